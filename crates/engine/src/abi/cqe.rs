@@ -1,0 +1,22 @@
+//! Completion queue entries.
+
+/// One completion; 32-byte ones are followed by `big_cqe`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct io_uring_cqe {
+    pub user_data: u64,
+    pub res: i32,
+    pub flags: u32,
+}
+
+pub const IORING_CQE_F_BUFFER: u32 = 1 << 0;
+pub const IORING_CQE_F_MORE: u32 = 1 << 1;
+pub const IORING_CQE_F_SOCK_NONEMPTY: u32 = 1 << 2;
+pub const IORING_CQE_F_NOTIF: u32 = 1 << 3;
+pub const IORING_CQE_F_BUF_MORE: u32 = 1 << 4;
+pub const IORING_CQE_F_SKIP: u32 = 1 << 5;
+pub const IORING_CQE_F_32: u32 = 1 << 15;
+pub const IORING_CQE_BUFFER_SHIFT: u32 = 16;
+
+/// CQ ring flag: eventfd notification is off while set (written by the program).
+pub const IORING_CQ_EVENTFD_DISABLED: u32 = 1 << 0;

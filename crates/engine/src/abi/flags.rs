@@ -1,0 +1,122 @@
+//! Flag words: setup, enter, features, ring flags, and per-opcode flags.
+
+pub const IORING_SETUP_IOPOLL: u32 = 1 << 0;
+pub const IORING_SETUP_SQPOLL: u32 = 1 << 1;
+pub const IORING_SETUP_SQ_AFF: u32 = 1 << 2;
+pub const IORING_SETUP_CQSIZE: u32 = 1 << 3;
+pub const IORING_SETUP_CLAMP: u32 = 1 << 4;
+pub const IORING_SETUP_ATTACH_WQ: u32 = 1 << 5;
+pub const IORING_SETUP_R_DISABLED: u32 = 1 << 6;
+pub const IORING_SETUP_SUBMIT_ALL: u32 = 1 << 7;
+pub const IORING_SETUP_COOP_TASKRUN: u32 = 1 << 8;
+pub const IORING_SETUP_TASKRUN_FLAG: u32 = 1 << 9;
+pub const IORING_SETUP_SQE128: u32 = 1 << 10;
+pub const IORING_SETUP_CQE32: u32 = 1 << 11;
+pub const IORING_SETUP_SINGLE_ISSUER: u32 = 1 << 12;
+pub const IORING_SETUP_DEFER_TASKRUN: u32 = 1 << 13;
+pub const IORING_SETUP_NO_MMAP: u32 = 1 << 14;
+pub const IORING_SETUP_REGISTERED_FD_ONLY: u32 = 1 << 15;
+pub const IORING_SETUP_NO_SQARRAY: u32 = 1 << 16;
+pub const IORING_SETUP_HYBRID_IOPOLL: u32 = 1 << 17;
+pub const IORING_SETUP_CQE_MIXED: u32 = 1 << 18;
+/// All setup flags of kernel 6.18.
+pub const IORING_SETUP_ALL: u32 = (1 << 19) - 1;
+
+/// Setup flags with their bit's name, in bit order.
+pub const SETUP_NAMES: [&str; 19] = [
+    "IOPOLL",
+    "SQPOLL",
+    "SQ_AFF",
+    "CQSIZE",
+    "CLAMP",
+    "ATTACH_WQ",
+    "R_DISABLED",
+    "SUBMIT_ALL",
+    "COOP_TASKRUN",
+    "TASKRUN_FLAG",
+    "SQE128",
+    "CQE32",
+    "SINGLE_ISSUER",
+    "DEFER_TASKRUN",
+    "NO_MMAP",
+    "REGISTERED_FD_ONLY",
+    "NO_SQARRAY",
+    "HYBRID_IOPOLL",
+    "CQE_MIXED",
+];
+
+pub const IORING_ENTER_GETEVENTS: u32 = 1 << 0;
+pub const IORING_ENTER_SQ_WAKEUP: u32 = 1 << 1;
+pub const IORING_ENTER_SQ_WAIT: u32 = 1 << 2;
+pub const IORING_ENTER_EXT_ARG: u32 = 1 << 3;
+pub const IORING_ENTER_REGISTERED_RING: u32 = 1 << 4;
+pub const IORING_ENTER_ABS_TIMER: u32 = 1 << 5;
+pub const IORING_ENTER_EXT_ARG_REG: u32 = 1 << 6;
+pub const IORING_ENTER_NO_IOWAIT: u32 = 1 << 7;
+/// All enter flags of kernel 6.18.
+pub const IORING_ENTER_ALL: u32 = 0xff;
+
+pub const IORING_FEAT_SINGLE_MMAP: u32 = 1 << 0;
+pub const IORING_FEAT_NODROP: u32 = 1 << 1;
+pub const IORING_FEAT_SUBMIT_STABLE: u32 = 1 << 2;
+pub const IORING_FEAT_RW_CUR_POS: u32 = 1 << 3;
+pub const IORING_FEAT_CUR_PERSONALITY: u32 = 1 << 4;
+pub const IORING_FEAT_FAST_POLL: u32 = 1 << 5;
+pub const IORING_FEAT_POLL_32BITS: u32 = 1 << 6;
+pub const IORING_FEAT_SQPOLL_NONFIXED: u32 = 1 << 7;
+pub const IORING_FEAT_EXT_ARG: u32 = 1 << 8;
+pub const IORING_FEAT_NATIVE_WORKERS: u32 = 1 << 9;
+pub const IORING_FEAT_RSRC_TAGS: u32 = 1 << 10;
+pub const IORING_FEAT_CQE_SKIP: u32 = 1 << 11;
+pub const IORING_FEAT_LINKED_FILE: u32 = 1 << 12;
+pub const IORING_FEAT_REG_REG_RING: u32 = 1 << 13;
+pub const IORING_FEAT_RECVSEND_BUNDLE: u32 = 1 << 14;
+pub const IORING_FEAT_MIN_TIMEOUT: u32 = 1 << 15;
+pub const IORING_FEAT_RW_ATTR: u32 = 1 << 16;
+pub const IORING_FEAT_NO_IOWAIT: u32 = 1 << 17;
+
+pub const IORING_SQ_NEED_WAKEUP: u32 = 1 << 0;
+pub const IORING_SQ_CQ_OVERFLOW: u32 = 1 << 1;
+pub const IORING_SQ_TASKRUN: u32 = 1 << 2;
+
+pub const IORING_FSYNC_DATASYNC: u32 = 1 << 0;
+
+pub const IORING_TIMEOUT_ABS: u32 = 1 << 0;
+pub const IORING_TIMEOUT_UPDATE: u32 = 1 << 1;
+pub const IORING_TIMEOUT_BOOTTIME: u32 = 1 << 2;
+pub const IORING_TIMEOUT_REALTIME: u32 = 1 << 3;
+pub const IORING_LINK_TIMEOUT_UPDATE: u32 = 1 << 4;
+pub const IORING_TIMEOUT_ETIME_SUCCESS: u32 = 1 << 5;
+pub const IORING_TIMEOUT_MULTISHOT: u32 = 1 << 6;
+
+pub const IORING_POLL_ADD_MULTI: u32 = 1 << 0;
+pub const IORING_POLL_UPDATE_EVENTS: u32 = 1 << 1;
+pub const IORING_POLL_UPDATE_USER_DATA: u32 = 1 << 2;
+pub const IORING_POLL_ADD_LEVEL: u32 = 1 << 3;
+
+pub const IORING_ASYNC_CANCEL_ALL: u32 = 1 << 0;
+pub const IORING_ASYNC_CANCEL_FD: u32 = 1 << 1;
+pub const IORING_ASYNC_CANCEL_ANY: u32 = 1 << 2;
+pub const IORING_ASYNC_CANCEL_FD_FIXED: u32 = 1 << 3;
+pub const IORING_ASYNC_CANCEL_USERDATA: u32 = 1 << 4;
+pub const IORING_ASYNC_CANCEL_OP: u32 = 1 << 5;
+
+pub const SPLICE_F_FD_IN_FIXED: u32 = 1 << 31;
+
+/// MSG_RING commands (in `addr`).
+pub const IORING_MSG_DATA: u64 = 0;
+pub const IORING_MSG_SEND_FD: u64 = 1;
+pub const IORING_MSG_RING_CQE_SKIP: u32 = 1 << 0;
+pub const IORING_MSG_RING_FLAGS_PASS: u32 = 1 << 1;
+
+pub const IORING_FIXED_FD_NO_CLOEXEC: u32 = 1 << 0;
+
+pub const IORING_NOP_INJECT_RESULT: u32 = 1 << 0;
+pub const IORING_NOP_FILE: u32 = 1 << 1;
+pub const IORING_NOP_FIXED_FILE: u32 = 1 << 2;
+pub const IORING_NOP_FIXED_BUFFER: u32 = 1 << 3;
+pub const IORING_NOP_TW: u32 = 1 << 4;
+pub const IORING_NOP_CQE32: u32 = 1 << 5;
+
+/// `file_index`: pick a free slot.
+pub const IORING_FILE_INDEX_ALLOC: u32 = u32::MAX;

@@ -1,0 +1,85 @@
+//! Error numbers, and what a CQE's `res` or a system call's answer makes of them.
+
+use linux_raw_sys::errno as e;
+
+/// A positive Linux error number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// What a system call of ours answers.
+pub type Result<T> = core::result::Result<T, Errno>;
+
+macro_rules! errnos {
+    ($($name:ident),* $(,)?) => { impl Errno { $(pub const $name: Errno = Errno(e::$name.cast_signed());)* } };
+}
+errnos!(
+    EPERM,
+    ENOENT,
+    EINTR,
+    EIO,
+    ENXIO,
+    E2BIG,
+    EBADF,
+    EAGAIN,
+    ENOMEM,
+    EACCES,
+    EFAULT,
+    EBUSY,
+    EEXIST,
+    ENODEV,
+    EINVAL,
+    ENFILE,
+    EMFILE,
+    ENOSPC,
+    ESPIPE,
+    EPIPE,
+    ERANGE,
+    ENOSYS,
+    EOVERFLOW,
+    EBADFD,
+    EOPNOTSUPP,
+    ETIME,
+    ETIMEDOUT,
+    EALREADY,
+    ECANCELED,
+    EOWNERDEAD,
+    ENOBUFS,
+    EMSGSIZE,
+    EINPROGRESS,
+    ENOTCONN,
+    ENOTDIR,
+    ENOTTY,
+    ELOOP,
+    EISDIR,
+);
+
+impl Errno {
+    /// As a CQE carries it.
+    pub const fn res(self) -> i32 {
+        -self.0
+    }
+
+    /// As a system call answers it.
+    pub const fn ret(self) -> isize {
+        -(self.0 as isize)
+    }
+}
+
+impl From<rustix::io::Errno> for Errno {
+    fn from(e: rustix::io::Errno) -> Self {
+        Errno(e.raw_os_error())
+    }
+}
+
+/// Turns a raw system call's answer into a result.
+pub const fn check(ret: isize) -> Result<usize> {
+    if ret < 0 && ret > -4096 { Err(Errno(-(ret as i32))) } else { Ok(ret as usize) }
+}
+
+/// Turns a result into a raw system call's answer.
+pub const fn answer(r: Result<usize>) -> isize {
+    match r {
+        Ok(v) => v as isize,
+        Err(e) => e.ret(),
+    }
+}

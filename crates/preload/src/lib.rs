@@ -1,0 +1,1 @@
+//! libsoftring.so
