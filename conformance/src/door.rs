@@ -1,0 +1,213 @@
+//! How the client issues its system calls.
+//!
+//! Real programs reach io_uring in three ways, and softring has one door for each; a case that passes through one of
+//! them must pass through all. Besides the three io_uring calls, a program with inline calls also maps and closes its
+//! ring inline, so [`close`], [`mmap`] and [`munmap`] follow the same choice.
+#![allow(unsafe_code)]
+
+use std::arch::global_asm;
+use std::fmt;
+use std::str::FromStr;
+
+/// The way a call leaves this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Door {
+    /// libc's `syscall()` function, which a preloaded library can replace.
+    #[default]
+    Syscall,
+    /// `mov $nr,%eax; syscall` inline: visible to a scan of the program's text.
+    Patch,
+    /// An inline `syscall` whose number comes from memory: no scan can tell, only a trap catches it.
+    Sigsys,
+}
+
+impl Door {
+    pub const ALL: [Self; 3] = [Self::Syscall, Self::Patch, Self::Sigsys];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Syscall => "syscall",
+            Self::Patch => "patch",
+            Self::Sigsys => "sigsys",
+        }
+    }
+}
+
+impl fmt::Display for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Door {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|d| d.name() == s);
+        found.ok_or_else(|| format!("no door is called {s:?}: use syscall, patch or sigsys"))
+    }
+}
+
+global_asm!(
+    ".pushsection .text.conformance_inline,\"ax\",@progbits",
+    ".balign 16",
+    ".globl conformance_inline_setup",
+    ".type conformance_inline_setup,@function",
+    "conformance_inline_setup:",
+    "mov eax, 425",
+    "syscall",
+    "ret",
+    ".size conformance_inline_setup, . - conformance_inline_setup",
+    ".balign 16",
+    ".globl conformance_inline_enter",
+    ".type conformance_inline_enter,@function",
+    "conformance_inline_enter:",
+    "mov r10, rcx",
+    "mov eax, 426",
+    "syscall",
+    "ret",
+    ".size conformance_inline_enter, . - conformance_inline_enter",
+    ".balign 16",
+    ".globl conformance_inline_register",
+    ".type conformance_inline_register,@function",
+    "conformance_inline_register:",
+    "mov r10, rcx",
+    "mov eax, 427",
+    "syscall",
+    "ret",
+    ".size conformance_inline_register, . - conformance_inline_register",
+    ".balign 16",
+    ".globl conformance_inline_any",
+    ".type conformance_inline_any,@function",
+    "conformance_inline_any:",
+    "mov r10, rcx",
+    "mov rax, [rsp + 8]",
+    "syscall",
+    "ret",
+    ".size conformance_inline_any, . - conformance_inline_any",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn conformance_inline_setup(entries: usize, params: usize) -> isize;
+    fn conformance_inline_enter(
+        fd: usize,
+        to_submit: usize,
+        min_complete: usize,
+        flags: usize,
+        arg: usize,
+        argsz: usize,
+    ) -> isize;
+    fn conformance_inline_register(fd: usize, opcode: usize, arg: usize, nr_args: usize) -> isize;
+    /// The number comes last, hence on the stack.
+    fn conformance_inline_any(
+        a: usize,
+        b: usize,
+        c: usize,
+        d: usize,
+        e: usize,
+        f: usize,
+        nr: usize,
+    ) -> isize;
+}
+
+const SETUP: usize = 425;
+const ENTER: usize = 426;
+const REGISTER: usize = 427;
+
+/// An fd as a system call's argument register carries it.
+const fn word(fd: i32) -> usize {
+    fd.cast_unsigned() as usize
+}
+
+fn by_libc(nr: usize, a: [usize; 6]) -> isize {
+    // SAFETY: a system call with integers; what it may do to memory is what the caller of the wrapper asked for with
+    // its own pointers.
+    let ret = unsafe { libc::syscall(nr.cast_signed() as i64, a[0], a[1], a[2], a[3], a[4], a[5]) };
+    if ret == -1 { -(errno() as isize) } else { ret as isize }
+}
+
+fn by_number(nr: usize, a: [usize; 6]) -> isize {
+    // SAFETY: as in `by_libc`; the stub keeps to the C calling convention (it clobbers rax, rcx, r10 and r11 only).
+    unsafe { conformance_inline_any(a[0], a[1], a[2], a[3], a[4], a[5], nr) }
+}
+
+/// This thread's `errno`.
+pub fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// `io_uring_setup(2)`: a value, or `-errno`. `params` may be any number, to test bad pointers.
+pub fn setup(door: Door, entries: u32, params: usize) -> isize {
+    let entries = entries as usize;
+    match door {
+        Door::Syscall => by_libc(SETUP, [entries, params, 0, 0, 0, 0]),
+        // SAFETY: a system call with integers, as in `by_libc`.
+        Door::Patch => unsafe { conformance_inline_setup(entries, params) },
+        Door::Sigsys => by_number(SETUP, [entries, params, 0, 0, 0, 0]),
+    }
+}
+
+/// `io_uring_enter(2)`: a value, or `-errno`. `arg` may be any number, to test bad pointers.
+pub fn enter(
+    door: Door,
+    fd: i32,
+    submit: u32,
+    min: u32,
+    flags: u32,
+    arg: usize,
+    sz: usize,
+) -> isize {
+    let a = [word(fd), submit as usize, min as usize, flags as usize, arg, sz];
+    match door {
+        Door::Syscall => by_libc(ENTER, a),
+        // SAFETY: a system call with integers, as in `by_libc`.
+        Door::Patch => unsafe { conformance_inline_enter(a[0], a[1], a[2], a[3], a[4], a[5]) },
+        Door::Sigsys => by_number(ENTER, a),
+    }
+}
+
+/// `io_uring_register(2)`: a value, or `-errno`. `arg` may be any number, to test bad pointers.
+pub fn register(door: Door, fd: i32, opcode: u32, arg: usize, nr_args: u32) -> isize {
+    let a = [word(fd), opcode as usize, arg, nr_args as usize, 0, 0];
+    match door {
+        Door::Syscall => by_libc(REGISTER, a),
+        // SAFETY: a system call with integers, as in `by_libc`.
+        Door::Patch => unsafe { conformance_inline_register(a[0], a[1], a[2], a[3]) },
+        Door::Sigsys => by_number(REGISTER, a),
+    }
+}
+
+/// `close(2)`: through libc's wrapper, or inline as a static liburing does it.
+pub fn close(door: Door, fd: i32) -> isize {
+    match door {
+        // SAFETY: closing an fd touches no memory.
+        Door::Syscall if unsafe { libc::close(fd) } == -1 => -(errno() as isize),
+        Door::Syscall => 0,
+        Door::Patch | Door::Sigsys => {
+            by_number(libc::SYS_close as usize, [word(fd), 0, 0, 0, 0, 0])
+        }
+    }
+}
+
+/// `mmap(2)` of `len` bytes of `fd` at `offset`, shared and populated: the address, or `-errno`.
+pub fn mmap(door: Door, fd: i32, len: usize, offset: u64) -> isize {
+    let prot = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    let flags = (libc::MAP_SHARED | libc::MAP_POPULATE) as usize;
+    let a = [0, len, prot, flags, word(fd), offset as usize];
+    match door {
+        Door::Syscall => by_libc(libc::SYS_mmap as usize, a),
+        Door::Patch | Door::Sigsys => by_number(libc::SYS_mmap as usize, a),
+    }
+}
+
+/// `munmap(2)`.
+///
+/// # Safety
+/// Nothing may use the range afterwards.
+pub unsafe fn munmap(door: Door, addr: usize, len: usize) -> isize {
+    match door {
+        Door::Syscall => by_libc(libc::SYS_munmap as usize, [addr, len, 0, 0, 0, 0]),
+        Door::Patch | Door::Sigsys => by_number(libc::SYS_munmap as usize, [addr, len, 0, 0, 0, 0]),
+    }
+}

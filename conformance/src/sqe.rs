@@ -1,0 +1,90 @@
+//! SQEs by name: one constructor per opcode, and the few setters that most of them share.
+
+use softring_engine::abi::*;
+
+/// Setters on an SQE, to be chained.
+pub trait SqeExt: Sized {
+    /// `user_data`.
+    #[must_use]
+    fn ud(self, user_data: u64) -> Self;
+    /// Adds SQE flags (`IOSQE_*`).
+    #[must_use]
+    fn with(self, flags: u8) -> Self;
+    /// The opcode's own flags word (`rw_flags`, `fsync_flags`, …).
+    #[must_use]
+    fn op_flags(self, flags: u32) -> Self;
+    /// Any other change.
+    #[must_use]
+    fn set(self, f: impl FnOnce(&mut Self)) -> Self;
+    /// `IOSQE_FIXED_FILE`.
+    #[must_use]
+    fn fixed(self) -> Self {
+        self.with(IOSQE_FIXED_FILE)
+    }
+    /// `IOSQE_IO_LINK`.
+    #[must_use]
+    fn link(self) -> Self {
+        self.with(IOSQE_IO_LINK)
+    }
+}
+
+impl SqeExt for io_uring_sqe {
+    fn ud(mut self, user_data: u64) -> Self {
+        self.user_data = user_data;
+        self
+    }
+
+    fn with(mut self, flags: u8) -> Self {
+        self.flags |= flags;
+        self
+    }
+
+    fn op_flags(mut self, flags: u32) -> Self {
+        self.op_flags = flags;
+        self
+    }
+
+    fn set(mut self, f: impl FnOnce(&mut Self)) -> Self {
+        f(&mut self);
+        self
+    }
+}
+
+/// An SQE of `opcode` on `fd`, all else zero.
+pub fn op(opcode: u8, fd: i32) -> io_uring_sqe {
+    io_uring_sqe { opcode, fd, ..Default::default() }
+}
+
+/// An SQE with the words that most opcodes use.
+pub fn rw(opcode: u8, fd: i32, addr: usize, len: usize, off: u64) -> io_uring_sqe {
+    io_uring_sqe { opcode, fd, addr: addr as u64, len: len as u32, off, ..Default::default() }
+}
+
+pub fn nop() -> io_uring_sqe {
+    op(IORING_OP_NOP, -1)
+}
+
+pub fn read(fd: i32, buf: &mut [u8], off: u64) -> io_uring_sqe {
+    rw(IORING_OP_READ, fd, buf.as_mut_ptr().addr(), buf.len(), off)
+}
+
+pub fn write(fd: i32, buf: &[u8], off: u64) -> io_uring_sqe {
+    rw(IORING_OP_WRITE, fd, buf.as_ptr().addr(), buf.len(), off)
+}
+
+pub fn poll_add(fd: i32, events: i16) -> io_uring_sqe {
+    op(IORING_OP_POLL_ADD, fd).op_flags(events.cast_unsigned().into())
+}
+
+/// `ts` is read at submission.
+pub fn timeout(ts: &kernel_timespec, count: u64, flags: u32) -> io_uring_sqe {
+    rw(IORING_OP_TIMEOUT, -1, std::ptr::from_ref(ts).addr(), 1, count).op_flags(flags)
+}
+
+pub fn link_timeout(ts: &kernel_timespec, flags: u32) -> io_uring_sqe {
+    rw(IORING_OP_LINK_TIMEOUT, -1, std::ptr::from_ref(ts).addr(), 1, 0).op_flags(flags)
+}
+
+pub fn cancel(user_data: u64, flags: u32) -> io_uring_sqe {
+    io_uring_sqe { addr: user_data, ..op(IORING_OP_ASYNC_CANCEL, -1) }.op_flags(flags)
+}

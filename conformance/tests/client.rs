@@ -1,0 +1,35 @@
+//! The raw client itself, on the kernel: every door and every layout of a ring moves a NOP through.
+
+use softring_conformance::{Door, Ring, sqe};
+use softring_engine::abi::*;
+use sqe::SqeExt;
+
+#[test]
+fn every_layout_moves_a_nop_through_every_door() {
+    let layouts = [
+        0,
+        IORING_SETUP_SQE128,
+        IORING_SETUP_CQE32,
+        IORING_SETUP_SQE128 | IORING_SETUP_CQE32,
+        IORING_SETUP_CQE_MIXED,
+        IORING_SETUP_NO_SQARRAY,
+        IORING_SETUP_NO_MMAP,
+        IORING_SETUP_NO_MMAP | IORING_SETUP_REGISTERED_FD_ONLY,
+        IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
+    ];
+    for door in Door::ALL {
+        for flags in layouts {
+            let mut ring = match Ring::new(door, 4, flags) {
+                Ok(ring) => ring,
+                Err(libc::EPERM | libc::ENOSYS) => return eprintln!("skipped: no io_uring here"),
+                Err(e) => panic!("setup {flags:#x} by {door}: errno {e}"),
+            };
+            for i in 0..20 {
+                ring.push(sqe::nop().ud(i)).push(sqe::nop().ud(i + 100));
+                assert_eq!(ring.submit_wait(2), 2, "{flags:#x} by {door}");
+                let got: Vec<_> = ring.pop_all().iter().map(|c| (c.user_data, c.res)).collect();
+                assert_eq!(got, [(i, 0), (i + 100, 0)], "{flags:#x} by {door}");
+            }
+        }
+    }
+}
