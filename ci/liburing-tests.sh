@@ -1,0 +1,214 @@
+#!/usr/bin/env bash
+# Runs the test programs of Debian's liburing 2.3 source package under softring, with
+# io_uring denied, linked to the static and to the shared liburing, and prints a table.
+#
+# A program proves something only if it passes on the kernel and does not pass when
+# io_uring is denied without softring; exit status 77 (skip) is no pass. ci/liburing-tests.tsv
+# says which programs are in scope, why the others are not, and how each behaved on the
+# kernel when the file was recorded. A program in scope that passes on the kernel must pass
+# under softring, also if it proves nothing: there softring would do harm.
+set -u
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+usage() {
+    cat <<EOF
+usage: ci/liburing-tests.sh [options]
+  --only NAME     run just this program (may be given again)
+  --quick         take the kernel and denied columns from the recorded baseline
+  --all           run the programs out of scope under softring, too
+  --baseline      run the kernel and denied columns only; needs no softring
+  --source DIR    keep and reuse source and built tests in DIR
+  --logs DIR      keep every program's output in DIR
+EOF
+}
+
+DATA=$TOP/ci/liburing-tests.tsv
+LIMIT=60
+JOBS=2
+ONLY=() QUICK= ALL= BASELINE= SOURCE= LOGS=
+
+while [ $# -gt 0 ]; do
+    case $1 in
+        --only) ONLY+=("${2:?--only needs a name}"); shift ;;
+        --quick) QUICK=1 ;;
+        --all) ALL=1 ;;
+        --baseline) BASELINE=1 ;;
+        --source) SOURCE=${2:?--source needs a directory}; shift ;;
+        --logs) LOGS=${2:?--logs needs a directory}; shift ;;
+        -h | --help) usage; exit 0 ;;
+        *) usage >&2; exit 2 ;;
+    esac
+    shift
+done
+
+# The source lines are derived from the binary ones that apt has already, so that mirrors,
+# proxies and credentials stay as the machine's owner set them.
+fetch() {
+    local apt=$SCRATCH/apt version
+    mkdir -p "$apt/lists/partial"
+    apt-get indextargets 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' \
+        --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' | sort -u >"$apt/plain.list"
+    [ -s "$apt/plain.list" ] ||
+        die "apt knows no Debian archive; add one and run 'apt-get update', or use --source"
+    local keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+    if [ -e $keyring ]; then
+        sed "s,^deb-src ,deb-src [signed-by=$keyring] ," "$apt/plain.list" >"$apt/sources.list"
+    else
+        cp "$apt/plain.list" "$apt/sources.list"
+    fi
+    local options=(-qq -o "Dir::Etc::sourcelist=$apt/sources.list"
+        -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$apt/lists"
+        -o "Dir::Cache::pkgcache=" -o "Dir::Cache::srcpkgcache=" -o "APT::Sandbox::User=")
+    apt-get "${options[@]}" update || die "apt-get update of the source lists failed"
+    version=$(apt-cache "${options[@]}" showsrc liburing | awk '$1 == "Version:" { print $2 }' |
+        grep -m1 '^2\.3-') ||
+        die "no liburing 2.3 source in this machine's Debian suites (it is in Debian 12)"
+    (cd "$SOURCE" && apt-get "${options[@]}" source "liburing=$version") >/dev/null ||
+        die "apt-get source liburing=$version failed"
+}
+
+# A few programs use functions that liburing.so does not export; they exist static only.
+build() {
+    local kind
+    for kind in static shared; do
+        [ -e "$SOURCE/$kind/built" ] && continue
+        rm -rf "${SOURCE:?}/$kind"
+        cp -r "$SOURCE/liburing-2.3" "$SOURCE/$kind"
+        (
+            cd "$SOURCE/$kind" || exit 1
+            exec >build.log 2>&1
+            ./configure --cc=gcc --cxx=g++ && make -C src -j2 || exit 1
+            if [ $kind = static ]; then
+                make -C test -j2
+            else
+                ln -sf liburing.so.2.3 src/liburing.so.2
+                ln -sf liburing.so.2 src/liburing.so
+                make -k -C test -j2 LDFLAGS="-Wl,-rpath,$SOURCE/shared/src" || true
+            fi
+        ) || die "liburing ($kind) did not build; see $SOURCE/$kind/build.log"
+        : >"$SOURCE/$kind/built"
+    done
+}
+
+# one LEG NAME  runs one program in an empty directory of its own and records the outcome.
+one() {
+    local leg=$1 name=$2 dir=$SCRATCH/run/$1/$2 kind=static rc verdict
+    local program prefix=()
+    [ "$leg" = shared ] && kind=shared
+    program=$SOURCE/$kind/test/$name.t
+    mkdir -p "$dir"
+    case $leg in
+        denied) read -ra prefix <<<"$DENY" ;;
+        static | shared) prefix=("$SOFTRING" run --deny --quiet --) ;;
+    esac
+    if [ ! -x "$program" ]; then
+        echo "absent" >"$SCRATCH/res/$leg/$name"
+        return
+    fi
+    (
+        cd "$dir" || exit 2
+        exec timeout -s INT -k 5 "$LIMIT" "${prefix[@]}" "$program"
+    ) >"$LOGS/$leg/$name.log" 2>&1 </dev/null
+    rc=$?
+    case $rc in
+        0) verdict=pass ;;
+        77) verdict=skip ;;
+        124 | 137) verdict=timeout ;;
+        *) verdict="fail:$rc" ;;
+    esac
+    echo "$verdict" >"$SCRATCH/res/$leg/$name"
+    chmod -R u+rwX "$dir" 2>/dev/null
+    rm -rf "$dir"
+}
+
+run_leg() {
+    local leg=$1
+    shift
+    mkdir -p "$SCRATCH/res/$leg" "$LOGS/$leg"
+    note "running $# programs: $leg"
+    printf '%s\n' "$@" | xargs -r -P "$JOBS" -I{} bash -c 'one "$0" "$1" 2>/dev/null' "$leg" {}
+}
+
+outcome() {
+    cat "$SCRATCH/res/$1/$2" 2>/dev/null || echo -
+}
+
+field() {
+    awk -F'\t' -v t="$1" -v c="$2" '!/^#/ && $1 == t { print $c; exit }' "$DATA"
+}
+
+# report NAME…  prints the table and its totals; fails if a program in scope does.
+report() {
+    local name kernel denied static shared scope reason proves bad=0 mark
+    local total=0 proving=0 inscope=0 ok_static=0 ok_shared=0 absent=0
+    printf '%-24s %-9s %-9s %-9s %-9s %s\n' TEST KERNEL DENIED STATIC SHARED REASON
+    for name in "$@"; do
+        scope=$(field "$name" 2) reason=$(field "$name" 5)
+        kernel=$(outcome kernel "$name") denied=$(outcome denied "$name")
+        [ "$kernel" = - ] && kernel=$(field "$name" 3) && denied=$(field "$name" 4)
+        static=$(outcome static "$name") shared=$(outcome shared "$name")
+        total=$((total + 1)) proves= mark=
+        if [ "$kernel" = pass ] && [ "$denied" != pass ]; then
+            proves=1 proving=$((proving + 1))
+        fi
+        if [ "$kernel" = pass ] && [ "$scope" = in ] && [ -z "$BASELINE" ]; then
+            case $static in pass) ;; *) mark='<-- FAILS ' ;; esac
+            case $shared in pass | absent) ;; *) mark='<-- FAILS ' ;; esac
+        fi
+        if [ -n "$proves" ] && [ "$scope" = in ]; then
+            inscope=$((inscope + 1))
+            [ "$static" = pass ] && ok_static=$((ok_static + 1))
+            [ "$shared" = pass ] && ok_shared=$((ok_shared + 1))
+            [ "$shared" = absent ] && absent=$((absent + 1))
+        fi
+        [ -n "$mark" ] && bad=$((bad + 1))
+        [ -z "$proves" ] && reason="${reason:+$reason; }proves nothing here"
+        printf '%-24s %-9s %-9s %-9s %-9s %s\n' "$name" "$kernel" "$denied" "$static" \
+            "$shared" "$mark$reason"
+    done
+    echo
+    echo "$total programs, $proving prove something (pass on the kernel, not when denied)"
+    [ -n "$BASELINE" ] && return 0
+    echo "of these in scope: $inscope; pass static: $ok_static; pass shared: $ok_shared" \
+        "(not linkable to the shared library: $absent)"
+    [ "$bad" = 0 ] || echo "$bad programs in scope fail; --logs DIR keeps their output"
+    [ "$bad" = 0 ]
+}
+
+main() {
+    local names name runnable=()
+    scratch liburing
+    LOGS=${LOGS:-$SCRATCH/logs}
+    SOURCE=${SOURCE:-$SCRATCH/source}
+    mkdir -p "$SOURCE" "$LOGS"
+    SOURCE=$(cd "$SOURCE" && pwd) LOGS=$(cd "$LOGS" && pwd)
+    DENY=${DENY:-$SOFTRING deny --}
+    if [ -z "$BASELINE" ] || [ "$DENY" = "$SOFTRING deny --" ]; then need_softring; fi
+    need gcc:gcc g++:g++ make:make dpkg-source:dpkg-dev python3:python3
+    [ -d "$SOURCE/liburing-2.3" ] || { note "fetching liburing 2.3"; fetch; }
+    note "building the tests (static and shared)"
+    build
+    mapfile -t names < <(cd "$SOURCE/static/test" && printf '%s\n' *.t | sed 's/\.t$//' | sort)
+    [ ${#ONLY[@]} -gt 0 ] && names=("${ONLY[@]}")
+    for name in "${names[@]}"; do
+        if [ -n "$ALL" ] || [ "$(field "$name" 2)" = in ]; then runnable+=("$name"); fi
+    done
+    export SOURCE LOGS SCRATCH SOFTRING DENY LIMIT
+    export -f one
+    if [ -n "$QUICK" ]; then
+        note "kernel and denied columns: as recorded"
+    elif kernel_has_uring; then
+        run_leg kernel "${names[@]}"
+        run_leg denied "${names[@]}"
+    else
+        note "no io_uring on this host: the kernel and denied columns are as recorded"
+    fi
+    if [ -z "$BASELINE" ]; then
+        run_leg static "${runnable[@]}"
+        run_leg shared "${runnable[@]}"
+    fi
+    report "${names[@]}"
+}
+
+main
