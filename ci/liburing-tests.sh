@@ -18,7 +18,7 @@ usage: ci/liburing-tests.sh [options]
   --quick         take the kernel and denied columns from the recorded baseline
   --all           run the programs out of scope under softring, too
   --baseline      run the kernel and denied columns only; needs no softring
-  --source DIR    keep and reuse source and built tests in DIR
+  --source DIR    keep and reuse source and built tests in DIR (target/liburing-tests)
   --logs DIR      keep every program's output in DIR
 EOF
 }
@@ -180,7 +180,7 @@ main() {
     local names name runnable=()
     scratch liburing
     LOGS=${LOGS:-$SCRATCH/logs}
-    SOURCE=${SOURCE:-$SCRATCH/source}
+    SOURCE=${SOURCE:-$TOP/target/liburing-tests}
     mkdir -p "$SOURCE" "$LOGS"
     SOURCE=$(cd "$SOURCE" && pwd) LOGS=$(cd "$LOGS" && pwd)
     DENY=${DENY:-$SOFTRING deny --}

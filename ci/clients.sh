@@ -1,0 +1,242 @@
+#!/usr/bin/env bash
+# Runs real io_uring programs under softring where io_uring is denied, and verifies their
+# data. strace watches every run: it passes only if no io_uring system call succeeded.
+set -u
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+usage() {
+    cat <<EOF
+usage: ci/clients.sh [options]
+  --quick         a tenth of the fio matrix and a time-based run of 5 s
+  --only WORD     only the checks whose name contains WORD (may be given again)
+  --kernel        on the kernel's io_uring instead, as a baseline
+  --denied        denied and without softring: shows which checks prove something
+  --list          print the names of the checks
+  --logs DIR      keep the output and strace log of every check in DIR
+EOF
+}
+
+LEG=softring QUICK= LIST= LOGS= ONLY=() LIMIT=120 PASSED=0 FAILED=0 NUMBER=0
+
+while [ $# -gt 0 ]; do
+    case $1 in
+        --quick) QUICK=1 ;;
+        --only) ONLY+=("${2:?--only needs a word}"); shift ;;
+        --kernel) LEG=kernel ;;
+        --denied) LEG=denied ;;
+        --list) LIST=1 ;;
+        --logs) LOGS=${2:?--logs needs a directory}; shift ;;
+        -h | --help) usage; exit 0 ;;
+        *) usage >&2; exit 2 ;;
+    esac
+    shift
+done
+
+# client CMD…  runs a program on the chosen leg, watched by strace, which appends to TRACE.
+client() {
+    local prefix=()
+    case $LEG in
+        softring) prefix=("$SOFTRING" run --deny --) ;;
+        denied) read -ra prefix <<<"$DENY" ;;
+    esac
+    strace -f -qq --seccomp-bpf -A -o "$TRACE" \
+        -e trace=io_uring_setup,io_uring_enter,io_uring_register,memfd_create \
+        "${prefix[@]}" "$@"
+}
+
+# What the trace must show, whichever way the program itself ended.
+judge_trace() {
+    local real rings
+    real=$(grep -cE 'io_uring_[a-z]+\(.*= [0-9]+$|io_uring_[a-z]+ resumed.*= [0-9]+$' "$TRACE")
+    rings=$(grep -c "$RING_MEMORY" "$TRACE")
+    case $LEG in
+        softring)
+            [ "$real" = 0 ] || { echo "$real real io_uring calls succeeded"; return 1; }
+            [ "$rings" -gt 0 ] || { echo "softring made no ring: it was not used"; return 1; }
+            ;;
+        kernel) [ "$real" -gt 0 ] || { echo "the program did not use io_uring"; return 1; } ;;
+        denied) [ "$real" = 0 ] || { echo "io_uring was not denied"; return 1; } ;;
+    esac
+}
+
+wanted() {
+    local word
+    [ ${#ONLY[@]} -eq 0 ] && return 0
+    for word in "${ONLY[@]}"; do [[ $1 == *"$word"* ]] && return 0; done
+    return 1
+}
+
+# The most telling line of a failed program's output.
+reason() {
+    { grep -m1 -iE 'error=|fail|unable|wrong|missing|not ' "$1" || grep -v '^$' "$1"; } |
+        tail -n1 | cut -c1-100
+}
+
+# check NAME FUNCTION ARG…  runs one check in a directory of its own and prints its row.
+check() {
+    local name=$1 dir log rc why= began
+    shift
+    wanted "$name" || return 0
+    if [ -n "$LIST" ]; then echo "$name"; return; fi
+    NUMBER=$((NUMBER + 1))
+    dir=$SCRATCH/work/$NUMBER log=$LOGS/${name//[ \/]/_}
+    mkdir -p "$dir"
+    TRACE=$log.strace
+    : >"$TRACE"
+    export -f client "${1?}"
+    export TRACE LEG SOFTRING DENY QUICK PREPARED
+    began=$(date +%s.%N)
+    (cd "$dir" && timeout -k 5 "$LIMIT" bash -c '"$@"' check "$@") >"$log.log" 2>&1 </dev/null
+    rc=$?
+    if [ $rc = 124 ]; then
+        why="no end within $LIMIT s"
+    elif [ $rc != 0 ]; then
+        why="exit $rc: $(reason "$log.log")"
+    else
+        why=$(judge_trace)
+    fi
+    if [ -z "$why" ]; then PASSED=$((PASSED + 1)); else FAILED=$((FAILED + 1)); fi
+    printf '%-52s %-5s %6.1f  %s\n' "$name" "$([ -z "$why" ] && echo pass || echo FAIL)" \
+        "$(echo "$(date +%s.%N) - $began" | bc)" "$why"
+    rm -rf "$dir"
+}
+
+# The options that every fio run shares. Each block carries a checksum that fio compares
+# when it reads the block back; the first wrong one ends the run with an error.
+fio_job() {
+    client fio --name=job --ioengine=io_uring --bs=4k --verify=crc32c --verify_fatal=1 \
+        --verify_state_save=0 --group_reporting "$@"
+}
+
+# fio_once RW SIZE OPTION…  reads run on a copy of a file of checksummed blocks.
+fio_once() {
+    local rw=$1 size=$2
+    shift 2
+    case $rw in read | randread) cp "$PREPARED" data ;; esac
+    fio_job --filename=data --size="$size" --rw="$rw" "$@"
+}
+
+fio_jobs() {
+    fio_job --rw=randrw --size=8m --iodepth=16 --numjobs=4 "$@"
+}
+
+fio_timed() {
+    fio_job --filename=data --size=32m --rw=randrw --iodepth=32 --verify_backlog=1024 \
+        --time_based --runtime="$([ -n "$QUICK" ] && echo 5 || echo 30)" "$@"
+}
+
+fio_matrix() {
+    local rw direct mode depth size options count=0
+    for rw in read write randread randwrite randrw; do
+        for direct in 0 1; do
+            for mode in plain fixedbufs registerfiles both nonvectored=0 nonvectored=1; do
+                for depth in 1 8 128; do
+                    count=$((count + 1))
+                    # 7 divides neither 3, 6 nor 2: every value of each option is met
+                    [ -n "$QUICK" ] && [ $((count % 7)) != 0 ] && continue
+                    options=(--direct="$direct" --iodepth="$depth")
+                    case $mode in
+                        plain) ;;
+                        both) options+=(--fixedbufs --registerfiles) ;;
+                        *) options+=("--$mode") ;;
+                    esac
+                    size=8m
+                    [ "$depth" = 1 ] && [ "$direct" = 1 ] && size=4m
+                    check "fio $rw direct=$direct $mode qd=$depth" \
+                        fio_once "$rw" "$size" "${options[@]}"
+                done
+            done
+        done
+    done
+}
+
+qemu_bench() {
+    truncate -s 64m image
+    client qemu-img bench -f raw -t none -i io_uring -c 20000 -d 32 "$@" image
+}
+
+# The pattern that a bench run wrote must be in the file afterwards.
+qemu_bench_write() {
+    qemu_bench -w --pattern=165 "$@" || return 1
+    [ "$(head -c 1m image | tr -d '\245' | wc -c)" = 0 ] || { echo "pattern missing"; return 1; }
+}
+
+# Random data and holes, from raw to qcow2 and back, each through io_uring.
+qemu_convert() {
+    local part
+    truncate -s 96m source
+    for part in 0 17 40 41 90; do
+        dd if=/dev/urandom of=source bs=1M seek=$part count=3 conv=notrunc status=none
+    done
+    qemu-img create -q -f qcow2 middle 96m && truncate -s 96m back || return 1
+    client qemu-img convert -n --image-opts --target-image-opts \
+        driver=raw,file.driver=file,file.filename=source,file.aio=io_uring,"$1" \
+        driver=qcow2,file.driver=file,file.filename=middle,file.aio=io_uring,"$1" || return 1
+    client qemu-img convert -n --image-opts --target-image-opts \
+        driver=qcow2,file.driver=file,file.filename=middle,file.aio=io_uring,"$1" \
+        driver=raw,file.driver=file,file.filename=back,file.aio=io_uring,"$1" || return 1
+    qemu-img compare -f raw -F qcow2 source middle && cmp source back
+}
+
+stress_ng() {
+    client stress-ng --io-uring 4 --verify --io-uring-ops "$1" --metrics-brief >out 2>&1
+    local rc=$?
+    cat out
+    ! grep -q skipped out && return $rc
+}
+
+plocate_search() {
+    local i found
+    for i in 1 2 3 4 5 6 7 8 9; do mkdir -p "tree/dir$i" || return 1; done
+    seq 1 2000 | sed 's,.*,tree/dir&-needle-&,;s,dir\([0-9]\)[0-9]*-,dir\1/,' | xargs touch
+    updatedb.plocate -l 0 -o db -U "$PWD/tree" --prune-bind-mounts no --prunepaths '' || return 1
+    for i in needle-1 needle-77 needle-1999 dir3 nothing-of-that-name; do
+        found=$(client plocate -d "$PWD/db" "$i" | sort | md5sum)
+        [ "$found" = "$(find "$PWD/tree" -mindepth 1 -path "*$i*" | sort | md5sum)" ] ||
+            { echo "plocate $i: not what find shows"; return 1; }
+    done
+}
+
+all_checks() {
+    local direct ops=40000
+    [ -n "$QUICK" ] && ops=4000
+    fio_matrix
+    for direct in 0 1; do
+        check "fio numjobs=4 processes direct=$direct" fio_jobs --direct=$direct
+        check "fio numjobs=4 threads direct=$direct" fio_jobs --direct=$direct --thread
+        check "fio time-based randrw direct=$direct" fio_timed --direct=$direct
+        [ -n "$QUICK" ] && break
+    done
+    check "qemu-img bench reads" qemu_bench
+    check "qemu-img bench writes" qemu_bench_write
+    check "qemu-img bench writes, flush every 32" qemu_bench_write --flush-interval=32
+    check "qemu-img convert, cached" qemu_convert cache.direct=off
+    check "qemu-img convert, O_DIRECT" qemu_convert cache.direct=on
+    check "stress-ng --io-uring 4 --verify" stress_ng "$ops"
+    check "plocate" plocate_search
+}
+
+main() {
+    if [ -n "$LIST" ]; then all_checks; exit 0; fi
+    scratch clients
+    LOGS=${LOGS:-$SCRATCH/logs}
+    DENY=${DENY:-$SOFTRING deny --}
+    RING_MEMORY=${RING_MEMORY:-memfd_create.*io_uring}
+    mkdir -p "$LOGS" "$SCRATCH/work"
+    LOGS=$(cd "$LOGS" && pwd)
+    [ "$LEG" = softring ] && need_softring
+    need fio:fio qemu-img:qemu-utils stress-ng:stress-ng plocate:plocate \
+        updatedb.plocate:plocate strace:strace bc:bc
+    PREPARED=$SCRATCH/prepared
+    fio --name=prepare --filename="$PREPARED" --size=8m --bs=4k --rw=write --ioengine=psync \
+        --verify=crc32c --do_verify=0 --verify_state_save=0 >/dev/null || die "fio cannot prepare"
+    export -f fio_job qemu_bench
+    printf '%-52s %-5s %6s  %s\n' "CHECK ($LEG)" "" SECONDS WHY
+    all_checks
+    echo
+    echo "$PASSED passed, $FAILED failed"
+    [ "$FAILED" = 0 ] && [ "$PASSED" -gt 0 ]
+}
+
+main
