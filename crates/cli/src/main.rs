@@ -1,1 +1,38 @@
-fn main() {}
+//! `softring`: run io_uring programs where io_uring is denied, find out what denies it, measure.
+//!
+//! Exit codes: 0 done, 1 the work failed, 2 usage or our own error. `run` becomes the program it starts, so that
+//! its exit code or signal is the program's own. A reader that closes our standard output early is no error.
+
+#![allow(dead_code)]
+
+mod bench;
+mod cli;
+mod demo;
+mod deny;
+mod doctor;
+mod fail;
+mod gen_docs;
+mod out;
+mod run;
+mod sys;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Run(a) => run::command(&a),
+        Command::Doctor(a) => doctor::command(&a),
+        Command::Demo(a) => demo::command(&a),
+        Command::Bench(a) => bench::command(&a),
+        Command::Deny(a) => deny::command(&a),
+        Command::Worker => bench::worker::command(),
+        Command::Gen(a) => gen_docs::command(&a),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => fail::report(&e),
+    }
+}

@@ -1,0 +1,64 @@
+# softring: build, try, test, install. `make demo` and `make test` need the Rust toolchain and a C linker only.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+DESTDIR ?=
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+MANDIR ?= $(PREFIX)/share/man
+TARGET ?= $(or $(CARGO_TARGET_DIR),target)
+RELEASE := $(TARGET)/release
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+
+.PHONY: all build demo test clients liburing-tests fuzz install clean
+
+all: build
+
+build:
+	$(CARGO) build --release --workspace
+
+demo: build
+	$(RELEASE)/softring demo
+
+test:
+	$(CARGO) build --workspace
+	$(CARGO) test --workspace
+
+# Real programs with io_uring denied; installs the Debian packages it needs.
+clients: build
+	ci/clients.sh
+
+# The tests of Debian's liburing source package, fetched when run.
+liburing-tests: build
+	ci/liburing-tests.sh
+
+# Differential fuzzing against the kernel, for as long as you let it.
+fuzz:
+	ci/fuzz.sh
+
+install: build
+	$(RELEASE)/softring gen man $(RELEASE)/gen/man
+	$(RELEASE)/softring gen completions $(RELEASE)/gen/completions
+	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR) $(DESTDIR)$(MANDIR)/man1
+	install -m 755 $(RELEASE)/softring $(DESTDIR)$(BINDIR)/softring
+	install -m 755 $(RELEASE)/libsoftring.so $(DESTDIR)$(LIBDIR)/libsoftring.so
+	install -m 644 $(RELEASE)/gen/man/*.1 $(DESTDIR)$(MANDIR)/man1/
+	if [ -f include/softring.h ]; then \
+		install -D -m 644 include/softring.h $(DESTDIR)$(INCLUDEDIR)/softring.h; \
+	fi
+	if [ -f dist/softring.pc.in ]; then \
+		install -d $(DESTDIR)$(LIBDIR)/pkgconfig; \
+		sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' \
+			-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' -e 's|@VERSION@|$(VERSION)|g' \
+			dist/softring.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/softring.pc; \
+	fi
+	install -D -m 644 $(RELEASE)/gen/completions/softring.bash \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/softring
+	install -D -m 644 $(RELEASE)/gen/completions/_softring \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_softring
+	install -D -m 644 $(RELEASE)/gen/completions/softring.fish \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/softring.fish
+
+clean:
+	$(CARGO) clean

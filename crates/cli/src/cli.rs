@@ -1,0 +1,337 @@
+//! The command line, as data: help, the man page and the shell completions are generated from these definitions.
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const AFTER: &str = "Exit codes: 0 done, 1 the work failed, 2 usage or an error of softring itself. \
+`softring run` passes the program's own exit code or signal through.";
+
+/// Run io_uring programs where io_uring is denied.
+#[derive(Debug, Parser)]
+#[command(name = "softring", version, after_help = AFTER, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program with softring under it
+    Run(RunArgs),
+    /// Show what denies io_uring here, what works instead, and what to change
+    Doctor(DoctorArgs),
+    /// Deny io_uring to a program, run it anyway, and measure: needs nothing installed
+    Demo(DemoArgs),
+    /// Measure the same load through the kernel's io_uring, softring and others
+    Bench(BenchArgs),
+    /// Run a program with the io_uring system calls denied, and nothing else changed
+    #[command(hide = true)]
+    Deny(DenyArgs),
+    /// Run one measurement (JSON in, JSON out)
+    #[command(hide = true)]
+    Worker,
+    /// Write the man page or the shell completions
+    #[command(hide = true)]
+    Gen(GenArgs),
+}
+
+/// Whose rings the program gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// The kernel's where it is allowed, softring's where it is not
+    Auto,
+    /// Always softring's
+    User,
+    /// Always the kernel's
+    Kernel,
+}
+
+/// How the program's io_uring system calls reach softring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Door {
+    /// Patched call sites; the trap for those that cannot be patched
+    Auto,
+    /// Patched call sites only
+    Patch,
+    /// The SIGSYS trap: slower, reaches every call site
+    Sigsys,
+    /// libc's syscall() only
+    None,
+}
+
+/// The name of a value as the command line spells it.
+pub fn name_of<T: ValueEnum>(v: T) -> String {
+    v.to_possible_value().map_or_else(String::new, |p| p.get_name().to_owned())
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Whose rings the program gets
+    #[arg(long, value_enum, default_value_t = Engine::Auto, value_name = "WHICH")]
+    pub engine: Engine,
+    /// How the program's system calls reach softring
+    #[arg(long, value_enum, default_value_t = Door::Auto, value_name = "DOOR")]
+    pub door: Door,
+    /// No notice line and no warnings
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// First deny the io_uring system calls (EPERM) to the program, as Docker's default profile does
+    #[arg(long)]
+    pub deny: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct DenyArgs {
+    /// The error number that io_uring_setup, _enter and _register answer
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=133))]
+    pub errno: u16,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Where the temporary file goes (default: TMPDIR, or /tmp)
+    #[arg(long, value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// Seconds per measurement
+    #[arg(long, default_value_t = 1.5, value_name = "S", value_parser = seconds)]
+    pub seconds: f64,
+}
+
+#[derive(Debug, Args)]
+pub struct GenArgs {
+    /// What to write
+    #[arg(value_enum)]
+    pub what: GenWhat,
+    /// Into which folder
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum GenWhat {
+    Man,
+    Completions,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Op {
+    /// Reads and writes, as --rw says
+    Rw,
+    /// NOP requests, --batch of them per system call
+    Nop,
+    /// Making a ring and closing it
+    Setup,
+    /// Memory of a ring that does nothing
+    Idle,
+}
+
+/// Reads or writes, in order or at random places; fio's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Rw {
+    Read,
+    Write,
+    Randread,
+    Randwrite,
+    Randrw,
+}
+
+/// What does the I/O.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    ValueEnum,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Driver {
+    /// The kernel's io_uring
+    Kernel,
+    /// The same client, on softring
+    Softring,
+    /// A pool of threads calling pread and pwrite
+    Pool,
+    /// aio_read and aio_write of libc
+    PosixAio,
+    /// The kernel's io_submit, as libaio uses it
+    Libaio,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// What is measured
+    #[arg(long, value_enum, default_value_t = Op::Rw)]
+    pub op: Op,
+    /// Use this file (default: a temporary one in --dir)
+    #[arg(long, value_hint = ValueHint::FilePath, conflicts_with = "device")]
+    pub file: Option<PathBuf>,
+    /// Use this block device
+    #[arg(long, value_hint = ValueHint::FilePath)]
+    pub device: Option<PathBuf>,
+    /// Where the temporary file goes (default: TMPDIR, or /tmp)
+    #[arg(long, value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// Allow writing to the file or device given: what it holds is lost
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Bytes of the file to use; suffixes k, m, g
+    #[arg(long, default_value = "256m", value_parser = bytes)]
+    pub size: u64,
+    /// Reads, writes or both
+    #[arg(long, value_enum, default_value_t = Rw::Randread)]
+    pub rw: Rw,
+    /// Reads per hundred I/Os of randrw
+    #[arg(long, default_value_t = 70, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub rwmix: u8,
+    /// Bytes per I/O; suffixes k, m
+    #[arg(long, default_value = "4k", value_parser = bytes)]
+    pub bs: u64,
+    /// I/Os in flight per thread
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub depth: u32,
+    /// I/Os submitted at once, at most (default: the depth)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub batch: Option<u32>,
+    /// Completions waited for at once, at least
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub wait: u32,
+    /// Threads that submit, each with its own ring
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub threads: u32,
+    /// Threads of the pool, for each thread that submits
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub pool_threads: u32,
+    /// Seconds per measurement
+    #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = seconds)]
+    pub seconds: f64,
+    /// Seconds of load before each measurement
+    #[arg(long, default_value_t = 0.2, value_name = "S", value_parser = seconds)]
+    pub warmup: f64,
+    /// Rounds; in each, every engine runs once
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub pairs: u32,
+    /// What does the I/O; the first is what the others are compared with
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "kernel,softring",
+        value_name = "LIST"
+    )]
+    pub engines: Vec<Driver>,
+    /// Bypass the page cache (O_DIRECT)
+    #[arg(long)]
+    pub direct: bool,
+    /// Flags for io_uring_setup, by kernel name: SINGLE_ISSUER,DEFER_TASKRUN
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = setup_flag)]
+    pub setup_flags: Vec<u32>,
+    /// Submit and wait in two system calls, so that slat and clat can be told apart
+    #[arg(long)]
+    pub slat: bool,
+    /// Verify every block read (the file is filled with a pattern first)
+    #[arg(long)]
+    pub verify: bool,
+    /// Run all but the kernel's io_uring with io_uring denied, as in a container
+    #[arg(long)]
+    pub deny: bool,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+    /// Also draw the result
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
+    pub plot: Option<PathBuf>,
+}
+
+/// A count of bytes: digits and an optional binary suffix.
+pub fn bytes(s: &str) -> Result<u64, String> {
+    let lower = s.trim().to_ascii_lowercase();
+    let cut = lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len());
+    let (digits, unit) = lower.split_at(cut);
+    let shift = match unit {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(format!("unknown unit '{unit}': use k, m, g or t")),
+    };
+    let n: u64 = digits.parse().map_err(|_| "not a number".to_owned())?;
+    n.checked_mul(1 << shift).filter(|&n| n > 0).ok_or_else(|| "out of range".to_owned())
+}
+
+/// A positive number of seconds, at most an hour.
+fn seconds(s: &str) -> Result<f64, String> {
+    let v: f64 = s.parse().map_err(|_| "not a number".to_owned())?;
+    if v.is_finite() && (0.0..=3600.0).contains(&v) {
+        Ok(v)
+    } else {
+        Err("must be between 0 and 3600".to_owned())
+    }
+}
+
+/// A setup flag by its kernel name, with or without the prefix.
+fn setup_flag(s: &str) -> Result<u32, String> {
+    use softring_engine::abi::SETUP_NAMES;
+    let upper = s.trim().to_ascii_uppercase();
+    let name = upper.strip_prefix("IORING_SETUP_").unwrap_or(&upper);
+    let bit = SETUP_NAMES.iter().position(|n| *n == name);
+    bit.map(|b| 1 << b).ok_or_else(|| format!("no such flag; known: {}", SETUP_NAMES.join(" ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn byte_counts() {
+        assert_eq!(bytes("4k"), Ok(4096));
+        assert_eq!(bytes("1GiB"), Ok(1 << 30));
+        assert_eq!(bytes("512"), Ok(512));
+        for bad in ["", "k", "4x", "0", "99999999999g", "-1"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn setup_flags_by_name() {
+        assert_eq!(setup_flag("single_issuer"), Ok(1 << 12));
+        assert_eq!(setup_flag("IORING_SETUP_IOPOLL"), Ok(1));
+        assert!(setup_flag("NOPE").is_err());
+    }
+
+    #[test]
+    fn options_of_the_program_are_its_own() {
+        let cli = Cli::parse_from(["softring", "run", "--quiet", "ls", "--engine", "x"]);
+        let Command::Run(a) = cli.command else { panic!("run expected") };
+        assert!(a.quiet);
+        assert_eq!(a.command, ["ls", "--engine", "x"]);
+    }
+}

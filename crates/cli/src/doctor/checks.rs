@@ -1,0 +1,116 @@
+//! The checks, as data. A new check is one row here and one probe in `probes.rs`.
+
+use super::probes::{self as p, Finding};
+use serde::Serialize;
+
+/// What a check is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Group {
+    Denial,
+    Doors,
+    Transports,
+    Limits,
+}
+
+impl Group {
+    pub const fn title(self) -> &'static str {
+        match self {
+            Group::Denial => "What denies io_uring",
+            Group::Doors => "How programs reach softring",
+            Group::Transports => "What softring works with",
+            Group::Limits => "Limits",
+        }
+    }
+}
+
+/// One check: what is probed, what it means, and what to do if it is not as wished.
+pub struct Check {
+    pub name: &'static str,
+    pub group: Group,
+    pub probe: fn() -> Finding,
+    pub meaning: &'static str,
+    pub hint: &'static str,
+}
+
+macro_rules! checks {
+    ($($group:ident { $($name:literal, $probe:expr, $meaning:literal, $hint:literal;)* })*) => {
+        pub const CHECKS: &[Check] = &[$($(Check {
+            name: $name, group: Group::$group, probe: $probe, meaning: $meaning, hint: $hint,
+        }),*),*];
+    };
+}
+
+checks! {
+    Denial {
+        "io_uring_setup", p::ring_setup,
+            "a real call: does this process get a ring from the kernel?",
+            "run the program with softring run; or lift what denies it, as the rows below show";
+        "kernel", p::kernel,
+            "io_uring came with Linux 5.1, most of its operations by 5.19",
+            "a newer kernel has (more of) io_uring";
+        "io_uring_disabled", p::sysctl,
+            "kernel.io_uring_disabled: 0 anyone, 1 a group and CAP_SYS_ADMIN, 2 nobody",
+            "as root: sysctl kernel.io_uring_disabled=0, or join the group kernel.io_uring_group";
+        "seccomp", p::seccomp,
+            "a filter may deny system calls by number; Docker's and containerd's default ones do",
+            "docker run --security-opt seccomp=PROFILE with io_uring_setup, _enter, _register allowed";
+        "lsm", p::lsm,
+            "SELinux and others can deny io_uring by policy, which shows only in the audit log",
+            "";
+    }
+    Doors {
+        "libsoftring.so", p::library,
+            "the preload library that softring run puts under programs",
+            "install it next to softring or in ../lib, or name it in SOFTRING_LIB";
+        "syscall()", p::libc_door,
+            "the door for programs that call libc's syscall(): Rust, libuv, fio's set-up",
+            "use a dynamically linked build of softring and of the program";
+        "patched call sites", p::patch_door,
+            "the door for inline system calls: liburing, fio; needs program text that may be changed",
+            "allow it: MemoryDenyWriteExecute=no (systemd), execmod (SELinux); or --door=sigsys";
+        "seccomp trap", p::trap_door,
+            "the last door (--door=sigsys): every call site, some microseconds each",
+            "allow seccomp(2) with SECCOMP_RET_TRAP";
+        "user dispatch", p::dispatch_door,
+            "Syscall User Dispatch, the other way to the last door (Linux 5.11)",
+            "";
+    }
+    Transports {
+        "memfd_create", p::memfd,
+            "ring memory: softring cannot do without it",
+            "allow memfd_create(2)";
+        "eventfd", p::eventfd,
+            "wakes pollers of a ring",
+            "allow eventfd2(2)";
+        "kernel aio", p::aio,
+            "a batch of reads and writes in one system call; without it softring uses threads",
+            "allow io_setup(2), io_submit(2), io_getevents(2); see aio-nr below";
+        "RWF_NOWAIT here", p::nowait,
+            "cached reads without a thread, on the file system of this directory",
+            "";
+        "O_DIRECT here", p::direct,
+            "I/O past the page cache, on the file system of this directory",
+            "";
+        "epoll_pwait2", p::epoll_pwait2,
+            "waits with nanoseconds (Linux 5.11); without it, milliseconds",
+            "";
+        "process_vm_readv", p::vm_readv,
+            "checks a program's pointers cheaply; without it, through a pipe",
+            "";
+    }
+    Limits {
+        "memlock", p::memlock,
+            "RLIMIT_MEMLOCK: kernels before 5.12 count ring memory against it",
+            "";
+        "nofile", p::nofile,
+            "RLIMIT_NOFILE: a ring of softring takes a few descriptors of the program's",
+            "raise it: ulimit -n 4096";
+        "nproc", p::nproc,
+            "RLIMIT_NPROC: softring's workers are threads of the program",
+            "raise it: ulimit -u 4096";
+        "aio-nr", p::aio_nr,
+            "fs.aio-nr of fs.aio-max-nr: kernel aio slots in use on the whole machine",
+            "as root: sysctl fs.aio-max-nr=1048576";
+    }
+}

@@ -1,0 +1,176 @@
+//! `softring doctor`: what denies io_uring here, what works instead, what a program would get, and what to change.
+
+mod checks;
+mod probes;
+
+use crate::cli::DoctorArgs;
+use crate::{fail, out, sys};
+use checks::{CHECKS, Check, Group};
+use probes::{Finding, State};
+use serde::Serialize;
+
+pub use probes::{kernel_ring_works, proc_status};
+
+/// One row, for programs.
+#[derive(Serialize)]
+struct Row {
+    name: &'static str,
+    group: Group,
+    state: State,
+    found: String,
+    meaning: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'static str>,
+}
+
+/// Everything, for programs.
+#[derive(Serialize)]
+struct Report {
+    softring: &'static str,
+    verdict: Verdict,
+    checks: Vec<Row>,
+}
+
+/// What a program started by `softring run` would get.
+#[derive(Serialize)]
+struct Verdict {
+    /// `kernel`, `softring` or `none`.
+    rings: &'static str,
+    why: String,
+    change: Vec<&'static str>,
+}
+
+/// `softring doctor [--json]`: exit code 1 if a program would get no rings at all.
+pub fn command(args: &DoctorArgs) -> anyhow::Result<()> {
+    let checks: Vec<Row> = CHECKS.iter().map(row).collect();
+    let report = Report { softring: env!("CARGO_PKG_VERSION"), verdict: verdict(&checks), checks };
+    if args.json {
+        out::json(&report)?;
+    } else {
+        print(&report)?;
+    }
+    if report.verdict.rings == "none" {
+        return Err(fail::work("neither the kernel's rings nor softring's can be had here"));
+    }
+    Ok(())
+}
+
+fn row(check: &Check) -> Row {
+    let Finding { state, found } = run_alone(check);
+    let hint = (state != State::Ok && !check.hint.is_empty()).then_some(check.hint);
+    Row { name: check.name, group: check.group, state, found, meaning: check.meaning, hint }
+}
+
+/// Runs the probe where a deadly sandbox cannot take doctor with it.
+fn run_alone(check: &Check) -> Finding {
+    let probe = || serde_json::to_vec(&(check.probe)()).unwrap_or_default();
+    match sys::isolated(probe) {
+        Ok(sys::Isolated::Answer(json)) => serde_json::from_slice(&json)
+            .unwrap_or_else(|_| Finding::new(State::Unknown, "the probe gave no answer")),
+        Ok(sys::Isolated::Killed(libc::SIGSYS)) => {
+            Finding::new(State::Denied, "killed by SIGSYS: a seccomp policy")
+        }
+        Ok(sys::Isolated::Killed(n)) => {
+            Finding::new(State::Denied, format!("killed by signal {n}"))
+        }
+        // No process to be had: better in here than not at all.
+        Err(_) => (check.probe)(),
+    }
+}
+
+fn find<'a>(rows: &'a [Row], name: &str) -> Option<&'a Row> {
+    rows.iter().find(|r| r.name == name)
+}
+
+fn is_ok(rows: &[Row], name: &str) -> bool {
+    find(rows, name).is_some_and(|r| r.state == State::Ok)
+}
+
+fn verdict(rows: &[Row]) -> Verdict {
+    let setup = find(rows, "io_uring_setup");
+    if setup.is_some_and(|r| r.state == State::Ok) {
+        let why =
+            "io_uring_setup works: --engine=auto leaves programs on the kernel's rings".into();
+        return Verdict { rings: "kernel", why, change: Vec::new() };
+    }
+    let mut why = format!("io_uring_setup: {}", setup.map_or("not probed", |r| &r.found));
+    let denied_by_sysctl = !is_ok(rows, "io_uring_disabled")
+        && find(rows, "io_uring_disabled").is_some_and(|r| r.state == State::Denied);
+    if denied_by_sysctl {
+        why.push_str(" (the sysctl kernel.io_uring_disabled)");
+    } else if find(rows, "seccomp").is_some_and(|r| r.state != State::Ok) {
+        why.push_str(" (most likely the seccomp filter that this process runs under)");
+    }
+    // What makes the kernel's rings work, and what softring cannot do without.
+    let matters = |r: &&Row| matches!(r.group, Group::Denial | Group::Doors);
+    let change = rows.iter().filter(matters).filter_map(|r| r.hint).collect();
+    let ready = is_ok(rows, "libsoftring.so") && is_ok(rows, "memfd_create");
+    Verdict { rings: if ready { "softring" } else { "none" }, why, change }
+}
+
+fn print(report: &Report) -> anyhow::Result<()> {
+    let mut group = None;
+    let mut table = out::table(&["check", "state", "found", "meaning"]);
+    for r in &report.checks {
+        if group != Some(r.group) {
+            group = Some(r.group);
+            table.add_row([r.group.title(), "", "", ""]);
+        }
+        table.add_row([&format!("  {}", r.name), r.state.word(), &*r.found, r.meaning]);
+    }
+    out::line(&table.to_string())?;
+    let v = &report.verdict;
+    let what = match v.rings {
+        "kernel" => "the kernel's rings",
+        "softring" => "softring's rings",
+        _ => "no rings",
+    };
+    out::line(&format!("\nA program under `softring run` gets {what}.\n  why: {}", v.why))?;
+    let hinted: Vec<&Row> = report.checks.iter().filter(|r| r.hint.is_some()).collect();
+    if !hinted.is_empty() {
+        out::line("\nWhat to change:")?;
+    }
+    for r in hinted {
+        out::line(&format!("  {}: {}", r.name, r.hint.unwrap_or_default()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_texts_are_there() {
+        for (i, c) in CHECKS.iter().enumerate() {
+            assert!(CHECKS[..i].iter().all(|d| d.name != c.name), "{} twice", c.name);
+            assert!(!c.meaning.is_empty(), "{}", c.name);
+        }
+    }
+
+    #[test]
+    fn groups_stand_together() {
+        let mut seen = Vec::new();
+        for c in CHECKS {
+            if seen.last() != Some(&c.group) {
+                assert!(!seen.contains(&c.group), "{:?} twice", c.group);
+                seen.push(c.group);
+            }
+        }
+    }
+
+    fn fake(name: &'static str, state: State) -> Row {
+        let (group, meaning) = (Group::Denial, "");
+        Row { name, group, state, found: "EPERM".into(), meaning, hint: Some("change it") }
+    }
+
+    #[test]
+    fn verdicts() {
+        let denied = || fake("io_uring_setup", State::Denied);
+        let none = verdict(&[denied()]);
+        assert_eq!((none.rings, none.change.len()), ("none", 1));
+        let rows = [denied(), fake("libsoftring.so", State::Ok), fake("memfd_create", State::Ok)];
+        assert_eq!(verdict(&rows).rings, "softring");
+        assert_eq!(verdict(&[fake("io_uring_setup", State::Ok)]).rings, "kernel");
+    }
+}

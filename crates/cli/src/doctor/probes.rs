@@ -1,0 +1,264 @@
+//! One function per check: looks, and says what it found.
+
+use crate::run::lib_path;
+use crate::sys;
+use rustix::fs::OFlags;
+use rustix::io::{Errno, ReadWriteFlags};
+use rustix::process::{Resource, getrlimit};
+use serde::{Deserialize, Serialize};
+use softring_engine::abi::io_uring_params;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// As wished.
+    Ok,
+    /// Works, with less.
+    Less,
+    /// Refused, or not there.
+    Denied,
+    /// Cannot be seen from here.
+    Unknown,
+}
+
+impl State {
+    pub const fn word(self) -> &'static str {
+        match self {
+            State::Ok => "ok",
+            State::Less => "less",
+            State::Denied => "no",
+            State::Unknown => "?",
+        }
+    }
+}
+
+/// What a probe found.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Finding {
+    pub state: State,
+    pub found: String,
+}
+
+impl Finding {
+    pub fn new(state: State, found: impl Into<String>) -> Self {
+        Finding { state, found: found.into() }
+    }
+
+    fn works<T>(r: io::Result<T>) -> Self {
+        match r {
+            Ok(_) => Finding::new(State::Ok, "works"),
+            Err(e) => Finding::new(State::Denied, explain(&e)),
+        }
+    }
+}
+
+/// An error with its name, for those that searching the web by name helps with.
+fn explain(e: &io::Error) -> String {
+    let name = match e.raw_os_error() {
+        Some(libc::EPERM) => "EPERM",
+        Some(libc::ENOSYS) => "ENOSYS",
+        Some(libc::EACCES) => "EACCES",
+        Some(libc::ENOMEM) => "ENOMEM",
+        Some(libc::EINVAL) => "EINVAL",
+        Some(libc::EAGAIN) => "EAGAIN",
+        Some(libc::EOPNOTSUPP) => "EOPNOTSUPP",
+        Some(libc::EMFILE) => "EMFILE",
+        Some(libc::ENFILE) => "ENFILE",
+        _ => return e.to_string(),
+    };
+    format!("{name}: {e}")
+}
+
+fn proc_text(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|s| s.trim().to_owned())
+}
+
+/// A field of /proc/self/status.
+pub fn proc_status(field: &str) -> Option<String> {
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let value = text.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(':'))?;
+    Some(value.trim().to_owned())
+}
+
+/// Does this process get a ring from the kernel?
+pub fn kernel_ring_works() -> bool {
+    sys::io_uring_setup(1, &mut io_uring_params::default()).is_ok()
+}
+
+pub fn ring_setup() -> Finding {
+    let mut params = io_uring_params::default();
+    match sys::io_uring_setup(1, &mut params) {
+        Ok(ring) => Finding::new(State::Ok, format!("works ({})", ring_kind(&ring))),
+        Err(e) => Finding::new(State::Denied, explain(&e)),
+    }
+}
+
+/// Whose ring a descriptor is, by what /proc calls it.
+fn ring_kind(ring: &OwnedFd) -> String {
+    use std::os::fd::AsRawFd;
+    let link = fs::read_link(format!("/proc/self/fd/{}", ring.as_raw_fd()));
+    link.map_or_else(|_| "its kind cannot be seen".into(), |l| l.display().to_string())
+}
+
+pub fn kernel() -> Finding {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy();
+    let mut numbers = release.split(['.', '-']).map_while(|n| n.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let state = match version {
+        (0, _) => State::Unknown,
+        v if v < (5, 1) => State::Denied,
+        v if v < (5, 19) => State::Less,
+        _ => State::Ok,
+    };
+    Finding::new(state, format!("{} {release}", name.machine().to_string_lossy()))
+}
+
+pub fn sysctl() -> Finding {
+    let Some(value) = proc_text("/proc/sys/kernel/io_uring_disabled") else {
+        return Finding::new(State::Ok, "no such sysctl (it came with Linux 6.6)");
+    };
+    let group = proc_text("/proc/sys/kernel/io_uring_group").unwrap_or_default();
+    match value.as_str() {
+        "0" => Finding::new(State::Ok, "0"),
+        "1" => Finding::new(State::Less, format!("1, group {group}")),
+        _ => Finding::new(State::Denied, value),
+    }
+}
+
+pub fn seccomp() -> Finding {
+    let Some(mode) = proc_status("Seccomp") else {
+        return Finding::new(State::Unknown, "/proc/self/status does not say");
+    };
+    let filters = proc_status("Seccomp_filters").unwrap_or_else(|| "?".into());
+    match mode.as_str() {
+        "0" => Finding::new(State::Ok, "no filter"),
+        "1" => Finding::new(State::Denied, "strict mode"),
+        _ => Finding::new(State::Less, format!("{filters} filter(s) on this process")),
+    }
+}
+
+pub fn lsm() -> Finding {
+    if let Some(list) = proc_text("/sys/kernel/security/lsm") {
+        return Finding::new(State::Ok, list);
+    }
+    match proc_text("/proc/self/attr/current").filter(|l| !l.is_empty()) {
+        Some(label) => Finding::new(State::Ok, format!("label {}", label.trim_end_matches('\0'))),
+        None => Finding::new(State::Unknown, "securityfs is not mounted here"),
+    }
+}
+
+pub fn library() -> Finding {
+    match lib_path::find() {
+        Ok(path) => Finding::new(State::Ok, path.display().to_string()),
+        Err(e) => Finding::new(State::Denied, e.to_string()),
+    }
+}
+
+pub fn libc_door() -> Finding {
+    if cfg!(target_feature = "crt-static") {
+        return Finding::new(State::Less, "this softring is static: it cannot run itself under it");
+    }
+    Finding::new(State::Ok, "works for dynamically linked programs")
+}
+
+pub fn patch_door() -> Finding {
+    Finding::works(sys::text_patch())
+}
+
+pub fn trap_door() -> Finding {
+    Finding::works(sys::seccomp_trap())
+}
+
+pub fn dispatch_door() -> Finding {
+    Finding::works(sys::user_dispatch())
+}
+
+pub fn memfd() -> Finding {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    Finding::works(rustix::fs::memfd_create("softring-doctor", flags).map_err(io::Error::from))
+}
+
+pub fn eventfd() -> Finding {
+    let flags = rustix::event::EventfdFlags::CLOEXEC;
+    Finding::works(rustix::event::eventfd(0, flags).map_err(io::Error::from))
+}
+
+pub fn aio() -> Finding {
+    Finding::works(sys::aio_context(32))
+}
+
+pub fn epoll_pwait2() -> Finding {
+    Finding::works(sys::epoll_pwait2())
+}
+
+pub fn vm_readv() -> Finding {
+    Finding::works(sys::process_vm_readv())
+}
+
+/// An unnamed file in this directory, with something in it.
+fn file_here() -> io::Result<File> {
+    let mut file = tempfile::tempfile_in(".")?;
+    file.write_all(&[7; 4096])?;
+    Ok(file)
+}
+
+pub fn nowait() -> Finding {
+    let file = match file_here() {
+        Ok(f) => f,
+        Err(e) => return Finding::new(State::Unknown, format!("cannot write here: {e}")),
+    };
+    let mut buf = [0; 4096];
+    let mut parts = [io::IoSliceMut::new(&mut buf)];
+    match rustix::io::preadv2(&file, &mut parts, 0, ReadWriteFlags::NOWAIT) {
+        Ok(_) | Err(Errno::AGAIN) => Finding::new(State::Ok, "works"),
+        Err(e) => Finding::new(State::Less, explain(&e.into())),
+    }
+}
+
+pub fn direct() -> Finding {
+    let file = match file_here() {
+        Ok(f) => f,
+        Err(e) => return Finding::new(State::Unknown, format!("cannot write here: {e}")),
+    };
+    match rustix::fs::fcntl_setfl(&file, OFlags::DIRECT) {
+        Ok(()) => Finding::new(State::Ok, "works"),
+        Err(e) => Finding::new(State::Less, explain(&e.into())),
+    }
+}
+
+/// A limit as "soft of hard", and whether the soft one is below `enough`.
+fn limit(which: Resource, enough: u64) -> Finding {
+    let l = getrlimit(which);
+    let show = |v: Option<u64>| v.map_or_else(|| "unlimited".into(), |n| n.to_string());
+    let state = if l.current.is_some_and(|n| n < enough) { State::Less } else { State::Ok };
+    Finding::new(state, format!("{} of {}", show(l.current), show(l.maximum)))
+}
+
+pub fn memlock() -> Finding {
+    limit(Resource::Memlock, 0)
+}
+
+pub fn nofile() -> Finding {
+    limit(Resource::Nofile, 256)
+}
+
+pub fn nproc() -> Finding {
+    limit(Resource::Nproc, 256)
+}
+
+pub fn aio_nr() -> Finding {
+    let number = |p| proc_text(p).and_then(|s| s.parse::<u64>().ok());
+    let (now, max) = (number("/proc/sys/fs/aio-nr"), number("/proc/sys/fs/aio-max-nr"));
+    match (now, max) {
+        (Some(now), Some(max)) => {
+            let state = if now + 4096 > max { State::Less } else { State::Ok };
+            Finding::new(state, format!("{now} of {max}"))
+        }
+        _ => Finding::new(State::Unknown, "/proc/sys/fs does not say"),
+    }
+}

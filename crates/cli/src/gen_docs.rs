@@ -1,0 +1,30 @@
+//! The man page and the shell completions, from the command line's definitions.
+
+use crate::cli::{Cli, GenArgs, GenWhat};
+use anyhow::Context;
+use clap::{CommandFactory, ValueEnum};
+use std::fs;
+
+pub fn command(args: &GenArgs) -> anyhow::Result<()> {
+    let dir = &args.dir;
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let cli = Cli::command();
+    match args.what {
+        GenWhat::Man => clap_mangen::generate_to(cli, dir),
+        GenWhat::Completions => {
+            let mut shown = shown(&cli);
+            let mut all = clap_complete::Shell::value_variants().iter();
+            all.try_for_each(|shell| {
+                clap_complete::generate_to(*shell, &mut shown, "softring", dir).map(drop)
+            })
+        }
+    }
+    .with_context(|| format!("cannot write into {}", dir.display()))
+}
+
+/// The command without what is hidden: nobody types it, so it is not worth completing.
+fn shown(cli: &clap::Command) -> clap::Command {
+    let top = clap::Command::new("softring").version(env!("CARGO_PKG_VERSION"));
+    let about = cli.get_about().cloned().unwrap_or_default();
+    top.about(about).subcommands(cli.get_subcommands().filter(|c| !c.is_hide_set()).cloned())
+}

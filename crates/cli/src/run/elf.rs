@@ -1,0 +1,172 @@
+//! The little of an ELF file that says whether a preload can reach the program in it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// What an executable's headers say.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Elf {
+    /// 32 or 64.
+    pub bits: u8,
+    /// `e_machine`.
+    pub machine: u16,
+    /// PT_INTERP: the dynamic linker it asks for; a static program has none.
+    pub interp: Option<String>,
+}
+
+const EM_386: u16 = 3;
+const EM_X86_64: u16 = 62;
+const EM_AARCH64: u16 = 183;
+const EM_RISCV: u16 = 243;
+const PT_INTERP: u32 = 3;
+/// More program headers than any linker writes: beyond this the file is not what it says.
+const MAX_HEADERS: usize = 512;
+
+#[cfg(target_arch = "x86_64")]
+pub const OURS: u16 = EM_X86_64;
+#[cfg(target_arch = "aarch64")]
+pub const OURS: u16 = EM_AARCH64;
+
+/// A machine's name as uname(1) prints it.
+pub fn machine_name(machine: u16) -> String {
+    match machine {
+        EM_386 => "i386".into(),
+        EM_X86_64 => "x86_64".into(),
+        EM_AARCH64 => "aarch64".into(),
+        EM_RISCV => "riscv".into(),
+        40 => "arm".into(),
+        21 => "ppc64".into(),
+        22 => "s390x".into(),
+        258 => "loongarch".into(),
+        n => format!("ELF machine {n}"),
+    }
+}
+
+/// Integers in the file's own byte order.
+struct Fields<'a> {
+    bytes: &'a [u8],
+    little: bool,
+}
+
+impl Fields<'_> {
+    fn get<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        let raw: [u8; N] = self.bytes.get(at..at.checked_add(N)?)?.try_into().ok()?;
+        if self.little {
+            return Some(raw);
+        }
+        let mut swapped = raw;
+        swapped.reverse();
+        Some(swapped)
+    }
+
+    fn u16(&self, at: usize) -> Option<u16> {
+        self.get(at).map(u16::from_le_bytes)
+    }
+
+    fn u32(&self, at: usize) -> Option<u32> {
+        self.get(at).map(u32::from_le_bytes)
+    }
+
+    /// A word of the file's class: `Elf32_Off` or `Elf64_Off`.
+    fn word(&self, at: usize, bits: u8) -> Option<u64> {
+        if bits == 64 { self.get(at).map(u64::from_le_bytes) } else { self.u32(at).map(u64::from) }
+    }
+}
+
+/// Reads the headers. `None`: not an ELF file, or a damaged one (the kernel will say so).
+pub fn read(file: &File) -> io::Result<Option<Elf>> {
+    let mut head = [0; 64];
+    let n = read_up_to(file, &mut head, 0)?;
+    if n < 52 || head[..4] != *b"\x7fELF" {
+        return Ok(None);
+    }
+    let bits = if head[4] == 2 { 64 } else { 32 };
+    let little = head[5] != 2;
+    let h = Fields { bytes: &head[..n], little };
+    let (phoff_at, size_at) = if bits == 64 { (32, 54) } else { (28, 42) };
+    let (Some(machine), Some(phoff), Some(size), Some(count)) =
+        (h.u16(18), h.word(phoff_at, bits), h.u16(size_at), h.u16(size_at + 2))
+    else {
+        return Ok(None);
+    };
+    let (size, count) = (usize::from(size).min(256), usize::from(count).min(MAX_HEADERS));
+    let mut table = vec![0; size * count];
+    let n = read_up_to(file, &mut table, phoff)?;
+    table.truncate(n);
+    let mut interp = None;
+    for header in table.chunks_exact(size.max(1)) {
+        let p = Fields { bytes: header, little };
+        if p.u32(0) != Some(PT_INTERP) {
+            continue;
+        }
+        let (off_at, len_at) = if bits == 64 { (8, 32) } else { (4, 16) };
+        if let (Some(off), Some(len)) = (p.word(off_at, bits), p.word(len_at, bits)) {
+            let mut path = vec![0; usize::try_from(len).unwrap_or(0).min(4096)];
+            let n = read_up_to(file, &mut path, off)?;
+            path.truncate(n);
+            let end = path.iter().position(|&b| b == 0).unwrap_or(path.len());
+            interp = Some(String::from_utf8_lossy(&path[..end]).into_owned());
+        }
+    }
+    Ok(Some(Elf { bits, machine, interp }))
+}
+
+/// Reads until `buf` is full or the file ends.
+pub fn read_up_to(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    // No file reaches that far; the kernel would call such an offset invalid.
+    if i64::try_from(offset).is_err() {
+        return Ok(0);
+    }
+    while done < buf.len() {
+        match file.read_at(&mut buf[done..], offset.saturating_add(done as u64)) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn file_of(bytes: &[u8]) -> File {
+        let mut f = tempfile::tempfile().unwrap();
+        f.write_all(bytes).unwrap();
+        f
+    }
+
+    #[test]
+    fn our_own_executable() {
+        let elf = read(&File::open("/proc/self/exe").unwrap()).unwrap().unwrap();
+        assert_eq!((elf.bits, elf.machine), (64, OURS));
+        assert!(elf.interp.is_some_and(|i| i.starts_with("/lib")));
+    }
+
+    #[test]
+    fn not_elf_and_damaged() {
+        assert_eq!(read(&file_of(b"#!/bin/sh\n")).unwrap(), None);
+        assert_eq!(read(&file_of(b"\x7fELF")).unwrap(), None);
+        // Claims 65535 headers of 65535 bytes beyond the file's end.
+        let mut bad = [0xffu8; 64];
+        bad[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        assert_eq!(read(&file_of(&bad)).unwrap().unwrap().interp, None);
+        let mut empty = [0u8; 64];
+        empty[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        assert_eq!(read(&file_of(&empty)).unwrap().unwrap().interp, None);
+    }
+
+    #[test]
+    fn big_endian_fields() {
+        let mut be = [0u8; 64];
+        be[..6].copy_from_slice(b"\x7fELF\x02\x02");
+        be[18..20].copy_from_slice(&22u16.to_be_bytes());
+        let elf = read(&file_of(&be)).unwrap().unwrap();
+        assert_eq!(machine_name(elf.machine), "s390x");
+    }
+}

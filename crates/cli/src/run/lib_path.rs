@@ -1,0 +1,72 @@
+//! Where `libsoftring.so` is.
+
+use crate::fail;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+pub const NAME: &str = "libsoftring.so";
+
+/// Relative to the folder of the executable, in the order they are tried.
+const BESIDE: [&str; 4] = [".", "../lib/softring", "../lib", "deps"];
+
+/// Every place that is looked at, in order: SOFTRING_LIB alone if it is set, else around the executable.
+pub fn candidates() -> Vec<PathBuf> {
+    if let Some(lib) = env::var_os("SOFTRING_LIB").filter(|l| !l.is_empty()) {
+        return vec![PathBuf::from(lib)];
+    }
+    let Ok(exe) = env::current_exe() else { return Vec::new() };
+    let Some(dir) = exe.parent() else { return Vec::new() };
+    BESIDE.iter().map(|b| dir.join(b).join(NAME)).collect()
+}
+
+/// The library's absolute path, fit to stand in LD_PRELOAD.
+pub fn find() -> anyhow::Result<PathBuf> {
+    let tried = candidates();
+    let Some(lib) = tried.iter().find_map(|p| p.canonicalize().ok().filter(|p| p.is_file())) else {
+        let list: Vec<String> = tried.iter().map(|p| p.display().to_string()).collect();
+        return Err(fail::usage(
+            format!("{NAME} is not there: tried {}", list.join(", ")),
+            "build it (cargo build -p softring-preload), install it next to softring, or name it in \
+             SOFTRING_LIB",
+        ));
+    };
+    if lib.as_os_str().as_bytes().iter().any(|b| b" :\t\n$".contains(b)) {
+        return Err(fail::usage(
+            format!(
+                "{} has a space, a colon or a '$' in its path, which LD_PRELOAD cannot hold",
+                lib.display()
+            ),
+            "put a copy or a link of it elsewhere and name that in SOFTRING_LIB",
+        ));
+    }
+    Ok(lib)
+}
+
+/// LD_PRELOAD with `lib` first and what was there kept; `lib` stands in it once.
+pub fn preload_with(lib: &Path, before: Option<&OsStr>) -> OsString {
+    let mut value = lib.as_os_str().to_owned();
+    let rest = before.unwrap_or_default().as_bytes();
+    for part in rest.split(|b| b" :\t\n".contains(b)).filter(|p| !p.is_empty()) {
+        if part != lib.as_os_str().as_bytes() {
+            value.push(":");
+            value.push(OsStr::from_bytes(part));
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preload_is_prepended_once() {
+        let lib = Path::new("/l/libsoftring.so");
+        assert_eq!(preload_with(lib, None), "/l/libsoftring.so");
+        assert_eq!(preload_with(lib, Some(OsStr::new(""))), "/l/libsoftring.so");
+        let kept = preload_with(lib, Some(OsStr::new("/a.so /b.so:/l/libsoftring.so")));
+        assert_eq!(kept, "/l/libsoftring.so:/a.so:/b.so");
+    }
+}

@@ -1,0 +1,145 @@
+//! `softring run`: looks at the program, puts the preload library under it, and becomes it.
+
+mod elf;
+pub mod lib_path;
+mod target;
+
+use crate::cli::{Engine, RunArgs, name_of};
+use crate::{deny, fail, out, sys};
+use anyhow::Context;
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use target::Trouble;
+
+/// EPERM: what Docker's profile answers.
+const EPERM: u16 = 1;
+
+pub type Environment = BTreeMap<OsString, OsString>;
+
+/// This process's environment.
+pub fn environment() -> Environment {
+    env::vars_os().collect()
+}
+
+/// The environment under which a program gets softring.
+pub fn preload_environment(lib: &Path, engine: Engine, door: &str, quiet: bool) -> Environment {
+    let mut env = environment();
+    let preload = lib_path::preload_with(lib, env.get(OsStr::new("LD_PRELOAD")).map(|v| &**v));
+    env.insert("LD_PRELOAD".into(), preload);
+    env.insert("SOFTRING_ENGINE".into(), name_of(engine).into());
+    env.insert("SOFTRING_DOOR".into(), door.into());
+    if quiet {
+        env.insert("SOFTRING_QUIET".into(), "1".into());
+    }
+    env
+}
+
+/// `softring run [options] -- CMD`
+pub fn command(args: &RunArgs) -> anyhow::Result<()> {
+    let Some(program) = args.command.first() else {
+        return Err(fail::usage("no program given", "softring run -- CMD"));
+    };
+    let path = find_program(program)?;
+    // With the kernel's rings only, the library has nothing to do: its absence is no reason to stop.
+    let lib = match lib_path::find() {
+        Ok(lib) => Some(lib),
+        Err(_) if args.engine == Engine::Kernel => None,
+        Err(e) => return Err(e),
+    };
+    judge(args, target::examine(&path, lib.as_deref()))?;
+    let env = match &lib {
+        Some(lib) => preload_environment(lib, args.engine, &name_of(args.door), args.quiet),
+        None => environment(),
+    };
+    if args.deny {
+        deny::install(EPERM)?;
+    }
+    exec(&path, &args.command, &env)
+}
+
+/// Stops at what makes the run pointless, warns of the rest.
+fn judge(args: &RunArgs, troubles: Vec<Trouble>) -> anyhow::Result<()> {
+    for trouble in troubles {
+        match trouble {
+            Trouble::Fatal { what, hint } => return Err(fail::usage(what, hint)),
+            Trouble::Unreachable { what, hint } if needs_us(args) => {
+                return Err(fail::usage(what, hint));
+            }
+            Trouble::Unreachable { .. } if args.engine == Engine::Kernel => {}
+            Trouble::Unreachable { what, hint } | Trouble::Doubtful { what, hint } => {
+                if !args.quiet {
+                    out::note(&format!("warning: {what}"));
+                    out::note(&format!("hint: {hint}"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Would the program find no working io_uring if the library did not reach it?
+fn needs_us(args: &RunArgs) -> bool {
+    match args.engine {
+        Engine::User => true,
+        Engine::Kernel => false,
+        Engine::Auto => args.deny || !crate::doctor::kernel_ring_works(),
+    }
+}
+
+/// The program that `name` means: itself if it has a slash, else the first in PATH.
+pub fn find_program(name: &OsStr) -> anyhow::Result<PathBuf> {
+    if name.is_empty() {
+        return Err(fail::usage("the program's name is empty", "softring run -- CMD"));
+    }
+    if name.as_bytes().contains(&b'/') {
+        return Ok(PathBuf::from(name));
+    }
+    in_path(name).ok_or_else(|| {
+        let shown = name.to_string_lossy();
+        fail::usage(
+            format!("{shown}: not found in PATH"),
+            format!("check the spelling, or give a path: softring run -- ./{shown}"),
+        )
+    })
+}
+
+/// The first executable regular file called `name` in PATH; failing that, the first file of that name.
+fn in_path(name: &OsStr) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    let files: Vec<PathBuf> =
+        env::split_paths(&path).map(|d| d.join(name)).filter(|f| f.is_file()).collect();
+    let runs = |f: &&PathBuf| rustix::fs::access(*f, rustix::fs::Access::EXEC_OK).is_ok();
+    files.iter().find(runs).or(files.first()).cloned()
+}
+
+/// Becomes the program. Answers only an error.
+pub fn exec(path: &Path, args: &[OsString], env: &Environment) -> anyhow::Result<()> {
+    let c = |s: &OsStr| CString::new(s.as_bytes()).context("an argument holds a NUL byte");
+    let file = c(path.as_os_str())?;
+    let argv = args.iter().map(|a| c(a)).collect::<Result<Vec<_>, _>>()?;
+    let mut envp = Vec::with_capacity(env.len());
+    for (k, v) in env {
+        let mut pair = k.clone();
+        pair.push("=");
+        pair.push(v);
+        envp.push(c(&pair)?);
+    }
+    let mut e = sys::execve(&file, &argv, &envp);
+    if e.raw_os_error() == Some(libc::ENOEXEC) {
+        // As execvp(3) does: a file without a header is the shell's.
+        let shell = c(OsStr::new("/bin/sh"))?;
+        let mut argv: Vec<CString> = vec![shell.clone(), file];
+        argv.extend(args.iter().skip(1).map(|a| c(a)).collect::<Result<Vec<_>, _>>()?);
+        e = sys::execve(&shell, &argv, &envp);
+    }
+    let hint = match e.raw_os_error() {
+        Some(libc::E2BIG) => "the arguments and the environment together are too long",
+        Some(libc::ENOMEM | libc::EAGAIN) => "free memory, or raise RLIMIT_NPROC",
+        Some(libc::EACCES) => "the file or its mount (noexec) does not allow it",
+        _ => "try the program without softring to see whether it starts",
+    };
+    Err(fail::usage(format!("cannot start {}: {e}", path.display()), hint))
+}

@@ -1,0 +1,273 @@
+//! Looks at a program before it is started: can it run here, and can the preload reach it?
+
+use super::elf::{self, Elf};
+use rustix::fs::Access;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// What is wrong with a program.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It cannot be started at all.
+    Fatal { what: String, hint: String },
+    /// It starts, but the preload library will not be in it.
+    Unreachable { what: String, hint: String },
+    /// It starts, and the preload library may not load.
+    Doubtful { what: String, hint: String },
+}
+
+/// The kernel follows this many interpreters of scripts.
+const MAX_SCRIPTS: u32 = 4;
+
+fn fatal(what: String, hint: &str) -> Trouble {
+    Trouble::Fatal { what, hint: hint.into() }
+}
+
+/// Everything wrong with starting `path` with `lib` preloaded.
+pub fn examine(path: &Path, lib: Option<&Path>) -> Vec<Trouble> {
+    let mut found = Vec::new();
+    look(path, lib, MAX_SCRIPTS, &mut found);
+    found
+}
+
+fn look(path: &Path, lib: Option<&Path>, scripts_left: u32, found: &mut Vec<Trouble>) {
+    let name = path.display();
+    let meta = match fs::metadata(path) {
+        Ok(m) => m,
+        Err(e) => return found.push(fatal(format!("{name}: {e}"), missing_hint(&e))),
+    };
+    if meta.is_dir() {
+        let hint = "give the program inside it";
+        return found.push(fatal(format!("{name} is a directory, not a program"), hint));
+    }
+    if !meta.is_file() {
+        return found.push(fatal(format!("{name} is not a regular file"), "give a program"));
+    }
+    if rustix::fs::access(path, Access::EXEC_OK).is_err() {
+        let hint = if meta.permissions().mode() & 0o111 == 0 {
+            "make it executable (chmod +x), or start its interpreter: softring run -- sh FILE"
+        } else {
+            "it is executable, but not for this user or not on this mount (noexec)"
+        };
+        return found.push(fatal(format!("{name}: permission denied"), hint));
+    }
+    // An executable that may not be read can still be started; nothing more can be said of it.
+    let Ok(file) = File::open(path) else { return };
+    match elf::read(&file) {
+        Ok(Some(elf)) => {
+            look_elf(path, &elf, lib, found);
+            look_privileges(path, &meta, found);
+        }
+        Ok(None) => look_script(path, &file, lib, scripts_left, found),
+        Err(e) => found.push(fatal(format!("cannot read {name}: {e}"), "check the file system")),
+    }
+}
+
+fn missing_hint(e: &io::Error) -> &'static str {
+    match e.kind() {
+        io::ErrorKind::NotFound => "check the spelling; a relative path starts at this directory",
+        io::ErrorKind::PermissionDenied => {
+            "a directory on the way may not be searched by this user"
+        }
+        _ => "check the path",
+    }
+}
+
+fn look_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble>) {
+    let name = path.display();
+    if elf.machine != elf::OURS || elf.bits != 64 {
+        let (theirs, ours) = (elf::machine_name(elf.machine), elf::machine_name(elf::OURS));
+        return found.push(fatal(
+            format!(
+                "{name} is a {}-bit {theirs} program, softring here is 64-bit {ours}",
+                elf.bits
+            ),
+            "use a build of the program for this machine",
+        ));
+    }
+    let Some(interp) = &elf.interp else {
+        if is_loader(path) {
+            return;
+        }
+        return found.push(Trouble::Unreachable {
+            what: format!("{name} is statically linked: a preload library cannot get into it"),
+            hint: "link it dynamically, or link softring into it (-lsoftring, or the Rust crate \
+                   softring-engine)"
+                .into(),
+        });
+    };
+    if !Path::new(interp).exists() {
+        return found.push(fatal(
+            format!("{name} asks for the dynamic linker {interp}, which is not here"),
+            "install the C library that it was built for",
+        ));
+    }
+    if let Some(lib) = lib
+        && interp.contains("ld-musl") == library_is_glibc(lib)
+    {
+        let (theirs, ours) =
+            if interp.contains("ld-musl") { ("musl", "glibc") } else { ("glibc", "musl") };
+        found.push(Trouble::Doubtful {
+            what: format!("{name} uses {theirs}, but {} is built for {ours}", lib.display()),
+            hint: format!("build libsoftring.so for {theirs} and name it in SOFTRING_LIB"),
+        });
+    }
+}
+
+/// The dynamic linker itself has no PT_INTERP, yet it honours LD_PRELOAD for the program it is given.
+fn is_loader(path: &Path) -> bool {
+    let file = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let name = file.file_name().map_or(&b""[..], OsStr::as_bytes);
+    name.starts_with(b"ld-") || name.starts_with(b"ld.so")
+}
+
+/// glibc's soname stands in the library's dynamic string table; musl's is plain `libc.so`.
+fn library_is_glibc(lib: &Path) -> bool {
+    let needle = b"\0libc.so.6\0";
+    fs::read(lib).map_or(true, |b| b.windows(needle.len()).any(|w| w == needle))
+}
+
+/// The dynamic linker drops preloads with a path from a program that gains privileges by being started.
+fn look_privileges(path: &Path, meta: &fs::Metadata, found: &mut Vec<Trouble>) {
+    if crate::doctor::proc_status("NoNewPrivs").is_some_and(|v| v == "1") {
+        return;
+    }
+    let mode = meta.mode();
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let setuid = mode & 0o4000 != 0 && meta.uid() != uid;
+    let setgid = mode & 0o2010 == 0o2010 && meta.gid() != gid;
+    let capable = uid != 0
+        && rustix::fs::getxattr(path, "security.capability", &mut [0u8; 64][..])
+            .is_ok_and(|n| n > 0);
+    let why = match (setuid, setgid, capable) {
+        (true, ..) => "is setuid",
+        (_, true, _) => "is setgid",
+        (.., true) => "has file capabilities",
+        _ => return,
+    };
+    found.push(Trouble::Unreachable {
+        what: format!("{} {why}: the dynamic linker drops the preload library", path.display()),
+        hint: "run softring as the user that the program changes to, or use a copy without the \
+               privilege"
+            .into(),
+    });
+}
+
+fn look_script(
+    path: &Path,
+    file: &File,
+    lib: Option<&Path>,
+    scripts_left: u32,
+    found: &mut Vec<Trouble>,
+) {
+    let mut head = [0; 256];
+    let n = elf::read_up_to(file, &mut head, 0).unwrap_or(0);
+    let Some((interp, arg)) = shebang(&head[..n]) else {
+        // No header at all: as execvp(3), we hand it to the shell (see `exec`), unless it is no text.
+        if head[..n].contains(&0) {
+            let what = format!("{} is neither an ELF program nor a script", path.display());
+            found.push(fatal(what, "check what it is with file(1)"));
+        }
+        return;
+    };
+    if scripts_left == 0 {
+        let what = format!("{}: too many interpreters of interpreters", path.display());
+        return found.push(fatal(what, "shorten the chain of #! lines"));
+    }
+    let before = found.len();
+    look(&interp, lib, scripts_left - 1, found);
+    if interp.file_name() == Some(OsStr::new("env"))
+        && let Some(program) = arg.filter(|a| !a.as_bytes().starts_with(b"-"))
+        && let Some(target) = super::in_path(&program)
+    {
+        look(&target, lib, scripts_left - 1, found);
+    }
+    for trouble in &mut found[before..] {
+        if let Trouble::Fatal { what, .. } = trouble {
+            *what = format!("{} is a script: {what}", path.display());
+        }
+    }
+}
+
+/// The interpreter and the first word after it, of a `#!` line.
+fn shebang(head: &[u8]) -> Option<(PathBuf, Option<std::ffi::OsString>)> {
+    let line = head.strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;
+    let mut words = line.split(|b| b" \t\r".contains(b)).filter(|w| !w.is_empty());
+    let interp = PathBuf::from(OsStr::from_bytes(words.next()?));
+    Some((interp, words.next().map(|w| OsStr::from_bytes(w).to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn script(dir: &Path, name: &str, text: &[u8], mode: u32) -> PathBuf {
+        let path = dir.join(name);
+        let mut f = File::create(&path).unwrap();
+        f.write_all(text).unwrap();
+        f.set_permissions(fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    fn only(path: &Path) -> Trouble {
+        let mut found = examine(path, None);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.remove(0)
+    }
+
+    #[test]
+    fn good_programs_have_no_trouble() {
+        assert_eq!(examine(Path::new("/bin/sh"), None), []);
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(examine(&script(dir.path(), "a", b"#!/bin/sh\n:\n", 0o755), None), []);
+        assert_eq!(examine(&script(dir.path(), "b", b"#! /usr/bin/env sh\n:\n", 0o755), None), []);
+        assert_eq!(examine(&script(dir.path(), "c", b"echo no header\n", 0o755), None), []);
+    }
+
+    #[test]
+    fn troubles_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = |t: Trouble| format!("{t:?}");
+        assert!(text(only(&dir.path().join("none"))).contains("No such file"));
+        assert!(text(only(dir.path())).contains("is a directory"));
+        let plain = script(dir.path(), "plain", b"#!/bin/sh\n", 0o644);
+        assert!(text(only(&plain)).contains("chmod +x"));
+        let lost = script(dir.path(), "lost", b"#!/no/such/interp\n", 0o755);
+        assert!(text(only(&lost)).contains("is a script: /no/such/interp"));
+        let junk = script(dir.path(), "junk", b"\0\x01\x02", 0o755);
+        assert!(text(only(&junk)).contains("neither an ELF"));
+        let mut arm = [0u8; 64];
+        arm[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        arm[18] = if elf::OURS == 183 { 62 } else { 183 };
+        assert!(text(only(&script(dir.path(), "arm", &arm, 0o755))).contains("64-bit"));
+        arm[18] = elf::OURS as u8;
+        let fixed = only(&script(dir.path(), "static", &arm, 0o755));
+        assert!(matches!(fixed, Trouble::Unreachable { .. }), "{fixed:?}");
+    }
+
+    #[test]
+    fn endless_scripts_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("self");
+        let text = format!("#!{}\n", path.display());
+        script(dir.path(), "self", text.as_bytes(), 0o755);
+        assert!(format!("{:?}", only(&path)).contains("too many"));
+    }
+
+    #[test]
+    fn shebang_words() {
+        let words = |s: &str| shebang(s.as_bytes());
+        assert_eq!(words("#!/bin/sh"), Some(("/bin/sh".into(), None)));
+        assert_eq!(
+            words("#! /usr/bin/env  x y\nz"),
+            Some(("/usr/bin/env".into(), Some("x".into())))
+        );
+        assert_eq!(words("#!\n"), None);
+        assert_eq!(words("plain"), None);
+    }
+}

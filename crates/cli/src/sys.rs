@@ -1,0 +1,170 @@
+//! System calls that no crate in use wraps safely: probes of doctor, `execve` that changes nothing else, `fork`.
+#![allow(unsafe_code)]
+
+use softring_engine::abi::io_uring_params;
+use std::ffi::{CStr, CString, c_long};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether SIGPIPE was ignored when this process started. Rust's start-up ignores it; a program that we become must
+/// find what we found.
+static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn record_sigpipe() {
+    // SAFETY: an all-zero sigaction is a valid one; the kernel fills it in and keeps no pointer.
+    let ignored = unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut old) == 0
+            && old.sa_sigaction == libc::SIG_IGN
+    };
+    SIGPIPE_IGNORED.store(ignored, Ordering::Relaxed);
+}
+
+/// Called by the dynamic linker before Rust's start-up.
+#[used]
+// SAFETY: .init_array holds pointers to C functions that are called once at start-up with arguments we ignore.
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = record_sigpipe;
+
+fn checked(ret: c_long) -> io::Result<c_long> {
+    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
+}
+
+/// execve(2): execute program. Answers only if it failed.
+pub fn execve(path: &CStr, args: &[CString], env: &[CString]) -> io::Error {
+    let pointers = |list: &[CString]| {
+        list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
+    };
+    let (argv, envp) = (pointers(args), pointers(env));
+    // SAFETY: signal() takes no pointer; argv and envp are null-terminated arrays of strings that outlive the call.
+    unsafe {
+        if !SIGPIPE_IGNORED.load(Ordering::Relaxed) {
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        }
+        libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr());
+    }
+    let e = io::Error::last_os_error();
+    // SAFETY: as above; back to what Rust's start-up chose, since we live on.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    e
+}
+
+/// What became of a probe run in a process of its own.
+pub enum Isolated {
+    /// It answered this.
+    Answer(Vec<u8>),
+    /// It was killed by this signal.
+    Killed(i32),
+}
+
+/// Runs `probe` in a forked child, so that a sandbox that kills for a system call kills only the child.
+pub fn isolated(probe: impl FnOnce() -> Vec<u8>) -> io::Result<Isolated> {
+    let (mut from, mut to) = io::pipe()?;
+    // SAFETY: this process has one thread (doctor starts none), so the child may go on as usual.
+    let pid = unsafe { libc::fork() };
+    checked(c_long::from(pid))?;
+    if pid == 0 {
+        drop(from);
+        let sent = to.write_all(&probe());
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(i32::from(sent.is_err())) }
+    }
+    drop(to);
+    let mut answer = Vec::new();
+    from.read_to_end(&mut answer)?;
+    let mut status = 0;
+    // SAFETY: `pid` is our child, `status` a live i32.
+    checked(c_long::from(unsafe { libc::waitpid(pid, &raw mut status, 0) }))?;
+    if libc::WIFSIGNALED(status) {
+        return Ok(Isolated::Killed(libc::WTERMSIG(status)));
+    }
+    Ok(Isolated::Answer(answer))
+}
+
+/// io_uring_setup(2): set up a context for performing asynchronous I/O.
+pub fn io_uring_setup(entries: u32, params: &mut io_uring_params) -> io::Result<OwnedFd> {
+    // SAFETY: the kernel reads and writes one io_uring_params, which `params` is.
+    let fd = checked(unsafe {
+        libc::syscall(libc::SYS_io_uring_setup, entries, std::ptr::from_mut(params))
+    })?;
+    // SAFETY: a descriptor that was just made and that nobody else knows.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// io_setup(2) and io_destroy(2): can there be a kernel aio context of `n` events?
+pub fn aio_context(n: u32) -> io::Result<()> {
+    let mut ctx: usize = 0;
+    // SAFETY: the kernel writes one word to `ctx`; then the context it named is destroyed.
+    unsafe {
+        checked(libc::syscall(libc::SYS_io_setup, n, &raw mut ctx))?;
+        checked(libc::syscall(libc::SYS_io_destroy, ctx))?;
+    }
+    Ok(())
+}
+
+/// epoll_pwait2(2) on an empty set, no waiting.
+pub fn epoll_pwait2() -> io::Result<()> {
+    let set = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
+    let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut event = libc::epoll_event { events: 0, u64: 0 };
+    let none = std::ptr::null::<libc::sigset_t>();
+    // SAFETY: one event may be written to `event`; `zero` is only read.
+    checked(unsafe {
+        let (fd, n) = (set.as_raw_fd(), 1);
+        libc::syscall(libc::SYS_epoll_pwait2, fd, &raw mut event, n, &raw const zero, none, 8)
+    })?;
+    Ok(())
+}
+
+/// process_vm_readv(2): transfer data between process address spaces; here from this process to itself.
+pub fn process_vm_readv() -> io::Result<()> {
+    let (source, mut target) = (7u8, 0u8);
+    let part = |p: *const u8| libc::iovec { iov_base: p.cast_mut().cast(), iov_len: 1 };
+    let (from, to) = (part(&raw const source), part(&raw mut target));
+    // SAFETY: one byte is copied from `source` to `target`, both live.
+    let n =
+        unsafe { libc::process_vm_readv(libc::getpid(), &raw const to, 1, &raw const from, 1, 0) };
+    checked(n as c_long)?;
+    Ok(())
+}
+
+/// May this process change its own program text? Maps a page of its own executable privately, makes it writable, writes, and
+/// makes it executable again: what patching a call site takes.
+pub fn text_patch() -> io::Result<()> {
+    let exe = File::open("/proc/self/exe")?;
+    let len = 4096;
+    // SAFETY: a fresh private mapping that nothing else uses is changed and unmapped again.
+    unsafe {
+        let rx = libc::PROT_READ | libc::PROT_EXEC;
+        let at = libc::mmap(std::ptr::null_mut(), len, rx, libc::MAP_PRIVATE, exe.as_raw_fd(), 0);
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let done =
+            checked(c_long::from(libc::mprotect(at, len, libc::PROT_READ | libc::PROT_WRITE)))
+                .inspect(|_| at.cast::<u8>().write_volatile(0xc3))
+                .and_then(|_| checked(c_long::from(libc::mprotect(at, len, rx))));
+        libc::munmap(at, len);
+        done.map(drop)
+    }
+}
+
+/// Can a seccomp filter answer by SIGSYS (SECCOMP_RET_TRAP)? Installs nothing.
+pub fn seccomp_trap() -> io::Result<()> {
+    let action: u32 = libc::SECCOMP_RET_TRAP;
+    // SAFETY: the kernel reads one u32.
+    checked(unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action)
+    })?;
+    Ok(())
+}
+
+/// Is Syscall User Dispatch there? Turns it off, which it is already.
+pub fn user_dispatch() -> io::Result<()> {
+    const PR_SET_SYSCALL_USER_DISPATCH: i32 = 59;
+    // SAFETY: PR_SYS_DISPATCH_OFF (0) takes no pointer.
+    checked(c_long::from(unsafe { libc::prctl(PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0) }))?;
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! The command as a person or a script meets it: help, exit codes, messages, JSON.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn softring(args: &[&str]) -> Command {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_softring"));
+    c.args(args).stdin(Stdio::null());
+    c
+}
+
+fn output(args: &[&str]) -> Output {
+    softring(args).output().expect("softring starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The exit code is `code` and standard error holds `part`.
+#[track_caller]
+fn fails(args: &[&str], code: i32, part: &str) {
+    let o = output(args);
+    let err = text(&o.stderr);
+    assert_eq!(o.status.code(), Some(code), "{args:?}: {err}");
+    assert!(err.contains(part), "{args:?}: {err}");
+    assert!(o.stdout.is_empty(), "{args:?}: {}", text(&o.stdout));
+}
+
+#[test]
+fn help_names_every_public_command() {
+    let o = output(&["--help"]);
+    assert!(o.status.success());
+    let help = text(&o.stdout);
+    for command in ["run", "doctor", "demo", "bench"] {
+        assert!(help.contains(&format!("\n  {command} ")), "{command}: {help}");
+        assert!(output(&[command, "--help"]).status.success());
+    }
+    for hidden in ["worker", "deny", "gen"] {
+        assert!(!help.contains(&format!("\n  {hidden} ")), "{hidden} shows");
+    }
+    assert!(help.contains("Exit codes"));
+}
+
+#[test]
+fn usage_errors_are_two() {
+    fails(&[], 2, "Usage");
+    fails(&["nope"], 2, "unrecognized");
+    fails(&["run"], 2, "CMD");
+    fails(&["run", "--engine", "other", "true"], 2, "possible values");
+    fails(&["bench", "--size", "12parsecs"], 2, "unknown unit");
+    fails(&["bench", "--depth", "0"], 2, "--depth");
+}
+
+#[test]
+fn programs_that_cannot_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let run = |file: &str, part: &str| fails(&["run", "--engine=kernel", "--", file], 2, part);
+    run(&at("none"), "No such file");
+    run("no-such-program-anywhere", "not found in PATH");
+    run(&dir.path().display().to_string(), "is a directory");
+    fs::write(at("plain"), "#!/bin/sh\n").unwrap();
+    run(&at("plain"), "permission denied");
+    fs::write(at("lost"), "#!/no/such/interpreter\n").unwrap();
+    executable(&at("lost"));
+    run(&at("lost"), "/no/such/interpreter");
+}
+
+fn executable(path: &str) {
+    fs::set_permissions(Path::new(path), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn run_passes_exit_code_and_signal() {
+    let o = output(&["run", "--engine=kernel", "--", "sh", "-c", "exit 42"]);
+    assert_eq!(o.status.code(), Some(42), "{}", text(&o.stderr));
+    let o = output(&["run", "--engine=kernel", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(o.status.signal(), Some(9));
+}
+
+#[test]
+fn run_changes_nothing_else() {
+    let script = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
+    let plain = Command::new("sh").args(["-c", script]).output().unwrap();
+    let under = output(&["run", "--engine=kernel", "--", "sh", "-c", script]);
+    assert_eq!(text(&plain.stdout), text(&under.stdout));
+}
+
+#[test]
+fn a_missing_library_is_told() {
+    let mut c = softring(&["run", "--", "true"]);
+    let o = c.env("SOFTRING_LIB", "/no/such/lib.so").output().unwrap();
+    assert_eq!(o.status.code(), Some(2));
+    assert!(text(&o.stderr).contains("SOFTRING_LIB"), "{}", text(&o.stderr));
+}
+
+#[test]
+fn run_sets_the_environment_and_keeps_what_was_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let lib = dir.path().join("libsoftring.so");
+    // Not loadable: the dynamic linker says so on standard error and goes on, which is enough here.
+    fs::write(&lib, "").unwrap();
+    let mut c = softring(&["run", "--engine=user", "--door=patch", "-q", "--", "env"]);
+    c.env("SOFTRING_LIB", &lib).env("LD_PRELOAD", "/no/such/other.so");
+    let env = text(&c.output().unwrap().stdout);
+    let lib = lib.canonicalize().unwrap();
+    let expected = format!("LD_PRELOAD={}:/no/such/other.so\n", lib.display());
+    for line in
+        [&*expected, "SOFTRING_ENGINE=user\n", "SOFTRING_DOOR=patch\n", "SOFTRING_QUIET=1\n"]
+    {
+        assert!(env.contains(line), "{line} in {env}");
+    }
+}
+
+#[test]
+fn deny_makes_setup_answer_as_told() {
+    for errno in ["1", "38"] {
+        let me = env!("CARGO_BIN_EXE_softring");
+        let o = output(&["deny", "--errno", errno, "--", me, "doctor", "--json"]);
+        let report: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+        let found = report["checks"][0]["found"].as_str().unwrap();
+        assert_eq!(report["checks"][0]["name"], "io_uring_setup");
+        assert!(found.contains(&format!("os error {errno})")), "{found}");
+    }
+}
+
+#[test]
+fn doctor_answers_in_both_forms() {
+    let o = output(&["doctor", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&o.stdout).expect("JSON");
+    let checks = report["checks"].as_array().unwrap();
+    assert!(checks.len() > 15);
+    for c in checks {
+        for key in ["name", "group", "state", "found", "meaning"] {
+            assert!(c[key].is_string(), "{key} in {c}");
+        }
+    }
+    let rings = report["verdict"]["rings"].as_str().unwrap();
+    assert!(["kernel", "softring", "none"].contains(&rings));
+    assert_eq!(o.status.code(), Some(i32::from(rings == "none")));
+    let table = text(&output(&["doctor"]).stdout);
+    assert!(table.contains("io_uring_disabled") && table.contains("why:"), "{table}");
+}
+
+#[test]
+fn a_closed_reader_is_success() {
+    let mut c = softring(&["doctor", "--json"]);
+    let mut child = c.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let o = child.wait_with_output().unwrap();
+    assert!(o.status.success(), "{}", text(&o.stderr));
+}
+
+#[test]
+fn man_page_and_completions() {
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().display().to_string();
+    for what in ["man", "completions"] {
+        let o = output(&["gen", what, &to]);
+        assert!(o.status.success(), "{}", text(&o.stderr));
+    }
+    let man = fs::read_to_string(dir.path().join("softring-run.1")).unwrap();
+    assert!(man.contains("engine"));
+    for file in ["softring.1", "softring.bash", "_softring", "softring.fish"] {
+        assert!(dir.path().join(file).exists(), "{file}");
+    }
+    let bash = fs::read_to_string(dir.path().join("softring.bash")).unwrap();
+    assert!(bash.contains("--engine") && !bash.contains("softring__subcmd__worker"));
+}
