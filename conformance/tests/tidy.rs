@@ -1,0 +1,395 @@
+//! The house rules that no compiler checks: sizes, banned words, places of unsafe code, and
+//! source files that no module tree reaches. Every finding names what to do instead.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const MAX_FILE_CODE_LINES: usize = 400;
+const MAX_FUNCTION_CODE_LINES: usize = 70;
+
+/// A word that must not stand in the sources, and what to write in its place. The words are
+/// put together from halves so that this file does not find itself.
+struct Ban {
+    word: &'static str,
+    instead: &'static str,
+}
+
+const BANS: &[Ban] = &[
+    Ban { word: concat!("FIX", "ME"), instead: "fix it, or say in LIMITATIONS what is missing" },
+    Ban { word: concat!("TO", "DO"), instead: "do it, or say in LIMITATIONS what is missing" },
+    Ban { word: concat!("XX", "X"), instead: "say in plain words what is unusual, and why" },
+    Ban { word: concat!("HA", "CK"), instead: "say in plain words what is unusual, and why" },
+    Ban { word: concat!("to", "do!"), instead: "answer as the kernel answers for the unknown" },
+    Ban {
+        word: concat!("unimplem", "ented!"),
+        instead: "answer as the kernel answers for the unknown",
+    },
+    Ban { word: concat!("/ro", "ot"), instead: "a path relative to the repository, or $HOME" },
+    Ban { word: concat!("/wo", "rk"), instead: "a path relative to the repository" },
+    Ban { word: concat!("/ho", "me"), instead: "a path relative to the repository, or $HOME" },
+];
+
+struct Source {
+    /// Relative to the repository.
+    name: String,
+    text: String,
+    /// The text with comments, strings and character literals blanked out; Rust files only.
+    code: String,
+}
+
+fn top() -> PathBuf {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    top.expect("the conformance crate lies one level below the repository").to_path_buf()
+}
+
+fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+    const OTHERS: &[&str] = &["target", ".git", "corpus"];
+    for entry in fs::read_dir(dir).expect("a readable directory") {
+        let path = entry.expect("a readable entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_symlink() || OTHERS.contains(&name.as_str()) {
+            continue;
+        }
+        if path.is_dir() {
+            walk(&path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+/// Every file of the repository whose name ends in one of `ends`, in order.
+fn sources(ends: &[&str]) -> Vec<Source> {
+    let top = top();
+    let mut paths = Vec::new();
+    walk(&top, &mut paths);
+    paths.sort();
+    let mut sources = Vec::new();
+    for path in paths {
+        let name = path.strip_prefix(&top).expect("below the top").display().to_string();
+        if !ends.iter().any(|end| name.ends_with(end)) {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let code = if name.ends_with(".rs") { strip(&text) } else { text.clone() };
+        sources.push(Source { name, text, code });
+    }
+    assert!(!sources.is_empty(), "no source found: wrong top directory?");
+    sources
+}
+
+/// Blanks out what is not code, byte for byte, so that line numbers stay.
+fn strip(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = vec![b' '; bytes.len()];
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = literal_end(bytes, at);
+        if end == at {
+            out[at] = bytes[at];
+            at += 1;
+            continue;
+        }
+        for index in at..end.min(bytes.len()) {
+            if bytes[index] == b'\n' {
+                out[index] = b'\n';
+            }
+        }
+        at = end;
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Where the comment, string or character literal that starts at `at` ends; `at` if none does.
+fn literal_end(bytes: &[u8], at: usize) -> usize {
+    let rest = &bytes[at..];
+    if rest.starts_with(b"//") {
+        return find(bytes, at, b"\n");
+    }
+    if rest.starts_with(b"/*") {
+        return block_comment_end(bytes, at);
+    }
+    let word_before = at > 0 && is_word(bytes[at - 1]);
+    let raw = rest[0] == b'r' || rest.starts_with(b"br") || rest.starts_with(b"cr");
+    if raw && !word_before {
+        let from = at + if rest[0] == b'r' { 1 } else { 2 };
+        let hashes = bytes[from..].iter().take_while(|b| **b == b'#').count();
+        if bytes.get(from + hashes) == Some(&b'"') {
+            let close = [b"\"".as_slice(), &vec![b'#'; hashes]].concat();
+            return find(bytes, from + hashes + 1, &close) + close.len();
+        }
+    }
+    match rest {
+        [b'"', ..] => quoted_end(bytes, at, b'"'),
+        [b'\'', b'\\', ..] => quoted_end(bytes, at, b'\''),
+        // a character, not a lifetime: the closing quote follows one character
+        [b'\'', first, ..] => {
+            let length = utf8_length(*first);
+            if bytes.get(at + 1 + length) == Some(&b'\'') { at + length + 2 } else { at }
+        }
+        _ => at,
+    }
+}
+
+fn find(bytes: &[u8], from: usize, what: &[u8]) -> usize {
+    let hit = bytes[from.min(bytes.len())..].windows(what.len()).position(|w| w == what);
+    hit.map_or(bytes.len(), |offset| from + offset)
+}
+
+fn block_comment_end(bytes: &[u8], at: usize) -> usize {
+    let (mut depth, mut index) = (0, at);
+    while index < bytes.len() {
+        if bytes[index..].starts_with(b"/*") {
+            depth += 1;
+            index += 2;
+        } else if bytes[index..].starts_with(b"*/") {
+            depth -= 1;
+            index += 2;
+            if depth == 0 {
+                return index;
+            }
+        } else {
+            index += 1;
+        }
+    }
+    index
+}
+
+fn quoted_end(bytes: &[u8], at: usize, quote: u8) -> usize {
+    let mut index = at + 1;
+    while index < bytes.len() && bytes[index] != quote {
+        index += if bytes[index] == b'\\' { 2 } else { 1 };
+    }
+    index + 1
+}
+
+fn utf8_length(first: u8) -> usize {
+    match first {
+        0xf0.. => 4,
+        0xe0.. => 3,
+        0xc0.. => 2,
+        _ => 1,
+    }
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// True where `word` stands in `line` on its own. A path counts also where more path follows,
+/// but not where it is the tail of a longer one.
+fn has_word(line: &str, word: &str) -> bool {
+    let path = word.starts_with('/');
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].bytes().next_back();
+        let after = line[at + word.len()..].bytes().next();
+        let joined = |b: u8| is_word(b) || path && b"}.)-/*~".contains(&b);
+        !before.is_some_and(joined) && (word.ends_with('!') || !after.is_some_and(is_word))
+    })
+}
+
+fn code_lines(code: &str) -> usize {
+    code.lines().filter(|line| !line.trim().is_empty()).count()
+}
+
+fn report(rule: &str, findings: &[String]) {
+    assert!(findings.is_empty(), "{rule}:\n  {}\n", findings.join("\n  "));
+}
+
+#[test]
+fn files_are_short() {
+    let mut findings = Vec::new();
+    for source in sources(&[".rs", ".sh", ".ci/run"]) {
+        let count = code_lines(&source.code);
+        if count > MAX_FILE_CODE_LINES {
+            findings.push(format!("{}: {count} lines of code", source.name));
+        }
+    }
+    report("more than 400 lines of code; split the file by mechanism, one noun each", &findings);
+}
+
+/// Name, first line and lines of code of every function that has a body.
+fn functions(code: &str) -> Vec<(String, usize, usize)> {
+    let bytes = code.as_bytes();
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("fn ") {
+        if at > 0 && is_word(bytes[at - 1]) {
+            continue;
+        }
+        let name: String =
+            code[at + 3..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        if name.is_empty() {
+            continue;
+        }
+        if let Some(end) = body_end(bytes, at) {
+            let line = code[..at].matches('\n').count() + 1;
+            found.push((name, line, code_lines(&code[at..end])));
+        }
+    }
+    found
+}
+
+/// The end of the body of the function at `at`; none for a mere declaration.
+fn body_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let (mut braces, mut others) = (0_i32, 0_i32);
+    for (index, byte) in bytes.iter().enumerate().skip(at) {
+        match byte {
+            b'(' | b'[' => others += 1,
+            b')' | b']' => others -= 1,
+            b';' if braces == 0 && others == 0 => return None,
+            b'{' => braces += 1,
+            b'}' => {
+                braces -= 1;
+                if braces <= 0 {
+                    return Some(index + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[test]
+fn functions_are_short() {
+    let mut findings = Vec::new();
+    for source in sources(&[".rs"]) {
+        for (name, line, count) in functions(&source.code) {
+            if count > MAX_FUNCTION_CODE_LINES {
+                findings.push(format!("{}:{line}: fn {name} has {count} lines", source.name));
+            }
+        }
+    }
+    report("more than 70 lines of code; give each step a name of its own", &findings);
+}
+
+#[test]
+fn banned_words() {
+    let mut findings = Vec::new();
+    for source in sources(&[".rs", ".sh", ".toml", ".md", ".tsv", ".ci/run", "Makefile"]) {
+        for (index, line) in source.text.lines().enumerate() {
+            for ban in BANS.iter().filter(|ban| has_word(line, ban.word)) {
+                let Ban { word, instead } = ban;
+                findings.push(format!("{}:{}: {word}: {instead}", source.name, index + 1));
+            }
+        }
+    }
+    report("banned words, each with what to write instead", &findings);
+}
+
+#[test]
+fn unsafe_stays_in_named_modules() {
+    const MODULE: &str = "#![allow(unsafe_code";
+    let mut findings = Vec::new();
+    for source in sources(&[".rs"]) {
+        let at = |wanted: &dyn Fn(&str) -> bool| source.code.lines().position(wanted);
+        let named = at(&|line| line.starts_with(MODULE)).is_some();
+        let item = at(&|line| line.contains("[allow(unsafe_code") && !line.starts_with(MODULE));
+        if let (false, Some(line)) = (named, at(&|line| has_word(line, "unsafe"))) {
+            findings.push(format!("{}:{}: unsafe, but no {MODULE})]", source.name, line + 1));
+        }
+        if let Some(line) = item {
+            findings.push(format!("{}:{}: allowed for one item", source.name, line + 1));
+        }
+    }
+    report("unsafe code lives in modules that say so at their top; move it into one", &findings);
+}
+
+/// The files that `mod name;` and `include!` in `file` name, whether they exist or not.
+fn children(file: &Path, source: &Source) -> Vec<PathBuf> {
+    let dir = file.parent().expect("a file lies in a directory");
+    let stem = file.file_stem().expect("a name").to_string_lossy().into_owned();
+    let root = dir.ends_with("src/bin")
+        || ["tests", "examples", "benches"].iter().any(|d| dir.ends_with(d));
+    let own = if root || ["lib", "main", "mod", "build"].contains(&stem.as_str()) {
+        dir.to_path_buf()
+    } else {
+        dir.join(&stem)
+    };
+    let mut found = Vec::new();
+    let mut path_attribute = None;
+    for (code, text) in source.code.lines().zip(source.text.lines()) {
+        let quoted = text.split('"').nth(1);
+        if code.trim().starts_with("#[path") {
+            path_attribute = quoted;
+        } else if code.contains("include!(") {
+            found.extend(quoted.map(|name| dir.join(name)));
+        } else if let Some(name) = module_name(code) {
+            if let Some(name) = path_attribute.take() {
+                found.push(dir.join(name));
+            } else {
+                found.push(own.join(format!("{name}.rs")));
+                found.push(own.join(name).join("mod.rs"));
+            }
+        }
+    }
+    found
+}
+
+/// `name` where the line is `mod name;`, with any visibility.
+fn module_name(line: &str) -> Option<&str> {
+    let line = line.trim().strip_suffix(';')?;
+    let (before, name) = line.rsplit_once("mod ")?;
+    let visibility = before.trim();
+    let plain = visibility.is_empty() || visibility.starts_with("pub") || visibility.ends_with(']');
+    (plain && name.bytes().all(is_word)).then_some(name)
+}
+
+/// True for a file that cargo compiles on its own.
+fn is_root(path: &Path) -> bool {
+    let dir = path.parent().unwrap_or(path);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let crate_dir = |d: &Path| d.parent().is_some_and(|up| up.join("Cargo.toml").exists());
+    match &*name {
+        "build.rs" => dir.join("Cargo.toml").exists(),
+        "lib.rs" | "main.rs" if dir.ends_with("src") => crate_dir(dir),
+        "main.rs" => {
+            dir.parent().is_some_and(|up| up.ends_with("tests") || up.ends_with("src/bin"))
+        }
+        _ => {
+            dir.ends_with("src/bin")
+                || ["tests", "examples", "benches"].iter().any(|d| dir.ends_with(d))
+                    && crate_dir(dir)
+        }
+    }
+}
+
+#[test]
+fn no_dead_files() {
+    let top = top();
+    let all = sources(&[".rs"]);
+    let mut reached = BTreeSet::new();
+    let mut open: Vec<PathBuf> =
+        all.iter().map(|s| top.join(&s.name)).filter(|path| is_root(path)).collect();
+    while let Some(path) = open.pop() {
+        let path = path.canonicalize().unwrap_or(path);
+        if !reached.insert(path.clone()) {
+            continue;
+        }
+        let name = path.strip_prefix(&top).unwrap_or(&path).display().to_string();
+        if let Some(source) = all.iter().find(|source| source.name == name) {
+            open.extend(children(&path, source).into_iter().filter(|child| child.exists()));
+        }
+    }
+    let dead: Vec<String> = all
+        .iter()
+        .filter(|source| !reached.contains(&top.join(&source.name)))
+        .map(|source| source.name.clone())
+        .collect();
+    report("no module tree reaches these files; add a `mod` line or remove them", &dead);
+}
+
+#[test]
+fn the_checker_reads_rust() {
+    let code = strip("let a = \"fn x() {\"; // fn y() {\nlet c = '{'; let r = r#\"}\"#; &'a b");
+    assert_eq!(code.matches(['{', '}']).count(), 0, "{code}");
+    assert!(code.contains("&'a b"), "{code}");
+    let found = functions("fn a() {\n    b();\n\n}\nfn c(x: [u8; 2]);\nfn d() { if e { f() } }\n");
+    assert_eq!(found, [("a".into(), 1, 3), ("d".into(), 6, 1)]);
+    let home = concat!("/ho", "me");
+    assert!(has_word(&format!("cd {home}/me"), home));
+    assert!(!has_word(&format!("target{home}"), home));
+    assert_eq!(module_name("    pub(crate) mod sq;"), Some("sq"));
+    assert_eq!(module_name("use a::mod_b;"), None);
+}
