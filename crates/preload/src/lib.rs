@@ -1,1 +1,54 @@
-//! libsoftring.so
+//! libsoftring.so: the doors through which a program's io_uring calls reach the engine. Translation only.
+//!
+//! ```text
+//! program ── libc's syscall() ──────────── door::syscall ─┐
+//!         ── inline `syscall`, patched ─── door::patch ───┼─ gate ── engine, or the kernel
+//!         ── inline `syscall`, trapped ─── door::sigsys ──┤
+//!         ── softring.h ────────────────── capi ──────────┘
+//!         ── close, dup, poll … ────────── wrap ──────────── engine::fds
+//! ```
+//!
+//! The constructor reads the environment ([`config`]), opens the doors and returns: nothing else happens until a
+//! program asks for a ring. `docs/DOORS.md` tells users about all this.
+#![deny(unsafe_code)]
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("libsoftring knows only Linux on x86_64");
+
+mod capi;
+mod config;
+mod door;
+mod gate;
+mod notice;
+mod proc;
+mod raw;
+mod report;
+pub mod symbols;
+mod wrap;
+
+/// Unwinding out of a door would run through the program's frames, which know nothing of it.
+const _: () = assert!(cfg!(panic = "abort") || cfg!(test), "build libsoftring with panic=abort");
+
+#[allow(unsafe_code)]
+mod start {
+    /// The dynamic loader calls this once, before `main`.
+    extern "C" fn constructor() {
+        crate::config::read();
+        crate::proc::start();
+        crate::door::open();
+    }
+
+    extern "C" fn destructor() {
+        crate::report::at_exit();
+    }
+
+    // SAFETY: the loader calls each entry once, with libc ready, and `constructor` needs nothing more.
+    #[unsafe(link_section = ".init_array")]
+    #[used]
+    static INIT: extern "C" fn() = constructor;
+
+    // SAFETY: as above; `destructor` only reads atomics and writes a line to stderr.
+    #[unsafe(link_section = ".fini_array")]
+    #[used]
+    static FINI: extern "C" fn() = destructor;
+}

@@ -1,0 +1,53 @@
+//! `softring.h`: the same three calls by name, for programs linked with `-lsoftring`.
+#![allow(unsafe_code)]
+
+use crate::{gate, raw};
+use core::ffi::{c_char, c_int, c_uint, c_void};
+
+/// `io_uring_setup(2)`: set up a context for performing asynchronous I/O. -1 and `errno` on failure, as there.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn softring_setup(entries: c_uint, params: *mut c_void) -> c_int {
+    // SAFETY: the program's own call.
+    unsafe { call(libc::SYS_io_uring_setup, [entries as usize, params.expose_provenance()]) }
+}
+
+/// `io_uring_enter2(2)`: initiate and/or complete asynchronous I/O. -1 and `errno` on failure, as there.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn softring_enter(
+    fd: c_int,
+    to_submit: c_uint,
+    min_complete: c_uint,
+    flags: c_uint,
+    arg: *const c_void,
+    size: usize,
+) -> c_int {
+    let counts = [to_submit as usize, min_complete as usize, flags as usize];
+    let args = [fd as usize, counts[0], counts[1], counts[2], arg.expose_provenance(), size];
+    // SAFETY: the program's own call.
+    unsafe { call(libc::SYS_io_uring_enter, args) }
+}
+
+/// `io_uring_register(2)`: register resources for asynchronous I/O. -1 and `errno` on failure, as there.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn softring_register(
+    fd: c_int,
+    opcode: c_uint,
+    arg: *mut c_void,
+    nr_args: c_uint,
+) -> c_int {
+    let args = [fd as usize, opcode as usize, arg.expose_provenance(), nr_args as usize];
+    // SAFETY: the program's own call.
+    unsafe { call(libc::SYS_io_uring_register, args) }
+}
+
+/// The version of this library, such as `0.1.0`.
+#[unsafe(no_mangle)]
+extern "C" fn softring_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+unsafe fn call<const N: usize>(nr: libc::c_long, args: [usize; N]) -> c_int {
+    // SAFETY: the caller's.
+    raw::libc_answer(unsafe { gate::call(nr as usize, &raw::pad(args)) }) as c_int
+}

@@ -1,0 +1,128 @@
+//! The environment, read once by the constructor. This table is all that `softring run` sets:
+//!
+//! | variable | values | meaning |
+//! |---|---|---|
+//! | `SOFTRING_ENGINE` | `auto` (default), `user`, `kernel` | whose rings a program gets |
+//! | `SOFTRING_DOOR` | `auto` (default), `patch`, `sigsys`, `none` | how inline system calls reach us |
+//! | `SOFTRING_QUIET` | `1` | no notice line on stderr |
+//! | `SOFTRING_NOTICE` | `1` | turned to `0` in place once the notice is out, so that children stay silent |
+//! | `SOFTRING_REPORT` | `1` | at exit, one line on stderr about sites patched and calls seen |
+//!
+//! An unknown value is reported once and counts as the default: a program must not fail because of a typo here.
+#![allow(unsafe_code)]
+
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+
+/// Whose rings a program gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Engine {
+    /// The kernel's where it gives them, ours where not; decided for each ring.
+    Auto,
+    /// Ours.
+    User,
+    /// The kernel's: the doors are open, and pass every call on.
+    Kernel,
+}
+
+/// How inline system calls reach us; libc's `syscall()` always does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Door {
+    /// By patching; by the trap as well if a program that needs our rings has a site that cannot be patched.
+    Auto,
+    /// By patching only.
+    Patch,
+    /// By the trap only, set from the start.
+    Sigsys,
+    /// Not at all.
+    None,
+}
+
+static ENGINE: AtomicU8 = AtomicU8::new(Engine::Auto as u8);
+static DOOR: AtomicU8 = AtomicU8::new(Door::Auto as u8);
+static QUIET: AtomicU8 = AtomicU8::new(0);
+static REPORT: AtomicU8 = AtomicU8::new(0);
+static NOTICE: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+
+// Relaxed throughout: written by the constructor, before any thread that reads.
+
+pub fn engine() -> Engine {
+    match ENGINE.load(Ordering::Relaxed) {
+        1 => Engine::User,
+        2 => Engine::Kernel,
+        _ => Engine::Auto,
+    }
+}
+
+pub fn door() -> Door {
+    match DOOR.load(Ordering::Relaxed) {
+        1 => Door::Patch,
+        2 => Door::Sigsys,
+        3 => Door::None,
+        _ => Door::Auto,
+    }
+}
+
+pub fn quiet() -> bool {
+    QUIET.load(Ordering::Relaxed) != 0
+}
+
+pub fn report() -> bool {
+    REPORT.load(Ordering::Relaxed) != 0
+}
+
+/// Claims the right to print the notice, for this process and what it will start.
+pub fn claim_notice() -> bool {
+    let mark = NOTICE.load(Ordering::Relaxed);
+    if mark.is_null() {
+        return true;
+    }
+    // SAFETY: points at the one-byte value in the environment block that exec built, which is never freed; other
+    // threads only read it as a string, and both values are such.
+    unsafe { AtomicU8::from_ptr(mark.cast()).swap(b'0', Ordering::Relaxed) != b'0' }
+}
+
+/// Reads the environment.
+pub fn read() {
+    let names = [("auto", 0), ("user", Engine::User as u8), ("kernel", Engine::Kernel as u8)];
+    ENGINE.store(choice(c"SOFTRING_ENGINE", &names), Ordering::Relaxed);
+    let names = [
+        ("auto", 0),
+        ("patch", Door::Patch as u8),
+        ("sigsys", Door::Sigsys as u8),
+        ("none", Door::None as u8),
+    ];
+    DOOR.store(choice(c"SOFTRING_DOOR", &names), Ordering::Relaxed);
+    QUIET.store(flag(c"SOFTRING_QUIET"), Ordering::Relaxed);
+    REPORT.store(flag(c"SOFTRING_REPORT"), Ordering::Relaxed);
+    if value(c"SOFTRING_NOTICE").is_some_and(|v| v.count_bytes() == 1) {
+        // SAFETY: a NUL-terminated name; the value is looked at only through `claim_notice`.
+        let mark = unsafe { libc::getenv(c"SOFTRING_NOTICE".as_ptr()) };
+        NOTICE.store(mark, Ordering::Relaxed);
+    }
+}
+
+fn value(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: a NUL-terminated name; the value stays in the environment block while the constructor runs.
+    unsafe {
+        let v = libc::getenv(name.as_ptr());
+        (!v.is_null()).then(|| CStr::from_ptr(v))
+    }
+}
+
+fn flag(name: &CStr) -> u8 {
+    value(name).is_some_and(|v| !v.is_empty() && v.to_bytes() != b"0").into()
+}
+
+fn choice(name: &CStr, names: &[(&str, u8)]) -> u8 {
+    let Some(v) = value(name).filter(|v| !v.is_empty()) else { return 0 };
+    if let Some((_, n)) = names.iter().find(|(s, _)| s.as_bytes() == v.to_bytes()) {
+        return *n;
+    }
+    let known = names.iter().map(|(s, _)| *s).collect::<Vec<_>>().join(", ");
+    let (name, v) = (name.to_string_lossy(), v.to_string_lossy());
+    crate::notice::say(&format!("{name}={v} is not known; taken as auto. Known: {known}"));
+    0
+}

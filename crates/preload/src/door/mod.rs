@@ -1,0 +1,32 @@
+//! The doors, fastest first: libc's `syscall()`, patched call sites, the SIGSYS trap.
+
+pub mod patch;
+pub mod sigsys;
+pub mod syscall;
+
+use crate::config::{self, Door};
+use crate::report::GAPS;
+
+/// Opens what the configuration asks for. Called by the constructor.
+pub fn open() {
+    syscall::open();
+    match config::door() {
+        Door::Auto | Door::Patch => patch::open(),
+        Door::Sigsys => {
+            sigsys::open();
+        }
+        Door::None => {}
+    }
+}
+
+/// Never half-intercept: before the engine makes a ring, every call site must reach us. If some could not be
+/// patched, the trap has to catch them; if it cannot, answers how many would go past us.
+pub fn close_gaps() -> Result<(), usize> {
+    let gaps = GAPS.get() as usize;
+    match config::door() {
+        Door::Auto if gaps > 0 && !sigsys::open() => Err(gaps),
+        Door::Patch if gaps > 0 => Err(gaps),
+        Door::Sigsys if !sigsys::open() => Err(gaps.max(1)),
+        _ => Ok(()),
+    }
+}

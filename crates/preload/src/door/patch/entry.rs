@@ -1,0 +1,203 @@
+//! From a stub into Rust, with every register kept that `syscall` keeps: all but rax, rcx and r11.
+//!
+//! Vector registers may be live over an inline call, and both the engine's code and libc's memcpy use them. While
+//! XINUSE says that nothing beyond xmm is in use, sixteen moves save it all; else XSAVE does. Where the call has
+//! left upper halves in use that were not, they are put back to their initial state, which is what they were in.
+#![allow(unsafe_code)]
+
+use crate::{gate, raw, report};
+use core::arch::naked_asm;
+use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// What the loader's hook asks for: no system call's number.
+pub const HOOK: usize = 0x4000_0000;
+
+/// SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM.
+const VECTOR: u32 = 0b1110_0110;
+/// An XSAVE area for these, in the standard format, up to the end of Hi16_ZMM.
+const AREA: usize = 2688;
+
+/// The vector state beyond xmm that this machine has; 0 where there is none, and xmm is all.
+static WIDE: AtomicU32 = AtomicU32::new(0);
+/// Can XGETBV tell what is in use?
+static IN_USE: AtomicU32 = AtomicU32::new(0);
+
+/// An area that says: all in its initial state.
+#[repr(C, align(64))]
+struct Initial([u8; AREA]);
+static INITIAL: Initial = {
+    let mut area = [0; AREA];
+    // MXCSR, which XRSTOR loads with AVX: a valid value; the program's own is loaded after it.
+    area[24] = 0x80;
+    area[25] = 0x1f;
+    Initial(area)
+};
+
+/// Asks the processor what it has. Before the first stub is reachable.
+pub fn probe() {
+    const OSXSAVE: u32 = 1 << 27;
+    const XGETBV_1: u32 = 1 << 2;
+    if __cpuid(1).ecx & OSXSAVE == 0 {
+        return;
+    }
+    #[target_feature(enable = "xsave")]
+    fn enabled() -> u32 {
+        // SAFETY: register 0 exists where OSXSAVE is set.
+        unsafe { _xgetbv(0) as u32 }
+    }
+    // SAFETY: OSXSAVE says that the processor has XGETBV and the kernel enabled it.
+    let wide = unsafe { enabled() } & VECTOR & !2;
+    // Relaxed: before any stub is written.
+    IN_USE.store(u32::from(__cpuid_count(0xd, 1).eax & XGETBV_1 != 0), Ordering::Relaxed);
+    WIDE.store(wide, Ordering::Relaxed);
+}
+
+macro_rules! save_xmm {
+    () => {
+        concat!(
+            "movaps [rsp + 0], xmm0\n",
+            "movaps [rsp + 16], xmm1\n",
+            "movaps [rsp + 32], xmm2\n",
+            "movaps [rsp + 48], xmm3\n",
+            "movaps [rsp + 64], xmm4\n",
+            "movaps [rsp + 80], xmm5\n",
+            "movaps [rsp + 96], xmm6\n",
+            "movaps [rsp + 112], xmm7\n",
+            "movaps [rsp + 128], xmm8\n",
+            "movaps [rsp + 144], xmm9\n",
+            "movaps [rsp + 160], xmm10\n",
+            "movaps [rsp + 176], xmm11\n",
+            "movaps [rsp + 192], xmm12\n",
+            "movaps [rsp + 208], xmm13\n",
+            "movaps [rsp + 224], xmm14\n",
+            "movaps [rsp + 240], xmm15\n",
+        )
+    };
+}
+macro_rules! load_xmm {
+    () => {
+        concat!(
+            "movaps xmm0, [rsp + 0]\n",
+            "movaps xmm1, [rsp + 16]\n",
+            "movaps xmm2, [rsp + 32]\n",
+            "movaps xmm3, [rsp + 48]\n",
+            "movaps xmm4, [rsp + 64]\n",
+            "movaps xmm5, [rsp + 80]\n",
+            "movaps xmm6, [rsp + 96]\n",
+            "movaps xmm7, [rsp + 112]\n",
+            "movaps xmm8, [rsp + 128]\n",
+            "movaps xmm9, [rsp + 144]\n",
+            "movaps xmm10, [rsp + 160]\n",
+            "movaps xmm11, [rsp + 176]\n",
+            "movaps xmm12, [rsp + 192]\n",
+            "movaps xmm13, [rsp + 208]\n",
+            "movaps xmm14, [rsp + 224]\n",
+            "movaps xmm15, [rsp + 240]\n",
+        )
+    };
+}
+macro_rules! clear_header {
+    () => {
+        concat!(
+            "mov [rsp + 512], rax\n",
+            "mov [rsp + 520], rax\n",
+            "mov [rsp + 528], rax\n",
+            "mov [rsp + 536], rax\n",
+            "mov [rsp + 544], rax\n",
+            "mov [rsp + 552], rax\n",
+            "mov [rsp + 560], rax\n",
+            "mov [rsp + 568], rax\n",
+        )
+    };
+}
+
+/// Called by a stub, 128 bytes below the program's stack pointer, with the number in eax and the arguments where
+/// `syscall` takes them.
+#[unsafe(naked)]
+pub unsafe extern "C" fn enter() {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "mov r11, rax",
+        // The flags, but for DF, which the ABI keeps clear.
+        "lahf",
+        "seto al",
+        "push rax; push r9; push r8; push r10; push rdx; push rsi; push rdi",
+        "mov edi, r11d",
+        "mov rsi, rsp",
+        "and rsp, -64",
+        "mov r8d, [rip + {wide}]",
+        "test r8d, r8d",
+        "jz 3f",
+        "cmp dword ptr [rip + {in_use}], 0",
+        "je 5f",
+        "mov ecx, 1",
+        "xgetbv",
+        "test eax, r8d",
+        "jnz 5f",
+        // xmm only.
+        "3:",
+        "sub rsp, 320",
+        "stmxcsr [rsp + 256]",
+        save_xmm!(),
+        "call {call}",
+        "mov r11, rax",
+        "mov r8d, [rip + {wide}]",
+        "test r8d, r8d",
+        "jz 4f",
+        "mov ecx, 1",
+        "xgetbv",
+        "and eax, r8d",
+        "jz 4f",
+        "xor edx, edx",
+        "xrstor64 [rip + {initial}]",
+        "4:",
+        load_xmm!(),
+        "ldmxcsr [rsp + 256]",
+        "jmp 6f",
+        // All of it. XSAVE wants the header of its area clear.
+        "5:",
+        "sub rsp, {area}",
+        "xor eax, eax",
+        clear_header!(),
+        "mov eax, r8d",
+        "or eax, 2",
+        "xor edx, edx",
+        "xsave64 [rsp]",
+        "call {call}",
+        "mov r11, rax",
+        "mov eax, [rip + {wide}]",
+        "or eax, 2",
+        "xor edx, edx",
+        "xrstor64 [rsp]",
+        "6:",
+        "lea rsp, [rbp - 56]",
+        "pop rdi; pop rsi; pop rdx; pop r10; pop r8; pop r9; pop rax",
+        "add al, 127",
+        "sahf",
+        "mov rax, r11",
+        "pop rbp",
+        "ret",
+        wide = sym WIDE,
+        in_use = sym IN_USE,
+        initial = sym INITIAL,
+        area = const AREA,
+        call = sym call,
+    )
+}
+
+unsafe extern "C" fn call(nr: usize, args: *const [usize; 6]) -> isize {
+    // The instruction leaves errno alone, and so do we.
+    let errno = raw::errno();
+    let ret = if nr == HOOK {
+        super::changed();
+        0
+    } else {
+        report::PATCHED.add();
+        // SAFETY: `enter` passes its own frame, where it pushed the six arguments in order.
+        unsafe { gate::call(nr, &*args) }
+    };
+    raw::set_errno(errno);
+    ret
+}

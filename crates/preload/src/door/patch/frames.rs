@@ -1,0 +1,64 @@
+//! The function around an address, from `.eh_frame_hdr`'s sorted table, which stripped binaries keep.
+//!
+//! Only the encodings that linkers write are read (`pcrel sdata4` pointers, `datarel sdata4` table); a module with
+//! others counts as one without frames. (See the LSB, "DWARF Extensions".)
+#![allow(unsafe_code)]
+
+use super::modules::Module;
+
+/// eh_frame_ptr `pcrel|sdata4`, fde_count `udata4`, table `datarel|sdata4`, after version 1.
+const ENCODINGS: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
+/// Of the header, before the table.
+const HEADER: usize = 12;
+/// Of a table entry: function, FDE.
+const ENTRY: usize = 8;
+
+/// A function's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function {
+    pub start: usize,
+    pub end: usize,
+}
+
+/// The function that holds `at`, if the module's frames know one.
+pub fn function(m: &Module, at: usize) -> Option<Function> {
+    let (header, len) = m.frames?;
+    if len < HEADER || read::<4>(m, header)? != ENCODINGS {
+        return None;
+    }
+    let count = u32::from_ne_bytes(read(m, header + 8)?) as usize;
+    if count > (len - HEADER) / ENTRY {
+        return None;
+    }
+    let entry = |i: usize| {
+        let e = header + HEADER + i * ENTRY;
+        Some((relative(m, e, header)?, relative(m, e + 4, header)?))
+    };
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = low.midpoint(high);
+        if entry(middle)?.0 <= at { low = middle + 1 } else { high = middle }
+    }
+    let (start, fde) = entry(low.checked_sub(1)?)?;
+    // An FDE: length, CIE, first address (pcrel sdata4), size.
+    if relative(m, fde + 8, fde + 8)? != start {
+        return None;
+    }
+    let size = u32::from_ne_bytes(read(m, fde + 12)?) as usize;
+    let f = Function { start, end: start.checked_add(size)? };
+    (f.start <= at && at < f.end && m.text.iter().any(|t| t.holds(start) && t.holds(f.end - 1)))
+        .then_some(f)
+}
+
+/// The address that the signed 32-bit number at `at` names, counted from `from`.
+fn relative(m: &Module, at: usize, from: usize) -> Option<usize> {
+    from.checked_add_signed(i32::from_ne_bytes(read(m, at)?) as isize)
+}
+
+fn read<const N: usize>(m: &Module, at: usize) -> Option<[u8; N]> {
+    if at < m.low || at.checked_add(N)? > m.high {
+        return None;
+    }
+    // SAFETY: within the module, in .eh_frame_hdr or an FDE that it names: both in read-only loaded segments.
+    Some(unsafe { core::ptr::with_exposed_provenance::<[u8; N]>(at).read_unaligned() })
+}

@@ -1,0 +1,97 @@
+//! Call sites that issue `syscall` inline: liburing's, dynamic and static, fio's, rustix's.
+//!
+//! ```text
+//! modules   which text there is, and when there is more
+//! scan      where 425..=427 occur in it, at the speed of memory
+//! frames    the function around such a place, from .eh_frame
+//! site      what to replace there, decided on decoded instructions
+//! stub      the code that is jumped to instead, near its site
+//! text      the writing
+//! entry     from a stub to `gate::call`, with every register kept
+//! ```
+//!
+//! **What is replaced.** A site is `mov $nr,%eax … syscall` in a straight line. Only the `mov` is overwritten, by a
+//! jump of its own length: no instruction boundary vanishes, so a branch to anywhere still finds what it expects,
+//! and a thread between the two instructions just makes its call. Where the number reaches eax otherwise (GCC
+//! hoists it into a register before a loop), the window around `syscall` itself is moved into the stub, which then
+//! looks at eax; that needs proof that nothing jumps into the window, and that no thread is in it.
+//!
+//! **When.** At start, from our constructor; later, for each library as the dynamic loader maps it, before its
+//! first instruction runs: [`modules::watch`] has the loader's debugger hook call us. Wrapping `dlopen` would come
+//! after the library's constructors, and would make us the caller whose RUNPATH the loader consults.
+//!
+//! What is found but cannot be replaced is a gap: `door::close_gaps` puts the trap there, or refuses our rings.
+#![allow(unsafe_code)]
+
+pub mod entry;
+mod frames;
+mod modules;
+mod scan;
+mod site;
+mod stub;
+mod text;
+
+use crate::report;
+use modules::Module;
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// A module that was looked at, and how many sites in it could not be patched.
+struct Seen {
+    base: usize,
+    text: usize,
+    gaps: usize,
+}
+
+static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
+
+/// Patches what is loaded, and arranges for what will be.
+pub fn open() {
+    entry::probe();
+    update(false);
+    modules::watch();
+}
+
+/// The loader has mapped or unmapped something; new modules have not run yet.
+pub fn changed() {
+    if modules::consistent() {
+        update(true);
+    }
+}
+
+/// `fresh`: no thread can be in the text of a module not seen before.
+fn update(fresh: bool) {
+    // Never waits: the loader's own lock is held here. It is free unless a fork caught another thread inside.
+    let Ok(mut seen) = SEEN.try_lock() else { return };
+    let started = Instant::now();
+    let modules = modules::loaded();
+    seen.retain(|s| modules.iter().any(|m| (m.base, m.text_start()) == (s.base, s.text)));
+    for m in &modules {
+        let key = (m.base, m.text_start());
+        if seen.iter().all(|s| (s.base, s.text) != key) {
+            let gaps = patch(m, fresh);
+            seen.push(Seen { base: m.base, text: key.1, gaps });
+        }
+    }
+    report::GAPS.set(seen.iter().map(|s| s.gaps).sum());
+    report::NANOS.add_many(started.elapsed().as_nanos() as usize);
+}
+
+/// Patches one module; answers how many of its sites it had to leave.
+fn patch(m: &Module, fresh: bool) -> usize {
+    let mut numbers = Vec::new();
+    for t in &m.text {
+        // SAFETY: the loader mapped this segment readable, and the module stays while its list is ours.
+        let bytes = unsafe { t.bytes() };
+        report::BYTES.add_many(bytes.len());
+        scan::numbers(bytes, |at| numbers.push(t.start + at));
+    }
+    if numbers.is_empty() {
+        return 0;
+    }
+    let found = site::find(m, &numbers);
+    let wanted = found.sites.len();
+    let done = text::replace(m, found.sites, fresh);
+    report::SITES.add_many(done);
+    found.gaps + wanted - done
+}

@@ -1,0 +1,181 @@
+//! The modules in this process, and the loader's word when there are more.
+//!
+//! A debugger learns about libraries through `_r_debug.r_brk`: the address of an empty function that the loader
+//! calls after each change of its list, when a new library is mapped but not yet relocated, let alone run. We put
+//! a jump there. Libraries in another namespace (`dlmopen`) are not on the list that `dl_iterate_phdr` walks.
+#![allow(unsafe_code)]
+
+use super::{stub, text};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic};
+use libc::{PF_R, PF_W, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_LOAD};
+
+/// Executable bytes of a module.
+#[derive(Clone, Copy, Debug)]
+pub struct Text {
+    pub start: usize,
+    pub len: usize,
+    /// As mmap(2) takes it.
+    pub prot: c_int,
+}
+
+impl Text {
+    /// # Safety
+    /// The module is loaded, and nobody writes to the range meanwhile.
+    pub unsafe fn bytes(&self) -> &[u8] {
+        // SAFETY: the caller's; the loader mapped the segment readable.
+        unsafe {
+            core::slice::from_raw_parts(core::ptr::with_exposed_provenance(self.start), self.len)
+        }
+    }
+    pub fn holds(&self, at: usize) -> bool {
+        (self.start..self.start + self.len).contains(&at)
+    }
+}
+
+/// One loaded object.
+#[derive(Debug, Default)]
+pub struct Module {
+    pub base: usize,
+    pub low: usize,
+    pub high: usize,
+    pub text: Vec<Text>,
+    /// `.eh_frame_hdr`: address and size.
+    pub frames: Option<(usize, usize)>,
+    dynamic: usize,
+}
+
+impl Module {
+    pub fn text_start(&self) -> usize {
+        self.text.first().map_or(0, |t| t.start)
+    }
+    fn holds(&self, at: usize) -> bool {
+        (self.low..self.high).contains(&at)
+    }
+}
+
+/// Every loaded object with text that may hold call sites: not the loader, libc, the vDSO or us.
+pub fn loaded() -> Vec<Module> {
+    let mut all: Vec<Module> = Vec::new();
+    // SAFETY: `collect` takes what dl_iterate_phdr gives, and `all` as its own.
+    unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut all).cast()) };
+    // SAFETY: no arguments that could be wrong.
+    let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
+    let libc_text = libc::getauxval as *const c_void as usize;
+    let ours = loaded as *const c_void as usize;
+    let loader = debug().map_or(0, |d| d.brk);
+    all.retain(|m| {
+        !m.text.is_empty() && ![vdso, libc_text, ours, loader].iter().any(|at| m.holds(*at))
+    });
+    all
+}
+
+unsafe extern "C" fn collect(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    all: *mut c_void,
+) -> c_int {
+    // SAFETY: dl_iterate_phdr's contract for `info`; `all` is the vector that `loaded` passed.
+    let (info, all) = unsafe { (&*info, &mut *all.cast::<Vec<Module>>()) };
+    // SAFETY: as above: an array of dlpi_phnum headers.
+    let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    let mut m = Module { base: info.dlpi_addr as usize, low: usize::MAX, ..Module::default() };
+    for h in headers {
+        let (at, len) = (m.base.wrapping_add(h.p_vaddr as usize), h.p_memsz as usize);
+        match h.p_type {
+            PT_LOAD => {
+                m.low = m.low.min(at);
+                m.high = m.high.max(at + len);
+                if h.p_flags & (PF_R | PF_X) == PF_R | PF_X && h.p_filesz > 0 {
+                    let mut prot = libc::PROT_READ | libc::PROT_EXEC;
+                    if h.p_flags & PF_W != 0 {
+                        prot |= libc::PROT_WRITE;
+                    }
+                    m.text.push(Text { start: at, len: h.p_filesz as usize, prot });
+                }
+            }
+            PT_GNU_EH_FRAME => m.frames = Some((at, len)),
+            PT_DYNAMIC => m.dynamic = at,
+            _ => {}
+        }
+    }
+    all.push(m);
+    0
+}
+
+/// `struct r_debug` of <link.h>.
+#[repr(C)]
+struct RDebug {
+    version: c_int,
+    map: *mut c_void,
+    brk: usize,
+    state: c_int,
+    base: usize,
+}
+
+fn debug() -> Option<&'static RDebug> {
+    static FOUND: AtomicPtr<RDebug> = AtomicPtr::new(core::ptr::null_mut());
+    let mut at = FOUND.load(Ordering::Relaxed);
+    if at.is_null() {
+        // SAFETY: a NUL-terminated name.
+        at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_r_debug".as_ptr()) }.cast();
+        FOUND.store(at, Ordering::Relaxed);
+    }
+    // SAFETY: the loader's structure, there for the life of the process; null where there is none. Its `state`
+    // changes only under the loader's lock, which whoever is in `changed` holds.
+    unsafe { at.as_ref() }
+}
+
+/// Is the loader's list complete (`RT_CONSISTENT`)?
+pub fn consistent() -> bool {
+    // SAFETY: as in `debug`; read as the loader left it before this call.
+    debug().is_some_and(|d| unsafe { (&raw const d.state).read_volatile() } == 0)
+}
+
+/// Has the loader call `super::changed` after each change of its list.
+pub fn watch() {
+    let Some(brk) = debug().map(|d| d.brk).filter(|b| *b != 0) else { return };
+    // SAFETY: the function that the loader calls: at least its `ret` and the padding to the next are there.
+    let code = unsafe {
+        core::slice::from_raw_parts(core::ptr::with_exposed_provenance::<u8>(brk), text::JUMP + 11)
+    };
+    if !is_empty_function(code, brk) {
+        return;
+    }
+    let Some(stub) = stub::hook(brk) else { return };
+    text::redirect_function(brk, stub);
+}
+
+/// `[endbr64] ret`, and nothing but padding in what a jump would cover after it.
+fn is_empty_function(code: &[u8], at: usize) -> bool {
+    let mut decoder = Decoder::with_ip(64, code, at as u64, DecoderOptions::NONE);
+    let mut returned = false;
+    while decoder.position() < text::JUMP {
+        match decoder.decode().mnemonic() {
+            Mnemonic::Endbr64 if !returned => {}
+            Mnemonic::Ret if !returned => returned = true,
+            Mnemonic::Nop | Mnemonic::Int3 if returned => {}
+            _ => return false,
+        }
+    }
+    returned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_empty_function;
+
+    #[test]
+    fn only_an_empty_function_is_redirected() {
+        let debian =
+            [0xc3, 0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x90, 0x90, 0x90, 0x90];
+        let cet = [0xf3, 0x0f, 0x1e, 0xfa, 0xc3, 0x90, 0x90, 0x90, 0x90, 0x90, 0, 0, 0, 0, 0, 0];
+        let busy = [0x55, 0x48, 0x89, 0xe5, 0xc3, 0x90, 0x90, 0x90, 0x90, 0x90, 0, 0, 0, 0, 0, 0];
+        let short = [0xc3, 0x55, 0x48, 0x89, 0xe5, 0xc3, 0x90, 0x90, 0x90, 0x90, 0, 0, 0, 0, 0, 0];
+        assert!(is_empty_function(&debian, 0x1000));
+        assert!(is_empty_function(&cet, 0x1000));
+        assert!(!is_empty_function(&busy, 0x1000));
+        assert!(!is_empty_function(&short, 0x1000));
+    }
+}

@@ -1,0 +1,180 @@
+//! Stubs: what a patched site jumps to. They live within 2 GB of their sites, in pages of their own.
+//!
+//! ```text
+//!     before …                     the replaced instructions, up to `syscall`
+//!     lea -425(%rax),%ecx; jecxz   only if the number is not known: leaves by the plain
+//!     … syscall; jmp after         instruction unless it is ours (flags stay as they are)
+//!     lea -128(%rsp),%rsp          over the red zone
+//!     call *entry(%rip)
+//!     lea 128(%rsp),%rsp
+//! after:
+//!     after …
+//!     jmp resume
+//! ```
+#![allow(unsafe_code)]
+
+use super::entry;
+use super::modules::Module;
+use super::site::Site;
+use crate::raw::raw;
+use iced_x86::{Encoder, Instruction};
+
+const PAGE: usize = 4096;
+/// Room for a stub: at most 48 replaced instructions are rare; a site that needs more is left alone.
+const ROOM: usize = 320;
+/// How far a 32-bit displacement reaches, less what modules and stubs measure themselves.
+const NEAR: usize = 0x7000_0000;
+
+/// Pages near a module, being written.
+pub struct Pool {
+    start: usize,
+    len: usize,
+    used: usize,
+}
+
+impl Pool {
+    /// Room for `sites` stubs near the text between `low` and `high`.
+    pub fn near(low: usize, high: usize, sites: usize) -> Option<Self> {
+        let len = (size_of::<usize>() + sites * ROOM).next_multiple_of(PAGE);
+        let mut gap = 16 * PAGE;
+        let mut at = (low & !(PAGE - 1)).checked_sub(len + gap)?;
+        while high - at < NEAR {
+            if let Some(start) = map(at, len) {
+                let mut pool = Self { start, len, used: 0 };
+                let entry = entry::enter as *const () as usize;
+                pool.push(&entry.to_ne_bytes())?;
+                return Some(pool);
+            }
+            gap = (gap + gap / 8).next_multiple_of(PAGE);
+            at = at.checked_sub(gap).filter(|a| *a >= 16 * PAGE)?;
+        }
+        None
+    }
+
+    fn here(&self) -> usize {
+        self.start + self.used
+    }
+
+    fn push(&mut self, code: &[u8]) -> Option<()> {
+        if self.used + code.len() > self.len {
+            return None;
+        }
+        // SAFETY: within our own pages, writable until `seal`, which no thread runs yet.
+        unsafe {
+            let to = core::ptr::with_exposed_provenance_mut::<u8>(self.here());
+            core::ptr::copy_nonoverlapping(code.as_ptr(), to, code.len());
+        }
+        self.used += code.len();
+        Some(())
+    }
+
+    /// Writes the stub for `site`; answers its address.
+    pub fn stub(&mut self, site: &Site) -> Option<usize> {
+        let mut code = Vec::with_capacity(ROOM);
+        let at = self.here().next_multiple_of(16);
+        relocate(&mut code, at, &site.before)?;
+        if site.dynamic {
+            dispatch(&mut code);
+        }
+        call_entry(&mut code, at, self.start)?;
+        relocate(&mut code, at, &site.after)?;
+        jump(&mut code, at, site.resume)?;
+        if code.len() > ROOM - 16 {
+            return None;
+        }
+        self.used = at - self.start;
+        self.push(&code)?;
+        Some(at)
+    }
+
+    /// Makes the stubs executable and no longer writable.
+    pub fn seal(self) -> bool {
+        let prot = libc::PROT_READ | libc::PROT_EXEC;
+        // SAFETY: our own pages.
+        unsafe { raw!(libc::SYS_mprotect, self.start, self.len, prot) == 0 }
+    }
+}
+
+/// The stub that the loader's hook jumps to: a function that keeps every register.
+pub fn hook(near: usize) -> Option<usize> {
+    let mut pool = Pool::near(near, near, 1)?;
+    let at = pool.here();
+    // push rax; push rcx; push r11; mov $HOOK, %eax
+    let mut code = vec![0x50, 0x51, 0x41, 0x53, 0xb8];
+    code.extend((entry::HOOK as u32).to_le_bytes());
+    call_entry(&mut code, at, pool.start)?;
+    // pop r11; pop rcx; pop rax; ret
+    code.extend([0x41, 0x5b, 0x59, 0x58, 0xc3]);
+    pool.push(&code)?;
+    pool.seal().then_some(at)
+}
+
+/// Which sites are within reach of stubs near this module is a question of its extent.
+pub fn pool_for(m: &Module, sites: usize) -> Option<Pool> {
+    Pool::near(m.low, m.high, sites)
+}
+
+fn relocate(code: &mut Vec<u8>, at: usize, instructions: &[Instruction]) -> Option<()> {
+    let mut encoder = Encoder::new(64);
+    for i in instructions {
+        // Fails if a RIP-relative operand is out of reach from here.
+        encoder.encode(i, (at + code.len()) as u64).ok()?;
+        code.append(&mut encoder.take_buffer());
+    }
+    Some(())
+}
+
+/// To the entry if eax is one of ours or close, else through the plain instruction. `jrcxz` and `lea` leave the
+/// flags alone; rcx is free, since `syscall` itself overwrites it.
+fn dispatch(code: &mut Vec<u8>) {
+    const OURS: [u32; 4] = [425, 426, 427, 3];
+    // Each test: lea -nr(%rax),%ecx (6 bytes); jrcxz (2). Then syscall (2) and jmp rel8 over the entry's call.
+    const TEST: usize = 8;
+    for (n, nr) in OURS.iter().enumerate() {
+        let left = (OURS.len() - 1 - n) * TEST + 4;
+        code.extend([0x8d, 0x88]);
+        code.extend(nr.wrapping_neg().to_le_bytes());
+        code.extend([0xe3, left as u8]);
+    }
+    code.extend([0x0f, 0x05, 0xeb, CALL as u8]);
+}
+
+/// Bytes of what `call_entry` writes.
+const CALL: usize = 5 + 6 + 8;
+
+fn call_entry(code: &mut Vec<u8>, at: usize, slot: usize) -> Option<()> {
+    code.extend([0x48, 0x8d, 0x64, 0x24, 0x80]);
+    let next = at + code.len() + 6;
+    code.extend([0xff, 0x15]);
+    code.extend(displacement(next, slot)?);
+    code.extend([0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]);
+    Some(())
+}
+
+fn jump(code: &mut Vec<u8>, at: usize, to: usize) -> Option<()> {
+    let next = at + code.len() + 5;
+    code.push(0xe9);
+    code.extend(displacement(next, to)?);
+    Some(())
+}
+
+/// From the end of an instruction to `to`.
+pub fn displacement(next: usize, to: usize) -> Option<[u8; 4]> {
+    let d = (to as i64).wrapping_sub(next as i64);
+    i32::try_from(d).ok().map(i32::to_le_bytes)
+}
+
+fn map(at: usize, len: usize) -> Option<usize> {
+    let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping where nothing is mapped; an old kernel takes the address as a hint only.
+    let got = unsafe { raw!(libc::SYS_mmap, at, len, prot, how, usize::MAX, 0) };
+    if got == at as isize {
+        return Some(at);
+    }
+    if got > 0 {
+        // SAFETY: the mapping just made, elsewhere.
+        unsafe { raw!(libc::SYS_munmap, got, len) };
+    }
+    None
+}

@@ -1,0 +1,81 @@
+//! libc's `syscall()`: the door of Rust's io-uring, libuv, Netty, and of fio's setup.
+//!
+//! Only 425..=427 are looked at. Every other number leaves by a tail jump, registers and stack untouched, to the
+//! next `syscall` (libc's): no frame of ours is in the way of `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose
+//! child returns on the caller's stack.
+#![allow(unsafe_code)]
+
+use crate::raw::{self, Next};
+use crate::{gate, report};
+use core::arch::naked_asm;
+use core::ffi::{c_long, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// Where other numbers go: to [`plain`] until the constructor has found libc's.
+static NEXT: AtomicPtr<c_void> = AtomicPtr::new(plain as *mut c_void);
+
+/// Finds libc's `syscall`.
+pub fn open() {
+    static LIBC: Next = Next::new(c"syscall");
+    let next = LIBC.get();
+    if !next.is_null() {
+        NEXT.store(next, Ordering::Relaxed);
+    }
+}
+
+/// `syscall(2)`: indirect system call. Variadic in C, which on x86_64 passes integers as it passes any others.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn syscall() -> c_long {
+    naked_asm!(
+        // As the kernel does, only the low 32 bits of the number count.
+        "lea eax, [rdi - 425]",
+        "cmp eax, 2",
+        "jbe {ring}",
+        "mov rax, [rip + {next}]",
+        "jmp rax",
+        ring = sym ring,
+        next = sym NEXT,
+    )
+}
+
+/// The three io_uring calls, as `syscall(nr, a0 … a5)`.
+unsafe extern "C" fn ring(
+    nr: usize,
+    a0: usize,
+    a1: usize,
+    a2: usize,
+    a3: usize,
+    a4: usize,
+    a5: usize,
+) -> c_long {
+    report::LIBC.add();
+    // SAFETY: the program's own call.
+    raw::libc_answer(unsafe { gate::call(nr & 0xffff_ffff, &[a0, a1, a2, a3, a4, a5]) }) as c_long
+}
+
+/// What libc's `syscall` does, for the constructors that run before ours.
+#[unsafe(naked)]
+unsafe extern "C" fn plain() -> c_long {
+    naked_asm!(
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 2f",
+        "ret",
+        "2:",
+        "mov rdi, rax",
+        "jmp {fail}",
+        fail = sym fail,
+    )
+}
+
+extern "C" fn fail(ret: isize) -> c_long {
+    raw::libc_answer(ret) as c_long
+}

@@ -1,0 +1,185 @@
+//! Who answers an io_uring call: the engine or the kernel. Every door ends here.
+//!
+//! A ring belongs to whoever made it, so calls on a ring fd need no rule. What is not tied to a ring fd (a
+//! registered ring's index, `register` on fd -1, a descriptor that is no ring) is answered by whoever rules this
+//! process: the engine once it has taken over a ring or was asked for, else the kernel; and where the kernel
+//! denies io_uring as such, the engine. A process with rings on both sides asks the engine first, and the kernel
+//! about an index that the engine does not know.
+#![allow(unsafe_code)]
+
+use crate::config::{self, Engine};
+use crate::raw::raw;
+use crate::{door, notice, proc, report};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use softring_engine::{fds, syscall as engine};
+
+/// `IORING_ENTER_REGISTERED_RING`.
+const ENTER_REGISTERED_RING: usize = 1 << 4;
+/// `IORING_REGISTER_USE_REGISTERED_RING`.
+const USE_REGISTERED_RING: usize = 1 << 31;
+
+/// Why the engine runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Why {
+    Asked,
+    Denied(i32),
+}
+
+// Relaxed throughout: each only ever turns on, before the ring that it stands for is known to the program.
+static ENGINE_RINGS: AtomicBool = AtomicBool::new(false);
+static KERNEL_RINGS: AtomicBool = AtomicBool::new(false);
+
+/// Has the engine made a ring for this process? While not, no descriptor needs a second look.
+#[inline]
+pub fn engine_rings() -> bool {
+    ENGINE_RINGS.load(Ordering::Relaxed)
+}
+
+/// Answers system call `nr` if it concerns rings, else passes it to the kernel.
+///
+/// # Safety
+/// `a` are the arguments of a call that the program makes.
+pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
+    // SAFETY: the caller's.
+    unsafe {
+        match nr as i64 {
+            libc::SYS_io_uring_setup => setup(a),
+            libc::SYS_io_uring_enter => enter(a),
+            libc::SYS_io_uring_register => register(a),
+            libc::SYS_close => {
+                if engine_rings() && crate::wrap::closing(a[0] as i32).is_err() {
+                    return -(libc::EBADF as isize);
+                }
+                crate::raw::syscall6(nr, a)
+            }
+            _ => crate::raw::syscall6(nr, a),
+        }
+    }
+}
+
+unsafe fn setup(a: &[usize; 6]) -> isize {
+    report::SETUPS.add();
+    let why = match config::engine() {
+        Engine::User => Why::Asked,
+        // SAFETY: the program's own call.
+        Engine::Kernel => return unsafe { kernel_setup(a) },
+        Engine::Auto => {
+            // SAFETY: as above.
+            let ret = unsafe { kernel_setup(a) };
+            match denied(ret) {
+                Some(errno) => Why::Denied(errno),
+                None => return ret,
+            }
+        }
+    };
+    take_over(a, why)
+}
+
+unsafe fn kernel_setup(a: &[usize; 6]) -> isize {
+    // SAFETY: the caller's.
+    let ret = unsafe { raw!(libc::SYS_io_uring_setup, a[0], a[1]) };
+    if ret >= 0 {
+        KERNEL_RINGS.store(true, Ordering::Relaxed);
+    }
+    ret
+}
+
+fn take_over(a: &[usize; 6], why: Why) -> isize {
+    if let Err(sites) = door::close_gaps() {
+        notice::refused(sites);
+        return match why {
+            Why::Asked => -(libc::EPERM as isize),
+            Why::Denied(errno) => -(errno as isize),
+        };
+    }
+    proc::first_ring();
+    proc::check_forked();
+    // Before the ring exists: whoever sees the new descriptor sees this as well.
+    let first = !ENGINE_RINGS.swap(true, Ordering::Relaxed);
+    let ret = engine::setup(a[0] as u32, a[1]);
+    if ret >= 0 && first {
+        notice::engine_runs(why);
+    }
+    ret
+}
+
+unsafe fn enter(a: &[usize; 6]) -> isize {
+    let indexed = a[3] & ENTER_REGISTERED_RING != 0;
+    // SAFETY: the program's own call.
+    let kernel = || unsafe { raw!(libc::SYS_io_uring_enter, a[0], a[1], a[2], a[3], a[4], a[5]) };
+    let ours = || engine::enter(a[0] as i32, a[1] as u32, a[2] as u32, a[3] as u32, a[4], a[5]);
+    answer(a[0] as i32, indexed, ours, kernel)
+}
+
+unsafe fn register(a: &[usize; 6]) -> isize {
+    let indexed = a[1] & USE_REGISTERED_RING != 0;
+    // SAFETY: the program's own call.
+    let kernel = || unsafe { raw!(libc::SYS_io_uring_register, a[0], a[1], a[2], a[3]) };
+    let ours = || engine::register(a[0] as i32, a[1] as u32, a[2], a[3] as u32);
+    answer(a[0] as i32, indexed, ours, kernel)
+}
+
+/// The rule at the top of this file.
+#[inline]
+fn answer(fd: i32, indexed: bool, ours: impl Fn() -> isize, kernel: impl Fn() -> isize) -> isize {
+    if engine_rings() {
+        proc::check_forked();
+        if !indexed && fds::is_ring(fd) {
+            return ours();
+        }
+        if !KERNEL_RINGS.load(Ordering::Relaxed) {
+            return ours();
+        }
+        if indexed {
+            let ret = ours();
+            let unknown = [-libc::EBADF, -libc::EINVAL].contains(&(ret as i32));
+            return if unknown { kernel() } else { ret };
+        }
+        return kernel();
+    }
+    match config::engine() {
+        Engine::Kernel => kernel(),
+        Engine::User => ours(),
+        Engine::Auto => {
+            let ret = kernel();
+            // Before any ring: only what refuses io_uring as such can tell EPERM from a ring's own answer.
+            let refused = matches!(-ret as i32, libc::EPERM | libc::ENOSYS | libc::EACCES);
+            if refused && minimal_ring_refused().is_some() { ours() } else { ret }
+        }
+    }
+}
+
+/// Does this answer of `io_uring_setup` mean that the kernel gives no ring here, rather than that the program
+/// asked for a wrong one?
+fn denied(ret: isize) -> Option<i32> {
+    match -ret as i32 {
+        e @ (libc::EPERM | libc::ENOSYS | libc::EOPNOTSUPP | libc::ENOMEM | libc::EACCES) => {
+            Some(e)
+        }
+        // A filter may answer with any errno. If not even the simplest ring is given, that is what happened.
+        libc::EINVAL | libc::EFAULT => minimal_ring_refused(),
+        _ => None,
+    }
+}
+
+/// Asks the kernel, once, for the simplest ring; the errno if it refuses.
+fn minimal_ring_refused() -> Option<i32> {
+    const UNKNOWN: i32 = -1;
+    static ANSWER: AtomicI32 = AtomicI32::new(UNKNOWN);
+    let known = ANSWER.load(Ordering::Relaxed);
+    if known != UNKNOWN {
+        return (known != 0).then_some(known);
+    }
+    let params = [0u64; 15];
+    // SAFETY: 120 bytes, the size of io_uring_params, all zero; the kernel writes within them.
+    let fd = unsafe { raw!(libc::SYS_io_uring_setup, 1, (&raw const params).expose_provenance()) };
+    let errno = if fd >= 0 {
+        // SAFETY: our own descriptor.
+        unsafe { raw!(libc::SYS_close, fd) };
+        0
+    } else {
+        -fd as i32
+    };
+    ANSWER.store(errno, Ordering::Relaxed);
+    (errno != 0).then_some(errno)
+}

@@ -1,0 +1,62 @@
+//! Lines for people, on stderr. Written by one raw `write(2)` each, so that they come out whole, in any state of
+//! the program's stdio.
+#![allow(unsafe_code)]
+
+use crate::config;
+use crate::gate::Why;
+use crate::raw::raw;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// One line on stderr, unless the user asked for silence.
+pub fn say(text: &str) {
+    if !config::quiet() {
+        line(text);
+    }
+}
+
+/// One line on stderr.
+pub fn line(text: &str) {
+    let line = format!("softring: {text}\n");
+    // SAFETY: write(2) reads the line, which outlives the call. Its answer does not matter: stderr may be closed.
+    unsafe { raw!(libc::SYS_write, 2, line.as_ptr().expose_provenance(), line.len()) };
+}
+
+/// Says once per process tree whose rings the program gets, and why.
+pub fn engine_runs(why: Why) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if SAID.swap(true, Ordering::Relaxed) || config::quiet() || !crate::proc::first_in_family() {
+        return;
+    }
+    if !config::claim_notice() {
+        return;
+    }
+    match why {
+        Why::Asked => say("this program's io_uring runs in user space (SOFTRING_ENGINE=user)"),
+        Why::Denied(e) => say(&format!(
+            "this program's io_uring runs in user space: the kernel denies it here ({})",
+            errno_name(e)
+        )),
+    }
+}
+
+/// A program needs our rings, and a call site of it would go past us.
+pub fn refused(sites: usize) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        say(&format!(
+            "io_uring stays denied: {sites} call site(s) of this program could not be patched and the SIGSYS trap \
+             is not available. See `softring doctor`"
+        ));
+    }
+}
+
+fn errno_name(e: i32) -> &'static str {
+    match e {
+        libc::EPERM => "EPERM",
+        libc::ENOSYS => "ENOSYS",
+        libc::EACCES => "EACCES",
+        libc::EOPNOTSUPP => "EOPNOTSUPP",
+        libc::ENOMEM => "ENOMEM",
+        _ => "it refuses even the simplest ring",
+    }
+}

@@ -1,0 +1,110 @@
+//! Which process this is: the one that was started, a fork of it, or a vfork child that shares its memory.
+//!
+//! `fork(3)` tells us through `pthread_atfork`. A fork by raw system call does not, but wipes [`Mark`]'s page
+//! (`MADV_WIPEONFORK`), which the next call through a door sees. A vfork child sees its parent's memory
+//! unchanged, so only its process number betrays it.
+#![allow(unsafe_code)]
+
+use crate::raw::raw;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
+use softring_engine::fds;
+
+/// A page of our own. All zero in a fork.
+struct Mark {
+    alive: AtomicBool,
+}
+
+static MARK: AtomicPtr<Mark> = AtomicPtr::new(core::ptr::null_mut());
+static FAMILY: AtomicPtr<AtomicBool> = AtomicPtr::new(core::ptr::null_mut());
+static PID: AtomicI32 = AtomicI32::new(0);
+const PAGE: usize = 4096;
+
+/// Notes who we are, and asks to hear about forks.
+pub fn start() {
+    PID.store(getpid(), Ordering::Relaxed);
+    // SAFETY: the three functions take and return nothing, and stay loaded: this library is never unloaded.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+}
+
+/// The first ring of this process is about to be made: marks the memory that tells forks apart.
+pub fn first_ring() {
+    if MARK.load(Ordering::Acquire).is_null() {
+        let page = map(libc::MAP_PRIVATE).cast::<Mark>();
+        if !page.is_null() {
+            // SAFETY: a fresh page of ours, all zero, which is a valid `Mark`.
+            unsafe {
+                raw!(libc::SYS_madvise, page.expose_provenance(), PAGE, libc::MADV_WIPEONFORK);
+                (*page).alive.store(true, Ordering::Relaxed);
+            }
+            MARK.store(page, Ordering::Release);
+        }
+    }
+}
+
+/// True for the first caller among this process and all that were forked from it since the constructor ran.
+pub fn first_in_family() -> bool {
+    let flag = FAMILY.load(Ordering::Acquire);
+    // SAFETY: a shared page of ours, never unmapped; zero is a valid AtomicBool.
+    flag.is_null() || unsafe { !(*flag).swap(true, Ordering::Relaxed) }
+}
+
+/// Before a call into the engine: has this process been forked behind our back?
+#[inline]
+pub fn check_forked() {
+    let mark = MARK.load(Ordering::Acquire);
+    // SAFETY: a page of ours, never unmapped; zero (wiped) is a valid value.
+    if !mark.is_null() && unsafe { !(*mark).alive.load(Ordering::Relaxed) } {
+        child_once(mark);
+    }
+}
+
+#[cold]
+fn child_once(mark: *mut Mark) {
+    // SAFETY: as in `check_forked`.
+    if !unsafe { (*mark).alive.swap(true, Ordering::AcqRel) } {
+        PID.store(getpid(), Ordering::Relaxed);
+        fds::fork_child();
+    }
+}
+
+/// A vfork child shares our memory but is another process: what it closes is not closed here.
+pub fn shares_memory() -> bool {
+    check_forked();
+    getpid() != PID.load(Ordering::Relaxed)
+}
+
+fn getpid() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { raw!(libc::SYS_getpid) as i32 }
+}
+
+fn map(how: i32) -> *mut u8 {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice.
+    let at =
+        unsafe { raw!(libc::SYS_mmap, 0, PAGE, prot, how | libc::MAP_ANONYMOUS, usize::MAX, 0) };
+    if at < 0 { core::ptr::null_mut() } else { core::ptr::with_exposed_provenance_mut(at as usize) }
+}
+
+extern "C" fn prepare() {
+    // A page that forks share, made at the first of them, so that one of the family speaks for all.
+    if FAMILY.load(Ordering::Relaxed).is_null() {
+        let page = map(libc::MAP_SHARED).cast::<AtomicBool>();
+        FAMILY.store(page, Ordering::Release);
+    }
+    fds::fork_prepare();
+}
+
+extern "C" fn parent() {
+    fds::fork_parent();
+}
+
+extern "C" fn child() {
+    PID.store(getpid(), Ordering::Relaxed);
+    let mark = MARK.load(Ordering::Acquire);
+    if !mark.is_null() {
+        // SAFETY: as in `check_forked`; the child is single-threaded here.
+        unsafe { (*mark).alive.store(true, Ordering::Relaxed) };
+    }
+    fds::fork_child();
+}

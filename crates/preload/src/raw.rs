@@ -1,0 +1,106 @@
+//! System calls below the doors, and libc's names behind them. A raw call never goes through a name that this
+//! library interposes, so nothing here can recurse.
+#![allow(unsafe_code)]
+
+use core::arch::asm;
+use core::ffi::{CStr, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// A raw system call; answers the kernel's `rax`: a value, or `-errno`.
+///
+/// # Safety
+/// The arguments are those of a program's own call, passed on unlooked-at, or name memory of ours that the call
+/// may read or write.
+#[inline(always)]
+pub unsafe fn syscall6(nr: usize, a: &[usize; 6]) -> isize {
+    let ret: isize;
+    // SAFETY: `syscall` clobbers rax, rcx and r11 only, as declared; the caller answers for the arguments.
+    unsafe {
+        asm!("syscall", inlateout("rax") nr => ret, in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
+            in("r10") a[3], in("r8") a[4], in("r9") a[5], lateout("rcx") _, lateout("r11") _,
+            options(nostack));
+    }
+    ret
+}
+
+/// [`syscall6`] with fewer arguments: `raw!(libc::SYS_close, fd)`.
+macro_rules! raw {
+    ($nr:expr $(, $arg:expr)* $(,)?) => {
+        $crate::raw::syscall6($nr as usize, &$crate::raw::pad([$($arg as usize),*]))
+    };
+}
+pub(crate) use raw;
+
+/// Pads an argument list to six.
+#[inline(always)]
+pub const fn pad<const N: usize>(a: [usize; N]) -> [usize; 6] {
+    let mut out = [0; 6];
+    let mut i = 0;
+    while i < N {
+        out[i] = a[i];
+        i += 1;
+    }
+    out
+}
+
+/// As libc answers: `-errno` becomes -1, with `errno` set.
+#[inline]
+pub fn libc_answer(ret: isize) -> isize {
+    if (-4095..0).contains(&ret) {
+        set_errno(-ret as c_int);
+        return -1;
+    }
+    ret
+}
+
+/// The calling thread's `errno`.
+pub fn errno() -> c_int {
+    // SAFETY: libc's pointer to the calling thread's errno, valid while the thread lives.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the calling thread's `errno`.
+pub fn set_errno(e: c_int) {
+    // SAFETY: as in `errno`.
+    unsafe { *libc::__errno_location() = e }
+}
+
+/// The next definition of a libc name after ours, looked up once.
+pub struct Next {
+    name: &'static CStr,
+    addr: AtomicPtr<c_void>,
+}
+
+impl Next {
+    pub const fn new(name: &'static CStr) -> Self {
+        Self { name, addr: AtomicPtr::new(core::ptr::null_mut()) }
+    }
+
+    /// Its address; null where this libc has no such name.
+    #[inline]
+    pub fn get(&self) -> *mut c_void {
+        // Relaxed: the value is an address into a library that is mapped for good, and every lookup finds the same.
+        let found = self.addr.load(Ordering::Relaxed);
+        if found.is_null() { self.look_up() } else { found }
+    }
+
+    #[cold]
+    fn look_up(&self) -> *mut c_void {
+        // SAFETY: a NUL-terminated name; RTLD_NEXT is resolved from this library's place in the search order.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.addr.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Calls libc's own definition of an interposed name: `next!(c"dup", fn(c_int) -> c_int)(fd)`.
+macro_rules! next {
+    ($name:literal, fn($($t:ty),*) -> $r:ty) => {{
+        static NEXT: $crate::raw::Next = $crate::raw::Next::new($name);
+        // SAFETY: the address is that of the libc function of this name, whose signature the man page gives.
+        unsafe {
+            core::mem::transmute::<*mut core::ffi::c_void, Option<unsafe extern "C" fn($($t),*) -> $r>>(NEXT.get())
+        }
+    }};
+}
+pub(crate) use next;

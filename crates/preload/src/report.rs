@@ -1,0 +1,59 @@
+//! Counters, printed at exit if `SOFTRING_REPORT` asks: which door saw how many calls.
+
+use crate::config;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter; statistics only, so relaxed.
+pub struct Count(AtomicU64);
+
+impl Count {
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+    #[inline]
+    pub fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+    pub fn add_many(&self, n: usize) {
+        self.0.fetch_add(n as u64, Ordering::Relaxed);
+    }
+    pub fn set(&self, n: usize) {
+        self.0.store(n as u64, Ordering::Relaxed);
+    }
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// `io_uring_setup` calls through any door.
+pub static SETUPS: Count = Count::new();
+/// Calls through libc's `syscall()`.
+pub static LIBC: Count = Count::new();
+/// Calls through patched sites.
+pub static PATCHED: Count = Count::new();
+/// Calls through the SIGSYS trap.
+pub static TRAPPED: Count = Count::new();
+/// Sites patched.
+pub static SITES: Count = Count::new();
+/// Sites that could not be patched.
+pub static GAPS: Count = Count::new();
+/// Bytes of text scanned, and the time it took.
+pub static BYTES: Count = Count::new();
+pub static NANOS: Count = Count::new();
+
+/// The line, at exit.
+pub fn at_exit() {
+    if config::report() {
+        crate::notice::line(&format!(
+            "report: sites {} gaps {} setups {} libc {} patched {} trapped {} scanned {} KiB in {} us",
+            SITES.get(),
+            GAPS.get(),
+            SETUPS.get(),
+            LIBC.get(),
+            PATCHED.get(),
+            TRAPPED.get(),
+            BYTES.get() / 1024,
+            NANOS.get() / 1000
+        ));
+    }
+}

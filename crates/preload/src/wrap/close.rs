@@ -1,0 +1,82 @@
+//! close(2), close_range(2), closefrom(3).
+#![allow(unsafe_code)]
+
+use super::{closing, internal};
+use crate::gate::engine_rings;
+use crate::raw::{self, next, raw};
+use core::ffi::{c_int, c_uint};
+use softring_engine::fds;
+
+/// `close(2)`: close a file descriptor.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if engine_rings() && closing(fd).is_err() {
+        raw::set_errno(libc::EBADF);
+        return -1;
+    }
+    match next!(c"close", fn(c_int) -> c_int) {
+        // SAFETY: the program's own call. libc's, because it is a cancellation point.
+        Some(f) => unsafe { f(fd) },
+        // SAFETY: as above.
+        None => unsafe { raw::libc_answer(raw!(libc::SYS_close, fd)) as c_int },
+    }
+}
+
+/// `close_range(2)`: close all file descriptors in a given range.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let cloexec = flags as u32 & libc::CLOSE_RANGE_CLOEXEC != 0;
+    if !engine_rings() || cloexec || first > last {
+        return raw::libc_answer(range(first, last, flags)) as c_int;
+    }
+    raw::libc_answer(split(first, last, flags)) as c_int
+}
+
+/// `closefrom(3)`: close all file descriptors from `low` on.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn closefrom(low: c_int) {
+    let low = low.max(0) as c_uint;
+    if engine_rings() {
+        split(low, c_uint::MAX, 0);
+    } else if let Some(f) = next!(c"closefrom", fn(c_int) -> ()) {
+        // SAFETY: the program's own call.
+        unsafe { f(low as c_int) };
+    } else {
+        range(low, c_uint::MAX, 0);
+    }
+}
+
+fn range(first: c_uint, last: c_uint, flags: c_int) -> isize {
+    // SAFETY: numbers only.
+    unsafe { raw!(libc::SYS_close_range, first, last, flags) }
+}
+
+/// Closes the range but for the engine's own descriptors in it.
+fn split(first: c_uint, last: c_uint, flags: c_int) -> isize {
+    let mut from = first;
+    let mut ret = 0;
+    // No descriptor lies beyond the limit; what may lie there from before it was lowered is the kernel's to close.
+    let end = last.min(table_size());
+    let mut fd = first;
+    while fd < end.saturating_add(1) {
+        if internal(fd as c_int) {
+            if fd > from {
+                ret = range(from, fd - 1, flags);
+            }
+            from = fd + 1;
+        } else if fds::is_ring(fd as c_int) {
+            let _ = closing(fd as c_int);
+        }
+        fd += 1;
+    }
+    if ret == 0 && from <= last { range(from, last, flags) } else { ret }
+}
+
+fn table_size() -> c_uint {
+    let mut limit = [0u64; 2];
+    // SAFETY: `limit` is a struct rlimit: two 64-bit numbers.
+    unsafe {
+        raw!(libc::SYS_getrlimit, libc::RLIMIT_NOFILE, (&raw mut limit).expose_provenance());
+    }
+    limit[0].min(1 << 20) as c_uint
+}

@@ -1,0 +1,44 @@
+//! libc's wrappers for what touches a ring's descriptor. Each does what libc's own does, and beside it tells the
+//! engine; none costs more than a load while this process has no ring of the engine's.
+#![allow(unsafe_code)]
+
+mod close;
+mod dup;
+mod epoll;
+mod poll;
+mod select;
+
+use crate::{gate, proc};
+use softring_engine::fds;
+
+/// The descriptor is one of the engine's own.
+pub struct Internal;
+
+/// The program is about to close `fd`.
+pub fn closing(fd: i32) -> Result<(), Internal> {
+    if !gate::engine_rings() || proc::shares_memory() {
+        return Ok(());
+    }
+    if fds::is_internal(fd) {
+        return Err(Internal);
+    }
+    fds::before_close(fd);
+    Ok(())
+}
+
+/// Is `fd` out of the program's reach?
+fn internal(fd: i32) -> bool {
+    gate::engine_rings() && fds::is_internal(fd) && !proc::shares_memory()
+}
+
+/// `new` is now a duplicate of `old`.
+fn duplicated(old: i32, new: i32) {
+    if new >= 0 && gate::engine_rings() && !proc::shares_memory() {
+        fds::after_dup(old, new);
+    }
+}
+
+/// The descriptor that stands for `fd` where `fd` is polled.
+fn polled(fd: i32) -> Option<i32> {
+    if gate::engine_rings() { fds::poll_fd(fd) } else { None }
+}
