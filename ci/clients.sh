@@ -17,7 +17,7 @@ usage: ci/clients.sh [options]
 EOF
 }
 
-LEG=softring QUICK= LIST= LOGS= ONLY=() LIMIT=120 PASSED=0 FAILED=0 NUMBER=0
+LEG=softring QUICK='' LIST='' LOGS='' ONLY=() LIMIT=120 PASSED=0 FAILED=0 NUMBER=0
 
 while [ $# -gt 0 ]; do
     case $1 in
@@ -75,7 +75,7 @@ reason() {
 
 # check NAME FUNCTION ARG…  runs one check in a directory of its own and prints its row.
 check() {
-    local name=$1 dir log rc why= began
+    local name=$1 dir log rc why='' began
     shift
     wanted "$name" || return 0
     if [ -n "$LIST" ]; then echo "$name"; return; fi

@@ -26,7 +26,7 @@ EOF
 DATA=$TOP/ci/liburing-tests.tsv
 LIMIT=60
 JOBS=2
-ONLY=() QUICK= ALL= BASELINE= SOURCE= LOGS=
+ONLY=() QUICK='' ALL='' BASELINE='' SOURCE='' LOGS=''
 
 while [ $# -gt 0 ]; do
     case $1 in
@@ -47,6 +47,7 @@ done
 fetch() {
     local apt=$SCRATCH/apt version
     mkdir -p "$apt/lists/partial"
+    # shellcheck disable=SC2016  # apt-get fills these in
     apt-get indextargets 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' \
         --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' | sort -u >"$apt/plain.list"
     [ -s "$apt/plain.list" ] ||
@@ -127,6 +128,7 @@ run_leg() {
     shift
     mkdir -p "$SCRATCH/res/$leg" "$LOGS/$leg"
     note "running $# programs: $leg"
+    # shellcheck disable=SC2016  # the inner shell fills these in
     printf '%s\n' "$@" | xargs -r -P "$JOBS" -I{} bash -c 'one "$0" "$1" 2>/dev/null' "$leg" {}
 }
 
@@ -148,7 +150,7 @@ report() {
         kernel=$(outcome kernel "$name") denied=$(outcome denied "$name")
         [ "$kernel" = - ] && kernel=$(field "$name" 3) && denied=$(field "$name" 4)
         static=$(outcome static "$name") shared=$(outcome shared "$name")
-        total=$((total + 1)) proves= mark=
+        total=$((total + 1)) proves='' mark=''
         if [ "$kernel" = pass ] && [ "$denied" != pass ]; then
             proves=1 proving=$((proving + 1))
         fi
