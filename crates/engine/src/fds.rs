@@ -1,35 +1,361 @@
-//! What the doors tell the engine about file descriptors, and what they may ask.
+//! Descriptors: which are rings, which are the engine's own, what kind of file the others are; and what the doors tell
+//! the engine about them.
 //!
-//! The engine knows no C symbol. Whoever stands in front of it (the preload's wrappers of `close`, `dup` …)
-//! reports what happens to ring descriptors through these calls.
+//! The engine knows no C symbol. Whoever stands in front of it (the preload's wrappers of `close`, `dup` …) reports what
+//! happens to descriptors through the calls here. A ring whose descriptor was closed behind its back (a raw system
+//! call) is noticed when the number is looked up or given to a new ring, and by the sweep that each setup makes.
 
-/// Is `fd` a ring of ours?
-pub fn is_ring(_fd: i32) -> bool {
-    false
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+
+use crate::ctx::{Ctx, Ring};
+use crate::errno::{Errno, Result};
+use crate::transport::kind::Kind;
+
+/// What a table entry says about a number.
+#[derive(Debug, Default)]
+struct Table {
+    /// Rings by descriptor, with the inode that proves that the number still means that ring.
+    rings: Vec<(i32, u64, Arc<Ring>)>,
+    /// A descriptor that polls readable while a ring has completions.
+    poll: Vec<(u64, InternalFd)>,
 }
 
-/// Is `fd` one of the engine's own descriptors (epoll sets, eventfds, duplicates), which the program must not close?
-pub fn is_internal(_fd: i32) -> bool {
-    false
+static TABLE: RwLock<Table> = RwLock::new(Table { rings: Vec::new(), poll: Vec::new() });
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+/// The doors report every close: kinds of descriptors may be remembered.
+static REPORTED: AtomicBool = AtomicBool::new(false);
+
+/// Remembered kinds, by number: 0 unknown, else `Kind` + 1.
+const REMEMBERED: usize = 4096;
+static KINDS: [AtomicU8; REMEMBERED] = [const { AtomicU8::new(0) }; REMEMBERED];
+/// The engine's own descriptors, one bit each.
+static INTERNAL: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+
+/// A descriptor of the engine's own: out of the program's way, and marked, so that the doors can refuse to close it.
+#[derive(Debug)]
+pub struct InternalFd(OwnedFd);
+
+impl AsFd for InternalFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for InternalFd {
+    fn as_raw_fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Drop for InternalFd {
+    fn drop(&mut self) {
+        mark_internal(self.0.as_raw_fd(), false);
+    }
+}
+
+fn read() -> std::sync::RwLockReadGuard<'static, Table> {
+    TABLE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write() -> std::sync::RwLockWriteGuard<'static, Table> {
+    TABLE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The doors promise to report every close, dup and F_SETFL, so that the engine may remember what a descriptor is.
+pub fn closes_are_reported() {
+    REPORTED.store(true, Relaxed);
+}
+
+/// A fresh ring id.
+pub fn next_id() -> u64 {
+    NEXT_ID.fetch_add(1, Relaxed)
+}
+
+fn inode(fd: i32) -> u64 {
+    let Some(fd) = borrow(fd) else { return 0 };
+    rustix::fs::fstat(fd).map_or(0, |s| s.st_ino)
+}
+
+/// Borrows a number of the program's for one system call.
+#[allow(unsafe_code)]
+fn borrow(fd: i32) -> Option<BorrowedFd<'static>> {
+    // SAFETY: not -1; used for system calls that only look, at once; a number closed meanwhile answers EBADF.
+    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// Enters a new ring under its descriptor.
+pub fn insert(fd: i32, ring: Arc<Ring>) {
+    sweep();
+    forget_kind(fd);
+    let ino = inode(fd);
+    write().rings.push((fd, ino, ring));
+}
+
+/// The ring behind a descriptor.
+///
+/// # Errors
+/// `EOPNOTSUPP` if the number is open but no ring, `EBADF` if it is not open.
+pub fn ring(fd: i32) -> Result<Arc<Ring>> {
+    if let Some((_, _, ring)) = read().rings.iter().find(|r| r.0 == fd) {
+        return Ok(ring.clone());
+    }
+    match borrow(fd).map(rustix::io::fcntl_getfd) {
+        Some(Ok(_)) => Err(Errno::EOPNOTSUPP),
+        _ => Err(Errno::EBADF),
+    }
+}
+
+/// Drops entries whose descriptor was closed or reused behind our back.
+pub fn sweep() {
+    let stale: Vec<i32> =
+        read().rings.iter().filter(|(fd, ino, _)| inode(*fd) != *ino).map(|r| r.0).collect();
+    for fd in stale {
+        remove(fd);
+    }
+}
+
+/// Forgets a ring descriptor; with the last one the ring ends.
+fn remove(fd: i32) {
+    let gone = {
+        let mut table = write();
+        let Some(at) = table.rings.iter().position(|r| r.0 == fd) else { return };
+        let (_, _, ring) = table.rings.swap_remove(at);
+        let last = !table.rings.iter().any(|r| r.2.id == ring.id);
+        let poll = table.poll.iter().position(|p| last && p.0 == ring.id);
+        let poll = poll.map(|i| table.poll.swap_remove(i));
+        last.then_some((ring, poll))
+    };
+    if let Some((ring, poll)) = gone {
+        drop(poll);
+        crate::teardown::end(&ring);
+    }
+}
+
+/// Every ring there is.
+pub fn all() -> Vec<Arc<Ring>> {
+    let mut rings: Vec<Arc<Ring>> = read().rings.iter().map(|r| r.2.clone()).collect();
+    rings.sort_by_key(|r| r.id);
+    rings.dedup_by_key(|r| r.id);
+    rings
+}
+
+/// Is `fd` a ring of ours?
+pub fn is_ring(fd: i32) -> bool {
+    read().rings.iter().any(|r| r.0 == fd)
+}
+
+/// Is any ring of ours open?
+pub fn any_ring() -> bool {
+    !read().rings.is_empty()
+}
+
+/// Is `fd` one of the engine's own descriptors, which the program must not close?
+pub fn is_internal(fd: i32) -> bool {
+    let Ok(fd) = usize::try_from(fd) else { return false };
+    INTERNAL.get(fd / 64).is_some_and(|w| w.load(Relaxed) >> (fd % 64) & 1 == 1)
+}
+
+fn mark_internal(fd: i32, on: bool) {
+    let Ok(fd) = usize::try_from(fd) else { return };
+    let Some(word) = INTERNAL.get(fd / 64) else { return };
+    if on {
+        word.fetch_or(1 << (fd % 64), Relaxed);
+    } else {
+        word.fetch_and(!(1 << (fd % 64)), Relaxed);
+    }
+}
+
+/// Lowest number for the engine's own descriptors: out of the way of programs that count on small numbers.
+fn floor() -> i32 {
+    let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let soft = soft.unwrap_or(1024).min(65_536) as i32;
+    (soft / 2).min(512)
+}
+
+/// Takes a duplicate of the program's descriptor for a request that outlives `enter`.
+///
+/// # Errors
+/// `EBADF` if it is not open, `EMFILE` if no number is free.
+pub fn dup_internal(fd: i32) -> Result<InternalFd> {
+    let fd = borrow(fd).ok_or(Errno::EBADF)?;
+    match rustix::io::fcntl_dupfd_cloexec(fd, floor()) {
+        Ok(dup) => {
+            mark_internal(dup.as_raw_fd(), true);
+            Ok(InternalFd(dup))
+        }
+        Err(rustix::io::Errno::INVAL) => Err(Errno::EMFILE),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Moves a descriptor of ours out of the program's way and marks it.
+pub fn adopt_internal(fd: OwnedFd) -> InternalFd {
+    let fd = rustix::io::fcntl_dupfd_cloexec(&fd, floor()).unwrap_or(fd);
+    mark_internal(fd.as_raw_fd(), true);
+    InternalFd(fd)
+}
+
+/// What kind of file the program's descriptor is.
+pub fn kind(fd: i32) -> Kind {
+    let Some(slot) = usize::try_from(fd).ok().and_then(|i| KINDS.get(i)) else {
+        return Kind::of(fd);
+    };
+    if let Some(kind) = Kind::from_code(slot.load(Relaxed)) {
+        return kind;
+    }
+    let kind = Kind::of(fd);
+    if REPORTED.load(Relaxed) {
+        slot.store(kind.code(), Relaxed);
+    }
+    kind
+}
+
+fn forget_kind(fd: i32) {
+    if let Some(slot) = usize::try_from(fd).ok().and_then(|i| KINDS.get(i)) {
+        slot.store(0, Relaxed);
+    }
 }
 
 /// The program is about to close `fd`. Call before the real `close(2)`, whatever `fd` is.
-pub fn before_close(_fd: i32) {}
+pub fn before_close(fd: i32) {
+    forget_kind(fd);
+    if is_ring(fd) {
+        remove(fd);
+    }
+}
 
 /// `new` has just become a duplicate of `old` (dup, dup2, dup3, F_DUPFD, F_DUPFD_CLOEXEC).
-pub fn after_dup(_old: i32, _new: i32) {}
+pub fn after_dup(old: i32, new: i32) {
+    forget_kind(new);
+    if old == new {
+        return;
+    }
+    if is_ring(new) {
+        remove(new);
+    }
+    let mut table = write();
+    if let Some((_, ino, ring)) = table.rings.iter().find(|r| r.0 == old) {
+        let entry = (new, *ino, ring.clone());
+        table.rings.push(entry);
+    }
+}
+
+/// The file status flags of `fd` have changed (F_SETFL): O_DIRECT may be on or off now.
+pub fn after_setfl(fd: i32) {
+    forget_kind(fd);
+}
+
+/// Where a mapping of ring `fd` at `offset` really lies: the CQ ring shares the SQ ring's memory.
+pub fn mmap_offset(fd: i32, offset: u64) -> u64 {
+    if offset == crate::abi::IORING_OFF_CQ_RING && is_ring(fd) { 0 } else { offset }
+}
+
+/// Has ring `fd` completions to read? `None` if it is not a ring of ours.
+pub fn readable(fd: i32) -> Option<bool> {
+    let ring = read().rings.iter().find(|r| r.0 == fd).map(|r| r.2.clone())?;
+    let ctx = ring.lock();
+    Some(ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty())
+}
 
 /// A descriptor that polls readable while ring `fd` has completions, to stand for it in epoll, poll and select;
-/// `None` if `fd` is not a ring of ours.
-pub fn poll_fd(_fd: i32) -> Option<i32> {
-    None
+/// `None` if `fd` is not a ring of ours. Stale readability is cleared here.
+pub fn poll_fd(fd: i32) -> Option<i32> {
+    let ring = ring(fd).ok()?;
+    let mut table = write();
+    let stand_in = match table.poll.iter().find(|p| p.0 == ring.id) {
+        Some((_, e)) => e.as_raw_fd(),
+        None => {
+            let e = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
+            let e = adopt_internal(e);
+            let raw = e.as_raw_fd();
+            table.poll.push((ring.id, e));
+            raw
+        }
+    };
+    drop(table);
+    let mut ctx = ring.lock();
+    let mut scratch = [0u8; 8];
+    let e = borrow(stand_in)?;
+    let _ = rustix::io::read(e, &mut scratch);
+    ctx.poll_fd = Some(stand_in);
+    if ctx.mem.cq_ready() > 0 {
+        let _ = rustix::io::write(e, &1u64.to_ne_bytes());
+    }
+    drop(ctx);
+    crate::wait::reactor::guard(&ring, true);
+    Some(stand_in)
+}
+
+/// CQEs were published: whoever polls the ring sees it.
+pub fn signal_poll_fd(ctx: &Ctx) {
+    if let Some(e) = ctx.poll_fd.and_then(borrow) {
+        let _ = rustix::io::write(e, &1u64.to_ne_bytes());
+    }
+}
+
+std::thread_local! {
+    /// What `fork_prepare` holds until the fork is over.
+    static HELD: core::cell::RefCell<Option<Held>> = const { core::cell::RefCell::new(None) };
+}
+
+struct Held {
+    table: std::sync::RwLockWriteGuard<'static, Table>,
+    _reactor: crate::wait::reactor::Held,
 }
 
 /// Before `fork`: takes every lock so that the child finds a consistent engine.
-pub fn fork_prepare() {}
+pub fn fork_prepare() {
+    if crate::fork::pid() == 0 || crate::fork::is_vfork_child() {
+        return;
+    }
+    let rings = all();
+    for ring in &rings {
+        ring.control.lock();
+    }
+    let held = Held { table: write(), _reactor: crate::wait::reactor::hold() };
+    HELD.with_borrow_mut(|h| *h = Some(held));
+}
 
 /// After `fork`, in the parent.
-pub fn fork_parent() {}
+pub fn fork_parent() {
+    let Some(held) = HELD.take() else { return };
+    let mut seen = Vec::new();
+    for (_, _, ring) in &held.table.rings {
+        if !seen.contains(&ring.id) {
+            seen.push(ring.id);
+            ring.control.unlock();
+        }
+    }
+}
 
 /// After `fork`, in the child: threads, epoll sets and aio contexts are gone and are rebuilt when needed.
-pub fn fork_child() {}
+pub fn fork_child() {
+    let held = HELD.take();
+    drop(held);
+    crate::fork::adopt();
+    crate::wait::reactor::fork_child();
+    for ring in all() {
+        crate::teardown::fork_child(&ring);
+    }
+}
+
+/// Gives a descriptor to the program.
+pub fn release(fd: OwnedFd) -> i32 {
+    fd.into_raw_fd()
+}
+
+/// Is `fd` open?
+///
+/// # Errors
+/// `EBADF` if not.
+pub fn check_open(fd: i32) -> Result<()> {
+    match borrow(fd).map(rustix::io::fcntl_getfd) {
+        Some(Ok(_)) => Ok(()),
+        _ => Err(Errno::EBADF),
+    }
+}

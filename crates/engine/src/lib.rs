@@ -4,14 +4,26 @@
 //!
 //! ```text
 //! syscall::enter -> mem::sq (copy once) -> req::submit (init, prep, link, drain) -> req::issue
-//!   Done   -> req::complete -> mem::cq (post) -> wait::wake
+//!   Done   -> req::complete -> mem::cq (post) -> wait::driver (wake)
 //!   Retry  -> req::route -> transport::{poll, aio, worker} -> issue again, or complete
 //!   Queued -> its owner (timeout, poll, msg_ring) completes it later
 //! ```
 
 pub mod abi;
+pub mod ctx;
 pub mod errno;
 pub mod fds;
+pub mod fork;
+pub mod limits;
+pub mod mem;
+pub mod opdef;
+pub mod ops;
+pub mod req;
+pub mod rsrc;
 pub mod sys;
 pub mod syscall;
+mod teardown;
+pub mod time;
+pub mod transport;
 pub mod user;
+pub mod wait;

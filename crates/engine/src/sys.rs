@@ -4,6 +4,11 @@
 #![allow(unsafe_code)]
 
 use core::arch::asm;
+use core::sync::atomic::AtomicU32;
+use core::time::Duration;
+
+use crate::errno::{Result, check};
+use crate::transport::poll::Event;
 
 pub use linux_raw_sys::general as nr;
 
@@ -41,4 +46,91 @@ pub(crate) const fn args<const N: usize>(a: [usize; N]) -> [usize; 6] {
         i += 1;
     }
     out
+}
+
+/// `FUTEX_WAIT` on a word shared between processes. True if the time ran out.
+pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) -> bool {
+    let ts = timeout.map(|d| [d.as_secs(), u64::from(d.subsec_nanos())]);
+    let ts = ts.as_ref().map_or(0, |t| t.as_ptr().expose_provenance());
+    let word = word.as_ptr().expose_provenance();
+    sys!(__NR_futex, word, 0, seen, ts) == -110
+}
+
+/// `FUTEX_WAKE` on a word shared between processes.
+pub(crate) fn futex_wake(word: &AtomicU32, n: u32) {
+    sys!(__NR_futex, word.as_ptr().expose_provenance(), 1, n);
+}
+
+/// Is there still a process `pid` (a zombie counts as gone only when reaped)?
+pub(crate) fn process_lives(pid: u32) -> bool {
+    pid != 0 && sys!(__NR_kill, pid, 0) != -3
+}
+
+/// `MADV_POPULATE_WRITE`: faults a range in for writing, as pinning it would.
+///
+/// # Errors
+/// As madvise(2); `ENOMEM` or `EFAULT` where the range is not writable memory.
+pub(crate) fn populate_write(addr: u64, len: usize) -> Result<()> {
+    const MADV_POPULATE_WRITE: u32 = 23;
+    check(sys!(__NR_madvise, addr, len, MADV_POPULATE_WRITE)).map(|_| ())
+}
+
+pub(crate) const EPOLL_CTL_ADD: usize = 1;
+pub(crate) const EPOLL_CTL_DEL: usize = 2;
+pub(crate) const EPOLL_CTL_MOD: usize = 3;
+
+/// `epoll_ctl(2)` with the event mask as raw bits.
+pub(crate) fn epoll_ctl(ep: i32, op: usize, fd: i32, ev: &Event) -> Result<()> {
+    let ev = core::ptr::from_ref(ev).expose_provenance();
+    check(sys!(__NR_epoll_ctl, ep, op, fd, ev)).map(|_| ())
+}
+
+/// `epoll_pwait2(2)`: nanosecond timeout.
+pub(crate) fn epoll_pwait2(
+    ep: i32,
+    buf: &mut [Event],
+    timeout_ns: Option<u64>,
+    sigmask: Option<u64>,
+) -> Result<usize> {
+    let ts = timeout_ns.map(|ns| [ns / 1_000_000_000, ns % 1_000_000_000]);
+    let ts = ts.as_ref().map_or(0, |t| t.as_ptr().expose_provenance());
+    let mask = sigmask.as_ref().map_or(0, |m| core::ptr::from_ref(m).expose_provenance());
+    let ev = buf.as_mut_ptr().expose_provenance();
+    check(sys!(__NR_epoll_pwait2, ep, ev, buf.len(), ts, mask, 8))
+}
+
+/// `epoll_pwait(2)`: millisecond timeout, rounded up, for hosts without `epoll_pwait2`.
+pub(crate) fn epoll_pwait(
+    ep: i32,
+    buf: &mut [Event],
+    timeout_ns: Option<u64>,
+    sigmask: Option<u64>,
+) -> Result<usize> {
+    let ms = timeout_ns.map_or(-1, |ns| ns.div_ceil(1_000_000).min(i32::MAX as u64) as i64);
+    let mask = sigmask.as_ref().map_or(0, |m| core::ptr::from_ref(m).expose_provenance());
+    let ev = buf.as_mut_ptr().expose_provenance();
+    check(sys!(__NR_epoll_pwait, ep, ev, buf.len(), ms, mask, 8))
+}
+
+/// `rt_sigprocmask(2)` with `SIG_SETMASK`; answers the old mask.
+pub(crate) fn set_sigmask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    let new = core::ptr::from_ref(&mask).expose_provenance();
+    sys!(__NR_rt_sigprocmask, 2, new, (&raw mut old).expose_provenance(), 8);
+    old
+}
+
+/// `gettid(2)`.
+pub(crate) fn gettid() -> i32 {
+    sys!(__NR_gettid) as i32
+}
+
+/// `FUTEX_WAIT` that tells why it returned.
+///
+/// # Errors
+/// `EINTR` (a handler ran), `ETIMEDOUT`, `EAGAIN` (the word had changed).
+pub(crate) fn futex_wait_sig(word: &AtomicU32, seen: u32, timeout: Duration) -> Result<()> {
+    let ts = [timeout.as_secs(), u64::from(timeout.subsec_nanos())];
+    let ts = ts.as_ptr().expose_provenance();
+    check(sys!(__NR_futex, word.as_ptr().expose_provenance(), 0, seen, ts)).map(|_| ())
 }

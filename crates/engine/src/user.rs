@@ -45,6 +45,8 @@ plain!(
     io_uring_query_hdr,
     io_uring_query_opcode,
     iovec,
+    io_uring_sqe,
+    io_uring_cqe,
 );
 
 /// `struct iovec`, with the base as a number.

@@ -1,0 +1,218 @@
+//! One ring. [`Ring`] is what threads share; [`Ctx`] is everything the uring lock guards.
+//!
+//! Lock order: a ring's uring lock is never taken while another's is held (`outbox` carries what is meant for others),
+//! and the reactor's list and the descriptor table are never locked while holding one.
+//! Kernel counterpart: `struct io_ring_ctx`.
+#![allow(unsafe_code)]
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
+
+use crate::abi::{IORING_SETUP_DEFER_TASKRUN, io_uring_reg_wait};
+use crate::mem::cq::Overflow;
+use crate::mem::lock::Control;
+use crate::mem::rings::Rings;
+use crate::req::drain::Drain;
+use crate::req::slab::{ReqId, Slab};
+use crate::req::submit::SubmitState;
+use crate::req::timeouts::Timeouts;
+use crate::rsrc::buffers::BufTable;
+use crate::rsrc::eventfd::EventFd;
+use crate::rsrc::files::{FileTable, TagSink};
+use crate::rsrc::personality::Creds;
+use crate::rsrc::restrictions::Restrictions;
+use crate::time::Clock;
+use crate::transport::Transports;
+use crate::wait::driver::Driver;
+
+/// One ring, as threads share it.
+#[derive(Debug)]
+pub struct Ring {
+    /// Unique in this process.
+    pub id: u64,
+    pub control: Arc<Control>,
+    ctx: UnsafeCell<Ctx>,
+    /// Earliest armed timeout in ns of CLOCK_MONOTONIC, for the reactor; `u64::MAX`: none.
+    pub next_deadline: AtomicU64,
+    /// The reactor watches this ring's poll set.
+    pub watched: AtomicBool,
+    /// A thread inside `enter` drove this ring since the reactor last looked.
+    pub driven: AtomicBool,
+    /// The reactor knows this ring.
+    pub listed: AtomicBool,
+    /// All descriptors are closed.
+    pub dead: AtomicBool,
+}
+
+// SAFETY: `ctx` is reached only through `Guard`, which holds the uring lock; everything else is atomic or immutable.
+unsafe impl Sync for Ring {}
+// SAFETY: as above; nothing in it is tied to a thread.
+unsafe impl Send for Ring {}
+
+/// The uring lock, held.
+#[derive(Debug)]
+pub struct Guard<'a> {
+    ring: &'a Ring,
+}
+
+impl Ring {
+    pub fn new(id: u64, mut ctx: Ctx) -> Arc<Ring> {
+        let control = ctx.mem.control.clone();
+        Arc::new_cyclic(|weak| {
+            ctx.ring = weak.clone();
+            Ring {
+                id,
+                control,
+                ctx: UnsafeCell::new(ctx),
+                next_deadline: AtomicU64::new(u64::MAX),
+                watched: AtomicBool::new(false),
+                driven: AtomicBool::new(false),
+                listed: AtomicBool::new(false),
+                dead: AtomicBool::new(false),
+            }
+        })
+    }
+
+    /// Takes the uring lock.
+    pub fn lock(&self) -> Guard<'_> {
+        self.control.lock();
+        Guard { ring: self }
+    }
+
+    /// In a forked child: the state as the parent left it. The child has one thread, and the parent holds the
+    /// shared lock on its own behalf, so the lock is not taken.
+    #[allow(clippy::mut_from_ref)]
+    pub fn in_child(&self) -> &mut Ctx {
+        // SAFETY: called once by the only thread of a fresh child, before anything else touches the ring.
+        unsafe { &mut *self.ctx.get() }
+    }
+}
+
+impl Deref for Guard<'_> {
+    type Target = Ctx;
+    fn deref(&self) -> &Ctx {
+        // SAFETY: the uring lock is held, so nobody else reaches `ctx`.
+        unsafe { &*self.ring.ctx.get() }
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut Ctx {
+        // SAFETY: as in `deref`; `&mut self` makes the borrow unique within this guard.
+        unsafe { &mut *self.ring.ctx.get() }
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.ring.control.unlock();
+    }
+}
+
+/// Everything the uring lock guards.
+#[derive(Debug)]
+pub struct Ctx {
+    // Read-mostly.
+    pub ring: Weak<Ring>,
+    pub mem: Rings,
+    /// Setup flags.
+    pub flags: u32,
+    pub clock: Clock,
+    pub disabled: bool,
+    /// The one task that may submit (SINGLE_ISSUER), once known.
+    pub issuer: Option<i32>,
+    pub restrictions: Restrictions,
+
+    // Submission.
+    pub submit: SubmitState,
+    pub slab: Slab,
+    /// Requests in existence: those in the slab and the one at hand.
+    pub nr_reqs: u32,
+    pub drain: Drain,
+    /// Task work: requests to issue next.
+    pub run: VecDeque<ReqId>,
+    /// Completions that wait for the program to enter (DEFER_TASKRUN).
+    pub deferred: VecDeque<crate::req::complete::Finished>,
+
+    // Completion.
+    pub overflow: Overflow,
+    pub eventfd: Option<EventFd>,
+    /// The eventfd that stands for the ring where the program polls it.
+    pub poll_fd: Option<i32>,
+    /// A completion since the last commit did not happen inline.
+    pub async_posted: bool,
+    pub posted: bool,
+    pub timeouts: Timeouts,
+    pub driver: Driver,
+    pub transports: Transports,
+    /// What is to be posted to other rings once this one's lock is released.
+    pub outbox: Vec<crate::ops::msg_ring::Parcel>,
+
+    // Resources.
+    pub files: FileTable,
+    pub buffers: BufTable,
+    pub tags: Arc<TagSink>,
+    pub personalities: BTreeMap<u16, Arc<Creds>>,
+    pub wait_region: Option<WaitRegion>,
+}
+
+/// The registered wait arguments (`IORING_MEM_REGION_REG_WAIT_ARG`).
+#[derive(Debug)]
+pub struct WaitRegion {
+    pub region: crate::mem::region::Region,
+}
+
+impl WaitRegion {
+    /// The entry at byte `off`.
+    pub fn get(&self, off: usize) -> Option<io_uring_reg_wait> {
+        let end = off.checked_add(size_of::<io_uring_reg_wait>())?;
+        (off.is_multiple_of(8) && end <= self.region.len()).then(|| self.region.load(off))
+    }
+}
+
+impl Ctx {
+    pub fn new(mem: Rings, flags: u32) -> Self {
+        Ctx {
+            ring: Weak::new(),
+            mem,
+            flags,
+            clock: Clock::Monotonic,
+            disabled: false,
+            issuer: None,
+            restrictions: Restrictions::default(),
+            submit: SubmitState::default(),
+            slab: Slab::default(),
+            nr_reqs: 0,
+            drain: Drain::default(),
+            run: VecDeque::new(),
+            deferred: VecDeque::new(),
+            overflow: Overflow::default(),
+            eventfd: None,
+            poll_fd: None,
+            async_posted: false,
+            posted: false,
+            timeouts: Timeouts::default(),
+            driver: Driver::default(),
+            transports: Transports::default(),
+            outbox: Vec::new(),
+            files: FileTable::default(),
+            buffers: BufTable::default(),
+            tags: Arc::default(),
+            personalities: BTreeMap::new(),
+            wait_region: None,
+        }
+    }
+
+    /// Completions wait for the program to enter (DEFER_TASKRUN).
+    pub fn defers(&self) -> bool {
+        self.flags & IORING_SETUP_DEFER_TASKRUN != 0
+    }
+
+    /// Is anything of this process in flight that its driver would wait for?
+    pub fn in_flight(&self) -> bool {
+        self.transports.in_flight() || !self.timeouts.is_empty()
+    }
+}

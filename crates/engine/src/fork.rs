@@ -1,0 +1,63 @@
+//! Forked children. A page that the kernel wipes in a forked child (MADV_WIPEONFORK) tells us, however the fork was
+//! made, that our threads, epoll sets and aio contexts are gone; a vfork child shares our memory and sees it unwiped,
+//! but has another pid.
+#![allow(unsafe_code)]
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+
+static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+static PID: AtomicU32 = AtomicU32::new(0);
+
+/// Our process id, cached; 0 before the first ring.
+pub fn pid() -> u32 {
+    PID.load(Relaxed)
+}
+
+/// Marks this address space as ours. Called before the first ring is made.
+pub fn init() {
+    if !PAGE.load(Acquire).is_null() {
+        return;
+    }
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh anonymous mapping overlays nothing.
+    let Ok(p) = (unsafe { mmap_anonymous(core::ptr::null_mut(), 4096, prot, MapFlags::PRIVATE) })
+    else {
+        return;
+    };
+    // SAFETY: the page was just mapped and is ours.
+    let wiped = unsafe { madvise(p, 4096, Advice::LinuxWipeOnFork) }.is_ok();
+    let word: *mut AtomicU32 = p.cast();
+    // SAFETY: a zeroed page is a valid AtomicU32, aligned, and stays mapped for ever.
+    unsafe { (*word).store(u32::from(wiped), Relaxed) };
+    PID.store(rustix::process::getpid().as_raw_nonzero().get().cast_unsigned(), Relaxed);
+    PAGE.store(word, Release);
+}
+
+/// Is this a forked child that has not rebuilt its engine yet?
+pub fn in_new_child() -> bool {
+    let word = PAGE.load(Acquire);
+    // SAFETY: non-null means `init` mapped it, and it is never unmapped.
+    !word.is_null() && unsafe { (*word).load(Relaxed) } == 0 && pid() != rustix_pid()
+}
+
+fn rustix_pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get().cast_unsigned()
+}
+
+/// The child has been rebuilt.
+pub fn adopt() {
+    PID.store(rustix_pid(), Relaxed);
+    let word = PAGE.load(Acquire);
+    if !word.is_null() {
+        // SAFETY: as in `in_new_child`.
+        unsafe { (*word).store(1, Relaxed) };
+    }
+}
+
+/// Is the caller a vfork child (or another process sharing our memory), which must not touch the engine?
+pub fn is_vfork_child() -> bool {
+    pid() != 0 && !in_new_child() && pid() != rustix_pid()
+}

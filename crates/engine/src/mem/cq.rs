@@ -1,0 +1,136 @@
+//! The engine's end of the completion queue: fill CQEs behind the tail, publish them together, keep what does not fit.
+//!
+//! A CQE that finds no room goes to the overflow list and sets `IORING_SQ_CQ_OVERFLOW`; while the list holds anything,
+//! later CQEs queue behind it, so that order is kept. The list is flushed when a waiter enters and finds room.
+//! Kernel counterpart: `io_cqe_cache_refill`, `io_cqring_overflow_flush`.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::collections::VecDeque;
+
+use super::rings::{Rings, off};
+use crate::abi::*;
+
+/// One completion, before it lies in the ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cqe {
+    pub user_data: u64,
+    pub res: i32,
+    pub flags: u32,
+    /// The upper half; posted on CQE32 rings, and on CQE_MIXED rings where `flags` has `IORING_CQE_F_32`.
+    pub big: [u64; 2],
+}
+
+/// CQEs that found no room.
+#[derive(Debug, Default)]
+pub struct Overflow {
+    list: VecDeque<Cqe>,
+}
+
+impl Overflow {
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+}
+
+impl Rings {
+    /// Published CQEs that the program has not consumed.
+    pub fn cq_ready(&self) -> u32 {
+        let tail = self.rings.word(off::CQ_TAIL).load(Relaxed);
+        tail.wrapping_sub(self.rings.word(off::CQ_HEAD).load(Acquire))
+    }
+
+    fn cq_room(&self) -> u32 {
+        let used = self.control.cq_tail().load(Relaxed);
+        let used = used.wrapping_sub(self.rings.word(off::CQ_HEAD).load(Acquire));
+        self.geo.cq_entries.saturating_sub(used)
+    }
+
+    /// Fills one CQE behind the tail; false if there is no room. Lock holder only.
+    fn cq_fill(&self, cqe: &Cqe) -> bool {
+        let mixed = self.geo.flags & IORING_SETUP_CQE_MIXED != 0;
+        let wide = mixed && cqe.flags & IORING_CQE_F_32 != 0;
+        let word = self.control.cq_tail();
+        let mut tail = word.load(Relaxed);
+        let mask = self.geo.cq_entries - 1;
+        let mut need = 1;
+        if wide {
+            // A wide CQE must not wrap: a filler marked SKIP takes the last slot.
+            need = if tail & mask == mask { 3 } else { 2 };
+        }
+        if self.cq_room() < need {
+            return false;
+        }
+        if need == 3 {
+            let filler = io_uring_cqe { user_data: 0, res: 0, flags: IORING_CQE_F_SKIP };
+            self.cq_store(tail & mask, filler);
+            tail = tail.wrapping_add(1);
+        }
+        let slot = tail & mask;
+        let small = io_uring_cqe { user_data: cqe.user_data, res: cqe.res, flags: cqe.flags };
+        self.cq_store(slot, small);
+        if wide || self.geo.cqe_size() == 32 {
+            let at = off::CQES + slot as usize * self.geo.cqe_size() + 16;
+            self.rings.store(at, cqe.big[0]);
+            self.rings.store(at + 8, cqe.big[1]);
+        }
+        word.store(tail.wrapping_add(if wide { 2 } else { 1 }), Relaxed);
+        true
+    }
+
+    fn cq_store(&self, slot: u32, cqe: io_uring_cqe) {
+        self.rings.store(off::CQES + slot as usize * self.geo.cqe_size(), cqe);
+    }
+
+    /// Adds a CQE: into the ring, or behind those that already overflowed. Visible after [`cq_commit`](Self::cq_commit).
+    pub fn cq_add(&self, overflow: &mut Overflow, cqe: Cqe) {
+        if overflow.is_empty() && self.cq_fill(&cqe) {
+            return;
+        }
+        overflow.list.push_back(cqe);
+        self.rings.word(off::SQ_FLAGS).fetch_or(IORING_SQ_CQ_OVERFLOW, Relaxed);
+    }
+
+    /// Moves overflowed CQEs into the ring, in order, as far as there is room.
+    pub fn cq_flush(&self, overflow: &mut Overflow) {
+        while let Some(cqe) = overflow.list.front() {
+            if !self.cq_fill(cqe) {
+                break;
+            }
+            overflow.list.pop_front();
+        }
+        if overflow.is_empty() {
+            self.rings.word(off::SQ_FLAGS).fetch_and(!IORING_SQ_CQ_OVERFLOW, Relaxed);
+        }
+        self.cq_commit();
+    }
+
+    /// Publishes filled CQEs; true if there were any.
+    pub fn cq_commit(&self) -> bool {
+        let tail = self.control.cq_tail().load(Relaxed);
+        let word = self.rings.word(off::CQ_TAIL);
+        if word.load(Relaxed) == tail {
+            return false;
+        }
+        word.store(tail, Release);
+        true
+    }
+
+    /// Sets or clears a bit of the SQ ring's flags word.
+    pub fn sq_flag(&self, bit: u32, on: bool) {
+        let word = self.rings.word(off::SQ_FLAGS);
+        if on {
+            word.fetch_or(bit, Relaxed);
+        } else {
+            word.fetch_and(!bit, Relaxed);
+        }
+    }
+
+    /// The program has switched eventfd notification off for now.
+    pub fn eventfd_disabled(&self) -> bool {
+        self.rings.word(off::CQ_FLAGS).load(Relaxed) & IORING_CQ_EVENTFD_DISABLED != 0
+    }
+}

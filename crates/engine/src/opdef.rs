@@ -1,0 +1,212 @@
+//! **The op table**: one row per opcode. Probe, restrictions, statistics labels, `docs/SUPPORT.md` and the coverage
+//! test all derive from it. To add an op: write its `prep` and `issue` in its family's file under `ops/`, and set its row
+//! here. Kernel counterpart: `io_uring/opdef.c`.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::Result;
+use crate::ops;
+use crate::req::request::{Call, Req};
+
+/// What one attempt at a request came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Finished; the value is the CQE's `res` (negative: `-errno`).
+    Done(i32),
+    /// It would block: [`req::route`](crate::req::route) chooses where it waits.
+    Retry,
+    /// Its owner keeps it (timeout queue, poll set …) and completes it later; `Req::wait` says how.
+    Queued,
+}
+
+/// May an attempt block?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Try {
+    /// On the submitter, under the ring's lock: never block, answer [`Outcome::Retry`] instead.
+    Nonblock,
+    /// On a worker: block as long as it takes.
+    Block,
+}
+
+/// How an opcode runs.
+#[derive(Clone, Copy)]
+pub enum Issue {
+    /// Under the ring's lock, with the ring's state; never blocks.
+    Ring(fn(&mut Ctx, &mut Req) -> Outcome),
+    /// System calls only, on any thread.
+    Call(fn(&mut Call, Try) -> Outcome),
+}
+
+/// How much of an opcode is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// As the kernel's.
+    Full,
+    /// As the kernel's but for what the note says.
+    Partial(&'static str),
+    /// Answers `-EINVAL`, as a kernel without the opcode does, and the probe says so.
+    Refused,
+}
+
+/// One row.
+#[derive(Clone, Copy)]
+pub struct OpDef {
+    pub name: &'static str,
+    /// The kernel that brought it.
+    pub since: &'static str,
+    pub bits: u32,
+    pub prep: fn(&mut Ctx, &mut Req) -> Result<()>,
+    pub issue: Issue,
+    /// Under the lock after a `Call`: installs descriptors, selects results.
+    pub finish: Option<fn(&mut Ctx, &mut Req)>,
+    pub support: Support,
+}
+
+/// `fd` names a file that must be open.
+pub const FILE: u32 = 1 << 0;
+/// Waits for input.
+pub const POLLIN: u32 = 1 << 1;
+/// Waits for output.
+pub const POLLOUT: u32 = 1 << 2;
+/// `ioprio` is looked at by prep (else it must be 0).
+pub const IOPRIO: u32 = 1 << 3;
+/// Allowed on IOPOLL rings.
+pub const IOPOLL: u32 = 1 << 4;
+/// IOSQE_BUFFER_SELECT is legal.
+pub const BUFSEL: u32 = 1 << 5;
+/// May block whatever the file: a worker runs it, never the submitter.
+pub const ASYNC: u32 = 1 << 6;
+/// Writes of one file are serialised on workers.
+pub const HASH: u32 = 1 << 7;
+/// Runs in the unbounded account when its file is not a regular one.
+pub const UNBOUND: u32 = 1 << 8;
+/// Eligible for kernel aio.
+pub const AIO: u32 = 1 << 9;
+
+impl OpDef {
+    pub const fn has(&self, bit: u32) -> bool {
+        self.bits & bit != 0
+    }
+
+    pub const fn supported(&self) -> bool {
+        !matches!(self.support, Support::Refused)
+    }
+}
+
+impl core::fmt::Debug for OpDef {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("OpDef")
+            .field("name", &self.name)
+            .field("support", &self.support)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A row: opcode, kernel, bits, prep, issue.
+const fn op(
+    code: u8,
+    since: &'static str,
+    bits: u32,
+    prep: fn(&mut Ctx, &mut Req) -> Result<()>,
+    issue: Issue,
+) -> OpDef {
+    OpDef {
+        name: OP_NAMES[code as usize],
+        since,
+        bits,
+        prep,
+        issue,
+        finish: None,
+        support: Support::Full,
+    }
+}
+
+/// A row that is not there (yet): prep answers EINVAL.
+const fn no(code: u8, since: &'static str) -> OpDef {
+    let mut row = op(code, since, 0, ops::refuse, Ring(ops::refused));
+    row.support = Support::Refused;
+    row
+}
+
+use Issue::{Call as Sys, Ring};
+
+/// Support rows that read and write.
+const RW: u32 = FILE | IOPRIO | IOPOLL | AIO | UNBOUND;
+
+/// The table, in opcode order.
+pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
+    op(IORING_OP_NOP, "5.1", IOPOLL, ops::nop::prep, Ring(ops::nop::issue)),
+    no(IORING_OP_READV, "5.1"),
+    no(IORING_OP_WRITEV, "5.1"),
+    no(IORING_OP_FSYNC, "5.1"),
+    no(IORING_OP_READ_FIXED, "5.1"),
+    no(IORING_OP_WRITE_FIXED, "5.1"),
+    no(IORING_OP_POLL_ADD, "5.1"),
+    no(IORING_OP_POLL_REMOVE, "5.1"),
+    no(IORING_OP_SYNC_FILE_RANGE, "5.1"),
+    no(IORING_OP_SENDMSG, "5.3"),
+    no(IORING_OP_RECVMSG, "5.3"),
+    op(IORING_OP_TIMEOUT, "5.4", 0, ops::timeout::prep, Ring(ops::timeout::issue)),
+    no(IORING_OP_TIMEOUT_REMOVE, "5.5"),
+    no(IORING_OP_ACCEPT, "5.5"),
+    no(IORING_OP_ASYNC_CANCEL, "5.5"),
+    op(IORING_OP_LINK_TIMEOUT, "5.5", 0, ops::timeout::link_prep, Ring(ops::refused)),
+    no(IORING_OP_CONNECT, "5.5"),
+    no(IORING_OP_FALLOCATE, "5.6"),
+    no(IORING_OP_OPENAT, "5.6"),
+    no(IORING_OP_CLOSE, "5.6"),
+    no(IORING_OP_FILES_UPDATE, "5.6"),
+    no(IORING_OP_STATX, "5.6"),
+    op(IORING_OP_READ, "5.6", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
+    op(IORING_OP_WRITE, "5.6", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
+    no(IORING_OP_FADVISE, "5.6"),
+    no(IORING_OP_MADVISE, "5.6"),
+    no(IORING_OP_SEND, "5.6"),
+    no(IORING_OP_RECV, "5.6"),
+    no(IORING_OP_OPENAT2, "5.6"),
+    no(IORING_OP_EPOLL_CTL, "5.6"),
+    no(IORING_OP_SPLICE, "5.7"),
+    no(IORING_OP_PROVIDE_BUFFERS, "5.7"),
+    no(IORING_OP_REMOVE_BUFFERS, "5.7"),
+    no(IORING_OP_TEE, "5.8"),
+    no(IORING_OP_SHUTDOWN, "5.11"),
+    no(IORING_OP_RENAMEAT, "5.11"),
+    no(IORING_OP_UNLINKAT, "5.11"),
+    no(IORING_OP_MKDIRAT, "5.15"),
+    no(IORING_OP_SYMLINKAT, "5.15"),
+    no(IORING_OP_LINKAT, "5.15"),
+    no(IORING_OP_MSG_RING, "5.18"),
+    no(IORING_OP_FSETXATTR, "5.19"),
+    no(IORING_OP_SETXATTR, "5.19"),
+    no(IORING_OP_FGETXATTR, "5.19"),
+    no(IORING_OP_GETXATTR, "5.19"),
+    no(IORING_OP_SOCKET, "5.19"),
+    no(IORING_OP_URING_CMD, "5.19"),
+    no(IORING_OP_SEND_ZC, "6.0"),
+    no(IORING_OP_SENDMSG_ZC, "6.1"),
+    no(IORING_OP_READ_MULTISHOT, "6.7"),
+    no(IORING_OP_WAITID, "6.7"),
+    no(IORING_OP_FUTEX_WAIT, "6.7"),
+    no(IORING_OP_FUTEX_WAKE, "6.7"),
+    no(IORING_OP_FUTEX_WAITV, "6.7"),
+    no(IORING_OP_FIXED_FD_INSTALL, "6.8"),
+    no(IORING_OP_FTRUNCATE, "6.9"),
+    no(IORING_OP_BIND, "6.11"),
+    no(IORING_OP_LISTEN, "6.11"),
+    no(IORING_OP_RECV_ZC, "6.15"),
+    no(IORING_OP_EPOLL_WAIT, "6.15"),
+    no(IORING_OP_READV_FIXED, "6.15"),
+    no(IORING_OP_WRITEV_FIXED, "6.15"),
+    no(IORING_OP_PIPE, "6.16"),
+];
+
+impl OpDef {
+    /// The epoll events that a retry waits for, one-shot.
+    pub const fn poll_events(&self) -> u32 {
+        const IN: u32 = 0x001 | 0x040;
+        const OUT: u32 = 0x004 | 0x100;
+        const ONESHOT: u32 = 1 << 30;
+        let dir = if self.has(POLLIN) { IN } else { OUT };
+        dir | ONESHOT
+    }
+}

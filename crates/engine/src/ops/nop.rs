@@ -1,0 +1,59 @@
+//! NOP: do nothing, and return what was asked for. The tutorial op: `prep` refuses unknown bits, `issue` sets a result.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::Outcome;
+use crate::req::request::{FileRef, Req, ReqFlags};
+
+const FLAGS: u32 = IORING_NOP_INJECT_RESULT
+    | IORING_NOP_FILE
+    | IORING_NOP_FIXED_FILE
+    | IORING_NOP_FIXED_BUFFER
+    | IORING_NOP_TW
+    | IORING_NOP_CQE32;
+
+/// Checks the flags (`io_nop_prep`).
+pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+    let flags = req.call.sqe.op_flags;
+    if flags & !FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if flags & IORING_NOP_CQE32 != 0 {
+        let wide = IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED;
+        if ctx.flags & wide == 0 {
+            return Err(Errno::EINVAL);
+        }
+        req.flags |= ReqFlags::CQE32;
+        req.big = [req.call.sqe.off, req.call.sqe.addr];
+    }
+    Ok(())
+}
+
+/// Answers the injected result, after looking the file and the buffer up if asked (`io_nop`).
+pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+    let sqe = req.call.sqe;
+    let flags = sqe.op_flags;
+    let mut res = 0;
+    if flags & IORING_NOP_INJECT_RESULT != 0 {
+        res = sqe.len.cast_signed();
+    }
+    if flags & IORING_NOP_FILE != 0 && matches!(req.call.file, FileRef::None) {
+        let found = if flags & IORING_NOP_FIXED_FILE != 0 {
+            ctx.files.get(sqe.fd.cast_unsigned()).map(FileRef::Fixed)
+        } else {
+            crate::fds::check_open(sqe.fd).map(|()| FileRef::Plain(sqe.fd))
+        };
+        match found {
+            Ok(file) => req.call.file = file,
+            Err(e) => res = e.res(),
+        }
+    }
+    if flags & IORING_NOP_FIXED_BUFFER != 0 && ctx.buffers.get(sqe.buf_index).is_err() {
+        res = Errno::EFAULT.res();
+    }
+    if res < 0 {
+        req.set_fail();
+    }
+    Outcome::Done(res)
+}

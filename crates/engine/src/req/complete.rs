@@ -1,0 +1,147 @@
+//! The end of a request: its CQE, its links, the barrier, the commit.
+//! Kernel counterpart: `io_submit_flush_completions`, `io_free_batch_list`.
+
+use crate::ctx::Ctx;
+use crate::mem::cq::Cqe;
+use crate::req::request::{Call, Req, ReqFlags};
+use crate::req::slab::ReqId;
+
+/// What a worker brings back.
+#[derive(Debug)]
+pub struct Finished {
+    pub id: ReqId,
+    pub call: Call,
+    pub outcome: crate::opdef::Outcome,
+}
+
+impl Ctx {
+    /// Posts a CQE. The tail is published by [`commit`](Self::commit).
+    pub fn post(&mut self, cqe: Cqe) {
+        self.mem.cq_add(&mut self.overflow, cqe);
+        self.posted = true;
+    }
+
+    /// Posts one CQE of a multishot request that goes on.
+    pub fn post_more(&mut self, user_data: u64, res: i32, flags: u32) {
+        let flags = flags | crate::abi::IORING_CQE_F_MORE;
+        self.async_posted = true;
+        self.post(Cqe { user_data, res, flags, big: [0; 2] });
+    }
+
+    /// Ends a request: posts its CQE unless skipped, and lets its chain go on.
+    pub fn finish(&mut self, req: Req) {
+        let skip = req.flags.contains(ReqFlags::CQE_SKIP);
+        self.finish_quiet(req, skip);
+    }
+
+    /// Ends a request, with or without a CQE.
+    pub fn finish_quiet(&mut self, mut req: Req, skip: bool) {
+        if !skip {
+            let wide = req.flags.contains(ReqFlags::CQE32)
+                && self.mem.geo.flags & crate::abi::IORING_SETUP_CQE_MIXED != 0;
+            let flags = req.call.cflags | if wide { crate::abi::IORING_CQE_F_32 } else { 0 };
+            let cqe = Cqe { user_data: req.call.sqe.user_data, res: req.res, flags, big: req.big };
+            self.post(cqe);
+        }
+        self.nr_reqs -= 1;
+        let disarm = ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT;
+        if req.flags.intersects(disarm) || req.link.is_some() {
+            self.queue_next(&mut req);
+        }
+    }
+
+    /// Ends a waiting request with a result.
+    pub fn complete(&mut self, id: ReqId, res: i32) {
+        if let Some(mut req) = self.slab.remove(id) {
+            self.async_posted = true;
+            req.res = res;
+            if res < 0 || req.call.short {
+                req.set_fail();
+            }
+            if res < 0 {
+                req.call.cflags = 0;
+            }
+            self.finish(req);
+        }
+    }
+
+    /// A worker is through with a request, or an attempt made elsewhere has an outcome.
+    pub fn finished(&mut self, f: Finished) {
+        if let Some(req) = self.slab.get_mut(f.id) {
+            req.call = f.call;
+            req.state = crate::req::request::State::Prepped;
+            if let Some(req) = self.slab.remove(f.id) {
+                self.async_posted = true;
+                self.outcome(req, f.outcome);
+            }
+        }
+    }
+
+    /// Runs task work, flushes the barrier and sequence timeouts, publishes CQEs, wakes whoever waits for them.
+    pub fn flush(&mut self) {
+        loop {
+            self.post_tags();
+            if self.drain.active {
+                self.queue_deferred();
+            }
+            self.timeouts_by_count();
+            if self.run.is_empty() {
+                break;
+            }
+            self.run_task_work();
+        }
+        self.transports_submit();
+        self.commit();
+    }
+
+    /// Issues what the run queue holds now (not what that adds: others first).
+    pub fn run_task_work(&mut self) {
+        for _ in 0..self.run.len() {
+            let Some(id) = self.run.pop_front() else { break };
+            let Some(req) = self.slab.remove(id) else { continue };
+            self.async_posted = true;
+            if req.flags.contains(ReqFlags::FAIL) {
+                self.finish(req);
+            } else {
+                self.queue_sqe(req);
+            }
+        }
+    }
+
+    /// Moves overflowed CQEs into the ring as far as there is room.
+    pub fn flush_overflow(&mut self) {
+        let Ctx { mem, overflow, .. } = self;
+        mem.cq_flush(overflow);
+    }
+
+    /// Publishes CQEs and wakes whoever waits for them.
+    pub fn commit(&mut self) {
+        let published = self.mem.cq_commit();
+        if published || self.posted {
+            self.wake();
+            self.signal_eventfd();
+        }
+        self.posted = false;
+        self.async_posted = false;
+    }
+
+    fn signal_eventfd(&mut self) {
+        if let Some(e) = &self.eventfd
+            && !self.mem.eventfd_disabled()
+            && (!e.only_async || self.async_posted)
+        {
+            let _ = rustix::io::write(&e.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Posts the tags of resources whose last owner is gone.
+    fn post_tags(&mut self) {
+        let tags = match self.tags.lock() {
+            Ok(mut tags) if !tags.is_empty() => core::mem::take(&mut *tags),
+            _ => return,
+        };
+        for user_data in tags {
+            self.post(Cqe { user_data, ..Cqe::default() });
+        }
+    }
+}

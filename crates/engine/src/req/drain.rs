@@ -1,0 +1,81 @@
+//! IOSQE_IO_DRAIN: a barrier. A drained request starts when every request before it has ended; those after it wait
+//! behind it. Kernel counterpart: `io_drain_req`, `io_queue_deferred`.
+
+use std::collections::VecDeque;
+
+use crate::ctx::Ctx;
+use crate::req::request::{ReqFlags, State};
+use crate::req::slab::ReqId;
+
+/// The barrier's state.
+#[derive(Debug, Default)]
+pub struct Drain {
+    /// Requests queue behind a barrier.
+    pub active: bool,
+    /// The request or chain after the current chain is a barrier too.
+    pub next: bool,
+    /// IOSQE_CQE_SKIP_SUCCESS was seen: draining is refused from then on.
+    pub disabled: bool,
+    list: VecDeque<ReqId>,
+    /// Requests on the list, with the chains that hang on them.
+    drained: u32,
+}
+
+impl Ctx {
+    /// A request with IOSQE_IO_DRAIN is being initialised.
+    pub fn init_drain(&mut self) {
+        self.drain.active = true;
+        if let Some(head) = self.submit.head.and_then(|id| self.slab.get_mut(id)) {
+            // In the middle of a chain: the chain's head becomes the barrier, and so does what follows the chain.
+            head.flags |= ReqFlags::IO_DRAIN | ReqFlags::FORCE_ASYNC;
+            self.drain.next = true;
+        }
+    }
+
+    /// Queues a request behind the barrier.
+    pub fn drain_req(&mut self, id: ReqId) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        req.state = State::Drained;
+        let barrier = req.flags.contains(ReqFlags::IO_DRAIN);
+        self.drain.drained += self.chain_len(id);
+        self.drain.list.push_back(id);
+        self.queue_deferred();
+        if !barrier && self.drain.list.is_empty() {
+            self.drain.active = false;
+        }
+    }
+
+    /// Lets go what the barrier no longer holds.
+    pub fn queue_deferred(&mut self) {
+        while let Some(&id) = self.drain.list.front() {
+            let barrier = self.slab.get(id).is_some_and(|r| r.flags.contains(ReqFlags::IO_DRAIN));
+            if barrier && self.drain.drained != self.nr_reqs {
+                break;
+            }
+            self.drain.list.pop_front();
+            self.drain.drained -= self.chain_len(id);
+            if let Some(req) = self.slab.get_mut(id) {
+                req.state = State::Prepped;
+                self.run.push_back(id);
+            }
+        }
+        if self.drain.list.is_empty() {
+            self.drain.active = false;
+        }
+    }
+
+    fn chain_len(&self, id: ReqId) -> u32 {
+        core::iter::successors(Some(id), |&id| self.slab.get(id)?.link).count() as u32
+    }
+
+    /// Takes every drained request that matches off the list.
+    pub fn drain_cancel(&mut self, matches: impl Fn(&Ctx, ReqId) -> bool) -> Vec<ReqId> {
+        let ids: Vec<ReqId> = self.drain.list.iter().copied().collect();
+        let hit: Vec<ReqId> = ids.into_iter().filter(|&id| matches(self, id)).collect();
+        for &id in &hit {
+            self.drain.drained -= self.chain_len(id);
+            self.drain.list.retain(|&x| x != id);
+        }
+        hit
+    }
+}

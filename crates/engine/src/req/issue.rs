@@ -1,0 +1,96 @@
+//! Issue: the one place that calls a row's `issue`. Kernel counterpart: `io_issue_sqe`, `io_queue_sqe`.
+
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::{self, Issue, OPS, Outcome, Try};
+use crate::req::request::{Call, FileRef, Req, ReqFlags, State, Wait};
+
+impl Ctx {
+    /// Tries a request now; whatever comes of it is taken care of.
+    pub fn queue_sqe(&mut self, mut req: Req) {
+        if let Err(e) = self.assign_file(&mut req) {
+            req.fail(e);
+            return self.finish(req);
+        }
+        let outcome = match self.first_route(&req) {
+            None => self.issue(&mut req),
+            Some(way) => return self.take_route(way, req),
+        };
+        self.outcome(req, outcome);
+    }
+
+    /// One attempt, without blocking.
+    pub fn issue(&mut self, req: &mut Req) -> Outcome {
+        let def = &OPS[req.opcode() as usize];
+        match def.issue {
+            Issue::Ring(f) => f(self, req),
+            Issue::Call(f) => f(&mut req.call, Try::Nonblock),
+        }
+    }
+
+    /// Acts on an attempt's outcome.
+    pub fn outcome(&mut self, mut req: Req, outcome: Outcome) {
+        match outcome {
+            Outcome::Done(res) => {
+                req.res = res;
+                let def = &OPS[req.opcode() as usize];
+                if let Some(finish) = def.finish {
+                    finish(self, &mut req);
+                }
+                if req.res < 0 || req.call.short {
+                    req.set_fail();
+                }
+                self.finish(req);
+            }
+            Outcome::Retry => self.queue_async(req),
+            Outcome::Queued => self.enqueue(req),
+        }
+    }
+
+    /// Hands a request to the owner that its issue chose.
+    fn enqueue(&mut self, req: Req) {
+        match req.wait {
+            Wait::Timeout(_) => {
+                let id = self.slab.insert(req);
+                self.timeouts_insert(id);
+            }
+            Wait::Poll(_) => self.arm_poll(req),
+            Wait::None => {
+                let id = self.slab.insert(req);
+                if let Some(req) = self.slab.get_mut(id) {
+                    req.state = State::Parked;
+                }
+                self.arm_linked_timeout(id);
+            }
+        }
+    }
+
+    /// Looks its file up, as late as possible: a chain may open it on the way.
+    pub fn assign_file(&mut self, req: &mut Req) -> Result<()> {
+        let def = &OPS[req.opcode() as usize];
+        if !def.has(opdef::FILE) || !matches!(req.call.file, FileRef::None) {
+            return Ok(());
+        }
+        let fd = req.call.sqe.fd;
+        req.call.file = if req.flags.contains(ReqFlags::FIXED_FILE) {
+            let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
+            FileRef::Fixed(self.files.get(slot)?)
+        } else if fd < 0 {
+            return Err(Errno::EBADF);
+        } else {
+            FileRef::Plain(fd)
+        };
+        Ok(())
+    }
+}
+
+/// One attempt on a worker, where it may block. Only `Call` rows come here.
+pub fn issue_blocking(call: &mut Call) -> Outcome {
+    let def = &OPS[call.sqe.opcode as usize];
+    match def.issue {
+        Issue::Call(f) => {
+            crate::rsrc::personality::under(call.creds.clone(), || f(call, Try::Block))
+        }
+        Issue::Ring(_) => Outcome::Done(Errno::EINVAL.res()),
+    }
+}

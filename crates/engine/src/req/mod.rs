@@ -1,0 +1,12 @@
+//! A request from fetch to CQE.
+
+pub mod cancel;
+pub mod complete;
+pub mod drain;
+pub mod issue;
+pub mod link;
+pub mod request;
+pub mod route;
+pub mod slab;
+pub mod submit;
+pub mod timeouts;

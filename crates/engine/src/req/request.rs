@@ -1,0 +1,261 @@
+//! One request, from the fetched SQE to its CQE.
+//!
+//! A request lives on the submitter's stack while it is tried inline, which is all that most ever need; it moves into
+//! the ring's [`Slab`](super::slab::Slab) when it has to wait (armed, punted, linked, drained).
+//! Kernel counterpart: `struct io_kiocb` in `include/linux/io_uring_types.h`.
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use bitflags::bitflags;
+use rustix::fd::AsRawFd;
+
+use crate::abi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN, io_uring_sqe};
+use crate::errno::{Errno, Result};
+use crate::fds::InternalFd;
+use crate::rsrc::files::FileNode;
+use crate::rsrc::personality::Creds;
+use crate::transport::kind::Kind;
+use crate::user::iovec;
+
+bitflags! {
+    /// What the ring knows about a request. The low seven bits are the SQE's own flags.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ReqFlags: u32 {
+        const FIXED_FILE = 1 << 0;
+        const IO_DRAIN = 1 << 1;
+        const LINK = 1 << 2;
+        const HARDLINK = 1 << 3;
+        const FORCE_ASYNC = 1 << 4;
+        const BUFFER_SELECT = 1 << 5;
+        const CQE_SKIP = 1 << 6;
+        /// The result is a failure: a soft link after it is cancelled.
+        const FAIL = 1 << 8;
+        /// The request failed and had CQE_SKIP: the CQEs of its cancelled links are skipped too.
+        const SKIP_LINK_CQES = 1 << 9;
+        /// The next request in the chain is a LINK_TIMEOUT to arm once this one is issued and waits.
+        const ARM_LTIMEOUT = 1 << 10;
+        /// That linked timeout is armed.
+        const LINK_TIMEOUT = 1 << 11;
+        /// A CQE of 32 bytes: `big` is valid.
+        const CQE32 = 1 << 12;
+        /// Never wait: answer EAGAIN (RWF_NOWAIT).
+        const NOWAIT = 1 << 13;
+        /// Posts CQEs with F_MORE until it ends.
+        const MULTISHOT = 1 << 14;
+        /// The issue is a repetition after readiness.
+        const REISSUED = 1 << 15;
+        /// Bits that `flags` of the SQE may set.
+        const SQE = 0x7f;
+        const LINKS = Self::LINK.bits() | Self::HARDLINK.bits();
+    }
+}
+
+const _: () = assert!(ReqFlags::IO_DRAIN.bits() == IOSQE_IO_DRAIN as u32);
+const _: () = assert!(ReqFlags::FORCE_ASYNC.bits() == IOSQE_ASYNC as u32);
+const _: () = assert!(ReqFlags::CQE_SKIP.bits() == IOSQE_CQE_SKIP_SUCCESS as u32);
+
+/// The file that a request works on.
+#[derive(Debug, Default)]
+pub enum FileRef {
+    /// The row needs no file, or it has not been assigned yet.
+    #[default]
+    None,
+    /// The program's own number, good only while the submitter is inside `enter`.
+    Plain(i32),
+    /// A duplicate taken because the request outlives `enter`: the program may close its number and reuse it.
+    Owned(InternalFd, Kind),
+    /// A slot of the registered table.
+    Fixed(Arc<FileNode>),
+    /// A slot of the registered table, with a duplicate to stand in the poll set under.
+    FixedDup(Arc<FileNode>, InternalFd),
+}
+
+impl FileRef {
+    /// The number to make system calls with; -1 (hence EBADF) where there is no file.
+    pub fn fd(&self) -> i32 {
+        match self {
+            FileRef::None => -1,
+            FileRef::Plain(fd) => *fd,
+            FileRef::Owned(fd, _) => fd.as_raw_fd(),
+            FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.fd(),
+        }
+    }
+
+    /// Takes a duplicate of a plain descriptor so that the request may outlive `enter`.
+    ///
+    /// Without a free descriptor the plain number stays: right as long as the program keeps it open.
+    ///
+    /// # Errors
+    /// `EBADF` if the number is not open.
+    pub fn hold(&mut self) -> Result<()> {
+        if let FileRef::Plain(fd) = *self {
+            match crate::fds::dup_internal(fd) {
+                Ok(dup) => *self = FileRef::Owned(dup, crate::fds::kind(fd)),
+                Err(Errno::EMFILE) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a duplicate of its own, under which the request may stand in the poll set.
+    ///
+    /// # Errors
+    /// `EBADF` if the number is not open.
+    pub fn hold_for_poll(&mut self) -> Result<()> {
+        if let FileRef::Fixed(node) = self {
+            let dup = crate::fds::dup_internal(node.fd())?;
+            *self = FileRef::FixedDup(node.clone(), dup);
+        }
+        self.hold()
+    }
+
+    /// The number that stands in the poll set.
+    pub fn poll_fd(&self) -> i32 {
+        match self {
+            FileRef::FixedDup(_, dup) => dup.as_raw_fd(),
+            other => other.fd(),
+        }
+    }
+}
+
+/// What prep copied in from the program, because the request may outlive the program's copy.
+/// While it is held, the addresses in the request's SQE copy point into it.
+#[derive(Debug, Default)]
+pub enum Keep {
+    #[default]
+    None,
+    /// One path (`addr`), or none where the program passed NULL.
+    Path(CString),
+    /// Two paths or strings (`addr`, then `addr2` or `addr3`).
+    Paths(CString, CString),
+    /// A copied vector.
+    Iov(Vec<iovec>),
+    /// Any copied structure.
+    Bytes(Vec<u8>),
+    /// A path and a copied structure (`openat2`'s how).
+    PathBytes(CString, Vec<u8>),
+}
+
+/// The part of a request that its system call needs: it travels to a worker and back.
+#[derive(Debug, Default)]
+pub struct Call {
+    /// The SQE, copied once. Prep may rewrite fields of this copy (addresses into `keep`).
+    pub sqe: io_uring_sqe,
+    pub file: FileRef,
+    pub keep: Keep,
+    /// Bytes already transferred by earlier attempts.
+    pub done: u64,
+    /// Flags for the CQE.
+    pub cflags: u32,
+    /// The result is short of what was asked: a link after it breaks though `res` is no error.
+    pub short: bool,
+    /// Credentials to act under, where the SQE names a personality.
+    pub creds: Option<Arc<Creds>>,
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Prepared; linked behind another, or in the run queue.
+    #[default]
+    Prepped,
+    /// Waiting for readiness in the poll set.
+    Armed,
+    /// With a worker.
+    Punted,
+    /// With the kernel's aio.
+    Aio,
+    /// In the timeout queue.
+    Timeout,
+    /// Behind a drain barrier.
+    Drained,
+    /// Waits on a lock of its owner (futex, waitid, msg_ring).
+    Parked,
+}
+
+/// A request.
+#[derive(Debug, Default)]
+pub struct Req {
+    pub call: Call,
+    pub flags: ReqFlags,
+    pub state: State,
+    /// Result for the CQE.
+    pub res: i32,
+    /// Upper half of a 32-byte CQE.
+    pub big: [u64; 2],
+    /// The next request of its chain.
+    pub link: Option<super::slab::ReqId>,
+    /// Poll arms so far (a cap sends the request to a worker).
+    pub arms: u8,
+    /// What the poll set or the timeout queue must know.
+    pub wait: Wait,
+}
+
+/// The waiting side's own data of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wait {
+    #[default]
+    None,
+    /// Events awaited; `armed` once it stands in the poll set.
+    Poll(Poll),
+    /// Place in the timeout queue.
+    Timeout(Timer),
+}
+
+/// A wait for readiness.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Poll {
+    /// `EPOLL*` events wanted, with EPOLLET / EPOLLONESHOT as the request means them.
+    pub events: u32,
+    /// It stands in the poll set.
+    pub armed: bool,
+}
+
+/// A place in the timeout queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timer {
+    pub clock: crate::time::Clock,
+    /// Absolute, on that clock, in ns.
+    pub deadline: u64,
+    /// Period of a multishot timeout, in ns; 0 for a single one.
+    pub period: u64,
+    /// Completions after which it ends early; 0: none.
+    pub count: u32,
+    /// Completion sequence at which `count` is reached.
+    pub target_seq: u32,
+    /// Ties broken by arrival.
+    pub seq: u64,
+}
+
+impl Req {
+    pub fn new(sqe: io_uring_sqe) -> Self {
+        let flags = ReqFlags::from_bits_retain(u32::from(sqe.flags));
+        Req { call: Call { sqe, ..Call::default() }, flags, ..Req::default() }
+    }
+
+    /// Marks the request failed, as `req_set_fail` does.
+    pub fn set_fail(&mut self) {
+        self.flags |= ReqFlags::FAIL;
+        if self.flags.contains(ReqFlags::CQE_SKIP) {
+            self.flags.remove(ReqFlags::CQE_SKIP);
+            self.flags |= ReqFlags::SKIP_LINK_CQES;
+        }
+    }
+
+    /// Sets a failure as result.
+    pub fn fail(&mut self, e: Errno) {
+        self.set_fail();
+        self.res = e.res();
+        self.call.cflags = 0;
+    }
+
+    pub fn opcode(&self) -> u8 {
+        self.call.sqe.opcode
+    }
+
+    pub fn linked(&self) -> bool {
+        self.flags.intersects(ReqFlags::LINKS)
+    }
+}

@@ -1,0 +1,171 @@
+//! Where a request waits: the one place that decides.
+//!
+//! What cannot block is tried inline; what may block goes to kernel aio or to a worker; what waits for readiness goes
+//! to the poll set and is issued again. A cached read never changes threads, and a pollable file never reaches a worker
+//! below the cap. Kernel counterpart: `io_queue_async`, `io_arm_poll_handler`, `io_queue_iowq`.
+
+use crate::ctx::Ctx;
+use crate::errno::Errno;
+use crate::opdef::{self, Issue, OPS, Outcome};
+use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
+use crate::transport::kind::Kind;
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Aio,
+    Worker,
+    Poll,
+}
+
+/// Readiness retries before a request goes to a worker (kernel: `APOLL_MAX_RETRY`).
+pub const MAX_ARMS: u8 = 128;
+
+/// What kind of file a request works on.
+pub fn kind_of(file: &FileRef) -> Kind {
+    match file {
+        FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.kind,
+        FileRef::Plain(fd) => crate::fds::kind(*fd),
+        FileRef::Owned(_, kind) => *kind,
+        FileRef::None => Kind::Unknown,
+    }
+}
+
+impl Ctx {
+    /// Where a request goes without an inline attempt; `None`: try it now.
+    pub fn first_route(&mut self, req: &Req) -> Option<Way> {
+        let def = &OPS[req.opcode() as usize];
+        if !matches!(def.issue, Issue::Call(_)) {
+            return None;
+        }
+        let forced = req.flags.contains(ReqFlags::FORCE_ASYNC) || req.call.creds.is_some();
+        if def.has(opdef::AIO) {
+            return match kind_of(&req.call.file) {
+                Kind::Direct if req.call.creds.is_none() && self.aio_ready() => Some(Way::Aio),
+                Kind::Direct => Some(Way::Worker),
+                Kind::Pollable => None,
+                _ => forced.then_some(Way::Worker),
+            };
+        }
+        let pollable = def.has(opdef::POLLIN | opdef::POLLOUT);
+        (def.has(opdef::ASYNC) || (forced && !pollable)).then_some(Way::Worker)
+    }
+
+    /// An attempt said it would block.
+    pub fn queue_async(&mut self, mut req: Req) {
+        if req.flags.contains(ReqFlags::NOWAIT) {
+            req.fail(Errno::EAGAIN);
+            return self.finish(req);
+        }
+        let def = &OPS[req.opcode() as usize];
+        let pollable = def.has(opdef::POLLIN | opdef::POLLOUT)
+            && matches!(kind_of(&req.call.file), Kind::Pollable | Kind::Unknown);
+        let way = if pollable && req.arms < MAX_ARMS { Way::Poll } else { Way::Worker };
+        self.take_route(way, req);
+    }
+
+    /// Sends a request where it is to wait.
+    pub fn take_route(&mut self, way: Way, mut req: Req) {
+        match way {
+            Way::Worker => self.punt(req),
+            Way::Aio => self.aio_queue(req),
+            Way::Poll => {
+                let def = &OPS[req.opcode() as usize];
+                let events = def.poll_events();
+                req.wait = Wait::Poll(Poll { events, armed: false });
+                req.arms += 1;
+                self.arm_poll(req);
+            }
+        }
+    }
+
+    /// Puts a request into the poll set; one whose file cannot be polled goes to a worker, or, for POLL_ADD, is ready.
+    pub fn arm_poll(&mut self, mut req: Req) {
+        if let Err(e) = req.call.file.hold_for_poll() {
+            req.fail(e);
+            return self.finish(req);
+        }
+        let (Wait::Poll(poll), fd) = (req.wait, req.call.file.poll_fd()) else { return };
+        req.state = State::Armed;
+        let id = self.slab.insert(req);
+        match self.transports.poll_add(fd, poll.events, id) {
+            Ok(()) => {
+                if let Some(req) = self.slab.get_mut(id) {
+                    req.wait = Wait::Poll(Poll { armed: true, ..poll });
+                }
+                self.arm_linked_timeout(id);
+            }
+            Err(Errno::EPERM) => self.not_pollable(id),
+            Err(e) => self.complete(id, e.res()),
+        }
+    }
+
+    fn not_pollable(&mut self, id: crate::req::slab::ReqId) {
+        let Some(mut req) = self.slab.remove(id) else { return };
+        req.wait = Wait::None;
+        match OPS[req.opcode() as usize].issue {
+            Issue::Call(_) => self.punt(req),
+            Issue::Ring(f) => {
+                let outcome = f(self, &mut req);
+                self.outcome(req, outcome);
+            }
+        }
+    }
+
+    /// Hands a request to a worker; where no worker can be had, runs it here, slower but right.
+    pub fn punt(&mut self, mut req: Req) {
+        if let Err(e) = req.call.file.hold() {
+            req.fail(e);
+            return self.finish(req);
+        }
+        req.state = State::Punted;
+        let call = core::mem::take(&mut req.call);
+        req.call.sqe = call.sqe;
+        let unbound = kind_of(&call.file) == Kind::Other || kind_of(&call.file) == Kind::Pollable;
+        let id = self.slab.insert(req);
+        self.transports.workers += 1;
+        if let Err(call) = self.worker_queue(id, Box::new(call), unbound) {
+            self.transports.workers -= 1;
+            let mut call = *call;
+            let outcome = crate::req::issue::issue_blocking(&mut call);
+            self.finished(crate::req::complete::Finished { id, call, outcome });
+            return;
+        }
+        self.arm_linked_timeout(id);
+    }
+
+    /// An armed request is ready: issue it again.
+    pub fn poll_fired(&mut self, id: crate::req::slab::ReqId, events: u32) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        if req.state != State::Armed {
+            return;
+        }
+        if matches!(OPS[req.opcode() as usize].issue, Issue::Ring(_)) {
+            return crate::ops::poll::fired(self, id, events);
+        }
+        req.flags |= ReqFlags::REISSUED;
+        let Some(mut req) = self.slab.remove(id) else { return };
+        self.async_posted = true;
+        let outcome = self.issue(&mut req);
+        let more = req.arms < MAX_ARMS;
+        match outcome {
+            Outcome::Retry if more => self.rearm(req),
+            outcome => {
+                self.transports.poll_del(req.call.file.poll_fd());
+                self.outcome(req, outcome);
+            }
+        }
+    }
+
+    /// Not ready after all: wait again.
+    fn rearm(&mut self, mut req: Req) {
+        req.arms += 1;
+        let Wait::Poll(poll) = req.wait else { return };
+        let fd = req.call.file.poll_fd();
+        // The id changes with the slot's generation, so the poll set learns the new one.
+        let id = self.slab.insert(req);
+        if let Err(e) = self.transports.poll_mod(fd, poll.events, id) {
+            self.complete(id, e.res());
+        }
+    }
+}

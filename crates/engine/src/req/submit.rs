@@ -1,0 +1,174 @@
+//! Submission: fetch, init, prep, link, queue. Kernel counterpart: `io_submit_sqes`, `io_submit_sqe`, `io_init_req`.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::mem::sq::Fetch;
+use crate::opdef::{self, OPS};
+use crate::req::request::{Req, ReqFlags};
+use crate::req::slab::ReqId;
+
+/// The chain under construction.
+#[derive(Debug, Default)]
+pub struct SubmitState {
+    pub head: Option<ReqId>,
+    pub last: Option<ReqId>,
+}
+
+impl Ctx {
+    /// Submits up to `want` SQEs; answers how many were consumed as submitted.
+    pub fn submit_sqes(&mut self, want: u32) -> u32 {
+        let n = want.min(self.mem.sq_ready());
+        let mut done = 0;
+        while done < n {
+            let Fetch::Sqe(sqe) = self.mem.sq_fetch() else { break };
+            done += 1;
+            let stop = self.submit_sqe(sqe).is_err();
+            if stop && self.flags & IORING_SETUP_SUBMIT_ALL == 0 {
+                break;
+            }
+        }
+        if let Some(head) = self.submit.head.take() {
+            self.submit.last = None;
+            self.queue_fallback(head);
+        }
+        self.mem.sq_commit();
+        done
+    }
+
+    /// One SQE. An error is what failed init; the CQE for it is on its way.
+    fn submit_sqe(&mut self, sqe: io_uring_sqe) -> Result<()> {
+        let mut req = Req::new(sqe);
+        self.nr_reqs += 1;
+        if let Err(e) = self.init_req(&mut req) {
+            return self.fail_init(req, e);
+        }
+        if let Some(head) = self.submit.head {
+            let more = req.linked();
+            self.chain(req);
+            if more {
+                return Ok(());
+            }
+            self.submit.head = None;
+            self.submit.last = None;
+            let slow = ReqFlags::FORCE_ASYNC | ReqFlags::FAIL;
+            if self.slab.get(head).is_some_and(|r| r.flags.intersects(slow)) {
+                self.queue_fallback(head);
+            } else if let Some(req) = self.slab.remove(head) {
+                self.queue_sqe(req);
+            }
+        } else if req.linked() {
+            self.chain(req);
+        } else if req.flags.contains(ReqFlags::FORCE_ASYNC) {
+            let id = self.slab.insert(req);
+            self.queue_fallback(id);
+        } else {
+            self.queue_sqe(req);
+        }
+        Ok(())
+    }
+
+    /// Appends to the chain under construction, or starts one.
+    fn chain(&mut self, req: Req) {
+        let id = self.slab.insert(req);
+        match self.submit.last.and_then(|last| self.slab.get_mut(last)) {
+            Some(last) => last.link = Some(id),
+            None => self.submit.head = Some(id),
+        }
+        self.submit.last = Some(id);
+    }
+
+    /// Init failed: fail the chain as a whole, but go on assembling it (`io_submit_fail_init`).
+    fn fail_init(&mut self, mut req: Req, e: Errno) -> Result<()> {
+        req.fail(e);
+        if let Some(head) = self.submit.head.and_then(|id| self.slab.get_mut(id))
+            && !head.flags.contains(ReqFlags::FAIL)
+        {
+            head.fail(Errno::ECANCELED);
+        }
+        if req.linked() {
+            self.chain(req);
+            return Ok(());
+        }
+        let id = match self.submit.head {
+            Some(head) => {
+                self.chain(req);
+                self.submit.head = None;
+                self.submit.last = None;
+                head
+            }
+            None => self.slab.insert(req),
+        };
+        self.queue_fallback(id);
+        Err(e)
+    }
+
+    /// Checks what is common to all opcodes, then the opcode's own prep.
+    fn init_req(&mut self, req: &mut Req) -> Result<()> {
+        let sqe = req.call.sqe;
+        if sqe.opcode >= IORING_OP_LAST {
+            req.call.sqe.opcode = IORING_OP_NOP;
+            return Err(Errno::EINVAL);
+        }
+        let def = &OPS[sqe.opcode as usize];
+        self.init_flags(req, def)?;
+        if !def.has(opdef::IOPRIO) && sqe.ioprio != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if !def.has(opdef::IOPOLL) && self.flags & IORING_SETUP_IOPOLL != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if sqe.personality != 0 {
+            let creds = self.personalities.get(&sqe.personality).ok_or(Errno::EINVAL)?;
+            req.call.creds = Some(creds.clone());
+        }
+        (def.prep)(self, req)
+    }
+
+    fn init_flags(&mut self, req: &mut Req, def: &opdef::OpDef) -> Result<()> {
+        let sqe = req.call.sqe;
+        if sqe.flags & !IOSQE_ALL != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if sqe.flags & IOSQE_BUFFER_SELECT != 0 && !def.has(opdef::BUFSEL) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if sqe.flags & IOSQE_CQE_SKIP_SUCCESS != 0 {
+            self.drain.disabled = true;
+        }
+        if sqe.flags & IOSQE_IO_DRAIN != 0 {
+            if self.drain.disabled {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            self.init_drain();
+        }
+        if !self.restrictions.allows_sqe(sqe.opcode, sqe.flags) {
+            return Err(Errno::EACCES);
+        }
+        if self.drain.active {
+            req.flags |= ReqFlags::FORCE_ASYNC;
+        }
+        if self.drain.next && self.submit.head.is_none() {
+            self.drain.next = false;
+            self.drain.active = true;
+            req.flags |= ReqFlags::IO_DRAIN | ReqFlags::FORCE_ASYNC;
+        }
+        Ok(())
+    }
+
+    /// The slow ways to queue: a failed chain, a drained request, one that asks for a worker.
+    pub fn queue_fallback(&mut self, id: ReqId) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        if req.flags.contains(ReqFlags::FAIL) {
+            req.flags.remove(ReqFlags::HARDLINK);
+            req.flags |= ReqFlags::LINK;
+            if let Some(req) = self.slab.remove(id) {
+                self.finish(req);
+            }
+        } else if self.drain.active {
+            self.drain_req(id);
+        } else if let Some(req) = self.slab.remove(id) {
+            self.queue_sqe(req);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Registered resources.
+
+pub mod buffers;
+pub mod eventfd;
+pub mod files;
+pub mod personality;
+pub mod restrictions;
+pub mod ring_fds;

@@ -1,0 +1,41 @@
+//! The three system calls, as in section 2 of the manual. They answer as a raw system call does: a value, or `-errno`.
+
+pub mod enter;
+pub mod register;
+pub mod setup;
+
+use crate::errno::answer;
+
+/// `io_uring_setup(2)`: set up a context for performing asynchronous I/O.
+///
+/// `params` is the program's pointer; a bad one answers `-EFAULT`.
+pub fn setup(entries: u32, params: usize) -> isize {
+    child_check();
+    answer(setup::setup(entries, params as u64))
+}
+
+/// `io_uring_enter(2)`: initiate and/or complete asynchronous I/O.
+pub fn enter(
+    fd: i32,
+    to_submit: u32,
+    min_complete: u32,
+    flags: u32,
+    arg: usize,
+    argsz: usize,
+) -> isize {
+    child_check();
+    answer(enter::enter(fd, to_submit, min_complete, flags, arg as u64, argsz))
+}
+
+/// `io_uring_register(2)`: register files, buffers and the like with a ring.
+pub fn register(fd: i32, opcode: u32, arg: usize, nr_args: u32) -> isize {
+    child_check();
+    answer(register::register(fd, opcode, arg as u64, nr_args))
+}
+
+/// A fork that no handler told us of (a raw system call) is noticed here.
+fn child_check() {
+    if crate::fork::in_new_child() {
+        crate::fds::fork_child();
+    }
+}

@@ -1,0 +1,113 @@
+//! `io_uring_setup(2)`. Kernel counterpart: `io_uring_create`, `io_uring_fill_params`.
+
+use rustix::fd::IntoRawFd;
+
+use crate::abi::*;
+use crate::ctx::{Ctx, Ring};
+use crate::errno::{Errno, Result};
+use crate::mem::rings::{Geometry, Rings};
+use crate::{limits, user};
+
+/// Features of kernel 6.18 that are true of us.
+pub const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
+    | IORING_FEAT_NODROP
+    | IORING_FEAT_SUBMIT_STABLE
+    | IORING_FEAT_RW_CUR_POS
+    | IORING_FEAT_CUR_PERSONALITY
+    | IORING_FEAT_FAST_POLL
+    | IORING_FEAT_POLL_32BITS
+    | IORING_FEAT_SQPOLL_NONFIXED
+    | IORING_FEAT_EXT_ARG
+    | IORING_FEAT_NATIVE_WORKERS
+    | IORING_FEAT_RSRC_TAGS
+    | IORING_FEAT_CQE_SKIP
+    | IORING_FEAT_LINKED_FILE
+    | IORING_FEAT_REG_REG_RING
+    | IORING_FEAT_RECVSEND_BUNDLE
+    | IORING_FEAT_MIN_TIMEOUT
+    | IORING_FEAT_RW_ATTR
+    | IORING_FEAT_NO_IOWAIT;
+
+/// See [`super::setup`].
+///
+/// # Errors
+/// `EFAULT`, `EINVAL`, `ENOMEM`, `EMFILE`, `ENFILE`, as io_uring_setup(2).
+pub fn setup(entries: u32, params: u64) -> Result<usize> {
+    crate::fork::init();
+    let mut p: io_uring_params = user::read(params)?;
+    if p.resv != [0; 3] || p.flags & !IORING_SETUP_ALL != 0 {
+        return Err(Errno::EINVAL);
+    }
+    check_flags(p.flags)?;
+    let geo = geometry(entries, &p)?;
+    if p.flags & IORING_SETUP_ATTACH_WQ != 0 {
+        attach(&p)?;
+    }
+    let (fd, mem) = Rings::create(geo, p.cq_off.user_addr, p.sq_off.user_addr)?;
+    let mut ctx = Ctx::new(mem, p.flags);
+    if p.flags & IORING_SETUP_R_DISABLED != 0 {
+        ctx.disabled = true;
+    } else if p.flags & IORING_SETUP_SINGLE_ISSUER != 0 {
+        ctx.issuer = Some(crate::sys::gettid());
+    }
+    geo.publish(&mut p);
+    p.features = FEATURES;
+    user::write(params, &p)?;
+    let ring = Ring::new(crate::fds::next_id(), ctx);
+    if p.flags & IORING_SETUP_REGISTERED_FD_ONLY != 0 {
+        return crate::rsrc::ring_fds::register_only(fd, ring);
+    }
+    let fd = fd.into_raw_fd();
+    crate::fds::insert(fd, ring);
+    Ok(fd as usize)
+}
+
+/// Combinations that the kernel refuses (`io_uring_sanitise_params`, `io_uring_create`).
+fn check_flags(f: u32) -> Result<()> {
+    let has = |bit: u32| f & bit != 0;
+    // Polling is not there yet: refused as by a kernel that does not know the bits.
+    let polling = IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL | IORING_SETUP_HYBRID_IOPOLL;
+    let both = |a: u32, b: u32| has(a) && has(b);
+    let bad = has(polling)
+        || (has(IORING_SETUP_REGISTERED_FD_ONLY) && !has(IORING_SETUP_NO_MMAP))
+        || has(IORING_SETUP_SQ_AFF)
+        || (has(IORING_SETUP_TASKRUN_FLAG)
+            && !has(IORING_SETUP_COOP_TASKRUN | IORING_SETUP_DEFER_TASKRUN))
+        || (has(IORING_SETUP_DEFER_TASKRUN) && !has(IORING_SETUP_SINGLE_ISSUER))
+        || both(IORING_SETUP_CQE32, IORING_SETUP_CQE_MIXED);
+    if bad { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
+/// Ring sizes (`io_uring_fill_params`).
+fn geometry(entries: u32, p: &io_uring_params) -> Result<Geometry> {
+    let clamp = p.flags & IORING_SETUP_CLAMP != 0;
+    let bound = |n: u32, max: u32| match n {
+        0 => Err(Errno::EINVAL),
+        n if n > max && clamp => Ok(max),
+        n if n > max => Err(Errno::EINVAL),
+        n => Ok(n),
+    };
+    let sq_entries = bound(entries, limits::MAX_ENTRIES)?.next_power_of_two();
+    let cq_entries = if p.flags & IORING_SETUP_CQSIZE != 0 {
+        let n = bound(p.cq_entries, limits::MAX_CQ_ENTRIES)?.next_power_of_two();
+        if n < sq_entries {
+            return Err(Errno::EINVAL);
+        }
+        n
+    } else {
+        2 * sq_entries
+    };
+    if p.flags & IORING_SETUP_CQE_MIXED != 0 && cq_entries < 2 {
+        return Err(Errno::EOVERFLOW);
+    }
+    Ok(Geometry { flags: p.flags, sq_entries, cq_entries })
+}
+
+/// ATTACH_WQ shares the other ring's workers: the descriptor must be a ring.
+fn attach(p: &io_uring_params) -> Result<()> {
+    match crate::fds::ring(p.wq_fd.cast_signed()) {
+        Ok(_) => Ok(()),
+        Err(Errno::EBADF) => Err(Errno::ENXIO),
+        Err(_) => Err(Errno::EINVAL),
+    }
+}

@@ -1,0 +1,32 @@
+//! The end of a ring: its last descriptor closed, or the process forked.
+//! Kernel counterpart: `io_ring_ctx_wait_and_kill`.
+
+use core::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+
+use crate::ctx::Ring;
+
+/// The ring's last descriptor is closed: cancel what waits, let go of everything.
+pub fn end(ring: &Arc<Ring>) {
+    ring.dead.store(true, SeqCst);
+    let mut ctx = ring.lock();
+    ctx.cancel_everything();
+    ctx.kick_driver();
+    ctx.nudge();
+    ctx.eventfd = None;
+    ctx.poll_fd = None;
+    ctx.files.slots.clear();
+    ctx.buffers.slots.clear();
+    let transports = core::mem::take(&mut ctx.transports);
+    drop(ctx);
+    transports.end();
+}
+
+/// In a forked child: requests in flight belong to the parent; what carried them is gone or not ours.
+pub fn fork_child(ring: &Arc<Ring>) {
+    let ctx = ring.in_child();
+    ctx.forget_in_flight();
+    ring.watched.store(false, SeqCst);
+    ring.listed.store(false, SeqCst);
+    ring.driven.store(false, SeqCst);
+}

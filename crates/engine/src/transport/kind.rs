@@ -1,0 +1,73 @@
+//! What kind of file a descriptor is, as far as routing must know.
+
+use rustix::fd::BorrowedFd;
+use rustix::fs::{FileType, OFlags};
+
+/// How I/O on a file behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// Not looked at.
+    #[default]
+    Unknown,
+    /// Regular file or block device, buffered: `RWF_NOWAIT` tells whether it would block.
+    Buffered,
+    /// Buffered on a file system in memory without `RWF_NOWAIT`: plain calls do not block.
+    Memory,
+    /// Regular file or block device opened with O_DIRECT: kernel aio is truly asynchronous.
+    Direct,
+    /// Pipe, socket, tty, eventfd …: waits for readiness.
+    Pollable,
+    /// Everything else (directories, devices without poll): may block.
+    Other,
+}
+
+/// `TMPFS_MAGIC`, `RAMFS_MAGIC`.
+const MEMORY_MAGICS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+impl Kind {
+    const ALL: [Kind; 6] =
+        [Kind::Unknown, Kind::Buffered, Kind::Memory, Kind::Direct, Kind::Pollable, Kind::Other];
+
+    /// As a byte; 0 stands for nothing known.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// From a byte; `None` where nothing is known.
+    pub fn from_code(code: u8) -> Option<Kind> {
+        if code == 0 { None } else { Self::ALL.get(code as usize).copied() }
+    }
+
+    /// Looks at a descriptor: two or three system calls.
+    pub fn of(fd: i32) -> Kind {
+        if fd < 0 {
+            return Kind::Unknown;
+        }
+        let fd = borrow(fd);
+        let Ok(stat) = rustix::fs::fstat(fd) else { return Kind::Unknown };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile | FileType::BlockDevice => Self::of_file(fd),
+            FileType::Fifo | FileType::Socket => Kind::Pollable,
+            FileType::CharacterDevice | FileType::Unknown => Kind::Pollable,
+            _ => Kind::Other,
+        }
+    }
+
+    fn of_file(fd: BorrowedFd<'_>) -> Kind {
+        match rustix::fs::fcntl_getfl(fd) {
+            Ok(fl) if fl.contains(OFlags::DIRECT) => Kind::Direct,
+            Ok(_) => match rustix::fs::fstatfs(fd) {
+                Ok(s) if MEMORY_MAGICS.contains(&(s.f_type as u64)) => Kind::Memory,
+                _ => Kind::Buffered,
+            },
+            Err(_) => Kind::Unknown,
+        }
+    }
+}
+
+/// Borrows the program's number for one system call; a closed one answers EBADF.
+#[allow(unsafe_code)]
+fn borrow(fd: i32) -> BorrowedFd<'static> {
+    // SAFETY: used for system calls that only look, at once; a number closed meanwhile answers EBADF.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}

@@ -1,0 +1,64 @@
+//! Where a request waits: in the poll set, with the kernel's aio, or with a worker. Each is made when first needed, and
+//! one that cannot be had is replaced by a slower one that is right.
+
+use rustix::fd::AsRawFd;
+
+use crate::errno::Result;
+use crate::req::slab::ReqId;
+
+pub mod glue;
+pub mod kind;
+pub mod poll;
+
+use poll::PollSet;
+
+/// The transports of one ring.
+#[derive(Debug, Default)]
+pub struct Transports {
+    pub poll: Option<PollSet>,
+    /// Requests with workers.
+    pub workers: u32,
+}
+
+impl Transports {
+    /// Is anything with a transport?
+    pub fn in_flight(&self) -> bool {
+        self.workers > 0 || self.poll.as_ref().is_some_and(|p| p.armed() > 0)
+    }
+
+    /// Is anything with a transport that completes only if somebody drives?
+    pub fn needs_driver(&self) -> bool {
+        self.poll.as_ref().is_some_and(|p| p.armed() > 0)
+    }
+
+    /// The poll set, made now if need be.
+    pub fn poll_set(&mut self) -> Result<&mut PollSet> {
+        if self.poll.is_none() {
+            self.poll = Some(PollSet::new()?);
+        }
+        Ok(self.poll.as_mut().expect("made above"))
+    }
+
+    /// Waits for `events` on `fd` in the name of `id`.
+    pub fn poll_add(&mut self, fd: i32, events: u32, id: ReqId) -> Result<()> {
+        self.poll_set()?.add(fd, events, id)
+    }
+
+    pub fn poll_mod(&mut self, fd: i32, events: u32, id: ReqId) -> Result<()> {
+        self.poll_set()?.modify(fd, events, id)
+    }
+
+    pub fn poll_del(&mut self, fd: i32) {
+        if let Some(p) = &mut self.poll {
+            p.del(fd);
+        }
+    }
+
+    /// The ring ends: let go of everything.
+    pub fn end(self) {}
+
+    /// The descriptor that becomes readable when a transport has something.
+    pub fn epoll_fd(&self) -> Option<i32> {
+        self.poll.as_ref().map(|p| p.fd().as_raw_fd())
+    }
+}

@@ -1,0 +1,159 @@
+//! Waiting for completions inside `enter`. Kernel counterpart: `io_cqring_wait`.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::time::Duration;
+
+use crate::ctx::{Guard, Ring};
+use crate::errno::{Errno, Result};
+use crate::sys;
+use crate::time::Clock;
+use crate::transport::poll::{self, BATCH, Event};
+
+/// What the caller waits for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WaitArgs {
+    /// CQEs wanted.
+    pub min: u32,
+    /// When to give up, absolute in ns on the ring's clock.
+    pub deadline: Option<u64>,
+    /// When to be content with fewer, absolute in ns on the ring's clock.
+    pub min_deadline: Option<u64>,
+    /// Signal mask while waiting.
+    pub sigmask: Option<u64>,
+}
+
+/// A passive sleeper that must watch something else too looks again this often.
+const SLICE_NS: u64 = 5_000_000;
+/// Futex sleeps are never unbounded, so that a handler installed with SA_RESTART still ends them with EINTR.
+const FOREVER_NS: u64 = 3_600_000_000_000;
+
+/// One sleep's outcome.
+enum Slept {
+    Woken,
+    Signal,
+}
+
+/// Waits until `a.min` CQEs are ready. The lock is held on entry and released on return.
+///
+/// # Errors
+/// `ETIME` when the deadline passed and no CQE is there; `EINTR` when a signal came and none is there.
+pub fn cqring_wait<'r>(ring: &'r Ring, mut ctx: Guard<'r>, mut a: WaitArgs) -> Result<usize> {
+    a.min = a.min.min(ctx.mem.geo.cq_entries);
+    ctx.collect_memory();
+    if a.min == 0 || ctx.defers() {
+        ctx.collect();
+    }
+    ctx.flush();
+    let mut result = Ok(0);
+    loop {
+        if !ctx.overflow.is_empty() {
+            ctx.flush_overflow();
+        }
+        if ctx.mem.cq_ready() >= a.min || result.is_err() {
+            break;
+        }
+        if ring.dead.load(Relaxed) {
+            result = Err(Errno::EBADF);
+            break;
+        }
+        let Some(left) = time_left(&mut a, &ctx) else {
+            result = Err(Errno::ETIME);
+            continue;
+        };
+        let slept;
+        (ctx, slept) = sleep(ring, ctx, &a, left);
+        if let Slept::Signal = slept {
+            result = Err(Errno::EINTR);
+        }
+        ctx.collect_memory();
+        ctx.flush();
+    }
+    ring.driven.store(true, Relaxed);
+    if ctx.mem.cq_ready() > 0 { Ok(0) } else { result }
+}
+
+/// Time to the next deadline of the caller's; `None` if it has passed. Passing the minimum-wait deadline lowers the
+/// number wanted to one.
+fn time_left(a: &mut WaitArgs, ctx: &Guard<'_>) -> Option<u64> {
+    if a.deadline.is_none() && a.min_deadline.is_none() {
+        return Some(u64::MAX);
+    }
+    let now = ctx.clock.now();
+    if let Some(at) = a.min_deadline {
+        if at > now {
+            return Some((at - now).min(a.deadline.map_or(u64::MAX, |d| d.saturating_sub(now))));
+        }
+        a.min_deadline = None;
+        a.min = a.min.min(1);
+        if ctx.mem.cq_ready() >= a.min {
+            return Some(0);
+        }
+    }
+    match a.deadline {
+        Some(at) if at <= now => None,
+        Some(at) => Some(at - now),
+        None => Some(u64::MAX),
+    }
+}
+
+/// Sleeps once: as the ring's driver if there is something to drive and nobody does, else passively.
+fn sleep<'r>(ring: &'r Ring, ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
+    if left == 0 {
+        (ctx, Slept::Woken)
+    } else if ctx.in_flight() && !ctx.driver.active {
+        drive(ring, ctx, a, left)
+    } else {
+        passive(ring, ctx, a, left)
+    }
+}
+
+fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
+    if ctx.transports.poll_set().is_err() {
+        return passive(ring, ctx, a, left.min(SLICE_NS));
+    }
+    let left = left.min(ctx.timeouts.next_in().unwrap_or(u64::MAX));
+    let epoll = ctx.transports.epoll_fd().unwrap_or(-1);
+    ctx.driver.active = true;
+    ctx.driver.sleeping = true;
+    ctx.driver.kicked = false;
+    ctx.driver.want = a.min;
+    ctx.driver.until = Clock::Monotonic.now().saturating_add(left);
+    ctx.aio_expect_wait();
+    drop(ctx);
+    let mut buf = [Event::default(); BATCH];
+    let timeout = (left != u64::MAX).then_some(left);
+    let r = poll::wait(epoll, &mut buf, timeout, a.sigmask);
+    let mut ctx = ring.lock();
+    ctx.driver.active = false;
+    ctx.driver.sleeping = false;
+    // Whoever waits passively may have to take the role over.
+    ctx.nudge();
+    match r {
+        Ok(n) => {
+            ctx.poll_events(&buf[..n]);
+            (ctx, Slept::Woken)
+        }
+        Err(Errno::EINTR) => (ctx, Slept::Signal),
+        Err(_) => (ctx, Slept::Woken),
+    }
+}
+
+/// Sleeps on the control page's sequence word, which whoever posts bumps, in whatever process.
+fn passive<'r>(ring: &'r Ring, ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
+    let slice = if a.sigmask.is_some() || ctx.in_flight() { SLICE_NS } else { FOREVER_NS };
+    let control = ctx.mem.control.clone();
+    control.waiters().fetch_add(1, SeqCst);
+    let seen = control.seq().load(SeqCst);
+    drop(ctx);
+    let old = a.sigmask.map(sys::set_sigmask);
+    let slept =
+        match sys::futex_wait_sig(control.seq(), seen, Duration::from_nanos(left.min(slice))) {
+            Err(Errno::EINTR) => Slept::Signal,
+            _ => Slept::Woken,
+        };
+    if let Some(old) = old {
+        sys::set_sigmask(old);
+    }
+    control.waiters().fetch_sub(1, SeqCst);
+    (ring.lock(), slept)
+}

@@ -1,0 +1,123 @@
+//! The driver: the one thread that takes events from a ring's transports. Usually it is a thread waiting inside
+//! `enter`; where the program does not enter, the reactor does it. Everything here happens under the uring lock except
+//! the wait itself.
+//!
+//! No wake-up is lost: a sleeper says under the lock that it sleeps and what for, and whoever posts looks under the lock.
+//!
+//! ```text
+//! waiter                          poster
+//! lock                            lock
+//!   ready < want                    post, publish tail
+//!   sleeping = true                 sleeping && ready >= want -> kick (eventfd: level, cannot be missed)
+//! unlock                          unlock
+//! epoll_wait(set with eventfd)
+//! ```
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use crate::ctx::Ctx;
+use crate::req::slab::ReqId;
+use crate::sys;
+use crate::transport::poll::{BATCH, Event};
+
+/// The thread that waits on the transports, if there is one.
+#[derive(Debug, Default)]
+pub struct Driver {
+    /// A thread has the role.
+    pub active: bool,
+    /// It sleeps (or is about to), without the lock.
+    pub sleeping: bool,
+    /// It has been kicked awake already.
+    pub kicked: bool,
+    /// CQEs it waits for.
+    pub want: u32,
+    /// When it wakes by itself, in ns of CLOCK_MONOTONIC.
+    pub until: u64,
+}
+
+impl Ctx {
+    /// New CQEs are published: wake who waits for them.
+    pub fn wake(&mut self) {
+        if self.driver.sleeping && self.mem.cq_ready() >= self.driver.want {
+            self.kick_driver();
+        }
+        self.nudge();
+        crate::fds::signal_poll_fd(self);
+    }
+
+    /// Makes every passive sleeper look again.
+    pub fn nudge(&mut self) {
+        let control = &self.mem.control;
+        if control.waiters().load(SeqCst) > 0 {
+            control.seq().fetch_add(1, SeqCst);
+            sys::futex_wake(control.seq(), i32::MAX.cast_unsigned());
+        }
+    }
+
+    /// Ends the driver's sleep.
+    pub fn kick_driver(&mut self) {
+        if self.driver.sleeping
+            && !self.driver.kicked
+            && let Some(p) = &self.transports.poll
+        {
+            self.driver.kicked = true;
+            p.kick();
+        }
+    }
+
+    /// The earliest deadline may have moved: tell who sleeps past it.
+    pub fn deadline_moved(&mut self) {
+        let Some(left) = self.timeouts.next_in() else { return };
+        let at = crate::time::Clock::Monotonic.now().saturating_add(left);
+        if self.driver.sleeping && at < self.driver.until {
+            self.kick_driver();
+        }
+        if let Some(ring) = self.ring.upgrade() {
+            let before = ring.next_deadline.swap(at, Relaxed);
+            if at < before && ring.watched.load(Relaxed) {
+                super::reactor::kick();
+            }
+        }
+    }
+
+    /// Acts on events taken from the poll set.
+    pub fn poll_events(&mut self, events: &[Event]) {
+        for ev in events {
+            match ev.data {
+                0 => {
+                    if let Some(p) = &self.transports.poll {
+                        p.clear_kick();
+                    }
+                }
+                data => self.poll_fired(ReqId::from_u64(data), ev.events),
+            }
+        }
+    }
+
+    /// Takes what is there without waiting: aio completions, readiness, due timeouts, workers' results.
+    pub fn collect(&mut self) {
+        self.collect_memory();
+        if self.transports.poll.as_ref().is_some_and(|p| p.armed() > 0) {
+            let mut buf = [Event::default(); BATCH];
+            loop {
+                let fd = self.transports.epoll_fd().unwrap_or(-1);
+                let n = crate::transport::poll::wait(fd, &mut buf, Some(0), None).unwrap_or(0);
+                self.poll_events(&buf[..n]);
+                if n < BATCH {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The part of [`collect`](Self::collect) that costs no system call.
+    pub fn collect_memory(&mut self) {
+        while let Some(f) = self.deferred.pop_front() {
+            self.finished(f);
+        }
+        self.aio_reap();
+        if !self.timeouts.is_empty() {
+            self.timeouts_expire();
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Who waits, who sleeps, who wakes whom.
+
+pub mod cqwait;
+pub mod driver;
+pub mod reactor;

@@ -1,0 +1,278 @@
+//! The reactor: one thread per process that drives the rings nobody waits on, so that completions appear though the
+//! program never enters again. It starts when first needed and steps aside while a waiter drives.
+//!
+//! Its epoll set holds each ring's poll set, one-shot: an event disarms the ring until the reactor has dealt with it.
+//! A ring that a waiter drove recently is not watched at all; the reactor looks at such rings every [`TICK`], and takes
+//! one over that nobody drove since the last look. So a program that stops entering sees its completions after two ticks
+//! at most, and one that keeps entering pays nothing but the tick.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::time::Duration;
+use std::sync::{Arc, Mutex, Weak};
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fd::AsRawFd;
+
+use crate::abi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
+use crate::ctx::{Ctx, Ring};
+use crate::errno::Result;
+use crate::fds::InternalFd;
+use crate::sys;
+use crate::time::Clock;
+use crate::transport::poll::{self, BATCH, Event};
+
+/// How often the reactor looks at rings that waiters drive.
+pub const TICK: Duration = Duration::from_millis(2);
+/// Ticks without any ring to look at before the reactor sleeps for good.
+const IDLE_TICKS: u32 = 50;
+/// Rings and their ids in event data.
+type Rings = Vec<Weak<Ring>>;
+
+#[derive(Debug)]
+pub struct Reactor {
+    epoll: InternalFd,
+    wake: InternalFd,
+    rings: Mutex<Rings>,
+}
+
+static REACTOR: Mutex<Option<Arc<Reactor>>> = Mutex::new(None);
+static TICKING: AtomicBool = AtomicBool::new(false);
+static STARTED: AtomicU64 = AtomicU64::new(0);
+
+/// The reactor, started now if need be.
+fn get() -> Result<Arc<Reactor>> {
+    let mut slot = REACTOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(r) = &*slot {
+        return Ok(r.clone());
+    }
+    let set = crate::fds::adopt_internal(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let wake = crate::fds::adopt_internal(wake);
+    let wake_data = epoll::EventData::new_u64(0);
+    epoll::add(&set, &wake, wake_data, epoll::EventFlags::IN)?;
+    let r = Arc::new(Reactor { epoll: set, wake, rings: Mutex::default() });
+    let own = r.clone();
+    let old = sys::set_sigmask(u64::MAX);
+    let name = format!("iou-rct-{}", crate::fork::pid());
+    let spawned =
+        std::thread::Builder::new().name(name).stack_size(256 << 10).spawn(move || own.run());
+    sys::set_sigmask(old);
+    spawned.map_err(|_| crate::errno::Errno::EAGAIN)?;
+    STARTED.fetch_add(1, Relaxed);
+    *slot = Some(r.clone());
+    Ok(r)
+}
+
+/// Makes the reactor look at its rings' deadlines again.
+pub fn kick() {
+    if let Ok(slot) = REACTOR.lock()
+        && let Some(r) = &*slot
+    {
+        let _ = rustix::io::write(&r.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// A thread leaves `enter`: whoever is left in flight must not be forgotten. Called without the ring's lock.
+pub fn guard(ring: &Arc<Ring>, immediate: bool) {
+    if ring.watched.load(Relaxed) {
+        return;
+    }
+    let recent = ring.driven.load(Relaxed) && !immediate;
+    if recent && TICKING.load(SeqCst) && ring.listed.load(Relaxed) {
+        return;
+    }
+    let Ok(r) = get() else { return };
+    if !ring.listed.swap(true, Relaxed) {
+        r.rings
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .push(Arc::downgrade(ring));
+    }
+    if recent {
+        if !TICKING.swap(true, SeqCst) {
+            let _ = rustix::io::write(&r.wake, &1u64.to_ne_bytes());
+        }
+        return;
+    }
+    r.watch(ring);
+}
+
+/// The reactor's lock, held over a fork.
+pub type Held = std::sync::MutexGuard<'static, Option<Arc<Reactor>>>;
+
+/// Holds the reactor still over a fork.
+pub fn hold() -> Held {
+    REACTOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// In a forked child: the thread is gone.
+pub fn fork_child() {
+    if let Ok(mut slot) = REACTOR.lock() {
+        *slot = None;
+    }
+    TICKING.store(false, SeqCst);
+}
+
+impl Reactor {
+    /// Arms a ring: the next event in its poll set, or its next deadline, comes to the reactor.
+    fn watch(&self, ring: &Arc<Ring>) {
+        ring.watched.store(true, SeqCst);
+        let fd = {
+            let mut ctx = ring.lock();
+            if ctx.transports.poll_set().is_err() {
+                return;
+            }
+            ctx.aio_expect_wait();
+            ctx.transports.epoll_fd().unwrap_or(-1)
+        };
+        // EPOLLIN | EPOLLONESHOT
+        let ev = Event { events: 1 | 1 << 30, data: ring.id };
+        let ep = self.epoll.as_raw_fd();
+        if sys::epoll_ctl(ep, sys::EPOLL_CTL_MOD, fd, &ev).is_err() {
+            let _ = sys::epoll_ctl(ep, sys::EPOLL_CTL_ADD, fd, &ev);
+        }
+        if ring.next_deadline.load(Relaxed) != u64::MAX {
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn rings(&self) -> Vec<Arc<Ring>> {
+        let mut list = self.rings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        list.retain(|w| w.strong_count() > 0);
+        list.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn run(&self) {
+        let mut buf = [Event::default(); BATCH];
+        let mut idle = 0;
+        loop {
+            let timeout = self.timeout();
+            let n = poll::wait(self.epoll.as_raw_fd(), &mut buf, timeout, None).unwrap_or(0);
+            let mut scratch = [0u8; 8];
+            let rings = self.rings();
+            for ev in &buf[..n] {
+                let id = ev.data;
+                if id == 0 {
+                    let _ = rustix::io::read(&self.wake, &mut scratch);
+                } else if let Some(ring) = rings.iter().find(|r| r.id == id) {
+                    self.drive(ring);
+                }
+            }
+            let now = Clock::Monotonic.now();
+            for ring in rings.iter().filter(|r| r.watched.load(Relaxed)) {
+                if ring.next_deadline.load(Relaxed) <= now {
+                    self.drive(ring);
+                }
+            }
+            if TICKING.load(SeqCst) {
+                idle = if self.tick(&rings) { 0 } else { idle + 1 };
+                if idle > IDLE_TICKS {
+                    idle = 0;
+                    TICKING.store(false, SeqCst);
+                    // A guard that saw it ticking just before must not be forgotten.
+                    self.tick(&rings);
+                }
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<u64> {
+        let now = Clock::Monotonic.now();
+        let list = self.rings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let deadline = list
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter(|r| r.watched.load(Relaxed))
+            .map(|r| r.next_deadline.load(Relaxed))
+            .filter(|&d| d != u64::MAX)
+            .map(|d| d.saturating_sub(now))
+            .min();
+        let tick = TICKING.load(SeqCst).then_some(TICK.as_nanos() as u64);
+        deadline.into_iter().chain(tick).min()
+    }
+
+    /// Takes over rings that nobody drove since the last look; true if there was any ring to look at.
+    fn tick(&self, rings: &[Arc<Ring>]) -> bool {
+        let mut any = false;
+        for ring in rings {
+            if ring.watched.load(Relaxed) || ring.dead.load(Relaxed) {
+                continue;
+            }
+            if ring.driven.swap(false, Relaxed) {
+                any = true;
+                continue;
+            }
+            let wanted = {
+                let ctx = ring.lock();
+                ctx.in_flight() && !ctx.driver.active && ctx.wants_reactor()
+            };
+            if wanted {
+                any = true;
+                self.watch(ring);
+                self.drive(ring);
+            }
+        }
+        any
+    }
+
+    /// Does a ring's pending work, if nobody else does.
+    fn drive(&self, ring: &Arc<Ring>) {
+        ring.watched.store(false, SeqCst);
+        let mut again = false;
+        {
+            let mut ctx = ring.lock();
+            if ring.dead.load(Relaxed) || ctx.driver.active {
+                return;
+            }
+            if ctx.defers() {
+                ctx.announce_deferred();
+                return;
+            }
+            ctx.collect();
+            ctx.flush();
+            ctx.note_deadline();
+            again |= ctx.in_flight();
+        }
+        deliver(ring);
+        if again {
+            self.watch(ring);
+        }
+    }
+}
+
+/// Sends what the ring has for others, now that its lock is free.
+pub fn deliver(ring: &Arc<Ring>) {
+    crate::ops::msg_ring::deliver(ring);
+}
+
+impl Ctx {
+    /// May completions appear without the program entering?
+    pub fn wants_reactor(&self) -> bool {
+        !self.defers()
+            || self.eventfd.is_some()
+            || self.poll_fd.is_some()
+            || self.flags & IORING_SETUP_TASKRUN_FLAG != 0
+    }
+
+    /// DEFER_TASKRUN: something is ready, but only the program's entering may post it; tell it so.
+    fn announce_deferred(&mut self) {
+        if self.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
+            self.mem.sq_flag(IORING_SQ_TASKRUN, true);
+        }
+        self.posted = true;
+        self.async_posted = true;
+        self.commit();
+    }
+
+    /// Publishes the earliest deadline for the reactor.
+    pub fn note_deadline(&mut self) {
+        let at = match self.timeouts.next_in() {
+            Some(left) => Clock::Monotonic.now().saturating_add(left),
+            None => u64::MAX,
+        };
+        if let Some(ring) = self.ring.upgrade() {
+            ring.next_deadline.store(at, Relaxed);
+        }
+    }
+}
