@@ -1,8 +1,34 @@
 //! Every bound, with its reason.
 
+use core::time::Duration;
+
 /// SQ entries of one ring (kernel: `IORING_MAX_ENTRIES`).
 pub const MAX_ENTRIES: u32 = 32_768;
 /// CQ entries of one ring (kernel: `IORING_MAX_CQ_ENTRIES`).
 pub const MAX_CQ_ENTRIES: u32 = 2 * MAX_ENTRIES;
 /// Rings a task may register (kernel: `IO_RINGFD_REG_MAX`).
 pub const RING_FDS_MAX: u32 = 16;
+
+/// Buckets of hashed work: the kernel's `IO_WQ_NR_HASH_BUCKETS` (one per bit of a long). Keys that share a bucket wait
+/// for each other, as there.
+pub const WORKER_HASH_BUCKETS: usize = 64;
+
+/// Most workers of one account, whatever is asked for: the default `pid_max`, beyond which no thread gets a number.
+pub const WORKERS_MAX: u32 = 32768;
+
+/// A worker runs one system call with a few structs on its stack: 256 KiB holds that many times over, and is
+/// only reserved, not touched.
+pub const WORKER_STACK: usize = 256 * 1024;
+
+/// An idle worker leaves after this long: the kernel's `WORKER_IDLE_TIMEOUT`.
+pub const WORKER_IDLE: Duration = Duration::from_secs(5);
+
+/// Bounded workers per CPU at most: the kernel takes the smaller of this and the SQ's entries.
+pub const WORKERS_PER_CPU: u32 = 4;
+
+/// How often a blocked worker is signalled again until its item is done (see `transport::worker`): late enough to cost
+/// nothing, early enough that a person does not notice the one signal that came a moment too soon.
+pub const WORKER_KICK: Duration = Duration::from_millis(1);
+
+/// Longest CPU mask taken from a program, in bytes: 8192 CPUs, the most that x86-64 kernels are built for.
+pub const CPU_MASK_BYTES: usize = 1024;

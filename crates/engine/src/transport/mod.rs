@@ -9,6 +9,7 @@ use crate::req::slab::ReqId;
 pub mod glue;
 pub mod kind;
 pub mod poll;
+pub mod worker;
 
 use poll::PollSet;
 

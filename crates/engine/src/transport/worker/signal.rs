@@ -1,0 +1,158 @@
+//! The private signal that makes a worker's blocked system call answer EINTR.
+//!
+//! Which one: the highest real-time signal that is at its default and that the thread which makes the first
+//! worker does not block (a blocked one is likely to feed a signalfd or sigwait). The handler is installed when the
+//! first item is interrupted, and never over somebody else's. A worker leaves the signal unblocked only while it
+//! has work. See sigaction(2), timer_create(2), signal(7).
+
+use crate::errno::check;
+use crate::limits::WORKER_KICK;
+use crate::sys::sys;
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+/// 63 and 64 are left to valgrind and to debuggers; below 35 are the C library's own.
+const CANDIDATES: core::ops::RangeInclusive<i32> = 35..=62;
+const SIG_BLOCK: usize = 0;
+const SIG_UNBLOCK: usize = 1;
+const SIG_SETMASK: usize = 2;
+const SA_RESTORER: u64 = 0x0400_0000;
+const SIGEV_THREAD_ID: i32 = 4;
+const CLOCK_MONOTONIC: usize = 1;
+
+/// The chosen number, 0 before there is one.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// `struct sigaction` as the kernel has it.
+#[repr(C)]
+#[derive(Default)]
+struct KernelAction {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+#[repr(C)]
+struct SigEvent {
+    value: u64,
+    signo: i32,
+    notify: i32,
+    tid: i32,
+    pad: [i32; 11],
+}
+
+/// While it lives, the thread blocks all signals: what it makes inherits that.
+pub(super) struct BlockAll(u64);
+
+impl BlockAll {
+    pub(super) fn new() -> Self {
+        let mut old = 0;
+        mask(SIG_SETMASK, u64::MAX, Some(&mut old));
+        if SIGNAL.load(Relaxed) == 0 {
+            let free = |&n: &i32| old & 1 << (n - 1) == 0 && action(n).handler == 0;
+            if let Some(n) = CANDIDATES.rev().find(free) {
+                let _ = SIGNAL.compare_exchange(0, n, Relaxed, Relaxed);
+            }
+        }
+        Self(old)
+    }
+}
+
+impl Drop for BlockAll {
+    fn drop(&mut self) {
+        mask(SIG_SETMASK, self.0, None);
+    }
+}
+
+pub(super) fn block() {
+    mask(SIG_BLOCK, own_bit(), None);
+}
+
+pub(super) fn unblock() {
+    mask(SIG_UNBLOCK, own_bit(), None);
+}
+
+fn own_bit() -> u64 {
+    match SIGNAL.load(Relaxed) {
+        0 => 0,
+        n => 1 << (n - 1),
+    }
+}
+
+fn mask(how: usize, set: u64, old: Option<&mut u64>) {
+    let old = old.map_or(0, |o| (&raw mut *o).expose_provenance());
+    sys!(__NR_rt_sigprocmask, how, (&raw const set).expose_provenance(), old, 8usize);
+}
+
+fn action(n: i32) -> KernelAction {
+    let mut now = KernelAction { handler: usize::MAX, ..KernelAction::default() };
+    sys!(__NR_rt_sigaction, n, 0usize, (&raw mut now).expose_provenance(), 8usize);
+    now
+}
+
+extern "C" fn on_signal(_: i32) {}
+
+#[unsafe(naked)]
+extern "C" fn restorer() {
+    core::arch::naked_asm!("mov eax, 15", "syscall")
+}
+
+/// Is the handler ours (now)? Never takes a signal that somebody else has come to use.
+fn install(n: i32) -> bool {
+    let ours = on_signal as extern "C" fn(i32) as usize;
+    match action(n).handler {
+        h if h == ours => true,
+        0 => {
+            let back = restorer as extern "C" fn() as usize;
+            // Everything stays blocked in the handler; no SA_RESTART: that is its purpose.
+            let new =
+                KernelAction { handler: ours, flags: SA_RESTORER, restorer: back, mask: u64::MAX };
+            let new = (&raw const new).expose_provenance();
+            check(sys!(__NR_rt_sigaction, n, new, 0usize, 8usize)).is_ok()
+        }
+        _ => false,
+    }
+}
+
+/// The signals sent to one worker for its present item. Used under the pool's lock only.
+#[derive(Default)]
+pub(super) struct Kick {
+    sent: bool,
+    timer: Option<i32>,
+}
+
+impl Kick {
+    /// Signals the worker now, and again and again until [`Self::stop`].
+    pub(super) fn start(&mut self, tid: i32) {
+        let n = SIGNAL.load(Relaxed);
+        if self.sent || n == 0 || !install(n) {
+            return;
+        }
+        self.sent = true;
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        sys!(__NR_tgkill, pid, tid, n);
+        self.timer = repeat(tid, n);
+    }
+
+    /// No signal comes after this: deleting the timer, or else the plain system call, delivers what is pending.
+    pub(super) fn stop(&mut self) {
+        if let Some(timer) = self.timer.take() {
+            sys!(__NR_timer_delete, timer);
+        }
+        if core::mem::take(&mut self.sent) {
+            unblock();
+        }
+    }
+}
+
+/// A timer that signals one thread. Without one (RLIMIT_SIGPENDING), the single signal must do.
+fn repeat(tid: i32, n: i32) -> Option<i32> {
+    let event = SigEvent { value: 0, signo: n, notify: SIGEV_THREAD_ID, tid, pad: [0; 11] };
+    let mut id = 0i32;
+    let (ev, to) = ((&raw const event).expose_provenance(), (&raw mut id).expose_provenance());
+    check(sys!(__NR_timer_create, CLOCK_MONOTONIC, ev, to)).ok()?;
+    let ns = WORKER_KICK.as_nanos() as u64;
+    let spec: [u64; 4] = [0, ns, 0, ns];
+    sys!(__NR_timer_settime, id, 0usize, (&raw const spec).expose_provenance(), 0usize);
+    Some(id)
+}
