@@ -43,7 +43,7 @@ impl Map {
         if addr == libc::MAP_FAILED {
             return Err(door::errno());
         }
-        Ok(Self { addr: addr.addr(), len, door: Door::Syscall })
+        Ok(Self { addr: addr.expose_provenance(), len, door: Door::Syscall })
     }
 
     /// The word at byte `off`.
@@ -83,7 +83,7 @@ pub fn value(ret: isize) -> Result<usize, Errno> {
 
 /// `io_uring_setup(2)` without mapping anything: the fd, or an errno.
 pub fn setup(door: Door, entries: u32, p: &mut io_uring_params) -> Result<i32, Errno> {
-    value(door::setup(door, entries, std::ptr::from_mut(p).addr())).map(|fd| fd as i32)
+    value(door::setup(door, entries, std::ptr::from_mut(p).expose_provenance())).map(|fd| fd as i32)
 }
 
 /// One ring and its mappings.
@@ -284,7 +284,13 @@ impl Ring {
     /// `io_uring_enter(2)` with `IORING_ENTER_EXT_ARG`.
     pub fn enter_ext(&self, submit: u32, min: u32, arg: &io_uring_getevents_arg) -> isize {
         let flags = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
-        self.enter_raw(submit, min, flags, std::ptr::from_ref(arg).addr(), size_of_val(arg))
+        self.enter_raw(
+            submit,
+            min,
+            flags,
+            std::ptr::from_ref(arg).expose_provenance(),
+            size_of_val(arg),
+        )
     }
 
     /// `io_uring_register(2)` with a raw argument.
@@ -295,12 +301,12 @@ impl Ring {
 
     /// `io_uring_register(2)` with an array.
     pub fn register_slice<T>(&self, opcode: u32, args: &[T]) -> isize {
-        self.register(opcode, args.as_ptr().addr(), args.len() as u32)
+        self.register(opcode, args.as_ptr().expose_provenance(), args.len() as u32)
     }
 
     /// `io_uring_register(2)` with a struct that the kernel may write to.
     pub fn register_struct<T>(&self, opcode: u32, arg: &mut T, nr_args: u32) -> isize {
-        self.register(opcode, std::ptr::from_mut(arg).addr(), nr_args)
+        self.register(opcode, std::ptr::from_mut(arg).expose_provenance(), nr_args)
     }
 
     // Completion.

@@ -65,11 +65,11 @@ pub fn nop() -> io_uring_sqe {
 }
 
 pub fn read(fd: i32, buf: &mut [u8], off: u64) -> io_uring_sqe {
-    rw(IORING_OP_READ, fd, buf.as_mut_ptr().addr(), buf.len(), off)
+    rw(IORING_OP_READ, fd, buf.as_mut_ptr().expose_provenance(), buf.len(), off)
 }
 
 pub fn write(fd: i32, buf: &[u8], off: u64) -> io_uring_sqe {
-    rw(IORING_OP_WRITE, fd, buf.as_ptr().addr(), buf.len(), off)
+    rw(IORING_OP_WRITE, fd, buf.as_ptr().expose_provenance(), buf.len(), off)
 }
 
 pub fn poll_add(fd: i32, events: i16) -> io_uring_sqe {
@@ -78,13 +78,28 @@ pub fn poll_add(fd: i32, events: i16) -> io_uring_sqe {
 
 /// `ts` is read at submission.
 pub fn timeout(ts: &kernel_timespec, count: u64, flags: u32) -> io_uring_sqe {
-    rw(IORING_OP_TIMEOUT, -1, std::ptr::from_ref(ts).addr(), 1, count).op_flags(flags)
+    rw(IORING_OP_TIMEOUT, -1, std::ptr::from_ref(ts).expose_provenance(), 1, count).op_flags(flags)
 }
 
 pub fn link_timeout(ts: &kernel_timespec, flags: u32) -> io_uring_sqe {
-    rw(IORING_OP_LINK_TIMEOUT, -1, std::ptr::from_ref(ts).addr(), 1, 0).op_flags(flags)
+    rw(IORING_OP_LINK_TIMEOUT, -1, std::ptr::from_ref(ts).expose_provenance(), 1, 0).op_flags(flags)
 }
 
 pub fn cancel(user_data: u64, flags: u32) -> io_uring_sqe {
     io_uring_sqe { addr: user_data, ..op(IORING_OP_ASYNC_CANCEL, -1) }.op_flags(flags)
+}
+
+/// The address of what the kernel will read.
+pub fn addr<T: ?Sized>(v: &T) -> usize {
+    std::ptr::from_ref(v).cast::<u8>().expose_provenance()
+}
+
+/// The address of what the kernel will write.
+pub fn addr_mut<T: ?Sized>(v: &mut T) -> usize {
+    std::ptr::from_mut(v).cast::<u8>().expose_provenance()
+}
+
+/// A time span.
+pub const fn millis(ms: i64) -> kernel_timespec {
+    kernel_timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 }
 }

@@ -1,1 +1,198 @@
-fn main() {}
+//! `conformance`: the cases, on the kernel and on softring.
+
+use anyhow::{Result, bail};
+use clap::{Parser, Subcommand};
+use softring_conformance::case::{self, Case};
+use softring_conformance::report::{self, Outcome, Verdict};
+use softring_conformance::target::{self, Launcher, Target};
+use softring_conformance::{Door, suite};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The same cases on the kernel's io_uring and on softring: the kernel is the oracle.
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Show every case and what it states.
+    List(Select),
+    /// Run cases as this process is: plainly on the kernel, under a preload on softring.
+    Run {
+        #[command(flatten)]
+        select: Select,
+        /// How the calls are issued: syscall, patch or sigsys.
+        #[arg(long, default_value = "syscall")]
+        door: Door,
+        /// Run each case so often, to find one that is not certain.
+        #[arg(long, default_value_t = 1)]
+        times: u32,
+    },
+    /// Run cases on the kernel and on softring through every door, and compare.
+    All {
+        #[command(flatten)]
+        select: Select,
+        /// Only through this door (may be given more than once).
+        #[arg(long)]
+        door: Vec<Door>,
+        /// libsoftring.so (looked for beside this program).
+        #[arg(long)]
+        library: Option<PathBuf>,
+        /// Cases at a time.
+        #[arg(long, default_value_t = 2)]
+        jobs: usize,
+    },
+    /// Run one case in this process and print its transcript.
+    #[command(hide = true)]
+    One {
+        name: String,
+        #[arg(long, default_value = "syscall")]
+        door: Door,
+    },
+}
+
+#[derive(clap::Args)]
+struct Select {
+    /// Only cases whose family::name matches (`*` stands for anything).
+    #[arg(long = "case", default_value = "*")]
+    pattern: String,
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+    /// What one case may take, in seconds.
+    #[arg(long, default_value_t = 20)]
+    timeout: u64,
+}
+
+fn main() -> ExitCode {
+    match command(Args::parse().what) {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("conformance: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn command(what: What) -> Result<ExitCode> {
+    match what {
+        What::List(select) => list(&select),
+        What::Run { select, door, times } => run(&select, door, times),
+        What::All { select, door, library, jobs } => {
+            let doors = if door.is_empty() { Door::ALL.to_vec() } else { door };
+            all(&select, &doors, library, jobs)
+        }
+        What::One { name, door } => {
+            let cases = case::matching(&name);
+            let Some(case) = cases.iter().find(|c| c.path() == name) else {
+                bail!("there is no case {name:?}: see `conformance list`")
+            };
+            // The verdict is in the transcript; the status tells only of the process.
+            target::run_here(case, door);
+            Ok(code(true))
+        }
+    }
+}
+
+/// 0 where all is well, 1 where the work found a fault.
+fn code(well: bool) -> ExitCode {
+    ExitCode::from(u8::from(!well))
+}
+
+fn chosen(select: &Select) -> Result<Vec<&'static Case>> {
+    let cases = case::matching(&select.pattern);
+    if cases.is_empty() {
+        bail!("no case matches {:?}: see `conformance list`", select.pattern);
+    }
+    Ok(cases)
+}
+
+fn list(select: &Select) -> Result<ExitCode> {
+    let cases = chosen(select)?;
+    if select.json {
+        let rows: Vec<_> = cases
+            .iter()
+            .map(|c| serde_json::json!({"family": c.family, "name": c.name, "why": c.why}))
+            .collect();
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    } else {
+        for c in &cases {
+            println!("{:<44} {}", c.path(), c.why);
+        }
+        println!("{} cases", cases.len());
+    }
+    Ok(code(true))
+}
+
+fn launcher(select: &Select, library: Option<PathBuf>) -> Result<Launcher> {
+    let exe = std::env::current_exe()?;
+    let library = library.or_else(|| target::find_library(&exe));
+    Launcher::new(exe, library, Duration::from_secs(select.timeout))
+}
+
+fn run(select: &Select, door: Door, times: u32) -> Result<ExitCode> {
+    let launcher = launcher(select, None)?;
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    let mut answers = Vec::new();
+    for case in chosen(select)? {
+        let mut first: Option<Vec<String>> = None;
+        for _ in 0..times {
+            let answer = launcher.run(case, Target::Kernel(door))?;
+            let seen = first.get_or_insert_with(|| answer.seen.clone());
+            let stable = *seen == answer.seen;
+            match &answer.verdict {
+                Verdict::Pass if stable => passed += 1,
+                Verdict::Skip(_) => skipped += 1,
+                _ => failed += 1,
+            }
+            if !select.json && (answer.verdict != Verdict::Pass || !stable) {
+                println!(
+                    "{}: {}{}",
+                    case.path(),
+                    answer.verdict,
+                    if stable { "" } else { " (not certain)" }
+                );
+                answer.wrong.iter().for_each(|w| println!("    {w}"));
+                if !stable {
+                    println!("    first {seen:#?}\n    now {:#?}", answer.seen);
+                }
+                answer.noise.lines().take(8).for_each(|n| println!("    stderr: {n}"));
+            }
+            answers.push((case.path(), answer));
+        }
+    }
+    if select.json {
+        println!("{}", serde_json::to_string_pretty(&answers)?);
+    } else {
+        println!("{passed} passed, {failed} failed, {skipped} skipped");
+    }
+    Ok(code(failed == 0))
+}
+
+fn all(select: &Select, doors: &[Door], library: Option<PathBuf>, jobs: usize) -> Result<ExitCode> {
+    let launcher = launcher(select, library)?;
+    let rows = suite::run(&launcher, &chosen(select)?, doors, jobs)?;
+    let differing: Vec<_> =
+        rows.iter().filter(|r| matches!(r.outcome, Outcome::Differs(_))).collect();
+    if select.json {
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+        return Ok(code(differing.is_empty()));
+    }
+    for row in &rows {
+        match &row.outcome {
+            Outcome::Pass => {}
+            Outcome::Skip(why) => println!("skipped {} on {}: {why}", row.case, row.target),
+            Outcome::Known(why) => println!("known {} on {}: {why}", row.case, row.target),
+            Outcome::Differs(lines) => {
+                println!("DIFFERS {} on {}", row.case, row.target);
+                lines.iter().for_each(|l| println!("    {l}"));
+            }
+        }
+    }
+    println!("{}", report::table(&rows));
+    Ok(code(differing.is_empty()))
+}

@@ -1,0 +1,111 @@
+//! Eventfds that count completions.
+
+use super::prelude::*;
+
+pub const CASES: &[Case] = &[
+    case!("eventfd", eventfd, [
+        Reg(IORING_REGISTER_EVENTFD), Reg(IORING_UNREGISTER_EVENTFD),
+    ], "an eventfd counts completions"),
+    case!("eventfd", eventfd_refusals, [Reg(IORING_REGISTER_EVENTFD)], "bad fds, counts and pointers, twice"),
+    case!("eventfd", eventfd_async, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "inline completions do not signal an async eventfd"),
+    case!("eventfd", eventfd_disabled, [Reg(IORING_REGISTER_EVENTFD)], "the CQ flag EVENTFD_DISABLED silences it"),
+    case!("eventfd", eventfd_by_syscall_poll, [Reg(IORING_REGISTER_EVENTFD)], "a late completion wakes who sleeps on the eventfd"),
+];
+
+/// What an eventfd has counted since it was last asked; 0 for nothing.
+fn counted(fd: &impl std::os::fd::AsFd) -> u64 {
+    let mut n = [0u8; 8];
+    match rustix::io::read(fd, &mut n) {
+        Ok(8) => u64::from_ne_bytes(n),
+        _ => 0,
+    }
+}
+
+fn nonblocking_eventfd() -> Result<std::os::fd::OwnedFd, Stop> {
+    Ok(rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK)?)
+}
+
+fn eventfd(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ev = nonblocking_eventfd()?;
+    let (r, w) = cx.pipe()?;
+    let fd = [ev.as_raw_fd()];
+    cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD, &fd), 0);
+    cx.one(&mut ring, "nop", sqe::nop(), 0);
+    cx.is("counted", counted(&ev), 1);
+    ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1));
+    cx.is("submit", ring.submit(), 1);
+    cx.is("nothing yet", counted(&ev), 0);
+    rustix::io::write(&w, b"x")?;
+    cx.spin(&ring, "completes", 1);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    cx.is("counted", counted(&ev), 1);
+    ring.pop_all();
+    cx.is("unregister", ring.register(IORING_UNREGISTER_EVENTFD, 0, 0), 0);
+    cx.one(&mut ring, "nop", sqe::nop(), 0);
+    cx.is("not counted", counted(&ev), 0);
+    Ok(())
+}
+
+fn eventfd_refusals(cx: &mut Cx) -> Outcome {
+    let ring = cx.ring(4, 0)?;
+    let ev = nonblocking_eventfd()?;
+    let file = cx.file("f", b"")?;
+    let (none, file, ev) = ([-1], [file.as_raw_fd()], [ev.as_raw_fd()]);
+    for op in [IORING_REGISTER_EVENTFD, IORING_REGISTER_EVENTFD_ASYNC] {
+        cx.registers(&ring, &[
+            ("unregister none", IORING_UNREGISTER_EVENTFD, 0, 0, -ENXIO),
+            ("no fd", op, addr(&none), 1, -EBADF),
+            ("a file", op, addr(&file), 1, -EINVAL),
+            ("count 0", op, addr(&ev), 0, -EINVAL),
+            ("count 2", op, addr(&ev), 2, -EINVAL),
+            ("null", op, 0, 1, -EFAULT),
+            ("unmapped", op, BAD, 1, -EFAULT),
+            ("good", op, addr(&ev), 1, 0),
+            ("again", op, addr(&ev), 1, -EBUSY),
+            ("unregister with a pointer", IORING_UNREGISTER_EVENTFD, addr(&ev), 0, -EINVAL),
+            ("unregister with a count", IORING_UNREGISTER_EVENTFD, 0, 1, -EINVAL),
+            ("unregister", IORING_UNREGISTER_EVENTFD, 0, 0, 0),
+        ]);
+    }
+    Ok(())
+}
+
+fn eventfd_async(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ev = nonblocking_eventfd()?;
+    let fd = [ev.as_raw_fd()];
+    cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD_ASYNC, &fd), 0);
+    cx.one(&mut ring, "nop", sqe::nop(), 0);
+    cx.is("inline: not counted", counted(&ev), 0);
+    cx.one(&mut ring, "nop in a worker", sqe::nop().with(IOSQE_ASYNC), 0);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    cx.note("worker: counted", counted(&ev));
+    Ok(())
+}
+
+fn eventfd_disabled(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ev = nonblocking_eventfd()?;
+    cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD, &[ev.as_raw_fd()]), 0);
+    ring.set_cq_flags(IORING_CQ_EVENTFD_DISABLED);
+    cx.one(&mut ring, "nop", sqe::nop(), 0);
+    cx.is("silenced", counted(&ev), 0);
+    ring.set_cq_flags(0);
+    cx.one(&mut ring, "nop", sqe::nop(), 0);
+    cx.is("counted", counted(&ev), 1);
+    Ok(())
+}
+
+fn eventfd_by_syscall_poll(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ev = nonblocking_eventfd()?;
+    cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD, &[ev.as_raw_fd()]), 0);
+    let ts = sqe::millis(20);
+    ring.push(sqe::timeout(&ts, 0, 0).ud(1));
+    cx.is("submit", ring.submit(), 1);
+    cx.is("poll", os::poll(ev.as_raw_fd(), libc::POLLIN, 2000), i32::from(libc::POLLIN));
+    let got = ring.pop_all();
+    cx.completions("there without entering", &got, &[(1, -ETIME)]);
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! The cases: what a program may rely on, one small function each.
+//!
+//! A case is written kernel-first: it states what the manual says, is run on the kernel, and agrees with it. It leaves a
+//! transcript; on softring the transcript must be the same, line for line. So a case records only what is certain:
+//! no times, pids, addresses or fd numbers, and completions in order only where order is promised.
+
+mod cx;
+
+pub use cx::{Cx, Outcome, Stop};
+
+/// What a case shows to work; the coverage test looks for every row of the engine's tables here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cover {
+    /// An `IORING_OP_*`.
+    Op(u8),
+    /// An `IORING_REGISTER_*`.
+    Reg(u32),
+    /// An `IORING_SETUP_*` flag.
+    Setup(u32),
+    /// An `IORING_ENTER_*` flag.
+    Enter(u32),
+    /// An `IOSQE_*` flag.
+    Sqe(u8),
+    /// One of the traps at the end of the design.
+    Trap(&'static str),
+}
+
+/// One case.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    pub family: &'static str,
+    pub name: &'static str,
+    /// What holds, in a sentence.
+    pub why: &'static str,
+    pub covers: &'static [Cover],
+    pub run: fn(&mut Cx) -> Outcome,
+}
+
+impl Case {
+    /// `family::name`.
+    pub fn path(&self) -> String {
+        format!("{}::{}", self.family, self.name)
+    }
+}
+
+/// A row of a family's table: the function's name is the case's name.
+macro_rules! case {
+    ($family:literal, $name:ident, [$($cover:expr),* $(,)?], $why:literal) => {
+        $crate::case::Case {
+            family: $family,
+            name: stringify!($name),
+            why: $why,
+            covers: &[$($cover),*],
+            run: $name,
+        }
+    };
+}
+pub(crate) use case;
+
+/// What every family uses.
+#[allow(unused_imports)]
+pub(crate) mod prelude {
+    pub(crate) use super::Cover::{Enter, Op, Reg, Setup, Sqe, Trap};
+    pub(crate) use super::{Case, Cx, Outcome, Stop, case};
+    pub(crate) use crate::door::{self, Door};
+    pub(crate) use crate::os::{self, BAD, KERNEL};
+    pub(crate) use crate::ring::{Cqe, Ring};
+    pub(crate) use crate::sqe::{self, SqeExt, addr, addr_mut};
+    pub(crate) use libc::{
+        EACCES, EAGAIN, EALREADY, EBADF, EBADFD, EBUSY, ECANCELED, EEXIST, EFAULT, EINTR, EINVAL,
+        EISDIR, EMFILE, ENOENT, ENOMEM, ENOSYS, ENOTDIR, ENXIO, EOPNOTSUPP, EOVERFLOW, EPERM,
+        EPIPE, ESPIPE, ETIME,
+    };
+    pub(crate) use softring_engine::abi::*;
+    pub(crate) use std::os::fd::AsRawFd;
+}
+
+/// Families, in the order of a life: make a ring, enter it, register things, submit operations.
+macro_rules! families {
+    ($($family:ident),* $(,)?) => {
+        $(mod $family;)*
+        /// Every case.
+        pub fn all() -> impl Iterator<Item = &'static Case> {
+            [$($family::CASES),*].into_iter().flatten()
+        }
+    };
+}
+families![setup, layout, enter, wait, files, buffers, register, restrict, region, eventfd, cancel];
+
+/// Cases whose path matches `pattern`, in which `*` stands for anything.
+pub fn matching(pattern: &str) -> Vec<&'static Case> {
+    all().filter(|c| glob(pattern, &c.path())).collect()
+}
+
+/// `*` matches any run of characters; without one, any part of `text` may match.
+pub fn glob(pattern: &str, text: &str) -> bool {
+    if !pattern.contains('*') {
+        return text.contains(pattern);
+    }
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let mut last = "";
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+        last = part;
+    }
+    last.is_empty() || text.ends_with(last)
+}

@@ -1,0 +1,21 @@
+//! Differences between softring and the kernel that cannot or shall not be removed, as data. Each names the words of
+//! `docs/LIMITATIONS.md` that tell users about it.
+
+use crate::case::glob;
+
+/// One known difference.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// The cases it shows in; `*` stands for anything.
+    pub case: &'static str,
+    /// A heading of `docs/LIMITATIONS.md`.
+    pub heading: &'static str,
+}
+
+/// All of them.
+pub const KNOWN: &[Known] = &[];
+
+/// The reason for which `case` may differ.
+pub fn reason(case: &str) -> Option<&'static str> {
+    KNOWN.iter().find(|k| glob(k.case, case)).map(|k| k.heading)
+}

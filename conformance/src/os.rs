@@ -1,0 +1,245 @@
+//! What the cases need of the operating system and no safe library offers: fork, signals, pages with chosen
+//! protection, limits. Calls go through libc, so that a preloaded library sees them as it would a program's.
+#![allow(unsafe_code)]
+
+use crate::door::errno;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// An address that is never mapped, in user space.
+pub const BAD: usize = 8;
+/// An address that is no user's.
+pub const KERNEL: usize = usize::MAX - 4095;
+
+/// `fork(2)`: runs `f` in the child and answers its exit status; a signal counts as 128 + its number.
+///
+/// Only for programs with one thread: the child runs more than async-signal-safe code.
+pub fn in_child(f: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the caller promises one thread; the child leaves by _exit, so nothing of the parent runs twice.
+    match unsafe { libc::fork() } {
+        -1 => -errno(),
+        0 => {
+            let code = f();
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(code) }
+        }
+        pid => wait_for(pid),
+    }
+}
+
+/// `fork(2)` of a child that runs beside us; end it with [`wait_for`].
+pub fn spawn_child(f: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: as in `in_child`.
+    match unsafe { libc::fork() } {
+        // SAFETY: ends the child at once.
+        0 => unsafe { libc::_exit(f()) },
+        pid => pid,
+    }
+}
+
+/// The exit status of child `pid`.
+pub fn wait_for(pid: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: `status` is a live int.
+    if unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {
+        return -errno();
+    }
+    if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+}
+
+static CAUGHT: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count_signal(_: libc::c_int) {
+    CAUGHT.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Signals caught so far by [`catch`].
+pub fn caught() -> u32 {
+    CAUGHT.load(Ordering::Relaxed)
+}
+
+/// Counts `signal` from now on; `flags` are `SA_*`.
+pub fn catch(signal: i32, flags: i32) {
+    // SAFETY: all-zero is a valid sigaction; the handler touches an atomic only.
+    unsafe {
+        let mut act: libc::sigaction = std::mem::zeroed();
+        act.sa_sigaction = count_signal as *const () as usize;
+        act.sa_flags = flags;
+        libc::sigaction(signal, &raw const act, std::ptr::null_mut());
+    }
+}
+
+/// The kernel's signal mask with one signal in it.
+pub const fn mask_of(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Blocks or unblocks `signal` for this thread.
+pub fn block(signal: i32, blocked: bool) {
+    let how = if blocked { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
+    // SAFETY: the set is initialised by sigemptyset before use.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, signal);
+        libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Sends `signal` to the calling thread `ms` from now, from another thread.
+pub fn signal_me_after(signal: i32, ms: u64) -> std::thread::JoinHandle<()> {
+    // SAFETY: no memory involved.
+    let me = unsafe { libc::pthread_self() };
+    std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(ms));
+        // SAFETY: the thread joins us before it ends, so its id is live.
+        unsafe { libc::pthread_kill(me, signal) };
+    })
+}
+
+/// `raise(3)`.
+pub fn raise(signal: i32) {
+    // SAFETY: no memory involved.
+    unsafe { libc::raise(signal) };
+}
+
+/// An anonymous page with `prot`; it stays until the process ends.
+pub fn page(prot: i32) -> usize {
+    // SAFETY: a new mapping overlaps nothing.
+    let p = unsafe {
+        libc::mmap(std::ptr::null_mut(), 4096, prot, libc::MAP_PRIVATE | libc::MAP_ANON, -1, 0)
+    };
+    assert!(p != libc::MAP_FAILED, "mmap of a page");
+    p.expose_provenance()
+}
+
+/// A readable page followed by one that is not: the address of the border.
+pub fn border() -> usize {
+    // SAFETY: a new mapping overlaps nothing; its second half is ours to protect.
+    unsafe {
+        let (prot, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON);
+        let p = libc::mmap(std::ptr::null_mut(), 8192, prot, kind, -1, 0);
+        assert!(p != libc::MAP_FAILED, "mmap of two pages");
+        libc::mprotect(p.byte_add(4096), 4096, libc::PROT_NONE);
+        p.expose_provenance() + 4096
+    }
+}
+
+/// `mmap(2)` of `fd`, raw: the address, or `-errno`.
+pub fn mmap_fd(fd: RawFd, len: usize, prot: i32, flags: i32, offset: i64) -> isize {
+    // SAFETY: a new mapping overlaps nothing.
+    let p = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset) };
+    if p == libc::MAP_FAILED { -(errno() as isize) } else { p.expose_provenance().cast_signed() }
+}
+
+/// Sets the soft limit of `resource`, and answers what it was.
+pub fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
+    let mut lim = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `lim` is a live rlimit.
+    unsafe {
+        libc::getrlimit(resource, &raw mut lim);
+        let was = lim.rlim_cur;
+        lim.rlim_cur = soft;
+        libc::setrlimit(resource, &raw const lim);
+        was
+    }
+}
+
+/// `fcntl(2)` without an argument: a value, or `-errno`.
+pub fn fcntl(fd: RawFd, cmd: i32, arg: i32) -> i32 {
+    // SAFETY: the commands used take an integer.
+    match unsafe { libc::fcntl(fd, cmd, arg) } {
+        -1 => -errno(),
+        v => v,
+    }
+}
+
+/// `close(2)` by libc: 0, or `-errno`.
+pub fn close(fd: RawFd) -> i32 {
+    // SAFETY: an fd, no memory.
+    if unsafe { libc::close(fd) } == -1 { -errno() } else { 0 }
+}
+
+/// `dup(2)` by libc: an fd, or `-errno`.
+pub fn dup(fd: RawFd) -> i32 {
+    // SAFETY: an fd, no memory.
+    match unsafe { libc::dup(fd) } {
+        -1 => -errno(),
+        v => v,
+    }
+}
+
+/// `dup2(2)` by libc.
+pub fn dup2(fd: RawFd, to: RawFd) -> i32 {
+    // SAFETY: fds, no memory.
+    match unsafe { libc::dup2(fd, to) } {
+        -1 => -errno(),
+        v => v,
+    }
+}
+
+/// `poll(2)` of one fd by libc: the events that are there, or `-errno`.
+pub fn poll(fd: RawFd, events: i16, timeout_ms: i32) -> i32 {
+    let mut p = libc::pollfd { fd, events, revents: 0 };
+    // SAFETY: one live pollfd.
+    match unsafe { libc::poll(&raw mut p, 1, timeout_ms) } {
+        -1 => -errno(),
+        _ => i32::from(p.revents),
+    }
+}
+
+/// This process's open fds.
+pub fn open_fds() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}
+
+/// This process's threads.
+pub fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
+
+/// The thread's id, as the kernel counts.
+pub fn tid() -> i32 {
+    // SAFETY: no memory involved.
+    unsafe { libc::gettid() }
+}
+
+/// Takes over an fd that a system call has just handed out.
+pub fn own(fd: RawFd) -> std::os::fd::OwnedFd {
+    // SAFETY: the caller got `fd` from the kernel this moment and owns it alone.
+    unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }
+}
+
+/// The command's process leads a group of its own.
+pub fn own_group(cmd: &mut std::process::Command) {
+    std::os::unix::process::CommandExt::process_group(cmd, 0);
+}
+
+/// Ends the process group that `leader` led, members left behind included.
+pub fn kill_group(leader: u32) {
+    // SAFETY: no memory involved.
+    unsafe { libc::kill(-leader.cast_signed(), libc::SIGKILL) };
+}
+
+/// The command's process starts under a seccomp filter.
+pub fn deny_in_child(cmd: &mut std::process::Command, filter: seccompiler::BpfProgram) {
+    let install =
+        move || seccompiler::apply_filter(&filter).map_err(|_| std::io::Error::last_os_error());
+    // SAFETY: between fork and exec only prctl and seccomp are called, on memory made before the fork.
+    unsafe { std::os::unix::process::CommandExt::pre_exec(cmd, install) };
+}
+
+/// The word at `addr`, in memory that is mapped and shared.
+pub fn load(addr: usize) -> u32 {
+    let p = std::ptr::with_exposed_provenance::<u32>(addr);
+    // SAFETY: the caller has just mapped `addr` and never unmaps it.
+    unsafe { p.read_volatile() }
+}
+
+/// Writes `values` to memory made by [`page`].
+pub fn store<T: Copy>(addr: usize, values: &[T]) {
+    assert!(size_of_val(values) <= 4096);
+    let p = std::ptr::with_exposed_provenance_mut::<T>(addr);
+    // SAFETY: the caller hands the start of a writable page, which is never unmapped.
+    unsafe { p.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
+}

@@ -1,0 +1,93 @@
+//! The cases on every target, and the comparison.
+
+use crate::case::Case;
+use crate::door::Door;
+use crate::known;
+use crate::report::{Answer, Outcome, Row, Verdict, compare};
+use crate::ring::Ring;
+use crate::target::{Launcher, Target};
+use anyhow::Result;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The kernel whose behaviour the cases state; an older one may answer differently.
+pub const ORACLE: (u32, u32) = (6, 18);
+
+/// Why the kernel cannot be asked here, or nothing.
+pub fn kernel_denies() -> Option<String> {
+    match Ring::new(Door::Syscall, 1, 0) {
+        Ok(_) => None,
+        Err(e) => {
+            let e = std::io::Error::from_raw_os_error(e);
+            Some(format!("this kernel gives no ring ({e}): nothing to compare with"))
+        }
+    }
+}
+
+/// The running kernel's version.
+fn kernel_version() -> (u32, u32) {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut parts = release.split(['.', '-']).map_while(|p| p.parse().ok());
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
+/// Runs `cases` on the kernel and on softring through `doors`; rows come in the order of the cases.
+pub fn run(launcher: &Launcher, cases: &[&Case], doors: &[Door], jobs: usize) -> Result<Vec<Row>> {
+    let no_kernel = kernel_denies();
+    let next = AtomicUsize::new(0);
+    let rows: Mutex<Vec<(usize, Vec<Row>)>> = Mutex::new(Vec::new());
+    let work = || -> Result<()> {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let got = one_case(launcher, case, doors, no_kernel.as_deref())?;
+            let at = cases.iter().position(|c| std::ptr::eq(*c, *case)).unwrap_or_default();
+            rows.lock().map_err(|_| anyhow::anyhow!("a worker died"))?.push((at, got));
+        }
+        Ok(())
+    };
+    std::thread::scope(|s| {
+        let workers: Vec<_> = (0..jobs.max(1)).map(|_| s.spawn(work)).collect();
+        workers.into_iter().try_for_each(|w| w.join().unwrap_or(Ok(())))
+    })?;
+    let mut rows = rows.into_inner().unwrap_or_default();
+    rows.sort_by_key(|(at, _)| *at);
+    Ok(rows.into_iter().flat_map(|(_, rows)| rows).collect())
+}
+
+fn one_case(
+    l: &Launcher,
+    case: &Case,
+    doors: &[Door],
+    no_kernel: Option<&str>,
+) -> Result<Vec<Row>> {
+    let row = |target: Target, outcome| Row {
+        case: case.path(),
+        family: case.family,
+        target: target.name(),
+        outcome,
+    };
+    let mut rows = Vec::new();
+    let oracle = Target::Kernel(Door::Syscall);
+    let mut kernel = match no_kernel {
+        Some(why) => Answer::skipped(why),
+        None => l.run(case, oracle)?,
+    };
+    if let Verdict::Fail(_) = kernel.verdict
+        && kernel_version() < ORACLE
+    {
+        let (major, minor) = ORACLE;
+        kernel = Answer::skipped(&format!("this kernel is older than {major}.{minor}"));
+    }
+    rows.push(row(oracle, compare(&Answer::skipped(""), &kernel)));
+    for door in doors {
+        let target = Target::Softring(*door);
+        let outcome = match compare(&kernel, &l.run(case, target)?) {
+            Outcome::Differs(_) if known::reason(&case.path()).is_some() => {
+                Outcome::Known(known::reason(&case.path()).unwrap_or_default())
+            }
+            other => other,
+        };
+        rows.push(row(target, outcome));
+    }
+    Ok(rows)
+}

@@ -1,0 +1,150 @@
+//! Where a case runs: on the kernel, or on softring through one of its doors, always in a process of its own.
+
+use crate::case::{Case, Cx, Stop};
+use crate::door::Door;
+use crate::report::{Answer, Verdict};
+use anyhow::{Context, Result, bail};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Who plays the kernel's side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The kernel itself; the door only changes how the calls are issued.
+    Kernel(Door),
+    /// `libsoftring.so`, with io_uring denied.
+    Softring(Door),
+}
+
+impl Target {
+    pub fn name(self) -> String {
+        match self {
+            Self::Kernel(Door::Syscall) => "kernel".into(),
+            Self::Kernel(door) => format!("kernel/{door}"),
+            Self::Softring(door) => format!("softring/{door}"),
+        }
+    }
+
+    pub const fn door(self) -> Door {
+        match self {
+            Self::Kernel(door) | Self::Softring(door) => door,
+        }
+    }
+}
+
+/// How a case's process is started.
+#[derive(Debug)]
+pub struct Launcher {
+    /// This program.
+    pub exe: PathBuf,
+    /// `libsoftring.so`, where it is known.
+    pub library: Option<PathBuf>,
+    /// What a case may take.
+    pub timeout: Duration,
+    /// Where the cases make their directories: what a killed case leaves goes with it.
+    scratch: tempfile::TempDir,
+}
+
+impl Launcher {
+    pub fn new(exe: PathBuf, library: Option<PathBuf>, timeout: Duration) -> Result<Self> {
+        let scratch = tempfile::tempdir().context("no directory for the cases' files")?;
+        Ok(Self { exe, library, timeout, scratch })
+    }
+
+    /// Runs `case` on `target` in a process of its own.
+    pub fn run(&self, case: &Case, target: Target) -> Result<Answer> {
+        let mut cmd = self.command(target)?;
+        cmd.args(["one", &case.path(), "--door", target.door().name()]);
+        cmd.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        crate::os::own_group(&mut cmd);
+        let mut child = cmd.spawn().with_context(|| format!("cannot start {:?}", self.exe))?;
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let out = std::thread::spawn(move || drain(out));
+        let err = std::thread::spawn(move || drain(err));
+        let ended = wait(&mut child, self.timeout)?;
+        // Whatever the case forked and left behind would hold the pipes open.
+        crate::os::kill_group(child.id());
+        let text = out.join().unwrap_or_default();
+        let noise = err.join().unwrap_or_default();
+        Ok(Answer::parse(&text, &noise, ended))
+    }
+
+    /// Why `target` gives no ring that moves a NOP, or nothing.
+    pub fn no_ring(&self, target: Target) -> Option<String> {
+        let probe = crate::case::matching("setup::defaults").first().copied()?;
+        match self.run(probe, target) {
+            Err(e) => Some(format!("{e:#}")),
+            Ok(a) if a.verdict == Verdict::Pass => None,
+            Ok(_) => Some(format!("{} gives no ring yet", target.name())),
+        }
+    }
+
+    fn command(&self, target: Target) -> Result<Command> {
+        let mut cmd = Command::new(&self.exe);
+        cmd.env_remove("LD_PRELOAD").env("TMPDIR", self.scratch.path());
+        let Target::Softring(door) = target else { return Ok(cmd) };
+        let Some(library) = &self.library else {
+            bail!("libsoftring.so was not found: build it, or name it with --library")
+        };
+        cmd.env("LD_PRELOAD", library).env("SOFTRING_ENGINE", "user").env("SOFTRING_QUIET", "1");
+        cmd.env("SOFTRING_DOORS", door.name());
+        crate::os::deny_in_child(&mut cmd, deny_filter()?);
+        Ok(cmd)
+    }
+}
+
+/// The library beside this program, as cargo lays them out.
+pub fn find_library(exe: &Path) -> Option<PathBuf> {
+    let beside = exe.ancestors().skip(1).take(2).map(|d| d.join("libsoftring.so"));
+    beside.into_iter().find(|p| p.exists())
+}
+
+/// The three io_uring calls answer `EPERM`, as Docker's profile has it; all else is allowed.
+fn deny_filter() -> Result<BpfProgram> {
+    let rules = [425, 426, 427].map(|nr| (nr, vec![])).into();
+    let deny = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    let arch = std::env::consts::ARCH.try_into().context("no seccomp for this architecture")?;
+    Ok(SeccompFilter::new(rules, SeccompAction::Allow, deny, arch)?.try_into()?)
+}
+
+fn drain(pipe: Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut pipe) = pipe {
+        // What came before a read error is still worth showing.
+        let _ = pipe.read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Why the process ended, if not by itself with status 0.
+fn wait(child: &mut Child, timeout: Duration) -> Result<Option<String>> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok((!status.success()).then(|| status.to_string()));
+        }
+        if start.elapsed() > timeout {
+            crate::os::kill_group(child.id());
+            child.wait()?;
+            return Ok(Some(format!("no end after {} s", timeout.as_secs())));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Runs one case in this process and prints its transcript; the last line is the verdict.
+pub fn run_here(case: &Case, door: Door) -> Verdict {
+    let mut cx = Cx::new(door);
+    let outcome = (case.run)(&mut cx);
+    let verdict = match outcome {
+        Err(Stop::Skip(why)) => Verdict::Skip(why),
+        Err(Stop::Fail(why)) => Verdict::Fail(why),
+        Ok(()) if cx.failures() > 0 => Verdict::Fail("see the lines marked !".into()),
+        Ok(()) => Verdict::Pass,
+    };
+    println!("= {verdict}");
+    verdict
+}
