@@ -10,6 +10,7 @@ pub mod door;
 pub mod known;
 pub mod os;
 pub mod report;
+pub mod fuzz;
 pub mod ring;
 mod show;
 pub mod sqe;
