@@ -8,7 +8,8 @@ use super::transcript::{End, Transcript};
 use anyhow::Result;
 
 /// Microseconds of quiet: for a run with nothing to follow, for one that follows another, and for certainty.
-const FIRST: u64 = 6000;
+const FIRST: u64 = 8000;
+const FIRST_ON_DISK: u64 = 15_000;
 const NEXT: u64 = 1500;
 const SURE: u64 = 25_000;
 /// Kernel runs that are tried for one that agrees after all.
@@ -28,7 +29,8 @@ pub struct Divergence {
 /// What a program showed.
 #[derive(Debug)]
 pub enum Verdict {
-    Agreed,
+    /// As on the kernel.
+    Agreed(Box<Transcript>),
     /// The kernel's own runs differ, or one of many agrees with softring: it is a race.
     Unstable(Option<Difference>),
     /// Differed once, but not when looked at again.
@@ -58,12 +60,15 @@ fn kernel(
 /// # Errors
 /// A run cannot be started.
 pub fn check(d: &Driver, p: &Program) -> Result<Verdict> {
-    let k = match kernel(d, p, [FIRST, NEXT])? {
+    let first = if p.tmpfs { FIRST } else { FIRST_ON_DISK };
+    let k = match kernel(d, p, [first, NEXT])? {
         Ok(k) => k,
         Err(differs) => return Ok(Verdict::Unstable(differs)),
     };
     let s = d.run(p, Side::Softring, Pace { quiet: NEXT, follow: Some(&k) })?;
-    let Some(first) = compare(p, &k, &s) else { return Ok(Verdict::Agreed) };
+    let Some(first) = compare(p, &k, &s) else {
+        return Ok(Verdict::Agreed(Box::new(k)));
+    };
     // Look again, slowly.
     let k = match kernel(d, p, [SURE, SURE])? {
         Ok(k) => k,

@@ -1,10 +1,11 @@
 //! The command line of `softring-fuzz`.
 
 use super::check::{Divergence, Verdict, check, shrink};
-use super::compare::{Difference, op_name};
+use super::compare::{Difference, op_name, op_of};
 use super::driver::{Driver, Pace, Side};
 use super::program::Program;
-use super::{exec, r#gen, report};
+use super::transcript::Transcript;
+use super::{exec, make, report};
 use crate::door::Door;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, Subcommand};
@@ -65,6 +66,9 @@ struct Cli {
     /// Run this one program (a .json) and show both transcripts
     #[arg(long, conflicts_with_all = ["programs", "only", "seconds"])]
     replay: Option<PathBuf>,
+    /// Also print how often each opcode succeeded and failed
+    #[arg(long)]
+    coverage: bool,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
@@ -78,7 +82,7 @@ enum Hidden {
 }
 
 fn parse_op(name: &str) -> Result<u8, String> {
-    let known = r#gen::OPS.iter().find(|&&op| op_name(op).eq_ignore_ascii_case(name));
+    let known = make::OPS.iter().find(|&&op| op_name(op).eq_ignore_ascii_case(name));
     known.copied().ok_or_else(|| format!("{name:?} is no opcode of the fuzzer's programs"))
 }
 
@@ -143,7 +147,7 @@ fn fuzz(cli: &Cli) -> Result<ExitCode> {
     if cli.json {
         println!("{}", tally.json(cli)?)
     } else {
-        tally.print(run.start.elapsed())
+        tally.print(run.start.elapsed(), cli.coverage)
     }
     Ok(ExitCode::from(u8::from(!tally.groups.is_empty())))
 }
@@ -185,6 +189,8 @@ struct Tally {
     /// What unstable and flaky programs differed in.
     races: BTreeMap<String, u64>,
     groups: BTreeMap<String, Group>,
+    /// Completions by opcode and result; 0 stands for every success.
+    coverage: BTreeMap<String, BTreeMap<i64, u64>>,
 }
 
 #[derive(Default, serde::Serialize)]
@@ -221,9 +227,9 @@ impl Run<'_> {
             if i >= self.cli.programs && self.cli.seconds.is_none() {
                 break;
             }
-            let program = r#gen::program(self.cli.seed + i, &self.cli.only);
+            let program = make::program(self.cli.seed + i, &self.cli.only);
             let verdict = check(&self.driver, &program);
-            let done = verdict.and_then(|v| self.count(v));
+            let done = verdict.and_then(|v| self.count(&program, v));
             if done.is_err() {
                 self.stop.store(true, Ordering::Relaxed);
                 return done;
@@ -233,10 +239,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn count(&self, verdict: Verdict) -> Result<()> {
+    fn count(&self, program: &Program, verdict: Verdict) -> Result<()> {
         let mut tally = self.tally();
         match verdict {
-            Verdict::Agreed => tally.agreed += 1,
+            Verdict::Agreed(kernel) => {
+                tally.agreed += 1;
+                tally.cover(program, &kernel);
+            }
             Verdict::Unstable(what) => {
                 tally.unstable += 1;
                 let about = what.map_or("hang or crash on the kernel".to_owned(), |d| d.about);
@@ -323,7 +332,30 @@ impl Tally {
         self.agreed + self.unstable + self.flaky + self.diverged
     }
 
-    fn print(&self, took: Duration) {
+    fn cover(&mut self, program: &Program, kernel: &Transcript) {
+        for cqe in kernel.recs.iter().flat_map(|r| &r.cqes) {
+            let count = self.coverage.entry(op_of(program, cqe.ud)).or_default();
+            *count.entry(cqe.res.min(0)).or_default() += 1;
+        }
+    }
+
+    fn print_coverage(&self) {
+        let mut table = comfy_table::Table::new();
+        table.load_style(comfy_table::presets::NOTHING);
+        table.set_header(["completions of", "success", "errors"]);
+        for (op, results) in &self.coverage {
+            let good = results.get(&0).copied().unwrap_or(0);
+            let bad = results.iter().filter(|(res, _)| **res < 0);
+            let bad: Vec<String> = bad.map(|(res, n)| format!("{res}: {n}")).collect();
+            table.add_row([op.clone(), good.to_string(), bad.join(", ")]);
+        }
+        println!("{table}");
+    }
+
+    fn print(&self, took: Duration, coverage: bool) {
+        if coverage {
+            self.print_coverage();
+        }
         let share = self.unstable as f64 * 100.0 / self.tried() as f64;
         println!(
             "{} programs in {:.0} s: {} agreed, {} diverged, {} flaky, {} unstable ({share:.1} %)",

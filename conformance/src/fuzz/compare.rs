@@ -168,19 +168,25 @@ fn multiset(program: &Program, step: usize, a: &[Cqe], b: &[Cqe]) -> Option<Diff
 
 /// Pairs of user_data of which the first must complete before the second: neighbours in a chain, and what stands on
 /// either side of a drain.
-pub fn promised(program: &Program, ring: u8) -> Vec<(u64, u64)> {
+///
+/// Nothing is promised of a program that submits its queue in parts: chains then end where this does not follow.
+pub fn promised(program: &Program, ran: &Transcript, ring: u8) -> Vec<(u64, u64)> {
+    let rec = |i: usize| ran.recs.iter().find(|r| r.step == i);
+    let all_went = |i: usize| {
+        rec(i).is_some_and(|r| r.notes.first().is_some_and(|n| n.starts_with("queued 0 dropped 0")))
+    };
     let mut pairs = Vec::new();
     let mut seen: Vec<u64> = Vec::new();
     let mut linked: Option<u64> = None;
     let mut drained: Option<u64> = None;
-    for step in &program.steps {
+    for (i, step) in program.steps.iter().enumerate() {
         match step {
-            // Where only part is submitted, chains end in places that this does not follow.
-            Step::Enter(e) if e.ring == ring && (e.submit.is_some() || e.fd.is_some()) => {
-                return Vec::new();
-            }
+            Step::Enter(e) if e.ring == ring && !all_went(i) => return Vec::new(),
             Step::Enter(e) if e.ring == ring => linked = None,
             Step::Sqe { ring: r, sqe, .. } if *r == ring => {
+                if rec(i).is_none_or(|r| r.ret != 0) {
+                    return Vec::new();
+                }
                 if sqe.op == IORING_OP_LINK_TIMEOUT {
                     continue;
                 }
@@ -208,7 +214,7 @@ fn order(program: &Program, a: &Transcript, b: &Transcript) -> Option<Difference
             (Some(x), Some(y)) => x.1 < y.0,
             _ => true,
         };
-        for (x, y) in promised(program, ring) {
+        for (x, y) in promised(program, a, ring) {
             if kept(&pa, x, y) && !kept(&pb, x, y) {
                 let about = format!("order of {} and {}", op_of(program, x), op_of(program, y));
                 let text = format!("ud{x} before ud{y} / ud{y} before ud{x}");
@@ -248,7 +254,8 @@ mod tests {
             cqes.iter().map(|&(ud, res)| Cqe { ud, res, flags: 0, big: None }).collect();
         let ret = cqes.len() as i64;
         let rec = Rec { step: n + 1, ret, cqes, ..Rec::default() };
-        Transcript { recs: vec![rec], end: End::Exit }
+        let queued = (0..n).map(|step| Rec { step, ..Rec::default() });
+        Transcript { recs: queued.chain([rec]).collect(), end: End::Exit }
     }
 
     fn two(flags: u8) -> Program {
@@ -276,7 +283,7 @@ mod tests {
     fn nothing_passes_a_drain() {
         let steps = vec![sqe(1, 0), sqe(2, IOSQE_IO_DRAIN), sqe(3, 0)];
         let p = Program { steps, ..Program::default() };
-        assert_eq!(promised(&p, 0), [(1, 2), (2, 3)]);
+        assert_eq!(promised(&p, &reaped(&p, &[]), 0), [(1, 2), (2, 3)]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! io_uring and on softring in twin directories. What both leave behind must agree.
 //!
 //! ```text
-//! gen (seed -> program) -> driver (a fresh process per run) -> exec (program -> transcript)
+//! make (seed -> program) -> driver (a fresh process per run) -> exec (program -> transcript)
 //!   -> compare -> minimise -> report
 //! ```
 //!
@@ -14,13 +14,8 @@ pub mod command;
 pub mod compare;
 pub mod driver;
 pub mod exec;
-pub mod r#gen;
+pub mod make;
 pub mod minimise;
 pub mod program;
 pub mod report;
 pub mod transcript;
-
-/// Opcodes that programs are made of.
-pub fn gen_ops() -> &'static [u8] {
-    r#gen::OPS
-}

@@ -214,8 +214,7 @@ fn statx(b: &[u8]) -> String {
 
 /// What a probe says of the opcodes that are answered in full; those of sockets and provided buffers may differ.
 fn probe(b: &[u8]) -> String {
-    let known = super::super::gen_ops();
-    let flags: Vec<String> = known
+    let flags: Vec<String> = crate::fuzz::make::OPS
         .iter()
         .map(|&op| format!("{op}:{}", u16::from_le_bytes([b[18 + 8 * op as usize], 0])))
         .collect();

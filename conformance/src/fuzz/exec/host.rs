@@ -54,7 +54,16 @@ pub fn make_files() -> io::Result<()> {
     fs::create_dir("sub")?;
     fs::write("sub/e", b"inner")?;
     symlink("a", "link")?;
-    symlink("nowhere", "dangling")
+    symlink("nowhere", "dangling")?;
+    for name in [c"a", c"ro"] {
+        let (attr, value) = (c"user.one", b"first value");
+        // SAFETY: NUL-terminated strings and a live value of that length.
+        unsafe {
+            let value = (value.as_ptr().cast(), value.len());
+            libc::setxattr(name.as_ptr(), attr.as_ptr(), value.0, value.1, 0);
+        }
+    }
+    Ok(())
 }
 
 fn open(path: &str, flags: i32) -> i32 {

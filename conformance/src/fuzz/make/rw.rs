@@ -1,8 +1,8 @@
 //! Reads and writes in their eight forms.
 
 use super::Gen;
-use super::pool::{BUFFER_TABLE, Made, buf_key, iovecs};
-use crate::fuzz::program::Val;
+use super::pool::{BUFFER_TABLE, Made, STREAMS, buf_key, iovecs, slot_key};
+use crate::fuzz::program::{Fd, Val};
 use softring_engine::abi::*;
 
 /// `RWF_*` that change nothing but how a request waits, and some that are refused.
@@ -17,6 +17,12 @@ impl Gen<'_> {
         let mut made = Made::default();
         made.sqe.op = op;
         self.file(&mut made, true);
+        if made.sqe.flags & IOSQE_FIXED_FILE == 0 && self.chance(80) {
+            let slot = self.data_slot(write);
+            made.sqe.fd = Fd::Slot(slot);
+            made.keys = vec![(slot_key(slot), true)];
+            made.arms = STREAMS.contains(&slot);
+        }
         made.sqe.off = Val::Num(self.offset());
         match op {
             IORING_OP_READ | IORING_OP_WRITE => {

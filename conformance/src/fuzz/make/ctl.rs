@@ -2,7 +2,7 @@
 
 use super::Gen;
 use super::pool::{BUFFER_TABLE, FIXED_TABLE, Made, slot_key, timespec, ud_key};
-use crate::fuzz::program::{Fd, Val};
+use crate::fuzz::program::{Fd, Slot, Val};
 use softring_engine::abi::*;
 
 /// Stands in for "does not happen while the program runs".
@@ -45,9 +45,19 @@ impl Gen<'_> {
     }
 
     fn poll_add(&mut self, made: &mut Made) {
-        self.file(made, false);
+        if self.chance(45) {
+            // Nothing to read, or no room to write: it waits.
+            use Slot::{Event, FullW, NbR, PipeR, SockA, SockB};
+            let (slot, events) =
+                self.pick(&[(PipeR, 1), (NbR, 1), (Event, 1), (SockA, 1), (SockB, 1), (FullW, 4)]);
+            made.sqe.fd = Fd::Slot(slot);
+            made.keys.push((slot_key(slot), false));
+            made.sqe.op_flags = events;
+        } else {
+            self.file(made, false);
+            made.sqe.op_flags = self.poll_events();
+        }
         made.arms = true;
-        made.sqe.op_flags = self.poll_events();
         made.sqe.len = match self.rng.u32(0..100) {
             0..70 => 0,
             70..95 => IORING_POLL_ADD_MULTI,
@@ -56,16 +66,18 @@ impl Gen<'_> {
     }
 
     /// The user_data of a request that is probably still there.
-    fn target(&mut self) -> u64 {
-        match self.live.len() {
+    fn target(&mut self, of: &[u8]) -> u64 {
+        let live = self.live.iter().filter(|(_, op)| of.is_empty() || of.contains(op));
+        let live: Vec<u64> = live.map(|(ud, _)| *ud).collect();
+        match live.len() {
             0 => self.rng.u64(0..self.ud + 1),
-            n if self.chance(88) => self.live[self.rng.usize(0..n)],
+            n if self.chance(90) => live[self.rng.usize(0..n)],
             _ => self.rng.u64(0..self.ud + 3),
         }
     }
 
     fn poll_remove(&mut self, made: &mut Made) {
-        let target = self.target();
+        let target = self.target(&[IORING_OP_POLL_ADD]);
         made.keys.push((ud_key(target), true));
         made.sqe.addr = Val::Num(target);
         if self.chance(45) {
@@ -73,7 +85,7 @@ impl Gen<'_> {
             made.sqe.op_flags = self.poll_events();
             made.sqe.off = Val::Num(500 + self.ud);
             if made.sqe.len & 4 != 0 {
-                self.live.push(500 + self.ud);
+                self.live.push((500 + self.ud, IORING_OP_POLL_ADD));
             }
         }
     }
@@ -93,7 +105,7 @@ impl Gen<'_> {
     }
 
     fn timeout(&mut self, made: &mut Made) {
-        let (time, soon) = self.time(50);
+        let (time, soon) = self.time(35);
         made.sqe.addr = time;
         made.sqe.len = if self.chance(96) { 1 } else { 2 };
         made.sqe.op_flags = match self.rng.u32(0..100) {
@@ -113,7 +125,7 @@ impl Gen<'_> {
     }
 
     fn timeout_remove(&mut self, made: &mut Made) {
-        let target = self.target();
+        let target = self.target(&[IORING_OP_TIMEOUT, IORING_OP_LINK_TIMEOUT]);
         made.keys.push((ud_key(target), true));
         made.sqe.addr = Val::Num(target);
         if self.chance(40) {
@@ -135,7 +147,7 @@ impl Gen<'_> {
     }
 
     fn cancel(&mut self, made: &mut Made) {
-        let target = self.target();
+        let target = self.target(&[]);
         made.keys.push((ud_key(target), true));
         made.sqe.addr = Val::Num(target);
         if self.chance(45) {

@@ -46,7 +46,13 @@ impl Gen<'_> {
     }
 
     fn whole_file(&mut self, made: &mut Made) {
-        self.file(made, true);
+        if self.chance(70) {
+            let slot = self.pick(&super::pool::FILES);
+            made.sqe.fd = Fd::Slot(slot);
+            made.keys.push((slot_key(slot), true));
+        } else {
+            self.file(made, true);
+        }
         made.arms = false;
         let small = self.rng.u64(0..60_000);
         let sqe = &mut made.sqe;
@@ -168,7 +174,12 @@ impl Gen<'_> {
         let tee = made.sqe.op == IORING_OP_TEE;
         let from = [Slot::A, Slot::PipeR, Slot::FullR, Slot::NbR, Slot::SockA];
         let to = [Slot::PipeW, Slot::NbW, Slot::B, Slot::FullW, Slot::Wo, Slot::Null];
-        let (from, to) = (self.pick(&from), self.pick(&to));
+        let (mut from, mut to) = (self.pick(&from), self.pick(&to));
+        if tee && self.chance(85) {
+            let pipes =
+                [(Slot::FullR, Slot::PipeW), (Slot::PipeR, Slot::NbW), (Slot::NbR, Slot::FullW)];
+            (from, to) = self.pick(&pipes);
+        }
         made.keys.extend([(slot_key(from), true), (slot_key(to), true)]);
         made.sqe.file = Fd::Slot(from);
         made.sqe.fd = Fd::Slot(to);
@@ -189,14 +200,20 @@ impl Gen<'_> {
         let (op, get) =
             (made.sqe.op, matches!(made.sqe.op, IORING_OP_FGETXATTR | IORING_OP_GETXATTR));
         if matches!(op, IORING_OP_FSETXATTR | IORING_OP_FGETXATTR) {
-            self.file(made, !get);
-            made.arms = false;
+            let slot = self.pick(&[Slot::A, Slot::A, Slot::B, Slot::Ro, Slot::Dir, Slot::PipeR]);
+            made.sqe.fd = Fd::Slot(slot);
+            made.keys.push((slot_key(slot), !get));
         } else {
             made.sqe.addr3 = self.path(made, !get);
+            if self.chance(40) {
+                made.sqe.addr3 = Val::Str("a".to_owned());
+                made.keys.push((slot_key(Slot::A), !get));
+            }
         }
-        let name = self.pick(&["user.one", "user.two", "nonsense", "user.", "", "system.x"]);
-        made.sqe.addr = Val::Str(name.to_owned());
-        made.sqe.len = self.rng.u32(0..40);
+        let names =
+            ["user.one", "user.one", "user.two", "user.two", "nonsense", "user.", "", "system.x"];
+        made.sqe.addr = Val::Str(self.pick(&names).to_owned());
+        made.sqe.len = if self.chance(70) { 64 } else { self.rng.u32(0..40) };
         if get {
             made.sqe.off = Val::Out(Out::Raw(64));
         } else {

@@ -5,8 +5,9 @@ mod fs;
 mod pool;
 mod register;
 mod rw;
+mod setup;
 
-use super::program::{Cell, Enter, Fd, Host, Program, Setup, Slot, Step, Val};
+use super::program::{Cell, Enter, Fd, Host, Program, Slot, Step, Val};
 use fastrand::Rng;
 use pool::{Key, Made};
 use softring_engine::abi::*;
@@ -57,7 +58,9 @@ pub const OPS: &[u8] = &[
     IORING_OP_TIMEOUT,
     IORING_OP_TIMEOUT,
     IORING_OP_TIMEOUT_REMOVE,
+    IORING_OP_TIMEOUT_REMOVE,
     IORING_OP_LINK_TIMEOUT,
+    IORING_OP_ASYNC_CANCEL,
     IORING_OP_ASYNC_CANCEL,
     IORING_OP_ASYNC_CANCEL,
     IORING_OP_MSG_RING,
@@ -71,7 +74,7 @@ pub(crate) struct Gen<'a> {
     /// The next user_data.
     ud: u64,
     /// Requests that may still be waiting.
-    live: Vec<u64>,
+    live: Vec<(u64, u8)>,
     /// Touched by requests that may still run.
     busy: Vec<Key>,
     armed: Vec<Key>,
@@ -119,7 +122,7 @@ impl Gen<'_> {
         if self.chance(50) {
             self.files(0);
         }
-        if self.chance(50) {
+        if self.chance(75) {
             self.register_buffers(0);
         }
         if self.two && self.chance(40) {
@@ -133,79 +136,6 @@ impl Gen<'_> {
                 let op = IORING_REGISTER_ENABLE_RINGS;
                 self.steps.push(Step::Register { ring: 0, op, arg: Val::Num(0), nr: 0 });
             }
-        }
-    }
-
-    /// Flags that the kernel accepts.
-    fn setup(&mut self, ring: u8) -> u32 {
-        let mut flags = 0;
-        let issuer = IORING_SETUP_SINGLE_ISSUER;
-        if self.chance(60) {
-            flags |= self.pick(&[
-                IORING_SETUP_COOP_TASKRUN,
-                IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
-                issuer,
-                issuer | IORING_SETUP_DEFER_TASKRUN,
-                issuer | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
-            ]);
-        }
-        let others = [
-            (IORING_SETUP_SUBMIT_ALL, 40),
-            (IORING_SETUP_CQSIZE, 35),
-            (IORING_SETUP_CLAMP, 10),
-            (IORING_SETUP_R_DISABLED, 8),
-            (IORING_SETUP_SQE128, 10),
-            (IORING_SETUP_CQE32, 10),
-            (IORING_SETUP_NO_SQARRAY, 15),
-            (IORING_SETUP_NO_MMAP, 6),
-        ];
-        for (flag, percent) in others {
-            if self.chance(percent) {
-                flags |= flag;
-            }
-        }
-        if flags & IORING_SETUP_CQE32 == 0 && self.chance(8) {
-            flags |= IORING_SETUP_CQE_MIXED;
-        }
-        if ring == 1 && self.chance(10) {
-            flags |= IORING_SETUP_ATTACH_WQ;
-        }
-        let entries = self.pick(&[1, 2, 4, 8, 8, 16, 16, 32, 5]);
-        let cq_entries = self.pick(&[entries, 2 * entries, 64, entries + 1]);
-        self.steps.push(Step::Setup(Setup {
-            ring,
-            entries,
-            flags,
-            cq_entries: if flags & IORING_SETUP_CQSIZE != 0 { cq_entries } else { 0 },
-            wq_ring: (flags & IORING_SETUP_ATTACH_WQ != 0).then_some(0),
-            ..Setup::default()
-        }));
-        flags
-    }
-
-    /// Setups of every kind that the kernel refuses, or that are never used.
-    fn bad_setup(&mut self) {
-        let mut flags = self.rng.u32(0..1 << 19);
-        // Polled rings are refused in every combination but the plain ones, which are left out.
-        if flags & (IORING_SETUP_SQPOLL | IORING_SETUP_IOPOLL) != 0 {
-            flags |= 1 << self.rng.u32(21..32);
-        }
-        flags &= !(IORING_SETUP_ATTACH_WQ | IORING_SETUP_NO_MMAP | IORING_SETUP_REGISTERED_FD_ONLY);
-        let setup = Setup {
-            ring: 0,
-            entries: self.pick(&[0, 1, 8, 32_768, 32_769, u32::MAX]),
-            flags,
-            cq_entries: self.pick(&[0, 1, 7, 65_536, 65_537, u32::MAX]),
-            wq_ring: None,
-            resv: u32::from(self.chance(5)),
-        };
-        self.steps.push(Step::Setup(setup));
-        if self.chance(50) {
-            let queued = self.op(IORING_OP_NOP);
-            self.queue(0, queued);
-            self.enter(0);
-            self.steps.push(Step::Settle);
-            self.steps.push(Step::Reap { ring: 0, max: None });
         }
     }
 
@@ -263,7 +193,7 @@ impl Gen<'_> {
         if self.chance(5) {
             made.sqe.flags |= IOSQE_IO_DRAIN;
         }
-        if self.chance(15) {
+        if self.chance(10) {
             self.spoil(made);
         }
     }
@@ -295,7 +225,7 @@ impl Gen<'_> {
     fn queue(&mut self, ring: u8, mut made: Made) {
         made.sqe.ud = self.ud;
         if made.arms {
-            self.live.push(self.ud);
+            self.live.push((self.ud, made.sqe.op));
             self.armed.extend(made.keys.iter().copied());
         }
         self.ud += 1;
@@ -305,8 +235,12 @@ impl Gen<'_> {
 
     /// Requests submitted together: alone, or in chains.
     fn batch(&mut self, ring: u8) {
-        for _ in 0..self.rng.u32(1..6) {
-            let linked = self.chance(35);
+        for _ in 0..self.rng.u32(1..7) {
+            if self.chance(7) {
+                self.timed(ring);
+                continue;
+            }
+            let linked = self.chance(20);
             let n = if linked { self.rng.u32(2..5) } else { 1 };
             let mut own = Vec::new();
             for i in 0..n {
@@ -317,12 +251,31 @@ impl Gen<'_> {
                 }
                 own.extend(made.keys.iter().copied());
                 self.queue(ring, made);
-                if i + 2 == n && self.chance(30) {
+                if i + 2 == n && self.chance(20) {
                     let timeout = self.ctl(IORING_OP_LINK_TIMEOUT);
                     self.queue(ring, timeout);
                     break;
                 }
             }
+            self.busy.extend(own);
+        }
+    }
+
+    /// A request that waits, and how long it may.
+    fn timed(&mut self, ring: u8) {
+        let waits = [IORING_OP_READ, IORING_OP_READV, IORING_OP_POLL_ADD, IORING_OP_WRITE];
+        let op = self.pick(&waits);
+        if !self.only.contains(&op) {
+            return;
+        }
+        let mut made = self.op(op);
+        if !self.conflicts(&made.keys) {
+            made.sqe.flags |= IOSQE_IO_LINK;
+            let own = made.keys.clone();
+            self.queue(ring, made);
+            let mut timeout = self.op(IORING_OP_LINK_TIMEOUT);
+            timeout.arms = true;
+            self.queue(ring, timeout);
             self.busy.extend(own);
         }
     }

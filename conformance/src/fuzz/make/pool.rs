@@ -104,6 +104,21 @@ impl Gen<'_> {
         from[self.rng.usize(0..from.len())]
     }
 
+    /// A file or stream that can mostly be read, or written.
+    pub fn data_slot(&mut self, write: bool) -> Slot {
+        use Slot::*;
+        if self.chance(12) {
+            return self.pick(&Slot::ALL);
+        }
+        if write {
+            self.pick(&[
+                A, A, B, B, Wo, Append, Direct, PipeW, NbW, FullW, Event, SockA, SockB, Null,
+            ])
+        } else {
+            self.pick(&[A, A, B, Ro, Append, Direct, PipeR, NbR, FullR, Event, Sem, SockA, SockB])
+        }
+    }
+
     /// A file or stream, and its key.
     pub fn slot(&mut self, changes: bool) -> (Slot, Key) {
         let slot = match self.rng.u32(0..100) {

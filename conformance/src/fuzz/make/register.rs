@@ -129,7 +129,7 @@ impl Gen<'_> {
     fn sync_cancel(&mut self, ring: u8) {
         let target = match self.live.len() {
             0 => 3,
-            n => self.live[self.rng.usize(0..n)],
+            n => self.live[self.rng.usize(0..n)].0,
         };
         let (slot, _) = self.slot(false);
         let flags = self.pick(&[0, 0, 1, 2, 3, 4, 5, 8, 0x20, 64]);
