@@ -7,10 +7,10 @@
 pub mod case;
 pub mod coverage;
 pub mod door;
+pub mod fuzz;
 pub mod known;
 pub mod os;
 pub mod report;
-pub mod fuzz;
 pub mod ring;
 mod show;
 pub mod sqe;
