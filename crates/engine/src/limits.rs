@@ -32,3 +32,12 @@ pub const WORKER_KICK: Duration = Duration::from_millis(1);
 
 /// Longest CPU mask taken from a program, in bytes: 8192 CPUs, the most that x86-64 kernels are built for.
 pub const CPU_MASK_BYTES: usize = 1024;
+
+/// Most iocbs of one aio context: a ring's entries; more would exhaust `fs.aio-max-nr` (65536) for everybody.
+pub const AIO_DEPTH_MAX: u32 = 4096;
+
+/// Events that one blocking io_pgetevents takes: 1 KiB of stack, and a batch's worth.
+pub const AIO_WAIT_BATCH: usize = 32;
+
+/// Devices whose `RWF_NOWAIT` support is remembered: more than a program has open file systems; the oldest is asked again.
+pub const NOWAIT_CACHE: usize = 16;

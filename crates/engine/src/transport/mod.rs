@@ -6,6 +6,7 @@ use rustix::fd::AsRawFd;
 use crate::errno::Result;
 use crate::req::slab::ReqId;
 
+pub mod aio;
 pub mod glue;
 pub mod kind;
 pub mod poll;

@@ -35,7 +35,8 @@
 //! # Locks
 //! One, the pool's; a leaf: neither a predicate nor `Work::key`, `hash_key`, `unbound` may call into the pool or take
 //! another lock that is held around calls to it. [`Work::run`] runs without it. Over `fork`: `fork_prepare`, then
-//! `fork_parent` or `fork_child`.
+//! `fork_parent` or `fork_child`. A child that was forked without `fork_prepare` may find the lock held by a thread that
+//! it does not have: it must leave the pool untouched for ever and make a new one.
 //!
 //! Kernel counterpart: `io_uring/io-wq.c`. See io_uring_register(2), IORING_REGISTER_IOWQ_MAX_WORKERS.
 #![allow(unsafe_code)]

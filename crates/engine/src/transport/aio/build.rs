@@ -1,0 +1,50 @@
+//! iocbs, one function per form; `data` comes back with the event.
+
+use crate::abi::aio::*;
+
+/// `RWF_NOWAIT`: answer EAGAIN rather than wait.
+pub const RWF_NOWAIT: i32 = 8;
+
+fn base(op: u16, fd: i32, data: u64) -> iocb {
+    iocb { aio_data: data, aio_lio_opcode: op, aio_fildes: fd.cast_unsigned(), ..iocb::default() }
+}
+
+/// A read or write: `op` is one of `IOCB_CMD_PREAD`, `PWRITE` (`addr`, `len` in bytes), `PREADV`, `PWRITEV` (`addr` of
+/// iovecs, their number). `flags` are `RWF_*`. The kernel checks the address.
+pub fn rw(op: u16, fd: i32, addr: u64, len: u64, offset: i64, flags: i32, data: u64) -> iocb {
+    iocb {
+        aio_buf: addr,
+        aio_nbytes: len,
+        aio_offset: offset,
+        aio_rw_flags: flags,
+        ..base(op, fd, data)
+    }
+}
+
+/// fsync(2), or fdatasync(2). The kernel gives it to its own work queue: asynchronous on every file system.
+pub fn fsync(fd: i32, datasync: bool, data: u64) -> iocb {
+    base(if datasync { IOCB_CMD_FDSYNC } else { IOCB_CMD_FSYNC }, fd, data)
+}
+
+/// One-shot poll: completes with the events (`POLLIN` …) as its result.
+pub fn poll(fd: i32, events: u16, data: u64) -> iocb {
+    iocb { aio_buf: u64::from(events), ..base(IOCB_CMD_POLL, fd, data) }
+}
+
+impl iocb {
+    /// Signals an eventfd when done.
+    #[must_use]
+    pub fn with_resfd(mut self, eventfd: i32) -> iocb {
+        self.aio_flags |= IOCB_FLAG_RESFD;
+        self.aio_resfd = eventfd.cast_unsigned();
+        self
+    }
+
+    /// With an I/O priority, as ioprio_set(2) has it.
+    #[must_use]
+    pub fn with_ioprio(mut self, ioprio: i16) -> iocb {
+        self.aio_flags |= IOCB_FLAG_IOPRIO;
+        self.aio_reqprio = ioprio;
+        self
+    }
+}
