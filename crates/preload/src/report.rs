@@ -37,7 +37,7 @@ pub static TRAPPED: Count = Count::new();
 pub static SITES: Count = Count::new();
 /// Sites that could not be patched.
 pub static GAPS: Count = Count::new();
-/// Bytes of text scanned, and the processor time that it and the patching took.
+/// Bytes of text scanned, and the time it took.
 pub static BYTES: Count = Count::new();
 pub static NANOS: Count = Count::new();
 
@@ -45,8 +45,7 @@ pub static NANOS: Count = Count::new();
 pub fn at_exit() {
     if config::report() {
         crate::notice::line(&format!(
-            "report: pid {} sites {} gaps {} setups {} libc {} patched {} trapped {} scanned {} KiB in {} us of CPU",
-            crate::proc::id(),
+            "report: sites {} gaps {} setups {} libc {} patched {} trapped {} scanned {} KiB in {} us",
             SITES.get(),
             GAPS.get(),
             SETUPS.get(),

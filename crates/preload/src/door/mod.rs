@@ -11,11 +11,7 @@ use crate::report::GAPS;
 pub fn open() {
     syscall::open();
     match config::door() {
-        Door::Auto => {
-            sigsys::inherit();
-            patch::open();
-        }
-        Door::Patch => patch::open(),
+        Door::Auto | Door::Patch => patch::open(),
         Door::Sigsys => {
             sigsys::open();
         }
