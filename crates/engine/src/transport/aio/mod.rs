@@ -13,9 +13,10 @@
 #![allow(unsafe_code)]
 
 mod build;
+#[cfg(not(loom))]
 pub mod nowait;
 mod ring;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use build::*;

@@ -29,11 +29,9 @@ struct Cache {
     next: usize,
 }
 
-#[cfg(not(loom))]
 static CACHE: Mutex<Cache> = Mutex::new(Cache { rows: [None; NOWAIT_CACHE], next: 0 });
 
 /// `RWF_NOWAIT` on the file system (or device) of `fd`. Costs an fstat where that is known already.
-#[cfg(not(loom))]
 pub fn probe_nowait(fd: BorrowedFd<'_>) -> NowaitSupport {
     let Ok(st) = rustix::fs::fstat(fd) else { return NowaitSupport::default() };
     let known = CACHE.lock().rows.iter().flatten().find(|r| r.0 == st.st_dev).map(|r| r.1);
