@@ -7,6 +7,7 @@
 pub mod case;
 pub mod coverage;
 pub mod door;
+pub mod fuzz;
 pub mod known;
 pub mod os;
 pub mod report;

@@ -1,7 +1,6 @@
 //! The command line, as data: help, the man page and the shell completions are generated from these definitions.
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -131,8 +130,7 @@ pub enum GenWhat {
 }
 
 /// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Op {
     /// Reads and writes, as --rw says
     Rw,
@@ -145,8 +143,7 @@ pub enum Op {
 }
 
 /// Reads or writes, in order or at random places; fio's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Rw {
     Read,
     Write,
@@ -156,7 +153,18 @@ pub enum Rw {
 }
 
 /// What does the I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    ValueEnum,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Driver {
     /// The kernel's io_uring

@@ -73,6 +73,11 @@ pub fn shares_memory() -> bool {
     getpid() != PID.load(Ordering::Relaxed)
 }
 
+/// The process number, as `start` or the last fork noted it.
+pub fn id() -> i32 {
+    PID.load(Ordering::Relaxed)
+}
+
 fn getpid() -> i32 {
     // SAFETY: no arguments.
     unsafe { raw!(libc::SYS_getpid) as i32 }

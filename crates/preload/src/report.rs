@@ -37,7 +37,7 @@ pub static TRAPPED: Count = Count::new();
 pub static SITES: Count = Count::new();
 /// Sites that could not be patched.
 pub static GAPS: Count = Count::new();
-/// Bytes of text scanned, and the time it took.
+/// Bytes of text scanned, and the processor time that it and the patching took.
 pub static BYTES: Count = Count::new();
 pub static NANOS: Count = Count::new();
 
@@ -45,7 +45,8 @@ pub static NANOS: Count = Count::new();
 pub fn at_exit() {
     if config::report() {
         crate::notice::line(&format!(
-            "report: sites {} gaps {} setups {} libc {} patched {} trapped {} scanned {} KiB in {} us",
+            "report: pid {} sites {} gaps {} setups {} libc {} patched {} trapped {} scanned {} KiB in {} us of CPU",
+            crate::proc::id(),
             SITES.get(),
             GAPS.get(),
             SETUPS.get(),

@@ -3,7 +3,6 @@
 pub mod buffers;
 pub mod eventfd;
 pub mod files;
-pub mod filetable;
 pub mod personality;
 pub mod restrictions;
 pub mod ring_fds;

@@ -11,7 +11,11 @@ use crate::report::GAPS;
 pub fn open() {
     syscall::open();
     match config::door() {
-        Door::Auto | Door::Patch => patch::open(),
+        Door::Auto => {
+            sigsys::inherit();
+            patch::open();
+        }
+        Door::Patch => patch::open(),
         Door::Sigsys => {
             sigsys::open();
         }

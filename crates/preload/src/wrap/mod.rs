@@ -7,6 +7,7 @@ mod dup;
 mod epoll;
 mod poll;
 mod select;
+pub mod signal;
 
 use crate::{gate, proc};
 use softring_engine::fds;

@@ -8,7 +8,6 @@
 use super::{stub, text};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
-use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use libc::{PF_R, PF_W, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_LOAD};
 
 /// Executable bytes of a module.
@@ -57,17 +56,28 @@ impl Module {
 
 /// Every loaded object with text that may hold call sites: not the loader, libc, the vDSO or us.
 pub fn loaded() -> Vec<Module> {
-    let mut all: Vec<Module> = Vec::new();
-    // SAFETY: `collect` takes what dl_iterate_phdr gives, and `all` as its own.
-    unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut all).cast()) };
     // SAFETY: no arguments that could be wrong.
     let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
     let libc_text = libc::getauxval as *const c_void as usize;
     let ours = loaded as *const c_void as usize;
     let loader = debug().map_or(0, |d| d.brk);
+    let mut all = everything();
     all.retain(|m| {
         !m.text.is_empty() && ![vdso, libc_text, ours, loader].iter().any(|at| m.holds(*at))
     });
+    all
+}
+
+/// The segment that this function is in.
+pub fn own_text() -> Option<Text> {
+    let here = own_text as *const c_void as usize;
+    everything().into_iter().flat_map(|m| m.text).find(|t| t.holds(here))
+}
+
+fn everything() -> Vec<Module> {
+    let mut all: Vec<Module> = Vec::new();
+    // SAFETY: `collect` takes what dl_iterate_phdr gives, and `all` as its own.
+    unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut all).cast()) };
     all
 }
 
@@ -140,26 +150,50 @@ pub fn watch() {
     let code = unsafe {
         core::slice::from_raw_parts(core::ptr::with_exposed_provenance::<u8>(brk), text::JUMP + 11)
     };
-    if !is_empty_function(code, brk) {
+    if !is_empty_function(code) {
         return;
     }
     let Some(stub) = stub::hook(brk) else { return };
     text::redirect_function(brk, stub);
 }
 
-/// `[endbr64] ret`, and nothing but padding in what a jump would cover after it.
-fn is_empty_function(code: &[u8], at: usize) -> bool {
-    let mut decoder = Decoder::with_ip(64, code, at as u64, DecoderOptions::NONE);
-    let mut returned = false;
-    while decoder.position() < text::JUMP {
-        match decoder.decode().mnemonic() {
-            Mnemonic::Endbr64 if !returned => {}
-            Mnemonic::Ret if !returned => returned = true,
-            Mnemonic::Nop | Mnemonic::Int3 if returned => {}
-            _ => return false,
+/// `[endbr64] ret`, and nothing but padding in what a jump would cover after it. By hand: the decoder's tables take
+/// longer to build than most programs take to start.
+fn is_empty_function(code: &[u8]) -> bool {
+    const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
+    const RET: u8 = 0xc3;
+    let mut at = if code.starts_with(ENDBR64) { ENDBR64.len() } else { 0 };
+    if code[at] != RET {
+        return false;
+    }
+    at += 1;
+    while at < text::JUMP {
+        match padding(&code[at..]) {
+            0 => return false,
+            n => at += n,
         }
     }
-    returned
+    true
+}
+
+/// The length of the `int3` or `nop` that `code` begins with; 0 if it is neither.
+fn padding(code: &[u8]) -> usize {
+    let prefixes = code.iter().take_while(|b| matches!(b, 0x66 | 0x2e)).count();
+    let operand = match &code[prefixes..] {
+        [0xcc | 0x90, ..] => return prefixes + 1,
+        [0x0f, 0x1f, modrm, ..] => *modrm,
+        _ => return 0,
+    };
+    // The operand: none, a SIB byte, 8 or 32 bits of displacement.
+    prefixes
+        + match operand {
+            0x00 => 3,
+            0x04 | 0x40 => 4,
+            0x44 => 5,
+            0x80 => 7,
+            0x84 => 8,
+            _ => return 0,
+        }
 }
 
 #[cfg(test)]
@@ -173,9 +207,9 @@ mod tests {
         let cet = [0xf3, 0x0f, 0x1e, 0xfa, 0xc3, 0x90, 0x90, 0x90, 0x90, 0x90, 0, 0, 0, 0, 0, 0];
         let busy = [0x55, 0x48, 0x89, 0xe5, 0xc3, 0x90, 0x90, 0x90, 0x90, 0x90, 0, 0, 0, 0, 0, 0];
         let short = [0xc3, 0x55, 0x48, 0x89, 0xe5, 0xc3, 0x90, 0x90, 0x90, 0x90, 0, 0, 0, 0, 0, 0];
-        assert!(is_empty_function(&debian, 0x1000));
-        assert!(is_empty_function(&cet, 0x1000));
-        assert!(!is_empty_function(&busy, 0x1000));
-        assert!(!is_empty_function(&short, 0x1000));
+        assert!(is_empty_function(&debian));
+        assert!(is_empty_function(&cet));
+        assert!(!is_empty_function(&busy));
+        assert!(!is_empty_function(&short));
     }
 }

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Runs random io_uring programs on the kernel's rings and on softring and compares what they
+# do: a fixed number of programs with --quick (as CI does), an hour of new ones otherwise.
+# Divergences are kept, made small, in a directory that is named at the end.
+set -eu
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+usage() {
+    cat <<EOF
+usage: ci/fuzz.sh [--quick] [--out DIR] [options of softring-fuzz]
+  --quick     1000 programs of fixed seeds; otherwise an hour of new ones
+  --out DIR   where divergences go (default: target/fuzz)
+EOF
+}
+
+OUT=$TOP/target/fuzz WHAT=(--seed "$(date +%s)000" --seconds 3600) MORE=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --quick) WHAT=(--seed 1 --programs 1000) ;;
+        --out) OUT=${2:?--out needs a directory}; shift ;;
+        -h | --help) usage; exit 0 ;;
+        *) MORE+=("$1") ;;
+    esac
+    shift
+done
+
+if ! kernel_has_uring; then
+    note "skipped: this kernel makes no io_uring, so there is nothing to compare with"
+    exit 0
+fi
+cd "$TOP"
+cargo build --release -p softring-preload -p softring-conformance
+rc=0
+target/release/softring-fuzz --out "$OUT" "${WHAT[@]}" "${MORE[@]}" || rc=$?
+[ $rc != 1 ] || note "divergences are in $OUT: a .txt to read and a .json for --replay of each"
+exit $rc

@@ -1,0 +1,125 @@
+//! One program's verdict.
+
+use super::compare::{Difference, compare};
+use super::driver::{Driver, Pace, Side};
+use super::minimise::minimise;
+use super::program::Program;
+use super::transcript::{End, Transcript};
+use anyhow::Result;
+
+/// Microseconds of quiet: for a run with nothing to follow, for one that follows another, and for certainty.
+const FIRST: u64 = 8000;
+const FIRST_ON_DISK: u64 = 15_000;
+const NEXT: u64 = 1500;
+const SURE: u64 = 25_000;
+/// Kernel runs that are tried for one that agrees after all.
+const VARIANTS: usize = 6;
+/// Programs tried to make a divergence small.
+const BUDGET: usize = 400;
+
+/// A program on which the two sides differ, each time.
+#[derive(Debug)]
+pub struct Divergence {
+    pub program: Program,
+    pub difference: Difference,
+    pub kernel: Transcript,
+    pub softring: Transcript,
+}
+
+/// What a program showed.
+#[derive(Debug)]
+pub enum Verdict {
+    /// As on the kernel.
+    Agreed(Box<Transcript>),
+    /// The kernel's own runs differ, or one of many agrees with softring: it is a race.
+    Unstable(Option<Difference>),
+    /// Differed once, but not when looked at again.
+    Flaky(Difference),
+    Diverged(Box<Divergence>),
+}
+
+/// Two kernel runs that agree; or how they do not.
+fn kernel(
+    d: &Driver,
+    p: &Program,
+    quiet: [u64; 2],
+) -> Result<Result<Transcript, Option<Difference>>> {
+    let a = d.run(p, Side::Kernel, Pace { quiet: quiet[0], follow: None })?;
+    if a.end != End::Exit {
+        return Ok(Err(None));
+    }
+    let b = d.run(p, Side::Kernel, Pace { quiet: quiet[1], follow: Some(&a) })?;
+    Ok(match compare(p, &a, &b).or_else(|| compare(p, &b, &a)) {
+        None => Ok(a),
+        differs => Err(differs),
+    })
+}
+
+/// Runs `program` on both sides as often as it takes.
+///
+/// # Errors
+/// A run cannot be started.
+pub fn check(d: &Driver, p: &Program) -> Result<Verdict> {
+    let first = if p.tmpfs { FIRST } else { FIRST_ON_DISK };
+    let k = match kernel(d, p, [first, NEXT])? {
+        Ok(k) => k,
+        Err(differs) => return Ok(Verdict::Unstable(differs)),
+    };
+    let s = d.run(p, Side::Softring, Pace { quiet: NEXT, follow: Some(&k) })?;
+    let Some(first) = compare(p, &k, &s) else {
+        return Ok(Verdict::Agreed(Box::new(k)));
+    };
+    // Look again, slowly.
+    let k = match kernel(d, p, [SURE, SURE])? {
+        Ok(k) => k,
+        Err(differs) => return Ok(Verdict::Unstable(differs)),
+    };
+    let pace = Pace { quiet: SURE, follow: Some(&k) };
+    let mut last = None;
+    for _ in 0..2 {
+        let s = d.run(p, Side::Softring, pace)?;
+        match compare(p, &k, &s) {
+            None => return Ok(Verdict::Flaky(first)),
+            Some(difference) => last = Some((difference, s)),
+        }
+    }
+    let Some((difference, softring)) = last else { return Ok(Verdict::Flaky(first)) };
+    if softring.end == End::Exit {
+        for _ in 0..VARIANTS {
+            let other = d.run(p, Side::Kernel, Pace { quiet: NEXT, follow: Some(&k) })?;
+            if compare(p, &other, &softring).is_none() {
+                return Ok(Verdict::Unstable(Some(difference)));
+            }
+        }
+    }
+    let program = p.clone();
+    Ok(Verdict::Diverged(Box::new(Divergence { program, difference, kernel: k, softring })))
+}
+
+/// The smallest program found that differs in the same matter.
+///
+/// # Errors
+/// A run cannot be started.
+pub fn shrink(d: &Driver, big: &Divergence) -> Result<Divergence> {
+    let about = &big.difference.about;
+    let differs =
+        |p: &Program| -> Result<Option<Divergence>> {
+            let Ok(k) = kernel(d, p, [FIRST, NEXT])? else { return Ok(None) };
+            let s = d.run(p, Side::Softring, Pace { quiet: NEXT, follow: Some(&k) })?;
+            Ok(compare(p, &k, &s).filter(|diff| diff.about == *about).map(|difference| {
+                Divergence { program: p.clone(), difference, kernel: k, softring: s }
+            }))
+        };
+    let small = minimise(&big.program, BUDGET, &mut |p| matches!(differs(p), Ok(Some(_))));
+    // What was found in passing is looked at once more, slowly.
+    let again = check(d, &small)?;
+    Ok(match again {
+        Verdict::Diverged(small) => *small,
+        _ => Divergence {
+            program: big.program.clone(),
+            difference: big.difference.clone(),
+            kernel: big.kernel.clone(),
+            softring: big.softring.clone(),
+        },
+    })
+}

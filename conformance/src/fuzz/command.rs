@@ -1,0 +1,411 @@
+//! The command line of `softring-fuzz`.
+
+use super::check::{Divergence, Verdict, check, shrink};
+use super::compare::{Difference, op_name, op_of};
+use super::driver::{Driver, Pace, Side};
+use super::program::Program;
+use super::transcript::Transcript;
+use super::{exec, make, report};
+use crate::door::Door;
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Parser, Subcommand};
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Divergences about one thing that are made small and kept; more are only counted.
+const KEPT: usize = 3;
+/// Runs of one program when it is replayed.
+const SLOW: u64 = 25_000;
+
+/// Run random io_uring programs on the kernel and on softring, and compare.
+///
+/// Exit code 0: all agreed; 1: some did not; 2: it could not be tried.
+#[derive(Parser, Debug)]
+#[command(name = "softring-fuzz", args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Hidden>,
+    /// The first program's seed; each next program's is one more
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Number of programs
+    #[arg(long, default_value_t = 500)]
+    programs: u64,
+    /// Stop after so many seconds, whatever is left
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Only these opcodes, such as read,write,poll_add
+    #[arg(long, value_delimiter = ',', value_parser = parse_op)]
+    only: Vec<u8>,
+    /// Programs at a time
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// The library to preload [default: libsoftring.so beside this program]
+    #[arg(long)]
+    lib: Option<PathBuf>,
+    /// How the programs' calls leave them: syscall, patch or sigsys
+    #[arg(long, default_value = "syscall")]
+    door: Door,
+    /// Compare the kernel with itself, to try the fuzzer: no divergence may be found
+    #[arg(long)]
+    against_kernel: bool,
+    /// Falsify the second side's results of this opcode, to try the fuzzer
+    #[arg(long, value_parser = parse_op)]
+    spoil: Option<u8>,
+    /// Keep divergences as they are found
+    #[arg(long)]
+    no_minimise: bool,
+    /// A directory for divergences: a .txt to read and a .json to replay of each
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Run this one program (a .json) and show both transcripts
+    #[arg(long, conflicts_with_all = ["programs", "only", "seconds"])]
+    replay: Option<PathBuf>,
+    /// Also print how often each opcode succeeded and failed
+    #[arg(long)]
+    coverage: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum Hidden {
+    /// Run one program in this process
+    #[command(hide = true)]
+    Exec(exec::Args),
+}
+
+fn parse_op(name: &str) -> Result<u8, String> {
+    let known = make::OPS.iter().find(|&&op| op_name(op).eq_ignore_ascii_case(name));
+    known.copied().ok_or_else(|| format!("{name:?} is no opcode of the fuzzer's programs"))
+}
+
+/// The whole program.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match &cli.command {
+        Some(Hidden::Exec(args)) => exec::run(args).map(|()| ExitCode::SUCCESS),
+        None => fuzz(&cli),
+    };
+    done.unwrap_or_else(|e| {
+        eprintln!("softring-fuzz: {e:#}");
+        ExitCode::from(2)
+    })
+}
+
+fn driver(cli: &Cli) -> Result<Driver> {
+    let exe = std::env::current_exe().context("finding this program")?;
+    let beside = exe.with_file_name("libsoftring.so");
+    let library = cli.lib.clone().unwrap_or(beside);
+    let library = if cli.against_kernel {
+        None
+    } else {
+        ensure!(
+            library.is_file(),
+            "{} is missing: build it (cargo build -p softring-preload), or name it with --lib",
+            library.display()
+        );
+        Some(library.canonicalize()?)
+    };
+    let mut driver = Driver::new(exe, library, cli.door)?;
+    driver.spoil = cli.spoil;
+    Ok(driver)
+}
+
+fn fuzz(cli: &Cli) -> Result<ExitCode> {
+    let driver = driver(cli)?;
+    if let Some(path) = &cli.replay {
+        return replay(cli, &driver, path);
+    }
+    if let Some(dir) = &cli.out {
+        std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    }
+    let run = Run {
+        cli,
+        driver,
+        next: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        start: Instant::now(),
+        tally: Mutex::default(),
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..cli.jobs.max(1)).map(|_| scope.spawn(|| run.work())).collect();
+        run.progress();
+        workers.into_iter().try_for_each(|w| match w.join() {
+            Ok(done) => done,
+            Err(_) => bail!("a worker thread of the fuzzer ended badly"),
+        })
+    })?;
+    let tally = run.tally.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    ensure!(tally.tried() > 0, "no program was tried: raise --programs or --seconds");
+    if cli.json {
+        println!("{}", tally.json(cli)?)
+    } else {
+        tally.print(run.start.elapsed(), cli.coverage)
+    }
+    Ok(ExitCode::from(u8::from(!tally.groups.is_empty())))
+}
+
+fn replay(cli: &Cli, driver: &Driver, path: &Path) -> Result<ExitCode> {
+    let text = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    let program: Program = serde_json::from_slice(&text).context("it is no program")?;
+    let kernel = driver.run(&program, Side::Kernel, Pace { quiet: SLOW, follow: None })?;
+    let pace = Pace { quiet: SLOW, follow: Some(&kernel) };
+    let softring = driver.run(&program, Side::Softring, pace)?;
+    let found = super::compare::compare(&program, &kernel, &softring);
+    let agreed = found.is_none();
+    let nothing = Difference { step: 0, about: "agreed".to_owned(), text: String::new() };
+    let difference = found.unwrap_or(nothing);
+    let all = Divergence { program, difference, kernel, softring };
+    print!("{}", report::divergence(&all, &again(cli, &path.display().to_string())));
+    Ok(ExitCode::from(u8::from(!agreed)))
+}
+
+/// The command that shows a divergence again.
+fn again(cli: &Cli, file: &str) -> String {
+    let mut out = format!("softring-fuzz --replay {file}");
+    if let Some(lib) = &cli.lib {
+        out += &format!(" --lib {}", lib.display());
+    }
+    if cli.door != Door::default() {
+        out += &format!(" --door {}", cli.door);
+    }
+    out
+}
+
+/// Counts, and the divergences by what they are about.
+#[derive(Default, serde::Serialize)]
+struct Tally {
+    agreed: u64,
+    unstable: u64,
+    flaky: u64,
+    diverged: u64,
+    /// What unstable and flaky programs differed in.
+    races: BTreeMap<String, u64>,
+    groups: BTreeMap<String, Group>,
+    /// Completions by opcode and result; 0 stands for every success.
+    coverage: BTreeMap<String, BTreeMap<i64, u64>>,
+}
+
+#[derive(Default, serde::Serialize)]
+struct Group {
+    count: u64,
+    seeds: Vec<u64>,
+    examples: Vec<String>,
+    files: Vec<PathBuf>,
+}
+
+struct Run<'a> {
+    cli: &'a Cli,
+    driver: Driver,
+    next: AtomicU64,
+    stop: AtomicBool,
+    start: Instant,
+    tally: Mutex<Tally>,
+}
+
+impl Run<'_> {
+    fn tally(&self) -> std::sync::MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn finished(&self) -> bool {
+        let late = self.cli.seconds.is_some_and(|s| self.start.elapsed().as_secs() >= s);
+        late || self.stop.load(Ordering::Relaxed)
+    }
+
+    fn work(&self) -> Result<()> {
+        while !self.finished() {
+            let i = self.next.fetch_add(1, Ordering::Relaxed);
+            // With a time limit alone, the number of programs is not one.
+            if i >= self.cli.programs && self.cli.seconds.is_none() {
+                break;
+            }
+            let program = make::program(self.cli.seed + i, &self.cli.only);
+            let verdict = check(&self.driver, &program);
+            let done = verdict.and_then(|v| self.count(&program, v));
+            if done.is_err() {
+                self.stop.store(true, Ordering::Relaxed);
+                return done;
+            }
+        }
+        self.stop.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn count(&self, program: &Program, verdict: Verdict) -> Result<()> {
+        let mut tally = self.tally();
+        match verdict {
+            Verdict::Agreed(kernel) => {
+                tally.agreed += 1;
+                tally.cover(program, &kernel);
+            }
+            Verdict::Unstable(what) => {
+                tally.unstable += 1;
+                let about = what.map_or("hang or crash on the kernel".to_owned(), |d| d.about);
+                *tally.races.entry(about).or_default() += 1;
+            }
+            Verdict::Flaky(what) => {
+                tally.flaky += 1;
+                *tally.races.entry(format!("{} (flaky)", what.about)).or_default() += 1;
+            }
+            Verdict::Diverged(found) => {
+                tally.diverged += 1;
+                let group = tally.groups.entry(found.difference.about.clone()).or_default();
+                group.count += 1;
+                group.seeds.push(found.program.seed);
+                let text = without_numbers(&found.difference.text);
+                let new = !group.examples.contains(&text);
+                if new && group.examples.len() < KEPT {
+                    group.examples.push(text);
+                    drop(tally);
+                    return self.keep(&found);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&self, found: &Divergence) -> Result<()> {
+        let small = match self.cli.no_minimise {
+            true => None,
+            false => Some(shrink(&self.driver, found)?),
+        };
+        let found = small.as_ref().unwrap_or(found);
+        let about = found.difference.about.replace([' ', '(', ')', '/'], "_");
+        let name = format!("{about}-{}", found.program.seed);
+        let dir = self.cli.out.clone().unwrap_or_default();
+        let (txt, json) = (dir.join(format!("{name}.txt")), dir.join(format!("{name}.json")));
+        let text = report::divergence(found, &again(self.cli, &json.display().to_string()));
+        if self.cli.out.is_some() {
+            std::fs::write(&txt, &text)?;
+            std::fs::write(&json, serde_json::to_vec_pretty(&found.program)?)?;
+            let mut tally = self.tally();
+            tally.groups.entry(found.difference.about.clone()).or_default().files.push(txt);
+        } else if !self.cli.json {
+            println!("{text}");
+        }
+        Ok(())
+    }
+
+    /// A line that is rewritten while programs run; silent unless somebody watches.
+    fn progress(&self) {
+        let watched = std::io::stderr().is_terminal();
+        while !self.finished() {
+            std::thread::sleep(Duration::from_millis(200));
+            if watched {
+                let t = self.tally();
+                eprint!(
+                    "\r{} programs, {} diverged, {} unstable ",
+                    t.tried(),
+                    t.diverged,
+                    t.unstable
+                );
+                std::io::stderr().flush().ok();
+            }
+        }
+        if watched {
+            eprintln!();
+        }
+    }
+}
+
+/// `text` without user_data, so that the same difference in another program reads the same.
+fn without_numbers(text: &str) -> String {
+    let mut out = String::new();
+    for (i, part) in text.split("ud").enumerate() {
+        let part = if i > 0 { part.trim_start_matches(|c: char| c.is_ascii_digit()) } else { part };
+        out += if i > 0 { "ud" } else { "" };
+        out += part;
+    }
+    out
+}
+
+impl Tally {
+    fn tried(&self) -> u64 {
+        self.agreed + self.unstable + self.flaky + self.diverged
+    }
+
+    fn cover(&mut self, program: &Program, kernel: &Transcript) {
+        for cqe in kernel.recs.iter().flat_map(|r| &r.cqes) {
+            let count = self.coverage.entry(op_of(program, cqe.ud)).or_default();
+            *count.entry(cqe.res.min(0)).or_default() += 1;
+        }
+    }
+
+    fn print_coverage(&self) {
+        let mut table = comfy_table::Table::new();
+        table.load_style(comfy_table::presets::NOTHING);
+        table.set_header(["completions of", "success", "errors"]);
+        for (op, results) in &self.coverage {
+            let good = results.get(&0).copied().unwrap_or(0);
+            let bad = results.iter().filter(|(res, _)| **res < 0);
+            let bad: Vec<String> = bad.map(|(res, n)| format!("{res}: {n}")).collect();
+            table.add_row([op.clone(), good.to_string(), bad.join(", ")]);
+        }
+        println!("{table}");
+    }
+
+    fn print(&self, took: Duration, coverage: bool) {
+        if coverage {
+            self.print_coverage();
+        }
+        let share = self.unstable as f64 * 100.0 / self.tried() as f64;
+        println!(
+            "{} programs in {:.0} s: {} agreed, {} diverged, {} flaky, {} unstable ({share:.1} %)",
+            self.tried(),
+            took.as_secs_f64(),
+            self.agreed,
+            self.diverged,
+            self.flaky,
+            self.unstable,
+        );
+        if !self.races.is_empty() {
+            let mut races: Vec<_> = self.races.iter().collect();
+            races.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
+            let list: Vec<String> = races.iter().map(|(about, n)| format!("{about} {n}")).collect();
+            println!("unstable or flaky in: {}", list.join(", "));
+        }
+        if self.groups.is_empty() {
+            return;
+        }
+        let mut table = comfy_table::Table::new();
+        table.load_style(comfy_table::presets::NOTHING);
+        table.set_header(["about", "programs", "seed", "kernel / softring"]);
+        let mut groups: Vec<_> = self.groups.iter().collect();
+        groups.sort_by_key(|(_, g)| std::cmp::Reverse(g.count));
+        for (about, g) in groups {
+            let seed = g.seeds.first().map_or(String::new(), u64::to_string);
+            let count = g.count.to_string();
+            table.add_row([about.clone(), count, seed, g.examples.join("\n")]);
+        }
+        println!("{table}");
+    }
+
+    fn json(&self, cli: &Cli) -> Result<String> {
+        let all = serde_json::json!({ "seed": cli.seed, "programs": self.tried(), "result": self });
+        Ok(serde_json::to_string_pretty(&all)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn user_data_do_not_tell_differences_apart() {
+        assert_eq!(without_numbers("ud12:-22 / ud7:5"), "ud:-22 / ud:5");
+    }
+}

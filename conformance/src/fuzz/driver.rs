@@ -1,0 +1,161 @@
+//! Runs programs: each run in a process of its own, in a fresh directory, with a limit on its time.
+#![allow(unsafe_code)]
+
+use super::program::Program;
+use super::transcript::{End, Rec, Transcript};
+use crate::door::Door;
+use anyhow::{Context, Result};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use std::collections::BTreeMap;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A run that takes longer hangs.
+const RUN_LIMIT: Duration = Duration::from_secs(12);
+
+/// Whose io_uring a run gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Kernel,
+    Softring,
+}
+
+/// How a run waits: microseconds of quiet, and the run it follows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace<'a> {
+    pub quiet: u64,
+    pub follow: Option<&'a Transcript>,
+}
+
+/// Where and how programs run.
+#[derive(Debug)]
+pub struct Driver {
+    exe: PathBuf,
+    /// The preload library; without it both sides are the kernel.
+    library: Option<PathBuf>,
+    door: Door,
+    /// An opcode whose results are falsified on the second side, to try the fuzzer itself.
+    pub spoil: Option<u8>,
+    deny: BpfProgram,
+}
+
+/// A filter that answers EPERM to the three io_uring calls, as a container's does.
+fn deny() -> Result<BpfProgram> {
+    let calls = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+    let rules: BTreeMap<i64, Vec<_>> = calls.into_iter().map(|nr| (nr, Vec::new())).collect();
+    let eperm = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, eperm, TargetArch::x86_64)?;
+    Ok(filter.try_into()?)
+}
+
+impl Driver {
+    /// # Errors
+    /// The running program's own path is unknown, or the filter cannot be built.
+    pub fn new(exe: PathBuf, library: Option<PathBuf>, door: Door) -> Result<Self> {
+        Ok(Self { exe, library, door, spoil: None, deny: deny()? })
+    }
+
+    /// Runs `program` once.
+    ///
+    /// # Errors
+    /// No directory can be made or no process started; what happens in the process is the transcript's matter.
+    pub fn run(&self, program: &Program, side: Side, pace: Pace<'_>) -> Result<Transcript> {
+        let dir = scratch(program.tmpfs)?;
+        let (files, work) = (dir.path(), dir.path().join("work"));
+        std::fs::create_dir(&work)?;
+        let (input, output) = (files.join("program"), files.join("transcript"));
+        std::fs::write(&input, serde_json::to_vec(program)?)?;
+        let mut cmd = Command::new(&self.exe);
+        cmd.arg("exec").arg("--program").arg(&input).arg("--out").arg(&output);
+        cmd.arg("--dir").arg(&work).args(["--quiet", &pace.quiet.to_string()]);
+        cmd.args(["--door", self.door.name()]);
+        if let Some(follow) = pace.follow {
+            let expect = files.join("expect");
+            std::fs::write(&expect, lines(&follow.recs)?)?;
+            cmd.arg("--expect").arg(expect);
+        }
+        cmd.stdin(Stdio::null()).stdout(Stdio::null());
+        let log = files.join("stderr");
+        cmd.stderr(std::fs::File::create(&log)?);
+        if side == Side::Softring {
+            self.under_softring(&mut cmd);
+        }
+        let mut child = cmd.spawn().context("starting a run")?;
+        let end = wait(&mut child)?;
+        if let End::Code(code) = end {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            anyhow::ensure!(code != 2, "a run could not start: {}", text.trim());
+        }
+        let mut t = Transcript { recs: read_recs(&output), end };
+        if side == Side::Softring {
+            self.falsify(program, &mut t);
+        }
+        Ok(t)
+    }
+
+    fn under_softring(&self, cmd: &mut Command) {
+        let Some(library) = &self.library else { return };
+        cmd.env("LD_PRELOAD", library).env("SOFTRING_ENGINE", "user").env("SOFTRING_QUIET", "1");
+        let deny = self.deny.clone();
+        let apply = move || {
+            seccompiler::apply_filter(&deny).map_err(|_| std::io::Error::from_raw_os_error(22))
+        };
+        // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.
+        unsafe { cmd.pre_exec(apply) };
+    }
+
+    fn falsify(&self, program: &Program, t: &mut Transcript) {
+        let Some(op) = self.spoil else { return };
+        let name = super::compare::op_name(op);
+        for cqe in t.recs.iter_mut().flat_map(|r| &mut r.cqes) {
+            if cqe.res > 0 && super::compare::op_of(program, cqe.ud) == name {
+                cqe.res += 1;
+            }
+        }
+    }
+}
+
+fn scratch(tmpfs: bool) -> Result<tempfile::TempDir> {
+    let shm = Path::new("/dev/shm");
+    let make = tempfile::Builder::new().prefix("softring-fuzz-").to_owned();
+    if tmpfs && shm.is_dir() {
+        return make.tempdir_in(shm).context("making a directory in /dev/shm");
+    }
+    make.tempdir().context("making a temporary directory")
+}
+
+fn lines(recs: &[Rec]) -> Result<String> {
+    let mut out = String::new();
+    for rec in recs {
+        out.push_str(&serde_json::to_string(rec)?);
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+/// The records of a transcript's file; one that a crash cut off in the middle of a line ends there.
+pub fn read_recs(path: &Path) -> Vec<Rec> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().map_while(|line| serde_json::from_str(line).ok()).collect()
+}
+
+fn wait(child: &mut Child) -> Result<End> {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(500);
+    while start.elapsed() < RUN_LIMIT {
+        if let Some(status) = child.try_wait()? {
+            return Ok(match (status.signal(), status.code()) {
+                (Some(signal), _) => End::Signal(signal),
+                (_, Some(0) | None) => End::Exit,
+                (_, Some(code)) => End::Code(code),
+            });
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 3 / 2).min(Duration::from_millis(5));
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(End::Hang)
+}

@@ -1,0 +1,319 @@
+//! Runs one program in this process and writes its transcript, one JSON line per step, so that a crash or a hang
+//! keeps all that came before. Which io_uring answers is not known here.
+
+pub mod arena;
+mod digest;
+mod host;
+mod settle;
+
+use super::program::{Enter, Fd, Host, Program, Setup, Sqe, Step, Val};
+use super::transcript::{Cqe, Rec, SOME_FD};
+use crate::door::{self, Door};
+use crate::ring::Ring;
+use anyhow::{Context, Result};
+use arena::{Arena, Placed};
+use softring_engine::abi::*;
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Milliseconds after which a signal interrupts a wait for completions that never come.
+const ALARM: i64 = 80;
+
+/// What the driver asks of a run.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Args {
+    /// The program, as JSON
+    #[arg(long)]
+    pub program: PathBuf,
+    /// Where the transcript goes
+    #[arg(long)]
+    pub out: PathBuf,
+    /// An empty directory to run in
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// A transcript of the same program: how many completions to wait for
+    #[arg(long)]
+    pub expect: Option<PathBuf>,
+    /// Microseconds without a completion that count as rest
+    #[arg(long, default_value_t = 3000)]
+    pub quiet: u64,
+    /// How calls leave the program: syscall, patch or sigsys
+    #[arg(long, default_value = "syscall")]
+    pub door: Door,
+}
+
+/// Runs `args.program` from its first to its last step.
+///
+/// # Errors
+/// The directory, the program or the transcript's file cannot be used.
+pub fn run(args: &Args) -> Result<()> {
+    let text = std::fs::read(&args.program).context("reading the program")?;
+    let program: Program = serde_json::from_slice(&text).context("parsing the program")?;
+    let expect = match &args.expect {
+        Some(path) => super::driver::read_recs(path),
+        None => Vec::new(),
+    };
+    let out = std::fs::File::create(&args.out).context("creating the transcript")?;
+    std::env::set_current_dir(&args.dir).context("entering the directory")?;
+    host::make_files()?;
+    let out = settle::move_high(out)?;
+    host::open_slots()?;
+    host::calm()?;
+    let mut machine = Machine {
+        arena: Arena::new().context("mapping the buffers")?,
+        rings: [None, None],
+        ops: HashMap::new(),
+        opened: HashMap::new(),
+        held: Vec::new(),
+        door: args.door,
+        quiet: args.quiet,
+        guided: args.expect.is_some(),
+    };
+    machine.play(&program, &expect, out)
+}
+
+struct Machine {
+    arena: Arena,
+    rings: [Option<Ring>; 2],
+    /// The opcode of each user_data.
+    ops: HashMap<u64, Sqe>,
+    /// Descriptors that requests have opened.
+    opened: HashMap<u64, i32>,
+    /// Memory that SQEs were given, looked at when the run ends.
+    held: Vec<(u64, Placed)>,
+    door: Door,
+    quiet: u64,
+    guided: bool,
+}
+
+impl Machine {
+    fn play(&mut self, program: &Program, expect: &[Rec], mut out: std::fs::File) -> Result<()> {
+        for (i, step) in program.steps.iter().enumerate() {
+            let want = expect.iter().find(|r| r.step == i);
+            let mut rec = self.step(step, want);
+            rec.step = i;
+            writeln!(out, "{}", serde_json::to_string(&rec)?)?;
+        }
+        let step = program.steps.len();
+        let want = expect.iter().find(|r| r.step == step);
+        let mut last = self.settle(want);
+        last.step = step;
+        writeln!(out, "{}", serde_json::to_string(&last)?)?;
+        for ring in 0..2 {
+            let rec = Rec { step: step + 1 + usize::from(ring), ..self.reap(ring, None) };
+            writeln!(out, "{}", serde_json::to_string(&rec)?)?;
+        }
+        self.rings = [None, None];
+        let mut rec = Rec { step: step + 3, ..Rec::default() };
+        for (ud, placed) in &self.held {
+            rec.notes.extend(placed.change().map(|c| format!("ud{ud} {c}")));
+        }
+        rec.notes.extend(digest::buffers());
+        rec.notes.extend(digest::tree());
+        writeln!(out, "{}", serde_json::to_string(&rec)?)?;
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step, want: Option<&Rec>) -> Rec {
+        match step {
+            Step::Setup(s) => self.setup(s),
+            Step::Sqe { ring, sqe, bad_index } => ret(self.queue(*ring, sqe, *bad_index)),
+            Step::Enter(e) => self.enter(e),
+            Step::Settle => self.settle(want),
+            Step::Reap { ring, max } => self.reap(*ring, *max),
+            Step::Register { ring, op, arg, nr } => self.register(*ring, *op, arg, *nr),
+            Step::Resize { ring, sq, cq, flags } => self.resize(*ring, *sq, *cq, *flags),
+            Step::Host(h) => self.host(h),
+        }
+    }
+
+    fn fd(&self, fd: &Fd) -> i32 {
+        match fd {
+            Fd::Num(n) => *n as i32,
+            Fd::Slot(s) => s.number(),
+            Fd::Ring(i) => self.rings[usize::from(i & 1)].as_ref().map_or(-1, |r| r.fd),
+            Fd::Of(ud) => self.opened.get(ud).copied().unwrap_or(-1),
+        }
+    }
+
+    fn lower(&mut self, val: &Val) -> u64 {
+        let fds: HashMap<_, _> = self.opened.clone();
+        let rings = [self.fd(&Fd::Ring(0)), self.fd(&Fd::Ring(1))];
+        self.arena.lower(val, &|fd| match fd {
+            Fd::Num(n) => *n as i32,
+            Fd::Slot(s) => s.number(),
+            Fd::Ring(i) => rings[usize::from(i & 1)],
+            Fd::Of(ud) => fds.get(ud).copied().unwrap_or(-1),
+        })
+    }
+
+    fn setup(&mut self, s: &Setup) -> Rec {
+        let slot = usize::from(s.ring & 1);
+        self.rings[slot] = None;
+        let wq_fd = s.wq_ring.map_or(0, |r| self.fd(&Fd::Ring(r)).cast_unsigned());
+        let params = io_uring_params {
+            flags: s.flags,
+            cq_entries: s.cq_entries,
+            wq_fd,
+            resv: [s.resv, 0, 0],
+            ..Default::default()
+        };
+        match Ring::with(self.door, s.entries, params) {
+            Err(e) => ret(-i64::from(e)),
+            Ok(ring) => {
+                let p = ring.params;
+                let note = format!("sq {} cq {} flags {:#x}", p.sq_entries, p.cq_entries, p.flags);
+                self.rings[slot] = Some(ring);
+                Rec { notes: vec![note], ..Rec::default() }
+            }
+        }
+    }
+
+    fn queue(&mut self, ring: u8, sqe: &Sqe, bad_index: bool) -> i64 {
+        let raw = io_uring_sqe {
+            opcode: sqe.op,
+            flags: sqe.flags,
+            ioprio: sqe.ioprio,
+            fd: self.fd(&sqe.fd),
+            off: self.lower(&sqe.off),
+            addr: self.lower(&sqe.addr),
+            len: sqe.len,
+            op_flags: sqe.op_flags,
+            user_data: sqe.ud,
+            buf_index: sqe.buf_index,
+            personality: sqe.personality,
+            file_index: self.fd(&sqe.file).cast_unsigned(),
+            addr3: self.lower(&sqe.addr3),
+            pad2: sqe.pad2,
+        };
+        let placed = self.arena.take_placed();
+        self.held.extend(placed.into_iter().map(|p| (sqe.ud, p)));
+        let Some(r) = &mut self.rings[usize::from(ring & 1)] else { return -1 };
+        let at = r.sq_tail() & (r.sq_entries() - 1);
+        if !r.try_push(raw) {
+            return -2;
+        }
+        if r.has(IORING_SETUP_SQE128) {
+            r.write_sqe_tail(at, [0; 8]);
+        }
+        if bad_index && !r.has(IORING_SETUP_NO_SQARRAY) {
+            r.set_array(at, u32::MAX);
+        }
+        self.ops.insert(sqe.ud, sqe.clone());
+        0
+    }
+
+    fn enter(&mut self, e: &Enter) -> Rec {
+        let arg = self.lower(&e.arg);
+        self.arena.take_placed();
+        let own = e.fd.as_ref().map(|fd| self.fd(fd));
+        let Some(r) = &self.rings[usize::from(e.ring & 1)] else { return ret(-1) };
+        let submit = e.submit.unwrap_or_else(|| r.sq_ready());
+        let registered =
+            if r.registered && own.is_none() { IORING_ENTER_REGISTERED_RING } else { 0 };
+        let flags = e.flags | registered;
+        let (fd, size) = (own.unwrap_or(r.fd), e.size as usize);
+        host::alarm(ALARM);
+        let got = door::enter(self.door, fd, submit, e.min, flags, arg as usize, size);
+        host::alarm(0);
+        let note = format!("queued {} dropped {}", r.sq_ready(), r.sq_dropped());
+        Rec { notes: vec![note], ..ret(got as i64) }
+    }
+
+    fn register(&mut self, ring: u8, op: u32, arg: &Val, nr: u32) -> Rec {
+        let arg = self.lower(arg);
+        let placed = self.arena.take_placed();
+        let Some(r) = &self.rings[usize::from(ring & 1)] else { return ret(-1) };
+        let got = r.register(op, arg as usize, nr);
+        Rec { notes: placed.iter().filter_map(Placed::change).collect(), ..ret(got as i64) }
+    }
+
+    fn resize(&mut self, ring: u8, sq: u32, cq: u32, flags: u32) -> Rec {
+        let Some(r) = &mut self.rings[usize::from(ring & 1)] else { return ret(-1) };
+        let mut p = io_uring_params { sq_entries: sq, cq_entries: cq, flags, ..Default::default() };
+        let got = r.register_struct(IORING_REGISTER_RESIZE_RINGS, &mut p, 1);
+        let mut rec = ret(got as i64);
+        if got == 0 {
+            rec.notes.push(format!("sq {} cq {}", p.sq_entries, p.cq_entries));
+            p.flags |= r.params.flags;
+            if let Err(e) = r.remap(p) {
+                rec.notes.push(format!("remap {e}"));
+            }
+        }
+        rec
+    }
+
+    fn reap(&mut self, ring: u8, max: Option<u32>) -> Rec {
+        let Some(r) = &mut self.rings[usize::from(ring & 1)] else { return ret(-1) };
+        let mut rec = Rec::default();
+        rec.notes.push(format!("sq flags {:#x}", r.sq_flags() & IORING_SQ_CQ_OVERFLOW));
+        let mut taken = Vec::new();
+        loop {
+            while taken.len() < max.unwrap_or(4096) as usize {
+                let Some(cqe) = r.pop() else { break };
+                taken.push(cqe);
+            }
+            if max.is_some() || r.sq_flags() & IORING_SQ_CQ_OVERFLOW == 0 {
+                break;
+            }
+            let before = r.cq_tail();
+            r.enter(0, 0, IORING_ENTER_GETEVENTS);
+            if r.cq_tail() == before {
+                break;
+            }
+        }
+        rec.notes.push(format!("overflow {}", r.cq_overflow()));
+        rec.ret = taken.len() as i64;
+        rec.cqes = taken.iter().map(|c| self.name_fd(c)).collect();
+        rec
+    }
+
+    /// A completion with the descriptor it carries, if any, put aside.
+    fn name_fd(&mut self, c: &crate::ring::Cqe) -> Cqe {
+        let (mut res, ud) = (i64::from(c.res), c.user_data);
+        if let Some(sqe) = self.ops.get(&ud) {
+            let opens = matches!(sqe.op, IORING_OP_OPENAT | IORING_OP_OPENAT2);
+            let installs = sqe.op == IORING_OP_FIXED_FD_INSTALL;
+            if res >= 0 && (installs || opens && sqe.file == Fd::Num(0)) {
+                self.opened.insert(ud, c.res);
+                res = SOME_FD;
+            }
+        }
+        Cqe { ud, res, flags: c.flags, big: c.big }
+    }
+
+    fn host(&mut self, h: &Host) -> Rec {
+        match h {
+            Host::Write(slot, n) => ret(host::write(*slot, *n)),
+            Host::Read(slot, n) => {
+                let (got, bytes) = host::read(*slot, *n);
+                Rec { notes: vec![digest::short(&bytes)], ..ret(got) }
+            }
+            Host::Close(slot) => ret(host::close(slot.number())),
+            Host::CloseRing(ring) => {
+                self.rings[usize::from(ring & 1)] = None;
+                Rec::default()
+            }
+            Host::Poll(fd) => ret(host::poll(self.fd(fd))),
+            Host::Sleep(us) => {
+                std::thread::sleep(std::time::Duration::from_micros(u64::from(*us)));
+                Rec::default()
+            }
+            Host::CqFlags(ring, flags) => {
+                if let Some(r) = &self.rings[usize::from(ring & 1)] {
+                    r.set_cq_flags(*flags);
+                }
+                Rec::default()
+            }
+            Host::Poke(buf, words) => {
+                host::poke(*buf, words);
+                Rec::default()
+            }
+        }
+    }
+}
+
+fn ret(v: i64) -> Rec {
+    Rec { ret: v, ..Rec::default() }
+}

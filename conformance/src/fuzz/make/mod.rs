@@ -1,0 +1,403 @@
+//! Makes programs from seeds: mostly sensible ones, so that they get somewhere, with something wrong here and there.
+
+mod ctl;
+mod fs;
+mod pool;
+mod register;
+mod rw;
+mod setup;
+
+use super::program::{Cell, Enter, Fd, Host, Program, Slot, Step, Val};
+use fastrand::Rng;
+use pool::{Key, Made};
+use softring_engine::abi::*;
+
+/// Opcodes that programs are made of, each as often as it stands here.
+pub const OPS: &[u8] = &[
+    IORING_OP_NOP,
+    IORING_OP_NOP,
+    IORING_OP_READ,
+    IORING_OP_READ,
+    IORING_OP_READ,
+    IORING_OP_WRITE,
+    IORING_OP_WRITE,
+    IORING_OP_READV,
+    IORING_OP_WRITEV,
+    IORING_OP_READ_FIXED,
+    IORING_OP_WRITE_FIXED,
+    IORING_OP_READV_FIXED,
+    IORING_OP_WRITEV_FIXED,
+    IORING_OP_FSYNC,
+    IORING_OP_SYNC_FILE_RANGE,
+    IORING_OP_FALLOCATE,
+    IORING_OP_FTRUNCATE,
+    IORING_OP_OPENAT,
+    IORING_OP_OPENAT2,
+    IORING_OP_CLOSE,
+    IORING_OP_FIXED_FD_INSTALL,
+    IORING_OP_FILES_UPDATE,
+    IORING_OP_PIPE,
+    IORING_OP_STATX,
+    IORING_OP_RENAMEAT,
+    IORING_OP_UNLINKAT,
+    IORING_OP_MKDIRAT,
+    IORING_OP_SYMLINKAT,
+    IORING_OP_LINKAT,
+    IORING_OP_FSETXATTR,
+    IORING_OP_SETXATTR,
+    IORING_OP_FGETXATTR,
+    IORING_OP_GETXATTR,
+    IORING_OP_FADVISE,
+    IORING_OP_MADVISE,
+    IORING_OP_SPLICE,
+    IORING_OP_TEE,
+    IORING_OP_POLL_ADD,
+    IORING_OP_POLL_ADD,
+    IORING_OP_POLL_ADD,
+    IORING_OP_POLL_REMOVE,
+    IORING_OP_TIMEOUT,
+    IORING_OP_TIMEOUT,
+    IORING_OP_TIMEOUT_REMOVE,
+    IORING_OP_TIMEOUT_REMOVE,
+    IORING_OP_LINK_TIMEOUT,
+    IORING_OP_ASYNC_CANCEL,
+    IORING_OP_ASYNC_CANCEL,
+    IORING_OP_ASYNC_CANCEL,
+    IORING_OP_MSG_RING,
+];
+
+/// The state of one program in the making.
+pub(crate) struct Gen<'a> {
+    rng: Rng,
+    only: &'a [u8],
+    steps: Vec<Step>,
+    /// The next user_data.
+    ud: u64,
+    /// Requests that may still be waiting.
+    live: Vec<(u64, u8)>,
+    /// Touched by requests that may still run.
+    busy: Vec<Key>,
+    armed: Vec<Key>,
+    /// Requests that open descriptors.
+    opened: Vec<u64>,
+    /// What ring 0's table of files probably holds.
+    fixed: Vec<Option<Slot>>,
+    buffers: u8,
+    two: bool,
+}
+
+/// The program of `seed`, of the opcodes in `only` (all of [`OPS`] if that is empty).
+pub fn program(seed: u64, only: &[u8]) -> Program {
+    let mut g = Gen {
+        rng: Rng::with_seed(seed),
+        only: if only.is_empty() { OPS } else { only },
+        steps: Vec::new(),
+        ud: 1,
+        live: Vec::new(),
+        busy: Vec::new(),
+        armed: Vec::new(),
+        opened: Vec::new(),
+        fixed: Vec::new(),
+        buffers: 0,
+        two: false,
+    };
+    let tmpfs = g.chance(60);
+    g.start();
+    for _ in 0..g.rng.u32(2..7) {
+        g.round();
+    }
+    Program { seed, tmpfs, steps: g.steps }
+}
+
+impl Gen<'_> {
+    fn start(&mut self) {
+        if self.chance(12) {
+            self.bad_setup();
+        }
+        let flags = self.setup(0);
+        if self.chance(35) {
+            self.setup(1);
+            self.two = true;
+        }
+        if self.chance(50) {
+            self.files(0);
+        }
+        if self.chance(75) {
+            self.register_buffers(0);
+        }
+        if self.two && self.chance(40) {
+            self.files(1);
+        }
+        if flags & IORING_SETUP_R_DISABLED != 0 {
+            if self.chance(60) {
+                self.restrictions(0);
+            }
+            if self.chance(90) {
+                let op = IORING_REGISTER_ENABLE_RINGS;
+                self.steps.push(Step::Register { ring: 0, op, arg: Val::Num(0), nr: 0 });
+            }
+        }
+    }
+
+    fn op(&mut self, op: u8) -> Made {
+        match op {
+            IORING_OP_READ
+            | IORING_OP_WRITE
+            | IORING_OP_READV
+            | IORING_OP_WRITEV
+            | IORING_OP_READ_FIXED
+            | IORING_OP_WRITE_FIXED
+            | IORING_OP_READV_FIXED
+            | IORING_OP_WRITEV_FIXED => self.rw(op),
+            IORING_OP_NOP
+            | IORING_OP_POLL_ADD
+            | IORING_OP_POLL_REMOVE
+            | IORING_OP_TIMEOUT
+            | IORING_OP_TIMEOUT_REMOVE
+            | IORING_OP_LINK_TIMEOUT
+            | IORING_OP_ASYNC_CANCEL
+            | IORING_OP_MSG_RING => self.ctl(op),
+            _ => self.fs(op),
+        }
+    }
+
+    /// One submission that does not race with what is under way.
+    fn request(&mut self) -> Made {
+        for _ in 0..8 {
+            let op = self.pick(self.only);
+            let (opened, fixed) = (self.opened.clone(), self.fixed.clone());
+            let mut made = self.op(op);
+            if !self.conflicts(&made.keys) || self.chance(3) {
+                self.dress(&mut made);
+                return made;
+            }
+            (self.opened, self.fixed) = (opened, fixed);
+        }
+        self.op(IORING_OP_NOP)
+    }
+
+    fn conflicts(&self, keys: &[Key]) -> bool {
+        let clash = |a: Key, b: Key| a.0 == b.0 && (a.1 || b.1);
+        let other = || self.busy.iter().chain(&self.armed);
+        keys.iter().any(|&k| other().any(|&o| clash(k, o)))
+    }
+
+    /// Flags that any request may carry, and faults.
+    fn dress(&mut self, made: &mut Made) {
+        if self.chance(12) {
+            made.sqe.flags |= IOSQE_ASYNC;
+        }
+        if self.chance(8) {
+            made.sqe.flags |= IOSQE_CQE_SKIP_SUCCESS;
+        }
+        if self.chance(5) {
+            made.sqe.flags |= IOSQE_IO_DRAIN;
+        }
+        if self.chance(10) {
+            self.spoil(made);
+        }
+    }
+
+    fn spoil(&mut self, made: &mut Made) {
+        let sqe = &mut made.sqe;
+        match self.rng.u32(0..14) {
+            0 => sqe.fd = Fd::Num([-1, 99, 1 << 30, -100, 999][self.rng.usize(0..5)]),
+            1 | 2 => sqe.addr = Val::Bad(self.bad()),
+            3 => sqe.off = Val::Bad(self.bad()),
+            4 => sqe.addr3 = Val::Num(self.rng.u64(1..9)),
+            5 => sqe.ioprio = 1 << self.rng.u32(0..16),
+            6 => sqe.op_flags ^= 1 << self.rng.u32(0..32),
+            7 => sqe.buf_index = 1 << self.rng.u32(0..16),
+            8 => sqe.personality = self.rng.u16(0..4),
+            9 => sqe.file = Fd::Num(self.rng.i64(-2..9)),
+            10 => sqe.pad2 = self.rng.u64(1..4),
+            11 => sqe.len = [0, 1, u32::MAX, 1 << 31][self.rng.usize(0..4)],
+            12 => sqe.flags ^= [1, 1, 0x80, 2, 0x40][self.rng.usize(0..5)],
+            _ => sqe.op = self.rng.u8(63..255),
+        }
+        // Sizes that would really allocate: a fault must not fill the disk.
+        if sqe.op == IORING_OP_MADVISE || sqe.op == IORING_OP_FALLOCATE {
+            let plain = self.op(sqe.op).sqe;
+            (made.sqe.off, made.sqe.op_flags) = (plain.off, plain.op_flags);
+        }
+    }
+
+    fn queue(&mut self, ring: u8, mut made: Made) {
+        made.sqe.ud = self.ud;
+        if made.arms {
+            self.live.push((self.ud, made.sqe.op));
+            self.armed.extend(made.keys.iter().copied());
+        }
+        self.ud += 1;
+        let bad_index = self.chance(1);
+        self.steps.push(Step::Sqe { ring, sqe: made.sqe, bad_index });
+    }
+
+    /// Requests submitted together: alone, or in chains.
+    fn batch(&mut self, ring: u8) {
+        for _ in 0..self.rng.u32(1..7) {
+            if self.chance(7) {
+                self.timed(ring);
+                continue;
+            }
+            let linked = self.chance(20);
+            let n = if linked { self.rng.u32(2..5) } else { 1 };
+            let mut own = Vec::new();
+            for i in 0..n {
+                let mut made = self.request();
+                if i + 1 < n {
+                    made.sqe.flags |=
+                        if self.chance(75) { IOSQE_IO_LINK } else { IOSQE_IO_HARDLINK };
+                }
+                own.extend(made.keys.iter().copied());
+                self.queue(ring, made);
+                if i + 2 == n && self.chance(20) {
+                    let timeout = self.ctl(IORING_OP_LINK_TIMEOUT);
+                    self.queue(ring, timeout);
+                    break;
+                }
+            }
+            self.busy.extend(own);
+        }
+    }
+
+    /// A request that waits, and how long it may.
+    fn timed(&mut self, ring: u8) {
+        let waits = [IORING_OP_READ, IORING_OP_READV, IORING_OP_POLL_ADD, IORING_OP_WRITE];
+        let op = self.pick(&waits);
+        if !self.only.contains(&op) {
+            return;
+        }
+        let mut made = self.op(op);
+        if !self.conflicts(&made.keys) {
+            made.sqe.flags |= IOSQE_IO_LINK;
+            let own = made.keys.clone();
+            self.queue(ring, made);
+            let mut timeout = self.op(IORING_OP_LINK_TIMEOUT);
+            timeout.arms = true;
+            self.queue(ring, timeout);
+            self.busy.extend(own);
+        }
+    }
+
+    fn enter(&mut self, ring: u8) {
+        let mut e = Enter { ring, ..Enter::default() };
+        match self.rng.u32(0..100) {
+            0..55 => {}
+            55..70 => e.flags = IORING_ENTER_GETEVENTS,
+            70..80 => (e.flags, e.min) = (IORING_ENTER_GETEVENTS, self.pick(&[1, 2, 70_000])),
+            80..88 => {
+                e.flags = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
+                e.min = self.rng.u32(0..4);
+                let time = pool::timespec(0, 10_000_000);
+                let min_wait = if self.chance(20) { 2000 } else { 0 };
+                let words = vec![Cell::U64(Val::Num(0)), Cell::U32(0), Cell::U32(min_wait)];
+                let ts = if self.chance(92) { time } else { Val::Bad(self.bad()) };
+                e.arg = Val::Mem(words.into_iter().chain([Cell::U64(ts)]).collect());
+                e.size = if self.chance(92) { 24 } else { self.pick(&[0, 8, 16, 64]) };
+            }
+            88..93 => e.submit = Some(self.pick(&[0, 1, 2, 100])),
+            93..96 => e.flags = 1 << self.rng.u32(0..32),
+            96..98 => {
+                e.fd = Some(if self.chance(50) { Fd::Slot(Slot::A) } else { Fd::Num(999) });
+            }
+            _ => {
+                e.flags = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
+                (e.arg, e.size) = (Val::Bad(self.bad()), 24);
+            }
+        }
+        self.steps.push(Step::Enter(e));
+    }
+
+    fn round(&mut self) {
+        let ring = u8::from(self.two && self.chance(25));
+        self.batch(ring);
+        self.enter(ring);
+        if self.chance(93) {
+            self.steps.push(Step::Settle);
+            self.busy.clear();
+        }
+        if self.chance(35) {
+            self.host();
+        }
+        if self.chance(25) {
+            self.register();
+            self.steps.push(Step::Settle);
+        }
+        if self.chance(65) {
+            let max = self.chance(15).then(|| self.rng.u32(0..4));
+            self.steps.push(Step::Reap { ring, max });
+        }
+    }
+
+    /// Something happens to the files from outside, and is given time to be noticed.
+    fn host(&mut self) {
+        let to =
+            [Slot::PipeW, Slot::NbW, Slot::Event, Slot::Sem, Slot::SockA, Slot::SockB, Slot::A];
+        let from = [Slot::FullR, Slot::PipeR, Slot::SockA, Slot::SockB, Slot::RingEvent, Slot::NbR];
+        let ring = u8::from(self.two && self.chance(40));
+        let act = match self.rng.u32(0..100) {
+            0..50 => Host::Write(self.pick(&to), self.pick(&[1, 5, 100, 4096])),
+            50..68 => Host::Read(self.pick(&from), self.pick(&[8, 100, 65_536])),
+            68..80 => Host::Close(self.slot(true).0),
+            80..90 => Host::Poll(Fd::Ring(ring)),
+            90..94 => Host::Poll(Fd::Slot(Slot::RingEvent)),
+            94..96 => Host::CloseRing(1),
+            96..98 => Host::CqFlags(ring, self.rng.u32(0..2)),
+            _ => Host::Sleep(2000),
+        };
+        if let Host::Write(slot, _) | Host::Read(slot, _) | Host::Close(slot) = act {
+            let key = pool::slot_key(slot);
+            self.armed.retain(|k| k.0 != key);
+        }
+        self.steps.push(Step::Host(act));
+        self.steps.push(Step::Settle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_always_makes_the_same_program() {
+        for seed in 0..200 {
+            assert_eq!(program(seed, &[]), program(seed, &[]));
+        }
+        assert_ne!(program(1, &[]).steps, program(2, &[]).steps);
+    }
+
+    #[test]
+    fn every_opcode_occurs() {
+        let mut seen = [false; 256];
+        for seed in 0..400 {
+            for step in program(seed, &[]).steps {
+                if let Step::Sqe { sqe, .. } = step {
+                    seen[usize::from(sqe.op)] = true;
+                }
+            }
+        }
+        let missing: Vec<_> = OPS.iter().filter(|&&op| !seen[usize::from(op)]).collect();
+        assert!(missing.is_empty(), "never made: {missing:?}");
+    }
+
+    #[test]
+    fn only_keeps_to_its_opcodes() {
+        for seed in 0..50 {
+            for step in program(seed, &[IORING_OP_READ]).steps {
+                let Step::Sqe { sqe, .. } = step else { continue };
+                let also = [IORING_OP_READ, IORING_OP_NOP, IORING_OP_LINK_TIMEOUT];
+                assert!(also.contains(&sqe.op) || sqe.op >= IORING_OP_LAST, "{}", sqe.op);
+            }
+        }
+    }
+
+    #[test]
+    fn a_program_survives_its_file() {
+        for seed in 0..50 {
+            let p = program(seed, &[]);
+            let text = serde_json::to_string(&p).expect("a program is plain data");
+            assert_eq!(serde_json::from_str::<Program>(&text).expect("as written"), p);
+        }
+    }
+}

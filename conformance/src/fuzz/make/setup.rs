@@ -1,0 +1,80 @@
+//! Rings: such as programs use, and such as the kernel refuses.
+
+use super::Gen;
+use crate::fuzz::program::{Setup, Step};
+use softring_engine::abi::*;
+
+impl Gen<'_> {
+    /// Flags that the kernel accepts.
+    pub(super) fn setup(&mut self, ring: u8) -> u32 {
+        let mut flags = 0;
+        let issuer = IORING_SETUP_SINGLE_ISSUER;
+        if self.chance(60) {
+            flags |= self.pick(&[
+                IORING_SETUP_COOP_TASKRUN,
+                IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
+                issuer,
+                issuer | IORING_SETUP_DEFER_TASKRUN,
+                issuer | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
+            ]);
+        }
+        let others = [
+            (IORING_SETUP_SUBMIT_ALL, 40),
+            (IORING_SETUP_CQSIZE, 35),
+            (IORING_SETUP_CLAMP, 10),
+            (IORING_SETUP_R_DISABLED, 8),
+            (IORING_SETUP_SQE128, 10),
+            (IORING_SETUP_CQE32, 10),
+            (IORING_SETUP_NO_SQARRAY, 15),
+            (IORING_SETUP_NO_MMAP, 6),
+        ];
+        for (flag, percent) in others {
+            if self.chance(percent) {
+                flags |= flag;
+            }
+        }
+        if flags & IORING_SETUP_CQE32 == 0 && self.chance(8) {
+            flags |= IORING_SETUP_CQE_MIXED;
+        }
+        if ring == 1 && self.chance(10) {
+            flags |= IORING_SETUP_ATTACH_WQ;
+        }
+        let entries = self.pick(&[1, 2, 4, 8, 8, 16, 16, 32, 5]);
+        let cq_entries = self.pick(&[entries, 2 * entries, 64, entries + 1]);
+        self.steps.push(Step::Setup(Setup {
+            ring,
+            entries,
+            flags,
+            cq_entries: if flags & IORING_SETUP_CQSIZE != 0 { cq_entries } else { 0 },
+            wq_ring: (flags & IORING_SETUP_ATTACH_WQ != 0).then_some(0),
+            ..Setup::default()
+        }));
+        flags
+    }
+
+    /// Setups of every kind that the kernel refuses, or that are never used.
+    pub(super) fn bad_setup(&mut self) {
+        let mut flags = self.rng.u32(0..1 << 19);
+        // Polled rings are refused in every combination but the plain ones, which are left out.
+        if flags & (IORING_SETUP_SQPOLL | IORING_SETUP_IOPOLL) != 0 {
+            flags |= 1 << self.rng.u32(21..32);
+        }
+        flags &= !(IORING_SETUP_ATTACH_WQ | IORING_SETUP_NO_MMAP | IORING_SETUP_REGISTERED_FD_ONLY);
+        let setup = Setup {
+            ring: 0,
+            entries: self.pick(&[0, 1, 8, 32_768, 32_769, u32::MAX]),
+            flags,
+            cq_entries: self.pick(&[0, 1, 7, 65_536, 65_537, u32::MAX]),
+            wq_ring: None,
+            resv: u32::from(self.chance(5)),
+        };
+        self.steps.push(Step::Setup(setup));
+        if self.chance(50) {
+            let queued = self.op(IORING_OP_NOP);
+            self.queue(0, queued);
+            self.enter(0);
+            self.steps.push(Step::Settle);
+            self.steps.push(Step::Reap { ring: 0, max: None });
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A program of the fuzzer: steps whose pointers and descriptors are symbolic, so that it means the same in every
+//! process, can be shrunk step by step, and can be kept in a file.
+
+use serde::{Deserialize, Serialize};
+
+/// What one run does, from its first setup to its last reap.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Default)]
+pub struct Program {
+    pub seed: u64,
+    /// Run in a directory of tmpfs instead of the disk's file system.
+    pub tmpfs: bool,
+    pub steps: Vec<Step>,
+}
+
+/// One step. `ring` is 0 or 1.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum Step {
+    Setup(Setup),
+    /// Queue one SQE; with `bad_index` its place in the SQ array holds an index out of range.
+    Sqe {
+        ring: u8,
+        sqe: Sqe,
+        bad_index: bool,
+    },
+    Enter(Enter),
+    /// Wait until no ring's CQ moves any more.
+    Settle,
+    /// Take `max` completions, or all, flushing what has overflowed.
+    Reap {
+        ring: u8,
+        max: Option<u32>,
+    },
+    Register {
+        ring: u8,
+        op: u32,
+        arg: Val,
+        nr: u32,
+    },
+    Resize {
+        ring: u8,
+        sq: u32,
+        cq: u32,
+        flags: u32,
+    },
+    Host(Host),
+}
+
+/// `io_uring_setup(2)`.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Default)]
+pub struct Setup {
+    pub ring: u8,
+    pub entries: u32,
+    pub flags: u32,
+    pub cq_entries: u32,
+    pub wq_ring: Option<u8>,
+    pub resv: u32,
+}
+
+/// `io_uring_enter(2)`; `submit` of `None` means all that are queued.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Default)]
+pub struct Enter {
+    pub ring: u8,
+    pub fd: Option<Fd>,
+    pub submit: Option<u32>,
+    pub min: u32,
+    pub flags: u32,
+    pub arg: Val,
+    pub size: u32,
+}
+
+/// One submission; the fields are the uapi's.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Default)]
+pub struct Sqe {
+    pub op: u8,
+    pub flags: u8,
+    pub ioprio: u16,
+    pub fd: Fd,
+    pub off: Val,
+    pub addr: Val,
+    pub len: u32,
+    pub op_flags: u32,
+    pub ud: u64,
+    pub buf_index: u16,
+    pub personality: u16,
+    /// `file_index`, or `splice_fd_in`.
+    pub file: Fd,
+    pub addr3: Val,
+    pub pad2: u64,
+}
+
+/// A descriptor.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum Fd {
+    Num(i64),
+    /// Opened by the executor before the first step.
+    Slot(Slot),
+    Ring(u8),
+    /// What the request of this user_data has opened.
+    Of(u64),
+}
+
+impl Default for Fd {
+    fn default() -> Self {
+        Self::Num(0)
+    }
+}
+
+/// Descriptors that every program starts with, at fixed numbers.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Slot {
+    A,
+    B,
+    Ro,
+    Wo,
+    Append,
+    Direct,
+    Dir,
+    Sub,
+    PipeR,
+    PipeW,
+    NbR,
+    NbW,
+    FullR,
+    FullW,
+    Event,
+    Sem,
+    SockA,
+    SockB,
+    Null,
+    Path,
+    RingEvent,
+}
+
+impl Slot {
+    pub const ALL: [Self; 21] = [
+        Self::A,
+        Self::B,
+        Self::Ro,
+        Self::Wo,
+        Self::Append,
+        Self::Direct,
+        Self::Dir,
+        Self::Sub,
+        Self::PipeR,
+        Self::PipeW,
+        Self::NbR,
+        Self::NbW,
+        Self::FullR,
+        Self::FullW,
+        Self::Event,
+        Self::Sem,
+        Self::SockA,
+        Self::SockB,
+        Self::Null,
+        Self::Path,
+        Self::RingEvent,
+    ];
+
+    /// The number at which the executor keeps it.
+    pub const fn number(self) -> i32 {
+        100 + self as i32
+    }
+}
+
+/// A 64-bit field: a number, or something in the executor's memory.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum Val {
+    Num(u64),
+    /// Byte `1` of buffer `0`.
+    Buf(u8, u32),
+    Bad(Bad),
+    Str(String),
+    Mem(Vec<Cell>),
+    Out(Out),
+}
+
+impl Default for Val {
+    fn default() -> Self {
+        Self::Num(0)
+    }
+}
+
+/// Addresses that are wrong in one way each.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bad {
+    Null,
+    Unmapped,
+    Kernel,
+    NonCanonical,
+    /// Readable, not writable.
+    ReadOnly,
+    /// The last byte before unmapped memory.
+    Edge,
+    /// A string longer than any path may be.
+    LongStr,
+}
+
+/// Memory that a request answers into, by what it will hold.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Out {
+    Statx,
+    Pipe,
+    Probe,
+    Raw(u16),
+}
+
+/// One member of a structure in memory.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum Cell {
+    U8(u8),
+    U16(u16),
+    U32(u32),
+    U64(Val),
+    Fd(Fd),
+}
+
+/// What happens outside any ring.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum Host {
+    /// `write(2)` of so many bytes (an eventfd gets this number as its value).
+    Write(Slot, u32),
+    /// `read(2)`, if poll says that it will not wait.
+    Read(Slot, u32),
+    Close(Slot),
+    CloseRing(u8),
+    /// `poll(2)` with no timeout; the events are recorded.
+    Poll(Fd),
+    Sleep(u32),
+    /// Turn eventfd notification off or on, in the CQ ring's flags.
+    CqFlags(u8, u32),
+    /// Fill a buffer with 32-bit words.
+    Poke(u8, Vec<u32>),
+}

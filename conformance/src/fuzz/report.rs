@@ -1,0 +1,194 @@
+//! Programs and divergences for people.
+
+use super::check::Divergence;
+use super::compare::{about_step, op_name};
+use super::program::{Cell, Enter, Fd, Program, Setup, Sqe, Step, Val};
+use super::transcript::{Rec, SOME_FD, Transcript};
+use softring_engine::abi::*;
+use softring_engine::errno::Errno;
+
+const SQE_FLAGS: [&str; 8] =
+    ["FIXED_FILE", "DRAIN", "LINK", "HARDLINK", "ASYNC", "BUFFER_SELECT", "CQE_SKIP", "BIT7"];
+const ENTER_FLAGS: [&str; 8] = [
+    "GETEVENTS",
+    "SQ_WAKEUP",
+    "SQ_WAIT",
+    "EXT_ARG",
+    "REGISTERED_RING",
+    "ABS_TIMER",
+    "EXT_ARG_REG",
+    "NO_IOWAIT",
+];
+
+/// A return value, with an errno's name.
+pub fn ret(v: i64) -> String {
+    let name = |e: Errno| std::io::Error::from_raw_os_error(e.0).to_string();
+    match v {
+        SOME_FD => "fd".to_owned(),
+        -4095..=-3 => {
+            let text = name(Errno(-v as i32));
+            format!("{v} ({})", text.split(" (os").next().unwrap_or_default())
+        }
+        _ => v.to_string(),
+    }
+}
+
+fn bits(v: u32, names: &[&str]) -> String {
+    let known = names.iter().enumerate().filter(|(i, _)| v & 1 << i != 0).map(|(_, n)| *n);
+    let mut out: Vec<String> = known.map(str::to_owned).collect();
+    let rest = if names.len() < 32 { v >> names.len() << names.len() } else { 0 };
+    if rest != 0 {
+        out.push(format!("{rest:#x}"));
+    }
+    out.join("|")
+}
+
+fn fd(v: &Fd) -> String {
+    match v {
+        Fd::Num(n) => n.to_string(),
+        Fd::Slot(s) => format!("{s:?}"),
+        Fd::Ring(r) => format!("ring{r}"),
+        Fd::Of(ud) => format!("fd of ud{ud}"),
+    }
+}
+
+fn val(v: &Val) -> String {
+    match v {
+        Val::Num(n) if *n > 1 << 48 => format!("{n:#x}"),
+        Val::Num(n) => n.to_string(),
+        Val::Buf(i, 0) => format!("buf{i}"),
+        Val::Buf(i, off) => format!("buf{i}+{off}"),
+        Val::Bad(b) => format!("<{b:?}>"),
+        Val::Str(s) => format!("{s:?}"),
+        Val::Out(o) => format!("&{o:?}"),
+        Val::Mem(cells) => {
+            let cell = |c: &Cell| match c {
+                Cell::U8(n) => n.to_string(),
+                Cell::U16(n) => n.to_string(),
+                Cell::U32(n) => n.to_string(),
+                Cell::U64(v) => val(v),
+                Cell::Fd(v) => fd(v),
+            };
+            format!("&{{{}}}", cells.iter().map(cell).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+fn sqe(s: &Sqe) -> String {
+    let mut out = format!("ud{} {} fd={}", s.ud, op_name(s.op), fd(&s.fd));
+    let zero = Val::Num(0);
+    for (name, v) in [("off", &s.off), ("addr", &s.addr), ("addr3", &s.addr3)] {
+        if *v != zero {
+            out += &format!(" {name}={}", val(v));
+        }
+    }
+    let numbers = [
+        ("len", u64::from(s.len)),
+        ("ioprio", u64::from(s.ioprio)),
+        ("buf_index", u64::from(s.buf_index)),
+        ("personality", u64::from(s.personality)),
+        ("pad2", s.pad2),
+    ];
+    for (name, v) in numbers.iter().filter(|(_, v)| *v != 0) {
+        out += &format!(" {name}={v}");
+    }
+    if s.op_flags != 0 {
+        out += &format!(" op_flags={:#x}", s.op_flags);
+    }
+    if s.file != Fd::Num(0) {
+        out += &format!(" file_index={}", fd(&s.file));
+    }
+    if s.flags != 0 {
+        out += &format!(" [{}]", bits(s.flags.into(), &SQE_FLAGS));
+    }
+    out
+}
+
+fn setup(s: &Setup) -> String {
+    let mut out = format!("ring{} = setup({}, {})", s.ring, s.entries, bits(s.flags, &SETUP_NAMES));
+    if s.cq_entries != 0 {
+        out += &format!(" cq_entries={}", s.cq_entries);
+    }
+    out + &s.wq_ring.map_or(String::new(), |r| format!(" wq_fd=ring{r}"))
+}
+
+fn enter(e: &Enter) -> String {
+    let submit = e.submit.map_or("all".to_owned(), |n| n.to_string());
+    let who = e.fd.as_ref().map_or_else(|| format!("ring{}", e.ring), fd);
+    let mut out = format!("enter({who}, {submit}, {}, {})", e.min, bits(e.flags, &ENTER_FLAGS));
+    if e.size != 0 || e.arg != Val::Num(0) {
+        out += &format!(" arg={} size={}", val(&e.arg), e.size);
+    }
+    out
+}
+
+/// One step, in one line.
+pub fn step(s: &Step) -> String {
+    match s {
+        Step::Setup(s) => setup(s),
+        Step::Sqe { ring, sqe: s, bad_index } => {
+            format!(
+                "  ring{ring} {}{}",
+                sqe(s),
+                if *bad_index { " (index out of range)" } else { "" }
+            )
+        }
+        Step::Enter(e) => enter(e),
+        Step::Settle => "settle".to_owned(),
+        Step::Reap { ring, max: None } => format!("reap ring{ring}"),
+        Step::Reap { ring, max: Some(n) } => format!("reap ring{ring}, at most {n}"),
+        Step::Register { ring, op, arg, nr } => {
+            let name = REGISTER_NAMES
+                .get(*op as usize)
+                .map_or_else(|| op.to_string(), |n| n[7..].to_owned());
+            format!("register(ring{ring}, {name}, {}, {nr})", val(arg))
+        }
+        Step::Resize { ring, sq, cq, flags } => {
+            format!("resize(ring{ring}, sq {sq}, cq {cq}, flags {flags:#x})")
+        }
+        Step::Host(h) => format!("host {h:?}"),
+    }
+}
+
+fn rec(r: Option<&Rec>) -> Vec<String> {
+    let Some(r) = r else { return vec!["(not reached)".to_owned()] };
+    let mut out = vec![ret(r.ret)];
+    if !r.tails.is_empty() {
+        out[0] = format!("tails {:?}", r.tails);
+    }
+    out.extend(r.cqes.iter().map(ToString::to_string));
+    out.extend(r.notes.iter().cloned());
+    out
+}
+
+/// Both transcripts beside each other; lines that differ are marked, long runs that agree are left out.
+fn side_by_side(p: &Program, a: &Transcript, b: &Transcript) -> String {
+    let mut out = String::new();
+    for i in 0..p.steps.len() + 4 {
+        let find = |t: &Transcript| rec(t.recs.iter().find(|r| r.step == i));
+        let (left, right) = (find(a), find(b));
+        let what = p.steps.get(i).map_or_else(|| format!("at the end: {}", about_step(p, i)), step);
+        let last = i == p.steps.len() + 3;
+        out += &format!("{i:>3} {what}\n");
+        for j in 0..left.len().max(right.len()) {
+            let (l, r) = (left.get(j).map_or("", |s| s), right.get(j).map_or("", |s| s));
+            if l != r {
+                out += &format!("      | {l:<44} | {r:<44} <<<\n");
+            } else if !last && !matches!(p.steps.get(i), Some(Step::Sqe { .. })) {
+                out += &format!("      | {l:<44} | {r}\n");
+            }
+        }
+    }
+    out
+}
+
+/// A divergence as a file for people; `again` is the command that shows it again.
+pub fn divergence(d: &Divergence, again: &str) -> String {
+    let p = &d.program;
+    let mut out = format!("{}: {}   (kernel / softring)\n", d.difference.about, d.difference.text);
+    out += &format!("seed {}, on {}\n", p.seed, if p.tmpfs { "tmpfs" } else { "the disk" });
+    out += &format!("again: {again}\n\n");
+    out += &format!("    {:<46} | {:<44}\n", "kernel", "softring");
+    out += &side_by_side(p, &d.kernel, &d.softring);
+    out + &format!("ended: {:?} / {:?}\n", d.kernel.end, d.softring.end)
+}
