@@ -14,6 +14,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
+use crate::sys::borrow;
 use crate::transport::kind::Kind;
 
 /// What a table entry says about a number.
@@ -79,13 +80,6 @@ pub fn next_id() -> u64 {
 fn inode(fd: i32) -> u64 {
     let Some(fd) = borrow(fd) else { return 0 };
     rustix::fs::fstat(fd).map_or(0, |s| s.st_ino)
-}
-
-/// Borrows a number of the program's for one system call.
-#[allow(unsafe_code)]
-fn borrow(fd: i32) -> Option<BorrowedFd<'static>> {
-    // SAFETY: not -1; used for system calls that only look, at once; a number closed meanwhile answers EBADF.
-    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
 /// Enters a new ring under its descriptor.

@@ -7,6 +7,8 @@ use core::arch::asm;
 use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 
+use rustix::fd::BorrowedFd;
+
 use crate::errno::{Result, check};
 use crate::transport::poll::Event;
 
@@ -133,4 +135,10 @@ pub(crate) fn futex_wait_sig(word: &AtomicU32, seen: u32, timeout: Duration) -> 
     let ts = [timeout.as_secs(), u64::from(timeout.subsec_nanos())];
     let ts = ts.as_ptr().expose_provenance();
     check(sys!(__NR_futex, word.as_ptr().expose_provenance(), 0, seen, ts)).map(|_| ())
+}
+
+/// Borrows a number of the program's for one system call; none for a negative one.
+pub(crate) fn borrow(fd: i32) -> Option<BorrowedFd<'static>> {
+    // SAFETY: not -1; used for system calls that only look, at once; a number closed meanwhile answers EBADF.
+    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }

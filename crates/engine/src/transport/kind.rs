@@ -40,10 +40,7 @@ impl Kind {
 
     /// Looks at a descriptor: two or three system calls.
     pub fn of(fd: i32) -> Kind {
-        if fd < 0 {
-            return Kind::Unknown;
-        }
-        let fd = borrow(fd);
+        let Some(fd) = crate::sys::borrow(fd) else { return Kind::Unknown };
         let Ok(stat) = rustix::fs::fstat(fd) else { return Kind::Unknown };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile | FileType::BlockDevice => Self::of_file(fd),
@@ -63,11 +60,4 @@ impl Kind {
             Err(_) => Kind::Unknown,
         }
     }
-}
-
-/// Borrows the program's number for one system call; a closed one answers EBADF.
-#[allow(unsafe_code)]
-fn borrow(fd: i32) -> BorrowedFd<'static> {
-    // SAFETY: used for system calls that only look, at once; a number closed meanwhile answers EBADF.
-    unsafe { BorrowedFd::borrow_raw(fd) }
 }

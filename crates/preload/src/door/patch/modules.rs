@@ -33,6 +33,13 @@ impl Text {
     }
 }
 
+/// The bytes of a module on the list.
+pub fn text_bytes(t: &Text) -> &[u8] {
+    // SAFETY: the module is loaded while its list is looked at, and nothing is written before all
+    // is decided.
+    unsafe { t.bytes() }
+}
+
 /// One loaded object.
 #[derive(Debug, Default)]
 pub struct Module {

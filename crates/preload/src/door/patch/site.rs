@@ -1,7 +1,7 @@
 //! What to replace, decided on the decoded instructions of a function.
 
 use super::frames::{self, Function};
-use super::modules::Module;
+use super::modules::{Module, text_bytes};
 use super::text::JUMP;
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
@@ -61,7 +61,6 @@ pub fn find(m: &Module, numbers: &[usize]) -> Found {
 /// The start of the `mov $imm32, %reg` whose immediate is at `imm`.
 fn mov_before(m: &Module, imm: usize) -> Option<usize> {
     let text = m.text.iter().find(|t| t.holds(imm))?;
-    // SAFETY-free: bounds are checked by `get`.
     let bytes = text_bytes(text);
     let i = imm - text.start;
     let byte = |back: usize| i.checked_sub(back).and_then(|i| bytes.get(i)).copied().unwrap_or(0);
@@ -74,12 +73,6 @@ fn mov_before(m: &Module, imm: usize) -> Option<usize> {
         (_, 0xc7, 0xc0..=0xc7) => Some(imm - 2),
         _ => None,
     }
-}
-
-#[allow(unsafe_code)]
-fn text_bytes(t: &super::modules::Text) -> &[u8] {
-    // SAFETY: the module is loaded while its list is looked at, and nothing is written before all is decided.
-    unsafe { t.bytes() }
 }
 
 /// Rings are also closed inline, in the modules that have other sites: `mov $3,%eax … syscall`.
