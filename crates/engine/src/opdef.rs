@@ -136,11 +136,11 @@ const RW: u32 = FILE | IOPRIO | IOPOLL | AIO | UNBOUND;
 /// The table, in opcode order.
 pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_NOP, "5.1", IOPOLL, ops::nop::prep, Ring(ops::nop::issue)),
-    no(IORING_OP_READV, "5.1"),
-    no(IORING_OP_WRITEV, "5.1"),
+    op(IORING_OP_READV, "5.1", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
+    op(IORING_OP_WRITEV, "5.1", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
     no(IORING_OP_FSYNC, "5.1"),
-    no(IORING_OP_READ_FIXED, "5.1"),
-    no(IORING_OP_WRITE_FIXED, "5.1"),
+    op(IORING_OP_READ_FIXED, "5.1", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
+    op(IORING_OP_WRITE_FIXED, "5.1", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
     no(IORING_OP_POLL_ADD, "5.1"),
     no(IORING_OP_POLL_REMOVE, "5.1"),
     no(IORING_OP_SYNC_FILE_RANGE, "5.1"),
@@ -195,8 +195,8 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     no(IORING_OP_LISTEN, "6.11"),
     no(IORING_OP_RECV_ZC, "6.15"),
     no(IORING_OP_EPOLL_WAIT, "6.15"),
-    no(IORING_OP_READV_FIXED, "6.15"),
-    no(IORING_OP_WRITEV_FIXED, "6.15"),
+    op(IORING_OP_READV_FIXED, "6.15", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
+    op(IORING_OP_WRITEV_FIXED, "6.15", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
     no(IORING_OP_PIPE, "6.16"),
 ];
 

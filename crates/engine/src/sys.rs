@@ -142,3 +142,15 @@ pub(crate) fn borrow(fd: i32) -> Option<BorrowedFd<'static>> {
     // SAFETY: not -1; used for system calls that only look, at once; a number closed meanwhile answers EBADF.
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
+
+pub(crate) const POLLIN: i16 = 1;
+pub(crate) const POLLOUT: i16 = 4;
+
+/// `poll(2)` on one descriptor without waiting; answers the ready events.
+pub(crate) fn poll_now(fd: i32, events: i16) -> i16 {
+    #[repr(C)]
+    struct PollFd(i32, i16, i16);
+    let mut p = PollFd(fd, events, 0);
+    sys!(__NR_poll, (&raw mut p).expose_provenance(), 1, 0);
+    p.2
+}

@@ -26,6 +26,8 @@ pub fn end(ring: &Arc<Ring>) {
 pub fn fork_child(ring: &Arc<Ring>) {
     let ctx = ring.in_child();
     ctx.forget_in_flight();
+    let transports = core::mem::take(&mut ctx.transports);
+    transports.forget();
     ring.watched.store(false, SeqCst);
     ring.listed.store(false, SeqCst);
     ring.driven.store(false, SeqCst);

@@ -14,6 +14,8 @@ pub const INTERPOSED: &[&str] = &[
     "epoll_ctl",
     "fcntl",
     "fcntl64",
+    "mmap",
+    "mmap64",
     "poll",
     "ppoll",
     "pselect",

@@ -1,37 +1,334 @@
 //! READ, WRITE and their vectored and fixed forms. Kernel counterpart: `io_uring/rw.c`.
+//!
+//! A buffered read is tried with `RWF_NOWAIT` and goes on until the range is done or would block; a stream is read once.
+//! Iovecs are not copied for the inline attempt: the kernel reads them itself. They are copied ([`stabilise`]) when the
+//! request is to outlive `enter`.
+#![allow(unsafe_code)]
 
+use crate::abi::aio::{
+    IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, IOCB_FLAG_IOPRIO, iocb,
+};
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
-use crate::req::request::{Call, Req};
-use crate::sys::sys;
+use crate::req::request::{Call, Keep, Req, ReqFlags};
+use crate::req::route::kind_of;
+use crate::sys::{self, sys};
 use crate::transport::kind::Kind;
+use crate::user::{self, iovec};
 
+const RWF_HIPRI: u32 = 1;
 /// `RWF_NOWAIT`.
 pub const RWF_NOWAIT: u32 = 8;
+/// `UIO_MAXIOV`.
+const MAX_IOV: u32 = 1024;
+/// End of user addresses (x86-64, four-level page tables): what `access_ok` refuses beyond.
+const TASK_SIZE: u64 = 0x7fff_ffff_f000;
+/// The current position.
+const CURRENT: u64 = u64::MAX;
+
+fn vectored(opcode: u8) -> bool {
+    matches!(
+        opcode,
+        IORING_OP_READV | IORING_OP_WRITEV | IORING_OP_READV_FIXED | IORING_OP_WRITEV_FIXED
+    )
+}
+
+fn fixed(opcode: u8) -> bool {
+    matches!(
+        opcode,
+        IORING_OP_READ_FIXED
+            | IORING_OP_WRITE_FIXED
+            | IORING_OP_READV_FIXED
+            | IORING_OP_WRITEV_FIXED
+    )
+}
+
+fn writes(opcode: u8) -> bool {
+    matches!(
+        opcode,
+        IORING_OP_WRITE | IORING_OP_WRITEV | IORING_OP_WRITE_FIXED | IORING_OP_WRITEV_FIXED
+    )
+}
 
 /// Checks the SQE (`io_prep_rw`).
-pub fn prep(_: &mut Ctx, _: &mut Req) -> Result<()> {
+pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let sqe = req.call.sqe;
+    ioprio_check(sqe.ioprio)?;
+    if sqe.pad2 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if sqe.op_flags & RWF_NOWAIT != 0 {
+        req.flags |= ReqFlags::NOWAIT;
+    }
+    if vectored(sqe.opcode) {
+        if sqe.len > MAX_IOV {
+            return Err(Errno::EINVAL);
+        }
+        // Whatever is not tried at once needs its own copy of the vector.
+        let later = ReqFlags::LINKS | ReqFlags::FORCE_ASYNC;
+        if req.flags.intersects(later) || fixed(sqe.opcode) || sqe.len == 0 {
+            stabilise(&mut req.call)?;
+        }
+    } else if !fixed(sqe.opcode) {
+        let end = sqe.addr.checked_add(u64::from(sqe.len)).ok_or(Errno::EFAULT)?;
+        if end > TASK_SIZE {
+            return Err(Errno::EFAULT);
+        }
+    }
     Ok(())
 }
 
-/// Reads or writes once.
+/// `ioprio_check_cap`: the class must be known, and the real-time class needs a privilege.
+fn ioprio_check(ioprio: u16) -> Result<()> {
+    let (class, level) = (ioprio >> 13, ioprio & 7);
+    match class {
+        0 if level != 0 => Err(Errno::EINVAL),
+        0..=3 => Ok(()),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Copies the program's vector into the request, so that it may outlive `enter`.
+///
+/// # Errors
+/// `EFAULT` for a vector that cannot be read, `EINVAL` for a length that is negative.
+pub fn stabilise(call: &mut Call) -> Result<()> {
+    if !vectored(call.sqe.opcode) || !matches!(call.keep, Keep::None) {
+        return Ok(());
+    }
+    let mut iov = vec![iovec::default(); call.sqe.len as usize];
+    user::read_slice(call.sqe.addr, &mut iov)?;
+    if iov.iter().any(|v| v.len.cast_signed() < 0) {
+        return Err(Errno::EINVAL);
+    }
+    for v in &iov {
+        if v.base.saturating_add(v.len) > TASK_SIZE {
+            return Err(Errno::EFAULT);
+        }
+    }
+    call.sqe.addr = iov.as_ptr().expose_provenance() as u64;
+    call.keep = Keep::Iov(iov);
+    Ok(())
+}
+
+/// Looks the registered buffer up and checks the range against it (`io_import_reg_buf`).
+///
+/// # Errors
+/// `EFAULT`.
+pub fn assign_buffer(ctx: &Ctx, call: &mut Call) -> Result<()> {
+    if !fixed(call.sqe.opcode) || call.buf.is_some() {
+        return Ok(());
+    }
+    let node = ctx.buffers.get(call.sqe.buf_index)?;
+    match &call.keep {
+        Keep::Iov(iov) => iov.iter().try_for_each(|v| node.check(v.base, v.len))?,
+        _ => node.check(call.sqe.addr, u64::from(call.sqe.len))?,
+    }
+    call.buf = Some(node);
+    Ok(())
+}
+
+/// Reads or writes: as far as it goes without blocking, or once with.
 pub fn issue(call: &mut Call, how: Try) -> Outcome {
-    let sqe = &call.sqe;
-    let iov = crate::user::iovec { base: sqe.addr, len: u64::from(sqe.len) };
-    let iov = core::ptr::from_ref(&iov).expose_provenance();
-    let flags = sqe.op_flags | if how == Try::Nonblock { RWF_NOWAIT } else { 0 };
-    let stream = crate::req::route::kind_of(&call.file) == Kind::Pollable;
-    let (fd, off) = (call.file.fd(), if stream { u64::MAX } else { sqe.off });
-    let ret = if sqe.opcode == IORING_OP_READ {
-        sys!(__NR_preadv2, fd, iov, 1, off, 0, flags)
-    } else {
-        sys!(__NR_pwritev2, fd, iov, 1, off, 0, flags)
-    };
-    match check(ret) {
-        Err(Errno::EAGAIN) if how == Try::Nonblock => Outcome::Retry,
-        Ok(n) => Outcome::Done(n as i32),
+    if call.sqe.op_flags & RWF_HIPRI != 0 {
+        return Outcome::Done(Errno::EINVAL.res());
+    }
+    let kind = kind_of(&call.file);
+    let nowait = how == Try::Nonblock && kind != Kind::Memory;
+    loop {
+        let flags = call.sqe.op_flags | if nowait { RWF_NOWAIT } else { 0 };
+        match transfer(call, kind, flags) {
+            Ok(n) => {
+                call.done += n as u64;
+                let total = total(call);
+                let more = nowait && kind == Kind::Buffered && n > 0 && call.done < total;
+                if !more || call.sqe.op_flags & RWF_NOWAIT != 0 {
+                    return finish(call, total);
+                }
+            }
+            Err(Errno::EAGAIN) if nowait => return would_block(call),
+            Err(Errno::EOPNOTSUPP) if nowait && call.sqe.op_flags & RWF_NOWAIT == 0 => {
+                return without_nowait(call, kind);
+            }
+            Err(_) if call.done > 0 => {
+                let total = total(call);
+                return finish(call, total);
+            }
+            Err(Errno::EFAULT) if unstable(call) => {
+                if let Err(e) = stabilise(call) {
+                    return Outcome::Done(e.res());
+                }
+                return Outcome::Done(Errno::EFAULT.res());
+            }
+            Err(e) => return Outcome::Done(e.res()),
+        }
+    }
+}
+
+fn unstable(call: &Call) -> bool {
+    vectored(call.sqe.opcode) && matches!(call.keep, Keep::None)
+}
+
+/// The attempt would block; what it has done so far counts.
+fn would_block(call: &mut Call) -> Outcome {
+    if call.sqe.op_flags & RWF_NOWAIT != 0 {
+        if call.done == 0 {
+            return Outcome::Done(Errno::EAGAIN.res());
+        }
+        let total = total(call);
+        return finish(call, total);
+    }
+    Outcome::Retry
+}
+
+/// The file knows no `RWF_NOWAIT`: readiness decides where it can be polled, else a worker does it.
+fn without_nowait(call: &mut Call, kind: Kind) -> Outcome {
+    if kind != Kind::Pollable {
+        return Outcome::Retry;
+    }
+    let events = if writes(call.sqe.opcode) { sys::POLLOUT } else { sys::POLLIN };
+    if sys::poll_now(call.file.fd(), events) == 0 {
+        return Outcome::Retry;
+    }
+    match transfer(call, kind, call.sqe.op_flags) {
+        Ok(n) => {
+            call.done += n as u64;
+            let total = total(call);
+            finish(call, total)
+        }
+        Err(Errno::EAGAIN) => Outcome::Retry,
         Err(e) => Outcome::Done(e.res()),
+    }
+}
+
+fn finish(call: &mut Call, total: u64) -> Outcome {
+    call.short = call.done != total;
+    Outcome::Done(call.done as i32)
+}
+
+/// Bytes asked for, cut as the kernel cuts (`MAX_RW_COUNT`).
+fn total(call: &Call) -> u64 {
+    const MAX_RW_COUNT: u64 = 0x7fff_f000;
+    let sum = match &call.keep {
+        Keep::Iov(iov) => iov.iter().map(|v| v.len).sum(),
+        _ if vectored(call.sqe.opcode) => (0..call.sqe.len as usize)
+            .map(|i| {
+                let p = core::ptr::with_exposed_provenance::<iovec>(call.sqe.addr as usize);
+                // SAFETY: a transfer with this vector has just succeeded, so the kernel has read all of it; the program
+                // keeps it until `enter` returns, and past that the request has its own copy (`stabilise`).
+                unsafe { p.add(i).read_unaligned() }.len
+            })
+            .sum(),
+        _ => u64::from(call.sqe.len),
+    };
+    sum.min(MAX_RW_COUNT)
+}
+
+/// One system call for what is left.
+fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
+    let sqe = &call.sqe;
+    let stream = kind == Kind::Pollable;
+    let off = match sqe.off {
+        _ if stream => CURRENT,
+        CURRENT => CURRENT,
+        off => off.wrapping_add(call.done),
+    };
+    let one;
+    let rest;
+    let (iov, nr) = match &call.keep {
+        _ if !vectored(sqe.opcode) => {
+            one = iovec { base: sqe.addr + call.done, len: u64::from(sqe.len) - call.done };
+            (core::ptr::from_ref(&one).expose_provenance(), 1)
+        }
+        Keep::Iov(iov) if call.done > 0 => {
+            rest = skip(iov, call.done);
+            (rest.as_ptr().expose_provenance(), rest.len())
+        }
+        _ if call.done > 0 => return Err(Errno::EAGAIN),
+        _ => (sqe.addr as usize, sqe.len as usize),
+    };
+    let fd = call.file.fd();
+    check(if writes(sqe.opcode) {
+        sys!(__NR_pwritev2, fd, iov, nr, off, off_high(off), flags)
+    } else {
+        sys!(__NR_preadv2, fd, iov, nr, off, off_high(off), flags)
+    })
+}
+
+/// The upper half of a position, which 64-bit kernels ignore except in −1.
+fn off_high(off: u64) -> u64 {
+    if off == CURRENT { CURRENT } else { 0 }
+}
+
+/// The vector without its first `done` bytes.
+fn skip(iov: &[iovec], mut done: u64) -> Vec<iovec> {
+    let mut out = Vec::with_capacity(iov.len());
+    for v in iov {
+        let cut = done.min(v.len);
+        done -= cut;
+        if v.len > cut {
+            out.push(iovec { base: v.base + cut, len: v.len - cut });
+        }
+    }
+    out
+}
+
+/// The same request for kernel aio; `None` if it must go another way.
+pub fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<Option<iocb>> {
+    let sqe = call.sqe;
+    if sqe.off == CURRENT || sqe.op_flags & RWF_HIPRI != 0 {
+        return Ok(None);
+    }
+    stabilise(call)?;
+    let (write, vec) = (writes(sqe.opcode), vectored(sqe.opcode));
+    let opcode = match (write, vec) {
+        (false, false) => IOCB_CMD_PREAD,
+        (true, false) => IOCB_CMD_PWRITE,
+        (false, true) => IOCB_CMD_PREADV,
+        (true, true) => IOCB_CMD_PWRITEV,
+    };
+    let mut cb = iocb {
+        aio_data: data,
+        aio_rw_flags: sqe.op_flags.cast_signed(),
+        aio_lio_opcode: opcode,
+        aio_fildes: call.file.fd().cast_unsigned(),
+        aio_buf: call.sqe.addr,
+        aio_nbytes: u64::from(sqe.len),
+        aio_offset: sqe.off.cast_signed(),
+        ..iocb::default()
+    };
+    if sqe.ioprio != 0 {
+        cb.aio_flags |= IOCB_FLAG_IOPRIO;
+        cb.aio_reqprio = sqe.ioprio.cast_signed();
+    }
+    if let Some(fd) = resfd {
+        cb.aio_flags |= crate::abi::aio::IOCB_FLAG_RESFD;
+        cb.aio_resfd = fd.cast_unsigned();
+    }
+    Ok(Some(cb))
+}
+
+/// Takes the result of kernel aio.
+pub fn aio_done(call: &mut Call, res: i64) -> i32 {
+    if res >= 0 {
+        call.short = res as u64 != total(call);
+    }
+    res as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skipping_cuts_inside_and_between() {
+        let v = |base, len| iovec { base, len };
+        let iov = [v(100, 10), v(200, 0), v(300, 5)];
+        assert_eq!(skip(&iov, 0), [v(100, 10), v(300, 5)]);
+        assert_eq!(skip(&iov, 4), [v(104, 6), v(300, 5)]);
+        assert_eq!(skip(&iov, 10), [v(300, 5)]);
+        assert_eq!(skip(&iov, 15), []);
     }
 }

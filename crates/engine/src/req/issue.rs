@@ -8,7 +8,8 @@ use crate::req::request::{Call, FileRef, Req, ReqFlags, State, Wait};
 impl Ctx {
     /// Tries a request now; whatever comes of it is taken care of.
     pub fn queue_sqe(&mut self, mut req: Req) {
-        if let Err(e) = self.assign_file(&mut req) {
+        let assigned = self.assign_file(&mut req);
+        if let Err(e) = assigned.and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call)) {
             req.fail(e);
             return self.finish(req);
         }

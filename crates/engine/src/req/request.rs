@@ -13,6 +13,7 @@ use rustix::fd::AsRawFd;
 use crate::abi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN, io_uring_sqe};
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
+use crate::rsrc::buffers::BufNode;
 use crate::rsrc::files::FileNode;
 use crate::rsrc::personality::Creds;
 use crate::transport::kind::Kind;
@@ -145,6 +146,8 @@ pub struct Call {
     pub sqe: io_uring_sqe,
     pub file: FileRef,
     pub keep: Keep,
+    /// The registered buffer it works in.
+    pub buf: Option<Arc<BufNode>>,
     /// Bytes already transferred by earlier attempts.
     pub done: u64,
     /// Flags for the CQE.

@@ -1,28 +1,88 @@
-//! Between the ring and its transports: kernel aio and workers.
+//! Between the ring and what runs its requests: workers and kernel aio.
 
-use crate::ctx::Ctx;
-use crate::req::request::{Call, Req};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::worker::{Pool, Work, default_limits};
+use crate::abi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
+use crate::ctx::{Ctx, Ring};
+use crate::opdef::{self, OPS};
+use crate::req::complete::Finished;
+use crate::req::issue::issue_blocking;
+use crate::req::request::{Call, FileRef};
 use crate::req::slab::ReqId;
+use crate::transport::kind::Kind;
+
+/// A call on its way through a worker.
+#[derive(Debug)]
+pub struct Job {
+    ring: Arc<Ring>,
+    id: ReqId,
+    call: Box<Call>,
+    unbound: bool,
+}
+
+impl Work for Job {
+    type Key = (u64, ReqId);
+
+    fn run(mut self) {
+        let outcome = issue_blocking(&mut self.call);
+        let f = Finished { id: self.id, call: *self.call, outcome };
+        {
+            let mut ctx = self.ring.lock();
+            ctx.transports.workers = ctx.transports.workers.saturating_sub(1);
+            if self.ring.dead.load(Relaxed) {
+                return;
+            }
+            ctx.worker_done(f);
+        }
+        crate::wait::reactor::deliver(&self.ring);
+    }
+
+    fn unbound(&self) -> bool {
+        self.unbound
+    }
+
+    fn hash_key(&self) -> Option<u64> {
+        let def = &OPS[self.call.sqe.opcode as usize];
+        let regular = matches!(crate::req::route::kind_of(&self.call.file), Kind::Buffered);
+        (def.has(opdef::HASH) && regular).then(|| match &self.call.file {
+            FileRef::Fixed(node) => Arc::as_ptr(node).expose_provenance() as u64,
+            _ => u64::from(self.call.sqe.fd.cast_unsigned()),
+        })
+    }
+
+    fn key(&self) -> Self::Key {
+        (self.ring.id, self.id)
+    }
+}
+
+/// The workers of a ring, or of several that share them (ATTACH_WQ); they go home with the last ring.
+pub struct Workers {
+    pub pool: Arc<Pool<Job>>,
+}
+
+impl core::fmt::Debug for Workers {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Workers").field("counts", &self.pool.counts()).finish()
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        drop(self.pool.shutdown());
+    }
+}
 
 impl Ctx {
-    /// Can kernel aio take a request?
-    pub fn aio_ready(&mut self) -> bool {
-        false
+    /// This ring's workers, made now if need be (threads come with the first job).
+    pub fn workers(&mut self) -> &Arc<Workers> {
+        let entries = self.mem.geo.sq_entries;
+        self.transports.pool.get_or_insert_with(|| {
+            let [bound, unbound] = default_limits(entries);
+            Arc::new(Workers { pool: Pool::new(crate::fork::pid(), bound, unbound) })
+        })
     }
-
-    /// Queues a request for the next batch.
-    pub fn aio_queue(&mut self, req: Req) {
-        self.punt(req);
-    }
-
-    /// Takes aio completions from user memory.
-    pub fn aio_reap(&mut self) {}
-
-    /// Somebody is about to sleep on the poll set: aio completions must end that sleep.
-    pub fn aio_expect_wait(&mut self) {}
-
-    /// Submits what was queued for batched transports.
-    pub fn transports_submit(&mut self) {}
 
     /// Hands a call to a worker; gives it back if no worker can be had.
     ///
@@ -30,15 +90,40 @@ impl Ctx {
     /// The call, for the caller to run.
     pub fn worker_queue(
         &mut self,
-        _id: ReqId,
+        id: ReqId,
         call: Box<Call>,
-        _unbound: bool,
+        unbound: bool,
     ) -> Result<(), Box<Call>> {
-        Err(call)
+        let Some(ring) = self.ring.upgrade() else { return Err(call) };
+        let job = Job { ring, id, call, unbound };
+        self.workers().pool.queue(job).map_err(|job| job.call)
     }
 
     /// Takes a call back from the queue of workers; one that runs is interrupted and stays.
-    pub fn worker_cancel(&mut self, _id: ReqId) -> Option<Call> {
-        None
+    pub fn worker_cancel(&mut self, id: ReqId) -> Option<Call> {
+        let ring = self.ring.upgrade()?.id;
+        let pool = &self.transports.pool.as_ref()?.pool;
+        let (mut queued, running) = pool.cancel(|&k| k == (ring, id), false);
+        if running > 0 {
+            pool.interrupt(|&k| k == (ring, id));
+        }
+        queued.pop().map(|job| *job.call)
+    }
+
+    /// A worker is through: completes the request, or keeps it for when the program enters (DEFER_TASKRUN).
+    fn worker_done(&mut self, f: Finished) {
+        if !self.defers() {
+            self.finished(f);
+            return self.flush();
+        }
+        self.deferred.push_back(f);
+        if self.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
+            self.mem.sq_flag(IORING_SQ_TASKRUN, true);
+        }
+        self.kick_driver();
+        self.nudge();
+        self.async_posted = true;
+        self.posted = true;
+        self.commit();
     }
 }

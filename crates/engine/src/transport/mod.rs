@@ -1,17 +1,22 @@
 //! Where a request waits: in the poll set, with the kernel's aio, or with a worker. Each is made when first needed, and
 //! one that cannot be had is replaced by a slower one that is right.
 
+use std::sync::Arc;
+
 use rustix::fd::AsRawFd;
 
 use crate::errno::Result;
 use crate::req::slab::ReqId;
 
 pub mod aio;
+pub mod batch;
 pub mod glue;
 pub mod kind;
 pub mod poll;
 pub mod worker;
 
+use aio::AioCtx;
+use glue::Workers;
 use poll::PollSet;
 
 /// The transports of one ring.
@@ -20,17 +25,24 @@ pub struct Transports {
     pub poll: Option<PollSet>,
     /// Requests with workers.
     pub workers: u32,
+    pub pool: Option<Arc<Workers>>,
+    pub aio: Option<AioCtx>,
+    /// Kernel aio is not to be had here.
+    pub aio_refused: bool,
+    /// A batch waits for submission.
+    pub aio_queued: bool,
 }
 
 impl Transports {
     /// Is anything with a transport?
     pub fn in_flight(&self) -> bool {
-        self.workers > 0 || self.poll.as_ref().is_some_and(|p| p.armed() > 0)
+        self.workers > 0 || self.needs_driver()
     }
 
     /// Is anything with a transport that completes only if somebody drives?
     pub fn needs_driver(&self) -> bool {
         self.poll.as_ref().is_some_and(|p| p.armed() > 0)
+            || self.aio.as_ref().is_some_and(|a| a.in_flight() > 0)
     }
 
     /// The poll set, made now if need be.
@@ -58,6 +70,18 @@ impl Transports {
 
     /// The ring ends: let go of everything.
     pub fn end(self) {}
+
+    /// In a forked child: workers and aio contexts are the parent's. The epoll set is shared with the parent, so it is
+    /// closed without touching what it watches.
+    pub fn forget(self) {
+        if let Some(pool) = self.pool {
+            // Its threads are gone and its lock may be held by one of them: never looked at again.
+            Box::leak(Box::new(pool));
+        }
+        if let Some(aio) = self.aio {
+            aio.fork_child();
+        }
+    }
 
     /// The descriptor that becomes readable when a transport has something.
     pub fn epoll_fd(&self) -> Option<i32> {

@@ -27,8 +27,13 @@ pub struct Event {
 pub struct PollSet {
     epoll: InternalFd,
     wake: InternalFd,
+    /// Signalled by aio completions; edge-triggered, so that nobody need read it.
+    aio: Option<InternalFd>,
     armed: u32,
 }
+
+/// Event data of the aio eventfd; no request is named so.
+pub const AIO_DATA: u64 = u64::MAX;
 
 impl PollSet {
     /// # Errors
@@ -38,7 +43,7 @@ impl PollSet {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wake = crate::fds::adopt_internal(wake);
         epoll::add(&set, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        Ok(PollSet { epoll: set, wake, armed: 0 })
+        Ok(PollSet { epoll: set, wake, aio: None, armed: 0 })
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -75,6 +80,18 @@ impl PollSet {
         if self.ctl(sys::EPOLL_CTL_DEL, fd, 0, 0).is_ok() {
             self.armed -= 1;
         }
+    }
+
+    /// The eventfd that aio completions signal, in the set from now on.
+    pub fn aio_fd(&mut self) -> Option<i32> {
+        if self.aio.is_none() {
+            let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
+            let fd = crate::fds::adopt_internal(fd);
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(AIO_DATA), flags).ok()?;
+            self.aio = Some(fd);
+        }
+        self.aio.as_ref().map(|fd| fd.as_raw_fd())
     }
 
     /// Ends a wait in progress, or the next one.

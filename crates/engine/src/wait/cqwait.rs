@@ -118,7 +118,6 @@ fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Gu
     ctx.driver.kicked = false;
     ctx.driver.want = a.min;
     ctx.driver.until = Clock::Monotonic.now().saturating_add(left);
-    ctx.aio_expect_wait();
     drop(ctx);
     let mut buf = [Event::default(); BATCH];
     let timeout = (left != u64::MAX).then_some(left);

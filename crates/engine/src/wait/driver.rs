@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::ctx::Ctx;
 use crate::req::slab::ReqId;
 use crate::sys;
-use crate::transport::poll::{BATCH, Event};
+use crate::transport::poll::{AIO_DATA, BATCH, Event};
 
 /// The thread that waits on the transports, if there is one.
 #[derive(Debug, Default)]
@@ -89,6 +89,7 @@ impl Ctx {
                         p.clear_kick();
                     }
                 }
+                AIO_DATA => self.aio_reap(),
                 data => self.poll_fired(ReqId::from_u64(data), ev.events),
             }
         }

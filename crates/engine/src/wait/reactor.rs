@@ -123,7 +123,6 @@ impl Reactor {
             if ctx.transports.poll_set().is_err() {
                 return;
             }
-            ctx.aio_expect_wait();
             ctx.transports.epoll_fd().unwrap_or(-1)
         };
         // EPOLLIN | EPOLLONESHOT

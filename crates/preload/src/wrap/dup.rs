@@ -59,6 +59,8 @@ fn control(fd: c_int, cmd: c_int, arg: c_long, next: Option<Fcntl>) -> c_int {
     };
     if duplicates {
         duplicated(fd, ret);
+    } else if cmd == libc::F_SETFL && crate::gate::engine_rings() {
+        softring_engine::fds::after_setfl(fd);
     }
     ret
 }

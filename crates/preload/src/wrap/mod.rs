@@ -5,6 +5,7 @@
 mod close;
 mod dup;
 mod epoll;
+mod mmap;
 mod poll;
 mod select;
 pub mod signal;

@@ -1,0 +1,95 @@
+//! Requests with kernel aio: queued while a batch is submitted, handed over in one system call, reaped from user
+//! memory by whoever drives the ring.
+
+use crate::ctx::Ctx;
+use crate::errno::Errno;
+use crate::req::request::{Req, State};
+use crate::req::slab::ReqId;
+use crate::transport::aio::AioCtx;
+
+/// Fewest and most requests of one ring with the kernel's aio: the first so that small rings batch too, the second
+/// because `fs.aio-max-nr` is shared by the whole system.
+const DEPTH: core::ops::RangeInclusive<u32> = 64..=1024;
+
+impl Ctx {
+    /// Can kernel aio take a request?
+    pub fn aio_ready(&mut self) -> bool {
+        if self.transports.aio.is_none() && !self.transports.aio_refused {
+            let depth = self.mem.geo.cq_entries.clamp(*DEPTH.start(), *DEPTH.end());
+            match AioCtx::new(depth) {
+                Ok(aio) if self.transports.poll_set().is_ok() => self.transports.aio = Some(aio),
+                _ => self.transports.aio_refused = true,
+            }
+        }
+        self.transports.aio.as_ref().is_some_and(|a| a.room() > 0)
+    }
+
+    /// Queues a request for the next batch.
+    pub fn aio_queue(&mut self, mut req: Req) {
+        req.state = State::Aio;
+        let id = self.slab.insert(req);
+        let resfd = self.transports.poll.as_mut().and_then(|p| p.aio_fd());
+        let Some(req) = self.slab.get_mut(id) else { return };
+        let made = crate::ops::rw::to_iocb(&mut req.call, id.to_u64(), resfd);
+        match (made, &mut self.transports.aio) {
+            (Ok(Some(cb)), Some(aio)) => {
+                let _token = aio.prep(cb);
+                self.transports.aio_queued = true;
+                self.arm_linked_timeout(id);
+            }
+            (Err(e), _) => self.complete(id, e.res()),
+            _ => self.aio_instead(id),
+        }
+    }
+
+    /// What aio cannot take goes to a worker.
+    fn aio_instead(&mut self, id: ReqId) {
+        if let Some(req) = self.slab.remove(id) {
+            self.punt(req);
+        }
+    }
+
+    /// Submits what was queued.
+    pub fn transports_submit(&mut self) {
+        if !self.transports.aio_queued {
+            return;
+        }
+        self.transports.aio_queued = false;
+        let Some(mut aio) = self.transports.aio.take() else { return };
+        let mut failed: Vec<(u64, Errno)> = Vec::new();
+        aio.submit(|data, e| failed.push((data, e)));
+        self.transports.aio = Some(aio);
+        for (data, e) in failed {
+            let id = ReqId::from_u64(data);
+            match e {
+                Errno::EAGAIN | Errno::ENOSYS => self.aio_instead(id),
+                e => self.complete(id, e.res()),
+            }
+        }
+        self.aio_reap();
+    }
+
+    /// Takes aio completions from user memory.
+    pub fn aio_reap(&mut self) {
+        if !self.transports.aio.as_ref().is_some_and(|a| a.ready() || !a.user_mapped()) {
+            return;
+        }
+        let Some(mut aio) = self.transports.aio.take() else { return };
+        let mut nowait = Vec::new();
+        aio.reap(|data, res| {
+            let id = ReqId::from_u64(data);
+            let Some(req) = self.slab.get_mut(id) else { return };
+            if res == i64::from(Errno::EAGAIN.res())
+                && req.call.sqe.op_flags & crate::ops::rw::RWF_NOWAIT == 0
+            {
+                return nowait.push(id);
+            }
+            let res = crate::ops::rw::aio_done(&mut req.call, res);
+            self.complete(id, res);
+        });
+        self.transports.aio = Some(aio);
+        for id in nowait {
+            self.aio_instead(id);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! mmap(2) of a ring: the CQ ring has a mapping offset of its own, and is the SQ ring's memory.
+#![allow(unsafe_code)]
+
+use crate::gate::engine_rings;
+use crate::raw::raw;
+use core::ffi::{c_int, c_void};
+use softring_engine::fds;
+
+/// `mmap(2)`: map files or devices into memory.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mmap(
+    addr: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    off: i64,
+) -> *mut c_void {
+    map(addr, len, prot, flags, fd, off)
+}
+
+/// `mmap(2)`, under the name that programs with 64-bit offsets use.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mmap64(
+    addr: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    off: i64,
+) -> *mut c_void {
+    map(addr, len, prot, flags, fd, off)
+}
+
+fn map(
+    addr: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    off: i64,
+) -> *mut c_void {
+    let off = if fd >= 0 && off != 0 && engine_rings() {
+        fds::mmap_offset(fd, off.cast_unsigned()).cast_signed()
+    } else {
+        off
+    };
+    let a = addr.expose_provenance();
+    // SAFETY: the program's own call. Raw, because programs map before dlsym is safe to call.
+    let ret = unsafe { raw!(libc::SYS_mmap, a, len, prot, flags, fd, off) };
+    core::ptr::with_exposed_provenance_mut(crate::raw::libc_answer(ret) as usize)
+}
