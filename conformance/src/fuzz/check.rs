@@ -6,6 +6,7 @@ use super::minimise::minimise;
 use super::program::Program;
 use super::transcript::{End, Transcript};
 use anyhow::Result;
+use std::time::{Duration, Instant};
 
 /// Microseconds of quiet: for a run with nothing to follow, for one that follows another, and for certainty.
 const FIRST: u64 = 8000;
@@ -14,8 +15,9 @@ const NEXT: u64 = 1500;
 const SURE: u64 = 25_000;
 /// Kernel runs that are tried for one that agrees after all.
 const VARIANTS: usize = 6;
-/// Programs tried to make a divergence small.
+/// Programs tried, and time spent, to make a divergence small.
 const BUDGET: usize = 400;
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A program on which the two sides differ, each time.
 #[derive(Debug)]
@@ -110,7 +112,10 @@ pub fn shrink(d: &Driver, big: &Divergence) -> Result<Divergence> {
                 Divergence { program: p.clone(), difference, kernel: k, softring: s }
             }))
         };
-    let small = minimise(&big.program, BUDGET, &mut |p| matches!(differs(p), Ok(Some(_))));
+    let start = Instant::now();
+    let small = minimise(&big.program, BUDGET, &mut |p| {
+        start.elapsed() < PATIENCE && matches!(differs(p), Ok(Some(_)))
+    });
     // What was found in passing is looked at once more, slowly.
     let again = check(d, &small)?;
     Ok(match again {

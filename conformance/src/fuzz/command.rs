@@ -3,7 +3,7 @@
 use super::check::{Divergence, Verdict, check, shrink};
 use super::compare::{Difference, op_name, op_of};
 use super::driver::{Driver, Pace, Side};
-use super::program::Program;
+use super::program::{Program, Step};
 use super::transcript::Transcript;
 use super::{exec, make, report};
 use crate::door::Door;
@@ -42,6 +42,9 @@ struct Cli {
     /// Only these opcodes, such as read,write,poll_add
     #[arg(long, value_delimiter = ',', value_parser = parse_op)]
     only: Vec<u8>,
+    /// Leave out register calls
+    #[arg(long)]
+    no_register: bool,
     /// Programs at a time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -198,6 +201,9 @@ struct Group {
     count: u64,
     seeds: Vec<u64>,
     examples: Vec<String>,
+    /// The small programs, to tell when two are the same.
+    #[serde(skip)]
+    small: Vec<String>,
     files: Vec<PathBuf>,
 }
 
@@ -227,7 +233,10 @@ impl Run<'_> {
             if i >= self.cli.programs && self.cli.seconds.is_none() {
                 break;
             }
-            let program = make::program(self.cli.seed + i, &self.cli.only);
+            let mut program = make::program(self.cli.seed + i, &self.cli.only);
+            if self.cli.no_register {
+                program.steps.retain(|s| !matches!(s, Step::Register { .. } | Step::Resize { .. }));
+            }
             let verdict = check(&self.driver, &program);
             let done = verdict.and_then(|v| self.count(&program, v));
             if done.is_err() {
@@ -278,6 +287,22 @@ impl Run<'_> {
             false => Some(shrink(&self.driver, found)?),
         };
         let found = small.as_ref().unwrap_or(found);
+        let mut text = found.difference.text.clone();
+        for step in &found.program.steps {
+            text = text + "\n" + &report::step(step);
+        }
+        let text = without_numbers(&text);
+        let mut tally = self.tally();
+        let group = tally.groups.entry(found.difference.about.clone()).or_default();
+        if group.small.contains(&text) {
+            return Ok(());
+        }
+        group.small.push(text);
+        drop(tally);
+        self.save(found)
+    }
+
+    fn save(&self, found: &Divergence) -> Result<()> {
         let about = found.difference.about.replace([' ', '(', ')', '/'], "_");
         let name = format!("{about}-{}", found.program.seed);
         let dir = self.cli.out.clone().unwrap_or_default();

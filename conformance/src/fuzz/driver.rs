@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A run that takes longer hangs.
-const RUN_LIMIT: Duration = Duration::from_secs(12);
+const RUN_LIMIT: Duration = Duration::from_secs(6);
 
 /// Whose io_uring a run gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

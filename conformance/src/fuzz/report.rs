@@ -3,7 +3,7 @@
 use super::check::Divergence;
 use super::compare::{about_step, op_name};
 use super::program::{Cell, Enter, Fd, Program, Setup, Sqe, Step, Val};
-use super::transcript::{Rec, SOME_FD, Transcript};
+use super::transcript::{NO_RING, QUEUE_FULL, Rec, SOME_FD, Transcript};
 use softring_engine::abi::*;
 use softring_engine::errno::Errno;
 
@@ -25,7 +25,9 @@ pub fn ret(v: i64) -> String {
     let name = |e: Errno| std::io::Error::from_raw_os_error(e.0).to_string();
     match v {
         SOME_FD => "fd".to_owned(),
-        -4095..=-3 => {
+        NO_RING => "no ring".to_owned(),
+        QUEUE_FULL => "queue full".to_owned(),
+        -4095..=-1 => {
             let text = name(Errno(-v as i32));
             format!("{v} ({})", text.split(" (os").next().unwrap_or_default())
         }

@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 
 /// Stands for "some descriptor" where a number is the system's choice.
 pub const SOME_FD: i64 = 1_000_000;
+/// The step's ring does not exist.
+pub const NO_RING: i64 = -1_000_001;
+/// The submission queue is full; the step queued nothing.
+pub const QUEUE_FULL: i64 = -1_000_002;
 
 /// What one step did.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Default)]

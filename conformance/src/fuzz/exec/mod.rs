@@ -7,7 +7,7 @@ mod host;
 mod settle;
 
 use super::program::{Enter, Fd, Host, Program, Setup, Sqe, Step, Val};
-use super::transcript::{Cqe, Rec, SOME_FD};
+use super::transcript::{Cqe, NO_RING, QUEUE_FULL, Rec, SOME_FD};
 use crate::door::{self, Door};
 use crate::ring::Ring;
 use anyhow::{Context, Result};
@@ -189,10 +189,10 @@ impl Machine {
         };
         let placed = self.arena.take_placed();
         self.held.extend(placed.into_iter().map(|p| (sqe.ud, p)));
-        let Some(r) = &mut self.rings[usize::from(ring & 1)] else { return -1 };
+        let Some(r) = &mut self.rings[usize::from(ring & 1)] else { return NO_RING };
         let at = r.sq_tail() & (r.sq_entries() - 1);
         if !r.try_push(raw) {
-            return -2;
+            return QUEUE_FULL;
         }
         if r.has(IORING_SETUP_SQE128) {
             r.write_sqe_tail(at, [0; 8]);
@@ -208,7 +208,7 @@ impl Machine {
         let arg = self.lower(&e.arg);
         self.arena.take_placed();
         let own = e.fd.as_ref().map(|fd| self.fd(fd));
-        let Some(r) = &self.rings[usize::from(e.ring & 1)] else { return ret(-1) };
+        let Some(r) = &self.rings[usize::from(e.ring & 1)] else { return ret(NO_RING) };
         let submit = e.submit.unwrap_or_else(|| r.sq_ready());
         let registered =
             if r.registered && own.is_none() { IORING_ENTER_REGISTERED_RING } else { 0 };
@@ -224,13 +224,13 @@ impl Machine {
     fn register(&mut self, ring: u8, op: u32, arg: &Val, nr: u32) -> Rec {
         let arg = self.lower(arg);
         let placed = self.arena.take_placed();
-        let Some(r) = &self.rings[usize::from(ring & 1)] else { return ret(-1) };
+        let Some(r) = &self.rings[usize::from(ring & 1)] else { return ret(NO_RING) };
         let got = r.register(op, arg as usize, nr);
         Rec { notes: placed.iter().filter_map(Placed::change).collect(), ..ret(got as i64) }
     }
 
     fn resize(&mut self, ring: u8, sq: u32, cq: u32, flags: u32) -> Rec {
-        let Some(r) = &mut self.rings[usize::from(ring & 1)] else { return ret(-1) };
+        let Some(r) = &mut self.rings[usize::from(ring & 1)] else { return ret(NO_RING) };
         let mut p = io_uring_params { sq_entries: sq, cq_entries: cq, flags, ..Default::default() };
         let got = r.register_struct(IORING_REGISTER_RESIZE_RINGS, &mut p, 1);
         let mut rec = ret(got as i64);
@@ -245,7 +245,7 @@ impl Machine {
     }
 
     fn reap(&mut self, ring: u8, max: Option<u32>) -> Rec {
-        let Some(r) = &mut self.rings[usize::from(ring & 1)] else { return ret(-1) };
+        let Some(r) = &mut self.rings[usize::from(ring & 1)] else { return ret(NO_RING) };
         let mut rec = Rec::default();
         rec.notes.push(format!("sq flags {:#x}", r.sq_flags() & IORING_SQ_CQ_OVERFLOW));
         let mut taken = Vec::new();
