@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, ftruncate, memfd_create, seek};
 
 use super::lock::Control;
 use super::region::Region;
@@ -118,6 +118,8 @@ impl Rings {
         let size = IORING_OFF_SQES + geo.sqes_size() as u64;
         ftruncate(&fd, size.next_multiple_of(4096)).map_err(|_| Errno::ENOMEM)?;
         let _ = fcntl_add_seals(&fd, SealFlags::SHRINK);
+        // A ring cannot be read or written: from the last position there is, read(2) and write(2) answer EINVAL.
+        let _ = seek(&fd, SeekFrom::Start(i64::MAX as u64));
         let control = Arc::new(Control::new(Region::map(fd.as_fd(), OFF_CONTROL, 4096)?));
         let (rings, sqes) = if geo.flags & IORING_SETUP_NO_MMAP != 0 {
             (Self::users(cq_user, geo.rings_size())?, Self::users(sq_user, geo.sqes_size())?)
