@@ -1,6 +1,7 @@
 //! The command line, as data: help, the man page and the shell completions are generated from these definitions.
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -130,7 +131,8 @@ pub enum GenWhat {
 }
 
 /// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Op {
     /// Reads and writes, as --rw says
     Rw,
@@ -143,7 +145,8 @@ pub enum Op {
 }
 
 /// Reads or writes, in order or at random places; fio's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Rw {
     Read,
     Write,
@@ -153,18 +156,7 @@ pub enum Rw {
 }
 
 /// What does the I/O.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    ValueEnum,
-    serde::Serialize,
-    serde::Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Driver {
     /// The kernel's io_uring

@@ -3,8 +3,6 @@
 //! Exit codes: 0 done, 1 the work failed, 2 usage or our own error. `run` becomes the program it starts, so that
 //! its exit code or signal is the program's own. A reader that closes our standard output early is no error.
 
-#![allow(dead_code)]
-
 mod bench;
 mod cli;
 mod demo;

@@ -1,0 +1,184 @@
+//! The file or device that a measurement uses.
+
+use super::buf;
+use crate::fail;
+use anyhow::Context;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::FdFlags;
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+/// What the measurement asks of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    pub size: u64,
+    pub bs: u64,
+    pub writes: bool,
+    pub verify: bool,
+    pub direct: bool,
+    pub seed: u64,
+}
+
+/// A file ready to be measured on.
+#[derive(Debug)]
+pub struct Target {
+    /// As workers open it. A temporary file has no name, so that nothing can leave it behind; workers
+    /// inherit its descriptor and open that.
+    pub path: String,
+    pub size: u64,
+    /// Kept open for as long as the measurement lasts.
+    pub file: File,
+}
+
+/// A temporary file of `need.size` in `dir`, filled with the pattern and written back.
+pub fn temporary(dir: Option<&Path>, need: &Need) -> anyhow::Result<Target> {
+    let dir: PathBuf = dir.map_or_else(std::env::temp_dir, Path::to_owned);
+    let shown = dir.display();
+    let mut file = tempfile::tempfile_in(&dir).map_err(|e| {
+        fail::usage(format!("cannot make a file in {shown}: {e}"), "name another folder: --dir")
+    })?;
+    let size = need.size - need.size % need.bs;
+    if size == 0 {
+        return Err(fail::usage("--size is less than one block (--bs)", "make it larger"));
+    }
+    fill(&mut file, size, need.seed).map_err(|e| {
+        fail::usage(
+            format!("cannot fill a temporary file of {} MiB in {shown}: {e}", size >> 20),
+            "name a folder with more room (--dir), or a smaller --size",
+        )
+    })?;
+    rustix::io::fcntl_setfd(&file, FdFlags::empty()).context("cannot pass the file on")?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    if !Path::new(&path).exists() {
+        return Err(fail::usage("/proc is not mounted here", "name an existing file: --file"));
+    }
+    let target = Target { path, size, file };
+    if need.direct && !target.can_direct() {
+        return Err(fail::usage(
+            format!("the file system of {shown} has no O_DIRECT"),
+            "name a folder on a disk: --dir",
+        ));
+    }
+    Ok(target)
+}
+
+/// An existing file or device.
+pub fn existing(path: &Path, device: bool, overwrite: bool, need: &Need) -> anyhow::Result<Target> {
+    let shown = path.display();
+    let writes = need.writes || need.verify;
+    if writes && !overwrite {
+        return Err(fail::usage(
+            format!("this would overwrite {shown}"),
+            "add --overwrite if what it holds may be lost",
+        ));
+    }
+    let direct = if need.direct { OFlags::DIRECT } else { OFlags::empty() };
+    let access = if writes { OFlags::RDWR } else { OFlags::RDONLY };
+    let opened = rustix::fs::open(path, access | direct | OFlags::CLOEXEC, Mode::empty());
+    let mut file = File::from(opened.map_err(|e| {
+        let hint = "check the path and its permissions; O_DIRECT needs a file system that has it";
+        fail::usage(format!("cannot open {shown}: {e}"), hint)
+    })?);
+    let kind = file.metadata()?.file_type();
+    if device && !kind.is_block_device() {
+        let hint = "use --file for a regular file";
+        return Err(fail::usage(format!("{shown} is not a block device"), hint));
+    }
+    if !kind.is_file() && !kind.is_block_device() {
+        let hint = "give a regular file or a block device";
+        return Err(fail::usage(format!("{shown} is neither"), hint));
+    }
+    let length = file.seek(SeekFrom::End(0)).with_context(|| format!("cannot size {shown}"))?;
+    let size = length.min(need.size);
+    let size = size - size % need.bs;
+    if size == 0 {
+        let what = format!("{shown} holds {length} bytes, less than one block of {}", need.bs);
+        return Err(fail::usage(what, "give a larger file or a smaller --bs"));
+    }
+    if need.verify {
+        let mut buffered = File::options().write(true).open(path)?;
+        fill(&mut buffered, size, need.seed).with_context(|| format!("cannot fill {shown}"))?;
+    }
+    Ok(Target { path: path.canonicalize()?.display().to_string(), size, file })
+}
+
+/// Writes the pattern by plain writes, and waits until it is on the disk, so that no write-back disturbs what follows.
+fn fill(file: &mut File, size: u64, seed: u64) -> std::io::Result<()> {
+    const CHUNK: u64 = 1 << 20;
+    let mut chunk = Vec::with_capacity(CHUNK as usize);
+    file.seek(SeekFrom::Start(0))?;
+    let mut at = 0;
+    while at < size {
+        chunk.clear();
+        let len = CHUNK.min(size - at);
+        chunk.extend((0..len.div_ceil(8)).flat_map(|i| buf::word(at + 8 * i, seed).to_le_bytes()));
+        file.write_all(&chunk[..len as usize])?;
+        at += len;
+    }
+    file.sync_all()
+}
+
+impl Target {
+    /// Can it be opened past the page cache?
+    pub fn can_direct(&self) -> bool {
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+        rustix::fs::open(&self.path, flags, Mode::empty()).is_ok()
+    }
+
+    /// Reads it once, so that what fits is in the page cache.
+    pub fn warm(&self) -> std::io::Result<()> {
+        let mut file = File::open(&self.path)?;
+        std::io::copy(&mut std::io::Read::take(&mut file, self.size), &mut std::io::sink())?;
+        Ok(())
+    }
+
+    /// The first block that differs from the pattern of `seed`, read by plain reads.
+    pub fn mismatch(&self, seed: u64) -> std::io::Result<Option<u64>> {
+        let file = File::open(&self.path)?;
+        let mut chunk = vec![0; 1 << 20];
+        let mut at = 0;
+        while at < self.size {
+            let len = (self.size - at).min(1 << 20) as usize;
+            std::os::unix::fs::FileExt::read_exact_at(&file, &mut chunk[..len], at)?;
+            let words = chunk[..len].chunks_exact(8).zip((at..).step_by(8));
+            for (found, offset) in words {
+                if found != buf::word(offset, seed).to_le_bytes() {
+                    return Ok(Some(offset));
+                }
+            }
+            at += len as u64;
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEED: Need =
+        Need { size: 3 << 20, bs: 4096, writes: false, verify: false, direct: false, seed: 5 };
+
+    #[test]
+    fn a_temporary_file_holds_the_pattern() {
+        let t = temporary(None, &NEED).unwrap();
+        assert_eq!(t.mismatch(5).unwrap(), None);
+        assert_eq!(t.mismatch(6).unwrap(), Some(0));
+        t.warm().unwrap();
+    }
+
+    #[test]
+    fn nothing_is_overwritten_unasked() {
+        let f = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(f.path(), vec![1; 8192]).unwrap();
+        let need = Need { writes: true, ..NEED };
+        let e = existing(f.path(), false, false, &need).unwrap_err();
+        assert!(e.to_string().contains("overwrite"));
+        assert_eq!(existing(f.path(), false, true, &need).unwrap().size, 8192);
+        assert!(existing(f.path(), true, false, &NEED).is_err());
+        assert!(existing(Path::new("/"), false, false, &NEED).is_err());
+    }
+}

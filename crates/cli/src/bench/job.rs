@@ -1,0 +1,107 @@
+//! What one worker process is asked (a job) and what it answers (a report): JSON both ways.
+
+use crate::cli::{Driver, Op, Rw};
+use serde::{Deserialize, Serialize};
+
+/// One measurement. Words as in fio(1).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    pub driver: Driver,
+    pub op: Op,
+    /// File or device; unused by the operations that do no I/O.
+    pub path: String,
+    /// Bytes of the file that are used.
+    pub size: u64,
+    pub bs: u32,
+    pub depth: u32,
+    pub batch: u32,
+    pub wait: u32,
+    pub threads: u32,
+    pub pool_threads: u32,
+    pub seconds: f64,
+    pub warmup: f64,
+    pub rw: Rw,
+    pub rwmix: u8,
+    pub direct: bool,
+    pub setup_flags: u32,
+    /// Submit and wait by two calls, and time both.
+    pub slat: bool,
+    /// Compare every block read with the pattern of `seed`.
+    pub verify: bool,
+    pub seed: u64,
+    /// Once over the whole file in order, however long it takes, instead of for `seconds`.
+    pub once: bool,
+}
+
+/// A distribution of times, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Lat {
+    pub mean: f64,
+    pub p50: u64,
+    pub p90: u64,
+    pub p99: u64,
+    pub p999: u64,
+    pub max: u64,
+}
+
+impl Lat {
+    pub fn of(h: &hdrhistogram::Histogram<u64>) -> Lat {
+        let q = |q| h.value_at_quantile(q);
+        Lat { mean: h.mean(), p50: q(0.5), p90: q(0.9), p99: q(0.99), p999: q(0.999), max: h.max() }
+    }
+}
+
+/// What a ring that does nothing costs.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Idle {
+    pub rings: u32,
+    /// Private memory per ring, bytes.
+    pub private: u64,
+    /// Shared memory per ring (ring memory that is a file), bytes.
+    pub shared: u64,
+    /// More threads than before, all rings together.
+    pub threads: u64,
+    /// More descriptors than before, all rings together.
+    pub fds: u64,
+}
+
+/// What a worker measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Whose ring it was, by what /proc calls its descriptor; absent where there is none, or no /proc.
+    pub ring: Option<String>,
+    pub ios: u64,
+    pub bytes: u64,
+    /// Blocks compared with the pattern.
+    pub verified: u64,
+    pub seconds: f64,
+    /// Of this process with all its threads, microseconds.
+    pub user_us: u64,
+    pub system_us: u64,
+    /// Of the whole machine, and what the hypervisor took from it, microseconds; zero without /proc.
+    pub machine_us: u64,
+    pub steal_us: u64,
+    /// From before submission to after completion. For NOP, of a whole batch.
+    pub lat: Lat,
+    pub slat: Option<Lat>,
+    pub clat: Option<Lat>,
+    pub idle: Option<Idle>,
+}
+
+impl Report {
+    pub fn iops(&self) -> f64 {
+        self.ios as f64 / self.seconds.max(1e-9)
+    }
+
+    pub fn cpu_us(&self) -> u64 {
+        self.user_us + self.system_us
+    }
+
+    pub fn cpu_percent(&self) -> f64 {
+        self.cpu_us() as f64 / (self.seconds.max(1e-9) * 1e4)
+    }
+
+    pub fn cpu_us_per_io(&self) -> f64 {
+        self.cpu_us() as f64 / (self.ios.max(1)) as f64
+    }
+}

@@ -1,0 +1,178 @@
+//! Warm up, measure, stop: the stages of a measurement, and what is counted meanwhile.
+
+use super::job::Job;
+use anyhow::Context;
+use hdrhistogram::Histogram;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+/// What the load's threads are to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Warmup,
+    Measure,
+    Over,
+}
+
+/// Shared by the load's threads and the one that directs them.
+pub struct Stage {
+    phase: AtomicU8,
+    start: Barrier,
+}
+
+/// CPU time used, in microseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    pub user: u64,
+    pub system: u64,
+    pub machine: u64,
+    pub steal: u64,
+}
+
+/// The measured time and the CPU time in it.
+pub struct Measured {
+    pub seconds: f64,
+    pub usage: Usage,
+}
+
+impl Stage {
+    /// For `threads` threads and the director.
+    pub fn new(threads: u32) -> Stage {
+        Stage { phase: AtomicU8::new(0), start: Barrier::new(threads as usize + 1) }
+    }
+
+    /// A thread is set up (or has failed to be); waits for the others.
+    pub fn ready(&self) {
+        self.start.wait();
+    }
+
+    pub fn phase(&self) -> Phase {
+        // Relaxed: nothing but the phase itself is handed over.
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::Warmup,
+            1 => Phase::Measure,
+            _ => Phase::Over,
+        }
+    }
+
+    fn set(&self, phase: u8) {
+        self.phase.store(phase, Ordering::Relaxed);
+    }
+
+    /// Directs a measurement; `finished` tells that all threads have ended early.
+    pub fn direct(&self, job: &Job, finished: impl Fn() -> bool) -> Measured {
+        if job.once {
+            // Every I/O of the pass counts, the first ones too.
+            self.set(1);
+        }
+        self.ready();
+        if !job.once {
+            nap(job.warmup, &finished);
+        }
+        let (before, start) = (Usage::now(), Instant::now());
+        self.set(1);
+        nap(if job.once { f64::MAX } else { job.seconds }, &finished);
+        self.set(2);
+        let (seconds, after) = (start.elapsed().as_secs_f64(), Usage::now());
+        Measured { seconds, usage: after.since(before) }
+    }
+}
+
+/// Sleeps, but not longer than there is something to wait for.
+fn nap(seconds: f64, finished: &impl Fn() -> bool) {
+    let start = Instant::now();
+    while !finished() {
+        let left = seconds - start.elapsed().as_secs_f64();
+        if left <= 0.0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_secs_f64(left.min(0.02)));
+    }
+}
+
+impl Usage {
+    fn now() -> Usage {
+        let (user, system) = crate::sys::process_times();
+        let (machine, steal) = machine_times().unwrap_or((0, 0));
+        Usage { user, system, machine, steal }
+    }
+
+    fn since(self, before: Usage) -> Usage {
+        Usage {
+            user: self.user.saturating_sub(before.user),
+            system: self.system.saturating_sub(before.system),
+            machine: self.machine.saturating_sub(before.machine),
+            steal: self.steal.saturating_sub(before.steal),
+        }
+    }
+}
+
+/// Busy and stolen time of the whole machine.
+fn machine_times() -> Option<(u64, u64)> {
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    let fields = text.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = fields.split_whitespace().map_while(|f| f.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal, in ticks of 10 ms (USER_HZ is 100 everywhere).
+    let at = |i: usize| ticks.get(i).copied().unwrap_or(0) * 10_000;
+    Some((at(0) + at(1) + at(2) + at(5) + at(6), at(7)))
+}
+
+/// What one thread counted while the phase was Measure.
+pub struct Counts {
+    pub ring: Option<String>,
+    pub ios: u64,
+    pub bytes: u64,
+    pub verified: u64,
+    pub lat: Histogram<u64>,
+    pub slat: Option<Histogram<u64>>,
+    pub clat: Option<Histogram<u64>>,
+}
+
+/// From 1 ns to an hour, two significant digits: below one per cent of error.
+fn histogram() -> anyhow::Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 2).context("histogram")
+}
+
+impl Counts {
+    pub fn new(split: bool) -> anyhow::Result<Counts> {
+        let part = || split.then(histogram).transpose();
+        let (slat, clat) = (part()?, part()?);
+        let lat = histogram()?;
+        Ok(Counts { ring: None, ios: 0, bytes: 0, verified: 0, lat, slat, clat })
+    }
+
+    #[inline]
+    pub fn io(&mut self, bytes: u64, ns: u64) {
+        self.ios += 1;
+        self.bytes += bytes;
+        self.lat.saturating_record(ns);
+    }
+
+    pub fn slat(&mut self, ns: u64) {
+        if let Some(h) = &mut self.slat {
+            h.saturating_record(ns);
+        }
+    }
+
+    pub fn clat(&mut self, ns: u64) {
+        if let Some(h) = &mut self.clat {
+            h.saturating_record(ns);
+        }
+    }
+
+    /// Adds another thread's counts.
+    pub fn add(&mut self, other: Counts) -> anyhow::Result<()> {
+        self.ring = self.ring.take().or(other.ring);
+        self.ios += other.ios;
+        self.bytes += other.bytes;
+        self.verified += other.verified;
+        self.lat.add(other.lat)?;
+        for (mine, theirs) in [(&mut self.slat, other.slat), (&mut self.clat, other.clat)] {
+            if let (Some(m), Some(t)) = (mine, theirs) {
+                m.add(t)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,240 @@
+//! A small io_uring client: raw rings through libc's `syscall()`, which both the kernel and softring serve.
+//!
+//! The program's side of the ABI, io_uring(7): it owns the SQ tail and the CQ head; the other side owns the SQ head and
+//! the CQ tail. What one side publishes with release the other reads with acquire.
+#![allow(unsafe_code)]
+
+use super::buf::Slots;
+use super::client::{Client, Done, Io};
+use softring_engine::abi::{self, io_uring_cqe, io_uring_params, io_uring_sqe};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A mapping of the ring's memory.
+struct Map {
+    at: *mut u8,
+    len: usize,
+}
+
+impl Map {
+    fn new(fd: &OwnedFd, len: usize, offset: u64) -> io::Result<Map> {
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        let off = offset.cast_signed();
+        // SAFETY: a fresh mapping at an address that the kernel picks.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, fd.as_raw_fd(), off) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Map { at: at.cast(), len })
+    }
+
+    /// A pointer to `count` values of T at `offset`.
+    fn part<T>(&self, offset: u32, count: usize) -> *mut T {
+        let offset = offset as usize;
+        assert!(
+            offset + count * size_of::<T>() <= self.len && offset.is_multiple_of(align_of::<T>())
+        );
+        // SAFETY: inside the mapping, as just asserted.
+        unsafe { self.at.add(offset) }.cast()
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, used only through the Ring that owns it.
+        unsafe { libc::munmap(self.at.cast(), self.len) };
+    }
+}
+
+/// One ring.
+pub struct Ring {
+    fd: OwnedFd,
+    sq_tail: *mut AtomicU32,
+    sq_head: *mut AtomicU32,
+    cq_tail: *mut AtomicU32,
+    cq_head: *mut AtomicU32,
+    sqes: *mut io_uring_sqe,
+    cqes: *mut io_uring_cqe,
+    sq_entries: u32,
+    cq_entries: u32,
+    /// Slots of the base size per entry, as a shift: 1 with SQE128 or CQE32.
+    sqe_shift: u32,
+    cqe_shift: u32,
+    /// SQEs written, and published by the next enter.
+    tail: u32,
+    /// SQEs that enter has taken.
+    taken: u32,
+    _maps: [Option<Map>; 3],
+}
+
+impl Ring {
+    /// Makes a ring of at least `entries` and maps it.
+    pub fn new(entries: u32, flags: u32) -> io::Result<Ring> {
+        let mut p = io_uring_params { flags, ..Default::default() };
+        let fd = crate::sys::io_uring_setup(entries, &mut p)?;
+        let sqe_shift = u32::from(p.flags & abi::IORING_SETUP_SQE128 != 0);
+        let cqe_shift = u32::from(p.flags & abi::IORING_SETUP_CQE32 != 0);
+        let (n_sq, n_cq) = (p.sq_entries as usize, p.cq_entries as usize);
+        let array = p.flags & abi::IORING_SETUP_NO_SQARRAY == 0;
+        let sq_len = if array { p.sq_off.array as usize + 4 * n_sq } else { 0 };
+        let cq_len = p.cq_off.cqes as usize + (n_cq << cqe_shift) * size_of::<io_uring_cqe>();
+        let single = p.features & abi::IORING_FEAT_SINGLE_MMAP != 0;
+        let first = if single { sq_len.max(cq_len) } else { sq_len };
+        let sq = Map::new(&fd, first, abi::IORING_OFF_SQ_RING)?;
+        let cq = match single {
+            true => None,
+            false => Some(Map::new(&fd, cq_len, abi::IORING_OFF_CQ_RING)?),
+        };
+        let sqes_len = (n_sq << sqe_shift) * size_of::<io_uring_sqe>();
+        let sqe_map = Map::new(&fd, sqes_len, abi::IORING_OFF_SQES)?;
+        if array {
+            let indices = sq.part::<u32>(p.sq_off.array, n_sq);
+            for i in 0..p.sq_entries {
+                // SAFETY: the array has n_sq words, as `part` asserted. Entry i is slot i, for good.
+                unsafe { indices.add(i as usize).write(i) };
+            }
+        }
+        let c = cq.as_ref().unwrap_or(&sq);
+        Ok(Ring {
+            sq_tail: sq.part(p.sq_off.tail, 1),
+            sq_head: sq.part(p.sq_off.head, 1),
+            cq_tail: c.part(p.cq_off.tail, 1),
+            cq_head: c.part(p.cq_off.head, 1),
+            sqes: sqe_map.part(0, n_sq << sqe_shift),
+            cqes: c.part(p.cq_off.cqes, n_cq << cqe_shift),
+            sq_entries: p.sq_entries,
+            cq_entries: p.cq_entries,
+            sqe_shift,
+            cqe_shift,
+            tail: 0,
+            taken: 0,
+            fd,
+            _maps: [Some(sq), cq, Some(sqe_map)],
+        })
+    }
+
+    fn word(&self, at: *mut AtomicU32) -> &AtomicU32 {
+        // SAFETY: `at` is one of this ring's words, which `new` placed inside a mapping that lives as long as self.
+        unsafe { &*at }
+    }
+
+    /// Writes one SQE; false if the queue is full.
+    #[inline]
+    pub fn push(&mut self, sqe: io_uring_sqe) -> bool {
+        let head = self.word(self.sq_head).load(Ordering::Acquire);
+        if self.tail.wrapping_sub(head) >= self.sq_entries {
+            return false;
+        }
+        let slot = ((self.tail & (self.sq_entries - 1)) << self.sqe_shift) as usize;
+        // SAFETY: the slot is masked into the SQE array, and it is ours until the tail passes it.
+        unsafe { self.sqes.add(slot).write(sqe) };
+        self.tail = self.tail.wrapping_add(1);
+        true
+    }
+
+    /// io_uring_enter(2): submits what was pushed and waits until at least `want` completions are there.
+    #[inline]
+    pub fn enter(&mut self, want: u32) -> io::Result<()> {
+        self.word(self.sq_tail).store(self.tail, Ordering::Release);
+        loop {
+            let pending = self.tail.wrapping_sub(self.taken);
+            if pending == 0 && self.ready() >= want {
+                return Ok(());
+            }
+            let flags = if want > 0 { abi::IORING_ENTER_GETEVENTS } else { 0 };
+            let none = std::ptr::null::<u8>();
+            // SAFETY: no pointer is passed but null; the SQEs point at memory of Slots, which lives for good.
+            let n = unsafe {
+                let fd = self.fd.as_raw_fd();
+                libc::syscall(libc::SYS_io_uring_enter, fd, pending, want, flags, none, 0)
+            };
+            match n {
+                0.. => self.taken = self.taken.wrapping_add(n as u32),
+                _ => match io::Error::last_os_error() {
+                    e if e.kind() == io::ErrorKind::Interrupted => continue,
+                    e => return Err(e),
+                },
+            }
+            if self.taken == self.tail {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Completions that can be reaped.
+    fn ready(&self) -> u32 {
+        let tail = self.word(self.cq_tail).load(Ordering::Acquire);
+        tail.wrapping_sub(self.word(self.cq_head).load(Ordering::Relaxed))
+    }
+
+    /// Hands every completion that is there to `each`; answers how many.
+    #[inline]
+    pub fn reap(&mut self, mut each: impl FnMut(&io_uring_cqe)) -> u32 {
+        let n = self.ready();
+        let head = self.word(self.cq_head).load(Ordering::Relaxed);
+        for i in 0..n {
+            let slot = (head.wrapping_add(i) & (self.cq_entries - 1)) << self.cqe_shift;
+            // SAFETY: masked into the CQE array; the other side left it to us by its release of the tail.
+            each(&unsafe { self.cqes.add(slot as usize).read() });
+        }
+        self.word(self.cq_head).store(head.wrapping_add(n), Ordering::Release);
+        n
+    }
+
+    /// Whose ring this is, by what /proc calls its descriptor.
+    pub fn kind(&self) -> Option<String> {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", self.fd.as_raw_fd()));
+        link.ok().map(|l| l.display().to_string())
+    }
+}
+
+/// Reads and writes through a ring.
+pub struct Uring<'a> {
+    ring: Ring,
+    fd: BorrowedFd<'a>,
+    slots: Slots,
+}
+
+impl<'a> Uring<'a> {
+    pub fn new(depth: u32, flags: u32, fd: BorrowedFd<'a>, slots: Slots) -> io::Result<Self> {
+        Ok(Uring { ring: Ring::new(depth, flags)?, fd, slots })
+    }
+}
+
+impl Client for Uring<'_> {
+    fn submit(&mut self, batch: &[Io]) -> io::Result<()> {
+        self.turn(batch, 0, &mut Vec::new())
+    }
+
+    fn wait(&mut self, want: u32, done: &mut Vec<Done>) -> io::Result<()> {
+        self.turn(&[], want, done)
+    }
+
+    fn turn(&mut self, batch: &[Io], want: u32, done: &mut Vec<Done>) -> io::Result<()> {
+        for io in batch {
+            let sqe = io_uring_sqe {
+                opcode: if io.write { abi::IORING_OP_WRITE } else { abi::IORING_OP_READ },
+                fd: self.fd.as_raw_fd(),
+                off: io.offset,
+                addr: self.slots.addr(io.slot) as u64,
+                len: io.len,
+                user_data: u64::from(io.slot),
+                ..Default::default()
+            };
+            if !self.ring.push(sqe) {
+                return Err(io::Error::other("the submission queue is full below its depth"));
+            }
+        }
+        self.ring.enter(want)?;
+        if want > 0 {
+            self.ring.reap(|c| done.push(Done { slot: c.user_data as u32, res: c.res }));
+        }
+        Ok(())
+    }
+
+    fn ring(&self) -> Option<String> {
+        self.ring.kind()
+    }
+}

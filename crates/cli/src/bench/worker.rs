@@ -1,0 +1,94 @@
+//! The process that measures: a job on standard input, a report on standard output.
+//!
+//! A process of its own, so that CPU time and memory are those of the load alone, and so that the same binary runs on the
+//! kernel's rings, or on softring's by a preload.
+
+use super::job::{Idle, Job, Lat, Report};
+use super::phase::{Counts, Measured, Stage, Usage};
+use super::{load, rings};
+use crate::cli::{Op, Rw};
+use crate::{fail, out};
+use anyhow::Context;
+use rustix::fs::{Mode, OFlags};
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+
+/// `softring worker`
+pub fn command() -> anyhow::Result<()> {
+    let mut text = String::new();
+    std::io::stdin().lock().read_to_string(&mut text).context("cannot read the job")?;
+    let job: Job = serde_json::from_str(&text)
+        .map_err(|e| fail::usage(format!("not a job: {e}"), "use softring bench"))?;
+    let report = run(&job).map_err(|e| {
+        let causes: Vec<String> = e.chain().map(ToString::to_string).collect();
+        fail::work(causes.join(": "))
+    })?;
+    out::line(&serde_json::to_string(&report)?)
+}
+
+fn open(job: &Job) -> anyhow::Result<OwnedFd> {
+    let access = match job.rw {
+        Rw::Read | Rw::Randread => OFlags::RDONLY,
+        Rw::Write | Rw::Randwrite => OFlags::WRONLY,
+        Rw::Randrw => OFlags::RDWR,
+    };
+    let direct = if job.direct { OFlags::DIRECT } else { OFlags::empty() };
+    let flags = access | direct | OFlags::CLOEXEC;
+    rustix::fs::open(&job.path, flags, Mode::empty())
+        .with_context(|| format!("cannot open {}", job.path))
+}
+
+fn run(job: &Job) -> anyhow::Result<Report> {
+    match job.op {
+        Op::Idle => {
+            let (idle, ring) = rings::idle(job)?;
+            let none = Measured { seconds: 0.0, usage: Usage::default() };
+            Ok(report(Counts { ring, ..Counts::new(false)? }, &none, Some(idle)))
+        }
+        Op::Nop => measure(job, |_, stage| rings::nop(job, stage)),
+        Op::Setup => measure(job, |_, stage| rings::setup(job, stage)),
+        Op::Rw => {
+            let file = open(job)?;
+            measure(job, |thread, stage| load::run(job, thread, file.as_fd(), stage))
+        }
+    }
+}
+
+/// Runs `each` in every thread through warm-up and measurement, and sums up.
+fn measure(
+    job: &Job,
+    each: impl Fn(u32, &Stage) -> anyhow::Result<Counts> + Sync,
+) -> anyhow::Result<Report> {
+    let stage = Stage::new(job.threads);
+    let (stage, each) = (&stage, &each);
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..job.threads).map(|n| scope.spawn(move || each(n, stage))).collect();
+        let measured = stage.direct(job, || threads.iter().all(|t| t.is_finished()));
+        let mut all = Counts::new(job.slat)?;
+        for t in threads {
+            let counts = t.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+            all.add(counts?)?;
+        }
+        Ok(report(all, &measured, None))
+    })
+}
+
+fn report(c: Counts, m: &Measured, idle: Option<Idle>) -> Report {
+    Report {
+        ring: c.ring,
+        ios: c.ios,
+        bytes: c.bytes,
+        verified: c.verified,
+        seconds: m.seconds,
+        user_us: m.usage.user,
+        system_us: m.usage.system,
+        machine_us: m.usage.machine,
+        steal_us: m.usage.steal,
+        lat: Lat::of(&c.lat),
+        slat: c.slat.as_ref().map(Lat::of),
+        clat: c.clat.as_ref().map(Lat::of),
+        idle,
+    }
+}

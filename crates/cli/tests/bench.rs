@@ -1,0 +1,159 @@
+//! `softring bench` and its worker, with whatever this machine allows.
+
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+const SHORT: [&str; 8] = [
+    "bench",
+    "--seconds=0.1",
+    "--warmup=0.01",
+    "--pairs=2",
+    "--size=1m",
+    "--depth=4",
+    "--json",
+    "--verify",
+];
+
+fn softring(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_softring")).args(args).output().expect("softring starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn short(more: &[&str]) -> Value {
+    let o = softring(&[&SHORT, more].concat());
+    assert!(o.status.success(), "{more:?}: {}", text(&o.stderr));
+    serde_json::from_slice(&o.stdout).expect("JSON")
+}
+
+#[track_caller]
+fn fails(args: &[&str], code: i32, part: &str) {
+    let o = softring(args);
+    assert_eq!(o.status.code(), Some(code), "{args:?}: {}", text(&o.stderr));
+    assert!(text(&o.stderr).contains(part), "{args:?}: {}", text(&o.stderr));
+}
+
+fn kernel_ring() -> bool {
+    let o = softring(&["doctor", "--json"]);
+    let report: Value = serde_json::from_slice(&o.stdout).unwrap();
+    report["checks"][0]["state"] == "ok"
+}
+
+#[test]
+fn every_engine_without_a_ring_measures_and_verifies() {
+    let result = short(&["--engines=pool,posix-aio,libaio", "--rw=randrw", "--deny"]);
+    let engines = result["engines"].as_array().unwrap();
+    let skipped = result["skipped"].as_array().unwrap();
+    assert_eq!(engines.len() + skipped.len(), 3, "{result}");
+    for e in engines {
+        assert_eq!(e["runs"].as_array().unwrap().len(), 2);
+        for run in e["runs"].as_array().unwrap() {
+            assert!(run["ios"].as_u64().unwrap() > 0, "{run}");
+            assert!(run["verified"].as_u64().unwrap() > 0, "{run}");
+            assert!(run["lat"]["p50"].as_u64() <= run["lat"]["p99"].as_u64());
+        }
+    }
+    assert!(engines[0]["iops_ratio"].is_null() && engines[1]["iops_ratio"]["median"].is_number());
+}
+
+#[test]
+fn the_kernels_ring_measures_and_verifies() {
+    if !kernel_ring() {
+        eprintln!("skipped: the kernel's io_uring is denied here");
+        return;
+    }
+    for flags in
+        ["--setup-flags=SINGLE_ISSUER,DEFER_TASKRUN", "--setup-flags=SQE128,CQE32", "--slat"]
+    {
+        let result = short(&["--engines=kernel", "--rw=randrw", "--threads=2", flags]);
+        let run = &result["engines"][0]["runs"][0];
+        assert!(run["verified"].as_u64().unwrap() > 0, "{run}");
+        assert_eq!(run["slat"].is_object(), flags == "--slat");
+        assert!(run["ring"].as_str().unwrap().starts_with("anon_inode"), "{run}");
+    }
+    for op in ["--op=nop", "--op=setup", "--op=idle"] {
+        let result = short(&["--engines=kernel", op]);
+        let run = &result["engines"][0]["runs"][0];
+        assert!(run["ios"].as_u64().unwrap() > 0 || run["idle"]["rings"] == 64, "{run}");
+    }
+}
+
+#[test]
+fn the_same_load_is_skipped_where_it_cannot_run() {
+    let me = env!("CARGO_BIN_EXE_softring");
+    let denied = |engines: &str| {
+        let args = [&["deny", "--", me], &SHORT[..], &[engines]].concat();
+        softring(&args)
+    };
+    let o = denied("--engines=kernel,pool");
+    let result: Value = serde_json::from_slice(&o.stdout).expect("JSON");
+    assert_eq!(result["skipped"][0]["engine"], "kernel");
+    assert_eq!(result["engines"][0]["engine"], "pool");
+    let o = denied("--engines=kernel");
+    assert_eq!(o.status.code(), Some(1), "{}", text(&o.stderr));
+}
+
+#[test]
+fn a_drawing_and_a_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let svg = dir.path().join("o.svg").display().to_string();
+    let args =
+        ["bench", "--seconds=0.05", "--pairs=1", "--size=1m", "--engines=pool", "--plot", &svg];
+    let o = softring(&args);
+    assert!(o.status.success(), "{}", text(&o.stderr));
+    assert!(text(&o.stdout).contains("IOPS"), "{}", text(&o.stdout));
+    assert!(o.stderr.is_empty(), "no progress in a pipe: {}", text(&o.stderr));
+    assert!(fs::read_to_string(&svg).unwrap().contains("</svg>"));
+}
+
+#[test]
+fn what_cannot_be_measured_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("data").display().to_string();
+    fs::write(&file, vec![1; 8192]).unwrap();
+    let cases: [(&[&str], &str); 7] = [
+        (&["--file", "/no/such/file"], "cannot open"),
+        (&["--device", &file], "not a block device"),
+        (&["--file", &file, "--rw=randwrite"], "--overwrite"),
+        (&["--file", &file, "--bs=1m"], "less than one block"),
+        (&["--batch=64", "--depth=8"], "--depth"),
+        (&["--direct", "--bs=100"], "multiple of 512"),
+        (&["--dir", "/no/such/dir"], "--dir"),
+    ];
+    for (options, part) in cases {
+        fails(&[&["bench", "--engines=pool"], options].concat(), 2, part);
+    }
+    assert_eq!(fs::read(&file).unwrap(), vec![1; 8192], "untouched");
+    fails(&["bench", "--engines=pool", "--op=nop"], 1, "no rings");
+}
+
+/// The worker by itself: a job in, a report or an error out.
+#[test]
+fn wrong_data_is_a_failure_of_the_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("zeros").display().to_string();
+    fs::write(&file, vec![0; 65536]).unwrap();
+    let job = format!(
+        r#"{{"driver":"pool","op":"rw","path":"{file}","size":65536,"bs":4096,"depth":2,"batch":2,
+        "wait":1,"threads":1,"pool_threads":2,"seconds":0.1,"warmup":0,"rw":"read","rwmix":70,
+        "direct":false,"setup_flags":0,"slat":false,"verify":true,"seed":1,"once":true}}"#
+    );
+    let run = |input: &str| {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_softring"));
+        c.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = c.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let o = run(&job);
+    assert_eq!(o.status.code(), Some(1));
+    assert!(text(&o.stderr).contains("wrong data at byte"), "{}", text(&o.stderr));
+    assert_eq!(run("{}").status.code(), Some(2));
+    let o = run(&job.replace(r#""verify":true"#, r#""verify":false"#));
+    let report: Value = serde_json::from_slice(&o.stdout).unwrap();
+    assert_eq!((&report["ios"], &report["bytes"]), (&16.into(), &65536.into()));
+}
