@@ -2,8 +2,10 @@
 #![allow(unsafe_code)]
 
 use super::{closing, duplicated, internal};
+use crate::gate;
 use crate::raw::{self, next, raw};
 use core::ffi::{c_int, c_long};
+use softring_engine::fds;
 
 /// `dup(2)`: duplicate a file descriptor.
 #[unsafe(no_mangle)]
@@ -59,8 +61,8 @@ fn control(fd: c_int, cmd: c_int, arg: c_long, next: Option<Fcntl>) -> c_int {
     };
     if duplicates {
         duplicated(fd, ret);
-    } else if cmd == libc::F_SETFL && crate::gate::engine_rings() {
-        softring_engine::fds::after_setfl(fd);
+    } else if cmd == libc::F_SETFL && ret == 0 && gate::engine_rings() {
+        fds::after_setfl(fd);
     }
     ret
 }
@@ -83,7 +85,7 @@ fn onto(old: c_int, new: c_int, call: impl FnOnce() -> isize) -> c_int {
 /// A dup2 from a bad descriptor closes nothing. Asked only while there are rings to close.
 fn valid(fd: c_int) -> bool {
     // SAFETY: numbers only.
-    crate::gate::engine_rings() && unsafe { raw!(libc::SYS_fcntl, fd, libc::F_GETFD) } >= 0
+    gate::engine_rings() && unsafe { raw!(libc::SYS_fcntl, fd, libc::F_GETFD) } >= 0
 }
 
 fn refuse() -> c_int {

@@ -1,0 +1,104 @@
+//! Programs that never use io_uring: unchanged, unharmed, and not kept waiting.
+
+mod common;
+
+use common::{count, library, succeed, under};
+use std::process::Command;
+
+/// What a program writes without the library and with it.
+fn same(program: &str, args: &[&str]) {
+    let plain = match Command::new(program).args(args).output() {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return println!("{program} is not installed: not run");
+        }
+        plain => plain.unwrap(),
+    };
+    let with = Command::new(program).args(args).env("LD_PRELOAD", library()).output().unwrap();
+    assert_eq!(plain, with, "{program} {args:?}");
+}
+
+#[test]
+fn shells_and_interpreters_do_what_they_did() {
+    same("sh", &["-c", "for i in 1 2 3; do echo $i | cat; done; exec 5>&1; echo x >&5; exit 3"]);
+    same("bash", &["-c", "coproc cat; echo a >&${COPROC[1]}; read x <&${COPROC[0]}; echo $x"]);
+    same(
+        "python3",
+        &[
+            "-c",
+            "import os,select; r,w=os.pipe(); os.write(w,b'1'); print(select.select([r],[],[],1)[0]==[r])",
+        ],
+    );
+    same("perl", &["-e", "print join ',', map { $_ * 2 } 1..3"]);
+    same(
+        "node",
+        &["-e", "require('fs').readFile('/etc/passwd', (e, d) => console.log(e, d.length))"],
+    );
+    same("java", &["-XX:TieredStopAtLevel=1", "--version"]);
+}
+
+#[test]
+fn a_hundred_in_a_row() {
+    let script = "i=0; while [ $i -lt 100 ]; do /bin/true || exit 1; i=$((i+1)); done";
+    succeed(Command::new("sh").args(["-c", script]).env("LD_PRELOAD", library()));
+}
+
+#[test]
+fn nothing_is_said_and_no_descriptor_is_left() {
+    same("sh", &["-c", "ls /proc/self/fd | wc -l"]);
+    same("env", &["true"]);
+}
+
+#[test]
+fn a_typo_in_the_environment_is_reported_and_harmless() {
+    let out = Command::new("true")
+        .env("LD_PRELOAD", library())
+        .env("SOFTRING_ENGINE", "usre")
+        .output()
+        .unwrap();
+    assert!(out.status.success());
+    assert!(String::from_utf8_lossy(&out.stderr).contains("SOFTRING_ENGINE=usre is not known"));
+}
+
+/// Start-up of a program of 10 MB text, in processor time; the bound leaves room for a busy machine.
+#[test]
+fn ten_megabytes_of_text_start_soon() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("big");
+    // Text that looks like code as far as single bytes go: a run of all of them, moving.
+    let source = "
+        .globl main
+    main:
+        xorl %eax, %eax
+        ret
+        .set i, 0
+        .rept 655360
+        .byte i, 0x48, 0x8b, i >> 3, 0xa9, 0, 0x0f, i >> 8, 0x89, 0xe8, 1, 0, 0, i, 0xc3, 0x90
+        .set i, (i * 5 + 1) & 0xff
+        .endr
+        .section .note.GNU-stack, \"\", @progbits\n";
+    std::fs::write(dir.path().join("big.s"), source).unwrap();
+    succeed(Command::new("cc").arg("-o").arg(&program).arg(dir.path().join("big.s")));
+    let mut best = u64::MAX;
+    for _ in 0..5 {
+        let out = succeed(&mut under(&program, "auto", "auto"));
+        assert!(count(&out, "scanned") > 10_000);
+        best = best.min(count(&out, "in"));
+    }
+    println!("10 MB of text: {}.{:03} ms", best / 1000, best % 1000);
+    assert!(best < 5_000, "{best} us");
+}
+
+/// The names in `symbols.rs`, and no others.
+#[test]
+fn the_library_exports_what_it_says() {
+    let out = succeed(Command::new("nm").args(["-D", "--defined-only"]).arg(library()));
+    let text = String::from_utf8(out.stdout).unwrap();
+    let mut found: Vec<&str> = text.lines().filter_map(|l| l.split_whitespace().nth(2)).collect();
+    let mut listed: Vec<&str> = symbols::INTERPOSED.iter().chain(symbols::OWN).copied().collect();
+    found.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(found, listed);
+}
+
+#[path = "../src/symbols.rs"]
+mod symbols;
