@@ -143,6 +143,12 @@ pub fn is_ring(fd: i32) -> bool {
     read().rings.iter().any(|r| r.0 == fd)
 }
 
+/// Is `fd` a ring of ours right now, and not a number that was reused behind our back?
+pub fn is_live_ring(fd: i32) -> bool {
+    let ino = read().rings.iter().find(|r| r.0 == fd).map(|r| r.1);
+    ino.is_some_and(|ino| inode(fd) == ino)
+}
+
 /// Is any ring of ours open?
 pub fn any_ring() -> bool {
     !read().rings.is_empty()
@@ -209,7 +215,8 @@ pub fn kind(fd: i32) -> Kind {
     kind
 }
 
-fn forget_kind(fd: i32) {
+/// Forgets what kind of file `fd` is. For a number that the engine itself has just given to the program or closed.
+pub fn forget_kind(fd: i32) {
     if let Some(slot) = usize::try_from(fd).ok().and_then(|i| KINDS.get(i)) {
         slot.store(0, Relaxed);
     }
