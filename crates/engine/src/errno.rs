@@ -50,6 +50,7 @@ errnos!(
     ENOTDIR,
     ENOTTY,
     ELOOP,
+    ENAMETOOLONG,
     EISDIR,
 );
 

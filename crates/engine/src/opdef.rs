@@ -82,6 +82,8 @@ pub const HASH: u32 = 1 << 7;
 pub const UNBOUND: u32 = 1 << 8;
 /// Eligible for kernel aio.
 pub const AIO: u32 = 1 << 9;
+/// A second file is looked up with the first.
+pub const FILE_IN: u32 = 1 << 10;
 
 impl OpDef {
     pub const fn has(&self, bit: u32) -> bool {
@@ -121,6 +123,12 @@ const fn op(
     }
 }
 
+/// A row whose `Call` is followed by a step under the lock.
+const fn then(mut row: OpDef, finish: fn(&mut Ctx, &mut Req)) -> OpDef {
+    row.finish = Some(finish);
+    row
+}
+
 /// A row that is not there (yet): prep answers EINVAL.
 const fn no(code: u8, since: &'static str) -> OpDef {
     let mut row = op(code, since, 0, ops::refuse, Ring(ops::refused));
@@ -129,6 +137,14 @@ const fn no(code: u8, since: &'static str) -> OpDef {
 }
 
 use Issue::{Call as Sys, Ring};
+use ops::openclose::{close_finish, open, open_finish};
+
+/// Rows that work on an open file, on a worker.
+const FILE_ASYNC: u32 = FILE | ASYNC;
+/// Rows that change an open file, on a worker, one at a time.
+const FILE_HASH: u32 = FILE | ASYNC | HASH;
+/// Rows that move bytes between files, on a worker.
+const SPLICE: u32 = FILE | FILE_IN | ASYNC | HASH | UNBOUND;
 
 /// Support rows that read and write.
 const RW: u32 = FILE | IOPRIO | IOPOLL | AIO | UNBOUND;
@@ -138,12 +154,12 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_NOP, "5.1", IOPOLL, ops::nop::prep, Ring(ops::nop::issue)),
     op(IORING_OP_READV, "5.1", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_WRITEV, "5.1", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
-    no(IORING_OP_FSYNC, "5.1"),
+    op(IORING_OP_FSYNC, "5.1", FILE_ASYNC, ops::sync::fsync_prep, Sys(ops::sync::fsync)),
     op(IORING_OP_READ_FIXED, "5.1", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_WRITE_FIXED, "5.1", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
     no(IORING_OP_POLL_ADD, "5.1"),
     no(IORING_OP_POLL_REMOVE, "5.1"),
-    no(IORING_OP_SYNC_FILE_RANGE, "5.1"),
+    op(IORING_OP_SYNC_FILE_RANGE, "5.1", FILE_ASYNC, ops::sync::range_prep, Sys(ops::sync::range)),
     no(IORING_OP_SENDMSG, "5.3"),
     no(IORING_OP_RECVMSG, "5.3"),
     op(IORING_OP_TIMEOUT, "5.4", 0, ops::timeout::prep, Ring(ops::timeout::issue)),
@@ -152,34 +168,43 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     no(IORING_OP_ASYNC_CANCEL, "5.5"),
     op(IORING_OP_LINK_TIMEOUT, "5.5", 0, ops::timeout::link_prep, Ring(ops::refused)),
     no(IORING_OP_CONNECT, "5.5"),
-    no(IORING_OP_FALLOCATE, "5.6"),
-    no(IORING_OP_OPENAT, "5.6"),
-    no(IORING_OP_CLOSE, "5.6"),
-    no(IORING_OP_FILES_UPDATE, "5.6"),
-    no(IORING_OP_STATX, "5.6"),
+    op(IORING_OP_FALLOCATE, "5.6", FILE_HASH, ops::sync::fallocate_prep, Sys(ops::sync::fallocate)),
+    then(op(IORING_OP_OPENAT, "5.6", 0, ops::openclose::openat_prep, Sys(open)), open_finish),
+    then(
+        op(IORING_OP_CLOSE, "5.6", 0, ops::openclose::close_prep, Sys(ops::openclose::close)),
+        close_finish,
+    ),
+    op(
+        IORING_OP_FILES_UPDATE,
+        "5.6",
+        IOPOLL,
+        ops::files_update::prep,
+        Ring(ops::files_update::issue),
+    ),
+    op(IORING_OP_STATX, "5.6", ASYNC, ops::statx::prep, Sys(ops::statx::issue)),
     op(IORING_OP_READ, "5.6", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_WRITE, "5.6", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
-    no(IORING_OP_FADVISE, "5.6"),
-    no(IORING_OP_MADVISE, "5.6"),
+    op(IORING_OP_FADVISE, "5.6", FILE, ops::advise::fadvise_prep, Sys(ops::advise::fadvise)),
+    op(IORING_OP_MADVISE, "5.6", ASYNC, ops::advise::madvise_prep, Sys(ops::advise::madvise)),
     no(IORING_OP_SEND, "5.6"),
     no(IORING_OP_RECV, "5.6"),
-    no(IORING_OP_OPENAT2, "5.6"),
+    then(op(IORING_OP_OPENAT2, "5.6", 0, ops::openclose::openat2_prep, Sys(open)), open_finish),
     no(IORING_OP_EPOLL_CTL, "5.6"),
-    no(IORING_OP_SPLICE, "5.7"),
+    op(IORING_OP_SPLICE, "5.7", SPLICE, ops::splice::prep, Sys(ops::splice::issue)),
     no(IORING_OP_PROVIDE_BUFFERS, "5.7"),
     no(IORING_OP_REMOVE_BUFFERS, "5.7"),
-    no(IORING_OP_TEE, "5.8"),
+    op(IORING_OP_TEE, "5.8", SPLICE, ops::splice::tee_prep, Sys(ops::splice::tee)),
     no(IORING_OP_SHUTDOWN, "5.11"),
-    no(IORING_OP_RENAMEAT, "5.11"),
-    no(IORING_OP_UNLINKAT, "5.11"),
-    no(IORING_OP_MKDIRAT, "5.15"),
-    no(IORING_OP_SYMLINKAT, "5.15"),
-    no(IORING_OP_LINKAT, "5.15"),
+    op(IORING_OP_RENAMEAT, "5.11", ASYNC, ops::fs::rename_prep, Sys(ops::fs::rename)),
+    op(IORING_OP_UNLINKAT, "5.11", ASYNC, ops::fs::unlink_prep, Sys(ops::fs::unlink)),
+    op(IORING_OP_MKDIRAT, "5.15", ASYNC, ops::fs::mkdir_prep, Sys(ops::fs::mkdir)),
+    op(IORING_OP_SYMLINKAT, "5.15", ASYNC, ops::fs::symlink_prep, Sys(ops::fs::symlink)),
+    op(IORING_OP_LINKAT, "5.15", ASYNC, ops::fs::link_prep, Sys(ops::fs::link)),
     no(IORING_OP_MSG_RING, "5.18"),
-    no(IORING_OP_FSETXATTR, "5.19"),
-    no(IORING_OP_SETXATTR, "5.19"),
-    no(IORING_OP_FGETXATTR, "5.19"),
-    no(IORING_OP_GETXATTR, "5.19"),
+    op(IORING_OP_FSETXATTR, "5.19", FILE_ASYNC, ops::xattr::fset_prep, Sys(ops::xattr::fset)),
+    op(IORING_OP_SETXATTR, "5.19", ASYNC, ops::xattr::set_prep, Sys(ops::xattr::set)),
+    op(IORING_OP_FGETXATTR, "5.19", FILE_ASYNC, ops::xattr::fget_prep, Sys(ops::xattr::fget)),
+    op(IORING_OP_GETXATTR, "5.19", ASYNC, ops::xattr::get_prep, Sys(ops::xattr::get)),
     no(IORING_OP_SOCKET, "5.19"),
     no(IORING_OP_URING_CMD, "5.19"),
     no(IORING_OP_SEND_ZC, "6.0"),
@@ -189,15 +214,21 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     no(IORING_OP_FUTEX_WAIT, "6.7"),
     no(IORING_OP_FUTEX_WAKE, "6.7"),
     no(IORING_OP_FUTEX_WAITV, "6.7"),
-    no(IORING_OP_FIXED_FD_INSTALL, "6.8"),
-    no(IORING_OP_FTRUNCATE, "6.9"),
+    op(
+        IORING_OP_FIXED_FD_INSTALL,
+        "6.8",
+        FILE,
+        ops::openclose::install_prep,
+        Sys(ops::openclose::install),
+    ),
+    op(IORING_OP_FTRUNCATE, "6.9", FILE_HASH, ops::truncate::prep, Sys(ops::truncate::issue)),
     no(IORING_OP_BIND, "6.11"),
     no(IORING_OP_LISTEN, "6.11"),
     no(IORING_OP_RECV_ZC, "6.15"),
     no(IORING_OP_EPOLL_WAIT, "6.15"),
     op(IORING_OP_READV_FIXED, "6.15", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_WRITEV_FIXED, "6.15", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
-    no(IORING_OP_PIPE, "6.16"),
+    op(IORING_OP_PIPE, "6.16", 0, ops::openclose::pipe_prep, Ring(ops::openclose::pipe)),
 ];
 
 impl OpDef {

@@ -110,6 +110,16 @@ pub fn read_slice<T: Plain>(addr: u64, dst: &mut [T]) -> Result<()> {
     vm(crate::sys::nr::__NR_process_vm_readv, dst.as_mut_ptr().cast(), addr, size_of_val(dst))
 }
 
+/// Copies in as many of `n` values as are readable from the start.
+pub fn read_prefix<T: Plain>(addr: u64, n: usize) -> Vec<T> {
+    let mut all = vec![T::default(); n];
+    if read_slice(addr, &mut all).is_ok() {
+        return all;
+    }
+    let at = |i: usize| addr.wrapping_add((i * size_of::<T>()) as u64);
+    (0..n).map_while(|i| read(at(i)).ok()).collect()
+}
+
 /// Copies one value in from the program.
 ///
 /// # Errors
@@ -158,5 +168,5 @@ pub fn read_cstr(addr: u64, max: usize) -> Result<Vec<u8>> {
         }
         out.extend_from_slice(&buf[..chunk]);
     }
-    Err(Errno(36))
+    Err(Errno::ENAMETOOLONG)
 }

@@ -1,15 +1,26 @@
 //! The ops, one file per family, as in the kernel's `io_uring/`: `prep` checks the SQE, `issue` tries it.
 
-use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
-use crate::opdef::Outcome;
-use crate::req::request::Req;
+use std::ffi::CString;
 
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result, check};
+use crate::opdef::Outcome;
+use crate::req::request::{Req, ReqFlags};
+
+pub mod advise;
+pub mod files_update;
+pub mod fs;
 pub mod msg_ring;
 pub mod nop;
+pub mod openclose;
 pub mod poll;
 pub mod rw;
+pub mod splice;
+pub mod statx;
+pub mod sync;
 pub mod timeout;
+pub mod truncate;
+pub mod xattr;
 
 /// `prep` of an opcode that is not there: as a kernel that does not know it.
 pub fn refuse(_: &mut Ctx, _: &mut Req) -> Result<()> {
@@ -19,4 +30,38 @@ pub fn refuse(_: &mut Ctx, _: &mut Req) -> Result<()> {
 /// `issue` of an opcode that is not there; prep has already refused it.
 pub fn refused(_: &mut Ctx, _: &mut Req) -> Outcome {
     Outcome::Done(Errno::EINVAL.res())
+}
+
+/// What a raw system call answered, as an outcome.
+pub fn answer(ret: isize) -> Outcome {
+    Outcome::Done(check(ret).map_or_else(Errno::res, |v| v as i32))
+}
+
+/// Words of an SQE that must be 0.
+///
+/// # Errors
+/// `EINVAL` if one is not.
+pub fn zero(words: &[u64]) -> Result<()> {
+    if words.iter().any(|&w| w != 0) { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
+/// For opcodes whose `fd` is a directory, or nothing, and never a slot.
+///
+/// # Errors
+/// `EBADF` with IOSQE_FIXED_FILE.
+pub fn no_fixed_file(req: &Req) -> Result<()> {
+    if req.flags.contains(ReqFlags::FIXED_FILE) { Err(Errno::EBADF) } else { Ok(()) }
+}
+
+/// Copies a path in, as the kernel's `getname` does.
+///
+/// # Errors
+/// `EFAULT`, `ENAMETOOLONG` from 4096 bytes on with the NUL, `ENOENT` if it is empty and may not be.
+pub fn path(addr: u64, may_be_empty: bool) -> Result<CString> {
+    const PATH_MAX: usize = 4096;
+    let path = crate::user::read_cstr(addr, PATH_MAX)?;
+    if path.is_empty() && !may_be_empty {
+        return Err(Errno::ENOENT);
+    }
+    CString::new(path).map_err(|_| Errno::EINVAL)
 }

@@ -81,7 +81,7 @@ impl Ctx {
         } else {
             FileRef::Plain(fd)
         };
-        Ok(())
+        if def.has(opdef::FILE_IN) { crate::ops::splice::assign_in(self, req) } else { Ok(()) }
     }
 }
 

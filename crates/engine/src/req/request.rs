@@ -135,8 +135,12 @@ pub enum Keep {
     Iov(Vec<iovec>),
     /// Any copied structure.
     Bytes(Vec<u8>),
-    /// A path and a copied structure (`openat2`'s how).
+    /// A path or name, and a copied structure or value (`openat2`'s how).
     PathBytes(CString, Vec<u8>),
+    /// A name, a path and a value.
+    PathsBytes(CString, CString, Vec<u8>),
+    /// A second file: what splice and tee read from.
+    File(FileRef),
 }
 
 /// The part of a request that its system call needs: it travels to a worker and back.

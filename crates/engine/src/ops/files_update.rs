@@ -1,0 +1,59 @@
+//! FILES_UPDATE: changes the registered file table in the order of submission. Kernel counterpart: `io_files_update`.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::Outcome;
+use crate::ops::zero;
+use crate::req::request::{Req, ReqFlags};
+use crate::rsrc::filetable::{Update, dup_for_table};
+
+/// Checks the SQE (`io_files_update_prep`).
+pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let sqe = req.call.sqe;
+    if req.flags.intersects(ReqFlags::FIXED_FILE | ReqFlags::BUFFER_SELECT) {
+        return Err(Errno::EINVAL);
+    }
+    zero(&[u64::from(sqe.op_flags), u64::from(sqe.file_index)])?;
+    if sqe.len == 0 { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
+/// Updates slots from `off`, or lets free slots be picked and tells which.
+pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+    let sqe = req.call.sqe;
+    let offset = sqe.off as u32;
+    let done = if offset == IORING_FILE_INDEX_ALLOC {
+        allocate(ctx, sqe.addr, sqe.len)
+    } else {
+        update(ctx, offset, sqe.addr, sqe.len)
+    };
+    Outcome::Done(done.map_or_else(Errno::res, u32::cast_signed))
+}
+
+fn update(ctx: &mut Ctx, offset: u32, addr: u64, nr: u32) -> Result<u32> {
+    ctx.files.check_range(offset, nr)?;
+    let fds = crate::user::read_prefix(addr, nr as usize);
+    ctx.files.update(Update { offset, nr, fds: &fds, tags: None }, &ctx.tags)
+}
+
+/// Registers each descriptor in a free slot and writes the slot over the descriptor in the program's array.
+fn allocate(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<u32> {
+    if ctx.files.slots.is_empty() {
+        return Err(Errno::ENXIO);
+    }
+    for i in 0..nr {
+        let at = addr.wrapping_add(u64::from(i) * 4);
+        if let Err(e) = allocate_one(ctx, at) {
+            return if i > 0 { Ok(i) } else { Err(e) };
+        }
+    }
+    Ok(nr)
+}
+
+fn allocate_one(ctx: &mut Ctx, at: u64) -> Result<()> {
+    let fd = dup_for_table(crate::user::read::<i32>(at)?)?;
+    let slot = ctx.files.install(IORING_FILE_INDEX_ALLOC, fd, &ctx.tags)?;
+    crate::user::write(at, &slot).inspect_err(|_| {
+        let _ = ctx.files.remove(slot);
+    })
+}

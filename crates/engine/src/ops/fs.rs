@@ -1,0 +1,108 @@
+//! RENAMEAT, UNLINKAT, MKDIRAT, SYMLINKAT, LINKAT: names in directories. They may wait for a disk, so a worker runs them.
+//! Kernel counterpart: `io_uring/fs.c`.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::{Outcome, Try};
+use crate::ops::{answer, no_fixed_file, path, zero};
+use crate::req::request::{Call, Keep, Req};
+use crate::sys::sys;
+
+const AT_REMOVEDIR: u32 = 0x200;
+pub const AT_EMPTY_PATH: u32 = 0x1000;
+
+/// Checks a RENAMEAT (`io_renameat_prep`).
+pub fn rename_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let sqe = req.call.sqe;
+    zero(&[u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
+    no_fixed_file(req)?;
+    two_paths(req, false)
+}
+
+/// Renames.
+pub fn rename(call: &mut Call, _: Try) -> Outcome {
+    let s = &call.sqe;
+    answer(sys!(__NR_renameat2, s.fd, s.addr, s.len, s.off, s.op_flags))
+}
+
+/// Checks an UNLINKAT (`io_unlinkat_prep`).
+pub fn unlink_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let sqe = req.call.sqe;
+    zero(&[sqe.off, u64::from(sqe.len), u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
+    no_fixed_file(req)?;
+    if sqe.op_flags & !AT_REMOVEDIR != 0 {
+        return Err(Errno::EINVAL);
+    }
+    one_path(req)
+}
+
+/// Removes a name or an empty directory.
+pub fn unlink(call: &mut Call, _: Try) -> Outcome {
+    let s = &call.sqe;
+    answer(sys!(__NR_unlinkat, s.fd, s.addr, s.op_flags))
+}
+
+/// Checks a MKDIRAT (`io_mkdirat_prep`).
+pub fn mkdir_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let sqe = req.call.sqe;
+    let flags = u64::from(sqe.op_flags);
+    zero(&[sqe.off, flags, u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
+    no_fixed_file(req)?;
+    one_path(req)
+}
+
+/// Makes a directory.
+pub fn mkdir(call: &mut Call, _: Try) -> Outcome {
+    let s = &call.sqe;
+    answer(sys!(__NR_mkdirat, s.fd, s.addr, s.len))
+}
+
+/// Checks a SYMLINKAT (`io_symlinkat_prep`).
+pub fn symlink_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let sqe = req.call.sqe;
+    let (len, flags) = (u64::from(sqe.len), u64::from(sqe.op_flags));
+    zero(&[len, flags, u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
+    no_fixed_file(req)?;
+    two_paths(req, false)
+}
+
+/// Makes a symbolic link.
+pub fn symlink(call: &mut Call, _: Try) -> Outcome {
+    let s = &call.sqe;
+    answer(sys!(__NR_symlinkat, s.addr, s.fd, s.off))
+}
+
+/// Checks a LINKAT (`io_linkat_prep`).
+pub fn link_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let sqe = req.call.sqe;
+    zero(&[u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
+    no_fixed_file(req)?;
+    two_paths(req, sqe.op_flags & AT_EMPTY_PATH != 0)
+}
+
+/// Makes a hard link.
+pub fn link(call: &mut Call, _: Try) -> Outcome {
+    let s = &call.sqe;
+    answer(sys!(__NR_linkat, s.fd, s.addr, s.len, s.off, s.op_flags))
+}
+
+/// Copies the path in `addr` in.
+fn one_path(req: &mut Req) -> Result<()> {
+    let sqe = &mut req.call.sqe;
+    let name = path(sqe.addr, false)?;
+    sqe.addr = name.as_ptr().expose_provenance() as u64;
+    req.call.keep = Keep::Path(name);
+    Ok(())
+}
+
+/// Copies the paths in `addr` and `addr2` in.
+fn two_paths(req: &mut Req, first_may_be_empty: bool) -> Result<()> {
+    let sqe: &mut io_uring_sqe = &mut req.call.sqe;
+    let old = path(sqe.addr, first_may_be_empty)?;
+    let new = path(sqe.off, false)?;
+    sqe.addr = old.as_ptr().expose_provenance() as u64;
+    sqe.off = new.as_ptr().expose_provenance() as u64;
+    req.call.keep = Keep::Paths(old, new);
+    Ok(())
+}

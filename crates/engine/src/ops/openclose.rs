@@ -1,0 +1,357 @@
+//! OPENAT, OPENAT2, CLOSE, FIXED_FD_INSTALL, PIPE: descriptors and slots of the registered table come and go.
+//!
+//! A descriptor for the program gets the lowest free number, as ever. One for the table is moved out of the program's
+//! way at once. Kernel counterpart: `io_uring/openclose.c`.
+#![allow(unsafe_code)]
+
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use rustix::fd::{FromRawFd, OwnedFd};
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result, check};
+use crate::opdef::{Outcome, Try};
+use crate::ops::{answer, no_fixed_file, path, zero};
+use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
+use crate::sys::sys;
+use crate::transport::kind::Kind;
+
+const O_CREAT: u64 = 0o100;
+const O_EXCL: u64 = 0o200;
+const O_TRUNC: u64 = 0o1000;
+const O_NONBLOCK: u64 = 0o4000;
+const O_DIRECT: u64 = 0o40_000;
+const O_DIRECTORY: u64 = 0o200_000;
+const O_NOFOLLOW: u64 = 0o400_000;
+const O_CLOEXEC: u64 = 0o2_000_000;
+const O_PATH: u64 = 0o10_000_000;
+/// `O_TMPFILE` without its O_DIRECTORY.
+const TMPFILE: u64 = 0o20_000_000;
+/// `VALID_OPEN_FLAGS`: every O_* flag; openat(2) ignores what is not among them.
+const VALID_OPEN: u64 = 0o37_777_703;
+const RESOLVE_CACHED: u64 = 0x20;
+const F_DUPFD: i32 = 0;
+const F_SETFL: i32 = 4;
+const F_DUPFD_CLOEXEC: i32 = 1030;
+
+/// `struct open_how`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct How {
+    flags: u64,
+    mode: u64,
+    resolve: u64,
+}
+
+/// Bytes of [`How`], the least that OPENAT2 takes (`OPEN_HOW_SIZE_VER0`).
+const HOW_SIZE: usize = size_of::<How>();
+
+impl How {
+    /// What openat(2)'s flags and mode mean, as `build_open_how` has it.
+    fn of_openat(flags: u32, mode: u32) -> How {
+        let mut flags = u64::from(flags) & VALID_OPEN;
+        if flags & O_PATH != 0 {
+            flags &= O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC;
+        }
+        let mode = if flags & (O_CREAT | TMPFILE) != 0 { u64::from(mode) & 0o7777 } else { 0 };
+        How { flags, mode, resolve: 0 }
+    }
+
+    /// Copies the program's in; bytes beyond those known must be 0.
+    fn read(addr: u64, size: u32) -> Result<How> {
+        let mut words = [0u64; HOW_SIZE / 8];
+        let size = u64::from(size);
+        if size < HOW_SIZE as u64 {
+            return Err(Errno::EINVAL);
+        }
+        let mut at = HOW_SIZE as u64;
+        let mut rest = [0u8; 256];
+        while at < size {
+            let n = (size - at).min(rest.len() as u64) as usize;
+            crate::user::read_slice(addr.wrapping_add(at), &mut rest[..n])?;
+            if rest[..n].iter().any(|&b| b != 0) {
+                return Err(Errno::E2BIG);
+            }
+            at += n as u64;
+        }
+        crate::user::read_slice(addr, &mut words)?;
+        Ok(How { flags: words[0], mode: words[1], resolve: words[2] })
+    }
+
+    fn to_bytes(self) -> Vec<u8> {
+        [self.flags, self.mode, self.resolve].iter().flat_map(|w| w.to_ne_bytes()).collect()
+    }
+
+    fn of_bytes(bytes: &[u8]) -> How {
+        let word = |i: usize| {
+            let at = bytes.get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok());
+            u64::from_ne_bytes(at.unwrap_or_default())
+        };
+        How { flags: word(0), mode: word(1), resolve: word(2) }
+    }
+
+    /// These are sure to have to wait, or are not to be tried twice.
+    fn needs_worker(self) -> bool {
+        self.flags & (O_TRUNC | O_CREAT | TMPFILE) != 0
+    }
+
+    fn openat2(self, dir: i32, path: u64) -> Result<i32> {
+        let how = core::ptr::from_ref(&self).expose_provenance();
+        check(sys!(__NR_openat2, dir, path, how, HOW_SIZE)).map(|fd| fd as i32)
+    }
+}
+
+/// Checks an OPENAT (`io_openat_prep`).
+pub fn openat_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let how = How::of_openat(req.call.sqe.op_flags, req.call.sqe.len);
+    open_prep(req, how)
+}
+
+/// Checks an OPENAT2 (`io_openat2_prep`).
+pub fn openat2_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let how = How::read(req.call.sqe.off, req.call.sqe.len)?;
+    open_prep(req, how)
+}
+
+fn open_prep(req: &mut Req, how: How) -> Result<()> {
+    zero(&[u64::from(req.call.sqe.buf_index)])?;
+    no_fixed_file(req)?;
+    let name = path(req.call.sqe.addr, false)?;
+    if req.call.sqe.file_index != 0 && how.flags & O_CLOEXEC != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if how.needs_worker() {
+        req.flags |= ReqFlags::FORCE_ASYNC;
+    }
+    req.call.sqe.addr = name.as_ptr().expose_provenance() as u64;
+    req.call.keep = Keep::PathBytes(name, how.to_bytes());
+    Ok(())
+}
+
+/// Opens: inline only what the directory cache knows, else on a worker.
+pub fn open(call: &mut Call, how_to: Try) -> Outcome {
+    let Keep::PathBytes(_, bytes) = &call.keep else { return Outcome::Done(Errno::EINVAL.res()) };
+    let mut how = How::of_bytes(bytes);
+    let direct = call.sqe.file_index != 0;
+    if direct {
+        // On its way to the table it must not leak into a program that another thread starts.
+        how.flags |= O_CLOEXEC;
+    }
+    let opened = match how_to {
+        Try::Nonblock => match open_cached(how, &call.sqe) {
+            Err(Errno::EAGAIN) if how.resolve & RESOLVE_CACHED == 0 => return Outcome::Retry,
+            opened => opened,
+        },
+        Try::Block => open_blocking(how, &call.sqe),
+    };
+    match opened {
+        Err(e) => Outcome::Done(e.res()),
+        Ok(fd) if direct => {
+            call.file = FileRef::Owned(crate::fds::adopt_internal(own(fd)), Kind::Unknown);
+            Outcome::Done(0)
+        }
+        Ok(fd) => {
+            crate::fds::forget_kind(fd);
+            Outcome::Done(fd)
+        }
+    }
+}
+
+/// Opens without waiting for a disk, nor for the other end of a FIFO; as the kernel does, O_NONBLOCK is on only meanwhile.
+fn open_cached(how: How, sqe: &io_uring_sqe) -> Result<i32> {
+    if !cached_lookup_works() {
+        return Err(Errno::EAGAIN);
+    }
+    let keep_flags = how.flags & (O_PATH | O_NONBLOCK) != 0;
+    let quick = How {
+        flags: how.flags | if keep_flags { 0 } else { O_NONBLOCK },
+        resolve: how.resolve | RESOLVE_CACHED,
+        ..how
+    };
+    let fd = quick.openat2(sqe.fd, sqe.addr)?;
+    if !keep_flags {
+        sys!(__NR_fcntl, fd, F_SETFL, how.flags);
+    }
+    Ok(fd)
+}
+
+fn open_blocking(how: How, sqe: &io_uring_sqe) -> Result<i32> {
+    if sqe.opcode == IORING_OP_OPENAT2 {
+        return how.openat2(sqe.fd, sqe.addr);
+    }
+    check(sys!(__NR_openat, sqe.fd, sqe.addr, how.flags, how.mode)).map(|fd| fd as i32)
+}
+
+/// Does the kernel know `RESOLVE_CACHED` (5.12), and may we call openat2(2)? Asked once.
+fn cached_lookup_works() -> bool {
+    static KNOWN: AtomicU8 = AtomicU8::new(0);
+    match KNOWN.load(Relaxed) {
+        0 => {
+            let how = How { flags: O_PATH | O_CLOEXEC, mode: 0, resolve: RESOLVE_CACHED };
+            let root = how.openat2(-100, c"/".as_ptr().expose_provenance() as u64);
+            if let Ok(fd) = root {
+                drop(own(fd));
+            }
+            KNOWN.store(1 + u8::from(root.is_ok()), Relaxed);
+            root.is_ok()
+        }
+        known => known == 2,
+    }
+}
+
+/// Puts what was opened into the table, under the lock.
+pub fn open_finish(ctx: &mut Ctx, req: &mut Req) {
+    let index = req.call.sqe.file_index;
+    if index == 0 || req.res < 0 {
+        return;
+    }
+    if let FileRef::Owned(fd, _) = core::mem::take(&mut req.call.file) {
+        let placed = ctx.files.install(index, fd, &ctx.tags);
+        req.res = placed.map_or_else(Errno::res, u32::cast_signed);
+    }
+}
+
+/// Checks a CLOSE (`io_close_prep`).
+pub fn close_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = req.call.sqe;
+    zero(&[s.off, s.addr, u64::from(s.len), u64::from(s.op_flags), u64::from(s.buf_index)])?;
+    no_fixed_file(req)?;
+    if s.file_index != 0 && s.fd != 0 { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
+/// Closes a descriptor. Rings cannot be closed this way, and the engine's own descriptors are not there.
+pub fn close(call: &mut Call, _: Try) -> Outcome {
+    if call.sqe.file_index != 0 {
+        return Outcome::Done(0);
+    }
+    let fd = call.sqe.fd;
+    if crate::fds::is_live_ring(fd) || crate::fds::is_internal(fd) {
+        return Outcome::Done(Errno::EBADF.res());
+    }
+    let done = answer(sys!(__NR_close, fd));
+    crate::fds::forget_kind(fd);
+    done
+}
+
+/// Empties a slot, under the lock.
+pub fn close_finish(ctx: &mut Ctx, req: &mut Req) {
+    if let Some(slot) = req.call.sqe.file_index.checked_sub(1) {
+        req.res = ctx.files.remove(slot).map_or_else(Errno::res, |()| 0);
+    }
+}
+
+/// Checks a FIXED_FD_INSTALL (`io_install_fixed_fd_prep`).
+pub fn install_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = req.call.sqe;
+    let words = [s.len, u32::from(s.buf_index), s.file_index];
+    zero(&[s.off, s.addr, s.addr3])?;
+    zero(&words.map(u64::from))?;
+    if !req.flags.contains(ReqFlags::FIXED_FILE) {
+        return Err(Errno::EBADF);
+    }
+    if s.op_flags & !IORING_FIXED_FD_NO_CLOEXEC != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if req.call.creds.is_some() { Err(Errno::EPERM) } else { Ok(()) }
+}
+
+/// Gives the program a descriptor for a registered file.
+pub fn install(call: &mut Call, _: Try) -> Outcome {
+    let plain = call.sqe.op_flags & IORING_FIXED_FD_NO_CLOEXEC != 0;
+    let cmd = if plain { F_DUPFD } else { F_DUPFD_CLOEXEC };
+    match check(sys!(__NR_fcntl, call.file.fd(), cmd, 0)) {
+        Ok(fd) => {
+            crate::fds::forget_kind(fd as i32);
+            Outcome::Done(fd as i32)
+        }
+        Err(e) => Outcome::Done(e.res()),
+    }
+}
+
+/// Checks a PIPE (`io_pipe_prep`). `O_EXCL` is the bit of `O_NOTIFICATION_PIPE`.
+pub fn pipe_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = req.call.sqe;
+    if s.fd != 0 {
+        return Err(Errno::EINVAL);
+    }
+    zero(&[s.off, s.addr3])?;
+    zero(&[u64::from(s.op_flags) & !(O_CLOEXEC | O_NONBLOCK | O_DIRECT | O_EXCL)])
+}
+
+/// Makes a pipe, as two descriptors or in two slots.
+pub fn pipe(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+    let sqe = req.call.sqe;
+    let direct = sqe.file_index != 0;
+    let mut fds = [-1i32; 2];
+    let flags = u64::from(sqe.op_flags) | if direct { O_CLOEXEC } else { 0 };
+    if let Err(e) = check(sys!(__NR_pipe2, fds.as_mut_ptr().expose_provenance(), flags)) {
+        return Outcome::Done(e.res());
+    }
+    let ends = fds.map(own);
+    let made = if direct { pipe_slots(ctx, &sqe, ends) } else { pipe_fds(&sqe, ends) };
+    Outcome::Done(made.map_or_else(Errno::res, |()| 0))
+}
+
+fn pipe_fds(sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<()> {
+    use rustix::fd::AsRawFd;
+    let fds = [ends[0].as_raw_fd(), ends[1].as_raw_fd()];
+    crate::user::write_slice(sqe.addr, &fds)?;
+    for end in ends {
+        crate::fds::forget_kind(crate::fds::release(end));
+    }
+    Ok(())
+}
+
+/// The read end goes where `file_index` says, the write end into the slot after it.
+fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<()> {
+    if u64::from(sqe.op_flags) & O_CLOEXEC != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let [read, write] = ends.map(crate::fds::adopt_internal);
+    let alloc = sqe.file_index == IORING_FILE_INDEX_ALLOC;
+    let next = if alloc { sqe.file_index } else { sqe.file_index.wrapping_add(1) };
+    let first = ctx.files.install(sqe.file_index, read, &ctx.tags)?;
+    let second = ctx.files.install(next, write, &ctx.tags).inspect_err(|_| {
+        let _ = ctx.files.remove(first);
+    })?;
+    let slots = [first.cast_signed(), second.cast_signed()];
+    crate::user::write_slice(sqe.addr, &slots).inspect_err(|_| {
+        let _ = ctx.files.remove(first);
+        let _ = ctx.files.remove(second);
+    })
+}
+
+/// Takes over a number that a system call has just handed out.
+fn own(fd: i32) -> OwnedFd {
+    // SAFETY: the kernel gave us `fd` this moment, so nobody else owns it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn openat_forgives_what_openat2_refuses() {
+        let how = How::of_openat(0o2 | 1 << 30, 0o644);
+        assert_eq!(how, How { flags: 2, mode: 0, resolve: 0 });
+        let how = How::of_openat(0o10_000_102, 0o644);
+        assert_eq!(how, How { flags: O_PATH, mode: 0, resolve: 0 });
+        let how = How::of_openat(0o102, 0o170_644);
+        assert_eq!(how, How { flags: 0o102, mode: 0o644, resolve: 0 });
+        assert_eq!(How::of_bytes(&how.to_bytes()), how);
+    }
+
+    #[test]
+    fn a_longer_how_must_end_in_zeroes() {
+        let mut words = [2u64, 0, 8, 0, 0];
+        let at = |w: &[u64; 5]| w.as_ptr().expose_provenance() as u64;
+        assert_eq!(How::read(at(&words), 23), Err(Errno::EINVAL));
+        assert_eq!(How::read(at(&words), 40), Ok(How { flags: 2, mode: 0, resolve: 8 }));
+        words[4] = 1 << 40;
+        assert_eq!(How::read(at(&words), 37), Ok(How { flags: 2, mode: 0, resolve: 8 }));
+        assert_eq!(How::read(at(&words), 38), Err(Errno::E2BIG));
+        assert_eq!(How::read(8, 24), Err(Errno::EFAULT));
+    }
+}

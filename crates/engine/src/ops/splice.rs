@@ -1,0 +1,84 @@
+//! SPLICE, TEE: both ends may block, so a worker runs them. Kernel counterpart: `io_uring/splice.c`.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::{Outcome, Try};
+use crate::req::request::{Call, FileRef, Keep, Req};
+use crate::sys::sys;
+
+/// `SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT`.
+const FLAGS: u32 = 0xf;
+
+/// Checks a SPLICE (`io_splice_prep`).
+pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    if req.call.sqe.op_flags & !(FLAGS | SPLICE_F_FD_IN_FIXED) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// Checks a TEE (`io_tee_prep`).
+pub fn tee_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+    if req.call.sqe.addr != 0 || req.call.sqe.off != 0 {
+        return Err(Errno::EINVAL);
+    }
+    prep(ctx, req)
+}
+
+/// Looks the file to read from up, which the row's `FILE` does only for the one to write to.
+///
+/// # Errors
+/// `EBADF` if it is not open, or the slot is empty.
+pub fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+    let sqe = &req.call.sqe;
+    let file = if sqe.op_flags & SPLICE_F_FD_IN_FIXED != 0 {
+        FileRef::Fixed(ctx.files.get(sqe.file_index)?)
+    } else {
+        let mut file = FileRef::Plain(sqe.splice_fd_in());
+        file.hold()?;
+        file
+    };
+    req.call.keep = Keep::File(file);
+    Ok(())
+}
+
+fn fd_in(call: &Call) -> i32 {
+    if let Keep::File(file) = &call.keep { file.fd() } else { -1 }
+}
+
+/// Moves bytes between a pipe and a file; an offset of -1 is the file's own position.
+pub fn issue(call: &mut Call, _: Try) -> Outcome {
+    let s = call.sqe;
+    if s.len == 0 {
+        return Outcome::Done(0);
+    }
+    let (mut off_in, mut off_out) = (s.addr, s.off);
+    let off_in = offset(&mut off_in);
+    let off_out = offset(&mut off_out);
+    let flags = s.op_flags & !SPLICE_F_FD_IN_FIXED;
+    let ret = sys!(__NR_splice, fd_in(call), off_in, call.file.fd(), off_out, s.len, flags);
+    moved(call, ret)
+}
+
+/// Copies bytes from one pipe to another without taking them out.
+pub fn tee(call: &mut Call, _: Try) -> Outcome {
+    let s = call.sqe;
+    if s.len == 0 {
+        return Outcome::Done(0);
+    }
+    let flags = s.op_flags & !SPLICE_F_FD_IN_FIXED;
+    let ret = sys!(__NR_tee, fd_in(call), call.file.fd(), s.len, flags);
+    moved(call, ret)
+}
+
+/// The address of an offset, or NULL for the file's own position.
+fn offset(off: &mut u64) -> usize {
+    if *off == u64::MAX { 0 } else { core::ptr::from_mut(off).expose_provenance() }
+}
+
+/// Less than asked for breaks a chain.
+fn moved(call: &mut Call, ret: isize) -> Outcome {
+    call.short = ret != call.sqe.len as isize;
+    crate::ops::answer(ret)
+}

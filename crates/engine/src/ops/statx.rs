@@ -1,0 +1,26 @@
+//! STATX. It may wait for a disk or a server, so a worker runs it. Kernel counterpart: `io_uring/statx.c`.
+
+use crate::ctx::Ctx;
+use crate::errno::Result;
+use crate::opdef::{Outcome, Try};
+use crate::ops::fs::AT_EMPTY_PATH;
+use crate::ops::{answer, no_fixed_file, path, zero};
+use crate::req::request::{Call, Keep, Req};
+use crate::sys::sys;
+
+/// Checks the SQE (`io_statx_prep`).
+pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let sqe = req.call.sqe;
+    zero(&[u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
+    no_fixed_file(req)?;
+    let name = path(sqe.addr, sqe.op_flags & AT_EMPTY_PATH != 0)?;
+    req.call.sqe.addr = name.as_ptr().expose_provenance() as u64;
+    req.call.keep = Keep::Path(name);
+    Ok(())
+}
+
+/// Gets a file's status.
+pub fn issue(call: &mut Call, _: Try) -> Outcome {
+    let s = &call.sqe;
+    answer(sys!(__NR_statx, s.fd, s.addr, s.op_flags, s.len, s.off))
+}

@@ -1,0 +1,52 @@
+//! FSYNC, SYNC_FILE_RANGE, FALLOCATE: all wait for the disk, so a worker runs them. Kernel counterpart: `io_uring/sync.c`.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::{Outcome, Try};
+use crate::ops::{answer, zero};
+use crate::req::request::{Call, Req};
+use crate::sys::sys;
+
+/// Checks an FSYNC (`io_fsync_prep`).
+pub fn fsync_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = req.call.sqe;
+    zero(&[s.addr, u64::from(s.buf_index), u64::from(s.file_index)])?;
+    if s.op_flags & !IORING_FSYNC_DATASYNC != 0 || s.off.cast_signed() < 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// Writes a file out. The range that an SQE may name is a hint: no system call takes it, and the whole includes it.
+pub fn fsync(call: &mut Call, _: Try) -> Outcome {
+    let fd = call.file.fd();
+    if call.sqe.op_flags & IORING_FSYNC_DATASYNC != 0 {
+        return answer(sys!(__NR_fdatasync, fd));
+    }
+    answer(sys!(__NR_fsync, fd))
+}
+
+/// Checks a SYNC_FILE_RANGE (`io_sfr_prep`).
+pub fn range_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = req.call.sqe;
+    zero(&[s.addr, u64::from(s.buf_index), u64::from(s.file_index)])
+}
+
+/// Writes a range of a file out.
+pub fn range(call: &mut Call, _: Try) -> Outcome {
+    let s = &call.sqe;
+    answer(sys!(__NR_sync_file_range, call.file.fd(), s.off, s.len, s.op_flags))
+}
+
+/// Checks a FALLOCATE (`io_fallocate_prep`).
+pub fn fallocate_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = req.call.sqe;
+    zero(&[s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))
+}
+
+/// Reserves or releases space; the mode is in `len`, the length in `addr`.
+pub fn fallocate(call: &mut Call, _: Try) -> Outcome {
+    let s = &call.sqe;
+    answer(sys!(__NR_fallocate, call.file.fd(), s.len, s.off, s.addr))
+}

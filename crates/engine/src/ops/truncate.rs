@@ -1,0 +1,21 @@
+//! FTRUNCATE, on a worker. Kernel counterpart: `io_uring/truncate.c`.
+
+use crate::ctx::Ctx;
+use crate::errno::Result;
+use crate::opdef::{Outcome, Try};
+use crate::ops::{answer, zero};
+use crate::req::request::{Call, Req};
+use crate::sys::sys;
+
+/// Checks the SQE (`io_ftruncate_prep`).
+pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = req.call.sqe;
+    let words = [s.op_flags, s.len, u32::from(s.buf_index), s.file_index];
+    zero(&[s.addr, s.addr3])?;
+    zero(&words.map(u64::from))
+}
+
+/// Sets a file's length.
+pub fn issue(call: &mut Call, _: Try) -> Outcome {
+    answer(sys!(__NR_ftruncate, call.file.fd(), call.sqe.off))
+}

@@ -1,0 +1,114 @@
+//! FSETXATTR, SETXATTR, FGETXATTR, GETXATTR: extended attributes, on a worker.
+//! Kernel counterpart: `io_uring/xattr.c`.
+
+use std::ffi::CString;
+
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::{Outcome, Try};
+use crate::ops::{answer, no_fixed_file, path};
+use crate::req::request::{Call, Keep, Req};
+use crate::sys::sys;
+
+/// `XATTR_NAME_MAX`, with the NUL.
+const NAME_MAX: usize = 256;
+/// `XATTR_SIZE_MAX`.
+const SIZE_MAX: u32 = 65_536;
+/// `XATTR_CREATE | XATTR_REPLACE`.
+const SET_FLAGS: u32 = 3;
+
+/// Checks an FGETXATTR (`io_fgetxattr_prep`).
+pub fn fget_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let name = get_name(req)?;
+    req.call.keep = Keep::Path(name);
+    Ok(())
+}
+
+/// Checks a GETXATTR (`io_getxattr_prep`).
+pub fn get_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    no_fixed_file(req)?;
+    let name = get_name(req)?;
+    let file = file_path(req)?;
+    req.call.keep = Keep::Paths(name, file);
+    Ok(())
+}
+
+/// Checks an FSETXATTR (`io_fsetxattr_prep`).
+pub fn fset_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let (name, value) = set_name_and_value(req)?;
+    req.call.keep = Keep::PathBytes(name, value);
+    Ok(())
+}
+
+/// Checks a SETXATTR (`io_setxattr_prep`).
+pub fn set_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    no_fixed_file(req)?;
+    let (name, value) = set_name_and_value(req)?;
+    let file = file_path(req)?;
+    req.call.keep = Keep::PathsBytes(name, file, value);
+    Ok(())
+}
+
+/// Reads an attribute of an open file.
+pub fn fget(call: &mut Call, _: Try) -> Outcome {
+    let s = &call.sqe;
+    answer(sys!(__NR_fgetxattr, call.file.fd(), s.addr, s.off, s.len))
+}
+
+/// Reads an attribute by path.
+pub fn get(call: &mut Call, _: Try) -> Outcome {
+    let s = &call.sqe;
+    answer(sys!(__NR_getxattr, s.addr3, s.addr, s.off, s.len))
+}
+
+/// Sets an attribute of an open file.
+pub fn fset(call: &mut Call, _: Try) -> Outcome {
+    let s = &call.sqe;
+    answer(sys!(__NR_fsetxattr, call.file.fd(), s.addr, s.off, s.len, s.op_flags))
+}
+
+/// Sets an attribute by path.
+pub fn set(call: &mut Call, _: Try) -> Outcome {
+    let s = &call.sqe;
+    answer(sys!(__NR_setxattr, s.addr3, s.addr, s.off, s.len, s.op_flags))
+}
+
+/// Copies the attribute's name in; too long and empty are both out of range.
+fn name(req: &mut Req) -> Result<CString> {
+    let name = match crate::user::read_cstr(req.call.sqe.addr, NAME_MAX) {
+        Ok(name) if name.is_empty() => return Err(Errno::ERANGE),
+        Err(Errno::ENAMETOOLONG) => return Err(Errno::ERANGE),
+        other => other?,
+    };
+    let name = CString::new(name).map_err(|_| Errno::EINVAL)?;
+    req.call.sqe.addr = name.as_ptr().expose_provenance() as u64;
+    Ok(name)
+}
+
+fn get_name(req: &mut Req) -> Result<CString> {
+    if req.call.sqe.op_flags != 0 {
+        return Err(Errno::EINVAL);
+    }
+    name(req)
+}
+
+fn set_name_and_value(req: &mut Req) -> Result<(CString, Vec<u8>)> {
+    if req.call.sqe.op_flags & !SET_FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let name = name(req)?;
+    let sqe = &mut req.call.sqe;
+    if sqe.len > SIZE_MAX {
+        return Err(Errno::E2BIG);
+    }
+    let mut value = vec![0u8; sqe.len as usize];
+    crate::user::read_slice(sqe.off, &mut value)?;
+    sqe.off = value.as_ptr().expose_provenance() as u64;
+    Ok((name, value))
+}
+
+fn file_path(req: &mut Req) -> Result<CString> {
+    let file = path(req.call.sqe.addr3, false)?;
+    req.call.sqe.addr3 = file.as_ptr().expose_provenance() as u64;
+    Ok(file)
+}
