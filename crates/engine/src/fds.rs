@@ -149,6 +149,12 @@ pub fn is_live_ring(fd: i32) -> bool {
     ino.is_some_and(|ino| inode(fd) == ino)
 }
 
+/// Was `fd` opened with `O_PATH`, or is it not open? Such a number names no file to work on.
+pub fn is_path_only(fd: i32) -> bool {
+    let flags = borrow(fd).map(rustix::fs::fcntl_getfl);
+    !matches!(flags, Some(Ok(fl)) if !fl.contains(rustix::fs::OFlags::PATH))
+}
+
 /// Is any ring of ours open?
 pub fn any_ring() -> bool {
     !read().rings.is_empty()

@@ -84,6 +84,9 @@ pub const UNBOUND: u32 = 1 << 8;
 pub const AIO: u32 = 1 << 9;
 /// A second file is looked up with the first.
 pub const FILE_IN: u32 = 1 << 10;
+/// When the call itself fails, a chain goes on, and a skipped CQE stays skipped: the kernel's issue functions of these
+/// do not mark the request as failed.
+pub const LENIENT: u32 = 1 << 11;
 
 impl OpDef {
     pub const fn has(&self, bit: u32) -> bool {
@@ -139,10 +142,12 @@ const fn no(code: u8, since: &'static str) -> OpDef {
 use Issue::{Call as Sys, Ring};
 use ops::openclose::{close_finish, open, open_finish};
 
+/// Rows that work on names, on a worker.
+const NAMES: u32 = ASYNC | LENIENT;
 /// Rows that work on an open file, on a worker.
-const FILE_ASYNC: u32 = FILE | ASYNC;
+const FILE_ASYNC: u32 = FILE | ASYNC | LENIENT;
 /// Rows that change an open file, on a worker, one at a time.
-const FILE_HASH: u32 = FILE | ASYNC | HASH;
+const FILE_HASH: u32 = FILE | ASYNC | HASH | LENIENT;
 /// Rows that move bytes between files, on a worker.
 const SPLICE: u32 = FILE | FILE_IN | ASYNC | HASH | UNBOUND;
 
@@ -181,11 +186,11 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         ops::files_update::prep,
         Ring(ops::files_update::issue),
     ),
-    op(IORING_OP_STATX, "5.6", ASYNC, ops::statx::prep, Sys(ops::statx::issue)),
+    op(IORING_OP_STATX, "5.6", NAMES, ops::statx::prep, Sys(ops::statx::issue)),
     op(IORING_OP_READ, "5.6", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_WRITE, "5.6", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_FADVISE, "5.6", FILE, ops::advise::fadvise_prep, Sys(ops::advise::fadvise)),
-    op(IORING_OP_MADVISE, "5.6", ASYNC, ops::advise::madvise_prep, Sys(ops::advise::madvise)),
+    op(IORING_OP_MADVISE, "5.6", NAMES, ops::advise::madvise_prep, Sys(ops::advise::madvise)),
     no(IORING_OP_SEND, "5.6"),
     no(IORING_OP_RECV, "5.6"),
     then(op(IORING_OP_OPENAT2, "5.6", 0, ops::openclose::openat2_prep, Sys(open)), open_finish),
@@ -195,16 +200,16 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     no(IORING_OP_REMOVE_BUFFERS, "5.7"),
     op(IORING_OP_TEE, "5.8", SPLICE, ops::splice::tee_prep, Sys(ops::splice::tee)),
     no(IORING_OP_SHUTDOWN, "5.11"),
-    op(IORING_OP_RENAMEAT, "5.11", ASYNC, ops::fs::rename_prep, Sys(ops::fs::rename)),
-    op(IORING_OP_UNLINKAT, "5.11", ASYNC, ops::fs::unlink_prep, Sys(ops::fs::unlink)),
-    op(IORING_OP_MKDIRAT, "5.15", ASYNC, ops::fs::mkdir_prep, Sys(ops::fs::mkdir)),
-    op(IORING_OP_SYMLINKAT, "5.15", ASYNC, ops::fs::symlink_prep, Sys(ops::fs::symlink)),
-    op(IORING_OP_LINKAT, "5.15", ASYNC, ops::fs::link_prep, Sys(ops::fs::link)),
+    op(IORING_OP_RENAMEAT, "5.11", NAMES, ops::fs::rename_prep, Sys(ops::fs::rename)),
+    op(IORING_OP_UNLINKAT, "5.11", NAMES, ops::fs::unlink_prep, Sys(ops::fs::unlink)),
+    op(IORING_OP_MKDIRAT, "5.15", NAMES, ops::fs::mkdir_prep, Sys(ops::fs::mkdir)),
+    op(IORING_OP_SYMLINKAT, "5.15", NAMES, ops::fs::symlink_prep, Sys(ops::fs::symlink)),
+    op(IORING_OP_LINKAT, "5.15", NAMES, ops::fs::link_prep, Sys(ops::fs::link)),
     no(IORING_OP_MSG_RING, "5.18"),
     op(IORING_OP_FSETXATTR, "5.19", FILE_ASYNC, ops::xattr::fset_prep, Sys(ops::xattr::fset)),
-    op(IORING_OP_SETXATTR, "5.19", ASYNC, ops::xattr::set_prep, Sys(ops::xattr::set)),
+    op(IORING_OP_SETXATTR, "5.19", NAMES, ops::xattr::set_prep, Sys(ops::xattr::set)),
     op(IORING_OP_FGETXATTR, "5.19", FILE_ASYNC, ops::xattr::fget_prep, Sys(ops::xattr::fget)),
-    op(IORING_OP_GETXATTR, "5.19", ASYNC, ops::xattr::get_prep, Sys(ops::xattr::get)),
+    op(IORING_OP_GETXATTR, "5.19", NAMES, ops::xattr::get_prep, Sys(ops::xattr::get)),
     no(IORING_OP_SOCKET, "5.19"),
     no(IORING_OP_URING_CMD, "5.19"),
     no(IORING_OP_SEND_ZC, "6.0"),

@@ -208,7 +208,9 @@ pub fn open_finish(ctx: &mut Ctx, req: &mut Req) {
     }
     if let FileRef::Owned(fd, _) = core::mem::take(&mut req.call.file) {
         let placed = ctx.files.install(index, fd, &ctx.tags);
-        req.res = placed.map_or_else(Errno::res, u32::cast_signed);
+        let alloc = index == IORING_FILE_INDEX_ALLOC;
+        let answer = |slot: u32| if alloc { slot.cast_signed() } else { 0 };
+        req.res = placed.map_or_else(Errno::res, answer);
     }
 }
 

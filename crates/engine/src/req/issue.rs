@@ -38,7 +38,7 @@ impl Ctx {
                 if let Some(finish) = def.finish {
                     finish(self, &mut req);
                 }
-                if req.res < 0 || req.call.short {
+                if (req.res < 0 && !def.has(opdef::LENIENT)) || req.call.short {
                     req.set_fail();
                 }
                 self.finish(req);
@@ -76,7 +76,7 @@ impl Ctx {
         req.call.file = if req.flags.contains(ReqFlags::FIXED_FILE) {
             let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
             FileRef::Fixed(self.files.get(slot)?)
-        } else if fd < 0 {
+        } else if fd < 0 || (def.has(opdef::LENIENT) && crate::fds::is_path_only(fd)) {
             return Err(Errno::EBADF);
         } else {
             FileRef::Plain(fd)

@@ -9,7 +9,6 @@ use crate::abi::IORING_FILE_INDEX_ALLOC;
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::rsrc::files::{FileNode, FileTable, TagSink};
-use crate::sys::sys;
 
 /// In the array of an update: leave this slot as it is (`IORING_REGISTER_FILES_SKIP`).
 pub const FILES_SKIP: i32 = -2;
@@ -78,7 +77,7 @@ impl FileTable {
     }
 
     /// Puts a file where `file_index` of an SQE says: slot + 1, or [`IORING_FILE_INDEX_ALLOC`] for any free one.
-    /// Answers the slot if it was chosen here, else 0.
+    /// Answers the slot.
     ///
     /// # Errors
     /// `ENFILE` if no slot is free, `ENXIO` without a table, `EINVAL` past its end.
@@ -87,7 +86,7 @@ impl FileTable {
         let slot = if alloc { self.free_slot()? } else { file_index.wrapping_sub(1) };
         self.check_slot(slot)?;
         self.set_slot(slot, FileNode::new(fd, 0, Arc::downgrade(sink)));
-        Ok(if alloc { slot } else { 0 })
+        Ok(slot)
     }
 
     /// Empties a slot.
@@ -130,14 +129,8 @@ pub fn dup_for_table(fd: i32) -> Result<InternalFd> {
         return Err(Errno::EBADF);
     }
     let dup = crate::fds::dup_internal(fd)?;
-    if sys!(__NR_fcntl, dup.as_raw_fd(), F_GETFL) & O_PATH != 0 {
-        return Err(Errno::EBADF);
-    }
-    Ok(dup)
+    if crate::fds::is_path_only(dup.as_raw_fd()) { Err(Errno::EBADF) } else { Ok(dup) }
 }
-
-const F_GETFL: i32 = 3;
-const O_PATH: isize = 0o10_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -180,7 +173,7 @@ mod tests {
         let sink = Arc::default();
         let mut t = table(3);
         let fd = || dup_for_table(0).unwrap();
-        assert_eq!(t.install(2, fd(), &sink), Ok(0));
+        assert_eq!(t.install(2, fd(), &sink), Ok(1));
         assert_eq!(t.install(IORING_FILE_INDEX_ALLOC, fd(), &sink), Ok(2));
         assert_eq!(t.install(IORING_FILE_INDEX_ALLOC, fd(), &sink), Ok(0));
         assert_eq!(t.install(IORING_FILE_INDEX_ALLOC, fd(), &sink), Err(Errno::ENFILE));
