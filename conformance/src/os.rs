@@ -243,3 +243,19 @@ pub fn store<T: Copy>(addr: usize, values: &[T]) {
     // SAFETY: the caller hands the start of a writable page, which is never unmapped.
     unsafe { p.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
 }
+
+/// A pseudo-terminal: its master's end and the terminal.
+pub fn terminal() -> std::io::Result<(std::os::fd::OwnedFd, std::os::fd::OwnedFd)> {
+    let (mut master, mut slave) = (-1, -1);
+    let none = std::ptr::null_mut();
+    // SAFETY: two live ints; name, settings and size are not asked for.
+    let done =
+        unsafe { libc::openpty(&raw mut master, &raw mut slave, none, none.cast(), none.cast()) };
+    if done == -1 { Err(std::io::Error::last_os_error()) } else { Ok((own(master), own(slave))) }
+}
+
+/// A `struct statx` to be filled in.
+pub fn zeroed_statx() -> libc::statx {
+    // SAFETY: plain data of the uapi, for which zero is valid.
+    unsafe { std::mem::zeroed() }
+}

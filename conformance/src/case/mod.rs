@@ -85,7 +85,10 @@ macro_rules! families {
         }
     };
 }
-families![setup, layout, enter, wait, files, buffers, register, restrict, region, eventfd, cancel];
+families![
+    setup, layout, enter, wait, files, buffers, register, restrict, region, eventfd, nop, rw,
+    blocking, sync, open, paths, attrs, cancel
+];
 
 /// Cases whose path matches `pattern`, in which `*` stands for anything.
 pub fn matching(pattern: &str) -> Vec<&'static Case> {
