@@ -8,8 +8,8 @@ use crate::case::glob;
 pub struct Known {
     /// The cases it shows in; `*` stands for anything.
     pub case: &'static str,
-    /// A heading of `docs/LIMITATIONS.md`.
-    pub heading: &'static str,
+    /// Words of `docs/LIMITATIONS.md`.
+    pub words: &'static str,
 }
 
 /// All of them.
@@ -17,5 +17,5 @@ pub const KNOWN: &[Known] = &[];
 
 /// The reason for which `case` may differ.
 pub fn reason(case: &str) -> Option<&'static str> {
-    KNOWN.iter().find(|k| glob(k.case, case)).map(|k| k.heading)
+    KNOWN.iter().find(|k| glob(k.case, case)).map(|k| k.words)
 }

@@ -259,3 +259,19 @@ pub fn zeroed_statx() -> libc::statx {
     // SAFETY: plain data of the uapi, for which zero is valid.
     unsafe { std::mem::zeroed() }
 }
+
+/// Sends `signal` to the calling thread again and again, from another thread, until `stop`.
+pub fn signal_me_until(
+    signal: i32,
+    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+) -> std::thread::JoinHandle<()> {
+    // SAFETY: no memory involved.
+    let me = unsafe { libc::pthread_self() };
+    std::thread::spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            // SAFETY: the thread sets `stop` and joins us before it ends, so its id is live.
+            unsafe { libc::pthread_kill(me, signal) };
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+    })
+}

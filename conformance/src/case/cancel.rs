@@ -3,9 +3,226 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
+    case!("cancel", by_user_data, [Op(IORING_OP_ASYNC_CANCEL)], "a request is cancelled by its user_data"),
+    case!("cancel", kinds, [Op(IORING_OP_ASYNC_CANCEL)], "polls, reads, time-outs and worker's waits can be cancelled"),
+    case!("cancel", all_flag, [Op(IORING_OP_ASYNC_CANCEL)], "ALL cancels every match and tells how many"),
+    case!("cancel", by_fd, [Op(IORING_OP_ASYNC_CANCEL)], "FD matches the file, and the fd number must be open"),
+    case!("cancel", by_slot, [Op(IORING_OP_ASYNC_CANCEL)], "FD_FIXED matches a registered file"),
+    case!("cancel", any, [Op(IORING_OP_ASYNC_CANCEL)], "ANY matches whatever there is"),
+    case!("cancel", by_op, [Op(IORING_OP_ASYNC_CANCEL)], "OP matches the opcode"),
+    case!("cancel", combined, [Op(IORING_OP_ASYNC_CANCEL)], "USERDATA with FD and OP must all match"),
+    case!("cancel", refusals, [Op(IORING_OP_ASYNC_CANCEL)], "no match, bad flags, fds and words"),
+    case!("cancel", in_worker, [Op(IORING_OP_ASYNC_CANCEL), Sqe(IOSQE_ASYNC)], "a cancel sent to a worker"),
+    case!("cancel", chain, [Op(IORING_OP_ASYNC_CANCEL), Sqe(IOSQE_IO_LINK)], "the head's cancel cancels its chain"),
+    case!("cancel", finished, [Op(IORING_OP_ASYNC_CANCEL)], "what has completed is not found"),
     case!("cancel", sync_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "requests are cancelled by a call that waits for it"),
     case!("cancel", sync_cancel_refusals, [Reg(IORING_REGISTER_SYNC_CANCEL)], "no match, bad flags, pointers and times"),
 ];
+
+/// Polls of `fd` that wait, with these user_data.
+fn polls(cx: &mut Cx, ring: &mut Ring, fd: i32, uds: &[u64]) {
+    uds.iter().for_each(|ud| assert!(ring.try_push(sqe::poll_add(fd, libc::POLLIN).ud(*ud))));
+    let got = ring.submit();
+    cx.is("polls", got, uds.len());
+}
+
+fn by_user_data(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, _w) = cx.pipe()?;
+    polls(cx, &mut ring, r.as_raw_fd(), &[1, 2, 2]);
+    ring.push(sqe::cancel(1, 0).ud(10)).push(sqe::cancel(2, 0).ud(11));
+    cx.is("submit", ring.submit(), 2);
+    let want = [(1, -ECANCELED), (2, -ECANCELED), (10, 0), (11, 0)];
+    cx.reap(&mut ring, "one each", &want);
+    cx.one(&mut ring, "none", sqe::cancel(99, 0), -ENOENT);
+    Ok(())
+}
+
+fn kinds(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let mut buf = [0; 4];
+    let ts = sqe::millis(60_000);
+    let read = sqe::read(r.as_raw_fd(), &mut buf, 0);
+    let rows = [
+        ("poll", sqe::poll_add(r.as_raw_fd(), libc::POLLIN)),
+        ("read", read),
+        ("time-out", sqe::timeout(&ts, 0, 0)),
+        ("time-out with a count", sqe::timeout(&ts, 3, 0)),
+        ("read in a worker", read.with(IOSQE_ASYNC)),
+    ];
+    for (what, request) in rows {
+        ring.push(request.ud(1));
+        cx.is("submit", ring.submit(), 1);
+        cx.quiet(&ring, "waits", 5);
+        ring.push(sqe::cancel(1, 0).ud(2));
+        cx.is("submit", ring.submit(), 1);
+        cx.reap(&mut ring, what, &[(1, -ECANCELED), (2, 0)]);
+    }
+    drop(w);
+    Ok(())
+}
+
+fn all_flag(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, _w) = cx.pipe()?;
+    polls(cx, &mut ring, r.as_raw_fd(), &[1, 1, 1, 2]);
+    ring.push(sqe::cancel(1, IORING_ASYNC_CANCEL_ALL).ud(10));
+    cx.is("submit", ring.submit(), 1);
+    let e = -ECANCELED;
+    cx.reap(&mut ring, "three", &[(1, e), (1, e), (1, e), (10, 3)]);
+    cx.one(&mut ring, "none left", sqe::cancel(1, IORING_ASYNC_CANCEL_ALL), 0);
+    Ok(())
+}
+
+fn by(fd: i32, flags: u32) -> io_uring_sqe {
+    sqe::cancel(0, flags).set(|s| s.fd = fd)
+}
+
+fn by_fd(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ((r, _w), (other, _w2)) = (cx.pipe()?, cx.pipe()?);
+    polls(cx, &mut ring, r.as_raw_fd(), &[1, 2]);
+    polls(cx, &mut ring, other.as_raw_fd(), &[3]);
+    let flags = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_ALL;
+    ring.push(by(r.as_raw_fd(), flags).ud(10));
+    cx.is("submit", ring.submit(), 1);
+    cx.reap(&mut ring, "two of three", &[(1, -ECANCELED), (2, -ECANCELED), (10, 2)]);
+    // Another fd of the same open file will do.
+    let twin = rustix::io::dup(&other)?;
+    ring.push(by(twin.as_raw_fd(), IORING_ASYNC_CANCEL_FD).ud(11));
+    cx.is("submit", ring.submit(), 1);
+    cx.reap(&mut ring, "by a twin", &[(3, -ECANCELED), (11, 0)]);
+    Ok(())
+}
+
+fn by_slot(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, _w) = cx.pipe()?;
+    cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[-1, r.as_raw_fd()]), 0);
+    ring.push(sqe::poll_add(1, libc::POLLIN).fixed().ud(1));
+    ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(2));
+    cx.is("submit", ring.submit(), 2);
+    let flags = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_FD_FIXED | IORING_ASYNC_CANCEL_ALL;
+    cx.one(&mut ring, "a free slot", by(0, flags), -EBADF);
+    cx.one(&mut ring, "an unknown slot", by(7, flags), -EBADF);
+    ring.push(by(1, flags).ud(10));
+    cx.is("submit", ring.submit(), 1);
+    cx.reap(&mut ring, "both are that file", &[(1, -ECANCELED), (2, -ECANCELED), (10, 2)]);
+    Ok(())
+}
+
+fn any(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, _w) = cx.pipe()?;
+    let ts = sqe::millis(60_000);
+    polls(cx, &mut ring, r.as_raw_fd(), &[1, 2]);
+    ring.push(sqe::timeout(&ts, 0, 0).ud(3));
+    cx.is("submit", ring.submit(), 1);
+    ring.push(sqe::cancel(0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL).ud(10));
+    cx.is("submit", ring.submit(), 1);
+    let e = -ECANCELED;
+    cx.reap(&mut ring, "all", &[(1, e), (2, e), (3, e), (10, 3)]);
+    cx.note_answer("none left", {
+        ring.push(sqe::cancel(0, IORING_ASYNC_CANCEL_ANY).ud(11)).submit_wait(1);
+        ring.take(1)?[0].res
+    });
+    Ok(())
+}
+
+fn by_op(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, _w) = cx.pipe()?;
+    let ts = sqe::millis(60_000);
+    polls(cx, &mut ring, r.as_raw_fd(), &[1]);
+    ring.push(sqe::timeout(&ts, 0, 0).ud(2));
+    cx.is("submit", ring.submit(), 1);
+    let op = |op: u8| {
+        sqe::cancel(0, IORING_ASYNC_CANCEL_OP).set(|s| s.len = u32::from(op))
+    };
+    cx.one(&mut ring, "no reads", op(IORING_OP_READ), -ENOENT);
+    ring.push(op(IORING_OP_POLL_ADD).ud(10));
+    cx.is("submit", ring.submit(), 1);
+    cx.reap(&mut ring, "the poll", &[(1, -ECANCELED), (10, 0)]);
+    ring.push(op(IORING_OP_TIMEOUT).ud(11));
+    cx.is("submit", ring.submit(), 1);
+    cx.reap(&mut ring, "the time-out", &[(2, -ECANCELED), (11, 0)]);
+    Ok(())
+}
+
+fn combined(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ((a, _w), (b, _w2)) = (cx.pipe()?, cx.pipe()?);
+    polls(cx, &mut ring, a.as_raw_fd(), &[1, 2]);
+    polls(cx, &mut ring, b.as_raw_fd(), &[1]);
+    let (a, b) = (a.as_raw_fd(), b.as_raw_fd());
+    let flags = IORING_ASYNC_CANCEL_USERDATA | IORING_ASYNC_CANCEL_FD;
+    let both = |fd: i32, ud: u64| by(fd, flags).set(|s| s.addr = ud);
+    cx.one(&mut ring, "no such pair", both(b, 2), -ENOENT);
+    ring.push(both(a, 1).ud(10));
+    cx.is("submit", ring.submit(), 1);
+    cx.reap(&mut ring, "the pair", &[(1, -ECANCELED), (10, 0)]);
+    cx.one(&mut ring, "again", both(a, 1), -ENOENT);
+    let with_op = flags | IORING_ASYNC_CANCEL_OP;
+    let three = |op: u8| both(b, 1).op_flags(with_op).set(|s| s.len = u32::from(op));
+    cx.one(&mut ring, "another opcode", three(IORING_OP_READ), -ENOENT);
+    ring.push(three(IORING_OP_POLL_ADD).ud(11));
+    cx.is("submit", ring.submit(), 1);
+    cx.reap(&mut ring, "all three", &[(1, -ECANCELED), (11, 0)]);
+    Ok(())
+}
+
+fn refusals(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let good = sqe::cancel(5, 0);
+    let any_op = IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_OP;
+    cx.each(&mut ring, &[
+        ("no match", good, -ENOENT),
+        ("no match, all", sqe::cancel(5, IORING_ASYNC_CANCEL_ALL), 0),
+        ("unknown flag", good.op_flags(1 << 6), -EINVAL),
+        ("an offset", good.set(|s| s.off = 1), -EINVAL),
+        ("a length without OP", good.set(|s| s.len = 1), -ENOENT),
+        ("a file index", good.set(|s| s.file_index = 1), -EINVAL),
+        ("ANY and FD", by(0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_FD), -EINVAL),
+        ("ANY and OP", sqe::cancel(0, any_op), -EINVAL),
+        ("bad fd", by(1234, IORING_ASYNC_CANCEL_FD), -EBADF),
+        ("slot without a table", by(0, IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_FD_FIXED), -EBADF),
+        ("a priority", good.set(|s| s.ioprio = 1), -EINVAL),
+    ]);
+    Ok(())
+}
+
+fn in_worker(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, _w) = cx.pipe()?;
+    polls(cx, &mut ring, r.as_raw_fd(), &[1]);
+    ring.push(sqe::cancel(1, 0).ud(2).with(IOSQE_ASYNC));
+    cx.is("submit", ring.submit(), 1);
+    cx.reap(&mut ring, "cancelled", &[(1, -ECANCELED), (2, 0)]);
+    Ok(())
+}
+
+fn chain(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, _w) = cx.pipe()?;
+    ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1).link());
+    ring.push(sqe::nop().ud(2).link()).push(sqe::nop().ud(3));
+    cx.is("submit", ring.submit(), 3);
+    cx.one(&mut ring, "not yet started", sqe::cancel(2, 0).ud(10), -ENOENT);
+    ring.push(sqe::cancel(1, 0).ud(11));
+    cx.is("submit", ring.submit(), 1);
+    let e = -ECANCELED;
+    cx.reap(&mut ring, "all", &[(1, e), (2, e), (3, e), (11, 0)]);
+    Ok(())
+}
+
+fn finished(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    ring.push(sqe::nop().ud(1)).push(sqe::cancel(1, 0).ud(2));
+    cx.is("submit", ring.submit(), 2);
+    cx.reap(&mut ring, "too late", &[(1, 0), (2, -ENOENT)]);
+    Ok(())
+}
 
 fn forever() -> kernel_timespec {
     kernel_timespec { tv_sec: -1, tv_nsec: -1 }

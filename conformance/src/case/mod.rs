@@ -87,7 +87,7 @@ macro_rules! families {
 }
 families![
     setup, layout, enter, wait, files, buffers, register, restrict, region, eventfd, nop, rw,
-    blocking, sync, open, paths, attrs, cancel
+    blocking, sync, open, paths, attrs, poll, timeout, cancel, msg_ring, link, cq, process, client
 ];
 
 /// Cases whose path matches `pattern`, in which `*` stands for anything.

@@ -1,0 +1,183 @@
+//! MSG_RING: data, results and files from one ring to another.
+
+use super::prelude::*;
+
+pub const CASES: &[Case] = &[
+    case!("msg_ring", data, [Op(IORING_OP_MSG_RING)], "a completion is posted to another ring"),
+    case!("msg_ring", flags, [Op(IORING_OP_MSG_RING)], "CQE_SKIP posts nothing there; FLAGS_PASS sets the CQE's flags"),
+    case!("msg_ring", wakes, [Op(IORING_OP_MSG_RING)], "it wakes who waits on the other ring"),
+    case!("msg_ring", deferred_target, [Op(IORING_OP_MSG_RING)], "a target with DEFER_TASKRUN gets it with GETEVENTS"),
+    case!("msg_ring", send_fd, [Op(IORING_OP_MSG_RING)], "a registered file goes to the other ring's table"),
+    case!("msg_ring", send_fd_refusals, [Op(IORING_OP_MSG_RING)], "free slots, unknown slots, no tables"),
+    case!("msg_ring", refusals, [Op(IORING_OP_MSG_RING)], "bad targets, commands, flags and words"),
+    case!("msg_ring", itself, [Op(IORING_OP_MSG_RING)], "a ring may be its own target"),
+    case!("msg_ring", overflow, [Op(IORING_OP_MSG_RING)], "a full target keeps it in its overflow"),
+    case!("msg_ring", between_threads, [Op(IORING_OP_MSG_RING)], "rings of two threads"),
+];
+
+/// `len` is the result there, `off` its user_data.
+fn msg(to: i32, res: u32, user_data: u64) -> io_uring_sqe {
+    sqe::op(IORING_OP_MSG_RING, to).set(|s| (s.len, s.off) = (res, user_data))
+}
+
+/// `addr3` is the slot here, `file_index` the one there, plus one.
+fn send(to: i32, slot: u64, there: u32, user_data: u64) -> io_uring_sqe {
+    msg(to, 0, user_data)
+        .set(|s| (s.addr, s.addr3, s.file_index) = (IORING_MSG_SEND_FD, slot, there))
+}
+
+fn data(cx: &mut Cx) -> Outcome {
+    let (mut a, mut b) = (cx.ring(4, 0)?, cx.ring(4, 0)?);
+    cx.one(&mut a, "send", msg(b.fd, 77, 0x1234), 0);
+    cx.reap(&mut b, "there", &[(0x1234, 77)]);
+    cx.one(&mut a, "a negative result", msg(b.fd, u32::MAX, 1), 0);
+    cx.reap(&mut b, "there", &[(1, -1)]);
+    cx.one(&mut a, "in a worker", msg(b.fd, 5, 2).with(IOSQE_ASYNC), 0);
+    cx.reap(&mut b, "there", &[(2, 5)]);
+    let skip = msg(b.fd, 6, 3).with(IOSQE_CQE_SKIP_SUCCESS);
+    a.push(skip);
+    cx.is("submit", a.submit(), 1);
+    cx.reap(&mut b, "there", &[(3, 6)]);
+    cx.quiet(&a, "none here", 5);
+    cx.is("register", a.register_slice(IORING_REGISTER_FILES, &[0]), 0);
+    Ok(())
+}
+
+fn flags(cx: &mut Cx) -> Outcome {
+    let (mut a, mut b) = (cx.ring(4, 0)?, cx.ring(4, 0)?);
+    let pass = msg(b.fd, 7, 1)
+        .op_flags(IORING_MSG_RING_FLAGS_PASS)
+        .set(|s| s.file_index = 0x5a);
+    cx.one(&mut a, "pass", pass, 0);
+    let got = b.take(1)?[0];
+    cx.cqe("there", got, 7);
+    cx.eq("flags", format!("{:#x}", got.flags), "0x5a".into());
+    let skip = msg(b.fd, 7, 2).op_flags(IORING_MSG_RING_CQE_SKIP);
+    cx.one(&mut a, "skip, of data", skip, -EINVAL);
+    cx.one(&mut a, "unknown", msg(b.fd, 7, 3).op_flags(4), -EINVAL);
+    cx.quiet(&b, "none there", 5);
+    Ok(())
+}
+
+fn wakes(cx: &mut Cx) -> Outcome {
+    let (mut a, mut b) = (cx.ring(4, 0)?, cx.ring(4, 0)?);
+    let to = b.fd;
+    let sender = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        a.push(msg(to, 3, 9)).submit_wait(1);
+        a.pop().map(|c| c.res)
+    });
+    cx.is("wait", b.enter(0, 1, IORING_ENTER_GETEVENTS), 0);
+    cx.reap(&mut b, "there", &[(9, 3)]);
+    cx.eq("sent", sender.join().ok().flatten(), Some(0));
+    Ok(())
+}
+
+const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+
+fn deferred_target(cx: &mut Cx) -> Outcome {
+    let (mut a, mut b) = (cx.ring(4, 0)?, cx.ring(4, DEFER)?);
+    cx.one(&mut a, "send", msg(b.fd, 5, 1), 0);
+    cx.quiet(&b, "not yet", 5);
+    cx.is("GETEVENTS", b.enter(0, 0, IORING_ENTER_GETEVENTS), 0);
+    let got = b.pop_all();
+    cx.completions("there", &got, &[(1, 5)]);
+    let disabled = cx.ring(4, IORING_SETUP_R_DISABLED)?;
+    cx.one(&mut a, "a disabled target", msg(disabled.fd, 5, 1), -EBADFD);
+    Ok(())
+}
+
+fn sparse(cx: &mut Cx, ring: &Ring, nr: u32) {
+    let flags = IORING_RSRC_REGISTER_SPARSE;
+    let table = io_uring_rsrc_register { nr, flags, ..Default::default() };
+    let got = ring.register(IORING_REGISTER_FILES2, addr(&table), 32);
+    cx.is("a sparse table", got, 0);
+}
+
+fn send_fd(cx: &mut Cx) -> Outcome {
+    let (mut a, mut b) = (cx.ring(4, 0)?, cx.ring(4, 0)?);
+    let file = cx.file("f", b"data")?;
+    let mut buf = [0; 8];
+    cx.is("register", a.register_slice(IORING_REGISTER_FILES, &[file.as_raw_fd()]), 0);
+    sparse(cx, &b, 4);
+    cx.one(&mut a, "to slot 2", send(b.fd, 0, 3, 11), 0);
+    let got = b.take(1)?;
+    cx.completions("there", &got, &[(11, 0)]);
+    cx.one(&mut b, "read", sqe::read(2, &mut buf, 0).fixed(), 4);
+    let quiet = send(b.fd, 0, 2, 12).op_flags(IORING_MSG_RING_CQE_SKIP);
+    cx.one(&mut a, "to slot 1, quietly", quiet, 0);
+    cx.quiet(&b, "none there", 5);
+    cx.one(&mut b, "read", sqe::read(1, &mut buf, 0).fixed(), 4);
+    cx.one(&mut a, "to any", send(b.fd, 0, IORING_FILE_INDEX_ALLOC, 13), 3);
+    let res = b.take(1)?[0].res;
+    cx.note_answer("slot there", res);
+    Ok(())
+}
+
+fn send_fd_refusals(cx: &mut Cx) -> Outcome {
+    let (mut a, b) = (cx.ring(4, 0)?, cx.ring(4, 0)?);
+    cx.one(&mut a, "no table here", send(b.fd, 0, 1, 1), -EBADF);
+    cx.is("register", a.register_slice(IORING_REGISTER_FILES, &[0, -1]), 0);
+    cx.one(&mut a, "no table there", send(b.fd, 0, 1, 1), -ENXIO);
+    sparse(cx, &b, 2);
+    let own = a.fd;
+    cx.each(&mut a, &[
+        ("a free slot", send(b.fd, 1, 1, 1), -EBADF),
+        ("an unknown slot", send(b.fd, 9, 1, 1), -EBADF),
+        ("an unknown slot there", send(b.fd, 0, 3, 1), -EINVAL),
+        ("a result", send(b.fd, 0, 1, 1).set(|s| s.len = 5), -EINVAL),
+        ("to itself", send(own, 0, 1, 1), -EINVAL),
+    ]);
+    Ok(())
+}
+
+fn refusals(cx: &mut Cx) -> Outcome {
+    let (mut a, b) = (cx.ring(4, 0)?, cx.ring(4, 0)?);
+    let file = cx.file("f", b"")?;
+    let good = msg(b.fd, 1, 1);
+    cx.each(&mut a, &[
+        ("-1", msg(-1, 1, 1), -EBADF),
+        ("a file", msg(file.as_raw_fd(), 1, 1), -libc::EBADFD),
+        ("unknown command", good.set(|s| s.addr = 2), -EINVAL),
+        ("a buffer index", good.set(|s| s.buf_index = 1), -EINVAL),
+        ("a personality", good.set(|s| s.personality = 1), -EINVAL),
+        ("a file index without PASS", good.set(|s| s.file_index = 1), -EINVAL),
+        ("a priority", good.set(|s| s.ioprio = 1), -EINVAL),
+    ]);
+    Ok(())
+}
+
+fn itself(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let own = ring.fd;
+    ring.push(msg(own, 5, 1).ud(2));
+    cx.is("submit", ring.submit(), 1);
+    cx.reap(&mut ring, "both", &[(1, 5), (2, 0)]);
+    Ok(())
+}
+
+fn overflow(cx: &mut Cx) -> Outcome {
+    let (mut a, mut b) = (cx.ring(4, 0)?, cx.ring(2, 0)?);
+    for i in 0..7 {
+        cx.one(&mut a, "send", msg(b.fd, 1, i), 0);
+    }
+    let want: Vec<_> = (0..7).map(|i| (i, 1)).collect();
+    cx.reap_in_order(&mut b, "all, in order", &want);
+    Ok(())
+}
+
+fn between_threads(cx: &mut Cx) -> Outcome {
+    const N: u64 = 500;
+    let (mut a, mut b) = (cx.ring(8, 0)?, cx.ring(8, 0)?);
+    let to = b.fd;
+    let sender = std::thread::spawn(move || {
+        (0..N).filter(|i| {
+            a.push(msg(to, 0, *i)).submit_wait(1);
+            a.pop().is_some_and(|c| c.res == 0)
+        }).count()
+    });
+    let got = b.take(N as usize)?;
+    cx.is("sent", sender.join().unwrap_or(0), N);
+    cx.holds("in order", got.iter().map(|c| c.user_data).eq(0..N));
+    Ok(())
+}

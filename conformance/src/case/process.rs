@@ -1,0 +1,312 @@
+//! Rings and processes: fork, exec, threads, signals.
+
+use super::prelude::*;
+
+pub const CASES: &[Case] = &[
+    case!("process", child_uses_inherited, [Trap("fork")], "a forked child uses the ring it inherits"),
+    case!("process", child_makes_new, [Trap("fork")], "a forked child makes a ring of its own"),
+    case!("process", shared_by_fork, [Trap("fork")], "parent and child see the same completions"),
+    case!("process", ring_per_child, [Trap("fork")], "rings made in a parent, one used by each of its children"),
+    case!("process", child_ends_parent_goes_on, [Trap("fork")], "a child's end leaves the parent's ring alone"),
+    case!("process", parent_closed_child_uses, [Trap("fork")], "a child's ring outlives the parent's close"),
+    case!("process", exec_closes, [Trap("fork")], "exec ends the rings"),
+    case!("process", vfork_child, [Trap("vfork")], "a child by posix_spawn does no harm to the parent's ring"),
+    case!("process", threads_own_rings, [], "eight threads, each with its own ring and file"),
+    case!("process", one_waits_others_submit, [], "one thread waits while others submit under a lock"),
+    case!("process", issuer_thread_ends, [], "requests outlive the thread that submitted them, or are cancelled"),
+    case!("process", signal_handler_during_io, [Trap("SIGSYS")], "signals during submissions do no harm"),
+    case!("process", sigsys_blocked, [Trap("SIGSYS")], "a program may block SIGSYS and use its ring"),
+    case!("process", sigsys_handled, [Trap("SIGSYS")], "a program may have a handler for SIGSYS"),
+    case!("process", all_signals_blocked, [Trap("SIGSYS")], "a program may block every signal"),
+    case!("process", registers_survive, [Trap("patched call site")], "a call keeps the registers that a system call keeps"),
+    case!("process", moved_in_child, [], "a ring's fd may be moved to another number"),
+];
+
+/// In a child: 0 if `ring` moves a nop through.
+fn nop_works(ring: &mut Ring, ud: u64) -> i32 {
+    ring.push(sqe::nop().ud(ud));
+    if ring.submit_wait(1) != 1 {
+        return 1;
+    }
+    match ring.pop() {
+        Some(c) if c.user_data == ud && c.res == 0 => 0,
+        Some(_) => 2,
+        None => 3,
+    }
+}
+
+fn child_uses_inherited(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    cx.one(&mut ring, "parent first", sqe::nop(), 0);
+    cx.is("child", os::in_child(|| nop_works(&mut ring, 5)), 0);
+    cx.one(&mut ring, "parent again", sqe::nop(), 0);
+    Ok(())
+}
+
+fn child_makes_new(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let file = cx.file("f", b"data")?;
+    cx.one(&mut ring, "parent first", sqe::nop(), 0);
+    let door = cx.door;
+    let child = os::in_child(|| {
+        let Ok(mut own) = Ring::new(door, 4, 0) else { return 10 };
+        let mut buf = [0; 4];
+        own.push(sqe::read(file.as_raw_fd(), &mut buf, 0).ud(1).with(IOSQE_ASYNC));
+        if own.submit_wait(1) != 1 {
+            return 11;
+        }
+        if own.pop().is_some_and(|c| c.res == 4) { 0 } else { 12 }
+    });
+    cx.is("child", child, 0);
+    cx.one(&mut ring, "parent again", sqe::nop(), 0);
+    Ok(())
+}
+
+fn shared_by_fork(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let child = os::in_child(|| {
+        ring.push(sqe::nop().ud(7));
+        i32::from(ring.submit() != 1)
+    });
+    cx.is("child submits", child, 0);
+    cx.reap(&mut ring, "parent reaps", &[(7, 0)]);
+    Ok(())
+}
+
+fn ring_per_child(cx: &mut Cx) -> Outcome {
+    let file = cx.file("f", b"0123456789abcdef")?;
+    let mut rings = (0..16).map(|_| cx.ring(4, 0)).collect::<Result<Vec<_>, _>>()?;
+    let mut children = Vec::new();
+    for (i, ring) in rings.iter_mut().enumerate() {
+        children.push(os::spawn_child(|| {
+            let mut buf = [0; 1];
+            ring.push(sqe::read(file.as_raw_fd(), &mut buf, i as u64).ud(1));
+            let submitted = ring.submit_wait(1);
+            let got = ring.pop().map(|c| c.res);
+            i32::from(submitted != 1 || got != Some(1))
+        }));
+    }
+    let ended = children.into_iter().map(os::wait_for).filter(|status| *status == 0).count();
+    cx.is("children that are well", ended, 16);
+    Ok(())
+}
+
+fn child_ends_parent_goes_on(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let mut buf = [0; 4];
+    ring.push(sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1));
+    cx.is("submit", ring.submit(), 1);
+    cx.is("child", os::in_child(|| 0), 0);
+    cx.quiet(&ring, "the read still waits", 10);
+    rustix::io::write(&w, b"data")?;
+    cx.reap(&mut ring, "read", &[(1, 4)]);
+    Ok(())
+}
+
+fn parent_closed_child_uses(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let (r, w) = cx.pipe()?;
+    let child = os::spawn_child(|| {
+        let mut go = [0; 1];
+        // The parent has closed its fd when this byte comes.
+        if rustix::io::read(&r, &mut go) != Ok(1) {
+            return 20;
+        }
+        nop_works(&mut ring, 6)
+    });
+    drop(ring);
+    rustix::io::write(&w, b"x")?;
+    cx.is("child", os::wait_for(child), 0);
+    Ok(())
+}
+
+fn exec_closes(cx: &mut Cx) -> Outcome {
+    let ring = cx.ring(4, 0)?;
+    let (r, w) = cx.pipe()?;
+    cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[w.as_raw_fd()]), 0);
+    let child = os::spawn_child(|| {
+        use std::os::unix::process::CommandExt;
+        let failed = std::process::Command::new("/bin/true").exec();
+        failed.raw_os_error().unwrap_or(99)
+    });
+    cx.is("child", os::wait_for(child), 0);
+    drop(w);
+    cx.is("the parent's ring holds its file", os::poll(r.as_raw_fd(), libc::POLLIN, 20), 0);
+    drop(ring);
+    let hup = i32::from(libc::POLLHUP);
+    cx.is("until it is closed", os::poll(r.as_raw_fd(), libc::POLLIN, 3000), hup);
+    Ok(())
+}
+
+fn vfork_child(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let mut buf = [0; 4];
+    ring.push(sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1));
+    cx.is("submit", ring.submit(), 1);
+    for _ in 0..5 {
+        let status = std::process::Command::new("/bin/true").status()?;
+        cx.holds("spawned", status.success());
+    }
+    rustix::io::write(&w, b"data")?;
+    cx.reap(&mut ring, "read", &[(1, 4)]);
+    Ok(())
+}
+
+fn threads_own_rings(cx: &mut Cx) -> Outcome {
+    let door = cx.door;
+    let files = (0..8u8)
+        .map(|i| cx.file(&format!("f{i}"), &[i; 64]))
+        .collect::<Result<Vec<_>, _>>()?;
+    let threads: Vec<_> = (0..8u8)
+        .zip(files)
+        .map(|(i, file)| {
+            std::thread::spawn(move || {
+                let Ok(mut ring) = Ring::new(door, 8, 0) else { return 0 };
+                let mut good = 0;
+                for _ in 0..200 {
+                    let mut buf = [0xff; 64];
+                    ring.push(sqe::read(file.as_raw_fd(), &mut buf, 0).ud(i.into()));
+                    let submitted = ring.submit_wait(1);
+                    let res = ring.pop().map(|c| c.res);
+                    let right = *std::hint::black_box(&buf) == [i; 64];
+                    good += u32::from(submitted == 1 && res == Some(64) && right);
+                }
+                good
+            })
+        })
+        .collect();
+    let good: u32 = threads.into_iter().map(|t| t.join().unwrap_or(0)).sum();
+    cx.is("good reads", good, 1600);
+    Ok(())
+}
+
+fn one_waits_others_submit(cx: &mut Cx) -> Outcome {
+    const EACH: u64 = 100;
+    let mut ring = cx.ring(64, 0)?;
+    let mut seen = vec![false; 4 * EACH as usize];
+    let (fd, door) = (ring.fd, cx.door);
+    let turn = std::sync::Mutex::new(());
+    let shared = &ring;
+    std::thread::scope(|s| {
+        for t in 0..4 {
+            let turn = &turn;
+            s.spawn(move || {
+                for i in 0..EACH {
+                    let _mine = turn.lock();
+                    let tail = shared.sq_tail();
+                    let slot = tail & (shared.sq_entries() - 1);
+                    shared.write_sqe(slot, &sqe::nop().ud(t * EACH + i));
+                    shared.set_array(slot, slot);
+                    shared.set_sq_tail(tail.wrapping_add(1));
+                    while door::enter(door, fd, 1, 0, 0, 0, 0) != 1 {}
+                }
+            });
+        }
+    });
+    while let Ok(got) = ring.take(1) {
+        seen[got[0].user_data as usize] = true;
+        if seen.iter().all(|s| *s) {
+            break;
+        }
+    }
+    cx.holds("every one was seen", seen.iter().all(|s| *s));
+    Ok(())
+}
+
+fn issuer_thread_ends(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1));
+    let (door, fd) = (cx.door, ring.fd);
+    let submitted = std::thread::spawn(move || door::enter(door, fd, 1, 0, 0, 0, 0)).join();
+    cx.is("submitted", submitted.unwrap_or(0), 1);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    rustix::io::write(&w, b"x")?;
+    let got = ring.take(1)?[0];
+    cx.note_answer("the poll of a thread that is gone", got.res);
+    Ok(())
+}
+
+fn signal_handler_during_io(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let file = cx.file("f", b"data")?;
+    os::catch(libc::SIGUSR1, 0);
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let sender = os::signal_me_until(libc::SIGUSR1, stop.clone());
+    let mut good = 0;
+    for _ in 0..2000 {
+        let mut buf = [0; 4];
+        ring.push(sqe::read(file.as_raw_fd(), &mut buf, 0).ud(1));
+        while ring.sq_ready() > 0 {
+            ring.submit();
+        }
+        while ring.cq_ready() == 0 {
+            ring.enter(0, 1, IORING_ENTER_GETEVENTS);
+        }
+        good += u32::from(ring.pop_all().iter().all(|c| c.res == 4));
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    sender.join().ok();
+    cx.is("good reads", good, 2000);
+    cx.holds("signals came", os::caught() > 0);
+    Ok(())
+}
+
+fn sigsys_blocked(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    os::block(libc::SIGSYS, true);
+    cx.one(&mut ring, "nop", sqe::nop(), 0);
+    let mut second = cx.ring(4, 0)?;
+    cx.one(&mut second, "nop in a ring made so", sqe::nop(), 0);
+    os::block(libc::SIGSYS, false);
+    cx.one(&mut ring, "nop", sqe::nop(), 0);
+    Ok(())
+}
+
+fn sigsys_handled(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    os::catch(libc::SIGSYS, 0);
+    cx.one(&mut ring, "nop", sqe::nop(), 0);
+    cx.is("the handler was not called", os::caught(), 0);
+    os::raise(libc::SIGSYS);
+    cx.is("but is when raised", os::caught(), 1);
+    Ok(())
+}
+
+fn all_signals_blocked(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    (1..=31).for_each(|s| os::block(s, true));
+    let file = cx.file("f", b"data")?;
+    let mut buf = [0; 4];
+    cx.one(&mut ring, "read", sqe::read(file.as_raw_fd(), &mut buf, 0), 4);
+    let worker = sqe::read(file.as_raw_fd(), &mut buf, 0).with(IOSQE_ASYNC);
+    cx.one(&mut ring, "in a worker", worker, 4);
+    Ok(())
+}
+
+fn registers_survive(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let mut kept = 0;
+    for _ in 0..100 {
+        ring.push(sqe::nop());
+        kept += u32::from(door::enter_keeps_registers(cx.door, ring.fd, 1));
+        ring.take(1)?;
+    }
+    cx.is("calls that kept them", kept, 100);
+    Ok(())
+}
+
+fn moved_in_child(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let fd = ring.fd;
+    let child = os::in_child(|| {
+        let moved = os::dup2(fd, 200);
+        os::close(fd);
+        ring.fd = moved;
+        nop_works(&mut ring, 4)
+    });
+    cx.is("child", child, 0);
+    Ok(())
+}

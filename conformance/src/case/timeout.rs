@@ -1,0 +1,328 @@
+//! TIMEOUT in its forms, TIMEOUT_REMOVE and its updates.
+
+use super::prelude::*;
+use std::time::{Duration, Instant};
+
+pub const CASES: &[Case] = &[
+    case!("timeout", runs_out, [Op(IORING_OP_TIMEOUT)], "a time-out completes with ETIME, not early"),
+    case!("timeout", order, [Op(IORING_OP_TIMEOUT)], "time-outs complete in the order of their times"),
+    case!("timeout", counts, [Op(IORING_OP_TIMEOUT)], "a time-out ends with 0 after so many completions"),
+    case!("timeout", absolute, [Op(IORING_OP_TIMEOUT)], "absolute times, by each clock"),
+    case!("timeout", success, [Op(IORING_OP_TIMEOUT)], "ETIME_SUCCESS lets the chain go on"),
+    case!("timeout", multishot, [Op(IORING_OP_TIMEOUT)], "a multishot time-out runs out so many times"),
+    case!("timeout", refusals, [Op(IORING_OP_TIMEOUT)], "bad pointers, counts, flags and words"),
+    case!("timeout", odd_times, [Op(IORING_OP_TIMEOUT)], "zero, negative and unnormalised times"),
+    case!("timeout", remove, [Op(IORING_OP_TIMEOUT_REMOVE)], "a time-out is removed by its user_data"),
+    case!("timeout", update, [Op(IORING_OP_TIMEOUT_REMOVE)], "a time-out's time is changed"),
+    case!("timeout", update_link, [Op(IORING_OP_TIMEOUT_REMOVE), Op(IORING_OP_LINK_TIMEOUT)], "a linked time-out's time is changed"),
+    case!("timeout", remove_refusals, [Op(IORING_OP_TIMEOUT_REMOVE)], "no match, bad pointers, flags and words"),
+    case!("timeout", link_wins, [Op(IORING_OP_LINK_TIMEOUT)], "a linked time-out cancels its request"),
+    case!("timeout", link_loses, [Op(IORING_OP_LINK_TIMEOUT)], "a request that ends in time cancels its time-out"),
+    case!("timeout", link_refusals, [Op(IORING_OP_LINK_TIMEOUT)], "not first, not twice, bad words"),
+    case!("timeout", link_to_chain, [Op(IORING_OP_LINK_TIMEOUT), Sqe(IOSQE_IO_LINK)], "a linked time-out within a longer chain"),
+    case!("timeout", time_stable, [Op(IORING_OP_TIMEOUT)], "the time is read when the SQE is taken"),
+];
+
+fn runs_out(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    for flags in [0, IOSQE_ASYNC] {
+        let ts = sqe::millis(15);
+        let start = Instant::now();
+        cx.one(&mut ring, "15 ms", sqe::timeout(&ts, 0, 0).with(flags), -ETIME);
+        cx.holds("not early", start.elapsed() >= Duration::from_millis(15));
+        cx.holds("not late", start.elapsed() < Duration::from_secs(2));
+    }
+    Ok(())
+}
+
+fn order(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let times = [30, 10, 40, 20].map(sqe::millis);
+    for (ud, ts) in times.iter().enumerate() {
+        ring.push(sqe::timeout(ts, 0, 0).ud(ud as u64));
+    }
+    cx.is("submit", ring.submit(), 4);
+    cx.reap_in_order(&mut ring, "by time", &[1, 3, 0, 2].map(|ud| (ud, -ETIME)));
+    Ok(())
+}
+
+fn counts(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let long = sqe::millis(60_000);
+    ring.push(sqe::timeout(&long, 2, 0).ud(100)).push(sqe::nop().ud(1));
+    cx.is("submit", ring.submit(), 2);
+    cx.reap(&mut ring, "one of two", &[(1, 0)]);
+    cx.quiet(&ring, "waits", 5);
+    ring.push(sqe::nop().ud(2));
+    cx.is("submit", ring.submit(), 1);
+    cx.reap(&mut ring, "the second", &[(2, 0), (100, 0)]);
+    ring.push(sqe::timeout(&long, 1, 0).ud(200)).push(sqe::timeout(&long, 3, 0).ud(201));
+    (3..6).for_each(|ud| assert!(ring.try_push(sqe::nop().ud(ud))));
+    cx.is("submit", ring.submit(), 5);
+    let want = [(3, 0), (4, 0), (5, 0), (200, 0), (201, 0)];
+    cx.reap(&mut ring, "two time-outs", &want);
+    Ok(())
+}
+
+fn absolute(cx: &mut Cx) -> Outcome {
+    use rustix::time::{ClockId, clock_gettime};
+    let mut ring = cx.ring(4, 0)?;
+    let clocks = [
+        ("monotonic", ClockId::Monotonic, 0),
+        ("boottime", ClockId::Boottime, IORING_TIMEOUT_BOOTTIME),
+        ("realtime", ClockId::Realtime, IORING_TIMEOUT_REALTIME),
+    ];
+    for (what, clock, flag) in clocks {
+        let now = clock_gettime(clock);
+        let nsec = now.tv_nsec + 10_000_000;
+        let soon = kernel_timespec {
+            tv_sec: now.tv_sec + nsec / 1_000_000_000,
+            tv_nsec: nsec % 1_000_000_000,
+        };
+        let past = kernel_timespec { tv_sec: 1, tv_nsec: 0 };
+        let start = Instant::now();
+        let flags = flag | IORING_TIMEOUT_ABS;
+        cx.one(&mut ring, what, sqe::timeout(&soon, 0, flags), -ETIME);
+        cx.holds("waited", start.elapsed() >= Duration::from_millis(5));
+        cx.one(&mut ring, "in the past", sqe::timeout(&past, 0, flags), -ETIME);
+        let short = sqe::millis(5);
+        cx.one(&mut ring, "relative", sqe::timeout(&short, 0, flag), -ETIME);
+    }
+    Ok(())
+}
+
+fn success(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let ts = sqe::millis(5);
+    for (flags, second) in [(0, -ECANCELED), (IORING_TIMEOUT_ETIME_SUCCESS, 0)] {
+        ring.push(sqe::timeout(&ts, 0, flags).ud(1).link()).push(sqe::nop().ud(2));
+        cx.is("submit", ring.submit(), 2);
+        cx.reap_in_order(&mut ring, "chain", &[(1, -ETIME), (2, second)]);
+    }
+    Ok(())
+}
+
+fn multishot(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ts = sqe::millis(5);
+    ring.push(sqe::timeout(&ts, 3, IORING_TIMEOUT_MULTISHOT).ud(1));
+    cx.is("submit", ring.submit(), 1);
+    cx.reap_in_order(&mut ring, "three", &[(1, -ETIME); 3]);
+    cx.quiet(&ring, "no fourth", 15);
+    ring.push(sqe::timeout(&ts, 0, IORING_TIMEOUT_MULTISHOT).ud(2));
+    cx.is("submit", ring.submit(), 1);
+    cx.reap_in_order(&mut ring, "without end", &[(2, -ETIME); 4]);
+    let remove = sqe::op(IORING_OP_TIMEOUT_REMOVE, -1).set(|s| s.addr = 2).ud(3);
+    ring.push(remove);
+    cx.is("submit", ring.submit(), 1);
+    let mut last = ring.take(2)?;
+    last.retain(|c| c.user_data == 3 || c.res == -ECANCELED);
+    while last.len() < 2 {
+        last.extend(ring.take(1)?.into_iter().filter(|c| c.res != -ETIME));
+    }
+    last.sort();
+    cx.completions("removed", &last, &[(2, -ECANCELED), (3, 0)]);
+    Ok(())
+}
+
+fn refusals(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let ts = sqe::millis(1);
+    let good = sqe::timeout(&ts, 0, 0);
+    let two_clocks = IORING_TIMEOUT_BOOTTIME | IORING_TIMEOUT_REALTIME;
+    cx.each(&mut ring, &[
+        ("null", good.set(|s| s.addr = 0), -EFAULT),
+        ("unmapped", good.set(|s| s.addr = BAD as u64), -EFAULT),
+        ("two times", good.set(|s| s.len = 2), -EINVAL),
+        ("no time", good.set(|s| s.len = 0), -EINVAL),
+        ("unknown flag", good.op_flags(1 << 10), -EINVAL),
+        ("two clocks", good.op_flags(two_clocks), -EINVAL),
+        ("update", good.op_flags(IORING_TIMEOUT_UPDATE), -EINVAL),
+        ("multishot, absolute", good.op_flags(IORING_TIMEOUT_MULTISHOT | IORING_TIMEOUT_ABS), -EINVAL),
+        ("a buffer index", good.set(|s| s.buf_index = 1), -EINVAL),
+        ("a file index", good.set(|s| s.file_index = 1), -EINVAL),
+        ("a priority", good.set(|s| s.ioprio = 1), -EINVAL),
+    ]);
+    Ok(())
+}
+
+fn odd_times(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let ts = |tv_sec, tv_nsec| kernel_timespec { tv_sec, tv_nsec };
+    let (zero, neg, neg_nsec, odd) = (ts(0, 0), ts(-1, 0), ts(0, -1), ts(0, 1_000_000_001));
+    cx.each(&mut ring, &[
+        ("zero", sqe::timeout(&zero, 0, 0), -ETIME),
+        ("negative seconds", sqe::timeout(&neg, 0, 0), -EINVAL),
+        ("negative nanoseconds", sqe::timeout(&neg_nsec, 0, 0), -EINVAL),
+        ("more than a second of nanoseconds", sqe::timeout(&odd, 0, 0), -ETIME),
+    ]);
+    let ages = ts(i64::MAX, 0);
+    ring.push(sqe::timeout(&ages, 0, 0).ud(1));
+    cx.is("submit", ring.submit(), 1);
+    cx.quiet(&ring, "for ages", 10);
+    Ok(())
+}
+
+fn remove_sqe(user_data: u64) -> io_uring_sqe {
+    sqe::op(IORING_OP_TIMEOUT_REMOVE, -1).set(|s| s.addr = user_data)
+}
+
+fn remove(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let long = sqe::millis(60_000);
+    ring.push(sqe::timeout(&long, 0, 0).ud(1)).push(sqe::timeout(&long, 5, 0).ud(2));
+    cx.is("submit", ring.submit(), 2);
+    ring.push(remove_sqe(1).ud(10)).push(remove_sqe(2).ud(11));
+    cx.is("submit", ring.submit(), 2);
+    let want = [(1, -ECANCELED), (2, -ECANCELED), (10, 0), (11, 0)];
+    cx.reap(&mut ring, "both", &want);
+    cx.one(&mut ring, "again", remove_sqe(1), -ENOENT);
+    Ok(())
+}
+
+/// `off` is the new time.
+fn update_sqe(user_data: u64, ts: &kernel_timespec, flags: u32) -> io_uring_sqe {
+    remove_sqe(user_data).op_flags(flags | IORING_TIMEOUT_UPDATE).set(|s| s.off = addr(ts) as u64)
+}
+
+fn update(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let (long, short) = (sqe::millis(60_000), sqe::millis(5));
+    ring.push(sqe::timeout(&long, 0, 0).ud(1));
+    cx.is("submit", ring.submit(), 1);
+    cx.one(&mut ring, "sooner", update_sqe(1, &short, 0).ud(2), 0);
+    cx.reap(&mut ring, "runs out", &[(1, -ETIME)]);
+    cx.one(&mut ring, "gone", update_sqe(1, &short, 0), -ENOENT);
+    ring.push(sqe::timeout(&long, 0, 0).ud(3));
+    cx.is("submit", ring.submit(), 1);
+    let past = kernel_timespec { tv_sec: 1, tv_nsec: 0 };
+    cx.one(&mut ring, "absolute", update_sqe(3, &past, IORING_TIMEOUT_ABS).ud(4), 0);
+    cx.reap(&mut ring, "runs out", &[(3, -ETIME)]);
+    Ok(())
+}
+
+fn update_link(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let (r, _w) = cx.pipe()?;
+    let (long, short) = (sqe::millis(60_000), sqe::millis(5));
+    ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1).link());
+    ring.push(sqe::link_timeout(&long, 0).ud(2));
+    cx.is("submit", ring.submit(), 2);
+    cx.one(&mut ring, "not by the plain form", update_sqe(2, &short, 0).ud(3), -ENOENT);
+    let linked = update_sqe(2, &short, IORING_LINK_TIMEOUT_UPDATE);
+    let half = linked.op_flags(IORING_LINK_TIMEOUT_UPDATE).ud(4);
+    cx.one(&mut ring, "nor by half of its own", half, -ENOENT);
+    cx.one(&mut ring, "by its own", linked.ud(5), 0);
+    cx.reap(&mut ring, "runs out", &[(1, -ECANCELED), (2, -ETIME)]);
+    Ok(())
+}
+
+fn remove_refusals(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let ts = sqe::millis(1);
+    let good = remove_sqe(1);
+    let update = update_sqe(1, &ts, 0);
+    let clocks = IORING_TIMEOUT_BOOTTIME | IORING_TIMEOUT_REALTIME;
+    cx.each(&mut ring, &[
+        ("no match", good, -ENOENT),
+        ("flags without update", good.op_flags(IORING_TIMEOUT_ABS), -EINVAL),
+        ("unknown flag", update.op_flags(IORING_TIMEOUT_UPDATE | 1 << 12), -EINVAL),
+        ("two clocks", update_sqe(1, &ts, clocks), -EINVAL),
+        ("null time", update.set(|s| s.off = 0), -EFAULT),
+        ("unmapped time", update.set(|s| s.off = BAD as u64), -EFAULT),
+        ("a length", good.set(|s| s.len = 1), -EINVAL),
+        ("a buffer index", good.set(|s| s.buf_index = 1), -EINVAL),
+        ("a file index", good.set(|s| s.file_index = 1), -EINVAL),
+        ("fixed file", good.fixed(), -EINVAL),
+    ]);
+    let neg = kernel_timespec { tv_sec: -1, tv_nsec: 0 };
+    cx.one(&mut ring, "negative time", update_sqe(1, &neg, 0), -EINVAL);
+    Ok(())
+}
+
+fn link_wins(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, _w) = cx.pipe()?;
+    let ts = sqe::millis(5);
+    let mut buf = [0; 4];
+    let read = sqe::read(r.as_raw_fd(), &mut buf, 0);
+    let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN);
+    let rows = [
+        ("poll", poll, -ECANCELED),
+        ("read", read, -ECANCELED),
+        ("read in a worker", read.with(IOSQE_ASYNC), -ECANCELED),
+    ];
+    for (what, request, want) in rows {
+        ring.push(request.ud(1).link()).push(sqe::link_timeout(&ts, 0).ud(2));
+        cx.is("submit", ring.submit(), 2);
+        let mut got = ring.take(2)?;
+        got.sort();
+        // A worker may be interrupted in its wait, which is told as EINTR or ECANCELED.
+        cx.completions(what, &got, &[(1, want), (2, -ETIME)]);
+    }
+    Ok(())
+}
+
+fn link_loses(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let long = sqe::millis(60_000);
+    ring.push(sqe::nop().ud(1).link()).push(sqe::link_timeout(&long, 0).ud(2));
+    cx.is("submit", ring.submit(), 2);
+    cx.reap(&mut ring, "done at once", &[(1, 0), (2, -ECANCELED)]);
+    ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(3).link());
+    ring.push(sqe::link_timeout(&long, 0).ud(4));
+    cx.is("submit", ring.submit(), 2);
+    rustix::io::write(&w, b"x")?;
+    cx.reap(&mut ring, "done in time", &[(3, libc::POLLIN.into()), (4, -ECANCELED)]);
+    Ok(())
+}
+
+fn link_refusals(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, IORING_SETUP_SUBMIT_ALL)?;
+    let ts = sqe::millis(60_000);
+    let good = sqe::link_timeout(&ts, 0);
+    cx.one(&mut ring, "without a request", good, -EINVAL);
+    let pair = |what: &str, second: io_uring_sqe, want: [(u64, i32); 2], cx: &mut Cx, ring: &mut Ring| {
+        ring.push(sqe::nop().ud(1).link()).push(second.ud(2));
+        cx.is(&format!("{what}: submit"), ring.submit(), 2);
+        cx.reap(ring, what, &want);
+    };
+    let refused = [(1, -ECANCELED), (2, -EINVAL)];
+    pair("unknown flag", good.op_flags(1 << 10), refused, cx, &mut ring);
+    pair("a count", good.set(|s| s.off = 1), refused, cx, &mut ring);
+    pair("two times", good.set(|s| s.len = 2), refused, cx, &mut ring);
+    pair("null", good.set(|s| s.addr = 0), [(1, -ECANCELED), (2, -EFAULT)], cx, &mut ring);
+    ring.push(sqe::nop().ud(1).link()).push(good.ud(2).link()).push(good.ud(3));
+    cx.is("twice: submit", ring.submit(), 3);
+    cx.reap(&mut ring, "twice", &[(1, -ECANCELED), (2, -ECANCELED), (3, -EINVAL)]);
+    Ok(())
+}
+
+fn link_to_chain(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, _w) = cx.pipe()?;
+    let (long, short) = (sqe::millis(60_000), sqe::millis(5));
+    ring.push(sqe::nop().ud(1).link());
+    ring.push(sqe::link_timeout(&long, 0).ud(2).link());
+    ring.push(sqe::nop().ud(3));
+    cx.is("submit", ring.submit(), 3);
+    cx.reap(&mut ring, "goes on", &[(1, 0), (2, -ECANCELED), (3, 0)]);
+    ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(4).link());
+    ring.push(sqe::link_timeout(&short, 0).ud(5).link());
+    ring.push(sqe::nop().ud(6));
+    cx.is("submit", ring.submit(), 3);
+    cx.reap(&mut ring, "breaks", &[(4, -ECANCELED), (5, -ETIME), (6, -ECANCELED)]);
+    Ok(())
+}
+
+fn time_stable(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let mut ts = sqe::millis(10);
+    ring.push(sqe::timeout(&ts, 0, 0).ud(1));
+    cx.is("submit", ring.submit(), 1);
+    ts.tv_sec = 3600;
+    std::hint::black_box(&mut ts);
+    cx.reap(&mut ring, "by the first time", &[(1, -ETIME)]);
+    Ok(())
+}
