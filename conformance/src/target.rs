@@ -90,7 +90,8 @@ impl Launcher {
             bail!("libsoftring.so was not found: build it, or name it with --library")
         };
         cmd.env("LD_PRELOAD", library).env("SOFTRING_ENGINE", "user").env("SOFTRING_QUIET", "1");
-        cmd.env("SOFTRING_DOORS", door.name());
+        let inline = if door == Door::Syscall { "none" } else { door.name() };
+        cmd.env("SOFTRING_DOOR", inline);
         crate::os::deny_in_child(&mut cmd, deny_filter()?);
         Ok(cmd)
     }

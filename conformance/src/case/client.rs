@@ -1,4 +1,5 @@
 //! The same ground with an independent client, the `io-uring` crate, which calls through libc's `syscall()`.
+#![allow(unsafe_code)]
 
 use super::prelude::*;
 use io_uring::{IoUring, opcode, types};
@@ -15,7 +16,6 @@ fn failed(e: std::io::Error) -> Stop {
     Stop::Fail(format!("the crate's call failed: {e}"))
 }
 
-#[allow(unsafe_code)]
 fn push(ring: &mut IoUring, entry: &io_uring::squeue::Entry) -> Outcome {
     // SAFETY: every caller keeps what the entry points to until its completion is reaped.
     let pushed = unsafe { ring.submission().push(entry) };
@@ -66,7 +66,6 @@ fn timeout(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-#[allow(unsafe_code)]
 fn fixed(cx: &mut Cx) -> Outcome {
     let file = cx.file("f", b"data")?;
     let mut ring = IoUring::new(8).map_err(failed)?;
