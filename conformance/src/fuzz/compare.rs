@@ -160,7 +160,11 @@ fn multiset(program: &Program, step: usize, a: &[Cqe], b: &[Cqe]) -> Option<Diff
     let first = only_a.iter().chain(&only_b).map(|c| c.ud).min()?;
     let list = |v: &[Cqe]| {
         let of: Vec<String> = v.iter().filter(|c| c.ud == first).map(Cqe::to_string).collect();
-        if of.is_empty() { "no completion".to_owned() } else { of.join(" ") }
+        match of.len() {
+            0 => "no completion".to_owned(),
+            1..4 => of.join(" "),
+            n => format!("{} … {n} completions", of[0]),
+        }
     };
     let text = format!("{} / {}", list(&only_a), list(&only_b));
     Some(Difference { step, about: op_of(program, first), text })

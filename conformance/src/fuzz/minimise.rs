@@ -47,7 +47,7 @@ impl Minimiser<'_> {
             while end > 0 {
                 let start = end.saturating_sub(chunk);
                 let mut candidate = self.best.clone();
-                candidate.steps.drain(start..end);
+                remove(&mut candidate.steps, start, end);
                 self.try_it(candidate);
                 end = start.min(self.best.steps.len());
             }
@@ -69,6 +69,19 @@ impl Minimiser<'_> {
         }
         let candidate = Program { tmpfs: true, ..self.best.clone() };
         self.try_it(candidate);
+    }
+}
+
+/// Removes steps, but not the rests between those that stay: without them it would be another, racy program.
+fn remove(steps: &mut Vec<Step>, start: usize, end: usize) {
+    let mut at = 0;
+    steps.retain(|s| {
+        at += 1;
+        !(start < at && at <= end) || matches!(s, Step::Settle)
+    });
+    steps.dedup_by(|a, b| *a == Step::Settle && *b == Step::Settle);
+    if steps.last() == Some(&Step::Settle) {
+        steps.pop();
     }
 }
 
