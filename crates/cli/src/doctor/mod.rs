@@ -88,6 +88,10 @@ fn is_ok(rows: &[Row], name: &str) -> bool {
 
 fn verdict(rows: &[Row]) -> Verdict {
     let setup = find(rows, "io_uring_setup");
+    if setup.is_some_and(|r| r.found.contains(probes::OURS)) {
+        let why = "softring is under this process already".into();
+        return Verdict { rings: "softring", why, change: Vec::new() };
+    }
     if setup.is_some_and(|r| r.state == State::Ok) {
         let why =
             "io_uring_setup works: --engine=auto leaves programs on the kernel's rings".into();
@@ -172,5 +176,8 @@ mod tests {
         let rows = [denied(), fake("libsoftring.so", State::Ok), fake("memfd_create", State::Ok)];
         assert_eq!(verdict(&rows).rings, "softring");
         assert_eq!(verdict(&[fake("io_uring_setup", State::Ok)]).rings, "kernel");
+        let found = format!("works (/{}[io_uring])", probes::OURS);
+        let under = Row { found, ..fake("io_uring_setup", State::Ok) };
+        assert_eq!(verdict(&[under]).rings, "softring");
     }
 }

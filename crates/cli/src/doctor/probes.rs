@@ -97,6 +97,9 @@ pub fn ring_setup() -> Finding {
     }
 }
 
+/// What /proc calls a descriptor of softring's: its ring memory.
+pub const OURS: &str = "memfd:";
+
 /// Whose ring a descriptor is, by what /proc calls it.
 fn ring_kind(ring: &OwnedFd) -> String {
     use std::os::fd::AsRawFd;
