@@ -202,8 +202,7 @@ fn splice_pipes(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let ((r1, w1), (r2, w2)) = (cx.pipe()?, cx.pipe()?);
     let move_on = splice_sqe((r1.as_raw_fd(), NONE), (w2.as_raw_fd(), NONE), 8, 0);
-    ring.push(move_on.ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[move_on.ud(1)]);
     cx.quiet(&ring, "waits", 10);
     rustix::io::write(&w1, b"data")?;
     cx.reap(&mut ring, "splice", &[(1, 4)]);

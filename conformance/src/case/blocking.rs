@@ -24,8 +24,7 @@ fn pipe_read_waits(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (r, w) = cx.pipe()?;
     let mut buf = [0; 8];
-    ring.push(sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1)]);
     cx.quiet(&ring, "waits", 10);
     rustix::io::write(&w, b"data")?;
     cx.reap(&mut ring, "read", &[(1, 4)]);
@@ -51,8 +50,7 @@ fn pipe_write_waits(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (r, w) = cx.pipe()?;
     let mut left = fill(&w)?;
-    ring.push(sqe::write(w.as_raw_fd(), b"data", 0).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::write(w.as_raw_fd(), b"data", 0).ud(1)]);
     cx.quiet(&ring, "waits", 10);
     let mut sink = [0; 65536];
     while left > 0 {
@@ -71,8 +69,7 @@ fn no_flag_flipped(cx: &mut Cx) -> Outcome {
         let nonblock = os::fcntl(r.as_raw_fd(), libc::F_GETFL, 0) & libc::O_NONBLOCK;
         cx.is(what, nonblock, 0);
     };
-    ring.push(sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1)]);
     flags("while it waits", cx);
     rustix::io::write(&w, b"data")?;
     cx.reap(&mut ring, "read", &[(1, 4)]);
@@ -87,8 +84,7 @@ fn nonblocking_fd(cx: &mut Cx) -> Outcome {
     rustix::fs::fcntl_setfl(&r, rustix::fs::OFlags::NONBLOCK)?;
     let read = sqe::read(r.as_raw_fd(), &mut buf, 0);
     for flags in [0, IOSQE_ASYNC] {
-        ring.push(read.ud(1).with(flags));
-        cx.is("submit", ring.submit(), 1);
+        cx.start(&mut ring, &[read.ud(1).with(flags)]);
         cx.quiet(&ring, "waits", 10);
         rustix::io::write(&w, b"data")?;
         cx.reap(&mut ring, "read", &[(1, 4)]);
@@ -112,8 +108,7 @@ fn eventfd(cx: &mut Cx) -> Outcome {
     let ev = cx.eventfd(0)?;
     let mut buf = [0; 8];
     let read = sqe::read(ev.as_raw_fd(), &mut buf, 0);
-    ring.push(read.ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[read.ud(1)]);
     cx.quiet(&ring, "waits", 10);
     cx.one(&mut ring, "write by the ring", sqe::write(ev.as_raw_fd(), &5u64.to_ne_bytes(), 0).ud(2), 8);
     cx.reap(&mut ring, "read", &[(1, 8)]);
@@ -127,14 +122,12 @@ fn socket(cx: &mut Cx) -> Outcome {
     let (a, b) = std::os::unix::net::UnixStream::pair()?;
     let mut buf = [0; 8];
     let read = sqe::read(a.as_raw_fd(), &mut buf, 0);
-    ring.push(read.ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[read.ud(1)]);
     cx.quiet(&ring, "waits", 10);
     cx.one(&mut ring, "write", sqe::write(b.as_raw_fd(), b"data", 0).ud(2), 4);
     cx.reap(&mut ring, "read", &[(1, 4)]);
     cx.eq("data", std::hint::black_box(&buf)[..4].to_vec(), b"data".to_vec());
-    ring.push(read.ud(3));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[read.ud(3)]);
     drop(b);
     cx.reap(&mut ring, "the other end closed", &[(3, 0)]);
     Ok(())
@@ -144,8 +137,7 @@ fn end_of_pipe(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (r, w) = cx.pipe()?;
     let mut buf = [0; 8];
-    ring.push(sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1)]);
     drop(w);
     cx.reap(&mut ring, "read", &[(1, 0)]);
     Ok(())
@@ -156,8 +148,7 @@ fn broken_pipe(cx: &mut Cx) -> Outcome {
     let (r, w) = cx.pipe()?;
     os::catch(libc::SIGPIPE, 0);
     let left = fill(&w)?;
-    ring.push(sqe::write(w.as_raw_fd(), b"data", 0).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::write(w.as_raw_fd(), b"data", 0).ud(1)]);
     cx.holds("was full", left > 0);
     drop(r);
     cx.reap(&mut ring, "waiting write", &[(1, -EPIPE)]);
@@ -203,8 +194,7 @@ fn in_worker(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (r, w) = cx.pipe()?;
     let mut buf = [0; 4];
-    ring.push(sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1).with(IOSQE_ASYNC));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1).with(IOSQE_ASYNC)]);
     cx.quiet(&ring, "waits", 10);
     cx.one(&mut ring, "a nop meanwhile", sqe::nop().with(IOSQE_ASYNC), 0);
     rustix::io::write(&w, b"data")?;
@@ -231,8 +221,7 @@ fn terminal(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (master, slave) = os::terminal()?;
     let mut buf = [0; 16];
-    ring.push(sqe::read(slave.as_raw_fd(), &mut buf, 0).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::read(slave.as_raw_fd(), &mut buf, 0).ud(1)]);
     cx.quiet(&ring, "waits", 10);
     cx.one(&mut ring, "type", sqe::write(master.as_raw_fd(), b"li", 0).ud(2), 2);
     cx.quiet(&ring, "half a line is none", 10);
@@ -247,8 +236,7 @@ fn timerfd(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::empty())?;
     let mut buf = [0; 8];
-    ring.push(sqe::read(timer.as_raw_fd(), &mut buf, 0).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::read(timer.as_raw_fd(), &mut buf, 0).ud(1)]);
     let value = Itimerspec {
         it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
         it_value: Timespec { tv_sec: 0, tv_nsec: 5_000_000 },

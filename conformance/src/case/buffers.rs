@@ -176,10 +176,6 @@ fn vector_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn rsrc(nr: u32, flags: u32, data: usize, tags: usize) -> io_uring_rsrc_register {
-    io_uring_rsrc_register { nr, flags, data: data as u64, tags: tags as u64, ..Default::default() }
-}
-
 fn update(offset: u32, iovs: &[iovec], tags: &[u64]) -> io_uring_rsrc_update2 {
     io_uring_rsrc_update2 {
         offset,
@@ -221,8 +217,7 @@ fn tags(cx: &mut Cx) -> Outcome {
     cx.is("replace an idle one", set(&ring, update(0, &iovs[..1], &[44])), 1);
     cx.reap(&mut ring, "its tag", &[(11, 0)]);
     let read = fixed(IORING_OP_READ_FIXED, r.as_raw_fd(), at, 4, 1);
-    ring.push(read.ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[read.ud(1)]);
     cx.is("remove one in use", set(&ring, update(1, &[raw_iov(0, 0)], &[])), 1);
     cx.quiet(&ring, "no tag yet", 10);
     rustix::io::write(&w, b"data")?;

@@ -30,8 +30,7 @@ fn by_user_data(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, _w) = cx.pipe()?;
     polls(cx, &mut ring, r.as_raw_fd(), &[1, 2, 2]);
-    ring.push(sqe::cancel(1, 0).ud(10)).push(sqe::cancel(2, 0).ud(11));
-    cx.is("submit", ring.submit(), 2);
+    cx.start(&mut ring, &[sqe::cancel(1, 0).ud(10), sqe::cancel(2, 0).ud(11)]);
     let want = [(1, -ECANCELED), (2, -ECANCELED), (10, 0), (11, 0)];
     cx.reap(&mut ring, "one each", &want);
     cx.one(&mut ring, "none", sqe::cancel(99, 0), -ENOENT);
@@ -52,11 +51,9 @@ fn kinds(cx: &mut Cx) -> Outcome {
         ("read in a worker", read.with(IOSQE_ASYNC)),
     ];
     for (what, request) in rows {
-        ring.push(request.ud(1));
-        cx.is("submit", ring.submit(), 1);
+        cx.start(&mut ring, &[request.ud(1)]);
         cx.quiet(&ring, "waits", 5);
-        ring.push(sqe::cancel(1, 0).ud(2));
-        cx.is("submit", ring.submit(), 1);
+        cx.start(&mut ring, &[sqe::cancel(1, 0).ud(2)]);
         cx.reap(&mut ring, what, &[(1, -ECANCELED), (2, 0)]);
     }
     drop(w);
@@ -67,8 +64,7 @@ fn all_flag(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, _w) = cx.pipe()?;
     polls(cx, &mut ring, r.as_raw_fd(), &[1, 1, 1, 2]);
-    ring.push(sqe::cancel(1, IORING_ASYNC_CANCEL_ALL).ud(10));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::cancel(1, IORING_ASYNC_CANCEL_ALL).ud(10)]);
     let e = -ECANCELED;
     cx.reap(&mut ring, "three", &[(1, e), (1, e), (1, e), (10, 3)]);
     cx.one(&mut ring, "none left", sqe::cancel(1, IORING_ASYNC_CANCEL_ALL), 0);
@@ -85,13 +81,11 @@ fn by_fd(cx: &mut Cx) -> Outcome {
     polls(cx, &mut ring, r.as_raw_fd(), &[1, 2]);
     polls(cx, &mut ring, other.as_raw_fd(), &[3]);
     let flags = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_ALL;
-    ring.push(by(r.as_raw_fd(), flags).ud(10));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[by(r.as_raw_fd(), flags).ud(10)]);
     cx.reap(&mut ring, "two of three", &[(1, -ECANCELED), (2, -ECANCELED), (10, 2)]);
     // Another fd of the same open file will do.
     let twin = rustix::io::dup(&other)?;
-    ring.push(by(twin.as_raw_fd(), IORING_ASYNC_CANCEL_FD).ud(11));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[by(twin.as_raw_fd(), IORING_ASYNC_CANCEL_FD).ud(11)]);
     cx.reap(&mut ring, "by a twin", &[(3, -ECANCELED), (11, 0)]);
     Ok(())
 }
@@ -106,8 +100,7 @@ fn by_slot(cx: &mut Cx) -> Outcome {
     let flags = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_FD_FIXED | IORING_ASYNC_CANCEL_ALL;
     cx.one(&mut ring, "a free slot", by(0, flags), -EBADF);
     cx.one(&mut ring, "an unknown slot", by(7, flags), -EBADF);
-    ring.push(by(1, flags).ud(10));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[by(1, flags).ud(10)]);
     cx.reap(&mut ring, "both are that file", &[(1, -ECANCELED), (2, -ECANCELED), (10, 2)]);
     Ok(())
 }
@@ -117,10 +110,8 @@ fn any(cx: &mut Cx) -> Outcome {
     let (r, _w) = cx.pipe()?;
     let ts = sqe::millis(60_000);
     polls(cx, &mut ring, r.as_raw_fd(), &[1, 2]);
-    ring.push(sqe::timeout(&ts, 0, 0).ud(3));
-    cx.is("submit", ring.submit(), 1);
-    ring.push(sqe::cancel(0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL).ud(10));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::timeout(&ts, 0, 0).ud(3)]);
+    cx.start(&mut ring, &[sqe::cancel(0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL).ud(10)]);
     let e = -ECANCELED;
     cx.reap(&mut ring, "all", &[(1, e), (2, e), (3, e), (10, 3)]);
     cx.note_answer("none left", {
@@ -135,17 +126,14 @@ fn by_op(cx: &mut Cx) -> Outcome {
     let (r, _w) = cx.pipe()?;
     let ts = sqe::millis(60_000);
     polls(cx, &mut ring, r.as_raw_fd(), &[1]);
-    ring.push(sqe::timeout(&ts, 0, 0).ud(2));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::timeout(&ts, 0, 0).ud(2)]);
     let op = |op: u8| {
         sqe::cancel(0, IORING_ASYNC_CANCEL_OP).set(|s| s.len = u32::from(op))
     };
     cx.one(&mut ring, "no reads", op(IORING_OP_READ), -ENOENT);
-    ring.push(op(IORING_OP_POLL_ADD).ud(10));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[op(IORING_OP_POLL_ADD).ud(10)]);
     cx.reap(&mut ring, "the poll", &[(1, -ECANCELED), (10, 0)]);
-    ring.push(op(IORING_OP_TIMEOUT).ud(11));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[op(IORING_OP_TIMEOUT).ud(11)]);
     cx.reap(&mut ring, "the time-out", &[(2, -ECANCELED), (11, 0)]);
     Ok(())
 }
@@ -159,15 +147,13 @@ fn combined(cx: &mut Cx) -> Outcome {
     let flags = IORING_ASYNC_CANCEL_USERDATA | IORING_ASYNC_CANCEL_FD;
     let both = |fd: i32, ud: u64| by(fd, flags).set(|s| s.addr = ud);
     cx.one(&mut ring, "no such pair", both(b, 2), -ENOENT);
-    ring.push(both(a, 1).ud(10));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[both(a, 1).ud(10)]);
     cx.reap(&mut ring, "the pair", &[(1, -ECANCELED), (10, 0)]);
     cx.one(&mut ring, "again", both(a, 1), -ENOENT);
     let with_op = flags | IORING_ASYNC_CANCEL_OP;
     let three = |op: u8| both(b, 1).op_flags(with_op).set(|s| s.len = u32::from(op));
     cx.one(&mut ring, "another opcode", three(IORING_OP_READ), -ENOENT);
-    ring.push(three(IORING_OP_POLL_ADD).ud(11));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[three(IORING_OP_POLL_ADD).ud(11)]);
     cx.reap(&mut ring, "all three", &[(1, -ECANCELED), (11, 0)]);
     Ok(())
 }
@@ -196,8 +182,7 @@ fn in_worker(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, _w) = cx.pipe()?;
     polls(cx, &mut ring, r.as_raw_fd(), &[1]);
-    ring.push(sqe::cancel(1, 0).ud(2).with(IOSQE_ASYNC));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::cancel(1, 0).ud(2).with(IOSQE_ASYNC)]);
     cx.reap(&mut ring, "cancelled", &[(1, -ECANCELED), (2, 0)]);
     Ok(())
 }
@@ -209,8 +194,7 @@ fn chain(cx: &mut Cx) -> Outcome {
     ring.push(sqe::nop().ud(2).link()).push(sqe::nop().ud(3));
     cx.is("submit", ring.submit(), 3);
     cx.one(&mut ring, "not yet started", sqe::cancel(2, 0).ud(10), -ENOENT);
-    ring.push(sqe::cancel(1, 0).ud(11));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::cancel(1, 0).ud(11)]);
     let e = -ECANCELED;
     cx.reap(&mut ring, "all", &[(1, e), (2, e), (3, e), (11, 0)]);
     Ok(())
@@ -218,8 +202,7 @@ fn chain(cx: &mut Cx) -> Outcome {
 
 fn finished(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
-    ring.push(sqe::nop().ud(1)).push(sqe::cancel(1, 0).ud(2));
-    cx.is("submit", ring.submit(), 2);
+    cx.start(&mut ring, &[sqe::nop().ud(1), sqe::cancel(1, 0).ud(2)]);
     cx.reap(&mut ring, "too late", &[(1, 0), (2, -ENOENT)]);
     Ok(())
 }

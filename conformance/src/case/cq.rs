@@ -34,8 +34,7 @@ fn overflow_flag(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(2, 0)?;
     let flag = |r: &Ring| r.sq_flags() & IORING_SQ_CQ_OVERFLOW;
     for ud in 0..6 {
-        ring.push(sqe::nop().ud(ud));
-        cx.is("submit", ring.submit(), 1);
+        cx.start(&mut ring, &[sqe::nop().ud(ud)]);
         cx.note("flag", flag(&ring));
     }
     ring.pop_all();
@@ -52,8 +51,7 @@ fn overflow_submit(cx: &mut Cx) -> Outcome {
     let file = cx.file("f", b"0123456789")?;
     let mut bufs = [[0u8; 1]; 10];
     for (i, buf) in bufs.iter_mut().enumerate() {
-        ring.push(sqe::read(file.as_raw_fd(), buf, i as u64).ud(i as u64));
-        cx.is("submit", ring.submit(), 1);
+        cx.start(&mut ring, &[sqe::read(file.as_raw_fd(), buf, i as u64).ud(i as u64)]);
     }
     let want: Vec<_> = (0..10).map(|i| (i, 1)).collect();
     cx.reap(&mut ring, "all", &want);
@@ -80,8 +78,7 @@ fn overflow_big(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(2, IORING_SETUP_CQE32)?;
     for ud in 0..10 {
         let nop = sqe::nop().op_flags(IORING_NOP_CQE32).ud(ud);
-        ring.push(nop.set(|s| (s.off, s.addr) = (ud + 100, ud + 200)));
-        cx.is("submit", ring.submit(), 1);
+        cx.start(&mut ring, &[nop.set(|s| (s.off, s.addr) = (ud + 100, ud + 200))]);
     }
     let want: Vec<_> = (0..10).map(|i| (i, 0)).collect();
     let got = cx.reap_in_order(&mut ring, "all", &want);
@@ -90,11 +87,9 @@ fn overflow_big(cx: &mut Cx) -> Outcome {
 }
 
 fn overflow_deferred(cx: &mut Cx) -> Outcome {
-    let setup = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
-    let mut ring = cx.ring(2, setup)?;
+    let mut ring = cx.ring(2, DEFER)?;
     for ud in 0..10 {
-        ring.push(sqe::nop().ud(ud));
-        cx.is("submit", ring.submit(), 1);
+        cx.start(&mut ring, &[sqe::nop().ud(ud)]);
     }
     let want: Vec<_> = (0..10).map(|i| (i, 0)).collect();
     cx.reap_in_order(&mut ring, "all", &want);

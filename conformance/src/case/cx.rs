@@ -3,7 +3,7 @@
 use crate::door::{self, Door};
 use crate::ring::{Cqe, Errno, Ring};
 use crate::show::{self, Answer};
-use crate::sqe::SqeExt;
+use crate::sqe::{SqeExt, addr};
 use softring_engine::abi::*;
 use std::ffi::CString;
 use std::fmt::{Debug, Display};
@@ -40,6 +40,11 @@ impl From<rustix::io::Errno> for Stop {
     fn from(e: rustix::io::Errno) -> Self {
         Self::Fail(format!("a step failed: {e}"))
     }
+}
+
+/// The argument that registers a table of files or buffers.
+pub fn rsrc(nr: u32, flags: u32, data: usize, tags: usize) -> io_uring_rsrc_register {
+    io_uring_rsrc_register { nr, flags, data: data as u64, tags: tags as u64, ..Default::default() }
 }
 
 /// A case's surroundings. The transcript goes to stdout line by line, so that a hang shows how far it came:
@@ -181,6 +186,22 @@ impl Cx {
         for (what, sqe, want) in rows {
             self.one(ring, what, *sqe, *want);
         }
+    }
+
+    /// Submits all, and records that all were taken.
+    pub fn start(&mut self, ring: &mut Ring, sqes: &[io_uring_sqe]) {
+        for sqe in sqes {
+            ring.push(*sqe);
+        }
+        let submitted = ring.submit();
+        self.is("submit", submitted, sqes.len());
+    }
+
+    /// Registers a sparse table of `nr` files.
+    pub fn sparse_files(&mut self, ring: &Ring, nr: u32) {
+        let table = rsrc(nr, IORING_RSRC_REGISTER_SPARSE, 0, 0);
+        let got = ring.register(IORING_REGISTER_FILES2, addr(&table), 32);
+        self.is("a sparse table", got, 0);
     }
 
     /// Submits all, waits for as many completions as `want` has, and checks `(user_data, res)` in whatever order.

@@ -284,8 +284,7 @@ fn single_issuer_disabled(cx: &mut Cx) -> Outcome {
 }
 
 fn defer_taskrun(cx: &mut Cx) -> Outcome {
-    let setup = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
-    let mut ring = cx.ring(4, setup)?;
+    let mut ring = cx.ring(4, DEFER)?;
     let (r, w) = cx.pipe()?;
     ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1));
     cx.is("submitted", ring.submit(), 1);

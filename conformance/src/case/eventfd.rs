@@ -33,8 +33,7 @@ fn eventfd(cx: &mut Cx) -> Outcome {
     cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD, &fd), 0);
     cx.one(&mut ring, "nop", sqe::nop(), 0);
     cx.is("counted", counted(&ev), 1);
-    ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1)]);
     cx.is("nothing yet", counted(&ev), 0);
     rustix::io::write(&w, b"x")?;
     cx.spin(&ring, "completes", 1);
@@ -102,8 +101,7 @@ fn eventfd_by_syscall_poll(cx: &mut Cx) -> Outcome {
     let ev = nonblocking_eventfd()?;
     cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD, &[ev.as_raw_fd()]), 0);
     let ts = sqe::millis(20);
-    ring.push(sqe::timeout(&ts, 0, 0).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::timeout(&ts, 0, 0).ud(1)]);
     cx.is("poll", os::poll(ev.as_raw_fd(), libc::POLLIN, 2000), i32::from(libc::POLLIN));
     let got = ring.pop_all();
     cx.completions("there without entering", &got, &[(1, -ETIME)]);

@@ -97,14 +97,9 @@ fn holds_the_file(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn rsrc(nr: u32, flags: u32, data: usize, tags: usize) -> io_uring_rsrc_register {
-    io_uring_rsrc_register { nr, flags, data: data as u64, tags: tags as u64, ..Default::default() }
-}
-
 fn sparse(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
-    let table = rsrc(8, IORING_RSRC_REGISTER_SPARSE, 0, 0);
-    cx.is("register", ring.register(IORING_REGISTER_FILES2, addr(&table), 32), 0);
+    cx.sparse_files(&ring, 8);
     (0..9).step_by(4).for_each(|slot| slot_is_free(cx, &mut ring, slot));
     let file = data_file(cx, "later")?;
     let up = io_uring_files_update { offset: 7, resv: 0, fds: addr(&file.as_raw_fd()) as u64 };
@@ -207,8 +202,7 @@ fn update2_tags(cx: &mut Cx) -> Outcome {
     cx.reap(&mut ring, "its tag", &[(11, 0)]);
     // Slot 1 is in use: its tag waits for the request.
     let mut buf = [0u8; 4];
-    ring.push(sqe::read(1, &mut buf, 0).fixed().ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::read(1, &mut buf, 0).fixed().ud(1)]);
     cx.is("remove one in use", set(&ring, update2(1, &[-1], &[])), 1);
     cx.quiet(&ring, "no tag yet", 10);
     rustix::io::write(&w, b"data")?;
@@ -221,8 +215,7 @@ fn update2_tags(cx: &mut Cx) -> Outcome {
 
 fn update2_refusals(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, 0)?;
-    let table = rsrc(2, IORING_RSRC_REGISTER_SPARSE, 0, 0);
-    cx.is("register", ring.register(IORING_REGISTER_FILES2, addr(&table), 32), 0);
+    cx.sparse_files(&ring, 2);
     let good = update2(0, &[0], &[7]);
     let mut call = |what: &str, up: io_uring_rsrc_update2, size: u32, want: i32| {
         let got = ring.register(IORING_REGISTER_FILES_UPDATE2, addr(&up), size);
@@ -261,8 +254,7 @@ fn alloc_range(cx: &mut Cx) -> Outcome {
         ring.register(IORING_REGISTER_FILE_ALLOC_RANGE, addr(&r), 0)
     };
     cx.is("no table", set(&ring, range(0, 1)), -EINVAL);
-    let table = rsrc(8, IORING_RSRC_REGISTER_SPARSE, 0, 0);
-    cx.is("register", ring.register(IORING_REGISTER_FILES2, addr(&table), 32), 0);
+    cx.sparse_files(&ring, 8);
     cx.is("beyond the end", set(&ring, range(6, 3)), -EINVAL);
     cx.is("overflow", set(&ring, range(u32::MAX, 2)), -EOVERFLOW);
     cx.is("reserved", set(&ring, io_uring_file_index_range { resv: 1, ..range(0, 1) }), -EINVAL);

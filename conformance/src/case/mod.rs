@@ -6,7 +6,7 @@
 
 mod cx;
 
-pub use cx::{Cx, Outcome, Stop};
+pub use cx::{Cx, Outcome, Stop, rsrc};
 
 /// What a case shows to work; the coverage test looks for every row of the engine's tables here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +61,13 @@ pub(crate) use case;
 #[allow(unused_imports)]
 pub(crate) mod prelude {
     pub(crate) use super::Cover::{Enter, Op, Reg, Setup, Sqe, Trap};
-    pub(crate) use super::{Case, Cx, Outcome, Stop, case};
+    pub(crate) use super::{Case, Cx, Outcome, Stop, case, rsrc};
+    /// A ring whose completions wait for its task's GETEVENTS.
+    pub(crate) const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
     pub(crate) use crate::door::{self, Door};
     pub(crate) use crate::os::{self, BAD, KERNEL};
     pub(crate) use crate::ring::{Cqe, Ring};
-    pub(crate) use crate::sqe::{self, SqeExt, addr, addr_mut};
+    pub(crate) use crate::sqe::{self, SqeExt, addr, addr_mut, in_slot};
     pub(crate) use libc::{
         EACCES, EAGAIN, EALREADY, EBADF, EBADFD, EBUSY, ECANCELED, EEXIST, EFAULT, EINTR, EINVAL,
         EISDIR, EMFILE, ENOENT, ENOMEM, ENOSYS, ENOTDIR, ENXIO, EOPNOTSUPP, EOVERFLOW, EPERM,
@@ -87,7 +89,8 @@ macro_rules! families {
 }
 families![
     setup, layout, enter, wait, files, buffers, register, restrict, region, eventfd, nop, rw,
-    blocking, sync, open, paths, attrs, poll, timeout, cancel, msg_ring, link, cq, process, client
+    blocking, disk, sync, open, slots, paths, attrs, poll, timeout, cancel, msg_ring, link, cq,
+    process, client
 ];
 
 /// Cases whose path matches `pattern`, in which `*` stands for anything.

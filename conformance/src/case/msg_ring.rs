@@ -35,8 +35,7 @@ fn data(cx: &mut Cx) -> Outcome {
     cx.one(&mut a, "in a worker", msg(b.fd, 5, 2).with(IOSQE_ASYNC), 0);
     cx.reap(&mut b, "there", &[(2, 5)]);
     let skip = msg(b.fd, 6, 3).with(IOSQE_CQE_SKIP_SUCCESS);
-    a.push(skip);
-    cx.is("submit", a.submit(), 1);
+    cx.start(&mut a, &[skip]);
     cx.reap(&mut b, "there", &[(3, 6)]);
     cx.quiet(&a, "none here", 5);
     cx.is("register", a.register_slice(IORING_REGISTER_FILES, &[0]), 0);
@@ -73,8 +72,6 @@ fn wakes(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
-
 fn deferred_target(cx: &mut Cx) -> Outcome {
     let (mut a, mut b) = (cx.ring(4, 0)?, cx.ring(4, DEFER)?);
     cx.one(&mut a, "send", msg(b.fd, 5, 1), 0);
@@ -87,19 +84,12 @@ fn deferred_target(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn sparse(cx: &mut Cx, ring: &Ring, nr: u32) {
-    let flags = IORING_RSRC_REGISTER_SPARSE;
-    let table = io_uring_rsrc_register { nr, flags, ..Default::default() };
-    let got = ring.register(IORING_REGISTER_FILES2, addr(&table), 32);
-    cx.is("a sparse table", got, 0);
-}
-
 fn send_fd(cx: &mut Cx) -> Outcome {
     let (mut a, mut b) = (cx.ring(4, 0)?, cx.ring(4, 0)?);
     let file = cx.file("f", b"data")?;
     let mut buf = [0; 8];
     cx.is("register", a.register_slice(IORING_REGISTER_FILES, &[file.as_raw_fd()]), 0);
-    sparse(cx, &b, 4);
+    cx.sparse_files(&b, 4);
     cx.one(&mut a, "to slot 2", send(b.fd, 0, 3, 11), 0);
     let got = b.take(1)?;
     cx.completions("there", &got, &[(11, 0)]);
@@ -119,7 +109,7 @@ fn send_fd_refusals(cx: &mut Cx) -> Outcome {
     cx.one(&mut a, "no table here", send(b.fd, 0, 1, 1), -EBADF);
     cx.is("register", a.register_slice(IORING_REGISTER_FILES, &[0, -1]), 0);
     cx.one(&mut a, "no table there", send(b.fd, 0, 1, 1), -ENXIO);
-    sparse(cx, &b, 2);
+    cx.sparse_files(&b, 2);
     let own = a.fd;
     cx.each(&mut a, &[
         ("a free slot", send(b.fd, 1, 1, 1), -EBADF),
@@ -150,8 +140,7 @@ fn refusals(cx: &mut Cx) -> Outcome {
 fn itself(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let own = ring.fd;
-    ring.push(msg(own, 5, 1).ud(2));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[msg(own, 5, 1).ud(2)]);
     cx.reap(&mut ring, "both", &[(1, 5), (2, 0)]);
     Ok(())
 }

@@ -22,8 +22,7 @@ fn plain(cx: &mut Cx) -> Outcome {
         let cqe = cx.one(&mut ring, "nop", sqe::nop().ud(ud), 0);
         cx.is("flags", cqe.flags, 0);
     }
-    ring.push(sqe::nop());
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::nop()]);
     cx.reap(&mut ring, "user_data 0", &[(0, 0)]);
     Ok(())
 }
@@ -92,8 +91,7 @@ fn task_work(cx: &mut Cx) -> Outcome {
         let mut ring = cx.ring(4, setup)?;
         let tw = sqe::nop().op_flags(IORING_NOP_TW | IORING_NOP_INJECT_RESULT);
         cx.one(&mut ring, "by task work", tw.set(|s| s.len = 3), 3);
-        ring.push(tw.ud(1));
-        cx.is("submit", ring.submit(), 1);
+        cx.start(&mut ring, &[tw.ud(1)]);
         if setup != 0 {
             cx.is("not before GETEVENTS", ring.cq_ready(), 0);
         }
@@ -136,8 +134,7 @@ fn skip_success(cx: &mut Cx) -> Outcome {
     cx.is("submit", ring.submit(), 5);
     cx.reap_in_order(&mut ring, "the rest and the failure", &[(2, 0), (3, -EBADF), (5, 0)]);
     let worker = skip(6).with(IOSQE_ASYNC);
-    ring.push(worker).push(sqe::nop().ud(7));
-    cx.is("submit", ring.submit(), 2);
+    cx.start(&mut ring, &[worker, sqe::nop().ud(7)]);
     cx.reap(&mut ring, "one", &[(7, 0)]);
     cx.quiet(&ring, "nothing more", 10);
     let drained = skip(8).with(IOSQE_IO_DRAIN);

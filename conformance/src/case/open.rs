@@ -16,11 +16,6 @@ pub const CASES: &[Case] = &[
     case!("open", close_slot, [Op(IORING_OP_CLOSE)], "slots are closed, once"),
     case!("open", close_busy, [Op(IORING_OP_CLOSE)], "closing an fd leaves requests on it alone"),
     case!("open", close_rings, [Op(IORING_OP_CLOSE)], "a ring cannot be closed by SQE"),
-    case!("open", install, [Op(IORING_OP_FIXED_FD_INSTALL)], "a slot becomes an fd"),
-    case!("open", install_refusals, [Op(IORING_OP_FIXED_FD_INSTALL)], "plain fds, free slots, bad flags and words"),
-    case!("open", pipe, [Op(IORING_OP_PIPE)], "a pipe with flags"),
-    case!("open", pipe_slots, [Op(IORING_OP_PIPE)], "a pipe in two slots"),
-    case!("open", pipe_refusals, [Op(IORING_OP_PIPE)], "bad pointers, flags and slots"),
     case!("open", open_read_close, [Op(IORING_OP_OPENAT), Op(IORING_OP_CLOSE), Sqe(IOSQE_IO_LINK)], "open into a slot, read and close it in one chain"),
     case!("open", fd_limit, [Op(IORING_OP_OPENAT)], "no free fd answers EMFILE"),
 ];
@@ -148,20 +143,9 @@ fn openat2_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn in_slot(s: io_uring_sqe, slot: u32) -> io_uring_sqe {
-    s.set(|s| s.file_index = slot + 1)
-}
-
 fn read_slot(cx: &mut Cx, ring: &mut Ring, slot: i32, want: i32) {
     let mut buf = [0; 16];
     cx.one(ring, "read of the slot", sqe::read(slot, &mut buf, 0).fixed(), want);
-}
-
-fn sparse(cx: &mut Cx, ring: &Ring, nr: u32) {
-    let flags = IORING_RSRC_REGISTER_SPARSE;
-    let table = io_uring_rsrc_register { nr, flags, ..Default::default() };
-    let got = ring.register(IORING_REGISTER_FILES2, addr(&table), 32);
-    cx.is("a sparse table", got, 0);
 }
 
 fn into_slot(cx: &mut Cx) -> Outcome {
@@ -169,7 +153,7 @@ fn into_slot(cx: &mut Cx) -> Outcome {
     let (a, b) = (cx.path("a")?, cx.path("b")?);
     cx.file("a", b"a")?;
     cx.file("b", b"bb")?;
-    sparse(cx, &ring, 4);
+    cx.sparse_files(&ring, 4);
     let before = os::open_fds();
     cx.one(&mut ring, "into slot 2", in_slot(openat(HERE, &a, 0, 0), 2), 0);
     read_slot(cx, &mut ring, 2, 1);
@@ -192,7 +176,7 @@ fn into_bad_slot(cx: &mut Cx) -> Outcome {
     cx.file("a", b"a")?;
     let open = openat(HERE, &a, 0, 0);
     cx.one(&mut ring, "no table", in_slot(open, 0), -ENXIO);
-    sparse(cx, &ring, 2);
+    cx.sparse_files(&ring, 2);
     cx.each(&mut ring, &[
         ("unknown slot", in_slot(open, 2), -EINVAL),
         ("far slot", in_slot(open, 1 << 30), -EINVAL),
@@ -271,8 +255,7 @@ fn close_busy(cx: &mut Cx) -> Outcome {
     cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[r.as_raw_fd()]), 0);
     let fd = os::dup(r.as_raw_fd());
     let [a, b] = &mut bufs;
-    ring.push(sqe::read(fd, a, 0).ud(1)).push(sqe::read(0, b, 0).fixed().ud(2));
-    cx.is("submit", ring.submit(), 2);
+    cx.start(&mut ring, &[sqe::read(fd, a, 0).ud(1), sqe::read(0, b, 0).fixed().ud(2)]);
     cx.one(&mut ring, "close the fd", sqe::op(IORING_OP_CLOSE, fd), 0);
     cx.one(&mut ring, "close the slot", in_slot(sqe::op(IORING_OP_CLOSE, 0), 0), 0);
     drop(r);
@@ -292,111 +275,12 @@ fn close_rings(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn install_sqe(slot: i32) -> io_uring_sqe {
-    sqe::op(IORING_OP_FIXED_FD_INSTALL, slot).fixed()
-}
-
-fn install(cx: &mut Cx) -> Outcome {
-    let mut ring = cx.ring(4, 0)?;
-    let file = cx.file("f", b"data")?;
-    cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[-1, file.as_raw_fd()]), 0);
-    let fd = cx.one_fd(&mut ring, "install", install_sqe(1))?;
-    cx.is("close-on-exec", os::fcntl(fd.as_raw_fd(), libc::F_GETFD, 0), libc::FD_CLOEXEC);
-    let mut buf = [0; 8];
-    cx.one(&mut ring, "read", sqe::read(fd.as_raw_fd(), &mut buf, 0), 4);
-    let open = install_sqe(1).op_flags(IORING_FIXED_FD_NO_CLOEXEC);
-    let fd = cx.one_fd(&mut ring, "NO_CLOEXEC", open)?;
-    cx.is("close-on-exec", os::fcntl(fd.as_raw_fd(), libc::F_GETFD, 0), 0);
-    Ok(())
-}
-
-fn install_refusals(cx: &mut Cx) -> Outcome {
-    let mut ring = cx.ring(4, 0)?;
-    let file = cx.file("f", b"data")?;
-    cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[-1, file.as_raw_fd()]), 0);
-    let good = install_sqe(1);
-    cx.each(&mut ring, &[
-        ("a plain fd", sqe::op(IORING_OP_FIXED_FD_INSTALL, file.as_raw_fd()), -EBADF),
-        ("a free slot", install_sqe(0), -EBADF),
-        ("an unknown slot", install_sqe(9), -EBADF),
-        ("unknown flag", good.op_flags(2), -EINVAL),
-        ("an offset", good.set(|s| s.off = 1), -EINVAL),
-        ("an address", good.set(|s| s.addr = 1), -EINVAL),
-        ("a length", good.set(|s| s.len = 1), -EINVAL),
-        ("a buffer index", good.set(|s| s.buf_index = 1), -EINVAL),
-        ("a file index", good.set(|s| s.file_index = 1), -EINVAL),
-        ("addr3", good.set(|s| s.addr3 = 1), -EINVAL),
-    ]);
-    Ok(())
-}
-
-fn pipe_sqe(fds: &mut [i32; 2], flags: i32) -> io_uring_sqe {
-    sqe::op(IORING_OP_PIPE, 0)
-        .op_flags(flags.cast_unsigned())
-        .set(|s| s.addr = addr_mut(fds) as u64)
-}
-
-fn pipe(cx: &mut Cx) -> Outcome {
-    let mut ring = cx.ring(4, 0)?;
-    let mut fds = [-1; 2];
-    for (what, flags) in [("plain", 0), ("flags", libc::O_CLOEXEC | libc::O_NONBLOCK)] {
-        cx.one(&mut ring, what, pipe_sqe(&mut fds, flags), 0);
-        let got = *std::hint::black_box(&fds);
-        let (r, w) = (cx.fd("read end", got[0])?, cx.fd("write end", got[1])?);
-        rustix::io::write(&w, b"data")?;
-        let mut buf = [0; 8];
-        cx.is("through it", rustix::io::read(&r, &mut buf)?, 4);
-        let fl = os::fcntl(r.as_raw_fd(), libc::F_GETFL, 0) & libc::O_NONBLOCK;
-        cx.is("O_NONBLOCK", fl, flags & libc::O_NONBLOCK);
-        let exec = libc::FD_CLOEXEC * i32::from(flags != 0);
-        cx.is("close-on-exec", os::fcntl(r.as_raw_fd(), libc::F_GETFD, 0), exec);
-    }
-    Ok(())
-}
-
-fn pipe_slots(cx: &mut Cx) -> Outcome {
-    let mut ring = cx.ring(4, 0)?;
-    let mut fds = [-1; 2];
-    let mut buf = [0; 8];
-    sparse(cx, &ring, 4);
-    cx.one(&mut ring, "at slot 1", in_slot(pipe_sqe(&mut fds, 0), 1), 0);
-    cx.one(&mut ring, "write", sqe::write(2, b"data", 0).fixed(), 4);
-    cx.one(&mut ring, "read", sqe::read(1, &mut buf, 0).fixed(), 4);
-    let any = pipe_sqe(&mut fds, 0).set(|s| s.file_index = IORING_FILE_INDEX_ALLOC);
-    cx.one(&mut ring, "at any", any, 0);
-    cx.eq("slots", *std::hint::black_box(&fds), [3, 0]);
-    cx.one(&mut ring, "none left", any, -libc::ENFILE);
-    Ok(())
-}
-
-fn pipe_refusals(cx: &mut Cx) -> Outcome {
-    let mut ring = cx.ring(4, 0)?;
-    let mut fds = [-1; 2];
-    let before = os::open_fds();
-    let good = pipe_sqe(&mut fds, 0);
-    cx.one(&mut ring, "slot without a table", in_slot(good, 0), -ENXIO);
-    sparse(cx, &ring, 2);
-    cx.each(&mut ring, &[
-        ("null", good.set(|s| s.addr = 0), -EFAULT),
-        ("unmapped", good.set(|s| s.addr = BAD as u64), -EFAULT),
-        ("unknown flag", good.op_flags(1), -EINVAL),
-        ("an offset", good.set(|s| s.off = 1), -EINVAL),
-        ("an fd", good.set(|s| s.fd = 3), -EINVAL),
-        ("addr3", good.set(|s| s.addr3 = 1), -EINVAL),
-        ("unknown slot", in_slot(good, 2), -EINVAL),
-        ("one slot where two are needed", in_slot(good, 1), -EINVAL),
-    ]);
-    let left = os::open_fds() - before;
-    cx.is("fds left open", left, 0);
-    Ok(())
-}
-
 fn open_read_close(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let a = cx.path("a")?;
     cx.file("a", b"data")?;
     let mut buf = [0; 8];
-    sparse(cx, &ring, 1);
+    cx.sparse_files(&ring, 1);
     let sqes = [
         in_slot(openat(HERE, &a, 0, 0), 0).ud(1).link(),
         sqe::read(0, &mut buf, 0).fixed().ud(2).link(),

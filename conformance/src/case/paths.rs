@@ -263,8 +263,7 @@ fn name_stable(cx: &mut Cx) -> Outcome {
         s.addr = addr_mut(name.as_mut_slice()) as u64;
         s.len = 0o700;
     });
-    ring.push(make.ud(1).with(IOSQE_ASYNC));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[make.ud(1).with(IOSQE_ASYNC)]);
     let at = name.len() - 6;
     name[at..at + 5].copy_from_slice(b"other");
     std::hint::black_box(&name);

@@ -49,8 +49,7 @@ fn ready(cx: &mut Cx) -> Outcome {
 fn waits(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (r, w) = cx.pipe()?;
-    ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1)]);
     cx.quiet(&ring, "waits", 10);
     rustix::io::write(&w, b"x")?;
     cx.reap(&mut ring, "told", &[(1, IN)]);
@@ -125,8 +124,7 @@ fn shots(cx: &mut Cx, ring: &mut Ring, what: &str, want: &[(u64, i32, bool)]) ->
 fn multishot(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
-    ring.push(multi(r.as_raw_fd(), libc::POLLIN).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[multi(r.as_raw_fd(), libc::POLLIN).ud(1)]);
     for _ in 0..3 {
         rustix::io::write(&w, b"x")?;
         shots(cx, &mut ring, "shot", &[(1, IN, true)])?;
@@ -143,15 +141,13 @@ fn multishot(cx: &mut Cx) -> Outcome {
 fn multishot_hangup(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
-    ring.push(multi(r.as_raw_fd(), libc::POLLIN).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[multi(r.as_raw_fd(), libc::POLLIN).ud(1)]);
     drop(w);
     let got = ring.take(1)?[0];
     cx.cqe("hang-up", got, libc::POLLHUP.into());
     let (r, w) = cx.pipe()?;
     rustix::io::write(&w, b"x")?;
-    ring.push(multi(r.as_raw_fd(), libc::POLLIN).ud(2));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[multi(r.as_raw_fd(), libc::POLLIN).ud(2)]);
     shots(cx, &mut ring, "ready from the start", &[(2, IN, true)])?;
     cx.quiet(&ring, "told once for one event", 10);
     Ok(())
@@ -178,8 +174,7 @@ fn remove(cx: &mut Cx) -> Outcome {
         ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(ud));
     }
     cx.is("submit", ring.submit(), 3);
-    ring.push(remove_sqe(1).ud(10)).push(remove_sqe(2).ud(11));
-    cx.is("submit", ring.submit(), 2);
+    cx.start(&mut ring, &[remove_sqe(1).ud(10), remove_sqe(2).ud(11)]);
     let want = [(1, -ECANCELED), (2, -ECANCELED), (10, 0), (11, 0)];
     cx.reap(&mut ring, "one each", &want);
     cx.one(&mut ring, "again", remove_sqe(1), -ENOENT);
@@ -196,13 +191,11 @@ fn update_events(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
     let pri = sqe::poll_add(r.as_raw_fd(), libc::POLLPRI).ud(1);
-    ring.push(pri);
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[pri]);
     rustix::io::write(&w, b"x")?;
     cx.quiet(&ring, "not asked for", 10);
     let events = update_sqe(1, IORING_POLL_UPDATE_EVENTS).op_flags(IN.cast_unsigned()).ud(2);
-    ring.push(events);
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[events]);
     cx.reap(&mut ring, "told", &[(1, IN), (2, 0)]);
     cx.one(&mut ring, "none left", events, -ENOENT);
     Ok(())
@@ -211,8 +204,7 @@ fn update_events(cx: &mut Cx) -> Outcome {
 fn update_user_data(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
-    ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1)]);
     let rename = update_sqe(1, IORING_POLL_UPDATE_USER_DATA).set(|s| s.off = 77);
     cx.one(&mut ring, "update", rename.ud(2), 0);
     cx.one(&mut ring, "the old name", rename.ud(3), -ENOENT);
@@ -245,14 +237,12 @@ fn the_ring_itself(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     cx.is("empty", os::poll(ring.fd, libc::POLLIN, 0), 0);
     cx.is("room", os::poll(ring.fd, libc::POLLOUT, 0), OUT);
-    ring.push(sqe::nop());
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::nop()]);
     cx.is("one", os::poll(ring.fd, libc::POLLIN, 0), IN);
     ring.pop_all();
     cx.is("empty again", os::poll(ring.fd, libc::POLLIN, 0), 0);
     let ts = sqe::millis(10);
-    ring.push(sqe::timeout(&ts, 0, 0));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::timeout(&ts, 0, 0)]);
     cx.is("a late one wakes", os::poll(ring.fd, libc::POLLIN, 2000), IN);
     Ok(())
 }
@@ -272,8 +262,7 @@ fn same_file_twice(cx: &mut Cx) -> Outcome {
 fn one_shot_is_once(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
-    ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1)]);
     rustix::io::write(&w, b"x")?;
     cx.reap(&mut ring, "told", &[(1, IN)]);
     rustix::io::write(&w, b"x")?;

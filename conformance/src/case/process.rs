@@ -95,8 +95,7 @@ fn child_ends_parent_goes_on(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
     let mut buf = [0; 4];
-    ring.push(sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1)]);
     cx.is("child", os::in_child(|| 0), 0);
     cx.quiet(&ring, "the read still waits", 10);
     rustix::io::write(&w, b"data")?;
@@ -143,8 +142,7 @@ fn vfork_child(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
     let mut buf = [0; 4];
-    ring.push(sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1)]);
     for _ in 0..5 {
         let status = std::process::Command::new("/bin/true").status()?;
         cx.holds("spawned", status.success());

@@ -9,8 +9,6 @@ pub const CASES: &[Case] = &[
     case!("region", mem_region_mmap, [Reg(IORING_REGISTER_MEM_REGION)], "a region of the kernel's is mapped from the ring"),
 ];
 
-const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
-
 fn sizes(sq: u32, cq: u32) -> io_uring_params {
     let flags = if cq == 0 { 0 } else { IORING_SETUP_CQSIZE };
     io_uring_params { sq_entries: sq, cq_entries: cq, flags, ..Default::default() }
@@ -20,8 +18,7 @@ fn resize(cx: &mut Cx) -> Outcome {
     // The kernel does not tell where the new index array is, so only a ring without one is of use.
     let setup = DEFER | IORING_SETUP_NO_SQARRAY;
     let mut ring = cx.ring(4, setup)?;
-    ring.push(sqe::nop().ud(1)).push(sqe::nop().ud(2));
-    cx.is("submit", ring.submit(), 2);
+    cx.start(&mut ring, &[sqe::nop().ud(1), sqe::nop().ud(2)]);
     ring.push(sqe::nop().ud(3)).push(sqe::nop().ud(4));
     for (sq, cq) in [(16, 0), (8, 64), (4, 8)] {
         let mut p = sizes(sq, cq);

@@ -49,12 +49,10 @@ fn order(cx: &mut Cx) -> Outcome {
 fn counts(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let long = sqe::millis(60_000);
-    ring.push(sqe::timeout(&long, 2, 0).ud(100)).push(sqe::nop().ud(1));
-    cx.is("submit", ring.submit(), 2);
+    cx.start(&mut ring, &[sqe::timeout(&long, 2, 0).ud(100), sqe::nop().ud(1)]);
     cx.reap(&mut ring, "one of two", &[(1, 0)]);
     cx.quiet(&ring, "waits", 5);
-    ring.push(sqe::nop().ud(2));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::nop().ud(2)]);
     cx.reap(&mut ring, "the second", &[(2, 0), (100, 0)]);
     ring.push(sqe::timeout(&long, 1, 0).ud(200)).push(sqe::timeout(&long, 3, 0).ud(201));
     (3..6).for_each(|ud| assert!(ring.try_push(sqe::nop().ud(ud))));
@@ -95,8 +93,7 @@ fn success(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let ts = sqe::millis(5);
     for (flags, second) in [(0, -ECANCELED), (IORING_TIMEOUT_ETIME_SUCCESS, 0)] {
-        ring.push(sqe::timeout(&ts, 0, flags).ud(1).link()).push(sqe::nop().ud(2));
-        cx.is("submit", ring.submit(), 2);
+        cx.start(&mut ring, &[sqe::timeout(&ts, 0, flags).ud(1).link(), sqe::nop().ud(2)]);
         cx.reap_in_order(&mut ring, "chain", &[(1, -ETIME), (2, second)]);
     }
     Ok(())
@@ -105,16 +102,13 @@ fn success(cx: &mut Cx) -> Outcome {
 fn multishot(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let ts = sqe::millis(5);
-    ring.push(sqe::timeout(&ts, 3, IORING_TIMEOUT_MULTISHOT).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::timeout(&ts, 3, IORING_TIMEOUT_MULTISHOT).ud(1)]);
     cx.reap_in_order(&mut ring, "three", &[(1, -ETIME); 3]);
     cx.quiet(&ring, "no fourth", 15);
-    ring.push(sqe::timeout(&ts, 0, IORING_TIMEOUT_MULTISHOT).ud(2));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::timeout(&ts, 0, IORING_TIMEOUT_MULTISHOT).ud(2)]);
     cx.reap_in_order(&mut ring, "without end", &[(2, -ETIME); 4]);
     let remove = sqe::op(IORING_OP_TIMEOUT_REMOVE, -1).set(|s| s.addr = 2).ud(3);
-    ring.push(remove);
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[remove]);
     let mut last = ring.take(2)?;
     last.retain(|c| c.user_data == 3 || c.res == -ECANCELED);
     while last.len() < 2 {
@@ -157,8 +151,7 @@ fn odd_times(cx: &mut Cx) -> Outcome {
         ("more than a second of nanoseconds", sqe::timeout(&odd, 0, 0), -ETIME),
     ]);
     let ages = ts(i64::MAX, 0);
-    ring.push(sqe::timeout(&ages, 0, 0).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::timeout(&ages, 0, 0).ud(1)]);
     cx.quiet(&ring, "for ages", 10);
     Ok(())
 }
@@ -170,10 +163,8 @@ fn remove_sqe(user_data: u64) -> io_uring_sqe {
 fn remove(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let long = sqe::millis(60_000);
-    ring.push(sqe::timeout(&long, 0, 0).ud(1)).push(sqe::timeout(&long, 5, 0).ud(2));
-    cx.is("submit", ring.submit(), 2);
-    ring.push(remove_sqe(1).ud(10)).push(remove_sqe(2).ud(11));
-    cx.is("submit", ring.submit(), 2);
+    cx.start(&mut ring, &[sqe::timeout(&long, 0, 0).ud(1), sqe::timeout(&long, 5, 0).ud(2)]);
+    cx.start(&mut ring, &[remove_sqe(1).ud(10), remove_sqe(2).ud(11)]);
     let want = [(1, -ECANCELED), (2, -ECANCELED), (10, 0), (11, 0)];
     cx.reap(&mut ring, "both", &want);
     cx.one(&mut ring, "again", remove_sqe(1), -ENOENT);
@@ -188,13 +179,11 @@ fn update_sqe(user_data: u64, ts: &kernel_timespec, flags: u32) -> io_uring_sqe 
 fn update(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (long, short) = (sqe::millis(60_000), sqe::millis(5));
-    ring.push(sqe::timeout(&long, 0, 0).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::timeout(&long, 0, 0).ud(1)]);
     cx.one(&mut ring, "sooner", update_sqe(1, &short, 0).ud(2), 0);
     cx.reap(&mut ring, "runs out", &[(1, -ETIME)]);
     cx.one(&mut ring, "gone", update_sqe(1, &short, 0), -ENOENT);
-    ring.push(sqe::timeout(&long, 0, 0).ud(3));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::timeout(&long, 0, 0).ud(3)]);
     let past = kernel_timespec { tv_sec: 1, tv_nsec: 0 };
     cx.one(&mut ring, "absolute", update_sqe(3, &past, IORING_TIMEOUT_ABS).ud(4), 0);
     cx.reap(&mut ring, "runs out", &[(3, -ETIME)]);
@@ -253,8 +242,7 @@ fn link_wins(cx: &mut Cx) -> Outcome {
         ("read in a worker", read.with(IOSQE_ASYNC), -ECANCELED),
     ];
     for (what, request, want) in rows {
-        ring.push(request.ud(1).link()).push(sqe::link_timeout(&ts, 0).ud(2));
-        cx.is("submit", ring.submit(), 2);
+        cx.start(&mut ring, &[request.ud(1).link(), sqe::link_timeout(&ts, 0).ud(2)]);
         let mut got = ring.take(2)?;
         got.sort();
         // A worker may be interrupted in its wait, which is told as EINTR or ECANCELED.
@@ -267,8 +255,7 @@ fn link_loses(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
     let long = sqe::millis(60_000);
-    ring.push(sqe::nop().ud(1).link()).push(sqe::link_timeout(&long, 0).ud(2));
-    cx.is("submit", ring.submit(), 2);
+    cx.start(&mut ring, &[sqe::nop().ud(1).link(), sqe::link_timeout(&long, 0).ud(2)]);
     cx.reap(&mut ring, "done at once", &[(1, 0), (2, -ECANCELED)]);
     ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(3).link());
     ring.push(sqe::link_timeout(&long, 0).ud(4));
@@ -319,8 +306,7 @@ fn link_to_chain(cx: &mut Cx) -> Outcome {
 fn time_stable(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let mut ts = sqe::millis(10);
-    ring.push(sqe::timeout(&ts, 0, 0).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::timeout(&ts, 0, 0).ud(1)]);
     ts.tv_sec = 3600;
     std::hint::black_box(&mut ts);
     cx.reap(&mut ring, "by the first time", &[(1, -ETIME)]);

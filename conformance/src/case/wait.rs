@@ -38,8 +38,7 @@ fn min_complete(cx: &mut Cx) -> Outcome {
     }
     cx.is("submit and wait for 2", ring.submit_wait(2), 3);
     cx.reap_in_order(&mut ring, "completions", &[(0, -ETIME), (1, -ETIME)]);
-    ring.push(sqe::nop().ud(7)).push(sqe::nop().ud(8));
-    cx.is("submit", ring.submit(), 2);
+    cx.start(&mut ring, &[sqe::nop().ud(7), sqe::nop().ud(8)]);
     cx.is("wait for what is there", ring.enter(0, 2, IORING_ENTER_GETEVENTS), 0);
     cx.is("wait for less", ring.enter(0, 1, IORING_ENTER_GETEVENTS), 0);
     cx.is("wait for none", ring.enter(0, 0, IORING_ENTER_GETEVENTS), 0);
@@ -50,8 +49,7 @@ fn min_complete(cx: &mut Cx) -> Outcome {
 fn min_more_than_cq(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(2, 0)?;
     for lap in 0..2 {
-        ring.push(sqe::nop().ud(lap)).push(sqe::nop().ud(lap + 10));
-        cx.is("submit", ring.submit(), 2);
+        cx.start(&mut ring, &[sqe::nop().ud(lap), sqe::nop().ud(lap + 10)]);
     }
     cx.is("wait for 1000 of a CQ of 4", ring.enter(0, 1000, IORING_ENTER_GETEVENTS), 0);
     cx.reap_in_order(&mut ring, "nops", &[(0, 0), (10, 0), (1, 0), (11, 0)]);
@@ -70,8 +68,7 @@ fn nothing_to_wait_for(cx: &mut Cx) -> Outcome {
 fn zero_to_submit(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let ts = sqe::millis(10);
-    ring.push(sqe::timeout(&ts, 0, 0).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::timeout(&ts, 0, 0).ud(1)]);
     // The queued nop stays where it is: the wait takes nothing.
     ring.push(sqe::nop().ud(2));
     cx.is("wait", ring.enter(0, 1, IORING_ENTER_GETEVENTS), 0);
@@ -207,8 +204,7 @@ fn abs_timer(cx: &mut Cx) -> Outcome {
 }
 
 fn min_wait(cx: &mut Cx) -> Outcome {
-    let setup = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
-    let mut ring = cx.ring(4, setup)?;
+    let mut ring = cx.ring(4, DEFER)?;
     let long = sqe::millis(5_000);
     let wait = io_uring_getevents_arg { min_wait_usec: 20_000, ..arg(&long) };
     ring.push(sqe::nop().ud(1));
@@ -257,8 +253,7 @@ fn with_mask(cx: &mut Cx, enter: impl Fn(&Ring, &u64, u32) -> isize) -> Outcome 
 
     let full = os::mask_of(libc::SIGUSR1);
     let ts = sqe::millis(60);
-    ring.push(sqe::timeout(&ts, 0, 0).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::timeout(&ts, 0, 0).ud(1)]);
     let sender = os::signal_me_after(libc::SIGUSR1, 10);
     cx.is("kept out by the wait", enter(&ring, &full, 1), 0);
     sender.join().ok();
@@ -352,8 +347,7 @@ fn clock(cx: &mut Cx) -> Outcome {
 fn wait_with_closed_sources(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (r, w) = cx.pipe()?;
-    ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1));
-    cx.is("submit", ring.submit(), 1);
+    cx.start(&mut ring, &[sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1)]);
     drop(w);
     cx.reap(&mut ring, "poll", &[(1, libc::POLLHUP.into())]);
     Ok(())

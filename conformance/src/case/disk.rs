@@ -1,0 +1,80 @@
+//! Reads and writes of disks and devices: O_DIRECT, many at once, limits.
+
+use super::prelude::*;
+
+pub const CASES: &[Case] = &[
+    case!("disk", direct, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "O_DIRECT reads and writes, and unaligned ones"),
+    case!("disk", many_at_once, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "a full queue of writes, then of reads, verified"),
+    case!("disk", devices, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "null, zero and full"),
+    case!("disk", file_size_limit, [Op(IORING_OP_WRITE)], "writes beyond RLIMIT_FSIZE"),
+];
+
+fn direct(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    cx.file("f", &[7; 16384])?;
+    let path = cx.dir()?.join("f");
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::DIRECT;
+    let Ok(file) = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) else {
+        return Err(Stop::Skip("this file system has no O_DIRECT".into()));
+    };
+    let fd = file.as_raw_fd();
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    os::store(page, &[9u8; 4096]);
+    let io = |op, at, len, off| sqe::rw(op, fd, at, len, off);
+    cx.one(&mut ring, "write", io(IORING_OP_WRITE, page, 4096, 4096), 4096);
+    cx.one(&mut ring, "read", io(IORING_OP_READ, page, 4096, 0), 4096);
+    cx.is("data", os::load(page), 0x0707_0707);
+    cx.one(&mut ring, "read what was written", io(IORING_OP_READ, page, 4096, 4096), 4096);
+    cx.is("data", os::load(page), 0x0909_0909);
+    cx.one(&mut ring, "at the end", io(IORING_OP_READ, page, 4096, 16384), 0);
+    cx.one(&mut ring, "bad pointer", io(IORING_OP_READ, 0x1000, 4096, 0), -EFAULT);
+    cx.one(&mut ring, "odd offset", io(IORING_OP_READ, page, 4096, 1), -EINVAL);
+    cx.one(&mut ring, "odd length", io(IORING_OP_READ, page, 100, 0), -EINVAL);
+    cx.one(&mut ring, "in a worker", io(IORING_OP_READ, page, 4096, 0).with(IOSQE_ASYNC), 4096);
+    Ok(())
+}
+
+fn many_at_once(cx: &mut Cx) -> Outcome {
+    const N: u64 = 64;
+    let mut ring = cx.ring(N as u32, 0)?;
+    let file = cx.file("f", b"")?;
+    let fd = file.as_raw_fd();
+    let blocks: Vec<[u8; 512]> = (0..N).map(|i| [i as u8 + 1; 512]).collect();
+    let want: Vec<_> = (0..N).map(|i| (i, 512)).collect();
+    let writes: Vec<_> = (0..N).map(|i| sqe::write(fd, &blocks[i as usize], i * 512).ud(i)).collect();
+    cx.batch(&mut ring, "writes", &writes, &want);
+    let mut back = vec![[0u8; 512]; N as usize];
+    let reads: Vec<_> =
+        back.iter_mut().enumerate().map(|(i, b)| sqe::read(fd, b, i as u64 * 512).ud(i as u64)).collect();
+    cx.batch(&mut ring, "reads", &reads, &want);
+    cx.holds("all as written", *std::hint::black_box(&back) == blocks);
+    Ok(())
+}
+
+fn devices(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let open = |p: &str| std::fs::File::options().read(true).write(true).open(p);
+    let (null, zero, full) = (open("/dev/null")?, open("/dev/zero")?, open("/dev/full")?);
+    let mut buf = [1; 4];
+    cx.one(&mut ring, "read of zero", sqe::read(zero.as_raw_fd(), &mut buf, 0), 4);
+    cx.eq("data", *std::hint::black_box(&buf), [0; 4]);
+    cx.each(&mut ring, &[
+        ("read of null", sqe::read(null.as_raw_fd(), &mut buf, 0), 0),
+        ("write to null", sqe::write(null.as_raw_fd(), b"data", 0), 4),
+        ("write to full", sqe::write(full.as_raw_fd(), b"data", 0), -libc::ENOSPC),
+        ("at the position", sqe::write(null.as_raw_fd(), b"data", sqe::HERE), 4),
+    ]);
+    Ok(())
+}
+
+fn file_size_limit(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let file = cx.file("f", b"")?;
+    let fd = file.as_raw_fd();
+    os::catch(libc::SIGXFSZ, 0);
+    let was = os::set_limit(libc::RLIMIT_FSIZE, 6);
+    cx.one(&mut ring, "over the limit", sqe::write(fd, b"0123456789", 0), 6);
+    cx.one(&mut ring, "beyond it", sqe::write(fd, b"0123456789", 6), -libc::EFBIG);
+    os::set_limit(libc::RLIMIT_FSIZE, was);
+    Ok(())
+}
