@@ -273,18 +273,29 @@ pub fn readable(fd: i32) -> Option<bool> {
 /// `None` if `fd` is not a ring of ours. Stale readability is cleared here.
 pub fn poll_fd(fd: i32) -> Option<i32> {
     let ring = ring(fd).ok()?;
-    let mut table = write();
-    let stand_in = match table.poll.iter().find(|p| p.0 == ring.id) {
-        Some((_, e)) => e.as_raw_fd(),
+    let known = read().poll.iter().find(|p| p.0 == ring.id).map(|(_, e)| e.as_raw_fd());
+    let stand_in = match known {
+        Some(raw) => raw,
         None => {
+            // Without the table's lock: this closes a descriptor, and `close` asks the table.
             let e = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
             let e = adopt_internal(e);
-            let raw = e.as_raw_fd();
-            table.poll.push((ring.id, e));
+            let mut table = write();
+            let other = table.poll.iter().find(|p| p.0 == ring.id).map(|(_, e)| e.as_raw_fd());
+            // If another thread was faster, ours goes; its close, too, waits until the lock is free.
+            let (raw, surplus) = match other {
+                Some(raw) => (raw, Some(e)),
+                None => {
+                    let raw = e.as_raw_fd();
+                    table.poll.push((ring.id, e));
+                    (raw, None)
+                }
+            };
+            drop(table);
+            drop(surplus);
             raw
         }
     };
-    drop(table);
     let mut ctx = ring.lock();
     let mut scratch = [0u8; 8];
     let e = borrow(stand_in)?;
