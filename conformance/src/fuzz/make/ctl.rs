@@ -139,7 +139,9 @@ impl Gen<'_> {
     }
 
     fn link_timeout(&mut self, made: &mut Made) {
-        made.sqe.addr = self.time(40).0;
+        // Not so soon that it races with what it limits.
+        let soon = self.chance(40);
+        made.sqe.addr = if soon { timespec(0, 2_000_000) } else { self.time(0).0 };
         made.sqe.len = if self.chance(96) { 1 } else { 0 };
         if self.chance(12) {
             made.sqe.op_flags = self.rng.u32(0..128);
