@@ -5,6 +5,7 @@
 //! happens to descriptors through the calls here. A ring whose descriptor was closed behind its back (a raw system
 //! call) is noticed when the number is looked up or given to a new ring, and by the sweep that each setup makes.
 
+use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,6 +16,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
 use crate::sys::borrow;
+use crate::sys::sys;
 use crate::transport::kind::Kind;
 
 /// What a table entry says about a number.
@@ -38,8 +40,10 @@ static KINDS: [AtomicU8; REMEMBERED] = [const { AtomicU8::new(0) }; REMEMBERED];
 static INTERNAL: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
 /// A descriptor of the engine's own: out of the program's way, and marked, so that the doors can refuse to close it.
+///
+/// It is closed by a raw system call: a libc close would come back in through the doors, under whatever lock is held.
 #[derive(Debug)]
-pub struct InternalFd(OwnedFd);
+pub struct InternalFd(ManuallyDrop<OwnedFd>);
 
 impl AsFd for InternalFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -56,6 +60,7 @@ impl AsRawFd for InternalFd {
 impl Drop for InternalFd {
     fn drop(&mut self) {
         mark_internal(self.0.as_raw_fd(), false);
+        sys!(__NR_close, self.0.as_raw_fd());
     }
 }
 
@@ -192,7 +197,7 @@ pub fn dup_internal(fd: i32) -> Result<InternalFd> {
     match rustix::io::fcntl_dupfd_cloexec(fd, floor()) {
         Ok(dup) => {
             mark_internal(dup.as_raw_fd(), true);
-            Ok(InternalFd(dup))
+            Ok(InternalFd(ManuallyDrop::new(dup)))
         }
         Err(rustix::io::Errno::INVAL) => Err(Errno::EMFILE),
         Err(e) => Err(e.into()),
@@ -201,7 +206,11 @@ pub fn dup_internal(fd: i32) -> Result<InternalFd> {
 
 /// Moves a descriptor of ours out of the program's way and marks it.
 pub fn adopt_internal(fd: OwnedFd) -> InternalFd {
-    let fd = rustix::io::fcntl_dupfd_cloexec(&fd, floor()).unwrap_or(fd);
+    let mut fd = ManuallyDrop::new(fd);
+    if let Ok(high) = rustix::io::fcntl_dupfd_cloexec(&*fd, floor()) {
+        sys!(__NR_close, fd.as_raw_fd());
+        fd = ManuallyDrop::new(high);
+    }
     mark_internal(fd.as_raw_fd(), true);
     InternalFd(fd)
 }
