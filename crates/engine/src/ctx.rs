@@ -1,7 +1,8 @@
 //! One ring. [`Ring`] is what threads share; [`Ctx`] is everything the uring lock guards.
 //!
-//! Lock order: a ring's uring lock is never taken while another's is held (`outbox` carries what is meant for others),
-//! and the reactor's list and the descriptor table are never locked while holding one.
+//! Lock order: a ring's uring lock is never waited for while another's is held (`outbox` carries what is meant for
+//! others), nor while holding the descriptor table, which may be read while holding one. The reactor's list is never
+//! locked while holding one.
 //! Kernel counterpart: `struct io_ring_ctx`.
 #![allow(unsafe_code)]
 
@@ -80,6 +81,11 @@ impl Ring {
     pub fn lock(&self) -> Guard<'_> {
         self.control.lock();
         Guard { ring: self }
+    }
+
+    /// Takes the uring lock if it is free: the one way to it while holding another ring's.
+    pub fn try_lock(&self) -> Option<Guard<'_>> {
+        self.control.try_lock().then_some(Guard { ring: self })
     }
 
     /// In a forked child: the state as the parent left it. The child has one thread, and the parent holds the

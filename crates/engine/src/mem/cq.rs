@@ -94,6 +94,11 @@ impl Rings {
         self.rings.word(off::SQ_FLAGS).fetch_or(IORING_SQ_CQ_OVERFLOW, Relaxed);
     }
 
+    /// Adds a CQE if there is room and none has overflowed; false if not.
+    pub fn cq_try_add(&self, overflow: &Overflow, cqe: Cqe) -> bool {
+        overflow.is_empty() && self.cq_fill(&cqe)
+    }
+
     /// Moves overflowed CQEs into the ring, in order, as far as there is room.
     pub fn cq_flush(&self, overflow: &mut Overflow) {
         while let Some(cqe) = overflow.list.front() {

@@ -65,6 +65,15 @@ impl Control {
         self.owner().store(crate::fork::pid(), Relaxed);
     }
 
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> bool {
+        let free = self.lock_word().compare_exchange(0, 1, Acquire, Relaxed).is_ok();
+        if free {
+            self.owner().store(crate::fork::pid(), Relaxed);
+        }
+        free
+    }
+
     #[cold]
     fn lock_slow(&self) {
         let w = self.lock_word();

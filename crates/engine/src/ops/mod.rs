@@ -8,6 +8,7 @@ use crate::opdef::Outcome;
 use crate::req::request::{Req, ReqFlags};
 
 pub mod advise;
+pub mod cancel;
 pub mod files_update;
 pub mod fs;
 pub mod msg_ring;

@@ -1,14 +1,189 @@
 //! MSG_RING: a CQE or a registered file for another ring. Kernel counterpart: `io_uring/msg_ring.c`.
+//!
+//! If the other ring's lock is free the message is delivered at once. If not, it waits in the outbox until our own lock
+//! is free, for no ring's lock is waited for while holding another's; so does whatever follows it, to keep the order.
 
 use std::sync::Arc;
 
-use crate::ctx::Ring;
+use crate::abi::*;
+use crate::ctx::{Ctx, Ring};
+use crate::errno::{Errno, Result};
+use crate::mem::cq::Cqe;
+use crate::opdef::Outcome;
+use crate::req::request::{FileRef, Poll, Req, ReqFlags};
+use crate::req::slab::ReqId;
+use crate::rsrc::files::FileNode;
 
-/// Something for another ring, delivered when our own lock is free.
+const FLAGS: u32 = IORING_MSG_RING_CQE_SKIP | IORING_MSG_RING_FLAGS_PASS;
+
+/// Something that concerns another ring, done when our own lock is free.
 #[derive(Debug)]
 pub struct Parcel {
-    pub target: Arc<Ring>,
+    /// The request that waits for it, once it has its place.
+    pub from: Option<ReqId>,
+    pub what: What,
 }
 
-/// Delivers what a ring has for others.
-pub fn deliver(_ring: &Arc<Ring>) {}
+/// What a parcel holds.
+#[derive(Debug)]
+pub enum What {
+    /// A message.
+    Msg(Arc<Ring>, Msg),
+    /// A POLL_ADD on the ring behind `fd`.
+    Poll(i32, Poll),
+}
+
+/// A message.
+#[derive(Debug)]
+pub struct Msg {
+    cqe: Cqe,
+    /// The file that goes with it.
+    file: Option<SentFile>,
+}
+
+#[derive(Debug)]
+struct SentFile {
+    node: Arc<FileNode>,
+    /// `file_index` of the SQE: slot + 1, or `IORING_FILE_INDEX_ALLOC`.
+    index: u32,
+    quiet: bool,
+}
+
+/// Checks the SQE (`io_msg_ring_prep`).
+pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let sqe = &req.call.sqe;
+    if sqe.buf_index != 0 || sqe.personality != 0 || sqe.op_flags & !FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// Sends (`io_msg_ring`).
+pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+    match send(ctx, req) {
+        Ok(None) => Outcome::Queued,
+        Ok(Some(res)) => Outcome::Done(res),
+        Err(e) => Outcome::Done(e.res()),
+    }
+}
+
+fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
+    let target = match req.call.file {
+        FileRef::Plain(fd) => match crate::fds::ring(fd) {
+            Err(Errno::EOPNOTSUPP) => return Err(Errno::EBADFD),
+            r => r?,
+        },
+        _ => return Err(Errno::EBADFD),
+    };
+    let own = ctx.ring.upgrade().is_some_and(|r| r.id == target.id);
+    let msg = match req.call.sqe.addr {
+        IORING_MSG_DATA => data(&req.call.sqe)?,
+        IORING_MSG_SEND_FD => file(ctx, &req.call.sqe, own)?,
+        _ => return Err(Errno::EINVAL),
+    };
+    if own {
+        return accept(ctx, &msg).map(Some);
+    }
+    if ctx.outbox.is_empty()
+        && let Some(mut other) = target.try_lock()
+    {
+        return accept_and_wake(&mut other, &msg).map(Some);
+    }
+    ctx.outbox.push(Parcel { from: None, what: What::Msg(target, msg) });
+    Ok(None)
+}
+
+/// `__io_msg_ring_data`
+fn data(sqe: &io_uring_sqe) -> Result<Msg> {
+    let pass = sqe.op_flags & IORING_MSG_RING_FLAGS_PASS != 0;
+    let skip = sqe.op_flags & IORING_MSG_RING_CQE_SKIP != 0;
+    if sqe.addr3 != 0 || skip || (!pass && sqe.file_index != 0) {
+        return Err(Errno::EINVAL);
+    }
+    let (user_data, res) = (sqe.off, sqe.len.cast_signed());
+    Ok(Msg { cqe: Cqe { user_data, res, flags: sqe.file_index, big: [0; 2] }, file: None })
+}
+
+/// `io_msg_send_fd`
+fn file(ctx: &Ctx, sqe: &io_uring_sqe, own: bool) -> Result<Msg> {
+    if sqe.len != 0 || own {
+        return Err(Errno::EINVAL);
+    }
+    let slot = u32::try_from(sqe.addr3).map_err(|_| Errno::EBADF)?;
+    let quiet = sqe.op_flags & IORING_MSG_RING_CQE_SKIP != 0;
+    let node = ctx.files.get(slot)?;
+    let file = Some(SentFile { node, index: sqe.file_index, quiet });
+    Ok(Msg { cqe: Cqe { user_data: sqe.off, ..Cqe::default() }, file })
+}
+
+/// Takes a message in; answers the sender's result.
+fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
+    if ctx.disabled {
+        return Err(Errno::EBADFD);
+    }
+    let mut cqe = msg.cqe;
+    if let Some(file) = &msg.file {
+        cqe.res = install(ctx, file)?;
+        if file.quiet {
+            return Ok(cqe.res);
+        }
+    }
+    if ctx.defers() {
+        // Only the ring's own task may post: a request that has its result already does it as task work.
+        let mut req = Req::default();
+        req.call.sqe.user_data = cqe.user_data;
+        (req.res, req.call.cflags, req.flags) = (cqe.res, cqe.flags, ReqFlags::ENDED);
+        let id = ctx.slab.insert(req);
+        ctx.nr_reqs += 1;
+        ctx.run.push_back(id);
+    } else {
+        ctx.async_posted = true;
+        ctx.post(cqe);
+    }
+    Ok(if msg.file.is_some() { cqe.res } else { 0 })
+}
+
+fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
+    let res = accept(other, msg)?;
+    if other.defers() {
+        other.announce_deferred();
+        other.kick_driver();
+        other.nudge();
+    } else {
+        other.commit();
+    }
+    Ok(res)
+}
+
+/// Puts the file into a slot (`__io_fixed_fd_install`); answers the slot if it was ours to choose.
+fn install(ctx: &mut Ctx, file: &SentFile) -> Result<i32> {
+    let dup = crate::fds::dup_internal(file.node.fd())?;
+    let slot = ctx.files.install(file.index, dup, &ctx.tags)?;
+    Ok(if file.index == IORING_FILE_INDEX_ALLOC { slot.cast_signed() } else { 0 })
+}
+
+/// Delivers what a ring has for others. Called without any ring's lock.
+pub fn deliver(ring: &Arc<Ring>) {
+    loop {
+        let parcels = core::mem::take(&mut ring.lock().outbox);
+        if parcels.is_empty() {
+            return;
+        }
+        for parcel in parcels {
+            let Some(from) = parcel.from else { continue };
+            match parcel.what {
+                What::Poll(fd, poll) => crate::ops::poll::arm_on_ring(ring, from, fd, poll),
+                What::Msg(target, msg) => {
+                    let sent = accept_and_wake(&mut target.lock(), &msg);
+                    ring.lock().complete(from, sent.unwrap_or_else(Errno::res));
+                }
+            }
+        }
+        let mut ctx = ring.lock();
+        if ctx.defers() {
+            ctx.commit();
+        } else {
+            ctx.flush();
+        }
+    }
+}

@@ -1,11 +1,214 @@
-//! POLL_ADD, POLL_REMOVE. Kernel counterpart: `io_uring/poll.c`.
+//! POLL_ADD, POLL_REMOVE and its updates. Kernel counterpart: `io_uring/poll.c`.
+//!
+//! A single poll that is ready at once is one poll(2); else it stands in the ring's poll set under a duplicate of its
+//! descriptor. A multishot poll is edge-triggered there: each wake-up is a CQE, until it is cancelled or the CQ is full.
 
+use crate::abi::*;
 use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::Outcome;
+use crate::ops::msg_ring::{Parcel, What};
+use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::req::slab::ReqId;
+use crate::sys;
+use crate::transport::kind::Kind;
+
+const IN: u32 = 0x001;
+const OUT: u32 = 0x004;
+const ERR: u32 = 0x008;
+const HUP: u32 = 0x010;
+const NVAL: u32 = 0x020;
+const RDNORM: u32 = 0x040;
+const WRNORM: u32 = 0x100;
+const RDHUP: u32 = 0x2000;
+/// The bits of a mask that mean events.
+const EVENTS: u32 = 0x27ff;
+const EXCLUSIVE: u32 = 1 << 28;
+const ONESHOT: u32 = 1 << 30;
+const ET: u32 = 1 << 31;
+/// Reported whether asked for or not (`IO_POLL_UNMASK`).
+const UNMASK: u32 = ERR | HUP | NVAL | RDHUP;
+
+const UPDATES: u32 = IORING_POLL_UPDATE_EVENTS | IORING_POLL_UPDATE_USER_DATA;
+
+/// The events word as the kernel reads it (`io_poll_parse_events`).
+const fn parse(events: u32, flags: u32) -> u32 {
+    let once = if flags & IORING_POLL_ADD_MULTI == 0 { ONESHOT } else { 0 };
+    let edge = if flags & IORING_POLL_ADD_LEVEL == 0 { ET } else { 0 };
+    events & (EVENTS | EXCLUSIVE | ONESHOT | ET) | once | edge
+}
+
+/// Checks a POLL_ADD (`io_poll_add_prep`).
+pub fn add_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let sqe = &req.call.sqe;
+    if sqe.buf_index != 0 || sqe.off != 0 || sqe.addr != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let multi = sqe.len & IORING_POLL_ADD_MULTI != 0;
+    if sqe.len & !IORING_POLL_ADD_MULTI != 0 || (multi && req.flags.contains(ReqFlags::CQE_SKIP)) {
+        return Err(Errno::EINVAL);
+    }
+    let events = parse(sqe.op_flags, sqe.len) | UNMASK;
+    req.wait = Wait::Poll(Poll { events, armed: false });
+    Ok(())
+}
+
+/// What is ready on `fd` now, of `events`: one poll(2).
+fn ready(fd: i32, events: u32) -> Result<u32> {
+    let revents = sys::poll_now(fd, (events as u16 & EVENTS as u16).cast_signed());
+    let revents = u32::from(revents.cast_unsigned());
+    if revents & NVAL != 0 { Err(Errno::EBADF) } else { Ok(revents) }
+}
+
+/// The events that a request reports, given what its file reports.
+fn mask_of(req: &Req, mut revents: u32) -> u32 {
+    let Wait::Poll(p) = req.wait else { return 0 };
+    if req.flags.contains(ReqFlags::POLLS_RING) {
+        revents |= if revents & IN != 0 { RDNORM } else { 0 };
+        revents |= if revents & OUT != 0 { WRNORM } else { 0 };
+    }
+    revents & p.events & EVENTS
+}
+
+/// Answers what is ready, or arms (`__io_arm_poll_handler`).
+pub fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+    let Wait::Poll(p) = req.wait else { return Outcome::Done(Errno::EINVAL.res()) };
+    if let FileRef::Plain(fd) = req.call.file
+        && crate::fds::kind(fd) == Kind::Memory
+        && crate::fds::is_ring(fd)
+    {
+        req.flags |= ReqFlags::POLLS_RING;
+        req.wait = Wait::None;
+        ctx.outbox.push(Parcel { from: None, what: What::Poll(fd, p) });
+        return Outcome::Queued;
+    }
+    match ready(req.call.file.fd(), p.events).map(|r| mask_of(req, r)) {
+        Err(e) => Outcome::Done(e.res()),
+        Ok(0) => Outcome::Queued,
+        Ok(mask) if p.events & (ET | ONESHOT) == ET | ONESHOT => Outcome::Done(mask.cast_signed()),
+        Ok(_) => {
+            ctx.transports.ready_now = true;
+            Outcome::Queued
+        }
+    }
+}
+
+/// What a file that knows no waiting answers: what is ready, if anything (`!ipt->nr_entries`).
+pub fn unpollable(req: &Req) -> i32 {
+    let Wait::Poll(p) = req.wait else { return Errno::EINVAL.res() };
+    match ready(req.call.file.fd(), p.events).map(|r| mask_of(req, r)) {
+        Ok(mask) if mask != 0 && p.events & ET != 0 => mask.cast_signed(),
+        Ok(_) => Errno::EINVAL.res(),
+        Err(e) => e.res(),
+    }
+}
+
+/// The words that the poll set wants for a request's.
+pub const fn epoll_events(events: u32) -> u32 {
+    let how = if events & ONESHOT != 0 { ONESHOT } else { ET };
+    events & (EVENTS & !NVAL) | how
+}
 
 /// An armed POLL_ADD is ready.
-pub fn fired(ctx: &mut Ctx, id: ReqId, events: u32) {
+pub fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
+    let Some(req) = ctx.slab.get(id) else { return };
+    let (Wait::Poll(p), fd) = (req.wait, req.call.file.poll_fd()) else { return };
+    let (mask, user_data) = (mask_of(req, revents).cast_signed(), req.call.sqe.user_data);
+    let ring = req.flags.contains(ReqFlags::POLLS_RING);
+    if mask == 0 {
+        if p.events & ONESHOT != 0 {
+            let _ = ctx.transports.poll_mod(fd, epoll_events(p.events), id);
+        }
+        return;
+    }
+    // A poll woken by a ring ends with that, lest two rings wake each other for ever.
+    if p.events & ONESHOT == 0 && !ring && ctx.post_more(user_data, mask, 0) {
+        return;
+    }
+    ctx.transports.poll_del(fd);
+    ctx.complete(id, mask);
+}
+
+/// Checks a POLL_REMOVE (`io_poll_remove_prep`).
+pub fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let sqe = &req.call.sqe;
+    let flags = sqe.len;
+    if sqe.buf_index != 0 || sqe.file_index != 0 {
+        return Err(Errno::EINVAL);
+    }
+    // Multishot without an update means nothing.
+    if flags & !(UPDATES | IORING_POLL_ADD_MULTI) != 0 || flags == IORING_POLL_ADD_MULTI {
+        return Err(Errno::EINVAL);
+    }
+    let named = flags & IORING_POLL_UPDATE_USER_DATA != 0;
+    let events = flags & IORING_POLL_UPDATE_EVENTS != 0;
+    if (!named && sqe.off != 0) || (!events && sqe.op_flags != 0) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// Removes an armed poll, or changes its events or its name (`io_poll_remove`).
+pub fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+    let sqe = req.call.sqe;
+    let known = |r: &Req| {
+        let poll = r.opcode() == IORING_OP_POLL_ADD;
+        poll && matches!(r.state, State::Armed | State::Cancelled)
+    };
+    let found = ctx.slab.named(sqe.addr).find(|(_, r)| known(r)).map(|(id, r)| (id, r.state));
+    let id = match found {
+        None => return Outcome::Done(Errno::ENOENT.res()),
+        Some((_, State::Cancelled)) => return Outcome::Done(Errno::EALREADY.res()),
+        Some((id, _)) => id,
+    };
     let fd = ctx.slab.get(id).map_or(-1, |r| r.call.file.poll_fd());
     ctx.transports.poll_del(fd);
-    ctx.complete(id, events.cast_signed());
+    if sqe.len & UPDATES == 0 {
+        ctx.end_soon(id, Errno::ECANCELED.res());
+    } else {
+        update(ctx, id, &sqe);
+    }
+    Outcome::Done(0)
+}
+
+/// Gives a poll taken off the poll set its new shape, and arms it again unless it is ready.
+fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
+    if sqe.len & IORING_POLL_UPDATE_USER_DATA != 0 {
+        ctx.slab.rename(id, sqe.off);
+    }
+    let Some(mut poll) = ctx.slab.remove(id) else { return };
+    if sqe.len & IORING_POLL_UPDATE_EVENTS != 0
+        && let Wait::Poll(p) = &mut poll.wait
+    {
+        // The mask changes, the behaviour stays.
+        p.events = p.events & !0xffff | sqe.op_flags & EVENTS | UNMASK;
+    }
+    match add(ctx, &mut poll) {
+        Outcome::Done(res) => {
+            let id = ctx.slab.insert(poll);
+            ctx.end_soon(id, res);
+        }
+        _ => ctx.arm_poll(poll),
+    }
+}
+
+/// Arms a POLL_ADD on a ring, whose stand-in could not be looked up under our own lock. Called without any lock.
+pub fn arm_on_ring(ring: &crate::ctx::Ring, from: ReqId, fd: i32, poll: Poll) {
+    let stand_in = crate::fds::poll_fd(fd).ok_or(Errno::EBADF);
+    let held = stand_in.and_then(crate::fds::dup_internal);
+    let mut ctx = ring.lock();
+    let Some(mut req) = ctx.slab.remove(from) else { return };
+    match held {
+        Ok(file) => {
+            req.call.file = FileRef::Owned(file, Kind::Pollable);
+            req.wait = Wait::Poll(poll);
+            let outcome = add(&mut ctx, &mut req);
+            ctx.async_posted = true;
+            ctx.outcome(req, outcome);
+        }
+        Err(e) => {
+            req.fail(e);
+            ctx.finish(req);
+        }
+    }
 }

@@ -1,23 +1,24 @@
-//! TIMEOUT, TIMEOUT_REMOVE, LINK_TIMEOUT. Kernel counterpart: `io_uring/timeout.c`.
+//! TIMEOUT, TIMEOUT_REMOVE and its updates, LINK_TIMEOUT. Kernel counterpart: `io_uring/timeout.c`.
 
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::Outcome;
-use crate::req::request::{Req, ReqFlags, Timer, Wait};
+use crate::req::request::{Req, ReqFlags, State, Timer, Wait};
 use crate::req::slab::ReqId;
 use crate::time::Clock;
 
 const CLOCKS: u32 = IORING_TIMEOUT_BOOTTIME | IORING_TIMEOUT_REALTIME;
+const UPDATES: u32 = IORING_TIMEOUT_UPDATE | IORING_LINK_TIMEOUT_UPDATE;
 
 /// Checks a TIMEOUT (`io_timeout_prep`).
-pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    prep_common(ctx, req, false)
+pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    prep_common(req, false)
 }
 
-/// Checks a LINK_TIMEOUT, which belongs to the request before it.
+/// Checks a LINK_TIMEOUT, which belongs to the request before it (`io_link_timeout_prep`).
 pub fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    prep_common(ctx, req, true)?;
+    prep_common(req, true)?;
     let last = ctx.submit.last.ok_or(Errno::EINVAL)?;
     let last = ctx.slab.get_mut(last).ok_or(Errno::EINVAL)?;
     if last.opcode() == IORING_OP_LINK_TIMEOUT {
@@ -27,8 +28,11 @@ pub fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-fn prep_common(_ctx: &mut Ctx, req: &mut Req, link: bool) -> Result<()> {
+fn prep_common(req: &mut Req, link: bool) -> Result<()> {
     let sqe = req.call.sqe;
+    if sqe.addr3 != 0 || sqe.pad2 != 0 {
+        return Err(Errno::EINVAL);
+    }
     if sqe.buf_index != 0 || sqe.len != 1 || sqe.file_index != 0 {
         return Err(Errno::EINVAL);
     }
@@ -45,17 +49,10 @@ fn prep_common(_ctx: &mut Ctx, req: &mut Req, link: bool) -> Result<()> {
     if multi && flags & IORING_TIMEOUT_ABS != 0 {
         return Err(Errno::EINVAL);
     }
-    let ns = crate::time::to_ns(crate::user::read(sqe.addr)?)?;
+    let period = crate::time::to_ns(crate::user::read(sqe.addr)?)?;
+    let (count, shots) = if multi { (0, off) } else { (off, 0) };
     let clock = clock_of(flags);
-    // The deadline of a relative timeout counts from its issue: kept as a period until then.
-    let timer = Timer {
-        clock,
-        deadline: ns,
-        period: if multi { ns } else { 0 },
-        count: off,
-        ..Timer::default()
-    };
-    req.wait = Wait::Timeout(timer);
+    req.wait = Wait::Timeout(Timer { clock, period, count, shots, ..Timer::default() });
     Ok(())
 }
 
@@ -73,21 +70,96 @@ pub fn issue(_: &mut Ctx, req: &mut Req) -> Outcome {
     Outcome::Queued
 }
 
-fn start(req: &mut Req) {
+/// Sets the deadline: a relative timeout counts from now.
+pub fn start(req: &mut Req) {
     let abs = req.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
-    if let Wait::Timeout(t) = &mut req.wait
-        && !abs
-    {
-        t.deadline = t.clock.now().saturating_add(t.deadline);
+    if let Wait::Timeout(t) = &mut req.wait {
+        set_deadline(t, abs);
     }
+}
+
+fn set_deadline(t: &mut Timer, abs: bool) {
+    t.deadline = if abs { t.period } else { t.clock.now().saturating_add(t.period) };
 }
 
 /// A timeout's time has come; it is off the queue.
 pub fn expired(ctx: &mut Ctx, id: ReqId) {
-    let Some(req) = ctx.slab.get(id) else { return };
+    let Some(req) = ctx.slab.get_mut(id) else { return };
     if req.opcode() == IORING_OP_LINK_TIMEOUT {
         return ctx.linked_timeout_expired(id);
     }
+    let (sqe, Wait::Timeout(t)) = (req.call.sqe, &mut req.wait) else { return };
+    let mut last = sqe.op_flags & IORING_TIMEOUT_MULTISHOT == 0;
+    if !last && t.shots > 0 {
+        t.shots -= 1;
+        last = t.shots == 0;
+    }
     ctx.timeouts.own = ctx.timeouts.own.wrapping_add(1);
-    ctx.complete(id, Errno::ETIME.res());
+    if !last && ctx.post_more(sqe.user_data, Errno::ETIME.res(), 0) {
+        if let Some(Wait::Timeout(t)) = ctx.slab.get_mut(id).map(|r| &mut r.wait) {
+            set_deadline(t, false);
+        }
+        return ctx.timeouts_insert(id);
+    }
+    let Some(mut req) = ctx.slab.remove(id) else { return };
+    ctx.async_posted = true;
+    if sqe.op_flags & IORING_TIMEOUT_ETIME_SUCCESS == 0 {
+        req.set_fail();
+    }
+    req.res = Errno::ETIME.res();
+    ctx.finish(req);
+}
+
+/// Checks a TIMEOUT_REMOVE (`io_timeout_remove_prep`).
+pub fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    if req.flags.intersects(ReqFlags::FIXED_FILE | ReqFlags::BUFFER_SELECT) {
+        return Err(Errno::EINVAL);
+    }
+    let sqe = req.call.sqe;
+    if sqe.addr3 != 0 || sqe.pad2 != 0 || sqe.buf_index != 0 || sqe.len != 0 || sqe.file_index != 0
+    {
+        return Err(Errno::EINVAL);
+    }
+    if sqe.op_flags & UPDATES == 0 {
+        return if sqe.op_flags == 0 { Ok(()) } else { Err(Errno::EINVAL) };
+    }
+    if sqe.op_flags & !(UPDATES | IORING_TIMEOUT_ABS) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let period = crate::time::to_ns(crate::user::read(sqe.off)?)?;
+    req.wait = Wait::Timeout(Timer { period, ..Timer::default() });
+    Ok(())
+}
+
+/// Removes a timeout, or moves its deadline (`io_timeout_remove`).
+pub fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+    let (sqe, wait) = (req.call.sqe, core::mem::take(&mut req.wait));
+    let update = sqe.op_flags & IORING_TIMEOUT_UPDATE != 0;
+    let linked = update && sqe.op_flags & IORING_LINK_TIMEOUT_UPDATE != 0;
+    let opcode = if linked { IORING_OP_LINK_TIMEOUT } else { IORING_OP_TIMEOUT };
+    let Some(id) = armed(ctx, sqe.addr, opcode) else { return Outcome::Done(Errno::ENOENT.res()) };
+    ctx.timeouts_disarm(id);
+    match wait {
+        Wait::Timeout(new) if update => {
+            if let Some(Wait::Timeout(t)) = ctx.slab.get_mut(id).map(|r| &mut r.wait) {
+                // What counted, be it completions or shots, counts no more.
+                (t.period, t.count, t.shots) = (new.period, 0, 0);
+                set_deadline(t, sqe.op_flags & IORING_TIMEOUT_ABS != 0);
+            }
+            ctx.timeouts_insert(id);
+        }
+        _ => ctx.end_soon(id, Errno::ECANCELED.res()),
+    }
+    Outcome::Done(0)
+}
+
+/// The armed timeout of that name that the kernel would find first.
+fn armed(ctx: &Ctx, user_data: u64, opcode: u8) -> Option<ReqId> {
+    let found = ctx.slab.named(user_data).filter_map(|(id, r)| match r.wait {
+        Wait::Timeout(t) if r.state == State::Timeout && r.opcode() == opcode => {
+            Some((t.order(), id))
+        }
+        _ => None,
+    });
+    found.min_by_key(|&(order, _)| order).map(|(_, id)| id)
 }

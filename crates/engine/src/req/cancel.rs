@@ -1,47 +1,213 @@
 //! Cancelling requests, wherever they wait. Kernel counterpart: `io_uring/cancel.c`.
+//!
+//! Searched, in this order: workers (queued or running), the poll set, the timeout queue. What is linked behind another
+//! request, behind a drain barrier, or with the kernel's aio is not found, as in the kernel.
 
-use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
-use crate::req::request::{FileRef, State};
+use core::sync::atomic::Ordering::SeqCst;
+use core::time::Duration;
+use std::sync::Arc;
+
+use rustix::fd::AsRawFd;
+
+use crate::abi::*;
+use crate::ctx::{Ctx, Guard, Ring};
+use crate::errno::{Errno, Result, check};
+use crate::fds::InternalFd;
+use crate::req::request::{FileRef, Req, State, Wait};
 use crate::req::slab::ReqId;
+use crate::sys::{self, sys};
+use crate::time::Clock;
+
+/// The flags of a cancellation (`CANCEL_FLAGS`).
+pub const CANCEL_FLAGS: u32 = (1 << 6) - 1;
+const MANY: u32 = IORING_ASYNC_CANCEL_ALL | IORING_ASYNC_CANCEL_ANY;
+/// A sleeper in [`sync_cancel`] looks again this often, whatever wakes it.
+const SLICE: Duration = Duration::from_millis(5);
+
+/// Where a request is found: with which of those that are searched, and its place there.
+type Order = (u8, (bool, u64, u64));
+
+/// What a cancellation looks for (`struct io_cancel_data`).
+#[derive(Debug)]
+pub struct Wanted {
+    flags: u32,
+    user_data: u64,
+    opcode: u8,
+    file: Option<File>,
+}
+
+/// The file that a match must work on.
+#[derive(Debug)]
+enum File {
+    Plain(i32),
+    Held(Arc<InternalFd>),
+    Fixed(FileRef),
+}
+
+impl File {
+    fn fd(&self) -> i32 {
+        match self {
+            File::Plain(fd) => *fd,
+            File::Held(fd) => fd.as_raw_fd(),
+            File::Fixed(file) => file.fd(),
+        }
+    }
+}
+
+impl Wanted {
+    /// # Errors
+    /// `EBADF` if a file is wanted and is not open.
+    pub fn new(ctx: &Ctx, user_data: u64, flags: u32, fd: i32, opcode: u8) -> Result<Self> {
+        let file = if flags & IORING_ASYNC_CANCEL_FD == 0 {
+            None
+        } else if flags & IORING_ASYNC_CANCEL_FD_FIXED != 0 {
+            let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
+            Some(File::Fixed(FileRef::Fixed(ctx.files.get(slot)?)))
+        } else {
+            crate::fds::check_open(fd)?;
+            Some(File::Plain(fd))
+        };
+        Ok(Wanted { flags, user_data, opcode, file })
+    }
+
+    fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Does `user_data` decide?
+    fn by_name(&self) -> bool {
+        let narrow = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_OP;
+        let named = self.has(IORING_ASYNC_CANCEL_USERDATA) || !self.has(narrow);
+        named && !self.has(IORING_ASYNC_CANCEL_ANY)
+    }
+
+    /// `io_cancel_req_match`, but for the name.
+    fn matches(&self, req: &Req) -> bool {
+        let op = !self.has(IORING_ASYNC_CANCEL_OP) || req.opcode() == self.opcode;
+        let file = |f: &File| {
+            let fd = if req.state == State::Punted { req.held } else { req.call.file.poll_fd() };
+            fd >= 0 && same_file(fd, f.fd())
+        };
+        op && self.file.as_ref().is_none_or(file)
+    }
+
+    /// Where the kernel would come upon a request: by kind, then by its place there.
+    fn order(&self, req: &Req) -> Option<Order> {
+        match (req.state, req.wait) {
+            (State::Punted, _) => Some((0, (false, 0, 0))),
+            (State::Armed | State::Cancelled, _) => Some((1, (false, 0, 0))),
+            (State::Timeout, Wait::Timeout(t)) => {
+                let found = req.opcode() == IORING_OP_TIMEOUT && self.file.is_none();
+                found.then(|| (2, t.order()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Do two descriptors of ours mean the same open file?
+fn same_file(a: i32, b: i32) -> bool {
+    if a == b {
+        return true;
+    }
+    let pid = crate::fork::pid();
+    match check(sys!(__NR_kcmp, pid, pid, 0, a, b)) {
+        Ok(order) => order == 0,
+        // Where kcmp(2) is denied, the same inode opened the same way is as near as one gets.
+        Err(_) => same_inode(a, b).unwrap_or(false),
+    }
+}
+
+fn same_inode(a: i32, b: i32) -> Option<bool> {
+    let id = |fd| {
+        let stat = rustix::fs::fstat(sys::borrow(fd)?).ok()?;
+        let flags = rustix::fs::fcntl_getfl(sys::borrow(fd)?).ok()?;
+        Some((stat.st_dev, stat.st_ino, flags))
+    };
+    Some(id(a)? == id(b)?)
+}
 
 impl Ctx {
-    /// Cancels one waiting request; its CQE (ECANCELED) is posted.
+    /// Cancels what is wanted: 0, or with ALL or ANY how many.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is nothing to cancel, `EALREADY` if it runs already (it is told to stop).
+    pub fn cancel(&mut self, wanted: &Wanted) -> Result<u32> {
+        let mut found: Vec<_> = if wanted.by_name() {
+            let named = self.slab.named(wanted.user_data);
+            named.filter_map(|(id, r)| Some((wanted.order(r)?, id))).collect()
+        } else {
+            self.slab.iter().filter_map(|(id, r)| Some((wanted.order(r)?, id))).collect()
+        };
+        found.retain(|&(_, id)| self.slab.get(id).is_some_and(|r| wanted.matches(r)));
+        found.sort_by_key(|&(order, _)| order);
+        if wanted.has(MANY) { Ok(self.cancel_many(&found)) } else { self.cancel_first(&found) }
+    }
+
+    fn cancel_first(&mut self, found: &[(Order, ReqId)]) -> Result<u32> {
+        let mut result = Err(Errno::ENOENT);
+        for &(_, id) in found {
+            match self.cancel_one(id) {
+                Ok(()) => return Ok(0),
+                // What runs is told so, and the search goes on.
+                Err(Errno::EALREADY) => result = Err(Errno::EALREADY),
+                Err(_) => {}
+            }
+        }
+        result
+    }
+
+    /// All that were queued for workers count as one, and as none if any of them ran already.
+    fn cancel_many(&mut self, found: &[(Order, ReqId)]) -> u32 {
+        let (mut queued, mut running, mut n) = (false, false, 0);
+        for &((kind, _), id) in found {
+            match self.cancel_one(id) {
+                Ok(()) if kind == 0 => queued = true,
+                Ok(()) => n += 1,
+                Err(Errno::EALREADY) => running = true,
+                Err(_) => {}
+            }
+        }
+        n + u32::from(queued && !running)
+    }
+
+    /// Cancels one waiting request; its CQE (ECANCELED) comes with the next task work.
     ///
     /// # Errors
     /// `ENOENT` if it is not there or not cancelable, `EALREADY` if it is already being executed.
     pub fn cancel_one(&mut self, id: ReqId) -> Result<()> {
-        let state = self.slab.get(id).ok_or(Errno::ENOENT)?.state;
-        match state {
+        let req = self.slab.get(id).ok_or(Errno::ENOENT)?;
+        match req.state {
             State::Armed => {
-                let fd = self.slab.get(id).map_or(-1, |r| r.call.file.poll_fd());
+                let fd = req.call.file.poll_fd();
                 self.transports.poll_del(fd);
+                self.end_soon(id, Errno::ECANCELED.res());
+                if let Some(req) = self.slab.get_mut(id) {
+                    req.state = State::Cancelled;
+                }
             }
             State::Timeout => {
                 self.timeouts_disarm(id);
+                self.end_soon(id, Errno::ECANCELED.res());
             }
             State::Punted => return self.cancel_punted(id),
-            State::Aio => return Err(Errno::EALREADY),
-            State::Prepped | State::Drained => return Err(Errno::ENOENT),
-            State::Parked => {}
+            State::Cancelled => {}
+            State::Aio | State::Prepped | State::Drained | State::Parked => {
+                return Err(Errno::ENOENT);
+            }
         }
-        self.complete(id, Errno::ECANCELED.res());
         Ok(())
     }
 
     /// A request with a worker: taken off its queue, or interrupted where it blocks.
     fn cancel_punted(&mut self, id: ReqId) -> Result<()> {
-        match self.worker_cancel(id) {
-            Some(call) => {
-                self.transports.workers -= 1;
-                if let Some(req) = self.slab.get_mut(id) {
-                    req.call = call;
-                }
-                self.complete(id, Errno::ECANCELED.res());
-                Ok(())
-            }
-            None => Err(Errno::EALREADY),
+        let call = self.worker_cancel(id).ok_or(Errno::EALREADY)?;
+        self.transports.workers -= 1;
+        if let Some(req) = self.slab.get_mut(id) {
+            req.call = call;
         }
+        self.end_soon(id, Errno::ECANCELED.res());
+        Ok(())
     }
 
     /// The ring ends: everything is dropped, nothing is posted.
@@ -59,9 +225,67 @@ impl Ctx {
         }
         self.run.clear();
         self.deferred.clear();
+        self.outbox.clear();
         self.nr_reqs = 0;
         self.drain = crate::req::drain::Drain::default();
         self.timeouts = crate::req::timeouts::Timeouts::default();
         self.submit = crate::req::submit::SubmitState::default();
     }
+}
+
+/// `IORING_REGISTER_SYNC_CANCEL`: cancels, and waits until nothing that matches runs any more (`io_sync_cancel`).
+///
+/// # Errors
+/// `EINVAL`, `EBADF`, `ENOENT` if nothing matched at all, `ETIME`, `EINTR`.
+pub fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> Result<usize> {
+    if reg.flags & !CANCEL_FLAGS != 0 || reg.pad != [0; 7] || reg.pad2 != [0; 3] {
+        return Err(Errno::EINVAL);
+    }
+    let by_fd = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_FD_FIXED;
+    let plain = reg.flags & by_fd == IORING_ASYNC_CANCEL_FD;
+    // A plain descriptor is taken once; a registered one is looked up anew each time.
+    let held = if plain { Some(Arc::new(crate::fds::dup_internal(reg.fd)?)) } else { None };
+    let forever = reg.timeout.tv_sec == -1 && reg.timeout.tv_nsec == -1;
+    let limit = if forever { u64::MAX } else { crate::time::ns_of(reg.timeout) };
+    let deadline = Clock::Monotonic.now().saturating_add(limit);
+    let mut first = true;
+    loop {
+        let mut ctx = ring.lock();
+        let wanted = match &held {
+            Some(fd) => Wanted {
+                flags: reg.flags,
+                user_data: reg.addr,
+                opcode: reg.opcode,
+                file: Some(File::Held(fd.clone())),
+            },
+            None => Wanted::new(&ctx, reg.addr, reg.flags, reg.fd, reg.opcode)?,
+        };
+        let result = ctx.cancel(&wanted);
+        ctx.collect_memory();
+        ctx.flush();
+        match result {
+            Err(Errno::EALREADY) => {}
+            result if first => return result.map(|n| n as usize),
+            Ok(_) | Err(Errno::ENOENT) => return Ok(0),
+            Err(e) => return Err(e),
+        }
+        first = false;
+        sleep(ctx, deadline)?;
+    }
+}
+
+/// Sleeps until something completes, for a while.
+fn sleep(ctx: Guard<'_>, deadline: u64) -> Result<()> {
+    let now = Clock::Monotonic.now();
+    if now >= deadline {
+        return Err(Errno::ETIME);
+    }
+    let control = ctx.mem.control.clone();
+    control.waiters().fetch_add(1, SeqCst);
+    let seen = control.seq().load(SeqCst);
+    drop(ctx);
+    let slice = SLICE.min(Duration::from_nanos(deadline - now));
+    let slept = sys::futex_wait_sig(control.seq(), seen, slice);
+    control.waiters().fetch_sub(1, SeqCst);
+    if slept == Err(Errno::EINTR) { slept } else { Ok(()) }
 }

@@ -1,6 +1,8 @@
 //! The end of a request: its CQE, its links, the barrier, the commit.
 //! Kernel counterpart: `io_submit_flush_completions`, `io_free_batch_list`.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use crate::ctx::Ctx;
 use crate::mem::cq::Cqe;
 use crate::req::request::{Call, Req, ReqFlags};
@@ -21,11 +23,16 @@ impl Ctx {
         self.posted = true;
     }
 
-    /// Posts one CQE of a multishot request that goes on.
-    pub fn post_more(&mut self, user_data: u64, res: i32, flags: u32) {
+    /// Posts one CQE of a multishot request that goes on. False if the CQ is full: then nothing was posted, and the
+    /// request must end (`io_req_post_cqe`).
+    #[must_use]
+    pub fn post_more(&mut self, user_data: u64, res: i32, flags: u32) -> bool {
         let flags = flags | crate::abi::IORING_CQE_F_MORE;
-        self.async_posted = true;
-        self.post(Cqe { user_data, res, flags, big: [0; 2] });
+        let posted =
+            self.mem.cq_try_add(&self.overflow, Cqe { user_data, res, flags, big: [0; 2] });
+        self.async_posted |= posted;
+        self.posted |= posted;
+        posted
     }
 
     /// Ends a request: posts its CQE unless skipped, and lets its chain go on.
@@ -100,7 +107,7 @@ impl Ctx {
             let Some(id) = self.run.pop_front() else { break };
             let Some(req) = self.slab.remove(id) else { continue };
             self.async_posted = true;
-            if req.flags.contains(ReqFlags::FAIL) {
+            if req.flags.intersects(ReqFlags::FAIL | ReqFlags::ENDED) {
                 self.finish(req);
             } else {
                 self.queue_sqe(req);
@@ -117,6 +124,7 @@ impl Ctx {
     /// Publishes CQEs and wakes whoever waits for them.
     pub fn commit(&mut self) {
         let published = self.mem.cq_commit();
+        self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
         if published || self.posted {
             self.wake();
             self.signal_eventfd();

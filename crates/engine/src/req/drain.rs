@@ -45,13 +45,16 @@ impl Ctx {
         }
     }
 
-    /// Lets go what the barrier no longer holds.
+    /// Lets go what the barrier no longer holds: the first on the list when nothing else is left of the ring, and with
+    /// it those after it up to the next barrier.
     pub fn queue_deferred(&mut self) {
+        let (mut first, mut barrier) = (true, false);
         while let Some(&id) = self.drain.list.front() {
-            let barrier = self.slab.get(id).is_some_and(|r| r.flags.contains(ReqFlags::IO_DRAIN));
-            if barrier && self.drain.drained != self.nr_reqs {
+            barrier |= self.slab.get(id).is_some_and(|r| r.flags.contains(ReqFlags::IO_DRAIN));
+            if (first || barrier) && self.drain.drained != self.nr_reqs {
                 break;
             }
+            first = false;
             self.drain.list.pop_front();
             self.drain.drained -= self.chain_len(id);
             if let Some(req) = self.slab.get_mut(id) {
@@ -59,23 +62,9 @@ impl Ctx {
                 self.run.push_back(id);
             }
         }
-        if self.drain.list.is_empty() {
-            self.drain.active = false;
-        }
     }
 
     fn chain_len(&self, id: ReqId) -> u32 {
         core::iter::successors(Some(id), |&id| self.slab.get(id)?.link).count() as u32
-    }
-
-    /// Takes every drained request that matches off the list.
-    pub fn drain_cancel(&mut self, matches: impl Fn(&Ctx, ReqId) -> bool) -> Vec<ReqId> {
-        let ids: Vec<ReqId> = self.drain.list.iter().copied().collect();
-        let hit: Vec<ReqId> = ids.into_iter().filter(|&id| matches(self, id)).collect();
-        for &id in &hit {
-            self.drain.drained -= self.chain_len(id);
-            self.drain.list.retain(|&x| x != id);
-        }
-        hit
     }
 }

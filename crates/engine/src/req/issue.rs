@@ -54,12 +54,18 @@ impl Ctx {
             Wait::Timeout(_) => {
                 let id = self.slab.insert(req);
                 self.timeouts_insert(id);
+                self.arm_linked_timeout(id);
             }
             Wait::Poll(_) => self.arm_poll(req),
             Wait::None => {
                 let id = self.slab.insert(req);
                 if let Some(req) = self.slab.get_mut(id) {
                     req.state = State::Parked;
+                }
+                if let Some(parcel) = self.outbox.last_mut()
+                    && parcel.from.is_none()
+                {
+                    parcel.from = Some(id);
                 }
                 self.arm_linked_timeout(id);
             }

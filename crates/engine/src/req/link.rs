@@ -1,10 +1,11 @@
-//! Chains: what follows a request when it ends, and linked timeouts.
+//! Chains: what follows a request when it ends, and linked timeouts. What follows never ends or starts at once, but
+//! with the next task work, behind the CQEs of the batch at hand.
 //! Kernel counterpart: `io_req_find_next`, `io_disarm_next`, `io_fail_links`.
 
 use crate::abi::IORING_OP_LINK_TIMEOUT;
 use crate::ctx::Ctx;
 use crate::errno::Errno;
-use crate::req::request::{Req, ReqFlags};
+use crate::req::request::{Req, ReqFlags, State};
 use crate::req::slab::ReqId;
 
 impl Ctx {
@@ -24,14 +25,8 @@ impl Ctx {
                 && self.slab.get(id).is_some_and(is_timeout)
             {
                 self.timeouts_disarm(id);
-                if let Some(mut timeout) = self.slab.remove(id) {
-                    req.link = timeout.link.take();
-                    timeout.res = Errno::ECANCELED.res();
-                    timeout.set_fail();
-                    // Its own link went to the head: it ends alone.
-                    timeout.flags.remove(ReqFlags::LINKS);
-                    self.finish(timeout);
-                }
+                // Its own link goes to the head: it ends alone, and not as a failure.
+                req.link = self.end_linked(id, Errno::ECANCELED.res());
             }
         }
         if req.flags.contains(ReqFlags::FAIL) && !req.flags.contains(ReqFlags::HARDLINK) {
@@ -44,17 +39,37 @@ impl Ctx {
         let skip = req.flags.contains(ReqFlags::SKIP_LINK_CQES);
         let mut next = req.link.take();
         while let Some(id) = next {
-            let Some(mut link) = self.slab.remove(id) else { break };
-            next = link.link.take();
-            if !link.flags.contains(ReqFlags::FAIL) {
-                link.res = Errno::ECANCELED.res();
-            }
-            link.call.cflags = 0;
-            link.flags |= ReqFlags::FAIL;
+            let Some(link) = self.slab.get_mut(id) else { break };
+            let failed = link.flags.contains(ReqFlags::FAIL);
+            let res = if failed { link.res } else { Errno::ECANCELED.res() };
             link.flags.set(ReqFlags::CQE_SKIP, skip);
-            link.flags.remove(ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT);
-            self.finish_quiet(link, skip);
+            next = self.end_linked(id, res);
         }
+    }
+
+    /// Takes a member out of its chain, to end with `res`; answers what came after it.
+    fn end_linked(&mut self, id: ReqId, res: i32) -> Option<ReqId> {
+        let req = self.slab.get_mut(id)?;
+        let next = req.link.take();
+        req.flags.remove(ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT);
+        req.flags |= ReqFlags::ENDED;
+        req.res = res;
+        req.call.cflags = 0;
+        self.run.push_back(id);
+        next
+    }
+
+    /// Ends a waiting request with the next task work (`io_req_task_queue_fail`).
+    pub fn end_soon(&mut self, id: ReqId, res: i32) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        req.res = res;
+        if res < 0 {
+            req.set_fail();
+            req.call.cflags = 0;
+        }
+        req.flags |= ReqFlags::ENDED;
+        req.state = State::Prepped;
+        self.run.push_back(id);
     }
 
     /// Arms the LINK_TIMEOUT behind a request that now waits.

@@ -46,6 +46,10 @@ bitflags! {
         const MULTISHOT = 1 << 14;
         /// The issue is a repetition after readiness.
         const REISSUED = 1 << 15;
+        /// It has its result: task work posts it.
+        const ENDED = 1 << 16;
+        /// POLL_ADD on a ring: the file is that ring's stand-in.
+        const POLLS_RING = 1 << 17;
         /// Bits that `flags` of the SQE may set.
         const SQE = 0x7f;
         const LINKS = Self::LINK.bits() | Self::HARDLINK.bits();
@@ -180,6 +184,8 @@ pub enum State {
     Drained,
     /// Waits on a lock of its owner (futex, waitid, msg_ring).
     Parked,
+    /// Cancelled while it was armed; its CQE comes with the next task work. A further cancel finds it still.
+    Cancelled,
 }
 
 /// A request.
@@ -190,6 +196,8 @@ pub struct Req {
     pub state: State,
     /// Result for the CQE.
     pub res: i32,
+    /// The number its file has while `call` is with a worker.
+    pub held: i32,
     /// Upper half of a 32-byte CQE.
     pub big: [u64; 2],
     /// The next request of its chain.
@@ -226,14 +234,18 @@ pub struct Timer {
     pub clock: crate::time::Clock,
     /// Absolute, on that clock, in ns.
     pub deadline: u64,
-    /// Period of a multishot timeout, in ns; 0 for a single one.
+    /// What the program gave, in ns: the period of a multishot timeout.
     pub period: u64,
+    /// Shots left of a multishot timeout; 0: no end.
+    pub shots: u32,
     /// Completions after which it ends early; 0: none.
     pub count: u32,
-    /// Completion sequence at which `count` is reached.
-    pub target_seq: u32,
+    /// Completion count at which `count` is reached.
+    pub target: u64,
     /// Ties broken by arrival.
     pub seq: u64,
+    /// The request that an armed LINK_TIMEOUT guards.
+    pub head: Option<super::slab::ReqId>,
 }
 
 impl Req {
@@ -264,5 +276,13 @@ impl Req {
 
     pub fn linked(&self) -> bool {
         self.flags.intersects(ReqFlags::LINKS)
+    }
+}
+
+impl Timer {
+    /// Its place among the armed timeouts, as cancel and remove search them: those with a count by their target, then
+    /// the others by arrival.
+    pub const fn order(&self) -> (bool, u64, u64) {
+        if self.count != 0 { (false, self.target, self.seq) } else { (true, 0, self.seq) }
     }
 }

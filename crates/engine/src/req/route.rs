@@ -4,9 +4,11 @@
 //! to the poll set and is issued again. A cached read never changes threads, and a pollable file never reaches a worker
 //! below the cap. Kernel counterpart: `io_queue_async`, `io_arm_poll_handler`, `io_queue_iowq`.
 
+use crate::abi::IORING_OP_POLL_ADD;
 use crate::ctx::Ctx;
 use crate::errno::Errno;
 use crate::opdef::{self, Issue, OPS, Outcome};
+use crate::ops;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::transport::kind::Kind;
 
@@ -89,7 +91,9 @@ impl Ctx {
         let (Wait::Poll(poll), fd) = (req.wait, req.call.file.poll_fd()) else { return };
         req.state = State::Armed;
         let id = self.slab.insert(req);
-        match self.transports.poll_add(fd, poll.events, id) {
+        let ring_op = self.slab.get(id).is_some_and(|r| r.opcode() == IORING_OP_POLL_ADD);
+        let events = if ring_op { ops::poll::epoll_events(poll.events) } else { poll.events };
+        match self.transports.poll_add(fd, events, id) {
             Ok(()) => {
                 if let Some(req) = self.slab.get_mut(id) {
                     req.wait = Wait::Poll(Poll { armed: true, ..poll });
@@ -103,12 +107,14 @@ impl Ctx {
 
     fn not_pollable(&mut self, id: crate::req::slab::ReqId) {
         let Some(mut req) = self.slab.remove(id) else { return };
-        req.wait = Wait::None;
         match OPS[req.opcode() as usize].issue {
-            Issue::Call(_) => self.punt(req),
-            Issue::Ring(f) => {
-                let outcome = f(self, &mut req);
-                self.outcome(req, outcome);
+            Issue::Call(_) => {
+                req.wait = Wait::None;
+                self.punt(req);
+            }
+            Issue::Ring(_) => {
+                let res = ops::poll::unpollable(&req);
+                self.outcome(req, Outcome::Done(res));
             }
         }
     }
@@ -123,6 +129,7 @@ impl Ctx {
         req.state = State::Punted;
         let call = core::mem::take(&mut req.call);
         req.call.sqe = call.sqe;
+        req.held = call.file.fd();
         let unbound = kind_of(&call.file) == Kind::Other || kind_of(&call.file) == Kind::Pollable;
         let id = self.slab.insert(req);
         self.transports.workers += 1;
@@ -131,9 +138,8 @@ impl Ctx {
             let mut call = *call;
             let outcome = crate::req::issue::issue_blocking(&mut call);
             self.finished(crate::req::complete::Finished { id, call, outcome });
-            return;
         }
-        self.arm_linked_timeout(id);
+        // No linked timeout is armed here: the kernel arms none behind a request that it hands to a worker.
     }
 
     /// An armed request is ready: issue it again.
@@ -143,7 +149,7 @@ impl Ctx {
             return;
         }
         if matches!(OPS[req.opcode() as usize].issue, Issue::Ring(_)) {
-            return crate::ops::poll::fired(self, id, events);
+            return ops::poll::fired(self, id, events);
         }
         req.flags |= ReqFlags::REISSUED;
         let Some(mut req) = self.slab.remove(id) else { return };

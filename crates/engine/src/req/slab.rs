@@ -1,7 +1,8 @@
 //! Requests that wait, in one growing table; an id names a slot and its generation, so that a late event for a
-//! request long gone finds nothing instead of somebody else.
+//! request long gone finds nothing instead of somebody else. A hash over the slots finds requests by their
+//! `user_data`, as cancel and update must (kernel: `ctx->cancel_table`).
 
-use super::request::Req;
+use super::request::{Req, ReqFlags, Wait};
 
 /// Names a waiting request. Never 0, so that 0 can mean "the ring itself" in event data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,9 +23,19 @@ impl ReqId {
     }
 }
 
+/// No slot.
+const NONE: u32 = u32::MAX;
+/// Buckets of the smallest hash.
+const MIN_BUCKETS: usize = 16;
+
 #[derive(Debug)]
 struct Slot {
     generation: u32,
+    /// Neighbours in the chain of its bucket.
+    prev: u32,
+    next: u32,
+    /// `user_data` it is hashed under.
+    key: u64,
     req: Option<Req>,
 }
 
@@ -33,22 +44,40 @@ struct Slot {
 pub struct Slab {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// First slot of each chain, newest first; a power of two, or empty before the first request.
+    buckets: Vec<u32>,
 }
 
 impl Slab {
     pub fn with_capacity(n: usize) -> Self {
-        Slab { slots: Vec::with_capacity(n), free: Vec::with_capacity(n) }
+        let (slots, free) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        Slab { slots, free, buckets: Vec::new() }
     }
 
     pub fn insert(&mut self, req: Req) -> ReqId {
-        if let Some(slot) = self.free.pop() {
-            let s = &mut self.slots[slot as usize];
-            s.req = Some(req);
-            return ReqId { slot, generation: s.generation };
+        if self.len() >= self.buckets.len() {
+            self.rehash();
         }
-        let slot = self.slots.len() as u32;
-        self.slots.push(Slot { generation: 1, req: Some(req) });
-        ReqId { slot, generation: 1 }
+        let timer = if req.flags.contains(ReqFlags::LINK_TIMEOUT) { req.link } else { None };
+        let key = req.call.sqe.user_data;
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize].req = Some(req);
+                slot
+            }
+            None => {
+                let new = Slot { generation: 1, prev: NONE, next: NONE, key, req: Some(req) };
+                self.slots.push(new);
+                self.slots.len() as u32 - 1
+            }
+        };
+        self.hash(slot, key);
+        let id = ReqId { slot, generation: self.slots[slot as usize].generation };
+        // A request that moves stays known to its armed linked timeout.
+        if let Some(Wait::Timeout(t)) = timer.and_then(|t| self.get_mut(t)).map(|t| &mut t.wait) {
+            t.head = Some(id);
+        }
+        id
     }
 
     pub fn get(&self, id: ReqId) -> Option<&Req> {
@@ -68,8 +97,31 @@ impl Slab {
         }
         let req = s.req.take()?;
         s.generation = s.generation.wrapping_add(1).max(1);
+        self.unhash(id.slot);
         self.free.push(id.slot);
         Some(req)
+    }
+
+    /// Gives a waiting request another `user_data`.
+    pub fn rename(&mut self, id: ReqId, user_data: u64) {
+        if let Some(req) = self.get_mut(id) {
+            req.call.sqe.user_data = user_data;
+            self.unhash(id.slot);
+            self.hash(id.slot, user_data);
+        }
+    }
+
+    /// Waiting requests of that `user_data`, newest first.
+    pub fn named(&self, user_data: u64) -> impl Iterator<Item = (ReqId, &Req)> {
+        let first =
+            if self.buckets.is_empty() { NONE } else { self.buckets[self.bucket(user_data)] };
+        let slot = |i: u32| self.slots.get(i as usize).map(|s| (i, s));
+        core::iter::successors(slot(first), move |(_, s)| slot(s.next))
+            .filter(move |(_, s)| s.key == user_data)
+            .filter_map(|(slot, s)| {
+                let id = ReqId { slot, generation: s.generation };
+                s.req.as_ref().map(|r| (id, r))
+            })
     }
 
     /// Waiting requests, in slot order.
@@ -94,11 +146,63 @@ impl Slab {
             *self = Slab::default();
         }
     }
+
+    fn bucket(&self, key: u64) -> usize {
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (hash >> 32) as usize & (self.buckets.len() - 1)
+    }
+
+    fn hash(&mut self, slot: u32, key: u64) {
+        let bucket = self.bucket(key);
+        let next = core::mem::replace(&mut self.buckets[bucket], slot);
+        if let Some(n) = self.slots.get_mut(next as usize) {
+            n.prev = slot;
+        }
+        let s = &mut self.slots[slot as usize];
+        (s.key, s.prev, s.next) = (key, NONE, next);
+    }
+
+    fn unhash(&mut self, slot: u32) {
+        let Slot { prev, next, key, .. } = self.slots[slot as usize];
+        match self.slots.get_mut(prev as usize) {
+            Some(p) => p.next = next,
+            None => {
+                let bucket = self.bucket(key);
+                self.buckets[bucket] = next;
+            }
+        }
+        if let Some(n) = self.slots.get_mut(next as usize) {
+            n.prev = prev;
+        }
+    }
+
+    /// Twice the buckets, every chain still newest first.
+    fn rehash(&mut self) {
+        let old = core::mem::take(&mut self.buckets);
+        self.buckets = vec![NONE; (old.len() * 2).max(MIN_BUCKETS)];
+        let mut chain = Vec::new();
+        for first in old {
+            let mut at = first;
+            while at != NONE {
+                chain.push(at);
+                at = self.slots[at as usize].next;
+            }
+            while let Some(slot) = chain.pop() {
+                self.hash(slot, self.slots[slot as usize].key);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn named(user_data: u64) -> Req {
+        let mut req = Req::default();
+        req.call.sqe.user_data = user_data;
+        req
+    }
 
     #[test]
     fn a_stale_id_finds_nothing() {
@@ -110,5 +214,23 @@ mod tests {
         assert!(slab.remove(a).is_none());
         assert_eq!(ReqId::from_u64(b.to_u64()), b);
         assert_eq!(slab.len(), 1);
+    }
+
+    #[test]
+    fn requests_are_found_by_name_newest_first() {
+        let mut slab = Slab::default();
+        let ids: Vec<ReqId> = (0..100).map(|i| slab.insert(named(i % 10))).collect();
+        let found = |slab: &Slab, ud| slab.named(ud).map(|(id, _)| id).collect::<Vec<_>>();
+        let want = |ud: usize| ids.iter().copied().skip(ud).step_by(10).rev().collect::<Vec<_>>();
+        assert_eq!(found(&slab, 3), want(3));
+        slab.rename(ids[13], 77);
+        slab.remove(ids[23]);
+        let mut left = want(3);
+        left.retain(|&id| id != ids[13] && id != ids[23]);
+        assert_eq!((found(&slab, 3), found(&slab, 77)), (left, vec![ids[13]]));
+        for id in ids {
+            slab.remove(id);
+        }
+        assert!(slab.is_empty() && (0..100).all(|ud| found(&slab, ud).is_empty()));
     }
 }

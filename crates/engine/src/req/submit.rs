@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::mem::sq::Fetch;
-use crate::opdef::{self, OPS};
+use crate::opdef::{self, Issue, OPS};
 use crate::req::request::{Req, ReqFlags};
 use crate::req::slab::ReqId;
 
@@ -167,6 +167,9 @@ impl Ctx {
             }
         } else if self.drain.active {
             self.drain_req(id);
+        } else if matches!(OPS[req.opcode() as usize].issue, Issue::Ring(_)) {
+            // The kernel runs it on a worker, so after what is inline; it never blocks, so task work will do.
+            self.run.push_back(id);
         } else if let Some(req) = self.slab.remove(id) {
             self.queue_sqe(req);
         }

@@ -1,4 +1,5 @@
-//! The timeout queue: deadlines on three clocks, and completion counts. Kernel counterpart: `io_uring/timeout.c`.
+//! The timeout queue: deadlines on three clocks, and completion counts. Every step costs the logarithm of the number
+//! armed. Kernel counterpart: `io_uring/timeout.c`.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::BTreeMap;
@@ -15,11 +16,16 @@ use crate::time::Clock;
 pub struct Timeouts {
     /// Per clock, by deadline, ties by arrival.
     by_time: [BTreeMap<(u64, u64), ReqId>; 3],
-    /// Those that also end after a number of completions, in order of their target.
-    by_count: Vec<(u32, ReqId)>,
+    /// Those that also end after a number of completions, by their target, ties by arrival.
+    by_count: BTreeMap<(u64, u64), ReqId>,
     next_seq: u64,
     /// CQEs of timeouts themselves, which do not count.
     pub own: u32,
+    /// The CQ tail of the last commit: what a count starts from.
+    pub committed: u32,
+    /// Completions that counted so far, and the word that was when that was known.
+    events: u64,
+    seen: u32,
 }
 
 impl Timeouts {
@@ -36,31 +42,54 @@ impl Timeouts {
         Clock::ALL.iter().filter_map(left).min()
     }
 
-    fn remove(&mut self, t: &Timer, id: ReqId) {
+    /// Completions that count, given the CQ tail. A timeout's own may be known before its CQE: the word may step back.
+    fn events(&mut self, tail: u32) -> u64 {
+        let word = tail.wrapping_sub(self.own);
+        let step = word.wrapping_sub(self.seen).cast_signed();
+        self.events = self.events.wrapping_add_signed(i64::from(step));
+        self.seen = word;
+        self.events
+    }
+
+    /// True if it is the earliest on its clock.
+    fn insert(&mut self, t: &mut Timer, id: ReqId) -> bool {
+        t.seq = self.next_seq;
+        self.next_seq += 1;
+        if t.count != 0 {
+            t.target = self.events(self.committed).wrapping_add(u64::from(t.count));
+            self.by_count.insert((t.target, t.seq), id);
+        }
+        let by_time = &mut self.by_time[t.clock as usize];
+        by_time.insert((t.deadline, t.seq), id);
+        by_time.first_key_value().is_some_and(|(_, &first)| first == id)
+    }
+
+    fn remove(&mut self, t: &Timer) {
         self.by_time[t.clock as usize].remove(&(t.deadline, t.seq));
-        self.by_count.retain(|&(_, x)| x != id);
+        if t.count != 0 {
+            self.by_count.remove(&(t.target, t.seq));
+        }
     }
 }
 
 impl Ctx {
     /// Arms a timeout in the slab, whose `wait` says when.
     pub fn timeouts_insert(&mut self, id: ReqId) {
-        let base = self.mem.control.cq_tail().load(Relaxed).wrapping_sub(self.timeouts.own);
         let Some(req) = self.slab.get_mut(id) else { return };
-        req.state = State::Timeout;
         let Wait::Timeout(t) = &mut req.wait else { return };
-        t.seq = self.timeouts.next_seq;
-        self.timeouts.next_seq += 1;
-        if t.count != 0 {
-            t.target_seq = base.wrapping_add(t.count);
-            self.timeouts.by_count.push((t.target_seq, id));
+        req.state = State::Timeout;
+        if self.timeouts.insert(t, id) {
+            self.deadline_moved();
         }
-        self.timeouts.by_time[t.clock as usize].insert((t.deadline, t.seq), id);
-        self.deadline_moved();
     }
 
     /// Arms a LINK_TIMEOUT whose head now waits.
-    pub fn timeouts_arm_linked(&mut self, id: ReqId, _head: ReqId) {
+    pub fn timeouts_arm_linked(&mut self, id: ReqId, head: ReqId) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        crate::ops::timeout::start(req);
+        if let Wait::Timeout(t) = &mut req.wait {
+            t.head = Some(head);
+        }
         self.timeouts_insert(id);
     }
 
@@ -72,7 +101,7 @@ impl Ctx {
         }
         req.state = State::Prepped;
         if let Wait::Timeout(t) = req.wait {
-            self.timeouts.remove(&t, id);
+            self.timeouts.remove(&t);
         }
         true
     }
@@ -96,43 +125,40 @@ impl Ctx {
         }
     }
 
-    /// Completes every timeout whose completion count is reached (`io_flush_timeouts`).
+    /// Ends every timeout whose completion count is reached (`io_flush_timeouts`).
     pub fn timeouts_by_count(&mut self) {
         if self.timeouts.by_count.is_empty() {
             return;
         }
-        let seq = self.mem.control.cq_tail().load(Relaxed).wrapping_sub(self.timeouts.own);
-        let due: Vec<ReqId> = (self.timeouts.by_count.iter())
-            .filter(|(target, _)| seq.wrapping_sub(*target).cast_signed() >= 0)
-            .map(|&(_, id)| id)
-            .collect();
-        for id in due {
+        let tail = self.mem.control.cq_tail().load(Relaxed);
+        let events = self.timeouts.events(tail);
+        while let Some((&(target, _), &id)) = self.timeouts.by_count.first_key_value() {
+            if target > events {
+                break;
+            }
             self.timeouts_disarm(id);
             self.timeouts.own = self.timeouts.own.wrapping_add(1);
-            self.complete(id, 0);
+            self.end_soon(id, 0);
         }
     }
 
-    /// A linked timeout fired: cancel its head and end with ETIME, or with the cancellation's own failure.
+    /// A linked timeout fired: it leaves the chain, its head is cancelled, and it ends with ETIME, or with the
+    /// cancellation's own failure. It is no failure of its own: with CQE_SKIP_SUCCESS it is not heard of.
     pub fn linked_timeout_expired(&mut self, id: ReqId) {
-        let head = self.slab.iter().find(|(_, r)| r.link == Some(id)).map(|(h, _)| h);
         let Some(mut timeout) = self.slab.remove(id) else { return };
         debug_assert!(timeout.opcode() == IORING_OP_LINK_TIMEOUT);
-        let Some(head) = head else {
-            timeout.fail(Errno::ENOENT);
-            return self.finish(timeout);
-        };
-        if let Some(h) = self.slab.get_mut(head) {
+        let head = if let Wait::Timeout(t) = timeout.wait { t.head } else { None };
+        self.async_posted = true;
+        timeout.res = Errno::ETIME.res();
+        timeout.flags.remove(ReqFlags::LINKS);
+        if let Some((head, h)) = head.and_then(|head| Some((head, self.slab.get_mut(head)?))) {
             h.link = timeout.link.take();
             h.flags.remove(ReqFlags::LINK_TIMEOUT | ReqFlags::ARM_LTIMEOUT);
+            if let Err(e) = self.cancel_one(head) {
+                // One that runs on a worker is told to stop, and is reported as not found, as `io_try_cancel` does.
+                timeout.res = if e == Errno::EALREADY { Errno::ENOENT.res() } else { e.res() };
+            }
         }
-        self.async_posted = true;
-        let res = match self.cancel_one(head) {
-            Ok(()) => Errno::ETIME,
-            Err(e) => e,
-        };
-        timeout.flags.remove(ReqFlags::LINKS);
-        timeout.fail(res);
         self.finish(timeout);
     }
 }

@@ -113,6 +113,10 @@ impl Ctx {
             self.commit();
         } else {
             self.flush();
+            if core::mem::take(&mut self.transports.ready_now) {
+                self.collect();
+                self.flush();
+            }
         }
     }
 

@@ -31,6 +31,8 @@ pub struct Transports {
     pub aio_refused: bool,
     /// A batch waits for submission.
     pub aio_queued: bool,
+    /// Something was ready already when it was armed: look before leaving `enter`.
+    pub ready_now: bool,
 }
 
 impl Transports {

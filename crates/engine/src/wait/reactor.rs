@@ -255,7 +255,7 @@ impl Ctx {
     }
 
     /// DEFER_TASKRUN: something is ready, but only the program's entering may post it; tell it so.
-    fn announce_deferred(&mut self) {
+    pub fn announce_deferred(&mut self) {
         if self.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
             self.mem.sq_flag(IORING_SQ_TASKRUN, true);
         }

@@ -1,0 +1,35 @@
+//! ASYNC_CANCEL. Kernel counterpart: `io_async_cancel` in `io_uring/cancel.c`; the search is in [`crate::req::cancel`].
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::Outcome;
+use crate::req::cancel::{CANCEL_FLAGS, Wanted};
+use crate::req::request::{Req, ReqFlags};
+
+/// Checks an ASYNC_CANCEL (`io_async_cancel_prep`).
+pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let sqe = &req.call.sqe;
+    if req.flags.contains(ReqFlags::BUFFER_SELECT) || sqe.off != 0 || sqe.file_index != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let flags = sqe.op_flags;
+    let narrow = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_OP;
+    let any = flags & IORING_ASYNC_CANCEL_ANY != 0;
+    if flags & !CANCEL_FLAGS != 0 || (any && flags & narrow != 0) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// Cancels what matches: 0, or their number with ALL or ANY (`io_async_cancel`).
+pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+    let sqe = &req.call.sqe;
+    let mut flags = sqe.op_flags;
+    if req.flags.contains(ReqFlags::FIXED_FILE) {
+        flags |= IORING_ASYNC_CANCEL_FD_FIXED;
+    }
+    let wanted = Wanted::new(ctx, sqe.addr, flags, sqe.fd, sqe.len as u8);
+    let res = wanted.and_then(|w| ctx.cancel(&w));
+    Outcome::Done(res.map_or_else(Errno::res, u32::cast_signed))
+}
