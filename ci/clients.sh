@@ -17,7 +17,7 @@ usage: ci/clients.sh [options]
 EOF
 }
 
-LEG=softring QUICK='' LIST='' LOGS='' ONLY=() LIMIT=120 PASSED=0 FAILED=0 NUMBER=0
+LEG=softring QUICK='' LIST='' LOGS='' ONLY=() LIMIT=${LIMIT:-120} PASSED=0 FAILED=0 NUMBER=0
 
 while [ $# -gt 0 ]; do
     case $1 in
@@ -87,9 +87,10 @@ check() {
     export -f client "${1?}"
     export TRACE LEG SOFTRING DENY QUICK PREPARED
     began=$(date +%s.%N)
-    (cd "$dir" && timeout -k 5 "$LIMIT" bash -c '"$@"' check "$@") >"$log.log" 2>&1 </dev/null
+    (cd "$dir" && SOFTRING_CHECK=$$-$NUMBER timeout -k 5 "$LIMIT" bash -c '"$@"' check "$@") >"$log.log" 2>&1 </dev/null
     rc=$?
-    if [ $rc = 124 ]; then
+    end_tagged "$$-$NUMBER"
+    if [ $rc = 124 ] || [ $rc = 137 ]; then
         why="no end within $LIMIT s"
     elif [ $rc != 0 ]; then
         why="exit $rc: $(reason "$log.log")"

@@ -24,7 +24,7 @@ EOF
 }
 
 DATA=$TOP/ci/liburing-tests.tsv
-LIMIT=60
+LIMIT=${LIMIT:-60}
 JOBS=2
 ONLY=() QUICK='' ALL='' BASELINE='' SOURCE='' LOGS=''
 
@@ -109,9 +109,11 @@ one() {
     fi
     (
         cd "$dir" || exit 2
+        export SOFTRING_CHECK=$PPID-$leg-$name
         exec timeout -s INT -k 5 "$LIMIT" "${prefix[@]}" "$program"
     ) >"$LOGS/$leg/$name.log" 2>&1 </dev/null
     rc=$?
+    end_tagged "$PPID-$leg-$name"
     case $rc in
         0) verdict=pass ;;
         77) verdict=skip ;;
@@ -197,7 +199,7 @@ main() {
         if [ -n "$ALL" ] || [ "$(field "$name" 2)" = in ]; then runnable+=("$name"); fi
     done
     export SOURCE LOGS SCRATCH SOFTRING DENY LIMIT
-    export -f one
+    export -f one end_tagged
     if [ -n "$QUICK" ]; then
         note "kernel and denied columns: as recorded"
     elif kernel_has_uring; then
