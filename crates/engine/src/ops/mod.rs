@@ -38,6 +38,16 @@ pub fn answer(ret: isize) -> Outcome {
     Outcome::Done(check(ret).map_or_else(Errno::res, |v| v as i32))
 }
 
+/// The same for a call that may wait without end. Interrupted, it shows a program what the kernel's own worker shows:
+/// `ERESTARTSYS`, which no system call lets through.
+pub fn answer_waiting(ret: isize) -> Outcome {
+    const ERESTARTSYS: Errno = Errno(512);
+    match answer(ret) {
+        Outcome::Done(res) if res == Errno::EINTR.res() => Outcome::Done(ERESTARTSYS.res()),
+        other => other,
+    }
+}
+
 /// Words of an SQE that must be 0.
 ///
 /// # Errors

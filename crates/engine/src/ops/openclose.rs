@@ -12,7 +12,7 @@ use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
-use crate::ops::{answer, no_fixed_file, path, zero};
+use crate::ops::{answer, answer_waiting, no_fixed_file, path, zero};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::sys::sys;
 use crate::transport::kind::Kind;
@@ -146,7 +146,7 @@ pub fn open(call: &mut Call, how_to: Try) -> Outcome {
         Try::Block => open_blocking(how, &call.sqe),
     };
     match opened {
-        Err(e) => Outcome::Done(e.res()),
+        Err(e) => answer_waiting(e.ret()),
         Ok(fd) if direct => {
             call.file = FileRef::Owned(crate::fds::adopt_internal(own(fd)), Kind::Unknown);
             Outcome::Done(0)

@@ -80,5 +80,5 @@ fn offset(off: &mut u64) -> usize {
 /// Less than asked for breaks a chain.
 fn moved(call: &mut Call, ret: isize) -> Outcome {
     call.short = ret != call.sqe.len as isize;
-    crate::ops::answer(ret)
+    crate::ops::answer_waiting(ret)
 }
