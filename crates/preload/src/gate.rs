@@ -93,6 +93,7 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
         };
     }
     proc::first_ring();
+    crate::wrap::close::first_ring();
     proc::check_forked();
     fds::closes_are_reported();
     // Before the ring exists: whoever sees the new descriptor sees this as well.

@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{count, link, sites, succeed, under};
+use common::{count, example, link, succeed, under};
 
 fn site(case: &str, engine: &str, door: &str) -> std::process::Output {
-    succeed(under(sites(), engine, door).arg(case))
+    succeed(under(example("sites"), engine, door).arg(case))
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn every_register_survives_the_engine() {
 
 #[test]
 fn a_gap_without_the_trap_means_no_ring_of_ours() {
-    let out = under(sites(), "user", "patch").arg("full").output().unwrap();
+    let out = under(example("sites"), "user", "patch").arg("full").output().unwrap();
     assert!(String::from_utf8_lossy(&out.stderr).contains("setup answered -1"));
 }
 
@@ -72,7 +72,7 @@ fn a_library_opened_later_is_patched_before_its_constructors_run() {
     let dir = tempfile::tempdir().unwrap();
     let lib = dir.path().join("later.so");
     link(LATER, &lib, &["-shared"]);
-    let out = succeed(under(sites(), "kernel", "patch").arg("later").env("LATER", &lib));
+    let out = succeed(under(example("sites"), "kernel", "patch").arg("later").env("LATER", &lib));
     assert_eq!(count(&out, "patched"), 2);
 }
 

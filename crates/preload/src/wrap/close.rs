@@ -4,12 +4,51 @@
 use super::{closing, internal};
 use crate::gate::engine_rings;
 use crate::raw::{self, next, raw};
+use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use softring_engine::fds;
 
+/// Our own text, once there are rings: start and end.
+static OWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Notes which calls are our own. Before the first ring.
+pub fn first_ring() {
+    if let Some(text) = crate::door::patch::own_text() {
+        // Relaxed: a caller in our text runs after the first ring was made.
+        OWN[1].store(text.end, Ordering::Relaxed);
+        OWN[0].store(text.start, Ordering::Relaxed);
+    }
+}
+
 /// `close(2)`: close a file descriptor.
+///
+/// std closes the engine's own descriptors through this name, with the engine's locks held: a call that returns
+/// into our text goes straight to the kernel.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn close(fd: c_int) -> c_int {
+#[unsafe(naked)]
+unsafe extern "C" fn close(_fd: c_int) -> c_int {
+    naked_asm!(
+        "mov rax, [rsp]",
+        "cmp rax, [rip + {own}]",
+        "jb 2f",
+        "cmp rax, [rip + {own} + 8]",
+        "jae 2f",
+        "jmp {ours}",
+        "2:",
+        "jmp {theirs}",
+        own = sym OWN,
+        ours = sym close_ours,
+        theirs = sym close_theirs,
+    )
+}
+
+extern "C" fn close_ours(fd: c_int) -> c_int {
+    // SAFETY: a descriptor of the engine's, which it gives up.
+    raw::libc_answer(unsafe { raw!(libc::SYS_close, fd) }) as c_int
+}
+
+unsafe extern "C" fn close_theirs(fd: c_int) -> c_int {
     if engine_rings() && closing(fd).is_err() {
         raw::set_errno(libc::EBADF);
         return -1;

@@ -2,7 +2,7 @@
 //! engine; none costs more than a load while this process has no ring of the engine's.
 #![allow(unsafe_code)]
 
-mod close;
+pub mod close;
 mod dup;
 mod epoll;
 mod mmap;

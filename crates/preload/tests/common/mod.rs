@@ -16,9 +16,9 @@ pub fn library() -> PathBuf {
     lib
 }
 
-/// The example program `sites`.
-pub fn sites() -> PathBuf {
-    deps().parent().unwrap().join("examples/sites")
+/// A test program of examples/.
+pub fn example(name: &str) -> PathBuf {
+    deps().parent().unwrap().join("examples").join(name)
 }
 
 /// `program` under the library, with a report and no notice.

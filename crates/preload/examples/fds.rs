@@ -1,0 +1,190 @@
+//! A program that does to ring descriptors what programs do to descriptors. The tests of the doors run it on the
+//! kernel's rings and on ours; both must answer the same. `fds CASE` exits with 0 if the case holds.
+#![allow(unsafe_code)]
+
+use io_uring::{IoUring, opcode};
+use std::os::fd::{AsRawFd, RawFd};
+use std::process::ExitCode;
+
+type Outcome = Result<(), String>;
+
+fn ring() -> Result<IoUring, String> {
+    IoUring::new(4).map_err(|e| format!("setup: {e}"))
+}
+
+/// Leaves one completion in the ring.
+fn complete(r: &mut IoUring) -> Outcome {
+    // SAFETY: a NOP refers to nothing.
+    unsafe { r.submission().push(&opcode::Nop::new().build()) }.map_err(|e| e.to_string())?;
+    r.submit_and_wait(1).map(|_| ()).map_err(|e| format!("enter: {e}"))
+}
+
+fn reap(r: &mut IoUring) -> Outcome {
+    equal("completions", r.completion().count(), 1)
+}
+
+fn equal<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Outcome {
+    if got == want { Ok(()) } else { Err(format!("{what}: {got:?}, not {want:?}")) }
+}
+
+/// How each call answers about readability: empty, with a completion, empty again.
+fn thrice(is_readable: impl Fn(RawFd) -> Result<bool, String>) -> Outcome {
+    let mut r = ring()?;
+    let fd = r.as_raw_fd();
+    for round in 0..2 {
+        equal(&format!("empty, round {round}"), is_readable(fd)?, false)?;
+        complete(&mut r)?;
+        equal(&format!("full, round {round}"), is_readable(fd)?, true)?;
+        reap(&mut r)?;
+    }
+    equal("empty at last", is_readable(fd)?, false)
+}
+
+fn poll(fd: RawFd) -> Result<bool, String> {
+    let mut p = [
+        libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 },
+        libc::pollfd { fd, events: libc::POLLIN, revents: 0 },
+    ];
+    // SAFETY: two entries.
+    let n = unsafe { libc::poll(p.as_mut_ptr(), 2, 0) };
+    equal("fd after poll", p[1].fd, fd)?;
+    equal("poll's count", n, i32::from(p[1].revents != 0))?;
+    Ok(p[1].revents & libc::POLLIN != 0)
+}
+
+fn ppoll(fd: RawFd) -> Result<bool, String> {
+    let mut p = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: one entry, a time, no mask.
+    let n = unsafe { libc::ppoll(&raw mut p, 1, &raw const now, core::ptr::null()) };
+    Ok(n == 1 && p.revents & libc::POLLIN != 0)
+}
+
+fn select(fd: RawFd) -> Result<bool, String> {
+    // SAFETY: a whole set and a time.
+    unsafe {
+        let mut set: libc::fd_set = core::mem::zeroed();
+        libc::FD_SET(fd, &raw mut set);
+        let mut now: libc::timeval = core::mem::zeroed();
+        let null = core::ptr::null_mut();
+        let n = libc::select(fd + 1, &raw mut set, null, null, &raw mut now);
+        equal("select's count", n == 1, libc::FD_ISSET(fd, &raw const set))?;
+        Ok(n == 1)
+    }
+}
+
+fn epoll() -> Outcome {
+    // SAFETY: an event of ours, here and below.
+    let set = unsafe { libc::epoll_create1(0) };
+    let mut r = ring()?;
+    let mut e = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 77 };
+    let added = unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, r.as_raw_fd(), &raw mut e) };
+    equal("add", added, 0)?;
+    let again = unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, r.as_raw_fd(), &raw mut e) };
+    equal("add twice", again, -1)?;
+    let ready = |e: &mut libc::epoll_event| unsafe { libc::epoll_wait(set, e, 1, 0) };
+    for _ in 0..2 {
+        equal("empty", ready(&mut e), 0)?;
+        complete(&mut r)?;
+        equal("full", ready(&mut e), 1)?;
+        let data = e.u64;
+        equal("data", data, 77)?;
+        reap(&mut r)?;
+    }
+    equal("empty at last", ready(&mut e), 0)?;
+    let gone =
+        unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_DEL, r.as_raw_fd(), core::ptr::null_mut()) };
+    equal("delete", gone, 0)
+}
+
+fn enter(fd: RawFd) -> i32 {
+    // SAFETY: submits nothing, waits for nothing.
+    let ret = unsafe { libc::syscall(libc::SYS_io_uring_enter, fd, 0, 0, 0, 0, 0) };
+    if ret < 0 { -std::io::Error::last_os_error().raw_os_error().unwrap() } else { ret as i32 }
+}
+
+/// A duplicate is the ring; closing one leaves the other.
+fn dup() -> Outcome {
+    let r = ring()?;
+    let fd = r.as_raw_fd();
+    // SAFETY: numbers only.
+    unsafe {
+        let copies = [
+            libc::dup(fd),
+            libc::dup2(fd, 200),
+            libc::dup3(fd, 201, 0),
+            libc::fcntl(fd, libc::F_DUPFD, 100),
+        ];
+        for c in copies {
+            equal("enter by a copy", enter(c), 0)?;
+            equal("close of a copy", libc::close(c), 0)?;
+            equal("enter by a closed copy", enter(c), -libc::EBADF)?;
+        }
+        equal("enter after all", enter(fd), 0)?;
+        let other = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
+        let copy = libc::dup(fd);
+        equal("dup2 onto a copy", libc::dup2(other, copy), copy)?;
+        equal("enter by what is no ring now", enter(copy), -libc::EOPNOTSUPP)?;
+    }
+    equal("enter at last", enter(fd), 0)
+}
+
+/// What is not the program's survives a close of everything.
+fn close_range() -> Outcome {
+    let mut kept = ring()?;
+    complete(&mut kept)?;
+    equal("poll", poll(kept.as_raw_fd())?, true)?;
+    let fd = kept.as_raw_fd() as u32;
+    // SAFETY: this process holds no other descriptors that matter.
+    unsafe { equal("close_range", libc::close_range(fd + 1, u32::MAX, 0), 0)? };
+    reap(&mut kept)?;
+    complete(&mut kept)?;
+    equal("poll after it", poll(kept.as_raw_fd())?, true)?;
+    // SAFETY: as above; the ring is not used again.
+    unsafe { equal("close_range of all", libc::close_range(3, u32::MAX, 0), 0)? };
+    equal("enter", enter(fd as i32), -libc::EBADF)?;
+    let _closed = core::mem::ManuallyDrop::new(kept);
+    complete(&mut ring()?)
+}
+
+/// What a child closes stays open here; what it inherits works there.
+fn fork() -> Outcome {
+    let mut r = ring()?;
+    complete(&mut r)?;
+    let mut status = 0;
+    // SAFETY: the child does no more than this program does alone.
+    unsafe {
+        let pid = libc::fork();
+        if pid == 0 {
+            let good = reap(&mut r).is_ok() && complete(&mut r).is_ok();
+            libc::close(r.as_raw_fd());
+            let good = good && complete(&mut ring().unwrap()).is_ok();
+            libc::_exit(i32::from(!good));
+        }
+        libc::waitpid(pid, &raw mut status, 0);
+    }
+    equal("child", status, 0)?;
+    reap(&mut r)?;
+    complete(&mut r)
+}
+
+fn main() -> ExitCode {
+    let case = std::env::args().nth(1).unwrap_or_default();
+    let outcome = match case.as_str() {
+        "poll" => thrice(poll),
+        "ppoll" => thrice(ppoll),
+        "select" => thrice(select),
+        "epoll" => epoll(),
+        "dup" => dup(),
+        "close_range" => close_range(),
+        "fork" => fork(),
+        _ => Err("no such case".into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{case}: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
