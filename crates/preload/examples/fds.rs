@@ -74,14 +74,17 @@ fn select(fd: RawFd) -> Result<bool, String> {
 }
 
 fn epoll() -> Outcome {
-    // SAFETY: an event of ours, here and below.
+    // SAFETY: a number only.
     let set = unsafe { libc::epoll_create1(0) };
     let mut r = ring()?;
     let mut e = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 77 };
+    // SAFETY: an event of ours, or none.
     let added = unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, r.as_raw_fd(), &raw mut e) };
     equal("add", added, 0)?;
+    // SAFETY: an event of ours, or none.
     let again = unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, r.as_raw_fd(), &raw mut e) };
     equal("add twice", again, -1)?;
+    // SAFETY: an event of ours, or none.
     let ready = |e: &mut libc::epoll_event| unsafe { libc::epoll_wait(set, e, 1, 0) };
     for _ in 0..2 {
         equal("empty", ready(&mut e), 0)?;
@@ -92,8 +95,9 @@ fn epoll() -> Outcome {
         reap(&mut r)?;
     }
     equal("empty at last", ready(&mut e), 0)?;
-    let gone =
-        unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_DEL, r.as_raw_fd(), core::ptr::null_mut()) };
+    let none = core::ptr::null_mut();
+    // SAFETY: an event of ours, or none.
+    let gone = unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_DEL, r.as_raw_fd(), none) };
     equal("delete", gone, 0)
 }
 
