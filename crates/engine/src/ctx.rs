@@ -9,7 +9,7 @@
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicU64};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use crate::abi::{IORING_SETUP_DEFER_TASKRUN, io_uring_reg_wait};
@@ -23,7 +23,7 @@ use crate::req::timeouts::Timeouts;
 use crate::rsrc::buffers::BufTable;
 use crate::rsrc::eventfd::EventFd;
 use crate::rsrc::files::{FileTable, TagSink};
-use crate::rsrc::personality::Creds;
+use crate::rsrc::personality::Personalities;
 use crate::rsrc::restrictions::Restrictions;
 use crate::time::Clock;
 use crate::transport::Transports;
@@ -161,7 +161,7 @@ pub struct Ctx {
     pub files: FileTable,
     pub buffers: BufTable,
     pub tags: Arc<TagSink>,
-    pub personalities: BTreeMap<u16, Arc<Creds>>,
+    pub personalities: Personalities,
     pub wait_region: Option<WaitRegion>,
 }
 
@@ -207,7 +207,7 @@ impl Ctx {
             files: FileTable::default(),
             buffers: BufTable::default(),
             tags: Arc::default(),
-            personalities: BTreeMap::new(),
+            personalities: Personalities::default(),
             wait_region: None,
         }
     }

@@ -109,6 +109,50 @@ pub fn ring(fd: i32) -> Result<Arc<Ring>> {
     }
 }
 
+/// A descriptor of the engine's own that keeps a ring open, as any of the program's does.
+#[derive(Debug)]
+pub struct RingFd {
+    fd: InternalFd,
+    ring: Arc<Ring>,
+}
+
+impl RingFd {
+    pub fn ring(&self) -> &Arc<Ring> {
+        &self.ring
+    }
+
+    pub fn fd(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Drop for RingFd {
+    fn drop(&mut self) {
+        remove(self.fd());
+    }
+}
+
+/// Takes a further descriptor of ring `fd`.
+///
+/// # Errors
+/// As [`ring`]; `EMFILE`.
+pub fn hold_ring(fd: i32) -> Result<RingFd> {
+    let ring = ring(fd)?;
+    Ok(enter_internal(dup_internal(fd)?, ring))
+}
+
+/// Takes a new ring's only descriptor.
+pub fn adopt_ring(fd: OwnedFd, ring: Arc<Ring>) -> RingFd {
+    sweep();
+    enter_internal(adopt_internal(fd), ring)
+}
+
+fn enter_internal(fd: InternalFd, ring: Arc<Ring>) -> RingFd {
+    let ino = inode(fd.as_raw_fd());
+    write().rings.push((fd.as_raw_fd(), ino, ring.clone()));
+    RingFd { fd, ring }
+}
+
 /// Drops entries whose descriptor was closed or reused behind our back.
 pub fn sweep() {
     let stale: Vec<i32> =
@@ -369,6 +413,7 @@ pub fn fork_child() {
     for ring in all() {
         crate::teardown::fork_child(&ring);
     }
+    crate::rsrc::ring_fds::fork_child();
 }
 
 /// Gives a descriptor to the program.

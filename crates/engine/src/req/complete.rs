@@ -143,7 +143,7 @@ impl Ctx {
     }
 
     /// Posts the tags of resources whose last owner is gone.
-    fn post_tags(&mut self) {
+    pub fn post_tags(&mut self) {
         let tags = match self.tags.lock() {
             Ok(mut tags) if !tags.is_empty() => core::mem::take(&mut *tags),
             _ => return,

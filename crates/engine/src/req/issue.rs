@@ -4,6 +4,7 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS, Outcome, Try};
 use crate::req::request::{Call, FileRef, Req, ReqFlags, State, Wait};
+use crate::rsrc::personality::under;
 
 impl Ctx {
     /// Tries a request now; whatever comes of it is taken care of.
@@ -33,6 +34,8 @@ impl Ctx {
     pub fn outcome(&mut self, mut req: Req, outcome: Outcome) {
         match outcome {
             Outcome::Done(res) => {
+                // The kernel runs it on a worker: an eventfd for late completions tells of it.
+                self.async_posted |= req.flags.contains(ReqFlags::FORCE_ASYNC);
                 req.res = res;
                 let def = &OPS[req.opcode() as usize];
                 if let Some(finish) = def.finish {
@@ -96,7 +99,10 @@ pub fn issue_blocking(call: &mut Call) -> Outcome {
     let def = &OPS[call.sqe.opcode as usize];
     match def.issue {
         Issue::Call(f) => {
-            crate::rsrc::personality::under(call.creds.clone(), || f(call, Try::Block))
+            let creds = call.creds.take();
+            let done = under(creds.as_deref(), || f(call, Try::Block));
+            call.creds = creds;
+            done.unwrap_or_else(|e| Outcome::Done(e.res()))
         }
         Issue::Ring(_) => Outcome::Done(Errno::EINVAL.res()),
     }

@@ -119,8 +119,7 @@ impl Ctx {
             return Err(Errno::EINVAL);
         }
         if sqe.personality != 0 {
-            let creds = self.personalities.get(&sqe.personality).ok_or(Errno::EINVAL)?;
-            req.call.creds = Some(creds.clone());
+            req.call.creds = Some(self.personalities.get(sqe.personality).ok_or(Errno::EINVAL)?);
         }
         (def.prep)(self, req)
     }

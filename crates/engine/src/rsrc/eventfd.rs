@@ -1,6 +1,11 @@
 //! The registered eventfd. Kernel counterpart: `io_uring/eventfd.c`.
 
-use crate::fds::InternalFd;
+use rustix::fd::AsRawFd;
+
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::fds::{InternalFd, dup_internal};
+use crate::user;
 
 /// An eventfd that is signalled when CQEs are posted.
 #[derive(Debug)]
@@ -8,4 +13,55 @@ pub struct EventFd {
     pub fd: InternalFd,
     /// Only for completions that did not happen inline (`IORING_REGISTER_EVENTFD_ASYNC`).
     pub only_async: bool,
+}
+
+/// `IORING_REGISTER_EVENTFD`: signals an eventfd whenever completions are posted.
+///
+/// # Errors
+/// `EINVAL` for a count other than 1 or a descriptor that is no eventfd, `EBUSY` if there is one, `EFAULT`, `EBADF`.
+pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+    attach(ctx, addr, nr, false)
+}
+
+/// `IORING_REGISTER_EVENTFD_ASYNC`: the same, only for completions that did not happen inline.
+///
+/// # Errors
+/// As [`register`].
+pub fn register_async(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+    attach(ctx, addr, nr, true)
+}
+
+fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> {
+    if nr != 1 {
+        return Err(Errno::EINVAL);
+    }
+    if ctx.eventfd.is_some() {
+        return Err(Errno::EBUSY);
+    }
+    let fd = dup_internal(user::read(addr)?)?;
+    if !is_eventfd(&fd) {
+        return Err(Errno::EINVAL);
+    }
+    ctx.eventfd = Some(EventFd { fd, only_async });
+    Ok(0)
+}
+
+/// `IORING_UNREGISTER_EVENTFD`.
+///
+/// # Errors
+/// `ENXIO` if there is none.
+pub fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+    ctx.eventfd.take().map(|_| 0).ok_or(Errno::ENXIO)
+}
+
+/// Without /proc, any anonymous inode passes: all of them share the one that an eventfd has.
+fn is_eventfd(fd: &InternalFd) -> bool {
+    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    if let Ok(target) = rustix::fs::readlink(link, Vec::new()) {
+        return target.as_bytes() == b"anon_inode:[eventfd]";
+    }
+    let one = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
+    let inode = |s: rustix::fs::Stat| (s.st_dev, s.st_ino);
+    let ours = one.and_then(rustix::fs::fstat).map(inode);
+    ours.is_ok() && rustix::fs::fstat(fd).map(inode) == ours
 }

@@ -1,9 +1,44 @@
 //! Registered resources.
 
+use crate::abi::{IORING_RSRC_REGISTER_SPARSE, io_uring_rsrc_register, io_uring_rsrc_update2};
+use crate::errno::{Errno, Result};
+
 pub mod buffers;
+pub mod clock;
+pub mod enable;
 pub mod eventfd;
 pub mod files;
 pub mod filetable;
+pub mod iowq;
+pub mod memlock;
 pub mod personality;
+pub mod probe;
+pub mod query;
 pub mod restrictions;
 pub mod ring_fds;
+
+/// The argument of FILES2 and BUFFERS2, checked (`io_register_rsrc`).
+fn read_register(addr: u64, size: u32) -> Result<io_uring_rsrc_register> {
+    if size as usize != size_of::<io_uring_rsrc_register>() {
+        return Err(Errno::EINVAL);
+    }
+    let r: io_uring_rsrc_register = crate::user::read(addr)?;
+    let sparse = r.flags & IORING_RSRC_REGISTER_SPARSE != 0;
+    let unknown = r.flags & !IORING_RSRC_REGISTER_SPARSE != 0;
+    if r.nr == 0 || r.resv2 != 0 || unknown || (sparse && r.data != 0) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(r)
+}
+
+/// The argument of FILES_UPDATE2 and BUFFERS_UPDATE, checked (`io_register_rsrc_update`).
+fn read_update(addr: u64, size: u32) -> Result<io_uring_rsrc_update2> {
+    if size as usize != size_of::<io_uring_rsrc_update2>() {
+        return Err(Errno::EINVAL);
+    }
+    let up: io_uring_rsrc_update2 = crate::user::read(addr)?;
+    if up.nr == 0 || up.resv != 0 || up.resv2 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(up)
+}

@@ -1,25 +1,35 @@
-//! Rings registered with the calling task, used by index. Kernel counterpart: `io_uring/tctx.c`.
+//! Rings registered with the calling task, used by index. A registered ring stays open though the program closes its
+//! descriptor; the table ends with its thread, and a forked child starts without one.
+//! Kernel counterpart: `io_uring/tctx.c`.
 
 use core::cell::RefCell;
+use core::ops::Range;
 use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
 
+use crate::abi::io_uring_rsrc_update;
 use crate::ctx::Ring;
 use crate::errno::{Errno, Result};
+use crate::fds::{self, RingFd};
 use crate::limits::RING_FDS_MAX;
+use crate::user;
 
-/// A registered ring; one made with REGISTERED_FD_ONLY also holds its file.
-#[derive(Debug)]
-pub struct Registered {
-    pub ring: Arc<Ring>,
-    pub file: Option<OwnedFd>,
-}
+const SLOTS_LEN: usize = RING_FDS_MAX as usize;
 
-type Slots = [Option<Registered>; RING_FDS_MAX as usize];
+type Slots = [Option<RingFd>; SLOTS_LEN];
 
 std::thread_local! {
-    static SLOTS: RefCell<Slots> = const { RefCell::new([const { None }; RING_FDS_MAX as usize]) };
+    static SLOTS: RefCell<Slots> = const { RefCell::new([const { None }; SLOTS_LEN]) };
+}
+
+fn in_table(index: u32) -> Result<usize> {
+    if index < RING_FDS_MAX { Ok(index as usize) } else { Err(Errno::EINVAL) }
+}
+
+fn look<T>(index: i32, f: impl FnOnce(&RingFd) -> T) -> Result<T> {
+    let index = in_table(index.cast_unsigned())?;
+    SLOTS.with_borrow(|s| s[index].as_ref().map(f)).ok_or(Errno::EBADF)
 }
 
 /// The ring in a slot of the calling thread's table.
@@ -27,11 +37,15 @@ std::thread_local! {
 /// # Errors
 /// `EINVAL` for an index past the table, `EBADF` for an empty slot.
 pub fn get(index: i32) -> Result<Arc<Ring>> {
-    let index = usize::try_from(index).map_err(|_| Errno::EINVAL)?;
-    if index >= RING_FDS_MAX as usize {
-        return Err(Errno::EINVAL);
-    }
-    SLOTS.with_borrow(|s| s[index].as_ref().map(|r| r.ring.clone())).ok_or(Errno::EBADF)
+    look(index, |r| r.ring().clone())
+}
+
+/// The ring that a call names by descriptor or by index, with a descriptor of it.
+///
+/// # Errors
+/// As [`get`] and [`fds::ring`].
+pub fn find(fd: i32, by_index: bool) -> Result<(Arc<Ring>, i32)> {
+    if by_index { look(fd, |r| (r.ring().clone(), r.fd())) } else { Ok((fds::ring(fd)?, fd)) }
 }
 
 /// A ring that exists only as a registered index (REGISTERED_FD_ONLY).
@@ -39,14 +53,11 @@ pub fn get(index: i32) -> Result<Arc<Ring>> {
 /// # Errors
 /// `EBUSY` if the table is full.
 pub fn register_only(file: OwnedFd, ring: Arc<Ring>) -> Result<usize> {
-    put(Registered { ring, file: Some(file) }, 0..RING_FDS_MAX as usize)
+    put(fds::adopt_ring(file, ring), 0..SLOTS_LEN)
 }
 
 /// Puts a ring into the first free slot of `range`.
-///
-/// # Errors
-/// `EBUSY` if there is none.
-pub fn put(entry: Registered, mut range: core::ops::Range<usize>) -> Result<usize> {
+fn put(entry: RingFd, mut range: Range<usize>) -> Result<usize> {
     SLOTS.with_borrow_mut(|s| {
         let at = range.find(|&i| s[i].is_none()).ok_or(Errno::EBUSY)?;
         s[at] = Some(entry);
@@ -54,7 +65,63 @@ pub fn put(entry: Registered, mut range: core::ops::Range<usize>) -> Result<usiz
     })
 }
 
-/// Empties a slot; true if it held a ring.
-pub fn take(index: usize) -> bool {
-    SLOTS.with_borrow_mut(|s| s[index].take().is_some())
+/// Empties a slot. The ring may end with it, so not under the table's borrow.
+fn clear(index: usize) {
+    let old = SLOTS.with_borrow_mut(|s| s[index].take());
+    drop(old);
+}
+
+/// In a forked child, which inherits no registered ring.
+pub fn fork_child() {
+    (0..SLOTS_LEN).for_each(clear);
+}
+
+/// Calls `f` for each row; answers how many went well, or the first one's error.
+fn each(addr: u64, nr: u32, f: impl Fn(u64, io_uring_rsrc_update) -> Result<()>) -> Result<usize> {
+    if nr == 0 || nr > RING_FDS_MAX {
+        return Err(Errno::EINVAL);
+    }
+    for i in 0..nr as usize {
+        let at = addr.wrapping_add((i * size_of::<io_uring_rsrc_update>()) as u64);
+        if let Err(e) = user::read(at).and_then(|row| f(at, row)) {
+            return if i > 0 { Ok(i) } else { Err(e) };
+        }
+    }
+    Ok(nr as usize)
+}
+
+/// `IORING_REGISTER_RING_FDS`: puts rings into the calling thread's table; `offset` chooses the slot, or is all ones
+/// and becomes it.
+///
+/// # Errors
+/// `EINVAL` for none, too many, a slot past the table; `EBUSY` for one in use; `EFAULT`, `EBADF`, `EOPNOTSUPP`, `EMFILE`.
+pub fn register(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usize> {
+    each(addr, nr, |at, row| {
+        if row.resv != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let range = if row.offset == u32::MAX {
+            0..SLOTS_LEN
+        } else {
+            let slot = in_table(row.offset)?;
+            slot..slot + 1
+        };
+        let slot = put(fds::hold_ring(row.data as i32)?, range)?;
+        let told = io_uring_rsrc_update { offset: slot as u32, ..row };
+        user::write(at, &told).inspect_err(|_| clear(slot))
+    })
+}
+
+/// `IORING_UNREGISTER_RING_FDS`: empties slots of the calling thread's table.
+///
+/// # Errors
+/// `EINVAL` for none, too many, a slot past the table; `EFAULT`.
+pub fn unregister(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usize> {
+    each(addr, nr, |_, row| {
+        if row.resv != 0 || row.data != 0 {
+            return Err(Errno::EINVAL);
+        }
+        clear(in_table(row.offset)?);
+        Ok(())
+    })
 }

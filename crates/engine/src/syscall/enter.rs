@@ -65,7 +65,7 @@ fn enter_ring(
 }
 
 /// Leaves the ring in good hands: parcels are delivered, what is in flight is watched.
-fn leave(ring: &Arc<Ring>) {
+pub fn leave(ring: &Arc<Ring>) {
     let watch = {
         let mut ctx = ring.lock();
         let nobody = ctx.in_flight() && !ctx.driver.active;

@@ -1,18 +1,235 @@
-//! `io_uring_register(2)`: the table of register opcodes. Kernel counterpart: `__io_uring_register`.
+//! `io_uring_register(2)`: the table of register opcodes. Probe-like facts (`docs/SUPPORT.md`, coverage) derive from it.
+//! To add one: write its function in its resource's file under `rsrc/`, and set its row here.
+//! Kernel counterpart: `__io_uring_register`.
+
+use std::sync::Arc;
 
 use crate::abi::*;
+use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
+use crate::opdef::Support;
+use crate::rsrc::{
+    buffers, clock, enable, eventfd, files, iowq, personality, probe, query, restrictions, ring_fds,
+};
+
+/// What the argument words must look like before anything else is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Args {
+    /// The call itself judges them.
+    Own,
+    /// A pointer: NULL is `EFAULT`.
+    Pointer,
+    /// Both zero.
+    None,
+    /// No pointer; the count is a number of the call's.
+    Number,
+    /// A pointer, and exactly this count.
+    Exactly(u32),
+    /// A pointer, and a count of at least one.
+    Some,
+    /// A pointer, and a count of at most this.
+    AtMost(u32),
+}
+
+/// How a register opcode runs.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// Under the ring's lock: the ring's state, pointer, count.
+    Ring(fn(&mut Ctx, u64, u32) -> Result<usize>),
+    /// Without it, because it takes another ring's or waits: the ring, a descriptor of it, pointer, count.
+    Free(fn(&Arc<Ring>, i32, u64, u32) -> Result<usize>),
+    /// With or without a ring: pointer, count.
+    Blind(fn(u64, u32) -> Result<usize>),
+    /// As a kernel that does not know the opcode.
+    Refused,
+}
+
+/// One row.
+#[derive(Clone, Copy)]
+pub struct RegDef {
+    pub name: &'static str,
+    /// The kernel that brought it.
+    pub since: &'static str,
+    pub args: Args,
+    pub run: Run,
+    pub support: Support,
+}
+
+impl core::fmt::Debug for RegDef {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("RegDef")
+            .field("name", &self.name)
+            .field("support", &self.support)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RegDef {
+    pub const fn supported(&self) -> bool {
+        !matches!(self.support, Support::Refused)
+    }
+}
+
+const fn reg(code: u32, since: &'static str, args: Args, run: Run) -> RegDef {
+    RegDef { name: REGISTER_NAMES[code as usize], since, args, run, support: Support::Full }
+}
+
+const fn but(mut row: RegDef, note: &'static str) -> RegDef {
+    row.support = Support::Partial(note);
+    row
+}
+
+const fn no(code: u32, since: &'static str) -> RegDef {
+    let mut row = reg(code, since, Args::Own, Run::Refused);
+    row.support = Support::Refused;
+    row
+}
+
+use Args::{AtMost, Exactly, None as Zero, Number, Own, Pointer, Some as Many};
+use Run::{Blind, Free, Ring as Locked};
+
+/// What differs where the credentials to act under are not the thread's own.
+const CREDS: &str = "other credentials than the caller's need the rights of setresuid(2)";
+
+/// The table, in opcode order.
+pub static REGISTERS: [RegDef; IORING_REGISTER_LAST as usize] = [
+    reg(IORING_REGISTER_BUFFERS, "5.1", Pointer, Locked(buffers::register)),
+    reg(IORING_UNREGISTER_BUFFERS, "5.1", Zero, Locked(buffers::unregister)),
+    reg(IORING_REGISTER_FILES, "5.1", Pointer, Locked(files::register)),
+    reg(IORING_UNREGISTER_FILES, "5.1", Zero, Locked(files::unregister)),
+    reg(IORING_REGISTER_EVENTFD, "5.2", Own, Locked(eventfd::register)),
+    reg(IORING_UNREGISTER_EVENTFD, "5.2", Zero, Locked(eventfd::unregister)),
+    reg(IORING_REGISTER_FILES_UPDATE, "5.5", Own, Locked(files::update)),
+    reg(IORING_REGISTER_EVENTFD_ASYNC, "5.6", Own, Locked(eventfd::register_async)),
+    reg(IORING_REGISTER_PROBE, "5.6", AtMost(256), Locked(probe::probe)),
+    but(reg(IORING_REGISTER_PERSONALITY, "5.6", Zero, Locked(personality::register)), CREDS),
+    reg(IORING_UNREGISTER_PERSONALITY, "5.6", Number, Locked(personality::unregister)),
+    reg(IORING_REGISTER_RESTRICTIONS, "5.10", Own, Locked(restrictions::register)),
+    reg(IORING_REGISTER_ENABLE_RINGS, "5.10", Zero, Locked(enable::enable)),
+    reg(IORING_REGISTER_FILES2, "5.13", Own, Locked(files::register2)),
+    reg(IORING_REGISTER_FILES_UPDATE2, "5.13", Own, Locked(files::update2)),
+    reg(IORING_REGISTER_BUFFERS2, "5.13", Own, Locked(buffers::register2)),
+    reg(IORING_REGISTER_BUFFERS_UPDATE, "5.13", Own, Locked(buffers::update)),
+    reg(IORING_REGISTER_IOWQ_AFF, "5.14", Many, Locked(iowq::affinity)),
+    reg(IORING_UNREGISTER_IOWQ_AFF, "5.14", Zero, Locked(iowq::no_affinity)),
+    reg(IORING_REGISTER_IOWQ_MAX_WORKERS, "5.15", Exactly(2), Locked(iowq::max_workers)),
+    reg(IORING_REGISTER_RING_FDS, "5.18", Own, Free(ring_fds::register)),
+    reg(IORING_UNREGISTER_RING_FDS, "5.18", Own, Free(ring_fds::unregister)),
+    no(IORING_REGISTER_PBUF_RING, "5.19"),
+    no(IORING_UNREGISTER_PBUF_RING, "5.19"),
+    reg(IORING_REGISTER_SYNC_CANCEL, "6.0", Exactly(1), Free(sync_cancel)),
+    reg(IORING_REGISTER_FILE_ALLOC_RANGE, "6.0", Exactly(0), Locked(files::alloc_range)),
+    no(IORING_REGISTER_PBUF_STATUS, "6.8"),
+    no(IORING_REGISTER_NAPI, "6.9"),
+    no(IORING_UNREGISTER_NAPI, "6.9"),
+    reg(IORING_REGISTER_CLOCK, "6.12", Exactly(0), Locked(clock::register)),
+    no(IORING_REGISTER_CLONE_BUFFERS, "6.12"),
+    no(IORING_REGISTER_SEND_MSG_RING, "6.13"),
+    no(IORING_REGISTER_ZCRX_IFQ, "6.15"),
+    no(IORING_REGISTER_RESIZE_RINGS, "6.13"),
+    no(IORING_REGISTER_MEM_REGION, "6.13"),
+    reg(IORING_REGISTER_QUERY, "6.18", Own, Blind(query::query)),
+];
+
+impl Args {
+    fn check(self, addr: u64, nr: u32) -> Result<()> {
+        let bad = match self {
+            Own => false,
+            Pointer if addr == 0 => return Err(Errno::EFAULT),
+            Pointer => false,
+            Zero => addr != 0 || nr != 0,
+            Number => addr != 0,
+            Exactly(n) => addr == 0 || nr != n,
+            Many => addr == 0 || nr == 0,
+            AtMost(n) => addr == 0 || nr > n,
+        };
+        if bad { Err(Errno::EINVAL) } else { Ok(()) }
+    }
+}
 
 /// See [`super::register`].
 ///
 /// # Errors
 /// As io_uring_register(2).
-pub fn register(fd: i32, opcode: u32, _arg: u64, _nr: u32) -> Result<usize> {
-    let registered = opcode & IORING_REGISTER_USE_REGISTERED_RING != 0;
+pub fn register(fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize> {
+    let by_index = opcode & IORING_REGISTER_USE_REGISTERED_RING != 0;
     let opcode = opcode & !IORING_REGISTER_USE_REGISTERED_RING;
-    if opcode >= IORING_REGISTER_LAST {
-        return Err(Errno::EINVAL);
+    let def = REGISTERS.get(opcode as usize).ok_or(Errno::EINVAL)?;
+    if fd == -1 {
+        return match def.run {
+            Blind(f) => f(addr, nr),
+            _ => Err(Errno::EINVAL),
+        };
     }
-    let _ring = if registered { crate::rsrc::ring_fds::get(fd)? } else { crate::fds::ring(fd)? };
-    Err(Errno::EINVAL)
+    let (ring, fd) = ring_fds::find(fd, by_index)?;
+    let r = call(&ring, fd, opcode, addr, nr);
+    super::enter::leave(&ring);
+    r
+}
+
+fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize> {
+    let def = &REGISTERS[opcode as usize];
+    let mut ctx = ring.lock();
+    ctx.may_register(opcode)?;
+    def.args.check(addr, nr)?;
+    let r = match def.run {
+        Locked(f) => f(&mut ctx, addr, nr),
+        Blind(f) => f(addr, nr),
+        Run::Refused => Err(Errno::EINVAL),
+        Free(f) => {
+            drop(ctx);
+            let r = f(ring, fd, addr, nr);
+            ctx = ring.lock();
+            r
+        }
+    };
+    // What the call let go of may have been the last to hold a tag.
+    ctx.post_tags();
+    ctx.commit();
+    r
+}
+
+impl Ctx {
+    /// SINGLE_ISSUER and restrictions, in the kernel's order.
+    fn may_register(&self, opcode: u32) -> Result<()> {
+        if self.issuer.is_some_and(|t| t != crate::sys::gettid()) {
+            return Err(Errno::EEXIST);
+        }
+        if self.restrictions.allows_register(opcode) { Ok(()) } else { Err(Errno::EACCES) }
+    }
+}
+
+/// `IORING_REGISTER_SYNC_CANCEL`: see [`crate::req::cancel::sync_cancel`].
+fn sync_cancel(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Result<usize> {
+    crate::req::cancel::sync_cancel(ring, &crate::user::read(addr)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_at_their_opcodes() {
+        for (row, name) in REGISTERS.iter().zip(REGISTER_NAMES) {
+            assert_eq!(row.name, name);
+        }
+    }
+
+    #[test]
+    fn argument_words_are_judged_as_the_kernel_does() {
+        let rows = [
+            (Pointer, 0, 1, Err(Errno::EFAULT)),
+            (Zero, 0, 0, Ok(())),
+            (Zero, 8, 0, Err(Errno::EINVAL)),
+            (Zero, 0, 1, Err(Errno::EINVAL)),
+            (Number, 0, 7, Ok(())),
+            (Exactly(2), 8, 1, Err(Errno::EINVAL)),
+            (Many, 8, 0, Err(Errno::EINVAL)),
+            (AtMost(256), 8, 256, Ok(())),
+            (AtMost(256), 0, 1, Err(Errno::EINVAL)),
+        ];
+        for (args, addr, nr, want) in rows {
+            assert_eq!(args.check(addr, nr), want, "{args:?} {addr} {nr}");
+        }
+    }
 }

@@ -28,6 +28,13 @@ pub const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
     | IORING_FEAT_RW_ATTR
     | IORING_FEAT_NO_IOWAIT;
 
+/// Polling is not there yet: refused as by a kernel that does not know the bits.
+const POLLING: u32 =
+    IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL | IORING_SETUP_SQ_AFF | IORING_SETUP_HYBRID_IOPOLL;
+
+/// Setup flags that are honoured.
+pub const FLAGS: u32 = IORING_SETUP_ALL & !POLLING;
+
 /// See [`super::setup`].
 ///
 /// # Errors
@@ -65,12 +72,9 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
 /// Combinations that the kernel refuses (`io_uring_sanitise_params`, `io_uring_create`).
 fn check_flags(f: u32) -> Result<()> {
     let has = |bit: u32| f & bit != 0;
-    // Polling is not there yet: refused as by a kernel that does not know the bits.
-    let polling = IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL | IORING_SETUP_HYBRID_IOPOLL;
     let both = |a: u32, b: u32| has(a) && has(b);
-    let bad = has(polling)
+    let bad = has(POLLING)
         || (has(IORING_SETUP_REGISTERED_FD_ONLY) && !has(IORING_SETUP_NO_MMAP))
-        || has(IORING_SETUP_SQ_AFF)
         || (has(IORING_SETUP_TASKRUN_FLAG)
             && !has(IORING_SETUP_COOP_TASKRUN | IORING_SETUP_DEFER_TASKRUN))
         || (has(IORING_SETUP_DEFER_TASKRUN) && !has(IORING_SETUP_SINGLE_ISSUER))

@@ -1,0 +1,26 @@
+//! The clock that waits with a timeout go by. Kernel counterpart: `io_register_clock`.
+
+use crate::abi::io_uring_clock_register;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::time::Clock;
+
+const CLOCK_MONOTONIC: u32 = 1;
+const CLOCK_BOOTTIME: u32 = 7;
+
+/// `IORING_REGISTER_CLOCK`: sets the clock of enter's timeouts.
+///
+/// # Errors
+/// `EFAULT`; `EINVAL` for another clock than the monotonic and the boot-time one.
+pub fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
+    let reg: io_uring_clock_register = crate::user::read(addr)?;
+    if reg.resv != [0; 3] {
+        return Err(Errno::EINVAL);
+    }
+    ctx.clock = match reg.clockid {
+        CLOCK_MONOTONIC => Clock::Monotonic,
+        CLOCK_BOOTTIME => Clock::Boottime,
+        _ => return Err(Errno::EINVAL),
+    };
+    Ok(0)
+}

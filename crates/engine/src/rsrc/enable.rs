@@ -1,0 +1,22 @@
+//! Enabling a ring that was made disabled. Kernel counterpart: `io_register_enable_rings`.
+
+use crate::abi::{IORING_SETUP_R_DISABLED, IORING_SETUP_SINGLE_ISSUER};
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+
+/// `IORING_REGISTER_ENABLE_RINGS`: from now on the ring may be entered, and its restrictions are in force.
+///
+/// # Errors
+/// `EBADFD` if the ring is not disabled.
+pub fn enable(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+    if !ctx.disabled {
+        return Err(Errno::EBADFD);
+    }
+    if ctx.flags & IORING_SETUP_SINGLE_ISSUER != 0 {
+        ctx.issuer.get_or_insert_with(crate::sys::gettid);
+    }
+    ctx.restrictions.active = ctx.restrictions.registered;
+    ctx.flags &= !IORING_SETUP_R_DISABLED;
+    ctx.disabled = false;
+    Ok(0)
+}

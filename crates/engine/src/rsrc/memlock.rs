@@ -1,0 +1,40 @@
+//! What registered memory counts against RLIMIT_MEMLOCK. Nothing is really pinned; the limit is kept so that a program
+//! meets the same ENOMEM as on the kernel, and falls back in the same way.
+//! Kernel counterpart: `__io_account_mem`, which counts per user; here it is per process.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
+
+use crate::errno::{Errno, Result};
+
+static PAGES: AtomicU64 = AtomicU64::new(0);
+
+/// Pages that count; given back on drop.
+#[derive(Debug)]
+pub struct Locked(u64);
+
+impl Locked {
+    /// Counts the pages that `[addr, addr + len)` touches, unless the caller may lock as much as it likes.
+    ///
+    /// # Errors
+    /// `ENOMEM` past RLIMIT_MEMLOCK.
+    pub fn range(addr: u64, len: u64) -> Result<Locked> {
+        let pages = (addr + len).div_ceil(4096) - addr / 4096;
+        let Some(limit) = getrlimit(Resource::Memlock).current else { return Ok(Locked(0)) };
+        if capabilities(None).is_ok_and(|c| c.effective.contains(CapabilitySet::IPC_LOCK)) {
+            return Ok(Locked(0));
+        }
+        let within = |now: u64| Some(now + pages).filter(|&n| n <= limit / 4096);
+        PAGES.fetch_update(Relaxed, Relaxed, within).map_err(|_| Errno::ENOMEM)?;
+        Ok(Locked(pages))
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        PAGES.fetch_sub(self.0, Relaxed);
+    }
+}
