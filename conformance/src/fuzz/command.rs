@@ -408,7 +408,9 @@ impl Tally {
         for (about, g) in groups {
             let seed = g.seeds.first().map_or(String::new(), u64::to_string);
             let count = g.count.to_string();
-            table.add_row([about.clone(), count, seed, g.examples.join("\n")]);
+            if g.count > 0 {
+                table.add_row([about.clone(), count, seed, g.examples.join("\n")]);
+            }
         }
         println!("{table}");
     }
