@@ -13,10 +13,13 @@ pub struct Known {
 }
 
 /// All of them.
-pub const KNOWN: &[Known] = &[Known {
-    case: "odd::slots_hold_no_fd",
-    words: "A registered file is a descriptor of the process",
-}];
+pub const KNOWN: &[Known] = &[
+    Known { case: "layout::mmap_elsewhere", words: "maps at any offset" },
+    Known {
+        case: "odd::slots_hold_no_fd",
+        words: "A registered file is a descriptor of the process",
+    },
+];
 
 /// The reason for which `case` may differ.
 pub fn reason(case: &str) -> Option<&'static str> {

@@ -7,6 +7,7 @@ use crate::report::{Answer, Outcome, Row, Verdict, compare};
 use crate::ring::Ring;
 use crate::target::{Launcher, Target};
 use anyhow::Result;
+use std::io::IsTerminal as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -32,6 +33,14 @@ fn kernel_version() -> (u32, u32) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
+/// Shows on a terminal how far the run has come; nothing in a pipe.
+fn progress(done: usize, all: usize, case: &str) {
+    if std::io::stderr().is_terminal() {
+        let end = if done == all { "\n" } else { "" };
+        eprint!("\r{done}/{all} {case:<48}{end}");
+    }
+}
+
 /// Runs `cases` on the kernel and on softring through `doors`; rows come in the order of the cases.
 pub fn run(launcher: &Launcher, cases: &[&Case], doors: &[Door], jobs: usize) -> Result<Vec<Row>> {
     let no_kernel = kernel_denies();
@@ -41,7 +50,9 @@ pub fn run(launcher: &Launcher, cases: &[&Case], doors: &[Door], jobs: usize) ->
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             let got = one_case(launcher, case, doors, no_kernel.as_deref())?;
             let at = cases.iter().position(|c| std::ptr::eq(*c, *case)).unwrap_or_default();
-            rows.lock().map_err(|_| anyhow::anyhow!("a worker died"))?.push((at, got));
+            let mut rows = rows.lock().map_err(|_| anyhow::anyhow!("a worker died"))?;
+            rows.push((at, got));
+            progress(rows.len(), cases.len(), &case.path());
         }
         Ok(())
     };

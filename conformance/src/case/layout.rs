@@ -5,7 +5,8 @@ use super::prelude::*;
 pub const CASES: &[Case] = &[
     case!("layout", offsets, [], "words of the ring lie where the offsets say, apart and aligned"),
     case!("layout", first_words, [], "masks and sizes stand in the ring, all else is zero"),
-    case!("layout", mmap_offsets, [], "SQ and CQ offsets map the same memory; unknown ones do not map"),
+    case!("layout", mmap_offsets, [], "SQ and CQ offsets map the same memory"),
+    case!("layout", mmap_elsewhere, [], "where a ring has no memory nothing maps"),
     case!("layout", mmap_too_long, [], "a mapping may be asked for longer than the ring"),
     case!("layout", big_entries, [
         Setup(IORING_SETUP_SQE128), Setup(IORING_SETUP_CQE32),
@@ -79,8 +80,6 @@ fn mmap_offsets(cx: &mut Cx) -> Outcome {
         cx.is("CQ tail by the SQ's offset", tail(sq), 1);
         cx.is("CQ tail by the CQ's offset", tail(cq), 1);
     }
-    cx.is("unknown offset", map(0x4000_0000), -ENOMEM);
-    cx.is("no buffer ring", map(IORING_OFF_PBUF_RING), -ENOMEM);
     Ok(())
 }
 
@@ -140,8 +139,6 @@ fn no_mmap(cx: &mut Cx) -> Outcome {
             let want: Vec<_> = (1..=8).map(|i| (i, 0)).collect();
             cx.batch(&mut ring, "nops", &sqes, &want);
         }
-        let got = os::mmap_fd(ring.fd, 4096, libc::PROT_READ, libc::MAP_SHARED, 0);
-        cx.is("mmap of such a ring", got, -ENOMEM);
     }
     Ok(())
 }
@@ -177,5 +174,17 @@ fn no_sqarray(cx: &mut Cx) -> Outcome {
         let want = [0, 1, 2].map(|i| (lap * 10 + i, 0));
         cx.reap_in_order(&mut ring, "in slot order", &want);
     }
+    Ok(())
+}
+
+fn mmap_elsewhere(cx: &mut Cx) -> Outcome {
+    let ring = cx.ring(8, 0)?;
+    let own = cx.ring(8, IORING_SETUP_NO_MMAP)?;
+    let map = |fd: i32, off: u64| {
+        os::mmap_fd(fd, 4096, libc::PROT_READ, libc::MAP_SHARED, off.cast_signed())
+    };
+    cx.is("unknown offset", map(ring.fd, 0x4000_0000), -ENOMEM);
+    cx.is("no buffer ring", map(ring.fd, IORING_OFF_PBUF_RING), -ENOMEM);
+    cx.is("memory of the program's own", map(own.fd, 0), -ENOMEM);
     Ok(())
 }
