@@ -260,18 +260,29 @@ pub fn adopt_internal(fd: OwnedFd) -> InternalFd {
 }
 
 /// What kind of file the program's descriptor is.
+///
+/// Only files are remembered, because only there a number closed and reused behind our back (stdio, another library's
+/// raw calls) shows: a positioned read of what is now a stream answers ESPIPE, and then the kind is looked up anew
+/// (`ops::rw`). What says O_DIRECT is asked again each time.
 pub fn kind(fd: i32) -> Kind {
     let Some(slot) = usize::try_from(fd).ok().and_then(|i| KINDS.get(i)) else {
         return Kind::of(fd);
     };
-    if let Some(kind) = Kind::from_code(slot.load(Relaxed)) {
-        return kind;
+    match Kind::from_code(slot.load(Relaxed)) {
+        Some(Kind::Direct) if !is_direct(fd) => {}
+        Some(kind) => return kind,
+        None => {}
     }
     let kind = Kind::of(fd);
-    if REPORTED.load(Relaxed) {
+    if REPORTED.load(Relaxed) && matches!(kind, Kind::Buffered | Kind::Memory | Kind::Direct) {
         slot.store(kind.code(), Relaxed);
     }
     kind
+}
+
+fn is_direct(fd: i32) -> bool {
+    let flags = borrow(fd).map(rustix::fs::fcntl_getfl);
+    matches!(flags, Some(Ok(fl)) if fl.contains(rustix::fs::OFlags::DIRECT))
 }
 
 /// Forgets what kind of file `fd` is. For a number that the engine itself has just given to the program or closed.

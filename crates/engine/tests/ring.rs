@@ -129,3 +129,26 @@ fn a_timeout_ends_a_wait() {
     assert_eq!(c.enter(1, 1), 1);
     assert_eq!(c.pop(), Some(io_uring_cqe { user_data: 3, res: -62, flags: 0 }));
 }
+
+#[test]
+fn a_number_reused_behind_our_back_is_noticed() {
+    fds::closes_are_reported();
+    let c = Client::new(8, 0);
+    let mut buf = [0u8; 16];
+    let addr = buf.as_mut_ptr().expose_provenance() as u64;
+    let file = File::open("Cargo.toml").unwrap();
+    let number = file.as_raw_fd();
+    let read = io_uring_sqe { fd: number, addr, len: 4, off: 1, ..sqe(IORING_OP_READ, 1) };
+    c.push(read);
+    assert_eq!(c.enter(1, 1), 1);
+    assert_eq!((c.pop().unwrap().res, &buf[..4]), (4, b"pack".as_slice()));
+
+    let (r, w) = rustix::pipe::pipe().unwrap();
+    let mut file = std::os::fd::OwnedFd::from(file);
+    // The pipe takes the file's number; nobody tells the engine.
+    rustix::io::dup2(&r, &mut file).unwrap();
+    rustix::io::write(&w, b"pipe").unwrap();
+    c.push(read);
+    assert_eq!(c.enter(1, 1), 1);
+    assert_eq!((c.pop().unwrap().res, &buf[..4]), (4, b"pipe".as_slice()));
+}

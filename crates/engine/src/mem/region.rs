@@ -55,6 +55,7 @@ impl Region {
     }
 
     /// The word at byte `off`.
+    #[inline]
     pub fn word(&self, off: usize) -> &AtomicU32 {
         assert!(off.is_multiple_of(4) && off + 4 <= self.len);
         // SAFETY: in bounds and aligned (asserted; the base is page- or cache-line-aligned); mapped as long as `self`.
@@ -62,6 +63,7 @@ impl Region {
     }
 
     /// Copies the bytes at `off` out, once.
+    #[inline]
     pub fn load<T: crate::user::Plain>(&self, off: usize) -> T {
         assert!(off.is_multiple_of(align_of::<T>()) && off + size_of::<T>() <= self.len);
         // SAFETY: in bounds and aligned (asserted); volatile because the program may write at the same time, and any
@@ -70,6 +72,7 @@ impl Region {
     }
 
     /// Stores `v` at `off`.
+    #[inline]
     pub fn store<T: crate::user::Plain>(&self, off: usize, v: T) {
         assert!(off.is_multiple_of(align_of::<T>()) && off + size_of::<T>() <= self.len);
         // SAFETY: in bounds and aligned (asserted); the slot is the engine's until the tail is published.

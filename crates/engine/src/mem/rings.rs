@@ -102,6 +102,8 @@ impl Geometry {
 #[derive(Debug)]
 pub struct Rings {
     pub geo: Geometry,
+    /// The SQ index array's offset, as [`Geometry::array`] computes it.
+    pub array: Option<usize>,
     pub rings: Region,
     pub sqes: Region,
     pub control: Arc<Control>,
@@ -129,7 +131,7 @@ impl Rings {
                 Region::map(fd.as_fd(), IORING_OFF_SQES, geo.sqes_size().next_multiple_of(4096))?,
             )
         };
-        let this = Rings { geo, rings, sqes, control };
+        let this = Rings { geo, array: geo.array(), rings, sqes, control };
         this.init();
         Ok((fd, this))
     }

@@ -5,14 +5,6 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::rings::{Rings, off};
 use crate::abi::io_uring_sqe;
 
-/// What fetching one SQE came to.
-#[derive(Debug)]
-pub enum Fetch {
-    Sqe(io_uring_sqe),
-    /// The index array names no slot: consumed and counted in `dropped`.
-    Dropped,
-}
-
 impl Rings {
     /// SQEs that the program has made available.
     pub fn sq_ready(&self) -> u32 {
@@ -20,20 +12,22 @@ impl Rings {
         tail.wrapping_sub(self.control.sq_head().load(Relaxed)).min(self.geo.sq_entries)
     }
 
-    /// Fetches the next SQE. Lock holder only; call at most [`sq_ready`](Self::sq_ready) times.
-    pub fn sq_fetch(&self) -> Fetch {
+    /// Copies the next SQE, once. `None` if the index array names no slot: consumed, and counted in `dropped`. Lock holder
+    /// only; call at most [`sq_ready`](Self::sq_ready) times.
+    #[inline]
+    pub fn sq_fetch(&self) -> Option<io_uring_sqe> {
         let word = self.control.sq_head();
         let head = word.load(Relaxed);
         word.store(head.wrapping_add(1), Relaxed);
         let mut slot = head & (self.geo.sq_entries - 1);
-        if let Some(array) = self.geo.array() {
+        if let Some(array) = self.array {
             slot = self.rings.word(array + slot as usize * 4).load(Relaxed);
             if slot >= self.geo.sq_entries {
                 self.rings.word(off::SQ_DROPPED).fetch_add(1, Relaxed);
-                return Fetch::Dropped;
+                return None;
             }
         }
-        Fetch::Sqe(self.sqes.load(slot as usize * self.geo.sqe_size()))
+        Some(self.sqes.load(slot as usize * self.geo.sqe_size()))
     }
 
     /// Gives the fetched slots back to the program.

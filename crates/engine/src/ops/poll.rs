@@ -188,7 +188,7 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
             let id = ctx.slab.insert(poll);
             ctx.end_soon(id, res);
         }
-        _ => ctx.arm_poll(poll),
+        _ => ctx.arm_poll(&mut poll),
     }
 }
 
@@ -204,11 +204,11 @@ pub fn arm_on_ring(ring: &crate::ctx::Ring, from: ReqId, fd: i32, poll: Poll) {
             req.wait = Wait::Poll(poll);
             let outcome = add(&mut ctx, &mut req);
             ctx.async_posted = true;
-            ctx.outcome(req, outcome);
+            ctx.outcome(&mut req, outcome);
         }
         Err(e) => {
             req.fail(e);
-            ctx.finish(req);
+            ctx.finish(&mut req);
         }
     }
 }

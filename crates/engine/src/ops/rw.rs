@@ -12,7 +12,7 @@ use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
-use crate::req::request::{Call, Keep, Req, ReqFlags};
+use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::req::route::kind_of;
 use crate::sys::{self, sys};
 use crate::transport::kind::Kind;
@@ -135,9 +135,9 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
     if call.sqe.op_flags & RWF_HIPRI != 0 {
         return Outcome::Done(Errno::EINVAL.res());
     }
-    let kind = kind_of(&call.file);
-    let nowait = how == Try::Nonblock && kind != Kind::Memory;
+    let mut kind = kind_of(&call.file);
     loop {
+        let nowait = how == Try::Nonblock && kind != Kind::Memory;
         let flags = call.sqe.op_flags | if nowait { RWF_NOWAIT } else { 0 };
         match transfer(call, kind, flags) {
             Ok(n) => {
@@ -152,6 +152,7 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
             Err(Errno::EOPNOTSUPP) if nowait && call.sqe.op_flags & RWF_NOWAIT == 0 => {
                 return without_nowait(call, kind);
             }
+            Err(Errno::ESPIPE) if misjudged(call, &mut kind) => {}
             Err(_) if call.done > 0 => {
                 let total = total(call);
                 return finish(call, total);
@@ -165,6 +166,15 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
             Err(e) => return Outcome::Done(e.res()),
         }
     }
+}
+
+/// The program's number was reused behind our back: what we took for a file is a stream.
+fn misjudged(call: &Call, kind: &mut Kind) -> bool {
+    let FileRef::Plain(fd) = call.file else { return false };
+    let before = *kind;
+    crate::fds::forget_kind(fd);
+    *kind = crate::fds::kind(fd);
+    *kind != before
 }
 
 fn unstable(call: &Call) -> bool {

@@ -107,7 +107,7 @@ pub fn expired(ctx: &mut Ctx, id: ReqId) {
         req.set_fail();
     }
     req.res = Errno::ETIME.res();
-    ctx.finish(req);
+    ctx.finish(&mut req);
 }
 
 /// Checks a TIMEOUT_REMOVE (`io_timeout_remove_prep`).

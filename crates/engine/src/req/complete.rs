@@ -36,13 +36,13 @@ impl Ctx {
     }
 
     /// Ends a request: posts its CQE unless skipped, and lets its chain go on.
-    pub fn finish(&mut self, req: Req) {
+    pub fn finish(&mut self, req: &mut Req) {
         let skip = req.flags.contains(ReqFlags::CQE_SKIP);
         self.finish_quiet(req, skip);
     }
 
     /// Ends a request, with or without a CQE.
-    pub fn finish_quiet(&mut self, mut req: Req, skip: bool) {
+    pub fn finish_quiet(&mut self, req: &mut Req, skip: bool) {
         if !skip {
             let wide = req.flags.contains(ReqFlags::CQE32)
                 && self.mem.geo.flags & crate::abi::IORING_SETUP_CQE_MIXED != 0;
@@ -53,7 +53,7 @@ impl Ctx {
         self.nr_reqs -= 1;
         let disarm = ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT;
         if req.flags.intersects(disarm) || req.link.is_some() {
-            self.queue_next(&mut req);
+            self.queue_next(req);
         }
     }
 
@@ -68,7 +68,7 @@ impl Ctx {
             if res < 0 {
                 req.call.cflags = 0;
             }
-            self.finish(req);
+            self.finish(&mut req);
         }
     }
 
@@ -77,9 +77,9 @@ impl Ctx {
         if let Some(req) = self.slab.get_mut(f.id) {
             req.call = f.call;
             req.state = crate::req::request::State::Prepped;
-            if let Some(req) = self.slab.remove(f.id) {
+            if let Some(mut req) = self.slab.remove(f.id) {
                 self.async_posted = true;
-                self.outcome(req, f.outcome);
+                self.outcome(&mut req, f.outcome);
             }
         }
     }
@@ -105,12 +105,12 @@ impl Ctx {
     pub fn run_task_work(&mut self) {
         for _ in 0..self.run.len() {
             let Some(id) = self.run.pop_front() else { break };
-            let Some(req) = self.slab.remove(id) else { continue };
+            let Some(mut req) = self.slab.remove(id) else { continue };
             self.async_posted = true;
             if req.flags.intersects(ReqFlags::FAIL | ReqFlags::ENDED) {
-                self.finish(req);
+                self.finish(&mut req);
             } else {
-                self.queue_sqe(req);
+                self.queue_sqe(&mut req);
             }
         }
     }

@@ -8,14 +8,14 @@ use crate::rsrc::personality::under;
 
 impl Ctx {
     /// Tries a request now; whatever comes of it is taken care of.
-    pub fn queue_sqe(&mut self, mut req: Req) {
-        let assigned = self.assign_file(&mut req);
+    pub fn queue_sqe(&mut self, req: &mut Req) {
+        let assigned = self.assign_file(req);
         if let Err(e) = assigned.and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call)) {
             req.fail(e);
             return self.finish(req);
         }
-        let outcome = match self.first_route(&req) {
-            None => self.issue(&mut req),
+        let outcome = match self.first_route(req) {
+            None => self.issue(req),
             Some(way) => return self.take_route(way, req),
         };
         self.outcome(req, outcome);
@@ -31,7 +31,7 @@ impl Ctx {
     }
 
     /// Acts on an attempt's outcome.
-    pub fn outcome(&mut self, mut req: Req, outcome: Outcome) {
+    pub fn outcome(&mut self, req: &mut Req, outcome: Outcome) {
         match outcome {
             Outcome::Done(res) => {
                 // The kernel runs it on a worker: an eventfd for late completions tells of it.
@@ -39,7 +39,7 @@ impl Ctx {
                 req.res = res;
                 let def = &OPS[req.opcode() as usize];
                 if let Some(finish) = def.finish {
-                    finish(self, &mut req);
+                    finish(self, req);
                 }
                 if (req.res < 0 && !def.has(opdef::LENIENT)) || req.call.short {
                     req.set_fail();
@@ -52,16 +52,16 @@ impl Ctx {
     }
 
     /// Hands a request to the owner that its issue chose.
-    fn enqueue(&mut self, req: Req) {
+    fn enqueue(&mut self, req: &mut Req) {
         match req.wait {
             Wait::Timeout(_) => {
-                let id = self.slab.insert(req);
+                let id = self.slab.insert(core::mem::take(req));
                 self.timeouts_insert(id);
                 self.arm_linked_timeout(id);
             }
             Wait::Poll(_) => self.arm_poll(req),
             Wait::None => {
-                let id = self.slab.insert(req);
+                let id = self.slab.insert(core::mem::take(req));
                 if let Some(req) = self.slab.get_mut(id) {
                     req.state = State::Parked;
                 }

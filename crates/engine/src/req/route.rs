@@ -54,7 +54,7 @@ impl Ctx {
     }
 
     /// An attempt said it would block.
-    pub fn queue_async(&mut self, mut req: Req) {
+    pub fn queue_async(&mut self, req: &mut Req) {
         if req.flags.contains(ReqFlags::NOWAIT) {
             req.fail(Errno::EAGAIN);
             return self.finish(req);
@@ -67,7 +67,7 @@ impl Ctx {
     }
 
     /// Sends a request where it is to wait.
-    pub fn take_route(&mut self, way: Way, mut req: Req) {
+    pub fn take_route(&mut self, way: Way, req: &mut Req) {
         match way {
             Way::Worker => self.punt(req),
             Way::Aio => self.aio_queue(req),
@@ -82,7 +82,7 @@ impl Ctx {
     }
 
     /// Puts a request into the poll set; one whose file cannot be polled goes to a worker, or, for POLL_ADD, is ready.
-    pub fn arm_poll(&mut self, mut req: Req) {
+    pub fn arm_poll(&mut self, req: &mut Req) {
         let held = req.call.file.hold_for_poll();
         if let Err(e) = held.and_then(|()| crate::ops::rw::stabilise(&mut req.call)) {
             req.fail(e);
@@ -90,7 +90,7 @@ impl Ctx {
         }
         let (Wait::Poll(poll), fd) = (req.wait, req.call.file.poll_fd()) else { return };
         req.state = State::Armed;
-        let id = self.slab.insert(req);
+        let id = self.slab.insert(core::mem::take(req));
         let ring_op = self.slab.get(id).is_some_and(|r| r.opcode() == IORING_OP_POLL_ADD);
         let events = if ring_op { ops::poll::epoll_events(poll.events) } else { poll.events };
         match self.transports.poll_add(fd, events, id) {
@@ -110,17 +110,17 @@ impl Ctx {
         match OPS[req.opcode() as usize].issue {
             Issue::Call(_) => {
                 req.wait = Wait::None;
-                self.punt(req);
+                self.punt(&mut req);
             }
             Issue::Ring(_) => {
                 let res = ops::poll::unpollable(&req);
-                self.outcome(req, Outcome::Done(res));
+                self.outcome(&mut req, Outcome::Done(res));
             }
         }
     }
 
     /// Hands a request to a worker; where no worker can be had, runs it here, slower but right.
-    pub fn punt(&mut self, mut req: Req) {
+    pub fn punt(&mut self, req: &mut Req) {
         let held = req.call.file.hold().and_then(|()| crate::ops::rw::stabilise(&mut req.call));
         if let Err(e) = held {
             req.fail(e);
@@ -131,7 +131,7 @@ impl Ctx {
         req.call.sqe = call.sqe;
         req.held = call.file.fd();
         let unbound = kind_of(&call.file) == Kind::Other || kind_of(&call.file) == Kind::Pollable;
-        let id = self.slab.insert(req);
+        let id = self.slab.insert(core::mem::take(req));
         self.transports.workers += 1;
         if let Err(call) = self.worker_queue(id, Box::new(call), unbound) {
             self.transports.workers -= 1;
@@ -160,7 +160,7 @@ impl Ctx {
             Outcome::Retry if more => self.rearm(req),
             outcome => {
                 self.transports.poll_del(req.call.file.poll_fd());
-                self.outcome(req, outcome);
+                self.outcome(&mut req, outcome);
             }
         }
     }

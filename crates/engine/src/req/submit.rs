@@ -3,7 +3,6 @@
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
-use crate::mem::sq::Fetch;
 use crate::opdef::{self, Issue, OPS};
 use crate::req::request::{Req, ReqFlags};
 use crate::req::slab::ReqId;
@@ -20,10 +19,13 @@ impl Ctx {
     pub fn submit_sqes(&mut self, want: u32) -> u32 {
         let n = want.min(self.mem.sq_ready());
         let mut done = 0;
+        // One place for all that end at once, which most do.
+        let mut req = Req::default();
         while done < n {
-            let Fetch::Sqe(sqe) = self.mem.sq_fetch() else { break };
+            let Some(sqe) = self.mem.sq_fetch() else { break };
             done += 1;
-            let stop = self.submit_sqe(sqe).is_err();
+            req.reset(sqe);
+            let stop = self.submit_sqe(&mut req).is_err();
             if stop && self.flags & IORING_SETUP_SUBMIT_ALL == 0 {
                 break;
             }
@@ -37,10 +39,9 @@ impl Ctx {
     }
 
     /// One SQE. An error is what failed init; the CQE for it is on its way.
-    fn submit_sqe(&mut self, sqe: io_uring_sqe) -> Result<()> {
-        let mut req = Req::new(sqe);
+    fn submit_sqe(&mut self, req: &mut Req) -> Result<()> {
         self.nr_reqs += 1;
-        if let Err(e) = self.init_req(&mut req) {
+        if let Err(e) = self.init_req(req) {
             return self.fail_init(req, e);
         }
         if let Some(head) = self.submit.head {
@@ -54,13 +55,13 @@ impl Ctx {
             let slow = ReqFlags::FORCE_ASYNC | ReqFlags::FAIL;
             if self.slab.get(head).is_some_and(|r| r.flags.intersects(slow)) {
                 self.queue_fallback(head);
-            } else if let Some(req) = self.slab.remove(head) {
-                self.queue_sqe(req);
+            } else if let Some(mut req) = self.slab.remove(head) {
+                self.queue_sqe(&mut req);
             }
         } else if req.linked() {
             self.chain(req);
         } else if req.flags.contains(ReqFlags::FORCE_ASYNC) {
-            let id = self.slab.insert(req);
+            let id = self.slab.insert(core::mem::take(req));
             self.queue_fallback(id);
         } else {
             self.queue_sqe(req);
@@ -69,8 +70,8 @@ impl Ctx {
     }
 
     /// Appends to the chain under construction, or starts one.
-    fn chain(&mut self, req: Req) {
-        let id = self.slab.insert(req);
+    fn chain(&mut self, req: &mut Req) {
+        let id = self.slab.insert(core::mem::take(req));
         match self.submit.last.and_then(|last| self.slab.get_mut(last)) {
             Some(last) => last.link = Some(id),
             None => self.submit.head = Some(id),
@@ -79,7 +80,7 @@ impl Ctx {
     }
 
     /// Init failed: fail the chain as a whole, but go on assembling it (`io_submit_fail_init`).
-    fn fail_init(&mut self, mut req: Req, e: Errno) -> Result<()> {
+    fn fail_init(&mut self, req: &mut Req, e: Errno) -> Result<()> {
         req.fail(e);
         if let Some(head) = self.submit.head.and_then(|id| self.slab.get_mut(id))
             && !head.flags.contains(ReqFlags::FAIL)
@@ -97,7 +98,7 @@ impl Ctx {
                 self.submit.last = None;
                 head
             }
-            None => self.slab.insert(req),
+            None => self.slab.insert(core::mem::take(req)),
         };
         self.queue_fallback(id);
         Err(e)
@@ -161,16 +162,16 @@ impl Ctx {
         if req.flags.contains(ReqFlags::FAIL) {
             req.flags.remove(ReqFlags::HARDLINK);
             req.flags |= ReqFlags::LINK;
-            if let Some(req) = self.slab.remove(id) {
-                self.finish(req);
+            if let Some(mut req) = self.slab.remove(id) {
+                self.finish(&mut req);
             }
         } else if self.drain.active {
             self.drain_req(id);
         } else if matches!(OPS[req.opcode() as usize].issue, Issue::Ring(_)) {
             // The kernel runs it on a worker, so after what is inline; it never blocks, so task work will do.
             self.run.push_back(id);
-        } else if let Some(req) = self.slab.remove(id) {
-            self.queue_sqe(req);
+        } else if let Some(mut req) = self.slab.remove(id) {
+            self.queue_sqe(&mut req);
         }
     }
 }

@@ -159,6 +159,6 @@ impl Ctx {
                 timeout.res = if e == Errno::EALREADY { Errno::ENOENT.res() } else { e.res() };
             }
         }
-        self.finish(timeout);
+        self.finish(&mut timeout);
     }
 }

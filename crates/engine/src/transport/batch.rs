@@ -25,9 +25,9 @@ impl Ctx {
     }
 
     /// Queues a request for the next batch.
-    pub fn aio_queue(&mut self, mut req: Req) {
+    pub fn aio_queue(&mut self, req: &mut Req) {
         req.state = State::Aio;
-        let id = self.slab.insert(req);
+        let id = self.slab.insert(core::mem::take(req));
         let resfd = self.transports.poll.as_mut().and_then(|p| p.aio_fd());
         let Some(req) = self.slab.get_mut(id) else { return };
         let made = crate::ops::rw::to_iocb(&mut req.call, id.to_u64(), resfd);
@@ -44,8 +44,8 @@ impl Ctx {
 
     /// What aio cannot take goes to a worker.
     fn aio_instead(&mut self, id: ReqId) {
-        if let Some(req) = self.slab.remove(id) {
-            self.punt(req);
+        if let Some(mut req) = self.slab.remove(id) {
+            self.punt(&mut req);
         }
     }
 
