@@ -1,8 +1,5 @@
 //! What a run of a case said, and how two of them compare.
 
-use crate::case::Case;
-use crate::door::Door;
-use crate::target::Target;
 use serde::Serialize;
 use std::fmt;
 
@@ -113,18 +110,6 @@ pub struct Row {
     pub target: String,
     #[serde(flatten)]
     pub outcome: Outcome,
-}
-
-impl Row {
-    /// A row for a case that was not run through `door`.
-    pub fn skipped(case: &Case, door: Door, why: &str) -> Self {
-        Self {
-            case: case.path(),
-            family: case.family,
-            target: Target::Softring(door).name(),
-            outcome: Outcome::Skip(why.into()),
-        }
-    }
 }
 
 /// Counts of one target's rows.

@@ -72,16 +72,6 @@ impl Launcher {
         Ok(Answer::parse(&text, &noise, ended))
     }
 
-    /// Why `target` gives no ring that moves a NOP, or nothing.
-    pub fn no_ring(&self, target: Target) -> Option<String> {
-        let probe = crate::case::matching("setup::defaults").first().copied()?;
-        match self.run(probe, target) {
-            Err(e) => Some(format!("{e:#}")),
-            Ok(a) if a.verdict == Verdict::Pass => None,
-            Ok(_) => Some(format!("{} gives no ring yet", target.name())),
-        }
-    }
-
     fn command(&self, target: Target) -> Result<Command> {
         let mut cmd = Command::new(&self.exe);
         cmd.env_remove("LD_PRELOAD").env("TMPDIR", self.scratch.path());
