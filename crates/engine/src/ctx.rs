@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use crate::abi::{IORING_SETUP_DEFER_TASKRUN, io_uring_reg_wait};
+use crate::abi::IORING_SETUP_DEFER_TASKRUN;
 use crate::mem::cq::Overflow;
 use crate::mem::lock::Control;
 use crate::mem::rings::Rings;
@@ -24,6 +24,7 @@ use crate::rsrc::buffers::BufTable;
 use crate::rsrc::eventfd::EventFd;
 use crate::rsrc::files::{FileTable, TagSink};
 use crate::rsrc::personality::Personalities;
+use crate::rsrc::region::ParamRegion;
 use crate::rsrc::restrictions::Restrictions;
 use crate::time::Clock;
 use crate::transport::Transports;
@@ -162,21 +163,7 @@ pub struct Ctx {
     pub buffers: BufTable,
     pub tags: Arc<TagSink>,
     pub personalities: Personalities,
-    pub wait_region: Option<WaitRegion>,
-}
-
-/// The registered wait arguments (`IORING_MEM_REGION_REG_WAIT_ARG`).
-#[derive(Debug)]
-pub struct WaitRegion {
-    pub region: crate::mem::region::Region,
-}
-
-impl WaitRegion {
-    /// The entry at byte `off`.
-    pub fn get(&self, off: usize) -> Option<io_uring_reg_wait> {
-        let end = off.checked_add(size_of::<io_uring_reg_wait>())?;
-        (off.is_multiple_of(8) && end <= self.region.len()).then(|| self.region.load(off))
-    }
+    pub param_region: Option<ParamRegion>,
 }
 
 impl Ctx {
@@ -208,7 +195,7 @@ impl Ctx {
             buffers: BufTable::default(),
             tags: Arc::default(),
             personalities: Personalities::default(),
-            wait_region: None,
+            param_region: None,
         }
     }
 

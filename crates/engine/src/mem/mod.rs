@@ -20,5 +20,6 @@
 pub mod cq;
 pub mod lock;
 pub mod region;
+pub mod resize;
 pub mod rings;
 pub mod sq;

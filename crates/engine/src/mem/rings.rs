@@ -137,15 +137,18 @@ impl Rings {
     }
 
     /// Memory of the program's: page-aligned, writable, and touched now so that a bad address fails setup.
-    fn users(addr: u64, len: usize) -> Result<Region> {
-        if addr == 0 || !addr.is_multiple_of(4096) {
+    pub(super) fn users(addr: u64, len: usize) -> Result<Region> {
+        if addr == 0 {
+            return Err(Errno::EFAULT);
+        }
+        if !addr.is_multiple_of(4096) {
             return Err(Errno::EINVAL);
         }
         crate::sys::populate_write(addr, len.next_multiple_of(4096)).map_err(|_| Errno::EFAULT)?;
         Region::user(addr, len)
     }
 
-    fn init(&self) {
+    pub(super) fn init(&self) {
         use core::sync::atomic::Ordering::Relaxed;
         for (at, v) in [
             (off::SQ_HEAD, 0),

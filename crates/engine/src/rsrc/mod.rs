@@ -5,6 +5,7 @@ use crate::errno::{Errno, Result};
 
 pub mod buffers;
 pub mod clock;
+pub mod clone;
 pub mod enable;
 pub mod eventfd;
 pub mod files;
@@ -14,6 +15,7 @@ pub mod memlock;
 pub mod personality;
 pub mod probe;
 pub mod query;
+pub mod region;
 pub mod restrictions;
 pub mod ring_fds;
 

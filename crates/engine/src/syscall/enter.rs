@@ -154,8 +154,8 @@ fn registered_wait(ctx: &Ctx, off: u64, argsz: usize) -> Result<io_uring_reg_wai
     if argsz != size_of::<io_uring_reg_wait>() {
         return Err(Errno::EINVAL);
     }
-    let region = ctx.wait_region.as_ref().ok_or(Errno::EFAULT)?;
-    let entry = region.get(off as usize).ok_or(Errno::EFAULT)?;
+    let region = ctx.param_region.as_ref().ok_or(Errno::EFAULT)?;
+    let entry = region.wait_arg(off)?;
     if entry.flags & !IORING_REG_WAIT_TS != 0 {
         return Err(Errno::EINVAL);
     }

@@ -2,6 +2,7 @@
 
 pub mod enter;
 pub mod register;
+pub mod resize;
 pub mod setup;
 
 use crate::errno::answer;

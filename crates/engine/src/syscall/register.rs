@@ -9,7 +9,8 @@ use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
 use crate::opdef::Support;
 use crate::rsrc::{
-    buffers, clock, enable, eventfd, files, iowq, personality, probe, query, restrictions, ring_fds,
+    buffers, clock, clone, enable, eventfd, files, iowq, personality, probe, query, region,
+    restrictions, ring_fds,
 };
 
 /// What the argument words must look like before anything else is looked at.
@@ -123,11 +124,11 @@ pub static REGISTERS: [RegDef; IORING_REGISTER_LAST as usize] = [
     no(IORING_REGISTER_NAPI, "6.9"),
     no(IORING_UNREGISTER_NAPI, "6.9"),
     reg(IORING_REGISTER_CLOCK, "6.12", Exactly(0), Locked(clock::register)),
-    no(IORING_REGISTER_CLONE_BUFFERS, "6.12"),
+    reg(IORING_REGISTER_CLONE_BUFFERS, "6.12", Exactly(1), Free(clone::clone_buffers)),
     no(IORING_REGISTER_SEND_MSG_RING, "6.13"),
     no(IORING_REGISTER_ZCRX_IFQ, "6.15"),
-    no(IORING_REGISTER_RESIZE_RINGS, "6.13"),
-    no(IORING_REGISTER_MEM_REGION, "6.13"),
+    reg(IORING_REGISTER_RESIZE_RINGS, "6.13", Exactly(1), Free(super::resize::resize)),
+    reg(IORING_REGISTER_MEM_REGION, "6.13", Exactly(1), Free(region::register)),
     reg(IORING_REGISTER_QUERY, "6.18", Own, Blind(query::query)),
 ];
 
@@ -190,9 +191,14 @@ fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<us
 }
 
 impl Ctx {
+    /// SINGLE_ISSUER: is the ring another task's?
+    pub fn is_anothers(&self) -> bool {
+        self.issuer.is_some_and(|t| t != crate::sys::gettid())
+    }
+
     /// SINGLE_ISSUER and restrictions, in the kernel's order.
     fn may_register(&self, opcode: u32) -> Result<()> {
-        if self.issuer.is_some_and(|t| t != crate::sys::gettid()) {
+        if self.is_anothers() {
             return Err(Errno::EEXIST);
         }
         if self.restrictions.allows_register(opcode) { Ok(()) } else { Err(Errno::EACCES) }

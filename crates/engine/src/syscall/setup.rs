@@ -83,7 +83,7 @@ fn check_flags(f: u32) -> Result<()> {
 }
 
 /// Ring sizes (`io_uring_fill_params`).
-fn geometry(entries: u32, p: &io_uring_params) -> Result<Geometry> {
+pub(super) fn geometry(entries: u32, p: &io_uring_params) -> Result<Geometry> {
     let clamp = p.flags & IORING_SETUP_CLAMP != 0;
     let bound = |n: u32, max: u32| match n {
         0 => Err(Errno::EINVAL),

@@ -1,0 +1,111 @@
+//! New sizes for the rings of one file.
+//!
+//! The kernel gives the ring new pages and leaves the old mappings theirs. A file has one page per offset, so here the
+//! new rings take the old ones' place: whoever maps the ring after the call sees the new rings, as on the kernel; an old
+//! mapping, which is of no use any more, shows parts of them. Heads and tails keep their offsets and values, so what a
+//! program reads of those in the old mapping before it lets go of it is right.
+//! Kernel counterpart: `io_register_resize_rings`.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use rustix::fd::BorrowedFd;
+use rustix::fs::{fstat, ftruncate};
+
+use super::region::Region;
+use super::rings::{Geometry, Rings, off};
+use crate::abi::*;
+use crate::errno::{Errno, Result};
+
+/// The entries between a head and a tail, as words.
+struct Kept {
+    from: u32,
+    size: usize,
+    words: Vec<u64>,
+}
+
+impl Kept {
+    fn take(mem: &Region, base: usize, size: usize, slots: u32, from: u32, to: u32) -> Kept {
+        let n = to.wrapping_sub(from);
+        let slot = |i: u32| base + (from.wrapping_add(i) & (slots - 1)) as usize * size;
+        let word = |i: u32, w: usize| mem.load(slot(i) + w * 8);
+        let words = (0..n).flat_map(|i| (0..size / 8).map(move |w| word(i, w))).collect();
+        Kept { from, size, words }
+    }
+
+    fn put(&self, mem: &Region, base: usize, slots: u32) {
+        for (i, entry) in self.words.chunks_exact(self.size / 8).enumerate() {
+            let slot = self.from.wrapping_add(i as u32) & (slots - 1);
+            for (w, &word) in entry.iter().enumerate() {
+                mem.store(base + slot as usize * self.size + w * 8, word);
+            }
+        }
+    }
+}
+
+impl Rings {
+    /// New memory for rings of these sizes: (rings, SQEs), in the ring's file or where the program says (NO_MMAP).
+    ///
+    /// # Errors
+    /// `ENOMEM`; `EINVAL`, `EFAULT` for bad NO_MMAP addresses.
+    pub fn new_region(
+        &self,
+        file: BorrowedFd<'_>,
+        geo: &Geometry,
+        at: u64,
+        user: u64,
+    ) -> Result<Region> {
+        let len = if at == IORING_OFF_SQES { geo.sqes_size() } else { geo.rings_size() };
+        if geo.flags & IORING_SETUP_NO_MMAP != 0 {
+            return Self::users(user, len);
+        }
+        let len = len.next_multiple_of(4096);
+        let end = at + len as u64;
+        if fstat(file)?.st_size.cast_unsigned() < end {
+            ftruncate(file, end).map_err(|_| Errno::ENOMEM)?;
+        }
+        Region::map(file, at, len).map_err(|_| Errno::ENOMEM)
+    }
+
+    /// Moves to new rings with what is in the old ones. Lock holder only, with every filled CQE published.
+    ///
+    /// # Errors
+    /// `EOVERFLOW` if what is in them does not fit; nothing has changed then.
+    pub fn move_to(&mut self, geo: Geometry, rings: Region, sqes: Region) -> Result<()> {
+        let old = self.geo;
+        let words = KEPT.map(|at| self.rings.word(at).load(Acquire));
+        let [sq_head, sq_tail, cq_head, cq_tail, ..] = words;
+        let fits = |head: u32, tail: u32, room: u32| tail.wrapping_sub(head) <= room;
+        if !fits(sq_head, sq_tail, geo.sq_entries.min(old.sq_entries))
+            || !fits(cq_head, cq_tail, geo.cq_entries.min(old.cq_entries))
+        {
+            return Err(Errno::EOVERFLOW);
+        }
+        let (sqe, cqe) = (old.sqe_size(), old.cqe_size());
+        let queued = Kept::take(&self.sqes, 0, sqe, old.sq_entries, sq_head, sq_tail);
+        let posted = Kept::take(&self.rings, off::CQES, cqe, old.cq_entries, cq_head, cq_tail);
+        self.geo = geo;
+        self.rings = rings;
+        self.sqes = sqes;
+        let all = (off::CQES..geo.rings_size()).step_by(4);
+        all.for_each(|at| self.rings.word(at).store(0, Relaxed));
+        self.init();
+        for (at, word) in KEPT.into_iter().zip(words) {
+            self.rings.word(at).store(word, Release);
+        }
+        queued.put(&self.sqes, 0, geo.sq_entries);
+        posted.put(&self.rings, off::CQES, geo.cq_entries);
+        Ok(())
+    }
+}
+
+/// Words that go over as they are; heads and tails first.
+const KEPT: [usize; 8] = [
+    off::SQ_HEAD,
+    off::SQ_TAIL,
+    off::CQ_HEAD,
+    off::CQ_TAIL,
+    off::SQ_DROPPED,
+    off::SQ_FLAGS,
+    off::CQ_FLAGS,
+    off::CQ_OVERFLOW,
+];

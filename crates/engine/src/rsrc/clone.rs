@@ -1,0 +1,78 @@
+//! One ring's buffers for another. Kernel counterpart: `io_register_clone_buffers`, `io_clone_buffers`.
+//!
+//! No two rings are locked at once: the source's table is copied under its lock, then put to use under the other's.
+
+use std::sync::Arc;
+
+use super::buffers::BufNode;
+use super::ring_fds;
+use crate::abi::*;
+use crate::ctx::{Ctx, Ring};
+use crate::errno::{Errno, Result};
+use crate::limits::REG_BUFFERS_MAX;
+use crate::user;
+
+type Slot = Option<Arc<BufNode>>;
+
+/// `IORING_REGISTER_CLONE_BUFFERS`: shares buffers of the ring that the argument names.
+///
+/// # Errors
+/// `EFAULT`; `EINVAL` for flags, reserved words and ranges; `EBUSY` if there is a table and DST_REPLACE was not asked
+/// for; `EBADF`, `EOPNOTSUPP` for the source; `EEXIST` if it is another task's; `ENXIO` if it has no table; `EOVERFLOW`.
+pub fn clone_buffers(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Result<usize> {
+    let arg: io_uring_clone_buffers = user::read(addr)?;
+    if arg.flags & !(IORING_REGISTER_SRC_REGISTERED | IORING_REGISTER_DST_REPLACE) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    free_or_replaced(&ring.lock(), &arg)?;
+    if arg.pad != [0; 3] {
+        return Err(Errno::EINVAL);
+    }
+    let by_index = arg.flags & IORING_REGISTER_SRC_REGISTERED != 0;
+    let (source, _) = ring_fds::find(arg.src_fd.cast_signed(), by_index)?;
+    let from = {
+        let ctx = source.lock();
+        if source.id != ring.id && ctx.is_anothers() {
+            return Err(Errno::EEXIST);
+        }
+        ctx.buffers.slots.clone()
+    };
+    install(&mut ring.lock(), &arg, &from)
+}
+
+fn free_or_replaced(ctx: &Ctx, arg: &io_uring_clone_buffers) -> Result<()> {
+    let replace = arg.flags & IORING_REGISTER_DST_REPLACE != 0;
+    if replace || ctx.buffers.slots.is_empty() { Ok(()) } else { Err(Errno::EBUSY) }
+}
+
+fn install(ctx: &mut Ctx, arg: &io_uring_clone_buffers, from: &[Slot]) -> Result<usize> {
+    if arg.nr == 0 && (arg.dst_off != 0 || arg.src_off != 0) {
+        return Err(Errno::EINVAL);
+    }
+    free_or_replaced(ctx, arg)?;
+    if from.is_empty() {
+        return Err(Errno::ENXIO);
+    }
+    let have = from.len() as u32;
+    let nr = if arg.nr == 0 { have } else { arg.nr };
+    if nr > have {
+        return Err(Errno::EINVAL);
+    }
+    let src_end = nr.checked_add(arg.src_off).filter(|&end| end <= have);
+    let src_end = src_end.ok_or(Errno::EOVERFLOW)?;
+    let dst_end = nr.checked_add(arg.dst_off).ok_or(Errno::EOVERFLOW)?;
+    if dst_end > REG_BUFFERS_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let shared = from[arg.src_off as usize..src_end as usize].iter().map(share);
+    let table = &mut ctx.buffers.slots;
+    table.resize(table.len().max(dst_end as usize), None);
+    for (slot, node) in table[arg.dst_off as usize..].iter_mut().zip(shared) {
+        *slot = node;
+    }
+    Ok(0)
+}
+
+fn share(slot: &Slot) -> Slot {
+    slot.as_ref().map(|node| node.share())
+}

@@ -1,0 +1,125 @@
+//! A memory region that the program and the ring share. Kernel counterpart: `io_register_mem_region`,
+//! `io_uring/memmap.c`.
+
+use std::sync::Arc;
+
+use rustix::fs::{fstat, ftruncate};
+
+use super::memlock::Locked;
+use crate::abi::*;
+use crate::ctx::{Ctx, Ring};
+use crate::errno::{Errno, Result};
+use crate::mem::region::Region;
+use crate::sys;
+use crate::user;
+
+const PAGE: u64 = 4096;
+
+/// Where a region lies.
+#[derive(Debug)]
+enum Memory {
+    /// In the program's memory, which it may unmap: read by system calls only.
+    User { addr: u64, len: u64 },
+    /// In the ring's file.
+    Ours(Region),
+}
+
+/// A registered region, and what it counts against RLIMIT_MEMLOCK.
+#[derive(Debug)]
+pub struct ParamRegion {
+    /// It holds wait arguments (`IORING_MEM_REGION_REG_WAIT_ARG`).
+    wait_args: bool,
+    memory: Memory,
+    _locked: Locked,
+}
+
+impl ParamRegion {
+    /// The wait arguments at byte `off`.
+    ///
+    /// # Errors
+    /// `EFAULT` where there are none.
+    pub fn wait_arg(&self, off: u64) -> Result<io_uring_reg_wait> {
+        let end = off.checked_add(size_of::<io_uring_reg_wait>() as u64).ok_or(Errno::EFAULT)?;
+        let len = match &self.memory {
+            Memory::User { len, .. } => *len,
+            Memory::Ours(region) => region.len() as u64,
+        };
+        if !self.wait_args || !off.is_multiple_of(8) || end > len {
+            return Err(Errno::EFAULT);
+        }
+        match &self.memory {
+            Memory::User { addr, .. } => user::read(addr + off),
+            Memory::Ours(region) => Ok(region.load(off as usize)),
+        }
+    }
+}
+
+/// `IORING_REGISTER_MEM_REGION`: memory of the program's, or of the ring's to be mapped at the offset told.
+///
+/// # Errors
+/// `EBUSY` for a second one; `EFAULT`, `EINVAL`, `E2BIG`, `EOVERFLOW`; `ENOMEM` past RLIMIT_MEMLOCK.
+pub fn register(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
+    let mut ctx = ring.lock();
+    if ctx.param_region.is_some() {
+        return Err(Errno::EBUSY);
+    }
+    let reg: io_uring_mem_region_reg = user::read(addr)?;
+    let mut desc: io_uring_region_desc = user::read(reg.region_uptr)?;
+    check(&ctx, &reg)?;
+    let (memory, locked) = create(&mut desc, fd)?;
+    user::write(reg.region_uptr, &desc)?;
+    let wait_args = reg.flags & IORING_MEM_REGION_REG_WAIT_ARG != 0;
+    ctx.param_region = Some(ParamRegion { wait_args, memory, _locked: locked });
+    Ok(0)
+}
+
+fn check(ctx: &Ctx, reg: &io_uring_mem_region_reg) -> Result<()> {
+    let wait = reg.flags & IORING_MEM_REGION_REG_WAIT_ARG != 0;
+    let unknown = reg.flags & !IORING_MEM_REGION_REG_WAIT_ARG != 0;
+    // While the ring is disabled nobody waits on it, so nobody meets a half-made region.
+    if reg.resv != [0; 2] || unknown || (wait && !ctx.disabled) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// `io_create_region`.
+fn create(desc: &mut io_uring_region_desc, fd: i32) -> Result<(Memory, Locked)> {
+    if desc.resv != [0; 4] || desc.flags & !IORING_MEM_REGION_TYPE_USER != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let users = desc.flags & IORING_MEM_REGION_TYPE_USER != 0;
+    if users != (desc.user_addr != 0) {
+        return Err(Errno::EFAULT);
+    }
+    if desc.size == 0 || desc.mmap_offset != 0 || desc.id != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if desc.size / PAGE > i32::MAX as u64 {
+        return Err(Errno::E2BIG);
+    }
+    if !(desc.user_addr | desc.size).is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    desc.user_addr.checked_add(desc.size).ok_or(Errno::EOVERFLOW)?;
+    let locked = Locked::range(desc.user_addr, desc.size)?;
+    let memory = if users {
+        let (addr, len) = (desc.user_addr, desc.size);
+        sys::populate_write(addr, len as usize).map_err(|_| Errno::EFAULT)?;
+        Memory::User { addr, len }
+    } else {
+        desc.mmap_offset = IORING_MAP_OFF_PARAM_REGION;
+        Memory::Ours(in_file(fd, desc.size)?)
+    };
+    Ok((memory, locked))
+}
+
+/// The ring's file grows by the region, which the program maps as it maps the rings.
+fn in_file(fd: i32, size: u64) -> Result<Region> {
+    let file = sys::borrow(fd).ok_or(Errno::EBADF)?;
+    let end = IORING_MAP_OFF_PARAM_REGION + size;
+    if fstat(file)?.st_size.cast_unsigned() < end {
+        ftruncate(file, end).map_err(|_| Errno::ENOMEM)?;
+    }
+    Region::map(file, IORING_MAP_OFF_PARAM_REGION, size as usize).map_err(|_| Errno::ENOMEM)
+}

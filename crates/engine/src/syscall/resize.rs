@@ -1,0 +1,47 @@
+//! Rings of another size. Kernel counterpart: `io_register_resize_rings`; the memory is in [`crate::mem::resize`].
+
+use std::sync::Arc;
+
+use super::setup::geometry;
+use crate::abi::*;
+use crate::ctx::Ring;
+use crate::errno::{Errno, Result};
+use crate::{sys, user};
+
+/// What the caller may ask for.
+const RESIZE_FLAGS: u32 = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
+/// What a ring keeps, and is told of.
+const COPY_FLAGS: u32 = IORING_SETUP_NO_SQARRAY
+    | IORING_SETUP_SQE128
+    | IORING_SETUP_CQE32
+    | IORING_SETUP_NO_MMAP
+    | IORING_SETUP_CQE_MIXED;
+
+/// `IORING_REGISTER_RESIZE_RINGS`: makes the rings larger or smaller, with what is in them; the program maps them anew.
+///
+/// # Errors
+/// `EINVAL` for a ring without DEFER_TASKRUN, for other flags and for bad sizes; `EFAULT`; `EOVERFLOW` if what is in the
+/// rings does not fit; `ENOMEM`.
+pub fn resize(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
+    let mut ctx = ring.lock();
+    if !ctx.defers() {
+        return Err(Errno::EINVAL);
+    }
+    let mut p: io_uring_params = user::read(addr)?;
+    if p.flags & !RESIZE_FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    p.flags |= ctx.flags & COPY_FLAGS;
+    let mut geo = geometry(p.sq_entries, &p)?;
+    geo.flags = ctx.mem.geo.flags;
+    let file = sys::borrow(fd).ok_or(Errno::EBADF)?;
+    let (sq_user, cq_user) = (p.sq_off.user_addr, p.cq_off.user_addr);
+    let rings = ctx.mem.new_region(file, &geo, IORING_OFF_SQ_RING, cq_user)?;
+    geo.publish(&mut p);
+    // The kernel does not tell where the index array is.
+    p.sq_off.array = 0;
+    user::write(addr, &p)?;
+    let sqes = ctx.mem.new_region(file, &geo, IORING_OFF_SQES, sq_user)?;
+    ctx.commit();
+    ctx.mem.move_to(geo, rings, sqes).map(|()| 0)
+}
