@@ -94,7 +94,7 @@ pub fn expired(ctx: &mut Ctx, id: ReqId) {
         t.shots -= 1;
         last = t.shots == 0;
     }
-    ctx.timeouts.own = ctx.timeouts.own.wrapping_add(1);
+    ctx.timeout_ended();
     if !last && ctx.post_more(sqe.user_data, Errno::ETIME.res(), 0) {
         if let Some(Wait::Timeout(t)) = ctx.slab.get_mut(id).map(|r| &mut r.wait) {
             set_deadline(t, false);

@@ -137,9 +137,15 @@ impl Ctx {
                 break;
             }
             self.timeouts_disarm(id);
-            self.timeouts.own = self.timeouts.own.wrapping_add(1);
+            self.timeout_ended();
             self.end_soon(id, 0);
         }
+    }
+
+    /// A timeout of the program's has fired: its CQE will not count, and whoever waits returns.
+    pub fn timeout_ended(&mut self) {
+        self.timeouts.own = self.timeouts.own.wrapping_add(1);
+        self.kick_driver();
     }
 
     /// A linked timeout fired: it leaves the chain, its head is cancelled, and it ends with ETIME, or with the

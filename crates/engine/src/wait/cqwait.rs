@@ -44,12 +44,15 @@ pub fn cqring_wait<'r>(ring: &'r Ring, mut ctx: Guard<'r>, mut a: WaitArgs) -> R
         ctx.collect();
     }
     ctx.flush();
+    // A timeout that ends while we wait ends the wait too, however few CQEs there are (`io_should_wake`).
+    let timeouts = ctx.timeouts.own;
     let mut result = Ok(0);
     loop {
         if !ctx.overflow.is_empty() {
             ctx.flush_overflow();
         }
-        if ctx.mem.cq_ready() >= a.min || result.is_err() {
+        let timed_out = ctx.timeouts.own != timeouts;
+        if ctx.mem.cq_ready() >= a.min || timed_out || result.is_err() {
             break;
         }
         if ring.dead.load(Relaxed) {
