@@ -161,9 +161,9 @@ pub fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         Some((_, State::Cancelled)) => return Outcome::Done(Errno::EALREADY.res()),
         Some((id, _)) => id,
     };
-    let fd = ctx.slab.get(id).map_or(-1, |r| r.call.file.poll_fd());
-    ctx.transports.poll_del(fd);
     if sqe.len & UPDATES == 0 {
+        let fd = ctx.slab.get(id).map_or(-1, |r| r.call.file.poll_fd());
+        ctx.transports.poll_del(fd);
         ctx.end_soon(id, Errno::ECANCELED.res());
     } else {
         update(ctx, id, &sqe);
@@ -171,24 +171,28 @@ pub fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     Outcome::Done(0)
 }
 
-/// Gives a poll taken off the poll set its new shape, and arms it again unless it is ready.
+/// Gives an armed poll its new shape; a single one that is ready now ends.
 fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
     if sqe.len & IORING_POLL_UPDATE_USER_DATA != 0 {
         ctx.slab.rename(id, sqe.off);
     }
-    let Some(mut poll) = ctx.slab.remove(id) else { return };
-    if sqe.len & IORING_POLL_UPDATE_EVENTS != 0
-        && let Wait::Poll(p) = &mut poll.wait
-    {
+    let Some(poll) = ctx.slab.get_mut(id) else { return };
+    let Wait::Poll(p) = &mut poll.wait else { return };
+    if sqe.len & IORING_POLL_UPDATE_EVENTS != 0 {
         // The mask changes, the behaviour stays.
         p.events = p.events & !0xffff | sqe.op_flags & EVENTS | UNMASK;
     }
-    match add(ctx, &mut poll) {
-        Outcome::Done(res) => {
-            let id = ctx.slab.insert(poll);
-            ctx.end_soon(id, res);
-        }
-        _ => ctx.arm_poll(&mut poll),
+    let (events, fd) = (p.events, poll.call.file.poll_fd());
+    if events & ONESHOT != 0
+        && let Ok(mask @ 1..) = ready(poll.call.file.fd(), events).map(|r| mask_of(poll, r))
+    {
+        ctx.transports.poll_del(fd);
+        return ctx.end_soon(id, mask.cast_signed());
+    }
+    // The poll set looks anew at what it is told to wait for: a multishot poll that is ready fires.
+    ctx.transports.ready_now = true;
+    if let Err(e) = ctx.transports.poll_mod(fd, epoll_events(events), id) {
+        ctx.end_soon(id, e.res());
     }
 }
 
