@@ -427,6 +427,14 @@ pub fn fork_child() {
     crate::rsrc::ring_fds::fork_child();
 }
 
+/// The program is about to call exec: its requests end, as the kernel cancels those of a task that goes. Another process
+/// may share the ring and wait for their CQEs.
+pub fn before_exec() {
+    for ring in all() {
+        ring.lock().cancel_for_exec();
+    }
+}
+
 /// Gives a descriptor to the program.
 pub fn release(fd: OwnedFd) -> i32 {
     fd.into_raw_fd()

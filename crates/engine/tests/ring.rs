@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 
 use client::{Client, sqe};
 use softring_engine::abi::*;
+use softring_engine::fds;
 
 #[test]
 fn nops_complete_in_order() {
