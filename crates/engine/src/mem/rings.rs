@@ -118,7 +118,7 @@ impl Rings {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create("[io_uring]", flags)?;
         let size = IORING_OFF_SQES + geo.sqes_size() as u64;
-        ftruncate(&fd, size.next_multiple_of(4096)).map_err(|_| Errno::ENOMEM)?;
+        resize(&fd, size.next_multiple_of(4096))?;
         let _ = fcntl_add_seals(&fd, SealFlags::SHRINK);
         // A ring cannot be read or written: from the last position there is, read(2) and write(2) answer EINVAL.
         let _ = seek(&fd, SeekFrom::Start(i64::MAX as u64));
@@ -167,4 +167,24 @@ impl Rings {
             self.rings.word(at).store(v, Relaxed);
         }
     }
+}
+
+/// Sizes the ring's sparse file, past a soft RLIMIT_FSIZE if the hard one allows: a real ring is no file, and exceeding
+/// the limit would raise SIGXFSZ.
+fn resize(fd: &OwnedFd, size: u64) -> Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let old = getrlimit(Resource::Fsize);
+    let short = |limit: Option<u64>| limit.is_some_and(|n| n < size);
+    if short(old.maximum) {
+        return Err(Errno::ENOMEM);
+    }
+    let lift = short(old.current);
+    if lift {
+        let _ = setrlimit(Resource::Fsize, Rlimit { current: old.maximum, maximum: old.maximum });
+    }
+    let done = ftruncate(fd, size).map_err(|_| Errno::ENOMEM);
+    if lift {
+        let _ = setrlimit(Resource::Fsize, old);
+    }
+    done
 }

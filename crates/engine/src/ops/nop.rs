@@ -46,7 +46,7 @@ pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         };
         match found {
             Ok(file) => req.call.file = file,
-            Err(e) => res = e.res(),
+            Err(e) => return Outcome::Done(e.res()),
         }
     }
     if flags & IORING_NOP_FIXED_BUFFER != 0 && ctx.buffers.get(sqe.buf_index).is_err() {

@@ -1,9 +1,6 @@
 //! READ, WRITE and their vectored and fixed forms. Kernel counterpart: `io_uring/rw.c`.
 //!
 //! A buffered read is tried with `RWF_NOWAIT` and goes on until the range is done or would block; a stream is read once.
-//! Iovecs are not copied for the inline attempt: the kernel reads them itself. They are copied ([`stabilise`]) when the
-//! request is to outlive `enter`.
-#![allow(unsafe_code)]
 
 use crate::abi::aio::{
     IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, IOCB_FLAG_IOPRIO, iocb,
@@ -14,7 +11,7 @@ use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::req::route::kind_of;
-use crate::sys::{self, sys};
+use crate::sys::{self, nr, sys};
 use crate::transport::kind::Kind;
 use crate::user::{self, iovec};
 
@@ -66,11 +63,7 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
         if sqe.len > MAX_IOV {
             return Err(Errno::EINVAL);
         }
-        // Whatever is not tried at once needs its own copy of the vector.
-        let later = ReqFlags::LINKS | ReqFlags::FORCE_ASYNC;
-        if req.flags.intersects(later) || fixed(sqe.opcode) || sqe.len == 0 {
-            stabilise(&mut req.call)?;
-        }
+        import(&mut req.call)?;
     } else if !fixed(sqe.opcode) {
         let end = sqe.addr.checked_add(u64::from(sqe.len)).ok_or(Errno::EFAULT)?;
         if end > TASK_SIZE {
@@ -90,14 +83,11 @@ fn ioprio_check(ioprio: u16) -> Result<()> {
     }
 }
 
-/// Copies the program's vector into the request, so that it may outlive `enter`.
+/// Copies the program's vector into the request, so that it may outlive `enter` (`io_prep_rwv`).
 ///
 /// # Errors
 /// `EFAULT` for a vector that cannot be read, `EINVAL` for a length that is negative.
-pub fn stabilise(call: &mut Call) -> Result<()> {
-    if !vectored(call.sqe.opcode) || !matches!(call.keep, Keep::None) {
-        return Ok(());
-    }
+fn import(call: &mut Call) -> Result<()> {
     let mut iov = vec![iovec::default(); call.sqe.len as usize];
     user::read_slice(call.sqe.addr, &mut iov)?;
     if iov.iter().any(|v| v.len.cast_signed() < 0) {
@@ -130,10 +120,30 @@ pub fn assign_buffer(ctx: &Ctx, call: &mut Call) -> Result<()> {
     Ok(())
 }
 
+/// What the kernel refuses at issue, before the file sees it (`io_rw_init_file`, `rw_verify_area`).
+fn check_at_issue(call: &Call) -> Result<()> {
+    let (sqe, fd) = (&call.sqe, call.file.fd());
+    if sqe.op_flags & RWF_HIPRI != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if sqe.off == CURRENT || sqe.off == 0 {
+        return Ok(());
+    }
+    let end = sqe.off.cast_signed().checked_add_unsigned(total(call));
+    if end.is_none_or(|end| end < 0) || sqe.off.cast_signed() < 0 {
+        // A closed number says so first.
+        return Err(crate::fds::check_open(fd).err().unwrap_or(Errno::EINVAL));
+    }
+    if kind_of(&call.file) == Kind::Pollable && crate::transport::kind::is_socket(fd) {
+        return Err(Errno::ESPIPE);
+    }
+    Ok(())
+}
+
 /// Reads or writes: as far as it goes without blocking, or once with.
 pub fn issue(call: &mut Call, how: Try) -> Outcome {
-    if call.sqe.op_flags & RWF_HIPRI != 0 {
-        return Outcome::Done(Errno::EINVAL.res());
+    if let Err(e) = check_at_issue(call) {
+        return Outcome::Done(e.res());
     }
     let mut kind = kind_of(&call.file);
     loop {
@@ -157,12 +167,6 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
                 let total = total(call);
                 return finish(call, total);
             }
-            Err(Errno::EFAULT) if unstable(call) => {
-                if let Err(e) = stabilise(call) {
-                    return Outcome::Done(e.res());
-                }
-                return Outcome::Done(Errno::EFAULT.res());
-            }
             Err(e) => return Outcome::Done(e.res()),
         }
     }
@@ -175,10 +179,6 @@ fn misjudged(call: &Call, kind: &mut Kind) -> bool {
     crate::fds::forget_kind(fd);
     *kind = crate::fds::kind(fd);
     *kind != before
-}
-
-fn unstable(call: &Call) -> bool {
-    vectored(call.sqe.opcode) && matches!(call.keep, Keep::None)
 }
 
 /// The attempt would block; what it has done so far counts.
@@ -223,14 +223,6 @@ fn total(call: &Call) -> u64 {
     const MAX_RW_COUNT: u64 = 0x7fff_f000;
     let sum = match &call.keep {
         Keep::Iov(iov) => iov.iter().map(|v| v.len).sum(),
-        _ if vectored(call.sqe.opcode) => (0..call.sqe.len as usize)
-            .map(|i| {
-                let p = core::ptr::with_exposed_provenance::<iovec>(call.sqe.addr as usize);
-                // SAFETY: a transfer with this vector has just succeeded, so the kernel has read all of it; the program
-                // keeps it until `enter` returns, and past that the request has its own copy (`stabilise`).
-                unsafe { p.add(i).read_unaligned() }.len
-            })
-            .sum(),
         _ => u64::from(call.sqe.len),
     };
     sum.min(MAX_RW_COUNT)
@@ -247,7 +239,7 @@ fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
     };
     let one;
     let rest;
-    let (iov, nr) = match &call.keep {
+    let (iov, count) = match &call.keep {
         _ if !vectored(sqe.opcode) => {
             one = iovec { base: sqe.addr + call.done, len: u64::from(sqe.len) - call.done };
             (core::ptr::from_ref(&one).expose_provenance(), 1)
@@ -256,14 +248,18 @@ fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
             rest = skip(iov, call.done);
             (rest.as_ptr().expose_provenance(), rest.len())
         }
-        _ if call.done > 0 => return Err(Errno::EAGAIN),
         _ => (sqe.addr as usize, sqe.len as usize),
     };
     let fd = call.file.fd();
+    if stream && count == 0 {
+        // Nothing to transfer: the file still judges (an eventfd refuses).
+        let call = if writes(sqe.opcode) { nr::__NR_write } else { nr::__NR_read };
+        return check(sys::syscall6(call, [fd as usize, 0, 0, 0, 0, 0]));
+    }
     check(if writes(sqe.opcode) {
-        sys!(__NR_pwritev2, fd, iov, nr, off, off_high(off), flags)
+        sys!(__NR_pwritev2, fd, iov, count, off, off_high(off), flags)
     } else {
-        sys!(__NR_preadv2, fd, iov, nr, off, off_high(off), flags)
+        sys!(__NR_preadv2, fd, iov, count, off, off_high(off), flags)
     })
 }
 
@@ -291,7 +287,6 @@ pub fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<Option<
     if sqe.off == CURRENT || sqe.op_flags & RWF_HIPRI != 0 {
         return Ok(None);
     }
-    stabilise(call)?;
     let (write, vec) = (writes(sqe.opcode), vectored(sqe.opcode));
     let opcode = match (write, vec) {
         (false, false) => IOCB_CMD_PREAD,

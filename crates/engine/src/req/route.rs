@@ -84,7 +84,7 @@ impl Ctx {
     /// Puts a request into the poll set; one whose file cannot be polled goes to a worker, or, for POLL_ADD, is ready.
     pub fn arm_poll(&mut self, req: &mut Req) {
         let held = req.call.file.hold_for_poll();
-        if let Err(e) = held.and_then(|()| crate::ops::rw::stabilise(&mut req.call)) {
+        if let Err(e) = held {
             req.fail(e);
             return self.finish(req);
         }
@@ -121,7 +121,7 @@ impl Ctx {
 
     /// Hands a request to a worker; where no worker can be had, runs it here, slower but right.
     pub fn punt(&mut self, req: &mut Req) {
-        let held = req.call.file.hold().and_then(|()| crate::ops::rw::stabilise(&mut req.call));
+        let held = req.call.file.hold();
         if let Err(e) = held {
             req.fail(e);
             return self.finish(req);

@@ -61,3 +61,9 @@ impl Kind {
         }
     }
 }
+
+/// Is the descriptor a socket?
+pub fn is_socket(fd: i32) -> bool {
+    let Some(fd) = crate::sys::borrow(fd) else { return false };
+    rustix::fs::fstat(fd).is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Socket)
+}
