@@ -53,7 +53,7 @@ fn get() -> Result<Arc<Reactor>> {
     epoll::add(&set, &wake, wake_data, epoll::EventFlags::IN)?;
     let r = Arc::new(Reactor { epoll: set, wake, rings: Mutex::default() });
     let own = r.clone();
-    let old = sys::set_sigmask(u64::MAX);
+    let old = sys::set_sigmask(sys::ALL_SIGNALS);
     let name = format!("iou-rct-{}", crate::fork::pid());
     let spawned =
         std::thread::Builder::new().name(name).stack_size(256 << 10).spawn(move || own.run());

@@ -7,7 +7,7 @@
 
 use crate::errno::check;
 use crate::limits::WORKER_KICK;
-use crate::sys::sys;
+use crate::sys::{ALL_SIGNALS, sys};
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// 63 and 64 are left to valgrind and to debuggers; below 35 are the C library's own.
@@ -41,13 +41,13 @@ struct SigEvent {
     pad: [i32; 11],
 }
 
-/// While it lives, the thread blocks all signals: what it makes inherits that.
+/// While it lives, the thread blocks all signals of the program: what it makes inherits that.
 pub(super) struct BlockAll(u64);
 
 impl BlockAll {
     pub(super) fn new() -> Self {
         let mut old = 0;
-        mask(SIG_SETMASK, u64::MAX, Some(&mut old));
+        mask(SIG_SETMASK, ALL_SIGNALS, Some(&mut old));
         if SIGNAL.load(Relaxed) == 0 {
             let free = |&n: &i32| old & 1 << (n - 1) == 0 && action(n).handler == 0;
             if let Some(n) = CANDIDATES.rev().find(free) {
