@@ -11,7 +11,7 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
-.PHONY: all build demo test clients liburing-tests fuzz install clean
+.PHONY: all build demo test clients liburing-tests fuzz support install clean
 
 all: build
 
@@ -32,6 +32,10 @@ clients: build
 # The tests of Debian's liburing source package, fetched when run.
 liburing-tests: build
 	ci/liburing-tests.sh
+
+# docs/SUPPORT.md from the engine's tables.
+support:
+	WRITE_SUPPORT=1 $(CARGO) test -p softring-conformance --test support
 
 # Differential fuzzing against the kernel, for as long as you let it.
 fuzz:

@@ -15,6 +15,7 @@ pub mod ring;
 mod show;
 pub mod sqe;
 pub mod suite;
+pub mod support;
 pub mod target;
 
 pub use door::Door;

@@ -90,7 +90,8 @@ use Args::{AtMost, Exactly, None as Zero, Number, Own, Pointer, Some as Many};
 use Run::{Blind, Free, Ring as Locked};
 
 /// What differs where the credentials to act under are not the thread's own.
-const CREDS: &str = "other credentials than the caller's need the rights of setresuid(2)";
+const CREDS: &str =
+    "other credentials than the caller's need the rights of setfsuid(2) and setgroups(2)";
 
 /// The table, in opcode order.
 pub static REGISTERS: [RegDef; IORING_REGISTER_LAST as usize] = [

@@ -1,0 +1,15 @@
+//! `docs/SUPPORT.md` says what the engine's tables say. With `WRITE_SUPPORT=1` (`make support`) it is written anew.
+
+use std::path::Path;
+
+#[test]
+fn support_md_is_fresh() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("one level below the top");
+    let path = top.join("docs/SUPPORT.md");
+    let want = softring_conformance::support::markdown();
+    if std::env::var_os("WRITE_SUPPORT").is_some() {
+        std::fs::write(&path, &want).expect("docs can be written");
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == want, "docs/SUPPORT.md is stale: run `make support`, and commit it");
+}
