@@ -2,7 +2,7 @@
 //! descriptor; the table ends with its thread, and a forked child starts without one.
 //! Kernel counterpart: `io_uring/tctx.c`.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::ops::Range;
 use std::sync::Arc;
 
@@ -21,21 +21,28 @@ type Slots = [Option<RingFd>; SLOTS_LEN];
 
 std::thread_local! {
     static SLOTS: RefCell<Slots> = const { RefCell::new([const { None }; SLOTS_LEN]) };
+    static TOUCHED: Cell<bool> = const { Cell::new(false) };
 }
 
 fn in_table(index: u32) -> Result<usize> {
     if index < RING_FDS_MAX { Ok(index as usize) } else { Err(Errno::EINVAL) }
 }
 
+/// The calling task has made a ring, submitted to one or registered one: from then on it has a table.
+pub fn touch() {
+    TOUCHED.set(true);
+}
+
 fn look<T>(index: i32, f: impl FnOnce(&RingFd) -> T) -> Result<T> {
     let index = in_table(index.cast_unsigned())?;
-    SLOTS.with_borrow(|s| s[index].as_ref().map(f)).ok_or(Errno::EBADF)
+    let found = SLOTS.with_borrow(|s| s[index].as_ref().map(f));
+    found.ok_or(if TOUCHED.get() { Errno::EBADF } else { Errno::EINVAL })
 }
 
 /// The ring in a slot of the calling thread's table.
 ///
 /// # Errors
-/// `EINVAL` for an index past the table, `EBADF` for an empty slot.
+/// `EINVAL` for an index past the table or a task without one, `EBADF` for an empty slot.
 pub fn get(index: i32) -> Result<Arc<Ring>> {
     look(index, |r| r.ring().clone())
 }
@@ -45,7 +52,14 @@ pub fn get(index: i32) -> Result<Arc<Ring>> {
 /// # Errors
 /// As [`get`] and [`fds::ring`].
 pub fn find(fd: i32, by_index: bool) -> Result<(Arc<Ring>, i32)> {
-    if by_index { look(fd, |r| (r.ring().clone(), r.fd())) } else { Ok((fds::ring(fd)?, fd)) }
+    if by_index {
+        return look(fd, |r| (r.ring().clone(), r.fd()));
+    }
+    // Here there is time to notice that a raw close(2) ended it.
+    if fds::is_ring(fd) && !fds::is_live_ring(fd) {
+        fds::sweep();
+    }
+    Ok((fds::ring(fd)?, fd))
 }
 
 /// A ring that exists only as a registered index (REGISTERED_FD_ONLY).
@@ -74,6 +88,7 @@ fn clear(index: usize) {
 /// In a forked child, which inherits no registered ring.
 pub fn fork_child() {
     (0..SLOTS_LEN).for_each(clear);
+    TOUCHED.set(false);
 }
 
 /// Calls `f` for each row; answers how many went well, or the first one's error.
@@ -96,6 +111,9 @@ fn each(addr: u64, nr: u32, f: impl Fn(u64, io_uring_rsrc_update) -> Result<()>)
 /// # Errors
 /// `EINVAL` for none, too many, a slot past the table; `EBUSY` for one in use; `EFAULT`, `EBADF`, `EOPNOTSUPP`, `EMFILE`.
 pub fn register(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usize> {
+    if (1..=RING_FDS_MAX).contains(&nr) {
+        touch();
+    }
     each(addr, nr, |at, row| {
         if row.resv != 0 {
             return Err(Errno::EINVAL);

@@ -40,6 +40,7 @@ fn enter_ring(
     }
     let mut submitted = 0;
     if submit > 0 {
+        crate::rsrc::ring_fds::touch();
         ctx.check_issuer()?;
         submitted = ctx.submit_sqes(submit);
         ctx.after_submit();

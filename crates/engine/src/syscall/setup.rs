@@ -61,6 +61,7 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     p.features = FEATURES;
     user::write(params, &p)?;
     let ring = Ring::new(crate::fds::next_id(), ctx);
+    crate::rsrc::ring_fds::touch();
     if p.flags & IORING_SETUP_REGISTERED_FD_ONLY != 0 {
         return crate::rsrc::ring_fds::register_only(fd, ring);
     }
