@@ -15,6 +15,8 @@ pub enum Outcome {
     Done(i32),
     /// It would block: [`req::route`](crate::req::route) chooses where it waits.
     Retry,
+    /// Finished with that value, but its CQE comes with the next task work.
+    Later(i32),
     /// Its owner keeps it (timeout queue, poll set …) and completes it later; `Req::wait` says how.
     Queued,
 }

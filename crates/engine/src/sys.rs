@@ -158,3 +158,14 @@ pub(crate) fn poll_now(fd: i32, events: i16) -> i16 {
     sys!(__NR_poll, (&raw mut p).expose_provenance(), 1, 0);
     p.2
 }
+
+/// Sleeps with `mask` in force, atomically as `ppoll(2)` does.
+///
+/// # Errors
+/// `EINTR` when a handler ran.
+pub(crate) fn sleep_under(mask: u64, time: Duration) -> Result<()> {
+    let ts = [time.as_secs(), u64::from(time.subsec_nanos())];
+    let ts = ts.as_ptr().expose_provenance();
+    let mask = core::ptr::from_ref(&mask).expose_provenance();
+    check(sys!(__NR_ppoll, 0, 0, ts, mask, 8)).map(|_| ())
+}

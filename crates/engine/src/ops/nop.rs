@@ -55,5 +55,5 @@ pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     if res < 0 {
         req.set_fail();
     }
-    Outcome::Done(res)
+    if flags & IORING_NOP_TW != 0 { Outcome::Later(res) } else { Outcome::Done(res) }
 }

@@ -53,9 +53,7 @@ fn writes(opcode: u8) -> bool {
 pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     ioprio_check(sqe.ioprio)?;
-    if sqe.pad2 != 0 {
-        return Err(Errno::EINVAL);
-    }
+    attributes(&sqe)?;
     if sqe.op_flags & RWF_NOWAIT != 0 {
         req.flags |= ReqFlags::NOWAIT;
     }
@@ -71,6 +69,19 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Attributes: protection information is all that exists, and no file that we reach takes it.
+fn attributes(sqe: &io_uring_sqe) -> Result<()> {
+    /// `IORING_RW_ATTR_FLAG_PI`.
+    const PI: u64 = 1;
+    /// Size of `struct io_uring_attr_pi`.
+    const SIZE: usize = 32;
+    match sqe.pad2 {
+        0 => Ok(()),
+        PI => user::read_slice(sqe.addr3, &mut [0u8; SIZE]).and(Err(Errno::EINVAL)),
+        _ => Err(Errno::EINVAL),
+    }
 }
 
 /// `ioprio_check_cap`: the class must be known, and the real-time class needs a privilege.

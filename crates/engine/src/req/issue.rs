@@ -46,6 +46,10 @@ impl Ctx {
                 }
                 self.finish(req);
             }
+            Outcome::Later(res) => {
+                let id = self.slab.insert(core::mem::take(req));
+                self.end_soon(id, res);
+            }
             Outcome::Retry => self.queue_async(req),
             Outcome::Queued => self.enqueue(req),
         }

@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::time::Duration;
 
+use crate::abi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 use crate::ctx::{Guard, Ring};
 use crate::errno::{Errno, Result};
 use crate::sys;
@@ -39,6 +40,9 @@ enum Slept {
 /// `ETIME` when the deadline passed and no CQE is there; `EINTR` when a signal came and none is there.
 pub fn cqring_wait<'r>(ring: &'r Ring, mut ctx: Guard<'r>, mut a: WaitArgs) -> Result<usize> {
     a.min = a.min.min(ctx.mem.geo.cq_entries);
+    if ctx.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
+        ctx.mem.sq_flag(IORING_SQ_TASKRUN, false);
+    }
     ctx.collect_memory();
     if a.min == 0 || ctx.defers() {
         ctx.collect();
@@ -103,7 +107,8 @@ fn time_left(a: &mut WaitArgs, ctx: &Guard<'_>) -> Option<u64> {
 fn sleep<'r>(ring: &'r Ring, ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
     if left == 0 {
         (ctx, Slept::Woken)
-    } else if ctx.in_flight() && !ctx.driver.active {
+    } else if (ctx.in_flight() || a.sigmask.is_some()) && !ctx.driver.active {
+        // The mask and the sleep must be one system call, which only the poll set's wait is.
         drive(ring, ctx, a, left)
     } else {
         passive(ring, ctx, a, left)
@@ -147,15 +152,12 @@ fn passive<'r>(ring: &'r Ring, ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guar
     control.waiters().fetch_add(1, SeqCst);
     let seen = control.seq().load(SeqCst);
     drop(ctx);
-    let old = a.sigmask.map(sys::set_sigmask);
-    let slept =
-        match sys::futex_wait_sig(control.seq(), seen, Duration::from_nanos(left.min(slice))) {
-            Err(Errno::EINTR) => Slept::Signal,
-            _ => Slept::Woken,
-        };
-    if let Some(old) = old {
-        sys::set_sigmask(old);
-    }
+    let time = Duration::from_nanos(left.min(slice));
+    let slept = match a.sigmask {
+        Some(mask) => sys::sleep_under(mask, time),
+        None => sys::futex_wait_sig(control.seq(), seen, time),
+    };
+    let slept = if slept == Err(Errno::EINTR) { Slept::Signal } else { Slept::Woken };
     control.waiters().fetch_sub(1, SeqCst);
     (ring.lock(), slept)
 }
