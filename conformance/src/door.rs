@@ -85,6 +85,28 @@ global_asm!(
     "syscall",
     "ret",
     ".size conformance_inline_any, . - conformance_inline_any",
+    // These two are looked for only where frames tell what a function is.
+    ".balign 16",
+    ".globl conformance_inline_close",
+    ".type conformance_inline_close,@function",
+    "conformance_inline_close:",
+    ".cfi_startproc",
+    "mov eax, 3",
+    "syscall",
+    "ret",
+    ".cfi_endproc",
+    ".size conformance_inline_close, . - conformance_inline_close",
+    ".balign 16",
+    ".globl conformance_inline_mmap",
+    ".type conformance_inline_mmap,@function",
+    "conformance_inline_mmap:",
+    ".cfi_startproc",
+    "mov r10, rcx",
+    "mov eax, 9",
+    "syscall",
+    "ret",
+    ".cfi_endproc",
+    ".size conformance_inline_mmap, . - conformance_inline_mmap",
     ".popsection",
 );
 
@@ -99,6 +121,15 @@ unsafe extern "C" {
         argsz: usize,
     ) -> isize;
     fn conformance_inline_register(fd: usize, opcode: usize, arg: usize, nr_args: usize) -> isize;
+    fn conformance_inline_close(fd: usize) -> isize;
+    fn conformance_inline_mmap(
+        addr: usize,
+        len: usize,
+        prot: usize,
+        flags: usize,
+        fd: usize,
+        offset: usize,
+    ) -> isize;
     /// The number comes last, hence on the stack.
     fn conformance_inline_any(
         a: usize,
@@ -184,9 +215,9 @@ pub fn close(door: Door, fd: i32) -> isize {
         // SAFETY: closing an fd touches no memory.
         Door::Syscall if unsafe { libc::close(fd) } == -1 => -(errno() as isize),
         Door::Syscall => 0,
-        Door::Patch | Door::Sigsys => {
-            by_number(libc::SYS_close as usize, [word(fd), 0, 0, 0, 0, 0])
-        }
+        // SAFETY: as above.
+        Door::Patch => unsafe { conformance_inline_close(word(fd)) },
+        Door::Sigsys => by_number(libc::SYS_close as usize, [word(fd), 0, 0, 0, 0, 0]),
     }
 }
 
@@ -197,7 +228,9 @@ pub fn mmap(door: Door, fd: i32, len: usize, offset: u64) -> isize {
     let a = [0, len, prot, flags, word(fd), offset as usize];
     match door {
         Door::Syscall => by_libc(libc::SYS_mmap as usize, a),
-        Door::Patch | Door::Sigsys => by_number(libc::SYS_mmap as usize, a),
+        // SAFETY: a new mapping overlaps nothing.
+        Door::Patch => unsafe { conformance_inline_mmap(a[0], a[1], a[2], a[3], a[4], a[5]) },
+        Door::Sigsys => by_number(libc::SYS_mmap as usize, a),
     }
 }
 

@@ -8,7 +8,7 @@
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
@@ -47,6 +47,8 @@ pub struct Ring {
     pub listed: AtomicBool,
     /// All descriptors are closed.
     pub dead: AtomicBool,
+    /// Calls of `enter` by descriptor: now and then one makes sure that the descriptor is still open.
+    pub enters: AtomicU32,
 }
 
 // SAFETY: `ctx` is reached only through `Guard`, which holds the uring lock; everything else is atomic or immutable.
@@ -74,6 +76,7 @@ impl Ring {
                 driven: AtomicBool::new(false),
                 listed: AtomicBool::new(false),
                 dead: AtomicBool::new(false),
+                enters: AtomicU32::new(0),
             }
         })
     }
@@ -202,6 +205,11 @@ impl Ctx {
     /// Completions wait for the program to enter (DEFER_TASKRUN).
     pub fn defers(&self) -> bool {
         self.flags & IORING_SETUP_DEFER_TASKRUN != 0
+    }
+
+    /// Does the ring hold what others wait for, should its closing go unnoticed: requests, files, an eventfd?
+    pub fn holds_anything(&self) -> bool {
+        self.nr_reqs > 0 || self.eventfd.is_some() || !self.files.slots.is_empty()
     }
 
     /// Is anything of this process in flight that its driver would wait for?

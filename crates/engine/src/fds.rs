@@ -3,7 +3,8 @@
 //!
 //! The engine knows no C symbol. Whoever stands in front of it (the preload's wrappers of `close`, `dup` …) reports what
 //! happens to descriptors through the calls here. A ring whose descriptor was closed behind its back (a raw system
-//! call) is noticed when the number is looked up or given to a new ring, and by the sweep that each setup makes.
+//! call) is noticed by the sweep that each setup makes and the reactor makes every second, by each `register`, and by
+//! an `enter` now and then ([`checked_ring`]).
 
 use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
@@ -22,8 +23,8 @@ use crate::transport::kind::Kind;
 /// What a table entry says about a number.
 #[derive(Debug, Default)]
 struct Table {
-    /// Rings by descriptor, with the inode that proves that the number still means that ring.
-    rings: Vec<(i32, u64, Arc<Ring>)>,
+    /// Rings by descriptor, with what proves that the number still means that ring.
+    rings: Vec<(i32, File, Arc<Ring>)>,
     /// A descriptor that polls readable while a ring has completions.
     poll: Vec<(u64, InternalFd)>,
 }
@@ -82,17 +83,20 @@ pub fn next_id() -> u64 {
     NEXT_ID.fetch_add(1, Relaxed)
 }
 
-fn inode(fd: i32) -> u64 {
-    let Some(fd) = borrow(fd) else { return 0 };
-    rustix::fs::fstat(fd).map_or(0, |s| s.st_ino)
+/// Which file a number means: device and inode; zeroes if it is not open.
+type File = (u64, u64);
+
+fn file(fd: i32) -> File {
+    let Some(fd) = borrow(fd) else { return File::default() };
+    rustix::fs::fstat(fd).map_or(File::default(), |s| (s.st_dev, s.st_ino))
 }
 
 /// Enters a new ring under its descriptor.
 pub fn insert(fd: i32, ring: Arc<Ring>) {
     sweep();
     forget_kind(fd);
-    let ino = inode(fd);
-    write().rings.push((fd, ino, ring));
+    let file = file(fd);
+    write().rings.push((fd, file, ring));
 }
 
 /// The ring behind a descriptor.
@@ -107,6 +111,17 @@ pub fn ring(fd: i32) -> Result<Arc<Ring>> {
         Some(Ok(_)) => Err(Errno::EOPNOTSUPP),
         _ => Err(Errno::EBADF),
     }
+}
+
+/// As [`ring`], and makes sure that the number was not closed, or reused, behind our back. Costs a system call.
+///
+/// # Errors
+/// As [`ring`].
+pub fn checked_ring(fd: i32) -> Result<Arc<Ring>> {
+    if is_ring(fd) && !is_live_ring(fd) {
+        sweep();
+    }
+    ring(fd)
 }
 
 /// A descriptor of the engine's own that keeps a ring open, as any of the program's does.
@@ -148,25 +163,29 @@ pub fn adopt_ring(fd: OwnedFd, ring: Arc<Ring>) -> RingFd {
 }
 
 fn enter_internal(fd: InternalFd, ring: Arc<Ring>) -> RingFd {
-    let ino = inode(fd.as_raw_fd());
-    write().rings.push((fd.as_raw_fd(), ino, ring.clone()));
+    let file = file(fd.as_raw_fd());
+    write().rings.push((fd.as_raw_fd(), file, ring.clone()));
     RingFd { fd, ring }
 }
 
 /// Drops entries whose descriptor was closed or reused behind our back.
 pub fn sweep() {
-    let stale: Vec<i32> =
-        read().rings.iter().filter(|(fd, ino, _)| inode(*fd) != *ino).map(|r| r.0).collect();
-    for fd in stale {
-        remove(fd);
+    let known: Vec<(i32, File)> = read().rings.iter().map(|r| (r.0, r.1)).collect();
+    for (fd, was) in known.into_iter().filter(|k| file(k.0) != k.1) {
+        remove_if(|r| (r.0, r.1) == (fd, was));
     }
 }
 
 /// Forgets a ring descriptor; with the last one the ring ends.
 fn remove(fd: i32) {
+    remove_if(|r| r.0 == fd);
+}
+
+/// As [`remove`], for the entry that is meant: its number may belong to another ring by now.
+fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
     let gone = {
         let mut table = write();
-        let Some(at) = table.rings.iter().position(|r| r.0 == fd) else { return };
+        let Some(at) = table.rings.iter().position(meant) else { return };
         let (_, _, ring) = table.rings.swap_remove(at);
         let last = !table.rings.iter().any(|r| r.2.id == ring.id);
         let poll = table.poll.iter().position(|p| last && p.0 == ring.id);
@@ -194,8 +213,8 @@ pub fn is_ring(fd: i32) -> bool {
 
 /// Is `fd` a ring of ours right now, and not a number that was reused behind our back?
 pub fn is_live_ring(fd: i32) -> bool {
-    let ino = read().rings.iter().find(|r| r.0 == fd).map(|r| r.1);
-    ino.is_some_and(|ino| inode(fd) == ino)
+    let known = read().rings.iter().find(|r| r.0 == fd).map(|r| r.1);
+    known.is_some_and(|known| file(fd) == known)
 }
 
 /// Was `fd` opened with `O_PATH`, or is it not open? Such a number names no file to work on.
@@ -207,6 +226,11 @@ pub fn is_path_only(fd: i32) -> bool {
 /// Is any ring of ours open?
 pub fn any_ring() -> bool {
     !read().rings.is_empty()
+}
+
+/// Is no ring of ours open? Never waits: `false` if the table is in use.
+pub fn surely_no_ring() -> bool {
+    TABLE.try_read().is_ok_and(|t| t.rings.is_empty())
 }
 
 /// Is `fd` one of the engine's own descriptors, which the program must not close?
@@ -310,8 +334,8 @@ pub fn after_dup(old: i32, new: i32) {
         remove(new);
     }
     let mut table = write();
-    if let Some((_, ino, ring)) = table.rings.iter().find(|r| r.0 == old) {
-        let entry = (new, *ino, ring.clone());
+    if let Some((_, file, ring)) = table.rings.iter().find(|r| r.0 == old) {
+        let entry = (new, *file, ring.clone());
         table.rings.push(entry);
     }
 }

@@ -53,13 +53,10 @@ pub fn get(index: i32) -> Result<Arc<Ring>> {
 /// As [`get`] and [`fds::ring`].
 pub fn find(fd: i32, by_index: bool) -> Result<(Arc<Ring>, i32)> {
     if by_index {
-        return look(fd, |r| (r.ring().clone(), r.fd()));
+        look(fd, |r| (r.ring().clone(), r.fd()))
+    } else {
+        Ok((fds::checked_ring(fd)?, fd))
     }
-    // Here there is time to notice that a raw close(2) ended it.
-    if fds::is_ring(fd) && !fds::is_live_ring(fd) {
-        fds::sweep();
-    }
-    Ok((fds::ring(fd)?, fd))
 }
 
 /// A ring that exists only as a registered index (REGISTERED_FD_ONLY).

@@ -1,5 +1,6 @@
 //! `io_uring_enter(2)`: submit, then wait. Kernel counterpart: `io_uring_enter`, `io_get_ext_arg`.
 
+use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use crate::abi::*;
@@ -7,6 +8,9 @@ use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
 use crate::wait::cqwait::{WaitArgs, cqring_wait};
 use crate::{sys, time, user};
+
+/// Of this many calls one looks whether the descriptor was closed behind our back.
+const CHECK_EVERY: u32 = 64;
 
 /// See [`super::enter`].
 ///
@@ -19,11 +23,20 @@ pub fn enter(fd: i32, submit: u32, min: u32, flags: u32, arg: u64, argsz: usize)
     let ring = if flags & IORING_ENTER_REGISTERED_RING != 0 {
         crate::rsrc::ring_fds::get(fd)?
     } else {
-        crate::fds::ring(fd)?
+        by_descriptor(fd, submit == 0 && flags & IORING_ENTER_GETEVENTS == 0)?
     };
     let r = enter_ring(&ring, submit, min, flags, arg, argsz);
     leave(&ring);
     r
+}
+
+/// The ring that `fd` means. A call that does nothing else has time to ask whether it still does.
+fn by_descriptor(fd: i32, idle: bool) -> Result<Arc<Ring>> {
+    let ring = crate::fds::ring(fd)?;
+    // Not exact where threads race, and need not be.
+    let n = ring.enters.load(Relaxed).wrapping_add(1);
+    ring.enters.store(n, Relaxed);
+    if idle || n % CHECK_EVERY == 0 { crate::fds::checked_ring(fd) } else { Ok(ring) }
 }
 
 fn enter_ring(
@@ -75,15 +88,18 @@ pub fn leave(ring: &Arc<Ring>) {
         }
         let wanted = nobody && ctx.wants_reactor() && ctx.needs_driver();
         let parcels = !ctx.outbox.is_empty();
+        let holds = ctx.holds_anything();
         let immediate = ctx.eventfd.is_some() || ctx.poll_fd.is_some();
         drop(ctx);
         if parcels {
             crate::wait::reactor::deliver(ring);
         }
-        wanted.then_some(immediate)
+        (wanted.then_some(immediate), holds)
     };
-    if let Some(immediate) = watch {
-        crate::wait::reactor::guard(ring, immediate);
+    match watch {
+        (Some(immediate), _) => crate::wait::reactor::guard(ring, immediate),
+        (None, true) => crate::wait::reactor::ensure(),
+        (None, false) => {}
     }
 }
 

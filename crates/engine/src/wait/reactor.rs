@@ -5,9 +5,11 @@
 //! A ring that a waiter drove recently is not watched at all; the reactor looks at such rings every [`TICK`], and takes
 //! one over that nobody drove since the last look. So a program that stops entering sees its completions after two ticks
 //! at most, and one that keeps entering pays nothing but the tick.
+//!
+//! Once a second it also looks for rings that were closed behind our back, and ends when there is no ring left.
 
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicU64};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -26,6 +28,8 @@ use crate::transport::poll::{self, BATCH, Event};
 pub const TICK: Duration = Duration::from_millis(2);
 /// Ticks without any ring to look at before the reactor sleeps for good.
 const IDLE_TICKS: u32 = 50;
+/// How often the reactor looks for rings that are closed. It sleeps no longer than this.
+const SWEEP_NS: u64 = 1_000_000_000;
 /// Rings and their ids in event data.
 type Rings = Vec<Weak<Ring>>;
 
@@ -38,7 +42,7 @@ pub struct Reactor {
 
 static REACTOR: Mutex<Option<Arc<Reactor>>> = Mutex::new(None);
 static TICKING: AtomicBool = AtomicBool::new(false);
-static STARTED: AtomicU64 = AtomicU64::new(0);
+static RUNNING: AtomicBool = AtomicBool::new(false);
 
 /// The reactor, started now if need be.
 fn get() -> Result<Arc<Reactor>> {
@@ -59,9 +63,17 @@ fn get() -> Result<Arc<Reactor>> {
         std::thread::Builder::new().name(name).stack_size(256 << 10).spawn(move || own.run());
     sys::set_sigmask(old);
     spawned.map_err(|_| crate::errno::Errno::EAGAIN)?;
-    STARTED.fetch_add(1, Relaxed);
+    RUNNING.store(true, SeqCst);
     *slot = Some(r.clone());
     Ok(r)
+}
+
+/// Somebody must notice if the rings are closed behind our back: starts the reactor. Called without any lock.
+pub fn ensure() {
+    if !RUNNING.load(Relaxed) {
+        // Without a thread for it, the next setup notices.
+        let _ = get();
+    }
 }
 
 /// Makes the reactor look at its rings' deadlines again.
@@ -111,6 +123,7 @@ pub fn fork_child() {
     if let Ok(mut slot) = REACTOR.lock() {
         *slot = None;
     }
+    RUNNING.store(false, SeqCst);
     TICKING.store(false, SeqCst);
 }
 
@@ -142,9 +155,10 @@ impl Reactor {
         list.iter().filter_map(Weak::upgrade).collect()
     }
 
-    fn run(&self) {
+    fn run(self: Arc<Self>) {
         let mut buf = [Event::default(); BATCH];
         let mut idle = 0;
+        let mut swept = Clock::Monotonic.now();
         loop {
             let timeout = self.timeout();
             let n = poll::wait(self.epoll.as_raw_fd(), &mut buf, timeout, None).unwrap_or(0);
@@ -159,6 +173,13 @@ impl Reactor {
                 }
             }
             let now = Clock::Monotonic.now();
+            if now - swept >= SWEEP_NS {
+                swept = now;
+                crate::fds::sweep();
+                if self.may_end() {
+                    return;
+                }
+            }
             for ring in rings.iter().filter(|r| r.watched.load(Relaxed)) {
                 if ring.next_deadline.load(Relaxed) <= now {
                     self.drive(ring);
@@ -176,6 +197,20 @@ impl Reactor {
         }
     }
 
+    /// Gives the place up, unless somebody is about to hand a ring over.
+    fn may_end(self: &Arc<Self>) -> bool {
+        let mut slot = REACTOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // The slot's and our own: under the slot's lock nobody takes another. (A fork takes this lock with the table
+        // held, so the table is not waited for.)
+        if Arc::strong_count(self) > 2 || !crate::fds::surely_no_ring() {
+            return false;
+        }
+        *slot = None;
+        RUNNING.store(false, SeqCst);
+        TICKING.store(false, SeqCst);
+        true
+    }
+
     fn timeout(&self) -> Option<u64> {
         let now = Clock::Monotonic.now();
         let list = self.rings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -188,7 +223,7 @@ impl Reactor {
             .map(|d| d.saturating_sub(now))
             .min();
         let tick = TICKING.load(SeqCst).then_some(TICK.as_nanos() as u64);
-        deadline.into_iter().chain(tick).min()
+        deadline.into_iter().chain(tick).chain([SWEEP_NS]).min()
     }
 
     /// Takes over rings that nobody drove since the last look; true if there was any ring to look at.
