@@ -19,6 +19,7 @@ pub const KNOWN: &[Known] = &[
         case: "odd::slots_hold_no_fd",
         words: "A registered file is a descriptor of the process",
     },
+    Known { case: "process::issuer_thread_ends", words: "A thread that ends leaves its requests" },
 ];
 
 /// The reason for which `case` may differ.

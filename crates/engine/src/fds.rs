@@ -8,7 +8,7 @@
 
 use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -251,9 +251,16 @@ fn mark_internal(fd: i32, on: bool) {
 
 /// Lowest number for the engine's own descriptors: out of the way of programs that count on small numbers.
 fn floor() -> i32 {
+    static FLOOR: AtomicI32 = AtomicI32::new(0);
+    let known = FLOOR.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
     let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let soft = soft.unwrap_or(1024).min(65_536) as i32;
-    (soft / 2).min(512)
+    let floor = (soft / 2).clamp(3, 512);
+    FLOOR.store(floor, Relaxed);
+    floor
 }
 
 /// Takes a duplicate of the program's descriptor for a request that outlives `enter`.

@@ -20,6 +20,7 @@ use crate::abi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 use crate::ctx::{Ctx, Ring};
 use crate::errno::Result;
 use crate::fds::InternalFd;
+use crate::rsrc::eventfd::EventFd;
 use crate::sys;
 use crate::time::Clock;
 use crate::transport::poll::{self, BATCH, Event};
@@ -293,6 +294,11 @@ impl Ctx {
     pub fn announce_deferred(&mut self) {
         if self.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
             self.mem.sq_flag(IORING_SQ_TASKRUN, true);
+        }
+        // A signal that the program has not taken yet tells it already.
+        let pending = |e: &EventFd| sys::poll_now(e.fd.as_raw_fd(), sys::POLLIN) != 0;
+        if self.eventfd.as_ref().is_some_and(pending) {
+            return;
         }
         self.posted = true;
         self.async_posted = true;
