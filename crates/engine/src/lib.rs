@@ -27,4 +27,7 @@ mod teardown;
 pub mod time;
 pub mod transport;
 pub mod user;
+#[cfg(all(test, loom))]
+#[allow(unsafe_code)]
+mod verify;
 pub mod wait;

@@ -214,6 +214,12 @@ impl<W: Work> Pool<W> {
         n
     }
 
+    /// Signals are not modelled.
+    #[cfg(loom)]
+    pub fn interrupt(&self, _: impl FnMut(&W::Key) -> bool) -> usize {
+        0
+    }
+
     /// Sets the most workers of each account and answers the limits so far; 0 leaves one as it is. As in the kernel, no
     /// more than RLIMIT_NPROC counts. Workers beyond a lowered limit leave when they have nothing to do.
     ///

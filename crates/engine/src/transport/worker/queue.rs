@@ -144,6 +144,7 @@ impl<W: Work> Queue<W> {
         }
     }
 
+    #[cfg(not(loom))]
     pub(super) fn into_items(self) -> Vec<W> {
         self.slab.into_iter().filter_map(|s| s.item).collect()
     }

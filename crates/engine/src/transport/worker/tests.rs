@@ -1,5 +1,5 @@
-//! On real threads; and under loom the hand-over between a submitter and a worker that is about to leave.
-//! `RUSTFLAGS="--cfg loom" cargo test -p softring-engine --release worker::tests::model`
+//! On real threads; and under loom (`ci/loom.sh`) the hand-over between a submitter and a worker
+//! that is about to leave.
 
 use super::*;
 

@@ -1,0 +1,74 @@
+//! The protocols on shared words, each written once more over loom's atomics, small enough for
+//! loom to try every order of their steps. Ring memory itself cannot be put under loom: it lies in
+//! a mapping that the program writes, too. Each step therefore names the function that it models,
+//! and uses the same operation with the same ordering; change both together.
+//!
+//! Each also runs with one fault put in, which loom must find ([`found`]): so the model is seen to
+//! be able to tell. The worker queue is not modelled but run itself:
+//! `transport::worker::tests::model`. Run all with `ci/loom.sh`.
+
+mod lock;
+mod overflow;
+mod queues;
+mod wake;
+
+use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use loom::sync::{Condvar, Mutex};
+
+/// Tries every order with at most three forced switches of threads: more finds nothing new in
+/// models of this size, and takes minutes.
+fn explore(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// Says that loom finds the fault in `model`, and says so in `words`. Loom's objects panic once
+/// more while they are dropped, which aborts: so the test runs itself again in a process of its own.
+fn found<T>(test: T, words: &str, model: impl Fn()) {
+    if std::env::var_os("LOOM_FAULT").is_some() {
+        return model();
+    }
+    let path = core::any::type_name_of_val(&test);
+    let name = path.split_once("::").expect("a path with the crate's name").1;
+    let out = std::process::Command::new(std::env::current_exe().expect("our own path"))
+        .args(["--exact", name, "--nocapture"])
+        .env("LOOM_FAULT", "1")
+        .env("RUST_BACKTRACE", "0")
+        .output()
+        .expect("the test starts again");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success(), "{name}: loom found nothing");
+    assert!(said.contains(words), "{name}: loom found something else:\n{said}");
+    drop(test);
+}
+
+/// futex(2): comparing and going to sleep are one step, under the kernel's bucket lock. No sleep
+/// ends by time: a wake-up that only a time limit repairs shows as a deadlock.
+#[derive(Default)]
+struct Bucket {
+    lock: Mutex<()>,
+    sleepers: Condvar,
+}
+
+impl Bucket {
+    /// `sys::futex_wait`
+    fn wait(&self, word: &AtomicU32, seen: u32) {
+        let guard = self.lock.lock().unwrap();
+        if word.load(SeqCst) == seen {
+            drop(self.sleepers.wait(guard).unwrap());
+        }
+    }
+
+    /// `sys::futex_wake` of one
+    fn wake_one(&self) {
+        drop(self.lock.lock().unwrap());
+        self.sleepers.notify_one();
+    }
+
+    /// `sys::futex_wake` of all
+    fn wake_all(&self) {
+        drop(self.lock.lock().unwrap());
+        self.sleepers.notify_all();
+    }
+}

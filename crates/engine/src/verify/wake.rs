@@ -1,0 +1,203 @@
+//! Wake-up: `wait::cqwait::{cqring_wait, drive, passive}`, `wait::driver::{wake, nudge,
+//! kick_driver}` and `syscall::enter::leave`. Threads wait for CQEs of one ring: the first drives,
+//! the others sleep on the sequence word. Events come to whoever drives, or are posted by a worker.
+
+use super::{Bucket, explore, found};
+use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+use loom::thread;
+
+/// The poll set with the ring's wake eventfd: level-triggered, so nothing is missed between the
+/// lock's release and the wait.
+#[derive(Default)]
+struct PollSet {
+    ready: Mutex<(bool, u32)>,
+    changed: Condvar,
+}
+
+impl PollSet {
+    fn kick(&self) {
+        self.ready.lock().unwrap().0 = true;
+        self.changed.notify_all();
+    }
+
+    fn event(&self) {
+        self.ready.lock().unwrap().1 += 1;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut ready = self.ready.lock().unwrap();
+        while *ready == (false, 0) {
+            ready = self.changed.wait(ready).unwrap();
+        }
+    }
+
+    /// Reads the eventfd and takes the events, as `poll_events` does under the uring lock.
+    fn take(&self) -> u32 {
+        core::mem::take(&mut *self.ready.lock().unwrap()).1
+    }
+}
+
+#[derive(Default)]
+struct Ctx {
+    cqes: u32,
+    active: bool,
+    sleeping: bool,
+    kicked: bool,
+    want: u32,
+}
+
+#[derive(Default)]
+struct Ring {
+    ctx: Mutex<Ctx>,
+    poll: PollSet,
+    waiters: AtomicU32,
+    seq: AtomicU32,
+    bucket: Bucket,
+}
+
+/// What to leave out, to see that the model notices.
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    None,
+    /// A poster that wakes nobody.
+    Kick,
+    /// A driver that leaves without telling the others.
+    Nudge,
+    /// A sleeper that reads the sequence word after it released the lock.
+    LateSeq,
+}
+
+impl Ring {
+    fn nudge(&self) {
+        if self.waiters.load(SeqCst) > 0 {
+            self.seq.fetch_add(1, SeqCst);
+            self.bucket.wake_all();
+        }
+    }
+
+    /// `Ctx::commit` and `Ctx::wake`, under the lock.
+    fn post(&self, ctx: &mut Ctx, n: u32, fault: Fault) {
+        ctx.cqes += n;
+        if ctx.sleeping && ctx.cqes >= ctx.want && !ctx.kicked && fault != Fault::Kick {
+            ctx.kicked = true;
+            self.poll.kick();
+        }
+        self.nudge();
+    }
+
+    fn drive<'a>(
+        &'a self,
+        mut ctx: MutexGuard<'a, Ctx>,
+        want: u32,
+        fault: Fault,
+    ) -> MutexGuard<'a, Ctx> {
+        *ctx = Ctx { active: true, sleeping: true, kicked: false, want, ..*ctx };
+        drop(ctx);
+        self.poll.wait();
+        let mut ctx = self.ctx.lock().unwrap();
+        ctx.active = false;
+        ctx.sleeping = false;
+        if fault != Fault::Nudge {
+            self.nudge();
+        }
+        let n = self.poll.take();
+        if n > 0 {
+            self.post(&mut ctx, n, fault);
+        }
+        ctx
+    }
+
+    fn passive<'a>(&'a self, ctx: MutexGuard<'a, Ctx>, fault: Fault) -> MutexGuard<'a, Ctx> {
+        self.waiters.fetch_add(1, SeqCst);
+        let mut seen = self.seq.load(SeqCst);
+        drop(ctx);
+        if fault == Fault::LateSeq {
+            seen = self.seq.load(SeqCst);
+        }
+        self.bucket.wait(&self.seq, seen);
+        self.waiters.fetch_sub(1, SeqCst);
+        self.ctx.lock().unwrap()
+    }
+
+    /// `enter` with GETEVENTS. `gives_up`: as a signal would, the end of a drive ends the wait.
+    fn enter(&self, want: u32, gives_up: bool, fault: Fault) {
+        let mut ctx = self.ctx.lock().unwrap();
+        let mut drove = false;
+        while ctx.cqes < want && !(gives_up && drove) {
+            drove = !ctx.active;
+            ctx = if ctx.active { self.passive(ctx, fault) } else { self.drive(ctx, want, fault) };
+        }
+        drop(ctx);
+        // leave: somebody else may have to take the role over
+        let ctx = self.ctx.lock().unwrap();
+        if !ctx.active && fault != Fault::Nudge {
+            self.nudge();
+        }
+    }
+}
+
+/// One thread waits for two CQEs that a worker posts one by one.
+fn posted(fault: Fault) {
+    explore(move || {
+        let ring = Arc::new(Ring::default());
+        let worker = {
+            let ring = ring.clone();
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    ring.post(&mut ring.ctx.lock().unwrap(), 1, fault);
+                }
+            })
+        };
+        ring.enter(2, false, fault);
+        worker.join().unwrap();
+    });
+}
+
+/// Two threads wait, for one CQE and for two; a signal may end the first one's wait. The role of
+/// the driver goes from one to the other.
+fn handed_over(fault: Fault) {
+    explore(move || {
+        let ring = Arc::new(Ring::default());
+        let second = {
+            let ring = ring.clone();
+            thread::spawn(move || ring.enter(2, false, fault))
+        };
+        let device = {
+            let ring = ring.clone();
+            thread::spawn(move || {
+                ring.poll.kick();
+                (0..2).for_each(|_| ring.poll.event());
+            })
+        };
+        ring.enter(1, true, fault);
+        second.join().unwrap();
+        device.join().unwrap();
+    });
+}
+
+#[test]
+fn a_worker_wakes_the_driver() {
+    posted(Fault::None);
+}
+
+#[test]
+fn a_missing_kick_is_found() {
+    found(a_missing_kick_is_found, "deadlock", || posted(Fault::Kick));
+}
+
+#[test]
+fn the_role_is_handed_over() {
+    handed_over(Fault::None);
+}
+
+#[test]
+fn a_missing_nudge_is_found() {
+    found(a_missing_nudge_is_found, "deadlock", || handed_over(Fault::Nudge));
+}
+
+#[test]
+fn a_sequence_read_too_late_is_found() {
+    found(a_sequence_read_too_late_is_found, "deadlock", || handed_over(Fault::LateSeq));
+}
