@@ -4,7 +4,7 @@ use rustix::fd::AsRawFd;
 
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
-use crate::fds::{InternalFd, dup_internal};
+use crate::fds::{InternalFd, adopt_internal, dup_internal};
 use crate::user;
 
 /// An eventfd that is signalled when CQEs are posted.
@@ -60,7 +60,7 @@ fn is_eventfd(fd: &InternalFd) -> bool {
     if let Ok(target) = rustix::fs::readlink(link, Vec::new()) {
         return target.as_bytes() == b"anon_inode:[eventfd]";
     }
-    let one = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
+    let one = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map(adopt_internal);
     let inode = |s: rustix::fs::Stat| (s.st_dev, s.st_ino);
     let ours = one.and_then(rustix::fs::fstat).map(inode);
     ours.is_ok() && rustix::fs::fstat(fd).map(inode) == ours
