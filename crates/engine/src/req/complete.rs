@@ -92,12 +92,12 @@ impl Ctx {
                 self.queue_deferred();
             }
             self.timeouts_by_count();
-            if self.run.is_empty() {
+            // What a batch completes at once may start more.
+            if self.run.is_empty() && !self.transports_submit() {
                 break;
             }
             self.run_task_work();
         }
-        self.transports_submit();
         self.commit();
     }
 

@@ -49,13 +49,12 @@ impl Ctx {
         }
     }
 
-    /// Submits what was queued.
-    pub fn transports_submit(&mut self) {
-        if !self.transports.aio_queued {
-            return;
+    /// Submits what was queued; false if there was nothing.
+    pub fn transports_submit(&mut self) -> bool {
+        if !core::mem::take(&mut self.transports.aio_queued) {
+            return false;
         }
-        self.transports.aio_queued = false;
-        let Some(mut aio) = self.transports.aio.take() else { return };
+        let Some(mut aio) = self.transports.aio.take() else { return false };
         let mut failed: Vec<(u64, Errno)> = Vec::new();
         aio.submit(|data, e| failed.push((data, e)));
         self.transports.aio = Some(aio);
@@ -67,6 +66,7 @@ impl Ctx {
             }
         }
         self.aio_reap();
+        true
     }
 
     /// Takes aio completions from user memory.

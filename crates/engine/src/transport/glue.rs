@@ -36,7 +36,8 @@ impl Work for Job {
             }
             ctx.worker_done(f);
         }
-        crate::wait::reactor::deliver(&self.ring);
+        // What came after it may wait for somebody to drive the ring.
+        crate::syscall::enter::leave(&self.ring);
     }
 
     fn unbound(&self) -> bool {
