@@ -88,6 +88,10 @@ impl Rings {
         self.sqes = sqes;
         let all = (off::CQES..geo.rings_size()).step_by(4);
         all.for_each(|at| self.rings.word(at).store(0, Relaxed));
+        // New pages are empty: an index array not yet filled points at an SQE of zeros.
+        if geo.flags & IORING_SETUP_NO_MMAP == 0 {
+            (0..geo.sqes_size()).step_by(8).for_each(|at| self.sqes.store(at, 0));
+        }
         self.init();
         for (at, word) in KEPT.into_iter().zip(words) {
             self.rings.word(at).store(word, Release);
