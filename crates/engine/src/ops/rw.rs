@@ -8,14 +8,19 @@ use crate::abi::aio::{
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
+use crate::fds;
 use crate::opdef::{Outcome, Try};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::req::route::kind_of;
+use crate::rsrc::buffers::BufNode;
 use crate::sys::{self, nr, sys};
-use crate::transport::kind::Kind;
+use crate::transport::kind::{Kind, is_socket};
 use crate::user::{self, iovec};
+use rustix::fs::OFlags;
 
 const RWF_HIPRI: u32 = 1;
+/// `RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND`: what any file takes, though it may have no use for it.
+const RWF_ANY: u32 = 0x2 | 0x4 | 0x10 | 0x20;
 /// `RWF_NOWAIT`.
 pub const RWF_NOWAIT: u32 = 8;
 /// `UIO_MAXIOV`.
@@ -63,10 +68,7 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
         }
         import(&mut req.call)?;
     } else if !fixed(sqe.opcode) {
-        let end = sqe.addr.checked_add(u64::from(sqe.len)).ok_or(Errno::EFAULT)?;
-        if end > TASK_SIZE {
-            return Err(Errno::EFAULT);
-        }
+        in_user(sqe.addr, u64::from(sqe.len))?;
     }
     Ok(())
 }
@@ -82,6 +84,12 @@ fn attributes(sqe: &io_uring_sqe) -> Result<()> {
         PI => user::read_slice(sqe.addr3, &mut [0u8; SIZE]).and(Err(Errno::EINVAL)),
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// What `access_ok` checks.
+fn in_user(addr: u64, len: u64) -> Result<()> {
+    let end = addr.checked_add(len).ok_or(Errno::EFAULT)?;
+    if end > TASK_SIZE { Err(Errno::EFAULT) } else { Ok(()) }
 }
 
 /// `ioprio_check_cap`: the class must be known, and the real-time class needs a privilege.
@@ -122,18 +130,30 @@ pub fn assign_buffer(ctx: &Ctx, call: &mut Call) -> Result<()> {
     if !fixed(call.sqe.opcode) || call.buf.is_some() {
         return Ok(());
     }
-    let node = ctx.buffers.get(call.sqe.buf_index)?;
-    match &call.keep {
-        Keep::Iov(iov) => iov.iter().try_for_each(|v| node.check(v.base, v.len))?,
-        _ => node.check(call.sqe.addr, u64::from(call.sqe.len))?,
-    }
-    call.buf = Some(node);
+    // A closed number says so first.
+    let closed = |e| {
+        if let FileRef::Plain(fd) = call.file { fds::check_open(fd).err().unwrap_or(e) } else { e }
+    };
+    let node = ctx.buffers.get(call.sqe.buf_index).and_then(|node| {
+        in_buffer(&node, call)?;
+        Ok(node)
+    });
+    call.buf = Some(node.map_err(closed)?);
     Ok(())
+}
+
+fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
+    match &call.keep {
+        // A part of no length is refused, a vector of no parts is not (`io_vec_fill_bvec`).
+        Keep::Iov(iov) if iov.iter().any(|v| v.len == 0) => Err(Errno::EFAULT),
+        Keep::Iov(iov) => iov.iter().try_for_each(|v| node.check(v.base, v.len)),
+        _ => node.check(call.sqe.addr, u64::from(call.sqe.len)),
+    }
 }
 
 /// What the kernel refuses at issue, before the file sees it (`io_rw_init_file`, `rw_verify_area`).
 fn check_at_issue(call: &Call) -> Result<()> {
-    let (sqe, fd) = (&call.sqe, call.file.fd());
+    let sqe = &call.sqe;
     if sqe.op_flags & RWF_HIPRI != 0 {
         return Err(Errno::EINVAL);
     }
@@ -142,36 +162,55 @@ fn check_at_issue(call: &Call) -> Result<()> {
     }
     let end = sqe.off.cast_signed().checked_add_unsigned(total(call));
     if end.is_none_or(|end| end < 0) || sqe.off.cast_signed() < 0 {
-        // A closed number says so first.
-        return Err(crate::fds::check_open(fd).err().unwrap_or(Errno::EINVAL));
+        return Err(Errno::EINVAL);
     }
-    if kind_of(&call.file) == Kind::Pollable && crate::transport::kind::is_socket(fd) {
+    if kind_of(&call.file) == Kind::Pollable && is_socket(call.file.fd()) {
         return Err(Errno::ESPIPE);
     }
     Ok(())
 }
 
+/// A number that is closed, or open the other way, says so before anything else does.
+fn first_of(call: &Call, e: Errno) -> Errno {
+    let flags = sys::borrow(call.file.fd()).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
+    let wrong = if writes(call.sqe.opcode) { OFlags::RDONLY } else { OFlags::WRONLY };
+    match flags {
+        Some(fl) if !fl.contains(OFlags::PATH) && fl & OFlags::RWMODE != wrong => e,
+        _ => Errno::EBADF,
+    }
+}
+
 /// Reads or writes: as far as it goes without blocking, or once with.
 pub fn issue(call: &mut Call, how: Try) -> Outcome {
     if let Err(e) = check_at_issue(call) {
-        return Outcome::Done(e.res());
+        return Outcome::Done(first_of(call, e).res());
     }
     let mut kind = kind_of(&call.file);
+    let mut given = call.sqe.op_flags;
     loop {
         let nowait = how == Try::Nonblock && kind != Kind::Memory;
-        let flags = call.sqe.op_flags | if nowait { RWF_NOWAIT } else { 0 };
+        let flags = given | if nowait { RWF_NOWAIT } else { 0 };
         match transfer(call, kind, flags) {
             Ok(n) => {
                 call.done += n as u64;
                 let total = total(call);
                 let more = nowait && kind == Kind::Buffered && n > 0 && call.done < total;
+                if !more && n > 0 && call.done < total && call.sqe.off == CURRENT {
+                    return rest_at_position(call, kind, given);
+                }
                 if !more || call.sqe.op_flags & RWF_NOWAIT != 0 {
                     return finish(call, total);
                 }
             }
             Err(Errno::EAGAIN) if nowait => return would_block(call),
+            // Files without `read_iter` or `write_iter` refuse every flag of preadv2(2), but none of an SQE's.
+            Err(Errno::EOPNOTSUPP)
+                if given & RWF_ANY != 0 && matches!(kind, Kind::Pollable | Kind::Other) =>
+            {
+                given &= !RWF_ANY;
+            }
             Err(Errno::EOPNOTSUPP) if nowait && call.sqe.op_flags & RWF_NOWAIT == 0 => {
-                return without_nowait(call, kind);
+                return without_nowait(call, kind, given);
             }
             Err(Errno::ESPIPE) if misjudged(call, &mut kind) => {}
             Err(_) if call.done > 0 => {
@@ -187,9 +226,28 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
 fn misjudged(call: &Call, kind: &mut Kind) -> bool {
     let FileRef::Plain(fd) = call.file else { return false };
     let before = *kind;
-    crate::fds::forget_kind(fd);
-    *kind = crate::fds::kind(fd);
+    fds::forget_kind(fd);
+    *kind = fds::kind(fd);
     *kind != before
+}
+
+/// Transfers what a file left undone at its own position. If that fails the position stays where it was at first, as
+/// `kiocb_done` leaves it, though bytes went.
+fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
+    let total = total(call);
+    while kind != Kind::Pollable && call.done < total {
+        match transfer(call, kind, flags) {
+            Ok(0) => break,
+            Ok(n) => call.done += n as u64,
+            Err(_) => {
+                const SEEK_CUR: u32 = 1;
+                let back = call.done.cast_signed().wrapping_neg();
+                sys!(__NR_lseek, call.file.fd(), back.cast_unsigned(), SEEK_CUR);
+                break;
+            }
+        }
+    }
+    finish(call, total)
 }
 
 /// The attempt would block; what it has done so far counts.
@@ -205,7 +263,7 @@ fn would_block(call: &mut Call) -> Outcome {
 }
 
 /// The file knows no `RWF_NOWAIT`: readiness decides where it can be polled, else a worker does it.
-fn without_nowait(call: &mut Call, kind: Kind) -> Outcome {
+fn without_nowait(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     if kind != Kind::Pollable {
         return Outcome::Retry;
     }
@@ -213,7 +271,7 @@ fn without_nowait(call: &mut Call, kind: Kind) -> Outcome {
     if sys::poll_now(call.file.fd(), events) == 0 {
         return Outcome::Retry;
     }
-    match transfer(call, kind, call.sqe.op_flags) {
+    match transfer(call, kind, flags) {
         Ok(n) => {
             call.done += n as u64;
             let total = total(call);
@@ -262,8 +320,8 @@ fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
         _ => (sqe.addr as usize, sqe.len as usize),
     };
     let fd = call.file.fd();
-    if stream && count == 0 {
-        // Nothing to transfer: the file still judges (an eventfd refuses).
+    if stream && total(call) == 0 && (!writes(sqe.opcode) || is_socket(fd)) {
+        // Nothing to transfer: the file still judges (an eventfd refuses to be read, a socket sends an empty message).
         let call = if writes(sqe.opcode) { nr::__NR_write } else { nr::__NR_read };
         return check(sys::syscall6(call, [fd as usize, 0, 0, 0, 0, 0]));
     }
