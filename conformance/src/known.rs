@@ -19,6 +19,8 @@ pub const KNOWN: &[Known] = &[
         case: "odd::slots_hold_no_fd",
         words: "A registered file is a descriptor of the process",
     },
+    Known { case: "msg_ring::itself_at_once", words: "to the sender's own ring comes in its turn" },
+    Known { case: "process::child_cancels", words: "cannot cancel what its parent has in flight" },
     Known { case: "process::issuer_thread_ends", words: "A thread that ends leaves its requests" },
 ];
 

@@ -11,6 +11,7 @@ pub const CASES: &[Case] = &[
     case!("msg_ring", send_fd_refusals, [Op(IORING_OP_MSG_RING)], "free slots, unknown slots, no tables"),
     case!("msg_ring", refusals, [Op(IORING_OP_MSG_RING)], "bad targets, commands, flags and words"),
     case!("msg_ring", itself, [Op(IORING_OP_MSG_RING)], "a ring may be its own target"),
+    case!("msg_ring", itself_at_once, [Op(IORING_OP_MSG_RING)], "to itself it comes ahead of the batch it is part of"),
     case!("msg_ring", overflow, [Op(IORING_OP_MSG_RING)], "a full target keeps it in its overflow"),
     case!("msg_ring", between_threads, [Op(IORING_OP_MSG_RING)], "rings of two threads"),
 ];
@@ -168,5 +169,14 @@ fn between_threads(cx: &mut Cx) -> Outcome {
     let got = b.take(N as usize)?;
     cx.is("sent", sender.join().unwrap_or(0), N);
     cx.holds("in order", got.iter().map(|c| c.user_data).eq(0..N));
+    Ok(())
+}
+
+fn itself_at_once(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let own = ring.fd;
+    cx.start(&mut ring, &[sqe::nop().ud(1), msg(own, 5, 7).ud(2)]);
+    let order: Vec<_> = ring.take(3)?.iter().map(|c| c.user_data).collect();
+    cx.note("order", format_args!("{order:?}"));
     Ok(())
 }

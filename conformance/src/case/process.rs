@@ -6,6 +6,7 @@ pub const CASES: &[Case] = &[
     case!("process", child_uses_inherited, [Trap("fork")], "a forked child uses the ring it inherits"),
     case!("process", child_makes_new, [Trap("fork")], "a forked child makes a ring of its own"),
     case!("process", shared_by_fork, [Trap("fork")], "parent and child see the same completions"),
+    case!("process", child_cancels, [Trap("fork")], "a child cancels what its parent submitted"),
     case!("process", ring_per_child, [Trap("fork")], "rings made in a parent, one used by each of its children"),
     case!("process", child_ends_parent_goes_on, [Trap("fork")], "a child's end leaves the parent's ring alone"),
     case!("process", parent_closed_child_uses, [Trap("fork")], "a child's ring outlives the parent's close"),
@@ -70,6 +71,22 @@ fn shared_by_fork(cx: &mut Cx) -> Outcome {
     });
     cx.is("child submits", child, 0);
     cx.reap(&mut ring, "parent reaps", &[(7, 0)]);
+    Ok(())
+}
+
+fn child_cancels(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let (r, _w) = cx.pipe()?;
+    cx.start(&mut ring, &[sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1)]);
+    let child = os::in_child(|| {
+        ring.push(sqe::cancel(1, 0).ud(2));
+        if ring.submit() != 1 {
+            return 99;
+        }
+        let answered = ring.take(1).ok().into_iter().flatten().chain(ring.pop_all());
+        answered.filter(|c| c.user_data == 2).map(|c| -c.res).next().unwrap_or(98)
+    });
+    cx.note("the child's cancel", child);
     Ok(())
 }
 
