@@ -1,8 +1,9 @@
 //! How the client issues its system calls.
 //!
-//! Real programs reach io_uring in three ways, and softring has one door for each; a case that passes through one of
-//! them must pass through all. Besides the three io_uring calls, a program with inline calls also maps and closes its
-//! ring inline, so [`close`], [`mmap`] and [`munmap`] follow the same choice.
+//! Real programs reach io_uring in three ways, and softring has one door for each; a case that
+//! passes through one of them must pass through all. Besides the three io_uring calls, a program
+//! with inline calls also maps and closes its ring inline, so [`close`], [`mmap`] and [`munmap`]
+//! follow the same choice.
 #![allow(unsafe_code)]
 
 use std::arch::global_asm;
@@ -17,7 +18,8 @@ pub enum Door {
     Syscall,
     /// `mov $nr,%eax; syscall` inline: visible to a scan of the program's text.
     Patch,
-    /// An inline `syscall` whose number comes from memory: no scan can tell, only a trap catches it.
+    /// An inline `syscall` whose number comes from memory: no scan can tell, only a trap catches
+    /// it.
     Sigsys,
 }
 
@@ -152,14 +154,15 @@ const fn word(fd: i32) -> usize {
 }
 
 fn by_libc(nr: usize, a: [usize; 6]) -> isize {
-    // SAFETY: a system call with integers; what it may do to memory is what the caller of the wrapper asked for with
-    // its own pointers.
+    // SAFETY: a system call with integers; what it may do to memory is what the caller of the
+    // wrapper asked for with its own pointers.
     let ret = unsafe { libc::syscall(nr.cast_signed() as i64, a[0], a[1], a[2], a[3], a[4], a[5]) };
     if ret == -1 { -(errno() as isize) } else { ret as isize }
 }
 
 fn by_number(nr: usize, a: [usize; 6]) -> isize {
-    // SAFETY: as in `by_libc`; the stub keeps to the C calling convention (it clobbers rax, rcx, r10 and r11 only).
+    // SAFETY: as in `by_libc`; the stub keeps to the C calling convention (it clobbers rax, rcx,
+    // r10 and r11 only).
     unsafe { conformance_inline_any(a[0], a[1], a[2], a[3], a[4], a[5], nr) }
 }
 
@@ -339,10 +342,12 @@ unsafe extern "C" {
     fn conformance_keeps(fd: usize, submit: usize, immediate: usize) -> usize;
 }
 
-/// Enters `fd` inline with `submit`, which must be all taken, and tells whether every register that a system call
-/// keeps is kept: the callee's, the arguments', vector registers, and the red zone below the stack.
+/// Enters `fd` inline with `submit`, which must be all taken, and tells whether every register that
+/// a system call keeps is kept: the callee's, the arguments', vector registers, and the red zone
+/// below the stack.
 ///
-/// libc's `syscall()` is a function, which need not keep them: there the answer is whether the call went well.
+/// libc's `syscall()` is a function, which need not keep them: there the answer is whether the call
+/// went well.
 pub fn enter_keeps_registers(door: Door, fd: i32, submit: u32) -> bool {
     if door == Door::Syscall {
         return enter(door, fd, submit, 0, 0, 0, 0) == submit as isize;

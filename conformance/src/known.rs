@@ -1,5 +1,5 @@
-//! Differences between softring and the kernel that cannot or shall not be removed, as data. Each names the words of
-//! `docs/LIMITATIONS.md` that tell users about it.
+//! Differences between softring and the kernel that cannot or shall not be removed, as data. Each
+//! names the words of `docs/LIMITATIONS.md` that tell users about it.
 
 use crate::case::glob;
 

@@ -1,8 +1,9 @@
 //! The same cases on the kernel's io_uring and on softring: the kernel is the oracle.
 //!
-//! [`ring`] is a raw client, [`door`] the ways in which it issues its calls, [`sqe`] names for submissions. A [`case`]
-//! states what a program may rely on; a [`target`] runs it in a process of its own; the [`suite`] runs all on all and
-//! compares transcripts; [`known`] lists the differences that the documentation admits.
+//! [`ring`] is a raw client, [`door`] the ways in which it issues its calls, [`sqe`] names for
+//! submissions. A [`case`] states what a program may rely on; a [`target`] runs it in a process of
+//! its own; the [`suite`] runs all on all and compares transcripts; [`known`] lists the differences
+//! that the documentation admits.
 
 pub mod case;
 pub mod coverage;

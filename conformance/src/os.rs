@@ -1,5 +1,6 @@
-//! What the cases need of the operating system and no safe library offers: fork, signals, pages with chosen
-//! protection, limits. Calls go through libc, so that a preloaded library sees them as it would a program's.
+//! What the cases need of the operating system and no safe library offers: fork, signals, pages
+//! with chosen protection, limits. Calls go through libc, so that a preloaded library sees them as
+//! it would a program's.
 #![allow(unsafe_code)]
 
 use crate::door::errno;
@@ -11,11 +12,13 @@ pub const BAD: usize = 8;
 /// An address that is no user's.
 pub const KERNEL: usize = usize::MAX - 4095;
 
-/// `fork(2)`: runs `f` in the child and answers its exit status; a signal counts as 128 + its number.
+/// `fork(2)`: runs `f` in the child and answers its exit status; a signal counts as 128 + its
+/// number.
 ///
 /// Only for programs with one thread: the child runs more than async-signal-safe code.
 pub fn in_child(f: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the caller promises one thread; the child leaves by _exit, so nothing of the parent runs twice.
+    // SAFETY: the caller promises one thread; the child leaves by _exit, so nothing of the parent
+    // runs twice.
     match unsafe { libc::fork() } {
         -1 => -errno(),
         0 => {
@@ -225,7 +228,8 @@ pub fn kill_group(leader: u32) {
 pub fn deny_in_child(cmd: &mut std::process::Command, filter: seccompiler::BpfProgram) {
     let install =
         move || seccompiler::apply_filter(&filter).map_err(|_| std::io::Error::last_os_error());
-    // SAFETY: between fork and exec only prctl and seccomp are called, on memory made before the fork.
+    // SAFETY: between fork and exec only prctl and seccomp are called, on memory made before the
+    // fork.
     unsafe { std::os::unix::process::CommandExt::pre_exec(cmd, install) };
 }
 

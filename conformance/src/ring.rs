@@ -1,5 +1,6 @@
-//! A raw io_uring client: small code of its own, which does exactly what it is told and nothing for convenience
-//! behind the program's back. Everything a program can get wrong can be got wrong with it.
+//! A raw io_uring client: small code of its own, which does exactly what it is told and nothing for
+//! convenience behind the program's back. Everything a program can get wrong can be got wrong with
+//! it.
 //!
 //! The caller keeps alive what an SQE points at until its completion is reaped.
 #![allow(unsafe_code)]
@@ -51,14 +52,15 @@ impl Map {
         let off = off as usize;
         assert!(off + 4 <= self.len && off.is_multiple_of(4), "word {off} outside the ring");
         let p = std::ptr::with_exposed_provenance_mut::<u32>(self.addr + off);
-        // SAFETY: in bounds and aligned by the assert; mapped until drop, which the borrow outlives not; both sides
-        // of the ring use atomics only.
+        // SAFETY: in bounds and aligned by the assert; mapped until drop, which the borrow outlives
+        // not; both sides of the ring use atomics only.
         unsafe { AtomicU32::from_ptr(p) }
     }
 
     fn read<T: Copy>(&self, off: usize) -> T {
         assert!(off + size_of::<T>() <= self.len);
-        // SAFETY: in bounds; T is plain data of the uapi; volatile because the other side may write at any time.
+        // SAFETY: in bounds; T is plain data of the uapi; volatile because the other side may write
+        // at any time.
         unsafe { std::ptr::with_exposed_provenance::<T>(self.addr + off).read_volatile() }
     }
 
@@ -140,7 +142,8 @@ impl Ring {
         Ok(Self { fd, door, params, registered, rings, sqes, keep_fd: false })
     }
 
-    /// Maps the ring anew, as a program does after `IORING_REGISTER_RESIZE_RINGS`; `params` is what that call answered.
+    /// Maps the ring anew, as a program does after `IORING_REGISTER_RESIZE_RINGS`; `params` is what
+    /// that call answered.
     pub fn remap(&mut self, params: io_uring_params) -> Result<(), Errno> {
         self.rings = Map::of_fd(self.door, self.fd, ring_len(&params), IORING_OFF_SQ_RING)?;
         self.sqes = Map::of_fd(self.door, self.fd, sqes_len(&params), IORING_OFF_SQES)?;
@@ -239,7 +242,8 @@ impl Ring {
         self.rings.word(self.params.sq_off.array + 4 * i).store(slot, Ordering::Relaxed);
     }
 
-    /// Queues one SQE in the next slot, where it waits for [`Self::submit`]. False if the queue is full.
+    /// Queues one SQE in the next slot, where it waits for [`Self::submit`]. False if the queue is
+    /// full.
     pub fn try_push(&mut self, sqe: io_uring_sqe) -> bool {
         let tail = self.sq_tail();
         if self.sq_ready() >= self.sq_entries() {

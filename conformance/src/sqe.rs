@@ -104,7 +104,8 @@ pub const fn millis(ms: i64) -> kernel_timespec {
     kernel_timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 }
 }
 
-/// The same for a slot of the table of registered files, as operations that open and close count them.
+/// The same for a slot of the table of registered files, as operations that open and close count
+/// them.
 pub fn in_slot(sqe: io_uring_sqe, slot: u32) -> io_uring_sqe {
     sqe.set(|s| s.file_index = slot + 1)
 }

@@ -1,4 +1,5 @@
-//! Where a case runs: on the kernel, or on softring through one of its doors, always in a process of its own.
+//! Where a case runs: on the kernel, or on softring through one of its doors, always in a process
+//! of its own.
 
 use crate::case::{Case, Cx, Stop};
 use crate::door::Door;

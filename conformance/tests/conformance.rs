@@ -1,4 +1,5 @@
-//! Every case on the kernel and on softring through each door: no difference that the documentation does not name.
+//! Every case on the kernel and on softring through each door: no difference that the documentation
+//! does not name.
 
 use softring_conformance::report::{self, Counts, Outcome, Row};
 use softring_conformance::target::Launcher;

@@ -1,10 +1,11 @@
-//! The fuzzer itself: it finds what is wrong, makes it small, and finds nothing where nothing is wrong. Both sides are
-//! the kernel here, so nothing but the kernel's io_uring is needed.
+//! The fuzzer itself: it finds what is wrong, makes it small, and finds nothing where nothing is
+//! wrong. Both sides are the kernel here, so nothing but the kernel's io_uring is needed.
 
 use softring_conformance::door::{self, Door};
 use std::process::{Command, Output};
 
-/// Runs the fuzzer on the kernel alone; `None`, with a word on stderr, where the kernel makes no rings.
+/// Runs the fuzzer on the kernel alone; `None`, with a word on stderr, where the kernel makes no
+/// rings.
 fn fuzz(args: &[&str]) -> Option<Output> {
     let mut params = softring_engine::abi::io_uring_params::default();
     let fd = door::setup(Door::Syscall, 1, (&raw mut params).addr());

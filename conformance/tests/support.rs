@@ -1,4 +1,5 @@
-//! `docs/SUPPORT.md` says what the engine's tables say. With `WRITE_SUPPORT=1` (`make support`) it is written anew.
+//! `docs/SUPPORT.md` says what the engine's tables say. With `WRITE_SUPPORT=1` (`make support`) it
+//! is written anew.
 
 use std::path::Path;
 

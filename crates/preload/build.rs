@@ -1,5 +1,5 @@
-//! Link options of libsoftring.so. What it exports is decided by `#[no_mangle]` alone (rustc hides the rest from the
-//! linker) and checked against `src/symbols.rs` by a test.
+//! Link options of libsoftring.so. What it exports is decided by `#[no_mangle]` alone (rustc hides
+//! the rest from the linker) and checked against `src/symbols.rs` by a test.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

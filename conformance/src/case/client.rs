@@ -1,4 +1,5 @@
-//! The same ground with an independent client, the `io-uring` crate, which calls through libc's `syscall()`.
+//! The same ground with an independent client, the `io-uring` crate, which calls through libc's
+//! `syscall()`.
 #![allow(unsafe_code)]
 
 use super::prelude::*;

@@ -47,8 +47,8 @@ pub fn rsrc(nr: u32, flags: u32, data: usize, tags: usize) -> io_uring_rsrc_regi
     io_uring_rsrc_register { nr, flags, data: data as u64, tags: tags as u64, ..Default::default() }
 }
 
-/// A case's surroundings. The transcript goes to stdout line by line, so that a hang shows how far it came:
-/// two blanks before what was seen, `! ` before what should have been otherwise.
+/// A case's surroundings. The transcript goes to stdout line by line, so that a hang shows how far
+/// it came: two blanks before what was seen, `! ` before what should have been otherwise.
 #[derive(Debug)]
 pub struct Cx {
     pub door: Door,
@@ -204,7 +204,8 @@ impl Cx {
         self.is("a sparse table", got, 0);
     }
 
-    /// Submits all, waits for as many completions as `want` has, and checks `(user_data, res)` in whatever order.
+    /// Submits all, waits for as many completions as `want` has, and checks `(user_data, res)` in
+    /// whatever order.
     pub fn batch(
         &mut self,
         ring: &mut Ring,
@@ -220,7 +221,8 @@ impl Cx {
         self.reap(ring, what, want)
     }
 
-    /// Waits for as many completions as `want` has, and checks `(user_data, res)` in whatever order.
+    /// Waits for as many completions as `want` has, and checks `(user_data, res)` in whatever
+    /// order.
     pub fn reap(&mut self, ring: &mut Ring, what: &str, want: &[(u64, i32)]) -> Vec<Cqe> {
         let mut got = ring.take(want.len()).unwrap_or_default();
         got.sort();

@@ -1,8 +1,9 @@
 //! The cases: what a program may rely on, one small function each.
 //!
-//! A case is written kernel-first: it states what the manual says, is run on the kernel, and agrees with it. It leaves a
-//! transcript; on softring the transcript must be the same, line for line. So a case records only what is certain:
-//! no times, pids, addresses or fd numbers, and completions in order only where order is promised.
+//! A case is written kernel-first: it states what the manual says, is run on the kernel, and agrees
+//! with it. It leaves a transcript; on softring the transcript must be the same, line for line. So
+//! a case records only what is certain: no times, pids, addresses or fd numbers, and completions in
+//! order only where order is promised.
 
 mod cx;
 

@@ -8,7 +8,8 @@ use super::transcript::{End, Transcript};
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
-/// Microseconds of quiet: for a run with nothing to follow, for one that follows another, and for certainty.
+/// Microseconds of quiet: for a run with nothing to follow, for one that follows another, and for
+/// certainty.
 const FIRST: u64 = 8000;
 const FIRST_ON_DISK: u64 = 15_000;
 const NEXT: u64 = 1500;

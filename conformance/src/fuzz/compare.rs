@@ -1,9 +1,9 @@
 //! Do two transcripts of one program agree?
 //!
-//! Return values, memory, files and the places where completions are waited for must be equal. Completions are
-//! compared as a multiset over each span between two reaps that empty the ring, because io_uring promises no order
-//! among independent requests; where it does (links, drains), the second transcript must keep the order that the
-//! program asks for, if the first does.
+//! Return values, memory, files and the places where completions are waited for must be equal.
+//! Completions are compared as a multiset over each span between two reaps that empty the ring,
+//! because io_uring promises no order among independent requests; where it does (links, drains),
+//! the second transcript must keep the order that the program asks for, if the first does.
 
 use super::program::{Program, Step};
 use super::transcript::{Cqe, End, Transcript};
@@ -170,10 +170,11 @@ fn multiset(program: &Program, step: usize, a: &[Cqe], b: &[Cqe]) -> Option<Diff
     Some(Difference { step, about: op_of(program, first), text })
 }
 
-/// Pairs of user_data of which the first must complete before the second: neighbours in a chain, and what stands on
-/// either side of a drain.
+/// Pairs of user_data of which the first must complete before the second: neighbours in a chain,
+/// and what stands on either side of a drain.
 ///
-/// Nothing is promised of a program that submits its queue in parts: chains then end where this does not follow.
+/// Nothing is promised of a program that submits its queue in parts: chains then end where this
+/// does not follow.
 pub fn promised(program: &Program, ran: &Transcript, ring: u8) -> Vec<(u64, u64)> {
     let rec = |i: usize| ran.recs.iter().find(|r| r.step == i);
     let all_went = |i: usize| {

@@ -60,7 +60,8 @@ impl Driver {
     /// Runs `program` once.
     ///
     /// # Errors
-    /// No directory can be made or no process started; what happens in the process is the transcript's matter.
+    /// No directory can be made or no process started; what happens in the process is the
+    /// transcript's matter.
     pub fn run(&self, program: &Program, side: Side, pace: Pace<'_>) -> Result<Transcript> {
         let dir = scratch(program.tmpfs)?;
         let (files, work) = (dir.path(), dir.path().join("work"));

@@ -59,7 +59,8 @@ impl Minimiser<'_> {
         for i in 0..self.best.steps.len() {
             for simpler in simpler(&self.best.steps[i]) {
                 let mut candidate = self.best.clone();
-                // Another change may have been kept meanwhile: apply this one to what the step is now.
+                // Another change may have been kept meanwhile: apply this one to what the step is
+                // now.
                 simpler.apply(&mut candidate.steps[i]);
                 self.try_it(candidate);
             }
@@ -72,7 +73,8 @@ impl Minimiser<'_> {
     }
 }
 
-/// Removes steps, but not the rests between those that stay: without them it would be another, racy program.
+/// Removes steps, but not the rests between those that stay: without them it would be another, racy
+/// program.
 fn remove(steps: &mut Vec<Step>, start: usize, end: usize) {
     let mut at = 0;
     steps.retain(|s| {

@@ -1,13 +1,13 @@
-//! A differential fuzzer: seeded programs of submissions, register calls and outside events, run on the kernel's
-//! io_uring and on softring in twin directories. What both leave behind must agree.
+//! A differential fuzzer: seeded programs of submissions, register calls and outside events, run on
+//! the kernel's io_uring and on softring in twin directories. What both leave behind must agree.
 //!
 //! ```text
 //! make (seed -> program) -> driver (a fresh process per run) -> exec (program -> transcript)
 //!   -> compare -> minimise -> report
 //! ```
 //!
-//! The kernel is run twice: a program whose two kernel runs differ depends on timing, is counted as unstable and says
-//! nothing. A divergence is seen again on quieter runs before it counts.
+//! The kernel is run twice: a program whose two kernel runs differ depends on timing, is counted as
+//! unstable and says nothing. A divergence is seen again on quieter runs before it counts.
 
 pub mod check;
 pub mod command;

@@ -1,5 +1,5 @@
-//! A program of the fuzzer: steps whose pointers and descriptors are symbolic, so that it means the same in every
-//! process, can be shrunk step by step, and can be kept in a file.
+//! A program of the fuzzer: steps whose pointers and descriptors are symbolic, so that it means the
+//! same in every process, can be shrunk step by step, and can be kept in a file.
 
 use serde::{Deserialize, Serialize};
 

@@ -163,7 +163,8 @@ fn rec(r: Option<&Rec>) -> Vec<String> {
     out
 }
 
-/// Both transcripts beside each other; lines that differ are marked, long runs that agree are left out.
+/// Both transcripts beside each other; lines that differ are marked, long runs that agree are left
+/// out.
 fn side_by_side(p: &Program, a: &Transcript, b: &Transcript) -> String {
     let mut out = String::new();
     for i in 0..p.steps.len() + 4 {

@@ -1,5 +1,5 @@
-//! What one run of a program did, in a form in which two runs can be compared: one record per step, descriptors and
-//! times left out.
+//! What one run of a program did, in a form in which two runs can be compared: one record per step,
+//! descriptors and times left out.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,5 @@
-//! The command line, as data: help, the man page and the shell completions are generated from these definitions.
+//! The command line, as data: help, the man page and the shell completions are generated from these
+//! definitions.
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use serde::{Deserialize, Serialize};
@@ -77,7 +78,8 @@ pub struct RunArgs {
     /// No notice line and no warnings
     #[arg(long, short)]
     pub quiet: bool,
-    /// First deny the io_uring system calls (EPERM) to the program, as Docker's default profile does
+    /// First deny the io_uring system calls (EPERM) to the program, as Docker's default profile
+    /// does
     #[arg(long)]
     pub deny: bool,
     /// The program and its arguments

@@ -1,5 +1,6 @@
-//! `softring demo`: the main job, shown: a program that knows only io_uring fails where io_uring is denied, works there under
-//! softring with its data verified, and is measured against what else there is.
+//! `softring demo`: the main job, shown: a program that knows only io_uring fails where io_uring is
+//! denied, works there under softring with its data verified, and is measured against what else
+//! there is.
 
 use crate::bench::file::{self, Need, Target};
 use crate::bench::job::Job;

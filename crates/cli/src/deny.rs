@@ -1,4 +1,5 @@
-//! Denies the three io_uring system calls to this process and its children, as Docker's default seccomp profile does.
+//! Denies the three io_uring system calls to this process and its children, as Docker's default
+//! seccomp profile does.
 
 use crate::cli::DenyArgs;
 use crate::{fail, run};
@@ -17,8 +18,9 @@ const X32: u32 = 0x4000_0000;
 const FIRST: u32 = 425;
 const LAST: u32 = 427;
 
-/// The filter: `errno` for 425..=427, everything else allowed. These three have the same number on every architecture
-/// that a process here can switch to (x86-64, i386, x32, arm64), so it need not look at the architecture.
+/// The filter: `errno` for 425..=427, everything else allowed. These three have the same number on
+/// every architecture that a process here can switch to (x86-64, i386, x32, arm64), so it need not
+/// look at the architecture.
 fn filter(errno: u16) -> [sock_filter; 6] {
     let op = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     [
@@ -31,7 +33,8 @@ fn filter(errno: u16) -> [sock_filter; 6] {
     ]
 }
 
-/// Installs the filter on the calling thread, for good. Sets `no_new_privs`, which the kernel asks for.
+/// Installs the filter on the calling thread, for good. Sets `no_new_privs`, which the kernel asks
+/// for.
 pub fn install(errno: u16) -> anyhow::Result<()> {
     seccompiler::apply_filter(&filter(errno)).context("cannot install the seccomp filter")
 }
@@ -50,7 +53,8 @@ pub fn command(args: &DenyArgs) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// What the filter answers for system call `nr`, by a small interpreter of the four instructions it uses.
+    /// What the filter answers for system call `nr`, by a small interpreter of the four
+    /// instructions it uses.
     fn answer(nr: u32) -> u32 {
         let prog = filter(1);
         let (mut pc, mut acc) = (0usize, 0u32);

@@ -1,4 +1,5 @@
-//! How an error reaches a person: what happened, why, and the next step; and which exit code it has.
+//! How an error reaches a person: what happened, why, and the next step; and which exit code it
+//! has.
 
 use std::fmt;
 use std::process::ExitCode;

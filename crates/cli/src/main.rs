@@ -1,7 +1,8 @@
 //! `softring`: run io_uring programs where io_uring is denied, find out what denies it, measure.
 //!
-//! Exit codes: 0 done, 1 the work failed, 2 usage or our own error. `run` becomes the program it starts, so that
-//! its exit code or signal is the program's own. A reader that closes our standard output early is no error.
+//! Exit codes: 0 done, 1 the work failed, 2 usage or our own error. `run` becomes the program it
+//! starts, so that its exit code or signal is the program's own. A reader that closes our standard
+//! output early is no error.
 
 mod bench;
 mod cli;

@@ -1,4 +1,5 @@
-//! System calls that no crate in use wraps safely: probes of doctor, `execve` that changes nothing else, `fork`.
+//! System calls that no crate in use wraps safely: probes of doctor, `execve` that changes nothing
+//! else, `fork`.
 #![allow(unsafe_code)]
 
 use softring_engine::abi::io_uring_params;
@@ -8,8 +9,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether SIGPIPE was ignored when this process started. Rust's start-up ignores it; a program that we become must
-/// find what we found.
+/// Whether SIGPIPE was ignored when this process started. Rust's start-up ignores it; a program
+/// that we become must find what we found.
 static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn record_sigpipe() {
@@ -24,7 +25,8 @@ extern "C" fn record_sigpipe() {
 
 /// Called by the dynamic linker before Rust's start-up.
 #[used]
-// SAFETY: .init_array holds pointers to C functions that are called once at start-up with arguments we ignore.
+// SAFETY: .init_array holds pointers to C functions that are called once at start-up with arguments
+// we ignore.
 #[unsafe(link_section = ".init_array")]
 static AT_START: extern "C" fn() = record_sigpipe;
 
@@ -38,7 +40,8 @@ pub fn execve(path: &CStr, args: &[CString], env: &[CString]) -> io::Error {
         list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
     };
     let (argv, envp) = (pointers(args), pointers(env));
-    // SAFETY: signal() takes no pointer; argv and envp are null-terminated arrays of strings that outlive the call.
+    // SAFETY: signal() takes no pointer; argv and envp are null-terminated arrays of strings that
+    // outlive the call.
     unsafe {
         if !SIGPIPE_IGNORED.load(Ordering::Relaxed) {
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
@@ -59,7 +62,8 @@ pub enum Isolated {
     Killed(i32),
 }
 
-/// Runs `probe` in a forked child, so that a sandbox that kills for a system call kills only the child.
+/// Runs `probe` in a forked child, so that a sandbox that kills for a system call kills only the
+/// child.
 pub fn isolated(probe: impl FnOnce() -> Vec<u8>) -> io::Result<Isolated> {
     let (mut from, mut to) = io::pipe()?;
     // SAFETY: this process has one thread (doctor starts none), so the child may go on as usual.
@@ -118,7 +122,8 @@ pub fn epoll_pwait2() -> io::Result<()> {
     Ok(())
 }
 
-/// process_vm_readv(2): transfer data between process address spaces; here from this process to itself.
+/// process_vm_readv(2): transfer data between process address spaces; here from this process to
+/// itself.
 pub fn process_vm_readv() -> io::Result<()> {
     let (source, mut target) = (7u8, 0u8);
     let part = |p: *const u8| libc::iovec { iov_base: p.cast_mut().cast(), iov_len: 1 };
@@ -130,8 +135,8 @@ pub fn process_vm_readv() -> io::Result<()> {
     Ok(())
 }
 
-/// May this process change its own program text? Maps a page of its own executable privately, makes it writable, writes, and
-/// makes it executable again: what patching a call site takes.
+/// May this process change its own program text? Maps a page of its own executable privately, makes
+/// it writable, writes, and makes it executable again: what patching a call site takes.
 pub fn text_patch() -> io::Result<()> {
     let exe = File::open("/proc/self/exe")?;
     let len = 4096;
@@ -169,8 +174,8 @@ pub fn user_dispatch() -> io::Result<()> {
     Ok(())
 }
 
-/// getrusage(2): get resource usage; user and system time of this process with all its threads, io_uring's
-/// workers among them, in microseconds.
+/// getrusage(2): get resource usage; user and system time of this process with all its threads,
+/// io_uring's workers among them, in microseconds.
 pub fn process_times() -> (u64, u64) {
     // SAFETY: an all-zero rusage is a valid one; the kernel fills it in. RUSAGE_SELF cannot fail.
     let usage = unsafe {

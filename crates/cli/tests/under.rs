@@ -1,5 +1,5 @@
-//! The command with the preload library under it: needs libsoftring.so next to the executable, which
-//! `cargo build --workspace` puts there; without it these say that they were skipped.
+//! The command with the preload library under it: needs libsoftring.so next to the executable,
+//! which `cargo build --workspace` puts there; without it these say that they were skipped.
 
 use serde_json::Value;
 use std::process::{Command, Output};

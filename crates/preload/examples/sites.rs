@@ -1,5 +1,6 @@
-//! A program whose io_uring calls are inline `syscall` instructions of the shapes that compilers make; the tests of
-//! the doors run it under libsoftring.so. `sites CASE` exits with 0 if the case holds.
+//! A program whose io_uring calls are inline `syscall` instructions of the shapes that compilers
+//! make; the tests of the doors run it under libsoftring.so. `sites CASE` exits with 0 if the case
+//! holds.
 #![allow(unsafe_code)]
 
 use core::arch::global_asm;
@@ -17,7 +18,8 @@ global_asm!(
     ".cfi_endproc",
     ".size \\name, . - \\name",
     ".endm",
-    // enter(-1, 0, 0, 0, 0, 0), as liburing has it: something between the number and the instruction.
+    // enter(-1, 0, 0, 0, 0, 0), as liburing has it: something between the number and the
+    // instruction.
     "function enter_plain",
     "mov edi, -1",
     "xor esi, esi",
@@ -46,7 +48,8 @@ global_asm!(
     "pop rbx",
     "ret",
     "end enter_hoisted",
-    // Two numbers meet at the instruction, and a ret follows: no room, so a gap. rdi: 0 for enter, 1 for getppid.
+    // Two numbers meet at the instruction, and a ret follows: no room, so a gap. rdi: 0 for enter,
+    // 1 for getppid.
     "function enter_joined",
     "mov eax, 426",
     "xor esi, esi",
@@ -60,8 +63,9 @@ global_asm!(
     "syscall",
     "ret",
     "end enter_joined",
-    // setup(4, rdx) with every register and the red zone in use. rdi: 16 vectors to load; rsi: where they go
-    // after the call, then rbx rbp rdx r8 r9 r10 r14 r15, carry, two words of the red zone; answers rax.
+    // setup(4, rdx) with every register and the red zone in use. rdi: 16 vectors to load; rsi:
+    // where they go after the call, then rbx rbp rdx r8 r9 r10 r14 r15, carry, two words of the red
+    // zone; answers rax.
     "function setup_full",
     "push rbx",
     "push rbp",

@@ -4,14 +4,16 @@
 use crate::{gate, raw};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-/// `io_uring_setup(2)`: set up a context for performing asynchronous I/O. -1 and `errno` on failure, as there.
+/// `io_uring_setup(2)`: set up a context for performing asynchronous I/O. -1 and `errno` on
+/// failure, as there.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn softring_setup(entries: c_uint, params: *mut c_void) -> c_int {
     // SAFETY: the program's own call.
     unsafe { call(libc::SYS_io_uring_setup, [entries as usize, params.expose_provenance()]) }
 }
 
-/// `io_uring_enter2(2)`: initiate and/or complete asynchronous I/O. -1 and `errno` on failure, as there.
+/// `io_uring_enter2(2)`: initiate and/or complete asynchronous I/O. -1 and `errno` on failure, as
+/// there.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn softring_enter(
     fd: c_int,
@@ -27,7 +29,8 @@ unsafe extern "C" fn softring_enter(
     unsafe { call(libc::SYS_io_uring_enter, args) }
 }
 
-/// `io_uring_register(2)`: register resources for asynchronous I/O. -1 and `errno` on failure, as there.
+/// `io_uring_register(2)`: register resources for asynchronous I/O. -1 and `errno` on failure, as
+/// there.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn softring_register(
     fd: c_int,

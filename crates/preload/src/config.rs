@@ -8,7 +8,8 @@
 //! | `SOFTRING_NOTICE` | `1` | turned to `0` in place once the notice is out, so that children stay silent |
 //! | `SOFTRING_REPORT` | `1` | at exit, one line on stderr about sites patched and calls seen |
 //!
-//! An unknown value is reported once and counts as the default: a program must not fail because of a typo here.
+//! An unknown value is reported once and counts as the default: a program must not fail because of
+//! a typo here.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_char};
@@ -30,7 +31,8 @@ pub enum Engine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Door {
-    /// By patching; by the trap as well if a program that needs our rings has a site that cannot be patched.
+    /// By patching; by the trap as well if a program that needs our rings has a site that cannot be
+    /// patched.
     Auto,
     /// By patching only.
     Patch,
@@ -79,8 +81,8 @@ pub fn claim_notice() -> bool {
     if mark.is_null() {
         return true;
     }
-    // SAFETY: points at the one-byte value in the environment block that exec built, which is never freed; other
-    // threads only read it as a string, and both values are such.
+    // SAFETY: points at the one-byte value in the environment block that exec built, which is never
+    // freed; other threads only read it as a string, and both values are such.
     unsafe { AtomicU8::from_ptr(mark.cast()).swap(b'0', Ordering::Relaxed) != b'0' }
 }
 
@@ -105,7 +107,8 @@ pub fn read() {
 }
 
 fn value(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: a NUL-terminated name; the value stays in the environment block while the constructor runs.
+    // SAFETY: a NUL-terminated name; the value stays in the environment block while the constructor
+    // runs.
     unsafe {
         let v = libc::getenv(name.as_ptr());
         (!v.is_null()).then(|| CStr::from_ptr(v))

@@ -1,10 +1,11 @@
 //! Who answers an io_uring call: the engine or the kernel. Every door ends here.
 //!
-//! A ring belongs to whoever made it, so calls on a ring fd need no rule. What is not tied to a ring fd (a
-//! registered ring's index, `register` on fd -1, a descriptor that is no ring) is answered by whoever rules this
-//! process: the engine once it has taken over a ring or was asked for, else the kernel; and where the kernel
-//! denies io_uring as such, the engine. A process with rings on both sides asks the engine first, and the kernel
-//! about an index that the engine does not know.
+//! A ring belongs to whoever made it, so calls on a ring fd need no rule. What is not tied to a
+//! ring fd (a registered ring's index, `register` on fd -1, a descriptor that is no ring) is
+//! answered by whoever rules this process: the engine once it has taken over a ring or was asked
+//! for, else the kernel; and where the kernel denies io_uring as such, the engine. A process with
+//! rings on both sides asks the engine first, and the kernel about an index that the engine does
+//! not know.
 #![allow(unsafe_code)]
 
 use crate::config::{self, Engine};
@@ -25,7 +26,8 @@ pub enum Why {
     Denied(i32),
 }
 
-// Relaxed throughout: each only ever turns on, before the ring that it stands for is known to the program.
+// Relaxed throughout: each only ever turns on, before the ring that it stands for is known to the
+// program.
 static ENGINE_RINGS: AtomicBool = AtomicBool::new(false);
 static KERNEL_RINGS: AtomicBool = AtomicBool::new(false);
 
@@ -144,21 +146,23 @@ fn answer(fd: i32, indexed: bool, ours: impl Fn() -> isize, kernel: impl Fn() ->
         Engine::User => ours(),
         Engine::Auto => {
             let ret = kernel();
-            // Before any ring: only what refuses io_uring as such can tell EPERM from a ring's own answer.
+            // Before any ring: only what refuses io_uring as such can tell EPERM from a ring's own
+            // answer.
             let refused = matches!(-ret as i32, libc::EPERM | libc::ENOSYS | libc::EACCES);
             if refused && minimal_ring_refused().is_some() { ours() } else { ret }
         }
     }
 }
 
-/// Does this answer of `io_uring_setup` mean that the kernel gives no ring here, rather than that the program
-/// asked for a wrong one?
+/// Does this answer of `io_uring_setup` mean that the kernel gives no ring here, rather than that
+/// the program asked for a wrong one?
 fn denied(ret: isize) -> Option<i32> {
     match -ret as i32 {
         e @ (libc::EPERM | libc::ENOSYS | libc::EOPNOTSUPP | libc::ENOMEM | libc::EACCES) => {
             Some(e)
         }
-        // A filter may answer with any errno. If not even the simplest ring is given, that is what happened.
+        // A filter may answer with any errno. If not even the simplest ring is given, that is what
+        // happened.
         libc::EINVAL | libc::EFAULT => minimal_ring_refused(),
         _ => None,
     }

@@ -1,4 +1,5 @@
-//! libsoftring.so: the doors through which a program's io_uring calls reach the engine. Translation only.
+//! libsoftring.so: the doors through which a program's io_uring calls reach the engine. Translation
+//! only.
 //!
 //! ```text
 //! program ── libc's syscall() ──────────── door::syscall ─┐
@@ -8,8 +9,8 @@
 //!         ── close, dup, poll … ────────── wrap ──────────── engine::fds
 //! ```
 //!
-//! The constructor reads the environment ([`config`]), opens the doors and returns: nothing else happens until a
-//! program asks for a ring. `docs/DOORS.md` tells users about all this.
+//! The constructor reads the environment ([`config`]), opens the doors and returns: nothing else
+//! happens until a program asks for a ring. `docs/DOORS.md` tells users about all this.
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
@@ -42,7 +43,8 @@ mod start {
         crate::report::at_exit();
     }
 
-    // SAFETY: the loader calls each entry once, with libc ready, and `constructor` needs nothing more.
+    // SAFETY: the loader calls each entry once, with libc ready, and `constructor` needs nothing
+    // more.
     #[unsafe(link_section = ".init_array")]
     #[used]
     static INIT: extern "C" fn() = constructor;

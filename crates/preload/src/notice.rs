@@ -1,5 +1,5 @@
-//! Lines for people, on stderr. Written by one raw `write(2)` each, so that they come out whole, in any state of
-//! the program's stdio.
+//! Lines for people, on stderr. Written by one raw `write(2)` each, so that they come out whole, in
+//! any state of the program's stdio.
 #![allow(unsafe_code)]
 
 use crate::config;
@@ -17,7 +17,8 @@ pub fn say(text: &str) {
 /// One line on stderr.
 pub fn line(text: &str) {
     let line = format!("softring: {text}\n");
-    // SAFETY: write(2) reads the line, which outlives the call. Its answer does not matter: stderr may be closed.
+    // SAFETY: write(2) reads the line, which outlives the call. Its answer does not matter: stderr
+    // may be closed.
     unsafe { raw!(libc::SYS_write, 2, line.as_ptr().expose_provenance(), line.len()) };
 }
 

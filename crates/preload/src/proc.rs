@@ -1,8 +1,9 @@
-//! Which process this is: the one that was started, a fork of it, or a vfork child that shares its memory.
+//! Which process this is: the one that was started, a fork of it, or a vfork child that shares its
+//! memory.
 //!
-//! `fork(3)` tells us through `pthread_atfork`. A fork by raw system call does not, but wipes [`Mark`]'s page
-//! (`MADV_WIPEONFORK`), which the next call through a door sees. A vfork child sees its parent's memory
-//! unchanged, so only its process number betrays it.
+//! `fork(3)` tells us through `pthread_atfork`. A fork by raw system call does not, but wipes
+//! [`Mark`]'s page (`MADV_WIPEONFORK`), which the next call through a door sees. A vfork child sees
+//! its parent's memory unchanged, so only its process number betrays it.
 #![allow(unsafe_code)]
 
 use crate::raw::raw;
@@ -22,7 +23,8 @@ const PAGE: usize = 4096;
 /// Notes who we are, and asks to hear about forks.
 pub fn start() {
     PID.store(getpid(), Ordering::Relaxed);
-    // SAFETY: the three functions take and return nothing, and stay loaded: this library is never unloaded.
+    // SAFETY: the three functions take and return nothing, and stay loaded: this library is never
+    // unloaded.
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }
 
@@ -41,7 +43,8 @@ pub fn first_ring() {
     }
 }
 
-/// True for the first caller among this process and all that were forked from it since the constructor ran.
+/// True for the first caller among this process and all that were forked from it since the
+/// constructor ran.
 pub fn first_in_family() -> bool {
     let flag = FAMILY.load(Ordering::Acquire);
     // SAFETY: a shared page of ours, never unmapped; zero is a valid AtomicBool.

@@ -1,5 +1,5 @@
-//! System calls below the doors, and libc's names behind them. A raw call never goes through a name that this
-//! library interposes, so nothing here can recurse.
+//! System calls below the doors, and libc's names behind them. A raw call never goes through a name
+//! that this library interposes, so nothing here can recurse.
 #![allow(unsafe_code)]
 
 use core::arch::asm;
@@ -9,12 +9,13 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 /// A raw system call; answers the kernel's `rax`: a value, or `-errno`.
 ///
 /// # Safety
-/// The arguments are those of a program's own call, passed on unlooked-at, or name memory of ours that the call
-/// may read or write.
+/// The arguments are those of a program's own call, passed on unlooked-at, or name memory of ours
+/// that the call may read or write.
 #[inline(always)]
 pub unsafe fn syscall6(nr: usize, a: &[usize; 6]) -> isize {
     let ret: isize;
-    // SAFETY: `syscall` clobbers rax, rcx and r11 only, as declared; the caller answers for the arguments.
+    // SAFETY: `syscall` clobbers rax, rcx and r11 only, as declared; the caller answers for the
+    // arguments.
     unsafe {
         asm!("syscall", inlateout("rax") nr => ret, in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
             in("r10") a[3], in("r8") a[4], in("r9") a[5], lateout("rcx") _, lateout("r11") _,
@@ -79,14 +80,16 @@ impl Next {
     /// Its address; null where this libc has no such name.
     #[inline]
     pub fn get(&self) -> *mut c_void {
-        // Relaxed: the value is an address into a library that is mapped for good, and every lookup finds the same.
+        // Relaxed: the value is an address into a library that is mapped for good, and every lookup
+        // finds the same.
         let found = self.addr.load(Ordering::Relaxed);
         if found.is_null() { self.look_up() } else { found }
     }
 
     #[cold]
     fn look_up(&self) -> *mut c_void {
-        // SAFETY: a NUL-terminated name; RTLD_NEXT is resolved from this library's place in the search order.
+        // SAFETY: a NUL-terminated name; RTLD_NEXT is resolved from this library's place in the
+        // search order.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.addr.store(found, Ordering::Relaxed);
         found
@@ -97,7 +100,8 @@ impl Next {
 macro_rules! next {
     ($name:literal, fn($($t:ty),*) -> $r:ty) => {{
         static NEXT: $crate::raw::Next = $crate::raw::Next::new($name);
-        // SAFETY: the address is that of the libc function of this name, whose signature the man page gives.
+        // SAFETY: the address is that of the libc function of this name, whose signature the man
+        // page gives.
         unsafe {
             core::mem::transmute::<*mut core::ffi::c_void, Option<unsafe extern "C" fn($($t),*) -> $r>>(NEXT.get())
         }

@@ -1,5 +1,5 @@
-//! The names that this library exports: those it interposes, and its own of `softring.h`. A test compares this
-//! list with what the linker made.
+//! The names that this library exports: those it interposes, and its own of `softring.h`. A test
+//! compares this list with what the linker made.
 
 /// libc's names, in front of which we stand.
 pub const INTERPOSED: &[&str] = &[

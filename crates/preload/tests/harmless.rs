@@ -59,7 +59,8 @@ fn a_typo_in_the_environment_is_reported_and_harmless() {
     assert!(String::from_utf8_lossy(&out.stderr).contains("SOFTRING_ENGINE=usre is not known"));
 }
 
-/// Start-up of a program of 10 MB text, in processor time; the bound leaves room for a busy machine.
+/// Start-up of a program of 10 MB text, in processor time; the bound leaves room for a busy
+/// machine.
 #[test]
 fn ten_megabytes_of_text_start_soon() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The executor's memory: at fixed addresses, so that both runs of a program pass the same numbers, with unmapped
-//! pages behind every buffer.
+//! The executor's memory: at fixed addresses, so that both runs of a program pass the same numbers,
+//! with unmapped pages behind every buffer.
 #![allow(unsafe_code)]
 
 use crate::fuzz::program::{Bad, Cell, Fd, Out, Val};
@@ -147,8 +147,8 @@ pub fn write(addr: u64, bytes: &[u8]) {
     let end = addr + bytes.len() as u64;
     assert!(addr >= BASE && end <= AUX + AUX_LEN as u64);
     let at = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
-    // SAFETY: callers pass addresses of the arena's writable maps, which live as long as the process; no Rust
-    // reference points into them.
+    // SAFETY: callers pass addresses of the arena's writable maps, which live as long as the
+    // process; no Rust reference points into them.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
 }
 
@@ -203,7 +203,8 @@ fn u32_at(b: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
 }
 
-/// The members of `struct statx` that do not depend on time, inode or allocation; a directory's size does.
+/// The members of `struct statx` that do not depend on time, inode or allocation; a directory's
+/// size does.
 fn statx(b: &[u8]) -> String {
     let mode = u32::from(u16::from_le_bytes([b[28], b[29]]));
     let regular = mode & libc::S_IFMT == libc::S_IFREG;
@@ -212,7 +213,8 @@ fn statx(b: &[u8]) -> String {
     format!("statx mask {mask:#x} nlink {nlink} mode {mode:o} size {size}")
 }
 
-/// What a probe says of the opcodes that are answered in full; those of sockets and provided buffers may differ.
+/// What a probe says of the opcodes that are answered in full; those of sockets and provided
+/// buffers may differ.
 fn probe(b: &[u8]) -> String {
     let flags: Vec<String> = crate::fuzz::make::OPS
         .iter()

@@ -1,4 +1,5 @@
-//! What the executor does itself, without any ring: the files it starts with, and the outside world's acts.
+//! What the executor does itself, without any ring: the files it starts with, and the outside
+//! world's acts.
 #![allow(unsafe_code)]
 
 use super::arena;
@@ -14,8 +15,8 @@ fn err() -> i64 {
     -i64::from(io::Error::last_os_error().raw_os_error().unwrap_or(0))
 }
 
-/// Limits and signals: a file stays below 512 MiB (a ring's memory may be a file, too, and is larger than 256), and no
-/// signal but the alarm interrupts.
+/// Limits and signals: a file stays below 512 MiB (a ring's memory may be a file, too, and is
+/// larger than 256), and no signal but the alarm interrupts.
 pub fn calm() -> io::Result<()> {
     extern "C" fn ignore(_: i32) {}
     let limit = libc::rlimit { rlim_cur: 512 << 20, rlim_max: 512 << 20 };

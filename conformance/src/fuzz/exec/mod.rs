@@ -1,5 +1,5 @@
-//! Runs one program in this process and writes its transcript, one JSON line per step, so that a crash or a hang
-//! keeps all that came before. Which io_uring answers is not known here.
+//! Runs one program in this process and writes its transcript, one JSON line per step, so that a
+//! crash or a hang keeps all that came before. Which io_uring answers is not known here.
 
 pub mod arena;
 mod digest;

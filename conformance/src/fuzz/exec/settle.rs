@@ -25,7 +25,8 @@ impl Machine {
         }
     }
 
-    /// Waits until no CQ has moved for a while; with a run to follow, first until it has come as far as that one.
+    /// Waits until no CQ has moved for a while; with a run to follow, first until it has come as
+    /// far as that one.
     pub(super) fn settle(&mut self, want: Option<&Rec>) -> Rec {
         let start = Instant::now();
         let quiet = Duration::from_micros(self.quiet);

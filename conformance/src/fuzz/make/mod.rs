@@ -1,4 +1,5 @@
-//! Makes programs from seeds: mostly sensible ones, so that they get somewhere, with something wrong here and there.
+//! Makes programs from seeds: mostly sensible ones, so that they get somewhere, with something
+//! wrong here and there.
 
 mod ctl;
 mod fs;

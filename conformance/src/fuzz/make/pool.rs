@@ -1,5 +1,5 @@
-//! What generators pick from, and the keys that keep concurrent requests of one program apart: a program whose
-//! outcome depends on who comes first says nothing about either side.
+//! What generators pick from, and the keys that keep concurrent requests of one program apart: a
+//! program whose outcome depends on who comes first says nothing about either side.
 
 use super::Gen;
 use crate::fuzz::program::{Bad, Cell, Fd, Slot, Sqe, Val};

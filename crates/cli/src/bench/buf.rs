@@ -1,9 +1,10 @@
-//! The memory that I/O goes to and comes from: one slot per I/O in flight, and the pattern that blocks are
-//! verified by.
+//! The memory that I/O goes to and comes from: one slot per I/O in flight, and the pattern that
+//! blocks are verified by.
 //!
-//! The kernel writes to a slot while an I/O is in flight, so no Rust reference to one is ever made: slots are
-//! filled and checked through raw pointers, and only while idle, which the load loop sees to. They are never unmapped:
-//! after an error the kernel may still write, and the process soon ends anyway.
+//! The kernel writes to a slot while an I/O is in flight, so no Rust reference to one is ever made:
+//! slots are filled and checked through raw pointers, and only while idle, which the load loop sees
+//! to. They are never unmapped: after an error the kernel may still write, and the process soon
+//! ends anyway.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -67,7 +68,8 @@ impl Slots {
         (0..n).find(differs).map(|i| offset + 8 * i as u64)
     }
 
-    /// pread(2) or pwrite(2) of a slot; the answer is as a CQE's: a count, or a negative error number.
+    /// pread(2) or pwrite(2) of a slot; the answer is as a CQE's: a count, or a negative error
+    /// number.
     pub fn transfer(
         &self,
         fd: BorrowedFd<'_>,
@@ -93,8 +95,8 @@ impl Slots {
     }
 }
 
-/// The pattern's word at a file offset: splitmix64 of place and seed, so that neither a lost write, nor one at the wrong place,
-/// nor one of another pass goes unseen.
+/// The pattern's word at a file offset: splitmix64 of place and seed, so that neither a lost write,
+/// nor one at the wrong place, nor one of another pass goes unseen.
 pub fn word(offset: u64, seed: u64) -> u64 {
     let mut z = (offset ^ seed.rotate_left(32)).wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

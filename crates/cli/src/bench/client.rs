@@ -28,7 +28,8 @@ pub trait Client {
     /// Starts every I/O of `batch`.
     fn submit(&mut self, batch: &[Io]) -> io::Result<()>;
 
-    /// Waits until at least `want` are complete, which the caller knows to be in flight, and appends all that are.
+    /// Waits until at least `want` are complete, which the caller knows to be in flight, and
+    /// appends all that are.
     fn wait(&mut self, want: u32, done: &mut Vec<Done>) -> io::Result<()>;
 
     /// Both, in one system call where there is such a one.

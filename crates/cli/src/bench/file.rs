@@ -25,8 +25,8 @@ pub struct Need {
 /// A file ready to be measured on.
 #[derive(Debug)]
 pub struct Target {
-    /// As workers open it. A temporary file has no name, so that nothing can leave it behind; workers
-    /// inherit its descriptor and open that.
+    /// As workers open it. A temporary file has no name, so that nothing can leave it behind;
+    /// workers inherit its descriptor and open that.
     pub path: String,
     pub size: u64,
     /// Kept open for as long as the measurement lasts.
@@ -105,7 +105,8 @@ pub fn existing(path: &Path, device: bool, overwrite: bool, need: &Need) -> anyh
     Ok(Target { path: path.canonicalize()?.display().to_string(), size, file })
 }
 
-/// Writes the pattern by plain writes, and waits until it is on the disk, so that no write-back disturbs what follows.
+/// Writes the pattern by plain writes, and waits until it is on the disk, so that no write-back
+/// disturbs what follows.
 fn fill(file: &mut File, size: u64, seed: u64) -> std::io::Result<()> {
     const CHUNK: u64 = 1 << 20;
     let mut chunk = Vec::with_capacity(CHUNK as usize);

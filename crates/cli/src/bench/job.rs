@@ -68,7 +68,8 @@ pub struct Idle {
 /// What a worker measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// Whose ring it was, by what /proc calls its descriptor; absent where there is none, or no /proc.
+    /// Whose ring it was, by what /proc calls its descriptor; absent where there is none, or no
+    /// /proc.
     pub ring: Option<String>,
     pub ios: u64,
     pub bytes: u64,
@@ -78,7 +79,8 @@ pub struct Report {
     /// Of this process with all its threads, microseconds.
     pub user_us: u64,
     pub system_us: u64,
-    /// Of the whole machine, and what the hypervisor took from it, microseconds; zero without /proc.
+    /// Of the whole machine, and what the hypervisor took from it, microseconds; zero without
+    /// /proc.
     pub machine_us: u64,
     pub steal_us: u64,
     /// From before submission to after completion. For NOP, of a whole batch.

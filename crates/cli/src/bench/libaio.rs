@@ -43,7 +43,8 @@ impl Client for Libaio<'_> {
         let mut sent = 0;
         while sent < list.len() {
             let rest = &list[sent..];
-            // SAFETY: the kernel copies the iocbs during the call; the slots that they name live for good.
+            // SAFETY: the kernel copies the iocbs during the call; the slots that they name live
+            // for good.
             let n =
                 unsafe { libc::syscall(libc::SYS_io_submit, self.ctx, rest.len(), rest.as_ptr()) };
             match n {

@@ -1,4 +1,5 @@
-//! The load: keeps `depth` reads and writes in flight through any client, times each, verifies what was read.
+//! The load: keeps `depth` reads and writes in flight through any client, times each, verifies what
+//! was read.
 
 use super::buf::Slots;
 use super::client::{self, Client, Done, Io};

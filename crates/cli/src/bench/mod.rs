@@ -1,7 +1,9 @@
-//! `softring bench`: the same load through the kernel's io_uring, softring and others, in interleaved rounds.
+//! `softring bench`: the same load through the kernel's io_uring, softring and others, in
+//! interleaved rounds.
 //!
-//! [`runner`] starts one [`worker`] process per engine and round; a worker runs one [`job`] with one [`client`] under
-//! [`load`], and reports. [`stats`] and [`summary`] make the table, [`warnings`] doubts it, [`plot`] draws it.
+//! [`runner`] starts one [`worker`] process per engine and round; a worker runs one [`job`] with
+//! one [`client`] under [`load`], and reports. [`stats`] and [`summary`] make the table,
+//! [`warnings`] doubts it, [`plot`] draws it.
 
 mod buf;
 mod client;
@@ -163,8 +165,8 @@ fn target(args: &BenchArgs, job: &Job) -> anyhow::Result<Option<Target>> {
     Ok(Some(target))
 }
 
-/// Every engine once per round, the order turned round each time, so that a machine that gets slower or faster meanwhile
-/// favours none.
+/// Every engine once per round, the order turned round each time, so that a machine that gets
+/// slower or faster meanwhile favours none.
 pub fn rounds(
     runner: &Runner,
     job: &Job,

@@ -113,7 +113,8 @@ fn machine_times() -> Option<(u64, u64)> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let fields = text.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = fields.split_whitespace().map_while(|f| f.parse().ok()).collect();
-    // user nice system idle iowait irq softirq steal, in ticks of 10 ms (USER_HZ is 100 everywhere).
+    // user nice system idle iowait irq softirq steal, in ticks of 10 ms (USER_HZ is 100
+    // everywhere).
     let at = |i: usize| ticks.get(i).copied().unwrap_or(0) * 10_000;
     Some((at(0) + at(1) + at(2) + at(5) + at(6), at(7)))
 }

@@ -9,7 +9,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 pub struct PosixAio<'a> {
     fd: BorrowedFd<'a>,
     slots: Slots,
-    /// One per slot; the library keeps pointers to those in flight, so the slice never grows or moves.
+    /// One per slot; the library keeps pointers to those in flight, so the slice never grows or
+    /// moves.
     control: Box<[libc::aiocb]>,
     /// Slots in flight.
     flying: Vec<u32>,
@@ -27,7 +28,8 @@ impl<'a> PosixAio<'a> {
         let control = &mut self.control;
         self.flying.retain(|&slot| {
             let cb = &raw mut control[slot as usize];
-            // SAFETY: `cb` was given to aio_read or aio_write; aio_return is called once, after it is complete.
+            // SAFETY: `cb` was given to aio_read or aio_write; aio_return is called once, after it
+            // is complete.
             let res = unsafe {
                 match libc::aio_error(cb) {
                     libc::EINPROGRESS => return true,

@@ -30,8 +30,9 @@ pub struct Ratio {
     pub confidence: f64,
 }
 
-/// Of pair-wise ratios. The interval is that of the sign test (order statistics): it assumes nothing of how the values are
-/// distributed. The narrowest of at least 95 % is taken; where so few pairs cannot give that, all of them are it.
+/// Of pair-wise ratios. The interval is that of the sign test (order statistics): it assumes
+/// nothing of how the values are distributed. The narrowest of at least 95 % is taken; where so few
+/// pairs cannot give that, all of them are it.
 pub fn ratio(values: &[f64]) -> Option<Ratio> {
     let mut v: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
     v.sort_by(f64::total_cmp);
@@ -50,7 +51,8 @@ pub fn ratio(values: &[f64]) -> Option<Ratio> {
     Some(Ratio { median: median(&v), low: v[k], high: v[n - 1 - k], confidence })
 }
 
-/// The chance that the median lies between the k-th smallest and the k-th largest of `n` (k from 0).
+/// The chance that the median lies between the k-th smallest and the k-th largest of `n` (k from
+/// 0).
 fn coverage(n: usize, k: usize) -> f64 {
     let mut term = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut tail = 0.0;

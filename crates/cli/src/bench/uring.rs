@@ -1,7 +1,9 @@
-//! A small io_uring client: raw rings through libc's `syscall()`, which both the kernel and softring serve.
+//! A small io_uring client: raw rings through libc's `syscall()`, which both the kernel and
+//! softring serve.
 //!
-//! The program's side of the ABI, io_uring(7): it owns the SQ tail and the CQ head; the other side owns the SQ head and
-//! the CQ tail. What one side publishes with release the other reads with acquire.
+//! The program's side of the ABI, io_uring(7): it owns the SQ tail and the CQ head; the other side
+//! owns the SQ head and the CQ tail. What one side publishes with release the other reads with
+//! acquire.
 #![allow(unsafe_code)]
 
 use super::buf::Slots;
@@ -92,7 +94,8 @@ impl Ring {
         if array {
             let indices = sq.part::<u32>(p.sq_off.array, n_sq);
             for i in 0..p.sq_entries {
-                // SAFETY: the array has n_sq words, as `part` asserted. Entry i is slot i, for good.
+                // SAFETY: the array has n_sq words, as `part` asserted. Entry i is slot i, for
+                // good.
                 unsafe { indices.add(i as usize).write(i) };
             }
         }
@@ -116,7 +119,8 @@ impl Ring {
     }
 
     fn word(&self, at: *mut AtomicU32) -> &AtomicU32 {
-        // SAFETY: `at` is one of this ring's words, which `new` placed inside a mapping that lives as long as self.
+        // SAFETY: `at` is one of this ring's words, which `new` placed inside a mapping that lives
+        // as long as self.
         unsafe { &*at }
     }
 
@@ -134,7 +138,8 @@ impl Ring {
         true
     }
 
-    /// io_uring_enter(2): submits what was pushed and waits until at least `want` completions are there.
+    /// io_uring_enter(2): submits what was pushed and waits until at least `want` completions are
+    /// there.
     #[inline]
     pub fn enter(&mut self, want: u32) -> io::Result<()> {
         self.word(self.sq_tail).store(self.tail, Ordering::Release);
@@ -145,7 +150,8 @@ impl Ring {
             }
             let flags = if want > 0 { abi::IORING_ENTER_GETEVENTS } else { 0 };
             let none = std::ptr::null::<u8>();
-            // SAFETY: no pointer is passed but null; the SQEs point at memory of Slots, which lives for good.
+            // SAFETY: no pointer is passed but null; the SQEs point at memory of Slots, which lives
+            // for good.
             let n = unsafe {
                 let fd = self.fd.as_raw_fd();
                 libc::syscall(libc::SYS_io_uring_enter, fd, pending, want, flags, none, 0)
@@ -176,7 +182,8 @@ impl Ring {
         let head = self.word(self.cq_head).load(Ordering::Relaxed);
         for i in 0..n {
             let slot = (head.wrapping_add(i) & (self.cq_entries - 1)) << self.cqe_shift;
-            // SAFETY: masked into the CQE array; the other side left it to us by its release of the tail.
+            // SAFETY: masked into the CQE array; the other side left it to us by its release of the
+            // tail.
             each(&unsafe { self.cqes.add(slot as usize).read() });
         }
         self.word(self.cq_head).store(head.wrapping_add(n), Ordering::Release);

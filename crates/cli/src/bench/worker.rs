@@ -1,7 +1,7 @@
 //! The process that measures: a job on standard input, a report on standard output.
 //!
-//! A process of its own, so that CPU time and memory are those of the load alone, and so that the same binary runs on the
-//! kernel's rings, or on softring's by a preload.
+//! A process of its own, so that CPU time and memory are those of the load alone, and so that the
+//! same binary runs on the kernel's rings, or on softring's by a preload.
 
 use super::job::{Idle, Job, Lat, Report};
 use super::phase::{Counts, Measured, Stage, Usage};

@@ -1,4 +1,5 @@
-//! `softring doctor`: what denies io_uring here, what works instead, what a program would get, and what to change.
+//! `softring doctor`: what denies io_uring here, what works instead, what a program would get, and
+//! what to change.
 
 mod checks;
 mod probes;

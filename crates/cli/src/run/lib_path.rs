@@ -11,7 +11,8 @@ pub const NAME: &str = "libsoftring.so";
 /// Relative to the folder of the executable, in the order they are tried.
 const BESIDE: [&str; 4] = [".", "../lib/softring", "../lib", "deps"];
 
-/// Every place that is looked at, in order: SOFTRING_LIB alone if it is set, else around the executable.
+/// Every place that is looked at, in order: SOFTRING_LIB alone if it is set, else around the
+/// executable.
 pub fn candidates() -> Vec<PathBuf> {
     if let Some(lib) = env::var_os("SOFTRING_LIB").filter(|l| !l.is_empty()) {
         return vec![PathBuf::from(lib)];

@@ -43,7 +43,8 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
         return Err(fail::usage("no program given", "softring run -- CMD"));
     };
     let path = find_program(program)?;
-    // With the kernel's rings only, the library has nothing to do: its absence is no reason to stop.
+    // With the kernel's rings only, the library has nothing to do: its absence is no reason to
+    // stop.
     let lib = match lib_path::find() {
         Ok(lib) => Some(lib),
         Err(_) if args.engine == Engine::Kernel => None,
@@ -106,7 +107,8 @@ pub fn find_program(name: &OsStr) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// The first executable regular file called `name` in PATH; failing that, the first file of that name.
+/// The first executable regular file called `name` in PATH; failing that, the first file of that
+/// name.
 fn in_path(name: &OsStr) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     let files: Vec<PathBuf> =

@@ -118,7 +118,8 @@ fn look_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble>
     }
 }
 
-/// The dynamic linker itself has no PT_INTERP, yet it honours LD_PRELOAD for the program it is given.
+/// The dynamic linker itself has no PT_INTERP, yet it honours LD_PRELOAD for the program it is
+/// given.
 fn is_loader(path: &Path) -> bool {
     let file = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let name = file.file_name().map_or(&b""[..], OsStr::as_bytes);
@@ -131,7 +132,8 @@ fn library_is_glibc(lib: &Path) -> bool {
     fs::read(lib).map_or(true, |b| b.windows(needle.len()).any(|w| w == needle))
 }
 
-/// The dynamic linker drops preloads with a path from a program that gains privileges by being started.
+/// The dynamic linker drops preloads with a path from a program that gains privileges by being
+/// started.
 fn look_privileges(path: &Path, meta: &fs::Metadata, found: &mut Vec<Trouble>) {
     if crate::doctor::proc_status("NoNewPrivs").is_some_and(|v| v == "1") {
         return;
@@ -167,7 +169,8 @@ fn look_script(
     let mut head = [0; 256];
     let n = elf::read_up_to(file, &mut head, 0).unwrap_or(0);
     let Some((interp, arg)) = shebang(&head[..n]) else {
-        // No header at all: as execvp(3), we hand it to the shell (see `exec`), unless it is no text.
+        // No header at all: as execvp(3), we hand it to the shell (see `exec`), unless it is no
+        // text.
         if head[..n].contains(&0) {
             let what = format!("{} is neither an ELF program nor a script", path.display());
             found.push(fatal(what, "check what it is with file(1)"));

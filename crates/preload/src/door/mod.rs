@@ -23,8 +23,9 @@ pub fn open() {
     }
 }
 
-/// Never half-intercept: before the engine makes a ring, every call site must reach us. If some could not be
-/// patched, the trap has to catch them; if it cannot, answers how many would go past us.
+/// Never half-intercept: before the engine makes a ring, every call site must reach us. If some
+/// could not be patched, the trap has to catch them; if it cannot, answers how many would go past
+/// us.
 pub fn close_gaps() -> Result<(), usize> {
     let gaps = GAPS.get() as usize;
     match config::door() {

@@ -1,7 +1,7 @@
 //! The last resort: the kernel hands every io_uring call that would go past us back as SIGSYS.
 //!
-//! **seccomp TRAP, not Syscall User Dispatch**, for reasons measured on Linux 6.18 (ns; a ring call means the trap
-//! and back, getppid stands for every other call):
+//! **seccomp TRAP, not Syscall User Dispatch**, for reasons measured on Linux 6.18 (ns; a ring call
+//! means the trap and back, getppid stands for every other call):
 //!
 //! | | ring call | getppid |
 //! |---|---|---|
@@ -10,17 +10,18 @@
 //! | SUD with a selector byte | 5,100–6,900 | 415–440, or a trap each while armed |
 //! | SUD for one range of addresses (new kernels only) | 3,400–5,300 | 300–415 |
 //!
-//! The trap costs the same, but SUD chooses by address where seccomp chooses by number, taxes every other call
-//! about twice as much (seccomp answers them from a bitmap), and belongs to one thread: each new thread would
-//! have to be caught and set. Both outrank a container's ERRNO filter.
+//! The trap costs the same, but SUD chooses by address where seccomp chooses by number, taxes every
+//! other call about twice as much (seccomp answers them from a bitmap), and belongs to one thread:
+//! each new thread would have to be caught and set. Both outrank a container's ERRNO filter.
 //!
-//! What seccomp costs: the filter is inherited through fork and exec and cannot be taken off. A child that
-//! lacks this library dies of SIGSYS at its first io_uring call; one that has it finds the filter at start
-//! ([`inherit`]). Without CAP_SYS_ADMIN it sets no_new_privs, so that setuid programs started later gain nothing.
-//! Hence never the default, only where a call site could not be patched or the user asks.
+//! What seccomp costs: the filter is inherited through fork and exec and cannot be taken off. A
+//! child that lacks this library dies of SIGSYS at its first io_uring call; one that has it finds
+//! the filter at start ([`inherit`]). Without CAP_SYS_ADMIN it sets no_new_privs, so that setuid
+//! programs started later gain nothing. Hence never the default, only where a call site could not
+//! be patched or the user asks.
 //!
-//! A trap is a fault: SIGSYS blocked or ignored at that moment kills. While armed, `wrap::signal` keeps it open,
-//! and keeps the program's own handler beside ours.
+//! A trap is a fault: SIGSYS blocked or ignored at that moment kills. While armed, `wrap::signal`
+//! keeps it open, and keeps the program's own handler beside ours.
 #![allow(unsafe_code)]
 
 use super::patch;
@@ -66,8 +67,9 @@ pub fn open() -> bool {
     }
 }
 
-/// At start: a filter that this process was born with may be ours, set by a parent. Asking would mean a call that
-/// another's filter may punish, so the handler is set where there is any filter at all.
+/// At start: a filter that this process was born with may be ours, set by a parent. Asking would
+/// mean a call that another's filter may punish, so the handler is set where there is any filter at
+/// all.
 pub fn inherit() {
     // SAFETY: numbers only.
     if unsafe { raw!(libc::SYS_prctl, libc::PR_GET_SECCOMP, 0, 0, 0, 0) } == 2 {
@@ -82,8 +84,9 @@ fn handle() -> bool {
     let Some(text) = patch::own_text() else { return false };
     OWN[0].store(text.start, Ordering::Relaxed);
     OWN[1].store(text.end, Ordering::Relaxed);
-    // SAFETY: zero is a valid sigaction: no flags, an empty mask. Not SA_ONSTACK: an alternate stack is sized for
-    // a short handler, and a ring call may wait for as long as the program likes.
+    // SAFETY: zero is a valid sigaction: no flags, an empty mask. Not SA_ONSTACK: an alternate
+    // stack is sized for a short handler, and a ring call may wait for as long as the program
+    // likes.
     let mut old: libc::sigaction = unsafe { core::mem::zeroed() };
     let mut new = old;
     new.sa_sigaction = on_sigsys as *const () as usize;
@@ -138,7 +141,8 @@ fn filter() -> bool {
     let program = sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     let at = (&raw const program).expose_provenance();
     let (set, every) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
-    // SAFETY: a valid program, which the kernel copies. TSYNC answers the id of a thread that it cannot set.
+    // SAFETY: a valid program, which the kernel copies. TSYNC answers the id of a thread that it
+    // cannot set.
     unsafe {
         if raw!(libc::SYS_seccomp, set, every, at) == 0 {
             return true;
@@ -177,7 +181,8 @@ unsafe extern "C" fn on_sigsys(signo: c_int, info: *mut siginfo_t, context: *mut
     let regs = &mut uc.uc_mcontext.gregs;
     let reg = |r: c_int| regs[r as usize] as usize;
     let ret = if own.contains(&sys.call_addr) {
-        // Our own call to the kernel, under a filter that a parent set for its own copy of this library.
+        // Our own call to the kernel, under a filter that a parent set for its own copy of this
+        // library.
         -(libc::EPERM as isize)
     } else {
         report::TRAPPED.add();

@@ -1,8 +1,8 @@
 //! libc's `syscall()`: the door of Rust's io-uring, libuv, Netty, and of fio's setup.
 //!
-//! Only 425..=427 are looked at. Every other number leaves by a tail jump, registers and stack untouched, to the
-//! next `syscall` (libc's): no frame of ours is in the way of `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose
-//! child returns on the caller's stack.
+//! Only 425..=427 are looked at. Every other number leaves by a tail jump, registers and stack
+//! untouched, to the next `syscall` (libc's): no frame of ours is in the way of
+//! `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose child returns on the caller's stack.
 #![allow(unsafe_code)]
 
 use crate::raw::{self, Next};
@@ -23,7 +23,8 @@ pub fn open() {
     }
 }
 
-/// `syscall(2)`: indirect system call. Variadic in C, which on x86_64 passes integers as it passes any others.
+/// `syscall(2)`: indirect system call. Variadic in C, which on x86_64 passes integers as it passes
+/// any others.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn syscall() -> c_long {

@@ -23,8 +23,8 @@ pub fn first_ring() {
 
 /// `close(2)`: close a file descriptor.
 ///
-/// std closes the engine's own descriptors through this name, with the engine's locks held: a call that returns
-/// into our text goes straight to the kernel.
+/// std closes the engine's own descriptors through this name, with the engine's locks held: a call
+/// that returns into our text goes straight to the kernel.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn close(_fd: c_int) -> c_int {
@@ -94,7 +94,8 @@ fn range(first: c_uint, last: c_uint, flags: c_int) -> isize {
 fn split(first: c_uint, last: c_uint, flags: c_int) -> isize {
     let mut from = first;
     let mut ret = 0;
-    // No descriptor lies beyond the limit; what may lie there from before it was lowered is the kernel's to close.
+    // No descriptor lies beyond the limit; what may lie there from before it was lowered is the
+    // kernel's to close.
     let end = last.min(table_size());
     let mut fd = first;
     while fd < end.saturating_add(1) {

@@ -67,7 +67,8 @@ fn control(fd: c_int, cmd: c_int, arg: c_long, next: Option<Fcntl>) -> c_int {
     ret
 }
 
-/// `new` may be a ring, which this closes, or the engine's, which answers as a number out of range does.
+/// `new` may be a ring, which this closes, or the engine's, which answers as a number out of range
+/// does.
 fn onto(old: c_int, new: c_int, call: impl FnOnce() -> isize) -> c_int {
     if internal(old) || internal(new) {
         return refuse();

@@ -1,7 +1,7 @@
 //! epoll(7): a ring's eventfd stands for the ring, whose memfd cannot be polled.
 //!
-//! A ring is readable while it holds completions; an eventfd stays readable until it is read. So before each wait
-//! on a set that holds rings, the engine brings their eventfds up to date.
+//! A ring is readable while it holds completions; an eventfd stays readable until it is read. So
+//! before each wait on a set that holds rings, the engine brings their eventfds up to date.
 #![allow(unsafe_code)]
 
 use super::polled;
@@ -51,7 +51,8 @@ unsafe extern "C" fn epoll_wait(
 ) -> c_int {
     refresh(epfd);
     let next = next!(c"epoll_wait", fn(c_int, *mut epoll_event, c_int, c_int) -> c_int);
-    // SAFETY: the program's own call, here and in the other two; libc's, because it is a cancellation point.
+    // SAFETY: the program's own call, here and in the other two; libc's, because it is a
+    // cancellation point.
     next.map_or(-1, |f| unsafe { f(epfd, events, max, timeout) })
 }
 

@@ -1,5 +1,5 @@
-//! libc's wrappers for what touches a ring's descriptor. Each does what libc's own does, and beside it tells the
-//! engine; none costs more than a load while this process has no ring of the engine's.
+//! libc's wrappers for what touches a ring's descriptor. Each does what libc's own does, and beside
+//! it tells the engine; none costs more than a load while this process has no ring of the engine's.
 #![allow(unsafe_code)]
 
 pub mod close;

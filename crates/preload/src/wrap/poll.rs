@@ -1,7 +1,8 @@
-//! poll(2), ppoll(2) and their checked forms: entries that name a ring are polled through its eventfd.
+//! poll(2), ppoll(2) and their checked forms: entries that name a ring are polled through its
+//! eventfd.
 //!
-//! The program's array is left alone: a copy goes to libc, and the answers come back into the original, both by
-//! the kernel's hand, so that a bad pointer is `EFAULT`.
+//! The program's array is left alone: a copy goes to libc, and the answers come back into the
+//! original, both by the kernel's hand, so that a bad pointer is `EFAULT`.
 #![allow(unsafe_code)]
 
 use super::polled;
@@ -10,7 +11,8 @@ use crate::raw::{next, raw};
 use core::ffi::c_int;
 use libc::{nfds_t, pollfd, sigset_t, timespec};
 
-/// What most programs poll at once; more is kept in a mapping, since a signal handler may not call malloc.
+/// What most programs poll at once; more is kept in a mapping, since a signal handler may not call
+/// malloc.
 const FEW: usize = 32;
 const ENTRY: usize = size_of::<pollfd>();
 
@@ -19,7 +21,8 @@ const ENTRY: usize = size_of::<pollfd>();
 unsafe extern "C" fn poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int {
     type F = unsafe extern "C" fn(*mut pollfd, nfds_t, c_int) -> c_int;
     let next: Option<F> = next!(c"poll", fn(*mut pollfd, nfds_t, c_int) -> c_int);
-    // SAFETY: the program's own call, here and in the other three; libc's, because it is a cancellation point.
+    // SAFETY: the program's own call, here and in the other three; libc's, because it is a
+    // cancellation point.
     translated(fds, n, |fds| next.map_or(-1, |f| unsafe { f(fds, n, timeout) }))
 }
 
@@ -97,7 +100,8 @@ fn translated(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> 
     ret
 }
 
-/// The answers go into the program's array, whose address was good a moment ago: each with the fd that is there.
+/// The answers go into the program's array, whose address was good a moment ago: each with the fd
+/// that is there.
 fn give_back(theirs: *mut pollfd, ours: &mut [pollfd]) {
     for (i, e) in ours.iter().enumerate() {
         let at = theirs.wrapping_add(i);
@@ -119,7 +123,8 @@ fn copy(nr: libc::c_long, ours: *mut pollfd, theirs: *mut pollfd, bytes: usize) 
     let ours = [ours.expose_provenance(), bytes];
     let theirs = [theirs.expose_provenance(), bytes];
     let (ours, theirs) = (&raw const ours, &raw const theirs);
-    // SAFETY: both iovecs hold `bytes` of memory that is ours, or that the kernel checks as the program's.
+    // SAFETY: both iovecs hold `bytes` of memory that is ours, or that the kernel checks as the
+    // program's.
     let done = unsafe {
         let pid = raw!(libc::SYS_getpid);
         raw!(nr, pid, ours.expose_provenance(), 1, theirs.expose_provenance(), 1, 0)

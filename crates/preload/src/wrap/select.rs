@@ -57,8 +57,8 @@ unsafe extern "C" fn pselect(
     })
 }
 
-/// Puts each ring's stand-in in its place. Sets beyond FD_SETSIZE (which some programs allocate) and stand-ins
-/// that do not fit one go to libc as they are.
+/// Puts each ring's stand-in in its place. Sets beyond FD_SETSIZE (which some programs allocate)
+/// and stand-ins that do not fit one go to libc as they are.
 fn translated(
     n: c_int,
     theirs: [*mut fd_set; SETS],
@@ -111,7 +111,8 @@ fn hand_back(
     for s in (0..SETS).filter(|s| !theirs[*s].is_null()) {
         for fd in 0..n {
             let stand_in = rings.iter().find(|(ring, _)| *ring == fd).map_or(fd, |r| r.1);
-            // SAFETY: below n, into the program's own set, which is at least that long; ours is whole.
+            // SAFETY: below n, into the program's own set, which is at least that long; ours is
+            // whole.
             unsafe {
                 if libc::FD_ISSET(stand_in, ours[s]) {
                     libc::FD_SET(fd, theirs[s]);

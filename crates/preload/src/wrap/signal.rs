@@ -1,8 +1,9 @@
-//! sigaction(2), signal(2), sigprocmask(2), pthread_sigmask(3): only while SIGSYS is ours, and only about it.
+//! sigaction(2), signal(2), sigprocmask(2), pthread_sigmask(3): only while SIGSYS is ours, and only
+//! about it.
 //!
-//! The program's own SIGSYS handler is kept beside ours, called for what is not a ring call, and shown to the
-//! program as the one that is installed. SIGSYS is left out of every mask that blocks it: a trapped call under a
-//! blocked SIGSYS kills.
+//! The program's own SIGSYS handler is kept beside ours, called for what is not a ring call, and
+//! shown to the program as the one that is installed. SIGSYS is left out of every mask that blocks
+//! it: a trapped call under a blocked SIGSYS kills.
 #![allow(unsafe_code)]
 
 use crate::door::sigsys;
@@ -47,7 +48,8 @@ pub fn forward(signo: c_int, info: *mut siginfo_t, context: *mut c_void) {
 }
 
 fn die(signo: c_int) {
-    // SAFETY: zero is SIG_DFL without flags; ours is not blocked here (SA_NODEFER), so raise does not return.
+    // SAFETY: zero is SIG_DFL without flags; ours is not blocked here (SA_NODEFER), so raise does
+    // not return.
     unsafe {
         let default: libc::sigaction = core::mem::zeroed();
         real_sigaction(signo, &raw const default, core::ptr::null_mut());

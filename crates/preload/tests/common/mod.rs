@@ -51,7 +51,8 @@ pub fn count(out: &Output, what: &str) -> u64 {
     words.nth(1).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("no {what} in {line}"))
 }
 
-/// Links assembly into a shared library or a program, with the C linker that building Rust needs anyway.
+/// Links assembly into a shared library or a program, with the C linker that building Rust needs
+/// anyway.
 pub fn link(source: &str, to: &Path, options: &[&str]) {
     let asm = to.with_extension("s");
     std::fs::write(&asm, source).unwrap();

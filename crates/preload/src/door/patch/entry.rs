@@ -1,8 +1,9 @@
 //! From a stub into Rust, with every register kept that `syscall` keeps: all but rax, rcx and r11.
 //!
-//! Vector registers may be live over an inline call, and both the engine's code and libc's memcpy use them. While
-//! XINUSE says that nothing beyond xmm is in use, sixteen moves save it all; else XSAVE does. Where the call has
-//! left upper halves in use that were not, they are put back to their initial state, which is what they were in.
+//! Vector registers may be live over an inline call, and both the engine's code and libc's memcpy
+//! use them. While XINUSE says that nothing beyond xmm is in use, sixteen moves save it all; else
+//! XSAVE does. Where the call has left upper halves in use that were not, they are put back to
+//! their initial state, which is what they were in.
 #![allow(unsafe_code)]
 
 use crate::{gate, raw, report};
@@ -112,8 +113,8 @@ macro_rules! clear_header {
     };
 }
 
-/// Called by a stub, 128 bytes below the program's stack pointer, with the number in eax and the arguments where
-/// `syscall` takes them.
+/// Called by a stub, 128 bytes below the program's stack pointer, with the number in eax and the
+/// arguments where `syscall` takes them.
 #[unsafe(naked)]
 pub unsafe extern "C" fn enter() {
     naked_asm!(

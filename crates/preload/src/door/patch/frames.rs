@@ -1,7 +1,8 @@
-//! The function around an address, from `.eh_frame_hdr`'s sorted table, which stripped binaries keep.
+//! The function around an address, from `.eh_frame_hdr`'s sorted table, which stripped binaries
+//! keep.
 //!
-//! Only the encodings that linkers write are read (`pcrel sdata4` pointers, `datarel sdata4` table); a module with
-//! others counts as one without frames. (See the LSB, "DWARF Extensions".)
+//! Only the encodings that linkers write are read (`pcrel sdata4` pointers, `datarel sdata4`
+//! table); a module with others counts as one without frames. (See the LSB, "DWARF Extensions".)
 #![allow(unsafe_code)]
 
 use super::modules::Module;
@@ -59,6 +60,7 @@ fn read<const N: usize>(m: &Module, at: usize) -> Option<[u8; N]> {
     if at < m.low || at.checked_add(N)? > m.high {
         return None;
     }
-    // SAFETY: within the module, in .eh_frame_hdr or an FDE that it names: both in read-only loaded segments.
+    // SAFETY: within the module, in .eh_frame_hdr or an FDE that it names: both in read-only loaded
+    // segments.
     Some(unsafe { core::ptr::with_exposed_provenance::<[u8; N]>(at).read_unaligned() })
 }

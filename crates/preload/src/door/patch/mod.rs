@@ -10,17 +10,20 @@
 //! entry     from a stub to `gate::call`, with every register kept
 //! ```
 //!
-//! **What is replaced.** A site is `mov $nr,%eax … syscall` in a straight line. Only the `mov` is overwritten, by a
-//! jump of its own length: no instruction boundary vanishes, so a branch to anywhere still finds what it expects,
-//! and a thread between the two instructions just makes its call. Where the number reaches eax otherwise (GCC
-//! hoists it into a register before a loop), the window around `syscall` itself is moved into the stub, which then
-//! looks at eax; that needs proof that nothing jumps into the window, and that no thread is in it.
+//! **What is replaced.** A site is `mov $nr,%eax … syscall` in a straight line. Only the `mov` is
+//! overwritten, by a jump of its own length: no instruction boundary vanishes, so a branch to
+//! anywhere still finds what it expects, and a thread between the two instructions just makes its
+//! call. Where the number reaches eax otherwise (GCC hoists it into a register before a loop), the
+//! window around `syscall` itself is moved into the stub, which then looks at eax; that needs proof
+//! that nothing jumps into the window, and that no thread is in it.
 //!
-//! **When.** At start, from our constructor; later, for each library as the dynamic loader maps it, before its
-//! first instruction runs: [`modules::watch`] has the loader's debugger hook call us. Wrapping `dlopen` would come
-//! after the library's constructors, and would make us the caller whose RUNPATH the loader consults.
+//! **When.** At start, from our constructor; later, for each library as the dynamic loader maps it,
+//! before its first instruction runs: [`modules::watch`] has the loader's debugger hook call us.
+//! Wrapping `dlopen` would come after the library's constructors, and would make us the caller
+//! whose RUNPATH the loader consults.
 //!
-//! What is found but cannot be replaced is a gap: `door::close_gaps` puts the trap there, or refuses our rings.
+//! What is found but cannot be replaced is a gap: `door::close_gaps` puts the trap there, or
+//! refuses our rings.
 #![allow(unsafe_code)]
 
 pub mod entry;
@@ -65,7 +68,8 @@ pub fn own_text() -> Option<core::ops::Range<usize>> {
 
 /// `fresh`: no thread can be in the text of a module not seen before.
 fn update(fresh: bool) {
-    // Never waits: the loader's own lock is held here. It is free unless a fork caught another thread inside.
+    // Never waits: the loader's own lock is held here. It is free unless a fork caught another
+    // thread inside.
     let Ok(mut seen) = SEEN.try_lock() else { return };
     let started = cpu_time();
     let modules = modules::loaded();
@@ -85,7 +89,8 @@ fn update(fresh: bool) {
 fn patch(m: &Module, fresh: bool) -> usize {
     let mut numbers = Vec::new();
     for t in &m.text {
-        // SAFETY: the loader mapped this segment readable, and the module stays while its list is ours.
+        // SAFETY: the loader mapped this segment readable, and the module stays while its list is
+        // ours.
         let bytes = unsafe { t.bytes() };
         report::BYTES.add_many(bytes.len());
         scan::numbers(bytes, |at| numbers.push(t.start + at));

@@ -1,8 +1,9 @@
 //! The modules in this process, and the loader's word when there are more.
 //!
-//! A debugger learns about libraries through `_r_debug.r_brk`: the address of an empty function that the loader
-//! calls after each change of its list, when a new library is mapped but not yet relocated, let alone run. We put
-//! a jump there. Libraries in another namespace (`dlmopen`) are not on the list that `dl_iterate_phdr` walks.
+//! A debugger learns about libraries through `_r_debug.r_brk`: the address of an empty function
+//! that the loader calls after each change of its list, when a new library is mapped but not yet
+//! relocated, let alone run. We put a jump there. Libraries in another namespace (`dlmopen`) are
+//! not on the list that `dl_iterate_phdr` walks.
 #![allow(unsafe_code)]
 
 use super::{stub, text};
@@ -139,8 +140,8 @@ fn debug() -> Option<&'static RDebug> {
         at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_r_debug".as_ptr()) }.cast();
         FOUND.store(at, Ordering::Relaxed);
     }
-    // SAFETY: the loader's structure, there for the life of the process; null where there is none. Its `state`
-    // changes only under the loader's lock, which whoever is in `changed` holds.
+    // SAFETY: the loader's structure, there for the life of the process; null where there is none.
+    // Its `state` changes only under the loader's lock, which whoever is in `changed` holds.
     unsafe { at.as_ref() }
 }
 
@@ -153,7 +154,8 @@ pub fn consistent() -> bool {
 /// Has the loader call `super::changed` after each change of its list.
 pub fn watch() {
     let Some(brk) = debug().map(|d| d.brk).filter(|b| *b != 0) else { return };
-    // SAFETY: the function that the loader calls: at least its `ret` and the padding to the next are there.
+    // SAFETY: the function that the loader calls: at least its `ret` and the padding to the next
+    // are there.
     let code = unsafe {
         core::slice::from_raw_parts(core::ptr::with_exposed_provenance::<u8>(brk), text::JUMP + 11)
     };
@@ -164,8 +166,8 @@ pub fn watch() {
     text::redirect_function(brk, stub);
 }
 
-/// `[endbr64] ret`, and nothing but padding in what a jump would cover after it. By hand: the decoder's tables take
-/// longer to build than most programs take to start.
+/// `[endbr64] ret`, and nothing but padding in what a jump would cover after it. By hand: the
+/// decoder's tables take longer to build than most programs take to start.
 fn is_empty_function(code: &[u8]) -> bool {
     const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
     const RET: u8 = 0xc3;

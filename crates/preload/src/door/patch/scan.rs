@@ -1,8 +1,9 @@
 //! Where the numbers 425..=427 stand in text as 32-bit immediates: `a9|aa|ab 01 00 00`.
 //!
-//! Every program pays for this at start, so it runs at about the speed of memory: a block is first asked whether
-//! it holds the first two bytes anywhere, in a loop that the compiler turns into vector instructions (with AVX2
-//! where the processor has it). What it finds is rare, and looked at closely by `site`.
+//! Every program pays for this at start, so it runs at about the speed of memory: a block is first
+//! asked whether it holds the first two bytes anywhere, in a loop that the compiler turns into
+//! vector instructions (with AVX2 where the processor has it). What it finds is rare, and looked at
+//! closely by `site`.
 #![allow(unsafe_code)]
 
 const BLOCK: usize = 128;

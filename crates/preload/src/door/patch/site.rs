@@ -18,8 +18,8 @@ const LONGEST: usize = 256 * 1024;
 /// What is decoded where bounds are unknown.
 const UNKNOWN: usize = 96;
 
-/// A replacement: `len` bytes at `at` become a jump to a stub that runs `before`, the call, and `after`, and
-/// returns to `resume`.
+/// A replacement: `len` bytes at `at` become a jump to a stub that runs `before`, the call, and
+/// `after`, and returns to `resume`.
 #[derive(Debug)]
 pub struct Site {
     pub at: usize,
@@ -66,7 +66,8 @@ fn mov_before(m: &Module, imm: usize) -> Option<usize> {
     let byte = |back: usize| i.checked_sub(back).and_then(|i| bytes.get(i)).copied().unwrap_or(0);
     match (byte(3), byte(2), byte(1)) {
         (_, 0x41, 0xb8..=0xbf) => Some(imm - 2),
-        // REX.W makes it a mov of 64 bits; other REX prefixes here mean nothing and are not written.
+        // REX.W makes it a mov of 64 bits; other REX prefixes here mean nothing and are not
+        // written.
         (_, 0x40..=0x4f, 0xb8..=0xbf) => None,
         (_, _, 0xb8..=0xbf) => Some(imm - 1),
         (0x48 | 0x49, 0xc7, 0xc0..=0xc7) => Some(imm - 3),
@@ -134,8 +135,8 @@ enum Number {
 }
 
 impl Body {
-    /// Plans every `syscall` of the function whose number may satisfy `ours`. Where the bounds are not known, only
-    /// the plain form is trusted.
+    /// Plans every `syscall` of the function whose number may satisfy `ours`. Where the bounds are
+    /// not known, only the plain form is trusted.
     fn scan(&self, known: bool, ours: impl Fn(u64) -> bool, found: &mut Found) {
         for (i, ins) in self.code.iter().enumerate() {
             if !known && ins.is_invalid() {
@@ -191,7 +192,8 @@ impl Body {
         Number::Unknown
     }
 
-    /// May the register hold one of our numbers in this function? Only if such a constant is moved into it.
+    /// May the register hold one of our numbers in this function? Only if such a constant is moved
+    /// into it.
     fn may_hold(&self, r: Register, ours: impl Fn(u64) -> bool) -> bool {
         self.code
             .iter()
@@ -273,8 +275,8 @@ fn writes(info: &mut InstructionInfoFactory, i: &Instruction, full: Register) ->
     })
 }
 
-/// A function's cold part may lie far away and jump back: no 32-bit displacement anywhere in the module may lead
-/// into a window. (What looks like one and is not only costs us the site.)
+/// A function's cold part may lie far away and jump back: no 32-bit displacement anywhere in the
+/// module may lead into a window. (What looks like one and is not only costs us the site.)
 fn prove_windows(m: &Module, found: &mut Found) {
     let inside: HashSet<usize> =
         found.sites.iter().filter(|s| s.dynamic).flat_map(|s| s.at + 1..s.at + s.len).collect();

@@ -1,4 +1,5 @@
-//! Stubs: what a patched site jumps to. They live within 2 GB of their sites, in pages of their own.
+//! Stubs: what a patched site jumps to. They live within 2 GB of their sites, in pages of their
+//! own.
 //!
 //! ```text
 //!     before …                     the replaced instructions, up to `syscall`
@@ -20,7 +21,8 @@ use crate::raw::raw;
 use iced_x86::{Encoder, Instruction};
 
 const PAGE: usize = 4096;
-/// Room for a stub: at most 48 replaced instructions are rare; a site that needs more is left alone.
+/// Room for a stub: at most 48 replaced instructions are rare; a site that needs more is left
+/// alone.
 const ROOM: usize = 320;
 /// How far a 32-bit displacement reaches, less what modules and stubs measure themselves.
 const NEAR: usize = 0x7000_0000;
@@ -124,11 +126,12 @@ fn relocate(code: &mut Vec<u8>, at: usize, instructions: &[Instruction]) -> Opti
     Some(())
 }
 
-/// To the entry if eax is one of ours or close, else through the plain instruction. `jrcxz` and `lea` leave the
-/// flags alone; rcx is free, since `syscall` itself overwrites it.
+/// To the entry if eax is one of ours or close, else through the plain instruction. `jrcxz` and
+/// `lea` leave the flags alone; rcx is free, since `syscall` itself overwrites it.
 fn dispatch(code: &mut Vec<u8>) {
     const OURS: [u32; 4] = [425, 426, 427, 3];
-    // Each test: lea -nr(%rax),%ecx (6 bytes); jrcxz (2). Then syscall (2) and jmp rel8 over the entry's call.
+    // Each test: lea -nr(%rax),%ecx (6 bytes); jrcxz (2). Then syscall (2) and jmp rel8 over the
+    // entry's call.
     const TEST: usize = 8;
     for (n, nr) in OURS.iter().enumerate() {
         let left = (OURS.len() - 1 - n) * TEST + 4;
@@ -167,7 +170,8 @@ pub fn displacement(next: usize, to: usize) -> Option<[u8; 4]> {
 fn map(at: usize, len: usize) -> Option<usize> {
     let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping where nothing is mapped; an old kernel takes the address as a hint only.
+    // SAFETY: a new mapping where nothing is mapped; an old kernel takes the address as a hint
+    // only.
     let got = unsafe { raw!(libc::SYS_mmap, at, len, prot, how, usize::MAX, 0) };
     if got == at as isize {
         return Some(at);

@@ -1,7 +1,8 @@
 //! Writing into text.
 //!
-//! A jump that lies within one aligned word goes in by one store: a thread that fetches there meanwhile gets the
-//! old instruction or the new one. One that straddles two words is written only while no thread can be there.
+//! A jump that lies within one aligned word goes in by one store: a thread that fetches there
+//! meanwhile gets the old instruction or the new one. One that straddles two words is written only
+//! while no thread can be there.
 #![allow(unsafe_code)]
 
 use super::modules::{Module, Text};
@@ -66,7 +67,8 @@ fn write_jump(at: usize, to: usize) -> bool {
     let jump = [0xe9, d[0], d[1], d[2], d[3]];
     if in_one_word(at) {
         let word = at - at % WORD;
-        // SAFETY: `writable` made this page so; the word is aligned, and text is written by nobody else.
+        // SAFETY: `writable` made this page so; the word is aligned, and text is written by nobody
+        // else.
         let cell = unsafe { AtomicU64::from_ptr(core::ptr::with_exposed_provenance_mut(word)) };
         let mut bytes = cell.load(Ordering::Relaxed).to_ne_bytes();
         bytes[at - word..at - word + JUMP].copy_from_slice(&jump);
@@ -117,10 +119,12 @@ fn alone() -> bool {
 
 /// Has every thread fetch anew.
 fn synchronize() {
-    // MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE and MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE.
+    // MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE and
+    // MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE.
     const REGISTER: usize = 1 << 6;
     const SYNC: usize = 1 << 5;
-    // SAFETY: numbers only. Where the kernel has none of it, fetches still see the old or the new instruction.
+    // SAFETY: numbers only. Where the kernel has none of it, fetches still see the old or the new
+    // instruction.
     unsafe {
         raw!(libc::SYS_membarrier, REGISTER, 0, 0);
         raw!(libc::SYS_membarrier, SYNC, 0, 0);
