@@ -3,9 +3,36 @@
 //! the case holds.
 #![allow(unsafe_code)]
 
+use core::arch::global_asm;
 use io_uring::{IoUring, opcode};
 use std::os::fd::{AsRawFd, RawFd};
 use std::process::ExitCode;
+
+global_asm!(
+    ".type close_inline, @function",
+    "close_inline:",
+    ".cfi_startproc",
+    "mov eax, 3",
+    "syscall",
+    "ret",
+    ".cfi_endproc",
+    ".size close_inline, . - close_inline",
+    ".p2align 4",
+    ".type mmap_inline, @function",
+    "mmap_inline:",
+    ".cfi_startproc",
+    "mov r10, rcx",
+    "mov eax, 9",
+    "syscall",
+    "ret",
+    ".cfi_endproc",
+    ".size mmap_inline, . - mmap_inline",
+);
+
+unsafe extern "C" {
+    fn close_inline(fd: i32) -> isize;
+    fn mmap_inline(at: usize, len: usize, prot: i32, flags: i32, fd: i32, off: usize) -> isize;
+}
 
 type Outcome = Result<(), String>;
 
@@ -173,6 +200,70 @@ fn fork() -> Outcome {
     complete(&mut r)
 }
 
+/// `io_uring_setup(2)`, and nothing mapped: the descriptor and its parameters.
+fn bare_ring() -> (RawFd, [u32; 30]) {
+    let mut params = [0u32; 30];
+    // SAFETY: 120 bytes of parameters.
+    let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4, params.as_mut_ptr()) };
+    (fd as RawFd, params)
+}
+
+/// A ring closed inline lets go of its files.
+fn inline_close() -> Outcome {
+    let (fd, _) = bare_ring();
+    let mut ends = [0; 2];
+    // SAFETY: two numbers of ours; the ring is not used again.
+    unsafe {
+        libc::pipe(ends.as_mut_ptr());
+        let files = &raw const ends[1];
+        equal("register", libc::syscall(libc::SYS_io_uring_register, fd, 2, files, 1), 0)?;
+        libc::close(ends[1]);
+        equal("close", close_inline(fd), 0)?;
+        let mut p = libc::pollfd { fd: ends[0], events: libc::POLLIN, revents: 0 };
+        libc::poll(&raw mut p, 1, 5000);
+        equal("hang-up", p.revents, libc::POLLHUP)?;
+    }
+    equal("enter", enter(fd), -libc::EBADF)
+}
+
+/// The CQ ring has an offset of its own, however it is mapped.
+fn inline_mmap() -> Outcome {
+    const CQ_RING: usize = 0x800_0000;
+    /// In 32-bit words of struct io_uring_params: cq_off.ring_entries.
+    const RING_ENTRIES: usize = 23;
+    let (fd, params) = bare_ring();
+    // SAFETY: a new mapping, of which the first page is looked at.
+    let entries = unsafe {
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let at = mmap_inline(0, 4096, prot, libc::MAP_SHARED, fd, CQ_RING);
+        if at < 0 {
+            return Err(format!("mmap answered {at}"));
+        }
+        let at = core::ptr::with_exposed_provenance::<u32>(at as usize);
+        at.byte_add(params[RING_ENTRIES] as usize).read()
+    };
+    equal("entries of the CQ", entries, 8)
+}
+
+/// A set that is not there is EFAULT, beside a set that names a ring.
+fn select_fault() -> Outcome {
+    let r = ring()?;
+    let n = r.as_raw_fd() + 1;
+    let bad = core::ptr::without_provenance_mut(8);
+    // SAFETY: one whole set; the other is the kernel's to refuse.
+    unsafe {
+        let mut set: libc::fd_set = core::mem::zeroed();
+        libc::FD_SET(r.as_raw_fd(), &raw mut set);
+        let null = core::ptr::null_mut();
+        for [r, w] in [[&raw mut set, bad], [bad, null]] {
+            let mut now: libc::timeval = core::mem::zeroed();
+            equal("select", libc::select(n, r, w, null, &raw mut now), -1)?;
+            equal("errno", std::io::Error::last_os_error().raw_os_error(), Some(libc::EFAULT))?;
+        }
+    }
+    Ok(())
+}
+
 fn main() -> ExitCode {
     let case = std::env::args().nth(1).unwrap_or_default();
     let outcome = match case.as_str() {
@@ -183,6 +274,9 @@ fn main() -> ExitCode {
         "dup" => dup(),
         "close_range" => close_range(),
         "fork" => fork(),
+        "inline_close" => inline_close(),
+        "inline_mmap" => inline_mmap(),
+        "select_fault" => select_fault(),
         _ => Err("no such case".into()),
     };
     match outcome {

@@ -54,6 +54,10 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
                 }
                 crate::raw::syscall6(nr, a)
             }
+            libc::SYS_mmap => {
+                let off = crate::wrap::mmap::offset(a[4] as i32, a[5] as i64);
+                crate::raw::syscall6(nr, &[a[0], a[1], a[2], a[3], a[4], off as usize])
+            }
             _ => crate::raw::syscall6(nr, a),
         }
     }
@@ -82,6 +86,10 @@ unsafe fn kernel_setup(a: &[usize; 6]) -> isize {
     let ret = unsafe { raw!(libc::SYS_io_uring_setup, a[0], a[1]) };
     if ret >= 0 {
         KERNEL_RINGS.store(true, Ordering::Relaxed);
+        if engine_rings() {
+            // The number may have been one of ours that was closed behind our back.
+            fds::sweep();
+        }
     }
     ret
 }
@@ -94,6 +102,7 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
             Why::Denied(errno) => -(errno as isize),
         };
     }
+    door::before_ring();
     proc::first_ring();
     crate::wrap::close::first_ring();
     proc::check_forked();

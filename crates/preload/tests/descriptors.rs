@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{example, succeed, under};
+use common::{count, example, succeed, under};
 
 fn on_both(case: &str) {
     for engine in ["kernel", "user"] {
@@ -18,4 +18,21 @@ macro_rules! cases {
         })*
     };
 }
-cases!(poll, ppoll, select, epoll, dup, close_range, fork);
+cases!(poll, ppoll, select, epoll, dup, close_range, fork, inline_close, inline_mmap, select_fault);
+
+#[test]
+fn what_is_done_to_a_ring_inline_is_patched_where_no_ring_call_is() {
+    for case in ["inline_close", "inline_mmap"] {
+        for (engine, patched) in [("kernel", 0), ("user", 1)] {
+            let out = succeed(under(example("fds"), engine, "patch").arg(case));
+            assert_eq!(count(&out, "patched"), patched, "{case} {engine}");
+            assert_eq!(count(&out, "gaps"), 0);
+        }
+    }
+}
+
+#[test]
+fn a_ring_closed_past_every_door_is_noticed() {
+    let out = succeed(under(example("fds"), "user", "none").arg("inline_close"));
+    assert_eq!(count(&out, "patched"), 0);
+}

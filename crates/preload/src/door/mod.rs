@@ -23,6 +23,13 @@ pub fn open() {
     }
 }
 
+/// The engine is about to make a ring: how programs close and map it inline matters from now on.
+pub fn before_ring() {
+    if matches!(config::door(), Door::Auto | Door::Patch) {
+        patch::before_ring();
+    }
+}
+
 /// Never half-intercept: before the engine makes a ring, every call site must reach us. If some
 /// could not be patched, the trap has to catch them; if it cannot, answers how many would go past
 /// us.

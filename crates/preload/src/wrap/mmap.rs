@@ -32,6 +32,15 @@ unsafe extern "C" fn mmap64(
     map(addr, len, prot, flags, fd, off)
 }
 
+/// Where a mapping of `fd` at `off` lies, if `fd` is a ring.
+pub fn offset(fd: c_int, off: i64) -> i64 {
+    if fd >= 0 && off != 0 && engine_rings() {
+        fds::mmap_offset(fd, off.cast_unsigned()).cast_signed()
+    } else {
+        off
+    }
+}
+
 fn map(
     addr: *mut c_void,
     len: usize,
@@ -40,11 +49,7 @@ fn map(
     fd: c_int,
     off: i64,
 ) -> *mut c_void {
-    let off = if fd >= 0 && off != 0 && engine_rings() {
-        fds::mmap_offset(fd, off.cast_unsigned()).cast_signed()
-    } else {
-        off
-    };
+    let off = offset(fd, off);
     let a = addr.expose_provenance();
     // SAFETY: the program's own call. Raw, because programs map before dlsym is safe to call.
     let ret = unsafe { raw!(libc::SYS_mmap, a, len, prot, flags, fd, off) };

@@ -5,7 +5,7 @@
 pub mod close;
 mod dup;
 mod epoll;
-mod mmap;
+pub mod mmap;
 mod poll;
 mod select;
 pub mod signal;

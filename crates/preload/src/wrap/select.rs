@@ -1,14 +1,18 @@
-//! select(2) and pselect(2): as `poll`, with sets instead of arrays.
+//! select(2) and pselect(2): as `poll`, with sets instead of arrays. The program's sets are copied
+//! in and out by the kernel's hand, so that a bad pointer is `EFAULT`.
 #![allow(unsafe_code)]
 
 use super::polled;
 use crate::gate::engine_rings;
-use crate::raw::next;
+use crate::raw::{self, next};
 use core::ffi::c_int;
 use libc::{fd_set, sigset_t, timespec, timeval};
+use softring_engine::user;
 
 const SETS: usize = 3;
 const LIMIT: usize = libc::FD_SETSIZE;
+/// A set as the kernel sees it: words, of which a call reads and writes as many as hold `n` bits.
+type Words = [u64; LIMIT / 64];
 
 /// `select(2)`: synchronous I/O multiplexing.
 #[unsafe(no_mangle)]
@@ -78,48 +82,73 @@ fn translated(
         }
     }
     let rings = &rings[..found];
-    // SAFETY: a set is at least n bits long (select(2)); null ones are skipped by `used`.
-    let used =
-        |s: usize, fd: c_int| unsafe { !theirs[s].is_null() && libc::FD_ISSET(fd, theirs[s]) };
-    if !rings.iter().any(|(fd, _)| (0..SETS).any(|s| used(s, *fd))) {
+    let Some(read) = copy_in(n, &theirs) else { return fault() };
+    let used = |fd: c_int| read.iter().any(|set| has(set, fd));
+    if !rings.iter().any(|(fd, _)| used(*fd)) {
         return call(n, theirs);
     }
-    // SAFETY: fd_set is an array of integers: zero is the empty set.
-    let mut sets: [fd_set; SETS] = unsafe { core::mem::zeroed() };
+    let mut sets = [Words::default(); SETS];
     let mut ours = [core::ptr::null_mut(); SETS];
     for s in (0..SETS).filter(|s| !theirs[*s].is_null()) {
-        ours[s] = &raw mut sets[s];
-        for fd in (0..n).filter(|fd| used(s, *fd)) {
-            let stand_in = rings.iter().find(|(ring, _)| *ring == fd).map_or(fd, |r| r.1);
-            // SAFETY: below FD_SETSIZE, into a whole set of ours.
-            unsafe { libc::FD_SET(stand_in, ours[s]) };
+        for fd in (0..n).filter(|fd| has(&read[s], *fd)) {
+            put(&mut sets[s], stand_in(rings, fd));
         }
+        ours[s] = (&raw mut sets[s]).cast();
     }
     let ret = call(top, ours);
-    if ret >= 0 {
-        hand_back(n, theirs, ours, rings);
+    if ret >= 0 && hand_back(n, &theirs, &sets, rings).is_none() {
+        return fault();
     }
     ret
 }
 
-fn hand_back(
-    n: c_int,
-    theirs: [*mut fd_set; SETS],
-    ours: [*mut fd_set; SETS],
-    rings: &[(c_int, c_int)],
-) {
-    for s in (0..SETS).filter(|s| !theirs[*s].is_null()) {
-        for fd in 0..n {
-            let stand_in = rings.iter().find(|(ring, _)| *ring == fd).map_or(fd, |r| r.1);
-            // SAFETY: below n, into the program's own set, which is at least that long; ours is
-            // whole.
-            unsafe {
-                if libc::FD_ISSET(stand_in, ours[s]) {
-                    libc::FD_SET(fd, theirs[s]);
-                } else {
-                    libc::FD_CLR(fd, theirs[s]);
-                }
-            }
+fn fault() -> c_int {
+    raw::set_errno(libc::EFAULT);
+    -1
+}
+
+fn stand_in(rings: &[(c_int, c_int)], fd: c_int) -> c_int {
+    rings.iter().find(|(ring, _)| *ring == fd).map_or(fd, |r| r.1)
+}
+
+fn has(set: &Words, fd: c_int) -> bool {
+    set[fd as usize / 64] >> (fd % 64) & 1 == 1
+}
+
+fn put(set: &mut Words, fd: c_int) {
+    set[fd as usize / 64] |= 1 << (fd % 64);
+}
+
+/// Of a set, the words that hold `n` bits.
+fn words(n: c_int) -> usize {
+    (n as usize).div_ceil(64)
+}
+
+/// The program's sets, with nothing from `n` on; `None` if one cannot be read.
+fn copy_in(n: c_int, theirs: &[*mut fd_set; SETS]) -> Option<[Words; SETS]> {
+    let mut sets = [Words::default(); SETS];
+    for (set, at) in sets.iter_mut().zip(theirs).filter(|(_, at)| !at.is_null()) {
+        user::read_slice(at.expose_provenance() as u64, &mut set[..words(n)]).ok()?;
+        if n % 64 != 0 {
+            set[words(n) - 1] &= (1 << (n % 64)) - 1;
         }
     }
+    Some(sets)
+}
+
+/// Writes the program's sets anew, as the kernel does; `None` if one cannot be written.
+fn hand_back(
+    n: c_int,
+    theirs: &[*mut fd_set; SETS],
+    ours: &[Words; SETS],
+    rings: &[(c_int, c_int)],
+) -> Option<()> {
+    for (at, set) in theirs.iter().zip(ours).filter(|(at, _)| !at.is_null()) {
+        let mut answer = Words::default();
+        for fd in (0..n).filter(|fd| has(set, stand_in(rings, *fd))) {
+            put(&mut answer, fd);
+        }
+        user::write_slice(at.expose_provenance() as u64, &answer[..words(n)]).ok()?;
+    }
+    Some(())
 }

@@ -22,6 +22,10 @@
 //! Wrapping `dlopen` would come after the library's constructors, and would make us the caller
 //! whose RUNPATH the loader consults.
 //!
+//! Programs also close a ring inline, and may map it so. Such sites are patched with a module's
+//! others; in modules that have no others, only once there is a ring of ours. To miss one is no
+//! gap: the engine notices closed rings by itself.
+//!
 //! What is found but cannot be replaced is a gap: `door::close_gaps` puts the trap there, or
 //! refuses our rings.
 #![allow(unsafe_code)]
@@ -35,6 +39,7 @@ mod stub;
 mod text;
 
 use crate::report;
+use core::sync::atomic::{AtomicBool, Ordering};
 use modules::Module;
 use std::sync::Mutex;
 
@@ -43,9 +48,13 @@ struct Seen {
     base: usize,
     text: usize,
     gaps: usize,
+    /// Its sites of `mmap` and `close` were looked for.
+    others: bool,
 }
 
 static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
+/// There are rings of ours, so `mmap` and `close` matter in every module.
+static RINGS: AtomicBool = AtomicBool::new(false);
 
 /// Patches what is loaded, and arranges for what will be.
 pub fn open() {
@@ -58,6 +67,14 @@ pub fn open() {
 pub fn changed() {
     if modules::consistent() {
         update(true);
+    }
+}
+
+/// The engine is about to make a ring.
+pub fn before_ring() {
+    // Relaxed: whoever sees it late patches a module twice as late.
+    if !RINGS.load(Ordering::Relaxed) && !RINGS.swap(true, Ordering::Relaxed) {
+        update(false);
     }
 }
 
@@ -77,16 +94,28 @@ fn update(fresh: bool) {
     for m in &modules {
         let key = (m.base, m.text_start());
         if seen.iter().all(|s| (s.base, s.text) != key) {
-            let gaps = patch(m, fresh);
-            seen.push(Seen { base: m.base, text: key.1, gaps });
+            let (gaps, others) = patch(m, fresh);
+            seen.push(Seen { base: m.base, text: key.1, gaps, others });
+        }
+    }
+    if RINGS.load(Ordering::Relaxed) {
+        for s in seen.iter_mut().filter(|s| !s.others) {
+            s.others = true;
+            if let Some(m) = modules.iter().find(|m| (m.base, m.text_start()) == (s.base, s.text)) {
+                let sites = site::others(m);
+                if !sites.is_empty() {
+                    report::SITES.add_many(text::replace(m, &sites, fresh).len());
+                }
+            }
         }
     }
     report::GAPS.set(seen.iter().map(|s| s.gaps).sum());
     report::NANOS.add_many(cpu_time() - started);
 }
 
-/// Patches one module; answers how many of its sites it had to leave.
-fn patch(m: &Module, fresh: bool) -> usize {
+/// Patches one module; answers how many of its sites it had to leave, and whether it looked for all
+/// kinds.
+fn patch(m: &Module, fresh: bool) -> (usize, bool) {
     let mut numbers = Vec::new();
     for t in &m.text {
         // SAFETY: the loader mapped this segment readable, and the module stays while its list is
@@ -96,13 +125,16 @@ fn patch(m: &Module, fresh: bool) -> usize {
         scan::numbers(bytes, |at| numbers.push(t.start + at));
     }
     if numbers.is_empty() {
-        return 0;
+        return (0, false);
     }
     let found = site::find(m, &numbers);
-    let wanted = found.sites.len();
-    let done = text::replace(m, found.sites, fresh);
-    report::SITES.add_many(done);
-    found.gaps + wanted - done
+    if found.sites.is_empty() {
+        return (found.gaps, false);
+    }
+    let done = text::replace(m, &found.sites, fresh);
+    report::SITES.add_many(done.len());
+    let left = found.sites.iter().filter(|s| s.ring && !done.contains(&s.at)).count();
+    (found.gaps + left, true)
 }
 
 /// Nanoseconds that this thread has run.

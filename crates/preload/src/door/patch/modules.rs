@@ -62,16 +62,19 @@ impl Module {
     }
 }
 
-/// Every loaded object with text that may hold call sites: not the loader, libc, the vDSO or us.
+/// Every loaded object with text that may hold call sites: not the loader, libc (which once was two
+/// libraries), the vDSO or us.
 pub fn loaded() -> Vec<Module> {
     // SAFETY: no arguments that could be wrong.
     let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
     let libc_text = libc::getauxval as *const c_void as usize;
+    let threads = libc::pthread_create as *const c_void as usize;
     let ours = loaded as *const c_void as usize;
     let loader = debug().map_or(0, |d| d.brk);
     let mut all = everything();
     all.retain(|m| {
-        !m.text.is_empty() && ![vdso, libc_text, ours, loader].iter().any(|at| m.holds(*at))
+        !m.text.is_empty()
+            && ![vdso, libc_text, threads, ours, loader].iter().any(|at| m.holds(*at))
     });
     all
 }

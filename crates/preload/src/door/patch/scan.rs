@@ -1,4 +1,5 @@
-//! Where the numbers 425..=427 stand in text as 32-bit immediates: `a9|aa|ab 01 00 00`.
+//! Where the numbers 425..=427 stand in text as 32-bit immediates: `a9|aa|ab 01 00 00`; and where
+//! `syscall` stands.
 //!
 //! Every program pays for this at start, so it runs at about the speed of memory: a block is first
 //! asked whether it holds the first two bytes anywhere, in a loop that the compiler turns into
@@ -12,40 +13,58 @@ const LEN: usize = 4;
 
 /// Calls `found` with the offset of each.
 pub fn numbers(text: &[u8], mut found: impl FnMut(usize)) {
+    blocks::<0xa9, 3, 1>(text, |at| {
+        if text.get(at..at + LEN).is_some_and(is_number) {
+            found(at);
+        }
+    });
+}
+
+/// Calls `found` with the offset of each `syscall` (`0f 05`).
+pub fn syscalls(text: &[u8], mut found: impl FnMut(usize)) {
+    blocks::<0x0f, 1, 5>(text, |at| {
+        if text[at..].starts_with(&[0x0f, 5]) {
+            found(at);
+        }
+    });
+}
+
+/// Calls `look` with each offset of the blocks that hold, anywhere, one of `SPAN` bytes from `LOW`
+/// on and then `NEXT`.
+fn blocks<const LOW: u8, const SPAN: u8, const NEXT: u8>(text: &[u8], mut look: impl FnMut(usize)) {
     // Blocks that another byte follows; what is left is looked at byte by byte.
     let whole = text.len().saturating_sub(1) / BLOCK * BLOCK;
     let wide = std::is_x86_feature_detected!("avx2");
     let mut at = 0;
     while at < whole {
-        // SAFETY: asked for just before.
-        let likely = if wide { unsafe { likely_avx2(text, at) } } else { likely(text, at) };
+        let likely = if wide {
+            // SAFETY: asked for just before.
+            unsafe { likely_avx2::<LOW, SPAN, NEXT>(text, at) }
+        } else {
+            likely::<LOW, SPAN, NEXT>(text, at)
+        };
         let Some(block) = likely else { break };
-        within(text, block, block + BLOCK, &mut found);
+        (block..block + BLOCK).for_each(&mut look);
         at = block + BLOCK;
     }
-    within(text, whole, text.len(), &mut found);
-}
-
-fn within(text: &[u8], from: usize, to: usize, found: &mut impl FnMut(usize)) {
-    for at in from..to.min(text.len().saturating_sub(LEN - 1)) {
-        if is_number(&text[at..at + LEN]) {
-            found(at);
-        }
-    }
+    (whole..text.len()).for_each(look);
 }
 
 fn is_number(w: &[u8]) -> bool {
     matches!(w, [0xa9..=0xab, 1, 0, 0])
 }
 
-/// The next block, from `from` on in steps of `BLOCK`, that holds the first two bytes of a number.
+/// The next block, from `from` on in steps of `BLOCK`, that holds the two bytes.
 #[inline(always)]
-fn likely(text: &[u8], from: usize) -> Option<usize> {
+fn likely<const LOW: u8, const SPAN: u8, const NEXT: u8>(
+    text: &[u8],
+    from: usize,
+) -> Option<usize> {
     let mut at = from;
     while let Some(b) = text.get(at..at + BLOCK + 1) {
         let mut hit = false;
         for i in 0..BLOCK {
-            hit |= (b[i].wrapping_sub(0xa9) < 3) & (b[i + 1] == 1);
+            hit |= (b[i].wrapping_sub(LOW) < SPAN) & (b[i + 1] == NEXT);
         }
         if hit {
             return Some(at);
@@ -58,13 +77,16 @@ fn likely(text: &[u8], from: usize) -> Option<usize> {
 /// # Safety
 /// The processor has AVX2.
 #[target_feature(enable = "avx2")]
-unsafe fn likely_avx2(text: &[u8], from: usize) -> Option<usize> {
-    likely(text, from)
+unsafe fn likely_avx2<const LOW: u8, const SPAN: u8, const NEXT: u8>(
+    text: &[u8],
+    from: usize,
+) -> Option<usize> {
+    likely::<LOW, SPAN, NEXT>(text, from)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{is_number, numbers};
+    use super::{is_number, numbers, syscalls};
     use proptest::prelude::*;
 
     proptest! {
@@ -76,6 +98,18 @@ mod tests {
             numbers(&text, |at| fast.push(at));
             let plain: Vec<_> =
                 text.windows(4).enumerate().filter(|(_, w)| is_number(w)).map(|(i, _)| i).collect();
+            prop_assert_eq!(fast, plain);
+        }
+
+        #[test]
+        fn finds_every_syscall(
+            text in prop::collection::vec(
+                prop::sample::select(vec![0u8, 5, 0x0e, 0x0f, 0x10, 4]), 0..999)
+        ) {
+            let mut fast = Vec::new();
+            syscalls(&text, |at| fast.push(at));
+            let pairs = text.windows(2).enumerate();
+            let plain: Vec<_> = pairs.filter(|(_, w)| *w == [0x0f, 5]).map(|(i, _)| i).collect();
             prop_assert_eq!(fast, plain);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::frames::{self, Function};
 use super::modules::{Module, text_bytes};
+use super::scan;
 use super::text::JUMP;
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
@@ -10,7 +11,9 @@ use iced_x86::{
 use std::collections::HashSet;
 
 const RINGS: core::ops::RangeInclusive<u64> = 425..=427;
-const CLOSE: u64 = 3;
+/// What else programs do inline to a ring: `mmap` and `close`. A site of these that is left alone
+/// is no gap.
+const OTHERS: [u64; 2] = [libc::SYS_mmap as u64, libc::SYS_close as u64];
 /// How far before `syscall` its number is looked for.
 const REACH: usize = 48;
 /// A function longer than this is taken as one whose bounds are unknown.
@@ -29,6 +32,8 @@ pub struct Site {
     pub resume: usize,
     /// The number is not known: the stub looks at eax.
     pub dynamic: bool,
+    /// May be one of the three calls: to leave it alone is a gap.
+    pub ring: bool,
 }
 
 /// What a module holds.
@@ -52,10 +57,18 @@ pub fn find(m: &Module, numbers: &[usize]) -> Found {
         }
     }
     if !found.sites.is_empty() {
-        closes(m, &done, &mut found);
+        find_others(m, &done, &mut found);
     }
     prove_windows(m, &mut found);
     found
+}
+
+/// Finds the plain sites of `mmap` and `close` in a module that has no others.
+pub fn others(m: &Module) -> Vec<Site> {
+    let mut found = Found::default();
+    find_others(m, &HashSet::new(), &mut found);
+    found.sites.retain(|s| !s.dynamic);
+    found.sites
 }
 
 /// The start of the `mov $imm32, %reg` whose immediate is at `imm`.
@@ -76,26 +89,27 @@ fn mov_before(m: &Module, imm: usize) -> Option<usize> {
     }
 }
 
-/// Rings are also closed inline, in the modules that have other sites: `mov $3,%eax … syscall`.
-fn closes(m: &Module, done: &HashSet<usize>, found: &mut Found) {
+/// `mov $nr,%eax … syscall` for the other calls. These numbers are small and common: only where
+/// frames tell that it is code, and which function's.
+fn find_others(m: &Module, done: &HashSet<usize>, found: &mut Found) {
     let mut near = HashSet::new();
     for t in &m.text {
         let bytes = text_bytes(t);
-        for (i, w) in bytes.windows(5).enumerate() {
-            if w != [0xb8, 3, 0, 0, 0] {
-                continue;
+        scan::syscalls(bytes, |i| {
+            let before = &bytes[i.saturating_sub(UNKNOWN)..i];
+            let number = |nr: u8| OTHERS.contains(&nr.into());
+            let named = |w: &[u8]| matches!(w, [0xb8 | 0xc0, nr, 0, 0, 0] if number(*nr));
+            if !before.windows(5).any(named) {
+                return;
             }
-            let rest = &bytes[i..bytes.len().min(i + UNKNOWN)];
-            if !rest.windows(2).any(|w| w == [0x0f, 0x05]) {
-                continue;
-            }
-            let Some(f) = frames::function(m, t.start + i) else { continue };
+            let Some(f) = frames::function(m, t.start + i) else { return };
             if f.end - f.start <= LONGEST && !done.contains(&f.start) && near.insert(f.start) {
                 let mut others = Found::default();
-                body(m, f).scan(true, |nr| nr == CLOSE, &mut others);
+                body(m, f).scan(true, |nr| OTHERS.contains(&nr), &mut others);
+                others.sites.iter_mut().for_each(|s| s.ring = false);
                 found.sites.append(&mut others.sites);
             }
-        }
+        });
     }
 }
 
@@ -146,8 +160,8 @@ impl Body {
                 continue;
             }
             let maybe = match self.number(i) {
-                Number::Known(nr, mov) if ours(nr) || nr == CLOSE => {
-                    found.sites.push(self.plain(mov, i));
+                Number::Known(nr, mov) if ours(nr) || OTHERS.contains(&nr) => {
+                    found.sites.push(Site { ring: ours(nr), ..self.plain(mov, i) });
                     false
                 }
                 Number::Known(..) => false,
@@ -209,6 +223,7 @@ impl Body {
             after: Vec::new(),
             resume: self.code[syscall].next_ip() as usize,
             dynamic: false,
+            ring: true,
         }
     }
 
@@ -245,6 +260,7 @@ impl Body {
             after: self.code[syscall + 1..=last].to_vec(),
             resume: self.code[last].next_ip() as usize,
             dynamic: true,
+            ring: true,
         })
     }
 }
@@ -291,9 +307,11 @@ fn prove_windows(m: &Module, found: &mut Found) {
             }
         }
     }
-    let before = found.sites.len();
-    found.sites.retain(|s| !s.dynamic || !(s.at + 1..s.at + s.len).any(|a| entered.contains(&a)));
-    found.gaps += before - found.sites.len();
+    found.sites.retain(|s| {
+        let bad = s.dynamic && (s.at + 1..s.at + s.len).any(|a| entered.contains(&a));
+        found.gaps += usize::from(bad && s.ring);
+        !bad
+    });
 }
 
 /// Is the displacement at `i` that of a call, a jmp or a jcc?

@@ -126,10 +126,10 @@ fn relocate(code: &mut Vec<u8>, at: usize, instructions: &[Instruction]) -> Opti
     Some(())
 }
 
-/// To the entry if eax is one of ours or close, else through the plain instruction. `jrcxz` and
-/// `lea` leave the flags alone; rcx is free, since `syscall` itself overwrites it.
+/// To the entry if eax is one of ours, close or mmap, else through the plain instruction. `jrcxz`
+/// and `lea` leave the flags alone; rcx is free, since `syscall` itself overwrites it.
 fn dispatch(code: &mut Vec<u8>) {
-    const OURS: [u32; 4] = [425, 426, 427, 3];
+    const OURS: [u32; 5] = [425, 426, 427, 3, 9];
     // Each test: lea -nr(%rax),%ecx (6 bytes); jrcxz (2). Then syscall (2) and jmp rel8 over the
     // entry's call.
     const TEST: usize = 8;

@@ -17,29 +17,27 @@ pub const JUMP: usize = 5;
 const PAGE: usize = 4096;
 const WORD: usize = 8;
 
-/// Replaces the sites of a module; answers how many. `fresh`: the module has not run yet.
-pub fn replace(m: &Module, sites: Vec<Site>, fresh: bool) -> usize {
-    let Some(mut pool) = stub::pool_for(m, sites.len()) else { return 0 };
+/// Replaces the sites of a module; answers which. `fresh`: the module has not run yet.
+pub fn replace(m: &Module, sites: &[Site], fresh: bool) -> Vec<usize> {
+    let mut done = Vec::new();
+    let Some(mut pool) = stub::pool_for(m, sites.len()) else { return done };
     let quiet = fresh || alone();
     let mut jumps = Vec::with_capacity(sites.len());
-    for s in &sites {
+    for s in sites {
         let safe = quiet || (!s.dynamic && in_one_word(s.at));
         if let Some(stub) = pool.stub(s).filter(|_| safe) {
             jumps.push((s.at, s.len, stub));
         }
     }
     if jumps.is_empty() || !pool.seal() {
-        return 0;
+        return done;
     }
-    let mut done = 0;
     for t in &m.text {
         let here: Vec<_> = jumps.iter().filter(|j| t.holds(j.0)).collect();
         if here.is_empty() || !writable(t, &here) {
             continue;
         }
-        for (at, _, to) in &here {
-            done += usize::from(write_jump(*at, *to));
-        }
+        done.extend(here.iter().filter(|(at, _, to)| write_jump(*at, *to)).map(|j| j.0));
         protect(t, &here);
     }
     if !quiet {
