@@ -209,7 +209,7 @@ impl Ctx {
 
     /// Does the ring hold what others wait for, should its closing go unnoticed: requests, files, an eventfd?
     pub fn holds_anything(&self) -> bool {
-        self.nr_reqs > 0 || self.eventfd.is_some() || !self.files.slots.is_empty()
+        self.nr_reqs > 0 || self.eventfd.is_some() || self.files.used > 0
     }
 
     /// Is anything of this process in flight that its driver would wait for?

@@ -15,7 +15,7 @@ pub fn end(ring: &Arc<Ring>) {
     ctx.nudge();
     ctx.eventfd = None;
     ctx.poll_fd = None;
-    ctx.files.slots.clear();
+    ctx.files = crate::rsrc::files::FileTable::default();
     ctx.buffers.slots.clear();
     let transports = core::mem::take(&mut ctx.transports);
     drop(ctx);

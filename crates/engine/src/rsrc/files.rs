@@ -56,6 +56,8 @@ pub struct FileTable {
     pub slots: Vec<Option<Arc<FileNode>>>,
     pub alloc: core::ops::Range<u32>,
     pub hint: u32,
+    /// Slots in use.
+    pub used: usize,
 }
 
 impl FileTable {
@@ -125,6 +127,7 @@ fn fill(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<usize> {
     let sink = Arc::downgrade(&ctx.tags);
     let node = |(fd, tag)| FileNode::new(fd, tag, sink.clone());
     ctx.files.slots = files.into_iter().map(|f| f.map(node)).collect();
+    ctx.files.used = ctx.files.slots.iter().flatten().count();
     ctx.files.set_alloc_range(0..nr);
     Ok(0)
 }

@@ -107,13 +107,15 @@ impl FileTable {
 
     /// The search for a free slot goes on after the last one filled, or at the last one emptied.
     fn set_slot(&mut self, slot: u32, node: Arc<FileNode>) {
-        self.slots[slot as usize] = Some(node);
+        let old = self.slots[slot as usize].replace(node);
+        self.used += usize::from(old.is_none());
         self.hint = slot + 1;
     }
 
     fn clear_slot(&mut self, slot: u32) -> bool {
         let had = self.slots[slot as usize].take().is_some();
         if had {
+            self.used -= 1;
             self.hint = slot;
         }
         had
