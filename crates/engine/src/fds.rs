@@ -16,6 +16,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
+use crate::ops::rw_hot::Streak;
 use crate::sys::borrow;
 use crate::sys::sys;
 use crate::transport::kind::Kind;
@@ -37,6 +38,8 @@ static REPORTED: AtomicBool = AtomicBool::new(false);
 /// Remembered kinds, by number: 0 unknown, else `Kind` + 1.
 const REMEMBERED: usize = 4096;
 static KINDS: [AtomicU8; REMEMBERED] = [const { AtomicU8::new(0) }; REMEMBERED];
+/// Reads in a row that the page cache answered, by number (`ops::rw_hot`).
+static STREAKS: [Streak; REMEMBERED] = [const { Streak::new() }; REMEMBERED];
 /// The engine's own descriptors, one bit each.
 static INTERNAL: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
@@ -316,10 +319,17 @@ fn is_direct(fd: i32) -> bool {
     matches!(flags, Some(Ok(fl)) if fl.contains(rustix::fs::OFlags::DIRECT))
 }
 
+/// The counter of reads in a row from the cache, where the doors report closes.
+pub fn streak(fd: i32) -> Option<&'static Streak> {
+    let slot = usize::try_from(fd).ok().and_then(|i| STREAKS.get(i));
+    slot.filter(|_| REPORTED.load(Relaxed))
+}
+
 /// Forgets what kind of file `fd` is. For a number that the engine itself has just given to the program or closed.
 pub fn forget_kind(fd: i32) {
-    if let Some(slot) = usize::try_from(fd).ok().and_then(|i| KINDS.get(i)) {
-        slot.store(0, Relaxed);
+    if let Some(i) = usize::try_from(fd).ok().filter(|&i| i < REMEMBERED) {
+        KINDS[i].store(0, Relaxed);
+        STREAKS[i].reset();
     }
 }
 

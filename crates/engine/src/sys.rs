@@ -169,3 +169,13 @@ pub(crate) fn sleep_under(mask: u64, time: Duration) -> Result<()> {
     let mask = core::ptr::from_ref(&mask).expose_provenance();
     check(sys!(__NR_ppoll, 0, 0, ts, mask, 8)).map(|_| ())
 }
+
+/// Voluntary context switches of the calling thread, as `getrusage(2)` counts them.
+pub(crate) fn voluntary_switches() -> u32 {
+    const RUSAGE_THREAD: usize = 1;
+    /// `ru_nvcsw` among the words of `struct rusage` (two times of two words, then fourteen counts).
+    const NVCSW: usize = 16;
+    let mut usage = [0u64; 18];
+    sys!(__NR_getrusage, RUSAGE_THREAD, usage.as_mut_ptr().expose_provenance());
+    usage[NVCSW] as u32
+}

@@ -50,6 +50,7 @@ impl Rings {
     }
 
     /// Fills one CQE behind the tail; false if there is no room. Lock holder only.
+    #[inline]
     fn cq_fill(&self, cqe: &Cqe) -> bool {
         let mixed = self.geo.flags & IORING_SETUP_CQE_MIXED != 0;
         let wide = mixed && cqe.flags & IORING_CQE_F_32 != 0;
@@ -86,6 +87,7 @@ impl Rings {
     }
 
     /// Adds a CQE: into the ring, or behind those that already overflowed. Visible after [`cq_commit`](Self::cq_commit).
+    #[inline]
     pub fn cq_add(&self, overflow: &mut Overflow, cqe: Cqe) {
         if overflow.is_empty() && self.cq_fill(&cqe) {
             return;

@@ -16,6 +16,7 @@ pub mod nop;
 pub mod openclose;
 pub mod poll;
 pub mod rw;
+pub mod rw_hot;
 pub mod splice;
 pub mod statx;
 pub mod sync;

@@ -10,6 +10,7 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::fds;
 use crate::opdef::{Outcome, Try};
+use crate::ops::rw_hot;
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::req::route::kind_of;
 use crate::rsrc::buffers::BufNode;
@@ -186,6 +187,15 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
         return Outcome::Done(first_of(call, e).res());
     }
     let mut kind = kind_of(&call.file);
+    if how == Try::Nonblock
+        && may_trust(call, kind)
+        && let Some(n) = rw_hot::read(call)
+    {
+        call.done = n as u64;
+        if call.done == total(call) {
+            return finish(call, n as u64);
+        }
+    }
     let mut given = call.sqe.op_flags;
     loop {
         let nowait = how == Try::Nonblock && kind != Kind::Memory;
@@ -194,6 +204,9 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
             Ok(n) => {
                 call.done += n as u64;
                 let total = total(call);
+                if may_trust(call, kind) {
+                    rw_hot::count(&call.file, nowait && call.done == total);
+                }
                 let more = nowait && kind == Kind::Buffered && n > 0 && call.done < total;
                 if !more && n > 0 && call.done < total && call.sqe.off == CURRENT {
                     return rest_at_position(call, kind, given);
@@ -202,7 +215,10 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
                     return finish(call, total);
                 }
             }
-            Err(Errno::EAGAIN) if nowait => return would_block(call),
+            Err(Errno::EAGAIN) if nowait => {
+                rw_hot::count(&call.file, false);
+                return would_block(call);
+            }
             // Files without `read_iter` or `write_iter` refuse every flag of preadv2(2), but none of an SQE's.
             Err(Errno::EOPNOTSUPP)
                 if given & RWF_ANY != 0 && matches!(kind, Kind::Pollable | Kind::Other) =>
@@ -220,6 +236,15 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
             Err(e) => return Outcome::Done(e.res()),
         }
     }
+}
+
+/// A plain read at a position of a buffered file: what the page cache may answer.
+fn may_trust(call: &Call, kind: Kind) -> bool {
+    let sqe = &call.sqe;
+    kind == Kind::Buffered
+        && matches!(sqe.opcode, IORING_OP_READ | IORING_OP_READ_FIXED)
+        && sqe.op_flags == 0
+        && sqe.off != CURRENT
 }
 
 /// The program's number was reused behind our back: what we took for a file is a stream.

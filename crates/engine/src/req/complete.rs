@@ -18,6 +18,7 @@ pub struct Finished {
 
 impl Ctx {
     /// Posts a CQE. The tail is published by [`commit`](Self::commit).
+    #[inline]
     pub fn post(&mut self, cqe: Cqe) {
         self.mem.cq_add(&mut self.overflow, cqe);
         self.posted = true;
@@ -36,12 +37,14 @@ impl Ctx {
     }
 
     /// Ends a request: posts its CQE unless skipped, and lets its chain go on.
+    #[inline]
     pub fn finish(&mut self, req: &mut Req) {
         let skip = req.flags.contains(ReqFlags::CQE_SKIP);
         self.finish_quiet(req, skip);
     }
 
     /// Ends a request, with or without a CQE.
+    #[inline]
     pub fn finish_quiet(&mut self, req: &mut Req, skip: bool) {
         if !skip {
             let wide = req.flags.contains(ReqFlags::CQE32)

@@ -9,28 +9,36 @@ use crate::rsrc::personality::under;
 impl Ctx {
     /// Tries a request now; whatever comes of it is taken care of.
     pub fn queue_sqe(&mut self, req: &mut Req) {
-        let assigned = self.assign_file(req);
-        if let Err(e) = assigned.and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call)) {
-            req.fail(e);
-            return self.finish(req);
+        let def = &OPS[req.opcode() as usize];
+        if def.has(opdef::FILE) {
+            let assigned = self.assign_file(req);
+            let assigned =
+                assigned.and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call));
+            if let Err(e) = assigned {
+                req.fail(e);
+                return self.finish(req);
+            }
         }
-        let outcome = match self.first_route(req) {
-            None => self.issue(req),
-            Some(way) => return self.take_route(way, req),
+        let outcome = match def.issue {
+            Issue::Ring(f) => f(self, req),
+            Issue::Call(f) => match self.first_route(req) {
+                Some(way) => return self.take_route(way, req),
+                None => f(&mut req.call, Try::Nonblock),
+            },
         };
         self.outcome(req, outcome);
     }
 
     /// One attempt, without blocking.
     pub fn issue(&mut self, req: &mut Req) -> Outcome {
-        let def = &OPS[req.opcode() as usize];
-        match def.issue {
+        match OPS[req.opcode() as usize].issue {
             Issue::Ring(f) => f(self, req),
             Issue::Call(f) => f(&mut req.call, Try::Nonblock),
         }
     }
 
     /// Acts on an attempt's outcome.
+    #[inline]
     pub fn outcome(&mut self, req: &mut Req, outcome: Outcome) {
         match outcome {
             Outcome::Done(res) => {

@@ -258,10 +258,16 @@ impl Req {
     pub fn reset(&mut self, sqe: io_uring_sqe) {
         let call = &mut self.call;
         call.sqe = sqe;
+        // Asked first: dropping what is not there costs calls.
+        if !matches!(call.file, FileRef::None | FileRef::Plain(_))
+            || !matches!(call.keep, Keep::None)
+        {
+            (call.keep, call.buf) = (Keep::None, None);
+        }
         call.file = FileRef::None;
-        call.keep = Keep::None;
-        call.buf = None;
-        call.creds = None;
+        if call.buf.is_some() || call.creds.is_some() {
+            (call.buf, call.creds) = (None, None);
+        }
         (call.done, call.cflags, call.short) = (0, 0, false);
         self.flags = ReqFlags::from_bits_retain(u32::from(sqe.flags));
         self.state = State::Prepped;

@@ -11,6 +11,7 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::limits::FIXED_FILES_MAX;
+use crate::ops::rw_hot::Streak;
 use crate::transport::kind::Kind;
 use crate::user;
 
@@ -19,6 +20,8 @@ use crate::user;
 pub struct FileNode {
     fd: InternalFd,
     pub kind: Kind,
+    /// Reads in a row that the page cache answered (`ops::rw_hot`).
+    pub streak: Streak,
     /// Posted as `user_data` when the last owner lets go; 0: never.
     pub tag: u64,
     pub notify: std::sync::Weak<TagSink>,
@@ -31,7 +34,7 @@ impl FileNode {
     /// A node owning `fd`; `tag` is posted through `notify` when the last owner lets go (0: never).
     pub fn new(fd: InternalFd, tag: u64, notify: std::sync::Weak<TagSink>) -> Arc<Self> {
         let kind = Kind::of(fd.as_raw_fd());
-        Arc::new(FileNode { fd, kind, tag, notify })
+        Arc::new(FileNode { fd, kind, streak: Streak::new(), tag, notify })
     }
 
     pub fn fd(&self) -> i32 {

@@ -1,0 +1,97 @@
+//! Reads of files that live in the page cache.
+//!
+//! `preadv2(RWF_NOWAIT)` never blocks, but costs 200 ns more than `pread` (measured: 1,370 against 1,170 ns of CPU for
+//! 4 KiB, where a batch of the kernel's own ring takes 1,220). A file whose last [`STREAK`] reads were all answered from
+//! the cache is therefore read with plain `pread`. If one such read takes longer than [`SLOW_CYCLES`] and the thread has
+//! given the processor up meanwhile (its count of voluntary switches moved; being preempted does not move it), it was no
+//! hit: trust is gone, and has to be earned again by reads that cannot block. So a submitter waits for the disk at most
+//! once in `STREAK` reads, and a file that is not cached is never read this way.
+#![allow(unsafe_code)]
+
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU16, AtomicU32};
+
+use crate::errno::check;
+use crate::req::request::{Call, FileRef};
+use crate::sys::{self, sys};
+
+/// Reads from the cache in a row that earn trust.
+const STREAK: u16 = 512;
+/// Time-stamp cycles after which a read may have waited: 15 to 50 µs on machines of 1 to 3.3 GHz.
+const SLOW_CYCLES: u64 = 50_000;
+
+/// What is remembered of a file's reads. Several threads may write it: the worst that a lost update does is to move the
+/// moment at which trust is given or taken.
+#[derive(Debug, Default)]
+pub struct Streak {
+    hits: AtomicU16,
+    /// Voluntary context switches of the reading thread when it was last looked at.
+    switches: AtomicU32,
+}
+
+impl Streak {
+    pub const fn new() -> Self {
+        Streak { hits: AtomicU16::new(0), switches: AtomicU32::new(0) }
+    }
+
+    /// Trust is gone.
+    pub fn reset(&self) {
+        self.hits.store(0, Relaxed);
+    }
+
+    fn hit(&self) {
+        let n = self.hits.load(Relaxed);
+        if n < STREAK {
+            self.hits.store(n + 1, Relaxed);
+            if n + 1 == STREAK {
+                self.switches.store(sys::voluntary_switches(), Relaxed);
+            }
+        }
+    }
+
+    fn slow(&self) {
+        let now = sys::voluntary_switches();
+        if self.switches.swap(now, Relaxed) != now {
+            self.reset();
+        }
+    }
+}
+
+fn streak(file: &FileRef) -> Option<&Streak> {
+    match file {
+        FileRef::Plain(fd) => crate::fds::streak(*fd),
+        FileRef::Fixed(node) => Some(&node.streak),
+        _ => None,
+    }
+}
+
+/// Counts a careful read: from the cache or not.
+pub fn count(file: &FileRef, hit: bool) {
+    match streak(file) {
+        Some(s) if hit => s.hit(),
+        Some(s) => s.reset(),
+        None => {}
+    }
+}
+
+/// Reads a trusted file; `None` if it is not trusted, or if the careful way must judge.
+#[inline]
+pub fn read(call: &Call) -> Option<usize> {
+    let streak = streak(&call.file)?;
+    if streak.hits.load(Relaxed) != STREAK {
+        return None;
+    }
+    let sqe = &call.sqe;
+    let start = cycles();
+    let ret = sys!(__NR_pread64, call.file.fd(), sqe.addr, sqe.len, sqe.off);
+    if cycles().wrapping_sub(start) > SLOW_CYCLES {
+        streak.slow();
+    }
+    check(ret).ok()
+}
+
+fn cycles() -> u64 {
+    // SAFETY: every x86-64 processor has the time-stamp counter; user space may read it unless prctl(PR_SET_TSC) says
+    // otherwise, which a program that does so to itself would feel in its vdso clock as well.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
