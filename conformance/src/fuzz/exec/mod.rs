@@ -241,6 +241,12 @@ impl Machine {
         if got == 0 {
             rec.notes.push(format!("sq {} cq {}", p.sq_entries, p.cq_entries));
             p.flags |= r.params.flags;
+            if p.flags & IORING_SETUP_NO_SQARRAY == 0 {
+                // The kernel does not tell: behind the CQEs, as setup lays it out.
+                let wide = u32::from(p.flags & IORING_SETUP_CQE32 != 0);
+                let end = p.cq_off.cqes + (p.cq_entries << (4 + wide));
+                p.sq_off.array = end.next_multiple_of(64);
+            }
             if let Err(e) = r.remap(p) {
                 rec.notes.push(format!("remap {e}"));
             }

@@ -84,6 +84,7 @@ impl Rings {
         let queued = Kept::take(&self.sqes, 0, sqe, old.sq_entries, sq_head, sq_tail);
         let posted = Kept::take(&self.rings, off::CQES, cqe, old.cq_entries, cq_head, cq_tail);
         self.geo = geo;
+        self.array = geo.array();
         self.rings = rings;
         self.sqes = sqes;
         let all = (off::CQES..geo.rings_size()).step_by(4);
