@@ -158,8 +158,8 @@ fn fuzz(cli: &Cli) -> Result<ExitCode> {
 fn replay(cli: &Cli, driver: &Driver, path: &Path) -> Result<ExitCode> {
     let text = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
     let program: Program = serde_json::from_slice(&text).context("it is no program")?;
-    let kernel = driver.run(&program, Side::Kernel, Pace { quiet: SLOW, follow: None })?;
-    let pace = Pace { quiet: SLOW, follow: Some(&kernel) };
+    let kernel = driver.run(&program, Side::Kernel, Pace { quiet: SLOW, ..Pace::default() })?;
+    let pace = Pace { quiet: SLOW, follow: Some(&kernel), one_cpu: false };
     let softring = driver.run(&program, Side::Softring, pace)?;
     let found = super::compare::compare(&program, &kernel, &softring);
     let agreed = found.is_none();

@@ -27,6 +27,8 @@ pub enum Side {
 pub struct Pace<'a> {
     pub quiet: u64,
     pub follow: Option<&'a Transcript>,
+    /// All threads on one processor: workers then run after whoever gives them work.
+    pub one_cpu: bool,
 }
 
 /// Where and how programs run.
@@ -80,6 +82,9 @@ impl Driver {
         cmd.stdin(Stdio::null()).stdout(Stdio::null());
         let log = files.join("stderr");
         cmd.stderr(std::fs::File::create(&log)?);
+        if pace.one_cpu {
+            confine(&mut cmd);
+        }
         if side == Side::Softring {
             self.under_softring(&mut cmd);
         }
@@ -116,6 +121,21 @@ impl Driver {
             }
         }
     }
+}
+
+/// Confines a run to the processor that it starts on.
+fn confine(cmd: &mut Command) {
+    let apply = || {
+        // SAFETY: between fork and exec; system calls that fill or read a set on the stack.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(usize::try_from(libc::sched_getcpu()).unwrap_or(0), &mut set);
+            libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+        }
+        Ok(())
+    };
+    // SAFETY: the closure allocates nothing.
+    unsafe { cmd.pre_exec(apply) };
 }
 
 fn scratch(tmpfs: bool) -> Result<tempfile::TempDir> {
