@@ -141,6 +141,8 @@ pub struct Ctx {
     pub slab: Slab,
     /// Requests in existence: those in the slab and the one at hand.
     pub nr_reqs: u32,
+    /// Those of them that have ended since the last look.
+    pub nr_ended: u32,
     pub drain: Drain,
     /// Task work: requests to issue next.
     pub run: VecDeque<ReqId>,
@@ -182,6 +184,7 @@ impl Ctx {
             submit: SubmitState::default(),
             slab: Slab::default(),
             nr_reqs: 0,
+            nr_ended: 0,
             drain: Drain::default(),
             run: VecDeque::new(),
             deferred: VecDeque::new(),

@@ -81,6 +81,13 @@ impl Wanted {
         named && !self.has(IORING_ASYNC_CANCEL_ANY)
     }
 
+    /// Would a cancellation that runs on a worker come upon itself?
+    pub fn itself(&self, req: &Req) -> bool {
+        let named = !self.by_name() || req.call.sqe.user_data == self.user_data;
+        let op = !self.has(IORING_ASYNC_CANCEL_OP) || req.opcode() == self.opcode;
+        !self.has(MANY) && named && op
+    }
+
     /// `io_cancel_req_match`, but for the name.
     fn matches(&self, req: &Req) -> bool {
         let op = !self.has(IORING_ASYNC_CANCEL_OP) || req.opcode() == self.opcode;
@@ -235,7 +242,7 @@ impl Ctx {
         self.run.clear();
         self.deferred.clear();
         self.outbox.clear();
-        self.nr_reqs = 0;
+        (self.nr_reqs, self.nr_ended) = (0, 0);
         self.drain = crate::req::drain::Drain::default();
         self.timeouts = crate::req::timeouts::Timeouts::default();
         self.submit = crate::req::submit::SubmitState::default();

@@ -53,7 +53,7 @@ impl Ctx {
             let cqe = Cqe { user_data: req.call.sqe.user_data, res: req.res, flags, big: req.big };
             self.post(cqe);
         }
-        self.nr_reqs -= 1;
+        self.nr_ended += 1;
         let disarm = ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT;
         if req.flags.intersects(disarm) || req.link.is_some() {
             self.queue_next(req);
@@ -82,6 +82,8 @@ impl Ctx {
             req.state = crate::req::request::State::Prepped;
             if let Some(mut req) = self.slab.remove(f.id) {
                 self.async_posted = true;
+                // What is linked behind it goes on in that worker.
+                req.flags.set(ReqFlags::ON_WORKER, !self.defers());
                 self.outcome(&mut req, f.outcome);
             }
         }
@@ -90,6 +92,7 @@ impl Ctx {
     /// Runs task work, flushes the barrier and sequence timeouts, publishes CQEs, wakes whoever waits for them.
     pub fn flush(&mut self) {
         loop {
+            self.count_ended();
             self.post_tags();
             if self.drain.active {
                 self.queue_deferred();
@@ -104,12 +107,21 @@ impl Ctx {
         self.commit();
     }
 
+    /// Requests that have ended count until the batch that they ended in is through.
+    pub fn count_ended(&mut self) {
+        self.nr_reqs -= core::mem::take(&mut self.nr_ended);
+    }
+
     /// Issues what the run queue holds now (not what that adds: others first).
     pub fn run_task_work(&mut self) {
         for _ in 0..self.run.len() {
             let Some(id) = self.run.pop_front() else { break };
             let Some(mut req) = self.slab.remove(id) else { continue };
             self.async_posted = true;
+            // What a worker would do comes after every CQE so far, for a timeout that counts them, too.
+            if req.flags.intersects(ReqFlags::FORCE_ASYNC | ReqFlags::ON_WORKER) {
+                self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
+            }
             if req.flags.intersects(ReqFlags::FAIL | ReqFlags::ENDED) {
                 self.finish(&mut req);
             } else {

@@ -44,6 +44,10 @@ impl Ctx {
             Outcome::Done(res) => {
                 // The kernel runs it on a worker: an eventfd for late completions tells of it.
                 self.async_posted |= req.flags.contains(ReqFlags::FORCE_ASYNC);
+                let at_once = !self.defers() && !req.flags.contains(ReqFlags::REISSUED);
+                if at_once && req.flags.contains(ReqFlags::FORCE_ASYNC) {
+                    req.flags |= ReqFlags::ON_WORKER;
+                }
                 req.res = res;
                 let def = &OPS[req.opcode() as usize];
                 if let Some(finish) = def.finish {
@@ -65,6 +69,7 @@ impl Ctx {
 
     /// Hands a request to the owner that its issue chose.
     fn enqueue(&mut self, req: &mut Req) {
+        req.flags.remove(ReqFlags::ON_WORKER);
         match req.wait {
             Wait::Timeout(_) => {
                 let id = self.slab.insert(core::mem::take(req));

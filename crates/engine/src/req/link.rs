@@ -12,8 +12,12 @@ impl Ctx {
     /// A request has ended: disarm its linked timeout, fail or queue what follows.
     pub fn queue_next(&mut self, req: &mut Req) {
         self.disarm_next(req);
-        if let Some(next) = req.link.take() {
-            self.run.push_back(next);
+        if let Some(id) = req.link.take() {
+            let worker = req.flags.contains(ReqFlags::ON_WORKER);
+            if let Some(next) = self.slab.get_mut(id).filter(|_| worker) {
+                next.flags |= ReqFlags::ON_WORKER;
+            }
+            self.run.push_back(id);
         }
     }
 

@@ -50,6 +50,8 @@ bitflags! {
         const ENDED = 1 << 16;
         /// POLL_ADD on a ring: the file is that ring's stand-in.
         const POLLS_RING = 1 << 17;
+        /// The kernel would run it on a worker, where it blocks instead of waiting for readiness.
+        const ON_WORKER = 1 << 18;
         /// Bits that `flags` of the SQE may set.
         const SQE = 0x7f;
         const LINKS = Self::LINK.bits() | Self::HARDLINK.bits();

@@ -62,12 +62,15 @@ impl Ctx {
         let def = &OPS[req.opcode() as usize];
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT)
             && matches!(kind_of(&req.call.file), Kind::Pollable | Kind::Unknown);
-        let way = if pollable && req.arms < MAX_ARMS { Way::Poll } else { Way::Worker };
-        self.take_route(way, req);
+        let blocks =
+            req.flags & (ReqFlags::ON_WORKER | ReqFlags::FORCE_ASYNC) == ReqFlags::ON_WORKER;
+        let poll = pollable && !blocks && req.arms < MAX_ARMS;
+        self.take_route(if poll { Way::Poll } else { Way::Worker }, req);
     }
 
     /// Sends a request where it is to wait.
     pub fn take_route(&mut self, way: Way, req: &mut Req) {
+        req.flags.remove(ReqFlags::ON_WORKER);
         match way {
             Way::Worker => self.punt(req),
             Way::Aio => self.aio_queue(req),

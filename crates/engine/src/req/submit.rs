@@ -35,6 +35,7 @@ impl Ctx {
             self.queue_fallback(head);
         }
         self.mem.sq_commit();
+        self.count_ended();
         done
     }
 
@@ -168,9 +169,11 @@ impl Ctx {
         } else if self.drain.active {
             self.drain_req(id);
         } else if matches!(OPS[req.opcode() as usize].issue, Issue::Ring(_)) {
+            req.flags |= ReqFlags::ON_WORKER;
             // The kernel runs it on a worker, so after what is inline; it never blocks, so task work will do.
             self.run.push_back(id);
         } else if let Some(mut req) = self.slab.remove(id) {
+            req.flags |= ReqFlags::ON_WORKER;
             self.queue_sqe(&mut req);
         }
     }
