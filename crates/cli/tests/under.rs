@@ -37,6 +37,34 @@ fn a_denied_program_gets_a_ring() {
 }
 
 #[test]
+fn auto_takes_over_under_a_real_denial_and_says_so_once() {
+    if !library() {
+        return;
+    }
+    let o = softring(&["run", "--deny", "--engine=auto", "--", ME, "doctor", "--json"]);
+    let report: Value = serde_json::from_slice(&o.stdout).expect("JSON");
+    assert_eq!(report["verdict"]["rings"], "softring", "{report}");
+    let said = text(&o.stderr);
+    let notice = "this program's io_uring runs in user space: the kernel denies it here (EPERM)";
+    assert_eq!(said.matches(notice).count(), 1, "{said}");
+}
+
+#[test]
+fn run_asks_for_one_notice_unless_it_is_out() {
+    if !library() {
+        return;
+    }
+    for (before, want) in [(None, "1"), (Some("0"), "0")] {
+        let mut c = Command::new(ME);
+        c.args(["run", "--", "env"]).env_remove("SOFTRING_NOTICE");
+        let o = c.envs(before.map(|v| ("SOFTRING_NOTICE", v))).output().unwrap();
+        let env = text(&o.stdout);
+        let line = format!("SOFTRING_NOTICE={want}");
+        assert!(env.lines().any(|l| l == line), "{env}");
+    }
+}
+
+#[test]
 fn bench_measures_and_verifies_softring_under_denial() {
     if !library() {
         return;

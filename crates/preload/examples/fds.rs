@@ -264,6 +264,17 @@ fn select_fault() -> Outcome {
     Ok(())
 }
 
+/// A ring here, then one in each of two programs that we start.
+fn family() -> Outcome {
+    complete(&mut ring()?)?;
+    let me = std::env::current_exe().map_err(|e| e.to_string())?;
+    for _ in 0..2 {
+        let status = std::process::Command::new(&me).arg("once").status();
+        equal("child", status.is_ok_and(|s| s.success()), true)?;
+    }
+    Ok(())
+}
+
 fn main() -> ExitCode {
     let case = std::env::args().nth(1).unwrap_or_default();
     let outcome = match case.as_str() {
@@ -277,6 +288,8 @@ fn main() -> ExitCode {
         "inline_close" => inline_close(),
         "inline_mmap" => inline_mmap(),
         "select_fault" => select_fault(),
+        "family" => family(),
+        "once" => ring().and_then(|mut r| complete(&mut r)),
         _ => Err("no such case".into()),
     };
     match outcome {

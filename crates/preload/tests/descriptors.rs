@@ -32,6 +32,17 @@ fn what_is_done_to_a_ring_inline_is_patched_where_no_ring_call_is() {
 }
 
 #[test]
+fn programs_started_after_the_notice_are_silent() {
+    for (mark, lines) in [(Some("1"), 1), (Some("0"), 0), (None, 3)] {
+        let mut c = under(example("fds"), "user", "auto");
+        c.arg("family").env_remove("SOFTRING_QUIET").env_remove("SOFTRING_NOTICE");
+        let out = succeed(c.envs(mark.map(|m| ("SOFTRING_NOTICE", m))));
+        let said = String::from_utf8_lossy(&out.stderr).matches("runs in user space").count();
+        assert_eq!(said, lines, "{mark:?}");
+    }
+}
+
+#[test]
 fn a_ring_closed_past_every_door_is_noticed() {
     let out = succeed(under(example("fds"), "user", "none").arg("inline_close"));
     assert_eq!(count(&out, "patched"), 0);

@@ -31,6 +31,8 @@ pub fn preload_environment(lib: &Path, engine: Engine, door: &str, quiet: bool) 
     env.insert("LD_PRELOAD".into(), preload);
     env.insert("SOFTRING_ENGINE".into(), name_of(engine).into());
     env.insert("SOFTRING_DOOR".into(), door.into());
+    // Not anew where an ancestor has had its notice: it is 0 there.
+    env.entry("SOFTRING_NOTICE".into()).or_insert_with(|| "1".into());
     if quiet {
         env.insert("SOFTRING_QUIET".into(), "1".into());
     }
