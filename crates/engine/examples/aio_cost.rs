@@ -1,7 +1,8 @@
-//! What kernel aio costs here, against the plain calls it stands for: the numbers that decide routing.
+//! What kernel aio costs here, against the plain calls it stands for: the numbers that decide
+//! routing.
 //!
-//! `cargo run --profile quick -p softring-engine --example aio_cost [DIR]` (default: the current directory; a
-//! temporary file of 64 MiB is made there and in /dev/shm).
+//! `cargo run --profile quick -p softring-engine --example aio_cost [DIR]` (default: the current
+//! directory; a temporary file of 64 MiB is made there and in /dev/shm).
 #![allow(unsafe_code)]
 
 use rustix::buffer::spare_capacity;

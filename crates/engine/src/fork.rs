@@ -1,6 +1,6 @@
-//! Forked children. A page that the kernel wipes in a forked child (MADV_WIPEONFORK) tells us, however the fork was
-//! made, that our threads, epoll sets and aio contexts are gone; a vfork child shares our memory and sees it unwiped,
-//! but has another pid.
+//! Forked children. A page that the kernel wipes in a forked child (MADV_WIPEONFORK) tells us,
+//! however the fork was made, that our threads, epoll sets and aio contexts are gone; a vfork child
+//! shares our memory and sees it unwiped, but has another pid.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -57,7 +57,8 @@ pub fn adopt() {
     }
 }
 
-/// Is the caller a vfork child (or another process sharing our memory), which must not touch the engine?
+/// Is the caller a vfork child (or another process sharing our memory), which must not touch the
+/// engine?
 pub fn is_vfork_child() -> bool {
     pid() != 0 && !in_new_child() && pid() != rustix_pid()
 }

@@ -22,15 +22,16 @@ pub const RESTRICTIONS_MAX: u32 = crate::abi::IORING_RESTRICTION_LAST as u32
 /// Queries of one call (kernel: `IO_MAX_QUERY_ENTRIES`): it ends a chain that goes in circles.
 pub const QUERIES_MAX: u32 = 1000;
 
-/// Buckets of hashed work: the kernel's `IO_WQ_NR_HASH_BUCKETS` (one per bit of a long). Keys that share a bucket wait
-/// for each other, as there.
+/// Buckets of hashed work: the kernel's `IO_WQ_NR_HASH_BUCKETS` (one per bit of a long). Keys that
+/// share a bucket wait for each other, as there.
 pub const WORKER_HASH_BUCKETS: usize = 64;
 
-/// Most workers of one account, whatever is asked for: the default `pid_max`, beyond which no thread gets a number.
+/// Most workers of one account, whatever is asked for: the default `pid_max`, beyond which no
+/// thread gets a number.
 pub const WORKERS_MAX: u32 = 32768;
 
-/// A worker runs one system call with a few structs on its stack: 256 KiB holds that many times over, and is
-/// only reserved, not touched.
+/// A worker runs one system call with a few structs on its stack: 256 KiB holds that many times
+/// over, and is only reserved, not touched.
 pub const WORKER_STACK: usize = 256 * 1024;
 
 /// An idle worker leaves after this long: the kernel's `WORKER_IDLE_TIMEOUT`.
@@ -39,18 +40,22 @@ pub const WORKER_IDLE: Duration = Duration::from_secs(5);
 /// Bounded workers per CPU at most: the kernel takes the smaller of this and the SQ's entries.
 pub const WORKERS_PER_CPU: u32 = 4;
 
-/// How often a blocked worker is signalled again until its item is done (see `transport::worker`): late enough to cost
-/// nothing, early enough that a person does not notice the one signal that came a moment too soon.
+/// How often a blocked worker is signalled again until its item is done (see `transport::worker`):
+/// late enough to cost nothing, early enough that a person does not notice the one signal that came
+/// a moment too soon.
 pub const WORKER_KICK: Duration = Duration::from_millis(1);
 
-/// Longest CPU mask taken from a program, in bytes: 8192 CPUs, the most that x86-64 kernels are built for.
+/// Longest CPU mask taken from a program, in bytes: 8192 CPUs, the most that x86-64 kernels are
+/// built for.
 pub const CPU_MASK_BYTES: usize = 1024;
 
-/// Most iocbs of one aio context: a ring's entries; more would exhaust `fs.aio-max-nr` (65536) for everybody.
+/// Most iocbs of one aio context: a ring's entries; more would exhaust `fs.aio-max-nr` (65536) for
+/// everybody.
 pub const AIO_DEPTH_MAX: u32 = 4096;
 
 /// Events that one blocking io_pgetevents takes: 1 KiB of stack, and a batch's worth.
 pub const AIO_WAIT_BATCH: usize = 32;
 
-/// Devices whose `RWF_NOWAIT` support is remembered: more than a program has open file systems; the oldest is asked again.
+/// Devices whose `RWF_NOWAIT` support is remembered: more than a program has open file systems; the
+/// oldest is asked again.
 pub const NOWAIT_CACHE: usize = 16;

@@ -1,6 +1,6 @@
-//! **The op table**: one row per opcode. Probe, restrictions, statistics labels, `docs/SUPPORT.md` and the coverage
-//! test all derive from it. To add an op: write its `prep` and `issue` in its family's file under `ops/`, and set its row
-//! here. Kernel counterpart: `io_uring/opdef.c`.
+//! **The op table**: one row per opcode. Probe, restrictions, statistics labels, `docs/SUPPORT.md`
+//! and the coverage test all derive from it. To add an op: write its `prep` and `issue` in its
+//! family's file under `ops/`, and set its row here. Kernel counterpart: `io_uring/opdef.c`.
 
 use crate::abi::*;
 use crate::ctx::Ctx;
@@ -86,8 +86,8 @@ pub const UNBOUND: u32 = 1 << 8;
 pub const AIO: u32 = 1 << 9;
 /// A second file is looked up with the first.
 pub const FILE_IN: u32 = 1 << 10;
-/// When the call itself fails, a chain goes on, and a skipped CQE stays skipped: the kernel's issue functions of these
-/// do not mark the request as failed.
+/// When the call itself fails, a chain goes on, and a skipped CQE stays skipped: the kernel's issue
+/// functions of these do not mark the request as failed.
 pub const LENIENT: u32 = 1 << 11;
 
 impl OpDef {

@@ -1,9 +1,9 @@
 //! Locks and parking, by futex or by loom; chosen here and nowhere else.
 //!
-//! Our own mutex, because a lock must be held across `fork` without a guard's lifetime: [`Mutex::hold`] before,
-//! [`Mutex::release`] after, in parent and child. It spins not at all: what it guards takes nanoseconds, and a
-//! preempted holder is better slept on. Kernel counterpart: none; see futex(2) and Drepper's "Futexes are tricky",
-//! mutex 2.
+//! Our own mutex, because a lock must be held across `fork` without a guard's lifetime:
+//! [`Mutex::hold`] before, [`Mutex::release`] after, in parent and child. It spins not at all: what
+//! it guards takes nanoseconds, and a preempted holder is better slept on. Kernel counterpart:
+//! none; see futex(2) and Drepper's "Futexes are tricky", mutex 2.
 #![allow(unsafe_code)]
 
 #[cfg(loom)]
@@ -31,7 +31,8 @@ mod real {
         value: UnsafeCell<T>,
     }
 
-    // SAFETY: the word admits one thread at a time to the value, so sharing the mutex only moves `T` between threads.
+    // SAFETY: the word admits one thread at a time to the value, so sharing the mutex only moves
+    // `T` between threads.
     unsafe impl<T: Send> Send for Mutex<T> {}
     // SAFETY: as above.
     unsafe impl<T: Send> Sync for Mutex<T> {}
@@ -66,8 +67,8 @@ mod real {
         /// Gives back what [`Self::hold`] took.
         ///
         /// # Safety
-        /// The caller holds the lock, by `hold`, and has no reference into the value any more. In a forked child that
-        /// is the one thread there is, whose parent held the lock over the fork.
+        /// The caller holds the lock, by `hold`, and has no reference into the value any more. In a
+        /// forked child that is the one thread there is, whose parent held the lock over the fork.
         #[inline]
         pub unsafe fn release(&self) {
             if self.word.swap(FREE, Release) == CONTENDED {
@@ -96,7 +97,8 @@ mod real {
         type Target = T;
         #[inline]
         fn deref(&self) -> &T {
-            // SAFETY: the guard exists, so its thread holds the lock; shared access is bounded by the guard's borrow.
+            // SAFETY: the guard exists, so its thread holds the lock; shared access is bounded by
+            // the guard's borrow.
             unsafe { &*self.mutex.value.get() }
         }
     }
@@ -112,7 +114,8 @@ mod real {
     impl<T> Drop for MutexGuard<'_, T> {
         #[inline]
         fn drop(&mut self) {
-            // SAFETY: the guard was made by `lock`, which holds; its borrows have ended, since it is being dropped.
+            // SAFETY: the guard was made by `lock`, which holds; its borrows have ended, since it
+            // is being dropped.
             unsafe { self.mutex.release() }
         }
     }
@@ -181,7 +184,8 @@ mod model {
         }
     }
 
-    /// A sleep with a limit ends at once in the model: loom has no time, and this lets the timer lose or win every race.
+    /// A sleep with a limit ends at once in the model: loom has no time, and this lets the timer
+    /// lose or win every race.
     #[derive(Debug)]
     pub struct Parker {
         token: loom::sync::Mutex<bool>,

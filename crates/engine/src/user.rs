@@ -1,5 +1,5 @@
-//! The program's memory. An address from the program is never dereferenced by Rust: it is copied in or out by the
-//! kernel (`process_vm_readv` on ourselves), so a bad one is `EFAULT`, not SIGSEGV.
+//! The program's memory. An address from the program is never dereferenced by Rust: it is copied in
+//! or out by the kernel (`process_vm_readv` on ourselves), so a bad one is `EFAULT`, not SIGSEGV.
 #![allow(unsafe_code, non_camel_case_types)]
 
 use crate::errno::{Errno, Result, check};
@@ -13,7 +13,8 @@ pub unsafe trait Plain: Copy + Default {}
 
 macro_rules! plain {
     ($($t:ty),* $(,)?) => {
-        // SAFETY: uapi structs (offsets asserted in `abi::layout`) and integers: no padding, every pattern valid.
+        // SAFETY: uapi structs (offsets asserted in `abi::layout`) and integers: no padding, every
+        // pattern valid.
         $(unsafe impl Plain for $t {})*
     };
 }
@@ -79,7 +80,8 @@ fn vm(nr: u32, ours: *mut u8, theirs: u64, len: usize) -> Result<()> {
     }
 }
 
-/// Where `process_vm_*` is denied: through a pipe, whose write and read check addresses just as well.
+/// Where `process_vm_*` is denied: through a pipe, whose write and read check addresses just as
+/// well.
 fn via_pipe(nr: u32, ours: *mut u8, theirs: u64, len: usize) -> Result<()> {
     use rustix::fd::AsRawFd;
     let (r, w) =

@@ -1,5 +1,5 @@
-//! Chains, barriers and cancels against a small model: every request ends exactly once, with the model's result, in an
-//! order that links and barriers allow.
+//! Chains, barriers and cancels against a small model: every request ends exactly once, with the
+//! model's result, in an order that links and barriers allow.
 
 mod client;
 

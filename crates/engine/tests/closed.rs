@@ -1,5 +1,5 @@
-//! Rings whose descriptors are closed without a word to the engine, as a program's own system calls do. One test, since
-//! it looks at all of this process's rings.
+//! Rings whose descriptors are closed without a word to the engine, as a program's own system calls
+//! do. One test, since it looks at all of this process's rings.
 #![allow(unsafe_code)]
 
 mod client;

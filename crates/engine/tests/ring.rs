@@ -1,4 +1,5 @@
-//! The engine used directly, as a Rust program may: the three system calls as functions, the ring mapped as ever.
+//! The engine used directly, as a Rust program may: the three system calls as functions, the ring
+//! mapped as ever.
 
 mod client;
 

@@ -1,5 +1,5 @@
-//! Compile-time proof that each struct lies as the kernel's does: size, alignment and every offset, and that no
-//! field was forgotten (the pattern in `check!` is exhaustive).
+//! Compile-time proof that each struct lies as the kernel's does: size, alignment and every offset,
+//! and that no field was forgotten (the pattern in `check!` is exhaustive).
 
 use super::{aio, *};
 use core::mem::{align_of, offset_of, size_of};

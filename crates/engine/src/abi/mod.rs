@@ -1,4 +1,5 @@
-//! The uapi: structs and constants of `linux/io_uring.h` (kernel 6.18) under their kernel names. No logic.
+//! The uapi: structs and constants of `linux/io_uring.h` (kernel 6.18) under their kernel names. No
+//! logic.
 //!
 //! Every offset is asserted in [`layout`].
 

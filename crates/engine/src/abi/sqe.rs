@@ -13,7 +13,8 @@ pub struct io_uring_sqe {
     /// `addr`, or `splice_off_in`.
     pub addr: u64,
     pub len: u32,
-    /// `rw_flags`, `fsync_flags`, `poll32_events`, `timeout_flags`, `open_flags` … : every `*_flags` of the union.
+    /// `rw_flags`, `fsync_flags`, `poll32_events`, `timeout_flags`, `open_flags` … : every
+    /// `*_flags` of the union.
     pub op_flags: u32,
     pub user_data: u64,
     /// `buf_index` or `buf_group`.

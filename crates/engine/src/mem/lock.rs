@@ -1,9 +1,11 @@
-//! The uring lock, in a page of the ring's own file so that every process that inherited the ring takes the same one
-//! (kernel: `ctx->uring_lock`). It guards submission, issue, every table of the ring, and posting.
+//! The uring lock, in a page of the ring's own file so that every process that inherited the ring
+//! takes the same one (kernel: `ctx->uring_lock`). It guards submission, issue, every table of the
+//! ring, and posting.
 //!
-//! States: 0 free, 1 held, 2 held with sleepers. A process that dies while holding it would leave it held; a sleeper
-//! therefore looks every [`LOCK_CHECK`] whether the owner still lives, and takes over from a dead one. Nothing is torn
-//! by that: ring words are published last, and everything else the lock guards is private to the dead process.
+//! States: 0 free, 1 held, 2 held with sleepers. A process that dies while holding it would leave
+//! it held; a sleeper therefore looks every [`LOCK_CHECK`] whether the owner still lives, and takes
+//! over from a dead one. Nothing is torn by that: ring words are published last, and everything
+//! else the lock guards is private to the dead process.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -1,8 +1,9 @@
-//! Ring memory, shared with the program. It is never trusted: indices are masked, an SQE is copied once, and every
-//! access is atomic or volatile through a raw address; no Rust reference ever covers program-writable bytes other
-//! than single atomics.
+//! Ring memory, shared with the program. It is never trusted: indices are masked, an SQE is copied
+//! once, and every access is atomic or volatile through a raw address; no Rust reference ever
+//! covers program-writable bytes other than single atomics.
 //!
-//! The shared words (all `u32`; offsets as the kernel lays them out, published in `sq_off` / `cq_off`):
+//! The shared words (all `u32`; offsets as the kernel lays them out, published in `sq_off` /
+//! `cq_off`):
 //!
 //! | word | writer | reader | ordering | pairs with |
 //! |---|---|---|---|---|

@@ -17,7 +17,8 @@ pub struct Region {
     owned: bool,
 }
 
-// SAFETY: a region is only an address range; accesses through it are atomic or volatile, made under the ring's lock.
+// SAFETY: a region is only an address range; accesses through it are atomic or volatile, made under
+// the ring's lock.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -35,8 +36,8 @@ impl Region {
         Ok(Region { base, len, owned: true })
     }
 
-    /// Memory that the program brought (NO_MMAP); it must stay mapped while the ring lives, as for the kernel,
-    /// which pins it.
+    /// Memory that the program brought (NO_MMAP); it must stay mapped while the ring lives, as for
+    /// the kernel, which pins it.
     pub fn user(addr: u64, len: usize) -> Result<Region> {
         let p = core::ptr::with_exposed_provenance_mut(addr as usize);
         Ok(Region { base: NonNull::new(p).ok_or(Errno::EFAULT)?, len, owned: false })
@@ -58,7 +59,8 @@ impl Region {
     #[inline]
     pub fn word(&self, off: usize) -> &AtomicU32 {
         assert!(off.is_multiple_of(4) && off + 4 <= self.len);
-        // SAFETY: in bounds and aligned (asserted; the base is page- or cache-line-aligned); mapped as long as `self`.
+        // SAFETY: in bounds and aligned (asserted; the base is page- or cache-line-aligned); mapped
+        // as long as `self`.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(off).cast()) }
     }
 
@@ -66,8 +68,8 @@ impl Region {
     #[inline]
     pub fn load<T: crate::user::Plain>(&self, off: usize) -> T {
         assert!(off.is_multiple_of(align_of::<T>()) && off + size_of::<T>() <= self.len);
-        // SAFETY: in bounds and aligned (asserted); volatile because the program may write at the same time, and any
-        // bit pattern is a valid `T: Plain`.
+        // SAFETY: in bounds and aligned (asserted); volatile because the program may write at the
+        // same time, and any bit pattern is a valid `T: Plain`.
         unsafe { self.base.as_ptr().add(off).cast::<T>().read_volatile() }
     }
 
@@ -75,7 +77,8 @@ impl Region {
     #[inline]
     pub fn store<T: crate::user::Plain>(&self, off: usize, v: T) {
         assert!(off.is_multiple_of(align_of::<T>()) && off + size_of::<T>() <= self.len);
-        // SAFETY: in bounds and aligned (asserted); the slot is the engine's until the tail is published.
+        // SAFETY: in bounds and aligned (asserted); the slot is the engine's until the tail is
+        // published.
         unsafe { self.base.as_ptr().add(off).cast::<T>().write_volatile(v) }
     }
 }

@@ -1,4 +1,5 @@
-//! How a ring lies in memory: `struct io_rings` with its arrays, then (in the file) the SQEs and a control page.
+//! How a ring lies in memory: `struct io_rings` with its arrays, then (in the file) the SQEs and a
+//! control page.
 
 use std::sync::Arc;
 
@@ -27,7 +28,8 @@ pub mod off {
     pub const CQES: usize = 64;
 }
 
-/// Where the engine's own page lies in the ring's file: between the rings and the SQEs, where no program maps.
+/// Where the engine's own page lies in the ring's file: between the rings and the SQEs, where no
+/// program maps.
 const OFF_CONTROL: u64 = 0x0700_0000;
 
 /// Sizes that follow from the setup flags.
@@ -120,7 +122,8 @@ impl Rings {
         let size = IORING_OFF_SQES + geo.sqes_size() as u64;
         resize(&fd, size.next_multiple_of(4096))?;
         let _ = fcntl_add_seals(&fd, SealFlags::SHRINK);
-        // A ring cannot be read or written: from the last position there is, read(2) and write(2) answer EINVAL.
+        // A ring cannot be read or written: from the last position there is, read(2) and write(2)
+        // answer EINVAL.
         let _ = seek(&fd, SeekFrom::Start(i64::MAX as u64));
         let control = Arc::new(Control::new(Region::map(fd.as_fd(), OFF_CONTROL, 4096)?));
         let (rings, sqes) = if geo.flags & IORING_SETUP_NO_MMAP != 0 {
@@ -136,7 +139,8 @@ impl Rings {
         Ok((fd, this))
     }
 
-    /// Memory of the program's: page-aligned, writable, and touched now so that a bad address fails setup.
+    /// Memory of the program's: page-aligned, writable, and touched now so that a bad address fails
+    /// setup.
     pub(super) fn users(addr: u64, len: usize) -> Result<Region> {
         if addr == 0 {
             return Err(Errno::EFAULT);
@@ -169,8 +173,8 @@ impl Rings {
     }
 }
 
-/// Sizes the ring's sparse file, past a soft RLIMIT_FSIZE if the hard one allows: a real ring is no file, and exceeding
-/// the limit would raise SIGXFSZ.
+/// Sizes the ring's sparse file, past a soft RLIMIT_FSIZE if the hard one allows: a real ring is no
+/// file, and exceeding the limit would raise SIGXFSZ.
 fn resize(fd: &OwnedFd, size: u64) -> Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let old = getrlimit(Resource::Fsize);

@@ -1,4 +1,5 @@
-//! The engine's end of the submission queue: load the tail, resolve the index, copy the SQE once, publish the head.
+//! The engine's end of the submission queue: load the tail, resolve the index, copy the SQE once,
+//! publish the head.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -12,8 +13,8 @@ impl Rings {
         tail.wrapping_sub(self.control.sq_head().load(Relaxed)).min(self.geo.sq_entries)
     }
 
-    /// Copies the next SQE, once. `None` if the index array names no slot: consumed, and counted in `dropped`. Lock holder
-    /// only; call at most [`sq_ready`](Self::sq_ready) times.
+    /// Copies the next SQE, once. `None` if the index array names no slot: consumed, and counted in
+    /// `dropped`. Lock holder only; call at most [`sq_ready`](Self::sq_ready) times.
     #[inline]
     pub fn sq_fetch(&self) -> Option<io_uring_sqe> {
         let word = self.control.sq_head();

@@ -20,7 +20,8 @@ pub fn fadvise_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-/// Tells how a file will be used. The length may come in `addr`, which has room for 64 bits, or in `len`.
+/// Tells how a file will be used. The length may come in `addr`, which has room for 64 bits, or in
+/// `len`.
 pub fn fadvise(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     let len = if s.addr != 0 { s.addr } else { u64::from(s.len) };

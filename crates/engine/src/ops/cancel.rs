@@ -1,4 +1,5 @@
-//! ASYNC_CANCEL. Kernel counterpart: `io_async_cancel` in `io_uring/cancel.c`; the search is in [`crate::req::cancel`].
+//! ASYNC_CANCEL. Kernel counterpart: `io_async_cancel` in `io_uring/cancel.c`; the search is in
+//! [`crate::req::cancel`].
 
 use crate::abi::*;
 use crate::ctx::Ctx;

@@ -1,4 +1,5 @@
-//! FILES_UPDATE: changes the registered file table in the order of submission. Kernel counterpart: `io_files_update`.
+//! FILES_UPDATE: changes the registered file table in the order of submission. Kernel counterpart:
+//! `io_files_update`.
 
 use crate::abi::*;
 use crate::ctx::Ctx;
@@ -36,7 +37,8 @@ fn update(ctx: &mut Ctx, offset: u32, addr: u64, nr: u32) -> Result<u32> {
     ctx.files.update(Update { offset, nr, fds: &fds, tags: None }, &ctx.tags)
 }
 
-/// Registers each descriptor in a free slot and writes the slot over the descriptor in the program's array.
+/// Registers each descriptor in a free slot and writes the slot over the descriptor in the
+/// program's array.
 fn allocate(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<u32> {
     if ctx.files.slots.is_empty() {
         return Err(Errno::ENXIO);

@@ -1,5 +1,5 @@
-//! RENAMEAT, UNLINKAT, MKDIRAT, SYMLINKAT, LINKAT: names in directories. They may wait for a disk, so a worker runs them.
-//! Kernel counterpart: `io_uring/fs.c`.
+//! RENAMEAT, UNLINKAT, MKDIRAT, SYMLINKAT, LINKAT: names in directories. They may wait for a disk,
+//! so a worker runs them. Kernel counterpart: `io_uring/fs.c`.
 
 use crate::abi::*;
 use crate::ctx::Ctx;

@@ -1,7 +1,9 @@
-//! MSG_RING: a CQE or a registered file for another ring. Kernel counterpart: `io_uring/msg_ring.c`.
+//! MSG_RING: a CQE or a registered file for another ring. Kernel counterpart:
+//! `io_uring/msg_ring.c`.
 //!
-//! If the other ring's lock is free the message is delivered at once. If not, it waits in the outbox until our own lock
-//! is free, for no ring's lock is waited for while holding another's; so does whatever follows it, to keep the order.
+//! If the other ring's lock is free the message is delivered at once. If not, it waits in the
+//! outbox until our own lock is free, for no ring's lock is waited for while holding another's; so
+//! does whatever follows it, to keep the order.
 
 use std::sync::Arc;
 
@@ -129,7 +131,8 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
         }
     }
     if ctx.defers() {
-        // Only the ring's own task may post: a request that has its result already does it as task work.
+        // Only the ring's own task may post: a request that has its result already does it as task
+        // work.
         let mut req = Req::default();
         req.call.sqe.user_data = cqe.user_data;
         (req.res, req.call.cflags, req.flags) = (cqe.res, cqe.flags, ReqFlags::ENDED);

@@ -1,4 +1,5 @@
-//! NOP: do nothing, and return what was asked for. The tutorial op: `prep` refuses unknown bits, `issue` sets a result.
+//! NOP: do nothing, and return what was asked for. The tutorial op: `prep` refuses unknown bits,
+//! `issue` sets a result.
 
 use crate::abi::*;
 use crate::ctx::Ctx;

@@ -1,7 +1,8 @@
-//! OPENAT, OPENAT2, CLOSE, FIXED_FD_INSTALL, PIPE: descriptors and slots of the registered table come and go.
+//! OPENAT, OPENAT2, CLOSE, FIXED_FD_INSTALL, PIPE: descriptors and slots of the registered table
+//! come and go.
 //!
-//! A descriptor for the program gets the lowest free number, as ever. One for the table is moved out of the program's
-//! way at once. Kernel counterpart: `io_uring/openclose.c`.
+//! A descriptor for the program gets the lowest free number, as ever. One for the table is moved
+//! out of the program's way at once. Kernel counterpart: `io_uring/openclose.c`.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -158,7 +159,8 @@ pub fn open(call: &mut Call, how_to: Try) -> Outcome {
     }
 }
 
-/// Opens without waiting for a disk, nor for the other end of a FIFO; as the kernel does, O_NONBLOCK is on only meanwhile.
+/// Opens without waiting for a disk, nor for the other end of a FIFO; as the kernel does,
+/// O_NONBLOCK is on only meanwhile.
 fn open_cached(how: How, sqe: &io_uring_sqe) -> Result<i32> {
     if !cached_lookup_works() {
         return Err(Errno::EAGAIN);
@@ -222,7 +224,8 @@ pub fn close_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     if s.file_index != 0 && s.fd != 0 { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
-/// Closes a descriptor. Rings cannot be closed this way, and the engine's own descriptors are not there.
+/// Closes a descriptor. Rings cannot be closed this way, and the engine's own descriptors are not
+/// there.
 pub fn close(call: &mut Call, _: Try) -> Outcome {
     if call.sqe.file_index != 0 {
         return Outcome::Done(0);

@@ -1,7 +1,8 @@
 //! POLL_ADD, POLL_REMOVE and its updates. Kernel counterpart: `io_uring/poll.c`.
 //!
-//! A single poll that is ready at once is one poll(2); else it stands in the ring's poll set under a duplicate of its
-//! descriptor. A multishot poll is edge-triggered there: each wake-up is a CQE, until it is cancelled or the CQ is full.
+//! A single poll that is ready at once is one poll(2); else it stands in the ring's poll set under
+//! a duplicate of its descriptor. A multishot poll is edge-triggered there: each wake-up is a CQE,
+//! until it is cancelled or the CQ is full.
 
 use crate::abi::*;
 use crate::ctx::Ctx;
@@ -196,7 +197,8 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
     }
 }
 
-/// Arms a POLL_ADD on a ring, whose stand-in could not be looked up under our own lock. Called without any lock.
+/// Arms a POLL_ADD on a ring, whose stand-in could not be looked up under our own lock. Called
+/// without any lock.
 pub fn arm_on_ring(ring: &crate::ctx::Ring, from: ReqId, fd: i32, poll: Poll) {
     let stand_in = crate::fds::poll_fd(fd).ok_or(Errno::EBADF);
     let held = stand_in.and_then(crate::fds::dup_internal);

@@ -1,4 +1,5 @@
-//! SPLICE, TEE: both ends may block, so a worker runs them. Kernel counterpart: `io_uring/splice.c`.
+//! SPLICE, TEE: both ends may block, so a worker runs them. Kernel counterpart:
+//! `io_uring/splice.c`.
 
 use crate::abi::*;
 use crate::ctx::Ctx;

@@ -1,4 +1,5 @@
-//! STATX. It may wait for a disk or a server, so a worker runs it. Kernel counterpart: `io_uring/statx.c`.
+//! STATX. It may wait for a disk or a server, so a worker runs it. Kernel counterpart:
+//! `io_uring/statx.c`.
 
 use crate::ctx::Ctx;
 use crate::errno::Result;

@@ -1,4 +1,5 @@
-//! FSYNC, SYNC_FILE_RANGE, FALLOCATE: all wait for the disk, so a worker runs them. Kernel counterpart: `io_uring/sync.c`.
+//! FSYNC, SYNC_FILE_RANGE, FALLOCATE: all wait for the disk, so a worker runs them. Kernel
+//! counterpart: `io_uring/sync.c`.
 
 use crate::abi::*;
 use crate::ctx::Ctx;
@@ -18,7 +19,8 @@ pub fn fsync_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file out. The range that an SQE may name is a hint: no system call takes it, and the whole includes it.
+/// Writes a file out. The range that an SQE may name is a hint: no system call takes it, and the
+/// whole includes it.
 pub fn fsync(call: &mut Call, _: Try) -> Outcome {
     let fd = call.file.fd();
     if call.sqe.op_flags & IORING_FSYNC_DATASYNC != 0 {

@@ -1,7 +1,8 @@
 //! Cancelling requests, wherever they wait. Kernel counterpart: `io_uring/cancel.c`.
 //!
-//! Searched, in this order: workers (queued or running), the poll set, the timeout queue. What is linked behind another
-//! request, behind a drain barrier, or with the kernel's aio is not found, as in the kernel.
+//! Searched, in this order: workers (queued or running), the poll set, the timeout queue. What is
+//! linked behind another request, behind a drain barrier, or with the kernel's aio is not found, as
+//! in the kernel.
 
 use core::sync::atomic::Ordering::SeqCst;
 use core::time::Duration;
@@ -217,7 +218,8 @@ impl Ctx {
         Ok(())
     }
 
-    /// The task goes (it calls exec): what it has in flight is cancelled, and says so to whoever shares the ring.
+    /// The task goes (it calls exec): what it has in flight is cancelled, and says so to whoever
+    /// shares the ring.
     pub fn cancel_for_exec(&mut self) {
         let flags = IORING_ASYNC_CANCEL_ANY;
         let any = Wanted { flags, user_data: 0, opcode: 0, file: None };
@@ -249,7 +251,8 @@ impl Ctx {
     }
 }
 
-/// `IORING_REGISTER_SYNC_CANCEL`: cancels, and waits until nothing that matches runs any more (`io_sync_cancel`).
+/// `IORING_REGISTER_SYNC_CANCEL`: cancels, and waits until nothing that matches runs any more
+/// (`io_sync_cancel`).
 ///
 /// # Errors
 /// `EINVAL`, `EBADF`, `ENOENT` if nothing matched at all, `ETIME`, `EINTR`.

@@ -1,5 +1,5 @@
-//! IOSQE_IO_DRAIN: a barrier. A drained request starts when every request before it has ended; those after it wait
-//! behind it. Kernel counterpart: `io_drain_req`, `io_queue_deferred`.
+//! IOSQE_IO_DRAIN: a barrier. A drained request starts when every request before it has ended;
+//! those after it wait behind it. Kernel counterpart: `io_drain_req`, `io_queue_deferred`.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,8 @@ impl Ctx {
     pub fn init_drain(&mut self) {
         self.drain.active = true;
         if let Some(head) = self.submit.head.and_then(|id| self.slab.get_mut(id)) {
-            // In the middle of a chain: the chain's head becomes the barrier, and so does what follows the chain.
+            // In the middle of a chain: the chain's head becomes the barrier, and so does what
+            // follows the chain.
             head.flags |= ReqFlags::IO_DRAIN | ReqFlags::FORCE_ASYNC;
             self.drain.next = true;
         }
@@ -45,8 +46,8 @@ impl Ctx {
         }
     }
 
-    /// Lets go what the barrier no longer holds: the first on the list when nothing else is left of the ring, and with
-    /// it those after it up to the next barrier.
+    /// Lets go what the barrier no longer holds: the first on the list when nothing else is left of
+    /// the ring, and with it those after it up to the next barrier.
     pub fn queue_deferred(&mut self) {
         let (mut first, mut barrier) = (true, false);
         while let Some(&id) = self.drain.list.front() {

@@ -1,6 +1,6 @@
-//! Chains: what follows a request when it ends, and linked timeouts. What follows never ends or starts at once, but
-//! with the next task work, behind the CQEs of the batch at hand.
-//! Kernel counterpart: `io_req_find_next`, `io_disarm_next`, `io_fail_links`.
+//! Chains: what follows a request when it ends, and linked timeouts. What follows never ends or
+//! starts at once, but with the next task work, behind the CQEs of the batch at hand. Kernel
+//! counterpart: `io_req_find_next`, `io_disarm_next`, `io_fail_links`.
 
 use crate::abi::IORING_OP_LINK_TIMEOUT;
 use crate::ctx::Ctx;

@@ -1,8 +1,9 @@
 //! Where a request waits: the one place that decides.
 //!
-//! What cannot block is tried inline; what may block goes to kernel aio or to a worker; what waits for readiness goes
-//! to the poll set and is issued again. A cached read never changes threads, and a pollable file never reaches a worker
-//! below the cap. Kernel counterpart: `io_queue_async`, `io_arm_poll_handler`, `io_queue_iowq`.
+//! What cannot block is tried inline; what may block goes to kernel aio or to a worker; what waits
+//! for readiness goes to the poll set and is issued again. A cached read never changes threads, and
+//! a pollable file never reaches a worker below the cap. Kernel counterpart: `io_queue_async`,
+//! `io_arm_poll_handler`, `io_queue_iowq`.
 
 use crate::abi::IORING_OP_POLL_ADD;
 use crate::ctx::Ctx;
@@ -84,7 +85,8 @@ impl Ctx {
         }
     }
 
-    /// Puts a request into the poll set; one whose file cannot be polled goes to a worker, or, for POLL_ADD, is ready.
+    /// Puts a request into the poll set; one whose file cannot be polled goes to a worker, or, for
+    /// POLL_ADD, is ready.
     pub fn arm_poll(&mut self, req: &mut Req) {
         let held = req.call.file.hold_for_poll();
         if let Err(e) = held {
@@ -142,7 +144,8 @@ impl Ctx {
             let outcome = crate::req::issue::issue_blocking(&mut call);
             self.finished(crate::req::complete::Finished { id, call, outcome });
         }
-        // No linked timeout is armed here: the kernel arms none behind a request that it hands to a worker.
+        // No linked timeout is armed here: the kernel arms none behind a request that it hands to a
+        // worker.
     }
 
     /// An armed request is ready: issue it again.

@@ -1,6 +1,6 @@
-//! Requests that wait, in one growing table; an id names a slot and its generation, so that a late event for a
-//! request long gone finds nothing instead of somebody else. A hash over the slots finds requests by their
-//! `user_data`, as cancel and update must (kernel: `ctx->cancel_table`).
+//! Requests that wait, in one growing table; an id names a slot and its generation, so that a late
+//! event for a request long gone finds nothing instead of somebody else. A hash over the slots
+//! finds requests by their `user_data`, as cancel and update must (kernel: `ctx->cancel_table`).
 
 use super::request::{Req, ReqFlags, Wait};
 

@@ -1,5 +1,5 @@
-//! The timeout queue: deadlines on three clocks, and completion counts. Every step costs the logarithm of the number
-//! armed. Kernel counterpart: `io_uring/timeout.c`.
+//! The timeout queue: deadlines on three clocks, and completion counts. Every step costs the
+//! logarithm of the number armed. Kernel counterpart: `io_uring/timeout.c`.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::BTreeMap;
@@ -42,7 +42,8 @@ impl Timeouts {
         Clock::ALL.iter().filter_map(left).min()
     }
 
-    /// Completions that count, given the CQ tail. A timeout's own may be known before its CQE: the word may step back.
+    /// Completions that count, given the CQ tail. A timeout's own may be known before its CQE: the
+    /// word may step back.
     fn events(&mut self, tail: u32) -> u64 {
         let word = tail.wrapping_sub(self.own);
         let step = word.wrapping_sub(self.seen).cast_signed();
@@ -148,8 +149,9 @@ impl Ctx {
         self.kick_driver();
     }
 
-    /// A linked timeout fired: it leaves the chain, its head is cancelled, and it ends with ETIME, or with the
-    /// cancellation's own failure. It is no failure of its own: with CQE_SKIP_SUCCESS it is not heard of.
+    /// A linked timeout fired: it leaves the chain, its head is cancelled, and it ends with ETIME,
+    /// or with the cancellation's own failure. It is no failure of its own: with CQE_SKIP_SUCCESS
+    /// it is not heard of.
     pub fn linked_timeout_expired(&mut self, id: ReqId) {
         let Some(mut timeout) = self.slab.remove(id) else { return };
         debug_assert!(timeout.opcode() == IORING_OP_LINK_TIMEOUT);
@@ -161,7 +163,8 @@ impl Ctx {
             h.link = timeout.link.take();
             h.flags.remove(ReqFlags::LINK_TIMEOUT | ReqFlags::ARM_LTIMEOUT);
             if let Err(e) = self.cancel_one(head) {
-                // One that runs on a worker is told to stop, and is reported as not found, as `io_try_cancel` does.
+                // One that runs on a worker is told to stop, and is reported as not found, as
+                // `io_try_cancel` does.
                 timeout.res = if e == Errno::EALREADY { Errno::ENOENT.res() } else { e.res() };
             }
         }

@@ -1,5 +1,5 @@
-//! The registered buffer table. A buffer is an address range of the program's, faulted in for writing when it is
-//! registered, as pinning would. Kernel counterpart: `io_uring/rsrc.c`.
+//! The registered buffer table. A buffer is an address range of the program's, faulted in for
+//! writing when it is registered, as pinning would. Kernel counterpart: `io_uring/rsrc.c`.
 
 use std::sync::Arc;
 
@@ -75,7 +75,8 @@ impl BufTable {
 /// A range, faulted in and counted, that is to become a node.
 type Pinned = (iovec, Arc<Locked>);
 
-/// Checks a buffer and faults it in (`io_buffer_validate`, `io_sqe_buffer_register`); none for a free slot.
+/// Checks a buffer and faults it in (`io_buffer_validate`, `io_sqe_buffer_register`); none for a
+/// free slot.
 fn pin(v: iovec) -> Result<Option<Pinned>> {
     if v.base == 0 {
         return if v.len == 0 { Ok(None) } else { Err(Errno::EFAULT) };
@@ -113,7 +114,8 @@ impl Source {
         self.tags.get(i).copied().ok_or(Errno::EFAULT)
     }
 
-    /// One slot's content. Which error wins where several apply differs between the kernel's two callers.
+    /// One slot's content. Which error wins where several apply differs between the kernel's two
+    /// callers.
     fn get(&self, i: usize, tag_first: bool) -> Result<Option<(Pinned, u64)>> {
         let iov = self.iov(i)?;
         let tag = if tag_first { self.tag(i)? } else { 0 };
@@ -132,11 +134,12 @@ fn node(((v, locked), tag): (Pinned, u64), sink: &Arc<TagSink>) -> Arc<BufNode> 
     Arc::new(BufNode { addr: v.base, len: v.len, tag, notify, locked })
 }
 
-/// `IORING_REGISTER_BUFFERS`: a table from an array of `struct iovec`; address and length 0 for a free slot.
+/// `IORING_REGISTER_BUFFERS`: a table from an array of `struct iovec`; address and length 0 for a
+/// free slot.
 ///
 /// # Errors
-/// `EBUSY` if there is a table; `EINVAL` for none or too many; `EFAULT`, `EOVERFLOW` for bad memory; `ENOMEM` past
-/// RLIMIT_MEMLOCK.
+/// `EBUSY` if there is a table; `EINVAL` for none or too many; `EFAULT`, `EOVERFLOW` for bad
+/// memory; `ENOMEM` past RLIMIT_MEMLOCK.
 pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     fill(ctx, addr, nr, 0)
 }
@@ -177,10 +180,12 @@ pub fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     Ok(0)
 }
 
-/// `IORING_REGISTER_BUFFERS_UPDATE`: changes consecutive slots; answers how many were done before the first error.
+/// `IORING_REGISTER_BUFFERS_UPDATE`: changes consecutive slots; answers how many were done before
+/// the first error.
 ///
 /// # Errors
-/// `EINVAL`, `EOVERFLOW`, `ENXIO` without a table; if the first slot already fails, as [`register`].
+/// `EINVAL`, `EOVERFLOW`, `ENXIO` without a table; if the first slot already fails, as
+/// [`register`].
 pub fn update(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
     let up = super::read_update(addr, size)?;
     let end = up.offset.checked_add(up.nr).ok_or(Errno::EOVERFLOW)?;

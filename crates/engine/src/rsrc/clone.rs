@@ -1,6 +1,8 @@
-//! One ring's buffers for another. Kernel counterpart: `io_register_clone_buffers`, `io_clone_buffers`.
+//! One ring's buffers for another. Kernel counterpart: `io_register_clone_buffers`,
+//! `io_clone_buffers`.
 //!
-//! No two rings are locked at once: the source's table is copied under its lock, then put to use under the other's.
+//! No two rings are locked at once: the source's table is copied under its lock, then put to use
+//! under the other's.
 
 use std::sync::Arc;
 
@@ -17,8 +19,9 @@ type Slot = Option<Arc<BufNode>>;
 /// `IORING_REGISTER_CLONE_BUFFERS`: shares buffers of the ring that the argument names.
 ///
 /// # Errors
-/// `EFAULT`; `EINVAL` for flags, reserved words and ranges; `EBUSY` if there is a table and DST_REPLACE was not asked
-/// for; `EBADF`, `EOPNOTSUPP` for the source; `EEXIST` if it is another task's; `ENXIO` if it has no table; `EOVERFLOW`.
+/// `EFAULT`; `EINVAL` for flags, reserved words and ranges; `EBUSY` if there is a table and
+/// DST_REPLACE was not asked for; `EBADF`, `EOPNOTSUPP` for the source; `EEXIST` if it is another
+/// task's; `ENXIO` if it has no table; `EOVERFLOW`.
 pub fn clone_buffers(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Result<usize> {
     let arg: io_uring_clone_buffers = user::read(addr)?;
     if arg.flags & !(IORING_REGISTER_SRC_REGISTERED | IORING_REGISTER_DST_REPLACE) != 0 {

@@ -4,7 +4,8 @@ use crate::abi::{IORING_SETUP_R_DISABLED, IORING_SETUP_SINGLE_ISSUER};
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 
-/// `IORING_REGISTER_ENABLE_RINGS`: from now on the ring may be entered, and its restrictions are in force.
+/// `IORING_REGISTER_ENABLE_RINGS`: from now on the ring may be entered, and its restrictions are in
+/// force.
 ///
 /// # Errors
 /// `EBADFD` if the ring is not disabled.

@@ -1,4 +1,5 @@
-//! Where workers may run, and how many. Kernel counterpart: `io_register_iowq_aff`, `io_register_iowq_max_workers`.
+//! Where workers may run, and how many. Kernel counterpart: `io_register_iowq_aff`,
+//! `io_register_iowq_max_workers`.
 
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
@@ -29,8 +30,8 @@ pub fn no_affinity(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     ctx.workers().pool.set_affinity(None).map(|()| 0)
 }
 
-/// `IORING_REGISTER_IOWQ_MAX_WORKERS`: sets the most bounded and unbounded workers, 0 leaving one as it is; tells
-/// what they were.
+/// `IORING_REGISTER_IOWQ_MAX_WORKERS`: sets the most bounded and unbounded workers, 0 leaving one
+/// as it is; tells what they were.
 ///
 /// # Errors
 /// `EFAULT`; `EINVAL` for a number above `i32::MAX`.
@@ -42,8 +43,9 @@ pub fn max_workers(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     Ok(0)
 }
 
-/// The CPUs of our cpuset. The calling thread may be confined to fewer by its own affinity, so a thread of ours asks
-/// for all and looks what it got; without such a thread, every CPU counts as allowed.
+/// The CPUs of our cpuset. The calling thread may be confined to fewer by its own affinity, so a
+/// thread of ours asks for all and looks what it got; without such a thread, every CPU counts as
+/// allowed.
 fn allowed_cpus() -> [u8; CPU_MASK_BYTES] {
     let ask = || {
         let mut mask = [0xffu8; CPU_MASK_BYTES];

@@ -1,5 +1,5 @@
-//! What registered memory counts against RLIMIT_MEMLOCK. Nothing is really pinned; the limit is kept so that a program
-//! meets the same ENOMEM as on the kernel, and falls back in the same way.
+//! What registered memory counts against RLIMIT_MEMLOCK. Nothing is really pinned; the limit is
+//! kept so that a program meets the same ENOMEM as on the kernel, and falls back in the same way.
 //! Kernel counterpart: `__io_account_mem`, which counts per user; here it is per process.
 
 use core::sync::atomic::AtomicU64;
@@ -17,7 +17,8 @@ static PAGES: AtomicU64 = AtomicU64::new(0);
 pub struct Locked(u64);
 
 impl Locked {
-    /// Counts the pages that `[addr, addr + len)` touches, unless the caller may lock as much as it likes.
+    /// Counts the pages that `[addr, addr + len)` touches, unless the caller may lock as much as it
+    /// likes.
     ///
     /// # Errors
     /// `ENOMEM` past RLIMIT_MEMLOCK.

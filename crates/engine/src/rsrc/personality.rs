@@ -1,9 +1,11 @@
-//! Registered personalities: credentials to act under. Kernel counterpart: `io_register_personality`.
+//! Registered personalities: credentials to act under. Kernel counterpart:
+//! `io_register_personality`.
 //!
-//! The kernel lends a request the whole credentials. Here they are what decides about files: the file-system ids and the
-//! supplementary groups, which Linux keeps per thread. A request whose credentials are those of its thread runs as ever;
-//! for another one the worker changes its own before the system call and changes back after it, which takes the rights
-//! that setfsuid(2) and setgroups(2) ask for; without them the request fails with EPERM.
+//! The kernel lends a request the whole credentials. Here they are what decides about files: the
+//! file-system ids and the supplementary groups, which Linux keeps per thread. A request whose
+//! credentials are those of its thread runs as ever; for another one the worker changes its own
+//! before the system call and changes back after it, which takes the rights that setfsuid(2) and
+//! setgroups(2) ask for; without them the request fails with EPERM.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,7 +81,8 @@ impl Creds {
         Ok(Creds { uid, gid, groups })
     }
 
-    /// Gives the calling thread these in place of `now`. The user comes last, for with it go the rights to the rest.
+    /// Gives the calling thread these in place of `now`. The user comes last, for with it go the
+    /// rights to the rest.
     fn set(&self, now: &Creds) -> Result<()> {
         if self.groups != now.groups {
             let at = self.groups.as_ptr().expose_provenance();
@@ -114,7 +117,8 @@ pub fn under<T>(creds: Option<&Creds>, f: impl FnOnce() -> T) -> Result<T> {
     if now == *creds {
         return Ok(f());
     }
-    // The kernel forbids core dumps and debuggers to a process whose ids change; that is not the program's wish here.
+    // The kernel forbids core dumps and debuggers to a process whose ids change; that is not the
+    // program's wish here.
     let dumpable = sys!(__NR_prctl, PR_GET_DUMPABLE);
     let set = creds.set(&now);
     let r = set.map(|()| f());

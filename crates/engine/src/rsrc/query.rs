@@ -9,7 +9,8 @@ use crate::user;
 /// `IORING_REGISTER_QUERY`: answers a chain of queries.
 ///
 /// # Errors
-/// `EINVAL` for a count, `EFAULT`, `ERANGE` for a chain that is too long. What one query came to is in its `result`.
+/// `EINVAL` for a count, `EFAULT`, `ERANGE` for a chain that is too long. What one query came to is
+/// in its `result`.
 pub fn query(addr: u64, nr: u32) -> Result<usize> {
     if nr != 0 {
         return Err(Errno::EINVAL);

@@ -1,5 +1,5 @@
-//! A memory region that the program and the ring share. Kernel counterpart: `io_register_mem_region`,
-//! `io_uring/memmap.c`.
+//! A memory region that the program and the ring share. Kernel counterpart:
+//! `io_register_mem_region`, `io_uring/memmap.c`.
 
 use std::sync::Arc;
 
@@ -54,10 +54,12 @@ impl ParamRegion {
     }
 }
 
-/// `IORING_REGISTER_MEM_REGION`: memory of the program's, or of the ring's to be mapped at the offset told.
+/// `IORING_REGISTER_MEM_REGION`: memory of the program's, or of the ring's to be mapped at the
+/// offset told.
 ///
 /// # Errors
-/// `EBUSY` for a second one; `EFAULT`, `EINVAL`, `E2BIG`, `EOVERFLOW`; `ENOMEM` past RLIMIT_MEMLOCK.
+/// `EBUSY` for a second one; `EFAULT`, `EINVAL`, `E2BIG`, `EOVERFLOW`; `ENOMEM` past
+/// RLIMIT_MEMLOCK.
 pub fn register(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
     let mut ctx = ring.lock();
     if ctx.param_region.is_some() {

@@ -1,4 +1,5 @@
-//! What a restricted ring may do. Kernel counterpart: `struct io_restriction`, `io_register_restrictions`.
+//! What a restricted ring may do. Kernel counterpart: `struct io_restriction`,
+//! `io_register_restrictions`.
 
 use crate::abi::*;
 use crate::ctx::Ctx;

@@ -1,6 +1,6 @@
-//! Rings registered with the calling task, used by index. A registered ring stays open though the program closes its
-//! descriptor; the table ends with its thread, and a forked child starts without one.
-//! Kernel counterpart: `io_uring/tctx.c`.
+//! Rings registered with the calling task, used by index. A registered ring stays open though the
+//! program closes its descriptor; the table ends with its thread, and a forked child starts without
+//! one. Kernel counterpart: `io_uring/tctx.c`.
 
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
@@ -28,7 +28,8 @@ fn in_table(index: u32) -> Result<usize> {
     if index < RING_FDS_MAX { Ok(index as usize) } else { Err(Errno::EINVAL) }
 }
 
-/// The calling task has made a ring, submitted to one or registered one: from then on it has a table.
+/// The calling task has made a ring, submitted to one or registered one: from then on it has a
+/// table.
 pub fn touch() {
     TOUCHED.set(true);
 }
@@ -102,11 +103,12 @@ fn each(addr: u64, nr: u32, f: impl Fn(u64, io_uring_rsrc_update) -> Result<()>)
     Ok(nr as usize)
 }
 
-/// `IORING_REGISTER_RING_FDS`: puts rings into the calling thread's table; `offset` chooses the slot, or is all ones
-/// and becomes it.
+/// `IORING_REGISTER_RING_FDS`: puts rings into the calling thread's table; `offset` chooses the
+/// slot, or is all ones and becomes it.
 ///
 /// # Errors
-/// `EINVAL` for none, too many, a slot past the table; `EBUSY` for one in use; `EFAULT`, `EBADF`, `EOPNOTSUPP`, `EMFILE`.
+/// `EINVAL` for none, too many, a slot past the table; `EBUSY` for one in use; `EFAULT`, `EBADF`,
+/// `EOPNOTSUPP`, `EMFILE`.
 pub fn register(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usize> {
     if (1..=RING_FDS_MAX).contains(&nr) {
         touch();

@@ -15,7 +15,8 @@ const CHECK_EVERY: u32 = 64;
 /// See [`super::enter`].
 ///
 /// # Errors
-/// `EINVAL`, `EBADF`, `EOPNOTSUPP`, `EBADFD`, `EEXIST`, `EFAULT`, `ETIME`, `EINTR`, as io_uring_enter(2).
+/// `EINVAL`, `EBADF`, `EOPNOTSUPP`, `EBADFD`, `EEXIST`, `EFAULT`, `ETIME`, `EINTR`, as
+/// io_uring_enter(2).
 pub fn enter(fd: i32, submit: u32, min: u32, flags: u32, arg: u64, argsz: usize) -> Result<usize> {
     if flags & !IORING_ENTER_ALL != 0 {
         return Err(Errno::EINVAL);

@@ -1,4 +1,5 @@
-//! The three system calls, as in section 2 of the manual. They answer as a raw system call does: a value, or `-errno`.
+//! The three system calls, as in section 2 of the manual. They answer as a raw system call does: a
+//! value, or `-errno`.
 
 pub mod enter;
 pub mod register;

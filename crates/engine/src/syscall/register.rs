@@ -1,6 +1,6 @@
-//! `io_uring_register(2)`: the table of register opcodes. Probe-like facts (`docs/SUPPORT.md`, coverage) derive from it.
-//! To add one: write its function in its resource's file under `rsrc/`, and set its row here.
-//! Kernel counterpart: `__io_uring_register`.
+//! `io_uring_register(2)`: the table of register opcodes. Probe-like facts (`docs/SUPPORT.md`,
+//! coverage) derive from it. To add one: write its function in its resource's file under `rsrc/`,
+//! and set its row here. Kernel counterpart: `__io_uring_register`.
 
 use std::sync::Arc;
 
@@ -37,7 +37,8 @@ pub enum Args {
 pub enum Run {
     /// Under the ring's lock: the ring's state, pointer, count.
     Ring(fn(&mut Ctx, u64, u32) -> Result<usize>),
-    /// Without it, because it takes another ring's or waits: the ring, a descriptor of it, pointer, count.
+    /// Without it, because it takes another ring's or waits: the ring, a descriptor of it, pointer,
+    /// count.
     Free(fn(&Arc<Ring>, i32, u64, u32) -> Result<usize>),
     /// With or without a ring: pointer, count.
     Blind(fn(u64, u32) -> Result<usize>),

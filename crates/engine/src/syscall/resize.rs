@@ -1,4 +1,5 @@
-//! Rings of another size. Kernel counterpart: `io_register_resize_rings`; the memory is in [`crate::mem::resize`].
+//! Rings of another size. Kernel counterpart: `io_register_resize_rings`; the memory is in
+//! [`crate::mem::resize`].
 
 use std::sync::Arc;
 
@@ -17,11 +18,12 @@ const COPY_FLAGS: u32 = IORING_SETUP_NO_SQARRAY
     | IORING_SETUP_NO_MMAP
     | IORING_SETUP_CQE_MIXED;
 
-/// `IORING_REGISTER_RESIZE_RINGS`: makes the rings larger or smaller, with what is in them; the program maps them anew.
+/// `IORING_REGISTER_RESIZE_RINGS`: makes the rings larger or smaller, with what is in them; the
+/// program maps them anew.
 ///
 /// # Errors
-/// `EINVAL` for a ring without DEFER_TASKRUN, for other flags and for bad sizes; `EFAULT`; `EOVERFLOW` if what is in the
-/// rings does not fit; `ENOMEM`.
+/// `EINVAL` for a ring without DEFER_TASKRUN, for other flags and for bad sizes; `EFAULT`;
+/// `EOVERFLOW` if what is in the rings does not fit; `ENOMEM`.
 pub fn resize(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
     let mut ctx = ring.lock();
     if !ctx.defers() {

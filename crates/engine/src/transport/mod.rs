@@ -1,5 +1,5 @@
-//! Where a request waits: in the poll set, with the kernel's aio, or with a worker. Each is made when first needed, and
-//! one that cannot be had is replaced by a slower one that is right.
+//! Where a request waits: in the poll set, with the kernel's aio, or with a worker. Each is made
+//! when first needed, and one that cannot be had is replaced by a slower one that is right.
 
 use std::sync::Arc;
 
@@ -73,8 +73,8 @@ impl Transports {
     /// The ring ends: let go of everything.
     pub fn end(self) {}
 
-    /// In a forked child: workers and aio contexts are the parent's. The epoll set is shared with the parent, so it is
-    /// closed without touching what it watches.
+    /// In a forked child: workers and aio contexts are the parent's. The epoll set is shared with
+    /// the parent, so it is closed without touching what it watches.
     pub fn forget(self) {
         if let Some(pool) = self.pool {
             // Its threads are gone and its lock may be held by one of them: never looked at again.

@@ -1,7 +1,9 @@
-//! The poll set: an epoll instance per ring. Runs on whoever drives the ring; only `wait` may block.
+//! The poll set: an epoll instance per ring. Runs on whoever drives the ring; only `wait` may
+//! block.
 //!
-//! Each request stands in the set under a descriptor of its own (a duplicate), so one file may be awaited by many
-//! requests. The ring's wake eventfd stands in it too, under data 0: a kick ends a wait.
+//! Each request stands in the set under a descriptor of its own (a duplicate), so one file may be
+//! awaited by many requests. The ring's wake eventfd stands in it too, under data 0: a kick ends a
+//! wait.
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -106,7 +108,8 @@ impl PollSet {
     }
 }
 
-/// Waits on a poll set without holding its ring's lock: for `timeout_ns` at most (`None`: for ever), under `sigmask`.
+/// Waits on a poll set without holding its ring's lock: for `timeout_ns` at most (`None`: for
+/// ever), under `sigmask`.
 ///
 /// # Errors
 /// `EINTR` when a signal came.

@@ -24,7 +24,8 @@ fn explore(model: impl Fn() + Send + Sync + 'static) {
 }
 
 /// Says that loom finds the fault in `model`, and says so in `words`. Loom's objects panic once
-/// more while they are dropped, which aborts: so the test runs itself again in a process of its own.
+/// more while they are dropped, which aborts: so the test runs itself again in a process of its
+/// own.
 fn found<T>(test: T, words: &str, model: impl Fn()) {
     if std::env::var_os("LOOM_FAULT").is_some() {
         return model();

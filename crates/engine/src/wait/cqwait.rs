@@ -25,7 +25,8 @@ pub struct WaitArgs {
 
 /// A passive sleeper that must watch something else too looks again this often.
 const SLICE_NS: u64 = 5_000_000;
-/// Futex sleeps are never unbounded, so that a handler installed with SA_RESTART still ends them with EINTR.
+/// Futex sleeps are never unbounded, so that a handler installed with SA_RESTART still ends them
+/// with EINTR.
 const FOREVER_NS: u64 = 3_600_000_000_000;
 
 /// One sleep's outcome.
@@ -37,7 +38,8 @@ enum Slept {
 /// Waits until `a.min` CQEs are ready. The lock is held on entry and released on return.
 ///
 /// # Errors
-/// `ETIME` when the deadline passed and no CQE is there; `EINTR` when a signal came and none is there.
+/// `ETIME` when the deadline passed and no CQE is there; `EINTR` when a signal came and none is
+/// there.
 pub fn cqring_wait<'r>(ring: &'r Ring, mut ctx: Guard<'r>, mut a: WaitArgs) -> Result<usize> {
     a.min = a.min.min(ctx.mem.geo.cq_entries);
     if ctx.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
@@ -48,7 +50,8 @@ pub fn cqring_wait<'r>(ring: &'r Ring, mut ctx: Guard<'r>, mut a: WaitArgs) -> R
         ctx.collect();
     }
     ctx.flush();
-    // A timeout that ends while we wait ends the wait too, however few CQEs there are (`io_should_wake`).
+    // A timeout that ends while we wait ends the wait too, however few CQEs there are
+    // (`io_should_wake`).
     let timeouts = ctx.timeouts.own;
     let mut result = Ok(0);
     loop {
@@ -79,8 +82,8 @@ pub fn cqring_wait<'r>(ring: &'r Ring, mut ctx: Guard<'r>, mut a: WaitArgs) -> R
     if ctx.mem.cq_ready() > 0 { Ok(0) } else { result }
 }
 
-/// Time to the next deadline of the caller's; `None` if it has passed. Passing the minimum-wait deadline lowers the
-/// number wanted to one.
+/// Time to the next deadline of the caller's; `None` if it has passed. Passing the minimum-wait
+/// deadline lowers the number wanted to one.
 fn time_left(a: &mut WaitArgs, ctx: &Guard<'_>) -> Option<u64> {
     if a.deadline.is_none() && a.min_deadline.is_none() {
         return Some(u64::MAX);
@@ -103,7 +106,8 @@ fn time_left(a: &mut WaitArgs, ctx: &Guard<'_>) -> Option<u64> {
     }
 }
 
-/// Sleeps once: as the ring's driver if there is something to drive and nobody does, else passively.
+/// Sleeps once: as the ring's driver if there is something to drive and nobody does, else
+/// passively.
 fn sleep<'r>(ring: &'r Ring, ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
     if left == 0 {
         (ctx, Slept::Woken)

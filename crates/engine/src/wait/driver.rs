@@ -1,8 +1,9 @@
-//! The driver: the one thread that takes events from a ring's transports. Usually it is a thread waiting inside
-//! `enter`; where the program does not enter, the reactor does it. Everything here happens under the uring lock except
-//! the wait itself.
+//! The driver: the one thread that takes events from a ring's transports. Usually it is a thread
+//! waiting inside `enter`; where the program does not enter, the reactor does it. Everything here
+//! happens under the uring lock except the wait itself.
 //!
-//! No wake-up is lost: a sleeper says under the lock that it sleeps and what for, and whoever posts looks under the lock.
+//! No wake-up is lost: a sleeper says under the lock that it sleeps and what for, and whoever posts
+//! looks under the lock.
 //!
 //! ```text
 //! waiter                          poster
@@ -95,7 +96,8 @@ impl Ctx {
         }
     }
 
-    /// Takes what is there without waiting: aio completions, readiness, due timeouts, workers' results.
+    /// Takes what is there without waiting: aio completions, readiness, due timeouts, workers'
+    /// results.
     pub fn collect(&mut self) {
         self.collect_memory();
         if self.transports.poll.as_ref().is_some_and(|p| p.armed() > 0) {

@@ -1,12 +1,15 @@
-//! The reactor: one thread per process that drives the rings nobody waits on, so that completions appear though the
-//! program never enters again. It starts when first needed and steps aside while a waiter drives.
+//! The reactor: one thread per process that drives the rings nobody waits on, so that completions
+//! appear though the program never enters again. It starts when first needed and steps aside while
+//! a waiter drives.
 //!
-//! Its epoll set holds each ring's poll set, one-shot: an event disarms the ring until the reactor has dealt with it.
-//! A ring that a waiter drove recently is not watched at all; the reactor looks at such rings every [`TICK`], and takes
-//! one over that nobody drove since the last look. So a program that stops entering sees its completions after two ticks
-//! at most, and one that keeps entering pays nothing but the tick.
+//! Its epoll set holds each ring's poll set, one-shot: an event disarms the ring until the reactor
+//! has dealt with it. A ring that a waiter drove recently is not watched at all; the reactor looks
+//! at such rings every [`TICK`], and takes one over that nobody drove since the last look. So a
+//! program that stops entering sees its completions after two ticks at most, and one that keeps
+//! entering pays nothing but the tick.
 //!
-//! Once a second it also looks for rings that were closed behind our back, and ends when there is no ring left.
+//! Once a second it also looks for rings that were closed behind our back, and ends when there is
+//! no ring left.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -69,7 +72,8 @@ fn get() -> Result<Arc<Reactor>> {
     Ok(r)
 }
 
-/// Somebody must notice if the rings are closed behind our back: starts the reactor. Called without any lock.
+/// Somebody must notice if the rings are closed behind our back: starts the reactor. Called without
+/// any lock.
 pub fn ensure() {
     if !RUNNING.load(Relaxed) {
         // Without a thread for it, the next setup notices.
@@ -86,7 +90,8 @@ pub fn kick() {
     }
 }
 
-/// A thread leaves `enter`: whoever is left in flight must not be forgotten. Called without the ring's lock.
+/// A thread leaves `enter`: whoever is left in flight must not be forgotten. Called without the
+/// ring's lock.
 pub fn guard(ring: &Arc<Ring>, immediate: bool) {
     if ring.watched.load(Relaxed) {
         return;
@@ -201,8 +206,8 @@ impl Reactor {
     /// Gives the place up, unless somebody is about to hand a ring over.
     fn may_end(self: &Arc<Self>) -> bool {
         let mut slot = REACTOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // The slot's and our own: under the slot's lock nobody takes another. (A fork takes this lock with the table
-        // held, so the table is not waited for.)
+        // The slot's and our own: under the slot's lock nobody takes another. (A fork takes this
+        // lock with the table held, so the table is not waited for.)
         if Arc::strong_count(self) > 2 || !crate::fds::surely_no_ring() {
             return false;
         }
@@ -227,7 +232,8 @@ impl Reactor {
         deadline.into_iter().chain(tick).chain([SWEEP_NS]).min()
     }
 
-    /// Takes over rings that nobody drove since the last look; true if there was any ring to look at.
+    /// Takes over rings that nobody drove since the last look; true if there was any ring to look
+    /// at.
     fn tick(&self, rings: &[Arc<Ring>]) -> bool {
         let mut any = false;
         for ring in rings {

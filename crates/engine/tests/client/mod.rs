@@ -36,7 +36,8 @@ impl Client {
     }
 
     fn word(&self, off: u32) -> &AtomicU32 {
-        // SAFETY: offsets come from setup and lie inside the mapping, which lives as long as the test.
+        // SAFETY: offsets come from setup and lie inside the mapping, which lives as long as the
+        // test.
         unsafe { AtomicU32::from_ptr(self.ring.add(off as usize).cast()) }
     }
 

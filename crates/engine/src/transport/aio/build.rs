@@ -9,8 +9,8 @@ fn base(op: u16, fd: i32, data: u64) -> iocb {
     iocb { aio_data: data, aio_lio_opcode: op, aio_fildes: fd.cast_unsigned(), ..iocb::default() }
 }
 
-/// A read or write: `op` is one of `IOCB_CMD_PREAD`, `PWRITE` (`addr`, `len` in bytes), `PREADV`, `PWRITEV` (`addr` of
-/// iovecs, their number). `flags` are `RWF_*`. The kernel checks the address.
+/// A read or write: `op` is one of `IOCB_CMD_PREAD`, `PWRITE` (`addr`, `len` in bytes), `PREADV`,
+/// `PWRITEV` (`addr` of iovecs, their number). `flags` are `RWF_*`. The kernel checks the address.
 pub fn rw(op: u16, fd: i32, addr: u64, len: u64, offset: i64, flags: i32, data: u64) -> iocb {
     iocb {
         aio_buf: addr,
@@ -21,7 +21,8 @@ pub fn rw(op: u16, fd: i32, addr: u64, len: u64, offset: i64, flags: i32, data: 
     }
 }
 
-/// fsync(2), or fdatasync(2). The kernel gives it to its own work queue: asynchronous on every file system.
+/// fsync(2), or fdatasync(2). The kernel gives it to its own work queue: asynchronous on every file
+/// system.
 pub fn fsync(fd: i32, datasync: bool, data: u64) -> iocb {
     base(if datasync { IOCB_CMD_FDSYNC } else { IOCB_CMD_FSYNC }, fd, data)
 }

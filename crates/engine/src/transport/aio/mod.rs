@@ -1,15 +1,19 @@
-//! Kernel aio in batches: one io_submit(2) for many reads, writes and fsyncs, completions read from user memory.
+//! Kernel aio in batches: one io_submit(2) for many reads, writes and fsyncs, completions read from
+//! user memory.
 //!
-//! Runs on: the thread that submits and the one that reaps, one at a time (`&mut`, under the ring's lock).
-//! May block in: [`AioCtx::wait`]; `submit` only as long as the file system makes a submission wait (buffered I/O
-//! without `RWF_NOWAIT` runs to its end inside it); drop, until everything in flight has ended.
+//! Runs on: the thread that submits and the one that reaps, one at a time (`&mut`, under the ring's
+//! lock). May block in: [`AioCtx::wait`]; `submit` only as long as the file system makes a
+//! submission wait (buffered I/O without `RWF_NOWAIT` runs to its end inside it); drop, until
+//! everything in flight has ended.
 //!
-//! The context's id is the address of a ring that the kernel maps into us: the kernel writes events and then moves
-//! `tail` (release); we load `tail` (acquire), copy events, and give their room back by moving `head` (release). There is
-//! one consumer: we, or the kernel inside io_getevents on behalf of the same `&mut` owner. The memory is the
-//! program's too: indices are reduced before use, and an event is matched to a slot that is really in flight.
+//! The context's id is the address of a ring that the kernel maps into us: the kernel writes events
+//! and then moves `tail` (release); we load `tail` (acquire), copy events, and give their room back
+//! by moving `head` (release). There is one consumer: we, or the kernel inside io_getevents on
+//! behalf of the same `&mut` owner. The memory is the program's too: indices are reduced before
+//! use, and an event is matched to a slot that is really in flight.
 //!
-//! Kernel counterpart: `fs/aio.c`. See io_setup(2), io_submit(2), io_getevents(2), io_cancel(2), io_destroy(2).
+//! Kernel counterpart: `fs/aio.c`. See io_setup(2), io_submit(2), io_getevents(2), io_cancel(2),
+//! io_destroy(2).
 #![allow(unsafe_code)]
 
 mod build;
@@ -63,10 +67,12 @@ struct AioSigset {
 }
 
 impl AioCtx {
-    /// Creates an asynchronous I/O context for up to `depth` iocbs (at least 1, at most [`AIO_DEPTH_MAX`]).
+    /// Creates an asynchronous I/O context for up to `depth` iocbs (at least 1, at most
+    /// [`AIO_DEPTH_MAX`]).
     ///
     /// # Errors
-    /// EAGAIN when `fs.aio-max-nr` is exhausted, ENOMEM, ENOSYS where there is no kernel aio, EPERM where it is denied.
+    /// EAGAIN when `fs.aio-max-nr` is exhausted, ENOMEM, ENOSYS where there is no kernel aio, EPERM
+    /// where it is denied.
     pub fn new(depth: u32) -> Result<AioCtx> {
         let depth = depth.clamp(1, AIO_DEPTH_MAX);
         let mut id = 0usize;
@@ -112,8 +118,9 @@ impl AioCtx {
         Some(Token(at))
     }
 
-    /// Submits the batch, by one io_submit unless the kernel refuses an iocb; answers how many were taken. A refused
-    /// one (EINVAL, EAGAIN, EBADF, EFAULT …) is reported by its `aio_data`, and the rest of the batch goes on.
+    /// Submits the batch, by one io_submit unless the kernel refuses an iocb; answers how many were
+    /// taken. A refused one (EINVAL, EAGAIN, EBADF, EFAULT …) is reported by its `aio_data`, and
+    /// the rest of the batch goes on.
     pub fn submit(&mut self, mut on_fail: impl FnMut(u64, Errno)) -> usize {
         let (mut at, mut taken) = (0, 0);
         while at < self.batch.len() {
@@ -147,7 +154,8 @@ impl AioCtx {
         !self.taken.is_empty() || self.ring.as_ref().is_some_and(Ring::ready)
     }
 
-    /// Hands on all events that are there, as `(aio_data, res)`, and answers how many. Does not block.
+    /// Hands on all events that are there, as `(aio_data, res)`, and answers how many. Does not
+    /// block.
     pub fn reap(&mut self, mut f: impl FnMut(u64, i64)) -> usize {
         if self.ring.is_none() && self.taken.is_empty() && self.in_flight() > 0 {
             let _ = self.take_events(0, Some(Duration::ZERO), None);
@@ -162,8 +170,9 @@ impl AioCtx {
         n
     }
 
-    /// Waits until `min` events are there (at most [`AIO_WAIT_BATCH`] count) or the time is over, with `sigmask` (a kernel
-    /// sigset) in force meanwhile; answers how many [`Self::reap`] will now hand on without waiting.
+    /// Waits until `min` events are there (at most [`AIO_WAIT_BATCH`] count) or the time is over,
+    /// with `sigmask` (a kernel sigset) in force meanwhile; answers how many [`Self::reap`] will
+    /// now hand on without waiting.
     ///
     /// # Errors
     /// EINTR; ENOSYS where io_pgetevents is missing and a mask is asked for.
@@ -180,8 +189,8 @@ impl AioCtx {
         self.take_events(min.min(AIO_WAIT_BATCH), timeout, sigmask)
     }
 
-    /// Asks the kernel to cancel one iocb. Only polls can be (and a few gadget drivers' requests); true if its event now
-    /// comes early, false if it runs on.
+    /// Asks the kernel to cancel one iocb. Only polls can be (and a few gadget drivers' requests);
+    /// true if its event now comes early, false if it runs on.
     pub fn cancel(&mut self, t: Token) -> bool {
         let at = t.0 as usize;
         if self.state.get(at) != Some(&Slot::InFlight) {
@@ -193,9 +202,10 @@ impl AioCtx {
         r == Err(Errno::EINPROGRESS) || r.is_ok()
     }
 
-    /// In a forked child: the context belongs to the parent's memory and is no context here (io_submit answers EINVAL),
-    /// but its ring is still mapped *shared with the parent*, so it must not be touched: it is unmapped, and nothing is
-    /// destroyed. Prepared iocbs are forgotten; the parent runs its own.
+    /// In a forked child: the context belongs to the parent's memory and is no context here
+    /// (io_submit answers EINVAL), but its ring is still mapped *shared with the parent*, so it
+    /// must not be touched: it is unmapped, and nothing is destroyed. Prepared iocbs are forgotten;
+    /// the parent runs its own.
     pub fn fork_child(mut self) {
         if let Some(r) = self.ring.take() {
             r.unmap();
@@ -251,7 +261,8 @@ impl AioCtx {
 }
 
 impl Drop for AioCtx {
-    /// io_destroy cancels what it can and waits for the rest: nothing writes into buffers or iocbs afterwards.
+    /// io_destroy cancels what it can and waits for the rest: nothing writes into buffers or iocbs
+    /// afterwards.
     fn drop(&mut self) {
         if self.id != 0 {
             sys!(__NR_io_destroy, self.id);

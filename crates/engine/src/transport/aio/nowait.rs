@@ -13,13 +13,16 @@ use rustix::fs::OFlags;
 /// What `RWF_NOWAIT` is good for on a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NowaitSupport {
-    /// Reads honour it (EAGAIN rather than waiting for the device). tmpfs says EOPNOTSUPP, yet never waits.
+    /// Reads honour it (EAGAIN rather than waiting for the device). tmpfs says EOPNOTSUPP, yet
+    /// never waits.
     pub read: bool,
-    /// So do buffered writes: XFS, btrfs and block devices; ext4 answers EOPNOTSUPP to a buffered one.
+    /// So do buffered writes: XFS, btrfs and block devices; ext4 answers EOPNOTSUPP to a buffered
+    /// one.
     pub buffered_write: bool,
 }
 
-/// `XFS_SUPER_MAGIC`, `BTRFS_SUPER_MAGIC`, `BDEVFS_MAGIC`: those whose buffered writes take `IOCB_NOWAIT`.
+/// `XFS_SUPER_MAGIC`, `BTRFS_SUPER_MAGIC`, `BDEVFS_MAGIC`: those whose buffered writes take
+/// `IOCB_NOWAIT`.
 const NOWAIT_WRITERS: [u64; 3] = [0x5846_5342, 0x9123_683e, 0x6264_6576];
 
 type Row = Option<(u64, NowaitSupport)>;
@@ -48,8 +51,8 @@ pub fn probe_nowait(fd: BorrowedFd<'_>) -> NowaitSupport {
     found
 }
 
-/// Reads one byte far beyond any end of file: nothing is read, but the flag is checked first. `None` for a file not
-/// open for reading, which tells nothing.
+/// Reads one byte far beyond any end of file: nothing is read, but the flag is checked first.
+/// `None` for a file not open for reading, which tells nothing.
 fn ask(fd: BorrowedFd<'_>) -> Option<bool> {
     use rustix::fd::AsRawFd;
     let fl = rustix::fs::fcntl_getfl(fd).ok()?;

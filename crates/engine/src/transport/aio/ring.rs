@@ -1,4 +1,5 @@
-//! The completion ring that io_setup maps: see the parent module for who writes what, and in which order.
+//! The completion ring that io_setup maps: see the parent module for who writes what, and in which
+//! order.
 
 use crate::abi::aio::{AIO_RING_MAGIC, aio_ring, io_event};
 use crate::sys::sys;
@@ -15,7 +16,8 @@ pub(super) struct Ring {
     tail: u32,
 }
 
-// SAFETY: the ring is plain shared memory, not bound to a thread; `&mut` of the owner keeps consumers to one.
+// SAFETY: the ring is plain shared memory, not bound to a thread; `&mut` of the owner keeps
+// consumers to one.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -23,7 +25,8 @@ impl Ring {
     pub(super) fn at(id: usize) -> Option<Ring> {
         let head = NonNull::new(core::ptr::with_exposed_provenance_mut::<aio_ring>(id))?;
         let mut magic = [0u32; 8];
-        // An emulated kernel's id need not be an address: looked at through the kernel, never straight.
+        // An emulated kernel's id need not be an address: looked at through the kernel, never
+        // straight.
         crate::user::read_slice(id as u64, &mut magic).ok()?;
         let [_, nr, at, tail, magic, _, incompat, len] = magic;
         let known =
@@ -32,7 +35,8 @@ impl Ring {
     }
 
     fn word(&self, which: impl Fn(*mut aio_ring) -> *mut u32) -> &AtomicU32 {
-        // SAFETY: the mapping lives until io_destroy or `unmap`, both of which consume the owner; the words are aligned.
+        // SAFETY: the mapping lives until io_destroy or `unmap`, both of which consume the owner;
+        // the words are aligned.
         unsafe { AtomicU32::from_ptr(which(self.head.as_ptr())) }
     }
 
@@ -61,7 +65,8 @@ impl Ring {
                 return None;
             }
         }
-        // SAFETY: `at` < nr, which the kernel mapped; the acquire load of tail ordered the event's bytes before us.
+        // SAFETY: `at` < nr, which the kernel mapped; the acquire load of tail ordered the event's
+        // bytes before us.
         let e = unsafe {
             let events: *const io_event = self.head.as_ptr().add(1).cast();
             events.add(self.at as usize).read_volatile()

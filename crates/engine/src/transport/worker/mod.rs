@@ -1,18 +1,18 @@
 //! Workers: threads that run what would block, the io-wq of user space.
 //!
-//! Runs on: its own threads, named `iou-wrk-PID`, all signals blocked. A worker may block on anything that a [`Work`]
-//! does; no caller of this module ever does, beyond the pool's lock.
+//! Runs on: its own threads, named `iou-wrk-PID`, all signals blocked. A worker may block on
+//! anything that a [`Work`] does; no caller of this module ever does, beyond the pool's lock.
 //!
-//! Two accounts, as in the kernel: *bounded* work ends in finite time (regular files), *unbounded* work may not
-//! (pipes, sockets); each has its own workers and limit, so that neither waits behind the other. A worker is made when
-//! an item finds no idle one and the limit allows it; it leaves after [`WORKER_IDLE`](crate::limits::WORKER_IDLE)
-//! unless it is its account's last. Items with equal hash keys run one at a time, in order, and never occupy more than
-//! one worker.
+//! Two accounts, as in the kernel: *bounded* work ends in finite time (regular files), *unbounded*
+//! work may not (pipes, sockets); each has its own workers and limit, so that neither waits behind
+//! the other. A worker is made when an item finds no idle one and the limit allows it; it leaves
+//! after [`WORKER_IDLE`](crate::limits::WORKER_IDLE) unless it is its account's last. Items with
+//! equal hash keys run one at a time, in order, and never occupy more than one worker.
 //!
 //! # No item is left behind
-//! Everything is decided under the pool's lock: an item is pushed and an idle worker chosen in one critical
-//! section; a worker finds the queue empty and joins the idle list in one; it leaves only if still in the idle list. The
-//! interleaving that would lose, and why it does not:
+//! Everything is decided under the pool's lock: an item is pushed and an idle worker chosen in one
+//! critical section; a worker finds the queue empty and joins the idle list in one; it leaves only
+//! if still in the idle list. The interleaving that would lose, and why it does not:
 //!
 //! ```text
 //! submitter                               worker W (idle, alone in the list)
@@ -26,19 +26,22 @@
 //! `tests::model` has loom try every order of this.
 //!
 //! # Interrupting a running item
-//! A signal handler without `SA_RESTART` makes the blocked system call answer EINTR. A signal that comes just before
-//! the worker enters its call is lost, so [`Pool::interrupt`] sends one at once and has a kernel timer repeat it
-//! every [`WORKER_KICK`](crate::limits::WORKER_KICK) until the item is done. An item must therefore treat EINTR as
-//! cancelled once it has been asked to, and may see it more than once. No signal reaches the worker's next item: they
-//! are sent, and their timer is deleted, under the lock that the worker takes between two items.
+//! A signal handler without `SA_RESTART` makes the blocked system call answer EINTR. A signal that
+//! comes just before the worker enters its call is lost, so [`Pool::interrupt`] sends one at once
+//! and has a kernel timer repeat it every [`WORKER_KICK`](crate::limits::WORKER_KICK) until the
+//! item is done. An item must therefore treat EINTR as cancelled once it has been asked to, and may
+//! see it more than once. No signal reaches the worker's next item: they are sent, and their timer
+//! is deleted, under the lock that the worker takes between two items.
 //!
 //! # Locks
-//! One, the pool's; a leaf: neither a predicate nor `Work::key`, `hash_key`, `unbound` may call into the pool or take
-//! another lock that is held around calls to it. [`Work::run`] runs without it. Over `fork`: `fork_prepare`, then
-//! `fork_parent` or `fork_child`. A child that was forked without `fork_prepare` may find the lock held by a thread that
-//! it does not have: it must leave the pool untouched for ever and make a new one.
+//! One, the pool's; a leaf: neither a predicate nor `Work::key`, `hash_key`, `unbound` may call
+//! into the pool or take another lock that is held around calls to it. [`Work::run`] runs without
+//! it. Over `fork`: `fork_prepare`, then `fork_parent` or `fork_child`. A child that was forked
+//! without `fork_prepare` may find the lock held by a thread that it does not have: it must leave
+//! the pool untouched for ever and make a new one.
 //!
-//! Kernel counterpart: `io_uring/io-wq.c`. See io_uring_register(2), IORING_REGISTER_IOWQ_MAX_WORKERS.
+//! Kernel counterpart: `io_uring/io-wq.c`. See io_uring_register(2),
+//! IORING_REGISTER_IOWQ_MAX_WORKERS.
 #![allow(unsafe_code)]
 
 mod queue;
@@ -66,7 +69,8 @@ pub trait Work: Send + 'static {
     /// Which account: false for what ends in finite time (regular files), true for what may not.
     fn unbound(&self) -> bool;
 
-    /// Items with equal keys run one at a time, in order (buffered writes, by inode). These are always bounded work.
+    /// Items with equal keys run one at a time, in order (buffered writes, by inode). These are
+    /// always bounded work.
     fn hash_key(&self) -> Option<u64>;
 
     fn key(&self) -> Self::Key;
@@ -93,7 +97,8 @@ pub struct Counts {
 struct Acct {
     workers: u32,
     max: u32,
-    /// Seats of parked workers; the last to park is the first to be woken, so that the others grow old and leave.
+    /// Seats of parked workers; the last to park is the first to be woken, so that the others grow
+    /// old and leave.
     idle: Vec<u32>,
 }
 
@@ -116,7 +121,8 @@ struct State<W: Work> {
     down: bool,
 }
 
-/// The workers of one process's rings (the kernel has one io-wq per task), and the items that wait for them.
+/// The workers of one process's rings (the kernel has one io-wq per task), and the items that wait
+/// for them.
 pub struct Pool<W: Work> {
     state: Mutex<State<W>>,
     name: String,
@@ -124,8 +130,8 @@ pub struct Pool<W: Work> {
     stack: usize,
 }
 
-/// The kernel's default limits for a ring of `sq_entries` made by this thread: bounded is four per CPU, but not more than
-/// entries; unbounded is what RLIMIT_NPROC allows.
+/// The kernel's default limits for a ring of `sq_entries` made by this thread: bounded is four per
+/// CPU, but not more than entries; unbounded is what RLIMIT_NPROC allows.
 pub fn default_limits(sq_entries: u32) -> [u32; 2] {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     [sq_entries.min(WORKERS_PER_CPU * cpus), nproc()]
@@ -150,12 +156,12 @@ impl<W: Work> Pool<W> {
         Arc::new(Self { state: Mutex::new(state), name: format!("iou-wrk-{pid}"), idle, stack })
     }
 
-    /// Hands an item over. Costs one futex wake if a worker is idle, none if all are busy or the item waits behind its
-    /// hash key, a thread's creation if there is room for another.
+    /// Hands an item over. Costs one futex wake if a worker is idle, none if all are busy or the
+    /// item waits behind its hash key, a thread's creation if there is room for another.
     ///
     /// # Errors
-    /// The item, when no worker runs and none can be made (RLIMIT_NPROC, ENOMEM) or the pool was shut down: the caller
-    /// runs it inline.
+    /// The item, when no worker runs and none can be made (RLIMIT_NPROC, ENOMEM) or the pool was
+    /// shut down: the caller runs it inline.
     pub fn queue(self: &Arc<Self>, w: W) -> core::result::Result<(), W> {
         let a = account(&w);
         let mut s = self.state.lock();
@@ -166,7 +172,8 @@ impl<W: Work> Pool<W> {
         let needs_worker = acct.idle.is_empty() && acct.workers < acct.max.min(WORKERS_MAX);
         if needs_worker && !s.queue.must_wait(&w) {
             s.acct[a as usize].workers += 1;
-            // Not under the lock: making a thread takes tens of microseconds, and workers want to finish meanwhile.
+            // Not under the lock: making a thread takes tens of microseconds, and workers want to
+            // finish meanwhile.
             drop(s);
             let made = thread::spawn(self, a);
             s = self.state.lock();
@@ -186,8 +193,9 @@ impl<W: Work> Pool<W> {
         Ok(())
     }
 
-    /// Takes out queued items whose key matches: the first, or all. If none was taken out, or with `all`, also
-    /// counts the running ones that match (at most one without `all`); those are left alone, see [`Self::interrupt`].
+    /// Takes out queued items whose key matches: the first, or all. If none was taken out, or with
+    /// `all`, also counts the running ones that match (at most one without `all`); those are left
+    /// alone, see [`Self::interrupt`].
     pub fn cancel(&self, mut pred: impl FnMut(&W::Key) -> bool, all: bool) -> (Vec<W>, usize) {
         let mut s = self.state.lock();
         let removed = s.queue.remove(&mut pred, all);
@@ -199,8 +207,8 @@ impl<W: Work> Pool<W> {
         (removed, running)
     }
 
-    /// Makes the system calls of running items whose key matches answer EINTR, until the item is done; answers
-    /// how many matched. What cannot be interrupted (disk I/O) runs to its end.
+    /// Makes the system calls of running items whose key matches answer EINTR, until the item is
+    /// done; answers how many matched. What cannot be interrupted (disk I/O) runs to its end.
     #[cfg(not(loom))]
     pub fn interrupt(&self, mut pred: impl FnMut(&W::Key) -> bool) -> usize {
         let mut s = self.state.lock();
@@ -220,8 +228,9 @@ impl<W: Work> Pool<W> {
         0
     }
 
-    /// Sets the most workers of each account and answers the limits so far; 0 leaves one as it is. As in the kernel, no
-    /// more than RLIMIT_NPROC counts. Workers beyond a lowered limit leave when they have nothing to do.
+    /// Sets the most workers of each account and answers the limits so far; 0 leaves one as it is.
+    /// As in the kernel, no more than RLIMIT_NPROC counts. Workers beyond a lowered limit leave
+    /// when they have nothing to do.
     ///
     /// # Errors
     /// EINVAL for a number above `i32::MAX`.
@@ -240,8 +249,9 @@ impl<W: Work> Pool<W> {
         Ok(old)
     }
 
-    /// Confines the workers, present and future, to a CPU mask (bit per CPU); `None` lifts it. A mask without any CPU
-    /// of this machine or cpuset changes nothing, as sched_setaffinity(2) refuses it.
+    /// Confines the workers, present and future, to a CPU mask (bit per CPU); `None` lifts it. A
+    /// mask without any CPU of this machine or cpuset changes nothing, as sched_setaffinity(2)
+    /// refuses it.
     ///
     /// # Errors
     /// EINVAL for a mask longer than any kernel's.
@@ -280,8 +290,8 @@ impl<W: Work> Pool<W> {
         })
     }
 
-    /// Ends the pool: answers the items that waited, sends the idle workers home; the others finish what they run and
-    /// follow. From now on [`Self::queue`] hands every item back.
+    /// Ends the pool: answers the items that waited, sends the idle workers home; the others finish
+    /// what they run and follow. From now on [`Self::queue`] hands every item back.
     pub fn shutdown(&self) -> Vec<W> {
         let mut s = self.state.lock();
         s.down = true;
@@ -303,21 +313,24 @@ impl<W: Work> Pool<W> {
     /// After `fork`, in the parent.
     ///
     /// # Safety
-    /// This thread has called [`Self::fork_prepare`] and neither this nor [`Self::fork_child`] since.
+    /// This thread has called [`Self::fork_prepare`] and neither this nor [`Self::fork_child`]
+    /// since.
     #[cfg(not(loom))]
     pub unsafe fn fork_parent(&self) {
         // SAFETY: held by fork_prepare, says our caller; no reference was made.
         unsafe { self.state.release() }
     }
 
-    /// After `fork`, in the child, where no worker exists any more: forgets them and answers the items that waited, which
-    /// are the parent's to run (the child drops them). The pool is usable again; the running items' memory is leaked.
+    /// After `fork`, in the child, where no worker exists any more: forgets them and answers the
+    /// items that waited, which are the parent's to run (the child drops them). The pool is usable
+    /// again; the running items' memory is leaked.
     ///
     /// # Safety
     /// As for [`Self::fork_parent`].
     #[cfg(not(loom))]
     pub unsafe fn fork_child(&self) -> Vec<W> {
-        // SAFETY: held by fork_prepare, and this is the child's only thread; the reference ends before the release.
+        // SAFETY: held by fork_prepare, and this is the child's only thread; the reference ends
+        // before the release.
         let queued = unsafe { self.state.held().forget_workers() };
         // SAFETY: as above.
         unsafe { self.state.release() };

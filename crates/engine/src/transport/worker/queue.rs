@@ -1,9 +1,11 @@
-//! Items that wait for a worker: one ready list per account, and behind them one chain per hash bucket.
+//! Items that wait for a worker: one ready list per account, and behind them one chain per hash
+//! bucket.
 //!
-//! At most one item of a bucket is ready or running; the others wait in the bucket's chain, so that a busy inode holds
-//! up neither a worker nor the items of others behind it. When the bucket's item is done, the next of its chain goes
-//! to the ready list's end: keys take turns. All lists are threaded through one slab, which grows to the most items that
-//! ever waited and is then reused: no allocation in the steady state. Not locked: the pool's lock guards it.
+//! At most one item of a bucket is ready or running; the others wait in the bucket's chain, so that
+//! a busy inode holds up neither a worker nor the items of others behind it. When the bucket's item
+//! is done, the next of its chain goes to the ready list's end: keys take turns. All lists are
+//! threaded through one slab, which grows to the most items that ever waited and is then reused: no
+//! allocation in the steady state. Not locked: the pool's lock guards it.
 
 use super::{Account, Work};
 use crate::limits::WORKER_HASH_BUCKETS;
@@ -103,7 +105,8 @@ impl<W: Work> Queue<W> {
         append(&mut self.slab, &mut self.ready[Account::Bound as usize], at);
     }
 
-    /// Takes out the items that match: the first, or all; ready ones before chained ones, oldest first.
+    /// Takes out the items that match: the first, or all; ready ones before chained ones, oldest
+    /// first.
     pub(super) fn remove(&mut self, mut pred: impl FnMut(&W::Key) -> bool, all: bool) -> Vec<W> {
         let mut out = Vec::new();
         // Chains first: what taking a ready item makes ready must have been looked at.

@@ -1,9 +1,10 @@
 //! The private signal that makes a worker's blocked system call answer EINTR.
 //!
-//! Which one: the highest real-time signal that is at its default and that the thread which makes the first
-//! worker does not block (a blocked one is likely to feed a signalfd or sigwait). The handler is installed when the
-//! first item is interrupted, and never over somebody else's. A worker leaves the signal unblocked only while it
-//! has work. See sigaction(2), timer_create(2), signal(7).
+//! Which one: the highest real-time signal that is at its default and that the thread which makes
+//! the first worker does not block (a blocked one is likely to feed a signalfd or sigwait). The
+//! handler is installed when the first item is interrupted, and never over somebody else's. A
+//! worker leaves the signal unblocked only while it has work. See sigaction(2), timer_create(2),
+//! signal(7).
 
 use crate::errno::check;
 use crate::limits::WORKER_KICK;
@@ -134,7 +135,8 @@ impl Kick {
         self.timer = repeat(tid, n);
     }
 
-    /// No signal comes after this: deleting the timer, or else the plain system call, delivers what is pending.
+    /// No signal comes after this: deleting the timer, or else the plain system call, delivers what
+    /// is pending.
     pub(super) fn stop(&mut self) {
         if let Some(timer) = self.timer.take() {
             sys!(__NR_timer_delete, timer);

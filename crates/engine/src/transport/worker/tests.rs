@@ -46,7 +46,8 @@ mod model {
                 let f = move || _ = ran.fetch_add(1, SeqCst);
                 assert!(pool.queue(job(u64::from(i), hash, f)).is_ok());
             }
-            // A lost wake-up leaves an item queued and all workers asleep: loom calls it a deadlock.
+            // A lost wake-up leaves an item queued and all workers asleep: loom calls it a
+            // deadlock.
             while ran.load(SeqCst) < items {
                 loom::thread::yield_now();
             }
@@ -253,7 +254,8 @@ mod threads {
 
     #[test]
     fn the_item_comes_back_when_no_worker_can_be_made() {
-        // No address space has room for such a stack: pthread_create fails as it does at RLIMIT_NPROC.
+        // No address space has room for such a stack: pthread_create fails as it does at
+        // RLIMIT_NPROC.
         let pool = Pool::with(78, [2, 2], WORKER_IDLE, 1 << 46);
         let back = pool.queue(job(5, Some(3), || ())).err().unwrap();
         assert_eq!((back.key, workers(&pool)), (5, 0));

@@ -31,7 +31,8 @@ fn live<W: Work>(pool: &Pool<W>, acct: Account) {
                 w.run();
             }
             Next::Park(limit) => {
-                // Idle, a worker takes no signal at all: the number may come to be the program's own.
+                // Idle, a worker takes no signal at all: the number may come to be the program's
+                // own.
                 #[cfg(not(loom))]
                 super::signal::block();
                 timed_out = !parker.park(limit);
