@@ -20,6 +20,8 @@ use crate::user::{self, iovec};
 use rustix::fs::OFlags;
 
 const RWF_HIPRI: u32 = 1;
+const RWF_ATOMIC: u32 = 0x40;
+const RWF_DONTCACHE: u32 = 0x80;
 /// `RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND`: what any file takes, though it may have no use for it.
 const RWF_ANY: u32 = 0x2 | 0x4 | 0x10 | 0x20;
 /// `RWF_NOWAIT`.
@@ -155,6 +157,12 @@ fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
 /// What the kernel refuses at issue, before the file sees it (`io_rw_init_file`, `rw_verify_area`).
 fn check_at_issue(call: &Call) -> Result<()> {
     let sqe = &call.sqe;
+    // Flags that preadv2(2) does not look at where nothing is transferred, or only on a worker.
+    let cached = matches!(kind_of(&call.file), Kind::Buffered | Kind::Direct);
+    let dontcache = sqe.op_flags & RWF_DONTCACHE != 0 && total(call) == 0 && !cached;
+    if dontcache || (sqe.op_flags & RWF_ATOMIC != 0 && !writes(sqe.opcode)) {
+        return Err(Errno::EOPNOTSUPP);
+    }
     if sqe.op_flags & RWF_HIPRI != 0 {
         return Err(Errno::EINVAL);
     }

@@ -62,6 +62,7 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     user::write(params, &p)?;
     let ring = Ring::new(crate::fds::next_id(), ctx);
     crate::rsrc::ring_fds::touch();
+    crate::transport::glue::made_ring(geo.sq_entries);
     if p.flags & IORING_SETUP_REGISTERED_FD_ONLY != 0 {
         return crate::rsrc::ring_fds::register_only(fd, ring);
     }

@@ -75,10 +75,22 @@ impl Drop for Workers {
     }
 }
 
+std::thread_local! {
+    /// Process, and SQ entries of the first ring that this thread made.
+    static FIRST: core::cell::Cell<(u32, u32)> = const { core::cell::Cell::new((0, 0)) };
+}
+
+/// A thread has made a ring. The kernel's workers belong to the thread, and its first ring sets their number.
+pub fn made_ring(entries: u32) {
+    let pid = crate::fork::pid();
+    FIRST.set(if FIRST.get().0 == pid { FIRST.get() } else { (pid, entries) });
+}
+
 impl Ctx {
     /// This ring's workers, made now if need be (threads come with the first job).
     pub fn workers(&mut self) -> &Arc<Workers> {
-        let entries = self.mem.geo.sq_entries;
+        let (pid, first) = FIRST.get();
+        let entries = if pid == crate::fork::pid() { first } else { self.mem.geo.sq_entries };
         self.transports.pool.get_or_insert_with(|| {
             let [bound, unbound] = default_limits(entries);
             Arc::new(Workers { pool: Pool::new(crate::fork::pid(), bound, unbound) })
