@@ -374,6 +374,14 @@ pub fn readable(fd: i32) -> Option<bool> {
     Some(ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty())
 }
 
+/// Is the submission queue of ring `fd` full? False if it is not a ring of ours.
+pub fn sq_full(fd: i32) -> bool {
+    ring(fd).is_ok_and(|ring| {
+        let ctx = ring.lock();
+        ctx.mem.sq_ready() == ctx.mem.geo.sq_entries
+    })
+}
+
 /// A descriptor that polls readable while ring `fd` has completions, to stand for it in epoll, poll and select;
 /// `None` if `fd` is not a ring of ours. Stale readability is cleared here.
 pub fn poll_fd(fd: i32) -> Option<i32> {

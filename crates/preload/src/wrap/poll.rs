@@ -85,6 +85,10 @@ fn translated(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> 
     let mut rings = false;
     for e in entries.iter_mut().filter(|e| e.fd >= 0) {
         if let Some(fd) = polled(e.fd) {
+            if softring_engine::fds::sq_full(e.fd) {
+                // A ring is writable while its SQ has room; what stands for it always is.
+                e.events &= !(libc::POLLOUT | libc::POLLWRNORM);
+            }
             e.fd = fd;
             rings = true;
         }
