@@ -8,6 +8,7 @@
 use super::program::{Program, Step};
 use super::transcript::{Cqe, End, Transcript};
 use softring_engine::abi::*;
+use softring_engine::opdef::{ASYNC, HASH, OPS};
 use std::collections::HashMap;
 
 /// The first thing that differs.
@@ -22,6 +23,36 @@ pub struct Difference {
 /// The first difference between `a` and `b`.
 pub fn compare(program: &Program, a: &Transcript, b: &Transcript) -> Option<Difference> {
     records(program, a, b).or_else(|| ended(program, a, b)).or_else(|| order(program, a, b))
+}
+
+/// May the two sides differ so because a request reached, or did not reach, its worker before another request of its
+/// program cancelled it? The kernel, too, does either.
+pub fn raced(program: &Program, d: &Difference) -> bool {
+    let sqes = || {
+        program
+            .steps
+            .iter()
+            .filter_map(|s| if let Step::Sqe { sqe, .. } = s { Some(sqe) } else { None })
+    };
+    let removes = |op: u8| {
+        matches!(op, IORING_OP_ASYNC_CANCEL | IORING_OP_POLL_REMOVE | IORING_OP_TIMEOUT_REMOVE)
+    };
+    let worker = |s: &super::program::Sqe| {
+        let row = OPS.get(usize::from(s.op));
+        s.flags & (IOSQE_ASYNC | IOSQE_IO_DRAIN | IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0
+            || row.is_some_and(|row| row.has(ASYNC | HASH))
+    };
+    let about = |s: &&super::program::Sqe| d.text.starts_with(&format!("ud{}:", s.ud));
+    let wants = |s: &super::program::Sqe, ud: u64| {
+        removes(s.op) && (s.addr == super::program::Val::Num(ud) || s.op_flags != 0)
+    };
+    let Some(it) = sqes().find(about) else { return false };
+    if removes(it.op) {
+        return sqes().any(|s| s.ud != it.ud && (worker(s) || worker(it)) && wants(it, s.ud));
+    }
+    let sides = d.text.split(" / ");
+    let canceled = sides.filter(|side| side.contains(":-125 ")).count();
+    canceled == 1 && sqes().any(|s| (worker(it) || worker(s)) && wants(s, it.ud))
 }
 
 fn ended(program: &Program, a: &Transcript, b: &Transcript) -> Option<Difference> {
@@ -93,6 +124,13 @@ fn records(program: &Program, a: &Transcript, b: &Transcript) -> Option<Differen
     // Completions of each ring since it was last emptied.
     let mut span: [(Vec<Cqe>, Vec<Cqe>); 2] = Default::default();
     let mut moved = None;
+    // With DEFER_TASKRUN the kernel posts at the next enter what it had to try twice; softring may be earlier.
+    let mut defers = [false; 2];
+    for step in &program.steps {
+        if let Step::Setup(s) = step {
+            defers[usize::from(s.ring & 1)] |= s.flags & IORING_SETUP_DEFER_TASKRUN != 0;
+        }
+    }
     for (x, y) in a.recs.iter().zip(&b.recs) {
         let step = x.step;
         let reap = about_step(program, step) == "reap";
@@ -118,7 +156,9 @@ fn records(program: &Program, a: &Transcript, b: &Transcript) -> Option<Differen
             return Some(noted(program, step, text));
         }
         // Too many or too few completions: the next reap says which.
-        if x.tails != y.tails && moved.is_none() {
+        let early = |i: usize| defers[i] && x.tails.get(i) < y.tails.get(i);
+        let same = (0..2).all(|i| early(i) || x.tails.get(i) == y.tails.get(i));
+        if !same && moved.is_none() {
             moved = Some(differ(format!("CQ tails {:?} / {:?}", x.tails, y.tails)));
         }
     }
