@@ -2,7 +2,8 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -71,6 +72,22 @@ impl Region {
         // SAFETY: in bounds and aligned (asserted); volatile because the program may write at the
         // same time, and any bit pattern is a valid `T: Plain`.
         unsafe { self.base.as_ptr().add(off).cast::<T>().read_volatile() }
+    }
+
+    /// Copies the words at `off` into `v`, each once.
+    #[inline]
+    pub fn load_into<T: crate::user::Plain>(&self, off: usize, v: &mut T) {
+        const { assert!(align_of::<T>() == 8 && size_of::<T>().is_multiple_of(8)) };
+        assert!(off.is_multiple_of(8) && off + size_of::<T>() <= self.len);
+        let to: *mut u64 = core::ptr::from_mut(v).cast();
+        for i in 0..size_of::<T>() / 8 {
+            // SAFETY: both sides in bounds and aligned (asserted); atomic because the program may write at the same
+            // time, and any bit pattern is a valid `T: Plain`.
+            unsafe {
+                let from = AtomicU64::from_ptr(self.base.as_ptr().add(off).cast::<u64>().add(i));
+                to.add(i).write(from.load(Relaxed));
+            }
+        }
     }
 
     /// Stores `v` at `off`.

@@ -13,10 +13,10 @@ impl Rings {
         tail.wrapping_sub(self.control.sq_head().load(Relaxed)).min(self.geo.sq_entries)
     }
 
-    /// Copies the next SQE, once. `None` if the index array names no slot: consumed, and counted in
+    /// Copies the next SQE, once. False if the index array names no slot: consumed, and counted in
     /// `dropped`. Lock holder only; call at most [`sq_ready`](Self::sq_ready) times.
     #[inline]
-    pub fn sq_fetch(&self) -> Option<io_uring_sqe> {
+    pub fn sq_fetch(&self, sqe: &mut io_uring_sqe) -> bool {
         let word = self.control.sq_head();
         let head = word.load(Relaxed);
         word.store(head.wrapping_add(1), Relaxed);
@@ -25,10 +25,11 @@ impl Rings {
             slot = self.rings.word(array + slot as usize * 4).load(Relaxed);
             if slot >= self.geo.sq_entries {
                 self.rings.word(off::SQ_DROPPED).fetch_add(1, Relaxed);
-                return None;
+                return false;
             }
         }
-        Some(self.sqes.load(slot as usize * self.geo.sqe_size()))
+        self.sqes.load_into(slot as usize * self.geo.sqe_size(), sqe);
+        true
     }
 
     /// Gives the fetched slots back to the program.

@@ -256,10 +256,10 @@ impl Req {
         Req { call: Call { sqe, ..Call::default() }, flags, ..Req::default() }
     }
 
-    /// Makes a used request a fresh one for `sqe`, field by field: most were never touched.
-    pub fn reset(&mut self, sqe: io_uring_sqe) {
+    /// Makes a used request a fresh one for the SQE now in it, field by field: most were never touched.
+    #[inline]
+    pub fn reset(&mut self) {
         let call = &mut self.call;
-        call.sqe = sqe;
         // Asked first: dropping what is not there costs calls.
         if !matches!(call.file, FileRef::None | FileRef::Plain(_))
             || !matches!(call.keep, Keep::None)
@@ -271,7 +271,7 @@ impl Req {
             (call.buf, call.creds) = (None, None);
         }
         (call.done, call.cflags, call.short) = (0, 0, false);
-        self.flags = ReqFlags::from_bits_retain(u32::from(sqe.flags));
+        self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
         self.state = State::Prepped;
         (self.res, self.big, self.link, self.arms, self.held) = (0, [0; 2], None, 0, 0);
         self.wait = Wait::None;

@@ -22,9 +22,11 @@ impl Ctx {
         // One place for all that end at once, which most do.
         let mut req = Req::default();
         while done < n {
-            let Some(sqe) = self.mem.sq_fetch() else { break };
+            if !self.mem.sq_fetch(&mut req.call.sqe) {
+                break;
+            }
             done += 1;
-            req.reset(sqe);
+            req.reset();
             let stop = self.submit_sqe(&mut req).is_err();
             if stop && self.flags & IORING_SETUP_SUBMIT_ALL == 0 {
                 break;
