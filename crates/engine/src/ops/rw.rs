@@ -157,9 +157,9 @@ fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
 /// What the kernel refuses at issue, before the file sees it (`io_rw_init_file`, `rw_verify_area`).
 fn check_at_issue(call: &Call) -> Result<()> {
     let sqe = &call.sqe;
-    // Flags that preadv2(2) does not look at where nothing is transferred, or only on a worker.
+    // Flags that preadv2(2) looks at late, or not at all where nothing is transferred.
     let cached = matches!(kind_of(&call.file), Kind::Buffered | Kind::Direct);
-    let dontcache = sqe.op_flags & RWF_DONTCACHE != 0 && total(call) == 0 && !cached;
+    let dontcache = sqe.op_flags & RWF_DONTCACHE != 0 && !cached;
     if dontcache || (sqe.op_flags & RWF_ATOMIC != 0 && !writes(sqe.opcode)) {
         return Err(Errno::EOPNOTSUPP);
     }
