@@ -244,7 +244,7 @@ impl Machine {
             if p.flags & IORING_SETUP_NO_SQARRAY == 0 {
                 // The kernel does not tell: behind the CQEs, as setup lays it out.
                 let wide = u32::from(p.flags & IORING_SETUP_CQE32 != 0);
-                let end = p.cq_off.cqes + (p.cq_entries << (4 + wide));
+                let end = (p.cq_off.cqes + p.cq_entries * 16) << wide;
                 p.sq_off.array = end.next_multiple_of(64);
             }
             if let Err(e) = r.remap(p) {
