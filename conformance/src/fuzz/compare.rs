@@ -26,7 +26,7 @@ pub fn compare(program: &Program, a: &Transcript, b: &Transcript) -> Option<Diff
 }
 
 /// May the two sides differ so because a request reached, or did not reach, its worker before another request of its
-/// program cancelled it? The kernel, too, does either.
+/// program cancelled it, or before a timeout began to count? The kernel, too, does either.
 pub fn raced(program: &Program, d: &Difference) -> bool {
     let sqes = || {
         program
@@ -47,6 +47,11 @@ pub fn raced(program: &Program, d: &Difference) -> bool {
         removes(s.op) && (s.addr == super::program::Val::Num(ud) || s.op_flags != 0)
     };
     let Some(it) = sqes().find(about) else { return false };
+    // A count of completions starts from where a worker, or the others' workers, are.
+    let counts = it.op == IORING_OP_TIMEOUT && it.off != super::program::Val::Num(0);
+    if counts && sqes().any(worker) {
+        return true;
+    }
     if removes(it.op) {
         return sqes().any(|s| s.ud != it.ud && (worker(s) || worker(it)) && wants(it, s.ud));
     }
