@@ -23,7 +23,7 @@ demo: build
 
 test:
 	$(CARGO) build --workspace
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-fail-fast
 
 # Real programs with io_uring denied; installs the Debian packages it needs.
 clients: build
