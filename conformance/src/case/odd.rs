@@ -15,6 +15,8 @@ pub const CASES: &[Case] = &[
     case!("odd", path_only, [Op(IORING_OP_OPENAT), Op(IORING_OP_FILES_UPDATE)], "O_PATH files may be opened into slots, not registered"),
     case!("odd", pipe_tells_slots, [Op(IORING_OP_PIPE)], "a pipe in chosen slots tells them, one that fails leaves none"),
     case!("odd", broken_pipe, [Op(IORING_OP_SPLICE)], "a splice to a broken pipe raises no signal"),
+    case!("odd", chain_in_worker, [Sqe(IOSQE_IO_LINK)], "what follows a worker's request, or is cut off, blocks in a worker"),
+    case!("odd", simple_files, [Op(IORING_OP_READV), Op(IORING_OP_WRITEV)], "files without read_iter take flags, and judge empty transfers"),
     case!("odd", slots_hold_no_fd, [Op(IORING_OP_OPENAT)], "registered files take no descriptors"),
 ];
 
@@ -54,6 +56,39 @@ fn lenient(pipe: &OwnedFd, file: &std::fs::File) -> [(&'static str, io_uring_sqe
         ("GETXATTR", xattr(IORING_OP_GETXATTR, 0), -ENOENT),
         ("SETXATTR", xattr(IORING_OP_SETXATTR, 0), -ENOENT),
     ]
+}
+
+fn chain_in_worker(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let file = cx.file("f", b"data")?;
+    let pipe = ends_of(cx)?;
+    rustix::io::ioctl_fionbio(&pipe[0], true)?;
+    let mut buf = [0; 4];
+    let mut read = || sqe::read(pipe[0].as_raw_fd(), &mut buf, sqe::HERE);
+    ring.push(read().ud(1).link());
+    cx.is("submit a chain that is cut off", ring.submit(), 1);
+    cx.reap(&mut ring, "it does not wait", &[(1, -EAGAIN)]);
+    ring.push(sqe::op(IORING_OP_FSYNC, file.as_raw_fd()).ud(1).link()).push(read().ud(2));
+    cx.is("submit", ring.submit(), 2);
+    cx.reap(&mut ring, "nor does what follows a worker's", &[(1, 0), (2, -EAGAIN)]);
+    Ok(())
+}
+
+fn simple_files(cx: &mut Cx) -> Outcome {
+    const RWF_DSYNC: u32 = 2;
+    let mut ring = cx.ring(4, 0)?;
+    let event = cx.eventfd(0)?;
+    let dir = std::fs::File::open(cx.dir()?)?;
+    let (event, dir) = (event.as_raw_fd(), dir.as_raw_fd());
+    let mut buf = [0; 4];
+    let flag = |s: &mut io_uring_sqe| s.op_flags = RWF_DSYNC;
+    cx.each(&mut ring, &[
+        ("too short a write", sqe::write(event, b"x", 0).set(flag), -EINVAL),
+        ("a directory", sqe::read(dir, &mut buf, 0).set(flag), -EISDIR),
+        ("a read of nothing", sqe::op(IORING_OP_READV, event), -EINVAL),
+        ("a write of nothing", sqe::op(IORING_OP_WRITEV, event), 0),
+    ]);
+    Ok(())
 }
 
 fn then_nop(cx: &mut Cx, ring: &mut Ring, what: &str, sqe: io_uring_sqe, want: [i32; 2]) {

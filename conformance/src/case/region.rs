@@ -4,6 +4,7 @@ use super::prelude::*;
 
 pub const CASES: &[Case] = &[
     case!("region", resize, [Reg(IORING_REGISTER_RESIZE_RINGS)], "rings grow and shrink with their entries kept"),
+    case!("region", resize_indexed, [Reg(IORING_REGISTER_RESIZE_RINGS)], "the index array of resized rings lies behind the CQEs"),
     case!("region", resize_refusals, [Reg(IORING_REGISTER_RESIZE_RINGS)], "rings that cannot be resized, and bad sizes"),
     case!("region", mem_region_refusals, [Reg(IORING_REGISTER_MEM_REGION)], "bad regions"),
     case!("region", mem_region_mmap, [Reg(IORING_REGISTER_MEM_REGION)], "a region of the kernel's is mapped from the ring"),
@@ -33,6 +34,23 @@ fn resize(cx: &mut Cx) -> Outcome {
     }
     cx.is("submit the queued", ring.submit(), 2);
     cx.reap_in_order(&mut ring, "all four", &[(1, 0), (2, 0), (3, 0), (4, 0)]);
+    Ok(())
+}
+
+fn resize_indexed(cx: &mut Cx) -> Outcome {
+    for wide in [0, IORING_SETUP_CQE32] {
+        let mut ring = cx.ring(4, DEFER | wide)?;
+        let mut p = sizes(16, 0);
+        cx.is("resize", ring.register_struct(IORING_REGISTER_RESIZE_RINGS, &mut p, 1), 0);
+        let mut p = *std::hint::black_box(&p);
+        // Behind the CQEs, as the kernel's `rings_size` lays it out.
+        let end = (p.cq_off.cqes + p.cq_entries * 16) << u32::from(wide != 0);
+        p.sq_off.array = end.next_multiple_of(64);
+        ring.remap(io_uring_params { flags: p.flags | DEFER | wide, ..p })?;
+        ring.push(sqe::nop().ud(1)).push(sqe::nop().ud(2));
+        cx.is("submit", ring.submit(), 2);
+        cx.reap_in_order(&mut ring, "both", &[(1, 0), (2, 0)]);
+    }
     Ok(())
 }
 

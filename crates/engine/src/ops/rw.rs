@@ -22,12 +22,16 @@ use rustix::fs::OFlags;
 const RWF_HIPRI: u32 = 1;
 const RWF_ATOMIC: u32 = 0x40;
 const RWF_DONTCACHE: u32 = 0x80;
+/// Those up to `RWF_NOSIGNAL`.
+const RWF_KNOWN: u32 = 0x1ff;
 /// `RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND`: what any file takes, though it may have no use for it.
 const RWF_ANY: u32 = 0x2 | 0x4 | 0x10 | 0x20;
 /// `RWF_NOWAIT`.
 pub const RWF_NOWAIT: u32 = 8;
 /// `UIO_MAXIOV`.
 const MAX_IOV: u32 = 1024;
+/// As many parts as `kmalloc` has room for, which is tried first for registered buffers.
+const MAX_ALLOC: u32 = (4 << 20) / 16;
 /// End of user addresses (x86-64, four-level page tables): what `access_ok` refuses beyond.
 const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 /// The current position.
@@ -67,7 +71,8 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     }
     if vectored(sqe.opcode) {
         if sqe.len > MAX_IOV {
-            return Err(Errno::EINVAL);
+            let huge = fixed(sqe.opcode) && sqe.len > MAX_ALLOC;
+            return Err(if huge { Errno::ENOMEM } else { Errno::EINVAL });
         }
         import(&mut req.call)?;
     } else if !fixed(sqe.opcode) {
@@ -157,10 +162,7 @@ fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
 /// What the kernel refuses at issue, before the file sees it (`io_rw_init_file`, `rw_verify_area`).
 fn check_at_issue(call: &Call) -> Result<()> {
     let sqe = &call.sqe;
-    // Flags that preadv2(2) looks at late, or not at all where nothing is transferred.
-    let cached = matches!(kind_of(&call.file), Kind::Buffered | Kind::Direct);
-    let dontcache = sqe.op_flags & RWF_DONTCACHE != 0 && !cached;
-    if dontcache || (sqe.op_flags & RWF_ATOMIC != 0 && !writes(sqe.opcode)) {
+    if refused_flags(call) {
         return Err(Errno::EOPNOTSUPP);
     }
     if sqe.op_flags & RWF_HIPRI != 0 {
@@ -177,6 +179,21 @@ fn check_at_issue(call: &Call) -> Result<()> {
         return Err(Errno::ESPIPE);
     }
     Ok(())
+}
+
+/// Are there flags that the kernel does not know, or the file cannot do (`kiocb_set_rw_flags`)? preadv2(2) looks at them late, or not at all
+/// where nothing is transferred.
+fn refused_flags(call: &Call) -> bool {
+    let flags = call.sqe.op_flags;
+    if flags & (RWF_ATOMIC | RWF_DONTCACHE | RWF_NOWAIT | !RWF_KNOWN) == 0 {
+        return false;
+    }
+    let kind = kind_of(&call.file);
+    let cached = matches!(kind, Kind::Buffered | Kind::Direct);
+    flags & !RWF_KNOWN != 0
+        || (flags & RWF_NOWAIT != 0 && kind == Kind::Memory)
+        || (flags & (RWF_ATOMIC | RWF_DONTCACHE) != 0 && !cached)
+        || (flags & RWF_ATOMIC != 0 && !writes(call.sqe.opcode))
 }
 
 /// A number that is closed, or open the other way, says so before anything else does.
@@ -204,7 +221,8 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
             return finish(call, n as u64);
         }
     }
-    let mut given = call.sqe.op_flags;
+    // A worker waits even if asked not to.
+    let mut given = call.sqe.op_flags & if how == Try::Block { !RWF_NOWAIT } else { !0 };
     loop {
         let nowait = how == Try::Nonblock && kind != Kind::Memory;
         let flags = given | if nowait { RWF_NOWAIT } else { 0 };

@@ -137,6 +137,8 @@ pub fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let update = sqe.op_flags & IORING_TIMEOUT_UPDATE != 0;
     let linked = update && sqe.op_flags & IORING_LINK_TIMEOUT_UPDATE != 0;
     let opcode = if linked { IORING_OP_LINK_TIMEOUT } else { IORING_OP_TIMEOUT };
+    // One whose time has come is gone, as if a timer's interrupt had taken it.
+    ctx.timeouts_expire();
     let Some(id) = armed(ctx, sqe.addr, opcode) else { return Outcome::Done(Errno::ENOENT.res()) };
     ctx.timeouts_disarm(id);
     match wait {

@@ -42,6 +42,9 @@ impl Ctx {
             return None;
         }
         let forced = req.flags.contains(ReqFlags::FORCE_ASYNC) || req.call.creds.is_some();
+        if req.flags.contains(ReqFlags::ON_WORKER | ReqFlags::NOWAIT) && !forced {
+            return Some(Way::Worker);
+        }
         if def.has(opdef::AIO) {
             return match kind_of(&req.call.file) {
                 Kind::Direct if req.call.creds.is_none() && self.aio_ready() => Some(Way::Aio),
