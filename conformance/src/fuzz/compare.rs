@@ -42,7 +42,10 @@ pub fn raced(program: &Program, d: &Difference) -> bool {
         s.flags & (IOSQE_ASYNC | IOSQE_IO_DRAIN | IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0
             || row.is_some_and(|row| row.has(ASYNC | HASH))
     };
-    let about = |s: &&super::program::Sqe| d.text.starts_with(&format!("ud{}:", s.ud));
+    let about = |s: &&super::program::Sqe| {
+        let name = format!("ud{}:", s.ud);
+        d.text.split(" / ").any(|side| side.starts_with(&name))
+    };
     let wants = |s: &super::program::Sqe, ud: u64| {
         removes(s.op) && (s.addr == super::program::Val::Num(ud) || s.op_flags != 0)
     };
