@@ -221,8 +221,7 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
             return finish(call, n as u64);
         }
     }
-    // A worker waits even if asked not to.
-    let mut given = call.sqe.op_flags & if how == Try::Block { !RWF_NOWAIT } else { !0 };
+    let mut given = call.sqe.op_flags;
     loop {
         let nowait = how == Try::Nonblock && kind != Kind::Memory;
         let flags = given | if nowait { RWF_NOWAIT } else { 0 };
@@ -244,6 +243,10 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
             Err(Errno::EAGAIN) if nowait => {
                 rw_hot::count(&call.file, false);
                 return would_block(call);
+            }
+            // A worker waits even if asked not to.
+            Err(e) if how == Try::Block && given & RWF_NOWAIT != 0 && waits(e, kind) => {
+                given &= !RWF_NOWAIT;
             }
             // Files without `read_iter` or `write_iter` refuse every flag of preadv2(2), but none of an SQE's.
             Err(Errno::EOPNOTSUPP)
@@ -271,6 +274,12 @@ fn may_trust(call: &Call, kind: Kind) -> bool {
         && matches!(sqe.opcode, IORING_OP_READ | IORING_OP_READ_FIXED)
         && sqe.op_flags == 0
         && sqe.off != CURRENT
+}
+
+/// Did `RWF_NOWAIT` alone make a call fail?
+fn waits(e: Errno, kind: Kind) -> bool {
+    let simple = matches!(kind, Kind::Pollable | Kind::Other);
+    e == Errno::EAGAIN || (e == Errno::EOPNOTSUPP && simple)
 }
 
 /// The program's number was reused behind our back: what we took for a file is a stream.
