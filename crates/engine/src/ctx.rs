@@ -162,6 +162,8 @@ pub struct Ctx {
     pub transports: Transports,
     /// What is to be posted to other rings once this one's lock is released.
     pub outbox: Vec<crate::ops::msg_ring::Parcel>,
+    /// A thread delivers what was in it: what comes later queues behind.
+    pub delivering: bool,
 
     // Resources.
     pub files: FileTable,
@@ -197,6 +199,7 @@ impl Ctx {
             driver: Driver::default(),
             transports: Transports::default(),
             outbox: Vec::new(),
+            delivering: false,
             files: FileTable::default(),
             buffers: BufTable::default(),
             tags: Arc::default(),

@@ -435,7 +435,9 @@ std::thread_local! {
 }
 
 struct Held {
-    table: std::sync::RwLockWriteGuard<'static, Table>,
+    /// The rings that were locked, whatever has become of the table since they were listed.
+    rings: Vec<Arc<Ring>>,
+    _table: std::sync::RwLockWriteGuard<'static, Table>,
     _reactor: crate::wait::reactor::Held,
 }
 
@@ -448,19 +450,15 @@ pub fn fork_prepare() {
     for ring in &rings {
         ring.control.lock();
     }
-    let held = Held { table: write(), _reactor: crate::wait::reactor::hold() };
+    let held = Held { rings, _table: write(), _reactor: crate::wait::reactor::hold() };
     HELD.with_borrow_mut(|h| *h = Some(held));
 }
 
 /// After `fork`, in the parent.
 pub fn fork_parent() {
     let Some(held) = HELD.take() else { return };
-    let mut seen = Vec::new();
-    for (_, _, ring) in &held.table.rings {
-        if !seen.contains(&ring.id) {
-            seen.push(ring.id);
-            ring.control.unlock();
-        }
+    for ring in &held.rings {
+        ring.control.unlock();
     }
 }
 

@@ -87,6 +87,7 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
         return accept(ctx, &msg).map(Some);
     }
     if ctx.outbox.is_empty()
+        && !ctx.delivering
         && let Some(mut other) = target.try_lock()
     {
         return accept_and_wake(&mut other, &msg).map(Some);
@@ -165,13 +166,26 @@ fn install(ctx: &mut Ctx, file: &SentFile) -> Result<i32> {
     Ok(if file.index == IORING_FILE_INDEX_ALLOC { slot.cast_signed() } else { 0 })
 }
 
+/// What a ring has for others, taken by the one thread that delivers; none for a second thread, so that nothing
+/// overtakes what the first has in hand.
+fn take_parcels(ring: &Arc<Ring>, mine: bool) -> Vec<Parcel> {
+    let mut ctx = ring.lock();
+    if ctx.delivering && !mine {
+        return Vec::new();
+    }
+    ctx.delivering = !ctx.outbox.is_empty();
+    core::mem::take(&mut ctx.outbox)
+}
+
 /// Delivers what a ring has for others. Called without any ring's lock.
 pub fn deliver(ring: &Arc<Ring>) {
+    let mut mine = false;
     loop {
-        let parcels = core::mem::take(&mut ring.lock().outbox);
+        let parcels = take_parcels(ring, mine);
         if parcels.is_empty() {
             return;
         }
+        mine = true;
         for parcel in parcels {
             let Some(from) = parcel.from else { continue };
             match parcel.what {

@@ -241,6 +241,8 @@ impl Ctx {
                 req.call.file = FileRef::None;
             }
         }
+        self.outbox.clear();
+        self.delivering = false;
         self.run.clear();
         self.deferred.clear();
         self.outbox.clear();
