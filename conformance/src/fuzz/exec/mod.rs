@@ -204,6 +204,12 @@ impl Machine {
         if bad_index && !r.has(IORING_SETUP_NO_SQARRAY) {
             r.set_array(at, u32::MAX);
         }
+        if sqe.op == IORING_OP_CLOSE
+            && let Fd::Of(ud) = sqe.fd
+        {
+            // What its number means from here on is a matter of who opens something first.
+            self.opened.remove(&ud);
+        }
         self.ops.insert(sqe.ud, sqe.clone());
         0
     }
