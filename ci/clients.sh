@@ -87,7 +87,10 @@ check() {
     export -f client "${1?}"
     export TRACE LEG SOFTRING DENY QUICK PREPARED
     began=$(date +%s.%N)
-    (cd "$dir" && SOFTRING_CHECK=$$-$NUMBER timeout -k 5 "$LIMIT" bash -c '"$@"' check "$@") >"$log.log" 2>&1 </dev/null
+    (
+        cd "$dir" &&
+            SOFTRING_CHECK=$$-$NUMBER timeout -k 5 "$LIMIT" bash -c '"$@"' check "$@"
+    ) >"$log.log" 2>&1 </dev/null
     rc=$?
     end_tagged "$$-$NUMBER"
     if [ $rc = 124 ] || [ $rc = 137 ]; then

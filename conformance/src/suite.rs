@@ -41,8 +41,8 @@ fn progress(done: usize, all: usize, case: &str) {
     }
 }
 
-/// How often a case that differs is asked again, alone. A case that the kernel itself then answers otherwise raced
-/// against a busy machine; a difference of softring's shows again.
+/// How often a case that differs is asked again, alone. A case that the kernel itself then answers
+/// otherwise raced against a busy machine; a difference of softring's shows again.
 const AGAIN: usize = 2;
 
 /// Asks the cases that differ again, one at a time; what agrees then is said on stderr.

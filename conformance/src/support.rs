@@ -10,8 +10,9 @@ const HEAD: &str = "\
 <!-- Generated from the engine's tables; `make support` writes it anew. -->
 # What softring supports
 
-The opcodes, register calls and setup flags of Linux 6.18, in the kernel's order. *Yes*: as the kernel. *Partly*: as the
-kernel but for what the note says. *No*: refused as a kernel refuses what it does not know, and the probe says so.
+The opcodes, register calls and setup flags of Linux 6.18, in the kernel's order. *Yes*: as the
+kernel. *Partly*: as the kernel but for what the note says. *No*: refused as a kernel refuses what
+it does not know, and the probe says so.
 ";
 
 /// The whole file.

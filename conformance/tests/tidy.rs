@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 const MAX_FILE_CODE_LINES: usize = 400;
 const MAX_FUNCTION_CODE_LINES: usize = 70;
+const MAX_LINE_CHARS: usize = 100;
 
 /// A word that must not stand in the sources, and what to write in its place. The words are
 /// put together from halves so that this file does not find itself.
@@ -210,6 +211,22 @@ fn files_are_short() {
 }
 
 /// Name, first line and lines of code of every function that has a body.
+#[test]
+fn lines_are_short() {
+    let mut findings = Vec::new();
+    for source in sources(&[".rs", ".sh", ".ci/run"]) {
+        for (index, line) in source.text.lines().enumerate() {
+            // A row of a table stays one line, be it in a comment or of cases.
+            let line_text = line.trim_start().trim_start_matches(['/', '!', ' ']);
+            let row = line_text.starts_with('|') || line_text.starts_with("case!(");
+            if line.chars().count() > MAX_LINE_CHARS && !row {
+                findings.push(format!("{}:{}", source.name, index + 1));
+            }
+        }
+    }
+    report("more than 100 columns; break the line", &findings);
+}
+
 fn functions(code: &str) -> Vec<(String, usize, usize)> {
     let bytes = code.as_bytes();
     let mut found = Vec::new();

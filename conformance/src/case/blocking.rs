@@ -110,10 +110,20 @@ fn eventfd(cx: &mut Cx) -> Outcome {
     let read = sqe::read(ev.as_raw_fd(), &mut buf, 0);
     cx.start(&mut ring, &[read.ud(1)]);
     cx.quiet(&ring, "waits", 10);
-    cx.one(&mut ring, "write by the ring", sqe::write(ev.as_raw_fd(), &5u64.to_ne_bytes(), 0).ud(2), 8);
+    cx.one(
+        &mut ring,
+        "write by the ring",
+        sqe::write(ev.as_raw_fd(), &5u64.to_ne_bytes(), 0).ud(2),
+        8,
+    );
     cx.reap(&mut ring, "read", &[(1, 8)]);
     cx.eq("count", u64::from_ne_bytes(*std::hint::black_box(&buf)), 5);
-    cx.one(&mut ring, "too small", sqe::rw(IORING_OP_READ, ev.as_raw_fd(), addr(&buf), 4, 0), -EINVAL);
+    cx.one(
+        &mut ring,
+        "too small",
+        sqe::rw(IORING_OP_READ, ev.as_raw_fd(), addr(&buf), 4, 0),
+        -EINVAL,
+    );
     Ok(())
 }
 

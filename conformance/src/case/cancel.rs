@@ -111,7 +111,10 @@ fn any(cx: &mut Cx) -> Outcome {
     let ts = sqe::millis(60_000);
     polls(cx, &mut ring, r.as_raw_fd(), &[1, 2]);
     cx.start(&mut ring, &[sqe::timeout(&ts, 0, 0).ud(3)]);
-    cx.start(&mut ring, &[sqe::cancel(0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL).ud(10)]);
+    cx.start(
+        &mut ring,
+        &[sqe::cancel(0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL).ud(10)],
+    );
     let e = -ECANCELED;
     cx.reap(&mut ring, "all", &[(1, e), (2, e), (3, e), (10, 3)]);
     cx.note_answer("none left", {
@@ -172,7 +175,11 @@ fn refusals(cx: &mut Cx) -> Outcome {
         ("ANY and FD", by(0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_FD), -EINVAL),
         ("ANY and OP", sqe::cancel(0, any_op), -EINVAL),
         ("bad fd", by(1234, IORING_ASYNC_CANCEL_FD), -EBADF),
-        ("slot without a table", by(0, IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_FD_FIXED), -EBADF),
+        (
+            "slot without a table",
+            by(0, IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_FD_FIXED),
+            -EBADF,
+        ),
         ("a priority", good.set(|s| s.ioprio = 1), -EINVAL),
     ]);
     Ok(())

@@ -41,11 +41,12 @@ fn many_at_once(cx: &mut Cx) -> Outcome {
     let fd = file.as_raw_fd();
     let blocks: Vec<[u8; 512]> = (0..N).map(|i| [i as u8 + 1; 512]).collect();
     let want: Vec<_> = (0..N).map(|i| (i, 512)).collect();
-    let writes: Vec<_> = (0..N).map(|i| sqe::write(fd, &blocks[i as usize], i * 512).ud(i)).collect();
+    let write = |i| sqe::write(fd, &blocks[i as usize], i * 512).ud(i);
+    let writes: Vec<_> = (0..N).map(write).collect();
     cx.batch(&mut ring, "writes", &writes, &want);
     let mut back = vec![[0u8; 512]; N as usize];
     let reads: Vec<_> =
-        back.iter_mut().enumerate().map(|(i, b)| sqe::read(fd, b, i as u64 * 512).ud(i as u64)).collect();
+        (0..).zip(&mut back).map(|(i, b)| sqe::read(fd, b, i * 512).ud(i)).collect();
     cx.batch(&mut ring, "reads", &reads, &want);
     cx.holds("all as written", *std::hint::black_box(&back) == blocks);
     Ok(())

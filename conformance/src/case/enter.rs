@@ -202,7 +202,12 @@ fn unknown_sqe_flag(cx: &mut Cx) -> Outcome {
     // Only reads and receives can have a buffer chosen for them.
     let select = sqe::nop().with(IOSQE_BUFFER_SELECT);
     cx.one(&mut ring, "buffer select on nop", select, -EOPNOTSUPP);
-    cx.one(&mut ring, "a personality that is not there", sqe::nop().set(|s| s.personality = 9), -EINVAL);
+    cx.one(
+        &mut ring,
+        "a personality that is not there",
+        sqe::nop().set(|s| s.personality = 9),
+        -EINVAL,
+    );
     Ok(())
 }
 

@@ -258,7 +258,11 @@ fn alloc_range(cx: &mut Cx) -> Outcome {
     cx.is("beyond the end", set(&ring, range(6, 3)), -EINVAL);
     cx.is("overflow", set(&ring, range(u32::MAX, 2)), -EOVERFLOW);
     cx.is("reserved", set(&ring, io_uring_file_index_range { resv: 1, ..range(0, 1) }), -EINVAL);
-    cx.is("a count", ring.register(IORING_REGISTER_FILE_ALLOC_RANGE, addr(&range(0, 1)), 1), -EINVAL);
+    cx.is(
+        "a count",
+        ring.register(IORING_REGISTER_FILE_ALLOC_RANGE, addr(&range(0, 1)), 1),
+        -EINVAL,
+    );
     cx.is("null", ring.register(IORING_REGISTER_FILE_ALLOC_RANGE, 0, 0), -EINVAL);
     cx.is("unmapped", ring.register(IORING_REGISTER_FILE_ALLOC_RANGE, BAD, 0), -EFAULT);
     cx.is("5 and 6", set(&ring, range(5, 2)), 0);

@@ -122,7 +122,11 @@ fn mixed_entries(cx: &mut Cx) -> Outcome {
         let sqes = [small, big.ud(100 + lap), big.ud(200 + lap), small.ud(300 + lap)];
         let want = [lap, 100 + lap, 200 + lap, 300 + lap].map(|ud| (ud, 0));
         let got = cx.batch(&mut ring, "small, big, big, small", &sqes, &want);
-        cx.eq("sizes", got.iter().map(|c| c.big.is_some()).collect(), vec![false, true, true, false]);
+        cx.eq(
+            "sizes",
+            got.iter().map(|c| c.big.is_some()).collect(),
+            vec![false, true, true, false],
+        );
         let words = got.iter().find_map(|c| c.big);
         cx.note("big half", format_args!("{words:x?}"));
     }

@@ -34,7 +34,12 @@ fn ready(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "room", sqe::poll_add(w.as_raw_fd(), libc::POLLOUT), OUT);
     rustix::io::write(&w, b"x")?;
     cx.one(&mut ring, "data", sqe::poll_add(r.as_raw_fd(), libc::POLLIN), IN);
-    cx.one(&mut ring, "data or room", sqe::poll_add(r.as_raw_fd(), libc::POLLIN | libc::POLLOUT), IN);
+    cx.one(
+        &mut ring,
+        "data or room",
+        sqe::poll_add(r.as_raw_fd(), libc::POLLIN | libc::POLLOUT),
+        IN,
+    );
     cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[r.as_raw_fd()]), 0);
     cx.one(&mut ring, "registered", sqe::poll_add(0, libc::POLLIN).fixed(), IN);
     cx.one(&mut ring, "in a worker", sqe::poll_add(0, libc::POLLIN).fixed().with(IOSQE_ASYNC), IN);
@@ -105,7 +110,11 @@ fn refusals(cx: &mut Cx) -> Outcome {
         ("an offset", good.set(|s| s.off = 1), -EINVAL),
         ("a buffer index", good.set(|s| s.buf_index = 1), -EINVAL),
         ("a priority", good.set(|s| s.ioprio = 1), -EINVAL),
-        ("multishot that skips success", multi(w.as_raw_fd(), 4).with(IOSQE_CQE_SKIP_SUCCESS), -EINVAL),
+        (
+            "multishot that skips success",
+            multi(w.as_raw_fd(), 4).with(IOSQE_CQE_SKIP_SUCCESS),
+            -EINVAL,
+        ),
     ]);
     Ok(())
 }

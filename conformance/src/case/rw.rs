@@ -282,7 +282,12 @@ fn lengths(cx: &mut Cx) -> Outcome {
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     // More than the mapping has room for is no fault while the file is short.
     cx.one(&mut ring, "2 GiB", sqe::rw(IORING_OP_READ, fd, page, 1 << 31, 0), 10);
-    cx.one(&mut ring, "4 GiB less one", sqe::rw(IORING_OP_READ, fd, page, u32::MAX as usize, 0), 10);
+    cx.one(
+        &mut ring,
+        "4 GiB less one",
+        sqe::rw(IORING_OP_READ, fd, page, u32::MAX as usize, 0),
+        10,
+    );
     cx.one(&mut ring, "write of nothing to null", sqe::rw(IORING_OP_WRITE, fd, 0, 0, 0), 0);
     Ok(())
 }

@@ -132,7 +132,11 @@ fn refusals(cx: &mut Cx) -> Outcome {
         ("unknown flag", good.op_flags(1 << 10), -EINVAL),
         ("two clocks", good.op_flags(two_clocks), -EINVAL),
         ("update", good.op_flags(IORING_TIMEOUT_UPDATE), -EINVAL),
-        ("multishot, absolute", good.op_flags(IORING_TIMEOUT_MULTISHOT | IORING_TIMEOUT_ABS), -EINVAL),
+        (
+            "multishot, absolute",
+            good.op_flags(IORING_TIMEOUT_MULTISHOT | IORING_TIMEOUT_ABS),
+            -EINVAL,
+        ),
         ("a buffer index", good.set(|s| s.buf_index = 1), -EINVAL),
         ("a file index", good.set(|s| s.file_index = 1), -EINVAL),
         ("a priority", good.set(|s| s.ioprio = 1), -EINVAL),
@@ -270,7 +274,8 @@ fn link_refusals(cx: &mut Cx) -> Outcome {
     let ts = sqe::millis(60_000);
     let good = sqe::link_timeout(&ts, 0);
     cx.one(&mut ring, "without a request", good, -EINVAL);
-    let pair = |what: &str, second: io_uring_sqe, want: [(u64, i32); 2], cx: &mut Cx, ring: &mut Ring| {
+    type Want = [(u64, i32); 2];
+    let pair = |what: &str, second: io_uring_sqe, want: Want, cx: &mut Cx, ring: &mut Ring| {
         ring.push(sqe::nop().ud(1).link()).push(second.ud(2));
         cx.is(&format!("{what}: submit"), ring.submit(), 2);
         cx.reap(ring, what, &want);

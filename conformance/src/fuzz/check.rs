@@ -97,8 +97,9 @@ pub fn check(d: &Driver, p: &Program) -> Result<Verdict> {
     Ok(Verdict::Diverged(Box::new(Divergence { program, difference, kernel: k, softring })))
 }
 
-/// Does any run of the kernel agree with one of softring? What independent requests do to each other depends on
-/// whether a worker starts before its submitter goes on, so each side is tried on one processor, too, where it does not.
+/// Does any run of the kernel agree with one of softring? What independent requests do to each
+/// other depends on whether a worker starts before its submitter goes on, so each side is tried on
+/// one processor, too, where it does not.
 fn is_race(d: &Driver, p: &Program, [kernel, softring]: [&Transcript; 2]) -> Result<bool> {
     let run = |side, one_cpu| d.run(p, side, Pace { quiet: NEXT, follow: Some(kernel), one_cpu });
     let other = run(Side::Softring, true)?;

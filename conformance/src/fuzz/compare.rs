@@ -25,8 +25,9 @@ pub fn compare(program: &Program, a: &Transcript, b: &Transcript) -> Option<Diff
     records(program, a, b).or_else(|| ended(program, a, b)).or_else(|| order(program, a, b))
 }
 
-/// May the two sides differ so because a request reached, or did not reach, its worker before another request of its
-/// program cancelled it, or before a timeout began to count? The kernel, too, does either.
+/// May the two sides differ so because a request reached, or did not reach, its worker before
+/// another request of its program cancelled it, or before a timeout began to count? The kernel,
+/// too, does either.
 pub fn raced(program: &Program, d: &Difference) -> bool {
     let sqes = || {
         program
@@ -144,7 +145,8 @@ fn records(program: &Program, a: &Transcript, b: &Transcript) -> Option<Differen
     // Completions of each ring since it was last emptied.
     let mut span: [(Vec<Cqe>, Vec<Cqe>); 2] = Default::default();
     let mut moved = None;
-    // With DEFER_TASKRUN the kernel posts at the next enter what it had to try twice; softring may be earlier.
+    // With DEFER_TASKRUN the kernel posts at the next enter what it had to try twice; softring may
+    // be earlier.
     let mut defers = [false; 2];
     for step in &program.steps {
         if let Step::Setup(s) = step {

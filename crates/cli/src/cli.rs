@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-const AFTER: &str = "Exit codes: 0 done, 1 the work failed, 2 usage or an error of softring itself. \
+const AFTER: &str = "\
+Exit codes: 0 done, 1 the work failed, 2 usage or an error of softring itself. \
 `softring run` passes the program's own exit code or signal through.";
 
 /// Run io_uring programs where io_uring is denied.
@@ -91,7 +92,8 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 pub struct DenyArgs {
     /// The error number that io_uring_setup, _enter and _register answer
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=133))]
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=133))]
     pub errno: u16,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -197,25 +199,30 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Rw::Randread)]
     pub rw: Rw,
     /// Reads per hundred I/Os of randrw
-    #[arg(long, default_value_t = 70, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, default_value_t = 70, value_name = "PERCENT")]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     pub rwmix: u8,
     /// Bytes per I/O; suffixes k, m
     #[arg(long, default_value = "4k", value_parser = bytes)]
     pub bs: u64,
     /// I/Os in flight per thread
-    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub depth: u32,
     /// I/Os submitted at once, at most (default: the depth)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub batch: Option<u32>,
     /// Completions waited for at once, at least
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub wait: u32,
     /// Threads that submit, each with its own ring
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: u32,
     /// Threads of the pool, for each thread that submits
-    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, default_value_t = 16, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub pool_threads: u32,
     /// Seconds per measurement
     #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = seconds)]
@@ -224,7 +231,8 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 0.2, value_name = "S", value_parser = seconds)]
     pub warmup: f64,
     /// Rounds; in each, every engine runs once
-    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub pairs: u32,
     /// What does the I/O; the first is what the others are compared with
     #[arg(

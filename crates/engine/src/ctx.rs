@@ -1,8 +1,8 @@
 //! One ring. [`Ring`] is what threads share; [`Ctx`] is everything the uring lock guards.
 //!
-//! Lock order: a ring's uring lock is never waited for while another's is held (`outbox` carries what is meant for
-//! others), nor while holding the descriptor table, which may be read while holding one. The reactor's list is never
-//! locked while holding one.
+//! Lock order: a ring's uring lock is never waited for while another's is held (`outbox` carries
+//! what is meant for others), nor while holding the descriptor table, which may be read while
+//! holding one. The reactor's list is never locked while holding one.
 //! Kernel counterpart: `struct io_ring_ctx`.
 #![allow(unsafe_code)]
 
@@ -47,11 +47,13 @@ pub struct Ring {
     pub listed: AtomicBool,
     /// All descriptors are closed.
     pub dead: AtomicBool,
-    /// Calls of `enter` by descriptor: now and then one makes sure that the descriptor is still open.
+    /// Calls of `enter` by descriptor: now and then one makes sure that the descriptor is still
+    /// open.
     pub enters: AtomicU32,
 }
 
-// SAFETY: `ctx` is reached only through `Guard`, which holds the uring lock; everything else is atomic or immutable.
+// SAFETY: `ctx` is reached only through `Guard`, which holds the uring lock; everything else is
+// atomic or immutable.
 unsafe impl Sync for Ring {}
 // SAFETY: as above; nothing in it is tied to a thread.
 unsafe impl Send for Ring {}
@@ -92,11 +94,12 @@ impl Ring {
         self.control.try_lock().then_some(Guard { ring: self })
     }
 
-    /// In a forked child: the state as the parent left it. The child has one thread, and the parent holds the
-    /// shared lock on its own behalf, so the lock is not taken.
+    /// In a forked child: the state as the parent left it. The child has one thread, and the parent
+    /// holds the shared lock on its own behalf, so the lock is not taken.
     #[allow(clippy::mut_from_ref)]
     pub fn in_child(&self) -> &mut Ctx {
-        // SAFETY: called once by the only thread of a fresh child, before anything else touches the ring.
+        // SAFETY: called once by the only thread of a fresh child, before anything else touches the
+        // ring.
         unsafe { &mut *self.ctx.get() }
     }
 }
@@ -213,7 +216,8 @@ impl Ctx {
         self.flags & IORING_SETUP_DEFER_TASKRUN != 0
     }
 
-    /// Does the ring hold what others wait for, should its closing go unnoticed: requests, files, an eventfd?
+    /// Does the ring hold what others wait for, should its closing go unnoticed: requests, files,
+    /// an eventfd?
     pub fn holds_anything(&self) -> bool {
         self.nr_reqs > 0 || self.eventfd.is_some() || self.files.used > 0
     }

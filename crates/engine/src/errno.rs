@@ -10,7 +10,11 @@ pub struct Errno(pub i32);
 pub type Result<T> = core::result::Result<T, Errno>;
 
 macro_rules! errnos {
-    ($($name:ident),* $(,)?) => { impl Errno { $(pub const $name: Errno = Errno(e::$name.cast_signed());)* } };
+    ($($name:ident),* $(,)?) => {
+        impl Errno {
+            $(pub const $name: Errno = Errno(e::$name.cast_signed());)*
+        }
+    };
 }
 errnos!(
     EPERM,

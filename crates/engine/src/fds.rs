@@ -1,10 +1,11 @@
-//! Descriptors: which are rings, which are the engine's own, what kind of file the others are; and what the doors tell
-//! the engine about them.
+//! Descriptors: which are rings, which are the engine's own, what kind of file the others are; and
+//! what the doors tell the engine about them.
 //!
-//! The engine knows no C symbol. Whoever stands in front of it (the preload's wrappers of `close`, `dup` …) reports what
-//! happens to descriptors through the calls here. A ring whose descriptor was closed behind its back (a raw system
-//! call) is noticed by the sweep that each setup makes and the reactor makes every second, by each `register`, and by
-//! an `enter` now and then ([`checked_ring`]).
+//! The engine knows no C symbol. Whoever stands in front of it (the preload's wrappers of `close`,
+//! `dup` …) reports what happens to descriptors through the calls here. A ring whose descriptor was
+//! closed behind its back (a raw system call) is noticed by the sweep that each setup makes and the
+//! reactor makes every second, by each `register`, and by an `enter` now and then
+//! ([`checked_ring`]).
 
 use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
@@ -43,9 +44,11 @@ static STREAKS: [Streak; REMEMBERED] = [const { Streak::new() }; REMEMBERED];
 /// The engine's own descriptors, one bit each.
 static INTERNAL: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
-/// A descriptor of the engine's own: out of the program's way, and marked, so that the doors can refuse to close it.
+/// A descriptor of the engine's own: out of the program's way, and marked, so that the doors can
+/// refuse to close it.
 ///
-/// It is closed by a raw system call: a libc close would come back in through the doors, under whatever lock is held.
+/// It is closed by a raw system call: a libc close would come back in through the doors, under
+/// whatever lock is held.
 #[derive(Debug)]
 pub struct InternalFd(ManuallyDrop<OwnedFd>);
 
@@ -76,7 +79,8 @@ fn write() -> std::sync::RwLockWriteGuard<'static, Table> {
     TABLE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The doors promise to report every close, dup and F_SETFL, so that the engine may remember what a descriptor is.
+/// The doors promise to report every close, dup and F_SETFL, so that the engine may remember what a
+/// descriptor is.
 pub fn closes_are_reported() {
     REPORTED.store(true, Relaxed);
 }
@@ -116,7 +120,8 @@ pub fn ring(fd: i32) -> Result<Arc<Ring>> {
     }
 }
 
-/// As [`ring`], and makes sure that the number was not closed, or reused, behind our back. Costs a system call.
+/// As [`ring`], and makes sure that the number was not closed, or reused, behind our back. Costs a
+/// system call.
 ///
 /// # Errors
 /// As [`ring`].
@@ -252,7 +257,8 @@ fn mark_internal(fd: i32, on: bool) {
     }
 }
 
-/// Lowest number for the engine's own descriptors: out of the way of programs that count on small numbers.
+/// Lowest number for the engine's own descriptors: out of the way of programs that count on small
+/// numbers.
 fn floor() -> i32 {
     static FLOOR: AtomicI32 = AtomicI32::new(0);
     let known = FLOOR.load(Relaxed);
@@ -295,9 +301,9 @@ pub fn adopt_internal(fd: OwnedFd) -> InternalFd {
 
 /// What kind of file the program's descriptor is.
 ///
-/// Only files are remembered, because only there a number closed and reused behind our back (stdio, another library's
-/// raw calls) shows: a positioned read of what is now a stream answers ESPIPE, and then the kind is looked up anew
-/// (`ops::rw`). What says O_DIRECT is asked again each time.
+/// Only files are remembered, because only there a number closed and reused behind our back (stdio,
+/// another library's raw calls) shows: a positioned read of what is now a stream answers ESPIPE,
+/// and then the kind is looked up anew (`ops::rw`). What says O_DIRECT is asked again each time.
 pub fn kind(fd: i32) -> Kind {
     let Some(slot) = usize::try_from(fd).ok().and_then(|i| KINDS.get(i)) else {
         return Kind::of(fd);
@@ -325,7 +331,8 @@ pub fn streak(fd: i32) -> Option<&'static Streak> {
     slot.filter(|_| REPORTED.load(Relaxed))
 }
 
-/// Forgets what kind of file `fd` is. For a number that the engine itself has just given to the program or closed.
+/// Forgets what kind of file `fd` is. For a number that the engine itself has just given to the
+/// program or closed.
 pub fn forget_kind(fd: i32) {
     if let Some(i) = usize::try_from(fd).ok().filter(|&i| i < REMEMBERED) {
         KINDS[i].store(0, Relaxed);
@@ -382,8 +389,8 @@ pub fn sq_full(fd: i32) -> bool {
     })
 }
 
-/// A descriptor that polls readable while ring `fd` has completions, to stand for it in epoll, poll and select;
-/// `None` if `fd` is not a ring of ours. Stale readability is cleared here.
+/// A descriptor that polls readable while ring `fd` has completions, to stand for it in epoll, poll
+/// and select; `None` if `fd` is not a ring of ours. Stale readability is cleared here.
 pub fn poll_fd(fd: i32) -> Option<i32> {
     let ring = ring(fd).ok()?;
     let known = read().poll.iter().find(|p| p.0 == ring.id).map(|(_, e)| e.as_raw_fd());
@@ -395,7 +402,8 @@ pub fn poll_fd(fd: i32) -> Option<i32> {
             let e = adopt_internal(e);
             let mut table = write();
             let other = table.poll.iter().find(|p| p.0 == ring.id).map(|(_, e)| e.as_raw_fd());
-            // If another thread was faster, ours goes; its close, too, waits until the lock is free.
+            // If another thread was faster, ours goes; its close, too, waits until the lock is
+            // free.
             let (raw, surplus) = match other {
                 Some(raw) => (raw, Some(e)),
                 None => {
@@ -462,7 +470,8 @@ pub fn fork_parent() {
     }
 }
 
-/// After `fork`, in the child: threads, epoll sets and aio contexts are gone and are rebuilt when needed.
+/// After `fork`, in the child: threads, epoll sets and aio contexts are gone and are rebuilt when
+/// needed.
 pub fn fork_child() {
     let held = HELD.take();
     drop(held);
@@ -474,8 +483,8 @@ pub fn fork_child() {
     crate::rsrc::ring_fds::fork_child();
 }
 
-/// The program is about to call exec: its requests end, as the kernel cancels those of a task that goes. Another process
-/// may share the ring and wait for their CQEs.
+/// The program is about to call exec: its requests end, as the kernel cancels those of a task that
+/// goes. Another process may share the ring and wait for their CQEs.
 pub fn before_exec() {
     for ring in all() {
         ring.lock().cancel_for_exec();

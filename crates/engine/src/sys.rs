@@ -1,6 +1,6 @@
-//! Raw host system calls: never a libc name that a door interposes, so no recursion. rustix (its `linux_raw`
-//! backend) serves where our own objects are meant; these serve where the program's pointers go to the kernel
-//! unlooked-at, so that a bad one is `-EFAULT` and never a SIGSEGV.
+//! Raw host system calls: never a libc name that a door interposes, so no recursion. rustix (its
+//! `linux_raw` backend) serves where our own objects are meant; these serve where the program's
+//! pointers go to the kernel unlooked-at, so that a bad one is `-EFAULT` and never a SIGSEGV.
 #![allow(unsafe_code)]
 
 use core::arch::asm;
@@ -16,17 +16,29 @@ pub use linux_raw_sys::general as nr;
 
 /// A raw system call with up to six arguments; answers the kernel's `rax`.
 ///
-/// Callers pass only addresses that the kernel itself checks, or memory they own for the call's duration;
-/// [`nr`] has the numbers. This is a safe function because the kernel's own checks keep *Rust-owned* memory from
-/// being misused only if the caller passes the right arguments: it is crate-private for that reason, and each
-/// caller names what it passes.
+/// Callers pass only addresses that the kernel itself checks, or memory they own for the call's
+/// duration; [`nr`] has the numbers. This is a safe function because the kernel's own checks keep
+/// *Rust-owned* memory from being misused only if the caller passes the right arguments: it is
+/// crate-private for that reason, and each caller names what it passes.
 #[inline(always)]
 pub(crate) fn syscall6(n: u32, a: [usize; 6]) -> isize {
     let ret: isize;
-    // SAFETY: the instruction clobbers rax, rcx and r11 only, as declared; the callers uphold the argument rules above.
+    // SAFETY: the instruction clobbers rax, rcx and r11 only, as declared; the callers uphold the
+    // argument rules above.
     unsafe {
-        asm!("syscall", inlateout("rax") n as usize => ret, in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
-            in("r10") a[3], in("r8") a[4], in("r9") a[5], lateout("rcx") _, lateout("r11") _, options(nostack));
+        asm!(
+            "syscall",
+            inlateout("rax") n as usize => ret,
+            in("rdi") a[0],
+            in("rsi") a[1],
+            in("rdx") a[2],
+            in("r10") a[3],
+            in("r8") a[4],
+            in("r9") a[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
     }
     ret
 }
@@ -114,8 +126,9 @@ pub(crate) fn epoll_pwait(
     check(sys!(__NR_epoll_pwait, ep, ev, buf.len(), ms, mask, 8))
 }
 
-/// Every signal but the C library's own three (32 to 34: cancel, setxid): the mask for a thread of ours. With setxid
-/// blocked in one thread, `setuid(3)` of the program would wait for that thread for ever.
+/// Every signal but the C library's own three (32 to 34: cancel, setxid): the mask for a thread of
+/// ours. With setxid blocked in one thread, `setuid(3)` of the program would wait for that thread
+/// for ever.
 pub(crate) const ALL_SIGNALS: u64 = !(0b111 << 31);
 
 /// `rt_sigprocmask(2)` with `SIG_SETMASK`; answers the old mask.
@@ -143,7 +156,8 @@ pub(crate) fn futex_wait_sig(word: &AtomicU32, seen: u32, timeout: Duration) -> 
 
 /// Borrows a number of the program's for one system call; none for a negative one.
 pub(crate) fn borrow(fd: i32) -> Option<BorrowedFd<'static>> {
-    // SAFETY: not -1; used for system calls that only look, at once; a number closed meanwhile answers EBADF.
+    // SAFETY: not -1; used for system calls that only look, at once; a number closed meanwhile
+    // answers EBADF.
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
@@ -173,7 +187,8 @@ pub(crate) fn sleep_under(mask: u64, time: Duration) -> Result<()> {
 /// Voluntary context switches of the calling thread, as `getrusage(2)` counts them.
 pub(crate) fn voluntary_switches() -> u32 {
     const RUSAGE_THREAD: usize = 1;
-    /// `ru_nvcsw` among the words of `struct rusage` (two times of two words, then fourteen counts).
+    /// `ru_nvcsw` among the words of `struct rusage` (two times of two words, then fourteen
+    /// counts).
     const NVCSW: usize = 16;
     let mut usage = [0u64; 18];
     sys!(__NR_getrusage, RUSAGE_THREAD, usage.as_mut_ptr().expose_provenance());

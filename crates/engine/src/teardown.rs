@@ -22,7 +22,8 @@ pub fn end(ring: &Arc<Ring>) {
     transports.end();
 }
 
-/// In a forked child: requests in flight belong to the parent; what carried them is gone or not ours.
+/// In a forked child: requests in flight belong to the parent; what carried them is gone or not
+/// ours.
 pub fn fork_child(ring: &Arc<Ring>) {
     let ctx = ring.in_child();
     ctx.forget_in_flight();

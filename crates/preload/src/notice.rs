@@ -45,8 +45,8 @@ pub fn refused(sites: usize) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
         say(&format!(
-            "io_uring stays denied: {sites} call site(s) of this program could not be patched and the SIGSYS trap \
-             is not available. See `softring doctor`"
+            "io_uring stays denied: {sites} call site(s) of this program could not be patched and \
+             the SIGSYS trap is not available. See `softring doctor`"
         ));
     }
 }

@@ -103,7 +103,10 @@ macro_rules! next {
         // SAFETY: the address is that of the libc function of this name, whose signature the man
         // page gives.
         unsafe {
-            core::mem::transmute::<*mut core::ffi::c_void, Option<unsafe extern "C" fn($($t),*) -> $r>>(NEXT.get())
+            core::mem::transmute::<
+                *mut core::ffi::c_void,
+                Option<unsafe extern "C" fn($($t),*) -> $r>,
+            >(NEXT.get())
         }
     }};
 }

@@ -45,7 +45,8 @@ pub static NANOS: Count = Count::new();
 pub fn at_exit() {
     if config::report() {
         crate::notice::line(&format!(
-            "report: pid {} sites {} gaps {} setups {} libc {} patched {} trapped {} scanned {} KiB in {} us of CPU",
+            "report: pid {} sites {} gaps {} setups {} libc {} patched {} trapped {} \
+             scanned {} KiB in {} us of CPU",
             crate::proc::id(),
             SITES.get(),
             GAPS.get(),

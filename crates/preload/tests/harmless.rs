@@ -25,7 +25,8 @@ fn shells_and_interpreters_do_what_they_did() {
         "python3",
         &[
             "-c",
-            "import os,select; r,w=os.pipe(); os.write(w,b'1'); print(select.select([r],[],[],1)[0]==[r])",
+            "import os,select; r,w=os.pipe(); os.write(w,b'1'); \
+             print(select.select([r],[],[],1)[0]==[r])",
         ],
     );
     same("perl", &["-e", "print join ',', map { $_ * 2 } 1..3"]);

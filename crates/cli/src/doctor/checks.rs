@@ -54,7 +54,7 @@ checks! {
             "as root: sysctl kernel.io_uring_disabled=0, or join the group kernel.io_uring_group";
         "seccomp", p::seccomp,
             "a filter may deny system calls by number; Docker's and containerd's default ones do",
-            "docker run --security-opt seccomp=PROFILE with io_uring_setup, _enter, _register allowed";
+            "docker run --security-opt seccomp=PROFILE, one that allows the io_uring calls";
         "lsm", p::lsm,
             "SELinux and others can deny io_uring by policy, which shows only in the audit log",
             "";
@@ -67,7 +67,7 @@ checks! {
             "the door for programs that call libc's syscall(): Rust, libuv, fio's set-up",
             "use a dynamically linked build of softring and of the program";
         "patched call sites", p::patch_door,
-            "the door for inline system calls: liburing, fio; needs program text that may be changed",
+            "the door for inline system calls: liburing, fio; needs text that may be changed",
             "allow it: MemoryDenyWriteExecute=no (systemd), execmod (SELinux); or --door=sigsys";
         "seccomp trap", p::trap_door,
             "the last door (--door=sigsys): every call site, some microseconds each",

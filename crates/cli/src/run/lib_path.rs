@@ -29,8 +29,8 @@ pub fn find() -> anyhow::Result<PathBuf> {
         let list: Vec<String> = tried.iter().map(|p| p.display().to_string()).collect();
         return Err(fail::usage(
             format!("{NAME} is not there: tried {}", list.join(", ")),
-            "build it (cargo build -p softring-preload), install it next to softring, or name it in \
-             SOFTRING_LIB",
+            "build it (cargo build -p softring-preload), install it next to softring, or name it \
+             in SOFTRING_LIB",
         ));
     };
     if lib.as_os_str().as_bytes().iter().any(|b| b" :\t\n$".contains(b)) {

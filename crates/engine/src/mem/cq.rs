@@ -1,7 +1,9 @@
-//! The engine's end of the completion queue: fill CQEs behind the tail, publish them together, keep what does not fit.
+//! The engine's end of the completion queue: fill CQEs behind the tail, publish them together, keep
+//! what does not fit.
 //!
-//! A CQE that finds no room goes to the overflow list and sets `IORING_SQ_CQ_OVERFLOW`; while the list holds anything,
-//! later CQEs queue behind it, so that order is kept. The list is flushed when a waiter enters and finds room.
+//! A CQE that finds no room goes to the overflow list and sets `IORING_SQ_CQ_OVERFLOW`; while the
+//! list holds anything, later CQEs queue behind it, so that order is kept. The list is flushed when
+//! a waiter enters and finds room.
 //! Kernel counterpart: `io_cqe_cache_refill`, `io_cqring_overflow_flush`.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -16,7 +18,8 @@ pub struct Cqe {
     pub user_data: u64,
     pub res: i32,
     pub flags: u32,
-    /// The upper half; posted on CQE32 rings, and on CQE_MIXED rings where `flags` has `IORING_CQE_F_32`.
+    /// The upper half; posted on CQE32 rings, and on CQE_MIXED rings where `flags` has
+    /// `IORING_CQE_F_32`.
     pub big: [u64; 2],
 }
 
@@ -86,7 +89,8 @@ impl Rings {
         self.rings.store(off::CQES + slot as usize * self.geo.cqe_size(), cqe);
     }
 
-    /// Adds a CQE: into the ring, or behind those that already overflowed. Visible after [`cq_commit`](Self::cq_commit).
+    /// Adds a CQE: into the ring, or behind those that already overflowed. Visible after
+    /// [`cq_commit`](Self::cq_commit).
     #[inline]
     pub fn cq_add(&self, overflow: &mut Overflow, cqe: Cqe) {
         if overflow.is_empty() && self.cq_fill(&cqe) {

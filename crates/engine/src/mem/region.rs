@@ -81,8 +81,8 @@ impl Region {
         assert!(off.is_multiple_of(8) && off + size_of::<T>() <= self.len);
         let to: *mut u64 = core::ptr::from_mut(v).cast();
         for i in 0..size_of::<T>() / 8 {
-            // SAFETY: both sides in bounds and aligned (asserted); atomic because the program may write at the same
-            // time, and any bit pattern is a valid `T: Plain`.
+            // SAFETY: both sides in bounds and aligned (asserted); atomic because the program may
+            // write at the same time, and any bit pattern is a valid `T: Plain`.
             unsafe {
                 let from = AtomicU64::from_ptr(self.base.as_ptr().add(off).cast::<u64>().add(i));
                 to.add(i).write(from.load(Relaxed));

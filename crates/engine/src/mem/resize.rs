@@ -1,9 +1,10 @@
 //! New sizes for the rings of one file.
 //!
-//! The kernel gives the ring new pages and leaves the old mappings theirs. A file has one page per offset, so here the
-//! new rings take the old ones' place: whoever maps the ring after the call sees the new rings, as on the kernel; an old
-//! mapping, which is of no use any more, shows parts of them. Heads and tails keep their offsets and values, so what a
-//! program reads of those in the old mapping before it lets go of it is right.
+//! The kernel gives the ring new pages and leaves the old mappings theirs. A file has one page per
+//! offset, so here the new rings take the old ones' place: whoever maps the ring after the call
+//! sees the new rings, as on the kernel; an old mapping, which is of no use any more, shows parts
+//! of them. Heads and tails keep their offsets and values, so what a program reads of those in the
+//! old mapping before it lets go of it is right.
 //! Kernel counterpart: `io_register_resize_rings`.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -43,7 +44,8 @@ impl Kept {
 }
 
 impl Rings {
-    /// New memory for rings of these sizes: (rings, SQEs), in the ring's file or where the program says (NO_MMAP).
+    /// New memory for rings of these sizes: (rings, SQEs), in the ring's file or where the program
+    /// says (NO_MMAP).
     ///
     /// # Errors
     /// `ENOMEM`; `EINVAL`, `EFAULT` for bad NO_MMAP addresses.
@@ -66,7 +68,8 @@ impl Rings {
         Region::map(file, at, len).map_err(|_| Errno::ENOMEM)
     }
 
-    /// Moves to new rings with what is in the old ones. Lock holder only, with every filled CQE published.
+    /// Moves to new rings with what is in the old ones. Lock holder only, with every filled CQE
+    /// published.
     ///
     /// # Errors
     /// `EOVERFLOW` if what is in them does not fit; nothing has changed then.

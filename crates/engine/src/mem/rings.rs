@@ -51,7 +51,8 @@ impl Geometry {
 
     /// Offset of the SQ index array, if the ring has one.
     pub fn array(&self) -> Option<usize> {
-        // Twice the size with CQEs of twice the size, as in the kernel, which doubles what is before them, too.
+        // Twice the size with CQEs of twice the size, as in the kernel, which doubles what is
+        // before them, too.
         let wide = u32::from(self.flags & IORING_SETUP_CQE32 != 0);
         let end = (off::CQES + self.cq_entries as usize * 16) << wide;
         (self.flags & IORING_SETUP_NO_SQARRAY == 0).then(|| end.next_multiple_of(64))

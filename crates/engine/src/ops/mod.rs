@@ -1,4 +1,5 @@
-//! The ops, one file per family, as in the kernel's `io_uring/`: `prep` checks the SQE, `issue` tries it.
+//! The ops, one file per family, as in the kernel's `io_uring/`: `prep` checks the SQE, `issue`
+//! tries it.
 
 use std::ffi::CString;
 
@@ -39,8 +40,8 @@ pub fn answer(ret: isize) -> Outcome {
     Outcome::Done(check(ret).map_or_else(Errno::res, |v| v as i32))
 }
 
-/// The same for a call that may wait without end. Interrupted, it shows a program what the kernel's own worker shows:
-/// `ERESTARTSYS`, which no system call lets through.
+/// The same for a call that may wait without end. Interrupted, it shows a program what the kernel's
+/// own worker shows: `ERESTARTSYS`, which no system call lets through.
 pub fn answer_waiting(ret: isize) -> Outcome {
     const ERESTARTSYS: Errno = Errno(512);
     match answer(ret) {
@@ -68,7 +69,8 @@ pub fn no_fixed_file(req: &Req) -> Result<()> {
 /// Copies a path in, as the kernel's `getname` does.
 ///
 /// # Errors
-/// `EFAULT`, `ENAMETOOLONG` from 4096 bytes on with the NUL, `ENOENT` if it is empty and may not be.
+/// `EFAULT`, `ENAMETOOLONG` from 4096 bytes on with the NUL, `ENOENT` if it is empty and may not
+/// be.
 pub fn path(addr: u64, may_be_empty: bool) -> Result<CString> {
     const PATH_MAX: usize = 4096;
     let path = crate::user::read_cstr(addr, PATH_MAX)?;

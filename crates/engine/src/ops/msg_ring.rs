@@ -166,8 +166,8 @@ fn install(ctx: &mut Ctx, file: &SentFile) -> Result<i32> {
     Ok(if file.index == IORING_FILE_INDEX_ALLOC { slot.cast_signed() } else { 0 })
 }
 
-/// What a ring has for others, taken by the one thread that delivers; none for a second thread, so that nothing
-/// overtakes what the first has in hand.
+/// What a ring has for others, taken by the one thread that delivers; none for a second thread, so
+/// that nothing overtakes what the first has in hand.
 fn take_parcels(ring: &Arc<Ring>, mine: bool) -> Vec<Parcel> {
     let mut ctx = ring.lock();
     if ctx.delivering && !mine {

@@ -1,6 +1,7 @@
 //! READ, WRITE and their vectored and fixed forms. Kernel counterpart: `io_uring/rw.c`.
 //!
-//! A buffered read is tried with `RWF_NOWAIT` and goes on until the range is done or would block; a stream is read once.
+//! A buffered read is tried with `RWF_NOWAIT` and goes on until the range is done or would block; a
+//! stream is read once.
 
 use crate::abi::aio::{
     IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, IOCB_FLAG_IOPRIO, iocb,
@@ -24,7 +25,8 @@ const RWF_ATOMIC: u32 = 0x40;
 const RWF_DONTCACHE: u32 = 0x80;
 /// Those up to `RWF_NOSIGNAL`.
 const RWF_KNOWN: u32 = 0x1ff;
-/// `RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND`: what any file takes, though it may have no use for it.
+/// `RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND`: what any file takes, though it may have no
+/// use for it.
 const RWF_ANY: u32 = 0x2 | 0x4 | 0x10 | 0x20;
 /// `RWF_NOWAIT`.
 pub const RWF_NOWAIT: u32 = 8;
@@ -181,8 +183,8 @@ fn check_at_issue(call: &Call) -> Result<()> {
     Ok(())
 }
 
-/// Are there flags that the kernel does not know, or the file cannot do (`kiocb_set_rw_flags`)? preadv2(2) looks at them late, or not at all
-/// where nothing is transferred.
+/// Are there flags that the kernel does not know, or the file cannot do (`kiocb_set_rw_flags`)?
+/// preadv2(2) looks at them late, or not at all where nothing is transferred.
 fn refused_flags(call: &Call) -> bool {
     let flags = call.sqe.op_flags;
     if flags & (RWF_ATOMIC | RWF_DONTCACHE | RWF_NOWAIT | !RWF_KNOWN) == 0 {
@@ -248,7 +250,8 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
             Err(e) if how == Try::Block && given & RWF_NOWAIT != 0 && waits(e, kind) => {
                 given &= !RWF_NOWAIT;
             }
-            // Files without `read_iter` or `write_iter` refuse every flag of preadv2(2), but none of an SQE's.
+            // Files without `read_iter` or `write_iter` refuse every flag of preadv2(2), but none
+            // of an SQE's.
             Err(Errno::EOPNOTSUPP)
                 if given & RWF_ANY != 0 && matches!(kind, Kind::Pollable | Kind::Other) =>
             {
@@ -291,8 +294,8 @@ fn misjudged(call: &Call, kind: &mut Kind) -> bool {
     *kind != before
 }
 
-/// Transfers what a file left undone at its own position. If that fails the position stays where it was at first, as
-/// `kiocb_done` leaves it, though bytes went.
+/// Transfers what a file left undone at its own position. If that fails the position stays where it
+/// was at first, as `kiocb_done` leaves it, though bytes went.
 fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     let total = total(call);
     while kind != Kind::Pollable && call.done < total {
@@ -381,7 +384,8 @@ fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
     };
     let fd = call.file.fd();
     if stream && total(call) == 0 && (!writes(sqe.opcode) || is_socket(fd)) {
-        // Nothing to transfer: the file still judges (an eventfd refuses to be read, a socket sends an empty message).
+        // Nothing to transfer: the file still judges (an eventfd refuses to be read, a socket sends
+        // an empty message).
         let call = if writes(sqe.opcode) { nr::__NR_write } else { nr::__NR_read };
         return check(sys::syscall6(call, [fd as usize, 0, 0, 0, 0, 0]));
     }

@@ -1,11 +1,13 @@
 //! Reads of files that live in the page cache.
 //!
-//! `preadv2(RWF_NOWAIT)` never blocks, but costs 200 ns more than `pread` (measured: 1,370 against 1,170 ns of CPU for
-//! 4 KiB, where a batch of the kernel's own ring takes 1,220). A file whose last [`STREAK`] reads were all answered from
-//! the cache is therefore read with plain `pread`. If one such read takes longer than [`SLOW_CYCLES`] and the thread has
-//! given the processor up meanwhile (its count of voluntary switches moved; being preempted does not move it), it was no
-//! hit: trust is gone, and has to be earned again by reads that cannot block. So a submitter waits for the disk at most
-//! once in `STREAK` reads, and a file that is not cached is never read this way.
+//! `preadv2(RWF_NOWAIT)` never blocks, but costs 200 ns more than `pread` (measured: 1,370 against
+//! 1,170 ns of CPU for 4 KiB, where a batch of the kernel's own ring takes 1,220). A file whose
+//! last [`STREAK`] reads were all answered from the cache is therefore read with plain `pread`. If
+//! one such read takes longer than [`SLOW_CYCLES`] and the thread has given the processor up
+//! meanwhile (its count of voluntary switches moved; being preempted does not move it), it was no
+//! hit: trust is gone, and has to be earned again by reads that cannot block. So a submitter waits
+//! for the disk at most once in `STREAK` reads, and a file that is not cached is never read this
+//! way.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -20,8 +22,8 @@ const STREAK: u16 = 512;
 /// Time-stamp cycles after which a read may have waited: 15 to 50 µs on machines of 1 to 3.3 GHz.
 const SLOW_CYCLES: u64 = 50_000;
 
-/// What is remembered of a file's reads. Several threads may write it: the worst that a lost update does is to move the
-/// moment at which trust is given or taken.
+/// What is remembered of a file's reads. Several threads may write it: the worst that a lost update
+/// does is to move the moment at which trust is given or taken.
 #[derive(Debug, Default)]
 pub struct Streak {
     hits: AtomicU16,
@@ -91,7 +93,8 @@ pub fn read(call: &Call) -> Option<usize> {
 }
 
 fn cycles() -> u64 {
-    // SAFETY: every x86-64 processor has the time-stamp counter; user space may read it unless prctl(PR_SET_TSC) says
-    // otherwise, which a program that does so to itself would feel in its vdso clock as well.
+    // SAFETY: every x86-64 processor has the time-stamp counter; user space may read it unless
+    // prctl(PR_SET_TSC) says otherwise, which a program that does so to itself would feel in its
+    // vdso clock as well.
     unsafe { core::arch::x86_64::_rdtsc() }
 }

@@ -24,8 +24,8 @@ impl Ctx {
         self.posted = true;
     }
 
-    /// Posts one CQE of a multishot request that goes on. False if the CQ is full: then nothing was posted, and the
-    /// request must end (`io_req_post_cqe`).
+    /// Posts one CQE of a multishot request that goes on. False if the CQ is full: then nothing was
+    /// posted, and the request must end (`io_req_post_cqe`).
     #[must_use]
     pub fn post_more(&mut self, user_data: u64, res: i32, flags: u32) -> bool {
         let flags = flags | crate::abi::IORING_CQE_F_MORE;
@@ -89,7 +89,8 @@ impl Ctx {
         }
     }
 
-    /// Runs task work, flushes the barrier and sequence timeouts, publishes CQEs, wakes whoever waits for them.
+    /// Runs task work, flushes the barrier and sequence timeouts, publishes CQEs, wakes whoever
+    /// waits for them.
     pub fn flush(&mut self) {
         loop {
             self.count_ended();
@@ -118,7 +119,8 @@ impl Ctx {
             let Some(id) = self.run.pop_front() else { break };
             let Some(mut req) = self.slab.remove(id) else { continue };
             self.async_posted = true;
-            // What a worker would do comes after every CQE so far, for a timeout that counts them, too.
+            // What a worker would do comes after every CQE so far, for a timeout that counts them,
+            // too.
             if req.flags.intersects(ReqFlags::FORCE_ASYNC | ReqFlags::ON_WORKER) {
                 self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             }

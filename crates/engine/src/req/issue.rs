@@ -1,4 +1,5 @@
-//! Issue: the one place that calls a row's `issue`. Kernel counterpart: `io_issue_sqe`, `io_queue_sqe`.
+//! Issue: the one place that calls a row's `issue`. Kernel counterpart: `io_issue_sqe`,
+//! `io_queue_sqe`.
 
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};

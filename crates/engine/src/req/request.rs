@@ -1,7 +1,8 @@
 //! One request, from the fetched SQE to its CQE.
 //!
-//! A request lives on the submitter's stack while it is tried inline, which is all that most ever need; it moves into
-//! the ring's [`Slab`](super::slab::Slab) when it has to wait (armed, punted, linked, drained).
+//! A request lives on the submitter's stack while it is tried inline, which is all that most ever
+//! need; it moves into the ring's [`Slab`](super::slab::Slab) when it has to wait (armed, punted,
+//! linked, drained).
 //! Kernel counterpart: `struct io_kiocb` in `include/linux/io_uring_types.h`.
 
 use std::ffi::CString;
@@ -34,7 +35,8 @@ bitflags! {
         const FAIL = 1 << 8;
         /// The request failed and had CQE_SKIP: the CQEs of its cancelled links are skipped too.
         const SKIP_LINK_CQES = 1 << 9;
-        /// The next request in the chain is a LINK_TIMEOUT to arm once this one is issued and waits.
+        /// The next request in the chain is a LINK_TIMEOUT to arm once this one is issued and
+        /// waits.
         const ARM_LTIMEOUT = 1 << 10;
         /// That linked timeout is armed.
         const LINK_TIMEOUT = 1 << 11;
@@ -70,7 +72,8 @@ pub enum FileRef {
     None,
     /// The program's own number, good only while the submitter is inside `enter`.
     Plain(i32),
-    /// A duplicate taken because the request outlives `enter`: the program may close its number and reuse it.
+    /// A duplicate taken because the request outlives `enter`: the program may close its number and
+    /// reuse it.
     Owned(InternalFd, Kind),
     /// A slot of the registered table.
     Fixed(Arc<FileNode>),
@@ -91,7 +94,8 @@ impl FileRef {
 
     /// Takes a duplicate of a plain descriptor so that the request may outlive `enter`.
     ///
-    /// Without a free descriptor the plain number stays: right as long as the program keeps it open.
+    /// Without a free descriptor the plain number stays: right as long as the program keeps it
+    /// open.
     ///
     /// # Errors
     /// `EBADF` if the number is not open.
@@ -186,7 +190,8 @@ pub enum State {
     Drained,
     /// Waits on a lock of its owner (futex, waitid, msg_ring).
     Parked,
-    /// Cancelled while it was armed; its CQE comes with the next task work. A further cancel finds it still.
+    /// Cancelled while it was armed; its CQE comes with the next task work. A further cancel finds
+    /// it still.
     Cancelled,
 }
 
@@ -256,7 +261,8 @@ impl Req {
         Req { call: Call { sqe, ..Call::default() }, flags, ..Req::default() }
     }
 
-    /// Makes a used request a fresh one for the SQE now in it, field by field: most were never touched.
+    /// Makes a used request a fresh one for the SQE now in it, field by field: most were never
+    /// touched.
     #[inline]
     pub fn reset(&mut self) {
         let call = &mut self.call;
@@ -303,8 +309,8 @@ impl Req {
 }
 
 impl Timer {
-    /// Its place among the armed timeouts, as cancel and remove search them: those with a count by their target, then
-    /// the others by arrival.
+    /// Its place among the armed timeouts, as cancel and remove search them: those with a count by
+    /// their target, then the others by arrival.
     pub const fn order(&self) -> (bool, u64, u64) {
         if self.count != 0 { (false, self.target, self.seq) } else { (true, 0, self.seq) }
     }

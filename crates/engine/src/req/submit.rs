@@ -1,4 +1,5 @@
-//! Submission: fetch, init, prep, link, queue. Kernel counterpart: `io_submit_sqes`, `io_submit_sqe`, `io_init_req`.
+//! Submission: fetch, init, prep, link, queue. Kernel counterpart: `io_submit_sqes`,
+//! `io_submit_sqe`, `io_init_req`.
 
 use crate::abi::*;
 use crate::ctx::Ctx;
@@ -172,7 +173,8 @@ impl Ctx {
             self.drain_req(id);
         } else if matches!(OPS[req.opcode() as usize].issue, Issue::Ring(_)) {
             req.flags |= ReqFlags::ON_WORKER;
-            // The kernel runs it on a worker, so after what is inline; it never blocks, so task work will do.
+            // The kernel runs it on a worker, so after what is inline; it never blocks, so task
+            // work will do.
             self.run.push_back(id);
         } else if let Some(mut req) = self.slab.remove(id) {
             req.flags |= ReqFlags::ON_WORKER;

@@ -18,7 +18,8 @@ pub struct EventFd {
 /// `IORING_REGISTER_EVENTFD`: signals an eventfd whenever completions are posted.
 ///
 /// # Errors
-/// `EINVAL` for a count other than 1 or a descriptor that is no eventfd, `EBUSY` if there is one, `EFAULT`, `EBADF`.
+/// `EINVAL` for a count other than 1 or a descriptor that is no eventfd, `EBUSY` if there is one,
+/// `EFAULT`, `EBADF`.
 pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     attach(ctx, addr, nr, false)
 }

@@ -1,5 +1,5 @@
-//! The registered file table: one node per slot, owned by the table and by each request in flight; the last owner
-//! closes the duplicate. Kernel counterpart: `io_uring/filetable.c`, `rsrc.c`.
+//! The registered file table: one node per slot, owned by the table and by each request in flight;
+//! the last owner closes the duplicate. Kernel counterpart: `io_uring/filetable.c`, `rsrc.c`.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::ops::rw_hot::Streak;
 use crate::transport::kind::Kind;
 use crate::user;
 
-/// A registered file: our own duplicate of the program's descriptor, with what routing must know of it.
+/// A registered file: our own duplicate of the program's descriptor, with what routing must know of
+/// it.
 #[derive(Debug)]
 pub struct FileNode {
     fd: InternalFd,
@@ -99,8 +100,8 @@ impl FileTable {
 /// `IORING_REGISTER_FILES`: a table from an array of descriptors, -1 for a free slot.
 ///
 /// # Errors
-/// `EBUSY` if there is a table; `EINVAL` for none, `EMFILE` for too many descriptors; `EFAULT`; `EBADF` for one that is
-/// not open, a ring or `O_PATH`.
+/// `EBUSY` if there is a table; `EINVAL` for none, `EMFILE` for too many descriptors; `EFAULT`;
+/// `EBADF` for one that is not open, a ring or `O_PATH`.
 pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     fill(ctx, addr, nr, 0)
 }

@@ -30,8 +30,9 @@ impl FileTable {
     /// Changes consecutive slots; answers how many were done before the first error.
     ///
     /// # Errors
-    /// `ENXIO` without a table, `EOVERFLOW` or `EINVAL` past its end; if the first slot already fails: `EFAULT`, `EBADF`
-    /// for a descriptor that is not open, a ring or `O_PATH`, `EINVAL` for a tag without a file, `EMFILE`.
+    /// `ENXIO` without a table, `EOVERFLOW` or `EINVAL` past its end; if the first slot already
+    /// fails: `EFAULT`, `EBADF` for a descriptor that is not open, a ring or `O_PATH`, `EINVAL` for
+    /// a tag without a file, `EMFILE`.
     pub fn update(&mut self, up: Update<'_>, sink: &Arc<TagSink>) -> Result<u32> {
         self.check_range(up.offset, up.nr)?;
         for i in 0..up.nr {
@@ -76,8 +77,8 @@ impl FileTable {
         Ok(())
     }
 
-    /// Puts a file where `file_index` of an SQE says: slot + 1, or [`IORING_FILE_INDEX_ALLOC`] for any free one.
-    /// Answers the slot.
+    /// Puts a file where `file_index` of an SQE says: slot + 1, or [`IORING_FILE_INDEX_ALLOC`] for
+    /// any free one. Answers the slot.
     ///
     /// # Errors
     /// `ENFILE` if no slot is free, `ENXIO` without a table, `EINVAL` past its end.
@@ -125,7 +126,8 @@ impl FileTable {
 /// A duplicate of the program's descriptor for the table.
 ///
 /// # Errors
-/// `EBADF` if it is not open, a ring (a table must not keep rings alive), the engine's own, or `O_PATH`; `EMFILE`.
+/// `EBADF` if it is not open, a ring (a table must not keep rings alive), the engine's own, or
+/// `O_PATH`; `EMFILE`.
 pub fn dup_for_table(fd: i32) -> Result<InternalFd> {
     if crate::fds::is_live_ring(fd) || crate::fds::is_internal(fd) {
         return Err(Errno::EBADF);

@@ -1,5 +1,5 @@
-//! Requests with kernel aio: queued while a batch is submitted, handed over in one system call, reaped from user
-//! memory by whoever drives the ring.
+//! Requests with kernel aio: queued while a batch is submitted, handed over in one system call,
+//! reaped from user memory by whoever drives the ring.
 
 use crate::ctx::Ctx;
 use crate::errno::Errno;
@@ -7,8 +7,8 @@ use crate::req::request::{Req, State};
 use crate::req::slab::ReqId;
 use crate::transport::aio::AioCtx;
 
-/// Fewest and most requests of one ring with the kernel's aio: the first so that small rings batch too, the second
-/// because `fs.aio-max-nr` is shared by the whole system.
+/// Fewest and most requests of one ring with the kernel's aio: the first so that small rings batch
+/// too, the second because `fs.aio-max-nr` is shared by the whole system.
 const DEPTH: core::ops::RangeInclusive<u32> = 64..=1024;
 
 impl Ctx {

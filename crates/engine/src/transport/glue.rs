@@ -58,7 +58,8 @@ impl Work for Job {
     }
 }
 
-/// The workers of a ring, or of several that share them (ATTACH_WQ); they go home with the last ring.
+/// The workers of a ring, or of several that share them (ATTACH_WQ); they go home with the last
+/// ring.
 pub struct Workers {
     pub pool: Arc<Pool<Job>>,
 }
@@ -80,7 +81,8 @@ std::thread_local! {
     static FIRST: core::cell::Cell<(u32, u32)> = const { core::cell::Cell::new((0, 0)) };
 }
 
-/// A thread has made a ring. The kernel's workers belong to the thread, and its first ring sets their number.
+/// A thread has made a ring. The kernel's workers belong to the thread, and its first ring sets
+/// their number.
 pub fn made_ring(entries: u32) {
     let pid = crate::fork::pid();
     FIRST.set(if FIRST.get().0 == pid { FIRST.get() } else { (pid, entries) });
@@ -123,7 +125,8 @@ impl Ctx {
         queued.pop().map(|job| *job.call)
     }
 
-    /// A worker is through: completes the request, or keeps it for when the program enters (DEFER_TASKRUN).
+    /// A worker is through: completes the request, or keeps it for when the program enters
+    /// (DEFER_TASKRUN).
     fn worker_done(&mut self, f: Finished) {
         if !self.defers() {
             self.finished(f);

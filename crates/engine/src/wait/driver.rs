@@ -9,7 +9,8 @@
 //! waiter                          poster
 //! lock                            lock
 //!   ready < want                    post, publish tail
-//!   sleeping = true                 sleeping && ready >= want -> kick (eventfd: level, cannot be missed)
+//!   sleeping = true                 sleeping && ready >= want -> kick
+//!                                     (eventfd: level, cannot be missed)
 //! unlock                          unlock
 //! epoll_wait(set with eventfd)
 //! ```

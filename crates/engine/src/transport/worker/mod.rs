@@ -18,9 +18,10 @@
 //! submitter                               worker W (idle, alone in the list)
 //!                                         park() times out
 //! lock; push item; take W off the list
-//! unlock; unpark W  ── token kept ──┐     lock: W is not in the idle list, so a wake-up is on its way:
-//!                                   │     it must not leave; it pops the item (or finds it taken and parks,
-//!                                   └───▶ which the token ends at once)
+//! unlock; unpark W  ── token kept ──┐     lock: W is not in the idle list, so a wake-up
+//!                                   │     is on its way: it must not leave; it pops the
+//!                                   │     item (or finds it taken and parks, which the
+//!                                   └───▶ token ends at once)
 //! ```
 //!
 //! `tests::model` has loom try every order of this.

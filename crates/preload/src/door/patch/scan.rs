@@ -89,10 +89,12 @@ mod tests {
     use super::{is_number, numbers, syscalls};
     use proptest::prelude::*;
 
+    const BYTES: &[u8] = &[0, 1, 0xa8, 0xa9, 0xaa, 0xab, 0xac];
+
     proptest! {
         #[test]
         fn finds_what_a_plain_search_finds(
-            text in prop::collection::vec(prop::sample::select(vec![0u8, 1, 0xa8, 0xa9, 0xaa, 0xab, 0xac]), 0..999)
+            text in prop::collection::vec(prop::sample::select(BYTES), 0..999)
         ) {
             let mut fast = Vec::new();
             numbers(&text, |at| fast.push(at));
