@@ -17,21 +17,17 @@ usage: ci/clients.sh [options]
 EOF
 }
 
-LEG=softring QUICK='' LIST='' LOGS='' ONLY=() LIMIT=${LIMIT:-120} PASSED=0 FAILED=0 NUMBER=0
+LEG=softring LIST='' PASSED=0 FAILED=0 NUMBER=0
 
-while [ $# -gt 0 ]; do
+option() {
     case $1 in
-        --quick) QUICK=1 ;;
-        --only) ONLY+=("${2:?--only needs a word}"); shift ;;
         --kernel) LEG=kernel ;;
         --denied) LEG=denied ;;
         --list) LIST=1 ;;
-        --logs) LOGS=${2:?--logs needs a directory}; shift ;;
-        -h | --help) usage; exit 0 ;;
-        *) usage >&2; exit 2 ;;
+        *) return 1 ;;
     esac
-    shift
-done
+}
+options "$@"
 
 # client CMD…  runs a program on the chosen leg, watched by strace, which appends to TRACE.
 client() {
@@ -224,11 +220,9 @@ all_checks() {
 main() {
     if [ -n "$LIST" ]; then all_checks; exit 0; fi
     scratch clients
-    LOGS=${LOGS:-$SCRATCH/logs}
-    DENY=${DENY:-$SOFTRING deny --}
+    keep_logs
     RING_MEMORY=${RING_MEMORY:-memfd_create.*io_uring}
-    mkdir -p "$LOGS" "$SCRATCH/work"
-    LOGS=$(cd "$LOGS" && pwd)
+    mkdir -p "$SCRATCH/work"
     [ "$LEG" = softring ] && need_softring
     need fio:fio qemu-img:qemu-utils stress-ng:stress-ng plocate:plocate \
         updatedb.plocate:plocate strace:strace bc:bc

@@ -4,6 +4,10 @@
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export TOP
 SOFTRING=${SOFTRING:-$TOP/target/release/softring}
+# What denies io_uring to a program.
+DENY=${DENY:-$SOFTRING deny --}
+# Seconds that one program may take: several times what the slowest needs on a busy machine.
+LIMIT=${LIMIT:-120}
 
 die() {
     printf '%s: %s\n' "$(basename "$0")" "$*" >&2
@@ -12,6 +16,31 @@ die() {
 
 note() {
     printf '%s\n' "$*" >&2
+}
+
+# argument OPTION [VALUE]  prints the value that an option needs.
+argument() {
+    [ -n "${2:-}" ] || die "$1 needs a value; see --help"
+    printf '%s' "$2"
+}
+
+# shellcheck disable=SC2034  # what is read here is used by the scripts
+# options ARG…  reads what every check takes (--quick, --only WORD, --logs DIR, --help) into QUICK,
+# ONLY and LOGS. The script's own `option` gets the others with what follows them; it sets TOOK to
+# the number of words that it used, or fails.
+options() {
+    QUICK='' ONLY=() LOGS=''
+    while [ $# -gt 0 ]; do
+        TOOK=1
+        case $1 in
+            --quick) QUICK=1 ;;
+            --only) ONLY+=("$(argument "${@:1:2}")") || exit; TOOK=2 ;;
+            --logs) LOGS=$(argument "${@:1:2}") || exit; TOOK=2 ;;
+            -h | --help) usage; exit 0 ;;
+            *) option "$@" || { usage >&2; exit 2; } ;;
+        esac
+        shift $TOOK
+    done
 }
 
 as_root() {
@@ -50,6 +79,13 @@ scratch() {
     SCRATCH=$(mktemp -d "${TMPDIR:-/tmp}/softring-$1.XXXXXX")
     trap 'chmod -R u+rwX "$SCRATCH" 2>/dev/null; rm -rf "$SCRATCH"' EXIT
     trap 'exit 130' INT TERM
+}
+
+# keep_logs  makes the directory that --logs names, or one that goes with the scratch directory.
+keep_logs() {
+    LOGS=${LOGS:-$SCRATCH/logs}
+    mkdir -p "$LOGS" || exit 2
+    LOGS=$(cd "$LOGS" && pwd)
 }
 
 # end_tagged TAG  ends every process whose environment has SOFTRING_CHECK=TAG: what a check that

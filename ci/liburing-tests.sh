@@ -23,25 +23,17 @@ usage: ci/liburing-tests.sh [options]
 EOF
 }
 
-DATA=$TOP/ci/liburing-tests.tsv
-# The slowest takes 20 s on the kernel, and 50 s under softring on a busy machine.
-LIMIT=${LIMIT:-120}
-JOBS=2
-ONLY=() QUICK='' ALL='' BASELINE='' SOURCE='' LOGS=''
+DATA=$TOP/ci/liburing-tests.tsv JOBS=2 ALL='' BASELINE='' SOURCE=''
 
-while [ $# -gt 0 ]; do
+option() {
     case $1 in
-        --only) ONLY+=("${2:?--only needs a name}"); shift ;;
-        --quick) QUICK=1 ;;
         --all) ALL=1 ;;
         --baseline) BASELINE=1 ;;
-        --source) SOURCE=${2:?--source needs a directory}; shift ;;
-        --logs) LOGS=${2:?--logs needs a directory}; shift ;;
-        -h | --help) usage; exit 0 ;;
-        *) usage >&2; exit 2 ;;
+        --source) SOURCE=$(argument "${@:1:2}") || exit; TOOK=2 ;;
+        *) return 1 ;;
     esac
-    shift
-done
+}
+options "$@"
 
 # The source lines are derived from the binary ones that apt has already, so that mirrors,
 # proxies and credentials stay as the machine's owner set them.
@@ -184,11 +176,10 @@ report() {
 main() {
     local names name runnable=()
     scratch liburing
-    LOGS=${LOGS:-$SCRATCH/logs}
+    keep_logs
     SOURCE=${SOURCE:-$TOP/target/liburing-tests}
-    mkdir -p "$SOURCE" "$LOGS"
-    SOURCE=$(cd "$SOURCE" && pwd) LOGS=$(cd "$LOGS" && pwd)
-    DENY=${DENY:-$SOFTRING deny --}
+    mkdir -p "$SOURCE"
+    SOURCE=$(cd "$SOURCE" && pwd)
     if [ -z "$BASELINE" ] || [ "$DENY" = "$SOFTRING deny --" ]; then need_softring; fi
     need gcc:gcc g++:g++ make:make dpkg-source:dpkg-dev python3:python3
     [ -d "$SOURCE/liburing-2.3" ] || { note "fetching liburing 2.3"; fetch; }
