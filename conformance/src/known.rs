@@ -16,6 +16,10 @@ pub struct Known {
 pub const KNOWN: &[Known] = &[
     Known { case: "layout::mmap_elsewhere", words: "maps at any offset" },
     Known {
+        case: "limits::no_descriptor_for_slots",
+        words: "would take answers EMFILE where no number is free",
+    },
+    Known {
         case: "odd::slots_hold_no_fd",
         words: "A registered file is a descriptor of the process",
     },

@@ -288,3 +288,46 @@ pub fn file_ids(id: u32) {
         libc::setfsuid(id);
     }
 }
+
+/// Gives up root's rights for good, since limits do not bind it; false if they could not be given
+/// up.
+pub fn become_nobody() -> bool {
+    const NOBODY: libc::uid_t = 65534;
+    // SAFETY: change credentials, no memory.
+    unsafe {
+        if libc::getuid() != 0 {
+            return true;
+        }
+        libc::setresgid(NOBODY, NOBODY, NOBODY) == 0 && libc::setresuid(NOBODY, NOBODY, NOBODY) == 0
+    }
+}
+
+fn checked(ret: i32) -> std::io::Result<()> {
+    if ret == -1 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Mounts made from now on are this process's own; without root's rights, in a user namespace.
+///
+/// Only for programs with one thread.
+pub fn own_mounts() -> std::io::Result<()> {
+    // SAFETY: numbers only.
+    let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
+    // SAFETY: as above.
+    if checked(unsafe { libc::unshare(libc::CLONE_NEWNS) }).is_err() {
+        // SAFETY: as above.
+        checked(unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) })?;
+        std::fs::write("/proc/self/setgroups", "deny")?;
+        std::fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
+        std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
+    }
+    let (none, flags) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+    // SAFETY: one NUL-terminated path; the rest may be absent.
+    checked(unsafe { libc::mount(none, c"/".as_ptr(), none, flags, none.cast()) })
+}
+
+/// Mounts an empty tmpfs; call [`own_mounts`] first.
+pub fn mount_tmpfs(at: &std::ffi::CStr, options: &std::ffi::CStr) -> std::io::Result<()> {
+    let (name, data) = (c"tmpfs".as_ptr(), options.as_ptr().cast());
+    // SAFETY: four NUL-terminated strings.
+    checked(unsafe { libc::mount(name, at.as_ptr(), name, 0, data) })
+}

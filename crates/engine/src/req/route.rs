@@ -88,13 +88,11 @@ impl Ctx {
         }
     }
 
-    /// Puts a request into the poll set; one whose file cannot be polled goes to a worker, or, for
-    /// POLL_ADD, is ready.
+    /// Puts a request into the poll set, or sends it where [`Self::cannot_poll`] says.
     pub fn arm_poll(&mut self, req: &mut Req) {
         let held = req.call.file.hold_for_poll();
         if let Err(e) = held {
-            req.fail(e);
-            return self.finish(req);
+            return self.cannot_poll(req, e);
         }
         let (Wait::Poll(poll), fd) = (req.wait, req.call.file.poll_fd()) else { return };
         req.state = State::Armed;
@@ -108,26 +106,36 @@ impl Ctx {
                 }
                 self.arm_linked_timeout(id);
             }
-            Err(Errno::EPERM) => self.not_pollable(id),
-            Err(e) => self.complete(id, e.res()),
+            Err(e) => {
+                if let Some(mut req) = self.slab.remove(id) {
+                    self.cannot_poll(&mut req, e);
+                }
+            }
         }
     }
 
-    fn not_pollable(&mut self, id: crate::req::slab::ReqId) {
-        let Some(mut req) = self.slab.remove(id) else { return };
+    /// The file cannot be polled (EPERM), or there is no descriptor or memory for it: a worker
+    /// waits instead. A POLL_ADD of what cannot be polled is ready.
+    fn cannot_poll(&mut self, req: &mut Req, e: Errno) {
         match OPS[req.opcode() as usize].issue {
-            Issue::Call(_) => {
+            Issue::Call(_) if e != Errno::EBADF => {
                 req.wait = Wait::None;
-                self.punt(&mut req);
+                self.punt(req);
             }
-            Issue::Ring(_) => {
-                let res = ops::poll::unpollable(&req);
-                self.outcome(&mut req, Outcome::Done(res));
+            Issue::Ring(_) if e == Errno::EPERM => {
+                let res = ops::poll::unpollable(req);
+                self.outcome(req, Outcome::Done(res));
+            }
+            _ => {
+                req.fail(e);
+                self.finish(req);
             }
         }
     }
 
-    /// Hands a request to a worker; where no worker can be had, runs it here, slower but right.
+    /// Hands a request to a worker; where no worker can be had, runs it here, slower but right. One
+    /// that is known to block would hold up the ring: it is cancelled, as io-wq cancels what it has
+    /// no thread for.
     pub fn punt(&mut self, req: &mut Req) {
         let held = req.call.file.hold();
         if let Err(e) = held {
@@ -138,13 +146,19 @@ impl Ctx {
         let call = core::mem::take(&mut req.call);
         req.call.sqe = call.sqe;
         req.held = call.file.fd();
-        let unbound = kind_of(&call.file) == Kind::Other || kind_of(&call.file) == Kind::Pollable;
+        let kind = kind_of(&call.file);
+        let unbound = kind == Kind::Other || kind == Kind::Pollable;
+        let blocks = req.arms > 0 && kind == Kind::Pollable;
         let id = self.slab.insert(core::mem::take(req));
         self.transports.workers += 1;
         if let Err(call) = self.worker_queue(id, Box::new(call), unbound) {
             self.transports.workers -= 1;
             let mut call = *call;
-            let outcome = crate::req::issue::issue_blocking(&mut call);
+            let outcome = if blocks {
+                Outcome::Done(Errno::ECANCELED.res())
+            } else {
+                crate::req::issue::issue_blocking(&mut call)
+            };
             self.finished(crate::req::complete::Finished { id, call, outcome });
         }
         // No linked timeout is armed here: the kernel arms none behind a request that it hands to a

@@ -140,7 +140,8 @@ impl Reactor {
         let fd = {
             let mut ctx = ring.lock();
             if ctx.transports.poll_set().is_err() {
-                return;
+                drop(ctx);
+                return self.look_now_and_then(ring);
             }
             ctx.transports.epoll_fd().unwrap_or(-1)
         };
@@ -151,6 +152,14 @@ impl Reactor {
             let _ = sys::epoll_ctl(ep, sys::EPOLL_CTL_ADD, fd, &ev);
         }
         if ring.next_deadline.load(Relaxed) != u64::MAX {
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// No descriptor is free for the ring's poll set: looks at it every tick, until one is.
+    fn look_now_and_then(&self, ring: &Ring) {
+        ring.watched.store(false, SeqCst);
+        if !TICKING.swap(true, SeqCst) {
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         }
     }

@@ -1,0 +1,189 @@
+//! What runs out: descriptors, memory that may be locked, room on a disk; and /proc. The answer is
+//! clear, no request is lost, and the ring goes on when there is enough again. (Threads are not
+//! here: with RLIMIT_NPROC at 0 the kernel's own workers never start, and its requests wait for
+//! ever.)
+
+use super::prelude::*;
+use std::os::fd::OwnedFd;
+
+pub const CASES: &[Case] = &[
+    case!("limits", no_descriptor_left, [], "requests need no free descriptor"),
+    case!("limits", spin_without_descriptors, [Trap("spin")], "completions appear by themselves, with descriptors or without"),
+    case!("limits", no_descriptor_for_slots, [], "a table of files without a free descriptor"),
+    case!("limits", little_locked_memory, [], "buffers beyond RLIMIT_MEMLOCK"),
+    case!("limits", disk_full, [], "a disk that fills up, and has room again"),
+    case!("limits", no_proc, [], "nothing needs /proc"),
+];
+
+const ROOM: &[u8] = &[7; 4096];
+
+/// Every number below the limit is taken from now on; answers the limit as it was.
+fn take_every_number() -> u64 {
+    let free = os::dup(0);
+    os::close(free);
+    os::set_limit(libc::RLIMIT_NOFILE, free.cast_unsigned().into())
+}
+
+/// One request of each kind of transport: inline, a worker's, the disk's, one that waits for a
+/// pipe, one that waits for time. `pipe` gets its byte meanwhile.
+fn each_transport(
+    cx: &mut Cx,
+    ring: &mut Ring,
+    file: i32,
+    pipe: &(OwnedFd, OwnedFd),
+) -> Outcome {
+    let (mut a, mut b, mut c) = ([0; 4], [0; 4], [0; 4]);
+    let soon = sqe::millis(5);
+    cx.start(ring, &[
+        sqe::read(file, &mut a, 0).ud(1),
+        sqe::read(file, &mut b, 4).ud(2).with(IOSQE_ASYNC),
+        sqe::op(IORING_OP_FSYNC, file).ud(3),
+        sqe::read(pipe.0.as_raw_fd(), &mut c, 0).ud(4),
+        sqe::timeout(&soon, 0, 0).ud(5),
+    ]);
+    rustix::io::write(&pipe.1, b"wake")?;
+    let want = [(1, 4), (2, 4), (3, 0), (4, 4), (5, -ETIME)];
+    cx.reap(ring, "each transport", &want);
+    let text = [*std::hint::black_box(&a), *std::hint::black_box(&b), *std::hint::black_box(&c)];
+    cx.eq("data", text, [*b"0123", *b"4567", *b"wake"]);
+    Ok(())
+}
+
+fn no_descriptor_left(cx: &mut Cx) -> Outcome {
+    let file = cx.file("f", b"01234567")?;
+    let pipe = cx.pipe()?;
+    for flags in [0, DEFER] {
+        let mut ring = cx.ring(8, flags)?;
+        let was = take_every_number();
+        each_transport(cx, &mut ring, file.as_raw_fd(), &pipe)?;
+        let mut buf = [0; 4];
+        cx.start(&mut ring, &[sqe::read(pipe.0.as_raw_fd(), &mut buf, 0).ud(6)]);
+        ring.push(sqe::cancel(6, 0).ud(7));
+        cx.is("cancel", ring.submit(), 1);
+        // A worker may have it, and then it is interrupted.
+        let ended = ring.take(2)?;
+        cx.holds("cancelled", ended.iter().any(|c| c.user_data == 6 && c.res < 0));
+        os::set_limit(libc::RLIMIT_NOFILE, was);
+        each_transport(cx, &mut ring, file.as_raw_fd(), &pipe)?;
+    }
+    Ok(())
+}
+
+/// A read of a pipe that gets its bytes later; the program only looks at the CQ.
+fn late_read(cx: &mut Cx, ring: &mut Ring, pipe: &(OwnedFd, OwnedFd)) -> Outcome {
+    let mut buf = [0; 4];
+    cx.start(ring, &[sqe::read(pipe.0.as_raw_fd(), &mut buf, 0).ud(1)]);
+    rustix::io::write(&pipe.1, b"data")?;
+    cx.spin(ring, "a read completes", 1);
+    cx.reap(ring, "it", &[(1, 4)]);
+    Ok(())
+}
+
+fn spin_without_descriptors(cx: &mut Cx) -> Outcome {
+    let pipe = cx.pipe()?;
+    let mut first = cx.ring(4, 0)?;
+    late_read(cx, &mut first, &pipe)?;
+    let mut ring = cx.ring(4, 0)?;
+    let was = take_every_number();
+    let soon = sqe::millis(5);
+    cx.start(&mut ring, &[sqe::timeout(&soon, 0, 0).ud(2)]);
+    cx.spin(&ring, "a timeout completes", 1);
+    cx.reap(&mut ring, "it", &[(2, -ETIME)]);
+    let far = sqe::millis(60_000);
+    cx.start(&mut ring, &[sqe::timeout(&far, 0, 0).ud(3)]);
+    os::set_limit(libc::RLIMIT_NOFILE, was);
+    late_read(cx, &mut ring, &pipe)
+}
+
+fn no_descriptor_for_slots(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let file = cx.file("f", b"data")?;
+    let fds = [file.as_raw_fd()];
+    let was = take_every_number();
+    let registered = ring.register_slice(IORING_REGISTER_FILES, &fds);
+    os::set_limit(libc::RLIMIT_NOFILE, was);
+    cx.note_answer("register", registered);
+    if registered != 0 {
+        cx.is("again", ring.register_slice(IORING_REGISTER_FILES, &fds), 0);
+    }
+    let mut buf = [0; 4];
+    cx.one(&mut ring, "read", sqe::read(0, &mut buf, 0).with(IOSQE_FIXED_FILE), 4);
+    Ok(())
+}
+
+fn little_locked_memory(cx: &mut Cx) -> Outcome {
+    if !os::become_nobody() {
+        return Err(Stop::Skip("root's rights cannot be given up here".into()));
+    }
+    let mut ring = cx.ring(4, 0)?;
+    let mut memory = vec![0u8; 1 << 20];
+    let mut buffer = |len: usize| {
+        let iov_base = std::ptr::with_exposed_provenance_mut(addr_mut(&mut memory[..]));
+        libc::iovec { iov_base, iov_len: len }
+    };
+    os::set_limit(libc::RLIMIT_MEMLOCK, 256 << 10);
+    let large = [buffer(1 << 20)];
+    cx.is("too much", ring.register_slice(IORING_REGISTER_BUFFERS, &large), -ENOMEM);
+    let small = [buffer(4096)];
+    cx.is("little", ring.register_slice(IORING_REGISTER_BUFFERS, &small), 0);
+    cx.is("unregister", ring.register(IORING_UNREGISTER_BUFFERS, 0, 0), 0);
+    cx.one(&mut ring, "the ring goes on", sqe::nop(), 0);
+    Ok(())
+}
+
+/// A mount of this process's own, or a skip.
+fn mount(at: &std::ffi::CStr, options: &std::ffi::CStr) -> Outcome {
+    let mounted = os::own_mounts().and_then(|()| os::mount_tmpfs(at, options));
+    mounted.map_err(|e| Stop::Skip(format!("cannot mount here: {e}")))
+}
+
+fn disk_full(cx: &mut Cx) -> Outcome {
+    let at = cx.path("small")?;
+    let dir = cx.dir()?.join("small");
+    std::fs::create_dir(&dir)?;
+    mount(&at, c"size=64k")?;
+    let mut ring = cx.ring(32, 0)?;
+    cx.file("small/f", b"")?;
+    let file = std::fs::File::options().write(true).open(dir.join("f"))?;
+    let fd = file.as_raw_fd();
+    for i in 0..16 {
+        cx.one(&mut ring, "a page", sqe::write(fd, ROOM, i * 4096), 4096);
+    }
+    let full = -libc::ENOSPC;
+    let space = sqe::op(IORING_OP_FALLOCATE, fd).set(|s| (s.off, s.addr) = (65536, 4096));
+    cx.each(&mut ring, &[
+        ("one too many", sqe::write(fd, ROOM, 65536), full),
+        ("in a worker", sqe::write(fd, ROOM, 65536).with(IOSQE_ASYNC), full),
+        ("space", space, full),
+    ]);
+    ring.push(sqe::write(fd, ROOM, 65536).ud(1).link()).push(sqe::nop().ud(2));
+    cx.is("a chain", ring.submit(), 2);
+    cx.reap(&mut ring, "it breaks", &[(1, full), (2, -ECANCELED)]);
+    cx.holds("all as written", std::fs::read(dir.join("f"))? == ROOM.repeat(16));
+    file.set_len(0)?;
+    cx.one(&mut ring, "room again", sqe::write(fd, ROOM, 0), 4096);
+    Ok(())
+}
+
+fn no_proc(cx: &mut Cx) -> Outcome {
+    let file = cx.file("f", b"01234567")?;
+    let pipe = cx.pipe()?;
+    mount(c"/proc", c"")?;
+    let mut ring = cx.ring(8, 0)?;
+    each_transport(cx, &mut ring, file.as_raw_fd(), &pipe)?;
+    let event = cx.eventfd(0)?;
+    let fds = [event.as_raw_fd()];
+    cx.is("an eventfd", ring.register_slice(IORING_REGISTER_EVENTFD, &fds), 0);
+    cx.one(&mut ring, "nop", sqe::nop(), 0);
+    cx.holds("it is signalled", os::poll(fds[0], libc::POLLIN, 0) != 0);
+    cx.is("no more", ring.register(IORING_UNREGISTER_EVENTFD, 0, 0), 0);
+    let fds = [file.as_raw_fd()];
+    cx.is("a file", ring.register_slice(IORING_REGISTER_EVENTFD, &fds), -EINVAL);
+    cx.is("files", ring.register_slice(IORING_REGISTER_FILES, &fds), 0);
+    let child = os::in_child(|| {
+        ring.push(sqe::nop().ud(9));
+        i32::from(ring.submit_wait(1) != 1)
+    });
+    cx.is("a child", child, 0);
+    Ok(())
+}
