@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 
 pub const CASES: &[Case] = &[
     case!("limits", no_descriptor_left, [], "requests need no free descriptor"),
+    case!("limits", disk_without_descriptors, [], "the disk's completions need no free descriptor"),
     case!("limits", spin_without_descriptors, [Trap("spin")], "completions appear by themselves, with descriptors or without"),
     case!("limits", no_descriptor_for_slots, [], "a table of files without a free descriptor"),
     case!("limits", little_locked_memory, [], "buffers beyond RLIMIT_MEMLOCK"),
@@ -66,6 +67,29 @@ fn no_descriptor_left(cx: &mut Cx) -> Outcome {
         os::set_limit(libc::RLIMIT_NOFILE, was);
         each_transport(cx, &mut ring, file.as_raw_fd(), &pipe)?;
     }
+    Ok(())
+}
+
+fn disk_without_descriptors(cx: &mut Cx) -> Outcome {
+    cx.file("f", &[b'x'; 4096])?;
+    let direct = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
+    let path = cx.path("f")?;
+    let Ok(file) = rustix::fs::open(&path, direct, rustix::fs::Mode::empty()) else {
+        return Err(Stop::Skip("no O_DIRECT on the file system of TMPDIR".into()));
+    };
+    let pipe = cx.pipe()?;
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    let mut ring = cx.ring(4, 0)?;
+    late_read(cx, &mut ring, &pipe)?;
+    let was = take_every_number();
+    let read = || sqe::rw(IORING_OP_READ, file.as_raw_fd(), page, 4096, 0);
+    let (four, done) = ([1, 2, 3, 4].map(|ud| read().ud(ud)), [1, 2, 3, 4].map(|ud| (ud, 4096)));
+    cx.batch(&mut ring, "waited for", &four, &done);
+    cx.start(&mut ring, &four);
+    cx.spin(&ring, "looked for", 4);
+    os::set_limit(libc::RLIMIT_NOFILE, was);
+    cx.reap(&mut ring, "them", &done);
+    cx.one(&mut ring, "with descriptors again", read(), 4096);
     Ok(())
 }
 

@@ -15,10 +15,14 @@ impl Ctx {
     /// Can kernel aio take a request?
     pub fn aio_ready(&mut self) -> bool {
         if self.transports.aio.is_none() && !self.transports.aio_refused {
+            // Its completions show in the poll set only: no descriptor for that, no aio now.
+            if !self.transports.poll_set().is_ok_and(|p| p.aio_fd().is_some()) {
+                return false;
+            }
             let depth = self.mem.geo.cq_entries.clamp(*DEPTH.start(), *DEPTH.end());
             match AioCtx::new(depth) {
-                Ok(aio) if self.transports.poll_set().is_ok() => self.transports.aio = Some(aio),
-                _ => self.transports.aio_refused = true,
+                Ok(aio) => self.transports.aio = Some(aio),
+                Err(_) => self.transports.aio_refused = true,
             }
         }
         self.transports.aio.as_ref().is_some_and(|a| a.room() > 0)
