@@ -111,13 +111,19 @@ pub fn insert(fd: i32, ring: Arc<Ring>) {
 /// # Errors
 /// `EOPNOTSUPP` if the number is open but no ring, `EBADF` if it is not open.
 pub fn ring(fd: i32) -> Result<Arc<Ring>> {
-    if let Some((_, _, ring)) = read().rings.iter().find(|r| r.0 == fd) {
-        return Ok(ring.clone());
+    if let Some(ring) = find(fd) {
+        return Ok(ring);
     }
     match borrow(fd).map(rustix::io::fcntl_getfd) {
         Some(Ok(_)) => Err(Errno::EOPNOTSUPP),
         _ => Err(Errno::EBADF),
     }
+}
+
+/// The ring behind a descriptor, if it is one of ours.
+#[inline]
+pub fn find(fd: i32) -> Option<Arc<Ring>> {
+    read().rings.iter().find(|r| r.0 == fd).map(|r| r.2.clone())
 }
 
 /// As [`ring`], and makes sure that the number was not closed, or reused, behind our back. Costs a
@@ -320,6 +326,13 @@ pub fn kind(fd: i32) -> Kind {
     kind
 }
 
+/// What is remembered of `fd`, where that needs no second look.
+#[inline]
+pub fn known_kind(fd: i32) -> Option<Kind> {
+    let slot = usize::try_from(fd).ok().and_then(|i| KINDS.get(i))?;
+    Kind::from_code(slot.load(Relaxed)).filter(|&kind| kind != Kind::Direct)
+}
+
 fn is_direct(fd: i32) -> bool {
     let flags = borrow(fd).map(rustix::fs::fcntl_getfl);
     matches!(flags, Some(Ok(fl)) if fl.contains(rustix::fs::OFlags::DIRECT))
@@ -376,7 +389,7 @@ pub fn mmap_offset(fd: i32, offset: u64) -> u64 {
 
 /// Has ring `fd` completions to read? `None` if it is not a ring of ours.
 pub fn readable(fd: i32) -> Option<bool> {
-    let ring = read().rings.iter().find(|r| r.0 == fd).map(|r| r.2.clone())?;
+    let ring = find(fd)?;
     let ctx = ring.lock();
     Some(ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty())
 }

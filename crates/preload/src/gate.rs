@@ -120,7 +120,15 @@ unsafe fn enter(a: &[usize; 6]) -> isize {
     let indexed = a[3] & ENTER_REGISTERED_RING != 0;
     // SAFETY: the program's own call.
     let kernel = || unsafe { raw!(libc::SYS_io_uring_enter, a[0], a[1], a[2], a[3], a[4], a[5]) };
-    let ours = || engine::enter(a[0] as i32, a[1] as u32, a[2] as u32, a[3] as u32, a[4], a[5]);
+    let [submit, min, flags] = [a[1] as u32, a[2] as u32, a[3] as u32];
+    if engine_rings() && !indexed {
+        proc::check_forked();
+        let args = engine::Args { submit, min, flags, arg: a[4] as u64, argsz: a[5] };
+        if let Some(ret) = engine::enter_ours(a[0] as i32, &args) {
+            return ret;
+        }
+    }
+    let ours = || engine::enter(a[0] as i32, submit, min, flags, a[4], a[5]);
     answer(a[0] as i32, indexed, ours, kernel)
 }
 

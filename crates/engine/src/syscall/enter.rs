@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use crate::abi::*;
-use crate::ctx::{Ctx, Ring};
+use crate::ctx::{Ctx, Guard, Ring};
 use crate::errno::{Errno, Result};
 use crate::wait::cqwait::{WaitArgs, cqring_wait};
 use crate::{sys, time, user};
@@ -17,90 +17,104 @@ const CHECK_EVERY: u32 = 64;
 /// # Errors
 /// `EINVAL`, `EBADF`, `EOPNOTSUPP`, `EBADFD`, `EEXIST`, `EFAULT`, `ETIME`, `EINTR`, as
 /// io_uring_enter(2).
-pub fn enter(fd: i32, submit: u32, min: u32, flags: u32, arg: u64, argsz: usize) -> Result<usize> {
-    if flags & !IORING_ENTER_ALL != 0 {
+pub fn enter(fd: i32, args: &Args) -> Result<usize> {
+    if args.flags & !IORING_ENTER_ALL != 0 {
         return Err(Errno::EINVAL);
     }
-    let ring = if flags & IORING_ENTER_REGISTERED_RING != 0 {
-        crate::rsrc::ring_fds::get(fd)?
-    } else {
-        by_descriptor(fd, submit == 0 && flags & IORING_ENTER_GETEVENTS == 0)?
-    };
-    let r = enter_ring(&ring, submit, min, flags, arg, argsz);
-    leave(&ring);
-    r
+    if args.flags & IORING_ENTER_REGISTERED_RING != 0 {
+        return enter_ring(&crate::rsrc::ring_fds::get(fd)?, args);
+    }
+    enter_by(fd, crate::fds::ring(fd)?, args)
 }
 
-/// The ring that `fd` means. A call that does nothing else has time to ask whether it still does.
-fn by_descriptor(fd: i32, idle: bool) -> Result<Arc<Ring>> {
-    let ring = crate::fds::ring(fd)?;
-    // Not exact where threads race, and need not be.
+/// As [`enter`], for a descriptor that is known to be `ring`'s.
+///
+/// # Errors
+/// As [`enter`].
+pub fn enter_by(fd: i32, mut ring: Arc<Ring>, args: &Args) -> Result<usize> {
+    if args.flags & !IORING_ENTER_ALL != 0 {
+        return Err(Errno::EINVAL);
+    }
+    // Not exact where threads race, and need not be. A call that does nothing else has time to ask
+    // whether the descriptor still is the ring's.
     let n = ring.enters.load(Relaxed).wrapping_add(1);
     ring.enters.store(n, Relaxed);
-    if idle || n % CHECK_EVERY == 0 { crate::fds::checked_ring(fd) } else { Ok(ring) }
+    let idle = args.submit == 0 && args.flags & IORING_ENTER_GETEVENTS == 0;
+    if idle || n.is_multiple_of(CHECK_EVERY) {
+        ring = crate::fds::checked_ring(fd)?;
+    }
+    enter_ring(&ring, args)
 }
 
-fn enter_ring(
-    ring: &Arc<Ring>,
-    submit: u32,
-    min: u32,
-    flags: u32,
-    arg: u64,
-    argsz: usize,
-) -> Result<usize> {
-    let mut ctx = ring.lock();
+/// The arguments of io_uring_enter(2) behind the descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Args {
+    pub submit: u32,
+    pub min: u32,
+    pub flags: u32,
+    pub arg: u64,
+    pub argsz: usize,
+}
+
+fn enter_ring(ring: &Arc<Ring>, args: &Args) -> Result<usize> {
+    let ctx = ring.lock();
+    let (ctx, answer) = submit_and_wait(ring, ctx, args);
+    leave(ring, ctx);
+    answer
+}
+
+fn submit_and_wait<'r>(
+    ring: &'r Arc<Ring>,
+    mut ctx: Guard<'r>,
+    args: &Args,
+) -> (Guard<'r>, Result<usize>) {
     if ctx.disabled {
-        return Err(Errno::EBADFD);
+        return (ctx, Err(Errno::EBADFD));
     }
     let mut submitted = 0;
-    if submit > 0 {
+    if args.submit > 0 {
         crate::rsrc::ring_fds::touch();
-        ctx.check_issuer()?;
-        submitted = ctx.submit_sqes(submit);
-        ctx.after_submit();
-        if submitted != submit {
-            return Ok(submitted as usize);
+        if let Err(e) = ctx.check_issuer() {
+            return (ctx, Err(e));
         }
+        submitted = ctx.submit_sqes(args.submit);
+        ctx.after_submit();
     }
-    if flags & IORING_ENTER_GETEVENTS == 0 {
-        return Ok(submitted as usize);
+    if submitted != args.submit || args.flags & IORING_ENTER_GETEVENTS == 0 {
+        return (ctx, Ok(submitted as usize));
     }
-    let parcels = !ctx.outbox.is_empty();
-    if parcels {
+    if !ctx.outbox.is_empty() {
         drop(ctx);
         crate::wait::reactor::deliver(ring);
         ctx = ring.lock();
     }
-    let waited = match wait_args(&ctx, min, flags, arg, argsz) {
-        Ok(_) if ctx.foreign_issuer() => Err(Errno::EEXIST),
+    let (ctx, waited) = match wait_args(&ctx, args) {
+        Ok(_) if ctx.foreign_issuer() => (ctx, Err(Errno::EEXIST)),
         Ok(args) => cqring_wait(ring, ctx, args),
-        Err(e) => Err(e),
+        Err(e) => (ctx, Err(e)),
     };
-    if submitted > 0 { Ok(submitted as usize) } else { waited }
+    (ctx, if submitted > 0 { Ok(submitted as usize) } else { waited })
 }
 
-/// Leaves the ring in good hands: parcels are delivered, what is in flight is watched.
-pub fn leave(ring: &Arc<Ring>) {
-    let watch = {
-        let mut ctx = ring.lock();
-        let nobody = ctx.in_flight() && !ctx.driver.active;
-        if nobody {
-            ctx.nudge();
-        }
-        let wanted = nobody && ctx.wants_reactor() && ctx.needs_driver();
-        let parcels = !ctx.outbox.is_empty();
-        let holds = ctx.holds_anything();
-        let immediate = ctx.eventfd.is_some() || ctx.poll_fd.is_some();
-        drop(ctx);
-        if parcels {
-            crate::wait::reactor::deliver(ring);
-        }
-        (wanted.then_some(immediate), holds)
-    };
-    match watch {
-        (Some(immediate), _) => crate::wait::reactor::guard(ring, immediate),
-        (None, true) => crate::wait::reactor::ensure(),
-        (None, false) => {}
+/// Leaves the ring in good hands and its lock free: parcels are delivered, what is in flight is
+/// watched.
+pub fn leave(ring: &Arc<Ring>, mut ctx: Guard<'_>) {
+    let nobody = ctx.in_flight() && !ctx.driver.active;
+    if nobody {
+        ctx.nudge();
+    }
+    let watch = nobody && ctx.wants_reactor() && ctx.needs_driver();
+    let parcels = !ctx.outbox.is_empty();
+    let holds = ctx.holds_anything();
+    let immediate = ctx.eventfd.is_some() || ctx.poll_fd.is_some();
+    drop(ctx);
+    if parcels {
+        crate::wait::reactor::deliver(ring);
+    }
+    if watch {
+        crate::wait::reactor::guard(ring, immediate);
+    } else if holds {
+        crate::wait::reactor::ensure();
     }
 }
 
@@ -145,7 +159,8 @@ impl Ctx {
 }
 
 /// Reads the wait arguments (`io_get_ext_arg`).
-fn wait_args(ctx: &Ctx, min: u32, flags: u32, arg: u64, argsz: usize) -> Result<WaitArgs> {
+fn wait_args(ctx: &Ctx, args: &Args) -> Result<WaitArgs> {
+    let Args { min, flags, arg, argsz, .. } = *args;
     let mut w = WaitArgs { min, ..WaitArgs::default() };
     if flags & IORING_ENTER_EXT_ARG == 0 {
         w.sigmask = sigmask(arg, argsz)?;

@@ -7,6 +7,7 @@ pub mod resize;
 pub mod setup;
 
 use crate::errno::answer;
+pub use enter::Args;
 
 /// `io_uring_setup(2)`: set up a context for performing asynchronous I/O.
 ///
@@ -26,7 +27,15 @@ pub fn enter(
     argsz: usize,
 ) -> isize {
     child_check();
-    answer(enter::enter(fd, to_submit, min_complete, flags, arg as u64, argsz))
+    let arg = arg as u64;
+    answer(enter::enter(fd, &Args { submit: to_submit, min: min_complete, flags, arg, argsz }))
+}
+
+/// As [`enter`] for a descriptor of one of our rings; `None` if `fd` is none, whatever the flags.
+pub fn enter_ours(fd: i32, args: &Args) -> Option<isize> {
+    child_check();
+    let ring = crate::fds::find(fd)?;
+    Some(answer(enter::enter_by(fd, ring, args)))
 }
 
 /// `io_uring_register(2)`: register files, buffers and the like with a ring.

@@ -28,16 +28,14 @@ impl Work for Job {
     fn run(mut self) {
         let outcome = issue_blocking(&mut self.call);
         let f = Finished { id: self.id, call: *self.call, outcome };
-        {
-            let mut ctx = self.ring.lock();
-            ctx.transports.workers = ctx.transports.workers.saturating_sub(1);
-            if self.ring.dead.load(Relaxed) {
-                return;
-            }
-            ctx.worker_done(f);
+        let mut ctx = self.ring.lock();
+        ctx.transports.workers = ctx.transports.workers.saturating_sub(1);
+        if self.ring.dead.load(Relaxed) {
+            return;
         }
+        ctx.worker_done(f);
         // What came after it may wait for somebody to drive the ring.
-        crate::syscall::enter::leave(&self.ring);
+        crate::syscall::enter::leave(&self.ring, ctx);
     }
 
     fn unbound(&self) -> bool {

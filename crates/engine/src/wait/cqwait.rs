@@ -35,12 +35,16 @@ enum Slept {
     Signal,
 }
 
-/// Waits until `a.min` CQEs are ready. The lock is held on entry and released on return.
+/// Waits until `a.min` CQEs are ready. The lock is held on entry and on return, not while asleep.
 ///
 /// # Errors
 /// `ETIME` when the deadline passed and no CQE is there; `EINTR` when a signal came and none is
 /// there.
-pub fn cqring_wait<'r>(ring: &'r Ring, mut ctx: Guard<'r>, mut a: WaitArgs) -> Result<usize> {
+pub fn cqring_wait<'r>(
+    ring: &'r Ring,
+    mut ctx: Guard<'r>,
+    mut a: WaitArgs,
+) -> (Guard<'r>, Result<usize>) {
     a.min = a.min.min(ctx.mem.geo.cq_entries);
     if ctx.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
         ctx.mem.sq_flag(IORING_SQ_TASKRUN, false);
@@ -79,7 +83,8 @@ pub fn cqring_wait<'r>(ring: &'r Ring, mut ctx: Guard<'r>, mut a: WaitArgs) -> R
         ctx.flush();
     }
     ring.driven.store(true, Relaxed);
-    if ctx.mem.cq_ready() > 0 { Ok(0) } else { result }
+    let any = ctx.mem.cq_ready() > 0;
+    (ctx, if any { Ok(0) } else { result })
 }
 
 /// Time to the next deadline of the caller's; `None` if it has passed. Passing the minimum-wait
