@@ -59,6 +59,9 @@ pub struct OpDef {
     pub bits: u32,
     pub prep: fn(&mut Ctx, &mut Req) -> Result<()>,
     pub issue: Issue,
+    /// The fast lane: the CQE's `res` for an SQE without flags (but FIXED_FILE) that ends at once;
+    /// `None` sends it the long way, as if nothing had been tried.
+    pub fast: Option<fn(&Ctx, &io_uring_sqe) -> Option<i32>>,
     /// Under the lock after a `Call`: installs descriptors, selects results.
     pub finish: Option<fn(&mut Ctx, &mut Req)>,
     pub support: Support,
@@ -123,6 +126,7 @@ const fn op(
         bits,
         prep,
         issue,
+        fast: None,
         finish: None,
         support: Support::Full,
     }
@@ -131,6 +135,12 @@ const fn op(
 /// A row whose `Call` is followed by a step under the lock.
 const fn then(mut row: OpDef, finish: fn(&mut Ctx, &mut Req)) -> OpDef {
     row.finish = Some(finish);
+    row
+}
+
+/// A row with a fast lane.
+const fn quick(mut row: OpDef, fast: fn(&Ctx, &io_uring_sqe) -> Option<i32>) -> OpDef {
+    row.fast = Some(fast);
     row
 }
 
@@ -158,11 +168,14 @@ const RW: u32 = FILE | IOPRIO | IOPOLL | AIO | UNBOUND;
 
 /// The table, in opcode order.
 pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
-    op(IORING_OP_NOP, "5.1", IOPOLL, ops::nop::prep, Ring(ops::nop::issue)),
+    quick(op(IORING_OP_NOP, "5.1", IOPOLL, ops::nop::prep, Ring(ops::nop::issue)), ops::nop::fast),
     op(IORING_OP_READV, "5.1", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_WRITEV, "5.1", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_FSYNC, "5.1", FILE_ASYNC, ops::sync::fsync_prep, Sys(ops::sync::fsync)),
-    op(IORING_OP_READ_FIXED, "5.1", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
+    quick(
+        op(IORING_OP_READ_FIXED, "5.1", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
+        ops::rw_hot::fast,
+    ),
     op(IORING_OP_WRITE_FIXED, "5.1", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_POLL_ADD, "5.1", FILE, ops::poll::add_prep, Ring(ops::poll::add)),
     op(IORING_OP_POLL_REMOVE, "5.1", 0, ops::poll::remove_prep, Ring(ops::poll::remove)),
@@ -189,7 +202,10 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         Ring(ops::files_update::issue),
     ),
     op(IORING_OP_STATX, "5.6", NAMES, ops::statx::prep, Sys(ops::statx::issue)),
-    op(IORING_OP_READ, "5.6", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
+    quick(
+        op(IORING_OP_READ, "5.6", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
+        ops::rw_hot::fast,
+    ),
     op(IORING_OP_WRITE, "5.6", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_FADVISE, "5.6", FILE, ops::advise::fadvise_prep, Sys(ops::advise::fadvise)),
     op(IORING_OP_MADVISE, "5.6", NAMES, ops::advise::madvise_prep, Sys(ops::advise::madvise)),

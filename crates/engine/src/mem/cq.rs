@@ -55,6 +55,23 @@ impl Rings {
     /// Fills one CQE behind the tail; false if there is no room. Lock holder only.
     #[inline]
     fn cq_fill(&self, cqe: &Cqe) -> bool {
+        if self.geo.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0 {
+            return self.cq_fill_wide(cqe);
+        }
+        if self.cq_room() == 0 {
+            return false;
+        }
+        let word = self.control.cq_tail();
+        let tail = word.load(Relaxed);
+        let at = off::CQES + (tail & (self.geo.cq_entries - 1)) as usize * 16;
+        self.rings.store(at, cqe.user_data);
+        self.rings.store(at + 8, u64::from(cqe.flags) << 32 | u64::from(cqe.res.cast_unsigned()));
+        word.store(tail.wrapping_add(1), Relaxed);
+        true
+    }
+
+    /// As [`cq_fill`](Self::cq_fill), for rings with CQEs of 32 bytes.
+    fn cq_fill_wide(&self, cqe: &Cqe) -> bool {
         let mixed = self.geo.flags & IORING_SETUP_CQE_MIXED != 0;
         let wide = mixed && cqe.flags & IORING_CQE_F_32 != 0;
         let word = self.control.cq_tail();

@@ -214,15 +214,6 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
         return Outcome::Done(first_of(call, e).res());
     }
     let mut kind = kind_of(&call.file);
-    if how == Try::Nonblock
-        && may_trust(call, kind)
-        && let Some(n) = rw_hot::read(call)
-    {
-        call.done = n as u64;
-        if call.done == total(call) {
-            return finish(call, n as u64);
-        }
-    }
     let mut given = call.sqe.op_flags;
     loop {
         let nowait = how == Try::Nonblock && kind != Kind::Memory;

@@ -13,9 +13,11 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU16, AtomicU32};
 
-use crate::errno::check;
-use crate::req::request::{Call, FileRef};
+use crate::abi::{IORING_OP_READ_FIXED, IOSQE_FIXED_FILE, io_uring_sqe};
+use crate::ctx::Ctx;
+use crate::req::request::FileRef;
 use crate::sys::{self, sys};
+use crate::transport::kind::Kind;
 
 /// Reads from the cache in a row that earn trust.
 const STREAK: u16 = 512;
@@ -76,20 +78,37 @@ pub fn count(file: &FileRef, hit: bool) {
     }
 }
 
-/// Reads a trusted file; `None` if it is not trusted, or if the careful way must judge.
-#[inline]
-pub fn read(call: &Call) -> Option<usize> {
-    let streak = streak(&call.file)?;
-    if streak.hits.load(Relaxed) != STREAK {
+/// READ and READ_FIXED of a trusted file, or of one in memory, from where the page cache has it.
+/// Only a read of the whole range counts.
+pub fn fast(ctx: &Ctx, sqe: &io_uring_sqe) -> Option<i32> {
+    if sqe.op_flags != 0 || sqe.off.cast_signed() < 0 || sqe.pad2 != 0 || sqe.len == 0 {
         return None;
     }
-    let sqe = &call.sqe;
-    let start = cycles();
-    let ret = sys!(__NR_pread64, call.file.fd(), sqe.addr, sqe.len, sqe.off);
-    if cycles().wrapping_sub(start) > SLOW_CYCLES {
-        streak.slow();
+    let (fd, kind, streak) = if sqe.flags & IOSQE_FIXED_FILE == 0 {
+        (sqe.fd, crate::fds::known_kind(sqe.fd)?, crate::fds::streak(sqe.fd)?)
+    } else {
+        let node = ctx.files.peek(sqe.fd.cast_unsigned())?;
+        (node.fd(), node.kind, &node.streak)
+    };
+    if sqe.opcode == IORING_OP_READ_FIXED {
+        ctx.buffers.peek(sqe.buf_index)?.check(sqe.addr, u64::from(sqe.len)).ok()?;
     }
-    check(ret).ok()
+    let n = match kind {
+        Kind::Memory => sys!(__NR_pread64, fd, sqe.addr, sqe.len, sqe.off),
+        Kind::Buffered if streak.hits.load(Relaxed) == STREAK => {
+            // One stamp per read: the end of one is the start of the next.
+            let last = &ctx.submit.stamp;
+            let start = if last.get() == 0 { cycles() } else { last.get() };
+            let n = sys!(__NR_pread64, fd, sqe.addr, sqe.len, sqe.off);
+            last.set(cycles());
+            if last.get().wrapping_sub(start) > SLOW_CYCLES {
+                streak.slow();
+            }
+            n
+        }
+        _ => return None,
+    };
+    (n as usize == sqe.len as usize).then_some(n as i32)
 }
 
 fn cycles() -> u64 {

@@ -161,11 +161,7 @@ impl Ctx {
 
     /// Posts the tags of resources whose last owner is gone.
     pub fn post_tags(&mut self) {
-        let tags = match self.tags.lock() {
-            Ok(mut tags) if !tags.is_empty() => core::mem::take(&mut *tags),
-            _ => return,
-        };
-        for user_data in tags {
+        for user_data in self.tags.take() {
             self.post(Cqe { user_data, ..Cqe::default() });
         }
     }

@@ -3,6 +3,7 @@
 pub mod cancel;
 pub mod complete;
 pub mod drain;
+pub mod fast;
 pub mod issue;
 pub mod link;
 pub mod request;

@@ -1,6 +1,8 @@
 //! Submission: fetch, init, prep, link, queue. Kernel counterpart: `io_submit_sqes`,
 //! `io_submit_sqe`, `io_init_req`.
 
+use core::cell::Cell;
+
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
@@ -13,6 +15,8 @@ use crate::req::slab::ReqId;
 pub struct SubmitState {
     pub head: Option<ReqId>,
     pub last: Option<ReqId>,
+    /// Time stamp of the last trusted read of this batch; 0: none yet (`ops::rw_hot`).
+    pub stamp: Cell<u64>,
 }
 
 impl Ctx {
@@ -20,6 +24,7 @@ impl Ctx {
     pub fn submit_sqes(&mut self, want: u32) -> u32 {
         let n = want.min(self.mem.sq_ready());
         let mut done = 0;
+        self.submit.stamp.set(0);
         // One place for all that end at once, which most do.
         let mut req = Req::default();
         while done < n {
@@ -27,6 +32,9 @@ impl Ctx {
                 break;
             }
             done += 1;
+            if self.submit_fast(&req.call.sqe) {
+                continue;
+            }
             req.reset();
             let stop = self.submit_sqe(&mut req).is_err();
             if stop && self.flags & IORING_SETUP_SUBMIT_ALL == 0 {

@@ -28,9 +28,8 @@ impl Drop for BufNode {
     fn drop(&mut self) {
         if self.tag != 0
             && let Some(sink) = self.notify.upgrade()
-            && let Ok(mut tags) = sink.lock()
         {
-            tags.push(self.tag);
+            sink.push(self.tag);
         }
     }
 }
@@ -68,7 +67,13 @@ impl BufTable {
     /// # Errors
     /// `EFAULT` for an empty slot or one past the table.
     pub fn get(&self, slot: u16) -> Result<Arc<BufNode>> {
-        self.slots.get(slot as usize).and_then(Clone::clone).ok_or(Errno::EFAULT)
+        self.peek(slot).cloned().ok_or(Errno::EFAULT)
+    }
+
+    /// As [`get`](Self::get), for a look only.
+    #[inline]
+    pub fn peek(&self, slot: u16) -> Option<&Arc<BufNode>> {
+        self.slots.get(slot as usize).and_then(Option::as_ref)
     }
 }
 

@@ -1,7 +1,9 @@
 //! The registered file table: one node per slot, owned by the table and by each request in flight;
 //! the last owner closes the duplicate. Kernel counterpart: `io_uring/filetable.c`, `rsrc.c`.
 
-use std::sync::Arc;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fd::AsRawFd;
 
@@ -29,7 +31,29 @@ pub struct FileNode {
 }
 
 /// Where tags of released nodes are collected for posting.
-pub type TagSink = std::sync::Mutex<Vec<u64>>;
+#[derive(Debug, Default)]
+pub struct TagSink {
+    /// There may be some: spares the lock, for every enter looks here.
+    any: AtomicBool,
+    list: Mutex<Vec<u64>>,
+}
+
+impl TagSink {
+    pub fn push(&self, tag: u64) {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).push(tag);
+        self.any.store(true, Release);
+    }
+
+    /// What was collected since the last look.
+    pub fn take(&self) -> Vec<u64> {
+        if !self.any.load(Acquire) {
+            return Vec::new();
+        }
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        self.any.store(false, Release);
+        core::mem::take(&mut *list)
+    }
+}
 
 impl FileNode {
     /// A node owning `fd`; `tag` is posted through `notify` when the last owner lets go (0: never).
@@ -47,9 +71,8 @@ impl Drop for FileNode {
     fn drop(&mut self) {
         if self.tag != 0
             && let Some(sink) = self.notify.upgrade()
-            && let Ok(mut tags) = sink.lock()
         {
-            tags.push(self.tag);
+            sink.push(self.tag);
         }
     }
 }
@@ -76,7 +99,13 @@ impl FileTable {
     /// # Errors
     /// `EBADF` for an empty slot or one past the table.
     pub fn get(&self, slot: u32) -> Result<Arc<FileNode>> {
-        self.slots.get(slot as usize).and_then(Clone::clone).ok_or(Errno::EBADF)
+        self.peek(slot).cloned().ok_or(Errno::EBADF)
+    }
+
+    /// As [`get`](Self::get), for a look only.
+    #[inline]
+    pub fn peek(&self, slot: u32) -> Option<&Arc<FileNode>> {
+        self.slots.get(slot as usize).and_then(Option::as_ref)
     }
 
     /// A free slot in the alloc range.
