@@ -139,9 +139,21 @@ pub(crate) fn set_sigmask(mask: u64) -> u64 {
     old
 }
 
-/// `gettid(2)`.
+std::thread_local! {
+    /// This thread's id, and the process that it was asked in.
+    static TID: core::cell::Cell<(u32, i32)> = const { core::cell::Cell::new((0, 0)) };
+}
+
+/// `gettid(2)`, asked once per thread (and again in a forked child).
 pub(crate) fn gettid() -> i32 {
-    sys!(__NR_gettid) as i32
+    let pid = crate::fork::pid();
+    let (asked_in, tid) = TID.get();
+    if asked_in == pid && pid != 0 {
+        return tid;
+    }
+    let tid = sys!(__NR_gettid) as i32;
+    TID.set((pid, tid));
+    tid
 }
 
 /// `FUTEX_WAIT` that tells why it returned.

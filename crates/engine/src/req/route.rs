@@ -46,7 +46,7 @@ impl Ctx {
             return Some(Way::Worker);
         }
         if def.has(opdef::AIO) {
-            return match kind_of(&req.call.file) {
+            return match self.kind_in_batch(&req.call.file) {
                 Kind::Direct if req.call.creds.is_none() && self.aio_ready() => Some(Way::Aio),
                 Kind::Direct => Some(Way::Worker),
                 Kind::Pollable => None,
@@ -55,6 +55,20 @@ impl Ctx {
         }
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT);
         (def.has(opdef::ASYNC) || (forced && !pollable)).then_some(Way::Worker)
+    }
+
+    /// As [`kind_of`], which asks the kernel each time about a number that stands for O_DIRECT:
+    /// here once in a batch.
+    fn kind_in_batch(&mut self, file: &FileRef) -> Kind {
+        let FileRef::Plain(fd) = *file else { return kind_of(file) };
+        if self.submit.direct == Some(fd) {
+            return Kind::Direct;
+        }
+        let kind = kind_of(file);
+        if kind == Kind::Direct {
+            self.submit.direct = Some(fd);
+        }
+        kind
     }
 
     /// An attempt said it would block.

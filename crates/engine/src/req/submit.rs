@@ -17,6 +17,8 @@ pub struct SubmitState {
     pub last: Option<ReqId>,
     /// Time stamp of the last trusted read of this batch; 0: none yet (`ops::rw_hot`).
     pub stamp: Cell<u64>,
+    /// The descriptor that was last found to be O_DIRECT in this batch.
+    pub direct: Option<i32>,
 }
 
 impl Ctx {
@@ -25,6 +27,7 @@ impl Ctx {
         let n = want.min(self.mem.sq_ready());
         let mut done = 0;
         self.submit.stamp.set(0);
+        self.submit.direct = None;
         // One place for all that end at once, which most do.
         let mut req = Req::default();
         while done < n {
