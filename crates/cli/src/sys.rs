@@ -3,10 +3,12 @@
 #![allow(unsafe_code)]
 
 use softring_engine::abi::io_uring_params;
-use std::ffi::{CStr, CString, c_long};
+use std::ffi::{CStr, CString, OsStr, c_long};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether SIGPIPE was ignored when this process started. Rust's start-up ignores it; a program
@@ -32,6 +34,15 @@ static AT_START: extern "C" fn() = record_sigpipe;
 
 fn checked(ret: c_long) -> io::Result<c_long> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
+}
+
+/// The file that this process runs: /proc's answer, or, without /proc, the path that the kernel
+/// was given (AT_EXECFN of getauxval(3)).
+pub fn own_exe() -> io::Result<PathBuf> {
+    std::env::current_exe().or_else(|_| {
+        let given = OsStr::from_bytes(rustix::param::linux_execfn().to_bytes());
+        std::fs::canonicalize(given)
+    })
 }
 
 /// execve(2): execute program. Answers only if it failed.
@@ -138,7 +149,7 @@ pub fn process_vm_readv() -> io::Result<()> {
 /// May this process change its own program text? Maps a page of its own executable privately, makes
 /// it writable, writes, and makes it executable again: what patching a call site takes.
 pub fn text_patch() -> io::Result<()> {
-    let exe = File::open("/proc/self/exe")?;
+    let exe = File::open(own_exe()?)?;
     let len = 4096;
     // SAFETY: a fresh private mapping that nothing else uses is changed and unmapped again.
     unsafe {

@@ -70,6 +70,72 @@ fn programs_that_cannot_start() {
     run(&at("lost"), "/no/such/interpreter");
 }
 
+/// `softring run --engine=user` of it: code 2, with what is wrong and what to do.
+#[track_caller]
+fn refused(file: &Path, what: &str, hint: &str) {
+    let mut c = softring(&["run", "--engine=user", "--"]);
+    // Any file does for the library, which no program here gets as far as loading.
+    let o = c.arg(file).env("SOFTRING_LIB", "/bin/true").output().unwrap();
+    let err = text(&o.stderr);
+    assert_eq!(o.status.code(), Some(2), "{err}");
+    assert!(err.contains(what) && err.contains("hint: ") && err.contains(hint), "{err}");
+}
+
+#[test]
+fn programs_of_other_machines_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("foreign");
+    let mut bytes = fs::read("/bin/true").unwrap();
+    bytes[18..20].copy_from_slice(&183u16.to_le_bytes());
+    fs::write(&file, &bytes).unwrap();
+    executable(file.to_str().unwrap());
+    refused(&file, "is a 64-bit aarch64 program", "a build of the program for this machine");
+    bytes[18..20].copy_from_slice(&3u16.to_le_bytes());
+    bytes[4] = 1;
+    fs::write(&file, &bytes).unwrap();
+    refused(&file, "is a 32-bit i386 program", "a build of the program for this machine");
+}
+
+#[test]
+fn static_programs_are_refused_where_they_need_us() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, file) = (dir.path().join("static.s"), dir.path().join("static"));
+    // exit(7)
+    let text = ".globl _start\n_start: mov $231, %eax\nmov $7, %edi\nsyscall\n\
+                .section .note.GNU-stack, \"\", @progbits\n";
+    fs::write(&source, text).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-nostdlib", "-static", "-o"]).arg(&file).arg(&source);
+    assert!(cc.status().expect("a C linker").success());
+    refused(&file, "is statically linked", "-lsoftring");
+    let o = softring(&["run", "--engine=kernel", "--"]).arg(&file).output().unwrap();
+    assert_eq!(o.status.code(), Some(7), "with the kernel's rings it needs no library");
+}
+
+#[test]
+fn setuid_programs_are_refused_where_they_need_us() {
+    use std::os::unix::fs::{MetadataExt, chown};
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("setuid");
+    fs::copy("/bin/true", &copy).unwrap();
+    let other = |p: &Path| fs::metadata(p).is_ok_and(|m| m.mode() & 0o4000 != 0);
+    let file = if chown(&copy, Some(65534), None).is_ok() {
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o4755)).unwrap();
+        copy
+    } else {
+        let known = ["/usr/bin/su", "/usr/bin/mount", "/bin/su", "/usr/bin/passwd"];
+        let Some(file) = known.map(Path::new).into_iter().find(|p| other(p)) else {
+            return println!("skipped: no setuid program here, and none can be made");
+        };
+        file.to_owned()
+    };
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if status.contains("NoNewPrivs:\t1") {
+        return println!("skipped: setuid does nothing here (NoNewPrivs)");
+    }
+    refused(&file, "is setuid", "without the privilege");
+}
+
 fn executable(path: &str) {
     fs::set_permissions(Path::new(path), fs::Permissions::from_mode(0o755)).unwrap();
 }

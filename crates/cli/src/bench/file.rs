@@ -53,7 +53,10 @@ pub fn temporary(dir: Option<&Path>, need: &Need) -> anyhow::Result<Target> {
     rustix::io::fcntl_setfd(&file, FdFlags::empty()).context("cannot pass the file on")?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     if !Path::new(&path).exists() {
-        return Err(fail::usage("/proc is not mounted here", "name an existing file: --file"));
+        return Err(fail::usage(
+            "/proc is not mounted here, and worker processes open the temporary file through it",
+            "mount it (mount -t proc proc /proc), or name a file: softring bench --file FILE",
+        ));
     }
     let target = Target { path, size, file };
     if need.direct && !target.can_direct() {

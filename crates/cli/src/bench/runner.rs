@@ -76,7 +76,7 @@ pub fn run_denied(job: &Job) -> anyhow::Result<Report> {
 }
 
 fn own_executable() -> anyhow::Result<PathBuf> {
-    std::env::current_exe().context("cannot find our own executable")
+    crate::sys::own_exe().context("cannot find our own executable")
 }
 
 /// The command that `start` begins, ended as a worker.

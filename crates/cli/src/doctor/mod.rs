@@ -58,7 +58,9 @@ pub fn command(args: &DoctorArgs) -> anyhow::Result<()> {
 
 fn row(check: &Check) -> Row {
     let Finding { state, found } = run_alone(check);
-    let hint = (state != State::Ok && !check.hint.is_empty()).then_some(check.hint);
+    // Nothing can be advised about what is not known.
+    let told = matches!(state, State::Less | State::Denied) && !check.hint.is_empty();
+    let hint = told.then_some(check.hint);
     Row { name: check.name, group: check.group, state, found, meaning: check.meaning, hint }
 }
 

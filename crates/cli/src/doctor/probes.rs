@@ -10,6 +10,7 @@ use softring_engine::abi::io_uring_params;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,8 +104,12 @@ pub const OURS: &str = "memfd:";
 /// Whose ring a descriptor is, by what /proc calls it.
 fn ring_kind(ring: &OwnedFd) -> String {
     use std::os::fd::AsRawFd;
-    let link = fs::read_link(format!("/proc/self/fd/{}", ring.as_raw_fd()));
-    link.map_or_else(|_| "its kind cannot be seen".into(), |l| l.display().to_string())
+    match fs::read_link(format!("/proc/self/fd/{}", ring.as_raw_fd())) {
+        Ok(link) => link.display().to_string(),
+        // No /proc. Of the two only a memfd knows of seals.
+        Err(_) if rustix::fs::fcntl_get_seals(ring).is_ok() => format!("{OURS}[io_uring]"),
+        Err(_) => "anon_inode:[io_uring]".into(),
+    }
 }
 
 pub fn kernel() -> Finding {
@@ -123,6 +128,9 @@ pub fn kernel() -> Finding {
 
 pub fn sysctl() -> Finding {
     let Some(value) = proc_text("/proc/sys/kernel/io_uring_disabled") else {
+        if !Path::new("/proc/sys/kernel").exists() {
+            return Finding::new(State::Unknown, "/proc is not mounted here");
+        }
         return Finding::new(State::Ok, "no such sysctl (it came with Linux 6.6)");
     };
     let group = proc_text("/proc/sys/kernel/io_uring_group").unwrap_or_default();
@@ -262,6 +270,6 @@ pub fn aio_nr() -> Finding {
             let state = if now + 4096 > max { State::Less } else { State::Ok };
             Finding::new(state, format!("{now} of {max}"))
         }
-        _ => Finding::new(State::Unknown, "/proc/sys/fs does not say"),
+        _ => Finding::new(State::Unknown, "/proc is not mounted here"),
     }
 }

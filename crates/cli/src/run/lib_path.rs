@@ -1,6 +1,6 @@
 //! Where `libsoftring.so` is.
 
-use crate::fail;
+use crate::{fail, sys};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +17,7 @@ pub fn candidates() -> Vec<PathBuf> {
     if let Some(lib) = env::var_os("SOFTRING_LIB").filter(|l| !l.is_empty()) {
         return vec![PathBuf::from(lib)];
     }
-    let Ok(exe) = env::current_exe() else { return Vec::new() };
+    let Ok(exe) = sys::own_exe() else { return Vec::new() };
     let Some(dir) = exe.parent() else { return Vec::new() };
     BESIDE.iter().map(|b| dir.join(b).join(NAME)).collect()
 }

@@ -177,6 +177,10 @@ fn look_script(
         }
         return;
     };
+    if interp.as_os_str().as_bytes().ends_with(b"\r") {
+        let what = format!("{}: its #! line ends in a carriage return", path.display());
+        return found.push(fatal(what, "give it Unix line ends: sed -i 's/\\r$//' FILE"));
+    }
     if scripts_left == 0 {
         let what = format!("{}: too many interpreters of interpreters", path.display());
         return found.push(fatal(what, "shorten the chain of #! lines"));
@@ -199,7 +203,7 @@ fn look_script(
 /// The interpreter and the first word after it, of a `#!` line.
 fn shebang(head: &[u8]) -> Option<(PathBuf, Option<std::ffi::OsString>)> {
     let line = head.strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;
-    let mut words = line.split(|b| b" \t\r".contains(b)).filter(|w| !w.is_empty());
+    let mut words = line.split(|b| b" \t".contains(b)).filter(|w| !w.is_empty());
     let interp = PathBuf::from(OsStr::from_bytes(words.next()?));
     Some((interp, words.next().map(|w| OsStr::from_bytes(w).to_owned())))
 }
@@ -242,6 +246,8 @@ mod tests {
         assert!(text(only(&plain)).contains("chmod +x"));
         let lost = script(dir.path(), "lost", b"#!/no/such/interp\n", 0o755);
         assert!(text(only(&lost)).contains("is a script: /no/such/interp"));
+        let dos = script(dir.path(), "dos", b"#!/bin/sh\r\n:\r\n", 0o755);
+        assert!(text(only(&dos)).contains("carriage return"));
         let junk = script(dir.path(), "junk", b"\0\x01\x02", 0o755);
         assert!(text(only(&junk)).contains("neither an ELF"));
         let mut arm = [0u8; 64];

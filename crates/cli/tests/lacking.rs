@@ -1,0 +1,160 @@
+//! softring where something is lacking: /proc, descriptors, threads, room on the disk. The work is
+//! done, or an error says what is wrong. Needs libsoftring.so next to the executable, as `under.rs`.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const ME: &str = env!("CARGO_BIN_EXE_softring");
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn library() -> bool {
+    let there = Path::new(ME).with_file_name("libsoftring.so").exists();
+    if !there {
+        println!("skipped: libsoftring.so is not next to {ME}");
+    }
+    there
+}
+
+/// Runs `script` in a shell with mounts of its own, where `$@` is `args`; nothing if that is not
+/// permitted here.
+fn in_own_mounts(script: &str, args: &[&str]) -> Option<Output> {
+    let root = rustix::process::getuid().is_root();
+    let new = |script: &str, args: &[&str]| {
+        let mut c = Command::new("unshare");
+        c.args([if root { "-m" } else { "-rm" }, "sh", "-c", script, "sh"]).args(args).output()
+    };
+    match new("mount -t tmpfs none /mnt", &[]) {
+        Ok(o) if o.status.success() => Some(new(script, args).unwrap()),
+        Ok(o) => {
+            println!("skipped: no mounts of our own here: {}", text(&o.stderr));
+            None
+        }
+        Err(e) => {
+            println!("skipped: unshare(1): {e}");
+            None
+        }
+    }
+}
+
+fn without_proc(args: &[&str]) -> Option<Output> {
+    in_own_mounts("mount -t tmpfs none /proc && exec \"$@\"", args)
+}
+
+/// A load of verified reads and writes of `file` through softring, in words for the command line.
+fn load(file: &str) -> Vec<&str> {
+    let mut args = vec![ME, "bench", "--engines=softring", "--deny", "--verify", "--rw=randrw"];
+    args.extend(["--overwrite", "--seconds=0.1", "--pairs=1", "--json", "--file", file]);
+    args
+}
+
+#[track_caller]
+fn verified(o: &Output) {
+    assert!(o.status.success(), "{}{}", text(&o.stdout), text(&o.stderr));
+    let result: Value = serde_json::from_slice(&o.stdout).expect("JSON");
+    let run = &result["engines"][0]["runs"][0];
+    assert!(run["verified"].as_u64().unwrap() > 0, "{run}");
+}
+
+#[test]
+fn doctor_without_proc_says_what_it_cannot_see() {
+    let Some(o) = without_proc(&[ME, "doctor", "--json"]) else { return };
+    let report: Value = serde_json::from_slice(&o.stdout).expect("JSON");
+    for c in report["checks"].as_array().unwrap() {
+        let name = c["name"].as_str().unwrap();
+        if ["io_uring_disabled", "seccomp", "aio-nr"].contains(&name) {
+            assert_eq!(c["state"], "unknown", "{c}");
+        }
+        assert!(c["state"] != "unknown" || c["hint"].is_null(), "{c}");
+    }
+}
+
+#[test]
+fn run_works_without_proc() {
+    if !library() {
+        return;
+    }
+    let Some(o) = without_proc(&[ME, "run", "--deny", "--", ME, "doctor", "--json"]) else {
+        return;
+    };
+    let report: Value = serde_json::from_slice(&o.stdout).expect("JSON");
+    assert_eq!(report["verdict"]["rings"], "softring", "{report}");
+    let library =
+        report["checks"].as_array().unwrap().iter().find(|c| c["name"] == "libsoftring.so");
+    assert_eq!(library.unwrap()["state"], "ok", "{report}");
+}
+
+#[test]
+fn bench_without_proc_works_on_a_file_and_else_says_what_to_do() {
+    if !library() {
+        return;
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let Some(o) = without_proc(&load(file.path().to_str().unwrap())) else { return };
+    verified(&o);
+    let o = without_proc(&[ME, "demo"]).unwrap();
+    assert_eq!(o.status.code(), Some(2));
+    assert!(text(&o.stderr).contains("/proc is not mounted here"), "{}", text(&o.stderr));
+}
+
+/// Enough descriptors to start, and few for the rings.
+#[test]
+fn few_descriptors_are_enough() {
+    if !library() {
+        return;
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let args = load(file.path().to_str().unwrap());
+    let script = "ulimit -n \"$0\" && exec \"$@\"";
+    let o = Command::new("sh").args(["-c", script, "12"]).args(&args).output().unwrap();
+    verified(&o);
+}
+
+#[test]
+fn no_threads_to_be_had() {
+    if !library() {
+        return;
+    }
+    // As somebody whom limits bind, who can reach the executable: a copy in a public place.
+    let dir = tempfile::tempdir().unwrap();
+    let place = |p: &Path| dir.path().join(p.file_name().unwrap());
+    let lib = Path::new(ME).with_file_name("libsoftring.so");
+    for from in [Path::new(ME), &lib] {
+        std::fs::copy(from, place(from)).unwrap();
+    }
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(dir.path(), open).unwrap();
+    // One process is this one; exec needs no other, a thread would.
+    let mut args = vec!["prlimit", "--nproc=1", "./softring", "run", "--deny", "--quiet", "--"];
+    args.extend(["./softring", "doctor", "--json"]);
+    if rustix::process::getuid().is_root() {
+        args.splice(0..0, ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
+    }
+    let mut c = Command::new(args[0]);
+    c.args(&args[1..]).current_dir(dir.path());
+    let o = match c.output() {
+        Ok(o) => o,
+        Err(e) => return println!("skipped: {}(1): {e}", args[0]),
+    };
+    let report: Value = serde_json::from_slice(&o.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}{}", text(&o.stdout), text(&o.stderr)));
+    assert_eq!(report["verdict"]["rings"], "softring", "{report}");
+}
+
+#[test]
+fn a_full_disk_is_told_and_nothing_else_is_touched() {
+    if !library() {
+        return;
+    }
+    let script = "mount -t tmpfs -o size=256k none /mnt && exec \"$@\"";
+    let args = [ME, "bench", "--dir=/mnt", "--size=16m", "--seconds=0.1", "--engines=softring"];
+    let Some(o) = in_own_mounts(script, &args) else { return };
+    let said = text(&o.stderr);
+    assert_eq!(o.status.code(), Some(2), "{said}");
+    assert!(said.contains("No space left") && said.contains("--dir"), "{said}");
+}
