@@ -90,8 +90,8 @@ macro_rules! families {
 }
 families![
     setup, layout, enter, wait, files, buffers, register, restrict, region, eventfd, tasks, nop,
-    rw, blocking, disk, sync, open, slots, paths, attrs, poll, timeout, cancel, msg_ring, link,
-    odd, cq, process, limits, client
+    rw, hot, blocking, disk, sync, open, slots, paths, attrs, poll, timeout, cancel, msg_ring,
+    link, odd, cq, process, limits, client
 ];
 
 /// Cases whose path matches `pattern`, in which `*` stands for anything.
