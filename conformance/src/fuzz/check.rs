@@ -1,6 +1,6 @@
 //! One program's verdict.
 
-use super::compare::{Difference, compare, raced};
+use super::compare::{Difference, compare};
 use super::driver::{Driver, Pace, Side};
 use super::minimise::minimise;
 use super::program::Program;
@@ -87,9 +87,6 @@ pub fn check(d: &Driver, p: &Program) -> Result<Verdict> {
         }
     }
     let Some((difference, softring)) = last else { return Ok(Verdict::Flaky(first)) };
-    if raced(p, &difference) {
-        return Ok(Verdict::Unstable(Some(difference)));
-    }
     if softring.end == End::Exit && is_race(d, p, [&k, &softring])? {
         return Ok(Verdict::Unstable(Some(difference)));
     }

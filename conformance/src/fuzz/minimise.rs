@@ -138,7 +138,7 @@ fn simpler(step: &Step) -> Vec<Change> {
                 *max = None;
             }
         })],
-        Step::Settle | Step::Resize { .. } | Step::Host(_) => Vec::new(),
+        Step::Settle | Step::Flush(_) | Step::Resize { .. } | Step::Host(_) => Vec::new(),
     }
 }
 

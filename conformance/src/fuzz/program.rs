@@ -23,6 +23,8 @@ pub enum Step {
         bad_index: bool,
     },
     Enter(Enter),
+    /// Submit what an enter left in the queue behind a request that was refused.
+    Flush(u8),
     /// Wait until no ring's CQ moves any more.
     Settle,
     /// Take `max` completions, or all, flushing what has overflowed.

@@ -120,6 +120,7 @@ impl Machine {
             Step::Setup(s) => self.setup(s),
             Step::Sqe { ring, sqe, bad_index } => ret(self.queue(*ring, sqe, *bad_index)),
             Step::Enter(e) => self.enter(e),
+            Step::Flush(ring) => self.flush(*ring),
             Step::Settle => self.settle(want),
             // When a completion shows is not promised: it is looked for only at rest.
             Step::Reap { ring, max } => {
@@ -229,6 +230,22 @@ impl Machine {
         host::alarm(0);
         let note = format!("queued {} dropped {}", r.sq_ready(), r.sq_dropped());
         Rec { notes: vec![note], ..ret(got as i64) }
+    }
+
+    /// Enters until the queue is empty, or stays as it is.
+    fn flush(&mut self, ring: u8) -> Rec {
+        let (mut rec, mut last) = (Rec::default(), 0);
+        loop {
+            let Some(r) = &self.rings[usize::from(ring & 1)] else { return ret(NO_RING) };
+            let left = r.sq_ready();
+            if left == 0 || last == left {
+                return rec;
+            }
+            last = left;
+            let got = self.enter(&Enter { ring, ..Enter::default() });
+            rec.notes.extend(got.notes);
+            rec.ret = got.ret;
+        }
     }
 
     fn register(&mut self, ring: u8, op: u32, arg: &Val, nr: u32) -> Rec {

@@ -1,7 +1,7 @@
 //! Requests about other requests, rings and time.
 
 use super::Gen;
-use super::pool::{BUFFER_TABLE, FIXED_TABLE, Made, slot_key, timespec, ud_key};
+use super::pool::{BUFFER_TABLE, FIXED_TABLE, Made, OPEN, slot_key, timespec};
 use crate::fuzz::program::{Fd, Slot, Val};
 use softring_engine::abi::*;
 
@@ -78,7 +78,6 @@ impl Gen<'_> {
 
     fn poll_remove(&mut self, made: &mut Made) {
         let target = self.target(&[IORING_OP_POLL_ADD]);
-        made.keys.push((ud_key(target), true));
         made.sqe.addr = Val::Num(target);
         if self.chance(45) {
             made.sqe.len = self.pick(&[2, 3, 4, 5, 6, 7, 1, 8, 16]);
@@ -107,6 +106,7 @@ impl Gen<'_> {
     fn timeout(&mut self, made: &mut Made) {
         let (time, soon) = self.time(35);
         made.sqe.addr = time;
+        made.soon = soon;
         made.sqe.len = if self.chance(96) { 1 } else { 2 };
         made.sqe.op_flags = match self.rng.u32(0..100) {
             0..50 => 0,
@@ -118,7 +118,8 @@ impl Gen<'_> {
             _ => self.rng.u32(0..256),
         };
         let multishot = made.sqe.op_flags & IORING_TIMEOUT_MULTISHOT != 0;
-        if multishot && soon || self.chance(25) {
+        // A count, unless time comes in between; or how often.
+        if multishot && soon || !soon && self.chance(25) {
             made.sqe.off = Val::Num(self.rng.u64(1..4));
         }
         made.arms = true;
@@ -126,7 +127,6 @@ impl Gen<'_> {
 
     fn timeout_remove(&mut self, made: &mut Made) {
         let target = self.target(&[IORING_OP_TIMEOUT, IORING_OP_LINK_TIMEOUT]);
-        made.keys.push((ud_key(target), true));
         made.sqe.addr = Val::Num(target);
         if self.chance(40) {
             let update = self.pick(&[IORING_TIMEOUT_UPDATE, IORING_LINK_TIMEOUT_UPDATE]);
@@ -134,13 +134,14 @@ impl Gen<'_> {
             if self.chance(15) {
                 made.sqe.op_flags |= self.pick(&[1, 4, 8, 12, 32, 64, 128]);
             }
-            made.sqe.off = self.time(50).0;
+            (made.sqe.off, made.soon) = self.time(50);
         }
     }
 
     fn link_timeout(&mut self, made: &mut Made) {
         // Not so soon that it races with what it limits.
         let soon = self.chance(40);
+        made.soon = soon;
         made.sqe.addr = if soon { timespec(0, 2_000_000) } else { self.time(0).0 };
         made.sqe.len = if self.chance(96) { 1 } else { 0 };
         if self.chance(12) {
@@ -150,7 +151,6 @@ impl Gen<'_> {
 
     fn cancel(&mut self, made: &mut Made) {
         let target = self.target(&[]);
-        made.keys.push((ud_key(target), true));
         made.sqe.addr = Val::Num(target);
         if self.chance(45) {
             return;
@@ -162,7 +162,7 @@ impl Gen<'_> {
         made.sqe.op_flags = flags;
         if flags & (IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_FD_FIXED) != 0 {
             let (slot, _) = self.slot(false);
-            made.keys.push((slot_key(slot), true));
+            made.keys.push((OPEN, false));
             let fixed = flags & IORING_ASYNC_CANCEL_FD_FIXED != 0;
             made.sqe.fd = if fixed { Fd::Num(self.rng.i64(0..5)) } else { Fd::Slot(slot) };
         }

@@ -1,7 +1,7 @@
 //! Requests on files as a whole, on paths, and on tables of files.
 
 use super::Gen;
-use super::pool::{FIXED_TABLE, Made, slot_key, ud_key};
+use super::pool::{FILES, FIXED_TABLE, Made, OPEN, WORLD, slot_key, ud_key};
 use crate::fuzz::program::{Cell, Fd, Out, Slot, Val};
 use softring_engine::abi::*;
 
@@ -47,7 +47,7 @@ impl Gen<'_> {
 
     fn whole_file(&mut self, made: &mut Made) {
         if self.chance(70) {
-            let slot = self.pick(&super::pool::FILES);
+            let slot = self.pick(&super::pool::REGULAR);
             made.sqe.fd = Fd::Slot(slot);
             made.keys.push((slot_key(slot), true));
         } else {
@@ -109,16 +109,17 @@ impl Gen<'_> {
         self.direct(made);
         if made.sqe.file == Fd::Num(0) {
             made.keys.push((ud_key(self.ud), true));
-            self.opened.push(self.ud);
+            self.opened.push((self.ud, FILES));
         }
     }
 
     fn close(&mut self, made: &mut Made) {
+        made.keys.push((OPEN, true));
         if !self.fixed.is_empty() && self.chance(50) {
             made.sqe.file = Fd::Num(self.rng.i64(1..self.fixed.len() as i64 + 2));
             made.keys.push((FIXED_TABLE, true));
         } else if !self.opened.is_empty() && self.chance(60) {
-            let of = self.opened[self.rng.usize(0..self.opened.len())];
+            let (of, _) = self.opened[self.rng.usize(0..self.opened.len())];
             made.sqe.fd = Fd::Of(of);
             made.keys.push((ud_key(of), true));
         } else {
@@ -134,7 +135,7 @@ impl Gen<'_> {
         made.sqe.op_flags = u32::from(self.chance(20)) * IORING_FIXED_FD_NO_CLOEXEC;
         made.keys.push((FIXED_TABLE, false));
         made.keys.push((ud_key(self.ud), true));
-        self.opened.push(self.ud);
+        self.opened.push((self.ud, WORLD));
     }
 
     fn files_update(&mut self, made: &mut Made) {
@@ -207,7 +208,6 @@ impl Gen<'_> {
             made.sqe.addr3 = self.path(made, !get);
             if self.chance(40) {
                 made.sqe.addr3 = Val::Str("a".to_owned());
-                made.keys.push((slot_key(Slot::A), !get));
             }
         }
         let names =

@@ -1,6 +1,7 @@
 //! Makes programs from seeds: mostly sensible ones, so that they get somewhere, with something
 //! wrong here and there.
 
+mod apart;
 mod ctl;
 mod fs;
 mod pool;
@@ -9,8 +10,9 @@ mod rw;
 mod setup;
 
 use super::program::{Cell, Enter, Fd, Host, Program, Slot, Step, Val};
+use apart::{Apart, Piece};
 use fastrand::Rng;
-use pool::{Key, Made};
+use pool::Made;
 use softring_engine::abi::*;
 
 /// Opcodes that programs are made of, each as often as it stands here.
@@ -76,15 +78,15 @@ pub(crate) struct Gen<'a> {
     ud: u64,
     /// Requests that may still be waiting.
     live: Vec<(u64, u8)>,
-    /// Touched by requests that may still run.
-    busy: Vec<Key>,
-    armed: Vec<Key>,
-    /// Requests that open descriptors.
-    opened: Vec<u64>,
+    apart: Apart,
+    /// Requests that open descriptors, and the key of what these may be.
+    opened: Vec<(u64, u64)>,
     /// What ring 0's table of files probably holds.
     fixed: Vec<Option<Slot>>,
     buffers: u8,
     two: bool,
+    /// Where the batch in the making goes.
+    ring: u8,
 }
 
 /// The program of `seed`, of the opcodes in `only` (all of [`OPS`] if that is empty).
@@ -95,12 +97,12 @@ pub fn program(seed: u64, only: &[u8]) -> Program {
         steps: Vec::new(),
         ud: 1,
         live: Vec::new(),
-        busy: Vec::new(),
-        armed: Vec::new(),
+        apart: Apart::default(),
         opened: Vec::new(),
         fixed: Vec::new(),
         buffers: 0,
         two: false,
+        ring: 0,
     };
     let tmpfs = g.chance(60);
     g.start();
@@ -163,24 +165,27 @@ impl Gen<'_> {
     }
 
     /// One submission that does not race with what is under way.
-    fn request(&mut self) -> Made {
+    fn request(&mut self, flags: u8, chain: &[Piece]) -> Made {
         for _ in 0..8 {
             let op = self.pick(self.only);
-            let (opened, fixed) = (self.opened.clone(), self.fixed.clone());
-            let mut made = self.op(op);
-            if !self.conflicts(&made.keys) || self.chance(3) {
-                self.dress(&mut made);
+            if let Some(made) = self.fitting(op, flags, chain) {
                 return made;
             }
-            (self.opened, self.fixed) = (opened, fixed);
         }
-        self.op(IORING_OP_NOP)
+        Made::default()
     }
 
-    fn conflicts(&self, keys: &[Key]) -> bool {
-        let clash = |a: Key, b: Key| a.0 == b.0 && (a.1 || b.1);
-        let other = || self.busy.iter().chain(&self.armed);
-        keys.iter().any(|&k| other().any(|&o| clash(k, o)))
+    /// A submission of `op`, if it does not race.
+    fn fitting(&mut self, op: u8, flags: u8, chain: &[Piece]) -> Option<Made> {
+        let (opened, fixed, live) = (self.opened.clone(), self.fixed.clone(), self.live.clone());
+        let mut made = self.op(op);
+        self.dress(&mut made);
+        made.sqe.flags |= flags;
+        if self.apart.fits(&self.apart.piece(self.ud, &made, chain)) {
+            return Some(made);
+        }
+        (self.opened, self.fixed, self.live) = (opened, fixed, live);
+        None
     }
 
     /// Flags that any request may carry, and faults.
@@ -223,62 +228,64 @@ impl Gen<'_> {
         }
     }
 
-    fn queue(&mut self, ring: u8, mut made: Made) {
+    /// Queues `made`, the next of `chain`.
+    fn queue(&mut self, mut made: Made, chain: &mut Vec<Piece>) {
         made.sqe.ud = self.ud;
         if made.arms {
             self.live.push((self.ud, made.sqe.op));
-            self.armed.extend(made.keys.iter().copied());
         }
+        let links = IOSQE_IO_LINK | IOSQE_IO_HARDLINK;
+        // A request that is left out of a chain would link its neighbours.
+        let alone = chain.is_empty() && made.sqe.flags & links == 0;
+        let bad_index = alone && self.chance(1);
+        chain.push(self.apart.piece(self.ud, &made, chain));
         self.ud += 1;
-        let bad_index = self.chance(1);
-        self.steps.push(Step::Sqe { ring, sqe: made.sqe, bad_index });
+        self.steps.push(Step::Sqe { ring: self.ring, sqe: made.sqe, bad_index });
     }
 
     /// Requests submitted together: alone, or in chains.
-    fn batch(&mut self, ring: u8) {
+    fn batch(&mut self) {
         for _ in 0..self.rng.u32(1..7) {
+            let (mut soon, from) = (false, self.steps.len());
+            let mut chain = Vec::new();
             if self.chance(7) {
-                self.timed(ring);
-                continue;
-            }
-            let linked = self.chance(20);
-            let n = if linked { self.rng.u32(2..5) } else { 1 };
-            let mut own = Vec::new();
-            for i in 0..n {
-                let mut made = self.request();
-                if i + 1 < n {
-                    made.sqe.flags |=
-                        if self.chance(75) { IOSQE_IO_LINK } else { IOSQE_IO_HARDLINK };
-                }
-                own.extend(made.keys.iter().copied());
-                self.queue(ring, made);
-                if i + 2 == n && self.chance(20) {
-                    let timeout = self.ctl(IORING_OP_LINK_TIMEOUT);
-                    self.queue(ring, timeout);
-                    break;
+                soon = self.timed(&mut chain);
+            } else {
+                let linked = self.chance(20);
+                let n = if linked { self.rng.u32(2..5) } else { 1 };
+                for i in 0..n {
+                    let link = if self.chance(75) { IOSQE_IO_LINK } else { IOSQE_IO_HARDLINK };
+                    let made = self.request(if i + 1 < n { link } else { 0 }, &chain);
+                    self.queue(made, &mut chain);
+                    if i + 2 == n && self.chance(20) {
+                        let timeout = self.ctl(IORING_OP_LINK_TIMEOUT);
+                        soon |= timeout.soon;
+                        self.queue(timeout, &mut chain);
+                        break;
+                    }
                 }
             }
-            self.busy.extend(own);
+            let drains =
+                |s: &Step| matches!(s, Step::Sqe { sqe, .. } if sqe.flags & IOSQE_IO_DRAIN != 0);
+            let drain = self.steps[from..].iter().any(drains);
+            self.apart.queued(chain, soon, drain);
         }
     }
 
-    /// A request that waits, and how long it may.
-    fn timed(&mut self, ring: u8) {
+    /// A request that waits, and how long it may: is that short?
+    fn timed(&mut self, chain: &mut Vec<Piece>) -> bool {
         let waits = [IORING_OP_READ, IORING_OP_READV, IORING_OP_POLL_ADD, IORING_OP_WRITE];
         let op = self.pick(&waits);
         if !self.only.contains(&op) {
-            return;
+            return false;
         }
-        let mut made = self.op(op);
-        if !self.conflicts(&made.keys) {
-            made.sqe.flags |= IOSQE_IO_LINK;
-            let own = made.keys.clone();
-            self.queue(ring, made);
-            let mut timeout = self.op(IORING_OP_LINK_TIMEOUT);
-            timeout.arms = true;
-            self.queue(ring, timeout);
-            self.busy.extend(own);
-        }
+        let Some(made) = self.fitting(op, IOSQE_IO_LINK, chain) else { return false };
+        self.queue(made, chain);
+        let mut timeout = self.op(IORING_OP_LINK_TIMEOUT);
+        timeout.arms = true;
+        let soon = timeout.soon;
+        self.queue(timeout, chain);
+        soon
     }
 
     fn enter(&mut self, ring: u8) {
@@ -307,23 +314,35 @@ impl Gen<'_> {
                 (e.arg, e.size) = (Val::Bad(self.bad()), 24);
             }
         }
+        // One that leaves some behind may cut a chain in two.
+        let all = e.submit.is_none() && e.flags & !7 == 0 && e.fd.is_none();
         self.steps.push(Step::Enter(e));
+        if !all {
+            self.steps.push(Step::Settle);
+        }
+        self.steps.push(Step::Flush(ring));
+    }
+
+    fn settle(&mut self) {
+        self.steps.push(Step::Settle);
+        self.apart.rest();
     }
 
     fn round(&mut self) {
         let ring = u8::from(self.two && self.chance(25));
-        self.batch(ring);
+        self.ring = ring;
+        self.batch();
         self.enter(ring);
-        if self.chance(93) {
-            self.steps.push(Step::Settle);
-            self.busy.clear();
+        if self.chance(7) {
+            return;
         }
+        self.settle();
         if self.chance(35) {
             self.host();
         }
         if self.chance(25) {
             self.register();
-            self.steps.push(Step::Settle);
+            self.settle();
         }
         if self.chance(65) {
             let max = self.chance(15).then(|| self.rng.u32(0..4));
@@ -348,11 +367,10 @@ impl Gen<'_> {
             _ => Host::Sleep(2000),
         };
         if let Host::Write(slot, _) | Host::Read(slot, _) | Host::Close(slot) = act {
-            let key = pool::slot_key(slot);
-            self.armed.retain(|k| k.0 != key);
+            self.apart.happened(pool::slot_key(slot));
         }
         self.steps.push(Step::Host(act));
-        self.steps.push(Step::Settle);
+        self.settle();
     }
 }
 

@@ -1,5 +1,4 @@
-//! What generators pick from, and the keys that keep concurrent requests of one program apart: a
-//! program whose outcome depends on who comes first says nothing about either side.
+//! What generators pick from, and the keys by which [`super::apart`] tells what requests share.
 
 use super::Gen;
 use crate::fuzz::program::{Bad, Cell, Fd, Slot, Sqe, Val};
@@ -15,10 +14,18 @@ pub struct Made {
     pub keys: Vec<Key>,
     /// May wait for an event that only a later step brings.
     pub arms: bool,
+    /// A short time decides when it ends, or another.
+    pub soon: bool,
 }
 
 pub const FIXED_TABLE: u64 = 60;
 pub const BUFFER_TABLE: u64 = 61;
+/// Which descriptors are open.
+pub const OPEN: u64 = 62;
+/// Paths, and what is found at them: renames and links make any of the files of any other.
+pub const FILES: u64 = 63;
+/// A file that could be any slot's.
+pub const WORLD: u64 = 64;
 pub const NAMES: [&str; 12] =
     ["a", "b", "ro", "wo", "ap", "n0", "n1", "n2", "sub/e", "sub/n3", "link", "dangling"];
 
@@ -44,19 +51,6 @@ pub const fn slot_key(slot: Slot) -> u64 {
     }
 }
 
-/// The key of a path: that of the file it starts as.
-pub fn name_key(name: &str) -> u64 {
-    match name {
-        "a" | "link" => 1,
-        "b" => 2,
-        "ro" => 3,
-        "wo" => 4,
-        "ap" => 5,
-        "dangling" => 39,
-        _ => NAMES.iter().position(|n| *n == name).map_or(59, |i| 40 + i as u64),
-    }
-}
-
 pub const fn buf_key(i: u8) -> u64 {
     70 + i as u64
 }
@@ -65,8 +59,18 @@ pub const fn ud_key(ud: u64) -> u64 {
     1000 + ud
 }
 
+/// Is it the key of a slot?
+pub const fn is_slot(key: u64) -> bool {
+    key <= slot_key(Slot::RingEvent)
+}
+
+/// Is it the key of a file or directory on disk?
+pub const fn is_file(key: u64) -> bool {
+    key <= slot_key(Slot::Sub)
+}
+
 /// Regular files among the slots.
-pub const FILES: [Slot; 6] = [Slot::A, Slot::B, Slot::Ro, Slot::Wo, Slot::Append, Slot::Direct];
+pub const REGULAR: [Slot; 6] = [Slot::A, Slot::B, Slot::Ro, Slot::Wo, Slot::Append, Slot::Direct];
 /// Slots whose reads may have to wait.
 pub const STREAMS: [Slot; 11] = [
     Slot::PipeR,
@@ -122,7 +126,7 @@ impl Gen<'_> {
     /// A file or stream, and its key.
     pub fn slot(&mut self, changes: bool) -> (Slot, Key) {
         let slot = match self.rng.u32(0..100) {
-            0..55 => self.pick(&FILES),
+            0..55 => self.pick(&REGULAR),
             55..90 => self.pick(&STREAMS),
             _ => self.pick(&Slot::ALL),
         };
@@ -137,14 +141,18 @@ impl Gen<'_> {
             made.sqe.fd = Fd::Num(i as i64);
             made.sqe.flags |= IOSQE_FIXED_FILE;
             made.keys.push((FIXED_TABLE, false));
-            if let Some(Some(slot)) = self.fixed.get(i) {
-                made.keys.push((slot_key(*slot), changes));
-                made.arms |= STREAMS.contains(slot);
+            // Only ring 0's table is known.
+            match self.fixed.get(i) {
+                Some(Some(slot)) if self.ring == 0 => {
+                    made.keys.push((slot_key(*slot), changes));
+                    made.arms |= STREAMS.contains(slot);
+                }
+                _ => made.keys.push((WORLD, true)),
             }
         } else if !self.opened.is_empty() && self.chance(8) {
-            let of = self.opened[self.rng.usize(0..self.opened.len())];
+            let (of, key) = self.opened[self.rng.usize(0..self.opened.len())];
             made.sqe.fd = Fd::Of(of);
-            made.keys.push((ud_key(of), true));
+            made.keys.extend([(ud_key(of), true), (key, true)]);
         } else {
             let (slot, key) = self.slot(changes);
             made.sqe.fd = Fd::Slot(slot);
@@ -183,10 +191,10 @@ impl Gen<'_> {
         }
     }
 
-    /// A path and its key.
+    /// A path.
     pub fn path(&mut self, made: &mut Made, changes: bool) -> Val {
         let name = self.pick(&NAMES);
-        made.keys.push((name_key(name), changes));
+        made.keys.push((FILES, changes));
         match self.rng.u32(0..100) {
             0..93 => Val::Str(name.to_owned()),
             93..95 => Val::Str(String::new()),

@@ -44,7 +44,9 @@ impl Gen<'_> {
             self.call(ring, IORING_REGISTER_FILES, Val::Mem(fds), n as u32);
         }
         if ring == 0 {
-            self.fixed = slots;
+            // A second table is refused, unless the first is gone.
+            let known = self.fixed.is_empty();
+            self.fixed = if known { slots } else { vec![None; self.fixed.len()] };
         }
     }
 

@@ -70,8 +70,8 @@ impl Gen<'_> {
         };
         self.steps.push(Step::Setup(setup));
         if self.chance(50) {
-            let queued = self.op(IORING_OP_NOP);
-            self.queue(0, queued);
+            let nop = self.op(IORING_OP_NOP);
+            self.queue(nop, &mut Vec::new());
             self.enter(0);
             self.steps.push(Step::Settle);
             self.steps.push(Step::Reap { ring: 0, max: None });
