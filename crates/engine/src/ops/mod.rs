@@ -18,6 +18,7 @@ pub mod openclose;
 pub mod poll;
 pub mod rw;
 pub mod rw_hot;
+pub mod rw_nowait;
 pub mod splice;
 pub mod statx;
 pub mod sync;

@@ -78,7 +78,8 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
         _ => return Err(Errno::EBADFD),
     };
     let own = ctx.ring.upgrade().is_some_and(|r| r.id == target.id);
-    let msg = match req.call.sqe.addr {
+    // The command and the slot are 32 bits wide; what lies above is not looked at.
+    let msg = match req.call.sqe.addr & u64::from(u32::MAX) {
         IORING_MSG_DATA => data(&req.call.sqe)?,
         IORING_MSG_SEND_FD => file(ctx, &req.call.sqe, own)?,
         _ => return Err(Errno::EINVAL),
@@ -100,7 +101,7 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
 fn data(sqe: &io_uring_sqe) -> Result<Msg> {
     let pass = sqe.op_flags & IORING_MSG_RING_FLAGS_PASS != 0;
     let skip = sqe.op_flags & IORING_MSG_RING_CQE_SKIP != 0;
-    if sqe.addr3 != 0 || skip || (!pass && sqe.file_index != 0) {
+    if sqe.addr3 as u32 != 0 || skip || (!pass && sqe.file_index != 0) {
         return Err(Errno::EINVAL);
     }
     let (user_data, res) = (sqe.off, sqe.len.cast_signed());
@@ -112,9 +113,8 @@ fn file(ctx: &Ctx, sqe: &io_uring_sqe, own: bool) -> Result<Msg> {
     if sqe.len != 0 || own {
         return Err(Errno::EINVAL);
     }
-    let slot = u32::try_from(sqe.addr3).map_err(|_| Errno::EBADF)?;
     let quiet = sqe.op_flags & IORING_MSG_RING_CQE_SKIP != 0;
-    let node = ctx.files.get(slot)?;
+    let node = ctx.files.get(sqe.addr3 as u32)?;
     let file = Some(SentFile { node, index: sqe.file_index, quiet });
     Ok(Msg { cqe: Cqe { user_data: sqe.off, ..Cqe::default() }, file })
 }

@@ -25,8 +25,6 @@ pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         if ctx.flags & wide == 0 {
             return Err(Errno::EINVAL);
         }
-        req.flags |= ReqFlags::CQE32;
-        req.big = [req.call.sqe.off, req.call.sqe.addr];
     }
     Ok(())
 }
@@ -41,6 +39,10 @@ pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = req.call.sqe;
     let flags = sqe.op_flags;
     let mut res = 0;
+    if flags & IORING_NOP_CQE32 != 0 {
+        req.flags |= ReqFlags::CQE32;
+        req.big = [sqe.off, sqe.addr];
+    }
     if flags & IORING_NOP_INJECT_RESULT != 0 {
         res = sqe.len.cast_signed();
     }

@@ -11,7 +11,7 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::fds;
 use crate::opdef::{Outcome, Try};
-use crate::ops::rw_hot;
+use crate::ops::{rw_hot, rw_nowait};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::req::route::kind_of;
 use crate::rsrc::buffers::BufNode;
@@ -140,9 +140,10 @@ pub fn assign_buffer(ctx: &Ctx, call: &mut Call) -> Result<()> {
     if !fixed(call.sqe.opcode) || call.buf.is_some() {
         return Ok(());
     }
-    // A closed number says so first.
-    let closed = |e| {
-        if let FileRef::Plain(fd) = call.file { fds::check_open(fd).err().unwrap_or(e) } else { e }
+    // A number that is closed, or open for its path only, says so first.
+    let closed = |e| match call.file {
+        FileRef::Plain(fd) if fds::is_path_only(fd) => Errno::EBADF,
+        _ => e,
     };
     let node = ctx.buffers.get(call.sqe.buf_index).and_then(|node| {
         in_buffer(&node, call)?;
@@ -162,13 +163,17 @@ fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
 }
 
 /// What the kernel refuses at issue, before the file sees it (`io_rw_init_file`, `rw_verify_area`).
-fn check_at_issue(call: &Call) -> Result<()> {
+fn check_at_issue(call: &Call, how: Try) -> Result<()> {
     let sqe = &call.sqe;
     if refused_flags(call) {
         return Err(Errno::EOPNOTSUPP);
     }
     if sqe.op_flags & RWF_HIPRI != 0 {
         return Err(Errno::EINVAL);
+    }
+    let unwaiting = sqe.op_flags & RWF_NOWAIT != 0 && how == Try::Nonblock;
+    if unwaiting && writes(sqe.opcode) {
+        rw_nowait::buffered(call, kind_of(&call.file))?;
     }
     if sqe.off == CURRENT || sqe.off == 0 {
         return Ok(());
@@ -210,11 +215,20 @@ fn first_of(call: &Call, e: Errno) -> Errno {
 
 /// Reads or writes: as far as it goes without blocking, or once with.
 pub fn issue(call: &mut Call, how: Try) -> Outcome {
-    if let Err(e) = check_at_issue(call) {
+    if let Err(e) = check_at_issue(call, how) {
         return Outcome::Done(first_of(call, e).res());
     }
     let mut kind = kind_of(&call.file);
     let mut given = call.sqe.op_flags;
+    let special = call.sqe.opcode == IORING_OP_WRITEV_FIXED || given & RWF_NOWAIT != 0;
+    if special && writes(call.sqe.opcode) && rw_nowait::simple(call, kind) {
+        if how == Try::Nonblock
+            && let Err(e) = rw_nowait::may_write(call)
+        {
+            return Outcome::Done(e.res());
+        }
+        given &= !RWF_NOWAIT;
+    }
     loop {
         let nowait = how == Try::Nonblock && kind != Kind::Memory;
         let flags = given | if nowait { RWF_NOWAIT } else { 0 };

@@ -82,6 +82,13 @@ fn set_deadline(t: &mut Timer, abs: bool) {
     t.deadline = if abs { t.period } else { t.clock.now().saturating_add(t.period) };
 }
 
+/// Was the time of a timeout that is not armed over before it could be?
+pub fn is_past(req: &Req) -> bool {
+    let Wait::Timeout(t) = req.wait else { return false };
+    let abs = req.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
+    t.period == 0 || (abs && t.period <= t.clock.now())
+}
+
 /// A timeout's time has come; it is off the queue.
 pub fn expired(ctx: &mut Ctx, id: ReqId) {
     let Some(req) = ctx.slab.get_mut(id) else { return };

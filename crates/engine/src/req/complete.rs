@@ -103,6 +103,8 @@ impl Ctx {
             if self.run.is_empty() && !self.transports_submit() {
                 break;
             }
+            // A timeout counts from behind the CQEs of the batch before it.
+            self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             self.run_task_work();
         }
         self.commit();

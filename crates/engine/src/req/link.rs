@@ -28,9 +28,13 @@ impl Ctx {
             if let Some(id) = req.link
                 && self.slab.get(id).is_some_and(is_timeout)
             {
-                self.timeouts_disarm(id);
+                let armed = self.timeouts_disarm(id);
+                // The kernel arms it even behind a head that ends at once. One whose time had come
+                // by then fires, and finds nothing to cancel.
+                let late = !armed && self.slab.get(id).is_some_and(crate::ops::timeout::is_past);
+                let res = if late { Errno::ENOENT } else { Errno::ECANCELED }.res();
                 // Its own link goes to the head: it ends alone, and not as a failure.
-                req.link = self.end_linked(id, Errno::ECANCELED.res());
+                req.link = self.end_linked(id, res);
             }
         }
         if req.flags.contains(ReqFlags::FAIL) && !req.flags.contains(ReqFlags::HARDLINK) {

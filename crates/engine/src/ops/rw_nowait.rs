@@ -1,0 +1,48 @@
+//! `RWF_NOWAIT` in a write's SQE, where io_uring answers otherwise than pwritev2(2) does. Kernel
+//! counterpart: `io_write`, `loop_rw_iter`.
+
+use rustix::fs::{FileType, OFlags};
+
+use crate::abi::IORING_OP_WRITEV_FIXED;
+use crate::errno::{Errno, Result};
+use crate::req::request::Call;
+use crate::sys;
+use crate::transport::kind::Kind;
+
+/// `EXT4_SUPER_MAGIC`, `F2FS_SUPER_MAGIC`.
+const UNBUFFERED: [u64; 2] = [0xef53, 0xf2f5_2010];
+
+/// File systems that read without waiting, but write so only past the cache: pwritev2(2) answers
+/// `EOPNOTSUPP`, and 0 if there is nothing to write.
+///
+/// # Errors
+/// `EAGAIN`.
+pub fn buffered(call: &Call, kind: Kind) -> Result<()> {
+    let fd = sys::borrow(call.file.fd()).filter(|_| kind == Kind::Buffered);
+    let magic = fd.and_then(|fd| rustix::fs::fstatfs(fd).ok()).map(|s| s.f_type as u64);
+    let refuses = magic.is_some_and(|m| UNBUFFERED.contains(&m));
+    if refuses { Err(Errno::EAGAIN) } else { Ok(()) }
+}
+
+/// Does the file lack `write_iter`, as an eventfd does? pwritev2(2) refuses it every flag.
+pub fn simple(call: &Call, kind: Kind) -> bool {
+    let fd = sys::borrow(call.file.fd()).filter(|_| kind == Kind::Pollable);
+    let stat = fd.and_then(|fd| rustix::fs::fstat(fd).ok());
+    stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Unknown)
+}
+
+/// A write to a [`simple`] file: may it be tried?
+///
+/// # Errors
+/// `EAGAIN` if it is asked not to wait, and the file is not.
+/// `EINVAL` for parts of a registered buffer: in their place the kernel hands such a file their
+/// number and the address of their list, and an eventfd takes no less than eight bytes.
+pub fn may_write(call: &Call) -> Result<()> {
+    if call.sqe.opcode == IORING_OP_WRITEV_FIXED && call.sqe.len > 0 {
+        return Err(Errno::EINVAL);
+    }
+    let flags = sys::borrow(call.file.fd()).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
+    let waits = flags.is_none_or(|fl| !fl.contains(OFlags::NONBLOCK));
+    let asked = call.sqe.op_flags & super::rw::RWF_NOWAIT != 0;
+    if asked && waits { Err(Errno::EAGAIN) } else { Ok(()) }
+}
