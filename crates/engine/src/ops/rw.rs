@@ -262,7 +262,7 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
             {
                 given &= !RWF_ANY;
             }
-            Err(Errno::EOPNOTSUPP) if nowait && call.sqe.op_flags & RWF_NOWAIT == 0 => {
+            Err(Errno::EOPNOTSUPP) if nowait && given & RWF_NOWAIT == 0 => {
                 return without_nowait(call, kind, given);
             }
             Err(Errno::ESPIPE) if misjudged(call, &mut kind) => {}

@@ -1,0 +1,157 @@
+//! Corners that random programs have found: each was once otherwise on softring.
+
+use super::prelude::*;
+
+const NOWAIT: u32 = 8;
+
+pub const CASES: &[Case] = &[
+    case!("corners", nowait_writes, [Op(IORING_OP_WRITE)], "RWF_NOWAIT, where a file cannot write without waiting"),
+    case!("corners", parts_to_eventfd, [Op(IORING_OP_WRITEV_FIXED)], "parts of a registered buffer do not reach an eventfd"),
+    case!("corners", path_only, [Op(IORING_OP_WRITE_FIXED)], "an O_PATH number says so before a buffer does"),
+    case!("corners", message_words, [Op(IORING_OP_MSG_RING)], "a message's command and slot are 32 bits wide"),
+    case!("corners", canceled_big_nop, [Op(IORING_OP_NOP)], "a wide nop that never ran ends with a small CQE"),
+    case!("corners", count_in_chain, [Op(IORING_OP_TIMEOUT)], "a linked count starts behind its batch's completions"),
+    case!("corners", past_link_timeout, [Op(IORING_OP_LINK_TIMEOUT)], "a linked time that is over fires, though its request ends at once"),
+    case!("corners", direct_chain, [Op(IORING_OP_READ), Sqe(IOSQE_IO_LINK)], "chains of O_DIRECT requests go on, break and are hard"),
+    case!("corners", full_ring_poll, [], "a ring whose submission queue is full is not writable"),
+];
+
+fn nowait_writes(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let word = 1u64.to_ne_bytes();
+    let flags = rustix::event::EventfdFlags::NONBLOCK;
+    let (waits, does_not) = (cx.eventfd(0)?, rustix::event::eventfd(0, flags)?);
+    let (_r, w) = cx.pipe()?;
+    let write = |fd: i32, buf: &[u8]| sqe::write(fd, buf, 0).op_flags(NOWAIT);
+    cx.each(&mut ring, &[
+        ("eventfd", write(waits.as_raw_fd(), &word), -EAGAIN),
+        ("nothing", write(waits.as_raw_fd(), &[]), -EAGAIN),
+        ("in a worker", write(waits.as_raw_fd(), &word).with(IOSQE_ASYNC), -EAGAIN),
+        ("eventfd that does not wait", write(does_not.as_raw_fd(), &word), 8),
+        ("pipe", write(w.as_raw_fd(), &word), 8),
+    ]);
+    let file = cx.file("f", b"")?;
+    // Which file systems can is theirs to say.
+    for (what, buf) in [("file", &word[..]), ("file, nothing", &[])] {
+        let cqe = ring.push(write(file.as_raw_fd(), buf)).submit_wait(1);
+        cx.is("submit", cqe, 1);
+        let res = ring.take(1)?[0].res;
+        cx.note_answer(what, res);
+    }
+    Ok(())
+}
+
+fn parts_to_eventfd(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let ev = cx.eventfd(0)?;
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    os::store(page, &1u64.to_ne_bytes());
+    let iov = [libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(page), iov_len: 8 }];
+    cx.is("register", ring.register_slice(IORING_REGISTER_BUFFERS, &iov), 0);
+    let parts = sqe::rw(IORING_OP_WRITEV_FIXED, ev.as_raw_fd(), addr(&iov), 1, 0);
+    let whole = sqe::rw(IORING_OP_WRITE_FIXED, ev.as_raw_fd(), page, 8, 0);
+    cx.each(&mut ring, &[("parts", parts, -EINVAL), ("the whole", whole, 8)]);
+    Ok(())
+}
+
+fn path_only(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let path = cx.dir()?;
+    let flags = rustix::fs::OFlags::PATH;
+    let dir = rustix::fs::open(&path, flags, rustix::fs::Mode::empty())?;
+    let write = sqe::rw(IORING_OP_WRITE_FIXED, dir.as_raw_fd(), 0, 0, 0);
+    cx.one(&mut ring, "no such buffer", write, -EBADF);
+    Ok(())
+}
+
+fn message_words(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let high = 1 << 32;
+    let msg = |addr: u64, addr3: u64| {
+        sqe::op(IORING_OP_MSG_RING, ring.fd).ud(1).set(|s| (s.addr, s.addr3) = (addr, addr3))
+    };
+    let rows = [(high, 0), (0, high), (high | 9, 0)].map(|(addr, addr3)| msg(addr, addr3));
+    cx.batch(&mut ring, "the command", &rows[..1], &[(0, 0), (1, 0)]);
+    cx.batch(&mut ring, "the slot", &rows[1..2], &[(0, 0), (1, 0)]);
+    cx.batch(&mut ring, "no command", &rows[2..], &[(1, -EINVAL)]);
+    Ok(())
+}
+
+fn canceled_big_nop(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, IORING_SETUP_CQE_MIXED)?;
+    let fails = sqe::nop().op_flags(IORING_NOP_INJECT_RESULT).set(|s| s.len = u32::MAX);
+    let big = sqe::nop().op_flags(IORING_NOP_CQE32).ud(2);
+    let chain = [fails.ud(1).with(IOSQE_IO_LINK), big];
+    cx.batch(&mut ring, "canceled", &chain, &[(1, -1), (2, -ECANCELED)]);
+    Ok(())
+}
+
+fn count_in_chain(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let long = sqe::millis(60_000);
+    let count = sqe::timeout(&long, 2, 0).ud(9);
+    cx.start(&mut ring, &[sqe::nop().ud(1).with(IOSQE_IO_LINK), count, sqe::nop().ud(2)]);
+    cx.reap(&mut ring, "the batch", &[(1, 0), (2, 0)]);
+    cx.quiet(&ring, "does not count", 5);
+    cx.start(&mut ring, &[sqe::nop().ud(3), sqe::nop().ud(4)]);
+    cx.reap(&mut ring, "counts", &[(3, 0), (4, 0), (9, 0)]);
+    Ok(())
+}
+
+fn past_link_timeout(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (past, soon, long) = (sqe::millis(1), sqe::millis(0), sqe::millis(60_000));
+    let abs = IORING_TIMEOUT_ABS;
+    let head = sqe::nop().ud(1).with(IOSQE_IO_LINK);
+    let rows = [
+        ("over long ago", sqe::link_timeout(&past, abs), -ENOENT),
+        ("no time at all", sqe::link_timeout(&soon, 0), -ENOENT),
+        ("enough", sqe::link_timeout(&long, 0), -ECANCELED),
+    ];
+    for (what, timeout, want) in rows {
+        cx.batch(&mut ring, what, &[head, timeout.ud(2)], &[(1, 0), (2, want)]);
+        let timeout = timeout.ud(2).with(IOSQE_IO_LINK);
+        let chain = [head, timeout, sqe::nop().ud(3)];
+        cx.batch(&mut ring, "with a third", &chain, &[(1, 0), (2, want), (3, 0)]);
+    }
+    Ok(())
+}
+
+fn direct_chain(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    cx.file("f", &[7; 8192])?;
+    let path = cx.dir()?.join("f");
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::DIRECT;
+    let Ok(file) = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) else {
+        return Err(Stop::Skip("this file system has no O_DIRECT".into()));
+    };
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    let io = |op, off| sqe::rw(op, file.as_raw_fd(), page, 4096, off).with(IOSQE_IO_LINK);
+    let (read, write) = (|off| io(IORING_OP_READ, off), |off| io(IORING_OP_WRITE, off));
+    let last = sqe::nop().ud(3);
+    let copy = [read(0).ud(1), write(8192).ud(2), last];
+    cx.batch(&mut ring, "copy", &copy, &[(1, 4096), (2, 4096), (3, 0)]);
+    let short = [read(1 << 20).ud(1), write(0).ud(2), last];
+    cx.batch(&mut ring, "short", &short, &[(1, 0), (2, -ECANCELED), (3, -ECANCELED)]);
+    let bad = [read(0).ud(1), write(1).ud(2), last];
+    cx.batch(&mut ring, "refused", &bad, &[(1, 4096), (2, -EINVAL), (3, -ECANCELED)]);
+    let hard = [read(1).ud(1).with(IOSQE_IO_HARDLINK), write(0).ud(2), last];
+    cx.batch(&mut ring, "hard", &hard, &[(1, -EINVAL), (2, 4096), (3, 0)]);
+    Ok(())
+}
+
+fn full_ring_poll(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let (input, output) = (i32::from(libc::POLLIN), i32::from(libc::POLLOUT));
+    let poll = |ring: &Ring| os::poll(ring.fd, libc::POLLIN | libc::POLLOUT, 0);
+    for n in 0..4u64 {
+        cx.is("room", poll(&ring), output);
+        ring.push(sqe::nop().ud(n));
+    }
+    cx.is("full", poll(&ring), 0);
+    cx.is("submit", ring.submit(), 4);
+    cx.is("room, and completions", poll(&ring), input | output);
+    ring.pop_all();
+    cx.is("empty", poll(&ring), output);
+    Ok(())
+}
