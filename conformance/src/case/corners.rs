@@ -13,6 +13,7 @@ pub const CASES: &[Case] = &[
     case!("corners", count_in_chain, [Op(IORING_OP_TIMEOUT)], "a linked count starts behind its batch's completions"),
     case!("corners", past_link_timeout, [Op(IORING_OP_LINK_TIMEOUT)], "a linked time that is over fires, though its request ends at once"),
     case!("corners", direct_chain, [Op(IORING_OP_READ), Sqe(IOSQE_IO_LINK)], "chains of O_DIRECT requests go on, break and are hard"),
+    case!("corners", refused_in_order, [Op(IORING_OP_MSG_RING), Op(IORING_OP_FILES_UPDATE)], "what is refused for two reasons, and which comes first"),
     case!("corners", full_ring_poll, [], "a ring whose submission queue is full is not writable"),
 ];
 
@@ -110,6 +111,13 @@ fn past_link_timeout(cx: &mut Cx) -> Outcome {
     ];
     for (what, timeout, want) in rows {
         cx.batch(&mut ring, what, &[head, timeout.ud(2)], &[(1, 0), (2, want)]);
+        let closed = sqe::op(IORING_OP_POLL_ADD, -1).ud(1).with(IOSQE_IO_LINK);
+        let chain = [closed, timeout.ud(2)];
+        cx.batch(&mut ring, "never issued", &chain, &[(1, -EBADF), (2, -ECANCELED)]);
+        let chain = [sqe::read(9999, &mut [], 0).ud(1).with(IOSQE_IO_LINK), timeout.ud(2)];
+        cx.batch(&mut ring, "nor this", &chain, &[(1, -EBADF), (2, -ECANCELED)]);
+        let chain = [head.with(IOSQE_ASYNC), timeout.ud(2)];
+        cx.batch(&mut ring, "in a worker", &chain, &[(1, 0), (2, want)]);
         let timeout = timeout.ud(2).with(IOSQE_IO_LINK);
         let chain = [head, timeout, sqe::nop().ud(3)];
         cx.batch(&mut ring, "with a third", &chain, &[(1, 0), (2, want), (3, 0)]);
@@ -153,5 +161,25 @@ fn full_ring_poll(cx: &mut Cx) -> Outcome {
     cx.is("room, and completions", poll(&ring), input | output);
     ring.pop_all();
     cx.is("empty", poll(&ring), output);
+    let params = io_uring_params { flags: IORING_SETUP_CQSIZE, cq_entries: 1, ..Default::default() };
+    let mut small = cx.ring_with(1, params)?;
+    for _ in 0..2 {
+        cx.start(&mut small, &[sqe::nop()]);
+    }
+    small.pop();
+    cx.is("nothing but what overflowed", poll(&small), input | output);
+    Ok(())
+}
+
+fn refused_in_order(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let (off, full) = (cx.ring(4, IORING_SETUP_R_DISABLED)?, [ring.fd]);
+    let ev = cx.eventfd(0)?;
+    let send = sqe::op(IORING_OP_MSG_RING, off.fd).set(|s| s.addr = IORING_MSG_SEND_FD);
+    cx.one(&mut ring, "no file, for a disabled ring", send, -EBADFD);
+    cx.is("files", ring.register_slice(IORING_REGISTER_FILES, &[ev.as_raw_fd()]), 0);
+    let pick = u64::from(IORING_FILE_INDEX_ALLOC);
+    let update = sqe::rw(IORING_OP_FILES_UPDATE, 0, addr(&full), 1, pick);
+    cx.one(&mut ring, "a ring, for a full table", update, -libc::ENFILE);
     Ok(())
 }

@@ -210,7 +210,9 @@ pub fn promised(program: &Program, ran: &Transcript, ring: u8) -> Vec<(u64, u64)
                 if rec(i).is_none_or(|r| r.ret != 0) {
                     return Vec::new();
                 }
+                let links = sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
                 if sqe.op == IORING_OP_LINK_TIMEOUT {
+                    linked = linked.filter(|_| links);
                     continue;
                 }
                 pairs.extend(linked.map(|before| (before, sqe.ud)));
@@ -221,8 +223,7 @@ pub fn promised(program: &Program, ran: &Transcript, ring: u8) -> Vec<(u64, u64)
                     pairs.extend(drained.map(|before| (before, sqe.ud)));
                 }
                 seen.push(sqe.ud);
-                let links = IOSQE_IO_LINK | IOSQE_IO_HARDLINK;
-                linked = (sqe.flags & links != 0).then_some(sqe.ud);
+                linked = links.then_some(sqe.ud);
             }
             _ => {}
         }

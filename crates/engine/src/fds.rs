@@ -435,7 +435,7 @@ pub fn poll_fd(fd: i32) -> Option<i32> {
     let e = borrow(stand_in)?;
     let _ = rustix::io::read(e, &mut scratch);
     ctx.poll_fd = Some(stand_in);
-    if ctx.mem.cq_ready() > 0 {
+    if ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty() {
         let _ = rustix::io::write(e, &1u64.to_ne_bytes());
     }
     drop(ctx);

@@ -53,7 +53,12 @@ fn allocate(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<u32> {
 }
 
 fn allocate_one(ctx: &mut Ctx, at: u64) -> Result<()> {
-    let fd = dup_for_table(crate::user::read::<i32>(at)?)?;
+    let fd = crate::user::read::<i32>(at)?;
+    if crate::fds::is_live_ring(fd) {
+        // A ring is refused only once it has its place.
+        return Err(ctx.files.free_slot().err().unwrap_or(Errno::EBADF));
+    }
+    let fd = dup_for_table(fd)?;
     let slot = ctx.files.install(IORING_FILE_INDEX_ALLOC, fd, &ctx.tags)?;
     crate::user::write(at, &slot).inspect_err(|_| {
         let _ = ctx.files.remove(slot);

@@ -45,7 +45,8 @@ pub struct Msg {
 
 #[derive(Debug)]
 struct SentFile {
-    node: Arc<FileNode>,
+    /// A ring that takes no messages says so first.
+    node: Result<Arc<FileNode>>,
     /// `file_index` of the SQE: slot + 1, or `IORING_FILE_INDEX_ALLOC`.
     index: u32,
     quiet: bool,
@@ -114,7 +115,7 @@ fn file(ctx: &Ctx, sqe: &io_uring_sqe, own: bool) -> Result<Msg> {
         return Err(Errno::EINVAL);
     }
     let quiet = sqe.op_flags & IORING_MSG_RING_CQE_SKIP != 0;
-    let node = ctx.files.get(sqe.addr3 as u32)?;
+    let node = ctx.files.get(sqe.addr3 as u32);
     let file = Some(SentFile { node, index: sqe.file_index, quiet });
     Ok(Msg { cqe: Cqe { user_data: sqe.off, ..Cqe::default() }, file })
 }
@@ -161,7 +162,7 @@ fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
 
 /// Puts the file into a slot (`__io_fixed_fd_install`); answers the slot if it was ours to choose.
 fn install(ctx: &mut Ctx, file: &SentFile) -> Result<i32> {
-    let dup = crate::fds::dup_internal(file.node.fd())?;
+    let dup = crate::fds::dup_internal(file.node.as_ref().map_err(|e| *e)?.fd())?;
     let slot = ctx.files.install(file.index, dup, &ctx.tags)?;
     Ok(if file.index == IORING_FILE_INDEX_ALLOC { slot.cast_signed() } else { 0 })
 }

@@ -20,6 +20,7 @@ impl Ctx {
                 return self.finish(req);
             }
         }
+        req.flags |= ReqFlags::ISSUED;
         let outcome = match def.issue {
             Issue::Ring(f) => f(self, req),
             Issue::Call(f) => match self.first_route(req) {

@@ -5,8 +5,15 @@
 use crate::abi::IORING_OP_LINK_TIMEOUT;
 use crate::ctx::Ctx;
 use crate::errno::Errno;
-use crate::req::request::{Req, ReqFlags, State};
+use crate::req::request::{FileRef, Req, ReqFlags, State};
 use crate::req::slab::ReqId;
+
+/// Was there a file to issue it with? That a number is closed shows here only when it is used.
+fn was_issued(req: &Req) -> bool {
+    let none = |fd| req.res == Errno::EBADF.res() && crate::fds::is_path_only(fd);
+    let closed = matches!(req.call.file, FileRef::Plain(fd) if none(fd));
+    req.flags.contains(ReqFlags::ISSUED) && !closed
+}
 
 impl Ctx {
     /// A request has ended: disarm its linked timeout, fail or queue what follows.
@@ -29,9 +36,11 @@ impl Ctx {
                 && self.slab.get(id).is_some_and(is_timeout)
             {
                 let armed = self.timeouts_disarm(id);
-                // The kernel arms it even behind a head that ends at once. One whose time had come
-                // by then fires, and finds nothing to cancel.
-                let late = !armed && self.slab.get(id).is_some_and(crate::ops::timeout::is_past);
+                // The kernel arms it even behind a head that ends when it is issued. One whose time
+                // had come by then fires, and finds nothing to cancel.
+                let issued = was_issued(req);
+                let late =
+                    issued && !armed && self.slab.get(id).is_some_and(crate::ops::timeout::is_past);
                 let res = if late { Errno::ENOENT } else { Errno::ECANCELED }.res();
                 // Its own link goes to the head: it ends alone, and not as a failure.
                 req.link = self.end_linked(id, res);

@@ -54,6 +54,8 @@ bitflags! {
         const POLLS_RING = 1 << 17;
         /// The kernel would run it on a worker, where it blocks instead of waiting for readiness.
         const ON_WORKER = 1 << 18;
+        /// It was issued, or handed over to be: its file was found.
+        const ISSUED = 1 << 19;
         /// Bits that `flags` of the SQE may set.
         const SQE = 0x7f;
         const LINKS = Self::LINK.bits() | Self::HARDLINK.bits();
