@@ -25,7 +25,6 @@ pub const KNOWN: &[Known] = &[
     },
     Known { case: "msg_ring::itself_at_once", words: "to the sender's own ring comes in its turn" },
     Known { case: "process::child_cancels", words: "cannot cancel what its parent has in flight" },
-    Known { case: "process::issuer_thread_ends", words: "A thread that ends leaves its requests" },
 ];
 
 /// The reason for which `case` may differ.

@@ -91,7 +91,7 @@ macro_rules! families {
 families![
     setup, layout, enter, wait, files, buffers, register, restrict, region, eventfd, tasks, nop,
     rw, hot, blocking, disk, sync, open, slots, paths, attrs, poll, timeout, cancel, msg_ring,
-    link, odd, corners, cq, process, limits, client
+    link, odd, corners, cq, process, ended, limits, client
 ];
 
 /// Cases whose path matches `pattern`, in which `*` stands for anything.

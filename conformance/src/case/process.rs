@@ -14,7 +14,6 @@ pub const CASES: &[Case] = &[
     case!("process", vfork_child, [Trap("vfork")], "a child by posix_spawn does no harm to the parent's ring"),
     case!("process", threads_own_rings, [], "eight threads, each with its own ring and file"),
     case!("process", one_waits_others_submit, [], "one thread waits while others submit under a lock"),
-    case!("process", issuer_thread_ends, [], "requests outlive the thread that submitted them, or are cancelled"),
     case!("process", signal_handler_during_io, [Trap("SIGSYS")], "signals during submissions do no harm"),
     case!("process", sigsys_blocked, [Trap("SIGSYS")], "a program may block SIGSYS and use its ring"),
     case!("process", sigsys_handled, [Trap("SIGSYS")], "a program may have a handler for SIGSYS"),
@@ -227,20 +226,6 @@ fn one_waits_others_submit(cx: &mut Cx) -> Outcome {
         }
     }
     cx.holds("every one was seen", seen.iter().all(|s| *s));
-    Ok(())
-}
-
-fn issuer_thread_ends(cx: &mut Cx) -> Outcome {
-    let mut ring = cx.ring(8, 0)?;
-    let (r, w) = cx.pipe()?;
-    ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1));
-    let (door, fd) = (cx.door, ring.fd);
-    let submitted = std::thread::spawn(move || door::enter(door, fd, 1, 0, 0, 0, 0)).join();
-    cx.is("submitted", submitted.unwrap_or(0), 1);
-    std::thread::sleep(std::time::Duration::from_millis(20));
-    rustix::io::write(&w, b"x")?;
-    let got = ring.take(1)?[0];
-    cx.note_answer("the poll of a thread that is gone", got.res);
     Ok(())
 }
 

@@ -23,6 +23,7 @@ pub mod rsrc;
 pub mod sync;
 pub mod sys;
 pub mod syscall;
+pub mod task;
 mod teardown;
 pub mod time;
 pub mod transport;

@@ -4,11 +4,16 @@
 //! `fork(3)` tells us through `pthread_atfork`. A fork by raw system call does not, but wipes
 //! [`Mark`]'s page (`MADV_WIPEONFORK`), which the next call through a door sees. A vfork child sees
 //! its parent's memory unchanged, so only its process number betrays it.
+//!
+//! And which thread: one that leaves requests in flight gets a value under a key of pthreads, whose
+//! destructor runs when the thread ends, and not, as that of a thread-local would, when it calls
+//! `exit(3)`, whose handlers may go on using their rings.
 #![allow(unsafe_code)]
 
 use crate::raw::raw;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
-use softring_engine::fds;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use softring_engine::{fds, task};
 
 /// A page of our own. All zero in a fork.
 struct Mark {
@@ -19,6 +24,8 @@ static MARK: AtomicPtr<Mark> = AtomicPtr::new(core::ptr::null_mut());
 static FAMILY: AtomicPtr<AtomicBool> = AtomicPtr::new(core::ptr::null_mut());
 static PID: AtomicI32 = AtomicI32::new(0);
 const PAGE: usize = 4096;
+/// The key, as `pthread_key_create` numbers it.
+static KEY: AtomicU32 = AtomicU32::new(0);
 
 /// Notes who we are, and asks to hear about forks.
 pub fn start() {
@@ -28,8 +35,19 @@ pub fn start() {
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }
 
-/// The first ring of this process is about to be made: marks the memory that tells forks apart.
+/// A ring of this process is about to be made. The first time, marks the memory that tells forks
+/// apart, and asks to hear about threads that leave requests in flight.
 pub fn first_ring() {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    if !ASKED.swap(true, Ordering::Relaxed) {
+        let mut key = 0;
+        // SAFETY: the destructor stays loaded; `key` is ours.
+        if unsafe { libc::pthread_key_create(&mut key, Some(thread_ends)) } == 0 {
+            // Relaxed: `on_first` publishes it.
+            KEY.store(key, Ordering::Relaxed);
+            task::on_first(thread_begins);
+        }
+    }
     if MARK.load(Ordering::Acquire).is_null() {
         let page = map(libc::MAP_PRIVATE).cast::<Mark>();
         if !page.is_null() {
@@ -41,6 +59,18 @@ pub fn first_ring() {
             MARK.store(page, Ordering::Release);
         }
     }
+}
+
+/// A thread leaves its first request in flight. Without memory for the value, its end goes unheard.
+fn thread_begins() {
+    // SAFETY: the key exists before anybody is told of this function; the value is never read.
+    unsafe {
+        libc::pthread_setspecific(KEY.load(Ordering::Relaxed), core::ptr::without_provenance(1))
+    };
+}
+
+extern "C" fn thread_ends(_: *mut c_void) {
+    task::ends();
 }
 
 /// True for the first caller among this process and all that were forked from it since the

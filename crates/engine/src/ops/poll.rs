@@ -116,6 +116,7 @@ pub fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     let (Wait::Poll(p), fd) = (req.wait, req.call.file.poll_fd()) else { return };
     let (mask, user_data) = (mask_of(req, revents).cast_signed(), req.call.sqe.user_data);
     let ring = req.flags.contains(ReqFlags::POLLS_RING);
+    let orphan = req.flags.contains(ReqFlags::ORPHAN);
     if mask == 0 {
         if p.events & ONESHOT != 0 {
             let _ = ctx.transports.poll_mod(fd, epoll_events(p.events), id);
@@ -123,11 +124,11 @@ pub fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
         return;
     }
     // A poll woken by a ring ends with that, lest two rings wake each other for ever.
-    if p.events & ONESHOT == 0 && !ring && ctx.post_more(user_data, mask, 0) {
+    if p.events & ONESHOT == 0 && !ring && !orphan && ctx.post_more(user_data, mask, 0) {
         return;
     }
     ctx.transports.poll_del(fd);
-    ctx.complete(id, mask);
+    ctx.complete(id, if orphan { Errno::ECANCELED.res() } else { mask });
 }
 
 /// Checks a POLL_REMOVE (`io_poll_remove_prep`).

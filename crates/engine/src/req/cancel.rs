@@ -296,7 +296,10 @@ pub fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> Result<u
 }
 
 /// Sleeps until something completes, for a while.
-fn sleep(ctx: Guard<'_>, deadline: u64) -> Result<()> {
+///
+/// # Errors
+/// `ETIME` past the deadline, `EINTR`.
+pub fn sleep(ctx: Guard<'_>, deadline: u64) -> Result<()> {
     let now = Clock::Monotonic.now();
     if now >= deadline {
         return Err(Errno::ETIME);

@@ -4,6 +4,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::ctx::Ctx;
+use crate::errno::Errno;
 use crate::mem::cq::Cqe;
 use crate::req::request::{Call, Req, ReqFlags};
 use crate::req::slab::ReqId;
@@ -127,6 +128,9 @@ impl Ctx {
                 self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             }
             if req.flags.intersects(ReqFlags::FAIL | ReqFlags::ENDED) {
+                self.finish(&mut req);
+            } else if req.flags.contains(ReqFlags::ORPHAN) {
+                req.fail(Errno::EFAULT);
                 self.finish(&mut req);
             } else {
                 self.queue_sqe(&mut req);

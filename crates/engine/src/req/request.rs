@@ -56,6 +56,8 @@ bitflags! {
         const ON_WORKER = 1 << 18;
         /// It was issued, or handed over to be: its file was found.
         const ISSUED = 1 << 19;
+        /// The thread that submitted it has ended.
+        const ORPHAN = 1 << 20;
         /// Bits that `flags` of the SQE may set.
         const SQE = 0x7f;
         const LINKS = Self::LINK.bits() | Self::HARDLINK.bits();
@@ -211,6 +213,8 @@ pub struct Req {
     pub big: [u64; 2],
     /// The next request of its chain.
     pub link: Option<super::slab::ReqId>,
+    /// Whose it is, once it waits: see [`crate::task`].
+    pub task: u32,
     /// Poll arms so far (a cap sends the request to a worker).
     pub arms: u8,
     /// What the poll set or the timeout queue must know.

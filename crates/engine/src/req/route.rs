@@ -188,6 +188,10 @@ impl Ctx {
         if matches!(OPS[req.opcode() as usize].issue, Issue::Ring(_)) {
             return ops::poll::fired(self, id, events);
         }
+        if req.flags.contains(ReqFlags::ORPHAN) {
+            self.transports.poll_del(req.call.file.poll_fd());
+            return self.complete(id, Errno::ECANCELED.res());
+        }
         req.flags |= ReqFlags::REISSUED;
         let Some(mut req) = self.slab.remove(id) else { return };
         self.async_posted = true;

@@ -54,7 +54,10 @@ impl Slab {
         Slab { slots, free, buckets: Vec::new() }
     }
 
-    pub fn insert(&mut self, req: Req) -> ReqId {
+    pub fn insert(&mut self, mut req: Req) -> ReqId {
+        if req.task == 0 {
+            req.task = crate::task::current();
+        }
         if self.len() >= self.buckets.len() {
             self.rehash();
         }

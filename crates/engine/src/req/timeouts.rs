@@ -162,7 +162,9 @@ impl Ctx {
         if let Some((head, h)) = head.and_then(|head| Some((head, self.slab.get_mut(head)?))) {
             h.link = timeout.link.take();
             h.flags.remove(ReqFlags::LINK_TIMEOUT | ReqFlags::ARM_LTIMEOUT);
-            if let Err(e) = self.cancel_one(head) {
+            if timeout.flags.contains(ReqFlags::ORPHAN) {
+                timeout.res = Errno::ECANCELED.res();
+            } else if let Err(e) = self.cancel_one(head) {
                 // One that runs on a worker is told to stop, and is reported as not found, as
                 // `io_try_cancel` does.
                 timeout.res = if e == Errno::EALREADY { Errno::ENOENT.res() } else { e.res() };

@@ -1,0 +1,269 @@
+//! Requests whose thread has ended. The kernel does not look for them: what one of them needs its
+//! task for fails when it comes to that. Only the workers go with their task, which waits for them.
+
+use super::prelude::*;
+use rustix::fs::Mode;
+use std::time::Duration;
+
+pub const CASES: &[Case] = &[
+    case!("ended", poll, [], "a poll fails when its file is ready"),
+    case!("ended", poll_multi, [], "so does a multishot poll, once"),
+    case!("ended", poll_changed, [], "a poll is found, changed and removed by other threads"),
+    case!("ended", read, [], "a read fails when there is something to read, and takes nothing"),
+    case!("ended", read_in_worker, [], "so does a read that was sent to a worker"),
+    case!("ended", timeout, [], "a timeout ends as ever, one shot or many"),
+    case!("ended", link_timeout, [], "a linked timeout cancels nothing"),
+    case!("ended", chain, [], "what is linked behind a success fails"),
+    case!("ended", drained, [], "what waits behind a barrier fails"),
+    case!("ended", blocked_worker, [], "a worker that blocks is interrupted before the thread is gone"),
+    case!("ended", busy_worker, [], "workers that write are done, or were cancelled, before the thread is gone"),
+    case!("ended", single_issuer, [], "the only issuer's requests fail as others do"),
+    case!("ended", deferred, [], "where only the issuer may run task work, nothing comes any more"),
+    case!("ended", main_goes_on, [], "requests of other threads are left alone"),
+];
+
+/// Submits by a thread, which has ended when this returns.
+fn by_thread(cx: &mut Cx, ring: &mut Ring, sqes: &[io_uring_sqe]) {
+    for sqe in sqes {
+        ring.push(*sqe);
+    }
+    let n = std::thread::scope(|s| s.spawn(|| ring.submit()).join().unwrap_or(-1));
+    cx.is("submitted", n, sqes.len());
+}
+
+fn poll(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN);
+    by_thread(cx, &mut ring, &[poll.ud(1), poll.ud(2).with(IOSQE_CQE_SKIP_SUCCESS)]);
+    cx.quiet(&ring, "armed", 20);
+    rustix::io::write(&w, b"x")?;
+    cx.reap(&mut ring, "ready", &[(1, -ECANCELED), (2, -ECANCELED)]);
+    Ok(())
+}
+
+fn poll_multi(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let multi = sqe::poll_add(r.as_raw_fd(), libc::POLLIN)
+        .set(|s| s.len = IORING_POLL_ADD_MULTI)
+        .ud(1);
+    by_thread(cx, &mut ring, &[multi]);
+    rustix::io::write(&w, b"x")?;
+    cx.reap(&mut ring, "ready", &[(1, -ECANCELED)]);
+    rustix::io::write(&w, b"x")?;
+    cx.quiet(&ring, "and no more", 20);
+    Ok(())
+}
+
+fn poll_changed(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN);
+    by_thread(cx, &mut ring, &[poll.ud(1), poll.ud(2), poll.ud(3)]);
+    cx.one(&mut ring, "remove", sqe::op(IORING_OP_POLL_REMOVE, -1).set(|s| s.addr = 1), 0);
+    cx.reap(&mut ring, "removed", &[(1, -ECANCELED)]);
+    cx.one(&mut ring, "cancel", sqe::cancel(2, 0), 0);
+    cx.reap(&mut ring, "cancelled", &[(2, -ECANCELED)]);
+    let rename = sqe::op(IORING_OP_POLL_REMOVE, -1)
+        .set(|s| (s.addr, s.off, s.len) = (3, 4, IORING_POLL_UPDATE_USER_DATA));
+    cx.one(&mut ring, "rename", rename, 0);
+    rustix::io::write(&w, b"x")?;
+    cx.reap(&mut ring, "ready", &[(4, -ECANCELED)]);
+    Ok(())
+}
+
+fn read(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let mut buf = [0; 4];
+    let read = sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1);
+    by_thread(cx, &mut ring, &[read.link(), sqe::nop().ud(2)]);
+    cx.quiet(&ring, "waits", 20);
+    rustix::io::write(&w, b"data")?;
+    cx.reap(&mut ring, "ready", &[(1, -ECANCELED), (2, -ECANCELED)]);
+    cx.is("still there", rustix::io::read(&r, &mut [0; 8])?, 4);
+    Ok(())
+}
+
+fn read_in_worker(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let mut buf = [0; 4];
+    let read = sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1).with(IOSQE_ASYNC);
+    ring.push(read);
+    let n = std::thread::scope(|s| {
+        let sender = s.spawn(|| {
+            let n = ring.submit();
+            // The worker has its time to find that there is nothing.
+            std::thread::sleep(Duration::from_millis(50));
+            n
+        });
+        sender.join().unwrap_or(-1)
+    });
+    cx.is("submitted", n, 1);
+    cx.quiet(&ring, "waits", 20);
+    rustix::io::write(&w, b"data")?;
+    cx.reap(&mut ring, "ready", &[(1, -ECANCELED)]);
+    cx.is("still there", rustix::io::read(&r, &mut [0; 8])?, 4);
+    Ok(())
+}
+
+fn timeout(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ts = sqe::millis(30);
+    let multi = sqe::timeout(&ts, 2, IORING_TIMEOUT_MULTISHOT);
+    let far = sqe::millis(60_000);
+    let counts = sqe::timeout(&far, 1, 0).ud(3);
+    by_thread(cx, &mut ring, &[sqe::timeout(&ts, 0, 0).ud(1), multi.ud(2)]);
+    let got = ring.take(3)?;
+    cx.eq("by name", got.iter().filter(|c| c.user_data == 2).count(), 2);
+    cx.holds("all ETIME", got.iter().all(|c| c.res == -ETIME));
+    by_thread(cx, &mut ring, &[counts]);
+    cx.start(&mut ring, &[sqe::nop().ud(4)]);
+    cx.reap(&mut ring, "by count", &[(3, 0), (4, 0)]);
+    Ok(())
+}
+
+fn link_timeout(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let ts = sqe::millis(30);
+    let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1).link();
+    by_thread(cx, &mut ring, &[poll, sqe::link_timeout(&ts, 0).ud(2)]);
+    cx.reap(&mut ring, "its time comes", &[(2, -ECANCELED)]);
+    cx.quiet(&ring, "the poll waits", 20);
+    rustix::io::write(&w, b"x")?;
+    cx.reap(&mut ring, "ready", &[(1, -ECANCELED)]);
+    Ok(())
+}
+
+fn chain(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ts = sqe::millis(30);
+    let head = sqe::timeout(&ts, 0, IORING_TIMEOUT_ETIME_SUCCESS).ud(1).link();
+    by_thread(cx, &mut ring, &[head, sqe::nop().ud(2).link(), sqe::nop().ud(3)]);
+    cx.reap(&mut ring, "its time comes", &[(1, -ETIME), (2, -EFAULT), (3, -ECANCELED)]);
+    Ok(())
+}
+
+fn drained(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ts = sqe::millis(30);
+    let head = sqe::timeout(&ts, 0, 0).ud(1);
+    let behind = sqe::nop().ud(2).with(IOSQE_IO_DRAIN);
+    by_thread(cx, &mut ring, &[head, behind, sqe::nop().ud(3)]);
+    cx.reap(&mut ring, "its time comes", &[(1, -ETIME), (2, -EFAULT), (3, -EFAULT)]);
+    Ok(())
+}
+
+/// What the kernel answers where a call that would be restarted was interrupted.
+const ERESTARTSYS: i32 = 512;
+
+/// Opens a FIFO that nobody writes to: blocks where nothing but a worker may block.
+fn open_fifo(cx: &mut Cx) -> Result<(std::ffi::CString, io_uring_sqe), Stop> {
+    let path = cx.path("fifo")?;
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        path.as_c_str(),
+        rustix::fs::FileType::Fifo,
+        Mode::RUSR | Mode::WUSR,
+        0,
+    )?;
+    let at = path.as_ptr().expose_provenance();
+    let open = sqe::rw(IORING_OP_OPENAT, libc::AT_FDCWD, at, 0, 0).with(IOSQE_ASYNC);
+    Ok((path, open))
+}
+
+fn blocked_worker(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (_path, open) = open_fifo(cx)?;
+    ring.push(open.ud(1).link()).push(sqe::nop().ud(2));
+    let n = std::thread::scope(|s| {
+        let sender = s.spawn(|| {
+            let n = ring.submit();
+            std::thread::sleep(Duration::from_millis(50));
+            n
+        });
+        sender.join().unwrap_or(-1)
+    });
+    cx.is("submitted", n, 2);
+    cx.holds("there when it has gone", ring.cq_ready() > 0);
+    cx.reap(&mut ring, "interrupted", &[(1, -ERESTARTSYS), (2, -ECANCELED)]);
+    Ok(())
+}
+
+fn busy_worker(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(64, 0)?;
+    let file = cx.file("f", b"")?;
+    let data = [7u8; 4096];
+    let writes: Vec<_> = (0..64u64)
+        .map(|i| sqe::write(file.as_raw_fd(), &data, i * 4096).ud(i).with(IOSQE_ASYNC))
+        .collect();
+    by_thread(cx, &mut ring, &writes);
+    let (got, content) = (ring.take(64)?, cx.content("f")?);
+    let told = |c: &Cqe| match c.res {
+        // How far the workers came is a matter of luck.
+        4096 => content[c.user_data as usize * 4096..][..4096] == data,
+        res => res == -ECANCELED,
+    };
+    cx.holds("each wrote or was cancelled", got.iter().all(told));
+    Ok(())
+}
+
+fn single_issuer(cx: &mut Cx) -> Outcome {
+    let flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_R_DISABLED;
+    let params = io_uring_params { flags, ..Default::default() };
+    let mut ring = cx.ring_with(8, params)?;
+    let (r, w) = cx.pipe()?;
+    ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1));
+    let n = std::thread::scope(|s| {
+        let sender = s.spawn(|| {
+            ring.register(IORING_REGISTER_ENABLE_RINGS, 0, 0);
+            ring.submit()
+        });
+        sender.join().unwrap_or(-1)
+    });
+    cx.is("submitted", n, 1);
+    rustix::io::write(&w, b"x")?;
+    cx.reap(&mut ring, "ready", &[(1, -ECANCELED)]);
+    ring.push(sqe::nop().ud(2));
+    cx.is("another thread submits", ring.submit(), -EEXIST);
+    Ok(())
+}
+
+fn deferred(cx: &mut Cx) -> Outcome {
+    let params = io_uring_params { flags: DEFER | IORING_SETUP_R_DISABLED, ..Default::default() };
+    let mut ring = cx.ring_with(8, params)?;
+    let (r, w) = cx.pipe()?;
+    let ts = sqe::millis(10);
+    let file = cx.file("f", b"data")?;
+    let mut buf = [0; 4];
+    ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1));
+    ring.push(sqe::timeout(&ts, 0, 0).ud(2));
+    ring.push(sqe::read(file.as_raw_fd(), &mut buf, 0).ud(3).with(IOSQE_ASYNC));
+    let n = std::thread::scope(|s| {
+        let sender = s.spawn(|| {
+            ring.register(IORING_REGISTER_ENABLE_RINGS, 0, 0);
+            ring.submit()
+        });
+        sender.join().unwrap_or(-1)
+    });
+    cx.is("submitted", n, 3);
+    rustix::io::write(&w, b"x")?;
+    cx.quiet(&ring, "nothing comes", 50);
+    cx.is("another thread waits", ring.enter(0, 1, IORING_ENTER_GETEVENTS), -EEXIST);
+    Ok(())
+}
+
+fn main_goes_on(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN);
+    cx.start(&mut ring, &[poll.ud(1)]);
+    by_thread(cx, &mut ring, &[poll.ud(2)]);
+    rustix::io::write(&w, b"x")?;
+    cx.reap(&mut ring, "ready", &[(1, 1), (2, -ECANCELED)]);
+    cx.one(&mut ring, "the ring goes on", sqe::nop(), 0);
+    Ok(())
+}
