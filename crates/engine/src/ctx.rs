@@ -91,7 +91,8 @@ impl Ring {
 
     /// Takes the uring lock if it is free: the one way to it while holding another ring's.
     pub fn try_lock(&self) -> Option<Guard<'_>> {
-        self.control.try_lock().then_some(Guard { ring: self })
+        // Lazily: a guard made in vain would unlock what another thread holds.
+        self.control.try_lock().then(|| Guard { ring: self })
     }
 
     /// In a forked child: the state as the parent left it. The child has one thread, and the parent

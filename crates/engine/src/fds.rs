@@ -237,11 +237,6 @@ pub fn is_path_only(fd: i32) -> bool {
     !matches!(flags, Some(Ok(fl)) if !fl.contains(rustix::fs::OFlags::PATH))
 }
 
-/// Is any ring of ours open?
-pub fn any_ring() -> bool {
-    !read().rings.is_empty()
-}
-
 /// Is no ring of ours open? Never waits: `false` if the table is in use.
 pub fn surely_no_ring() -> bool {
     TABLE.try_read().is_ok_and(|t| t.rings.is_empty())

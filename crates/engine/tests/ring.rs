@@ -52,6 +52,17 @@ fn a_file_is_read_and_a_pipe_waits() {
 }
 
 #[test]
+fn a_lock_tried_in_vain_stays_with_its_holder() {
+    let c = Client::new(8, 0);
+    let ring = fds::ring(c.fd).unwrap();
+    let held = ring.lock();
+    assert!(ring.try_lock().is_none());
+    assert!(ring.try_lock().is_none());
+    drop(held);
+    assert!(ring.try_lock().is_some());
+}
+
+#[test]
 fn a_timeout_ends_a_wait() {
     let c = Client::new(8, 0);
     let ts = kernel_timespec { tv_sec: 0, tv_nsec: 2_000_000 };
