@@ -201,6 +201,12 @@ pub fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
+/// Bytes of this process's address space in use.
+pub fn address_space() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    text.split(' ').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
 /// The thread's id, as the kernel counts.
 pub fn tid() -> i32 {
     // SAFETY: no memory involved.

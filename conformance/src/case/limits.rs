@@ -12,6 +12,7 @@ pub const CASES: &[Case] = &[
     case!("limits", spin_without_descriptors, [Trap("spin")], "completions appear by themselves, with descriptors or without"),
     case!("limits", no_descriptor_for_slots, [], "a table of files without a free descriptor"),
     case!("limits", little_locked_memory, [], "buffers beyond RLIMIT_MEMLOCK"),
+    case!("limits", little_memory, [], "a ring too large for RLIMIT_AS, and requests without room for more"),
     case!("limits", disk_full, [], "a disk that fills up, and has room again"),
     case!("limits", no_proc, [], "nothing needs /proc"),
 ];
@@ -152,6 +153,32 @@ fn little_locked_memory(cx: &mut Cx) -> Outcome {
     cx.is("little", ring.register_slice(IORING_REGISTER_BUFFERS, &small), 0);
     cx.is("unregister", ring.register(IORING_UNREGISTER_BUFFERS, 0, 0), 0);
     cx.one(&mut ring, "the ring goes on", sqe::nop(), 0);
+    Ok(())
+}
+
+fn little_memory(cx: &mut Cx) -> Outcome {
+    let pipe = cx.pipe()?;
+    let mut ring = cx.ring(4096, 0)?;
+    let was = os::set_limit(libc::RLIMIT_AS, os::address_space() + (1 << 20));
+    let large = Ring::new(cx.door, 32768, 0);
+    let fd = pipe.0.as_raw_fd();
+    for i in 0..4096 {
+        ring.push(sqe::poll_add(fd, libc::POLLIN).ud(i));
+    }
+    let mut taken = ring.submit();
+    while taken < 4096 {
+        os::set_limit(libc::RLIMIT_AS, was);
+        let more = ring.submit();
+        if more <= 0 {
+            break;
+        }
+        taken += more;
+    }
+    os::set_limit(libc::RLIMIT_AS, was);
+    cx.is("a large ring", large, -ENOMEM);
+    cx.is("polls", taken, 4096);
+    rustix::io::write(&pipe.1, b"x")?;
+    cx.is("completions", ring.take(4096)?.len(), 4096);
     Ok(())
 }
 

@@ -113,6 +113,11 @@ impl Rings {
         if overflow.is_empty() && self.cq_fill(&cqe) {
             return;
         }
+        if overflow.list.try_reserve(1).is_err() {
+            // No memory to keep it: counted, as the kernel does.
+            self.rings.word(off::CQ_OVERFLOW).fetch_add(1, Relaxed);
+            return;
+        }
         overflow.list.push_back(cqe);
         self.rings.word(off::SQ_FLAGS).fetch_or(IORING_SQ_CQ_OVERFLOW, Relaxed);
     }

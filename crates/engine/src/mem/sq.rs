@@ -32,6 +32,12 @@ impl Rings {
         true
     }
 
+    /// Puts the SQE that was fetched last back: it is the next again.
+    pub fn sq_unfetch(&self) {
+        let word = self.control.sq_head();
+        word.store(word.load(Relaxed).wrapping_sub(1), Relaxed);
+    }
+
     /// Gives the fetched slots back to the program.
     pub fn sq_commit(&self) {
         let head = self.control.sq_head().load(Relaxed);

@@ -54,6 +54,27 @@ impl Slab {
         Slab { slots, free, buckets: Vec::new() }
     }
 
+    /// Is there room for one more? Makes it if memory allows; after that [`Self::insert`] needs
+    /// none.
+    #[inline]
+    pub fn has_room(&mut self) -> bool {
+        let spare = self.slots.len() < self.slots.capacity() && !self.buckets.is_empty();
+        !self.free.is_empty() || spare || self.grow()
+    }
+
+    #[cold]
+    fn grow(&mut self) -> bool {
+        if self.buckets.is_empty() && !self.rehash() {
+            return false;
+        }
+        // Every slot may be free one day.
+        let grown = self.slots.try_reserve(1).and_then(|()| {
+            let slots = self.slots.capacity();
+            self.free.try_reserve(slots - self.free.len())
+        });
+        grown.is_ok()
+    }
+
     pub fn insert(&mut self, mut req: Req) -> ReqId {
         if req.task == 0 {
             req.task = crate::task::current();
@@ -179,21 +200,28 @@ impl Slab {
         }
     }
 
-    /// Twice the buckets, every chain still newest first.
-    fn rehash(&mut self) {
-        let old = core::mem::take(&mut self.buckets);
-        self.buckets = vec![NONE; (old.len() * 2).max(MIN_BUCKETS)];
-        let mut chain = Vec::new();
-        for first in old {
+    /// Twice the buckets, every chain still newest first. Without memory for them the chains stay
+    /// longer than they should be; false.
+    fn rehash(&mut self) -> bool {
+        let mut new = Vec::new();
+        let n = (self.buckets.len() * 2).max(MIN_BUCKETS);
+        if new.try_reserve_exact(n).is_err() {
+            return false;
+        }
+        new.resize(n, NONE);
+        for first in core::mem::replace(&mut self.buckets, new) {
+            // From the oldest on.
             let mut at = first;
-            while at != NONE {
-                chain.push(at);
-                at = self.slots[at as usize].next;
+            while let Some(s) = self.slots.get(at as usize).filter(|s| s.next != NONE) {
+                at = s.next;
             }
-            while let Some(slot) = chain.pop() {
-                self.hash(slot, self.slots[slot as usize].key);
+            while let Some(s) = self.slots.get(at as usize) {
+                let (slot, key) = (at, s.key);
+                at = if slot == first { NONE } else { s.prev };
+                self.hash(slot, key);
             }
         }
+        true
     }
 }
 

@@ -23,7 +23,10 @@ pub struct SubmitState {
 
 impl Ctx {
     /// Submits up to `want` SQEs; answers how many were consumed as submitted.
-    pub fn submit_sqes(&mut self, want: u32) -> u32 {
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is no memory for the first; later ones are left in the queue.
+    pub fn submit_sqes(&mut self, want: u32) -> Result<u32> {
         let n = want.min(self.mem.sq_ready());
         let mut done = 0;
         self.submit.stamp.set(0);
@@ -38,6 +41,11 @@ impl Ctx {
             if self.submit_fast(&req.call.sqe) {
                 continue;
             }
+            if !self.slab.has_room() {
+                self.mem.sq_unfetch();
+                done -= 1;
+                break;
+            }
             req.reset();
             let stop = self.submit_sqe(&mut req).is_err();
             if stop && self.flags & IORING_SETUP_SUBMIT_ALL == 0 {
@@ -50,7 +58,7 @@ impl Ctx {
         }
         self.mem.sq_commit();
         self.count_ended();
-        done
+        if done == 0 && n > 0 && !self.slab.has_room() { Err(Errno::EAGAIN) } else { Ok(done) }
     }
 
     /// One SQE. An error is what failed init; the CQE for it is on its way.

@@ -77,8 +77,12 @@ fn submit_and_wait<'r>(
         if let Err(e) = ctx.check_issuer() {
             return (ctx, Err(e));
         }
-        submitted = ctx.submit_sqes(args.submit);
+        let taken = ctx.submit_sqes(args.submit);
         ctx.after_submit();
+        match taken {
+            Ok(n) => submitted = n,
+            Err(e) => return (ctx, Err(e)),
+        }
     }
     if submitted != args.submit || args.flags & IORING_ENTER_GETEVENTS == 0 {
         return (ctx, Ok(submitted as usize));
