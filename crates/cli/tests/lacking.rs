@@ -1,5 +1,6 @@
 //! softring where something is lacking: /proc, descriptors, threads, room on the disk. The work is
-//! done, or an error says what is wrong. Needs libsoftring.so next to the executable, as `under.rs`.
+//! done, or an error says what is wrong. Needs libsoftring.so next to the executable, as `under.rs`
+//! does.
 
 use serde_json::Value;
 use std::path::Path;

@@ -149,7 +149,8 @@ impl Ctx {
 
     /// Hands a request to a worker; where no worker can be had, runs it here, slower but right. One
     /// that is known to block would hold up the ring: it is cancelled, as io-wq cancels what it has
-    /// no thread for.
+    /// no thread for. A file that no descriptor could be had for is also worked on here, before its
+    /// number can mean another.
     pub fn punt(&mut self, req: &mut Req) {
         let held = req.call.file.hold();
         if let Err(e) = held {
@@ -163,9 +164,12 @@ impl Ctx {
         let kind = kind_of(&call.file);
         let unbound = kind == Kind::Other || kind == Kind::Pollable;
         let blocks = req.arms > 0 && kind == Kind::Pollable;
+        let at_once = matches!(call.file, FileRef::Plain(_)) && !unbound;
         let id = self.slab.insert(core::mem::take(req));
         self.transports.workers += 1;
-        if let Err(call) = self.worker_queue(id, Box::new(call), unbound) {
+        let call = Box::new(call);
+        let queued = if at_once { Err(call) } else { self.worker_queue(id, call, unbound) };
+        if let Err(call) = queued {
             self.transports.workers -= 1;
             let mut call = *call;
             let outcome = if blocks {
