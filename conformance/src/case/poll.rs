@@ -1,6 +1,7 @@
 //! POLL_ADD in its forms, and POLL_REMOVE.
 
 use super::prelude::*;
+use std::os::fd::IntoRawFd;
 
 pub const CASES: &[Case] = &[
     case!("poll", ready, [Op(IORING_OP_POLL_ADD)], "what is ready is told at once"),
@@ -18,6 +19,8 @@ pub const CASES: &[Case] = &[
     case!("poll", the_ring_itself, [], "a ring's fd is readable when it holds completions"),
     case!("poll", same_file_twice, [Op(IORING_OP_POLL_ADD)], "two polls of one file are both told"),
     case!("poll", one_shot_is_once, [Op(IORING_OP_POLL_ADD)], "a plain poll is told once"),
+    case!("poll", number_closed, [Op(IORING_OP_POLL_ADD)], "what waits for a file keeps it though its number is closed"),
+    case!("poll", number_reused, [Op(IORING_OP_POLL_ADD)], "what waits for a file goes on though its number means another"),
 ];
 
 const IN: i32 = libc::POLLIN as i32;
@@ -276,5 +279,49 @@ fn one_shot_is_once(cx: &mut Cx) -> Outcome {
     cx.reap(&mut ring, "told", &[(1, IN)]);
     rustix::io::write(&w, b"x")?;
     cx.quiet(&ring, "once", 10);
+    Ok(())
+}
+
+/// A poll of `fd` and a read of it, and what each answers once four bytes are there.
+fn awaited(fd: i32, buf: &mut [u8; 4]) -> [(&'static str, io_uring_sqe, i32); 2] {
+    [("poll", sqe::poll_add(fd, libc::POLLIN), IN), ("read", sqe::read(fd, buf, 0), 4)]
+}
+
+fn number_closed(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let mut buf = [0; 4];
+    for at in 0..2 {
+        let (r, w) = cx.pipe()?;
+        let fd = r.into_raw_fd();
+        let (what, sqe, want) = awaited(fd, &mut buf)[at];
+        cx.start(&mut ring, &[sqe.ud(1)]);
+        cx.close(fd);
+        cx.is("not a broken pipe", os::poll(w.as_raw_fd(), libc::POLLOUT, 0), OUT);
+        rustix::io::write(&w, b"data")?;
+        cx.reap(&mut ring, what, &[(1, want)]);
+        cx.is("now it is", os::poll(w.as_raw_fd(), 0, 1000), i32::from(libc::POLLERR));
+    }
+    Ok(())
+}
+
+fn number_reused(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (mut old, mut new) = ([0; 4], [0; 4]);
+    for at in 0..2 {
+        let (r, w) = cx.pipe()?;
+        let (other, other_w) = cx.pipe()?;
+        let fd = r.as_raw_fd();
+        let (what, sqe, want) = awaited(fd, &mut old)[at];
+        cx.start(&mut ring, &[sqe.ud(1)]);
+        cx.holds("the number means another file", os::dup2(other.as_raw_fd(), fd) == fd);
+        cx.start(&mut ring, &[awaited(fd, &mut new)[at].1.ud(2)]);
+        rustix::io::write(&other_w, b"new!")?;
+        cx.reap(&mut ring, what, &[(2, want)]);
+        cx.quiet(&ring, "the old one waits", 20);
+        rustix::io::write(&w, b"old!")?;
+        cx.reap(&mut ring, what, &[(1, want)]);
+    }
+    cx.eq("old", *std::hint::black_box(&old), *b"old!");
+    cx.eq("new", *std::hint::black_box(&new), *b"new!");
     Ok(())
 }

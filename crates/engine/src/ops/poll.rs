@@ -75,8 +75,8 @@ fn mask_of(req: &Req, mut revents: u32) -> u32 {
 pub fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let Wait::Poll(p) = req.wait else { return Outcome::Done(Errno::EINVAL.res()) };
     if let FileRef::Plain(fd) = req.call.file
-        && crate::fds::kind(fd) == Kind::Memory
         && crate::fds::is_ring(fd)
+        && crate::fds::kind(fd) == Kind::Memory
     {
         req.flags |= ReqFlags::POLLS_RING;
         req.wait = Wait::None;

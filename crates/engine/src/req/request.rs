@@ -104,9 +104,13 @@ impl FileRef {
     /// # Errors
     /// `EBADF` if the number is not open.
     pub fn hold(&mut self) -> Result<()> {
+        self.hold_as(crate::fds::kind)
+    }
+
+    fn hold_as(&mut self, kind: impl FnOnce(i32) -> Kind) -> Result<()> {
         if let FileRef::Plain(fd) = *self {
             match crate::fds::dup_internal(fd) {
-                Ok(dup) => *self = FileRef::Owned(dup, crate::fds::kind(fd)),
+                Ok(dup) => *self = FileRef::Owned(dup, kind(fd)),
                 Err(Errno::EMFILE) => {}
                 Err(e) => return Err(e),
             }
@@ -114,7 +118,8 @@ impl FileRef {
         Ok(())
     }
 
-    /// Takes a duplicate of its own, under which the request may stand in the poll set.
+    /// Takes a duplicate of its own, under which the request may stand in the poll set. What that
+    /// takes is pollable, so nobody asks; for what it refuses, [`Self::look_again`].
     ///
     /// # Errors
     /// `EBADF` if the number is not open.
@@ -123,7 +128,14 @@ impl FileRef {
             let dup = crate::fds::dup_internal(node.fd())?;
             *self = FileRef::FixedDup(node.clone(), dup);
         }
-        self.hold()
+        self.hold_as(|_| Kind::Pollable)
+    }
+
+    /// The poll set refused it: finds out what it is.
+    pub fn look_again(&mut self) {
+        if let FileRef::Owned(fd, kind) = self {
+            *kind = Kind::of(fd.as_raw_fd());
+        }
     }
 
     /// The number that stands in the poll set.

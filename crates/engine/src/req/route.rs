@@ -134,6 +134,7 @@ impl Ctx {
         match OPS[req.opcode() as usize].issue {
             Issue::Call(_) if e != Errno::EBADF => {
                 req.wait = Wait::None;
+                req.call.file.look_again();
                 self.punt(req);
             }
             Issue::Ring(_) if e == Errno::EPERM => {
