@@ -176,16 +176,6 @@ fn vector_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn update(offset: u32, iovs: &[iovec], tags: &[u64]) -> io_uring_rsrc_update2 {
-    io_uring_rsrc_update2 {
-        offset,
-        data: addr(iovs) as u64,
-        tags: if tags.is_empty() { 0 } else { addr(tags) as u64 },
-        nr: iovs.len() as u32,
-        ..Default::default()
-    }
-}
-
 fn set(ring: &Ring, up: io_uring_rsrc_update2) -> isize {
     ring.register(IORING_REGISTER_BUFFERS_UPDATE, addr(&up), 32)
 }
@@ -199,9 +189,9 @@ fn sparse(cx: &mut Cx) -> Outcome {
     let table = rsrc(4, IORING_RSRC_REGISTER_SPARSE, 0, 0);
     cx.is("register", ring.register(IORING_REGISTER_BUFFERS2, addr(&table), 32), 0);
     cx.one(&mut ring, "free", fixed(IORING_OP_READ_FIXED, fd, at, 4, 3), -EFAULT);
-    cx.is("fill", set(&ring, update(3, &[iov(&mut buf)], &[])), 1);
+    cx.is("fill", set(&ring, rsrc_update(3, &[iov(&mut buf)], &[])), 1);
     cx.one(&mut ring, "filled", fixed(IORING_OP_READ_FIXED, fd, at, 4, 3), 4);
-    cx.is("empty", set(&ring, update(3, &[raw_iov(0, 0)], &[])), 1);
+    cx.is("empty", set(&ring, rsrc_update(3, &[raw_iov(0, 0)], &[])), 1);
     cx.one(&mut ring, "free again", fixed(IORING_OP_READ_FIXED, fd, at, 4, 3), -EFAULT);
     Ok(())
 }
@@ -214,11 +204,11 @@ fn tags(cx: &mut Cx) -> Outcome {
     let at = addr_mut(&mut bufs[1]);
     let table = rsrc(3, 0, addr(&iovs), addr(&[11u64, 22, 33]));
     cx.is("register", ring.register(IORING_REGISTER_BUFFERS2, addr(&table), 32), 0);
-    cx.is("replace an idle one", set(&ring, update(0, &iovs[..1], &[44])), 1);
+    cx.is("replace an idle one", set(&ring, rsrc_update(0, &iovs[..1], &[44])), 1);
     cx.reap(&mut ring, "its tag", &[(11, 0)]);
     let read = fixed(IORING_OP_READ_FIXED, r.as_raw_fd(), at, 4, 1);
     cx.start(&mut ring, &[read.ud(1)]);
-    cx.is("remove one in use", set(&ring, update(1, &[raw_iov(0, 0)], &[])), 1);
+    cx.is("remove one in use", set(&ring, rsrc_update(1, &[raw_iov(0, 0)], &[])), 1);
     cx.quiet(&ring, "no tag yet", 10);
     rustix::io::write(&w, b"data")?;
     cx.reap(&mut ring, "the request and the tag", &[(1, 4), (22, 0)]);
@@ -254,14 +244,14 @@ fn update_refusals(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, 0)?;
     let mut buf = [0u8; 8];
     let iovs = [iov(&mut buf), raw_iov(0x1000, 8)];
-    cx.is("no table", set(&ring, update(0, &iovs, &[])), -ENXIO);
+    cx.is("no table", set(&ring, rsrc_update(0, &iovs, &[])), -ENXIO);
     let table = rsrc(2, IORING_RSRC_REGISTER_SPARSE, 0, 0);
     cx.is("register", ring.register(IORING_REGISTER_BUFFERS2, addr(&table), 32), 0);
-    cx.is("beyond the end", set(&ring, update(1, &iovs, &[])), -EINVAL);
-    cx.is("good and bad: those done", set(&ring, update(0, &iovs, &[])), 1);
-    cx.is("bad alone", set(&ring, update(0, &iovs[1..], &[])), -EFAULT);
-    cx.is("tag for a free slot", set(&ring, update(0, &[raw_iov(0, 0)], &[5])), -EINVAL);
-    let up = update(0, &iovs[..1], &[]);
+    cx.is("beyond the end", set(&ring, rsrc_update(1, &iovs, &[])), -EINVAL);
+    cx.is("good and bad: those done", set(&ring, rsrc_update(0, &iovs, &[])), 1);
+    cx.is("bad alone", set(&ring, rsrc_update(0, &iovs[1..], &[])), -EFAULT);
+    cx.is("tag for a free slot", set(&ring, rsrc_update(0, &[raw_iov(0, 0)], &[5])), -EINVAL);
+    let up = rsrc_update(0, &iovs[..1], &[]);
     cx.is("reserved", set(&ring, io_uring_rsrc_update2 { resv2: 1, ..up }), -EINVAL);
     cx.is("none", set(&ring, io_uring_rsrc_update2 { nr: 0, ..up }), -EINVAL);
     cx.is("bad data", set(&ring, io_uring_rsrc_update2 { data: BAD as u64, ..up }), -EFAULT);

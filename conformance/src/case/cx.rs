@@ -47,6 +47,17 @@ pub fn rsrc(nr: u32, flags: u32, data: usize, tags: usize) -> io_uring_rsrc_regi
     io_uring_rsrc_register { nr, flags, data: data as u64, tags: tags as u64, ..Default::default() }
 }
 
+/// The argument that puts `new` (files or buffers) into a table, from slot `offset` on.
+pub fn rsrc_update<T>(offset: u32, new: &[T], tags: &[u64]) -> io_uring_rsrc_update2 {
+    io_uring_rsrc_update2 {
+        offset,
+        data: addr(new) as u64,
+        tags: if tags.is_empty() { 0 } else { addr(tags) as u64 },
+        nr: new.len() as u32,
+        ..Default::default()
+    }
+}
+
 /// A case's surroundings. The transcript goes to stdout line by line, so that a hang shows how far
 /// it came: two blanks before what was seen, `! ` before what should have been otherwise.
 #[derive(Debug)]

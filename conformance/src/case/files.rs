@@ -178,16 +178,6 @@ fn update_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn update2(offset: u32, fds: &[i32], tags: &[u64]) -> io_uring_rsrc_update2 {
-    io_uring_rsrc_update2 {
-        offset,
-        data: addr(fds) as u64,
-        tags: if tags.is_empty() { 0 } else { addr(tags) as u64 },
-        nr: fds.len() as u32,
-        ..Default::default()
-    }
-}
-
 fn update2_tags(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let file = data_file(cx, "f")?;
@@ -198,17 +188,17 @@ fn update2_tags(cx: &mut Cx) -> Outcome {
     let set = |ring: &Ring, up: io_uring_rsrc_update2| {
         ring.register(IORING_REGISTER_FILES_UPDATE2, addr(&up), 32)
     };
-    cx.is("replace an idle one", set(&ring, update2(0, &fds[2..], &[33])), 1);
+    cx.is("replace an idle one", set(&ring, rsrc_update(0, &fds[2..], &[33])), 1);
     cx.reap(&mut ring, "its tag", &[(11, 0)]);
     // Slot 1 is in use: its tag waits for the request.
     let mut buf = [0u8; 4];
     cx.start(&mut ring, &[sqe::read(1, &mut buf, 0).fixed().ud(1)]);
-    cx.is("remove one in use", set(&ring, update2(1, &[-1], &[])), 1);
+    cx.is("remove one in use", set(&ring, rsrc_update(1, &[-1], &[])), 1);
     cx.quiet(&ring, "no tag yet", 10);
     rustix::io::write(&w, b"data")?;
     let want = [(1, 4), (22, 0)];
     cx.reap(&mut ring, "the request and the tag", &want);
-    cx.is("an untagged one", set(&ring, update2(2, &[-1], &[])), 1);
+    cx.is("an untagged one", set(&ring, rsrc_update(2, &[-1], &[])), 1);
     cx.quiet(&ring, "posts nothing", 5);
     Ok(())
 }
@@ -216,7 +206,7 @@ fn update2_tags(cx: &mut Cx) -> Outcome {
 fn update2_refusals(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, 0)?;
     cx.sparse_files(&ring, 2);
-    let good = update2(0, &[0], &[7]);
+    let good = rsrc_update(0, &[0], &[7]);
     let mut call = |what: &str, up: io_uring_rsrc_update2, size: u32, want: i32| {
         let got = ring.register(IORING_REGISTER_FILES_UPDATE2, addr(&up), size);
         cx.is(what, got, want);
@@ -225,8 +215,8 @@ fn update2_refusals(cx: &mut Cx) -> Outcome {
     call("reserved", io_uring_rsrc_update2 { resv: 1, ..good }, 32, -EINVAL);
     call("reserved too", io_uring_rsrc_update2 { resv2: 1, ..good }, 32, -EINVAL);
     call("none", io_uring_rsrc_update2 { nr: 0, ..good }, 32, -EINVAL);
-    call("tag for a free slot", update2(0, &[-1], &[7]), 32, -EINVAL);
-    call("tag for a skipped slot", update2(0, &[IORING_REGISTER_FILES_SKIP], &[7]), 32, -EINVAL);
+    call("tag for a free slot", rsrc_update(0, &[-1], &[7]), 32, -EINVAL);
+    call("tag for a skipped slot", rsrc_update(0, &[IORING_REGISTER_FILES_SKIP], &[7]), 32, -EINVAL);
     call("bad tags", io_uring_rsrc_update2 { tags: BAD as u64, ..good }, 32, -EFAULT);
     call("good", good, 32, 1);
     Ok(())

@@ -7,7 +7,7 @@
 
 mod cx;
 
-pub use cx::{Cx, Outcome, Stop, rsrc};
+pub use cx::{Cx, Outcome, Stop, rsrc, rsrc_update};
 
 /// What a case shows to work; the coverage test looks for every row of the engine's tables here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub(crate) use case;
 #[allow(unused_imports)]
 pub(crate) mod prelude {
     pub(crate) use super::Cover::{Enter, Op, Reg, Setup, Sqe, Trap};
-    pub(crate) use super::{Case, Cx, Outcome, Stop, case, rsrc};
+    pub(crate) use super::{Case, Cx, Outcome, Stop, case, rsrc, rsrc_update};
     /// A ring whose completions wait for its task's GETEVENTS.
     pub(crate) const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
     pub(crate) use crate::door::{self, Door};

@@ -49,9 +49,10 @@ pub fn cqring_wait<'r>(
     if ctx.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
         ctx.mem.sq_flag(IORING_SQ_TASKRUN, false);
     }
-    ctx.collect_memory();
     if a.min == 0 || ctx.defers() {
         ctx.collect();
+    } else {
+        ctx.collect_memory();
     }
     ctx.flush();
     // A timeout that ends while we wait ends the wait too, however few CQEs there are

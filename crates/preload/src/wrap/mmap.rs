@@ -6,32 +6,6 @@ use crate::raw::raw;
 use core::ffi::{c_int, c_void};
 use softring_engine::fds;
 
-/// `mmap(2)`: map files or devices into memory.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mmap(
-    addr: *mut c_void,
-    len: usize,
-    prot: c_int,
-    flags: c_int,
-    fd: c_int,
-    off: i64,
-) -> *mut c_void {
-    map(addr, len, prot, flags, fd, off)
-}
-
-/// `mmap(2)`, under the name that programs with 64-bit offsets use.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mmap64(
-    addr: *mut c_void,
-    len: usize,
-    prot: c_int,
-    flags: c_int,
-    fd: c_int,
-    off: i64,
-) -> *mut c_void {
-    map(addr, len, prot, flags, fd, off)
-}
-
 /// Where a mapping of `fd` at `off` lies, if `fd` is a ring.
 pub fn offset(fd: c_int, off: i64) -> i64 {
     if fd >= 0 && off != 0 && engine_rings() {
@@ -41,17 +15,33 @@ pub fn offset(fd: c_int, off: i64) -> i64 {
     }
 }
 
-fn map(
-    addr: *mut c_void,
-    len: usize,
-    prot: c_int,
-    flags: c_int,
-    fd: c_int,
-    off: i64,
-) -> *mut c_void {
-    let off = offset(fd, off);
-    let a = addr.expose_provenance();
-    // SAFETY: the program's own call. Raw, because programs map before dlsym is safe to call.
-    let ret = unsafe { raw!(libc::SYS_mmap, a, len, prot, flags, fd, off) };
-    core::ptr::with_exposed_provenance_mut(crate::raw::libc_answer(ret) as usize)
+/// `mmap(2)` under one of its names: all offsets have 64 bits here.
+macro_rules! mmap {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(
+            addr: *mut c_void,
+            len: usize,
+            prot: c_int,
+            flags: c_int,
+            fd: c_int,
+            off: i64,
+        ) -> *mut c_void {
+            let (a, off) = (addr.expose_provenance(), offset(fd, off));
+            // SAFETY: the program's own call. Raw, because programs map before dlsym is safe to
+            // call.
+            let ret = unsafe { raw!(libc::SYS_mmap, a, len, prot, flags, fd, off) };
+            core::ptr::with_exposed_provenance_mut(crate::raw::libc_answer(ret) as usize)
+        }
+    };
+}
+
+mmap! {
+    /// `mmap(2)`: map files or devices into memory.
+    mmap
+}
+mmap! {
+    /// `mmap(2)`, under the name that programs with 64-bit offsets use.
+    mmap64
 }
