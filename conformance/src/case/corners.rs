@@ -161,8 +161,8 @@ fn full_ring_poll(cx: &mut Cx) -> Outcome {
     cx.is("room, and completions", poll(&ring), input | output);
     ring.pop_all();
     cx.is("empty", poll(&ring), output);
-    let params = io_uring_params { flags: IORING_SETUP_CQSIZE, cq_entries: 1, ..Default::default() };
-    let mut small = cx.ring_with(1, params)?;
+    let p = io_uring_params { flags: IORING_SETUP_CQSIZE, cq_entries: 1, ..Default::default() };
+    let mut small = cx.ring_with(1, p)?;
     for _ in 0..2 {
         cx.start(&mut small, &[sqe::nop()]);
     }
