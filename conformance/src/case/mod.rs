@@ -89,8 +89,8 @@ macro_rules! families {
     };
 }
 families![
-    setup, layout, enter, wait, files, buffers, register, restrict, region, eventfd, tasks, nop,
-    rw, hot, blocking, disk, sync, open, slots, paths, attrs, poll, timeout, cancel, msg_ring,
+    setup, layout, enter, wait, files, buffers, register, restrict, region, eventfd, tasks, pbuf,
+    nop, rw, hot, blocking, disk, sync, open, slots, paths, attrs, poll, timeout, cancel, msg_ring,
     link, odd, corners, cq, process, ended, limits, client
 ];
 

@@ -23,6 +23,7 @@ use crate::req::timeouts::Timeouts;
 use crate::rsrc::buffers::BufTable;
 use crate::rsrc::eventfd::EventFd;
 use crate::rsrc::files::{FileTable, TagSink};
+use crate::rsrc::kbuf::Groups;
 use crate::rsrc::personality::Personalities;
 use crate::rsrc::region::ParamRegion;
 use crate::rsrc::restrictions::Restrictions;
@@ -174,6 +175,8 @@ pub struct Ctx {
     pub buffers: BufTable,
     pub tags: Arc<TagSink>,
     pub personalities: Personalities,
+    /// Provided buffers.
+    pub groups: Groups,
     pub param_region: Option<ParamRegion>,
 }
 
@@ -208,6 +211,7 @@ impl Ctx {
             buffers: BufTable::default(),
             tags: Arc::default(),
             personalities: Personalities::default(),
+            groups: Groups::new(),
             param_region: None,
         }
     }

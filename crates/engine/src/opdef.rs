@@ -13,6 +13,8 @@ use crate::req::request::{Call, Req};
 pub enum Outcome {
     /// Finished; the value is the CQE's `res` (negative: `-errno`).
     Done(i32),
+    /// One result of a multishot request, which goes on.
+    More(i32),
     /// It would block: [`req::route`](crate::req::route) chooses where it waits.
     Retry,
     /// Finished with that value, but its CQE comes with the next task work.
@@ -169,7 +171,7 @@ const RW: u32 = FILE | IOPRIO | IOPOLL | AIO | UNBOUND;
 /// The table, in opcode order.
 pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     quick(op(IORING_OP_NOP, "5.1", IOPOLL, ops::nop::prep, Ring(ops::nop::issue)), ops::nop::fast),
-    op(IORING_OP_READV, "5.1", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
+    op(IORING_OP_READV, "5.1", RW | POLLIN | BUFSEL, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_WRITEV, "5.1", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_FSYNC, "5.1", FILE_ASYNC, ops::sync::fsync_prep, Sys(ops::sync::fsync)),
     quick(
@@ -203,7 +205,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     ),
     op(IORING_OP_STATX, "5.6", NAMES, ops::statx::prep, Sys(ops::statx::issue)),
     quick(
-        op(IORING_OP_READ, "5.6", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
+        op(IORING_OP_READ, "5.6", RW | POLLIN | BUFSEL, ops::rw::prep, Sys(ops::rw::issue)),
         ops::rw_hot::fast,
     ),
     op(IORING_OP_WRITE, "5.6", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
@@ -214,8 +216,20 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     then(op(IORING_OP_OPENAT2, "5.6", 0, ops::openclose::openat2_prep, Sys(open)), open_finish),
     no(IORING_OP_EPOLL_CTL, "5.6"),
     op(IORING_OP_SPLICE, "5.7", SPLICE, ops::splice::prep, Sys(ops::splice::issue)),
-    no(IORING_OP_PROVIDE_BUFFERS, "5.7"),
-    no(IORING_OP_REMOVE_BUFFERS, "5.7"),
+    op(
+        IORING_OP_PROVIDE_BUFFERS,
+        "5.7",
+        IOPOLL,
+        ops::provide::provide_prep,
+        Ring(ops::provide::provide),
+    ),
+    op(
+        IORING_OP_REMOVE_BUFFERS,
+        "5.7",
+        IOPOLL,
+        ops::provide::remove_prep,
+        Ring(ops::provide::remove),
+    ),
     op(IORING_OP_TEE, "5.8", SPLICE, ops::splice::tee_prep, Sys(ops::splice::tee)),
     no(IORING_OP_SHUTDOWN, "5.11"),
     op(IORING_OP_RENAMEAT, "5.11", NAMES, ops::fs::rename_prep, Sys(ops::fs::rename)),
@@ -232,7 +246,13 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     no(IORING_OP_URING_CMD, "5.19"),
     no(IORING_OP_SEND_ZC, "6.0"),
     no(IORING_OP_SENDMSG_ZC, "6.1"),
-    no(IORING_OP_READ_MULTISHOT, "6.7"),
+    op(
+        IORING_OP_READ_MULTISHOT,
+        "6.7",
+        FILE | IOPRIO | POLLIN | BUFSEL,
+        ops::rw_select::multishot_prep,
+        Sys(ops::rw_select::multishot),
+    ),
     no(IORING_OP_WAITID, "6.7"),
     no(IORING_OP_FUTEX_WAIT, "6.7"),
     no(IORING_OP_FUTEX_WAKE, "6.7"),

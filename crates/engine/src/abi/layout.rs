@@ -75,3 +75,6 @@ check!(aio::aio_ring, 32, 4, {
     id: 0, nr: 4, head: 8, tail: 12, magic: 16, compat_features: 20, incompat_features: 24,
     header_length: 28,
 });
+check!(io_uring_buf, 16, 8, { addr: 0, len: 8, bid: 12, resv: 14 });
+check!(io_uring_buf_reg, 40, 8, { ring_addr: 0, ring_entries: 8, bgid: 12, flags: 14, resv: 16 });
+check!(io_uring_buf_status, 40, 4, { buf_group: 0, head: 4, resv: 8 });

@@ -50,6 +50,37 @@ pub struct io_uring_rsrc_register {
     pub data: u64,
     pub tags: u64,
 }
+
+/// One entry of a buffer ring. In the first one `resv` is the ring's tail.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct io_uring_buf {
+    pub addr: u64,
+    pub len: u32,
+    pub bid: u16,
+    pub resv: u16,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct io_uring_buf_reg {
+    pub ring_addr: u64,
+    pub ring_entries: u32,
+    pub bgid: u16,
+    pub flags: u16,
+    pub resv: [u64; 3],
+}
+pub const IOU_PBUF_RING_MMAP: u16 = 1 << 0;
+pub const IOU_PBUF_RING_INC: u16 = 1 << 1;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct io_uring_buf_status {
+    pub buf_group: u32,
+    pub head: u32,
+    pub resv: [u32; 8],
+}
+
 pub const IORING_RSRC_REGISTER_SPARSE: u32 = 1 << 0;
 
 #[repr(C)]

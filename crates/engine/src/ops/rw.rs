@@ -11,7 +11,7 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::fds;
 use crate::opdef::{Outcome, Try};
-use crate::ops::{rw_hot, rw_nowait};
+use crate::ops::{rw_hot, rw_nowait, rw_select};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::req::route::kind_of;
 use crate::rsrc::buffers::BufNode;
@@ -71,6 +71,9 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     if sqe.op_flags & RWF_NOWAIT != 0 {
         req.flags |= ReqFlags::NOWAIT;
     }
+    if req.flags.contains(ReqFlags::BUFFER_SELECT) {
+        return rw_select::prep(&mut req.call);
+    }
     if vectored(sqe.opcode) {
         if sqe.len > MAX_IOV {
             let huge = fixed(sqe.opcode) && sqe.len > MAX_ALLOC;
@@ -97,7 +100,7 @@ fn attributes(sqe: &io_uring_sqe) -> Result<()> {
 }
 
 /// What `access_ok` checks.
-fn in_user(addr: u64, len: u64) -> Result<()> {
+pub fn in_user(addr: u64, len: u64) -> Result<()> {
     let end = addr.checked_add(len).ok_or(Errno::EFAULT)?;
     if end > TASK_SIZE { Err(Errno::EFAULT) } else { Ok(()) }
 }

@@ -72,6 +72,7 @@ impl Ctx {
             if res < 0 {
                 req.call.cflags = 0;
             }
+            self.put_buffer(&mut req, res);
             self.finish(&mut req);
         }
     }

@@ -13,8 +13,9 @@ impl Ctx {
         let def = &OPS[req.opcode() as usize];
         if def.has(opdef::FILE) {
             let assigned = self.assign_file(req);
-            let assigned =
-                assigned.and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call));
+            let assigned = assigned
+                .and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call))
+                .and_then(|()| self.select_buffer(req));
             if let Err(e) = assigned {
                 req.fail(e);
                 return self.finish(req);
@@ -51,6 +52,7 @@ impl Ctx {
                     req.flags |= ReqFlags::ON_WORKER;
                 }
                 req.res = res;
+                self.put_buffer(req, res);
                 let def = &OPS[req.opcode() as usize];
                 if let Some(finish) = def.finish {
                     finish(self, req);
@@ -64,9 +66,43 @@ impl Ctx {
                 let id = self.slab.insert(core::mem::take(req));
                 self.end_soon(id, res);
             }
+            Outcome::More(res) => self.shots(req, res),
             Outcome::Retry => self.queue_async(req),
             Outcome::Queued => self.enqueue(req),
         }
+    }
+
+    /// A multishot request has something to tell, and goes on: a few times here, then behind
+    /// others.
+    fn shots(&mut self, req: &mut Req, mut res: i32) {
+        /// Kernel: `MULTISHOT_MAX_RETRY`.
+        const MAX_RETRY: u32 = 32;
+        for again in 0..=MAX_RETRY {
+            req.res = res;
+            self.put_buffer(req, res);
+            if let Some(finish) = OPS[req.opcode() as usize].finish {
+                finish(self, req);
+            }
+            let posted =
+                req.res >= 0 && self.post_more(req.call.sqe.user_data, req.res, req.call.cflags);
+            if !posted {
+                return self.finish(req);
+            }
+            req.call.cflags = 0;
+            if again == MAX_RETRY {
+                break;
+            }
+            if let Err(e) = self.select_buffer(req) {
+                req.fail(e);
+                return self.finish(req);
+            }
+            match self.issue(req) {
+                Outcome::More(more) => res = more,
+                other => return self.outcome(req, other),
+            }
+        }
+        let id = self.slab.insert(core::mem::take(req));
+        self.run.push_back(id);
     }
 
     /// Hands a request to the owner that its issue chose.

@@ -8,6 +8,7 @@ pub mod issue;
 pub mod link;
 pub mod request;
 pub mod route;
+pub mod select;
 pub mod slab;
 pub mod submit;
 pub mod timeouts;

@@ -16,6 +16,7 @@ use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::rsrc::buffers::BufNode;
 use crate::rsrc::files::FileNode;
+use crate::rsrc::kbuf::Pick;
 use crate::rsrc::personality::Creds;
 use crate::transport::kind::Kind;
 use crate::user::iovec;
@@ -184,6 +185,11 @@ pub struct Call {
     pub cflags: u32,
     /// The result is short of what was asked: a link after it breaks though `res` is no error.
     pub short: bool,
+    /// Where buffers are picked from, and how many bytes were asked for (0: as many as fit).
+    pub bgid: u16,
+    pub want: u32,
+    /// The buffer it has picked.
+    pub pick: Option<Pick>,
     /// Credentials to act under, where the SQE names a personality.
     pub creds: Option<Arc<Creds>>,
 }
@@ -295,6 +301,7 @@ impl Req {
             (call.buf, call.creds) = (None, None);
         }
         (call.done, call.cflags, call.short) = (0, 0, false);
+        (call.bgid, call.want, call.pick) = (0, 0, None);
         self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
         self.state = State::Prepped;
         (self.res, self.big, self.link, self.arms, self.held) = (0, [0; 2], None, 0, 0);

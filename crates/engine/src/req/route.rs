@@ -74,6 +74,7 @@ impl Ctx {
     /// An attempt said it would block.
     pub fn queue_async(&mut self, req: &mut Req) {
         if req.flags.contains(ReqFlags::NOWAIT) {
+            self.recycle_buffer(req);
             req.fail(Errno::EAGAIN);
             return self.finish(req);
         }
@@ -90,9 +91,16 @@ impl Ctx {
     pub fn take_route(&mut self, way: Way, req: &mut Req) {
         req.flags.remove(ReqFlags::ON_WORKER);
         match way {
-            Way::Worker => self.punt(req),
-            Way::Aio => self.aio_queue(req),
+            Way::Worker => {
+                self.keep_buffer(req);
+                self.punt(req);
+            }
+            Way::Aio => {
+                self.keep_buffer(req);
+                self.aio_queue(req);
+            }
             Way::Poll => {
+                self.recycle_buffer(req);
                 let def = &OPS[req.opcode() as usize];
                 let events = def.poll_events();
                 req.wait = Wait::Poll(Poll { events, armed: false });
@@ -200,10 +208,16 @@ impl Ctx {
         req.flags |= ReqFlags::REISSUED;
         let Some(mut req) = self.slab.remove(id) else { return };
         self.async_posted = true;
-        let outcome = self.issue(&mut req);
+        let outcome = match self.select_buffer(&mut req) {
+            Ok(()) => self.issue(&mut req),
+            Err(e) => Outcome::Done(e.res()),
+        };
         let more = req.arms < MAX_ARMS;
         match outcome {
-            Outcome::Retry if more => self.rearm(req),
+            Outcome::Retry if more => {
+                self.recycle_buffer(&mut req);
+                self.rearm(req);
+            }
             outcome => {
                 self.transports.poll_del(req.call.file.poll_fd());
                 self.outcome(&mut req, outcome);

@@ -11,6 +11,7 @@ pub mod eventfd;
 pub mod files;
 pub mod filetable;
 pub mod iowq;
+pub mod kbuf;
 pub mod memlock;
 pub mod personality;
 pub mod probe;

@@ -111,17 +111,17 @@ fn create(desc: &mut io_uring_region_desc, fd: i32) -> Result<(Memory, Locked)> 
         Memory::User { addr, len }
     } else {
         desc.mmap_offset = IORING_MAP_OFF_PARAM_REGION;
-        Memory::Ours(in_file(fd, desc.size)?)
+        Memory::Ours(in_file(fd, IORING_MAP_OFF_PARAM_REGION, desc.size)?)
     };
     Ok((memory, locked))
 }
 
 /// The ring's file grows by the region, which the program maps as it maps the rings.
-fn in_file(fd: i32, size: u64) -> Result<Region> {
+pub(super) fn in_file(fd: i32, offset: u64, size: u64) -> Result<Region> {
     let file = sys::borrow(fd).ok_or(Errno::EBADF)?;
-    let end = IORING_MAP_OFF_PARAM_REGION + size;
+    let end = offset + size;
     if fstat(file)?.st_size.cast_unsigned() < end {
         ftruncate(file, end).map_err(|_| Errno::ENOMEM)?;
     }
-    Region::map(file, IORING_MAP_OFF_PARAM_REGION, size as usize).map_err(|_| Errno::ENOMEM)
+    Region::map(file, offset, size as usize).map_err(|_| Errno::ENOMEM)
 }

@@ -9,7 +9,7 @@ use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
 use crate::opdef::Support;
 use crate::rsrc::{
-    buffers, clock, clone, enable, eventfd, files, iowq, personality, probe, query, region,
+    buffers, clock, clone, enable, eventfd, files, iowq, kbuf, personality, probe, query, region,
     restrictions, ring_fds,
 };
 
@@ -118,11 +118,11 @@ pub static REGISTERS: [RegDef; IORING_REGISTER_LAST as usize] = [
     reg(IORING_REGISTER_IOWQ_MAX_WORKERS, "5.15", Exactly(2), Locked(iowq::max_workers)),
     reg(IORING_REGISTER_RING_FDS, "5.18", Own, Free(ring_fds::register)),
     reg(IORING_UNREGISTER_RING_FDS, "5.18", Own, Free(ring_fds::unregister)),
-    no(IORING_REGISTER_PBUF_RING, "5.19"),
-    no(IORING_UNREGISTER_PBUF_RING, "5.19"),
+    reg(IORING_REGISTER_PBUF_RING, "5.19", Exactly(1), Free(kbuf::register_ring)),
+    reg(IORING_UNREGISTER_PBUF_RING, "5.19", Exactly(1), Locked(kbuf::unregister_ring)),
     reg(IORING_REGISTER_SYNC_CANCEL, "6.0", Exactly(1), Free(sync_cancel)),
     reg(IORING_REGISTER_FILE_ALLOC_RANGE, "6.0", Exactly(0), Locked(files::alloc_range)),
-    no(IORING_REGISTER_PBUF_STATUS, "6.8"),
+    reg(IORING_REGISTER_PBUF_STATUS, "6.8", Exactly(1), Locked(kbuf::status)),
     no(IORING_REGISTER_NAPI, "6.9"),
     no(IORING_UNREGISTER_NAPI, "6.9"),
     reg(IORING_REGISTER_CLOCK, "6.12", Exactly(0), Locked(clock::register)),

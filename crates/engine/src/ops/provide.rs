@@ -1,0 +1,60 @@
+//! PROVIDE_BUFFERS and REMOVE_BUFFERS. Kernel counterpart: `io_uring/kbuf.c`.
+
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::Outcome;
+use crate::ops::rw::in_user;
+use crate::req::request::Req;
+use crate::rsrc::kbuf::{self, Buf, MAX_BIDS};
+
+/// Checks counts, ids and the range (`io_provide_buffers_prep`).
+pub fn provide_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let sqe = &req.call.sqe;
+    if sqe.op_flags != 0 || sqe.file_index != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let nbufs = sqe.fd.cast_unsigned();
+    if nbufs == 0 || nbufs > MAX_BIDS {
+        return Err(Errno::E2BIG);
+    }
+    if sqe.len == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let size = u64::from(sqe.len) * u64::from(nbufs);
+    sqe.addr.checked_add(size).ok_or(Errno::EOVERFLOW)?;
+    in_user(sqe.addr, size)?;
+    if sqe.off >= u64::from(MAX_BIDS) {
+        return Err(Errno::E2BIG);
+    }
+    if sqe.off + u64::from(nbufs) > u64::from(MAX_BIDS) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// Adds the buffers to their group.
+pub fn provide(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+    let sqe = &req.call.sqe;
+    let first = Buf { addr: sqe.addr, len: sqe.len, bid: sqe.off as u16 };
+    let done =
+        kbuf::provide(&mut ctx.groups, sqe.buf_index, first, sqe.fd.cast_unsigned()).map(|()| 0);
+    Outcome::Done(done.unwrap_or_else(Errno::res))
+}
+
+/// Checks the count (`io_remove_buffers_prep`).
+pub fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let sqe = &req.call.sqe;
+    let unused = [sqe.addr, sqe.off, u64::from(sqe.len | sqe.op_flags | sqe.file_index)];
+    let nbufs = sqe.fd.cast_unsigned();
+    if unused != [0; 3] || nbufs == 0 || nbufs > MAX_BIDS {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// Takes buffers out of their group; the result is how many.
+pub fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+    let sqe = &req.call.sqe;
+    let done = kbuf::remove(&mut ctx.groups, sqe.buf_index, sqe.fd.cast_unsigned());
+    Outcome::Done(done.map_or_else(Errno::res, |n| n as i32))
+}

@@ -1,0 +1,56 @@
+//! Reads into provided buffers: READ and READV with IOSQE_BUFFER_SELECT, and READ_MULTISHOT.
+//! Kernel counterpart: `io_uring/rw.c`.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::{Outcome, Try};
+use crate::ops::rw;
+use crate::req::request::{Call, Req, ReqFlags};
+use crate::req::route::kind_of;
+use crate::transport::kind::Kind;
+use crate::user::{self, iovec};
+
+/// The buffer will be picked; a vector of one part says how long it may be
+/// (`io_iov_buffer_select_prep`).
+pub fn prep(call: &mut Call) -> Result<()> {
+    call.bgid = call.sqe.buf_index;
+    call.want = call.sqe.len;
+    if call.sqe.opcode == IORING_OP_READV {
+        if call.sqe.len != 1 {
+            return Err(Errno::EINVAL);
+        }
+        let part: iovec = user::read(call.sqe.addr)?;
+        call.want = part.len as u32;
+        call.sqe.opcode = IORING_OP_READ;
+    }
+    Ok(())
+}
+
+/// READ_MULTISHOT: needs buffers to pick from, and says nothing about them itself.
+pub fn multishot_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+    if !req.flags.contains(ReqFlags::BUFFER_SELECT) {
+        return Err(Errno::EINVAL);
+    }
+    rw::prep(ctx, req)?;
+    if req.call.sqe.addr != 0 || req.call.sqe.len != 0 {
+        return Err(Errno::EINVAL);
+    }
+    req.flags |= ReqFlags::MULTISHOT;
+    Ok(())
+}
+
+/// Reads what is there, as often as something comes.
+pub fn multishot(call: &mut Call, how: Try) -> Outcome {
+    if kind_of(&call.file) != Kind::Pollable {
+        return Outcome::Done(Errno::EBADFD.res());
+    }
+    call.done = 0;
+    match rw::issue(call, how) {
+        Outcome::Done(n) if n > 0 => {
+            call.short = false;
+            Outcome::More(n)
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,312 @@
+//! Provided buffers: groups of buffers that the program hands over beforehand, and that requests
+//! with `IOSQE_BUFFER_SELECT` pick from when they have data. A group is a list, filled by
+//! PROVIDE_BUFFERS, or a ring in memory that both sides map (`IORING_REGISTER_PBUF_RING`).
+//!
+//! The ring is the program's to write at any time: head and mask are ours, the tail is read once
+//! with acquire, an entry is copied word by word, and a buffer's address only ever goes to a system
+//! call. Kernel counterpart: `io_uring/kbuf.c`.
+
+use core::sync::atomic::Ordering::Acquire;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::abi::*;
+use crate::ctx::{Ctx, Ring};
+use crate::errno::{Errno, Result};
+use crate::mem::region::Region;
+use crate::sys;
+use crate::user;
+
+/// Buffer ids are 16 bits wide.
+pub const MAX_BIDS: u32 = 1 << 16;
+const PAGE: u64 = 4096;
+
+/// One buffer, as the program gave it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Buf {
+    pub addr: u64,
+    pub len: u32,
+    pub bid: u16,
+}
+
+/// A group's ring.
+#[derive(Debug)]
+pub struct BufRing {
+    mem: Region,
+    mask: u16,
+    /// The next buffer to use: ours alone.
+    pub head: u16,
+    /// `IOU_PBUF_RING_INC`: a buffer is used up bit by bit.
+    pub inc: bool,
+}
+
+/// The buffers of one group.
+#[derive(Debug)]
+pub enum Group {
+    List(VecDeque<Buf>),
+    Ring(BufRing),
+}
+
+/// A ring's groups, by number.
+pub type Groups = BTreeMap<u16, Group>;
+
+/// A request's pick.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pick {
+    pub buf: Buf,
+    /// Buffers taken: 1, or more in a bundle.
+    pub count: u16,
+    /// It lies in a group's ring, whose head has not moved yet.
+    pub in_ring: bool,
+    /// It has been paid for: what comes of the request does not change the group any more.
+    pub committed: bool,
+}
+
+impl BufRing {
+    const TAIL: usize = 14;
+
+    fn tail(&self) -> u16 {
+        // The tail shares a word with the first entry's id.
+        (self.mem.word(Self::TAIL - 2).load(Acquire) >> 16) as u16
+    }
+
+    fn at(&self, index: u16) -> usize {
+        usize::from(index & self.mask) * size_of::<io_uring_buf>()
+    }
+
+    /// Buffers between head and tail.
+    pub fn ready(&self) -> u16 {
+        self.tail().wrapping_sub(self.head)
+    }
+
+    /// The `i`th buffer after the head. Call with `i` below [`ready`](Self::ready).
+    pub fn peek(&self, i: u16) -> Buf {
+        let b: io_uring_buf = self.mem.load(self.at(self.head.wrapping_add(i)));
+        Buf { addr: b.addr, len: b.len, bid: b.bid }
+    }
+
+    /// Uses up `count` buffers, or `len` bytes of an incremental ring's; false if the last one has
+    /// room left (`io_kbuf_commit`).
+    fn commit(&mut self, count: u16, mut len: u32) -> bool {
+        if !self.inc {
+            self.head = self.head.wrapping_add(count);
+            return true;
+        }
+        while len > 0 {
+            let at = self.at(self.head);
+            let buf = self.peek(0);
+            let used = len.min(buf.len);
+            let left = buf.len - used;
+            if left > 0 || used == 0 {
+                self.mem.store(at, buf.addr.wrapping_add(u64::from(used)));
+                self.mem.store(at + 8, left);
+                return false;
+            }
+            self.mem.store(at + 8, 0u32);
+            self.head = self.head.wrapping_add(1);
+            len -= used;
+        }
+        true
+    }
+}
+
+impl Group {
+    fn is_empty_list(&self) -> bool {
+        matches!(self, Group::List(list) if list.is_empty())
+    }
+}
+
+impl Ctx {
+    /// Picks a buffer of group `bgid` (`io_buffer_select`).
+    ///
+    /// # Errors
+    /// `ENOBUFS` if the group is not there or empty.
+    pub fn kbuf_pick(&mut self, bgid: u16) -> Result<Pick> {
+        match self.groups.get_mut(&bgid).ok_or(Errno::ENOBUFS)? {
+            Group::List(list) => {
+                let buf = list.pop_front().ok_or(Errno::ENOBUFS)?;
+                Ok(Pick { buf, count: 1, in_ring: false, committed: true })
+            }
+            Group::Ring(ring) if ring.ready() == 0 => Err(Errno::ENOBUFS),
+            Group::Ring(ring) => {
+                Ok(Pick { buf: ring.peek(0), count: 1, in_ring: true, committed: false })
+            }
+        }
+    }
+
+    /// Gives an unused pick back (`io_kbuf_recycle`).
+    pub fn kbuf_recycle(&mut self, bgid: u16, pick: Pick) {
+        if pick.in_ring {
+            return;
+        }
+        if let Group::List(list) = self.groups.entry(bgid).or_insert(Group::List(VecDeque::new())) {
+            list.push_front(pick.buf);
+        }
+    }
+
+    /// Uses a pick up, of which `len` bytes were filled; answers the CQE's flags
+    /// (`__io_put_kbufs`).
+    pub fn kbuf_put(&mut self, bgid: u16, pick: Pick, len: u32) -> u32 {
+        let mut flags = IORING_CQE_F_BUFFER | u32::from(pick.buf.bid) << IORING_CQE_BUFFER_SHIFT;
+        if pick.in_ring
+            && !pick.committed
+            && let Some(Group::Ring(ring)) = self.groups.get_mut(&bgid)
+            && !ring.commit(pick.count, len)
+        {
+            flags |= IORING_CQE_F_BUF_MORE;
+        }
+        flags
+    }
+
+    /// Pays for a pick before it is known what comes of it, because nobody will hold the ring's
+    /// lock then.
+    pub fn kbuf_commit(&mut self, bgid: u16, pick: &mut Pick, len: u32) {
+        if pick.in_ring
+            && !pick.committed
+            && let Some(Group::Ring(ring)) = self.groups.get_mut(&bgid)
+        {
+            ring.commit(pick.count, len);
+        }
+        pick.committed = true;
+    }
+}
+
+/// PROVIDE_BUFFERS: adds `nbufs` buffers of `len` bytes each, one behind the other from `addr`.
+///
+/// # Errors
+/// `EINVAL` if the group is a ring, `EOVERFLOW` if no id is left.
+pub fn provide(groups: &mut Groups, bgid: u16, first: Buf, nbufs: u32) -> Result<()> {
+    let Group::List(list) = groups.entry(bgid).or_insert(Group::List(VecDeque::new())) else {
+        return Err(Errno::EINVAL);
+    };
+    for i in 0..nbufs {
+        if list.len() as u32 >= MAX_BIDS - 1 {
+            return if i > 0 { Ok(()) } else { Err(Errno::EOVERFLOW) };
+        }
+        let addr = first.addr + u64::from(i) * u64::from(first.len);
+        list.push_back(Buf { addr, bid: first.bid.wrapping_add(i as u16), ..first });
+    }
+    Ok(())
+}
+
+/// REMOVE_BUFFERS: takes up to `nbufs` buffers out; answers how many.
+///
+/// # Errors
+/// `ENOENT` if there is no such group, `EINVAL` if it is a ring.
+pub fn remove(groups: &mut Groups, bgid: u16, nbufs: u32) -> Result<u32> {
+    match groups.get_mut(&bgid).ok_or(Errno::ENOENT)? {
+        Group::Ring(_) => Err(Errno::EINVAL),
+        Group::List(list) => {
+            let n = list.len().min(nbufs as usize);
+            list.drain(..n);
+            Ok(n as u32)
+        }
+    }
+}
+
+/// `IORING_REGISTER_PBUF_RING`: a group in memory that both sides map, the program's or, to be
+/// mapped at `IORING_OFF_PBUF_RING` and the group's number shifted, the ring's.
+///
+/// # Errors
+/// `EEXIST` for a group that has buffers; `EFAULT`, `EINVAL`; `ENOMEM`.
+pub fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
+    let reg: io_uring_buf_reg = user::read(addr)?;
+    if reg.resv != [0; 3] || reg.flags & !(IOU_PBUF_RING_MMAP | IOU_PBUF_RING_INC) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if !reg.ring_entries.is_power_of_two() || reg.ring_entries >= MAX_BIDS {
+        return Err(Errno::EINVAL);
+    }
+    let mut ctx = ring.lock();
+    if ctx.groups.get(&reg.bgid).is_some_and(|group| !group.is_empty_list()) {
+        return Err(Errno::EEXIST);
+    }
+    ctx.groups.remove(&reg.bgid);
+    let size = reg.ring_entries as usize * size_of::<io_uring_buf>();
+    let size = size.next_multiple_of(PAGE as usize);
+    let mem = if reg.flags & IOU_PBUF_RING_MMAP != 0 {
+        let offset = IORING_OFF_PBUF_RING | u64::from(reg.bgid) << IORING_OFF_PBUF_SHIFT;
+        super::region::in_file(fd, offset, size as u64)?
+    } else {
+        users(reg.ring_addr, size)?
+    };
+    let mask = (reg.ring_entries - 1) as u16;
+    let inc = reg.flags & IOU_PBUF_RING_INC != 0;
+    ctx.groups.insert(reg.bgid, Group::Ring(BufRing { mem, mask, head: 0, inc }));
+    Ok(0)
+}
+
+/// Memory of the program's, which must stay mapped while the group is registered.
+fn users(addr: u64, size: usize) -> Result<Region> {
+    if addr == 0 {
+        return Err(Errno::EFAULT);
+    }
+    if !addr.is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    sys::populate_write(addr, size).map_err(|_| Errno::EFAULT)?;
+    Region::user(addr, size)
+}
+
+/// `IORING_UNREGISTER_PBUF_RING`.
+///
+/// # Errors
+/// `ENOENT` if there is no such group, `EINVAL` if it is a list; `EFAULT`.
+pub fn unregister_ring(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
+    let reg: io_uring_buf_reg = user::read(addr)?;
+    if reg.resv != [0; 3] || reg.flags != 0 {
+        return Err(Errno::EINVAL);
+    }
+    ring_of(ctx, reg.bgid)?;
+    ctx.groups.remove(&reg.bgid);
+    Ok(0)
+}
+
+/// `IORING_REGISTER_PBUF_STATUS`: where the head of a group's ring is.
+///
+/// # Errors
+/// As [`unregister_ring`].
+pub fn status(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
+    let mut status: io_uring_buf_status = user::read(addr)?;
+    if status.resv != [0; 8] {
+        return Err(Errno::EINVAL);
+    }
+    let group = u16::try_from(status.buf_group).map_err(|_| Errno::ENOENT)?;
+    status.head = u32::from(ring_of(ctx, group)?.head);
+    user::write(addr, &status)?;
+    Ok(0)
+}
+
+fn ring_of(ctx: &Ctx, bgid: u16) -> Result<&BufRing> {
+    match ctx.groups.get(&bgid).ok_or(Errno::ENOENT)? {
+        Group::Ring(ring) => Ok(ring),
+        Group::List(_) => Err(Errno::EINVAL),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(n: u32) -> Groups {
+        let mut groups = Groups::new();
+        let first = Buf { addr: 0x1000, len: 16, bid: 5 };
+        assert_eq!(provide(&mut groups, 1, first, n), Ok(()));
+        groups
+    }
+
+    #[test]
+    fn provided_buffers_lie_one_behind_the_other() {
+        let Some(Group::List(bufs)) = list(3).remove(&1) else { panic!("a list") };
+        let want = |i: u16| Buf { addr: 0x1000 + u64::from(i) * 16, len: 16, bid: 5 + i };
+        assert_eq!(bufs, [want(0), want(1), want(2)]);
+    }
+
+    #[test]
+    fn ids_run_out() {
+        let mut groups = list(MAX_BIDS - 1);
+        assert_eq!(provide(&mut groups, 1, Buf::default(), 1), Err(Errno::EOVERFLOW));
+        assert_eq!(remove(&mut groups, 1, u32::MAX), Ok(MAX_BIDS - 1));
+        assert_eq!(remove(&mut groups, 2, 1), Err(Errno::ENOENT));
+    }
+}
