@@ -51,7 +51,11 @@ fn parts_to_eventfd(cx: &mut Cx) -> Outcome {
     cx.is("register", ring.register_slice(IORING_REGISTER_BUFFERS, &iov), 0);
     let parts = sqe::rw(IORING_OP_WRITEV_FIXED, ev.as_raw_fd(), addr(&iov), 1, 0);
     let whole = sqe::rw(IORING_OP_WRITE_FIXED, ev.as_raw_fd(), page, 8, 0);
-    cx.each(&mut ring, &[("parts", parts, -EINVAL), ("the whole", whole, 8)]);
+    cx.each(&mut ring, &[
+        ("parts", parts, -EINVAL),
+        ("parts, at once", parts.op_flags(NOWAIT), -EAGAIN),
+        ("the whole", whole, 8),
+    ]);
     Ok(())
 }
 

@@ -189,8 +189,8 @@ struct Tally {
     unstable: u64,
     flaky: u64,
     diverged: u64,
-    /// What unstable and flaky programs differed in.
-    races: BTreeMap<String, u64>,
+    /// What unstable and flaky programs differed in, and their seeds.
+    races: BTreeMap<String, Vec<u64>>,
     groups: BTreeMap<String, Group>,
     /// Completions by opcode and result; 0 stands for every success.
     coverage: BTreeMap<String, BTreeMap<i64, u64>>,
@@ -258,11 +258,12 @@ impl Run<'_> {
             Verdict::Unstable(what) => {
                 tally.unstable += 1;
                 let about = what.map_or("hang or crash on the kernel".to_owned(), |d| d.about);
-                *tally.races.entry(about).or_default() += 1;
+                tally.races.entry(about).or_default().push(program.seed);
             }
             Verdict::Flaky(what) => {
                 tally.flaky += 1;
-                *tally.races.entry(format!("{} (flaky)", what.about)).or_default() += 1;
+                let about = format!("{} (flaky: {})", what.about, what.text);
+                tally.races.entry(about).or_default().push(program.seed);
             }
             Verdict::Diverged(found) => {
                 tally.diverged += 1;
@@ -393,9 +394,12 @@ impl Tally {
         );
         if !self.races.is_empty() {
             let mut races: Vec<_> = self.races.iter().collect();
-            races.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
-            let list: Vec<String> = races.iter().map(|(about, n)| format!("{about} {n}")).collect();
-            println!("unstable or flaky in: {}", list.join(", "));
+            races.sort_by_key(|(_, seeds)| std::cmp::Reverse(seeds.len()));
+            println!("unstable or flaky in:");
+            for (about, seeds) in races {
+                let list: Vec<String> = seeds.iter().map(u64::to_string).collect();
+                println!("  {about}: {}, seed {}", seeds.len(), list.join(" "));
+            }
         }
         if self.groups.is_empty() {
             return;

@@ -38,11 +38,12 @@ pub fn simple(call: &Call, kind: Kind) -> bool {
 /// `EINVAL` for parts of a registered buffer: in their place the kernel hands such a file their
 /// number and the address of their list, and an eventfd takes no less than eight bytes.
 pub fn may_write(call: &Call) -> Result<()> {
-    if call.sqe.opcode == IORING_OP_WRITEV_FIXED && call.sqe.len > 0 {
-        return Err(Errno::EINVAL);
-    }
     let flags = sys::borrow(call.file.fd()).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
     let waits = flags.is_none_or(|fl| !fl.contains(OFlags::NONBLOCK));
     let asked = call.sqe.op_flags & super::rw::RWF_NOWAIT != 0;
-    if asked && waits { Err(Errno::EAGAIN) } else { Ok(()) }
+    if asked && waits {
+        return Err(Errno::EAGAIN);
+    }
+    let parts = call.sqe.opcode == IORING_OP_WRITEV_FIXED && call.sqe.len > 0;
+    if parts { Err(Errno::EINVAL) } else { Ok(()) }
 }
