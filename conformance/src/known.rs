@@ -23,6 +23,10 @@ pub const KNOWN: &[Known] = &[
         case: "odd::slots_hold_no_fd",
         words: "A registered file is a descriptor of the process",
     },
+    Known {
+        case: "corners::wide_finds_last_slot",
+        words: "A 32-byte CQE that finds no room leaves no filler",
+    },
     Known { case: "msg_ring::itself_at_once", words: "to the sender's own ring comes in its turn" },
     Known { case: "process::child_cancels", words: "cannot cancel what its parent has in flight" },
 ];

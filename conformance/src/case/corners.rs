@@ -10,6 +10,7 @@ pub const CASES: &[Case] = &[
     case!("corners", path_only, [Op(IORING_OP_WRITE_FIXED)], "an O_PATH number says so before a buffer does"),
     case!("corners", message_words, [Op(IORING_OP_MSG_RING)], "a message's command and slot are 32 bits wide"),
     case!("corners", canceled_big_nop, [Op(IORING_OP_NOP)], "a wide nop that never ran ends with a small CQE"),
+    case!("corners", wide_finds_last_slot, [Op(IORING_OP_NOP)], "a wide CQE without room leaves a filler, and overflows"),
     case!("corners", count_in_chain, [Op(IORING_OP_TIMEOUT)], "a linked count starts behind its batch's completions"),
     case!("corners", past_link_timeout, [Op(IORING_OP_LINK_TIMEOUT)], "a linked time that is over fires, though its request ends at once"),
     case!("corners", direct_chain, [Op(IORING_OP_READ), Sqe(IOSQE_IO_LINK)], "chains of O_DIRECT requests go on, break and are hard"),
@@ -88,6 +89,16 @@ fn canceled_big_nop(cx: &mut Cx) -> Outcome {
     let big = sqe::nop().op_flags(IORING_NOP_CQE32).ud(2);
     let chain = [fails.ud(1).with(IOSQE_IO_LINK), big];
     cx.batch(&mut ring, "canceled", &chain, &[(1, -1), (2, -ECANCELED)]);
+    Ok(())
+}
+
+fn wide_finds_last_slot(cx: &mut Cx) -> Outcome {
+    let flags = IORING_SETUP_CQE_MIXED | IORING_SETUP_CQSIZE;
+    let params = io_uring_params { flags, cq_entries: 4, ..Default::default() };
+    let mut ring = cx.ring_with(4, params)?;
+    let big = sqe::nop().op_flags(IORING_NOP_CQE32).ud(4);
+    cx.start(&mut ring, &[sqe::nop(), sqe::nop(), sqe::nop(), big]);
+    cx.is("the filler counts", ring.cq_tail(), 4);
     Ok(())
 }
 
