@@ -216,7 +216,7 @@ pub fn promised(program: &Program, ran: &Transcript, ring: u8) -> Vec<(u64, u64)
                     continue;
                 }
                 pairs.extend(linked.map(|before| (before, sqe.ud)));
-                if sqe.flags & IOSQE_IO_DRAIN != 0 {
+                if sqe.flags & IOSQE_IO_DRAIN != 0 && !refused(ran, sqe.ud) {
                     pairs.extend(seen.iter().map(|before| (*before, sqe.ud)));
                     drained = Some(sqe.ud);
                 } else {
@@ -229,6 +229,12 @@ pub fn promised(program: &Program, ran: &Transcript, ring: u8) -> Vec<(u64, u64)
         }
     }
     pairs
+}
+
+/// May a request have been refused when it was queued? Then it is no barrier.
+fn refused(ran: &Transcript, ud: u64) -> bool {
+    let mut cqes = ran.recs.iter().flat_map(|r| &r.cqes);
+    cqes.any(|c| c.ud == ud && c.res < 0 && c.res != i64::from(-libc::ETIME))
 }
 
 fn order(program: &Program, a: &Transcript, b: &Transcript) -> Option<Difference> {

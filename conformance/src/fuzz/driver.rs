@@ -104,6 +104,8 @@ impl Driver {
     fn under_softring(&self, cmd: &mut Command) {
         let Some(library) = &self.library else { return };
         cmd.env("LD_PRELOAD", library).env("SOFTRING_ENGINE", "user").env("SOFTRING_QUIET", "1");
+        let inline = if self.door == Door::Syscall { "none" } else { self.door.name() };
+        cmd.env("SOFTRING_DOOR", inline);
         let deny = self.deny.clone();
         let apply = move || {
             seccompiler::apply_filter(&deny).map_err(|_| std::io::Error::from_raw_os_error(22))

@@ -232,7 +232,8 @@ impl Machine {
         Rec { notes: vec![note], ..ret(got as i64) }
     }
 
-    /// Enters until the queue is empty, or stays as it is.
+    /// Enters until the queue is empty, or stays as it is; each time at rest, for a barrier's state
+    /// depends on what is still with a worker.
     fn flush(&mut self, ring: u8) -> Rec {
         let (mut rec, mut last) = (Rec::default(), 0);
         loop {
@@ -242,6 +243,9 @@ impl Machine {
                 return rec;
             }
             last = left;
+            let guided = std::mem::take(&mut self.guided);
+            self.settle(None);
+            self.guided = guided;
             let got = self.enter(&Enter { ring, ..Enter::default() });
             rec.notes.extend(got.notes);
             rec.ret = got.ret;

@@ -314,12 +314,7 @@ impl Gen<'_> {
                 (e.arg, e.size) = (Val::Bad(self.bad()), 24);
             }
         }
-        // One that leaves some behind may cut a chain in two.
-        let all = e.submit.is_none() && e.flags & !7 == 0 && e.fd.is_none();
         self.steps.push(Step::Enter(e));
-        if !all {
-            self.steps.push(Step::Settle);
-        }
         self.steps.push(Step::Flush(ring));
     }
 
