@@ -216,7 +216,8 @@ fn update2_refusals(cx: &mut Cx) -> Outcome {
     call("reserved too", io_uring_rsrc_update2 { resv2: 1, ..good }, 32, -EINVAL);
     call("none", io_uring_rsrc_update2 { nr: 0, ..good }, 32, -EINVAL);
     call("tag for a free slot", rsrc_update(0, &[-1], &[7]), 32, -EINVAL);
-    call("tag for a skipped slot", rsrc_update(0, &[IORING_REGISTER_FILES_SKIP], &[7]), 32, -EINVAL);
+    let skipped = rsrc_update(0, &[IORING_REGISTER_FILES_SKIP], &[7]);
+    call("tag for a skipped slot", skipped, 32, -EINVAL);
     call("bad tags", io_uring_rsrc_update2 { tags: BAD as u64, ..good }, 32, -EFAULT);
     call("good", good, 32, 1);
     Ok(())
