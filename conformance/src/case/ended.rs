@@ -17,6 +17,7 @@ pub const CASES: &[Case] = &[
     case!("ended", drained, [], "what waits behind a barrier fails"),
     case!("ended", blocked_worker, [], "a worker that blocks is interrupted before the thread is gone"),
     case!("ended", busy_worker, [], "workers that write are done, or were cancelled, before the thread is gone"),
+    case!("ended", writes, [], "writes that nobody sent to a worker are done"),
     case!("ended", single_issuer, [], "the only issuer's requests fail as others do"),
     case!("ended", deferred, [], "where only the issuer may run task work, nothing comes any more"),
     case!("ended", main_goes_on, [], "requests of other threads are left alone"),
@@ -208,6 +209,20 @@ fn busy_worker(cx: &mut Cx) -> Outcome {
         res => res == -ECANCELED,
     };
     cx.holds("each wrote or was cancelled", got.iter().all(told));
+    Ok(())
+}
+
+fn writes(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(64, 0)?;
+    let file = cx.file("f", b"")?;
+    let data = [7u8; 512];
+    for i in 0..8 {
+        by_thread(cx, &mut ring, &[sqe::write(file.as_raw_fd(), &data, i * 512).ud(i)]);
+    }
+    let want: Vec<_> = (0..8).map(|i| (i, 512)).collect();
+    cx.reap(&mut ring, "each", &want);
+    let content = cx.content("f")?;
+    cx.holds("content", content == [7u8; 8 * 512]);
     Ok(())
 }
 

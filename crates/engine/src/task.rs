@@ -82,16 +82,24 @@ impl Ctx {
     /// still runs.
     fn orphan(&mut self, task: u32) -> bool {
         let mine = self.slab.iter().filter(|(_, r)| r.task == task);
-        let mine: Vec<_> = mine.map(|(id, r)| (id, r.state)).collect();
+        let mine: Vec<_> = mine.map(|(id, r)| (id, r.state, r.flags)).collect();
         let mut running = false;
-        for (id, state) in mine {
+        for (id, state, flags) in mine {
             if let Some(req) = self.slab.get_mut(id) {
                 req.flags |= ReqFlags::ORPHAN;
             }
             // What a worker has done waits for a task that does not come any more (DEFER_TASKRUN).
             let done = || self.deferred.iter().any(|f| f.id == id);
-            if state == State::Punted && !done() {
+            if state != State::Punted || done() {
+                continue;
+            }
+            if flags.contains(ReqFlags::FORCE_ASYNC) {
                 running |= self.cancel_one(id) == Err(Errno::EALREADY);
+            } else {
+                // What nobody sent to a worker the kernel may have done at once: it is not taken
+                // back, only told to hurry.
+                self.worker_interrupt(id);
+                running = true;
             }
         }
         running

@@ -123,6 +123,13 @@ impl Ctx {
         queued.pop().map(|job| *job.call)
     }
 
+    /// Interrupts a call if a worker runs it; one that waits for a worker goes on waiting.
+    pub fn worker_interrupt(&self, id: ReqId) {
+        if let (Some(ring), Some(workers)) = (self.ring.upgrade(), &self.transports.pool) {
+            workers.pool.interrupt(|&k| k == (ring.id, id));
+        }
+    }
+
     /// A worker is through: completes the request, or keeps it for when the program enters
     /// (DEFER_TASKRUN).
     fn worker_done(&mut self, f: Finished) {
