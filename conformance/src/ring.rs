@@ -391,6 +391,11 @@ impl Drop for Ring {
         } else {
             door::close(self.door, self.fd);
         }
+        // The ring may outlive this (a task's table of rings, a fork): the kernel has pinned its
+        // memory, softring has not.
+        if self.has(IORING_SETUP_NO_MMAP) {
+            (self.rings.len, self.sqes.len) = (0, 0);
+        }
     }
 }
 
