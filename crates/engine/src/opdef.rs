@@ -61,6 +61,8 @@ pub struct OpDef {
     pub bits: u32,
     pub prep: fn(&mut Ctx, &mut Req) -> Result<()>,
     pub issue: Issue,
+    /// The bit of `ioprio` that sends a request to the poll set before its first attempt.
+    pub poll_first: u16,
     /// The fast lane: the CQE's `res` for an SQE without flags (but FIXED_FILE) that ends at once;
     /// `None` sends it the long way, as if nothing had been tried.
     pub fast: Option<fn(&Ctx, &io_uring_sqe) -> Option<i32>>,
@@ -128,6 +130,7 @@ const fn op(
         bits,
         prep,
         issue,
+        poll_first: 0,
         fast: None,
         finish: None,
         support: Support::Full,
@@ -137,6 +140,12 @@ const fn op(
 /// A row whose `Call` is followed by a step under the lock.
 const fn then(mut row: OpDef, finish: fn(&mut Ctx, &mut Req)) -> OpDef {
     row.finish = Some(finish);
+    row
+}
+
+/// A row whose `ioprio` may say to wait for readiness first.
+const fn waits(mut row: OpDef, bit: u16) -> OpDef {
+    row.poll_first = bit;
     row
 }
 
@@ -186,10 +195,28 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     no(IORING_OP_RECVMSG, "5.3"),
     op(IORING_OP_TIMEOUT, "5.4", 0, ops::timeout::prep, Ring(ops::timeout::issue)),
     op(IORING_OP_TIMEOUT_REMOVE, "5.5", 0, ops::timeout::remove_prep, Ring(ops::timeout::remove)),
-    no(IORING_OP_ACCEPT, "5.5"),
+    then(
+        waits(
+            op(
+                IORING_OP_ACCEPT,
+                "5.5",
+                FILE | IOPRIO | POLLIN | UNBOUND,
+                ops::connect::accept_prep,
+                Sys(ops::connect::accept),
+            ),
+            IORING_ACCEPT_POLL_FIRST,
+        ),
+        ops::connect::accept_finish,
+    ),
     op(IORING_OP_ASYNC_CANCEL, "5.5", 0, ops::cancel::prep, Ring(ops::cancel::issue)),
     op(IORING_OP_LINK_TIMEOUT, "5.5", 0, ops::timeout::link_prep, Ring(ops::refused)),
-    no(IORING_OP_CONNECT, "5.5"),
+    op(
+        IORING_OP_CONNECT,
+        "5.5",
+        FILE | POLLOUT | UNBOUND,
+        ops::connect::connect_prep,
+        Sys(ops::connect::connect),
+    ),
     op(IORING_OP_FALLOCATE, "5.6", FILE_HASH, ops::sync::fallocate_prep, Sys(ops::sync::fallocate)),
     then(op(IORING_OP_OPENAT, "5.6", 0, ops::openclose::openat_prep, Sys(open)), open_finish),
     then(
@@ -231,7 +258,13 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         Ring(ops::provide::remove),
     ),
     op(IORING_OP_TEE, "5.8", SPLICE, ops::splice::tee_prep, Sys(ops::splice::tee)),
-    no(IORING_OP_SHUTDOWN, "5.11"),
+    op(
+        IORING_OP_SHUTDOWN,
+        "5.11",
+        FILE_ASYNC,
+        ops::socket::shutdown_prep,
+        Sys(ops::socket::shutdown),
+    ),
     op(IORING_OP_RENAMEAT, "5.11", NAMES, ops::fs::rename_prep, Sys(ops::fs::rename)),
     op(IORING_OP_UNLINKAT, "5.11", NAMES, ops::fs::unlink_prep, Sys(ops::fs::unlink)),
     op(IORING_OP_MKDIRAT, "5.15", NAMES, ops::fs::mkdir_prep, Sys(ops::fs::mkdir)),
@@ -242,7 +275,10 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_SETXATTR, "5.19", NAMES, ops::xattr::set_prep, Sys(ops::xattr::set)),
     op(IORING_OP_FGETXATTR, "5.19", FILE_ASYNC, ops::xattr::fget_prep, Sys(ops::xattr::fget)),
     op(IORING_OP_GETXATTR, "5.19", NAMES, ops::xattr::get_prep, Sys(ops::xattr::get)),
-    no(IORING_OP_SOCKET, "5.19"),
+    then(
+        op(IORING_OP_SOCKET, "5.19", 0, ops::socket::socket_prep, Sys(ops::socket::socket)),
+        open_finish,
+    ),
     no(IORING_OP_URING_CMD, "5.19"),
     no(IORING_OP_SEND_ZC, "6.0"),
     no(IORING_OP_SENDMSG_ZC, "6.1"),
@@ -265,8 +301,8 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         Sys(ops::openclose::install),
     ),
     op(IORING_OP_FTRUNCATE, "6.9", FILE_HASH, ops::truncate::prep, Sys(ops::truncate::issue)),
-    no(IORING_OP_BIND, "6.11"),
-    no(IORING_OP_LISTEN, "6.11"),
+    op(IORING_OP_BIND, "6.11", FILE, ops::socket::bind_prep, Sys(ops::socket::bind)),
+    op(IORING_OP_LISTEN, "6.11", FILE, ops::socket::listen_prep, Sys(ops::socket::listen)),
     no(IORING_OP_RECV_ZC, "6.15"),
     no(IORING_OP_EPOLL_WAIT, "6.15"),
     op(IORING_OP_READV_FIXED, "6.15", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),

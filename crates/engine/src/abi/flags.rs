@@ -111,6 +111,19 @@ pub const IORING_MSG_RING_FLAGS_PASS: u32 = 1 << 1;
 
 pub const IORING_FIXED_FD_NO_CLOEXEC: u32 = 1 << 0;
 
+/// In `ioprio` of ACCEPT.
+pub const IORING_ACCEPT_MULTISHOT: u16 = 1 << 0;
+pub const IORING_ACCEPT_DONTWAIT: u16 = 1 << 1;
+pub const IORING_ACCEPT_POLL_FIRST: u16 = 1 << 2;
+
+/// In `ioprio` of SEND, RECV and their kin.
+pub const IORING_RECVSEND_POLL_FIRST: u16 = 1 << 0;
+pub const IORING_RECV_MULTISHOT: u16 = 1 << 1;
+pub const IORING_RECVSEND_FIXED_BUF: u16 = 1 << 2;
+pub const IORING_SEND_ZC_REPORT_USAGE: u16 = 1 << 3;
+pub const IORING_RECVSEND_BUNDLE: u16 = 1 << 4;
+pub const IORING_SEND_VECTORIZED: u16 = 1 << 5;
+
 pub const IORING_NOP_INJECT_RESULT: u32 = 1 << 0;
 pub const IORING_NOP_FILE: u32 = 1 << 1;
 pub const IORING_NOP_FIXED_FILE: u32 = 1 << 2;

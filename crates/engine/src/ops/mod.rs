@@ -10,6 +10,7 @@ use crate::req::request::{Req, ReqFlags};
 
 pub mod advise;
 pub mod cancel;
+pub mod connect;
 pub mod files_update;
 pub mod fs;
 pub mod msg_ring;
@@ -21,6 +22,7 @@ pub mod rw;
 pub mod rw_hot;
 pub mod rw_nowait;
 pub mod rw_select;
+pub mod socket;
 pub mod splice;
 pub mod statx;
 pub mod sync;

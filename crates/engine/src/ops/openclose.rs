@@ -209,11 +209,16 @@ pub fn open_finish(ctx: &mut Ctx, req: &mut Req) {
         return;
     }
     if let FileRef::Owned(fd, _) = core::mem::take(&mut req.call.file) {
-        let placed = ctx.files.install(index, fd, &ctx.tags);
-        let alloc = index == IORING_FILE_INDEX_ALLOC;
-        let answer = |slot: u32| if alloc { slot.cast_signed() } else { 0 };
-        req.res = placed.map_or_else(Errno::res, answer);
+        req.res = place(ctx, index, fd);
     }
+}
+
+/// Puts a file into the slot that `index` asks for; answers as the CQE does.
+pub fn place(ctx: &mut Ctx, index: u32, fd: crate::fds::InternalFd) -> i32 {
+    let placed = ctx.files.install(index, fd, &ctx.tags);
+    let alloc = index == IORING_FILE_INDEX_ALLOC;
+    let answer = |slot: u32| if alloc { slot.cast_signed() } else { 0 };
+    placed.map_or_else(Errno::res, answer)
 }
 
 /// Checks a CLOSE (`io_close_prep`).
@@ -328,7 +333,7 @@ fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<(
 }
 
 /// Takes over a number that a system call has just handed out.
-fn own(fd: i32) -> OwnedFd {
+pub(super) fn own(fd: i32) -> OwnedFd {
     // SAFETY: the kernel gave us `fd` this moment, so nobody else owns it.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }

@@ -86,6 +86,9 @@ impl Ctx {
             let posted =
                 req.res >= 0 && self.post_more(req.call.sqe.user_data, req.res, req.call.cflags);
             if !posted {
+                if req.res < 0 {
+                    req.set_fail();
+                }
                 return self.finish(req);
             }
             req.call.cflags = 0;

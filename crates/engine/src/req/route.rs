@@ -41,6 +41,9 @@ impl Ctx {
         if !matches!(def.issue, Issue::Call(_)) {
             return None;
         }
+        if req.call.sqe.ioprio & def.poll_first != 0 && req.arms == 0 {
+            return Some(Way::Poll);
+        }
         let forced = req.flags.contains(ReqFlags::FORCE_ASYNC) || req.call.creds.is_some();
         if req.flags.contains(ReqFlags::ON_WORKER | ReqFlags::NOWAIT) && !forced {
             return Some(Way::Worker);

@@ -1,0 +1,270 @@
+//! Sockets before and after they are streams: made, named, connected, accepted, shut down.
+
+use super::prelude::*;
+use libc::{AF_INET, AF_UNIX, EAFNOSUPPORT, ECONNREFUSED, ENOTCONN, ENOTSOCK, SOCK_STREAM};
+use std::net::{TcpListener, TcpStream};
+
+pub const CASES: &[Case] = &[
+    case!("conn", socket, [Op(IORING_OP_SOCKET)], "a socket is made, as a descriptor or in a slot"),
+    case!("conn", bind_listen, [Op(IORING_OP_BIND), Op(IORING_OP_LISTEN)], "a socket is named and takes connections"),
+    case!("conn", connect, [Op(IORING_OP_CONNECT)], "a blocking and a non-blocking socket connect"),
+    case!("conn", refused, [Op(IORING_OP_CONNECT)], "nobody listens, bad addresses, not a socket"),
+    case!("conn", accept, [Op(IORING_OP_ACCEPT)], "connections are taken, with their peer's address"),
+    case!("conn", accept_waits, [Op(IORING_OP_ACCEPT)], "a blocking listener is waited on; a wait can be cancelled"),
+    case!("conn", accept_refusals, [Op(IORING_OP_ACCEPT)], "bad flags, slots and files"),
+    case!("conn", accept_multishot, [Op(IORING_OP_ACCEPT)], "one request takes many connections"),
+    case!("conn", accept_slots, [Op(IORING_OP_ACCEPT)], "connections go into slots until those end"),
+    case!("conn", shutdown, [Op(IORING_OP_SHUTDOWN)], "a direction ends"),
+];
+
+fn make(domain: i32, kind: i32) -> io_uring_sqe {
+    sqe::op(IORING_OP_SOCKET, domain).set(|s| s.off = kind as u64)
+}
+
+fn inet(port: u16) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: AF_INET as u16,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
+        sin_zero: [0; 8],
+    }
+}
+
+fn named(opcode: u8, fd: i32, at: &libc::sockaddr_in) -> io_uring_sqe {
+    sqe::rw(opcode, fd, addr(at), 0, 16)
+}
+
+fn listener() -> Result<(TcpListener, libc::sockaddr_in), Stop> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let at = inet(listener.local_addr()?.port());
+    Ok((listener, at))
+}
+
+fn socket(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let good = make(AF_INET, SOCK_STREAM);
+    drop(cx.one_fd(&mut ring, "tcp", good)?);
+    drop(cx.one_fd(&mut ring, "flags", make(AF_UNIX, SOCK_STREAM | libc::SOCK_CLOEXEC))?);
+    cx.sparse_files(&ring, 2);
+    cx.each(&mut ring, &[
+        ("into a slot", good.set(|s| s.file_index = 1), 0),
+        ("into any slot", good.set(|s| s.file_index = IORING_FILE_INDEX_ALLOC), 1),
+        ("no slot left", good.set(|s| s.file_index = IORING_FILE_INDEX_ALLOC), -libc::ENFILE),
+        ("past the table", good.set(|s| s.file_index = 9), -EINVAL),
+        ("no family", make(99, SOCK_STREAM), -EAFNOSUPPORT),
+        ("no kind", make(AF_INET, 9), -libc::ESOCKTNOSUPPORT),
+        ("unknown flags", make(AF_INET, SOCK_STREAM | 1 << 25), -EINVAL),
+        ("an address", good.set(|s| s.addr = 8), -EINVAL),
+        ("flags word", good.op_flags(1), -EINVAL),
+        ("a buffer", good.set(|s| s.buf_index = 1), -EINVAL),
+        ("a priority", good.set(|s| s.ioprio = 1), -EINVAL),
+    ]);
+    let closes = make(AF_INET, SOCK_STREAM | libc::SOCK_CLOEXEC).set(|s| s.file_index = 1);
+    cx.one(&mut ring, "a slot that closes on exec", closes, -EINVAL);
+    Ok(())
+}
+
+fn bind_listen(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let sock = cx.one_fd(&mut ring, "socket", make(AF_INET, SOCK_STREAM))?;
+    let fd = sock.as_raw_fd();
+    let at = inet(0);
+    let (bind, listen) = (named(IORING_OP_BIND, fd, &at), sqe::op(IORING_OP_LISTEN, fd));
+    let file = cx.file("f", b"")?;
+    cx.each(&mut ring, &[
+        ("a length", bind.set(|s| s.len = 1), -EINVAL),
+        ("too long", bind.set(|s| s.off = 129), -EINVAL),
+        ("negative", bind.set(|s| s.off = u64::MAX), -EINVAL),
+        ("bad pointer", bind.set(|s| s.addr = BAD as u64), -EFAULT),
+        ("too short", bind.set(|s| s.off = 4), -EINVAL),
+        ("no socket", named(IORING_OP_BIND, file.as_raw_fd(), &at), -ENOTSOCK),
+        ("bind", bind, 0),
+        ("again", bind, -EINVAL),
+        ("listen to a file", sqe::op(IORING_OP_LISTEN, file.as_raw_fd()), -ENOTSOCK),
+        ("an address", listen.set(|s| s.addr = 8), -EINVAL),
+        ("an offset", listen.set(|s| s.off = 8), -EINVAL),
+        ("listen", listen.set(|s| s.len = 4), 0),
+        ("once more", listen.set(|s| s.len = 8), 0),
+    ]);
+    Ok(())
+}
+
+fn connect(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (listener, at) = listener()?;
+    for kind in [0, libc::SOCK_NONBLOCK] {
+        let sock = cx.one_fd(&mut ring, "socket", make(AF_INET, SOCK_STREAM | kind))?;
+        cx.one(&mut ring, "connect", named(IORING_OP_CONNECT, sock.as_raw_fd(), &at), 0);
+        cx.one(&mut ring, "again", named(IORING_OP_CONNECT, sock.as_raw_fd(), &at), -libc::EISCONN);
+        let flags = os::fcntl(sock.as_raw_fd(), libc::F_GETFL, 0) & libc::O_NONBLOCK;
+        cx.eq("O_NONBLOCK as it was", flags, kind);
+        listener.accept()?;
+    }
+    let async_ = cx.one_fd(&mut ring, "socket", make(AF_INET, SOCK_STREAM))?;
+    let sqe = named(IORING_OP_CONNECT, async_.as_raw_fd(), &at).with(IOSQE_ASYNC);
+    cx.one(&mut ring, "by a worker", sqe, 0);
+    Ok(())
+}
+
+fn refused(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (listener, at) = listener()?;
+    drop(listener);
+    let file = cx.file("f", b"")?;
+    let sock = cx.one_fd(&mut ring, "socket", make(AF_INET, SOCK_STREAM))?;
+    let sqe = named(IORING_OP_CONNECT, sock.as_raw_fd(), &at);
+    let chain = [sqe.link().ud(1), sqe::nop().ud(2)];
+    cx.each(&mut ring, &[
+        ("a length", sqe.set(|s| s.len = 1), -EINVAL),
+        ("flags", sqe.op_flags(1), -EINVAL),
+        ("bad pointer", sqe.set(|s| s.addr = BAD as u64), -EFAULT),
+        ("too short", sqe.set(|s| s.off = 1), -EINVAL),
+        ("too long", sqe.set(|s| s.off = 200), -EINVAL),
+        ("no socket", named(IORING_OP_CONNECT, file.as_raw_fd(), &at), -ENOTSOCK),
+        ("closed", named(IORING_OP_CONNECT, 999, &at), -EBADF),
+        ("nobody there", sqe, -ECONNREFUSED),
+    ]);
+    cx.batch(&mut ring, "breaks a chain", &chain, &[(1, -ECONNREFUSED), (2, -ECANCELED)]);
+    Ok(())
+}
+
+fn take(fd: i32) -> io_uring_sqe {
+    sqe::op(IORING_OP_ACCEPT, fd)
+}
+
+fn accept(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (listener, _) = listener()?;
+    let at = listener.local_addr()?;
+    let client = TcpStream::connect(at)?;
+    let mut peer = [0u8; 16];
+    let len = [16u32];
+    let named = sqe::rw(IORING_OP_ACCEPT, listener.as_raw_fd(), addr_mut(&mut peer), 0, 0)
+        .set(|s| s.off = addr(&len) as u64);
+    drop(cx.one_fd(&mut ring, "with an address", named)?);
+    cx.eq("its length", std::hint::black_box(len)[0], 16);
+    let port = u16::from_be_bytes([peer[2], peer[3]]);
+    cx.holds("its port", port == client.local_addr()?.port());
+    let _second = TcpStream::connect(at)?;
+    let _third = TcpStream::connect(at)?;
+    let flags = (libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) as u32;
+    let got = cx.one_fd(&mut ring, "with flags", take(listener.as_raw_fd()).op_flags(flags))?;
+    let set = os::fcntl(got.as_raw_fd(), libc::F_GETFL, 0) & libc::O_NONBLOCK;
+    cx.eq("nonblocking", set, libc::O_NONBLOCK);
+    drop(cx.one_fd(&mut ring, "the last", take(listener.as_raw_fd()))?);
+    let _fourth = TcpStream::connect(at)?;
+    let worker = take(listener.as_raw_fd()).with(IOSQE_ASYNC);
+    drop(cx.one_fd(&mut ring, "by a worker", worker)?);
+    Ok(())
+}
+
+fn accept_waits(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (listener, _) = listener()?;
+    let fd = listener.as_raw_fd();
+    let now = take(fd).set(|s| s.ioprio = IORING_ACCEPT_DONTWAIT);
+    cx.one(&mut ring, "nobody there", now, -EAGAIN);
+    cx.start(&mut ring, &[take(fd).ud(1)]);
+    cx.quiet(&ring, "waits", 20);
+    let cancel = sqe::op(IORING_OP_ASYNC_CANCEL, -1).set(|s| s.addr = 1).ud(2);
+    cx.batch(&mut ring, "cancelled", &[cancel], &[(1, -ECANCELED), (2, 0)]);
+    let first = take(fd).set(|s| s.ioprio = IORING_ACCEPT_POLL_FIRST);
+    cx.start(&mut ring, &[first.ud(3)]);
+    let _client = TcpStream::connect(listener.local_addr()?)?;
+    let got = ring.take(1).unwrap_or_default();
+    cx.holds("polled first, then taken", got.iter().all(|c| c.user_data == 3 && c.res >= 0));
+    got.iter().for_each(|c| drop(os::own(c.res)));
+    cx.start(&mut ring, &[take(fd).ud(4)]);
+    let client = std::net::TcpStream::connect(listener.local_addr()?)?;
+    let got = ring.take(1).unwrap_or_default();
+    cx.holds("taken when it came", got.iter().all(|c| c.user_data == 4 && c.res >= 0));
+    got.iter().for_each(|c| drop(os::own(c.res)));
+    drop(client);
+    Ok(())
+}
+
+fn accept_refusals(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (listener, _) = listener()?;
+    let good = take(listener.as_raw_fd());
+    let stream = TcpStream::connect(listener.local_addr()?)?;
+    let file = cx.file("f", b"")?;
+    let multi = good.set(|s| s.ioprio = IORING_ACCEPT_MULTISHOT);
+    cx.each(&mut ring, &[
+        ("a length", good.set(|s| s.len = 1), -EINVAL),
+        ("a buffer", good.set(|s| s.buf_index = 1), -EINVAL),
+        ("unknown flags", good.op_flags(1), -EINVAL),
+        ("unknown priority", good.set(|s| s.ioprio = 8), -EINVAL),
+        ("many into one slot", multi.set(|s| s.file_index = 1), -EINVAL),
+        ("no socket", take(file.as_raw_fd()), -ENOTSOCK),
+        ("no listener", take(stream.as_raw_fd()), -EINVAL),
+        ("closed", take(999), -EBADF),
+        ("bad length pointer", good.set(|s| (s.addr, s.off) = (8, BAD as u64)), -EFAULT),
+    ]);
+    let closes = good.op_flags(libc::SOCK_CLOEXEC as u32).set(|s| s.file_index = 1);
+    cx.one(&mut ring, "a slot that closes on exec", closes, -EINVAL);
+    Ok(())
+}
+
+fn accept_multishot(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (listener, _) = listener()?;
+    let at = listener.local_addr()?;
+    let multi = take(listener.as_raw_fd()).set(|s| s.ioprio = IORING_ACCEPT_MULTISHOT).ud(9);
+    let one = TcpStream::connect(at)?;
+    cx.start(&mut ring, &[multi]);
+    let two = TcpStream::connect(at)?;
+    let mut got = ring.take(2).unwrap_or_default();
+    let three = TcpStream::connect(at)?;
+    got.extend(ring.take(1).unwrap_or_default());
+    cx.eq("taken", got.iter().filter(|c| c.res >= 0 && c.user_data == 9).count(), 3);
+    cx.holds("more to come", got.iter().all(|c| c.flags & IORING_CQE_F_MORE != 0));
+    got.iter().for_each(|c| drop(os::own(c.res)));
+    drop([one, two, three]);
+    let cancel = sqe::op(IORING_OP_ASYNC_CANCEL, -1).set(|s| s.addr = 9).ud(2);
+    cx.batch(&mut ring, "cancelled", &[cancel], &[(2, 0), (9, -ECANCELED)]);
+    Ok(())
+}
+
+fn accept_slots(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (listener, _) = listener()?;
+    let at = listener.local_addr()?;
+    let fd = listener.as_raw_fd();
+    let _clients: Vec<_> = (0..5).map(|_| TcpStream::connect(at)).collect();
+    cx.one(&mut ring, "no table", take(fd).set(|s| s.file_index = 1), -ENXIO);
+    cx.sparse_files(&ring, 3);
+    cx.one(&mut ring, "the second slot", take(fd).set(|s| s.file_index = 2), 0);
+    let multi = take(fd).set(|s| s.file_index = IORING_FILE_INDEX_ALLOC);
+    let multi = multi.set(|s| s.ioprio = IORING_ACCEPT_MULTISHOT).ud(9);
+    cx.start(&mut ring, &[multi]);
+    let got = ring.take(3).unwrap_or_default();
+    let res: Vec<_> = got.iter().map(|c| (c.res, c.flags & IORING_CQE_F_MORE)).collect();
+    cx.eq("until none is free", res, vec![(2, 2), (0, 2), (-libc::ENFILE, 0)]);
+    Ok(())
+}
+
+fn shutdown(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (listener, _) = listener()?;
+    let stream = TcpStream::connect(listener.local_addr()?)?;
+    let lone = cx.one_fd(&mut ring, "socket", make(AF_INET, SOCK_STREAM))?;
+    let file = cx.file("f", b"")?;
+    let (mut peer, _) = listener.accept()?;
+    let end = |fd: i32, how: u32| sqe::op(IORING_OP_SHUTDOWN, fd).set(|s| s.len = how);
+    let fd = stream.as_raw_fd();
+    cx.each(&mut ring, &[
+        ("no such way", end(fd, 3), -EINVAL),
+        ("an offset", end(fd, 1).set(|s| s.off = 1), -EINVAL),
+        ("an address", end(fd, 1).set(|s| s.addr = 1), -EINVAL),
+        ("no socket", end(file.as_raw_fd(), 1), -ENOTSOCK),
+        ("not connected", end(lone.as_raw_fd(), 1), -ENOTCONN),
+        ("writing", end(fd, 1), 0),
+        ("both", end(fd, 2), 0),
+    ]);
+    let mut buf = [0u8; 4];
+    cx.eq("the peer's end", std::io::Read::read(&mut peer, &mut buf)?, 0);
+    let chain = [end(lone.as_raw_fd(), 1).link().ud(1), sqe::nop().ud(2)];
+    cx.batch(&mut ring, "a failure in a chain", &chain, &[(1, -ENOTCONN), (2, 0)]);
+    Ok(())
+}

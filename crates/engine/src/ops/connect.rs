@@ -1,0 +1,204 @@
+//! CONNECT and ACCEPT. Kernel counterpart: `io_uring/net.c`.
+//!
+//! Neither system call can be told not to wait, as `MSG_DONTWAIT` tells the others. Where the
+//! program's socket is a blocking one:
+//!
+//! - CONNECT sets O_NONBLOCK for the one call. Nobody else has use for a socket that is not
+//!   connected yet.
+//! - ACCEPT looks first whether somebody is there. Another process may take that connection before
+//!   we do, so the wait is limited for the one call by SO_RCVTIMEO to a moment.
+#![allow(unsafe_code)]
+
+use rustix::fs::OFlags;
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result, check};
+use crate::opdef::{Outcome, Try};
+use crate::ops::openclose::own;
+use crate::ops::socket::{SOCK_CLOEXEC, SOCK_NONBLOCK, address};
+use crate::ops::zero;
+use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
+use crate::sys::{self, sys};
+use crate::transport::kind::Kind;
+
+const F_SETFL: i32 = 4;
+const SOL_SOCKET: u32 = 1;
+const SO_ERROR: u32 = 4;
+const SO_RCVTIMEO: u32 = 20;
+const SO_ACCEPTCONN: u32 = 30;
+const SO_DOMAIN: u32 = 39;
+const AF_INET: i32 = 2;
+const AF_INET6: i32 = 10;
+const POLLERR: i16 = 8;
+/// The wait that is left to an ACCEPT that was beaten to its connection.
+const MOMENT: [i64; 2] = [0, 10_000];
+
+/// CONNECT's progress, in `call.done`.
+const IN_PROGRESS: u64 = 1;
+const ABORTED_ONCE: u64 = 2;
+
+/// Checks a CONNECT and copies its address (`io_connect_prep`).
+pub fn connect_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = &req.call.sqe;
+    zero(&[s.len, u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))?;
+    req.call.keep = address(s.addr, s.off)?;
+    Ok(())
+}
+
+/// Connects; a connection under way waits for room to write, then tells how it went.
+pub fn connect(call: &mut Call, how: Try) -> Outcome {
+    let fd = call.file.fd();
+    let pending = call.done & IN_PROGRESS != 0;
+    if pending && sys::poll_now(fd, 0) & POLLERR != 0 {
+        return Outcome::Done(pending_error(fd));
+    }
+    let done = match how {
+        Try::Block => try_connect(call),
+        Try::Nonblock => without_waiting(fd, || try_connect(call)),
+    };
+    match done {
+        Err(Errno::EAGAIN) if how == Try::Nonblock => Outcome::Retry,
+        Err(Errno::EINPROGRESS) if how == Try::Nonblock => {
+            call.done |= IN_PROGRESS;
+            Outcome::Retry
+        }
+        Err(Errno::ECONNABORTED) if how == Try::Nonblock && call.done & ABORTED_ONCE == 0 => {
+            call.done |= ABORTED_ONCE;
+            Outcome::Retry
+        }
+        Err(Errno::EBADFD | Errno::EISCONN) if pending => Outcome::Done(pending_error(fd)),
+        Err(e) => Outcome::Done(e.res()),
+        Ok(_) => Outcome::Done(0),
+    }
+}
+
+fn try_connect(call: &Call) -> Result<usize> {
+    let Keep::Bytes(addr) = &call.keep else { return Err(Errno::EINVAL) };
+    let at = addr.as_ptr().expose_provenance();
+    check(sys!(__NR_connect, call.file.fd(), at, addr.len()))
+}
+
+/// Runs `f` with O_NONBLOCK on the file.
+fn without_waiting<T>(fd: i32, f: impl FnOnce() -> T) -> T {
+    let flags = sys::borrow(fd).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
+    match flags {
+        Some(flags) if !flags.contains(OFlags::NONBLOCK) => {
+            sys!(__NR_fcntl, fd, F_SETFL, (flags | OFlags::NONBLOCK).bits());
+            let done = f();
+            sys!(__NR_fcntl, fd, F_SETFL, flags.bits());
+            done
+        }
+        _ => f(),
+    }
+}
+
+/// What became of a connection (`sock_error`), as a result.
+fn pending_error(fd: i32) -> i32 {
+    -option(fd, SO_ERROR).unwrap_or(0)
+}
+
+fn option(fd: i32, name: u32) -> Option<i32> {
+    let (mut value, mut len) = (0i32, 4u32);
+    let (to, size) = ((&raw mut value).expose_provenance(), (&raw mut len).expose_provenance());
+    check(sys!(__NR_getsockopt, fd, SOL_SOCKET, name, to, size)).ok().map(|_| value)
+}
+
+/// Checks an ACCEPT (`io_accept_prep`).
+pub fn accept_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = &req.call.sqe;
+    zero(&[u64::from(s.len), u64::from(s.buf_index)])?;
+    let leaks = s.file_index != 0 && s.op_flags & SOCK_CLOEXEC != 0;
+    if leaks || s.op_flags & !(SOCK_CLOEXEC | SOCK_NONBLOCK) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let known = IORING_ACCEPT_MULTISHOT | IORING_ACCEPT_DONTWAIT | IORING_ACCEPT_POLL_FIRST;
+    if s.ioprio & !known != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if s.ioprio & IORING_ACCEPT_MULTISHOT != 0 {
+        if s.file_index != 0 && s.file_index != IORING_FILE_INDEX_ALLOC {
+            return Err(Errno::EINVAL);
+        }
+        req.flags |= ReqFlags::MULTISHOT;
+    }
+    if s.ioprio & IORING_ACCEPT_DONTWAIT != 0 {
+        req.flags |= ReqFlags::NOWAIT;
+    }
+    Ok(())
+}
+
+/// Takes a connection, for the program or for a slot.
+pub fn accept(call: &mut Call, how: Try) -> Outcome {
+    let listener = call.file.fd();
+    let direct = call.sqe.file_index != 0;
+    let accepted = match how {
+        Try::Block => try_accept(call),
+        Try::Nonblock => accept_now(call),
+    };
+    let fd = match accepted {
+        Err(Errno::EAGAIN) if how == Try::Nonblock => return Outcome::Retry,
+        Err(e) => return Outcome::Done(e.res()),
+        Ok(fd) => fd as i32,
+    };
+    call.cflags = if more_wait(listener) { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
+    let res = if direct {
+        let fd = crate::fds::adopt_internal(own(fd));
+        call.keep = Keep::File(FileRef::Owned(fd, Kind::Unknown));
+        0
+    } else {
+        crate::fds::forget_kind(fd);
+        fd
+    };
+    let multishot = call.sqe.ioprio & IORING_ACCEPT_MULTISHOT != 0;
+    if multishot { Outcome::More(res) } else { Outcome::Done(res) }
+}
+
+fn try_accept(call: &Call) -> Result<usize> {
+    let s = &call.sqe;
+    let flags = s.op_flags | if s.file_index != 0 { SOCK_CLOEXEC } else { 0 };
+    check(sys!(__NR_accept4, call.file.fd(), s.addr, s.off, flags))
+}
+
+fn accept_now(call: &Call) -> Result<usize> {
+    let fd = call.file.fd();
+    let flags = sys::borrow(fd).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
+    if flags.is_none_or(|flags| flags.contains(OFlags::NONBLOCK)) {
+        return try_accept(call);
+    }
+    let listens = option(fd, SO_ACCEPTCONN) == Some(1);
+    if listens && sys::poll_now(fd, sys::POLLIN) == 0 {
+        return Err(Errno::EAGAIN);
+    }
+    let mut old = [0i64; 2];
+    let mut len = 16u32;
+    let (at, size) = ((&raw mut old).expose_provenance(), (&raw mut len).expose_provenance());
+    if check(sys!(__NR_getsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, at, size)).is_err() {
+        return try_accept(call);
+    }
+    let set = |t: &[i64; 2]| {
+        let at = t.as_ptr().expose_provenance();
+        sys!(__NR_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, at, 16)
+    };
+    set(&MOMENT);
+    let done = try_accept(call);
+    set(&old);
+    done
+}
+
+/// Is a further connection there already? Only internet sockets tell.
+fn more_wait(fd: i32) -> bool {
+    matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6))
+        && sys::poll_now(fd, sys::POLLIN) & sys::POLLIN != 0
+}
+
+/// Puts what was accepted into the table, under the lock.
+pub fn accept_finish(ctx: &mut Ctx, req: &mut Req) {
+    let index = req.call.sqe.file_index;
+    if index == 0 || req.res < 0 {
+        return;
+    }
+    if let Keep::File(FileRef::Owned(fd, _)) = core::mem::take(&mut req.call.keep) {
+        req.res = crate::ops::openclose::place(ctx, index, fd);
+    }
+}

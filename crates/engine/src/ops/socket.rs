@@ -1,0 +1,104 @@
+//! SOCKET, BIND, LISTEN, SHUTDOWN: what a socket needs before and after its life as a stream.
+//! Kernel counterpart: `io_uring/net.c`.
+
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result, check};
+use crate::opdef::{Outcome, Try};
+use crate::ops::openclose::own;
+use crate::ops::{answer, no_fixed_file, zero};
+use crate::req::request::{Call, FileRef, Keep, Req};
+use crate::sys::sys;
+use crate::transport::kind::Kind;
+use crate::user;
+
+/// `SOCK_TYPE_MASK`.
+const TYPE: u32 = 0xf;
+pub const SOCK_NONBLOCK: u32 = 0o4000;
+pub const SOCK_CLOEXEC: u32 = 0o2_000_000;
+/// Size of `struct sockaddr_storage`.
+const ADDR_MAX: u32 = 128;
+
+/// Checks a SOCKET (`io_socket_prep`).
+pub fn socket_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = &req.call.sqe;
+    zero(&[s.addr, u64::from(s.op_flags), u64::from(s.buf_index)])?;
+    no_fixed_file(req)?;
+    let flags = s.off as u32 & !TYPE;
+    let leaks = s.file_index != 0 && flags & SOCK_CLOEXEC != 0;
+    if leaks || flags & !(SOCK_CLOEXEC | SOCK_NONBLOCK) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// Makes a socket, for the program or for a slot.
+pub fn socket(call: &mut Call, _: Try) -> Outcome {
+    let s = &call.sqe;
+    let direct = s.file_index != 0;
+    let kind = s.off as u32 | if direct { SOCK_CLOEXEC } else { 0 };
+    match check(sys!(__NR_socket, s.fd, kind, s.len)) {
+        Err(e) => Outcome::Done(e.res()),
+        Ok(fd) if direct => {
+            let fd = crate::fds::adopt_internal(own(fd as i32));
+            call.file = FileRef::Owned(fd, Kind::Unknown);
+            Outcome::Done(0)
+        }
+        Ok(fd) => {
+            crate::fds::forget_kind(fd as i32);
+            Outcome::Done(fd as i32)
+        }
+    }
+}
+
+/// Copies an address in (`move_addr_to_kernel`).
+///
+/// # Errors
+/// `EINVAL` for a length that no address has, `EFAULT`.
+pub fn address(addr: u64, len: u64) -> Result<Keep> {
+    // An int, as in the system calls.
+    let len = len as u32;
+    if len > ADDR_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let mut bytes = vec![0u8; len as usize];
+    user::read_slice(addr, &mut bytes)?;
+    Ok(Keep::Bytes(bytes))
+}
+
+/// Checks a BIND (`io_bind_prep`).
+pub fn bind_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = &req.call.sqe;
+    zero(&[s.len, u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))?;
+    req.call.keep = address(s.addr, s.off)?;
+    Ok(())
+}
+
+/// Gives the socket an address.
+pub fn bind(call: &mut Call, _: Try) -> Outcome {
+    let Keep::Bytes(addr) = &call.keep else { return Outcome::Done(Errno::EINVAL.res()) };
+    answer(sys!(__NR_bind, call.file.fd(), addr.as_ptr().expose_provenance(), addr.len()))
+}
+
+/// Checks a LISTEN (`io_listen_prep`).
+pub fn listen_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = &req.call.sqe;
+    zero(&[s.addr, s.off])?;
+    zero(&[u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))
+}
+
+/// Has the socket take connections.
+pub fn listen(call: &mut Call, _: Try) -> Outcome {
+    answer(sys!(__NR_listen, call.file.fd(), call.sqe.len))
+}
+
+/// Checks a SHUTDOWN (`io_shutdown_prep`).
+pub fn shutdown_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = &req.call.sqe;
+    zero(&[s.off, s.addr])?;
+    zero(&[s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))
+}
+
+/// Ends one direction of a connection, or both.
+pub fn shutdown(call: &mut Call, _: Try) -> Outcome {
+    answer(sys!(__NR_shutdown, call.file.fd(), call.sqe.len))
+}
