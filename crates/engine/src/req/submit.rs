@@ -17,7 +17,7 @@ pub struct SubmitState {
     pub last: Option<ReqId>,
     /// Time stamp of the last trusted read of this batch; 0: none yet (`ops::rw_hot`).
     pub stamp: Cell<u64>,
-    /// The descriptor that was last found to be O_DIRECT in this batch.
+    /// The descriptor that was last found to be O_DIRECT in this batch; none between batches.
     pub direct: Option<i32>,
 }
 
@@ -56,6 +56,8 @@ impl Ctx {
             self.submit.last = None;
             self.queue_fallback(head);
         }
+        // What is issued later may find another file under the number.
+        self.submit.direct = None;
         self.mem.sq_commit();
         self.count_ended();
         if done == 0 && n > 0 && !self.slab.has_room() { Err(Errno::EAGAIN) } else { Ok(done) }
