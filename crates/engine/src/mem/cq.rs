@@ -53,7 +53,7 @@ impl Rings {
     }
 
     /// Fills one CQE behind the tail; false if there is no room. Lock holder only.
-    #[inline]
+    #[inline(always)]
     fn cq_fill(&self, cqe: &Cqe) -> bool {
         if self.geo.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0 {
             return self.cq_fill_wide(cqe);
@@ -108,7 +108,7 @@ impl Rings {
 
     /// Adds a CQE: into the ring, or behind those that already overflowed. Visible after
     /// [`cq_commit`](Self::cq_commit).
-    #[inline]
+    #[inline(always)]
     pub fn cq_add(&self, overflow: &mut Overflow, cqe: Cqe) {
         if overflow.is_empty() && self.cq_fill(&cqe) {
             return;

@@ -80,6 +80,7 @@ pub fn count(file: &FileRef, hit: bool) {
 
 /// READ and READ_FIXED of a trusted file, or of one in memory, from where the page cache has it.
 /// Only a read of the whole range counts.
+#[inline(always)]
 pub fn fast(ctx: &Ctx, sqe: &io_uring_sqe) -> Option<i32> {
     if sqe.op_flags != 0 || sqe.off.cast_signed() < 0 || sqe.pad2 != 0 || sqe.len == 0 {
         return None;

@@ -19,7 +19,7 @@ pub struct Finished {
 
 impl Ctx {
     /// Posts a CQE. The tail is published by [`commit`](Self::commit).
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, cqe: Cqe) {
         self.mem.cq_add(&mut self.overflow, cqe);
         self.posted = true;
