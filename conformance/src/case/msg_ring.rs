@@ -13,6 +13,8 @@ pub const CASES: &[Case] = &[
     case!("msg_ring", itself, [Op(IORING_OP_MSG_RING)], "a ring may be its own target"),
     case!("msg_ring", itself_at_once, [Op(IORING_OP_MSG_RING)], "to itself it comes ahead of the batch it is part of"),
     case!("msg_ring", overflow, [Op(IORING_OP_MSG_RING)], "a full target keeps it in its overflow"),
+    case!("msg_ring", without_ring, [Reg(IORING_REGISTER_SEND_MSG_RING)], "a completion is posted by a register call on no ring"),
+    case!("msg_ring", without_ring_refusals, [Reg(IORING_REGISTER_SEND_MSG_RING)], "what such a call may not say"),
     case!("msg_ring", between_threads, [Op(IORING_OP_MSG_RING)], "rings of two threads"),
 ];
 
@@ -178,5 +180,66 @@ fn itself_at_once(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[sqe::nop().ud(1), msg(own, 5, 7).ud(2)]);
     let order: Vec<_> = ring.take(3)?.iter().map(|c| c.user_data).collect();
     cx.note("order", format_args!("{order:?}"));
+    Ok(())
+}
+
+/// The register call on fd -1.
+fn ringless(cx: &Cx, sqe: &io_uring_sqe) -> isize {
+    door::register(cx.door, -1, IORING_REGISTER_SEND_MSG_RING, addr(sqe), 1)
+}
+
+fn without_ring(cx: &mut Cx) -> Outcome {
+    let (mut a, mut b) = (cx.ring(4, 0)?, cx.ring(4, DEFER)?);
+    cx.is("send", ringless(cx, &msg(a.fd, 77, 0x1234)), 0);
+    cx.reap(&mut a, "there", &[(0x1234, 77)]);
+    let pass = msg(a.fd, 7, 1).op_flags(IORING_MSG_RING_FLAGS_PASS).set(|s| s.file_index = 0x5a);
+    cx.is("with flags", ringless(cx, &pass), 0);
+    let got = a.take(1)?[0];
+    cx.eq("flags there", (got.res, got.flags), (7, 0x5a));
+    cx.is("to a deferring ring", ringless(cx, &msg(b.fd, 5, 2)), 0);
+    cx.quiet(&b, "not yet", 5);
+    cx.reap(&mut b, "there", &[(2, 5)]);
+    let to = a.fd;
+    let door = cx.door;
+    let sender = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        door::register(door, -1, IORING_REGISTER_SEND_MSG_RING, addr(&msg(to, 3, 9)), 1)
+    });
+    cx.reap(&mut a, "it wakes who waits", &[(9, 3)]);
+    cx.eq("sent", sender.join().ok(), Some(0));
+    Ok(())
+}
+
+fn without_ring_refusals(cx: &mut Cx) -> Outcome {
+    let ring = cx.ring(4, 0)?;
+    let disabled = cx.ring(4, IORING_SETUP_R_DISABLED)?;
+    let file = cx.file("f", b"")?;
+    let good = msg(ring.fd, 1, 1);
+    let rows = [
+        ("SQE flags", good.with(IOSQE_ASYNC), -EINVAL),
+        ("another operation", good.set(|s| s.opcode = IORING_OP_NOP), -EINVAL),
+        ("a file", msg(file.as_raw_fd(), 1, 1), -EBADFD),
+        ("closed", msg(999, 1, 1), -EBADF),
+        ("-1", msg(-1, 1, 1), -EBADF),
+        ("a disabled ring", msg(disabled.fd, 1, 1), -EBADFD),
+        ("SEND_FD", send(ring.fd, 0, 1, 1), -EINVAL),
+        ("unknown command", good.set(|s| s.addr = 2), -EINVAL),
+        ("CQE_SKIP", good.op_flags(IORING_MSG_RING_CQE_SKIP), -EINVAL),
+        ("unknown flags", good.op_flags(4), -EINVAL),
+        ("a buffer index", good.set(|s| s.buf_index = 1), -EINVAL),
+        ("a personality", good.set(|s| s.personality = 1), -EINVAL),
+        ("a slot here", good.set(|s| s.addr3 = 1), -EINVAL),
+        ("flags without PASS", good.set(|s| s.file_index = 1), -EINVAL),
+        ("a priority is not looked at", good.set(|s| s.ioprio = 1), 0),
+    ];
+    for (what, sqe, want) in rows {
+        cx.is(what, ringless(cx, &sqe), want);
+    }
+    let door = cx.door;
+    let call = |fd, at, nr| door::register(door, fd, IORING_REGISTER_SEND_MSG_RING, at, nr);
+    let got = [call(-1, 0, 1), call(-1, addr(&good), 0), call(-1, addr(&good), 2)];
+    cx.eq("no pointer, no count, two", got, [-22; 3]);
+    let got = [call(-1, BAD, 1), call(-2, addr(&good), 1), call(ring.fd, addr(&good), 1)];
+    cx.note("a bad pointer, another fd, a ring", format_args!("{got:?}"));
     Ok(())
 }

@@ -24,6 +24,7 @@ use crate::rsrc::buffers::BufTable;
 use crate::rsrc::eventfd::EventFd;
 use crate::rsrc::files::{FileTable, TagSink};
 use crate::rsrc::kbuf::Groups;
+use crate::rsrc::napi::Napi;
 use crate::rsrc::personality::Personalities;
 use crate::rsrc::region::ParamRegion;
 use crate::rsrc::restrictions::Restrictions;
@@ -178,6 +179,7 @@ pub struct Ctx {
     /// Provided buffers.
     pub groups: Groups,
     pub param_region: Option<ParamRegion>,
+    pub napi: Napi,
 }
 
 impl Ctx {
@@ -213,6 +215,7 @@ impl Ctx {
             personalities: Personalities::default(),
             groups: Groups::new(),
             param_region: None,
+            napi: Napi::default(),
         }
     }
 

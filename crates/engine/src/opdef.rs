@@ -155,6 +155,12 @@ const fn quick(mut row: OpDef, fast: fn(&Ctx, &io_uring_sqe) -> Option<i32>) -> 
     row
 }
 
+/// A row that is not all there.
+const fn but(mut row: OpDef, note: &'static str) -> OpDef {
+    row.support = Support::Partial(note);
+    row
+}
+
 /// A row that is not there (yet): prep answers EINVAL.
 const fn no(code: u8, since: &'static str) -> OpDef {
     let mut row = op(code, since, 0, ops::refuse, Ring(ops::refused));
@@ -241,7 +247,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     no(IORING_OP_SEND, "5.6"),
     no(IORING_OP_RECV, "5.6"),
     then(op(IORING_OP_OPENAT2, "5.6", 0, ops::openclose::openat2_prep, Sys(open)), open_finish),
-    no(IORING_OP_EPOLL_CTL, "5.6"),
+    op(IORING_OP_EPOLL_CTL, "5.6", 0, ops::epoll::ctl_prep, Ring(ops::epoll::ctl)),
     op(IORING_OP_SPLICE, "5.7", SPLICE, ops::splice::prep, Sys(ops::splice::issue)),
     op(
         IORING_OP_PROVIDE_BUFFERS,
@@ -279,7 +285,16 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         op(IORING_OP_SOCKET, "5.19", 0, ops::socket::socket_prep, Sys(ops::socket::socket)),
         open_finish,
     ),
-    no(IORING_OP_URING_CMD, "5.19"),
+    but(
+        op(
+            IORING_OP_URING_CMD,
+            "5.19",
+            FILE | IOPOLL | BUFSEL,
+            ops::uring_cmd::prep,
+            Sys(ops::uring_cmd::issue),
+        ),
+        "commands of sockets only, but for TX_TIMESTAMP",
+    ),
     no(IORING_OP_SEND_ZC, "6.0"),
     no(IORING_OP_SENDMSG_ZC, "6.1"),
     op(
@@ -304,7 +319,13 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_BIND, "6.11", FILE, ops::socket::bind_prep, Sys(ops::socket::bind)),
     op(IORING_OP_LISTEN, "6.11", FILE, ops::socket::listen_prep, Sys(ops::socket::listen)),
     no(IORING_OP_RECV_ZC, "6.15"),
-    no(IORING_OP_EPOLL_WAIT, "6.15"),
+    op(
+        IORING_OP_EPOLL_WAIT,
+        "6.15",
+        FILE | POLLIN | UNBOUND,
+        ops::epoll::wait_prep,
+        Sys(ops::epoll::wait),
+    ),
     op(IORING_OP_READV_FIXED, "6.15", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_WRITEV_FIXED, "6.15", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_PIPE, "6.16", 0, ops::openclose::pipe_prep, Ring(ops::openclose::pipe)),

@@ -48,6 +48,7 @@ plain!(
     io_uring_buf,
     io_uring_buf_reg,
     io_uring_buf_status,
+    io_uring_napi,
     iovec,
     io_uring_sqe,
     io_uring_cqe,

@@ -124,6 +124,16 @@ pub const IORING_SEND_ZC_REPORT_USAGE: u16 = 1 << 3;
 pub const IORING_RECVSEND_BUNDLE: u16 = 1 << 4;
 pub const IORING_SEND_VECTORIZED: u16 = 1 << 5;
 
+/// Commands of sockets, in `cmd_op` of URING_CMD.
+pub const SOCKET_URING_OP_SIOCINQ: u32 = 0;
+pub const SOCKET_URING_OP_SIOCOUTQ: u32 = 1;
+pub const SOCKET_URING_OP_GETSOCKOPT: u32 = 2;
+pub const SOCKET_URING_OP_SETSOCKOPT: u32 = 3;
+pub const SOCKET_URING_OP_TX_TIMESTAMP: u32 = 4;
+pub const SOCKET_URING_OP_GETSOCKNAME: u32 = 5;
+pub const IORING_URING_CMD_FIXED: u32 = 1 << 0;
+pub const IORING_URING_CMD_MULTISHOT: u32 = 1 << 1;
+
 pub const IORING_NOP_INJECT_RESULT: u32 = 1 << 0;
 pub const IORING_NOP_FILE: u32 = 1 << 1;
 pub const IORING_NOP_FIXED_FILE: u32 = 1 << 2;

@@ -77,4 +77,7 @@ check!(aio::aio_ring, 32, 4, {
 });
 check!(io_uring_buf, 16, 8, { addr: 0, len: 8, bid: 12, resv: 14 });
 check!(io_uring_buf_reg, 40, 8, { ring_addr: 0, ring_entries: 8, bgid: 12, flags: 14, resv: 16 });
+check!(io_uring_napi, 16, 4, {
+    busy_poll_to: 0, prefer_busy_poll: 4, opcode: 5, pad: 6, op_param: 8, resv: 12,
+});
 check!(io_uring_buf_status, 40, 4, { buf_group: 0, head: 4, resv: 8 });

@@ -81,6 +81,24 @@ pub struct io_uring_buf_status {
     pub resv: [u32; 8],
 }
 
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct io_uring_napi {
+    pub busy_poll_to: u32,
+    pub prefer_busy_poll: u8,
+    pub opcode: u8,
+    pub pad: [u8; 2],
+    /// A tracking strategy, or a queue's number.
+    pub op_param: u32,
+    pub resv: u32,
+}
+pub const IO_URING_NAPI_REGISTER_OP: u8 = 0;
+pub const IO_URING_NAPI_STATIC_ADD_ID: u8 = 1;
+pub const IO_URING_NAPI_STATIC_DEL_ID: u8 = 2;
+pub const IO_URING_NAPI_TRACKING_DYNAMIC: u32 = 0;
+pub const IO_URING_NAPI_TRACKING_STATIC: u32 = 1;
+pub const IO_URING_NAPI_TRACKING_INACTIVE: u32 = 255;
+
 pub const IORING_RSRC_REGISTER_SPARSE: u32 = 1 << 0;
 
 #[repr(C)]

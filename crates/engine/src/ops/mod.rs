@@ -11,6 +11,7 @@ use crate::req::request::{Req, ReqFlags};
 pub mod advise;
 pub mod cancel;
 pub mod connect;
+pub mod epoll;
 pub mod files_update;
 pub mod fs;
 pub mod msg_ring;
@@ -28,6 +29,7 @@ pub mod statx;
 pub mod sync;
 pub mod timeout;
 pub mod truncate;
+pub mod uring_cmd;
 pub mod xattr;
 
 /// `prep` of an opcode that is not there: as a kernel that does not know it.

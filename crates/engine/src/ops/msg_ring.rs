@@ -12,6 +12,7 @@ use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
 use crate::mem::cq::Cqe;
 use crate::opdef::Outcome;
+use crate::ops::epoll;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags};
 use crate::req::slab::ReqId;
 use crate::rsrc::files::FileNode;
@@ -33,6 +34,8 @@ pub enum What {
     Msg(Arc<Ring>, Msg),
     /// A POLL_ADD on the ring behind `fd`.
     Poll(i32, Poll),
+    /// An EPOLL_CTL of a ring.
+    Epoll(epoll::Change),
 }
 
 /// A message.
@@ -54,7 +57,10 @@ struct SentFile {
 
 /// Checks the SQE (`io_msg_ring_prep`).
 pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = &req.call.sqe;
+    check(&req.call.sqe)
+}
+
+fn check(sqe: &io_uring_sqe) -> Result<()> {
     if sqe.buf_index != 0 || sqe.personality != 0 || sqe.op_flags & !FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
@@ -70,12 +76,34 @@ pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     }
 }
 
+fn target(fd: i32) -> Result<Arc<Ring>> {
+    crate::fds::ring(fd).map_err(|e| if e == Errno::EOPNOTSUPP { Errno::EBADFD } else { e })
+}
+
+/// `IORING_REGISTER_SEND_MSG_RING`: a message from no ring; its SQE is at `addr`.
+///
+/// # Errors
+/// `EINVAL`, `EFAULT`, `EBADF`, `EBADFD`.
+pub fn send_without_ring(addr: u64, nr: u32) -> Result<usize> {
+    if addr == 0 || nr != 1 {
+        return Err(Errno::EINVAL);
+    }
+    let sqe: io_uring_sqe = crate::user::read(addr)?;
+    if sqe.flags != 0 || sqe.opcode != IORING_OP_MSG_RING {
+        return Err(Errno::EINVAL);
+    }
+    check(&sqe)?;
+    if sqe.addr & u64::from(u32::MAX) != IORING_MSG_DATA {
+        return Err(Errno::EINVAL);
+    }
+    let target = target(sqe.fd)?;
+    let sent = accept_and_wake(&mut target.lock(), &data(&sqe)?)?;
+    Ok(sent as usize)
+}
+
 fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
     let target = match req.call.file {
-        FileRef::Plain(fd) => match crate::fds::ring(fd) {
-            Err(Errno::EOPNOTSUPP) => return Err(Errno::EBADFD),
-            r => r?,
-        },
+        FileRef::Plain(fd) => target(fd)?,
         _ => return Err(Errno::EBADFD),
     };
     let own = ctx.ring.upgrade().is_some_and(|r| r.id == target.id);
@@ -191,6 +219,7 @@ pub fn deliver(ring: &Arc<Ring>) {
             let Some(from) = parcel.from else { continue };
             match parcel.what {
                 What::Poll(fd, poll) => crate::ops::poll::arm_on_ring(ring, from, fd, poll),
+                What::Epoll(change) => epoll::ctl_of_ring(ring, from, &change),
                 What::Msg(target, msg) => {
                     let sent = accept_and_wake(&mut target.lock(), &msg);
                     ring.lock().complete(from, sent.unwrap_or_else(Errno::res));

@@ -13,6 +13,7 @@ pub mod filetable;
 pub mod iowq;
 pub mod kbuf;
 pub mod memlock;
+pub mod napi;
 pub mod personality;
 pub mod probe;
 pub mod query;

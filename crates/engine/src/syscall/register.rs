@@ -9,8 +9,8 @@ use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
 use crate::opdef::Support;
 use crate::rsrc::{
-    buffers, clock, clone, enable, eventfd, files, iowq, kbuf, personality, probe, query, region,
-    restrictions, ring_fds,
+    buffers, clock, clone, enable, eventfd, files, iowq, kbuf, napi, personality, probe, query,
+    region, restrictions, ring_fds,
 };
 
 /// What the argument words must look like before anything else is looked at.
@@ -42,8 +42,8 @@ pub enum Run {
     Free(fn(&Arc<Ring>, i32, u64, u32) -> Result<usize>),
     /// With or without a ring: pointer, count.
     Blind(fn(u64, u32) -> Result<usize>),
-    /// As a kernel that does not know the opcode.
-    Refused,
+    /// Without a ring only: pointer, count.
+    Ringless(fn(u64, u32) -> Result<usize>),
 }
 
 /// One row.
@@ -81,18 +81,21 @@ const fn but(mut row: RegDef, note: &'static str) -> RegDef {
     row
 }
 
-const fn no(code: u32, since: &'static str) -> RegDef {
-    let mut row = reg(code, since, Args::Own, Run::Refused);
+const fn no(code: u32, since: &'static str, args: Args, run: Run) -> RegDef {
+    let mut row = reg(code, since, args, run);
     row.support = Support::Refused;
     row
 }
 
 use Args::{AtMost, Exactly, None as Zero, Number, Own, Pointer, Some as Many};
-use Run::{Blind, Free, Ring as Locked};
+use Run::{Blind, Free, Ring as Locked, Ringless};
 
 /// What differs where the credentials to act under are not the thread's own.
 const CREDS: &str =
     "other credentials than the caller's need the rights of setfsuid(2) and setgroups(2)";
+
+/// Settings of which nothing comes.
+const NAPI: &str = "the settings are kept, but no network queue is polled";
 
 /// The table, in opcode order.
 pub static REGISTERS: [RegDef; IORING_REGISTER_LAST as usize] = [
@@ -123,12 +126,17 @@ pub static REGISTERS: [RegDef; IORING_REGISTER_LAST as usize] = [
     reg(IORING_REGISTER_SYNC_CANCEL, "6.0", Exactly(1), Free(sync_cancel)),
     reg(IORING_REGISTER_FILE_ALLOC_RANGE, "6.0", Exactly(0), Locked(files::alloc_range)),
     reg(IORING_REGISTER_PBUF_STATUS, "6.8", Exactly(1), Locked(kbuf::status)),
-    no(IORING_REGISTER_NAPI, "6.9"),
-    no(IORING_UNREGISTER_NAPI, "6.9"),
+    but(reg(IORING_REGISTER_NAPI, "6.9", Exactly(1), Locked(napi::register)), NAPI),
+    but(reg(IORING_UNREGISTER_NAPI, "6.9", Own, Locked(napi::unregister)), NAPI),
     reg(IORING_REGISTER_CLOCK, "6.12", Exactly(0), Locked(clock::register)),
     reg(IORING_REGISTER_CLONE_BUFFERS, "6.12", Exactly(1), Free(clone::clone_buffers)),
-    no(IORING_REGISTER_SEND_MSG_RING, "6.13"),
-    no(IORING_REGISTER_ZCRX_IFQ, "6.15"),
+    reg(
+        IORING_REGISTER_SEND_MSG_RING,
+        "6.13",
+        Own,
+        Ringless(crate::ops::msg_ring::send_without_ring),
+    ),
+    no(IORING_REGISTER_ZCRX_IFQ, "6.15", Exactly(1), Locked(napi::no_zero_copy)),
     reg(IORING_REGISTER_RESIZE_RINGS, "6.13", Exactly(1), Free(super::resize::resize)),
     reg(IORING_REGISTER_MEM_REGION, "6.13", Exactly(1), Free(region::register)),
     reg(IORING_REGISTER_QUERY, "6.18", Own, Blind(query::query)),
@@ -160,7 +168,7 @@ pub fn register(fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize> {
     let def = REGISTERS.get(opcode as usize).ok_or(Errno::EINVAL)?;
     if fd == -1 {
         return match def.run {
-            Blind(f) => f(addr, nr),
+            Blind(f) | Ringless(f) => f(addr, nr),
             _ => Err(Errno::EINVAL),
         };
     }
@@ -178,7 +186,7 @@ fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<us
     let r = match def.run {
         Locked(f) => f(&mut ctx, addr, nr),
         Blind(f) => f(addr, nr),
-        Run::Refused => Err(Errno::EINVAL),
+        Ringless(_) => Err(Errno::EINVAL),
         Free(f) => {
             drop(ctx);
             let r = f(ring, fd, addr, nr);

@@ -1,0 +1,80 @@
+//! EPOLL_CTL and EPOLL_WAIT. Kernel counterpart: `io_uring/epoll.c`.
+//!
+//! A ring cannot stand in an epoll set itself; its stand-in is looked up when our own ring's lock
+//! is free.
+
+use crate::ctx::{Ctx, Ring};
+use crate::errno::{Errno, Result};
+use crate::opdef::{Outcome, Try};
+use crate::ops::msg_ring::{Parcel, What};
+use crate::ops::{answer_waiting, zero};
+use crate::req::request::{Call, Req};
+use crate::req::slab::ReqId;
+use crate::sys::{self, sys};
+use crate::transport::kind::Kind;
+use crate::transport::poll::Event;
+use crate::user;
+
+/// A change of an epoll set.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    epoll: i32,
+    op: u32,
+    fd: i32,
+    event: Event,
+}
+
+/// Checks an EPOLL_CTL and copies its event (`io_epoll_ctl_prep`), into words of the SQE's copy
+/// that it has no other use for.
+pub fn ctl_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = &mut req.call.sqe;
+    zero(&[u64::from(s.buf_index), u64::from(s.file_index)])?;
+    if s.len as usize != sys::EPOLL_CTL_DEL {
+        let mut event = [0u32; 3];
+        user::read_slice(s.addr, &mut event)?;
+        s.op_flags = event[0];
+        s.addr3 = u64::from(event[1]) | u64::from(event[2]) << 32;
+    }
+    Ok(())
+}
+
+/// Changes an epoll set.
+pub fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+    let s = &req.call.sqe;
+    let event = Event { events: s.op_flags, data: s.addr3 };
+    let change = Change { epoll: s.fd, op: s.len, fd: s.off as i32, event };
+    if crate::fds::is_ring(change.fd) && crate::fds::kind(change.fd) == Kind::Memory {
+        ctx.outbox.push(Parcel { from: None, what: What::Epoll(change) });
+        return Outcome::Queued;
+    }
+    Outcome::Done(apply(&change, change.fd))
+}
+
+fn apply(c: &Change, fd: i32) -> i32 {
+    sys::epoll_ctl(c.epoll, c.op as usize, fd, &c.event).map_or_else(Errno::res, |()| 0)
+}
+
+/// Changes an epoll set for a ring in it. Called without any lock.
+pub fn ctl_of_ring(ring: &Ring, from: ReqId, change: &Change) {
+    let res = match crate::fds::poll_fd(change.fd) {
+        Some(stand_in) => apply(change, stand_in),
+        None => Errno::EBADF.res(),
+    };
+    ring.lock().complete(from, res);
+}
+
+/// Checks an EPOLL_WAIT (`io_epoll_wait_prep`).
+pub fn wait_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = &req.call.sqe;
+    zero(&[s.off, u64::from(s.op_flags), u64::from(s.buf_index), u64::from(s.file_index)])
+}
+
+/// Takes what the set has; waits for its descriptor to be readable if that is nothing.
+pub fn wait(call: &mut Call, how: Try) -> Outcome {
+    let timeout = if how == Try::Block { -1i32 } else { 0 };
+    let s = &call.sqe;
+    match answer_waiting(sys!(__NR_epoll_pwait, call.file.fd(), s.addr, s.len, timeout, 0, 8)) {
+        Outcome::Done(0) => Outcome::Retry,
+        done => done,
+    }
+}

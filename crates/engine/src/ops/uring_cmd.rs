@@ -1,0 +1,100 @@
+//! URING_CMD: commands of a file's own. Sockets have some. Kernel counterpart:
+//! `io_uring/uring_cmd.c`, `io_uring/cmd_net.c`.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result, check};
+use crate::opdef::{Outcome, Try};
+use crate::req::request::{Call, Req, ReqFlags};
+use crate::sys::{self, sys};
+
+const SOL_SOCKET: u32 = 1;
+const SO_DOMAIN: u32 = 39;
+const AF_INET: i32 = 2;
+const AF_INET6: i32 = 10;
+/// `SIOCINQ` and `SIOCOUTQ`.
+const FIONREAD: u32 = 0x541b;
+const TIOCOUTQ: u32 = 0x5411;
+
+/// Checks a URING_CMD (`io_uring_cmd_prep`).
+pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = &req.call.sqe;
+    let (fixed, multi) = (IORING_URING_CMD_FIXED, IORING_URING_CMD_MULTISHOT);
+    if s.off >> 32 != 0 || s.op_flags & !(fixed | multi) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let selects = req.flags.contains(ReqFlags::BUFFER_SELECT);
+    if s.op_flags == fixed | multi || (s.op_flags & multi != 0) != selects {
+        return Err(Errno::EINVAL);
+    }
+    // None of the commands there are takes a buffer.
+    req.flags.remove(ReqFlags::BUFFER_SELECT);
+    Ok(())
+}
+
+/// Runs a command (`io_uring_cmd_sock`).
+pub fn issue(call: &mut Call, _: Try) -> Outcome {
+    let s = &call.sqe;
+    let fd = call.file.fd();
+    let done = match domain(fd) {
+        Err(Errno::ENOTSOCK) if is_null(fd) => Ok(0),
+        Err(Errno::ENOTSOCK) => Err(Errno::EOPNOTSUPP),
+        Err(e) => Err(e),
+        Ok(domain) => match s.off as u32 {
+            SOCKET_URING_OP_SIOCINQ => queued(fd, domain, FIONREAD),
+            SOCKET_URING_OP_SIOCOUTQ => queued(fd, domain, TIOCOUTQ),
+            SOCKET_URING_OP_GETSOCKOPT => getsockopt(fd, s),
+            SOCKET_URING_OP_SETSOCKOPT => setsockopt(fd, s),
+            _ => Err(Errno::EOPNOTSUPP),
+        },
+    };
+    Outcome::Done(done.unwrap_or_else(Errno::res))
+}
+
+/// `/dev/null` takes every command, and does nothing.
+fn is_null(fd: i32) -> bool {
+    let stat = sys::borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok());
+    let null = rustix::fs::makedev(1, 3);
+    let device = |s: &rustix::fs::Stat| {
+        rustix::fs::FileType::from_raw_mode(s.st_mode) == rustix::fs::FileType::CharacterDevice
+    };
+    stat.is_some_and(|s| device(&s) && s.st_rdev == null)
+}
+
+/// The socket's family.
+fn domain(fd: i32) -> Result<i32> {
+    let (mut value, mut len) = (0i32, 4u32);
+    let (to, size) = ((&raw mut value).expose_provenance(), (&raw mut len).expose_provenance());
+    check(sys!(__NR_getsockopt, fd, SOL_SOCKET, SO_DOMAIN, to, size)).map(|_| value)
+}
+
+/// Bytes in a queue. The kernel asks the protocol; where only the family above it knows, as with
+/// AF_UNIX, it does not ask.
+fn queued(fd: i32, domain: i32, which: u32) -> Result<i32> {
+    if !matches!(domain, AF_INET | AF_INET6) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let mut n = 0i32;
+    match check(sys!(__NR_ioctl, fd, which, (&raw mut n).expose_provenance())) {
+        Err(Errno::ENOTTY) => Err(Errno::EOPNOTSUPP),
+        Err(e) => Err(e),
+        Ok(_) => Ok(n),
+    }
+}
+
+/// `level` and `optname` share the word of `addr`; `optlen` is where `file_index` is, `optval`
+/// where `addr3` is.
+fn getsockopt(fd: i32, s: &io_uring_sqe) -> Result<i32> {
+    let (level, name) = (s.addr as u32, (s.addr >> 32) as u32);
+    if level != SOL_SOCKET {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let mut len = s.file_index.cast_signed();
+    let size = (&raw mut len).expose_provenance();
+    check(sys!(__NR_getsockopt, fd, level, name, s.addr3, size)).map(|_| len)
+}
+
+fn setsockopt(fd: i32, s: &io_uring_sqe) -> Result<i32> {
+    let (level, name) = (s.addr as u32, (s.addr >> 32) as u32);
+    check(sys!(__NR_setsockopt, fd, level, name, s.addr3, s.file_index)).map(|n| n as i32)
+}

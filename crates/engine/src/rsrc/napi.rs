@@ -1,0 +1,127 @@
+//! NAPI busy polling: settings that the kernel keeps for a ring. They are kept and told here too;
+//! that is all, for only the kernel has network queues to poll. Kernel counterpart:
+//! `io_uring/napi.c`.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::user;
+
+/// Longest time to poll, in µs (kernel: "cap NAPI at 10 msec of spin time").
+const MAX_POLL_US: u32 = 10_000;
+
+/// A ring's settings.
+#[derive(Debug)]
+pub struct Napi {
+    busy_poll_us: u32,
+    prefer_busy_poll: bool,
+    tracking: u32,
+    /// Queues that the program named itself.
+    ids: Vec<u32>,
+}
+
+impl Default for Napi {
+    fn default() -> Self {
+        let tracking = IO_URING_NAPI_TRACKING_INACTIVE;
+        Napi { busy_poll_us: 0, prefer_busy_poll: false, tracking, ids: Vec::new() }
+    }
+}
+
+impl Napi {
+    fn settings(&self) -> io_uring_napi {
+        io_uring_napi {
+            busy_poll_to: self.busy_poll_us,
+            prefer_busy_poll: u8::from(self.prefer_busy_poll),
+            ..io_uring_napi::default()
+        }
+    }
+
+    /// `io_napi_register_napi`
+    fn set(&mut self, new: &io_uring_napi) -> Result<usize> {
+        if !matches!(new.op_param, IO_URING_NAPI_TRACKING_DYNAMIC | IO_URING_NAPI_TRACKING_STATIC) {
+            return Err(Errno::EINVAL);
+        }
+        self.ids.clear();
+        self.tracking = new.op_param;
+        self.busy_poll_us = new.busy_poll_to.min(MAX_POLL_US);
+        self.prefer_busy_poll = new.prefer_busy_poll != 0;
+        Ok(0)
+    }
+
+    fn add(&mut self, id: u32) -> Result<usize> {
+        if id < first_id() {
+            return Err(Errno::EINVAL);
+        }
+        if self.ids.contains(&id) {
+            return Err(Errno::EEXIST);
+        }
+        self.ids.push(id);
+        Ok(0)
+    }
+
+    fn remove(&mut self, id: u32) -> Result<usize> {
+        if id < first_id() {
+            return Err(Errno::EINVAL);
+        }
+        let at = self.ids.iter().position(|&i| i == id).ok_or(Errno::ENOENT)?;
+        self.ids.remove(at);
+        Ok(0)
+    }
+}
+
+/// The first number of a queue: those up to the number of CPUs that the kernel was built for mean
+/// CPUs (`MIN_NAPI_ID`).
+fn first_id() -> u32 {
+    const KERNEL_MAX: &str = "/sys/devices/system/cpu/kernel_max";
+    let text = std::fs::read_to_string(KERNEL_MAX).unwrap_or_default();
+    text.trim().parse().map_or(1, |last: u32| last.saturating_add(2))
+}
+
+/// `IORING_REGISTER_NAPI`: sets the times, or names a queue; the old settings are written back.
+///
+/// # Errors
+/// `EINVAL`, `EFAULT`, `EEXIST`, `ENOENT`.
+pub fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
+    if ctx.flags & IORING_SETUP_IOPOLL != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let new: io_uring_napi = user::read(addr)?;
+    if new.pad != [0; 2] || new.resv != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let tracking = ctx.napi.tracking;
+    user::write(addr, &io_uring_napi { op_param: tracking, ..ctx.napi.settings() })?;
+    let names = tracking == IO_URING_NAPI_TRACKING_STATIC;
+    match new.opcode {
+        IO_URING_NAPI_REGISTER_OP => ctx.napi.set(&new),
+        IO_URING_NAPI_STATIC_ADD_ID if names => ctx.napi.add(new.op_param),
+        IO_URING_NAPI_STATIC_DEL_ID if names => ctx.napi.remove(new.op_param),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `IORING_UNREGISTER_NAPI`: switches it off; the old settings are written to `addr`, if there is
+/// one.
+///
+/// # Errors
+/// `EINVAL`, `EFAULT`.
+pub fn unregister(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+    if nr != 1 {
+        return Err(Errno::EINVAL);
+    }
+    if addr != 0 {
+        user::write(addr, &ctx.napi.settings())?;
+    }
+    ctx.napi = Napi::default();
+    Ok(0)
+}
+
+/// `IORING_REGISTER_ZCRX_IFQ`: only the kernel can hand a network queue over. As a kernel that was
+/// built without it.
+///
+/// # Errors
+/// `EINVAL` on a ring that could have none, else `EOPNOTSUPP`.
+pub fn no_zero_copy(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+    let wide = ctx.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
+    Err(if ctx.defers() && wide { Errno::EOPNOTSUPP } else { Errno::EINVAL })
+}
