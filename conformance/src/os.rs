@@ -337,3 +337,10 @@ pub fn mount_tmpfs(at: &std::ffi::CStr, options: &std::ffi::CStr) -> std::io::Re
     // SAFETY: four NUL-terminated strings.
     checked(unsafe { libc::mount(name, at.as_ptr(), name, 0, data) })
 }
+
+/// `recv(2)` with MSG_PEEK and MSG_DONTWAIT: how many bytes are there, or -1.
+pub fn peek(fd: RawFd, buf: &mut [u8]) -> isize {
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: a live buffer and its length.
+    unsafe { libc::recv(fd, buf.as_mut_ptr().cast(), buf.len(), flags) }
+}

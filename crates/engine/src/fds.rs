@@ -67,6 +67,7 @@ impl AsRawFd for InternalFd {
 impl Drop for InternalFd {
     fn drop(&mut self) {
         mark_internal(self.0.as_raw_fd(), false);
+        crate::transport::socket::forget(self.0.as_raw_fd());
         sys!(__NR_close, self.0.as_raw_fd());
     }
 }
@@ -83,6 +84,11 @@ fn write() -> std::sync::RwLockWriteGuard<'static, Table> {
 /// descriptor is.
 pub fn closes_are_reported() {
     REPORTED.store(true, Relaxed);
+}
+
+/// Is every close of a descriptor of the program's heard of?
+pub fn closes_reported() -> bool {
+    REPORTED.load(Relaxed)
 }
 
 /// A fresh ring id.
@@ -346,6 +352,7 @@ pub fn forget_kind(fd: i32) {
         KINDS[i].store(0, Relaxed);
         STREAKS[i].reset();
     }
+    crate::transport::socket::forget(fd);
 }
 
 /// The program is about to close `fd`. Call before the real `close(2)`, whatever `fd` is.

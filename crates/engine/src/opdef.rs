@@ -180,6 +180,8 @@ const FILE_HASH: u32 = FILE | ASYNC | HASH | LENIENT;
 /// Rows that move bytes between files, on a worker.
 const SPLICE: u32 = FILE | FILE_IN | ASYNC | HASH | UNBOUND;
 
+/// Rows that send and receive.
+const NET: u32 = FILE | IOPRIO | UNBOUND;
 /// Support rows that read and write.
 const RW: u32 = FILE | IOPRIO | IOPOLL | AIO | UNBOUND;
 
@@ -197,8 +199,26 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_POLL_ADD, "5.1", FILE, ops::poll::add_prep, Ring(ops::poll::add)),
     op(IORING_OP_POLL_REMOVE, "5.1", 0, ops::poll::remove_prep, Ring(ops::poll::remove)),
     op(IORING_OP_SYNC_FILE_RANGE, "5.1", FILE_ASYNC, ops::sync::range_prep, Sys(ops::sync::range)),
-    no(IORING_OP_SENDMSG, "5.3"),
-    no(IORING_OP_RECVMSG, "5.3"),
+    waits(
+        op(
+            IORING_OP_SENDMSG,
+            "5.3",
+            NET | POLLOUT,
+            ops::net_msg::send_prep,
+            Sys(ops::net_msg::send),
+        ),
+        IORING_RECVSEND_POLL_FIRST,
+    ),
+    waits(
+        op(
+            IORING_OP_RECVMSG,
+            "5.3",
+            NET | POLLIN | BUFSEL,
+            ops::net_msg::recv_prep,
+            Sys(ops::net_msg::recv),
+        ),
+        IORING_RECVSEND_POLL_FIRST,
+    ),
     op(IORING_OP_TIMEOUT, "5.4", 0, ops::timeout::prep, Ring(ops::timeout::issue)),
     op(IORING_OP_TIMEOUT_REMOVE, "5.5", 0, ops::timeout::remove_prep, Ring(ops::timeout::remove)),
     then(
@@ -244,8 +264,14 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_WRITE, "5.6", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_FADVISE, "5.6", FILE, ops::advise::fadvise_prep, Sys(ops::advise::fadvise)),
     op(IORING_OP_MADVISE, "5.6", NAMES, ops::advise::madvise_prep, Sys(ops::advise::madvise)),
-    no(IORING_OP_SEND, "5.6"),
-    no(IORING_OP_RECV, "5.6"),
+    waits(
+        op(IORING_OP_SEND, "5.6", NET | POLLOUT | BUFSEL, ops::net::send_prep, Sys(ops::net::send)),
+        IORING_RECVSEND_POLL_FIRST,
+    ),
+    waits(
+        op(IORING_OP_RECV, "5.6", NET | POLLIN | BUFSEL, ops::net::recv_prep, Sys(ops::net::recv)),
+        IORING_RECVSEND_POLL_FIRST,
+    ),
     then(op(IORING_OP_OPENAT2, "5.6", 0, ops::openclose::openat2_prep, Sys(open)), open_finish),
     op(IORING_OP_EPOLL_CTL, "5.6", 0, ops::epoll::ctl_prep, Ring(ops::epoll::ctl)),
     op(IORING_OP_SPLICE, "5.7", SPLICE, ops::splice::prep, Sys(ops::splice::issue)),

@@ -176,13 +176,20 @@ pub(crate) fn borrow(fd: i32) -> Option<BorrowedFd<'static>> {
 pub(crate) const POLLIN: i16 = 1;
 pub(crate) const POLLOUT: i16 = 4;
 
+#[repr(C)]
+struct PollFd(i32, i16, i16);
+
 /// `poll(2)` on one descriptor without waiting; answers the ready events.
 pub(crate) fn poll_now(fd: i32, events: i16) -> i16 {
-    #[repr(C)]
-    struct PollFd(i32, i16, i16);
     let mut p = PollFd(fd, events, 0);
     sys!(__NR_poll, (&raw mut p).expose_provenance(), 1, 0);
     p.2
+}
+
+/// `poll(2)` on one descriptor for as long as it takes; answers its return value.
+pub(crate) fn poll_wait(fd: i32, events: i16) -> isize {
+    let mut p = PollFd(fd, events, 0);
+    sys!(__NR_poll, (&raw mut p).expose_provenance(), 1, usize::MAX)
 }
 
 /// Sleeps with `mask` in force, atomically as `ppoll(2)` does.

@@ -3,7 +3,7 @@
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::Outcome;
-use crate::ops::rw::in_user;
+use crate::ops::iov::in_user;
 use crate::req::request::Req;
 use crate::rsrc::kbuf::{self, Buf, MAX_BIDS};
 

@@ -11,6 +11,7 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::fds;
 use crate::opdef::{Outcome, Try};
+use crate::ops::iov::{MAX_IOV, import_iov, in_user, skip};
 use crate::ops::{rw_hot, rw_nowait, rw_select};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::req::route::kind_of;
@@ -30,12 +31,8 @@ const RWF_KNOWN: u32 = 0x1ff;
 const RWF_ANY: u32 = 0x2 | 0x4 | 0x10 | 0x20;
 /// `RWF_NOWAIT`.
 pub const RWF_NOWAIT: u32 = 8;
-/// `UIO_MAXIOV`.
-const MAX_IOV: u32 = 1024;
 /// As many parts as `kmalloc` has room for, which is tried first for registered buffers.
 const MAX_ALLOC: u32 = (4 << 20) / 16;
-/// End of user addresses (x86-64, four-level page tables): what `access_ok` refuses beyond.
-const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 /// The current position.
 const CURRENT: u64 = u64::MAX;
 
@@ -99,12 +96,6 @@ fn attributes(sqe: &io_uring_sqe) -> Result<()> {
     }
 }
 
-/// What `access_ok` checks.
-pub fn in_user(addr: u64, len: u64) -> Result<()> {
-    let end = addr.checked_add(len).ok_or(Errno::EFAULT)?;
-    if end > TASK_SIZE { Err(Errno::EFAULT) } else { Ok(()) }
-}
-
 /// `ioprio_check_cap`: the class must be known, and the real-time class needs a privilege.
 fn ioprio_check(ioprio: u16) -> Result<()> {
     let (class, level) = (ioprio >> 13, ioprio & 7);
@@ -120,16 +111,7 @@ fn ioprio_check(ioprio: u16) -> Result<()> {
 /// # Errors
 /// `EFAULT` for a vector that cannot be read, `EINVAL` for a length that is negative.
 fn import(call: &mut Call) -> Result<()> {
-    let mut iov = vec![iovec::default(); call.sqe.len as usize];
-    user::read_slice(call.sqe.addr, &mut iov)?;
-    if iov.iter().any(|v| v.len.cast_signed() < 0) {
-        return Err(Errno::EINVAL);
-    }
-    for v in &iov {
-        if v.base.saturating_add(v.len) > TASK_SIZE {
-            return Err(Errno::EFAULT);
-        }
-    }
+    let iov = import_iov(call.sqe.addr, call.sqe.len)?;
     call.sqe.addr = iov.as_ptr().expose_provenance() as u64;
     call.keep = Keep::Iov(iov);
     Ok(())
@@ -409,19 +391,6 @@ fn off_high(off: u64) -> u64 {
     if off == CURRENT { CURRENT } else { 0 }
 }
 
-/// The vector without its first `done` bytes.
-fn skip(iov: &[iovec], mut done: u64) -> Vec<iovec> {
-    let mut out = Vec::with_capacity(iov.len());
-    for v in iov {
-        let cut = done.min(v.len);
-        done -= cut;
-        if v.len > cut {
-            out.push(iovec { base: v.base + cut, len: v.len - cut });
-        }
-    }
-    out
-}
-
 /// The same request for kernel aio; `None` if it must go another way.
 pub fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<Option<iocb>> {
     let sqe = call.sqe;
@@ -462,19 +431,4 @@ pub fn aio_done(call: &mut Call, res: i64) -> i32 {
         call.short = res as u64 != total(call);
     }
     res as i32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn skipping_cuts_inside_and_between() {
-        let v = |base, len| iovec { base, len };
-        let iov = [v(100, 10), v(200, 0), v(300, 5)];
-        assert_eq!(skip(&iov, 0), [v(100, 10), v(300, 5)]);
-        assert_eq!(skip(&iov, 4), [v(104, 6), v(300, 5)]);
-        assert_eq!(skip(&iov, 10), [v(300, 5)]);
-        assert_eq!(skip(&iov, 15), []);
-    }
 }

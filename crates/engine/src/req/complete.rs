@@ -47,6 +47,9 @@ impl Ctx {
     /// Ends a request, with or without a CQE.
     #[inline]
     pub fn finish_quiet(&mut self, req: &mut Req, skip: bool) {
+        if req.flags.contains(ReqFlags::SENDRECV) && req.res < 0 {
+            crate::ops::net::failed(self, req);
+        }
         if !skip {
             let wide = req.flags.contains(ReqFlags::CQE32)
                 && self.mem.geo.flags & crate::abi::IORING_SETUP_CQE_MIXED != 0;

@@ -92,6 +92,10 @@ impl Ctx {
                 return self.finish(req);
             }
             req.call.cflags = 0;
+            req.arms = req.arms.min(1);
+            if core::mem::take(&mut req.call.empty) {
+                return self.outcome(req, Outcome::Retry);
+            }
             if again == MAX_RETRY {
                 break;
             }

@@ -14,6 +14,7 @@ use rustix::fd::AsRawFd;
 use crate::abi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN, io_uring_sqe};
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
+use crate::ops::net_msg::Msg;
 use crate::rsrc::buffers::BufNode;
 use crate::rsrc::files::FileNode;
 use crate::rsrc::kbuf::Pick;
@@ -59,6 +60,8 @@ bitflags! {
         const ISSUED = 1 << 19;
         /// The thread that submitted it has ended.
         const ORPHAN = 1 << 20;
+        /// SEND, RECV and their kin: what was transferred before a failure counts.
+        const SENDRECV = 1 << 21;
         /// Bits that `flags` of the SQE may set.
         const SQE = 0x7f;
         const LINKS = Self::LINK.bits() | Self::HARDLINK.bits();
@@ -166,6 +169,8 @@ pub enum Keep {
     PathBytes(CString, Vec<u8>),
     /// A name, a path and a value.
     PathsBytes(CString, CString, Vec<u8>),
+    /// A message.
+    Msg(Box<Msg>),
     /// A second file: what splice and tee read from.
     File(FileRef),
 }
@@ -185,6 +190,10 @@ pub struct Call {
     pub cflags: u32,
     /// The result is short of what was asked: a link after it breaks though `res` is no error.
     pub short: bool,
+    /// What it receives from is known to be empty now: no further attempt before it is ready.
+    pub empty: bool,
+    /// What it received is the last of a multishot receive.
+    pub last: bool,
     /// Where buffers are picked from, and how many bytes were asked for (0: as many as fit).
     pub bgid: u16,
     pub want: u32,
@@ -300,7 +309,8 @@ impl Req {
         if call.buf.is_some() || call.creds.is_some() {
             (call.buf, call.creds) = (None, None);
         }
-        (call.done, call.cflags, call.short) = (0, 0, false);
+        (call.done, call.cflags) = (0, 0);
+        (call.short, call.empty, call.last) = (false, false, false);
         (call.bgid, call.want, call.pick) = (0, 0, None);
         self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
         self.state = State::Prepped;

@@ -92,6 +92,11 @@ impl Ctx {
 
     /// Sends a request where it is to wait.
     pub fn take_route(&mut self, way: Way, req: &mut Req) {
+        if way == Way::Poll && req.flags.contains(ReqFlags::NOWAIT) {
+            self.recycle_buffer(req);
+            req.fail(Errno::EAGAIN);
+            return self.finish(req);
+        }
         req.flags.remove(ReqFlags::ON_WORKER);
         match way {
             Way::Worker => {

@@ -13,6 +13,7 @@ pub mod batch;
 pub mod glue;
 pub mod kind;
 pub mod poll;
+pub mod socket;
 pub mod worker;
 
 use aio::AioCtx;

@@ -1,0 +1,64 @@
+//! Vectors of the program's. Kernel counterpart: `lib/iov_iter.c`.
+
+use crate::errno::{Errno, Result};
+use crate::user::{self, iovec};
+
+/// `UIO_MAXIOV`.
+pub const MAX_IOV: u32 = 1024;
+/// End of user addresses (x86-64, four-level page tables): what `access_ok` refuses beyond.
+const TASK_SIZE: u64 = 0x7fff_ffff_f000;
+
+/// What `access_ok` checks.
+pub fn in_user(addr: u64, len: u64) -> Result<()> {
+    let end = addr.checked_add(len).ok_or(Errno::EFAULT)?;
+    if end > TASK_SIZE { Err(Errno::EFAULT) } else { Ok(()) }
+}
+
+/// Copies a vector of `n` parts in (`import_iovec`).
+///
+/// # Errors
+/// `EFAULT`, `EINVAL` for a length that is negative or too many parts.
+pub fn import_iov(addr: u64, n: u32) -> Result<Vec<iovec>> {
+    if n > MAX_IOV {
+        return Err(Errno::EINVAL);
+    }
+    let mut iov = vec![iovec::default(); n as usize];
+    user::read_slice(addr, &mut iov)?;
+    if iov.iter().any(|v| v.len.cast_signed() < 0) {
+        return Err(Errno::EINVAL);
+    }
+    for v in &iov {
+        if v.base.saturating_add(v.len) > TASK_SIZE {
+            return Err(Errno::EFAULT);
+        }
+    }
+    Ok(iov)
+}
+
+/// The vector without its first `done` bytes.
+pub fn skip(iov: &[iovec], mut done: u64) -> Vec<iovec> {
+    let mut out = Vec::with_capacity(iov.len());
+    for v in iov {
+        let cut = done.min(v.len);
+        done -= cut;
+        if v.len > cut {
+            out.push(iovec { base: v.base + cut, len: v.len - cut });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skipping_cuts_inside_and_between() {
+        let v = |base, len| iovec { base, len };
+        let iov = [v(100, 10), v(200, 0), v(300, 5)];
+        assert_eq!(skip(&iov, 0), [v(100, 10), v(300, 5)]);
+        assert_eq!(skip(&iov, 4), [v(104, 6), v(300, 5)]);
+        assert_eq!(skip(&iov, 10), [v(300, 5)]);
+        assert_eq!(skip(&iov, 15), []);
+    }
+}

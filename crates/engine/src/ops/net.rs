@@ -1,0 +1,240 @@
+//! SEND and RECV, and what all that sends and receives has in common. Kernel counterpart:
+//! `io_uring/net.c`.
+//!
+//! An attempt is one system call with MSG_DONTWAIT. With MSG_WAITALL a stream goes on from where it
+//! stopped: `call.done` counts the bytes so far, and a request that ends early tells those.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result, check};
+use crate::opdef::{Outcome, Try};
+use crate::ops::iov::{import_iov, in_user};
+use crate::ops::net_msg::{self, Msg};
+use crate::ops::socket::address;
+use crate::req::request::{Call, Keep, Req, ReqFlags};
+use crate::sys::{self, sys};
+use crate::transport::socket::{Socket, streams};
+
+pub const MSG_CTRUNC: u32 = 0x8;
+pub const MSG_TRUNC: u32 = 0x20;
+pub const MSG_DONTWAIT: u32 = 0x40;
+pub const MSG_WAITALL: u32 = 0x100;
+pub const MSG_NOSIGNAL: u32 = 0x4000;
+
+/// What all of the family say in the same words.
+pub fn common_prep(req: &mut Req, known: u16) -> Result<()> {
+    let s = &req.call.sqe;
+    if s.len.cast_signed() < 0 || s.ioprio & !known != 0 {
+        return Err(Errno::EINVAL);
+    }
+    req.flags |= ReqFlags::SENDRECV;
+    if s.op_flags & MSG_DONTWAIT != 0 {
+        req.flags |= ReqFlags::NOWAIT;
+    }
+    if req.flags.contains(ReqFlags::BUFFER_SELECT) {
+        req.call.bgid = s.buf_index;
+        req.call.want = s.len;
+    }
+    Ok(())
+}
+
+/// Checks a SEND (`io_sendmsg_prep`).
+pub fn send_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    common_prep(req, IORING_RECVSEND_POLL_FIRST | IORING_RECVSEND_BUNDLE | IORING_SEND_VECTORIZED)?;
+    req.call.sqe.op_flags |= MSG_NOSIGNAL;
+    if req.call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0 {
+        req.call.sqe.op_flags |= MSG_WAITALL;
+        req.flags |= ReqFlags::MULTISHOT;
+    }
+    send_setup(req)
+}
+
+/// Copies what a SEND names: an address, a vector (`io_send_setup`).
+pub fn send_setup(req: &mut Req) -> Result<()> {
+    let s = req.call.sqe;
+    // The upper half of the word that holds `addr_len`.
+    if s.file_index >> 16 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mut msg = Msg::default();
+    if s.off != 0
+        && let Keep::Bytes(name) = address(s.off, u64::from(s.file_index))?
+    {
+        msg.name = Some(name);
+    }
+    let elsewhere = req.flags.contains(ReqFlags::BUFFER_SELECT);
+    if s.ioprio & IORING_SEND_VECTORIZED != 0 && !elsewhere {
+        msg.iov = import_iov(s.addr, s.len)?;
+    } else if s.ioprio & IORING_RECVSEND_FIXED_BUF == 0 && !elsewhere {
+        in_user(s.addr, u64::from(s.len))?;
+    }
+    if msg.name.is_some() || !msg.iov.is_empty() {
+        req.call.keep = Keep::Msg(Box::new(msg));
+    }
+    Ok(())
+}
+
+/// Sends.
+pub fn send(call: &mut Call, how: Try) -> Outcome {
+    let all = call.sqe.op_flags & MSG_WAITALL != 0;
+    let outcome = attempt(call, how, sys::POLLOUT, all, send_once);
+    match outcome {
+        Outcome::Done(n @ 1..) if call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0 => sent(call, n),
+        outcome => outcome,
+    }
+}
+
+/// A bundle goes on with the next buffers; one without buffers to pick from has nothing more to
+/// send.
+fn sent(call: &mut Call, n: i32) -> Outcome {
+    if call.pick.is_none() {
+        call.sqe.len = 0;
+        call.keep = Keep::None;
+    }
+    call.done = 0;
+    Outcome::More(n)
+}
+
+/// One system call that sends what is left.
+pub fn send_once(call: &mut Call, flags: u32) -> Result<usize> {
+    let s = &call.sqe;
+    let (at, len) = (s.addr + call.done, u64::from(s.len).saturating_sub(call.done));
+    match &call.keep {
+        Keep::Msg(msg) if !msg.iov.is_empty() => net_msg::send_vector(call, msg, flags),
+        Keep::Msg(msg) => {
+            let (name, size) = msg.name_parts();
+            check(sys!(__NR_sendto, call.file.fd(), at, len, flags, name, size))
+        }
+        _ => check(sys!(__NR_sendto, call.file.fd(), at, len, flags)),
+    }
+}
+
+/// Bytes asked for.
+pub fn total(call: &Call) -> u64 {
+    match &call.keep {
+        Keep::Msg(msg) if !msg.iov.is_empty() => msg.iov.iter().map(|v| v.len).sum(),
+        _ => u64::from(call.sqe.len),
+    }
+}
+
+/// Tries `once`, and what follows from its answer: the rest of a stream of which `all` is wanted, a
+/// wait for readiness, the end.
+pub fn attempt(
+    call: &mut Call,
+    how: Try,
+    ready: i16,
+    all: bool,
+    once: impl Fn(&mut Call, u32) -> Result<usize>,
+) -> Outcome {
+    let given = call.sqe.op_flags;
+    let total = if all { total(call) } else { 0 };
+    call.short = false;
+    loop {
+        let flags = if how == Try::Nonblock { given | MSG_DONTWAIT } else { given };
+        let n = match once(call, flags) {
+            Ok(n) => n as u64,
+            Err(Errno::EAGAIN) if how == Try::Nonblock => return Outcome::Retry,
+            // Where the program's socket does not block, a worker's request does.
+            Err(Errno::EAGAIN) if given & MSG_DONTWAIT == 0 && wait(call.file.fd(), ready) => {
+                continue;
+            }
+            Err(e) if call.done == 0 => return Outcome::Done(e.res()),
+            Err(_) => 0,
+        };
+        call.done += n;
+        if n > 0 && call.done < total && streams(call.file.fd()) {
+            if how == Try::Nonblock {
+                return Outcome::Retry;
+            }
+            continue;
+        }
+        call.short |= call.done < total;
+        return Outcome::Done(call.done as i32);
+    }
+}
+
+/// Waits until `fd` is ready; false if a signal came instead.
+fn wait(fd: i32, events: i16) -> bool {
+    sys::poll_wait(fd, events) > 0
+}
+
+/// Checks what a receive says about going on (`io_recvmsg_prep`).
+pub fn recv_common(req: &mut Req) -> Result<()> {
+    let s = req.call.sqe;
+    if s.off != 0 {
+        return Err(Errno::EINVAL);
+    }
+    common_prep(req, IORING_RECVSEND_POLL_FIRST | IORING_RECV_MULTISHOT | IORING_RECVSEND_BUNDLE)?;
+    if s.ioprio & IORING_RECV_MULTISHOT == 0 {
+        return crate::ops::zero(&[u64::from(s.file_index)]);
+    }
+    if !req.flags.contains(ReqFlags::BUFFER_SELECT) || s.op_flags & MSG_WAITALL != 0 {
+        return Err(Errno::EINVAL);
+    }
+    req.flags |= ReqFlags::MULTISHOT;
+    Ok(())
+}
+
+/// Checks a RECV (`io_recvmsg_prep`).
+pub fn recv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    recv_common(req)?;
+    let s = &mut req.call.sqe;
+    // The bytes after which a multishot receive ends (`optlen`).
+    s.off = u64::from(s.file_index);
+    if !req.flags.contains(ReqFlags::BUFFER_SELECT) {
+        in_user(s.addr, u64::from(s.len))?;
+    }
+    Ok(())
+}
+
+/// Receives.
+pub fn recv(call: &mut Call, how: Try) -> Outcome {
+    let all = call.sqe.op_flags & MSG_WAITALL != 0;
+    let outcome = attempt(call, how, sys::POLLIN, all, recv_once);
+    received(call, outcome)
+}
+
+fn recv_once(call: &mut Call, flags: u32) -> Result<usize> {
+    let s = &call.sqe;
+    if flags & MSG_WAITALL != 0 || matches!(call.keep, Keep::Msg(_)) {
+        return net_msg::recv_vector(call, flags);
+    }
+    check(sys!(__NR_recvfrom, call.file.fd(), s.addr, s.len, flags))
+}
+
+/// After a receive: is there more, and does the request go on (`io_recv_finish`)?
+pub fn received(call: &mut Call, outcome: Outcome) -> Outcome {
+    let Outcome::Done(n) = outcome else { return outcome };
+    if n < 0 {
+        return outcome;
+    }
+    let fd = call.file.fd();
+    let more = Socket::of(fd).has_more(fd);
+    call.cflags = if more == Some(true) { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
+    let multishot = call.sqe.ioprio & IORING_RECV_MULTISHOT != 0;
+    if !multishot || n == 0 || call.last || at_limit(call, n) {
+        return outcome;
+    }
+    call.empty = more == Some(false);
+    call.done = 0;
+    Outcome::More(n)
+}
+
+/// Has a multishot RECV brought all that it was to bring?
+fn at_limit(call: &mut Call, n: i32) -> bool {
+    let s = &mut call.sqe;
+    if s.opcode != IORING_OP_RECV || s.off == 0 {
+        return false;
+    }
+    s.off = s.off.saturating_sub(u64::from(n.unsigned_abs()));
+    s.off == 0
+}
+
+/// The end of a request that failed on the way: what it has done counts (`io_sendrecv_fail`).
+#[cold]
+pub fn failed(ctx: &mut Ctx, req: &mut Req) {
+    if req.call.done > 0 {
+        req.res = req.call.done as i32;
+        ctx.put_buffer(req, req.res);
+    }
+}

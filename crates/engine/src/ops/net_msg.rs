@@ -1,0 +1,247 @@
+//! SENDMSG and RECVMSG. The header and its vector are copied when the request is submitted; names
+//! and control data that are received go straight to the program. Kernel counterpart:
+//! `io_uring/net.c`.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result, check};
+use crate::opdef::{Outcome, Try};
+use crate::ops::iov::{import_iov, skip};
+use crate::ops::net::{MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
+use crate::ops::net::{attempt, common_prep, received, recv_common};
+use crate::ops::socket::address;
+use crate::req::request::{Call, Keep, Req, ReqFlags};
+use crate::sys::{self, sys};
+use crate::user::{self, iovec, msghdr};
+
+/// `UIO_MAXIOV`.
+const MAX_IOV: u64 = 1024;
+/// Size of `struct io_uring_recvmsg_out`.
+const OUT: u32 = 16;
+
+/// A message to send, or where one goes.
+#[derive(Debug, Default)]
+pub struct Msg {
+    /// The address to send to.
+    pub name: Option<Vec<u8>>,
+    /// The vector.
+    pub iov: Vec<iovec>,
+    /// Where the program's header lies.
+    pub at: u64,
+    /// The program's header.
+    pub hdr: msghdr,
+}
+
+impl Msg {
+    /// The name's address and length, as a system call takes them.
+    pub fn name_parts(&self) -> (usize, usize) {
+        match &self.name {
+            Some(name) => (name.as_ptr().expose_provenance(), name.len()),
+            None => (0, 0),
+        }
+    }
+}
+
+/// One sendmsg(2) of what is left of a vector.
+pub fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
+    let rest = if call.done > 0 { Some(skip(&msg.iov, call.done)) } else { None };
+    let iov = rest.as_deref().unwrap_or(&msg.iov);
+    let (name, namelen) = msg.name_parts();
+    let mut hdr = msghdr {
+        name: name as u64,
+        namelen: namelen as u32,
+        iov: iov.as_ptr().expose_provenance() as u64,
+        iovlen: iov.len() as u64,
+        ..msghdr::default()
+    };
+    // Control data goes with the first bytes.
+    if call.done == 0 {
+        (hdr.control, hdr.controllen) = (msg.hdr.control, msg.hdr.controllen);
+    }
+    check(sys!(__NR_sendmsg, call.file.fd(), (&raw mut hdr).expose_provenance(), flags))
+}
+
+/// One recvmsg(2) for a RECV: into what is left of its buffer or vector.
+pub fn recv_vector(call: &mut Call, flags: u32) -> Result<usize> {
+    let s = &call.sqe;
+    let one = [iovec { base: s.addr + call.done, len: u64::from(s.len).saturating_sub(call.done) }];
+    let rest;
+    let iov = match &call.keep {
+        Keep::Msg(msg) if call.done > 0 => {
+            rest = skip(&msg.iov, call.done);
+            &rest[..]
+        }
+        Keep::Msg(msg) => &msg.iov[..],
+        _ => &one[..],
+    };
+    let mut hdr = msghdr {
+        iov: iov.as_ptr().expose_provenance() as u64,
+        iovlen: iov.len() as u64,
+        ..msghdr::default()
+    };
+    let to = (&raw mut hdr).expose_provenance();
+    let n = check(sys!(__NR_recvmsg, call.file.fd(), to, flags))?;
+    call.short |= cut(flags, &hdr);
+    Ok(n)
+}
+
+/// A message that did not fit breaks a chain, where all was wanted.
+fn cut(flags: u32, hdr: &msghdr) -> bool {
+    flags & MSG_WAITALL != 0 && hdr.flags & (MSG_TRUNC | MSG_CTRUNC) != 0
+}
+
+/// Copies a message header and its vector (`io_msg_copy_hdr`).
+fn copy_header(req: &mut Req) -> Result<Box<Msg>> {
+    let at = req.call.sqe.addr;
+    let mut hdr: msghdr = user::read(at)?;
+    if hdr.name == 0 {
+        hdr.namelen = 0;
+    }
+    if hdr.namelen.cast_signed() < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mut msg = Msg { at, hdr, ..Msg::default() };
+    if req.opcode() != IORING_OP_RECVMSG
+        && hdr.namelen > 0
+        && let Keep::Bytes(name) = address(hdr.name, u64::from(hdr.namelen.min(128)))?
+    {
+        msg.name = Some(name);
+    }
+    if hdr.iovlen > MAX_IOV {
+        return Err(Errno::EMSGSIZE);
+    }
+    if !req.flags.contains(ReqFlags::BUFFER_SELECT) {
+        msg.iov = import_iov(hdr.iov, hdr.iovlen as u32)?;
+        return Ok(Box::new(msg));
+    }
+    req.call.want = match hdr.iovlen {
+        0 => 0,
+        1 => user::read::<iovec>(hdr.iov)?.len as u32,
+        _ => return Err(Errno::EINVAL),
+    };
+    Ok(Box::new(msg))
+}
+
+/// Checks a SENDMSG (`io_sendmsg_prep`).
+pub fn send_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    common_prep(req, IORING_RECVSEND_POLL_FIRST | IORING_SEND_VECTORIZED)?;
+    send_setup(req)
+}
+
+/// Copies what a SENDMSG names (`io_sendmsg_setup`).
+pub fn send_setup(req: &mut Req) -> Result<()> {
+    let s = &mut req.call.sqe;
+    crate::ops::zero(&[s.off, u64::from(s.file_index)])?;
+    s.op_flags |= MSG_NOSIGNAL;
+    req.call.keep = Keep::Msg(copy_header(req)?);
+    Ok(())
+}
+
+/// Sends a message.
+pub fn send(call: &mut Call, how: Try) -> Outcome {
+    let all = call.sqe.op_flags & MSG_WAITALL != 0;
+    call.sqe.len = 0;
+    attempt(call, how, sys::POLLOUT, all, |call, flags| match &call.keep {
+        Keep::Msg(msg) => send_vector(call, msg, flags),
+        _ => Err(Errno::EINVAL),
+    })
+}
+
+/// Checks a RECVMSG (`io_recvmsg_prep`).
+pub fn recv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    recv_common(req)?;
+    let s = &req.call.sqe;
+    if s.file_index != 0 || s.ioprio & IORING_RECVSEND_BUNDLE != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let multishot = s.ioprio & IORING_RECV_MULTISHOT != 0;
+    let msg = copy_header(req)?;
+    if multishot && msg.out_len().is_none() {
+        return Err(Errno::EOVERFLOW);
+    }
+    req.call.keep = Keep::Msg(msg);
+    Ok(())
+}
+
+/// Receives a message.
+pub fn recv(call: &mut Call, how: Try) -> Outcome {
+    let outcome = if call.sqe.ioprio & IORING_RECV_MULTISHOT != 0 {
+        attempt(call, how, sys::POLLIN, false, recv_out)
+    } else {
+        let control = matches!(&call.keep, Keep::Msg(msg) if msg.hdr.controllen > 0);
+        let all = call.sqe.op_flags & MSG_WAITALL != 0 && !control;
+        if call.pick.is_none() {
+            call.sqe.len = 0;
+        }
+        attempt(call, how, sys::POLLIN, all, recv_message)
+    };
+    received(call, outcome)
+}
+
+/// One recvmsg(2), whose header the program gets back.
+fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
+    let Keep::Msg(msg) = &call.keep else { return Err(Errno::EINVAL) };
+    let s = &call.sqe;
+    let one = [iovec { base: s.addr + call.done, len: u64::from(s.len).saturating_sub(call.done) }];
+    let rest;
+    let iov = match () {
+        () if call.pick.is_some() => &one[..],
+        () if call.done > 0 => {
+            rest = skip(&msg.iov, call.done);
+            &rest[..]
+        }
+        () => &msg.iov[..],
+    };
+    let mut hdr = msghdr {
+        iov: iov.as_ptr().expose_provenance() as u64,
+        iovlen: iov.len() as u64,
+        flags: 0,
+        ..msg.hdr
+    };
+    let to = (&raw mut hdr).expose_provenance();
+    let n = check(sys!(__NR_recvmsg, call.file.fd(), to, flags))?;
+    if hdr.name != 0 {
+        user::write(msg.at + msghdr::NAMELEN, &hdr.namelen)?;
+    }
+    user::write(msg.at + msghdr::CONTROLLEN, &hdr.controllen)?;
+    user::write(msg.at + msghdr::FLAGS, &hdr.flags)?;
+    let cut = cut(flags, &hdr);
+    call.short |= cut;
+    Ok(n)
+}
+
+impl Msg {
+    /// Bytes before the payload in a multishot receive's buffer; none if that is no number.
+    fn out_len(&self) -> Option<u32> {
+        let control = i32::try_from(self.hdr.controllen).ok()?.cast_unsigned();
+        let sum = OUT.checked_add(self.hdr.namelen)?.checked_add(control)?;
+        i32::try_from(sum).ok().map(i32::cast_unsigned)
+    }
+}
+
+/// One recvmsg(2) of a multishot receive: what the header says, the name, the control data and the
+/// payload lie behind each other in the buffer (`io_recvmsg_multishot`).
+fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
+    let Keep::Msg(msg) = &call.keep else { return Err(Errno::EINVAL) };
+    let (buf, len) = (call.sqe.addr, call.sqe.len);
+    let before = msg.out_len().ok_or(Errno::EOVERFLOW)?;
+    let room = len.checked_sub(before).ok_or(Errno::EFAULT)?;
+    let (namelen, controllen) = (msg.hdr.namelen, msg.hdr.controllen);
+    let name = buf + u64::from(OUT);
+    let payload = iovec { base: buf + u64::from(before), len: u64::from(room) };
+    let mut hdr = msghdr {
+        name: if namelen > 0 { name } else { 0 },
+        namelen,
+        iov: (&raw const payload).expose_provenance() as u64,
+        iovlen: 1,
+        control: if controllen > 0 { name + u64::from(namelen) } else { 0 },
+        controllen,
+        ..msghdr::default()
+    };
+    let to = (&raw mut hdr).expose_provenance();
+    let n = check(sys!(__NR_recvmsg, call.file.fd(), to, flags))? as u32;
+    let out = [hdr.namelen, hdr.controllen as u32, n, hdr.flags];
+    user::write_slice(buf, &out)?;
+    call.last = n == 0;
+    Ok((before + n.min(room)) as usize)
+}

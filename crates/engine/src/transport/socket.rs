@@ -1,0 +1,102 @@
+//! What kind of socket a descriptor is, as far as sending and receiving must know, and whether
+//! there is more to receive.
+
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::sys::{self, sys};
+
+const SOL_SOCKET: u32 = 1;
+const SO_TYPE: u32 = 3;
+const SO_PROTOCOL: u32 = 38;
+const SO_DOMAIN: u32 = 39;
+const AF_UNIX: i32 = 1;
+const AF_INET: i32 = 2;
+const AF_INET6: i32 = 10;
+const SOCK_STREAM: i32 = 1;
+const SOCK_SEQPACKET: i32 = 5;
+const IPPROTO_TCP: i32 = 6;
+const IPPROTO_UDP: i32 = 17;
+const SIOCINQ: u32 = 0x541b;
+
+/// A socket's protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Socket {
+    Tcp,
+    Udp,
+    UnixStream,
+    /// Any other, or none.
+    Other,
+}
+
+const ALL: [Socket; 4] = [Socket::Tcp, Socket::Udp, Socket::UnixStream, Socket::Other];
+
+/// Remembered, by number: 0 unknown, else the place in [`ALL`] + 1.
+const REMEMBERED: usize = 4096;
+static KNOWN: [AtomicU8; REMEMBERED] = [const { AtomicU8::new(0) }; REMEMBERED];
+
+fn slot(fd: i32) -> Option<&'static AtomicU8> {
+    usize::try_from(fd).ok().and_then(|i| KNOWN.get(i))
+}
+
+/// Forgets what `fd` is: it is closed, or about to be.
+pub fn forget(fd: i32) {
+    if let Some(slot) = slot(fd) {
+        slot.store(0, Relaxed);
+    }
+}
+
+fn option(fd: i32, name: u32) -> Option<i32> {
+    let (mut value, mut len) = (0i32, 4u32);
+    let (to, size) = ((&raw mut value).expose_provenance(), (&raw mut len).expose_provenance());
+    (sys!(__NR_getsockopt, fd, SOL_SOCKET, name, to, size) == 0).then_some(value)
+}
+
+impl Socket {
+    /// What `fd` is. Remembered where every close of that number is heard of.
+    pub fn of(fd: i32) -> Socket {
+        let known = slot(fd).map_or(0, |s| s.load(Relaxed));
+        if let Some(socket) = usize::from(known).checked_sub(1).and_then(|i| ALL.get(i)) {
+            return *socket;
+        }
+        let socket = Self::ask(fd);
+        if (crate::fds::closes_reported() || crate::fds::is_internal(fd))
+            && let Some(slot) = slot(fd)
+        {
+            slot.store(socket as u8 + 1, Relaxed);
+        }
+        socket
+    }
+
+    fn ask(fd: i32) -> Socket {
+        match option(fd, SO_DOMAIN) {
+            Some(AF_INET | AF_INET6) => match option(fd, SO_PROTOCOL) {
+                Some(IPPROTO_TCP) => Socket::Tcp,
+                Some(IPPROTO_UDP) => Socket::Udp,
+                _ => Socket::Other,
+            },
+            Some(AF_UNIX) if option(fd, SO_TYPE) == Some(SOCK_STREAM) => Socket::UnixStream,
+            _ => Socket::Other,
+        }
+    }
+
+    /// After a receive: is there more (`msg_inq`)? Only some sockets tell. The end of a TCP stream
+    /// counts as something.
+    pub fn has_more(self, fd: i32) -> Option<bool> {
+        match self {
+            Socket::Tcp => Some(sys::poll_now(fd, sys::POLLIN) & sys::POLLIN != 0),
+            Socket::UnixStream => {
+                let mut bytes = 0i32;
+                let to = (&raw mut bytes).expose_provenance();
+                (sys!(__NR_ioctl, fd, SIOCINQ, to) == 0).then_some(bytes > 0)
+            }
+            Socket::Udp | Socket::Other => None,
+        }
+    }
+}
+
+/// Does `fd` keep what is sent in order and whole, so that the rest of a transfer may follow
+/// (`io_net_retry`)?
+pub fn streams(fd: i32) -> bool {
+    matches!(option(fd, SO_TYPE), Some(SOCK_STREAM | SOCK_SEQPACKET))
+}
