@@ -24,9 +24,9 @@ pub const CASES: &[Case] = &[
     case!("pbuf", multishot_refusals, [Op(IORING_OP_READ_MULTISHOT)], "no buffers, an address, a file"),
 ];
 
-const GROUP: u16 = 3;
+pub(super) const GROUP: u16 = 3;
 
-fn provide(buf: &mut [u8], each: u32, bid: u64) -> io_uring_sqe {
+pub(super) fn provide(buf: &mut [u8], each: u32, bid: u64) -> io_uring_sqe {
     let n = buf.len() as i32 / each as i32;
     sqe::rw(IORING_OP_PROVIDE_BUFFERS, n, addr_mut(buf), each as usize, bid)
         .set(|s| s.buf_index = GROUP)
@@ -171,12 +171,12 @@ fn files(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn reg(at: usize, entries: u32, flags: u16) -> io_uring_buf_reg {
+pub(super) fn reg(at: usize, entries: u32, flags: u16) -> io_uring_buf_reg {
     let ring_addr = at as u64;
     io_uring_buf_reg { ring_addr, ring_entries: entries, bgid: GROUP, flags, resv: [0; 3] }
 }
 
-fn register(ring: &Ring, reg: &io_uring_buf_reg) -> isize {
+pub(super) fn register(ring: &Ring, reg: &io_uring_buf_reg) -> isize {
     ring.register(IORING_REGISTER_PBUF_RING, addr(reg), 1)
 }
 
@@ -221,7 +221,7 @@ fn ring_refusals(cx: &mut Cx) -> Outcome {
 }
 
 /// Entries from `tail` on, each of 8 bytes of `mem`; then the tail moves behind them.
-fn refill(at: usize, tail: u16, entries: u16, mem: &mut [u8]) {
+pub(super) fn refill(at: usize, tail: u16, entries: u16, mem: &mut [u8]) {
     let n = mem.len() / 8;
     for i in 0..n {
         let slot = usize::from(tail.wrapping_add(i as u16) & (entries - 1));
