@@ -321,8 +321,14 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         ),
         "commands of sockets only, but for TX_TIMESTAMP",
     ),
-    no(IORING_OP_SEND_ZC, "6.0"),
-    no(IORING_OP_SENDMSG_ZC, "6.1"),
+    waits(
+        op(IORING_OP_SEND_ZC, "6.0", NET | POLLOUT, ops::net_zc::prep, Sys(ops::net_zc::send)),
+        IORING_RECVSEND_POLL_FIRST,
+    ),
+    waits(
+        op(IORING_OP_SENDMSG_ZC, "6.1", NET | POLLOUT, ops::net_zc::prep, Sys(ops::net_zc::send)),
+        IORING_RECVSEND_POLL_FIRST,
+    ),
     op(
         IORING_OP_READ_MULTISHOT,
         "6.7",

@@ -5,6 +5,8 @@ use crate::user::{self, iovec};
 
 /// `UIO_MAXIOV`.
 pub const MAX_IOV: u32 = 1024;
+/// The most that one call transfers.
+pub const MAX_RW_COUNT: u32 = 0x7fff_f000;
 /// End of user addresses (x86-64, four-level page tables): what `access_ok` refuses beyond.
 const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 

@@ -12,7 +12,7 @@ use crate::errno::{Errno, Result, check};
 use crate::fds;
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::{MAX_IOV, import_iov, in_user, skip};
-use crate::ops::{rw_hot, rw_nowait, rw_select};
+use crate::ops::{net_zc, rw_hot, rw_nowait, rw_select};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::req::route::kind_of;
 use crate::rsrc::buffers::BufNode;
@@ -122,7 +122,8 @@ fn import(call: &mut Call) -> Result<()> {
 /// # Errors
 /// `EFAULT`.
 pub fn assign_buffer(ctx: &Ctx, call: &mut Call) -> Result<()> {
-    if !fixed(call.sqe.opcode) || call.buf.is_some() {
+    let needs = fixed(call.sqe.opcode) || net_zc::fixed(&call.sqe);
+    if !needs || call.buf.is_some() {
         return Ok(());
     }
     // A number that is closed, or open for its path only, says so first.
@@ -143,6 +144,9 @@ fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
         // A part of no length is refused, a vector of no parts is not (`io_vec_fill_bvec`).
         Keep::Iov(iov) if iov.iter().any(|v| v.len == 0) => Err(Errno::EFAULT),
         Keep::Iov(iov) => iov.iter().try_for_each(|v| node.check(v.base, v.len)),
+        Keep::Msg(msg) if !msg.iov.is_empty() => {
+            msg.iov.iter().try_for_each(|v| node.check(v.base, v.len))
+        }
         _ => node.check(call.sqe.addr, u64::from(call.sqe.len)),
     }
 }

@@ -50,6 +50,10 @@ impl Ctx {
         if req.flags.contains(ReqFlags::SENDRECV) && req.res < 0 {
             crate::ops::net::failed(self, req);
         }
+        let notif = req.flags.contains(ReqFlags::NOTIF);
+        if notif && !req.flags.contains(ReqFlags::WITH_CHAIN) {
+            req.call.cflags |= crate::abi::IORING_CQE_F_MORE;
+        }
         if !skip {
             let wide = req.flags.contains(ReqFlags::CQE32)
                 && self.mem.geo.flags & crate::abi::IORING_SETUP_CQE_MIXED != 0;
@@ -61,6 +65,9 @@ impl Ctx {
         let disarm = ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT;
         if req.flags.intersects(disarm) || req.link.is_some() {
             self.queue_next(req);
+        }
+        if notif {
+            self.notify(req);
         }
     }
 

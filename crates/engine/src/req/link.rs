@@ -69,7 +69,7 @@ impl Ctx {
         let req = self.slab.get_mut(id)?;
         let next = req.link.take();
         req.flags.remove(ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT);
-        req.flags |= ReqFlags::ENDED;
+        req.flags |= ReqFlags::ENDED | ReqFlags::WITH_CHAIN;
         req.res = res;
         req.call.cflags = 0;
         self.run.push_back(id);

@@ -62,6 +62,10 @@ bitflags! {
         const ORPHAN = 1 << 20;
         /// SEND, RECV and their kin: what was transferred before a failure counts.
         const SENDRECV = 1 << 21;
+        /// A notification follows its CQE.
+        const NOTIF = 1 << 22;
+        /// It ended with its chain, before it was tried.
+        const WITH_CHAIN = 1 << 23;
         /// Bits that `flags` of the SQE may set.
         const SQE = 0x7f;
         const LINKS = Self::LINK.bits() | Self::HARDLINK.bits();

@@ -1,0 +1,213 @@
+//! SEND_ZC and SENDMSG_ZC: a result, and a notification that the buffer is free.
+
+use super::net::pair;
+use super::net_msg::{hdr, part};
+use super::prelude::*;
+use libc::{ENOTSOCK, MSG_DONTWAIT, MSG_WAITALL};
+use std::io::Read;
+use std::net::UdpSocket;
+use std::os::unix::net::UnixStream;
+
+pub const CASES: &[Case] = &[
+    case!("net_zc", send, [Op(IORING_OP_SEND_ZC)], "a result with F_MORE, then a notification"),
+    case!("net_zc", message, [Op(IORING_OP_SENDMSG_ZC)], "the same for a message"),
+    case!("net_zc", usage, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "the notification tells of a copy"),
+    case!("net_zc", fixed, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "from a registered buffer"),
+    case!("net_zc", refusals, [Op(IORING_OP_SEND_ZC)], "some refusals bring a notification, some do not"),
+    case!("net_zc", message_refusals, [Op(IORING_OP_SENDMSG_ZC)], "the same for messages"),
+    case!("net_zc", datagram, [Op(IORING_OP_SEND_ZC)], "to an address"),
+    case!("net_zc", chains, [Op(IORING_OP_SEND_ZC)], "in chains, broken and whole"),
+    case!("net_zc", waits, [Op(IORING_OP_SEND_ZC)], "all of it, over several waits"),
+];
+
+fn zc(fd: i32, buf: &[u8]) -> io_uring_sqe {
+    sqe::rw(IORING_OP_SEND_ZC, fd, addr(buf), buf.len(), 0)
+}
+
+fn msg(fd: i32, h: &softring_engine::user::msghdr) -> io_uring_sqe {
+    sqe::rw(IORING_OP_SENDMSG_ZC, fd, addr(h), 1, 0)
+}
+
+/// One request, and its CQEs: its own, then, if that has F_MORE, the notification.
+fn both(cx: &mut Cx, ring: &mut Ring, what: &str, s: io_uring_sqe, want: i32) -> Outcome {
+    let got = cx.one(ring, what, s.ud(5), want);
+    if got.flags & IORING_CQE_F_MORE != 0 {
+        let got = ring.take(1)?[0];
+        let (own, flags) = (got.user_data == 5, got.flags == IORING_CQE_F_NOTIF);
+        cx.note("notified", format_args!("{} {}", got.res, own && flags));
+    }
+    Ok(())
+}
+
+fn send(cx: &mut Cx) -> Outcome {
+    for flags in [0, DEFER] {
+        let mut ring = cx.ring(8, flags)?;
+        let (one, mut two) = pair()?;
+        let fd = one.as_raw_fd();
+        both(cx, &mut ring, "send", zc(fd, b"hello"), 5)?;
+        both(cx, &mut ring, "by a worker", zc(fd, b"hello").with(IOSQE_ASYNC), 5)?;
+        let first = zc(fd, b"hello").set(|s| s.ioprio = IORING_RECVSEND_POLL_FIRST);
+        both(cx, &mut ring, "polled first", first, 5)?;
+        both(cx, &mut ring, "nothing", zc(fd, b""), 0)?;
+        let parts = [part(b"abc"), part(b"de")];
+        let vector = zc(fd, b"").set(|s| (s.addr, s.len) = (addr(&parts) as u64, 2));
+        let vector = vector.set(|s| s.ioprio = IORING_SEND_VECTORIZED);
+        both(cx, &mut ring, "a vector", vector, 5)?;
+        let mut buf = [0u8; 20];
+        two.read_exact(&mut buf)?;
+        cx.holds("data", &buf == b"hellohellohelloabcde");
+    }
+    Ok(())
+}
+
+fn message(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, mut two) = pair()?;
+    let parts = [part(b"abc"), part(b"defg")];
+    let h = hdr(&parts);
+    both(cx, &mut ring, "send", msg(one.as_raw_fd(), &h), 7)?;
+    both(cx, &mut ring, "by a worker", msg(one.as_raw_fd(), &h).with(IOSQE_ASYNC), 7)?;
+    let mut buf = [0u8; 14];
+    two.read_exact(&mut buf)?;
+    cx.holds("data", &buf == b"abcdefgabcdefg");
+    Ok(())
+}
+
+fn usage(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, _two) = pair()?;
+    let parts = [part(b"abc")];
+    let report = |s: io_uring_sqe| s.set(|s| s.ioprio = IORING_SEND_ZC_REPORT_USAGE);
+    both(cx, &mut ring, "send", report(zc(one.as_raw_fd(), b"hello")), 5)?;
+    both(cx, &mut ring, "message", report(msg(one.as_raw_fd(), &hdr(&parts))), 3)?;
+    both(cx, &mut ring, "nothing", report(zc(one.as_raw_fd(), b"")), 0)?;
+    Ok(())
+}
+
+fn fixed(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, mut two) = pair()?;
+    let fd = one.as_raw_fd();
+    let mem = *b"registered";
+    let from = |s: io_uring_sqe| s.set(|s| s.ioprio = IORING_RECVSEND_FIXED_BUF);
+    both(cx, &mut ring, "no table", from(zc(fd, &mem)), -EFAULT)?;
+    let table = [part(&mem)];
+    cx.is("register", ring.register_slice(IORING_REGISTER_BUFFERS, &table), 0);
+    both(cx, &mut ring, "all", from(zc(fd, &mem)), 10)?;
+    both(cx, &mut ring, "some", from(zc(fd, &mem[2..5])), 3)?;
+    both(cx, &mut ring, "past it", from(zc(fd, &mem)).set(|s| s.len = 11), -EFAULT)?;
+    both(cx, &mut ring, "no such", from(zc(fd, &mem)).set(|s| s.buf_index = 1), -EFAULT)?;
+    let parts = [part(&mem[..3]), part(&mem[5..])];
+    both(cx, &mut ring, "message", from(msg(fd, &hdr(&parts))), 8)?;
+    let other = *b"elsewhere";
+    let parts = [part(&other)];
+    both(cx, &mut ring, "elsewhere", from(msg(fd, &hdr(&parts))), -EFAULT)?;
+    let mut buf = [0u8; 21];
+    two.read_exact(&mut buf)?;
+    cx.holds("data", &buf == b"registeredgisregtered");
+    Ok(())
+}
+
+fn refusals(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, _two) = pair()?;
+    let (unix, _peer) = UnixStream::pair()?;
+    let file = cx.file("f", b"")?;
+    let good = zc(one.as_raw_fd(), b"hello");
+    for (what, s, want) in [
+        ("addr3", good.set(|s| s.addr3 = 1), -EINVAL),
+        ("padding", good.set(|s| s.pad2 = 1), -EINVAL),
+        ("unseen", good.with(IOSQE_CQE_SKIP_SUCCESS), -EINVAL),
+        ("unknown priority", good.set(|s| s.ioprio = 1 << 9), -EINVAL),
+        ("a bundle", good.set(|s| s.ioprio = IORING_RECVSEND_BUNDLE), -EINVAL),
+        ("the kernel's", good.set(|s| s.addr = KERNEL as u64), -EFAULT),
+        ("a bad buffer", good.set(|s| s.addr = BAD as u64), -EFAULT),
+        ("a long address", good.set(|s| (s.off, s.file_index) = (8, 129)), -EINVAL),
+        ("address's padding", good.set(|s| s.file_index = 1 << 16), -EINVAL),
+        ("a unix socket", good.set(|s| s.fd = unix.as_raw_fd()), -EOPNOTSUPP),
+        ("a file", good.set(|s| s.fd = file.as_raw_fd()), -ENOTSOCK),
+        ("closed", good.set(|s| s.fd = 999), -EBADF),
+        ("buffers to pick", good.with(IOSQE_BUFFER_SELECT), -EOPNOTSUPP),
+    ] {
+        both(cx, &mut ring, what, s, want)?;
+    }
+    one.shutdown(std::net::Shutdown::Write)?;
+    both(cx, &mut ring, "shut down", good, -EPIPE)
+}
+
+fn message_refusals(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, _two) = pair()?;
+    let (unix, _peer) = UnixStream::pair()?;
+    let parts = [part(b"abc")];
+    let h = hdr(&parts);
+    let good = msg(one.as_raw_fd(), &h);
+    for (what, s, want) in [
+        ("an offset", good.set(|s| s.off = 1), -EINVAL),
+        ("a file index", good.set(|s| s.file_index = 1), -EINVAL),
+        ("addr3", good.set(|s| s.addr3 = 1), -EINVAL),
+        ("a bad header", good.set(|s| s.addr = BAD as u64), -EFAULT),
+        ("a unix socket", good.set(|s| s.fd = unix.as_raw_fd()), -EOPNOTSUPP),
+        ("closed", good.set(|s| s.fd = 999), -EBADF),
+    ] {
+        both(cx, &mut ring, what, s, want)?;
+    }
+    Ok(())
+}
+
+fn datagram(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, two) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    let to = libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: two.local_addr()?.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
+        sin_zero: [0; 8],
+    };
+    let named = zc(one.as_raw_fd(), b"hello");
+    let named = named.set(|s| (s.off, s.file_index) = (addr(&to) as u64, 16));
+    cx.start(&mut ring, &[named.ud(1)]);
+    let mut buf = [0u8; 8];
+    cx.eq("received", two.recv(&mut buf)?, 5);
+    cx.reap_in_order(&mut ring, "both", &[(1, 5), (1, 0)]);
+    both(cx, &mut ring, "to nobody", zc(one.as_raw_fd(), b"x"), -libc::EDESTADDRREQ)
+}
+
+fn chains(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, two) = pair()?;
+    let good = zc(one.as_raw_fd(), b"hello");
+    cx.start(&mut ring, &[good.link().ud(1), sqe::nop().ud(2)]);
+    cx.reap(&mut ring, "whole", &[(1, 0), (1, 5), (2, 0)]);
+    let bad = good.set(|s| s.fd = 999);
+    cx.start(&mut ring, &[bad.link().ud(1), sqe::nop().ud(2)]);
+    cx.reap(&mut ring, "failed", &[(1, -EBADF), (1, 0), (2, -ECANCELED)]);
+    cx.start(&mut ring, &[sqe::op(IORING_OP_READ, 999).link().ud(1), good.ud(2)]);
+    cx.reap(&mut ring, "cancelled", &[(1, -EBADF), (2, -ECANCELED), (2, 0)]);
+    let wrong = good.set(|s| s.ioprio = 1 << 9);
+    cx.start(&mut ring, &[wrong.link().ud(1), sqe::nop().ud(2)]);
+    let got = ring.take(3)?;
+    cx.completions("refused", &got, &[(1, -EINVAL), (2, -ECANCELED), (1, 0)]);
+    drop(two);
+    Ok(())
+}
+
+fn waits(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, mut two) = pair()?;
+    let big: Vec<u8> = (0..8_000_000u32).map(|i| (i >> 8) as u8).collect();
+    let all = zc(one.as_raw_fd(), &big).op_flags(MSG_WAITALL as u32);
+    cx.start(&mut ring, &[all.ud(1)]);
+    cx.quiet(&ring, "not all fits", 20);
+    let mut got = vec![0u8; big.len()];
+    two.read_exact(&mut got)?;
+    cx.reap_in_order(&mut ring, "all", &[(1, 8_000_000), (1, 0)]);
+    cx.holds("data", got == big);
+    let now = all.op_flags((MSG_WAITALL | MSG_DONTWAIT) as u32);
+    let got = ring.push(now.ud(2)).submit_wait(1);
+    cx.is("not waiting", got, 1);
+    let got = ring.take(1)?[0];
+    cx.holds("some of it", got.res > 0 && got.res < 8_000_000);
+    cx.holds("and more to come", got.flags & IORING_CQE_F_MORE != 0);
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! SEND_ZC and SENDMSG_ZC. What is sent is copied, as the kernel copies where it cannot do without;
+//! the notification says so to a program that asks. Kernel counterpart: `io_uring/net.c`,
+//! `io_uring/notif.c`.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::{Outcome, Try};
+use crate::ops::iov::MAX_RW_COUNT;
+use crate::ops::net::{common_prep, send_setup};
+use crate::ops::{net, net_msg, zero};
+use crate::req::request::{Call, Req, ReqFlags};
+use crate::transport::kind::is_socket;
+use crate::transport::socket::Socket;
+
+const MSG_ZEROCOPY: u32 = 0x400_0000;
+const KNOWN: u16 = IORING_RECVSEND_POLL_FIRST
+    | IORING_RECVSEND_FIXED_BUF
+    | IORING_SEND_ZC_REPORT_USAGE
+    | IORING_SEND_VECTORIZED;
+
+/// Checks a SEND_ZC or SENDMSG_ZC (`io_send_zc_prep`).
+pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    zero(&[req.call.sqe.pad2, req.call.sqe.addr3])?;
+    if req.flags.contains(ReqFlags::CQE_SKIP) {
+        return Err(Errno::EINVAL);
+    }
+    // From here on a notification follows, whatever comes of the request.
+    req.flags |= ReqFlags::NOTIF;
+    // No length is too long: it is cut.
+    req.call.sqe.len = req.call.sqe.len.min(MAX_RW_COUNT);
+    common_prep(req, KNOWN)?;
+    let s = &mut req.call.sqe;
+    s.op_flags = s.op_flags & !MSG_ZEROCOPY | net::MSG_NOSIGNAL;
+    if s.opcode == IORING_OP_SEND_ZC { send_setup(req) } else { net_msg::send_setup(req) }
+}
+
+/// Does it send from a registered buffer?
+pub fn fixed(sqe: &io_uring_sqe) -> bool {
+    matches!(sqe.opcode, IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC)
+        && sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0
+}
+
+/// Sends.
+pub fn send(call: &mut Call, how: Try) -> Outcome {
+    let fd = call.file.fd();
+    match Socket::of(fd) {
+        Socket::UnixStream | Socket::Other if is_socket(fd) => {
+            Outcome::Done(Errno::EOPNOTSUPP.res())
+        }
+        _ if call.sqe.opcode == IORING_OP_SEND_ZC => net::send(call, how),
+        _ => net_msg::send(call, how),
+    }
+}
+
+impl Ctx {
+    /// The request's own CQE is posted; this is the one that gives its buffer back to the program,
+    /// which comes with the next task work (`io_notif_flush`).
+    #[cold]
+    pub fn notify(&mut self, req: &Req) {
+        let mut notif = Req::default();
+        notif.call.sqe.user_data = req.call.sqe.user_data;
+        notif.call.cflags = IORING_CQE_F_NOTIF;
+        let ioprio = req.call.sqe.ioprio;
+        if ioprio & !KNOWN == 0 && ioprio & IORING_SEND_ZC_REPORT_USAGE != 0 {
+            notif.res = IORING_NOTIF_USAGE_ZC_COPIED.cast_signed();
+        }
+        notif.flags |= ReqFlags::ENDED;
+        self.nr_reqs += 1;
+        let id = self.slab.insert(notif);
+        self.run.push_back(id);
+    }
+}
