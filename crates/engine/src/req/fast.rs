@@ -1,5 +1,6 @@
 //! The fast lane: an SQE of the simplest form that can end at once is answered straight from its
-//! copy and never becomes a request. Whatever is the least bit special (a link, a drain, a full CQ,
+//! copy and never becomes a request; nor does one that only has to join a batch of kernel aio
+//! (`transport::lane`). Whatever is the least bit special (a link, a drain, a full CQ,
 //! a failure) goes the long way, which alone judges errors.
 
 use crate::abi::*;
@@ -22,7 +23,10 @@ impl Ctx {
             IORING_OP_READ | IORING_OP_READ_FIXED => rw_hot::fast(self, sqe),
             code => OPS.get(code as usize).and_then(|def| def.fast).and_then(|f| f(self, sqe)),
         };
-        let Some(res) = res else { return false };
+        let Some(res) = res else {
+            let direct = matches!(sqe.opcode, IORING_OP_READ | IORING_OP_WRITE);
+            return direct && self.lane_queue(sqe);
+        };
         self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
         true
     }

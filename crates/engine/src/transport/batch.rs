@@ -63,6 +63,10 @@ impl Ctx {
         aio.submit(|data, e| failed.push((data, e)));
         self.transports.aio = Some(aio);
         for (data, e) in failed {
+            if let Some(sqe) = self.transports.lane.take(data) {
+                self.lane_refused(sqe, e);
+                continue;
+            }
             let id = ReqId::from_u64(data);
             match e {
                 Errno::EAGAIN | Errno::ENOSYS => self.aio_instead(id),
@@ -79,8 +83,14 @@ impl Ctx {
             return;
         }
         let Some(mut aio) = self.transports.aio.take() else { return };
-        let mut nowait = Vec::new();
+        let (mut nowait, mut lanes) = (Vec::new(), Vec::new());
         aio.reap(|data, res| {
+            if let Some(sqe) = self.transports.lane.take(data) {
+                if res == i64::from(Errno::EAGAIN.res()) {
+                    return lanes.push(sqe);
+                }
+                return self.lane_done(&sqe, res as i32);
+            }
             let id = ReqId::from_u64(data);
             let Some(req) = self.slab.get_mut(id) else { return };
             if res == i64::from(Errno::EAGAIN.res())
@@ -94,6 +104,9 @@ impl Ctx {
         self.transports.aio = Some(aio);
         for id in nowait {
             self.aio_instead(id);
+        }
+        for sqe in lanes {
+            self.lane_instead(sqe);
         }
     }
 }

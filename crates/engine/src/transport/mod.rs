@@ -12,6 +12,7 @@ pub mod aio;
 pub mod batch;
 pub mod glue;
 pub mod kind;
+pub mod lane;
 pub mod poll;
 pub mod socket;
 pub mod worker;
@@ -30,6 +31,8 @@ pub struct Transports {
     pub aio: Option<AioCtx>,
     /// Kernel aio is not to be had here.
     pub aio_refused: bool,
+    /// What went into its batches without a request.
+    pub lane: lane::Lane,
     /// A batch waits for submission.
     pub aio_queued: bool,
     /// Something was ready already when it was armed: look before leaving `enter`.

@@ -1,6 +1,7 @@
 //! iocbs, one function per form; `data` comes back with the event.
 
 use crate::abi::aio::*;
+pub use crate::abi::aio::{IOCB_CMD_PREAD as READ, IOCB_CMD_PWRITE as WRITE};
 
 /// `RWF_NOWAIT`: answer EAGAIN rather than wait.
 pub const RWF_NOWAIT: i32 = 8;

@@ -1,0 +1,113 @@
+//! The fast lane of O_DIRECT: a plain read or write of a file that is known to be O_DIRECT goes into the aio batch straight from its SQE, without a request. Nothing can ask
+//! for it meanwhile: no link, no drain, no buffer of the ring's, and the kernel, too, finds nothing
+//! to cancel there.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::Errno;
+use crate::mem::cq::Cqe;
+use crate::ops::rw::in_user;
+use crate::req::request::{FileRef, Req};
+use crate::transport::aio;
+
+/// The lower half of event data that names a lane's SQE: no request's slot is so high.
+const TAG: u64 = 0xffff_fffe;
+
+/// SQEs that are with the kernel's aio, for those that it gives back.
+#[derive(Debug, Default)]
+pub struct Lane {
+    sqes: Vec<io_uring_sqe>,
+    free: Vec<u32>,
+}
+
+impl Lane {
+    /// Keeps a copy; answers the event data that names it.
+    fn put(&mut self, sqe: &io_uring_sqe) -> u64 {
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.sqes[at as usize] = *sqe;
+                at
+            }
+            None => {
+                self.sqes.push(*sqe);
+                self.sqes.len() as u32 - 1
+            }
+        };
+        u64::from(at) << 32 | TAG
+    }
+
+    /// Lets go of a copy, if `data` names one.
+    #[inline]
+    pub fn take(&mut self, data: u64) -> Option<io_uring_sqe> {
+        if data & 0xffff_ffff != TAG {
+            return None;
+        }
+        let at = (data >> 32) as u32;
+        let sqe = *self.sqes.get(at as usize)?;
+        self.free.push(at);
+        Some(sqe)
+    }
+}
+
+impl Ctx {
+    /// Queues a READ or WRITE without flags for the next batch; false if it must go the long way.
+    pub fn lane_queue(&mut self, sqe: &io_uring_sqe) -> bool {
+        let plain = sqe.flags == 0 && sqe.op_flags == 0 && sqe.pad2 == 0;
+        let ranges = sqe.off.cast_signed() >= 0 && in_user(sqe.addr, u64::from(sqe.len)).is_ok();
+        if !plain || !ranges || !self.is_direct_in_batch(sqe.fd) || !self.aio_ready() {
+            return false;
+        }
+        let Some(eventfd) = self.transports.poll.as_mut().and_then(|p| p.aio_fd()) else {
+            return false;
+        };
+        let Some(aio) = &mut self.transports.aio else { return false };
+        let op = if sqe.opcode == IORING_OP_READ { aio::READ } else { aio::WRITE };
+        let data = self.transports.lane.put(sqe);
+        let (len, off) = (u64::from(sqe.len), sqe.off.cast_signed());
+        let _token = aio.prep(aio::rw(op, sqe.fd, sqe.addr, len, off, 0, data).with_resfd(eventfd));
+        self.transports.aio_queued = true;
+        self.nr_reqs += 1;
+        true
+    }
+
+    /// A lane's SQE has its result.
+    #[inline]
+    pub fn lane_done(&mut self, sqe: &io_uring_sqe, res: i32) {
+        self.async_posted = true;
+        self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
+        self.nr_ended += 1;
+    }
+
+    /// The kernel's aio would not have it: a worker does it.
+    pub fn lane_instead(&mut self, sqe: io_uring_sqe) {
+        let mut req = Req::new(sqe);
+        req.call.file = FileRef::Plain(sqe.fd);
+        self.punt(&mut req);
+    }
+
+    /// A lane's SQE was refused when it was submitted.
+    pub fn lane_refused(&mut self, sqe: io_uring_sqe, e: Errno) {
+        match e {
+            Errno::EAGAIN | Errno::ENOSYS => self.lane_instead(sqe),
+            e => self.lane_done(&sqe, e.res()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::req::slab::Slab;
+
+    #[test]
+    fn names_are_no_requests_and_are_used_again() {
+        let mut lane = Lane::default();
+        let named = |user_data| io_uring_sqe { user_data, ..Default::default() };
+        let (a, b) = (lane.put(&named(1)), lane.put(&named(2)));
+        assert_eq!(lane.take(a).map(|s| s.user_data), Some(1));
+        assert_eq!(lane.put(&named(3)), a);
+        assert_eq!(lane.take(b).map(|s| s.user_data), Some(2));
+        let id = Slab::default().insert(Req::default());
+        assert!(lane.take(id.to_u64()).is_none());
+    }
+}
