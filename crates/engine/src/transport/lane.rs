@@ -6,7 +6,7 @@ use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::Errno;
 use crate::mem::cq::Cqe;
-use crate::ops::rw::in_user;
+use crate::ops::iov::in_user;
 use crate::req::request::{FileRef, Req};
 use crate::transport::aio;
 
