@@ -49,6 +49,10 @@ pub const WORKER_KICK: Duration = Duration::from_millis(1);
 /// built for.
 pub const CPU_MASK_BYTES: usize = 1024;
 
+/// Numbers of files whose place in a poll set is remembered, a byte each: the default of
+/// `fs.nr_open`.
+pub const SEATS_MAX: usize = 1 << 20;
+
 /// Most iocbs of one aio context: a ring's entries; more would exhaust `fs.aio-max-nr` (65536) for
 /// everybody.
 pub const AIO_DEPTH_MAX: u32 = 4096;

@@ -4,12 +4,13 @@
 #![allow(unsafe_code)]
 
 use core::arch::asm;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU32};
 use core::time::Duration;
 
 use rustix::fd::BorrowedFd;
 
-use crate::errno::{Result, check};
+use crate::errno::{Errno, Result, check};
 use crate::transport::poll::Event;
 
 pub use linux_raw_sys::general as nr;
@@ -190,6 +191,26 @@ pub(crate) fn poll_now(fd: i32, events: i16) -> i16 {
 pub(crate) fn poll_wait(fd: i32, events: i16) -> isize {
     let mut p = PollFd(fd, events, 0);
     sys!(__NR_poll, (&raw mut p).expose_provenance(), 1, usize::MAX)
+}
+
+/// Do two numbers mean the same open file? `None` where the kernel does not tell: before Linux 6.10
+/// fcntl(2) cannot, and kcmp(2) may be denied. False if one of them is closed.
+pub(crate) fn same_open_file(a: i32, b: i32) -> Option<bool> {
+    const F_DUPFD_QUERY: u32 = 1027;
+    static OLD: AtomicBool = AtomicBool::new(false);
+    if !OLD.load(Relaxed) {
+        match check(sys!(__NR_fcntl, a, F_DUPFD_QUERY, b)) {
+            Ok(same) => return Some(same == 1),
+            Err(Errno::EBADF) => return Some(false),
+            Err(_) => OLD.store(true, Relaxed),
+        }
+    }
+    let pid = crate::fork::pid();
+    match check(sys!(__NR_kcmp, pid, pid, 0, a, b)) {
+        Ok(order) => Some(order == 0),
+        Err(Errno::EBADF) => Some(false),
+        Err(_) => None,
+    }
 }
 
 /// Sleeps with `mask` in force, atomically as `ppoll(2)` does.

@@ -1,8 +1,8 @@
 //! POLL_ADD, POLL_REMOVE and its updates. Kernel counterpart: `io_uring/poll.c`.
 //!
-//! A single poll that is ready at once is one poll(2); else it stands in the ring's poll set under
-//! a duplicate of its descriptor. A multishot poll is edge-triggered there: each wake-up is a CQE,
-//! until it is cancelled or the CQ is full.
+//! A single poll that is ready at once is one poll(2); else it stands in the ring's poll set. A
+//! multishot poll is edge-triggered there: each wake-up is a CQE, until it is cancelled or the CQ
+//! is full.
 
 use crate::abi::*;
 use crate::ctx::Ctx;
@@ -50,7 +50,7 @@ pub fn add_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
         return Err(Errno::EINVAL);
     }
     let events = parse(sqe.op_flags, sqe.len) | UNMASK;
-    req.wait = Wait::Poll(Poll { events, armed: false });
+    req.wait = Wait::Poll(Poll::new(events));
     Ok(())
 }
 
@@ -113,13 +113,13 @@ pub const fn epoll_events(events: u32) -> u32 {
 /// An armed POLL_ADD is ready.
 pub fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     let Some(req) = ctx.slab.get(id) else { return };
-    let (Wait::Poll(p), fd) = (req.wait, req.call.file.poll_fd()) else { return };
+    let Wait::Poll(p) = req.wait else { return };
     let (mask, user_data) = (mask_of(req, revents).cast_signed(), req.call.sqe.user_data);
     let ring = req.flags.contains(ReqFlags::POLLS_RING);
     let orphan = req.flags.contains(ReqFlags::ORPHAN);
     if mask == 0 {
         if p.events & ONESHOT != 0 {
-            let _ = ctx.transports.poll_mod(fd, epoll_events(p.events), id);
+            let _ = ctx.poll_again(id);
         }
         return;
     }
@@ -127,7 +127,7 @@ pub fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     if p.events & ONESHOT == 0 && !ring && !orphan && ctx.post_more(user_data, mask, 0) {
         return;
     }
-    ctx.transports.poll_del(fd);
+    ctx.poll_leave(id, p.events & ONESHOT != 0);
     ctx.complete(id, if orphan { Errno::ECANCELED.res() } else { mask });
 }
 
@@ -164,8 +164,7 @@ pub fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         Some((id, _)) => id,
     };
     if sqe.len & UPDATES == 0 {
-        let fd = ctx.slab.get(id).map_or(-1, |r| r.call.file.poll_fd());
-        ctx.transports.poll_del(fd);
+        ctx.poll_leave(id, false);
         ctx.end_soon(id, Errno::ECANCELED.res());
     } else {
         update(ctx, id, &sqe);
@@ -184,16 +183,16 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
         // The mask changes, the behaviour stays.
         p.events = p.events & !0xffff | sqe.op_flags & EVENTS | UNMASK;
     }
-    let (events, fd) = (p.events, poll.call.file.poll_fd());
+    let events = p.events;
     if events & ONESHOT != 0
         && let Ok(mask @ 1..) = ready(poll.call.file.fd(), events).map(|r| mask_of(poll, r))
     {
-        ctx.transports.poll_del(fd);
+        ctx.poll_leave(id, false);
         return ctx.end_soon(id, mask.cast_signed());
     }
     // The poll set looks anew at what it is told to wait for: a multishot poll that is ready fires.
     ctx.transports.ready_now = true;
-    if let Err(e) = ctx.transports.poll_mod(fd, epoll_events(events), id) {
+    if let Err(e) = ctx.poll_again(id) {
         ctx.end_soon(id, e.res());
     }
 }

@@ -12,11 +12,11 @@ use rustix::fd::AsRawFd;
 
 use crate::abi::*;
 use crate::ctx::{Ctx, Guard, Ring};
-use crate::errno::{Errno, Result, check};
+use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::req::request::{FileRef, Req, State, Wait};
 use crate::req::slab::ReqId;
-use crate::sys::{self, sys};
+use crate::sys;
 use crate::time::Clock;
 
 /// The flags of a cancellation (`CANCEL_FLAGS`).
@@ -118,12 +118,8 @@ fn same_file(a: i32, b: i32) -> bool {
     if a == b {
         return true;
     }
-    let pid = crate::fork::pid();
-    match check(sys!(__NR_kcmp, pid, pid, 0, a, b)) {
-        Ok(order) => order == 0,
-        // Where kcmp(2) is denied, the same inode opened the same way is as near as one gets.
-        Err(_) => same_inode(a, b).unwrap_or(false),
-    }
+    // Where the kernel does not tell, the same inode opened the same way is as near as one gets.
+    sys::same_open_file(a, b).unwrap_or_else(|| same_inode(a, b).unwrap_or(false))
 }
 
 fn same_inode(a: i32, b: i32) -> Option<bool> {
@@ -187,8 +183,7 @@ impl Ctx {
         let req = self.slab.get(id).ok_or(Errno::ENOENT)?;
         match req.state {
             State::Armed => {
-                let fd = req.call.file.poll_fd();
-                self.transports.poll_del(fd);
+                self.poll_leave(id, false);
                 self.end_soon(id, Errno::ECANCELED.res());
                 if let Some(req) = self.slab.get_mut(id) {
                     req.state = State::Cancelled;

@@ -146,7 +146,15 @@ impl FileRef {
         }
     }
 
-    /// The number that stands in the poll set.
+    /// Is `fd` the request's own, which goes with it?
+    pub fn owns(&self, fd: i32) -> bool {
+        match self {
+            FileRef::Owned(own, _) | FileRef::FixedDup(_, own) => own.as_raw_fd() == fd,
+            _ => false,
+        }
+    }
+
+    /// The number to stand under in the poll set, if no other will do.
     pub fn poll_fd(&self) -> i32 {
         match self {
             FileRef::FixedDup(_, dup) => dup.as_raw_fd(),
@@ -257,19 +265,25 @@ pub struct Req {
 pub enum Wait {
     #[default]
     None,
-    /// Events awaited; `armed` once it stands in the poll set.
+    /// Events awaited, and where.
     Poll(Poll),
     /// Place in the timeout queue.
     Timeout(Timer),
 }
 
 /// A wait for readiness.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poll {
     /// `EPOLL*` events wanted, with EPOLLET / EPOLLONESHOT as the request means them.
     pub events: u32,
-    /// It stands in the poll set.
-    pub armed: bool,
+    /// The number that it stands under in the poll set; -1 while it does not.
+    pub at: i32,
+}
+
+impl Poll {
+    pub fn new(events: u32) -> Self {
+        Poll { events, at: -1 }
+    }
 }
 
 /// A place in the timeout queue.

@@ -7,11 +7,15 @@
 
 use crate::abi::IORING_OP_POLL_ADD;
 use crate::ctx::Ctx;
-use crate::errno::Errno;
+use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS, Outcome};
 use crate::ops;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
+use crate::req::slab::ReqId;
+use crate::transport::Transports;
 use crate::transport::kind::Kind;
+
+const EPOLLONESHOT: u32 = 1 << 30;
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +122,7 @@ impl Ctx {
                 self.recycle_buffer(req);
                 let def = &OPS[req.opcode() as usize];
                 let events = def.poll_events();
-                req.wait = Wait::Poll(Poll { events, armed: false });
+                req.wait = Wait::Poll(Poll::new(events));
                 req.arms += 1;
                 self.arm_poll(req);
             }
@@ -127,19 +131,21 @@ impl Ctx {
 
     /// Puts a request into the poll set, or sends it where [`Self::cannot_poll`] says.
     pub fn arm_poll(&mut self, req: &mut Req) {
-        let held = req.call.file.hold_for_poll();
-        if let Err(e) = held {
+        let Wait::Poll(poll) = req.wait else { return };
+        let at = self.number_at_hand(req, poll);
+        // A registered file is held as it is.
+        let held = at.is_some() && matches!(req.call.file, FileRef::Fixed(_));
+        if !held && let Err(e) = req.call.file.hold_for_poll() {
             return self.cannot_poll(req, e);
         }
-        let (Wait::Poll(poll), fd) = (req.wait, req.call.file.poll_fd()) else { return };
         req.state = State::Armed;
+        let (own, events) = (req.call.file.poll_fd(), events_of(req, poll));
         let id = self.slab.insert(core::mem::take(req));
-        let ring_op = self.slab.get(id).is_some_and(|r| r.opcode() == IORING_OP_POLL_ADD);
-        let events = if ring_op { ops::poll::epoll_events(poll.events) } else { poll.events };
-        match self.transports.poll_add(fd, events, id) {
-            Ok(()) => {
+        let added = self.transports.poll_set().and_then(|set| set.add(at, own, events, id));
+        match added {
+            Ok(at) => {
                 if let Some(req) = self.slab.get_mut(id) {
-                    req.wait = Wait::Poll(Poll { armed: true, ..poll });
+                    req.wait = Wait::Poll(Poll { at, ..poll });
                 }
                 self.arm_linked_timeout(id);
             }
@@ -148,6 +154,41 @@ impl Ctx {
                     self.cannot_poll(&mut req, e);
                 }
             }
+        }
+    }
+
+    /// The number that a request's file has anyway, if a request that waits once may stand in the
+    /// poll set under it.
+    fn number_at_hand(&mut self, req: &Req, poll: Poll) -> Option<i32> {
+        let set = self.transports.poll_set().ok()?;
+        let number = match &req.call.file {
+            FileRef::Fixed(node) => node.fd(),
+            FileRef::Plain(fd) if set.compares => *fd,
+            FileRef::Owned(..) if set.compares && !req.flags.contains(ReqFlags::POLLS_RING) => {
+                req.call.sqe.fd
+            }
+            _ => return None,
+        };
+        (poll.events & EPOLLONESHOT != 0 && set.is_free(number)).then_some(number)
+    }
+
+    /// A request in the poll set waits again: it has a new name, or other events.
+    ///
+    /// # Errors
+    /// As [`PollSet::modify`](crate::transport::poll::PollSet::modify).
+    pub fn poll_again(&mut self, id: ReqId) -> Result<()> {
+        let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
+        let Wait::Poll(poll) = req.wait else { return Ok(()) };
+        let (own, events) = (req.call.file.poll_fd(), events_of(req, poll));
+        let at = self.transports.poll_set().and_then(|set| set.modify(poll.at, own, events, id));
+        req.wait = Wait::Poll(Poll { at: at.unwrap_or(-1), ..poll });
+        at.map(|_| ())
+    }
+
+    /// A request stands in the poll set no more. `fired`: an event has disarmed it.
+    pub fn poll_leave(&mut self, id: ReqId, fired: bool) {
+        if let Some(req) = self.slab.get_mut(id) {
+            leave(&mut self.transports, req, fired);
         }
     }
 
@@ -208,7 +249,7 @@ impl Ctx {
     }
 
     /// An armed request is ready: issue it again.
-    pub fn poll_fired(&mut self, id: crate::req::slab::ReqId, events: u32) {
+    pub fn poll_fired(&mut self, id: ReqId, events: u32) {
         let Some(req) = self.slab.get_mut(id) else { return };
         if req.state != State::Armed {
             return;
@@ -217,7 +258,7 @@ impl Ctx {
             return ops::poll::fired(self, id, events);
         }
         if req.flags.contains(ReqFlags::ORPHAN) {
-            self.transports.poll_del(req.call.file.poll_fd());
+            self.poll_leave(id, true);
             return self.complete(id, Errno::ECANCELED.res());
         }
         req.flags |= ReqFlags::REISSUED;
@@ -234,7 +275,7 @@ impl Ctx {
                 self.rearm(req);
             }
             outcome => {
-                self.transports.poll_del(req.call.file.poll_fd());
+                leave(&mut self.transports, &mut req, true);
                 self.outcome(&mut req, outcome);
             }
         }
@@ -243,12 +284,31 @@ impl Ctx {
     /// Not ready after all: wait again.
     fn rearm(&mut self, mut req: Req) {
         req.arms += 1;
-        let Wait::Poll(poll) = req.wait else { return };
-        let fd = req.call.file.poll_fd();
         // The id changes with the slot's generation, so the poll set learns the new one.
         let id = self.slab.insert(req);
-        if let Err(e) = self.transports.poll_mod(fd, poll.events, id) {
+        if let Err(e) = self.poll_again(id) {
             self.complete(id, e.res());
         }
+    }
+}
+
+/// The events that the poll set is told to wait for.
+fn events_of(req: &Req, poll: Poll) -> u32 {
+    let asked = req.opcode() == IORING_OP_POLL_ADD;
+    if asked { ops::poll::epoll_events(poll.events) } else { poll.events }
+}
+
+/// Takes a request out of the poll set. Where an event has disarmed it under a number that is not
+/// its own, the registration stays for the next.
+fn leave(transports: &mut Transports, req: &mut Req, fired: bool) {
+    let Wait::Poll(poll) = &mut req.wait else { return };
+    let at = core::mem::replace(&mut poll.at, -1);
+    if at < 0 {
+        return;
+    }
+    if fired && !req.call.file.owns(at) {
+        transports.poll_leave(at);
+    } else {
+        transports.poll_del(at);
     }
 }

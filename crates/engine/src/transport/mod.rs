@@ -6,7 +6,6 @@ use std::sync::Arc;
 use rustix::fd::AsRawFd;
 
 use crate::errno::Result;
-use crate::req::slab::ReqId;
 
 pub mod aio;
 pub mod batch;
@@ -59,18 +58,17 @@ impl Transports {
         Ok(self.poll.as_mut().expect("made above"))
     }
 
-    /// Waits for `events` on `fd` in the name of `id`.
-    pub fn poll_add(&mut self, fd: i32, events: u32, id: ReqId) -> Result<()> {
-        self.poll_set()?.add(fd, events, id)
-    }
-
-    pub fn poll_mod(&mut self, fd: i32, events: u32, id: ReqId) -> Result<()> {
-        self.poll_set()?.modify(fd, events, id)
-    }
-
+    /// Takes out of the poll set what stands there under `fd`.
     pub fn poll_del(&mut self, fd: i32) {
         if let Some(p) = &mut self.poll {
             p.del(fd);
+        }
+    }
+
+    /// The same where an event has disarmed it: leaves it for the next.
+    pub fn poll_leave(&mut self, fd: i32) {
+        if let Some(p) = &mut self.poll {
+            p.leave(fd);
         }
     }
 

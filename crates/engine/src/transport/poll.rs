@@ -1,15 +1,25 @@
 //! The poll set: an epoll instance per ring. Runs on whoever drives the ring; only `wait` may
 //! block.
 //!
-//! Each request stands in the set under a descriptor of its own (a duplicate), so one file may be
-//! awaited by many requests. The ring's wake eventfd stands in it too, under data 0: a kick ends a
-//! wait.
+//! epoll knows a file by the number that it was added under. Of the requests that wait for a file,
+//! one at a time stands under the file's own number: the program's, or that of its place among the
+//! registered files. An event disarms the registration (one-shot) and leaves it in the set, so that
+//! the next request there only changes it (EPOLL_CTL_MOD), a fifth of what adding and removing
+//! cost. It keeps no file open: with the last descriptor of its file it goes. The others, and what
+//! stays armed after an event, stand under a number of their own (a duplicate).
+//!
+//! The program may close its number, and open another file under it. Then the kernel knows no such
+//! registration, and a fresh one is made; what stood there goes on under the old file. A
+//! registration that is left armed by that names a request that is no more, and says so once.
+//!
+//! The ring's wake eventfd stands in the set too, under data 0: a kick ends a wait.
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
+use crate::limits::SEATS_MAX;
 use crate::req::slab::ReqId;
 use crate::sys;
 
@@ -24,6 +34,18 @@ pub struct Event {
     pub data: u64,
 }
 
+/// What is known of a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Seat {
+    /// Nothing stands under it.
+    #[default]
+    Empty,
+    /// A request stands under it.
+    Taken,
+    /// One stood under it, and its registration was left in the set.
+    Left,
+}
+
 /// The poll set of one ring.
 #[derive(Debug)]
 pub struct PollSet {
@@ -32,6 +54,10 @@ pub struct PollSet {
     /// Signalled by aio completions; edge-triggered, so that nobody need read it.
     aio: Option<InternalFd>,
     armed: u32,
+    /// By number; those beyond [`SEATS_MAX`] are only ever a request's own.
+    seats: Vec<Seat>,
+    /// The kernel tells whether two numbers mean the same open file.
+    pub compares: bool,
 }
 
 /// Event data of the aio eventfd; no request is named so.
@@ -45,7 +71,7 @@ impl PollSet {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wake = crate::fds::adopt_internal(wake);
         epoll::add(&set, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        Ok(PollSet { epoll: set, wake, aio: None, armed: 0 })
+        Ok(PollSet { epoll: set, wake, aio: None, armed: 0, seats: Vec::new(), compares: true })
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -62,26 +88,108 @@ impl PollSet {
         sys::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &ev)
     }
 
+    fn seat(&self, fd: i32) -> Seat {
+        let seat = usize::try_from(fd).ok().and_then(|fd| self.seats.get(fd));
+        seat.copied().unwrap_or_default()
+    }
+
+    fn set_seat(&mut self, fd: i32, seat: Seat) {
+        let Some(at) = usize::try_from(fd).ok().filter(|&at| at < SEATS_MAX) else { return };
+        if at >= self.seats.len() {
+            self.seats.resize(at + 1, Seat::Empty);
+        }
+        self.seats[at] = seat;
+    }
+
+    /// May a request stand under the number that its file has anyway?
+    pub fn is_free(&self, fd: i32) -> bool {
+        let known = usize::try_from(fd).is_ok_and(|fd| fd < SEATS_MAX);
+        known && self.seat(fd) != Seat::Taken
+    }
+
+    /// Waits for `events` in the name of `id`: under the number `at` if there is one, still means
+    /// the file of `own`, and takes it; else under `own`. Answers under which.
+    ///
     /// # Errors
-    /// `EPERM` for a file that cannot be polled; `ENOMEM`, `ENOSPC`.
-    pub fn add(&mut self, fd: i32, events: u32, id: ReqId) -> Result<()> {
-        self.ctl(sys::EPOLL_CTL_ADD, fd, events, id.to_u64())?;
+    /// `EPERM` for a file that cannot be polled; `EEXIST` if another request stands under `own`;
+    /// `ENOMEM`, `ENOSPC`.
+    pub fn add(&mut self, at: Option<i32>, own: i32, events: u32, id: ReqId) -> Result<i32> {
+        if let Some(at) = at
+            && self.enter(at, events, id).is_ok()
+        {
+            if self.same(at, own) {
+                return Ok(at);
+            }
+            self.del(at);
+        }
+        self.enter(own, events, id)?;
+        Ok(own)
+    }
+
+    fn enter(&mut self, fd: i32, events: u32, id: ReqId) -> Result<()> {
+        let data = id.to_u64();
+        let seat = self.seat(fd);
+        let done = match seat {
+            Seat::Taken => Err(Errno::EEXIST),
+            Seat::Left => self.ctl(sys::EPOLL_CTL_MOD, fd, events, data),
+            Seat::Empty => self.ctl(sys::EPOLL_CTL_ADD, fd, events, data),
+        };
+        match done {
+            // The number means another file by now.
+            Err(Errno::ENOENT) if seat == Seat::Left => {
+                self.ctl(sys::EPOLL_CTL_ADD, fd, events, data)?;
+            }
+            // It meant this file before another.
+            Err(Errno::EEXIST) if self.is_free(fd) => {
+                self.ctl(sys::EPOLL_CTL_MOD, fd, events, data)?;
+            }
+            done => done?,
+        }
+        self.set_seat(fd, Seat::Taken);
         self.armed += 1;
         Ok(())
     }
 
-    /// Waits again, under a new name.
-    ///
-    /// # Errors
-    /// `ENOENT` if it is not in the set.
-    pub fn modify(&mut self, fd: i32, events: u32, id: ReqId) -> Result<()> {
-        self.ctl(sys::EPOLL_CTL_MOD, fd, events, id.to_u64())
+    /// Do both numbers mean the same open file?
+    fn same(&mut self, at: i32, own: i32) -> bool {
+        let same = if at == own { Some(true) } else { sys::same_open_file(at, own) };
+        self.compares &= same.is_some();
+        same == Some(true)
     }
 
+    /// Waits again, for other events or under a new name; answers under which number.
+    ///
+    /// # Errors
+    /// As [`Self::add`]; then it stands there no more.
+    pub fn modify(&mut self, at: i32, own: i32, events: u32, id: ReqId) -> Result<i32> {
+        let done = self.ctl(sys::EPOLL_CTL_MOD, at, events, id.to_u64());
+        if done.is_ok() && self.same(at, own) {
+            return Ok(at);
+        }
+        self.del(at);
+        if at == own {
+            done?;
+        }
+        self.add(None, own, events, id)
+    }
+
+    /// Takes out what stands under `fd`.
     pub fn del(&mut self, fd: i32) {
-        if self.ctl(sys::EPOLL_CTL_DEL, fd, 0, 0).is_ok() {
+        let gone = self.ctl(sys::EPOLL_CTL_DEL, fd, 0, 0).is_ok();
+        let tracked = usize::try_from(fd).is_ok_and(|fd| fd < SEATS_MAX);
+        if if tracked { self.seat(fd) == Seat::Taken } else { gone } {
             self.armed -= 1;
         }
+        self.set_seat(fd, Seat::Empty);
+    }
+
+    /// An event has disarmed what stands under `fd`: leaves it for the next.
+    pub fn leave(&mut self, fd: i32) {
+        if self.seat(fd) != Seat::Taken {
+            return self.del(fd);
+        }
+        self.set_seat(fd, Seat::Left);
+        self.armed -= 1;
     }
 
     /// The eventfd that aio completions signal, in the set from now on.
@@ -122,5 +230,76 @@ pub fn wait(
     match sys::epoll_pwait2(epoll, buf, timeout_ns, sigmask) {
         Err(Errno::ENOSYS) => sys::epoll_pwait(epoll, buf, timeout_ns, sigmask),
         r => r,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sys::sys;
+    use rustix::pipe::pipe;
+
+    const IN_ONCE: u32 = 1 | 1 << 30;
+
+    fn id(n: u64) -> ReqId {
+        ReqId::from_u64(1 << 32 | n)
+    }
+
+    /// Makes number `n` mean the file of `other`.
+    fn become_file(n: i32, other: i32) {
+        assert_eq!(sys!(__NR_dup2, other, n), n as isize);
+    }
+
+    /// The requests that are told something now.
+    fn told(set: &PollSet) -> Vec<u64> {
+        let mut buf = [Event::default(); BATCH];
+        let n = wait(set.fd().as_raw_fd(), &mut buf, Some(0), None).unwrap();
+        let mut ids: Vec<_> = buf[..n].iter().map(|e| e.data & 0xffff_ffff).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    #[test]
+    fn one_stands_under_the_number_at_hand_and_leaves_its_place() {
+        let mut set = PollSet::new().unwrap();
+        let ((r, w), (r2, w2)) = (pipe().unwrap(), pipe().unwrap());
+        let n = r.as_raw_fd();
+        let own = crate::fds::dup_internal(n).unwrap();
+        let number = own.as_raw_fd();
+        assert!(set.is_free(n));
+        assert_eq!(set.add(Some(n), number, IN_ONCE, id(1)), Ok(n));
+        assert!(!set.is_free(n));
+        assert_eq!(set.add(None, number, IN_ONCE, id(2)), Ok(number));
+        assert_eq!(set.add(None, n, IN_ONCE, id(3)), Err(Errno::EEXIST));
+        assert_eq!(set.armed(), 2);
+        rustix::io::write(&w, b"x").unwrap();
+        assert_eq!(told(&set), [1, 2]);
+        set.leave(n);
+        set.del(number);
+        assert_eq!((set.armed(), told(&set).len()), (0, 0));
+
+        // Of another file, the number is not taken for that of `own`.
+        become_file(n, r2.as_raw_fd());
+        assert_eq!(set.add(Some(n), number, IN_ONCE, id(4)), Ok(number));
+        assert_eq!(told(&set), [4]);
+        set.del(number);
+        assert_eq!(set.add(Some(n), n, IN_ONCE, id(5)), Ok(n));
+        assert_eq!(told(&set), [] as [u64; 0]);
+        rustix::io::write(&w2, b"x").unwrap();
+        assert_eq!(told(&set), [5]);
+        assert_eq!(set.modify(n, n, IN_ONCE, id(6)), Ok(n));
+        assert_eq!(told(&set), [6]);
+        set.leave(n);
+
+        // The first file again, whose registration is still there.
+        become_file(n, own.as_raw_fd());
+        assert_eq!(set.add(Some(n), number, IN_ONCE, id(7)), Ok(n));
+        assert_eq!(told(&set), [7]);
+        // What meanwhile means another goes on under its own.
+        become_file(n, r2.as_raw_fd());
+        assert_eq!(set.modify(n, number, IN_ONCE, id(8)), Ok(number));
+        assert_eq!(told(&set), [8]);
+        set.del(number);
+        assert_eq!(set.armed(), 0);
     }
 }
