@@ -344,3 +344,31 @@ pub fn peek(fd: RawFd, buf: &mut [u8]) -> isize {
     // SAFETY: a live buffer and its length.
     unsafe { libc::recv(fd, buf.as_mut_ptr().cast(), buf.len(), flags) }
 }
+
+/// `FUTEX_WAKE_BITSET` on a word that may be shared with other processes: how many woke.
+pub fn futex_wake(word: &AtomicU32, n: i32, mask: u32) -> i64 {
+    let none = std::ptr::null::<u8>();
+    let (op, at) = (libc::FUTEX_WAKE_BITSET, word.as_ptr());
+    // SAFETY: a live word; the call only looks at its address.
+    unsafe { libc::syscall(libc::SYS_futex, at, op, n, none, none, mask) }
+}
+
+/// `kill(2)`.
+pub fn signal(pid: i32, signal: i32) {
+    // SAFETY: no memory involved.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// `pidfd_open(2)`.
+pub fn pidfd(pid: i32, flags: i32) -> std::io::Result<std::os::fd::OwnedFd> {
+    // SAFETY: numbers only.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, flags) };
+    if fd == -1 { Err(std::io::Error::last_os_error()) } else { Ok(own(fd as RawFd)) }
+}
+
+/// Waits until a child has ended, and leaves it to be waited for.
+pub fn wait_until_zombie(pid: i32) {
+    let none = std::ptr::null_mut();
+    // SAFETY: numbers only; nothing is told.
+    unsafe { libc::waitid(libc::P_PID, pid.cast_unsigned(), none, libc::WEXITED | libc::WNOWAIT) };
+}

@@ -40,6 +40,10 @@ pub const WORKER_IDLE: Duration = Duration::from_secs(5);
 /// Bounded workers per CPU at most: the kernel takes the smaller of this and the SQ's entries.
 pub const WORKERS_PER_CPU: u32 = 4;
 
+/// Most threads of a ring that sleep without a futex to wait for: what a burst of waits leaves
+/// behind for the next one.
+pub const IDLE_SLEEPERS: usize = 16;
+
 /// How often a blocked worker is signalled again until its item is done (see `transport::worker`):
 /// late enough to cost nothing, early enough that a person does not notice the one signal that came
 /// a moment too soon.

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::ctx::{Ctx, Ring};
 use crate::errno::Errno;
-use crate::req::request::{ReqFlags, State};
+use crate::req::request::{Req, ReqFlags, State};
 
 std::thread_local! {
     /// This thread's name; 0 until a request of its has to wait. Needs no destructor: it is read
@@ -87,6 +87,10 @@ impl Ctx {
         for (id, state, flags) in mine {
             if let Some(req) = self.slab.get_mut(id) {
                 req.flags |= ReqFlags::ORPHAN;
+            }
+            if self.slab.get(id).is_some_and(Req::waits_on_futex) {
+                let _ = self.cancel_one(id);
+                continue;
             }
             // What a worker has done waits for a task that does not come any more (DEFER_TASKRUN).
             let done = || self.deferred.iter().any(|f| f.id == id);

@@ -14,6 +14,7 @@ pub mod connect;
 pub mod epoll;
 pub mod files_update;
 pub mod fs;
+pub mod futex;
 pub mod iov;
 pub mod msg_ring;
 pub mod net;
@@ -34,6 +35,7 @@ pub mod sync;
 pub mod timeout;
 pub mod truncate;
 pub mod uring_cmd;
+pub mod waitid;
 pub mod xattr;
 
 /// `prep` of an opcode that is not there: as a kernel that does not know it.

@@ -25,6 +25,11 @@ const MANY: u32 = IORING_ASYNC_CANCEL_ALL | IORING_ASYNC_CANCEL_ANY;
 /// A sleeper in [`sync_cancel`] looks again this often, whatever wakes it.
 const SLICE: Duration = Duration::from_millis(5);
 
+/// Kinds of requests, in the order of the search; 0 is workers, 1 the poll set.
+const CHILDREN: u8 = 2;
+const FUTEXES: u8 = 3;
+const TIMEOUTS: u8 = 4;
+
 /// Where a request is found: with which of those that are searched, and its place there.
 type Order = (u8, (bool, u64, u64));
 
@@ -103,10 +108,17 @@ impl Wanted {
     fn order(&self, req: &Req) -> Option<Order> {
         match (req.state, req.wait) {
             (State::Punted, _) => Some((0, (false, 0, 0))),
+            (State::Parked, Wait::Sleeper) if req.opcode() != IORING_OP_WAITID => {
+                Some((FUTEXES, (false, 0, 0)))
+            }
+            (State::Parked, Wait::Sleeper) => Some((CHILDREN, (false, 0, 0))),
+            (State::Armed, _) if req.opcode() == IORING_OP_WAITID => {
+                Some((CHILDREN, (false, 0, 0)))
+            }
             (State::Armed | State::Cancelled, _) => Some((1, (false, 0, 0))),
             (State::Timeout, Wait::Timeout(t)) => {
                 let found = req.opcode() == IORING_OP_TIMEOUT && self.file.is_none();
-                found.then(|| (2, t.order()))
+                found.then(|| (TIMEOUTS, t.order()))
             }
             _ => None,
         }
@@ -145,14 +157,19 @@ impl Ctx {
         };
         found.retain(|&(_, id)| self.slab.get(id).is_some_and(|r| wanted.matches(r)));
         found.sort_by_key(|&(order, _)| order);
-        if wanted.has(MANY) { Ok(self.cancel_many(&found)) } else { self.cancel_first(&found) }
+        if wanted.has(MANY) {
+            Ok(self.cancel_many(&found, wanted.has(IORING_ASYNC_CANCEL_ALL)))
+        } else {
+            self.cancel_first(&found)
+        }
     }
 
     fn cancel_first(&mut self, found: &[(Order, ReqId)]) -> Result<u32> {
         let mut result = Err(Errno::ENOENT);
-        for &(_, id) in found {
+        for &((kind, _), id) in found {
             match self.cancel_one(id) {
-                Ok(()) => return Ok(0),
+                // Of these the kernel tells how many.
+                Ok(()) => return Ok(u32::from(matches!(kind, CHILDREN | FUTEXES))),
                 // What runs is told so, and the search goes on.
                 Err(Errno::EALREADY) => result = Err(Errno::EALREADY),
                 Err(_) => {}
@@ -161,12 +178,18 @@ impl Ctx {
         result
     }
 
-    /// All that were queued for workers count as one, and as none if any of them ran already.
-    fn cancel_many(&mut self, found: &[(Order, ReqId)]) -> u32 {
+    /// All that were queued for workers count as one, and as none if any of them ran already. With
+    /// ALL, so do all that wait for children, and all that wait for futexes.
+    fn cancel_many(&mut self, found: &[(Order, ReqId)], all: bool) -> u32 {
         let (mut queued, mut running, mut n) = (false, false, 0);
+        let mut counted = 0;
         for &((kind, _), id) in found {
             match self.cancel_one(id) {
                 Ok(()) if kind == 0 => queued = true,
+                Ok(()) if all && matches!(kind, CHILDREN | FUTEXES) => {
+                    n += u32::from(kind != counted);
+                    counted = kind;
+                }
                 Ok(()) => n += 1,
                 Err(Errno::EALREADY) => running = true,
                 Err(_) => {}
@@ -184,6 +207,11 @@ impl Ctx {
         match req.state {
             State::Armed => {
                 self.poll_leave(id, false);
+                if let Some(req) = self.slab.get(id).filter(|r| r.opcode() == IORING_OP_WAITID) {
+                    let res = crate::ops::waitid::cancelled(&req.call);
+                    self.end_soon(id, res);
+                    return Ok(());
+                }
                 self.end_soon(id, Errno::ECANCELED.res());
                 if let Some(req) = self.slab.get_mut(id) {
                     req.state = State::Cancelled;
@@ -195,6 +223,7 @@ impl Ctx {
             }
             State::Punted => return self.cancel_punted(id),
             State::Cancelled => {}
+            State::Parked if req.has_sleeper() => return self.cancel_parked(id),
             State::Aio | State::Prepped | State::Drained | State::Parked => {
                 return Err(Errno::ENOENT);
             }
@@ -225,6 +254,7 @@ impl Ctx {
 
     /// The ring ends: everything is dropped, nothing is posted.
     pub fn cancel_everything(&mut self) {
+        self.abandon_sleepers();
         self.forget_in_flight();
     }
 

@@ -122,6 +122,7 @@ impl Ctx {
                 self.arm_linked_timeout(id);
             }
             Wait::Poll(_) => self.arm_poll(req),
+            Wait::Sleeper => self.park_with_sleeper(req),
             Wait::None => {
                 let id = self.slab.insert(core::mem::take(req));
                 if let Some(req) = self.slab.get_mut(id) {

@@ -6,6 +6,7 @@ pub mod drain;
 pub mod fast;
 pub mod issue;
 pub mod link;
+pub mod parked;
 pub mod request;
 pub mod route;
 pub mod select;

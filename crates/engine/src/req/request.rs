@@ -20,6 +20,7 @@ use crate::rsrc::files::FileNode;
 use crate::rsrc::kbuf::Pick;
 use crate::rsrc::personality::Creds;
 use crate::transport::kind::Kind;
+use crate::transport::sleeper::{Job, Sleeper};
 use crate::user::iovec;
 
 bitflags! {
@@ -183,6 +184,10 @@ pub enum Keep {
     PathsBytes(CString, CString, Vec<u8>),
     /// A message.
     Msg(Box<Msg>),
+    /// What a sleeper is to wait for.
+    Job(Job),
+    /// The sleeper that does.
+    Sleeper(Arc<Sleeper>),
     /// A second file: what splice and tee read from.
     File(FileRef),
 }
@@ -269,6 +274,8 @@ pub enum Wait {
     Poll(Poll),
     /// Place in the timeout queue.
     Timeout(Timer),
+    /// A thread waits for it.
+    Sleeper,
 }
 
 /// A wait for readiness.

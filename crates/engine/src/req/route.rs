@@ -160,13 +160,14 @@ impl Ctx {
     /// The number that a request's file has anyway, if a request that waits once may stand in the
     /// poll set under it.
     fn number_at_hand(&mut self, req: &Req, poll: Poll) -> Option<i32> {
+        // Neither a ring's stand-in nor a child's pidfd has the number that the SQE names.
+        let named = OPS[req.opcode() as usize].has(opdef::FILE)
+            && !req.flags.contains(ReqFlags::POLLS_RING);
         let set = self.transports.poll_set().ok()?;
         let number = match &req.call.file {
             FileRef::Fixed(node) => node.fd(),
             FileRef::Plain(fd) if set.compares => *fd,
-            FileRef::Owned(..) if set.compares && !req.flags.contains(ReqFlags::POLLS_RING) => {
-                req.call.sqe.fd
-            }
+            FileRef::Owned(..) if set.compares && named => req.call.sqe.fd,
             _ => return None,
         };
         (poll.events & EPOLLONESHOT != 0 && set.is_free(number)).then_some(number)

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::BTreeMap;
 
-use crate::abi::IORING_OP_LINK_TIMEOUT;
+use crate::abi::{IORING_OP_FUTEX_WAITV, IORING_OP_LINK_TIMEOUT, IORING_OP_WAITID};
 use crate::ctx::Ctx;
 use crate::errno::Errno;
 use crate::req::request::{ReqFlags, State, Timer, Wait};
@@ -162,12 +162,16 @@ impl Ctx {
         if let Some((head, h)) = head.and_then(|head| Some((head, self.slab.get_mut(head)?))) {
             h.link = timeout.link.take();
             h.flags.remove(ReqFlags::LINK_TIMEOUT | ReqFlags::ARM_LTIMEOUT);
+            let counts = matches!(h.opcode(), IORING_OP_WAITID..=IORING_OP_FUTEX_WAITV);
             if timeout.flags.contains(ReqFlags::ORPHAN) {
                 timeout.res = Errno::ECANCELED.res();
             } else if let Err(e) = self.cancel_one(head) {
                 // One that runs on a worker is told to stop, and is reported as not found, as
                 // `io_try_cancel` does.
                 timeout.res = if e == Errno::EALREADY { Errno::ENOENT.res() } else { e.res() };
+            } else if counts {
+                // Of these the kernel tells how many were cancelled, in the place of ETIME.
+                timeout.res = 1;
             }
         }
         self.finish(&mut timeout);

@@ -13,12 +13,14 @@ pub mod glue;
 pub mod kind;
 pub mod lane;
 pub mod poll;
+pub mod sleeper;
 pub mod socket;
 pub mod worker;
 
 use aio::AioCtx;
 use glue::Workers;
 use poll::PollSet;
+use sleeper::Sleepers;
 
 /// The transports of one ring.
 #[derive(Debug, Default)]
@@ -27,6 +29,7 @@ pub struct Transports {
     /// Requests with workers.
     pub workers: u32,
     pub pool: Option<Arc<Workers>>,
+    pub sleepers: Sleepers,
     pub aio: Option<AioCtx>,
     /// Kernel aio is not to be had here.
     pub aio_refused: bool,

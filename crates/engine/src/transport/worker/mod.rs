@@ -46,8 +46,8 @@
 #![allow(unsafe_code)]
 
 mod queue;
-#[cfg(not(loom))]
-mod signal;
+#[cfg_attr(loom, allow(dead_code))]
+pub(super) mod signal;
 #[cfg(test)]
 mod tests;
 mod thread;

@@ -43,10 +43,10 @@ struct SigEvent {
 }
 
 /// While it lives, the thread blocks all signals of the program: what it makes inherits that.
-pub(super) struct BlockAll(u64);
+pub(in crate::transport) struct BlockAll(u64);
 
 impl BlockAll {
-    pub(super) fn new() -> Self {
+    pub(in crate::transport) fn new() -> Self {
         let mut old = 0;
         mask(SIG_SETMASK, ALL_SIGNALS, Some(&mut old));
         if SIGNAL.load(Relaxed) == 0 {
@@ -69,7 +69,7 @@ pub(super) fn block() {
     mask(SIG_BLOCK, own_bit(), None);
 }
 
-pub(super) fn unblock() {
+pub(in crate::transport) fn unblock() {
     mask(SIG_UNBLOCK, own_bit(), None);
 }
 
@@ -145,6 +145,17 @@ impl Kick {
             unblock();
         }
     }
+}
+
+/// Signals a thread of ours, once; false if there is no signal to do it with.
+pub(in crate::transport) fn interrupt(tid: i32) -> bool {
+    let n = SIGNAL.load(Relaxed);
+    if n == 0 || !install(n) {
+        return false;
+    }
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    sys!(__NR_tgkill, pid, tid, n);
+    true
 }
 
 /// A timer that signals one thread. Without one (RLIMIT_SIGPENDING), the single signal must do.

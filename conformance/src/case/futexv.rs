@@ -1,0 +1,123 @@
+//! FUTEX_WAITV: a wait for any of several futexes.
+
+use super::futex::{ANY, PRIVATE, U32, Word, futex, sorted};
+use super::prelude::*;
+use std::sync::atomic::Ordering;
+
+pub const CASES: &[Case] = &[
+    case!("futexv", any_of_several, [Op(IORING_OP_FUTEX_WAITV)], "a wait for any of several; the result says which"),
+    case!("futexv", full, [Op(IORING_OP_FUTEX_WAITV)], "128 of them"),
+    case!("futexv", cancel, [Op(IORING_OP_FUTEX_WAITV), Op(IORING_OP_ASYNC_CANCEL)], "the wait is cancelled"),
+    case!("futexv", refusals, [Op(IORING_OP_FUTEX_WAITV)], "bad counts, entries, flags and pointers"),
+];
+
+type Change = fn(&mut Entry);
+
+/// `struct futex_waitv`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    val: u64,
+    uaddr: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+pub(super) fn entry(word: &Word, val: u32, flags: i32) -> Entry {
+    let (val, uaddr) = (val.into(), addr(word) as u64);
+    Entry { val, uaddr, flags: (U32 | flags).cast_unsigned(), reserved: 0 }
+}
+
+pub(super) fn any_of(entries: &[Entry]) -> io_uring_sqe {
+    sqe::rw(IORING_OP_FUTEX_WAITV, 0, addr(entries), entries.len(), 0)
+}
+
+fn any_of_several(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let words: [Word; 4] = std::array::from_fn(|i| Word::new(i as u32));
+    let entries: Vec<_> = (0..4).map(|i| entry(&words[i as usize], i, 0)).collect();
+    for i in [2, 0, 3] {
+        cx.start(&mut ring, &[any_of(&entries).ud(1)]);
+        cx.quiet(&ring, "waits", 5);
+        cx.eq("wake", os::futex_wake(&words[i], 9, u32::MAX), 1);
+        cx.reap(&mut ring, "woken", &[(1, i as i32)]);
+        cx.eq("none of the others waits", os::futex_wake(&words[1], 9, u32::MAX), 0);
+    }
+    words[1].store(9, Ordering::SeqCst);
+    cx.one(&mut ring, "one has changed", any_of(&entries), -EAGAIN);
+    cx.eq("the first does not wait", os::futex_wake(&words[0], 9, u32::MAX), 0);
+    let mut mixed = [entry(&words[0], 0, PRIVATE), entry(&words[2], 2, 0)];
+    cx.start(&mut ring, &[any_of(&mixed).ud(1)]);
+    mixed[0].uaddr = 0;
+    cx.eq("shared, on a private one", os::futex_wake(&words[0], 9, u32::MAX), 0);
+    let wake = futex(IORING_OP_FUTEX_WAKE, &words[0], 9, ANY, U32 | PRIVATE).ud(2);
+    cx.batch(&mut ring, "private", &[wake], &[(1, 0), (2, 1)]);
+    cx.eq("none", std::hint::black_box(mixed)[0].uaddr, 0);
+    let twice = [entry(&words[0], 0, 0), entry(&words[0], 0, 0)];
+    cx.start(&mut ring, &[any_of(&twice).ud(1)]);
+    cx.eq("one word twice", os::futex_wake(&words[0], 1, u32::MAX), 1);
+    cx.reap(&mut ring, "the first", &[(1, 0)]);
+    Ok(())
+}
+
+fn full(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let words: Vec<Word> = (0..128).map(Word::new).collect();
+    let mut entries: Vec<_> = (0..128).map(|i| entry(&words[i as usize], i, 0)).collect();
+    cx.start(&mut ring, &[any_of(&entries).ud(1)]);
+    cx.eq("the last", os::futex_wake(&words[127], 9, u32::MAX), 1);
+    cx.reap(&mut ring, "woken", &[(1, 127)]);
+    entries.push(entries[0]);
+    cx.one(&mut ring, "129", any_of(&entries), -EINVAL);
+    Ok(())
+}
+
+fn cancel(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let words = [Word::new(0), Word::new(1)];
+    let entries = [entry(&words[0], 0, 0), entry(&words[1], 1, PRIVATE)];
+    cx.start(&mut ring, &[any_of(&entries).ud(1)]);
+    cx.start(&mut ring, &[sqe::cancel(1, 0).ud(3)]);
+    sorted(cx, &mut ring, "cancelled", 2)?;
+    cx.eq("nobody waits", os::futex_wake(&words[0], 9, u32::MAX), 0);
+    let ts = sqe::millis(10);
+    let timed = [any_of(&entries).link().ud(1), sqe::link_timeout(&ts, 0).ud(2)];
+    cx.batch(&mut ring, "too late", &timed, &[(1, -ECANCELED), (2, 1)]);
+    Ok(())
+}
+
+fn refusals(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let words = [Word::new(0), Word::new(1)];
+    let base = [entry(&words[0], 7, 0), entry(&words[1], 1, 0)];
+    let good = any_of(&base);
+    cx.each(&mut ring, &[
+        ("fine", good, -EAGAIN),
+        ("none", good.set(|s| s.len = 0), -EINVAL),
+        ("a flags word", good.set(|s| s.fd = U32), -EINVAL),
+        ("a value", good.set(|s| s.off = 1), -EINVAL),
+        ("a mask", good.set(|s| s.addr3 = 1), -EINVAL),
+        ("flags", good.op_flags(1), -EINVAL),
+        ("a buffer", good.set(|s| s.buf_index = 1), -EINVAL),
+        ("a slot", good.set(|s| s.file_index = 1), -EINVAL),
+        ("a bad pointer", good.set(|s| s.addr = BAD as u64), -EFAULT),
+    ]);
+    let changes: [(&str, Change, i32); 9] = [
+        ("reserved", |e| e.reserved = 1, -EINVAL),
+        ("unknown flag", |e| e.flags |= 16, -EINVAL),
+        ("8 bits", |e| e.flags = 0, -EINVAL),
+        ("a wide value", |e| e.val = 1 << 32, -EINVAL),
+        ("not aligned", |e| e.uaddr += 1, -EINVAL),
+        ("no address, shared", |e| e.uaddr = 0, -EFAULT),
+        ("no address, private", |e| (e.uaddr, e.flags) = (0, 130), -EFAULT),
+        ("the kernel's", |e| e.uaddr = KERNEL as u64, -EFAULT),
+        ("another value", |e| e.val = 5, -EAGAIN),
+    ];
+    for (what, change, want) in changes {
+        let mut entries = [entry(&words[0], 0, 0), entry(&words[1], 1, 0)];
+        change(&mut entries[1]);
+        cx.one(&mut ring, what, any_of(&entries), want);
+        cx.eq("nobody waits", os::futex_wake(&words[0], 9, u32::MAX), 0);
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! FUTEX_WAIT, FUTEX_WAITV, FUTEX_WAKE. Kernel counterpart: `io_uring/futex.c`.
+//!
+//! A wait whose futex has the value that was asked for goes to a thread that sleeps there
+//! ([`crate::transport::sleeper`]).
+
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result, check};
+use crate::opdef::Outcome;
+use crate::ops::zero;
+use crate::req::request::{Keep, Req, Wait};
+use crate::sys::sys;
+use crate::transport::sleeper::{Futex, Job};
+use crate::user;
+
+const FUTEX2_SIZE_U32: u32 = 2;
+const FUTEX2_PRIVATE: u32 = 128;
+/// `FUTEX_WAITV_MAX`
+const WAITV_MAX: u32 = 128;
+const WAKE_BITSET: u32 = 10;
+
+/// Is a futex meant to be private to the process?
+///
+/// # Errors
+/// `EINVAL` for flags that the kernel does not know, for other sizes than 32 bits, and for futexes
+/// of NUMA nodes.
+fn is_private(flags: u32) -> Result<bool> {
+    match flags {
+        FUTEX2_SIZE_U32 => Ok(false),
+        f if f == FUTEX2_SIZE_U32 | FUTEX2_PRIVATE => Ok(true),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn narrow(word: u64) -> Result<u32> {
+    u32::try_from(word).map_err(|_| Errno::EINVAL)
+}
+
+/// Checks a FUTEX_WAIT or FUTEX_WAKE (`io_futex_prep`).
+pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = &req.call.sqe;
+    zero(&[s.len, s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))?;
+    let private = is_private(s.fd.cast_unsigned())?;
+    let (val, mask) = (narrow(s.off)?, narrow(s.addr3)?);
+    req.call.keep = Keep::Job(Job::Futex(Futex { addr: s.addr, val, private }, mask));
+    req.wait = Wait::Sleeper;
+    Ok(())
+}
+
+/// Waits for a wake, if the futex has its value (`io_futex_wait`).
+pub fn wait(_: &mut Ctx, req: &mut Req) -> Outcome {
+    match &req.call.keep {
+        Keep::Job(Job::Futex(futex, 1..)) => start(futex.check()),
+        _ => Outcome::Done(Errno::EINVAL.res()),
+    }
+}
+
+fn start(checked: Result<()>) -> Outcome {
+    match checked {
+        Ok(()) => Outcome::Queued,
+        Err(e) => Outcome::Done(e.res()),
+    }
+}
+
+/// Wakes who waits (`io_futex_wake`).
+pub fn wake(_: &mut Ctx, req: &mut Req) -> Outcome {
+    let done = match &req.call.keep {
+        Keep::Job(Job::Futex(futex, mask)) => futex_wake(futex, *mask),
+        _ => Err(Errno::EINVAL),
+    };
+    Outcome::Done(done.map_or_else(Errno::res, |n| n as i32))
+}
+
+/// `futex_wake(2)`, or on kernels before 6.7, and where it is denied, the same by futex(2).
+fn futex_wake(f: &Futex, mask: u32) -> Result<usize> {
+    static MISSING: AtomicBool = AtomicBool::new(false);
+    let private = if f.private { FUTEX2_PRIVATE } else { 0 };
+    if !MISSING.load(Relaxed) {
+        let n = f.val.cast_signed();
+        match check(sys!(__NR_futex_wake, f.addr, mask, n, FUTEX2_SIZE_U32 | private)) {
+            Err(Errno::ENOSYS | Errno::EPERM) => MISSING.store(true, Relaxed),
+            done => return done,
+        }
+    }
+    // The older call wakes one where none is asked for.
+    if f.val == 0 && mask != 0 {
+        return match f.check() {
+            Err(Errno::EAGAIN) => Ok(0),
+            other => other.map(|()| 0),
+        };
+    }
+    check(sys!(__NR_futex, f.addr, WAKE_BITSET | private, f.val, 0, 0, mask))
+}
+
+/// Checks a FUTEX_WAITV and copies what it waits for (`io_futexv_prep`).
+pub fn waitv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = &req.call.sqe;
+    zero(&[s.off, s.addr3])?;
+    let fd = s.fd.cast_unsigned();
+    zero(&[fd, s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))?;
+    if s.len == 0 || s.len > WAITV_MAX {
+        return Err(Errno::EINVAL);
+    }
+    // As `struct futex_waitv`: value, address, flags and a reserved word.
+    let words = user::read_prefix::<u64>(s.addr, 3 * s.len as usize);
+    let futex = |w: &[u64]| {
+        let private = is_private(narrow(w[2])?)?;
+        Ok(Futex { addr: w[1], val: narrow(w[0])?, private })
+    };
+    let all = words.chunks_exact(3).map(futex).collect::<Result<Box<[Futex]>>>()?;
+    if all.len() < s.len as usize {
+        return Err(Errno::EFAULT);
+    }
+    req.call.keep = Keep::Job(Job::AnyOf(all));
+    req.wait = Wait::Sleeper;
+    Ok(())
+}
+
+/// Waits for a wake of any, if all have their values (`io_futexv_wait`).
+pub fn waitv(_: &mut Ctx, req: &mut Req) -> Outcome {
+    let Keep::Job(Job::AnyOf(all)) = &req.call.keep else {
+        return Outcome::Done(Errno::EINVAL.res());
+    };
+    // The kernel looks at all addresses before it looks at any value.
+    let bad = |e: &Errno| *e != Errno::EAGAIN;
+    let checks = || all.iter().filter_map(|f| f.check().err());
+    let crooked = all.iter().any(|f| !f.addr.is_multiple_of(4));
+    let error = if crooked { Some(Errno::EINVAL) } else { checks().find(bad) };
+    start(error.or_else(|| checks().next()).map_or(Ok(()), Err))
+}

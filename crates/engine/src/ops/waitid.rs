@@ -1,0 +1,139 @@
+//! WAITID. Kernel counterpart: `io_uring/waitid.c`.
+//!
+//! The end of one child is waited for by its pidfd in the poll set; anything else, by a thread that
+//! sleeps in waitid(2) and takes nothing ([`crate::transport::sleeper`]).
+
+use rustix::fs::OFlags;
+
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result, check};
+use crate::fds::InternalFd;
+use crate::opdef::{Outcome, Try};
+use crate::ops::zero;
+use crate::req::request::{Call, FileRef, Keep, Req, Wait};
+use crate::sys::{self, sys};
+use crate::transport::kind::Kind;
+use crate::transport::sleeper::{Child, Job};
+use crate::user;
+
+const P_PID: u32 = 1;
+const P_PGID: u32 = 2;
+const P_PIDFD: u32 = 3;
+const WNOHANG: u32 = 1;
+const WSTOPPED: u32 = 2;
+const WEXITED: u32 = 4;
+const WCONTINUED: u32 = 8;
+const WNOWAIT: u32 = 0x0100_0000;
+/// `__WNOTHREAD`, `__WALL`, `__WCLONE`
+const LINUX_ONLY: u32 = 0xe000_0000;
+
+/// What waitid(2) tells of a child, as the words of `siginfo_t`.
+type Info = [u32; 32];
+
+/// Checks a WAITID (`io_waitid_prep`).
+pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = &req.call.sqe;
+    zero(&[s.addr, s.addr3, u64::from(s.buf_index), u64::from(s.op_flags)])?;
+    let child = Child { which: s.len, id: s.fd, options: s.file_index };
+    req.call.keep = Keep::Job(Job::Child(child));
+    req.wait = Wait::Sleeper;
+    Ok(())
+}
+
+fn child(call: &Call) -> Child {
+    let s = &call.sqe;
+    Child { which: s.len, id: s.fd, options: s.file_index }
+}
+
+/// The arguments' own checks (`kernel_waitid_prepare`).
+fn judge(c: Child) -> Result<()> {
+    let events = WEXITED | WSTOPPED | WCONTINUED;
+    let known = events | WNOHANG | WNOWAIT | LINUX_ONLY;
+    let named = match c.which {
+        0 => true,
+        P_PID => c.id > 0,
+        P_PGID | P_PIDFD => c.id >= 0,
+        _ => false,
+    };
+    let good = named && c.options & !known == 0 && c.options & events != 0;
+    if good { Ok(()) } else { Err(Errno::EINVAL) }
+}
+
+/// Takes what a child has to tell, or waits for it.
+pub fn issue(call: &mut Call, how: Try) -> Outcome {
+    let c = child(call);
+    if let Err(e) = judge(c) {
+        return Outcome::Done(e.res());
+    }
+    if how == Try::Block {
+        return ask(call, 0);
+    }
+    match reap(call) {
+        Outcome::Retry if matches!(call.file, FileRef::None) => match pidfd(c) {
+            Some(fd) => {
+                call.file = FileRef::Owned(fd, Kind::Pollable);
+                Outcome::Retry
+            }
+            None => Outcome::Queued,
+        },
+        outcome => outcome,
+    }
+}
+
+/// A descriptor that is readable once the one child that is waited for has ended.
+fn pidfd(c: Child) -> Option<InternalFd> {
+    if c.options & (WSTOPPED | WCONTINUED) != 0 {
+        return None;
+    }
+    match c.which {
+        P_PID => {
+            let fd = check(sys!(__NR_pidfd_open, c.id, 0)).ok()?;
+            Some(crate::fds::adopt_internal(crate::ops::openclose::own(fd as i32)))
+        }
+        P_PIDFD => crate::fds::dup_internal(c.id).ok(),
+        _ => None,
+    }
+}
+
+/// Takes what there is to tell; `Retry` if that is nothing yet.
+pub fn reap(call: &mut Call) -> Outcome {
+    ask(call, WNOHANG)
+}
+
+fn ask(call: &mut Call, more: u32) -> Outcome {
+    let c = child(call);
+    let mut info: Info = [0; 32];
+    let to = (&raw mut info).expose_provenance();
+    let ret = sys!(__NR_waitid, c.which, c.id, to, c.options | more, 0);
+    match check(ret) {
+        // The descriptor is none of a process.
+        Err(e @ (Errno::EINVAL | Errno::EBADF)) => Outcome::Done(e.res()),
+        Err(Errno::EINTR) => crate::ops::answer_waiting(ret),
+        Ok(_) if info[0] == 0 && !may_be_nothing(c) => Outcome::Retry,
+        done => tell(call, &info, done.map_or_else(Errno::res, |_| 0)),
+    }
+}
+
+/// Is it content with nothing? So is a pidfd that must not be waited on.
+fn may_be_nothing(c: Child) -> bool {
+    let flags = |fd| rustix::fs::fcntl_getfl(sys::borrow(fd)?).ok();
+    let nonblocking = || flags(c.id).is_some_and(|f| f.contains(OFlags::NONBLOCK));
+    c.options & WNOHANG != 0 || (c.which == P_PIDFD && nonblocking())
+}
+
+/// Fills in the program's `siginfo_t`: as the kernel, all but the padding.
+fn tell(call: &Call, info: &Info, res: i32) -> Outcome {
+    let at = call.sqe.off;
+    let (head, tail) = (&info[..3], &info[4..7]);
+    let told = at == 0
+        || (user::write_slice(at, head).is_ok() && user::write_slice(at + 16, tail).is_ok());
+    Outcome::Done(if told { res } else { Errno::EFAULT.res() })
+}
+
+/// It is cancelled: that tells of no child. Answers its result.
+pub fn cancelled(call: &Call) -> i32 {
+    match tell(call, &[0; 32], Errno::ECANCELED.res()) {
+        Outcome::Done(res) => res,
+        _ => Errno::ECANCELED.res(),
+    }
+}

@@ -1,0 +1,104 @@
+//! Requests with a sleeper: handed over, woken, cancelled.
+
+use std::sync::Arc;
+
+use crate::abi::IORING_OP_WAITID;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::Outcome;
+use crate::req::request::{Keep, Req, ReqFlags, State};
+use crate::req::slab::ReqId;
+use crate::transport::sleeper::Sleeper;
+
+impl Req {
+    /// Does a sleeper have it?
+    pub fn has_sleeper(&self) -> bool {
+        self.state == State::Parked && matches!(self.call.keep, Keep::Sleeper(_))
+    }
+
+    /// Does one wait for a futex? Such a request is cancelled when its task ends.
+    pub fn waits_on_futex(&self) -> bool {
+        self.has_sleeper() && self.opcode() != IORING_OP_WAITID
+    }
+}
+
+impl Ctx {
+    /// Hands a request to a sleeper; where that cannot be, the request ends.
+    pub fn park_with_sleeper(&mut self, req: &mut Req) {
+        let Keep::Job(job) = core::mem::take(&mut req.call.keep) else { return };
+        let id = self.slab.insert(core::mem::take(req));
+        let asked = self.transports.sleepers.ask(&self.ring, id, job);
+        match asked {
+            Ok(sleeper) => {
+                if let Some(req) = self.slab.get_mut(id) {
+                    req.state = State::Parked;
+                    req.call.keep = Keep::Sleeper(sleeper);
+                }
+                self.arm_linked_timeout(id);
+            }
+            Err(e) => {
+                if let Some(mut req) = self.slab.remove(id) {
+                    req.fail(e);
+                    self.finish(&mut req);
+                }
+            }
+        }
+    }
+
+    /// A sleeper was woken: its request ends. False if it has to wait on. Called by the sleeper.
+    pub fn sleeper_done(&mut self, by: &Arc<Sleeper>, id: ReqId, mut res: i32) -> bool {
+        let mine = |r: &&mut Req| matches!(&r.call.keep, Keep::Sleeper(w) if Arc::ptr_eq(w, by));
+        let Some(req) = self.slab.get_mut(id).filter(mine) else { return true };
+        if req.opcode() == IORING_OP_WAITID {
+            match crate::ops::waitid::reap(&mut req.call) {
+                Outcome::Done(done) => res = done,
+                _ => return false,
+            }
+        }
+        req.call.keep = Keep::None;
+        if self.defers() {
+            self.end_soon(id, res);
+            self.announce_deferred();
+            self.kick_driver();
+            self.nudge();
+        } else {
+            self.complete(id, res);
+            self.flush();
+        }
+        true
+    }
+
+    /// Takes a request back from its sleeper; it ends with the next task work.
+    ///
+    /// # Errors
+    /// `ENOENT` if it was woken before.
+    pub fn cancel_parked(&mut self, id: ReqId) -> Result<()> {
+        let Some(req) = self.slab.get_mut(id) else { return Err(Errno::ENOENT) };
+        let Keep::Sleeper(w) = &req.call.keep else { return Err(Errno::ENOENT) };
+        let w = w.clone();
+        if !self.transports.sleepers.take_back(&w) {
+            return Err(Errno::ENOENT);
+        }
+        req.call.keep = Keep::None;
+        if req.opcode() == IORING_OP_WAITID {
+            let res = crate::ops::waitid::cancelled(&req.call);
+            self.end_soon(id, res);
+            return Ok(());
+        }
+        // A futex does not fail by being cancelled: what is linked behind it goes on.
+        req.res = Errno::ECANCELED.res();
+        req.flags |= ReqFlags::ENDED;
+        req.state = State::Prepped;
+        self.run.push_back(id);
+        Ok(())
+    }
+
+    /// The ring ends: sends away who waits for its requests.
+    pub fn abandon_sleepers(&mut self) {
+        for (_, req) in self.slab.iter() {
+            if let Keep::Sleeper(w) = &req.call.keep {
+                w.abandon();
+            }
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! Sleepers: threads that sleep in a futex, or until a child has something to tell, each in the
+//! name of one request.
+//!
+//! Runs on: threads of its own, named `iou-slp-PID`, all signals blocked but the one that workers
+//! are interrupted with. A sleeper blocks in one system call at a time; who asks it is held up only
+//! until it is asleep.
+//!
+//! # A request waits before its submission returns
+//! A program may wake a futex right after it has submitted a FUTEX_WAIT, and that wake must count.
+//! So a thread does not go to the program's futex by itself. An idle sleeper sleeps on a word of
+//! its own, and `FUTEX_CMP_REQUEUE` moves it from there to the program's futex in one step.
+//!
+//! ```text
+//! sleeper                         submitter (holds the uring lock)
+//! FUTEX_WAIT(word, IDLE)
+//!   asleep                          *futex == val? if not: EAGAIN
+//!                                   requeue(word -> futex), until it has moved one sleeper
+//!                                   word = PLACED; requeue(word -> futex)
+//!                                   *futex == val? if not: take it back, EAGAIN
+//!   woken by the program
+//! ```
+//!
+//! The last look is for a wake between the first look and the move, which found nobody. The second
+//! requeue is for a stopped process: the kernel starts the sleeper's system call anew, so that it
+//! is back on its own word; once that says PLACED, it goes to the program's futex by itself.
+//!
+//! # Taking back
+//! A signal ends the sleeper's system call. Whether it was woken before that, only the sleeper
+//! knows: who takes it back waits for its word on that.
+//!
+//! # Locks
+//! The uring lock guards who is idle and what each sleeper does. A sleeper takes it when it was
+//! woken, never before it has said so.
+
+use core::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::worker::signal;
+use crate::ctx::Ring;
+use crate::errno::{Errno, Result, check};
+use crate::limits::{IDLE_SLEEPERS, WORKER_KICK, WORKER_STACK};
+use crate::req::slab::ReqId;
+use crate::sys::{self, sys};
+
+const WAIT_BITSET: u32 = 9;
+const CMP_REQUEUE: u32 = 4;
+const WAKE: u32 = 1;
+const PRIVATE: u32 = 128;
+const SIZE_U32: u32 = 2;
+/// `FUTEX_BITSET_MATCH_ANY`
+pub const ANY: u32 = u32::MAX;
+
+/// What a sleeper's word says: nothing is asked of it; it stands at the program's futex; look at
+/// `job` or `leave`.
+const IDLE: u32 = 0;
+const PLACED: u32 = 1;
+const ASKED: u32 = 2;
+
+/// `state`: nothing to tell, woken, taken back.
+const BUSY: u32 = 0;
+const WOKEN: u32 = 1;
+const BACK: u32 = 2;
+
+/// A futex of the program's, as a request names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Futex {
+    pub addr: u64,
+    pub val: u32,
+    pub private: bool,
+}
+
+/// A child, or several, as waitid(2) names them.
+#[derive(Clone, Copy, Debug)]
+pub struct Child {
+    pub which: u32,
+    pub id: i32,
+    pub options: u32,
+}
+
+/// What a request waits for.
+#[derive(Clone, Debug)]
+pub enum Job {
+    Futex(Futex, u32),
+    AnyOf(Box<[Futex]>),
+    Child(Child),
+}
+
+/// How a sleeper sleeps while idle, which is how it will sleep at the program's futex.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Bed {
+    One { private: bool, mask: u32 },
+    Many(Box<[bool]>),
+}
+
+impl Bed {
+    fn of(job: &Job) -> Bed {
+        match job {
+            Job::Futex(f, mask) => Bed::One { private: f.private, mask: *mask },
+            Job::AnyOf(all) => Bed::Many(all.iter().map(|f| f.private).collect()),
+            Job::Child(_) => Bed::One { private: true, mask: ANY },
+        }
+    }
+
+    /// Will another request want to sleep so?
+    fn is_common(&self) -> bool {
+        matches!(self, Bed::One { mask: ANY, .. })
+    }
+}
+
+/// `struct futex_waitv`
+#[repr(C)]
+struct Entry {
+    val: u64,
+    uaddr: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+const fn op(op: u32, private: bool) -> u32 {
+    op | if private { PRIVATE } else { 0 }
+}
+
+impl Futex {
+    /// Does it have its value? What the kernel would say of its address, it says here, too: it is
+    /// asked to move nobody from there, if the value is so.
+    ///
+    /// # Errors
+    /// `EAGAIN` if not, `EINVAL` for a crooked address, `EFAULT`.
+    pub fn check(&self) -> Result<()> {
+        let op = op(CMP_REQUEUE, self.private);
+        check(sys!(__NR_futex, self.addr, op, 0, 0, self.addr, self.val)).map(|_| ())
+    }
+
+    fn sleep(&self, mask: u32) -> Result<usize> {
+        let op = op(WAIT_BITSET, self.private);
+        check(sys!(__NR_futex, self.addr, op, self.val, 0, 0, mask))
+    }
+
+    const fn entry(&self) -> Entry {
+        let flags = SIZE_U32 | if self.private { PRIVATE } else { 0 };
+        Entry { val: self.val as u64, uaddr: self.addr, flags, reserved: 0 }
+    }
+}
+
+/// One thread that waits.
+#[derive(Debug)]
+pub struct Sleeper {
+    bed: Bed,
+    /// One for each futex.
+    words: Box<[AtomicU32]>,
+    tid: AtomicI32,
+    state: AtomicU32,
+    /// It is being taken back.
+    stop: AtomicBool,
+    /// It shall end.
+    leave: AtomicBool,
+    job: Mutex<Option<(ReqId, Job)>>,
+}
+
+/// The sleepers of one ring that have nothing to do.
+#[derive(Debug, Default)]
+pub struct Sleepers(Vec<Arc<Sleeper>>);
+
+impl Drop for Sleepers {
+    fn drop(&mut self) {
+        for w in &self.0 {
+            w.send_home();
+        }
+    }
+}
+
+impl Sleepers {
+    /// Hands a job to a thread; when this returns, it waits.
+    ///
+    /// # Errors
+    /// `EAGAIN` if a futex has changed, `ENOMEM` if there can be no thread; as futex(2).
+    pub fn ask(&mut self, ring: &Weak<Ring>, id: ReqId, job: Job) -> Result<Arc<Sleeper>> {
+        let bed = Bed::of(&job);
+        let w = match self.0.iter().rposition(|w| w.bed == bed) {
+            Some(at) => self.0.remove(at),
+            None => Sleeper::start(ring, bed)?,
+        };
+        *w.job() = Some((id, job.clone()));
+        w.state.store(BUSY, SeqCst);
+        let placed = match &job {
+            Job::Child(_) => {
+                w.rouse();
+                return Ok(w);
+            }
+            Job::Futex(f, _) => w.place(core::slice::from_ref(f)),
+            Job::AnyOf(all) => w.place(all),
+        };
+        match placed {
+            Ok(()) => Ok(w),
+            // Woken meanwhile: its own thread will tell.
+            Err(_) if !w.take_back() => Ok(w),
+            Err(e) => {
+                self.idle(w);
+                Err(e)
+            }
+        }
+    }
+
+    /// Takes a sleeper away from what it waits for, to be idle; false if it was woken before, and
+    /// will tell.
+    pub fn take_back(&mut self, w: &Arc<Sleeper>) -> bool {
+        let back = w.take_back();
+        if back {
+            self.idle(w.clone());
+        }
+        back
+    }
+
+    /// A sleeper is free again.
+    pub fn idle(&mut self, w: Arc<Sleeper>) {
+        if !w.bed.is_common() {
+            return;
+        }
+        if self.0.len() < IDLE_SLEEPERS && !w.leave.load(SeqCst) {
+            self.0.push(w);
+        } else {
+            w.send_home();
+        }
+    }
+}
+
+impl Sleeper {
+    fn start(ring: &Weak<Ring>, bed: Bed) -> Result<Arc<Sleeper>> {
+        let n = if let Bed::Many(all) = &bed { all.len() } else { 1 };
+        let w = Arc::new(Sleeper {
+            bed,
+            words: (0..n).map(|_| AtomicU32::new(IDLE)).collect(),
+            tid: AtomicI32::new(0),
+            state: AtomicU32::new(BUSY),
+            stop: AtomicBool::new(false),
+            leave: AtomicBool::new(false),
+            job: Mutex::new(None),
+        });
+        let (me, ring) = (w.clone(), ring.clone());
+        let _blocked = signal::BlockAll::new();
+        let name = format!("iou-slp-{}", crate::fork::pid());
+        let thread = std::thread::Builder::new().name(name).stack_size(WORKER_STACK);
+        thread.spawn(move || me.live(&ring)).map_err(|_| Errno::ENOMEM)?;
+        Ok(w)
+    }
+
+    fn job(&self) -> std::sync::MutexGuard<'_, Option<(ReqId, Job)>> {
+        self.job.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The word that tells what is asked.
+    fn flag(&self) -> &AtomicU32 {
+        &self.words[self.words.len() - 1]
+    }
+
+    // On the side of who asks, under the uring lock.
+
+    /// Moves the sleeper to the program's futexes, one after the other: the last word tells that
+    /// all is done.
+    fn place(&self, all: &[Futex]) -> Result<()> {
+        for (word, f) in self.words.iter().zip(all) {
+            while self.requeue(word, f, IDLE)? == 0 {
+                // Not asleep yet.
+                std::thread::yield_now();
+            }
+            word.store(PLACED, SeqCst);
+            self.requeue(word, f, PLACED)?;
+        }
+        all.iter().try_for_each(Futex::check)
+    }
+
+    fn requeue(&self, word: &AtomicU32, to: &Futex, seen: u32) -> Result<usize> {
+        let from = word.as_ptr().expose_provenance();
+        let op = op(CMP_REQUEUE, to.private);
+        check(sys!(__NR_futex, from, op, 0, 1, to.addr, seen))
+    }
+
+    /// Ends its sleep on its own word, to look what is asked.
+    fn rouse(&self) {
+        let word = self.flag();
+        word.store(ASKED, SeqCst);
+        for private in [false, true] {
+            let word = word.as_ptr().expose_provenance();
+            sys!(__NR_futex, word, op(WAKE, private), 1);
+        }
+    }
+
+    fn send_home(&self) {
+        self.leave.store(true, SeqCst);
+        self.rouse();
+    }
+
+    /// Takes it away from what it waits for; false if it was woken before, and will tell.
+    fn take_back(&self) -> bool {
+        self.stop.store(true, SeqCst);
+        let mut sent = 0;
+        while self.state.load(Acquire) == BUSY {
+            sent += 1;
+            if !signal::interrupt(self.tid.load(Acquire)) {
+                return false;
+            }
+            sys::futex_wait(&self.state, BUSY, Some(WORKER_KICK));
+        }
+        if sent > 1 {
+            // The last signal may come late, and end what the thread is asked next.
+            self.leave.store(true, SeqCst);
+        }
+        self.stop.store(false, SeqCst);
+        self.state.load(Acquire) == BACK
+    }
+
+    /// The ring ends: the thread goes, wherever it is.
+    pub fn abandon(&self) {
+        self.leave.store(true, SeqCst);
+        self.take_back();
+    }
+
+    // On its own thread.
+
+    fn live(self: Arc<Self>, ring: &Weak<Ring>) {
+        self.tid.store(rustix::thread::gettid().as_raw_nonzero().get(), Release);
+        signal::unblock();
+        loop {
+            let woken = self.sleep();
+            if woken.is_none() {
+                self.words.iter().for_each(|w| w.store(IDLE, SeqCst));
+            }
+            let leave = self.leave.load(SeqCst) || !self.bed.is_common();
+            self.state.store(if woken.is_some() { WOKEN } else { BACK }, SeqCst);
+            sys::futex_wake(&self.state, 1);
+            match woken {
+                Some(res) if !self.tell(ring, res) => return,
+                _ if leave => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Sleeps until there is something to tell; `None` if it was taken back, or shall end.
+    fn sleep(&self) -> Option<i32> {
+        loop {
+            let at = self.flag().load(SeqCst);
+            let slept = match at {
+                _ if self.leave.load(SeqCst) => return None,
+                IDLE => self.sleep_in_bed(),
+                PLACED => self.sleep_there(),
+                _ => self.watch_children(),
+            };
+            match slept {
+                Err(Errno::EINTR) if self.stop.load(SeqCst) => return None,
+                Err(Errno::EINTR) => {}
+                Ok(_) | Err(Errno::EAGAIN) if at == IDLE && self.is_asked() => {}
+                Err(Errno::EAGAIN) if at == IDLE => {}
+                // It changed while nobody stood there: as good as woken.
+                Err(Errno::EAGAIN) => return Some(self.changed()),
+                Ok(n) => return Some(n as i32),
+                Err(e) => return Some(e.res()),
+            }
+        }
+    }
+
+    fn is_asked(&self) -> bool {
+        self.flag().load(SeqCst) == ASKED
+    }
+
+    /// Sleeps on its own words; of several, on those that are not placed.
+    fn sleep_in_bed(&self) -> Result<usize> {
+        let own = |i: usize, private| {
+            let addr = self.words[i].as_ptr().expose_provenance() as u64;
+            Futex { addr, val: IDLE, private }
+        };
+        match &self.bed {
+            Bed::One { private, mask } => own(0, *private).sleep(*mask),
+            Bed::Many(all) => {
+                let job = self.job();
+                let there = match &*job {
+                    Some((_, Job::AnyOf(there))) => &**there,
+                    _ => &[],
+                };
+                let entry = |(i, private): (usize, &bool)| match there.get(i) {
+                    Some(f) if self.words[i].load(SeqCst) == PLACED => f.entry(),
+                    _ => own(i, *private).entry(),
+                };
+                let entries: Vec<Entry> = all.iter().enumerate().map(entry).collect();
+                drop(job);
+                sleep_on(&entries)
+            }
+        }
+    }
+
+    /// Sleeps at the program's futexes.
+    fn sleep_there(&self) -> Result<usize> {
+        let job = self.job().clone();
+        match job {
+            Some((_, Job::Futex(f, mask))) => f.sleep(mask),
+            Some((_, Job::AnyOf(all))) => {
+                sleep_on(&all.iter().map(Futex::entry).collect::<Vec<_>>())
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Which of its futexes has another value.
+    fn changed(&self) -> i32 {
+        let Some((_, Job::AnyOf(all))) = &*self.job() else { return 0 };
+        all.iter().position(|f| f.check().is_err()).unwrap_or(0) as i32
+    }
+
+    /// Waits until waitid(2) would answer at once, and takes nothing.
+    fn watch_children(&self) -> Result<usize> {
+        const WNOWAIT: u32 = 0x0100_0000;
+        let Some((_, Job::Child(c))) = *self.job() else { return Err(Errno::EINVAL) };
+        check(sys!(__NR_waitid, c.which, c.id, 0, c.options | WNOWAIT, 0))
+    }
+
+    /// Tells the ring; false if that has ended.
+    fn tell(self: &Arc<Self>, ring: &Weak<Ring>, res: i32) -> bool {
+        let Some(ring) = ring.upgrade() else { return false };
+        let Some((id, job)) = self.job().clone() else { return false };
+        let mut ctx = ring.lock();
+        if ring.dead.load(SeqCst) {
+            return false;
+        }
+        if !ctx.sleeper_done(self, id, res) {
+            // Somebody else was told of the child: on with it.
+            debug_assert!(matches!(job, Job::Child(_)));
+            self.state.store(BUSY, SeqCst);
+            return true;
+        }
+        crate::syscall::enter::leave(&ring, ctx);
+        // Not earlier: who asks it holds the lock until it sleeps.
+        let mut ctx = ring.lock();
+        *self.job() = None;
+        self.words.iter().for_each(|w| w.store(IDLE, SeqCst));
+        ctx.transports.sleepers.idle(self.clone());
+        !ring.dead.load(SeqCst)
+    }
+}
+
+fn sleep_on(entries: &[Entry]) -> Result<usize> {
+    let at = entries.as_ptr().expose_provenance();
+    check(sys!(__NR_futex_waitv, at, entries.len(), 0, 0, 0))
+}
