@@ -18,6 +18,7 @@ pub mod futex;
 pub mod iov;
 pub mod msg_ring;
 pub mod net;
+pub mod net_bundle;
 pub mod net_msg;
 pub mod net_zc;
 pub mod nop;

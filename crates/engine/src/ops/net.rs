@@ -9,6 +9,7 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::{import_iov, in_user};
+use crate::ops::net_bundle;
 use crate::ops::net_msg::{self, Msg};
 use crate::ops::socket::address;
 use crate::req::request::{Call, Keep, Req, ReqFlags};
@@ -79,20 +80,11 @@ pub fn send(call: &mut Call, how: Try) -> Outcome {
     let all = call.sqe.op_flags & MSG_WAITALL != 0;
     let outcome = attempt(call, how, sys::POLLOUT, all, send_once);
     match outcome {
-        Outcome::Done(n @ 1..) if call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0 => sent(call, n),
+        Outcome::Done(n @ 1..) if call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0 => {
+            net_bundle::sent(call, n)
+        }
         outcome => outcome,
     }
-}
-
-/// A bundle goes on with the next buffers; one without buffers to pick from has nothing more to
-/// send.
-fn sent(call: &mut Call, n: i32) -> Outcome {
-    if call.pick.is_none() {
-        call.sqe.len = 0;
-        call.keep = Keep::None;
-    }
-    call.done = 0;
-    Outcome::More(n)
 }
 
 /// One system call that sends what is left.
@@ -190,7 +182,12 @@ pub fn recv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Receives.
 pub fn recv(call: &mut Call, how: Try) -> Outcome {
     let all = call.sqe.op_flags & MSG_WAITALL != 0;
-    let outcome = attempt(call, how, sys::POLLIN, all, recv_once);
+    let bundle = call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0 && call.pick.is_some();
+    let outcome = if bundle {
+        net_bundle::recv(call, how)
+    } else {
+        attempt(call, how, sys::POLLIN, all, recv_once)
+    };
     received(call, outcome)
 }
 

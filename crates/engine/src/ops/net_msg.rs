@@ -11,6 +11,7 @@ use crate::ops::net::{MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
 use crate::ops::net::{attempt, common_prep, received, recv_common};
 use crate::ops::socket::address;
 use crate::req::request::{Call, Keep, Req, ReqFlags};
+use crate::rsrc::bundle::Head;
 use crate::sys::{self, sys};
 use crate::user::{self, iovec, msghdr};
 
@@ -26,6 +27,8 @@ pub struct Msg {
     pub name: Option<Vec<u8>>,
     /// The vector.
     pub iov: Vec<iovec>,
+    /// The provided buffers that a bundle may take.
+    pub head: Head,
     /// Where the program's header lies.
     pub at: u64,
     /// The program's header.

@@ -5,6 +5,7 @@
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::Result;
+use crate::ops::net_bundle;
 use crate::req::request::{Call, Req, ReqFlags};
 use crate::rsrc::kbuf::Pick;
 
@@ -17,6 +18,9 @@ impl Ctx {
     pub fn select_buffer(&mut self, req: &mut Req) -> Result<()> {
         if !req.flags.contains(ReqFlags::BUFFER_SELECT) || req.call.pick.is_some() {
             return Ok(());
+        }
+        if net_bundle::selects(req) {
+            return self.select_many(req);
         }
         let call = &mut req.call;
         let pick = self.kbuf_pick(call.bgid)?;
@@ -51,14 +55,19 @@ impl Ctx {
     pub fn put_buffer(&mut self, req: &mut Req, res: i32) {
         let Some(pick) = req.call.pick else { return };
         // The end of a stream uses no buffer; the end of a file does, and a READ that fails has
-        // lost what it took from a list.
-        let used = res > 0 || (req.reads_once() && (res == 0 || !pick.in_ring));
+        // lost what it took from a list. A SEND always uses what it took.
+        let used = res > 0
+            || req.opcode() == IORING_OP_SEND
+            || (req.reads_once() && (res == 0 || !pick.in_ring));
         if !used {
             return self.recycle_buffer(req);
         }
         if let Some(pick) = req.call.pick.take() {
             let flags = self.kbuf_put(req.call.bgid, pick, res.unsigned_abs());
             req.call.cflags |= flags;
+            if pick.count > 1 {
+                self.kbuf_drop_second(req.call.bgid, pick);
+            }
         }
     }
 }

@@ -60,6 +60,8 @@ pub struct Pick {
     pub in_ring: bool,
     /// It has been paid for: what comes of the request does not change the group any more.
     pub committed: bool,
+    /// When it was paid for, room was left in it.
+    pub more: bool,
 }
 
 impl BufRing {
@@ -125,12 +127,16 @@ impl Ctx {
         match self.groups.get_mut(&bgid).ok_or(Errno::ENOBUFS)? {
             Group::List(list) => {
                 let buf = list.pop_front().ok_or(Errno::ENOBUFS)?;
-                Ok(Pick { buf, count: 1, in_ring: false, committed: true })
+                Ok(Pick { buf, count: 1, in_ring: false, committed: true, more: false })
             }
             Group::Ring(ring) if ring.ready() == 0 => Err(Errno::ENOBUFS),
-            Group::Ring(ring) => {
-                Ok(Pick { buf: ring.peek(0), count: 1, in_ring: true, committed: false })
-            }
+            Group::Ring(ring) => Ok(Pick {
+                buf: ring.peek(0),
+                count: 1,
+                in_ring: true,
+                committed: false,
+                more: false,
+            }),
         }
     }
 
@@ -155,6 +161,9 @@ impl Ctx {
         {
             flags |= IORING_CQE_F_BUF_MORE;
         }
+        if pick.more {
+            flags |= IORING_CQE_F_BUF_MORE;
+        }
         flags
     }
 
@@ -165,7 +174,7 @@ impl Ctx {
             && !pick.committed
             && let Some(Group::Ring(ring)) = self.groups.get_mut(&bgid)
         {
-            ring.commit(pick.count, len);
+            pick.more = !ring.commit(pick.count, len);
         }
         pick.committed = true;
     }

@@ -4,6 +4,7 @@ use crate::abi::{IORING_RSRC_REGISTER_SPARSE, io_uring_rsrc_register, io_uring_r
 use crate::errno::{Errno, Result};
 
 pub mod buffers;
+pub mod bundle;
 pub mod clock;
 pub mod clone;
 pub mod enable;

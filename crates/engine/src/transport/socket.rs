@@ -85,13 +85,19 @@ impl Socket {
     pub fn has_more(self, fd: i32) -> Option<bool> {
         match self {
             Socket::Tcp => Some(sys::poll_now(fd, sys::POLLIN) & sys::POLLIN != 0),
-            Socket::UnixStream => {
-                let mut bytes = 0i32;
-                let to = (&raw mut bytes).expose_provenance();
-                (sys!(__NR_ioctl, fd, SIOCINQ, to) == 0).then_some(bytes > 0)
-            }
+            Socket::UnixStream => self.pending(fd).map(|bytes| bytes > 0),
             Socket::Udp | Socket::Other => None,
         }
+    }
+
+    /// Bytes that are there to be received, where the socket tells.
+    pub fn pending(self, fd: i32) -> Option<u64> {
+        if !matches!(self, Socket::Tcp | Socket::UnixStream) {
+            return None;
+        }
+        let mut bytes = 0i32;
+        let to = (&raw mut bytes).expose_provenance();
+        if sys!(__NR_ioctl, fd, SIOCINQ, to) == 0 { u64::try_from(bytes).ok() } else { None }
     }
 }
 

@@ -1,0 +1,252 @@
+//! Sends from provided buffers, and bundles: several buffers in one transfer.
+
+use super::net::{arrived, pair, seen};
+use super::pbuf::{GROUP, provide, refill, reg, register};
+use super::prelude::*;
+use libc::ENOBUFS;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+pub const CASES: &[Case] = &[
+    case!("net_bundle", send_list, [Op(IORING_OP_SEND), Sqe(IOSQE_BUFFER_SELECT)], "a send picks a buffer of a list"),
+    case!("net_bundle", send_ring, [Op(IORING_OP_SEND), Sqe(IOSQE_BUFFER_SELECT)], "a send picks a buffer of a ring"),
+    case!("net_bundle", send, [Op(IORING_OP_SEND)], "a bundle sends all buffers that are there"),
+    case!("net_bundle", send_more, [Op(IORING_OP_SEND)], "a length limits each part of a bundle"),
+    case!("net_bundle", receive, [Op(IORING_OP_RECV)], "a bundle receives into as many buffers as it takes"),
+    case!("net_bundle", receive_limited, [Op(IORING_OP_RECV)], "a length limits it"),
+    case!("net_bundle", receive_many, [Op(IORING_OP_RECV)], "multishot, until the last buffer is used"),
+    case!("net_bundle", receive_whole, [Op(IORING_OP_RECV)], "MSG_WAITALL fills its buffers"),
+    case!("net_bundle", send_waits, [Op(IORING_OP_SEND)], "what is picked stays picked while it waits for room"),
+    case!("net_bundle", incremental, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "buffers used up bit by bit"),
+    case!("net_bundle", receive_list, [Op(IORING_OP_RECV)], "a list gives one buffer at a time"),
+];
+
+fn send_one(fd: i32, len: usize) -> io_uring_sqe {
+    let s = sqe::rw(IORING_OP_SEND, fd, 0, len, 0).with(IOSQE_BUFFER_SELECT);
+    s.set(|s| s.buf_index = GROUP)
+}
+
+fn bundle(opcode: u8, fd: i32, len: usize) -> io_uring_sqe {
+    let s = sqe::rw(opcode, fd, 0, len, 0).with(IOSQE_BUFFER_SELECT);
+    s.set(|s| (s.buf_index, s.ioprio) = (GROUP, IORING_RECVSEND_BUNDLE))
+}
+
+/// All CQEs that come within a moment.
+fn all(cx: &mut Cx, ring: &mut Ring, what: &str, s: io_uring_sqe, want: &[i32]) -> Outcome {
+    cx.start(ring, &[s.ud(1)]);
+    let want: Vec<_> = want.iter().map(|res| (1, *res)).collect();
+    cx.reap_in_order(ring, what, &want);
+    cx.quiet(ring, "no more", 10);
+    Ok(())
+}
+
+/// A ring with a ring of eight buffers, of which `mem` fills as many as fit.
+fn with_buffers(cx: &mut Cx, mem: &mut [u8]) -> Result<(Ring, usize), Stop> {
+    let ring = cx.ring(8, 0)?;
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    cx.is("register", register(&ring, &reg(page, 8, 0)), 0isize);
+    refill(page, 0, 8, mem);
+    Ok((ring, page))
+}
+
+fn send_list(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, mut two) = UnixStream::pair()?;
+    let fd = one.as_raw_fd();
+    let mut mem = *b"0123456789abcdefghijklmnopqrstuv";
+    cx.one(&mut ring, "no group", send_one(fd, 0), -libc::ENOENT);
+    cx.one(&mut ring, "provide", provide(&mut mem, 8, 40), 0);
+    cx.one(&mut ring, "all", send_one(fd, 0), 8);
+    let some = cx.one(&mut ring, "some", send_one(fd, 4), 8);
+    cx.note("some", some.res);
+    one.shutdown(std::net::Shutdown::Write)?;
+    cx.one(&mut ring, "failed", send_one(fd, 0), -EPIPE);
+    cx.one(&mut ring, "failed again", send_one(fd, 0), -EPIPE);
+    cx.one(&mut ring, "used up", send_one(fd, 0), -ENOBUFS);
+    let mut got = [0u8; 16];
+    two.read_exact(&mut got)?;
+    cx.eq("data", seen(&got), "0123456789abcdef".to_owned());
+    Ok(())
+}
+
+fn send_ring(cx: &mut Cx) -> Outcome {
+    let mut mem = *b"0123456789abcdefghijklmnopqrstuv";
+    let (mut ring, _) = with_buffers(cx, &mut mem)?;
+    let (one, mut two) = UnixStream::pair()?;
+    let fd = one.as_raw_fd();
+    cx.one(&mut ring, "all", send_one(fd, 0), 8);
+    cx.one(&mut ring, "some", send_one(fd, 4), 4);
+    one.shutdown(std::net::Shutdown::Write)?;
+    cx.one(&mut ring, "failed", send_one(fd, 0), -EPIPE);
+    cx.one(&mut ring, "failed again", send_one(fd, 100), -EPIPE);
+    cx.one(&mut ring, "used up", send_one(fd, 0), -ENOBUFS);
+    let mut got = [0u8; 12];
+    two.read_exact(&mut got)?;
+    cx.eq("data", seen(&got), "0123456789ab".to_owned());
+    Ok(())
+}
+
+fn send(cx: &mut Cx) -> Outcome {
+    let mut mem = *b"0123456789abcdefghijklmnopqrstuv";
+    let (mut ring, page) = with_buffers(cx, &mut mem)?;
+    let (one, mut two) = UnixStream::pair()?;
+    let fd = one.as_raw_fd();
+    all(cx, &mut ring, "all there is", bundle(IORING_OP_SEND, fd, 0), &[32])?;
+    all(cx, &mut ring, "none", bundle(IORING_OP_SEND, fd, 0), &[-ENOBUFS])?;
+    refill(page, 4, 8, &mut mem[..8]);
+    all(cx, &mut ring, "one", bundle(IORING_OP_SEND, fd, 0), &[8])?;
+    let mut got = [0u8; 40];
+    two.read_exact(&mut got)?;
+    cx.eq("data", seen(&got), "0123456789abcdefghijklmnopqrstuv01234567".to_owned());
+    refill(page, 5, 8, &mut mem[..16]);
+    one.shutdown(std::net::Shutdown::Write)?;
+    all(cx, &mut ring, "failed", bundle(IORING_OP_SEND, fd, 0), &[-EPIPE])?;
+    all(cx, &mut ring, "used up", bundle(IORING_OP_SEND, fd, 0), &[-ENOBUFS])
+}
+
+fn send_more(cx: &mut Cx) -> Outcome {
+    for len in [8, 16, 20, 32, 100] {
+        let mut mem = *b"0123456789abcdefghijklmnopqrstuv";
+        let (mut ring, _) = with_buffers(cx, &mut mem)?;
+        let (one, two) = UnixStream::pair()?;
+        cx.note("length", len);
+        cx.start(&mut ring, &[bundle(IORING_OP_SEND, one.as_raw_fd(), len).ud(1)]);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        let got = ring.pop_all();
+        let want: Vec<_> = got.iter().map(|c| (c.user_data, c.res)).collect();
+        cx.completions("sent", &got, &want);
+        drop(one);
+        let mut text = String::new();
+        (&two).read_to_string(&mut text)?;
+        cx.note("data", text);
+    }
+    Ok(())
+}
+
+fn receive(cx: &mut Cx) -> Outcome {
+    for (text, want) in [("abc", 3), ("01234567", 8), ("0123456789abcdef", 16)] {
+        let mut mem = [b'-'; 32];
+        let (mut ring, _) = with_buffers(cx, &mut mem)?;
+        let (mut one, two) = pair()?;
+        let fd = two.as_raw_fd();
+        one.write_all(text.as_bytes())?;
+        arrived(fd, text.len());
+        all(cx, &mut ring, "there", bundle(IORING_OP_RECV, fd, 0), &[want])?;
+        cx.eq("data", seen(&mem[..text.len()]), text.to_owned());
+    }
+    let mut mem = [b'-'; 32];
+    let (mut ring, _) = with_buffers(cx, &mut mem)?;
+    let (mut one, two) = pair()?;
+    let fd = two.as_raw_fd();
+    one.write_all(b"0123456789abcdefghij")?;
+    arrived(fd, 20);
+    all(cx, &mut ring, "a part left", bundle(IORING_OP_RECV, fd, 0), &[16])?;
+    one.write_all(b"klmnopqrstuv and more")?;
+    arrived(fd, 25);
+    all(cx, &mut ring, "all buffers", bundle(IORING_OP_RECV, fd, 0), &[16])?;
+    cx.eq("data", seen(&mem), "0123456789abcdefghijklmnopqrstuv".to_owned());
+    all(cx, &mut ring, "none left", bundle(IORING_OP_RECV, fd, 0), &[-ENOBUFS])?;
+    let none = bundle(IORING_OP_RECV, fd, 0).set(|s| s.buf_index = 77);
+    all(cx, &mut ring, "no group", none, &[-ENOENT])
+}
+
+fn receive_limited(cx: &mut Cx) -> Outcome {
+    for (len, want) in [(4, 4), (8, 24), (16, 24), (100, 30)] {
+        let mut mem = [b'-'; 32];
+        let (mut ring, _) = with_buffers(cx, &mut mem)?;
+        let (mut one, two) = pair()?;
+        one.write_all(b"0123456789abcdefghijklmnopqrst")?;
+        arrived(two.as_raw_fd(), 30);
+        cx.note("length", len);
+        all(cx, &mut ring, "received", bundle(IORING_OP_RECV, two.as_raw_fd(), len), &[want])?;
+    }
+    Ok(())
+}
+
+fn receive_many(cx: &mut Cx) -> Outcome {
+    let mut mem = [b'-'; 64];
+    let (mut ring, _) = with_buffers(cx, &mut mem)?;
+    let (mut one, two) = pair()?;
+    let many = bundle(IORING_OP_RECV, two.as_raw_fd(), 0);
+    let many = many.set(|s| s.ioprio |= IORING_RECV_MULTISHOT);
+    cx.start(&mut ring, &[many.ud(1)]);
+    for text in ["abc", "01234567", "0123456789abcdef"] {
+        one.write_all(text.as_bytes())?;
+        cx.reap_in_order(&mut ring, "came", &[(1, text.len() as i32)]);
+    }
+    drop(one);
+    cx.reap_in_order(&mut ring, "the end", &[(1, 0)]);
+    Ok(())
+}
+
+fn receive_list(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (mut one, two) = pair()?;
+    let fd = two.as_raw_fd();
+    let mut mem = [b'-'; 32];
+    cx.one(&mut ring, "provide", provide(&mut mem, 8, 0), 0);
+    one.write_all(b"0123456789abcdefghij")?;
+    arrived(fd, 20);
+    all(cx, &mut ring, "one", bundle(IORING_OP_RECV, fd, 0), &[16])?;
+    cx.note("data", seen(&mem));
+    Ok(())
+}
+
+fn receive_whole(cx: &mut Cx) -> Outcome {
+    let mut mem = [b'-'; 32];
+    let (mut ring, _) = with_buffers(cx, &mut mem)?;
+    let (mut one, two) = pair()?;
+    let get = bundle(IORING_OP_RECV, two.as_raw_fd(), 16).op_flags(libc::MSG_WAITALL as u32);
+    cx.start(&mut ring, &[get.link().ud(1), sqe::nop().ud(2)]);
+    one.write_all(b"0123")?;
+    cx.quiet(&ring, "not yet", 20);
+    one.write_all(b"456789abcdef")?;
+    cx.reap_in_order(&mut ring, "all", &[(1, 16), (2, 0)]);
+    cx.eq("data", seen(&mem), "0123456789abcdef----------------".to_owned());
+    Ok(())
+}
+
+fn send_waits(cx: &mut Cx) -> Outcome {
+    let mut mem = *b"0123456789abcdefghijklmnopqrstuv";
+    let (mut ring, _) = with_buffers(cx, &mut mem)?;
+    let (mut one, mut two) = UnixStream::pair()?;
+    one.set_nonblocking(true)?;
+    let mut full = 0;
+    while let Ok(n) = one.write(&[7u8; 4096]) {
+        full += n;
+    }
+    let fd = one.as_raw_fd();
+    cx.start(&mut ring, &[send_one(fd, 0).ud(1)]);
+    cx.quiet(&ring, "waits", 20);
+    cx.start(&mut ring, &[bundle(IORING_OP_SEND, fd, 0).ud(2)]);
+    cx.quiet(&ring, "waits behind", 20);
+    cx.one(&mut ring, "none left", send_one(fd, 0), -ENOBUFS);
+    two.read_exact(&mut vec![0u8; full])?;
+    cx.reap(&mut ring, "room", &[(1, 8), (2, 24)]);
+    let mut got = [0u8; 32];
+    two.read_exact(&mut got)?;
+    cx.holds("data", seen(&got).contains("89abcdefghijklmnopqrstuv"));
+    Ok(())
+}
+
+fn incremental(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    cx.is("register", register(&ring, &reg(page, 8, IOU_PBUF_RING_INC)), 0isize);
+    let mut mem = *b"0123456789abcdefghijklmnopqrstuv";
+    refill(page, 0, 8, &mut mem);
+    let (mut one, two) = pair()?;
+    let give = send_one(one.as_raw_fd(), 0);
+    cx.one(&mut ring, "send some", give.set(|s| s.len = 3), 3);
+    cx.one(&mut ring, "send the rest", give, 5);
+    arrived(two.as_raw_fd(), 8);
+    let take = sqe::rw(IORING_OP_RECV, two.as_raw_fd(), 0, 0, 0).with(IOSQE_BUFFER_SELECT);
+    let take = take.set(|s| s.buf_index = GROUP);
+    cx.one(&mut ring, "receive some", take.set(|s| s.len = 3), 3);
+    cx.one(&mut ring, "receive the rest", take, 5);
+    one.write_all(b"ABCDEFGHIJ")?;
+    arrived(two.as_raw_fd(), 10);
+    all(cx, &mut ring, "a bundle", bundle(IORING_OP_RECV, two.as_raw_fd(), 0), &[10])?;
+    cx.eq("data", seen(&mem), "0123456701234567ABCDEFGHIJqrstuv".to_owned());
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! SEND from provided buffers, and bundles of them for SEND and RECV. Kernel counterpart:
+//! `io_send_select_buffer`, `io_recv_buf_select`, `io_recv_finish` in `io_uring/net.c`.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::{Outcome, Try};
+use crate::ops::net::{MSG_DONTWAIT, MSG_WAITALL, attempt};
+use crate::ops::net_msg::{Msg, recv_vector};
+use crate::req::request::{Call, Keep, Req, ReqFlags};
+use crate::rsrc::bundle::{ALL, Layout};
+use crate::sys;
+use crate::transport::socket::Socket;
+
+/// Does a request pick its buffers here?
+pub fn selects(req: &Req) -> bool {
+    let bundle = req.call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0;
+    req.flags.contains(ReqFlags::SENDRECV) && (req.opcode() == IORING_OP_SEND || bundle)
+}
+
+impl Call {
+    /// The message that lies with the request, made now if there is none.
+    fn message(&mut self) -> &mut Msg {
+        if !matches!(self.keep, Keep::Msg(_)) {
+            self.keep = Keep::Msg(Box::default());
+        }
+        match &mut self.keep {
+            Keep::Msg(msg) => msg,
+            _ => unreachable!("made above"),
+        }
+    }
+}
+
+impl Ctx {
+    /// Picks buffers for a SEND or a bundle.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOBUFS`.
+    pub fn select_many(&mut self, req: &mut Req) -> Result<()> {
+        let call = &mut req.call;
+        let (mut pick, head) = self.kbuf_head(call.bgid)?;
+        if call.sqe.opcode == IORING_OP_RECV {
+            call.pick = Some(pick);
+            (call.sqe.addr, call.sqe.len) = (pick.buf.addr, pick.buf.len);
+            call.message().head = head;
+            return Ok(());
+        }
+        let bundle = call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0;
+        let most = if bundle && pick.in_ring { usize::MAX } else { 1 };
+        let whole = call.want == 0 || !pick.in_ring;
+        let want = if whole { ALL } else { u64::from(call.want) };
+        let layout = head.lay_out(0, want, most)?;
+        pick.count = layout.iov.len() as u16;
+        // Nobody else may send the same bytes while this one waits.
+        self.kbuf_commit(call.bgid, &mut pick, layout.len as u32);
+        call.pick = Some(pick);
+        call.last = layout.empty;
+        // The length is for the first step.
+        call.want = 0;
+        call.message().iov = layout.iov;
+        Ok(())
+    }
+}
+
+/// A bundle was sent: the next one follows, unless that was the last buffer.
+pub fn sent(call: &mut Call, n: i32) -> Outcome {
+    if call.last {
+        return Outcome::Done(n);
+    }
+    if call.pick.is_none() {
+        // Without buffers to pick from there is nothing more to send.
+        call.sqe.len = 0;
+        call.keep = Keep::None;
+    }
+    call.done = 0;
+    Outcome::More(n)
+}
+
+/// Receives into one buffer; where that is full and there is more, goes on with as many as it
+/// takes.
+pub fn recv(call: &mut Call, how: Try) -> Outcome {
+    let flags = call.sqe.op_flags | if how == Try::Nonblock { MSG_DONTWAIT } else { 0 };
+    call.last = false;
+    let (want, limit) = (u64::from(call.want), call.sqe.off);
+    let limit = if limit == 0 { ALL } else { limit };
+    let most = if want == 0 || how == Try::Block { 1 } else { usize::MAX };
+    let want = if want == 0 { limit } else { want.min(limit) };
+    let first = match call.message().head.lay_out(0, want, most) {
+        Ok(layout) => layout,
+        Err(e) => return Outcome::Done(e.res()),
+    };
+    if flags & MSG_WAITALL != 0 {
+        return whole(call, how, first);
+    }
+    let (n, mut used) = match step(call, &first, flags) {
+        Ok(n) => n,
+        Err(Errno::EAGAIN) if how == Try::Nonblock => return Outcome::Retry,
+        Err(e) => return Outcome::Done(e.res()),
+    };
+    let mut total = n;
+    call.last = first.empty;
+    let full = n > 0 && n == first.len && !first.cut && !first.empty;
+    if full && how == Try::Nonblock {
+        let fd = call.file.fd();
+        let there = Socket::of(fd).pending(fd).filter(|&n| n > 1).unwrap_or(0);
+        let head = &call.message().head;
+        if there > 0
+            && let Ok(second) = head.lay_out(used.into(), there.min(limit), usize::MAX)
+            && let Ok((n, more)) = step(call, &second, flags)
+        {
+            total += n;
+            used += more;
+            call.last |= second.empty;
+        }
+    }
+    if let Some(pick) = &mut call.pick {
+        pick.count = used.max(1);
+    }
+    call.done = total;
+    Outcome::Done(total as i32)
+}
+
+/// With MSG_WAITALL the first buffers are filled, over several waits if need be.
+fn whole(call: &mut Call, how: Try, first: Layout) -> Outcome {
+    if let Some(pick) = &mut call.pick {
+        pick.count = first.iov.len() as u16;
+    }
+    call.last = first.empty;
+    call.message().iov = first.iov;
+    attempt(call, how, sys::POLLIN, true, recv_vector)
+}
+
+/// One recvmsg(2): the bytes, and the buffers that they fill.
+fn step(call: &mut Call, layout: &Layout, flags: u32) -> Result<(u64, u16)> {
+    call.message().iov.clone_from(&layout.iov);
+    call.done = 0;
+    let n = recv_vector(call, flags)? as u64;
+    Ok((n, layout.used(n)))
+}

@@ -1,0 +1,146 @@
+//! Several provided buffers for one transfer. Kernel counterpart: `io_ring_buffers_peek` in
+//! `io_uring/kbuf.c`.
+
+use super::kbuf::{Buf, Group, Pick};
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::user::iovec;
+
+/// Buffers that one step of a transfer takes at most (`PEEK_MAX_IMPORT`).
+const STEP_MAX: usize = 256;
+/// `INT_MAX`: as much as there is.
+pub const ALL: u64 = 0x7fff_ffff;
+
+/// The buffers at a group's head.
+#[derive(Debug, Default)]
+pub struct Head {
+    pub bufs: Vec<Buf>,
+    /// A buffer is used up bit by bit.
+    pub inc: bool,
+}
+
+/// Bytes laid out over buffers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    pub iov: Vec<iovec>,
+    pub len: u64,
+    /// No buffer is left behind these.
+    pub empty: bool,
+    /// The last buffer was too large for what was wanted.
+    pub cut: bool,
+}
+
+impl Layout {
+    /// Buffers that the first `len` bytes fill (`io_bundle_nbufs`).
+    pub fn used(&self, mut len: u64) -> u16 {
+        let mut n = 0;
+        for v in &self.iov {
+            if len == 0 {
+                break;
+            }
+            len -= len.min(v.len);
+            n += 1;
+        }
+        n
+    }
+}
+
+impl Head {
+    /// Lays `want` bytes out over the buffers from the `skip`th on; at most over `most` of them. A
+    /// buffer that is not needed whole is only taken as the first.
+    ///
+    /// # Errors
+    /// `ENOBUFS`.
+    pub fn lay_out(&self, skip: usize, want: u64, most: usize) -> Result<Layout> {
+        let bufs = self.bufs.get(skip..).filter(|b| !b.is_empty()).ok_or(Errno::ENOBUFS)?;
+        let first = u64::from(bufs[0].len);
+        if first == 0 {
+            return Err(Errno::ENOBUFS);
+        }
+        let needed = want.div_ceil(first).clamp(1, STEP_MAX as u64) as usize;
+        let mut out = Layout::default();
+        let mut left = want;
+        let mut taken = 0;
+        for buf in &bufs[..bufs.len().min(needed).min(most)] {
+            let mut len = u64::from(buf.len);
+            if len > left {
+                len = left;
+                out.cut = !self.inc;
+                if out.cut && !out.iov.is_empty() {
+                    break;
+                }
+            }
+            out.iov.push(iovec { base: buf.addr, len });
+            out.len += len;
+            left -= len;
+            if left == 0 {
+                break;
+            }
+            taken += 1;
+        }
+        out.empty = taken == bufs.len();
+        Ok(out)
+    }
+}
+
+impl Ctx {
+    /// The buffers at the head of group `bgid`, and a pick of the first, which may become one of
+    /// more.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such group, `ENOBUFS` if it is empty.
+    pub fn kbuf_head(&mut self, bgid: u16) -> Result<(Pick, Head)> {
+        let head = match self.groups.get(&bgid).ok_or(Errno::ENOENT)? {
+            // A list gives one at a time, in two steps.
+            Group::List(list) => Head { bufs: list.iter().take(2).copied().collect(), inc: false },
+            Group::Ring(ring) => {
+                let n = ring.ready().min(2 * STEP_MAX as u16 + 1);
+                Head { bufs: (0..n).map(|i| ring.peek(i)).collect(), inc: ring.inc }
+            }
+        };
+        Ok((self.kbuf_pick(bgid)?, head))
+    }
+
+    /// A list's second buffer was used, too.
+    pub fn kbuf_drop_second(&mut self, bgid: u16, pick: Pick) {
+        if !pick.in_ring
+            && pick.count > 1
+            && let Some(Group::List(list)) = self.groups.get_mut(&bgid)
+        {
+            list.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(n: usize) -> Head {
+        let buf = |i: usize| Buf { addr: 100 * i as u64, len: 8, bid: i as u16 };
+        Head { bufs: (0..n).map(buf).collect(), inc: false }
+    }
+
+    #[test]
+    fn what_fits_exactly_leaves_the_head_on_the_last() {
+        let out = head(4).lay_out(0, 32, usize::MAX).unwrap();
+        assert_eq!((out.iov.len(), out.len, out.empty, out.cut), (4, 32, false, false));
+        let out = head(4).lay_out(0, 33, usize::MAX).unwrap();
+        assert_eq!((out.iov.len(), out.len, out.empty, out.cut), (4, 32, true, false));
+    }
+
+    #[test]
+    fn a_part_of_a_buffer_is_taken_only_as_the_first() {
+        let out = head(4).lay_out(0, 20, usize::MAX).unwrap();
+        assert_eq!((out.iov.len(), out.len, out.cut), (2, 16, true));
+        let out = head(4).lay_out(0, 3, usize::MAX).unwrap();
+        assert_eq!((out.iov.len(), out.len, out.cut), (1, 3, true));
+        assert_eq!(head(2).lay_out(2, 1, 1), Err(Errno::ENOBUFS));
+    }
+
+    #[test]
+    fn bytes_count_as_buffers() {
+        let out = head(3).lay_out(0, ALL, usize::MAX).unwrap();
+        assert_eq!([0, 1, 8, 9, 24].map(|n| out.used(n)), [0, 1, 1, 2, 3]);
+    }
+}
