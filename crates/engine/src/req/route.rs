@@ -67,22 +67,20 @@ impl Ctx {
     /// As [`kind_of`], which asks the kernel each time about a number that stands for O_DIRECT:
     /// here once in a batch.
     fn kind_in_batch(&mut self, file: &FileRef) -> Kind {
-        match *file {
-            FileRef::Plain(fd) if self.is_direct_in_batch(fd) => Kind::Direct,
-            _ => kind_of(file),
+        let FileRef::Plain(fd) = *file else { return kind_of(file) };
+        if self.submit.direct == Some(fd) {
+            return Kind::Direct;
         }
+        let kind = kind_of(file);
+        if kind == Kind::Direct {
+            self.submit.direct = Some(fd);
+        }
+        kind
     }
 
     /// Does the program's `fd` stand for an O_DIRECT file?
     pub fn is_direct_in_batch(&mut self, fd: i32) -> bool {
-        if self.submit.direct == Some(fd) {
-            return true;
-        }
-        let direct = fd >= 0 && crate::fds::kind(fd) == Kind::Direct;
-        if direct {
-            self.submit.direct = Some(fd);
-        }
-        direct
+        fd >= 0 && self.kind_in_batch(&FileRef::Plain(fd)) == Kind::Direct
     }
 
     /// An attempt said it would block.

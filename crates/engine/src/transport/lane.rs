@@ -1,6 +1,6 @@
-//! The fast lane of O_DIRECT: a plain read or write of a file that is known to be O_DIRECT goes into the aio batch straight from its SQE, without a request. Nothing can ask
-//! for it meanwhile: no link, no drain, no buffer of the ring's, and the kernel, too, finds nothing
-//! to cancel there.
+//! The fast lane of O_DIRECT: a plain read or write of a file that is known to be O_DIRECT goes
+//! into the aio batch straight from its SQE, without a request. Nothing can ask for it meanwhile:
+//! no link, no drain, no buffer of the ring's, and the kernel, too, finds nothing to cancel there.
 
 use crate::abi::*;
 use crate::ctx::Ctx;
