@@ -1,7 +1,8 @@
-//! FUTEX_WAITV: a wait for any of several futexes.
+//! FUTEX_WAITV: a wait for any of several futexes; and wakes against cancellations.
 
-use super::futex::{ANY, PRIVATE, U32, Word, futex, sorted};
+use super::futex::{ANY, PRIVATE, U32, Word, futex, sorted, wait_on};
 use super::prelude::*;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub const CASES: &[Case] = &[
@@ -9,6 +10,7 @@ pub const CASES: &[Case] = &[
     case!("futexv", full, [Op(IORING_OP_FUTEX_WAITV)], "128 of them"),
     case!("futexv", cancel, [Op(IORING_OP_FUTEX_WAITV), Op(IORING_OP_ASYNC_CANCEL)], "the wait is cancelled"),
     case!("futexv", refusals, [Op(IORING_OP_FUTEX_WAITV)], "bad counts, entries, flags and pointers"),
+    case!("futexv", race, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_ASYNC_CANCEL)], "a wake races a cancel: one of them it is, and both know which"),
 ];
 
 type Change = fn(&mut Entry);
@@ -119,5 +121,37 @@ fn refusals(cx: &mut Cx) -> Outcome {
         cx.one(&mut ring, what, any_of(&entries), want);
         cx.eq("nobody waits", os::futex_wake(&words[0], 9, u32::MAX), 0);
     }
+    Ok(())
+}
+
+fn race(cx: &mut Cx) -> Outcome {
+    const N: u64 = 500;
+    let mut ring = cx.ring(8, 0)?;
+    let word = Arc::new(Word::new(3));
+    let (theirs, end) = (word.clone(), Arc::new(Word::new(0)));
+    let stop = end.clone();
+    let waker = std::thread::spawn(move || {
+        let mut woken = 0;
+        while stop.load(Ordering::SeqCst) == 0 {
+            woken += os::futex_wake(&theirs, 1, u32::MAX);
+        }
+        woken
+    });
+    let (mut woken, mut cancelled, mut wrong) = (0, 0, 0);
+    for i in 0..N {
+        ring.push(wait_on(&word, 3).ud(2 * i)).push(sqe::cancel(2 * i, 0).ud(2 * i + 1)).submit();
+        let mut got = ring.take(2)?;
+        got.sort();
+        match (got[0].res, got[1].res) {
+            (0, e) if e == -ENOENT => woken += 1,
+            (e, 1) if e == -ECANCELED => cancelled += 1,
+            _ => wrong += 1,
+        }
+    }
+    end.store(1, Ordering::SeqCst);
+    let told = waker.join().unwrap_or(-1);
+    cx.eq("woken or cancelled", (woken + cancelled, wrong), (N as i64, 0));
+    cx.eq("as often as the waker says", told - woken, 0);
+    cx.is("nothing else", ring.cq_ready(), 0);
     Ok(())
 }

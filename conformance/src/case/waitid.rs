@@ -22,6 +22,7 @@ pub const CASES: &[Case] = &[
     case!("waitid", refusals, [Op(IORING_OP_WAITID)], "bad words, kinds, numbers and options"),
     case!("waitid", no_child, [Op(IORING_OP_WAITID)], "there is no such child"),
     case!("waitid", ring_closed, [Op(IORING_OP_WAITID)], "a ring is closed while its requests wait; the child is kept"),
+    case!("waitid", thread_ends, [Op(IORING_OP_WAITID)], "the waits of a thread that has ended"),
 ];
 
 /// What the program sees of `siginfo_t`.
@@ -383,5 +384,26 @@ fn ring_closed(cx: &mut Cx) -> Outcome {
         os::threads() <= before + 1
     });
     cx.holds("no thread is left", left);
+    Ok(())
+}
+
+fn thread_ends(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (pid, w) = child(cx, 3)?;
+    let mut infos = [BLANK; 2];
+    let [a, b] = infos.each_mut();
+    let own = wait(P_PID, pid, WEXITED, a).ud(1);
+    let any = wait(P_ALL, 0, WEXITED, b).ud(2);
+    ring.push(own).push(any);
+    let n = std::thread::scope(|s| s.spawn(|| ring.submit()).join().unwrap_or(-1));
+    cx.is("submitted", n, 2);
+    cx.quiet(&ring, "they wait", 20);
+    drop(w);
+    os::wait_until_zombie(pid);
+    std::thread::sleep(Duration::from_millis(50));
+    let _ = ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+    let n = ring.cq_ready() as usize;
+    sorted(cx, &mut ring, "the child ends", n)?;
+    cx.note_answer("the child", os::wait_for(pid));
     Ok(())
 }

@@ -130,6 +130,10 @@ fn tell(call: &Call, info: &Info, res: i32) -> Outcome {
     Outcome::Done(if told { res } else { Errno::EFAULT.res() })
 }
 
+/// The result for a task that has ended: there is nobody to tell of the child, which is left
+/// alone.
+pub const ORPHANED: i32 = Errno::EFAULT.res();
+
 /// It is cancelled: that tells of no child. Answers its result.
 pub fn cancelled(call: &Call) -> i32 {
     match tell(call, &[0; 32], Errno::ECANCELED.res()) {

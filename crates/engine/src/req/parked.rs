@@ -49,7 +49,9 @@ impl Ctx {
     pub fn sleeper_done(&mut self, by: &Arc<Sleeper>, id: ReqId, mut res: i32) -> bool {
         let mine = |r: &&mut Req| matches!(&r.call.keep, Keep::Sleeper(w) if Arc::ptr_eq(w, by));
         let Some(req) = self.slab.get_mut(id).filter(mine) else { return true };
-        if req.opcode() == IORING_OP_WAITID {
+        if req.opcode() == IORING_OP_WAITID && req.flags.contains(ReqFlags::ORPHAN) {
+            res = crate::ops::waitid::ORPHANED;
+        } else if req.opcode() == IORING_OP_WAITID {
             match crate::ops::waitid::reap(&mut req.call) {
                 Outcome::Done(done) => res = done,
                 _ => return false,

@@ -5,7 +5,7 @@
 //! a pollable file never reaches a worker below the cap. Kernel counterpart: `io_queue_async`,
 //! `io_arm_poll_handler`, `io_queue_iowq`.
 
-use crate::abi::IORING_OP_POLL_ADD;
+use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_WAITID};
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS, Outcome};
@@ -257,8 +257,10 @@ impl Ctx {
             return ops::poll::fired(self, id, events);
         }
         if req.flags.contains(ReqFlags::ORPHAN) {
+            let child = req.opcode() == IORING_OP_WAITID;
             self.poll_leave(id, true);
-            return self.complete(id, Errno::ECANCELED.res());
+            let res = if child { ops::waitid::ORPHANED } else { Errno::ECANCELED.res() };
+            return self.complete(id, res);
         }
         req.flags |= ReqFlags::REISSUED;
         let Some(mut req) = self.slab.remove(id) else { return };
