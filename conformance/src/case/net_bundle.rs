@@ -49,6 +49,12 @@ fn with_buffers(cx: &mut Cx, mem: &mut [u8]) -> Result<(Ring, usize), Stop> {
     Ok((ring, page))
 }
 
+/// The lengths that lie in the ring of buffers now.
+fn lengths(cx: &mut Cx, page: usize) {
+    let lengths: Vec<_> = (0..4).map(|i| os::load(page + 16 * i + 8)).collect();
+    cx.note("lengths", format_args!("{lengths:?}"));
+}
+
 fn send_list(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (one, mut two) = UnixStream::pair()?;
@@ -71,11 +77,12 @@ fn send_list(cx: &mut Cx) -> Outcome {
 
 fn send_ring(cx: &mut Cx) -> Outcome {
     let mut mem = *b"0123456789abcdefghijklmnopqrstuv";
-    let (mut ring, _) = with_buffers(cx, &mut mem)?;
+    let (mut ring, page) = with_buffers(cx, &mut mem)?;
     let (one, mut two) = UnixStream::pair()?;
     let fd = one.as_raw_fd();
     cx.one(&mut ring, "all", send_one(fd, 0), 8);
     cx.one(&mut ring, "some", send_one(fd, 4), 4);
+    lengths(cx, page);
     one.shutdown(std::net::Shutdown::Write)?;
     cx.one(&mut ring, "failed", send_one(fd, 0), -EPIPE);
     cx.one(&mut ring, "failed again", send_one(fd, 100), -EPIPE);
@@ -107,7 +114,7 @@ fn send(cx: &mut Cx) -> Outcome {
 fn send_more(cx: &mut Cx) -> Outcome {
     for len in [8, 16, 20, 32, 100] {
         let mut mem = *b"0123456789abcdefghijklmnopqrstuv";
-        let (mut ring, _) = with_buffers(cx, &mut mem)?;
+        let (mut ring, page) = with_buffers(cx, &mut mem)?;
         let (one, two) = UnixStream::pair()?;
         cx.note("length", len);
         cx.start(&mut ring, &[bundle(IORING_OP_SEND, one.as_raw_fd(), len).ud(1)]);
@@ -119,6 +126,7 @@ fn send_more(cx: &mut Cx) -> Outcome {
         let mut text = String::new();
         (&two).read_to_string(&mut text)?;
         cx.note("data", text);
+        lengths(cx, page);
     }
     Ok(())
 }
@@ -153,13 +161,21 @@ fn receive(cx: &mut Cx) -> Outcome {
 fn receive_limited(cx: &mut Cx) -> Outcome {
     for (len, want) in [(4, 4), (8, 24), (16, 24), (100, 30)] {
         let mut mem = [b'-'; 32];
-        let (mut ring, _) = with_buffers(cx, &mut mem)?;
+        let (mut ring, page) = with_buffers(cx, &mut mem)?;
         let (mut one, two) = pair()?;
         one.write_all(b"0123456789abcdefghijklmnopqrst")?;
         arrived(two.as_raw_fd(), 30);
         cx.note("length", len);
         all(cx, &mut ring, "received", bundle(IORING_OP_RECV, two.as_raw_fd(), len), &[want])?;
+        lengths(cx, page);
     }
+    let mut mem = [b'-'; 32];
+    let (mut ring, page) = with_buffers(cx, &mut mem)?;
+    let (mut one, two) = pair()?;
+    one.write_all(b"0123456789")?;
+    arrived(two.as_raw_fd(), 10);
+    all(cx, &mut ring, "a little more", bundle(IORING_OP_RECV, two.as_raw_fd(), 0), &[10])?;
+    lengths(cx, page);
     Ok(())
 }
 

@@ -293,6 +293,11 @@ fn waits(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "the last", get, 3);
     let chain = [get.link().ud(1), sqe::nop().ud(2)];
     cx.batch(&mut ring, "the end", &chain, &[(1, 0), (2, 0)]);
+    let udp = UdpSocket::bind("127.0.0.1:0")?;
+    let errors = take(udp.as_raw_fd(), &mut h).op_flags(libc::MSG_ERRQUEUE as u32);
+    cx.start(&mut ring, &[errors.ud(1)]);
+    cx.quiet(&ring, "no error", 20);
+    cx.batch(&mut ring, "cancelled", &[sqe::cancel(1, 0).ud(2)], &[(1, -ECANCELED), (2, 0)]);
     cx.one(&mut ring, "nobody to send to", give(two.as_raw_fd(), &hdr(&text)), -EPIPE);
     Ok(())
 }

@@ -20,6 +20,7 @@ pub const MSG_CTRUNC: u32 = 0x8;
 pub const MSG_TRUNC: u32 = 0x20;
 pub const MSG_DONTWAIT: u32 = 0x40;
 pub const MSG_WAITALL: u32 = 0x100;
+const MSG_ERRQUEUE: u32 = 0x2000;
 pub const MSG_NOSIGNAL: u32 = 0x4000;
 
 /// What all of the family say in the same words.
@@ -119,6 +120,7 @@ pub fn attempt(
     once: impl Fn(&mut Call, u32) -> Result<usize>,
 ) -> Outcome {
     let given = call.sqe.op_flags;
+    let ready = if given & MSG_ERRQUEUE != 0 { 0 } else { ready };
     let total = if all { total(call) } else { 0 };
     call.short = false;
     loop {
@@ -143,6 +145,14 @@ pub fn attempt(
         call.short |= call.done < total;
         return Outcome::Done(call.done as i32);
     }
+}
+
+/// Who reads the error queue does not wait for data.
+pub fn poll_events(req: &Req, events: u32) -> u32 {
+    const IN: u32 = 0x001 | 0x040;
+    let errors =
+        req.flags.contains(ReqFlags::SENDRECV) && req.call.sqe.op_flags & MSG_ERRQUEUE != 0;
+    if errors { events & !IN } else { events }
 }
 
 /// Waits until `fd` is ready; false if a signal came instead.

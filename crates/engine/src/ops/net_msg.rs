@@ -230,14 +230,14 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     let before = msg.out_len().ok_or(Errno::EOVERFLOW)?;
     let room = len.checked_sub(before).ok_or(Errno::EFAULT)?;
     let (namelen, controllen) = (msg.hdr.namelen, msg.hdr.controllen);
-    let name = buf + u64::from(OUT);
-    let payload = iovec { base: buf + u64::from(before), len: u64::from(room) };
+    let name = buf.wrapping_add(OUT.into());
+    let payload = iovec { base: buf.wrapping_add(before.into()), len: u64::from(room) };
     let mut hdr = msghdr {
         name: if namelen > 0 { name } else { 0 },
         namelen,
         iov: (&raw const payload).expose_provenance() as u64,
         iovlen: 1,
-        control: if controllen > 0 { name + u64::from(namelen) } else { 0 },
+        control: if controllen > 0 { name.wrapping_add(namelen.into()) } else { 0 },
         controllen,
         ..msghdr::default()
     };

@@ -44,7 +44,12 @@ pub fn fixed(sqe: &io_uring_sqe) -> bool {
 /// Sends.
 pub fn send(call: &mut Call, how: Try) -> Outcome {
     let fd = call.file.fd();
-    match Socket::of(fd) {
+    let socket = match Socket::of(fd) {
+        // A refusal is worth a second look: the number may have been reused behind our back.
+        Socket::UnixStream | Socket::Other => Socket::ask(fd),
+        socket => socket,
+    };
+    match socket {
         Socket::UnixStream | Socket::Other if is_socket(fd) => {
             Outcome::Done(Errno::EOPNOTSUPP.res())
         }

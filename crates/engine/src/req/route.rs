@@ -119,7 +119,7 @@ impl Ctx {
             Way::Poll => {
                 self.recycle_buffer(req);
                 let def = &OPS[req.opcode() as usize];
-                let events = def.poll_events();
+                let events = ops::net::poll_events(req, def.poll_events());
                 req.wait = Wait::Poll(Poll::new(events));
                 req.arms += 1;
                 self.arm_poll(req);

@@ -127,16 +127,12 @@ impl Ctx {
         match self.groups.get_mut(&bgid).ok_or(Errno::ENOBUFS)? {
             Group::List(list) => {
                 let buf = list.pop_front().ok_or(Errno::ENOBUFS)?;
-                Ok(Pick { buf, count: 1, in_ring: false, committed: true, more: false })
+                Ok(Pick { buf, count: 1, committed: true, ..Pick::default() })
             }
             Group::Ring(ring) if ring.ready() == 0 => Err(Errno::ENOBUFS),
-            Group::Ring(ring) => Ok(Pick {
-                buf: ring.peek(0),
-                count: 1,
-                in_ring: true,
-                committed: false,
-                more: false,
-            }),
+            Group::Ring(ring) => {
+                Ok(Pick { buf: ring.peek(0), count: 1, in_ring: true, ..Pick::default() })
+            }
         }
     }
 

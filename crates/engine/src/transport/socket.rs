@@ -68,7 +68,8 @@ impl Socket {
         socket
     }
 
-    fn ask(fd: i32) -> Socket {
+    /// The same, without what is remembered.
+    pub fn ask(fd: i32) -> Socket {
         match option(fd, SO_DOMAIN) {
             Some(AF_INET | AF_INET6) => match option(fd, SO_PROTOCOL) {
                 Some(IPPROTO_TCP) => Socket::Tcp,
