@@ -327,11 +327,21 @@ pub fn kind(fd: i32) -> Kind {
     kind
 }
 
+#[inline]
+fn remembered(fd: i32) -> Option<Kind> {
+    let slot = usize::try_from(fd).ok().and_then(|i| KINDS.get(i))?;
+    Kind::from_code(slot.load(Relaxed))
+}
+
 /// What is remembered of `fd`, where that needs no second look.
 #[inline]
 pub fn known_kind(fd: i32) -> Option<Kind> {
-    let slot = usize::try_from(fd).ok().and_then(|i| KINDS.get(i))?;
-    Kind::from_code(slot.load(Relaxed)).filter(|&kind| kind != Kind::Direct)
+    remembered(fd).filter(|&kind| kind != Kind::Direct)
+}
+
+/// Is `fd` remembered as O_DIRECT, and is it still? Of any other number the kernel is not asked.
+pub fn known_direct(fd: i32) -> bool {
+    remembered(fd) == Some(Kind::Direct) && is_direct(fd)
 }
 
 fn is_direct(fd: i32) -> bool {

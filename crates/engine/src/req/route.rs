@@ -78,9 +78,16 @@ impl Ctx {
         kind
     }
 
-    /// Does the program's `fd` stand for an O_DIRECT file?
+    /// Is the program's `fd` known to stand for an O_DIRECT file? What is not known yet shows when
+    /// its first request goes the long way, so that a stream's reads ask nothing here.
     pub fn is_direct_in_batch(&mut self, fd: i32) -> bool {
-        fd >= 0 && self.kind_in_batch(&FileRef::Plain(fd)) == Kind::Direct
+        if self.submit.direct != Some(fd) {
+            if !crate::fds::known_direct(fd) {
+                return false;
+            }
+            self.submit.direct = Some(fd);
+        }
+        true
     }
 
     /// An attempt said it would block.

@@ -30,7 +30,6 @@ impl Ctx {
         let n = want.min(self.mem.sq_ready());
         let mut done = 0;
         self.submit.stamp.set(0);
-        self.submit.direct = None;
         // One place for all that end at once, which most do.
         let mut req = Req::default();
         while done < n {
