@@ -264,6 +264,16 @@ pub fn terminal() -> std::io::Result<(std::os::fd::OwnedFd, std::os::fd::OwnedFd
     if done == -1 { Err(std::io::Error::last_os_error()) } else { Ok((own(master), own(slave))) }
 }
 
+/// 127.0.0.1 and a port, as system calls take it.
+pub fn loopback(port: u16) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
+        sin_zero: [0; 8],
+    }
+}
+
 /// A `struct statx` to be filled in.
 pub fn zeroed_statx() -> libc::statx {
     // SAFETY: plain data of the uapi, for which zero is valid.

@@ -21,22 +21,13 @@ fn make(domain: i32, kind: i32) -> io_uring_sqe {
     sqe::op(IORING_OP_SOCKET, domain).set(|s| s.off = kind as u64)
 }
 
-fn inet(port: u16) -> libc::sockaddr_in {
-    libc::sockaddr_in {
-        sin_family: AF_INET as u16,
-        sin_port: port.to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
-        sin_zero: [0; 8],
-    }
-}
-
 fn named(opcode: u8, fd: i32, at: &libc::sockaddr_in) -> io_uring_sqe {
     sqe::rw(opcode, fd, addr(at), 0, 16)
 }
 
 fn listener() -> Result<(TcpListener, libc::sockaddr_in), Stop> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let at = inet(listener.local_addr()?.port());
+    let at = os::loopback(listener.local_addr()?.port());
     Ok((listener, at))
 }
 
@@ -68,7 +59,7 @@ fn bind_listen(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let sock = cx.one_fd(&mut ring, "socket", make(AF_INET, SOCK_STREAM))?;
     let fd = sock.as_raw_fd();
-    let at = inet(0);
+    let at = os::loopback(0);
     let (bind, listen) = (named(IORING_OP_BIND, fd, &at), sqe::op(IORING_OP_LISTEN, fd));
     let file = cx.file("f", b"")?;
     cx.each(&mut ring, &[

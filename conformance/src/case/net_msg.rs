@@ -68,19 +68,10 @@ fn vectors(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn inet(port: u16) -> libc::sockaddr_in {
-    libc::sockaddr_in {
-        sin_family: libc::AF_INET as u16,
-        sin_port: port.to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
-        sin_zero: [0; 8],
-    }
-}
-
 fn names(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (one, two) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
-    let to = [inet(two.local_addr()?.port()); 8];
+    let to = [os::loopback(two.local_addr()?.port()); 8];
     let parts = [part(b"hello")];
     let plain = hdr(&parts);
     let named = msghdr { name: addr(&to) as u64, namelen: 16, ..plain };

@@ -158,12 +158,7 @@ fn message_refusals(cx: &mut Cx) -> Outcome {
 fn datagram(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (one, two) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
-    let to = libc::sockaddr_in {
-        sin_family: libc::AF_INET as u16,
-        sin_port: two.local_addr()?.port().to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
-        sin_zero: [0; 8],
-    };
+    let to = os::loopback(two.local_addr()?.port());
     let named = zc(one.as_raw_fd(), b"hello");
     let named = named.set(|s| (s.off, s.file_index) = (addr(&to) as u64, 16));
     cx.start(&mut ring, &[named.ud(1)]);
