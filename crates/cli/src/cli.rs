@@ -136,7 +136,7 @@ pub enum GenWhat {
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Op {
     /// Reads and writes, as --rw says
     Rw,
@@ -146,6 +146,25 @@ pub enum Op {
     Setup,
     /// Memory of a ring that does nothing
     Idle,
+    /// A TCP echo server on the loopback: --connections, --bs, --multishot
+    Echo,
+    /// Memory and CPU time of --connections that wait for data
+    IdleSockets,
+    /// POLL_ADD of --depth eventfds, woken by writes
+    Poll,
+    /// Arming --count timeouts
+    TimeoutAdd,
+    /// Cancelling --count armed timeouts
+    TimeoutCancel,
+    /// --count timeouts that end at one moment
+    TimeoutExpire,
+    /// MSG_RING between two threads, --depth messages there, then as many back
+    MsgRing,
+    /// FUTEX_WAIT on --depth futexes, woken by FUTEX_WAKE
+    Futex,
+    /// The client of echo
+    #[value(skip)]
+    EchoLoad,
 }
 
 /// Reads or writes, in order or at random places; fio's words.
@@ -173,6 +192,8 @@ pub enum Driver {
     PosixAio,
     /// The kernel's io_submit, as libaio uses it
     Libaio,
+    /// epoll_wait, recv and send: the echo server without a ring
+    Epoll,
 }
 
 #[derive(Debug, Args)]
@@ -224,6 +245,17 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 16, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub pool_threads: u32,
+    /// TCP connections of echo and idle-sockets
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=25_000))]
+    pub connections: u32,
+    /// Echo by multishot RECV into provided buffers
+    #[arg(long)]
+    pub multishot: bool,
+    /// Timeouts armed
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub count: u32,
     /// Seconds per measurement
     #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = seconds)]
     pub seconds: f64,

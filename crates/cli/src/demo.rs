@@ -59,6 +59,9 @@ fn job(target: &Target, seconds: f64) -> Job {
         verify: false,
         seed: NEW,
         once: true,
+        connections: 0,
+        multishot: false,
+        count: 0,
     }
 }
 
@@ -131,7 +134,7 @@ fn label(engine: Driver) -> String {
         Driver::Softring => "softring".into(),
         Driver::Pool => "16 threads, pread".into(),
         Driver::PosixAio => "POSIX aio".into(),
-        Driver::Libaio => name_of(engine),
+        Driver::Libaio | Driver::Epoll => name_of(engine),
     }
 }
 

@@ -80,6 +80,48 @@ fn the_kernels_ring_measures_and_verifies() {
         let run = &result["engines"][0]["runs"][0];
         assert!(run["ios"].as_u64().unwrap() > 0 || run["idle"]["rings"] == 64, "{run}");
     }
+    wakes("kernel");
+}
+
+/// What waits for a wake-up, on `engine`.
+fn wakes(engine: &str) {
+    let engine = format!("--engines={engine}");
+    let few = ["--connections=8", "--count=200"];
+    for op in ["poll", "msg-ring", "futex", "timeout-add", "timeout-cancel", "timeout-expire"] {
+        let result = short(&[&few[..], &[&engine, "--op", op]].concat());
+        let run = &result["engines"][0]["runs"][0];
+        assert!(run["ios"].as_u64().unwrap() > 0, "{op}: {run}");
+    }
+    for how in [&[][..], &["--multishot"]] {
+        let result = short(&[&few[..], &[&engine, "--op=echo"], how].concat());
+        let run = &result["engines"][0]["runs"][0];
+        assert!(
+            run["ios"].as_u64().unwrap() > 0 && run["lat"]["p50"].as_u64().unwrap() > 0,
+            "{run}"
+        );
+    }
+    let result = short(&[&few[..], &[&engine, "--op=idle-sockets"]].concat());
+    let run = &result["engines"][0]["runs"][0];
+    assert_eq!(run["waiting"]["requests"], 7, "{run}");
+}
+
+#[test]
+fn an_echo_server_on_epoll_measures() {
+    let result = short(&["--engines=epoll,pool", "--op=echo", "--connections=4", "--bs=64"]);
+    assert!(result["engines"][0]["runs"][0]["ios"].as_u64().unwrap() > 0, "{result}");
+    assert_eq!(result["skipped"][0]["engine"], "pool");
+}
+
+#[test]
+fn softrings_wakes_measure() {
+    if !std::path::Path::new(env!("CARGO_BIN_EXE_softring"))
+        .with_file_name("libsoftring.so")
+        .exists()
+    {
+        eprintln!("skipped: libsoftring.so is not built");
+        return;
+    }
+    wakes("softring");
 }
 
 #[test]

@@ -53,5 +53,6 @@ pub fn open<'a>(job: &Job, fd: BorrowedFd<'a>, slots: Slots) -> io::Result<Box<d
         Driver::Pool => Box::new(pool::Pool::new(job.pool_threads, fd, slots)?),
         Driver::PosixAio => Box::new(posix_aio::PosixAio::new(job.depth, fd, slots)),
         Driver::Libaio => Box::new(libaio::Libaio::new(job.depth, fd, slots)?),
+        Driver::Epoll => return Err(io::ErrorKind::Unsupported.into()),
     })
 }

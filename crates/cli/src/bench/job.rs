@@ -31,6 +31,14 @@ pub struct Job {
     pub seed: u64,
     /// Once over the whole file in order, however long it takes, instead of for `seconds`.
     pub once: bool,
+    /// Of the echo server.
+    #[serde(default)]
+    pub connections: u32,
+    #[serde(default)]
+    pub multishot: bool,
+    /// Timeouts armed.
+    #[serde(default)]
+    pub count: u32,
 }
 
 /// A distribution of times, in nanoseconds.
@@ -65,6 +73,22 @@ pub struct Idle {
     pub fds: u64,
 }
 
+/// What connections that wait for data cost.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Waiting {
+    pub requests: u32,
+    /// Private and shared memory of the process per request, bytes.
+    pub memory: u64,
+    /// Memory of the kernel's for all that, per request, bytes; zero where /proc does not tell.
+    pub kernel: u64,
+    /// More descriptors than before, all requests together.
+    pub fds: u64,
+    pub threads: u64,
+    /// CPU time of the process while nothing happened, and how long that was, microseconds.
+    pub cpu_us: u64,
+    pub waited_us: u64,
+}
+
 /// What a worker measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
@@ -88,6 +112,8 @@ pub struct Report {
     pub slat: Option<Lat>,
     pub clat: Option<Lat>,
     pub idle: Option<Idle>,
+    #[serde(default)]
+    pub waiting: Option<Waiting>,
 }
 
 impl Report {

@@ -85,6 +85,7 @@ fn open<'a>(job: &Job, fd: BorrowedFd<'a>, slots: Slots) -> anyhow::Result<Box<d
         Driver::Libaio => "io_setup",
         Driver::Pool | Driver::PosixAio => "starting threads",
         Driver::Kernel | Driver::Softring => "io_uring_setup",
+        Driver::Epoll => "epoll does not wait for files",
     })
 }
 

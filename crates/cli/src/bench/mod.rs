@@ -7,10 +7,13 @@
 
 mod buf;
 mod client;
+mod echo;
 pub mod file;
 pub mod job;
 mod libaio;
 mod load;
+mod pbuf;
+mod peer;
 mod phase;
 mod plot;
 mod pool;
@@ -19,7 +22,9 @@ mod rings;
 pub mod runner;
 mod stats;
 pub mod summary;
+mod timers;
 mod uring;
+mod wakes;
 mod warnings;
 pub mod worker;
 
@@ -65,7 +70,8 @@ pub fn command(args: &BenchArgs) -> anyhow::Result<()> {
             t.warm()?;
         }
     }
-    let pairs = if job.op == Op::Idle { 1 } else { args.pairs };
+    let once = matches!(job.op, Op::Idle | Op::IdleSockets);
+    let pairs = if once { 1 } else { args.pairs };
     let bar = out::progress(u64::from(pairs) * engines.len() as u64);
     let runs = rounds(&Runner { deny: args.deny }, &job, &engines, pairs, &bar)?;
     bar.finish_and_clear();
@@ -84,8 +90,8 @@ pub fn command(args: &BenchArgs) -> anyhow::Result<()> {
 pub fn available(asked: &[Driver], op: Op) -> anyhow::Result<(Vec<Driver>, Vec<Skipped>)> {
     let (mut engines, mut skipped) = (Vec::new(), Vec::new());
     for &engine in asked {
-        if op != Op::Rw && !matches!(engine, Driver::Kernel | Driver::Softring) {
-            skipped.push(Skipped { engine, why: "has no rings to measure".into() });
+        if let Some(why) = cannot(engine, op) {
+            skipped.push(Skipped { engine, why: why.into() });
         } else if let Some(why) = runner::unavailable(engine) {
             skipped.push(Skipped { engine, why });
         } else if !engines.contains(&engine) {
@@ -99,6 +105,16 @@ pub fn available(asked: &[Driver], op: Op) -> anyhow::Result<(Vec<Driver>, Vec<S
         return Err(fail::work_hint(format!("nothing to measure: {}", why.join("; ")), hint));
     }
     Ok((engines, skipped))
+}
+
+/// Why an engine has no way to do `op`.
+fn cannot(engine: Driver, op: Op) -> Option<&'static str> {
+    match (engine, op) {
+        (Driver::Kernel | Driver::Softring, _) | (Driver::Epoll, Op::Echo) => None,
+        (Driver::Epoll, _) => Some("is an echo server only"),
+        (_, Op::Rw) => None,
+        _ => Some("has no rings to measure"),
+    }
 }
 
 fn writes(rw: Rw) -> bool {
@@ -142,6 +158,9 @@ fn job(args: &BenchArgs) -> anyhow::Result<Job> {
         verify: args.verify,
         seed: SEED,
         once: false,
+        connections: args.connections,
+        multishot: args.multishot,
+        count: args.count,
     })
 }
 
@@ -192,33 +211,54 @@ pub fn rounds(
 
 /// The load in one line.
 fn describe(job: &Job) -> String {
+    let Job { batch, bs, connections, count, depth, threads, .. } = *job;
     match job.op {
-        Op::Nop => format!("NOP, batch {}, {} thread(s)", job.batch, job.threads),
-        Op::Setup => format!("ring set-up and exit, {} entries", job.depth),
-        Op::Idle => format!("idle rings of {} entries", job.depth),
+        Op::Nop => format!("NOP, batch {batch}, {threads} thread(s)"),
+        Op::Setup => format!("ring set-up and exit, {depth} entries"),
+        Op::Idle => format!("idle rings of {depth} entries"),
+        Op::Echo | Op::EchoLoad => {
+            let how = if job.multishot { "multishot RECV" } else { "RECV" };
+            format!("TCP echo, {connections} connection(s), {bs} bytes, {how}")
+        }
+        Op::IdleSockets => format!("{connections} connections that wait for data"),
+        Op::Poll => format!("POLL_ADD and its wake-up, {depth} eventfd(s)"),
+        Op::TimeoutAdd => format!("TIMEOUT, {count} armed, batch {batch}"),
+        Op::TimeoutCancel => format!("TIMEOUT_REMOVE, {count} armed, batch {batch}"),
+        Op::TimeoutExpire => format!("TIMEOUT, {count} that end at once"),
+        Op::MsgRing => format!("MSG_RING between two threads, {depth} each way"),
+        Op::Futex => format!("FUTEX_WAIT and FUTEX_WAKE, {depth} futex(es)"),
         Op::Rw => {
             let cache = if job.direct { "O_DIRECT" } else { "buffered" };
             let (rw, size) = (name_of(job.rw), job.size >> 20);
-            let (bs, depth, threads) = (job.bs, job.depth, job.threads);
             format!("{rw} {cache}, {bs} bytes, depth {depth}, {threads} thread(s), {size} MiB")
         }
+    }
+}
+
+/// What one operation is called.
+fn unit(op: Op) -> &'static str {
+    match op {
+        Op::Idle | Op::IdleSockets => "",
+        Op::Nop => "NOP",
+        Op::Setup => "ring",
+        Op::Echo | Op::EchoLoad => "request",
+        Op::Poll => "poll",
+        Op::TimeoutAdd | Op::TimeoutCancel | Op::TimeoutExpire => "timeout",
+        Op::MsgRing => "message",
+        Op::Futex => "wake",
+        Op::Rw => "I/O",
     }
 }
 
 fn print(o: &Outcome<'_>) -> anyhow::Result<()> {
     let runs = o.engines.first().map_or(0, |e| e.runs.len());
     out::line(&format!("{}; {runs} round(s), medians", describe(o.job)))?;
-    let io = match o.job.op {
-        Op::Idle => "",
-        Op::Nop => "NOP",
-        Op::Setup => "ring",
-        Op::Rw => "I/O",
+    let table = match o.job.op {
+        Op::Idle => summary::idle_table(&o.engines),
+        Op::IdleSockets => summary::waiting_table(&o.engines),
+        op => summary::table(&o.engines, unit(op)),
     };
-    if o.job.op == Op::Idle {
-        out::line(&summary::idle_table(&o.engines).to_string())?;
-    } else {
-        out::line(&summary::table(&o.engines, io).to_string())?;
-    }
+    out::line(&table.to_string())?;
     if let Some(t) = summary::split_table(&o.engines) {
         out::line(&t.to_string())?;
     }

@@ -1,6 +1,6 @@
 //! Warm up, measure, stop: the stages of a measurement, and what is counted meanwhile.
 
-use super::job::Job;
+use super::job::{Job, Lat};
 use anyhow::Context;
 use hdrhistogram::Histogram;
 use std::sync::Barrier;
@@ -91,14 +91,24 @@ fn nap(seconds: f64, finished: &impl Fn() -> bool) {
     }
 }
 
+impl Measured {
+    /// What `f` takes.
+    pub fn of<T>(f: impl FnOnce() -> T) -> (T, Measured) {
+        let (before, start) = (Usage::now(), Instant::now());
+        let done = f();
+        let (seconds, after) = (start.elapsed().as_secs_f64(), Usage::now());
+        (done, Measured { seconds, usage: after.since(before) })
+    }
+}
+
 impl Usage {
-    fn now() -> Usage {
+    pub fn now() -> Usage {
         let (user, system) = crate::sys::process_times();
         let (machine, steal) = machine_times().unwrap_or((0, 0));
         Usage { user, system, machine, steal }
     }
 
-    fn since(self, before: Usage) -> Usage {
+    pub fn since(self, before: Usage) -> Usage {
         Usage {
             user: self.user.saturating_sub(before.user),
             system: self.system.saturating_sub(before.system),
@@ -128,6 +138,8 @@ pub struct Counts {
     pub lat: Histogram<u64>,
     pub slat: Option<Histogram<u64>>,
     pub clat: Option<Histogram<u64>>,
+    /// What a client that is a process of its own has measured, in the place of `lat`.
+    pub client: Option<Lat>,
 }
 
 /// From 1 ns to an hour, two significant digits: below one per cent of error.
@@ -140,7 +152,7 @@ impl Counts {
         let part = || split.then(histogram).transpose();
         let (slat, clat) = (part()?, part()?);
         let lat = histogram()?;
-        Ok(Counts { ring: None, ios: 0, bytes: 0, verified: 0, lat, slat, clat })
+        Ok(Counts { ring: None, ios: 0, bytes: 0, verified: 0, lat, slat, clat, client: None })
     }
 
     #[inline]
@@ -168,6 +180,7 @@ impl Counts {
         self.ios += other.ios;
         self.bytes += other.bytes;
         self.verified += other.verified;
+        self.client = self.client.or(other.client);
         self.lat.add(other.lat)?;
         for (mine, theirs) in [(&mut self.slat, other.slat), (&mut self.clat, other.clat)] {
             if let (Some(m), Some(t)) = (mine, theirs) {

@@ -57,15 +57,15 @@ pub fn setup(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
 }
 
 /// What this process holds just now.
-struct Held {
-    private: u64,
-    shared: u64,
-    threads: u64,
-    fds: u64,
+pub struct Held {
+    pub private: u64,
+    pub shared: u64,
+    pub threads: u64,
+    pub fds: u64,
 }
 
 impl Held {
-    fn now() -> Held {
+    pub fn now() -> Held {
         let number = |field| {
             let text = crate::doctor::proc_status(field).unwrap_or_default();
             text.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)

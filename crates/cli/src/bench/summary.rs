@@ -156,6 +156,31 @@ pub fn idle_table(rows: &[Summary]) -> Table {
     t
 }
 
+/// What requests that wait for data cost.
+pub fn waiting_table(rows: &[Summary]) -> Table {
+    let header =
+        ["engine", "requests", "bytes/request", "kernel bytes/request", "fds", "threads", "CPU"];
+    let mut t = out::table(&header);
+    for r in rows {
+        for w in r.runs.iter().filter_map(|r| r.waiting) {
+            t.add_row([
+                Cell::new(name_of(r.engine)),
+                number(w.requests.to_string()),
+                number(w.memory.to_string()),
+                number(w.kernel.to_string()),
+                number(w.fds.to_string()),
+                number(w.threads.to_string()),
+                number(format!(
+                    "{} of {}",
+                    time(w.cpu_us as f64 * 1e3),
+                    time(w.waited_us as f64 * 1e3)
+                )),
+            ]);
+        }
+    }
+    t
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

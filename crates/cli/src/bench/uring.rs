@@ -74,7 +74,16 @@ pub struct Ring {
 impl Ring {
     /// Makes a ring of at least `entries` and maps it.
     pub fn new(entries: u32, flags: u32) -> io::Result<Ring> {
-        let mut p = io_uring_params { flags, ..Default::default() };
+        Ring::open(entries, io_uring_params { flags, ..Default::default() })
+    }
+
+    /// The same, with room for `cq_entries` completions.
+    pub fn with_cq(entries: u32, cq_entries: u32, flags: u32) -> io::Result<Ring> {
+        let flags = flags | abi::IORING_SETUP_CQSIZE;
+        Ring::open(entries, io_uring_params { flags, cq_entries, ..Default::default() })
+    }
+
+    fn open(entries: u32, mut p: io_uring_params) -> io::Result<Ring> {
         let fd = crate::sys::io_uring_setup(entries, &mut p)?;
         let sqe_shift = u32::from(p.flags & abi::IORING_SETUP_SQE128 != 0);
         let cqe_shift = u32::from(p.flags & abi::IORING_SETUP_CQE32 != 0);
@@ -188,6 +197,11 @@ impl Ring {
         }
         self.word(self.cq_head).store(head.wrapping_add(n), Ordering::Release);
         n
+    }
+
+    /// The ring's descriptor, for as long as the ring lives.
+    pub fn fd(&self) -> i32 {
+        self.fd.as_raw_fd()
     }
 
     /// Whose ring this is, by what /proc calls its descriptor.

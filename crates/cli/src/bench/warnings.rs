@@ -28,7 +28,7 @@ pub fn of(job: &Job, target: Option<&Target>, rows: &[Summary]) -> Vec<Warning> 
     if cfg!(debug_assertions) {
         warn("this softring is a debug build".into(), "build with --release to measure");
     }
-    if job.op == Op::Idle {
+    if matches!(job.op, Op::Idle | Op::IdleSockets) {
         return list;
     }
     for r in rows.iter().filter(|r| r.spread > SPREAD) {

@@ -3,9 +3,9 @@
 //! A process of its own, so that CPU time and memory are those of the load alone, and so that the
 //! same binary runs on the kernel's rings, or on softring's by a preload.
 
-use super::job::{Idle, Job, Lat, Report};
+use super::job::{Job, Lat, Report};
 use super::phase::{Counts, Measured, Stage, Usage};
-use super::{load, rings};
+use super::{echo, load, peer, rings, timers, wakes};
 use crate::cli::{Op, Rw};
 use crate::{fail, out};
 use anyhow::Context;
@@ -44,7 +44,26 @@ fn run(job: &Job) -> anyhow::Result<Report> {
         Op::Idle => {
             let (idle, ring) = rings::idle(job)?;
             let none = Measured { seconds: 0.0, usage: Usage::default() };
-            Ok(report(Counts { ring, ..Counts::new(false)? }, &none, Some(idle)))
+            let counts = Counts { ring, ..Counts::new(false)? };
+            Ok(Report { idle: Some(idle), ..report(counts, &none) })
+        }
+        Op::IdleSockets => {
+            let (waiting, ring) = echo::idle(job)?;
+            let none = Measured { seconds: 0.0, usage: Usage::default() };
+            let counts = Counts { ring, ..Counts::new(false)? };
+            Ok(Report { waiting: Some(waiting), ..report(counts, &none) })
+        }
+        Op::Echo => measure(job, |_, stage| echo::serve(job, stage)),
+        Op::EchoLoad => {
+            let (counts, measured) = peer::load(job)?;
+            Ok(report(counts, &measured))
+        }
+        Op::Poll => measure(job, |_, stage| wakes::poll(job, stage)),
+        Op::MsgRing => measure(job, |_, stage| wakes::msg_ring(job, stage)),
+        Op::Futex => measure(job, |_, stage| wakes::futex(job, stage)),
+        Op::TimeoutAdd | Op::TimeoutCancel | Op::TimeoutExpire => {
+            let (counts, measured) = timers::run(job)?;
+            Ok(report(counts, &measured))
         }
         Op::Nop => measure(job, |_, stage| rings::nop(job, stage)),
         Op::Setup => measure(job, |_, stage| rings::setup(job, stage)),
@@ -71,11 +90,11 @@ fn measure(
             let counts = t.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
             all.add(counts?)?;
         }
-        Ok(report(all, &measured, None))
+        Ok(report(all, &measured))
     })
 }
 
-fn report(c: Counts, m: &Measured, idle: Option<Idle>) -> Report {
+fn report(c: Counts, m: &Measured) -> Report {
     Report {
         ring: c.ring,
         ios: c.ios,
@@ -86,9 +105,10 @@ fn report(c: Counts, m: &Measured, idle: Option<Idle>) -> Report {
         system_us: m.usage.system,
         machine_us: m.usage.machine,
         steal_us: m.usage.steal,
-        lat: Lat::of(&c.lat),
+        lat: c.client.unwrap_or_else(|| Lat::of(&c.lat)),
         slat: c.slat.as_ref().map(Lat::of),
         clat: c.clat.as_ref().map(Lat::of),
-        idle,
+        idle: None,
+        waiting: None,
     }
 }
