@@ -18,6 +18,17 @@ const SOCK_SEQPACKET: i32 = 5;
 const IPPROTO_TCP: i32 = 6;
 const IPPROTO_UDP: i32 = 17;
 const SIOCINQ: u32 = 0x541b;
+const TCP_INFO: u32 = 11;
+const TCP_ESTABLISHED: u8 = 1;
+const POLLRDHUP: i16 = 0x2000;
+
+/// Has the peer of a TCP socket not ended its direction yet?
+fn established(fd: i32) -> bool {
+    let (mut state, mut len) = (0u8, 1u32);
+    let (to, size) = ((&raw mut state).expose_provenance(), (&raw mut len).expose_provenance());
+    let asked = sys!(__NR_getsockopt, fd, IPPROTO_TCP, TCP_INFO, to, size) == 0;
+    asked && state == TCP_ESTABLISHED
+}
 
 /// A socket's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +93,18 @@ impl Socket {
     }
 
     /// After a receive: is there more (`msg_inq`)? Only some sockets tell. The end of a TCP stream
-    /// counts as something.
+    /// counts as something, unless it was this side that would have no more of it.
     pub fn has_more(self, fd: i32) -> Option<bool> {
         match self {
-            Socket::Tcp => Some(sys::poll_now(fd, sys::POLLIN) & sys::POLLIN != 0),
+            Socket::Tcp => {
+                let ready = sys::poll_now(fd, sys::POLLIN | POLLRDHUP);
+                let some = ready & sys::POLLIN != 0;
+                Some(
+                    some && (ready & POLLRDHUP == 0
+                        || !established(fd)
+                        || self.pending(fd) > Some(0)),
+                )
+            }
             Socket::UnixStream => self.pending(fd).map(|bytes| bytes > 0),
             Socket::Udp | Socket::Other => None,
         }
