@@ -135,14 +135,14 @@ pub fn mmap_fd(fd: RawFd, len: usize, prot: i32, flags: i32, offset: i64) -> isi
     if p == libc::MAP_FAILED { -(errno() as isize) } else { p.expose_provenance().cast_signed() }
 }
 
-/// Sets the soft limit of `resource`, and answers what it was.
+/// Sets the soft limit of `resource`, as far as the hard one allows, and answers what it was.
 pub fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
     let mut lim = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `lim` is a live rlimit.
     unsafe {
         libc::getrlimit(resource, &raw mut lim);
         let was = lim.rlim_cur;
-        lim.rlim_cur = soft;
+        lim.rlim_cur = soft.min(lim.rlim_max);
         libc::setrlimit(resource, &raw const lim);
         was
     }

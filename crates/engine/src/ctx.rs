@@ -20,6 +20,7 @@ use crate::req::drain::Drain;
 use crate::req::slab::{ReqId, Slab};
 use crate::req::submit::SubmitState;
 use crate::req::timeouts::Timeouts;
+use crate::req::turns::Turns;
 use crate::rsrc::buffers::BufTable;
 use crate::rsrc::eventfd::EventFd;
 use crate::rsrc::files::{FileTable, TagSink};
@@ -28,6 +29,7 @@ use crate::rsrc::napi::Napi;
 use crate::rsrc::personality::Personalities;
 use crate::rsrc::region::ParamRegion;
 use crate::rsrc::restrictions::Restrictions;
+use crate::stats::RingStats;
 use crate::time::Clock;
 use crate::transport::Transports;
 use crate::wait::driver::Driver;
@@ -166,6 +168,9 @@ pub struct Ctx {
     pub timeouts: Timeouts,
     pub driver: Driver,
     pub transports: Transports,
+    /// Who waits in turn.
+    pub turns: Turns,
+    pub stats: Box<RingStats>,
     /// What is to be posted to other rings once this one's lock is released.
     pub outbox: Vec<crate::ops::msg_ring::Parcel>,
     /// A thread delivers what was in it: what comes later queues behind.
@@ -207,6 +212,8 @@ impl Ctx {
             timeouts: Timeouts::default(),
             driver: Driver::default(),
             transports: Transports::default(),
+            turns: Turns::default(),
+            stats: Box::default(),
             outbox: Vec::new(),
             delivering: false,
             files: FileTable::default(),

@@ -20,6 +20,7 @@ pub mod opdef;
 pub mod ops;
 pub mod req;
 pub mod rsrc;
+pub mod stats;
 pub mod sync;
 pub mod sys;
 pub mod syscall;

@@ -126,7 +126,7 @@ impl Wanted {
 }
 
 /// Do two descriptors of ours mean the same open file?
-fn same_file(a: i32, b: i32) -> bool {
+pub fn same_file(a: i32, b: i32) -> bool {
     if a == b {
         return true;
     }
@@ -275,6 +275,7 @@ impl Ctx {
         self.drain = crate::req::drain::Drain::default();
         self.timeouts = crate::req::timeouts::Timeouts::default();
         self.submit = crate::req::submit::SubmitState::default();
+        self.turns = crate::req::turns::Turns::default();
     }
 }
 

@@ -29,6 +29,8 @@ impl Ctx {
                 None => f(&mut req.call, Try::Nonblock),
             },
         };
+        let waits = matches!(outcome, Outcome::Retry) || !req.flags.contains(ReqFlags::STREAM);
+        self.stats.reissue.at_once.add(u64::from(!waits));
         self.outcome(req, outcome);
     }
 

@@ -1,5 +1,6 @@
 //! A request from fetch to CQE.
 
+pub mod arm;
 pub mod cancel;
 pub mod complete;
 pub mod drain;
@@ -13,3 +14,4 @@ pub mod select;
 pub mod slab;
 pub mod submit;
 pub mod timeouts;
+pub mod turns;

@@ -67,6 +67,8 @@ bitflags! {
         const NOTIF = 1 << 22;
         /// It ended with its chain, before it was tried.
         const WITH_CHAIN = 1 << 23;
+        /// What it works on can be polled.
+        const STREAM = 1 << 24;
         /// Bits that `flags` of the SQE may set.
         const SQE = 0x7f;
         const LINKS = Self::LINK.bits() | Self::HARDLINK.bits();
@@ -285,11 +287,13 @@ pub struct Poll {
     pub events: u32,
     /// The number that it stands under in the poll set; -1 while it does not.
     pub at: i32,
+    /// Looks at the poll set before it was put there.
+    pub looks: u32,
 }
 
 impl Poll {
     pub fn new(events: u32) -> Self {
-        Poll { events, at: -1 }
+        Poll { events, at: -1, looks: 0 }
     }
 }
 

@@ -5,17 +5,12 @@
 //! a pollable file never reaches a worker below the cap. Kernel counterpart: `io_queue_async`,
 //! `io_arm_poll_handler`, `io_queue_iowq`.
 
-use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_WAITID};
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
+use crate::errno::Errno;
 use crate::opdef::{self, Issue, OPS, Outcome};
 use crate::ops;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
-use crate::req::slab::ReqId;
-use crate::transport::Transports;
 use crate::transport::kind::Kind;
-
-const EPOLLONESHOT: u32 = 1 << 30;
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +35,7 @@ pub fn kind_of(file: &FileRef) -> Kind {
 
 impl Ctx {
     /// Where a request goes without an inline attempt; `None`: try it now.
-    pub fn first_route(&mut self, req: &Req) -> Option<Way> {
+    pub fn first_route(&mut self, req: &mut Req) -> Option<Way> {
         let def = &OPS[req.opcode() as usize];
         if !matches!(def.issue, Issue::Call(_)) {
             return None;
@@ -56,11 +51,15 @@ impl Ctx {
             return match self.kind_in_batch(&req.call.file) {
                 Kind::Direct if req.call.creds.is_none() && self.aio_ready() => Some(Way::Aio),
                 Kind::Direct => Some(Way::Worker),
-                Kind::Pollable => None,
+                Kind::Pollable => {
+                    req.flags |= ReqFlags::STREAM;
+                    None
+                }
                 _ => forced.then_some(Way::Worker),
             };
         }
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT);
+        req.flags.set(ReqFlags::STREAM, pollable);
         (def.has(opdef::ASYNC) || (forced && !pollable)).then_some(Way::Worker)
     }
 
@@ -102,7 +101,9 @@ impl Ctx {
             && matches!(kind_of(&req.call.file), Kind::Pollable | Kind::Unknown);
         let blocks =
             req.flags & (ReqFlags::ON_WORKER | ReqFlags::FORCE_ASYNC) == ReqFlags::ON_WORKER;
-        let poll = pollable && !blocks && req.arms < MAX_ARMS;
+        let capped = req.arms >= MAX_ARMS;
+        self.stats.reissue.capped.add(u64::from(pollable && !blocks && capped));
+        let poll = pollable && !blocks && !capped;
         self.take_route(if poll { Way::Poll } else { Way::Worker }, req);
     }
 
@@ -130,90 +131,6 @@ impl Ctx {
                 req.wait = Wait::Poll(Poll::new(events));
                 req.arms += 1;
                 self.arm_poll(req);
-            }
-        }
-    }
-
-    /// Puts a request into the poll set, or sends it where [`Self::cannot_poll`] says.
-    pub fn arm_poll(&mut self, req: &mut Req) {
-        let Wait::Poll(poll) = req.wait else { return };
-        let at = self.number_at_hand(req, poll);
-        // A registered file is held as it is.
-        let held = at.is_some() && matches!(req.call.file, FileRef::Fixed(_));
-        if !held && let Err(e) = req.call.file.hold_for_poll() {
-            return self.cannot_poll(req, e);
-        }
-        req.state = State::Armed;
-        let (own, events) = (req.call.file.poll_fd(), events_of(req, poll));
-        let id = self.slab.insert(core::mem::take(req));
-        let added = self.transports.poll_set().and_then(|set| set.add(at, own, events, id));
-        match added {
-            Ok(at) => {
-                if let Some(req) = self.slab.get_mut(id) {
-                    req.wait = Wait::Poll(Poll { at, ..poll });
-                }
-                self.arm_linked_timeout(id);
-            }
-            Err(e) => {
-                if let Some(mut req) = self.slab.remove(id) {
-                    self.cannot_poll(&mut req, e);
-                }
-            }
-        }
-    }
-
-    /// The number that a request's file has anyway, if a request that waits once may stand in the
-    /// poll set under it.
-    fn number_at_hand(&mut self, req: &Req, poll: Poll) -> Option<i32> {
-        // Neither a ring's stand-in nor a child's pidfd has the number that the SQE names.
-        let named = OPS[req.opcode() as usize].has(opdef::FILE)
-            && !req.flags.contains(ReqFlags::POLLS_RING);
-        let set = self.transports.poll_set().ok()?;
-        let number = match &req.call.file {
-            FileRef::Fixed(node) => node.fd(),
-            FileRef::Plain(fd) if set.compares => *fd,
-            FileRef::Owned(..) if set.compares && named => req.call.sqe.fd,
-            _ => return None,
-        };
-        (poll.events & EPOLLONESHOT != 0 && set.is_free(number)).then_some(number)
-    }
-
-    /// A request in the poll set waits again: it has a new name, or other events.
-    ///
-    /// # Errors
-    /// As [`PollSet::modify`](crate::transport::poll::PollSet::modify).
-    pub fn poll_again(&mut self, id: ReqId) -> Result<()> {
-        let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
-        let Wait::Poll(poll) = req.wait else { return Ok(()) };
-        let (own, events) = (req.call.file.poll_fd(), events_of(req, poll));
-        let at = self.transports.poll_set().and_then(|set| set.modify(poll.at, own, events, id));
-        req.wait = Wait::Poll(Poll { at: at.unwrap_or(-1), ..poll });
-        at.map(|_| ())
-    }
-
-    /// A request stands in the poll set no more. `fired`: an event has disarmed it.
-    pub fn poll_leave(&mut self, id: ReqId, fired: bool) {
-        if let Some(req) = self.slab.get_mut(id) {
-            leave(&mut self.transports, req, fired);
-        }
-    }
-
-    /// The file cannot be polled (EPERM), or there is no descriptor or memory for it: a worker
-    /// waits instead. A POLL_ADD of what cannot be polled is ready.
-    fn cannot_poll(&mut self, req: &mut Req, e: Errno) {
-        match OPS[req.opcode() as usize].issue {
-            Issue::Call(_) if e != Errno::EBADF => {
-                req.wait = Wait::None;
-                req.call.file.look_again();
-                self.punt(req);
-            }
-            Issue::Ring(_) if e == Errno::EPERM => {
-                let res = ops::poll::unpollable(req);
-                self.outcome(req, Outcome::Done(res));
-            }
-            _ => {
-                req.fail(e);
-                self.finish(req);
             }
         }
     }
@@ -252,71 +169,5 @@ impl Ctx {
         }
         // No linked timeout is armed here: the kernel arms none behind a request that it hands to a
         // worker.
-    }
-
-    /// An armed request is ready: issue it again.
-    pub fn poll_fired(&mut self, id: ReqId, events: u32) {
-        let Some(req) = self.slab.get_mut(id) else { return };
-        if req.state != State::Armed {
-            return;
-        }
-        if matches!(OPS[req.opcode() as usize].issue, Issue::Ring(_)) {
-            return ops::poll::fired(self, id, events);
-        }
-        if req.flags.contains(ReqFlags::ORPHAN) {
-            let child = req.opcode() == IORING_OP_WAITID;
-            self.poll_leave(id, true);
-            let res = if child { ops::waitid::ORPHANED } else { Errno::ECANCELED.res() };
-            return self.complete(id, res);
-        }
-        req.flags |= ReqFlags::REISSUED;
-        let Some(mut req) = self.slab.remove(id) else { return };
-        self.async_posted = true;
-        let outcome = match self.select_buffer(&mut req) {
-            Ok(()) => self.issue(&mut req),
-            Err(e) => Outcome::Done(e.res()),
-        };
-        let more = req.arms < MAX_ARMS;
-        match outcome {
-            Outcome::Retry if more => {
-                self.recycle_buffer(&mut req);
-                self.rearm(req);
-            }
-            outcome => {
-                leave(&mut self.transports, &mut req, true);
-                self.outcome(&mut req, outcome);
-            }
-        }
-    }
-
-    /// Not ready after all: wait again.
-    fn rearm(&mut self, mut req: Req) {
-        req.arms += 1;
-        // The id changes with the slot's generation, so the poll set learns the new one.
-        let id = self.slab.insert(req);
-        if let Err(e) = self.poll_again(id) {
-            self.complete(id, e.res());
-        }
-    }
-}
-
-/// The events that the poll set is told to wait for.
-fn events_of(req: &Req, poll: Poll) -> u32 {
-    let asked = req.opcode() == IORING_OP_POLL_ADD;
-    if asked { ops::poll::epoll_events(poll.events) } else { poll.events }
-}
-
-/// Takes a request out of the poll set. Where an event has disarmed it under a number that is not
-/// its own, the registration stays for the next.
-fn leave(transports: &mut Transports, req: &mut Req, fired: bool) {
-    let Wait::Poll(poll) = &mut req.wait else { return };
-    let at = core::mem::replace(&mut poll.at, -1);
-    if at < 0 {
-        return;
-    }
-    if fired && !req.call.file.owns(at) {
-        transports.poll_leave(at);
-    } else {
-        transports.poll_del(at);
     }
 }

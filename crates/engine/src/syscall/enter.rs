@@ -78,7 +78,8 @@ fn submit_and_wait<'r>(
             return (ctx, Err(e));
         }
         let taken = ctx.submit_sqes(args.submit);
-        ctx.after_submit();
+        let waits = args.flags & IORING_ENTER_GETEVENTS != 0 && args.min > 0;
+        ctx.after_submit(waits && taken == Ok(args.submit));
         match taken {
             Ok(n) => submitted = n,
             Err(e) => return (ctx, Err(e)),
@@ -142,14 +143,16 @@ impl Ctx {
         self.defers() && self.issuer.is_some_and(|t| t != sys::gettid())
     }
 
-    /// What follows a submission: task work (unless deferred), batches, the commit.
-    fn after_submit(&mut self) {
+    /// What follows a submission: task work (unless deferred), batches, the commit; and a look at
+    /// what was armed, unless the wait that follows is that.
+    fn after_submit(&mut self, waits: bool) {
         if self.defers() {
             self.transports_submit();
             self.commit();
         } else {
             self.flush();
-            if core::mem::take(&mut self.transports.ready_now) {
+            let unsettled = self.transports.unsettled > 0 && !waits && !self.driver.active;
+            if core::mem::take(&mut self.transports.ready_now) || unsettled {
                 self.collect();
                 self.flush();
             }

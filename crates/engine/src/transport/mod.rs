@@ -39,6 +39,12 @@ pub struct Transports {
     pub aio_queued: bool,
     /// Something was ready already when it was armed: look before leaving `enter`.
     pub ready_now: bool,
+    /// Requests put into the poll set since it was last looked at.
+    pub unsettled: u32,
+    /// Looks at the poll set so far.
+    pub looks: u32,
+    /// The look at hand found what it found without sleeping.
+    pub prompt: bool,
 }
 
 impl Transports {

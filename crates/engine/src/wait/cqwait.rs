@@ -29,6 +29,10 @@ const SLICE_NS: u64 = 5_000_000;
 /// with EINTR.
 const FOREVER_NS: u64 = 3_600_000_000_000;
 
+/// A wait that took no longer did not sleep: giving the processor up and getting it back takes a
+/// few microseconds, looking at a batch of events less than one.
+const PROMPT_NS: u64 = 2_000;
+
 /// One sleep's outcome.
 enum Slept {
     Woken,
@@ -135,12 +139,16 @@ fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Gu
     ctx.driver.sleeping = true;
     ctx.driver.kicked = false;
     ctx.driver.want = a.min;
-    ctx.driver.until = Clock::Monotonic.now().saturating_add(left);
+    let start = Clock::Monotonic.now();
+    ctx.driver.until = start.saturating_add(left);
+    let settles = ctx.transports.unsettled > 0;
     drop(ctx);
     let mut buf = [Event::default(); BATCH];
     let timeout = (left != u64::MAX).then_some(left);
     let r = poll::wait(epoll, &mut buf, timeout, a.sigmask);
+    let prompt = settles && Clock::Monotonic.now() - start < PROMPT_NS;
     let mut ctx = ring.lock();
+    ctx.look(prompt);
     ctx.driver.active = false;
     ctx.driver.sleeping = false;
     // Whoever waits passively may have to take the role over.

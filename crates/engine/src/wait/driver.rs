@@ -82,6 +82,14 @@ impl Ctx {
         }
     }
 
+    /// The poll set is being looked at: at what was put there before, this is the first look.
+    /// `prompt`: it does not sleep.
+    pub fn look(&mut self, prompt: bool) {
+        self.transports.looks = self.transports.looks.wrapping_add(1);
+        self.transports.unsettled = 0;
+        self.transports.prompt = prompt;
+    }
+
     /// Acts on events taken from the poll set.
     pub fn poll_events(&mut self, events: &[Event]) {
         for ev in events {
@@ -103,6 +111,7 @@ impl Ctx {
         self.collect_memory();
         if self.transports.poll.as_ref().is_some_and(|p| p.armed() > 0) {
             let mut buf = [Event::default(); BATCH];
+            self.look(true);
             loop {
                 let fd = self.transports.epoll_fd().unwrap_or(-1);
                 let n = crate::transport::poll::wait(fd, &mut buf, Some(0), None).unwrap_or(0);

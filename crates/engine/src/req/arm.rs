@@ -1,0 +1,232 @@
+//! Reissue: an attempt that would block arms readiness, and is issued again when the file is ready.
+//! Kernel counterpart: `io_arm_poll_handler`, `io_poll_check_events`.
+//!
+//! The kernel's arm step answers one of three. Here it is two steps, since epoll_ctl(2) looks at
+//! the file but keeps what it saw to itself:
+//!
+//! - **Ok**: the request stands in the poll set ([`Ctx::arm_poll`]);
+//! - **Aborted**: it cannot ([`Ctx::abort`]): a worker waits in its place, as io-wq would;
+//! - **Ready**: the look at the set that follows, one for all that a batch has armed, finds it
+//!   (`after_submit`). Where the program waits, its wait is that look, so that it costs nothing.
+//!
+//! What is ready, at arm or later, is issued again in the order in which epoll tells of it, once
+//! each ([`Ctx::poll_fired`]). What would still block then goes to the end of epoll's list, behind
+//! all the others, and is only tried again in the next pass. A linked timeout runs on meanwhile,
+//! and a selected buffer is anybody's until the next attempt. After [`MAX_ARMS`] attempts in vain
+//! a worker waits.
+
+use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_WAITID};
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::{self, Issue, OPS, Outcome};
+use crate::ops;
+use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
+use crate::req::route::MAX_ARMS;
+use crate::req::slab::ReqId;
+use crate::req::turns;
+use crate::transport::Transports;
+use crate::transport::poll::PollSet;
+
+const EPOLLONESHOT: u32 = 1 << 30;
+
+impl Ctx {
+    /// Arms a request: it waits in the poll set, or for its turn there, or is aborted.
+    pub fn arm_poll(&mut self, req: &mut Req) {
+        req.state = State::Armed;
+        let id = self.slab.insert(core::mem::take(req));
+        let armed = if self.takes_turn(id) { self.hold_meanwhile(id) } else { self.stand(id) };
+        match armed {
+            Ok(()) => self.arm_linked_timeout(id),
+            Err(e) => {
+                let key = self.slab.get(id).and_then(turns::key);
+                self.pass_turn(key, id);
+                self.abort(id, e);
+            }
+        }
+    }
+
+    /// A request that does not stand in the poll set yet outlives `enter` all the same.
+    fn hold_meanwhile(&mut self, id: ReqId) -> Result<()> {
+        let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
+        self.stats.reissue.armed.add(1);
+        req.call.file.hold()
+    }
+
+    /// Puts a request into the poll set.
+    ///
+    /// # Errors
+    /// As [`PollSet::add`]; `EMFILE`, `EBADF`.
+    pub fn stand(&mut self, id: ReqId) -> Result<()> {
+        let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
+        let Wait::Poll(poll) = req.wait else { return Ok(()) };
+        let transports = &mut self.transports;
+        let set = transports.poll_set()?;
+        let at = number_at_hand(set, req, poll);
+        // A registered file is held as it is.
+        if at.is_none() || !matches!(req.call.file, FileRef::Fixed(_)) {
+            req.call.file.hold_for_poll()?;
+        }
+        let at = set.add(at, req.call.file.poll_fd(), events_of(req, poll), id)?;
+        req.wait = Wait::Poll(Poll { at, looks: transports.looks, ..poll });
+        if reissues(req) {
+            transports.unsettled += 1;
+            self.stats.reissue.armed.add(1);
+        }
+        Ok(())
+    }
+
+    /// A request in the poll set waits again: it has a new name, or other events.
+    ///
+    /// # Errors
+    /// As [`PollSet::modify`].
+    pub fn poll_again(&mut self, id: ReqId) -> Result<()> {
+        let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
+        let Wait::Poll(poll) = req.wait else { return Ok(()) };
+        let (own, events) = (req.call.file.poll_fd(), events_of(req, poll));
+        let at = self.transports.poll_set().and_then(|set| set.modify(poll.at, own, events, id));
+        let looks = self.transports.looks;
+        req.wait = Wait::Poll(Poll { at: at.unwrap_or(-1), looks, ..poll });
+        at.map(|_| ())
+    }
+
+    /// A request stands in the poll set no more. `fired`: an event has disarmed it.
+    pub fn poll_leave(&mut self, id: ReqId, fired: bool) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        let key = turns::key(req);
+        leave(&mut self.transports, req, fired);
+        self.pass_turn(key, id);
+    }
+
+    /// The file cannot be polled (EPERM), or there is no descriptor or memory for it: a worker
+    /// waits instead. A POLL_ADD of what cannot be polled is ready.
+    pub fn abort(&mut self, id: ReqId, e: Errno) {
+        let Some(mut req) = self.slab.remove(id) else { return };
+        let req = &mut req;
+        match OPS[req.opcode() as usize].issue {
+            Issue::Call(_) if e != Errno::EBADF => {
+                self.stats.reissue.aborted.add(1);
+                req.wait = Wait::None;
+                req.call.file.look_again();
+                // It gave its buffer back when it was to wait.
+                if let Err(e) = self.select_buffer(req) {
+                    return self.outcome(req, Outcome::Done(e.res()));
+                }
+                self.keep_buffer(req);
+                self.punt(req);
+            }
+            Issue::Ring(_) if e == Errno::EPERM => {
+                let res = ops::poll::unpollable(req);
+                self.outcome(req, Outcome::Done(res));
+            }
+            _ => {
+                req.fail(e);
+                self.finish(req);
+            }
+        }
+    }
+
+    /// An armed request is ready: issue it again.
+    pub fn poll_fired(&mut self, id: ReqId, events: u32) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        if req.state != State::Armed {
+            return;
+        }
+        if matches!(OPS[req.opcode() as usize].issue, Issue::Ring(_)) {
+            return ops::poll::fired(self, id, events);
+        }
+        if req.flags.contains(ReqFlags::ORPHAN) {
+            let child = req.opcode() == IORING_OP_WAITID;
+            self.poll_leave(id, true);
+            let res = if child { ops::waitid::ORPHANED } else { Errno::ECANCELED.res() };
+            return self.complete(id, res);
+        }
+        req.flags |= ReqFlags::REISSUED;
+        let Some(mut req) = self.slab.remove(id) else { return };
+        self.count_reissue(&req);
+        self.async_posted = true;
+        let outcome = match self.select_buffer(&mut req) {
+            Ok(()) => self.issue(&mut req),
+            Err(e) => Outcome::Done(e.res()),
+        };
+        let more = req.arms < MAX_ARMS && self.turns.alone(turns::key(&req));
+        match outcome {
+            Outcome::Retry if more => {
+                self.recycle_buffer(&mut req);
+                self.rearm(req, id);
+            }
+            outcome => {
+                leave(&mut self.transports, &mut req, true);
+                self.pass_turn(turns::key(&req), id);
+                self.outcome(&mut req, outcome);
+            }
+        }
+    }
+
+    fn count_reissue(&self, req: &Req) {
+        let first = self.transports.looks.wrapping_sub(1);
+        let ready = matches!(req.wait, Wait::Poll(poll) if poll.looks == first);
+        let stats = &self.stats.reissue;
+        stats.reissued.add(1);
+        stats.ready_at_arm.add(u64::from(ready && self.transports.prompt));
+    }
+
+    /// Not ready after all: wait again.
+    fn rearm(&mut self, mut req: Req, old: ReqId) {
+        req.arms += 1;
+        let key = turns::key(&req);
+        // The id changes with the slot's generation, so the poll set learns the new one.
+        let id = self.slab.insert(req);
+        self.turns.rename(key, old, id);
+        match self.poll_again(id) {
+            Ok(()) => {
+                self.transports.unsettled += 1;
+                self.stats.reissue.armed.add(1);
+            }
+            Err(e) => {
+                self.pass_turn(key, id);
+                self.complete(id, e.res());
+            }
+        }
+    }
+}
+
+/// Is a request issued again when it is ready?
+fn reissues(req: &Req) -> bool {
+    matches!(OPS[req.opcode() as usize].issue, Issue::Call(_))
+}
+
+/// The number that a request's file has anyway, if a request that waits once may stand in the poll
+/// set under it.
+fn number_at_hand(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
+    // Neither a ring's stand-in nor a child's pidfd has the number that the SQE names.
+    let named =
+        OPS[req.opcode() as usize].has(opdef::FILE) && !req.flags.contains(ReqFlags::POLLS_RING);
+    let number = match &req.call.file {
+        FileRef::Fixed(node) => node.fd(),
+        FileRef::Plain(fd) if set.compares => *fd,
+        FileRef::Owned(..) if set.compares && named => req.call.sqe.fd,
+        _ => return None,
+    };
+    (poll.events & EPOLLONESHOT != 0 && set.is_free(number)).then_some(number)
+}
+
+/// The events that the poll set is told to wait for.
+fn events_of(req: &Req, poll: Poll) -> u32 {
+    let asked = req.opcode() == IORING_OP_POLL_ADD;
+    if asked { ops::poll::epoll_events(poll.events) } else { poll.events }
+}
+
+/// Takes a request out of the poll set. Where an event has disarmed it under a number that is not
+/// its own, the registration stays for the next.
+fn leave(transports: &mut Transports, req: &mut Req, fired: bool) {
+    let Wait::Poll(poll) = &mut req.wait else { return };
+    let at = core::mem::replace(&mut poll.at, -1);
+    if at < 0 {
+        return;
+    }
+    if fired && !req.call.file.owns(at) {
+        transports.poll_leave(at);
+    } else {
+        transports.poll_del(at);
+    }
+}

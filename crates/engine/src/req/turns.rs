@@ -1,0 +1,97 @@
+//! Taking turns: of the requests that wait to accept on one listener only the first stands in the
+//! poll set, so that a connection wakes one of them, and the one that has waited longest. In the
+//! kernel an exclusive entry in the listener's wait queue does that (`poll_exclusive`,
+//! `EPOLLEXCLUSIVE`); epoll's own flag of that name knows neither one-shot entries nor several
+//! requests behind one set.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::abi::IORING_OP_ACCEPT;
+use crate::ctx::Ctx;
+use crate::req::cancel::same_file;
+use crate::req::request::{Req, ReqFlags, Wait};
+use crate::req::slab::ReqId;
+
+/// The listener, as the SQE names it: registered or not, and its number.
+pub type Key = (bool, i32);
+
+/// Requests that wait in turn, the first first.
+#[derive(Debug, Default)]
+pub struct Turns(BTreeMap<Key, VecDeque<ReqId>>);
+
+/// Whose turn a request waits for; none if it does not wait in turn.
+pub fn key(req: &Req) -> Option<Key> {
+    let fixed = req.flags.contains(ReqFlags::FIXED_FILE);
+    (req.opcode() == IORING_OP_ACCEPT).then_some((fixed, req.call.sqe.fd))
+}
+
+fn stands(req: &Req) -> bool {
+    matches!(req.wait, Wait::Poll(poll) if poll.at >= 0)
+}
+
+impl Turns {
+    /// A request in the queue has a new name.
+    pub fn rename(&mut self, key: Option<Key>, old: ReqId, new: ReqId) {
+        let queue = key.and_then(|key| self.0.get_mut(&key));
+        if let Some(place) = queue.and_then(|q| q.iter_mut().find(|id| **id == old)) {
+            *place = new;
+        }
+    }
+
+    /// Is there nobody behind a request to pass its turn on to?
+    pub fn alone(&self, key: Option<Key>) -> bool {
+        key.and_then(|key| self.0.get(&key)).is_none_or(|q| q.len() <= 1)
+    }
+}
+
+impl Ctx {
+    /// A request that is about to wait takes its place; true if it has to wait for its turn.
+    pub fn takes_turn(&mut self, id: ReqId) -> bool {
+        let Some(req) = self.slab.get(id) else { return false };
+        let Some(key) = key(req) else { return false };
+        let waits = self.somebody_stands(key, id);
+        // A multishot request that goes on keeps its place.
+        let goes_on = req.flags.contains(ReqFlags::MULTISHOT | ReqFlags::REISSUED);
+        let queue = self.turns.0.entry(key).or_default();
+        if goes_on {
+            queue.push_front(id)
+        } else {
+            queue.push_back(id)
+        }
+        waits
+    }
+
+    /// Does a request stand in the poll set for the listener of `id`? Its number may mean another
+    /// one by now.
+    fn somebody_stands(&self, key: Key, id: ReqId) -> bool {
+        let Some(fd) = self.slab.get(id).map(|r| r.call.file.fd()) else { return false };
+        let queue = self.turns.0.get(&key).into_iter().flatten();
+        let standing = queue.filter_map(|&other| self.slab.get(other)).filter(|r| stands(r));
+        standing.into_iter().any(|r| same_file(r.call.file.fd(), fd))
+    }
+
+    /// `id` waits no more: the next one stands in the poll set.
+    pub fn pass_turn(&mut self, key: Option<Key>, id: ReqId) {
+        let Some(key) = key else { return };
+        let Some(queue) = self.turns.0.get_mut(&key) else { return };
+        queue.retain(|&other| other != id);
+        loop {
+            let Some(queue) = self.turns.0.get_mut(&key) else { return };
+            let waits = |id: &&ReqId| self.slab.get(**id).is_some_and(|r| !stands(r));
+            let Some(&next) = queue.iter().find(waits) else { break };
+            if self.somebody_stands(key, next) {
+                break;
+            }
+            match self.stand(next) {
+                Ok(()) => break,
+                Err(e) => {
+                    self.turns.0.entry(key).or_default().retain(|&other| other != next);
+                    self.abort(next, e);
+                }
+            }
+        }
+        if self.turns.0.get(&key).is_some_and(VecDeque::is_empty) {
+            self.turns.0.remove(&key);
+        }
+    }
+}
