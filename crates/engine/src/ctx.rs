@@ -17,6 +17,7 @@ use crate::mem::cq::Overflow;
 use crate::mem::lock::Control;
 use crate::mem::rings::Rings;
 use crate::req::drain::Drain;
+use crate::req::request::LastHeld;
 use crate::req::slab::{ReqId, Slab};
 use crate::req::submit::SubmitState;
 use crate::req::timeouts::Timeouts;
@@ -171,6 +172,7 @@ pub struct Ctx {
     /// Who waits in turn.
     pub turns: Turns,
     pub stats: Box<RingStats>,
+    pub last_held: LastHeld,
     /// What is to be posted to other rings once this one's lock is released.
     pub outbox: Vec<crate::ops::msg_ring::Parcel>,
     /// A thread delivers what was in it: what comes later queues behind.
@@ -214,6 +216,7 @@ impl Ctx {
             transports: Transports::default(),
             turns: Turns::default(),
             stats: Box::default(),
+            last_held: LastHeld::default(),
             outbox: Vec::new(),
             delivering: false,
             files: FileTable::default(),

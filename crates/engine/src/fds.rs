@@ -360,7 +360,7 @@ pub fn streak(fd: i32) -> Option<&'static Streak> {
 pub fn forget_kind(fd: i32) {
     if let Some(i) = usize::try_from(fd).ok().filter(|&i| i < REMEMBERED) {
         KINDS[i].store(0, Relaxed);
-        STREAKS[i].reset();
+        STREAKS[i].forget();
     }
     crate::transport::socket::forget(fd);
 }

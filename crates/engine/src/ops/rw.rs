@@ -209,6 +209,10 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
     }
     let mut kind = kind_of(&call.file);
     let mut given = call.sqe.op_flags;
+    let buffered_write = kind == Kind::Buffered && writes(call.sqe.opcode);
+    if buffered_write && how == Try::Nonblock && given == 0 && rw_hot::write_punts(&call.file) {
+        return Outcome::Retry;
+    }
     let special = call.sqe.opcode == IORING_OP_WRITEV_FIXED || given & RWF_NOWAIT != 0;
     if special && writes(call.sqe.opcode) && rw_nowait::simple(call, kind) {
         if how == Try::Nonblock
@@ -322,6 +326,9 @@ fn would_block(call: &mut Call) -> Outcome {
 /// The file knows no `RWF_NOWAIT`: readiness decides where it can be polled, else a worker does it.
 fn without_nowait(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     if kind != Kind::Pollable {
+        if kind == Kind::Buffered && writes(call.sqe.opcode) {
+            rw_hot::writes_punt(&call.file);
+        }
         return Outcome::Retry;
     }
     let events = if writes(call.sqe.opcode) { sys::POLLOUT } else { sys::POLLIN };

@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU16, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32};
 
 use crate::abi::{IORING_OP_READ_FIXED, IOSQE_FIXED_FILE, io_uring_sqe};
 use crate::ctx::Ctx;
@@ -31,11 +31,23 @@ pub struct Streak {
     hits: AtomicU16,
     /// Voluntary context switches of the reading thread when it was last looked at.
     switches: AtomicU32,
+    /// Its buffered writes know no `RWF_NOWAIT`: they are for workers, untried.
+    punts: AtomicBool,
 }
 
 impl Streak {
     pub const fn new() -> Self {
-        Streak { hits: AtomicU16::new(0), switches: AtomicU32::new(0) }
+        Streak {
+            hits: AtomicU16::new(0),
+            switches: AtomicU32::new(0),
+            punts: AtomicBool::new(false),
+        }
+    }
+
+    /// The number may mean another file.
+    pub fn forget(&self) {
+        self.reset();
+        self.punts.store(false, Relaxed);
     }
 
     /// Trust is gone.
@@ -76,6 +88,18 @@ pub fn count(file: &FileRef, hit: bool) {
         Some(s) => s.reset(),
         None => {}
     }
+}
+
+/// A buffered write that may not wait was refused for that alone: those that follow need not ask.
+pub fn writes_punt(file: &FileRef) {
+    if let Some(s) = streak(file) {
+        s.punts.store(true, Relaxed);
+    }
+}
+
+/// Was a buffered write to this file refused so?
+pub fn write_punts(file: &FileRef) -> bool {
+    streak(file).is_some_and(|s| s.punts.load(Relaxed))
 }
 
 /// READ and READ_FIXED of a trusted file, or of one in memory, from where the page cache has it.

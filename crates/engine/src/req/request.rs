@@ -6,7 +6,7 @@
 //! Kernel counterpart: `struct io_kiocb` in `include/linux/io_uring_types.h`.
 
 use std::ffi::CString;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bitflags::bitflags;
 use rustix::fd::AsRawFd;
@@ -19,6 +19,7 @@ use crate::rsrc::buffers::BufNode;
 use crate::rsrc::files::FileNode;
 use crate::rsrc::kbuf::Pick;
 use crate::rsrc::personality::Creds;
+use crate::sys;
 use crate::transport::kind::Kind;
 use crate::transport::sleeper::{Job, Sleeper};
 use crate::user::iovec;
@@ -90,6 +91,8 @@ pub enum FileRef {
     /// A duplicate taken because the request outlives `enter`: the program may close its number and
     /// reuse it.
     Owned(InternalFd, Kind),
+    /// Such a duplicate, which requests for the same file that are with workers have in common.
+    Shared(Arc<InternalFd>, Kind),
     /// A slot of the registered table.
     Fixed(Arc<FileNode>),
     /// A slot of the registered table, with a duplicate to stand in the poll set under.
@@ -103,6 +106,7 @@ impl FileRef {
             FileRef::None => -1,
             FileRef::Plain(fd) => *fd,
             FileRef::Owned(fd, _) => fd.as_raw_fd(),
+            FileRef::Shared(fd, _) => fd.as_raw_fd(),
             FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.fd(),
         }
     }
@@ -129,12 +133,39 @@ impl FileRef {
         Ok(())
     }
 
+    /// As [`Self::hold`], for a request that a worker gets: takes the duplicate of the one before, if
+    /// that is there still and of the same file. It saves a system call of two.
+    ///
+    /// # Errors
+    /// As [`Self::hold`].
+    pub fn hold_for_worker(&mut self, last: &mut LastHeld) -> Result<()> {
+        let FileRef::Plain(fd) = *self else { return Ok(()) };
+        if let Some(dup) = last.dup.upgrade().filter(|_| last.fd == fd)
+            && sys::same_open_file(dup.as_raw_fd(), fd) == Some(true)
+        {
+            *self = FileRef::Shared(dup, last.kind);
+            return Ok(());
+        }
+        self.hold()?;
+        if let FileRef::Owned(dup, kind) = core::mem::take(self) {
+            let dup = Arc::new(dup);
+            *last = LastHeld { fd, kind, dup: Arc::downgrade(&dup) };
+            *self = FileRef::Shared(dup, kind);
+        } else {
+            *self = FileRef::Plain(fd);
+        }
+        Ok(())
+    }
+
     /// Takes a duplicate of its own, under which the request may stand in the poll set. What that
     /// takes is pollable, so nobody asks; for what it refuses, [`Self::look_again`].
     ///
     /// # Errors
     /// `EBADF` if the number is not open.
     pub fn hold_for_poll(&mut self) -> Result<()> {
+        if let FileRef::Shared(fd, kind) = self {
+            *self = FileRef::Owned(crate::fds::dup_internal(fd.as_raw_fd())?, *kind);
+        }
         if let FileRef::Fixed(node) = self {
             let dup = crate::fds::dup_internal(node.fd())?;
             *self = FileRef::FixedDup(node.clone(), dup);
@@ -164,6 +195,14 @@ impl FileRef {
             other => other.fd(),
         }
     }
+}
+
+/// The duplicate that was last taken for a worker.
+#[derive(Debug, Default)]
+pub struct LastHeld {
+    fd: i32,
+    kind: Kind,
+    dup: Weak<InternalFd>,
 }
 
 /// What prep copied in from the program, because the request may outlive the program's copy.

@@ -28,7 +28,7 @@ pub fn kind_of(file: &FileRef) -> Kind {
     match file {
         FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.kind,
         FileRef::Plain(fd) => crate::fds::kind(*fd),
-        FileRef::Owned(_, kind) => *kind,
+        FileRef::Owned(_, kind) | FileRef::Shared(_, kind) => *kind,
         FileRef::None => Kind::Unknown,
     }
 }
@@ -140,8 +140,7 @@ impl Ctx {
     /// no thread for. A file that no descriptor could be had for is also worked on here, before its
     /// number can mean another.
     pub fn punt(&mut self, req: &mut Req) {
-        let held = req.call.file.hold();
-        if let Err(e) = held {
+        if let Err(e) = req.call.file.hold_for_worker(&mut self.last_held) {
             req.fail(e);
             return self.finish(req);
         }
