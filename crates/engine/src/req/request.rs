@@ -133,8 +133,8 @@ impl FileRef {
         Ok(())
     }
 
-    /// As [`Self::hold`], for a request that a worker gets: takes the duplicate of the one before, if
-    /// that is there still and of the same file. It saves a system call of two.
+    /// As [`Self::hold`], for a request that a worker gets: takes the duplicate of the one before,
+    /// if that is there still and of the same file. It saves a system call of two.
     ///
     /// # Errors
     /// As [`Self::hold`].
