@@ -24,6 +24,7 @@ pub const CASES: &[Case] = &[
     case!("net_multi", full, [Op(IORING_OP_RECV)], "the CQ overflows"),
     case!("net_multi", message, [Op(IORING_OP_RECVMSG)], "header, name and payload lie in the buffer"),
     case!("net_multi", message_control, [Op(IORING_OP_RECVMSG)], "control data lies there too"),
+    case!("net_multi", message_sizes, [Op(IORING_OP_RECVMSG)], "the sizes count, the pointers do not"),
     case!("net_multi", message_refusals, [Op(IORING_OP_RECVMSG)], "buffers that are too small, sizes that are too large"),
 ];
 
@@ -347,6 +348,33 @@ fn message_control(cx: &mut Cx) -> Outcome {
     cx.reap_in_order(&mut ring, "without", &[(1, 16 + 24 + 5)]);
     cx.note("header", format_args!("{:?}", out(&mem[64..])));
     cx.eq("payload", data(&mem[64 + 40..][..6]), "plain-".to_owned());
+    Ok(())
+}
+
+fn message_sizes(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, two) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    one.connect(two.local_addr()?)?;
+    rustix::net::sockopt::set_ip_recvtos(&two, true)?;
+    let mut mem = [b'-'; 128 * 4];
+    cx.one(&mut ring, "provide", provide(&mut mem, 128, 0), 0);
+    for (name, control, namelen, controllen) in
+        [(0, 0, 28, 24), (BAD as u64, BAD as u64, 28, 24), (0, 0, 8, 0)]
+    {
+        let mut h = msghdr { name, namelen, control, controllen, ..msghdr::default() };
+        let get = multi_msg(two.as_raw_fd(), &mut h).op_flags(libc::MSG_TRUNC as u32).ud(1);
+        cx.start(&mut ring, &[get]);
+        one.send(b"hello")?;
+        let size = 16 + namelen as i32 + controllen as i32 + 5;
+        let got = cx.reap_in_order(&mut ring, "one", &[(1, size)]);
+        let at = got.first().map_or(0, |c| 128 * (c.flags >> 16) as usize);
+        cx.note("header", format_args!("{:?}", out(&mem[at..])));
+        let payload = at + size as usize - 5;
+        cx.eq("payload", data(&mem[payload..][..6]), "hello-".to_owned());
+        cx.batch(&mut ring, "cancel", &[sqe::cancel(1, 0).ud(2)], &[(1, -ECANCELED), (2, 0)]);
+    }
+    let mut h = msghdr { namelen: u32::MAX, ..msghdr::default() };
+    cx.one(&mut ring, "a negative size", multi_msg(two.as_raw_fd(), &mut h), -EOVERFLOW);
     Ok(())
 }
 

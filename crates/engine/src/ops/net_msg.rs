@@ -97,10 +97,12 @@ fn cut(flags: u32, hdr: &msghdr) -> bool {
 fn copy_header(req: &mut Req) -> Result<Box<Msg>> {
     let at = req.call.sqe.addr;
     let mut hdr: msghdr = user::read(at)?;
-    if hdr.name == 0 {
+    // In a multishot receive's buffer there is room for a name, whether it has a place elsewhere.
+    let multishot = req.flags.contains(ReqFlags::MULTISHOT);
+    if hdr.name == 0 && !multishot {
         hdr.namelen = 0;
     }
-    if hdr.namelen.cast_signed() < 0 {
+    if hdr.namelen.cast_signed() < 0 && hdr.name != 0 {
         return Err(Errno::EINVAL);
     }
     let mut msg = Msg { at, hdr, ..Msg::default() };
