@@ -63,6 +63,7 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     let ring = Ring::new(crate::fds::next_id(), ctx);
     crate::rsrc::ring_fds::touch();
     crate::transport::glue::made_ring(geo.sq_entries);
+    crate::wait::announce::made_ring(p.flags);
     if p.flags & IORING_SETUP_REGISTERED_FD_ONLY != 0 {
         return crate::rsrc::ring_fds::register_only(fd, ring);
     }

@@ -1,5 +1,6 @@
 //! Who waits, who sleeps, who wakes whom.
 
+pub mod announce;
 pub mod cqwait;
 pub mod driver;
 pub mod reactor;

@@ -19,11 +19,10 @@ use std::sync::{Arc, Mutex, Weak};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::AsRawFd;
 
-use crate::abi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
+use crate::abi::IORING_SETUP_TASKRUN_FLAG;
 use crate::ctx::{Ctx, Ring};
 use crate::errno::Result;
 use crate::fds::InternalFd;
-use crate::rsrc::eventfd::EventFd;
 use crate::sys;
 use crate::time::Clock;
 use crate::transport::poll::{self, BATCH, Event};
@@ -275,14 +274,17 @@ impl Reactor {
             if ring.dead.load(Relaxed) || ctx.driver.active {
                 return;
             }
-            if ctx.defers() {
-                ctx.announce_deferred();
-                return;
+            if !ctx.defers() {
+                ctx.collect();
+                ctx.flush();
+                ctx.note_deadline();
+                again |= ctx.in_flight();
+            } else if ctx.has_work() {
+                return ctx.announce_deferred();
+            } else {
+                // The program has entered meanwhile, and taken what was there.
+                again |= ctx.in_flight();
             }
-            ctx.collect();
-            ctx.flush();
-            ctx.note_deadline();
-            again |= ctx.in_flight();
         }
         deliver(ring);
         if again {
@@ -303,21 +305,6 @@ impl Ctx {
             || self.eventfd.is_some()
             || self.poll_fd.is_some()
             || self.flags & IORING_SETUP_TASKRUN_FLAG != 0
-    }
-
-    /// DEFER_TASKRUN: something is ready, but only the program's entering may post it; tell it so.
-    pub fn announce_deferred(&mut self) {
-        if self.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
-            self.mem.sq_flag(IORING_SQ_TASKRUN, true);
-        }
-        // A signal that the program has not taken yet tells it already.
-        let pending = |e: &EventFd| sys::poll_now(e.fd.as_raw_fd(), sys::POLLIN) != 0;
-        if self.eventfd.as_ref().is_some_and(pending) {
-            return;
-        }
-        self.posted = true;
-        self.async_posted = true;
-        self.commit();
     }
 
     /// Publishes the earliest deadline for the reactor.

@@ -3,6 +3,8 @@
 //!
 //! The program's array is left alone: a copy goes to libc, and the answers come back into the
 //! original, both by the kernel's hand, so that a bad pointer is `EFAULT`.
+//!
+//! Before the program learns of a file that is ready, a ring that waits for it says so as well.
 #![allow(unsafe_code)]
 
 use super::polled;
@@ -70,6 +72,14 @@ unsafe extern "C" fn __ppoll_chk(
 }
 
 fn translated(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> c_int) -> c_int {
+    let ret = through(theirs, n, call);
+    if ret > 0 && engine_rings() {
+        softring_engine::wait::announce::hurry();
+    }
+    ret
+}
+
+fn through(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> c_int) -> c_int {
     let bytes = (n as usize).saturating_mul(ENTRY);
     // More than a descriptor table can hold is the kernel's to refuse.
     if !engine_rings() || n == 0 || n > 1 << 20 {

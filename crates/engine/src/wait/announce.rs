@@ -1,0 +1,71 @@
+//! What a ring with DEFER_TASKRUN tells its program while that does not enter: there is something
+//! to do (IORING_SQ_TASKRUN, the eventfd). Kernel counterpart: `io_req_local_work_add`.
+
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+
+use rustix::fd::AsRawFd;
+
+use crate::abi::{IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
+use crate::ctx::Ctx;
+use crate::rsrc::eventfd::EventFd;
+use crate::sys;
+
+/// There has been a ring that tells by its flags word. Only ever turns on.
+static FLAGGING: AtomicBool = AtomicBool::new(false);
+
+/// A ring was made with these setup flags.
+pub fn made_ring(flags: u32) {
+    if tells(flags) {
+        FLAGGING.store(true, Relaxed);
+    }
+}
+
+fn tells(flags: u32) -> bool {
+    let both = IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
+    flags & both == both
+}
+
+/// The program has just learnt from poll(2) that a file is ready. Where a ring waits for that file,
+/// too, the kernel has set the ring's flag by then; the reactor may be on its way.
+pub fn hurry() {
+    if !FLAGGING.load(Relaxed) {
+        return;
+    }
+    // poll(2) is called in signal handlers, too: no memory is asked for, no lock waited for.
+    for ring in (0..).map_while(crate::fds::nth) {
+        if let Some(mut ctx) = ring.try_lock()
+            && tells(ctx.flags)
+            && !ctx.driver.active
+            && ctx.has_work()
+        {
+            ctx.announce_deferred();
+        }
+    }
+}
+
+impl Ctx {
+    /// Is there anything that entering would do?
+    pub fn has_work(&self) -> bool {
+        let ready = |fd| sys::poll_now(fd, sys::POLLIN) != 0;
+        !self.deferred.is_empty()
+            || !self.run.is_empty()
+            || self.timeouts.next_in() == Some(0)
+            || self.transports.epoll_fd().is_none_or(ready)
+    }
+
+    /// DEFER_TASKRUN: something is ready, but only the program's entering may post it; tell it so.
+    pub fn announce_deferred(&mut self) {
+        if self.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
+            self.mem.sq_flag(IORING_SQ_TASKRUN, true);
+        }
+        // A signal that the program has not taken yet tells it already.
+        let pending = |e: &EventFd| sys::poll_now(e.fd.as_raw_fd(), sys::POLLIN) != 0;
+        if self.eventfd.as_ref().is_some_and(pending) {
+            return;
+        }
+        self.posted = true;
+        self.async_posted = true;
+        self.commit();
+    }
+}
