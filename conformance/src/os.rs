@@ -106,6 +106,29 @@ pub fn raise(signal: i32) {
     unsafe { libc::raise(signal) };
 }
 
+/// An epoll set that watches `fd`, edge-triggered; by libc's wrappers, where a ring may be told
+/// from other files.
+pub fn edge_set(fd: RawFd) -> std::os::fd::OwnedFd {
+    let mut ev = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
+    // SAFETY: `ev` is live; the set is new.
+    let (set, added) = unsafe {
+        let set = libc::epoll_create1(libc::EPOLL_CLOEXEC);
+        (set, libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, &raw mut ev))
+    };
+    assert!(added == 0, "epoll_ctl: {}", errno());
+    own(set)
+}
+
+/// The events that a set of one tells now.
+pub fn told_now(set: &impl std::os::fd::AsRawFd) -> u32 {
+    let mut ev = libc::epoll_event { events: 0, u64: 0 };
+    // SAFETY: room for the one event asked for.
+    match unsafe { libc::epoll_wait(set.as_raw_fd(), &raw mut ev, 1, 0) } {
+        1 => ev.events,
+        _ => 0,
+    }
+}
+
 /// An anonymous page with `prot`; it stays until the process ends.
 pub fn page(prot: i32) -> usize {
     // SAFETY: a new mapping overlaps nothing.

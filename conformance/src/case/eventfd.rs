@@ -10,6 +10,8 @@ pub const CASES: &[Case] = &[
     case!("eventfd", eventfd_async, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "inline completions do not signal an async eventfd"),
     case!("eventfd", eventfd_disabled, [Reg(IORING_REGISTER_EVENTFD)], "the CQ flag EVENTFD_DISABLED silences it"),
     case!("eventfd", eventfd_by_syscall_poll, [Reg(IORING_REGISTER_EVENTFD)], "a late completion wakes who sleeps on the eventfd"),
+    case!("eventfd", overflow, [Reg(IORING_REGISTER_EVENTFD), Trap("overflow")], "what overflowed is told of again when it finds room"),
+    case!("eventfd", overflow_async, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Trap("overflow")], "but not to an async eventfd"),
 ];
 
 /// What an eventfd has counted since it was last asked; 0 for nothing.
@@ -105,5 +107,38 @@ fn eventfd_by_syscall_poll(cx: &mut Cx) -> Outcome {
     cx.is("poll", os::poll(ev.as_raw_fd(), libc::POLLIN, 2000), i32::from(libc::POLLIN));
     let got = ring.pop_all();
     cx.completions("there without entering", &got, &[(1, -ETIME)]);
+    Ok(())
+}
+
+fn overflow(cx: &mut Cx) -> Outcome {
+    for flags in [0, DEFER] {
+        overflows(cx, IORING_REGISTER_EVENTFD, flags)?;
+    }
+    Ok(())
+}
+
+fn overflow_async(cx: &mut Cx) -> Outcome {
+    overflows(cx, IORING_REGISTER_EVENTFD_ASYNC, 0)
+}
+
+fn overflows(cx: &mut Cx, register: u32, flags: u32) -> Outcome {
+    let mut ring = cx.ring(2, flags)?;
+    let ev = nonblocking_eventfd()?;
+    cx.is("register", ring.register_slice(register, &[ev.as_raw_fd()]), 0);
+    let set = os::edge_set(ring.fd);
+    for _ in 0..5 {
+        cx.start(&mut ring, &[sqe::nop(), sqe::nop()]);
+        cx.note("counted", counted(&ev));
+        cx.note("told", os::told_now(&set));
+    }
+    for _ in 0..3 {
+        cx.note("there", ring.pop_all().len());
+        cx.note("polled", os::poll(ring.fd, libc::POLLIN, 0));
+        cx.note("told", os::told_now(&set));
+        cx.is("enter", ring.enter(0, 0, IORING_ENTER_GETEVENTS), 0);
+        cx.note("counted", counted(&ev));
+        cx.note("told", os::told_now(&set));
+        cx.note("told again", os::told_now(&set));
+    }
     Ok(())
 }

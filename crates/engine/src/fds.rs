@@ -18,8 +18,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
 use crate::ops::rw_hot::Streak;
-use crate::sys::borrow;
-use crate::sys::sys;
+use crate::sys::{self, borrow, sys};
 use crate::transport::kind::Kind;
 
 /// What a table entry says about a number.
@@ -448,12 +447,14 @@ pub fn poll_fd(fd: i32) -> Option<i32> {
         }
     };
     let mut ctx = ring.lock();
-    let mut scratch = [0u8; 8];
     let e = borrow(stand_in)?;
-    let _ = rustix::io::read(e, &mut scratch);
     ctx.poll_fd = Some(stand_in);
-    if ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty() {
-        let _ = rustix::io::write(e, &1u64.to_ne_bytes());
+    let ready = ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty();
+    // Who waits for an edge must not see one that is none.
+    match (ready, sys::poll_now(stand_in, sys::POLLIN) != 0) {
+        (true, false) => drop(rustix::io::write(e, &1u64.to_ne_bytes())),
+        (false, true) => drop(rustix::io::read(e, &mut [0u8; 8])),
+        _ => {}
     }
     drop(ctx);
     crate::wait::reactor::guard(&ring, true);

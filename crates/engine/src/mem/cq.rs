@@ -127,8 +127,9 @@ impl Rings {
         overflow.is_empty() && self.cq_fill(&cqe)
     }
 
-    /// Moves overflowed CQEs into the ring, in order, as far as there is room.
-    pub fn cq_flush(&self, overflow: &mut Overflow) {
+    /// Moves overflowed CQEs into the ring, in order, as far as there is room, and publishes them;
+    /// true if there were any.
+    pub fn cq_flush(&self, overflow: &mut Overflow) -> bool {
         while let Some(cqe) = overflow.list.front() {
             if !self.cq_fill(cqe) {
                 break;
@@ -138,7 +139,7 @@ impl Rings {
         if overflow.is_empty() {
             self.rings.word(off::SQ_FLAGS).fetch_and(!IORING_SQ_CQ_OVERFLOW, Relaxed);
         }
-        self.cq_commit();
+        self.cq_commit()
     }
 
     /// Publishes filled CQEs; true if there were any.

@@ -149,10 +149,13 @@ impl Ctx {
         }
     }
 
-    /// Moves overflowed CQEs into the ring as far as there is room.
+    /// Moves overflowed CQEs into the ring as far as there is room, and tells of them.
     pub fn flush_overflow(&mut self) {
         let Ctx { mem, overflow, .. } = self;
-        mem.cq_flush(overflow);
+        if mem.cq_flush(overflow) {
+            self.wake();
+            self.signal_eventfd();
+        }
     }
 
     /// Publishes CQEs and wakes whoever waits for them.
@@ -167,12 +170,25 @@ impl Ctx {
         self.async_posted = false;
     }
 
+    /// Signals the eventfd, if there are CQEs that it has not told of (`io_eventfd_signal`).
     fn signal_eventfd(&mut self) {
-        if let Some(e) = &self.eventfd
+        let tail = self.mem.control.cq_tail().load(Relaxed);
+        if let Some(e) = &mut self.eventfd
             && !self.mem.eventfd_disabled()
             && (!e.only_async || self.async_posted)
+            && core::mem::replace(&mut e.tail, tail) != tail
         {
-            let _ = rustix::io::write(&e.fd, &1u64.to_ne_bytes());
+            e.signal();
+        }
+    }
+
+    /// DEFER_TASKRUN: there is work for when the program enters.
+    pub fn tell_of_work(&mut self) {
+        self.wake();
+        if let Some(e) = &self.eventfd
+            && !self.mem.eventfd_disabled()
+        {
+            e.signal();
         }
     }
 

@@ -1,5 +1,7 @@
 //! The registered eventfd. Kernel counterpart: `io_uring/eventfd.c`.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use rustix::fd::AsRawFd;
 
 use crate::ctx::Ctx;
@@ -13,6 +15,14 @@ pub struct EventFd {
     pub fd: InternalFd,
     /// Only for completions that did not happen inline (`IORING_REGISTER_EVENTFD_ASYNC`).
     pub only_async: bool,
+    /// The CQ's tail that it has told of.
+    pub tail: u32,
+}
+
+impl EventFd {
+    pub fn signal(&self) {
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
 }
 
 /// `IORING_REGISTER_EVENTFD`: signals an eventfd whenever completions are posted.
@@ -43,7 +53,8 @@ fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> 
     if !is_eventfd(&fd) {
         return Err(Errno::EINVAL);
     }
-    ctx.eventfd = Some(EventFd { fd, only_async });
+    let tail = ctx.mem.control.cq_tail().load(Relaxed);
+    ctx.eventfd = Some(EventFd { fd, only_async, tail });
     Ok(0)
 }
 

@@ -143,8 +143,6 @@ impl Ctx {
         }
         self.kick_driver();
         self.nudge();
-        self.async_posted = true;
-        self.posted = true;
-        self.commit();
+        self.tell_of_work();
     }
 }

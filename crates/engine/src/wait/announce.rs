@@ -64,8 +64,6 @@ impl Ctx {
         if self.eventfd.as_ref().is_some_and(pending) {
             return;
         }
-        self.posted = true;
-        self.async_posted = true;
-        self.commit();
+        self.tell_of_work();
     }
 }
