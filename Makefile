@@ -25,9 +25,11 @@ test:
 	$(CARGO) build --workspace
 	$(CARGO) test --workspace --no-fail-fast
 
-# Real programs with io_uring denied; installs the Debian packages it needs.
+# Real programs with io_uring denied, and the tests of runtimes that are built on it; installs the
+# Debian packages it needs, and has cargo fetch the runtimes.
 clients: build
 	ci/clients.sh
+	ci/runtimes.sh
 
 # The tests of Debian's liburing source package, fetched when run.
 liburing-tests: build
