@@ -33,7 +33,7 @@ use crate::rsrc::restrictions::Restrictions;
 use crate::stats::RingStats;
 use crate::time::Clock;
 use crate::transport::Transports;
-use crate::wait::driver::Driver;
+use crate::wait::driver::{Driver, Wakes};
 
 /// One ring, as threads share it.
 #[derive(Debug)]
@@ -100,6 +100,24 @@ impl Ring {
         self.control.try_lock().then(|| Guard { ring: self })
     }
 
+    /// Takes the uring lock unless it is held for a second, which only the thread does that calls:
+    /// from a signal handler, in the middle of the engine.
+    pub fn lock_soon(&self) -> Option<Guard<'_>> {
+        for _ in 0..1000 {
+            if let Some(guard) = self.try_lock() {
+                return Some(guard);
+            }
+            std::thread::sleep(core::time::Duration::from_micros(20));
+        }
+        for _ in 0..980 {
+            if let Some(guard) = self.try_lock() {
+                return Some(guard);
+            }
+            std::thread::sleep(core::time::Duration::from_millis(1));
+        }
+        None
+    }
+
     /// In a forked child: the state as the parent left it. The child has one thread, and the parent
     /// holds the shared lock on its own behalf, so the lock is not taken.
     #[allow(clippy::mut_from_ref)]
@@ -127,7 +145,11 @@ impl DerefMut for Guard<'_> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
+        let wakes = core::mem::take(&mut self.wakes);
         self.ring.control.unlock();
+        if !wakes.is_empty() {
+            wakes.run(&self.ring.control);
+        }
     }
 }
 
@@ -168,6 +190,7 @@ pub struct Ctx {
     pub posted: bool,
     pub timeouts: Timeouts,
     pub driver: Driver,
+    pub wakes: Wakes,
     pub transports: Transports,
     /// Who waits in turn.
     pub turns: Turns,
@@ -213,6 +236,7 @@ impl Ctx {
             posted: false,
             timeouts: Timeouts::default(),
             driver: Driver::default(),
+            wakes: Wakes::default(),
             transports: Transports::default(),
             turns: Turns::default(),
             stats: Box::default(),

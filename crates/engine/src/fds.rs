@@ -20,6 +20,7 @@ use crate::errno::{Errno, Result};
 use crate::ops::rw_hot::Streak;
 use crate::sys::{self, borrow, sys};
 use crate::transport::kind::Kind;
+use crate::transport::standing::stands_anywhere;
 
 /// What a table entry says about a number.
 #[derive(Debug, Default)]
@@ -34,6 +35,8 @@ static TABLE: RwLock<Table> = RwLock::new(Table { rings: Vec::new(), poll: Vec::
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 /// The doors report every close: kinds of descriptors may be remembered.
 static REPORTED: AtomicBool = AtomicBool::new(false);
+/// They report every one, and before it happens.
+static ALL_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// Remembered kinds, by number: 0 unknown, else `Kind` + 1.
 const REMEMBERED: usize = 4096;
@@ -88,6 +91,16 @@ pub fn closes_are_reported() {
 /// Is every close of a descriptor of the program's heard of?
 pub fn closes_reported() -> bool {
     REPORTED.load(Relaxed)
+}
+
+/// The doors promise more: to report every close before it happens, without exception.
+pub fn closes_are_all_reported(all: bool) {
+    ALL_REPORTED.store(all, Relaxed);
+}
+
+/// Does a number mean the same file until its close is heard of?
+pub fn closes_all_reported() -> bool {
+    ALL_REPORTED.load(Relaxed)
 }
 
 /// A fresh ring id.
@@ -372,8 +385,26 @@ pub fn forget_kind(fd: i32) {
 /// The program is about to close `fd`. Call before the real `close(2)`, whatever `fd` is.
 pub fn before_close(fd: i32) {
     forget_kind(fd);
+    number_closes(fd);
     if is_ring(fd) {
         remove(fd);
+    }
+}
+
+/// Does anybody wait on `fd` who must hear of its close?
+pub fn is_waited_on(fd: i32) -> bool {
+    stands_anywhere(fd)
+}
+
+/// Who waits on `fd` in a poll set goes on under a number of the engine's. Called without any
+/// ring's lock.
+pub fn number_closes(fd: i32) {
+    if stands_anywhere(fd) {
+        for ring in all() {
+            if let Some(mut ctx) = ring.lock_soon() {
+                ctx.number_closes(fd);
+            }
+        }
     }
 }
 

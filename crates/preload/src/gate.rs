@@ -107,6 +107,7 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
     crate::wrap::close::first_ring();
     proc::check_forked();
     fds::closes_are_reported();
+    fds::closes_are_all_reported(door::hears_closes());
     // Before the ring exists: whoever sees the new descriptor sees this as well.
     let first = !ENGINE_RINGS.swap(true, Ordering::Relaxed);
     let ret = engine::setup(a[0] as u32, a[1]);

@@ -46,6 +46,12 @@ impl Rings {
         tail.wrapping_sub(self.rings.word(off::CQ_HEAD).load(Acquire))
     }
 
+    /// CQEs filled, published or not, that the program has not consumed.
+    pub fn cq_filled(&self) -> u32 {
+        let tail = self.control.cq_tail().load(Relaxed);
+        tail.wrapping_sub(self.rings.word(off::CQ_HEAD).load(Acquire))
+    }
+
     fn cq_room(&self) -> u32 {
         let used = self.control.cq_tail().load(Relaxed);
         let used = used.wrapping_sub(self.rings.word(off::CQ_HEAD).load(Acquire));

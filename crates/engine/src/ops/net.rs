@@ -15,6 +15,7 @@ use crate::ops::socket::address;
 use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::sys::{self, sys};
 use crate::transport::socket::{Socket, streams};
+use crate::transport::standing::{IN, STICKY};
 
 pub const MSG_CTRUNC: u32 = 0x8;
 pub const MSG_TRUNC: u32 = 0x20;
@@ -122,12 +123,15 @@ pub fn attempt(
     let given = call.sqe.op_flags;
     let ready = if given & MSG_ERRQUEUE != 0 { 0 } else { ready };
     let total = if all { total(call) } else { 0 };
-    call.short = false;
+    (call.short, call.blocked, call.dry) = (false, false, false);
     loop {
         let flags = if how == Try::Nonblock { given | MSG_DONTWAIT } else { given };
         let n = match once(call, flags) {
             Ok(n) => n as u64,
-            Err(Errno::EAGAIN) if how == Try::Nonblock => return Outcome::Retry,
+            Err(Errno::EAGAIN) if how == Try::Nonblock => {
+                call.blocked = true;
+                return Outcome::Retry;
+            }
             // Where the program's socket does not block, a worker's request does.
             Err(Errno::EAGAIN) if given & MSG_DONTWAIT == 0 && wait(call.file.fd(), ready) => {
                 continue;
@@ -216,7 +220,8 @@ pub fn received(call: &mut Call, outcome: Outcome) -> Outcome {
         return outcome;
     }
     let fd = call.file.fd();
-    let more = Socket::of(fd).has_more(fd);
+    call.dry = took_all(call, n);
+    let more = if call.dry { Some(false) } else { Socket::of(fd).has_more(fd) };
     call.cflags = if more == Some(true) { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
     let multishot = call.sqe.ioprio & IORING_RECV_MULTISHOT != 0;
     if !multishot || n == 0 || call.last || at_limit(call, n) {
@@ -225,6 +230,19 @@ pub fn received(call: &mut Call, outcome: Outcome) -> Outcome {
     call.empty = more == Some(false);
     call.done = 0;
     Outcome::More(n)
+}
+
+/// Did a receive take all that there was? It did if a TCP stream gave less than it was asked for,
+/// unless it ends or has urgent data, which the poll set would have said.
+fn took_all(call: &mut Call, n: i32) -> bool {
+    let seen = core::mem::take(&mut call.seen);
+    let s = &call.sqe;
+    let plain = s.opcode == IORING_OP_RECV
+        && s.ioprio & IORING_RECVSEND_BUNDLE == 0
+        && s.op_flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) == 0
+        && matches!(call.keep, Keep::None);
+    let quiet = seen & IN != 0 && seen & STICKY == 0;
+    plain && quiet && n > 0 && n.unsigned_abs() < s.len && Socket::of(call.file.fd()) == Socket::Tcp
 }
 
 /// Has a multishot RECV brought all that it was to bring?

@@ -231,13 +231,17 @@ pub fn close_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Closes a descriptor. Rings cannot be closed this way, and the engine's own descriptors are not
 /// there.
-pub fn close(call: &mut Call, _: Try) -> Outcome {
+pub fn close(call: &mut Call, how: Try) -> Outcome {
     if call.sqe.file_index != 0 {
         return Outcome::Done(0);
     }
     let fd = call.sqe.fd;
     if crate::fds::is_live_ring(fd) || crate::fds::is_internal(fd) {
         return Outcome::Done(Errno::EBADF.res());
+    }
+    if how == Try::Block {
+        // A worker holds no ring's lock.
+        crate::fds::number_closes(fd);
     }
     let done = answer(sys!(__NR_close, fd));
     crate::fds::forget_kind(fd);

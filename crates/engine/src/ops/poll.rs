@@ -85,7 +85,10 @@ pub fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     }
     match ready(req.call.file.fd(), p.events).map(|r| mask_of(req, r)) {
         Err(e) => Outcome::Done(e.res()),
-        Ok(0) => Outcome::Queued,
+        Ok(0) => {
+            req.call.blocked = true;
+            Outcome::Queued
+        }
         Ok(mask) if p.events & (ET | ONESHOT) == ET | ONESHOT => Outcome::Done(mask.cast_signed()),
         Ok(_) => {
             ctx.transports.ready_now = true;

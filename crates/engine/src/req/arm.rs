@@ -23,9 +23,10 @@ use crate::ops;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::req::route::MAX_ARMS;
 use crate::req::slab::ReqId;
-use crate::req::turns;
+use crate::req::{standing, turns};
 use crate::transport::Transports;
 use crate::transport::poll::PollSet;
+use crate::transport::standing::OUT;
 
 const EPOLLONESHOT: u32 = 1 << 30;
 
@@ -61,6 +62,18 @@ impl Ctx {
         let Wait::Poll(poll) = req.wait else { return Ok(()) };
         let transports = &mut self.transports;
         let set = transports.poll_set()?;
+        if let Some(fd) = standing::number(set, req, poll) {
+            standing::note(set.standing(fd), req);
+            let dry = poll.events & OUT == 0 && set.standing(fd).is_some_and(|s| s.dry);
+            set.stand(fd, events_of(req, poll), dry || req.call.blocked, id)?;
+            standing::note(set.standing(fd), req);
+            req.wait = Wait::Poll(Poll { at: fd, looks: transports.looks, stays: true, ..poll });
+            if reissues(req) {
+                transports.unsettled += 1;
+                self.stats.reissue.armed.add(1);
+            }
+            return Ok(());
+        }
         let at = number_at_hand(set, req, poll);
         // A registered file is held as it is.
         if at.is_none() || !matches!(req.call.file, FileRef::Fixed(_)) {
@@ -83,7 +96,11 @@ impl Ctx {
         let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
         let Wait::Poll(poll) = req.wait else { return Ok(()) };
         let (own, events) = (req.call.file.poll_fd(), events_of(req, poll));
-        let at = self.transports.poll_set().and_then(|set| set.modify(poll.at, own, events, id));
+        let set = self.transports.poll_set()?;
+        if poll.stays {
+            return set.look_again(poll.at, events, req.call.blocked);
+        }
+        let at = set.modify(poll.at, own, events, id);
         let looks = self.transports.looks;
         req.wait = Wait::Poll(Poll { at: at.unwrap_or(-1), looks, ..poll });
         at.map(|_| ())
@@ -93,7 +110,7 @@ impl Ctx {
     pub fn poll_leave(&mut self, id: ReqId, fired: bool) {
         let Some(req) = self.slab.get_mut(id) else { return };
         let key = turns::key(req);
-        leave(&mut self.transports, req, fired);
+        leave(&mut self.transports, id, req, fired);
         self.pass_turn(key, id);
     }
 
@@ -125,39 +142,46 @@ impl Ctx {
         }
     }
 
-    /// An armed request is ready: issue it again.
-    pub fn poll_fired(&mut self, id: ReqId, events: u32) {
-        let Some(req) = self.slab.get_mut(id) else { return };
+    /// An armed request is ready: issue it again. True if there was nothing for it after all.
+    pub fn poll_fired(&mut self, id: ReqId, events: u32) -> bool {
+        let Some(req) = self.slab.get_mut(id) else { return false };
         if req.state != State::Armed {
-            return;
+            return false;
         }
         if matches!(OPS[req.opcode() as usize].issue, Issue::Ring(_)) {
-            return ops::poll::fired(self, id, events);
+            ops::poll::fired(self, id, events);
+            return false;
         }
         if req.flags.contains(ReqFlags::ORPHAN) {
             let child = req.opcode() == IORING_OP_WAITID;
             self.poll_leave(id, true);
             let res = if child { ops::waitid::ORPHANED } else { Errno::ECANCELED.res() };
-            return self.complete(id, res);
+            self.complete(id, res);
+            return false;
         }
         req.flags |= ReqFlags::REISSUED;
-        let Some(mut req) = self.slab.remove(id) else { return };
+        let Some(mut req) = self.slab.remove(id) else { return false };
         self.count_reissue(&req);
         self.async_posted = true;
         let outcome = match self.select_buffer(&mut req) {
             Ok(()) => self.issue(&mut req),
             Err(e) => Outcome::Done(e.res()),
         };
+        if let Wait::Poll(Poll { at, stays: true, .. }) = req.wait {
+            standing::note(self.standing(at), &req);
+        }
         let more = req.arms < MAX_ARMS && self.turns.alone(turns::key(&req));
         match outcome {
             Outcome::Retry if more => {
                 self.recycle_buffer(&mut req);
                 self.rearm(req, id);
+                true
             }
             outcome => {
-                leave(&mut self.transports, &mut req, true);
+                leave(&mut self.transports, id, &mut req, true);
                 self.pass_turn(turns::key(&req), id);
                 self.outcome(&mut req, outcome);
+                false
             }
         }
     }
@@ -174,9 +198,16 @@ impl Ctx {
     fn rearm(&mut self, mut req: Req, old: ReqId) {
         req.arms += 1;
         let key = turns::key(&req);
+        let stays = match req.wait {
+            Wait::Poll(Poll { at, stays: true, .. }) => Some(at),
+            _ => None,
+        };
         // The id changes with the slot's generation, so the poll set learns the new one.
         let id = self.slab.insert(req);
         self.turns.rename(key, old, id);
+        if let Some((fd, set)) = stays.zip(self.transports.poll.as_mut()) {
+            set.rename(fd, old, id);
+        }
         match self.poll_again(id) {
             Ok(()) => {
                 self.transports.unsettled += 1;
@@ -218,13 +249,17 @@ fn events_of(req: &Req, poll: Poll) -> u32 {
 
 /// Takes a request out of the poll set. Where an event has disarmed it under a number that is not
 /// its own, the registration stays for the next.
-fn leave(transports: &mut Transports, req: &mut Req, fired: bool) {
+fn leave(transports: &mut Transports, id: ReqId, req: &mut Req, fired: bool) {
     let Wait::Poll(poll) = &mut req.wait else { return };
     let at = core::mem::replace(&mut poll.at, -1);
     if at < 0 {
         return;
     }
-    if fired && !req.call.file.owns(at) {
+    if core::mem::take(&mut poll.stays) {
+        if let Some(set) = &mut transports.poll {
+            set.depart(at, id);
+        }
+    } else if fired && !req.call.file.owns(at) {
         transports.poll_leave(at);
     } else {
         transports.poll_del(at);

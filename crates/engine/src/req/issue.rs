@@ -1,10 +1,12 @@
 //! Issue: the one place that calls a row's `issue`. Kernel counterpart: `io_issue_sqe`,
 //! `io_queue_sqe`.
 
+use crate::abi::{IORING_OP_CLOSE, IORING_OP_RECV};
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS, Outcome, Try};
 use crate::req::request::{Call, FileRef, Req, ReqFlags, State, Wait};
+use crate::req::route::Way;
 use crate::rsrc::personality::under;
 
 impl Ctx {
@@ -22,10 +24,18 @@ impl Ctx {
             }
         }
         req.flags |= ReqFlags::ISSUED;
+        if req.opcode() == IORING_OP_CLOSE && self.closes_number(req) {
+            return self.take_route(Way::Worker, req);
+        }
+        let looked = core::mem::take(&mut self.submit.looked);
         let outcome = match def.issue {
             Issue::Ring(f) => f(self, req),
             Issue::Call(f) => match self.first_route(req) {
                 Some(way) => return self.take_route(way, req),
+                None if self.known_dry(req, looked) => {
+                    req.call.blocked = true;
+                    Outcome::Retry
+                }
                 None => f(&mut req.call, Try::Nonblock),
             },
         };
@@ -47,6 +57,9 @@ impl Ctx {
     pub fn outcome(&mut self, req: &mut Req, outcome: Outcome) {
         match outcome {
             Outcome::Done(res) => {
+                if req.opcode() == IORING_OP_RECV {
+                    self.received_at_once(req, res);
+                }
                 // The kernel runs it on a worker: an eventfd for late completions tells of it.
                 self.async_posted |= req.flags.contains(ReqFlags::FORCE_ASYNC);
                 let at_once = !self.defers() && !req.flags.contains(ReqFlags::REISSUED);

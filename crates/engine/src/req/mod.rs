@@ -12,6 +12,7 @@ pub mod request;
 pub mod route;
 pub mod select;
 pub mod slab;
+pub mod standing;
 pub mod submit;
 pub mod timeouts;
 pub mod turns;

@@ -250,6 +250,13 @@ pub struct Call {
     pub short: bool,
     /// What it receives from is known to be empty now: no further attempt before it is ready.
     pub empty: bool,
+    /// The last attempt found nothing: EAGAIN, or poll(2) said so.
+    pub blocked: bool,
+    /// It took all that there was, of a stream that goes on.
+    pub dry: bool,
+    /// What the poll set said when it was found ready, with the end of the stream if there is one;
+    /// 0: not known.
+    pub seen: u32,
     /// What it received is the last of a multishot receive.
     pub last: bool,
     /// Where buffers are picked from, and how many bytes were asked for (0: as many as fit).
@@ -328,11 +335,13 @@ pub struct Poll {
     pub at: i32,
     /// Looks at the poll set before it was put there.
     pub looks: u32,
+    /// That number stays in the set, whoever waits there (`transport::standing`).
+    pub stays: bool,
 }
 
 impl Poll {
     pub fn new(events: u32) -> Self {
-        Poll { events, at: -1, looks: 0 }
+        Poll { events, at: -1, looks: 0, stays: false }
     }
 }
 
@@ -379,6 +388,7 @@ impl Req {
         }
         (call.done, call.cflags) = (0, 0);
         (call.short, call.empty, call.last) = (false, false, false);
+        (call.blocked, call.dry, call.seen) = (false, false, 0);
         (call.bgid, call.want, call.pick) = (0, 0, None);
         self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
         self.state = State::Prepped;

@@ -97,8 +97,10 @@ impl Ctx {
             return self.finish(req);
         }
         let def = &OPS[req.opcode() as usize];
+        // Only a socket answers a send or a receive so.
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT)
-            && matches!(kind_of(&req.call.file), Kind::Pollable | Kind::Unknown);
+            && (req.flags.contains(ReqFlags::SENDRECV)
+                || matches!(kind_of(&req.call.file), Kind::Pollable | Kind::Unknown));
         let blocks =
             req.flags & (ReqFlags::ON_WORKER | ReqFlags::FORCE_ASYNC) == ReqFlags::ON_WORKER;
         let capped = req.arms >= MAX_ARMS;

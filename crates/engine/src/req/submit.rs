@@ -17,6 +17,12 @@ pub struct SubmitState {
     pub last: Option<ReqId>,
     /// Time stamp of the last trusted read of this batch; 0: none yet (`ops::rw_hot`).
     pub stamp: Cell<u64>,
+    /// SQEs of the batch behind the one at hand.
+    pub left: u32,
+    /// CQEs that the caller of this batch waits for.
+    pub waits: u32,
+    /// The poll set was looked at since anything else was tried.
+    pub looked: bool,
     /// The descriptor that was last found to be O_DIRECT in this batch; none between batches.
     pub direct: Option<i32>,
 }
@@ -30,6 +36,7 @@ impl Ctx {
         let n = want.min(self.mem.sq_ready());
         let mut done = 0;
         self.submit.stamp.set(0);
+        self.submit.looked = false;
         // One place for all that end at once, which most do.
         let mut req = Req::default();
         while done < n {
@@ -37,6 +44,7 @@ impl Ctx {
                 break;
             }
             done += 1;
+            self.submit.left = n - done;
             if self.submit_fast(&req.call.sqe) {
                 continue;
             }

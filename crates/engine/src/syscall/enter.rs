@@ -77,8 +77,10 @@ fn submit_and_wait<'r>(
         if let Err(e) = ctx.check_issuer() {
             return (ctx, Err(e));
         }
-        let taken = ctx.submit_sqes(args.submit);
         let waits = args.flags & IORING_ENTER_GETEVENTS != 0 && args.min > 0;
+        ctx.submit.waits = if waits { args.min } else { 0 };
+        let taken = ctx.submit_sqes(args.submit);
+        ctx.submit.waits = 0;
         ctx.after_submit(waits && taken == Ok(args.submit));
         match taken {
             Ok(n) => submitted = n,
@@ -149,7 +151,11 @@ impl Ctx {
         if self.defers() {
             self.transports_submit();
             self.commit();
+            if !waits && !self.transports.stash.is_empty() {
+                self.announce_deferred();
+            }
         } else {
+            self.take_stash();
             self.flush();
             let unsettled = self.transports.unsettled > 0 && !waits && !self.driver.active;
             if core::mem::take(&mut self.transports.ready_now) || unsettled {

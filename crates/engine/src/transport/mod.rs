@@ -1,6 +1,7 @@
 //! Where a request waits: in the poll set, with the kernel's aio, or with a worker. Each is made
 //! when first needed, and one that cannot be had is replaced by a slower one that is right.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
@@ -15,11 +16,12 @@ pub mod lane;
 pub mod poll;
 pub mod sleeper;
 pub mod socket;
+pub mod standing;
 pub mod worker;
 
 use aio::AioCtx;
 use glue::Workers;
-use poll::PollSet;
+use poll::{Event, PollSet};
 use sleeper::Sleepers;
 
 /// The transports of one ring.
@@ -41,6 +43,8 @@ pub struct Transports {
     pub ready_now: bool,
     /// Requests put into the poll set since it was last looked at.
     pub unsettled: u32,
+    /// Events that were taken from the set in the middle of a batch.
+    pub stash: VecDeque<Event>,
     /// Looks at the poll set so far.
     pub looks: u32,
     /// The look at hand found what it found without sleeping.

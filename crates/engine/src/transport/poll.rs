@@ -14,6 +14,8 @@
 //!
 //! The ring's wake eventfd stands in the set too, under data 0: a kick ends a wait.
 
+use std::sync::Arc;
+
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -22,6 +24,7 @@ use crate::fds::InternalFd;
 use crate::limits::SEATS_MAX;
 use crate::req::slab::ReqId;
 use crate::sys;
+use crate::transport::standing::Standing;
 
 /// Events taken from the set at once.
 pub const BATCH: usize = 64;
@@ -46,14 +49,27 @@ enum Seat {
     Left,
 }
 
+/// What ends a wait on a poll set; it may outlive the set.
+#[derive(Clone, Debug)]
+pub struct Kicker(Arc<InternalFd>);
+
+impl Kicker {
+    /// Ends a wait in progress, or the next one.
+    pub fn kick(&self) {
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
 /// The poll set of one ring.
 #[derive(Debug)]
 pub struct PollSet {
     epoll: InternalFd,
-    wake: InternalFd,
+    wake: Kicker,
     /// Signalled by aio completions; edge-triggered, so that nobody need read it.
     aio: Option<InternalFd>,
-    armed: u32,
+    pub(super) armed: u32,
+    /// By number.
+    pub(super) standing: Vec<Standing>,
     /// By number; those beyond [`SEATS_MAX`] are only ever a request's own.
     seats: Vec<Seat>,
     /// The kernel tells whether two numbers mean the same open file.
@@ -71,7 +87,9 @@ impl PollSet {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wake = crate::fds::adopt_internal(wake);
         epoll::add(&set, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        Ok(PollSet { epoll: set, wake, aio: None, armed: 0, seats: Vec::new(), compares: true })
+        let wake = Kicker(Arc::new(wake));
+        let (standing, seats) = (Vec::new(), Vec::new());
+        Ok(PollSet { epoll: set, wake, aio: None, armed: 0, standing, seats, compares: true })
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -83,7 +101,7 @@ impl PollSet {
         self.armed
     }
 
-    fn ctl(&self, op: usize, fd: i32, events: u32, data: u64) -> Result<()> {
+    pub(super) fn ctl(&self, op: usize, fd: i32, events: u32, data: u64) -> Result<()> {
         let ev = Event { events, data };
         sys::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &ev)
     }
@@ -101,10 +119,22 @@ impl PollSet {
         self.seats[at] = seat;
     }
 
+    /// Nobody sits under `fd`.
+    pub(super) fn empty_seat(&mut self, fd: i32) {
+        if self.seat(fd) != Seat::Empty {
+            self.set_seat(fd, Seat::Empty);
+        }
+    }
+
     /// May a request stand under the number that its file has anyway?
     pub fn is_free(&self, fd: i32) -> bool {
         let known = usize::try_from(fd).is_ok_and(|fd| fd < SEATS_MAX);
-        known && self.seat(fd) != Seat::Taken
+        known && self.seat(fd) != Seat::Taken && !self.stands(fd)
+    }
+
+    /// Does no request that waits once stand under `fd`?
+    pub(super) fn is_unseated(&self, fd: i32) -> bool {
+        self.seat(fd) != Seat::Taken
     }
 
     /// Waits for `events` in the name of `id`: under the number `at` if there is one, still means
@@ -204,15 +234,14 @@ impl PollSet {
         self.aio.as_ref().map(|fd| fd.as_raw_fd())
     }
 
-    /// Ends a wait in progress, or the next one.
-    pub fn kick(&self) {
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    pub fn kicker(&self) -> Kicker {
+        self.wake.clone()
     }
 
     /// Forgets earlier kicks.
     pub fn clear_kick(&self) {
         let mut buf = [0u8; 8];
-        let _ = rustix::io::read(&self.wake, &mut buf);
+        let _ = rustix::io::read(&*self.wake.0, &mut buf);
     }
 }
 
@@ -227,6 +256,9 @@ pub fn wait(
     timeout_ns: Option<u64>,
     sigmask: Option<u64>,
 ) -> Result<usize> {
+    if timeout_ns == Some(0) && sigmask.is_none() {
+        return sys::epoll_now(epoll, buf);
+    }
     match sys::epoll_pwait2(epoll, buf, timeout_ns, sigmask) {
         Err(Errno::ENOSYS) => sys::epoll_pwait(epoll, buf, timeout_ns, sigmask),
         r => r,

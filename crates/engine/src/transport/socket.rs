@@ -8,6 +8,8 @@ use crate::sys::{self, sys};
 
 const SOL_SOCKET: u32 = 1;
 const SO_TYPE: u32 = 3;
+const SO_RCVLOWAT: u32 = 18;
+const TCP_ULP: u32 = 31;
 const SO_PROTOCOL: u32 = 38;
 const SO_DOMAIN: u32 = 39;
 const AF_UNIX: i32 = 1;
@@ -119,6 +121,18 @@ impl Socket {
         let to = (&raw mut bytes).expose_provenance();
         if sys!(__NR_ioctl, fd, SIOCINQ, to) == 0 { u64::try_from(bytes).ok() } else { None }
     }
+}
+
+/// Does `fd` announce everything that can be received, each byte by itself? Not with a low-water
+/// mark, and not where another protocol sits on top (TLS).
+pub fn tells_all(fd: i32) -> bool {
+    option(fd, SO_RCVLOWAT) == Some(1) && !has_upper_layer(fd)
+}
+
+fn has_upper_layer(fd: i32) -> bool {
+    let (mut name, mut len) = ([0u8; 16], 16u32);
+    let (to, size) = (name.as_mut_ptr().expose_provenance(), (&raw mut len).expose_provenance());
+    sys!(__NR_getsockopt, fd, IPPROTO_TCP, TCP_ULP, to, size) == 0 && len > 0 && name[0] != 0
 }
 
 /// Does `fd` keep what is sent in order and whole, so that the rest of a transfer may follow

@@ -46,6 +46,9 @@ struct Ctx {
     sleeping: bool,
     kicked: bool,
     want: u32,
+    /// What is to be done when the lock is given back (`Wakes`).
+    nudge: bool,
+    kick: bool,
 }
 
 #[derive(Default)]
@@ -70,9 +73,22 @@ enum Fault {
 }
 
 impl Ring {
-    fn nudge(&self) {
+    fn nudge(&self, ctx: &mut Ctx) {
         if self.waiters.load(SeqCst) > 0 {
             self.seq.fetch_add(1, SeqCst);
+            ctx.nudge = true;
+        }
+    }
+
+    /// The guard's end.
+    fn unlock(&self, mut ctx: MutexGuard<'_, Ctx>) {
+        let (nudge, kick) = (ctx.nudge, ctx.kick);
+        (ctx.nudge, ctx.kick) = (false, false);
+        drop(ctx);
+        if kick {
+            self.poll.kick();
+        }
+        if nudge {
             self.bucket.wake_all();
         }
     }
@@ -82,9 +98,9 @@ impl Ring {
         ctx.cqes += n;
         if ctx.sleeping && ctx.cqes >= ctx.want && !ctx.kicked && fault != Fault::Kick {
             ctx.kicked = true;
-            self.poll.kick();
+            ctx.kick = true;
         }
-        self.nudge();
+        self.nudge(ctx);
     }
 
     fn drive<'a>(
@@ -94,13 +110,13 @@ impl Ring {
         fault: Fault,
     ) -> MutexGuard<'a, Ctx> {
         *ctx = Ctx { active: true, sleeping: true, kicked: false, want, ..*ctx };
-        drop(ctx);
+        self.unlock(ctx);
         self.poll.wait();
         let mut ctx = self.ctx.lock().unwrap();
         ctx.active = false;
         ctx.sleeping = false;
         if fault != Fault::Nudge {
-            self.nudge();
+            self.nudge(&mut ctx);
         }
         let n = self.poll.take();
         if n > 0 {
@@ -112,7 +128,7 @@ impl Ring {
     fn passive<'a>(&'a self, ctx: MutexGuard<'a, Ctx>, fault: Fault) -> MutexGuard<'a, Ctx> {
         self.waiters.fetch_add(1, SeqCst);
         let mut seen = self.seq.load(SeqCst);
-        drop(ctx);
+        self.unlock(ctx);
         if fault == Fault::LateSeq {
             seen = self.seq.load(SeqCst);
         }
@@ -129,12 +145,13 @@ impl Ring {
             drove = !ctx.active;
             ctx = if ctx.active { self.passive(ctx, fault) } else { self.drive(ctx, want, fault) };
         }
-        drop(ctx);
+        self.unlock(ctx);
         // leave: somebody else may have to take the role over
-        let ctx = self.ctx.lock().unwrap();
+        let mut ctx = self.ctx.lock().unwrap();
         if !ctx.active && fault != Fault::Nudge {
-            self.nudge();
+            self.nudge(&mut ctx);
         }
+        self.unlock(ctx);
     }
 }
 
@@ -146,7 +163,9 @@ fn posted(fault: Fault) {
             let ring = ring.clone();
             thread::spawn(move || {
                 for _ in 0..2 {
-                    ring.post(&mut ring.ctx.lock().unwrap(), 1, fault);
+                    let mut ctx = ring.ctx.lock().unwrap();
+                    ring.post(&mut ctx, 1, fault);
+                    ring.unlock(ctx);
                 }
             })
         };

@@ -9,18 +9,20 @@
 //! waiter                          poster
 //! lock                            lock
 //!   ready < want                    post, publish tail
-//!   sleeping = true                 sleeping && ready >= want -> kick
-//!                                     (eventfd: level, cannot be missed)
+//!   sleeping = true                 sleeping && ready >= want: kick it
 //! unlock                          unlock
+//!                                   kick (eventfd: level, cannot be missed)
 //! epoll_wait(set with eventfd)
 //! ```
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::ctx::Ctx;
+use crate::mem::lock::Control;
 use crate::req::slab::ReqId;
 use crate::sys;
-use crate::transport::poll::{AIO_DATA, BATCH, Event};
+use crate::transport::poll::{AIO_DATA, BATCH, Event, Kicker};
+use crate::transport::standing;
 
 /// The thread that waits on the transports, if there is one.
 #[derive(Debug, Default)]
@@ -37,6 +39,31 @@ pub struct Driver {
     pub until: u64,
 }
 
+/// Who is to be woken when the uring lock is given back: woken under it, they would have to wait
+/// for it at once.
+#[derive(Debug, Default)]
+pub struct Wakes {
+    nudge: bool,
+    kick: Option<Kicker>,
+}
+
+impl Wakes {
+    pub fn is_empty(&self) -> bool {
+        !self.nudge && self.kick.is_none()
+    }
+
+    /// Wakes them. Called without the lock that `control` holds.
+    #[cold]
+    pub fn run(self, control: &Control) {
+        if let Some(kick) = self.kick {
+            kick.kick();
+        }
+        if self.nudge {
+            sys::futex_wake(control.seq(), i32::MAX.cast_unsigned());
+        }
+    }
+}
+
 impl Ctx {
     /// New CQEs are published: wake who waits for them.
     pub fn wake(&mut self) {
@@ -47,23 +74,23 @@ impl Ctx {
         crate::fds::signal_poll_fd(self);
     }
 
-    /// Makes every passive sleeper look again.
+    /// Makes every passive sleeper look again, when the lock is given back.
     pub fn nudge(&mut self) {
         let control = &self.mem.control;
         if control.waiters().load(SeqCst) > 0 {
             control.seq().fetch_add(1, SeqCst);
-            sys::futex_wake(control.seq(), i32::MAX.cast_unsigned());
+            self.wakes.nudge = true;
         }
     }
 
-    /// Ends the driver's sleep.
+    /// Ends the driver's sleep, when the lock is given back.
     pub fn kick_driver(&mut self) {
         if self.driver.sleeping
             && !self.driver.kicked
             && let Some(p) = &self.transports.poll
         {
             self.driver.kicked = true;
-            p.kick();
+            self.wakes.kick = Some(p.kicker());
         }
     }
 
@@ -100,7 +127,12 @@ impl Ctx {
                     }
                 }
                 AIO_DATA => self.aio_reap(),
-                data => self.poll_fired(ReqId::from_u64(data), ev.events),
+                data => match standing::number(data) {
+                    Some(fd) => self.standing_fired(fd, ev.events),
+                    None => {
+                        self.poll_fired(ReqId::from_u64(data), ev.events);
+                    }
+                },
             }
         }
     }
@@ -125,6 +157,7 @@ impl Ctx {
 
     /// The part of [`collect`](Self::collect) that costs no system call.
     pub fn collect_memory(&mut self) {
+        self.take_stash();
         while let Some(f) = self.deferred.pop_front() {
             self.finished(f);
         }

@@ -30,6 +30,13 @@ pub fn before_ring() {
     }
 }
 
+/// Is every close of a descriptor heard of before it happens? Not where call sites are left alone,
+/// or are known only to the trap, which need not be told of `close`.
+pub fn hears_closes() -> bool {
+    let patched = matches!(config::door(), Door::Auto | Door::Patch);
+    patched && !sigsys::is_open() && patch::hears_closes()
+}
+
 /// Never half-intercept: before the engine makes a ring, every call site must reach us. If some
 /// could not be patched, the trap has to catch them; if it cannot, answers how many would go past
 /// us.

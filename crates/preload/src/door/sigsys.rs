@@ -49,6 +49,11 @@ pub fn handling() -> bool {
     HANDLING.load(Ordering::Acquire) != 0
 }
 
+/// Is the trap set, by us?
+pub fn is_open() -> bool {
+    STATE.load(Ordering::Acquire) == OPEN
+}
+
 /// Sets the trap for every thread of this process, once; is it set?
 pub fn open() -> bool {
     match STATE.compare_exchange(IDLE, OPENING, Ordering::AcqRel, Ordering::Acquire) {

@@ -5,7 +5,7 @@ use super::{closing, internal};
 use crate::gate::engine_rings;
 use crate::raw::{self, next, raw};
 use core::arch::naked_asm;
-use core::ffi::{c_int, c_uint};
+use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use softring_engine::fds;
 
@@ -61,6 +61,74 @@ unsafe extern "C" fn close_theirs(fd: c_int) -> c_int {
     }
 }
 
+/// `fclose(3)`: close a stream. libc closes the descriptor below without asking anybody.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fclose(stream: *mut libc::FILE) -> c_int {
+    // SAFETY: the program's own stream.
+    unsafe { stream_closes(stream) };
+    match next!(c"fclose", fn(*mut libc::FILE) -> c_int) {
+        // SAFETY: the program's own call.
+        Some(f) => unsafe { f(stream) },
+        None => libc::EOF,
+    }
+}
+
+/// `pclose(3)`: close a stream to or from a process.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pclose(stream: *mut libc::FILE) -> c_int {
+    // SAFETY: the program's own stream.
+    unsafe { stream_closes(stream) };
+    match next!(c"pclose", fn(*mut libc::FILE) -> c_int) {
+        // SAFETY: the program's own call.
+        Some(f) => unsafe { f(stream) },
+        None => -1,
+    }
+}
+
+type Name = *const c_char;
+type File = *mut libc::FILE;
+
+/// `freopen(3)`: stream open functions.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn freopen(path: Name, mode: Name, stream: File) -> File {
+    let next = next!(c"freopen", fn(Name, Name, File) -> File);
+    // SAFETY: the program's own call.
+    unsafe { reopen(path, mode, stream, next) }
+}
+
+/// `freopen(3)`, under the name that programs with 64-bit offsets use.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn freopen64(path: Name, mode: Name, stream: File) -> File {
+    let next = next!(c"freopen64", fn(Name, Name, File) -> File);
+    // SAFETY: the program's own call.
+    unsafe { reopen(path, mode, stream, next) }
+}
+
+type Reopen = unsafe extern "C" fn(Name, Name, File) -> File;
+
+/// # Safety
+/// The arguments are those of freopen(3).
+unsafe fn reopen(path: Name, mode: Name, stream: File, next: Option<Reopen>) -> File {
+    // SAFETY: our caller's.
+    unsafe {
+        stream_closes(stream);
+        next.map_or(core::ptr::null_mut(), |f| f(path, mode, stream))
+    }
+}
+
+/// # Safety
+/// `stream` is an open stream or null.
+unsafe fn stream_closes(stream: File) {
+    if engine_rings() && !stream.is_null() {
+        // SAFETY: an open stream, says our caller.
+        let fd = unsafe { libc::fileno(stream) };
+        if fd >= 0 {
+            // Nothing of the engine's own is in a stream.
+            let _ = closing(fd);
+        }
+    }
+}
+
 /// `close_range(2)`: close all file descriptors in a given range.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
@@ -104,7 +172,7 @@ fn split(first: c_uint, last: c_uint, flags: c_int) -> isize {
                 ret = range(from, fd - 1, flags);
             }
             from = fd + 1;
-        } else if fds::is_ring(fd as c_int) {
+        } else if fds::is_ring(fd as c_int) || fds::is_waited_on(fd as c_int) {
             let _ = closing(fd as c_int);
         }
         fd += 1;

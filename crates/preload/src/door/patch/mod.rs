@@ -39,7 +39,7 @@ mod stub;
 mod text;
 
 use crate::report;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use modules::Module;
 use std::sync::Mutex;
 
@@ -50,9 +50,13 @@ struct Seen {
     gaps: usize,
     /// Its sites of `mmap` and `close` were looked for.
     others: bool,
+    /// How many of them were left.
+    missed: usize,
 }
 
 static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
+/// Sites of `mmap` and `close` that were found and left.
+static MISSED: AtomicUsize = AtomicUsize::new(0);
 /// There are rings of ours, so `mmap` and `close` matter in every module.
 static RINGS: AtomicBool = AtomicBool::new(false);
 
@@ -78,6 +82,11 @@ pub fn before_ring() {
     }
 }
 
+/// Does every inline `close` that was found reach us?
+pub fn hears_closes() -> bool {
+    MISSED.load(Ordering::Relaxed) == 0
+}
+
 /// This library's own text.
 pub fn own_text() -> Option<core::ops::Range<usize>> {
     modules::own_text().map(|t| t.start..t.start + t.len)
@@ -94,28 +103,32 @@ fn update(fresh: bool) {
     for m in &modules {
         let key = (m.base, m.text_start());
         if seen.iter().all(|s| (s.base, s.text) != key) {
-            let (gaps, others) = patch(m, fresh);
-            seen.push(Seen { base: m.base, text: key.1, gaps, others });
+            let (gaps, others, missed) = patch(m, fresh);
+            seen.push(Seen { base: m.base, text: key.1, gaps, others, missed });
         }
     }
     if RINGS.load(Ordering::Relaxed) {
         for s in seen.iter_mut().filter(|s| !s.others) {
             s.others = true;
             if let Some(m) = modules.iter().find(|m| (m.base, m.text_start()) == (s.base, s.text)) {
-                let sites = site::others(m);
-                if !sites.is_empty() {
-                    report::SITES.add_many(text::replace(m, &sites, fresh).len());
-                }
+                let (sites, left) = site::others(m);
+                let done = if sites.is_empty() { 0 } else { text::replace(m, &sites, fresh).len() };
+                report::SITES.add_many(done);
+                s.missed = left + sites.len() - done;
             }
         }
+    }
+    MISSED.store(seen.iter().map(|s| s.missed).sum(), Ordering::Relaxed);
+    if !hears_closes() {
+        softring_engine::fds::closes_are_all_reported(false);
     }
     report::GAPS.set(seen.iter().map(|s| s.gaps).sum());
     report::NANOS.add_many(cpu_time() - started);
 }
 
-/// Patches one module; answers how many of its sites it had to leave, and whether it looked for all
-/// kinds.
-fn patch(m: &Module, fresh: bool) -> (usize, bool) {
+/// Patches one module; answers how many of its sites it had to leave, whether it looked for those
+/// of other calls too, and how many of these it left.
+fn patch(m: &Module, fresh: bool) -> (usize, bool, usize) {
     let mut numbers = Vec::new();
     for t in &m.text {
         // SAFETY: the loader mapped this segment readable, and the module stays while its list is
@@ -125,16 +138,17 @@ fn patch(m: &Module, fresh: bool) -> (usize, bool) {
         scan::numbers(bytes, |at| numbers.push(t.start + at));
     }
     if numbers.is_empty() {
-        return (0, false);
+        return (0, false, 0);
     }
     let found = site::find(m, &numbers);
     if found.sites.is_empty() {
-        return (found.gaps, false);
+        return (found.gaps, false, 0);
     }
     let done = text::replace(m, &found.sites, fresh);
     report::SITES.add_many(done.len());
     let left = found.sites.iter().filter(|s| s.ring && !done.contains(&s.at)).count();
-    (found.gaps + left, true)
+    let others = found.sites.iter().filter(|s| !s.ring && !done.contains(&s.at)).count();
+    (found.gaps + left, true, others)
 }
 
 /// Nanoseconds that this thread has run.

@@ -63,12 +63,15 @@ pub fn find(m: &Module, numbers: &[usize]) -> Found {
     found
 }
 
-/// Finds the plain sites of `mmap` and `close` in a module that has no others.
-pub fn others(m: &Module) -> Vec<Site> {
+/// Finds the plain sites of `mmap` and `close` in a module that has no others, and how many there
+/// are that are not plain.
+pub fn others(m: &Module) -> (Vec<Site>, usize) {
     let mut found = Found::default();
     find_others(m, &HashSet::new(), &mut found);
+    let all = found.sites.len();
     found.sites.retain(|s| !s.dynamic);
-    found.sites
+    let left = all - found.sites.len();
+    (found.sites, left)
 }
 
 /// The start of the `mov $imm32, %reg` whose immediate is at `imm`.

@@ -1,0 +1,192 @@
+//! Requests that wait under a number that stays in the poll set (`transport::standing`), and what
+//! is known there without asking.
+
+use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_RECV, IORING_OP_RECVMSG};
+use crate::ctx::Ctx;
+use crate::errno::Errno;
+use crate::ops::net::{MSG_DONTWAIT, MSG_NOSIGNAL};
+use crate::req::request::{FileRef, Poll, Req, ReqFlags, Wait};
+use crate::transport::poll::{self, BATCH, Event, PollSet};
+use crate::transport::socket::{self, Socket};
+use crate::transport::standing::{self, IN, OUT, STICKY, Standing, Trust};
+
+const EPOLLONESHOT: u32 = 1 << 30;
+/// Whatever was asked for.
+const ALWAYS: u32 = 0x008 | 0x010;
+
+/// The number under which a request may wait that stays in the set; none if it may not.
+pub fn number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
+    let FileRef::Plain(fd) = req.call.file else { return None };
+    let known = req.flags.contains(ReqFlags::SENDRECV) || req.opcode() == IORING_OP_POLL_ADD;
+    let once = poll.events & EPOLLONESHOT != 0 && !req.flags.contains(ReqFlags::POLLS_RING);
+    (known && once && crate::fds::closes_all_reported() && set.may_stand(fd)).then_some(fd)
+}
+
+/// Does a request take what comes in?
+fn receives(req: &Req) -> bool {
+    matches!(req.opcode(), IORING_OP_RECV | IORING_OP_RECVMSG)
+        && req.call.sqe.op_flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) == 0
+}
+
+/// Notes what an attempt found out about the number.
+pub fn note(s: Option<&mut Standing>, req: &Req) {
+    if let Some(s) = s
+        && (req.call.dry || req.call.blocked)
+        && receives(req)
+    {
+        s.dry = s.seen & STICKY == 0;
+    }
+}
+
+impl Standing {
+    /// The poll set tells something.
+    fn hear(&mut self, seen: u32) {
+        self.seen = seen;
+        self.dry &= seen & (IN | STICKY) == 0;
+    }
+}
+
+impl Ctx {
+    pub fn standing(&mut self, fd: i32) -> Option<&mut Standing> {
+        self.transports.poll.as_mut()?.standing(fd)
+    }
+
+    /// Something happened under a number: those that wait for it are issued again, the longest
+    /// waiting first, until there is nothing left for them.
+    pub fn standing_fired(&mut self, fd: i32, seen: u32) {
+        let Some(s) = self.standing(fd) else { return };
+        s.hear(seen);
+        let waiters = s.waiters.clone();
+        let mut over = 0;
+        for id in waiters {
+            let Some(req) = self.slab.get_mut(id) else { continue };
+            let Wait::Poll(poll) = req.wait else { continue };
+            if !poll.stays || poll.at != fd || seen & (poll.events | ALWAYS) == 0 {
+                continue;
+            }
+            let way = if req.opcode() == IORING_OP_POLL_ADD { 0 } else { poll.events & (IN | OUT) };
+            if way & over != 0 {
+                continue;
+            }
+            req.call.seen = seen;
+            if self.poll_fired(id, seen) {
+                over |= way;
+            }
+        }
+    }
+
+    /// The program closes a number: who waits there goes on under one of the engine's.
+    pub fn number_closes(&mut self, fd: i32) {
+        let Some(set) = &mut self.transports.poll else { return };
+        for id in set.fall(fd) {
+            let Some(req) = self.slab.get_mut(id) else { continue };
+            if let Wait::Poll(poll) = &mut req.wait {
+                (poll.at, poll.stays) = (-1, false);
+            }
+            let held = req.call.file.hold_for_poll();
+            let plain = matches!(req.call.file, FileRef::Plain(_));
+            if held.is_err() || plain || self.stand(id).is_err() {
+                // No descriptor is left for it.
+                self.complete(id, Errno::ECANCELED.res());
+                self.commit();
+            }
+        }
+    }
+
+    /// A CLOSE is about to run here. True if it has to be left to a worker, because those who wait
+    /// on the number belong to another ring as well, whose lock must not be waited for here.
+    pub fn closes_number(&mut self, req: &Req) -> bool {
+        let fd = req.call.sqe.fd;
+        if req.call.sqe.file_index != 0 || standing::count(fd) == 0 {
+            return false;
+        }
+        self.number_closes(fd);
+        standing::count(fd) > 0
+    }
+
+    /// Would a receive find nothing, surely? If not, it learns what the poll set says. `looked`: at
+    /// that was looked since anything else was tried.
+    pub fn known_dry(&mut self, req: &mut Req, looked: bool) -> bool {
+        let FileRef::Plain(fd) = req.call.file else { return false };
+        if !receives(req) || req.flags.contains(ReqFlags::NOWAIT) || self.driver.active {
+            return false;
+        }
+        let Some(dry) = self.standing(fd).map(|s| s.dry) else { return false };
+        if !self.trusts(fd) {
+            return false;
+        }
+        if !looked {
+            if dry && self.wait_looks() {
+                return true;
+            }
+            self.look_aside();
+        }
+        self.submit.looked = true;
+        let Some(s) = self.standing(fd) else { return false };
+        req.call.seen = s.seen;
+        s.dry
+    }
+
+    /// A receive was successful at once. It may have taken all that there was; and the next one on
+    /// that number shall know more than this one did.
+    pub fn received_at_once(&mut self, req: &Req, res: i32) {
+        let FileRef::Plain(fd) = req.call.file else { return };
+        if res <= 0 || !receives(req) || !crate::fds::closes_all_reported() {
+            return;
+        }
+        if self.standing(fd).is_some() {
+            return note(self.standing(fd), req);
+        }
+        let stream = Socket::of(fd) == Socket::Tcp;
+        if let Some(set) = self.transports.poll_set().ok().filter(|s| stream && s.may_stand(fd)) {
+            // Where that fails, the next one knows no more.
+            let _ = set.begin(fd, IN);
+        }
+    }
+
+    /// Does an event come for everything that a receive could find?
+    fn trusts(&mut self, fd: i32) -> bool {
+        let Some(s) = self.standing(fd) else { return false };
+        if s.trust == Trust::Unasked {
+            s.trust = if socket::tells_all(fd) { Trust::Yes } else { Trust::No };
+        }
+        s.trust == Trust::Yes
+    }
+
+    /// Is this the last of a batch, and will the wait that follows look at the poll set?
+    fn wait_looks(&self) -> bool {
+        let s = &self.submit;
+        s.left == 0
+            && s.head.is_none()
+            && self.run.is_empty()
+            && self.overflow.is_empty()
+            && self.transports.stash.is_empty()
+            && self.mem.cq_filled() < s.waits
+    }
+
+    /// Looks at the poll set in the middle of a batch: what there is to do waits for its end.
+    fn look_aside(&mut self) {
+        let mut buf = [Event::default(); BATCH];
+        self.look(true);
+        loop {
+            let set = self.transports.epoll_fd().unwrap_or(-1);
+            let n = poll::wait(set, &mut buf, Some(0), None).unwrap_or(0);
+            for ev in &buf[..n] {
+                if let Some(s) = standing::number(ev.data).and_then(|fd| self.standing(fd)) {
+                    s.hear(ev.events);
+                }
+                self.transports.stash.push_back(*ev);
+            }
+            if n < BATCH {
+                return;
+            }
+        }
+    }
+
+    /// Acts on what was found on the way.
+    pub fn take_stash(&mut self) {
+        while let Some(ev) = self.transports.stash.pop_front() {
+            self.poll_events(&[ev]);
+        }
+    }
+}
