@@ -28,6 +28,7 @@ pub const KNOWN: &[Known] = &[
         words: "A 32-byte CQE that finds no room leaves no filler",
     },
     Known { case: "msg_ring::itself_at_once", words: "to the sender's own ring comes in its turn" },
+    Known { case: "timestamp::recverr", words: "lies in front in a socket's error queue" },
     Known { case: "process::child_cancels", words: "cannot cancel what its parent has in flight" },
 ];
 

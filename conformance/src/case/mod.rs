@@ -91,8 +91,9 @@ macro_rules! families {
 families![
     setup, layout, enter, wait, files, buffers, register, restrict, region, eventfd, tasks, pbuf,
     napi, nop, rw, hot, blocking, disk, sync, open, slots, paths, attrs, conn, net, net_all,
-    net_msg, net_multi, net_zc, net_bundle, command, poll, again, reissue, epoll, futex, futexv,
-    waitid, timeout, cancel, msg_ring, link, odd, corners, cq, process, ended, limits, client
+    net_msg, net_multi, net_zc, net_bundle, command, timestamp, poll, again, reissue, epoll, futex,
+    futexv, waitid, timeout, cancel, msg_ring, link, odd, corners, cq, process, ended, limits,
+    client
 ];
 
 /// Cases whose path matches `pattern`, in which `*` stands for anything.

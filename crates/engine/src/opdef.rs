@@ -319,7 +319,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
             ops::uring_cmd::prep,
             Sys(ops::uring_cmd::issue),
         ),
-        "commands of sockets only, but for TX_TIMESTAMP",
+        "commands of sockets only (`timestamp::recverr`)",
     ),
     waits(
         op(IORING_OP_SEND_ZC, "6.0", NET | POLLOUT, ops::net_zc::prep, Sys(ops::net_zc::send)),

@@ -83,11 +83,7 @@ impl Rings {
         let word = self.control.cq_tail();
         let mut tail = word.load(Relaxed);
         let mask = self.geo.cq_entries - 1;
-        let mut need = 1;
-        if wide {
-            // A wide CQE must not wrap: a filler marked SKIP takes the last slot.
-            need = if tail & mask == mask { 3 } else { 2 };
-        }
+        let need = self.cq_slots(wide);
         if self.cq_room() < need {
             return false;
         }
@@ -106,6 +102,23 @@ impl Rings {
         }
         word.store(tail.wrapping_add(if wide { 2 } else { 1 }), Relaxed);
         true
+    }
+
+    /// Slots that the next CQE takes; `wide` on a CQE_MIXED ring.
+    fn cq_slots(&self, wide: bool) -> u32 {
+        let last = self.geo.cq_entries - 1;
+        match wide {
+            false => 1,
+            // A wide CQE must not wrap: a filler marked SKIP takes the last slot.
+            true if self.control.cq_tail().load(Relaxed) & last == last => 3,
+            true => 2,
+        }
+    }
+
+    /// Would a CQE of 32 bytes find room, now and in its turn?
+    pub fn cq_takes_wide(&self, overflow: &Overflow) -> bool {
+        let mixed = self.geo.flags & IORING_SETUP_CQE_MIXED != 0;
+        overflow.is_empty() && self.cq_room() >= self.cq_slots(mixed)
     }
 
     fn cq_store(&self, slot: u32, cqe: io_uring_cqe) {

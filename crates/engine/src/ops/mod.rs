@@ -35,6 +35,7 @@ pub mod statx;
 pub mod sync;
 pub mod timeout;
 pub mod truncate;
+pub mod tx_timestamp;
 pub mod uring_cmd;
 pub mod waitid;
 pub mod xattr;

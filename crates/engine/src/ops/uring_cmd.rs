@@ -5,7 +5,8 @@ use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
-use crate::req::request::{Call, Req, ReqFlags};
+use crate::ops::tx_timestamp;
+use crate::req::request::{Call, Req, ReqFlags, Wait};
 use crate::sys::{self, sys};
 
 const SOL_SOCKET: u32 = 1;
@@ -17,8 +18,8 @@ const FIONREAD: u32 = 0x541b;
 const TIOCOUTQ: u32 = 0x5411;
 
 /// Checks a URING_CMD (`io_uring_cmd_prep`).
-pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = &mut req.call.sqe;
     let (fixed, multi) = (IORING_URING_CMD_FIXED, IORING_URING_CMD_MULTISHOT);
     if s.off >> 32 != 0 || s.op_flags & !(fixed | multi) != 0 {
         return Err(Errno::EINVAL);
@@ -26,6 +27,11 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let selects = req.flags.contains(ReqFlags::BUFFER_SELECT);
     if s.op_flags == fixed | multi || (s.op_flags & multi != 0) != selects {
         return Err(Errno::EINVAL);
+    }
+    // No command looks at `len`: it says whether the ring has CQEs of 32 bytes.
+    s.len = u32::from(ctx.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0);
+    if s.off as u32 == SOCKET_URING_OP_TX_TIMESTAMP {
+        req.wait = Wait::Poll(tx_timestamp::poll());
     }
     // None of the commands there are takes a buffer.
     req.flags.remove(ReqFlags::BUFFER_SELECT);
@@ -41,6 +47,10 @@ pub fn issue(call: &mut Call, _: Try) -> Outcome {
         Err(Errno::ENOTSOCK) => Err(Errno::EOPNOTSUPP),
         Err(e) => Err(e),
         Ok(domain) => match s.off as u32 {
+            SOCKET_URING_OP_TX_TIMESTAMP => {
+                return tx_timestamp::issue(call, s.len != 0)
+                    .unwrap_or_else(|e| Outcome::Done(e.res()));
+            }
             SOCKET_URING_OP_SIOCINQ => queued(fd, domain, FIONREAD),
             SOCKET_URING_OP_SIOCOUTQ => queued(fd, domain, TIOCOUTQ),
             SOCKET_URING_OP_GETSOCKOPT => getsockopt(fd, s),

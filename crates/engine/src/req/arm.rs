@@ -15,7 +15,7 @@
 //! and a selected buffer is anybody's until the next attempt. After [`MAX_ARMS`] attempts in vain
 //! a worker waits.
 
-use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_WAITID};
+use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_URING_CMD, IORING_OP_WAITID};
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS, Outcome};
@@ -120,6 +120,10 @@ impl Ctx {
         let Some(mut req) = self.slab.remove(id) else { return };
         let req = &mut req;
         match OPS[req.opcode() as usize].issue {
+            Issue::Call(_) if req.opcode() == IORING_OP_URING_CMD => {
+                req.fail(Errno::ECANCELED);
+                self.finish(req);
+            }
             Issue::Call(_) if e != Errno::EBADF => {
                 self.stats.reissue.aborted.add(1);
                 req.wait = Wait::None;
@@ -150,6 +154,10 @@ impl Ctx {
         }
         if matches!(OPS[req.opcode() as usize].issue, Issue::Ring(_)) {
             ops::poll::fired(self, id, events);
+            return false;
+        }
+        if req.opcode() == IORING_OP_URING_CMD {
+            ops::tx_timestamp::fired(self, id);
             return false;
         }
         if req.flags.contains(ReqFlags::ORPHAN) {
@@ -223,7 +231,8 @@ impl Ctx {
 
 /// Is a request issued again when it is ready?
 fn reissues(req: &Req) -> bool {
-    matches!(OPS[req.opcode() as usize].issue, Issue::Call(_))
+    req.opcode() != IORING_OP_URING_CMD
+        && matches!(OPS[req.opcode() as usize].issue, Issue::Call(_))
 }
 
 /// The number that a request's file has anyway, if a request that waits once may stand in the poll

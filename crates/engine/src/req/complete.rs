@@ -29,9 +29,14 @@ impl Ctx {
     /// posted, and the request must end (`io_req_post_cqe`).
     #[must_use]
     pub fn post_more(&mut self, user_data: u64, res: i32, flags: u32) -> bool {
-        let flags = flags | crate::abi::IORING_CQE_F_MORE;
-        let posted =
-            self.mem.cq_try_add(&self.overflow, Cqe { user_data, res, flags, big: [0; 2] });
+        self.post_shot(Cqe { user_data, res, flags, big: [0; 2] })
+    }
+
+    /// As [`post_more`](Self::post_more), for a CQE that may be of 32 bytes.
+    #[must_use]
+    pub fn post_shot(&mut self, mut cqe: Cqe) -> bool {
+        cqe.flags |= crate::abi::IORING_CQE_F_MORE;
+        let posted = self.mem.cq_try_add(&self.overflow, cqe);
         self.async_posted |= posted;
         self.posted |= posted;
         posted

@@ -1,7 +1,7 @@
 //! Issue: the one place that calls a row's `issue`. Kernel counterpart: `io_issue_sqe`,
 //! `io_queue_sqe`.
 
-use crate::abi::{IORING_OP_CLOSE, IORING_OP_RECV};
+use crate::abi::{IORING_OP_CLOSE, IORING_OP_RECV, IORING_OP_URING_CMD};
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS, Outcome, Try};
@@ -136,7 +136,10 @@ impl Ctx {
                 self.timeouts_insert(id);
                 self.arm_linked_timeout(id);
             }
-            Wait::Poll(_) => self.arm_poll(req),
+            Wait::Poll(_) => {
+                self.transports.ready_now |= req.opcode() == IORING_OP_URING_CMD;
+                self.arm_poll(req);
+            }
             Wait::Sleeper => self.park_with_sleeper(req),
             Wait::None => {
                 let id = self.slab.insert(core::mem::take(req));

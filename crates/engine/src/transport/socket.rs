@@ -60,9 +60,14 @@ pub fn forget(fd: i32) {
 }
 
 fn option(fd: i32, name: u32) -> Option<i32> {
+    option_at(fd, SOL_SOCKET, name)
+}
+
+/// A socket option that is a number.
+pub fn option_at(fd: i32, level: u32, name: u32) -> Option<i32> {
     let (mut value, mut len) = (0i32, 4u32);
     let (to, size) = ((&raw mut value).expose_provenance(), (&raw mut len).expose_provenance());
-    (sys!(__NR_getsockopt, fd, SOL_SOCKET, name, to, size) == 0).then_some(value)
+    (sys!(__NR_getsockopt, fd, level, name, to, size) == 0).then_some(value)
 }
 
 impl Socket {

@@ -1,0 +1,202 @@
+//! URING_CMD SOCKET_URING_OP_TX_TIMESTAMP: a 32-byte CQE for each time that a socket has put into
+//! its error queue. Kernel counterpart: `io_uring_cmd_timestamp` in `io_uring/cmd_net.c`.
+//!
+//! The request stands in the poll set, edge-triggered, until it is cancelled. The kernel picks the
+//! times out of the error queue; recvmsg(2) takes whatever lies in front. So sockets that can have
+//! other things there are refused, or left alone.
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result, check};
+use crate::mem::cq::Cqe;
+use crate::opdef::Outcome;
+use crate::req::request::{Call, Poll, ReqFlags};
+use crate::req::slab::ReqId;
+use crate::sys::sys;
+use crate::transport::socket::option_at;
+use crate::user::msghdr;
+
+const SOL_IP: u32 = 0;
+const SOL_SOCKET: u32 = 1;
+const SOL_IPV6: u32 = 41;
+const IP_RECVERR: u32 = 11;
+const IPV6_RECVERR: u32 = 25;
+const SO_TIMESTAMPING_OLD: u32 = 37;
+const SO_DOMAIN: u32 = 39;
+const AF_INET: i32 = 2;
+const AF_INET6: i32 = 10;
+const SO_ZEROCOPY: u32 = 60;
+const SO_TIMESTAMPING_NEW: u32 = 65;
+const SOF_TIMESTAMPING_SOFTWARE: i32 = 1 << 4;
+const SOF_TIMESTAMPING_RAW_HARDWARE: i32 = 1 << 6;
+const SOF_TIMESTAMPING_OPT_TSONLY: i32 = 1 << 11;
+const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
+const ENOMSG: u32 = 42;
+const MSG_DONTWAIT: u32 = 0x40;
+const MSG_ERRQUEUE: u32 = 0x2000;
+/// EPOLLERR, EPOLLET.
+const EVENTS: u32 = 0x8 | 1 << 31;
+/// Bytes of control data that one message of the error queue may have, and more.
+const ROOM: usize = 512;
+
+/// What it waits for.
+pub fn poll() -> Poll {
+    Poll::new(EVENTS)
+}
+
+/// Waits, if the ring has CQEs of 32 bytes (`wide`).
+pub fn issue(call: &Call, wide: bool) -> Result<Outcome> {
+    if !wide {
+        return Err(Errno::EINVAL);
+    }
+    if shares_queue(call.file.fd()) { Err(Errno::EOPNOTSUPP) } else { Ok(Outcome::Queued) }
+}
+
+/// May errors, or what tells of buffers sent without a copy, lie in the error queue, too?
+fn shares_queue(fd: i32) -> bool {
+    let on = |level, name| option_at(fd, level, name).is_some_and(|v| v != 0);
+    on(SOL_IP, IP_RECVERR) || on(SOL_IPV6, IPV6_RECVERR) || on(SOL_SOCKET, SO_ZEROCOPY)
+}
+
+/// There is something in the error queue, or was.
+pub fn fired(ctx: &mut Ctx, id: ReqId) {
+    let Some(req) = ctx.slab.get(id) else { return };
+    if req.flags.contains(ReqFlags::ORPHAN) {
+        ctx.poll_leave(id, false);
+        return ctx.complete(id, Errno::ECANCELED.res());
+    }
+    let (fd, user_data) = (req.call.file.fd(), req.call.sqe.user_data);
+    if shares_queue(fd) {
+        return;
+    }
+    let mixed = ctx.flags & IORING_SETUP_CQE_MIXED != 0;
+    // What finds no room is left for the next time.
+    while ctx.mem.cq_takes_wide(&ctx.overflow)
+        && let Some(stamp) = take(fd)
+    {
+        let flags = stamp.flags | if mixed { IORING_CQE_F_32 } else { 0 };
+        let _ = ctx.post_shot(Cqe { user_data, res: stamp.key, flags, big: stamp.time });
+    }
+}
+
+/// One time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stamp {
+    /// The packet's number, or that of its last byte.
+    key: i32,
+    /// What happened then, as in the CQE.
+    flags: u32,
+    /// Seconds and nanoseconds.
+    time: [u64; 2],
+}
+
+/// Takes the next time out of the error queue. One whose packet lies there with it, or that is not
+/// wanted, stays (`skb_has_tx_timestamp`).
+fn take(fd: i32) -> Option<Stamp> {
+    // Elsewhere MSG_ERRQUEUE means something else, or nothing.
+    if !matches!(option_at(fd, SOL_SOCKET, SO_DOMAIN)?, AF_INET | AF_INET6) {
+        return None;
+    }
+    let wants = option_at(fd, SOL_SOCKET, SO_TIMESTAMPING_OLD)?;
+    if wants & SOF_TIMESTAMPING_OPT_TSONLY == 0
+        || wants & (SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RAW_HARDWARE) == 0
+    {
+        return None;
+    }
+    let mut control = [0u64; ROOM / 8];
+    loop {
+        let mut hdr = msghdr {
+            control: control.as_mut_ptr().expose_provenance() as u64,
+            controllen: ROOM as u64,
+            ..msghdr::default()
+        };
+        let to = (&raw mut hdr).expose_provenance();
+        check(sys!(__NR_recvmsg, fd, to, MSG_ERRQUEUE | MSG_DONTWAIT)).ok()?;
+        let bytes: Vec<u8> = control.iter().flat_map(|w| w.to_ne_bytes()).collect();
+        if let Some(stamp) = parse(bytes.get(..hdr.controllen as usize)?) {
+            return Some(stamp);
+        }
+    }
+}
+
+fn word(b: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(b.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn long(b: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(b.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// Reads the control data of a message in the error queue; none if it tells no time.
+fn parse(mut control: &[u8]) -> Option<Stamp> {
+    const HEADER: usize = 16;
+    let (mut about, mut time) = (None, None);
+    while let Some(len) = long(control, 0)
+        && let Some(data) = control.get(HEADER..len as usize)
+    {
+        match (word(control, 8)?, word(control, 12)?) {
+            (SOL_IP, IP_RECVERR) | (SOL_IPV6, IPV6_RECVERR) => about = error(data),
+            (SOL_SOCKET, SO_TIMESTAMPING_OLD | SO_TIMESTAMPING_NEW) => time = when(data),
+            _ => {}
+        }
+        let Some(rest) = control.get((len as usize).next_multiple_of(8)..) else { break };
+        control = rest;
+    }
+    let ((key, kind), (time, hardware)) = (about?, time?);
+    Some(Stamp { key, flags: kind << IORING_TIMESTAMP_TYPE_SHIFT | hardware, time })
+}
+
+/// `struct sock_extended_err` of a time: its packet's number, and what happened.
+fn error(b: &[u8]) -> Option<(i32, u32)> {
+    let time = word(b, 0)? == ENOMSG && *b.get(4)? == SO_EE_ORIGIN_TIMESTAMPING;
+    time.then_some((word(b, 12)?.cast_signed(), word(b, 8)?))
+}
+
+/// `struct scm_timestamping`: by software, else by hardware.
+fn when(b: &[u8]) -> Option<([u64; 2], u32)> {
+    let at = |i: usize| Some([long(b, i)?, long(b, i + 8)?]);
+    let (software, hardware) = (at(0)?, at(32)?);
+    let by_software = software != [0; 2];
+    Some(if by_software { (software, 0) } else { (hardware, IORING_CQE_F_TSTAMP_HW) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(level: u32, kind: u32, words: &[u64]) -> Vec<u64> {
+        let head = [16 + 8 * words.len() as u64, u64::from(kind) << 32 | u64::from(level)];
+        [&head[..], words].concat()
+    }
+
+    fn bytes(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|w| w.to_ne_bytes()).collect()
+    }
+
+    /// A time's `sock_extended_err`: acknowledged, packet 7.
+    const ACKED: [u64; 2] = [42 | 4 << 32, 7 << 32 | 2];
+
+    #[test]
+    fn a_time_is_read_by_software_and_by_hardware() {
+        let about = message(SOL_IP, IP_RECVERR, &ACKED);
+        let times = message(SOL_SOCKET, SO_TIMESTAMPING_OLD, &[5, 6, 0, 0, 8, 9]);
+        let flags = 2 << IORING_TIMESTAMP_TYPE_SHIFT;
+        let stamp = Stamp { key: 7, flags, time: [5, 6] };
+        assert_eq!(parse(&bytes(&[times, about.clone()].concat())), Some(stamp));
+        let times = message(SOL_SOCKET, SO_TIMESTAMPING_OLD, &[0, 0, 0, 0, 8, 9]);
+        let flags = flags | IORING_CQE_F_TSTAMP_HW;
+        let stamp = Stamp { key: 7, flags, time: [8, 9] };
+        assert_eq!(parse(&bytes(&[about, times].concat())), Some(stamp));
+    }
+
+    #[test]
+    fn what_is_no_time_is_none() {
+        let times = message(SOL_SOCKET, SO_TIMESTAMPING_OLD, &[5, 6, 0, 0, 0, 0]);
+        let refused = message(SOL_IP, IP_RECVERR, &[111 | 2 << 32, 0]);
+        assert_eq!(parse(&bytes(&[times.clone(), refused].concat())), None);
+        assert_eq!(parse(&bytes(&times)), None);
+        assert_eq!(parse(&[]), None);
+        assert_eq!(parse(&bytes(&[u64::MAX, 0])), None);
+        assert_eq!(parse(&bytes(&[8, 0, 8, 0])), None);
+    }
+}
