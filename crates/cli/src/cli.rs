@@ -24,6 +24,8 @@ pub enum Command {
     Run(RunArgs),
     /// Show what denies io_uring here, what works instead, and what to change
     Doctor(DoctorArgs),
+    /// Show what the rings of running programs did: counters by ring and operation
+    Stats(StatsArgs),
     /// Deny io_uring to a program, run it anyway, and measure: needs nothing installed
     Demo(DemoArgs),
     /// Measure the same load through the kernel's io_uring, softring and others
@@ -83,6 +85,9 @@ pub struct RunArgs {
     /// does
     #[arg(long)]
     pub deny: bool,
+    /// Keep no statistics that `softring stats` could show
+    #[arg(long)]
+    pub no_stats: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
@@ -103,6 +108,27 @@ pub struct DenyArgs {
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+const STATS_AFTER: &str = "\
+inline: ended when they were submitted. poll: waited for readiness. aio: went to the kernel's \
+aio. worker: went to a thread. queued: timeouts, polls, futexes and the like. A request is \
+counted where it went first.
+
+at once: attempts at what can be polled that did not have to wait. armed: waits for readiness. \
+at arm: of those, ready when they were armed. reissued: attempts made again when ready. \
+aborted: waits that went to a worker, as none was possible. capped: the same after 128 attempts \
+in vain.";
+
+#[derive(Debug, Args)]
+#[command(after_help = STATS_AFTER)]
+pub struct StatsArgs {
+    /// Only this process (default: all that you may look at)
+    #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: Option<i32>,
     /// For programs
     #[arg(long)]
     pub json: bool,

@@ -13,6 +13,7 @@ mod fail;
 mod gen_docs;
 mod out;
 mod run;
+mod stats;
 mod sys;
 
 use clap::Parser;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(a) => run::command(&a),
         Command::Doctor(a) => doctor::command(&a),
+        Command::Stats(a) => stats::command(&a),
         Command::Demo(a) => demo::command(&a),
         Command::Bench(a) => bench::command(&a),
         Command::Deny(a) => deny::command(&a),

@@ -30,7 +30,7 @@ use crate::rsrc::napi::Napi;
 use crate::rsrc::personality::Personalities;
 use crate::rsrc::region::ParamRegion;
 use crate::rsrc::restrictions::Restrictions;
-use crate::stats::RingStats;
+use crate::stats::Place;
 use crate::time::Clock;
 use crate::transport::Transports;
 use crate::wait::driver::{Driver, Wakes};
@@ -194,7 +194,7 @@ pub struct Ctx {
     pub transports: Transports,
     /// Who waits in turn.
     pub turns: Turns,
-    pub stats: Box<RingStats>,
+    pub stats: Place,
     pub last_held: LastHeld,
     /// What is to be posted to other rings once this one's lock is released.
     pub outbox: Vec<crate::ops::msg_ring::Parcel>,
@@ -239,7 +239,7 @@ impl Ctx {
             wakes: Wakes::default(),
             transports: Transports::default(),
             turns: Turns::default(),
-            stats: Box::default(),
+            stats: Place::default(),
             last_held: LastHeld::default(),
             outbox: Vec::new(),
             delivering: false,

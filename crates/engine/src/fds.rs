@@ -535,10 +535,10 @@ pub fn fork_parent() {
 /// After `fork`, in the child: threads, epoll sets and aio contexts are gone and are rebuilt when
 /// needed.
 pub fn fork_child() {
-    let held = HELD.take();
-    drop(held);
+    drop(HELD.take());
     crate::fork::adopt();
     crate::wait::reactor::fork_child();
+    crate::stats::fork_child();
     for ring in all() {
         crate::teardown::fork_child(&ring);
     }

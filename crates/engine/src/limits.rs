@@ -67,3 +67,7 @@ pub const AIO_WAIT_BATCH: usize = 32;
 /// Devices whose `RWF_NOWAIT` support is remembered: more than a program has open file systems; the
 /// oldest is asked again.
 pub const NOWAIT_CACHE: usize = 16;
+
+/// Rings of one process that statistics are kept of, with the sums of those that have ended: as
+/// many as fit into a megabyte, which is only touched where it is used.
+pub const STATS_RINGS: usize = 1024;

@@ -6,6 +6,7 @@
 //! | `SOFTRING_DOOR` | `auto` (default), `patch`, `sigsys`, `none` | how inline system calls reach us |
 //! | `SOFTRING_QUIET` | `1` | no notice line on stderr |
 //! | `SOFTRING_NOTICE` | `1` | turned to `0` in place once the notice is out, so that children stay silent |
+//! | `SOFTRING_STATS` | `0` | no statistics page (`softring stats`) |
 //! | `SOFTRING_REPORT` | `1` | at exit, one line on stderr about sites patched and calls seen |
 //!
 //! An unknown value is reported once and counts as the default: a program must not fail because of
@@ -99,6 +100,9 @@ pub fn read() {
     DOOR.store(choice(c"SOFTRING_DOOR", &names), Ordering::Relaxed);
     QUIET.store(flag(c"SOFTRING_QUIET"), Ordering::Relaxed);
     REPORT.store(flag(c"SOFTRING_REPORT"), Ordering::Relaxed);
+    if value(c"SOFTRING_STATS").is_some_and(|v| v.to_bytes() == b"0") {
+        softring_engine::stats::disable();
+    }
     if value(c"SOFTRING_NOTICE").is_some_and(|v| v.count_bytes() == 1) {
         // SAFETY: a NUL-terminated name; the value is looked at only through `claim_notice`.
         let mark = unsafe { libc::getenv(c"SOFTRING_NOTICE".as_ptr()) };

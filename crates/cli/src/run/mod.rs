@@ -53,10 +53,13 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
         Err(e) => return Err(e),
     };
     judge(args, target::examine(&path, lib.as_deref()))?;
-    let env = match &lib {
+    let mut env = match &lib {
         Some(lib) => preload_environment(lib, args.engine, &name_of(args.door), args.quiet),
         None => environment(),
     };
+    if args.no_stats {
+        env.insert("SOFTRING_STATS".into(), "0".into());
+    }
     if args.deny {
         deny::install(EPERM)?;
     }

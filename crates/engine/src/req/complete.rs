@@ -59,6 +59,9 @@ impl Ctx {
         if notif && !req.flags.contains(ReqFlags::WITH_CHAIN) {
             req.call.cflags |= crate::abi::IORING_CQE_F_MORE;
         }
+        if req.res < 0 {
+            self.stats.errors.add(1);
+        }
         if !skip {
             let wide = req.flags.contains(ReqFlags::CQE32)
                 && self.mem.geo.flags & crate::abi::IORING_SETUP_CQE_MIXED != 0;

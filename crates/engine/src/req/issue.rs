@@ -129,6 +129,7 @@ impl Ctx {
 
     /// Hands a request to the owner that its issue chose.
     fn enqueue(&mut self, req: &mut Req) {
+        self.stats.routes.queued.add(1);
         req.flags.remove(ReqFlags::ON_WORKER);
         match req.wait {
             Wait::Timeout(_) => {

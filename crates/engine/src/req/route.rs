@@ -128,6 +128,7 @@ impl Ctx {
             }
             Way::Poll => {
                 self.recycle_buffer(req);
+                self.stats.routes.poll.add(u64::from(req.arms == 0));
                 let def = &OPS[req.opcode() as usize];
                 let events = ops::net::poll_events(req, def.poll_events());
                 req.wait = Wait::Poll(Poll::new(events));
@@ -142,6 +143,7 @@ impl Ctx {
     /// no thread for. A file that no descriptor could be had for is also worked on here, before its
     /// number can mean another.
     pub fn punt(&mut self, req: &mut Req) {
+        self.stats.routes.worker.add(u64::from(req.arms == 0));
         if let Err(e) = req.call.file.hold_for_worker(&mut self.last_held) {
             req.fail(e);
             return self.finish(req);

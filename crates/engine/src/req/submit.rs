@@ -35,6 +35,11 @@ impl Ctx {
     pub fn submit_sqes(&mut self, want: u32) -> Result<u32> {
         let n = want.min(self.mem.sq_ready());
         let mut done = 0;
+        // Runs of one opcode are counted as one, so that most batches cost one addition.
+        let (mut opcode, mut counted) = (0, 0);
+        if self.stats.waits {
+            self.stats.settle();
+        }
         self.submit.stamp.set(0);
         self.submit.looked = false;
         // One place for all that end at once, which most do.
@@ -42,6 +47,10 @@ impl Ctx {
         while done < n {
             if !self.mem.sq_fetch(&mut req.call.sqe) {
                 break;
+            }
+            if req.call.sqe.opcode != opcode {
+                self.stats.count_ops(opcode, done - counted);
+                (opcode, counted) = (req.call.sqe.opcode, done);
             }
             done += 1;
             self.submit.left = n - done;
@@ -59,6 +68,8 @@ impl Ctx {
                 break;
             }
         }
+        self.stats.count_ops(opcode, done - counted);
+        self.stats.enters.add(1);
         if let Some(head) = self.submit.head.take() {
             self.submit.last = None;
             self.queue_fallback(head);

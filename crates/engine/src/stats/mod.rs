@@ -1,7 +1,35 @@
-//! Statistics: what a ring's requests came to, as counters that somebody else may read meanwhile.
+//! Statistics: one page per process, which anybody with the right to look at the process may read
+//! while it runs.
+//!
+//! The page is a memfd called [`NAME`], found through `/proc/PID/fd`; it goes with its process, so
+//! that nothing is to be cleaned up. It is sealed against writing by anyone but who made it. All of
+//! it are 64-bit words in the machine's byte order: a [`Header`], and behind it one [`RingStats`]
+//! per ring. The first of those, whose `id` stays 0, holds the sums of the rings that have ended.
+//! What else has `id` 0 is free. [`read`] takes it apart.
+//!
+//! Writers never lock for it: a ring's words are written under that ring's lock. Reading costs the
+//! program nothing. A word may be newer than the one before it; none ever goes back but with its
+//! ring. A reader looks at `id` before and after: if it has changed, the place has a new owner.
+//!
+//! A forked child makes its own page when it first submits. [`VERSION`] changes with the meaning of
+//! a word; words are only ever added at the end of a structure, whose size the header tells.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+
+use crate::abi::IORING_OP_LAST;
+
+mod page;
+pub mod read;
+
+pub use page::{Place, disable, fork_child};
+
+/// What the memfd is called.
+pub const NAME: &str = "softring-stats";
+/// The first word.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"softring");
+/// The layout.
+pub const VERSION: u64 = 1;
 
 /// A counter. It is written under its ring's lock, so adding is a load and a store; whoever reads
 /// it without that lock sees a value that was right a moment ago.
@@ -18,6 +46,30 @@ impl Count {
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
+
+    fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+}
+
+/// The start of the page.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Header {
+    pub magic: Count,
+    pub version: Count,
+    /// The process that writes. A copy that a fork has left behind names the parent.
+    pub pid: Count,
+    /// Bytes before the first ring.
+    pub header_size: Count,
+    /// Bytes per ring.
+    pub ring_size: Count,
+    /// Rings that there is room for, with that of the sums.
+    pub rings: Count,
+    /// When the page was made, in ns of CLOCK_BOOTTIME.
+    pub made: Count,
+    /// Rings made while the page was full: they are counted nowhere.
+    pub unseen: Count,
 }
 
 /// What became of attempts at files that can be polled (`req::arm`).
@@ -32,15 +84,69 @@ pub struct Reissue {
     pub ready_at_arm: Count,
     /// Attempts made again because of readiness.
     pub reissued: Count,
-    /// Arm steps that failed: a worker waits instead, or the request ends with an error.
+    /// Arm steps that failed: a worker waits instead.
     pub aborted: Count,
     /// Requests that were issued again so often that a worker waits instead.
     pub capped: Count,
 }
 
-/// All that is counted of one ring.
+/// Where requests went that did not end when they were submitted.
 #[derive(Debug, Default)]
 #[repr(C)]
+pub struct Routes {
+    /// To the poll set, by reissue.
+    pub poll: Count,
+    /// To the kernel's aio.
+    pub aio: Count,
+    /// To a worker.
+    pub worker: Count,
+    /// To their own owner: timeouts, POLL_ADD, futexes, messages, children.
+    pub queued: Count,
+}
+
+/// All that is counted of one ring.
+#[derive(Debug)]
+#[repr(C, align(64))]
 pub struct RingStats {
+    /// Which ring of its process, from 1 on; 0: none.
+    pub id: Count,
+    /// Its setup flags.
+    pub flags: Count,
+    pub sq_entries: Count,
+    pub cq_entries: Count,
+    /// Calls of enter that submitted something.
+    pub enters: Count,
+    /// CQEs with a negative result.
+    pub errors: Count,
+    pub routes: Routes,
     pub reissue: Reissue,
+    /// SQEs taken, by opcode; the last stands for opcodes that do not exist.
+    pub ops: [Count; OPS],
+}
+
+/// Words for opcodes.
+pub const OPS: usize = IORING_OP_LAST as usize + 1;
+
+impl Default for RingStats {
+    fn default() -> Self {
+        RingStats {
+            id: Count::default(),
+            flags: Count::default(),
+            sq_entries: Count::default(),
+            cq_entries: Count::default(),
+            enters: Count::default(),
+            errors: Count::default(),
+            routes: Routes::default(),
+            reissue: Reissue::default(),
+            ops: [const { Count(AtomicU64::new(0)) }; OPS],
+        }
+    }
+}
+
+impl RingStats {
+    /// `n` SQEs of one opcode were taken.
+    #[inline]
+    pub fn count_ops(&self, opcode: u8, n: u32) {
+        self.ops[usize::from(opcode).min(OPS - 1)].add(u64::from(n));
+    }
 }

@@ -60,7 +60,10 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     geo.publish(&mut p);
     p.features = FEATURES;
     user::write(params, &p)?;
-    let ring = Ring::new(crate::fds::next_id(), ctx);
+    let id = crate::fds::next_id();
+    ctx.stats = crate::stats::Place::new();
+    ctx.stats.name(id, [p.flags, p.sq_entries, p.cq_entries].map(u64::from));
+    let ring = Ring::new(id, ctx);
     crate::rsrc::ring_fds::touch();
     crate::transport::glue::made_ring(geo.sq_entries);
     crate::wait::announce::made_ring(p.flags);

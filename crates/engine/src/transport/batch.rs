@@ -60,7 +60,8 @@ impl Ctx {
         }
         let Some(mut aio) = self.transports.aio.take() else { return false };
         let mut failed: Vec<(u64, Errno)> = Vec::new();
-        aio.submit(|data, e| failed.push((data, e)));
+        let taken = aio.submit(|data, e| failed.push((data, e)));
+        self.stats.routes.aio.add(taken as u64);
         self.transports.aio = Some(aio);
         for (data, e) in failed {
             if let Some(sqe) = self.transports.lane.take(data) {

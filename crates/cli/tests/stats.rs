@@ -1,0 +1,104 @@
+//! `softring stats`, on a program that runs under the library; without that library next to the
+//! executable the test says that it was skipped.
+
+use serde_json::Value;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const ME: &str = env!("CARGO_BIN_EXE_softring");
+
+fn softring(args: &[&str]) -> Output {
+    Command::new(ME).args(args).output().expect("softring starts")
+}
+
+/// A program that submits NOPs for a while; it is ended with this value.
+struct Load(Child);
+
+impl Load {
+    fn start(options: &[&str]) -> Load {
+        let mut c = Command::new(ME);
+        c.args(["run", "--engine=user", "--quiet"]).args(options);
+        // What `bench` starts for one measurement, with the job on its standard input.
+        c.args(["--", ME, "worker"]).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = c.spawn().expect("softring starts");
+        let job = serde_json::json!({
+            "driver": "softring", "op": "nop", "path": "", "size": 0, "bs": 4096, "depth": 8,
+            "batch": 8, "wait": 1, "threads": 1, "pool_threads": 1, "seconds": 60.0, "warmup": 0.0,
+            "rw": "read", "rwmix": 0, "direct": false, "setup_flags": 0, "slat": false,
+            "verify": false, "seed": 0, "once": false,
+        });
+        let stdin = child.stdin.take().expect("a pipe");
+        serde_json::to_writer(stdin, &job).expect("a job");
+        Load(child)
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn library() -> bool {
+    let o = softring(&["doctor", "--json"]);
+    let report: Value = serde_json::from_slice(&o.stdout).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    let there = checks.iter().any(|c| c["name"] == "libsoftring.so" && c["state"] == "ok");
+    if !there {
+        eprintln!("skipped: libsoftring.so is not next to {ME}");
+    }
+    there
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_running_program_is_shown() {
+    if !library() {
+        return;
+    }
+    let load = Load::start(&[]);
+    let start = Instant::now();
+    let page = loop {
+        let o = softring(&["stats", "-p", &load.pid(), "--json"]);
+        let seen: Option<Value> = serde_json::from_slice(&o.stdout).ok();
+        if let Some(page) = seen.filter(|p| p[0]["rings"][0]["submitted"].as_u64() > Some(0)) {
+            break page;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "{}", text(&o.stderr));
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let ring = &page[0]["rings"][0];
+    assert_eq!(page[0]["pid"].to_string(), load.pid());
+    assert_eq!(
+        (&ring["ops"]["nop"], &ring["routes"]["inline"]),
+        (&ring["submitted"], &ring["submitted"])
+    );
+    assert_eq!((ring["errors"].as_u64(), ring["routes"]["worker"].as_u64()), (Some(0), Some(0)));
+    let o = softring(&["stats"]);
+    let table = text(&o.stdout);
+    assert!(o.status.success() && table.contains(&format!("{} (", load.pid())), "{table}");
+    assert!(table.contains("nop "), "{table}");
+}
+
+#[test]
+fn what_keeps_none_says_so() {
+    if !library() {
+        return;
+    }
+    let load = Load::start(&["--no-stats"]);
+    std::thread::sleep(Duration::from_millis(300));
+    for (pid, why) in [(load.pid(), "keeps no statistics"), ("999999999".into(), "no process")] {
+        let o = softring(&["stats", "-p", &pid]);
+        assert_eq!(o.status.code(), Some(1));
+        assert!(text(&o.stderr).contains(why), "{}", text(&o.stderr));
+    }
+    assert_eq!(softring(&["stats", "-p", "0"]).status.code(), Some(2));
+}
