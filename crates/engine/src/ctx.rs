@@ -10,7 +10,7 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::abi::IORING_SETUP_DEFER_TASKRUN;
 use crate::mem::cq::Overflow;
@@ -34,6 +34,7 @@ use crate::stats::Place;
 use crate::time::Clock;
 use crate::transport::Transports;
 use crate::wait::driver::{Driver, Wakes};
+use crate::wait::sqpoll::SqPoll;
 
 /// One ring, as threads share it.
 #[derive(Debug)]
@@ -55,6 +56,8 @@ pub struct Ring {
     /// Calls of `enter` by descriptor: now and then one makes sure that the descriptor is still
     /// open.
     pub enters: AtomicU32,
+    /// Its part in an SQ thread (SQPOLL).
+    pub sq: OnceLock<SqPoll>,
 }
 
 // SAFETY: `ctx` is reached only through `Guard`, which holds the uring lock; everything else is
@@ -84,6 +87,7 @@ impl Ring {
                 listed: AtomicBool::new(false),
                 dead: AtomicBool::new(false),
                 enters: AtomicU32::new(0),
+                sq: OnceLock::new(),
             }
         })
     }

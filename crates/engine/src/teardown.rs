@@ -9,6 +9,9 @@ use crate::ctx::Ring;
 /// The ring's last descriptor is closed: cancel what waits, let go of everything.
 pub fn end(ring: &Arc<Ring>) {
     ring.dead.store(true, SeqCst);
+    if let Some(sq) = ring.sq.get() {
+        sq.data.detach(ring);
+    }
     let mut ctx = ring.lock();
     ctx.cancel_everything();
     ctx.kick_driver();

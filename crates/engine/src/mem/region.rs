@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fd::BorrowedFd;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::errno::{Errno, Result};
 
@@ -37,6 +37,18 @@ impl Region {
         Ok(Region { base, len, owned: true })
     }
 
+    /// Fresh zeroed memory, which forked children share.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn anonymous(len: usize) -> Result<Region> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: as in `map`.
+        let p = unsafe { mmap_anonymous(core::ptr::null_mut(), len, prot, MapFlags::SHARED) }?;
+        let base = NonNull::new(p.cast()).ok_or(Errno::ENOMEM)?;
+        Ok(Region { base, len, owned: true })
+    }
+
     /// Memory that the program brought (NO_MMAP); it must stay mapped while the ring lives, as for
     /// the kernel, which pins it.
     pub fn user(addr: u64, len: usize) -> Result<Region> {
@@ -63,6 +75,14 @@ impl Region {
         // SAFETY: in bounds and aligned (asserted; the base is page- or cache-line-aligned); mapped
         // as long as `self`.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(off).cast()) }
+    }
+
+    /// The double word at byte `off`.
+    #[inline]
+    pub fn word64(&self, off: usize) -> &AtomicU64 {
+        assert!(off.is_multiple_of(8) && off + 8 <= self.len);
+        // SAFETY: as in `word`.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(off).cast()) }
     }
 
     /// Copies the bytes at `off` out, once.

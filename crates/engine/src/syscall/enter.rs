@@ -7,6 +7,7 @@ use crate::abi::*;
 use crate::ctx::{Ctx, Guard, Ring};
 use crate::errno::{Errno, Result};
 use crate::wait::cqwait::{WaitArgs, cqring_wait};
+use crate::wait::sqpoll::{self, SqPoll};
 use crate::{sys, time, user};
 
 /// Of this many calls one looks whether the descriptor was closed behind our back.
@@ -72,7 +73,14 @@ fn submit_and_wait<'r>(
         return (ctx, Err(Errno::EBADFD));
     }
     let mut submitted = 0;
-    if args.submit > 0 {
+    if ctx.flags & IORING_SETUP_SQPOLL != 0 {
+        drop(ctx);
+        if let Err(e) = turn_to_thread(ring, args.flags) {
+            return (ring.lock(), Err(e));
+        }
+        ctx = ring.lock();
+        submitted = args.submit;
+    } else if args.submit > 0 {
         crate::rsrc::ring_fds::touch();
         if let Err(e) = ctx.check_issuer() {
             return (ctx, Err(e));
@@ -103,6 +111,23 @@ fn submit_and_wait<'r>(
     (ctx, if submitted > 0 { Ok(submitted as usize) } else { waited })
 }
 
+/// The SQ thread submits; it may have to be woken, or waited for.
+///
+/// # Errors
+/// `EOWNERDEAD` if it is gone.
+fn turn_to_thread(ring: &Ring, flags: u32) -> Result<()> {
+    let Some(sq) = ring.sq.get().filter(|sq| sq.data.lives()) else {
+        return Err(Errno::EOWNERDEAD);
+    };
+    if flags & IORING_ENTER_SQ_WAKEUP != 0 {
+        sq.data.wake();
+    }
+    if flags & IORING_ENTER_SQ_WAIT != 0 {
+        sqpoll::wait_sq(ring);
+    }
+    Ok(())
+}
+
 /// Leaves the ring in good hands and its lock free: parcels are delivered, what is in flight is
 /// watched.
 pub fn leave(ring: &Arc<Ring>, mut ctx: Guard<'_>) {
@@ -110,10 +135,11 @@ pub fn leave(ring: &Arc<Ring>, mut ctx: Guard<'_>) {
     if nobody {
         ctx.nudge();
     }
-    let watch = nobody && ctx.wants_reactor() && ctx.needs_driver();
+    let polled = nobody && ring.sq.get().is_some_and(SqPoll::takes_over);
+    let watch = nobody && !polled && ctx.wants_reactor() && ctx.needs_driver();
     let parcels = !ctx.outbox.is_empty();
     let holds = ctx.holds_anything();
-    let immediate = ctx.eventfd.is_some() || ctx.poll_fd.is_some();
+    let immediate = ctx.eventfd.is_some() || ctx.poll_fd.is_some() || ring.sq.get().is_some();
     drop(ctx);
     if parcels {
         crate::wait::reactor::deliver(ring);
@@ -147,7 +173,7 @@ impl Ctx {
 
     /// What follows a submission: task work (unless deferred), batches, the commit; and a look at
     /// what was armed, unless the wait that follows is that.
-    fn after_submit(&mut self, waits: bool) {
+    pub fn after_submit(&mut self, waits: bool) {
         if self.defers() {
             self.transports_submit();
             self.commit();

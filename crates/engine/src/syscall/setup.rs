@@ -28,9 +28,8 @@ pub const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
     | IORING_FEAT_RW_ATTR
     | IORING_FEAT_NO_IOWAIT;
 
-/// Polling is not there yet: refused as by a kernel that does not know the bits.
-const POLLING: u32 =
-    IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL | IORING_SETUP_SQ_AFF | IORING_SETUP_HYBRID_IOPOLL;
+/// Polled I/O is not there yet: refused as by a kernel that does not know the bits.
+const POLLING: u32 = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
 
 /// Setup flags that are honoured.
 pub const FLAGS: u32 = IORING_SETUP_ALL & !POLLING;
@@ -47,7 +46,8 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     }
     check_flags(p.flags)?;
     let geo = geometry(entries, &p)?;
-    if p.flags & IORING_SETUP_ATTACH_WQ != 0 {
+    let polls = p.flags & IORING_SETUP_SQPOLL != 0;
+    if p.flags & IORING_SETUP_ATTACH_WQ != 0 && !polls {
         attach(&p)?;
     }
     let (fd, mem) = Rings::create(geo, p.cq_off.user_addr, p.sq_off.user_addr)?;
@@ -59,11 +59,17 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     }
     geo.publish(&mut p);
     p.features = FEATURES;
-    user::write(params, &p)?;
     let id = crate::fds::next_id();
     ctx.stats = crate::stats::Place::new();
     ctx.stats.name(id, [p.flags, p.sq_entries, p.cq_entries].map(u64::from));
     let ring = Ring::new(id, ctx);
+    if polls {
+        crate::wait::sqpoll::offload(&ring, &p)?;
+    }
+    if let Err(e) = user::write(params, &p) {
+        crate::teardown::end(&ring);
+        return Err(e);
+    }
     crate::rsrc::ring_fds::touch();
     crate::transport::glue::made_ring(geo.sq_entries);
     crate::wait::announce::made_ring(p.flags);
@@ -79,7 +85,11 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
 fn check_flags(f: u32) -> Result<()> {
     let has = |bit: u32| f & bit != 0;
     let both = |a: u32, b: u32| has(a) && has(b);
+    const TASKRUN: u32 =
+        IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_DEFER_TASKRUN;
     let bad = has(POLLING)
+        || both(IORING_SETUP_SQPOLL, TASKRUN)
+        || (has(IORING_SETUP_SQ_AFF) && !has(IORING_SETUP_SQPOLL))
         || (has(IORING_SETUP_REGISTERED_FD_ONLY) && !has(IORING_SETUP_NO_MMAP))
         || (has(IORING_SETUP_TASKRUN_FLAG)
             && !has(IORING_SETUP_COOP_TASKRUN | IORING_SETUP_DEFER_TASKRUN))

@@ -10,6 +10,7 @@
 mod lock;
 mod overflow;
 mod queues;
+mod sqpoll;
 mod wake;
 
 use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};

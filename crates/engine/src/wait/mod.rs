@@ -4,3 +4,4 @@ pub mod announce;
 pub mod cqwait;
 pub mod driver;
 pub mod reactor;
+pub mod sqpoll;
