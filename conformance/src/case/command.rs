@@ -14,6 +14,7 @@ pub const CASES: &[Case] = &[
     case!("command", setsockopt, [Op(IORING_OP_URING_CMD)], "socket options are set"),
     case!("command", modes, [Op(IORING_OP_URING_CMD)], "in a worker, in a chain, on a registered socket, in 128 bytes"),
     case!("command", refusals, [Op(IORING_OP_URING_CMD)], "bad words and flags, unknown commands, other files"),
+    case!("command", nvme_elsewhere, [Op(IORING_OP_URING_CMD)], "NVMe's commands on what is no such device"),
 ];
 
 fn command(fd: i32, what: u32) -> io_uring_sqe {
@@ -186,5 +187,33 @@ fn refusals(cx: &mut Cx) -> Outcome {
     let zero = std::fs::File::open("/dev/zero")?;
     cx.one(&mut ring, "/dev/null", command(null.as_raw_fd(), 5), 0);
     cx.one(&mut ring, "/dev/zero", command(zero.as_raw_fd(), 5), -EOPNOTSUPP);
+    Ok(())
+}
+
+fn nvme_elsewhere(cx: &mut Cx) -> Outcome {
+    let ops = [
+        NVME_URING_CMD_IO,
+        NVME_URING_CMD_IO_VEC,
+        NVME_URING_CMD_ADMIN,
+        NVME_URING_CMD_ADMIN_VEC,
+    ];
+    let (_one, two) = pair()?;
+    let (file, (r, _w)) = (cx.file("f", b"")?, cx.pipe()?);
+    let (null, zero) = (std::fs::File::open("/dev/null")?, std::fs::File::open("/dev/zero")?);
+    let big = IORING_SETUP_SQE128;
+    for flags in [0, big | IORING_SETUP_CQE32, big | IORING_SETUP_CQE_MIXED] {
+        let mut ring = cx.ring(8, flags)?;
+        for op in ops {
+            cx.each(&mut ring, &[
+                ("a file", command(file.as_raw_fd(), op), -EOPNOTSUPP),
+                ("a pipe", command(r.as_raw_fd(), op), -EOPNOTSUPP),
+                ("a socket", command(two.as_raw_fd(), op), -EOPNOTSUPP),
+                ("/dev/zero", command(zero.as_raw_fd(), op), -EOPNOTSUPP),
+                ("in a worker", command(zero.as_raw_fd(), op).with(IOSQE_ASYNC), -EOPNOTSUPP),
+            ]);
+            let got = cx.one(&mut ring, "/dev/null", command(null.as_raw_fd(), op), 0);
+            cx.note("big", format_args!("{:?}", got.big));
+        }
+    }
     Ok(())
 }

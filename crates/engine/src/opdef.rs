@@ -312,14 +312,17 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         open_finish,
     ),
     but(
-        op(
-            IORING_OP_URING_CMD,
-            "5.19",
-            FILE | IOPOLL | BUFSEL,
-            ops::uring_cmd::prep,
-            Sys(ops::uring_cmd::issue),
+        then(
+            op(
+                IORING_OP_URING_CMD,
+                "5.19",
+                FILE | IOPOLL | BUFSEL,
+                ops::uring_cmd::prep,
+                Sys(ops::uring_cmd::issue),
+            ),
+            ops::nvme::finish,
         ),
-        "commands of sockets only (`timestamp::recverr`)",
+        "sockets (`timestamp::recverr`) and NVMe (not run on a device)",
     ),
     waits(
         op(IORING_OP_SEND_ZC, "6.0", NET | POLLOUT, ops::net_zc::prep, Sys(ops::net_zc::send)),

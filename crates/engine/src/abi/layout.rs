@@ -22,6 +22,10 @@ check!(io_uring_sqe, 64, 8, {
     opcode: 0, flags: 1, ioprio: 2, fd: 4, off: 8, addr: 16, len: 24, op_flags: 28, user_data: 32,
     buf_index: 40, personality: 42, file_index: 44, addr3: 48, pad2: 56,
 });
+check!(nvme_passthru_cmd64, 80, 8, {
+    opcode: 0, flags: 1, rsvd1: 2, nsid: 4, cdw2: 8, cdw3: 12, metadata: 16, addr: 24,
+    metadata_len: 32, data_len: 36, cdw10: 40, timeout_ms: 64, rsvd2: 68, result: 72,
+});
 check!(io_uring_cqe, 16, 8, { user_data: 0, res: 8, flags: 12 });
 check!(io_sqring_offsets, 40, 8, {
     head: 0, tail: 4, ring_mask: 8, ring_entries: 12, flags: 16, dropped: 20, array: 24, resv1: 28,

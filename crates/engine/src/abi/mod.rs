@@ -9,6 +9,7 @@ pub mod aio;
 pub mod cqe;
 pub mod flags;
 pub mod layout;
+pub mod nvme;
 pub mod op;
 pub mod params;
 pub mod register;
@@ -16,6 +17,7 @@ pub mod sqe;
 
 pub use cqe::*;
 pub use flags::*;
+pub use nvme::*;
 pub use op::*;
 pub use params::*;
 pub use register::*;

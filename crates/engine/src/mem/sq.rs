@@ -32,6 +32,18 @@ impl Rings {
         true
     }
 
+    /// The second half of the SQE that was fetched last, on a ring with SQEs of 128 bytes. (A
+    /// program that changes its index array meanwhile gets another's.)
+    pub fn sq_second_half(&self) -> Option<[u64; 8]> {
+        let head = self.control.sq_head().load(Relaxed).wrapping_sub(1);
+        let mask = self.geo.sq_entries - 1;
+        let named = |array| self.rings.word(array + (head & mask) as usize * 4).load(Relaxed);
+        let slot = self.array.map_or(head, named) & mask;
+        let at = slot as usize * self.geo.sqe_size() + size_of::<io_uring_sqe>();
+        let word = |i| self.sqes.load(at + i * 8);
+        (self.geo.sqe_size() == 128).then(|| core::array::from_fn(word))
+    }
+
     /// Puts the SQE that was fetched last back: it is the next again.
     pub fn sq_unfetch(&self) {
         let word = self.control.sq_head();

@@ -22,6 +22,7 @@ pub mod net_bundle;
 pub mod net_msg;
 pub mod net_zc;
 pub mod nop;
+pub mod nvme;
 pub mod openclose;
 pub mod poll;
 pub mod provide;

@@ -1,12 +1,12 @@
-//! URING_CMD: commands of a file's own. Sockets have some. Kernel counterpart:
+//! URING_CMD: commands of a file's own. Sockets have some, and NVMe devices. Kernel counterpart:
 //! `io_uring/uring_cmd.c`, `io_uring/cmd_net.c`.
 
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
-use crate::ops::tx_timestamp;
-use crate::req::request::{Call, Req, ReqFlags, Wait};
+use crate::ops::{nvme, tx_timestamp};
+use crate::req::request::{Call, Keep, Req, ReqFlags, Wait};
 use crate::sys::{self, sys};
 
 const SOL_SOCKET: u32 = 1;
@@ -33,18 +33,31 @@ pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if s.off as u32 == SOCKET_URING_OP_TX_TIMESTAMP {
         req.wait = Wait::Poll(tx_timestamp::poll());
     }
+    let nvme = NVME_URING_CMD_IO..=NVME_URING_CMD_ADMIN_VEC;
+    if s.len != 0
+        && nvme.contains(&(s.off as u32))
+        && let Some(rest) = ctx.mem.sq_second_half()
+    {
+        nvme::prep(ctx, &mut req.call, rest);
+    }
     // None of the commands there are takes a buffer.
     req.flags.remove(ReqFlags::BUFFER_SELECT);
     Ok(())
 }
 
 /// Runs a command (`io_uring_cmd_sock`).
-pub fn issue(call: &mut Call, _: Try) -> Outcome {
+pub fn issue(call: &mut Call, how: Try) -> Outcome {
     let s = &call.sqe;
     let fd = call.file.fd();
     let done = match domain(fd) {
-        Err(Errno::ENOTSOCK) if is_null(fd) => Ok(0),
-        Err(Errno::ENOTSOCK) => Err(Errno::EOPNOTSUPP),
+        Err(Errno::ENOTSOCK) => match nvme::Device::of(fd) {
+            Some(device) => return nvme::issue(call, device, how),
+            None if is_null(fd) => {
+                call.keep = Keep::None;
+                return Outcome::Done(0);
+            }
+            None => Err(Errno::EOPNOTSUPP),
+        },
         Err(e) => Err(e),
         Ok(domain) => match s.off as u32 {
             SOCKET_URING_OP_TX_TIMESTAMP => {

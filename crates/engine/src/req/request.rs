@@ -11,7 +11,8 @@ use std::sync::{Arc, Weak};
 use bitflags::bitflags;
 use rustix::fd::AsRawFd;
 
-use crate::abi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN, io_uring_sqe};
+use crate::abi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
+use crate::abi::{io_uring_sqe, nvme_passthru_cmd64};
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::ops::net_msg::Msg;
@@ -229,6 +230,8 @@ pub enum Keep {
     Job(Job),
     /// The sleeper that does.
     Sleeper(Arc<Sleeper>),
+    /// A command for an NVMe device.
+    Nvme(Box<nvme_passthru_cmd64>),
     /// A second file: what splice and tee read from.
     File(FileRef),
 }

@@ -1,0 +1,258 @@
+//! URING_CMD on NVMe: a namespace's character device (`/dev/ngXnY`) or a controller (`/dev/nvmeX`)
+//! gets its command through the synchronous ioctl, in a worker. Kernel counterpart:
+//! `nvme_ns_chr_uring_cmd` and `nvme_dev_uring_cmd` in `drivers/nvme/host/ioctl.c`.
+//!
+//! The ioctl answers what the kernel puts into the CQE: 0, the status that the device gave, or an
+//! errno; and the command's result, which goes into the second half of a wide CQE.
+
+use std::path::Path;
+
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::opdef::{Outcome, Try};
+use crate::ops::iov::import_iov;
+use crate::req::request::{Call, Keep, Req, ReqFlags};
+use crate::sys::{self, sys};
+use crate::user::iovec;
+
+/// What an NVMe character device stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    Namespace,
+    Controller,
+}
+
+impl Device {
+    /// What `fd` is, as sysfs tells; none if it is neither.
+    pub fn of(fd: i32) -> Option<Device> {
+        let stat = rustix::fs::fstat(sys::borrow(fd)?).ok()?;
+        let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+        if kind != rustix::fs::FileType::CharacterDevice {
+            return None;
+        }
+        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+        let link = format!("/sys/dev/char/{major}:{minor}/subsystem");
+        let subsystem = rustix::fs::readlink(link, Vec::new()).ok()?;
+        Device::in_subsystem(Path::new(subsystem.to_str().ok()?))
+    }
+
+    fn in_subsystem(path: &Path) -> Option<Device> {
+        match path.file_name()?.to_str()? {
+            "nvme-generic" => Some(Device::Namespace),
+            "nvme" => Some(Device::Controller),
+            _ => None,
+        }
+    }
+}
+
+/// The ioctl for a command; whether its data is a vector.
+const fn ioctl(device: Device, cmd_op: u32) -> Option<(u32, bool)> {
+    match (device, cmd_op) {
+        (Device::Namespace, NVME_URING_CMD_IO) => Some((NVME_IOCTL_IO64_CMD, false)),
+        (Device::Namespace, NVME_URING_CMD_IO_VEC) => Some((NVME_IOCTL_IO64_CMD_VEC, true)),
+        (Device::Controller, NVME_URING_CMD_ADMIN) => Some((NVME_IOCTL_ADMIN64_CMD, false)),
+        (Device::Controller, NVME_URING_CMD_ADMIN_VEC) => Some((NVME_IOCTL_ADMIN64_CMD, true)),
+        _ => None,
+    }
+}
+
+/// Keeps the command of an SQE that may be one for NVMe: `rest` is the SQE's second half.
+pub fn prep(ctx: &Ctx, call: &mut Call, rest: [u64; 8]) {
+    let first = [call.sqe.addr3, call.sqe.pad2];
+    call.keep = Keep::Nvme(Box::new(command(first, rest)));
+    if call.sqe.op_flags & IORING_URING_CMD_FIXED != 0 {
+        call.buf = ctx.buffers.get(call.sqe.buf_index).ok();
+    }
+}
+
+/// Puts a command together from the words of an SQE from byte 48 on.
+fn command(first: [u64; 2], rest: [u64; 8]) -> nvme_passthru_cmd64 {
+    let (low, high) = (|w: u64| w as u32, |w: u64| (w >> 32) as u32);
+    nvme_passthru_cmd64 {
+        opcode: first[0] as u8,
+        flags: (first[0] >> 8) as u8,
+        rsvd1: (first[0] >> 16) as u16,
+        nsid: high(first[0]),
+        cdw2: low(first[1]),
+        cdw3: high(first[1]),
+        metadata: rest[0],
+        addr: rest[1],
+        metadata_len: low(rest[2]),
+        data_len: high(rest[2]),
+        cdw10: [
+            low(rest[3]),
+            high(rest[3]),
+            low(rest[4]),
+            high(rest[4]),
+            low(rest[5]),
+            high(rest[5]),
+        ],
+        timeout_ms: low(rest[6]),
+        rsvd2: high(rest[6]),
+        result: 0,
+    }
+}
+
+/// Runs a command.
+pub fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
+    // Both are needed, big SQEs and wide CQEs (`nvme_uring_cmd_checks`).
+    let Keep::Nvme(cmd) = &call.keep else { return Outcome::Done(Errno::EOPNOTSUPP.res()) };
+    let Some((request, vector)) = ioctl(device, call.sqe.off as u32) else {
+        return Outcome::Done(Errno::ENOTTY.res());
+    };
+    if how == Try::Nonblock {
+        return Outcome::Retry;
+    }
+    let mut cmd = **cmd;
+    if let Err(e) = place(call, &mut cmd, request, vector) {
+        return Outcome::Done(e.res());
+    }
+    let at = (&raw mut cmd).expose_provenance();
+    let res = sys!(__NR_ioctl, call.file.fd(), request, at) as i32;
+    call.keep = if res < 0 { Keep::None } else { Keep::Nvme(Box::new(cmd)) };
+    Outcome::Done(res)
+}
+
+/// Checks the data's place where it has to be in a registered buffer, and makes one part of a
+/// vector that the ioctl does not take.
+fn place(call: &Call, cmd: &mut nvme_passthru_cmd64, request: u32, vector: bool) -> Result<()> {
+    let fixed = call.sqe.op_flags & IORING_URING_CMD_FIXED != 0;
+    let admin = request == NVME_IOCTL_ADMIN64_CMD;
+    let parts = match vector {
+        true if fixed || admin => import_iov(cmd.addr, cmd.data_len)?,
+        true => Vec::new(),
+        false => vec![iovec { base: cmd.addr, len: u64::from(cmd.data_len) }],
+    };
+    if fixed {
+        let node = call.buf.as_ref().ok_or(Errno::EFAULT)?;
+        parts.iter().try_for_each(|p| node.check(p.base, p.len))?;
+    }
+    if vector && admin {
+        (cmd.addr, cmd.data_len) = match parts[..] {
+            [] => (0, 0),
+            [one] => (one.base, u32::try_from(one.len).map_err(|_| Errno::EINVAL)?),
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+    }
+    Ok(())
+}
+
+/// The result of a command that the device has answered.
+pub fn finish(_: &mut Ctx, req: &mut Req) {
+    if let Keep::Nvme(cmd) = &req.call.keep
+        && req.res >= 0
+    {
+        req.big = [cmd.result, 0];
+        req.flags |= ReqFlags::CQE32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A read of 8 blocks from block 0x1_0000_0002 on, as a program writes it into an SQE.
+    const READ: [u64; 10] = [0x02 | 1 << 32, 0, 0, 0x7000, 4096 << 32, 2 | 1 << 32, 7, 0, 3000, 0];
+
+    fn read() -> nvme_passthru_cmd64 {
+        let mut rest = [0; 8];
+        rest.copy_from_slice(&READ[2..]);
+        command([READ[0], READ[1]], rest)
+    }
+
+    fn call(cmd_op: u32, cmd: nvme_passthru_cmd64) -> Call {
+        let mut call = Call::default();
+        call.sqe.off = cmd_op.into();
+        call.keep = Keep::Nvme(Box::new(cmd));
+        call
+    }
+
+    #[test]
+    fn an_sqe_is_taken_apart_as_the_kernel_does() {
+        let cdw10 = [2, 1, 7, 0, 0, 0];
+        let want = nvme_passthru_cmd64 {
+            opcode: 2,
+            nsid: 1,
+            addr: 0x7000,
+            data_len: 4096,
+            cdw10,
+            timeout_ms: 3000,
+            ..nvme_passthru_cmd64::default()
+        };
+        assert_eq!(read(), want);
+        let all = command(
+            [u64::from_le_bytes([1, 2, 3, 4, 5, 6, 7, 8]), 1 << 32 | 9],
+            [10, 11, 13 << 32 | 12, 15 << 32 | 14, 17 << 32 | 16, 19 << 32 | 18, 21 << 32 | 20, 0],
+        );
+        assert_eq!((all.opcode, all.flags, all.rsvd1, all.nsid), (1, 2, 0x403, 0x0807_0605));
+        assert_eq!((all.cdw2, all.cdw3, all.metadata, all.addr), (9, 1, 10, 11));
+        assert_eq!((all.metadata_len, all.data_len), (12, 13));
+        assert_eq!((all.cdw10, all.timeout_ms, all.rsvd2), ([14, 15, 16, 17, 18, 19], 20, 21));
+    }
+
+    #[test]
+    fn commands_and_ioctls_have_the_kernels_numbers() {
+        let uring = [0xc048_4e80, 0xc048_4e81, 0xc048_4e82, 0xc048_4e83];
+        assert_eq!(uring[..2], [NVME_URING_CMD_IO, NVME_URING_CMD_IO_VEC]);
+        assert_eq!(uring[2..], [NVME_URING_CMD_ADMIN, NVME_URING_CMD_ADMIN_VEC]);
+        let on = |device| uring.map(|op| ioctl(device, op));
+        let (io, vec) = (Some((0xc050_4e48, false)), Some((0xc050_4e49, true)));
+        assert_eq!(on(Device::Namespace), [io, vec, None, None]);
+        let (one, many) = (Some((0xc050_4e47, false)), Some((0xc050_4e47, true)));
+        assert_eq!(on(Device::Controller), [None, None, one, many]);
+    }
+
+    #[test]
+    fn a_device_is_told_by_its_subsystem() {
+        let of = |s: &str| Device::in_subsystem(Path::new(s));
+        assert_eq!(of("../../../../class/nvme-generic"), Some(Device::Namespace));
+        assert_eq!(of("../../../../class/nvme"), Some(Device::Controller));
+        assert_eq!(of("../../../../class/nvme-subsystem"), None);
+        assert_eq!(of("../../../../class/mem"), None);
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(Device::of(rustix::fd::AsRawFd::as_raw_fd(&null)), None);
+    }
+
+    #[test]
+    fn what_needs_no_device_is_answered_at_once() {
+        let done = |e: Errno| Outcome::Done(e.res());
+        let mut small = Call::default();
+        small.sqe.off = NVME_URING_CMD_IO.into();
+        let answer = issue(&mut small, Device::Namespace, Try::Nonblock);
+        assert_eq!(answer, done(Errno::EOPNOTSUPP));
+        let mut admin = call(NVME_URING_CMD_ADMIN, read());
+        assert_eq!(issue(&mut admin, Device::Namespace, Try::Nonblock), done(Errno::ENOTTY));
+        assert_eq!(issue(&mut admin, Device::Controller, Try::Nonblock), Outcome::Retry);
+        // No file: the ioctl's own errno comes back, and no result with it.
+        assert_eq!(issue(&mut admin, Device::Controller, Try::Block), done(Errno::EBADF));
+        assert!(matches!(admin.keep, Keep::None));
+    }
+
+    #[test]
+    fn a_vector_of_one_part_becomes_plain_data() {
+        let parts = [iovec { base: 0x9000, len: 512 }; 2];
+        let vector = |n| nvme_passthru_cmd64 {
+            addr: parts.as_ptr().expose_provenance() as u64,
+            data_len: n,
+            ..read()
+        };
+        let call = call(NVME_URING_CMD_ADMIN_VEC, read());
+        for (n, want) in [(0, Ok((0, 0))), (1, Ok((0x9000, 512))), (2, Err(Errno::EOPNOTSUPP))] {
+            let mut cmd = vector(n);
+            let done = place(&call, &mut cmd, NVME_IOCTL_ADMIN64_CMD, true);
+            assert_eq!(done.map(|()| (cmd.addr, cmd.data_len)), want);
+        }
+        let mut cmd = vector(2);
+        assert_eq!(place(&call, &mut cmd, NVME_IOCTL_IO64_CMD_VEC, true), Ok(()));
+        assert_eq!(cmd, vector(2));
+    }
+
+    #[test]
+    fn fixed_data_must_lie_in_a_buffer() {
+        let mut call = call(NVME_URING_CMD_IO, read());
+        call.sqe.op_flags = IORING_URING_CMD_FIXED;
+        let done = place(&call, &mut read(), NVME_IOCTL_IO64_CMD, false);
+        assert_eq!(done, Err(Errno::EFAULT));
+    }
+}
