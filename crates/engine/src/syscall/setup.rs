@@ -59,16 +59,19 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     }
     geo.publish(&mut p);
     p.features = FEATURES;
+    if !polls {
+        user::write(params, &p)?;
+    }
     let id = crate::fds::next_id();
     ctx.stats = crate::stats::Place::new();
     ctx.stats.name(id, [p.flags, p.sq_entries, p.cq_entries].map(u64::from));
     let ring = Ring::new(id, ctx);
     if polls {
         crate::wait::sqpoll::offload(&ring, &p)?;
-    }
-    if let Err(e) = user::write(params, &p) {
-        crate::teardown::end(&ring);
-        return Err(e);
+        if let Err(e) = user::write(params, &p) {
+            crate::teardown::end(&ring);
+            return Err(e);
+        }
     }
     crate::rsrc::ring_fds::touch();
     crate::transport::glue::made_ring(geo.sq_entries);

@@ -229,6 +229,8 @@ impl SqData {
         loop {
             if self.changed.swap(false, SeqCst) {
                 rings = self.list().iter().filter_map(Weak::upgrade).collect();
+                // The idle time may be another.
+                until = None;
             }
             turn = turn.wrapping_add(1);
             let most = if rings.len() > 1 { CAP } else { u32::MAX };
