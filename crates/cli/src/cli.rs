@@ -29,7 +29,7 @@ pub enum Command {
     /// Deny io_uring to a program, run it anyway, and measure: needs nothing installed
     Demo(DemoArgs),
     /// Measure the same load through the kernel's io_uring, softring and others
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
     /// Run a program with the io_uring system calls denied, and nothing else changed
     #[command(hide = true)]
     Deny(DenyArgs),
@@ -222,8 +222,62 @@ pub enum Driver {
     Epoll,
 }
 
+/// What is measured in a way of its own.
+#[derive(Debug, Subcommand)]
+pub enum BenchOf {
+    /// Reads whose data come just after they were tried: issued again, or left to a worker
+    Reissue(ReissueArgs),
+}
+
+const REISSUE_AFTER: &str = "\
+Four lines, of a TCP stream on the loopback and of a pipe:
+
+data ready: the data are there when the read is submitted.
+ready at arm, reissued: they come after the attempt, before it is armed; it is issued again.
+queueing to a worker: the same, but the request is given to a worker. From the moment at which \
+that is decided to the return of io_uring_enter.
+completion through a worker: until the completion is seen, by a thread that spins for it, so \
+that waking a sleeper does not count.
+
+Softring's engine runs inside this process, so that the data can be written at the right moment: \
+a hook in its arm step writes to the other end and, for the worker's lines, has the arming fail. \
+The time that the hook takes is not counted. Each read is one io_uring_enter. The engine's \
+counters must confirm that each read went the way that it stands for.
+
+The share of reads that go this way by themselves is measured on the same stream, with a thread \
+that writes at the given rate, and with one that writes as fast as it can.";
+
 #[derive(Debug, Args)]
+#[command(after_help = REISSUE_AFTER)]
+pub struct ReissueArgs {
+    /// Reads per line
+    #[arg(long, default_value_t = 20_000, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(10..=10_000_000))]
+    pub reads: u32,
+    /// Bytes per read
+    #[arg(long, default_value_t = 1024, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub bytes: u32,
+    /// Rate of the stream whose share is measured, in Mbit/s
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub rate: u32,
+    /// Seconds of each such stream
+    #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = seconds)]
+    pub seconds: f64,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+    /// Also draw the result
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
+    pub plot: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
+    #[command(subcommand)]
+    pub of: Option<BenchOf>,
     /// What is measured
     #[arg(long, value_enum, default_value_t = Op::Rw)]
     pub op: Op,

@@ -108,6 +108,17 @@ pub fn io_uring_setup(entries: u32, params: &mut io_uring_params) -> io::Result<
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// The same, of the engine that this program is linked with.
+pub fn engine_setup(entries: u32, params: &mut io_uring_params) -> io::Result<OwnedFd> {
+    let at = std::ptr::from_mut(params).expose_provenance();
+    let fd = softring_engine::syscall::setup(entries, at);
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd as i32));
+    }
+    // SAFETY: a descriptor that was just made and that nobody else closes.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
 /// io_setup(2) and io_destroy(2): can there be a kernel aio context of `n` events?
 pub fn aio_context(n: u32) -> io::Result<()> {
     let mut ctx: usize = 0;

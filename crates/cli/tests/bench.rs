@@ -199,3 +199,31 @@ fn wrong_data_is_a_failure_of_the_work() {
     let report: Value = serde_json::from_slice(&o.stdout).unwrap();
     assert_eq!((&report["ios"], &report["bytes"]), (&16.into(), &65536.into()));
 }
+
+#[test]
+fn reissue_measures_four_lines_of_two_streams() {
+    let dir = tempfile::tempdir().unwrap();
+    let svg = dir.path().join("reissue.svg");
+    let drawn = svg.to_str().unwrap();
+    let few = ["--reads=20", "--seconds=0.05", "--json", "--plot", drawn];
+    let o = softring(&[&["bench", "reissue"], &few[..]].concat());
+    assert!(o.status.success(), "{}", text(&o.stderr));
+    let v: Value = serde_json::from_slice(&o.stdout).expect("JSON");
+    assert_eq!((v["reads"].as_u64(), v["bytes"].as_u64()), (Some(20), Some(1024)));
+    let streams = v["streams"].as_array().unwrap();
+    assert_eq!(streams.len(), 2);
+    for (stream, name) in streams.iter().zip(["tcp", "pipe"]) {
+        assert_eq!(stream["stream"], name);
+        let lines = stream["lines"].as_array().unwrap();
+        assert_eq!(lines.len(), 4);
+        for l in lines {
+            let [min, p50, max] = ["min", "p50", "max"].map(|k| l[k].as_u64().unwrap());
+            assert!(0 < min && min <= p50 && p50 <= max, "{l}");
+        }
+        assert_eq!(stream["shares"].as_array().unwrap().len(), 2);
+    }
+    let drawing = fs::read_to_string(&svg).unwrap();
+    assert!(drawing.starts_with("<svg") && drawing.contains("ready at arm, reissued"));
+    fails(&["bench", "reissue", "--bytes=8192"], 2, "--bytes");
+    fails(&["bench", "--op=nop", "reissue"], 2, "reissue");
+}

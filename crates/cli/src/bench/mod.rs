@@ -3,7 +3,7 @@
 //!
 //! [`runner`] starts one [`worker`] process per engine and round; a worker runs one [`job`] with
 //! one [`client`] under [`load`], and reports. [`stats`] and [`summary`] make the table,
-//! [`warnings`] doubts it, [`plot`] draws it.
+//! [`warnings`] doubts it, [`plot`] draws it. [`reissue`] is a measurement of its own.
 
 mod buf;
 mod client;
@@ -18,6 +18,7 @@ mod phase;
 mod plot;
 mod pool;
 mod posix_aio;
+mod reissue;
 mod rings;
 pub mod runner;
 mod stats;
@@ -28,7 +29,7 @@ mod wakes;
 mod warnings;
 pub mod worker;
 
-use crate::cli::{BenchArgs, Driver, Op, Rw, name_of};
+use crate::cli::{BenchArgs, BenchOf, Driver, Op, Rw, name_of};
 use crate::{fail, out};
 use file::{Need, Target};
 use job::{Job, Report};
@@ -60,6 +61,9 @@ struct Outcome<'a> {
 
 /// `softring bench`
 pub fn command(args: &BenchArgs) -> anyhow::Result<()> {
+    if let Some(BenchOf::Reissue(args)) = &args.of {
+        return reissue::command(args);
+    }
     let (engines, skipped) = available(&args.engines, args.op)?;
     let job = job(args)?;
     let target = target(args, &job)?;

@@ -79,11 +79,19 @@ fn latencies(
             middle(|l| l.max),
         ]
     };
-    let all: Vec<[f64; 5]> = rows.iter().map(of).collect();
+    percentiles(area, "latency, by percentile", &rows.iter().map(of).collect::<Vec<_>>())
+}
+
+/// Curves over [`QUANTILES`], in the order of the colours.
+fn percentiles(
+    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    caption: &str,
+    all: &[[f64; 5]],
+) -> Result<(), Box<dyn std::error::Error>> {
     let flat = || all.iter().flatten().copied().filter(|v| *v > 0.0);
     let (low, high) = (flat().fold(1e9, f64::min), flat().fold(1.0, f64::max));
     let mut chart = ChartBuilder::on(area)
-        .caption("latency, by percentile", ("sans-serif", 14))
+        .caption(caption, ("sans-serif", 14))
         .margin(12)
         .x_label_area_size(30)
         .y_label_area_size(70)
@@ -103,5 +111,39 @@ fn latencies(
         let points = (0..).zip(points).map(|(i, v)| (f64::from(i), v.max(1.0)));
         chart.draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(3))?;
     }
+    Ok(())
+}
+
+/// Writes a drawing of named curves over [`QUANTILES`] to `path` as SVG: a panel for each caption.
+pub fn draw_percentiles(
+    path: &Path,
+    title: &str,
+    names: &[&str],
+    panels: &[(String, Vec<[f64; 5]>)],
+) -> anyhow::Result<()> {
+    let mut svg = String::new();
+    panels_of(&mut svg, title, names, panels).map_err(|e| anyhow!("cannot draw: {e}"))?;
+    std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn panels_of(
+    svg: &mut String,
+    title: &str,
+    names: &[&str],
+    panels: &[(String, Vec<[f64; 5]>)],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let root = SVGBackend::with_string(svg, (500 * panels.len() as u32, 500)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let root = root.titled(title, ("sans-serif", 18))?;
+    let (head, charts) = root.split_vertically(30);
+    for (i, (name, colour)) in (0..).zip(names.iter().zip(COLOURS.iter().cycle())) {
+        let left = 20 + i * 240;
+        head.draw(&Rectangle::new([(left, 8), (left + 16, 16)], colour.filled()))?;
+        head.draw(&Text::new((*name).to_owned(), (left + 24, 5), ("sans-serif", 14)))?;
+    }
+    for (area, (caption, all)) in charts.split_evenly((1, panels.len())).iter().zip(panels) {
+        percentiles(area, caption, all)?;
+    }
+    root.present()?;
     Ok(())
 }

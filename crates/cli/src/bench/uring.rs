@@ -68,23 +68,33 @@ pub struct Ring {
     tail: u32,
     /// SQEs that enter has taken.
     taken: u32,
+    /// The engine in this process serves it, called directly.
+    linked: bool,
     _maps: [Option<Map>; 3],
 }
 
 impl Ring {
     /// Makes a ring of at least `entries` and maps it.
     pub fn new(entries: u32, flags: u32) -> io::Result<Ring> {
-        Ring::open(entries, io_uring_params { flags, ..Default::default() })
+        Ring::open(entries, io_uring_params { flags, ..Default::default() }, false)
+    }
+
+    /// A ring of the engine that this program is linked with, whoever else makes rings here.
+    pub fn linked(entries: u32) -> io::Result<Ring> {
+        Ring::open(entries, io_uring_params::default(), true)
     }
 
     /// The same, with room for `cq_entries` completions.
     pub fn with_cq(entries: u32, cq_entries: u32, flags: u32) -> io::Result<Ring> {
         let flags = flags | abi::IORING_SETUP_CQSIZE;
-        Ring::open(entries, io_uring_params { flags, cq_entries, ..Default::default() })
+        Ring::open(entries, io_uring_params { flags, cq_entries, ..Default::default() }, false)
     }
 
-    fn open(entries: u32, mut p: io_uring_params) -> io::Result<Ring> {
-        let fd = crate::sys::io_uring_setup(entries, &mut p)?;
+    fn open(entries: u32, mut p: io_uring_params, linked: bool) -> io::Result<Ring> {
+        let fd = match linked {
+            true => crate::sys::engine_setup(entries, &mut p)?,
+            false => crate::sys::io_uring_setup(entries, &mut p)?,
+        };
         let sqe_shift = u32::from(p.flags & abi::IORING_SETUP_SQE128 != 0);
         let cqe_shift = u32::from(p.flags & abi::IORING_SETUP_CQE32 != 0);
         let (n_sq, n_cq) = (p.sq_entries as usize, p.cq_entries as usize);
@@ -122,6 +132,7 @@ impl Ring {
             cqe_shift,
             tail: 0,
             taken: 0,
+            linked,
             fd,
             _maps: [Some(sq), cq, Some(sqe_map)],
         })
@@ -158,19 +169,10 @@ impl Ring {
                 return Ok(());
             }
             let flags = if want > 0 { abi::IORING_ENTER_GETEVENTS } else { 0 };
-            let none = std::ptr::null::<u8>();
-            // SAFETY: no pointer is passed but null; the SQEs point at memory of Slots, which lives
-            // for good.
-            let n = unsafe {
-                let fd = self.fd.as_raw_fd();
-                libc::syscall(libc::SYS_io_uring_enter, fd, pending, want, flags, none, 0)
-            };
-            match n {
-                0.. => self.taken = self.taken.wrapping_add(n as u32),
-                _ => match io::Error::last_os_error() {
-                    e if e.kind() == io::ErrorKind::Interrupted => continue,
-                    e => return Err(e),
-                },
+            match self.call(pending, want, flags) {
+                Ok(n) => self.taken = self.taken.wrapping_add(n),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(e),
             }
             if self.taken == self.tail {
                 return Ok(());
@@ -178,8 +180,23 @@ impl Ring {
         }
     }
 
+    /// io_uring_enter(2), once; answers how many SQEs it took.
+    fn call(&self, submit: u32, want: u32, flags: u32) -> io::Result<u32> {
+        let fd = self.fd.as_raw_fd();
+        if self.linked {
+            let n = softring_engine::syscall::enter(fd, submit, want, flags, 0, 0);
+            return u32::try_from(n).map_err(|_| io::Error::from_raw_os_error(-n as i32));
+        }
+        let none = std::ptr::null::<u8>();
+        // SAFETY: no pointer is passed but null; the SQEs point at memory of Slots, which lives
+        // for good.
+        let n =
+            unsafe { libc::syscall(libc::SYS_io_uring_enter, fd, submit, want, flags, none, 0) };
+        u32::try_from(n).map_err(|_| io::Error::last_os_error())
+    }
+
     /// Completions that can be reaped.
-    fn ready(&self) -> u32 {
+    pub fn ready(&self) -> u32 {
         let tail = self.word(self.cq_tail).load(Ordering::Acquire);
         tail.wrapping_sub(self.word(self.cq_head).load(Ordering::Relaxed))
     }

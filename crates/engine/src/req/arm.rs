@@ -15,6 +15,8 @@
 //! and a selected buffer is anybody's until the next attempt. After [`MAX_ARMS`] attempts in vain
 //! a worker waits.
 
+use std::sync::OnceLock;
+
 use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_URING_CMD, IORING_OP_WAITID};
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
@@ -30,11 +32,25 @@ use crate::transport::standing::OUT;
 
 const EPOLLONESHOT: u32 = 1 << 30;
 
+/// Called between each attempt that would block and its arming.
+static BETWEEN: OnceLock<fn() -> bool> = OnceLock::new();
+
+/// For measurements that need something to happen at that very moment (`softring bench reissue`):
+/// has `f` called between each attempt that would block and its arming, under the ring's lock. If
+/// it answers false the arm step aborts. Only the first call counts.
+pub fn call_between(f: fn() -> bool) {
+    let _ = BETWEEN.set(f);
+}
+
 impl Ctx {
     /// Arms a request: it waits in the poll set, or for its turn there, or is aborted.
     pub fn arm_poll(&mut self, req: &mut Req) {
         req.state = State::Armed;
+        let goes_on = BETWEEN.get().is_none_or(|f| !reissues(req) || f());
         let id = self.slab.insert(core::mem::take(req));
+        if !goes_on {
+            return self.abort(id, Errno::ENOMEM);
+        }
         let armed = if self.takes_turn(id) { self.hold_meanwhile(id) } else { self.stand(id) };
         match armed {
             Ok(()) => self.arm_linked_timeout(id),
