@@ -29,6 +29,7 @@ pub const KNOWN: &[Known] = &[
     },
     Known { case: "msg_ring::itself_at_once", words: "to the sender's own ring comes in its turn" },
     Known { case: "timestamp::recverr", words: "lies in front in a socket's error queue" },
+    Known { case: "iopoll::no_queues", words: "reads and writes any file with O_DIRECT" },
     Known { case: "process::child_cancels", words: "cannot cancel what its parent has in flight" },
 ];
 

@@ -134,6 +134,7 @@ families![
     cancel,
     msg_ring,
     link,
+    iopoll,
     sqpoll,
     odd,
     corners,

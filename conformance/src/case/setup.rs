@@ -91,7 +91,7 @@ fn unknown_flags(cx: &mut Cx) -> Outcome {
 }
 
 /// What may still answer EINVAL on softring is left out here.
-const POLLED: u32 = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
+const POLLED: u32 = IORING_SETUP_HYBRID_IOPOLL;
 
 fn flag_combinations(cx: &mut Cx) -> Outcome {
     let parent = cx.ring(4, 0)?;

@@ -36,11 +36,11 @@ fn ring(cx: &mut Cx, entries: u32, flags: u32) -> Result<Ring, Stop> {
     cx.ring_with(entries, params(flags))
 }
 
-/// Looks until something holds, for a second at most.
+/// Looks until something holds, for five seconds at most.
 fn until(mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !holds() {
-        if start.elapsed() > Duration::from_secs(1) {
+        if start.elapsed() > Duration::from_secs(5) {
             return false;
         }
         std::thread::yield_now();

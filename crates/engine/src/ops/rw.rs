@@ -21,7 +21,8 @@ use crate::transport::kind::{Kind, is_socket};
 use crate::user::{self, iovec};
 use rustix::fs::OFlags;
 
-const RWF_HIPRI: u32 = 1;
+/// `RWF_HIPRI`.
+pub const RWF_HIPRI: u32 = 1;
 const RWF_ATOMIC: u32 = 0x40;
 const RWF_DONTCACHE: u32 = 0x80;
 /// Those up to `RWF_NOSIGNAL`.
@@ -193,7 +194,7 @@ fn refused_flags(call: &Call) -> bool {
 }
 
 /// A number that is closed, or open the other way, says so before anything else does.
-fn first_of(call: &Call, e: Errno) -> Errno {
+pub fn first_of(call: &Call, e: Errno) -> Errno {
     let flags = sys::borrow(call.file.fd()).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
     let wrong = if writes(call.sqe.opcode) { OFlags::RDONLY } else { OFlags::WRONLY };
     match flags {

@@ -17,6 +17,10 @@ impl Ctx {
         if special || !self.lane_open() {
             return false;
         }
+        let direct = matches!(sqe.opcode, IORING_OP_READ | IORING_OP_WRITE);
+        if self.polls() {
+            return direct && self.lane_queue(sqe);
+        }
         let res = match sqe.opcode {
             // By name: branch prediction is cold after each system call, so that a call through
             // the table would cost a read some 20 ns.
@@ -24,7 +28,6 @@ impl Ctx {
             code => OPS.get(code as usize).and_then(|def| def.fast).and_then(|f| f(self, sqe)),
         };
         let Some(res) = res else {
-            let direct = matches!(sqe.opcode, IORING_OP_READ | IORING_OP_WRITE);
             return direct && self.lane_queue(sqe);
         };
         self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
@@ -38,6 +41,5 @@ impl Ctx {
             && !self.drain.active
             && !self.drain.next
             && !self.restrictions.active
-            && self.flags & IORING_SETUP_IOPOLL == 0
     }
 }

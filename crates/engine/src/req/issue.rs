@@ -16,6 +16,7 @@ impl Ctx {
         if def.has(opdef::FILE) {
             let assigned = self.assign_file(req);
             let assigned = assigned
+                .and_then(|()| self.check_polled(req))
                 .and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call))
                 .and_then(|()| self.select_buffer(req));
             if let Err(e) = assigned {

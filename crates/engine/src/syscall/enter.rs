@@ -7,6 +7,7 @@ use crate::abi::*;
 use crate::ctx::{Ctx, Guard, Ring};
 use crate::errno::{Errno, Result};
 use crate::wait::cqwait::{WaitArgs, cqring_wait};
+use crate::wait::iopoll::iopoll_check;
 use crate::wait::sqpoll::{self, SqPoll};
 use crate::{sys, time, user};
 
@@ -104,6 +105,7 @@ fn submit_and_wait<'r>(
         ctx = ring.lock();
     }
     let (ctx, waited) = match wait_args(&ctx, args) {
+        _ if ctx.polls_by_enter() && !ctx.foreign_issuer() => iopoll_check(ring, ctx, args),
         Ok(_) if ctx.foreign_issuer() => (ctx, Err(Errno::EEXIST)),
         Ok(args) => cqring_wait(ring, ctx, args),
         Err(e) => (ctx, Err(e)),

@@ -28,8 +28,8 @@ pub const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
     | IORING_FEAT_RW_ATTR
     | IORING_FEAT_NO_IOWAIT;
 
-/// Polled I/O is not there yet: refused as by a kernel that does not know the bits.
-const POLLING: u32 = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
+/// Not there yet: refused as by a kernel that does not know the bit.
+const POLLING: u32 = IORING_SETUP_HYBRID_IOPOLL;
 
 /// Setup flags that are honoured.
 pub const FLAGS: u32 = IORING_SETUP_ALL & !POLLING;

@@ -16,7 +16,8 @@ impl Ctx {
     pub fn aio_ready(&mut self) -> bool {
         if self.transports.aio.is_none() && !self.transports.aio_refused {
             // Its completions show in the poll set only: no descriptor for that, no aio now.
-            if !self.transports.poll_set().is_ok_and(|p| p.aio_fd().is_some()) {
+            let seen = self.transports.poll_set().is_ok_and(|p| p.aio_fd().is_some());
+            if !seen && !self.polls() {
                 return false;
             }
             let depth = self.mem.geo.cq_entries.clamp(*DEPTH.start(), *DEPTH.end());
@@ -28,11 +29,19 @@ impl Ctx {
         self.transports.aio.as_ref().is_some_and(|a| a.room() > 0)
     }
 
+    /// The eventfd that tells the poll set of aio completions; none where they are polled for.
+    pub fn aio_signal(&mut self) -> Option<i32> {
+        if self.polls() {
+            return None;
+        }
+        self.transports.poll.as_mut().and_then(|p| p.aio_fd())
+    }
+
     /// Queues a request for the next batch.
     pub fn aio_queue(&mut self, req: &mut Req) {
         req.state = State::Aio;
         let id = self.slab.insert(core::mem::take(req));
-        let resfd = self.transports.poll.as_mut().and_then(|p| p.aio_fd());
+        let resfd = self.aio_signal();
         let Some(req) = self.slab.get_mut(id) else { return };
         let made = crate::ops::rw::to_iocb(&mut req.call, id.to_u64(), resfd);
         match (made, &mut self.transports.aio) {

@@ -57,14 +57,19 @@ impl Ctx {
         if !plain || !ranges || !self.is_direct_in_batch(sqe.fd) || !self.aio_ready() {
             return false;
         }
-        let Some(eventfd) = self.transports.poll.as_mut().and_then(|p| p.aio_fd()) else {
+        let eventfd = self.aio_signal();
+        if eventfd.is_none() && !self.polls() {
             return false;
-        };
+        }
         let Some(aio) = &mut self.transports.aio else { return false };
         let op = if sqe.opcode == IORING_OP_READ { aio::READ } else { aio::WRITE };
         let data = self.transports.lane.put(sqe);
         let (len, off) = (u64::from(sqe.len), sqe.off.cast_signed());
-        let _token = aio.prep(aio::rw(op, sqe.fd, sqe.addr, len, off, 0, data).with_resfd(eventfd));
+        let iocb = aio::rw(op, sqe.fd, sqe.addr, len, off, 0, data);
+        let _token = aio.prep(match eventfd {
+            Some(fd) => iocb.with_resfd(fd),
+            None => iocb,
+        });
         self.transports.aio_queued = true;
         self.nr_reqs += 1;
         true

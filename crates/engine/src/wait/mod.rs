@@ -3,5 +3,6 @@
 pub mod announce;
 pub mod cqwait;
 pub mod driver;
+pub mod iopoll;
 pub mod reactor;
 pub mod sqpoll;

@@ -301,6 +301,9 @@ pub fn deliver(ring: &Arc<Ring>) {
 impl Ctx {
     /// May completions appear without the program entering?
     pub fn wants_reactor(&self) -> bool {
+        if self.polls() {
+            return false;
+        }
         !self.defers()
             || self.eventfd.is_some()
             || self.poll_fd.is_some()

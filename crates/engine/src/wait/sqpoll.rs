@@ -75,6 +75,9 @@ pub struct SqPoll {
     words: Region,
     /// Something is in flight that the thread drives.
     drives: AtomicBool,
+    /// It alone finds the ring's completions (IOPOLL): it does not rest while there are some to
+    /// come.
+    polls: bool,
 }
 
 impl SqPoll {
@@ -119,7 +122,8 @@ pub fn offload(ring: &Arc<Ring>, p: &io_uring_params) -> Result<()> {
         let rings = &ring.lock().mem.rings;
         Region::user(rings.addr() as u64, rings.len())?
     };
-    let sq = SqPoll { data: data.clone(), idle, words, drives: AtomicBool::new(false) };
+    let polls = p.flags & IORING_SETUP_IOPOLL != 0;
+    let sq = SqPoll { data: data.clone(), idle, words, drives: AtomicBool::new(false), polls };
     let _ = ring.sq.set(sq);
     data.attach(ring);
     crate::wait::reactor::ensure();
@@ -249,6 +253,11 @@ impl SqData {
             }
             if self.may_end() {
                 return;
+            }
+            let polling = |sq: &SqPoll| sq.polls && sq.drives.load(Relaxed);
+            if rings.iter().any(|r| r.sq.get().is_some_and(polling)) {
+                until = None;
+                continue;
             }
             self.rest(&rings);
             until = None;

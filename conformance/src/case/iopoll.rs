@@ -1,0 +1,133 @@
+//! IOPOLL: whoever enters looks for completions. What a device without poll queues does, the
+//! kernel refuses and softring does: that is for the engine's own tests.
+
+use super::prelude::*;
+
+pub const CASES: &[Case] = &[
+    case!("iopoll", operations, [Setup(IORING_SETUP_IOPOLL)], "what may be asked of a polled ring"),
+    case!("iopoll", files, [Setup(IORING_SETUP_IOPOLL)], "files that cannot be polled"),
+    case!("iopoll", flags, [Setup(IORING_SETUP_IOPOLL)], "what IOPOLL goes with"),
+    case!("iopoll", waits, [Setup(IORING_SETUP_IOPOLL)], "entering waits for what is polled only"),
+    case!("iopoll", no_queues, [Setup(IORING_SETUP_IOPOLL)], "a disk without poll queues"),
+    case!("iopoll", hybrid_alone, [Setup(IORING_SETUP_IOPOLL)], "HYBRID_IOPOLL alone is refused"),
+];
+
+fn operations(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, IORING_SETUP_IOPOLL)?;
+    let (r, _w) = cx.pipe()?;
+    for code in 0..IORING_OP_LAST {
+        let polled = matches!(
+            code,
+            IORING_OP_NOP
+                | IORING_OP_READV
+                | IORING_OP_WRITEV
+                | IORING_OP_READ_FIXED
+                | IORING_OP_WRITE_FIXED
+                | IORING_OP_READ
+                | IORING_OP_WRITE
+                | IORING_OP_FILES_UPDATE
+                | IORING_OP_PROVIDE_BUFFERS
+                | IORING_OP_REMOVE_BUFFERS
+                | IORING_OP_MSG_RING
+                | IORING_OP_URING_CMD
+                | IORING_OP_READV_FIXED
+                | IORING_OP_WRITEV_FIXED
+        );
+        if !polled {
+            cx.one(&mut ring, &format!("{code}"), sqe::op(code, r.as_raw_fd()), -EINVAL);
+        }
+    }
+    cx.one(&mut ring, "nop", sqe::nop(), 0);
+    Ok(())
+}
+
+fn files(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, IORING_SETUP_IOPOLL)?;
+    let file = cx.file("f", b"0123456789")?;
+    let (r, w) = cx.pipe()?;
+    let event = cx.eventfd(1)?;
+    let write_only = std::fs::OpenOptions::new().write(true).open(cx.dir()?.join("f"))?;
+    let mut buf = [0u8; 8];
+    let rows = [
+        ("buffered", sqe::read(file.as_raw_fd(), &mut buf, 0), -EOPNOTSUPP),
+        ("a buffered write", sqe::write(file.as_raw_fd(), b"x", 0), -EOPNOTSUPP),
+        ("a pipe", sqe::read(r.as_raw_fd(), &mut buf, sqe::HERE), -EOPNOTSUPP),
+        ("a pipe, to write", sqe::write(w.as_raw_fd(), b"x", sqe::HERE), -EOPNOTSUPP),
+        ("an eventfd", sqe::read(event.as_raw_fd(), &mut buf, 0), -EOPNOTSUPP),
+        ("not open for reading", sqe::read(write_only.as_raw_fd(), &mut buf, 0), -EBADF),
+        ("not open", sqe::read(-1, &mut buf, 0), -EBADF),
+    ];
+    cx.each(&mut ring, &rows);
+    ring.push(sqe::read(r.as_raw_fd(), &mut buf, sqe::HERE).ud(1).link()).push(sqe::nop().ud(2));
+    cx.is("submit", ring.submit_wait(2), 2);
+    cx.reap(&mut ring, "a link behind a refusal", &[(1, -EOPNOTSUPP), (2, -ECANCELED)]);
+    Ok(())
+}
+
+fn flags(cx: &mut Cx) -> Outcome {
+    for bit in 0..19 {
+        let flag = 1 << bit;
+        if flag & (IORING_SETUP_ATTACH_WQ | IORING_SETUP_HYBRID_IOPOLL) != 0 {
+            continue;
+        }
+        let flags = IORING_SETUP_IOPOLL | flag;
+        let p = io_uring_params { flags, cq_entries: 16, ..Default::default() };
+        match Ring::with(cx.door, 8, p) {
+            Err(e) => cx.note_answer(SETUP_NAMES[bit as usize], -e),
+            Ok(ring) => {
+                cx.note(SETUP_NAMES[bit as usize], format_args!("flags {:#x}", ring.params.flags));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn waits(cx: &mut Cx) -> Outcome {
+    let ring = cx.ring(4, IORING_SETUP_IOPOLL)?;
+    cx.is("for nothing", ring.enter(0, 1, IORING_ENTER_GETEVENTS), 0);
+    cx.is("for many", ring.enter(0, 100, IORING_ENTER_GETEVENTS), 0);
+    let ts = kernel_timespec { tv_sec: 5, tv_nsec: 0 };
+    let arg = io_uring_getevents_arg { ts: addr(&ts) as u64, ..Default::default() };
+    cx.is("times are not honoured", ring.enter_ext(0, 1, &arg), 0);
+    let flags = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
+    cx.is("a wrong size", ring.enter_raw(0, 1, flags, addr(&arg), 8), -EINVAL);
+    cx.is("a bad address", ring.enter_raw(0, 1, flags, BAD, 24), -EFAULT);
+    let wrong = io_uring_getevents_arg { ts: BAD as u64, ..Default::default() };
+    cx.is("a bad time", ring.enter_ext(0, 1, &wrong), 0);
+    let reg = flags | IORING_ENTER_EXT_ARG_REG;
+    cx.is("a registered argument", ring.enter_raw(0, 1, reg, 0, 64), -EINVAL);
+    Ok(())
+}
+
+/// Has the disk under a file poll queues?
+fn has_queues(file: &impl std::os::fd::AsFd) -> Result<bool, Stop> {
+    let dev = rustix::fs::fstat(file)?.st_dev;
+    let at = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    let polls = |dir: &str| std::fs::read_to_string(format!("{at}/{dir}/io_poll"));
+    // A partition's queue is its disk's.
+    let word = polls("queue").or_else(|_| polls("../queue"));
+    Ok(word.is_ok_and(|w| w.trim() == "1"))
+}
+
+fn no_queues(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, IORING_SETUP_IOPOLL)?;
+    cx.file("f", &[7; 4096])?;
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
+    let path = cx.dir()?.join("f");
+    let Ok(file) = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) else {
+        return Err(Stop::Skip("this file system has no O_DIRECT".into()));
+    };
+    if has_queues(&file)? {
+        return Err(Stop::Skip("the disk has poll queues".into()));
+    }
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    let read = sqe::rw(IORING_OP_READ, file.as_raw_fd(), page, 4096, 0);
+    cx.one(&mut ring, "a block", read, -EOPNOTSUPP);
+    Ok(())
+}
+
+fn hybrid_alone(cx: &mut Cx) -> Outcome {
+    let p = io_uring_params { flags: IORING_SETUP_HYBRID_IOPOLL, ..Default::default() };
+    cx.setup_is("HYBRID_IOPOLL", 4, p, -EINVAL);
+    Ok(())
+}

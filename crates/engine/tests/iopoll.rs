@@ -1,0 +1,139 @@
+//! Polled I/O on whatever disk the build directory is on: no poll queue is asked for.
+
+mod client;
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use client::{Client, sqe};
+use softring_engine::abi::*;
+
+const BLOCK: usize = 4096;
+const O_DIRECT: i32 = 0o40000;
+
+/// A block of its own, aligned as O_DIRECT wants it.
+#[derive(Clone)]
+#[repr(align(4096))]
+struct Block([u8; BLOCK]);
+
+impl Block {
+    fn addr(&mut self) -> u64 {
+        self.0.as_mut_ptr().expose_provenance() as u64
+    }
+}
+
+/// A file of `blocks` blocks, each filled with its number, open with O_DIRECT; `None` where the
+/// file system has no such thing.
+fn file(blocks: u8) -> Option<File> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("blocks-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut plain = File::create(&path).unwrap();
+    for i in 0..blocks {
+        plain.write_all(&[i; BLOCK]).unwrap();
+    }
+    plain.sync_all().unwrap();
+    let open = File::options().read(true).write(true).custom_flags(O_DIRECT).open(&path);
+    std::fs::remove_file(&path).unwrap();
+    match open {
+        Ok(f) => Some(f),
+        Err(e) => {
+            println!("skipped: no O_DIRECT here: {e}");
+            None
+        }
+    }
+}
+
+fn read(f: &File, to: &mut Block, block: u64, ud: u64) -> io_uring_sqe {
+    let (fd, off) = (f.as_raw_fd(), block * BLOCK as u64);
+    io_uring_sqe { fd, addr: to.addr(), len: BLOCK as u32, off, ..sqe(IORING_OP_READ, ud) }
+}
+
+#[test]
+fn entering_finds_what_is_polled() {
+    let Some(f) = file(16) else { return };
+    for flags in [0, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN] {
+        let c = Client::new(16, IORING_SETUP_IOPOLL | flags);
+        let mut blocks = vec![Block([0xff; BLOCK]); 16];
+        for (i, to) in blocks.iter_mut().enumerate() {
+            c.push(read(&f, to, i as u64, i as u64));
+        }
+        assert_eq!(c.enter(16, 16), 16);
+        let mut seen = 0;
+        while seen < 16 {
+            match c.pop() {
+                Some(cqe) => {
+                    assert_eq!(cqe.res, BLOCK as i32);
+                    seen += 1;
+                }
+                // The number is a hint.
+                None => assert_eq!(c.enter(0, 1), 0),
+            }
+        }
+        for (i, block) in blocks.iter().enumerate() {
+            assert!(block.0.iter().all(|&b| usize::from(b) == i), "block {i}");
+        }
+    }
+}
+
+#[test]
+fn a_chain_is_polled_link_by_link() {
+    let Some(f) = file(4) else { return };
+    let c = Client::new(8, IORING_SETUP_IOPOLL);
+    let mut blocks = vec![Block([7; BLOCK]); 2];
+    let [out, back] = &mut blocks[..] else { unreachable!() };
+    let write = io_uring_sqe { opcode: IORING_OP_WRITE, ..read(&f, out, 3, 1) };
+    c.push(io_uring_sqe { flags: IOSQE_IO_LINK, ..write });
+    c.push(read(&f, back, 3, 2));
+    assert_eq!(c.enter(2, 2), 2);
+    let mut got = Vec::new();
+    while got.len() < 2 {
+        match c.pop() {
+            Some(cqe) => got.push((cqe.user_data, cqe.res)),
+            None => assert_eq!(c.enter(0, 1), 0),
+        }
+    }
+    assert_eq!(got, [(1, BLOCK as i32), (2, BLOCK as i32)]);
+    assert!(blocks[1].0.iter().all(|&b| b == 7));
+}
+
+#[test]
+fn with_an_sq_thread_nobody_enters() {
+    let Some(f) = file(8) else { return };
+    let c = Client::new(8, IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL);
+    let mut blocks = vec![Block([0xff; BLOCK]); 8];
+    for (i, to) in blocks.iter_mut().enumerate() {
+        c.push(read(&f, to, i as u64, i as u64));
+    }
+    assert_eq!(softring_engine::syscall::enter(c.fd, 0, 0, IORING_ENTER_SQ_WAKEUP, 0, 8), 0);
+    let (mut seen, start) = (0, Instant::now());
+    while seen < 8 && start.elapsed() < Duration::from_secs(10) {
+        match c.pop() {
+            Some(cqe) => {
+                assert_eq!(cqe.res, BLOCK as i32);
+                seen += 1;
+            }
+            None => std::thread::yield_now(),
+        }
+    }
+    assert_eq!(seen, 8);
+}
+
+#[test]
+fn closed_with_reads_in_flight() {
+    let Some(f) = file(8) else { return };
+    for _ in 0..50 {
+        let mut blocks = vec![Block([0xff; BLOCK]); 8];
+        let c = Client::new(8, IORING_SETUP_IOPOLL);
+        for (i, to) in blocks.iter_mut().enumerate() {
+            c.push(read(&f, to, i as u64, i as u64));
+        }
+        assert_eq!(c.enter(8, 0), 8);
+        drop(c);
+    }
+}
