@@ -11,6 +11,7 @@ pub const CASES: &[Case] = &[
     case!("tasks", partial_ring_fds, [Reg(IORING_REGISTER_RING_FDS)], "rows before the bad one count"),
     case!("tasks", other_credentials, [Reg(IORING_REGISTER_PERSONALITY)], "a request opens what its personality may open"),
     case!("tasks", late_eventfd, [Reg(IORING_REGISTER_EVENTFD)], "an eventfd hears of what was submitted before it"),
+    case!("tasks", flag_by_poll, [Setup(IORING_SETUP_TASKRUN_FLAG)], "what poll(2) tells of shows in TASKRUN at once"),
     case!("tasks", half_readable_arrays, [
         Reg(IORING_REGISTER_FILES_UPDATE2), Reg(IORING_REGISTER_BUFFERS_UPDATE),
     ], "an array is used as far as it can be read"),
@@ -212,5 +213,27 @@ fn many_buffers(cx: &mut Cx) -> Outcome {
     let read = sqe::rw(IORING_OP_READ_FIXED, file.as_raw_fd(), addr_mut(&mut buf), 4, 0);
     cx.one(&mut ring, "the last", read.set(|s| s.buf_index = 16383), 4);
     cx.is("unregister", ring.register(IORING_UNREGISTER_BUFFERS, 0, 0), 0);
+    Ok(())
+}
+
+fn flag_by_poll(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, DEFER | IORING_SETUP_TASKRUN_FLAG)?;
+    let flag = |ring: &Ring| ring.sq_flags() & IORING_SQ_TASKRUN;
+    for _ in 0..20 {
+        let (r, w) = cx.pipe()?;
+        let fd = r.as_raw_fd();
+        cx.start(&mut ring, &[sqe::poll_add(fd, libc::POLLIN).ud(1)]);
+        cx.is("not ready", os::poll(fd, libc::POLLIN, 0), 0);
+        cx.is("no flag", flag(&ring), 0);
+        rustix::io::write(&w, b"x")?;
+        cx.is("ready", os::poll(fd, libc::POLLIN, 0), i32::from(libc::POLLIN));
+        cx.is("flag", flag(&ring), IORING_SQ_TASKRUN);
+        cx.is("not posted", ring.cq_ready(), 0);
+        cx.is("enter", ring.enter(0, 0, IORING_ENTER_GETEVENTS), 0);
+        cx.is("no flag", flag(&ring), 0);
+        cx.reap_in_order(&mut ring, "posted", &[(1, i32::from(libc::POLLIN))]);
+    }
+    std::thread::sleep(std::time::Duration::from_millis(10));
+    cx.is("nor later", flag(&ring), 0);
     Ok(())
 }
