@@ -5,8 +5,9 @@ use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_RECV, IORING_OP_RECVMSG};
 use crate::ctx::Ctx;
 use crate::errno::Errno;
 use crate::ops::net::{MSG_DONTWAIT, MSG_NOSIGNAL};
-use crate::req::request::{FileRef, Poll, Req, ReqFlags, Wait};
-use crate::transport::poll::{self, BATCH, Event, PollSet};
+use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
+use crate::req::slab::ReqId;
+use crate::transport::poll::{self, AIO_DATA, BATCH, Event, PollSet};
 use crate::transport::socket::{self, Socket};
 use crate::transport::standing::{self, IN, OUT, STICKY, Standing, Trust};
 
@@ -164,8 +165,31 @@ impl Ctx {
             && self.mem.cq_filled() < s.waits
     }
 
-    /// Looks at the poll set in the middle of a batch: what there is to do waits for its end.
-    fn look_aside(&mut self) {
+    /// Does a request wait for this event?
+    pub fn awaited(&mut self, ev: &Event) -> bool {
+        let (data, seen) = (ev.data, ev.events);
+        let Some(fd) = standing::number(data) else {
+            let id = ReqId::from_u64(data);
+            return match data {
+                0 => {
+                    // The end of a wait that is over.
+                    self.transports.poll.as_ref().map(PollSet::clear_kick);
+                    false
+                }
+                AIO_DATA => true,
+                _ => self.slab.get(id).is_some_and(|req| req.state == State::Armed),
+            };
+        };
+        let waits = |wait| matches!(wait, Wait::Poll(p) if seen & (p.events | ALWAYS) != 0);
+        let Some(s) = self.transports.poll.as_mut().and_then(|set| set.standing(fd)) else {
+            return false;
+        };
+        s.waiters.iter().any(|&id| self.slab.get(id).is_some_and(|req| waits(req.wait)))
+    }
+
+    /// Looks at the poll set in the middle of a batch, or for a look's sake: what there is to do is
+    /// left for later.
+    pub fn look_aside(&mut self) {
         let mut buf = [Event::default(); BATCH];
         self.look(true);
         loop {

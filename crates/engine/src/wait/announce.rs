@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use rustix::fd::AsRawFd;
 
 use crate::abi::{IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
-use crate::ctx::Ctx;
+use crate::ctx::{Ctx, Guard, Ring};
 use crate::rsrc::eventfd::EventFd;
 use crate::sys;
 
@@ -32,9 +32,10 @@ pub fn hurry() {
     if !FLAGGING.load(Relaxed) {
         return;
     }
-    // poll(2) is called in signal handlers, too: no memory is asked for, no lock waited for.
+    // poll(2) is called in signal handlers, too: no memory is asked for, and no lock waited for
+    // without end.
     for ring in (0..).map_while(crate::fds::nth) {
-        if let Some(mut ctx) = ring.try_lock()
+        if let Some(mut ctx) = lock_soon(&ring)
             && tells(ctx.flags)
             && !ctx.driver.active
             && ctx.has_work()
@@ -44,14 +45,38 @@ pub fn hurry() {
     }
 }
 
+/// The lock, unless its holder keeps it. Often that is the reactor, about to say the same.
+fn lock_soon(ring: &Ring) -> Option<Guard<'_>> {
+    const TRIES: u32 = 100;
+    (0..TRIES).find_map(|_| {
+        let got = ring.try_lock();
+        if got.is_none() {
+            std::thread::yield_now();
+        }
+        got
+    })
+}
+
 impl Ctx {
-    /// Is there anything that entering would do?
-    pub fn has_work(&self) -> bool {
-        let ready = |fd| sys::poll_now(fd, sys::POLLIN) != 0;
+    /// Is there anything that entering would do? Called while nobody drives.
+    pub fn has_work(&mut self) -> bool {
         !self.deferred.is_empty()
             || !self.run.is_empty()
             || self.timeouts.next_in() == Some(0)
-            || self.transports.epoll_fd().is_none_or(ready)
+            || self.poll_set_has_work()
+    }
+
+    /// Does the poll set tell of anything that a request waits for? What is for none is dropped:
+    /// some numbers stay in the set when nobody waits there (`transport::standing`).
+    fn poll_set_has_work(&mut self) -> bool {
+        let Some(set) = self.transports.epoll_fd() else { return true };
+        if sys::poll_now(set, sys::POLLIN) != 0 {
+            self.look_aside();
+        }
+        let mut stash = core::mem::take(&mut self.transports.stash);
+        stash.retain(|ev| self.awaited(ev));
+        self.transports.stash = stash;
+        !self.transports.stash.is_empty()
     }
 
     /// DEFER_TASKRUN: something is ready, but only the program's entering may post it; tell it so.
