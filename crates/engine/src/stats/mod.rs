@@ -80,7 +80,8 @@ pub struct Reissue {
     pub at_once: Count,
     /// Arm steps that answered OK: the request waits for readiness.
     pub armed: Count,
-    /// Of those, the ones that the look behind the arming found ready.
+    /// Of those, the ones that the look behind the arming found ready. Where that look is a wait of
+    /// the program's, one that took less than two microseconds counts: it cannot have slept.
     pub ready_at_arm: Count,
     /// Attempts made again because of readiness.
     pub reissued: Count,
