@@ -335,7 +335,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(
         IORING_OP_READ_MULTISHOT,
         "6.7",
-        FILE | IOPRIO | POLLIN | BUFSEL,
+        FILE | POLLIN | BUFSEL,
         ops::rw_select::multishot_prep,
         Sys(ops::rw_select::multishot),
     ),

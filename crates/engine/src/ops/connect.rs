@@ -50,7 +50,7 @@ pub fn connect_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 pub fn connect(call: &mut Call, how: Try) -> Outcome {
     let fd = call.file.fd();
     let pending = call.done & IN_PROGRESS != 0;
-    if pending && sys::poll_now(fd, 0) & POLLERR != 0 {
+    if pending && how == Try::Nonblock && sys::poll_now(fd, 0) & POLLERR != 0 {
         return Outcome::Done(pending_error(fd));
     }
     let done = match how {

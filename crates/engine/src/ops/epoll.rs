@@ -7,7 +7,7 @@ use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
 use crate::ops::msg_ring::{Parcel, What};
-use crate::ops::{answer_waiting, zero};
+use crate::ops::{answer, zero};
 use crate::req::request::{Call, Req};
 use crate::req::slab::ReqId;
 use crate::sys::{self, sys};
@@ -71,10 +71,11 @@ pub fn wait_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Takes what the set has; waits for its descriptor to be readable if that is nothing.
 pub fn wait(call: &mut Call, how: Try) -> Outcome {
-    let timeout = if how == Try::Block { -1i32 } else { 0 };
     let s = &call.sqe;
-    match answer_waiting(sys!(__NR_epoll_pwait, call.file.fd(), s.addr, s.len, timeout, 0, 8)) {
-        Outcome::Done(0) => Outcome::Retry,
+    match answer(sys!(__NR_epoll_pwait, call.file.fd(), s.addr, s.len, 0, 0, 8)) {
+        Outcome::Done(0) if how == Try::Nonblock => Outcome::Retry,
+        // The kernel's worker does not wait for it.
+        Outcome::Done(0) => Outcome::Done(Errno::EAGAIN.res()),
         done => done,
     }
 }

@@ -16,6 +16,8 @@ use crate::transport::sleeper::{Futex, Job};
 use crate::user;
 
 const FUTEX2_SIZE_U32: u32 = 2;
+const FUTEX2_NUMA: u32 = 4;
+const FUTEX2_MPOL: u32 = 8;
 const FUTEX2_PRIVATE: u32 = 128;
 /// `FUTEX_WAITV_MAX`
 const WAITV_MAX: u32 = 128;
@@ -42,8 +44,12 @@ fn narrow(word: u64) -> Result<u32> {
 pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[s.len, s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))?;
-    let private = is_private(s.fd.cast_unsigned())?;
+    let flags = s.fd.cast_unsigned();
+    // Refused when it is tried, not before.
+    let node = flags & (FUTEX2_NUMA | FUTEX2_MPOL) != 0;
+    let private = is_private(flags & !(FUTEX2_NUMA | FUTEX2_MPOL))?;
     let (val, mask) = (narrow(s.off)?, narrow(s.addr3)?);
+    let mask = if node { 0 } else { mask };
     req.call.keep = Keep::Job(Job::Futex(Futex { addr: s.addr, val, private }, mask));
     req.wait = Wait::Sleeper;
     Ok(())

@@ -121,7 +121,8 @@ pub fn attempt(
     once: impl Fn(&mut Call, u32) -> Result<usize>,
 ) -> Outcome {
     let given = call.sqe.op_flags;
-    let ready = if given & MSG_ERRQUEUE != 0 { 0 } else { ready };
+    // The kernel's worker does not wait for errors.
+    let waits = given & (MSG_DONTWAIT | MSG_ERRQUEUE) == 0;
     let total = if all { total(call) } else { 0 };
     (call.short, call.blocked, call.dry) = (false, false, false);
     loop {
@@ -133,8 +134,9 @@ pub fn attempt(
                 return Outcome::Retry;
             }
             // Where the program's socket does not block, a worker's request does.
-            Err(Errno::EAGAIN) if given & MSG_DONTWAIT == 0 && wait(call.file.fd(), ready) => {
-                continue;
+            Err(Errno::EAGAIN) if waits && wait(call.file.fd(), ready) => continue,
+            Err(Errno::EAGAIN) if waits && call.done == 0 => {
+                return Outcome::Done(Errno::EINTR.res());
             }
             Err(e) if call.done == 0 => return Outcome::Done(e.res()),
             Err(_) => 0,
@@ -151,9 +153,10 @@ pub fn attempt(
     }
 }
 
-/// Who reads the error queue does not wait for data.
+/// Who reads the error queue does not wait for data, as far as POLLIN tells of it: normal data
+/// (POLLRDNORM) wakes it still, in vain.
 pub fn poll_events(req: &Req, events: u32) -> u32 {
-    const IN: u32 = 0x001 | 0x040;
+    const IN: u32 = 0x001;
     let errors =
         req.flags.contains(ReqFlags::SENDRECV) && req.call.sqe.op_flags & MSG_ERRQUEUE != 0;
     if errors { events & !IN } else { events }

@@ -39,6 +39,10 @@ impl Ctx {
     pub fn select_many(&mut self, req: &mut Req) -> Result<()> {
         let call = &mut req.call;
         let (mut pick, head) = self.kbuf_head(call.bgid)?;
+        if !pick.in_ring && pick.buf.addr == 0 {
+            call.pick = Some(pick);
+            return Err(Errno::ENOBUFS);
+        }
         if call.sqe.opcode == IORING_OP_RECV {
             call.pick = Some(pick);
             (call.sqe.addr, call.sqe.len) = (pick.buf.addr, pick.buf.len);
@@ -64,7 +68,8 @@ impl Ctx {
 
 /// A bundle was sent: the next one follows, unless that was the last buffer.
 pub fn sent(call: &mut Call, n: i32) -> Outcome {
-    if call.last {
+    // One that was polled first ends with its first step.
+    if call.last || call.sqe.ioprio & IORING_RECVSEND_POLL_FIRST != 0 {
         return Outcome::Done(n);
     }
     if call.pick.is_none() {

@@ -6,7 +6,7 @@ use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
-use crate::ops::iov::{import_iov, skip};
+use crate::ops::iov::{import_iov, in_user, skip};
 use crate::ops::net::{MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
 use crate::ops::net::{attempt, common_prep, received, recv_common};
 use crate::ops::socket::address;
@@ -204,7 +204,7 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
         ..msg.hdr
     };
     let to = (&raw mut hdr).expose_provenance();
-    let n = check(sys!(__NR_recvmsg, call.file.fd(), to, flags))?;
+    let n = received_or_wait(call, check(sys!(__NR_recvmsg, call.file.fd(), to, flags)))?;
     if hdr.name != 0 {
         user::write(msg.at + msghdr::NAMELEN, &hdr.namelen)?;
     }
@@ -213,6 +213,14 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
     let cut = cut(flags, &hdr);
     call.short |= cut;
     Ok(n)
+}
+
+/// A provided buffer that is none is found out when there is something to put there, not before.
+fn received_or_wait(call: &Call, done: Result<usize>) -> Result<usize> {
+    let s = &call.sqe;
+    let bad = || call.pick.is_some() && in_user(s.addr, u64::from(s.len)).is_err();
+    let nothing = || sys::poll_now(call.file.fd(), sys::POLLIN) == 0;
+    if done == Err(Errno::EFAULT) && bad() && nothing() { Err(Errno::EAGAIN) } else { done }
 }
 
 impl Msg {
@@ -244,7 +252,7 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
         ..msghdr::default()
     };
     let to = (&raw mut hdr).expose_provenance();
-    let n = check(sys!(__NR_recvmsg, call.file.fd(), to, flags))? as u32;
+    let n = received_or_wait(call, check(sys!(__NR_recvmsg, call.file.fd(), to, flags)))? as u32;
     let out = [hdr.namelen, hdr.controllen as u32, n, hdr.flags];
     user::write_slice(buf, &out)?;
     call.last = n == 0;

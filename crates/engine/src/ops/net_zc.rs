@@ -41,21 +41,32 @@ pub fn fixed(sqe: &io_uring_sqe) -> bool {
         && sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0
 }
 
-/// Sends.
-pub fn send(call: &mut Call, how: Try) -> Outcome {
-    let fd = call.file.fd();
+/// Sockets whose memory is never sent from where it lies.
+///
+/// # Errors
+/// `EOPNOTSUPP`.
+pub fn check_socket(fd: i32) -> Result<()> {
     let socket = match Socket::of(fd) {
         // A refusal is worth a second look: the number may have been reused behind our back.
         Socket::UnixStream | Socket::Other => Socket::ask(fd),
         socket => socket,
     };
-    match socket {
-        Socket::UnixStream | Socket::Other if is_socket(fd) => {
-            Outcome::Done(Errno::EOPNOTSUPP.res())
-        }
-        _ if call.sqe.opcode == IORING_OP_SEND_ZC => net::send(call, how),
-        _ => net_msg::send(call, how),
+    let cannot = matches!(socket, Socket::UnixStream | Socket::Other) && is_socket(fd);
+    if cannot { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
+}
+
+/// Sends.
+pub fn send(call: &mut Call, how: Try) -> Outcome {
+    if let Err(e) = check_socket(call.file.fd()) {
+        return Outcome::Done(e.res());
     }
+    let done = match call.sqe.opcode {
+        IORING_OP_SEND_ZC => net::send(call, how),
+        _ => net_msg::send(call, how),
+    };
+    // The kernel has found some of the memory by then, and copied nothing.
+    call.short |= done == Outcome::Done(Errno::EFAULT.res());
+    done
 }
 
 impl Ctx {
@@ -67,7 +78,8 @@ impl Ctx {
         notif.call.sqe.user_data = req.call.sqe.user_data;
         notif.call.cflags = IORING_CQE_F_NOTIF;
         let ioprio = req.call.sqe.ioprio;
-        if ioprio & !KNOWN == 0 && ioprio & IORING_SEND_ZC_REPORT_USAGE != 0 {
+        let begun = req.res == Errno::EFAULT.res() && req.call.short;
+        if ioprio & !KNOWN == 0 && ioprio & IORING_SEND_ZC_REPORT_USAGE != 0 && !begun {
             notif.res = IORING_NOTIF_USAGE_ZC_COPIED.cast_signed();
         }
         notif.flags |= ReqFlags::ENDED;

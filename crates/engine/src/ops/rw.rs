@@ -54,7 +54,7 @@ fn fixed(opcode: u8) -> bool {
     )
 }
 
-fn writes(opcode: u8) -> bool {
+pub fn writes(opcode: u8) -> bool {
     matches!(
         opcode,
         IORING_OP_WRITE | IORING_OP_WRITEV | IORING_OP_WRITE_FIXED | IORING_OP_WRITEV_FIXED
@@ -188,7 +188,7 @@ fn refused_flags(call: &Call) -> bool {
     let kind = kind_of(&call.file);
     let cached = matches!(kind, Kind::Buffered | Kind::Direct);
     flags & !RWF_KNOWN != 0
-        || (flags & RWF_NOWAIT != 0 && kind == Kind::Memory)
+        || (flags & RWF_NOWAIT != 0 && rw_nowait::unknown(call, kind))
         || (flags & (RWF_ATOMIC | RWF_DONTCACHE) != 0 && !cached)
         || (flags & RWF_ATOMIC != 0 && !writes(call.sqe.opcode))
 }
@@ -260,6 +260,9 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
                 return without_nowait(call, kind, given);
             }
             Err(Errno::ESPIPE) if misjudged(call, &mut kind) => {}
+            Err(Errno::EINVAL) if how == Try::Nonblock && rw_nowait::never_ready(call, kind) => {
+                return would_block(call);
+            }
             Err(_) if call.done > 0 => {
                 let total = total(call);
                 return finish(call, total);
@@ -280,8 +283,8 @@ fn may_trust(call: &Call, kind: Kind) -> bool {
 
 /// Did `RWF_NOWAIT` alone make a call fail?
 fn waits(e: Errno, kind: Kind) -> bool {
-    let simple = matches!(kind, Kind::Pollable | Kind::Other);
-    e == Errno::EAGAIN || (e == Errno::EOPNOTSUPP && simple)
+    let refuses = matches!(kind, Kind::Pollable | Kind::Other | Kind::Buffered);
+    e == Errno::EAGAIN || (e == Errno::EOPNOTSUPP && refuses)
 }
 
 /// The program's number was reused behind our back: what we took for a file is a stream.

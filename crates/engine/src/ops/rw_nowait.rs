@@ -6,8 +6,8 @@ use rustix::fs::{FileType, OFlags};
 use crate::abi::IORING_OP_WRITEV_FIXED;
 use crate::errno::{Errno, Result};
 use crate::req::request::Call;
-use crate::sys;
-use crate::transport::kind::Kind;
+use crate::sys::{self, sys};
+use crate::transport::kind::{Kind, in_memory};
 
 /// `EXT4_SUPER_MAGIC`, `F2FS_SUPER_MAGIC`.
 const UNBUFFERED: [u64; 2] = [0xef53, 0xf2f5_2010];
@@ -29,6 +29,32 @@ pub fn simple(call: &Call, kind: Kind) -> bool {
     let fd = sys::borrow(call.file.fd()).filter(|_| kind == Kind::Pollable);
     let stat = fd.and_then(|fd| rustix::fs::fstat(fd).ok());
     stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Unknown)
+}
+
+/// Does the file know no `RWF_NOWAIT`? preadv2(2) says so only where there is something to
+/// transfer.
+pub fn unknown(call: &Call, kind: Kind) -> bool {
+    let fd = sys::borrow(call.file.fd());
+    match kind {
+        Kind::Memory => true,
+        Kind::Direct => {
+            fd.and_then(|fd| rustix::fs::fstatfs(fd).ok()).is_some_and(|s| in_memory(&s))
+        }
+        Kind::Other => {
+            let stat = fd.and_then(|fd| rustix::fs::fstat(fd).ok());
+            stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory)
+        }
+        _ => false,
+    }
+}
+
+/// An epoll set: it can be polled, so that the kernel waits for it before it is refused; and it is
+/// not ready. No other file tells an epoll_wait(2) without room from one of no use.
+pub fn never_ready(call: &Call, kind: Kind) -> bool {
+    let fd = call.file.fd();
+    let epoll = || sys!(__NR_epoll_pwait, fd, 0, 1, 0, 0, 8) != Errno::EINVAL.res() as isize;
+    let writes = super::rw::writes(call.sqe.opcode);
+    simple(call, kind) && epoll() && (writes || sys::poll_now(fd, sys::POLLIN) == 0)
 }
 
 /// A write to a [`simple`] file: may it be tried?

@@ -8,6 +8,7 @@ use crate::opdef::{Outcome, Try};
 use crate::ops::rw;
 use crate::req::request::{Call, Req, ReqFlags};
 use crate::req::route::kind_of;
+use crate::sys;
 use crate::transport::kind::Kind;
 use crate::user::{self, iovec};
 
@@ -49,6 +50,8 @@ pub fn multishot(call: &mut Call, how: Try) -> Outcome {
     match rw::issue(call, how) {
         Outcome::Done(n) if n > 0 => {
             call.short = false;
+            // It goes on when there is more to read, whether there are buffers for it or not.
+            call.empty = sys::poll_now(call.file.fd(), sys::POLLIN) == 0;
             Outcome::More(n)
         }
         other => other,

@@ -5,7 +5,7 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
 use crate::ops::openclose::own;
-use crate::ops::{answer, no_fixed_file, zero};
+use crate::ops::{answer, zero};
 use crate::req::request::{Call, FileRef, Keep, Req};
 use crate::sys::sys;
 use crate::transport::kind::Kind;
@@ -22,7 +22,6 @@ const ADDR_MAX: u32 = 128;
 pub fn socket_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[s.addr, u64::from(s.op_flags), u64::from(s.buf_index)])?;
-    no_fixed_file(req)?;
     let flags = s.off as u32 & !TYPE;
     let leaks = s.file_index != 0 && flags & SOCK_CLOEXEC != 0;
     if leaks || flags & !(SOCK_CLOEXEC | SOCK_NONBLOCK) != 0 {
@@ -100,5 +99,8 @@ pub fn shutdown_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Ends one direction of a connection, or both.
 pub fn shutdown(call: &mut Call, _: Try) -> Outcome {
-    answer(sys!(__NR_shutdown, call.file.fd(), call.sqe.len))
+    let done = answer(sys!(__NR_shutdown, call.file.fd(), call.sqe.len));
+    // What the socket itself refuses breaks no chain.
+    call.short = done == Outcome::Done(Errno::ENOTSOCK.res());
+    done
 }

@@ -47,12 +47,15 @@ impl Ctx {
     pub fn arm_poll(&mut self, req: &mut Req) {
         req.state = State::Armed;
         let goes_on = BETWEEN.get().is_none_or(|f| !reissues(req) || f());
+        let by_worker = req.goes_on_by_worker();
         let id = self.slab.insert(core::mem::take(req));
         if !goes_on {
             return self.abort(id, Errno::ENOMEM);
         }
         let armed = if self.takes_turn(id) { self.hold_meanwhile(id) } else { self.stand(id) };
         match armed {
+            // The kernel's worker arms none.
+            Ok(()) if by_worker => {}
             Ok(()) => self.arm_linked_timeout(id),
             Err(e) => {
                 let key = self.slab.get(id).and_then(turns::key);
@@ -139,6 +142,12 @@ impl Ctx {
             Issue::Call(_) if req.opcode() == IORING_OP_URING_CMD => {
                 req.fail(Errno::ECANCELED);
                 self.finish(req);
+            }
+            // Nor does the worker wait for what is to be ready before it is tried.
+            Issue::Call(_) if e == Errno::EPERM && req.polls_first() => {
+                let many = req.flags.contains(ReqFlags::MULTISHOT);
+                let e = if many { Errno::EBADFD } else { Errno::EAGAIN };
+                self.outcome(req, Outcome::Done(e.res()));
             }
             Issue::Call(_) if e != Errno::EBADF => {
                 self.stats.reissue.aborted.add(1);

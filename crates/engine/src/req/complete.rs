@@ -70,11 +70,16 @@ impl Ctx {
             self.post(cqe);
         }
         self.nr_ended += 1;
+        // It was on its way when a request that was tried ended.
+        let tried = req.flags.contains(ReqFlags::ISSUED);
+        if notif && tried {
+            self.notify(req);
+        }
         let disarm = ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT;
         if req.flags.intersects(disarm) || req.link.is_some() {
             self.queue_next(req);
         }
-        if notif {
+        if notif && !tried {
             self.notify(req);
         }
     }
@@ -102,8 +107,9 @@ impl Ctx {
             req.state = crate::req::request::State::Prepped;
             if let Some(mut req) = self.slab.remove(f.id) {
                 self.async_posted = true;
-                // What is linked behind it goes on in that worker.
-                req.flags.set(ReqFlags::ON_WORKER, !self.defers());
+                // What is linked behind it goes on in that worker, unless that gave up.
+                let failed = f.outcome == crate::opdef::Outcome::Done(Errno::EAGAIN.res());
+                req.flags.set(ReqFlags::ON_WORKER, !self.defers() && !failed);
                 self.outcome(&mut req, f.outcome);
             }
         }
@@ -147,6 +153,8 @@ impl Ctx {
                 self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             }
             if req.flags.intersects(ReqFlags::FAIL | ReqFlags::ENDED) {
+                let res = req.res;
+                self.put_buffer(&mut req, res);
                 self.finish(&mut req);
             } else if req.flags.contains(ReqFlags::ORPHAN) {
                 req.fail(Errno::EFAULT);

@@ -1,7 +1,7 @@
 //! Issue: the one place that calls a row's `issue`. Kernel counterpart: `io_issue_sqe`,
 //! `io_queue_sqe`.
 
-use crate::abi::{IORING_OP_CLOSE, IORING_OP_RECV, IORING_OP_URING_CMD};
+use crate::abi::{IORING_OP_CLOSE, IORING_OP_RECV, IORING_OP_SOCKET, IORING_OP_URING_CMD};
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS, Outcome, Try};
@@ -17,8 +17,8 @@ impl Ctx {
             let assigned = self.assign_file(req);
             let assigned = assigned
                 .and_then(|()| self.check_polled(req))
-                .and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call))
-                .and_then(|()| self.select_buffer(req));
+                .and_then(|()| self.before_buffers(req))
+                .and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call));
             if let Err(e) = assigned {
                 req.fail(e);
                 return self.finish(req);
@@ -29,16 +29,20 @@ impl Ctx {
             return self.take_route(Way::Worker, req);
         }
         let looked = core::mem::take(&mut self.submit.looked);
-        let outcome = match def.issue {
-            Issue::Ring(f) => f(self, req),
-            Issue::Call(f) => match self.first_route(req) {
-                Some(way) => return self.take_route(way, req),
-                None if self.known_dry(req, looked) => {
-                    req.call.blocked = true;
-                    Outcome::Retry
-                }
-                None => f(&mut req.call, Try::Nonblock),
-            },
+        let way = self.first_route(req);
+        if way != Some(Way::Poll)
+            && let Err(e) = self.select_buffer(req)
+        {
+            return self.outcome(req, Outcome::Done(e.res()));
+        }
+        let outcome = match (way, def.issue) {
+            (Some(way), _) => return self.take_route(way, req),
+            (None, Issue::Call(_)) if self.known_dry(req, looked) => {
+                req.call.blocked = true;
+                Outcome::Retry
+            }
+            (None, Issue::Ring(f)) => f(self, req),
+            (None, Issue::Call(f)) => f(&mut req.call, Try::Nonblock),
         };
         let waits = matches!(outcome, Outcome::Retry) || !req.flags.contains(ReqFlags::STREAM);
         self.stats.reissue.at_once.add(u64::from(!waits));
@@ -73,7 +77,9 @@ impl Ctx {
                 if let Some(finish) = def.finish {
                     finish(self, req);
                 }
-                if (req.res < 0 && !def.has(opdef::LENIENT)) || req.call.short {
+                // A socket that finds no slot is no failure.
+                let failed = if req.opcode() == IORING_OP_SOCKET { res } else { req.res };
+                if (failed < 0 && !def.has(opdef::LENIENT)) || req.call.short {
                     req.set_fail();
                 }
                 self.finish(req);
@@ -116,8 +122,7 @@ impl Ctx {
                 break;
             }
             if let Err(e) = self.select_buffer(req) {
-                req.fail(e);
-                return self.finish(req);
+                return self.outcome(req, Outcome::Done(e.res()));
             }
             match self.issue(req) {
                 Outcome::More(more) => res = more,

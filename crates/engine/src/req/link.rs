@@ -20,7 +20,7 @@ impl Ctx {
     pub fn queue_next(&mut self, req: &mut Req) {
         self.disarm_next(req);
         if let Some(id) = req.link.take() {
-            let worker = req.flags.contains(ReqFlags::ON_WORKER);
+            let worker = req.flags.contains(ReqFlags::ON_WORKER) && !self.defers();
             if let Some(next) = self.slab.get_mut(id).filter(|_| worker) {
                 next.flags |= ReqFlags::ON_WORKER;
             }

@@ -15,6 +15,7 @@ use crate::abi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
 use crate::abi::{io_uring_sqe, nvme_passthru_cmd64};
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
+use crate::opdef::OPS;
 use crate::ops::net_msg::Msg;
 use crate::rsrc::buffers::BufNode;
 use crate::rsrc::files::FileNode;
@@ -417,6 +418,11 @@ impl Req {
 
     pub fn opcode(&self) -> u8 {
         self.call.sqe.opcode
+    }
+
+    /// Is it to wait for readiness before its first attempt?
+    pub fn polls_first(&self) -> bool {
+        self.call.sqe.ioprio & OPS[self.opcode() as usize].poll_first != 0
     }
 
     pub fn linked(&self) -> bool {

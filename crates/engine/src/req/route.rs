@@ -5,12 +5,15 @@
 //! a pollable file never reaches a worker below the cap. Kernel counterpart: `io_queue_async`,
 //! `io_arm_poll_handler`, `io_queue_iowq`.
 
+use crate::abi::{IORING_OP_ACCEPT, IORING_OP_RECV, IORING_OP_WAITID};
 use crate::ctx::Ctx;
 use crate::errno::Errno;
 use crate::opdef::{self, Issue, OPS, Outcome};
 use crate::ops;
+use crate::ops::net_zc::check_socket;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::transport::kind::Kind;
+use crate::transport::socket::is_socket;
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,16 +43,32 @@ impl Ctx {
         if !matches!(def.issue, Issue::Call(_)) {
             return None;
         }
-        if req.call.sqe.ioprio & def.poll_first != 0 && req.arms == 0 {
+        if req.polls_first() && req.arms == 0 {
+            // All but these first look whether it is a socket.
+            let any = matches!(req.opcode(), IORING_OP_RECV | IORING_OP_ACCEPT);
+            let fd = req.call.file.fd();
+            let copies = || !req.flags.contains(ReqFlags::NOTIF) || check_socket(fd).is_ok();
+            let waits = any || is_socket(fd) && copies();
+            return waits.then_some(Way::Poll);
+        }
+        if req.goes_on_by_worker() {
             return Some(Way::Poll);
         }
+        if req.opcode() == IORING_OP_WAITID {
+            // It waits by itself, also on a worker.
+            return None;
+        }
         let forced = req.flags.contains(ReqFlags::FORCE_ASYNC) || req.call.creds.is_some();
+        // A worker waits also where it is asked not to.
+        let unwaiting = forced && req.flags.contains(ReqFlags::NOWAIT);
         if req.flags.contains(ReqFlags::ON_WORKER | ReqFlags::NOWAIT) && !forced {
             return Some(Way::Worker);
         }
         if def.has(opdef::AIO) {
             return match self.kind_in_batch(&req.call.file) {
-                Kind::Direct if req.call.creds.is_none() && self.aio_ready() => Some(Way::Aio),
+                Kind::Direct if req.call.creds.is_none() && !unwaiting && self.aio_ready() => {
+                    Some(Way::Aio)
+                }
                 Kind::Direct => Some(Way::Worker),
                 Kind::Pollable => {
                     req.flags |= ReqFlags::STREAM;
@@ -91,10 +110,8 @@ impl Ctx {
 
     /// An attempt said it would block.
     pub fn queue_async(&mut self, req: &mut Req) {
-        if req.flags.contains(ReqFlags::NOWAIT) {
-            self.recycle_buffer(req);
-            req.fail(Errno::EAGAIN);
-            return self.finish(req);
+        if req.may_not_wait() {
+            return self.not_now(req);
         }
         let def = &OPS[req.opcode() as usize];
         // Only a socket answers a send or a receive so.
@@ -109,12 +126,23 @@ impl Ctx {
         self.take_route(if poll { Way::Poll } else { Way::Worker }, req);
     }
 
+    /// It is not to wait.
+    fn not_now(&mut self, req: &mut Req) {
+        req.fail(Errno::EAGAIN);
+        self.put_buffer(req, Errno::EAGAIN.res());
+        self.finish(req);
+    }
+
     /// Sends a request where it is to wait.
     pub fn take_route(&mut self, way: Way, req: &mut Req) {
-        if way == Way::Poll && req.flags.contains(ReqFlags::NOWAIT) {
-            self.recycle_buffer(req);
-            req.fail(Errno::EAGAIN);
-            return self.finish(req);
+        if way == Way::Poll && req.may_not_wait() {
+            return self.not_now(req);
+        }
+        let blocks =
+            req.flags.contains(ReqFlags::ON_WORKER) && !req.flags.contains(ReqFlags::FORCE_ASYNC);
+        if way == Way::Poll && blocks && req.polls_first() {
+            // The kernel's worker does not poll for it.
+            return self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));
         }
         req.flags.remove(ReqFlags::ON_WORKER);
         match way {

@@ -4,10 +4,14 @@
 
 use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::Result;
-use crate::ops::net_bundle;
-use crate::req::request::{Call, Req, ReqFlags};
+use crate::errno::{Errno, Result};
+use crate::ops::{net_bundle, net_zc};
+use crate::req::request::{Call, FileRef, Req, ReqFlags};
+use crate::req::route::kind_of;
 use crate::rsrc::kbuf::Pick;
+use crate::sys;
+use crate::transport::kind::Kind;
+use crate::transport::socket::is_socket;
 
 impl Ctx {
     /// Before an attempt: picks a buffer, unless the request has one.
@@ -19,13 +23,61 @@ impl Ctx {
         if !req.flags.contains(ReqFlags::BUFFER_SELECT) || req.call.pick.is_some() {
             return Ok(());
         }
+        if req.opcode() == IORING_OP_RECV && req.is_with_worker() {
+            // Without the lock there are no bundles.
+            req.call.sqe.ioprio &= !IORING_RECVSEND_BUNDLE;
+        }
         if net_bundle::selects(req) {
             return self.select_many(req);
         }
+        // Nobody holds the ring's lock for a worker, and what cannot be polled is read at once.
+        let at_once =
+            req.is_with_worker() || (req.reads_once() && kind_of(&req.call.file) != Kind::Pollable);
         let call = &mut req.call;
-        let pick = self.kbuf_pick(call.bgid)?;
+        let mut pick = self.kbuf_pick(call.bgid)?;
         call.place(pick.buf.addr, pick.buf.len);
+        if at_once {
+            self.kbuf_commit(call.bgid, &mut pick, call.sqe.len);
+        }
         call.pick = Some(pick);
+        if pick.buf.addr != 0 {
+            return Ok(());
+        }
+        if call.sqe.opcode == IORING_OP_RECVMSG {
+            // Its CQE names the buffer; one of a ring stays there.
+            call.pick = None;
+            call.cflags |= pick.cqe_flags();
+        }
+        Err(Errno::ENOBUFS)
+    }
+
+    /// What is refused before a buffer is picked or looked up.
+    ///
+    /// # Errors
+    /// `ENOTSOCK`, `EBADFD`, `ECANCELED`.
+    pub fn before_buffers(&mut self, req: &Req) -> Result<()> {
+        let file = &req.call.file;
+        if req.polls_first() && req.opcode() == IORING_OP_RECV {
+            return Ok(());
+        }
+        let buffers = req.flags.contains(ReqFlags::BUFFER_SELECT) || net_zc::fixed(&req.call.sqe);
+        let transfers = req.flags.contains(ReqFlags::SENDRECV);
+        let many = req.goes_on_by_worker();
+        if transfers && buffers && !many && !is_socket(file.fd()) {
+            return open_or(file.fd(), Errno::ENOTSOCK);
+        }
+        if net_zc::fixed(&req.call.sqe) {
+            net_zc::check_socket(file.fd())?;
+        }
+        let reads_many = req.opcode() == IORING_OP_READ_MULTISHOT;
+        if (reads_many || many) && !self.can_poll(file) {
+            return open_or(file.fd(), Errno::EBADFD);
+        }
+        // The kernel's worker only arms a bundle to send, and gives up if it could go at once.
+        let sends = many && req.opcode() == IORING_OP_SEND;
+        if sends && sys::poll_now(file.fd(), sys::POLLOUT) != 0 {
+            return Err(Errno::ECANCELED);
+        }
         Ok(())
     }
 
@@ -57,6 +109,7 @@ impl Ctx {
         // The end of a stream uses no buffer; the end of a file does, and a READ that fails has
         // lost what it took from a list. A SEND always uses what it took.
         let used = res > 0
+            || (pick.in_ring && pick.committed)
             || req.opcode() == IORING_OP_SEND
             || (req.reads_once() && (res == 0 || !pick.in_ring));
         if !used {
@@ -72,10 +125,45 @@ impl Ctx {
     }
 }
 
+impl Ctx {
+    /// Can the file be polled? A device may look like a stream and not be one.
+    fn can_poll(&mut self, file: &FileRef) -> bool {
+        const ALWAYS: i16 = 0x001 | 0x004 | 0x040 | 0x100;
+        if kind_of(file) != Kind::Pollable {
+            return false;
+        }
+        let fd = file.fd();
+        sys::poll_now(fd, ALWAYS) != ALWAYS
+            || self.transports.poll_set().map_or(true, |set| set.takes(fd))
+    }
+}
+
 impl Req {
     fn reads_once(&self) -> bool {
         self.opcode() == IORING_OP_READ
     }
+
+    /// Is it to fail where it would wait? What waits already, or is armed by a worker, waits on.
+    pub fn may_not_wait(&self) -> bool {
+        let waits = self.flags.contains(ReqFlags::REISSUED) || self.goes_on_by_worker();
+        self.flags.contains(ReqFlags::NOWAIT) && !waits
+    }
+
+    /// Would the kernel make its first attempt on a worker?
+    fn is_with_worker(&self) -> bool {
+        self.flags.intersects(ReqFlags::ON_WORKER | ReqFlags::FORCE_ASYNC)
+            && !self.flags.contains(ReqFlags::REISSUED)
+    }
+
+    /// Is it a multishot request that the kernel would give to a worker first?
+    pub fn goes_on_by_worker(&self) -> bool {
+        self.flags.contains(ReqFlags::MULTISHOT) && self.is_with_worker()
+    }
+}
+
+/// That error, if `fd` is open.
+fn open_or(fd: i32, e: Errno) -> Result<()> {
+    crate::fds::check_open(fd).and(Err(e))
 }
 
 impl Call {

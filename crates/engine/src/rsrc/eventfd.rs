@@ -49,7 +49,11 @@ fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> 
     if ctx.eventfd.is_some() {
         return Err(Errno::EBUSY);
     }
-    let fd = dup_internal(user::read(addr)?)?;
+    let given = user::read(addr)?;
+    let fd = dup_internal(given)?;
+    if crate::fds::is_path_only(given) {
+        return Err(Errno::EBADF);
+    }
     if !is_eventfd(&fd) {
         return Err(Errno::EINVAL);
     }

@@ -64,6 +64,13 @@ pub struct Pick {
     pub more: bool,
 }
 
+impl Pick {
+    /// The flags of a CQE that names it.
+    pub fn cqe_flags(&self) -> u32 {
+        IORING_CQE_F_BUFFER | u32::from(self.buf.bid) << IORING_CQE_BUFFER_SHIFT
+    }
+}
+
 impl BufRing {
     const TAIL: usize = 14;
 
@@ -149,7 +156,7 @@ impl Ctx {
     /// Uses a pick up, of which `len` bytes were filled; answers the CQE's flags
     /// (`__io_put_kbufs`).
     pub fn kbuf_put(&mut self, bgid: u16, pick: Pick, len: u32) -> u32 {
-        let mut flags = IORING_CQE_F_BUFFER | u32::from(pick.buf.bid) << IORING_CQE_BUFFER_SHIFT;
+        let mut flags = pick.cqe_flags();
         if pick.in_ring
             && !pick.committed
             && let Some(Group::Ring(ring)) = self.groups.get_mut(&bgid)

@@ -24,6 +24,11 @@ pub enum Kind {
 /// `TMPFS_MAGIC`, `RAMFS_MAGIC`.
 const MEMORY_MAGICS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
+/// Is it a file system in memory?
+pub fn in_memory(s: &rustix::fs::StatFs) -> bool {
+    MEMORY_MAGICS.contains(&(s.f_type as u64))
+}
+
 impl Kind {
     const ALL: [Kind; 6] =
         [Kind::Unknown, Kind::Buffered, Kind::Memory, Kind::Direct, Kind::Pollable, Kind::Other];
@@ -54,7 +59,7 @@ impl Kind {
         match rustix::fs::fcntl_getfl(fd) {
             Ok(fl) if fl.contains(OFlags::DIRECT) => Kind::Direct,
             Ok(_) => match rustix::fs::fstatfs(fd) {
-                Ok(s) if MEMORY_MAGICS.contains(&(s.f_type as u64)) => Kind::Memory,
+                Ok(s) if in_memory(&s) => Kind::Memory,
                 _ => Kind::Buffered,
             },
             Err(_) => Kind::Unknown,

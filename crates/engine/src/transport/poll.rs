@@ -106,6 +106,15 @@ impl PollSet {
         sys::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &ev)
     }
 
+    /// Could `fd` stand in the set?
+    pub fn takes(&self, fd: i32) -> bool {
+        let added = self.ctl(sys::EPOLL_CTL_ADD, fd, 0, 0);
+        if added.is_ok() {
+            let _ = self.ctl(sys::EPOLL_CTL_DEL, fd, 0, 0);
+        }
+        added != Err(Errno::EPERM)
+    }
+
     fn seat(&self, fd: i32) -> Seat {
         let seat = usize::try_from(fd).ok().and_then(|fd| self.seats.get(fd));
         seat.copied().unwrap_or_default()

@@ -4,6 +4,7 @@
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::kind;
 use crate::sys::{self, sys};
 
 const SOL_SOCKET: u32 = 1;
@@ -138,6 +139,11 @@ fn has_upper_layer(fd: i32) -> bool {
     let (mut name, mut len) = ([0u8; 16], 16u32);
     let (to, size) = (name.as_mut_ptr().expose_provenance(), (&raw mut len).expose_provenance());
     sys!(__NR_getsockopt, fd, IPPROTO_TCP, TCP_ULP, to, size) == 0 && len > 0 && name[0] != 0
+}
+
+/// Is the descriptor a socket?
+pub fn is_socket(fd: i32) -> bool {
+    Socket::of(fd) != Socket::Other || kind::is_socket(fd)
 }
 
 /// Does `fd` keep what is sent in order and whole, so that the rest of a transfer may follow
