@@ -99,6 +99,8 @@ pub enum Fd {
     Ring(u8),
     /// What the request of this user_data has opened.
     Of(u64),
+    /// The process id of a child.
+    Child(u8),
 }
 
 impl Default for Fd {
@@ -131,9 +133,33 @@ pub enum Slot {
     Null,
     Path,
     RingEvent,
+    TcpA,
+    TcpB,
+    UdpA,
+    UdpB,
+    /// A pair of AF_UNIX datagram sockets.
+    DgramA,
+    DgramB,
+    /// A pair of SOCK_SEQPACKET.
+    SeqA,
+    SeqB,
+    /// A pair of AF_UNIX streams with O_NONBLOCK.
+    EagerA,
+    EagerB,
+    /// A pair of AF_UNIX streams, the first with no room to send.
+    TightA,
+    TightB,
+    /// Listeners.
+    TcpL,
+    UnixL,
+    /// Sockets that are not connected.
+    TcpN,
+    UnixN,
+    Epoll,
 }
 
 impl Slot {
+    /// Files and streams.
     pub const ALL: [Self; 21] = [
         Self::A,
         Self::B,
@@ -157,6 +183,25 @@ impl Slot {
         Self::Path,
         Self::RingEvent,
     ];
+    /// Ends of connections.
+    pub const ENDS: [Self; 14] = [
+        Self::SockA,
+        Self::SockB,
+        Self::TcpA,
+        Self::TcpB,
+        Self::UdpA,
+        Self::UdpB,
+        Self::DgramA,
+        Self::DgramB,
+        Self::SeqA,
+        Self::SeqB,
+        Self::EagerA,
+        Self::EagerB,
+        Self::TightA,
+        Self::TightB,
+    ];
+    /// Sockets that are no ends, and what else of [`Self::ENDS`] waits.
+    pub const OTHERS: [Self; 5] = [Self::TcpL, Self::UnixL, Self::TcpN, Self::UnixN, Self::Epoll];
 
     /// The number at which the executor keeps it.
     pub const fn number(self) -> i32 {
@@ -174,6 +219,12 @@ pub enum Val {
     Str(String),
     Mem(Vec<Cell>),
     Out(Out),
+    /// The number of a descriptor.
+    Fd(Fd),
+    /// The `struct sockaddr` of a socket.
+    Addr(Slot),
+    /// The memory of a ring of buffers.
+    Ring(u8),
 }
 
 impl Default for Val {
@@ -203,6 +254,10 @@ pub enum Out {
     Statx,
     Pipe,
     Probe,
+    /// `struct sockaddr_storage`
+    Name,
+    /// `siginfo_t`
+    Child,
     Raw(u16),
 }
 
@@ -232,4 +287,42 @@ pub enum Host {
     CqFlags(u8, u32),
     /// Fill a buffer with 32-bit words.
     Poke(u8, Vec<u32>),
+    /// `shutdown(2)`.
+    Shutdown(Slot, i32),
+    /// Close with SO_LINGER of 0: a TCP peer is reset.
+    Reset(Slot),
+    /// Connect to a listener, and send so many bytes.
+    Connect(Slot, u32),
+    /// End the oldest of those connections.
+    HangUp,
+    Child(u8, Fate),
+    /// `futex(2)`: wake so many at this word of the futexes' buffer.
+    Wake(u8, u32),
+    Supply(Supply),
+    /// Map the memory of a group's ring from the ring's file, in place of the program's.
+    MapBuffers {
+        ring: u8,
+        group: u16,
+        mem: u8,
+    },
+}
+
+/// What befalls a child.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Exit,
+    Kill,
+    Stop,
+    Continue,
+}
+
+/// Buffers for a ring of them: address, length and id of each, written from its tail on.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Default)]
+pub struct Supply {
+    pub mem: u8,
+    /// Entries of the ring.
+    pub entries: u16,
+    pub bufs: Vec<(Val, u32, u16)>,
+    /// How far the tail moves.
+    pub tail: u16,
 }

@@ -51,6 +51,7 @@ fn fd(v: &Fd) -> String {
         Fd::Slot(s) => format!("{s:?}"),
         Fd::Ring(r) => format!("ring{r}"),
         Fd::Of(ud) => format!("fd of ud{ud}"),
+        Fd::Child(i) => format!("child{i}"),
     }
 }
 
@@ -63,6 +64,9 @@ fn val(v: &Val) -> String {
         Val::Bad(b) => format!("<{b:?}>"),
         Val::Str(s) => format!("{s:?}"),
         Val::Out(o) => format!("&{o:?}"),
+        Val::Fd(f) => fd(f),
+        Val::Addr(slot) => format!("&name of {slot:?}"),
+        Val::Ring(i) => format!("bufring{i}"),
         Val::Mem(cells) => {
             let cell = |c: &Cell| match c {
                 Cell::U8(n) => n.to_string(),

@@ -10,7 +10,15 @@ const AUX: u64 = BASE + 0x20_0000;
 const AUX_LEN: usize = 1 << 20;
 const READ_ONLY: u64 = BASE + 0x10_0000;
 /// Buffers of a program.
-pub const BUFFERS: u8 = 8;
+pub const BUFFERS: u8 = 12;
+/// The first of those that requests pick from: one for each group.
+pub const PROVIDED: u8 = 8;
+/// The one with futexes in it.
+pub const FUTEXES: u8 = 7;
+/// Memory for rings of buffers: their number, and the entries that each has room for.
+pub const RINGS: u8 = 4;
+pub const RING_ENTRIES: u16 = 256;
+const RING: u64 = BASE + 0x18_0000;
 /// Mapped bytes of each.
 pub const BUFFER_LEN: usize = 8192;
 const LONG: usize = 5000;
@@ -49,6 +57,11 @@ pub const fn buffer(i: u8, off: u32) -> u64 {
     BASE + (i % BUFFERS) as u64 * STRIDE + off as u64
 }
 
+/// Address of the memory of a ring of buffers.
+pub const fn ring(i: u8) -> u64 {
+    RING + (i % RINGS) as u64 * STRIDE
+}
+
 impl Arena {
     pub fn new() -> std::io::Result<Self> {
         let rw = libc::PROT_READ | libc::PROT_WRITE;
@@ -56,6 +69,9 @@ impl Arena {
             map(buffer(i, 0), BUFFER_LEN, rw)?;
             let fill = vec![b'A' + i; BUFFER_LEN];
             write(buffer(i, 0), &fill);
+        }
+        for i in 0..RINGS {
+            map(ring(i), 4096, rw)?;
         }
         map(READ_ONLY, 4096, libc::PROT_READ)?;
         map(AUX, AUX_LEN, rw)?;
@@ -87,6 +103,9 @@ impl Arena {
                 self.placed.push(Placed { addr, before, kind: Kind::Out(*out) });
                 addr
             }
+            Val::Fd(f) => i64::from(fd(f)).cast_unsigned(),
+            Val::Addr(slot) => self.put(&super::net::name(fd(&Fd::Slot(*slot)))),
+            Val::Ring(i) => ring(*i),
         }
     }
 
@@ -138,6 +157,7 @@ const fn size(out: Out) -> usize {
         Out::Statx => 256,
         Out::Pipe => 8,
         Out::Probe => 16 + 256 * 8,
+        Out::Name | Out::Child => 128,
         Out::Raw(n) => n as usize,
     }
 }
@@ -174,6 +194,8 @@ impl Placed {
             Kind::Out(Out::Statx) => statx(&now),
             Kind::Out(Out::Pipe) => "pipe fds written".to_owned(),
             Kind::Out(Out::Probe) => probe(&now),
+            Kind::Out(Out::Name) => super::net::show_name(&now),
+            Kind::Out(Out::Child) => super::child::show(&now),
             Kind::Out(Out::Raw(_)) => format!("bytes {}", super::digest::short(&now)),
         })
     }

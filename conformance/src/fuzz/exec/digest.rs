@@ -26,6 +26,15 @@ fn hash(bytes: &[u8]) -> u64 {
     h.finish()
 }
 
+/// One line per ring of buffers that is not empty memory.
+pub fn rings() -> Vec<String> {
+    let seen = |i: u8| {
+        let now = arena::read(arena::ring(i), 4096);
+        now.iter().any(|&b| b != 0).then(|| format!("bufring{i} {}", short(&now)))
+    };
+    (0..arena::RINGS).filter_map(seen).collect()
+}
+
 /// One line per entry below the current directory, sorted.
 pub fn tree() -> Vec<String> {
     let mut out = Vec::new();

@@ -11,15 +11,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-fn err() -> i64 {
-    -i64::from(io::Error::last_os_error().raw_os_error().unwrap_or(0))
+/// A failure as `-errno`.
+pub fn code(e: &io::Error) -> i64 {
+    -i64::from(e.raw_os_error().unwrap_or(0))
 }
 
-/// Limits and signals: a file stays below 512 MiB (a ring's memory may be a file, too, and is
-/// larger than 256), and no signal but the alarm interrupts.
+fn err() -> i64 {
+    code(&io::Error::last_os_error())
+}
+
+/// Limits and signals: a file stays below 3 GiB (a ring's memory may be a file, too, with rings of
+/// buffers from 2 GiB on), and no signal but the alarm interrupts.
 pub fn calm() -> io::Result<()> {
     extern "C" fn ignore(_: i32) {}
-    let limit = libc::rlimit { rlim_cur: 512 << 20, rlim_max: 512 << 20 };
+    let limit = libc::rlimit { rlim_cur: 3 << 30, rlim_max: 3 << 30 };
     // SAFETY: plain calls with valid structures; the handler does nothing.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
@@ -110,6 +115,7 @@ pub fn open_slots() -> io::Result<()> {
     all.extend(pair([NbR, NbW], n));
     all.extend(pair([FullR, FullW], f));
     all.extend(pair([SockA, SockB], s));
+    all.extend(super::net::make()?);
     for (slot, fd) in all {
         // SAFETY: descriptors of our own.
         let moved = unsafe { libc::dup2(fd, slot.number()) };
@@ -119,10 +125,15 @@ pub fn open_slots() -> io::Result<()> {
         // SAFETY: as above.
         unsafe { libc::close(fd) };
     }
-    fill(FullW);
-    // From here on it waits as the others do.
-    // SAFETY: a descriptor of our own.
-    unsafe { libc::fcntl(FullW.number(), libc::F_SETFL, 0) };
+    // SAFETY: descriptors of our own.
+    let nonblock =
+        |slot: Slot, flags: i32| unsafe { libc::fcntl(slot.number(), libc::F_SETFL, flags) };
+    nonblock(TightA, libc::O_NONBLOCK);
+    for slot in [FullW, TightA] {
+        fill(slot);
+        // From here on it waits as the others do.
+        nonblock(slot, 0);
+    }
     Ok(())
 }
 

@@ -2,11 +2,14 @@
 //! crash or a hang keeps all that came before. Which io_uring answers is not known here.
 
 pub mod arena;
+mod child;
 mod digest;
 mod host;
+mod net;
 mod settle;
+mod world;
 
-use super::program::{Enter, Fd, Host, Program, Setup, Sqe, Step, Val};
+use super::program::{Enter, Fd, Program, Setup, Slot, Sqe, Step, Val};
 use super::transcript::{Cqe, NO_RING, QUEUE_FULL, Rec, SOME_FD};
 use crate::door::{self, Door};
 use crate::ring::Ring;
@@ -58,6 +61,10 @@ pub fn run(args: &Args) -> Result<()> {
     std::env::set_current_dir(&args.dir).context("entering the directory")?;
     host::make_files()?;
     let out = settle::move_high(out)?;
+    let waits = |s: &Step| matches!(s, Step::Sqe { sqe, .. } if sqe.op == IORING_OP_WAITID);
+    if program.steps.iter().any(waits) {
+        child::make()?;
+    }
     host::open_slots()?;
     host::calm()?;
     let mut machine = Machine {
@@ -66,6 +73,9 @@ pub fn run(args: &Args) -> Result<()> {
         ops: HashMap::new(),
         opened: HashMap::new(),
         held: Vec::new(),
+        came: Vec::new(),
+        supplies: net::Supplies::new(),
+        last: 0,
         door: args.door,
         quiet: args.quiet,
         guided: args.expect.is_some(),
@@ -82,6 +92,11 @@ struct Machine {
     opened: HashMap<u64, i32>,
     /// Memory that SQEs were given, looked at when the run ends.
     held: Vec<(u64, Placed)>,
+    /// Connections from outside.
+    came: Vec<i32>,
+    supplies: net::Supplies,
+    /// What the step before this one returned.
+    last: i64,
     door: Door,
     quiet: u64,
     guided: bool,
@@ -93,6 +108,7 @@ impl Machine {
             let want = expect.iter().find(|r| r.step == i);
             let mut rec = self.step(step, want);
             rec.step = i;
+            self.last = if matches!(step, Step::Register { .. }) { rec.ret } else { -1 };
             writeln!(out, "{}", serde_json::to_string(&rec)?)?;
         }
         let step = program.steps.len();
@@ -104,12 +120,15 @@ impl Machine {
             let rec = Rec { step: step + 1 + usize::from(ring), ..self.reap(ring, None) };
             writeln!(out, "{}", serde_json::to_string(&rec)?)?;
         }
-        self.rings = [None, None];
         let mut rec = Rec { step: step + 3, ..Rec::default() };
+        let sockets = Slot::ENDS.iter().chain(&Slot::OTHERS);
+        rec.notes.extend(sockets.map(|slot| net::state(*slot)));
+        self.rings = [None, None];
         for (ud, placed) in &self.held {
             rec.notes.extend(placed.change().map(|c| format!("ud{ud} {c}")));
         }
         rec.notes.extend(digest::buffers());
+        rec.notes.extend(digest::rings());
         rec.notes.extend(digest::tree());
         writeln!(out, "{}", serde_json::to_string(&rec)?)?;
         Ok(())
@@ -139,6 +158,7 @@ impl Machine {
             Fd::Slot(s) => s.number(),
             Fd::Ring(i) => self.rings[usize::from(i & 1)].as_ref().map_or(-1, |r| r.fd),
             Fd::Of(ud) => self.opened.get(ud).copied().unwrap_or(-1),
+            Fd::Child(i) => child::pid(*i),
         }
     }
 
@@ -150,6 +170,7 @@ impl Machine {
             Fd::Slot(s) => s.number(),
             Fd::Ring(i) => rings[usize::from(i & 1)],
             Fd::Of(ud) => fds.get(ud).copied().unwrap_or(-1),
+            Fd::Child(i) => child::pid(*i),
         })
     }
 
@@ -310,7 +331,10 @@ impl Machine {
     fn name_fd(&mut self, c: &crate::ring::Cqe) -> Cqe {
         let (mut res, ud) = (i64::from(c.res), c.user_data);
         if let Some(sqe) = self.ops.get(&ud) {
-            let opens = matches!(sqe.op, IORING_OP_OPENAT | IORING_OP_OPENAT2);
+            let opens = matches!(
+                sqe.op,
+                IORING_OP_OPENAT | IORING_OP_OPENAT2 | IORING_OP_ACCEPT | IORING_OP_SOCKET
+            );
             let installs = sqe.op == IORING_OP_FIXED_FD_INSTALL;
             if res >= 0 && (installs || opens && sqe.file == Fd::Num(0)) {
                 self.opened.insert(ud, c.res);
@@ -318,36 +342,6 @@ impl Machine {
             }
         }
         Cqe { ud, res, flags: c.flags, big: c.big }
-    }
-
-    fn host(&mut self, h: &Host) -> Rec {
-        match h {
-            Host::Write(slot, n) => ret(host::write(*slot, *n)),
-            Host::Read(slot, n) => {
-                let (got, bytes) = host::read(*slot, *n);
-                Rec { notes: vec![digest::short(&bytes)], ..ret(got) }
-            }
-            Host::Close(slot) => ret(host::close(slot.number())),
-            Host::CloseRing(ring) => {
-                self.rings[usize::from(ring & 1)] = None;
-                Rec::default()
-            }
-            Host::Poll(fd) => ret(host::poll(self.fd(fd))),
-            Host::Sleep(us) => {
-                std::thread::sleep(std::time::Duration::from_micros(u64::from(*us)));
-                Rec::default()
-            }
-            Host::CqFlags(ring, flags) => {
-                if let Some(r) = &self.rings[usize::from(ring & 1)] {
-                    r.set_cq_flags(*flags);
-                }
-                Rec::default()
-            }
-            Host::Poke(buf, words) => {
-                host::poke(*buf, words);
-                Rec::default()
-            }
-        }
     }
 }
 

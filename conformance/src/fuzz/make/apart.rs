@@ -5,7 +5,8 @@
 //! and what looks for other requests, or counts completions, comes before all that may run on a
 //! worker, or waits for the next rest.
 
-use super::pool::{FILES, Key, Made, WORLD, is_file, is_slot};
+use super::pool::{FILES, Key, Made, WORLD, buf_key, is_child, is_file, is_slot, ud_key};
+use crate::fuzz::exec::arena::FUTEXES;
 use crate::fuzz::program::{Sqe, Val};
 use softring_engine::abi::*;
 
@@ -29,6 +30,10 @@ pub struct Piece {
     arms: bool,
     /// Goes on waiting after that event.
     again: bool,
+    /// What it waits for is not one thing alone.
+    loud: bool,
+    drains: bool,
+    notifies: bool,
 }
 
 /// A chain that waits, at rest.
@@ -36,7 +41,22 @@ pub struct Piece {
 struct Armed {
     /// The key of the slot whose event lets all of it go; 0 if none surely does.
     by: u64,
+    /// It does nothing until that event: a request alone, which nothing else wakes.
+    quiet: bool,
+    again: bool,
     keys: Vec<Key>,
+}
+
+impl Armed {
+    /// Does a request with these keys wake it?
+    fn woken(&self, keys: &[Key]) -> bool {
+        self.quiet && keys.iter().any(|k| k.0 == self.by)
+    }
+
+    /// What it touches besides the thing that it waits for.
+    fn rest(&self) -> Vec<Key> {
+        self.keys.iter().copied().filter(|k| k.0 != self.by).collect()
+    }
 }
 
 /// What may still run, and what waits.
@@ -55,6 +75,14 @@ fn clash(a: Key, b: Key) -> bool {
         _ => false,
     };
     (a.1 || b.1) && (a.0 == b.0 || covers(a.0, b.0) || covers(b.0, a.0))
+}
+
+/// Whose event is it that a request with these keys waits for?
+fn event_of(keys: &[Key]) -> Option<u64> {
+    let of_one = |key: &u64| {
+        is_slot(*key) || is_child(*key) || *key == buf_key(FUTEXES) || *key >= ud_key(0)
+    };
+    keys.iter().map(|k| k.0).find(of_one)
 }
 
 fn clashes(a: &[Key], b: &[Key]) -> bool {
@@ -88,7 +116,9 @@ fn steady(made: &Made) -> bool {
         | IORING_OP_ASYNC_CANCEL
         | IORING_OP_TIMEOUT
         | IORING_OP_TIMEOUT_REMOVE
-        | IORING_OP_LINK_TIMEOUT => !made.soon,
+        | IORING_OP_LINK_TIMEOUT
+        | IORING_OP_PROVIDE_BUFFERS
+        | IORING_OP_REMOVE_BUFFERS => !made.soon,
         IORING_OP_READ
         | IORING_OP_READV
         | IORING_OP_READ_FIXED
@@ -96,38 +126,78 @@ fn steady(made: &Made) -> bool {
         | IORING_OP_WRITE
         | IORING_OP_WRITEV
         | IORING_OP_WRITE_FIXED
-        | IORING_OP_WRITEV_FIXED => made.arms,
+        | IORING_OP_WRITEV_FIXED
+        | IORING_OP_READ_MULTISHOT
+        | IORING_OP_SEND
+        | IORING_OP_RECV
+        | IORING_OP_SENDMSG
+        | IORING_OP_RECVMSG
+        | IORING_OP_ACCEPT
+        | IORING_OP_FUTEX_WAIT => made.arms,
         _ => false,
     };
-    by_op && made.sqe.flags & (IOSQE_ASYNC | IOSQE_IO_DRAIN) == 0
+    // What is to be ready before it is tried may end later, or at once.
+    let first = !matches!(made.sqe.op, IORING_OP_POLL_ADD) && made.sqe.ioprio != 0;
+    by_op && !first && made.sqe.flags & (IOSQE_ASYNC | IOSQE_IO_DRAIN) == 0
+}
+
+fn notifies(op: u8) -> bool {
+    matches!(op, IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC)
 }
 
 impl Apart {
     /// What is to be known of `made`, the next of `chain`.
     pub fn piece(&self, ud: u64, made: &Made, chain: &[Piece]) -> Piece {
         let multi = made.sqe.op == IORING_OP_POLL_ADD && made.sqe.len & IORING_POLL_ADD_MULTI != 0;
+        let timeout = made.sqe.op == IORING_OP_TIMEOUT;
         Piece {
             ud,
             keys: made.keys.clone(),
             aim: aim(&made.sqe),
             steady: steady(made) && !self.drained && chain.iter().all(|p| p.steady),
             arms: made.arms,
-            again: multi || made.sqe.op == IORING_OP_TIMEOUT,
+            again: multi || made.again || timeout,
+            loud: made.loud || timeout,
+            drains: made.sqe.flags & IOSQE_IO_DRAIN != 0,
+            notifies: notifies(made.sqe.op),
         }
     }
 
-    /// May it be queued now?
-    pub fn fits(&self, new: &Piece) -> bool {
+    /// Would it wait for ever? The kernel's barrier waits for the notification of a SEND_ZC behind
+    /// it, and that for the SEND_ZC.
+    pub fn stuck(&self, made: &Made, chain: &[Piece]) -> bool {
+        let drains = made.sqe.flags & IOSQE_IO_DRAIN != 0;
+        let own =
+            notifies(made.sqe.op) && (drains || self.drained || chain.iter().any(|p| p.drains));
+        own || drains && chain.iter().any(|p| p.notifies)
+    }
+
+    /// May it be queued now, as the next of `chain`?
+    pub fn fits(&self, new: &Piece, chain: &[Piece]) -> bool {
         let aimed = |a: &Piece, b: &Piece| match a.aim {
             Aim::Nobody => false,
-            Aim::One(ud) => b.ud == ud,
+            Aim::One(ud) => b.ud == ud || b.aim == a.aim,
             Aim::Anybody => true,
         };
         let races = |old: &Piece| {
             clashes(&old.keys, &new.keys) || !old.steady && (aimed(old, new) || aimed(new, old))
         };
-        !self.moving.iter().any(races)
-            && !self.armed.iter().any(|old| clashes(&old.keys, &new.keys))
+        if self.moving.iter().any(races) {
+            return false;
+        }
+        self.armed.iter().all(|old| match (old.woken(&new.keys), old.quiet) {
+            (true, _) => {
+                // Once it is woken it runs beside the rest of its waker's chain.
+                let alone = chain.iter().all(|p| p.keys.iter().all(|k| k.0 != old.by));
+                let rest = old.rest();
+                let others = || self.moving.iter().chain(chain).chain([new]);
+                alone && !others().any(|p| clashes(&rest, &p.keys))
+            }
+            (false, true) => {
+                !chain.iter().any(|p| old.woken(&p.keys) && clashes(&old.rest(), &new.keys))
+            }
+            (false, false) => !clashes(&old.keys, &new.keys),
+        })
     }
 
     /// A chain, or a request alone, was queued; `soon` if a short time limits one of it.
@@ -136,14 +206,39 @@ impl Apart {
         if soon || self.drained {
             chain.iter_mut().for_each(|p| p.steady = false);
         }
+        let woken: Vec<Piece> = self
+            .armed
+            .iter()
+            .filter_map(|a| {
+                let woken = chain.iter().any(|p| a.woken(&p.keys));
+                let piece = |keys| Piece {
+                    ud: 0,
+                    keys,
+                    aim: Aim::Nobody,
+                    steady: false,
+                    arms: true,
+                    again: false,
+                    loud: false,
+                    drains: false,
+                    notifies: false,
+                };
+                woken.then(|| piece(a.keys.clone()))
+            })
+            .collect();
+        self.armed.retain(|a| a.again || !chain.iter().any(|p| a.woken(&p.keys)));
+        self.moving.extend(woken);
         let waits: Vec<&Piece> = chain.iter().filter(|p| p.arms).collect();
         if !waits.is_empty() || self.drained {
-            let by = match waits[..] {
-                [one] if !one.again && !self.drained => one.keys.first().map_or(0, |k| k.0),
-                _ => 0,
+            let plain = match waits[..] {
+                [one] if !self.drained && !one.loud => Some(one),
+                _ => None,
             };
+            let by = plain.and_then(|one| event_of(&one.keys)).unwrap_or(0);
+            let again = waits.iter().any(|p| p.again);
+            let quiet = by != 0 && chain.len() == 1 && !soon;
+            let by = if again && !quiet { 0 } else { by };
             let keys = chain.iter().flat_map(|p| p.keys.iter().copied()).collect();
-            self.armed.push(Armed { by, keys });
+            self.armed.push(Armed { by, quiet, again, keys });
         }
         self.moving.extend(chain);
     }
@@ -155,6 +250,6 @@ impl Apart {
 
     /// Something happened to a slot, and what waited for it has run.
     pub fn happened(&mut self, key: u64) {
-        self.armed.retain(|a| a.by != key);
+        self.armed.retain(|a| a.by != key || a.again);
     }
 }

@@ -145,7 +145,8 @@ impl Gen<'_> {
         made.sqe.addr = if soon { timespec(0, 2_000_000) } else { self.time(0).0 };
         made.sqe.len = if self.chance(96) { 1 } else { 0 };
         if self.chance(12) {
-            made.sqe.op_flags = self.rng.u32(0..128);
+            // A time that has passed races with what it limits.
+            made.sqe.op_flags = self.rng.u32(0..128) & !(u32::from(soon) * IORING_TIMEOUT_ABS);
         }
     }
 
@@ -182,7 +183,8 @@ impl Gen<'_> {
             made.sqe.len = self.pick(&[0, 7, u32::MAX, 0x7fff_ffff]);
             if self.chance(25) {
                 made.sqe.op_flags = self.pick(&[1, 2, 3, 4]);
-                made.sqe.file = Fd::Num(self.rng.i64(0..70_000));
+                // Not IORING_CQE_F_32, of which only a ring with mixed CQEs can make sense.
+                made.sqe.file = Fd::Num(self.rng.i64(0..70_000) & !0x8000);
             }
         } else {
             made.sqe.addr = Val::Num(self.pick(&[1, 1, 1, 1, 2]));

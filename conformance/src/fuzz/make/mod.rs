@@ -4,70 +4,26 @@
 mod apart;
 mod ctl;
 mod fs;
+mod kbuf;
+mod net;
+mod ops;
 mod pool;
 mod register;
 mod rw;
 mod setup;
+mod socket;
+mod wait;
+mod world;
 
-use super::program::{Cell, Enter, Fd, Host, Program, Slot, Step, Val};
+pub use ops::OPS;
+
+use super::program::{Cell, Enter, Fd, Program, Slot, Step, Val};
 use apart::{Apart, Piece};
 use fastrand::Rng;
+use kbuf::Group;
+use ops::Family;
 use pool::Made;
 use softring_engine::abi::*;
-
-/// Opcodes that programs are made of, each as often as it stands here.
-pub const OPS: &[u8] = &[
-    IORING_OP_NOP,
-    IORING_OP_NOP,
-    IORING_OP_READ,
-    IORING_OP_READ,
-    IORING_OP_READ,
-    IORING_OP_WRITE,
-    IORING_OP_WRITE,
-    IORING_OP_READV,
-    IORING_OP_WRITEV,
-    IORING_OP_READ_FIXED,
-    IORING_OP_WRITE_FIXED,
-    IORING_OP_READV_FIXED,
-    IORING_OP_WRITEV_FIXED,
-    IORING_OP_FSYNC,
-    IORING_OP_SYNC_FILE_RANGE,
-    IORING_OP_FALLOCATE,
-    IORING_OP_FTRUNCATE,
-    IORING_OP_OPENAT,
-    IORING_OP_OPENAT2,
-    IORING_OP_CLOSE,
-    IORING_OP_FIXED_FD_INSTALL,
-    IORING_OP_FILES_UPDATE,
-    IORING_OP_PIPE,
-    IORING_OP_STATX,
-    IORING_OP_RENAMEAT,
-    IORING_OP_UNLINKAT,
-    IORING_OP_MKDIRAT,
-    IORING_OP_SYMLINKAT,
-    IORING_OP_LINKAT,
-    IORING_OP_FSETXATTR,
-    IORING_OP_SETXATTR,
-    IORING_OP_FGETXATTR,
-    IORING_OP_GETXATTR,
-    IORING_OP_FADVISE,
-    IORING_OP_MADVISE,
-    IORING_OP_SPLICE,
-    IORING_OP_TEE,
-    IORING_OP_POLL_ADD,
-    IORING_OP_POLL_ADD,
-    IORING_OP_POLL_ADD,
-    IORING_OP_POLL_REMOVE,
-    IORING_OP_TIMEOUT,
-    IORING_OP_TIMEOUT,
-    IORING_OP_TIMEOUT_REMOVE,
-    IORING_OP_TIMEOUT_REMOVE,
-    IORING_OP_LINK_TIMEOUT,
-    IORING_OP_ASYNC_CANCEL,
-    IORING_OP_ASYNC_CANCEL,
-    IORING_OP_ASYNC_CANCEL,
-    IORING_OP_MSG_RING,
-];
 
 /// The state of one program in the making.
 pub(crate) struct Gen<'a> {
@@ -84,6 +40,14 @@ pub(crate) struct Gen<'a> {
     /// What ring 0's table of files probably holds.
     fixed: Vec<Option<Slot>>,
     buffers: u8,
+    /// Ring 0's groups of provided buffers, as far as they are known.
+    groups: [Group; kbuf::GROUPS],
+    /// What the epoll set probably holds.
+    watched: Vec<Slot>,
+    /// It is about sockets.
+    net: bool,
+    /// A ring has wide CQEs.
+    wide: bool,
     two: bool,
     /// Where the batch in the making goes.
     ring: u8,
@@ -91,9 +55,16 @@ pub(crate) struct Gen<'a> {
 
 /// The program of `seed`, of the opcodes in `only` (all of [`OPS`] if that is empty).
 pub fn program(seed: u64, only: &[u8]) -> Program {
+    let mut rng = Rng::with_seed(seed);
+    let only = match (only, rng.u32(0..100)) {
+        ([], 0..35) => &OPS[..ops::FILES],
+        ([], 35..85) => &OPS[ops::FILES..],
+        ([], _) => OPS,
+        (only, _) => only,
+    };
     let mut g = Gen {
-        rng: Rng::with_seed(seed),
-        only: if only.is_empty() { OPS } else { only },
+        rng,
+        only,
         steps: Vec::new(),
         ud: 1,
         live: Vec::new(),
@@ -101,12 +72,17 @@ pub fn program(seed: u64, only: &[u8]) -> Program {
         opened: Vec::new(),
         fixed: Vec::new(),
         buffers: 0,
+        groups: [Group::None; kbuf::GROUPS],
+        watched: Vec::new(),
+        net: only.iter().any(|op| ops::is_net(*op)),
+        wide: false,
         two: false,
         ring: 0,
     };
     let tmpfs = g.chance(60);
     g.start();
-    for _ in 0..g.rng.u32(2..7) {
+    let rounds = if g.net { 3..10 } else { 2..7 };
+    for _ in 0..g.rng.u32(rounds) {
         g.round();
     }
     Program { seed, tmpfs, steps: g.steps }
@@ -140,27 +116,20 @@ impl Gen<'_> {
                 self.steps.push(Step::Register { ring: 0, op, arg: Val::Num(0), nr: 0 });
             }
         }
+        if self.net {
+            self.buffer_rings();
+        }
     }
 
     fn op(&mut self, op: u8) -> Made {
-        match op {
-            IORING_OP_READ
-            | IORING_OP_WRITE
-            | IORING_OP_READV
-            | IORING_OP_WRITEV
-            | IORING_OP_READ_FIXED
-            | IORING_OP_WRITE_FIXED
-            | IORING_OP_READV_FIXED
-            | IORING_OP_WRITEV_FIXED => self.rw(op),
-            IORING_OP_NOP
-            | IORING_OP_POLL_ADD
-            | IORING_OP_POLL_REMOVE
-            | IORING_OP_TIMEOUT
-            | IORING_OP_TIMEOUT_REMOVE
-            | IORING_OP_LINK_TIMEOUT
-            | IORING_OP_ASYNC_CANCEL
-            | IORING_OP_MSG_RING => self.ctl(op),
-            _ => self.fs(op),
+        match ops::family(op) {
+            Family::Rw => self.rw(op),
+            Family::Ctl => self.ctl(op),
+            Family::Fs => self.fs(op),
+            Family::Transfer => self.transfer(op),
+            Family::Socket => self.socket(op),
+            Family::Buffers => self.provide(op),
+            Family::Wait => self.wait(op),
         }
     }
 
@@ -178,13 +147,18 @@ impl Gen<'_> {
     /// A submission of `op`, if it does not race.
     fn fitting(&mut self, op: u8, flags: u8, chain: &[Piece]) -> Option<Made> {
         let (opened, fixed, live) = (self.opened.clone(), self.fixed.clone(), self.live.clone());
+        let watched = self.watched.clone();
         let mut made = self.op(op);
         self.dress(&mut made);
         made.sqe.flags |= flags;
-        if self.apart.fits(&self.apart.piece(self.ud, &made, chain)) {
+        if self.apart.stuck(&made, chain) {
+            return None;
+        }
+        if self.apart.fits(&self.apart.piece(self.ud, &made, chain), chain) {
             return Some(made);
         }
         (self.opened, self.fixed, self.live) = (opened, fixed, live);
+        self.watched = watched;
         None
     }
 
@@ -225,6 +199,7 @@ impl Gen<'_> {
         if sqe.op == IORING_OP_MADVISE || sqe.op == IORING_OP_FALLOCATE {
             let plain = self.op(sqe.op).sqe;
             (made.sqe.off, made.sqe.op_flags) = (plain.off, plain.op_flags);
+            made.sqe.len = plain.len;
         }
     }
 
@@ -332,40 +307,22 @@ impl Gen<'_> {
             return;
         }
         self.settle();
-        if self.chance(35) {
+        let outside = if self.net { 60 } else { 35 };
+        if self.chance(outside) {
             self.host();
         }
         if self.chance(25) {
-            self.register();
+            if self.net && self.chance(50) {
+                self.buffer_call();
+            } else {
+                self.register();
+            }
             self.settle();
         }
         if self.chance(65) {
             let max = self.chance(15).then(|| self.rng.u32(0..4));
             self.steps.push(Step::Reap { ring, max });
         }
-    }
-
-    /// Something happens to the files from outside, and is given time to be noticed.
-    fn host(&mut self) {
-        let to =
-            [Slot::PipeW, Slot::NbW, Slot::Event, Slot::Sem, Slot::SockA, Slot::SockB, Slot::A];
-        let from = [Slot::FullR, Slot::PipeR, Slot::SockA, Slot::SockB, Slot::RingEvent, Slot::NbR];
-        let ring = u8::from(self.two && self.chance(40));
-        let act = match self.rng.u32(0..100) {
-            0..50 => Host::Write(self.pick(&to), self.pick(&[1, 5, 100, 4096])),
-            50..68 => Host::Read(self.pick(&from), self.pick(&[8, 100, 65_536])),
-            68..80 => Host::Close(self.slot(true).0),
-            80..90 => Host::Poll(Fd::Ring(ring)),
-            90..94 => Host::Poll(Fd::Slot(Slot::RingEvent)),
-            94..96 => Host::CloseRing(1),
-            96..98 => Host::CqFlags(ring, self.rng.u32(0..2)),
-            _ => Host::Sleep(2000),
-        };
-        if let Host::Write(slot, _) | Host::Read(slot, _) | Host::Close(slot) = act {
-            self.apart.happened(pool::slot_key(slot));
-        }
-        self.steps.push(Step::Host(act));
-        self.settle();
     }
 }
 

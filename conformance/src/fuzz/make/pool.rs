@@ -14,6 +14,10 @@ pub struct Made {
     pub keys: Vec<Key>,
     /// May wait for an event that only a later step brings.
     pub arms: bool,
+    /// Goes on waiting after that event.
+    pub again: bool,
+    /// What it waits for is not one thing alone.
+    pub loud: bool,
     /// A short time decides when it ends, or another.
     pub soon: bool,
 }
@@ -48,11 +52,35 @@ pub const fn slot_key(slot: Slot) -> u64 {
         Slot::SockA | Slot::SockB => 14,
         Slot::Null => 15,
         Slot::RingEvent => 16,
+        Slot::TcpA | Slot::TcpB => 17,
+        Slot::UdpA | Slot::UdpB => 18,
+        Slot::DgramA | Slot::DgramB => 19,
+        Slot::SeqA | Slot::SeqB => 20,
+        Slot::EagerA | Slot::EagerB => 21,
+        Slot::TightA | Slot::TightB => 22,
+        Slot::TcpL => 23,
+        Slot::UnixL => 24,
+        Slot::TcpN => 25,
+        Slot::UnixN => 26,
+        Slot::Epoll => 27,
     }
 }
 
 pub const fn buf_key(i: u8) -> u64 {
     70 + i as u64
+}
+
+pub const fn child_key(i: u8) -> u64 {
+    30 + i as u64
+}
+
+/// Is it the key of a child?
+pub fn is_child(key: u64) -> bool {
+    (child_key(0)..group_key(0)).contains(&key)
+}
+
+pub const fn group_key(i: u16) -> u64 {
+    40 + i as u64
 }
 
 pub const fn ud_key(ud: u64) -> u64 {
@@ -61,7 +89,7 @@ pub const fn ud_key(ud: u64) -> u64 {
 
 /// Is it the key of a slot?
 pub const fn is_slot(key: u64) -> bool {
-    key <= slot_key(Slot::RingEvent)
+    key <= slot_key(Slot::Epoll)
 }
 
 /// Is it the key of a file or directory on disk?
@@ -85,6 +113,11 @@ pub const STREAMS: [Slot; 11] = [
     Slot::SockB,
     Slot::Null,
 ];
+
+/// May who uses it have to wait?
+pub fn waits(slot: Slot) -> bool {
+    STREAMS.contains(&slot) || Slot::ENDS.contains(&slot) || Slot::OTHERS.contains(&slot)
+}
 
 /// `struct iovec` times n.
 pub fn iovecs(parts: Vec<(Val, u64)>) -> Val {
@@ -114,6 +147,9 @@ impl Gen<'_> {
         if self.chance(12) {
             return self.pick(&Slot::ALL);
         }
+        if self.net && self.chance(70) {
+            return self.pick(&Slot::ENDS);
+        }
         if write {
             self.pick(&[
                 A, A, B, B, Wo, Append, Direct, PipeW, NbW, FullW, Event, SockA, SockB, Null,
@@ -123,9 +159,15 @@ impl Gen<'_> {
         }
     }
 
+    /// A socket, or the epoll set.
+    pub fn socket_slot(&mut self) -> Slot {
+        if self.chance(80) { self.pick(&Slot::ENDS) } else { self.pick(&Slot::OTHERS) }
+    }
+
     /// A file or stream, and its key.
     pub fn slot(&mut self, changes: bool) -> (Slot, Key) {
         let slot = match self.rng.u32(0..100) {
+            _ if self.net && self.rng.bool() => self.socket_slot(),
             0..55 => self.pick(&REGULAR),
             55..90 => self.pick(&STREAMS),
             _ => self.pick(&Slot::ALL),
@@ -145,7 +187,7 @@ impl Gen<'_> {
             match self.fixed.get(i) {
                 Some(Some(slot)) if self.ring == 0 => {
                     made.keys.push((slot_key(*slot), changes));
-                    made.arms |= STREAMS.contains(slot);
+                    made.arms |= waits(*slot);
                 }
                 _ => made.keys.push((WORLD, true)),
             }
@@ -157,7 +199,7 @@ impl Gen<'_> {
             let (slot, key) = self.slot(changes);
             made.sqe.fd = Fd::Slot(slot);
             made.keys.push(key);
-            made.arms |= STREAMS.contains(&slot);
+            made.arms |= waits(slot);
         }
     }
 

@@ -4,7 +4,7 @@ use super::Gen;
 use crate::fuzz::program::{Cell, Fd, Out, Slot, Step, Val};
 use softring_engine::abi::*;
 
-fn word(v: u64) -> Cell {
+pub(super) fn word(v: u64) -> Cell {
     Cell::U64(Val::Num(v))
 }
 
@@ -20,7 +20,7 @@ fn update2(offset: u32, data: Val, tags: Val, nr: u32) -> Val {
 }
 
 impl Gen<'_> {
-    fn call(&mut self, ring: u8, op: u32, arg: Val, nr: u32) {
+    pub(super) fn call(&mut self, ring: u8, op: u32, arg: Val, nr: u32) {
         self.steps.push(Step::Register { ring, op, arg, nr });
     }
 
@@ -196,7 +196,8 @@ impl Gen<'_> {
                 self.call(ring, IORING_UNREGISTER_PERSONALITY, Val::Num(0), id);
             }
             3 => {
-                let words = [self.pick(&[0, 1, 4]), self.pick(&[0, 2])];
+                // Room for all that may block: who comes next would wait for ever.
+                let words = [self.pick(&[0, 1, 4]), self.pick(&[0, 16])];
                 let arg = Val::Mem(words.iter().map(|w| Cell::U32(*w)).collect());
                 self.call(ring, IORING_REGISTER_IOWQ_MAX_WORKERS, arg, 2);
             }

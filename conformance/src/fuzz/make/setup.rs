@@ -41,6 +41,7 @@ impl Gen<'_> {
         if ring == 1 && self.chance(10) {
             flags |= IORING_SETUP_ATTACH_WQ;
         }
+        self.wide |= flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
         let entries = self.pick(&[1, 2, 4, 8, 8, 16, 16, 32, 5]);
         let mut cq_entries = self.pick(&[entries, 2 * entries, 64, entries + 1]);
         if flags & IORING_SETUP_CQE_MIXED != 0 {

@@ -1,0 +1,172 @@
+//! The opcodes that programs are made of, and the themes that these have.
+
+use softring_engine::abi::*;
+
+/// All of them, each as often as it stands here; the first [`FILES`] are about files and streams,
+/// the others about sockets, provided buffers, and waits of every kind.
+pub const OPS: &[u8] = &[
+    IORING_OP_NOP,
+    IORING_OP_NOP,
+    IORING_OP_READ,
+    IORING_OP_READ,
+    IORING_OP_READ,
+    IORING_OP_WRITE,
+    IORING_OP_WRITE,
+    IORING_OP_READV,
+    IORING_OP_WRITEV,
+    IORING_OP_READ_FIXED,
+    IORING_OP_WRITE_FIXED,
+    IORING_OP_READV_FIXED,
+    IORING_OP_WRITEV_FIXED,
+    IORING_OP_FSYNC,
+    IORING_OP_SYNC_FILE_RANGE,
+    IORING_OP_FALLOCATE,
+    IORING_OP_FTRUNCATE,
+    IORING_OP_OPENAT,
+    IORING_OP_OPENAT2,
+    IORING_OP_CLOSE,
+    IORING_OP_FIXED_FD_INSTALL,
+    IORING_OP_FILES_UPDATE,
+    IORING_OP_PIPE,
+    IORING_OP_STATX,
+    IORING_OP_RENAMEAT,
+    IORING_OP_UNLINKAT,
+    IORING_OP_MKDIRAT,
+    IORING_OP_SYMLINKAT,
+    IORING_OP_LINKAT,
+    IORING_OP_FSETXATTR,
+    IORING_OP_SETXATTR,
+    IORING_OP_FGETXATTR,
+    IORING_OP_GETXATTR,
+    IORING_OP_FADVISE,
+    IORING_OP_MADVISE,
+    IORING_OP_SPLICE,
+    IORING_OP_TEE,
+    IORING_OP_POLL_ADD,
+    IORING_OP_POLL_ADD,
+    IORING_OP_POLL_ADD,
+    IORING_OP_POLL_REMOVE,
+    IORING_OP_TIMEOUT,
+    IORING_OP_TIMEOUT,
+    IORING_OP_TIMEOUT_REMOVE,
+    IORING_OP_TIMEOUT_REMOVE,
+    IORING_OP_LINK_TIMEOUT,
+    IORING_OP_ASYNC_CANCEL,
+    IORING_OP_ASYNC_CANCEL,
+    IORING_OP_ASYNC_CANCEL,
+    IORING_OP_MSG_RING,
+    // From here on: sockets and waits.
+    IORING_OP_NOP,
+    IORING_OP_READ,
+    IORING_OP_READ,
+    IORING_OP_READV,
+    IORING_OP_WRITE,
+    IORING_OP_WRITE,
+    IORING_OP_WRITEV,
+    IORING_OP_READ_MULTISHOT,
+    IORING_OP_READ_MULTISHOT,
+    IORING_OP_POLL_ADD,
+    IORING_OP_POLL_ADD,
+    IORING_OP_POLL_REMOVE,
+    IORING_OP_ASYNC_CANCEL,
+    IORING_OP_ASYNC_CANCEL,
+    IORING_OP_TIMEOUT,
+    IORING_OP_LINK_TIMEOUT,
+    IORING_OP_CLOSE,
+    IORING_OP_FILES_UPDATE,
+    IORING_OP_SEND,
+    IORING_OP_SEND,
+    IORING_OP_SEND,
+    IORING_OP_SEND,
+    IORING_OP_RECV,
+    IORING_OP_RECV,
+    IORING_OP_RECV,
+    IORING_OP_RECV,
+    IORING_OP_SENDMSG,
+    IORING_OP_SENDMSG,
+    IORING_OP_RECVMSG,
+    IORING_OP_RECVMSG,
+    IORING_OP_SEND_ZC,
+    IORING_OP_SENDMSG_ZC,
+    IORING_OP_ACCEPT,
+    IORING_OP_ACCEPT,
+    IORING_OP_ACCEPT,
+    IORING_OP_CONNECT,
+    IORING_OP_CONNECT,
+    IORING_OP_SOCKET,
+    IORING_OP_BIND,
+    IORING_OP_LISTEN,
+    IORING_OP_SHUTDOWN,
+    IORING_OP_URING_CMD,
+    IORING_OP_URING_CMD,
+    IORING_OP_PROVIDE_BUFFERS,
+    IORING_OP_PROVIDE_BUFFERS,
+    IORING_OP_PROVIDE_BUFFERS,
+    IORING_OP_REMOVE_BUFFERS,
+    IORING_OP_EPOLL_CTL,
+    IORING_OP_EPOLL_CTL,
+    IORING_OP_EPOLL_WAIT,
+    IORING_OP_FUTEX_WAIT,
+    IORING_OP_FUTEX_WAIT,
+    IORING_OP_FUTEX_WAKE,
+    IORING_OP_FUTEX_WAKE,
+    IORING_OP_FUTEX_WAITV,
+    IORING_OP_WAITID,
+    IORING_OP_WAITID,
+];
+/// See [`OPS`].
+pub const FILES: usize = 50;
+
+/// Does `op` belong to the sockets, provided buffers or waits alone?
+pub fn is_net(op: u8) -> bool {
+    OPS[FILES..].contains(&op) && !OPS[..FILES].contains(&op)
+}
+
+/// Whose generator makes `op`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    Rw,
+    Ctl,
+    Fs,
+    /// Sends and receives.
+    Transfer,
+    /// Sockets as a whole.
+    Socket,
+    Buffers,
+    Wait,
+}
+
+/// The family of `op`.
+pub fn family(op: u8) -> Family {
+    match op {
+        IORING_OP_READ
+        | IORING_OP_WRITE
+        | IORING_OP_READV
+        | IORING_OP_WRITEV
+        | IORING_OP_READ_FIXED
+        | IORING_OP_WRITE_FIXED
+        | IORING_OP_READV_FIXED
+        | IORING_OP_WRITEV_FIXED
+        | IORING_OP_READ_MULTISHOT => Family::Rw,
+        IORING_OP_NOP
+        | IORING_OP_POLL_ADD
+        | IORING_OP_POLL_REMOVE
+        | IORING_OP_TIMEOUT
+        | IORING_OP_TIMEOUT_REMOVE
+        | IORING_OP_LINK_TIMEOUT
+        | IORING_OP_ASYNC_CANCEL
+        | IORING_OP_MSG_RING => Family::Ctl,
+        IORING_OP_SEND | IORING_OP_RECV | IORING_OP_SENDMSG | IORING_OP_RECVMSG
+        | IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC => Family::Transfer,
+        IORING_OP_ACCEPT | IORING_OP_CONNECT | IORING_OP_SOCKET | IORING_OP_BIND
+        | IORING_OP_LISTEN | IORING_OP_SHUTDOWN | IORING_OP_URING_CMD => Family::Socket,
+        IORING_OP_PROVIDE_BUFFERS | IORING_OP_REMOVE_BUFFERS => Family::Buffers,
+        IORING_OP_EPOLL_CTL
+        | IORING_OP_EPOLL_WAIT
+        | IORING_OP_FUTEX_WAIT
+        | IORING_OP_FUTEX_WAKE
+        | IORING_OP_FUTEX_WAITV
+        | IORING_OP_WAITID => Family::Wait,
+        _ => Family::Fs,
+    }
+}
