@@ -93,7 +93,12 @@ fn vm(nr: u32, ours: *mut u8, theirs: u64, len: usize) -> Result<()> {
     }
     let local = iovec { base: ours.expose_provenance() as u64, len: len as u64 };
     let remote = iovec { base: theirs, len: len as u64 };
-    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    let pid = match crate::fork::pid() {
+        pid if pid == 0 || crate::fork::in_new_child() => {
+            rustix::process::getpid().as_raw_nonzero().get().cast_unsigned()
+        }
+        pid => pid,
+    };
     let a = [
         pid as usize,
         (&raw const local).expose_provenance(),

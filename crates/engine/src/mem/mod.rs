@@ -23,4 +23,5 @@ pub mod lock;
 pub mod region;
 pub mod resize;
 pub mod rings;
+pub mod scratch;
 pub mod sq;

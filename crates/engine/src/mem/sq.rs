@@ -44,6 +44,26 @@ impl Rings {
         (self.geo.sqe_size() == 128).then(|| core::array::from_fn(word))
     }
 
+    /// Where the SQEs behind the one that was fetched last have their `addr`, `n` of them at most
+    /// and as long as they are of `opcode`. A hint: the program may still change them.
+    pub fn sq_peek(&self, n: u32, opcode: u8, mut each: impl FnMut(u64)) {
+        let head = self.control.sq_head().load(Relaxed);
+        for i in 0..n {
+            let mut slot = head.wrapping_add(i) & (self.geo.sq_entries - 1);
+            if let Some(array) = self.array {
+                slot = self.rings.word(array + slot as usize * 4).load(Relaxed);
+            }
+            if slot >= self.geo.sq_entries {
+                return;
+            }
+            let at = slot as usize * self.geo.sqe_size();
+            if self.sqes.load::<u64>(at) as u8 != opcode {
+                return;
+            }
+            each(self.sqes.load(at + 16));
+        }
+    }
+
     /// Puts the SQE that was fetched last back: it is the next again.
     pub fn sq_unfetch(&self) {
         let word = self.control.sq_head();

@@ -12,13 +12,13 @@ const CLOCKS: u32 = IORING_TIMEOUT_BOOTTIME | IORING_TIMEOUT_REALTIME;
 const UPDATES: u32 = IORING_TIMEOUT_UPDATE | IORING_LINK_TIMEOUT_UPDATE;
 
 /// Checks a TIMEOUT (`io_timeout_prep`).
-pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    prep_common(req, false)
+pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+    prep_common(ctx, req, false)
 }
 
 /// Checks a LINK_TIMEOUT, which belongs to the request before it (`io_link_timeout_prep`).
 pub fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    prep_common(req, true)?;
+    prep_common(ctx, req, true)?;
     let last = ctx.submit.last.ok_or(Errno::EINVAL)?;
     let last = ctx.slab.get_mut(last).ok_or(Errno::EINVAL)?;
     if last.opcode() == IORING_OP_LINK_TIMEOUT {
@@ -28,7 +28,7 @@ pub fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-fn prep_common(req: &mut Req, link: bool) -> Result<()> {
+fn prep_common(ctx: &mut Ctx, req: &mut Req, link: bool) -> Result<()> {
     let sqe = req.call.sqe;
     if sqe.addr3 != 0 || sqe.pad2 != 0 {
         return Err(Errno::EINVAL);
@@ -49,7 +49,7 @@ fn prep_common(req: &mut Req, link: bool) -> Result<()> {
     if multi && flags & IORING_TIMEOUT_ABS != 0 {
         return Err(Errno::EINVAL);
     }
-    let period = crate::time::to_ns(crate::user::read(sqe.addr)?)?;
+    let period = crate::time::to_ns(ctx.read_timespec(sqe.addr)?)?;
     let (count, shots) = if multi { (0, off) } else { (off, 0) };
     let clock = clock_of(flags);
     req.wait = Wait::Timeout(Timer { clock, period, count, shots, ..Timer::default() });

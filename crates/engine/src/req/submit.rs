@@ -42,6 +42,7 @@ impl Ctx {
         }
         self.submit.stamp.set(0);
         self.submit.looked = false;
+        self.timeouts.specs.clear();
         // One place for all that end at once, which most do.
         let mut req = Req::default();
         while done < n {

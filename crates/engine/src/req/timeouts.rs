@@ -4,9 +4,13 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::BTreeMap;
 
-use crate::abi::{IORING_OP_FUTEX_WAITV, IORING_OP_LINK_TIMEOUT, IORING_OP_WAITID};
+use crate::abi::{
+    IORING_OP_FUTEX_WAITV, IORING_OP_LINK_TIMEOUT, IORING_OP_TIMEOUT, IORING_OP_WAITID,
+    kernel_timespec,
+};
 use crate::ctx::Ctx;
-use crate::errno::Errno;
+use crate::errno::{Errno, Result};
+use crate::mem::scratch::{BATCH, Timespecs};
 use crate::req::request::{ReqFlags, State, Timer, Wait};
 use crate::req::slab::ReqId;
 use crate::time::Clock;
@@ -19,6 +23,8 @@ pub struct Timeouts {
     /// Those that also end after a number of completions, by their target, ties by arrival.
     by_count: BTreeMap<(u64, u64), ReqId>,
     next_seq: u64,
+    /// What the TIMEOUTs of the batch at hand point to.
+    pub specs: Timespecs,
     /// CQEs of timeouts themselves, which do not count.
     pub own: u32,
     /// The CQ tail of the last commit: what a count starts from.
@@ -65,6 +71,12 @@ impl Timeouts {
         by_time.first_key_value().is_some_and(|(_, &first)| first == id)
     }
 
+    /// Takes the earliest off its clock, if its time has come.
+    fn pop_due(&mut self, clock: Clock, now: u64) -> Option<ReqId> {
+        let first = self.by_time[clock as usize].first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+
     fn remove(&mut self, t: &Timer) {
         self.by_time[t.clock as usize].remove(&(t.deadline, t.seq));
         if t.count != 0 {
@@ -74,6 +86,24 @@ impl Timeouts {
 }
 
 impl Ctx {
+    /// Copies in what the TIMEOUT at hand points to, and with it what those right behind it do.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    pub fn read_timespec(&mut self, addr: u64) -> Result<kernel_timespec> {
+        if let Some(ts) = self.timeouts.specs.take(addr) {
+            return Ok(ts);
+        }
+        let (mut addrs, mut n) = ([addr; BATCH], 1);
+        let more = self.submit.left.min(BATCH as u32 - 1);
+        self.mem.sq_peek(more, IORING_OP_TIMEOUT, |addr| {
+            addrs[n] = addr;
+            n += 1;
+        });
+        self.timeouts.specs.read(&addrs[..n]);
+        self.timeouts.specs.take(addr).map_or_else(|| crate::user::read(addr), Ok)
+    }
+
     /// Arms a timeout in the slab, whose `wait` says when.
     pub fn timeouts_insert(&mut self, id: ReqId) {
         let Some(req) = self.slab.get_mut(id) else { return };
@@ -114,13 +144,14 @@ impl Ctx {
                 continue;
             }
             let now = clock.now();
-            loop {
-                let first = self.timeouts.by_time[clock as usize].first_key_value();
-                let Some((&(deadline, _), &id)) = first else { break };
-                if deadline > now {
-                    break;
+            while let Some(id) = self.timeouts.pop_due(clock, now) {
+                let Some(req) = self.slab.get_mut(id) else { continue };
+                req.state = State::Prepped;
+                if let Wait::Timeout(t) = req.wait
+                    && t.count != 0
+                {
+                    self.timeouts.by_count.remove(&(t.target, t.seq));
                 }
-                self.timeouts_disarm(id);
                 crate::ops::timeout::expired(self, id);
             }
         }

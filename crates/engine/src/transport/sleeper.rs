@@ -295,7 +295,7 @@ impl Sleeper {
     fn take_back(&self) -> bool {
         self.stop.store(true, SeqCst);
         let mut sent = 0;
-        while self.state.load(Acquire) == BUSY {
+        while self.state.load(SeqCst) == BUSY {
             sent += 1;
             if !signal::interrupt(self.tid.load(Acquire)) {
                 return false;
@@ -328,7 +328,10 @@ impl Sleeper {
             }
             let leave = self.leave.load(SeqCst) || !self.bed.is_common();
             self.state.store(if woken.is_some() { WOKEN } else { BACK }, SeqCst);
-            sys::futex_wake(&self.state, 1);
+            // Who takes it back says so first, then looks at the state.
+            if self.stop.load(SeqCst) {
+                sys::futex_wake(&self.state, 1);
+            }
             match woken {
                 Some(res) if !self.tell(ring, res) => return,
                 _ if leave => return,
