@@ -33,6 +33,7 @@ use crate::rsrc::restrictions::Restrictions;
 use crate::stats::Place;
 use crate::time::Clock;
 use crate::transport::Transports;
+use crate::wait::cqwait::Patience;
 use crate::wait::driver::{Driver, Wakes};
 use crate::wait::sqpoll::SqPoll;
 
@@ -195,6 +196,7 @@ pub struct Ctx {
     pub timeouts: Timeouts,
     pub driver: Driver,
     pub wakes: Wakes,
+    pub patience: Patience,
     pub transports: Transports,
     /// Who waits in turn.
     pub turns: Turns,
@@ -241,6 +243,7 @@ impl Ctx {
             timeouts: Timeouts::default(),
             driver: Driver::default(),
             wakes: Wakes::default(),
+            patience: Patience::default(),
             transports: Transports::default(),
             turns: Turns::default(),
             stats: Place::default(),

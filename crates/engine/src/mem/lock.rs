@@ -19,6 +19,9 @@ const LOCK_CHECK: Duration = Duration::from_millis(100);
 /// Spins before sleeping: holders rarely keep it longer than one inline operation.
 const SPINS: u32 = 100;
 
+/// One who looks at the sequence word without sleeping, in the count of waiters.
+pub const SPINNER: u32 = 1 << 16;
+
 /// The engine's page of a ring.
 #[derive(Debug)]
 pub struct Control {
@@ -48,7 +51,8 @@ impl Control {
         self.page.word(68)
     }
 
-    /// Sleepers on [`seq`](Self::seq), of all processes.
+    /// Sleepers on [`seq`](Self::seq), of all processes, and, times [`SPINNER`], those that look at
+    /// it without sleeping.
     pub fn waiters(&self) -> &AtomicU32 {
         self.page.word(128)
     }

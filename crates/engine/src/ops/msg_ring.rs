@@ -120,7 +120,11 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
         && !ctx.delivering
         && let Some(mut other) = target.try_lock()
     {
-        return accept_and_wake(&mut other, &msg).map(Some);
+        let sent = accept_and_wake(&mut other, &msg).map(Some);
+        let wakes = core::mem::take(&mut other.wakes);
+        drop(other);
+        ctx.wakes.adopt(&target.control, wakes);
+        return sent;
     }
     ctx.outbox.push(Parcel { from: None, what: What::Msg(target, msg) });
     Ok(None)

@@ -3,6 +3,7 @@
 //! the others sleep on the sequence word. Events come to whoever drives, or are posted by a worker.
 
 use super::{Bucket, explore, found};
+use crate::mem::lock::SPINNER;
 use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 use loom::thread;
@@ -58,6 +59,10 @@ struct Ring {
     waiters: AtomicU32,
     seq: AtomicU32,
     bucket: Bucket,
+    /// Passive waiters look before they sleep.
+    spins: bool,
+    /// A fault: the poster looks for sleepers by a mere load.
+    plain: bool,
 }
 
 /// What to leave out, to see that the model notices.
@@ -76,7 +81,11 @@ impl Ring {
     fn nudge(&self, ctx: &mut Ctx) {
         if self.waiters.load(SeqCst) > 0 {
             self.seq.fetch_add(1, SeqCst);
-            ctx.nudge = true;
+            let asleep = match self.plain {
+                true => self.waiters.load(SeqCst),
+                false => self.waiters.fetch_add(0, SeqCst),
+            };
+            ctx.nudge |= !asleep.is_multiple_of(SPINNER);
         }
     }
 
@@ -126,11 +135,19 @@ impl Ring {
     }
 
     fn passive<'a>(&'a self, ctx: MutexGuard<'a, Ctx>, fault: Fault) -> MutexGuard<'a, Ctx> {
-        self.waiters.fetch_add(1, SeqCst);
+        self.waiters.fetch_add(if self.spins { SPINNER } else { 1 }, SeqCst);
         let mut seen = self.seq.load(SeqCst);
         self.unlock(ctx);
         if fault == Fault::LateSeq {
             seen = self.seq.load(SeqCst);
+        }
+        if self.spins {
+            let moved = self.seq.load(SeqCst) != seen;
+            let sleeps = u32::from(!moved);
+            self.waiters.fetch_add(sleeps.wrapping_sub(SPINNER), SeqCst);
+            if moved {
+                return self.ctx.lock().unwrap();
+            }
         }
         self.bucket.wait(&self.seq, seen);
         self.waiters.fetch_sub(1, SeqCst);
@@ -176,9 +193,13 @@ fn posted(fault: Fault) {
 
 /// Two threads wait, for one CQE and for two; a signal may end the first one's wait. The role of
 /// the driver goes from one to the other.
-fn handed_over(fault: Fault) {
+fn handed_over(fault: Fault, spins: bool) {
+    handed_over_on(fault, spins, false);
+}
+
+fn handed_over_on(fault: Fault, spins: bool, plain: bool) {
     explore(move || {
-        let ring = Arc::new(Ring::default());
+        let ring = Arc::new(Ring { spins, plain, ..Ring::default() });
         let second = {
             let ring = ring.clone();
             thread::spawn(move || ring.enter(2, false, fault))
@@ -208,15 +229,26 @@ fn a_missing_kick_is_found() {
 
 #[test]
 fn the_role_is_handed_over() {
-    handed_over(Fault::None);
+    handed_over(Fault::None, false);
+}
+
+#[test]
+fn who_looks_before_sleeping_is_not_lost() {
+    handed_over(Fault::None, true);
 }
 
 #[test]
 fn a_missing_nudge_is_found() {
-    found(a_missing_nudge_is_found, "deadlock", || handed_over(Fault::Nudge));
+    found(a_missing_nudge_is_found, "deadlock", || handed_over(Fault::Nudge, false));
 }
 
 #[test]
 fn a_sequence_read_too_late_is_found() {
-    found(a_sequence_read_too_late_is_found, "deadlock", || handed_over(Fault::LateSeq));
+    found(a_sequence_read_too_late_is_found, "deadlock", || handed_over(Fault::LateSeq, false));
+}
+
+#[test]
+fn a_sleeper_looked_for_by_a_load_is_found() {
+    let test = a_sleeper_looked_for_by_a_load_is_found;
+    found(test, "deadlock", || handed_over_on(Fault::None, true, true));
 }

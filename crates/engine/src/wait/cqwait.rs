@@ -1,11 +1,13 @@
 //! Waiting for completions inside `enter`. Kernel counterpart: `io_cqring_wait`.
 
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::time::Duration;
 
 use crate::abi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 use crate::ctx::{Guard, Ring};
 use crate::errno::{Errno, Result};
+use crate::mem::lock::SPINNER;
 use crate::sys;
 use crate::time::Clock;
 use crate::transport::poll::{self, BATCH, Event};
@@ -23,6 +25,10 @@ pub struct WaitArgs {
     pub sigmask: Option<u64>,
 }
 
+/// How long a passive waiter looks at the word before it sleeps: a sleep and a wake-up cost as much.
+const SPIN_NS: u64 = 10_000;
+/// Of so many waits one looks, where the last look was in vain.
+const TRY_EVERY: u32 = 32;
 /// A passive sleeper that must watch something else too looks again this often.
 const SLICE_NS: u64 = 5_000_000;
 /// Futex sleeps are never unbounded, so that a handler installed with SA_RESTART still ends them
@@ -32,6 +38,43 @@ const FOREVER_NS: u64 = 3_600_000_000_000;
 /// A wait that took no longer did not sleep: giving the processor up and getting it back takes a
 /// few microseconds, looking at a batch of events less than one.
 const PROMPT_NS: u64 = 2_000;
+
+/// Looks at a word for as long as a sleep and its end take; true if it changed.
+fn spin(word: &AtomicU32, seen: u32) -> bool {
+    let end = Clock::Monotonic.now() + SPIN_NS;
+    loop {
+        for _ in 0..16 {
+            if word.load(SeqCst) != seen {
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        if Clock::Monotonic.now() >= end {
+            return false;
+        }
+    }
+}
+
+/// Whether to look for a moment before a sleep: as long as that was worth it the last time, and
+/// now and then to find out.
+#[derive(Debug, Default)]
+pub struct Patience {
+    /// The last wait that looked was over before it slept.
+    short: bool,
+    waits: u32,
+}
+
+impl Patience {
+    /// A wait begins.
+    fn try_now(&mut self) -> bool {
+        self.waits = self.waits.wrapping_add(1);
+        core::mem::take(&mut self.short) || self.waits.is_multiple_of(TRY_EVERY)
+    }
+
+    fn was_short(&mut self) {
+        self.short = true;
+    }
+}
 
 /// One sleep's outcome.
 enum Slept {
@@ -164,12 +207,23 @@ fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Gu
 }
 
 /// Sleeps on the control page's sequence word, which whoever posts bumps, in whatever process.
-fn passive<'r>(ring: &'r Ring, ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
+fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
     let slice = if a.sigmask.is_some() || ctx.in_flight() { SLICE_NS } else { FOREVER_NS };
     let control = ctx.mem.control.clone();
-    control.waiters().fetch_add(1, SeqCst);
+    let spins = a.sigmask.is_none() && ctx.patience.try_now();
+    control.waiters().fetch_add(if spins { SPINNER } else { 1 }, SeqCst);
     let seen = control.seq().load(SeqCst);
     drop(ctx);
+    if spins {
+        let moved = spin(control.seq(), seen);
+        let sleeps = u32::from(!moved);
+        control.waiters().fetch_add(sleeps.wrapping_sub(SPINNER), SeqCst);
+        if moved {
+            let mut ctx = ring.lock();
+            ctx.patience.was_short();
+            return (ctx, Slept::Woken);
+        }
+    }
     let time = Duration::from_nanos(left.min(slice));
     let slept = match a.sigmask {
         Some(mask) => sys::sleep_under(mask, time),

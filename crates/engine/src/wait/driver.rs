@@ -16,9 +16,10 @@
 //! ```
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::Arc;
 
 use crate::ctx::Ctx;
-use crate::mem::lock::Control;
+use crate::mem::lock::{Control, SPINNER};
 use crate::req::slab::ReqId;
 use crate::sys;
 use crate::transport::poll::{AIO_DATA, BATCH, Event, Kicker};
@@ -45,11 +46,26 @@ pub struct Driver {
 pub struct Wakes {
     nudge: bool,
     kick: Option<Kicker>,
+    /// Those of other rings, who may want to answer here.
+    others: Vec<(Arc<Control>, Wakes)>,
 }
 
 impl Wakes {
     pub fn is_empty(&self) -> bool {
-        !self.nudge && self.kick.is_none()
+        !self.nudge && self.kick.is_none() && self.others.is_empty()
+    }
+
+    /// Takes over who is to be woken of the ring of `control`.
+    pub fn adopt(&mut self, control: &Arc<Control>, other: Wakes) {
+        let known = self.others.iter_mut().find(|(c, _)| Arc::ptr_eq(c, control));
+        match known {
+            Some((_, known)) => {
+                known.nudge |= other.nudge;
+                known.kick = other.kick.or(known.kick.take());
+            }
+            None if !other.is_empty() => self.others.push((control.clone(), other)),
+            None => {}
+        }
     }
 
     /// Wakes them. Called without the lock that `control` holds.
@@ -60,6 +76,9 @@ impl Wakes {
         }
         if self.nudge {
             sys::futex_wake(control.seq(), i32::MAX.cast_unsigned());
+        }
+        for (control, wakes) in self.others {
+            wakes.run(&control);
         }
     }
 }
@@ -79,7 +98,10 @@ impl Ctx {
         let control = &self.mem.control;
         if control.waiters().load(SeqCst) > 0 {
             control.seq().fetch_add(1, SeqCst);
-            self.wakes.nudge = true;
+            // Who only looks sees it. Who went to sleep before this asks was counted; who goes
+            // later finds the word changed, because this, too, is a write.
+            let asleep = control.waiters().fetch_add(0, SeqCst);
+            self.wakes.nudge |= !asleep.is_multiple_of(SPINNER);
         }
     }
 
