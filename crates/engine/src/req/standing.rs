@@ -57,23 +57,29 @@ impl Ctx {
     pub fn standing_fired(&mut self, fd: i32, seen: u32) {
         let Some(s) = self.standing(fd) else { return };
         s.hear(seen);
+        if let [only] = s.waiters[..] {
+            self.wake_standing(fd, only, seen, 0);
+            return;
+        }
         let waiters = s.waiters.clone();
         let mut over = 0;
         for id in waiters {
-            let Some(req) = self.slab.get_mut(id) else { continue };
-            let Wait::Poll(poll) = req.wait else { continue };
-            if !poll.stays || poll.at != fd || seen & (poll.events | ALWAYS) == 0 {
-                continue;
-            }
-            let way = if req.opcode() == IORING_OP_POLL_ADD { 0 } else { poll.events & (IN | OUT) };
-            if way & over != 0 {
-                continue;
-            }
-            req.call.seen = seen;
-            if self.poll_fired(id, seen) {
-                over |= way;
-            }
+            over |= self.wake_standing(fd, id, seen, over);
         }
+    }
+
+    /// One of them; answers for which direction nothing is left. `over`: those of which that is
+    /// known.
+    fn wake_standing(&mut self, fd: i32, id: ReqId, seen: u32, over: u32) -> u32 {
+        let Some(req) = self.slab.get_mut(id) else { return 0 };
+        let Wait::Poll(poll) = req.wait else { return 0 };
+        let way = if req.opcode() == IORING_OP_POLL_ADD { 0 } else { poll.events & (IN | OUT) };
+        let here = poll.stays && poll.at == fd;
+        if !here || seen & (poll.events | ALWAYS) == 0 || way & over != 0 {
+            return 0;
+        }
+        req.call.seen = seen;
+        if self.poll_fired(id, seen) { way } else { 0 }
     }
 
     /// The program closes a number: who waits there goes on under one of the engine's.
