@@ -25,7 +25,8 @@ pub struct WaitArgs {
     pub sigmask: Option<u64>,
 }
 
-/// How long a passive waiter looks at the word before it sleeps: a sleep and a wake-up cost as much.
+/// How long a passive waiter looks at the word before it sleeps: a sleep and a wake-up cost as
+/// much.
 const SPIN_NS: u64 = 10_000;
 /// Of so many waits one looks, where the last look was in vain.
 const TRY_EVERY: u32 = 32;
