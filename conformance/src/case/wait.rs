@@ -4,6 +4,7 @@ use super::prelude::*;
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
+    case!("wait", closed_meanwhile, [Enter(IORING_ENTER_GETEVENTS)], "a wait outlives the ring's descriptor"),
     case!("wait", min_complete, [Enter(IORING_ENTER_GETEVENTS)], "enter returns when so many completions are there"),
     case!("wait", min_more_than_cq, [], "min_complete is cut to the size of the CQ"),
     case!("wait", nothing_to_wait_for, [], "without GETEVENTS min_complete means nothing"),
@@ -350,5 +351,28 @@ fn wait_with_closed_sources(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1)]);
     drop(w);
     cx.reap(&mut ring, "poll", &[(1, libc::POLLHUP.into())]);
+    Ok(())
+}
+
+fn closed_meanwhile(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let (r, w) = cx.pipe()?;
+    let mut buf = [0u8; 4];
+    ring.push(sqe::read(r.as_raw_fd(), &mut buf, sqe::HERE).ud(1));
+    cx.is("submit", ring.submit(), 1);
+    let nap = || std::thread::sleep(std::time::Duration::from_millis(20));
+    let waited = std::thread::scope(|s| {
+        let waiter = s.spawn(|| ring.enter(0, 1, IORING_ENTER_GETEVENTS));
+        nap();
+        door::close(ring.door, ring.fd);
+        nap();
+        let _ = rustix::io::write(&w, b"late");
+        waiter.join()
+    });
+    cx.is("the wait", waited.unwrap_or(-1), 0);
+    let got = ring.pop().map(|c| (c.user_data, c.res));
+    cx.eq("its completion", got, Some((1, 4)));
+    cx.is("the descriptor", ring.enter(0, 0, 0), -EBADF);
+    ring.keep_fd();
     Ok(())
 }

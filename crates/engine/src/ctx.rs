@@ -195,6 +195,10 @@ pub struct Ctx {
     pub posted: bool,
     pub timeouts: Timeouts,
     pub driver: Driver,
+    /// Threads that wait in `enter`.
+    pub waiting: u32,
+    /// The last descriptor is closed; the ring ends when nobody waits any more.
+    pub closed: bool,
     pub wakes: Wakes,
     pub patience: Patience,
     pub transports: Transports,
@@ -242,6 +246,8 @@ impl Ctx {
             posted: false,
             timeouts: Timeouts::default(),
             driver: Driver::default(),
+            waiting: 0,
+            closed: false,
             wakes: Wakes::default(),
             patience: Patience::default(),
             transports: Transports::default(),

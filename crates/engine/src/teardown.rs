@@ -6,9 +6,24 @@ use std::sync::Arc;
 
 use crate::ctx::Ring;
 
-/// The ring's last descriptor is closed: cancel what waits, let go of everything.
+/// The ring's last descriptor is closed: cancel what waits, let go of everything. While a thread
+/// waits in `enter` the ring goes on, as the kernel's does, whose file that thread holds; the last
+/// to leave ends it.
 pub fn end(ring: &Arc<Ring>) {
-    ring.dead.store(true, SeqCst);
+    {
+        let mut ctx = ring.lock();
+        ctx.poll_fd = None;
+        if ctx.waiting > 0 {
+            ctx.closed = true;
+            return;
+        }
+        // What has come before the close is not cancelled: on the kernel its task has it already.
+        if !ctx.defers() {
+            ctx.collect();
+            ctx.flush();
+        }
+        ring.dead.store(true, SeqCst);
+    }
     if let Some(sq) = ring.sq.get() {
         sq.data.detach(ring);
     }
@@ -17,7 +32,6 @@ pub fn end(ring: &Arc<Ring>) {
     ctx.kick_driver();
     ctx.nudge();
     ctx.eventfd = None;
-    ctx.poll_fd = None;
     ctx.files = crate::rsrc::files::FileTable::default();
     ctx.buffers.slots.clear();
     let transports = core::mem::take(&mut ctx.transports);
@@ -30,6 +44,7 @@ pub fn end(ring: &Arc<Ring>) {
 pub fn fork_child(ring: &Arc<Ring>) {
     let ctx = ring.in_child();
     ctx.forget_in_flight();
+    ctx.waiting = 0;
     let transports = core::mem::take(&mut ctx.transports);
     transports.forget();
     ctx.stats.fork_child();

@@ -61,7 +61,11 @@ pub struct Args {
 fn enter_ring(ring: &Arc<Ring>, args: &Args) -> Result<usize> {
     let ctx = ring.lock();
     let (ctx, answer) = submit_and_wait(ring, ctx, args);
+    let last = ctx.closed && ctx.waiting == 0;
     leave(ring, ctx);
+    if last {
+        crate::teardown::end(ring);
+    }
     answer
 }
 
@@ -104,12 +108,14 @@ fn submit_and_wait<'r>(
         crate::wait::reactor::deliver(ring);
         ctx = ring.lock();
     }
-    let (ctx, waited) = match wait_args(&ctx, args) {
+    ctx.waiting += 1;
+    let (mut ctx, waited) = match wait_args(&ctx, args) {
         _ if ctx.polls_by_enter() && !ctx.foreign_issuer() => iopoll_check(ring, ctx, args),
         Ok(_) if ctx.foreign_issuer() => (ctx, Err(Errno::EEXIST)),
         Ok(args) => cqring_wait(ring, ctx, args),
         Err(e) => (ctx, Err(e)),
     };
+    ctx.waiting -= 1;
     (ctx, if submitted > 0 { Ok(submitted as usize) } else { waited })
 }
 
