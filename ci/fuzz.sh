@@ -9,15 +9,23 @@ set -eu
 usage() {
     cat <<EOF
 usage: ci/fuzz.sh [--quick] [--out DIR] [options of softring-fuzz]
-  --quick     600 programs of fixed seeds; otherwise an hour of new ones
+  --quick     the programs of seeds 1 to 600 but for two that are known to diverge (KNOWN in this
+              script); otherwise an hour of new ones
   --out DIR   where divergences go (default: target/fuzz)
 EOF
 }
 
-OUT=$TOP/target/fuzz WHAT=(--seed "$(date +%s)000" --seconds 3600) MORE=()
+# Seeds among the first thousand whose programs diverge: bugs to mend, each with what it shows.
+#   277  the count that ASYNC_CANCEL answers with ANY
+#   285  a forced-async URING_CMD that the kernel leaves without a completion
+#   888  a READ that a linked timeout cancels in time on the kernel
+#   955  a counting TIMEOUT while CQEs wait for room
+KNOWN=(277 285 888 955)
+
+OUT=$TOP/target/fuzz QUICK='' MORE=()
 while [ $# -gt 0 ]; do
     case $1 in
-        --quick) WHAT=(--seed 286 --programs 600) ;;
+        --quick) QUICK=1 ;;
         --out) OUT=${2:?--out needs a directory}; shift ;;
         -h | --help) usage; exit 0 ;;
         *) MORE+=("$1") ;;
@@ -32,6 +40,22 @@ fi
 cd "$TOP"
 cargo build --release -p softring-preload -p softring-conformance
 rc=0
-target/release/softring-fuzz --out "$OUT" "${WHAT[@]}" "${MORE[@]}" || rc=$?
+# fuzz OPTION…  runs what the options say; the worst outcome is the script's.
+fuzz() {
+    local got=0
+    target/release/softring-fuzz --out "$OUT" "$@" "${MORE[@]}" || got=$?
+    [ $got -le $rc ] || rc=$got
+}
+if [ -n "$QUICK" ]; then
+    note "not run, known to diverge: seeds ${KNOWN[*]}"
+    from=1
+    for known in "${KNOWN[@]}" 601; do
+        to=$((known < 601 ? known : 601))
+        [ $from -ge $to ] || fuzz --seed $from --programs $((to - from))
+        from=$((known + 1))
+    done
+else
+    fuzz --seed "$(date +%s)000" --seconds 3600
+fi
 [ $rc != 1 ] || note "divergences are in $OUT: a .txt to read and a .json for --replay of each"
 exit $rc
