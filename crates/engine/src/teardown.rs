@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
 use crate::ctx::Ring;
+use crate::wait::driver::{Driver, Wakes};
 
 /// The ring's last descriptor is closed: cancel what waits, let go of everything. While a thread
 /// waits in `enter` the ring goes on, as the kernel's does, whose file that thread holds; the last
@@ -44,7 +45,8 @@ pub fn end(ring: &Arc<Ring>) {
 pub fn fork_child(ring: &Arc<Ring>) {
     let ctx = ring.in_child();
     ctx.forget_in_flight();
-    ctx.waiting = 0;
+    // Whoever drove or waited did so in the parent.
+    (ctx.waiting, ctx.driver, ctx.wakes) = (0, Driver::default(), Wakes::default());
     let transports = core::mem::take(&mut ctx.transports);
     transports.forget();
     ctx.stats.fork_child();

@@ -127,7 +127,11 @@ impl Ctx {
             self.timeouts_by_count();
             // What a batch completes at once may start more.
             if self.run.is_empty() && !self.transports_submit() {
-                break;
+                if self.defers() || self.transports.stash.is_empty() {
+                    break;
+                }
+                // Events that a linked receive found on its way are in no poll set any more.
+                self.take_stash();
             }
             // A timeout counts from behind the CQEs of the batch before it.
             self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);

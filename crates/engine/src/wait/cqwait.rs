@@ -163,7 +163,7 @@ fn time_left(a: &mut WaitArgs, ctx: &Guard<'_>) -> Option<u64> {
 /// Sleeps once: as the ring's driver if there is something to drive and nobody does, else
 /// passively.
 fn sleep<'r>(ring: &'r Ring, ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
-    if left == 0 {
+    if left == 0 || !ctx.transports.stash.is_empty() {
         (ctx, Slept::Woken)
     } else if (ctx.in_flight() || a.sigmask.is_some()) && !ctx.driver.active {
         // The mask and the sleep must be one system call, which only the poll set's wait is.
@@ -233,4 +233,20 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
     let slept = if slept == Err(Errno::EINTR) { Slept::Signal } else { Slept::Woken };
     control.waiters().fetch_sub(1, SeqCst);
     (ring.lock(), slept)
+}
+
+/// Sleeps until somebody posts, for `slice` at most.
+///
+/// # Errors
+/// `EINTR` when a signal came.
+pub fn sleep_passively<'r>(
+    ring: &'r Ring,
+    ctx: Guard<'r>,
+    slice: Duration,
+) -> (Guard<'r>, Result<usize>) {
+    let (ctx, slept) = passive(ring, ctx, &WaitArgs::default(), slice.as_nanos() as u64);
+    match slept {
+        Slept::Signal => (ctx, Err(Errno::EINTR)),
+        Slept::Woken => (ctx, Ok(0)),
+    }
 }

@@ -20,6 +20,7 @@ use crate::syscall::enter::Args;
 use crate::time::Clock;
 use crate::transport::kind::Kind;
 use crate::user;
+use crate::wait::cqwait::sleep_passively;
 
 /// Looks in a row between two looks at the clock.
 const LOOKS: u32 = 64;
@@ -51,11 +52,24 @@ pub fn iopoll_check<'r>(
         return (ctx, Ok(0));
     }
     loop {
-        found += ctx.poll_once();
+        let news = ctx.poll_once();
+        if news > 0 {
+            since = None;
+        }
+        found += news;
         if found >= want || !ctx.in_flight() || ring.dead.load(Relaxed) {
             return (ctx, Ok(0));
         }
         looks += 1;
+        if !ctx.polls_aio() {
+            // Only workers have something: they need the lock, and wake who sleeps.
+            let asleep;
+            (ctx, asleep) = sleep_passively(ring, ctx, SLICE);
+            if asleep.is_err() {
+                return (ctx, asleep);
+            }
+            continue;
+        }
         // Others get the lock in between.
         drop(ctx);
         core::hint::spin_loop();
@@ -111,6 +125,10 @@ impl Ctx {
         Err(rw::first_of(&req.call, Errno::EOPNOTSUPP))
     }
 
+    fn polls_aio(&self) -> bool {
+        self.transports.aio.as_ref().is_some_and(|aio| aio.in_flight() > 0)
+    }
+
     /// Takes what has completed; answers how many CQEs that made.
     fn poll_once(&mut self) -> usize {
         let count = |ctx: &Ctx| {
@@ -128,14 +146,8 @@ impl Ctx {
     /// # Errors
     /// `EINTR`.
     fn sleep_for_aio(&mut self) -> Result<()> {
-        let asleep = match &mut self.transports.aio {
-            Some(aio) if aio.in_flight() > 0 => aio.wait(1, Some(SLICE), None).map(|_| ()),
-            // Only workers have something; they need the lock to bring it.
-            _ => {
-                std::thread::yield_now();
-                Ok(())
-            }
-        };
+        let aio = self.transports.aio.as_mut();
+        let asleep = aio.map_or(Ok(()), |aio| aio.wait(1, Some(SLICE), None).map(|_| ()));
         if asleep == Err(Errno::EINTR) { asleep } else { Ok(()) }
     }
 }

@@ -277,6 +277,10 @@ impl SqData {
     /// Looks at one ring; true if there was work (`__io_sq_thread`).
     fn pass(&self, ring: &Arc<Ring>, most: u32, ask: bool) -> bool {
         let Some(sq) = ring.sq.get() else { return false };
+        // Its memory may be the program's (NO_MMAP), and gone.
+        if ring.dead.load(Relaxed) {
+            return false;
+        }
         let ready = sq.ready(&ring.control);
         if ready == 0 && !sq.drives.load(Relaxed) {
             return false;
@@ -331,7 +335,7 @@ impl SqData {
             }
         }
         rests.store(0, SeqCst);
-        for (_, sq) in each() {
+        for (_, sq) in each().filter(|(ring, _)| !ring.dead.load(Relaxed)) {
             sq.need_wakeup(false);
             sq.drives.store(true, Relaxed);
         }
@@ -343,7 +347,7 @@ pub fn wait_sq(ring: &Ring) {
     let Some(sq) = ring.sq.get() else { return };
     let (control, words) = (&ring.control, &sq.words);
     let entries = words.word(off::SQ_ENTRIES).load(Relaxed);
-    while sq.ready(control) == entries && sq.data.lives() {
+    while sq.ready(control) == entries && sq.data.lives() && !ring.dead.load(Relaxed) {
         control.waiters().fetch_add(1, SeqCst);
         let seen = control.seq().load(SeqCst);
         let full = sq.ready(control) == entries;
@@ -386,7 +390,8 @@ impl Ctx {
     fn memory_has_news(&self, ask: bool) -> bool {
         // Where its ring cannot be seen, the kernel has to be asked.
         let unseen = |a: &AioCtx| ask && a.in_flight() > 0 && !a.user_mapped();
-        self.transports.aio.as_ref().is_some_and(|a| a.ready() || unseen(a))
+        !self.transports.stash.is_empty()
+            || self.transports.aio.as_ref().is_some_and(|a| a.ready() || unseen(a))
             || self.timeouts.next_in() == Some(0)
     }
 
