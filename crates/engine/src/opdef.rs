@@ -7,6 +7,8 @@ use crate::ctx::Ctx;
 use crate::errno::Result;
 use crate::ops;
 use crate::req::request::{Call, Req};
+use crate::sys::nr::EPOLLONESHOT;
+use crate::transport::standing;
 
 /// What one attempt at a request came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -369,10 +371,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
 impl OpDef {
     /// The epoll events that a retry waits for, one-shot.
     pub const fn poll_events(&self) -> u32 {
-        const IN: u32 = 0x001 | 0x040;
-        const OUT: u32 = 0x004 | 0x100;
-        const ONESHOT: u32 = 1 << 30;
-        let dir = if self.has(POLLIN) { IN } else { OUT };
-        dir | ONESHOT
+        let dir = if self.has(POLLIN) { standing::IN } else { standing::OUT };
+        dir | EPOLLONESHOT
     }
 }

@@ -13,6 +13,7 @@ use crate::ops::net_bundle;
 use crate::ops::net_msg::{self, Msg};
 use crate::ops::socket::address;
 use crate::req::request::{Call, Keep, Req, ReqFlags};
+use crate::sys::nr::EPOLLIN;
 use crate::sys::{self, sys};
 use crate::transport::socket::{Socket, streams};
 use crate::transport::standing::{IN, STICKY};
@@ -156,10 +157,9 @@ pub fn attempt(
 /// Who reads the error queue does not wait for data, as far as POLLIN tells of it: normal data
 /// (POLLRDNORM) wakes it still, in vain.
 pub fn poll_events(req: &Req, events: u32) -> u32 {
-    const IN: u32 = 0x001;
     let errors =
         req.flags.contains(ReqFlags::SENDRECV) && req.call.sqe.op_flags & MSG_ERRQUEUE != 0;
-    if errors { events & !IN } else { events }
+    if errors { events & !EPOLLIN } else { events }
 }
 
 /// Waits until `fd` is ready; false if a signal came instead.

@@ -12,31 +12,25 @@ use crate::ops::msg_ring::{Parcel, What};
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::req::slab::ReqId;
 use crate::sys;
+use crate::sys::nr::{
+    EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLNVAL, EPOLLONESHOT, EPOLLOUT,
+    EPOLLRDHUP, EPOLLRDNORM, EPOLLWRNORM,
+};
 use crate::transport::kind::Kind;
 
-const IN: u32 = 0x001;
-const OUT: u32 = 0x004;
-const ERR: u32 = 0x008;
-const HUP: u32 = 0x010;
-const NVAL: u32 = 0x020;
-const RDNORM: u32 = 0x040;
-const WRNORM: u32 = 0x100;
-const RDHUP: u32 = 0x2000;
 /// The bits of a mask that mean events.
 const EVENTS: u32 = 0x27ff;
-const EXCLUSIVE: u32 = 1 << 28;
-const ONESHOT: u32 = 1 << 30;
-const ET: u32 = 1 << 31;
 /// Reported whether asked for or not (`IO_POLL_UNMASK`).
-const UNMASK: u32 = ERR | HUP | NVAL | RDHUP;
+const UNMASK: u32 = EPOLLERR | EPOLLHUP | EPOLLNVAL | EPOLLRDHUP;
 
+const ONE_EDGE: u32 = EPOLLET | EPOLLONESHOT;
 const UPDATES: u32 = IORING_POLL_UPDATE_EVENTS | IORING_POLL_UPDATE_USER_DATA;
 
 /// The events word as the kernel reads it (`io_poll_parse_events`).
 const fn parse(events: u32, flags: u32) -> u32 {
-    let once = if flags & IORING_POLL_ADD_MULTI == 0 { ONESHOT } else { 0 };
-    let edge = if flags & IORING_POLL_ADD_LEVEL == 0 { ET } else { 0 };
-    events & (EVENTS | EXCLUSIVE | ONESHOT | ET) | once | edge
+    let once = if flags & IORING_POLL_ADD_MULTI == 0 { EPOLLONESHOT } else { 0 };
+    let edge = if flags & IORING_POLL_ADD_LEVEL == 0 { EPOLLET } else { 0 };
+    events & (EVENTS | EPOLLEXCLUSIVE | EPOLLONESHOT | EPOLLET) | once | edge
 }
 
 /// Checks a POLL_ADD (`io_poll_add_prep`).
@@ -58,15 +52,15 @@ pub fn add_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 fn ready(fd: i32, events: u32) -> Result<u32> {
     let revents = sys::poll_now(fd, (events as u16 & EVENTS as u16).cast_signed());
     let revents = u32::from(revents.cast_unsigned());
-    if revents & NVAL != 0 { Err(Errno::EBADF) } else { Ok(revents) }
+    if revents & EPOLLNVAL != 0 { Err(Errno::EBADF) } else { Ok(revents) }
 }
 
 /// The events that a request reports, given what its file reports.
 fn mask_of(req: &Req, mut revents: u32) -> u32 {
     let Wait::Poll(p) = req.wait else { return 0 };
     if req.flags.contains(ReqFlags::POLLS_RING) {
-        revents |= if revents & IN != 0 { RDNORM } else { 0 };
-        revents |= if revents & OUT != 0 { WRNORM } else { 0 };
+        revents |= if revents & EPOLLIN != 0 { EPOLLRDNORM } else { 0 };
+        revents |= if revents & EPOLLOUT != 0 { EPOLLWRNORM } else { 0 };
     }
     revents & p.events & EVENTS
 }
@@ -89,7 +83,7 @@ pub fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
             req.call.blocked = true;
             Outcome::Queued
         }
-        Ok(mask) if p.events & (ET | ONESHOT) == ET | ONESHOT => Outcome::Done(mask.cast_signed()),
+        Ok(mask) if p.events & ONE_EDGE == ONE_EDGE => Outcome::Done(mask.cast_signed()),
         Ok(_) => {
             ctx.transports.ready_now = true;
             Outcome::Queued
@@ -101,7 +95,7 @@ pub fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 pub fn unpollable(req: &Req) -> i32 {
     let Wait::Poll(p) = req.wait else { return Errno::EINVAL.res() };
     match ready(req.call.file.fd(), p.events).map(|r| mask_of(req, r)) {
-        Ok(mask) if mask != 0 && p.events & ET != 0 => mask.cast_signed(),
+        Ok(mask) if mask != 0 && p.events & EPOLLET != 0 => mask.cast_signed(),
         Ok(_) => Errno::EINVAL.res(),
         Err(e) => e.res(),
     }
@@ -109,8 +103,8 @@ pub fn unpollable(req: &Req) -> i32 {
 
 /// The words that the poll set wants for a request's.
 pub const fn epoll_events(events: u32) -> u32 {
-    let how = if events & ONESHOT != 0 { ONESHOT } else { ET };
-    events & (EVENTS & !NVAL) | how
+    let how = if events & EPOLLONESHOT != 0 { EPOLLONESHOT } else { EPOLLET };
+    events & (EVENTS & !EPOLLNVAL) | how
 }
 
 /// An armed POLL_ADD is ready.
@@ -121,16 +115,16 @@ pub fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     let ring = req.flags.contains(ReqFlags::POLLS_RING);
     let orphan = req.flags.contains(ReqFlags::ORPHAN);
     if mask == 0 {
-        if p.events & ONESHOT != 0 {
+        if p.events & EPOLLONESHOT != 0 {
             let _ = ctx.poll_again(id);
         }
         return;
     }
     // A poll woken by a ring ends with that, lest two rings wake each other for ever.
-    if p.events & ONESHOT == 0 && !ring && !orphan && ctx.post_more(user_data, mask, 0) {
+    if p.events & EPOLLONESHOT == 0 && !ring && !orphan && ctx.post_more(user_data, mask, 0) {
         return;
     }
-    ctx.poll_leave(id, p.events & ONESHOT != 0);
+    ctx.poll_leave(id, p.events & EPOLLONESHOT != 0);
     ctx.complete(id, if orphan { Errno::ECANCELED.res() } else { mask });
 }
 
@@ -187,7 +181,7 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
         p.events = p.events & !0xffff | sqe.op_flags & EVENTS | UNMASK;
     }
     let events = p.events;
-    if events & ONESHOT != 0
+    if events & EPOLLONESHOT != 0
         && let Ok(mask @ 1..) = ready(poll.call.file.fd(), events).map(|r| mask_of(poll, r))
     {
         ctx.poll_leave(id, false);

@@ -12,6 +12,7 @@ use crate::mem::cq::Cqe;
 use crate::opdef::Outcome;
 use crate::req::request::{Call, Poll, ReqFlags};
 use crate::req::slab::ReqId;
+use crate::sys::nr::{EPOLLERR, EPOLLET};
 use crate::sys::sys;
 use crate::transport::socket::option_at;
 use crate::user::msghdr;
@@ -34,8 +35,7 @@ const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
 const ENOMSG: u32 = 42;
 const MSG_DONTWAIT: u32 = 0x40;
 const MSG_ERRQUEUE: u32 = 0x2000;
-/// EPOLLERR, EPOLLET.
-const EVENTS: u32 = 0x8 | 1 << 31;
+const EVENTS: u32 = EPOLLERR | EPOLLET;
 /// Bytes of control data that one message of the error queue may have, and more.
 const ROOM: usize = 512;
 

@@ -26,11 +26,10 @@ use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::req::route::MAX_ARMS;
 use crate::req::slab::ReqId;
 use crate::req::{standing, turns};
+use crate::sys::nr::EPOLLONESHOT;
 use crate::transport::Transports;
 use crate::transport::poll::PollSet;
 use crate::transport::standing::OUT;
-
-const EPOLLONESHOT: u32 = 1 << 30;
 
 /// Called between each attempt that would block and its arming.
 static BETWEEN: OnceLock<fn() -> bool> = OnceLock::new();

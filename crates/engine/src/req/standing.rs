@@ -7,13 +7,13 @@ use crate::errno::Errno;
 use crate::ops::net::{MSG_DONTWAIT, MSG_NOSIGNAL};
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::req::slab::ReqId;
+use crate::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
 use crate::transport::poll::{self, AIO_DATA, BATCH, Event, PollSet};
 use crate::transport::socket::{self, Socket};
 use crate::transport::standing::{self, IN, OUT, STICKY, Standing, Trust};
 
-const EPOLLONESHOT: u32 = 1 << 30;
 /// Whatever was asked for.
-const ALWAYS: u32 = 0x008 | 0x010;
+const ALWAYS: u32 = EPOLLERR | EPOLLHUP;
 
 /// The number under which a request may wait that stays in the set; none if it may not.
 pub fn number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {

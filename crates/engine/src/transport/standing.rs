@@ -21,7 +21,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::poll::PollSet;
 use crate::errno::{Errno, Result};
 use crate::req::slab::ReqId;
-use crate::sys;
+use crate::sys::nr::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
+use crate::sys::{self, nr};
 
 /// Numbers that may stand.
 const NUMBERS: usize = 1 << 16;
@@ -29,16 +30,10 @@ const NUMBERS: usize = 1 << 16;
 /// slot is so high.
 const TAG: u64 = 0xffff_fffd;
 
-pub const IN: u32 = 0x001 | 0x040;
-pub const OUT: u32 = 0x004 | 0x100;
-const PRI: u32 = 0x002;
-const ERR: u32 = 0x008;
-const HUP: u32 = 0x010;
-const RDHUP: u32 = 0x2000;
-const ET: u32 = 1 << 31;
-const ONESHOT: u32 = 1 << 30;
+pub const IN: u32 = nr::EPOLLIN | nr::EPOLLRDNORM;
+pub const OUT: u32 = nr::EPOLLOUT | nr::EPOLLWRNORM;
 /// Seen once, a receive has something to tell however much was taken.
-pub const STICKY: u32 = PRI | ERR | HUP | RDHUP;
+pub const STICKY: u32 = EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP;
 
 /// In how many rings' sets a number stands; with 255 it is as if in all, for good.
 static STANDS: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
@@ -119,7 +114,7 @@ impl PollSet {
     /// # Errors
     /// As [`Self::stand`].
     pub fn begin(&mut self, fd: i32, events: u32) -> Result<()> {
-        let (at, events) = (fd as usize, with_end(events) | ET);
+        let (at, events) = (fd as usize, with_end(events) | EPOLLET);
         self.register(fd, events)?;
         if at >= self.standing.len() {
             self.standing.resize_with(at + 1, Standing::default);
@@ -183,7 +178,8 @@ impl PollSet {
 
 /// Whoever waits for something to come hears of the end, too.
 fn with_end(events: u32) -> u32 {
-    events & !(ONESHOT | ET) | if events & IN != 0 { RDHUP | PRI } else { 0 }
+    let end = if events & IN != 0 { EPOLLRDHUP | EPOLLPRI } else { 0 };
+    events & !(EPOLLONESHOT | EPOLLET) | end
 }
 
 fn uncount(at: usize) {
