@@ -1,9 +1,12 @@
 //! `softring bench` and its worker, with whatever this machine allows.
 
+mod common;
+
+use common::{library, softring, text};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 const SHORT: [&str; 8] = [
     "bench",
@@ -15,14 +18,6 @@ const SHORT: [&str; 8] = [
     "--json",
     "--verify",
 ];
-
-fn softring(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_softring")).args(args).output().expect("softring starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 fn short(more: &[&str]) -> Value {
     let o = softring(&[&SHORT, more].concat());
@@ -114,11 +109,7 @@ fn an_echo_server_on_epoll_measures() {
 
 #[test]
 fn softrings_wakes_measure() {
-    if !std::path::Path::new(env!("CARGO_BIN_EXE_softring"))
-        .with_file_name("libsoftring.so")
-        .exists()
-    {
-        eprintln!("skipped: libsoftring.so is not built");
+    if !library() {
         return;
     }
     wakes("softring");

@@ -1,5 +1,8 @@
 //! The command as a person or a script meets it: help, exit codes, messages, JSON.
 
+mod common;
+
+use common::text;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -14,10 +17,6 @@ fn softring(args: &[&str]) -> Command {
 
 fn output(args: &[&str]) -> Output {
     softring(args).output().expect("softring starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The exit code is `code` and standard error holds `part`.

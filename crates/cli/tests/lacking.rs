@@ -2,23 +2,12 @@
 //! done, or an error says what is wrong. Needs libsoftring.so next to the executable, as `under.rs`
 //! does.
 
+mod common;
+
+use common::{ME, library, text};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
-
-const ME: &str = env!("CARGO_BIN_EXE_softring");
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn library() -> bool {
-    let there = Path::new(ME).with_file_name("libsoftring.so").exists();
-    if !there {
-        println!("skipped: libsoftring.so is not next to {ME}");
-    }
-    there
-}
 
 /// Runs `script` in a shell with mounts of its own, where `$@` is `args`; nothing if that is not
 /// permitted here.

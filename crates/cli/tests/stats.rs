@@ -1,15 +1,12 @@
 //! `softring stats`, on a program that runs under the library; without that library next to the
 //! executable the test says that it was skipped.
 
+mod common;
+
+use common::{ME, library, softring, text};
 use serde_json::Value;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-const ME: &str = env!("CARGO_BIN_EXE_softring");
-
-fn softring(args: &[&str]) -> Output {
-    Command::new(ME).args(args).output().expect("softring starts")
-}
 
 /// A program that submits NOPs for a while; it is ended with this value.
 struct Load(Child);
@@ -42,21 +39,6 @@ impl Drop for Load {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn library() -> bool {
-    let o = softring(&["doctor", "--json"]);
-    let report: Value = serde_json::from_slice(&o.stdout).unwrap();
-    let checks = report["checks"].as_array().unwrap();
-    let there = checks.iter().any(|c| c["name"] == "libsoftring.so" && c["state"] == "ok");
-    if !there {
-        eprintln!("skipped: libsoftring.so is not next to {ME}");
-    }
-    there
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]

@@ -1,29 +1,11 @@
 //! The command with the preload library under it: needs libsoftring.so next to the executable,
 //! which `cargo build --workspace` puts there; without it these say that they were skipped.
 
+mod common;
+
+use common::{ME, library, softring, text};
 use serde_json::Value;
-use std::process::{Command, Output};
-
-const ME: &str = env!("CARGO_BIN_EXE_softring");
-
-fn softring(args: &[&str]) -> Output {
-    Command::new(ME).args(args).output().expect("softring starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn library() -> bool {
-    let o = softring(&["doctor", "--json"]);
-    let report: Value = serde_json::from_slice(&o.stdout).unwrap();
-    let checks = report["checks"].as_array().unwrap();
-    let there = checks.iter().any(|c| c["name"] == "libsoftring.so" && c["state"] == "ok");
-    if !there {
-        eprintln!("skipped: libsoftring.so is not next to {ME}");
-    }
-    there
-}
+use std::process::Command;
 
 #[test]
 fn a_denied_program_gets_a_ring() {

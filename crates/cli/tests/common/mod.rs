@@ -1,0 +1,27 @@
+//! Running the command that this build made. Each test program uses a part of this.
+#![allow(dead_code)]
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+pub const ME: &str = env!("CARGO_BIN_EXE_softring");
+
+pub fn softring(args: &[&str]) -> Output {
+    Command::new(ME).args(args).output().expect("softring starts")
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Is the library next to the command, where `cargo build --workspace` puts it? Says so if not.
+pub fn library() -> bool {
+    let o = softring(&["doctor", "--json"]);
+    let report: Value = serde_json::from_slice(&o.stdout).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    let there = checks.iter().any(|c| c["name"] == "libsoftring.so" && c["state"] == "ok");
+    if !there {
+        eprintln!("skipped: libsoftring.so is not next to {ME}");
+    }
+    there
+}
