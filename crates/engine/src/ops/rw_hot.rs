@@ -136,8 +136,7 @@ pub fn fast(ctx: &Ctx, sqe: &io_uring_sqe) -> Option<i32> {
     (n as usize == sqe.len as usize).then_some(n as i32)
 }
 
-/// The processor's time stamp.
-pub fn cycles() -> u64 {
+fn cycles() -> u64 {
     // SAFETY: every x86-64 processor has the time-stamp counter; user space may read it unless
     // prctl(PR_SET_TSC) says otherwise, which a program that does so to itself would feel in its
     // vdso clock as well.

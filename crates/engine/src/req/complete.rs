@@ -169,6 +169,12 @@ impl Ctx {
         }
     }
 
+    /// CQEs so far, those included that wait for room; wraps.
+    pub fn completions(&self) -> u32 {
+        let tail = self.mem.control.cq_tail().load(Relaxed);
+        tail.wrapping_add(self.overflow.len() as u32)
+    }
+
     /// Moves overflowed CQEs into the ring as far as there is room, and tells of them.
     pub fn flush_overflow(&mut self) {
         let Ctx { mem, overflow, .. } = self;

@@ -1,5 +1,7 @@
 //! `io_uring_setup(2)`. Kernel counterpart: `io_uring_create`, `io_uring_fill_params`.
 
+use std::sync::Arc;
+
 use rustix::fd::IntoRawFd;
 
 use crate::abi::*;
@@ -47,9 +49,8 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     check_flags(p.flags)?;
     let geo = geometry(entries, &p)?;
     let polls = p.flags & IORING_SETUP_SQPOLL != 0;
-    if p.flags & IORING_SETUP_ATTACH_WQ != 0 && !polls {
-        attach(&p)?;
-    }
+    let attaches = p.flags & IORING_SETUP_ATTACH_WQ != 0;
+    let other = attaches.then(|| attached(&p)).transpose()?;
     let (fd, mem) = Rings::create(geo, p.cq_off.user_addr, p.sq_off.user_addr)?;
     let mut ctx = Ctx::new(mem, p.flags);
     if p.flags & IORING_SETUP_R_DISABLED != 0 {
@@ -67,7 +68,7 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     ctx.stats.name(id, [p.flags, p.sq_entries, p.cq_entries].map(u64::from));
     let ring = Ring::new(id, ctx);
     if polls {
-        crate::wait::sqpoll::offload(&ring, &p)?;
+        crate::wait::sqpoll::offload(&ring, &p, other.as_deref())?;
         if let Err(e) = user::write(params, &p) {
             crate::teardown::end(&ring);
             return Err(e);
@@ -126,11 +127,10 @@ pub(super) fn geometry(entries: u32, p: &io_uring_params) -> Result<Geometry> {
     Ok(Geometry { flags: p.flags, sq_entries, cq_entries })
 }
 
-/// ATTACH_WQ shares the other ring's workers: the descriptor must be a ring.
-fn attach(p: &io_uring_params) -> Result<()> {
-    match crate::fds::ring(p.wq_fd.cast_signed()) {
-        Ok(_) => Ok(()),
-        Err(Errno::EBADF) => Err(Errno::ENXIO),
-        Err(_) => Err(Errno::EINVAL),
-    }
+/// The ring whose workers, or SQ thread, ATTACH_WQ shares: the descriptor must be one.
+fn attached(p: &io_uring_params) -> Result<Arc<Ring>> {
+    crate::fds::ring(p.wq_fd.cast_signed()).map_err(|e| match e {
+        Errno::EBADF => Errno::ENXIO,
+        _ => Errno::EINVAL,
+    })
 }

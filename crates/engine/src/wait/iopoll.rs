@@ -131,14 +131,10 @@ impl Ctx {
 
     /// Takes what has completed; answers how many CQEs that made.
     fn poll_once(&mut self) -> usize {
-        let count = |ctx: &Ctx| {
-            let tail = ctx.mem.control.cq_tail().load(Relaxed);
-            tail.wrapping_add(ctx.overflow.len() as u32)
-        };
-        let before = count(self);
+        let before = self.completions();
         self.collect_memory();
         self.flush();
-        count(self).wrapping_sub(before) as usize
+        self.completions().wrapping_sub(before) as usize
     }
 
     /// Sleeps until kernel aio has something, for a slice at most.

@@ -1,8 +1,19 @@
 //! Who waits, who sleeps, who wakes whom.
 
+use crate::sys;
+
 pub mod announce;
 pub mod cqwait;
 pub mod driver;
 pub mod iopoll;
 pub mod reactor;
 pub mod sqpoll;
+
+/// Starts a thread of the engine's own, `iou-WHAT-PID`, with every signal blocked that may be.
+fn spawn(what: &str, stack: usize, f: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    let old = sys::set_sigmask(sys::ALL_SIGNALS);
+    let name = format!("iou-{what}-{}", crate::fork::pid());
+    let spawned = std::thread::Builder::new().name(name).stack_size(stack).spawn(f);
+    sys::set_sigmask(old);
+    spawned.map(drop)
+}

@@ -60,12 +60,7 @@ fn get() -> Result<Arc<Reactor>> {
     epoll::add(&set, &wake, wake_data, epoll::EventFlags::IN)?;
     let r = Arc::new(Reactor { epoll: set, wake, rings: Mutex::default() });
     let own = r.clone();
-    let old = sys::set_sigmask(sys::ALL_SIGNALS);
-    let name = format!("iou-rct-{}", crate::fork::pid());
-    let spawned =
-        std::thread::Builder::new().name(name).stack_size(256 << 10).spawn(move || own.run());
-    sys::set_sigmask(old);
-    spawned.map_err(|_| crate::errno::Errno::EAGAIN)?;
+    super::spawn("rct", 256 << 10, move || own.run()).map_err(|_| crate::errno::Errno::EAGAIN)?;
     RUNNING.store(true, SeqCst);
     *slot = Some(r.clone());
     Ok(r)

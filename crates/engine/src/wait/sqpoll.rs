@@ -28,7 +28,6 @@ use crate::errno::{Errno, Result};
 use crate::mem::lock::Control;
 use crate::mem::region::Region;
 use crate::mem::rings::off;
-use crate::ops::rw_hot::cycles;
 use crate::sys;
 use crate::transport::aio::AioCtx;
 use crate::transport::poll::{self, BATCH, Event};
@@ -48,8 +47,6 @@ mod word {
     pub const RESTS: usize = 4;
     /// Its thread id; 0 once it has ended.
     pub const TID: usize = 8;
-    /// Time-stamp cycles spent on passes that had work.
-    pub const WORK: usize = 64;
 }
 
 /// One SQ thread (kernel: `struct io_sq_data`).
@@ -106,15 +103,15 @@ impl SqPoll {
     }
 }
 
-/// Gives a new ring its SQ thread: that of the ring it attaches to, or one of its own
+/// Gives a new ring its SQ thread: that of the `other` that it attaches to, or one of its own
 /// (`io_sq_offload_create`).
 ///
 /// # Errors
 /// `EINVAL` for a processor that is not there or not allowed, or a ring to attach to that has no SQ
-/// thread; `ENXIO` if that is no descriptor, or its thread is gone; `ENOMEM`, `EAGAIN`.
-pub fn offload(ring: &Arc<Ring>, p: &io_uring_params) -> Result<()> {
+/// thread; `ENXIO` if its thread is gone; `ENOMEM`, `EAGAIN`.
+pub fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring>) -> Result<()> {
     let idle = if p.sq_thread_idle == 0 { DEFAULT_IDLE } else { p.sq_thread_idle };
-    let data = match shared(p)? {
+    let data = match other.map(shared).transpose()?.flatten() {
         Some(data) => data,
         None => SqData::start(p)?,
     };
@@ -130,16 +127,9 @@ pub fn offload(ring: &Arc<Ring>, p: &io_uring_params) -> Result<()> {
     Ok(())
 }
 
-/// The thread of the ring that this one attaches to; none if that is another process's.
-fn shared(p: &io_uring_params) -> Result<Option<Arc<SqData>>> {
-    if p.flags & IORING_SETUP_ATTACH_WQ == 0 {
-        return Ok(None);
-    }
-    let other = crate::fds::ring(p.wq_fd.cast_signed()).map_err(|e| match e {
-        Errno::EBADF => Errno::ENXIO,
-        _ => Errno::EINVAL,
-    })?;
-    let data = other.sq.get().ok_or(Errno::EINVAL)?.data.clone();
+/// The SQ thread of a ring that another attaches to; none if that is another process's.
+fn shared(ring: &Ring) -> Result<Option<Arc<SqData>>> {
+    let data = ring.sq.get().ok_or(Errno::EINVAL)?.data.clone();
     if data.pid != crate::fork::pid() {
         return Ok(None);
     }
@@ -148,9 +138,8 @@ fn shared(p: &io_uring_params) -> Result<Option<Arc<SqData>>> {
 
 impl SqData {
     fn start(p: &io_uring_params) -> Result<Arc<SqData>> {
-        let pid = crate::fork::pid();
         let data = Arc::new(SqData {
-            pid,
+            pid: crate::fork::pid(),
             page: Region::anonymous(4096)?,
             rings: Mutex::default(),
             changed: AtomicBool::new(true),
@@ -159,9 +148,7 @@ impl SqData {
         let cpu = (p.flags & IORING_SETUP_SQ_AFF != 0).then_some(p.sq_thread_cpu);
         let own = data.clone();
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        let old = sys::set_sigmask(sys::ALL_SIGNALS);
-        let thread = std::thread::Builder::new().name(format!("iou-sqp-{pid}"));
-        let thread = thread.stack_size(512 << 10).spawn(move || {
+        let thread = super::spawn("sqp", 512 << 10, move || {
             let confined = cpu.map_or(Ok(()), confine);
             if confined.is_ok() {
                 own.page.word(word::TID).store(sys::gettid().cast_unsigned(), SeqCst);
@@ -171,7 +158,6 @@ impl SqData {
                 own.run();
             }
         });
-        sys::set_sigmask(old);
         thread.map_err(|_| Errno::EAGAIN)?;
         told.recv().map_err(|_| Errno::EAGAIN)??;
         Ok(data)
@@ -204,20 +190,10 @@ impl SqData {
         self.wake();
     }
 
-    /// The thread's id; 0 once it has ended.
-    pub fn tid(&self) -> u32 {
-        self.page.word(word::TID).load(Relaxed)
-    }
-
-    /// Time-stamp cycles that it has spent on passes that had work.
-    pub fn work(&self) -> u64 {
-        self.page.word64(word::WORK).load(Relaxed)
-    }
-
     /// Is the thread there? Asks the kernel only in a forked child, whose parent it lives in.
     pub fn lives(&self) -> bool {
         let ours = self.pid == crate::fork::pid();
-        self.tid() != 0 && (ours || sys::process_lives(self.pid))
+        self.page.word(word::TID).load(Relaxed) != 0 && (ours || sys::process_lives(self.pid))
     }
 
     /// Ends the thread's rest.
@@ -296,8 +272,7 @@ impl SqData {
             sq.drives.store(ctx.needs_driver(), Relaxed);
             return false;
         }
-        let began = cycles();
-        let before = ctx.mem.control.cq_tail().load(Relaxed);
+        let before = ctx.completions();
         if submits {
             let _ = ctx.submit_sqes(ready.min(most));
             ctx.after_submit(false);
@@ -305,16 +280,15 @@ impl SqData {
         ctx.poll_events(&events[..n]);
         ctx.collect_memory();
         ctx.flush();
-        ctx.nudge_if_waited_for();
-        let posted = ctx.mem.control.cq_tail().load(Relaxed) != before;
+        // Whoever waits for room in the submission queue.
+        ctx.nudge();
+        let posted = ctx.completions() != before;
         sq.drives.store(ctx.needs_driver(), Relaxed);
         let parcels = !ctx.outbox.is_empty();
         drop(ctx);
         if parcels {
             crate::wait::reactor::deliver(ring);
         }
-        let work = self.page.word64(word::WORK);
-        work.store(work.load(Relaxed) + cycles().wrapping_sub(began), Relaxed);
         submits || posted
     }
 
@@ -393,11 +367,5 @@ impl Ctx {
         !self.transports.stash.is_empty()
             || self.transports.aio.as_ref().is_some_and(|a| a.ready() || unseen(a))
             || self.timeouts.next_in() == Some(0)
-    }
-
-    fn nudge_if_waited_for(&mut self) {
-        if self.mem.control.waiters().load(SeqCst) > 0 {
-            self.nudge();
-        }
     }
 }
