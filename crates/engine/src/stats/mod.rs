@@ -29,7 +29,7 @@ pub const NAME: &str = "softring-stats";
 /// The first word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"softring");
 /// The layout.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// A counter. It is written under its ring's lock, so adding is a load and a store; whoever reads
 /// it without that lock sees a value that was right a moment ago.
@@ -101,8 +101,26 @@ pub struct Routes {
     pub aio: Count,
     /// To a worker.
     pub worker: Count,
+    /// Completed as a modelled disk would (`transport::model`).
+    pub model: Count,
     /// To their own owner: timeouts, POLL_ADD, futexes, messages, children.
     pub queued: Count,
+}
+
+/// What threads that wait by polling did between their looks (`wait::hybrid`).
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Naps {
+    /// Naps taken.
+    pub naps: Count,
+    /// Of those, the ones that ended before what they waited for was there.
+    pub under: Count,
+    /// Of those, the ones that found it there.
+    pub over: Count,
+    /// Time spent in naps, in ns: processor time that spinning would have cost.
+    pub spared_ns: Count,
+    /// Time spent spinning, in ns.
+    pub spun_ns: Count,
 }
 
 /// All that is counted of one ring.
@@ -121,6 +139,7 @@ pub struct RingStats {
     pub errors: Count,
     pub routes: Routes,
     pub reissue: Reissue,
+    pub naps: Naps,
     /// SQEs taken, by opcode; the last stands for opcodes that do not exist.
     pub ops: [Count; OPS],
 }
@@ -139,6 +158,7 @@ impl Default for RingStats {
             errors: Count::default(),
             routes: Routes::default(),
             reissue: Reissue::default(),
+            naps: Naps::default(),
             ops: [const { Count(AtomicU64::new(0)) }; OPS],
         }
     }

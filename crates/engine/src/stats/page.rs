@@ -208,10 +208,11 @@ impl Drop for Place {
 
 /// What is added up: all words behind those that describe the ring.
 fn counters(stats: &RingStats) -> impl Iterator<Item = &super::Count> {
-    let (r, i) = (&stats.routes, &stats.reissue);
-    let single = [&stats.enters, &stats.errors, &r.poll, &r.aio, &r.worker, &r.queued];
+    let (r, i, n) = (&stats.routes, &stats.reissue, &stats.naps);
+    let single = [&stats.enters, &stats.errors, &r.poll, &r.aio, &r.worker, &r.model, &r.queued];
     let reissue = [&i.at_once, &i.armed, &i.ready_at_arm, &i.reissued, &i.aborted, &i.capped];
-    single.into_iter().chain(reissue).chain(&stats.ops)
+    let naps = [&n.naps, &n.under, &n.over, &n.spared_ns, &n.spun_ns];
+    single.into_iter().chain(reissue).chain(naps).chain(&stats.ops)
 }
 
 /// In a forked child: the page is the parent's, and not looked at again. Its memory stays mapped.

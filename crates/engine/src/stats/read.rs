@@ -89,6 +89,7 @@ words! {
     poll: routes.poll;
     aio: routes.aio;
     worker: routes.worker;
+    model: routes.model;
     queued: routes.queued;
     at_once: reissue.at_once;
     armed: reissue.armed;
@@ -96,6 +97,11 @@ words! {
     reissued: reissue.reissued;
     aborted: reissue.aborted;
     capped: reissue.capped;
+    naps: naps.naps;
+    naps_under: naps.under;
+    naps_over: naps.over;
+    spared_ns: naps.spared_ns;
+    spun_ns: naps.spun_ns;
 }
 
 impl Ring {
@@ -115,7 +121,7 @@ impl Ring {
 
     /// Requests that ended when they were submitted.
     pub fn inline(&self) -> u64 {
-        let elsewhere = self.poll() + self.aio() + self.worker() + self.queued();
+        let elsewhere = self.poll() + self.aio() + self.worker() + self.model() + self.queued();
         self.submitted().saturating_sub(elsewhere)
     }
 }
