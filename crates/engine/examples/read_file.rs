@@ -78,7 +78,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // The engine sees no system calls of ours, so it is told of this one.
-        fds::before_close(self.fd);
+        drop(fds::before_close(self.fd));
         // SAFETY: descriptor and mappings are ours, and nobody uses them any more.
         unsafe {
             rustix::io::close(self.fd);

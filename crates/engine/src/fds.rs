@@ -20,7 +20,7 @@ use crate::errno::{Errno, Result};
 use crate::ops::rw_hot::Streak;
 use crate::sys::{self, borrow, sys};
 use crate::transport::kind::Kind;
-use crate::transport::standing::stands_anywhere;
+use crate::transport::standing::{Closing, NUMBERS, stands_anywhere};
 
 /// What a table entry says about a number.
 #[derive(Debug, Default)]
@@ -382,22 +382,41 @@ pub fn forget_kind(fd: i32) {
     crate::transport::socket::forget(fd);
 }
 
-/// The program is about to close `fd`. Call before the real `close(2)`, whatever `fd` is.
-pub fn before_close(fd: i32) {
+/// The program is about to close `fd`. Call before the real `close(2)`, whatever `fd` is, and keep
+/// the answer until that is over.
+pub fn before_close(fd: i32) -> Closing {
+    let closing = Closing::new(fd);
     forget_kind(fd);
     number_closes(fd);
     if is_ring(fd) {
         remove(fd);
     }
+    closing
 }
 
-/// Does anybody wait on `fd` who must hear of its close?
-pub fn is_waited_on(fd: i32) -> bool {
-    stands_anywhere(fd)
+/// As [`before_close`], for all numbers from `first` to `last`, none of them the engine's own.
+pub fn before_close_range(first: u32, last: u32) -> Closing {
+    let closing = Closing::range(first as usize, last as usize);
+    let end = |numbers: usize| last.min(numbers as u32 - 1).cast_signed();
+    for fd in first.cast_signed()..=end(REMEMBERED) {
+        forget_kind(fd);
+    }
+    for fd in first.cast_signed()..=end(NUMBERS) {
+        number_closes(fd);
+    }
+    let within = |fd: i32| u32::try_from(fd).is_ok_and(|fd| (first..=last).contains(&fd));
+    while let Some(fd) = first_ring(within) {
+        remove(fd);
+    }
+    closing
+}
+
+fn first_ring(within: impl Fn(i32) -> bool) -> Option<i32> {
+    read().rings.iter().map(|r| r.0).find(|&fd| within(fd) && !is_internal(fd))
 }
 
 /// Who waits on `fd` in a poll set goes on under a number of the engine's. Called without any
-/// ring's lock.
+/// ring's lock, and while the number is [`Closing`].
 pub fn number_closes(fd: i32) {
     if stands_anywhere(fd) {
         for ring in all() {

@@ -49,9 +49,9 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
             libc::SYS_io_uring_enter => enter(a),
             libc::SYS_io_uring_register => register(a),
             libc::SYS_close => {
-                if engine_rings() && crate::wrap::closing(a[0] as i32).is_err() {
+                let Ok(_closing) = crate::wrap::closing(a[0] as i32) else {
                     return -(libc::EBADF as isize);
-                }
+                };
                 crate::raw::syscall6(nr, a)
             }
             libc::SYS_mmap => {

@@ -17,6 +17,7 @@ use crate::ops::{answer, answer_waiting, no_fixed_file, path, zero};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::sys::sys;
 use crate::transport::kind::Kind;
+use crate::transport::standing::{self, Closing};
 
 const O_CREAT: u64 = 0o100;
 const O_EXCL: u64 = 0o200;
@@ -239,11 +240,16 @@ pub fn close(call: &mut Call, how: Try) -> Outcome {
     if crate::fds::is_live_ring(fd) || crate::fds::is_internal(fd) {
         return Outcome::Done(Errno::EBADF.res());
     }
+    let closing = Closing::new(fd);
     if how == Try::Block {
         // A worker holds no ring's lock.
         crate::fds::number_closes(fd);
+    } else if standing::count(fd) > 0 {
+        // Another ring's: see `Ctx::closes_number`.
+        return Outcome::Retry;
     }
     let done = answer(sys!(__NR_close, fd));
+    drop(closing);
     crate::fds::forget_kind(fd);
     done
 }

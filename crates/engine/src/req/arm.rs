@@ -83,14 +83,16 @@ impl Ctx {
         if let Some(fd) = standing::number(set, req, poll) {
             standing::note(set.standing(fd), req);
             let dry = poll.events & OUT == 0 && set.standing(fd).is_some_and(|s| s.dry);
-            set.stand(fd, events_of(req, poll), dry || req.call.blocked, id)?;
-            standing::note(set.standing(fd), req);
-            req.wait = Wait::Poll(Poll { at: fd, looks: transports.looks, stays: true, ..poll });
-            if reissues(req) {
-                transports.unsettled += 1;
-                self.stats.reissue.armed.add(1);
+            if set.stand(fd, events_of(req, poll), dry || req.call.blocked, id)? {
+                standing::note(set.standing(fd), req);
+                let looks = transports.looks;
+                req.wait = Wait::Poll(Poll { at: fd, looks, stays: true, ..poll });
+                if reissues(req) {
+                    transports.unsettled += 1;
+                    self.stats.reissue.armed.add(1);
+                }
+                return Ok(());
             }
-            return Ok(());
         }
         let at = number_at_hand(set, req, poll);
         // A registered file is held as it is.

@@ -7,6 +7,21 @@
 //! that wait there move to a duplicate when it is closed ([`Ctx::number_closes`]). Where the doors
 //! cannot promise that, nothing stands.
 //!
+//! A number must not come to stand between the moment at which its waiters move away and its close:
+//! what stands then would be the file that gets the number next. So whoever closes says so first
+//! ([`Closing`]) and looks who stands after that; whoever begins to stand says so first and then
+//! looks whether the number is being closed. One of the two sees the other:
+//!
+//! ```text
+//! closer                       ring                          where a look comes before the mark,
+//! CLOSING[fd] += 1             STANDS[fd] += 1               both may see nothing: the next file
+//! STANDS[fd] > 0 -> fall       CLOSING[fd] > 0 -> it fails   under that number would stand here
+//! close                        epoll ADD (EBADF if closed)   without being known to epoll
+//! CLOSING[fd] -= 1
+//! ```
+//!
+//! `verify::closing` has that as a model.
+//!
 //! **Dry.** An edge comes when something new happens, so the set is silent about what was there
 //! before. A request may wait without a second look only after an attempt that found nothing (or
 //! took all of a TCP stream that was neither ended nor marked urgent), and only until the next
@@ -15,8 +30,8 @@
 //!
 //! [`Ctx::number_closes`]: crate::ctx::Ctx::number_closes
 
-use core::sync::atomic::AtomicU8;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicU8, fence};
 
 use super::poll::PollSet;
 use crate::errno::{Errno, Result};
@@ -25,7 +40,7 @@ use crate::sys::nr::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLONESHOT, EPOLLPRI, EPOLLR
 use crate::sys::{self, nr};
 
 /// Numbers that may stand.
-const NUMBERS: usize = 1 << 16;
+pub const NUMBERS: usize = 1 << 16;
 /// The lower half of event data that names a number; the upper half is the number. No request's
 /// slot is so high.
 const TAG: u64 = 0xffff_fffd;
@@ -38,6 +53,24 @@ pub const STICKY: u32 = EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP;
 /// In how many rings' sets a number stands; with 255 it is as if in all, for good.
 static STANDS: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
 
+/// How many threads are about to close a number; with 255 it does not stand again.
+static CLOSING: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
+
+fn at(counts: &'static [AtomicU8; NUMBERS], fd: i32) -> Option<&'static AtomicU8> {
+    usize::try_from(fd).ok().and_then(|fd| counts.get(fd))
+}
+
+/// Whoever says so looks at the other count only then.
+fn more(count: &AtomicU8) {
+    count.fetch_update(SeqCst, SeqCst, |n| n.checked_add(1)).ok();
+    fence(SeqCst);
+}
+
+fn less(count: &AtomicU8) {
+    let less = |n: u8| (n < u8::MAX).then(|| n.saturating_sub(1));
+    count.fetch_update(SeqCst, SeqCst, less).ok();
+}
+
 /// Does `fd` stand in the set of any ring?
 pub fn stands_anywhere(fd: i32) -> bool {
     count(fd) > 0
@@ -45,8 +78,38 @@ pub fn stands_anywhere(fd: i32) -> bool {
 
 /// In how many rings' sets `fd` stands.
 pub fn count(fd: i32) -> u8 {
-    let count = usize::try_from(fd).ok().and_then(|fd| STANDS.get(fd));
-    count.map_or(0, |n| n.load(Relaxed))
+    at(&STANDS, fd).map_or(0, |n| n.load(SeqCst))
+}
+
+/// While this lives, its numbers do not come to stand: from before those that wait on them move
+/// away until after the close.
+#[derive(Debug)]
+#[must_use = "a number may stand again as soon as this is dropped"]
+pub struct Closing(core::ops::Range<usize>);
+
+impl Closing {
+    pub fn new(fd: i32) -> Closing {
+        let first = usize::try_from(fd).unwrap_or(NUMBERS);
+        Closing::range(first, first)
+    }
+
+    /// From `first` to `last`.
+    pub fn range(first: usize, last: usize) -> Closing {
+        let first = first.min(NUMBERS);
+        let numbers = first..last.saturating_add(1).clamp(first, NUMBERS);
+        CLOSING[numbers.clone()].iter().for_each(more);
+        Closing(numbers)
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        CLOSING[self.0.clone()].iter().for_each(less);
+    }
+}
+
+fn is_closing(fd: i32) -> bool {
+    at(&CLOSING, fd).is_some_and(|n| n.load(SeqCst) > 0)
 }
 
 /// May a receive be taken to find nothing, without trying?
@@ -86,7 +149,7 @@ impl PollSet {
 
     /// May a request stand so under `fd`?
     pub fn may_stand(&self, fd: i32) -> bool {
-        usize::try_from(fd).is_ok_and(|fd| fd < NUMBERS) && self.is_unseated(fd)
+        at(&STANDS, fd).is_some() && !is_closing(fd) && self.is_unseated(fd)
     }
 
     /// Does `fd` stand in this set?
@@ -94,37 +157,43 @@ impl PollSet {
         usize::try_from(fd).is_ok_and(|fd| self.standing.get(fd).is_some_and(|s| s.events != 0))
     }
 
-    /// `id` waits under `fd` for `events`. `looked`: just now they were not there.
+    /// `id` waits under `fd` for `events`; false if it cannot, because the number is being closed.
+    /// `looked`: just now they were not there.
     ///
     /// # Errors
     /// `EPERM` for a file that cannot be polled; `EBADF`, `ENOMEM`, `ENOSPC`.
-    pub fn stand(&mut self, fd: i32, events: u32, looked: bool, id: ReqId) -> Result<()> {
+    pub fn stand(&mut self, fd: i32, events: u32, looked: bool, id: ReqId) -> Result<bool> {
         if self.stands(fd) {
             self.look_again(fd, events, looked)?;
-        } else {
-            self.begin(fd, events)?;
+        } else if !self.begin(fd, events)? {
+            return Ok(false);
         }
         self.standing[fd as usize].waiters.push(id);
         self.armed += 1;
-        Ok(())
+        Ok(true)
     }
 
-    /// `fd` is to stand in the set from now on.
+    /// `fd` is to stand in the set from now on; false if it is being closed.
     ///
     /// # Errors
     /// As [`Self::stand`].
-    pub fn begin(&mut self, fd: i32, events: u32) -> Result<()> {
+    pub fn begin(&mut self, fd: i32, events: u32) -> Result<bool> {
         let (at, events) = (fd as usize, with_end(events) | EPOLLET);
-        self.register(fd, events)?;
+        // Before the file is looked at: whose close ends before this is not open any more.
+        more(&STANDS[at]);
+        let registered = if is_closing(fd) { Ok(false) } else { self.register(fd, events) };
+        if registered != Ok(true) {
+            less(&STANDS[at]);
+            return registered;
+        }
         if at >= self.standing.len() {
             self.standing.resize_with(at + 1, Standing::default);
         }
         self.standing[at] = Standing { events, seen: events & IN, ..Standing::default() };
-        STANDS[at].fetch_update(Relaxed, Relaxed, |n| Some(n.saturating_add(1))).ok();
-        Ok(())
+        Ok(true)
     }
 
-    fn register(&mut self, fd: i32, events: u32) -> Result<()> {
+    fn register(&mut self, fd: i32, events: u32) -> Result<bool> {
         let data = u64::from(fd.cast_unsigned()) << 32 | TAG;
         match self.ctl(sys::EPOLL_CTL_ADD, fd, events, data) {
             // A request stood there that waited once.
@@ -132,7 +201,7 @@ impl PollSet {
             done => done?,
         }
         self.empty_seat(fd);
-        Ok(())
+        Ok(true)
     }
 
     /// A request waits on under `fd`, perhaps for other events. `looked`: as in [`Self::stand`].
@@ -170,7 +239,7 @@ impl PollSet {
     pub fn fall(&mut self, fd: i32) -> Vec<ReqId> {
         let Some(s) = self.standing(fd).map(core::mem::take) else { return Vec::new() };
         let _ = self.ctl(sys::EPOLL_CTL_DEL, fd, 0, 0);
-        uncount(fd as usize);
+        less(&STANDS[fd as usize]);
         self.armed -= s.waiters.len() as u32;
         s.waiters
     }
@@ -182,16 +251,11 @@ fn with_end(events: u32) -> u32 {
     events & !(EPOLLONESHOT | EPOLLET) | end
 }
 
-fn uncount(at: usize) {
-    let less = |n: u8| (n < u8::MAX).then(|| n.saturating_sub(1));
-    STANDS[at].fetch_update(Relaxed, Relaxed, less).ok();
-}
-
 impl Drop for PollSet {
     fn drop(&mut self) {
         for (at, s) in self.standing.iter().enumerate() {
             if s.events != 0 {
-                uncount(at);
+                less(&STANDS[at]);
             }
         }
     }

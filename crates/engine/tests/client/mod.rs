@@ -69,7 +69,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        fds::before_close(self.fd);
+        drop(fds::before_close(self.fd));
         // SAFETY: the descriptor is ours and closed once.
         unsafe { rustix::io::close(self.fd) };
     }

@@ -8,6 +8,7 @@ use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use softring_engine::fds;
+use softring_engine::transport::standing::Closing;
 
 /// Our own text, once there are rings: start and end.
 static OWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
@@ -49,10 +50,10 @@ extern "C" fn close_ours(fd: c_int) -> c_int {
 }
 
 unsafe extern "C" fn close_theirs(fd: c_int) -> c_int {
-    if engine_rings() && closing(fd).is_err() {
+    let Ok(_closing) = closing(fd) else {
         raw::set_errno(libc::EBADF);
         return -1;
-    }
+    };
     match next!(c"close", fn(c_int) -> c_int) {
         // SAFETY: the program's own call. libc's, because it is a cancellation point.
         Some(f) => unsafe { f(fd) },
@@ -65,7 +66,7 @@ unsafe extern "C" fn close_theirs(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fclose(stream: *mut libc::FILE) -> c_int {
     // SAFETY: the program's own stream.
-    unsafe { stream_closes(stream) };
+    let _closing = unsafe { stream_closes(stream) };
     match next!(c"fclose", fn(*mut libc::FILE) -> c_int) {
         // SAFETY: the program's own call.
         Some(f) => unsafe { f(stream) },
@@ -77,7 +78,7 @@ unsafe extern "C" fn fclose(stream: *mut libc::FILE) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pclose(stream: *mut libc::FILE) -> c_int {
     // SAFETY: the program's own stream.
-    unsafe { stream_closes(stream) };
+    let _closing = unsafe { stream_closes(stream) };
     match next!(c"pclose", fn(*mut libc::FILE) -> c_int) {
         // SAFETY: the program's own call.
         Some(f) => unsafe { f(stream) },
@@ -111,22 +112,21 @@ type Reopen = unsafe extern "C" fn(Name, Name, File) -> File;
 unsafe fn reopen(path: Name, mode: Name, stream: File, next: Option<Reopen>) -> File {
     // SAFETY: our caller's.
     unsafe {
-        stream_closes(stream);
+        let _closing = stream_closes(stream);
         next.map_or(core::ptr::null_mut(), |f| f(path, mode, stream))
     }
 }
 
 /// # Safety
 /// `stream` is an open stream or null.
-unsafe fn stream_closes(stream: File) {
-    if engine_rings() && !stream.is_null() {
-        // SAFETY: an open stream, says our caller.
-        let fd = unsafe { libc::fileno(stream) };
-        if fd >= 0 {
-            // Nothing of the engine's own is in a stream.
-            let _ = closing(fd);
-        }
+unsafe fn stream_closes(stream: File) -> Option<Closing> {
+    if !engine_rings() || stream.is_null() {
+        return None;
     }
+    // SAFETY: an open stream, says our caller.
+    let fd = unsafe { libc::fileno(stream) };
+    // Nothing of the engine's own is in a stream.
+    if fd >= 0 { closing(fd).ok().flatten() } else { None }
 }
 
 /// `close_range(2)`: close all file descriptors in a given range.
@@ -162,22 +162,26 @@ fn range(first: c_uint, last: c_uint, flags: c_int) -> isize {
 fn split(first: c_uint, last: c_uint, flags: c_int) -> isize {
     let mut from = first;
     let mut ret = 0;
-    // No descriptor lies beyond the limit; what may lie there from before it was lowered is the
-    // kernel's to close.
     let end = last.min(table_size());
     let mut fd = first;
     while fd < end.saturating_add(1) {
         if internal(fd as c_int) {
             if fd > from {
-                ret = range(from, fd - 1, flags);
+                ret = run(from, fd - 1, flags);
             }
             from = fd + 1;
-        } else if fds::is_ring(fd as c_int) || fds::is_waited_on(fd as c_int) {
-            let _ = closing(fd as c_int);
         }
         fd += 1;
     }
-    if ret == 0 && from <= last { range(from, last, flags) } else { ret }
+    if ret == 0 && from <= last { run(from, last, flags) } else { ret }
+}
+
+/// Closes a range without any of the engine's own in it.
+fn run(first: c_uint, last: c_uint, flags: c_int) -> isize {
+    // No descriptor lies beyond the limit; what may lie there from before it was lowered is the
+    // kernel's to close.
+    let _closing = fds::before_close_range(first, last.min(table_size()));
+    range(first, last, flags)
 }
 
 fn table_size() -> c_uint {

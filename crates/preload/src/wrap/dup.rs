@@ -73,10 +73,9 @@ fn onto(old: c_int, new: c_int, call: impl FnOnce() -> isize) -> c_int {
     if internal(old) || internal(new) {
         return refuse();
     }
-    if old != new && valid(old) {
-        let _ = closing(new);
-    }
+    let closing = (old != new && valid(old)).then(|| closing(new));
     let ret = raw::libc_answer(call()) as c_int;
+    drop(closing);
     if old != new {
         duplicated(old, ret);
     }

@@ -12,20 +12,20 @@ pub mod signal;
 
 use crate::{gate, proc};
 use softring_engine::fds;
+use softring_engine::transport::standing::Closing;
 
 /// The descriptor is one of the engine's own.
 pub struct Internal;
 
-/// The program is about to close `fd`.
-pub fn closing(fd: i32) -> Result<(), Internal> {
+/// The program is about to close `fd`; the answer is kept until that is over.
+pub fn closing(fd: i32) -> Result<Option<Closing>, Internal> {
     if !gate::engine_rings() || proc::shares_memory() {
-        return Ok(());
+        return Ok(None);
     }
     if fds::is_internal(fd) {
         return Err(Internal);
     }
-    fds::before_close(fd);
-    Ok(())
+    Ok(Some(fds::before_close(fd)))
 }
 
 /// Is `fd` out of the program's reach?
