@@ -10,7 +10,7 @@
 use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -29,9 +29,12 @@ struct Table {
     rings: Vec<(i32, File, Arc<Ring>)>,
     /// A descriptor that polls readable while a ring has completions.
     poll: Vec<(u64, InternalFd)>,
+    /// Rings without a descriptor that have not ended yet: somebody waits in them.
+    closed: Vec<Weak<Ring>>,
 }
 
-static TABLE: RwLock<Table> = RwLock::new(Table { rings: Vec::new(), poll: Vec::new() });
+static TABLE: RwLock<Table> =
+    RwLock::new(Table { rings: Vec::new(), poll: Vec::new(), closed: Vec::new() });
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 /// The doors report every close: kinds of descriptors may be remembered.
 static REPORTED: AtomicBool = AtomicBool::new(false);
@@ -222,6 +225,9 @@ fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
         let last = !table.rings.iter().any(|r| r.2.id == ring.id);
         let poll = table.poll.iter().position(|p| last && p.0 == ring.id);
         let poll = poll.map(|i| table.poll.swap_remove(i));
+        if last {
+            table.closed.push(Arc::downgrade(&ring));
+        }
         last.then_some((ring, poll))
     };
     if let Some((ring, poll)) = gone {
@@ -230,9 +236,24 @@ fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
     }
 }
 
-/// Every ring there is.
+/// A closed ring has ended.
+pub fn forget_ended() {
+    // None of them ends under the table's lock.
+    let mut held = Vec::new();
+    write().closed.retain(|w| {
+        let Some(ring) = w.upgrade() else { return false };
+        let lives = !ring.dead.load(Relaxed);
+        held.push(ring);
+        lives
+    });
+}
+
+/// Every ring there is, also those that are closed while somebody waits in them.
 pub fn all() -> Vec<Arc<Ring>> {
-    let mut rings: Vec<Arc<Ring>> = read().rings.iter().map(|r| r.2.clone()).collect();
+    let table = read();
+    let open = table.rings.iter().map(|r| r.2.clone());
+    let mut rings: Vec<_> = open.chain(table.closed.iter().filter_map(Weak::upgrade)).collect();
+    drop(table);
     rings.sort_by_key(|r| r.id);
     rings.dedup_by_key(|r| r.id);
     rings
@@ -561,6 +582,8 @@ pub fn fork_child() {
     for ring in all() {
         crate::teardown::fork_child(&ring);
     }
+    // Whoever waits in them does so in the parent.
+    write().closed.clear();
     crate::rsrc::ring_fds::fork_child();
 }
 

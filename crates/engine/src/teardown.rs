@@ -38,6 +38,7 @@ pub fn end(ring: &Arc<Ring>) {
     let transports = core::mem::take(&mut ctx.transports);
     drop(ctx);
     transports.end();
+    crate::fds::forget_ended();
 }
 
 /// In a forked child: requests in flight belong to the parent; what carried them is gone or not

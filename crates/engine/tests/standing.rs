@@ -5,6 +5,7 @@
 mod client;
 
 use std::io::{Read, Write};
+use std::mem::ManuallyDrop;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, IntoRawFd};
 
@@ -188,4 +189,28 @@ fn poll_first_and_cancel() {
     r.c.push(s);
     r.submit(1, 1);
     r.takes(4, 4);
+}
+
+#[test]
+fn a_close_reaches_those_who_wait_in_a_closed_ring() {
+    // Its descriptor is closed here.
+    let mut r = ManuallyDrop::new(Receiver::new());
+    let (mut a, b) = pair();
+    let (ring, number) = (r.c.fd, b.into_raw_fd());
+    r.recv(number, 1);
+    r.submit(1, 0);
+    let waiter = std::thread::spawn(move || {
+        softring_engine::syscall::enter(ring, 0, 1, IORING_ENTER_GETEVENTS, 0, 0)
+    });
+    // Until it waits: a ring that nobody waits in ends when it is closed.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    for fd in [ring, number] {
+        let closing = fds::before_close(fd);
+        // SAFETY: ours, and closed once.
+        unsafe { rustix::io::close(fd) };
+        drop(closing);
+    }
+    write(&mut a, b"late");
+    assert_eq!(waiter.join().unwrap(), 0);
+    r.takes(1, 4);
 }
