@@ -1,10 +1,12 @@
 //! What became of attempts that would block, by the counters: who was ready at arm, who was tried
 //! how often, and that no file that can be polled reaches a worker below the cap.
+#![allow(unsafe_code)]
 
 mod client;
 
 use std::io::Write;
-use std::os::fd::AsRawFd;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -137,4 +139,33 @@ fn a_request_that_cannot_be_armed_selects_its_buffer_anew() {
     let cqe = c.pop().unwrap();
     assert_eq!((cqe.user_data, cqe.res, cqe.flags & IORING_CQE_F_BUFFER), (2, 4, 1));
     assert_eq!(std::hint::black_box(&store)[..4], *b"data");
+}
+
+#[test]
+fn listeners_that_had_one_number_each_serve_all_their_waiters() {
+    let _alone = alone();
+    let c = Client::new(8, 0);
+    let a = TcpListener::bind("127.0.0.1:0").unwrap();
+    let b = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (to_a, to_b) = (a.local_addr().unwrap(), b.local_addr().unwrap());
+    let number = a.into_raw_fd();
+    let accept = |ud| c.push(io_uring_sqe { fd: number, ..sqe(IORING_OP_ACCEPT, ud) });
+    (1..=2).for_each(accept);
+    submit(&c, 2);
+    // The number now means the other listener; the requests keep the first one open.
+    let closing = fds::before_close(number);
+    // SAFETY: the number is ours, and so is what it means from now on.
+    let mut other = unsafe { OwnedFd::from_raw_fd(number) };
+    rustix::io::dup2(&b, &mut other).unwrap();
+    drop(closing);
+    (3..=4).for_each(accept);
+    submit(&c, 2);
+    for (to, first) in [(to_b, 3), (to_b, 4), (to_a, 1), (to_a, 2)] {
+        let _peer = TcpStream::connect(to).unwrap();
+        assert_eq!(c.enter(0, 1), 0);
+        let cqe = c.pop().unwrap();
+        assert_eq!((cqe.user_data, cqe.res >= 0), (first, true));
+        // SAFETY: ours since this moment.
+        drop(unsafe { OwnedFd::from_raw_fd(cqe.res) });
+    }
 }

@@ -58,7 +58,7 @@ impl Ctx {
             Ok(()) => self.arm_linked_timeout(id),
             Err(e) => {
                 let key = self.slab.get(id).and_then(turns::key);
-                self.pass_turn(key, id);
+                self.pass_turn(key, id, true);
                 self.abort(id, e);
             }
         }
@@ -129,9 +129,9 @@ impl Ctx {
     /// A request stands in the poll set no more. `fired`: an event has disarmed it.
     pub fn poll_leave(&mut self, id: ReqId, fired: bool) {
         let Some(req) = self.slab.get_mut(id) else { return };
-        let key = turns::key(req);
+        let (key, stood) = (turns::key(req), turns::stands(req));
         leave(&mut self.transports, id, req, fired);
-        self.pass_turn(key, id);
+        self.pass_turn(key, id, stood);
     }
 
     /// The file cannot be polled (EPERM), or there is no descriptor or memory for it: a worker
@@ -213,7 +213,7 @@ impl Ctx {
             }
             outcome => {
                 leave(&mut self.transports, id, &mut req, true);
-                self.pass_turn(turns::key(&req), id);
+                self.pass_turn(turns::key(&req), id, true);
                 self.outcome(&mut req, outcome);
                 false
             }
@@ -248,7 +248,7 @@ impl Ctx {
                 self.stats.reissue.armed.add(1);
             }
             Err(e) => {
-                self.pass_turn(key, id);
+                self.pass_turn(key, id, true);
                 self.complete(id, e.res());
             }
         }

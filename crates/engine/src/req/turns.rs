@@ -25,7 +25,8 @@ pub fn key(req: &Req) -> Option<Key> {
     (req.opcode() == IORING_OP_ACCEPT).then_some((fixed, req.call.sqe.fd))
 }
 
-fn stands(req: &Req) -> bool {
+/// Does it stand in the poll set?
+pub fn stands(req: &Req) -> bool {
     matches!(req.wait, Wait::Poll(poll) if poll.at >= 0)
 }
 
@@ -70,28 +71,38 @@ impl Ctx {
         standing.into_iter().any(|r| same_file(r.call.file.fd(), fd))
     }
 
-    /// `id` waits no more: the next one stands in the poll set.
-    pub fn pass_turn(&mut self, key: Option<Key>, id: ReqId) {
+    /// `id` waits no more; if it stood in the poll set, the next one for its listener does now.
+    pub fn pass_turn(&mut self, key: Option<Key>, id: ReqId, stood: bool) {
         let Some(key) = key else { return };
         let Some(queue) = self.turns.0.get_mut(&key) else { return };
         queue.retain(|&other| other != id);
+        if stood {
+            self.stand_next(key);
+        }
+        if self.turns.0.get(&key).is_some_and(VecDeque::is_empty) {
+            self.turns.0.remove(&key);
+        }
+    }
+
+    /// A number that means another listener by now has waiters for both: those whose listener is
+    /// served are passed over.
+    fn stand_next(&mut self, key: Key) {
+        let mut served = 0;
         loop {
-            let Some(queue) = self.turns.0.get_mut(&key) else { return };
+            let Some(queue) = self.turns.0.get(&key) else { return };
             let waits = |id: &&ReqId| self.slab.get(**id).is_some_and(|r| !stands(r));
-            let Some(&next) = queue.iter().find(waits) else { break };
+            let Some(&next) = queue.iter().filter(waits).nth(served) else { return };
             if self.somebody_stands(key, next) {
-                break;
+                served += 1;
+                continue;
             }
             match self.stand(next) {
-                Ok(()) => break,
+                Ok(()) => return,
                 Err(e) => {
                     self.turns.0.entry(key).or_default().retain(|&other| other != next);
                     self.abort(next, e);
                 }
             }
-        }
-        if self.turns.0.get(&key).is_some_and(VecDeque::is_empty) {
-            self.turns.0.remove(&key);
         }
     }
 }
