@@ -259,9 +259,18 @@ pub fn all() -> Vec<Arc<Ring>> {
     rings
 }
 
-/// The ring behind the `i`th ring descriptor: to look at them all without asking for memory.
+/// The ring behind the `i`th ring descriptor: to look at them all from a signal handler, without
+/// asking for memory, or for a lock that the interrupted thread may hold.
 pub fn nth(i: usize) -> Option<Arc<Ring>> {
-    read().rings.get(i).map(|r| r.2.clone())
+    const TRIES: u32 = 100;
+    let table = (0..TRIES).find_map(|_| {
+        let table = TABLE.try_read().ok();
+        if table.is_none() {
+            std::thread::yield_now();
+        }
+        table
+    })?;
+    table.rings.get(i).map(|r| r.2.clone())
 }
 
 /// Is `fd` a ring of ours?
@@ -443,6 +452,9 @@ pub fn number_closes(fd: i32) {
         for ring in all() {
             if let Some(mut ctx) = ring.lock_soon() {
                 ctx.number_closes(fd);
+                if !ctx.defers() {
+                    ctx.flush();
+                }
             }
         }
     }
