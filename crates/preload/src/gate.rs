@@ -12,7 +12,9 @@ use crate::config::{self, Engine};
 use crate::raw::raw;
 use crate::{door, notice, proc, report};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use softring_engine::{fds, syscall as engine};
+use softring_engine::abi::{IORING_SETUP_IOPOLL, io_uring_params};
+use softring_engine::transport::poll_queues;
+use softring_engine::{fds, syscall as engine, user};
 
 /// `IORING_ENTER_REGISTERED_RING`.
 const ENTER_REGISTERED_RING: usize = 1 << 4;
@@ -24,6 +26,8 @@ const USE_REGISTERED_RING: usize = 1 << 31;
 pub enum Why {
     Asked,
     Denied(i32),
+    /// The kernel would give a polled ring, and refuse every read and write on it.
+    Unpolled,
 }
 
 // Relaxed throughout: each only ever turns on, before the ring that it stands for is known to the
@@ -69,6 +73,7 @@ unsafe fn setup(a: &[usize; 6]) -> isize {
         Engine::User => Why::Asked,
         // SAFETY: the program's own call.
         Engine::Kernel => return unsafe { kernel_setup(a) },
+        Engine::Auto if cannot_poll(a) => Why::Unpolled,
         Engine::Auto => {
             // SAFETY: as above.
             let ret = unsafe { kernel_setup(a) };
@@ -100,6 +105,8 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
         return match why {
             Why::Asked => -(libc::EPERM as isize),
             Why::Denied(errno) => -(errno as isize),
+            // SAFETY: the program's own call.
+            Why::Unpolled => unsafe { kernel_setup(a) },
         };
     }
     door::before_ring();
@@ -170,6 +177,16 @@ fn answer(fd: i32, indexed: bool, ours: impl Fn() -> isize, kernel: impl Fn() ->
             if refused && minimal_ring_refused().is_some() { ours() } else { ret }
         }
     }
+}
+
+/// Is this the setup of a polled ring (IOPOLL) that the kernel would give, and whose I/O it would
+/// refuse, because no disk here has poll queues?
+fn cannot_poll(a: &[usize; 6]) -> bool {
+    let flags = a[1].wrapping_add(core::mem::offset_of!(io_uring_params, flags));
+    let polls = |flags: u32| flags & IORING_SETUP_IOPOLL != 0;
+    user::read(flags as u64).is_ok_and(polls)
+        && poll_queues::nothing_polls()
+        && minimal_ring_refused().is_none()
 }
 
 /// Does this answer of `io_uring_setup` mean that the kernel gives no ring here, rather than that

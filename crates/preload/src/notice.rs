@@ -37,6 +37,10 @@ pub fn engine_runs(why: Why) {
             "this program's io_uring runs in user space: the kernel denies it here ({})",
             errno_name(e)
         )),
+        Why::Unpolled => say(
+            "this program's polled rings (IOPOLL) run in user space: no disk here has poll queues, \
+             so the kernel would refuse their I/O",
+        ),
     }
 }
 

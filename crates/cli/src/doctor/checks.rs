@@ -10,6 +10,7 @@ pub enum Group {
     Denial,
     Doors,
     Transports,
+    Polling,
     Limits,
 }
 
@@ -19,6 +20,7 @@ impl Group {
             Group::Denial => "What denies io_uring",
             Group::Doors => "How programs reach softring",
             Group::Transports => "What softring works with",
+            Group::Polling => "Which disks the kernel can poll",
             Group::Limits => "Limits",
         }
     }
@@ -97,6 +99,14 @@ checks! {
             "";
         "process_vm_readv", p::vm_readv,
             "checks a program's pointers cheaply; without it, through a pipe",
+            "";
+    }
+    Polling {
+        "poll queues", p::poll_queues,
+            "the kernel's polled rings (IOPOLL) need a disk that has some; softring's do not",
+            "polled rings: softring run gives them its own; NVMe: load nvme with poll_queues=N";
+        "disk here", p::disk_here,
+            "the disk under this directory: may the kernel poll it?",
             "";
     }
     Limits {

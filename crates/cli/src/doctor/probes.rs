@@ -7,6 +7,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 use softring_engine::abi::io_uring_params;
+use softring_engine::transport::poll_queues;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -239,6 +240,38 @@ pub fn direct() -> Finding {
     match rustix::fs::fcntl_setfl(&file, OFlags::DIRECT) {
         Ok(()) => Finding::new(State::Ok, "works"),
         Err(e) => Finding::new(State::Less, explain(&e.into())),
+    }
+}
+
+/// The disks with poll queues.
+pub fn poll_queues() -> Finding {
+    let (polled, other): (Vec<_>, Vec<_>) = poll_queues::disks().into_iter().partition(|d| d.1);
+    let name = |(name, _): &(String, bool)| name.clone();
+    match (polled.len(), other.len()) {
+        (0, 0) => Finding::new(State::Unknown, "/sys is not mounted here"),
+        (0, n) => Finding::new(State::Less, format!("none of {n} disks")),
+        _ => Finding::new(State::Ok, polled.iter().map(name).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// The disk under this directory.
+pub fn disk_here() -> Finding {
+    let dev = match fs::metadata(".") {
+        Ok(meta) => std::os::unix::fs::MetadataExt::dev(&meta),
+        Err(e) => return Finding::new(State::Unknown, explain(&e)),
+    };
+    let at = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    let Ok(path) = fs::canonicalize(&at) else {
+        return Finding::new(State::Unknown, "no disk: a file system of another kind");
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    // A partition's queue is that of the disk above it.
+    let dirs = [path.as_path(), path.parent().unwrap_or(&path)];
+    let polls = dirs.iter().find_map(|d| fs::read_to_string(d.join("queue/io_poll")).ok());
+    match polls.as_deref().map(str::trim) {
+        Some("1") => Finding::new(State::Ok, format!("{name}: yes")),
+        Some(_) => Finding::new(State::Less, format!("{name}: no poll queues")),
+        None => Finding::new(State::Unknown, format!("{name}: it does not say")),
     }
 }
 

@@ -14,6 +14,7 @@ pub mod glue;
 pub mod kind;
 pub mod lane;
 pub mod poll;
+pub mod poll_queues;
 pub mod sleeper;
 pub mod socket;
 pub mod standing;
