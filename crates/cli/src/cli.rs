@@ -121,7 +121,12 @@ counted where it went first.
 at once: attempts at what can be polled that did not have to wait. armed: waits for readiness. \
 at arm: of those, ready when they were armed. reissued: attempts made again when ready. \
 aborted: waits that went to a worker, as none was possible. capped: the same after 128 attempts \
-in vain.";
+in vain.
+
+SqThread, SqThreadCpu, SqTotalTime, SqWorkTime: as in the fdinfo of the kernel's rings with \
+SQPOLL: the thread that submits, its processor, the processor time that it has used, and that of \
+the passes in which there was work. Rings that share a thread show the same. meter: the same of \
+a thread of the program's own, by softring_meter_create(). Counters only grow: take differences.";
 
 #[derive(Debug, Args)]
 #[command(after_help = STATS_AFTER)]

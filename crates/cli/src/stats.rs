@@ -6,7 +6,7 @@ use crate::{fail, out};
 use comfy_table::{Cell, CellAlignment};
 use serde::Serialize;
 use softring_engine::abi::{OP_NAMES, SETUP_NAMES};
-use softring_engine::stats::{NAME, OPS, read};
+use softring_engine::stats::{NAME, OPS, meter, read};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -20,6 +20,8 @@ struct Process {
     /// Rings that found no room on the page.
     unseen_rings: u64,
     rings: Vec<Ring>,
+    /// Threads that say when they work.
+    meters: Vec<Meter>,
     /// Rings that are closed, as one.
     ended: Ring,
 }
@@ -34,10 +36,36 @@ struct Ring {
     enters: u64,
     submitted: u64,
     errors: u64,
+    #[serde(flatten)]
+    sq: Option<Sq>,
     routes: Routes,
     reissue: Reissue,
     /// SQEs taken, by operation; those that were not used are left out.
     ops: BTreeMap<String, u64>,
+}
+
+/// A ring's SQ thread, as the kernel's fdinfo tells of it. Times are processor time in µs.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Sq {
+    sq_thread: i64,
+    sq_thread_cpu: i64,
+    sq_total_time: u64,
+    sq_work_time: u64,
+}
+
+/// A thread's own account of its work.
+#[derive(Debug, Serialize)]
+struct Meter {
+    name: String,
+    kind: &'static str,
+    tid: u64,
+    cpu: u64,
+    /// Processor time of the thread since it has the meter, in µs.
+    total_us: u64,
+    /// Of that, time in which it worked.
+    work_us: u64,
+    stretches: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -59,8 +87,40 @@ struct Reissue {
     capped: u64,
 }
 
+impl Meter {
+    /// While a thread polls in vain it writes nothing: its total is what its clock says.
+    fn new(proc: &Path, m: &read::Meter) -> Meter {
+        let clock = fs::read_to_string(proc.join(format!("task/{}/schedstat", m.tid())));
+        let ns = clock.ok().and_then(|c| c.split_whitespace().next()?.parse().ok()).unwrap_or(0);
+        Meter {
+            name: m.name(),
+            kind: if m.kind() == meter::Kind::SqThread as u64 { "sq-thread" } else { "program" },
+            tid: m.tid(),
+            cpu: m.cpu(),
+            total_us: m.total_us_at(ns),
+            work_us: m.work_us(),
+            stretches: m.stretches(),
+        }
+    }
+}
+
 impl Ring {
-    fn new(r: &read::Ring) -> Ring {
+    /// -1, -1, 0, 0 where the thread is gone, as fdinfo says.
+    fn sq(r: &read::Ring, meters: &[Meter]) -> Option<Sq> {
+        if r.flags() & u64::from(softring_engine::abi::IORING_SETUP_SQPOLL) == 0 {
+            return None;
+        }
+        let gone = Sq { sq_thread: -1, sq_thread_cpu: -1, sq_total_time: 0, sq_work_time: 0 };
+        let thread = meters.iter().find(|m| m.kind == "sq-thread" && m.tid == r.sq_thread());
+        Some(thread.map_or(gone, |m| Sq {
+            sq_thread: m.tid.cast_signed(),
+            sq_thread_cpu: m.cpu.cast_signed(),
+            sq_total_time: m.total_us,
+            sq_work_time: m.work_us,
+        }))
+    }
+
+    fn new(r: &read::Ring, meters: &[Meter]) -> Ring {
         let ops = (0..OPS).filter(|&op| r.ops(op) > 0).map(|op| (op_name(op), r.ops(op)));
         let set =
             |(bit, name): (usize, &&'static str)| (r.flags() >> bit & 1 == 1).then_some(*name);
@@ -72,6 +132,7 @@ impl Ring {
             enters: r.enters(),
             submitted: r.submitted(),
             errors: r.errors(),
+            sq: Ring::sq(r, meters),
             routes: Routes {
                 inline: r.inline(),
                 poll: r.poll(),
@@ -176,13 +237,46 @@ fn is_page(fd: &Path) -> bool {
 
 fn process(proc: &Path, page: &read::Page) -> Process {
     let command = fs::read_to_string(proc.join("comm")).unwrap_or_default();
+    let meters: Vec<Meter> = page.meters.iter().map(|m| Meter::new(proc, m)).collect();
     Process {
         pid: page.pid.cast_signed(),
         command: command.trim_end().to_owned(),
         unseen_rings: page.unseen,
-        rings: page.rings.iter().map(Ring::new).collect(),
-        ended: Ring::new(&page.ended),
+        rings: page.rings.iter().map(|r| Ring::new(r, &meters)).collect(),
+        ended: Ring::new(&page.ended, &[]),
+        meters,
     }
+}
+
+/// SQ threads by ring, and the program's own meters.
+fn print_threads(p: &Process) -> anyhow::Result<()> {
+    let share =
+        |work: u64, total: u64| format!("{:.1} %", work as f64 * 100.0 / total.max(1) as f64);
+    let right = |s: String| Cell::new(s).set_alignment(CellAlignment::Right);
+    let mut t =
+        out::table(&["ring", "SqThread", "SqThreadCpu", "SqTotalTime", "SqWorkTime", "work"]);
+    for (r, sq) in p.rings.iter().filter_map(|r| Some((r, r.sq?))) {
+        let ids = [sq.sq_thread, sq.sq_thread_cpu].map(|n| n.to_string());
+        let times = [sq.sq_total_time, sq.sq_work_time].map(|us| format!("{us} µs"));
+        let work = share(sq.sq_work_time, sq.sq_total_time);
+        let cells = ids.into_iter().chain(times).chain([work]).map(right);
+        t.add_row([Cell::new(r.id)].into_iter().chain(cells));
+    }
+    if t.row_count() > 0 {
+        out::line(&t.to_string())?;
+    }
+    let mut t = out::table(&["meter", "thread", "cpu", "total", "work", "work", "stretches"]);
+    for m in p.meters.iter().filter(|m| m.kind == "program") {
+        let times = [m.total_us, m.work_us].map(|us| format!("{us} µs"));
+        let ids = [m.tid, m.cpu].map(|n| n.to_string());
+        let last = [share(m.work_us, m.total_us), m.stretches.to_string()];
+        let cells = ids.into_iter().chain(times).chain(last).map(right);
+        t.add_row([Cell::new(&m.name)].into_iter().chain(cells));
+    }
+    if t.row_count() > 0 {
+        out::line(&t.to_string())?;
+    }
+    Ok(())
 }
 
 fn number(n: u64) -> Cell {
@@ -193,6 +287,7 @@ fn print(p: &Process) -> anyhow::Result<()> {
     let rows: Vec<&Ring> =
         p.rings.iter().chain((p.ended.submitted > 0).then_some(&p.ended)).collect();
     out::line(&format!("{} ({}): {} open ring(s)", p.pid, p.command, p.rings.len()))?;
+    print_threads(p)?;
     if rows.is_empty() {
         return Ok(());
     }

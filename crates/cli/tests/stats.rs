@@ -13,6 +13,10 @@ struct Load(Child);
 
 impl Load {
     fn start(options: &[&str]) -> Load {
+        Load::with_flags(options, 0)
+    }
+
+    fn with_flags(options: &[&str], setup_flags: u32) -> Load {
         let mut c = Command::new(ME);
         c.args(["run", "--engine=user", "--quiet"]).args(options);
         // What `bench` starts for one measurement, with the job on its standard input.
@@ -21,7 +25,7 @@ impl Load {
         let job = serde_json::json!({
             "driver": "softring", "op": "nop", "path": "", "size": 0, "bs": 4096, "depth": 8,
             "batch": 8, "wait": 1, "threads": 1, "pool_threads": 1, "seconds": 60.0, "warmup": 0.0,
-            "rw": "read", "rwmix": 0, "direct": false, "setup_flags": 0, "slat": false,
+            "rw": "read", "rwmix": 0, "direct": false, "setup_flags": setup_flags, "slat": false,
             "verify": false, "seed": 0, "once": false,
         });
         let stdin = child.stdin.take().expect("a pipe");
@@ -41,22 +45,27 @@ impl Drop for Load {
     }
 }
 
+/// What is told of a process once `there` likes it.
+fn wait_for(pid: &str, there: impl Fn(&Value) -> bool) -> Value {
+    let start = Instant::now();
+    loop {
+        let o = softring(&["stats", "-p", pid, "--json"]);
+        let seen: Option<Value> = serde_json::from_slice(&o.stdout).ok();
+        if let Some(page) = seen.filter(|p| there(p)) {
+            return page;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "{}", text(&o.stderr));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn a_running_program_is_shown() {
     if !library() {
         return;
     }
     let load = Load::start(&[]);
-    let start = Instant::now();
-    let page = loop {
-        let o = softring(&["stats", "-p", &load.pid(), "--json"]);
-        let seen: Option<Value> = serde_json::from_slice(&o.stdout).ok();
-        if let Some(page) = seen.filter(|p| p[0]["rings"][0]["submitted"].as_u64() > Some(0)) {
-            break page;
-        }
-        assert!(start.elapsed() < Duration::from_secs(20), "{}", text(&o.stderr));
-        std::thread::sleep(Duration::from_millis(20));
-    };
+    let page = wait_for(&load.pid(), |p| p[0]["rings"][0]["submitted"].as_u64() > Some(0));
     let ring = &page[0]["rings"][0];
     assert_eq!(page[0]["pid"].to_string(), load.pid());
     assert_eq!(
@@ -68,6 +77,27 @@ fn a_running_program_is_shown() {
     let table = text(&o.stdout);
     assert!(o.status.success() && table.contains(&format!("{} (", load.pid())), "{table}");
     assert!(table.contains("nop "), "{table}");
+}
+
+#[test]
+fn sq_threads_tell_what_they_do() {
+    if !library() {
+        return;
+    }
+    const SQPOLL: u32 = 1 << 1;
+    let load = Load::with_flags(&[], SQPOLL);
+    let work = |p: &Value| p[0]["rings"][0]["SqWorkTime"].as_u64();
+    let first = wait_for(&load.pid(), |p| work(p) > Some(0));
+    let page = wait_for(&load.pid(), |p| work(p) > work(&first));
+    let ring = &page[0]["rings"][0];
+    let tid = ring["SqThread"].as_i64().expect("a number");
+    let name = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", load.pid())).unwrap();
+    assert_eq!(name.trim_end(), format!("iou-sqp-{}", load.pid()));
+    assert_eq!(page[0]["meters"][0]["tid"].as_i64(), Some(tid));
+    assert!(ring["SqTotalTime"].as_u64() >= work(&page), "{ring}");
+    assert!(ring["SqThreadCpu"].as_i64() >= Some(0), "{ring}");
+    let table = text(&softring(&["stats", "-p", &load.pid()]).stdout);
+    assert!(table.contains("SqWorkTime"), "{table}");
 }
 
 #[test]

@@ -71,3 +71,7 @@ pub const NOWAIT_CACHE: usize = 16;
 /// Rings of one process that statistics are kept of, with the sums of those that have ended: as
 /// many as fit into a megabyte, which is only touched where it is used.
 pub const STATS_RINGS: usize = 1024;
+
+/// Threads of one process whose work is metered on its page: more than a machine has processors to
+/// poll with.
+pub const STATS_METERS: usize = 1024;

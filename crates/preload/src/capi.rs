@@ -1,8 +1,10 @@
-//! `softring.h`: the same three calls by name, for programs linked with `-lsoftring`.
+//! `softring.h`: the same three calls by name, and work meters, for programs linked with
+//! `-lsoftring`.
 #![allow(unsafe_code)]
 
 use crate::{gate, raw};
-use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use softring_engine::stats::meter::Meter;
 
 /// `io_uring_setup(2)`: set up a context for performing asynchronous I/O. -1 and `errno` on
 /// failure, as there.
@@ -48,6 +50,67 @@ unsafe extern "C" fn softring_register(
 extern "C" fn softring_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     VERSION.as_ptr().cast()
+}
+
+/// A work meter called `name` for the calling thread. Never NULL.
+///
+/// # Safety
+/// `name` is a string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn softring_meter_create(name: *const c_char) -> *mut Meter {
+    // SAFETY: the caller's.
+    let name = if name.is_null() { c"" } else { unsafe { CStr::from_ptr(name) } };
+    Box::into_raw(Box::new(Meter::new(&name.to_string_lossy())))
+}
+
+/// Work begins, or goes on.
+///
+/// # Safety
+/// `meter` is one of the calling thread's, not destroyed.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn softring_meter_begin(meter: *mut Meter) {
+    // SAFETY: the caller's.
+    unsafe { (*meter).begin() }
+}
+
+/// Work ends, or there was none.
+///
+/// # Safety
+/// As for [`softring_meter_begin`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn softring_meter_end(meter: *mut Meter) {
+    // SAFETY: the caller's.
+    unsafe { (*meter).end() }
+}
+
+/// Processor time of the thread since it has the meter, and that of its work, in microseconds.
+///
+/// # Safety
+/// As for [`softring_meter_begin`]; the two pointers may be NULL, or are the caller's to write.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn softring_meter_read(meter: *mut Meter, total: *mut u64, work: *mut u64) {
+    // SAFETY: the caller's.
+    unsafe {
+        let (t, w) = (*meter).read();
+        if let Some(total) = total.as_mut() {
+            *total = t;
+        }
+        if let Some(work) = work.as_mut() {
+            *work = w;
+        }
+    }
+}
+
+/// The meter ends, and is shown no more.
+///
+/// # Safety
+/// As for [`softring_meter_begin`], or NULL; it is not used again.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn softring_meter_destroy(meter: *mut Meter) {
+    if !meter.is_null() {
+        // SAFETY: made by `softring_meter_create`, given back once, as the caller promises.
+        drop(unsafe { Box::from_raw(meter) });
+    }
 }
 
 unsafe fn call<const N: usize>(nr: libc::c_long, args: [usize; N]) -> c_int {

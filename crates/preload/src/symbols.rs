@@ -35,5 +35,14 @@ pub const INTERPOSED: &[&str] = &[
 ];
 
 /// Our own.
-pub const OWN: &[&str] =
-    &["softring_enter", "softring_register", "softring_setup", "softring_version"];
+pub const OWN: &[&str] = &[
+    "softring_enter",
+    "softring_meter_begin",
+    "softring_meter_create",
+    "softring_meter_destroy",
+    "softring_meter_end",
+    "softring_meter_read",
+    "softring_register",
+    "softring_setup",
+    "softring_version",
+];

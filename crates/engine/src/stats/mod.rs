@@ -3,12 +3,13 @@
 //!
 //! The page is a memfd called [`NAME`], found through `/proc/PID/fd`; it goes with its process, so
 //! that nothing is to be cleaned up. It is sealed against writing by anyone but who made it. All of
-//! it are 64-bit words in the machine's byte order: a [`Header`], and behind it one [`RingStats`]
-//! per ring. The first of those, whose `id` stays 0, holds the sums of the rings that have ended.
-//! What else has `id` 0 is free. [`read`] takes it apart.
+//! it are 64-bit words in the machine's byte order: a [`Header`], behind it one [`RingStats`] per
+//! ring, and where the header says one [`MeterStats`] per thread that polls ([`meter`]). The first
+//! [`RingStats`], whose `id` stays 0, holds the sums of the rings that have ended. What else has
+//! `id` 0 is free. [`read`] takes it apart.
 //!
-//! Writers never lock for it: a ring's words are written under that ring's lock. Reading costs the
-//! program nothing. A word may be newer than the one before it; none ever goes back but with its
+//! Writers never lock for it: a ring's words are written under that ring's lock, a meter's by its
+//! thread. Reading costs the program nothing. A word may be newer than the one before it; none ever goes back but with its
 //! ring. A reader looks at `id` before and after: if it has changed, the place has a new owner.
 //!
 //! A forked child makes its own page when it first submits. [`VERSION`] changes with the meaning of
@@ -19,6 +20,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::abi::IORING_OP_LAST;
 
+pub mod meter;
 mod page;
 pub mod read;
 
@@ -29,10 +31,10 @@ pub const NAME: &str = "softring-stats";
 /// The first word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"softring");
 /// The layout.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
-/// A counter. It is written under its ring's lock, so adding is a load and a store; whoever reads
-/// it without that lock sees a value that was right a moment ago.
+/// A counter. One thread at a time writes it, under its ring's lock or because it is its own, so
+/// adding is a load and a store; whoever else reads it sees a value that was right a moment ago.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Count(AtomicU64);
@@ -47,7 +49,7 @@ impl Count {
         self.0.load(Relaxed)
     }
 
-    fn set(&self, n: u64) {
+    pub(crate) fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
     }
 }
@@ -70,6 +72,12 @@ pub struct Header {
     pub made: Count,
     /// Rings made while the page was full: they are counted nowhere.
     pub unseen: Count,
+    /// Bytes before the first meter.
+    pub meters_at: Count,
+    /// Bytes per meter.
+    pub meter_size: Count,
+    /// Meters that there is room for.
+    pub meters: Count,
 }
 
 /// What became of attempts at files that can be polled (`req::arm`).
@@ -123,6 +131,33 @@ pub struct Naps {
     pub spun_ns: Count,
 }
 
+/// Bytes of a meter's name; what is shorter ends with a 0.
+pub const METER_NAME: usize = 32;
+
+/// All that is counted of one thread that polls. Times are processor time of that one thread, as
+/// the kernel's `SqTotalTime` and `SqWorkTime` are, and never go back.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct MeterStats {
+    /// Which meter of its process, from 1 on; 0: none.
+    pub id: Count,
+    /// [`meter::Kind`]
+    pub kind: Count,
+    pub tid: Count,
+    /// The processor that it last worked on.
+    pub cpu: Count,
+    /// What the thread had used before it had the meter, in ns: what its clock (schedstat(5)) says
+    /// beyond that is its total, also while it polls in vain and writes nothing here.
+    pub base_ns: Count,
+    /// Time used, in µs, as of the last look at the clock.
+    pub total_us: Count,
+    /// Time used for work, in µs.
+    pub work_us: Count,
+    /// Stretches of work.
+    pub stretches: Count,
+    pub name: [Count; METER_NAME / 8],
+}
+
 /// All that is counted of one ring.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -137,6 +172,8 @@ pub struct RingStats {
     pub enters: Count,
     /// CQEs with a negative result.
     pub errors: Count,
+    /// The thread that submits for it (SQPOLL), whose meter has the rest; 0: none.
+    pub sq_thread: Count,
     pub routes: Routes,
     pub reissue: Reissue,
     pub naps: Naps,
@@ -156,6 +193,7 @@ impl Default for RingStats {
             cq_entries: Count::default(),
             enters: Count::default(),
             errors: Count::default(),
+            sq_thread: Count::default(),
             routes: Routes::default(),
             reissue: Reissue::default(),
             naps: Naps::default(),

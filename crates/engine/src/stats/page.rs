@@ -12,10 +12,10 @@ use rustix::fd::AsFd;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
-use super::{Header, MAGIC, NAME, RingStats, VERSION};
+use super::{Header, MAGIC, MeterStats, NAME, RingStats, VERSION};
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
-use crate::limits::STATS_RINGS;
+use crate::limits::{STATS_METERS, STATS_RINGS};
 use crate::sys::sys;
 
 static ENABLED: AtomicBool = AtomicBool::new(true);
@@ -33,6 +33,7 @@ struct Page {
     at: NonNull<u8>,
     /// By place; 0 is that of the sums.
     taken: Vec<bool>,
+    meters: Vec<bool>,
     /// Keeps the page to be found.
     _fd: InternalFd,
 }
@@ -49,7 +50,8 @@ fn now() -> u64 {
 }
 
 const HEADER: usize = size_of::<Header>().next_multiple_of(64);
-const SIZE: usize = HEADER + STATS_RINGS * size_of::<RingStats>();
+const METERS: usize = HEADER + STATS_RINGS * size_of::<RingStats>();
+const SIZE: usize = METERS + STATS_METERS * size_of::<MeterStats>();
 
 fn lock() -> MutexGuard<'static, Option<Page>> {
     PAGE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -67,13 +69,17 @@ impl Page {
         // Where a seal is not known, readers have only their manners.
         let _ = fcntl_add_seals(&fd, SealFlags::GROW | SealFlags::SHRINK);
         let _ = fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE);
-        let page = Page { at, taken: vec![true], _fd: crate::fds::adopt_internal(fd) };
+        let fd = crate::fds::adopt_internal(fd);
+        let page = Page { at, taken: vec![true], meters: Vec::new(), _fd: fd };
         let header = page.header();
         header.version.set(VERSION);
         header.pid.set(u64::from(crate::fork::pid()));
         header.header_size.set(HEADER as u64);
         header.ring_size.set(size_of::<RingStats>() as u64);
         header.rings.set(STATS_RINGS as u64);
+        header.meters_at.set(METERS as u64);
+        header.meter_size.set(size_of::<MeterStats>() as u64);
+        header.meters.set(STATS_METERS as u64);
         header.made.set(now());
         // Last: what has no magic is not finished.
         header.magic.set(MAGIC);
@@ -91,18 +97,59 @@ impl Page {
         unsafe { self.at.add(HEADER + place * size_of::<RingStats>()).cast() }
     }
 
-    /// A free place; none if the page is full.
+    fn meter(&self, place: usize) -> NonNull<MeterStats> {
+        assert!(place < STATS_METERS);
+        // SAFETY: in bounds (asserted); a multiple of the alignment, as all sizes are.
+        unsafe { self.at.add(METERS + place * size_of::<MeterStats>()).cast() }
+    }
+
+    /// A ring's place; none if the page is full.
     fn take(&mut self) -> Option<usize> {
-        if let Some(place) = self.taken.iter().position(|taken| !taken) {
-            self.taken[place] = true;
-            return Some(place);
-        }
-        if self.taken.len() == STATS_RINGS {
+        let place = free(&mut self.taken, STATS_RINGS);
+        if place.is_none() {
             self.header().unseen.add(1);
-            return None;
         }
-        self.taken.push(true);
-        Some(self.taken.len() - 1)
+        place
+    }
+}
+
+/// Takes the first of `most` places that is free.
+fn free(taken: &mut Vec<bool>, most: usize) -> Option<usize> {
+    let place = taken.iter().position(|taken| !taken).unwrap_or(taken.len());
+    if place == most {
+        return None;
+    }
+    if place == taken.len() {
+        taken.push(false);
+    }
+    taken[place] = true;
+    Some(place)
+}
+
+/// The page, made now if need be; nothing where there is none.
+fn page<T>(f: impl FnOnce(&mut Page) -> Option<T>) -> Option<T> {
+    if !ENABLED.load(Relaxed) {
+        return None;
+    }
+    let mut slot = lock();
+    if slot.is_none() {
+        *slot = Page::new().ok();
+    }
+    f(slot.as_mut()?)
+}
+
+/// A meter's place, all of it 0; none if the page is full.
+pub(super) fn take_meter() -> Option<(usize, NonNull<MeterStats>)> {
+    page(|page| {
+        let place = free(&mut page.meters, STATS_METERS)?;
+        Some((place, page.meter(place)))
+    })
+}
+
+/// The place is free again; its words are 0.
+pub(super) fn give_meter(place: usize) {
+    if let Some(page) = lock().as_mut() {
+        page.meters[place] = false;
     }
 }
 
@@ -142,16 +189,9 @@ impl Default for Place {
 impl Place {
     /// A place on the page, which is made now if need be; memory of its own where there is none.
     pub fn new() -> Place {
-        if !ENABLED.load(Relaxed) {
-            return Place::default();
-        }
-        let mut slot = lock();
-        if slot.is_none() {
-            *slot = Page::new().ok();
-        }
-        let Some(page) = slot.as_mut() else { return Place::default() };
-        let Some(place) = page.take() else { return Place::default() };
-        Place { at: page.ring(place), place: Some((place, crate::fork::pid())), waits: false }
+        let taken = page(|page| page.take().map(|place| (place, page.ring(place))));
+        let Some((place, at)) = taken else { return Place::default() };
+        Place { at, place: Some((place, crate::fork::pid())), waits: false }
     }
 
     /// In a forked child: the page is the parent's.
@@ -196,6 +236,7 @@ impl Drop for Place {
         let mut slot = lock();
         let Some(page) = slot.as_mut() else { return };
         self.id.set(0);
+        self.sq_thread.set(0);
         // SAFETY: the place of the sums, written under the page's lock only.
         let sums = unsafe { page.ring(0).as_ref() };
         for (sum, word) in counters(sums).zip(counters(self)) {

@@ -1,10 +1,16 @@
 //! A page, read: for whoever has its bytes.
 
-use super::{Header, MAGIC, OPS, RingStats, VERSION};
+use super::{Header, MAGIC, METER_NAME, MeterStats, OPS, RingStats, VERSION};
 
 /// One ring of a page, or the sums of those that have ended (`id` 0).
 #[derive(Clone, Debug)]
 pub struct Ring {
+    words: Vec<u64>,
+}
+
+/// One thread that polls.
+#[derive(Clone, Debug)]
+pub struct Meter {
     words: Vec<u64>,
 }
 
@@ -19,6 +25,7 @@ pub struct Page {
     /// Those that have ended, as one.
     pub ended: Ring,
     pub rings: Vec<Ring>,
+    pub meters: Vec<Meter>,
 }
 
 /// Why a page cannot be read.
@@ -53,32 +60,44 @@ pub fn page(bytes: &[u8]) -> Result<Page, Unreadable> {
     if size < 8 || start < 8 {
         return Err(Unreadable::NoPage);
     }
-    let ring = |bytes: &[u8]| Ring { words: (0..).map_while(|i| word(bytes, 8 * i)).collect() };
-    let mut places = bytes.get(start..).unwrap_or_default().chunks_exact(size).map(ring);
+    let words = |bytes: &[u8]| (0..).map_while(|i| word(bytes, 8 * i)).collect();
+    let rings = at(core::mem::offset_of!(Header, rings))? as usize;
+    let places = bytes.get(start..).unwrap_or_default().chunks_exact(size).take(rings);
+    let mut places = places.map(|bytes| Ring { words: words(bytes) });
     let ended = places.next().ok_or(Unreadable::NoPage)?;
+    let start = at(core::mem::offset_of!(Header, meters_at))? as usize;
+    let size = (at(core::mem::offset_of!(Header, meter_size))? as usize).max(8);
+    let count = at(core::mem::offset_of!(Header, meters))? as usize;
+    let meters = bytes.get(start..).unwrap_or_default().chunks_exact(size).take(count);
+    let meters = meters.map(|bytes| Meter { words: words(bytes) });
     Ok(Page {
         pid: at(core::mem::offset_of!(Header, pid))? as u32,
         made: at(core::mem::offset_of!(Header, made))?,
         unseen: at(core::mem::offset_of!(Header, unseen))?,
         ended,
         rings: places.filter(|ring| ring.id() != 0).collect(),
+        meters: meters.filter(|meter| meter.id() != 0).collect(),
     })
 }
 
-/// Words of a ring, by name.
+/// Words of a ring or a meter, by name.
 macro_rules! words {
-    ($($(#[$doc:meta])* $name:ident: $($field:ident).+;)*) => {
-        impl Ring {
+    ($what:ident of $layout:ident; $($(#[$doc:meta])* $name:ident: $($field:ident).+;)*) => {
+        impl $what {
+            fn at(&self, offset: usize) -> u64 {
+                self.words.get(offset / 8).copied().unwrap_or(0)
+            }
             $(
                 $(#[$doc])*
                 pub fn $name(&self) -> u64 {
-                    self.at(core::mem::offset_of!(RingStats, $($field).+))
+                    self.at(core::mem::offset_of!($layout, $($field).+))
                 }
             )*
         }
     };
 }
 words! {
+    Ring of RingStats;
     /// Which ring of its process; 0 for the sums.
     id: id;
     flags: flags;
@@ -86,6 +105,8 @@ words! {
     cq_entries: cq_entries;
     enters: enters;
     errors: errors;
+    /// The thread that submits for it; 0: none.
+    sq_thread: sq_thread;
     poll: routes.poll;
     aio: routes.aio;
     worker: routes.worker;
@@ -104,11 +125,37 @@ words! {
     spun_ns: naps.spun_ns;
 }
 
-impl Ring {
-    fn at(&self, offset: usize) -> u64 {
-        self.words.get(offset / 8).copied().unwrap_or(0)
+words! {
+    Meter of MeterStats;
+    /// Which meter of its process.
+    id: id;
+    /// [`super::meter::Kind`]
+    kind: kind;
+    tid: tid;
+    /// The processor that it last worked on.
+    cpu: cpu;
+    base_ns: base_ns;
+    /// As of the thread's last look at its clock; see [`Self::total_us_at`].
+    total_us: total_us;
+    work_us: work_us;
+    stretches: stretches;
+}
+
+impl Meter {
+    pub fn name(&self) -> String {
+        let at = core::mem::offset_of!(MeterStats, name);
+        let words = (0..METER_NAME / 8).map(|i| self.at(at + 8 * i));
+        let bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).take_while(|b| *b != 0).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// The thread's total when its clock, the first number of its schedstat(5), is at `ns`.
+    pub fn total_us_at(&self, ns: u64) -> u64 {
+        self.total_us().max(ns.saturating_sub(self.base_ns()) / 1000)
+    }
+}
+
+impl Ring {
     /// SQEs taken of an opcode; the last stands for those that do not exist.
     pub fn ops(&self, opcode: usize) -> u64 {
         if opcode < OPS { self.at(core::mem::offset_of!(RingStats, ops) + 8 * opcode) } else { 0 }
@@ -139,14 +186,23 @@ mod tests {
         let bytes = |words: &[u64]| words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<_>>();
         assert_eq!(page(&bytes(&words)).unwrap_err(), Unreadable::Version(VERSION + 1));
         let size = size_of::<RingStats>();
-        (words[1], words[2], words[3], words[4]) = (VERSION, 7, 64, size as u64);
-        let ring = (64 + size) / 8;
+        (words[1], words[2], words[3], words[4], words[5]) = (VERSION, 7, 128, size as u64, 2);
+        let (meter, meter_size) = (128 + 2 * size, size_of::<MeterStats>());
+        (words[8], words[9], words[10]) = (meter as u64, meter_size as u64, 2);
+        let ring = (128 + size) / 8;
         words[ring] = 5;
         words[ring + core::mem::offset_of!(RingStats, ops) / 8 + 22] = 9;
         words[ring + core::mem::offset_of!(RingStats, routes.poll) / 8] = 2;
+        let meter = meter / 8 + meter_size / 8;
+        (words[meter], words[meter + 4], words[meter + 5]) = (2, 5_000, 7);
+        words[meter + core::mem::offset_of!(MeterStats, name) / 8] =
+            u64::from_ne_bytes(*b"polls\0\0\0");
         let p = page(&bytes(&words)).unwrap();
         assert_eq!((p.pid, p.rings.len()), (7, 1));
         let r = &p.rings[0];
         assert_eq!((r.id(), r.ops(22), r.submitted(), r.inline()), (5, 9, 9, 7));
+        let m = &p.meters[0];
+        assert_eq!((p.meters.len(), m.id(), m.name()), (1, 2, "polls".into()));
+        assert_eq!((m.total_us_at(4_000), m.total_us_at(25_000)), (7, 20));
     }
 }

@@ -9,11 +9,15 @@ pub mod iopoll;
 pub mod reactor;
 pub mod sqpoll;
 
-/// Starts a thread of the engine's own, `iou-WHAT-PID`, with every signal blocked that may be.
+/// What a thread of the engine's own is called: `iou-WHAT-PID`.
+fn name(what: &str) -> String {
+    format!("iou-{what}-{}", crate::fork::pid())
+}
+
+/// Starts a thread of the engine's own, with every signal blocked that may be.
 fn spawn(what: &str, stack: usize, f: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let old = sys::set_sigmask(sys::ALL_SIGNALS);
-    let name = format!("iou-{what}-{}", crate::fork::pid());
-    let spawned = std::thread::Builder::new().name(name).stack_size(stack).spawn(f);
+    let spawned = std::thread::Builder::new().name(name(what)).stack_size(stack).spawn(f);
     sys::set_sigmask(old);
     spawned.map(drop)
 }

@@ -28,6 +28,7 @@ use crate::errno::{Errno, Result};
 use crate::mem::lock::Control;
 use crate::mem::region::Region;
 use crate::mem::rings::off;
+use crate::stats::meter::{Kind, Meter};
 use crate::sys;
 use crate::transport::aio::AioCtx;
 use crate::transport::poll::{self, BATCH, Event};
@@ -122,6 +123,7 @@ pub fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring>) -> R
     let polls = p.flags & IORING_SETUP_IOPOLL != 0;
     let sq = SqPoll { data: data.clone(), idle, words, drives: AtomicBool::new(false), polls };
     let _ = ring.sq.set(sq);
+    ring.lock().stats.sq_thread.set(u64::from(data.page.word(word::TID).load(SeqCst)));
     data.attach(ring);
     crate::wait::reactor::ensure();
     Ok(())
@@ -206,6 +208,7 @@ impl SqData {
     fn run(&self) {
         let mut rings: Vec<Arc<Ring>> = Vec::new();
         let (mut turn, mut until) = (0u32, None);
+        let mut meter = Meter::of(Kind::SqThread, &super::name("sqp"));
         loop {
             if self.changed.swap(false, SeqCst) {
                 rings = self.list().iter().filter_map(Weak::upgrade).collect();
@@ -216,12 +219,13 @@ impl SqData {
             let most = if rings.len() > 1 { CAP } else { u32::MAX };
             let mut worked = false;
             for ring in &rings {
-                worked |= self.pass(ring, most, turn.is_multiple_of(ASK_EVERY));
+                worked |= self.pass(ring, most, turn.is_multiple_of(ASK_EVERY), &mut meter);
             }
             if worked {
                 until = None;
                 continue;
             }
+            meter.end();
             let now = coarse_ms();
             if now < *until.get_or_insert(now + u64::from(self.idle.load(Relaxed))) {
                 core::hint::spin_loop();
@@ -251,7 +255,7 @@ impl SqData {
     }
 
     /// Looks at one ring; true if there was work (`__io_sq_thread`).
-    fn pass(&self, ring: &Arc<Ring>, most: u32, ask: bool) -> bool {
+    fn pass(&self, ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Meter) -> bool {
         let Some(sq) = ring.sq.get() else { return false };
         // Its memory may be the program's (NO_MMAP), and gone.
         if ring.dead.load(Relaxed) {
@@ -272,6 +276,7 @@ impl SqData {
             sq.drives.store(ctx.needs_driver(), Relaxed);
             return false;
         }
+        meter.begin();
         let before = ctx.completions();
         if submits {
             let _ = ctx.submit_sqes(ready.min(most));

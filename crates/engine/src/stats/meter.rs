@@ -1,0 +1,333 @@
+//! Work meters: what a thread that polls really does with the processor that it holds. Kernel
+//! counterpart: `SqTotalTime` and `SqWorkTime` of an SQ thread, in io_uring's fdinfo.
+//!
+//! A meter belongs to one thread, which says when work begins and ends. Its two counters only grow,
+//! on the process's page, where others read them and take differences; how it counts:
+//!
+//! - Both are processor time: a thread that is preempted in the middle of its work does not work
+//!   meanwhile. Asking for that time is a system call (0.3 to 0.8 µs), so it is rare: a stretch is
+//!   measured by a clock that is a read of memory (30 ns), and the dear one is asked after a stretch
+//!   or a gap so long that something else may have run in it, and every [`STALE`] ns.
+//! - Empty passes cost nothing: [`Meter::end`] without work is a compare, and so is
+//!   [`Meter::begin`] while work goes on. Who always has more to do is asked for the time once in
+//!   [`LAP`] passes.
+//! - What the thread's total is while it polls in vain the reader learns from its schedstat(5).
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{METER_NAME, MeterStats, page};
+use crate::fork;
+use crate::sys::sys;
+
+/// Whose thread it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Kind {
+    /// One of ours, for rings with SQPOLL.
+    SqThread = 1,
+    /// The program's.
+    Program = 2,
+}
+
+/// Passes of one stretch of work after which its time is counted so far.
+const LAP: u32 = 64;
+/// What takes longer, in ns, may have been interrupted by another thread, or slept.
+const LONG: u64 = 200_000;
+/// The thread's own clock is looked at at least so often, in ns, while there is work.
+const STALE: u64 = 2_000_000;
+
+/// A work meter of the thread that makes it, and only for that one: it cannot be sent.
+#[derive(Debug)]
+pub struct Meter {
+    at: NonNull<MeterStats>,
+    /// Its place on the page; none for memory of its own.
+    place: Option<usize>,
+    /// The process it was made in.
+    pid: u32,
+    count: Stopwatch,
+}
+
+/// The arithmetic, in ns of the two clocks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stopwatch {
+    /// When the stretch began; 0: there is none.
+    since: u64,
+    /// Passes of the stretch that were not timed.
+    passes: u32,
+    /// When the last stretch ended, and whether it was a long one.
+    ended: u64,
+    long: bool,
+    /// Both clocks at the last look at the thread's own.
+    looked: (u64, u64),
+    /// Time between stretches since then.
+    gaps: u64,
+    /// Of 1024 ns between stretches, those that it was off the processor, as last seen: a thread
+    /// that spins has 0, one that naps nearly all.
+    naps: u64,
+    work: u64,
+}
+
+impl Stopwatch {
+    /// The first pass with work; `cpu` tells the thread's own time.
+    fn start(&mut self, now: u64, cpu: impl FnOnce() -> u64) {
+        let gap = now.saturating_sub(self.ended);
+        self.gaps += gap;
+        if gap > LONG || (self.long && gap > 0) {
+            let off = self.look(now, cpu());
+            self.between(off);
+        }
+        (self.since, self.passes) = (now.max(1), 0);
+    }
+
+    /// The stretch is over. True if the thread's own clock was looked at.
+    fn stop(&mut self, now: u64, cpu: impl FnOnce() -> u64) -> bool {
+        let mut span = now.saturating_sub(self.since);
+        self.long = span > LONG;
+        let look = self.long || now.saturating_sub(self.looked.0) > STALE;
+        if look {
+            let off = self.look(now, cpu());
+            if self.long {
+                // What it napped between is not held against the work.
+                span = span.saturating_sub(off.saturating_sub(self.gaps * self.naps / 1024));
+            } else {
+                self.between(off);
+            }
+            self.gaps = 0;
+        }
+        self.work += span;
+        (self.since, self.ended) = (0, now);
+        look
+    }
+
+    /// Looks at the thread's own clock; answers the time off the processor since the last look.
+    fn look(&mut self, now: u64, cpu: u64) -> u64 {
+        let wall = now.saturating_sub(self.looked.0);
+        let off = wall.saturating_sub(cpu.saturating_sub(self.looked.1));
+        self.looked = (now, cpu);
+        off
+    }
+
+    /// All stretches since the last look were short: `off` lies between them.
+    fn between(&mut self, off: u64) {
+        self.naps = (off * 1024).checked_div(self.gaps).unwrap_or(0).min(1024);
+        self.gaps = 0;
+    }
+}
+
+impl Meter {
+    /// A meter called `name` (cut after 31 bytes) for the calling thread. Where there is no page,
+    /// or no room, it counts for [`Self::read`] alone.
+    pub fn new(name: &str) -> Meter {
+        Meter::of(Kind::Program, name)
+    }
+
+    pub(crate) fn of(kind: Kind, name: &str) -> Meter {
+        fork::init();
+        crate::syscall::child_check();
+        let name = &name.as_bytes()[..name.len().min(METER_NAME - 1)];
+        Meter::make(kind, |at| {
+            for (word, bytes) in at.name.iter().zip(name.chunks(8)) {
+                let mut padded = [0; 8];
+                padded[..bytes.len()].copy_from_slice(bytes);
+                word.set(u64::from_ne_bytes(padded));
+            }
+        })
+    }
+
+    fn make(kind: Kind, name: impl FnOnce(&MeterStats)) -> Meter {
+        let taken = if fork::is_vfork_child() { None } else { page::take_meter() };
+        let (place, at) = match taken {
+            Some((place, at)) => (Some(place), at),
+            None => (None, NonNull::from(Box::leak(Box::<MeterStats>::default()))),
+        };
+        let (now, cpu) = (clock(ClockId::Monotonic), clock(ClockId::ThreadCPUTime));
+        let count = Stopwatch { ended: now, looked: (now, cpu), ..Stopwatch::default() };
+        let meter = Meter { at, place, pid: fork::pid(), count };
+        let words = meter.words();
+        name(words);
+        words.kind.set(kind as u64);
+        words.tid.set(sys!(__NR_gettid) as u64);
+        words.cpu.set(rustix::thread::sched_getcpu() as u64);
+        words.base_ns.set(cpu);
+        // Last: a place without an id is nobody's.
+        words.id.set(place.map_or(u64::MAX, |place| place as u64 + 1));
+        meter
+    }
+
+    fn words(&self) -> &MeterStats {
+        // SAFETY: on the page, which stays mapped for ever, or a box of our own, freed on drop.
+        unsafe { self.at.as_ref() }
+    }
+
+    /// Work begins, or goes on.
+    #[inline]
+    pub fn begin(&mut self) {
+        if self.count.since == 0 {
+            self.start();
+        } else {
+            self.count.passes += 1;
+            if self.count.passes == LAP {
+                let now = self.stop();
+                self.count.start(now, || clock(ClockId::ThreadCPUTime));
+            }
+        }
+    }
+
+    /// Work ends, or there was none.
+    #[inline]
+    pub fn end(&mut self) {
+        if self.count.since != 0 {
+            self.stop();
+        }
+    }
+
+    fn start(&mut self) {
+        if fork::in_new_child() || fork::pid() != self.pid {
+            self.fork_child();
+        }
+        self.count.start(clock(ClockId::Monotonic), || clock(ClockId::ThreadCPUTime));
+        self.words().stretches.add(1);
+    }
+
+    fn stop(&mut self) -> u64 {
+        let now = clock(ClockId::Monotonic);
+        let looked = self.count.stop(now, || clock(ClockId::ThreadCPUTime));
+        let words = self.words();
+        if looked {
+            words.total_us.set(self.count.looked.1.saturating_sub(words.base_ns.get()) / 1000);
+        }
+        words.work_us.set(self.count.work / 1000);
+        words.cpu.set(rustix::thread::sched_getcpu() as u64);
+        now
+    }
+
+    /// In a forked child the words are the parent's: a new place, which starts from nothing.
+    #[cold]
+    fn fork_child(&mut self) {
+        crate::syscall::child_check();
+        let old = self.words();
+        let kind =
+            if old.kind.get() == Kind::SqThread as u64 { Kind::SqThread } else { Kind::Program };
+        let name = old.name.each_ref().map(super::Count::get);
+        let new = Meter::make(kind, |at| at.name.iter().zip(name).for_each(|(w, n)| w.set(n)));
+        *self = new;
+    }
+
+    /// Processor time of the thread since it has the meter, and that of its work, both in µs.
+    pub fn read(&self) -> (u64, u64) {
+        let words = self.words();
+        let own = words.tid.get() == sys!(__NR_gettid) as u64;
+        let now = if own { clock(ClockId::ThreadCPUTime) } else { 0 };
+        let total = now.saturating_sub(words.base_ns.get()) / 1000;
+        (total.max(words.total_us.get()), words.work_us.get())
+    }
+
+    /// The thread that it belongs to.
+    pub fn tid(&self) -> u64 {
+        self.words().tid.get()
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        let Some(place) = self.place else {
+            // SAFETY: made by `Box::leak`, and dropped once.
+            drop(unsafe { Box::from_raw(self.at.as_ptr()) });
+            return;
+        };
+        // A forked child has nothing to give back on its parent's page.
+        if self.pid != fork::pid() || fork::in_new_child() {
+            return;
+        }
+        let w = self.words();
+        w.id.set(0);
+        let rest = [&w.kind, &w.tid, &w.cpu, &w.base_ns, &w.total_us, &w.work_us, &w.stretches];
+        rest.into_iter().chain(&w.name).for_each(|word| word.set(0));
+        page::give_meter(place);
+    }
+}
+
+fn clock(id: ClockId) -> u64 {
+    let t = clock_gettime(id);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn never() -> u64 {
+        unreachable!("no look at the dear clock")
+    }
+
+    #[test]
+    fn short_stretches_need_no_look() {
+        let mut s = Stopwatch { ended: 100, looked: (100, 50), ..Stopwatch::default() };
+        s.start(1100, never);
+        assert!(!s.stop(2100, never));
+        s.start(3100, never);
+        assert!(!s.stop(3600, never));
+        assert_eq!((s.work, s.gaps), (1500, 2000));
+    }
+
+    #[test]
+    fn time_off_the_processor_is_no_work() {
+        let mut s = Stopwatch { ended: 1000, looked: (1000, 0), ..Stopwatch::default() };
+        // Preempted for 3 ms in 3.4 of work, after 100 µs of spinning.
+        s.start(101_000, never);
+        assert!(s.stop(3_501_000, || 500_000));
+        assert_eq!(s.work, 400_000);
+        // After a long stretch, and a long gap, it looks first: sleeping there is no matter.
+        s.start(3_601_000, || 500_100);
+        assert!(s.stop(3_901_000, || 800_100));
+        assert_eq!(s.work, 700_000);
+        s.start(9_000_000, || 800_200);
+        assert!(!s.stop(9_100_000, never));
+        assert_eq!(s.work, 800_000);
+    }
+
+    #[test]
+    fn naps_between_short_stretches_are_not_held_against_a_long_one() {
+        let mut s = Stopwatch { ended: 1000, looked: (1000, 0), ..Stopwatch::default() };
+        // 10 µs of work, 90 of sleep, until a look tells that it sleeps in the gaps.
+        let (mut now, mut cpu) = (1000, 0);
+        for _ in 0..25 {
+            now += 90_000;
+            s.start(now, never);
+            (now, cpu) = (now + 10_000, cpu + 10_000);
+            s.stop(now, || cpu);
+        }
+        assert_eq!((s.work, s.naps), (250_000, 1024));
+        // Then a burst of 300 µs.
+        now += 90_000;
+        s.start(now, never);
+        s.stop(now + 300_000, || cpu + 300_000);
+        assert_eq!(s.work, 550_000);
+    }
+
+    #[test]
+    fn a_meter_counts_the_work_of_its_thread() {
+        let mut m = Meter::new("a name of more than thirty-one bytes");
+        let spin = |ns| {
+            let start = clock(ClockId::ThreadCPUTime);
+            while clock(ClockId::ThreadCPUTime) - start < ns {}
+        };
+        // An end without a beginning, and passes without work.
+        m.end();
+        for _ in 0..20 {
+            for _ in 0..3 {
+                m.begin();
+                spin(100_000);
+            }
+            m.end();
+            spin(700_000);
+        }
+        let (total, work) = m.read();
+        assert!((6_000..8_500).contains(&work) && total >= 20_000, "{work} of {total}");
+        assert_eq!(m.words().stretches.get(), 20);
+        drop(m);
+    }
+}
