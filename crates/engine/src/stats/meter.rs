@@ -6,8 +6,8 @@
 //!
 //! - Both are processor time: a thread that is preempted in the middle of its work does not work
 //!   meanwhile. Asking for that time is a system call (0.3 to 0.8 µs), so it is rare: a stretch is
-//!   measured by a clock that is a read of memory (30 ns), and the dear one is asked after a stretch
-//!   or a gap so long that something else may have run in it, and every [`STALE`] ns.
+//!   measured by a clock that is a read of memory (30 ns), and the dear one is asked after a
+//!   stretch or a gap so long that something else may have run in it, and every [`STALE`] ns.
 //! - Empty passes cost nothing: [`Meter::end`] without work is a compare, and so is
 //!   [`Meter::begin`] while work goes on. Who always has more to do is asked for the time once in
 //!   [`LAP`] passes.

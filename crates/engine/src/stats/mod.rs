@@ -9,8 +9,9 @@
 //! `id` 0 is free. [`read`] takes it apart.
 //!
 //! Writers never lock for it: a ring's words are written under that ring's lock, a meter's by its
-//! thread. Reading costs the program nothing. A word may be newer than the one before it; none ever goes back but with its
-//! ring. A reader looks at `id` before and after: if it has changed, the place has a new owner.
+//! thread. Reading costs the program nothing. A word may be newer than the one before it; none ever
+//! goes back but with its ring. A reader looks at `id` before and after: if it has changed, the
+//! place has a new owner.
 //!
 //! A forked child makes its own page when it first submits. [`VERSION`] changes with the meaning of
 //! a word; words are only ever added at the end of a structure, whose size the header tells.
