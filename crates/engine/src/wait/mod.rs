@@ -5,6 +5,7 @@ use crate::sys;
 pub mod announce;
 pub mod cqwait;
 pub mod driver;
+pub mod hybrid;
 pub mod iopoll;
 pub mod reactor;
 pub mod sqpoll;

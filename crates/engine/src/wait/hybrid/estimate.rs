@@ -1,0 +1,164 @@
+//! When a completion is worth waiting for awake: one estimate for requests of a kind, learned from
+//! one bit at a time (as PAS does: FAST '26, "DPAS"), not from a mean, which a late look would
+//! inflate and which would then make the next look later still.
+
+/// What a nap that ended too early adds to the age, in thousandths; each further one in a row adds
+/// as much again to the step.
+const UP: u64 = 10;
+/// What one that ended too late takes from it, likewise. An estimate that takes ten times what it
+/// adds settles where one request in eleven is done before anybody looks.
+const DOWN: u64 = 100;
+/// Smallest and largest step in thousandths: a device that has changed is caught up with in a few
+/// dozen requests, one bit can never do more than this.
+const FACTOR: core::ops::RangeInclusive<u64> = 100..=2000;
+/// Smallest age, in ns: from nothing no step would lead up again.
+const AGE_MIN: u64 = 500;
+/// Largest age, in ns; naps end much earlier ([`super::NAP_MAX`]).
+const AGE_MAX: u64 = 60_000_000_000;
+/// The mean follows by one part in so many.
+const MEAN_WEIGHT: u64 = 8;
+/// One sample counts as so many times the mean at most.
+const SAMPLE_MAX: u64 = 4;
+
+/// What looking at a request told, against the age at which a nap for it would have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bit {
+    /// Still pending then: longer naps are possible.
+    Under,
+    /// Done by then: nobody looked.
+    Over,
+}
+
+/// The estimate for one kind of requests. Times in ns.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Estimate {
+    /// Age at which a request of this kind deserves a thread that is awake; 0: not known yet.
+    age: u64,
+    /// How long one takes, on average; 0: not known yet.
+    mean: u64,
+    last: Option<Bit>,
+    /// Step of the last bit, in thousandths.
+    factor: u64,
+}
+
+impl Estimate {
+    /// Is there anything to go by?
+    pub fn known(&self) -> bool {
+        self.age > 0
+    }
+
+    /// The age at which to be awake.
+    pub fn age(&self) -> u64 {
+        self.age
+    }
+
+    /// The time that one takes.
+    pub fn mean(&self) -> u64 {
+        self.mean
+    }
+
+    /// A nap for such a request ended, or would have ended, at [`Self::age`].
+    pub fn learn(&mut self, bit: Bit) {
+        if !self.known() {
+            return;
+        }
+        let step = match (self.last, bit) {
+            (Some(Bit::Under), Bit::Under) => self.factor + UP,
+            (Some(Bit::Over), Bit::Over) => self.factor.saturating_sub(DOWN),
+            (_, Bit::Under) => 1000 + UP,
+            (_, Bit::Over) => 1000 - DOWN,
+        };
+        self.factor = step.clamp(*FACTOR.start(), *FACTOR.end());
+        self.age = (self.age * self.factor / 1000).clamp(AGE_MIN, AGE_MAX);
+        self.last = Some(bit);
+    }
+
+    /// One was done at an age between the two. What was not watched closely tells little: a program
+    /// that pauses before it looks must not make its device seem slow.
+    pub fn took(&mut self, low: u64, high: u64) {
+        let high = high.min(AGE_MAX);
+        let close = high.saturating_sub(low) <= high / 4;
+        if self.mean == 0 {
+            if close {
+                let took = (low + high) / 2;
+                (self.mean, self.age) = (took.max(1), (took / 2).max(AGE_MIN));
+            }
+            return;
+        }
+        let sample = if close { (low + high) / 2 } else { high.min(self.mean) };
+        let sample = sample.min(self.mean.saturating_mul(SAMPLE_MAX));
+        self.mean = (self.mean - self.mean / MEAN_WEIGHT + sample / MEAN_WEIGHT).max(1);
+    }
+
+    /// It was seen done at this age, which the estimate has passed meanwhile.
+    pub fn at_most(&mut self, age: u64) {
+        if self.known() {
+            self.age = self.age.min(age.max(AGE_MIN));
+        }
+    }
+
+    /// Nothing was heard for long: the device may be another by now. Less is claimed.
+    pub fn rest(&mut self) {
+        if self.known() {
+            self.age = (self.age - self.age / 4).max(AGE_MIN);
+            self.last = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds requests that take `took`, watched from `age` on.
+    fn feed(e: &mut Estimate, took: u64, times: usize) {
+        for _ in 0..times {
+            e.learn(if took < e.age() { Bit::Over } else { Bit::Under });
+            e.took(took, took);
+        }
+    }
+
+    fn fresh(took: u64) -> Estimate {
+        let mut e = Estimate::default();
+        assert!(!e.known());
+        e.learn(Bit::Under);
+        assert!(!e.known());
+        e.took(took, took);
+        e
+    }
+
+    #[test]
+    fn a_constant_device_is_found() {
+        let mut e = fresh(80_000);
+        assert_eq!(e.age(), 40_000);
+        feed(&mut e, 80_000, 100);
+        for _ in 0..50 {
+            feed(&mut e, 80_000, 1);
+            assert!((56_000..92_000).contains(&e.age()), "{}", e.age());
+        }
+        assert_eq!(e.mean() / 1000, 80);
+    }
+
+    #[test]
+    fn it_follows_up_and_down() {
+        let mut e = fresh(100_000);
+        feed(&mut e, 10_000_000, 80);
+        assert!(e.age() > 5_000_000, "{}", e.age());
+        feed(&mut e, 20_000, 15);
+        assert!(e.age() < 21_000, "{}", e.age());
+    }
+
+    #[test]
+    fn what_was_not_watched_does_not_inflate() {
+        let mut e = fresh(100_000);
+        feed(&mut e, 100_000, 50);
+        let (age, mean) = (e.age(), e.mean());
+        for _ in 0..100 {
+            e.took(0, 480_000_000_000);
+        }
+        assert_eq!(e.age(), age);
+        assert!(e.mean() <= mean && e.mean() > mean / 2);
+        e.rest();
+        assert!(e.age() < age && e.age() > age / 2);
+    }
+}

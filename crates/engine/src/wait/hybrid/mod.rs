@@ -1,0 +1,371 @@
+//! Hybrid polling: when a thread that waits for I/O should look, nap or sleep. Pure code: no clock
+//! and no system call, times are handed in. Whoever submits tells of each request ([`issued`]), who
+//! finds it done tells that ([`done`]), and who finds nothing asks what to do now ([`next`]).
+//!
+//! For each kind of requests (device, direction, size) there is one estimate: the age at which a
+//! request is about to be done. The thread naps until an *absolute* moment, when the first request
+//! in flight comes to that age, less what a timer is late here; then it looks without a pause. A
+//! nap too short to gain is not taken. What a nap tells is one bit: still pending (under), or done
+//! already (over); see [`estimate`] for why that, and not a mean.
+//!
+//! Nothing that is done stays unseen for long. A nap ends with the first completion, whatever it
+//! waits for; only one as short as [`UNSEEN_SHARE`] of what the quickest request in flight takes
+//! may sleep through several, so that they are taken together. No nap is longer than [`NAP_MAX`].
+//!
+//! ```text
+//! issue ────────────── mean ──────────────▶ done
+//!       ── age ──▶│ (learned by the bits)
+//!   nap ──▶ │lead│ look, look, look …       overdue: naps of mean/UNSEEN_SHARE, if long enough
+//! ```
+//!
+//! [`issued`]: Hybrid::issued
+//! [`done`]: Hybrid::done
+//! [`next`]: Hybrid::next
+
+mod class;
+mod estimate;
+mod flight;
+mod policy;
+pub mod sim;
+#[cfg(test)]
+mod tests;
+mod timer;
+
+pub use class::{CLASSES, Key};
+pub use flight::Ticket;
+pub use policy::{Load, Policy};
+pub use timer::Timer;
+
+use class::Classes;
+use estimate::Bit;
+use flight::{Flight, InFlight};
+use policy::{Scene, adapt};
+
+/// Longest nap, in ns. Whatever the estimate says, whatever the clock does.
+pub const NAP_MAX: u64 = 4_000_000;
+/// A finished request may stay unseen for one part in so many of what its kind takes: a hundredth
+/// on average, if nothing else is to be gained by looking.
+pub const UNSEEN_SHARE: u64 = 50;
+/// Requests in flight that are kept track of, at most.
+pub const FLIGHT_MAX: u32 = 4096;
+/// A thread that looks in vain for so long, in ns, sleeps until something completes: nothing that
+/// is worth polling takes longer than its estimate by that much.
+const SPIN_MAX: u64 = 1_000_000;
+/// One that naps in vain for so many times what a request takes does, too: the device has stopped.
+const PATIENCE: u64 = 8;
+/// An estimate that nothing was heard of for so long, in ns, has aged.
+const STALE: u64 = 1_000_000_000;
+/// How often to ask who else wants to run, in ns.
+const LOAD_EVERY: u64 = 10_000_000;
+
+/// What to do now that a look has found nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Look again.
+    Look,
+    /// Sleep.
+    Nap(Nap),
+}
+
+/// A sleep. The next completion ends it, unless `through`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nap {
+    /// When it ends by itself, in ns.
+    pub until: u64,
+    /// Completions do not end it.
+    pub through: bool,
+}
+
+/// What naps came to, in the words of the statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub naps: u64,
+    pub under: u64,
+    pub over: u64,
+    pub spared_ns: u64,
+    pub spun_ns: u64,
+}
+
+/// A nap taken, until it is judged.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    since: u64,
+    until: u64,
+    /// The request that it was for; none if it was not to tell anything.
+    aim: Option<Ticket>,
+    woke: Woke,
+    /// Something was done when it ended.
+    found: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woke {
+    NotYet,
+    /// The time was over.
+    Timer,
+    /// Something completed, or a signal came.
+    Early,
+}
+
+/// One waiter's view of its requests. All times are in ns of one clock.
+#[derive(Debug)]
+pub struct Hybrid {
+    policy: Policy,
+    pub timer: Timer,
+    classes: Classes,
+    flight: Flight,
+    nap: Option<Taken>,
+    /// The end of the last look that found nothing, or of the last nap.
+    looked: u64,
+    /// When spinning began; 0: it has not.
+    spins_since: u64,
+    /// The last completion, or the beginning of the wait.
+    news: u64,
+    /// Looks so far.
+    looks: u64,
+    /// What the class that was heard of last takes.
+    takes: u64,
+    load: Load,
+    load_at: u64,
+    tally: Tally,
+}
+
+impl Hybrid {
+    /// For `room` requests in flight, at most [`FLIGHT_MAX`] of which are kept track of.
+    pub fn new(policy: Policy, room: u32, timer: Timer) -> Hybrid {
+        Hybrid {
+            policy,
+            timer,
+            classes: Classes::default(),
+            flight: Flight::new(room.min(FLIGHT_MAX)),
+            nap: None,
+            looked: 0,
+            spins_since: 0,
+            news: 0,
+            looks: 0,
+            takes: 0,
+            load: Load::default(),
+            load_at: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// Requests in flight that are kept track of.
+    pub fn in_flight(&self) -> u32 {
+        self.flight.count()
+    }
+
+    /// A request was given to its device.
+    pub fn issued(&mut self, key: Key, now: u64) -> Ticket {
+        let Some(at) = self.classes.find(key) else { return Ticket::NONE };
+        let class = self.classes.get(at);
+        if class.queue.is_empty() && now.saturating_sub(class.heard) > STALE {
+            class.estimate.rest();
+            class.heard = now;
+        }
+        let request = InFlight { issued: now, class: at, judged: false };
+        let ticket = self.flight.insert(&mut class.queue, request);
+        if ticket != Ticket::NONE {
+            self.classes.active |= 1 << at;
+        }
+        ticket
+    }
+
+    /// A request was found done.
+    pub fn done(&mut self, ticket: Ticket, now: u64) {
+        let Some(request) = self.land(ticket) else { return };
+        let class = self.classes.get(request.class);
+        let high = now.saturating_sub(request.issued);
+        let low = self.looked.saturating_sub(request.issued).min(high);
+        let age = class.estimate.age();
+        let aimed = self.nap.is_some_and(|n| n.aim == Some(ticket) && n.woke != Woke::NotYet);
+        let bit = match () {
+            () if aimed => Some(Bit::Over),
+            // One bit per look and class: what comes in a burst is one piece of news.
+            () if request.judged || class.taught == self.looks => None,
+            () if high < age => Some(Bit::Over),
+            () if low >= age => Some(Bit::Under),
+            () => None,
+        };
+        if let Some(bit) = bit {
+            class.estimate.learn(bit);
+            class.taught = self.looks;
+        }
+        if request.judged {
+            class.estimate.at_most(high);
+        }
+        class.estimate.took(low, high);
+        class.heard = now;
+        self.takes = class.estimate.mean();
+        self.news = now;
+        if self.spins_since > 0 {
+            self.spun(now);
+            self.spins_since = 0;
+        }
+        if let Some(nap) = &mut self.nap {
+            nap.found |= nap.woke != Woke::NotYet;
+            nap.aim = nap.aim.filter(|_| !aimed);
+        }
+    }
+
+    /// A request left without telling anything: it failed to be issued, or somebody else has it.
+    pub fn gone(&mut self, ticket: Ticket) {
+        self.land(ticket);
+    }
+
+    /// Takes a request out of the flight.
+    fn land(&mut self, ticket: Ticket) -> Option<InFlight> {
+        let at = self.flight.get(ticket)?.class;
+        let queue = &mut self.classes.get(at).queue;
+        let request = self.flight.remove(queue, ticket);
+        if queue.is_empty() {
+            self.classes.active &= !(1 << at);
+        }
+        request
+    }
+
+    /// When the first request in flight is due; none if nothing is, or it is not known.
+    pub fn next_due(&self) -> Option<u64> {
+        let due = |c: &class::Class| {
+            let (_, oldest) = self.flight.oldest(&c.queue)?;
+            let known = c.estimate.known().then(|| c.estimate.age());
+            Some(oldest.issued.saturating_add(known?))
+        };
+        self.classes.active().filter_map(due).min()
+    }
+
+    /// A wait begins.
+    pub fn begin(&mut self, now: u64) {
+        self.judge(now);
+        self.nap = None;
+        self.news = now;
+        self.spins_since = 0;
+    }
+
+    /// Is it time to say who else wants to run?
+    pub fn wants_load(&self, now: u64) -> bool {
+        self.policy == Policy::Adaptive && now.saturating_sub(self.load_at) >= LOAD_EVERY
+    }
+
+    /// Who else wants to run.
+    pub fn set_load(&mut self, load: Load, now: u64) {
+        (self.load, self.load_at) = (load, now.max(1));
+    }
+
+    /// A look at `now` has found nothing, or too little: what next?
+    pub fn next(&mut self, now: u64) -> Step {
+        self.judge(now);
+        self.looks += 1;
+        if self.spins_since > 0 {
+            self.spun(now);
+        }
+        self.looked = now;
+        let policy = match self.policy {
+            Policy::Adaptive => adapt(Scene {
+                load: self.load,
+                in_flight: self.flight.count(),
+                takes: self.takes,
+                late: self.timer.late(),
+            }),
+            policy => policy,
+        };
+        let sleep = Nap { until: now.saturating_add(NAP_MAX), through: false };
+        let nap = match policy {
+            Policy::Block => Some((sleep, None)),
+            Policy::Hybrid => self.nap_now(now),
+            _ => None,
+        };
+        let in_vain = self.spins_since > 0 && now.saturating_sub(self.spins_since) > SPIN_MAX;
+        let (nap, aim) = match nap {
+            Some(nap) => nap,
+            None if in_vain => (sleep, None),
+            None => {
+                self.spins_since =
+                    if self.spins_since == 0 { now.max(1) } else { self.spins_since };
+                return Step::Look;
+            }
+        };
+        self.spins_since = 0;
+        let (woke, found) = (Woke::NotYet, false);
+        self.nap = Some(Taken { since: now, until: nap.until, aim, woke, found });
+        self.tally.naps += 1;
+        Step::Nap(nap)
+    }
+
+    /// The nap is over. `early`: something completed, or a signal came.
+    pub fn woke(&mut self, now: u64, early: bool) {
+        let Some(nap) = &mut self.nap else { return };
+        nap.woke = if early { Woke::Early } else { Woke::Timer };
+        let slept = now.saturating_sub(nap.since);
+        self.tally.spared_ns = self.tally.spared_ns.saturating_add(slept);
+        if early {
+            // It completed when it woke us, which takes about as long as a timer does.
+            self.looked = self.looked.max(now.saturating_sub(2 * self.timer.late()));
+        } else {
+            self.timer.woke_late(now.saturating_sub(nap.until));
+        }
+    }
+
+    fn spun(&mut self, now: u64) {
+        let spun = now.saturating_sub(self.looked);
+        self.tally.spun_ns = self.tally.spun_ns.saturating_add(spun);
+    }
+
+    /// The look behind a nap is over: what it did not find is still pending.
+    fn judge(&mut self, now: u64) {
+        let Some(nap) = self.nap.filter(|n| n.woke != Woke::NotYet) else { return };
+        self.nap = None;
+        let which = if nap.found { &mut self.tally.over } else { &mut self.tally.under };
+        *which += 1;
+        let Some(request) = nap.aim.and_then(|aim| self.flight.get(aim)) else { return };
+        let class = self.classes.get(request.class);
+        let age = now.saturating_sub(request.issued);
+        if nap.woke == Woke::Timer && age >= class.estimate.age() {
+            request.judged = true;
+            class.estimate.learn(Bit::Under);
+            class.taught = self.looks;
+        }
+    }
+
+    /// The nap to take at `now`, and the request that it is for; none if none is worth it.
+    fn nap_now(&self, now: u64) -> Option<(Nap, Option<Ticket>)> {
+        let (mut awake, mut aim, mut unseen) = (u64::MAX, None, u64::MAX);
+        for class in self.classes.active() {
+            // A kind that is new is watched, or how should one know.
+            let Some((ticket, oldest)) = self.flight.oldest(&class.queue) else { continue };
+            if !class.estimate.known() {
+                return None;
+            }
+            let due = oldest.issued.saturating_add(class.estimate.age());
+            let share = class.estimate.mean() / UNSEEN_SHARE;
+            let at = due.max(now.saturating_add(share));
+            if at < awake {
+                (awake, aim) = (at, (at == due).then_some(ticket));
+            }
+            unseen = unseen.min(share);
+            let patience = SPIN_MAX + PATIENCE * class.estimate.mean();
+            if now.saturating_sub(oldest.issued.max(self.news)) > patience {
+                let until = now.saturating_add(NAP_MAX);
+                return Some((Nap { until, through: false }, None));
+            }
+        }
+        if awake > now.saturating_add(NAP_MAX) {
+            (awake, aim) = (now.saturating_add(NAP_MAX), None);
+        }
+        let ahead = awake - now;
+        if self.flight.count() == 0 || !self.timer.worth(ahead) {
+            return None;
+        }
+        let through = ahead <= unseen;
+        Some((Nap { until: awake - self.timer.lead(), through }, aim))
+    }
+
+    /// What naps came to since the last call.
+    pub fn take_tally(&mut self) -> Tally {
+        core::mem::take(&mut self.tally)
+    }
+}

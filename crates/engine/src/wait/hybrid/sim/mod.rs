@@ -1,0 +1,205 @@
+//! Rules for napping, tried on traces: a device, a machine and a thread that polls, in simulated
+//! time. What a rule would have cost is known here to the nanosecond, as it never is on a device.
+
+mod rules;
+mod trace;
+
+pub use rules::{Rule, RuleKind};
+pub use trace::{PAUSE, Trace, TraceKind};
+
+use super::{Nap, Step};
+
+/// Time between two looks at the clock of a thread that spins, in ns.
+const CHUNK: u64 = 4_000;
+
+/// A number that looks random, by splitmix64.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Between 0 and 1, without 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.draw() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// About normal, around 0 with deviation 1.
+    pub fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
+    }
+}
+
+/// What sleeping costs, in ns.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// How late a sleeper wakes, on average; by a timer or by a completion.
+    pub late: u64,
+    /// Processor time of one sleep.
+    pub cpu: u64,
+    /// Processor time of a submission and its completion.
+    pub submit: u64,
+}
+
+/// What a rule came to on a trace. Times in ns, averages per I/O.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outcome {
+    pub ios: u64,
+    pub latency: f64,
+    pub p99: u64,
+    /// Share of a processor, in percent.
+    pub cpu: f64,
+    /// Time that a finished request lay unseen, by reason of a nap.
+    pub oversleep: f64,
+    /// Time spent spinning before something was done.
+    pub undersleep: f64,
+    pub naps: f64,
+    pub longest_nap: u64,
+    /// I/Os per second.
+    pub iops: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    issued: u64,
+    done: u64,
+}
+
+/// One simulation.
+struct World<'a> {
+    now: u64,
+    rule: &'a mut dyn Rule,
+    trace: &'a mut Trace,
+    machine: Machine,
+    random: Random,
+    slots: Vec<Request>,
+    spun: u64,
+    napped: u64,
+    naps: u64,
+    longest: u64,
+    unseen: u64,
+    latencies: Vec<u64>,
+    /// Time that the program did not wait.
+    paused: u64,
+}
+
+/// Runs `ios` I/Os of a trace under a rule, `depth` in flight, each slot issuing anew as soon as
+/// its request is seen.
+pub fn run(
+    rule: &mut dyn Rule,
+    trace: &mut Trace,
+    machine: Machine,
+    depth: usize,
+    ios: usize,
+) -> Outcome {
+    let mut w = World {
+        now: 1_000_000_000,
+        rule,
+        trace,
+        machine,
+        random: Random(7),
+        slots: Vec::new(),
+        spun: 0,
+        napped: 0,
+        naps: 0,
+        longest: 0,
+        unseen: 0,
+        latencies: Vec::with_capacity(ios),
+        paused: 0,
+    };
+    let start = w.now;
+    for slot in 0..depth {
+        w.slots.push(Request { issued: 0, done: 0 });
+        w.issue(slot);
+    }
+    while w.latencies.len() < ios {
+        w.turn();
+    }
+    let n = w.latencies.len() as f64;
+    let time = (w.now - start - w.paused).max(1) as f64;
+    let busy = w.spun + w.naps * machine.cpu + w.latencies.len() as u64 * machine.submit;
+    w.latencies.sort_unstable();
+    Outcome {
+        ios: w.latencies.len() as u64,
+        latency: w.latencies.iter().sum::<u64>() as f64 / n,
+        p99: w.latencies[w.latencies.len() * 99 / 100],
+        cpu: (busy as f64 / time * 100.0).min(100.0),
+        oversleep: w.unseen as f64 / n,
+        undersleep: w.spun as f64 / n,
+        naps: w.naps as f64 / n,
+        longest_nap: w.longest,
+        iops: n / time * 1e9,
+    }
+}
+
+impl World<'_> {
+    fn issue(&mut self, slot: usize) {
+        let next = self.trace.sample();
+        self.now += self.machine.submit;
+        self.slots[slot] = Request { issued: self.now, done: self.now + next.takes };
+        self.rule.issued(slot, self.now);
+        self.now += next.pause;
+        self.paused += next.pause;
+    }
+
+    /// A look, and what follows.
+    fn turn(&mut self) {
+        let looked = self.now;
+        let only = self.rule.only();
+        let seen = |slot: usize| only.is_none_or(|o| o == slot);
+        let done: Vec<usize> =
+            (0..self.slots.len()).filter(|&s| self.slots[s].done <= looked && seen(s)).collect();
+        if done.is_empty() {
+            self.rest(only);
+            return;
+        }
+        for &slot in &done {
+            let r = self.slots[slot];
+            self.latencies.push(looked - r.issued);
+            self.rule.done(slot, looked);
+        }
+        self.rule.begin(looked);
+        for slot in done {
+            self.issue(slot);
+        }
+    }
+
+    /// Nothing was found.
+    fn rest(&mut self, only: Option<usize>) {
+        let next = match only {
+            Some(slot) => self.slots[slot].done,
+            None => self.slots.iter().map(|r| r.done).min().unwrap_or(self.now),
+        };
+        match self.rule.next(self.now) {
+            Step::Look => {
+                let spin = next.saturating_sub(self.now).min(CHUNK);
+                self.now += spin;
+                self.spun += spin;
+            }
+            Step::Nap(nap) => self.nap(nap),
+        }
+    }
+
+    fn nap(&mut self, nap: Nap) {
+        let start = self.now;
+        let late = self.machine.late as f64;
+        let late = (late + late / 4.0 * self.random.normal()).max(0.0) as u64;
+        let first = self.slots.iter().map(|r| r.done).min().unwrap_or(u64::MAX);
+        let end = nap.until.max(start) + late;
+        let woken = first.max(start).saturating_add(late);
+        let early = self.rule.wakes_early() && !nap.through && woken < end;
+        self.now = if early { woken } else { end };
+        let unseen = |r: &Request| self.now.saturating_sub(r.done.max(start));
+        self.unseen += self.slots.iter().map(unseen).sum::<u64>();
+        self.naps += 1;
+        self.napped += self.now - start;
+        self.longest = self.longest.max(self.now - start);
+        self.rule.woke(self.now, early);
+    }
+}

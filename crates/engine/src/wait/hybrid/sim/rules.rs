@@ -1,0 +1,236 @@
+//! The rules that are compared.
+
+use super::super::{Hybrid, Key, Nap, Policy, Step, Ticket, Timer};
+use super::Machine;
+
+/// When to nap, and for how long. Requests go by their slot.
+pub trait Rule {
+    fn issued(&mut self, slot: usize, now: u64);
+    /// It was seen done.
+    fn done(&mut self, slot: usize, now: u64);
+    /// A look found nothing.
+    fn next(&mut self, now: u64) -> Step;
+    fn woke(&mut self, _now: u64, _early: bool) {}
+    /// A wait begins.
+    fn begin(&mut self, _now: u64) {}
+    /// The one request that it waits for, blind to all others.
+    fn only(&self) -> Option<usize> {
+        None
+    }
+    /// Does a completion end its naps?
+    fn wakes_early(&self) -> bool {
+        false
+    }
+}
+
+/// The rules by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleKind {
+    Ours(Policy),
+    /// Linux since 6.13: half of the shortest run time ever seen, once per request, from the moment
+    /// it is looked at.
+    HalfMinimum,
+    /// The patch that came first: half of the last request's run time less what the last sleep was
+    /// late; from 3 µs on; blind to all requests but one.
+    Source,
+    /// Half of the mean, as blk-mq had it until 6.4.
+    HalfMean,
+}
+
+impl RuleKind {
+    pub const ALL: [RuleKind; 7] = [
+        RuleKind::Ours(Policy::Spin),
+        RuleKind::Ours(Policy::Block),
+        RuleKind::Ours(Policy::Hybrid),
+        RuleKind::Ours(Policy::Adaptive),
+        RuleKind::HalfMinimum,
+        RuleKind::Source,
+        RuleKind::HalfMean,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            RuleKind::Ours(policy) => policy.name(),
+            RuleKind::HalfMinimum => "minimum/2",
+            RuleKind::Source => "source",
+            RuleKind::HalfMean => "mean/2",
+        }
+    }
+
+    /// The rule, for so many requests in flight.
+    pub fn rule(self, machine: Machine, depth: usize) -> Box<dyn Rule> {
+        match self {
+            RuleKind::Ours(policy) => {
+                let spread = [machine.late - machine.late / 4, machine.late + machine.late / 4];
+                let timer = Timer::measured(&spread, machine.cpu);
+                let hybrid = Hybrid::new(policy, depth as u32, timer);
+                Box::new(Ours { hybrid, tickets: vec![Ticket::NONE; depth] })
+            }
+            RuleKind::HalfMinimum => Box::new(HalfMinimum::new(depth)),
+            RuleKind::Source => Box::new(Source::new(depth)),
+            RuleKind::HalfMean => Box::new(HalfMean { mean: 0, flights: Flights::new(depth) }),
+        }
+    }
+}
+
+struct Ours {
+    hybrid: Hybrid,
+    tickets: Vec<Ticket>,
+}
+
+impl Rule for Ours {
+    fn issued(&mut self, slot: usize, now: u64) {
+        self.tickets[slot] = self.hybrid.issued(Key::new(1, false, 4096), now);
+    }
+
+    fn done(&mut self, slot: usize, now: u64) {
+        self.hybrid.done(self.tickets[slot], now);
+    }
+
+    fn next(&mut self, now: u64) -> Step {
+        self.hybrid.next(now)
+    }
+
+    fn woke(&mut self, now: u64, early: bool) {
+        self.hybrid.woke(now, early);
+    }
+
+    fn begin(&mut self, now: u64) {
+        self.hybrid.begin(now);
+    }
+
+    fn wakes_early(&self) -> bool {
+        true
+    }
+}
+
+/// Requests in the order of their issue, and which of them were slept for.
+struct Flights {
+    order: Vec<usize>,
+    issued: Vec<u64>,
+    /// What a sleep for it was asked to be; none if there was none yet.
+    slept: Vec<Option<u64>>,
+}
+
+impl Flights {
+    fn new(depth: usize) -> Flights {
+        let order = Vec::with_capacity(depth);
+        Flights { order, issued: vec![0; depth], slept: vec![None; depth] }
+    }
+
+    fn issued(&mut self, slot: usize, now: u64) {
+        self.order.push(slot);
+        (self.issued[slot], self.slept[slot]) = (now, None);
+    }
+
+    /// Its run time, less the sleep that was asked for.
+    fn done(&mut self, slot: usize, now: u64) -> u64 {
+        self.order.retain(|s| *s != slot);
+        let asked = self.slept[slot].unwrap_or(0);
+        (now - self.issued[slot]).saturating_sub(asked)
+    }
+
+    /// The first that was not slept for sleeps now.
+    fn sleep(&mut self, now: u64, nap: u64) -> Step {
+        let Some(&slot) = self.order.iter().find(|s| self.slept[**s].is_none()) else {
+            return Step::Look;
+        };
+        self.slept[slot] = Some(nap);
+        if nap == 0 { Step::Look } else { Step::Nap(Nap { until: now + nap, through: true }) }
+    }
+}
+
+struct HalfMinimum {
+    least: Option<u64>,
+    flights: Flights,
+}
+
+impl HalfMinimum {
+    fn new(depth: usize) -> Self {
+        HalfMinimum { least: None, flights: Flights::new(depth) }
+    }
+}
+
+impl Rule for HalfMinimum {
+    fn issued(&mut self, slot: usize, now: u64) {
+        self.flights.issued(slot, now);
+    }
+
+    fn done(&mut self, slot: usize, now: u64) {
+        let ran = self.flights.done(slot, now);
+        self.least = Some(self.least.map_or(ran, |l| l.min(ran)));
+    }
+
+    fn next(&mut self, now: u64) -> Step {
+        self.least.map_or(Step::Look, |least| self.flights.sleep(now, least / 2))
+    }
+}
+
+struct HalfMean {
+    mean: u64,
+    flights: Flights,
+}
+
+impl Rule for HalfMean {
+    fn issued(&mut self, slot: usize, now: u64) {
+        self.flights.issued(slot, now);
+    }
+
+    fn done(&mut self, slot: usize, now: u64) {
+        self.flights.done(slot, now);
+        let took = now - self.flights.issued[slot];
+        self.mean = if self.mean == 0 { took } else { self.mean - self.mean / 16 + took / 16 };
+    }
+
+    fn next(&mut self, now: u64) -> Step {
+        self.flights.sleep(now, self.mean / 2)
+    }
+}
+
+struct Source {
+    ran: u64,
+    late: u64,
+    asked: Option<(u64, u64)>,
+    flights: Flights,
+}
+
+impl Source {
+    /// Sleeps shorter than this are not taken.
+    const LEAST: u64 = 3_000;
+
+    fn new(depth: usize) -> Self {
+        Source { ran: 0, late: 0, asked: None, flights: Flights::new(depth) }
+    }
+}
+
+impl Rule for Source {
+    fn issued(&mut self, slot: usize, now: u64) {
+        self.flights.issued(slot, now);
+    }
+
+    fn done(&mut self, slot: usize, now: u64) {
+        self.flights.done(slot, now);
+        self.ran = now - self.flights.issued[slot];
+    }
+
+    fn next(&mut self, now: u64) -> Step {
+        let nap = self.ran.saturating_sub(self.late) / 2;
+        let nap = if nap >= Self::LEAST { nap } else { 0 };
+        let first = self.flights.order.first().copied();
+        if first.is_none_or(|slot| self.flights.slept[slot].is_some()) {
+            return Step::Look;
+        }
+        self.asked = Some((now, nap));
+        self.flights.sleep(now, nap)
+    }
+
+    fn woke(&mut self, now: u64, _early: bool) {
+        if let Some((since, nap)) = self.asked.take() {
+            self.late = (now - since).saturating_sub(nap);
+        }
+    }
+
+    fn only(&self) -> Option<usize> {
+        self.flights.order.first().copied()
+    }
+}

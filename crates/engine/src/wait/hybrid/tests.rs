@@ -1,0 +1,223 @@
+use super::sim::{Machine, Outcome, RuleKind, Trace, TraceKind, run};
+use super::*;
+use proptest::prelude::*;
+
+const MACHINE: Machine = Machine { late: 3_000, cpu: 2_500, submit: 1_000 };
+const HYBRID: RuleKind = RuleKind::Ours(Policy::Hybrid);
+const SPIN: RuleKind = RuleKind::Ours(Policy::Spin);
+
+fn outcome(rule: RuleKind, trace: TraceKind, depth: usize) -> Outcome {
+    let mut trace = Trace::new(trace, 1);
+    run(&mut *rule.rule(MACHINE, depth), &mut trace, MACHINE, depth, 8_000)
+}
+
+#[test]
+fn at_depth_one_it_has_the_latency_of_polling() {
+    for trace in TraceKind::ALL {
+        let (ours, spin) = (outcome(HYBRID, trace, 1), outcome(SPIN, trace, 1));
+        let ratio = ours.latency / spin.latency;
+        assert!(ratio <= 1.05, "{}: {ratio}", trace.name());
+        assert!(ours.longest_nap <= NAP_MAX + 10 * MACHINE.late, "{}", trace.name());
+    }
+}
+
+#[test]
+fn it_spares_most_of_what_can_be_foreseen() {
+    let cpu = |rule, trace| outcome(rule, trace, 1).cpu;
+    assert!(cpu(HYBRID, TraceKind::Constant) < 35.0);
+    assert!(cpu(HYBRID, TraceKind::Drifting) < 40.0);
+    assert!(cpu(HYBRID, TraceKind::Pausing) < 35.0);
+    // A quarter of the run time is all that half of the minimum comes to.
+    assert!(cpu(RuleKind::HalfMinimum, TraceKind::Constant) > 65.0);
+    for trace in TraceKind::ALL {
+        assert!(cpu(HYBRID, trace) <= cpu(SPIN, trace) + 0.1, "{}", trace.name());
+    }
+}
+
+#[test]
+fn it_is_never_worse_than_blocking() {
+    for (trace, depth) in TraceKind::ALL.into_iter().flat_map(|t| [1, 8, 64].map(|d| (t, d))) {
+        let block = outcome(RuleKind::Ours(Policy::Block), trace, depth);
+        for policy in [Policy::Hybrid, Policy::Adaptive] {
+            let ours = outcome(RuleKind::Ours(policy), trace, depth);
+            let ratio = ours.iops / block.iops;
+            assert!(ratio >= 0.97, "{policy:?} {} {depth}: {ratio}", trace.name());
+        }
+    }
+}
+
+#[test]
+fn at_depth_it_keeps_the_throughput_of_polling() {
+    for trace in TraceKind::ALL {
+        let (ours, spin) = (outcome(HYBRID, trace, 64), outcome(SPIN, trace, 64));
+        let ratio = ours.iops / spin.iops;
+        assert!(ratio >= 0.98, "{}: {ratio}", trace.name());
+    }
+}
+
+#[test]
+fn a_pause_teaches_nothing() {
+    let (ours, theirs) =
+        (outcome(HYBRID, TraceKind::Pausing, 1), outcome(RuleKind::Source, TraceKind::Pausing, 1));
+    assert!(ours.longest_nap < 100_000, "{}", ours.longest_nap);
+    assert!(theirs.longest_nap > sim::PAUSE / 4, "{}", theirs.longest_nap);
+    let (paused, not) = (ours.cpu, outcome(HYBRID, TraceKind::Constant, 1).cpu);
+    assert!((paused - not).abs() < 3.0, "{paused} {not}");
+}
+
+fn one(policy: Policy) -> Hybrid {
+    Hybrid::new(policy, 64, Timer::measured(&[2_000], 1_500))
+}
+
+const KEY: fn() -> Key = || Key::new(1, false, 4096);
+
+/// Requests that take 100 µs, watched closely.
+fn taught(policy: Policy) -> (Hybrid, u64) {
+    let (mut h, mut now) = (one(policy), 1_000_000_000);
+    for _ in 0..60 {
+        h.begin(now);
+        let t = h.issued(KEY(), now);
+        let end = now + 100_000;
+        while now < end {
+            now = match h.next(now) {
+                Step::Look => now + 1_000,
+                Step::Nap(n) => {
+                    h.woke(n.until + 2_000, false);
+                    n.until + 2_000
+                }
+            };
+        }
+        h.done(t, now);
+    }
+    (h, now)
+}
+
+#[test]
+fn the_nap_ends_before_the_first_is_due_wherever_the_clock_stands() {
+    let (mut h, now) = taught(Policy::Hybrid);
+    let first = h.issued(KEY(), now);
+    let _second = h.issued(KEY(), now + 50_000);
+    h.begin(now);
+    let due = h.next_due().unwrap();
+    assert!((now + 70_000..now + 110_000).contains(&due));
+    // Absolute: looked at later, it ends at the same moment.
+    let late = now + 30_000;
+    let Step::Nap(nap) = h.next(late) else { panic!("no nap") };
+    assert!(nap.until < due && nap.until > due - 10_000 && !nap.through);
+    h.woke(nap.until, false);
+    h.done(first, nap.until + 1);
+    assert_eq!(h.in_flight(), 1);
+    let t = h.take_tally();
+    assert!(t.naps > 40 && t.under + t.over + 1 >= t.naps && t.spared_ns > 0, "{t:?}");
+}
+
+#[test]
+fn a_stopped_device_costs_no_processor() {
+    let (mut h, mut now) = taught(Policy::Hybrid);
+    let _never = h.issued(KEY(), now);
+    h.begin(now);
+    let (end, mut spun) = (now + 2_000_000_000, 0);
+    while now < end {
+        now = match h.next(now) {
+            Step::Look => {
+                spun += 1_000;
+                now + 1_000
+            }
+            Step::Nap(n) => {
+                assert!(n.until <= now + NAP_MAX);
+                h.woke(n.until, false);
+                n.until.max(now) + 1
+            }
+        };
+    }
+    assert!(spun < 1_000_000_000, "{spun}");
+}
+
+#[test]
+fn clocks_that_jump_do_no_harm() {
+    for policy in Policy::ALL {
+        let (mut h, now) = taught(policy);
+        let t = h.issued(KEY(), now);
+        h.begin(now);
+        for at in [now - 900_000_000, now + 86_400_000_000_000, 0, u64::MAX - 1, now] {
+            if let Step::Nap(n) = h.next(at) {
+                assert!(n.until <= at.saturating_add(NAP_MAX));
+                h.woke(at, false);
+            }
+        }
+        h.done(t, now + 100_000);
+        let before = h.in_flight();
+        let t = h.issued(KEY(), now);
+        assert!(h.next_due().is_none_or(|due| due < now + 1_000_000_000));
+        h.gone(t);
+        assert_eq!((before, h.in_flight()), (0, 0));
+    }
+}
+
+#[test]
+fn a_slow_device_does_not_hide_a_fast_one() {
+    let (mut h, now) = taught(Policy::Hybrid);
+    let slow = Key::new(2, false, 4096);
+    let mut t = now;
+    for _ in 0..40 {
+        let ticket = h.issued(slow, t);
+        h.begin(t);
+        let _ = h.next(t + 9_999_000);
+        t += 10_000_000;
+        h.done(ticket, t);
+    }
+    let _slow = h.issued(slow, t);
+    h.issued(KEY(), t);
+    h.begin(t);
+    let Step::Nap(nap) = h.next(t) else { panic!("no nap") };
+    assert!(nap.until < t + 110_000 && !nap.through);
+}
+
+#[test]
+fn ten_thousand_in_flight_are_kept_apart() {
+    let mut h = Hybrid::new(Policy::Hybrid, 10_000, Timer::default());
+    let mut tickets: Vec<Ticket> =
+        (0..10_000).map(|i| h.issued(Key::new(i % 100, i % 2 == 0, 4096), i)).collect();
+    assert_eq!(h.in_flight(), FLIGHT_MAX);
+    tickets.reverse();
+    for t in tickets {
+        h.done(t, 1_000_000);
+        h.done(t, 1_000_001);
+    }
+    assert_eq!((h.in_flight(), h.next_due()), (0, None));
+}
+
+proptest! {
+    /// Whatever happens in whatever order: no nap beyond the cap, and the counts are right.
+    #[test]
+    fn no_nap_beyond_the_cap(
+        policy in 0usize..4,
+        events in prop::collection::vec((0u8..6, 0u64..20_000_000), 1..300),
+    ) {
+        let (mut h, mut now) = (one(Policy::ALL[policy]), 5_000_000_000u64);
+        let mut flying = Vec::new();
+        for (what, time) in events {
+            now += time >> (what * 3);
+            match what {
+                0 | 1 => flying.push(h.issued(Key::new(time % 3, false, time), now)),
+                2 if !flying.is_empty() => {
+                    h.done(flying.swap_remove(time as usize % flying.len()), now);
+                }
+                3 => h.begin(now),
+                _ => {
+                    if let Step::Nap(n) = h.next(now) {
+                        prop_assert!(n.until <= now + NAP_MAX);
+                        let early = what == 5;
+                        now = if early { now + 1 } else { n.until.max(now) };
+                        h.woke(now, early);
+                    }
+                }
+            }
+            let kept = flying.iter().filter(|t| **t != Ticket::NONE).count();
+            prop_assert_eq!(h.in_flight() as usize, kept);
+            prop_assert_eq!(h.next_due().is_none() || kept > 0, true);
+        }
+        let t = h.take_tally();
+        prop_assert!(t.under + t.over <= t.naps);
+    }
+}

@@ -1,0 +1,94 @@
+//! What a timer costs on this machine: how late a sleeper wakes, and how much processor time the
+//! sleep itself takes. Between a microsecond and a hundred, by machine; where timers are dear, a
+//! short nap costs more than it spares.
+
+/// Before anything was measured, in ns: the default slack of a thread's timers.
+const LATE_UNKNOWN: u64 = 50_000;
+/// As long: a context switch there and back, with a timer to program.
+const CPU_UNKNOWN: u64 = 10_000;
+/// One part in so many is what a new sample counts.
+const WEIGHT: u64 = 16;
+/// A thread that wakes later than this was not held up by its timer but by other threads.
+const LATE_MAX: u64 = 1_000_000;
+/// A nap must spare more than it costs by this many ns.
+const GAIN: u64 = 3_000;
+
+/// The measured cost of a timer, in ns.
+#[derive(Clone, Copy, Debug)]
+pub struct Timer {
+    late: u64,
+    deviation: u64,
+    cpu: u64,
+}
+
+impl Default for Timer {
+    fn default() -> Self {
+        Timer { late: LATE_UNKNOWN, deviation: LATE_UNKNOWN / 4, cpu: CPU_UNKNOWN }
+    }
+}
+
+impl Timer {
+    /// From samples taken at start: how late sleepers woke, and the processor time of one sleep.
+    pub fn measured(late: &[u64], cpu: u64) -> Timer {
+        let n = late.len().max(1) as u64;
+        let mean = late.iter().map(|l| (*l).min(LATE_MAX)).sum::<u64>() / n;
+        let off = |l: &u64| (*l).min(LATE_MAX).abs_diff(mean);
+        let deviation = late.iter().map(off).sum::<u64>() / n;
+        Timer { late: mean, deviation, cpu: cpu.min(LATE_MAX) }
+    }
+
+    /// A timer fired so late.
+    pub fn woke_late(&mut self, late: u64) {
+        let late = late.min(LATE_MAX);
+        let off = late.abs_diff(self.late);
+        self.late = self.late - self.late / WEIGHT + late / WEIGHT;
+        self.deviation = self.deviation - self.deviation / WEIGHT + off / WEIGHT;
+    }
+
+    /// A sleep took so much processor time.
+    pub fn cost(&mut self, cpu: u64) {
+        self.cpu = self.cpu - self.cpu / WEIGHT + cpu.min(LATE_MAX) / WEIGHT;
+    }
+
+    /// How late a sleeper wakes, usually.
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// How much before the moment at which to be awake a timer must be set to.
+    pub fn lead(&self) -> u64 {
+        self.late + self.deviation
+    }
+
+    /// Is it worth sleeping if one must be awake after `ahead`?
+    pub fn worth(&self, ahead: u64) -> bool {
+        ahead > self.lead() && ahead > self.cpu + self.cpu / 4 + GAIN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn naps_shorter_than_their_cost_are_not_worth_it() {
+        let cheap = Timer::measured(&[2_000, 2_200, 1_800], 1_500);
+        assert!(cheap.worth(6_000) && !cheap.worth(4_000));
+        let dear = Timer::measured(&[30_000, 40_000, 50_000], 32_000);
+        assert!(!dear.worth(42_000) && dear.worth(60_000));
+        assert!(dear.lead() > dear.late());
+    }
+
+    #[test]
+    fn it_learns_on_and_forgets_stalls() {
+        let mut t = Timer::measured(&[2_000], 1_500);
+        for _ in 0..200 {
+            t.woke_late(20_000);
+            t.cost(9_000);
+        }
+        assert!((18_000..=20_000).contains(&t.late()), "{}", t.late());
+        t.woke_late(u64::MAX);
+        assert!(t.late() < 100_000);
+        assert!(!t.worth(10_000));
+    }
+}
