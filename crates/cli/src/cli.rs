@@ -85,6 +85,9 @@ pub struct RunArgs {
     /// does
     #[arg(long)]
     pub deny: bool,
+    /// Poll for the completions of kernel aio (libaio), instead of sleeping for them
+    #[arg(long)]
+    pub aio_hipri: bool,
     /// Keep no statistics that `softring stats` could show
     #[arg(long)]
     pub no_stats: bool,
@@ -100,6 +103,9 @@ pub struct DenyArgs {
     #[arg(long, default_value_t = 1, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=133))]
     pub errno: u16,
+    /// Deny the calls of kernel aio (io_setup and the others) as well
+    #[arg(long)]
+    pub aio: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_name = "CMD")]

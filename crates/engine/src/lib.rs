@@ -10,6 +10,7 @@
 //! ```
 
 pub mod abi;
+pub mod aio;
 pub mod ctx;
 pub mod errno;
 pub mod fds;

@@ -64,6 +64,17 @@ pub const AIO_DEPTH_MAX: u32 = 4096;
 /// Events that one blocking io_pgetevents takes: 1 KiB of stack, and a batch's worth.
 pub const AIO_WAIT_BATCH: usize = 32;
 
+/// Iocbs of a program's that are looked at in one go: 2 KiB of stack.
+pub const AIO_LOOK_BATCH: usize = 32;
+
+/// Submissions of a program's aio context that are looked at for polled iocbs: looking takes longer
+/// than many a submission, and a program that polls does so from the start.
+pub const AIO_LOOKS: u32 = 64;
+
+/// How long the end of an aio context waits for threads that look at its completion memory: they
+/// leave at the next look, unless it is a signal handler on top of one of them that ends it.
+pub const AIO_LEAVE: Duration = Duration::from_millis(100);
+
 /// Devices whose `RWF_NOWAIT` support is remembered: more than a program has open file systems; the
 /// oldest is asked again.
 pub const NOWAIT_CACHE: usize = 16;

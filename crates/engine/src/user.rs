@@ -3,6 +3,7 @@
 #![allow(unsafe_code, non_camel_case_types)]
 
 use crate::errno::{Errno, Result, check};
+use crate::limits::AIO_LOOK_BATCH;
 use crate::sys::sys;
 
 /// Types whose every bit pattern is valid and that hold no padding to leak.
@@ -53,6 +54,8 @@ plain!(
     msghdr,
     io_uring_sqe,
     io_uring_cqe,
+    aio::iocb,
+    aio::io_event,
 );
 
 /// `struct iovec`, with the base as a number.
@@ -93,14 +96,8 @@ fn vm(nr: u32, ours: *mut u8, theirs: u64, len: usize) -> Result<()> {
     }
     let local = iovec { base: ours.expose_provenance() as u64, len: len as u64 };
     let remote = iovec { base: theirs, len: len as u64 };
-    let pid = match crate::fork::pid() {
-        pid if pid == 0 || crate::fork::in_new_child() => {
-            rustix::process::getpid().as_raw_nonzero().get().cast_unsigned()
-        }
-        pid => pid,
-    };
     let a = [
-        pid as usize,
+        pid() as usize,
         (&raw const local).expose_provenance(),
         1,
         (&raw const remote).expose_provenance(),
@@ -111,6 +108,15 @@ fn vm(nr: u32, ours: *mut u8, theirs: u64, len: usize) -> Result<()> {
         Ok(n) if n == len => Ok(()),
         Err(Errno::EPERM | Errno::ENOSYS) => via_pipe(nr, ours, theirs, len),
         _ => Err(Errno::EFAULT),
+    }
+}
+
+fn pid() -> u32 {
+    match crate::fork::pid() {
+        pid if pid == 0 || crate::fork::in_new_child() => {
+            rustix::process::getpid().as_raw_nonzero().get().cast_unsigned()
+        }
+        pid => pid,
     }
 }
 
@@ -164,6 +170,29 @@ pub fn read<T: Plain>(addr: u64) -> Result<T> {
     let mut v = T::default();
     read_slice(addr, core::slice::from_mut(&mut v))?;
     Ok(v)
+}
+
+/// Copies one value in from each address, in order, until one is not readable; answers how many.
+/// At most [`AIO_LOOK_BATCH`] of them, by one system call.
+pub fn read_each<T: Plain>(from: &[u64], to: &mut [T]) -> usize {
+    let n = from.len().min(to.len()).min(AIO_LOOK_BATCH);
+    let mut remote = [iovec::default(); AIO_LOOK_BATCH];
+    for (r, &base) in remote.iter_mut().zip(&from[..n]) {
+        *r = iovec { base, len: size_of::<T>() as u64 };
+    }
+    let len = n * size_of::<T>();
+    let local = iovec { base: to.as_mut_ptr().expose_provenance() as u64, len: len as u64 };
+    let local = (&raw const local).expose_provenance();
+    let remote = remote.as_ptr().expose_provenance();
+    match check(sys!(__NR_process_vm_readv, pid(), local, 1, remote, n, 0)) {
+        // What is not readable ends the transfer before it, at a whole value.
+        Ok(bytes) => bytes / size_of::<T>(),
+        Err(Errno::EPERM | Errno::ENOSYS) => {
+            let mut each = from[..n].iter().zip(to);
+            each.position(|(&at, v)| read(at).map(|r| *v = r).is_err()).unwrap_or(n)
+        }
+        Err(_) => 0,
+    }
 }
 
 /// Copies values out to the program.

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `SOFTRING_ENGINE` | `auto` (default), `user`, `kernel` | whose rings a program gets |
 //! | `SOFTRING_DOOR` | `auto` (default), `patch`, `sigsys`, `none` | how inline system calls reach us |
+//! | `SOFTRING_AIO_HIPRI` | `1` | every context of kernel aio is polled |
 //! | `SOFTRING_QUIET` | `1` | no notice line on stderr |
 //! | `SOFTRING_NOTICE` | `1` | turned to `0` in place once the notice is out, so that children stay silent |
 //! | `SOFTRING_STATS` | `0` | no statistics page (`softring stats`) |
@@ -100,6 +101,9 @@ pub fn read() {
     DOOR.store(choice(c"SOFTRING_DOOR", &names), Ordering::Relaxed);
     QUIET.store(flag(c"SOFTRING_QUIET"), Ordering::Relaxed);
     REPORT.store(flag(c"SOFTRING_REPORT"), Ordering::Relaxed);
+    if flag(c"SOFTRING_AIO_HIPRI") != 0 {
+        softring_engine::aio::poll_all();
+    }
     if value(c"SOFTRING_STATS").is_some_and(|v| v.to_bytes() == b"0") {
         softring_engine::stats::disable();
     }

@@ -1,4 +1,5 @@
-//! Who answers an io_uring call: the engine or the kernel. Every door ends here.
+//! Who answers an io_uring call: the engine or the kernel. Every door ends here; of kernel aio the
+//! engine decides for each context.
 //!
 //! A ring belongs to whoever made it, so calls on a ring fd need no rule. What is not tied to a
 //! ring fd (a registered ring's index, `register` on fd -1, a descriptor that is no ring) is
@@ -9,6 +10,7 @@
 #![allow(unsafe_code)]
 
 use crate::config::{self, Engine};
+use crate::door::libaio;
 use crate::raw::raw;
 use crate::{door, notice, proc, report};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -41,7 +43,7 @@ pub fn engine_rings() -> bool {
     ENGINE_RINGS.load(Ordering::Relaxed)
 }
 
-/// Answers system call `nr` if it concerns rings, else passes it to the kernel.
+/// Answers system call `nr` if it concerns rings or kernel aio, else passes it to the kernel.
 ///
 /// # Safety
 /// `a` are the arguments of a call that the program makes.
@@ -52,6 +54,7 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
             libc::SYS_io_uring_setup => setup(a),
             libc::SYS_io_uring_enter => enter(a),
             libc::SYS_io_uring_register => register(a),
+            libaio::FIRST..=libaio::LAST | libaio::PGETEVENTS => libaio::call(nr as i64, a),
             libc::SYS_close => {
                 let Ok(_closing) = crate::wrap::closing(a[0] as i32) else {
                     return -(libc::EBADF as isize);

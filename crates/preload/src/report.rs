@@ -33,6 +33,8 @@ pub static LIBC: Count = Count::new();
 pub static PATCHED: Count = Count::new();
 /// Calls through the SIGSYS trap.
 pub static TRAPPED: Count = Count::new();
+/// Calls of kernel aio through any door.
+pub static AIO: Count = Count::new();
 /// Sites patched.
 pub static SITES: Count = Count::new();
 /// Sites that could not be patched.
@@ -46,7 +48,7 @@ pub fn at_exit() {
     if config::report() {
         crate::notice::line(&format!(
             "report: pid {} sites {} gaps {} setups {} libc {} patched {} trapped {} \
-             scanned {} KiB in {} us of CPU",
+             aio {} scanned {} KiB in {} us of CPU",
             crate::proc::id(),
             SITES.get(),
             GAPS.get(),
@@ -54,6 +56,7 @@ pub fn at_exit() {
             LIBC.get(),
             PATCHED.get(),
             TRAPPED.get(),
+            AIO.get(),
             BYTES.get() / 1024,
             NANOS.get() / 1000
         ));

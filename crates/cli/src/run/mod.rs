@@ -45,11 +45,11 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
         return Err(fail::usage("no program given", "softring run -- CMD"));
     };
     let path = find_program(program)?;
-    // With the kernel's rings only, the library has nothing to do: its absence is no reason to
-    // stop.
+    // With the kernel's rings and aio only, the library has nothing to do: its absence is no reason
+    // to stop.
     let lib = match lib_path::find() {
         Ok(lib) => Some(lib),
-        Err(_) if args.engine == Engine::Kernel => None,
+        Err(_) if args.engine == Engine::Kernel && !args.aio_hipri => None,
         Err(e) => return Err(e),
     };
     judge(args, target::examine(&path, lib.as_deref()))?;
@@ -60,8 +60,11 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
     if args.no_stats {
         env.insert("SOFTRING_STATS".into(), "0".into());
     }
+    if args.aio_hipri {
+        env.insert("SOFTRING_AIO_HIPRI".into(), "1".into());
+    }
     if args.deny {
-        deny::install(EPERM)?;
+        deny::install(EPERM, false)?;
     }
     exec(&path, &args.command, &env)
 }
@@ -86,9 +89,10 @@ fn judge(args: &RunArgs, troubles: Vec<Trouble>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Would the program find no working io_uring if the library did not reach it?
+/// Would the program not get what it was started for if the library did not reach it?
 fn needs_us(args: &RunArgs) -> bool {
     match args.engine {
+        _ if args.aio_hipri => true,
         Engine::User => true,
         Engine::Kernel => false,
         Engine::Auto => args.deny || !crate::doctor::kernel_ring_works(),

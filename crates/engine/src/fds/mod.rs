@@ -499,6 +499,7 @@ struct Held {
     rings: Vec<Arc<Ring>>,
     _table: std::sync::RwLockWriteGuard<'static, Table>,
     _reactor: crate::wait::reactor::Held,
+    _aio: crate::aio::Held,
 }
 
 /// Before `fork`: takes every lock so that the child finds a consistent engine.
@@ -510,7 +511,12 @@ pub fn fork_prepare() {
     for ring in &rings {
         ring.control.lock();
     }
-    let held = Held { rings, _table: write(), _reactor: crate::wait::reactor::hold() };
+    let held = Held {
+        rings,
+        _table: write(),
+        _reactor: crate::wait::reactor::hold(),
+        _aio: crate::aio::fork_prepare(),
+    };
     HELD.with_borrow_mut(|h| *h = Some(held));
 }
 
@@ -529,6 +535,7 @@ pub fn fork_child() {
     crate::fork::adopt();
     crate::wait::reactor::fork_child();
     crate::stats::fork_child();
+    crate::aio::fork_child();
     for ring in all() {
         crate::teardown::fork_child(&ring);
     }

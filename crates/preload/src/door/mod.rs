@@ -1,5 +1,6 @@
 //! The doors, fastest first: libc's `syscall()`, patched call sites, the SIGSYS trap.
 
+pub mod libaio;
 pub mod patch;
 pub mod sigsys;
 pub mod syscall;

@@ -1,10 +1,11 @@
-//! libc's `syscall()`: the door of Rust's io-uring, libuv, Netty, and of fio's setup.
+//! libc's `syscall()`: the door of Rust's io-uring, libuv, Netty, libaio, and of fio's setup.
 //!
-//! Only 425..=427 are looked at. Every other number leaves by a tail jump, registers and stack
+//! Only 425..=427 and the numbers of kernel aio are looked at. Every other number leaves by a tail jump, registers and stack
 //! untouched, to the next `syscall` (libc's): no frame of ours is in the way of
 //! `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose child returns on the caller's stack.
 #![allow(unsafe_code)]
 
+use super::libaio::{FIRST, PGETEVENTS};
 use crate::raw::{self, Next};
 use crate::{gate, report};
 use core::arch::naked_asm;
@@ -32,16 +33,23 @@ unsafe extern "C" fn syscall() -> c_long {
         // As the kernel does, only the low 32 bits of the number count.
         "lea eax, [rdi - 425]",
         "cmp eax, 2",
-        "jbe {ring}",
+        "jbe {ours}",
+        "lea eax, [rdi - {aio}]",
+        "cmp eax, 4",
+        "jbe {ours}",
+        "cmp edi, {pgetevents}",
+        "je {ours}",
         "mov rax, [rip + {next}]",
         "jmp rax",
-        ring = sym ring,
+        ours = sym ours,
+        aio = const FIRST,
+        pgetevents = const PGETEVENTS,
         next = sym NEXT,
     )
 }
 
-/// The three io_uring calls, as `syscall(nr, a0 … a5)`.
-unsafe extern "C" fn ring(
+/// The calls of io_uring and of kernel aio, as `syscall(nr, a0 … a5)`.
+unsafe extern "C" fn ours(
     nr: usize,
     a0: usize,
     a1: usize,

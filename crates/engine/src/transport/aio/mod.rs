@@ -19,7 +19,7 @@
 mod build;
 #[cfg(not(loom))]
 pub mod nowait;
-mod ring;
+pub(crate) mod ring;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(crate) struct Ring {
     head: NonNull<aio_ring>,
     nr: u32,
     /// Our end; the shared word follows at [`Self::release`].
@@ -19,10 +19,12 @@ pub(super) struct Ring {
 // SAFETY: the ring is plain shared memory, not bound to a thread; `&mut` of the owner keeps
 // consumers to one.
 unsafe impl Send for Ring {}
+// SAFETY: through `&self` only atomic words of the shared memory are looked at.
+unsafe impl Sync for Ring {}
 
 impl Ring {
     /// The ring of a fresh context, if it has the form we know.
-    pub(super) fn at(id: usize) -> Option<Ring> {
+    pub(crate) fn at(id: usize) -> Option<Ring> {
         let head = NonNull::new(core::ptr::with_exposed_provenance_mut::<aio_ring>(id))?;
         let mut magic = [0u32; 8];
         // An emulated kernel's id need not be an address: looked at through the kernel, never
@@ -49,6 +51,23 @@ impl Ring {
     pub(super) fn ready(&self) -> bool {
         let (at, tail) = (self.shared_head(), self.load_tail());
         at != tail
+    }
+
+    /// How many events are there for whoever asks the kernel for them.
+    pub(crate) fn available(&self) -> u32 {
+        let (at, tail) = (self.shared_head(), self.load_tail());
+        (tail + self.nr - at) % self.nr
+    }
+
+    /// How many events there can be.
+    pub(crate) fn room(&self) -> u32 {
+        self.nr - 1
+    }
+
+    /// Takes the mark away by which a program knows the memory for a ring that it may read.
+    pub(crate) fn disown(&self) {
+        // SAFETY: as in `load_tail`.
+        self.word(|r| unsafe { &raw mut (*r).magic }).store(0, Ordering::Release);
     }
 
     /// The shared word, which io_getevents on our behalf moves too.

@@ -1,0 +1,160 @@
+//! io_getevents(2) that looks for completions before it sleeps.
+
+use super::context::Context;
+use crate::abi::kernel_timespec;
+use crate::errno::{Errno, Result};
+use crate::sys::{self, sys};
+use crate::time::{Clock, ns_of};
+use crate::transport::aio::ring::Ring;
+use crate::user;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Acquire;
+use core::time::Duration;
+
+/// Looks in a row between two looks at the clock.
+const LOOKS: u32 = 64;
+/// After so long without another completion, in ns, the thread sleeps: no device that is worth
+/// polling takes longer, and a signal must get through.
+const SPIN_NS: u64 = 1_000_000;
+/// A sleep under a signal mask of the program's lasts so long at most.
+const SLICE_NS: u64 = 1_000_000;
+
+/// The arguments of io_getevents(2) or io_pgetevents(2).
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    pub id: usize,
+    pub min: isize,
+    pub nr: isize,
+    pub events: usize,
+    pub timeout: usize,
+    /// Of io_pgetevents.
+    pub sigset: Option<usize>,
+}
+
+/// How a wait without the kernel's help ended.
+pub(super) enum Ended {
+    Woken,
+    TimedOut,
+}
+
+impl Wait {
+    /// Has the kernel answer.
+    pub(super) fn kernel(&self) -> isize {
+        let Wait { id, min, nr, events, timeout, sigset } = *self;
+        match sigset {
+            None => sys!(__NR_io_getevents, id, min, nr, events, timeout),
+            Some(set) => sys!(__NR_io_pgetevents, id, min, nr, events, timeout, set),
+        }
+    }
+
+    /// The same of another context of the kernel's, with so much of the time left.
+    fn kernel_by(&self, id: usize, deadline: Option<u64>) -> isize {
+        let Some(deadline) = deadline else { return Wait { id, ..*self }.kernel() };
+        let left = deadline.saturating_sub(Clock::Monotonic.now());
+        let left = [left / 1_000_000_000, left % 1_000_000_000];
+        let timeout = (&raw const left).expose_provenance();
+        Wait { id, timeout, ..*self }.kernel()
+    }
+
+    /// Is it to wait, as far as the numbers tell?
+    pub(super) fn waits(&self) -> bool {
+        0 < self.min && self.min <= self.nr
+    }
+
+    /// When its time is over, in ns of CLOCK_MONOTONIC.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    pub(super) fn deadline(&self) -> Result<Option<u64>> {
+        if self.timeout == 0 {
+            return Ok(None);
+        }
+        let left = ns_of(user::read::<kernel_timespec>(self.timeout as u64)?);
+        Ok(Some(Clock::Monotonic.now().saturating_add(left)))
+    }
+
+    /// The signal mask that is to be in force meanwhile.
+    ///
+    /// # Errors
+    /// `EFAULT`, `EINVAL`.
+    pub(super) fn sigmask(&self) -> Result<Option<u64>> {
+        let Some(set) = self.sigset.filter(|&set| set != 0) else { return Ok(None) };
+        let mut set_and_size = [0u64; 2];
+        user::read_slice(set as u64, &mut set_and_size)?;
+        match set_and_size {
+            [0, _] => Ok(None),
+            [mask, 8] => user::read(mask).map(Some),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Looks at `ring`, which context `target` of the kernel's fills, then has the kernel take the
+    /// events, or sleep for them.
+    pub(super) fn look(&self, ctx: &Context, ring: &Ring, target: usize) -> isize {
+        let plain = Wait { id: target, ..*self };
+        if !self.waits() {
+            return plain.kernel();
+        }
+        let want = self.min.min(ring.room() as isize) as u32;
+        let Some(held) = ctx.hold() else { return self.kernel() };
+        if ring.available() >= want {
+            drop(held);
+            return plain.kernel();
+        }
+        // A time that cannot be read, the kernel refuses.
+        let Ok(deadline) = self.deadline() else { return plain.kernel() };
+        let found = spin(ctx, ring, want, deadline);
+        drop(held);
+        if found { plain.kernel() } else { self.kernel_by(target, deadline) }
+    }
+}
+
+/// Looks until `want` events are there; false if they are not.
+fn spin(ctx: &Context, ring: &Ring, want: u32, deadline: Option<u64>) -> bool {
+    let mut until = None;
+    let mut seen = 0;
+    loop {
+        for _ in 0..LOOKS {
+            if ctx.ends() {
+                return false;
+            }
+            if ring.available() >= want {
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        let (now, there) = (Clock::Monotonic.now(), ring.available());
+        let longest = deadline.unwrap_or(u64::MAX);
+        if there != seen || until.is_none() {
+            (seen, until) = (there, Some(longest.min(now + SPIN_NS)));
+        }
+        if until.is_some_and(|until| now >= until) {
+            return false;
+        }
+    }
+}
+
+/// Sleeps until `word` is no longer `seen`, until `deadline` (ns of CLOCK_MONOTONIC), or for a
+/// slice of time under `sigmask`: whoever calls looks again.
+///
+/// # Errors
+/// `EINTR`.
+pub(super) fn sleep(
+    word: &AtomicU32,
+    seen: u32,
+    deadline: Option<u64>,
+    sigmask: Option<u64>,
+) -> Result<Ended> {
+    let left = deadline.map_or(u64::MAX, |d| d.saturating_sub(Clock::Monotonic.now()));
+    if left == 0 {
+        return Ok(Ended::TimedOut);
+    }
+    let slept = match sigmask {
+        Some(mask) => sys::sleep_under(mask, Duration::from_nanos(left.min(SLICE_NS))),
+        None => sys::futex_wait_sig(word, seen, Duration::from_nanos(left.min(u64::MAX >> 2))),
+    };
+    if slept == Err(Errno::EINTR) && word.load(Acquire) == seen {
+        return Err(Errno::EINTR);
+    }
+    Ok(Ended::Woken)
+}

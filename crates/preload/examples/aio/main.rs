@@ -1,0 +1,29 @@
+//! A program on kernel aio, for the tests: `aio CASE` exits with 0 if the case holds. Cases of
+//! `plain` hold on the kernel alone, too. `AIO_DENIED` has the process deny itself the six calls.
+#![allow(unsafe_code)]
+
+mod deny;
+mod plain;
+mod polled;
+mod sys;
+
+use std::process::ExitCode;
+
+type Case = (&'static str, fn());
+
+fn main() -> ExitCode {
+    if std::env::var_os("AIO_DENIED").is_some() {
+        deny::aio();
+    }
+    let name = std::env::args().nth(1).unwrap_or_default();
+    let all: Vec<Case> = [plain::CASES, polled::CASES].concat();
+    match name.as_str() {
+        "--plain" => plain::CASES.iter().for_each(|c| println!("{}", c.0)),
+        "--polled" => polled::CASES.iter().for_each(|c| println!("{}", c.0)),
+        name => match all.iter().find(|c| c.0 == name) {
+            Some(case) => (case.1)(),
+            None => return ExitCode::FAILURE,
+        },
+    }
+    ExitCode::SUCCESS
+}

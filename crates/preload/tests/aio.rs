@@ -1,0 +1,62 @@
+//! Kernel aio through the doors: as it is without them, polled, and where the kernel has none.
+
+mod common;
+
+use common::{count, example, library, succeed, under};
+use std::process::Command;
+
+/// The cases of a list of the test program's.
+fn cases(list: &str) -> Vec<String> {
+    let out = succeed(Command::new(example("aio")).arg(list));
+    String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// Runs every case of a list under the library.
+fn all(list: &str, set: &[(&str, &str)]) {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for case in cases(list) {
+        println!("{case} {set:?}");
+        let mut c = under(example("aio"), "auto", "auto");
+        let out = succeed(c.arg(&case).env("AIO_DIR", dir.path()).envs(set.iter().copied()));
+        assert!(count(&out, "aio") > 0, "{case} went past us");
+    }
+}
+
+/// What the cases say of the kernel is so.
+#[test]
+fn the_kernel() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for case in cases("--plain") {
+        println!("{case}");
+        succeed(Command::new(example("aio")).arg(&case).env("AIO_DIR", dir.path()));
+    }
+}
+
+#[test]
+fn plain_contexts_are_the_kernels() {
+    all("--plain", &[]);
+}
+
+#[test]
+fn contexts_of_polled_iocbs() {
+    all("--polled", &[]);
+}
+
+#[test]
+fn every_context_polled() {
+    all("--plain", &[("SOFTRING_AIO_HIPRI", "1")]);
+    all("--polled", &[("SOFTRING_AIO_HIPRI", "1")]);
+}
+
+#[test]
+fn emulated_contexts() {
+    all("--plain", &[("AIO_DENIED", "1")]);
+    all("--polled", &[("AIO_DENIED", "1")]);
+}
+
+#[test]
+fn none_where_only_the_kernels_rings_are_asked_for() {
+    let mut c = under(example("aio"), "kernel", "auto");
+    assert!(!c.arg("direct").env("AIO_DENIED", "1").output().unwrap().status.success());
+    drop(library());
+}
