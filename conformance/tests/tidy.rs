@@ -369,7 +369,8 @@ fn is_root(path: &Path) -> bool {
         "build.rs" => dir.join("Cargo.toml").exists(),
         "lib.rs" | "main.rs" if dir.ends_with("src") => crate_dir(dir),
         "main.rs" => {
-            dir.parent().is_some_and(|up| up.ends_with("tests") || up.ends_with("src/bin"))
+            let places = ["tests", "examples", "src/bin"];
+            dir.parent().is_some_and(|up| places.iter().any(|p| up.ends_with(p)))
         }
         _ => {
             dir.ends_with("src/bin")

@@ -72,8 +72,8 @@ pub fn command(args: &DenyArgs) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// What the filter answers for system call `nr`, by a small interpreter of the instructions that
-    /// it uses.
+    /// What the filter answers for system call `nr`, by a small interpreter of the instructions
+    /// that it uses.
     fn answer(nr: u32, aio: bool, arch: u32) -> u32 {
         let prog = filter(1, aio);
         let (mut pc, mut acc) = (0usize, 0u32);

@@ -5,8 +5,8 @@
 //! the program made them; what the kernel maps for the program stays empty, and loses the mark by
 //! which libaio and others know that they may read it instead of calling.
 //!
-//! A thread that asks for events of a new context waits here, not in the kernel, for it could not be
-//! told there which of the two contexts will have them.
+//! A thread that asks for events of a new context waits here, not in the kernel, for it could not
+//! be told there which of the two contexts will have them.
 //!
 //! **Looking and ending.** Completion memory is unmapped when its context ends, maybe by one thread
 //! while another looks at it. Who looks holds `mapped` for reading and asks `ending` before each

@@ -3,8 +3,8 @@
 //!
 //! As in the kernel, what is buffered is done inside io_submit, in its order, and what is open with
 //! O_DIRECT is done meanwhile: there by the device, here by workers, of which fsync and polls take
-//! one each, too. The context's id is the address of a page that is all zero. libaio and others find
-//! no mark there by which they would read events from it, and call.
+//! one each, too. The context's id is the address of a page that is all zero. libaio and others
+//! find no mark there by which they would read events from it, and call.
 //!
 //! Locks: a context's own, a leaf but for the copying of events to the program.
 

@@ -1,18 +1,19 @@
 //! Kernel aio as programs call it: io_setup(2), io_submit(2), io_getevents(2) and the others.
 //!
-//! The kernel answers them. What is added here is polling (`IOCB_FLAG_HIPRI`, which the kernel's aio
-//! does not know), and contexts where the kernel gives none ([`emulated`]).
+//! The kernel answers them. What is added here is polling (`IOCB_FLAG_HIPRI`, which the kernel's
+//! aio does not know), and contexts where the kernel gives none ([`emulated`]).
 //!
 //! ```text
 //! io_setup      table      the kernel's context, noted; or one of ours
 //! io_submit     context    is it polled? then its iocbs go to a hidden context of the kernel's
-//! io_getevents  look       looks at the completion memory until enough is there, then asks the kernel
+//! io_getevents  look       looks at completion memory until enough is there, then asks the kernel
 //! ```
 //!
-//! **What is polled** is the completion memory of kernel aio, which is mapped into this process: the
-//! thread that waits does not sleep, and needs no wake-up. The device interrupts as ever. Events are
-//! always taken by the kernel's own io_getevents, which by then need not wait: so several threads
-//! may reap, bad addresses are EFAULT, and each event carries what the kernel puts into it.
+//! **What is polled** is the completion memory of kernel aio, which is mapped into this process:
+//! the thread that waits does not sleep, and needs no wake-up. The device interrupts as ever.
+//! Events are always taken by the kernel's own io_getevents, which by then need not wait: so
+//! several threads may reap, bad addresses are EFAULT, and each event carries what the kernel puts
+//! into it.
 //!
 //! **Two ways to poll.** A context whose iocbs have the flag is polled as the flag's authors meant
 //! it: its iocbs go to a second context, and the ring that is mapped for the program stays empty.

@@ -21,8 +21,10 @@ use crate::sys::{borrow, sys};
 use crate::transport::kind::Kind;
 use crate::transport::standing::{Closing, NUMBERS, stands_anywhere};
 
+mod forked;
 mod stand_in;
 
+pub use forked::{fork_child, fork_parent, fork_prepare};
 pub use stand_in::{poll_fd, readable, signal_poll_fd, sq_full};
 
 /// What a table entry says about a number.
@@ -487,61 +489,6 @@ pub fn after_setfl(fd: i32) {
 /// Where a mapping of ring `fd` at `offset` really lies: the CQ ring shares the SQ ring's memory.
 pub fn mmap_offset(fd: i32, offset: u64) -> u64 {
     if offset == crate::abi::IORING_OFF_CQ_RING && is_ring(fd) { 0 } else { offset }
-}
-
-std::thread_local! {
-    /// What `fork_prepare` holds until the fork is over.
-    static HELD: core::cell::RefCell<Option<Held>> = const { core::cell::RefCell::new(None) };
-}
-
-struct Held {
-    /// The rings that were locked, whatever has become of the table since they were listed.
-    rings: Vec<Arc<Ring>>,
-    _table: std::sync::RwLockWriteGuard<'static, Table>,
-    _reactor: crate::wait::reactor::Held,
-    _aio: crate::aio::Held,
-}
-
-/// Before `fork`: takes every lock so that the child finds a consistent engine.
-pub fn fork_prepare() {
-    if crate::fork::pid() == 0 || crate::fork::is_vfork_child() {
-        return;
-    }
-    let rings = all();
-    for ring in &rings {
-        ring.control.lock();
-    }
-    let held = Held {
-        rings,
-        _table: write(),
-        _reactor: crate::wait::reactor::hold(),
-        _aio: crate::aio::fork_prepare(),
-    };
-    HELD.with_borrow_mut(|h| *h = Some(held));
-}
-
-/// After `fork`, in the parent.
-pub fn fork_parent() {
-    let Some(held) = HELD.take() else { return };
-    for ring in &held.rings {
-        ring.control.unlock();
-    }
-}
-
-/// After `fork`, in the child: threads, epoll sets and aio contexts are gone and are rebuilt when
-/// needed.
-pub fn fork_child() {
-    drop(HELD.take());
-    crate::fork::adopt();
-    crate::wait::reactor::fork_child();
-    crate::stats::fork_child();
-    crate::aio::fork_child();
-    for ring in all() {
-        crate::teardown::fork_child(&ring);
-    }
-    // Whoever waits in them does so in the parent.
-    write().closed.clear();
-    crate::rsrc::ring_fds::fork_child();
 }
 
 /// The program is about to call exec: its requests end, as the kernel cancels those of a task that

@@ -1,8 +1,8 @@
 //! libc's `syscall()`: the door of Rust's io-uring, libuv, Netty, libaio, and of fio's setup.
 //!
-//! Only 425..=427 and the numbers of kernel aio are looked at. Every other number leaves by a tail jump, registers and stack
-//! untouched, to the next `syscall` (libc's): no frame of ours is in the way of
-//! `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose child returns on the caller's stack.
+//! Only 425..=427 and the numbers of kernel aio are looked at. Every other number leaves by a tail
+//! jump, registers and stack untouched, to the next `syscall` (libc's): no frame of ours is in the
+//! way of `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose child returns on the caller's stack.
 #![allow(unsafe_code)]
 
 use super::libaio::{FIRST, PGETEVENTS};
