@@ -1,7 +1,7 @@
 //! The command line, as data: help, the man page and the shell completions are generated from these
 //! definitions.
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -70,7 +70,23 @@ pub fn name_of<T: ValueEnum>(v: T) -> String {
     v.to_possible_value().map_or_else(String::new, |p| p.get_name().to_owned())
 }
 
+const RUN_AFTER: &str = "\
+--model PATH=DISK: DISK is a preset (nvme-gen4, nvme-gen5, cloud-ssd, hdd, null), or KEY:VALUE \
+with commas between, or both; READ/WRITE where a value differs by direction. Only I/O through \
+rings of softring's is modelled; --engine=auto means user then.
+
+latency: of one request, as in 80us/15us. jitter: its standard deviation, as in 8us or 10%. dist: \
+fixed, normal or lognormal. slow: a second mode, as in 2ms@1%. iops, bw: bounds per second, in \
+powers of 1000, as in 1m/215k and 6800m. queues: requests that are worked on at once. seek: added \
+where a request does not follow the last one. pollqueues: 1 if an IOPOLL ring sees completions \
+without an interrupt. irq: what that takes. data: none moves no data, for benchmarks. seed: of the \
+distributions.
+
+softring run --model '/data=nvme-gen4' -- CMD
+softring run --model '/data=latency:80us/15us,jitter:10%,iops:500k,bw:3g,queues:32' -- CMD";
+
 #[derive(Debug, Args)]
+#[command(after_help = RUN_AFTER)]
 pub struct RunArgs {
     /// Whose rings the program gets
     #[arg(long, value_enum, default_value_t = Engine::Auto, value_name = "WHICH")]
@@ -88,6 +104,10 @@ pub struct RunArgs {
     /// Poll for the completions of kernel aio (libaio), instead of sleeping for them
     #[arg(long)]
     pub aio_hipri: bool,
+    /// Have I/O on a file, or on all files in a folder, complete as on a disk described in numbers
+    #[arg(long, value_name = "PATH=DISK", action = ArgAction::Append)]
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub model: Vec<OsString>,
     /// Keep no statistics that `softring stats` could show
     #[arg(long)]
     pub no_stats: bool,

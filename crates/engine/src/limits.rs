@@ -79,6 +79,10 @@ pub const AIO_LEAVE: Duration = Duration::from_millis(100);
 /// oldest is asked again.
 pub const NOWAIT_CACHE: usize = 16;
 
+/// Files on modelled devices that are remembered, each with a second descriptor where it was opened
+/// with O_DIRECT; the oldest goes.
+pub const MODELLED_FILES: usize = 64;
+
 /// Rings of one process that statistics are kept of, with the sums of those that have ended: as
 /// many as fit into a megabyte, which is only touched where it is used.
 pub const STATS_RINGS: usize = 1024;

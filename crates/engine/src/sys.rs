@@ -219,6 +219,27 @@ pub(crate) fn same_open_file(a: i32, b: i32) -> Option<bool> {
     }
 }
 
+/// The calling thread's sleeps end as close to their time as the kernel can, and not up to 50 µs
+/// later, which it allows itself otherwise to wake a processor less often (`PR_SET_TIMERSLACK`).
+pub(crate) fn exact_timers() {
+    const PR_SET_TIMERSLACK: u32 = 29;
+    std::thread_local! {
+        static EXACT: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
+    }
+    if !EXACT.replace(true) {
+        sys!(__NR_prctl, PR_SET_TIMERSLACK, 1);
+    }
+}
+
+/// `nanosleep(2)`.
+///
+/// # Errors
+/// `EINTR` when a handler ran.
+pub(crate) fn sleep(time: Duration) -> Result<()> {
+    let ts = [time.as_secs(), u64::from(time.subsec_nanos())];
+    check(sys!(__NR_nanosleep, ts.as_ptr().expose_provenance(), 0)).map(|_| ())
+}
+
 /// Sleeps with `mask` in force, atomically as `ppoll(2)` does.
 ///
 /// # Errors

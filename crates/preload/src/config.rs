@@ -5,6 +5,7 @@
 //! | `SOFTRING_ENGINE` | `auto` (default), `user`, `kernel` | whose rings a program gets |
 //! | `SOFTRING_DOOR` | `auto` (default), `patch`, `sigsys`, `none` | how inline system calls reach us |
 //! | `SOFTRING_AIO_HIPRI` | `1` | every context of kernel aio is polled |
+//! | `SOFTRING_MODEL` | `PATH=OPTIONS;…` | files that are on modelled disks; `auto` is `user` then |
 //! | `SOFTRING_QUIET` | `1` | no notice line on stderr |
 //! | `SOFTRING_NOTICE` | `1` | turned to `0` in place once the notice is out, so that children stay silent |
 //! | `SOFTRING_STATS` | `0` | no statistics page (`softring stats`) |
@@ -16,6 +17,7 @@
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use softring_engine::transport::model::{self, parse};
 
 /// Whose rings a program gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +106,7 @@ pub fn read() {
     if flag(c"SOFTRING_AIO_HIPRI") != 0 {
         softring_engine::aio::poll_all();
     }
+    read_models();
     if value(c"SOFTRING_STATS").is_some_and(|v| v.to_bytes() == b"0") {
         softring_engine::stats::disable();
     }
@@ -111,6 +114,21 @@ pub fn read() {
         // SAFETY: a NUL-terminated name; the value is looked at only through `claim_notice`.
         let mark = unsafe { libc::getenv(c"SOFTRING_NOTICE".as_ptr()) };
         NOTICE.store(mark, Ordering::Relaxed);
+    }
+}
+
+/// Modelled disks are softring's rings' only, so that is whose a program gets if nobody says.
+fn read_models() {
+    use std::os::unix::ffi::OsStrExt;
+    let Some(text) = value(c"SOFTRING_MODEL").filter(|v| !v.is_empty()) else { return };
+    match parse::models(std::ffi::OsStr::from_bytes(text.to_bytes())) {
+        Ok(models) => {
+            model::set(models);
+            if engine() == Engine::Auto {
+                ENGINE.store(Engine::User as u8, Ordering::Relaxed);
+            }
+        }
+        Err(e) => crate::notice::say(&format!("SOFTRING_MODEL: {e}; no disk is modelled")),
     }
 }
 

@@ -7,6 +7,7 @@ mod target;
 use crate::cli::{Engine, RunArgs, name_of};
 use crate::{deny, fail, out, sys};
 use anyhow::Context;
+use softring_engine::transport::model::parse;
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
@@ -45,6 +46,7 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
         return Err(fail::usage("no program given", "softring run -- CMD"));
     };
     let path = find_program(program)?;
+    let engine = engine(args);
     // With the kernel's rings and aio only, the library has nothing to do: its absence is no reason
     // to stop.
     let lib = match lib_path::find() {
@@ -54,7 +56,7 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
     };
     judge(args, target::examine(&path, lib.as_deref()))?;
     let mut env = match &lib {
-        Some(lib) => preload_environment(lib, args.engine, &name_of(args.door), args.quiet),
+        Some(lib) => preload_environment(lib, engine, &name_of(args.door), args.quiet),
         None => environment(),
     };
     if args.no_stats {
@@ -63,10 +65,38 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
     if args.aio_hipri {
         env.insert("SOFTRING_AIO_HIPRI".into(), "1".into());
     }
+    if let Some(models) = models(args)? {
+        env.insert("SOFTRING_MODEL".into(), models);
+    }
     if args.deny {
         deny::install(EPERM, false)?;
     }
     exec(&path, &args.command, &env)
+}
+
+/// Whose rings the program gets: those of the kernel know no models.
+fn engine(args: &RunArgs) -> Engine {
+    match args.engine {
+        Engine::Auto if !args.model.is_empty() => Engine::User,
+        engine => engine,
+    }
+}
+
+/// The models, checked, as the environment carries them.
+fn models(args: &RunArgs) -> anyhow::Result<Option<OsString>> {
+    if args.model.is_empty() {
+        return Ok(None);
+    }
+    if args.engine == Engine::Kernel {
+        let hint = "leave --engine out, or take --engine=user";
+        return Err(fail::usage("--model needs softring's rings", hint));
+    }
+    let hint = "softring run --help describes a model";
+    let wrong = |e: String| fail::usage(format!("--model: {e}"), hint);
+    let each = args.model.iter().map(|m| parse::absolute(m).map_err(wrong));
+    let all = each.collect::<Result<Vec<_>, _>>()?.join(OsStr::new(";"));
+    parse::models(&all).map_err(wrong)?;
+    Ok(Some(all))
 }
 
 /// Stops at what makes the run pointless, warns of the rest.
@@ -91,7 +121,7 @@ fn judge(args: &RunArgs, troubles: Vec<Trouble>) -> anyhow::Result<()> {
 
 /// Would the program not get what it was started for if the library did not reach it?
 fn needs_us(args: &RunArgs) -> bool {
-    match args.engine {
+    match engine(args) {
         _ if args.aio_hipri => true,
         Engine::User => true,
         Engine::Kernel => false,

@@ -19,6 +19,7 @@ use crate::errno::{Errno, Result};
 use crate::ops::rw_hot::Streak;
 use crate::sys::{borrow, sys};
 use crate::transport::kind::Kind;
+use crate::transport::model;
 use crate::transport::standing::{Closing, NUMBERS, stands_anywhere};
 
 mod forked;
@@ -46,8 +47,10 @@ static REPORTED: AtomicBool = AtomicBool::new(false);
 /// They report every one, and before it happens.
 static ALL_REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// Remembered kinds, by number: 0 unknown, else `Kind` + 1.
+/// Remembered kinds, by number: 0 unknown, else the kind's code; above it the number of a modelled
+/// device, plus one. What is on one has no known kind, so that it comes upon no short cut.
 const REMEMBERED: usize = 4096;
+const ON_MODEL: u8 = 8;
 static KINDS: [AtomicU8; REMEMBERED] = [const { AtomicU8::new(0) }; REMEMBERED];
 /// Reads in a row that the page cache answered, by number (`ops::rw_hot`).
 static STREAKS: [Streak; REMEMBERED] = [const { Streak::new() }; REMEMBERED];
@@ -367,16 +370,33 @@ pub fn kind(fd: i32) -> Kind {
     let Some(slot) = usize::try_from(fd).ok().and_then(|i| KINDS.get(i)) else {
         return Kind::of(fd);
     };
-    match Kind::from_code(slot.load(Relaxed)) {
+    match Kind::from_code(slot.load(Relaxed) & (ON_MODEL - 1)) {
         Some(Kind::Direct) if !is_direct(fd) => {}
         Some(kind) => return kind,
         None => {}
     }
     let kind = Kind::of(fd);
     if REPORTED.load(Relaxed) && matches!(kind, Kind::Buffered | Kind::Memory | Kind::Direct) {
-        slot.store(kind.code(), Relaxed);
+        let model = model::of_fd(fd).map_or(0, |n| (n + 1) * ON_MODEL);
+        slot.store(kind.code() | model, Relaxed);
     }
     kind
+}
+
+/// The number of the modelled device that the program's file is on.
+pub fn modelled(fd: i32) -> Option<u8> {
+    if !model::any() {
+        return None;
+    }
+    let slot = usize::try_from(fd).ok().and_then(|i| KINDS.get(i)).filter(|_| closes_reported());
+    if let Some(slot) = slot {
+        if slot.load(Relaxed) == 0 {
+            kind(fd);
+        }
+        return (slot.load(Relaxed) / ON_MODEL).checked_sub(1);
+    }
+    let file = matches!(kind(fd), Kind::Buffered | Kind::Memory | Kind::Direct);
+    if file { model::of_fd(fd) } else { None }
 }
 
 #[inline]
@@ -411,17 +431,29 @@ pub fn streak(fd: i32) -> Option<&'static Streak> {
 /// program or closed.
 pub fn forget_kind(fd: i32) {
     if let Some(i) = usize::try_from(fd).ok().filter(|&i| i < REMEMBERED) {
+        if KINDS[i].load(Relaxed) >= ON_MODEL {
+            model::files::changed();
+        }
         KINDS[i].store(0, Relaxed);
         STREAKS[i].forget();
     }
     crate::transport::socket::forget(fd);
 }
 
+/// As [`forget_kind`], before a close: a file on a modelled device leaves more behind.
+fn forget_closing(fd: i32) {
+    let slot = usize::try_from(fd).ok().and_then(|i| KINDS.get(i));
+    if slot.is_some_and(|s| s.load(Relaxed) >= ON_MODEL) {
+        model::files::closing(fd);
+    }
+    forget_kind(fd);
+}
+
 /// The program is about to close `fd`. Call before the real `close(2)`, whatever `fd` is, and keep
 /// the answer until that is over.
 pub fn before_close(fd: i32) -> Closing {
     let closing = Closing::new(fd);
-    forget_kind(fd);
+    forget_closing(fd);
     number_closes(fd);
     if is_ring(fd) {
         remove(fd);
@@ -434,7 +466,7 @@ pub fn before_close_range(first: u32, last: u32) -> Closing {
     let closing = Closing::range(first as usize, last as usize);
     let end = |numbers: usize| last.min(numbers as u32 - 1).cast_signed();
     for fd in first.cast_signed()..=end(REMEMBERED) {
-        forget_kind(fd);
+        forget_closing(fd);
     }
     for fd in first.cast_signed()..=end(NUMBERS) {
         number_closes(fd);

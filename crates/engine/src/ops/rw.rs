@@ -356,7 +356,7 @@ fn finish(call: &mut Call, total: u64) -> Outcome {
 }
 
 /// Bytes asked for, cut as the kernel cuts (`MAX_RW_COUNT`).
-fn total(call: &Call) -> u64 {
+pub fn total(call: &Call) -> u64 {
     const MAX_RW_COUNT: u64 = 0x7fff_f000;
     let sum = match &call.keep {
         Keep::Iov(iov) => iov.iter().map(|v| v.len).sum(),

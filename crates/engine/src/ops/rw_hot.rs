@@ -112,7 +112,7 @@ pub fn fast(ctx: &Ctx, sqe: &io_uring_sqe) -> Option<i32> {
     let (fd, kind, streak) = if sqe.flags & IOSQE_FIXED_FILE == 0 {
         (sqe.fd, crate::fds::known_kind(sqe.fd)?, crate::fds::streak(sqe.fd)?)
     } else {
-        let node = ctx.files.peek(sqe.fd.cast_unsigned())?;
+        let node = ctx.files.peek(sqe.fd.cast_unsigned()).filter(|n| n.model.is_none())?;
         (node.fd(), node.kind, &node.streak)
     };
     if sqe.opcode == IORING_OP_READ_FIXED {

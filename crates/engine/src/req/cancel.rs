@@ -107,6 +107,8 @@ impl Wanted {
     /// Where the kernel would come upon a request: by kind, then by its place there.
     fn order(&self, req: &Req) -> Option<Order> {
         match (req.state, req.wait) {
+            // What a device has is not to be had back.
+            (_, Wait::Model(_)) => None,
             (State::Punted, _) => Some((0, (false, 0, 0))),
             (State::Parked, Wait::Sleeper) if req.opcode() != IORING_OP_WAITID => {
                 Some((FUTEXES, (false, 0, 0)))
@@ -224,7 +226,7 @@ impl Ctx {
             State::Punted => return self.cancel_punted(id),
             State::Cancelled => {}
             State::Parked if req.has_sleeper() => return self.cancel_parked(id),
-            State::Aio | State::Prepped | State::Drained | State::Parked => {
+            State::Aio | State::Model | State::Prepped | State::Drained | State::Parked => {
                 return Err(Errno::ENOENT);
             }
         }

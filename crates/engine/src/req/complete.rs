@@ -6,7 +6,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::ctx::Ctx;
 use crate::errno::Errno;
 use crate::mem::cq::Cqe;
-use crate::req::request::{Call, Req, ReqFlags};
+use crate::opdef::Outcome;
+use crate::req::request::{Call, Req, ReqFlags, Wait};
 use crate::req::slab::ReqId;
 
 /// What a worker brings back.
@@ -14,7 +15,7 @@ use crate::req::slab::ReqId;
 pub struct Finished {
     pub id: ReqId,
     pub call: Call,
-    pub outcome: crate::opdef::Outcome,
+    pub outcome: Outcome,
 }
 
 impl Ctx {
@@ -107,8 +108,11 @@ impl Ctx {
             req.state = crate::req::request::State::Prepped;
             if let Some(mut req) = self.slab.remove(f.id) {
                 self.async_posted = true;
+                if let (Wait::Model(due), Outcome::Done(res @ 1..)) = (req.wait, f.outcome) {
+                    return self.model_moved(&mut req, due, res);
+                }
                 // What is linked behind it goes on in that worker, unless that gave up.
-                let failed = f.outcome == crate::opdef::Outcome::Done(Errno::EAGAIN.res());
+                let failed = f.outcome == Outcome::Done(Errno::EAGAIN.res());
                 req.flags.set(ReqFlags::ON_WORKER, !self.defers() && !failed);
                 self.outcome(&mut req, f.outcome);
             }

@@ -1,6 +1,6 @@
 //! The fast lane: an SQE of the simplest form that can end at once is answered straight from its
 //! copy and never becomes a request; nor does one that only has to join a batch of kernel aio
-//! (`transport::lane`). Whatever is the least bit special (a link, a drain, a full CQ,
+//! (`transport::lane`) or to be withheld (`transport::model`). Whatever is the least bit special (a link, a drain, a full CQ,
 //! a failure) goes the long way, which alone judges errors.
 
 use crate::abi::*;
@@ -8,6 +8,7 @@ use crate::ctx::Ctx;
 use crate::mem::cq::Cqe;
 use crate::opdef::OPS;
 use crate::ops::rw_hot;
+use crate::transport::model;
 
 impl Ctx {
     /// Answers `sqe` if its opcode has a fast lane that takes it: then its CQE is filled.
@@ -16,6 +17,9 @@ impl Ctx {
         let special = sqe.flags & !IOSQE_FIXED_FILE != 0 || sqe.ioprio != 0 || sqe.personality != 0;
         if special || !self.lane_open() {
             return false;
+        }
+        if model::any() && self.model_lane(sqe) {
+            return true;
         }
         let direct = matches!(sqe.opcode, IORING_OP_READ | IORING_OP_WRITE);
         if self.polls() {

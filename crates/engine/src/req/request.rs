@@ -284,6 +284,8 @@ pub enum State {
     Punted,
     /// With the kernel's aio.
     Aio,
+    /// With a modelled device: its data have moved, its time has not come.
+    Model,
     /// In the timeout queue.
     Timeout,
     /// Behind a drain barrier.
@@ -328,6 +330,8 @@ pub enum Wait {
     Timeout(Timer),
     /// A thread waits for it.
     Sleeper,
+    /// A modelled device is done with it then, in ns of CLOCK_MONOTONIC; a worker moves its data.
+    Model(u64),
 }
 
 /// A wait for readiness.

@@ -19,6 +19,8 @@ use crate::transport::socket::is_socket;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Aio,
+    /// To a modelled device.
+    Model,
     Worker,
     Poll,
 }
@@ -65,6 +67,9 @@ impl Ctx {
             return Some(Way::Worker);
         }
         if def.has(opdef::AIO) {
+            if self.modelled(&req.call.file).is_some() {
+                return Some(Way::Model);
+            }
             return match self.kind_in_batch(&req.call.file) {
                 Kind::Direct if req.call.creds.is_none() && !unwaiting && self.aio_ready() => {
                     Some(Way::Aio)
@@ -153,6 +158,10 @@ impl Ctx {
             Way::Aio => {
                 self.keep_buffer(req);
                 self.aio_queue(req);
+            }
+            Way::Model => {
+                self.keep_buffer(req);
+                self.model_queue(req);
             }
             Way::Poll => {
                 self.recycle_buffer(req);

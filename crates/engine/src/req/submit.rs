@@ -9,6 +9,7 @@ use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS};
 use crate::req::request::{Req, ReqFlags};
 use crate::req::slab::ReqId;
+use crate::transport::model::Found;
 
 /// The chain under construction.
 #[derive(Debug, Default)]
@@ -25,6 +26,8 @@ pub struct SubmitState {
     pub looked: bool,
     /// The descriptor that was last found to be O_DIRECT in this batch; none between batches.
     pub direct: Option<i32>,
+    /// The file on a modelled device that was last found in this batch.
+    pub model: Found,
 }
 
 impl Ctx {
@@ -42,6 +45,8 @@ impl Ctx {
         }
         self.submit.stamp.set(0);
         self.submit.looked = false;
+        // What ran since the last batch may have left something there.
+        (self.submit.direct, self.submit.model) = (None, Found::default());
         self.timeouts.specs.clear();
         // One place for all that end at once, which most do.
         let mut req = Req::default();
@@ -76,7 +81,7 @@ impl Ctx {
             self.queue_fallback(head);
         }
         // What is issued later may find another file under the number.
-        self.submit.direct = None;
+        (self.submit.direct, self.submit.model) = (None, Found::default());
         self.mem.sq_commit();
         self.count_ended();
         if done == 0 && n > 0 && !self.slab.has_room() { Err(Errno::EAGAIN) } else { Ok(done) }

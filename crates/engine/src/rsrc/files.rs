@@ -15,6 +15,7 @@ use crate::fds::InternalFd;
 use crate::limits::FIXED_FILES_MAX;
 use crate::ops::rw_hot::Streak;
 use crate::transport::kind::Kind;
+use crate::transport::model;
 use crate::user;
 
 /// A registered file: our own duplicate of the program's descriptor, with what routing must know of
@@ -23,6 +24,8 @@ use crate::user;
 pub struct FileNode {
     fd: InternalFd,
     pub kind: Kind,
+    /// It is on a modelled device.
+    pub model: Option<Arc<model::files::File>>,
     /// Reads in a row that the page cache answered (`ops::rw_hot`).
     pub streak: Streak,
     /// Posted as `user_data` when the last owner lets go; 0: never.
@@ -59,7 +62,8 @@ impl FileNode {
     /// A node owning `fd`; `tag` is posted through `notify` when the last owner lets go (0: never).
     pub fn new(fd: InternalFd, tag: u64, notify: std::sync::Weak<TagSink>) -> Arc<Self> {
         let kind = Kind::of(fd.as_raw_fd());
-        Arc::new(FileNode { fd, kind, streak: Streak::new(), tag, notify })
+        let model = model::files::registered(fd.as_raw_fd());
+        Arc::new(FileNode { fd, kind, model, streak: Streak::new(), tag, notify })
     }
 
     pub fn fd(&self) -> i32 {

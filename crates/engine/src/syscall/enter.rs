@@ -190,6 +190,7 @@ impl Ctx {
             }
         } else {
             self.take_stash();
+            self.model_reap();
             self.flush();
             let unsettled = self.transports.unsettled > 0 && !waits && !self.driver.active;
             if core::mem::take(&mut self.transports.ready_now) || unsettled {

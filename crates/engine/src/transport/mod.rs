@@ -13,6 +13,7 @@ pub mod batch;
 pub mod glue;
 pub mod kind;
 pub mod lane;
+pub mod model;
 pub mod poll;
 pub mod poll_queues;
 pub mod sleeper;
@@ -36,6 +37,8 @@ pub struct Transports {
     pub aio: Option<AioCtx>,
     /// Kernel aio is not to be had here.
     pub aio_refused: bool,
+    /// Requests with modelled devices.
+    pub model: Option<Box<model::queue::Queue>>,
     /// What went into its batches without a request.
     pub lane: lane::Lane,
     /// A batch waits for submission.
@@ -62,6 +65,12 @@ impl Transports {
     pub fn needs_driver(&self) -> bool {
         self.poll.as_ref().is_some_and(|p| p.armed() > 0)
             || self.aio.as_ref().is_some_and(|a| a.in_flight() > 0)
+            || self.with_models()
+    }
+
+    /// Is anything with a modelled device?
+    pub fn with_models(&self) -> bool {
+        self.model.as_ref().is_some_and(|q| !q.is_empty())
     }
 
     /// The poll set, made now if need be.

@@ -177,7 +177,10 @@ fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Gu
     if ctx.transports.poll_set().is_err() {
         return passive(ring, ctx, a, left.min(SLICE_NS));
     }
-    let left = left.min(ctx.timeouts.next_in().unwrap_or(u64::MAX));
+    let left = left.min(ctx.next_event_in().unwrap_or(u64::MAX));
+    if ctx.transports.with_models() {
+        sys::exact_timers();
+    }
     let epoll = ctx.transports.epoll_fd().unwrap_or(-1);
     ctx.driver.active = true;
     ctx.driver.sleeping = true;

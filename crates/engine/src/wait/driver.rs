@@ -116,9 +116,20 @@ impl Ctx {
         }
     }
 
+    /// Time until the earliest deadline of a timeout or a modelled device, in ns; 0 if it has
+    /// passed.
+    pub fn next_event_in(&self) -> Option<u64> {
+        let timeout = self.timeouts.next_in();
+        let Some(due) = self.transports.model.as_ref().and_then(|q| q.next_due()) else {
+            return timeout;
+        };
+        let left = due.saturating_sub(crate::time::Clock::Monotonic.now());
+        Some(timeout.map_or(left, |t| t.min(left)))
+    }
+
     /// The earliest deadline may have moved: tell who sleeps past it.
     pub fn deadline_moved(&mut self) {
-        let Some(left) = self.timeouts.next_in() else { return };
+        let Some(left) = self.next_event_in() else { return };
         let at = crate::time::Clock::Monotonic.now().saturating_add(left);
         if self.driver.sleeping && at < self.driver.until {
             self.kick_driver();
@@ -184,6 +195,7 @@ impl Ctx {
             self.finished(f);
         }
         self.aio_reap();
+        self.model_reap();
         if !self.timeouts.is_empty() {
             self.timeouts_expire();
         }

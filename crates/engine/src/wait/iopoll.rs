@@ -16,6 +16,7 @@ use crate::opdef::{self, OPS};
 use crate::ops::rw;
 use crate::req::request::Req;
 use crate::req::route::kind_of;
+use crate::sys;
 use crate::syscall::enter::Args;
 use crate::time::Clock;
 use crate::transport::kind::Kind;
@@ -61,7 +62,7 @@ pub fn iopoll_check<'r>(
             return (ctx, Ok(0));
         }
         looks += 1;
-        if !ctx.polls_aio() {
+        if !ctx.polls_memory() {
             // Only workers have something: they need the lock, and wake who sleeps.
             let asleep;
             (ctx, asleep) = sleep_passively(ring, ctx, SLICE);
@@ -79,7 +80,7 @@ pub fn iopoll_check<'r>(
         }
         let now = Clock::Monotonic.now();
         if now - *since.get_or_insert(now) > SPIN_NS
-            && let Err(e) = ctx.sleep_for_aio()
+            && let Err(e) = ctx.sleep_for_memory()
         {
             return (ctx, Err(e));
         }
@@ -125,7 +126,13 @@ impl Ctx {
         Err(rw::first_of(&req.call, Errno::EOPNOTSUPP))
     }
 
-    fn polls_aio(&self) -> bool {
+    /// Is there anything in flight that shows by looking: with the kernel's aio, or with a
+    /// modelled device?
+    fn polls_memory(&self) -> bool {
+        self.aio_in_flight() || self.transports.with_models()
+    }
+
+    fn aio_in_flight(&self) -> bool {
         self.transports.aio.as_ref().is_some_and(|aio| aio.in_flight() > 0)
     }
 
@@ -137,13 +144,20 @@ impl Ctx {
         self.completions().wrapping_sub(before) as usize
     }
 
-    /// Sleeps until kernel aio has something, for a slice at most.
+    /// Sleeps until kernel aio has something, or a modelled device, for a slice at most.
     ///
     /// # Errors
     /// `EINTR`.
-    fn sleep_for_aio(&mut self) -> Result<()> {
-        let aio = self.transports.aio.as_mut();
-        let asleep = aio.map_or(Ok(()), |aio| aio.wait(1, Some(SLICE), None).map(|_| ()));
+    fn sleep_for_memory(&mut self) -> Result<()> {
+        let mut slice = SLICE;
+        if self.transports.with_models() {
+            sys::exact_timers();
+            slice = self.next_event_in().map_or(SLICE, |ns| SLICE.min(Duration::from_nanos(ns)));
+        }
+        let asleep = match &mut self.transports.aio {
+            Some(aio) if aio.in_flight() > 0 => aio.wait(1, Some(slice), None).map(|_| ()),
+            _ => sys::sleep(slice),
+        };
         if asleep == Err(Errno::EINTR) { asleep } else { Ok(()) }
     }
 }

@@ -278,6 +278,7 @@ impl Reactor {
                 return ctx.announce_deferred();
             } else {
                 // The program has entered meanwhile, and taken what was there.
+                ctx.note_deadline();
                 again |= ctx.in_flight();
             }
         }
@@ -307,7 +308,7 @@ impl Ctx {
 
     /// Publishes the earliest deadline for the reactor.
     pub fn note_deadline(&mut self) {
-        let at = match self.timeouts.next_in() {
+        let at = match self.next_event_in() {
             Some(left) => Clock::Monotonic.now().saturating_add(left),
             None => u64::MAX,
         };

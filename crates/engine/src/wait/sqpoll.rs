@@ -371,6 +371,6 @@ impl Ctx {
         let unseen = |a: &AioCtx| ask && a.in_flight() > 0 && !a.user_mapped();
         !self.transports.stash.is_empty()
             || self.transports.aio.as_ref().is_some_and(|a| a.ready() || unseen(a))
-            || self.timeouts.next_in() == Some(0)
+            || self.next_event_in() == Some(0)
     }
 }

@@ -1,0 +1,235 @@
+//! Requests with modelled devices: taken in, withheld until they are due, posted.
+
+use std::sync::Arc;
+
+use super::device::Io;
+use super::files::{self, File};
+use super::queue::{Queue, What};
+use super::{any, device};
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::mem::cq::Cqe;
+use crate::opdef::{Outcome, Try};
+use crate::ops::iov::in_user;
+use crate::ops::rw;
+use crate::req::request::{Call, FileRef, Keep, Req, State, Wait};
+use crate::time::Clock;
+use crate::transport::kind::Kind;
+
+/// Flags of preadv2(2) under which the page cache may stand in for the device.
+const PLAIN: u32 = 0x2 | 0x4;
+
+/// The modelled file that was found last in the batch at hand.
+#[derive(Debug, Default)]
+pub struct Found {
+    fd: i32,
+    generation: u32,
+    file: Option<Arc<File>>,
+}
+
+impl Ctx {
+    /// The modelled file that a request works on, if it does on one. The kernel is asked about a
+    /// number once in a batch.
+    pub fn modelled(&mut self, file: &FileRef) -> Option<Arc<File>> {
+        if !any() {
+            return None;
+        }
+        match file {
+            FileRef::Plain(fd) => self.modelled_number(*fd),
+            FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.model.clone(),
+            _ => None,
+        }
+    }
+
+    fn modelled_number(&mut self, fd: i32) -> Option<Arc<File>> {
+        let generation = files::generation();
+        let known = &self.submit.model;
+        if known.file.is_some() && (known.fd, known.generation) == (fd, generation) {
+            return known.file.clone();
+        }
+        let file = files::find(fd)?;
+        self.submit.model = Found { fd, generation: files::generation(), file: Some(file.clone()) };
+        Some(file)
+    }
+
+    /// The fast lane: a plain READ or WRITE of a modelled file, which never becomes a request.
+    /// False if it must go the long way.
+    pub fn model_lane(&mut self, sqe: &io_uring_sqe) -> bool {
+        let fixed = matches!(sqe.opcode, IORING_OP_READ_FIXED | IORING_OP_WRITE_FIXED);
+        if !fixed && !matches!(sqe.opcode, IORING_OP_READ | IORING_OP_WRITE) {
+            return false;
+        }
+        let len = u64::from(sqe.len);
+        let plain = sqe.op_flags == 0 && sqe.pad2 == 0 && sqe.off.cast_signed() >= 0 && len > 0;
+        if !plain || in_user(sqe.addr, len).is_err() {
+            return false;
+        }
+        let buffer = || self.buffers.peek(sqe.buf_index)?.check(sqe.addr, len).ok();
+        if fixed && buffer().is_none() {
+            return false;
+        }
+        let (own, file) = if sqe.flags & IOSQE_FIXED_FILE == 0 {
+            (sqe.fd, self.modelled_number(sqe.fd))
+        } else {
+            let node = self.files.peek(sqe.fd.cast_unsigned());
+            (node.map_or(-1, |n| n.fd()), node.and_then(|n| n.model.clone()))
+        };
+        let Some(file) = file.filter(|f| f.direct || !self.polls()) else { return false };
+        let Some(dev) = device(file.device).filter(|_| file.fits(sqe.addr, sqe.off, len)) else {
+            return false;
+        };
+        let (now, write) = (Clock::Monotonic.now(), rw::writes(sqe.opcode));
+        let res = if dev.spec.empty {
+            Some(file.pretend(write, sqe.off, len)).filter(|&n| n > 0)
+        } else {
+            file.transfer(own, sqe)
+        };
+        let Some(res) = res else { return false };
+        let due = dev.due(now, Io { write, offset: sqe.off, bytes: res.cast_unsigned().into() });
+        self.nr_reqs += 1;
+        self.withhold(due, &file, What::Plain(sqe.user_data), res);
+        true
+    }
+
+    /// Takes a request in: its data move now, or on a worker.
+    pub fn model_queue(&mut self, req: &mut Req) {
+        let Some(file) = self.modelled(&req.call.file) else { return self.punt(req) };
+        let Some(dev) = device(file.device) else { return self.punt(req) };
+        let (now, sqe) = (Clock::Monotonic.now(), req.call.sqe);
+        let outcome =
+            if dev.spec.empty { pretend(&mut req.call, &file) } else { move_data(req, &file) };
+        let bytes = match outcome {
+            Outcome::Done(res) if res > 0 => u64::from(res.cast_unsigned()),
+            Outcome::Retry => rw::total(&req.call),
+            // Failed, or there was nothing: the device has no part in it.
+            _ => return self.outcome(req, outcome),
+        };
+        let write = rw::writes(sqe.opcode);
+        let due = dev.due(now, Io { write, offset: sqe.off, bytes });
+        match outcome {
+            Outcome::Done(res) => self.model_withhold(req, &file, due, res),
+            _ => {
+                let due = self.visible(due, &file);
+                self.stats.routes.model.add(1);
+                req.wait = Wait::Model(due);
+                // It is not counted as a worker's.
+                req.arms = req.arms.max(1);
+                self.punt(req);
+            }
+        }
+    }
+
+    /// A worker is through with the data of a request that is due at `due`.
+    pub fn model_moved(&mut self, req: &mut Req, due: u64, res: i32) {
+        req.wait = Wait::None;
+        self.model_park(req, due, res);
+    }
+
+    fn model_withhold(&mut self, req: &mut Req, file: &File, due: u64, res: i32) {
+        self.stats.routes.model.add(1);
+        let due = self.visible(due, file);
+        self.model_park(req, due, res);
+    }
+
+    fn model_park(&mut self, req: &mut Req, due: u64, res: i32) {
+        req.state = State::Model;
+        let id = self.slab.insert(core::mem::take(req));
+        self.model_push(due, What::Request(id), res);
+        self.arm_linked_timeout(id);
+    }
+
+    fn withhold(&mut self, due: u64, file: &File, what: What, res: i32) {
+        self.stats.routes.model.add(1);
+        let due = self.visible(due, file);
+        self.model_push(due, what, res);
+    }
+
+    fn model_push(&mut self, due: u64, what: What, res: i32) {
+        let room = self.mem.geo.cq_entries as usize;
+        let queue = self.transports.model.get_or_insert_with(|| Queue::with_capacity(room).into());
+        if queue.push(due, what, res) {
+            self.deadline_moved();
+        }
+    }
+
+    /// When who polls sees what is done at `due`: on a device without poll queues, when the
+    /// interrupt is through. Who sleeps is woken by a timer, whose interrupt is real.
+    fn visible(&self, due: u64, file: &File) -> u64 {
+        let spec = device(file.device).map(|d| &d.spec);
+        let late = spec.filter(|s| self.polls() && !s.pollqueues).map_or(0, |s| s.interrupt);
+        due.saturating_add(late)
+    }
+
+    /// Posts what is due.
+    #[inline]
+    pub fn model_reap(&mut self) {
+        if self.transports.model.as_ref().is_some_and(|q| !q.is_empty()) {
+            self.model_reap_at(Clock::Monotonic.now());
+        }
+    }
+
+    fn model_reap_at(&mut self, now: u64) {
+        while let Some(entry) = self.transports.model.as_mut().and_then(|q| q.pop(now)) {
+            match entry.what {
+                What::Request(id) => self.complete(id, entry.res),
+                What::Plain(user_data) => {
+                    self.async_posted = true;
+                    self.post(Cqe { user_data, res: entry.res, ..Cqe::default() });
+                    self.nr_ended += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Would O_DIRECT take all parts of a request?
+fn fits(call: &Call, file: &File) -> bool {
+    let sqe = &call.sqe;
+    match &call.keep {
+        Keep::Iov(iov) => iov.iter().all(|v| file.fits(v.base, sqe.off, v.len)),
+        _ => file.fits(sqe.addr, sqe.off, u64::from(sqe.len)),
+    }
+}
+
+/// The outcome of a request on a device that moves no data.
+fn pretend(call: &mut Call, file: &File) -> Outcome {
+    let total = rw::total(call);
+    let res = file.pretend(rw::writes(call.sqe.opcode), call.sqe.off, total);
+    call.done = u64::from(res.cast_unsigned());
+    call.short = call.done != total;
+    Outcome::Done(res)
+}
+
+/// Moves a request's data without waiting for a disk to be read; `Retry` sends it to a worker.
+fn move_data(req: &mut Req, file: &File) -> Outcome {
+    let (sqe, call) = (req.call.sqe, &mut req.call);
+    let odd = sqe.op_flags & !(PLAIN | rw::RWF_HIPRI | rw::RWF_NOWAIT) != 0;
+    let stands_in = file.direct && file.kind != Kind::Direct;
+    let at_position = sqe.off == u64::MAX;
+    if call.creds.is_some() || file.kind == Kind::Direct {
+        return Outcome::Retry;
+    }
+    if stands_in && (odd || at_position || !fits(call, file)) {
+        return Outcome::Retry;
+    }
+    let waits = rw::writes(sqe.opcode) || file.kind == Kind::Memory;
+    let Some(twin) = &file.twin else {
+        let asked = sqe.op_flags & rw::RWF_NOWAIT == 0;
+        return rw::issue(call, if waits && asked { Try::Block } else { Try::Nonblock });
+    };
+    let how = if waits { Try::Block } else { Try::Nonblock };
+    // A device's queue has room: who may not wait need not.
+    call.sqe.op_flags &= !rw::RWF_NOWAIT;
+    let own = core::mem::replace(&mut call.file, FileRef::Shared(twin.clone(), Kind::Buffered));
+    let outcome = rw::issue(call, how);
+    call.sqe.op_flags = sqe.op_flags;
+    let by_worker = outcome == Outcome::Retry;
+    // A worker goes on under the twin, but not where somebody counts who has the registered file.
+    if !by_worker || !matches!(own, FileRef::Plain(_)) {
+        call.file = own;
+    }
+    if by_worker {
+        call.sqe.op_flags &= !rw::RWF_NOWAIT;
+    }
+    outcome
+}

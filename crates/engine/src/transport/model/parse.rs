@@ -1,0 +1,361 @@
+//! `PATH=[PRESET,]KEY:VALUE,…`: a model as a user writes it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use super::device::{Direction, Spec};
+use super::dist::{Dist, Shape, Slow};
+use super::presets::PRESETS;
+
+/// Every key, with what it takes.
+pub const KEYS: [(&str, &str); 12] = [
+    ("latency", "a time, or READ/WRITE"),
+    ("jitter", "standard deviation: a time or a percentage, or READ/WRITE"),
+    ("dist", "fixed, normal or lognormal, or READ/WRITE"),
+    ("slow", "TIME@PERCENT%: so many requests take so long"),
+    ("iops", "requests per second, or READ/WRITE"),
+    ("bw", "bytes per second, or READ/WRITE"),
+    ("queues", "requests that are worked on at once"),
+    ("seek", "a time, added where a request does not follow the last one"),
+    ("pollqueues", "0 or 1"),
+    ("irq", "a time: what an interrupt takes"),
+    ("data", "real or none"),
+    ("seed", "a whole number"),
+];
+
+/// Most models of one process.
+pub const MOST: usize = 31;
+const MOST_QUEUES: u64 = 65_536;
+/// What an interrupt takes where nothing is said, in ns.
+const INTERRUPT: u64 = 2_000;
+
+/// A device and the files that are on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// A file, or a folder with all that is in it. Absolute.
+    pub path: PathBuf,
+    pub spec: Spec,
+}
+
+type Result<T> = core::result::Result<T, String>;
+
+/// Several models, as the environment carries them: with `;` between them.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn models(text: &OsStr) -> Result<Vec<Model>> {
+    let parts = text.as_bytes().split(|&b| b == b';').filter(|p| !p.is_empty());
+    let all: Vec<Model> = parts.map(|p| model(OsStr::from_bytes(p))).collect::<Result<_>>()?;
+    if all.len() > MOST {
+        return Err(format!("{} models: {MOST} is the most", all.len()));
+    }
+    Ok(all)
+}
+
+/// One model. The path is made absolute, symbolic links followed.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn model(text: &OsStr) -> Result<Model> {
+    let bytes = text.as_bytes();
+    let Some(cut) = bytes.iter().rposition(|&b| b == b'=') else {
+        let text = text.to_string_lossy();
+        return Err(format!("'{text}' has no '=': write PATH=PRESET or PATH=KEY:VALUE,…"));
+    };
+    let path = PathBuf::from(OsString::from_vec(bytes[..cut].to_vec()));
+    let path = path.canonicalize().map_err(|e| format!("{}: {e}", path.display()))?;
+    if path.as_os_str().as_bytes().contains(&b';') {
+        return Err(format!("{}: a path with ';' cannot be modelled", path.display()));
+    }
+    let options = core::str::from_utf8(&bytes[cut + 1..]).map_err(|e| e.to_string())?;
+    Ok(Model { path, spec: spec(options)? })
+}
+
+/// A model as it was given, checked and with its path made absolute: for the environment of a
+/// program that may go elsewhere.
+///
+/// # Errors
+/// As [`model`].
+pub fn absolute(text: &OsStr) -> Result<OsString> {
+    let cut = text.as_bytes().iter().rposition(|&b| b == b'=').unwrap_or(0);
+    let mut whole = model(text)?.path.into_os_string();
+    whole.push(OsStr::from_bytes(&text.as_bytes()[cut..]));
+    Ok(whole)
+}
+
+/// What stands behind the `=`.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn spec(options: &str) -> Result<Spec> {
+    if options.trim().is_empty() {
+        return Err(format!("a model needs a preset ({}) or KEY:VALUE", preset_names()));
+    }
+    let mut given = Given { interrupt: INTERRUPT, seed: 1, ..Given::default() };
+    for (i, option) in options.split(',').map(str::trim).enumerate() {
+        if option.contains(':') {
+            given.option(option)?;
+            continue;
+        }
+        let preset = PRESETS.iter().find(|p| p.name == option);
+        let known = || format!("'{option}' is no preset; known: {}", preset_names());
+        let preset = preset.ok_or_else(known)?;
+        if i > 0 {
+            return Err(format!("the preset '{option}' must come first"));
+        }
+        for option in preset.options.split(',') {
+            given.option(option.trim())?;
+        }
+    }
+    given.spec()
+}
+
+fn preset_names() -> String {
+    PRESETS.map(|p| p.name).join(", ")
+}
+
+fn key_names() -> String {
+    KEYS.map(|k| k.0).join(", ")
+}
+
+/// A deviation.
+#[derive(Clone, Copy, Debug)]
+enum Jitter {
+    Time(f64),
+    Share(f64),
+}
+
+/// What was said so far; reads first, then writes.
+#[derive(Debug, Default)]
+struct Given {
+    latency: [f64; 2],
+    jitter: Option<[Jitter; 2]>,
+    shape: Option<[Shape; 2]>,
+    slow: Option<Slow>,
+    iops: [f64; 2],
+    bandwidth: [f64; 2],
+    queues: u32,
+    seek: f64,
+    pollqueues: bool,
+    interrupt: u64,
+    empty: bool,
+    seed: u64,
+}
+
+impl Given {
+    fn option(&mut self, option: &str) -> Result<()> {
+        let (key, value) = option.split_once(':').unwrap_or((option, ""));
+        let told = |e: String| format!("{key}:{value}: {e}");
+        match key {
+            "latency" => self.latency = both(value, time).map_err(told)?,
+            "jitter" => self.jitter = Some(both(value, jitter).map_err(told)?),
+            "dist" => self.shape = Some(both(value, shape).map_err(told)?),
+            "slow" => self.slow = Some(slow(value).map_err(told)?),
+            "iops" => self.iops = both(value, rate).map_err(told)?,
+            "bw" => self.bandwidth = both(value, rate).map_err(told)?,
+            "queues" => self.queues = whole(value, MOST_QUEUES).map_err(told)? as u32,
+            "seek" => self.seek = time(value).map_err(told)?,
+            "pollqueues" => self.pollqueues = whole(value, 1).map_err(told)? == 1,
+            "irq" => self.interrupt = time(value).map_err(told)? as u64,
+            "data" => self.empty = no_data(value).map_err(told)?,
+            "seed" => self.seed = whole(value, u64::MAX).map_err(told)?,
+            _ => return Err(format!("'{key}' is no key; known: {}", key_names())),
+        }
+        Ok(())
+    }
+
+    fn spec(&self) -> Result<Spec> {
+        let mut spec = Spec {
+            read: self.direction(0)?,
+            write: self.direction(1)?,
+            queues: self.queues,
+            seek: Dist::default(),
+            pollqueues: self.pollqueues,
+            interrupt: self.interrupt,
+            empty: self.empty,
+            seed: self.seed,
+        };
+        if self.seek > 0.0 {
+            // It is the arm that takes its time.
+            let [jitter, _] = self.jitter.unwrap_or([Jitter::Time(0.0); 2]);
+            spec.seek = self.dist(0, self.seek, Some(jitter))?;
+        }
+        Ok(spec)
+    }
+
+    fn direction(&self, which: usize) -> Result<Direction> {
+        let jitter = self.jitter.filter(|_| self.seek == 0.0).map(|j| j[which]);
+        let mut latency = self.dist(which, self.latency[which], jitter)?;
+        latency.slow = self.slow;
+        let (iops, bandwidth) = (self.iops[which], self.bandwidth[which]);
+        Ok(Direction { latency, iops, bandwidth })
+    }
+
+    /// Around `mean`. With a jitter the bell curve is meant, if nothing is said.
+    fn dist(&self, which: usize, mean: f64, jitter: Option<Jitter>) -> Result<Dist> {
+        let deviation = match jitter {
+            None => 0.0,
+            Some(Jitter::Time(ns)) => ns,
+            Some(Jitter::Share(share)) => mean * share,
+        };
+        let usual = if deviation > 0.0 { Shape::Normal } else { Shape::Fixed };
+        let shape = self.shape.map_or(usual, |s| s[which]);
+        if shape != Shape::Fixed && self.jitter.is_none() {
+            return Err("dist: normal and lognormal need a jitter".into());
+        }
+        Ok(Dist { shape, mean, deviation, slow: None })
+    }
+}
+
+/// `BOTH` or `READ/WRITE`.
+fn both<T: Copy>(value: &str, one: impl Fn(&str) -> Result<T>) -> Result<[T; 2]> {
+    match value.split_once('/') {
+        Some((read, write)) => Ok([one(read)?, one(write)?]),
+        None => one(value).map(|v| [v; 2]),
+    }
+}
+
+/// A number and what is behind it.
+fn number(value: &str) -> Result<(f64, &str)> {
+    let end = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
+    let (digits, unit) = value.split_at(end);
+    let n = digits.parse::<f64>().map_err(|_| format!("'{value}' is no number"))?;
+    Ok((n, unit.trim()))
+}
+
+/// A time, in ns; a minute at most.
+fn time(value: &str) -> Result<f64> {
+    let (n, unit) = number(value)?;
+    let factor = match unit {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "" if n == 0.0 => 1.0,
+        _ => return Err(format!("'{value}' needs a unit: ns, us, ms or s")),
+    };
+    let ns = n * factor;
+    if ns > 60e9 { Err(format!("'{value}' is more than a minute")) } else { Ok(ns) }
+}
+
+/// Something per second: decimal suffixes, as in data sheets.
+fn rate(value: &str) -> Result<f64> {
+    let (n, unit) = number(value)?;
+    let factor = match unit.to_ascii_lowercase().as_str() {
+        "" => 1.0,
+        "k" => 1e3,
+        "m" => 1e6,
+        "g" => 1e9,
+        _ => return Err(format!("unknown unit '{unit}': use k, m or g (powers of 1000)")),
+    };
+    let rate = n * factor;
+    if rate < 1.0 { Err("must be at least 1 per second".into()) } else { Ok(rate) }
+}
+
+fn share(value: &str) -> Result<f64> {
+    let (n, unit) = number(value)?;
+    let fits = unit == "%" && n <= 100.0;
+    if fits { Ok(n / 100.0) } else { Err(format!("'{value}' is no percentage up to 100%")) }
+}
+
+fn jitter(value: &str) -> Result<Jitter> {
+    if value.ends_with('%') {
+        return share(value).map(Jitter::Share);
+    }
+    time(value).map(Jitter::Time)
+}
+
+fn slow(value: &str) -> Result<Slow> {
+    let (mean, part) = value.split_once('@').ok_or("write TIME@PERCENT%, as in 2ms@1%")?;
+    Ok(Slow { mean: time(mean)?, share: share(part)? })
+}
+
+fn shape(value: &str) -> Result<Shape> {
+    match value {
+        "fixed" => Ok(Shape::Fixed),
+        "normal" => Ok(Shape::Normal),
+        "lognormal" => Ok(Shape::Lognormal),
+        _ => Err("use fixed, normal or lognormal; slow makes any of them bimodal".into()),
+    }
+}
+
+fn whole(value: &str, most: u64) -> Result<u64> {
+    let n = value.parse::<u64>().map_err(|_| format!("'{value}' is no whole number"))?;
+    if n > most { Err(format!("{most} is the most")) } else { Ok(n) }
+}
+
+fn no_data(value: &str) -> Result<bool> {
+    match value {
+        "real" => Ok(false),
+        "none" => Ok(true),
+        _ => Err("use real or none".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_pieces_of_a_model() {
+        let m = model(OsStr::new("/tmp=latency:80us/15us,iops:1m/215k,bw:6.8g,queues:8")).unwrap();
+        assert_eq!(m.path, std::path::Path::new("/tmp"));
+        let (read, write) = (m.spec.read, m.spec.write);
+        assert_eq!((read.latency, write.latency), (Dist::fixed(8e4), Dist::fixed(1.5e4)));
+        assert_eq!((read.iops, write.iops, read.bandwidth), (1e6, 215e3, 6.8e9));
+        assert_eq!((m.spec.queues, m.spec.pollqueues, m.spec.empty), (8, false, false));
+        let s = spec("latency:100us,jitter:10%/1us,slow:2ms@0.5%").unwrap();
+        let slow = Some(Slow { mean: 2e6, share: 0.005 });
+        let dist = |deviation| Dist { shape: Shape::Normal, mean: 1e5, deviation, slow };
+        assert_eq!((s.read.latency, s.write.latency), (dist(1e4), dist(1e3)));
+    }
+
+    #[test]
+    fn presets_parse_and_can_be_changed() {
+        for p in PRESETS {
+            assert!(spec(p.name).is_ok(), "{}: {:?}", p.name, spec(p.name));
+        }
+        let s = spec("nvme-gen4,queues:1,data:none").unwrap();
+        assert_eq!((s.queues, s.empty, s.read.latency.mean), (1, true, 80e3));
+        assert_eq!(spec("null").unwrap().read, Direction::default());
+        assert_eq!(spec("hdd").unwrap().read.latency.deviation, 0.0, "the arm has it");
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong() {
+        for (bad, word) in [
+            ("", "preset"),
+            ("floppy", "known: nvme-gen4"),
+            ("latency:80us,nvme-gen4", "first"),
+            ("latency:80", "unit"),
+            ("latency:x", "no number"),
+            ("latency:2000s", "minute"),
+            ("speed:3", "known: latency"),
+            ("dist:lognormal,latency:1us", "jitter"),
+            ("dist:poisson", "lognormal"),
+            ("iops:0", "at least 1"),
+            ("bw:5q", "unit 'q'"),
+            ("queues:99999999", "65536"),
+            ("pollqueues:2", "the most"),
+            ("slow:2ms", "PERCENT"),
+            ("slow:2ms@200%", "percentage"),
+            ("data:some", "real or none"),
+        ] {
+            let e = spec(bad).unwrap_err();
+            assert!(e.contains(word), "{bad}: {e}");
+        }
+        assert!(model(OsStr::new("null")).unwrap_err().contains("no '='"));
+        assert!(model(OsStr::new("/no/such=null")).unwrap_err().contains("No such file"));
+        assert_eq!(models(OsStr::new("/tmp=null;/=hdd")).map(|m| m.len()), Ok(2));
+        assert!(models(OsStr::new(&"/=null;".repeat(32))).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_taken_or_refused(text in "\\PC{0,60}") {
+            let _ = spec(&text);
+        }
+    }
+}

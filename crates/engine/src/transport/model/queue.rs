@@ -1,0 +1,113 @@
+//! What a ring has with modelled devices, by the time at which it is due.
+
+use core::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use super::late::Late;
+use crate::req::slab::ReqId;
+
+/// A request whose data have moved.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// In ns of CLOCK_MONOTONIC.
+    pub due: u64,
+    /// Ties broken by arrival.
+    seq: u64,
+    pub what: What,
+    pub res: i32,
+}
+
+/// Whose result it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A request of the slab.
+    Request(ReqId),
+    /// One that never became a request; its `user_data`.
+    Plain(u64),
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.due, self.seq).cmp(&(other.due, other.seq))
+    }
+}
+
+/// A ring's requests with modelled devices.
+#[derive(Debug, Default)]
+pub struct Queue {
+    heap: BinaryHeap<Reverse<Entry>>,
+    next: u64,
+    pub late: Late,
+}
+
+impl Queue {
+    /// With room for `n`, so that nothing is asked for later.
+    pub fn with_capacity(n: usize) -> Queue {
+        Queue { heap: BinaryHeap::with_capacity(n), ..Queue::default() }
+    }
+
+    /// Adds one; true if it is the next due.
+    pub fn push(&mut self, due: u64, what: What, res: i32) -> bool {
+        let seq = self.next;
+        self.next += 1;
+        self.heap.push(Reverse(Entry { due, seq, what, res }));
+        self.heap.peek().is_some_and(|e| e.0.seq == seq)
+    }
+
+    /// Takes one that is due at `now`.
+    #[inline]
+    pub fn pop(&mut self, now: u64) -> Option<Entry> {
+        let Reverse(first) = self.heap.peek()?;
+        if first.due > now {
+            return None;
+        }
+        self.late.add(now - first.due);
+        self.heap.pop().map(|e| e.0)
+    }
+
+    /// When the next is due.
+    #[inline]
+    pub fn next_due(&self) -> Option<u64> {
+        self.heap.peek().map(|e| e.0.due)
+    }
+
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_come_by_time_and_then_by_arrival() {
+        let mut q = Queue::with_capacity(4);
+        assert!(q.push(30, What::Plain(1), 0));
+        assert!(q.push(10, What::Plain(2), 0));
+        assert!(!q.push(10, What::Plain(3), 0));
+        assert!(!q.push(40, What::Plain(4), 0));
+        assert_eq!((q.next_due(), q.pop(9).is_none()), (Some(10), true));
+        let order: Vec<_> = core::iter::from_fn(|| q.pop(39)).map(|e| e.what).collect();
+        assert_eq!(order, [2, 3, 1].map(What::Plain));
+        assert_eq!((q.len(), q.late.count()), (1, 3));
+    }
+}
