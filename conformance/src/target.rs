@@ -43,6 +43,8 @@ pub struct Launcher {
     pub exe: PathBuf,
     /// `libsoftring.so`, where it is known.
     pub library: Option<PathBuf>,
+    /// What the files of the cases are on under softring, as `softring run --model` has it.
+    pub model: Option<String>,
     /// What a case may take.
     pub timeout: Duration,
     /// Where the cases make their directories: what a killed case leaves goes with it.
@@ -52,7 +54,7 @@ pub struct Launcher {
 impl Launcher {
     pub fn new(exe: PathBuf, library: Option<PathBuf>, timeout: Duration) -> Result<Self> {
         let scratch = tempfile::tempdir().context("no directory for the cases' files")?;
-        Ok(Self { exe, library, timeout, scratch })
+        Ok(Self { exe, library, model: None, timeout, scratch })
     }
 
     /// Runs `case` on `target` in a process of its own.
@@ -83,6 +85,10 @@ impl Launcher {
         cmd.env("LD_PRELOAD", library).env("SOFTRING_ENGINE", "user").env("SOFTRING_QUIET", "1");
         let inline = if door == Door::Syscall { "none" } else { door.name() };
         cmd.env("SOFTRING_DOOR", inline);
+        if let Some(model) = &self.model {
+            let path = self.scratch.path().display();
+            cmd.env("SOFTRING_MODEL", format!("{path}={model}"));
+        }
         crate::os::deny_in_child(&mut cmd, deny_filter()?);
         Ok(cmd)
     }

@@ -1,6 +1,7 @@
 //! Every case on the kernel and on softring through each door: no difference that the documentation
 //! does not name.
 
+use softring_conformance::case::Case;
 use softring_conformance::report::{self, Counts, Outcome, Row};
 use softring_conformance::target::Launcher;
 use softring_conformance::{Door, case, suite};
@@ -25,12 +26,33 @@ fn library() -> PathBuf {
     dir.join("libsoftring.so")
 }
 
+fn launcher() -> Launcher {
+    let exe = PathBuf::from(env!("CARGO_BIN_EXE_conformance"));
+    Launcher::new(exe, Some(library()), Duration::from_secs(20)).expect("scratch")
+}
+
 #[test]
 fn softring_answers_as_the_kernel_does() {
-    let exe = PathBuf::from(env!("CARGO_BIN_EXE_conformance"));
-    let launcher = Launcher::new(exe, Some(library()), Duration::from_secs(20)).expect("scratch");
+    let launcher = launcher();
     let cases: Vec<_> = case::all().collect();
-    let rows = suite::run(&launcher, &cases, &Door::ALL, 2).expect("the cases can be run");
+    agrees(&launcher, &cases, &Door::ALL);
+}
+
+/// On a modelled disk results and data are those of a real one.
+#[test]
+fn a_modelled_disk_changes_no_answer() {
+    const FAMILIES: [&str; 9] =
+        ["rw", "hot", "disk", "buffers", "slots", "link", "corners", "iopoll", "sqpoll"];
+    let mut launcher = launcher();
+    let cases: Vec<_> = case::all().filter(|c| FAMILIES.contains(&c.family)).collect();
+    for model in ["null", "latency:200us,jitter:50%,queues:2"] {
+        launcher.model = Some(model.into());
+        agrees(&launcher, &cases, &[Door::Syscall]);
+    }
+}
+
+fn agrees(launcher: &Launcher, cases: &[&'static Case], doors: &[Door]) {
+    let rows = suite::run(launcher, cases, doors, 2).expect("the cases can be run");
     print_skips(&rows);
     println!("{}", report::table(&rows));
     let mut faults = 0;

@@ -42,6 +42,9 @@ enum What {
         /// libsoftring.so (looked for beside this program).
         #[arg(long)]
         library: Option<PathBuf>,
+        /// Under softring, the cases' files are on this disk (see `softring run --help`).
+        #[arg(long, value_name = "DISK")]
+        model: Option<String>,
         /// Cases at a time.
         #[arg(long, default_value_t = 2)]
         jobs: usize,
@@ -82,9 +85,11 @@ fn command(what: What) -> Result<ExitCode> {
     match what {
         What::List(select) => list(&select),
         What::Run { select, door, times } => run(&select, door, times),
-        What::All { select, door, library, jobs } => {
+        What::All { select, door, library, model, jobs } => {
             let doors = if door.is_empty() { Door::ALL.to_vec() } else { door };
-            all(&select, &doors, library, jobs)
+            let mut launcher = launcher(&select, library)?;
+            launcher.model = model;
+            all(&select, &doors, &launcher, jobs)
         }
         What::One { name, door } => {
             let cases = case::matching(&name);
@@ -173,9 +178,8 @@ fn run(select: &Select, door: Door, times: u32) -> Result<ExitCode> {
     Ok(code(failed == 0))
 }
 
-fn all(select: &Select, doors: &[Door], library: Option<PathBuf>, jobs: usize) -> Result<ExitCode> {
-    let launcher = launcher(select, library)?;
-    let rows = suite::run(&launcher, &chosen(select)?, doors, jobs)?;
+fn all(select: &Select, doors: &[Door], launcher: &Launcher, jobs: usize) -> Result<ExitCode> {
+    let rows = suite::run(launcher, &chosen(select)?, doors, jobs)?;
     let differing: Vec<_> =
         rows.iter().filter(|r| matches!(r.outcome, Outcome::Differs(_))).collect();
     if select.json {

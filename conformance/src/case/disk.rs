@@ -4,6 +4,7 @@ use super::prelude::*;
 
 pub const CASES: &[Case] = &[
     case!("disk", direct, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "O_DIRECT reads and writes, and unaligned ones"),
+    case!("disk", cancel_in_flight, [Op(IORING_OP_READ), Op(IORING_OP_ASYNC_CANCEL)], "what a disk has cannot be cancelled"),
     case!("disk", many_at_once, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "a full queue of writes, then of reads, verified"),
     case!("disk", devices, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "null, zero and full"),
     case!("disk", file_size_limit, [Op(IORING_OP_WRITE)], "writes beyond RLIMIT_FSIZE"),
@@ -31,6 +32,28 @@ fn direct(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "odd offset", io(IORING_OP_READ, page, 4096, 1), -EINVAL);
     cx.one(&mut ring, "odd length", io(IORING_OP_READ, page, 100, 0), -EINVAL);
     cx.one(&mut ring, "in a worker", io(IORING_OP_READ, page, 4096, 0).with(IOSQE_ASYNC), 4096);
+    Ok(())
+}
+
+/// Read and cancelled in one batch: the disk has it, and is not through with it.
+fn cancel_in_flight(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    cx.file("f", &[7; 16384])?;
+    let path = cx.dir()?.join("f");
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
+    let Ok(file) = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) else {
+        return Err(Stop::Skip("this file system has no O_DIRECT".into()));
+    };
+    // What is dirty would have to be written first, on a worker.
+    rustix::fs::fsync(&file).map_err(std::io::Error::from)?;
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    let read = sqe::rw(IORING_OP_READ, file.as_raw_fd(), page, 4096, 0).ud(1);
+    let fd = sqe::cancel(0, IORING_ASYNC_CANCEL_FD);
+    let by_fd = io_uring_sqe { fd: file.as_raw_fd(), ..fd };
+    for cancel in [sqe::cancel(1, 0), sqe::cancel(0, IORING_ASYNC_CANCEL_ANY), by_fd] {
+        let none = if cancel.op_flags & IORING_ASYNC_CANCEL_ANY != 0 { 0 } else { -ENOENT };
+        cx.batch(&mut ring, "both", &[read, cancel.ud(2)], &[(1, 4096), (2, none)]);
+    }
     Ok(())
 }
 

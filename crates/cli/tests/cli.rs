@@ -30,6 +30,20 @@ fn fails(args: &[&str], code: i32, part: &str) {
 }
 
 #[test]
+fn models_are_checked_before_the_program_starts() {
+    for (model, words) in [
+        ("/tmp=floppy", "'floppy' is no preset; known: nvme-gen4"),
+        ("/tmp=latency:80", "needs a unit"),
+        ("/tmp=speed:3", "'speed' is no key; known: latency"),
+        ("/no/such/folder=null", "/no/such/folder: No such file"),
+        ("null", "no '='"),
+    ] {
+        fails(&["run", "--model", model, "--", "echo", "started"], 2, words);
+    }
+    fails(&["run", "--engine=kernel", "--model=/tmp=null", "--", "true"], 2, "softring's rings");
+}
+
+#[test]
 fn help_names_every_public_command() {
     let o = output(&["--help"]);
     assert!(o.status.success());

@@ -81,3 +81,45 @@ fn the_demo_fails_works_and_measures() {
         assert!(shown.contains(part), "{part}: {shown}");
     }
 }
+
+/// Reads of a modelled file, by a program that knows nothing of it.
+fn reads(folder: &std::path::Path, options: &[&str]) -> Value {
+    let file = folder.join("data");
+    std::fs::write(&file, vec![7; 1 << 20]).unwrap();
+    let mut c = Command::new(ME);
+    c.args(["run", "--quiet"]).args(options).args(["--", ME, "worker"]);
+    c.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = c.spawn().expect("softring starts");
+    let job = serde_json::json!({
+        "driver": "softring", "op": "rw", "path": file, "size": 1 << 20, "bs": 4096, "depth": 1,
+        "batch": 1, "wait": 1, "threads": 1, "pool_threads": 1, "seconds": 0.2, "warmup": 0.0,
+        "rw": "randread", "rwmix": 0, "direct": false, "setup_flags": 0, "slat": false,
+        "verify": false, "seed": 1, "once": false,
+    });
+    serde_json::to_writer(child.stdin.take().expect("a pipe"), &job).expect("a job");
+    let o = child.wait_with_output().unwrap();
+    assert!(o.status.success());
+    serde_json::from_slice(&o.stdout).expect("JSON")
+}
+
+#[test]
+fn a_modelled_disk_takes_its_time() {
+    if !library() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display();
+    let elsewhere = tempfile::tempdir().unwrap();
+    for (model, least) in [
+        (format!("{path}=latency:3ms"), 3_000_000),
+        (format!("{path}/data=hdd,latency:4ms,seek:0"), 4_000_000),
+        (format!("{}=latency:1s", elsewhere.path().display()), 0),
+    ] {
+        std::fs::write(folder.path().join("data"), b"").unwrap();
+        let report = reads(folder.path(), &["--model", &model]);
+        let p50 = report["lat"]["p50"].as_u64().unwrap();
+        // The histogram is right to one per cent.
+        assert!(p50 + p50 / 50 >= least && p50 < 500_000_000, "{model}: {report}");
+        assert!(report["ring"].as_str().unwrap().contains("memfd"), "softring's: {report}");
+    }
+}
