@@ -1,4 +1,5 @@
 //! Modelled disks: when completions come, and that data and results are those without a model.
+#![allow(unsafe_code)]
 
 mod client;
 
@@ -319,7 +320,6 @@ fn a_number_that_is_used_again_means_the_new_file() {
 }
 
 /// Makes the number of `old` mean the file of `new`, and tells nobody.
-#[allow(unsafe_code)]
 fn become_file(new: &File, old: &File) {
     use std::os::fd::FromRawFd;
     // SAFETY: never dropped; the number stays open throughout.

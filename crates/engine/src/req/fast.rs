@@ -1,7 +1,7 @@
 //! The fast lane: an SQE of the simplest form that can end at once is answered straight from its
 //! copy and never becomes a request; nor does one that only has to join a batch of kernel aio
-//! (`transport::lane`) or to be withheld (`transport::model`). Whatever is the least bit special (a link, a drain, a full CQ,
-//! a failure) goes the long way, which alone judges errors.
+//! (`transport::lane`) or to be withheld (`transport::model`). Whatever is the least bit special (a
+//! link, a drain, a full CQ, a failure) goes the long way, which alone judges errors.
 
 use crate::abi::*;
 use crate::ctx::Ctx;
