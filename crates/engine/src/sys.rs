@@ -193,6 +193,23 @@ pub(crate) fn poll_now(fd: i32, events: i16) -> i16 {
     p.2
 }
 
+/// `ppoll(2)` on a few descriptors until one can be read; true if the time was over before.
+pub(crate) fn poll_in(fds: &[i32], time: Duration) -> bool {
+    let mut set = [const { PollFd(-1, POLLIN, 0) }; 8];
+    set.iter_mut().zip(fds).for_each(|(p, fd)| p.0 = *fd);
+    let ts = [time.as_secs(), u64::from(time.subsec_nanos())];
+    let n = fds.len().min(set.len());
+    let set = set.as_mut_ptr().expose_provenance();
+    sys!(__NR_ppoll, set, n, ts.as_ptr().expose_provenance(), 0, 8) == 0
+}
+
+/// The calling thread's timers are as fine as they can be (`PR_SET_TIMERSLACK`): by default they
+/// may end 50 µs late.
+pub(crate) fn fine_timers() {
+    const PR_SET_TIMERSLACK: usize = 29;
+    sys!(__NR_prctl, PR_SET_TIMERSLACK, 1, 0, 0, 0);
+}
+
 /// `poll(2)` on one descriptor for as long as it takes; answers its return value.
 pub(crate) fn poll_wait(fd: i32, events: i16) -> isize {
     let mut p = PollFd(fd, events, 0);

@@ -9,6 +9,7 @@
 //! | `SOFTRING_QUIET` | `1` | no notice line on stderr |
 //! | `SOFTRING_NOTICE` | `1` | turned to `0` in place once the notice is out, so that children stay silent |
 //! | `SOFTRING_STATS` | `0` | no statistics page (`softring stats`) |
+//! | `SOFTRING_SQ_IDLE` | `spin` (default), `nap` | what SQ threads do between submissions |
 //! | `SOFTRING_REPORT` | `1` | at exit, one line on stderr about sites patched and calls seen |
 //!
 //! An unknown value is reported once and counts as the default: a program must not fail because of
@@ -110,6 +111,8 @@ pub fn read() {
     if value(c"SOFTRING_STATS").is_some_and(|v| v.to_bytes() == b"0") {
         softring_engine::stats::disable();
     }
+    let names = [("spin", 0), ("nap", 1)];
+    softring_engine::wait::sqpoll::set_naps(choice(c"SOFTRING_SQ_IDLE", &names) != 0);
     if value(c"SOFTRING_NOTICE").is_some_and(|v| v.count_bytes() == 1) {
         // SAFETY: a NUL-terminated name; the value is looked at only through `claim_notice`.
         let mark = unsafe { libc::getenv(c"SOFTRING_NOTICE".as_ptr()) };
@@ -152,6 +155,7 @@ fn choice(name: &CStr, names: &[(&str, u8)]) -> u8 {
     }
     let known = names.iter().map(|(s, _)| *s).collect::<Vec<_>>().join(", ");
     let (name, v) = (name.to_string_lossy(), v.to_string_lossy());
-    crate::notice::say(&format!("{name}={v} is not known; taken as auto. Known: {known}"));
+    let default = names.first().map_or("", |(s, _)| s);
+    crate::notice::say(&format!("{name}={v} is not known; taken as {default}. Known: {known}"));
     0
 }

@@ -216,6 +216,15 @@ impl Meter {
         *self = new;
     }
 
+    /// What the thread's naps came to so far: their number, how many were too long, and their time
+    /// in ns.
+    pub(crate) fn naps(&self, naps: u64, over: u64, napped: u64) {
+        let words = self.words();
+        words.naps.set(naps);
+        words.naps_over.set(over);
+        words.napped_us.set(napped / 1000);
+    }
+
     /// Processor time of the thread since it has the meter, and that of its work, both in µs.
     pub fn read(&self) -> (u64, u64) {
         let words = self.words();
@@ -245,7 +254,8 @@ impl Drop for Meter {
         let w = self.words();
         w.id.set(0);
         let rest = [&w.kind, &w.tid, &w.cpu, &w.base_ns, &w.total_us, &w.work_us, &w.stretches];
-        rest.into_iter().chain(&w.name).for_each(|word| word.set(0));
+        let naps = [&w.naps, &w.naps_over, &w.napped_us];
+        rest.into_iter().chain(naps).chain(&w.name).for_each(|word| word.set(0));
         page::give_meter(place);
     }
 }

@@ -25,7 +25,7 @@ pub mod meter;
 mod page;
 pub mod read;
 
-pub use page::{Place, disable, fork_child};
+pub use page::{Place, disable, enabled, fork_child};
 
 /// What the memfd is called.
 pub const NAME: &str = "softring-stats";
@@ -157,6 +157,11 @@ pub struct MeterStats {
     /// Stretches of work.
     pub stretches: Count,
     pub name: [Count; METER_NAME / 8],
+    /// Naps of an SQ thread between submissions (`wait::sqpoll`), those of them that found
+    /// something submitted meanwhile, and the time spent in them in µs.
+    pub naps: Count,
+    pub naps_over: Count,
+    pub napped_us: Count,
 }
 
 /// All that is counted of one ring.

@@ -26,6 +26,11 @@ pub fn disable() {
     ENABLED.store(false, Relaxed);
 }
 
+/// Are statistics kept?
+pub fn enabled() -> bool {
+    ENABLED.load(Relaxed)
+}
+
 /// The page of this process.
 #[derive(Debug)]
 struct Page {

@@ -139,6 +139,9 @@ words! {
     total_us: total_us;
     work_us: work_us;
     stretches: stretches;
+    naps: naps;
+    naps_over: naps_over;
+    napped_us: napped_us;
 }
 
 impl Meter {

@@ -129,6 +129,8 @@ fn turn_to_thread(ring: &Ring, flags: u32) -> Result<()> {
     };
     if flags & IORING_ENTER_SQ_WAKEUP != 0 {
         sq.data.wake();
+    } else if flags & (IORING_ENTER_GETEVENTS | IORING_ENTER_SQ_WAIT) != 0 {
+        sq.await_thread(&ring.control);
     }
     if flags & IORING_ENTER_SQ_WAIT != 0 {
         sqpoll::wait_sq(ring);

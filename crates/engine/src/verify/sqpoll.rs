@@ -1,10 +1,12 @@
-//! NEED_WAKEUP: `wait::sqpoll::{SqData::rest, SqData::wake, SqPoll::ready}` on one side, a program
-//! on the other: it stores the tail, and enters with SQ_WAKEUP if it sees the flag.
+//! NEED_WAKEUP: `wait::sqpoll::{thread::Thread::rest, SqData::wake, SqPoll::ready}` on one side, a
+//! program on the other: it stores the tail, and enters with SQ_WAKEUP if it sees the flag.
+//!
+//! And the end of a ring ([`Group`]): `SqData::detach` and `thread::Thread::take_list`.
 
 use super::{Bucket, explore, found};
-use loom::sync::Arc;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{AtomicU32, fence};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 #[derive(Default)]
@@ -103,4 +105,99 @@ fn without_the_programs_fence() {
 #[test]
 fn with_a_late_look_at_the_sequence() {
     found(with_a_late_look_at_the_sequence, "deadlock", || model(Fault::LateSeq));
+}
+
+/// An SQ thread's list of rings, which here is one ring or none.
+#[derive(Default)]
+struct Group {
+    has_ring: Mutex<bool>,
+    list: AtomicU32,
+    has: AtomicU32,
+    /// The ring's memory is unmapped.
+    gone: AtomicU32,
+    bucket: Bucket,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Hold {
+    Right,
+    /// Whoever closes the ring does not wait.
+    NoWait,
+    /// The thread looks at the version after it took the list.
+    LateVersion,
+}
+
+impl Group {
+    /// The thread, until it has let go of the ring.
+    fn serve(&self, hold: Hold) {
+        let mut mine = true;
+        loop {
+            let mut version = self.list.load(SeqCst);
+            if version != self.has.load(Relaxed) {
+                mine = *self.has_ring.lock().unwrap();
+                if hold == Hold::LateVersion {
+                    version = self.list.load(SeqCst);
+                }
+                self.has.store(version, SeqCst);
+                self.bucket.wake_all();
+            }
+            if mine {
+                // A look at the tail, without any lock.
+                assert_eq!(self.gone.load(Relaxed), 0, "memory that is gone");
+            } else {
+                return;
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn change(&self, ring: bool) -> u32 {
+        let mut list = self.has_ring.lock().unwrap();
+        *list = ring;
+        self.list.fetch_add(1, SeqCst) + 1
+    }
+
+    fn detach(&self, hold: Hold) {
+        let version = self.change(false);
+        while hold != Hold::NoWait {
+            let seen = self.has.load(SeqCst);
+            if version.wrapping_sub(seen).cast_signed() <= 0 {
+                break;
+            }
+            self.bucket.wait(&self.has, seen);
+        }
+        self.gone.store(1, Relaxed);
+    }
+}
+
+fn end_of_a_ring(hold: Hold) {
+    explore(move || {
+        let group = Arc::new(Group::default());
+        *group.has_ring.lock().unwrap() = true;
+        let thread = {
+            let group = group.clone();
+            thread::spawn(move || group.serve(hold))
+        };
+        // Another ring comes, so that there is a version of the list before.
+        group.change(true);
+        group.detach(hold);
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn memory_goes_when_the_thread_has_let_go() {
+    end_of_a_ring(Hold::Right);
+}
+
+#[test]
+fn without_waiting_for_the_thread() {
+    found(without_waiting_for_the_thread, "memory that is gone", || end_of_a_ring(Hold::NoWait));
+}
+
+#[test]
+fn with_a_version_read_too_late() {
+    found(with_a_version_read_too_late, "memory that is gone", || {
+        end_of_a_ring(Hold::LateVersion);
+    });
 }

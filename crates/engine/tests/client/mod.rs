@@ -14,14 +14,46 @@ pub struct Client {
     p: io_uring_params,
     ring: *mut u8,
     sqes: *mut io_uring_sqe,
+    /// Memory of the test's own (NO_MMAP): where and how much.
+    own: Option<(*mut u8, usize)>,
 }
 
+// Each test program uses a part of this.
+#[allow(dead_code)]
 impl Client {
     pub fn new(entries: u32, flags: u32) -> Client {
-        let mut p = io_uring_params { flags, ..Default::default() };
+        Client::with(io_uring_params { flags, sq_entries: entries, ..Default::default() })
+    }
+
+    /// A ring of `p.sq_entries`.
+    pub fn with(mut p: io_uring_params) -> Client {
+        let entries = core::mem::take(&mut p.sq_entries);
         let fd = syscall::setup(entries, (&raw mut p).expose_provenance());
         assert!(fd >= 0, "setup: {fd}");
-        let fd = fd as i32;
+        Client::adopt(fd as i32, p)
+    }
+
+    /// The same in memory of the test's own, which is unmapped as soon as the ring is closed.
+    pub fn of_own_memory(mut p: io_uring_params) -> Client {
+        const LEN: usize = 1 << 16;
+        let entries = core::mem::take(&mut p.sq_entries);
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let null = std::ptr::null_mut();
+        // SAFETY: a fresh anonymous mapping.
+        let at = unsafe { rustix::mm::mmap_anonymous(null, 2 * LEN, prot, MapFlags::SHARED) };
+        let at: *mut u8 = at.unwrap().cast();
+        // SAFETY: the second half of it.
+        let sqes: *mut u8 = unsafe { at.add(LEN) };
+        p.flags |= IORING_SETUP_NO_MMAP;
+        p.cq_off.user_addr = at.expose_provenance() as u64;
+        p.sq_off.user_addr = sqes.expose_provenance() as u64;
+        let fd = syscall::setup(entries, (&raw mut p).expose_provenance());
+        assert!(fd >= 0, "setup: {fd}");
+        Client { fd: fd as i32, p, ring: at, sqes: sqes.cast(), own: Some((at, 2 * LEN)) }
+    }
+
+    /// Maps a ring that is set up.
+    pub fn adopt(fd: i32, p: io_uring_params) -> Client {
         // SAFETY: the number was just made by setup.
         let bfd = unsafe { BorrowedFd::borrow_raw(fd) };
         let prot = ProtFlags::READ | ProtFlags::WRITE;
@@ -32,7 +64,18 @@ impl Client {
         let len = (p.sq_off.array + p.sq_entries * 4).max(p.cq_off.cqes + p.cq_entries * 32);
         let ring = map(len as usize, IORING_OFF_SQ_RING).cast();
         let sqes = map(p.sq_entries as usize * 64, IORING_OFF_SQES).cast();
-        Client { fd, p, ring, sqes }
+        Client { fd, p, ring, sqes, own: None }
+    }
+
+    /// SQEs that nobody has taken yet.
+    pub fn queued(&self) -> u32 {
+        let tail = self.word(self.p.sq_off.tail).load(Ordering::Relaxed);
+        tail.wrapping_sub(self.word(self.p.sq_off.head).load(Ordering::Acquire))
+    }
+
+    pub fn sq_flags(&self) -> u32 {
+        std::sync::atomic::fence(Ordering::SeqCst);
+        self.word(self.p.sq_off.flags).load(Ordering::Relaxed)
     }
 
     fn word(&self, off: u32) -> &AtomicU32 {
@@ -72,6 +115,10 @@ impl Drop for Client {
         drop(fds::before_close(self.fd));
         // SAFETY: the descriptor is ours and closed once.
         unsafe { rustix::io::close(self.fd) };
+        if let Some((at, len)) = self.own {
+            // SAFETY: mapped for this ring alone, which is closed.
+            unsafe { rustix::mm::munmap(at.cast(), len) }.unwrap();
+        }
     }
 }
 

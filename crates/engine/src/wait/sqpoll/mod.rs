@@ -15,30 +15,40 @@
 //! ```
 //!
 //! `verify::sqpoll` has that as a model. A wake-up that comes before the sleep is kept in `seq`.
+//!
+//! Where it is asked for (`set_naps`), the thread does not only spin before it rests, but naps
+//! where that spares processor time and nothing is expected ([`nap`]). NEED_WAKEUP is not set
+//! meanwhile: the program does not enter, and what it submits is found at the nap's end.
+
+mod nap;
+mod thread;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicU32, fence};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-
-use rustix::time::{ClockId, clock_gettime};
+use std::time::Instant;
 
 use crate::abi::*;
-use crate::ctx::{Ctx, Ring};
+use crate::ctx::Ring;
 use crate::errno::{Errno, Result};
 use crate::mem::lock::Control;
 use crate::mem::region::Region;
 use crate::mem::rings::off;
-use crate::stats::meter::{Kind, Meter};
 use crate::sys;
-use crate::transport::aio::AioCtx;
-use crate::transport::poll::{self, BATCH, Event};
 
-/// SQEs that one of several rings gets in its turn (kernel: `IORING_SQPOLL_CAP_ENTRIES_VALUE`).
-const CAP: u32 = 8;
 /// `sq_thread_idle` in ms where the program gives none.
 const DEFAULT_IDLE: u32 = 1000;
-/// While it spins, the thread asks the kernel about readiness in one pass of so many.
-const ASK_EVERY: u32 = 16;
+/// Whoever closes a ring waits for its SQ thread to let go of it, but no longer than this: it may
+/// be a signal handler that has interrupted the holder of a lock that the thread waits for.
+const LET_GO: Duration = Duration::from_secs(1);
+
+static NAPS: AtomicBool = AtomicBool::new(false);
+
+/// SQ threads that start from now on nap between submissions (`thread::Thread::doze`), or spin.
+pub fn set_naps(on: bool) {
+    NAPS.store(on, Relaxed);
+}
 
 /// Words of the thread's page, which forked children share.
 mod word {
@@ -48,6 +58,11 @@ mod word {
     pub const RESTS: usize = 4;
     /// Its thread id; 0 once it has ended.
     pub const TID: usize = 8;
+    /// It naps: what cannot wait for the nap's end wakes it.
+    pub const NAPS: usize = 12;
+    /// How many versions of the list of rings there were; which one it has.
+    pub const LIST: usize = 16;
+    pub const HAS: usize = 20;
 }
 
 /// One SQ thread (kernel: `struct io_sq_data`).
@@ -57,8 +72,6 @@ pub struct SqData {
     pid: u32,
     page: Region,
     rings: Mutex<Vec<Weak<Ring>>>,
-    /// The list of rings has changed.
-    changed: AtomicBool,
     /// Longest `sq_thread_idle` of its rings, in ms.
     idle: AtomicU32,
 }
@@ -73,6 +86,8 @@ pub struct SqPoll {
     words: Region,
     /// Something is in flight that the thread drives.
     drives: AtomicBool,
+    /// The poll set through which that tells of itself; -1: none.
+    poll_fd: AtomicI32,
     /// It alone finds the ring's completions (IOPOLL): it does not rest while there are some to
     /// come.
     polls: bool,
@@ -99,8 +114,24 @@ impl SqPoll {
         let awake = self.data.page.word(word::RESTS).load(SeqCst) == 0;
         if awake {
             self.drives.store(true, SeqCst);
+            self.hurry();
         }
         awake && self.data.pid == crate::fork::pid()
+    }
+
+    /// There is something to do that cannot wait for the end of a nap. Late by a nap if that
+    /// begins just now.
+    pub fn hurry(&self) {
+        if self.data.page.word(word::NAPS).load(SeqCst) != 0 {
+            self.data.wake();
+        }
+    }
+
+    /// The thread is to submit, and somebody is about to wait for it.
+    pub fn await_thread(&self, control: &Control) {
+        if self.ready(control) > 0 {
+            self.hurry();
+        }
     }
 }
 
@@ -112,8 +143,9 @@ impl SqPoll {
 /// thread; `ENXIO` if its thread is gone; `ENOMEM`, `EAGAIN`.
 pub fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring>) -> Result<()> {
     let idle = if p.sq_thread_idle == 0 { DEFAULT_IDLE } else { p.sq_thread_idle };
-    let data = match other.map(shared).transpose()?.flatten() {
-        Some(data) => data,
+    let shared = other.map(shared).transpose()?.flatten();
+    let mut data = match &shared {
+        Some(data) => data.clone(),
         None => SqData::start(p)?,
     };
     let words = {
@@ -121,10 +153,17 @@ pub fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring>) -> R
         Region::user(rings.addr() as u64, rings.len())?
     };
     let polls = p.flags & IORING_SETUP_IOPOLL != 0;
-    let sq = SqPoll { data: data.clone(), idle, words, drives: AtomicBool::new(false), polls };
+    if !data.attach(ring) {
+        // It has ended, with the last ring that it had, since we looked.
+        data = SqData::start(p)?;
+        data.attach(ring);
+    }
+    let (drives, poll_fd) = (AtomicBool::new(false), AtomicI32::new(-1));
+    let tid = data.page.word(word::TID).load(SeqCst);
+    ring.lock().stats.sq_thread.set(u64::from(tid));
+    let sq = SqPoll { data: data.clone(), idle, words, drives, poll_fd, polls };
     let _ = ring.sq.set(sq);
-    ring.lock().stats.sq_thread.set(u64::from(data.page.word(word::TID).load(SeqCst)));
-    data.attach(ring);
+    data.list_changed(&data.list());
     crate::wait::reactor::ensure();
     Ok(())
 }
@@ -144,7 +183,6 @@ impl SqData {
             pid: crate::fork::pid(),
             page: Region::anonymous(4096)?,
             rings: Mutex::default(),
-            changed: AtomicBool::new(true),
             idle: AtomicU32::new(DEFAULT_IDLE),
         });
         let cpu = (p.flags & IORING_SETUP_SQ_AFF != 0).then_some(p.sq_thread_cpu);
@@ -157,7 +195,7 @@ impl SqData {
             }
             let _ = tell.send(confined);
             if confined.is_ok() {
-                own.run();
+                thread::Thread::new(own).run();
             }
         });
         thread.map_err(|_| Errno::EAGAIN)?;
@@ -169,27 +207,52 @@ impl SqData {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn attach(&self, ring: &Arc<Ring>) {
+    /// False if the thread has ended: it looks at the list once more before it does.
+    fn attach(&self, ring: &Arc<Ring>) -> bool {
         let mut list = self.list();
-        list.push(Arc::downgrade(ring));
-        self.list_changed(&list);
+        let lives = self.page.word(word::TID).load(SeqCst) != 0;
+        if lives {
+            list.push(Arc::downgrade(ring));
+        }
+        lives
     }
 
-    /// The ring ends; with the last one the thread does.
+    /// The ring ends; with the last one the thread does. When this answers, the thread has let go
+    /// of the ring's memory, which may be the program's own (NO_MMAP).
+    ///
+    /// ```text
+    /// detach                          thread
+    /// LIST = n, wake                  pass over the old list, without the uring lock
+    /// HAS < n -> sleep on HAS         LIST != HAS: takes the new list; HAS = n, wake
+    /// ```
     pub fn detach(&self, ring: &Arc<Ring>) {
         if self.pid != crate::fork::pid() {
             return;
         }
-        let mut list = self.list();
-        list.retain(|w| w.upgrade().is_some_and(|r| r.id != ring.id));
-        self.list_changed(&list);
+        let version = {
+            let mut list = self.list();
+            list.retain(|w| w.upgrade().is_some_and(|r| r.id != ring.id));
+            self.list_changed(&list)
+        };
+        let (has, tid) = (self.page.word(word::HAS), self.page.word(word::TID));
+        let end = Instant::now() + LET_GO;
+        while tid.load(SeqCst) != 0 && tid.load(SeqCst) != sys::gettid().cast_unsigned() {
+            let seen = has.load(SeqCst);
+            let left = end.saturating_duration_since(Instant::now());
+            if version.wrapping_sub(seen).cast_signed() <= 0 || left.is_zero() {
+                return;
+            }
+            sys::futex_wait(has, seen, Some(left));
+        }
     }
 
-    fn list_changed(&self, list: &[Weak<Ring>]) {
+    /// Answers the list's version.
+    fn list_changed(&self, list: &[Weak<Ring>]) -> u32 {
         let idle = |w: &Weak<Ring>| w.upgrade()?.sq.get().map(|sq| sq.idle);
         self.idle.store(list.iter().filter_map(idle).max().unwrap_or(0), Relaxed);
-        self.changed.store(true, SeqCst);
+        let version = self.page.word(word::LIST).fetch_add(1, SeqCst) + 1;
         self.wake();
+        version
     }
 
     /// Is the thread there? Asks the kernel only in a forked child, whose parent it lives in.
@@ -203,121 +266,6 @@ impl SqData {
         let seq = self.page.word(word::SEQ);
         seq.fetch_add(1, SeqCst);
         sys::futex_wake(seq, 1);
-    }
-
-    fn run(&self) {
-        let mut rings: Vec<Arc<Ring>> = Vec::new();
-        let (mut turn, mut until) = (0u32, None);
-        let mut meter = Meter::of(Kind::SqThread, &super::name("sqp"));
-        loop {
-            if self.changed.swap(false, SeqCst) {
-                rings = self.list().iter().filter_map(Weak::upgrade).collect();
-                // The idle time may be another.
-                until = None;
-            }
-            turn = turn.wrapping_add(1);
-            let most = if rings.len() > 1 { CAP } else { u32::MAX };
-            let mut worked = false;
-            for ring in &rings {
-                worked |= self.pass(ring, most, turn.is_multiple_of(ASK_EVERY), &mut meter);
-            }
-            if worked {
-                until = None;
-                continue;
-            }
-            meter.end();
-            let now = coarse_ms();
-            if now < *until.get_or_insert(now + u64::from(self.idle.load(Relaxed))) {
-                core::hint::spin_loop();
-                continue;
-            }
-            if self.may_end() {
-                return;
-            }
-            let polling = |sq: &SqPoll| sq.polls && sq.drives.load(Relaxed);
-            if rings.iter().any(|r| r.sq.get().is_some_and(polling)) {
-                until = None;
-                continue;
-            }
-            self.rest(&rings);
-            until = None;
-        }
-    }
-
-    /// Ends the thread if it has no ring any more.
-    fn may_end(&self) -> bool {
-        let list = self.list();
-        if list.iter().any(|w| w.strong_count() > 0) {
-            return false;
-        }
-        self.page.word(word::TID).store(0, SeqCst);
-        true
-    }
-
-    /// Looks at one ring; true if there was work (`__io_sq_thread`).
-    fn pass(&self, ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Meter) -> bool {
-        let Some(sq) = ring.sq.get() else { return false };
-        // Its memory may be the program's (NO_MMAP), and gone.
-        if ring.dead.load(Relaxed) {
-            return false;
-        }
-        let ready = sq.ready(&ring.control);
-        if ready == 0 && !sq.drives.load(Relaxed) {
-            return false;
-        }
-        let mut ctx = ring.lock();
-        if ring.dead.load(Relaxed) {
-            return false;
-        }
-        let mut events = [Event::default(); BATCH];
-        let n = if ask { ctx.ask_readiness(&mut events) } else { 0 };
-        let submits = ready > 0 && !ctx.disabled;
-        if !submits && n == 0 && !ctx.memory_has_news(ask) {
-            sq.drives.store(ctx.needs_driver(), Relaxed);
-            return false;
-        }
-        meter.begin();
-        let before = ctx.completions();
-        if submits {
-            let _ = ctx.submit_sqes(ready.min(most));
-            ctx.after_submit(false);
-        }
-        ctx.poll_events(&events[..n]);
-        ctx.collect_memory();
-        ctx.flush();
-        // Whoever waits for room in the submission queue.
-        ctx.nudge();
-        let posted = ctx.completions() != before;
-        sq.drives.store(ctx.needs_driver(), Relaxed);
-        let parcels = !ctx.outbox.is_empty();
-        drop(ctx);
-        if parcels {
-            crate::wait::reactor::deliver(ring);
-        }
-        submits || posted
-    }
-
-    /// Sleeps until somebody wakes it, unless a queue has filled up.
-    fn rest(&self, rings: &[Arc<Ring>]) {
-        let (seq, rests) = (self.page.word(word::SEQ), self.page.word(word::RESTS));
-        let seen = seq.load(SeqCst);
-        rests.store(1, SeqCst);
-        let each = || rings.iter().filter_map(|r| Some((r, r.sq.get()?)));
-        each().for_each(|(_, sq)| sq.need_wakeup(true));
-        fence(SeqCst);
-        if each().all(|(ring, sq)| sq.ready(&ring.control) == 0) {
-            for ring in rings {
-                crate::syscall::enter::leave(ring, ring.lock());
-            }
-            if !self.changed.load(SeqCst) {
-                sys::futex_wait(seq, seen, None);
-            }
-        }
-        rests.store(0, SeqCst);
-        for (_, sq) in each().filter(|(ring, _)| !ring.dead.load(Relaxed)) {
-            sq.need_wakeup(false);
-            sq.drives.store(true, Relaxed);
-        }
     }
 }
 
@@ -347,30 +295,4 @@ fn confine(cpu: u32) -> Result<()> {
     *byte = 1 << (cpu % 8);
     crate::errno::check(sys::sys!(__NR_sched_setaffinity, 0, MASK, mask.as_ptr().addr()))?;
     Ok(())
-}
-
-/// Milliseconds of a clock that costs no more than a load.
-fn coarse_ms() -> u64 {
-    let t = clock_gettime(ClockId::MonotonicCoarse);
-    t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000
-}
-
-impl Ctx {
-    /// Events that wait in the poll set, unless a waiter takes them.
-    fn ask_readiness(&self, buf: &mut [Event; BATCH]) -> usize {
-        let armed = self.transports.poll.as_ref().is_some_and(|p| p.armed() > 0);
-        if !armed || self.driver.active {
-            return 0;
-        }
-        poll::wait(self.transports.epoll_fd().unwrap_or(-1), buf, Some(0), None).unwrap_or(0)
-    }
-
-    /// Is there something for [`Self::collect_memory`]?
-    fn memory_has_news(&self, ask: bool) -> bool {
-        // Where its ring cannot be seen, the kernel has to be asked.
-        let unseen = |a: &AioCtx| ask && a.in_flight() > 0 && !a.user_mapped();
-        !self.transports.stash.is_empty()
-            || self.transports.aio.as_ref().is_some_and(|a| a.ready() || unseen(a))
-            || self.next_event_in() == Some(0)
-    }
 }

@@ -1,0 +1,337 @@
+//! The SQ thread itself: passes over its rings, naps, and rest (kernel: `io_sq_thread`).
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::fence;
+use core::time::Duration;
+use std::sync::{Arc, Weak};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::nap::{Naps, Step};
+use super::{SqData, SqPoll, word};
+use crate::ctx::{Ctx, Ring};
+use crate::stats::meter::{Kind, Meter};
+use crate::sys;
+use crate::transport::aio::AioCtx;
+use crate::transport::poll::{self, BATCH, Event};
+use crate::wait::hybrid::Timer;
+
+/// SQEs that one of several rings gets in its turn (kernel: `IORING_SQPOLL_CAP_ENTRIES_VALUE`).
+const CAP: u32 = 8;
+/// While it spins, the thread asks the kernel about readiness in one pass of so many.
+const ASK_EVERY: u32 = 16;
+/// Naps that tell what a timer costs: taken when the thread starts, and one now and then while it
+/// does not nap, as that may change, in ns.
+const TRIALS: usize = 5;
+const TRIAL_EVERY: u64 = 100_000_000;
+const TRIAL: u64 = 2_000;
+/// Poll sets that a napping thread listens to; where more have something in flight, it spins.
+const LISTENS: usize = 8;
+
+/// An SQ thread's own state.
+pub(super) struct Thread {
+    data: Arc<SqData>,
+    rings: Vec<Arc<Ring>>,
+    /// None where no statistics are kept.
+    meter: Option<Meter>,
+    turn: u32,
+    naps: Option<Naps>,
+    /// When the timer's cost was last looked at.
+    tried: u64,
+}
+
+/// What a pass came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    work: bool,
+    sqes: u32,
+}
+
+impl Thread {
+    /// For the calling thread.
+    pub(super) fn new(data: Arc<SqData>) -> Thread {
+        let name = crate::wait::name("sqp");
+        let meter = crate::stats::enabled().then(|| Meter::of(Kind::SqThread, &name));
+        let naps = super::NAPS.load(Relaxed).then(|| {
+            sys::fine_timers();
+            Naps::new(trials())
+        });
+        Thread { data, rings: Vec::new(), meter, turn: 0, naps, tried: ns(ClockId::Monotonic) }
+    }
+
+    pub(super) fn run(mut self) {
+        let mut until = None;
+        loop {
+            // With another list the idle time may be another.
+            if self.take_list() {
+                until = None;
+            }
+            if self.passes() {
+                until = None;
+                continue;
+            }
+            if let Some(meter) = &mut self.meter {
+                meter.end();
+            }
+            let now = coarse_ms();
+            let idle = u64::from(self.data.idle.load(Relaxed));
+            if now < *until.get_or_insert(now + idle) {
+                self.doze();
+                continue;
+            }
+            if self.may_end() {
+                return;
+            }
+            let polling = |sq: &SqPoll| sq.polls && sq.drives.load(Relaxed);
+            if self.rings.iter().any(|r| r.sq.get().is_some_and(polling)) {
+                until = None;
+                continue;
+            }
+            self.rest();
+            until = None;
+        }
+    }
+
+    /// Takes the list of rings if it has changed; true if so.
+    fn take_list(&mut self) -> bool {
+        let (list, has) = (self.data.page.word(word::LIST), self.data.page.word(word::HAS));
+        let version = list.load(SeqCst);
+        if version == has.load(Relaxed) {
+            return false;
+        }
+        self.rings = self.data.list().iter().filter_map(Weak::upgrade).collect();
+        has.store(version, SeqCst);
+        sys::futex_wake(has, i32::MAX.cast_unsigned());
+        true
+    }
+
+    /// Ends the thread if it has no ring any more.
+    fn may_end(&self) -> bool {
+        let list = self.data.list();
+        if list.iter().any(|w| w.strong_count() > 0) {
+            return false;
+        }
+        let has = self.data.page.word(word::HAS);
+        self.data.page.word(word::TID).store(0, SeqCst);
+        // Whoever waits for it to let go of a ring.
+        has.store(self.data.page.word(word::LIST).load(SeqCst), SeqCst);
+        sys::futex_wake(has, i32::MAX.cast_unsigned());
+        true
+    }
+
+    /// Looks at all rings; true if there was work.
+    fn passes(&mut self) -> bool {
+        self.turn = self.turn.wrapping_add(1);
+        let ask = self.turn.is_multiple_of(ASK_EVERY);
+        let most = if self.rings.len() > 1 { CAP } else { u32::MAX };
+        let mut all = Found::default();
+        for ring in &self.rings {
+            let found = pass(ring, most, ask, &mut self.meter);
+            all = Found { work: all.work | found.work, sqes: all.sqes + found.sqes };
+        }
+        if all.sqes > 0
+            && let Some(naps) = &mut self.naps
+        {
+            naps.found(all.sqes, ns(ClockId::Monotonic));
+        }
+        all.work
+    }
+
+    /// Between two looks.
+    fn doze(&mut self) {
+        core::hint::spin_loop();
+        if self.naps.is_none() || self.rings.is_empty() {
+            return;
+        }
+        let Some(listen) = self.listen() else { return };
+        let Some(naps) = &mut self.naps else { return };
+        let now = ns(ClockId::Monotonic);
+        let Step::Nap(until) = naps.next(now) else {
+            if now.saturating_sub(self.tried) > TRIAL_EVERY {
+                self.tried = now;
+                let (late, cpu) = trial();
+                naps.timer.woke_late(late);
+                naps.timer.cost(cpu);
+            }
+            return;
+        };
+        self.tried = now;
+        // A deadline that is past was dealt with in the last pass.
+        let deadline = if listen.deadline > now { listen.deadline } else { u64::MAX };
+        let timer = self.sleep(&listen, until.min(deadline)) && until <= deadline;
+        let Some(naps) = &mut self.naps else { return };
+        naps.woke(ns(ClockId::Monotonic), timer);
+        if let Some(meter) = &self.meter {
+            let t = naps.tally;
+            meter.naps(t.naps, t.over, t.slept);
+        }
+    }
+
+    /// What a nap must not miss; none where there is too much of that, or the thread alone finds
+    /// completions (IOPOLL).
+    fn listen(&self) -> Option<Listen> {
+        let mut listen = Listen { fds: [-1; LISTENS], count: 0, deadline: u64::MAX };
+        for (ring, sq) in self.rings.iter().filter_map(|r| Some((r, r.sq.get()?))) {
+            if !sq.drives.load(Relaxed) {
+                continue;
+            }
+            listen.deadline = listen.deadline.min(ring.next_deadline.load(Relaxed));
+            let fd = sq.poll_fd.load(Relaxed);
+            if sq.polls || listen.count == LISTENS {
+                return None;
+            }
+            if fd >= 0 {
+                listen.fds[listen.count] = fd;
+                listen.count += 1;
+            }
+        }
+        Some(listen)
+    }
+
+    /// Naps; true if it was not woken before.
+    fn sleep(&self, listen: &Listen, until: u64) -> bool {
+        let page = &self.data.page;
+        let (seq, naps) = (page.word(word::SEQ), page.word(word::NAPS));
+        let seen = seq.load(SeqCst);
+        naps.store(1, SeqCst);
+        fence(SeqCst);
+        let each = || self.rings.iter().filter_map(|r| Some((r, r.sq.get()?)));
+        let empty =
+            each().all(|(ring, sq)| ring.dead.load(Relaxed) || sq.ready(&ring.control) == 0);
+        let same = page.word(word::LIST).load(SeqCst) == page.word(word::HAS).load(Relaxed);
+        let left = until.saturating_sub(ns(ClockId::Monotonic));
+        let slept = empty && same && left > 0 && {
+            let left = Duration::from_nanos(left);
+            match listen.count {
+                0 => sys::futex_wait(seq, seen, Some(left)),
+                n => sys::poll_in(&listen.fds[..n], left),
+            }
+        };
+        naps.store(0, SeqCst);
+        slept
+    }
+
+    /// Sleeps until somebody wakes it, unless a queue has filled up.
+    fn rest(&self) {
+        let page = &self.data.page;
+        let (seq, rests) = (page.word(word::SEQ), page.word(word::RESTS));
+        let seen = seq.load(SeqCst);
+        rests.store(1, SeqCst);
+        let each = || self.rings.iter().filter_map(|r| Some((r, r.sq.get()?)));
+        each().for_each(|(_, sq)| sq.need_wakeup(true));
+        fence(SeqCst);
+        if each().all(|(ring, sq)| sq.ready(&ring.control) == 0) {
+            for ring in &self.rings {
+                crate::syscall::enter::leave(ring, ring.lock());
+            }
+            if page.word(word::LIST).load(SeqCst) == page.word(word::HAS).load(Relaxed) {
+                sys::futex_wait(seq, seen, None);
+            }
+        }
+        rests.store(0, SeqCst);
+        for (_, sq) in each().filter(|(ring, _)| !ring.dead.load(Relaxed)) {
+            sq.need_wakeup(false);
+            sq.drives.store(true, Relaxed);
+        }
+    }
+}
+
+/// What ends a nap early.
+#[derive(Debug)]
+struct Listen {
+    fds: [i32; LISTENS],
+    count: usize,
+    deadline: u64,
+}
+
+/// Looks at one ring (`__io_sq_thread`).
+fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Found {
+    let none = Found::default();
+    let Some(sq) = ring.sq.get() else { return none };
+    // Its memory may be the program's (NO_MMAP), and about to go.
+    if ring.dead.load(Relaxed) {
+        return none;
+    }
+    let ready = sq.ready(&ring.control);
+    if ready == 0 && !sq.drives.load(Relaxed) {
+        return none;
+    }
+    let mut ctx = ring.lock();
+    if ring.dead.load(Relaxed) {
+        return none;
+    }
+    let mut events = [Event::default(); BATCH];
+    let n = if ask { ctx.ask_readiness(&mut events) } else { 0 };
+    let submits = ready > 0 && !ctx.disabled;
+    if !submits && n == 0 && !ctx.memory_has_news(ask) {
+        sq.drives.store(ctx.needs_driver(), Relaxed);
+        return none;
+    }
+    if let Some(meter) = meter {
+        meter.begin();
+    }
+    let before = ctx.completions();
+    if submits {
+        let _ = ctx.submit_sqes(ready.min(most));
+        ctx.after_submit(false);
+    }
+    ctx.poll_events(&events[..n]);
+    ctx.collect_memory();
+    ctx.flush();
+    // Whoever waits for room in the submission queue.
+    ctx.nudge();
+    let posted = ctx.completions() != before;
+    sq.drives.store(ctx.needs_driver(), Relaxed);
+    sq.poll_fd.store(ctx.transports.epoll_fd().unwrap_or(-1), Relaxed);
+    let parcels = !ctx.outbox.is_empty();
+    drop(ctx);
+    if parcels {
+        crate::wait::reactor::deliver(ring);
+    }
+    Found { work: submits || posted, sqes: if submits { ready.min(most) } else { 0 } }
+}
+
+/// A short nap: how late it ended, and the processor time that it took, in ns.
+fn trial() -> (u64, u64) {
+    let (start, cpu) = (ns(ClockId::Monotonic), ns(ClockId::ThreadCPUTime));
+    std::thread::sleep(Duration::from_nanos(TRIAL));
+    let cpu = ns(ClockId::ThreadCPUTime).saturating_sub(cpu);
+    (ns(ClockId::Monotonic).saturating_sub(start + TRIAL), cpu)
+}
+
+/// What a timer costs here.
+fn trials() -> Timer {
+    let all: [(u64, u64); TRIALS] = core::array::from_fn(|_| trial());
+    let late = all.map(|t| t.0);
+    Timer::measured(&late, all.iter().map(|t| t.1).sum::<u64>() / TRIALS as u64)
+}
+
+/// Milliseconds of a clock that costs no more than a load.
+fn coarse_ms() -> u64 {
+    ns(ClockId::MonotonicCoarse) / 1_000_000
+}
+
+fn ns(id: ClockId) -> u64 {
+    let t = clock_gettime(id);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+impl Ctx {
+    /// Events that wait in the poll set, unless a waiter takes them.
+    fn ask_readiness(&self, buf: &mut [Event; BATCH]) -> usize {
+        let armed = self.transports.poll.as_ref().is_some_and(|p| p.armed() > 0);
+        if !armed || self.driver.active {
+            return 0;
+        }
+        poll::wait(self.transports.epoll_fd().unwrap_or(-1), buf, Some(0), None).unwrap_or(0)
+    }
+
+    /// Is there something for [`Self::collect_memory`]?
+    fn memory_has_news(&self, ask: bool) -> bool {
+        // Where its ring cannot be seen, the kernel has to be asked.
+        let unseen = |a: &AioCtx| ask && a.in_flight() > 0 && !a.user_mapped();
+        !self.transports.stash.is_empty()
+            || self.transports.aio.as_ref().is_some_and(|a| a.ready() || unseen(a))
+            || self.next_event_in() == Some(0)
+    }
+}

@@ -1,0 +1,103 @@
+//! SQ threads: 64 rings that share one, and rings that are closed while theirs is busy.
+#![allow(unsafe_code)]
+
+mod client;
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use client::{Client, sqe};
+use softring_engine::abi::*;
+use softring_engine::syscall;
+
+const RINGS: usize = 64;
+const DEPTH: u32 = 32;
+
+/// NOPs as fast as the queue takes them, until `end`; answers how many came back.
+fn load(rings: &[Client], end: Instant) -> Vec<u64> {
+    let mut done = vec![0; rings.len()];
+    while Instant::now() < end {
+        for (ring, done) in rings.iter().zip(&mut done) {
+            while ring.pop().is_some() {
+                *done += 1;
+            }
+            // A queue that is never empty: whoever shares the thread wants it, too.
+            while ring.queued() < DEPTH {
+                ring.push(sqe(IORING_OP_NOP, 1));
+            }
+            if ring.sq_flags() & IORING_SQ_NEED_WAKEUP != 0 {
+                assert!(syscall::enter(ring.fd, 0, 0, IORING_ENTER_SQ_WAKEUP, 0, 8) >= 0);
+            }
+        }
+        std::thread::yield_now();
+    }
+    done
+}
+
+#[test]
+fn rings_that_share_a_thread_get_their_share() {
+    let mut rings = vec![Client::with(polled(0, None))];
+    let first = rings[0].fd;
+    rings.extend((1..RINGS).map(|_| Client::with(polled(0, Some(first)))));
+    let done = load(&rings, Instant::now() + Duration::from_millis(1500));
+    let mean = done.iter().sum::<u64>() / RINGS as u64;
+    let least = done.iter().min().copied().unwrap();
+    assert!(mean > 0 && least * 2 >= mean, "mean {mean}, least {least}: {done:?}");
+}
+
+fn polled(idle: u32, attach: Option<i32>) -> io_uring_params {
+    let attaches = if attach.is_some() { IORING_SETUP_ATTACH_WQ } else { 0 };
+    io_uring_params {
+        flags: IORING_SETUP_SQPOLL | attaches,
+        sq_entries: DEPTH,
+        sq_thread_idle: idle,
+        wq_fd: attach.unwrap_or(0).cast_unsigned(),
+        ..Default::default()
+    }
+}
+
+/// A ring's memory may go as soon as `close` has returned. Here it is a mapping of the test's own;
+/// if the thread still looked at it, it would die of SIGSEGV or SIGBUS.
+#[test]
+fn a_busy_thread_lets_go_of_a_ring_that_is_closed() {
+    for round in 0..200 {
+        let ring = Client::of_own_memory(polled(50, None));
+        let other = Client::with(polled(50, Some(ring.fd)));
+        for _ in 0..round % 8 {
+            ring.push(sqe(IORING_OP_NOP, 1));
+        }
+        // Closes, and unmaps at once.
+        drop(ring);
+        other.push(sqe(IORING_OP_NOP, 2));
+        let start = Instant::now();
+        while other.pop().is_none() {
+            assert!(start.elapsed() < Duration::from_secs(10));
+        }
+    }
+}
+
+/// One thread closes the last ring of an SQ thread while another attaches to it.
+#[test]
+fn to_attach_to_a_thread_that_ends_is_no_loss() {
+    for _ in 0..100 {
+        let (first, start) = (Client::with(polled(1, None)), Barrier::new(2));
+        let fd = first.fd;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                let mut p = polled(1, Some(fd));
+                let fd = syscall::setup(DEPTH, (&raw mut p).expose_provenance());
+                if fd >= 0 {
+                    // It has a thread, whichever: a NOP comes back.
+                    let ring = Client::adopt(fd as i32, p);
+                    ring.push(sqe(IORING_OP_NOP, 3));
+                    let flags = IORING_ENTER_GETEVENTS | IORING_ENTER_SQ_WAKEUP;
+                    syscall::enter(ring.fd, 1, 1, flags, 0, 8);
+                    assert_eq!(ring.pop().map(|c| c.user_data), Some(3));
+                }
+            });
+            start.wait();
+            drop(first);
+        });
+    }
+}
