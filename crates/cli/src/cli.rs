@@ -65,6 +65,15 @@ pub enum Door {
     None,
 }
 
+/// What SQ threads do between submissions, until sq_thread_idle is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SqIdle {
+    /// Look at the queue without a pause, as the kernel's do
+    Spin,
+    /// Sleep towards the next submission where that spares processor time
+    Nap,
+}
+
 /// The name of a value as the command line spells it.
 pub fn name_of<T: ValueEnum>(v: T) -> String {
     v.to_possible_value().map_or_else(String::new, |p| p.get_name().to_owned())
@@ -111,6 +120,9 @@ pub struct RunArgs {
     /// Keep no statistics that `softring stats` could show
     #[arg(long)]
     pub no_stats: bool,
+    /// What SQ threads (SQPOLL) do between submissions
+    #[arg(long, value_enum, default_value_t = SqIdle::Spin, value_name = "HOW")]
+    pub sq_idle: SqIdle,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
@@ -222,6 +234,9 @@ pub enum Op {
     /// The client of echo
     #[value(skip)]
     EchoLoad,
+    /// Reads through an SQ thread
+    #[value(skip)]
+    Sqpoll,
 }
 
 /// Reads or writes, in order or at random places; fio's words.
@@ -258,6 +273,58 @@ pub enum Driver {
 pub enum BenchOf {
     /// Reads whose data come just after they were tried: issued again, or left to a worker
     Reissue(ReissueArgs),
+    /// Reads at a steady rate through an SQ thread: latencies, and that thread's processor time
+    Sqpoll(SqpollArgs),
+}
+
+const SQPOLL_AFTER: &str = "\
+The client never waits: it looks at the clock, submits what is due by moving the tail, and looks \
+at the completion queue. Latency counts from the moment at which a request was due. Where there \
+are two processors, the client has the first and the SQ thread (SQ_AFF) the second.
+
+kernel: the kernel's SQPOLL. spin, nap: softring's with --sq-idle. no-stats: spin, without \
+statistics and without the SQ thread's work meter.";
+
+#[derive(Debug, Args)]
+#[command(after_help = SQPOLL_AFTER)]
+pub struct SqpollArgs {
+    /// Requests per second, one after the other; 0: as many as there can be
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2000,10000,50000")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub rates: Vec<u32>,
+    /// Who is measured; the first of these is what the others are compared with
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "kernel,spin,nap")]
+    #[arg(value_parser = crate::bench::sqpoll::names())]
+    pub sides: Vec<String>,
+    /// sq_thread_idle, in ms
+    #[arg(long, default_value_t = 1000, value_name = "MS")]
+    pub idle_ms: u32,
+    /// I/Os in flight at most
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub depth: u32,
+    /// Bytes of the temporary file; suffixes k, m, g
+    #[arg(long, default_value = "64m", value_parser = bytes)]
+    pub size: u64,
+    /// Where the temporary file goes (default: TMPDIR, or /tmp)
+    #[arg(long, value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// Bypass the page cache (O_DIRECT)
+    #[arg(long)]
+    pub direct: bool,
+    /// Seconds per measurement
+    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds)]
+    pub seconds: f64,
+    /// Seconds of load before each measurement
+    #[arg(long, default_value_t = 0.3, value_name = "S", value_parser = seconds)]
+    pub warmup: f64,
+    /// Rounds; in each, every side runs once
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub pairs: u32,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
 }
 
 const REISSUE_AFTER: &str = "\

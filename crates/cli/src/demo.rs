@@ -62,6 +62,8 @@ fn job(target: &Target, seconds: f64) -> Job {
         connections: 0,
         multishot: false,
         count: 0,
+        rate: 0,
+        sq_idle: 0,
     }
 }
 
@@ -77,7 +79,7 @@ fn denied(job: &Job) -> anyhow::Result<()> {
 
 fn verified(job: &Job, target: &Target) -> anyhow::Result<()> {
     out::line("\n2. The same program, still denied, under `softring run`:")?;
-    let denied = Runner { deny: true };
+    let denied = Runner { deny: true, options: &[] };
     let write = Job { driver: Driver::Softring, ..job.clone() };
     let report = denied.run(&write)?;
     if let Some(at) = target.mismatch(NEW)? {
@@ -106,7 +108,8 @@ fn measured(job: &Job, target: &Target) -> anyhow::Result<()> {
     let bar = out::progress(loads * u64::from(ROUNDS) * engines.len() as u64);
     let measure = |direct| {
         let job = Job { direct, ..job.clone() };
-        rounds(&Runner { deny: false }, &job, &engines, ROUNDS, &bar).map(summary::summarize)
+        rounds(&Runner { deny: false, options: &[] }, &job, &engines, ROUNDS, &bar)
+            .map(summary::summarize)
     };
     target.warm()?;
     let mut table = out::table(&["file", "through", "IOPS", "p50", "p99", "CPU %", "IOPS ratio"]);

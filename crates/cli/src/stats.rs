@@ -66,6 +66,10 @@ struct Meter {
     /// Of that, time in which it worked.
     work_us: u64,
     stretches: u64,
+    /// Naps between submissions (`--sq-idle=nap`), those that were too long, and their time.
+    naps: u64,
+    naps_over: u64,
+    napped_us: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -100,6 +104,9 @@ impl Meter {
             total_us: m.total_us_at(ns),
             work_us: m.work_us(),
             stretches: m.stretches(),
+            naps: m.naps(),
+            naps_over: m.naps_over(),
+            napped_us: m.napped_us(),
         }
     }
 }

@@ -218,3 +218,23 @@ fn reissue_measures_four_lines_of_two_streams() {
     fails(&["bench", "reissue", "--bytes=8192"], 2, "--bytes");
     fails(&["bench", "--op=nop", "reissue"], 2, "reissue");
 }
+
+#[test]
+fn sqpoll_measures_the_thread_that_submits() {
+    if !library() {
+        return;
+    }
+    let few = ["--rates=2000,0", "--sides=spin,nap,no-stats", "--pairs=1", "--seconds=0.2"];
+    let more = ["--warmup=0.1", "--size=1m", "--depth=8", "--json"];
+    let o = softring(&[&["bench", "sqpoll"], &few[..], &more[..]].concat());
+    assert!(o.status.success(), "{}", text(&o.stderr));
+    let v: Value = serde_json::from_slice(&o.stdout).expect("JSON");
+    let rows = v["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    for (row, side) in rows.iter().zip(["spin", "nap", "no-stats"].iter().cycle()) {
+        assert_eq!(row["side"], *side);
+        assert!(row["iops"].as_f64() > Some(0.0) && row["p99_ns"].as_f64() > Some(0.0), "{row}");
+        assert!((0.0..=110.0).contains(&row["sq_thread_cpu"].as_f64().unwrap()), "{row}");
+    }
+    fails(&["bench", "sqpoll", "--sides=nobody"], 2, "nobody");
+}

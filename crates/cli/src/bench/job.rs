@@ -39,6 +39,12 @@ pub struct Job {
     /// Timeouts armed.
     #[serde(default)]
     pub count: u32,
+    /// Requests per second of SQPOLL; 0: as many as there can be.
+    #[serde(default)]
+    pub rate: u32,
+    /// Its `sq_thread_idle`, in ms.
+    #[serde(default)]
+    pub sq_idle: u32,
 }
 
 /// A distribution of times, in nanoseconds.
@@ -114,6 +120,9 @@ pub struct Report {
     pub idle: Option<Idle>,
     #[serde(default)]
     pub waiting: Option<Waiting>,
+    /// What the SQ thread took of one processor, in percent.
+    #[serde(default)]
+    pub sq_cpu: Option<f64>,
 }
 
 impl Report {

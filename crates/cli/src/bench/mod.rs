@@ -3,7 +3,8 @@
 //!
 //! [`runner`] starts one [`worker`] process per engine and round; a worker runs one [`job`] with
 //! one [`client`] under [`load`], and reports. [`stats`] and [`summary`] make the table,
-//! [`warnings`] doubts it, [`plot`] draws it. [`reissue`] is a measurement of its own.
+//! [`warnings`] doubts it, [`plot`] draws it. [`reissue`] and [`sqpoll`] are measurements of
+//! their own.
 
 mod buf;
 mod client;
@@ -21,6 +22,7 @@ mod posix_aio;
 mod reissue;
 mod rings;
 pub mod runner;
+pub mod sqpoll;
 mod stats;
 pub mod summary;
 mod timers;
@@ -61,8 +63,10 @@ struct Outcome<'a> {
 
 /// `softring bench`
 pub fn command(args: &BenchArgs) -> anyhow::Result<()> {
-    if let Some(BenchOf::Reissue(args)) = &args.of {
-        return reissue::command(args);
+    match &args.of {
+        Some(BenchOf::Reissue(args)) => return reissue::command(args),
+        Some(BenchOf::Sqpoll(args)) => return sqpoll::command(args),
+        None => {}
     }
     let (engines, skipped) = available(&args.engines, args.op)?;
     let job = job(args)?;
@@ -77,7 +81,7 @@ pub fn command(args: &BenchArgs) -> anyhow::Result<()> {
     let once = matches!(job.op, Op::Idle | Op::IdleSockets);
     let pairs = if once { 1 } else { args.pairs };
     let bar = out::progress(u64::from(pairs) * engines.len() as u64);
-    let runs = rounds(&Runner { deny: args.deny }, &job, &engines, pairs, &bar)?;
+    let runs = rounds(&Runner { deny: args.deny, options: &[] }, &job, &engines, pairs, &bar)?;
     bar.finish_and_clear();
     let rows = summary::summarize(runs);
     let warnings = warnings::of(&job, target.as_ref(), &rows);
@@ -165,6 +169,8 @@ fn job(args: &BenchArgs) -> anyhow::Result<Job> {
         connections: args.connections,
         multishot: args.multishot,
         count: args.count,
+        rate: 0,
+        sq_idle: 0,
     })
 }
 
@@ -231,6 +237,7 @@ fn describe(job: &Job) -> String {
         Op::TimeoutExpire => format!("TIMEOUT, {count} that end at once"),
         Op::MsgRing => format!("MSG_RING between two threads, {depth} each way"),
         Op::Futex => format!("FUTEX_WAIT and FUTEX_WAKE, {depth} futex(es)"),
+        Op::Sqpoll => "SQPOLL".into(),
         Op::Rw => {
             let cache = if job.direct { "O_DIRECT" } else { "buffered" };
             let (rw, size) = (name_of(job.rw), job.size >> 20);
@@ -250,7 +257,7 @@ fn unit(op: Op) -> &'static str {
         Op::TimeoutAdd | Op::TimeoutCancel | Op::TimeoutExpire => "timeout",
         Op::MsgRing => "message",
         Op::Futex => "wake",
-        Op::Rw => "I/O",
+        Op::Rw | Op::Sqpoll => "I/O",
     }
 }
 

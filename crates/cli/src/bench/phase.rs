@@ -140,6 +140,8 @@ pub struct Counts {
     pub clat: Option<Histogram<u64>>,
     /// What a client that is a process of its own has measured, in the place of `lat`.
     pub client: Option<Lat>,
+    /// What the SQ thread took of one processor, in percent.
+    pub sq_cpu: Option<f64>,
 }
 
 /// From 1 ns to an hour, two significant digits: below one per cent of error.
@@ -151,8 +153,8 @@ impl Counts {
     pub fn new(split: bool) -> anyhow::Result<Counts> {
         let part = || split.then(histogram).transpose();
         let (slat, clat) = (part()?, part()?);
-        let lat = histogram()?;
-        Ok(Counts { ring: None, ios: 0, bytes: 0, verified: 0, lat, slat, clat, client: None })
+        let (lat, client, sq_cpu) = (histogram()?, None, None);
+        Ok(Counts { ring: None, ios: 0, bytes: 0, verified: 0, lat, slat, clat, client, sq_cpu })
     }
 
     #[inline]
@@ -181,6 +183,7 @@ impl Counts {
         self.bytes += other.bytes;
         self.verified += other.verified;
         self.client = self.client.or(other.client);
+        self.sq_cpu = self.sq_cpu.or(other.sq_cpu);
         self.lat.add(other.lat)?;
         for (mine, theirs) in [(&mut self.slat, other.slat), (&mut self.clat, other.clat)] {
             if let (Some(m), Some(t)) = (mine, theirs) {

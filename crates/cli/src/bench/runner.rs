@@ -23,6 +23,8 @@ const PASS: Duration = Duration::from_secs(600);
 pub struct Runner {
     /// With io_uring denied, save for the kernel's.
     pub deny: bool,
+    /// More for `softring run`.
+    pub options: &'static [&'static str],
 }
 
 /// Why an engine cannot be measured here; `None` if it can.
@@ -51,7 +53,7 @@ impl Runner {
         let mut c = Command::new(&exe);
         match driver {
             Driver::Softring => {
-                c.args(["run", "--engine=user", "--quiet"]);
+                c.args(["run", "--engine=user", "--quiet"]).args(self.options);
                 if self.deny {
                     c.arg("--deny");
                 }

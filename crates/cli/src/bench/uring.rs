@@ -11,7 +11,7 @@ use super::client::{Client, Done, Io};
 use softring_engine::abi::{self, io_uring_cqe, io_uring_params, io_uring_sqe};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// A mapping of the ring's memory.
 struct Map {
@@ -55,6 +55,7 @@ pub struct Ring {
     fd: OwnedFd,
     sq_tail: *mut AtomicU32,
     sq_head: *mut AtomicU32,
+    sq_flags: *mut AtomicU32,
     cq_tail: *mut AtomicU32,
     cq_head: *mut AtomicU32,
     sqes: *mut io_uring_sqe,
@@ -90,6 +91,16 @@ impl Ring {
         Ring::open(entries, io_uring_params { flags, cq_entries, ..Default::default() }, false)
     }
 
+    /// A ring with a thread that submits, on processor `cpu` if one is given, and that sleeps after
+    /// `idle` ms without work.
+    pub fn sqpoll(entries: u32, flags: u32, cpu: Option<u32>, idle: u32) -> io::Result<Ring> {
+        let pinned = if cpu.is_some() { abi::IORING_SETUP_SQ_AFF } else { 0 };
+        let flags = flags | abi::IORING_SETUP_SQPOLL | pinned;
+        let (sq_thread_cpu, sq_thread_idle) = (cpu.unwrap_or(0), idle);
+        let p = io_uring_params { flags, sq_thread_cpu, sq_thread_idle, ..Default::default() };
+        Ring::open(entries, p, false)
+    }
+
     fn open(entries: u32, mut p: io_uring_params, linked: bool) -> io::Result<Ring> {
         let fd = match linked {
             true => crate::sys::engine_setup(entries, &mut p)?,
@@ -122,6 +133,7 @@ impl Ring {
         Ok(Ring {
             sq_tail: sq.part(p.sq_off.tail, 1),
             sq_head: sq.part(p.sq_off.head, 1),
+            sq_flags: sq.part(p.sq_off.flags, 1),
             cq_tail: c.part(p.cq_off.tail, 1),
             cq_head: c.part(p.cq_off.head, 1),
             sqes: sqe_map.part(0, n_sq << sqe_shift),
@@ -178,6 +190,23 @@ impl Ring {
                 return Ok(());
             }
         }
+    }
+
+    /// Shows the SQ thread what was pushed, and wakes it if it sleeps.
+    #[inline]
+    pub fn publish(&mut self) -> io::Result<()> {
+        if self.taken == self.tail {
+            return Ok(());
+        }
+        self.word(self.sq_tail).store(self.tail, Ordering::Release);
+        // The thread stores the flag before it looks at the tail for the last time.
+        fence(Ordering::SeqCst);
+        let pending = self.tail.wrapping_sub(self.taken);
+        self.taken = self.tail;
+        if self.word(self.sq_flags).load(Ordering::Relaxed) & abi::IORING_SQ_NEED_WAKEUP == 0 {
+            return Ok(());
+        }
+        self.call(pending, 0, abi::IORING_ENTER_SQ_WAKEUP).map(|_| ())
     }
 
     /// io_uring_enter(2), once; answers how many SQEs it took.

@@ -5,7 +5,7 @@
 
 use super::job::{Job, Lat, Report};
 use super::phase::{Counts, Measured, Stage, Usage};
-use super::{echo, load, peer, rings, timers, wakes};
+use super::{echo, load, peer, rings, sqpoll, timers, wakes};
 use crate::cli::{Op, Rw};
 use crate::{fail, out};
 use anyhow::Context;
@@ -67,6 +67,10 @@ fn run(job: &Job) -> anyhow::Result<Report> {
         }
         Op::Nop => measure(job, |_, stage| rings::nop(job, stage)),
         Op::Setup => measure(job, |_, stage| rings::setup(job, stage)),
+        Op::Sqpoll => {
+            let file = open(job)?;
+            measure(job, |_, stage| sqpoll::client::run(job, file.as_fd(), stage))
+        }
         Op::Rw => {
             let file = open(job)?;
             measure(job, |thread, stage| load::run(job, thread, file.as_fd(), stage))
@@ -110,5 +114,6 @@ fn report(c: Counts, m: &Measured) -> Report {
         clat: c.clat.as_ref().map(Lat::of),
         idle: None,
         waiting: None,
+        sq_cpu: c.sq_cpu,
     }
 }

@@ -59,6 +59,7 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
         Some(lib) => preload_environment(lib, engine, &name_of(args.door), args.quiet),
         None => environment(),
     };
+    env.insert("SOFTRING_SQ_IDLE".into(), name_of(args.sq_idle).into());
     if args.no_stats {
         env.insert("SOFTRING_STATS".into(), "0".into());
     }
