@@ -100,6 +100,8 @@ pub struct Ring {
     rings: Map,
     sqes: Map,
     keep_fd: bool,
+    /// SQEs written behind the tail, which nobody sees yet.
+    hidden: u32,
 }
 
 impl Ring {
@@ -139,7 +141,7 @@ impl Ring {
             ),
         };
         let registered = params.flags & IORING_SETUP_REGISTERED_FD_ONLY != 0;
-        Ok(Self { fd, door, params, registered, rings, sqes, keep_fd: false })
+        Ok(Self { fd, door, params, registered, rings, sqes, keep_fd: false, hidden: 0 })
     }
 
     /// Maps the ring anew, as a program does after `IORING_REGISTER_RESIZE_RINGS`; `params` is what
@@ -256,6 +258,33 @@ impl Ring {
         }
         self.set_sq_tail(tail.wrapping_add(1));
         true
+    }
+
+    /// As [`Self::try_push`], but the SQE cannot be seen before [`Self::show`]: where a thread
+    /// submits (SQPOLL), it would take each for itself.
+    pub fn try_push_hidden(&mut self, sqe: io_uring_sqe) -> bool {
+        if self.sq_ready() + self.hidden >= self.sq_entries() {
+            return false;
+        }
+        let slot = self.next_slot();
+        self.write_sqe(slot, &sqe);
+        if !self.has(IORING_SETUP_NO_SQARRAY) {
+            self.set_array(slot, slot);
+        }
+        self.hidden += 1;
+        true
+    }
+
+    /// The slot of the SQE that is queued next.
+    pub fn next_slot(&self) -> u32 {
+        self.sq_tail().wrapping_add(self.hidden) & (self.sq_entries() - 1)
+    }
+
+    /// Shows what [`Self::try_push_hidden`] has queued; answers how many SQEs wait now.
+    pub fn show(&mut self) -> u32 {
+        let hidden = std::mem::take(&mut self.hidden);
+        self.set_sq_tail(self.sq_tail().wrapping_add(hidden));
+        self.sq_ready()
     }
 
     /// As [`Self::try_push`], where a full queue is a fault of the case.

@@ -45,6 +45,9 @@ struct Cli {
     /// Leave out register calls
     #[arg(long)]
     no_register: bool,
+    /// Have threads submit (SQPOLL)
+    #[arg(long)]
+    sqpoll: bool,
     /// Programs at a time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -236,6 +239,9 @@ impl Run<'_> {
             let mut program = make::program(self.cli.seed + i, &self.cli.only);
             if self.cli.no_register {
                 program.steps.retain(|s| !matches!(s, Step::Register { .. } | Step::Resize { .. }));
+            }
+            if self.cli.sqpoll {
+                make::sqpoll(&mut program);
             }
             let verdict = check(&self.driver, &program);
             let done = verdict.and_then(|v| self.count(&program, v));

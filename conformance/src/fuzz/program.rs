@@ -56,6 +56,9 @@ pub struct Setup {
     pub cq_entries: u32,
     pub wq_ring: Option<u8>,
     pub resv: u32,
+    /// `sq_thread_idle`, in ms.
+    #[serde(default)]
+    pub idle: u32,
 }
 
 /// `io_uring_enter(2)`; `submit` of `None` means all that are queued.

@@ -182,6 +182,7 @@ impl Machine {
             flags: s.flags,
             cq_entries: s.cq_entries,
             wq_fd,
+            sq_thread_idle: s.idle,
             resv: [s.resv, 0, 0],
             ..Default::default()
         };
@@ -216,8 +217,10 @@ impl Machine {
         let placed = self.arena.take_placed();
         self.held.extend(placed.into_iter().map(|p| (sqe.ud, p)));
         let Some(r) = &mut self.rings[usize::from(ring & 1)] else { return NO_RING };
-        let at = r.sq_tail() & (r.sq_entries() - 1);
-        if !r.try_push(raw) {
+        let at = r.next_slot();
+        // A thread that submits is shown all at once, at the next enter: what it finds is a batch.
+        let polled = r.has(IORING_SETUP_SQPOLL);
+        if !(if polled { r.try_push_hidden(raw) } else { r.try_push(raw) }) {
             return QUEUE_FULL;
         }
         if r.has(IORING_SETUP_SQE128) {
@@ -240,15 +243,21 @@ impl Machine {
         let arg = self.lower(&e.arg);
         self.arena.take_placed();
         let own = e.fd.as_ref().map(|fd| self.fd(fd));
-        let Some(r) = &self.rings[usize::from(e.ring & 1)] else { return ret(NO_RING) };
-        let submit = e.submit.unwrap_or_else(|| r.sq_ready());
+        let Some(r) = &mut self.rings[usize::from(e.ring & 1)] else { return ret(NO_RING) };
+        let polled = r.has(IORING_SETUP_SQPOLL);
+        let ready = if polled { r.show() } else { r.sq_ready() };
+        let submit = e.submit.unwrap_or(ready);
         let registered =
             if r.registered && own.is_none() { IORING_ENTER_REGISTERED_RING } else { 0 };
-        let flags = e.flags | registered;
+        let wakeup = if polled { IORING_ENTER_SQ_WAKEUP } else { 0 };
+        let flags = e.flags | registered | wakeup;
         let (fd, size) = (own.unwrap_or(r.fd), e.size as usize);
         host::alarm(ALARM);
         let got = door::enter(self.door, fd, submit, e.min, flags, arg as usize, size);
         host::alarm(0);
+        if polled {
+            settle::taken(r);
+        }
         let note = format!("queued {} dropped {}", r.sq_ready(), r.sq_dropped());
         Rec { notes: vec![note], ..ret(got as i64) }
     }

@@ -3,12 +3,15 @@
 
 use super::Machine;
 use crate::fuzz::transcript::Rec;
+use crate::ring::Ring;
 use softring_engine::abi::*;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::time::{Duration, Instant};
 
 /// Rest is not waited for longer than this.
 const LIMIT: Duration = Duration::from_millis(400);
+/// Nor that an SQ thread takes what it was shown.
+const TAKEN: Duration = Duration::from_millis(100);
 const STEP: Duration = Duration::from_micros(100);
 
 impl Machine {
@@ -48,6 +51,14 @@ impl Machine {
         // Once out of step, there is nothing to wait for any more.
         self.guided &= want.is_some_and(|w| w.tails == last);
         Rec { tails: last, ..Rec::default() }
+    }
+}
+
+/// Waits until the SQ thread has taken what there is. Of a ring that is disabled it takes nothing.
+pub(super) fn taken(ring: &Ring) {
+    let start = Instant::now();
+    while ring.sq_ready() > 0 && start.elapsed() < TAKEN {
+        std::thread::sleep(STEP);
     }
 }
 

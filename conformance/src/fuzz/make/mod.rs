@@ -16,6 +16,7 @@ mod wait;
 mod world;
 
 pub use ops::OPS;
+pub use setup::sqpoll;
 
 use super::program::{Cell, Enter, Fd, Program, Slot, Step, Val};
 use apart::{Apart, Piece};

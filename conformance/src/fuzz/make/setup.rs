@@ -1,8 +1,24 @@
 //! Rings: such as programs use, and such as the kernel refuses.
 
 use super::Gen;
-use crate::fuzz::program::{Setup, Step};
+use crate::fuzz::program::{Program, Setup, Step};
 use softring_engine::abi::*;
+
+/// Makes rings of threads that submit out of all rings that can be such; the program is the same
+/// otherwise. Their threads rest at once, soon, or not at all.
+pub fn sqpoll(program: &mut Program) {
+    const TASKRUN: u32 =
+        IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_DEFER_TASKRUN;
+    let idle = [0, 1, 5, 50][(program.seed % 4) as usize];
+    for step in &mut program.steps {
+        if let Step::Setup(s) = step
+            && s.flags & IORING_SETUP_IOPOLL == 0
+        {
+            s.flags = s.flags & !TASKRUN | IORING_SETUP_SQPOLL;
+            s.idle = idle;
+        }
+    }
+}
 
 impl Gen<'_> {
     /// Flags that the kernel accepts.
@@ -73,6 +89,7 @@ impl Gen<'_> {
             cq_entries: self.pick(&[0, 1, 7, 65_536, 65_537, u32::MAX]),
             wq_ring: None,
             resv: u32::from(self.chance(5)),
+            idle: 0,
         };
         self.steps.push(Step::Setup(setup));
         if self.chance(50) {
