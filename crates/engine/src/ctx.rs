@@ -31,6 +31,7 @@ use crate::rsrc::personality::Personalities;
 use crate::rsrc::region::ParamRegion;
 use crate::rsrc::restrictions::Restrictions;
 use crate::stats::Place;
+use crate::stats::trace::Writer;
 use crate::time::Clock;
 use crate::transport::Transports;
 use crate::wait::cqwait::Patience;
@@ -205,6 +206,7 @@ pub struct Ctx {
     /// Who waits in turn.
     pub turns: Turns,
     pub stats: Place,
+    pub trace: Writer,
     pub last_held: LastHeld,
     /// What is to be posted to other rings once this one's lock is released.
     pub outbox: Vec<crate::ops::msg_ring::Parcel>,
@@ -253,6 +255,7 @@ impl Ctx {
             transports: Transports::default(),
             turns: Turns::default(),
             stats: Place::default(),
+            trace: Writer::default(),
             last_held: LastHeld::default(),
             outbox: Vec::new(),
             delivering: false,

@@ -51,6 +51,7 @@ pub fn fork_child(ring: &Arc<Ring>) {
     let transports = core::mem::take(&mut ctx.transports);
     transports.forget();
     ctx.stats.fork_child();
+    ctx.trace.fork_child();
     ring.watched.store(false, SeqCst);
     ring.listed.store(false, SeqCst);
     ring.driven.store(false, SeqCst);

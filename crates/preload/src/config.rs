@@ -10,6 +10,7 @@
 //! | `SOFTRING_NOTICE` | `1` | turned to `0` in place once the notice is out, so that children stay silent |
 //! | `SOFTRING_STATS` | `0` | no statistics page (`softring stats`) |
 //! | `SOFTRING_SQ_IDLE` | `spin` (default), `nap` | what SQ threads do between submissions |
+//! | `SOFTRING_TRACE` | a path, `0` | the memory of a tracer (`softring trace`); none may trace |
 //! | `SOFTRING_REPORT` | `1` | at exit, one line on stderr about sites patched and calls seen |
 //!
 //! An unknown value is reported once and counts as the default: a program must not fail because of
@@ -113,6 +114,12 @@ pub fn read() {
     }
     let names = [("spin", 0), ("nap", 1)];
     softring_engine::wait::sqpoll::set_naps(choice(c"SOFTRING_SQ_IDLE", &names) != 0);
+    match value(c"SOFTRING_TRACE").filter(|v| !v.is_empty()) {
+        Some(v) if v.to_bytes() == b"0" => softring_engine::stats::trace::disable(),
+        // What is gone is no matter: the tracer has ended.
+        Some(v) => _ = softring_engine::stats::trace::attach(v),
+        None => {}
+    }
     if value(c"SOFTRING_NOTICE").is_some_and(|v| v.count_bytes() == 1) {
         // SAFETY: a NUL-terminated name; the value is looked at only through `claim_notice`.
         let mark = unsafe { libc::getenv(c"SOFTRING_NOTICE".as_ptr()) };

@@ -50,6 +50,7 @@ pub fn fork_child() {
     crate::fork::adopt();
     crate::wait::reactor::fork_child();
     crate::stats::fork_child();
+    crate::stats::trace::fork_child();
     crate::aio::fork_child();
     for ring in all() {
         crate::teardown::fork_child(&ring);

@@ -26,6 +26,7 @@ use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::req::route::MAX_ARMS;
 use crate::req::slab::ReqId;
 use crate::req::{standing, turns};
+use crate::stats::trace::Step;
 use crate::sys::nr::EPOLLONESHOT;
 use crate::transport::Transports;
 use crate::transport::poll::PollSet;
@@ -44,6 +45,7 @@ pub fn call_between(f: fn() -> bool) {
 impl Ctx {
     /// Arms a request: it waits in the poll set, or for its turn there, or is aborted.
     pub fn arm_poll(&mut self, req: &mut Req) {
+        self.trace(if reissues(req) { Step::Armed } else { Step::Queued }, req);
         req.state = State::Armed;
         let goes_on = BETWEEN.get().is_none_or(|f| !reissues(req) || f());
         let by_worker = req.goes_on_by_worker();
@@ -196,6 +198,7 @@ impl Ctx {
         req.flags |= ReqFlags::REISSUED;
         let Some(mut req) = self.slab.remove(id) else { return false };
         self.count_reissue(&req);
+        self.trace(Step::Reissue, &req);
         self.async_posted = true;
         let outcome = match self.select_buffer(&mut req) {
             Ok(()) => self.issue(&mut req),
@@ -231,6 +234,7 @@ impl Ctx {
     /// Not ready after all: wait again.
     fn rearm(&mut self, mut req: Req, old: ReqId) {
         req.arms += 1;
+        self.trace(Step::Armed, &req);
         let key = turns::key(&req);
         let stays = match req.wait {
             Wait::Poll(Poll { at, stays: true, .. }) => Some(at),

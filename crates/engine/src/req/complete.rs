@@ -9,6 +9,7 @@ use crate::mem::cq::Cqe;
 use crate::opdef::Outcome;
 use crate::req::request::{Call, Req, ReqFlags, Wait};
 use crate::req::slab::ReqId;
+use crate::stats::trace::Step;
 
 /// What a worker brings back.
 #[derive(Debug)]
@@ -70,6 +71,7 @@ impl Ctx {
             let cqe = Cqe { user_data: req.call.sqe.user_data, res: req.res, flags, big: req.big };
             self.post(cqe);
         }
+        self.trace(Step::Done, req);
         self.nr_ended += 1;
         // It was on its way when a request that was tried ended.
         let tried = req.flags.contains(ReqFlags::ISSUED);

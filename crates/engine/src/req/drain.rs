@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use crate::ctx::Ctx;
 use crate::req::request::{ReqFlags, State};
 use crate::req::slab::ReqId;
+use crate::stats::trace::Step;
 
 /// The barrier's state.
 #[derive(Debug, Default)]
@@ -38,6 +39,8 @@ impl Ctx {
         let Some(req) = self.slab.get_mut(id) else { return };
         req.state = State::Drained;
         let barrier = req.flags.contains(ReqFlags::IO_DRAIN);
+        let (sqe, number) = (req.call.sqe, req.trace);
+        self.trace_step(Step::Drained, &sqe, number, 0);
         self.drain.drained += self.chain_len(id);
         self.drain.list.push_back(id);
         self.queue_deferred();

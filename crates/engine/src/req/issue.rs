@@ -8,10 +8,12 @@ use crate::opdef::{self, Issue, OPS, Outcome, Try};
 use crate::req::request::{Call, FileRef, Req, ReqFlags, State, Wait};
 use crate::req::route::Way;
 use crate::rsrc::personality::under;
+use crate::stats::trace::Step;
 
 impl Ctx {
     /// Tries a request now; whatever comes of it is taken care of.
     pub fn queue_sqe(&mut self, req: &mut Req) {
+        self.trace(Step::Issue, req);
         let def = &OPS[req.opcode() as usize];
         if def.has(opdef::FILE) {
             let assigned = self.assign_file(req);
@@ -113,6 +115,7 @@ impl Ctx {
                 }
                 return self.finish(req);
             }
+            self.trace(Step::More, req);
             req.call.cflags = 0;
             req.arms = req.arms.min(1);
             if core::mem::take(&mut req.call.empty) {
@@ -136,6 +139,7 @@ impl Ctx {
     /// Hands a request to the owner that its issue chose.
     fn enqueue(&mut self, req: &mut Req) {
         self.stats.routes.queued.add(1);
+        self.trace(Step::Queued, req);
         req.flags.remove(ReqFlags::ON_WORKER);
         match req.wait {
             Wait::Timeout(_) => {

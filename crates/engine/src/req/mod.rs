@@ -15,4 +15,5 @@ pub mod slab;
 pub mod standing;
 pub mod submit;
 pub mod timeouts;
+pub mod trace;
 pub mod turns;

@@ -313,6 +313,8 @@ pub struct Req {
     pub link: Option<super::slab::ReqId>,
     /// Whose it is, once it waits: see [`crate::task`].
     pub task: u32,
+    /// Its number in the trace; 0: it is not in there.
+    pub trace: u32,
     /// Poll arms so far (a cap sends the request to a worker).
     pub arms: u8,
     /// What the poll set or the timeout queue must know.
@@ -401,7 +403,7 @@ impl Req {
         self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
         self.state = State::Prepped;
         (self.res, self.big, self.link, self.arms, self.held) = (0, [0; 2], None, 0, 0);
-        self.wait = Wait::None;
+        (self.wait, self.trace) = (Wait::None, 0);
     }
 
     /// Marks the request failed, as `req_set_fail` does.

@@ -12,6 +12,7 @@ use crate::opdef::{self, Issue, OPS, Outcome};
 use crate::ops;
 use crate::ops::net_zc::check_socket;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
+use crate::stats::trace::Step;
 use crate::transport::kind::Kind;
 use crate::transport::socket::is_socket;
 
@@ -185,6 +186,7 @@ impl Ctx {
             req.fail(e);
             return self.finish(req);
         }
+        self.trace(Step::Punt, req);
         req.state = State::Punted;
         let call = core::mem::take(&mut req.call);
         req.call.sqe = call.sqe;

@@ -90,6 +90,7 @@ impl Ctx {
     /// One SQE. An error is what failed init; the CQE for it is on its way.
     fn submit_sqe(&mut self, req: &mut Req) -> Result<()> {
         self.nr_reqs += 1;
+        req.trace = self.trace_submit(&req.call.sqe);
         if let Err(e) = self.init_req(req) {
             return self.fail_init(req, e);
         }

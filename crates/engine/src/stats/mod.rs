@@ -24,6 +24,7 @@ use crate::abi::IORING_OP_LAST;
 pub mod meter;
 mod page;
 pub mod read;
+pub mod trace;
 
 pub use page::{Place, disable, enabled, fork_child};
 

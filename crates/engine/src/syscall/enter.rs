@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::abi::*;
 use crate::ctx::{Ctx, Guard, Ring};
 use crate::errno::{Errno, Result};
+use crate::stats::trace::Step;
 use crate::wait::cqwait::{WaitArgs, cqring_wait};
 use crate::wait::iopoll::iopoll_check;
 use crate::wait::sqpoll::{self, SqPoll};
@@ -59,8 +60,11 @@ pub struct Args {
 }
 
 fn enter_ring(ring: &Arc<Ring>, args: &Args) -> Result<usize> {
-    let ctx = ring.lock();
-    let (ctx, answer) = submit_and_wait(ring, ctx, args);
+    let mut ctx = ring.lock();
+    ctx.trace.look();
+    let span = ctx.trace.begin();
+    let (mut ctx, answer) = submit_and_wait(ring, ctx, args);
+    ctx.trace.end(span, Step::Enter, args.submit);
     let last = ctx.closed && ctx.waiting == 0;
     leave(ring, ctx);
     if last {

@@ -5,6 +5,7 @@ use crate::ctx::Ctx;
 use crate::errno::Errno;
 use crate::req::request::{Req, State};
 use crate::req::slab::ReqId;
+use crate::stats::trace::Step;
 use crate::transport::aio::AioCtx;
 
 /// Fewest and most requests of one ring with the kernel's aio: the first so that small rings batch
@@ -39,6 +40,7 @@ impl Ctx {
 
     /// Queues a request for the next batch.
     pub fn aio_queue(&mut self, req: &mut Req) {
+        self.trace(Step::Aio, req);
         req.state = State::Aio;
         let id = self.slab.insert(core::mem::take(req));
         let resfd = self.aio_signal();
@@ -73,8 +75,8 @@ impl Ctx {
         self.stats.routes.aio.add(taken as u64);
         self.transports.aio = Some(aio);
         for (data, e) in failed {
-            if let Some(sqe) = self.transports.lane.take(data) {
-                self.lane_refused(sqe, e);
+            if let Some(kept) = self.transports.lane.take(data) {
+                self.lane_refused(kept, e);
                 continue;
             }
             let id = ReqId::from_u64(data);
@@ -95,11 +97,11 @@ impl Ctx {
         let Some(mut aio) = self.transports.aio.take() else { return };
         let (mut nowait, mut lanes) = (Vec::new(), Vec::new());
         aio.reap(|data, res| {
-            if let Some(sqe) = self.transports.lane.take(data) {
+            if let Some(kept) = self.transports.lane.take(data) {
                 if res == i64::from(Errno::EAGAIN.res()) {
-                    return lanes.push(sqe);
+                    return lanes.push(kept);
                 }
-                return self.lane_done(&sqe, res as i32);
+                return self.lane_done(&kept, res as i32);
             }
             let id = ReqId::from_u64(data);
             let Some(req) = self.slab.get_mut(id) else { return };
@@ -115,8 +117,8 @@ impl Ctx {
         for id in nowait {
             self.aio_instead(id);
         }
-        for sqe in lanes {
-            self.lane_instead(sqe);
+        for kept in lanes {
+            self.lane_instead(kept);
         }
     }
 }

@@ -26,14 +26,18 @@ impl Work for Job {
     type Key = (u64, ReqId);
 
     fn run(mut self) {
+        let began = crate::stats::trace::now();
         let outcome = issue_blocking(&mut self.call);
+        let opcode = self.call.sqe.opcode;
         let f = Finished { id: self.id, call: *self.call, outcome };
         let mut ctx = self.ring.lock();
         ctx.transports.workers = ctx.transports.workers.saturating_sub(1);
         if self.ring.dead.load(Relaxed) {
             return;
         }
+        let number = ctx.slab.get(self.id).map_or(0, |req| req.trace);
         ctx.worker_done(f);
+        ctx.trace_work(began, opcode, number);
         // What came after it may wait for somebody to drive the ring.
         crate::syscall::enter::leave(&self.ring, ctx);
     }

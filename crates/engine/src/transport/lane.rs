@@ -8,28 +8,32 @@ use crate::errno::Errno;
 use crate::mem::cq::Cqe;
 use crate::ops::iov::in_user;
 use crate::req::request::{FileRef, Req};
+use crate::stats::trace::Step;
 use crate::transport::aio;
 
 /// The lower half of event data that names a lane's SQE: no request's slot is so high.
 const TAG: u64 = 0xffff_fffe;
 
+/// An SQE, and its number in the trace.
+pub type Kept = (io_uring_sqe, u32);
+
 /// SQEs that are with the kernel's aio, for those that it gives back.
 #[derive(Debug, Default)]
 pub struct Lane {
-    sqes: Vec<io_uring_sqe>,
+    sqes: Vec<Kept>,
     free: Vec<u32>,
 }
 
 impl Lane {
     /// Keeps a copy; answers the event data that names it.
-    fn put(&mut self, sqe: &io_uring_sqe) -> u64 {
+    fn put(&mut self, kept: Kept) -> u64 {
         let at = match self.free.pop() {
             Some(at) => {
-                self.sqes[at as usize] = *sqe;
+                self.sqes[at as usize] = kept;
                 at
             }
             None => {
-                self.sqes.push(*sqe);
+                self.sqes.push(kept);
                 self.sqes.len() as u32 - 1
             }
         };
@@ -38,14 +42,14 @@ impl Lane {
 
     /// Lets go of a copy, if `data` names one.
     #[inline]
-    pub fn take(&mut self, data: u64) -> Option<io_uring_sqe> {
+    pub fn take(&mut self, data: u64) -> Option<Kept> {
         if data & 0xffff_ffff != TAG {
             return None;
         }
         let at = (data >> 32) as u32;
-        let sqe = *self.sqes.get(at as usize)?;
+        let kept = *self.sqes.get(at as usize)?;
         self.free.push(at);
-        Some(sqe)
+        Some(kept)
     }
 }
 
@@ -61,9 +65,16 @@ impl Ctx {
         if eventfd.is_none() && !self.polls() {
             return false;
         }
+        if self.transports.aio.is_none() {
+            return false;
+        }
+        let number = self.trace_submit(sqe);
+        if number != 0 {
+            self.trace_step(Step::Aio, sqe, number, 0);
+        }
         let Some(aio) = &mut self.transports.aio else { return false };
         let op = if sqe.opcode == IORING_OP_READ { aio::READ } else { aio::WRITE };
-        let data = self.transports.lane.put(sqe);
+        let data = self.transports.lane.put((*sqe, number));
         let (len, off) = (u64::from(sqe.len), sqe.off.cast_signed());
         let iocb = aio::rw(op, sqe.fd, sqe.addr, len, off, 0, data);
         let _token = aio.prep(match eventfd {
@@ -77,24 +88,27 @@ impl Ctx {
 
     /// A lane's SQE has its result.
     #[inline]
-    pub fn lane_done(&mut self, sqe: &io_uring_sqe, res: i32) {
+    pub fn lane_done(&mut self, (sqe, number): &Kept, res: i32) {
         self.async_posted = true;
+        if *number != 0 {
+            self.trace_step(Step::Done, sqe, *number, res);
+        }
         self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
         self.nr_ended += 1;
     }
 
     /// The kernel's aio would not have it: a worker does it.
-    pub fn lane_instead(&mut self, sqe: io_uring_sqe) {
-        let mut req = Req::new(sqe);
+    pub fn lane_instead(&mut self, (sqe, trace): Kept) {
+        let mut req = Req { trace, ..Req::new(sqe) };
         req.call.file = FileRef::Plain(sqe.fd);
         self.punt(&mut req);
     }
 
     /// A lane's SQE was refused when it was submitted.
-    pub fn lane_refused(&mut self, sqe: io_uring_sqe, e: Errno) {
+    pub fn lane_refused(&mut self, kept: Kept, e: Errno) {
         match e {
-            Errno::EAGAIN | Errno::ENOSYS => self.lane_instead(sqe),
-            e => self.lane_done(&sqe, e.res()),
+            Errno::EAGAIN | Errno::ENOSYS => self.lane_instead(kept),
+            e => self.lane_done(&kept, e.res()),
         }
     }
 }
@@ -107,11 +121,11 @@ mod tests {
     #[test]
     fn names_are_no_requests_and_are_used_again() {
         let mut lane = Lane::default();
-        let named = |user_data| io_uring_sqe { user_data, ..Default::default() };
-        let (a, b) = (lane.put(&named(1)), lane.put(&named(2)));
-        assert_eq!(lane.take(a).map(|s| s.user_data), Some(1));
-        assert_eq!(lane.put(&named(3)), a);
-        assert_eq!(lane.take(b).map(|s| s.user_data), Some(2));
+        let named = |user_data| (io_uring_sqe { user_data, ..Default::default() }, 7);
+        let (a, b) = (lane.put(named(1)), lane.put(named(2)));
+        assert_eq!(lane.take(a).map(|(s, n)| (s.user_data, n)), Some((1, 7)));
+        assert_eq!(lane.put(named(3)), a);
+        assert_eq!(lane.take(b).map(|(s, _)| s.user_data), Some(2));
         let id = Slab::default().insert(Req::default());
         assert!(lane.take(id.to_u64()).is_none());
     }

@@ -12,6 +12,7 @@ mod lock;
 mod overflow;
 mod queues;
 mod sqpoll;
+mod trace;
 mod wake;
 
 use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};

@@ -8,6 +8,7 @@ use crate::abi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 use crate::ctx::{Guard, Ring};
 use crate::errno::{Errno, Result};
 use crate::mem::lock::SPINNER;
+use crate::stats::trace::Step;
 use crate::sys;
 use crate::time::Clock;
 use crate::transport::poll::{self, BATCH, Event};
@@ -162,15 +163,17 @@ fn time_left(a: &mut WaitArgs, ctx: &Guard<'_>) -> Option<u64> {
 
 /// Sleeps once: as the ring's driver if there is something to drive and nobody does, else
 /// passively.
-fn sleep<'r>(ring: &'r Ring, ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
+fn sleep<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
     if left == 0 || !ctx.transports.stash.is_empty() {
-        (ctx, Slept::Woken)
-    } else if (ctx.in_flight() || a.sigmask.is_some()) && !ctx.driver.active {
-        // The mask and the sleep must be one system call, which only the poll set's wait is.
-        drive(ring, ctx, a, left)
-    } else {
-        passive(ring, ctx, a, left)
+        return (ctx, Slept::Woken);
     }
+    let span = ctx.trace.begin_now();
+    let drives = (ctx.in_flight() || a.sigmask.is_some()) && !ctx.driver.active;
+    // The mask and the sleep must be one system call, which only the poll set's wait is.
+    let (mut ctx, slept) =
+        if drives { drive(ring, ctx, a, left) } else { passive(ring, ctx, a, left) };
+    ctx.trace.end(span, Step::Sleep, 0);
+    (ctx, slept)
 }
 
 fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {

@@ -23,6 +23,7 @@ use crate::abi::IORING_SETUP_TASKRUN_FLAG;
 use crate::ctx::{Ctx, Ring};
 use crate::errno::Result;
 use crate::fds::InternalFd;
+use crate::stats::trace::Step;
 use crate::sys;
 use crate::time::Clock;
 use crate::transport::poll::{self, BATCH, Event};
@@ -270,8 +271,10 @@ impl Reactor {
                 return;
             }
             if !ctx.defers() {
+                let span = ctx.trace.begin_now();
                 ctx.collect();
                 ctx.flush();
+                ctx.trace.end(span, Step::Drive, 0);
                 ctx.note_deadline();
                 again |= ctx.in_flight();
             } else if ctx.has_work() {

@@ -11,6 +11,7 @@ use super::nap::{Naps, Step};
 use super::{SqData, SqPoll, word};
 use crate::ctx::{Ctx, Ring};
 use crate::stats::meter::{Kind, Meter};
+use crate::stats::trace;
 use crate::sys;
 use crate::transport::aio::AioCtx;
 use crate::transport::poll::{self, BATCH, Event};
@@ -270,6 +271,8 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
     if let Some(meter) = meter {
         meter.begin();
     }
+    ctx.trace.look();
+    let span = ctx.trace.begin();
     let before = ctx.completions();
     if submits {
         let _ = ctx.submit_sqes(ready.min(most));
@@ -283,6 +286,7 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
     let posted = ctx.completions() != before;
     sq.drives.store(ctx.needs_driver(), Relaxed);
     sq.poll_fd.store(ctx.transports.epoll_fd().unwrap_or(-1), Relaxed);
+    ctx.trace.end(span, trace::Step::Pass, if submits { ready.min(most) } else { 0 });
     let parcels = !ctx.outbox.is_empty();
     drop(ctx);
     if parcels {

@@ -1,0 +1,251 @@
+//! The memory of the trace: made with the first ring, or a tracer's.
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use std::sync::{Mutex, TryLockError};
+
+use rustix::fd::{AsFd, IntoRawFd, OwnedFd};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create, open};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::{CLOSED, DATA, Event, HEADS, Head, Header, MAGIC, NAME, SIZE, VERSION};
+use crate::errno::{Errno, Result};
+use crate::fds::InternalFd;
+use crate::limits::{TRACE_CHUNKS, TRACE_EVENTS};
+use crate::sys::sys;
+
+/// Mapped memory of a trace. A program's own is never unmapped, a reader's is when it is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffer(NonNull<u8>);
+
+// SAFETY: only an address range; all that is looked at in it are atomic words.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+/// This process's; null: none, or not yet.
+static BUFFER: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+/// It is a tracer's, and a forked child goes on with it.
+static SHARED: AtomicBool = AtomicBool::new(false);
+/// One is to be made when next asked for.
+static LATER: AtomicBool = AtomicBool::new(false);
+static DISABLED: AtomicBool = AtomicBool::new(false);
+/// Keeps it to be found.
+static FD: Mutex<Option<InternalFd>> = Mutex::new(None);
+/// The process's name when it got its buffer.
+static COMM: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Nobody shall trace this process.
+pub fn disable() {
+    DISABLED.store(true, Relaxed);
+}
+
+/// Uses the memory of a tracer, by the path of its descriptor; false if that is none.
+pub fn attach(path: &core::ffi::CStr) -> bool {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let Ok(fd) = open(path, flags, Mode::empty()) else { return false };
+    let mapped = Buffer::map(&fd);
+    // Not by way of libc, whose close may be ours.
+    sys!(__NR_close, fd.into_raw_fd());
+    let Ok(buffer) = mapped else { return false };
+    SHARED.store(true, Relaxed);
+    install(buffer);
+    true
+}
+
+/// Makes the memory, before the first ring is.
+pub fn prepare() {
+    if BUFFER.load(Relaxed).is_null() && !DISABLED.load(Relaxed) {
+        make();
+    }
+}
+
+#[cold]
+fn make() {
+    let Ok(mut slot) = FD.lock() else { return };
+    LATER.store(false, Relaxed);
+    if !BUFFER.load(Relaxed).is_null() {
+        return;
+    }
+    match Buffer::make(crate::fork::pid()) {
+        Ok((fd, buffer)) => {
+            *slot = Some(crate::fds::adopt_internal(fd));
+            install(buffer);
+        }
+        // It is not tried again and again.
+        Err(_) => disable(),
+    }
+}
+
+fn install(buffer: Buffer) {
+    let mut comm = [0u8; 16];
+    if let Ok(fd) = open(c"/proc/self/comm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        let n = rustix::io::read(&fd, &mut comm).unwrap_or(0);
+        sys!(__NR_close, fd.into_raw_fd());
+        comm[n.saturating_sub(1)..].fill(0);
+    }
+    for (word, bytes) in COMM.iter().zip(comm.chunks_exact(8)) {
+        let bytes = bytes.try_into().expect("eight bytes");
+        word.store(u64::from_ne_bytes(bytes), Relaxed);
+    }
+    BUFFER.store(buffer.0.as_ptr(), Release);
+}
+
+/// In a forked child: its parent's own memory is not its own.
+pub fn fork_child() {
+    if SHARED.load(Relaxed) || BUFFER.load(Relaxed).is_null() {
+        return;
+    }
+    BUFFER.store(core::ptr::null_mut(), Relaxed);
+    LATER.store(true, Relaxed);
+    // The lock may be held by a thread that is no more.
+    if let Err(TryLockError::WouldBlock) = FD.try_lock() {
+        disable();
+    }
+}
+
+/// This process's memory, if it is to be written to.
+#[inline]
+pub fn wanted() -> Option<Buffer> {
+    let Some(at) = NonNull::new(BUFFER.load(Acquire)) else {
+        if LATER.load(Relaxed) {
+            prepare();
+        }
+        return None;
+    };
+    let buffer = Buffer(at);
+    (buffer.header().until.load(Relaxed) != 0).then_some(buffer)
+}
+
+impl Buffer {
+    /// Makes and maps one.
+    ///
+    /// # Errors
+    /// As memfd_create(2), ftruncate(2), fcntl(2), mmap(2).
+    pub fn make(pid: u32) -> Result<(OwnedFd, Buffer)> {
+        let fd = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&fd, SIZE as u64)?;
+        // Whoever may write to it must not be able to take it from under us.
+        fcntl_add_seals(&fd, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+        let buffer = Buffer::at(&fd)?;
+        let header = buffer.header();
+        header.version.store(VERSION, Relaxed);
+        header.pid.store(u64::from(pid), Relaxed);
+        header.chunks.store(TRACE_CHUNKS as u64, Relaxed);
+        header.events.store(TRACE_EVENTS as u64, Relaxed);
+        // Last: what has no magic is not finished.
+        header.magic.store(MAGIC, Release);
+        Ok((fd, buffer))
+    }
+
+    /// Maps one that somebody else has made.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is none of this layout, or could be taken away; as mmap(2).
+    pub fn map(fd: &OwnedFd) -> Result<Buffer> {
+        let sealed = fcntl_get_seals(fd).is_ok_and(|s| s.contains(SealFlags::SHRINK));
+        if !sealed || fstat(fd)?.st_size != SIZE as i64 {
+            return Err(Errno::EINVAL);
+        }
+        let buffer = Buffer::at(fd)?;
+        if buffer.is_known() {
+            return Ok(buffer);
+        }
+        // SAFETY: mapped above, and nobody else has it.
+        unsafe { buffer.unmap() };
+        Err(Errno::EINVAL)
+    }
+
+    fn is_known(self) -> bool {
+        let h = self.header();
+        let words = [&h.magic, &h.version, &h.chunks, &h.events].map(|w| w.load(Acquire));
+        words == [MAGIC, VERSION, TRACE_CHUNKS as u64, TRACE_EVENTS as u64]
+    }
+
+    fn at(fd: &OwnedFd) -> Result<Buffer> {
+        let (null, prot) = (core::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
+        let at = unsafe { mmap(null, SIZE, prot, MapFlags::SHARED, fd.as_fd(), 0) }?;
+        NonNull::new(at.cast()).map(Buffer).ok_or(Errno::ENOMEM)
+    }
+
+    /// # Safety
+    /// Nobody looks at it any more.
+    pub unsafe fn unmap(self) {
+        // SAFETY: mapped in `at` with that size; the caller has the last copy.
+        let _ = unsafe { munmap(self.0.as_ptr().cast(), SIZE) };
+    }
+
+    #[inline]
+    pub fn header<'a>(self) -> &'a Header {
+        // SAFETY: it begins with a header; mapped while a copy is in use; all words are valid.
+        unsafe { self.0.cast().as_ref() }
+    }
+
+    #[inline]
+    pub fn head<'a>(self, chunk: u32) -> &'a Head {
+        let chunk = chunk as usize % TRACE_CHUNKS;
+        // SAFETY: in bounds, aligned, as `HEADS` and the size are multiples of 64; else as above.
+        unsafe { self.0.add(HEADS + chunk * size_of::<Head>()).cast().as_ref() }
+    }
+
+    #[inline]
+    fn slot<'a>(self, chunk: u32, at: u32) -> &'a [AtomicU64; 4] {
+        let (chunk, at) = (chunk as usize % TRACE_CHUNKS, at as usize % TRACE_EVENTS);
+        // SAFETY: in bounds and aligned; else as above.
+        unsafe { self.0.add(DATA + (chunk * TRACE_EVENTS + at) * 32).cast().as_ref() }
+    }
+
+    /// Takes a free chunk.
+    pub fn claim(self, ring: u64, flags: u32) -> Option<u32> {
+        /// Chunks looked at: with so many taken in a row, hardly one is free.
+        const LOOKS: u32 = 64;
+        for _ in 0..LOOKS {
+            let chunk = self.header().cursor.fetch_add(1, Relaxed) as u32;
+            let head = self.head(chunk);
+            if head.state.load(Relaxed) == 0
+                && head.state.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
+            {
+                head.pid.store(crate::fork::pid(), Relaxed);
+                head.ring.store(ring, Relaxed);
+                head.flags.store(u64::from(flags), Relaxed);
+                let names = COMM.each_ref().map(|w| w.load(Relaxed));
+                head.comm.iter().zip(names).for_each(|(w, name)| w.store(name, Relaxed));
+                return Some(chunk);
+            }
+        }
+        None
+    }
+
+    /// Writes an event as the one behind `used` others. Only by whoever has the chunk.
+    #[inline]
+    pub fn put(self, chunk: u32, used: u32, event: &Event) {
+        for (slot, word) in self.slot(chunk, used).iter().zip(event.words()) {
+            slot.store(word, Relaxed);
+        }
+        self.head(chunk).state.store(used + 2, Release);
+    }
+
+    /// No more will come.
+    pub fn close(self, chunk: u32, used: u32) {
+        self.head(chunk).state.store((used + 1) | CLOSED, Release);
+    }
+
+    /// An event that the reader was told of.
+    pub fn get(self, chunk: u32, at: u32) -> Option<Event> {
+        Event::from_words(self.slot(chunk, at).each_ref().map(|word| word.load(Relaxed)))
+    }
+
+    /// The reader is through with a chunk.
+    pub fn free(self, chunk: u32) {
+        self.head(chunk).state.store(0, Release);
+    }
+
+    /// Takes the place of the one reader; answers who has it.
+    pub fn take_reader(self, me: u64, old: u64) -> core::result::Result<u64, u64> {
+        self.header().reader.compare_exchange(old, me, SeqCst, SeqCst)
+    }
+}

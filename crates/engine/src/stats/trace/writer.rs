@@ -1,0 +1,198 @@
+//! A ring's writer. All that it does is done under the ring's lock.
+#![allow(unsafe_code)]
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::buffer::{self, Buffer};
+use super::{Event, Step, Ticks};
+use crate::limits::TRACE_EVENTS;
+
+/// The start of a stretch of time, if events are wanted.
+pub type Span = Option<u64>;
+
+/// A ring's part in the trace.
+#[derive(Debug, Default)]
+pub struct Writer {
+    /// Events are wanted.
+    pub on: bool,
+    buffer: Option<Buffer>,
+    /// The chunk at hand.
+    chunk: Option<u32>,
+    /// Events in it.
+    used: u32,
+    /// Events to refuse before a chunk is looked for again.
+    refuse: u32,
+    counter: bool,
+    /// As last read from the header.
+    until: u64,
+    /// When the last event was, or the look before it.
+    last: u64,
+    next: u32,
+    ring: u64,
+    flags: u32,
+}
+
+/// The processor's time stamp counter, or CLOCK_MONOTONIC in ns.
+#[inline]
+pub fn ticks(counter: bool) -> u64 {
+    if counter {
+        // SAFETY: every processor of x86-64 has the instruction; where a process has given it up
+        // (PR_SET_TSC) its own reads of the clock trap as well.
+        return unsafe { core::arch::x86_64::_rdtsc() };
+    }
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+fn uses_counter(buffer: Buffer) -> bool {
+    buffer.header().clock.load(Relaxed) == Ticks::Counter as u64
+}
+
+/// Now, if events are wanted: for who does not hold the ring's lock.
+#[inline]
+pub fn now() -> Span {
+    buffer::wanted().map(|b| ticks(uses_counter(b)))
+}
+
+impl Writer {
+    /// Whose events they are.
+    pub fn name(&mut self, ring: u64, flags: u32) {
+        (self.ring, self.flags) = (ring, flags);
+    }
+
+    /// Looks whether events are wanted; once per call of the program's.
+    #[inline]
+    pub fn look(&mut self) {
+        let wanted = buffer::wanted();
+        if wanted != self.buffer {
+            self.turn(wanted);
+        }
+        if self.on {
+            self.stamp();
+        }
+    }
+
+    #[cold]
+    fn turn(&mut self, wanted: Option<Buffer>) {
+        self.close();
+        self.buffer = wanted;
+        self.on = wanted.is_some();
+        if let Some(buffer) = wanted {
+            self.counter = uses_counter(buffer);
+            self.until = buffer.header().until.load(Relaxed);
+        }
+    }
+
+    fn close(&mut self) {
+        if let (Some(buffer), Some(chunk)) = (self.buffer, self.chunk.take()) {
+            buffer.close(chunk, self.used);
+        }
+    }
+
+    /// In a forked child: the chunk is the parent's.
+    pub fn fork_child(&mut self) {
+        (self.chunk, self.buffer, self.on) = (None, None, false);
+    }
+
+    /// A number for a request; 0 if events are not wanted.
+    #[inline]
+    pub fn number(&mut self) -> u32 {
+        if !self.on {
+            return 0;
+        }
+        self.next = self.next.wrapping_add(1).max(1);
+        self.next
+    }
+
+    /// When the last event was.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The time now. Ends the trace if its reader has gone.
+    #[inline]
+    pub fn stamp(&mut self) -> u64 {
+        let now = ticks(self.counter);
+        self.last = now;
+        if now > self.until {
+            self.renew(now);
+        }
+        now
+    }
+
+    #[cold]
+    fn renew(&mut self, now: u64) {
+        let Some(buffer) = self.buffer else { return };
+        let word = &buffer.header().until;
+        self.until = word.load(Relaxed);
+        if now > self.until {
+            let _ = word.compare_exchange(self.until, 0, Relaxed, Relaxed);
+            self.turn(None);
+        }
+    }
+
+    /// A stretch of time begins, at the last look.
+    #[inline]
+    pub fn begin(&self) -> Span {
+        self.on.then_some(self.last)
+    }
+
+    /// The same, now.
+    #[inline]
+    pub fn begin_now(&mut self) -> Span {
+        self.on.then(|| self.stamp())
+    }
+
+    /// It ends.
+    #[inline]
+    pub fn end(&mut self, span: Span, step: Step, value: u32) {
+        if let Some(began) = span.filter(|_| self.on) {
+            self.span(step, began, 0, 0, value.cast_signed());
+        }
+    }
+
+    #[cold]
+    pub fn span(&mut self, step: Step, data: u64, req: u32, opcode: u8, value: i32) {
+        let (time, tid) = (self.stamp(), 0);
+        self.put(&mut Event { time, data, req, tid, step, opcode, value });
+    }
+
+    /// Writes an event, of this thread.
+    pub fn put(&mut self, event: &mut Event) {
+        event.tid = crate::sys::gettid().cast_unsigned();
+        let Some(buffer) = self.buffer else { return };
+        let full = self.used as usize == TRACE_EVENTS;
+        let chunk = match self.chunk {
+            Some(chunk) if !full => chunk,
+            _ => match self.claim(buffer) {
+                Some(chunk) => chunk,
+                None => return,
+            },
+        };
+        buffer.put(chunk, self.used, event);
+        self.used += 1;
+    }
+
+    #[cold]
+    fn claim(&mut self, buffer: Buffer) -> Option<u32> {
+        self.chunk = None;
+        if self.refuse == 0 {
+            self.chunk = buffer.claim(self.ring, self.flags);
+            self.used = 0;
+            self.refuse = if self.chunk.is_none() { TRACE_EVENTS as u32 } else { 0 };
+        }
+        if self.chunk.is_none() {
+            self.refuse -= 1;
+            buffer.header().dropped.fetch_add(1, Relaxed);
+        }
+        self.chunk
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,139 @@
+//! The trace as a reader in the same process sees it: every request's steps, in their order; what
+//! finds no room is counted.
+
+mod client;
+
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use client::{Client, sqe};
+use rustix::fd::OwnedFd;
+use softring_engine::abi::*;
+use softring_engine::limits::{TRACE_CHUNKS, TRACE_EVENTS};
+use softring_engine::stats::trace::read::{Reader, Source};
+use softring_engine::stats::trace::{Event, NAME, Step};
+
+/// One test at a time: there is one trace per process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The trace of this process, found as others find it.
+fn open() -> Reader {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(Result::ok);
+    let named = |link: &std::path::Path| {
+        std::fs::read_link(link)
+            .is_ok_and(|to| to.to_string_lossy().starts_with(&format!("/memfd:{NAME} ")))
+    };
+    let at = links.map(|e| e.path()).find(|p| named(p)).expect("a trace");
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(at).unwrap();
+    Reader::open(OwnedFd::from(file)).unwrap()
+}
+
+/// All there is, by time.
+fn events(reader: &mut Reader) -> Vec<(Source, Event)> {
+    let mut all = Vec::new();
+    reader.poll(|source, event| all.push((source.clone(), event)));
+    all.sort_by_key(|(_, e)| e.time);
+    all
+}
+
+fn steps(all: &[(Source, Event)], req: u32) -> Vec<Step> {
+    let own = |e: &&(Source, Event)| e.1.req == req && e.1.step != Step::Inline;
+    all.iter().filter(own).map(|(_, e)| e.step).collect()
+}
+
+#[test]
+fn every_step_is_told() {
+    let _alone = alone();
+    let c = Client::new(8, 0);
+    let mut reader = open();
+    assert_eq!(reader.pid(), std::process::id());
+    c.push(sqe(IORING_OP_NOP, 1));
+    assert_eq!(c.enter(1, 1), 1);
+    assert_eq!(events(&mut reader), [], "nobody has asked for any");
+
+    reader.start(true).unwrap();
+    let (mut one, two) = UnixStream::pair().unwrap();
+    let mut buf = [0u8; 8];
+    let addr = buf.as_mut_ptr().expose_provenance() as u64;
+    let recv = io_uring_sqe { fd: two.as_raw_fd(), addr, len: 8, ..sqe(IORING_OP_RECV, 77) };
+    c.push(sqe(IORING_OP_NOP, 2));
+    c.push(recv);
+    assert_eq!(c.enter(2, 0), 2);
+    one.write_all(b"x").unwrap();
+    assert_eq!(c.enter(0, 3), 0);
+    let path = c"/";
+    let at = path.as_ptr().expose_provenance() as u64;
+    let open_at = io_uring_sqe { fd: -100, addr: at, ..sqe(IORING_OP_OPENAT, 78) };
+    c.push(io_uring_sqe { flags: IOSQE_ASYNC, ..open_at });
+    assert_eq!(c.enter(1, 4), 1);
+    let all = events(&mut reader);
+    let (source, inline) = all.iter().find(|(_, e)| e.step == Step::Inline).unwrap();
+    assert_eq!((source.pid, source.flags), (std::process::id(), 0));
+    assert_eq!((inline.data, inline.opcode, inline.value), (2, IORING_OP_NOP, 0));
+    use Step::{Armed, Done, Issue, Punt, Reissue, Submit, Work};
+    assert_eq!(steps(&all, 1), [Submit, Issue, Armed, Reissue, Done]);
+    let mut worked = steps(&all, 2);
+    let at = worked.iter().position(|s| *s == Work).expect("a worker ran it");
+    worked.remove(at);
+    assert_eq!(worked, [Submit, Issue, Punt, Done]);
+    let done = all.iter().find(|(_, e)| e.step == Done && e.req == 1).unwrap().1;
+    assert_eq!((done.data, done.opcode, done.value), (77, IORING_OP_RECV, 1));
+    // What a thread did lies around what it wrote meanwhile.
+    let enters: Vec<_> = all.iter().filter(|(_, e)| e.step == Step::Enter).collect();
+    assert_eq!(enters.len(), 3);
+    assert!(enters.iter().any(|(_, e)| e.data <= inline.time && inline.time <= e.time));
+    let slept = all.iter().find(|(_, e)| e.step == Step::Sleep).unwrap().1;
+    assert!(slept.data <= slept.time && reader.ns(slept.data) <= reader.ns(slept.time));
+
+    reader.stop();
+    c.push(sqe(IORING_OP_NOP, 3));
+    assert_eq!(c.enter(1, 5), 1);
+    assert_eq!(events(&mut reader), [], "it is off again");
+}
+
+#[test]
+fn what_finds_no_room_is_counted() {
+    let _alone = alone();
+    let c = Client::new(128, 0);
+    let mut reader = open();
+    reader.start(false).unwrap();
+    let (mut sent, room) = (0, (TRACE_CHUNKS * TRACE_EVENTS) as u64);
+    // An event for each, and one for each call.
+    while sent < room {
+        for i in 0..128 {
+            c.push(sqe(IORING_OP_NOP, sent + i));
+        }
+        sent += 128;
+        assert_eq!(c.enter(128, 0), 128);
+        while c.pop().is_some() {}
+    }
+    let (calls, all) = (sent / 128, events(&mut reader));
+    assert_eq!(all.len() as u64 + reader.dropped(), sent + calls);
+    assert!(all.len() as u64 <= room && reader.dropped() > 0);
+    // With room again it goes on.
+    c.push(sqe(IORING_OP_NOP, u64::MAX));
+    for _ in 0..TRACE_EVENTS {
+        assert!(c.enter(1, 0) >= 0);
+    }
+    assert!(!events(&mut reader).is_empty());
+}
+
+#[test]
+fn one_reader_at_a_time_and_none_that_has_died() {
+    let _alone = alone();
+    let c = Client::new(8, 0);
+    let mut reader = open();
+    reader.start(true).unwrap();
+    let mut second = open();
+    assert!(second.start(true).is_ok(), "the same process takes its own place");
+    // Nobody asks any more: after two seconds nothing is written.
+    std::thread::sleep(std::time::Duration::from_millis(2200));
+    c.push(sqe(IORING_OP_NOP, 1));
+    assert_eq!(c.enter(1, 1), 1);
+    assert_eq!(events(&mut second), []);
+}
