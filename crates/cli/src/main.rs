@@ -15,6 +15,7 @@ mod out;
 mod run;
 mod stats;
 mod sys;
+mod trace;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Run(a) => run::command(&a),
         Command::Doctor(a) => doctor::command(&a),
         Command::Stats(a) => stats::command(&a),
+        Command::Trace(a) => trace::command(&a),
         Command::Demo(a) => demo::command(&a),
         Command::Bench(a) => bench::command(&a),
         Command::Deny(a) => deny::command(&a),

@@ -48,7 +48,7 @@ fn help_names_every_public_command() {
     let o = output(&["--help"]);
     assert!(o.status.success());
     let help = text(&o.stdout);
-    for command in ["run", "doctor", "stats", "demo", "bench"] {
+    for command in ["run", "doctor", "stats", "trace", "demo", "bench"] {
         assert!(help.contains(&format!("\n  {command} ")), "{command}: {help}");
         assert!(output(&[command, "--help"]).status.success());
     }

@@ -1,0 +1,175 @@
+//! `softring trace`: the steps of every request, as a Chrome trace (`softring_engine::stats::trace`
+//! has where they come from).
+
+mod find;
+mod json;
+mod record;
+mod signal;
+mod svg;
+
+use crate::cli::TraceArgs;
+use crate::{fail, out, sys};
+use anyhow::Context;
+use record::Record;
+use softring_engine::stats::trace::read::Reader;
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// Between two looks at the program's memory, which takes what a million requests a second write
+/// within ten times as long.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Whom it is about.
+enum Target {
+    Child(Child),
+    Pid(i32),
+}
+
+impl Target {
+    /// Has it ended? How is known of a child.
+    fn ended(&mut self) -> Option<Option<ExitStatus>> {
+        match self {
+            Target::Child(child) => child.try_wait().ok()?.map(Some),
+            Target::Pid(pid) => (!Path::new(&format!("/proc/{pid}")).exists()).then_some(None),
+        }
+    }
+}
+
+/// `softring trace`
+pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
+    let file = File::create(&args.output).map_err(|e| {
+        let hint = "name a file that you may write: softring trace -o FILE";
+        fail::usage(format!("cannot write {}: {e}", args.output.display()), hint)
+    })?;
+    signal::catch()?;
+    let mut reader = match args.pid {
+        Some(pid) => find::open(pid)?,
+        None => Reader::make().map_err(|e| fail::usage(no_memory(e.res()), "free some memory"))?,
+    };
+    let busy =
+        |_| fail::work_hint("another softring trace reads this process", "wait until it is done");
+    reader.start(counter_is_trusted()).map_err(busy)?;
+    let mut target = match args.pid {
+        Some(pid) => Target::Pid(pid),
+        None => Target::Child(start(args, reader.fd())?),
+    };
+    let mut record = Record::new(args.keep);
+    let status = follow(args, &mut reader, &mut record, &mut target);
+    record.dropped = reader.dropped();
+    let events = record.by_time();
+    let first = events.iter().map(|k| record::began(&k.event)).min().unwrap_or(0);
+    let start = reader.ns(first);
+    let at = |ticks| reader.ns(ticks).saturating_sub(start) as f64 / 1000.0;
+    let about = serde_json::json!({
+        "softring": env!("CARGO_PKG_VERSION"),
+        "of": title(args),
+        "clock": "CLOCK_MONOTONIC",
+        "start_ns": start,
+        "dropped": record.dropped,
+        "left_out": record.left_out,
+    });
+    let told = json::write(file, &events, &record, at, &about)?;
+    if let Some(path) = &args.svg {
+        let picture = svg::draw(&events, &record, at);
+        fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    drop(reader);
+    tell(args, &record, &told);
+    match status {
+        Some(status) if !status.success() => {
+            let killed = status.signal().map(|n| 128 + n);
+            std::process::exit(status.code().or(killed).unwrap_or(1));
+        }
+        _ => Ok(()),
+    }
+}
+
+fn no_memory(res: i32) -> String {
+    let e = std::io::Error::from_raw_os_error(-res);
+    format!("cannot make the memory for events: {e}")
+}
+
+/// Does the kernel make its own clock of the processor's time stamp counter?
+fn counter_is_trusted() -> bool {
+    let at = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    fs::read_to_string(at).is_ok_and(|name| name.trim() == "tsc")
+}
+
+/// Starts the program under `softring run`, which becomes it.
+fn start(args: &TraceArgs, fd: i32) -> anyhow::Result<Child> {
+    let me = sys::own_exe()?;
+    let mut c = Command::new(me);
+    c.args(["run", "--engine=user"]);
+    c.args(args.deny.then_some("--deny")).args(args.quiet.then_some("--quiet"));
+    c.arg("--").args(&args.command);
+    c.env("SOFTRING_TRACE", format!("/proc/{}/fd/{fd}", std::process::id()));
+    Ok(c.spawn()?)
+}
+
+fn title(args: &TraceArgs) -> String {
+    match args.pid {
+        Some(pid) => format!("process {pid}"),
+        None => {
+            let words: Vec<_> = args.command.iter().map(|w| w.to_string_lossy()).collect();
+            words.join(" ")
+        }
+    }
+}
+
+/// Takes events until the program has ended, or the time is over; answers how a child ended.
+fn follow(
+    args: &TraceArgs,
+    reader: &mut Reader,
+    record: &mut Record,
+    target: &mut Target,
+) -> Option<ExitStatus> {
+    let limit = args.seconds.map(Duration::from_secs_f64);
+    let start = Instant::now();
+    let mut on = true;
+    loop {
+        let ended = target.ended();
+        let over = limit.is_some_and(|limit| start.elapsed() >= limit);
+        let asked = signal::asked();
+        if let (Some(signal), Target::Child(child)) = (asked, &*target) {
+            // The terminal has told the program of Ctrl-C itself.
+            signal::pass_on(signal, child.id());
+        }
+        let stop = ended.is_some() || over || (asked.is_some() && matches!(target, Target::Pid(_)));
+        if on && stop {
+            reader.stop();
+            on = false;
+        }
+        // Also once more after the stop: what was written until then.
+        if on || stop {
+            reader.poll(|source, event| record.add(source, event));
+        }
+        match (ended, &target) {
+            (Some(status), _) => return status,
+            (None, Target::Pid(_)) if stop => return None,
+            _ => {}
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn tell(args: &TraceArgs, record: &Record, told: &json::Told) {
+    let at = args.output.display();
+    let lost = match record.dropped {
+        0 => String::new(),
+        n => format!(", {n} dropped as they came too fast"),
+    };
+    let old = match record.left_out {
+        0 => String::new(),
+        n => format!(", the oldest {n} left out (--keep)"),
+    };
+    out::note(&format!(
+        "trace: {} events, {} requests{lost}{old}: {at}",
+        told.events, told.requests
+    ));
+    if told.events == 0 {
+        out::note("hint: no ring of softring's did anything meanwhile");
+    }
+}

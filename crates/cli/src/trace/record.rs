@@ -1,0 +1,120 @@
+//! What was seen, in bounded memory: of events the newest, of names as many as tracks can be told
+//! apart.
+
+use softring_engine::stats::trace::read::Source;
+use softring_engine::stats::trace::{Event, Step};
+use std::collections::{HashMap, VecDeque};
+use std::fs;
+
+/// Rings, and threads, that are told apart.
+const MOST: usize = 65_536;
+
+/// An event, and whose it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// Index of its source.
+    pub source: u32,
+    pub event: Event,
+}
+
+/// When an event's stretch of time began, in ticks.
+pub fn began(e: &Event) -> u64 {
+    match e.step {
+        Step::Inline => e.time - u64::from(e.req).min(e.time),
+        step if step.is_span() => e.data.min(e.time),
+        _ => e.time,
+    }
+}
+
+#[derive(Debug)]
+pub struct Record {
+    events: VecDeque<Kept>,
+    keep: usize,
+    pub sources: Vec<Source>,
+    known: HashMap<(u32, u64), u32>,
+    /// Names of threads, by process and thread.
+    pub threads: HashMap<(u32, u32), String>,
+    /// Events that found no room in the program's memory.
+    pub dropped: u64,
+    /// Events that were seen and not kept.
+    pub left_out: u64,
+}
+
+impl Record {
+    pub fn new(keep: usize) -> Record {
+        Record {
+            events: VecDeque::new(),
+            keep: keep.max(1),
+            sources: Vec::new(),
+            known: HashMap::new(),
+            threads: HashMap::new(),
+            dropped: 0,
+            left_out: 0,
+        }
+    }
+
+    pub fn add(&mut self, source: &Source, event: Event) {
+        let Some(index) = self.index(source) else {
+            self.left_out += 1;
+            return;
+        };
+        let thread = (source.pid, event.tid);
+        if self.threads.len() < MOST && !self.threads.contains_key(&thread) {
+            self.threads.insert(thread, name_of(thread));
+        }
+        if self.events.len() == self.keep {
+            self.events.pop_front();
+            self.left_out += 1;
+        }
+        self.events.push_back(Kept { source: index, event });
+    }
+
+    /// Takes the events, in the order of their times.
+    pub fn by_time(&mut self) -> Vec<Kept> {
+        let mut events: Vec<Kept> = self.events.drain(..).collect();
+        events.sort_by_key(|k| k.event.time);
+        events
+    }
+
+    fn index(&mut self, source: &Source) -> Option<u32> {
+        let key = (source.pid, source.ring);
+        if let Some(&index) = self.known.get(&key) {
+            return Some(index);
+        }
+        let index = self.sources.len();
+        if index == MOST {
+            return None;
+        }
+        self.sources.push(source.clone());
+        self.known.insert(key, index as u32);
+        Some(index as u32)
+    }
+}
+
+/// The thread's name; nothing if it has gone.
+fn name_of((pid, tid): (u32, u32)) -> String {
+    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(&name).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_newest_are_kept() {
+        let source = |ring| Source { pid: 1, ring, flags: 0, comm: "x".into() };
+        let event =
+            |time| Event { time, data: 0, req: 1, tid: 1, step: Step::Done, opcode: 0, value: 0 };
+        let mut r = Record::new(3);
+        for time in 0..5 {
+            r.add(&source(time % 2), event(time));
+        }
+        let times: Vec<u64> = r.by_time().iter().map(|k| k.event.time).collect();
+        assert_eq!((times, r.left_out, r.sources.len()), (vec![2, 3, 4], 2, 2));
+        for ring in 0..MOST as u64 + 9 {
+            r.add(&source(ring), event(9));
+        }
+        assert_eq!(r.sources.len(), MOST);
+    }
+}

@@ -1,0 +1,236 @@
+//! `softring trace`, on programs that run under the library; without that library next to the
+//! executable the tests say that they were skipped.
+
+mod common;
+
+use common::{ME, library, softring, text};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A load for `softring worker`, which `bench` starts for one measurement.
+fn job(op: &str, seconds: f64, path: &Path) -> Value {
+    json!({
+        "driver": "softring", "op": op, "path": path, "size": 65536, "bs": 4096, "depth": 4,
+        "batch": 4, "wait": 1, "threads": 1, "pool_threads": 1, "seconds": seconds, "warmup": 0.0,
+        "rw": "randread", "rwmix": 0, "direct": false, "setup_flags": 0, "slat": false,
+        "verify": false, "seed": 0, "once": false, "count": 100,
+    })
+}
+
+struct Dir(tempfile::TempDir);
+
+impl Dir {
+    fn new() -> Dir {
+        let dir = Dir(tempfile::tempdir().expect("a folder"));
+        fs::write(dir.at("data"), vec![0u8; 65536]).expect("a file");
+        dir
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A file with a job in it.
+    fn job(&self, op: &str, seconds: f64) -> PathBuf {
+        let at = self.at(&format!("{op}-{seconds}.json"));
+        fs::write(&at, job(op, seconds, &self.at("data")).to_string()).expect("a file");
+        at
+    }
+
+    fn trace(&self) -> Value {
+        let bytes = fs::read(self.at("out.json")).expect("a trace");
+        serde_json::from_slice(&bytes).expect("JSON")
+    }
+
+    /// `softring trace OPTIONS`, with a job on standard input.
+    fn start(&self, job: Option<&Path>, options: &[&str]) -> Child {
+        let mut c = Command::new(ME);
+        c.args(["trace", "-o"]).arg(self.at("out.json")).args(options);
+        c.stdout(Stdio::null()).stderr(Stdio::piped());
+        c.stdin(job.map_or_else(Stdio::null, |at| fs::File::open(at).expect("a job").into()));
+        c.spawn().expect("softring starts")
+    }
+}
+
+fn wait(child: Child) -> (Option<i32>, String) {
+    let o = child.wait_with_output().expect("it ends");
+    (o.status.code(), text(&o.stderr))
+}
+
+/// A worker that runs for a minute under the library; it is ended with this value.
+struct Load(Child);
+
+impl Load {
+    fn start(dir: &Dir, op: &str) -> Load {
+        let mut c = Command::new(ME);
+        c.args(["run", "--engine=user", "--quiet", "--", ME, "worker"]);
+        c.stdin(fs::File::open(dir.job(op, 60.0)).expect("a job")).stdout(Stdio::null());
+        let load = Load(c.spawn().expect("softring starts"));
+        let (pid, start) = (load.pid(), Instant::now());
+        while !text(&softring(&["stats", "-p", &pid]).stdout).contains("ring 1") {
+            assert!(start.elapsed() < Duration::from_secs(20), "no ring");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        load
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn events(trace: &Value) -> &Vec<Value> {
+    trace["traceEvents"].as_array().expect("a list")
+}
+
+/// Looks whether all slices nest, and answers requests by the name of their track.
+fn check(trace: &Value) -> BTreeMap<String, u64> {
+    let mut open: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
+    let mut tracks: BTreeMap<String, String> = BTreeMap::new();
+    let mut requests = BTreeMap::new();
+    let mut named = BTreeSet::new();
+    for e in events(trace) {
+        let (ph, name) = (e["ph"].as_str().unwrap(), e["name"].as_str().unwrap().to_owned());
+        let thread = (e["pid"].as_u64().unwrap(), e["tid"].as_u64());
+        if ph == "M" {
+            named.insert((thread, name));
+            continue;
+        }
+        let ts = e["ts"].as_f64().unwrap();
+        assert!(ts >= 0.0 && named.contains(&(thread, "thread_name".into())), "{e}");
+        assert!(named.contains(&((thread.0, None), "process_name".into())), "{e}");
+        let id = e["id2"]["local"].as_str().unwrap_or_default().to_owned();
+        match ph {
+            "X" => assert!(e["dur"].as_f64() >= Some(0.0), "{e}"),
+            "n" => _ = tracks.entry(id).or_insert(name),
+            "b" => {
+                let slices = open.entry(id.clone()).or_default();
+                if slices.is_empty() {
+                    *requests.entry(tracks[&id].clone()).or_default() += 1;
+                }
+                slices.push((name, ts));
+            }
+            "e" => {
+                let (began, at) = open.get_mut(&id).and_then(Vec::pop).expect("a begin");
+                assert!(began == name && at <= ts, "{e}");
+            }
+            _ => assert!(["s", "f"].contains(&ph), "{e}"),
+        }
+    }
+    assert!(open.values().all(Vec::is_empty), "something has not ended");
+    assert_eq!(trace["otherData"]["requests"].as_u64(), Some(requests.values().sum()));
+    requests
+}
+
+#[test]
+fn a_program_from_its_start_to_its_end() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    for (op, what) in [("rw", "read"), ("poll", "poll_add"), ("timeout-cancel", "timeout")] {
+        let picture = dir.at("out.svg").display().to_string();
+        let child = dir.start(Some(&dir.job(op, 0.05)), &["--svg", &picture, "--", ME, "worker"]);
+        let (code, told) = wait(child);
+        assert_eq!(code, Some(0), "{told}");
+        let trace = dir.trace();
+        let requests = check(&trace);
+        assert!(requests.keys().next().is_some_and(|t| t.starts_with("ring 1")), "{requests:?}");
+        let begun = |e: &&Value| e["ph"] == "b" && e["name"] == what;
+        assert!(events(&trace).iter().any(|e| begun(&e)), "{what}");
+        assert!(events(&trace).iter().any(|e| e["ph"] == "X" && e["name"] == "enter"));
+        assert!(told.contains("requests"), "{told}");
+        let process = events(&trace).iter().find(|e| e["name"] == "process_name").unwrap();
+        assert_eq!(process["args"]["name"], "softring");
+        let drawn = fs::read_to_string(picture).expect("a picture");
+        assert!(drawn.starts_with("<svg") && drawn.contains(&format!("ring 1 {what}")), "{drawn}");
+    }
+}
+
+#[test]
+fn children_have_tracks_of_their_own() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let job = dir.job("rw", 0.05);
+    let one = format!("{ME} worker < {}", job.display());
+    let both = format!("{one} > /dev/null & {one} > /dev/null; wait; exit 7");
+    let (code, told) = wait(dir.start(None, &["--", "sh", "-c", &both]));
+    assert_eq!(code, Some(7), "{told}");
+    let trace = dir.trace();
+    check(&trace);
+    let pids: BTreeSet<u64> = events(&trace).iter().filter_map(|e| e["pid"].as_u64()).collect();
+    assert_eq!(pids.len(), 2, "{pids:?}");
+}
+
+#[test]
+fn a_running_process_in_bounded_memory() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let load = Load::start(&dir, "nop");
+    // More than once: the first leaves nothing on.
+    for _ in 0..2 {
+        let options = ["-p", &load.pid(), "--seconds", "0.3", "--keep", "1000"];
+        let (code, told) = wait(dir.start(None, &options));
+        assert_eq!(code, Some(0), "{told}");
+        let trace = dir.trace();
+        check(&trace);
+        let other = &trace["otherData"];
+        assert_eq!(other["events"].as_u64(), Some(1000), "{other}");
+        assert!(other["left_out"].as_u64() > Some(0), "{other}");
+    }
+    // Ctrl-C ends a trace without a limit, and it is whole.
+    let tracer = dir.start(None, &["-p", &load.pid(), "--keep", "1000"]);
+    std::thread::sleep(Duration::from_millis(300));
+    let sent = Command::new("kill").args(["-INT", &tracer.id().to_string()]).status();
+    assert!(sent.is_ok_and(|s| s.success()));
+    assert_eq!(wait(tracer).0, Some(0));
+    check(&dir.trace());
+}
+
+#[test]
+fn a_process_that_is_killed() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let load = Load::start(&dir, "poll");
+    let tracer = dir.start(None, &["-p", &load.pid(), "--keep", "5000"]);
+    std::thread::sleep(Duration::from_millis(300));
+    drop(load);
+    let (code, told) = wait(tracer);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(!check(&dir.trace()).is_empty(), "{told}");
+
+    let (code, told) = wait(dir.start(None, &["--", "sh", "-c", "kill -9 $$"]));
+    assert_eq!(code, Some(137), "{told}");
+    assert!(told.contains("0 events"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_traced_says_so() {
+    let dir = Dir::new();
+    let out = dir.at("out.json").display().to_string();
+    let me = std::process::id().to_string();
+    for (pid, why) in [("999999999", "no process"), (&me, "cannot be traced")] {
+        let o = softring(&["trace", "-o", &out, "-p", pid]);
+        assert_eq!(o.status.code(), Some(1));
+        assert!(text(&o.stderr).contains(why), "{}", text(&o.stderr));
+    }
+    assert_eq!(softring(&["trace", "-o", &out]).status.code(), Some(2));
+    assert_eq!(softring(&["trace", "-o", "/nowhere/x", "--", "true"]).status.code(), Some(2));
+}
