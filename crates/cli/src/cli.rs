@@ -186,7 +186,7 @@ what workers ran, passes of SQ threads. Arrows lead from where a request was tak
 completed.
 
 submit: the SQE was taken. issue: first attempt. armed: waits for readiness. reissue: tried again \
-when ready. punted: waits for a worker, or is with one. aio: with the kernel's aio. queued: with \
+when ready. punted: waits for a worker, or is with one. aio: with the kernel's aio. model: with a modelled disk. queued: with \
 its own owner: a timeout, a poll, a futex. drained: behind a barrier. A request that ended when it \
 was taken has no such phases.
 

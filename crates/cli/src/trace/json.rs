@@ -59,6 +59,7 @@ pub fn phase(step: Step) -> Option<&'static str> {
         Step::Reissue => "reissue",
         Step::Punt => "punted",
         Step::Aio => "aio",
+        Step::Model => "model",
         Step::Queued => "queued",
         Step::Drained => "drained",
         _ => return None,

@@ -15,7 +15,7 @@ const NAMES: f64 = 170.0;
 const ROW: f64 = 16.0;
 
 /// What is shown, with its colour; the order is that of the key.
-const COLOURS: [(&str, &str); 12] = [
+const COLOURS: [(&str, &str); 13] = [
     ("submit", "#9aa0a6"),
     ("issue", "#4285f4"),
     ("inline", "#4285f4"),
@@ -23,6 +23,7 @@ const COLOURS: [(&str, &str); 12] = [
     ("reissue", "#34a853"),
     ("punted", "#c58af9"),
     ("aio", "#4ecde6"),
+    ("model", "#4ecde6"),
     ("queued", "#f6c343"),
     ("drained", "#f28b82"),
     ("enter", "#a8c7fa"),

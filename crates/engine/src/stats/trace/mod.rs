@@ -73,6 +73,8 @@ pub enum Step {
     Punt,
     /// It is with the kernel's aio.
     Aio,
+    /// It is with a modelled disk.
+    Model,
     /// With its own owner: a timeout, a poll, a futex, a child.
     Queued,
     /// It waits behind a barrier.
@@ -96,7 +98,7 @@ pub enum Step {
 }
 
 impl Step {
-    const ALL: [Step; 17] = [
+    const ALL: [Step; 18] = [
         Step::Submit,
         Step::Inline,
         Step::Issue,
@@ -104,6 +106,7 @@ impl Step {
         Step::Reissue,
         Step::Punt,
         Step::Aio,
+        Step::Model,
         Step::Queued,
         Step::Drained,
         Step::More,

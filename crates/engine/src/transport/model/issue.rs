@@ -13,6 +13,7 @@ use crate::opdef::{Outcome, Try};
 use crate::ops::iov::in_user;
 use crate::ops::rw;
 use crate::req::request::{Call, FileRef, Keep, Req, State, Wait};
+use crate::stats::trace::Step;
 use crate::time::Clock;
 use crate::transport::kind::Kind;
 
@@ -56,7 +57,8 @@ impl Ctx {
     /// False if it must go the long way.
     pub fn model_lane(&mut self, sqe: &io_uring_sqe) -> bool {
         let fixed = matches!(sqe.opcode, IORING_OP_READ_FIXED | IORING_OP_WRITE_FIXED);
-        if !fixed && !matches!(sqe.opcode, IORING_OP_READ | IORING_OP_WRITE) {
+        // A request can be followed in a trace.
+        if self.trace.on || !fixed && !matches!(sqe.opcode, IORING_OP_READ | IORING_OP_WRITE) {
             return false;
         }
         let len = u64::from(sqe.len);
@@ -132,6 +134,7 @@ impl Ctx {
     }
 
     fn model_park(&mut self, req: &mut Req, due: u64, res: i32) {
+        self.trace(Step::Model, req);
         req.state = State::Model;
         let id = self.slab.insert(core::mem::take(req));
         self.model_push(due, What::Request(id), res);
