@@ -223,7 +223,8 @@ impl Writer<'_> {
     fn flow(&mut self, ph: &str, id: u64, source: u32, (ts, tid): (f64, u32)) {
         let pid = self.record.sources[source as usize].pid;
         let mut event = json!({
-            "ph": ph, "cat": "request", "name": "request", "id": id, "pid": pid, "tid": tid, "ts": ts,
+            "ph": ph, "cat": "request", "name": "request", "id": id,
+            "pid": pid, "tid": tid, "ts": ts,
         });
         if ph == "f" {
             event["bp"] = "e".into();

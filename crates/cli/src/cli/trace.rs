@@ -1,0 +1,54 @@
+//! The command line of `softring trace`.
+
+use super::seconds;
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const TRACE_AFTER: &str = "\
+The file is in Chrome's Trace Event Format: open it in ui.perfetto.dev or chrome://tracing. Each \
+ring has a track of its requests, each thread one of what it did: calls of io_uring_enter, sleeps, \
+what workers ran, passes of SQ threads. Arrows lead from where a request was taken to where it was \
+completed.
+
+submit: the SQE was taken. issue: first attempt. armed: waits for readiness. reissue: tried again \
+when ready. punted: waits for a worker, or is with one. aio: with the kernel's aio. model: with a \
+modelled disk. queued: with its own owner: a timeout, a poll, a futex. drained: behind a barrier. \
+A request that ended when it was taken has no such phases.
+
+The program runs with softring's rings, also where the kernel would give it some, and its \
+children are traced, too. Requests that were in flight when the trace began are not shown. \
+Memory is bounded on both sides: what comes faster than it can be read is dropped and counted, \
+and of what was read the newest is kept.";
+
+#[derive(Debug, Args)]
+#[command(after_help = TRACE_AFTER)]
+pub struct TraceArgs {
+    /// Where the trace goes
+    #[arg(long, short, default_value = "softring-trace.json", value_name = "FILE.json")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+    /// Trace this running process (until it ends, or Ctrl-C)
+    #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(conflicts_with_all = ["command", "deny", "quiet"])]
+    pub pid: Option<i32>,
+    /// Stop tracing after so many seconds
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub seconds: Option<f64>,
+    /// Events to keep
+    #[arg(long, default_value_t = 500_000, value_name = "N")]
+    pub keep: usize,
+    /// Also draw the first requests
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
+    pub svg: Option<PathBuf>,
+    /// First deny the io_uring system calls to the program, as `softring run --deny` does
+    #[arg(long)]
+    pub deny: bool,
+    /// No notice line and no warnings
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// The program and its arguments
+    #[arg(required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
