@@ -52,6 +52,7 @@ static ENGINE: AtomicU8 = AtomicU8::new(Engine::Auto as u8);
 static DOOR: AtomicU8 = AtomicU8::new(Door::Auto as u8);
 static QUIET: AtomicU8 = AtomicU8::new(0);
 static REPORT: AtomicU8 = AtomicU8::new(0);
+static AIO_HIPRI: AtomicU8 = AtomicU8::new(0);
 static NOTICE: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
 // Relaxed throughout: written by the constructor, before any thread that reads.
@@ -75,6 +76,10 @@ pub fn door() -> Door {
 
 pub fn quiet() -> bool {
     QUIET.load(Ordering::Relaxed) != 0
+}
+
+pub fn aio_hipri() -> bool {
+    AIO_HIPRI.load(Ordering::Relaxed) != 0
 }
 
 pub fn report() -> bool {
@@ -105,7 +110,8 @@ pub fn read() {
     DOOR.store(choice(c"SOFTRING_DOOR", &names), Ordering::Relaxed);
     QUIET.store(flag(c"SOFTRING_QUIET"), Ordering::Relaxed);
     REPORT.store(flag(c"SOFTRING_REPORT"), Ordering::Relaxed);
-    if flag(c"SOFTRING_AIO_HIPRI") != 0 {
+    AIO_HIPRI.store(flag(c"SOFTRING_AIO_HIPRI"), Ordering::Relaxed);
+    if aio_hipri() {
         softring_engine::aio::poll_all();
     }
     read_models();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{count, example, library, succeed, under};
+use common::{count, example, succeed, under};
 use std::process::Command;
 
 /// The cases of a list of the test program's.
@@ -42,6 +42,28 @@ fn contexts_of_polled_iocbs() {
     all("--polled", &[]);
 }
 
+/// Inline calls, as libaio had them.
+#[test]
+fn inline_calls() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let run = |case: &str, door: &str, hipri: &str| {
+        let mut c = under(example("aio"), "auto", door);
+        c.arg(case).env("AIO_INLINE", "1").env("AIO_DIR", dir.path());
+        succeed(c.env("SOFTRING_AIO_HIPRI", hipri))
+    };
+    for case in ["direct", "partial", "signals", "fork", "polled", "polled_unseen", "mixed"] {
+        let out = run(case, "patch", "0");
+        assert!(count(&out, "patched") > 0, "{case}");
+    }
+    for case in ["direct", "signals", "polled_unseen"] {
+        let out = run(case, "sigsys", "1");
+        assert!(count(&out, "trapped") > 0, "{case}");
+    }
+    // Not heard of, and none the worse.
+    assert_eq!(count(&run("direct", "none", "0"), "aio"), 0);
+    assert_eq!(count(&run("direct", "sigsys", "0"), "trapped"), 0);
+}
+
 #[test]
 fn every_context_polled() {
     all("--plain", &[("SOFTRING_AIO_HIPRI", "1")]);
@@ -58,5 +80,4 @@ fn emulated_contexts() {
 fn none_where_only_the_kernels_rings_are_asked_for() {
     let mut c = under(example("aio"), "kernel", "auto");
     assert!(!c.arg("direct").env("AIO_DENIED", "1").output().unwrap().status.success());
-    drop(library());
 }

@@ -19,7 +19,7 @@
 //! ```
 
 use super::look::{Ended, Wait, sleep};
-use super::table;
+use super::{HEARD, table};
 use crate::abi::aio::*;
 use crate::errno::{Errno, Result, check};
 use crate::limits::{AIO_LEAVE, AIO_LOOK_BATCH, AIO_LOOKS};
@@ -218,7 +218,8 @@ impl Context {
     }
 
     fn judge(&self, cb: &iocb, last_direct: &mut Option<u32>) -> Result<()> {
-        let wanted = if cb.aio_flags & IOCB_FLAG_HIPRI != 0 { POLLED } else { PLAIN };
+        let flagged = cb.aio_flags & IOCB_FLAG_HIPRI != 0 && HEARD.load(Relaxed);
+        let wanted = if flagged { POLLED } else { PLAIN };
         if wanted == POLLED {
             polled_rules(cb, last_direct)?;
         }

@@ -40,10 +40,18 @@ use table::Entry;
 
 /// Every context is polled.
 static POLL_ALL: AtomicBool = AtomicBool::new(false);
+/// Each call on a context reaches us, as far as the doors know.
+static HEARD: AtomicBool = AtomicBool::new(true);
 
 /// From now on every new context is polled, as if its iocbs had the flag, but for the flag's rules.
 pub fn poll_all() {
     POLL_ALL.store(true, Relaxed);
+}
+
+/// Do all calls on contexts reach us? If not, the flag is ignored, as the kernel ignores it: who asks
+/// past us for the events of a hidden context would wait for ever.
+pub fn all_calls_are_heard(all: bool) {
+    HEARD.store(all, Relaxed);
 }
 
 /// `io_setup(2)`: create an asynchronous I/O context. `emulate`: make one of ours where the kernel

@@ -1,9 +1,11 @@
-//! The six system calls through libc's `syscall()`, and what the cases need of files and buffers.
+//! The six system calls through libc's `syscall()`, or (`AIO_INLINE`) by instructions of this
+//! program's own as libaio had them until 0.3.112; and what the cases need of files and buffers.
 
+use core::arch::global_asm;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
 pub const PREAD: u16 = 0;
 pub const PWRITE: u16 = 1;
@@ -41,13 +43,53 @@ pub struct Event {
     pub res2: i64,
 }
 
+global_asm!(
+    ".irp nr, 206, 207, 208, 209, 210, 333",
+    ".type inline_\\nr, @function",
+    "inline_\\nr:",
+    ".cfi_startproc",
+    "mov r10, rcx",
+    "mov eax, \\nr",
+    "syscall",
+    "ret",
+    ".cfi_endproc",
+    ".size inline_\\nr, . - inline_\\nr",
+    ".endr",
+);
+
+type Call = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> i64;
+
+unsafe extern "C" {
+    fn inline_206(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> i64;
+    fn inline_207(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> i64;
+    fn inline_208(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> i64;
+    fn inline_209(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> i64;
+    fn inline_210(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> i64;
+    fn inline_333(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> i64;
+}
+
+/// -1 with `errno`, or the answer. The addresses among the arguments are the kernel's to check.
+fn call(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> i64 {
+    let inline: Call = match nr {
+        206 => inline_206,
+        207 => inline_207,
+        208 => inline_208,
+        209 => inline_209,
+        210 => inline_210,
+        _ => inline_333,
+    };
+    // SAFETY: a system call, as a program makes it.
+    unsafe {
+        if std::env::var_os("AIO_INLINE").is_some() {
+            return inline(a, b, c, d, e, f);
+        }
+        let ret = libc::syscall(nr, a, b, c, d, e, f);
+        if ret < 0 { -i64::from(*libc::__errno_location()) } else { ret }
+    }
+}
+
 /// A context, ended with its owner.
 pub struct Aio(pub u64);
-
-fn answer(ret: i64) -> i64 {
-    // SAFETY: libc's own pointer.
-    if ret < 0 { -i64::from(unsafe { *libc::__errno_location() }) } else { ret }
-}
 
 impl Aio {
     pub fn new(nr: u32) -> Aio {
@@ -61,8 +103,7 @@ impl Aio {
     }
 
     pub fn submit_at(&self, nr: i64, list: *const *const Iocb) -> i64 {
-        // SAFETY: as a program does it; the kernel checks the addresses.
-        answer(unsafe { libc::syscall(libc::SYS_io_submit, self.0, nr, list) })
+        call(libc::SYS_io_submit, [self.0 as usize, nr as usize, list.addr(), 0, 0, 0])
     }
 
     pub fn wait(&self, min: i64, events: &mut [Event], ms: Option<i64>) -> i64 {
@@ -71,20 +112,18 @@ impl Aio {
 
     pub fn wait_at(&self, min: i64, nr: i64, events: *mut Event, ms: Option<i64>) -> i64 {
         let ts = ms.map(|ms| [ms / 1000, ms % 1000 * 1_000_000]);
-        let ts = ts.as_ref().map_or(null(), |t| t.as_ptr());
-        // SAFETY: as above.
-        answer(unsafe { libc::syscall(libc::SYS_io_getevents, self.0, min, nr, events, ts) })
+        let ts = ts.as_ref().map_or(0, |t| t.as_ptr().expose_provenance());
+        let args = [self.0 as usize, min as usize, nr as usize, events.expose_provenance(), ts, 0];
+        call(libc::SYS_io_getevents, args)
     }
 
     /// io_pgetevents with a mask that lets everything through.
     pub fn pwait(&self, min: i64, events: &mut [Event]) -> i64 {
         let mask = 0u64;
         let set = [(&raw const mask).expose_provenance(), 8];
-        let (nr, at) = (events.len(), events.as_mut_ptr());
-        // SAFETY: as above.
-        answer(unsafe {
-            libc::syscall(333, self.0, min, nr, at, null::<u8>(), (&raw const set).addr())
-        })
+        let (nr, at) = (events.len(), events.as_mut_ptr().expose_provenance());
+        let set = (&raw const set).expose_provenance();
+        call(333, [self.0 as usize, min as usize, nr, at, 0, set])
     }
 
     pub fn all(&self, n: usize) -> Vec<Event> {
@@ -96,13 +135,12 @@ impl Aio {
 
     pub fn cancel(&self, iocb: &Iocb) -> i64 {
         let mut e = Event::default();
-        // SAFETY: as above.
-        answer(unsafe { libc::syscall(libc::SYS_io_cancel, self.0, &raw const *iocb, &raw mut e) })
+        let (cb, e) = (address(iocb) as usize, (&raw mut e).expose_provenance());
+        call(libc::SYS_io_cancel, [self.0 as usize, cb, e, 0, 0, 0])
     }
 
     pub fn destroy(&self) -> i64 {
-        // SAFETY: as above.
-        answer(unsafe { libc::syscall(libc::SYS_io_destroy, self.0) })
+        call(libc::SYS_io_destroy, [self.0 as usize, 0, 0, 0, 0, 0])
     }
 
     /// Words of the ring that is mapped for the program: head, tail, magic.
@@ -120,8 +158,7 @@ impl Drop for Aio {
 }
 
 pub fn setup(nr: u32, id: *mut u64) -> i64 {
-    // SAFETY: the kernel writes one word, or refuses the address.
-    answer(unsafe { libc::syscall(libc::SYS_io_setup, nr, id) })
+    call(libc::SYS_io_setup, [nr as usize, id.expose_provenance(), 0, 0, 0, 0])
 }
 
 /// A file of this process's own without a name, of `blocks` blocks of zeroes.

@@ -24,9 +24,9 @@
 //! keeps it open, and keeps the program's own handler beside ours.
 #![allow(unsafe_code)]
 
-use super::patch;
+use super::{libaio, patch};
 use crate::raw::{self, next, raw};
-use crate::{gate, report, wrap};
+use crate::{config, gate, report, wrap};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use libc::{siginfo_t, sock_filter, sock_fprog, ucontext_t};
@@ -116,7 +116,8 @@ fn unblock() {
     }
 }
 
-/// Installs the filter: 425..=427 trap, but from our own text.
+/// Installs the filter: 425..=427 trap, and kernel aio's calls if all of that is to be polled; but
+/// not from our own text.
 fn filter() -> bool {
     const LD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JEQ: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -129,8 +130,12 @@ fn filter() -> bool {
         return false;
     }
     let op = |code, jt, jf, k| sock_filter { code, jt, jf, k };
-    let program = [
-        op(LD, 0, 0, 0),
+    let aio = [
+        op(JEQ, 4, 0, libaio::PGETEVENTS as u32),
+        op(JGE, 0, 11, libaio::FIRST as u32),
+        op(JGE, 0, 2, libaio::LAST as u32 + 1),
+    ];
+    let rings = [
         op(JGE, 0, 9, 425),
         op(JGE, 8, 0, 428),
         op(LD, 0, 0, 4),
@@ -143,6 +148,9 @@ fn filter() -> bool {
         op(RET, 0, 0, libc::SECCOMP_RET_TRAP),
         op(RET, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
+    let mut program = vec![op(LD, 0, 0, 0)];
+    program.extend_from_slice(if config::aio_hipri() { &aio } else { &[] });
+    program.extend_from_slice(&rings);
     let program = sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     let at = (&raw const program).expose_provenance();
     let (set, every) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
@@ -176,8 +184,9 @@ unsafe extern "C" fn on_sigsys(signo: c_int, info: *mut siginfo_t, context: *mut
     let errno = raw::errno();
     // SAFETY: the kernel's structures, for the life of this frame.
     let (sys, uc) = unsafe { (&*info.cast::<SigsysInfo>(), &mut *context.cast::<ucontext_t>()) };
-    let ours =
-        (libc::SYS_io_uring_setup..=libc::SYS_io_uring_register).contains(&sys.syscall.into());
+    let nr = i64::from(sys.syscall);
+    let ring = (libc::SYS_io_uring_setup..=libc::SYS_io_uring_register).contains(&nr);
+    let ours = ring || libaio::knows(nr);
     if sys.code != SYS_SECCOMP || !ours {
         wrap::signal::forward(signo, info, context);
         return raw::set_errno(errno);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! modules   which text there is, and when there is more
-//! scan      where 425..=427 occur in it, at the speed of memory
+//! scan      where 425..=427 and `syscall` occur in it, at the speed of memory
 //! frames    the function around such a place, from .eh_frame
 //! site      what to replace there, decided on decoded instructions
 //! stub      the code that is jumped to instead, near its site
@@ -25,6 +25,9 @@
 //! Programs also close a ring inline, and may map it so. Such sites are patched with a module's
 //! others; in modules that have no others, only once there is a ring of ours. To miss one is no
 //! gap: the engine notices closed rings by itself.
+//!
+//! Those of kernel aio (libaio before 0.3.113, programs linked with it) are, in any module, at start.
+//! To miss one means that polled contexts are not to be had, and nothing else.
 //!
 //! What is found but cannot be replaced is a gap: `door::close_gaps` puts the trap there, or
 //! refuses our rings.
@@ -52,6 +55,8 @@ struct Seen {
     others: bool,
     /// How many of them were left.
     missed: usize,
+    /// How many of kernel aio's were.
+    aio: usize,
 }
 
 static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
@@ -103,8 +108,7 @@ fn update(fresh: bool) {
     for m in &modules {
         let key = (m.base, m.text_start());
         if seen.iter().all(|s| (s.base, s.text) != key) {
-            let (gaps, others, missed) = patch(m, fresh);
-            seen.push(Seen { base: m.base, text: key.1, gaps, others, missed });
+            seen.push(patch(m, fresh));
         }
     }
     if RINGS.load(Ordering::Relaxed) {
@@ -122,33 +126,57 @@ fn update(fresh: bool) {
     if !hears_closes() {
         softring_engine::fds::closes_are_all_reported(false);
     }
+    softring_engine::aio::all_calls_are_heard(seen.iter().all(|s| s.aio == 0));
     report::GAPS.set(seen.iter().map(|s| s.gaps).sum());
     report::NANOS.add_many(cpu_time() - started);
 }
 
-/// Patches one module; answers how many of its sites it had to leave, whether it looked for those
-/// of other calls too, and how many of these it left.
-fn patch(m: &Module, fresh: bool) -> (usize, bool, usize) {
-    let mut numbers = Vec::new();
+/// Patches one module.
+fn patch(m: &Module, fresh: bool) -> Seen {
+    let mut text = site::Seen::default();
     for t in &m.text {
         // SAFETY: the loader mapped this segment readable, and the module stays while its list is
         // ours.
         let bytes = unsafe { t.bytes() };
         report::BYTES.add_many(bytes.len());
-        scan::numbers(bytes, |at| numbers.push(t.start + at));
+        let (numbers, syscalls) = (&mut text.numbers, &mut text.syscalls);
+        scan::both(bytes, |at| numbers.push(t.start + at), |at| syscalls.push(t.start + at));
     }
-    if numbers.is_empty() {
-        return (0, false, 0);
+    // Before anything is written, for it decodes what is there.
+    let (mut aio, left) = site::aio(m, &text.syscalls);
+    let (rings, mut seen) = patch_rings(m, &text, fresh);
+    aio.retain(|s| rings.iter().all(|r| s.at + s.len <= r.at || r.at + r.len <= s.at));
+    seen.aio = left;
+    if !aio.is_empty() {
+        let done = text::replace(m, &aio, fresh).len();
+        report::SITES.add_many(done);
+        seen.aio += aio.len() - done;
     }
-    let found = site::find(m, &numbers);
+    seen
+}
+
+/// Patches the sites of io_uring's calls, and in a module that has some those of `mmap` and
+/// `close`.
+fn patch_rings(m: &Module, text: &site::Seen, fresh: bool) -> (Vec<site::Site>, Seen) {
+    let mut seen =
+        Seen { base: m.base, text: m.text_start(), gaps: 0, others: false, missed: 0, aio: 0 };
+    if text.numbers.is_empty() {
+        return (Vec::new(), seen);
+    }
+    let found = site::find(m, text);
+    seen.gaps = found.gaps;
     if found.sites.is_empty() {
-        return (found.gaps, false, 0);
+        return (Vec::new(), seen);
     }
     let done = text::replace(m, &found.sites, fresh);
     report::SITES.add_many(done.len());
-    let left = found.sites.iter().filter(|s| s.ring && !done.contains(&s.at)).count();
-    let others = found.sites.iter().filter(|s| !s.ring && !done.contains(&s.at)).count();
-    (found.gaps + left, true, others)
+    let left = |ring| {
+        let left = found.sites.iter().filter(|s| s.ring == ring && !done.contains(&s.at));
+        left.count()
+    };
+    seen.gaps += left(true);
+    (seen.others, seen.missed) = (true, left(false));
+    (found.sites, seen)
 }
 
 /// Nanoseconds that this thread has run.

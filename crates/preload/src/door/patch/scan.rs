@@ -11,27 +11,33 @@ const BLOCK: usize = 128;
 /// Bytes of the immediate.
 const LEN: usize = 4;
 
-/// Calls `found` with the offset of each.
-pub fn numbers(text: &[u8], mut found: impl FnMut(usize)) {
-    blocks::<0xa9, 3, 1>(text, |at| {
+/// What to look for.
+const NUMBERS: u8 = 1;
+const SYSCALLS: u8 = 2;
+
+/// Calls `number` with the offset of each number, and `syscall` with that of each `syscall`.
+pub fn both(text: &[u8], mut number: impl FnMut(usize), mut syscall: impl FnMut(usize)) {
+    blocks::<{ NUMBERS | SYSCALLS }>(text, |at| {
         if text.get(at..at + LEN).is_some_and(is_number) {
-            found(at);
+            number(at);
+        } else if is_syscall(&text[at..]) {
+            syscall(at);
         }
     });
 }
 
-/// Calls `found` with the offset of each `syscall` (`0f 05`).
+/// Calls `found` with the offset of each `syscall`.
 pub fn syscalls(text: &[u8], mut found: impl FnMut(usize)) {
-    blocks::<0x0f, 1, 5>(text, |at| {
-        if text[at..].starts_with(&[0x0f, 5]) {
+    blocks::<SYSCALLS>(text, |at| {
+        if is_syscall(&text[at..]) {
             found(at);
         }
     });
 }
 
-/// Calls `look` with each offset of the blocks that hold, anywhere, one of `SPAN` bytes from `LOW`
-/// on and then `NEXT`.
-fn blocks<const LOW: u8, const SPAN: u8, const NEXT: u8>(text: &[u8], mut look: impl FnMut(usize)) {
+/// Calls `look` with each offset of the blocks that hold, anywhere, the first two bytes of what is
+/// looked for.
+fn blocks<const WHAT: u8>(text: &[u8], mut look: impl FnMut(usize)) {
     // Blocks that another byte follows; what is left is looked at byte by byte.
     let whole = text.len().saturating_sub(1) / BLOCK * BLOCK;
     let wide = std::is_x86_feature_detected!("avx2");
@@ -39,9 +45,9 @@ fn blocks<const LOW: u8, const SPAN: u8, const NEXT: u8>(text: &[u8], mut look: 
     while at < whole {
         let likely = if wide {
             // SAFETY: asked for just before.
-            unsafe { likely_avx2::<LOW, SPAN, NEXT>(text, at) }
+            unsafe { likely_avx2::<WHAT>(text, at) }
         } else {
-            likely::<LOW, SPAN, NEXT>(text, at)
+            likely::<WHAT>(text, at)
         };
         let Some(block) = likely else { break };
         (block..block + BLOCK).for_each(&mut look);
@@ -50,21 +56,27 @@ fn blocks<const LOW: u8, const SPAN: u8, const NEXT: u8>(text: &[u8], mut look: 
     (whole..text.len()).for_each(look);
 }
 
+fn is_syscall(w: &[u8]) -> bool {
+    w.starts_with(&[0x0f, 5])
+}
+
 fn is_number(w: &[u8]) -> bool {
     matches!(w, [0xa9..=0xab, 1, 0, 0])
 }
 
 /// The next block, from `from` on in steps of `BLOCK`, that holds the two bytes.
 #[inline(always)]
-fn likely<const LOW: u8, const SPAN: u8, const NEXT: u8>(
-    text: &[u8],
-    from: usize,
-) -> Option<usize> {
+fn likely<const WHAT: u8>(text: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     while let Some(b) = text.get(at..at + BLOCK + 1) {
         let mut hit = false;
         for i in 0..BLOCK {
-            hit |= (b[i].wrapping_sub(LOW) < SPAN) & (b[i + 1] == NEXT);
+            if WHAT & NUMBERS != 0 {
+                hit |= (b[i].wrapping_sub(0xa9) < 3) & (b[i + 1] == 1);
+            }
+            if WHAT & SYSCALLS != 0 {
+                hit |= (b[i] == 0x0f) & (b[i + 1] == 5);
+            }
         }
         if hit {
             return Some(at);
@@ -77,16 +89,13 @@ fn likely<const LOW: u8, const SPAN: u8, const NEXT: u8>(
 /// # Safety
 /// The processor has AVX2.
 #[target_feature(enable = "avx2")]
-unsafe fn likely_avx2<const LOW: u8, const SPAN: u8, const NEXT: u8>(
-    text: &[u8],
-    from: usize,
-) -> Option<usize> {
-    likely::<LOW, SPAN, NEXT>(text, from)
+unsafe fn likely_avx2<const WHAT: u8>(text: &[u8], from: usize) -> Option<usize> {
+    likely::<WHAT>(text, from)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{is_number, numbers, syscalls};
+    use super::{both, is_number, syscalls};
     use proptest::prelude::*;
 
     const BYTES: &[u8] = &[0, 1, 0xa8, 0xa9, 0xaa, 0xab, 0xac];
@@ -97,7 +106,7 @@ mod tests {
             text in prop::collection::vec(prop::sample::select(BYTES), 0..999)
         ) {
             let mut fast = Vec::new();
-            numbers(&text, |at| fast.push(at));
+            both(&text, |at| fast.push(at), |_| ());
             let plain: Vec<_> =
                 text.windows(4).enumerate().filter(|(_, w)| is_number(w)).map(|(i, _)| i).collect();
             prop_assert_eq!(fast, plain);
@@ -108,8 +117,10 @@ mod tests {
             text in prop::collection::vec(
                 prop::sample::select(vec![0u8, 5, 0x0e, 0x0f, 0x10, 4]), 0..999)
         ) {
-            let mut fast = Vec::new();
+            let (mut fast, mut beside) = (Vec::new(), Vec::new());
             syscalls(&text, |at| fast.push(at));
+            both(&text, |_| (), |at| beside.push(at));
+            prop_assert_eq!(&fast, &beside);
             let pairs = text.windows(2).enumerate();
             let plain: Vec<_> = pairs.filter(|(_, w)| *w == [0x0f, 5]).map(|(i, _)| i).collect();
             prop_assert_eq!(fast, plain);

@@ -4,6 +4,7 @@ use super::frames::{self, Function};
 use super::modules::{Module, text_bytes};
 use super::scan;
 use super::text::JUMP;
+use crate::door::libaio;
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
     OpAccess, OpKind, Register,
@@ -14,6 +15,8 @@ const RINGS: core::ops::RangeInclusive<u64> = 425..=427;
 /// What else programs do inline to a ring: `mmap` and `close`. A site of these that is left alone
 /// is no gap.
 const OTHERS: [u64; 2] = [libc::SYS_mmap as u64, libc::SYS_close as u64];
+/// Kernel aio's. Such a site goes past us unharmed if it is left alone, too.
+const AIO: [u64; 6] = [206, 207, 208, 209, 210, libaio::PGETEVENTS as u64];
 /// How far before `syscall` its number is looked for.
 const REACH: usize = 48;
 /// A function longer than this is taken as one whose bounds are unknown.
@@ -44,8 +47,17 @@ pub struct Found {
     pub gaps: usize,
 }
 
-/// Finds the sites around the immediates at `numbers`.
-pub fn find(m: &Module, numbers: &[usize]) -> Found {
+/// What a look at the text has shown.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Where io_uring's numbers stand.
+    pub numbers: Vec<usize>,
+    /// Where `syscall` does.
+    pub syscalls: Vec<usize>,
+}
+
+/// Finds the sites of io_uring's calls; where there are some, those of `mmap` and `close`, too.
+pub fn find(m: &Module, Seen { numbers, syscalls }: &Seen) -> Found {
     let mut found = Found::default();
     let mut done = HashSet::new();
     for at in numbers.iter().filter_map(|n| mov_before(m, *n)) {
@@ -57,7 +69,7 @@ pub fn find(m: &Module, numbers: &[usize]) -> Found {
         }
     }
     if !found.sites.is_empty() {
-        find_others(m, &done, &mut found);
+        find_calls(m, &OTHERS, syscalls, &done, &mut found);
     }
     prove_windows(m, &mut found);
     found
@@ -66,8 +78,23 @@ pub fn find(m: &Module, numbers: &[usize]) -> Found {
 /// Finds the plain sites of `mmap` and `close` in a module that has no others, and how many there
 /// are that are not plain.
 pub fn others(m: &Module) -> (Vec<Site>, usize) {
+    let (mut found, mut syscalls) = (Found::default(), Vec::new());
+    for t in &m.text {
+        scan::syscalls(text_bytes(t), |i| syscalls.push(t.start + i));
+    }
+    find_calls(m, &OTHERS, &syscalls, &HashSet::new(), &mut found);
+    plain_of(found)
+}
+
+/// The same of kernel aio's calls, in any module.
+pub fn aio(m: &Module, syscalls: &[usize]) -> (Vec<Site>, usize) {
     let mut found = Found::default();
-    find_others(m, &HashSet::new(), &mut found);
+    let gaps = find_calls(m, &AIO, syscalls, &HashSet::new(), &mut found);
+    let (sites, left) = plain_of(found);
+    (sites, left + gaps)
+}
+
+fn plain_of(mut found: Found) -> (Vec<Site>, usize) {
     let all = found.sites.len();
     found.sites.retain(|s| !s.dynamic);
     let left = all - found.sites.len();
@@ -92,28 +119,38 @@ fn mov_before(m: &Module, imm: usize) -> Option<usize> {
     }
 }
 
-/// `mov $nr,%eax … syscall` for the other calls. These numbers are small and common: only where
-/// frames tell that it is code, and which function's.
-fn find_others(m: &Module, done: &HashSet<usize>, found: &mut Found) {
+/// `mov $nr,%eax … syscall` for other calls than io_uring's. These numbers are small and common:
+/// only where frames tell that it is code, and which function's. Answers how many cannot be
+/// replaced.
+fn find_calls(
+    m: &Module,
+    calls: &[u64],
+    syscalls: &[usize],
+    done: &HashSet<usize>,
+    found: &mut Found,
+) -> usize {
     let mut near = HashSet::new();
-    for t in &m.text {
-        let bytes = text_bytes(t);
-        scan::syscalls(bytes, |i| {
-            let before = &bytes[i.saturating_sub(UNKNOWN)..i];
-            let number = |nr: u8| OTHERS.contains(&nr.into());
-            let named = |w: &[u8]| matches!(w, [0xb8 | 0xc0, nr, 0, 0, 0] if number(*nr));
-            if !before.windows(5).any(named) {
-                return;
-            }
-            let Some(f) = frames::function(m, t.start + i) else { return };
-            if f.end - f.start <= LONGEST && !done.contains(&f.start) && near.insert(f.start) {
-                let mut others = Found::default();
-                body(m, f).scan(true, |nr| OTHERS.contains(&nr), &mut others);
-                others.sites.iter_mut().for_each(|s| s.ring = false);
-                found.sites.append(&mut others.sites);
-            }
-        });
+    let mut gaps = 0;
+    for &at in syscalls {
+        let Some(t) = m.text.iter().find(|t| t.holds(at)) else { continue };
+        let i = at - t.start;
+        let before = &text_bytes(t)[i.saturating_sub(UNKNOWN)..i];
+        let number = |nr: [u8; 2]| calls.contains(&u16::from_le_bytes(nr).into());
+        let named = |w: &[u8]| matches!(w, [0xb8 | 0xc0, a, b, 0, 0] if number([*a, *b]));
+        if !before.windows(5).any(named) {
+            continue;
+        }
+        let Some(f) = frames::function(m, at) else { continue };
+        if f.end - f.start <= LONGEST && !done.contains(&f.start) && near.insert(f.start) {
+            let mut others = Found::default();
+            body(m, f).scan(true, |nr| calls.contains(&nr), &mut others);
+            others.sites.retain(|s| s.ring);
+            others.sites.iter_mut().for_each(|s| s.ring = false);
+            found.sites.append(&mut others.sites);
+            gaps += others.gaps;
+        }
     }
+    gaps
 }
 
 /// A function, decoded.
