@@ -11,7 +11,7 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
-.PHONY: all build demo test clients liburing-tests fuzz support install clean
+.PHONY: all build demo test clients liburing-tests libaio-tests fuzz support install clean
 
 all: build
 
@@ -34,6 +34,10 @@ clients: build
 # The tests of Debian's liburing source package, fetched when run.
 liburing-tests: build
 	ci/liburing-tests.sh
+
+# The same of Debian's libaio source package: on the kernel's aio, polled, and emulated.
+libaio-tests: build
+	ci/libaio-tests.sh
 
 # docs/SUPPORT.md from the engine's tables.
 support:

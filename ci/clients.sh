@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs real io_uring programs under softring where io_uring is denied, and verifies their
-# data. strace watches every run: it passes only if no io_uring system call succeeded.
+# data. strace watches every run: it passes only if no io_uring system call succeeded. Then programs
+# on libaio, polled and emulated: these pass only if softring saw their calls.
 set -u
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -39,6 +40,26 @@ client() {
     strace -f -qq --seccomp-bpf -A -o "$TRACE" \
         -e trace=io_uring_setup,io_uring_enter,io_uring_register,memfd_create \
         "${prefix[@]}" "$@"
+}
+
+# aio_client HOW CMD…  the same for a program on libaio: polled, or emulated.
+aio_client() {
+    local how=$1 prefix=()
+    shift
+    if [ "$LEG" = softring ]; then
+        case $how in
+            polled) prefix=("$SOFTRING" run --quiet --aio-hipri --) ;;
+            emulated) prefix=("$SOFTRING" deny --aio -- "$SOFTRING" run --quiet --) ;;
+        esac
+    fi
+    SOFTRING_REPORT=1 "${prefix[@]}" "$@"
+}
+
+# What softring's report must say of a program on libaio.
+judge_aio() {
+    local calls
+    calls=$(sed -n 's/^softring: report:.* aio \([0-9]*\) .*/\1/p' "$1" | sort -n | tail -n1)
+    [ "$LEG" != softring ] || [ "${calls:-0}" -gt 0 ] || echo "softring saw no call of kernel aio"
 }
 
 # What the trace must show, whichever way the program itself ended.
@@ -80,7 +101,7 @@ check() {
     mkdir -p "$dir"
     TRACE=$log.strace
     : >"$TRACE"
-    export -f client "${1?}"
+    export -f client aio_client "${1?}"
     export TRACE LEG SOFTRING DENY QUICK PREPARED SOFTRING_SQ_IDLE
     began=$(date +%s.%N)
     (
@@ -93,6 +114,8 @@ check() {
         why="no end within $LIMIT s"
     elif [ $rc != 0 ]; then
         why="exit $rc: $(reason "$log.log")"
+    elif [[ $name == *libaio* ]]; then
+        why=$(judge_aio "$log.log")
     else
         why=$(judge_trace)
     fi
@@ -179,6 +202,47 @@ qemu_convert() {
     qemu-img compare -f raw -F qcow2 source middle && cmp source back
 }
 
+# fio_aio HOW RW OPTION…  in threads, so that the report tells of all of them.
+fio_aio() {
+    local how=$1 rw=$2
+    shift 2
+    case $rw in read | randread) cp "$PREPARED" data ;; esac
+    aio_client "$how" fio --name=job --ioengine=libaio --filename=data --size=8m --bs=4k \
+        --rw="$rw" --thread --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
+        --group_reporting "$@"
+}
+
+# Taken from the ring that is mapped for fio, by fio itself, or from io_getevents only.
+fio_aio_matrix() {
+    local how rw depth reap
+    for how in polled emulated; do
+        for rw in read write randrw; do
+            for depth in 1 16; do
+                for reap in 0 1; do
+                    [ -n "$QUICK" ] && [ "$rw" != randrw ] && continue
+                    check "fio libaio $how $rw qd=$depth userspace_reap=$reap" \
+                        fio_aio "$how" "$rw" --direct=1 --iodepth=$depth \
+                        --userspace_reap=$reap --iodepth_batch_complete_min=$((1 - reap))
+                done
+            done
+        done
+        check "fio libaio $how buffered, fsync" fio_aio "$how" randwrite --direct=0 --iodepth=8 \
+            --fsync=16
+    done
+}
+
+qemu_native() {
+    local how=$1
+    shift
+    truncate -s 64m image
+    aio_client "$how" qemu-img bench -f raw -t none -i native -c 20000 -d 32 "$@" image
+}
+
+qemu_native_write() {
+    qemu_native "$1" -w --pattern=165 --flush-interval=32 || return 1
+    [ "$(head -c 1m image | tr -d '\245' | wc -c)" = 0 ] || { echo "pattern missing"; return 1; }
+}
+
 stress_ng() {
     client stress-ng --io-uring 4 --verify --io-uring-ops "$1" --metrics-brief >out 2>&1
     local rc=$?
@@ -257,6 +321,10 @@ all_checks() {
     check "qemu-img convert, O_DIRECT" qemu_convert cache.direct=on
     check "stress-ng --io-uring 4 --verify" stress_ng "$ops"
     check "plocate" plocate_search
+    [ "$LEG" = denied ] && return
+    fio_aio_matrix
+    check "qemu-img bench native (libaio) polled reads" qemu_native polled
+    check "qemu-img bench native (libaio) polled writes" qemu_native_write polled
 }
 
 main() {
@@ -275,7 +343,7 @@ main() {
     PREPARED=$SCRATCH/prepared
     fio --name=prepare --filename="$PREPARED" --size=8m --bs=4k --rw=write --ioengine=psync \
         --verify=crc32c --do_verify=0 --verify_state_save=0 >/dev/null || die "fio cannot prepare"
-    export -f fio_job qemu_bench
+    export -f fio_job qemu_bench qemu_native
     printf '%-52s %-5s %6s  %s\n' "CHECK ($LEG)" "" SECONDS WHY
     all_checks
     echo

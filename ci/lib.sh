@@ -98,6 +98,35 @@ end_tagged() {
     done < <(grep -lzxs "SOFTRING_CHECK=$1" /proc/[0-9]*/environ)
 }
 
+# fetch_source PACKAGE VERSION  unpacks Debian's source package of that version into SOURCE.
+# The source lines are derived from the binary ones that apt has already, so that mirrors, proxies
+# and credentials stay as the machine's owner set them.
+fetch_source() {
+    local apt=$SCRATCH/apt version
+    note "fetching $1 $2"
+    mkdir -p "$apt/lists/partial"
+    # shellcheck disable=SC2016  # apt-get fills these in
+    apt-get indextargets 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' \
+        --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' | sort -u >"$apt/plain.list"
+    [ -s "$apt/plain.list" ] ||
+        die "apt knows no Debian archive; add one and run 'apt-get update', or use --source"
+    local keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+    if [ -e $keyring ]; then
+        sed "s,^deb-src ,deb-src [signed-by=$keyring] ," "$apt/plain.list" >"$apt/sources.list"
+    else
+        cp "$apt/plain.list" "$apt/sources.list"
+    fi
+    local options=(-qq -o "Dir::Etc::sourcelist=$apt/sources.list"
+        -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$apt/lists"
+        -o "Dir::Cache::pkgcache=" -o "Dir::Cache::srcpkgcache=" -o "APT::Sandbox::User=")
+    apt-get "${options[@]}" update || die "apt-get update of the source lists failed"
+    version=$(apt-cache "${options[@]}" showsrc "$1" | awk '$1 == "Version:" { print $2 }' |
+        grep -m1 -F "$2-") ||
+        die "no $1 $2 source in this machine's Debian suites (it is in Debian 12)"
+    (cd "$SOURCE" && apt-get "${options[@]}" source "$1=$version") >/dev/null ||
+        die "apt-get source $1=$version failed"
+}
+
 # True where this host lets us make a real ring.
 kernel_has_uring() {
     python3 - <<'EOF'

@@ -35,33 +35,6 @@ option() {
 }
 options "$@"
 
-# The source lines are derived from the binary ones that apt has already, so that mirrors,
-# proxies and credentials stay as the machine's owner set them.
-fetch() {
-    local apt=$SCRATCH/apt version
-    mkdir -p "$apt/lists/partial"
-    # shellcheck disable=SC2016  # apt-get fills these in
-    apt-get indextargets 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' \
-        --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' | sort -u >"$apt/plain.list"
-    [ -s "$apt/plain.list" ] ||
-        die "apt knows no Debian archive; add one and run 'apt-get update', or use --source"
-    local keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-    if [ -e $keyring ]; then
-        sed "s,^deb-src ,deb-src [signed-by=$keyring] ," "$apt/plain.list" >"$apt/sources.list"
-    else
-        cp "$apt/plain.list" "$apt/sources.list"
-    fi
-    local options=(-qq -o "Dir::Etc::sourcelist=$apt/sources.list"
-        -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$apt/lists"
-        -o "Dir::Cache::pkgcache=" -o "Dir::Cache::srcpkgcache=" -o "APT::Sandbox::User=")
-    apt-get "${options[@]}" update || die "apt-get update of the source lists failed"
-    version=$(apt-cache "${options[@]}" showsrc liburing | awk '$1 == "Version:" { print $2 }' |
-        grep -m1 '^2\.3-') ||
-        die "no liburing 2.3 source in this machine's Debian suites (it is in Debian 12)"
-    (cd "$SOURCE" && apt-get "${options[@]}" source "liburing=$version") >/dev/null ||
-        die "apt-get source liburing=$version failed"
-}
-
 # A few programs use functions that liburing.so does not export; they exist static only.
 build() {
     local kind
@@ -182,7 +155,7 @@ main() {
     SOURCE=$(cd "$SOURCE" && pwd)
     if [ -z "$BASELINE" ] || [ "$DENY" = "$SOFTRING deny --" ]; then need_softring; fi
     need gcc:gcc g++:g++ make:make dpkg-source:dpkg-dev python3:python3
-    [ -d "$SOURCE/liburing-2.3" ] || { note "fetching liburing 2.3"; fetch; }
+    [ -d "$SOURCE/liburing-2.3" ] || fetch_source liburing 2.3
     note "building the tests (static and shared)"
     build
     mapfile -t names < <(cd "$SOURCE/static/test" && printf '%s\n' *.t | sed 's/\.t$//' | sort)

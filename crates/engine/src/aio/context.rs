@@ -204,7 +204,8 @@ impl Context {
         let mut cbs = [iocb::default(); AIO_LOOK_BATCH];
         let mut readable = n;
         if user::read_slice(list, &mut at[..n]).is_err() {
-            let each: [u64; AIO_LOOK_BATCH] = core::array::from_fn(|i| list + 8 * i as u64);
+            let each: [u64; AIO_LOOK_BATCH] =
+                core::array::from_fn(|i| list.wrapping_add(8 * i as u64));
             readable = user::read_each(&each[..n], &mut at);
         }
         let readable = user::read_each(&at[..readable], &mut cbs);

@@ -168,7 +168,7 @@ impl Context {
         }
         let resfd = (cb.aio_flags & IOCB_FLAG_RESFD != 0).then(|| eventfd(cb.aio_resfd));
         let resfd = resfd.transpose()?;
-        user::write(obj + core::mem::offset_of!(iocb, aio_key) as u64, &0u32)?;
+        user::write(key_of(obj), &0u32)?;
         let polled = cb.aio_flags & IOCB_FLAG_HIPRI != 0;
         if polled {
             polled_rules(&cb, &mut None)?;
@@ -207,7 +207,7 @@ impl Context {
     /// # Errors
     /// `EINPROGRESS` if its event now comes early, `EINVAL` if it runs on, or is none of ours.
     pub(super) fn cancel(&self, obj: u64) -> Result<usize> {
-        user::read::<u32>(obj + core::mem::offset_of!(iocb, aio_key) as u64)?;
+        user::read::<u32>(key_of(obj))?;
         if self.cancel_polls(|&poll| poll == Some(obj), false) > 0 {
             return Err(Errno::EINPROGRESS);
         }
@@ -275,12 +275,17 @@ impl Context {
             return Err(Errno::EINVAL);
         }
         let n = s.events.len().min((wait.nr - *taken) as usize);
-        let to = wait.events + *taken as usize * size_of::<io_event>();
+        let to = wait.events.wrapping_add(*taken as usize * size_of::<io_event>());
         user::write_slice(to as u64, &s.events.make_contiguous()[..n])?;
         s.events.drain(..n);
         *taken += n as isize;
         Ok(())
     }
+}
+
+/// Where the kernel marks an iocb as submitted.
+fn key_of(obj: u64) -> u64 {
+    obj.wrapping_add(core::mem::offset_of!(iocb, aio_key) as u64)
 }
 
 /// A duplicate of the program's eventfd.

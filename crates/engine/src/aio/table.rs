@@ -8,6 +8,7 @@ use super::{POLL_ALL, emulated};
 use crate::syscall::child_check;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 #[derive(Clone)]
@@ -35,12 +36,14 @@ impl Entry {
     }
 }
 
-static TABLE: RwLock<Vec<Entry>> = RwLock::new(Vec::new());
+type Table = BTreeMap<usize, Entry>;
+
+static TABLE: RwLock<Table> = RwLock::new(Table::new());
 /// Contexts whose calls need a look. Relaxed: the program learns of a context after it was counted,
 /// and must itself order that before another thread's call.
 static COUNTED: AtomicUsize = AtomicUsize::new(0);
 
-fn write() -> RwLockWriteGuard<'static, Vec<Entry>> {
+fn write() -> RwLockWriteGuard<'static, Table> {
     TABLE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -54,7 +57,7 @@ pub(super) fn insert(entry: Entry) {
     let mut table = write();
     // The number was another's before, whose end we did not hear of.
     drop(remove(&mut table, entry.id()));
-    table.push(entry);
+    table.insert(entry.id(), entry);
     COUNTED.fetch_add(1, Relaxed);
 }
 
@@ -70,7 +73,7 @@ pub(super) fn find(id: usize) -> Option<Entry> {
 fn find_counted(id: usize) -> Option<Entry> {
     child_check();
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
-    table.iter().find(|e| e.id() == id).filter(|e| e.counts()).cloned()
+    table.get(&id).filter(|e| e.counts()).cloned()
 }
 
 /// The same, and forgets it.
@@ -78,9 +81,8 @@ pub(super) fn take(id: usize) -> Option<Entry> {
     remove(&mut write(), id)
 }
 
-fn remove(table: &mut Vec<Entry>, id: usize) -> Option<Entry> {
-    let at = table.iter().position(|e| e.id() == id)?;
-    let entry = table.swap_remove(at);
+fn remove(table: &mut Table, id: usize) -> Option<Entry> {
+    let entry = table.remove(&id)?;
     if entry.counts() {
         COUNTED.fetch_sub(1, Relaxed);
     }
@@ -93,7 +95,7 @@ pub(super) fn settled() {
 }
 
 /// The table's lock.
-pub struct Held(#[allow(dead_code)] RwLockWriteGuard<'static, Vec<Entry>>);
+pub struct Held(#[allow(dead_code)] RwLockWriteGuard<'static, Table>);
 
 /// Before `fork`: held until both have gone on, so that the child finds the table whole.
 pub fn fork_prepare() -> Held {
@@ -104,5 +106,5 @@ pub fn fork_prepare() -> Held {
 /// here. Their locks may be held by threads that are not here: never looked at again.
 pub fn fork_child() {
     COUNTED.store(0, Relaxed);
-    core::mem::take(&mut *write()).leak();
+    Box::leak(Box::new(core::mem::take(&mut *write())));
 }
