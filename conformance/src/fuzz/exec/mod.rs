@@ -255,7 +255,8 @@ impl Machine {
         host::alarm(ALARM);
         let got = door::enter(self.door, fd, submit, e.min, flags, arg as usize, size);
         host::alarm(0);
-        if polled {
+        // Of a ring that is disabled it takes nothing.
+        if polled && got >= 0 {
             settle::taken(r);
         }
         let note = format!("queued {} dropped {}", r.sq_ready(), r.sq_dropped());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Rest is not waited for longer than this.
 const LIMIT: Duration = Duration::from_millis(400);
 /// Nor that an SQ thread takes what it was shown.
-const TAKEN: Duration = Duration::from_millis(100);
+const TAKEN: Duration = Duration::from_millis(400);
 const STEP: Duration = Duration::from_micros(100);
 
 impl Machine {
@@ -54,7 +54,7 @@ impl Machine {
     }
 }
 
-/// Waits until the SQ thread has taken what there is. Of a ring that is disabled it takes nothing.
+/// Waits until the SQ thread has taken what there is.
 pub(super) fn taken(ring: &Ring) {
     let start = Instant::now();
     while ring.sq_ready() > 0 && start.elapsed() < TAKEN {
