@@ -7,15 +7,17 @@
 
 use std::sync::Arc;
 
+use rustix::fd::AsRawFd;
+
 use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
+use crate::fds::InternalFd;
 use crate::mem::cq::Cqe;
 use crate::opdef::Outcome;
 use crate::ops::epoll;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags};
 use crate::req::slab::ReqId;
-use crate::rsrc::files::FileNode;
 
 const FLAGS: u32 = IORING_MSG_RING_CQE_SKIP | IORING_MSG_RING_FLAGS_PASS;
 
@@ -49,7 +51,7 @@ pub struct Msg {
 #[derive(Debug)]
 struct SentFile {
     /// A ring that takes no messages says so first.
-    node: Result<Arc<FileNode>>,
+    fd: Result<Arc<InternalFd>>,
     /// `file_index` of the SQE: slot + 1, or `IORING_FILE_INDEX_ALLOC`.
     index: u32,
     quiet: bool,
@@ -147,8 +149,8 @@ fn file(ctx: &Ctx, sqe: &io_uring_sqe, own: bool) -> Result<Msg> {
         return Err(Errno::EINVAL);
     }
     let quiet = sqe.op_flags & IORING_MSG_RING_CQE_SKIP != 0;
-    let node = ctx.files.get(sqe.addr3 as u32);
-    let file = Some(SentFile { node, index: sqe.file_index, quiet });
+    let fd = ctx.files.get(sqe.addr3 as u32).map(|node| node.share());
+    let file = Some(SentFile { fd, index: sqe.file_index, quiet });
     Ok(Msg { cqe: Cqe { user_data: sqe.off, ..Cqe::default() }, file })
 }
 
@@ -194,7 +196,7 @@ fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
 
 /// Puts the file into a slot (`__io_fixed_fd_install`); answers the slot if it was ours to choose.
 fn install(ctx: &mut Ctx, file: &SentFile) -> Result<i32> {
-    let dup = crate::fds::dup_internal(file.node.as_ref().map_err(|e| *e)?.fd())?;
+    let dup = crate::fds::dup_internal(file.fd.as_ref().map_err(|e| *e)?.as_raw_fd())?;
     let slot = ctx.files.install(file.index, dup, &ctx.tags)?;
     Ok(if file.index == IORING_FILE_INDEX_ALLOC { slot.cast_signed() } else { 0 })
 }

@@ -47,7 +47,6 @@ pub struct Wanted {
 enum File {
     Plain(i32),
     Held(Arc<InternalFd>),
-    Fixed(FileRef),
 }
 
 impl File {
@@ -55,7 +54,6 @@ impl File {
         match self {
             File::Plain(fd) => *fd,
             File::Held(fd) => fd.as_raw_fd(),
-            File::Fixed(file) => file.fd(),
         }
     }
 }
@@ -68,7 +66,7 @@ impl Wanted {
             None
         } else if flags & IORING_ASYNC_CANCEL_FD_FIXED != 0 {
             let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
-            Some(File::Fixed(FileRef::Fixed(ctx.files.get(slot)?)))
+            Some(File::Held(ctx.files.get(slot)?.share()))
         } else {
             crate::fds::check_open(fd)?;
             Some(File::Plain(fd))
@@ -238,7 +236,7 @@ impl Ctx {
         let call = self.worker_cancel(id).ok_or(Errno::EALREADY)?;
         self.transports.workers -= 1;
         if let Some(req) = self.slab.get_mut(id) {
-            req.call = call;
+            req.call.take_back(call);
         }
         self.end_soon(id, Errno::ECANCELED.res());
         Ok(())

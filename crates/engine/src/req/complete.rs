@@ -106,7 +106,7 @@ impl Ctx {
     /// A worker is through with a request, or an attempt made elsewhere has an outcome.
     pub fn finished(&mut self, f: Finished) {
         if let Some(req) = self.slab.get_mut(f.id) {
-            req.call = f.call;
+            req.call.take_back(f.call);
             req.state = crate::req::request::State::Prepped;
             if let Some(mut req) = self.slab.remove(f.id) {
                 self.async_posted = true;

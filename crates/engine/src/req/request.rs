@@ -21,6 +21,7 @@ use crate::rsrc::buffers::BufNode;
 use crate::rsrc::files::FileNode;
 use crate::rsrc::kbuf::Pick;
 use crate::rsrc::personality::Creds;
+use crate::rsrc::plain::Plain;
 use crate::sys;
 use crate::transport::kind::Kind;
 use crate::transport::sleeper::{Job, Sleeper};
@@ -96,9 +97,9 @@ pub enum FileRef {
     /// Such a duplicate, which requests for the same file that are with workers have in common.
     Shared(Arc<InternalFd>, Kind),
     /// A slot of the registered table.
-    Fixed(Arc<FileNode>),
+    Fixed(Plain<FileNode>),
     /// A slot of the registered table, with a duplicate to stand in the poll set under.
-    FixedDup(Arc<FileNode>, InternalFd),
+    FixedDup(Plain<FileNode>, InternalFd),
 }
 
 impl FileRef {
@@ -173,6 +174,24 @@ impl FileRef {
             *self = FileRef::FixedDup(node.clone(), dup);
         }
         self.hold_as(|_| Kind::Pollable)
+    }
+
+    /// What a worker gets of it, who runs without the ring's lock: a registered file's descriptor,
+    /// while its node stays; anything else goes as it is.
+    fn lend(&mut self) -> FileRef {
+        match self {
+            FileRef::Fixed(node) | FileRef::FixedDup(node, _) => {
+                FileRef::Shared(node.share(), node.kind)
+            }
+            other => core::mem::take(other),
+        }
+    }
+
+    /// The node that stayed takes its place again.
+    fn restore(&mut self, stayed: FileRef) {
+        if matches!(stayed, FileRef::Fixed(_) | FileRef::FixedDup(..)) {
+            *self = stayed;
+        }
     }
 
     /// The poll set refused it: finds out what it is.
@@ -270,6 +289,30 @@ pub struct Call {
     pub pick: Option<Pick>,
     /// Credentials to act under, where the SQE names a personality.
     pub creds: Option<Arc<Creds>>,
+}
+
+impl Call {
+    /// Takes out what travels to a worker; the nodes of registered files stay.
+    pub fn lend(&mut self) -> Call {
+        let mut lent = core::mem::take(self);
+        self.sqe = lent.sqe;
+        let file = lent.file.lend();
+        self.file = core::mem::replace(&mut lent.file, file);
+        if let Keep::File(file) = &mut lent.keep {
+            let second = file.lend();
+            self.keep = Keep::File(core::mem::replace(file, second));
+        }
+        lent
+    }
+
+    /// A worker is through with what it was lent, or never got it.
+    pub fn take_back(&mut self, lent: Call) {
+        let stayed = core::mem::replace(self, lent);
+        self.file.restore(stayed.file);
+        if let (Keep::File(file), Keep::File(second)) = (&mut self.keep, stayed.keep) {
+            file.restore(second);
+        }
+    }
 }
 
 /// Where a request is.

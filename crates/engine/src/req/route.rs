@@ -188,8 +188,7 @@ impl Ctx {
         }
         self.trace(Step::Punt, req);
         req.state = State::Punted;
-        let call = core::mem::take(&mut req.call);
-        req.call.sqe = call.sqe;
+        let call = req.call.lend();
         req.held = call.file.fd();
         let kind = kind_of(&call.file);
         let unbound = kind == Kind::Other || kind == Kind::Pollable;

@@ -1,5 +1,5 @@
 //! The registered file table: one node per slot, owned by the table and by each request in flight;
-//! the last owner closes the duplicate. Kernel counterpart: `io_uring/filetable.c`, `rsrc.c`.
+//! the last owner lets go of the duplicate. The count is a plain integer (`rsrc::plain`). Kernel counterpart: `io_uring/filetable.c`, `rsrc.c`.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fd::AsRawFd;
 
 use super::filetable::{Update, dup_for_table};
+use super::plain::Plain;
 use crate::abi::{io_uring_file_index_range, io_uring_rsrc_update, io_uring_rsrc_update2};
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
@@ -22,7 +23,8 @@ use crate::user;
 /// it.
 #[derive(Debug)]
 pub struct FileNode {
-    fd: InternalFd,
+    /// Atomically counted: a worker has it without the ring's lock.
+    fd: Arc<InternalFd>,
     pub kind: Kind,
     /// It is on a modelled device.
     pub model: Option<Arc<model::files::File>>,
@@ -60,10 +62,16 @@ impl TagSink {
 
 impl FileNode {
     /// A node owning `fd`; `tag` is posted through `notify` when the last owner lets go (0: never).
-    pub fn new(fd: InternalFd, tag: u64, notify: std::sync::Weak<TagSink>) -> Arc<Self> {
+    pub fn new(fd: InternalFd, tag: u64, notify: std::sync::Weak<TagSink>) -> Plain<Self> {
         let kind = Kind::of(fd.as_raw_fd());
         let model = model::files::registered(fd.as_raw_fd());
-        Arc::new(FileNode { fd, kind, model, streak: Streak::new(), tag, notify })
+        let fd = Arc::new(fd);
+        Plain::new(FileNode { fd, kind, model, streak: Streak::new(), tag, notify })
+    }
+
+    /// The descriptor, for who works on it without the ring's lock.
+    pub fn share(&self) -> Arc<InternalFd> {
+        self.fd.clone()
     }
 
     pub fn fd(&self) -> i32 {
@@ -84,7 +92,7 @@ impl Drop for FileNode {
 /// The table. Slots are sparse; allocation of a free slot goes round-robin within the alloc range.
 #[derive(Debug, Default)]
 pub struct FileTable {
-    pub slots: Vec<Option<Arc<FileNode>>>,
+    pub slots: Vec<Option<Plain<FileNode>>>,
     pub alloc: core::ops::Range<u32>,
     pub hint: u32,
     /// Slots in use.
@@ -102,13 +110,13 @@ impl FileTable {
     ///
     /// # Errors
     /// `EBADF` for an empty slot or one past the table.
-    pub fn get(&self, slot: u32) -> Result<Arc<FileNode>> {
+    pub fn get(&self, slot: u32) -> Result<Plain<FileNode>> {
         self.peek(slot).cloned().ok_or(Errno::EBADF)
     }
 
     /// As [`get`](Self::get), for a look only.
     #[inline]
-    pub fn peek(&self, slot: u32) -> Option<&Arc<FileNode>> {
+    pub fn peek(&self, slot: u32) -> Option<&Plain<FileNode>> {
         self.slots.get(slot as usize).and_then(Option::as_ref)
     }
 

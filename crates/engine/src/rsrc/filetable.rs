@@ -9,6 +9,7 @@ use crate::abi::IORING_FILE_INDEX_ALLOC;
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::rsrc::files::{FileNode, FileTable, TagSink};
+use crate::rsrc::plain::Plain;
 
 /// In the array of an update: leave this slot as it is (`IORING_REGISTER_FILES_SKIP`).
 pub const FILES_SKIP: i32 = -2;
@@ -107,7 +108,7 @@ impl FileTable {
     }
 
     /// The search for a free slot goes on after the last one filled, or at the last one emptied.
-    fn set_slot(&mut self, slot: u32, node: Arc<FileNode>) {
+    fn set_slot(&mut self, slot: u32, node: Plain<FileNode>) {
         let old = self.slots[slot as usize].replace(node);
         self.used += usize::from(old.is_none());
         self.hint = slot + 1;

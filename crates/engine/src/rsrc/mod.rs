@@ -16,6 +16,7 @@ pub mod kbuf;
 pub mod memlock;
 pub mod napi;
 pub mod personality;
+pub mod plain;
 pub mod probe;
 pub mod query;
 pub mod region;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::worker::{Pool, Work, default_limits};
-use crate::abi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
+use crate::abi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN, IOSQE_FIXED_FILE};
 use crate::ctx::{Ctx, Ring};
 use crate::opdef::{self, OPS};
 use crate::req::complete::Finished;
@@ -49,8 +49,9 @@ impl Work for Job {
     fn hash_key(&self) -> Option<u64> {
         let def = &OPS[self.call.sqe.opcode as usize];
         let regular = matches!(crate::req::route::kind_of(&self.call.file), Kind::Buffered);
+        let fixed = self.call.sqe.flags & IOSQE_FIXED_FILE != 0;
         (def.has(opdef::HASH) && regular).then(|| match &self.call.file {
-            FileRef::Fixed(node) => Arc::as_ptr(node).expose_provenance() as u64,
+            FileRef::Shared(fd, _) if fixed => Arc::as_ptr(fd).expose_provenance() as u64,
             _ => u64::from(self.call.sqe.fd.cast_unsigned()),
         })
     }
