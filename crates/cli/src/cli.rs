@@ -465,6 +465,9 @@ pub struct BenchArgs {
     /// Flags for io_uring_setup, by kernel name: SINGLE_ISSUER,DEFER_TASKRUN
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = setup_flag)]
     pub setup_flags: Vec<u32>,
+    /// Register the file, and name it by its slot: what a plain descriptor costs shows beside it
+    #[arg(long)]
+    pub fixed_files: bool,
     /// Submit and wait in two system calls, so that slat and clat can be told apart
     #[arg(long)]
     pub slat: bool,

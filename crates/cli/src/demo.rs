@@ -55,6 +55,7 @@ fn job(target: &Target, seconds: f64) -> Job {
         rwmix: 70,
         direct: false,
         setup_flags: 0,
+        fixed_files: false,
         slat: false,
         verify: false,
         seed: NEW,

@@ -47,9 +47,7 @@ pub trait Client {
 /// The client that `job` asks for.
 pub fn open<'a>(job: &Job, fd: BorrowedFd<'a>, slots: Slots) -> io::Result<Box<dyn Client + 'a>> {
     Ok(match job.driver {
-        Driver::Kernel | Driver::Softring => {
-            Box::new(uring::Uring::new(job.depth, job.setup_flags, fd, slots)?)
-        }
+        Driver::Kernel | Driver::Softring => Box::new(uring::Uring::new(job, fd, slots)?),
         Driver::Pool => Box::new(pool::Pool::new(job.pool_threads, fd, slots)?),
         Driver::PosixAio => Box::new(posix_aio::PosixAio::new(job.depth, fd, slots)),
         Driver::Libaio => Box::new(libaio::Libaio::new(job.depth, fd, slots)?),

@@ -24,6 +24,8 @@ pub struct Job {
     pub rwmix: u8,
     pub direct: bool,
     pub setup_flags: u32,
+    /// By its slot in the registered table.
+    pub fixed_files: bool,
     /// Submit and wait by two calls, and time both.
     pub slat: bool,
     /// Compare every block read with the pattern of `seed`.

@@ -162,6 +162,7 @@ fn job(args: &BenchArgs) -> anyhow::Result<Job> {
         rwmix: args.rwmix,
         direct: args.direct,
         setup_flags: args.setup_flags.iter().fold(0, |a, f| a | f),
+        fixed_files: args.fixed_files,
         slat: args.slat,
         verify: args.verify,
         seed: SEED,

@@ -8,6 +8,7 @@
 
 use super::buf::Slots;
 use super::client::{Client, Done, Io};
+use super::job::Job;
 use softring_engine::abi::{self, io_uring_cqe, io_uring_params, io_uring_sqe};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -224,6 +225,15 @@ impl Ring {
         u32::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
+    /// io_uring_register(2): a table of registered files with this one in slot 0.
+    fn register_file(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        let (fd, op) = (self.fd.as_raw_fd(), abi::IORING_REGISTER_FILES);
+        let files = [file.as_raw_fd()];
+        // SAFETY: reads one descriptor from `files`.
+        let n = unsafe { libc::syscall(libc::SYS_io_uring_register, fd, op, files.as_ptr(), 1) };
+        if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
     /// Completions that can be reaped.
     pub fn ready(&self) -> u32 {
         let tail = self.word(self.cq_tail).load(Ordering::Acquire);
@@ -262,11 +272,17 @@ pub struct Uring<'a> {
     ring: Ring,
     fd: BorrowedFd<'a>,
     slots: Slots,
+    /// The file is in slot 0 of the registered table.
+    fixed: bool,
 }
 
 impl<'a> Uring<'a> {
-    pub fn new(depth: u32, flags: u32, fd: BorrowedFd<'a>, slots: Slots) -> io::Result<Self> {
-        Ok(Uring { ring: Ring::new(depth, flags)?, fd, slots })
+    pub fn new(job: &Job, fd: BorrowedFd<'a>, slots: Slots) -> io::Result<Self> {
+        let ring = Ring::new(job.depth, job.setup_flags)?;
+        if job.fixed_files {
+            ring.register_file(fd)?;
+        }
+        Ok(Uring { ring, fd, slots, fixed: job.fixed_files })
     }
 }
 
@@ -283,7 +299,8 @@ impl Client for Uring<'_> {
         for io in batch {
             let sqe = io_uring_sqe {
                 opcode: if io.write { abi::IORING_OP_WRITE } else { abi::IORING_OP_READ },
-                fd: self.fd.as_raw_fd(),
+                flags: if self.fixed { abi::IOSQE_FIXED_FILE } else { 0 },
+                fd: if self.fixed { 0 } else { self.fd.as_raw_fd() },
                 off: io.offset,
                 addr: self.slots.addr(io.slot) as u64,
                 len: io.len,
