@@ -9,7 +9,8 @@ pub const CASES: &[Case] = &[
     case!("iopoll", flags, [Setup(IORING_SETUP_IOPOLL)], "what IOPOLL goes with"),
     case!("iopoll", waits, [Setup(IORING_SETUP_IOPOLL)], "entering waits for what is polled only"),
     case!("iopoll", no_queues, [Setup(IORING_SETUP_IOPOLL)], "a disk without poll queues"),
-    case!("iopoll", hybrid_alone, [Setup(IORING_SETUP_IOPOLL)], "HYBRID_IOPOLL alone is refused"),
+    case!("iopoll", hybrid_alone, [Setup(IORING_SETUP_HYBRID_IOPOLL)], "what HYBRID_IOPOLL needs"),
+    case!("iopoll", hybrid, [Setup(IORING_SETUP_HYBRID_IOPOLL)], "a ring that naps, and its rules"),
 ];
 
 fn operations(cx: &mut Cx) -> Outcome {
@@ -67,7 +68,7 @@ fn files(cx: &mut Cx) -> Outcome {
 fn flags(cx: &mut Cx) -> Outcome {
     for bit in 0..19 {
         let flag = 1 << bit;
-        if flag & (IORING_SETUP_ATTACH_WQ | IORING_SETUP_HYBRID_IOPOLL) != 0 {
+        if flag & IORING_SETUP_ATTACH_WQ != 0 {
             continue;
         }
         let flags = IORING_SETUP_IOPOLL | flag;
@@ -127,7 +128,26 @@ fn no_queues(cx: &mut Cx) -> Outcome {
 }
 
 fn hybrid_alone(cx: &mut Cx) -> Outcome {
-    let p = io_uring_params { flags: IORING_SETUP_HYBRID_IOPOLL, ..Default::default() };
-    cx.setup_is("HYBRID_IOPOLL", 4, p, -EINVAL);
+    for bit in 0..19 {
+        let flags = IORING_SETUP_HYBRID_IOPOLL | 1 << bit;
+        let with = SETUP_NAMES[bit as usize];
+        if flags & (IORING_SETUP_IOPOLL | IORING_SETUP_ATTACH_WQ) == 0 {
+            let p = io_uring_params { flags, cq_entries: 16, ..Default::default() };
+            cx.setup_is(&format!("HYBRID_IOPOLL with {with}"), 4, p, -EINVAL);
+        }
+    }
+    Ok(())
+}
+
+fn hybrid(cx: &mut Cx) -> Outcome {
+    let flags = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
+    let mut ring = cx.ring(8, flags)?;
+    cx.is("its flags", ring.params.flags as i32, flags.cast_signed());
+    cx.one(&mut ring, "nop", sqe::nop(), 0);
+    cx.one(&mut ring, "not polled", sqe::op(IORING_OP_FSYNC, 0), -EINVAL);
+    let file = cx.file("f", b"0123456789")?;
+    let mut buf = [0u8; 8];
+    cx.one(&mut ring, "buffered", sqe::read(file.as_raw_fd(), &mut buf, 0), -EOPNOTSUPP);
+    cx.is("for nothing", ring.enter(0, 1, IORING_ENTER_GETEVENTS), 0);
     Ok(())
 }

@@ -239,12 +239,11 @@ pub(crate) fn same_open_file(a: i32, b: i32) -> Option<bool> {
 /// The calling thread's sleeps end as close to their time as the kernel can, and not up to 50 µs
 /// later, which it allows itself otherwise to wake a processor less often (`PR_SET_TIMERSLACK`).
 pub(crate) fn exact_timers() {
-    const PR_SET_TIMERSLACK: u32 = 29;
     std::thread_local! {
         static EXACT: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
     }
     if !EXACT.replace(true) {
-        sys!(__NR_prctl, PR_SET_TIMERSLACK, 1);
+        set_timer_slack(1);
     }
 }
 
@@ -266,6 +265,34 @@ pub(crate) fn sleep_under(mask: u64, time: Duration) -> Result<()> {
     let ts = ts.as_ptr().expose_provenance();
     let mask = core::ptr::from_ref(&mask).expose_provenance();
     check(sys!(__NR_ppoll, 0, 0, ts, mask, 8)).map(|_| ())
+}
+
+/// Sleeps until `until`, in ns of CLOCK_MONOTONIC, or a signal comes.
+pub(crate) fn sleep_until(until: u64) {
+    const CLOCK_MONOTONIC: usize = 1;
+    const TIMER_ABSTIME: usize = 1;
+    let ts = [until / 1_000_000_000, until % 1_000_000_000];
+    let ts = ts.as_ptr().expose_provenance();
+    sys!(__NR_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, ts, 0);
+}
+
+/// Signals that wait for the calling thread, blocked ones, as `rt_sigpending(2)` tells.
+pub(crate) fn pending_signals() -> u64 {
+    let mut set = 0u64;
+    sys!(__NR_rt_sigpending, (&raw mut set).expose_provenance(), 8);
+    set
+}
+
+/// How late the calling thread's timers may fire, in ns (`PR_GET_TIMERSLACK`).
+pub(crate) fn timer_slack() -> usize {
+    const PR_GET_TIMERSLACK: usize = 30;
+    sys!(__NR_prctl, PR_GET_TIMERSLACK, 0, 0, 0, 0).max(1).cast_unsigned()
+}
+
+/// `PR_SET_TIMERSLACK`
+pub(crate) fn set_timer_slack(ns: usize) {
+    const PR_SET_TIMERSLACK: usize = 29;
+    sys!(__NR_prctl, PR_SET_TIMERSLACK, ns, 0, 0, 0);
 }
 
 /// Voluntary context switches of the calling thread, as `getrusage(2)` counts them.

@@ -10,6 +10,7 @@ use crate::stats::trace::Step;
 use crate::wait::cqwait::{WaitArgs, cqring_wait};
 use crate::wait::iopoll::iopoll_check;
 use crate::wait::sqpoll::{self, SqPoll};
+use crate::wait::vigil::Vigil;
 use crate::{sys, time, user};
 
 /// Of this many calls one looks whether the descriptor was closed behind our back.
@@ -60,10 +61,12 @@ pub struct Args {
 }
 
 fn enter_ring(ring: &Arc<Ring>, args: &Args) -> Result<usize> {
+    // Goes last: with the signal mask back, a handler may run that enters, too.
+    let mut vigil = Vigil::default();
     let mut ctx = ring.lock();
     ctx.trace.look();
     let span = ctx.trace.begin();
-    let (mut ctx, answer) = submit_and_wait(ring, ctx, args);
+    let (mut ctx, answer) = submit_and_wait(ring, ctx, args, &mut vigil);
     ctx.trace.end(span, Step::Enter, args.submit);
     let last = ctx.closed && ctx.waiting == 0;
     leave(ring, ctx);
@@ -77,6 +80,7 @@ fn submit_and_wait<'r>(
     ring: &'r Arc<Ring>,
     mut ctx: Guard<'r>,
     args: &Args,
+    vigil: &mut Vigil,
 ) -> (Guard<'r>, Result<usize>) {
     if ctx.disabled {
         return (ctx, Err(Errno::EBADFD));
@@ -114,7 +118,7 @@ fn submit_and_wait<'r>(
     }
     ctx.waiting += 1;
     let (mut ctx, waited) = match wait_args(&ctx, args) {
-        _ if ctx.polls_by_enter() && !ctx.foreign_issuer() => iopoll_check(ring, ctx, args),
+        _ if ctx.polls_by_enter() && !ctx.foreign_issuer() => iopoll_check(ring, ctx, args, vigil),
         Ok(_) if ctx.foreign_issuer() => (ctx, Err(Errno::EEXIST)),
         Ok(args) => cqring_wait(ring, ctx, args),
         Err(e) => (ctx, Err(e)),

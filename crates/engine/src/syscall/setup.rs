@@ -30,11 +30,8 @@ pub const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
     | IORING_FEAT_RW_ATTR
     | IORING_FEAT_NO_IOWAIT;
 
-/// Not there yet: refused as by a kernel that does not know the bit.
-const POLLING: u32 = IORING_SETUP_HYBRID_IOPOLL;
-
 /// Setup flags that are honoured.
-pub const FLAGS: u32 = IORING_SETUP_ALL & !POLLING;
+pub const FLAGS: u32 = IORING_SETUP_ALL;
 
 /// See [`super::setup`].
 ///
@@ -93,7 +90,7 @@ fn check_flags(f: u32) -> Result<()> {
     let both = |a: u32, b: u32| has(a) && has(b);
     const TASKRUN: u32 =
         IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_DEFER_TASKRUN;
-    let bad = has(POLLING)
+    let bad = (has(IORING_SETUP_HYBRID_IOPOLL) && !has(IORING_SETUP_IOPOLL))
         || both(IORING_SETUP_SQPOLL, TASKRUN)
         || (has(IORING_SETUP_SQ_AFF) && !has(IORING_SETUP_SQPOLL))
         || (has(IORING_SETUP_REGISTERED_FD_ONLY) && !has(IORING_SETUP_NO_MMAP))

@@ -6,6 +6,7 @@ use crate::errno::Errno;
 use crate::req::request::{Req, State};
 use crate::req::slab::ReqId;
 use crate::stats::trace::Step;
+use crate::time::Clock;
 use crate::transport::aio::AioCtx;
 
 /// Fewest and most requests of one ring with the kernel's aio: the first so that small rings batch
@@ -23,7 +24,10 @@ impl Ctx {
             }
             let depth = self.mem.geo.cq_entries.clamp(*DEPTH.start(), *DEPTH.end());
             match AioCtx::new(depth) {
-                Ok(aio) => self.transports.aio = Some(aio),
+                Ok(aio) => {
+                    self.transports.aio = Some(aio);
+                    self.start_polling(depth);
+                }
                 Err(_) => self.transports.aio_refused = true,
             }
         }
@@ -71,7 +75,14 @@ impl Ctx {
         }
         let Some(mut aio) = self.transports.aio.take() else { return false };
         let mut failed: Vec<(u64, Errno)> = Vec::new();
-        let taken = aio.submit(|data, e| failed.push((data, e)));
+        let fail = |data, e| failed.push((data, e));
+        let taken = match &mut self.transports.polling {
+            Some(polling) => {
+                let now = Clock::Monotonic.now();
+                aio.submit_tracked(fail, |cb| polling.issued(cb, now))
+            }
+            None => aio.submit(fail),
+        };
         self.stats.routes.aio.add(taken as u64);
         self.transports.aio = Some(aio);
         for (data, e) in failed {
@@ -96,7 +107,14 @@ impl Ctx {
         }
         let Some(mut aio) = self.transports.aio.take() else { return };
         let (mut nowait, mut lanes) = (Vec::new(), Vec::new());
-        aio.reap(|data, res| {
+        let mut polling = self.transports.polling.take();
+        let mut now = None;
+        let seen = |ticket| {
+            if let Some(polling) = &mut polling {
+                polling.seen(ticket, &mut now);
+            }
+        };
+        let each = |data, res| {
             if let Some(kept) = self.transports.lane.take(data) {
                 if res == i64::from(Errno::EAGAIN.res()) {
                     return lanes.push(kept);
@@ -112,7 +130,9 @@ impl Ctx {
             }
             let res = crate::ops::rw::aio_done(&mut req.call, res);
             self.complete(id, res);
-        });
+        };
+        aio.reap_tracked(each, seen);
+        self.transports.polling = polling;
         self.transports.aio = Some(aio);
         for id in nowait {
             self.aio_instead(id);

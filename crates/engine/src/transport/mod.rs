@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::fd::AsRawFd;
 
 use crate::errno::Result;
+use crate::wait::polling::Polling;
 
 pub mod aio;
 pub mod batch;
@@ -35,6 +36,8 @@ pub struct Transports {
     pub pool: Option<Arc<Workers>>,
     pub sleepers: Sleepers,
     pub aio: Option<AioCtx>,
+    /// How those who wait for them do, where it is not the ring's usual way.
+    pub polling: Option<Box<Polling>>,
     /// Kernel aio is not to be had here.
     pub aio_refused: bool,
     /// Requests with modelled devices.

@@ -120,7 +120,7 @@ impl Ctx {
     /// passed.
     pub fn next_event_in(&self) -> Option<u64> {
         let timeout = self.timeouts.next_in();
-        let Some(due) = self.transports.model.as_ref().and_then(|q| q.next_due()) else {
+        let Some(due) = self.model_due() else {
             return timeout;
         };
         let left = due.saturating_sub(crate::time::Clock::Monotonic.now());

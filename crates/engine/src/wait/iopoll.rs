@@ -3,7 +3,7 @@
 //!
 //! What is polled is the completion memory of the kernel's aio, mapped into this process: finding a
 //! completion takes no system call, no eventfd and no wake-up. The device signals as ever, so it
-//! needs no poll queue. All that has come is taken in one look: nothing that is done waits behind
+//! needs no poll queue. A modelled device is polled by the clock. All that has come is taken in one look: nothing that is done waits behind
 //! something slow.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -16,19 +16,21 @@ use crate::opdef::{self, OPS};
 use crate::ops::rw;
 use crate::req::request::Req;
 use crate::req::route::kind_of;
-use crate::sys;
 use crate::syscall::enter::Args;
+use crate::sys;
 use crate::time::Clock;
+use crate::transport::aio::AioCtx;
 use crate::transport::kind::Kind;
 use crate::user;
 use crate::wait::cqwait::sleep_passively;
+use crate::wait::hybrid::Nap;
+use crate::wait::polling::{self, LOOKS};
+use crate::wait::vigil::Vigil;
 
-/// Looks in a row between two looks at the clock.
-const LOOKS: u32 = 64;
 /// After so long without a completion, in ns, the thread sleeps for it: no device that is worth
 /// polling takes longer, and a signal must get through.
 const SPIN_NS: u64 = 1_000_000;
-/// It sleeps with the uring lock held, so that long at most: others may want to submit.
+/// It sleeps so long at most: what others post does not wake it.
 const SLICE: Duration = Duration::from_millis(1);
 
 /// Looks for completions until `args.min` have come, or nothing is in flight any more; `min` is a
@@ -40,6 +42,7 @@ pub fn iopoll_check<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
     args: &Args,
+    vigil: &mut Vigil,
 ) -> (Guard<'r>, Result<usize>) {
     if let Err(e) = validate_ext_arg(args) {
         return (ctx, Err(e));
@@ -48,22 +51,37 @@ pub fn iopoll_check<'r>(
         ctx.flush_overflow();
     }
     let want = args.min.min(ctx.mem.geo.cq_entries) as usize;
-    let (mut found, mut looks, mut since) = (0, 0, None);
     if ctx.mem.cq_ready() > 0 {
         return (ctx, Ok(0));
     }
+    if let Some(polling) = &mut ctx.transports.polling {
+        polling.begin();
+    }
+    let (mut ctx, done) = poll_until(ring, ctx, want, vigil);
+    ctx.count_naps();
+    (ctx, done)
+}
+
+/// Looks, naps and sleeps until `want` have come.
+fn poll_until<'r>(
+    ring: &'r Ring,
+    mut ctx: Guard<'r>,
+    want: usize,
+    vigil: &mut Vigil,
+) -> (Guard<'r>, Result<usize>) {
+    let (mut found, mut plain) = (0, Plain::default());
     loop {
         let news = ctx.poll_once();
         if news > 0 {
-            since = None;
+            plain.since = None;
         }
         found += news;
         if found >= want || !ctx.in_flight() || ring.dead.load(Relaxed) {
             return (ctx, Ok(0));
         }
-        looks += 1;
         if !ctx.polls_memory() {
-            // Only workers have something: they need the lock, and wake who sleeps.
+            // Workers have something, or another thread sleeps for what aio has: they need the
+            // lock, and wake who sleeps.
             let asleep;
             (ctx, asleep) = sleep_passively(ring, ctx, SLICE);
             if asleep.is_err() {
@@ -71,20 +89,84 @@ pub fn iopoll_check<'r>(
             }
             continue;
         }
-        // Others get the lock in between.
-        drop(ctx);
-        core::hint::spin_loop();
-        ctx = ring.lock();
-        if looks % LOOKS != 0 {
-            continue;
-        }
-        let now = Clock::Monotonic.now();
-        if now - *since.get_or_insert(now) > SPIN_NS
-            && let Err(e) = ctx.sleep_for_memory()
-        {
-            return (ctx, Err(e));
+        let rest = match &mut ctx.transports.polling {
+            Some(polling) => polling.rest(vigil),
+            None => Ok(plain.rest()),
+        };
+        let rested;
+        (ctx, rested) = match rest {
+            Ok(Some(nap)) => doze(ring, ctx, nap, vigil.mask()),
+            Ok(None) => {
+                // Others get the lock in between.
+                drop(ctx);
+                core::hint::spin_loop();
+                (ring.lock(), Ok(0))
+            }
+            Err(e) => (ctx, Err(e)),
+        };
+        if rested.is_err() {
+            return (ctx, rested);
         }
     }
+}
+
+/// A ring without a policy of its own: it spins for a while, then sleeps.
+#[derive(Debug, Default)]
+struct Plain {
+    looks: u32,
+    since: Option<u64>,
+}
+
+impl Plain {
+    fn rest(&mut self) -> Option<Nap> {
+        self.looks += 1;
+        if !self.looks.is_multiple_of(LOOKS) {
+            return None;
+        }
+        let now = Clock::Monotonic.now();
+        let in_vain = now - *self.since.get_or_insert(now) > SPIN_NS;
+        in_vain.then_some(Nap { until: now + SLICE.as_nanos() as u64, through: false })
+    }
+}
+
+/// Sleeps for completions of aio, or of a modelled device, without the lock.
+fn doze<'r>(
+    ring: &'r Ring,
+    mut ctx: Guard<'r>,
+    mut nap: Nap,
+    mask: Option<u64>,
+) -> (Guard<'r>, Result<usize>) {
+    let aio = ctx.transports.aio.as_mut().filter(|aio| aio.in_flight() > 0);
+    let in_flight = aio.as_ref().map_or(0, |aio| aio.in_flight());
+    let mut lent = aio.and_then(AioCtx::lend);
+    if ctx.transports.workers > 0 {
+        // What they post ends no such sleep.
+        nap.until = nap.until.min(Clock::Monotonic.now() + SLICE.as_nanos() as u64);
+    }
+    // A modelled device wakes who sleeps for it, as a real one does.
+    let due = ctx.model_due().filter(|&due| !nap.through && due < nap.until);
+    let nap = Nap { until: due.unwrap_or(nap.until), ..nap };
+    if ctx.transports.with_models() {
+        sys::exact_timers();
+    } else if lent.is_none() {
+        return (ctx, Ok(0));
+    }
+    drop(ctx);
+    let slept = match &mut lent {
+        Some(lent) => polling::sleep(lent, nap, in_flight, mask),
+        None => polling::sleep_alone(nap, mask),
+    };
+    let slept = slept.map(|early| early || due.is_some());
+    let mut ctx = ring.lock();
+    if let Some((aio, lent)) = ctx.transports.aio.as_mut().zip(lent) {
+        aio.give_back(&lent);
+    }
+    // Another waiter may have to go on where this one leaves.
+    ctx.nudge();
+    if let Some(polling) = &mut ctx.transports.polling {
+        polling.woke(slept != Ok(false));
+    }
+    (ctx, slept.map(|_| 0))
 }
 
 /// `io_validate_ext_arg`
@@ -126,14 +208,12 @@ impl Ctx {
         Err(rw::first_of(&req.call, Errno::EOPNOTSUPP))
     }
 
-    /// Is there anything in flight that shows by looking: with the kernel's aio, or with a
-    /// modelled device?
+    /// Are there completions to look for, of aio, for which nobody else sleeps, or of a modelled
+    /// device?
     fn polls_memory(&self) -> bool {
-        self.aio_in_flight() || self.transports.with_models()
-    }
-
-    fn aio_in_flight(&self) -> bool {
-        self.transports.aio.as_ref().is_some_and(|aio| aio.in_flight() > 0)
+        let aio = self.transports.aio.as_ref();
+        aio.is_some_and(|aio| aio.in_flight() > 0 && !aio.is_lent())
+            || self.transports.with_models()
     }
 
     /// Takes what has completed; answers how many CQEs that made.
@@ -142,22 +222,5 @@ impl Ctx {
         self.collect_memory();
         self.flush();
         self.completions().wrapping_sub(before) as usize
-    }
-
-    /// Sleeps until kernel aio has something, or a modelled device, for a slice at most.
-    ///
-    /// # Errors
-    /// `EINTR`.
-    fn sleep_for_memory(&mut self) -> Result<()> {
-        let mut slice = SLICE;
-        if self.transports.with_models() {
-            sys::exact_timers();
-            slice = self.next_event_in().map_or(SLICE, |ns| SLICE.min(Duration::from_nanos(ns)));
-        }
-        let asleep = match &mut self.transports.aio {
-            Some(aio) if aio.in_flight() > 0 => aio.wait(1, Some(slice), None).map(|_| ()),
-            _ => sys::sleep(slice),
-        };
-        if asleep == Err(Errno::EINTR) { asleep } else { Ok(()) }
     }
 }

@@ -7,8 +7,10 @@ pub mod cqwait;
 pub mod driver;
 pub mod hybrid;
 pub mod iopoll;
+pub mod polling;
 pub mod reactor;
 pub mod sqpoll;
+pub mod vigil;
 
 /// What a thread of the engine's own is called: `iou-WHAT-PID`.
 fn name(what: &str) -> String {

@@ -17,6 +17,7 @@
 #![allow(unsafe_code)]
 
 mod build;
+mod lent;
 #[cfg(not(loom))]
 pub mod nowait;
 pub(crate) mod ring;
@@ -24,14 +25,15 @@ pub(crate) mod ring;
 mod tests;
 
 pub use build::*;
+pub use lent::Lent;
 
 use crate::abi::aio::{io_event, iocb};
 use crate::errno::{Errno, Result, check};
 use crate::limits::{AIO_DEPTH_MAX, AIO_WAIT_BATCH};
 use crate::sys::sys;
+use crate::wait::hybrid::Ticket;
 use core::time::Duration;
 use ring::Ring;
-use rustix::thread::Timespec;
 
 /// Names one prepared or submitted iocb until it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +48,15 @@ pub struct AioCtx {
     /// At fixed addresses: the kernel names an iocb by its address, in events and in io_cancel.
     slots: Box<[iocb]>,
     state: Box<[Slot]>,
+    /// What names each for whoever keeps track of those in flight.
+    tickets: Box<[Ticket]>,
     free: Vec<u32>,
     /// Addresses of prepared iocbs, as io_submit takes them.
     batch: Vec<usize>,
     /// Events that a wait has taken and [`Self::reap`] will hand on.
     taken: Vec<io_event>,
+    /// A thread sleeps in the kernel, which takes events for it: nobody else may.
+    lent: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,9 +88,11 @@ impl AioCtx {
             ring: Ring::at(id),
             slots: vec![iocb::default(); depth as usize].into_boxed_slice(),
             state: vec![Slot::Free; depth as usize].into_boxed_slice(),
+            tickets: vec![Ticket::NONE; depth as usize].into_boxed_slice(),
             free: (0..depth).rev().collect(),
             batch: Vec::with_capacity(depth as usize),
             taken: Vec::with_capacity(AIO_WAIT_BATCH),
+            lent: false,
         })
     }
 
@@ -121,7 +129,17 @@ impl AioCtx {
     /// Submits the batch, by one io_submit unless the kernel refuses an iocb; answers how many were
     /// taken. A refused one (EINVAL, EAGAIN, EBADF, EFAULT …) is reported by its `aio_data`, and
     /// the rest of the batch goes on.
-    pub fn submit(&mut self, mut on_fail: impl FnMut(u64, Errno)) -> usize {
+    pub fn submit(&mut self, on_fail: impl FnMut(u64, Errno)) -> usize {
+        self.submit_tracked(on_fail, |_| Ticket::NONE)
+    }
+
+    /// As [`Self::submit`]; `issued` is told of each iocb that was taken, and names it for
+    /// [`Self::reap_tracked`].
+    pub fn submit_tracked(
+        &mut self,
+        mut on_fail: impl FnMut(u64, Errno),
+        mut issued: impl FnMut(&iocb) -> Ticket,
+    ) -> usize {
         let (mut at, mut taken) = (0, 0);
         while at < self.batch.len() {
             let rest = &self.batch[at..];
@@ -131,6 +149,7 @@ impl AioCtx {
                     for i in at..at + n.min(rest.len()) {
                         let slot = self.slot_of(self.batch[i]).expect("our own address");
                         self.state[slot] = Slot::InFlight;
+                        self.tickets[slot] = issued(&self.slots[slot]);
                     }
                     at += n;
                     taken += n;
@@ -139,7 +158,7 @@ impl AioCtx {
                 r => {
                     let slot = self.slot_of(self.batch[at]).expect("our own address");
                     let data = self.slots[slot].aio_data;
-                    self.give_back(slot);
+                    self.free_slot(slot);
                     at += 1;
                     on_fail(data, r.err().unwrap_or(Errno::EAGAIN));
                 }
@@ -151,18 +170,30 @@ impl AioCtx {
 
     /// Are there events to reap? Without a system call; false where the ring is not mapped.
     pub fn ready(&self) -> bool {
-        !self.taken.is_empty() || self.ring.as_ref().is_some_and(Ring::ready)
+        !self.lent && (!self.taken.is_empty() || self.ring.as_ref().is_some_and(Ring::ready))
     }
 
     /// Hands on all events that are there, as `(aio_data, res)`, and answers how many. Does not
-    /// block.
-    pub fn reap(&mut self, mut f: impl FnMut(u64, i64)) -> usize {
+    /// block. None while a thread sleeps for them ([`Self::lend`]).
+    pub fn reap(&mut self, f: impl FnMut(u64, i64)) -> usize {
+        self.reap_tracked(f, |_| ())
+    }
+
+    /// As [`Self::reap`]; `done` is told by which name each was submitted.
+    pub fn reap_tracked(
+        &mut self,
+        mut f: impl FnMut(u64, i64),
+        mut done: impl FnMut(Ticket),
+    ) -> usize {
+        if self.lent {
+            return 0;
+        }
         if self.ring.is_none() && self.taken.is_empty() && self.in_flight() > 0 {
             let _ = self.take_events(0, Some(Duration::ZERO), None);
         }
         let mut n = 0;
         while let Some(e) = self.taken.pop().or_else(|| self.ring.as_mut()?.pop()) {
-            n += usize::from(self.complete(e, &mut f));
+            n += usize::from(self.complete(e, &mut f, &mut done));
         }
         if let Some(r) = &mut self.ring {
             r.release();
@@ -219,36 +250,33 @@ impl AioCtx {
         timeout: Option<Duration>,
         sigmask: Option<u64>,
     ) -> Result<usize> {
-        let ts = timeout.and_then(|d| Timespec::try_from(d).ok());
-        let ts = ts.as_ref().map_or(0, |t| (&raw const *t).expose_provenance());
-        let mask = sigmask.as_ref().map_or(0, |m| (&raw const *m).expose_provenance());
-        let set = AioSigset { mask, size: 8 };
-        let set = if mask == 0 { 0 } else { (&raw const set).expose_provenance() };
         let mut buf = [io_event::default(); AIO_WAIT_BATCH];
-        let to = buf.as_mut_ptr().expose_provenance();
-        let mut r = check(sys!(__NR_io_pgetevents, self.id, min, AIO_WAIT_BATCH, to, ts, set));
-        if r == Err(Errno::ENOSYS) && mask == 0 {
-            r = check(sys!(__NR_io_getevents, self.id, min, AIO_WAIT_BATCH, to, ts));
-        }
+        let r = lent::get_events(self.id, min, timeout, sigmask, &mut buf);
         if let Some(ring) = &mut self.ring {
             ring.resync();
         }
-        let n = r?.min(AIO_WAIT_BATCH);
+        let n = r?;
         // Reaped from the end: keep the kernel's order.
         self.taken.extend(buf[..n].iter().rev());
         Ok(n)
     }
 
-    fn complete(&mut self, e: io_event, f: &mut impl FnMut(u64, i64)) -> bool {
+    fn complete(
+        &mut self,
+        e: io_event,
+        f: &mut impl FnMut(u64, i64),
+        done: &mut impl FnMut(Ticket),
+    ) -> bool {
         let slot = self.slot_of(e.obj as usize);
         let Some(at) = slot.filter(|&s| self.state[s] == Slot::InFlight) else { return false };
         let data = self.slots[at].aio_data;
-        self.give_back(at);
+        done(core::mem::take(&mut self.tickets[at]));
+        self.free_slot(at);
         f(data, e.res);
         true
     }
 
-    fn give_back(&mut self, at: usize) {
+    fn free_slot(&mut self, at: usize) {
         self.state[at] = Slot::Free;
         self.free.push(at as u32);
     }

@@ -163,6 +163,11 @@ impl Ctx {
         due.saturating_add(late)
     }
 
+    /// When the next request with a modelled device is due, in ns of CLOCK_MONOTONIC.
+    pub fn model_due(&self) -> Option<u64> {
+        self.transports.model.as_ref()?.next_due()
+    }
+
     /// Posts what is due.
     #[inline]
     pub fn model_reap(&mut self) {

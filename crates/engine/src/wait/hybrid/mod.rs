@@ -119,7 +119,7 @@ pub struct Hybrid {
     looked: u64,
     /// When spinning began; 0: it has not.
     spins_since: u64,
-    /// The last completion, or the beginning of the wait.
+    /// The last completion, or the beginning of the wait; 0: none yet.
     news: u64,
     /// Looks so far.
     looks: u64,
@@ -239,11 +239,11 @@ impl Hybrid {
     }
 
     /// A wait begins.
-    pub fn begin(&mut self, now: u64) {
-        self.judge(now);
-        self.nap = None;
-        self.news = now;
-        self.spins_since = 0;
+    pub fn begin(&mut self) {
+        if let Some(nap) = self.nap.take() {
+            self.count(&nap);
+        }
+        (self.news, self.spins_since) = (0, 0);
     }
 
     /// Is it time to say who else wants to run?
@@ -260,6 +260,9 @@ impl Hybrid {
     pub fn next(&mut self, now: u64) -> Step {
         self.judge(now);
         self.looks += 1;
+        if self.news == 0 {
+            self.news = now;
+        }
         if self.spins_since > 0 {
             self.spun(now);
         }
@@ -315,12 +318,16 @@ impl Hybrid {
         self.tally.spun_ns = self.tally.spun_ns.saturating_add(spun);
     }
 
+    fn count(&mut self, nap: &Taken) {
+        let which = if nap.found { &mut self.tally.over } else { &mut self.tally.under };
+        *which += 1;
+    }
+
     /// The look behind a nap is over: what it did not find is still pending.
     fn judge(&mut self, now: u64) {
         let Some(nap) = self.nap.filter(|n| n.woke != Woke::NotYet) else { return };
         self.nap = None;
-        let which = if nap.found { &mut self.tally.over } else { &mut self.tally.under };
-        *which += 1;
+        self.count(&nap);
         let Some(request) = nap.aim.and_then(|aim| self.flight.get(aim)) else { return };
         let class = self.classes.get(request.class);
         let age = now.saturating_sub(request.issued);
@@ -365,6 +372,7 @@ impl Hybrid {
     }
 
     /// What naps came to since the last call.
+    #[must_use]
     pub fn take_tally(&mut self) -> Tally {
         core::mem::take(&mut self.tally)
     }

@@ -75,7 +75,7 @@ const KEY: fn() -> Key = || Key::new(1, false, 4096);
 fn taught(policy: Policy) -> (Hybrid, u64) {
     let (mut h, mut now) = (one(policy), 1_000_000_000);
     for _ in 0..60 {
-        h.begin(now);
+        h.begin();
         let t = h.issued(KEY(), now);
         let end = now + 100_000;
         while now < end {
@@ -97,7 +97,7 @@ fn the_nap_ends_before_the_first_is_due_wherever_the_clock_stands() {
     let (mut h, now) = taught(Policy::Hybrid);
     let first = h.issued(KEY(), now);
     let _second = h.issued(KEY(), now + 50_000);
-    h.begin(now);
+    h.begin();
     let due = h.next_due().unwrap();
     assert!((now + 70_000..now + 110_000).contains(&due));
     // Absolute: looked at later, it ends at the same moment.
@@ -115,7 +115,7 @@ fn the_nap_ends_before_the_first_is_due_wherever_the_clock_stands() {
 fn a_stopped_device_costs_no_processor() {
     let (mut h, mut now) = taught(Policy::Hybrid);
     let _never = h.issued(KEY(), now);
-    h.begin(now);
+    h.begin();
     let (end, mut spun) = (now + 2_000_000_000, 0);
     while now < end {
         now = match h.next(now) {
@@ -138,7 +138,7 @@ fn clocks_that_jump_do_no_harm() {
     for policy in Policy::ALL {
         let (mut h, now) = taught(policy);
         let t = h.issued(KEY(), now);
-        h.begin(now);
+        h.begin();
         for at in [now - 900_000_000, now + 86_400_000_000_000, 0, u64::MAX - 1, now] {
             if let Step::Nap(n) = h.next(at) {
                 assert!(n.until <= at.saturating_add(NAP_MAX));
@@ -161,14 +161,14 @@ fn a_slow_device_does_not_hide_a_fast_one() {
     let mut t = now;
     for _ in 0..40 {
         let ticket = h.issued(slow, t);
-        h.begin(t);
+        h.begin();
         let _ = h.next(t + 9_999_000);
         t += 10_000_000;
         h.done(ticket, t);
     }
     let _slow = h.issued(slow, t);
     h.issued(KEY(), t);
-    h.begin(t);
+    h.begin();
     let Step::Nap(nap) = h.next(t) else { panic!("no nap") };
     assert!(nap.until < t + 110_000 && !nap.through);
 }
@@ -203,7 +203,7 @@ proptest! {
                 2 if !flying.is_empty() => {
                     h.done(flying.swap_remove(time as usize % flying.len()), now);
                 }
-                3 => h.begin(now),
+                3 => h.begin(),
                 _ => {
                     if let Step::Nap(n) = h.next(now) {
                         prop_assert!(n.until <= now + NAP_MAX);

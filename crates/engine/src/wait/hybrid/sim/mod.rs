@@ -164,7 +164,7 @@ impl World<'_> {
             self.latencies.push(looked - r.issued);
             self.rule.done(slot, looked);
         }
-        self.rule.begin(looked);
+        self.rule.begin();
         for slot in done {
             self.issue(slot);
         }

@@ -12,7 +12,7 @@ pub trait Rule {
     fn next(&mut self, now: u64) -> Step;
     fn woke(&mut self, _now: u64, _early: bool) {}
     /// A wait begins.
-    fn begin(&mut self, _now: u64) {}
+    fn begin(&mut self) {}
     /// The one request that it waits for, blind to all others.
     fn only(&self) -> Option<usize> {
         None
@@ -95,8 +95,8 @@ impl Rule for Ours {
         self.hybrid.woke(now, early);
     }
 
-    fn begin(&mut self, now: u64) {
-        self.hybrid.begin(now);
+    fn begin(&mut self) {
+        self.hybrid.begin();
     }
 
     fn wakes_early(&self) -> bool {

@@ -1,0 +1,299 @@
+//! A policy at work: what [`Hybrid`] decides on, with clocks, devices and the machine's load; and
+//! what of it is the process's, the cost of a timer and a policy that the user forces.
+
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use std::sync::OnceLock;
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::hybrid::{Hybrid, Key, Load, Nap, Policy, Step, Tally, Ticket, Timer};
+use super::vigil::Vigil;
+use crate::abi::aio::{IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, iocb};
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::fds::InternalFd;
+use crate::limits::AIO_WAIT_BATCH;
+use crate::sys;
+use crate::time::Clock;
+use crate::transport::aio::{AioCtx, Lent};
+
+/// The policy for every ring, whatever it was made with; 0: none, else [`Policy`] + 1.
+static FORCED: AtomicU8 = AtomicU8::new(0);
+/// What a timer costs here, once measured.
+static TIMER: OnceLock<Timer> = OnceLock::new();
+/// `/proc/loadavg`, opened once: opening it anew each time would take numbers that the program
+/// counts on.
+static LOADAVG: OnceLock<Option<InternalFd>> = OnceLock::new();
+
+/// Sleeps measured before the first ring of its kind is used, and how long each is, in ns.
+const PROBES: usize = 6;
+const PROBE_NS: u64 = 20_000;
+/// Looks in a row between two looks at the clock.
+pub const LOOKS: u32 = 64;
+
+/// Every ring waits by this policy from now on, polled or not.
+pub fn force(policy: Policy) {
+    FORCED.store(policy as u8 + 1, Relaxed);
+}
+
+/// The policy that is forced on all rings.
+pub fn forced() -> Option<Policy> {
+    Policy::ALL.into_iter().find(|p| *p as u8 + 1 == FORCED.load(Relaxed))
+}
+
+/// Processor time of the calling thread, in ns.
+fn cpu_time() -> u64 {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    (t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64)
+}
+
+/// Sleeps a few times and sees what that costs: a tenth of a millisecond or so, once per process.
+fn measure() -> Timer {
+    let mut vigil = Vigil::default();
+    vigil.naps();
+    let (mut late, mut cpu) = ([0; PROBES], [0; PROBES]);
+    for i in 0..PROBES {
+        let spent = cpu_time();
+        let until = Clock::Monotonic.now() + PROBE_NS;
+        sys::sleep_until(until);
+        late[i] = Clock::Monotonic.now().saturating_sub(until);
+        cpu[i] = cpu_time().saturating_sub(spent);
+    }
+    cpu.sort_unstable();
+    // The first sleeps find their code and data far away.
+    Timer::measured(&late[1..], cpu[PROBES / 2])
+}
+
+/// Runnable threads of the machine: the fourth field of proc_loadavg(5).
+fn runnable() -> Option<u32> {
+    let fd = LOADAVG.get()?.as_ref()?;
+    let mut buf = [0u8; 64];
+    let n = rustix::io::pread(fd, &mut buf, 0).ok()?;
+    let text = core::str::from_utf8(&buf[..n]).ok()?;
+    text.split(' ').nth(3)?.split('/').next()?.parse().ok()
+}
+
+fn load() -> Load {
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    Load { runnable: runnable().unwrap_or(0), cpus }
+}
+
+/// Which device a descriptor's file is on. Remembered by number, so it can be that of a file closed
+/// meanwhile: then one estimate is off for a while, and nothing else.
+#[derive(Debug, Default)]
+struct Devices {
+    seats: [(i32, u32, u64); 16],
+}
+
+impl Devices {
+    /// Looked up anew after so many uses.
+    const USES: u32 = 1024;
+
+    fn of(&mut self, fd: i32) -> u64 {
+        let seat = &mut self.seats[fd as usize % 16];
+        if seat.0 != fd || seat.1 == 0 {
+            *seat = (fd, Self::USES, device(fd));
+        }
+        seat.1 -= 1;
+        seat.2
+    }
+}
+
+fn device(fd: i32) -> u64 {
+    let stat = sys::borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok());
+    stat.map_or(0, |s| match FileType::from_raw_mode(s.st_mode) {
+        FileType::BlockDevice => s.st_rdev,
+        _ => s.st_dev,
+    })
+}
+
+/// The estimator of one ring or context, at work.
+#[derive(Debug)]
+pub struct Polling {
+    pub hybrid: Hybrid,
+    devices: Devices,
+    /// Looks to make before the clock is asked again.
+    looks: u32,
+}
+
+impl Polling {
+    /// For `room` requests in flight.
+    pub fn new(policy: Policy, room: u32) -> Box<Polling> {
+        if policy == Policy::Adaptive {
+            LOADAVG.get_or_init(|| {
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                let fd = rustix::fs::open(c"/proc/loadavg", flags, Mode::empty());
+                fd.ok().map(crate::fds::adopt_internal)
+            });
+        }
+        let timer = *TIMER.get_or_init(measure);
+        let hybrid = Hybrid::new(policy, room, timer);
+        Box::new(Polling { hybrid, devices: Devices::default(), looks: 0 })
+    }
+
+    /// The kernel's aio has taken an iocb.
+    pub fn issued(&mut self, cb: &iocb, now: u64) -> Ticket {
+        let op = cb.aio_lio_opcode;
+        let vector = matches!(op, IOCB_CMD_PREADV | IOCB_CMD_PWRITEV);
+        // Of a vector only the parts are known here.
+        let bytes = if vector { cb.aio_nbytes.saturating_mul(4096) } else { cb.aio_nbytes };
+        let device = self.devices.of(cb.aio_fildes.cast_signed());
+        let write = matches!(op, IOCB_CMD_PWRITE | IOCB_CMD_PWRITEV);
+        self.hybrid.issued(Key::new(device, write, bytes), now)
+    }
+
+    /// A wait begins.
+    pub fn begin(&mut self) {
+        self.hybrid.begin();
+        self.looks = 0;
+    }
+
+    /// A look has found nothing, or too little: the nap to take now; none: look again.
+    ///
+    /// # Errors
+    /// EINTR when a signal waits for the thread.
+    pub fn rest(&mut self, vigil: &mut Vigil) -> Result<Option<Nap>> {
+        if self.looks > 0 {
+            self.looks -= 1;
+            return Ok(None);
+        }
+        let now = Clock::Monotonic.now();
+        if self.hybrid.wants_load(now) {
+            self.hybrid.set_load(load(), now);
+        }
+        match self.hybrid.next(now) {
+            Step::Look => {
+                self.looks = LOOKS;
+                vigil.spins(now)?;
+                Ok(None)
+            }
+            Step::Nap(nap) => {
+                vigil.naps();
+                Ok(Some(nap))
+            }
+        }
+    }
+
+    /// The nap is over.
+    pub fn woke(&mut self, early: bool) {
+        self.hybrid.woke(Clock::Monotonic.now(), early);
+    }
+}
+
+/// Takes a nap, or a sleep of a time, for completions of `lent`'s; `in_flight` are to come. True if
+/// one has ended it.
+///
+/// # Errors
+/// EINTR.
+pub fn sleep(lent: &mut Lent, nap: Nap, in_flight: u32, mask: Option<u64>) -> Result<bool> {
+    let min = if nap.through { (in_flight as usize).clamp(1, AIO_WAIT_BATCH) } else { 1 };
+    let time = nap.until.saturating_sub(Clock::Monotonic.now());
+    match lent.wait(min, Duration::from_nanos(time), mask) {
+        Err(Errno::EINTR) => Err(Errno::EINTR),
+        r => Ok(r.is_ok_and(|n| n >= min)),
+    }
+}
+
+/// The same where there is nothing but the time to wait for.
+///
+/// # Errors
+/// EINTR.
+pub fn sleep_alone(nap: Nap, mask: Option<u64>) -> Result<bool> {
+    let time = Duration::from_nanos(nap.until.saturating_sub(Clock::Monotonic.now()));
+    match mask {
+        Some(mask) => sys::sleep_under(mask, time)?,
+        None => sys::sleep(time)?,
+    }
+    Ok(false)
+}
+
+/// Waits for events of a context that nobody else touches meanwhile: until `min` have been handed
+/// on, or the time is over (`until`, of CLOCK_MONOTONIC in ns), or nothing is in flight any more.
+/// Answers how many.
+///
+/// # Errors
+/// EINTR if a signal came before any event.
+pub fn wait_for_events(
+    aio: &mut AioCtx,
+    polling: &mut Polling,
+    min: usize,
+    until: Option<u64>,
+    mut f: impl FnMut(u64, i64),
+) -> Result<usize> {
+    let (mut vigil, mut found) = (Vigil::default(), 0);
+    polling.begin();
+    loop {
+        let mut now = None;
+        found += aio.reap_tracked(&mut f, |t| polling.seen(t, &mut now));
+        if found >= min || aio.in_flight() == 0 {
+            return Ok(found);
+        }
+        let rest = polling.rest(&mut vigil);
+        let over = polling.looks >= LOOKS - 1 || matches!(rest, Ok(Some(_)));
+        if over && until.is_some_and(|at| at <= Clock::Monotonic.now()) {
+            return Ok(found);
+        }
+        let asleep = match rest {
+            Ok(None) => {
+                core::hint::spin_loop();
+                Ok(())
+            }
+            Ok(Some(mut nap)) => {
+                nap.until = nap.until.min(until.unwrap_or(u64::MAX));
+                let Some(mut lent) = aio.lend() else { continue };
+                let early = sleep(&mut lent, nap, aio.in_flight(), vigil.mask());
+                aio.give_back(&lent);
+                polling.woke(early != Ok(false));
+                early.map(drop)
+            }
+            Err(e) => Err(e),
+        };
+        if let Err(e) = asleep {
+            return if found > 0 { Ok(found) } else { Err(e) };
+        }
+    }
+}
+
+impl Polling {
+    /// An event was found; all of one look have one time.
+    pub fn seen(&mut self, ticket: Ticket, now: &mut Option<u64>) {
+        if ticket != Ticket::NONE {
+            let now = *now.get_or_insert_with(|| Clock::Monotonic.now());
+            self.hybrid.done(ticket, now);
+        }
+    }
+}
+
+impl Ctx {
+    /// By which policy this ring waits, if it is not by what it was made for: a polled one spins,
+    /// any other blocks.
+    pub fn policy(&self) -> Option<Policy> {
+        let own = match self.polls() {
+            true if self.flags & crate::abi::IORING_SETUP_HYBRID_IOPOLL != 0 => Policy::Hybrid,
+            true => Policy::Spin,
+            false => Policy::Block,
+        };
+        let usual = if self.polls() { Policy::Spin } else { Policy::Block };
+        Some(forced().unwrap_or(own)).filter(|p| *p != usual)
+    }
+
+    /// Those who wait for up to `room` requests go by a policy from now on.
+    pub fn start_polling(&mut self, room: u32) {
+        self.transports.polling = self.policy().map(|p| Polling::new(p, room));
+    }
+
+    /// Enters what naps came to in the statistics.
+    pub fn count_naps(&mut self) {
+        let Some(polling) = &mut self.transports.polling else { return };
+        let Tally { naps, under, over, spared_ns, spun_ns } = polling.hybrid.take_tally();
+        if naps + spun_ns > 0 {
+            let n = &self.stats.naps;
+            let counts = [naps, under, over, spared_ns, spun_ns];
+            let words = [&n.naps, &n.under, &n.over, &n.spared_ns, &n.spun_ns];
+            words.into_iter().zip(counts).for_each(|(word, count)| word.add(count));
+        }
+    }
+}

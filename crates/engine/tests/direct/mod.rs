@@ -1,0 +1,52 @@
+//! Files open with O_DIRECT, on the disk of the build directory.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::client::sqe;
+use softring_engine::abi::*;
+
+pub const BLOCK: usize = 4096;
+const O_DIRECT: i32 = 0o40000;
+
+/// A block of its own, aligned as O_DIRECT wants it.
+#[derive(Clone)]
+#[repr(align(4096))]
+pub struct Block(pub [u8; BLOCK]);
+
+impl Block {
+    pub fn addr(&mut self) -> u64 {
+        self.0.as_mut_ptr().expose_provenance() as u64
+    }
+}
+
+/// A file of `blocks` blocks, each filled with its number, open with O_DIRECT; `None` where the
+/// file system has no such thing.
+pub fn file(blocks: u8) -> Option<File> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("blocks-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut plain = File::create(&path).unwrap();
+    for i in 0..blocks {
+        plain.write_all(&[i; BLOCK]).unwrap();
+    }
+    plain.sync_all().unwrap();
+    let open = File::options().read(true).write(true).custom_flags(O_DIRECT).open(&path);
+    std::fs::remove_file(&path).unwrap();
+    match open {
+        Ok(f) => Some(f),
+        Err(e) => {
+            println!("skipped: no O_DIRECT here: {e}");
+            None
+        }
+    }
+}
+
+pub fn read(f: &File, to: &mut Block, block: u64, ud: u64) -> io_uring_sqe {
+    let (fd, off) = (f.as_raw_fd(), block * BLOCK as u64);
+    io_uring_sqe { fd, addr: to.addr(), len: BLOCK as u32, off, ..sqe(IORING_OP_READ, ud) }
+}
