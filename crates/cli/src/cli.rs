@@ -80,6 +80,19 @@ pub enum SqIdle {
     Nap,
 }
 
+/// How threads of the program wait for I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Poll {
+    /// Look without a pause
+    Spin,
+    /// Nap until shortly before the next completion is due, then look
+    Hybrid,
+    /// Spin, nap or block, by queue depth and by who else wants the processor
+    Adaptive,
+    /// Sleep until something completes
+    Block,
+}
+
 /// The name of a value as the command line spells it.
 pub fn name_of<T: ValueEnum>(v: T) -> String {
     v.to_possible_value().map_or_else(String::new, |p| p.get_name().to_owned())
@@ -123,6 +136,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH=DISK", action = ArgAction::Append)]
     #[arg(value_hint = ValueHint::AnyPath)]
     pub model: Vec<OsString>,
+    /// Wait for O_DIRECT reads and writes this way on every ring, polled (IOPOLL) or not; where
+    /// --engine says nothing else, all rings are softring's
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub poll: Option<Poll>,
     /// Keep no statistics that `softring stats` could show
     #[arg(long)]
     pub no_stats: bool,

@@ -8,6 +8,7 @@
 //! | `SOFTRING_MODEL` | `PATH=OPTIONS;…` | files that are on modelled disks; `auto` is `user` then |
 //! | `SOFTRING_QUIET` | `1` | no notice line on stderr |
 //! | `SOFTRING_NOTICE` | `1` | turned to `0` in place once the notice is out, so that children stay silent |
+//! | `SOFTRING_POLL` | `default`, `spin`, `hybrid`, `adaptive`, `block` | how threads wait for I/O, on any ring |
 //! | `SOFTRING_STATS` | `0` | no statistics page (`softring stats`) |
 //! | `SOFTRING_SQ_IDLE` | `spin` (default), `nap` | what SQ threads do between submissions |
 //! | `SOFTRING_TRACE` | a path, `0` | the memory of a tracer (`softring trace`); none may trace |
@@ -20,6 +21,8 @@
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use softring_engine::transport::model::{self, parse};
+
+use softring_engine::wait::hybrid::Policy;
 
 /// Whose rings a program gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +111,13 @@ pub fn read() {
         ("none", Door::None as u8),
     ];
     DOOR.store(choice(c"SOFTRING_DOOR", &names), Ordering::Relaxed);
+    let mut policies = [("default", 0); 5];
+    for (name, policy) in policies[1..].iter_mut().zip(Policy::ALL) {
+        *name = (policy.name(), policy as u8 + 1);
+    }
+    if let Some(policy) = (choice(c"SOFTRING_POLL", &policies) as usize).checked_sub(1) {
+        softring_engine::wait::polling::force(Policy::ALL[policy]);
+    }
     QUIET.store(flag(c"SOFTRING_QUIET"), Ordering::Relaxed);
     REPORT.store(flag(c"SOFTRING_REPORT"), Ordering::Relaxed);
     AIO_HIPRI.store(flag(c"SOFTRING_AIO_HIPRI"), Ordering::Relaxed);

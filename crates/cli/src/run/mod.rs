@@ -60,6 +60,9 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
         None => environment(),
     };
     env.insert("SOFTRING_SQ_IDLE".into(), name_of(args.sq_idle).into());
+    if let Some(poll) = args.poll {
+        env.insert("SOFTRING_POLL".into(), name_of(poll).into());
+    }
     if args.no_stats {
         env.insert("SOFTRING_STATS".into(), "0".into());
     }
@@ -75,10 +78,10 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
     exec(&path, &args.command, &env)
 }
 
-/// Whose rings the program gets: those of the kernel know no models.
+/// Whose rings the program gets: those of the kernel know no models, and wait by no policy of ours.
 fn engine(args: &RunArgs) -> Engine {
     match args.engine {
-        Engine::Auto if !args.model.is_empty() => Engine::User,
+        Engine::Auto if !args.model.is_empty() || args.poll.is_some() => Engine::User,
         engine => engine,
     }
 }

@@ -120,7 +120,7 @@ fn submit_and_wait<'r>(
     let (mut ctx, waited) = match wait_args(&ctx, args) {
         _ if ctx.polls_by_enter() && !ctx.foreign_issuer() => iopoll_check(ring, ctx, args, vigil),
         Ok(_) if ctx.foreign_issuer() => (ctx, Err(Errno::EEXIST)),
-        Ok(args) => cqring_wait(ring, ctx, args),
+        Ok(args) => cqring_wait(ring, ctx, args, vigil),
         Err(e) => (ctx, Err(e)),
     };
     ctx.waiting -= 1;

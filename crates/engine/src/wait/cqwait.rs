@@ -5,13 +5,16 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::time::Duration;
 
 use crate::abi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
-use crate::ctx::{Guard, Ring};
+use crate::ctx::{Ctx, Guard, Ring};
 use crate::errno::{Errno, Result};
 use crate::mem::lock::SPINNER;
 use crate::stats::trace::Step;
 use crate::sys;
 use crate::time::Clock;
-use crate::transport::poll::{self, BATCH, Event};
+use crate::transport::aio::AioCtx;
+use crate::transport::poll::{self, AIO_DATA, BATCH, Event};
+use crate::wait::hybrid::Nap;
+use crate::wait::vigil::Vigil;
 
 /// What the caller waits for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,6 +96,7 @@ pub fn cqring_wait<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
     mut a: WaitArgs,
+    vigil: &mut Vigil,
 ) -> (Guard<'r>, Result<usize>) {
     a.min = a.min.min(ctx.mem.geo.cq_entries);
     if ctx.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
@@ -108,6 +112,10 @@ pub fn cqring_wait<'r>(
     // (`io_should_wake`).
     let timeouts = ctx.timeouts.own;
     let mut result = Ok(0);
+    vigil.wait_under(a.sigmask);
+    if let Some(polling) = &mut ctx.transports.polling {
+        polling.begin();
+    }
     loop {
         if !ctx.overflow.is_empty() {
             ctx.flush_overflow();
@@ -125,13 +133,15 @@ pub fn cqring_wait<'r>(
             continue;
         };
         let slept;
-        (ctx, slept) = sleep(ring, ctx, &a, left);
+        (ctx, slept) = sleep(ring, ctx, &a, left, vigil);
+        a.sigmask = vigil.mask();
         if let Slept::Signal = slept {
             result = Err(Errno::EINTR);
         }
         ctx.collect_memory();
         ctx.flush();
     }
+    ctx.count_naps();
     ring.driven.store(true, Relaxed);
     let any = ctx.mem.cq_ready() > 0;
     (ctx, if any { Ok(0) } else { result })
@@ -163,16 +173,92 @@ fn time_left(a: &mut WaitArgs, ctx: &Guard<'_>) -> Option<u64> {
 
 /// Sleeps once: as the ring's driver if there is something to drive and nobody does, else
 /// passively.
-fn sleep<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
+fn sleep<'r>(
+    ring: &'r Ring,
+    mut ctx: Guard<'r>,
+    a: &WaitArgs,
+    left: u64,
+    vigil: &mut Vigil,
+) -> (Guard<'r>, Slept) {
     if left == 0 || !ctx.transports.stash.is_empty() {
         return (ctx, Slept::Woken);
     }
-    let span = ctx.trace.begin_now();
-    let drives = (ctx.in_flight() || a.sigmask.is_some()) && !ctx.driver.active;
     // The mask and the sleep must be one system call, which only the poll set's wait is.
-    let (mut ctx, slept) =
-        if drives { drive(ring, ctx, a, left) } else { passive(ring, ctx, a, left) };
+    let drives = (ctx.in_flight() || a.sigmask.is_some()) && !ctx.driver.active;
+    let rest = if drives { ctx.rest_for_aio(vigil) } else { Ok(Rest::Block) };
+    match rest {
+        Ok(Rest::Look) => {
+            // Others get the lock in between.
+            drop(ctx);
+            core::hint::spin_loop();
+            return (ring.lock(), Slept::Woken);
+        }
+        Err(_) => return (ctx, Slept::Signal),
+        _ => {}
+    }
+    let span = ctx.trace.begin_now();
+    let (mut ctx, slept) = match rest {
+        Ok(Rest::Nap(nap)) => take_nap(ring, ctx, a, left, nap),
+        _ if drives => drive(ring, ctx, a, left),
+        _ => passive(ring, ctx, a, left),
+    };
     ctx.trace.end(span, Step::Sleep, 0);
+    (ctx, slept)
+}
+
+/// What to do before blocking.
+enum Rest {
+    Block,
+    Nap(Nap),
+    Look,
+}
+
+impl Ctx {
+    /// Where completions of kernel aio are to come and a policy says how to wait for them: its
+    /// answer.
+    ///
+    /// # Errors
+    /// `EINTR` when a signal came.
+    fn rest_for_aio(&mut self, vigil: &mut Vigil) -> Result<Rest> {
+        let comes = self.transports.aio.as_ref().is_some_and(|a| a.in_flight() > 0);
+        // On a polled ring an SQ thread looks.
+        let looks = comes && !self.polls();
+        let Some(polling) = self.transports.polling.as_mut().filter(|_| looks) else {
+            return Ok(Rest::Block);
+        };
+        let rest = polling.rest(vigil)?;
+        Ok(rest.map_or(Rest::Look, Rest::Nap))
+    }
+
+    /// Completions that a look in memory has found have left their mark in the poll set: takes it
+    /// out, that it end no nap. True if there was something else to act on.
+    fn clear_marks(&mut self) -> bool {
+        let mut buf = [Event::default(); BATCH];
+        let epoll = self.transports.epoll_fd().unwrap_or(-1);
+        let n = poll::wait(epoll, &mut buf, Some(0), None).unwrap_or(0);
+        let marks = buf[..n].iter().filter(|ev| ev.data == AIO_DATA).count();
+        self.poll_events(&buf[..n]);
+        n > marks || self.transports.aio.as_ref().is_some_and(AioCtx::ready)
+    }
+}
+
+/// Drives until it is time to look for completions of aio.
+fn take_nap<'r>(
+    ring: &'r Ring,
+    mut ctx: Guard<'r>,
+    a: &WaitArgs,
+    left: u64,
+    nap: Nap,
+) -> (Guard<'r>, Slept) {
+    let found = ctx.clear_marks();
+    let time = nap.until.saturating_sub(Clock::Monotonic.now());
+    let (mut ctx, slept) = match found || time == 0 {
+        true => (ctx, Slept::Woken),
+        false => drive(ring, ctx, a, left.min(time)),
+    };
+    if let Some(polling) = &mut ctx.transports.polling {
+        polling.woke(Clock::Monotonic.now() < nap.until);
+    }
     (ctx, slept)
 }
 

@@ -18,12 +18,19 @@ const SLACK_NS: usize = 1;
 pub struct Vigil {
     /// The program's signal mask, while another is in force.
     mask: Option<u64>,
-    /// Its timer slack, likewise.
+    /// The mask that the program asked to wait under.
+    under: Option<u64>,
+    /// Its timer slack, while another is in force.
     slack: Option<usize>,
     asked: u64,
 }
 
 impl Vigil {
+    /// The program wants to wait under a mask of its own.
+    pub fn wait_under(&mut self, mask: Option<u64>) {
+        self.under = mask;
+    }
+
     /// The thread goes on spinning.
     ///
     /// # Errors
@@ -38,7 +45,8 @@ impl Vigil {
             return Ok(());
         }
         self.asked = now;
-        if sys::pending_signals() & !mask == 0 { Ok(()) } else { Err(Errno::EINTR) }
+        let heeded = !self.under.unwrap_or(mask);
+        if sys::pending_signals() & heeded == 0 { Ok(()) } else { Err(Errno::EINTR) }
     }
 
     /// The thread goes to sleep.
@@ -51,7 +59,7 @@ impl Vigil {
 
     /// The mask to sleep under, if that is not the one in force.
     pub fn mask(&self) -> Option<u64> {
-        self.mask
+        self.under.or(self.mask)
     }
 }
 
