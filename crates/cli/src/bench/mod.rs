@@ -3,13 +3,14 @@
 //!
 //! [`runner`] starts one [`worker`] process per engine and round; a worker runs one [`job`] with
 //! one [`client`] under [`load`], and reports. [`stats`] and [`summary`] make the table,
-//! [`warnings`] doubts it, [`plot`] draws it. [`reissue`] and [`sqpoll`] are measurements of
-//! their own.
+//! [`warnings`] doubts it, [`plot`] draws it. [`reissue`], [`sqpoll`] and [`hybrid`] are
+//! measurements of their own.
 
 mod buf;
 mod client;
 mod echo;
 pub mod file;
+mod hybrid;
 pub mod job;
 mod libaio;
 mod load;
@@ -66,6 +67,7 @@ pub fn command(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.of {
         Some(BenchOf::Reissue(args)) => return reissue::command(args),
         Some(BenchOf::Sqpoll(args)) => return sqpoll::command(args),
+        Some(BenchOf::Hybrid(args)) => return hybrid::command(args),
         None => {}
     }
     let (engines, skipped) = available(&args.engines, args.op)?;

@@ -6,12 +6,14 @@ use anyhow::{Context, anyhow};
 use plotters::prelude::*;
 use std::path::Path;
 
-const COLOURS: [RGBColor; 5] = [
+const COLOURS: [RGBColor; 7] = [
     RGBColor(0x33, 0x66, 0xaa),
     RGBColor(0xcc, 0x55, 0x22),
     RGBColor(0x44, 0x88, 0x44),
     RGBColor(0x88, 0x44, 0x99),
     RGBColor(0x77, 0x77, 0x77),
+    RGBColor(0xbb, 0x99, 0x22),
+    RGBColor(0x22, 0x99, 0x99),
 ];
 
 /// The percentiles drawn, as they are labelled.
@@ -114,6 +116,65 @@ fn percentiles(
     Ok(())
 }
 
+/// Writes a drawing of named points to `path` as SVG: a panel for each caption, two rows of them.
+pub fn draw_points(
+    path: &Path,
+    title: &str,
+    names: &[&str],
+    axes: [&str; 2],
+    panels: &[(String, Vec<(f64, f64)>)],
+) -> anyhow::Result<()> {
+    let mut svg = String::new();
+    points_of(&mut svg, title, names, axes, panels).map_err(|e| anyhow!("cannot draw: {e}"))?;
+    std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn points_of(
+    svg: &mut String,
+    title: &str,
+    names: &[&str],
+    [x, y]: [&str; 2],
+    panels: &[(String, Vec<(f64, f64)>)],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let columns = panels.len().div_ceil(2).max(1);
+    let size = (340 * columns as u32, 720);
+    let root = SVGBackend::with_string(svg, size).into_drawing_area();
+    root.fill(&WHITE)?;
+    let root = root.titled(title, ("sans-serif", 18))?;
+    let (head, charts) = root.split_vertically(30);
+    heads(&head, names)?;
+    for (area, (caption, points)) in charts.split_evenly((2, columns)).iter().zip(panels) {
+        let right = points.iter().map(|p| p.0).fold(1.05, f64::max).min(20.0);
+        let mut chart = ChartBuilder::on(area)
+            .caption(caption, ("sans-serif", 14))
+            .margin(10)
+            .x_label_area_size(36)
+            .y_label_area_size(46)
+            .build_cartesian_2d((0.98..right * 1.02).log_scale(), 0.0..105.0)?;
+        chart.configure_mesh().x_desc(x).y_desc(y).x_labels(5).draw()?;
+        for (point, colour) in points.iter().zip(COLOURS.iter().cycle()) {
+            let at = (point.0.min(right), point.1);
+            chart.draw_series([Circle::new(at, 5, colour.filled())])?;
+        }
+    }
+    root.present()?;
+    Ok(())
+}
+
+/// What the colours stand for.
+fn heads(
+    head: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    names: &[&str],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let step = if names.len() > 5 { 140 } else { 240 };
+    for (i, (name, colour)) in (0..).zip(names.iter().zip(COLOURS.iter().cycle())) {
+        let left = 20 + i * step;
+        head.draw(&Rectangle::new([(left, 8), (left + 16, 16)], colour.filled()))?;
+        head.draw(&Text::new((*name).to_owned(), (left + 24, 5), ("sans-serif", 14)))?;
+    }
+    Ok(())
+}
+
 /// Writes a drawing of named curves over [`QUANTILES`] to `path` as SVG: a panel for each caption.
 pub fn draw_percentiles(
     path: &Path,
@@ -136,11 +197,7 @@ fn panels_of(
     root.fill(&WHITE)?;
     let root = root.titled(title, ("sans-serif", 18))?;
     let (head, charts) = root.split_vertically(30);
-    for (i, (name, colour)) in (0..).zip(names.iter().zip(COLOURS.iter().cycle())) {
-        let left = 20 + i * 240;
-        head.draw(&Rectangle::new([(left, 8), (left + 16, 16)], colour.filled()))?;
-        head.draw(&Text::new((*name).to_owned(), (left + 24, 5), ("sans-serif", 14)))?;
-    }
+    heads(&head, names)?;
     for (area, (caption, all)) in charts.split_evenly((1, panels.len())).iter().zip(panels) {
         percentiles(area, caption, all)?;
     }

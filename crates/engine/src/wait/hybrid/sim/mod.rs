@@ -47,7 +47,8 @@ pub struct Machine {
     pub submit: u64,
 }
 
-/// What a rule came to on a trace. Times in ns, averages per I/O.
+/// What a rule came to on a trace. Times in ns, averages per I/O; the program's own pauses do not
+/// count.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     pub ios: u64,
@@ -69,6 +70,8 @@ pub struct Outcome {
 struct Request {
     issued: u64,
     done: u64,
+    /// The program's pauses before it.
+    paused: u64,
 }
 
 /// One simulation.
@@ -115,7 +118,7 @@ pub fn run(
     };
     let start = w.now;
     for slot in 0..depth {
-        w.slots.push(Request { issued: 0, done: 0 });
+        w.slots.push(Request { issued: 0, done: 0, paused: 0 });
         w.issue(slot);
     }
     while w.latencies.len() < ios {
@@ -142,7 +145,8 @@ impl World<'_> {
     fn issue(&mut self, slot: usize) {
         let next = self.trace.sample();
         self.now += self.machine.submit;
-        self.slots[slot] = Request { issued: self.now, done: self.now + next.takes };
+        let (issued, done, paused) = (self.now, self.now + next.takes, self.paused);
+        self.slots[slot] = Request { issued, done, paused };
         self.rule.issued(slot, self.now);
         self.now += next.pause;
         self.paused += next.pause;
@@ -161,7 +165,8 @@ impl World<'_> {
         }
         for &slot in &done {
             let r = self.slots[slot];
-            self.latencies.push(looked - r.issued);
+            let paused = self.paused - r.paused;
+            self.latencies.push((looked - r.issued).saturating_sub(paused));
             self.rule.done(slot, looked);
         }
         self.rule.begin();

@@ -1,0 +1,142 @@
+//! `softring bench hybrid --simulate`: rules for napping, tried on traces in simulated time.
+
+use super::plot;
+use super::summary::{count, time};
+use crate::cli::HybridArgs;
+use crate::{fail, out};
+use comfy_table::{Cell, CellAlignment};
+use serde::Serialize;
+use softring_engine::wait::hybrid::sim::{Machine, RuleKind, Trace, TraceKind, run};
+
+/// One rule on one trace. Times in ns, averages per I/O.
+#[derive(Debug, Serialize)]
+struct Row {
+    rule: &'static str,
+    latency_ns: f64,
+    latency_ratio: f64,
+    p99_ns: u64,
+    cpu_percent: f64,
+    oversleep_ns: f64,
+    undersleep_ns: f64,
+    naps: f64,
+    longest_nap_ns: u64,
+    iops: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Table {
+    trace: &'static str,
+    depth: usize,
+    rows: Vec<Row>,
+}
+
+/// Everything, for programs.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    softring: &'static str,
+    ios: u32,
+    seed: u64,
+    timer_late_ns: u64,
+    timer_cpu_ns: u64,
+    tables: Vec<Table>,
+}
+
+/// `softring bench hybrid`
+pub fn command(args: &HybridArgs) -> anyhow::Result<()> {
+    if !args.simulate {
+        let hint = "softring bench hybrid --simulate";
+        return Err(fail::usage("only the simulation is measured this way", hint));
+    }
+    let machine = Machine { late: args.late, cpu: args.cpu, submit: args.submit };
+    let mut tables = Vec::new();
+    for kind in TraceKind::ALL {
+        for &depth in &args.depths {
+            tables.push(table(kind, depth as usize, machine, args));
+        }
+    }
+    let outcome = Outcome {
+        softring: env!("CARGO_PKG_VERSION"),
+        ios: args.ios,
+        seed: args.seed,
+        timer_late_ns: args.late,
+        timer_cpu_ns: args.cpu,
+        tables,
+    };
+    if let Some(path) = &args.plot {
+        draw(path, &outcome)?;
+    }
+    if args.json { out::json(&outcome) } else { print(&outcome) }
+}
+
+fn table(kind: TraceKind, depth: usize, machine: Machine, args: &HybridArgs) -> Table {
+    let mut base = None;
+    let row = |rule: RuleKind| {
+        let mut trace = Trace::new(kind, args.seed);
+        let o = run(&mut *rule.rule(machine, depth), &mut trace, machine, depth, args.ios as usize);
+        Row {
+            rule: rule.name(),
+            latency_ns: o.latency,
+            latency_ratio: o.latency / *base.get_or_insert(o.latency),
+            p99_ns: o.p99,
+            cpu_percent: o.cpu,
+            oversleep_ns: o.oversleep,
+            undersleep_ns: o.undersleep,
+            naps: o.naps,
+            longest_nap_ns: o.longest_nap,
+            iops: o.iops,
+        }
+    };
+    Table { trace: kind.name(), depth, rows: RuleKind::ALL.into_iter().map(row).collect() }
+}
+
+fn draw(path: &std::path::Path, o: &Outcome) -> anyhow::Result<()> {
+    let title = format!("timers {} late, {} I/Os", time(o.timer_late_ns as f64), o.ios);
+    let names: Vec<&str> = RuleKind::ALL.iter().map(|r| r.name()).collect();
+    let point = |r: &Row| (r.latency_ratio, r.cpu_percent);
+    let panel =
+        |t: &Table| (format!("{}, depth {}", t.trace, t.depth), t.rows.iter().map(point).collect());
+    let panels: Vec<_> = o.tables.iter().map(panel).collect();
+    plot::draw_points(
+        path,
+        &title,
+        &names,
+        ["latency, as a multiple of spinning's", "CPU %"],
+        &panels,
+    )
+}
+
+fn print(o: &Outcome) -> anyhow::Result<()> {
+    for t in &o.tables {
+        out::line(&format!("{}, depth {}, {} I/Os", t.trace, t.depth, o.ios))?;
+        let header = [
+            "rule",
+            "IOPS",
+            "latency",
+            "x",
+            "p99",
+            "CPU %",
+            "overslept",
+            "spun",
+            "naps",
+            "longest",
+        ];
+        let mut table = out::table(&header);
+        for r in &t.rows {
+            let cells = [
+                count(r.iops),
+                time(r.latency_ns),
+                format!("{:.2}", r.latency_ratio),
+                time(r.p99_ns as f64),
+                format!("{:.0}", r.cpu_percent),
+                time(r.oversleep_ns),
+                time(r.undersleep_ns),
+                format!("{:.2}", r.naps),
+                time(r.longest_nap_ns as f64),
+            ];
+            let right = |c| Cell::new(c).set_alignment(CellAlignment::Right);
+            table.add_row([Cell::new(r.rule)].into_iter().chain(cells.map(right)));
+        }
+        out::line(&table.to_string())?;
+    }
+    Ok(())
+}
