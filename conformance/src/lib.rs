@@ -14,6 +14,7 @@ pub mod os;
 pub mod report;
 pub mod ring;
 mod show;
+pub mod soak;
 pub mod sqe;
 pub mod suite;
 pub mod support;

@@ -7,6 +7,7 @@
 //! be able to tell. The worker queue is not modelled but run itself:
 //! `transport::worker::tests::model`. Run all with `ci/loom.sh`.
 
+mod cancel;
 mod closing;
 mod lock;
 mod overflow;

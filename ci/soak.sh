@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Rings under a mix of everything, with checks at the end: on the kernel where it allows io_uring,
+# on softring with io_uring denied, through libc's syscall() and through patched call sites.
+set -eu
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+usage() {
+    cat <<EOF
+usage: ci/soak.sh [--quick] [--seconds N] [--connections N] [--seed N]
+  --quick          half a minute, 20000 connections
+  --seconds N      how long in all; the connections come on top (default: 600)
+  --connections N  short connections under softring (default: 1000000); a tenth of them elsewhere
+  --seed N         makes the same choices again
+EOF
+}
+
+LONG=600 CONNECTIONS=1000000 SEED=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --quick) LONG=30 CONNECTIONS=20000 ;;
+        --seconds) LONG=$(argument "${@:1:2}"); shift ;;
+        --connections) CONNECTIONS=$(argument "${@:1:2}"); shift ;;
+        --seed) SEED=(--seed "$(argument "${@:1:2}")"); shift ;;
+        -h | --help) usage; exit 0 ;;
+        *) usage >&2; exit 2 ;;
+    esac
+    shift
+done
+
+cd "$TOP"
+cargo build --release -p softring-preload -p softring-cli -p softring-conformance
+RC=0
+# leg NAME PERCENT CONNECTIONS [COMMAND…]  runs the soak, under COMMAND, for its part of the time.
+leg() {
+    local name=$1 seconds=$((LONG * $2 / 100)) connections=$3 door=syscall
+    shift 3
+    [ "$name" != 'softring, patched' ] || door=patch
+    printf '\n-- %s\n' "$name"
+    "$@" target/release/softring-soak --seconds "$seconds" --connections "$connections" \
+        --door $door "${SEED[@]}" || RC=1
+}
+
+if kernel_has_uring; then
+    leg kernel 20 $((CONNECTIONS / 10))
+else
+    note "this kernel makes no io_uring: nothing to compare with"
+fi
+leg softring 50 "$CONNECTIONS" "$SOFTRING" run --quiet --deny --
+leg 'softring, patched' 30 $((CONNECTIONS / 10)) "$SOFTRING" run --quiet --deny --
+exit $RC

@@ -1,0 +1,173 @@
+//! The command line of `softring-soak`.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use comfy_table::Table;
+
+use super::health::Health;
+use super::ledger::Totals;
+use super::{Check, churn, race};
+use crate::door::Door;
+
+/// Race cancels against completions and make short connections; nothing is lost or left behind.
+///
+/// Whoever answers io_uring's calls is tried: the kernel, or softring where it is preloaded. Exit
+/// code 0: all was well; 1: something was not; 2: it could not be tried.
+#[derive(Parser, Debug)]
+#[command(name = "softring-soak")]
+struct Cli {
+    /// How long in all, in seconds; the connections come on top
+    #[arg(long, default_value_t = 600)]
+    seconds: u64,
+    /// Short connections to make
+    #[arg(long, default_value_t = 100_000)]
+    connections: u64,
+    /// Makes the same choices again [default: of the clock]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How the calls are issued: syscall, patch or sigsys
+    #[arg(long, default_value = "syscall")]
+    door: Door,
+    /// Only these parts: race, connections
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+}
+
+/// One row of the summary.
+struct Row {
+    part: String,
+    what: String,
+    totals: Totals,
+    seconds: f64,
+    fault: Option<String>,
+}
+
+struct Soak {
+    cli: Cli,
+    seed: u64,
+    terminal: bool,
+    rows: Vec<Row>,
+}
+
+/// The whole program.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Err(e) = crate::ring::Ring::new(cli.door, 8, 0) {
+        eprintln!("softring-soak: no ring can be made: errno {e}");
+        return ExitCode::from(2);
+    }
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let seed = cli.seed.unwrap_or_else(|| clock.map_or(1, |t| t.as_nanos() as u64 % 1_000_000));
+    println!("seed {seed}, door {}", cli.door);
+    let terminal = std::io::stderr().is_terminal();
+    let mut soak = Soak { cli, seed, terminal, rows: Vec::new() };
+    soak.races();
+    soak.connections();
+    soak.summary()
+}
+
+impl Soak {
+    fn wants(&self, part: &str) -> bool {
+        self.cli.only.is_empty() || self.cli.only.iter().any(|p| p == part)
+    }
+
+    fn progress(&self, text: &str) {
+        if self.terminal {
+            eprint!("\r\x1b[K{text}");
+        }
+    }
+
+    fn part(&mut self, part: &str, run: impl FnOnce(&Soak) -> Check<(String, Totals)>) {
+        let began = Instant::now();
+        self.progress(part);
+        let (what, totals, fault) = match run(self) {
+            Ok((what, totals)) => (what, totals, None),
+            Err(fault) => (String::new(), Totals::default(), Some(fault)),
+        };
+        let seconds = began.elapsed().as_secs_f64();
+        self.progress("");
+        self.rows.push(Row { part: part.into(), what, totals, seconds, fault });
+    }
+
+    fn races(&mut self) {
+        if !self.wants("race") {
+            return;
+        }
+        let time = Duration::from_secs(self.cli.seconds) / 10;
+        let before = Health::now();
+        for (name, flags) in race::RINGS {
+            self.part(&format!("race, {name}"), |soak| {
+                let (score, totals) = race::run(soak.cli.door, flags, soak.seed, time)?;
+                let sum = |i: usize| score.values().map(|s| s[i]).sum::<u64>();
+                let one_sided: Vec<_> =
+                    score.iter().filter(|(_, s)| s.contains(&0)).map(|(n, _)| *n).collect();
+                let mut what = format!("{} completed, {} cancelled", sum(0), sum(1));
+                if !one_sided.is_empty() {
+                    what += &format!("; only one of the two: {}", one_sided.join(", "));
+                }
+                Ok((what, totals))
+            });
+        }
+        self.part("after the races", |_| {
+            let now = Health::returned_to(before)?;
+            Ok((format!("{} descriptors, {} threads", now.fds, now.threads), Totals::default()))
+        });
+    }
+
+    fn connections(&mut self) {
+        if !self.wants("connections") || self.cli.connections == 0 {
+            return;
+        }
+        self.part("connections", |soak| {
+            let wanted = soak.cli.connections;
+            let out = churn::run(soak.cli.door, wanted, |n| {
+                if n.is_multiple_of(1000) {
+                    soak.progress(&format!("connections: {n} of {wanted}"));
+                }
+            })?;
+            let end = churn::afterwards(&out)?;
+            let what = format!(
+                "{} made, {} bytes; descriptors {} then {}, threads {} then {}, private KiB {} \
+                 then {}",
+                out.made,
+                out.bytes,
+                out.start.fds,
+                end.fds,
+                out.start.threads,
+                end.threads,
+                out.middle.private_kib,
+                out.end.private_kib
+            );
+            Ok((what, out.totals))
+        });
+    }
+
+    fn summary(self) -> ExitCode {
+        let mut table = Table::new();
+        table.load_style(comfy_table::presets::ASCII_MARKDOWN);
+        table.set_header(["part", "requests", "final", "more", "cancelled", "seconds", "outcome"]);
+        for r in &self.rows {
+            let t = r.totals;
+            let outcome = r.fault.as_ref().map_or("ok", |_| "FAILED");
+            table.add_row([
+                r.part.clone(),
+                t.requests.to_string(),
+                t.finals.to_string(),
+                t.more.to_string(),
+                t.cancelled.to_string(),
+                format!("{:.1}", r.seconds),
+                outcome.into(),
+            ]);
+        }
+        println!("{table}");
+        for r in &self.rows {
+            println!("{}: {}", r.part, r.fault.as_ref().unwrap_or(&r.what));
+        }
+        let failed = self.rows.iter().any(|r| r.fault.is_some());
+        println!("seed {}: {}", self.seed, if failed { "FAILED" } else { "all well" });
+        ExitCode::from(u8::from(failed))
+    }
+}

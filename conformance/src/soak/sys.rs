@@ -1,0 +1,88 @@
+//! Calls and memory that no safe library offers.
+#![allow(unsafe_code)]
+
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU16, AtomicU32};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::{Check, Fault};
+use crate::ring::Map;
+
+/// Writes one value to memory that the caller has mapped, writable, for as long as it is used.
+pub fn store<T: Copy>(at: usize, v: T) {
+    // SAFETY: the caller's mapping; entries of a buffer ring are read by the other side only after
+    // the tail says so.
+    unsafe { std::ptr::with_exposed_provenance_mut::<T>(at).write_volatile(v) };
+}
+
+/// A copy of `n` bytes of memory that the caller has mapped.
+pub fn bytes(at: usize, n: usize) -> Vec<u8> {
+    let mut out = vec![0; n];
+    let from = std::ptr::with_exposed_provenance::<u8>(at);
+    // SAFETY: the caller's mapping has that many bytes; the copy is fresh.
+    unsafe { out.as_mut_ptr().copy_from_nonoverlapping(from, n) };
+    out
+}
+
+/// A half-word of a mapping.
+pub fn word16(map: &Map, off: usize) -> &AtomicU16 {
+    assert!(off + 2 <= map.len && off.is_multiple_of(2));
+    let p = std::ptr::with_exposed_provenance_mut::<u16>(map.addr + off);
+    // SAFETY: in bounds and aligned by the assert; mapped for as long as the borrow.
+    unsafe { AtomicU16::from_ptr(p) }
+}
+
+/// A word of memory that the caller has mapped, for as long as it is used.
+pub fn word32<'a>(at: usize) -> &'a AtomicU32 {
+    // SAFETY: the caller's mapping, aligned; both sides use atomics only.
+    unsafe { AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(at)) }
+}
+
+/// The descriptor, which the caller keeps open, as a file.
+fn borrow<'a>(fd: RawFd) -> std::os::fd::BorrowedFd<'a> {
+    // SAFETY: the caller owns the descriptor and closes it later.
+    unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) }
+}
+
+/// SO_LINGER with no time: closing the socket, which the caller owns, resets the connection.
+pub fn reset_on_close(fd: RawFd) {
+    let at_once = Some(std::time::Duration::ZERO);
+    let _ = rustix::net::sockopt::set_socket_linger(borrow(fd), at_once);
+}
+
+/// A unix stream socket.
+pub fn unix_socket() -> Check<OwnedFd> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let made = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
+    made.map_err(|e| format!("a socket: {e}"))
+}
+
+static NAMES: AtomicU32 = AtomicU32::new(0);
+
+/// A name that no other in this process's life has.
+pub fn new_name() -> String {
+    let n = NAMES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    format!("soak-{}-{n}", std::process::id())
+}
+
+/// A listener under an abstract name, whose `struct sockaddr_un` goes to `at`; and its length.
+pub fn abstract_listener(at: usize, backlog: i32) -> Check<(OwnedFd, u64)> {
+    let wrong = |e: rustix::io::Errno| -> Fault { format!("a listener: {e}") };
+    let name = new_name().into_bytes();
+    let sock = unix_socket()?;
+    let to = SocketAddrUnix::new_abstract_name(&name).map_err(wrong)?;
+    rustix::net::bind(&sock, &to).map_err(wrong)?;
+    rustix::net::listen(&sock, backlog).map_err(wrong)?;
+    store(at, libc::AF_UNIX as u16);
+    store(at + 2, 0u8);
+    name.iter().enumerate().for_each(|(i, b)| store(at + 3 + i, *b));
+    Ok((sock, 3 + name.len() as u64))
+}
+
+/// `connect(2)` to the name at `at`.
+pub fn connect_to(fd: RawFd, at: usize, len: u64) {
+    let to = std::ptr::with_exposed_provenance(at);
+    // SAFETY: the caller's mapping holds the name.
+    unsafe { libc::connect(fd, to, len as u32) };
+}

@@ -1,0 +1,370 @@
+//! Who ends a request: what it waits for, or a cancel. `req::cancel`'s `cancel_one`,
+//! `transport::glue`'s `Job::run` and `worker_cancel`, `worker::Pool::{queue, cancel, interrupt,
+//! next}`, `req::complete::finished`, the driver's `poll_events`, and `Sleeper::{take_back, live}`.
+//! Each request has one final CQE, a cancelled one has done nothing, and a signal that is meant for
+//! one call never reaches the next.
+
+use super::{Bucket, explore, found};
+use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst, fence};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+const ECANCELED: i32 = -125;
+
+/// What to do wrong, to see that the model notices.
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    None,
+    /// The cancel looks at the queue in one critical section, and takes from it in the next.
+    TwoLooks,
+    /// The cancel also ends what already runs.
+    EndsRunning,
+    /// The worker takes an item in one critical section, and says that it runs in the next.
+    LateRunning,
+    /// Signals go on when their item is done.
+    KeepsKick,
+    /// A cancel ends what no worker has any more, and the ring's task has not seen yet.
+    EndsDeferred,
+    /// An event is believed without a look at the generation.
+    StaleEvent,
+    /// The sleeper looks whether it is taken back before it says that it has ended.
+    EarlyLook,
+    /// The one or the other is not ordered by a full fence.
+    NoFence,
+    /// Who takes a sleeper back does not ask whether it was woken before.
+    NotAsked,
+}
+
+/// What the uring lock guards: a slot for requests, and the CQEs of each.
+#[derive(Default)]
+struct Ctx {
+    generation: usize,
+    armed: bool,
+    present: bool,
+    cqes: [Vec<i32>; 2],
+    /// `Ctx::deferred`
+    deferred: Option<(usize, i32)>,
+}
+
+impl Ctx {
+    /// `Slab::remove` and `finish`; what is not there any more has ended.
+    fn end(&mut self, generation: usize, res: i32) {
+        self.cqes[generation].push(res);
+        if self.generation == generation {
+            self.present = false;
+        }
+    }
+
+    /// `Ctx::finished`
+    fn finished(&mut self, generation: usize, res: i32) {
+        if self.present && self.generation == generation {
+            self.end(generation, res);
+        }
+    }
+}
+
+/// What the pool's lock guards.
+#[derive(Default)]
+struct Pool {
+    queue: Vec<usize>,
+    running: Option<usize>,
+    kicked: bool,
+}
+
+#[derive(Default)]
+struct Workers {
+    ctx: Mutex<Ctx>,
+    pool: Mutex<Pool>,
+    kick: Condvar,
+    ran: Mutex<[bool; 2]>,
+}
+
+impl Workers {
+    /// A worker's life, until the queue is empty. The first item's call blocks until a signal ends
+    /// it; the second one's ends by itself.
+    fn work(&self, fault: Fault, defers: bool) {
+        loop {
+            let mut pool = self.pool.lock().unwrap();
+            // `State::finish`, in the section that takes the next item.
+            pool.running = None;
+            if fault != Fault::KeepsKick {
+                pool.kicked = false;
+            }
+            if pool.queue.is_empty() {
+                return;
+            }
+            let item = pool.queue.remove(0);
+            if fault == Fault::LateRunning {
+                drop(pool);
+                pool = self.pool.lock().unwrap();
+            }
+            pool.running = Some(item);
+            assert!(item == 0 || !pool.kicked, "a signal reaches the next call");
+            while item == 0 && !defers && !pool.kicked {
+                pool = self.kick.wait(pool).unwrap();
+            }
+            drop(pool);
+            self.ran.lock().unwrap()[item] = true;
+            let mut ctx = self.ctx.lock().unwrap();
+            if defers {
+                ctx.deferred = Some((item, 1));
+            } else {
+                ctx.cqes[item].push(1);
+            }
+        }
+    }
+
+    /// `Ctx::cancel_punted` of the first item, under the uring lock: `worker_cancel` looks at the
+    /// queue, then at what runs.
+    fn cancel(&self, ctx: &mut Ctx, fault: Fault) {
+        let mut pool = self.pool.lock().unwrap();
+        let at = pool.queue.iter().position(|&i| i == 0);
+        if fault == Fault::TwoLooks && at.is_some() {
+            drop(pool);
+            pool = self.pool.lock().unwrap();
+            pool.queue.retain(|&i| i != 0);
+            return ctx.cqes[0].push(ECANCELED);
+        }
+        if let Some(at) = at {
+            pool.queue.remove(at);
+            return ctx.cqes[0].push(ECANCELED);
+        }
+        if pool.running == Some(0) {
+            pool.kicked = true;
+            self.kick.notify_all();
+            if fault == Fault::EndsRunning {
+                ctx.cqes[0].push(ECANCELED);
+            }
+        }
+    }
+}
+
+/// A cancel meets a worker that has two items.
+fn worker(fault: Fault) {
+    explore(move || {
+        let ring = Arc::new(Workers::default());
+        ring.pool.lock().unwrap().queue = vec![0, 1];
+        let worker = {
+            let ring = ring.clone();
+            thread::spawn(move || ring.work(fault, false))
+        };
+        ring.cancel(&mut ring.ctx.lock().unwrap(), fault);
+        worker.join().unwrap();
+        let (ctx, ran) = (ring.ctx.lock().unwrap(), ring.ran.lock().unwrap());
+        assert!(ctx.cqes.iter().all(|c| c.len() == 1), "not one end each");
+        assert!(ctx.cqes[0] != [ECANCELED] || !ran[0], "a cancelled call has run");
+    });
+}
+
+/// DEFER_TASKRUN: the worker leaves what it brings to the ring's task, which cancels meanwhile.
+fn deferred(fault: Fault) {
+    explore(move || {
+        let ring = Arc::new(Workers::default());
+        ring.pool.lock().unwrap().queue = vec![0];
+        ring.ctx.lock().unwrap().present = true;
+        let worker = {
+            let ring = ring.clone();
+            thread::spawn(move || ring.work(fault, true))
+        };
+        let mut ctx = ring.ctx.lock().unwrap();
+        let before = ctx.cqes[0].len();
+        ring.cancel(&mut ctx, fault);
+        ctx.present = ctx.cqes[0].len() == before;
+        let idle = ring.pool.lock().unwrap().running.is_none();
+        if fault == Fault::EndsDeferred && ctx.present && idle {
+            ctx.cqes[0].push(ECANCELED);
+        }
+        drop(ctx);
+        worker.join().unwrap();
+        // The next GETEVENTS.
+        let mut ctx = ring.ctx.lock().unwrap();
+        if let Some((item, res)) = ctx.deferred.take() {
+            ctx.finished(item, res);
+        }
+        assert!(ctx.cqes[0].len() == 1, "not one end each");
+    });
+}
+
+/// A cancel meets an event on its way from epoll_wait to the uring lock; the slot is used again.
+fn readiness(fault: Fault) {
+    explore(move || {
+        let ring = Arc::new(Mutex::new(Ctx { armed: true, present: true, ..Ctx::default() }));
+        let driver = {
+            let ring = ring.clone();
+            thread::spawn(move || {
+                // The event was for the first request.
+                let mut ctx = ring.lock().unwrap();
+                let now = ctx.generation;
+                let whose = if fault == Fault::StaleEvent { now } else { 0 };
+                if ctx.present && ctx.armed && whose == now {
+                    ctx.armed = false;
+                    ctx.end(whose, 1);
+                }
+            })
+        };
+        let mut ctx = ring.lock().unwrap();
+        if ctx.present && ctx.armed {
+            ctx.armed = false;
+            ctx.end(0, ECANCELED);
+        }
+        *ctx = Ctx { generation: 1, armed: true, present: true, ..core::mem::take(&mut *ctx) };
+        drop(ctx);
+        driver.join().unwrap();
+        let ctx = ring.lock().unwrap();
+        assert!(ctx.cqes[0].len() == 1, "not one end each");
+        assert!(ctx.cqes[1].is_empty(), "another's event");
+    });
+}
+
+const BUSY: u32 = 0;
+const WOKEN: u32 = 1;
+const BACK: u32 = 2;
+
+/// A sleeper at the program's futex, where a wake or a signal ends its sleep.
+#[derive(Default)]
+struct Sleeper {
+    state: AtomicU32,
+    stop: AtomicBool,
+    bucket: Bucket,
+    /// Woken, signalled.
+    futex: Mutex<(bool, bool)>,
+    ends: Condvar,
+    /// The CQEs of its request; `keep` says that it is still the sleeper's.
+    ctx: Mutex<(bool, u32)>,
+}
+
+impl Sleeper {
+    /// The two words are stored by one side and loaded by the other.
+    fn full_fence(fault: Fault) {
+        if fault != Fault::NoFence {
+            fence(SeqCst);
+        }
+    }
+
+    fn live(&self, fault: Fault) {
+        let mut futex = self.futex.lock().unwrap();
+        while *futex == (false, false) {
+            futex = self.ends.wait(futex).unwrap();
+        }
+        let woken = futex.0;
+        drop(futex);
+        let early = (fault == Fault::EarlyLook).then(|| self.stop.load(SeqCst));
+        self.state.store(if woken { WOKEN } else { BACK }, SeqCst);
+        Self::full_fence(fault);
+        if early.unwrap_or_else(|| self.stop.load(SeqCst)) {
+            self.bucket.wake_one();
+        }
+        let mut ctx = self.ctx.lock().unwrap();
+        if woken && ctx.0 {
+            *ctx = (false, ctx.1 + 1);
+        }
+    }
+
+    /// `Ctx::cancel_parked`, under the uring lock.
+    fn cancel(&self, fault: Fault) {
+        let mut ctx = self.ctx.lock().unwrap();
+        if !ctx.0 {
+            return;
+        }
+        self.stop.store(true, SeqCst);
+        Self::full_fence(fault);
+        let mut signalled = false;
+        while self.state.load(SeqCst) == BUSY {
+            if !signalled {
+                self.futex.lock().unwrap().1 = true;
+                self.ends.notify_all();
+            }
+            signalled = true;
+            self.bucket.wait(&self.state, BUSY);
+        }
+        let back = self.state.load(SeqCst) == BACK;
+        if back || fault == Fault::NotAsked {
+            ctx.1 += 1;
+            ctx.0 = fault == Fault::NotAsked;
+        }
+    }
+}
+
+/// A cancel meets a wake of a futex.
+fn sleeper(fault: Fault) {
+    explore(move || {
+        let s = Arc::new(Sleeper { ctx: Mutex::new((true, 0)), ..Sleeper::default() });
+        let threads = [s.clone(), s.clone()];
+        let [one, two] = threads;
+        let sleeper = thread::spawn(move || one.live(fault));
+        let program = thread::spawn(move || {
+            two.futex.lock().unwrap().0 = true;
+            two.ends.notify_all();
+        });
+        s.cancel(fault);
+        sleeper.join().unwrap();
+        program.join().unwrap();
+        assert!(s.ctx.lock().unwrap().1 == 1, "not one end each");
+    });
+}
+
+#[test]
+fn a_worker_or_a_cancel() {
+    worker(Fault::None);
+}
+
+#[test]
+fn two_looks_are_found() {
+    found(two_looks_are_found, "deadlock", || worker(Fault::TwoLooks));
+}
+
+#[test]
+fn an_end_of_what_runs_is_found() {
+    found(an_end_of_what_runs_is_found, "not one end each", || worker(Fault::EndsRunning));
+}
+
+#[test]
+fn an_item_that_nobody_has_is_found() {
+    found(an_item_that_nobody_has_is_found, "deadlock", || worker(Fault::LateRunning));
+}
+
+#[test]
+fn a_signal_too_many_is_found() {
+    found(a_signal_too_many_is_found, "reaches the next call", || worker(Fault::KeepsKick));
+}
+
+#[test]
+fn what_is_deferred_ends_once() {
+    deferred(Fault::None);
+}
+
+#[test]
+fn an_end_of_what_is_deferred_is_found() {
+    let test = an_end_of_what_is_deferred_is_found;
+    found(test, "not one end each", || deferred(Fault::EndsDeferred));
+}
+
+#[test]
+fn readiness_or_a_cancel() {
+    readiness(Fault::None);
+}
+
+#[test]
+fn a_stale_event_is_found() {
+    found(a_stale_event_is_found, "another's event", || readiness(Fault::StaleEvent));
+}
+
+#[test]
+fn a_wake_or_a_cancel() {
+    sleeper(Fault::None);
+}
+
+#[test]
+fn an_early_look_is_found() {
+    found(an_early_look_is_found, "deadlock", || sleeper(Fault::EarlyLook));
+}
+
+#[test]
+fn a_missing_fence_is_found() {
+    found(a_missing_fence_is_found, "deadlock", || sleeper(Fault::NoFence));
+}
+
+#[test]
+fn a_sleeper_not_asked_is_found() {
+    found(a_sleeper_not_asked_is_found, "not one end each", || sleeper(Fault::NotAsked));
+}
