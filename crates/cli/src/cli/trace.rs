@@ -38,7 +38,7 @@ pub struct TraceArgs {
     /// Events to keep
     #[arg(long, default_value_t = 500_000, value_name = "N")]
     pub keep: usize,
-    /// Also draw the first requests
+    /// Also draw a few requests, from the first that had to wait on
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     pub svg: Option<PathBuf>,
     /// First deny the io_uring system calls to the program, as `softring run --deny` does

@@ -1,4 +1,4 @@
-//! A picture of the first requests of a trace, for where no viewer is at hand.
+//! A picture of a few requests of a trace, for where no viewer is at hand.
 
 use super::json::{op_name, phase};
 use super::record::{Kept, Record, began};
@@ -65,10 +65,24 @@ pub fn draw(events: &[Kept], record: &Record, at: impl Fn(u64) -> f64) -> String
     paint(&rows, start.min(end), end)
 }
 
+/// Where the picture begins: with the first request that had to wait, if one had.
+fn first(events: &[Kept]) -> usize {
+    use Step::{Aio, Armed, Drained, Model, Punt, Queued, Submit};
+    let waits = |k: &&Kept| {
+        matches!(k.event.step, Armed | Punt | Aio | Model | Queued | Drained) && k.event.req != 0
+    };
+    let Some(first) = events.iter().find(waits) else { return 0 };
+    let taken = |k: &Kept| {
+        let own = (k.source, k.event.req) == (first.source, first.event.req);
+        own && k.event.step == Submit
+    };
+    events.iter().position(taken).unwrap_or(0)
+}
+
 fn requests(events: &[Kept], record: &Record, at: &impl Fn(u64) -> f64) -> Vec<Row> {
     let (mut rows, mut known) = (Vec::<Row>::new(), HashMap::new());
     let last = events.last().map_or(0.0, |k| at(k.event.time));
-    for Kept { source, event: e } in events {
+    for Kept { source, event: e } in &events[first(events)..] {
         let ring = record.sources[*source as usize].ring;
         let (name, ts) = (format!("ring {ring} {}", op_name(e.opcode)), at(e.time));
         match e.step {
