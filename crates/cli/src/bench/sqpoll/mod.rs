@@ -123,6 +123,7 @@ fn job(args: &SqpollArgs) -> Job {
         rw: Rw::Randread,
         rwmix: 100,
         direct: args.direct,
+        fixed_files: false,
         setup_flags: 0,
         slat: false,
         verify: false,
