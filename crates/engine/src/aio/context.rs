@@ -18,7 +18,7 @@
 //!        release                       io_destroy, which unmaps
 //! ```
 
-use super::look::{Ended, Wait, sleep};
+use super::look::{Ended, Manners, Wait, sleep};
 use super::{HEARD, table};
 use crate::abi::aio::*;
 use crate::errno::{Errno, Result, check};
@@ -55,6 +55,7 @@ pub(super) struct Context {
     deciding: Mutex<()>,
     hidden: OnceLock<Hidden>,
     looked: AtomicU32,
+    manners: Manners,
     mapped: RwLock<()>,
     ending: AtomicBool,
 }
@@ -77,6 +78,7 @@ impl Context {
             deciding: Mutex::new(()),
             hidden: OnceLock::new(),
             looked: AtomicU32::new(0),
+            manners: Manners::new(),
             mapped: RwLock::new(()),
             ending: AtomicBool::new(false),
         }
@@ -94,6 +96,10 @@ impl Context {
     /// Which context of the kernel's has its iocbs.
     pub(super) fn target(&self) -> usize {
         self.hidden.get().map_or(self.id, |h| h.id)
+    }
+
+    pub(super) fn manners(&self) -> &Manners {
+        &self.manners
     }
 
     pub(super) fn ends(&self) -> bool {

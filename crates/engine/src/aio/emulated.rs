@@ -3,17 +3,19 @@
 //!
 //! As in the kernel, what is buffered is done inside io_submit, in its order, and what is open with
 //! O_DIRECT is done meanwhile: there by the device, here by workers, of which fsync and polls take
-//! one each, too. The context's id is the address of a page that is all zero. libaio and others
-//! find no mark there by which they would read events from it, and call.
+//! one each, too. Events lie in a ring that is the program's to read, as the kernel's is
+//! ([`Mapped`]), but for those of polled contexts, whose ring stays empty.
 //!
 //! Locks: a context's own, a leaf but for the copying of events to the program.
 
 use super::context::polled_rules;
 use super::look::{Ended, Wait, sleep};
+use super::mapped::Mapped;
 use super::table::{self, Entry};
 use crate::abi::aio::*;
 use crate::errno::{Errno, Result, answer, check};
 use crate::fds::{InternalFd, dup_internal};
+use crate::limits::AIO_WAIT_BATCH;
 use crate::sync::Mutex;
 use crate::sys::{self, borrow, futex_wake, sys};
 use crate::transport::kind::Kind;
@@ -32,7 +34,6 @@ const MAX_NR: u32 = 0x1_0000;
 const ABSURD_NR: u32 = 0x1000_0000 / size_of::<io_event>() as u32;
 /// `ANON_INODE_FS_MAGIC`: where eventfds live.
 const ANON_INODES: i64 = 0x0904_1934;
-const PAGE: usize = 4096;
 
 /// There was an emulated context in this process or its parents.
 static EVER: AtomicBool = AtomicBool::new(false);
@@ -49,7 +50,10 @@ pub(super) struct Context {
 #[derive(Default)]
 struct State {
     in_flight: u32,
-    events: VecDeque<io_event>,
+    /// Until the context ends.
+    ring: Option<Mapped>,
+    /// Events of a polled context.
+    unseen: VecDeque<io_event>,
     /// Are its iocbs polled? Decided by the first.
     polled: Option<bool>,
     ended: bool,
@@ -82,18 +86,14 @@ pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
         return Err(Errno::EAGAIN);
     }
     crate::fork::init();
-    let (anywhere, prot) = (0usize, 3);
-    const PRIVATE_ANONYMOUS: usize = 0x22;
-    let id = check(sys!(__NR_mmap, anywhere, PAGE, prot, PRIVATE_ANONYMOUS, usize::MAX, 0))
-        .map_err(|_| Errno::ENOMEM)?;
-    if let Err(e) = user::write(at, &(id as u64)) {
-        sys!(__NR_munmap, id, PAGE);
-        return Err(e);
-    }
+    let ring = Mapped::new(nr)?;
+    let id = ring.id();
+    user::write(at, &(id as u64))?;
     let [bound, unbound] = default_limits(nr);
     let pool = Pool::new(crate::fork::pid(), bound, unbound);
     EVER.store(true, Relaxed);
-    let (state, seq) = (Mutex::new(State::default()), AtomicU32::new(0));
+    let state = Mutex::new(State { ring: Some(ring), ..State::default() });
+    let seq = AtomicU32::new(0);
     table::insert(Entry::Ours(Arc::new(Context { id, nr, state, seq, pool })));
     Ok(0)
 }
@@ -153,7 +153,7 @@ impl Context {
         if s.ended {
             return Err(Errno::EINVAL);
         }
-        if s.in_flight as usize + s.events.len() >= self.nr as usize {
+        if s.in_flight + s.there() >= self.nr {
             return Err(Errno::EAGAIN);
         }
         s.in_flight += 1;
@@ -173,9 +173,7 @@ impl Context {
         if polled {
             polled_rules(&cb, &mut None)?;
         }
-        if *self.state.lock().polled.get_or_insert(polled) != polled {
-            return Err(Errno::EINVAL);
-        }
+        self.state.lock().decide(polled)?;
         check_command(&cb, flags)?;
         let at_once = match cb.aio_lio_opcode {
             IOCB_CMD_FSYNC | IOCB_CMD_FDSYNC => false,
@@ -192,7 +190,7 @@ impl Context {
     /// The end of one iocb.
     fn post(&self, job: &Job, res: i64) {
         let mut s = self.state.lock();
-        s.events.push_back(io_event { data: job.cb.aio_data, obj: job.obj, res, res2: 0 });
+        s.push(io_event { data: job.cb.aio_data, obj: job.obj, res, res2: 0 });
         s.in_flight -= 1;
         self.seq.fetch_add(1, AcqRel);
         drop(s);
@@ -237,7 +235,8 @@ impl Context {
         drop(self.pool.shutdown());
         self.seq.fetch_add(1, AcqRel);
         futex_wake(&self.seq, i32::MAX.cast_unsigned());
-        sys!(__NR_munmap, self.id, PAGE)
+        drop(self.state.lock().ring.take());
+        0
     }
 
     pub(super) fn getevents(&self, wait: &Wait) -> isize {
@@ -274,12 +273,56 @@ impl Context {
         if s.ended {
             return Err(Errno::EINVAL);
         }
-        let n = s.events.len().min((wait.nr - *taken) as usize);
-        let to = wait.events.wrapping_add(*taken as usize * size_of::<io_event>());
-        user::write_slice(to as u64, &s.events.make_contiguous()[..n])?;
-        s.events.drain(..n);
-        *taken += n as isize;
+        let mut some = [io_event::default(); AIO_WAIT_BATCH];
+        loop {
+            let room = (wait.nr - *taken).min(AIO_WAIT_BATCH as isize) as usize;
+            let n = s.front(&mut some[..room]);
+            let to = wait.events.wrapping_add(*taken as usize * size_of::<io_event>());
+            user::write_slice(to as u64, &some[..n])?;
+            s.drop_front(n);
+            *taken += n as isize;
+            if n == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl State {
+    fn there(&self) -> u32 {
+        self.unseen.len() as u32 + self.ring.as_ref().map_or(0, Mapped::len)
+    }
+
+    /// An iocb is polled, or not: the first decides for all.
+    fn decide(&mut self, polled: bool) -> Result<()> {
+        if *self.polled.get_or_insert(polled) != polled {
+            return Err(Errno::EINVAL);
+        }
+        if let (true, Some(ring)) = (polled, &self.ring) {
+            ring.disown();
+        }
         Ok(())
+    }
+
+    fn push(&mut self, e: io_event) {
+        match &mut self.ring {
+            Some(ring) if self.polled != Some(true) => ring.push(e),
+            _ => self.unseen.push_back(e),
+        }
+    }
+
+    fn front(&self, to: &mut [io_event]) -> usize {
+        let n = to.len().min(self.unseen.len());
+        to.iter_mut().zip(&self.unseen).for_each(|(to, e)| *to = *e);
+        if n > 0 { n } else { self.ring.as_ref().map_or(0, |ring| ring.front(to)) }
+    }
+
+    fn drop_front(&mut self, n: usize) {
+        if self.unseen.is_empty() {
+            self.ring.iter_mut().for_each(|ring| ring.drop_front(n));
+        } else {
+            self.unseen.drain(..n);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::time::{Clock, ns_of};
 use crate::transport::aio::ring::Ring;
 use crate::user;
 use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::Acquire;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::time::Duration;
 
 /// Looks in a row between two looks at the clock.
@@ -16,6 +16,11 @@ const LOOKS: u32 = 64;
 /// After so long without another completion, in ns, the thread sleeps: no device that is worth
 /// polling takes longer, and a signal must get through.
 const SPIN_NS: u64 = 1_000_000;
+/// A thread for which so long a time passes between two looks at the clock, in ns, did not run
+/// meanwhile: others want the processor, and one that sleeps gets it back sooner.
+const PUT_ASIDE_NS: u64 = 200_000;
+/// How many waits it sleeps through then at first, and at most.
+const SLEEPS: core::ops::Range<u32> = 8..1024;
 /// A sleep under a signal mask of the program's lasts so long at most.
 const SLICE_NS: u64 = 1_000_000;
 
@@ -29,6 +34,41 @@ pub struct Wait {
     pub timeout: usize,
     /// Of io_pgetevents.
     pub sigset: Option<usize>,
+}
+
+/// Whether to look at all: a thread that was put aside while it looked sleeps the next few times,
+/// twice as often each time that it happens again. Counts of several threads may get lost.
+#[derive(Debug)]
+pub(super) struct Manners {
+    sleeps: AtomicU32,
+    penalty: AtomicU32,
+}
+
+impl Manners {
+    pub(super) fn new() -> Self {
+        Self { sleeps: AtomicU32::new(0), penalty: AtomicU32::new(SLEEPS.start) }
+    }
+
+    fn sleeps(&self) -> bool {
+        let left = self.sleeps.load(Relaxed);
+        if left > 0 {
+            self.sleeps.store(left - 1, Relaxed);
+        }
+        left > 0
+    }
+
+    fn put_aside(&self) {
+        let penalty = self.penalty.load(Relaxed);
+        self.sleeps.store(penalty, Relaxed);
+        self.penalty.store((2 * penalty).min(SLEEPS.end), Relaxed);
+    }
+
+    fn found(&self) {
+        let penalty = self.penalty.load(Relaxed);
+        if penalty > SLEEPS.start {
+            self.penalty.store((penalty - penalty / 16 - 1).max(SLEEPS.start), Relaxed);
+        }
+    }
 }
 
 /// How a wait without the kernel's help ended.
@@ -103,6 +143,10 @@ impl Wait {
         }
         // A time that cannot be read, the kernel refuses.
         let Ok(deadline) = self.deadline() else { return plain.kernel() };
+        if ctx.manners().sleeps() {
+            drop(held);
+            return plain.kernel();
+        }
         let found = spin(ctx, ring, want, deadline);
         drop(held);
         if found { plain.kernel() } else { self.kernel_by(target, deadline) }
@@ -113,17 +157,24 @@ impl Wait {
 fn spin(ctx: &Context, ring: &Ring, want: u32, deadline: Option<u64>) -> bool {
     let mut until = None;
     let mut seen = 0;
+    let mut last = u64::MAX;
     loop {
         for _ in 0..LOOKS {
             if ctx.ends() {
                 return false;
             }
             if ring.available() >= want {
+                ctx.manners().found();
                 return true;
             }
             core::hint::spin_loop();
         }
         let (now, there) = (Clock::Monotonic.now(), ring.available());
+        if now.saturating_sub(last) > PUT_ASIDE_NS {
+            ctx.manners().put_aside();
+            return false;
+        }
+        last = now;
         let longest = deadline.unwrap_or(u64::MAX);
         if there != seen || until.is_none() {
             (seen, until) = (there, Some(longest.min(now + SPIN_NS)));

@@ -25,6 +25,7 @@
 mod context;
 mod emulated;
 mod look;
+mod mapped;
 mod table;
 
 pub use look::Wait;
