@@ -54,6 +54,8 @@ struct State {
     ring: Option<Mapped>,
     /// Events of a polled context.
     unseen: VecDeque<io_event>,
+    /// Iocbs of polls that can be cancelled.
+    polls: Vec<u64>,
     /// Are its iocbs polled? Decided by the first.
     polled: Option<bool>,
     ended: bool,
@@ -139,6 +141,9 @@ impl Context {
             self.state.lock().in_flight -= 1;
             return made.map(|_| ());
         };
+        if job.key().is_some() {
+            self.state.lock().polls.push(obj);
+        }
         if let File::Theirs(_) = job.file {
             job.run();
         } else if let Err(job) = self.pool.queue(job) {
@@ -192,6 +197,7 @@ impl Context {
         let mut s = self.state.lock();
         s.push(io_event { data: job.cb.aio_data, obj: job.obj, res, res2: 0 });
         s.in_flight -= 1;
+        s.forget_poll(job.obj);
         self.seq.fetch_add(1, AcqRel);
         drop(s);
         futex_wake(&self.seq, i32::MAX.cast_unsigned());
@@ -206,7 +212,9 @@ impl Context {
     /// `EINPROGRESS` if its event now comes early, `EINVAL` if it runs on, or is none of ours.
     pub(super) fn cancel(&self, obj: u64) -> Result<usize> {
         user::read::<u32>(key_of(obj))?;
-        if self.cancel_polls(|&poll| poll == Some(obj), false) > 0 {
+        // A worker may not have noticed yet that its poll has ended.
+        let armed = self.state.lock().forget_poll(obj);
+        if armed && self.cancel_polls(|&poll| poll == Some(obj), false) > 0 {
             return Err(Errno::EINPROGRESS);
         }
         Err(Errno::EINVAL)
@@ -289,6 +297,12 @@ impl Context {
 }
 
 impl State {
+    /// Was there such a poll?
+    fn forget_poll(&mut self, obj: u64) -> bool {
+        let at = self.polls.iter().position(|&p| p == obj);
+        at.map(|at| self.polls.swap_remove(at)).is_some()
+    }
+
     fn there(&self) -> u32 {
         self.unseen.len() as u32 + self.ring.as_ref().map_or(0, Mapped::len)
     }
