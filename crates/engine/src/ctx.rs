@@ -194,6 +194,10 @@ pub struct Ctx {
     /// A completion since the last commit did not happen inline.
     pub async_posted: bool,
     pub posted: bool,
+    /// When the first of what is being reaped ended, in ns of CLOCK_MONOTONIC; 0: not read yet.
+    pub reaped: u64,
+    /// The CQ's tail when CQEs were last counted.
+    pub counted_tail: u32,
     pub timeouts: Timeouts,
     pub driver: Driver,
     /// Threads that wait in `enter`.
@@ -246,6 +250,8 @@ impl Ctx {
             poll_fd: None,
             async_posted: false,
             posted: false,
+            reaped: 0,
+            counted_tail: 0,
             timeouts: Timeouts::default(),
             driver: Driver::default(),
             waiting: 0,

@@ -84,9 +84,13 @@ pub const NOWAIT_CACHE: usize = 16;
 pub const MODELLED_FILES: usize = 64;
 
 /// Rings of one process that statistics are kept of, with the sums of those that have ended: as
-/// many as fit into a megabyte, which is only touched where it is used.
+/// many as fit into two megabytes, which are only touched where they are used.
 pub const STATS_RINGS: usize = 1024;
-
+/// Pools of workers that statistics are kept of: each ring may have one of its own.
+pub const STATS_POOLS: usize = 1024;
+/// Latency histograms of one process: two operations for each ring, in four megabytes, which are
+/// only touched where they are used.
+pub const STATS_HISTS: usize = 2048;
 /// Threads of one process whose work is metered on its page: more than a machine has processors to
 /// poll with.
 pub const STATS_METERS: usize = 1024;

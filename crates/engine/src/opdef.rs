@@ -98,6 +98,8 @@ pub const FILE_IN: u32 = 1 << 10;
 /// When the call itself fails, a chain goes on, and a skipped CQE stays skipped: the kernel's issue
 /// functions of these do not mark the request as failed.
 pub const LENIENT: u32 = 1 << 11;
+/// Its result counts bytes: read with [`POLLIN`], written with [`POLLOUT`].
+pub const BYTES: u32 = 1 << 12;
 
 impl OpDef {
     pub const fn has(&self, bit: u32) -> bool {
@@ -183,9 +185,9 @@ const FILE_HASH: u32 = FILE | ASYNC | HASH | LENIENT;
 const SPLICE: u32 = FILE | FILE_IN | ASYNC | HASH | UNBOUND;
 
 /// Rows that send and receive.
-const NET: u32 = FILE | IOPRIO | UNBOUND;
+const NET: u32 = FILE | IOPRIO | UNBOUND | BYTES;
 /// Support rows that read and write.
-const RW: u32 = FILE | IOPRIO | IOPOLL | AIO | UNBOUND;
+const RW: u32 = FILE | IOPRIO | IOPOLL | AIO | UNBOUND | BYTES;
 
 /// The table, in opcode order.
 pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
@@ -337,7 +339,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(
         IORING_OP_READ_MULTISHOT,
         "6.7",
-        FILE | POLLIN | BUFSEL,
+        FILE | POLLIN | BUFSEL | BYTES,
         ops::rw_select::multishot_prep,
         Sys(ops::rw_select::multishot),
     ),

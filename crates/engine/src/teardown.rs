@@ -1,7 +1,7 @@
 //! The end of a ring: its last descriptor closed, or the process forked.
 //! Kernel counterpart: `io_ring_ctx_wait_and_kill`.
 
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::Arc;
 
 use crate::ctx::Ring;
@@ -52,6 +52,8 @@ pub fn fork_child(ring: &Arc<Ring>) {
     transports.forget();
     ctx.stats.fork_child();
     ctx.trace.fork_child();
+    ctx.slab.timed = false;
+    ctx.counted_tail = ctx.mem.control.cq_tail().load(Relaxed);
     ring.watched.store(false, SeqCst);
     ring.listed.store(false, SeqCst);
     ring.driven.store(false, SeqCst);

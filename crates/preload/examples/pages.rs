@@ -24,7 +24,7 @@ fn page() -> Option<(Vec<u64>, u64)> {
         let path = e.ok()?.path();
         let link = std::fs::read_link(&path).ok()?;
         let ours = link.to_string_lossy().starts_with(&format!("/memfd:{NAME}"));
-        if ours { read::page(&std::fs::read(path).ok()?).ok() } else { None }
+        if ours { read::file(&std::fs::File::open(path).ok()?).ok() } else { None }
     });
     let mine = pages.filter(|p| p.pid == std::process::id()).collect::<Vec<_>>();
     assert!(mine.len() < 2, "one page per process");

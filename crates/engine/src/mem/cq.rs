@@ -125,13 +125,20 @@ impl Rings {
         self.rings.store(off::CQES + slot as usize * self.geo.cqe_size(), cqe);
     }
 
-    /// Adds a CQE: into the ring, or behind those that already overflowed. Visible after
-    /// [`cq_commit`](Self::cq_commit).
+    /// Adds a CQE: into the ring, or behind those that already overflowed; false for those. Visible
+    /// after [`cq_commit`](Self::cq_commit).
     #[inline(always)]
-    pub fn cq_add(&self, overflow: &mut Overflow, cqe: Cqe) {
-        if overflow.is_empty() && self.cq_fill(&cqe) {
-            return;
+    pub fn cq_add(&self, overflow: &mut Overflow, cqe: Cqe) -> bool {
+        let fits = overflow.is_empty() && self.cq_fill(&cqe);
+        if !fits {
+            self.cq_keep(overflow, cqe);
         }
+        fits
+    }
+
+    /// There is no room.
+    #[cold]
+    fn cq_keep(&self, overflow: &mut Overflow, cqe: Cqe) {
         if overflow.list.try_reserve(1).is_err() {
             // No memory to keep it: counted, as the kernel does.
             self.rings.word(off::CQ_OVERFLOW).fetch_add(1, Relaxed);

@@ -23,7 +23,9 @@ impl Ctx {
     /// Posts a CQE. The tail is published by [`commit`](Self::commit).
     #[inline(always)]
     pub fn post(&mut self, cqe: Cqe) {
-        self.mem.cq_add(&mut self.overflow, cqe);
+        if !self.mem.cq_add(&mut self.overflow, cqe) {
+            self.stats.overflowed.add(1);
+        }
         self.posted = true;
     }
 
@@ -61,9 +63,7 @@ impl Ctx {
         if notif && !req.flags.contains(ReqFlags::WITH_CHAIN) {
             req.call.cflags |= crate::abi::IORING_CQE_F_MORE;
         }
-        if req.res < 0 {
-            self.stats.errors.add(1);
-        }
+        self.count_end(req);
         if !skip {
             let wide = req.flags.contains(ReqFlags::CQE32)
                 && self.mem.geo.flags & crate::abi::IORING_SETUP_CQE_MIXED != 0;
@@ -193,7 +193,9 @@ impl Ctx {
     /// Publishes CQEs and wakes whoever waits for them.
     pub fn commit(&mut self) {
         let published = self.mem.cq_commit();
-        self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
+        let tail = self.mem.control.cq_tail().load(Relaxed);
+        self.timeouts.committed = tail;
+        self.count_pass(tail);
         if published || self.posted {
             self.wake();
             self.signal_eventfd();

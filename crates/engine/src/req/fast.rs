@@ -28,7 +28,11 @@ impl Ctx {
         let res = match sqe.opcode {
             // By name: branch prediction is cold after each system call, so that a call through
             // the table would cost a read some 20 ns.
-            IORING_OP_READ | IORING_OP_READ_FIXED => rw_hot::fast(self, sqe),
+            IORING_OP_READ | IORING_OP_READ_FIXED => {
+                let res = rw_hot::fast(self, sqe);
+                self.stats.read_bytes.add(u64::from(res.map_or(0, i32::unsigned_abs)));
+                res
+            }
             code => OPS.get(code as usize).and_then(|def| def.fast).and_then(|f| f(self, sqe)),
         };
         let Some(res) = res else {

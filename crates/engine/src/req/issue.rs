@@ -116,6 +116,7 @@ impl Ctx {
                 return self.finish(req);
             }
             self.trace(Step::More, req);
+            self.count_bytes(req.opcode(), req.res);
             req.call.cflags = 0;
             req.arms = req.arms.min(1);
             if core::mem::take(&mut req.call.empty) {

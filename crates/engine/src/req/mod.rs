@@ -2,6 +2,7 @@
 
 pub mod arm;
 pub mod cancel;
+pub mod clat;
 pub mod complete;
 pub mod drain;
 pub mod fast;

@@ -358,6 +358,8 @@ pub struct Req {
     pub task: u32,
     /// Its number in the trace; 0: it is not in there.
     pub trace: u32,
+    /// When it was found to wait, in ns of CLOCK_MONOTONIC; 0: not yet.
+    pub start: u64,
     /// Poll arms so far (a cap sends the request to a worker).
     pub arms: u8,
     /// What the poll set or the timeout queue must know.
@@ -446,7 +448,7 @@ impl Req {
         self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
         self.state = State::Prepped;
         (self.res, self.big, self.link, self.arms, self.held) = (0, [0; 2], None, 0, 0);
-        (self.wait, self.trace) = (Wait::None, 0);
+        (self.wait, self.trace, self.start) = (Wait::None, 0, 0);
     }
 
     /// Marks the request failed, as `req_set_fail` does.

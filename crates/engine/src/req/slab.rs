@@ -3,6 +3,7 @@
 //! finds requests by their `user_data`, as cancel and update must (kernel: `ctx->cancel_table`).
 
 use super::request::{Req, ReqFlags, Wait};
+use crate::time::Clock;
 
 /// Names a waiting request. Never 0, so that 0 can mean "the ring itself" in event data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,12 +47,16 @@ pub struct Slab {
     free: Vec<u32>,
     /// First slot of each chain, newest first; a power of two, or empty before the first request.
     buckets: Vec<u32>,
+    /// Requests are given the time at which they come.
+    pub timed: bool,
+    /// That time, for all of one batch; 0: not read yet.
+    pub start: u64,
 }
 
 impl Slab {
     pub fn with_capacity(n: usize) -> Self {
         let (slots, free) = (Vec::with_capacity(n), Vec::with_capacity(n));
-        Slab { slots, free, buckets: Vec::new() }
+        Slab { slots, free, ..Slab::default() }
     }
 
     /// Is there room for one more? Makes it if memory allows; after that [`Self::insert`] needs
@@ -75,9 +80,20 @@ impl Slab {
         grown.is_ok()
     }
 
+    /// The time for what comes now; 0 where nobody would see it.
+    pub fn now(&mut self) -> u64 {
+        if self.start == 0 && self.timed {
+            self.start = Clock::Monotonic.now();
+        }
+        self.start
+    }
+
     pub fn insert(&mut self, mut req: Req) -> ReqId {
         if req.task == 0 {
             req.task = crate::task::current();
+        }
+        if req.start == 0 {
+            req.start = self.now();
         }
         if self.len() >= self.buckets.len() {
             self.rehash();
@@ -167,7 +183,7 @@ impl Slab {
     /// Gives memory back once nothing waits any more.
     pub fn shrink(&mut self) {
         if self.is_empty() && self.slots.capacity() > 1024 {
-            *self = Slab::default();
+            *self = Slab { timed: self.timed, ..Slab::default() };
         }
     }
 

@@ -7,6 +7,7 @@ use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS};
+use crate::req::clat::{Sampling, Timed};
 use crate::req::request::{Req, ReqFlags};
 use crate::req::slab::ReqId;
 use crate::transport::model::Found;
@@ -28,6 +29,7 @@ pub struct SubmitState {
     pub direct: Option<i32>,
     /// The file on a modelled device that was last found in this batch.
     pub model: Found,
+    pub sampling: Sampling,
 }
 
 impl Ctx {
@@ -42,7 +44,10 @@ impl Ctx {
         let (mut opcode, mut counted) = (0, 0);
         if self.stats.waits {
             self.stats.settle();
+            self.slab.timed = self.stats.seen();
+            self.show_pool();
         }
+        let (mut due, mut timed) = (self.samples_begin(), Timed::default());
         self.submit.stamp.set(0);
         self.submit.looked = false;
         // What ran since the last batch may have left something there.
@@ -60,20 +65,26 @@ impl Ctx {
             }
             done += 1;
             self.submit.left = n - done;
-            if self.submit_fast(&req.call.sqe) {
-                continue;
+            if done == due {
+                timed = self.sample_start();
             }
-            if !self.slab.has_room() {
-                self.mem.sq_unfetch();
-                done -= 1;
-                break;
+            if !self.submit_fast(&req.call.sqe) {
+                if !self.slab.has_room() {
+                    self.mem.sq_unfetch();
+                    done -= 1;
+                    break;
+                }
+                req.reset();
+                let stop = self.submit_sqe(&mut req).is_err();
+                if stop && self.flags & IORING_SETUP_SUBMIT_ALL == 0 {
+                    break;
+                }
             }
-            req.reset();
-            let stop = self.submit_sqe(&mut req).is_err();
-            if stop && self.flags & IORING_SETUP_SUBMIT_ALL == 0 {
-                break;
+            if done == due {
+                due += self.sample_end(opcode, timed);
             }
         }
+        self.samples_end(due, done);
         self.stats.count_ops(opcode, done - counted);
         self.stats.enters.add(1);
         if let Some(head) = self.submit.head.take() {

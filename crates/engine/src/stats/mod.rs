@@ -3,15 +3,21 @@
 //!
 //! The page is a memfd called [`NAME`], found through `/proc/PID/fd`; it goes with its process, so
 //! that nothing is to be cleaned up. It is sealed against writing by anyone but who made it. All of
-//! it are 64-bit words in the machine's byte order: a [`Header`], behind it one [`RingStats`] per
-//! ring, and where the header says one [`MeterStats`] per thread that polls ([`meter`]). The first
-//! [`RingStats`], whose `id` stays 0, holds the sums of the rings that have ended. What else has
-//! `id` 0 is free. [`read`] takes it apart.
+//! it are 64-bit words in the machine's byte order: a [`Header`], and behind it sections of equal
+//! places, of which the header tells where they are ([`Section`]):
 //!
-//! Writers never lock for it: a ring's words are written under that ring's lock, a meter's by its
-//! thread. Reading costs the program nothing. A word may be newer than the one before it; none ever
-//! goes back but with its ring. A reader looks at `id` before and after: if it has changed, the
-//! place has a new owner.
+//! * rings ([`RingStats`]). The first place, whose `id` stays 0, holds the sums of the rings that
+//!   have ended. What else has `id` 0 is free;
+//! * pools of workers ([`PoolStats`]), which rings name;
+//! * latency histograms ([`Hist`]), each of one operation of one ring, which the ring names;
+//! * threads that poll ([`MeterStats`]); those with `id` 0 are free.
+//!
+//! [`read`] takes all this apart; `docs/STATS.md` tells it to people.
+//!
+//! Writers never lock for it: a ring's words, and its histograms, are written under that ring's
+//! lock, a pool's under that pool's, a meter's by its thread. Reading costs the program nothing. A word may be newer than
+//! the one before it; none ever goes back but gauges, or with its ring. A reader looks at `id`
+//! before and after: if it has changed, the place has a new owner.
 //!
 //! A forked child makes its own page when it first submits. [`VERSION`] changes with the meaning of
 //! a word; words are only ever added at the end of a structure, whose size the header tells.
@@ -21,19 +27,23 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::abi::IORING_OP_LAST;
 
+mod hist;
 pub mod meter;
 mod page;
+mod place;
 pub mod read;
 pub mod trace;
 
-pub use page::{Place, disable, enabled, fork_child};
+pub use hist::{BUCKETS, Hist, bounds};
+pub use page::{disable, enabled, fork_child};
+pub use place::{Place, PoolPlace};
 
 /// What the memfd is called.
 pub const NAME: &str = "softring-stats";
 /// The first word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"softring");
 /// The layout.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 
 /// A counter. One thread at a time writes it, under its ring's lock or because it is its own, so
 /// adding is a load and a store; whoever else reads it sees a value that was right a moment ago.
@@ -51,9 +61,25 @@ impl Count {
         self.0.load(Relaxed)
     }
 
-    pub(crate) fn set(&self, n: u64) {
+    /// Another value of a gauge.
+    #[inline]
+    pub fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
     }
+}
+
+/// Where the places of one kind are.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Section {
+    /// Bytes from the start of the page to the first place.
+    pub at: Count,
+    /// Bytes per place.
+    pub size: Count,
+    /// Places that there is room for.
+    pub room: Count,
+    /// Places from the first on that have been used: what is behind them was never written.
+    pub used: Count,
 }
 
 /// The start of the page.
@@ -64,22 +90,18 @@ pub struct Header {
     pub version: Count,
     /// The process that writes. A copy that a fork has left behind names the parent.
     pub pid: Count,
-    /// Bytes before the first ring.
+    /// Bytes of the header: a section that would lie behind them is not there.
     pub header_size: Count,
-    /// Bytes per ring.
-    pub ring_size: Count,
-    /// Rings that there is room for, with that of the sums.
-    pub rings: Count,
     /// When the page was made, in ns of CLOCK_BOOTTIME.
     pub made: Count,
     /// Rings made while the page was full: they are counted nowhere.
-    pub unseen: Count,
-    /// Bytes before the first meter.
-    pub meters_at: Count,
-    /// Bytes per meter.
-    pub meter_size: Count,
-    /// Meters that there is room for.
-    pub meters: Count,
+    pub unseen_rings: Count,
+    /// Operations of rings that no histogram was left for: their latencies are counted nowhere.
+    pub unseen_hists: Count,
+    pub rings: Section,
+    pub pools: Section,
+    pub hists: Section,
+    pub meters: Section,
 }
 
 /// What became of attempts at files that can be polled (`req::arm`).
@@ -175,17 +197,33 @@ pub struct RingStats {
     pub flags: Count,
     pub sq_entries: Count,
     pub cq_entries: Count,
-    /// Calls of enter that submitted something.
-    pub enters: Count,
-    /// CQEs with a negative result.
-    pub errors: Count,
     /// The thread that submits for it (SQPOLL), whose meter has the rest; 0: none.
     pub sq_thread: Count,
+    /// The place of its workers' pool, from 1 on; 0: it has none yet.
+    pub pool: Count,
+    /// Requests taken that have not ended.
+    pub in_flight: Count,
+    /// Calls of enter that submitted something.
+    pub enters: Count,
+    /// Requests that ended with a negative result.
+    pub errors: Count,
+    /// CQEs that came into the queue.
+    pub cqes: Count,
+    /// CQEs that found it full, and were kept.
+    pub overflowed: Count,
+    /// Bytes that reads and receives brought.
+    pub read_bytes: Count,
+    /// Bytes that writes and sends took.
+    pub written_bytes: Count,
     pub routes: Routes,
     pub reissue: Reissue,
     pub naps: Naps,
     /// SQEs taken, by opcode; the last stands for opcodes that do not exist.
     pub ops: [Count; OPS],
+    /// Requests that ended with a negative result, by opcode.
+    pub op_errors: [Count; OPS],
+    /// The place of the opcode's histogram, from 1 on; 0: it has none.
+    pub op_hists: [Count; OPS],
 }
 
 /// Words for opcodes.
@@ -193,18 +231,27 @@ pub const OPS: usize = IORING_OP_LAST as usize + 1;
 
 impl Default for RingStats {
     fn default() -> Self {
+        let ops = || [const { Count(AtomicU64::new(0)) }; OPS];
         RingStats {
             id: Count::default(),
             flags: Count::default(),
             sq_entries: Count::default(),
             cq_entries: Count::default(),
+            sq_thread: Count::default(),
+            pool: Count::default(),
+            in_flight: Count::default(),
             enters: Count::default(),
             errors: Count::default(),
-            sq_thread: Count::default(),
+            cqes: Count::default(),
+            overflowed: Count::default(),
+            read_bytes: Count::default(),
+            written_bytes: Count::default(),
             routes: Routes::default(),
             reissue: Reissue::default(),
             naps: Naps::default(),
-            ops: [const { Count(AtomicU64::new(0)) }; OPS],
+            ops: ops(),
+            op_errors: ops(),
+            op_hists: ops(),
         }
     }
 }
@@ -213,6 +260,41 @@ impl RingStats {
     /// `n` SQEs of one opcode were taken.
     #[inline]
     pub fn count_ops(&self, opcode: u8, n: u32) {
-        self.ops[usize::from(opcode).min(OPS - 1)].add(u64::from(n));
+        self.ops[row(opcode)].add(u64::from(n));
     }
+
+    /// A request failed.
+    pub fn count_error(&self, opcode: u8) {
+        self.errors.add(1);
+        self.op_errors[row(opcode)].add(1);
+    }
+}
+
+/// Where an opcode's words are.
+fn row(opcode: u8) -> usize {
+    usize::from(opcode).min(OPS - 1)
+}
+
+/// The workers of a ring, or of several that share them, of both accounts.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct PoolStats {
+    /// Of what ends (regular files).
+    pub bound: Workers,
+    /// Of what may not (pipes, sockets).
+    pub unbound: Workers,
+}
+
+/// The workers of one account.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Workers {
+    /// Threads that there are.
+    pub workers: Count,
+    /// Of those, the ones that wait for work; the others run something.
+    pub idle: Count,
+    /// Requests that wait for a worker.
+    pub queued: Count,
+    /// Most workers that there may be.
+    pub max: Count,
 }

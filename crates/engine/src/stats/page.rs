@@ -1,8 +1,7 @@
-//! The page's memory: made with the first ring, one place per ring, taken and given back under a
-//! lock of its own, which nothing else is taken under.
+//! The page's memory: made with the first ring; its places are taken and given back under a lock of
+//! its own, which nothing else is taken under.
 #![allow(unsafe_code)]
 
-use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
@@ -12,10 +11,10 @@ use rustix::fd::AsFd;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
-use super::{Header, MAGIC, MeterStats, NAME, RingStats, VERSION};
+use super::{Header, Hist, MAGIC, MeterStats, NAME, OPS, PoolStats, RingStats, Section, VERSION};
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
-use crate::limits::{STATS_METERS, STATS_RINGS};
+use crate::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
 use crate::sys::sys;
 
 static ENABLED: AtomicBool = AtomicBool::new(true);
@@ -31,14 +30,53 @@ pub fn enabled() -> bool {
     ENABLED.load(Relaxed)
 }
 
+/// The page of this process, to take places of or to give them back; made now if need be.
+pub(super) fn page() -> Option<MutexGuard<'static, Option<Page>>> {
+    if !enabled() {
+        return None;
+    }
+    let mut slot = PAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    if slot.is_none() {
+        *slot = Page::new().ok();
+    }
+    slot.is_some().then_some(slot)
+}
+
+/// Which places of a section are taken.
+#[derive(Debug)]
+pub(super) struct Taken<const WORDS: usize>([u64; WORDS]);
+
+impl<const WORDS: usize> Taken<WORDS> {
+    /// The first that is free.
+    fn take(&mut self, section: &Section) -> Option<usize> {
+        let word = self.0.iter().position(|&word| word != u64::MAX)?;
+        let bit = self.0[word].trailing_ones() as usize;
+        self.0[word] |= 1 << bit;
+        let place = word * 64 + bit;
+        if place as u64 >= section.used.get() {
+            section.used.set(place as u64 + 1);
+        }
+        Some(place)
+    }
+
+    pub(super) fn give_back(&mut self, place: usize) {
+        self.0[place / 64] &= !(1 << (place % 64));
+    }
+}
+
 /// The page of this process.
 #[derive(Debug)]
-struct Page {
+pub(super) struct Page {
     /// Never unmapped: a place may be written until its ring is dropped.
     at: NonNull<u8>,
-    /// By place; 0 is that of the sums.
-    taken: Vec<bool>,
-    meters: Vec<bool>,
+    /// The first is that of the sums.
+    pub(super) rings: Taken<{ STATS_RINGS / 64 }>,
+    pub(super) pools: Taken<{ STATS_POOLS / 64 }>,
+    pub(super) hists: Taken<{ STATS_HISTS / 64 }>,
+    meters: Taken<{ STATS_METERS / 64 }>,
+    /// The histograms of the sums, by opcode, from 1 on; 0: none. On the page the program could
+    /// write them.
+    pub(super) sums: [u16; OPS],
     /// Keeps the page to be found.
     _fd: InternalFd,
 }
@@ -54,13 +92,11 @@ fn now() -> u64 {
     ts[0] * 1_000_000_000 + ts[1]
 }
 
-const HEADER: usize = size_of::<Header>().next_multiple_of(64);
-const METERS: usize = HEADER + STATS_RINGS * size_of::<RingStats>();
+const RINGS: usize = size_of::<Header>().next_multiple_of(64);
+const POOLS: usize = RINGS + STATS_RINGS * size_of::<RingStats>();
+const HISTS: usize = POOLS + STATS_POOLS * size_of::<PoolStats>();
+const METERS: usize = HISTS + STATS_HISTS * size_of::<Hist>();
 const SIZE: usize = METERS + STATS_METERS * size_of::<MeterStats>();
-
-fn lock() -> MutexGuard<'static, Option<Page>> {
-    PAGE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Page {
     fn new() -> Result<Page> {
@@ -74,191 +110,109 @@ impl Page {
         // Where a seal is not known, readers have only their manners.
         let _ = fcntl_add_seals(&fd, SealFlags::GROW | SealFlags::SHRINK);
         let _ = fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE);
-        let fd = crate::fds::adopt_internal(fd);
-        let page = Page { at, taken: vec![true], meters: Vec::new(), _fd: fd };
-        let header = page.header();
-        header.version.set(VERSION);
-        header.pid.set(u64::from(crate::fork::pid()));
-        header.header_size.set(HEADER as u64);
-        header.ring_size.set(size_of::<RingStats>() as u64);
-        header.rings.set(STATS_RINGS as u64);
-        header.meters_at.set(METERS as u64);
-        header.meter_size.set(size_of::<MeterStats>() as u64);
-        header.meters.set(STATS_METERS as u64);
-        header.made.set(now());
-        // Last: what has no magic is not finished.
-        header.magic.set(MAGIC);
+        let mut page = Page {
+            at,
+            rings: Taken([0; STATS_RINGS / 64]),
+            pools: Taken([0; STATS_POOLS / 64]),
+            hists: Taken([0; STATS_HISTS / 64]),
+            meters: Taken([0; STATS_METERS / 64]),
+            sums: [0; OPS],
+            _fd: crate::fds::adopt_internal(fd),
+        };
+        page.fill_header();
         Ok(page)
     }
 
-    fn header(&self) -> &Header {
+    fn fill_header(&mut self) {
+        let header = Self::header(self.at);
+        header.version.set(VERSION);
+        header.pid.set(u64::from(crate::fork::pid()));
+        header.header_size.set(size_of::<Header>() as u64);
+        header.made.set(now());
+        let section = |s: &Section, at: usize, size: usize, room: usize| {
+            s.at.set(at as u64);
+            s.size.set(size as u64);
+            s.room.set(room as u64);
+        };
+        section(&header.rings, RINGS, size_of::<RingStats>(), STATS_RINGS);
+        section(&header.pools, POOLS, size_of::<PoolStats>(), STATS_POOLS);
+        section(&header.hists, HISTS, size_of::<Hist>(), STATS_HISTS);
+        section(&header.meters, METERS, size_of::<MeterStats>(), STATS_METERS);
+        let sums = self.rings.take(&header.rings);
+        debug_assert_eq!(sums, Some(0));
+        // Last: what has no magic is not finished.
+        header.magic.set(MAGIC);
+    }
+
+    fn header(at: NonNull<u8>) -> &'static Header {
         // SAFETY: the page starts with a header; mapped for ever; zeroes are valid words.
-        unsafe { self.at.cast().as_ref() }
+        unsafe { at.cast().as_ref() }
     }
 
-    fn ring(&self, place: usize) -> NonNull<RingStats> {
-        assert!(place < STATS_RINGS);
-        // SAFETY: in bounds (asserted); a multiple of the alignment, as both sizes are.
-        unsafe { self.at.add(HEADER + place * size_of::<RingStats>()).cast() }
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.at
     }
 
-    fn meter(&self, place: usize) -> NonNull<MeterStats> {
-        assert!(place < STATS_METERS);
-        // SAFETY: in bounds (asserted); a multiple of the alignment, as all sizes are.
-        unsafe { self.at.add(METERS + place * size_of::<MeterStats>()).cast() }
+    /// A free place for a ring; none if the page is full.
+    pub(super) fn take_ring(&mut self) -> Option<usize> {
+        let header = Self::header(self.at);
+        let place = self.rings.take(&header.rings);
+        header.unseen_rings.add(u64::from(place.is_none()));
+        place
     }
 
-    /// A ring's place; none if the page is full.
-    fn take(&mut self) -> Option<usize> {
-        let place = free(&mut self.taken, STATS_RINGS);
-        if place.is_none() {
-            self.header().unseen.add(1);
-        }
+    /// A free place for the workers of a pool.
+    pub(super) fn take_pool(&mut self) -> Option<usize> {
+        self.pools.take(&Self::header(self.at).pools)
+    }
+
+    /// A free histogram, all zero.
+    pub(super) fn take_hist(&mut self) -> Option<usize> {
+        let header = Self::header(self.at);
+        let place = self.hists.take(&header.hists);
+        header.unseen_hists.add(u64::from(place.is_none()));
         place
     }
 }
 
-/// Takes the first of `most` places that is free.
-fn free(taken: &mut Vec<bool>, most: usize) -> Option<usize> {
-    let place = taken.iter().position(|taken| !taken).unwrap_or(taken.len());
-    if place == most {
-        return None;
-    }
-    if place == taken.len() {
-        taken.push(false);
-    }
-    taken[place] = true;
-    Some(place)
+/// The address of a ring's place.
+pub(super) fn ring_at(base: NonNull<u8>, place: usize) -> NonNull<RingStats> {
+    assert!(place < STATS_RINGS);
+    // SAFETY: in bounds (asserted); a multiple of the alignment, as both sizes are.
+    unsafe { base.add(RINGS + place * size_of::<RingStats>()).cast() }
 }
 
-/// The page, made now if need be; nothing where there is none.
-fn page<T>(f: impl FnOnce(&mut Page) -> Option<T>) -> Option<T> {
-    if !ENABLED.load(Relaxed) {
-        return None;
-    }
-    let mut slot = lock();
-    if slot.is_none() {
-        *slot = Page::new().ok();
-    }
-    f(slot.as_mut()?)
+/// The words of a pool's place.
+pub(super) fn pool_at(base: NonNull<u8>, place: usize) -> &'static PoolStats {
+    assert!(place < STATS_POOLS);
+    // SAFETY: as in `ring_at`; a page is mapped for ever, and zeroes are valid words.
+    unsafe { base.add(POOLS + place * size_of::<PoolStats>()).cast().as_ref() }
+}
+
+/// A histogram.
+#[inline]
+pub(super) fn hist_at(base: NonNull<u8>, place: usize) -> &'static Hist {
+    assert!(place < STATS_HISTS);
+    // SAFETY: as in `pool_at`.
+    unsafe { base.add(HISTS + place * size_of::<Hist>()).cast().as_ref() }
 }
 
 /// A meter's place, all of it 0; none if the page is full.
 pub(super) fn take_meter() -> Option<(usize, NonNull<MeterStats>)> {
-    page(|page| {
-        let place = free(&mut page.meters, STATS_METERS)?;
-        Some((place, page.meter(place)))
-    })
+    let mut slot = page()?;
+    let page = slot.as_mut()?;
+    let place = page.meters.take(&Page::header(page.at).meters)?;
+    // SAFETY: in bounds, as every place given out is; a multiple of the alignment, as all sizes
+    // are.
+    let at = unsafe { page.at.add(METERS + place * size_of::<MeterStats>()) };
+    Some((place, at.cast()))
 }
 
 /// The place is free again; its words are 0.
 pub(super) fn give_meter(place: usize) {
-    if let Some(page) = lock().as_mut() {
-        page.meters[place] = false;
+    if let Some(page) = page().as_mut().and_then(|slot| slot.as_mut()) {
+        page.meters.give_back(place);
     }
-}
-
-/// Where a ring counts.
-#[derive(Debug)]
-pub struct Place {
-    at: NonNull<RingStats>,
-    /// Its place on the page, and whose page that is; none for memory of its own.
-    place: Option<(usize, u32)>,
-    /// A forked child's, which is to get a place on a page when it first submits.
-    pub waits: bool,
-}
-
-// SAFETY: only an address; what is there are atomic words.
-unsafe impl Send for Place {}
-// SAFETY: as above.
-unsafe impl Sync for Place {}
-
-impl Deref for Place {
-    type Target = RingStats;
-
-    #[inline]
-    fn deref(&self) -> &RingStats {
-        // SAFETY: on the page, which stays mapped for ever, or a box of our own, freed on drop.
-        unsafe { self.at.as_ref() }
-    }
-}
-
-impl Default for Place {
-    /// Memory of its own.
-    fn default() -> Self {
-        let own = NonNull::from(Box::leak(Box::<RingStats>::default()));
-        Place { at: own, place: None, waits: false }
-    }
-}
-
-impl Place {
-    /// A place on the page, which is made now if need be; memory of its own where there is none.
-    pub fn new() -> Place {
-        let taken = page(|page| page.take().map(|place| (place, page.ring(place))));
-        let Some((place, at)) = taken else { return Place::default() };
-        Place { at, place: Some((place, crate::fork::pid())), waits: false }
-    }
-
-    /// In a forked child: the page is the parent's.
-    pub fn fork_child(&mut self) {
-        let (waits, id) = (self.waits || self.place.is_some(), self.id.get());
-        let words = [&self.flags, &self.sq_entries, &self.cq_entries].map(super::Count::get);
-        // On the parent's page nothing is given back.
-        *self = Place::default();
-        self.waits = waits;
-        self.name(id, words);
-    }
-
-    /// A forked child submits: it gets its place.
-    #[cold]
-    pub fn settle(&mut self) {
-        let new = Place::new();
-        let words = [&self.flags, &self.sq_entries, &self.cq_entries].map(super::Count::get);
-        new.name(self.id.get(), words);
-        *self = new;
-    }
-
-    /// Whose place it is: flags, entries of the SQ and of the CQ.
-    pub fn name(&self, id: u64, [flags, sq, cq]: [u64; 3]) {
-        self.flags.set(flags);
-        self.sq_entries.set(sq);
-        self.cq_entries.set(cq);
-        self.id.set(id);
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let Some((place, owner)) = self.place else {
-            // SAFETY: made by `Box::leak`, and dropped once.
-            drop(unsafe { Box::from_raw(self.at.as_ptr()) });
-            return;
-        };
-        // A forked child's lock may be held by a thread that it does not have.
-        if owner != crate::fork::pid() {
-            return;
-        }
-        let mut slot = lock();
-        let Some(page) = slot.as_mut() else { return };
-        self.id.set(0);
-        self.sq_thread.set(0);
-        // SAFETY: the place of the sums, written under the page's lock only.
-        let sums = unsafe { page.ring(0).as_ref() };
-        for (sum, word) in counters(sums).zip(counters(self)) {
-            sum.add(word.get());
-            word.set(0);
-        }
-        page.taken[place] = false;
-    }
-}
-
-/// What is added up: all words behind those that describe the ring.
-fn counters(stats: &RingStats) -> impl Iterator<Item = &super::Count> {
-    let (r, i, n) = (&stats.routes, &stats.reissue, &stats.naps);
-    let single = [&stats.enters, &stats.errors, &r.poll, &r.aio, &r.worker, &r.model, &r.queued];
-    let reissue = [&i.at_once, &i.armed, &i.ready_at_arm, &i.reissued, &i.aborted, &i.capped];
-    let naps = [&n.naps, &n.under, &n.over, &n.spared_ns, &n.spun_ns];
-    single.into_iter().chain(reissue).chain(naps).chain(&stats.ops)
 }
 
 /// In a forked child: the page is the parent's, and not looked at again. Its memory stays mapped.
@@ -276,22 +230,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_used_again_and_their_sums_kept() {
-        let sum = || {
-            let slot = lock();
-            let page = slot.as_ref().unwrap();
-            // SAFETY: as in `Place::drop`.
-            unsafe { page.ring(0).as_ref() }.errors.get()
-        };
-        let a = Place::new();
-        let before = sum();
-        a.name(u64::MAX, [0; 3]);
-        a.errors.add(3);
-        a.count_ops(200, 2);
-        assert_eq!((a.errors.get(), a.ops[super::super::OPS - 1].get()), (3, 2));
-        drop(a);
-        assert!(sum() >= before + 3);
-        let b = Place::new();
-        assert_eq!((b.id.get(), b.errors.get()), (0, 0));
+    fn places_are_given_out_from_the_first_on() {
+        let (section, mut taken) = (Section::default(), Taken::<2>([0; 2]));
+        let all: Vec<Option<usize>> = (0..129).map(|_| taken.take(&section)).collect();
+        assert_eq!((all[0], all[127], all[128]), (Some(0), Some(127), None));
+        taken.give_back(70);
+        taken.give_back(3);
+        assert_eq!([taken.take(&section), taken.take(&section)], [Some(3), Some(70)]);
+        assert_eq!(section.used.get(), 128);
     }
 }

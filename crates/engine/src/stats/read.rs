@@ -1,11 +1,53 @@
-//! A page, read: for whoever has its bytes.
+//! A page, read: for whoever can read its bytes.
 
-use super::{Header, MAGIC, METER_NAME, MeterStats, OPS, RingStats, VERSION};
+use core::mem::{offset_of, size_of};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::hist::{self, BUCKETS};
+use super::{
+    Header, Hist, MAGIC, METER_NAME, MeterStats, OPS, PoolStats, RingStats, Section, VERSION,
+};
+
+/// Words that a place may have at most, and places that a section may have: a page that says more
+/// is none of ours.
+const SIZE_MAX: u64 = 1 << 16;
+const PLACES_MAX: u64 = 1 << 16;
 
 /// One ring of a page, or the sums of those that have ended (`id` 0).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Ring {
     words: Vec<u64>,
+    /// By opcode.
+    pub latencies: BTreeMap<usize, Latencies>,
+    /// Its workers, if it has needed any; several rings may have them in common.
+    pub pool: Option<Pool>,
+}
+
+/// The workers of a ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pool {
+    /// Names them within their process.
+    pub place: u64,
+    pub bound: Account,
+    pub unbound: Account,
+}
+
+/// The workers of one account.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    pub workers: u64,
+    pub idle: u64,
+    pub queued: u64,
+    pub max: u64,
+}
+
+impl Account {
+    /// Workers that run something.
+    pub fn running(&self) -> u64 {
+        self.workers.saturating_sub(self.idle)
+    }
 }
 
 /// One thread that polls.
@@ -14,14 +56,24 @@ pub struct Meter {
     words: Vec<u64>,
 }
 
+/// Latencies of one operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Latencies {
+    pub sum_ns: u64,
+    /// As [`bounds`](super::bounds) tells.
+    pub buckets: Vec<u64>,
+}
+
 /// A page.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Page {
     pub pid: u32,
     /// In ns of CLOCK_BOOTTIME.
     pub made: u64,
     /// Rings that are counted nowhere.
-    pub unseen: u64,
+    pub unseen_rings: u64,
+    /// Operations whose latencies are counted nowhere.
+    pub unseen_hists: u64,
     /// Those that have ended, as one.
     pub ended: Ring,
     pub rings: Vec<Ring>,
@@ -37,47 +89,130 @@ pub enum Unreadable {
     Version(u64),
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    let bytes = bytes.get(at..at.checked_add(8)?)?;
-    bytes.try_into().ok().map(u64::from_ne_bytes)
+/// Where places are.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    at: u64,
+    size: u64,
+    used: u64,
 }
 
-/// Takes a page's bytes apart; rings that it has no bytes of are left out.
+/// Words read from a page: `None` where it ends before.
+struct Source<R>(R);
+
+impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Source<R> {
+    fn words(&self, at: u64, n: usize) -> Option<Vec<u64>> {
+        let bytes = (self.0)(at, n * 8).filter(|bytes| bytes.len() == n * 8)?;
+        let word = |w: &[u8]| w.try_into().ok().map(u64::from_ne_bytes);
+        bytes.chunks_exact(8).map(word).collect()
+    }
+
+    /// The words of one place; `None` if there is no such place.
+    fn place(&self, places: Places, place: u64) -> Option<Vec<u64>> {
+        if place >= places.used {
+            return None;
+        }
+        self.words(places.at.checked_add(place * places.size)?, places.size as usize / 8)
+    }
+
+    fn latencies(&self, hists: Places, named: u64) -> Option<Latencies> {
+        let words = self.place(hists, named.checked_sub(1)?)?;
+        let first = offset_of!(Hist, buckets) / 8;
+        let buckets = words.get(first..first + BUCKETS)?.to_vec();
+        Some(Latencies { sum_ns: words[offset_of!(Hist, sum_ns) / 8], buckets })
+    }
+
+    fn pool(&self, pools: Places, named: u64) -> Option<Pool> {
+        let words = self.place(pools, named.checked_sub(1)?)?;
+        let account = |at: usize| {
+            let [workers, idle, queued, max] = *words.get(at / 8..at / 8 + 4)? else { return None };
+            Some(Account { workers, idle, queued, max })
+        };
+        let bound = account(offset_of!(PoolStats, bound))?;
+        Some(Pool { place: named, bound, unbound: account(offset_of!(PoolStats, unbound))? })
+    }
+}
+
+/// Takes a page apart. `read` answers so many bytes from an offset on, and `None` if the page is
+/// not that long; places that it has no bytes of are left out.
 ///
 /// # Errors
 /// [`Unreadable`].
-pub fn page(bytes: &[u8]) -> Result<Page, Unreadable> {
-    let at = |offset| word(bytes, offset).ok_or(Unreadable::NoPage);
-    if at(core::mem::offset_of!(Header, magic))? != MAGIC {
+pub fn page(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Result<Page, Unreadable> {
+    let source = Source(read);
+    let start = source.words(0, 4).ok_or(Unreadable::NoPage)?;
+    if start[offset_of!(Header, magic) / 8] != MAGIC {
         return Err(Unreadable::NoPage);
     }
-    let version = at(core::mem::offset_of!(Header, version))?;
+    let version = start[offset_of!(Header, version) / 8];
     if version != VERSION {
         return Err(Unreadable::Version(version));
     }
-    let start = at(core::mem::offset_of!(Header, header_size))? as usize;
-    let size = at(core::mem::offset_of!(Header, ring_size))? as usize;
-    if size < 8 || start < 8 {
-        return Err(Unreadable::NoPage);
-    }
-    let words = |bytes: &[u8]| (0..).map_while(|i| word(bytes, 8 * i)).collect();
-    let rings = at(core::mem::offset_of!(Header, rings))? as usize;
-    let places = bytes.get(start..).unwrap_or_default().chunks_exact(size).take(rings);
-    let mut places = places.map(|bytes| Ring { words: words(bytes) });
-    let ended = places.next().ok_or(Unreadable::NoPage)?;
-    let start = at(core::mem::offset_of!(Header, meters_at))? as usize;
-    let size = (at(core::mem::offset_of!(Header, meter_size))? as usize).max(8);
-    let count = at(core::mem::offset_of!(Header, meters))? as usize;
-    let meters = bytes.get(start..).unwrap_or_default().chunks_exact(size).take(count);
-    let meters = meters.map(|bytes| Meter { words: words(bytes) });
+    // What is behind the header is not of it.
+    let told = start[offset_of!(Header, header_size) / 8].min(size_of::<Header>() as u64);
+    let mut header = source.words(0, told as usize / 8).ok_or(Unreadable::NoPage)?;
+    header.resize(size_of::<Header>() / 8, 0);
+    let section = |at: usize| {
+        let word = |offset: usize| header[(at + offset) / 8];
+        let size = word(offset_of!(Section, size));
+        let used = word(offset_of!(Section, used)).min(PLACES_MAX);
+        let sound = size.is_multiple_of(8) && (8..=SIZE_MAX).contains(&size);
+        Places { at: word(offset_of!(Section, at)), size, used: if sound { used } else { 0 } }
+    };
+    let rings = section(offset_of!(Header, rings));
+    let (pools, hists) = (section(offset_of!(Header, pools)), section(offset_of!(Header, hists)));
+    let meters = section(offset_of!(Header, meters));
+    let meter = |place| Some(Meter { words: source.place(meters, place)? });
+    let ring = |place| ring(&source, [rings, pools, hists], place);
     Ok(Page {
-        pid: at(core::mem::offset_of!(Header, pid))? as u32,
-        made: at(core::mem::offset_of!(Header, made))?,
-        unseen: at(core::mem::offset_of!(Header, unseen))?,
-        ended,
-        rings: places.filter(|ring| ring.id() != 0).collect(),
-        meters: meters.filter(|meter| meter.id() != 0).collect(),
+        pid: header[offset_of!(Header, pid) / 8] as u32,
+        made: header[offset_of!(Header, made) / 8],
+        unseen_rings: header[offset_of!(Header, unseen_rings) / 8],
+        unseen_hists: header[offset_of!(Header, unseen_hists) / 8],
+        ended: ring(0).ok_or(Unreadable::NoPage)?,
+        rings: (1..rings.used).filter_map(ring).filter(|ring| ring.id() != 0).collect(),
+        meters: (0..meters.used).filter_map(meter).filter(|meter| meter.id() != 0).collect(),
     })
+}
+
+/// As [`page`], of an open page.
+///
+/// # Errors
+/// [`Unreadable`].
+pub fn file(file: &File) -> Result<Page, Unreadable> {
+    page(|at, n| {
+        let mut bytes = vec![0; n];
+        file.read_exact_at(&mut bytes, at).ok().map(|()| bytes)
+    })
+}
+
+/// One ring, whole: none if it has ended meanwhile.
+fn ring<R: Fn(u64, usize) -> Option<Vec<u8>>>(
+    source: &Source<R>,
+    [rings, pools, hists]: [Places; 3],
+    place: u64,
+) -> Option<Ring> {
+    let mut ring = Ring { words: source.place(rings, place)?, ..Ring::default() };
+    if place > 0 && ring.id() == 0 {
+        return None;
+    }
+    for op in 0..OPS {
+        let named = ring.at(offset_of!(RingStats, op_hists) + 8 * op);
+        if let Some(found) = source.latencies(hists, named) {
+            ring.latencies.insert(op, found);
+        }
+    }
+    ring.pool = source.pool(pools, ring.at(offset_of!(RingStats, pool)));
+    let again = source.words(rings.at + place * rings.size, 1)?;
+    (again[0] == ring.id()).then_some(ring)
+}
+
+/// For [`page`]: a page whose bytes one has.
+pub fn bytes(page: &[u8]) -> impl Fn(u64, usize) -> Option<Vec<u8>> {
+    |at, n| {
+        let at = usize::try_from(at).ok()?;
+        page.get(at..at.checked_add(n)?).map(<[u8]>::to_vec)
+    }
 }
 
 /// Words of a ring or a meter, by name.
@@ -90,7 +225,7 @@ macro_rules! words {
             $(
                 $(#[$doc])*
                 pub fn $name(&self) -> u64 {
-                    self.at(core::mem::offset_of!($layout, $($field).+))
+                    self.at(offset_of!($layout, $($field).+))
                 }
             )*
         }
@@ -103,10 +238,15 @@ words! {
     flags: flags;
     sq_entries: sq_entries;
     cq_entries: cq_entries;
-    enters: enters;
-    errors: errors;
     /// The thread that submits for it; 0: none.
     sq_thread: sq_thread;
+    in_flight: in_flight;
+    enters: enters;
+    errors: errors;
+    cqes: cqes;
+    overflowed: overflowed;
+    read_bytes: read_bytes;
+    written_bytes: written_bytes;
     poll: routes.poll;
     aio: routes.aio;
     worker: routes.worker;
@@ -146,7 +286,7 @@ words! {
 
 impl Meter {
     pub fn name(&self) -> String {
-        let at = core::mem::offset_of!(MeterStats, name);
+        let at = offset_of!(MeterStats, name);
         let words = (0..METER_NAME / 8).map(|i| self.at(at + 8 * i));
         let bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).take_while(|b| *b != 0).collect();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -159,9 +299,18 @@ impl Meter {
 }
 
 impl Ring {
+    fn op(&self, words: usize, opcode: usize) -> u64 {
+        if opcode < OPS { self.at(words + 8 * opcode) } else { 0 }
+    }
+
     /// SQEs taken of an opcode; the last stands for those that do not exist.
     pub fn ops(&self, opcode: usize) -> u64 {
-        if opcode < OPS { self.at(core::mem::offset_of!(RingStats, ops) + 8 * opcode) } else { 0 }
+        self.op(offset_of!(RingStats, ops), opcode)
+    }
+
+    /// Requests of an opcode that ended with a negative result.
+    pub fn op_errors(&self, opcode: usize) -> u64 {
+        self.op(offset_of!(RingStats, op_errors), opcode)
     }
 
     /// SQEs taken.
@@ -174,38 +323,89 @@ impl Ring {
         let elsewhere = self.poll() + self.aio() + self.worker() + self.model() + self.queued();
         self.submitted().saturating_sub(elsewhere)
     }
+
+    /// Latencies of all operations together.
+    pub fn all_latencies(&self) -> Latencies {
+        let mut all = Latencies::default();
+        for one in self.latencies.values() {
+            all.add(one);
+        }
+        all
+    }
+
+    /// Adds another ring's counters and latencies, and what is in flight. The rest stays.
+    pub fn add(&mut self, other: &Ring) {
+        self.combine(other, u64::wrapping_add);
+        for (&op, more) in &other.latencies {
+            self.latencies.entry(op).or_default().add(more);
+        }
+    }
+
+    /// Takes off what an earlier reading of the same ring had. What is in flight stays.
+    pub fn subtract(&mut self, earlier: &Ring) {
+        let in_flight = offset_of!(RingStats, in_flight) / 8;
+        let now = self.in_flight();
+        self.combine(earlier, u64::saturating_sub);
+        if let Some(word) = self.words.get_mut(in_flight) {
+            *word = now;
+        }
+        for (op, less) in &earlier.latencies {
+            if let Some(mine) = self.latencies.get_mut(op) {
+                mine.combine(less, u64::saturating_sub);
+            }
+        }
+    }
+
+    fn combine(&mut self, other: &Ring, f: impl Fn(u64, u64) -> u64) {
+        self.words.resize(self.words.len().max(other.words.len()), 0);
+        let words = offset_of!(RingStats, in_flight) / 8..offset_of!(RingStats, op_hists) / 8;
+        let pairs = self.words.iter_mut().zip(&other.words);
+        for (mine, theirs) in pairs.take(words.end).skip(words.start) {
+            *mine = f(*mine, *theirs);
+        }
+    }
+}
+
+impl Latencies {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The latency in ns that this share of them (0 to 1) do not exceed, as far as the buckets
+    /// tell; none if there are no latencies.
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        let count = self.count();
+        let rank = ((count as f64 * share).ceil() as u64).clamp(1, count.max(1));
+        let mut below = 0;
+        for (bucket, &n) in self.buckets.iter().enumerate() {
+            if n > 0 && below + n >= rank {
+                let (least, end) = hist::bounds(bucket);
+                let width = if end == u64::MAX { 0 } else { end - least };
+                return Some(least + (width as f64 * ((rank - below) as f64 / n as f64)) as u64);
+            }
+            below += n;
+        }
+        None
+    }
+
+    /// The mean in ns.
+    pub fn mean(&self) -> Option<u64> {
+        self.sum_ns.checked_div(self.count())
+    }
+
+    pub fn add(&mut self, other: &Latencies) {
+        self.combine(other, u64::wrapping_add);
+    }
+
+    fn combine(&mut self, other: &Latencies, f: impl Fn(u64, u64) -> u64) {
+        self.buckets.resize(self.buckets.len().max(other.buckets.len()), 0);
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            *mine = f(*mine, *theirs);
+        }
+        self.sum_ns = f(self.sum_ns, other.sum_ns);
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_page_is_one() {
-        assert_eq!(page(b"").unwrap_err(), Unreadable::NoPage);
-        assert_eq!(page(&[0; 4096]).unwrap_err(), Unreadable::NoPage);
-        let mut words = [0u64; 512];
-        (words[0], words[1]) = (MAGIC, VERSION + 1);
-        let bytes = |words: &[u64]| words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<_>>();
-        assert_eq!(page(&bytes(&words)).unwrap_err(), Unreadable::Version(VERSION + 1));
-        let size = size_of::<RingStats>();
-        (words[1], words[2], words[3], words[4], words[5]) = (VERSION, 7, 128, size as u64, 2);
-        let (meter, meter_size) = (128 + 2 * size, size_of::<MeterStats>());
-        (words[8], words[9], words[10]) = (meter as u64, meter_size as u64, 2);
-        let ring = (128 + size) / 8;
-        words[ring] = 5;
-        words[ring + core::mem::offset_of!(RingStats, ops) / 8 + 22] = 9;
-        words[ring + core::mem::offset_of!(RingStats, routes.poll) / 8] = 2;
-        let meter = meter / 8 + meter_size / 8;
-        (words[meter], words[meter + 4], words[meter + 5]) = (2, 5_000, 7);
-        words[meter + core::mem::offset_of!(MeterStats, name) / 8] =
-            u64::from_ne_bytes(*b"polls\0\0\0");
-        let p = page(&bytes(&words)).unwrap();
-        assert_eq!((p.pid, p.rings.len()), (7, 1));
-        let r = &p.rings[0];
-        assert_eq!((r.id(), r.ops(22), r.submitted(), r.inline()), (5, 9, 9, 7));
-        let m = &p.meters[0];
-        assert_eq!((p.meters.len(), m.id(), m.name()), (1, 2, "polls".into()));
-        assert_eq!((m.total_us_at(4_000), m.total_us_at(25_000)), (7, 20));
-    }
-}
+mod tests;

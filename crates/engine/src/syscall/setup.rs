@@ -64,6 +64,7 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     ctx.stats = crate::stats::Place::new();
     crate::stats::trace::prepare();
     ctx.trace.name(id, p.flags);
+    ctx.slab.timed = ctx.stats.seen();
     ctx.stats.name(id, [p.flags, p.sq_entries, p.cq_entries].map(u64::from));
     let ring = Ring::new(id, ctx);
     if polls {

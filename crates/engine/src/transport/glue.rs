@@ -11,6 +11,7 @@ use crate::req::complete::Finished;
 use crate::req::issue::issue_blocking;
 use crate::req::request::{Call, FileRef};
 use crate::req::slab::ReqId;
+use crate::stats::PoolPlace;
 use crate::transport::kind::Kind;
 
 /// A call on its way through a worker.
@@ -96,10 +97,22 @@ impl Ctx {
     pub fn workers(&mut self) -> &Arc<Workers> {
         let (pid, first) = FIRST.get();
         let entries = if pid == crate::fork::pid() { first } else { self.mem.geo.sq_entries };
-        self.transports.pool.get_or_insert_with(|| {
+        if self.transports.pool.is_none() {
             let [bound, unbound] = default_limits(entries);
-            Arc::new(Workers { pool: Pool::new(crate::fork::pid(), bound, unbound) })
-        })
+            let pool = Pool::new(crate::fork::pid(), bound, unbound);
+            if self.stats.seen() {
+                pool.count_at(PoolPlace::new());
+            }
+            self.transports.pool = Some(Arc::new(Workers { pool }));
+            self.show_pool();
+        }
+        self.transports.pool.as_ref().expect("made above")
+    }
+
+    /// Names its workers in the ring's statistics.
+    pub fn show_pool(&self) {
+        let name = self.transports.pool.as_ref().map_or(0, |workers| workers.pool.place());
+        self.stats.pool.set(name);
     }
 
     /// Hands a call to a worker; gives it back if no worker can be had.

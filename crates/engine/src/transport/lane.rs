@@ -14,8 +14,8 @@ use crate::transport::aio;
 /// The lower half of event data that names a lane's SQE: no request's slot is so high.
 const TAG: u64 = 0xffff_fffe;
 
-/// An SQE, and its number in the trace.
-pub type Kept = (io_uring_sqe, u32);
+/// An SQE, its number in the trace, and since when it is there (`req::clat`).
+pub type Kept = (io_uring_sqe, u32, u64);
 
 /// SQEs that are with the kernel's aio, for those that it gives back.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ impl Ctx {
         }
         let Some(aio) = &mut self.transports.aio else { return false };
         let op = if sqe.opcode == IORING_OP_READ { aio::READ } else { aio::WRITE };
-        let data = self.transports.lane.put((*sqe, number));
+        let data = self.transports.lane.put((*sqe, number, self.slab.now()));
         let (len, off) = (u64::from(sqe.len), sqe.off.cast_signed());
         let iocb = aio::rw(op, sqe.fd, sqe.addr, len, off, 0, data);
         let _token = aio.prep(match eventfd {
@@ -88,8 +88,15 @@ impl Ctx {
 
     /// A lane's SQE has its result.
     #[inline]
-    pub fn lane_done(&mut self, (sqe, number): &Kept, res: i32) {
+    pub fn lane_done(&mut self, (sqe, number, start): &Kept, res: i32) {
         self.async_posted = true;
+        if res < 0 {
+            self.stats.count_error(sqe.opcode);
+        }
+        self.count_bytes(sqe.opcode, res);
+        if *start != 0 {
+            self.count_waited(sqe.opcode, *start);
+        }
         if *number != 0 {
             self.trace_step(Step::Done, sqe, *number, res);
         }
@@ -98,8 +105,8 @@ impl Ctx {
     }
 
     /// The kernel's aio would not have it: a worker does it.
-    pub fn lane_instead(&mut self, (sqe, trace): Kept) {
-        let mut req = Req { trace, ..Req::new(sqe) };
+    pub fn lane_instead(&mut self, (sqe, trace, start): Kept) {
+        let mut req = Req { trace, start, ..Req::new(sqe) };
         req.call.file = FileRef::Plain(sqe.fd);
         self.punt(&mut req);
     }
@@ -121,11 +128,11 @@ mod tests {
     #[test]
     fn names_are_no_requests_and_are_used_again() {
         let mut lane = Lane::default();
-        let named = |user_data| (io_uring_sqe { user_data, ..Default::default() }, 7);
+        let named = |user_data| (io_uring_sqe { user_data, ..Default::default() }, 7, 9);
         let (a, b) = (lane.put(named(1)), lane.put(named(2)));
-        assert_eq!(lane.take(a).map(|(s, n)| (s.user_data, n)), Some((1, 7)));
+        assert_eq!(lane.take(a).map(|(s, n, at)| (s.user_data, n, at)), Some((1, 7, 9)));
         assert_eq!(lane.put(named(3)), a);
-        assert_eq!(lane.take(b).map(|(s, _)| s.user_data), Some(2));
+        assert_eq!(lane.take(b).map(|(s, ..)| s.user_data), Some(2));
         let id = Slab::default().insert(Req::default());
         assert!(lane.take(id.to_u64()).is_none());
     }

@@ -54,6 +54,7 @@ mod thread;
 
 use crate::errno::{Errno, Result};
 use crate::limits::{CPU_MASK_BYTES, WORKER_IDLE, WORKER_STACK, WORKERS_MAX, WORKERS_PER_CPU};
+use crate::stats::PoolPlace;
 use crate::sync::{Mutex, Parker};
 use core::time::Duration;
 use queue::{Queue, account};
@@ -120,6 +121,7 @@ struct State<W: Work> {
     seats: Vec<Option<Seat<W::Key>>>,
     affinity: Option<Box<[u8]>>,
     down: bool,
+    place: PoolPlace,
 }
 
 /// The workers of one process's rings (the kernel has one io-wq per task), and the items that wait
@@ -152,9 +154,21 @@ impl<W: Work> Pool<W> {
     /// [`Self::new`] with another idle time and stack size.
     pub fn with(pid: u32, max: [u32; 2], idle: Duration, stack: usize) -> Arc<Self> {
         let acct = max.map(|max| Acct { workers: 0, max: max.max(1), idle: Vec::new() });
-        let state =
-            State { queue: Queue::new(), acct, seats: Vec::new(), affinity: None, down: false };
+        let (queue, seats, place) = (Queue::new(), Vec::new(), PoolPlace::default());
+        let state = State { queue, acct, seats, affinity: None, down: false, place };
         Arc::new(Self { state: Mutex::new(state), name: format!("iou-wrk-{pid}"), idle, stack })
+    }
+
+    /// Where its workers are counted from now on.
+    pub fn count_at(&self, place: PoolPlace) {
+        let mut s = self.state.lock();
+        s.place = place;
+        s.count();
+    }
+
+    /// That place, as a ring's statistics name it.
+    pub fn place(&self) -> u64 {
+        self.state.lock().place.name()
     }
 
     /// Hands an item over. Costs one futex wake if a worker is idle, none if all are busy or the
@@ -187,6 +201,7 @@ impl<W: Work> Pool<W> {
         }
         let wake = if s.queue.must_wait(&w) { None } else { s.pop_idle(a) };
         s.queue.push(w);
+        s.count();
         drop(s);
         if let Some(parker) = wake {
             parker.unpark();
@@ -200,6 +215,7 @@ impl<W: Work> Pool<W> {
     pub fn cancel(&self, mut pred: impl FnMut(&W::Key) -> bool, all: bool) -> (Vec<W>, usize) {
         let mut s = self.state.lock();
         let removed = s.queue.remove(&mut pred, all);
+        s.count();
         if !all && !removed.is_empty() {
             return (removed, 0);
         }
@@ -247,6 +263,7 @@ impl<W: Work> Pool<W> {
                 acct.max = n.min(limit).max(1);
             }
         }
+        s.count();
         Ok(old)
     }
 
@@ -345,6 +362,18 @@ impl<W: Work> State<W> {
         self.seats[seat as usize].as_ref().map(|s| s.parker.clone())
     }
 
+    /// Writes what the statistics page tells.
+    fn count(&self) {
+        self.place.set(|| {
+            [Account::Bound, Account::Unbound].map(|a| {
+                let acct = &self.acct[a as usize];
+                let idle = acct.idle.len() as u64;
+                let [workers, queued, max] = [acct.workers, self.queue.waiting(a), acct.max];
+                [u64::from(workers), idle, u64::from(queued), u64::from(max)]
+            })
+        });
+    }
+
     fn running(&self) -> impl Iterator<Item = &W::Key> {
         self.seats.iter().flatten().filter_map(|s| s.running.as_ref())
     }
@@ -352,6 +381,8 @@ impl<W: Work> State<W> {
     #[cfg(not(loom))]
     fn forget_workers(&mut self) -> Vec<W> {
         let queue = core::mem::replace(&mut self.queue, Queue::new());
+        // On the parent's page.
+        self.place = PoolPlace::default();
         self.seats.clear();
         for acct in &mut self.acct {
             acct.workers = 0;

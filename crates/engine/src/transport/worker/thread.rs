@@ -48,7 +48,15 @@ impl<W: Work> Pool<W> {
     /// Ends what the worker ran, and chooses what comes next; all in one critical section.
     pub(super) fn next(&self, seat: u32, timed_out: bool) -> Next<W> {
         let mut guard = self.state.lock();
-        let s = &mut *guard;
+        let next = guard.next(seat, timed_out, self.idle);
+        guard.count();
+        next
+    }
+}
+
+impl<W: Work> State<W> {
+    fn next(&mut self, seat: u32, timed_out: bool, patience: Duration) -> Next<W> {
+        let s = self;
         s.finish(seat);
         let me =
             s.seats[seat as usize].as_mut().expect("a worker's seat is its own till it leaves");
@@ -75,11 +83,9 @@ impl<W: Work> Pool<W> {
         if was_idle.is_none() {
             acct.idle.push(seat);
         }
-        Next::Park((acct.workers > 1).then_some(self.idle))
+        Next::Park((acct.workers > 1).then_some(patience))
     }
-}
 
-impl<W: Work> State<W> {
     fn sit_down(&mut self, acct: Account, parker: Arc<Parker>) -> u32 {
         let at = self.seats.iter().position(Option::is_none).unwrap_or(self.seats.len());
         if at == self.seats.len() {

@@ -1,0 +1,278 @@
+//! What a page says, for programs.
+
+use super::pages::{Reading, op_name};
+use serde::Serialize;
+use softring_engine::abi::SETUP_NAMES;
+use softring_engine::stats::{OPS, bounds, meter, read};
+use std::collections::BTreeMap;
+use std::fs;
+
+/// One process.
+#[derive(Debug, Serialize)]
+pub struct Process {
+    pub pid: i32,
+    pub command: String,
+    /// Rings that found no room on the page.
+    pub unseen_rings: u64,
+    /// Operations of rings whose latencies found no room.
+    pub unseen_latencies: u64,
+    pub rings: Vec<Ring>,
+    /// Threads that say when they work.
+    pub meters: Vec<Meter>,
+    /// Rings that are closed, as one.
+    pub ended: Ring,
+}
+
+/// One ring.
+#[derive(Debug, Serialize)]
+pub struct Ring {
+    pub id: u64,
+    setup_flags: Vec<&'static str>,
+    sq_entries: u64,
+    cq_entries: u64,
+    in_flight: u64,
+    pub enters: u64,
+    pub submitted: u64,
+    cqes: u64,
+    pub errors: u64,
+    overflowed: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+    #[serde(flatten)]
+    pub sq: Option<Sq>,
+    pub routes: Routes,
+    pub reissue: Reissue,
+    naps: Naps,
+    /// Its threads, if it has needed any; rings with the same `pool` have them in common.
+    workers: Option<Workers>,
+    /// SQEs taken, by operation; those that were not used are left out.
+    pub ops: BTreeMap<String, u64>,
+    /// Requests that failed, by operation.
+    op_errors: BTreeMap<String, u64>,
+    /// By operation.
+    latency: BTreeMap<String, Latency>,
+}
+
+/// A ring's SQ thread, as the kernel's fdinfo tells of it. Times are processor time in µs.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Sq {
+    pub sq_thread: i64,
+    pub sq_thread_cpu: i64,
+    pub sq_total_time: u64,
+    pub sq_work_time: u64,
+}
+
+/// A thread's own account of its work.
+#[derive(Debug, Serialize)]
+pub struct Meter {
+    pub name: String,
+    pub kind: &'static str,
+    pub tid: u64,
+    pub cpu: u64,
+    /// Processor time of the thread since it has the meter, in µs.
+    pub total_us: u64,
+    /// Of that, time in which it worked.
+    pub work_us: u64,
+    pub stretches: u64,
+    /// Naps between submissions (`--sq-idle=nap`), those that were too long, and their time.
+    pub naps: u64,
+    pub naps_over: u64,
+    pub napped_us: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Routes {
+    pub inline: u64,
+    pub poll: u64,
+    pub aio: u64,
+    pub worker: u64,
+    pub model: u64,
+    pub queued: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Reissue {
+    pub done_at_once: u64,
+    pub armed: u64,
+    pub ready_at_arm: u64,
+    pub reissued: u64,
+    pub aborted: u64,
+    pub capped: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Naps {
+    naps: u64,
+    under: u64,
+    over: u64,
+    spared_ns: u64,
+    spun_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Workers {
+    pool: u64,
+    bounded: Account,
+    unbounded: Account,
+}
+
+#[derive(Debug, Serialize)]
+struct Account {
+    running: u64,
+    idle: u64,
+    queued: u64,
+    max: u64,
+}
+
+/// Latencies of one operation, in ns.
+#[derive(Debug, Serialize)]
+pub struct Latency {
+    pub count: u64,
+    pub mean_ns: Option<u64>,
+    pub p50_ns: Option<u64>,
+    pub p90_ns: Option<u64>,
+    pub p99_ns: Option<u64>,
+    pub p999_ns: Option<u64>,
+    /// Buckets that hold any: the least value, the first that is too large, how many.
+    buckets: Vec<(u64, u64, u64)>,
+}
+
+impl From<&read::Latencies> for Latency {
+    fn from(l: &read::Latencies) -> Latency {
+        let used = l.buckets.iter().enumerate().filter(|(_, n)| **n > 0);
+        let bucket = |(at, &n): (usize, &u64)| (bounds(at).0, bounds(at).1, n);
+        Latency {
+            count: l.count(),
+            mean_ns: l.mean(),
+            p50_ns: l.quantile(0.5),
+            p90_ns: l.quantile(0.9),
+            p99_ns: l.quantile(0.99),
+            p999_ns: l.quantile(0.999),
+            buckets: used.map(bucket).collect(),
+        }
+    }
+}
+
+impl From<read::Account> for Account {
+    fn from(a: read::Account) -> Account {
+        Account { running: a.running(), idle: a.idle, queued: a.queued, max: a.max }
+    }
+}
+
+/// Names of the setup flags that are set.
+pub fn setup_flags(flags: u64) -> Vec<&'static str> {
+    let set = |(bit, name): (usize, &&'static str)| (flags >> bit & 1 == 1).then_some(*name);
+    SETUP_NAMES.iter().enumerate().filter_map(set).collect()
+}
+
+impl Meter {
+    /// While a thread polls in vain it writes nothing: its total is what its clock says.
+    fn new(pid: i32, m: &read::Meter) -> Meter {
+        let clock = fs::read_to_string(format!("/proc/{pid}/task/{}/schedstat", m.tid()));
+        let ns = clock.ok().and_then(|c| c.split_whitespace().next()?.parse().ok()).unwrap_or(0);
+        Meter {
+            name: m.name(),
+            kind: if m.kind() == meter::Kind::SqThread as u64 { "sq-thread" } else { "program" },
+            tid: m.tid(),
+            cpu: m.cpu(),
+            total_us: m.total_us_at(ns),
+            work_us: m.work_us(),
+            stretches: m.stretches(),
+            naps: m.naps(),
+            naps_over: m.naps_over(),
+            napped_us: m.napped_us(),
+        }
+    }
+}
+
+impl Ring {
+    /// -1, -1, 0, 0 where the thread is gone, as fdinfo says.
+    fn sq(r: &read::Ring, meters: &[Meter]) -> Option<Sq> {
+        if r.flags() & u64::from(softring_engine::abi::IORING_SETUP_SQPOLL) == 0 {
+            return None;
+        }
+        let gone = Sq { sq_thread: -1, sq_thread_cpu: -1, sq_total_time: 0, sq_work_time: 0 };
+        let thread = meters.iter().find(|m| m.kind == "sq-thread" && m.tid == r.sq_thread());
+        Some(thread.map_or(gone, |m| Sq {
+            sq_thread: m.tid.cast_signed(),
+            sq_thread_cpu: m.cpu.cast_signed(),
+            sq_total_time: m.total_us,
+            sq_work_time: m.work_us,
+        }))
+    }
+
+    fn new(r: &read::Ring, meters: &[Meter]) -> Ring {
+        let by_op = |n: &dyn Fn(usize) -> u64| {
+            (0..OPS).filter(|&op| n(op) > 0).map(|op| (op_name(op), n(op))).collect()
+        };
+        let latency = r.latencies.iter().filter(|(_, l)| l.count() > 0);
+        Ring {
+            id: r.id(),
+            setup_flags: setup_flags(r.flags()),
+            sq_entries: r.sq_entries(),
+            cq_entries: r.cq_entries(),
+            in_flight: r.in_flight(),
+            enters: r.enters(),
+            submitted: r.submitted(),
+            cqes: r.cqes(),
+            errors: r.errors(),
+            overflowed: r.overflowed(),
+            read_bytes: r.read_bytes(),
+            written_bytes: r.written_bytes(),
+            sq: Ring::sq(r, meters),
+            routes: Routes::from(r),
+            reissue: Reissue {
+                done_at_once: r.at_once(),
+                armed: r.armed(),
+                ready_at_arm: r.ready_at_arm(),
+                reissued: r.reissued(),
+                aborted: r.aborted(),
+                capped: r.capped(),
+            },
+            naps: Naps {
+                naps: r.naps(),
+                under: r.naps_under(),
+                over: r.naps_over(),
+                spared_ns: r.spared_ns(),
+                spun_ns: r.spun_ns(),
+            },
+            workers: r.pool.map(|pool| Workers {
+                pool: pool.place,
+                bounded: pool.bound.into(),
+                unbounded: pool.unbound.into(),
+            }),
+            ops: by_op(&|op| r.ops(op)),
+            op_errors: by_op(&|op| r.op_errors(op)),
+            latency: latency.map(|(&op, l)| (op_name(op), l.into())).collect(),
+        }
+    }
+}
+
+impl From<&read::Ring> for Routes {
+    fn from(r: &read::Ring) -> Routes {
+        Routes {
+            inline: r.inline(),
+            poll: r.poll(),
+            aio: r.aio(),
+            worker: r.worker(),
+            model: r.model(),
+            queued: r.queued(),
+        }
+    }
+}
+
+impl From<&Reading> for Process {
+    fn from(p: &Reading) -> Process {
+        let meters: Vec<Meter> = p.page.meters.iter().map(|m| Meter::new(p.pid, m)).collect();
+        Process {
+            pid: p.pid,
+            command: p.command.clone(),
+            unseen_rings: p.page.unseen_rings,
+            unseen_latencies: p.page.unseen_hists,
+            rings: p.page.rings.iter().map(|r| Ring::new(r, &meters)).collect(),
+            ended: Ring::new(&p.page.ended, &[]),
+            meters,
+        }
+    }
+}

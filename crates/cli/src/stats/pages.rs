@@ -1,0 +1,122 @@
+//! The statistics pages of running processes, found through `/proc`.
+
+use crate::fail;
+use softring_engine::abi::OP_NAMES;
+use softring_engine::stats::{NAME, read};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// A process's page, open: it can be read after the process has ended.
+#[derive(Debug)]
+pub struct Source {
+    pub pid: i32,
+    pub command: String,
+    file: File,
+}
+
+/// What a page said at one moment.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    pub pid: i32,
+    pub command: String,
+    pub page: read::Page,
+}
+
+impl Source {
+    /// Reads the page; none if that is not possible any more.
+    pub fn read(&self) -> Option<Reading> {
+        let page = read::file(&self.file).ok()?;
+        Some(Reading { pid: self.pid, command: self.command.clone(), page })
+    }
+}
+
+/// Why a process cannot be looked at.
+#[derive(Debug)]
+pub enum Trouble {
+    Io(io::Error),
+    Version(u64),
+}
+
+/// The page of a process; none if it has no page of its own.
+pub fn open(pid: i32) -> Result<Option<Source>, Trouble> {
+    let proc = PathBuf::from(format!("/proc/{pid}"));
+    let dir = fs::read_dir(proc.join("fd")).map_err(Trouble::Io)?;
+    let mut newer = None;
+    for fd in dir.filter_map(Result::ok).map(|e| e.path()).filter(|p| is_page(p)) {
+        // A stranger may call a FIFO so.
+        let Ok(file) = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&fd)
+        else {
+            continue;
+        };
+        if !file.metadata().is_ok_and(|m| m.is_file()) {
+            continue;
+        }
+        match read::file(&file) {
+            // A forked child may hold its parent's page before it has one.
+            Ok(page) if page.pid.cast_signed() == pid => {
+                return Ok(Some(Source { pid, command: command_of(&proc), file }));
+            }
+            Err(read::Unreadable::Version(v)) => newer = Some(v),
+            _ => {}
+        }
+    }
+    newer.map_or(Ok(None), |v| Err(Trouble::Version(v)))
+}
+
+fn is_page(fd: &Path) -> bool {
+    let named = |link: PathBuf| link.to_string_lossy().starts_with(&format!("/memfd:{NAME}"));
+    fs::read_link(fd).is_ok_and(named)
+}
+
+/// The process's name, without what a terminal would act on.
+fn command_of(proc: &Path) -> String {
+    let name = fs::read(proc.join("comm")).unwrap_or_default();
+    let name = String::from_utf8_lossy(&name).trim_end().to_owned();
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Every process with a page; what may not be looked at, or ends meanwhile, is passed over.
+pub fn all() -> anyhow::Result<Vec<Reading>> {
+    let mut found: Vec<Reading> = pids()?.filter_map(|pid| open(pid).ok()??.read()).collect();
+    found.sort_by_key(|p| p.pid);
+    Ok(found)
+}
+
+/// All processes there are.
+pub fn pids() -> anyhow::Result<impl Iterator<Item = i32>> {
+    let entries = fs::read_dir("/proc")
+        .map_err(|e| fail::work_hint(format!("cannot read /proc: {e}"), "mount /proc"))?;
+    Ok(entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok()))
+}
+
+/// The page of one process, or an error that says why there is none.
+pub fn one(pid: i32) -> anyhow::Result<Source> {
+    let hint = "softring stats without -p lists the processes that have any";
+    match open(pid) {
+        Ok(Some(source)) => Ok(source),
+        Ok(None) => Err(fail::work_hint(
+            format!("process {pid} keeps no statistics: no ring of softring's, or --no-stats"),
+            hint,
+        )),
+        Err(Trouble::Version(v)) => Err(fail::work_hint(
+            format!("process {pid} runs another version of softring (page version {v})"),
+            "use the softring that it was started with",
+        )),
+        Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::NotFound => {
+            Err(fail::work_hint(format!("there is no process {pid}"), hint))
+        }
+        Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::PermissionDenied => {
+            let hint = "run softring as the same user, or as root";
+            Err(fail::work_hint(format!("process {pid} is not yours to look at"), hint))
+        }
+        Err(Trouble::Io(e)) => Err(fail::work(format!("cannot look at process {pid}: {e}"))),
+    }
+}
+
+/// An operation as the statistics call it: `nop`, `recv`.
+pub fn op_name(op: usize) -> String {
+    let name = OP_NAMES.get(op).map_or("invalid", |name| name);
+    name.trim_start_matches("IORING_OP_").to_ascii_lowercase()
+}

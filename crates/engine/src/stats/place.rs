@@ -1,0 +1,284 @@
+//! Where a ring counts, and where its workers are counted.
+#![allow(unsafe_code)]
+
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+use super::page::{hist_at, page, pool_at, ring_at};
+use super::{Count, Hist, OPS, PoolStats, RingStats, Workers, row};
+
+/// Where a ring counts.
+#[derive(Debug)]
+pub struct Place {
+    at: NonNull<RingStats>,
+    /// None for memory of its own.
+    on: Option<On>,
+    /// Histograms by opcode, as the page names them, from 1 on; 0: none yet.
+    hists: [u16; OPS],
+    /// A forked child's, which is to get a place on a page when it first submits.
+    pub waits: bool,
+}
+
+/// A place on a page.
+#[derive(Clone, Copy, Debug)]
+struct On {
+    base: NonNull<u8>,
+    place: usize,
+    /// Whose page that is.
+    owner: u32,
+}
+
+/// There was no histogram left.
+const REFUSED: u16 = u16::MAX;
+const _: () = assert!(crate::limits::STATS_HISTS < REFUSED as usize);
+
+// SAFETY: only addresses; what is there are atomic words.
+unsafe impl Send for Place {}
+// SAFETY: as above.
+unsafe impl Sync for Place {}
+
+impl Deref for Place {
+    type Target = RingStats;
+
+    #[inline]
+    fn deref(&self) -> &RingStats {
+        // SAFETY: on the page, which stays mapped for ever, or a box of our own, freed on drop.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl Default for Place {
+    /// Memory of its own.
+    fn default() -> Self {
+        let own = NonNull::from(Box::leak(Box::<RingStats>::default()));
+        Place { at: own, on: None, hists: [0; OPS], waits: false }
+    }
+}
+
+impl Place {
+    /// A place on the page, which is made now if need be; memory of its own where there is none.
+    pub fn new() -> Place {
+        let Some(mut slot) = page() else { return Place::default() };
+        let Some(page) = slot.as_mut() else { return Place::default() };
+        let (base, owner) = (page.base(), crate::fork::pid());
+        let Some(place) = page.take_ring() else { return Place::default() };
+        let on = Some(On { base, place, owner });
+        Place { at: ring_at(base, place), on, hists: [0; OPS], waits: false }
+    }
+
+    /// Would anybody see a latency?
+    pub fn seen(&self) -> bool {
+        self.on.is_some()
+    }
+
+    /// In a forked child: the page is the parent's.
+    pub fn fork_child(&mut self) {
+        let (waits, id) = (self.waits || self.on.is_some(), self.id.get());
+        let words = [&self.flags, &self.sq_entries, &self.cq_entries].map(Count::get);
+        // On the parent's page nothing is given back.
+        *self = Place::default();
+        self.waits = waits;
+        self.name(id, words);
+    }
+
+    /// A forked child submits: it gets its place.
+    #[cold]
+    pub fn settle(&mut self) {
+        let new = Place::new();
+        let words = [&self.flags, &self.sq_entries, &self.cq_entries].map(Count::get);
+        new.name(self.id.get(), words);
+        *self = new;
+    }
+
+    /// Whose place it is: flags, entries of the SQ and of the CQ.
+    pub fn name(&self, id: u64, [flags, sq, cq]: [u64; 3]) {
+        self.flags.set(flags);
+        self.sq_entries.set(sq);
+        self.cq_entries.set(cq);
+        self.id.set(id);
+    }
+
+    /// `n` requests of one opcode took `ns` each.
+    pub fn latency(&mut self, opcode: u8, ns: u64, n: u64) {
+        let op = row(opcode);
+        if self.hists[op] == 0 {
+            self.take_hist(op);
+        }
+        if let Some(hist) = self.hist(op) {
+            hist.add(ns, n);
+        }
+    }
+
+    fn hist(&self, op: usize) -> Option<&'static Hist> {
+        let named = self.hists[op];
+        if named == 0 || named == REFUSED {
+            return None;
+        }
+        self.on.map(|on| hist_at(on.base, usize::from(named) - 1))
+    }
+
+    /// The opcode's first latency.
+    #[cold]
+    fn take_hist(&mut self, op: usize) {
+        self.hists[op] = REFUSED;
+        if self.on.is_none_or(|on| on.owner != crate::fork::pid()) {
+            return;
+        }
+        let Some(mut slot) = page() else { return };
+        if let Some(place) = slot.as_mut().and_then(super::page::Page::take_hist) {
+            self.hists[op] = place as u16 + 1;
+            self.op_hists[op].set(place as u64 + 1);
+        }
+    }
+
+    /// Moves what a ring has counted to the sums.
+    fn end(&mut self, on: On) {
+        let Some(mut slot) = page() else { return };
+        let Some(page) = slot.as_mut() else { return };
+        self.id.set(0);
+        // SAFETY: the place of the sums, written under the page's lock only.
+        let sums = unsafe { ring_at(on.base, 0).as_ref() };
+        for (sum, word) in counters(sums).zip(counters(self)) {
+            sum.add(word.get());
+            word.set(0);
+        }
+        for gauge in [&self.sq_thread, &self.pool, &self.in_flight] {
+            gauge.set(0);
+        }
+        for op in 0..OPS {
+            let Some(hist) = self.hist(op) else { continue };
+            let named = self.hists[op];
+            self.op_hists[op].set(0);
+            if page.sums[op] == 0 {
+                // The first of its kind stays as it is.
+                page.sums[op] = named;
+                sums.op_hists[op].set(u64::from(named));
+                continue;
+            }
+            let kept = hist_at(on.base, usize::from(page.sums[op]) - 1);
+            for (sum, word) in kept.words().zip(hist.words()) {
+                sum.add(word.get());
+                word.set(0);
+            }
+            page.hists.give_back(usize::from(named) - 1);
+        }
+        page.rings.give_back(on.place);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        match self.on {
+            // A forked child's lock may be held by a thread that it does not have.
+            Some(on) if on.owner != crate::fork::pid() => {}
+            Some(on) => self.end(on),
+            // SAFETY: made by `Box::leak`, and dropped once.
+            None => drop(unsafe { Box::from_raw(self.at.as_ptr()) }),
+        }
+    }
+}
+
+/// What is added up: all words that only ever grow.
+fn counters(stats: &RingStats) -> impl Iterator<Item = &Count> {
+    let (r, i, n) = (&stats.routes, &stats.reissue, &stats.naps);
+    let single = [&stats.enters, &stats.errors, &stats.cqes, &stats.overflowed];
+    let bytes = [&stats.read_bytes, &stats.written_bytes];
+    let routes = [&r.poll, &r.aio, &r.worker, &r.model, &r.queued];
+    let reissue = [&i.at_once, &i.armed, &i.ready_at_arm, &i.reissued, &i.aborted, &i.capped];
+    let naps = [&n.naps, &n.under, &n.over, &n.spared_ns, &n.spun_ns];
+    let single = single.into_iter().chain(bytes).chain(routes).chain(reissue).chain(naps);
+    single.chain(&stats.ops).chain(&stats.op_errors)
+}
+
+/// Where a pool's workers are counted, by account; nowhere by default.
+#[derive(Debug, Default)]
+pub struct PoolPlace {
+    at: Option<(&'static PoolStats, usize)>,
+    owner: u32,
+}
+
+impl PoolPlace {
+    /// A place on the page, if there is one.
+    pub fn new() -> PoolPlace {
+        let Some(mut slot) = page() else { return PoolPlace::default() };
+        let Some(page) = slot.as_mut() else { return PoolPlace::default() };
+        let at = page.take_pool().map(|place| (pool_at(page.base(), place), place));
+        PoolPlace { at, owner: crate::fork::pid() }
+    }
+
+    /// Its place as a ring names it.
+    pub fn name(&self) -> u64 {
+        self.at.map_or(0, |(_, place)| place as u64 + 1)
+    }
+
+    /// Workers, idle ones, requests that wait, and most workers, of the bounded account and of the
+    /// other. Under the pool's lock.
+    pub fn set(&self, counts: impl FnOnce() -> [[u64; 4]; 2]) {
+        let Some((words, _)) = self.at else { return };
+        let [bound, unbound] = counts();
+        for (words, counts) in [(&words.bound, bound), (&words.unbound, unbound)] {
+            let Workers { workers, idle, queued, max } = words;
+            for (word, n) in [workers, idle, queued, max].into_iter().zip(counts) {
+                word.set(n);
+            }
+        }
+    }
+}
+
+impl Drop for PoolPlace {
+    fn drop(&mut self) {
+        let Some((_, place)) = self.at.filter(|_| self.owner == crate::fork::pid()) else { return };
+        self.set(|| [[0; 4]; 2]);
+        let Some(mut slot) = page() else { return };
+        if let Some(page) = slot.as_mut() {
+            page.pools.give_back(place);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_and_their_sums_kept() {
+        let base = || page().unwrap().as_ref().unwrap().base();
+        // SAFETY: as in `Place::end`.
+        let sums = || unsafe { ring_at(base(), 0).as_ref() };
+        let count = |op: usize| {
+            let named = sums().op_hists[op].get() as usize;
+            if named == 0 {
+                0
+            } else {
+                hist_at(base(), named - 1).words().skip(1).map(Count::get).sum()
+            }
+        };
+        for round in 1..=2u64 {
+            let mut a = Place::new();
+            let before = sums().errors.get();
+            a.name(u64::MAX, [0; 3]);
+            a.count_error(44);
+            a.count_ops(200, 2);
+            a.latency(200, 5000, 3);
+            a.in_flight.set(9);
+            assert_eq!((a.errors.get(), a.ops[OPS - 1].get()), (1, 2));
+            drop(a);
+            assert!(sums().errors.get() > before);
+            assert_eq!(count(OPS - 1), 3 * round);
+        }
+        let b = Place::new();
+        assert_eq!((b.id.get(), b.errors.get(), b.in_flight.get()), (0, 0, 0));
+        assert!(b.op_hists.iter().all(|h| h.get() == 0));
+    }
+
+    #[test]
+    fn a_pool_is_counted_until_it_ends() {
+        let pool = PoolPlace::new();
+        let words = pool.at.unwrap().0;
+        pool.set(|| [[3, 1, 0, 8], [1, 1, 0, 100]]);
+        assert_eq!((words.bound.workers.get(), words.unbound.max.get()), (3, 100));
+        drop(pool);
+        assert_eq!((words.bound.workers.get(), words.unbound.max.get()), (0, 0));
+        assert_eq!(PoolPlace::default().name(), 0);
+    }
+}

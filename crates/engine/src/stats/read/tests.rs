@@ -1,0 +1,127 @@
+//! Pages made by hand: whole, cut short, and foreign.
+
+use super::*;
+
+fn to_bytes(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|w| w.to_ne_bytes()).collect()
+}
+
+const HEADER: usize = size_of::<Header>();
+const RINGS: usize = HEADER.next_multiple_of(64);
+const POOLS: usize = RINGS + 2 * size_of::<RingStats>();
+const HISTS: usize = POOLS + size_of::<PoolStats>();
+
+const METERS: usize = HISTS + size_of::<Hist>();
+
+/// Sums, one ring with a pool and a histogram, one free meter, and one that is taken.
+fn sample() -> Vec<u64> {
+    let mut words = vec![0; (METERS + 2 * size_of::<MeterStats>()) / 8];
+    (words[0], words[1], words[2], words[3]) = (MAGIC, VERSION, 7, HEADER as u64);
+    let sections = [
+        (offset_of!(Header, rings), RINGS, size_of::<RingStats>(), 2),
+        (offset_of!(Header, pools), POOLS, size_of::<PoolStats>(), 1),
+        (offset_of!(Header, hists), HISTS, size_of::<Hist>(), 1),
+        (offset_of!(Header, meters), METERS, size_of::<MeterStats>(), 2),
+    ];
+    for (at, start, size, used) in sections {
+        words[at / 8..at / 8 + 4].copy_from_slice(&[start as u64, size as u64, 64, used]);
+    }
+    let ring = (RINGS + size_of::<RingStats>()) / 8;
+    let set = [
+        (offset_of!(RingStats, id), 5),
+        (offset_of!(RingStats, pool), 1),
+        (offset_of!(RingStats, in_flight), 4),
+        (offset_of!(RingStats, ops) + 8 * 22, 9),
+        (offset_of!(RingStats, op_hists) + 8 * 22, 1),
+        (offset_of!(RingStats, routes.poll), 2),
+    ];
+    for (at, value) in set {
+        words[ring + at / 8] = value;
+    }
+    words[POOLS / 8 + offset_of!(PoolStats, unbound) / 8] = 3;
+    words[HISTS / 8] = 5000;
+    words[HISTS / 8 + offset_of!(Hist, buckets) / 8 + 8] = 4;
+    let meter = (METERS + size_of::<MeterStats>()) / 8;
+    (words[meter], words[meter + 4], words[meter + 5]) = (2, 5_000, 7);
+    words[meter + offset_of!(MeterStats, name) / 8] = u64::from_ne_bytes(*b"polls\0\0\0");
+    words
+}
+
+#[test]
+fn a_page_is_taken_apart() {
+    let p = page(bytes(&to_bytes(&sample()))).unwrap();
+    assert_eq!((p.pid, p.rings.len(), p.ended.submitted()), (7, 1, 0));
+    let r = &p.rings[0];
+    assert_eq!((r.id(), r.ops(22), r.submitted(), r.inline(), r.in_flight()), (5, 9, 9, 7, 4));
+    let pool = r.pool.unwrap();
+    assert_eq!((pool.place, pool.unbound.workers, pool.bound.workers), (1, 3, 0));
+    let m = &p.meters[0];
+    assert_eq!((p.meters.len(), m.id(), m.name()), (1, 2, "polls".into()));
+    assert_eq!((m.total_us_at(4_000), m.total_us_at(25_000)), (7, 20));
+    let l = &r.latencies[&22];
+    assert_eq!(
+        (l.count(), l.mean(), l.quantile(0.5), l.quantile(1.0)),
+        (4, Some(1250), Some(136), Some(144))
+    );
+}
+
+#[test]
+fn only_a_page_is_one() {
+    assert_eq!(page(bytes(b"")).unwrap_err(), Unreadable::NoPage);
+    assert_eq!(page(bytes(&[0; 4096])).unwrap_err(), Unreadable::NoPage);
+    let mut words = sample();
+    words[1] = VERSION + 1;
+    assert_eq!(page(bytes(&to_bytes(&words))).unwrap_err(), Unreadable::Version(VERSION + 1));
+}
+
+#[test]
+fn cut_anywhere_it_is_none_or_less() {
+    let whole = to_bytes(&sample());
+    for n in 0..whole.len() {
+        match page(bytes(&whole[..n])) {
+            Ok(p) => {
+                assert!(n >= RINGS + size_of::<RingStats>(), "{n}");
+                assert!(p.rings.iter().all(|r| r.latencies.is_empty() || n >= METERS));
+                assert!(p.rings.len() <= 1 && p.meters.is_empty());
+            }
+            Err(e) => assert_eq!(e, Unreadable::NoPage),
+        }
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn what_a_stranger_wrote_does_no_harm(
+        wild in proptest::collection::vec((2..HEADER / 8 + 40, 0u32..64, 0u64..4096), 1..6),
+        hist in (0..OPS, proptest::num::u64::ANY),
+    ) {
+        let mut words = sample();
+        for (at, shift, value) in wild {
+            words[at] = value.rotate_right(shift);
+        }
+        let ring = (RINGS + size_of::<RingStats>() + offset_of!(RingStats, op_hists)) / 8;
+        words[ring + hist.0] = hist.1;
+        let _ = page(bytes(&to_bytes(&words)));
+    }
+}
+
+#[test]
+fn readings_add_up_and_subtract() {
+    let p = page(bytes(&to_bytes(&sample()))).unwrap();
+    let (mut sum, one) = (Ring::default(), &p.rings[0]);
+    sum.add(one);
+    sum.add(one);
+    assert_eq!((sum.id(), sum.submitted(), sum.in_flight(), sum.poll()), (0, 18, 8, 4));
+    assert_eq!(sum.all_latencies().count(), 8);
+    sum.subtract(one);
+    assert_eq!((sum.submitted(), sum.in_flight(), sum.poll()), (9, 8, 2));
+    assert_eq!(sum.latencies[&22], one.latencies[&22]);
+}
+
+#[test]
+fn quantiles_of_nothing_are_none() {
+    assert_eq!((Latencies::default().quantile(0.5), Latencies::default().mean()), (None, None));
+    let mut far = Latencies { sum_ns: 1, buckets: vec![0; BUCKETS] };
+    far.buckets[BUCKETS - 1] = 1;
+    assert_eq!(far.quantile(0.99), Some(1 << 36));
+}
