@@ -1,6 +1,7 @@
 //! The command line, as data: help, the man page and the shell completions are generated from these
 //! definitions.
 
+use crate::top::Sort;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -32,6 +33,10 @@ pub enum Command {
     Stats(StatsArgs),
     /// Write down every step of every request, for a viewer of traces
     Trace(TraceArgs),
+    /// Run a program, or watch one, and tell at its end what its rings did
+    Stat(StatArgs),
+    /// Show what the rings of running programs do now, and keep showing it
+    Top(TopArgs),
     /// Deny io_uring to a program, run it anyway, and measure: needs nothing installed
     Demo(DemoArgs),
     /// Measure the same load through the kernel's io_uring, softring and others
@@ -195,7 +200,99 @@ pub struct StatsArgs {
     /// Only this process (default: all that you may look at)
     #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
+    /// For programs: as --format json
+    #[arg(long, conflicts_with = "format")]
+    pub json: bool,
+    /// How it is written
+    #[arg(long, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    pub format: Format,
+}
+
+/// How statistics are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    Json,
+    /// Text exposition format, for node_exporter's textfile collector
+    Prometheus,
+}
+
+impl StatsArgs {
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+}
+
+const STAT_AFTER: &str = "\
+The summary goes to standard error, as standard output is the program's; with -p to standard \
+output. Of a program that is started here, all children count that it has when it is looked at, \
+every 20 ms. Latencies are those of docs/STATS.md: what waits is timed, of what ends at once one \
+request in 509, which stands for all.
+
+Exit code and signal are the program's own.";
+
+#[derive(Debug, Args)]
+#[command(after_help = STAT_AFTER)]
+pub struct StatArgs {
+    /// Watch this process until it ends, or until Ctrl-C
+    #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(conflicts_with_all = ["command", "engine", "door", "quiet", "deny"])]
+    pub pid: Option<i32>,
+    /// Watch so long at most
+    #[arg(long, value_name = "S", value_parser = seconds, requires = "pid")]
+    pub seconds: Option<f64>,
     /// For programs
+    #[arg(long)]
+    pub json: bool,
+    /// Where the summary goes
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Whose rings the program gets, as in softring run
+    #[arg(long, value_enum, default_value_t = Engine::Auto, value_name = "WHICH")]
+    pub engine: Engine,
+    /// How the program's system calls reach softring
+    #[arg(long, value_enum, default_value_t = Door::Auto, value_name = "DOOR")]
+    pub door: Door,
+    /// No notice line and no warnings
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// First deny the io_uring system calls (EPERM) to the program
+    #[arg(long)]
+    pub deny: bool,
+    /// The program and its arguments
+    #[arg(required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+const TOP_AFTER: &str = "\
+On a terminal: keys sort (i IOPS, b bytes, c CPU, l latency, f in flight, p PID), fold (space) and \
+quit (q); h shows them all. In a pipe, or with --once: plain lines.
+
+A line is a process, below it its rings, below those threads that poll. IOPS: completions per \
+second. P50, P99: how long what ended since the last refresh took. INFL: requests in flight. CPU%: \
+processor time; of a thread that polls, what it holds of a processor, and WORK% the part of it in \
+which it had work. ROUTES: where requests went, as softring stats tells.
+
+Processes of other users are shown to root only.";
+
+#[derive(Debug, Args)]
+#[command(after_help = TOP_AFTER)]
+pub struct TopArgs {
+    /// Seconds between refreshes
+    #[arg(long, short, default_value_t = 1.0, value_name = "S", value_parser = delay)]
+    pub delay: f64,
+    /// Only this process
+    #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: Option<i32>,
+    /// What comes first
+    #[arg(long, short, value_enum, default_value_t = Sort::Iops, value_name = "BY")]
+    pub sort: Sort,
+    /// One refresh, after the delay
+    #[arg(long)]
+    pub once: bool,
+    /// For programs; without --once one line for each refresh
     #[arg(long)]
     pub json: bool,
 }
@@ -580,6 +677,12 @@ fn seconds(s: &str) -> Result<f64, String> {
     } else {
         Err("must be between 0 and 3600".to_owned())
     }
+}
+
+/// A number of seconds from a tenth on.
+fn delay(s: &str) -> Result<f64, String> {
+    let s = seconds(s)?;
+    if s >= 0.1 { Ok(s) } else { Err("must be at least 0.1".to_owned()) }
 }
 
 /// A setup flag by its kernel name, with or without the prefix.

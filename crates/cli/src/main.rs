@@ -13,8 +13,10 @@ mod fail;
 mod gen_docs;
 mod out;
 mod run;
+mod stat;
 mod stats;
 mod sys;
+mod top;
 mod trace;
 
 use clap::Parser;
@@ -28,6 +30,8 @@ fn main() -> ExitCode {
         Command::Doctor(a) => doctor::command(&a),
         Command::Stats(a) => stats::command(&a),
         Command::Trace(a) => trace::command(&a),
+        Command::Stat(a) => stat::command(&a),
+        Command::Top(a) => top::command(&a),
         Command::Demo(a) => demo::command(&a),
         Command::Bench(a) => bench::command(&a),
         Command::Deny(a) => deny::command(&a),

@@ -6,8 +6,13 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 
 /// Writes `text` and a newline to standard output; a reader that has gone is [`ReaderGone`].
 pub fn line(text: &str) -> anyhow::Result<()> {
+    raw(&format!("{text}\n"))
+}
+
+/// Writes `text` to standard output.
+pub fn raw(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(ReaderGone.into()),
         Err(e) => Err(anyhow::Error::new(e).context("cannot write to standard output")),
@@ -37,6 +42,32 @@ pub fn table(header: &[&str]) -> comfy_table::Table {
     t
 }
 
+/// A number in at most five characters: 7, 0.5, 950, 1.2K, 34M.
+pub fn count_short(n: f64) -> String {
+    scaled(n, 1000.0, &["", "K", "M", "G", "T"])
+}
+
+/// Bytes in at most five characters, by powers of 1024.
+pub fn bytes_short(n: f64) -> String {
+    scaled(n, 1024.0, &["", "K", "M", "G", "T"])
+}
+
+/// A time in ns in at most five characters: 890n, 1.2u, 34m, 5.0s.
+pub fn ns_short(ns: u64) -> String {
+    scaled(ns as f64, 1000.0, &["n", "u", "m", "s"])
+}
+
+fn scaled(mut n: f64, step: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    // What rounds to a step is one.
+    while n >= step - 0.5 && unit + 1 < units.len() {
+        n /= step;
+        unit += 1;
+    }
+    let whole = n >= 9.95 || n == n.trunc() && unit == 0;
+    if whole { format!("{n:.0}{}", units[unit]) } else { format!("{n:.1}{}", units[unit]) }
+}
+
 /// Draws progress on standard error if it is a terminal, else nothing.
 pub fn progress(steps: u64) -> indicatif::ProgressBar {
     if !io::stderr().is_terminal() {
@@ -47,4 +78,24 @@ pub fn progress(steps: u64) -> indicatif::ProgressBar {
         bar.set_style(style);
     }
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let counts = [(0.0, "0"), (0.25, "0.2"), (7.0, "7"), (999.4, "999"), (999.6, "1.0K")];
+        for (n, want) in counts {
+            assert_eq!(count_short(n), want, "{n}");
+        }
+        assert_eq!((count_short(34_567.0), count_short(1.2e6)), ("35K".into(), "1.2M".into()));
+        assert_eq!((bytes_short(1024.0), bytes_short(1.5e9)), ("1.0K".into(), "1.4G".into()));
+        let times = [(0, "0n"), (890, "890n"), (1_240, "1.2u"), (34_000_000, "34m")];
+        for (ns, want) in times {
+            assert_eq!(ns_short(ns), want);
+        }
+        assert_eq!(ns_short(250_000_000_000), "250s");
+    }
 }

@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// Whether SIGPIPE was ignored when this process started. Rust's start-up ignores it; a program
 /// that we become must find what we found.
@@ -199,12 +199,75 @@ pub fn user_dispatch() -> io::Result<()> {
 /// getrusage(2): get resource usage; user and system time of this process with all its threads,
 /// io_uring's workers among them, in microseconds.
 pub fn process_times() -> (u64, u64) {
-    // SAFETY: an all-zero rusage is a valid one; the kernel fills it in. RUSAGE_SELF cannot fail.
+    times(libc::RUSAGE_SELF)
+}
+
+/// The same of all children that were waited for.
+pub fn children_times() -> (u64, u64) {
+    times(libc::RUSAGE_CHILDREN)
+}
+
+fn times(whose: libc::c_int) -> (u64, u64) {
+    // SAFETY: an all-zero rusage is a valid one; the kernel fills it in, and cannot fail for what
+    // we ask of.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        libc::getrusage(whose, &raw mut usage);
         usage
     };
     let us = |t: libc::timeval| t.tv_sec.cast_unsigned() * 1_000_000 + t.tv_usec.cast_unsigned();
     (us(usage.ru_utime), us(usage.ru_stime))
+}
+
+/// The signal that asked us to end; 0: none yet.
+static END_SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn note_end_signal(signal: libc::c_int) {
+    END_SIGNAL.store(signal, Ordering::Relaxed);
+}
+
+/// From now on SIGINT, SIGTERM, SIGHUP and SIGQUIT are noted instead of ending us at once. What was
+/// ignored stays so.
+pub fn note_end_signals() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+        // SAFETY: the handler only stores to an atomic; an all-zero sigaction is valid, and the
+        // kernel keeps no pointer to it.
+        unsafe {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &raw mut old);
+            if old.sa_sigaction == libc::SIG_IGN {
+                continue;
+            }
+            let mut new: libc::sigaction = std::mem::zeroed();
+            new.sa_sigaction = (note_end_signal as extern "C" fn(libc::c_int)) as usize;
+            libc::sigaction(signal, &raw const new, std::ptr::null_mut());
+        }
+    }
+}
+
+/// The signal noted, if any.
+pub fn end_signal() -> Option<i32> {
+    Some(END_SIGNAL.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
+}
+
+/// Ends as if the signal had not been caught, so that whoever started us sees it.
+pub fn die_of(signal: i32) -> ! {
+    // SAFETY: no pointers; raise(3) returns only if the signal does not end us.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
+        libc::_exit(128 + signal)
+    }
+}
+
+/// kill(2): send signal to a process, if it is there still.
+pub fn kill(pid: u32, signal: i32) {
+    // SAFETY: no pointers; the process is a child that was not waited for, so the number is its.
+    unsafe { libc::kill(pid.cast_signed(), signal) };
+}
+
+/// Stops this process until the shell continues it.
+pub fn stop() {
+    // SAFETY: no pointers.
+    unsafe { libc::raise(libc::SIGTSTP) };
 }

@@ -3,61 +3,10 @@
 
 mod common;
 
-use common::{ME, library, softring, text};
+use common::load::{Load, wait_for};
+use common::{library, softring, text};
 use serde_json::Value;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// A program that submits NOPs for a while; it is ended with this value.
-struct Load(Child);
-
-impl Load {
-    fn start(options: &[&str]) -> Load {
-        Load::with_flags(options, 0)
-    }
-
-    fn with_flags(options: &[&str], setup_flags: u32) -> Load {
-        let mut c = Command::new(ME);
-        c.args(["run", "--engine=user", "--quiet"]).args(options);
-        // What `bench` starts for one measurement, with the job on its standard input.
-        c.args(["--", ME, "worker"]).stdin(Stdio::piped()).stdout(Stdio::null());
-        let mut child = c.spawn().expect("softring starts");
-        let job = serde_json::json!({
-            "driver": "softring", "op": "nop", "path": "", "size": 0, "bs": 4096, "depth": 8,
-            "batch": 8, "wait": 1, "threads": 1, "pool_threads": 1, "seconds": 60.0, "warmup": 0.0,
-            "rw": "read", "rwmix": 0, "direct": false, "setup_flags": setup_flags, "slat": false,
-            "verify": false, "seed": 0, "once": false,
-        });
-        let stdin = child.stdin.take().expect("a pipe");
-        serde_json::to_writer(stdin, &job).expect("a job");
-        Load(child)
-    }
-
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// What is told of a process once `there` likes it.
-fn wait_for(pid: &str, there: impl Fn(&Value) -> bool) -> Value {
-    let start = Instant::now();
-    loop {
-        let o = softring(&["stats", "-p", pid, "--json"]);
-        let seen: Option<Value> = serde_json::from_slice(&o.stdout).ok();
-        if let Some(page) = seen.filter(|p| there(p)) {
-            return page;
-        }
-        assert!(start.elapsed() < Duration::from_secs(20), "{}", text(&o.stderr));
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
+use std::time::Duration;
 
 #[test]
 fn a_running_program_is_shown() {
@@ -113,4 +62,112 @@ fn what_keeps_none_says_so() {
         assert!(text(&o.stderr).contains(why), "{}", text(&o.stderr));
     }
     assert_eq!(softring(&["stats", "-p", "0"]).status.code(), Some(2));
+}
+
+#[test]
+fn prometheus_can_read_it() {
+    if !library() {
+        return;
+    }
+    let load = Load::with_flags(&[], 1 << 1);
+    wait_for(&load.pid(), |p| p[0]["rings"][0]["submitted"].as_u64() > Some(1000));
+    let o = softring(&["stats", "--format", "prometheus"]);
+    assert!(o.status.success(), "{}", text(&o.stderr));
+    let shown = text(&o.stdout);
+    let samples = exposition::check(&shown);
+    let mine = format!("pid=\"{}\"", load.pid());
+    for name in [
+        "softring_requests_total",
+        "softring_in_flight_requests",
+        "softring_thread_work_seconds_total",
+        "softring_request_duration_seconds_bucket",
+        "softring_request_duration_seconds_sum",
+    ] {
+        assert!(samples.iter().any(|s| s.0 == name && s.1.contains(&mine)), "{name}: {shown}");
+    }
+    let both = softring(&["stats", "--json", "--format", "prometheus"]);
+    assert_eq!(both.status.code(), Some(2));
+}
+
+/// Does a text obey the rules of Prometheus' text format, and of its names? Panics where not.
+mod exposition {
+    use std::collections::HashMap;
+
+    fn name_is_right(name: &str) -> bool {
+        let first = name.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+        first && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':')
+    }
+
+    /// Labels between braces; the rest of the line behind them.
+    fn labels(mut text: &str) -> (Vec<(String, String)>, &str) {
+        let mut all = Vec::new();
+        loop {
+            let (name, rest) = text.split_once("=\"").expect("a label");
+            assert!(name_is_right(name), "{name}");
+            let mut value = String::new();
+            let mut chars = rest.char_indices();
+            let end = loop {
+                match chars.next().expect("the end of a value") {
+                    (at, '"') => break at,
+                    (_, '\\') => match chars.next() {
+                        Some((_, c @ ('\\' | '"' | 'n'))) => value.push(c),
+                        other => panic!("escaped: {other:?}"),
+                    },
+                    (_, c) => value.push(c),
+                }
+            };
+            all.push((name.to_owned(), value));
+            match rest[end + 1..].strip_prefix(',') {
+                Some(next) => text = next,
+                None => return (all, rest[end + 1..].strip_prefix("} ").expect("} and a value")),
+            }
+        }
+    }
+
+    /// Each sample: name, labels as they stand, value.
+    pub fn check(text: &str) -> Vec<(String, String, f64)> {
+        assert!(text.ends_with('\n'));
+        let (mut types, mut current) = (HashMap::new(), String::new());
+        let (mut samples, mut below) = (Vec::new(), HashMap::<String, f64>::new());
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, help) = rest.split_once(' ').expect("help");
+                assert!(!help.is_empty() && name_is_right(name), "{line}");
+                continue;
+            }
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').expect("a type");
+                assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+                // All lines of a metric stand together: each is told once.
+                assert!(types.insert(name.to_owned(), kind.to_owned()).is_none(), "{line}");
+                current = name.to_owned();
+                continue;
+            }
+            let (name, rest) = line.split_once('{').expect("labels");
+            let (labels, value) = labels(rest);
+            let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line}"));
+            assert!(value >= 0.0, "{line}");
+            let part = name.strip_prefix(&current).unwrap_or_else(|| panic!("{line}"));
+            let histogram = types[&current] == "histogram";
+            assert_eq!(histogram, ["_bucket", "_sum", "_count"].contains(&part), "{line}");
+            assert!(histogram || part.is_empty(), "{line}");
+            let others: Vec<_> = labels.iter().filter(|(name, _)| name != "le").collect();
+            let key = format!("{current} {others:?}");
+            if part == "_bucket" {
+                assert!(labels.iter().any(|(name, _)| name == "le"), "{line}");
+                let before = below.insert(key, value).unwrap_or(0.0);
+                assert!(value >= before, "buckets add up: {line}");
+            } else if part == "_count" {
+                assert_eq!(below[&key], value, "{line}");
+            }
+            let shown = rest.rsplit_once('}').expect("checked").0;
+            samples.push((name.to_owned(), shown.to_owned(), value));
+        }
+        let mut all: Vec<_> = samples.iter().map(|s| (&s.0, &s.1)).collect();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), samples.len(), "a sample told twice");
+        samples
+    }
 }

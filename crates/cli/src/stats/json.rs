@@ -168,7 +168,7 @@ pub fn setup_flags(flags: u64) -> Vec<&'static str> {
 
 impl Meter {
     /// While a thread polls in vain it writes nothing: its total is what its clock says.
-    fn new(pid: i32, m: &read::Meter) -> Meter {
+    pub fn new(pid: i32, m: &read::Meter) -> Meter {
         let clock = fs::read_to_string(format!("/proc/{pid}/task/{}/schedstat", m.tid()));
         let ns = clock.ok().and_then(|c| c.split_whitespace().next()?.parse().ok()).unwrap_or(0);
         Meter {
@@ -202,7 +202,7 @@ impl Ring {
         }))
     }
 
-    fn new(r: &read::Ring, meters: &[Meter]) -> Ring {
+    pub fn new(r: &read::Ring, meters: &[Meter]) -> Ring {
         let by_op = |n: &dyn Fn(usize) -> u64| {
             (0..OPS).filter(|&op| n(op) > 0).map(|op| (op_name(op), n(op))).collect()
         };

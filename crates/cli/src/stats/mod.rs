@@ -1,10 +1,11 @@
 //! `softring stats`: what the rings of running programs did, read from the pages that they keep
 //! (`softring_engine::stats`).
 
-mod json;
-mod pages;
+pub mod json;
+pub mod pages;
+mod prometheus;
 
-use crate::cli::StatsArgs;
+use crate::cli::{Format, StatsArgs};
 use crate::out;
 use comfy_table::{Cell, CellAlignment};
 use json::{Process, Ring};
@@ -16,8 +17,10 @@ pub fn command(args: &StatsArgs) -> anyhow::Result<()> {
         None => pages::all()?,
     };
     let processes: Vec<Process> = readings.iter().map(Process::from).collect();
-    if args.json {
-        return out::json(&processes);
+    match args.format() {
+        Format::Json => return out::json(&processes),
+        Format::Prometheus => return out::raw(&prometheus::text(&readings)),
+        Format::Table => {}
     }
     if processes.is_empty() {
         return out::line("No process that you may look at has rings of softring's.");

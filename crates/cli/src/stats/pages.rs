@@ -70,10 +70,14 @@ fn is_page(fd: &Path) -> bool {
     fs::read_link(fd).is_ok_and(named)
 }
 
-/// The process's name, without what a terminal would act on.
+/// The process's name.
 fn command_of(proc: &Path) -> String {
     let name = fs::read(proc.join("comm")).unwrap_or_default();
-    let name = String::from_utf8_lossy(&name).trim_end().to_owned();
+    printable(String::from_utf8_lossy(&name).trim_end())
+}
+
+/// What strangers have named, without what a terminal would act on.
+pub fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

@@ -1,6 +1,8 @@
 //! Running the command that this build made. Each test program uses a part of this.
 #![allow(dead_code)]
 
+pub mod load;
+
 use serde_json::Value;
 use std::process::{Command, Output};
 

@@ -15,9 +15,9 @@
 //! [`read`] takes all this apart; `docs/STATS.md` tells it to people.
 //!
 //! Writers never lock for it: a ring's words, and its histograms, are written under that ring's
-//! lock, a pool's under that pool's, a meter's by its thread. Reading costs the program nothing. A word may be newer than
-//! the one before it; none ever goes back but gauges, or with its ring. A reader looks at `id`
-//! before and after: if it has changed, the place has a new owner.
+//! lock, a pool's under that pool's, a meter's by its thread. Reading costs the program nothing. A
+//! word may be newer than the one before it; none ever goes back but gauges, or with its ring. A
+//! reader looks at `id` before and after: if it has changed, the place has a new owner.
 //!
 //! A forked child makes its own page when it first submits. [`VERSION`] changes with the meaning of
 //! a word; words are only ever added at the end of a structure, whose size the header tells.

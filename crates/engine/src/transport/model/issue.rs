@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::device::Io;
 use super::files::{self, File};
-use super::queue::{Queue, What};
+use super::queue::{Plain, Queue, What};
 use super::{any, device};
 use crate::abi::*;
 use crate::ctx::Ctx;
@@ -89,7 +89,9 @@ impl Ctx {
         let Some(res) = res else { return false };
         let due = dev.due(now, Io { write, offset: sqe.off, bytes: res.cast_unsigned().into() });
         self.nr_reqs += 1;
-        self.withhold(due, &file, What::Plain(sqe.user_data), res);
+        let start = if self.slab.timed { now } else { 0 };
+        let plain = Plain { user_data: sqe.user_data, opcode: sqe.opcode, start };
+        self.withhold(due, &file, What::Plain(plain), res);
         true
     }
 
@@ -180,8 +182,12 @@ impl Ctx {
         while let Some(entry) = self.transports.model.as_mut().and_then(|q| q.pop(now)) {
             match entry.what {
                 What::Request(id) => self.complete(id, entry.res),
-                What::Plain(user_data) => {
+                What::Plain(Plain { user_data, opcode, start }) => {
                     self.async_posted = true;
+                    self.count_bytes(opcode, entry.res);
+                    if start != 0 {
+                        self.count_waited(opcode, start);
+                    }
                     self.post(Cqe { user_data, res: entry.res, ..Cqe::default() });
                     self.nr_ended += 1;
                 }

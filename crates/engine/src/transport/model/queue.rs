@@ -22,8 +22,17 @@ pub struct Entry {
 pub enum What {
     /// A request of the slab.
     Request(ReqId),
-    /// One that never became a request; its `user_data`.
-    Plain(u64),
+    /// One that never became a request.
+    Plain(Plain),
+}
+
+/// What is left of an SQE that never became a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plain {
+    pub user_data: u64,
+    pub opcode: u8,
+    /// When it was taken, in ns of CLOCK_MONOTONIC; 0: nobody would see it.
+    pub start: u64,
 }
 
 impl PartialEq for Entry {
@@ -101,13 +110,14 @@ mod tests {
     #[test]
     fn they_come_by_time_and_then_by_arrival() {
         let mut q = Queue::with_capacity(4);
-        assert!(q.push(30, What::Plain(1), 0));
-        assert!(q.push(10, What::Plain(2), 0));
-        assert!(!q.push(10, What::Plain(3), 0));
-        assert!(!q.push(40, What::Plain(4), 0));
+        let plain = |user_data| What::Plain(Plain { user_data, opcode: 0, start: 0 });
+        assert!(q.push(30, plain(1), 0));
+        assert!(q.push(10, plain(2), 0));
+        assert!(!q.push(10, plain(3), 0));
+        assert!(!q.push(40, plain(4), 0));
         assert_eq!((q.next_due(), q.pop(9).is_none()), (Some(10), true));
         let order: Vec<_> = core::iter::from_fn(|| q.pop(39)).map(|e| e.what).collect();
-        assert_eq!(order, [2, 3, 1].map(What::Plain));
+        assert_eq!(order, [2, 3, 1].map(plain));
         assert_eq!((q.len(), q.late.count()), (1, 3));
     }
 }

@@ -1,0 +1,208 @@
+//! The summary, as perf-stat(1) writes one, with histograms as biolatency(8) draws them.
+
+use super::watch::Result as Watched;
+use crate::cli::StatArgs;
+use crate::out::{self, bytes_short, count_short, ns_short};
+use crate::stats::json::{Process, Ring};
+use crate::stats::pages::op_name;
+use anyhow::Context;
+use serde::Serialize;
+use softring_engine::stats::{OPS, bounds, read};
+use std::fs;
+use std::io::Write;
+use std::time::Duration;
+
+/// For programs.
+#[derive(Serialize)]
+struct Report {
+    seconds: f64,
+    /// Processor time of a program that was started here, in seconds.
+    user_seconds: Option<f64>,
+    system_seconds: Option<f64>,
+    /// All of them together, while they were watched.
+    total: Ring,
+    /// Each as its page stood at the end.
+    processes: Vec<Process>,
+}
+
+/// Writes the summary to where the arguments say. `times`: user and system time in µs.
+pub fn tell(
+    args: &StatArgs,
+    of: &str,
+    results: &[Watched],
+    elapsed: Duration,
+    times: Option<(u64, u64)>,
+) -> anyhow::Result<()> {
+    let mut total = read::Ring::default();
+    results.iter().for_each(|r| total.add(&r.total));
+    let text = if args.json {
+        let us = |us: u64| us as f64 / 1e6;
+        serde_json::to_string_pretty(&Report {
+            seconds: elapsed.as_secs_f64(),
+            user_seconds: times.map(|t| us(t.0)),
+            system_seconds: times.map(|t| us(t.1)),
+            total: Ring::new(&total, &[]),
+            processes: results.iter().map(|r| Process::from(&r.reading)).collect(),
+        })?
+    } else {
+        text(of, results, &total, elapsed, times)
+    };
+    match &args.output {
+        Some(path) => {
+            fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+        }
+        // Standard output is the program's.
+        None if args.pid.is_none() => {
+            let _ = writeln!(std::io::stderr().lock(), "{text}");
+            Ok(())
+        }
+        None => out::line(&text),
+    }
+}
+
+fn text(
+    of: &str,
+    results: &[Watched],
+    total: &read::Ring,
+    elapsed: Duration,
+    times: Option<(u64, u64)>,
+) -> String {
+    let mut lines = vec![String::new(), format!(" Rings of {of}:"), String::new()];
+    if results.is_empty() {
+        lines
+            .push("     none of softring's: the kernel's rings, none at all, or --no-stats".into());
+    } else {
+        lines.extend(counters(results, total, elapsed.as_secs_f64()));
+        for (&op, l) in total.latencies.iter().filter(|(_, l)| l.count() > 0) {
+            lines.extend(latencies(&op_name(op), l));
+        }
+    }
+    lines.push(String::new());
+    lines.push(format!("{:>16.6} seconds elapsed", elapsed.as_secs_f64()));
+    if let Some((user, system)) = times {
+        lines.push(format!("{:>16.6} seconds user", user as f64 / 1e6));
+        lines.push(format!("{:>16.6} seconds sys", system as f64 / 1e6));
+    }
+    lines.join("\n")
+}
+
+fn counters(results: &[Watched], r: &read::Ring, seconds: f64) -> Vec<String> {
+    let rate = |n: u64| format!("{}/s", count_short(n as f64 / seconds));
+    let bytes = |n: u64| format!("{}B/s", bytes_short(n as f64 / seconds));
+    let share = |n: u64, of: u64| format!("{:.2} %", n as f64 * 100.0 / of.max(1) as f64);
+    let taken = r.submitted();
+    let each = taken as f64 / r.enters().max(1) as f64;
+    let mut rows = vec![
+        (results.len() as u64, "processes with rings", String::new()),
+        (taken, "requests", rate(taken)),
+        (r.cqes(), "completions", rate(r.cqes())),
+        (r.errors(), "errors", share(r.errors(), taken)),
+        (r.enters(), "enters", format!("{each:.1} requests each")),
+        (r.read_bytes(), "bytes read", bytes(r.read_bytes())),
+        (r.written_bytes(), "bytes written", bytes(r.written_bytes())),
+        (r.overflowed(), "overflows", String::new()),
+    ];
+    let routes = [
+        (r.inline(), "inline"),
+        (r.poll(), "by poll"),
+        (r.aio(), "by aio"),
+        (r.worker(), "by worker"),
+        (r.model(), "by model"),
+        (r.queued(), "queued"),
+    ];
+    rows.extend(routes.map(|(n, name)| (n, name, share(n, taken))));
+    rows.extend([(r.reissued(), "reissues", rate(r.reissued()))]);
+    let naps = format!("{} of them too short", r.naps_under());
+    rows.extend([(r.naps(), "naps", naps)]);
+    let used = (0..OPS).filter(|&op| r.ops(op) > 0);
+    let ops = used.map(|op| {
+        let errors = r.op_errors(op);
+        let note = if errors > 0 { format!("{errors} errors") } else { String::new() };
+        row(r.ops(op), &op_name(op), &note)
+    });
+    // What is 0 says nothing but for the first ones.
+    let shown = rows.iter().enumerate().filter(|(at, (n, ..))| *at < 5 || *n > 0);
+    let shown = shown.map(|(_, (n, name, note))| row(*n, name, note));
+    shown.chain([String::new()]).chain(ops).collect()
+}
+
+fn row(n: u64, name: &str, note: &str) -> String {
+    let mark = if note.is_empty() { "" } else { "#  " };
+    format!("{:>16}  {name:<24}{mark}{note}", thousands(n)).trim_end().to_owned()
+}
+
+/// 1234567 as 1,234,567.
+fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let grouped = digits.as_bytes().rchunks(3).rev();
+    grouped.map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
+}
+
+/// Columns of the longest bar.
+const BAR: usize = 40;
+
+fn latencies(op: &str, l: &read::Latencies) -> Vec<String> {
+    let quantile = |q| l.quantile(q).map_or_else(String::new, ns_short);
+    let quantiles = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
+    let told = quantiles.map(|(name, q)| format!("{name} {}", quantile(q)));
+    let mean = l.mean().map_or_else(String::new, ns_short);
+    let head = format!(" {op}: {} timed, mean {mean}, {}", thousands(l.count()), told.join(", "));
+    // What takes microseconds is not told in them.
+    let (unit, name) = if l.quantile(0.9) < Some(20_000) { (1, "nsecs") } else { (1000, "usecs") };
+    let mut lines = vec![String::new(), head, format!("     {name:<20}: count     distribution")];
+    lines.extend(histogram(&octaves(l, unit)));
+    lines
+}
+
+/// How many by powers of two of the unit: from 0, 2, 4, 8 on.
+fn octaves(l: &read::Latencies, unit: u64) -> Vec<u64> {
+    let mut octaves = Vec::new();
+    for (bucket, &n) in l.buckets.iter().enumerate().filter(|(_, n)| **n > 0) {
+        let (least, end) = bounds(bucket);
+        let middle = least + (end.min(2 * least.max(16)) - least) / 2;
+        let octave = (middle / unit).max(1).ilog2() as usize;
+        octaves.resize(octaves.len().max(octave + 1), 0);
+        octaves[octave] += n;
+    }
+    octaves
+}
+
+fn histogram(octaves: &[u64]) -> Vec<String> {
+    let most = octaves.iter().copied().max().unwrap_or(0).max(1);
+    let first = octaves.iter().position(|&n| n > 0).unwrap_or(0);
+    let bar = |(octave, &n): (usize, &u64)| {
+        let from = if octave == 0 { 0 } else { 1u64 << octave };
+        let to = (2u64 << octave) - 1;
+        let stars = "*".repeat((n as f64 * BAR as f64 / most as f64).round() as usize);
+        format!("{from:>10} -> {to:<10}: {n:<9}|{stars:<BAR$}|")
+    };
+    octaves.iter().enumerate().skip(first).map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use softring_engine::stats::BUCKETS;
+
+    #[test]
+    fn numbers_are_grouped() {
+        let cases = [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")];
+        for (n, want) in cases {
+            assert_eq!(thousands(n), want);
+        }
+    }
+
+    #[test]
+    fn histograms_go_by_powers_of_two() {
+        let mut l = read::Latencies { sum_ns: 0, buckets: vec![0; BUCKETS] };
+        let at = |ns| (0..BUCKETS).find(|&b| bounds(b).1 > ns).unwrap();
+        (l.buckets[at(1_500)], l.buckets[at(5_000)], l.buckets[at(5_900)]) = (10, 3, 2);
+        assert_eq!(octaves(&l, 1000), [10, 0, 5]);
+        assert_eq!(octaves(&l, 1)[10..], [10, 0, 5]);
+        let drawn = histogram(&octaves(&l, 1000));
+        assert_eq!(drawn[0], format!("         0 -> 1         : 10       |{}|", "*".repeat(BAR)));
+        assert!(drawn[2].starts_with("         4 -> 7         : 5        |********************  "));
+        l.buckets[BUCKETS - 1] = 1;
+        assert_eq!(octaves(&l, 1).len(), 37);
+    }
+}

@@ -1,0 +1,74 @@
+//! `softring top`: what the rings of all programs do now.
+
+mod sample;
+mod screen;
+mod table;
+
+pub use sample::total;
+pub use table::Sort;
+
+use crate::cli::TopArgs;
+use crate::out;
+use crate::stats::pages;
+use sample::{ProcessRow, Tick, between};
+use serde::Serialize;
+use std::io::IsTerminal;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Lines of a pipe have no width; this shows all columns.
+const PIPE_WIDTH: usize = 160;
+
+/// One refresh, for programs.
+#[derive(Serialize)]
+struct Refresh<'a> {
+    /// What rates are averages over.
+    seconds: f64,
+    processes: &'a [ProcessRow],
+}
+
+/// `softring top`
+pub fn command(args: &TopArgs) -> anyhow::Result<()> {
+    if let Some(pid) = args.pid {
+        // Says why, if there is nothing to see.
+        pages::one(pid)?;
+    }
+    let every = Duration::from_secs_f64(args.delay);
+    let plain = args.once || args.json || !std::io::stdout().is_terminal();
+    if !plain {
+        return screen::run(args, every);
+    }
+    let mut before = Tick::take(args.pid)?;
+    loop {
+        sleep(every);
+        let now = Tick::take(args.pid)?;
+        let mut rows = between(&before, &now);
+        table::sort(&mut rows, args.sort, false);
+        show(args, &rows)?;
+        if args.once || args.pid.is_some() && now.is_empty() {
+            return Ok(());
+        }
+        before = now;
+    }
+}
+
+fn show(args: &TopArgs, rows: &[ProcessRow]) -> anyhow::Result<()> {
+    if args.json {
+        let refresh = Refresh { seconds: args.delay, processes: rows };
+        // One line each, where there are many.
+        return match args.once {
+            true => out::json(&refresh),
+            false => out::line(&serde_json::to_string(&refresh)?),
+        };
+    }
+    let widths = table::widths(PIPE_WIDTH);
+    let mut text = vec![table::text(&table::header(), &widths)];
+    text.extend(table::lines(rows, |_| false).iter().map(|l| table::text(&l.cells, &widths)));
+    if rows.is_empty() {
+        text.push("No process that you may look at has rings of softring's.".to_owned());
+    }
+    if !args.once {
+        text.push(String::new());
+    }
+    out::line(&text.join("\n"))
+}

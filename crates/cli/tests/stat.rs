@@ -1,0 +1,94 @@
+//! `softring stat`, on programs that run under the library; without that library next to the
+//! executable a test says that it was skipped.
+
+mod common;
+
+use common::load::{Load, at_work, job};
+use common::{ME, library, softring, text};
+use serde_json::Value;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// `softring stat ARGS -- CMD`, with a job for `softring worker` on standard input.
+fn stat(args: &[&str], command: &[&str]) -> Output {
+    let mut c = Command::new(ME);
+    c.arg("stat").args(args).arg("--").args(command);
+    c.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = c.spawn().unwrap();
+    // Who does not want it closes it.
+    let _ = child.stdin.take().unwrap().write_all(job(0.3, 0).to_string().as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+const USER: [&str; 2] = ["--engine=user", "--quiet"];
+
+#[test]
+fn a_summary_follows_the_program() {
+    if !library() {
+        return;
+    }
+    let o = stat(&USER, &[ME, "worker"]);
+    assert!(o.status.success(), "{}", text(&o.stderr));
+    let report: Value = serde_json::from_slice(&o.stdout).expect("the program's own output");
+    assert!(report["ios"].as_u64() > Some(0));
+    let told = text(&o.stderr);
+    for part in ["Rings of '", "requests  ", "100.00 %", "nop: ", "seconds elapsed", "seconds user"]
+    {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(told.contains(": count     distribution") && told.contains("|****"), "{told}");
+}
+
+#[test]
+fn children_count_and_programs_can_read_it() {
+    if !library() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("summary");
+    let args = [&USER[..], &["--json", "-o", file.to_str().unwrap()]].concat();
+    let both = format!("{ME} worker <<<'{}' & {ME} worker; wait", job(0.3, 0));
+    let o = stat(&args, &["bash", "-c", &both]);
+    assert!(o.status.success(), "{}", text(&o.stderr));
+    assert!(o.stderr.is_empty(), "{}", text(&o.stderr));
+    let told: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).expect("JSON");
+    let processes = told["processes"].as_array().unwrap();
+    assert_eq!(processes.len(), 2, "{told}");
+    let ended = |p: &Value| {
+        p["ended"]["submitted"].as_u64().unwrap() + p["rings"][0]["submitted"].as_u64().unwrap_or(0)
+    };
+    let sum: u64 = processes.iter().map(ended).sum();
+    assert_eq!(told["total"]["submitted"].as_u64(), Some(sum));
+    assert!(told["total"]["latency"]["nop"]["p99_ns"].as_u64() > Some(0), "{told}");
+}
+
+#[test]
+fn it_ends_as_the_program_does() {
+    if !library() {
+        return;
+    }
+    let o = stat(&USER, &["sh", "-c", "exit 7"]);
+    assert_eq!(o.status.code(), Some(7));
+    assert!(text(&o.stderr).contains("none of softring's"), "{}", text(&o.stderr));
+    let o = stat(&USER, &["sh", "-c", "kill -9 $$"]);
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&o.status), Some(9));
+    assert_eq!(softring(&["stat"]).status.code(), Some(2));
+    assert_eq!(softring(&["stat", "-p", "999999999"]).status.code(), Some(1));
+}
+
+#[test]
+fn one_that_runs_is_watched_for_a_while() {
+    if !library() {
+        return;
+    }
+    let load = Load::start(&[]);
+    at_work(&load);
+    let o = softring(&["stat", "-p", &load.pid(), "--seconds", "0.3", "--json"]);
+    assert!(o.status.success(), "{}", text(&o.stderr));
+    let told: Value = serde_json::from_slice(&o.stdout).expect("JSON");
+    let submitted = |v: &Value| v["submitted"].as_u64().unwrap();
+    // What it had done before does not count.
+    let all = submitted(&told["processes"][0]["rings"][0]);
+    let mine = submitted(&told["total"]);
+    assert!(0 < mine && mine < all, "{mine} of {all}");
+}
