@@ -1,0 +1,131 @@
+//! The options of `stats`, `stat` and `top`.
+
+use super::{Door, Engine, seconds};
+use crate::top::Sort;
+use clap::{Args, ValueEnum, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const STATS_AFTER: &str = "\
+inline: ended when they were submitted. poll: waited for readiness. aio: went to the kernel's \
+aio. worker: went to a thread. queued: timeouts, polls, futexes and the like. A request is \
+counted where it went first.
+
+at once: attempts at what can be polled that did not have to wait. armed: waits for readiness. \
+at arm: of those, ready when they were armed. reissued: attempts made again when ready. \
+aborted: waits that went to a worker, as none was possible. capped: the same after 128 attempts \
+in vain.
+
+SqThread, SqThreadCpu, SqTotalTime, SqWorkTime: as in the fdinfo of the kernel's rings with \
+SQPOLL: the thread that submits, its processor, the processor time that it has used, and that of \
+the passes in which there was work. Rings that share a thread show the same. meter: the same of \
+a thread of the program's own, by softring_meter_create(). Counters only grow: take differences.";
+
+#[derive(Debug, Args)]
+#[command(after_help = STATS_AFTER)]
+pub struct StatsArgs {
+    /// Only this process (default: all that you may look at)
+    #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: Option<i32>,
+    /// For programs: as --format json
+    #[arg(long, conflicts_with = "format")]
+    pub json: bool,
+    /// How it is written
+    #[arg(long, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    pub format: Format,
+}
+
+/// How statistics are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    Json,
+    /// Text exposition format, for node_exporter's textfile collector
+    Prometheus,
+}
+
+impl StatsArgs {
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+}
+
+const STAT_AFTER: &str = "\
+The summary goes to standard error, as standard output is the program's; with -p to standard \
+output. Of a program that is started here, all children count that it has when it is looked at, \
+every 20 ms. Latencies are those of docs/STATS.md: what waits is timed, of what ends at once one \
+request in 509, which stands for all.
+
+Exit code and signal are the program's own.";
+
+#[derive(Debug, Args)]
+#[command(after_help = STAT_AFTER)]
+pub struct StatArgs {
+    /// Watch this process until it ends, or until Ctrl-C
+    #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(conflicts_with_all = ["command", "engine", "door", "quiet", "deny"])]
+    pub pid: Option<i32>,
+    /// Watch so long at most
+    #[arg(long, value_name = "S", value_parser = seconds, requires = "pid")]
+    pub seconds: Option<f64>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+    /// Where the summary goes
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Whose rings the program gets, as in softring run
+    #[arg(long, value_enum, default_value_t = Engine::Auto, value_name = "WHICH")]
+    pub engine: Engine,
+    /// How the program's system calls reach softring
+    #[arg(long, value_enum, default_value_t = Door::Auto, value_name = "DOOR")]
+    pub door: Door,
+    /// No notice line and no warnings
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// First deny the io_uring system calls (EPERM) to the program
+    #[arg(long)]
+    pub deny: bool,
+    /// The program and its arguments
+    #[arg(required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+const TOP_AFTER: &str = "\
+On a terminal: keys sort (i IOPS, b bytes, c CPU, l latency, f in flight, p PID), fold (space) and \
+quit (q); h shows them all. In a pipe, or with --once: plain lines.
+
+A line is a process, below it its rings, below those threads that poll. IOPS: completions per \
+second. P50, P99: how long what ended since the last refresh took. INFL: requests in flight. CPU%: \
+processor time; of a thread that polls, what it holds of a processor, and WORK% the part of it in \
+which it had work. ROUTES: where requests went, as softring stats tells.
+
+Processes of other users are shown to root only.";
+
+#[derive(Debug, Args)]
+#[command(after_help = TOP_AFTER)]
+pub struct TopArgs {
+    /// Seconds between refreshes
+    #[arg(long, short, default_value_t = 1.0, value_name = "S", value_parser = delay)]
+    pub delay: f64,
+    /// Only this process
+    #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: Option<i32>,
+    /// What comes first
+    #[arg(long, short, value_enum, default_value_t = Sort::Iops, value_name = "BY")]
+    pub sort: Sort,
+    /// One refresh, after the delay
+    #[arg(long)]
+    pub once: bool,
+    /// For programs; without --once one line for each refresh
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A number of seconds from a tenth on.
+fn delay(s: &str) -> Result<f64, String> {
+    let s = seconds(s)?;
+    if s >= 0.1 { Ok(s) } else { Err("must be at least 0.1".to_owned()) }
+}
