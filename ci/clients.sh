@@ -296,7 +296,7 @@ node_files() {
 }
 
 all_checks() {
-    local direct ops=40000
+    local direct how ops=40000
     [ -n "$QUICK" ] && ops=4000
     fio_matrix
     for direct in 0 1; do
@@ -323,8 +323,10 @@ all_checks() {
     check "plocate" plocate_search
     [ "$LEG" = denied ] && return
     fio_aio_matrix
-    check "qemu-img bench native (libaio) polled reads" qemu_native polled
-    check "qemu-img bench native (libaio) polled writes" qemu_native_write polled
+    for how in polled emulated; do
+        check "qemu-img bench native (libaio) $how reads" qemu_native $how
+        check "qemu-img bench native (libaio) $how writes" qemu_native_write $how
+    done
 }
 
 main() {
