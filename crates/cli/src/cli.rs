@@ -1,6 +1,7 @@
 //! The command line, as data: help, the man page and the shell completions are generated from these
 //! definitions.
 
+use crate::bench::polled::Disk;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -87,7 +88,8 @@ pub enum SqIdle {
 }
 
 /// How threads of the program wait for I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Poll {
     /// Look without a pause
     Spin,
@@ -280,6 +282,67 @@ pub enum BenchOf {
     Sqpoll(SqpollArgs),
     /// Rules for napping while I/O is polled for, tried on traces
     Hybrid(HybridArgs),
+    /// What it costs and gains to wait by polling: four ways, on real and modelled disks
+    Polled(PolledArgs),
+}
+
+const POLLED_AFTER: &str = "\
+Sequential reads and writes of 128 KiB, random reads and writes of 4 KiB, past the page cache, by \
+one thread; each with --depths in flight, on each of --disks, for each of --policies, in turns.
+
+block: a plain ring, on which the thread sleeps until there is a completion. spin: an IOPOLL ring, \
+on which it looks without a pause. hybrid: it naps until one is about to come. adaptive: one of \
+these, by what is in flight and who else wants to run. Every worker runs under softring, with \
+io_uring denied.
+
+A modelled disk (nvme-gen4 and so on: see softring run --help) lies in memory, and moves no data \
+unless --data is given: a real one moves them without the processor. What submitting and \
+completing take by themselves, measured on a disk that takes no time, is shown beside it.";
+
+#[derive(Debug, Args)]
+#[command(after_help = POLLED_AFTER)]
+pub struct PolledArgs {
+    /// What the file is on
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
+    #[arg(default_value = "real,nvme-gen4,nvme-gen5")]
+    pub disks: Vec<Disk>,
+    /// I/Os in flight
+    #[arg(long, value_delimiter = ',', default_value = "64,1", value_name = "LIST")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub depths: Vec<u32>,
+    /// How the thread waits
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
+    #[arg(default_value = "block,spin,hybrid,adaptive")]
+    pub policies: Vec<Poll>,
+    /// Rounds; in each, every way to wait runs once
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub pairs: u32,
+    /// Seconds per measurement
+    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds)]
+    pub seconds: f64,
+    /// Seconds of load before each measurement
+    #[arg(long, default_value_t = 0.2, value_name = "S", value_parser = seconds)]
+    pub warmup: f64,
+    /// Threads that do nothing but keep processors busy meanwhile
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1024))]
+    pub busy: u32,
+    /// Bytes of the file; suffixes k, m, g
+    #[arg(long, default_value = "256m", value_parser = bytes)]
+    pub size: u64,
+    /// Where the file on the real disk goes (default: TMPDIR, or /tmp)
+    #[arg(long, value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// Move data on modelled disks, too
+    #[arg(long)]
+    pub data: bool,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+    /// Also draw the result: CPU against latency
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
+    pub plot: Option<PathBuf>,
 }
 
 const SQPOLL_AFTER: &str = "\

@@ -123,3 +123,38 @@ fn a_modelled_disk_takes_its_time() {
         assert!(report["ring"].as_str().unwrap().contains("memfd"), "softring's: {report}");
     }
 }
+
+#[test]
+fn ways_to_wait_are_compared_on_a_modelled_disk() {
+    if !library() {
+        return;
+    }
+    let plot = tempfile::NamedTempFile::new().unwrap();
+    let o = softring(&[
+        "bench",
+        "polled",
+        "--disks=nvme-gen4",
+        "--depths=1",
+        "--pairs=1",
+        "--seconds=0.05",
+        "--warmup=0",
+        "--size=4m",
+        "--json",
+        "--plot",
+        plot.path().to_str().unwrap(),
+    ]);
+    assert!(o.status.success(), "{}", text(&o.stderr));
+    let result: Value = serde_json::from_slice(&o.stdout).expect("JSON");
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let ways = row["ways"].as_array().unwrap();
+        assert_eq!(ways.len(), 4);
+        let least = if row["load"].as_str().unwrap().contains("read") { 60e3 } else { 10e3 };
+        for way in ways {
+            assert!(way["p50_ns"].as_f64().unwrap() > least, "{way}");
+        }
+    }
+    assert!(!result["targets"].as_array().unwrap().is_empty());
+    assert!(std::fs::read_to_string(plot.path()).unwrap().contains("adaptive"));
+}

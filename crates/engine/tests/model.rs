@@ -369,3 +369,21 @@ fn a_poll_ring_wants_o_direct_on_a_model_too() {
     let mut b = Block([0; BLOCK]);
     assert_eq!(run(&c, &[read(&f, &mut b, 0, 1)]).0, [(1, -95)]);
 }
+
+/// A policy naps for a modelled device as for a real one, and is not late for it.
+#[test]
+fn a_hybrid_ring_naps_until_a_modelled_device_is_about_to_be_done() {
+    let f = file("plain", true);
+    let c = Client::new(8, IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL);
+    let mut b = Block([0; BLOCK]);
+    let mut took: Vec<Duration> =
+        (0..200).map(|i| run(&c, &[read(&f, &mut b, i % 16, 0)]).1).collect();
+    took.sort_unstable();
+    assert!(
+        took[0] >= Duration::from_millis(2) && took[100] < Duration::from_millis(4),
+        "{took:?}"
+    );
+    let ring = fds::find(c.fd).unwrap();
+    let naps = ring.lock().stats.naps.naps.get();
+    assert!(naps > 100, "{naps}");
+}

@@ -3,7 +3,7 @@
 //!
 //! [`runner`] starts one [`worker`] process per engine and round; a worker runs one [`job`] with
 //! one [`client`] under [`load`], and reports. [`stats`] and [`summary`] make the table,
-//! [`warnings`] doubts it, [`plot`] draws it. [`reissue`], [`sqpoll`] and [`hybrid`] are
+//! [`warnings`] doubts it, [`plot`] draws it. [`reissue`], [`sqpoll`], [`polled`] and [`hybrid`] are
 //! measurements of their own.
 
 mod buf;
@@ -18,6 +18,7 @@ mod pbuf;
 mod peer;
 mod phase;
 mod plot;
+pub mod polled;
 mod pool;
 mod posix_aio;
 mod reissue;
@@ -67,6 +68,7 @@ pub fn command(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.of {
         Some(BenchOf::Reissue(args)) => return reissue::command(args),
         Some(BenchOf::Sqpoll(args)) => return sqpoll::command(args),
+        Some(BenchOf::Polled(args)) => return polled::command(args),
         Some(BenchOf::Hybrid(args)) => return hybrid::command(args),
         None => {}
     }
@@ -200,7 +202,7 @@ fn target(args: &BenchArgs, job: &Job) -> anyhow::Result<Option<Target>> {
 /// Every engine once per round, the order turned round each time, so that a machine that gets
 /// slower or faster meanwhile favours none.
 pub fn rounds(
-    runner: &Runner,
+    runner: &Runner<'_>,
     job: &Job,
     engines: &[Driver],
     pairs: u32,

@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use plotters::prelude::*;
 use std::path::Path;
 
-const COLOURS: [RGBColor; 7] = [
+pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0x33, 0x66, 0xaa),
     RGBColor(0xcc, 0x55, 0x22),
     RGBColor(0x44, 0x88, 0x44),

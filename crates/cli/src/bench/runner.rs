@@ -20,11 +20,11 @@ const PASS: Duration = Duration::from_secs(600);
 
 /// How the workers are started.
 #[derive(Clone, Copy, Debug)]
-pub struct Runner {
+pub struct Runner<'a> {
     /// With io_uring denied, save for the kernel's.
     pub deny: bool,
     /// More for `softring run`.
-    pub options: &'static [&'static str],
+    pub options: &'a [&'a str],
 }
 
 /// Why an engine cannot be measured here; `None` if it can.
@@ -38,7 +38,7 @@ pub fn unavailable(driver: Driver) -> Option<String> {
     }
 }
 
-impl Runner {
+impl Runner<'_> {
     /// Runs one job in a process of its own.
     pub fn run(&self, job: &Job) -> anyhow::Result<Report> {
         let name = crate::cli::name_of(job.driver);

@@ -81,7 +81,7 @@ pub fn time(ns: f64) -> String {
     }
 }
 
-fn ratio_text(r: Option<Ratio>) -> String {
+pub fn ratio_text(r: Option<Ratio>) -> String {
     match r {
         None => String::new(),
         Some(r) if r.confidence == 0.0 => format!("{:.2}", r.median),
@@ -89,7 +89,7 @@ fn ratio_text(r: Option<Ratio>) -> String {
     }
 }
 
-fn number(text: String) -> Cell {
+pub fn number(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 

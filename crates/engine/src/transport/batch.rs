@@ -26,7 +26,9 @@ impl Ctx {
             match AioCtx::new(depth) {
                 Ok(aio) => {
                     self.transports.aio = Some(aio);
-                    self.start_polling(depth);
+                    if self.transports.polling.is_none() {
+                        self.start_polling(depth);
+                    }
                 }
                 Err(_) => self.transports.aio_refused = true,
             }

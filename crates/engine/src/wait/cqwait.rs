@@ -214,13 +214,14 @@ enum Rest {
 }
 
 impl Ctx {
-    /// Where completions of kernel aio are to come and a policy says how to wait for them: its
-    /// answer.
+    /// Where completions of kernel aio or of a modelled disk are to come and a policy says how to
+    /// wait for them: its answer.
     ///
     /// # Errors
     /// `EINTR` when a signal came.
     fn rest_for_aio(&mut self, vigil: &mut Vigil) -> Result<Rest> {
-        let comes = self.transports.aio.as_ref().is_some_and(|a| a.in_flight() > 0);
+        let aio = self.transports.aio.as_ref().is_some_and(|a| a.in_flight() > 0);
+        let comes = aio || self.transports.with_models();
         // On a polled ring an SQ thread looks.
         let looks = comes && !self.polls();
         let Some(polling) = self.transports.polling.as_mut().filter(|_| looks) else {

@@ -16,6 +16,7 @@ use crate::req::request::{Call, FileRef, Keep, Req, State, Wait};
 use crate::stats::trace::Step;
 use crate::time::Clock;
 use crate::transport::kind::Kind;
+use crate::wait::hybrid::{Key, Ticket};
 
 /// Flags of preadv2(2) under which the page cache may stand in for the device.
 const PLAIN: u32 = 0x2 | 0x4;
@@ -87,11 +88,14 @@ impl Ctx {
             file.transfer(own, sqe)
         };
         let Some(res) = res else { return false };
-        let due = dev.due(now, Io { write, offset: sqe.off, bytes: res.cast_unsigned().into() });
+        let io = Io { write, offset: sqe.off, bytes: res.cast_unsigned().into() };
+        let due = self.visible(dev.due(now, io), &file);
         self.nr_reqs += 1;
+        self.stats.routes.model.add(1);
         let start = if self.slab.timed { now } else { 0 };
         let plain = Plain { user_data: sqe.user_data, opcode: sqe.opcode, start };
-        self.withhold(due, &file, What::Plain(plain), res);
+        let ticket = self.model_issued(&file, io, now);
+        self.model_push(due, What::Plain(plain), res, ticket);
         true
     }
 
@@ -108,51 +112,52 @@ impl Ctx {
             // Failed, or there was nothing: the device has no part in it.
             _ => return self.outcome(req, outcome),
         };
-        let write = rw::writes(sqe.opcode);
-        let due = dev.due(now, Io { write, offset: sqe.off, bytes });
-        match outcome {
-            Outcome::Done(res) => self.model_withhold(req, &file, due, res),
-            _ => {
-                let due = self.visible(due, &file);
-                self.stats.routes.model.add(1);
-                req.wait = Wait::Model(due);
-                // It is not counted as a worker's.
-                req.arms = req.arms.max(1);
-                self.punt(req);
-            }
+        let io = Io { write: rw::writes(sqe.opcode), offset: sqe.off, bytes };
+        let due = self.visible(dev.due(now, io), &file);
+        self.stats.routes.model.add(1);
+        if let Outcome::Done(res) = outcome {
+            let ticket = self.model_issued(&file, io, now);
+            return self.model_park(req, due, res, ticket);
         }
+        req.wait = Wait::Model(due);
+        // It is not counted as a worker's.
+        req.arms = req.arms.max(1);
+        self.punt(req);
     }
 
     /// A worker is through with the data of a request that is due at `due`.
     pub fn model_moved(&mut self, req: &mut Req, due: u64, res: i32) {
         req.wait = Wait::None;
-        self.model_park(req, due, res);
+        self.model_park(req, due, res, Ticket::NONE);
     }
 
-    fn model_withhold(&mut self, req: &mut Req, file: &File, due: u64, res: i32) {
-        self.stats.routes.model.add(1);
-        let due = self.visible(due, file);
-        self.model_park(req, due, res);
-    }
-
-    fn model_park(&mut self, req: &mut Req, due: u64, res: i32) {
+    fn model_park(&mut self, req: &mut Req, due: u64, res: i32, ticket: Ticket) {
         self.trace(Step::Model, req);
         req.state = State::Model;
         let id = self.slab.insert(core::mem::take(req));
-        self.model_push(due, What::Request(id), res);
+        self.model_push(due, What::Request(id), res, ticket);
         self.arm_linked_timeout(id);
     }
 
-    fn withhold(&mut self, due: u64, file: &File, what: What, res: i32) {
-        self.stats.routes.model.add(1);
-        let due = self.visible(due, file);
-        self.model_push(due, what, res);
+    /// Tells the policy by which this ring waits of a request: on which device, how much; not when
+    /// it will be done, which is for the policy to find out.
+    fn model_issued(&mut self, file: &File, io: Io, now: u64) -> Ticket {
+        if self.transports.model.is_none() {
+            let room = self.mem.geo.cq_entries;
+            self.transports.model = Some(Queue::with_capacity(room as usize).into());
+            if self.transports.polling.is_none() {
+                self.start_polling(room);
+            }
+        }
+        // Apart from the numbers that real devices have.
+        let device = u64::MAX - u64::from(file.device);
+        let Some(polling) = &mut self.transports.polling else { return Ticket::NONE };
+        polling.hybrid.issued(Key::new(device, io.write, io.bytes), now)
     }
 
-    fn model_push(&mut self, due: u64, what: What, res: i32) {
-        let room = self.mem.geo.cq_entries as usize;
-        let queue = self.transports.model.get_or_insert_with(|| Queue::with_capacity(room).into());
-        if queue.push(due, what, res) {
+    fn model_push(&mut self, due: u64, what: What, res: i32, ticket: Ticket) {
+        let queue = self.transports.model.get_or_insert_default();
+        if queue.push(due, what, res, ticket) {
             self.deadline_moved();
         }
     }
@@ -179,7 +184,11 @@ impl Ctx {
     }
 
     fn model_reap_at(&mut self, now: u64) {
+        let mut at = Some(now);
         while let Some(entry) = self.transports.model.as_mut().and_then(|q| q.pop(now)) {
+            if let Some(polling) = &mut self.transports.polling {
+                polling.seen(entry.ticket, &mut at);
+            }
             match entry.what {
                 What::Request(id) => self.complete(id, entry.res),
                 What::Plain(Plain { user_data, opcode, start }) => {

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::late::Late;
 use crate::req::slab::ReqId;
+use crate::wait::hybrid::Ticket;
 
 /// A request whose data have moved.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +16,8 @@ pub struct Entry {
     seq: u64,
     pub what: What,
     pub res: i32,
+    /// What names it for who keeps track of those in flight.
+    pub ticket: Ticket,
 }
 
 /// Whose result it is.
@@ -70,10 +73,10 @@ impl Queue {
     }
 
     /// Adds one; true if it is the next due.
-    pub fn push(&mut self, due: u64, what: What, res: i32) -> bool {
+    pub fn push(&mut self, due: u64, what: What, res: i32, ticket: Ticket) -> bool {
         let seq = self.next;
         self.next += 1;
-        self.heap.push(Reverse(Entry { due, seq, what, res }));
+        self.heap.push(Reverse(Entry { due, seq, what, res, ticket }));
         self.heap.peek().is_some_and(|e| e.0.seq == seq)
     }
 
@@ -111,10 +114,10 @@ mod tests {
     fn they_come_by_time_and_then_by_arrival() {
         let mut q = Queue::with_capacity(4);
         let plain = |user_data| What::Plain(Plain { user_data, opcode: 0, start: 0 });
-        assert!(q.push(30, plain(1), 0));
-        assert!(q.push(10, plain(2), 0));
-        assert!(!q.push(10, plain(3), 0));
-        assert!(!q.push(40, plain(4), 0));
+        assert!(q.push(30, plain(1), 0, Ticket::NONE));
+        assert!(q.push(10, plain(2), 0, Ticket::NONE));
+        assert!(!q.push(10, plain(3), 0, Ticket::NONE));
+        assert!(!q.push(40, plain(4), 0, Ticket::NONE));
         assert_eq!((q.next_due(), q.pop(9).is_none()), (Some(10), true));
         let order: Vec<_> = core::iter::from_fn(|| q.pop(39)).map(|e| e.what).collect();
         assert_eq!(order, [2, 3, 1].map(plain));

@@ -1,0 +1,129 @@
+//! One disk, load and depth: the four ways to wait side by side.
+
+use super::Disk;
+use crate::bench::job::{Lat, Report};
+use crate::bench::stats::{Ratio, median, ratio};
+use crate::bench::summary::{count, number, ratio_text, time};
+use crate::cli::{Poll as Policy, name_of};
+use crate::out;
+use comfy_table::{Cell, Table};
+use serde::Serialize;
+
+/// A row of the source's table.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    pub disk: Disk,
+    pub load: &'static str,
+    pub depth: u32,
+    /// The source's CPU %, and the most that hybrid polling is to need.
+    pub source_cpu: f64,
+    pub target_cpu: f64,
+    /// CPU % of submitting and completing alone, at the rate of spin: on the same disk without
+    /// any time of its own. Of modelled disks.
+    pub floor_percent: Option<f64>,
+    pub ways: Vec<Way>,
+}
+
+/// One way to wait: medians of its runs.
+#[derive(Debug, Serialize)]
+pub struct Way {
+    pub policy: Policy,
+    pub iops: f64,
+    pub mb_per_second: f64,
+    pub mean_ns: f64,
+    pub p50_ns: f64,
+    pub p99_ns: f64,
+    pub p999_ns: f64,
+    pub cpu_percent: f64,
+    pub cpu_us_per_io: f64,
+    /// To spin, of the same round.
+    pub rate_vs_spin: Option<Ratio>,
+    pub mean_vs_spin: Option<Ratio>,
+    /// To the better of block and hybrid, of the same round.
+    pub rate_vs_better: Option<Ratio>,
+    pub runs: Vec<Report>,
+}
+
+impl Row {
+    pub fn way(&self, policy: Policy) -> Option<&Way> {
+        self.ways.iter().find(|w| w.policy == policy)
+    }
+}
+
+/// Sums up `runs`, which have as many rounds each.
+pub fn sum(
+    disk: Disk,
+    load: &'static str,
+    depth: u32,
+    cpu: (f64, f64),
+    runs: &[(Policy, Vec<Report>)],
+    floor: Option<f64>,
+) -> Row {
+    let of = |p: Policy| runs.iter().find(|(q, _)| *q == p).map(|(_, r)| r);
+    let iops = |p| of(p).map(|r| r.iter().map(Report::iops).collect::<Vec<_>>());
+    let better = iops(Policy::Block).zip(iops(Policy::Hybrid));
+    let better = better.map(|(a, b)| a.iter().zip(&b).map(|(a, b)| a.max(*b)).collect::<Vec<_>>());
+    let ways: Vec<Way> =
+        runs.iter().map(|(p, r)| way(*p, r, of(Policy::Spin), better.as_deref())).collect();
+    let spin = ways.iter().find(|w| w.policy == Policy::Spin);
+    let floor_percent = floor.zip(spin).map(|(us, spin)| us * spin.iops / 1e4);
+    let (source_cpu, target_cpu) = cpu;
+    Row { disk, load, depth, source_cpu, target_cpu, floor_percent, ways }
+}
+
+fn way(policy: Policy, runs: &[Report], spin: Option<&Vec<Report>>, better: Option<&[f64]>) -> Way {
+    let all = |f: &dyn Fn(&Report) -> f64| runs.iter().map(f).collect::<Vec<f64>>();
+    let middle = |f: &dyn Fn(&Report) -> f64| median(&all(f));
+    let lat = |f: fn(&Lat) -> u64| middle(&|r: &Report| f(&r.lat) as f64);
+    let to_spin = |f: fn(&Report) -> f64| {
+        let pairs = runs.iter().zip(spin.filter(|_| policy != Policy::Spin)?);
+        ratio(&pairs.map(|(mine, spin)| f(mine) / f(spin)).collect::<Vec<_>>())
+    };
+    let to_better = || {
+        let pairs = runs.iter().zip(better.filter(|_| policy == Policy::Adaptive)?);
+        ratio(&pairs.map(|(mine, best)| mine.iops() / best).collect::<Vec<_>>())
+    };
+    Way {
+        policy,
+        iops: middle(&Report::iops),
+        mb_per_second: middle(&|r| r.bytes as f64 / r.seconds.max(1e-9) / 1e6),
+        mean_ns: middle(&|r| r.lat.mean),
+        p50_ns: lat(|l| l.p50),
+        p99_ns: lat(|l| l.p99),
+        p999_ns: lat(|l| l.p999),
+        cpu_percent: middle(&Report::cpu_percent),
+        cpu_us_per_io: middle(&Report::cpu_us_per_io),
+        rate_vs_spin: to_spin(Report::iops),
+        mean_vs_spin: to_spin(|r| r.lat.mean),
+        rate_vs_better: to_better(),
+        runs: runs.to_vec(),
+    }
+}
+
+/// For reading.
+pub fn table(row: &Row) -> Table {
+    let header = [
+        "wait",
+        "IOPS",
+        "MB/s",
+        "mean",
+        "p50",
+        "p99",
+        "p99.9",
+        "CPU %",
+        "CPU µs/I/O",
+        "rate vs spin",
+        "mean vs spin",
+    ];
+    let mut t = out::table(&header);
+    for w in &row.ways {
+        let times = [w.mean_ns, w.p50_ns, w.p99_ns, w.p999_ns].map(|ns| number(time(ns)));
+        let rates = [number(count(w.iops)), number(count(w.mb_per_second))];
+        let cpu =
+            [number(format!("{:.0}", w.cpu_percent)), number(format!("{:.2}", w.cpu_us_per_io))];
+        let ratios = [number(ratio_text(w.rate_vs_spin)), number(ratio_text(w.mean_vs_spin))];
+        let cells = rates.into_iter().chain(times).chain(cpu).chain(ratios);
+        t.add_row([Cell::new(name_of(w.policy))].into_iter().chain(cells));
+    }
+    t
+}
