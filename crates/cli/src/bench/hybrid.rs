@@ -2,11 +2,63 @@
 
 use super::plot;
 use super::summary::{count, time};
-use crate::cli::HybridArgs;
 use crate::{fail, out};
+use clap::{Args, ValueHint};
 use comfy_table::{Cell, CellAlignment};
 use serde::Serialize;
 use softring_engine::wait::hybrid::sim::{Machine, RuleKind, Trace, TraceKind, run};
+use std::path::PathBuf;
+
+const HYBRID_AFTER: &str = "\
+A device, a machine and a thread that polls, in simulated time. spin, block, hybrid and adaptive \
+are the policies of softring run --poll. minimum/2 is Linux's rule since 6.13: half of the \
+shortest run time ever seen, from the moment a request is looked at. source is the rule of the \
+patch that came first: half of the last run time, less what the last sleep was late. mean/2 is \
+blk-mq's until 6.4.
+
+x: latency as a multiple of spinning's. overslept: for how long a finished request lay unseen \
+because of a nap. spun: time spent looking before something was done. Both are averages per I/O.
+
+Traces: constant (80 us), bimodal (25 or 100 us), heavy tail (60 us at least, Pareto with exponent \
+2), drifting (50 to 450 us), pausing (constant, but the program lets eight minutes pass before it \
+looks, once in 500 requests; that time does not count as CPU time).";
+
+#[derive(Debug, Args)]
+#[command(after_help = HYBRID_AFTER)]
+pub struct HybridArgs {
+    /// In simulated time
+    #[arg(long)]
+    pub simulate: bool,
+    /// I/Os per rule and trace
+    #[arg(long, default_value_t = 20_000, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    pub ios: u32,
+    /// Queue depths
+    #[arg(long, value_delimiter = ',', default_value = "1,64", value_name = "LIST")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub depths: Vec<u32>,
+    /// How late a sleeper wakes, in ns
+    #[arg(long, default_value_t = 3_000, value_name = "NS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub late: u64,
+    /// Processor time of a sleep, in ns
+    #[arg(long, default_value_t = 2_500, value_name = "NS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub cpu: u64,
+    /// Processor time of a submission, in ns
+    #[arg(long, default_value_t = 1_000, value_name = "NS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub submit: u64,
+    /// What the traces' random numbers begin with
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+    /// Also draw the result
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
+    pub plot: Option<PathBuf>,
+}
 
 /// One rule on one trace. Times in ns, averages per I/O.
 #[derive(Debug, Serialize)]

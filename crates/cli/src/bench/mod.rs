@@ -10,7 +10,7 @@ mod buf;
 mod client;
 mod echo;
 pub mod file;
-mod hybrid;
+pub mod hybrid;
 pub mod job;
 mod libaio;
 mod load;

@@ -125,7 +125,6 @@ fn job(args: &SqpollArgs) -> Job {
         direct: args.direct,
         fixed_files: false,
         setup_flags: 0,
-        fixed_files: false,
         slat: false,
         verify: false,
         seed: 1,
