@@ -144,7 +144,8 @@ impl Group {
             if mine {
                 // A look at the tail, without any lock.
                 assert_eq!(self.gone.load(Relaxed), 0, "memory that is gone");
-            } else {
+            } else if self.list.load(SeqCst) == self.has.load(Relaxed) {
+                // As `may_end`: not before whoever waits has been told.
                 return;
             }
             thread::yield_now();

@@ -61,7 +61,8 @@ struct Table {
     next: usize,
 }
 
-static TABLE: Mutex<Table> = Mutex::new(Table { files: Vec::new(), next: 0 });
+static TABLE: std::sync::LazyLock<Mutex<Table>> =
+    std::sync::LazyLock::new(|| Mutex::new(Table { files: Vec::new(), next: 0 }));
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// Moves when a number that means a modelled file may come to mean another.
