@@ -25,6 +25,7 @@ pub struct Job {
     pub direct: bool,
     pub setup_flags: u32,
     /// By its slot in the registered table.
+    #[serde(default)]
     pub fixed_files: bool,
     /// Submit and wait by two calls, and time both.
     pub slat: bool,
