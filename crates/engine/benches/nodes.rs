@@ -1,6 +1,6 @@
 //! What a reference to a registered file costs: taken for a request and given back at its end, by a
-//! plain count (`rsrc::plain`), an atomic one, and one under a lock; alone, and for a batch of 32 as
-//! a ring takes them.
+//! plain count (`rsrc::plain`), an atomic one, and one under a lock; alone, and for a batch of 32
+//! as a ring takes them.
 
 use std::hint::black_box;
 use std::sync::{Arc, Mutex};

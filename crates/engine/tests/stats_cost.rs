@@ -1,5 +1,6 @@
-//! What the statistics page costs: one ring counts on it, one does not, and they take turns of a few
-//! milliseconds, so that what else the machine does hits both alike. Measures, so it runs by hand:
+//! What the statistics page costs: one ring counts on it, one does not, and they take turns of a
+//! few milliseconds, so that what else the machine does hits both alike. Measures, so it runs by
+//! hand:
 //!
 //! ```text
 //! cargo test --release -p softring-engine --test stats_cost -- --ignored --nocapture

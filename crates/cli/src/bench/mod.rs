@@ -3,8 +3,8 @@
 //!
 //! [`runner`] starts one [`worker`] process per engine and round; a worker runs one [`job`] with
 //! one [`client`] under [`load`], and reports. [`stats`] and [`summary`] make the table,
-//! [`warnings`] doubts it, [`plot`] draws it. [`reissue`], [`sqpoll`], [`polled`] and [`hybrid`] are
-//! measurements of their own.
+//! [`warnings`] doubts it, [`plot`] draws it. [`reissue`], [`sqpoll`], [`polled`] and [`hybrid`]
+//! are measurements of their own.
 
 mod buf;
 mod client;

@@ -163,7 +163,8 @@ fn paint(rows: &[Row], start: f64, end: f64) -> String {
         let _ = writeln!(
             s,
             "<path d=\"M{x:.1} 4V{y:.1}\" stroke=\"#e8eaed\"/>\
-             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#5f6368\">{:.0} µs</text>",
+             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" \
+             fill=\"#5f6368\">{:.0} µs</text>",
             y + 13.0,
             ts - start
         );

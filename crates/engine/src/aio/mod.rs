@@ -49,8 +49,8 @@ pub fn poll_all() {
     POLL_ALL.store(true, Relaxed);
 }
 
-/// Do all calls on contexts reach us? If not, the flag is ignored, as the kernel ignores it: who asks
-/// past us for the events of a hidden context would wait for ever.
+/// Do all calls on contexts reach us? If not, the flag is ignored, as the kernel ignores it: who
+/// asks past us for the events of a hidden context would wait for ever.
 pub fn all_calls_are_heard(all: bool) {
     HEARD.store(all, Relaxed);
 }

@@ -1,5 +1,6 @@
 //! The registered file table: one node per slot, owned by the table and by each request in flight;
-//! the last owner lets go of the duplicate. The count is a plain integer (`rsrc::plain`). Kernel counterpart: `io_uring/filetable.c`, `rsrc.c`.
+//! the last owner lets go of the duplicate. The count is a plain integer (`rsrc::plain`). Kernel
+//! counterpart: `io_uring/filetable.c`, `rsrc.c`.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};

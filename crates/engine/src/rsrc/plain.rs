@@ -102,7 +102,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_last_reference_drops_the_value(steps in prop::collection::vec((0u8..3, 0usize..8), 0..64)) {
+        fn the_last_reference_drops_the_value(
+            steps in prop::collection::vec((0u8..3, 0usize..8), 0..64),
+        ) {
             let value = Arc::new(());
             let mut held = vec![Plain::new(value.clone())];
             for (what, at) in steps {

@@ -3,8 +3,8 @@
 //!
 //! What is polled is the completion memory of the kernel's aio, mapped into this process: finding a
 //! completion takes no system call, no eventfd and no wake-up. The device signals as ever, so it
-//! needs no poll queue. A modelled device is polled by the clock. All that has come is taken in one look: nothing that is done waits behind
-//! something slow.
+//! needs no poll queue. A modelled device is polled by the clock. All that has come is taken in one
+//! look: nothing that is done waits behind something slow.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;

@@ -26,8 +26,8 @@
 //! others; in modules that have no others, only once there is a ring of ours. To miss one is no
 //! gap: the engine notices closed rings by itself.
 //!
-//! Those of kernel aio (libaio before 0.3.113, programs linked with it) are, in any module, at start.
-//! To miss one means that polled contexts are not to be had, and nothing else.
+//! Those of kernel aio (libaio before 0.3.113, programs linked with it) are, in any module, at
+//! start. To miss one means that polled contexts are not to be had, and nothing else.
 //!
 //! What is found but cannot be replaced is a gap: `door::close_gaps` puts the trap there, or
 //! refuses our rings.
