@@ -35,7 +35,7 @@ RC=0
 leg() {
     local name=$1 seconds=$((LONG * $2 / 100)) connections=$3 door=syscall
     shift 3
-    [ "$name" != 'softring, patched' ] || door=patch
+    [ "$name" != 'softring, patched' ] || door='patch'
     printf '\n-- %s\n' "$name"
     "$@" target/release/softring-soak --seconds "$seconds" --connections "$connections" \
         --door $door "${SEED[@]}" || RC=1
