@@ -19,14 +19,27 @@ impl Clock {
 
     /// Now on this clock, in ns.
     pub fn now(self) -> u64 {
-        let id = match self {
+        read(match self {
             Clock::Monotonic => ClockId::Monotonic,
             Clock::Boottime => ClockId::Boottime,
             Clock::Realtime => ClockId::Realtime,
-        };
-        let t = clock_gettime(id);
-        (t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64)
+        })
     }
+}
+
+/// Processor time of the calling thread, in ns.
+pub fn cpu_time() -> u64 {
+    read(ClockId::ThreadCPUTime)
+}
+
+/// Milliseconds of a clock that costs no more than a load.
+pub fn coarse_ms() -> u64 {
+    read(ClockId::MonotonicCoarse) / 1_000_000
+}
+
+fn read(id: ClockId) -> u64 {
+    let t = clock_gettime(id);
+    (t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64)
 }
 
 /// A timespec as ns, saturating as `timespec64_to_ktime` does.

@@ -7,12 +7,11 @@ use crate::sys::{self, sys};
 use crate::time::{Clock, ns_of};
 use crate::transport::aio::ring::Ring;
 use crate::user;
+use crate::wait::polling::LOOKS;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::time::Duration;
 
-/// Looks in a row between two looks at the clock.
-const LOOKS: u32 = 64;
 /// After so long without another completion, in ns, the thread sleeps: no device that is worth
 /// polling takes longer, and a signal must get through.
 const SPIN_NS: u64 = 1_000_000;

@@ -16,11 +16,10 @@
 
 use core::ptr::NonNull;
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::{METER_NAME, MeterStats, page};
 use crate::fork;
 use crate::sys::sys;
+use crate::time::{Clock, cpu_time};
 
 /// Whose thread it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +142,7 @@ impl Meter {
             Some((place, at)) => (Some(place), at),
             None => (None, NonNull::from(Box::leak(Box::<MeterStats>::default()))),
         };
-        let (now, cpu) = (clock(ClockId::Monotonic), clock(ClockId::ThreadCPUTime));
+        let (now, cpu) = (Clock::Monotonic.now(), cpu_time());
         let count = Stopwatch { ended: now, looked: (now, cpu), ..Stopwatch::default() };
         let meter = Meter { at, place, pid: fork::pid(), count };
         let words = meter.words();
@@ -171,7 +170,7 @@ impl Meter {
             self.count.passes += 1;
             if self.count.passes == LAP {
                 let now = self.stop();
-                self.count.start(now, || clock(ClockId::ThreadCPUTime));
+                self.count.start(now, cpu_time);
             }
         }
     }
@@ -188,13 +187,13 @@ impl Meter {
         if fork::in_new_child() || fork::pid() != self.pid {
             self.fork_child();
         }
-        self.count.start(clock(ClockId::Monotonic), || clock(ClockId::ThreadCPUTime));
+        self.count.start(Clock::Monotonic.now(), cpu_time);
         self.words().stretches.add(1);
     }
 
     fn stop(&mut self) -> u64 {
-        let now = clock(ClockId::Monotonic);
-        let looked = self.count.stop(now, || clock(ClockId::ThreadCPUTime));
+        let now = Clock::Monotonic.now();
+        let looked = self.count.stop(now, cpu_time);
         let words = self.words();
         if looked {
             words.total_us.set(self.count.looked.1.saturating_sub(words.base_ns.get()) / 1000);
@@ -229,7 +228,7 @@ impl Meter {
     pub fn read(&self) -> (u64, u64) {
         let words = self.words();
         let own = words.tid.get() == sys!(__NR_gettid) as u64;
-        let now = if own { clock(ClockId::ThreadCPUTime) } else { 0 };
+        let now = if own { cpu_time() } else { 0 };
         let total = now.saturating_sub(words.base_ns.get()) / 1000;
         (total.max(words.total_us.get()), words.work_us.get())
     }
@@ -258,11 +257,6 @@ impl Drop for Meter {
         rest.into_iter().chain(naps).chain(&w.name).for_each(|word| word.set(0));
         page::give_meter(place);
     }
-}
-
-fn clock(id: ClockId) -> u64 {
-    let t = clock_gettime(id);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
 #[cfg(all(test, not(loom)))]
@@ -322,8 +316,8 @@ mod tests {
     fn a_meter_counts_the_work_of_its_thread() {
         let mut m = Meter::new("a name of more than thirty-one bytes");
         let spin = |ns| {
-            let start = clock(ClockId::ThreadCPUTime);
-            while clock(ClockId::ThreadCPUTime) - start < ns {}
+            let start = cpu_time();
+            while cpu_time() - start < ns {}
         };
         // An end without a beginning, and passes without work.
         m.end();

@@ -7,7 +7,6 @@ use core::time::Duration;
 use std::sync::OnceLock;
 
 use rustix::fs::{FileType, Mode, OFlags};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::hybrid::{Hybrid, Key, Load, Nap, Policy, Step, Tally, Ticket, Timer};
 use super::vigil::Vigil;
@@ -17,8 +16,8 @@ use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::limits::AIO_WAIT_BATCH;
 use crate::sys;
-use crate::time::Clock;
-use crate::transport::aio::{AioCtx, Lent};
+use crate::time::{Clock, cpu_time};
+use crate::transport::aio::Lent;
 
 /// The policy for every ring, whatever it was made with; 0: none, else [`Policy`] + 1.
 static FORCED: AtomicU8 = AtomicU8::new(0);
@@ -28,9 +27,12 @@ static TIMER: OnceLock<Timer> = OnceLock::new();
 /// counts on.
 static LOADAVG: OnceLock<Option<InternalFd>> = OnceLock::new();
 
+/// Processors that the process may use, counted once: that takes files and system calls.
+static CPUS: OnceLock<u32> = OnceLock::new();
+
 /// Sleeps measured before the first ring of its kind is used, and how long each is, in ns.
-const PROBES: usize = 6;
-const PROBE_NS: u64 = 20_000;
+const TRIALS: usize = 6;
+const TRIAL_NS: u64 = 20_000;
 /// Looks in a row between two looks at the clock.
 pub const LOOKS: u32 = 64;
 
@@ -44,27 +46,31 @@ pub fn forced() -> Option<Policy> {
     Policy::ALL.into_iter().find(|p| *p as u8 + 1 == FORCED.load(Relaxed))
 }
 
-/// Processor time of the calling thread, in ns.
-fn cpu_time() -> u64 {
-    let t = clock_gettime(ClockId::ThreadCPUTime);
-    (t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64)
+/// One sleep of `ns`: how late it ended, and the processor time that it took, in ns.
+pub fn trial(ns: u64) -> (u64, u64) {
+    let spent = cpu_time();
+    let until = Clock::Monotonic.now() + ns;
+    sys::sleep_until(until);
+    let late = Clock::Monotonic.now().saturating_sub(until);
+    (late, cpu_time().saturating_sub(spent))
 }
 
-/// Sleeps a few times and sees what that costs: a tenth of a millisecond or so, once per process.
-fn measure() -> Timer {
-    let mut vigil = Vigil::default();
-    vigil.naps();
-    let (mut late, mut cpu) = ([0; PROBES], [0; PROBES]);
-    for i in 0..PROBES {
-        let spent = cpu_time();
-        let until = Clock::Monotonic.now() + PROBE_NS;
-        sys::sleep_until(until);
-        late[i] = Clock::Monotonic.now().saturating_sub(until);
-        cpu[i] = cpu_time().saturating_sub(spent);
-    }
+/// What sleeps of `ns` cost the calling thread, tried a few times: a tenth of a millisecond or so.
+pub fn try_timer(ns: u64) -> Timer {
+    let tried: [(u64, u64); TRIALS] = core::array::from_fn(|_| trial(ns));
+    let mut cpu = tried.map(|t| t.1);
     cpu.sort_unstable();
     // The first sleeps find their code and data far away.
-    Timer::measured(&late[1..], cpu[PROBES / 2])
+    Timer::measured(&tried.map(|t| t.0)[1..], cpu[TRIALS / 2])
+}
+
+/// The same, once per process, with the timer that a [`Vigil`] naps with.
+fn timer() -> Timer {
+    *TIMER.get_or_init(|| {
+        let mut vigil = Vigil::default();
+        vigil.naps();
+        try_timer(TRIAL_NS)
+    })
 }
 
 /// Runnable threads of the machine: the fourth field of proc_loadavg(5).
@@ -77,8 +83,8 @@ fn runnable() -> Option<u32> {
 }
 
 fn load() -> Load {
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    Load { runnable: runnable().unwrap_or(0), cpus }
+    let count = || std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    Load { runnable: runnable().unwrap_or(0), cpus: *CPUS.get_or_init(count) }
 }
 
 /// Which device a descriptor's file is on. Remembered by number, so it can be that of a file closed
@@ -129,8 +135,7 @@ impl Polling {
                 fd.ok().map(crate::fds::adopt_internal)
             });
         }
-        let timer = *TIMER.get_or_init(measure);
-        let hybrid = Hybrid::new(policy, room, timer);
+        let hybrid = Hybrid::new(policy, room, timer());
         Box::new(Polling { hybrid, devices: Devices::default(), looks: 0 })
     }
 
@@ -208,53 +213,6 @@ pub fn sleep_alone(nap: Nap, mask: Option<u64>) -> Result<bool> {
         None => sys::sleep(time)?,
     }
     Ok(false)
-}
-
-/// Waits for events of a context that nobody else touches meanwhile: until `min` have been handed
-/// on, or the time is over (`until`, of CLOCK_MONOTONIC in ns), or nothing is in flight any more.
-/// Answers how many.
-///
-/// # Errors
-/// EINTR if a signal came before any event.
-pub fn wait_for_events(
-    aio: &mut AioCtx,
-    polling: &mut Polling,
-    min: usize,
-    until: Option<u64>,
-    mut f: impl FnMut(u64, i64),
-) -> Result<usize> {
-    let (mut vigil, mut found) = (Vigil::default(), 0);
-    polling.begin();
-    loop {
-        let mut now = None;
-        found += aio.reap_tracked(&mut f, |t| polling.seen(t, &mut now));
-        if found >= min || aio.in_flight() == 0 {
-            return Ok(found);
-        }
-        let rest = polling.rest(&mut vigil);
-        let over = polling.looks >= LOOKS - 1 || matches!(rest, Ok(Some(_)));
-        if over && until.is_some_and(|at| at <= Clock::Monotonic.now()) {
-            return Ok(found);
-        }
-        let asleep = match rest {
-            Ok(None) => {
-                core::hint::spin_loop();
-                Ok(())
-            }
-            Ok(Some(mut nap)) => {
-                nap.until = nap.until.min(until.unwrap_or(u64::MAX));
-                let Some(mut lent) = aio.lend() else { continue };
-                let early = sleep(&mut lent, nap, aio.in_flight(), vigil.mask());
-                aio.give_back(&lent);
-                polling.woke(early != Ok(false));
-                early.map(drop)
-            }
-            Err(e) => Err(e),
-        };
-        if let Err(e) = asleep {
-            return if found > 0 { Ok(found) } else { Err(e) };
-        }
-    }
 }
 
 impl Polling {

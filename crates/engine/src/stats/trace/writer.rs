@@ -3,11 +3,10 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::buffer::{self, Buffer};
 use super::{Event, Step, Ticks};
 use crate::limits::TRACE_EVENTS;
+use crate::time::Clock;
 
 /// The start of a stretch of time, if events are wanted.
 pub type Span = Option<u64>;
@@ -42,8 +41,7 @@ pub fn ticks(counter: bool) -> u64 {
         // (PR_SET_TSC) its own reads of the clock trap as well.
         return unsafe { core::arch::x86_64::_rdtsc() };
     }
-    let t = clock_gettime(ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    Clock::Monotonic.now()
 }
 
 fn uses_counter(buffer: Buffer) -> bool {

@@ -5,25 +5,23 @@ use core::sync::atomic::fence;
 use core::time::Duration;
 use std::sync::{Arc, Weak};
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::nap::{Naps, Step};
 use super::{SqData, SqPoll, word};
 use crate::ctx::{Ctx, Ring};
 use crate::stats::meter::{Kind, Meter};
 use crate::stats::trace;
 use crate::sys;
+use crate::time::{Clock, coarse_ms};
 use crate::transport::aio::AioCtx;
 use crate::transport::poll::{self, BATCH, Event};
-use crate::wait::hybrid::Timer;
+use crate::wait::polling::{trial, try_timer};
 
 /// SQEs that one of several rings gets in its turn (kernel: `IORING_SQPOLL_CAP_ENTRIES_VALUE`).
 const CAP: u32 = 8;
 /// While it spins, the thread asks the kernel about readiness in one pass of so many.
 const ASK_EVERY: u32 = 16;
-/// Naps that tell what a timer costs: taken when the thread starts, and one now and then while it
-/// does not nap, as that may change, in ns.
-const TRIALS: usize = 5;
+/// A nap that tells what a timer costs is taken so often while the thread takes no others, as that
+/// may change, and is so long, in ns.
 const TRIAL_EVERY: u64 = 100_000_000;
 const TRIAL: u64 = 2_000;
 /// Poll sets that a napping thread listens to; where more have something in flight, it spins.
@@ -55,9 +53,9 @@ impl Thread {
         let meter = crate::stats::enabled().then(|| Meter::of(Kind::SqThread, &name));
         let naps = super::NAPS.load(Relaxed).then(|| {
             sys::fine_timers();
-            Naps::new(trials())
+            Naps::new(try_timer(TRIAL))
         });
-        Thread { data, rings: Vec::new(), meter, turn: 0, naps, tried: ns(ClockId::Monotonic) }
+        Thread { data, rings: Vec::new(), meter, turn: 0, naps, tried: Clock::Monotonic.now() }
     }
 
     pub(super) fn run(mut self) {
@@ -133,7 +131,7 @@ impl Thread {
         if all.sqes > 0
             && let Some(naps) = &mut self.naps
         {
-            naps.found(all.sqes, ns(ClockId::Monotonic));
+            naps.found(all.sqes, Clock::Monotonic.now());
         }
         all.work
     }
@@ -146,11 +144,11 @@ impl Thread {
         }
         let Some(listen) = self.listen() else { return };
         let Some(naps) = &mut self.naps else { return };
-        let now = ns(ClockId::Monotonic);
+        let now = Clock::Monotonic.now();
         let Step::Nap(until) = naps.next(now) else {
             if now.saturating_sub(self.tried) > TRIAL_EVERY {
                 self.tried = now;
-                let (late, cpu) = trial();
+                let (late, cpu) = trial(TRIAL);
                 naps.timer.woke_late(late);
                 naps.timer.cost(cpu);
             }
@@ -161,7 +159,7 @@ impl Thread {
         let deadline = if listen.deadline > now { listen.deadline } else { u64::MAX };
         let timer = self.sleep(&listen, until.min(deadline)) && until <= deadline;
         let Some(naps) = &mut self.naps else { return };
-        naps.woke(ns(ClockId::Monotonic), timer);
+        naps.woke(Clock::Monotonic.now(), timer);
         if let Some(meter) = &self.meter {
             let t = naps.tally;
             meter.naps(t.naps, t.over, t.slept);
@@ -200,7 +198,7 @@ impl Thread {
         let empty =
             each().all(|(ring, sq)| ring.dead.load(Relaxed) || sq.ready(&ring.control) == 0);
         let same = page.word(word::LIST).load(SeqCst) == page.word(word::HAS).load(Relaxed);
-        let left = until.saturating_sub(ns(ClockId::Monotonic));
+        let left = until.saturating_sub(Clock::Monotonic.now());
         let slept = empty && same && left > 0 && {
             let left = Duration::from_nanos(left);
             match listen.count {
@@ -293,31 +291,6 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
         crate::wait::reactor::deliver(ring);
     }
     Found { work: submits || posted, sqes: if submits { ready.min(most) } else { 0 } }
-}
-
-/// A short nap: how late it ended, and the processor time that it took, in ns.
-fn trial() -> (u64, u64) {
-    let (start, cpu) = (ns(ClockId::Monotonic), ns(ClockId::ThreadCPUTime));
-    std::thread::sleep(Duration::from_nanos(TRIAL));
-    let cpu = ns(ClockId::ThreadCPUTime).saturating_sub(cpu);
-    (ns(ClockId::Monotonic).saturating_sub(start + TRIAL), cpu)
-}
-
-/// What a timer costs here.
-fn trials() -> Timer {
-    let all: [(u64, u64); TRIALS] = core::array::from_fn(|_| trial());
-    let late = all.map(|t| t.0);
-    Timer::measured(&late, all.iter().map(|t| t.1).sum::<u64>() / TRIALS as u64)
-}
-
-/// Milliseconds of a clock that costs no more than a load.
-fn coarse_ms() -> u64 {
-    ns(ClockId::MonotonicCoarse) / 1_000_000
-}
-
-fn ns(id: ClockId) -> u64 {
-    let t = clock_gettime(id);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
 impl Ctx {
