@@ -14,13 +14,20 @@ use crate::transport::aio;
 /// The lower half of event data that names a lane's SQE: no request's slot is so high.
 const TAG: u64 = 0xffff_fffe;
 
-/// An SQE, its number in the trace, and since when it is there (`req::clat`).
-pub type Kept = (io_uring_sqe, u32, u64);
+/// What is kept of an SQE.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    sqe: io_uring_sqe,
+    /// Its number in the trace; 0: there is no trace.
+    trace: u32,
+    /// Since when it is there (`req::clat`).
+    start: u64,
+}
 
 /// SQEs that are with the kernel's aio, for those that it gives back.
 #[derive(Debug, Default)]
 pub struct Lane {
-    sqes: Vec<Kept>,
+    kept: Vec<Kept>,
     free: Vec<u32>,
 }
 
@@ -29,12 +36,12 @@ impl Lane {
     fn put(&mut self, kept: Kept) -> u64 {
         let at = match self.free.pop() {
             Some(at) => {
-                self.sqes[at as usize] = kept;
+                self.kept[at as usize] = kept;
                 at
             }
             None => {
-                self.sqes.push(kept);
-                self.sqes.len() as u32 - 1
+                self.kept.push(kept);
+                self.kept.len() as u32 - 1
             }
         };
         u64::from(at) << 32 | TAG
@@ -47,7 +54,7 @@ impl Lane {
             return None;
         }
         let at = (data >> 32) as u32;
-        let kept = *self.sqes.get(at as usize)?;
+        let kept = *self.kept.get(at as usize)?;
         self.free.push(at);
         Some(kept)
     }
@@ -65,16 +72,14 @@ impl Ctx {
         if eventfd.is_none() && !self.polls() {
             return false;
         }
-        if self.transports.aio.is_none() {
-            return false;
-        }
-        let number = self.trace_submit(sqe);
-        if number != 0 {
-            self.trace_step(Step::Aio, sqe, number, 0);
+        let trace = self.trace_submit(sqe);
+        if trace != 0 {
+            self.trace_step(Step::Aio, sqe, trace, 0);
         }
         let Some(aio) = &mut self.transports.aio else { return false };
         let op = if sqe.opcode == IORING_OP_READ { aio::READ } else { aio::WRITE };
-        let data = self.transports.lane.put((*sqe, number, self.slab.now()));
+        let kept = Kept { sqe: *sqe, trace, start: self.slab.now() };
+        let data = self.transports.lane.put(kept);
         let (len, off) = (u64::from(sqe.len), sqe.off.cast_signed());
         let iocb = aio::rw(op, sqe.fd, sqe.addr, len, off, 0, data);
         let _token = aio.prep(match eventfd {
@@ -88,7 +93,7 @@ impl Ctx {
 
     /// A lane's SQE has its result.
     #[inline]
-    pub fn lane_done(&mut self, (sqe, number, start): &Kept, res: i32) {
+    pub fn lane_done(&mut self, Kept { sqe, trace, start }: &Kept, res: i32) {
         self.async_posted = true;
         if res < 0 {
             self.stats.count_error(sqe.opcode);
@@ -97,15 +102,15 @@ impl Ctx {
         if *start != 0 {
             self.count_waited(sqe.opcode, *start);
         }
-        if *number != 0 {
-            self.trace_step(Step::Done, sqe, *number, res);
+        if *trace != 0 {
+            self.trace_step(Step::Done, sqe, *trace, res);
         }
         self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
         self.nr_ended += 1;
     }
 
     /// The kernel's aio would not have it: a worker does it.
-    pub fn lane_instead(&mut self, (sqe, trace, start): Kept) {
+    pub fn lane_instead(&mut self, Kept { sqe, trace, start }: Kept) {
         let mut req = Req { trace, start, ..Req::new(sqe) };
         req.call.file = FileRef::Plain(sqe.fd);
         self.punt(&mut req);
@@ -128,11 +133,14 @@ mod tests {
     #[test]
     fn names_are_no_requests_and_are_used_again() {
         let mut lane = Lane::default();
-        let named = |user_data| (io_uring_sqe { user_data, ..Default::default() }, 7, 9);
+        let named = |user_data| {
+            let sqe = io_uring_sqe { user_data, ..Default::default() };
+            Kept { sqe, trace: 7, start: 9 }
+        };
         let (a, b) = (lane.put(named(1)), lane.put(named(2)));
-        assert_eq!(lane.take(a).map(|(s, n, at)| (s.user_data, n, at)), Some((1, 7, 9)));
+        assert_eq!(lane.take(a).map(|k| (k.sqe.user_data, k.trace, k.start)), Some((1, 7, 9)));
         assert_eq!(lane.put(named(3)), a);
-        assert_eq!(lane.take(b).map(|(s, ..)| s.user_data), Some(2));
+        assert_eq!(lane.take(b).map(|k| k.sqe.user_data), Some(2));
         let id = Slab::default().insert(Req::default());
         assert!(lane.take(id.to_u64()).is_none());
     }
