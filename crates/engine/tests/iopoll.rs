@@ -3,7 +3,6 @@
 mod client;
 mod direct;
 
-use std::time::{Duration, Instant};
 
 use client::Client;
 use direct::{BLOCK, Block, file, read};
@@ -66,17 +65,9 @@ fn with_an_sq_thread_nobody_enters() {
         c.push(read(&f, to, i as u64, i as u64));
     }
     assert_eq!(softring_engine::syscall::enter(c.fd, 0, 0, IORING_ENTER_SQ_WAKEUP, 0, 8), 0);
-    let (mut seen, start) = (0, Instant::now());
-    while seen < 8 && start.elapsed() < Duration::from_secs(10) {
-        match c.pop() {
-            Some(cqe) => {
-                assert_eq!(cqe.res, BLOCK as i32);
-                seen += 1;
-            }
-            None => std::thread::yield_now(),
-        }
-    }
-    assert_eq!(seen, 8);
+    let seen = c.watch(8);
+    assert!(seen.iter().all(|cqe| cqe.res == BLOCK as i32), "{seen:?}");
+    assert_eq!(seen.len(), 8);
 }
 
 #[test]

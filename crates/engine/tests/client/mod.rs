@@ -3,6 +3,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use softring_engine::abi::*;
@@ -95,6 +96,18 @@ impl Client {
 
     pub fn enter(&self, submit: u32, min: u32) -> isize {
         syscall::enter(self.fd, submit, min, IORING_ENTER_GETEVENTS, 0, 8)
+    }
+
+    /// Takes `n` completions without entering; fewer if they take 10 seconds.
+    pub fn watch(&self, n: usize) -> Vec<io_uring_cqe> {
+        let (mut seen, start) = (Vec::new(), Instant::now());
+        while seen.len() < n && start.elapsed() < Duration::from_secs(10) {
+            match self.pop() {
+                Some(cqe) => seen.push(cqe),
+                None => std::thread::yield_now(),
+            }
+        }
+        seen
     }
 
     pub fn pop(&self) -> Option<io_uring_cqe> {
