@@ -11,6 +11,7 @@ mod deny;
 mod doctor;
 mod fail;
 mod gen_docs;
+mod memfd;
 mod out;
 mod run;
 mod stat;

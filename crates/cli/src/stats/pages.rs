@@ -1,12 +1,10 @@
 //! The statistics pages of running processes, found through `/proc`.
 
-use crate::fail;
+use crate::{fail, memfd};
 use softring_engine::abi::OP_NAMES;
 use softring_engine::stats::{NAME, read};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 
 /// A process's page, open: it can be read after the process has ended.
 #[derive(Debug)]
@@ -41,22 +39,12 @@ pub enum Trouble {
 
 /// The page of a process; none if it has no page of its own.
 pub fn open(pid: i32) -> Result<Option<Source>, Trouble> {
-    let proc = PathBuf::from(format!("/proc/{pid}"));
-    let dir = fs::read_dir(proc.join("fd")).map_err(Trouble::Io)?;
     let mut newer = None;
-    for fd in dir.filter_map(Result::ok).map(|e| e.path()).filter(|p| is_page(p)) {
-        // A stranger may call a FIFO so.
-        let Ok(file) = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&fd)
-        else {
-            continue;
-        };
-        if !file.metadata().is_ok_and(|m| m.is_file()) {
-            continue;
-        }
+    let files = memfd::of(pid, NAME, OpenOptions::new().read(true)).map_err(Trouble::Io)?;
+    for file in files {
         match read::file(&file) {
-            // A forked child may hold its parent's page before it has one.
             Ok(page) if page.pid.cast_signed() == pid => {
-                return Ok(Some(Source { pid, command: command_of(&proc), file }));
+                return Ok(Some(Source { pid, command: command_of(pid), file }));
             }
             Err(read::Unreadable::Version(v)) => newer = Some(v),
             _ => {}
@@ -65,14 +53,9 @@ pub fn open(pid: i32) -> Result<Option<Source>, Trouble> {
     newer.map_or(Ok(None), |v| Err(Trouble::Version(v)))
 }
 
-fn is_page(fd: &Path) -> bool {
-    let named = |link: PathBuf| link.to_string_lossy().starts_with(&format!("/memfd:{NAME}"));
-    fs::read_link(fd).is_ok_and(named)
-}
-
 /// The process's name.
-fn command_of(proc: &Path) -> String {
-    let name = fs::read(proc.join("comm")).unwrap_or_default();
+fn command_of(pid: i32) -> String {
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     printable(String::from_utf8_lossy(&name).trim_end())
 }
 
@@ -97,25 +80,17 @@ pub fn pids() -> anyhow::Result<impl Iterator<Item = i32>> {
 
 /// The page of one process, or an error that says why there is none.
 pub fn one(pid: i32) -> anyhow::Result<Source> {
-    let hint = "softring stats without -p lists the processes that have any";
     match open(pid) {
         Ok(Some(source)) => Ok(source),
         Ok(None) => Err(fail::work_hint(
             format!("process {pid} keeps no statistics: no ring of softring's, or --no-stats"),
-            hint,
+            "softring stats without -p lists the processes that have any",
         )),
         Err(Trouble::Version(v)) => Err(fail::work_hint(
             format!("process {pid} runs another version of softring (page version {v})"),
             "use the softring that it was started with",
         )),
-        Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::NotFound => {
-            Err(fail::work_hint(format!("there is no process {pid}"), hint))
-        }
-        Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::PermissionDenied => {
-            let hint = "run softring as the same user, or as root";
-            Err(fail::work_hint(format!("process {pid} is not yours to look at"), hint))
-        }
-        Err(Trouble::Io(e)) => Err(fail::work(format!("cannot look at process {pid}: {e}"))),
+        Err(Trouble::Io(e)) => Err(memfd::refused(pid, &e, "look at")),
     }
 }
 
