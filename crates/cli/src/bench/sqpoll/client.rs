@@ -110,7 +110,10 @@ impl Client<'_> {
         Ok(())
     }
 
-    fn submit(&mut self, slot: u32, due: Instant) {
+    /// Fills the next entry for what was due at that moment; false if there is none, or no slot: an
+    /// SQ thread lets go of the entries of a batch after it, when some may be complete already.
+    fn submit(&mut self, due: Instant) -> bool {
+        let Some(slot) = self.idle.pop() else { return false };
         let blocks = self.job.size / u64::from(self.job.bs);
         self.due[slot as usize] = due;
         let pushed = self.ring.push(io_uring_sqe {
@@ -122,14 +125,15 @@ impl Client<'_> {
             user_data: u64::from(slot),
             ..Default::default()
         });
-        debug_assert!(pushed, "there are as many entries as slots");
+        if !pushed {
+            self.idle.push(slot);
+        }
+        pushed
     }
 
     fn fill(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
-        while let Some(slot) = self.idle.pop() {
-            self.submit(slot, now);
-        }
+        while self.submit(now) {}
         self.ring.publish().context("io_uring_enter")
     }
 
@@ -140,9 +144,7 @@ impl Client<'_> {
         while now.saturating_duration_since(*next) > LATE {
             *next += gap;
         }
-        while *next <= now {
-            let Some(slot) = self.idle.pop() else { break };
-            self.submit(slot, *next);
+        while *next <= now && self.submit(*next) {
             *next += gap;
         }
         self.ring.publish().context("io_uring_enter")
