@@ -1,6 +1,6 @@
 //! The options of `stats`, `stat` and `top`.
 
-use super::{Door, Engine, seconds};
+use super::{UnderArgs, seconds};
 use crate::top::Sort;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -64,7 +64,7 @@ Exit code and signal are the program's own.";
 pub struct StatArgs {
     /// Watch this process until it ends, or until Ctrl-C
     #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
-    #[arg(conflicts_with_all = ["command", "engine", "door", "quiet", "deny"])]
+    #[arg(conflicts_with_all = ["command", "UnderArgs"])]
     pub pid: Option<i32>,
     /// Watch so long at most
     #[arg(long, value_name = "S", value_parser = seconds, requires = "pid")]
@@ -75,18 +75,8 @@ pub struct StatArgs {
     /// Where the summary goes
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-    /// Whose rings the program gets, as in softring run
-    #[arg(long, value_enum, default_value_t = Engine::Auto, value_name = "WHICH")]
-    pub engine: Engine,
-    /// How the program's system calls reach softring
-    #[arg(long, value_enum, default_value_t = Door::Auto, value_name = "DOOR")]
-    pub door: Door,
-    /// No notice line and no warnings
-    #[arg(long, short)]
-    pub quiet: bool,
-    /// First deny the io_uring system calls (EPERM) to the program
-    #[arg(long)]
-    pub deny: bool,
+    #[command(flatten)]
+    pub under: UnderArgs,
     /// The program and its arguments
     #[arg(required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]

@@ -1,6 +1,6 @@
 //! The command line of `softring trace`.
 
-use super::seconds;
+use super::{UnderArgs, seconds};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub struct TraceArgs {
     pub output: PathBuf,
     /// Trace this running process (until it ends, or Ctrl-C)
     #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
-    #[arg(conflicts_with_all = ["command", "deny", "quiet"])]
+    #[arg(conflicts_with_all = ["command", "UnderArgs"])]
     pub pid: Option<i32>,
     /// Stop tracing after so many seconds
     #[arg(long, value_name = "S", value_parser = seconds)]
@@ -41,12 +41,8 @@ pub struct TraceArgs {
     /// Also draw a few requests, from the first that had to wait on
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     pub svg: Option<PathBuf>,
-    /// First deny the io_uring system calls to the program, as `softring run --deny` does
-    #[arg(long)]
-    pub deny: bool,
-    /// No notice line and no warnings
-    #[arg(long, short)]
-    pub quiet: bool,
+    #[command(flatten)]
+    pub under: UnderArgs,
     /// The program and its arguments
     #[arg(required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]

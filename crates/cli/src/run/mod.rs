@@ -4,7 +4,7 @@ mod elf;
 pub mod lib_path;
 mod target;
 
-use crate::cli::{Engine, RunArgs, name_of};
+use crate::cli::{Engine, RunArgs, UnderArgs, name_of};
 use crate::{deny, fail, out, sys};
 use anyhow::Context;
 use softring_engine::transport::model::parse;
@@ -42,78 +42,79 @@ pub fn preload_environment(lib: &Path, engine: Engine, door: &str, quiet: bool) 
 
 /// `softring run [options] -- CMD`
 pub fn command(args: &RunArgs) -> anyhow::Result<()> {
+    let under = &args.under;
     let Some(program) = args.command.first() else {
         return Err(fail::usage("no program given", "softring run -- CMD"));
     };
     let path = find_program(program)?;
-    let engine = engine(args);
+    let engine = engine(under);
     // With the kernel's rings and aio only, the library has nothing to do: its absence is no reason
     // to stop.
     let lib = match lib_path::find() {
         Ok(lib) => Some(lib),
-        Err(_) if args.engine == Engine::Kernel && !args.aio_hipri => None,
+        Err(_) if under.engine == Engine::Kernel && !under.aio_hipri => None,
         Err(e) => return Err(e),
     };
-    judge(args, target::examine(&path, lib.as_deref()))?;
+    judge(under, target::examine(&path, lib.as_deref()))?;
     let mut env = match &lib {
-        Some(lib) => preload_environment(lib, engine, &name_of(args.door), args.quiet),
+        Some(lib) => preload_environment(lib, engine, &name_of(under.door), under.quiet),
         None => environment(),
     };
-    env.insert("SOFTRING_SQ_IDLE".into(), name_of(args.sq_idle).into());
-    if let Some(poll) = args.poll {
+    env.insert("SOFTRING_SQ_IDLE".into(), name_of(under.sq_idle).into());
+    if let Some(poll) = under.poll {
         env.insert("SOFTRING_POLL".into(), name_of(poll).into());
     }
-    if args.no_stats {
+    if under.no_stats {
         env.insert("SOFTRING_STATS".into(), "0".into());
     }
-    if args.aio_hipri {
+    if under.aio_hipri {
         env.insert("SOFTRING_AIO_HIPRI".into(), "1".into());
     }
-    if let Some(models) = models(args)? {
+    if let Some(models) = models(under)? {
         env.insert("SOFTRING_MODEL".into(), models);
     }
-    if args.deny {
+    if under.deny {
         deny::install(EPERM, false)?;
     }
     exec(&path, &args.command, &env)
 }
 
 /// Whose rings the program gets: those of the kernel know no models, and wait by no policy of ours.
-fn engine(args: &RunArgs) -> Engine {
-    match args.engine {
-        Engine::Auto if !args.model.is_empty() || args.poll.is_some() => Engine::User,
+fn engine(under: &UnderArgs) -> Engine {
+    match under.engine {
+        Engine::Auto if !under.model.is_empty() || under.poll.is_some() => Engine::User,
         engine => engine,
     }
 }
 
 /// The models, checked, as the environment carries them.
-fn models(args: &RunArgs) -> anyhow::Result<Option<OsString>> {
-    if args.model.is_empty() {
+fn models(under: &UnderArgs) -> anyhow::Result<Option<OsString>> {
+    if under.model.is_empty() {
         return Ok(None);
     }
-    if args.engine == Engine::Kernel {
+    if under.engine == Engine::Kernel {
         let hint = "leave --engine out, or take --engine=user";
         return Err(fail::usage("--model needs softring's rings", hint));
     }
     let hint = "softring run --help describes a model";
     let wrong = |e: String| fail::usage(format!("--model: {e}"), hint);
-    let each = args.model.iter().map(|m| parse::absolute(m).map_err(wrong));
+    let each = under.model.iter().map(|m| parse::absolute(m).map_err(wrong));
     let all = each.collect::<Result<Vec<_>, _>>()?.join(OsStr::new(";"));
     parse::models(&all).map_err(wrong)?;
     Ok(Some(all))
 }
 
 /// Stops at what makes the run pointless, warns of the rest.
-fn judge(args: &RunArgs, troubles: Vec<Trouble>) -> anyhow::Result<()> {
+fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<()> {
     for trouble in troubles {
         match trouble {
             Trouble::Fatal { what, hint } => return Err(fail::usage(what, hint)),
-            Trouble::Unreachable { what, hint } if needs_us(args) => {
+            Trouble::Unreachable { what, hint } if needs_us(under) => {
                 return Err(fail::usage(what, hint));
             }
-            Trouble::Unreachable { .. } if args.engine == Engine::Kernel => {}
+            Trouble::Unreachable { .. } if under.engine == Engine::Kernel => {}
             Trouble::Unreachable { what, hint } | Trouble::Doubtful { what, hint } => {
-                if !args.quiet {
+                if !under.quiet {
                     out::note(&format!("warning: {what}"));
                     out::note(&format!("hint: {hint}"));
                 }
@@ -124,12 +125,12 @@ fn judge(args: &RunArgs, troubles: Vec<Trouble>) -> anyhow::Result<()> {
 }
 
 /// Would the program not get what it was started for if the library did not reach it?
-fn needs_us(args: &RunArgs) -> bool {
-    match engine(args) {
-        _ if args.aio_hipri => true,
+fn needs_us(under: &UnderArgs) -> bool {
+    match engine(under) {
+        _ if under.aio_hipri => true,
         Engine::User => true,
         Engine::Kernel => false,
-        Engine::Auto => args.deny || !crate::doctor::kernel_ring_works(),
+        Engine::Auto => under.deny || !crate::doctor::kernel_ring_works(),
     }
 }
 

@@ -3,7 +3,7 @@
 mod report;
 mod watch;
 
-use crate::cli::{StatArgs, name_of};
+use crate::cli::StatArgs;
 use crate::stats::pages;
 use crate::{fail, sys};
 use anyhow::Context;
@@ -37,12 +37,12 @@ fn attach(args: &StatArgs, pid: i32) -> anyhow::Result<()> {
 
 /// Runs the program as `softring run` would, and ends as it does.
 fn start(args: &StatArgs) -> anyhow::Result<()> {
+    if args.under.no_stats {
+        return Err(fail::usage("--no-stats leaves nothing to tell", "leave it out"));
+    }
     let own = sys::own_exe().context("cannot find this program's own file")?;
     let mut c = Command::new(own);
-    c.arg("run").arg(format!("--engine={}", name_of(args.engine)));
-    c.arg(format!("--door={}", name_of(args.door)));
-    c.args(args.quiet.then_some("--quiet")).args(args.deny.then_some("--deny"));
-    c.arg("--").args(&args.command);
+    c.arg("run").args(args.under.words()).arg("--").args(&args.command);
     let start = Instant::now();
     let mut child = c.spawn().context("cannot start the program")?;
     let pid = i32::try_from(child.id()).context("a process number")?;

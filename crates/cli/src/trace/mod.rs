@@ -7,7 +7,7 @@ mod record;
 mod signal;
 mod svg;
 
-use crate::cli::TraceArgs;
+use crate::cli::{Engine, TraceArgs, UnderArgs};
 use crate::{fail, out, sys};
 use anyhow::Context;
 use record::Record;
@@ -40,6 +40,10 @@ impl Target {
 
 /// `softring trace`
 pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
+    if args.under.engine == Engine::Kernel {
+        let hint = "leave --engine out";
+        return Err(fail::usage("the kernel's rings cannot be traced", hint));
+    }
     let file = File::create(&args.output).map_err(|e| {
         let hint = "name a file that you may write: softring trace -o FILE";
         fail::usage(format!("cannot write {}: {e}", args.output.display()), hint)
@@ -102,9 +106,9 @@ fn counter_is_trusted() -> bool {
 fn start(args: &TraceArgs, fd: i32) -> anyhow::Result<Child> {
     let me = sys::own_exe()?;
     let mut c = Command::new(me);
-    c.args(["run", "--engine=user"]);
-    c.args(args.deny.then_some("--deny")).args(args.quiet.then_some("--quiet"));
-    c.arg("--").args(&args.command);
+    // Of the kernel's rings there would be nothing to see.
+    let under = UnderArgs { engine: Engine::User, ..args.under.clone() };
+    c.arg("run").args(under.words()).arg("--").args(&args.command);
     c.env("SOFTRING_TRACE", format!("/proc/{}/fd/{fd}", std::process::id()));
     Ok(c.spawn()?)
 }

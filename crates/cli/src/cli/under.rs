@@ -1,0 +1,136 @@
+//! How a program gets softring under it: the options that `run`, `stat` and `trace` share.
+
+use super::name_of;
+use clap::{ArgAction, Args, ValueEnum, ValueHint};
+use serde::Serialize;
+use std::ffi::OsString;
+
+/// Whose rings the program gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// The kernel's where it is allowed, softring's where it is not
+    Auto,
+    /// Always softring's
+    User,
+    /// Always the kernel's
+    Kernel,
+}
+
+/// How the program's io_uring system calls reach softring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Door {
+    /// Patched call sites; the trap for those that cannot be patched
+    Auto,
+    /// Patched call sites only
+    Patch,
+    /// The SIGSYS trap: slower, reaches every call site
+    Sigsys,
+    /// libc's syscall() only
+    None,
+}
+
+/// What SQ threads do between submissions, until sq_thread_idle is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SqIdle {
+    /// Look at the queue without a pause, as the kernel's do
+    Spin,
+    /// Sleep towards the next submission where that spares processor time
+    Nap,
+}
+
+/// How threads of the program wait for I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Poll {
+    /// Look without a pause
+    Spin,
+    /// Nap until shortly before the next completion is due, then look
+    Hybrid,
+    /// Spin, nap or block, by queue depth and by who else wants the processor
+    Adaptive,
+    /// Sleep until something completes
+    Block,
+}
+
+/// The options of `softring run`.
+#[derive(Clone, Debug, Args)]
+pub struct UnderArgs {
+    /// Whose rings the program gets
+    #[arg(long, value_enum, default_value_t = Engine::Auto, value_name = "WHICH")]
+    pub engine: Engine,
+    /// How the program's system calls reach softring
+    #[arg(long, value_enum, default_value_t = Door::Auto, value_name = "DOOR")]
+    pub door: Door,
+    /// No notice line and no warnings
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// First deny the io_uring system calls (EPERM) to the program, as Docker's default profile
+    /// does
+    #[arg(long)]
+    pub deny: bool,
+    /// Poll for the completions of kernel aio (libaio), instead of sleeping for them
+    #[arg(long)]
+    pub aio_hipri: bool,
+    /// Have I/O on a file, or on all files in a folder, complete as on a disk described in numbers
+    #[arg(long, value_name = "PATH=DISK", action = ArgAction::Append)]
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub model: Vec<OsString>,
+    /// Wait for O_DIRECT reads and writes this way on every ring, polled (IOPOLL) or not; where
+    /// --engine says nothing else, all rings are softring's
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub poll: Option<Poll>,
+    /// Keep no statistics that `softring stats` could show
+    #[arg(long)]
+    pub no_stats: bool,
+    /// What SQ threads (SQPOLL) do between submissions
+    #[arg(long, value_enum, default_value_t = SqIdle::Spin, value_name = "HOW")]
+    pub sq_idle: SqIdle,
+}
+
+impl UnderArgs {
+    /// The words that say the same to `softring run`.
+    pub fn words(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec![
+            format!("--engine={}", name_of(self.engine)).into(),
+            format!("--door={}", name_of(self.door)).into(),
+            format!("--sq-idle={}", name_of(self.sq_idle)).into(),
+        ];
+        words.extend(self.poll.map(|how| format!("--poll={}", name_of(how)).into()));
+        let switches = [
+            (self.quiet, "--quiet"),
+            (self.deny, "--deny"),
+            (self.aio_hipri, "--aio-hipri"),
+            (self.no_stats, "--no-stats"),
+        ];
+        words.extend(switches.iter().filter(|s| s.0).map(|s| s.1.into()));
+        for model in &self.model {
+            words.extend(["--model".into(), model.clone()]);
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    #[test]
+    fn the_words_say_the_same() {
+        let given = [
+            "--engine=user",
+            "--door=patch",
+            "--sq-idle=nap",
+            "--poll=adaptive",
+            "--quiet",
+            "--deny",
+            "--aio-hipri",
+            "--no-stats",
+            "--model",
+            "/=null",
+        ];
+        let all = ["softring", "run"].into_iter().chain(given).chain(["--", "true"]);
+        let Command::Run(args) = Cli::parse_from(all).command else { panic!("run expected") };
+        assert_eq!(args.under.words(), given);
+    }
+}
