@@ -127,6 +127,20 @@ fetch_source() {
         die "apt-get source $1=$version failed"
 }
 
+# build_both TREE COMMAND  copies SOURCE/TREE to SOURCE/static and SOURCE/shared, and has COMMAND
+# build each of them: it is run inside the copy, and told the kind. What was built before, stays.
+build_both() {
+    local tree=$1 command=$2 kind
+    for kind in static shared; do
+        [ -e "$SOURCE/$kind/built" ] && continue
+        rm -rf "${SOURCE:?}/$kind"
+        cp -r "$SOURCE/$tree" "$SOURCE/$kind"
+        (cd "$SOURCE/$kind" && "$command" "$kind") >"$SOURCE/$kind/build.log" 2>&1 ||
+            die "$tree ($kind) did not build; see $SOURCE/$kind/build.log"
+        : >"$SOURCE/$kind/built"
+    done
+}
+
 # True where this host lets us make a real ring.
 kernel_has_uring() {
     python3 - <<'EOF'

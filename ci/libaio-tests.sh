@@ -33,24 +33,13 @@ option() {
 options "$@"
 
 build() {
-    local kind
-    for kind in static shared; do
-        [ -e "$SOURCE/$kind/built" ] && continue
-        rm -rf "${SOURCE:?}/$kind"
-        cp -r "$SOURCE/libaio-$VERSION" "$SOURCE/$kind"
-        (
-            cd "$SOURCE/$kind" || exit 1
-            exec >build.log 2>&1
-            make -C src || exit 1
-            library=../src/libaio.a
-            if [ $kind = shared ]; then
-                ln -sf "$(cd src && echo libaio.so.1.*)" src/libaio.so.1
-                library="../src/libaio.so.1 -Wl,-rpath,$SOURCE/shared/src"
-            fi
-            make -C harness LIBAIO="$library"
-        ) || die "libaio ($kind) did not build; see $SOURCE/$kind/build.log"
-        : >"$SOURCE/$kind/built"
-    done
+    local library=../src/libaio.a
+    make -C src || return 1
+    if [ "$1" = shared ]; then
+        ln -sf "$(cd src && echo libaio.so.1.*)" src/libaio.so.1
+        library="../src/libaio.so.1 -Wl,-rpath,$SOURCE/shared/src"
+    fi
+    make -C harness LIBAIO="$library"
 }
 
 # one LEG KIND NAME  runs one program in a directory of its own, as the harness prepares it, and
@@ -93,7 +82,7 @@ main() {
     SOURCE=$(cd "$SOURCE" && pwd)
     need gcc:gcc make:make dpkg-source:dpkg-dev
     [ -d "$SOURCE/libaio-$VERSION" ] || fetch_source libaio "$VERSION"
-    build
+    build_both "libaio-$VERSION" build
     mapfile -t names < <(cd "$SOURCE/static/harness/cases" && printf '%s\n' *.p |
         sed 's/\.p$//' | sort -n)
     [ ${#ONLY[@]} -gt 0 ] && names=("${ONLY[@]}")

@@ -37,25 +37,14 @@ options "$@"
 
 # A few programs use functions that liburing.so does not export; they exist static only.
 build() {
-    local kind
-    for kind in static shared; do
-        [ -e "$SOURCE/$kind/built" ] && continue
-        rm -rf "${SOURCE:?}/$kind"
-        cp -r "$SOURCE/liburing-2.3" "$SOURCE/$kind"
-        (
-            cd "$SOURCE/$kind" || exit 1
-            exec >build.log 2>&1
-            ./configure --cc=gcc --cxx=g++ && make -C src -j2 || exit 1
-            if [ $kind = static ]; then
-                make -C test -j2
-            else
-                ln -sf liburing.so.2.3 src/liburing.so.2
-                ln -sf liburing.so.2 src/liburing.so
-                make -k -C test -j2 LDFLAGS="-Wl,-rpath,$SOURCE/shared/src" || true
-            fi
-        ) || die "liburing ($kind) did not build; see $SOURCE/$kind/build.log"
-        : >"$SOURCE/$kind/built"
-    done
+    ./configure --cc=gcc --cxx=g++ && make -C src -j2 || return 1
+    if [ "$1" = static ]; then
+        make -C test -j2
+    else
+        ln -sf liburing.so.2.3 src/liburing.so.2
+        ln -sf liburing.so.2 src/liburing.so
+        make -k -C test -j2 LDFLAGS="-Wl,-rpath,$SOURCE/shared/src" || true
+    fi
 }
 
 # one LEG NAME  runs one program in an empty directory of its own and records the outcome.
@@ -157,7 +146,7 @@ main() {
     need gcc:gcc g++:g++ make:make dpkg-source:dpkg-dev python3:python3
     [ -d "$SOURCE/liburing-2.3" ] || fetch_source liburing 2.3
     note "building the tests (static and shared)"
-    build
+    build_both liburing-2.3 build
     mapfile -t names < <(cd "$SOURCE/static/test" && printf '%s\n' *.t | sed 's/\.t$//' | sort)
     [ ${#ONLY[@]} -gt 0 ] && names=("${ONLY[@]}")
     for name in "${names[@]}"; do
