@@ -206,6 +206,26 @@ fn eighty_columns_hold_it_and_keys_work() {
 }
 
 #[test]
+fn it_ends_with_its_terminal() {
+    if !library() {
+        return;
+    }
+    let load = Load::start(&[]);
+    at_work(&load);
+    let command = format!("exec {ME} top -d 0.2 -p {}", load.pid());
+    let Some(t) = Terminal::run("gone", [80, 24], &command) else { return };
+    t.shows("a ring", |s| s.contains("ring 1"));
+    let pid = t.tmux(&["display-message", "-p", "#{pane_pid}"]);
+    drop(t);
+    let there = format!("/proc/{}/fd/1", pid.trim());
+    let start = Instant::now();
+    while std::fs::read_link(&there).is_ok() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{pid} runs on");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
 fn wide_terminals_show_operations_too() {
     if !library() {
         return;

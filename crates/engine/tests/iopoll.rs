@@ -3,7 +3,6 @@
 mod client;
 mod direct;
 
-
 use client::Client;
 use direct::{BLOCK, Block, file, read};
 use softring_engine::abi::*;

@@ -10,6 +10,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line as Text, Span};
 use ratatui::widgets::Paragraph;
 use ratatui::{DefaultTerminal, Frame};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -67,6 +68,17 @@ pub fn run(args: &TopArgs, every: Duration) -> anyhow::Result<()> {
     done
 }
 
+/// Waits for something to read on the terminal, for so long at most. False if the terminal is gone:
+/// crossterm would read its end again and again, and never return.
+fn wait_for_keys(most: Duration) -> bool {
+    let most = Timespec { tv_sec: 0, tv_nsec: most.as_nanos() as i64 };
+    let terminal = std::io::stdout();
+    let mut fds = [PollFd::new(&terminal, PollFlags::IN)];
+    // A signal ends it early, among them that of a new size.
+    let _ = rustix::event::poll(&mut fds, Some(&most));
+    !fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
+}
+
 impl Screen {
     fn live(&mut self, mut terminal: DefaultTerminal) -> anyhow::Result<()> {
         // A first look soon: rates need two.
@@ -78,7 +90,10 @@ impl Screen {
                     return Ok(());
                 }
                 let left = due.saturating_duration_since(Instant::now());
-                if !event::poll(left.min(SIGNAL_CHECK)).context("cannot read keys")? {
+                if !wait_for_keys(left.min(SIGNAL_CHECK)) {
+                    sys::die_of(libc::SIGHUP);
+                }
+                if !event::poll(Duration::ZERO).context("cannot read keys")? {
                     continue;
                 }
                 match event::read().context("cannot read keys")? {
