@@ -20,6 +20,7 @@
 //! where that spares processor time and nothing is expected ([`nap`]). NEED_WAKEUP is not set
 //! meanwhile: the program does not enter, and what it submits is found at the nap's end.
 
+mod beat;
 mod nap;
 mod thread;
 

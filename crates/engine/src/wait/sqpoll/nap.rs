@@ -16,10 +16,13 @@
 //! thread spins. Where nothing is known yet of gaps so long, it naps for a share of the time that
 //! has passed, so that what comes then waits for no more than that share longer.
 //!
+//! Where submissions have a beat (`beat`), that says when the next is due.
+//!
 //! What comes during a nap tells only that the nap was too long: how long the gap was is not known,
 //! and to take the time of waking for it would lengthen the next nap, and so on for ever. It counts
 //! as a gap shorter than the nap. No nap is longer than [`NAP_MAX`].
 
+use super::beat::{Advice, Beat};
 use crate::wait::hybrid::Timer;
 
 /// Longest nap, in ns: a submission that nobody expected is found after so long at the latest.
@@ -58,6 +61,7 @@ pub struct Naps {
     /// Gaps seen, by size.
     gaps: [u16; BUCKETS],
     seen: u32,
+    beat: Beat,
     /// The last submission.
     last: u64,
     /// SQEs that usually come at once, times 16.
@@ -99,6 +103,7 @@ impl Naps {
             timer,
             gaps: [0; BUCKETS],
             seen: 0,
+            beat: Beat::default(),
             last: 0,
             batch: 16,
             look_until: 0,
@@ -126,14 +131,18 @@ impl Naps {
                 self.batch = (self.batch * 15 / 16 + u64::from(sqes)).max(16);
                 self.learn(now.saturating_sub(last), 1);
             }
+            self.beat.heard(now);
             return;
         };
         self.tally.over += 1;
         let usual = (self.batch / 16).max(1) as u32;
         let events = (sqes / usual).clamp(1, 64);
         if events > 1 {
+            self.beat.doubt(events);
             // Between the first and the last there cannot have been more than the nap.
             self.learn(now.saturating_sub(begin) / u64::from(events), events - 1);
+        } else {
+            self.beat.overslept(now);
         }
         if now.saturating_sub(end) < 8 * self.timer.lead() {
             // What was held up by others than the timer would be so after a shorter nap, too.
@@ -152,6 +161,33 @@ impl Naps {
             self.last = now;
         }
         let passed = now.saturating_sub(self.last);
+        // Through the bucket at hand.
+        let mut look_until =
+            self.last + edge((bucket(passed) + 1).min(BUCKETS - 1)).max(passed + 1);
+        let until = match self.beat.next(now) {
+            Some(Advice::LookUntil(until)) => {
+                self.look_until = until;
+                return Step::Look;
+            }
+            Some(Advice::AwakeAt(until)) => {
+                look_until = until.max(now);
+                until
+            }
+            None => self.expected(now, passed),
+        };
+        let until = until.clamp(now, now + NAP_MAX);
+        if self.timer.worth(until - now) {
+            let until = until - self.timer.lead();
+            self.nap = Some((now, until));
+            self.tally.naps += 1;
+            return Step::Nap(until);
+        }
+        self.look_until = look_until;
+        Step::Look
+    }
+
+    /// When the next submission may come, by the gaps that were longer than what has passed.
+    fn expected(&self, now: u64, passed: u64) -> u64 {
         let from = bucket(passed);
         let rest: u32 = self.gaps[from..].iter().map(|n| u32::from(*n)).sum();
         let until = if rest < KNOWN && passed < OVERDUE * self.longest() {
@@ -161,18 +197,9 @@ impl Naps {
             (share > self.timer.lead()).then(|| now + share)
         } else {
             let due = edge(self.due(from, rest));
-            self.last.checked_add(due).filter(|due| *due > now)
+            self.last.checked_add(due)
         };
-        let until = until.unwrap_or(now).min(now + NAP_MAX);
-        if self.timer.worth(until - now) {
-            let until = until - self.timer.lead();
-            self.nap = Some((now, until));
-            self.tally.naps += 1;
-            return Step::Nap(until);
-        }
-        // Through the bucket at hand.
-        self.look_until = self.last + edge((bucket(passed) + 1).min(BUCKETS - 1)).max(passed + 1);
-        Step::Look
+        until.unwrap_or(now)
     }
 
     /// The longest gap of those that are known; 0: none is.
@@ -293,6 +320,24 @@ mod tests {
             assert!(run.cpu < most, "{gap}: {}", run.cpu);
             assert!(run.delay(0.99) <= 2_000, "{gap}: {}", run.delay(0.99));
         }
+    }
+
+    #[test]
+    fn a_steady_program_that_is_held_up_now_and_then() {
+        // One in ten submissions is late, by up to three periods; the next is when it would be.
+        const PERIOD: u64 = 500_000;
+        let (mut seed, mut free, mut last, mut gaps) = (5, 0, 0, Vec::new());
+        for due in (1..12_000).map(|n| n * PERIOD) {
+            let held_up = random(&mut seed, 10) == 0;
+            let late =
+                if held_up { random(&mut seed, 3 * PERIOD) } else { random(&mut seed, 2_000) };
+            free = due.max(free) + late;
+            gaps.push(free - last);
+            last = free;
+        }
+        let run = play(&gaps, 40_000, 30_000);
+        assert!(run.cpu < 0.45, "{}", run.cpu);
+        assert!(run.delay(0.95) <= 2_000, "{}", run.delay(0.95));
     }
 
     #[test]
