@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
-"""Compares softring with the kernel's io_uring by fio's own figures.
+"""Compares softring with the kernel's io_uring, and with others, by fio's own figures.
 
 Each row is one fio job, run in turns (kernel, softring, kernel, softring ...), so that what else
 the machine does hits both alike. Prints the median of each engine, and the median and the interval
 of the ratios of the pairs. softring runs where io_uring is denied. Needs fio: apt-get install fio.
+
+spin, hybrid, adaptive: polled rings (hipri=1) under softring, by that policy; block: a plain ring
+that waits by that policy. libaio-hipri: fio's libaio, polled by softring run --aio-hipri. null: no
+I/O at all, what fio itself takes.
 """
 
 import argparse
@@ -16,20 +20,43 @@ import tempfile
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
+DIRECT = ["--direct=1", "--size=1g"]
+SEQUENTIAL = ["--bs=128k", "--direct=1", "--size=256m"]
+RANDOM = ["--bs=4k", "--direct=1", "--size=256m"]
 # The rows of docs/PERFORMANCE.md: name -> (directory, fio's options).
 ROWS = {
-    "direct-qd1": ("disk", ["--rw=randread", "--bs=4k", "--iodepth=1", "--direct=1", "--size=1g"]),
-    "direct-qd32": ("disk", ["--rw=randread", "--bs=4k", "--iodepth=32", "--direct=1", "--size=1g"]),
+    "direct-qd1": ("disk", ["--rw=randread", "--bs=4k", "--iodepth=1", *DIRECT]),
+    "direct-qd32": ("disk", ["--rw=randread", "--bs=4k", "--iodepth=32", *DIRECT]),
     "cached-qd32": ("disk", ["--rw=randread", "--bs=4k", "--iodepth=32", "--size=64m",
                              "--invalidate=0", "--pre_read=1"]),
     "tmpfs-qd32": ("shm", ["--rw=randread", "--bs=4k", "--iodepth=32", "--size=64m"]),
     "write-128k": ("disk", ["--rw=write", "--bs=128k", "--iodepth=32", "--size=256m"]),
 }
-IOENGINES = {
-    "kernel": ["--ioengine=io_uring"],
-    "softring": ["--ioengine=io_uring"],
-    "posixaio": ["--ioengine=posixaio"],
-    "pool": ["--ioengine=psync", "--thread", "--numjobs=16", "--iodepth=1", "--group_reporting"],
+# Those of polling.
+POLLED = {
+    f"{name}-qd{depth}": ("disk", [f"--rw={rw}", f"--iodepth={depth}", *options])
+    for depth in (64, 16, 1)
+    for name, rw, options in (("read-128k", "read", SEQUENTIAL),
+                              ("write-128k", "write", SEQUENTIAL),
+                              ("randread-4k", "randread", RANDOM),
+                              ("randwrite-4k", "randwrite", RANDOM))
+}
+DENIED = ["run", "--deny", "--quiet"]
+POLLING = ["--ioengine=io_uring", "--hipri=1"]
+# Name -> (what softring is told, if it is under fio; fio's options).
+ENGINES = {
+    "kernel": ([], ["--ioengine=io_uring"]),
+    "softring": (DENIED, ["--ioengine=io_uring"]),
+    "block": ([*DENIED, "--poll=block"], ["--ioengine=io_uring"]),
+    "spin": ([*DENIED, "--poll=spin"], POLLING),
+    "hybrid": ([*DENIED, "--poll=hybrid"], POLLING),
+    "adaptive": ([*DENIED, "--poll=adaptive"], POLLING),
+    "libaio": ([], ["--ioengine=libaio"]),
+    "libaio-hipri": (["run", "--quiet", "--aio-hipri"], ["--ioengine=libaio"]),
+    "posixaio": ([], ["--ioengine=posixaio"]),
+    "pool": ([], ["--ioengine=psync", "--thread", "--numjobs=16", "--iodepth=1",
+                  "--group_reporting"]),
+    "null": ([], ["--ioengine=null"]),
 }
 
 
@@ -37,48 +64,69 @@ def arguments():
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help="of: " + ", ".join(ROWS))
+    known_rows = ROWS | POLLED
+    parser.add_argument("rows", nargs="*", metavar="ROW",
+                        help=f"of: {', '.join(known_rows)} (default: the first {len(ROWS)})")
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each run")
+    parser.add_argument("--seconds", type=int, default=3, help="of each run")
     parser.add_argument("--engines", default="kernel,softring",
-                        help="in this order, the first is the base; of: " + ", ".join(IOENGINES))
+                        help="in this order, the first is the base; of: " + ", ".join(ENGINES))
+    parser.add_argument("--latency", action="store_true",
+                        help="have fio look at the clock for each I/O, and tell what they take")
     parser.add_argument("--dir", default="/var/tmp", help="on the disk to measure")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    for given, known in ((args.rows, ROWS), (args.engines.split(","), IOENGINES)):
+    for given, known in ((args.rows, known_rows), (args.engines.split(","), ENGINES)):
         for name in given:
             if name not in known:
                 parser.error(f"no such row or engine: {name}; there are {', '.join(known)}")
     return args
 
 
-def run(engine, options, path, seconds):
-    """One run of fio: I/Os a second, and microseconds of CPU for each."""
+def fio(engine, options):
+    """Runs fio; its report on the job, and the processor time of all its threads in seconds."""
     softring = os.environ.get("SOFTRING", os.path.join(TOP, "target/release/softring"))
-    command = [softring, "run", "--deny", "--quiet", "--"] if engine == "softring" else []
-    command += ["fio", "--name=pair", f"--filename={path}", "--output-format=json", *options,
-                "--time_based", f"--runtime={seconds}", "--gtod_reduce=1", *IOENGINES[engine]]
+    under, ioengine = ENGINES[engine]
+    command = [softring, *under, "--"] if under else []
+    command += ["fio", "--name=pair", "--output-format=json", *options, *ioengine]
     before = os.times()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     after = os.times()
     if done.returncode:
         sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}{done.stdout}")
     job = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
-    side = job["write" if "--rw=write" in options else "read"]
-    cpu = sum(after[2:4]) - sum(before[2:4])
-    return side["iops"], cpu / side["total_ios"] * 1e6
+    return job, sum(after[2:4]) - sum(before[2:4])
+
+
+def run(engine, options, seconds, latency=False):
+    """One run: I/Os a second, microseconds of CPU for each, and latencies in microseconds."""
+    # What fio takes to start and to end is not the I/Os'.
+    _, idle = fio(engine, [*options, "--number_ios=1"])
+    timing = [] if latency else ["--gtod_reduce=1"]
+    job, busy = fio(engine, [*options, "--time_based", f"--runtime={seconds}", *timing])
+    side = job["write" if "write" in options[0] else "read"]
+    cpu = max(busy - idle, 0)
+    got = {"iops": side["iops"], "cpu_us": cpu / side["total_ios"] * 1e6,
+           "cpu_percent": cpu / side["runtime"] * 1e5}
+    if latency:
+        lat, percentiles = side["lat_ns"], side["clat_ns"]["percentile"]
+        got["mean_us"] = lat["mean"] / 1e3
+        for name, key in (("p50", "50"), ("p99", "99"), ("p999", "99.9")):
+            got[f"{name}_us"] = percentiles[f"{float(key):.6f}"] / 1e3
+    return got
 
 
 def row(name, args, where):
     """All pairs of one row, by engine."""
-    kind, options = ROWS[name]
+    kind, options = (ROWS | POLLED)[name]
     path = os.path.join(where[kind], name)
+    options = [*options, f"--filename={path}"]
     engines = args.engines.split(",")
     got = {engine: [] for engine in engines}
-    run(engines[0], options, path, 1)  # lays the file out
+    run(engines[0], options, 1)  # lays the file out
     for number in range(args.pairs):
         for engine in engines:
-            got[engine].append(run(engine, options, path, args.seconds))
+            got[engine].append(run(engine, options, args.seconds, args.latency))
         if sys.stderr.isatty():
             print(f"\r{name}: {number + 1} of {args.pairs}", end="\033[K", file=sys.stderr)
     os.unlink(path)
@@ -97,14 +145,27 @@ def summary(got):
     base = next(iter(got.values()))
     found = {}
     for engine, runs in got.items():
-        pairs = list(zip(runs, base))
-        found[engine] = {
-            "iops": statistics.median(iops for iops, _ in runs),
-            "cpu_us": statistics.median(cpu for _, cpu in runs),
-            "iops_ratio": spread([ours[0] / theirs[0] for ours, theirs in pairs]),
-            "cpu_ratio": spread([ours[1] / theirs[1] for ours, theirs in pairs]),
-        }
+        found[engine] = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        for key, name in (("iops", "iops"), ("cpu_us", "cpu"), ("mean_us", "mean")):
+            if key in runs[0]:
+                ratios = [ours[key] / theirs[key] for ours, theirs in zip(runs, base)]
+                found[engine][f"{name}_ratio"] = spread(ratios)
     return found
+
+
+def line(name, engine, found):
+    """What was found of one engine, for people."""
+    def times(key):
+        got = found[key]
+        return f"x {got['median']:.2f} [{got['low']:.2f}, {got['high']:.2f}]"
+    text = (f"{name:16} {engine:12} {found['iops']:10,.0f} IOPS {found['cpu_us']:7.2f} us CPU "
+            f"{found['cpu_percent']:4.0f} %   IOPS {times('iops_ratio')}   "
+            f"CPU {times('cpu_ratio')}")
+    if "mean_us" in found:
+        text += (f"   mean {found['mean_us']:.1f} p50 {found['p50_us']:.1f} p99 "
+                 f"{found['p99_us']:.1f} p99.9 {found['p999_us']:.1f} us, "
+                 f"mean {times('mean_ratio')}")
+    return text
 
 
 def main():
@@ -118,11 +179,7 @@ def main():
             if args.json:
                 continue
             for engine, found in tables[name].items():
-                iops, cpu = found["iops_ratio"], found["cpu_ratio"]
-                print(f"{name:12} {engine:9} {found['iops']:10,.0f} IOPS {found['cpu_us']:7.2f} "
-                      f"us CPU   IOPS x {iops['median']:.2f} [{iops['low']:.2f}, "
-                      f"{iops['high']:.2f}]   CPU x {cpu['median']:.2f} [{cpu['low']:.2f}, "
-                      f"{cpu['high']:.2f}]", flush=True)
+                print(line(name, engine, found), flush=True)
     if args.json:
         json.dump(tables, sys.stdout, indent=2)
         print()
