@@ -11,7 +11,7 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
-.PHONY: all build demo test clients liburing-tests libaio-tests fuzz soak support install clean
+.PHONY: all build demo test clients liburing-tests libaio-tests fuzz soak memory support install clean
 
 all: build
 
@@ -50,6 +50,10 @@ fuzz:
 # Rings under a mix of everything for ten minutes, or for SECONDS; a million short connections.
 soak:
 	ci/soak.sh $(if $(SECONDS),--seconds $(SECONDS)) $(if $(CONNECTIONS),--connections $(CONNECTIONS))
+
+# AddressSanitizer and valgrind.
+memory:
+	ci/memory.sh
 
 install: build
 	$(RELEASE)/softring gen man $(RELEASE)/gen/man

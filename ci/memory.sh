@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Looks for wrong uses of memory: AddressSanitizer (with its search for leaks) under the engine's
+# tests, and valgrind under conformance cases, which reach the engine through the preloaded library.
+set -eu
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+usage() {
+    cat <<EOF
+usage: ci/memory.sh [--quick]
+  --quick  under valgrind, only the cases that hand over much memory
+EOF
+}
+
+QUICK=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --quick) QUICK=1 ;;
+        -h | --help) usage; exit 0 ;;
+        *) usage >&2; exit 2 ;;
+    esac
+    shift
+done
+
+need valgrind:valgrind gcc:gcc
+cd "$TOP"
+TARGET=${CARGO_TARGET_DIR:-$TOP/target}
+HOST=$(rustc -vV | sed -n 's/^host: //p')
+
+# The sanitizer is an unstable option of rustc, whose runtime the stable toolchain has, too.
+note "the engine's tests with AddressSanitizer"
+RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$TARGET/asan \
+    RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address -Cforce-frame-pointers=yes" \
+    cargo test -q -p softring-engine --target "$HOST" --lib --tests --locked
+
+cargo build -q --locked -p softring-preload -p softring-conformance
+scratch memory
+FAMILIES=('*')
+[ -z "$QUICK" ] || FAMILIES=('pbuf::*' 'rw::*' 'net_msg::*' 'cq::*' 'link::*')
+RC=0
+for cases in "${FAMILIES[@]}"; do
+    note "valgrind under $cases"
+    SOFTRING_ENGINE=user SOFTRING_QUIET=1 LD_PRELOAD=$TARGET/debug/libsoftring.so \
+        valgrind -q --trace-children=yes --smc-check=all-non-file --error-exitcode=99 \
+        --log-file="$SCRATCH/%p.log" \
+        "$TARGET/debug/conformance" run --timeout 120 --case "$cases" || RC=1
+done
+# System calls that valgrind does not know are no errors of ours.
+if grep -hE '^==[0-9]+== (Invalid|Conditional|Use of|Syscall param|Mismatched|Source and)' -A12 \
+    "$SCRATCH"/*.log; then
+    RC=1
+fi
+exit $RC
