@@ -1,4 +1,5 @@
-//! What processes under softring keep for others to look at: files in memory, found through `/proc`.
+//! What processes under softring keep for others to look at: files in memory, found through
+//! `/proc`.
 
 use crate::fail;
 use std::fs::{self, File, OpenOptions};

@@ -62,8 +62,9 @@ pub struct Args {
 
 fn enter_ring(ring: &Arc<Ring>, args: &Args) -> Result<usize> {
     // Goes last: with the signal mask back, a handler may run that enters, too.
-    let mut vigil = Vigil::default();
+    let mut vigil = Vigil::new()?;
     let mut ctx = ring.lock();
+    ctx.supersede();
     ctx.trace.look();
     let span = ctx.trace.begin();
     let (mut ctx, answer) = submit_and_wait(ring, ctx, args, &mut vigil);

@@ -14,7 +14,7 @@ use crate::time::Clock;
 use crate::transport::aio::AioCtx;
 use crate::transport::poll::{self, AIO_DATA, BATCH, Event};
 use crate::wait::hybrid::Nap;
-use crate::wait::vigil::Vigil;
+use crate::wait::vigil::{Vigil, open};
 
 /// What the caller waits for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -113,6 +113,7 @@ pub fn cqring_wait<'r>(
     let timeouts = ctx.timeouts.own;
     let mut result = Ok(0);
     vigil.wait_under(a.sigmask);
+    a.sigmask = vigil.mask();
     if let Some(polling) = &mut ctx.transports.polling {
         polling.begin();
     }
@@ -133,8 +134,7 @@ pub fn cqring_wait<'r>(
             continue;
         };
         let slept;
-        (ctx, slept) = sleep(ring, ctx, &a, left, vigil);
-        a.sigmask = vigil.mask();
+        (ctx, slept) = sleep(ring, ctx, &mut a, left, vigil);
         if let Slept::Signal = slept {
             result = Err(Errno::EINTR);
         }
@@ -176,7 +176,7 @@ fn time_left(a: &mut WaitArgs, ctx: &Guard<'_>) -> Option<u64> {
 fn sleep<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
-    a: &WaitArgs,
+    a: &mut WaitArgs,
     left: u64,
     vigil: &mut Vigil,
 ) -> (Guard<'r>, Slept) {
@@ -186,6 +186,7 @@ fn sleep<'r>(
     // The mask and the sleep must be one system call, which only the poll set's wait is.
     let drives = (ctx.in_flight() || a.sigmask.is_some()) && !ctx.driver.active;
     let rest = if drives { ctx.rest_for_aio(vigil) } else { Ok(Rest::Block) };
+    a.sigmask = vigil.mask();
     match rest {
         Ok(Rest::Look) => {
             // Others get the lock in between.
@@ -272,24 +273,20 @@ fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Gu
         sys::exact_timers();
     }
     let epoll = ctx.transports.epoll_fd().unwrap_or(-1);
-    ctx.driver.active = true;
-    ctx.driver.sleeping = true;
-    ctx.driver.kicked = false;
-    ctx.driver.want = a.min;
     let start = Clock::Monotonic.now();
-    ctx.driver.until = start.saturating_add(left);
+    ctx.begin_drive(a.min, start.saturating_add(left));
     let settles = ctx.transports.unsettled > 0;
     drop(ctx);
     let mut buf = [Event::default(); BATCH];
     let timeout = (left != u64::MAX).then_some(left);
-    let r = poll::wait(epoll, &mut buf, timeout, a.sigmask);
+    let r = {
+        let _open = open();
+        poll::wait(epoll, &mut buf, timeout, a.sigmask)
+    };
     let prompt = settles && Clock::Monotonic.now() - start < PROMPT_NS;
     let mut ctx = ring.lock();
     ctx.look(prompt);
-    ctx.driver.active = false;
-    ctx.driver.sleeping = false;
-    // Whoever waits passively may have to take the role over.
-    ctx.nudge();
+    ctx.end_drive();
     match r {
         Ok(n) => {
             ctx.poll_events(&buf[..n]);
@@ -319,10 +316,12 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
         }
     }
     let time = Duration::from_nanos(left.min(slice));
+    let opened = open();
     let slept = match a.sigmask {
         Some(mask) => sys::sleep_under(mask, time),
         None => sys::futex_wait_sig(control.seq(), seen, time),
     };
+    drop(opened);
     let slept = if slept == Err(Errno::EINTR) { Slept::Signal } else { Slept::Woken };
     control.waiters().fetch_sub(1, SeqCst);
     (ring.lock(), slept)

@@ -30,6 +30,8 @@ use crate::transport::standing;
 pub struct Driver {
     /// A thread has the role.
     pub active: bool,
+    /// Which one, as [`sys::thread`] has it.
+    pub thread: usize,
     /// It sleeps (or is about to), without the lock.
     pub sleeping: bool,
     /// It has been kicked awake already.
@@ -102,6 +104,36 @@ impl Ctx {
             // later finds the word changed, because this, too, is a write.
             let asleep = control.waiters().fetch_add(0, SeqCst);
             self.wakes.nudge |= !asleep.is_multiple_of(SPINNER);
+        }
+    }
+
+    /// The calling thread takes the role, and is about to sleep until `until` for `want` CQEs.
+    pub fn begin_drive(&mut self, want: u32, until: u64) {
+        let (active, sleeping, kicked) = (true, true, false);
+        self.driver = Driver { active, thread: sys::thread(), sleeping, kicked, want, until };
+    }
+
+    /// It gives the role back, unless a handler has taken it over.
+    pub fn end_drive(&mut self) {
+        if self.driver.thread == sys::thread() {
+            (self.driver.active, self.driver.sleeping, self.driver.thread) = (false, false, 0);
+        }
+        // Whoever waits passively may have to take the role over.
+        self.nudge();
+    }
+
+    /// A program enters. Where it is a handler that has interrupted a sleep of its own thread in
+    /// `enter`, that thread goes on only after it, so it takes over the role, and the events.
+    #[inline]
+    pub fn supersede(&mut self) {
+        let aio = self.transports.aio.as_mut().filter(|aio| aio.is_lent());
+        if self.driver.active || aio.is_some() {
+            if let Some(aio) = aio {
+                aio.take_back();
+            }
+            if self.driver.thread == sys::thread() {
+                self.end_drive();
+            }
         }
     }
 

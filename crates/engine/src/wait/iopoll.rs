@@ -25,7 +25,7 @@ use crate::user;
 use crate::wait::cqwait::sleep_passively;
 use crate::wait::hybrid::Nap;
 use crate::wait::polling::{self, LOOKS};
-use crate::wait::vigil::Vigil;
+use crate::wait::vigil::{Vigil, open};
 
 /// After so long without a completion, in ns, the thread sleeps for it: no device that is worth
 /// polling takes longer, and a signal must get through.
@@ -82,6 +82,9 @@ fn poll_until<'r>(
         if !ctx.polls_memory() {
             // Workers have something, or another thread sleeps for what aio has: they need the
             // lock, and wake who sleeps.
+            if let Err(e) = vigil.heeds() {
+                return (ctx, Err(e));
+            }
             let asleep;
             (ctx, asleep) = sleep_passively(ring, ctx, SLICE);
             if asleep.is_err() {
@@ -91,7 +94,7 @@ fn poll_until<'r>(
         }
         let rest = match &mut ctx.transports.polling {
             Some(polling) => polling.rest(vigil),
-            None => Ok(plain.rest()),
+            None => plain.rest(vigil),
         };
         let rested;
         (ctx, rested) = match rest {
@@ -118,14 +121,16 @@ struct Plain {
 }
 
 impl Plain {
-    fn rest(&mut self) -> Option<Nap> {
+    fn rest(&mut self, vigil: &mut Vigil) -> Result<Option<Nap>> {
+        let skips = !self.looks.is_multiple_of(LOOKS);
         self.looks += 1;
-        if !self.looks.is_multiple_of(LOOKS) {
-            return None;
+        if skips {
+            return Ok(None);
         }
         let now = Clock::Monotonic.now();
+        vigil.spins(now)?;
         let in_vain = now - *self.since.get_or_insert(now) > SPIN_NS;
-        in_vain.then_some(Nap { until: now + SLICE.as_nanos() as u64, through: false })
+        Ok(in_vain.then_some(Nap { until: now + SLICE.as_nanos() as u64, through: false }))
     }
 }
 
@@ -152,10 +157,12 @@ fn doze<'r>(
         return (ctx, Ok(0));
     }
     drop(ctx);
+    let opened = open();
     let slept = match &mut lent {
         Some(lent) => polling::sleep(lent, nap, in_flight, mask),
         None => polling::sleep_alone(nap, mask),
     };
+    drop(opened);
     let slept = slept.map(|early| early || due.is_some());
     let mut ctx = ring.lock();
     if let Some((aio, lent)) = ctx.transports.aio.as_mut().zip(lent) {

@@ -6,19 +6,49 @@
 //!
 //! ```text
 //! sleeper                            others, under the lock
-//! lock; lend: lent = true
+//! lock; lend: lent = sleeper
 //! unlock
 //! io_pgetevents                      submit: yes; reap: finds nothing, the sleeper will
-//! lock; give_back: events, lent = false
+//! lock; give_back: events, lent = none
 //! ```
+//!
+//! A signal handler may run on top of the sleeper, at the end of its io_pgetevents (signals are
+//! blocked otherwise), and want the events itself: it takes them back in its thread's name, and the
+//! sleeper's loan is void. So they are kept where both find them, those that are there told from
+//! the rest by their iocb's address, as nobody has seen the call's answer yet.
 
 use super::{AioCtx, AioSigset};
 use crate::abi::aio::io_event;
 use crate::errno::{Errno, Result, check};
 use crate::limits::AIO_WAIT_BATCH;
-use crate::sys::sys;
+use crate::sys::{self, sys};
+use core::cell::UnsafeCell;
 use core::time::Duration;
 use rustix::thread::Timespec;
+use std::sync::Arc;
+
+/// Who has the events.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loan {
+    number: u32,
+    thread: usize,
+}
+
+/// Events that a sleeper has taken; the first without an iocb ends them.
+#[derive(Debug)]
+pub(super) struct Basket(UnsafeCell<[io_event; AIO_WAIT_BATCH]>);
+
+impl Default for Basket {
+    fn default() -> Self {
+        Basket(UnsafeCell::new([io_event::default(); AIO_WAIT_BATCH]))
+    }
+}
+
+// SAFETY: one loan at a time: its sleeper's system call writes, and after it the thread that gives
+// the loan back reads, under the lock.
+unsafe impl Send for Basket {}
+// SAFETY: as above.
+unsafe impl Sync for Basket {}
 
 /// The right to take events, out of the lock's sight. Must come back by [`AioCtx::give_back`]
 /// before the context ends.
@@ -26,8 +56,8 @@ use rustix::thread::Timespec;
 #[must_use]
 pub struct Lent {
     id: usize,
-    events: [io_event; AIO_WAIT_BATCH],
-    n: usize,
+    number: u32,
+    basket: Arc<Basket>,
 }
 
 impl Lent {
@@ -37,26 +67,25 @@ impl Lent {
     /// # Errors
     /// EINTR; ENOSYS where io_pgetevents is missing and a mask is asked for.
     pub fn wait(&mut self, min: usize, time: Duration, sigmask: Option<u64>) -> Result<usize> {
-        let r = get_events(self.id, min, Some(time), sigmask, &mut self.events);
-        self.n = r.unwrap_or(0);
-        r
+        get_events(self.id, min, Some(time), sigmask, self.basket.0.get())
     }
 }
 
-/// io_pgetevents(2), or io_getevents(2) where that is all there is and all that is needed.
+/// io_pgetevents(2) into memory of ours, or io_getevents(2) where that is all there is and all that
+/// is needed.
 pub(super) fn get_events(
     id: usize,
     min: usize,
     timeout: Option<Duration>,
     sigmask: Option<u64>,
-    buf: &mut [io_event; AIO_WAIT_BATCH],
+    to: *mut [io_event; AIO_WAIT_BATCH],
 ) -> Result<usize> {
     let ts = timeout.and_then(|d| Timespec::try_from(d).ok());
     let ts = ts.as_ref().map_or(0, |t| (&raw const *t).expose_provenance());
     let mask = sigmask.as_ref().map_or(0, |m| (&raw const *m).expose_provenance());
     let set = AioSigset { mask, size: 8 };
     let set = if mask == 0 { 0 } else { (&raw const set).expose_provenance() };
-    let to = buf.as_mut_ptr().expose_provenance();
+    let to = to.expose_provenance();
     let mut r = check(sys!(__NR_io_pgetevents, id, min, AIO_WAIT_BATCH, to, ts, set));
     if r == Err(Errno::ENOSYS) && mask == 0 {
         r = check(sys!(__NR_io_getevents, id, min, AIO_WAIT_BATCH, to, ts));
@@ -68,25 +97,45 @@ impl AioCtx {
     /// Lends the events to a thread that is about to sleep for them; none if another does, or if
     /// some are there already.
     pub fn lend(&mut self) -> Option<Lent> {
-        if self.lent || !self.taken.is_empty() {
+        if self.is_lent() || !self.taken.is_empty() {
             return None;
         }
-        self.lent = true;
-        Some(Lent { id: self.id, events: [io_event::default(); AIO_WAIT_BATCH], n: 0 })
+        self.loans = self.loans.wrapping_add(1);
+        let number = self.loans;
+        self.lent = Some(Loan { number, thread: sys::thread() });
+        Some(Lent { id: self.id, number, basket: self.basket.clone() })
     }
 
     /// Does a thread sleep for the events?
     pub fn is_lent(&self) -> bool {
-        self.lent
+        self.lent.is_some()
     }
 
-    /// The sleeper is back, with what it has taken.
+    /// The sleeper is back, with what it has taken, unless a handler took that.
     pub fn give_back(&mut self, lent: &Lent) {
-        self.lent = false;
+        if self.lent.is_some_and(|l| l.number == lent.number) {
+            self.empty_basket();
+        }
+    }
+
+    /// Takes the events back if the calling thread has them: it is a handler on top of its own
+    /// sleep.
+    pub fn take_back(&mut self) {
+        if self.lent.is_some_and(|l| l.thread == sys::thread()) {
+            self.empty_basket();
+        }
+    }
+
+    fn empty_basket(&mut self) {
+        self.lent = None;
         if let Some(ring) = &mut self.ring {
             ring.resync();
         }
+        // SAFETY: the loan is over, so its call has returned, and under the lock nobody else looks.
+        let events = unsafe { &mut *self.basket.0.get() };
+        let n = events.iter().position(|e| e.obj == 0).unwrap_or(events.len());
         // Reaped from the end: keep the kernel's order.
-        self.taken.extend(lent.events[..lent.n].iter().rev());
+        self.taken.extend(events[..n].iter().rev());
+        events[..n].fill(io_event::default());
     }
 }

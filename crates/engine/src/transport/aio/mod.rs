@@ -34,6 +34,7 @@ use crate::sys::sys;
 use crate::wait::hybrid::Ticket;
 use core::time::Duration;
 use ring::Ring;
+use std::sync::Arc;
 
 /// Names one prepared or submitted iocb until it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +57,11 @@ pub struct AioCtx {
     /// Events that a wait has taken and [`Self::reap`] will hand on.
     taken: Vec<io_event>,
     /// A thread sleeps in the kernel, which takes events for it: nobody else may.
-    lent: bool,
+    lent: Option<lent::Loan>,
+    /// Loans so far.
+    loans: u32,
+    /// Where the kernel puts the events of a loan.
+    basket: Arc<lent::Basket>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +97,9 @@ impl AioCtx {
             free: (0..depth).rev().collect(),
             batch: Vec::with_capacity(depth as usize),
             taken: Vec::with_capacity(AIO_WAIT_BATCH),
-            lent: false,
+            lent: None,
+            loans: 0,
+            basket: Arc::default(),
         })
     }
 
@@ -170,7 +177,7 @@ impl AioCtx {
 
     /// Are there events to reap? Without a system call; false where the ring is not mapped.
     pub fn ready(&self) -> bool {
-        !self.lent && (!self.taken.is_empty() || self.ring.as_ref().is_some_and(Ring::ready))
+        !self.is_lent() && (!self.taken.is_empty() || self.ring.as_ref().is_some_and(Ring::ready))
     }
 
     /// Hands on all events that are there, as `(aio_data, res)`, and answers how many. Does not
@@ -185,7 +192,7 @@ impl AioCtx {
         mut f: impl FnMut(u64, i64),
         mut done: impl FnMut(Ticket),
     ) -> usize {
-        if self.lent {
+        if self.is_lent() {
             return 0;
         }
         if self.ring.is_none() && self.taken.is_empty() && self.in_flight() > 0 {
@@ -251,7 +258,7 @@ impl AioCtx {
         sigmask: Option<u64>,
     ) -> Result<usize> {
         let mut buf = [io_event::default(); AIO_WAIT_BATCH];
-        let r = lent::get_events(self.id, min, timeout, sigmask, &mut buf);
+        let r = lent::get_events(self.id, min, timeout, sigmask, &raw mut buf);
         if let Some(ring) = &mut self.ring {
             ring.resync();
         }
