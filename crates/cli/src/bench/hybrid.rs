@@ -21,7 +21,10 @@ because of a nap. spun: time spent looking before something was done. Both are a
 
 Traces: constant (80 us), bimodal (25 or 100 us), heavy tail (60 us at least, Pareto with exponent \
 2), drifting (50 to 450 us), pausing (constant, but the program lets eight minutes pass before it \
-looks, once in 500 requests; that time does not count as CPU time).";
+looks, once in 500 requests; that time does not count as CPU time), busy (one request after the \
+other, 19 us each, and 80 us beside that), busy uneven (one after the other, 19 us on average, \
+exponential), eight units (each works for 150 us on one request, give or take a third), pipeline \
+(800 us side by side, behind a part that takes 10 us for each).";
 
 #[derive(Debug, Args)]
 #[command(after_help = HYBRID_AFTER)]

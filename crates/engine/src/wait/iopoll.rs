@@ -130,7 +130,7 @@ impl Plain {
         let now = Clock::Monotonic.now();
         vigil.spins(now)?;
         let in_vain = now - *self.since.get_or_insert(now) > SPIN_NS;
-        Ok(in_vain.then_some(Nap { until: now + SLICE.as_nanos() as u64, through: false }))
+        Ok(in_vain.then_some(Nap { until: now + SLICE.as_nanos() as u64, many: 1 }))
     }
 }
 
@@ -149,7 +149,7 @@ fn doze<'r>(
         nap.until = nap.until.min(Clock::Monotonic.now() + SLICE.as_nanos() as u64);
     }
     // A modelled device wakes who sleeps for it, as a real one does.
-    let due = ctx.model_due().filter(|&due| !nap.through && due < nap.until);
+    let due = ctx.model_due().filter(|&due| !nap.through() && due < nap.until);
     let nap = Nap { until: due.unwrap_or(nap.until), ..nap };
     if ctx.transports.with_models() {
         sys::exact_timers();

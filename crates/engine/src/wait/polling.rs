@@ -35,6 +35,8 @@ const TRIALS: usize = 6;
 const TRIAL_NS: u64 = 20_000;
 /// Looks in a row between two looks at the clock.
 pub const LOOKS: u32 = 64;
+/// The processor time of one nap in so many is measured.
+const COST_EVERY: u32 = 16;
 
 /// Every ring waits by this policy from now on, polled or not.
 pub fn force(policy: Policy) {
@@ -64,13 +66,16 @@ pub fn try_timer(ns: u64) -> Timer {
     Timer::measured(&tried.map(|t| t.0)[1..], cpu[TRIALS / 2])
 }
 
-/// The same, once per process, with the timer that a [`Vigil`] naps with.
+/// The same, with the timer that a [`Vigil`] naps with.
+pub fn try_nap(ns: u64) -> Timer {
+    let mut vigil = Vigil::default();
+    vigil.naps();
+    try_timer(ns)
+}
+
+/// What a nap costs, once per process.
 fn timer() -> Timer {
-    *TIMER.get_or_init(|| {
-        let mut vigil = Vigil::default();
-        vigil.naps();
-        try_timer(TRIAL_NS)
-    })
+    *TIMER.get_or_init(|| try_nap(TRIAL_NS))
 }
 
 /// Runnable threads of the machine: the fourth field of proc_loadavg(5).
@@ -123,6 +128,9 @@ pub struct Polling {
     devices: Devices,
     /// Looks to make before the clock is asked again.
     looks: u32,
+    naps: u32,
+    /// The thread's processor time when a nap began that is measured.
+    spent: Option<u64>,
 }
 
 impl Polling {
@@ -136,7 +144,7 @@ impl Polling {
             });
         }
         let hybrid = Hybrid::new(policy, room, timer());
-        Box::new(Polling { hybrid, devices: Devices::default(), looks: 0 })
+        Box::new(Polling { hybrid, devices: Devices::default(), looks: 0, naps: 0, spent: None })
     }
 
     /// The kernel's aio has taken an iocb.
@@ -177,6 +185,8 @@ impl Polling {
             }
             Step::Nap(nap) => {
                 vigil.naps();
+                self.spent = self.naps.is_multiple_of(COST_EVERY).then(cpu_time);
+                self.naps = self.naps.wrapping_add(1);
                 Ok(Some(nap))
             }
         }
@@ -184,17 +194,20 @@ impl Polling {
 
     /// The nap is over.
     pub fn woke(&mut self, early: bool) {
+        if let Some(before) = self.spent.take() {
+            self.hybrid.timer.cost(cpu_time().saturating_sub(before));
+        }
         self.hybrid.woke(Clock::Monotonic.now(), early);
     }
 }
 
 /// Takes a nap, or a sleep of a time, for completions of `lent`'s; `in_flight` are to come. True if
-/// one has ended it.
+/// so many came as were to end it.
 ///
 /// # Errors
 /// EINTR.
 pub fn sleep(lent: &mut Lent, nap: Nap, in_flight: u32, mask: Option<u64>) -> Result<bool> {
-    let min = if nap.through { (in_flight as usize).clamp(1, AIO_WAIT_BATCH) } else { 1 };
+    let min = (nap.many.min(in_flight) as usize).clamp(1, AIO_WAIT_BATCH);
     let time = nap.until.saturating_sub(Clock::Monotonic.now());
     match lent.wait(min, Duration::from_nanos(time), mask) {
         Err(Errno::EINTR) => Err(Errno::EINTR),
@@ -240,7 +253,12 @@ impl Ctx {
 
     /// Those who wait for up to `room` requests go by a policy from now on.
     pub fn start_polling(&mut self, room: u32) {
-        self.transports.polling = self.policy().map(|p| Polling::new(p, room));
+        let mut polling = self.policy().map(|p| Polling::new(p, room));
+        // Who waits for whatever may come is woken by the first completion.
+        if let Some(polling) = polling.as_mut().filter(|_| !self.polls()) {
+            polling.hybrid.wakes_at_once();
+        }
+        self.transports.polling = polling;
     }
 
     /// Enters what naps came to in the statistics.

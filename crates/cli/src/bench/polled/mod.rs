@@ -6,6 +6,7 @@
 //! draws.
 
 mod draw;
+mod floor;
 mod row;
 mod target;
 
@@ -16,6 +17,7 @@ use crate::cli::{Driver, Op, Poll as Policy, PolledArgs, Rw, name_of};
 use crate::{fail, out};
 use anyhow::Context;
 use clap::ValueEnum;
+use floor::Floor;
 use row::Row;
 use serde::{Deserialize, Serialize};
 use softring_engine::abi::{IORING_SETUP_HYBRID_IOPOLL, IORING_SETUP_IOPOLL};
@@ -203,10 +205,10 @@ fn one(
     let job = job(args, file, load, depth);
     let mut runs: Vec<(Policy, Vec<Report>)> =
         args.policies.iter().map(|p| (*p, Vec::new())).collect();
-    let with = |policy: Policy, model: &str| {
+    let with = |policy: Policy, model: &str, wait: u32| {
         let mut options = options(args, disk, dir, model);
         options.push(format!("--poll={}", name_of(policy)));
-        let job = Job { setup_flags: flags(policy), ..job.clone() };
+        let job = Job { setup_flags: flags(policy), wait, ..job.clone() };
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         Runner { deny: true, options: &options }.run(&job)
     };
@@ -216,28 +218,31 @@ fn one(
             order.reverse();
         }
         for i in order {
-            let report = with(runs[i].0, &name_of(disk))?;
+            let report = with(runs[i].0, &name_of(disk), 1)?;
             runs[i].1.push(report);
         }
         bar.inc(1);
     }
-    // What submitting and completing cost where the disk takes no time.
-    let floor = match disk {
-        Disk::Real => None,
-        _ => Some(with(Policy::Block, "null")?.cpu_us_per_io()),
-    };
-    Ok(row::sum(disk, load.name, depth, load.cpu, &runs, floor))
+    let mut row = row::sum(disk, load.name, depth, load.cpu, &runs);
+    if let Some(spin) = row.way(Policy::Spin).filter(|_| depth > 1) {
+        // Submitting and completing where nothing is waited for; or as rarely as can be.
+        let alone = match disk {
+            Disk::Real => with(Policy::Block, "", depth)?,
+            _ => with(Policy::Block, "null", 1)?,
+        };
+        row.floor = Some(Floor::measure(alone.cpu_us_per_io(), spin.iops, spin.mean_ns));
+    }
+    Ok(row)
 }
 
 fn print(o: &Outcome) -> anyhow::Result<()> {
     let busy = if o.busy > 0 { format!(", beside {} busy threads", o.busy) } else { String::new() };
     out::line(&format!("{} round(s) of {} s, medians{busy}", o.pairs, o.seconds))?;
     for row in &o.rows {
-        let floor = row.floor_percent.map_or_else(String::new, |f| {
-            format!("; submitting and completing alone: {f:.0} % of a CPU at spin's rate")
-        });
-        let disk = name_of(row.disk);
-        out::line(&format!("\n{disk}, {}, depth {}{floor}", row.load, row.depth))?;
+        out::line(&format!("\n{}, {}, depth {}", name_of(row.disk), row.load, row.depth))?;
+        if let Some(floor) = &row.floor {
+            out::line(&floor.text())?;
+        }
         out::line(&row::table(row).to_string())?;
     }
     if !o.targets.is_empty() {

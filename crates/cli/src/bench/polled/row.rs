@@ -1,6 +1,7 @@
 //! One disk, load and depth: the four ways to wait side by side.
 
 use super::Disk;
+use super::floor::Floor;
 use crate::bench::job::{Lat, Report};
 use crate::bench::stats::{Ratio, median, ratio};
 use crate::bench::summary::{count, number, ratio_text, time};
@@ -18,9 +19,8 @@ pub struct Row {
     /// The source's CPU %, and the most that hybrid polling is to need.
     pub source_cpu: f64,
     pub target_cpu: f64,
-    /// CPU % of submitting and completing alone, at the rate of spin: on the same disk without
-    /// any time of its own. Of modelled disks.
-    pub floor_percent: Option<f64>,
+    /// What that cannot go below here, with many in flight.
+    pub floor: Option<Floor>,
     pub ways: Vec<Way>,
 }
 
@@ -57,7 +57,6 @@ pub fn sum(
     depth: u32,
     cpu: (f64, f64),
     runs: &[(Policy, Vec<Report>)],
-    floor: Option<f64>,
 ) -> Row {
     let of = |p: Policy| runs.iter().find(|(q, _)| *q == p).map(|(_, r)| r);
     let iops = |p| of(p).map(|r| r.iter().map(Report::iops).collect::<Vec<_>>());
@@ -65,10 +64,8 @@ pub fn sum(
     let better = better.map(|(a, b)| a.iter().zip(&b).map(|(a, b)| a.max(*b)).collect::<Vec<_>>());
     let ways: Vec<Way> =
         runs.iter().map(|(p, r)| way(*p, r, of(Policy::Spin), better.as_deref())).collect();
-    let spin = ways.iter().find(|w| w.policy == Policy::Spin);
-    let floor_percent = floor.zip(spin).map(|(us, spin)| us * spin.iops / 1e4);
     let (source_cpu, target_cpu) = cpu;
-    Row { disk, load, depth, source_cpu, target_cpu, floor_percent, ways }
+    Row { disk, load, depth, source_cpu, target_cpu, floor: None, ways }
 }
 
 fn way(policy: Policy, runs: &[Report], spin: Option<&Vec<Report>>, better: Option<&[f64]>) -> Way {

@@ -18,9 +18,9 @@ pub struct Target {
     pub reached: f64,
     pub bound: f64,
     pub at_least: bool,
-    pub met: bool,
-    /// Missed, but for what submitting and completing alone take.
+    /// The measured floor, where that is above the bound: it is asked for instead.
     pub floor: Option<f64>,
+    pub met: bool,
 }
 
 /// Every target that the rows tell of.
@@ -29,7 +29,7 @@ pub fn judge(rows: &[Row]) -> Vec<Target> {
 }
 
 fn of(row: &Row) -> Vec<Target> {
-    let make = |what, reached: f64, bound: f64, at_least, floor| Target {
+    let make = |what, reached: f64, bound: f64, at_least, floor: Option<f64>| Target {
         what,
         disk: row.disk,
         load: row.load,
@@ -37,16 +37,16 @@ fn of(row: &Row) -> Vec<Target> {
         reached,
         bound,
         at_least,
-        met: if at_least { reached >= bound } else { reached <= bound },
         floor,
+        met: if at_least { reached >= bound } else { reached <= floor.unwrap_or(bound) },
     };
     let mut all = Vec::new();
     if let Some(hybrid) = row.way(Policy::Hybrid) {
         if row.depth > 1 {
             let rate = hybrid.rate_vs_spin.map(|r| r.median);
             all.extend(rate.map(|r| make("hybrid: rate vs spin", r, 0.99, true, None)));
-            let (cpu, floor) = (hybrid.cpu_percent, row.floor_percent);
-            all.push(make("hybrid: CPU %", cpu, row.target_cpu, false, floor));
+            let floor = row.floor.map(|f| f.percent).filter(|f| *f > row.target_cpu);
+            all.push(make("hybrid: CPU %", hybrid.cpu_percent, row.target_cpu, false, floor));
         } else {
             let mean = hybrid.mean_vs_spin.map(|r| r.median);
             all.extend(mean.map(|r| make("hybrid: mean vs spin", r, 1.05, false, None)));
@@ -64,15 +64,12 @@ fn of(row: &Row) -> Vec<Target> {
 
 /// For reading.
 pub fn table(targets: &[Target]) -> Table {
-    let mut t = out::table(&["target", "disk", "load", "depth", "reached", "asked", ""]);
+    let head = ["target", "disk", "load", "depth", "reached", "asked", "or floor", ""];
+    let mut t = out::table(&head);
     for g in targets {
         let digits = if g.bound > 2.0 { 0 } else { 2 };
         let sign = if g.at_least { "≥" } else { "≤" };
-        let verdict = match (g.met, g.floor) {
-            (true, _) => "met".to_owned(),
-            (false, Some(floor)) if floor > 0.0 => format!("missed (floor {floor:.0})"),
-            _ => "missed".to_owned(),
-        };
+        let floor = g.floor.map_or_else(String::new, |f| format!("≤ {f:.0}"));
         t.add_row([
             Cell::new(g.what),
             Cell::new(name_of(g.disk)),
@@ -80,7 +77,8 @@ pub fn table(targets: &[Target]) -> Table {
             number(g.depth.to_string()),
             number(format!("{:.digits$}", g.reached)),
             number(format!("{sign} {:.digits$}", g.bound)),
-            Cell::new(verdict),
+            number(floor),
+            Cell::new(if g.met { "met" } else { "missed" }),
         ]);
     }
     t
@@ -110,7 +108,7 @@ mod tests {
                 (Policy::Hybrid, vec![report(995, 107.0, 400_000)]),
                 (Policy::Adaptive, vec![report(990, 101.0, 500_000)]),
             ];
-            sum(Disk::Real, "read 128k", depth, (44.0, 30.0), &all, None)
+            sum(Disk::Real, "read 128k", depth, (44.0, 30.0), &all)
         };
         let met = |row: &Row| of(row).iter().map(|t| (t.what, t.met)).collect::<Vec<_>>();
         assert_eq!(

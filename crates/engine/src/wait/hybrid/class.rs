@@ -3,6 +3,7 @@
 
 use super::estimate::Estimate;
 use super::flight::Queue;
+use super::pace::Pace;
 
 /// Kinds of requests that are told apart at a time: more than a program mixes, and as many as a
 /// word has bits.
@@ -35,6 +36,7 @@ pub struct Class {
     pub taught: u64,
     pub queue: Queue,
     pub estimate: Estimate,
+    pub pace: Pace,
 }
 
 /// The kinds.
@@ -68,7 +70,8 @@ impl Classes {
 
     fn add(&mut self, key: Key) -> Option<usize> {
         let (queue, estimate) = (Queue::default(), Estimate::default());
-        let class = Class { key, used: 0, heard: 0, taught: 0, queue, estimate };
+        let pace = Pace::default();
+        let class = Class { key, used: 0, heard: 0, taught: 0, queue, estimate, pace };
         if self.list.len() < CLASSES {
             self.list.push(class);
             return Some(self.list.len() - 1);
@@ -86,6 +89,16 @@ impl Classes {
     /// Those with requests in flight.
     pub fn active(&self) -> impl Iterator<Item = &Class> {
         self.list.iter().enumerate().filter(|(at, _)| self.active >> at & 1 == 1).map(|(_, c)| c)
+    }
+
+    /// The same, to change them.
+    pub fn active_mut(&mut self) -> impl Iterator<Item = &mut Class> {
+        let active = self.active;
+        self.list
+            .iter_mut()
+            .enumerate()
+            .filter(move |(at, _)| active >> at & 1 == 1)
+            .map(|(_, c)| c)
     }
 }
 

@@ -26,6 +26,9 @@ impl Default for Ticket {
 pub struct InFlight {
     pub issued: u64,
     pub class: u8,
+    /// The batch of its class that it was submitted in, and its place in that.
+    pub batch: u32,
+    pub place: u32,
     /// It has taught what it can.
     pub judged: bool,
 }
@@ -137,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn request(issued: u64) -> InFlight {
-        InFlight { issued, class: 0, judged: false }
+        InFlight { issued, class: 0, batch: 0, place: 0, judged: false }
     }
 
     #[test]

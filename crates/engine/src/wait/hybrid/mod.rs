@@ -10,7 +10,9 @@
 //!
 //! Nothing that is done stays unseen for long. A nap ends with the first completion, whatever it
 //! waits for; only one as short as [`UNSEEN_SHARE`] of what the quickest request in flight takes
-//! may sleep through several, so that they are taken together. No nap is longer than [`NAP_MAX`].
+//! may sleep through several, so that they are taken together, or one as short as [`GATHER_SHARE`]
+//! where devices have shown that they are busy without a gap ([`pace`]). No nap is longer than
+//! [`NAP_MAX`].
 //!
 //! ```text
 //! issue ────────────── mean ──────────────▶ done
@@ -25,6 +27,7 @@
 mod class;
 mod estimate;
 mod flight;
+mod pace;
 mod policy;
 pub mod sim;
 #[cfg(test)]
@@ -33,6 +36,7 @@ mod timer;
 
 pub use class::{CLASSES, Key};
 pub use flight::Ticket;
+pub use pace::GATHER_SHARE;
 pub use policy::{Load, Policy};
 pub use timer::Timer;
 
@@ -67,13 +71,20 @@ pub enum Step {
     Nap(Nap),
 }
 
-/// A sleep. The next completion ends it, unless `through`.
+/// A sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nap {
     /// When it ends by itself, in ns.
     pub until: u64,
-    /// Completions do not end it.
-    pub through: bool,
+    /// So many completions end it; fewer may wait for more.
+    pub many: u32,
+}
+
+impl Nap {
+    /// May completions lie unseen until it ends by itself?
+    pub fn through(self) -> bool {
+        self.many > 1
+    }
 }
 
 /// What naps came to, in the words of the statistics.
@@ -111,6 +122,10 @@ enum Woke {
 #[derive(Debug)]
 pub struct Hybrid {
     policy: Policy,
+    /// The waiter can sleep through completions.
+    gathers: bool,
+    /// What is submitted between two looks that find nothing is a batch; its number.
+    batch: u32,
     pub timer: Timer,
     classes: Classes,
     flight: Flight,
@@ -135,6 +150,8 @@ impl Hybrid {
     pub fn new(policy: Policy, room: u32, timer: Timer) -> Hybrid {
         Hybrid {
             policy,
+            gathers: true,
+            batch: 0,
             timer,
             classes: Classes::default(),
             flight: Flight::new(room.min(FLIGHT_MAX)),
@@ -154,6 +171,12 @@ impl Hybrid {
         self.policy
     }
 
+    /// The first completion ends each sleep of this waiter, whatever [`Nap::many`] says: there is
+    /// nothing to gather.
+    pub fn wakes_at_once(&mut self) {
+        self.gathers = false;
+    }
+
     /// Requests in flight that are kept track of.
     pub fn in_flight(&self) -> u32 {
         self.flight.count()
@@ -167,17 +190,20 @@ impl Hybrid {
             class.estimate.rest();
             class.heard = now;
         }
-        let request = InFlight { issued: now, class: at, judged: false };
+        let (batch, place) = (self.batch, class.pace.issued(self.batch, now));
+        let request = InFlight { issued: now, class: at, batch, place, judged: false };
         let ticket = self.flight.insert(&mut class.queue, request);
-        if ticket != Ticket::NONE {
-            self.classes.active |= 1 << at;
+        match ticket {
+            Ticket::NONE => class.pace.done(&request, now, false),
+            _ => self.classes.active |= 1 << at,
         }
         ticket
     }
 
     /// A request was found done.
     pub fn done(&mut self, ticket: Ticket, now: u64) {
-        let Some(request) = self.land(ticket) else { return };
+        let napped = self.nap.is_some_and(|n| n.woke != Woke::NotYet);
+        let Some(request) = self.land(ticket, now, !napped) else { return };
         let class = self.classes.get(request.class);
         let high = now.saturating_sub(request.issued);
         let low = self.looked.saturating_sub(request.issued).min(high);
@@ -214,18 +240,19 @@ impl Hybrid {
 
     /// A request left without telling anything: it failed to be issued, or somebody else has it.
     pub fn gone(&mut self, ticket: Ticket) {
-        self.land(ticket);
+        self.land(ticket, self.looked, false);
     }
 
-    /// Takes a request out of the flight.
-    fn land(&mut self, ticket: Ticket) -> Option<InFlight> {
+    /// Takes a request out of the flight; `close`: it was caught by looking.
+    fn land(&mut self, ticket: Ticket, now: u64, close: bool) -> Option<InFlight> {
         let at = self.flight.get(ticket)?.class;
-        let queue = &mut self.classes.get(at).queue;
-        let request = self.flight.remove(queue, ticket);
-        if queue.is_empty() {
+        let class = self.classes.get(at);
+        let request = self.flight.remove(&mut class.queue, ticket)?;
+        class.pace.done(&request, now, close);
+        if class.queue.is_empty() {
             self.classes.active &= !(1 << at);
         }
-        request
+        Some(request)
     }
 
     /// When the first request in flight is due; none if nothing is, or it is not known.
@@ -260,6 +287,7 @@ impl Hybrid {
     pub fn next(&mut self, now: u64) -> Step {
         self.judge(now);
         self.looks += 1;
+        self.batch = self.batch.wrapping_add(1);
         if self.news == 0 {
             self.news = now;
         }
@@ -268,15 +296,12 @@ impl Hybrid {
         }
         self.looked = now;
         let policy = match self.policy {
-            Policy::Adaptive => adapt(Scene {
-                load: self.load,
-                in_flight: self.flight.count(),
-                takes: self.takes,
-                late: self.timer.late(),
-            }),
+            Policy::Adaptive => {
+                adapt(Scene { load: self.load, in_flight: self.flight.count(), takes: self.takes })
+            }
             policy => policy,
         };
-        let sleep = Nap { until: now.saturating_add(NAP_MAX), through: false };
+        let sleep = Nap { until: now.saturating_add(NAP_MAX), many: 1 };
         let nap = match policy {
             Policy::Block => Some((sleep, None)),
             Policy::Hybrid => self.nap_now(now),
@@ -293,6 +318,9 @@ impl Hybrid {
             }
         };
         self.spins_since = 0;
+        if nap.through() {
+            self.classes.active_mut().for_each(|c| c.pace.gathering(now, c.estimate.mean()));
+        }
         let (woke, found) = (Woke::NotYet, false);
         self.nap = Some(Taken { since: now, until: nap.until, aim, woke, found });
         self.tally.naps += 1;
@@ -344,11 +372,11 @@ impl Hybrid {
         for class in self.classes.active() {
             // A kind that is new is watched, or how should one know.
             let Some((ticket, oldest)) = self.flight.oldest(&class.queue) else { continue };
-            if !class.estimate.known() {
+            if !class.estimate.known() || class.pace.watches(&oldest) {
                 return None;
             }
             let due = oldest.issued.saturating_add(class.estimate.age());
-            let share = class.estimate.mean() / UNSEEN_SHARE;
+            let share = self.unseen(class, now);
             let at = due.max(now.saturating_add(share));
             if at < awake {
                 (awake, aim) = (at, (at == due).then_some(ticket));
@@ -356,8 +384,7 @@ impl Hybrid {
             unseen = unseen.min(share);
             let patience = SPIN_MAX + PATIENCE * class.estimate.mean();
             if now.saturating_sub(oldest.issued.max(self.news)) > patience {
-                let until = now.saturating_add(NAP_MAX);
-                return Some((Nap { until, through: false }, None));
+                return Some((Nap { until: now.saturating_add(NAP_MAX), many: 1 }, None));
             }
         }
         if awake > now.saturating_add(NAP_MAX) {
@@ -367,8 +394,27 @@ impl Hybrid {
         if self.flight.count() == 0 || !self.timer.worth(ahead) {
             return None;
         }
-        let through = ahead <= unseen;
-        Some((Nap { until: awake - self.timer.lead(), through }, aim))
+        let until = awake - self.timer.lead();
+        let many = if ahead <= unseen { self.come_until(until, now) } else { 1 };
+        Some((Nap { until, many }, aim))
+    }
+
+    /// For how long one of a kind may be done and unseen.
+    fn unseen(&self, class: &class::Class, now: u64) -> u64 {
+        let mean = class.estimate.mean();
+        let gathers = match self.gathers {
+            true => class.pace.gathers(now, mean, self.timer.least()),
+            false => 0,
+        };
+        gathers.max(mean / UNSEEN_SHARE)
+    }
+
+    /// How many completions are to come until then; at least so many that the first does not end
+    /// the nap.
+    fn come_until(&self, until: u64, now: u64) -> u32 {
+        let time = until.saturating_sub(now);
+        let come: u64 = self.classes.active().map(|c| c.pace.come_in(now, time)).sum();
+        u32::try_from(come).unwrap_or(u32::MAX).max(2)
     }
 
     /// What naps came to since the last call.

@@ -48,9 +48,6 @@ impl Load {
 
 /// At depth 1 spinning is worth it for a request that takes no longer, in ns.
 const SPIN_WORTH: u64 = 1_000_000;
-/// A sleeper that is woken late by one part in so many of what a request takes loses nothing that
-/// would show.
-const WAKE_SHARE: u64 = 16;
 
 /// What [`Policy::Adaptive`] looks at.
 #[derive(Clone, Copy, Debug)]
@@ -59,8 +56,6 @@ pub struct Scene {
     pub in_flight: u32,
     /// How long a request takes, in ns; 0: not known.
     pub takes: u64,
-    /// How late a sleeper wakes, in ns.
-    pub late: u64,
 }
 
 /// The way to wait that suits the scene.
@@ -72,8 +67,8 @@ pub fn adapt(scene: Scene) -> Policy {
         let long = scene.takes > SPIN_WORTH;
         return if long { Policy::Hybrid } else { Policy::Spin };
     }
-    let unhurried = scene.takes > scene.late.saturating_mul(WAKE_SHARE);
-    if scene.takes > 0 && unhurried { Policy::Block } else { Policy::Hybrid }
+    // Where nothing is lost by it, that naps as long as blocking would, and wakes less often.
+    Policy::Hybrid
 }
 
 #[cfg(test)]
@@ -92,11 +87,11 @@ mod tests {
     fn by_depth_and_by_what_the_processor_is_worth() {
         let idle = Load { runnable: 1, cpus: 2 };
         let busy = Load { runnable: 5, cpus: 2 };
-        let one = Scene { load: idle, in_flight: 1, takes: 80_000, late: 10_000 };
+        let one = Scene { load: idle, in_flight: 1, takes: 80_000 };
         assert_eq!(adapt(one), Policy::Spin);
         assert_eq!(adapt(Scene { takes: 9_000_000, ..one }), Policy::Hybrid);
         assert_eq!(adapt(Scene { in_flight: 64, ..one }), Policy::Hybrid);
-        assert_eq!(adapt(Scene { in_flight: 64, takes: 1_200_000, ..one }), Policy::Block);
+        assert_eq!(adapt(Scene { in_flight: 64, takes: 1_200_000, ..one }), Policy::Hybrid);
         assert_eq!(adapt(Scene { in_flight: 64, takes: 0, ..one }), Policy::Hybrid);
         assert_eq!(adapt(Scene { load: busy, ..one }), Policy::Block);
         assert!(!Load::default().contended());

@@ -55,6 +55,61 @@ fn at_depth_it_keeps_the_throughput_of_polling() {
     }
 }
 
+/// As on virtual machines.
+const DEAR: Machine = Machine { late: 40_000, cpu: 35_000, submit: 500 };
+
+fn dear(policy: Policy, trace: TraceKind, depth: usize, ios: usize) -> Outcome {
+    let rule = RuleKind::Ours(policy);
+    run(&mut *rule.rule(DEAR, depth), &mut Trace::new(trace, 1), DEAR, depth, ios)
+}
+
+#[test]
+fn a_busy_device_is_not_watched_and_loses_nothing() {
+    for (trace, cpu) in [(TraceKind::Busy, 25.0), (TraceKind::BusyUneven, 35.0)] {
+        let (ours, spin): (Outcome, Outcome) =
+            [Policy::Hybrid, Policy::Spin].map(|p| dear(p, trace, 64, 12_000)).into();
+        let name = trace.name();
+        assert!(ours.iops >= spin.iops * 0.995, "{name}: {} {}", ours.iops, spin.iops);
+        assert!(ours.cpu < cpu, "{name}: {}", ours.cpu);
+        // Its average is 1,216 µs.
+        let most = 1_216_000 / GATHER_SHARE + 3 * DEAR.late;
+        assert!(ours.longest_nap < most, "{name}: {}", ours.longest_nap);
+        assert!((ours.p99 as f64) < spin.p99 as f64 + most as f64, "{name}: {}", ours.p99);
+    }
+}
+
+#[test]
+fn a_device_with_gaps_is_not_taken_for_a_busy_one() {
+    for (trace, depth) in TraceKind::ALL.into_iter().flat_map(|t| [64, 88].map(|d| (t, d))) {
+        let (ours, spin): (Outcome, Outcome) =
+            [Policy::Hybrid, Policy::Spin].map(|p| dear(p, trace, depth, 6_000)).into();
+        let ratio = ours.iops / spin.iops;
+        assert!(ratio >= 0.985, "{} {depth}: {ratio}", trace.name());
+    }
+}
+
+#[test]
+fn who_wakes_at_once_gathers_nothing() {
+    let mut h = one(Policy::Hybrid);
+    h.wakes_at_once();
+    let mut now = 1_000_000_000;
+    let mut flying: Vec<Ticket> = (0..64).map(|_| h.issued(KEY(), now)).collect();
+    // One after the other, 100 µs each, looked for without a pause, then in batches of eight.
+    for turn in 0..2_000 {
+        now += 100_000;
+        if let Step::Nap(nap) = h.next(now - 1_000) {
+            let share = nap.until.saturating_sub(now) * UNSEEN_SHARE;
+            assert!(!nap.through() || share <= 7_000_000, "{nap:?}");
+            h.woke(now, true);
+        }
+        h.done(flying.remove(0), now);
+        h.begin();
+        if turn % 8 == 7 {
+            flying.extend((0..8).map(|_| h.issued(KEY(), now)));
+        }
+    }
+}
+
 #[test]
 fn a_pause_teaches_nothing() {
     let (ours, theirs) =
@@ -103,7 +158,7 @@ fn the_nap_ends_before_the_first_is_due_wherever_the_clock_stands() {
     // Absolute: looked at later, it ends at the same moment.
     let late = now + 30_000;
     let Step::Nap(nap) = h.next(late) else { panic!("no nap") };
-    assert!(nap.until < due && nap.until > due - 10_000 && !nap.through);
+    assert!(nap.until < due && nap.until > due - 10_000 && !nap.through());
     h.woke(nap.until, false);
     h.done(first, nap.until + 1);
     assert_eq!(h.in_flight(), 1);
@@ -170,7 +225,7 @@ fn a_slow_device_does_not_hide_a_fast_one() {
     h.issued(KEY(), t);
     h.begin();
     let Step::Nap(nap) = h.next(t) else { panic!("no nap") };
-    assert!(nap.until < t + 110_000 && !nap.through);
+    assert!(nap.until < t + 110_000 && !nap.through());
 }
 
 #[test]

@@ -55,6 +55,11 @@ impl Timer {
         self.late
     }
 
+    /// How much processor time a sleep takes.
+    pub fn cpu(&self) -> u64 {
+        self.cpu
+    }
+
     /// How much before the moment at which to be awake a timer must be set to.
     pub fn lead(&self) -> u64 {
         self.late + self.deviation
@@ -62,7 +67,12 @@ impl Timer {
 
     /// Is it worth sleeping if one must be awake after `ahead`?
     pub fn worth(&self, ahead: u64) -> bool {
-        ahead > self.lead() && ahead > self.cpu + self.cpu / 4 + GAIN
+        ahead > self.least()
+    }
+
+    /// The longest time for which it is not worth it.
+    pub fn least(&self) -> u64 {
+        self.lead().max(self.cpu + self.cpu / 4 + GAIN)
     }
 }
 

@@ -143,8 +143,8 @@ pub fn run(
 
 impl World<'_> {
     fn issue(&mut self, slot: usize) {
-        let next = self.trace.sample();
         self.now += self.machine.submit;
+        let next = self.trace.sample(self.now);
         let (issued, done, paused) = (self.now, self.now + next.takes, self.paused);
         self.slots[slot] = Request { issued, done, paused };
         self.rule.issued(slot, self.now);
@@ -195,10 +195,12 @@ impl World<'_> {
         let start = self.now;
         let late = self.machine.late as f64;
         let late = (late + late / 4.0 * self.random.normal()).max(0.0) as u64;
-        let first = self.slots.iter().map(|r| r.done).min().unwrap_or(u64::MAX);
+        let mut times: Vec<u64> = self.slots.iter().map(|r| r.done).collect();
+        times.sort_unstable();
+        let last = times.get(nap.many as usize - 1).copied().unwrap_or(u64::MAX);
         let end = nap.until.max(start) + late;
-        let woken = first.max(start).saturating_add(late);
-        let early = self.rule.wakes_early() && !nap.through && woken < end;
+        let woken = last.max(start).saturating_add(late);
+        let early = self.rule.wakes_early() && woken < end;
         self.now = if early { woken } else { end };
         let unseen = |r: &Request| self.now.saturating_sub(r.done.max(start));
         self.unseen += self.slots.iter().map(unseen).sum::<u64>();

@@ -136,7 +136,7 @@ impl Flights {
             return Step::Look;
         };
         self.slept[slot] = Some(nap);
-        if nap == 0 { Step::Look } else { Step::Nap(Nap { until: now + nap, through: true }) }
+        if nap == 0 { Step::Look } else { Step::Nap(Nap { until: now + nap, many: u32::MAX }) }
     }
 }
 

@@ -15,15 +15,29 @@ pub enum TraceKind {
     Drifting,
     /// As constant, but the program lets eight minutes pass before it looks, once in 500 requests.
     Pausing,
+    /// One request after the other, 19 µs each, and 80 µs beside that: bound by its bandwidth at
+    /// depth 64.
+    Busy,
+    /// One after the other, 19 µs on average, exponential.
+    BusyUneven,
+    /// Eight units, each working for 150 µs on one request, give or take a third.
+    Units,
+    /// 800 µs side by side, give or take a tenth; behind a part that takes 10 µs for each, which is
+    /// busy for most of the time at depth 64, but not for all of it.
+    Pipeline,
 }
 
 impl TraceKind {
-    pub const ALL: [TraceKind; 5] = [
+    pub const ALL: [TraceKind; 9] = [
         TraceKind::Constant,
         TraceKind::Bimodal,
         TraceKind::HeavyTail,
         TraceKind::Drifting,
         TraceKind::Pausing,
+        TraceKind::Busy,
+        TraceKind::BusyUneven,
+        TraceKind::Units,
+        TraceKind::Pipeline,
     ];
 
     pub fn name(self) -> &'static str {
@@ -33,6 +47,10 @@ impl TraceKind {
             TraceKind::HeavyTail => "heavy tail",
             TraceKind::Drifting => "drifting",
             TraceKind::Pausing => "pausing",
+            TraceKind::Busy => "busy",
+            TraceKind::BusyUneven => "busy, uneven",
+            TraceKind::Units => "eight units",
+            TraceKind::Pipeline => "pipeline",
         }
     }
 }
@@ -57,14 +75,29 @@ pub struct Trace {
     kind: TraceKind,
     random: Random,
     count: u64,
+    /// When each unit of the device is free.
+    free: [u64; UNITS],
 }
+
+/// Units of [`TraceKind::Units`].
+const UNITS: usize = 8;
 
 impl Trace {
     pub fn new(kind: TraceKind, seed: u64) -> Trace {
-        Trace { kind, random: Random(seed), count: 0 }
+        Trace { kind, random: Random(seed), count: 0, free: [0; UNITS] }
     }
 
-    pub fn sample(&mut self) -> Sample {
+    /// The first of `units` units that is free works for so many µs on what comes at `now`: how
+    /// many µs later is it through?
+    fn turn(&mut self, units: usize, now: u64, us: f64) -> f64 {
+        let free = &mut self.free[..units];
+        let Some(first) = free.iter_mut().min() else { return us };
+        *first = now.max(*first) + (us * 1000.0) as u64;
+        (*first - now) as f64 / 1000.0
+    }
+
+    /// A request that comes at `now`.
+    pub fn sample(&mut self, now: u64) -> Sample {
         self.count += 1;
         let noise = 1.0 + 0.0125 * self.random.normal().clamp(-3.0, 3.0);
         let mut pause = 0;
@@ -83,7 +116,25 @@ impl Trace {
                 pause = if self.count.is_multiple_of(PAUSE_EVERY) { PAUSE } else { 0 };
                 80.0
             }
+            TraceKind::Busy => return self.queued(1, now, 19.0, 80.0),
+            TraceKind::BusyUneven => {
+                let us = -(1.0 - self.random.unit()).ln() * 19.0;
+                return self.queued(1, now, us, 0.0);
+            }
+            TraceKind::Units => {
+                let us = 150.0 * (1.0 + self.random.normal().clamp(-2.5, 2.5) / 3.0);
+                return self.queued(UNITS, now, us, 0.0);
+            }
+            TraceKind::Pipeline => {
+                let behind = 800.0 * (1.0 + 0.1 * self.random.normal());
+                return self.queued(1, now, 10.0, behind);
+            }
         };
         Sample { takes: (us * noise * 1000.0) as u64, pause }
+    }
+
+    fn queued(&mut self, units: usize, now: u64, us: f64, behind: f64) -> Sample {
+        let takes = self.turn(units, now, us) + behind;
+        Sample { takes: (takes * 1000.0) as u64, pause: 0 }
     }
 }
