@@ -97,10 +97,10 @@ A modelled disk (nvme-gen4 and so on: see softring run --help) lies in memory, a
 unless --data is given: a real one moves them without the processor.
 
 floor: the least that hybrid can take with many in flight, measured here. What submitting and \
-completing take at spin's rate, on a disk that takes no time; for a real disk, by a plain ring that \
-submits all that may be in flight and sleeps once for all of it. To that are added naps, one after \
-the other, each as long as completions may lie unseen: a quarter of what one of spin's requests \
-takes. Where naps of that length cost more than they spare, the floor is spinning.";
+completing take at spin's rate, on a disk that takes no time; for a real disk, by a plain ring \
+that submits all that may be in flight and sleeps once for all of it. To that are added naps, one \
+after the other, each as long as completions may lie unseen: a quarter of what one of spin's \
+requests takes. Where naps of that length cost more than they spare, the floor is spinning.";
 
 #[derive(Debug, Args)]
 #[command(after_help = POLLED_AFTER)]

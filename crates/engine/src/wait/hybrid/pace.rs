@@ -33,8 +33,10 @@ const BATCH_SURE: u32 = 24;
 /// A device that works for so much of the time has no gaps that would count; from the second on it
 /// has.
 const BUSY: [f64; 2] = [0.92, 0.88];
-/// What has a line through it: the least correlation of times and places.
-const STRAIGHT: f64 = 0.9;
+/// What has a line through it: the least correlation of times and places, the second of fewer than
+/// so many.
+const STRAIGHT: [f64; 2] = [0.9, 0.95];
+const BATCH_FEW: u32 = 8;
 /// One batch counts as so much at most, and one part in so many, once so many were seen.
 const BUSY_MOST: f64 = 2.0;
 const WEIGHT: u8 = 8;
@@ -99,6 +101,7 @@ pub struct Pace {
     /// The batch that was submitted last, and its size so far.
     batch: u32,
     size: u32,
+    begun: u64,
     /// Of that batch, those that are back.
     back: u32,
     watch: Option<Watch>,
@@ -129,7 +132,7 @@ impl Pace {
             (self.since, self.count, self.watch) = (0, 0, None);
         }
         if batch != self.batch || self.size == 0 {
-            (self.batch, self.size, self.back) = (batch, 0, 0);
+            (self.batch, self.size, self.back, self.begun) = (batch, 0, 0, now);
         }
         let place = self.size;
         (self.flying, self.size) = (self.flying + 1, place + 1);
@@ -137,7 +140,8 @@ impl Pace {
             Some(watch) if watch.batch == batch => (watch.size, watch.issued[1]) = (self.size, now),
             None if self.size == BATCH_MIN && (self.step == 0 || self.naps >= WATCH_EVERY) => {
                 let ahead = (self.flying + self.back).saturating_sub(self.size);
-                let (size, seen, issued, line) = (self.size, self.back, [now; 2], Line::default());
+                let (issued, line) = ([self.begun, now], Line::default());
+                let (size, seen) = (self.size, self.back);
                 self.watch = Some(Watch { batch, issued, size, seen, first: now, ahead, line });
             }
             _ => {}
@@ -194,7 +198,8 @@ impl Pace {
             return;
         }
         let interval = self.interval_now(now);
-        let fit = watch.line.fit().filter(|&(_, r)| r >= STRAIGHT);
+        let straight = STRAIGHT[usize::from(watch.line.n < BATCH_FEW)];
+        let fit = watch.line.fit().filter(|&(_, r)| r >= straight);
         let busy = fit.map_or(0.0, |(slope, _)| slope / interval as f64).clamp(0.0, BUSY_MOST);
         let first = self.shown == 0;
         let sure = if watch.line.n >= BATCH_SURE { 2 } else { 1 };

@@ -65,7 +65,7 @@ fn dear(policy: Policy, trace: TraceKind, depth: usize, ios: usize) -> Outcome {
 
 #[test]
 fn a_busy_device_is_not_watched_and_loses_nothing() {
-    for (trace, cpu) in [(TraceKind::Busy, 25.0), (TraceKind::BusyUneven, 35.0)] {
+    for (trace, cpu) in [(TraceKind::Busy, 25.0), (TraceKind::BusyUneven, 50.0)] {
         let (ours, spin): (Outcome, Outcome) =
             [Policy::Hybrid, Policy::Spin].map(|p| dear(p, trace, 64, 12_000)).into();
         let name = trace.name();
