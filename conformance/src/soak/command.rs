@@ -9,10 +9,10 @@ use comfy_table::Table;
 
 use super::health::Health;
 use super::ledger::Totals;
-use super::{Check, churn, race};
+use super::{Check, churn, mix, race};
 use crate::door::Door;
 
-/// Race cancels against completions and make short connections; nothing is lost or left behind.
+/// Race cancels against completions, mix everything, make short connections; nothing is lost.
 ///
 /// Whoever answers io_uring's calls is tried: the kernel, or softring where it is preloaded. Exit
 /// code 0: all was well; 1: something was not; 2: it could not be tried.
@@ -31,7 +31,7 @@ struct Cli {
     /// How the calls are issued: syscall, patch or sigsys
     #[arg(long, default_value = "syscall")]
     door: Door,
-    /// Only these parts: race, connections
+    /// Only these parts: race, mix, connections
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -55,6 +55,13 @@ struct Soak {
 /// The whole program.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    // A core dump would have kernel 6.18 wait for its SQ threads, and those for workers that wait
+    // for the dump: processes that nothing ends.
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |what| {
+        told(what);
+        std::process::exit(101);
+    }));
     if let Err(e) = crate::ring::Ring::new(cli.door, 8, 0) {
         eprintln!("softring-soak: no ring can be made: errno {e}");
         return ExitCode::from(2);
@@ -65,6 +72,7 @@ pub fn main() -> ExitCode {
     let terminal = std::io::stderr().is_terminal();
     let mut soak = Soak { cli, seed, terminal, rows: Vec::new() };
     soak.races();
+    soak.mix();
     soak.connections();
     soak.summary()
 }
@@ -114,6 +122,20 @@ impl Soak {
         self.part("after the races", |_| {
             let now = Health::returned_to(before)?;
             Ok((format!("{} descriptors, {} threads", now.fds, now.threads), Totals::default()))
+        });
+    }
+
+    fn mix(&mut self) {
+        if !self.wants("mix") {
+            return;
+        }
+        let time = Duration::from_secs(self.cli.seconds) * 7 / 10;
+        self.part("mix", |soak| {
+            let out = mix::run(soak.cli.door, soak.seed, time)?;
+            let counts: Vec<_> = out.tally.iter().map(|(what, n)| format!("{n} {what}")).collect();
+            let (middle, end) = (out.middle.private_kib, out.end.private_kib);
+            let what = format!("{}; private KiB {middle} then {end}", counts.join(", "));
+            Ok((what, out.totals))
         });
     }
 

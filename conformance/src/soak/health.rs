@@ -20,8 +20,6 @@ pub struct Health {
 const THREADS_KEPT: usize = 1;
 /// Descriptors that softring may keep: the reactor's, and the page of statistics.
 const FDS_KEPT: usize = 4;
-/// What the allocator's free lists may grow by between the two looks at memory.
-const SLACK_KIB: u64 = 2048;
 /// How long what ends in the background may take: idle workers leave after five seconds.
 const GRACE: Duration = Duration::from_secs(12);
 
@@ -60,9 +58,10 @@ impl Health {
         }
     }
 
-    /// Memory between a look after the warm-up and one at the end.
-    pub fn not_grown(middle: Health, end: Health) -> Check {
-        let limit = middle.private_kib + SLACK_KIB + middle.private_kib / 20;
+    /// Memory between a look after the warm-up and one at the end; allocators' free lists may grow
+    /// by `slack_kib`.
+    pub fn not_grown(middle: Health, end: Health, slack_kib: u64) -> Check {
+        let limit = middle.private_kib + slack_kib + middle.private_kib / 20;
         ensure(end.private_kib <= limit, || {
             format!("private memory grew from {} to {} KiB", middle.private_kib, end.private_kib)
         })

@@ -71,11 +71,22 @@ impl<T: Copy + std::fmt::Debug> Ledger<T> {
         let first = self.next;
         for (sqe, token) in chain {
             self.due.insert(self.next, *token);
-            self.ring.push(io_uring_sqe { user_data: self.next, ..*sqe });
+            // A thread that submits shall see the whole chain or nothing of it.
+            self.ring.try_push_hidden(io_uring_sqe { user_data: self.next, ..*sqe });
             self.next += 1;
         }
+        self.ring.show();
         self.totals.requests += chain.len() as u64;
         Ok(first)
+    }
+
+    /// Books a completion that somebody else's message will bring, under the number answered.
+    pub fn expect(&mut self, token: T) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.due.insert(number, token);
+        self.totals.requests += 1;
+        number
     }
 
     /// Queues a cancel whose own completion nobody looks at.

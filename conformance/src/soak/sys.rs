@@ -51,6 +51,23 @@ pub fn reset_on_close(fd: RawFd) {
     let _ = rustix::net::sockopt::set_socket_linger(borrow(fd), at_once);
 }
 
+/// Makes a socket, which the caller owns, hold little, so that its peer is soon held up.
+pub fn small_buffers(fd: RawFd) {
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(borrow(fd), 8192);
+    let _ = rustix::net::sockopt::set_socket_recv_buffer_size(borrow(fd), 8192);
+}
+
+/// Has what a listener accepts send in small pieces: where one segment is as large as the buffers
+/// that [`small_buffers`] leaves, TCP waits for timers.
+pub fn small_segments(listener: &impl std::os::fd::AsRawFd) {
+    let size: libc::c_int = 1400;
+    let (at, len) = (std::ptr::from_ref(&size).cast(), size_of_val(&size) as u32);
+    // SAFETY: a live int and its length.
+    unsafe {
+        libc::setsockopt(listener.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_MAXSEG, at, len);
+    }
+}
+
 /// A unix stream socket.
 pub fn unix_socket() -> Check<OwnedFd> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);

@@ -1,0 +1,207 @@
+//! What the scenes act on: rings, buffers, the bytes that every stream consists of.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use fastrand::Rng;
+
+use super::super::ledger::{End, Ledger};
+use super::super::pbuf::Pbufs;
+use super::super::{Check, Fault, ensure, sys};
+use crate::door::Door;
+use crate::os;
+use crate::ring::Map;
+use crate::sqe::addr;
+use softring_engine::abi::*;
+
+/// A worker's rings: the default, for the task's own GETEVENTS, with an SQ thread.
+pub const RINGS: [u32; 3] =
+    [0, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_SQPOLL];
+/// Scenes that a worker has at a time.
+pub const MOST: usize = 24;
+/// Groups of provided buffers that all scenes of a ring share: whole, and used up bit by bit.
+pub const WHOLE: u16 = 1;
+pub const BIT_BY_BIT: u16 = 2;
+/// The first of the groups that one stream sends from.
+pub const OFFERS: u16 = 100;
+/// Registered buffers: the pattern, and a piece for each scene.
+pub const PATTERN: u16 = 0;
+pub const PIECES: u16 = 1;
+pub const PIECE: usize = 8192;
+
+/// What a request of a scene was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Send,
+    SendTimeout,
+    Recv,
+    RecvTimeout,
+    Shutdown,
+    Close,
+    Slot,
+    /// One of those that only their scene tells apart.
+    Other(u32),
+}
+
+/// Which request of which scene; `who` is the scene's own.
+#[derive(Clone, Copy, Debug)]
+pub struct Token {
+    pub scene: usize,
+    pub who: usize,
+    pub step: Step,
+}
+
+/// The bytes that every stream and file consists of, from a place of its own on.
+pub struct Pattern {
+    pub map: Map,
+}
+
+/// Bytes after which they repeat: a prime, so that no buffer's size divides it.
+const PERIOD: usize = 65_521;
+/// As much lies in one piece from any place on.
+pub const LONGEST: usize = 64 << 10;
+
+impl Pattern {
+    pub fn new(rng: &mut Rng) -> Check<Self> {
+        let map = Map::anonymous((PERIOD + LONGEST).next_multiple_of(4096))
+            .map_err(|e| format!("no memory: errno {e}"))?;
+        let bytes: Vec<u8> = (0..PERIOD).map(|_| rng.u8(..)).collect();
+        (0..map.len).for_each(|i| sys::store(map.addr + i, bytes[i % PERIOD]));
+        Ok(Pattern { map })
+    }
+
+    /// Where the bytes lie that stream `of` has from `offset` on.
+    pub fn at(&self, of: usize, offset: u64) -> usize {
+        self.map.addr + (of + (offset % PERIOD as u64) as usize) % PERIOD
+    }
+
+    /// Are these the bytes of stream `of` from `offset` on?
+    pub fn check(&self, of: usize, offset: u64, got: &[u8]) -> Check {
+        let mut done = 0;
+        for part in got.chunks(LONGEST) {
+            let want = sys::bytes(self.at(of, offset + done), part.len());
+            if part != want
+                && let Some(i) = part.iter().zip(&want).position(|(a, b)| a != b)
+            {
+                let at = offset + done + i as u64;
+                return Err(format!("byte {at} of stream {of}: {}, not {}", part[i], want[i]));
+            }
+            done += part.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+/// A ring and the buffers that are provided to it.
+pub struct Hand {
+    pub ledger: Ledger<Token>,
+    pub whole: Pbufs,
+    pub bits: Pbufs,
+}
+
+/// Counts of what was played.
+pub type Tally = BTreeMap<&'static str, u64>;
+
+/// All that a scene may use.
+pub struct Stage {
+    pub hands: Vec<Hand>,
+    pub rng: Rng,
+    pub pattern: Arc<Pattern>,
+    /// One piece per scene, registered with each ring.
+    pub pieces: Map,
+    pub listener: TcpListener,
+    pub null: OwnedFd,
+    pub tally: Tally,
+}
+
+/// Something that goes on for a while, with requests of its own.
+pub trait Scene: std::fmt::Debug {
+    /// One of its requests has a completion.
+    fn on(&mut self, stage: &mut Stage, end: &End<Token>) -> Check;
+    /// Time goes by; the first call starts it.
+    fn tick(&mut self, stage: &mut Stage) -> Check;
+    /// Something was wrong: lets go of what may keep requests from being cancelled.
+    fn abort(&mut self) {}
+    /// It has ended, and has no requests.
+    fn over(&self) -> bool;
+}
+
+fn wrong(e: impl std::fmt::Display) -> Fault {
+    format!("setting the stage: {e}")
+}
+
+impl Hand {
+    fn new(door: Door, flags: u32, pattern: &Map, pieces: &Map) -> Check<Self> {
+        let params = io_uring_params { flags, sq_thread_idle: 2, ..Default::default() };
+        let ledger = Ledger::new(door, 256, params)?;
+        let whole = Pbufs::new(&ledger.ring, WHOLE, 16, 2048)?;
+        let bits = Pbufs::with(&ledger.ring, BIT_BY_BIT, 8, 8192, IOU_PBUF_RING_INC)?;
+        let buffers = [pattern, pieces].map(|m| [m.addr as u64, m.len as u64]);
+        let got = ledger.ring.register_slice(IORING_REGISTER_BUFFERS, &buffers);
+        ensure(got == 0, || format!("BUFFERS: {got}"))?;
+        let files = [-1; 2 * MOST];
+        let at = addr(&files);
+        let got = ledger.ring.register(IORING_REGISTER_FILES, at, files.len() as u32);
+        ensure(got == 0, || format!("FILES: {got}"))?;
+        Ok(Hand { ledger, whole, bits })
+    }
+}
+
+impl Stage {
+    pub fn new(door: Door, seed: u64, pattern: Arc<Pattern>) -> Check<Self> {
+        let pieces = Map::anonymous(MOST * PIECE).map_err(wrong)?;
+        let listener = TcpListener::bind("127.0.0.1:0").map_err(wrong)?;
+        sys::small_segments(&listener);
+        let hand = |flags| Hand::new(door, flags, &pattern.map, &pieces);
+        Ok(Stage {
+            hands: RINGS.into_iter().map(hand).collect::<Check<_>>()?,
+            rng: Rng::with_seed(seed),
+            pieces,
+            listener,
+            null: File::open("/dev/null").map_err(wrong)?.into(),
+            tally: Tally::new(),
+            pattern,
+        })
+    }
+
+    pub fn count(&mut self, what: &'static str, n: u64) {
+        *self.tally.entry(what).or_default() += n;
+    }
+
+    /// One in `n`.
+    pub fn one_in(&mut self, n: u32) -> bool {
+        self.rng.u32(..n) == 0
+    }
+
+    pub fn any_ring(&mut self) -> usize {
+        self.rng.usize(..RINGS.len())
+    }
+
+    /// Queues a chain of requests on ring `ring`, and answers its head's number.
+    pub fn push(&mut self, ring: usize, chain: &[(io_uring_sqe, Token)]) -> Check<u64> {
+        self.hands[ring].ledger.push(chain)
+    }
+
+    /// Puts file `fd` (-1: none) into a slot of ring `ring`'s table, in the order of submission;
+    /// `at` is memory for its number.
+    pub fn slot_sqe(slot: usize, fd: i32, at: usize) -> io_uring_sqe {
+        sys::store(at, fd);
+        crate::sqe::rw(IORING_OP_FILES_UPDATE, -1, at, 1, slot as u64)
+    }
+
+    /// A descriptor of nothing.
+    pub fn null(&self) -> i32 {
+        self.null.as_raw_fd()
+    }
+
+    /// Another process's look at nothing: descriptors that are closed meanwhile live on in it.
+    pub fn child(ms: i32, code: i32) -> i32 {
+        os::spawn_child(|| {
+            os::poll(-1, 0, ms);
+            code
+        })
+    }
+}

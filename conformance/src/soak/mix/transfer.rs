@@ -1,0 +1,159 @@
+//! The ways to send and to receive a piece of a stream.
+
+use std::os::fd::RawFd;
+
+use fastrand::Rng;
+
+use super::super::sys;
+use super::conn::Kind;
+use super::stage::{BIT_BY_BIT, WHOLE};
+use crate::sqe::{self, SqeExt};
+use softring_engine::abi::*;
+
+/// A file as an SQE names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Name {
+    pub fd: RawFd,
+    pub slot: Option<usize>,
+}
+
+impl Name {
+    fn on(self, sqe: io_uring_sqe) -> io_uring_sqe {
+        match self.slot {
+            Some(slot) => sqe.set(|s| s.fd = slot as i32).fixed(),
+            None => sqe.set(|s| s.fd = self.fd),
+        }
+    }
+}
+
+/// A message of two parts, which lies at `page`.
+fn message(page: usize, at: usize, len: usize) {
+    let half = len / 2;
+    sys::store(page + 64, [at as u64, half as u64, (at + half) as u64, (len - half) as u64]);
+    sys::store(page, [0, 0, (page + 64) as u64, 2, 0, 0, 0u64]);
+}
+
+/// Whether a way may be used: of TCP, of unix sockets, of pipes.
+struct For(bool, bool, bool);
+
+impl For {
+    fn has(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Tcp => self.0,
+            Kind::Unix => self.1,
+            Kind::Pipe => self.2,
+        }
+    }
+}
+
+const SOCKETS: For = For(true, true, false);
+const TCP: For = For(true, false, false);
+const ALL: For = For(true, true, true);
+const PIPES: For = For(false, false, true);
+
+type Make = fn(usize, usize, usize) -> io_uring_sqe;
+
+const HERE: u64 = u64::MAX;
+
+/// Each makes its SQE of the page of headers, the address of the data, and their length.
+const SENDS: &[(For, Make)] = &[
+    (ALL, |_, at, len| sqe::rw(IORING_OP_WRITE, 0, at, len, HERE)),
+    (ALL, |page, _, _| sqe::rw(IORING_OP_WRITEV, 0, page + 64, 2, HERE)),
+    (PIPES, |_, at, len| sqe::rw(IORING_OP_WRITE, 0, at, len, HERE).with(IOSQE_ASYNC)),
+    (SOCKETS, |_, at, len| sqe::rw(IORING_OP_SEND, 0, at, len, 0)),
+    (SOCKETS, |_, at, len| all(sqe::rw(IORING_OP_SEND, 0, at, len, 0))),
+    (SOCKETS, |_, at, len| sqe::rw(IORING_OP_SEND, 0, at, len, 0).with(IOSQE_ASYNC)),
+    (SOCKETS, |_, at, len| {
+        let first = |s: &mut io_uring_sqe| s.ioprio = IORING_RECVSEND_POLL_FIRST;
+        sqe::rw(IORING_OP_SEND, 0, at, len, 0).set(first)
+    }),
+    (SOCKETS, |page, _, _| sqe::rw(IORING_OP_SENDMSG, 0, page, 1, 0)),
+    (SOCKETS, |page, _, _| all(sqe::rw(IORING_OP_SENDMSG, 0, page, 1, 0))),
+    (TCP, |_, at, len| sqe::rw(IORING_OP_SEND_ZC, 0, at, len, 0)),
+    (TCP, |_, at, len| all(sqe::rw(IORING_OP_SEND_ZC, 0, at, len, 0))),
+    (TCP, |page, _, _| sqe::rw(IORING_OP_SENDMSG_ZC, 0, page, 1, 0)),
+];
+
+fn all(sqe: io_uring_sqe) -> io_uring_sqe {
+    sqe.op_flags(libc::MSG_WAITALL as u32)
+}
+
+fn select(op: u8, group: u16, ioprio: u16) -> io_uring_sqe {
+    let sqe = sqe::op(op, 0).with(IOSQE_BUFFER_SELECT);
+    sqe.set(|s| (s.buf_index, s.ioprio) = (group, ioprio))
+}
+
+const RECEIVES: &[(For, Make)] = &[
+    (ALL, |_, at, len| sqe::rw(IORING_OP_READ, 0, at, len, HERE)),
+    (ALL, |page, _, _| sqe::rw(IORING_OP_READV, 0, page + 64, 2, HERE)),
+    (ALL, |_, _, _| select(IORING_OP_READ, WHOLE, 0).set(|s| s.off = HERE)),
+    (PIPES, |_, _, _| select(IORING_OP_READ_MULTISHOT, WHOLE, 0).set(|s| s.off = HERE)),
+    (PIPES, |_, _, _| select(IORING_OP_READ_MULTISHOT, BIT_BY_BIT, 0).set(|s| s.off = HERE)),
+    (SOCKETS, |_, at, len| sqe::rw(IORING_OP_RECV, 0, at, len, 0)),
+    (SOCKETS, |_, at, len| all(sqe::rw(IORING_OP_RECV, 0, at, len, 0))),
+    (SOCKETS, |_, at, len| sqe::rw(IORING_OP_RECV, 0, at, len, 0).with(IOSQE_ASYNC)),
+    (SOCKETS, |page, _, _| sqe::rw(IORING_OP_RECVMSG, 0, page, 1, 0)),
+    (SOCKETS, |_, _, _| select(IORING_OP_RECV, WHOLE, 0)),
+    (SOCKETS, |_, _, _| select(IORING_OP_RECV, BIT_BY_BIT, IORING_RECVSEND_POLL_FIRST)),
+    (SOCKETS, |_, _, _| select(IORING_OP_RECV, WHOLE, IORING_RECV_MULTISHOT)),
+    (SOCKETS, |_, _, _| select(IORING_OP_RECV, BIT_BY_BIT, IORING_RECV_MULTISHOT)),
+    (SOCKETS, |_, _, _| select(IORING_OP_RECV, WHOLE, IORING_RECVSEND_BUNDLE)),
+    (SOCKETS, |_, _, _| {
+        select(IORING_OP_RECV, WHOLE, IORING_RECVSEND_BUNDLE | IORING_RECV_MULTISHOT)
+    }),
+];
+
+fn any(rng: &mut Rng, ways: &[(For, Make)], kind: Kind, name: Name) -> Make {
+    loop {
+        let (fits, make) = &ways[rng.usize(..ways.len())];
+        // What a worker takes up looks for its slot only then.
+        let slot = name.slot.is_none() || make(0, 0, 0).flags & IOSQE_ASYNC == 0;
+        if fits.has(kind) && slot {
+            return *make;
+        }
+    }
+}
+
+/// Any way to send the bytes at `at`; `page` is memory for its header.
+pub fn send(
+    rng: &mut Rng,
+    kind: Kind,
+    name: Name,
+    page: usize,
+    at: usize,
+    len: usize,
+) -> io_uring_sqe {
+    message(page, at, len);
+    let make = any(rng, SENDS, kind, name);
+    name.on(make(page, at, len))
+}
+
+/// All buffers of a group in one go.
+pub fn bundle(name: Name, group: u16) -> io_uring_sqe {
+    name.on(all(select(IORING_OP_SEND, group, IORING_RECVSEND_BUNDLE)))
+}
+
+/// Any way to receive, to `at` or into provided buffers.
+pub fn receive(
+    rng: &mut Rng,
+    kind: Kind,
+    name: Name,
+    page: usize,
+    at: usize,
+    len: usize,
+) -> io_uring_sqe {
+    message(page, at, len);
+    let make = any(rng, RECEIVES, kind, name);
+    name.on(make(page, at, len))
+}
+
+/// A read to `at`.
+pub fn plain(name: Name, at: usize, len: usize) -> io_uring_sqe {
+    name.on(sqe::rw(IORING_OP_READ, 0, at, len, HERE))
+}
+
+/// Does this request complete more than once?
+pub fn many(sqe: &io_uring_sqe) -> bool {
+    sqe.opcode == IORING_OP_READ_MULTISHOT
+        || sqe.opcode == IORING_OP_RECV && sqe.ioprio & IORING_RECV_MULTISHOT != 0
+}
