@@ -121,6 +121,8 @@ families![
     net_multi,
     net_zc,
     net_bundle,
+    peers,
+    hostile,
     command,
     timestamp,
     poll,
