@@ -114,6 +114,10 @@ fn counters(results: &[Watched], r: &read::Ring, seconds: f64) -> Vec<String> {
     rows.extend([(r.reissued(), "reissues", rate(r.reissued()))]);
     let naps = format!("{} of them too short", r.naps_under());
     rows.extend([(r.naps(), "naps", naps)]);
+    if let Some(ns) = r.late_ns().checked_div(r.late_seen()) {
+        let late = format!("on average, after the model had them done ({ns} ns)");
+        rows.extend([(ns.div_ceil(1000), "us late", late)]);
+    }
     let used = (0..OPS).filter(|&op| r.ops(op) > 0);
     let ops = used.map(|op| {
         let errors = r.op_errors(op);

@@ -43,6 +43,9 @@ pub struct Ring {
     pub routes: Routes,
     pub reissue: Reissue,
     naps: Naps,
+    /// How late completions of modelled disks were seen, if there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_late: Option<Late>,
     /// Its threads, if it has needed any; rings with the same `pool` have them in common.
     workers: Option<Workers>,
     /// SQEs taken, by operation; those that were not used are left out.
@@ -108,6 +111,16 @@ struct Naps {
     over: u64,
     spared_ns: u64,
     spun_ns: u64,
+}
+
+/// After a modelled disk had completions done, they were seen so much later, in ns. Rings that have
+/// ended have a mean only.
+#[derive(Debug, Serialize)]
+pub struct Late {
+    pub completions: u64,
+    pub mean_ns: u64,
+    pub p50_ns: Option<u64>,
+    pub p99_ns: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -237,6 +250,7 @@ impl Ring {
                 spared_ns: r.spared_ns(),
                 spun_ns: r.spun_ns(),
             },
+            model_late: late(r),
             workers: r.pool.map(|pool| Workers {
                 pool: pool.place,
                 bounded: pool.bound.into(),
@@ -247,6 +261,13 @@ impl Ring {
             latency: latency.map(|(&op, l)| (op_name(op), l.into())).collect(),
         }
     }
+}
+
+fn late(r: &read::Ring) -> Option<Late> {
+    let mean_ns = r.late_ns().checked_div(r.late_seen())?;
+    let own = |n: u64| (r.id() != 0).then_some(n);
+    let (p50_ns, p99_ns) = (own(r.late_p50_ns()), own(r.late_p99_ns()));
+    Some(Late { completions: r.late_seen(), mean_ns, p50_ns, p99_ns })
 }
 
 impl From<&read::Ring> for Routes {

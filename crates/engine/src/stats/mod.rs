@@ -155,6 +155,19 @@ pub struct Naps {
     pub spun_ns: Count,
 }
 
+/// How late completions of modelled disks were seen: after the model had them done
+/// (`transport::model::late`).
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Late {
+    /// Completions, and the sum of their times in ns.
+    pub seen: Count,
+    pub ns: Count,
+    /// Of this ring so far, in ns, to six per cent; written now and then.
+    pub p50_ns: Count,
+    pub p99_ns: Count,
+}
+
 /// Bytes of a meter's name; what is shorter ends with a 0.
 pub const METER_NAME: usize = 32;
 
@@ -224,6 +237,7 @@ pub struct RingStats {
     pub op_errors: [Count; OPS],
     /// The place of the opcode's histogram, from 1 on; 0: it has none.
     pub op_hists: [Count; OPS],
+    pub late: Late,
 }
 
 /// Words for opcodes.
@@ -252,6 +266,7 @@ impl Default for RingStats {
             ops: ops(),
             op_errors: ops(),
             op_hists: ops(),
+            late: Late::default(),
         }
     }
 }

@@ -186,7 +186,9 @@ fn counters(stats: &RingStats) -> impl Iterator<Item = &Count> {
     let routes = [&r.poll, &r.aio, &r.worker, &r.model, &r.queued];
     let reissue = [&i.at_once, &i.armed, &i.ready_at_arm, &i.reissued, &i.aborted, &i.capped];
     let naps = [&n.naps, &n.under, &n.over, &n.spared_ns, &n.spun_ns];
+    let late = [&stats.late.seen, &stats.late.ns];
     let single = single.into_iter().chain(bytes).chain(routes).chain(reissue).chain(naps);
+    let single = single.chain(late);
     single.chain(&stats.ops).chain(&stats.op_errors)
 }
 

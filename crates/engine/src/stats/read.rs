@@ -263,6 +263,10 @@ words! {
     naps_over: naps.over;
     spared_ns: naps.spared_ns;
     spun_ns: naps.spun_ns;
+    late_seen: late.seen;
+    late_ns: late.ns;
+    late_p50_ns: late.p50_ns;
+    late_p99_ns: late.p99_ns;
 }
 
 words! {

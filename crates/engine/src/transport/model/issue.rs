@@ -185,6 +185,7 @@ impl Ctx {
 
     fn model_reap_at(&mut self, now: u64) {
         let mut at = Some(now);
+        let before = self.lateness();
         while let Some(entry) = self.transports.model.as_mut().and_then(|q| q.pop(now)) {
             if let Some(polling) = &mut self.transports.polling {
                 polling.seen(entry.ticket, &mut at);
@@ -202,8 +203,35 @@ impl Ctx {
                 }
             }
         }
+        self.count_lateness(before);
+    }
+
+    /// Completions seen, and how late they were in sum.
+    fn lateness(&self) -> (u64, u64) {
+        self.transports.model.as_ref().map_or((0, 0), |q| (q.late.count(), q.late.sum()))
+    }
+
+    /// Enters in the statistics how late those were that came since `before`.
+    fn count_lateness(&mut self, before: (u64, u64)) {
+        let (seen, ns) = self.lateness();
+        let (new, words) = (seen.wrapping_sub(before.0), &self.stats.late);
+        if new == 0 {
+            return;
+        }
+        words.seen.add(new);
+        words.ns.add(ns.wrapping_sub(before.1));
+        // As soon as there are some, and then seldom: it takes a pass over all buckets.
+        if seen / LATE_EVERY != before.0 / LATE_EVERY || seen < LATE_FEW {
+            let Some(queue) = &self.transports.model else { return };
+            words.p50_ns.set(queue.late.quantile(0.5));
+            words.p99_ns.set(queue.late.quantile(0.99));
+        }
     }
 }
+
+/// Quantiles are taken each time until there are so many completions, then once in so many.
+const LATE_FEW: u64 = 64;
+const LATE_EVERY: u64 = 4096;
 
 /// Would O_DIRECT take all parts of a request?
 fn fits(call: &Call, file: &File) -> bool {

@@ -50,6 +50,11 @@ impl Late {
         self.total
     }
 
+    /// The sum, in ns.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
     /// In ns; 0 if nothing was counted.
     pub fn mean(&self) -> f64 {
         self.sum as f64 / self.total.max(1) as f64
