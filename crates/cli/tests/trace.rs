@@ -94,8 +94,54 @@ fn events(trace: &Value) -> &Vec<Value> {
     trace["traceEvents"].as_array().expect("a list")
 }
 
+/// By process and thread.
+type Thread = (u64, Option<u64>);
+
+/// What threads did, and the arrows between that, by the rules of the Trace Event Format: slices of
+/// one thread lie beside or inside each other; an arrow has one beginning and one end, not before
+/// it, and each within a slice of its thread, to which it is bound.
+fn check_threads(trace: &Value) {
+    let mut slices: BTreeMap<Thread, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut arrows: BTreeMap<u64, Vec<(String, u64, Thread)>> = BTreeMap::new();
+    // In whole ns: sums of fractions of a µs do not always match.
+    let ns = |v: &Value| (v.as_f64().expect("a number") * 1000.0).round() as u64;
+    for e in events(trace) {
+        let thread = (e["pid"].as_u64().unwrap(), e["tid"].as_u64());
+        let ph = e["ph"].as_str().unwrap();
+        match ph {
+            "X" => {
+                let (ts, dur) = (ns(&e["ts"]), ns(&e["dur"]));
+                slices.entry(thread).or_default().push((ts, ts + dur));
+            }
+            "s" | "f" => {
+                assert!(ph == "s" || e["bp"] == "e", "{e}");
+                let id = e["id"].as_u64().expect("a number");
+                arrows.entry(id).or_default().push((ph.to_owned(), ns(&e["ts"]), thread));
+            }
+            _ => {}
+        }
+    }
+    for (thread, slices) in &mut slices {
+        slices.sort_by_key(|&(from, to)| (from, std::cmp::Reverse(to)));
+        let mut open: Vec<u64> = Vec::new();
+        for &(from, to) in slices.iter() {
+            // Times are rounded: one may seem to begin as another ends.
+            while open.last().is_some_and(|end| *end <= from + 1) {
+                open.pop();
+            }
+            assert!(open.last().is_none_or(|end| to <= *end + 1), "{thread:?}: {from} to {to}");
+            open.push(to);
+        }
+    }
+    for (id, ends) in &arrows {
+        let [(s, began, _), (f, ended, _)] = &ends[..] else { panic!("{id}: {ends:?}") };
+        assert!(s == "s" && f == "f" && began <= ended, "{id}: {ends:?}");
+    }
+}
+
 /// Looks whether all slices nest, and answers requests by the name of their track.
 fn check(trace: &Value) -> BTreeMap<String, u64> {
+    check_threads(trace);
     let mut open: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
     let mut tracks: BTreeMap<String, String> = BTreeMap::new();
     let mut requests = BTreeMap::new();
@@ -156,6 +202,30 @@ fn a_program_from_its_start_to_its_end() {
         let drawn = fs::read_to_string(picture).expect("a picture");
         assert!(drawn.starts_with("<svg") && drawn.contains(&format!("ring 1 {what}")), "{drawn}");
     }
+}
+
+/// On a modelled disk of a millisecond a thread naps most of the time.
+#[test]
+fn naps_are_slices() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let mut load = job("rw", 0.2, &dir.at("data"));
+    load["direct"] = true.into();
+    let at = dir.at("direct.json");
+    fs::write(&at, load.to_string()).expect("a file");
+    let model = format!("--model={}=latency:1ms", dir.0.path().display());
+    let options = ["--engine=user", "--poll=hybrid", &model, "--", ME, "worker"];
+    let (code, told) = wait(dir.start(Some(&at), &options));
+    if code != Some(0) && told.contains("O_DIRECT") {
+        return println!("skipped: {told}");
+    }
+    assert_eq!(code, Some(0), "{told}");
+    let trace = dir.trace();
+    check(&trace);
+    let naps = events(&trace).iter().filter(|e| e["ph"] == "X" && e["name"] == "nap").count();
+    assert!(naps >= 5, "{naps}");
 }
 
 #[test]

@@ -82,3 +82,58 @@ fn closed_with_reads_in_flight() {
         drop(c);
     }
 }
+
+/// Files are taken out of the table with reads in flight: that returns at once, the reads go on,
+/// and the tag comes behind the last of them.
+#[test]
+fn a_registered_file_lives_until_its_last_read() {
+    use softring_engine::syscall::register;
+    use std::os::fd::AsRawFd;
+    let Some(f) = file(8) else { return };
+    for flags in [IORING_SETUP_IOPOLL, IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL, 0] {
+        let c = Client::new(16, flags);
+        let (fds, tags) = ([f.as_raw_fd()], [77u64]);
+        let at = |p: *const u64| p.expose_provenance() as u64;
+        let table = io_uring_rsrc_register {
+            nr: 1,
+            data: fds.as_ptr().expose_provenance() as u64,
+            tags: at(tags.as_ptr()),
+            ..Default::default()
+        };
+        for update in [false, true] {
+            let with = |op, arg: usize, n| register(c.fd, op, arg, n);
+            let table = (&raw const table).expose_provenance();
+            assert_eq!(with(IORING_REGISTER_FILES2, table, 32), 0);
+            let mut blocks = vec![Block([0xff; BLOCK]); 8];
+            for (i, to) in blocks.iter_mut().enumerate() {
+                let read = read(&f, to, i as u64, i as u64);
+                c.push(io_uring_sqe { fd: 0, flags: IOSQE_FIXED_FILE, ..read });
+            }
+            assert_eq!(softring_engine::syscall::enter(c.fd, 8, 0, 0, 0, 8), 8);
+            if update {
+                let gone = [-1i32];
+                let data = gone.as_ptr().expose_provenance() as u64;
+                let up = io_uring_rsrc_update { data, ..Default::default() };
+                let up = (&raw const up).expose_provenance();
+                assert_eq!(with(IORING_REGISTER_FILES_UPDATE, up, 1), 1);
+            } else {
+                assert_eq!(with(IORING_UNREGISTER_FILES, 0, 0), 0);
+            }
+            let mut got = Vec::new();
+            while got.len() < 9 {
+                match c.pop() {
+                    Some(cqe) => got.push((cqe.user_data, cqe.res)),
+                    None => assert_eq!(c.enter(0, 1), 0),
+                }
+            }
+            assert_eq!(got[8], (77, 0), "{got:?}");
+            assert!(got[..8].iter().all(|g| g.1 == BLOCK as i32), "{got:?}");
+            for (i, block) in blocks.iter().enumerate() {
+                assert!(block.0.iter().all(|&b| usize::from(b) == i), "block {i}");
+            }
+            if update {
+                assert_eq!(with(IORING_UNREGISTER_FILES, 0, 0), 0);
+            }
+        }
+    }
+}

@@ -380,3 +380,26 @@ fn a_hybrid_ring_naps_until_a_modelled_device_is_about_to_be_done() {
     let naps = ring.lock().stats.naps.naps.get();
     assert!(naps > 100, "{naps}");
 }
+
+/// An SQ thread naps for what a HYBRID_IOPOLL ring has in flight, and nobody else does.
+#[test]
+fn an_sq_thread_naps_for_a_hybrid_ring() {
+    let f = file("plain", true);
+    let hybrid = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL | IORING_SETUP_SQPOLL;
+    for (flags, naps) in [(hybrid, true), (IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL, false)] {
+        let c = Client::new(8, flags);
+        let mut b = vec![Block([0xff; BLOCK]); 4];
+        for round in 0..50 {
+            for (i, b) in b.iter_mut().enumerate() {
+                c.push(read(&f, b, i as u64, i as u64));
+            }
+            softring_engine::syscall::enter(c.fd, 0, 0, IORING_ENTER_SQ_WAKEUP, 0, 8);
+            let seen = c.watch(4);
+            assert_eq!(seen.len(), 4, "round {round}");
+            assert!(seen.iter().all(|cqe| cqe.res == BLOCK as i32), "{seen:?}");
+        }
+        let ring = fds::find(c.fd).unwrap();
+        let napped = ring.lock().stats.naps.naps.get();
+        assert_eq!(napped > 20, naps, "{napped}");
+    }
+}

@@ -137,3 +137,38 @@ fn one_reader_at_a_time_and_none_that_has_died() {
     assert_eq!(c.enter(1, 1), 1);
     assert_eq!(events(&mut second), []);
 }
+
+/// Requests that go on after a completion say so each time.
+#[test]
+fn what_a_multishot_request_posts_is_told() {
+    let _alone = alone();
+    let c = Client::new(8, 0);
+    let mut reader = open();
+    reader.start(true).unwrap();
+    let (mut one, two) = UnixStream::pair().unwrap();
+    let poll = io_uring_sqe { fd: two.as_raw_fd(), len: 1, ..sqe(IORING_OP_POLL_ADD, 5) };
+    c.push(io_uring_sqe { op_flags: 1, ..poll });
+    let ts = kernel_timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    let addr = (&raw const ts).expose_provenance() as u64;
+    let timeout = io_uring_sqe { addr, len: 1, off: 3, ..sqe(IORING_OP_TIMEOUT, 6) };
+    c.push(io_uring_sqe { op_flags: IORING_TIMEOUT_MULTISHOT, ..timeout });
+    assert_eq!(c.enter(2, 0), 2);
+    let (mut polled, mut timed) = (0, 0);
+    while (polled, timed) != (2, 3) {
+        if polled < 2 {
+            one.write_all(b"x").unwrap();
+        }
+        assert_eq!(c.enter(0, 1), 0);
+        while let Some(cqe) = c.pop() {
+            *(if cqe.user_data == 5 { &mut polled } else { &mut timed }) += 1;
+        }
+    }
+    let all = events(&mut reader);
+    let more = |ud| {
+        let more = |e: &&(Source, Event)| e.1.step == Step::More && e.1.data == ud;
+        all.iter().filter(more).map(|(_, e)| e.value).collect::<Vec<_>>()
+    };
+    assert_eq!(more(5), [1, 1], "POLLIN");
+    assert_eq!(more(6), [-62, -62], "ETIME, and a third that ends it");
+    reader.stop();
+}

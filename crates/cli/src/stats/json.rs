@@ -42,7 +42,7 @@ pub struct Ring {
     pub sq: Option<Sq>,
     pub routes: Routes,
     pub reissue: Reissue,
-    naps: Naps,
+    pub naps: Naps,
     /// How late completions of modelled disks were seen, if there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_late: Option<Late>,
@@ -105,12 +105,12 @@ pub struct Reissue {
 }
 
 #[derive(Debug, Serialize)]
-struct Naps {
-    naps: u64,
-    under: u64,
-    over: u64,
-    spared_ns: u64,
-    spun_ns: u64,
+pub struct Naps {
+    pub naps: u64,
+    pub under: u64,
+    pub over: u64,
+    pub spared_ns: u64,
+    pub spun_ns: u64,
 }
 
 /// After a modelled disk had completions done, they were seen so much later, in ns. Rings that have

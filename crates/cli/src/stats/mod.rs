@@ -59,6 +59,19 @@ fn print_threads(p: &Process) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What threads that poll have spun and napped.
+fn print_naps(rows: &[&Ring], name: impl Fn(&Ring) -> String) -> anyhow::Result<()> {
+    let mut t = out::table(&["ring", "naps", "under", "over", "spared", "spun"]);
+    for r in rows.iter().filter(|r| r.naps.naps + r.naps.spun_ns > 0) {
+        let n = &r.naps;
+        let times = [n.spared_ns, n.spun_ns].map(|ns| format!("{} µs", ns / 1000));
+        let times = times.map(|t| Cell::new(t).set_alignment(CellAlignment::Right));
+        let counts = [n.naps, n.under, n.over].map(number);
+        t.add_row([Cell::new(name(r))].into_iter().chain(counts).chain(times));
+    }
+    if t.row_count() > 0 { out::line(&t.to_string()) } else { Ok(()) }
+}
+
 fn number(n: u64) -> Cell {
     Cell::new(n).set_alignment(CellAlignment::Right)
 }
@@ -90,6 +103,7 @@ fn print(p: &Process) -> anyhow::Result<()> {
     if t.row_count() > 0 {
         out::line(&t.to_string())?;
     }
+    print_naps(&rows, name)?;
     for r in &rows {
         let mut ops: Vec<(&String, &u64)> = r.ops.iter().collect();
         ops.sort_by_key(|(_, n)| std::cmp::Reverse(**n));

@@ -122,6 +122,7 @@ pub fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     }
     // A poll woken by a ring ends with that, lest two rings wake each other for ever.
     if p.events & EPOLLONESHOT == 0 && !ring && !orphan && ctx.post_more(user_data, mask, 0) {
+        ctx.trace_more(id, mask);
         return;
     }
     ctx.poll_leave(id, p.events & EPOLLONESHOT != 0);

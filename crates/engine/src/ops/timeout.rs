@@ -103,6 +103,7 @@ pub fn expired(ctx: &mut Ctx, id: ReqId) {
     }
     ctx.timeout_ended();
     if !last && ctx.post_more(sqe.user_data, Errno::ETIME.res(), 0) {
+        ctx.trace_more(id, Errno::ETIME.res());
         if let Some(Wait::Timeout(t)) = ctx.slab.get_mut(id).map(|r| &mut r.wait) {
             set_deadline(t, false);
         }

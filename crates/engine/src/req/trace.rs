@@ -4,6 +4,7 @@
 use crate::abi::io_uring_sqe;
 use crate::ctx::Ctx;
 use crate::req::request::Req;
+use crate::req::slab::ReqId;
 use crate::stats::trace::{Event, Span, Step};
 
 impl Ctx {
@@ -37,7 +38,17 @@ impl Ctx {
         }
     }
 
-    /// The same, of what is no request but was given a number.
+    /// A request that stays where it is has posted a CQE.
+    #[inline]
+    pub fn trace_more(&mut self, id: ReqId, res: i32) {
+        if self.trace.on
+            && let Some((sqe, number)) = self.slab.get(id).map(|r| (r.call.sqe, r.trace))
+        {
+            self.trace_step(Step::More, &sqe, number, res);
+        }
+    }
+
+    /// As [`trace`](Self::trace), of what is no request but was given a number.
     #[cold]
     pub fn trace_step(&mut self, step: Step, sqe: &io_uring_sqe, number: u32, res: i32) {
         if number != 0 && self.trace.on {

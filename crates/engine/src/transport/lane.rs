@@ -1,6 +1,7 @@
 //! The fast lane of O_DIRECT: a plain read or write of a file that is known to be O_DIRECT goes
 //! into the aio batch straight from its SQE, without a request. Nothing can ask for it meanwhile:
 //! no link, no drain, no buffer of the ring's, and the kernel, too, finds nothing to cancel there.
+//! A registered file stays open by the reference that is kept with the SQE.
 
 use crate::abi::*;
 use crate::ctx::Ctx;
@@ -8,16 +9,21 @@ use crate::errno::Errno;
 use crate::mem::cq::Cqe;
 use crate::ops::iov::in_user;
 use crate::req::request::{FileRef, Req};
+use crate::rsrc::files::FileNode;
+use crate::rsrc::plain::Plain;
 use crate::stats::trace::Step;
 use crate::transport::aio;
+use crate::transport::kind::Kind;
 
 /// The lower half of event data that names a lane's SQE: no request's slot is so high.
 const TAG: u64 = 0xffff_fffe;
 
 /// What is kept of an SQE.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Kept {
     sqe: io_uring_sqe,
+    /// The registered file that it names.
+    file: Option<Plain<FileNode>>,
     /// Its number in the trace; 0: there is no trace.
     trace: u32,
     /// Since when it is there (`req::clat`).
@@ -54,18 +60,28 @@ impl Lane {
             return None;
         }
         let at = (data >> 32) as u32;
-        let kept = *self.kept.get(at as usize)?;
+        let kept = self.kept.get_mut(at as usize)?;
         self.free.push(at);
-        Some(kept)
+        Some(Kept { file: kept.file.take(), ..*kept })
     }
 }
 
 impl Ctx {
-    /// Queues a READ or WRITE without flags for the next batch; false if it must go the long way.
+    /// The registered file of an SQE, if kernel aio can have it.
+    fn lane_file(&self, sqe: &io_uring_sqe) -> Option<Plain<FileNode>> {
+        let node = self.files.peek(sqe.fd.cast_unsigned())?;
+        (node.kind == Kind::Direct && node.model.is_none()).then(|| node.clone())
+    }
+
+    /// Queues a READ or WRITE for the next batch; false if it must go the long way, as all do that
+    /// have a flag but FIXED_FILE.
     pub fn lane_queue(&mut self, sqe: &io_uring_sqe) -> bool {
-        let plain = sqe.flags == 0 && sqe.op_flags == 0 && sqe.pad2 == 0;
+        let registered = sqe.flags == IOSQE_FIXED_FILE;
+        let plain = (sqe.flags == 0 || registered) && sqe.op_flags == 0 && sqe.pad2 == 0;
         let ranges = sqe.off.cast_signed() >= 0 && in_user(sqe.addr, u64::from(sqe.len)).is_ok();
-        if !plain || !ranges || !self.is_direct_in_batch(sqe.fd) || !self.aio_ready() {
+        let file = if plain && registered { self.lane_file(sqe) } else { None };
+        let direct = file.is_some() || !registered && self.is_direct_in_batch(sqe.fd);
+        if !plain || !ranges || !direct || !self.aio_ready() {
             return false;
         }
         let eventfd = self.aio_signal();
@@ -78,10 +94,11 @@ impl Ctx {
         }
         let Some(aio) = &mut self.transports.aio else { return false };
         let op = if sqe.opcode == IORING_OP_READ { aio::READ } else { aio::WRITE };
-        let kept = Kept { sqe: *sqe, trace, start: self.slab.now() };
+        let fd = file.as_ref().map_or(sqe.fd, |node| node.fd());
+        let kept = Kept { sqe: *sqe, file, trace, start: self.slab.now() };
         let data = self.transports.lane.put(kept);
         let (len, off) = (u64::from(sqe.len), sqe.off.cast_signed());
-        let iocb = aio::rw(op, sqe.fd, sqe.addr, len, off, 0, data);
+        let iocb = aio::rw(op, fd, sqe.addr, len, off, 0, data);
         let _token = aio.prep(match eventfd {
             Some(fd) => iocb.with_resfd(fd),
             None => iocb,
@@ -93,7 +110,7 @@ impl Ctx {
 
     /// A lane's SQE has its result.
     #[inline]
-    pub fn lane_done(&mut self, Kept { sqe, trace, start }: &Kept, res: i32) {
+    pub fn lane_done(&mut self, Kept { sqe, trace, start, .. }: &Kept, res: i32) {
         self.async_posted = true;
         if res < 0 {
             self.stats.count_error(sqe.opcode);
@@ -110,9 +127,9 @@ impl Ctx {
     }
 
     /// The kernel's aio would not have it: a worker does it.
-    pub fn lane_instead(&mut self, Kept { sqe, trace, start }: Kept) {
+    pub fn lane_instead(&mut self, Kept { sqe, file, trace, start }: Kept) {
         let mut req = Req { trace, start, ..Req::new(sqe) };
-        req.call.file = FileRef::Plain(sqe.fd);
+        req.call.file = file.map_or(FileRef::Plain(sqe.fd), FileRef::Fixed);
         self.punt(&mut req);
     }
 
@@ -135,7 +152,7 @@ mod tests {
         let mut lane = Lane::default();
         let named = |user_data| {
             let sqe = io_uring_sqe { user_data, ..Default::default() };
-            Kept { sqe, trace: 7, start: 9 }
+            Kept { sqe, file: None, trace: 7, start: 9 }
         };
         let (a, b) = (lane.put(named(1)), lane.put(named(2)));
         assert_eq!(lane.take(a).map(|k| (k.sqe.user_data, k.trace, k.start)), Some((1, 7, 9)));

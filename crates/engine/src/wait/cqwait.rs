@@ -203,7 +203,8 @@ fn sleep<'r>(
         _ if drives => drive(ring, ctx, a, left),
         _ => passive(ring, ctx, a, left),
     };
-    ctx.trace.end(span, Step::Sleep, 0);
+    let step = if matches!(rest, Ok(Rest::Nap(_))) { Step::Nap } else { Step::Sleep };
+    ctx.trace.end(span, step, 0);
     (ctx, slept)
 }
 

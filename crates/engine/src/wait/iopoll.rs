@@ -16,6 +16,7 @@ use crate::opdef::{self, OPS};
 use crate::ops::rw;
 use crate::req::request::Req;
 use crate::req::route::kind_of;
+use crate::stats::trace::Step;
 use crate::sys;
 use crate::syscall::enter::Args;
 use crate::time::Clock;
@@ -135,7 +136,7 @@ impl Plain {
 }
 
 /// Sleeps for completions of aio, or of a modelled device, without the lock.
-fn doze<'r>(
+pub fn doze<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
     mut nap: Nap,
@@ -156,6 +157,7 @@ fn doze<'r>(
     } else if lent.is_none() {
         return (ctx, Ok(0));
     }
+    let span = ctx.trace.begin_now();
     drop(ctx);
     let opened = open();
     let slept = match &mut lent {
@@ -168,6 +170,7 @@ fn doze<'r>(
     if let Some((aio, lent)) = ctx.transports.aio.as_mut().zip(lent) {
         aio.give_back(&lent);
     }
+    ctx.trace.end(span, Step::Nap, 0);
     // Another waiter may have to go on where this one leaves.
     ctx.nudge();
     if let Some(polling) = &mut ctx.transports.polling {

@@ -18,7 +18,9 @@
 //!
 //! Where it is asked for (`set_naps`), the thread does not only spin before it rests, but naps
 //! where that spares processor time and nothing is expected ([`nap`]). NEED_WAKEUP is not set
-//! meanwhile: the program does not enter, and what it submits is found at the nap's end.
+//! meanwhile: the program does not enter, and what it submits is found at the nap's end. On a ring
+//! with HYBRID_IOPOLL it naps for completions, as the kernel's does: what is submitted meanwhile
+//! waits for the nap's end, too.
 
 mod beat;
 mod nap;
@@ -92,6 +94,8 @@ pub struct SqPoll {
     /// It alone finds the ring's completions (IOPOLL): it does not rest while there are some to
     /// come.
     polls: bool,
+    /// It goes by a policy (HYBRID_IOPOLL).
+    policy: AtomicBool,
 }
 
 impl SqPoll {
@@ -162,7 +166,8 @@ pub fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring>) -> R
     let (drives, poll_fd) = (AtomicBool::new(false), AtomicI32::new(-1));
     let tid = data.page.word(word::TID).load(SeqCst);
     ring.lock().stats.sq_thread.set(u64::from(tid));
-    let sq = SqPoll { data: data.clone(), idle, words, drives, poll_fd, polls };
+    let policy = AtomicBool::new(false);
+    let sq = SqPoll { data: data.clone(), idle, words, drives, poll_fd, polls, policy };
     let _ = ring.sq.set(sq);
     data.list_changed(&data.list());
     crate::wait::reactor::ensure();

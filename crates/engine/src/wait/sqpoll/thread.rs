@@ -5,7 +5,7 @@ use core::sync::atomic::fence;
 use core::time::Duration;
 use std::sync::{Arc, Weak};
 
-use super::nap::{Naps, Step};
+use super::nap::{NAP_MAX, Naps, Step};
 use super::{SqData, SqPoll, word};
 use crate::ctx::{Ctx, Ring};
 use crate::stats::meter::{Kind, Meter};
@@ -14,7 +14,9 @@ use crate::sys;
 use crate::time::{Clock, coarse_ms};
 use crate::transport::aio::AioCtx;
 use crate::transport::poll::{self, BATCH, Event};
+use crate::wait::iopoll::doze;
 use crate::wait::polling::{trial, try_timer};
+use crate::wait::vigil::Vigil;
 
 /// SQEs that one of several rings gets in its turn (kernel: `IORING_SQPOLL_CAP_ENTRIES_VALUE`).
 const CAP: u32 = 8;
@@ -37,6 +39,7 @@ pub(super) struct Thread {
     naps: Option<Naps>,
     /// When the timer's cost was last looked at.
     tried: u64,
+    vigil: Vigil,
 }
 
 /// What a pass came to.
@@ -55,7 +58,8 @@ impl Thread {
             sys::fine_timers();
             Naps::new(try_timer(TRIAL))
         });
-        Thread { data, rings: Vec::new(), meter, turn: 0, naps, tried: Clock::Monotonic.now() }
+        let (tried, vigil) = (Clock::Monotonic.now(), Vigil::default());
+        Thread { data, rings: Vec::new(), meter, turn: 0, naps, tried, vigil }
     }
 
     pub(super) fn run(mut self) {
@@ -84,6 +88,7 @@ impl Thread {
             let polling = |sq: &SqPoll| sq.polls && sq.drives.load(Relaxed);
             if self.rings.iter().any(|r| r.sq.get().is_some_and(polling)) {
                 until = None;
+                self.doze();
                 continue;
             }
             self.rest();
@@ -139,6 +144,9 @@ impl Thread {
     /// Between two looks.
     fn doze(&mut self) {
         core::hint::spin_loop();
+        if self.rings.iter().any(|r| r.sq.get().is_some_and(|sq| sq.policy.load(Relaxed))) {
+            return self.doze_for_completions();
+        }
         if self.naps.is_none() || self.rings.is_empty() {
             return;
         }
@@ -164,6 +172,20 @@ impl Thread {
             let t = naps.tally;
             meter.naps(t.naps, t.over, t.slept);
         }
+    }
+
+    /// A ring's policy says what to do until its next completion. Not where another ring has
+    /// something in flight, which the nap would not end for.
+    fn doze_for_completions(&mut self) {
+        let drives = |r: &&Arc<Ring>| r.sq.get().is_some_and(|sq| sq.drives.load(Relaxed));
+        let mut busy = self.rings.iter().filter(drives);
+        let (Some(ring), None) = (busy.next(), busy.next()) else { return };
+        let mut ctx = ring.lock();
+        let Some(polling) = &mut ctx.transports.polling else { return };
+        let Ok(Some(mut nap)) = polling.rest(&mut self.vigil) else { return };
+        nap.until = nap.until.min(Clock::Monotonic.now() + NAP_MAX);
+        let (mut ctx, _) = doze(ring, ctx, nap, self.vigil.mask());
+        ctx.count_naps();
     }
 
     /// What a nap must not miss; none where there is too much of that, or the thread alone finds
@@ -275,6 +297,11 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
     if submits {
         let _ = ctx.submit_sqes(ready.min(most));
         ctx.after_submit(false);
+        let polling = ctx.transports.polling.as_mut().filter(|_| sq.polls);
+        sq.policy.store(polling.is_some(), Relaxed);
+        if let Some(polling) = polling {
+            polling.begin();
+        }
     }
     ctx.poll_events(&events[..n]);
     ctx.collect_memory();
