@@ -99,7 +99,7 @@ type Thread = (u64, Option<u64>);
 
 /// What threads did, and the arrows between that, by the rules of the Trace Event Format: slices of
 /// one thread lie beside or inside each other; an arrow has one beginning and one end, not before
-/// it, and each within a slice of its thread, to which it is bound.
+/// it, and in a trace that is whole each lies in a slice of its thread, to which it is bound.
 fn check_threads(trace: &Value) {
     let mut slices: BTreeMap<Thread, Vec<(u64, u64)>> = BTreeMap::new();
     let mut arrows: BTreeMap<u64, Vec<(String, u64, Thread)>> = BTreeMap::new();
@@ -121,6 +121,9 @@ fn check_threads(trace: &Value) {
             _ => {}
         }
     }
+    let whole = ["left_out", "dropped", "unfinished"]
+        .iter()
+        .all(|n| trace["otherData"][n].as_u64().is_none_or(|n| n == 0));
     for (thread, slices) in &mut slices {
         slices.sort_by_key(|&(from, to)| (from, std::cmp::Reverse(to)));
         let mut open: Vec<u64> = Vec::new();
@@ -136,6 +139,11 @@ fn check_threads(trace: &Value) {
     for (id, ends) in &arrows {
         let [(s, began, _), (f, ended, _)] = &ends[..] else { panic!("{id}: {ends:?}") };
         assert!(s == "s" && f == "f" && began <= ended, "{id}: {ends:?}");
+        for (_, at, thread) in ends.iter().filter(|_| whole) {
+            let around = |(from, to): &(u64, u64)| *from <= *at + 1 && *at <= *to + 1;
+            let bound = slices.get(thread).is_some_and(|all| all.iter().any(around));
+            assert!(bound, "{id}: nothing at {at} of {thread:?}");
+        }
     }
 }
 
