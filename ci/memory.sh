@@ -36,18 +36,17 @@ RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$TARGET/asan \
 cargo build -q --locked -p softring-preload -p softring-conformance
 scratch memory
 FAMILIES=('*')
-[ -z "$QUICK" ] || FAMILIES=('pbuf::*' 'rw::*' 'net_msg::*' 'cq::*' 'link::*')
+[ -z "$QUICK" ] || FAMILIES=('pbuf::*' 'net_msg::*' 'net::*' 'cq::*' 'cancel::*')
 RC=0
 for cases in "${FAMILIES[@]}"; do
     note "valgrind under $cases"
-    SOFTRING_ENGINE=user SOFTRING_QUIET=1 LD_PRELOAD=$TARGET/debug/libsoftring.so \
-        valgrind -q --trace-children=yes --smc-check=all-non-file --error-exitcode=99 \
-        --log-file="$SCRATCH/%p.log" \
+    SOFTRING_ENGINE=user SOFTRING_QUIET=1 SOFTRING_DOOR=none \
+        LD_PRELOAD=$TARGET/debug/libsoftring.so \
+        valgrind -q --trace-children=yes --smc-check=all-non-file --log-file="$SCRATCH/%p.log" \
         "$TARGET/debug/conformance" run --timeout 120 --case "$cases" || RC=1
 done
-# System calls that valgrind does not know are no errors of ours.
-if grep -hE '^==[0-9]+== (Invalid|Conditional|Use of|Syscall param|Mismatched|Source and)' -A12 \
-    "$SCRATCH"/*.log; then
-    RC=1
-fi
+# Not "Syscall param": cases hand over bad pointers on purpose. Nor system calls that valgrind does
+# not know.
+grep -hE '^==[0-9]+== (Invalid|Conditional|Use of|Mismatched|Source and)' -A12 \
+    "$SCRATCH"/*.log && RC=1
 exit $RC

@@ -18,6 +18,8 @@ pub enum Target {
     Kernel(Door),
     /// `libsoftring.so`, with io_uring denied.
     Softring(Door),
+    /// Whoever does for this process.
+    Here(Door),
 }
 
 impl Target {
@@ -26,12 +28,13 @@ impl Target {
             Self::Kernel(Door::Syscall) => "kernel".into(),
             Self::Kernel(door) => format!("kernel/{door}"),
             Self::Softring(door) => format!("softring/{door}"),
+            Self::Here(door) => format!("here/{door}"),
         }
     }
 
     pub const fn door(self) -> Door {
         match self {
-            Self::Kernel(door) | Self::Softring(door) => door,
+            Self::Kernel(door) | Self::Softring(door) | Self::Here(door) => door,
         }
     }
 }
@@ -77,8 +80,15 @@ impl Launcher {
 
     fn command(&self, target: Target) -> Result<Command> {
         let mut cmd = Command::new(&self.exe);
-        cmd.env_remove("LD_PRELOAD").env("TMPDIR", self.scratch.path());
-        let Target::Softring(door) = target else { return Ok(cmd) };
+        cmd.env("TMPDIR", self.scratch.path());
+        let door = match target {
+            Target::Here(_) => return Ok(cmd),
+            Target::Kernel(_) => {
+                cmd.env_remove("LD_PRELOAD");
+                return Ok(cmd);
+            }
+            Target::Softring(door) => door,
+        };
         let Some(library) = &self.library else {
             bail!("libsoftring.so was not found: build it, or name it with --library")
         };

@@ -146,7 +146,7 @@ fn run(select: &Select, door: Door, times: u32) -> Result<ExitCode> {
     for case in chosen(select)? {
         let mut first: Option<Vec<String>> = None;
         for _ in 0..times {
-            let answer = launcher.run(case, Target::Kernel(door))?;
+            let answer = launcher.run(case, Target::Here(door))?;
             let seen = first.get_or_insert_with(|| answer.seen.clone());
             let stable = *seen == answer.seen;
             match &answer.verdict {
