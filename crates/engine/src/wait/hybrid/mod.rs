@@ -55,6 +55,8 @@ pub const FLIGHT_MAX: u32 = 4096;
 /// A thread that looks in vain for so long, in ns, sleeps until something completes: nothing that
 /// is worth polling takes longer than its estimate by that much.
 const SPIN_MAX: u64 = 1_000_000;
+/// A timer that was not tried for so long, in ns, is thought a little cheaper than it was.
+const FORGET: u64 = 100_000_000;
 /// One that naps in vain for so many times what a request takes does, too: the device has stopped.
 const PATIENCE: u64 = 8;
 /// An estimate that nothing was heard of for so long, in ns, has aged.
@@ -132,6 +134,8 @@ pub struct Hybrid {
     nap: Option<Taken>,
     /// The end of the last look that found nothing, or of the last nap.
     looked: u64,
+    /// The last nap.
+    napped: u64,
     /// When spinning began; 0: it has not.
     spins_since: u64,
     /// The last completion, or the beginning of the wait; 0: none yet.
@@ -157,6 +161,7 @@ impl Hybrid {
             flight: Flight::new(room.min(FLIGHT_MAX)),
             nap: None,
             looked: 0,
+            napped: 0,
             spins_since: 0,
             news: 0,
             looks: 0,
@@ -314,6 +319,10 @@ impl Hybrid {
             None => {
                 self.spins_since =
                     if self.spins_since == 0 { now.max(1) } else { self.spins_since };
+                if now.saturating_sub(self.napped) > FORGET {
+                    self.timer.age();
+                    self.napped = now;
+                }
                 return Step::Look;
             }
         };
@@ -324,6 +333,7 @@ impl Hybrid {
         let (woke, found) = (Woke::NotYet, false);
         self.nap = Some(Taken { since: now, until: nap.until, aim, woke, found });
         self.tally.naps += 1;
+        self.napped = now;
         Step::Nap(nap)
     }
 

@@ -10,6 +10,11 @@ const CPU_UNKNOWN: u64 = 10_000;
 const WEIGHT: u64 = 16;
 /// A thread that wakes later than this was not held up by its timer but by other threads.
 const LATE_MAX: u64 = 1_000_000;
+/// Nor, probably, one that wakes later than so many times what is usual: such a sample counts as
+/// one that is. A few sleepers in a hundred would else make all naps too dear to be taken.
+const OUTLIER: u64 = 2;
+/// What timers cost when nothing tells, in ns.
+const LATE_LEAST: u64 = 1_000;
 /// A nap must spare more than it costs by this many ns.
 const GAIN: u64 = 3_000;
 
@@ -30,19 +35,31 @@ impl Default for Timer {
 impl Timer {
     /// From samples taken at start: how late sleepers woke, and the processor time of one sleep.
     pub fn measured(late: &[u64], cpu: u64) -> Timer {
-        let n = late.len().max(1) as u64;
-        let mean = late.iter().map(|l| (*l).min(LATE_MAX)).sum::<u64>() / n;
-        let off = |l: &u64| (*l).min(LATE_MAX).abs_diff(mean);
-        let deviation = late.iter().map(off).sum::<u64>() / n;
-        Timer { late: mean, deviation, cpu: cpu.min(LATE_MAX) }
+        let mut late = late.to_vec();
+        late.sort_unstable();
+        let median = late.get(late.len() / 2).copied().unwrap_or(LATE_UNKNOWN).min(LATE_MAX);
+        let mut timer = Timer { late: median, deviation: 0, cpu: cpu.min(LATE_MAX) };
+        let off = late.iter().map(|l| timer.usual(*l).abs_diff(median)).sum::<u64>();
+        timer.deviation = off / late.len().max(1) as u64;
+        timer
+    }
+
+    fn usual(&self, late: u64) -> u64 {
+        late.min(OUTLIER * self.late + LATE_LEAST).min(LATE_MAX)
     }
 
     /// A timer fired so late.
     pub fn woke_late(&mut self, late: u64) {
-        let late = late.min(LATE_MAX);
+        let late = self.usual(late);
         let off = late.abs_diff(self.late);
         self.late = self.late - self.late / WEIGHT + late / WEIGHT;
         self.deviation = self.deviation - self.deviation / WEIGHT + off / WEIGHT;
+    }
+
+    /// No nap was worth it for long: what is known grows old.
+    pub fn age(&mut self) {
+        self.late -= self.late / WEIGHT;
+        self.deviation -= self.deviation / WEIGHT;
     }
 
     /// A sleep took so much processor time.
@@ -98,7 +115,15 @@ mod tests {
         }
         assert!((18_000..=20_000).contains(&t.late()), "{}", t.late());
         t.woke_late(u64::MAX);
-        assert!(t.late() < 100_000);
+        assert!(t.late() < 22_000, "{}", t.late());
+        // One in ten sleeps for a millisecond too long.
+        for n in 0..1000 {
+            t.woke_late(if n % 10 == 0 { 1_000_000 } else { 20_000 });
+        }
+        assert!(t.lead() < 30_000, "{}", t.lead());
+        let before = t.lead();
+        t.age();
+        assert!(t.lead() < before);
         assert!(!t.worth(10_000));
     }
 }
