@@ -401,10 +401,15 @@ impl Hybrid {
             (awake, aim) = (now.saturating_add(NAP_MAX), None);
         }
         let ahead = awake - now;
-        if self.flight.count() == 0 || !self.timer.worth(ahead) {
+        // Who naps towards a request is late for it; who gathers, for a device that is busy anyway.
+        let lead = match aim {
+            Some(_) => self.timer.careful_lead(),
+            None => self.timer.lead(),
+        };
+        if self.flight.count() == 0 || !self.timer.worth(ahead) || ahead <= lead {
             return None;
         }
-        let until = awake - self.timer.lead();
+        let until = awake - lead;
         let many = if ahead <= unseen { self.come_until(until, now) } else { 1 };
         Some((Nap { until, many }, aim))
     }

@@ -23,12 +23,16 @@ const GAIN: u64 = 3_000;
 pub struct Timer {
     late: u64,
     deviation: u64,
+    /// The mean with all outliers, and how far off it samples are.
+    mean: u64,
+    spread: u64,
     cpu: u64,
 }
 
 impl Default for Timer {
     fn default() -> Self {
-        Timer { late: LATE_UNKNOWN, deviation: LATE_UNKNOWN / 4, cpu: CPU_UNKNOWN }
+        let (late, deviation) = (LATE_UNKNOWN, LATE_UNKNOWN / 4);
+        Timer { late, deviation, mean: late, spread: deviation, cpu: CPU_UNKNOWN }
     }
 }
 
@@ -38,9 +42,12 @@ impl Timer {
         let mut late = late.to_vec();
         late.sort_unstable();
         let median = late.get(late.len() / 2).copied().unwrap_or(LATE_UNKNOWN).min(LATE_MAX);
-        let mut timer = Timer { late: median, deviation: 0, cpu: cpu.min(LATE_MAX) };
-        let off = late.iter().map(|l| timer.usual(*l).abs_diff(median)).sum::<u64>();
-        timer.deviation = off / late.len().max(1) as u64;
+        let mut timer = Timer { late: median, cpu: cpu.min(LATE_MAX), ..Timer::default() };
+        let n = late.len().max(1) as u64;
+        let each = |f: &dyn Fn(u64) -> u64| late.iter().map(|l| f(*l)).sum::<u64>() / n;
+        timer.deviation = each(&|l| timer.usual(l).abs_diff(median));
+        timer.mean = each(&|l| l.min(LATE_MAX));
+        timer.spread = each(&|l| l.min(LATE_MAX).abs_diff(timer.mean));
         timer
     }
 
@@ -50,16 +57,22 @@ impl Timer {
 
     /// A timer fired so late.
     pub fn woke_late(&mut self, late: u64) {
-        let late = self.usual(late);
-        let off = late.abs_diff(self.late);
-        self.late = self.late - self.late / WEIGHT + late / WEIGHT;
-        self.deviation = self.deviation - self.deviation / WEIGHT + off / WEIGHT;
+        let (usual, late) = (self.usual(late), late.min(LATE_MAX));
+        let learn = |known: &mut u64, sample: u64| {
+            *known = *known - *known / WEIGHT + sample / WEIGHT;
+        };
+        let (off, far) = (usual.abs_diff(self.late), late.abs_diff(self.mean));
+        learn(&mut self.late, usual);
+        learn(&mut self.deviation, off);
+        learn(&mut self.mean, late);
+        learn(&mut self.spread, far);
     }
 
     /// No nap was worth it for long: what is known grows old.
     pub fn age(&mut self) {
-        self.late -= self.late / WEIGHT;
-        self.deviation -= self.deviation / WEIGHT;
+        for known in [&mut self.late, &mut self.deviation, &mut self.mean, &mut self.spread] {
+            *known -= *known / WEIGHT;
+        }
     }
 
     /// A sleep took so much processor time.
@@ -80,6 +93,11 @@ impl Timer {
     /// How much before the moment at which to be awake a timer must be set to.
     pub fn lead(&self) -> u64 {
         self.late + self.deviation
+    }
+
+    /// The same where whoever sleeps is waited for, so that the rare long sleeps count as well.
+    pub fn careful_lead(&self) -> u64 {
+        self.lead().max(self.mean + self.spread)
     }
 
     /// Is it worth sleeping if one must be awake after `ahead`?
@@ -121,6 +139,7 @@ mod tests {
             t.woke_late(if n % 10 == 0 { 1_000_000 } else { 20_000 });
         }
         assert!(t.lead() < 30_000, "{}", t.lead());
+        assert!(t.careful_lead() > 100_000, "{}", t.careful_lead());
         let before = t.lead();
         t.age();
         assert!(t.lead() < before);
