@@ -18,8 +18,8 @@ EOF
 LONG=600 CONNECTIONS=1000000 SEED=() PARTS=()
 while [ $# -gt 0 ]; do
     case $1 in
-        # Without the mix. On the kernel 6.18 now and then keeps an SQ thread for ever after it, probably
-        # over a SEND_ZC's notification; under softring a run that did not end was seen once.
+        # Without the mix. On the kernel 6.18 now and then keeps an SQ thread for ever after it,
+        # probably over a SEND_ZC's notification; under softring a run did not end once.
         --quick) LONG=30 CONNECTIONS=20000 PARTS=(--only "race,connections") ;;
         --seconds) LONG=$(argument "${@:1:2}"); shift ;;
         --connections) CONNECTIONS=$(argument "${@:1:2}"); shift ;;
