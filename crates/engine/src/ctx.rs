@@ -169,6 +169,8 @@ pub struct Ctx {
     pub flags: u32,
     pub clock: Clock,
     pub disabled: bool,
+    /// The process that forked this one had it before.
+    pub inherited: bool,
     /// The one task that may submit (SINGLE_ISSUER), once known.
     pub issuer: Option<i32>,
     pub restrictions: Restrictions,
@@ -236,6 +238,7 @@ impl Ctx {
             flags,
             clock: Clock::Monotonic,
             disabled: false,
+            inherited: false,
             issuer: None,
             restrictions: Restrictions::default(),
             submit: SubmitState::default(),

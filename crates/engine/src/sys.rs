@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use core::time::Duration;
 
-use rustix::fd::BorrowedFd;
+use rustix::fd::{BorrowedFd, IntoRawFd};
 
 use crate::errno::{Errno, Result, check};
 use crate::transport::poll::Event;
@@ -212,13 +212,6 @@ pub(crate) fn poll_in(fds: &[i32], time: Duration) -> bool {
     sys!(__NR_ppoll, set, n, ts.as_ptr().expose_provenance(), 0, 8) == 0
 }
 
-/// The calling thread's timers are as fine as they can be (`PR_SET_TIMERSLACK`): by default they
-/// may end 50 µs late.
-pub(crate) fn fine_timers() {
-    const PR_SET_TIMERSLACK: usize = 29;
-    sys!(__NR_prctl, PR_SET_TIMERSLACK, 1, 0, 0, 0);
-}
-
 /// `poll(2)` on one descriptor for as long as it takes; answers its return value.
 pub(crate) fn poll_wait(fd: i32, events: i16) -> isize {
     let mut p = PollFd(fd, events, 0);
@@ -292,6 +285,13 @@ pub(crate) fn pending_signals() -> u64 {
     set
 }
 
+/// Takes one of `set` that waits, if there is one, so that nothing handles it: `rt_sigtimedwait(2)`
+/// without waiting.
+pub(crate) fn take_signal(set: u64) {
+    let (set, now) = (core::ptr::from_ref(&set), [0u64; 2]);
+    sys!(__NR_rt_sigtimedwait, set.expose_provenance(), 0, now.as_ptr().expose_provenance(), 8);
+}
+
 /// How late the calling thread's timers may fire, in ns (`PR_GET_TIMERSLACK`).
 pub(crate) fn timer_slack() -> usize {
     const PR_GET_TIMERSLACK: usize = 30;
@@ -302,6 +302,19 @@ pub(crate) fn timer_slack() -> usize {
 pub(crate) fn set_timer_slack(ns: usize) {
     const PR_SET_TIMERSLACK: usize = 29;
     sys!(__NR_prctl, PR_SET_TIMERSLACK, ns, 0, 0, 0);
+}
+
+/// The process's name, as proc_pid_comm(5) has it, ended by zeroes; nothing without /proc.
+pub(crate) fn process_name() -> [u8; 16] {
+    use rustix::fs::{Mode, OFlags, open};
+    let mut name = [0u8; 16];
+    if let Ok(fd) = open(c"/proc/self/comm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        let n = rustix::io::read(&fd, &mut name).unwrap_or(0);
+        // Not by way of libc, whose close may be ours.
+        sys!(__NR_close, fd.into_raw_fd());
+        name[n.saturating_sub(1)..].fill(0);
+    }
+    name
 }
 
 /// Voluntary context switches of the calling thread, as `getrusage(2)` counts them.

@@ -69,6 +69,61 @@ fn with_an_sq_thread_nobody_enters() {
     assert_eq!(seen.len(), 8);
 }
 
+/// An eventfd counts what is found, as on any ring.
+#[test]
+fn an_eventfd_is_told() {
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::os::fd::AsRawFd;
+    let Some(f) = file(4) else { return };
+    let c = Client::new(8, IORING_SETUP_IOPOLL);
+    let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
+    let fd = event.as_raw_fd();
+    let at = (&raw const fd).expose_provenance();
+    assert_eq!(softring_engine::syscall::register(c.fd, IORING_REGISTER_EVENTFD, at, 1), 0);
+    let mut blocks = vec![Block([0xff; BLOCK]); 4];
+    for (i, to) in blocks.iter_mut().enumerate() {
+        c.push(read(&f, to, i as u64, i as u64));
+    }
+    assert_eq!(c.enter(4, 0), 4);
+    let (mut told, mut word) = (0, [0u8; 8]);
+    let mut seen = 0;
+    while seen < 4 {
+        assert_eq!(c.enter(0, 1), 0);
+        seen += std::iter::from_fn(|| c.pop()).inspect(|cqe| assert_eq!(cqe.res, 4096)).count();
+        told += rustix::io::read(&event, &mut word).map_or(0, |_| u64::from_ne_bytes(word));
+        assert!(seen == 0 || told > 0, "{seen} came, and nobody was told");
+    }
+    assert!((1..=4).contains(&told), "{told}");
+}
+
+/// More reads than kernel aio takes at a time: the others are submitted when there is room again,
+/// and each is read once.
+#[test]
+fn what_finds_no_room_is_submitted_later() {
+    const READS: usize = 4096;
+    let Some(f) = file(16) else { return };
+    let c = Client::new(READS as u32, IORING_SETUP_IOPOLL);
+    let mut blocks = vec![Block([0xff; BLOCK]); READS];
+    for (i, to) in blocks.iter_mut().enumerate() {
+        c.push(read(&f, to, i as u64 % 16, i as u64));
+    }
+    assert_eq!(c.enter(READS as u32, 0), READS as isize);
+    let mut times = vec![0; READS];
+    while times.contains(&0) {
+        match c.pop() {
+            Some(cqe) => {
+                assert_eq!(cqe.res, BLOCK as i32);
+                times[cqe.user_data as usize] += 1;
+            }
+            None => assert_eq!(c.enter(0, 1), 0),
+        }
+    }
+    assert!(times.iter().all(|&n| n == 1));
+    for (i, block) in blocks.iter().enumerate() {
+        assert!(block.0.iter().all(|&b| usize::from(b) == i % 16), "block {i}");
+    }
+}
+
 #[test]
 fn closed_with_reads_in_flight() {
     let Some(f) = file(8) else { return };

@@ -11,17 +11,25 @@ use client::{Client, sqe};
 use softring_engine::abi::*;
 use softring_engine::stats::{NAME, read};
 
-/// This process's page.
+/// This process's page, which another test's thread may be just making.
 fn page() -> read::Page {
-    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
-        let path = entry.unwrap().path();
-        let link = std::fs::read_link(&path).unwrap_or_default();
-        if !link.to_string_lossy().starts_with(&format!("/memfd:{NAME}")) {
-            continue;
+    let find = || {
+        for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+            let path = entry.unwrap().path();
+            let link = std::fs::read_link(&path).unwrap_or_default();
+            let named = link.to_string_lossy().starts_with(&format!("/memfd:{NAME}"));
+            if let Some(page) = File::open(path).ok().filter(|_| named) {
+                return read::file(&page).ok();
+            }
         }
-        return read::file(&File::open(path).unwrap()).unwrap();
-    }
-    panic!("no page");
+        None
+    };
+    let mut page = find();
+    until("no page", || {
+        page = page.take().or_else(find);
+        page.is_some()
+    });
+    page.unwrap()
 }
 
 /// The ring with that many entries, which no other test makes.

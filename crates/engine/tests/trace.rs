@@ -2,6 +2,7 @@
 //! finds no room is counted.
 
 mod client;
+mod tracing;
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -9,28 +10,16 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use client::{Client, sqe};
-use rustix::fd::OwnedFd;
 use softring_engine::abi::*;
 use softring_engine::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use softring_engine::stats::trace::read::{Reader, Source};
-use softring_engine::stats::trace::{Event, NAME, Step};
+use softring_engine::stats::trace::{Event, Step};
+use tracing::open;
 
 /// One test at a time: there is one trace per process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The trace of this process, found as others find it.
-fn open() -> Reader {
-    let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(Result::ok);
-    let named = |link: &std::path::Path| {
-        std::fs::read_link(link)
-            .is_ok_and(|to| to.to_string_lossy().starts_with(&format!("/memfd:{NAME} ")))
-    };
-    let at = links.map(|e| e.path()).find(|p| named(p)).expect("a trace");
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(at).unwrap();
-    Reader::open(OwnedFd::from(file)).unwrap()
 }
 
 /// All there is, by time.

@@ -15,6 +15,15 @@ struct Held {
     _table: RwLockWriteGuard<'static, Table>,
     _reactor: crate::wait::reactor::Held,
     _aio: crate::aio::Held,
+    _stats: crate::stats::Held,
+    _limit: crate::mem::file::Held,
+}
+
+impl Held {
+    /// Lets go of all but the rings, the last of which may take locks.
+    fn release(self) -> Vec<Arc<Ring>> {
+        self.rings
+    }
 }
 
 /// Before `fork`: takes every lock so that the child finds a consistent engine.
@@ -31,6 +40,8 @@ pub fn fork_prepare() {
         _table: write(),
         _reactor: crate::wait::reactor::hold(),
         _aio: crate::aio::fork_prepare(),
+        _stats: crate::stats::hold(),
+        _limit: crate::mem::file::hold(),
     };
     HELD.with_borrow_mut(|h| *h = Some(held));
 }
@@ -38,7 +49,7 @@ pub fn fork_prepare() {
 /// After `fork`, in the parent.
 pub fn fork_parent() {
     let Some(held) = HELD.take() else { return };
-    for ring in &held.rings {
+    for ring in held.release() {
         ring.control.unlock();
     }
 }
@@ -46,9 +57,11 @@ pub fn fork_parent() {
 /// After `fork`, in the child: threads, epoll sets and aio contexts are gone and are rebuilt when
 /// needed.
 pub fn fork_child() {
-    drop(HELD.take());
+    // Dropped at the end: a last one would give its place on the parent's page back.
+    let _rings = HELD.take().map(Held::release);
+    let parent = crate::fork::pid();
     crate::fork::adopt();
-    crate::wait::reactor::fork_child();
+    crate::wait::reactor::fork_child(parent);
     crate::stats::fork_child();
     crate::stats::trace::fork_child();
     crate::aio::fork_child();

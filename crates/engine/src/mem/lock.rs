@@ -62,6 +62,11 @@ impl Control {
         self.page.word(132)
     }
 
+    /// A word of the note by which a forked child asks its parent (`req::relay`). Lock holder only.
+    pub fn note(&self, word: usize) -> &AtomicU32 {
+        self.page.word(192 + 4 * word)
+    }
+
     /// Takes the lock.
     pub fn lock(&self) {
         let w = self.lock_word();

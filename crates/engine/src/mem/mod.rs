@@ -19,6 +19,7 @@
 //! | control page: `waiters`, `seq` | waiters; posters | posters; waiters | under `lock` + futex | `wait::cqwait` |
 
 pub mod cq;
+pub mod file;
 pub mod lock;
 pub mod region;
 pub mod resize;

@@ -10,7 +10,6 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use rustix::fd::BorrowedFd;
-use rustix::fs::{fstat, ftruncate};
 
 use super::region::Region;
 use super::rings::{Geometry, Rings, off};
@@ -61,10 +60,7 @@ impl Rings {
             return Self::users(user, len);
         }
         let len = len.next_multiple_of(4096);
-        let end = at + len as u64;
-        if fstat(file)?.st_size.cast_unsigned() < end {
-            ftruncate(file, end).map_err(|_| Errno::ENOMEM)?;
-        }
+        super::file::grow(file, at + len as u64)?;
         Region::map(file, at, len).map_err(|_| Errno::ENOMEM)
     }
 

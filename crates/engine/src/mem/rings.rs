@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, ftruncate, memfd_create, seek};
+use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, memfd_create, seek};
 
 use super::lock::Control;
 use super::region::Region;
@@ -123,7 +123,7 @@ impl Rings {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create("[io_uring]", flags)?;
         let size = IORING_OFF_SQES + geo.sqes_size() as u64;
-        resize(&fd, size.next_multiple_of(4096))?;
+        super::file::grow(&fd, size.next_multiple_of(4096))?;
         let _ = fcntl_add_seals(&fd, SealFlags::SHRINK);
         // A ring cannot be read or written: from the last position there is, read(2) and write(2)
         // answer EINVAL.
@@ -174,24 +174,4 @@ impl Rings {
             self.rings.word(at).store(v, Relaxed);
         }
     }
-}
-
-/// Sizes the ring's sparse file, past a soft RLIMIT_FSIZE if the hard one allows: a real ring is no
-/// file, and exceeding the limit would raise SIGXFSZ.
-fn resize(fd: &OwnedFd, size: u64) -> Result<()> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let old = getrlimit(Resource::Fsize);
-    let short = |limit: Option<u64>| limit.is_some_and(|n| n < size);
-    if short(old.maximum) {
-        return Err(Errno::ENOMEM);
-    }
-    let lift = short(old.current);
-    if lift {
-        let _ = setrlimit(Resource::Fsize, Rlimit { current: old.maximum, maximum: old.maximum });
-    }
-    let done = ftruncate(fd, size).map_err(|_| Errno::ENOMEM);
-    if lift {
-        let _ = setrlimit(Resource::Fsize, old);
-    }
-    done
 }

@@ -23,7 +23,8 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-/// Cancels what matches: 0, or their number with ALL or ANY (`io_async_cancel`).
+/// Cancels what matches: 0, or their number with ALL or ANY (`io_async_cancel`). A worker asks a
+/// forked child's parent for what the child has not.
 pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = &req.call.sqe;
     let mut flags = sqe.op_flags;
@@ -36,5 +37,8 @@ pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         Err(Errno::ENOENT) if worker && w.itself(req) => Err(Errno::EALREADY),
         res => res,
     });
+    if matches!(res, Err(Errno::ENOENT)) && ctx.may_ask_parent(&req.call.sqe) {
+        return Outcome::Retry;
+    }
     Outcome::Done(res.map_or_else(Errno::res, u32::cast_signed))
 }

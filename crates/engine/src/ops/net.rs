@@ -205,7 +205,12 @@ pub fn recv(call: &mut Call, how: Try) -> Outcome {
     } else {
         attempt(call, how, sys::POLLIN, all, recv_once)
     };
-    received(call, outcome)
+    let outcome = received(call, outcome);
+    if bundle && !all && call.short {
+        // One that failed on the way did not ask what is left.
+        call.cflags = 0;
+    }
+    outcome
 }
 
 fn recv_once(call: &mut Call, flags: u32) -> Result<usize> {
@@ -232,6 +237,10 @@ pub fn received(call: &mut Call, outcome: Outcome) -> Outcome {
     }
     call.empty = more == Some(false);
     call.done = 0;
+    if call.sqe.opcode == IORING_OP_RECVMSG {
+        // Its vector's length was for the first message (`io_mshot_prep_retry`).
+        call.want = 0;
+    }
     Outcome::More(n)
 }
 

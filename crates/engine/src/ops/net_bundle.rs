@@ -90,7 +90,10 @@ pub fn recv(call: &mut Call, how: Try) -> Outcome {
     let limit = if limit == 0 { ALL } else { limit };
     let most = if want == 0 || how == Try::Block { 1 } else { usize::MAX };
     let want = if want == 0 { limit } else { want.min(limit) };
-    let first = match call.message().head.lay_out(0, want, most) {
+    let head = &call.message().head;
+    // Where no length is known, none is asked of the buffer.
+    let first = if want == ALL && most == 1 { head.first() } else { head.lay_out(0, want, most) };
+    let first = match first {
         Ok(layout) => layout,
         Err(e) => return Outcome::Done(e.res()),
     };
@@ -108,14 +111,10 @@ pub fn recv(call: &mut Call, how: Try) -> Outcome {
     if full && how == Try::Nonblock {
         let fd = call.file.fd();
         let there = Socket::of(fd).pending(fd).filter(|&n| n > 1).unwrap_or(0);
-        let head = &call.message().head;
-        if there > 0
-            && let Ok(second) = head.lay_out(used.into(), there.min(limit), usize::MAX)
-            && let Ok((n, more)) = step(call, &second, flags)
-        {
+        if there > 0 {
+            let (n, more) = second(call, flags, used, there.min(limit));
             total += n;
             used += more;
-            call.last |= second.empty;
         }
     }
     if let Some(pick) = &mut call.pick {
@@ -123,6 +122,28 @@ pub fn recv(call: &mut Call, how: Try) -> Outcome {
     }
     call.done = total;
     Outcome::Done(total as i32)
+}
+
+/// The second step: as much as lies there, into as many buffers as that takes. If it fails, what
+/// was received before counts, but the request has failed and ends.
+fn second(call: &mut Call, flags: u32, used: u16, want: u64) -> (u64, u16) {
+    let layout = call.message().head.lay_out(used.into(), want, usize::MAX);
+    let picked = layout.is_ok();
+    match layout.and_then(|layout| Ok((step(call, &layout, flags)?, layout.empty))) {
+        Ok((done, empty)) => {
+            call.last |= empty;
+            done
+        }
+        Err(_) => {
+            (call.last, call.short) = (true, true);
+            // The buffers picked for it were not used up.
+            let more = picked && call.message().head.inc;
+            if let Some(pick) = &mut call.pick {
+                pick.more = more;
+            }
+            (0, 0)
+        }
+    }
 }
 
 /// With MSG_WAITALL the first buffers are filled, over several waits if need be.

@@ -47,9 +47,11 @@ pub fn multishot(call: &mut Call, how: Try) -> Outcome {
         return Outcome::Done(Errno::EBADFD.res());
     }
     call.done = 0;
-    match rw::issue(call, how) {
+    let outcome = rw::issue(call, how);
+    // However little comes, also at the end, is no failure (`io_read_mshot`).
+    call.short = false;
+    match outcome {
         Outcome::Done(n) if n > 0 => {
-            call.short = false;
             // It goes on when there is more to read, whether there are buffers for it or not.
             call.empty = sys::poll_now(call.file.fd(), sys::POLLIN) == 0;
             Outcome::More(n)

@@ -6,7 +6,7 @@ use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
 use crate::ops::openclose::own;
 use crate::ops::{answer, zero};
-use crate::req::request::{Call, FileRef, Keep, Req};
+use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::sys::sys;
 use crate::transport::kind::Kind;
 use crate::user;
@@ -69,7 +69,16 @@ pub fn bind_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[s.len, u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))?;
     req.call.keep = address(s.addr, s.off)?;
+    if matches!(&req.call.keep, Keep::Bytes(addr) if makes_file(addr)) {
+        req.flags |= ReqFlags::FORCE_ASYNC;
+    }
     Ok(())
+}
+
+/// Would binding to it make a file (`io_bind_file_create`)?
+fn makes_file(addr: &[u8]) -> bool {
+    const AF_UNIX: [u8; 2] = 1u16.to_ne_bytes();
+    addr.starts_with(&AF_UNIX) && addr.get(2).is_some_and(|&c| c != 0)
 }
 
 /// Gives the socket an address.

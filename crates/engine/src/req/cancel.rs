@@ -14,7 +14,7 @@ use crate::abi::*;
 use crate::ctx::{Ctx, Guard, Ring};
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
-use crate::req::request::{FileRef, Req, State, Wait};
+use crate::req::request::{FileRef, Req, ReqFlags, State, Wait};
 use crate::req::slab::ReqId;
 use crate::sys;
 use crate::time::Clock;
@@ -221,6 +221,7 @@ impl Ctx {
                 self.timeouts_disarm(id);
                 self.end_soon(id, Errno::ECANCELED.res());
             }
+            State::Punted if req.flags.contains(ReqFlags::DIRECT) => return Err(Errno::ENOENT),
             State::Punted => return self.cancel_punted(id),
             State::Cancelled => {}
             State::Parked if req.has_sleeper() => return self.cancel_parked(id),

@@ -185,6 +185,8 @@ impl Ctx {
     pub fn flush_overflow(&mut self) {
         let Ctx { mem, overflow, .. } = self;
         if mem.cq_flush(overflow) {
+            // A timeout counts from behind them.
+            self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             self.wake();
             self.signal_eventfd();
         }

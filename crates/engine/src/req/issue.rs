@@ -22,6 +22,8 @@ impl Ctx {
                 .and_then(|()| self.before_buffers(req))
                 .and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call));
             if let Err(e) = assigned {
+                // A worker lets task work end it.
+                req.flags.remove(ReqFlags::ON_WORKER);
                 req.fail(e);
                 return self.finish(req);
             }
@@ -87,6 +89,8 @@ impl Ctx {
                 self.finish(req);
             }
             Outcome::Later(res) => {
+                // Task work ends it: what is linked behind it goes on there.
+                req.flags.remove(ReqFlags::ON_WORKER);
                 let id = self.slab.insert(core::mem::take(req));
                 self.end_soon(id, res);
             }
@@ -197,6 +201,7 @@ pub fn issue_blocking(call: &mut Call) -> Outcome {
             call.creds = creds;
             done.unwrap_or_else(|e| Outcome::Done(e.res()))
         }
-        Issue::Ring(_) => Outcome::Done(Errno::EINVAL.res()),
+        // A cancellation, and no worker to ask the parent.
+        Issue::Ring(_) => Outcome::Done(Errno::ENOENT.res()),
     }
 }

@@ -9,6 +9,7 @@ pub mod fast;
 pub mod issue;
 pub mod link;
 pub mod parked;
+pub mod relay;
 pub mod request;
 pub mod route;
 pub mod select;

@@ -73,6 +73,8 @@ bitflags! {
         const WITH_CHAIN = 1 << 23;
         /// What it works on can be polled.
         const STREAM = 1 << 24;
+        /// A worker does what is the device's, past the page cache: it is not to be had back.
+        const DIRECT = 1 << 25;
         /// Bits that `flags` of the SQE may set.
         const SQE = 0x7f;
         const LINKS = Self::LINK.bits() | Self::HARDLINK.bits();

@@ -146,8 +146,8 @@ impl Ctx {
         }
         let blocks =
             req.flags.contains(ReqFlags::ON_WORKER) && !req.flags.contains(ReqFlags::FORCE_ASYNC);
-        if way == Way::Poll && blocks && req.polls_first() {
-            // The kernel's worker does not poll for it.
+        if way == Way::Poll && blocks && req.polls_first() && !req.goes_on_by_worker() {
+            // The kernel's worker does not poll for it, unless it is a multishot request.
             return self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));
         }
         req.flags.remove(ReqFlags::ON_WORKER);
@@ -191,6 +191,10 @@ impl Ctx {
         let call = req.call.lend();
         req.held = call.file.fd();
         let kind = kind_of(&call.file);
+        // Where kernel aio is missing, or would not have it. What was to go to a worker is the
+        // worker's until that one begins.
+        let device = kind == Kind::Direct && OPS[req.opcode() as usize].has(opdef::AIO);
+        req.flags.set(ReqFlags::DIRECT, device && !req.flags.contains(ReqFlags::FORCE_ASYNC));
         let unbound = kind == Kind::Other || kind == Kind::Pollable;
         let blocks = req.arms > 0 && kind == Kind::Pollable;
         let at_once = matches!(call.file, FileRef::Plain(_)) && !unbound;

@@ -46,6 +46,21 @@ impl Layout {
 }
 
 impl Head {
+    /// As much as there is into the first buffer, which may have no room at all.
+    ///
+    /// # Errors
+    /// `ENOBUFS`.
+    pub fn first(&self) -> Result<Layout> {
+        match self.bufs[..] {
+            [Buf { addr, len: 0, .. }, ref rest @ ..] => Ok(Layout {
+                iov: vec![iovec { base: addr, len: 0 }],
+                empty: rest.is_empty(),
+                ..Layout::default()
+            }),
+            _ => self.lay_out(0, ALL, 1),
+        }
+    }
+
     /// Lays `want` bytes out over the buffers from the `skip`th on; at most over `most` of them. A
     /// buffer that is not needed whole is only taken as the first.
     ///

@@ -101,6 +101,10 @@ impl BufRing {
             self.head = self.head.wrapping_add(count);
             return true;
         }
+        // What took nothing uses nothing up.
+        if len == 0 {
+            return false;
+        }
         while len > 0 {
             let at = self.at(self.head);
             let buf = self.peek(0);
@@ -220,7 +224,7 @@ pub fn remove(groups: &mut Groups, bgid: u16, nbufs: u32) -> Result<u32> {
 /// mapped at `IORING_OFF_PBUF_RING` and the group's number shifted, the ring's.
 ///
 /// # Errors
-/// `EEXIST` for a group that has buffers; `EFAULT`, `EINVAL`; `ENOMEM`.
+/// `EEXIST` for a group that has buffers; `EFAULT`, `EINVAL`, `EOVERFLOW`; `ENOMEM`.
 pub fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
     let reg: io_uring_buf_reg = user::read(addr)?;
     if reg.resv != [0; 3] || reg.flags & !(IOU_PBUF_RING_MMAP | IOU_PBUF_RING_INC) != 0 {
@@ -256,6 +260,7 @@ fn users(addr: u64, size: usize) -> Result<Region> {
     if !addr.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
+    addr.checked_add(size as u64).ok_or(Errno::EOVERFLOW)?;
     sys::populate_write(addr, size).map_err(|_| Errno::EFAULT)?;
     Region::user(addr, size)
 }

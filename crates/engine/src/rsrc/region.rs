@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use rustix::fs::{fstat, ftruncate};
-
 use super::memlock::Locked;
 use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
@@ -119,9 +117,6 @@ fn create(desc: &mut io_uring_region_desc, fd: i32) -> Result<(Memory, Locked)> 
 /// The ring's file grows by the region, which the program maps as it maps the rings.
 pub(super) fn in_file(fd: i32, offset: u64, size: u64) -> Result<Region> {
     let file = sys::borrow(fd).ok_or(Errno::EBADF)?;
-    let end = offset + size;
-    if fstat(file)?.st_size.cast_unsigned() < end {
-        ftruncate(file, end).map_err(|_| Errno::ENOMEM)?;
-    }
+    crate::mem::file::grow(file, offset + size)?;
     Region::map(file, offset, size as usize).map_err(|_| Errno::ENOMEM)
 }

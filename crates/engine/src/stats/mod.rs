@@ -27,6 +27,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::abi::IORING_OP_LAST;
 
+pub mod hand;
 mod hist;
 pub mod meter;
 mod page;
@@ -35,6 +36,7 @@ pub mod read;
 pub mod trace;
 
 pub use hist::{BUCKETS, Hist, bounds};
+pub(crate) use page::{Held, hold};
 pub use page::{disable, enabled, fork_child};
 pub use place::{Place, PoolPlace};
 

@@ -7,8 +7,8 @@ use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fd::AsFd;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::{Header, Hist, MAGIC, MeterStats, NAME, OPS, PoolStats, RingStats, Section, VERSION};
@@ -35,9 +35,19 @@ pub(super) fn page() -> Option<MutexGuard<'static, Option<Page>>> {
     if !enabled() {
         return None;
     }
-    let mut slot = PAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut slot = hold();
     if slot.is_none() {
         *slot = Page::new().ok();
+        if let Some(page) = &*slot {
+            let fd = page.fd.as_fd().as_raw_fd();
+            // Who watches may keep us waiting: no other thread, and no child that one forks
+            // meanwhile, is to find the lock held.
+            drop(slot);
+            // SAFETY: a page and its descriptor stay as long as the process does. Only a forked
+            // child lets go of it, which has its own descriptors.
+            super::hand::hand(unsafe { BorrowedFd::borrow_raw(fd) });
+            slot = hold();
+        }
     }
     slot.is_some().then_some(slot)
 }
@@ -66,7 +76,7 @@ impl<const WORDS: usize> Taken<WORDS> {
 
 /// The page of this process.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(crate) struct Page {
     /// Never unmapped: a place may be written until its ring is dropped.
     at: NonNull<u8>,
     /// The first is that of the sums.
@@ -78,7 +88,7 @@ pub(super) struct Page {
     /// write them.
     pub(super) sums: [u16; OPS],
     /// Keeps the page to be found.
-    _fd: InternalFd,
+    fd: InternalFd,
 }
 
 // SAFETY: only an address range, which never goes away; what is in it are atomic words.
@@ -101,7 +111,7 @@ const SIZE: usize = METERS + STATS_METERS * size_of::<MeterStats>();
 impl Page {
     fn new() -> Result<Page> {
         let fd = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&fd, SIZE as u64)?;
+        crate::mem::file::grow(&fd, SIZE as u64)?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let null = core::ptr::null_mut();
         // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
@@ -117,7 +127,7 @@ impl Page {
             hists: Taken([0; STATS_HISTS / 64]),
             meters: Taken([0; STATS_METERS / 64]),
             sums: [0; OPS],
-            _fd: crate::fds::adopt_internal(fd),
+            fd: crate::fds::adopt_internal(fd),
         };
         page.fill_header();
         Ok(page)
@@ -215,9 +225,17 @@ pub(super) fn give_meter(place: usize) {
     }
 }
 
+/// The page's lock.
+pub(crate) type Held = MutexGuard<'static, Option<Page>>;
+
+/// Takes the page's lock; over a fork it holds the page still.
+pub(crate) fn hold() -> Held {
+    PAGE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// In a forked child: the page is the parent's, and not looked at again. Its memory stays mapped.
 pub fn fork_child() {
-    // The lock may be held by a thread that is no more.
+    // Where the fork was by system call, the lock may be held by a thread that is no more.
     match PAGE.try_lock() {
         Ok(mut slot) => *slot = None,
         Err(std::sync::TryLockError::Poisoned(slot)) => *slot.into_inner() = None,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::worker::{Pool, Work, default_limits};
-use crate::abi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN, IOSQE_FIXED_FILE};
+use crate::abi::{
+    IORING_OP_ASYNC_CANCEL, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN, IOSQE_FIXED_FILE,
+};
 use crate::ctx::{Ctx, Ring};
 use crate::opdef::{self, OPS};
 use crate::req::complete::Finished;
@@ -28,8 +30,11 @@ impl Work for Job {
 
     fn run(mut self) {
         let began = crate::stats::trace::now();
-        let outcome = issue_blocking(&mut self.call);
         let opcode = self.call.sqe.opcode;
+        let outcome = match opcode {
+            IORING_OP_ASYNC_CANCEL => crate::req::relay::ask(&self.ring, &self.call),
+            _ => issue_blocking(&mut self.call),
+        };
         let f = Finished { id: self.id, call: *self.call, outcome };
         let mut ctx = self.ring.lock();
         ctx.transports.workers = ctx.transports.workers.saturating_sub(1);

@@ -194,17 +194,14 @@ fn sleep<'r>(
             core::hint::spin_loop();
             return (ring.lock(), Slept::Woken);
         }
+        Ok(Rest::Nap(nap)) => return take_nap(ring, ctx, a, left, nap),
         Err(_) => return (ctx, Slept::Signal),
-        _ => {}
+        Ok(Rest::Block) => {}
     }
     let span = ctx.trace.begin_now();
-    let (mut ctx, slept) = match rest {
-        Ok(Rest::Nap(nap)) => take_nap(ring, ctx, a, left, nap),
-        _ if drives => drive(ring, ctx, a, left),
-        _ => passive(ring, ctx, a, left),
-    };
-    let step = if matches!(rest, Ok(Rest::Nap(_))) { Step::Nap } else { Step::Sleep };
-    ctx.trace.end(span, step, 0);
+    let (mut ctx, slept) =
+        if drives { drive(ring, ctx, a, left) } else { passive(ring, ctx, a, left) };
+    ctx.trace.end(span, Step::Sleep, 0);
     (ctx, slept)
 }
 
@@ -253,6 +250,7 @@ fn take_nap<'r>(
     left: u64,
     nap: Nap,
 ) -> (Guard<'r>, Slept) {
+    let napping = ctx.trace.begin_nap(nap.until, nap.many);
     let found = ctx.clear_marks();
     let time = nap.until.saturating_sub(Clock::Monotonic.now());
     let (mut ctx, slept) = match found || time == 0 {
@@ -262,6 +260,7 @@ fn take_nap<'r>(
     if let Some(polling) = &mut ctx.transports.polling {
         polling.woke(Clock::Monotonic.now() < nap.until);
     }
+    ctx.trace.end_nap(&napping);
     (ctx, slept)
 }
 

@@ -16,7 +16,6 @@ use crate::opdef::{self, OPS};
 use crate::ops::rw;
 use crate::req::request::Req;
 use crate::req::route::kind_of;
-use crate::stats::trace::Step;
 use crate::sys;
 use crate::syscall::enter::Args;
 use crate::time::Clock;
@@ -99,7 +98,10 @@ fn poll_until<'r>(
         };
         let rested;
         (ctx, rested) = match rest {
-            Ok(Some(nap)) => doze(ring, ctx, nap, vigil.mask()),
+            Ok(Some(nap)) => {
+                let (ctx, slept) = doze(ring, ctx, nap, vigil.mask());
+                (ctx, slept.map(|_| 0))
+            }
             Ok(None) => {
                 // Others get the lock in between.
                 drop(ctx);
@@ -135,13 +137,17 @@ impl Plain {
     }
 }
 
-/// Sleeps for completions of aio, or of a modelled device, without the lock.
+/// Sleeps for completions of aio, or of a modelled device, without the lock. False if it did not,
+/// as there are none to sleep for: the ring's nap is cancelled.
+///
+/// # Errors
+/// `EINTR` when a signal came.
 pub fn doze<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
     mut nap: Nap,
     mask: Option<u64>,
-) -> (Guard<'r>, Result<usize>) {
+) -> (Guard<'r>, Result<bool>) {
     let aio = ctx.transports.aio.as_mut().filter(|aio| aio.in_flight() > 0);
     let in_flight = aio.as_ref().map_or(0, |aio| aio.in_flight());
     let mut lent = aio.and_then(AioCtx::lend);
@@ -149,15 +155,18 @@ pub fn doze<'r>(
         // What they post ends no such sleep.
         nap.until = nap.until.min(Clock::Monotonic.now() + SLICE.as_nanos() as u64);
     }
+    let napping = ctx.trace.begin_nap(nap.until, nap.many);
     // A modelled device wakes who sleeps for it, as a real one does.
     let due = ctx.model_due().filter(|&due| !nap.through() && due < nap.until);
     let nap = Nap { until: due.unwrap_or(nap.until), ..nap };
     if ctx.transports.with_models() {
         sys::exact_timers();
     } else if lent.is_none() {
-        return (ctx, Ok(0));
+        if let Some(polling) = &mut ctx.transports.polling {
+            polling.cancel(false);
+        }
+        return (ctx, Ok(false));
     }
-    let span = ctx.trace.begin_now();
     drop(ctx);
     let opened = open();
     let slept = match &mut lent {
@@ -170,13 +179,13 @@ pub fn doze<'r>(
     if let Some((aio, lent)) = ctx.transports.aio.as_mut().zip(lent) {
         aio.give_back(&lent);
     }
-    ctx.trace.end(span, Step::Nap, 0);
+    ctx.trace.end_nap(&napping);
     // Another waiter may have to go on where this one leaves.
     ctx.nudge();
     if let Some(polling) = &mut ctx.transports.polling {
         polling.woke(slept != Ok(false));
     }
-    (ctx, slept.map(|_| 0))
+    (ctx, slept.map(|_| true))
 }
 
 /// `io_validate_ext_arg`
@@ -220,7 +229,7 @@ impl Ctx {
 
     /// Are there completions to look for, of aio, for which nobody else sleeps, or of a modelled
     /// device?
-    fn polls_memory(&self) -> bool {
+    pub fn polls_memory(&self) -> bool {
         let aio = self.transports.aio.as_ref();
         aio.is_some_and(|aio| aio.in_flight() > 0 && !aio.is_lent())
             || self.transports.with_models()
@@ -232,5 +241,32 @@ impl Ctx {
         self.collect_memory();
         self.flush();
         self.completions().wrapping_sub(before) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{fds, syscall};
+
+    /// As where only workers have something.
+    #[test]
+    fn a_nap_with_nothing_to_sleep_for_is_none() {
+        let flags = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
+        let mut params = io_uring_params { flags, ..Default::default() };
+        let fd = syscall::setup(4, (&raw mut params).expose_provenance()) as i32;
+        let ring = fds::ring(fd).unwrap();
+        let (mut vigil, mut ctx) = (Vigil::default(), ring.lock());
+        ctx.start_polling(4);
+        let nap = loop {
+            let polling = ctx.transports.polling.as_mut().unwrap();
+            if let Some(nap) = polling.rest(&mut vigil).unwrap() {
+                break nap;
+            }
+        };
+        let (mut ctx, slept) = doze(&ring, ctx, nap, None);
+        assert_eq!(slept, Ok(false));
+        let polling = ctx.transports.polling.as_mut().unwrap();
+        assert_eq!(polling.hybrid.take_tally().naps, 0);
     }
 }

@@ -164,13 +164,26 @@ impl Polling {
         self.looks = 0;
     }
 
+    /// Is it too early to read the clock again? Counts the looks until then.
+    pub fn too_early(&mut self) -> bool {
+        let early = self.looks > 0;
+        self.looks -= u32::from(early);
+        early
+    }
+
+    /// The nap that [`Self::rest`] has answered was not taken, or one for something else was that
+    /// ended sooner (`slept`).
+    pub fn cancel(&mut self, slept: bool) {
+        self.spent = None;
+        self.hybrid.cancel(slept, Clock::Monotonic.now());
+    }
+
     /// A look has found nothing, or too little: the nap to take now; none: look again.
     ///
     /// # Errors
     /// EINTR when a signal waits for the thread.
     pub fn rest(&mut self, vigil: &mut Vigil) -> Result<Option<Nap>> {
-        if self.looks > 0 {
-            self.looks -= 1;
+        if self.too_early() {
             return Ok(None);
         }
         let now = Clock::Monotonic.now();

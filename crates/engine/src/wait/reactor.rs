@@ -11,8 +11,8 @@
 //! Once a second it also looks for rings that were closed behind our back, and ends when there is
 //! no ring left.
 
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -47,6 +47,10 @@ pub struct Reactor {
 static REACTOR: Mutex<Option<Arc<Reactor>>> = Mutex::new(None);
 static TICKING: AtomicBool = AtomicBool::new(false);
 static RUNNING: AtomicBool = AtomicBool::new(false);
+/// The process that forked this one, and the eventfd of its reactor, if it had one; 0: none. That
+/// descriptor stays: the thread that had it besides is the parent's.
+static PARENT: AtomicU32 = AtomicU32::new(0);
+static PARENT_WAKE: AtomicI32 = AtomicI32::new(-1);
 
 /// The reactor, started now if need be.
 fn get() -> Result<Arc<Reactor>> {
@@ -120,12 +124,26 @@ pub fn hold() -> Held {
 }
 
 /// In a forked child: the thread is gone.
-pub fn fork_child() {
-    if let Ok(mut slot) = REACTOR.lock() {
-        *slot = None;
-    }
+pub fn fork_child(parent: u32) {
+    let gone = REACTOR.lock().ok().and_then(|mut slot| slot.take());
+    PARENT.store(if gone.is_some() { parent } else { 0 }, SeqCst);
+    PARENT_WAKE.store(gone.map_or(-1, |r| r.wake.as_raw_fd()), SeqCst);
     RUNNING.store(false, SeqCst);
     TICKING.store(false, SeqCst);
+}
+
+/// The process that forked this one, if it lives and its reactor can be woken.
+pub fn parent() -> Option<u32> {
+    let parent = PARENT.load(SeqCst);
+    let now = rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get().cast_unsigned());
+    (parent != 0 && parent == now).then_some(parent)
+}
+
+/// Has the parent's reactor look at what it is asked.
+pub fn wake_parent() {
+    if let Some(wake) = sys::borrow(PARENT_WAKE.load(SeqCst)) {
+        let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+    }
 }
 
 impl Reactor {
@@ -178,6 +196,8 @@ impl Reactor {
                 let id = ev.data;
                 if id == 0 {
                     let _ = rustix::io::read(&self.wake, &mut scratch);
+                    let asked = rings.iter().filter(|r| crate::req::relay::answer(r));
+                    asked.for_each(|ring| self.drive(ring));
                 } else if let Some(ring) = rings.iter().find(|r| r.id == id) {
                     self.drive(ring);
                 }

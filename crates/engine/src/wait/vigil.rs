@@ -17,6 +17,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::errno::{Errno, Result};
 use crate::sys;
+use crate::transport::worker::signal;
 
 /// A signal handler has entered a ring on top of its own thread's call.
 static HANDLERS_ENTER: AtomicBool = AtomicBool::new(false);
@@ -88,7 +89,11 @@ impl Vigil {
     }
 
     fn blocks(&mut self) {
-        self.mask.get_or_insert_with(|| sys::set_sigmask(sys::ALL_SIGNALS));
+        if self.mask.is_none() {
+            let old = sys::set_sigmask(sys::ALL_SIGNALS);
+            signal::choose(old);
+            self.mask = Some(old);
+        }
     }
 
     /// The program wants to wait under a mask of its own.

@@ -26,10 +26,16 @@ impl Block {
 
 /// A file of `blocks` blocks, each filled with its number, open with O_DIRECT; `None` where the
 /// file system has no such thing.
+#[allow(dead_code)]
 pub fn file(blocks: u8) -> Option<File> {
+    file_in(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")), blocks)
+}
+
+/// The same in a folder.
+pub fn file_in(folder: &std::path::Path, blocks: u8) -> Option<File> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("blocks-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let path = folder.join(name);
     let mut plain = File::create(&path).unwrap();
     for i in 0..blocks {
         plain.write_all(&[i; BLOCK]).unwrap();

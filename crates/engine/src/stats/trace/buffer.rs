@@ -8,7 +8,7 @@ use std::sync::{Mutex, TryLockError};
 
 use rustix::fd::{AsFd, IntoRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create, open};
+use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, memfd_create, open};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{CLOSED, DATA, Event, HEADS, Head, Header, MAGIC, NAME, SIZE, VERSION};
@@ -81,12 +81,7 @@ fn make() {
 }
 
 fn install(buffer: Buffer) {
-    let mut comm = [0u8; 16];
-    if let Ok(fd) = open(c"/proc/self/comm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-        let n = rustix::io::read(&fd, &mut comm).unwrap_or(0);
-        sys!(__NR_close, fd.into_raw_fd());
-        comm[n.saturating_sub(1)..].fill(0);
-    }
+    let comm = crate::sys::process_name();
     for (word, bytes) in COMM.iter().zip(comm.chunks_exact(8)) {
         let bytes = bytes.try_into().expect("eight bytes");
         word.store(u64::from_ne_bytes(bytes), Relaxed);
@@ -127,7 +122,7 @@ impl Buffer {
     /// As memfd_create(2), ftruncate(2), fcntl(2), mmap(2).
     pub fn make(pid: u32) -> Result<(OwnedFd, Buffer)> {
         let fd = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&fd, SIZE as u64)?;
+        crate::mem::file::grow(&fd, SIZE as u64)?;
         // Whoever may write to it must not be able to take it from under us.
         fcntl_add_seals(&fd, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
         let buffer = Buffer::at(&fd)?;

@@ -46,7 +46,7 @@ pub mod read;
 mod writer;
 
 pub use buffer::{attach, disable, fork_child, prepare};
-pub use writer::{Span, Writer, now};
+pub use writer::{Napping, Span, Writer, now, ns_until};
 
 /// What the memfd is called.
 pub const NAME: &str = "softring-trace";
@@ -73,7 +73,7 @@ pub enum Step {
     Punt,
     /// It is with the kernel's aio.
     Aio,
-    /// It is with a modelled disk.
+    /// It is with a modelled disk, which has it done in `value` ns.
     Model,
     /// With its own owner: a timeout, a poll, a futex, a child.
     Queued,
@@ -87,7 +87,8 @@ pub enum Step {
     Enter,
     /// It slept there.
     Sleep,
-    /// It napped there, between two looks for completions.
+    /// It napped there, between two looks for completions, for `value` ns unless `req` of them came
+    /// before.
     Nap,
     /// A worker ran a request.
     Work,

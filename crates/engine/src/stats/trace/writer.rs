@@ -54,6 +54,19 @@ pub fn now() -> Span {
     buffer::wanted().map(|b| ticks(uses_counter(b)))
 }
 
+/// A nap, while it lasts.
+#[derive(Debug, Default)]
+pub struct Napping {
+    began: Span,
+    length: i32,
+    many: u32,
+}
+
+/// From now until a moment of CLOCK_MONOTONIC, in ns, as an event's value.
+pub fn ns_until(moment: u64) -> i32 {
+    i32::try_from(moment.saturating_sub(Clock::Monotonic.now())).unwrap_or(i32::MAX)
+}
+
 impl Writer {
     /// Whose events they are.
     pub fn name(&mut self, ring: u64, flags: u32) {
@@ -148,6 +161,23 @@ impl Writer {
     pub fn end(&mut self, span: Span, step: Step, value: u32) {
         if let Some(began) = span.filter(|_| self.on) {
             self.span(step, began, 0, 0, value.cast_signed());
+        }
+    }
+
+    /// A nap begins, which is to end at `until`, in ns of CLOCK_MONOTONIC, or with the `many`-th
+    /// completion.
+    #[inline]
+    pub fn begin_nap(&mut self, until: u64, many: u32) -> Napping {
+        let began = self.begin_now();
+        let length = began.map_or(0, |_| ns_until(until));
+        Napping { began, length, many }
+    }
+
+    /// It ends.
+    #[inline]
+    pub fn end_nap(&mut self, nap: &Napping) {
+        if let Some(began) = nap.began.filter(|_| self.on) {
+            self.span(Step::Nap, began, nap.many, 0, nap.length);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::opdef::{Outcome, Try};
 use crate::ops::iov::in_user;
 use crate::ops::rw;
 use crate::req::request::{Call, FileRef, Keep, Req, State, Wait};
-use crate::stats::trace::Step;
+use crate::stats::trace::{Step, ns_until};
 use crate::time::Clock;
 use crate::transport::kind::Kind;
 use crate::wait::hybrid::{Key, Ticket};
@@ -132,7 +132,9 @@ impl Ctx {
     }
 
     fn model_park(&mut self, req: &mut Req, due: u64, res: i32, ticket: Ticket) {
-        self.trace(Step::Model, req);
+        if self.trace.on {
+            self.trace_step(Step::Model, &req.call.sqe, req.trace, ns_until(due));
+        }
         req.state = State::Model;
         let id = self.slab.insert(core::mem::take(req));
         self.model_push(due, What::Request(id), res, ticket);

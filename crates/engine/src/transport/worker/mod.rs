@@ -47,7 +47,7 @@
 
 mod queue;
 #[cfg_attr(loom, allow(dead_code))]
-pub(super) mod signal;
+pub(crate) mod signal;
 #[cfg(test)]
 mod tests;
 mod thread;

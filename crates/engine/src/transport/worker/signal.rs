@@ -1,7 +1,8 @@
 //! The private signal that makes a worker's blocked system call answer EINTR.
 //!
-//! Which one: the highest real-time signal that is at its default and that the thread which makes
-//! the first worker does not block (a blocked one is likely to feed a signalfd or sigwait). The
+//! Which one: the highest real-time signal that is at its default and that the program's thread
+//! does not block (a blocked one is likely to feed a signalfd or sigwait) when signals are first
+//! blocked for the engine's sake: later, and on threads of the engine's, all are. The
 //! handler is installed when the first item is interrupted, and never over somebody else's. A
 //! worker leaves the signal unblocked only while it has work. See sigaction(2), timer_create(2),
 //! signal(7).
@@ -42,6 +43,17 @@ struct SigEvent {
     pad: [i32; 11],
 }
 
+/// Chooses the number, unless that is done, when a thread of the program's blocks `mask`.
+pub(crate) fn choose(mask: u64) {
+    if SIGNAL.load(Relaxed) != 0 {
+        return;
+    }
+    let free = |&n: &i32| mask & 1 << (n - 1) == 0 && action(n).handler == 0;
+    if let Some(n) = CANDIDATES.rev().find(free) {
+        let _ = SIGNAL.compare_exchange(0, n, Relaxed, Relaxed);
+    }
+}
+
 /// While it lives, the thread blocks all signals of the program: what it makes inherits that.
 pub(in crate::transport) struct BlockAll(u64);
 
@@ -49,12 +61,7 @@ impl BlockAll {
     pub(in crate::transport) fn new() -> Self {
         let mut old = 0;
         mask(SIG_SETMASK, ALL_SIGNALS, Some(&mut old));
-        if SIGNAL.load(Relaxed) == 0 {
-            let free = |&n: &i32| old & 1 << (n - 1) == 0 && action(n).handler == 0;
-            if let Some(n) = CANDIDATES.rev().find(free) {
-                let _ = SIGNAL.compare_exchange(0, n, Relaxed, Relaxed);
-            }
-        }
+        choose(old);
         Self(old)
     }
 }

@@ -337,6 +337,16 @@ impl Hybrid {
         Step::Nap(nap)
     }
 
+    /// The nap was not taken, or another's was that ended sooner (`slept`): it tells nothing.
+    pub fn cancel(&mut self, slept: bool, now: u64) {
+        if self.nap.take().is_some() {
+            self.tally.naps = self.tally.naps.saturating_sub(1);
+        }
+        if slept {
+            self.classes.active_mut().for_each(|c| c.pace.gathering(now, c.estimate.mean()));
+        }
+    }
+
     /// The nap is over. `early`: something completed, or a signal came.
     pub fn woke(&mut self, now: u64, early: bool) {
         let Some(nap) = &mut self.nap else { return };

@@ -14,8 +14,9 @@ use crate::sys;
 use crate::time::{Clock, coarse_ms};
 use crate::transport::aio::AioCtx;
 use crate::transport::poll::{self, BATCH, Event};
+use crate::wait::hybrid::Nap;
 use crate::wait::iopoll::doze;
-use crate::wait::polling::{trial, try_timer};
+use crate::wait::polling::{Polling, trial, try_timer};
 use crate::wait::vigil::Vigil;
 
 /// SQEs that one of several rings gets in its turn (kernel: `IORING_SQPOLL_CAP_ENTRIES_VALUE`).
@@ -55,7 +56,7 @@ impl Thread {
         let name = crate::wait::name("sqp");
         let meter = crate::stats::enabled().then(|| Meter::of(Kind::SqThread, &name));
         let naps = super::NAPS.load(Relaxed).then(|| {
-            sys::fine_timers();
+            sys::exact_timers();
             Naps::new(try_timer(TRIAL))
         });
         let (tried, vigil) = (Clock::Monotonic.now(), Vigil::default());
@@ -144,8 +145,8 @@ impl Thread {
     /// Between two looks.
     fn doze(&mut self) {
         core::hint::spin_loop();
-        if self.rings.iter().any(|r| r.sq.get().is_some_and(|sq| sq.policy.load(Relaxed))) {
-            return self.doze_for_completions();
+        if self.doze_for_completions() {
+            return;
         }
         if self.naps.is_none() || self.rings.is_empty() {
             return;
@@ -174,18 +175,55 @@ impl Thread {
         }
     }
 
-    /// A ring's policy says what to do until its next completion. Not where another ring has
-    /// something in flight, which the nap would not end for.
-    fn doze_for_completions(&mut self) {
-        let drives = |r: &&Arc<Ring>| r.sq.get().is_some_and(|sq| sq.drives.load(Relaxed));
-        let mut busy = self.rings.iter().filter(drives);
-        let (Some(ring), None) = (busy.next(), busy.next()) else { return };
-        let mut ctx = ring.lock();
-        let Some(polling) = &mut ctx.transports.polling else { return };
-        let Ok(Some(mut nap)) = polling.rest(&mut self.vigil) else { return };
-        nap.until = nap.until.min(Clock::Monotonic.now() + NAP_MAX);
-        let (mut ctx, _) = doze(ring, ctx, nap, self.vigil.mask());
-        ctx.count_naps();
+    /// Where rings that go by a policy have something in flight, that says what to do until their
+    /// next completion. False if none has: only submissions are to come, and what [`Self::listen`]
+    /// knows.
+    fn doze_for_completions(&mut self) -> bool {
+        let each = || self.rings.iter().filter_map(|r| Some((r, r.sq.get()?)));
+        let busy = || each().filter(|(_, sq)| sq.drives.load(Relaxed));
+        if !busy().any(|(_, sq)| sq.policy.load(Relaxed)) {
+            return false;
+        }
+        // What rings of other kinds wait for would not end the nap.
+        if !busy().all(|(_, sq)| sq.policy.load(Relaxed)) {
+            return true;
+        }
+        let with = |ring: &Arc<Ring>, f: &mut dyn FnMut(&mut Polling)| {
+            ring.lock().transports.polling.as_deref_mut().map(f);
+        };
+        let mut early = false;
+        busy().for_each(|(ring, _)| with(ring, &mut |polling| early |= polling.too_early()));
+        if early {
+            return true;
+        }
+        // Only completions of the first end the nap, which has some to sleep for. Those of the
+        // others are looked for when the nap is over: at the earliest time that any of the rings
+        // would nap until.
+        let (mut first, mut until, mut all): (Option<(&Arc<Ring>, Nap)>, _, _) =
+            (None, u64::MAX, true);
+        for (ring, _) in busy() {
+            let mut ctx = ring.lock();
+            let sleeps = ctx.polls_memory();
+            let Some(polling) = ctx.transports.polling.as_deref_mut() else { continue };
+            let Ok(Some(nap)) = polling.rest(&mut self.vigil) else {
+                all = false;
+                continue;
+            };
+            until = until.min(nap.until);
+            if sleeps && first.is_none_or(|(_, f)| nap.until < f.until) {
+                first = Some((ring, nap));
+            }
+        }
+        let mut slept = None;
+        if let Some((ring, nap)) = first.filter(|_| all) {
+            let nap = Nap { until: until.min(Clock::Monotonic.now() + NAP_MAX), ..nap };
+            let (mut ctx, rested) = doze(ring, ring.lock(), nap, self.vigil.mask());
+            slept = (rested != Ok(false)).then_some(ring.id);
+            ctx.count_naps();
+        }
+        let others = busy().filter(|(ring, _)| slept != Some(ring.id));
+        others.for_each(|(ring, _)| with(ring, &mut |polling| polling.cancel(slept.is_some())));
+        true
     }
 
     /// What a nap must not miss; none where there is too much of that, or the thread alone finds

@@ -1,0 +1,96 @@
+//! Files in memory: their sizes, and what RLIMIT_FSIZE has to do with them.
+//!
+//! What lies in files here are no files in the kernel, so the limit has nothing to do with it.
+//! Where only the soft one is too low, it is lifted for one call. The limit is the whole process's:
+//! for that moment it is lifted for the program's other threads too, so only one thread at a time
+//! may do so. Others can lower it meanwhile, with setrlimit(2) or from another process: SIGXFSZ is
+//! kept from the program in any case.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::time::Duration;
+
+use rustix::fd::AsFd;
+use rustix::fs::{fstat, ftruncate};
+use rustix::process::{Resource, Rlimit, getpid, getrlimit, setrlimit};
+
+use crate::abi::IORING_OFF_SQES;
+use crate::errno::{Errno, Result};
+use crate::sys;
+
+const SIGXFSZ: u64 = 1 << 24;
+/// A process, one thread of which may lift the limit; 0: none. A forked child does not wait for a
+/// thread of its parent's.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// No other thread lifts the limit.
+pub struct Held(());
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        OWNER.store(0, Release);
+        sys::futex_wake(&OWNER, 1);
+    }
+}
+
+/// Waits until no other thread lifts the limit: also over `fork`, or the child would keep it
+/// lifted.
+pub fn hold() -> Held {
+    let me = getpid().as_raw_nonzero().get().cast_unsigned();
+    let mut seen = 0;
+    while let Err(owner) = OWNER.compare_exchange(seen, me, Acquire, Relaxed) {
+        seen = if owner == me { 0 } else { owner };
+        if owner == me {
+            sys::futex_wait(&OWNER, me, Some(Duration::from_millis(1)));
+        }
+    }
+    Held(())
+}
+
+fn short(limit: Option<u64>, size: u64) -> bool {
+    limit.is_some_and(|most| most < size)
+}
+
+/// The hard RLIMIT_FSIZE, in bytes, if it is too low for any ring: the file of one ends where its
+/// SQEs do.
+pub fn no_ring() -> Option<u64> {
+    getrlimit(Resource::Fsize).maximum.filter(|most| *most < IORING_OFF_SQES + 4096)
+}
+
+/// Makes a file at least `size` bytes long; they take memory only where they are touched.
+///
+/// # Errors
+/// `ENOMEM`, also past the hard RLIMIT_FSIZE, or where the soft one cannot be lifted.
+pub fn grow(file: impl AsFd, size: u64) -> Result<()> {
+    if fstat(&file)?.st_size.cast_unsigned() >= size {
+        return Ok(());
+    }
+    // No handler of the program's runs meanwhile: it might make a ring.
+    let mask = sys::set_sigmask(u64::MAX);
+    let done = lifted(file, size);
+    sys::set_sigmask(mask);
+    done
+}
+
+/// All signals are blocked.
+fn lifted(file: impl AsFd, size: u64) -> Result<()> {
+    let _held = hold();
+    let old = getrlimit(Resource::Fsize);
+    if short(old.maximum, size) {
+        return Err(Errno::ENOMEM);
+    }
+    let lift = short(old.current, size);
+    if lift {
+        let new = Rlimit { current: old.maximum, maximum: old.maximum };
+        setrlimit(Resource::Fsize, new).map_err(|_| Errno::ENOMEM)?;
+    }
+    let pending = sys::pending_signals() & SIGXFSZ;
+    let done = ftruncate(file, size);
+    if lift {
+        let _ = setrlimit(Resource::Fsize, old);
+    }
+    if done == Err(rustix::io::Errno::FBIG) && pending == 0 {
+        sys::take_signal(SIGXFSZ);
+    }
+    done.map_err(|_| Errno::ENOMEM)
+}

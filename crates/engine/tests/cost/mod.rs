@@ -1,0 +1,130 @@
+//! What something costs that can be there or not: loads, in turns of a few milliseconds with it and
+//! without, so that what else the machine does hits both alike.
+#![allow(dead_code)]
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use super::client::{Client, sqe};
+use softring_engine::abi::*;
+
+pub const BATCH: u32 = 32;
+const BLOCK: usize = 4096;
+const BLOCKS: usize = 1024;
+const TURN: Duration = Duration::from_millis(4);
+pub const PAIRS: usize = 250;
+const O_DIRECT: i32 = 0o40000;
+
+/// A block of its own, aligned as O_DIRECT wants it.
+#[derive(Clone)]
+#[repr(align(4096))]
+struct Block([u8; BLOCK]);
+
+/// A round of requests on a ring; answers how many were done.
+pub type Round = Box<dyn FnMut(&Client) -> u32>;
+
+/// Requests done in one turn, per second.
+pub fn turn(c: &Client, round: &mut Round) -> f64 {
+    let (start, mut done) = (Instant::now(), 0);
+    while start.elapsed() < TURN {
+        done += round(c);
+    }
+    f64::from(done) / start.elapsed().as_secs_f64()
+}
+
+/// `side` takes a turn with it, or without.
+pub fn compare(name: &str, mut side: impl FnMut(bool) -> f64) {
+    let (mut ratios, mut rates) = (Vec::new(), Vec::new());
+    for pair in 0..PAIRS + 10 {
+        // Who is first changes, too.
+        let first = pair % 2 == 0;
+        let (a, b) = (side(first), side(!first));
+        if pair >= 10 {
+            let (with, without) = if first { (a, b) } else { (b, a) };
+            ratios.push(with / without);
+            rates.push(without);
+        }
+    }
+    [&mut ratios, &mut rates].into_iter().for_each(|list| list.sort_by(f64::total_cmp));
+    let rate = rates[rates.len() / 2] / 1000.0;
+    let at = |share: f64| ratios[(share * (ratios.len() - 1) as f64) as usize];
+    let (q1, median, q3) = (at(0.25), at(0.5), at(0.75));
+    print!("{name:<28} with / without: {median:.4}  (quartiles {q1:.4} {q3:.4}), ");
+    println!("without {rate:.0} K/s");
+}
+
+fn drain(c: &Client) -> u32 {
+    let mut n = 0;
+    while let Some(cqe) = c.pop() {
+        assert!(cqe.res >= 0, "{}", cqe.res);
+        n += 1;
+    }
+    n
+}
+
+fn read(f: &File, to: &mut Block, block: usize) -> io_uring_sqe {
+    let addr = to.0.as_mut_ptr().expose_provenance() as u64;
+    let off = (block % BLOCKS * BLOCK) as u64;
+    io_uring_sqe { fd: f.as_raw_fd(), addr, len: BLOCK as u32, off, ..sqe(IORING_OP_READ, 1) }
+}
+
+/// Reads of blocks here and there.
+fn reads(f: File) -> Round {
+    let (mut to, mut at) = (vec![Block([0; BLOCK]); BATCH as usize], 0);
+    Box::new(move |c| {
+        for block in &mut to {
+            at += 331;
+            c.push(read(&f, block, at));
+        }
+        assert_eq!(c.enter(BATCH, BATCH), BATCH as isize);
+        drain(c)
+    })
+}
+
+fn nops(c: &Client) -> u32 {
+    (0..BATCH).for_each(|ud| c.push(sqe(IORING_OP_NOP, ud.into())));
+    assert_eq!(c.enter(BATCH, BATCH), BATCH as isize);
+    drain(c)
+}
+
+fn sockets() -> Round {
+    let pairs: Vec<_> = (0..BATCH / 2).map(|_| UnixStream::pair().unwrap()).collect();
+    let mut bytes = [0u8; 64];
+    Box::new(move |c| {
+        let addr = bytes.as_mut_ptr().expose_provenance() as u64;
+        for (a, _) in &pairs {
+            c.push(io_uring_sqe { fd: a.as_raw_fd(), addr, len: 64, ..sqe(IORING_OP_RECV, 1) });
+        }
+        for (_, b) in &pairs {
+            c.push(io_uring_sqe { fd: b.as_raw_fd(), addr, len: 64, ..sqe(IORING_OP_SEND, 2) });
+        }
+        assert_eq!(c.enter(BATCH, BATCH), BATCH as isize);
+        drain(c)
+    })
+}
+
+/// The loads, each of [`BATCH`] requests per round, and their names.
+pub fn loads() -> Vec<(&'static str, Round)> {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let path = path.join(format!("cost-{}", std::process::id()));
+    let mut file = File::create(&path).unwrap();
+    file.write_all(&vec![7; BLOCKS * BLOCK]).unwrap();
+    file.sync_all().unwrap();
+    let cached = File::open(&path).unwrap();
+    let direct = File::options().read(true).custom_flags(O_DIRECT).open(&path);
+    std::fs::remove_file(&path).unwrap();
+    let mut all: Vec<(_, Round)> = vec![
+        ("NOP, 32 per enter", Box::new(nops)),
+        ("cached 4 KiB reads, 32", reads(cached)),
+        ("socket: 16 RECV, 16 SEND", sockets()),
+    ];
+    match direct {
+        Ok(f) => all.push(("O_DIRECT 4 KiB reads, 32", reads(f))),
+        Err(e) => println!("O_DIRECT: skipped: {e}"),
+    }
+    all
+}

@@ -1,0 +1,123 @@
+//! SQ threads that nap, of rings that nap for their completions (HYBRID_IOPOLL).
+
+mod client;
+mod direct;
+
+use std::fs::File;
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+use client::Client;
+use direct::{BLOCK, Block, file_in, read};
+use softring_engine::abi::*;
+use softring_engine::fds;
+use softring_engine::stats::{NAME, read as stats};
+use softring_engine::transport::model::{self, parse};
+use softring_engine::wait::sqpoll;
+
+const BLOCKS: u8 = 16;
+
+/// A file whose reads take that long: `2ms`, `30ms`.
+fn file(time: &str) -> Option<File> {
+    static ONCE: Once = Once::new();
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("sq_naps");
+    ONCE.call_once(|| {
+        let made = ["2ms", "30ms"].map(|time| {
+            let folder = folder.join(time);
+            std::fs::create_dir_all(&folder).unwrap();
+            parse::model(format!("{}=latency:{time}", folder.display()).as_ref()).unwrap()
+        });
+        model::set(made.into());
+        fds::closes_are_reported();
+        sqpoll::set_naps(true);
+    });
+    file_in(&folder.join(time), BLOCKS)
+}
+
+/// A polled ring whose SQ thread rests after ten idle seconds.
+fn ring(entries: u32, attach: Option<&Client>) -> Client {
+    let attaches = if attach.is_some() { IORING_SETUP_ATTACH_WQ } else { 0 };
+    let polled = IORING_SETUP_SQPOLL | IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
+    Client::with(io_uring_params {
+        flags: polled | attaches,
+        sq_entries: entries,
+        sq_thread_idle: 10_000,
+        wq_fd: attach.map_or(0, |c| c.fd).cast_unsigned(),
+        ..Default::default()
+    })
+}
+
+/// This process's page.
+fn page() -> stats::Page {
+    let named = |e: std::io::Result<std::fs::DirEntry>| {
+        let path = e.ok()?.path();
+        let link = std::fs::read_link(&path).ok()?;
+        let named = link.to_string_lossy().starts_with(&format!("/memfd:{NAME}"));
+        // The number may have gone meanwhile: another test makes its page.
+        if named { stats::file(&File::open(path).ok()?).ok() } else { None }
+    };
+    std::fs::read_dir("/proc/self/fd").unwrap().find_map(named).expect("a page")
+}
+
+/// The ring with so many entries, which no other test makes.
+fn counts(entries: u64) -> stats::Ring {
+    page().rings.into_iter().find(|r| r.sq_entries() == entries).expect("the ring's place")
+}
+
+fn done(c: &Client, to: &Block) {
+    let cqe = c.watch(1).pop().expect("a completion");
+    assert_eq!(cqe.res, BLOCK as i32);
+    assert!(to.0.iter().all(|&b| u64::from(b) == cqe.user_data), "block {}", cqe.user_data);
+}
+
+#[test]
+fn it_naps_between_submissions_when_nothing_is_in_flight() {
+    let Some(f) = file("2ms") else { return };
+    let c = ring(8, None);
+    let mut to = Block([0xff; BLOCK]);
+    c.push(read(&f, &mut to, 1, 1));
+    done(&c, &to);
+    let thread = counts(8).sq_thread();
+    let naps = || page().meters.iter().find(|m| m.tid() == thread).expect("a meter").naps();
+    let (start, before) = (Instant::now(), naps());
+    while naps() < before + 10 {
+        assert!(start.elapsed() < Duration::from_secs(10), "{} naps", naps() - before);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // And finds what is submitted then.
+    c.push(read(&f, &mut to, 2, 2));
+    done(&c, &to);
+}
+
+/// One ring has always something in flight, of which one knows how long it takes.
+#[test]
+fn it_naps_for_the_first_of_two_rings() {
+    let (Some(quick), Some(slow)) = (file("2ms"), file("30ms")) else { return };
+    let a = ring(16, None);
+    let b = ring(32, Some(&a));
+    let mut to = Block([0xff; BLOCK]);
+    let mut slow_to = [Block([0xff; BLOCK]), Block([0xff; BLOCK])];
+    for block in 0..10 {
+        b.push(read(&slow, &mut slow_to[0], block, block));
+        done(&b, &slow_to[0]);
+    }
+    b.push(read(&slow, &mut slow_to[0], 0, 0));
+    std::thread::sleep(Duration::from_millis(15));
+    b.push(read(&slow, &mut slow_to[1], 1, 1));
+    let (start, before) = (Instant::now(), counts(16).naps());
+    for round in 0u64.. {
+        let block = round % u64::from(BLOCKS);
+        a.push(read(&quick, &mut to, block, block));
+        done(&a, &to);
+        while let Some(cqe) = b.pop() {
+            let (to, block) = (&mut slow_to[cqe.user_data as usize], cqe.user_data);
+            assert!(cqe.res == BLOCK as i32 && to.0.iter().all(|&b| u64::from(b) == block));
+            b.push(read(&slow, to, block, block));
+        }
+        let naps = counts(16).naps() - before;
+        if naps >= 50 {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "{naps} naps in {round} rounds");
+    }
+}

@@ -1,0 +1,75 @@
+//! What `softring trace` costs the program that it looks at: a ring takes turns of a few
+//! milliseconds, in which its steps are written down, and in which they are not. What the reader
+//! does is not the program's cost, and done between the turns. Measures, so it runs by hand:
+//!
+//! ```text
+//! cargo test --release -p softring-engine --test trace_cost -- --ignored --nocapture costs
+//! ```
+//!
+//! In instructions per request, by the difference of two runs of the same requests:
+//!
+//! ```text
+//! for TRACED in 0 1; do
+//!     export TRACED
+//!     valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/deps/trace_cost-* \
+//!         --ignored fixed
+//! done
+//! ```
+
+mod client;
+mod cost;
+mod tracing;
+
+use client::Client;
+use cost::{BATCH, compare, loads, turn};
+use tracing::open;
+
+/// Does the kernel make its own clock of the processor's time stamp counter?
+fn counter() -> bool {
+    let at = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    std::fs::read_to_string(at).is_ok_and(|name| name.trim() == "tsc")
+}
+
+#[test]
+#[ignore = "measures"]
+fn costs() {
+    let c = Client::new(2 * BATCH, 0);
+    let mut reader = open();
+    for (name, mut round) in loads() {
+        let mut dropped = 0;
+        compare(name, |on| {
+            // Both wait for the same.
+            reader.start(counter()).unwrap();
+            if !on {
+                reader.stop();
+            }
+            let rate = turn(&c, &mut round);
+            reader.stop();
+            // The ring hears of it in its next call.
+            round(&c);
+            let events = reader.poll(|_, _| ());
+            assert!(events as u32 >= BATCH || !on, "{events} events");
+            dropped += reader.dropped();
+            rate
+        });
+        assert_eq!(dropped, 0, "a refused event costs less");
+    }
+}
+
+/// Requests whose instructions are counted from outside: 32,000 of each kind, all of them or the
+/// one that LOAD names by its number.
+#[test]
+#[ignore = "is measured"]
+fn fixed() {
+    let c = Client::new(2 * BATCH, 0);
+    let mut reader = open();
+    reader.start(counter()).unwrap();
+    if std::env::var_os("TRACED").is_none_or(|v| v != "1") {
+        reader.stop();
+    }
+    let only = std::env::var("LOAD").ok().and_then(|n| n.parse::<usize>().ok());
+    let chosen = loads().into_iter().enumerate().filter(|(n, _)| only.is_none_or(|o| o == *n));
+    for (_, (_, mut round)) in chosen {
+        (0..1000).for_each(|_| assert_eq!(round(&c), BATCH));
+    }
+}
