@@ -200,6 +200,32 @@ fn fork() -> Outcome {
     complete(&mut r)
 }
 
+/// Forks whose preparations are interrupted by handlers that fork as well. There is no ring.
+fn forks_in_handlers() -> Outcome {
+    extern "C" fn fork_too(_: i32) {
+        // SAFETY: the child ends at once.
+        unsafe {
+            if libc::fork() == 0 {
+                libc::_exit(0);
+            }
+        }
+    }
+    let every = libc::timeval { tv_sec: 0, tv_usec: 1500 };
+    let timer = libc::itimerval { it_interval: every, it_value: every };
+    // SAFETY: handlers and structures of ours; the children end at once.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+        libc::signal(libc::SIGALRM, fork_too as *const () as usize);
+        libc::setitimer(libc::ITIMER_REAL, &raw const timer, core::ptr::null_mut());
+        for _ in 0..1000 {
+            if libc::fork() == 0 {
+                libc::_exit(0);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// `io_uring_setup(2)`, and nothing mapped: the descriptor and its parameters.
 fn bare_ring() -> (RawFd, [u32; 30]) {
     let mut params = [0u32; 30];
@@ -285,6 +311,7 @@ fn main() -> ExitCode {
         "dup" => dup(),
         "close_range" => close_range(),
         "fork" => fork(),
+        "forks_in_handlers" => forks_in_handlers(),
         "inline_close" => inline_close(),
         "inline_mmap" => inline_mmap(),
         "select_fault" => select_fault(),

@@ -4,18 +4,19 @@
 //! |---|---|---|
 //! | `SOFTRING_ENGINE` | `auto` (default), `user`, `kernel` | whose rings a program gets |
 //! | `SOFTRING_DOOR` | `auto` (default), `patch`, `sigsys`, `none` | how inline system calls reach us |
-//! | `SOFTRING_AIO_HIPRI` | `1` | every context of kernel aio is polled |
+//! | `SOFTRING_AIO_HIPRI` | `0` (default), `1` | `1`: every context of kernel aio is polled |
 //! | `SOFTRING_MODEL` | `PATH=OPTIONS;…` | files that are on modelled disks; `auto` is `user` then |
-//! | `SOFTRING_QUIET` | `1` | no notice line on stderr |
-//! | `SOFTRING_NOTICE` | `1` | turned to `0` in place once the notice is out, so that children stay silent |
+//! | `SOFTRING_QUIET` | `0` (default), `1` | `1`: no notice line on stderr |
+//! | `SOFTRING_NOTICE` | `0`, `1` | `1`: turned to `0` in place once the notice is out, so that children stay silent |
 //! | `SOFTRING_POLL` | `default`, `spin`, `hybrid`, `adaptive`, `block` | how threads wait for I/O, on any ring |
-//! | `SOFTRING_STATS` | `0` | no statistics page (`softring stats`) |
+//! | `SOFTRING_STATS` | `1` (default), `0` | `0`: no statistics page (`softring stats`) |
+//! | `SOFTRING_STAT` | a key | who counts, and gets the statistics pages (`softring stat`) |
 //! | `SOFTRING_SQ_IDLE` | `spin` (default), `nap` | what SQ threads do between submissions |
 //! | `SOFTRING_TRACE` | a path, `0` | the memory of a tracer (`softring trace`); none may trace |
-//! | `SOFTRING_REPORT` | `1` | at exit, one line on stderr about sites patched and calls seen |
+//! | `SOFTRING_REPORT` | `0` (default), `1` | `1`: at exit, one line on stderr about sites patched and calls seen |
 //!
-//! An unknown value is reported once and counts as the default: a program must not fail because of
-//! a typo here.
+//! Of those that are `0` by default, any other value is `1`. An unknown value is reported once per
+//! process and counts as the default: a program must not fail because of a typo here.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_char};
@@ -102,6 +103,8 @@ pub fn claim_notice() -> bool {
 
 /// Reads the environment.
 pub fn read() {
+    // First: it silences complaints about the others.
+    QUIET.store(flag(c"SOFTRING_QUIET"), Ordering::Relaxed);
     let names = [("auto", 0), ("user", Engine::User as u8), ("kernel", Engine::Kernel as u8)];
     ENGINE.store(choice(c"SOFTRING_ENGINE", &names), Ordering::Relaxed);
     let names = [
@@ -118,28 +121,43 @@ pub fn read() {
     if let Some(policy) = (choice(c"SOFTRING_POLL", &policies) as usize).checked_sub(1) {
         softring_engine::wait::polling::force(Policy::ALL[policy]);
     }
-    QUIET.store(flag(c"SOFTRING_QUIET"), Ordering::Relaxed);
     REPORT.store(flag(c"SOFTRING_REPORT"), Ordering::Relaxed);
     AIO_HIPRI.store(flag(c"SOFTRING_AIO_HIPRI"), Ordering::Relaxed);
     if aio_hipri() {
         softring_engine::aio::poll_all();
     }
     read_models();
-    if value(c"SOFTRING_STATS").is_some_and(|v| v.to_bytes() == b"0") {
+    if choice(c"SOFTRING_STATS", &[("1", 0), ("0", 1)]) != 0 {
         softring_engine::stats::disable();
     }
+    read_readers();
     let names = [("spin", 0), ("nap", 1)];
     softring_engine::wait::sqpoll::set_naps(choice(c"SOFTRING_SQ_IDLE", &names) != 0);
-    match value(c"SOFTRING_TRACE").filter(|v| !v.is_empty()) {
-        Some(v) if v.to_bytes() == b"0" => softring_engine::stats::trace::disable(),
-        // What is gone is no matter: the tracer has ended.
-        Some(v) => _ = softring_engine::stats::trace::attach(v),
-        None => {}
-    }
-    if value(c"SOFTRING_NOTICE").is_some_and(|v| v.count_bytes() == 1) {
+    // A value that is known and not the default is one byte, which is what `claim_notice` changes.
+    if choice(c"SOFTRING_NOTICE", &[("", 0), ("0", 1), ("1", 1)]) != 0 {
         // SAFETY: a NUL-terminated name; the value is looked at only through `claim_notice`.
         let mark = unsafe { libc::getenv(c"SOFTRING_NOTICE".as_ptr()) };
         NOTICE.store(mark, Ordering::Relaxed);
+    }
+}
+
+/// Who counts, and who traces.
+fn read_readers() {
+    use softring_engine::stats::{hand, trace};
+    if let Some(key) = value(c"SOFTRING_STAT").filter(|v| !v.is_empty())
+        && !hand::hand_to(key.to_bytes())
+    {
+        let key = key.to_string_lossy();
+        crate::notice::say(&format!("SOFTRING_STAT={key} is no key; nothing is handed over"));
+    }
+    match value(c"SOFTRING_TRACE").filter(|v| !v.is_empty()) {
+        Some(v) if v.to_bytes() == b"0" => trace::disable(),
+        // A tracer's descriptor that is gone is no matter: it has ended.
+        Some(v) if !trace::attach(v) && !v.to_bytes().starts_with(b"/proc/") => {
+            let v = v.to_string_lossy();
+            crate::notice::say(&format!("SOFTRING_TRACE={v} is no tracer's; nothing is traced"));
+        }
+        _ => {}
     }
 }
 
@@ -167,6 +185,7 @@ fn value(name: &CStr) -> Option<&'static CStr> {
     }
 }
 
+/// On by any value but `0`: who writes `yes` means it.
 fn flag(name: &CStr) -> u8 {
     value(name).is_some_and(|v| !v.is_empty() && v.to_bytes() != b"0").into()
 }
@@ -176,9 +195,10 @@ fn choice(name: &CStr, names: &[(&str, u8)]) -> u8 {
     if let Some((_, n)) = names.iter().find(|(s, _)| s.as_bytes() == v.to_bytes()) {
         return *n;
     }
-    let known = names.iter().map(|(s, _)| *s).collect::<Vec<_>>().join(", ");
+    let known = names.iter().map(|(s, _)| *s).filter(|s| !s.is_empty());
+    let known = known.collect::<Vec<_>>().join(", ");
     let (name, v) = (name.to_string_lossy(), v.to_string_lossy());
-    let default = names.first().map_or("", |(s, _)| s);
+    let default = names.first().map(|(s, _)| *s).filter(|s| !s.is_empty()).unwrap_or("unset");
     crate::notice::say(&format!("{name}={v} is not known; taken as {default}. Known: {known}"));
     0
 }

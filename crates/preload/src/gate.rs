@@ -124,6 +124,9 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
     if ret >= 0 && first {
         notice::engine_runs(why);
     }
+    if ret == -(libc::ENOMEM as isize) {
+        notice::no_memory();
+    }
     ret
 }
 

@@ -55,6 +55,19 @@ pub fn refused(sites: usize) {
     }
 }
 
+/// No ring of ours could be made: is it for a limit that the kernel's rings do not know?
+#[cold]
+pub fn no_memory() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let Some(limit) = softring_engine::mem::file::no_ring() else { return };
+    if !SAID.swap(true, Ordering::Relaxed) {
+        say(&format!(
+            "no io_uring in user space: the memory of a ring is a (sparse) file of 256 MiB, and \
+             the hard limit on the size of files is {limit} bytes. Raise it: ulimit -f unlimited"
+        ));
+    }
+}
+
 fn errno_name(e: i32) -> &'static str {
     match e {
         libc::EPERM => "EPERM",

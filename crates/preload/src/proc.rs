@@ -10,6 +10,7 @@
 //! `exit(3)`, whose handlers may go on using their rings.
 #![allow(unsafe_code)]
 
+use crate::door::patch::straddle;
 use crate::raw::raw;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
@@ -96,6 +97,7 @@ fn child_once(mark: *mut Mark) {
     // SAFETY: as in `check_forked`.
     if !unsafe { (*mark).alive.swap(true, Ordering::AcqRel) } {
         PID.store(getpid(), Ordering::Relaxed);
+        straddle::fork_child();
         fds::fork_child();
     }
 }
@@ -131,13 +133,16 @@ extern "C" fn prepare() {
         FAMILY.store(page, Ordering::Release);
     }
     fds::fork_prepare();
+    straddle::fork_prepare();
 }
 
 extern "C" fn parent() {
+    straddle::forked();
     fds::fork_parent();
 }
 
 extern "C" fn child() {
+    straddle::fork_child();
     PID.store(getpid(), Ordering::Relaxed);
     let mark = MARK.load(Ordering::Acquire);
     if !mark.is_null() {

@@ -48,7 +48,7 @@ pub fn at_exit() {
     if config::report() {
         crate::notice::line(&format!(
             "report: pid {} sites {} gaps {} setups {} libc {} patched {} trapped {} \
-             aio {} scanned {} KiB in {} us of CPU",
+             aio {} unheard {} scanned {} KiB in {} us of CPU",
             crate::proc::id(),
             SITES.get(),
             GAPS.get(),
@@ -57,6 +57,7 @@ pub fn at_exit() {
             PATCHED.get(),
             TRAPPED.get(),
             AIO.get(),
+            crate::door::patch::missed(),
             BYTES.get() / 1024,
             NANOS.get() / 1000
         ));

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{count, library, succeed, under};
+use common::{count, example, library, succeed, under};
 use std::process::Command;
 
 /// What a program writes without the library and with it.
@@ -49,6 +49,12 @@ fn a_thousand_in_a_row() {
     let plain = timed(Command::new("sh").args(["-c", script]));
     let with = timed(Command::new("sh").args(["-c", script]).env("LD_PRELOAD", library()));
     println!("a start of /bin/true: {plain} us, under the library {with} us");
+}
+
+/// A handler that forks may interrupt a fork.
+#[test]
+fn handlers_may_fork_within_a_fork() {
+    succeed(under(example("fds"), "auto", "auto").arg("forks_in_handlers"));
 }
 
 /// The dynamic linker leaves the library out of it; it must still do its work.

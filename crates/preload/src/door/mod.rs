@@ -1,5 +1,6 @@
 //! The doors, fastest first: libc's `syscall()`, patched call sites, the SIGSYS trap.
 
+mod filter;
 pub mod libaio;
 pub mod patch;
 pub mod sigsys;
@@ -11,6 +12,7 @@ use crate::report::GAPS;
 /// Opens what the configuration asks for. Called by the constructor.
 pub fn open() {
     syscall::open();
+    patch::own_text();
     match config::door() {
         Door::Auto => {
             sigsys::inherit();

@@ -24,12 +24,12 @@
 //! keeps it open, and keeps the program's own handler beside ours.
 #![allow(unsafe_code)]
 
-use super::{libaio, patch};
+use super::{filter, libaio, patch};
 use crate::raw::{self, next, raw};
 use crate::{config, gate, report, wrap};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use libc::{siginfo_t, sock_filter, sock_fprog, ucontext_t};
+use core::sync::atomic::{AtomicU8, Ordering};
+use libc::{siginfo_t, sock_fprog, ucontext_t};
 
 const IDLE: u8 = 0;
 const OPENING: u8 = 1;
@@ -40,8 +40,6 @@ const FAILED: u8 = 3;
 static STATE: AtomicU8 = AtomicU8::new(IDLE);
 /// Is the handler in place?
 static HANDLING: AtomicU8 = AtomicU8::new(0);
-/// Our text: calls from here pass the filter.
-static OWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// Is SIGSYS ours?
 #[inline]
@@ -86,9 +84,9 @@ fn handle() -> bool {
     if handling() {
         return true;
     }
-    let Some(text) = patch::own_text() else { return false };
-    OWN[0].store(text.start, Ordering::Relaxed);
-    OWN[1].store(text.end, Ordering::Relaxed);
+    if patch::own_text().is_none() {
+        return false;
+    }
     // SAFETY: zero is a valid sigaction: no flags, an empty mask. Not SA_ONSTACK: an alternate
     // stack is sized for a short handler, and a ring call may wait for as long as the program
     // likes.
@@ -116,41 +114,10 @@ fn unblock() {
     }
 }
 
-/// Installs the filter: 425..=427 trap, and kernel aio's calls if all of that is to be polled; but
-/// not from our own text.
+/// Installs the filter ([`filter::program`]) for all threads.
 fn filter() -> bool {
-    const LD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const JEQ: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    const JGE: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-    const RET: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
-    // Offsets in struct seccomp_data: nr, arch, instruction_pointer (low and high half).
-    let [start, end] = [&OWN[0], &OWN[1]].map(|a| a.load(Ordering::Relaxed));
-    if start >> 32 != end >> 32 {
-        return false;
-    }
-    let op = |code, jt, jf, k| sock_filter { code, jt, jf, k };
-    let aio = [
-        op(JEQ, 4, 0, libaio::PGETEVENTS as u32),
-        op(JGE, 0, 11, libaio::FIRST as u32),
-        op(JGE, 0, 2, libaio::LAST as u32 + 1),
-    ];
-    let rings = [
-        op(JGE, 0, 9, 425),
-        op(JGE, 8, 0, 428),
-        op(LD, 0, 0, 4),
-        op(JEQ, 0, 6, AUDIT_ARCH_X86_64),
-        op(LD, 0, 0, 12),
-        op(JEQ, 0, 3, (start >> 32) as u32),
-        op(LD, 0, 0, 8),
-        op(JGE, 0, 1, start as u32),
-        op(JGE, 0, 1, end as u32),
-        op(RET, 0, 0, libc::SECCOMP_RET_TRAP),
-        op(RET, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let mut program = vec![op(LD, 0, 0, 0)];
-    program.extend_from_slice(if config::aio_hipri() { &aio } else { &[] });
-    program.extend_from_slice(&rings);
+    let Some(own) = patch::own_text() else { return false };
+    let program = filter::program(own, config::aio_hipri());
     let program = sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     let at = (&raw const program).expose_provenance();
     let (set, every) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
@@ -191,7 +158,8 @@ unsafe extern "C" fn on_sigsys(signo: c_int, info: *mut siginfo_t, context: *mut
         wrap::signal::forward(signo, info, context);
         return raw::set_errno(errno);
     }
-    let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
+    // Looked for before there was a filter: here it is only read.
+    let own = patch::own_text().unwrap_or_default();
     let regs = &mut uc.uc_mcontext.gregs;
     let reg = |r: c_int| regs[r as usize] as usize;
     let ret = if own.contains(&sys.call_addr) {

@@ -38,13 +38,14 @@ mod frames;
 mod modules;
 mod scan;
 mod site;
+pub mod straddle;
 mod stub;
 mod text;
 
 use crate::report;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use modules::Module;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 /// A module that was looked at, and how many sites in it could not be patched.
 struct Seen {
@@ -89,12 +90,19 @@ pub fn before_ring() {
 
 /// Does every inline `close` that was found reach us?
 pub fn hears_closes() -> bool {
-    MISSED.load(Ordering::Relaxed) == 0
+    missed() == 0
 }
 
-/// This library's own text.
+/// Inline `close` and `mmap` sites that were found and left alone.
+pub fn missed() -> usize {
+    MISSED.load(Ordering::Relaxed)
+}
+
+/// This library's own text. Looked for once, at start: the loader's lock may be held for ever in a
+/// forked child.
 pub fn own_text() -> Option<core::ops::Range<usize>> {
-    modules::own_text().map(|t| t.start..t.start + t.len)
+    static OWN: OnceLock<Option<core::ops::Range<usize>>> = OnceLock::new();
+    OWN.get_or_init(|| modules::own_text().map(|t| t.start..t.start + t.len)).clone()
 }
 
 /// `fresh`: no thread can be in the text of a module not seen before.

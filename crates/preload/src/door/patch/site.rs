@@ -305,9 +305,13 @@ impl Body {
     }
 }
 
-/// The constant that `mov` puts into a register.
+/// The constant that `mov`, or `xor` of a register with itself, puts into a register.
 fn constant(i: &Instruction) -> Option<u64> {
+    let same = i.op0_kind() == OpKind::Register
+        && i.op1_kind() == OpKind::Register
+        && i.op0_register() == i.op1_register();
     match i.code() {
+        Code::Xor_r32_rm32 | Code::Xor_rm32_r32 if same => Some(0),
         Code::Mov_r32_imm32 | Code::Mov_rm32_imm32 if i.op0_kind() == OpKind::Register => {
             Some(i.immediate32().into())
         }

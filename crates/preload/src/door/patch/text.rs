@@ -1,13 +1,13 @@
 //! Writing into text.
 //!
 //! A jump that lies within one aligned word goes in by one store: a thread that fetches there
-//! meanwhile gets the old instruction or the new one. One that straddles two words is written only
-//! while no thread can be there.
+//! meanwhile gets the old instruction or the new one. One that straddles two words is written while
+//! no thread can be there, or in steps ([`straddle`]).
 #![allow(unsafe_code)]
 
 use super::modules::{Module, Text};
 use super::site::Site;
-use super::stub;
+use super::{straddle, stub};
 use crate::raw::raw;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Bytes of `jmp rel32`.
 pub const JUMP: usize = 5;
 const PAGE: usize = 4096;
-const WORD: usize = 8;
+pub const WORD: usize = 8;
 
 /// Replaces the sites of a module; answers which. `fresh`: the module has not run yet.
 pub fn replace(m: &Module, sites: &[Site], fresh: bool) -> Vec<usize> {
@@ -24,7 +24,7 @@ pub fn replace(m: &Module, sites: &[Site], fresh: bool) -> Vec<usize> {
     let quiet = fresh || alone();
     let mut jumps = Vec::with_capacity(sites.len());
     for s in sites {
-        let safe = quiet || (!s.dynamic && in_one_word(s.at));
+        let safe = quiet || (!s.dynamic && (in_one_word(s.at) || straddle::may(s.at)));
         if let Some(stub) = pool.stub(s).filter(|_| safe) {
             jumps.push((s.at, s.len, stub));
         }
@@ -37,7 +37,14 @@ pub fn replace(m: &Module, sites: &[Site], fresh: bool) -> Vec<usize> {
         if here.is_empty() || !writable(t, &here) {
             continue;
         }
-        done.extend(here.iter().filter(|(at, _, to)| write_jump(*at, *to)).map(|j| j.0));
+        let at_once = |at: usize| quiet || in_one_word(at);
+        let plain = here.iter().filter(|(at, ..)| at_once(*at));
+        done.extend(plain.filter(|(at, _, to)| write_jump(*at, *to)).map(|j| j.0));
+        let steps = here.iter().filter(|(at, ..)| !at_once(*at));
+        let steps: Vec<_> = steps.filter_map(|&&(at, _, to)| Some((at, jump(at, to)?))).collect();
+        if !steps.is_empty() && straddle::write(&steps) {
+            done.extend(steps.iter().map(|j| j.0));
+        }
         protect(t, &here);
     }
     if !quiet {
@@ -60,19 +67,17 @@ fn in_one_word(at: usize) -> bool {
     at % WORD + JUMP <= WORD
 }
 
+fn jump(at: usize, to: usize) -> Option<[u8; JUMP]> {
+    let d = stub::displacement(at + JUMP, to)?;
+    Some([0xe9, d[0], d[1], d[2], d[3]])
+}
+
 fn write_jump(at: usize, to: usize) -> bool {
-    let Some(d) = stub::displacement(at + JUMP, to) else { return false };
-    let jump = [0xe9, d[0], d[1], d[2], d[3]];
+    let Some(jump) = jump(at, to) else { return false };
     if in_one_word(at) {
-        let word = at - at % WORD;
-        // SAFETY: `writable` made this page so; the word is aligned, and text is written by nobody
-        // else.
-        let cell = unsafe { AtomicU64::from_ptr(core::ptr::with_exposed_provenance_mut(word)) };
-        let mut bytes = cell.load(Ordering::Relaxed).to_ne_bytes();
-        bytes[at - word..at - word + JUMP].copy_from_slice(&jump);
-        cell.store(u64::from_ne_bytes(bytes), Ordering::Release);
+        store(at, &jump);
     } else {
-        // SAFETY: as above, and no thread runs here meanwhile.
+        // SAFETY: `writable` made this page so, and no thread runs here meanwhile.
         unsafe {
             let to = core::ptr::with_exposed_provenance_mut::<[u8; JUMP]>(at);
             to.write_unaligned(jump);
@@ -80,6 +85,23 @@ fn write_jump(at: usize, to: usize) -> bool {
     }
     // What is left of a longer replacement is never reached.
     true
+}
+
+/// The first two bytes of an instruction that no other thread changes.
+pub(super) fn load(at: usize) -> [u8; 2] {
+    // SAFETY: within loaded text.
+    unsafe { core::ptr::with_exposed_provenance::<[u8; 2]>(at).read_unaligned() }
+}
+
+/// Puts bytes that lie within one word into text that is writable, by one store.
+pub(super) fn store(at: usize, new: &[u8]) {
+    let word = at - at % WORD;
+    // SAFETY: the caller made this page writable; the word is aligned, and text is written by
+    // nobody else.
+    let cell = unsafe { AtomicU64::from_ptr(core::ptr::with_exposed_provenance_mut(word)) };
+    let mut bytes = cell.load(Ordering::Relaxed).to_ne_bytes();
+    bytes[at - word..at - word + new.len()].copy_from_slice(new);
+    cell.store(u64::from_ne_bytes(bytes), Ordering::Release);
 }
 
 fn pages(sites: &[&(usize, usize, usize)]) -> (usize, usize) {
@@ -115,16 +137,16 @@ fn alone() -> bool {
     }
 }
 
-/// Has every thread fetch anew.
-fn synchronize() {
+/// Has every thread fetch anew; false where the kernel cannot. Then fetches still see the old or
+/// the new instruction, where one store changed it.
+pub(super) fn synchronize() -> bool {
     // MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE and
     // MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE.
     const REGISTER: usize = 1 << 6;
     const SYNC: usize = 1 << 5;
-    // SAFETY: numbers only. Where the kernel has none of it, fetches still see the old or the new
-    // instruction.
+    // SAFETY: numbers only.
     unsafe {
-        raw!(libc::SYS_membarrier, REGISTER, 0, 0);
-        raw!(libc::SYS_membarrier, SYNC, 0, 0);
+        raw!(libc::SYS_membarrier, REGISTER, 0, 0) == 0
+            && raw!(libc::SYS_membarrier, SYNC, 0, 0) == 0
     }
 }
