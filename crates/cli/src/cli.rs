@@ -1,7 +1,9 @@
 //! The command line, as data: help, the man page and the shell completions are generated from these
 //! definitions.
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::ValueHint;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -25,6 +27,25 @@ Exit codes: 0 done, 1 the work failed, 2 usage or an error of softring itself. \
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Reads the command line, as [`Parser::parse`], and notes which options of `bench` are there.
+    pub fn read() -> Cli {
+        let matches = Cli::command().get_matches();
+        let mut cli = Cli::from_arg_matches(&matches)
+            .unwrap_or_else(|e| e.format(&mut Cli::command()).exit());
+        if let (Command::Bench(args), Some(m)) = (&mut cli.command, matches.subcommand()) {
+            args.given = given(m.1);
+        }
+        cli
+    }
+}
+
+fn given(matches: &ArgMatches) -> Vec<String> {
+    let typed =
+        |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+    matches.ids().filter(typed).map(ToString::to_string).collect()
 }
 
 #[derive(Debug, Subcommand)]
@@ -165,7 +186,6 @@ fn seconds(s: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn definitions_are_consistent() {

@@ -20,12 +20,11 @@ mod sys;
 mod top;
 mod trace;
 
-use clap::Parser;
 use cli::{Cli, Command};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read();
     let done = match cli.command {
         Command::Run(a) => run::command(&a),
         Command::Doctor(a) => doctor::command(&a),

@@ -25,6 +25,32 @@ fn short(more: &[&str]) -> Value {
     serde_json::from_slice(&o.stdout).expect("JSON")
 }
 
+/// The same of another operation than reads and writes: an option that it does not heed is an
+/// error.
+fn brief(op: &str, more: &[&str]) -> Value {
+    let (timed, compared) = (["--seconds=0.1", "--warmup=0.01"], ["--pairs=2"]);
+    let op_is = |names: &[&str]| names.contains(&op);
+    let mut args = vec!["bench", "--json", "--op", op];
+    if op_is(&["nop", "setup", "echo", "poll", "msg-ring", "futex"]) {
+        args.extend(timed);
+    }
+    if !op_is(&["idle", "idle-sockets"]) {
+        args.extend(compared);
+    }
+    if op_is(&["echo", "idle-sockets"]) {
+        args.push("--connections=8");
+    } else {
+        args.push("--depth=4");
+    }
+    if op.starts_with("timeout") {
+        args.push("--count=200");
+    }
+    args.extend(more);
+    let o = softring(&args);
+    assert!(o.status.success(), "{args:?}: {}", text(&o.stderr));
+    serde_json::from_slice(&o.stdout).expect("JSON")
+}
+
 #[track_caller]
 fn fails(args: &[&str], code: i32, part: &str) {
     let o = softring(args);
@@ -70,8 +96,8 @@ fn the_kernels_ring_measures_and_verifies() {
         assert_eq!(run["slat"].is_object(), flags == "--slat");
         assert!(run["ring"].as_str().unwrap().starts_with("anon_inode"), "{run}");
     }
-    for op in ["--op=nop", "--op=setup", "--op=idle"] {
-        let result = short(&["--engines=kernel", op]);
+    for op in ["nop", "setup", "idle"] {
+        let result = brief(op, &["--engines=kernel"]);
         let run = &result["engines"][0]["runs"][0];
         assert!(run["ios"].as_u64().unwrap() > 0 || run["idle"]["rings"] == 64, "{run}");
     }
@@ -81,28 +107,78 @@ fn the_kernels_ring_measures_and_verifies() {
 /// What waits for a wake-up, on `engine`.
 fn wakes(engine: &str) {
     let engine = format!("--engines={engine}");
-    let few = ["--connections=8", "--count=200"];
     for op in ["poll", "msg-ring", "futex", "timeout-add", "timeout-cancel", "timeout-expire"] {
-        let result = short(&[&few[..], &[&engine, "--op", op]].concat());
+        let result = brief(op, &[&engine]);
         let run = &result["engines"][0]["runs"][0];
         assert!(run["ios"].as_u64().unwrap() > 0, "{op}: {run}");
     }
     for how in [&[][..], &["--multishot"]] {
-        let result = short(&[&few[..], &[&engine, "--op=echo"], how].concat());
+        let result = brief("echo", &[&[&*engine], how].concat());
         let run = &result["engines"][0]["runs"][0];
         assert!(
             run["ios"].as_u64().unwrap() > 0 && run["lat"]["p50"].as_u64().unwrap() > 0,
             "{run}"
         );
     }
-    let result = short(&[&few[..], &[&engine, "--op=idle-sockets"]].concat());
+    let result = brief("idle-sockets", &[&engine]);
     let run = &result["engines"][0]["runs"][0];
     assert_eq!(run["waiting"]["requests"], 7, "{run}");
 }
 
+/// Reads, NOPs and messages on rings with a thread that submits.
+fn threads(engine: &str) {
+    let engine = format!("--engines={engine}");
+    let how = [&*engine, "--setup-flags=SQPOLL"];
+    let reads = |more: &[&str]| short(&[&how, more].concat());
+    for result in [
+        reads(&["--rw=randrw"]),
+        reads(&["--rw=read", "--slat"]),
+        brief("nop", &how),
+        brief("msg-ring", &how),
+    ] {
+        let run = &result["engines"][0]["runs"][0];
+        assert!(run["ios"].as_u64().unwrap() > 0, "{result}");
+    }
+    let result = brief("idle", &[&engine, "--setup-flags=SQPOLL,SQ_AFF"]);
+    assert_eq!(result["engines"][0]["runs"][0]["idle"]["rings"], 64, "{result}");
+}
+
+#[test]
+fn rings_with_a_thread_that_submits_measure() {
+    if kernel_ring() {
+        threads("kernel");
+    }
+    if library() {
+        threads("softring");
+    }
+}
+
+#[test]
+fn setup_flags_that_cannot_be_served_are_told() {
+    let cases = [
+        ("CQSIZE", "--depth"),
+        ("ATTACH_WQ", "leave it out"),
+        ("R_DISABLED", "enable"),
+        ("NO_MMAP", "maps"),
+        ("NO_MMAP,REGISTERED_FD_ONLY", "maps"),
+        ("SQ_AFF", "add SQPOLL"),
+        ("HYBRID_IOPOLL", "add IOPOLL"),
+        ("DEFER_TASKRUN", "add SINGLE_ISSUER"),
+        ("TASKRUN_FLAG", "add COOP_TASKRUN or DEFER_TASKRUN"),
+        ("SQPOLL,COOP_TASKRUN", "leave one of them out"),
+        ("CQE32,CQE_MIXED", "leave one of them out"),
+        ("IOPOLL", "add --direct"),
+    ];
+    for (flags, part) in cases {
+        fails(&["bench", "--engines=softring", "--setup-flags", flags], 2, part);
+    }
+    let polled = ["bench", "--setup-flags=IOPOLL", "--op=poll"];
+    fails(&polled, 2, "leave IOPOLL out");
+}
+
 #[test]
 fn an_echo_server_on_epoll_measures() {
-    let result = short(&["--engines=epoll,pool", "--op=echo", "--connections=4", "--bs=64"]);
+    let result = brief("echo", &["--engines=epoll,pool", "--bs=64"]);
     assert!(result["engines"][0]["runs"][0]["ios"].as_u64().unwrap() > 0, "{result}");
     assert_eq!(result["skipped"][0]["engine"], "pool");
 }
@@ -161,7 +237,37 @@ fn what_cannot_be_measured_is_told() {
         fails(&[&["bench", "--engines=pool"], options].concat(), 2, part);
     }
     assert_eq!(fs::read(&file).unwrap(), vec![1; 8192], "untouched");
-    fails(&["bench", "--engines=pool", "--op=nop"], 1, "no rings");
+    fails(&["bench", "--engines=pool", "--op=nop"], 2, "--engines kernel, softring");
+    fails(&["bench", "--engines=epoll"], 2, "epoll is for --op echo");
+    for path in ["/no/such/folder/o.svg", "/"] {
+        let long = ["bench", "--engines=pool", "--seconds=3600", "--plot", path];
+        fails(&long, 2, "cannot write the drawing");
+    }
+    let polled = ["bench", "polled", "--seconds=3600", "--plot", "/no/such/folder/o.svg"];
+    fails(&polled, 2, "cannot write the drawing");
+}
+
+#[test]
+fn options_that_would_change_nothing_are_told() {
+    let for_rw = ["--direct", "--verify", "--rw=read", "--size=1m", "--slat", "--dir=/tmp"];
+    for option in for_rw {
+        fails(&["bench", "--op=nop", option], 2, "it is for --op rw");
+    }
+    let cases: [&[&str]; 10] = [
+        &["--op=nop", "--bs=512"],
+        &["--op=nop", "--multishot"],
+        &["--op=nop", "--connections=4"],
+        &["--op=idle", "--pairs=3"],
+        &["--rw=randread", "--multishot"],
+        &["--overwrite"],
+        &["--file=/dev/null", "--dir=/tmp"],
+        &["--rw=read", "--rwmix=50"],
+        &["--pool-threads=4"],
+        &["--engines=pool", "--setup-flags=CLAMP"],
+    ];
+    for options in cases {
+        fails(&[&["bench"], options].concat(), 2, "leave it out");
+    }
 }
 
 /// The worker by itself: a job in, a report or an error out.

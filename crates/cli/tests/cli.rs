@@ -114,15 +114,25 @@ fn static_programs_are_refused_where_they_need_us() {
     let dir = tempfile::tempdir().unwrap();
     let (source, file) = (dir.path().join("static.s"), dir.path().join("static"));
     // exit(7)
-    let text = ".globl _start\n_start: mov $231, %eax\nmov $7, %edi\nsyscall\n\
+    let code = ".globl _start\n_start: mov $231, %eax\nmov $7, %edi\nsyscall\n\
                 .section .note.GNU-stack, \"\", @progbits\n";
-    fs::write(&source, text).unwrap();
+    fs::write(&source, code).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-nostdlib", "-static", "-o"]).arg(&file).arg(&source);
     assert!(cc.status().expect("a C linker").success());
     refused(&file, "is statically linked", "-lsoftring");
     let o = softring(&["run", "--engine=kernel", "--"]).arg(&file).output().unwrap();
     assert_eq!(o.status.code(), Some(7), "with the kernel's rings it needs no library");
+    let me = env!("CARGO_BIN_EXE_softring");
+    let o = softring(&["deny", "--", me, "run", "--"]).arg(&file).output().unwrap();
+    assert_eq!(o.status.code(), Some(2), "where io_uring is denied: {}", text(&o.stderr));
+    let doctor = softring(&["doctor", "--json"]).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    if report["checks"][0]["state"] == "ok" {
+        let o = softring(&["run", "--"]).arg(&file).output().unwrap();
+        assert_eq!(o.status.code(), Some(7), "the kernel gives rings: {}", text(&o.stderr));
+        assert!(text(&o.stderr).contains("warning: "), "{}", text(&o.stderr));
+    }
 }
 
 #[test]
@@ -222,6 +232,13 @@ fn doctor_answers_in_both_forms() {
     assert!(["kernel", "softring", "none"].contains(&rings));
     assert_eq!(o.status.code(), Some(i32::from(rings == "none")));
     let table = text(&output(&["doctor"]).stdout);
+    for advice in report["verdict"]["change"].as_array().unwrap() {
+        assert!(
+            table.contains(&format!("\n  {}\n", advice.as_str().unwrap())),
+            "{advice}: {table}"
+        );
+    }
+    assert_eq!(table.contains("What to change:"), report["verdict"]["change"][0].is_string());
     assert!(table.contains("io_uring_disabled") && table.contains("why:"), "{table}");
 }
 

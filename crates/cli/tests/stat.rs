@@ -62,6 +62,43 @@ fn children_count_and_programs_can_read_it() {
     assert!(told["total"]["latency"]["nop"]["p99_ns"].as_u64() > Some(0), "{told}");
 }
 
+/// How many processes are told of when this has run.
+fn told(script: &str) -> usize {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("summary");
+    let args = [&USER[..], &["--json", "-o", file.to_str().unwrap()]].concat();
+    let o = stat(&args, &["bash", "-c", script]);
+    assert!(o.status.success(), "{}", text(&o.stderr));
+    let told: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).expect("JSON");
+    let processes = told["processes"].as_array().unwrap();
+    assert!(processes.iter().all(|p| p["command"] == "softring"), "{told}");
+    processes.len()
+}
+
+#[test]
+fn none_is_missed_however_short_it_lives() {
+    if !library() {
+        return;
+    }
+    let short = format!("{ME} worker <<<'{}' >/dev/null", job(0.001, 0));
+    // More than are kept open.
+    assert_eq!(told(&format!("for i in {{1..90}}; do {short}; done")), 90);
+    // Grandchildren, side by side.
+    assert_eq!(told(&format!("for i in {{1..20}}; do ({short} & {short}; wait) & done; wait")), 40);
+    // A process has a page in each program that it becomes.
+    let becomes = format!("{short}; exec {short}");
+    assert_eq!(told(&format!("bash -c \"{}\"", becomes.replace('"', "\\\""))), 2);
+}
+
+#[test]
+fn what_is_killed_counts() {
+    if !library() {
+        return;
+    }
+    let load = format!("{ME} worker <<<'{}'", job(60.0, 0));
+    assert_eq!(told(&format!("{load} & sleep 0.5; kill -9 $!; wait; exit 0")), 1);
+}
+
 #[test]
 fn it_ends_as_the_program_does() {
     if !library() {

@@ -98,6 +98,7 @@ struct Outcome {
 
 /// `softring bench hybrid`
 pub fn command(args: &HybridArgs) -> anyhow::Result<()> {
+    plot::check(args.plot.as_deref())?;
     if !args.simulate {
         let hint = "softring bench hybrid --simulate";
         return Err(fail::usage("only the simulation is measured this way", hint));

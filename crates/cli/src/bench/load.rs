@@ -7,6 +7,7 @@ use super::job::Job;
 use super::phase::{Counts, Phase, Stage};
 use crate::cli::{Driver, Rw};
 use anyhow::{Context, bail};
+use softring_engine::abi::IORING_SETUP_IOPOLL;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
@@ -195,7 +196,15 @@ impl Load<'_> {
         let verb = if io.write { "write" } else { "read" };
         if d.res < 0 {
             let e = std::io::Error::from_raw_os_error(-d.res);
-            bail!("{verb} of {} bytes at {}: {e}", io.len, io.offset);
+            let polled = self.job.setup_flags & IORING_SETUP_IOPOLL != 0;
+            let why = match -d.res {
+                libc::EOPNOTSUPP if polled => {
+                    "; the kernel polls only disks with poll queues (softring doctor tells): \
+                     --engines softring polls any"
+                }
+                _ => "",
+            };
+            bail!("{verb} of {} bytes at {}: {e}{why}", io.len, io.offset);
         }
         if d.res.cast_unsigned() != io.len {
             bail!("{verb} of {} bytes at {} moved {}", io.len, io.offset, d.res);

@@ -10,14 +10,16 @@ mod buf;
 mod client;
 mod echo;
 pub mod file;
+mod flags;
 pub mod hybrid;
 pub mod job;
 mod libaio;
 mod load;
+mod options;
 mod pbuf;
 mod peer;
 mod phase;
-mod plot;
+pub mod plot;
 pub mod polled;
 mod pool;
 mod posix_aio;
@@ -35,6 +37,7 @@ pub mod worker;
 
 use crate::cli::{BenchArgs, BenchOf, Driver, Op, Rw, name_of};
 use crate::{fail, out};
+use clap::ValueEnum;
 use file::{Need, Target};
 use job::{Job, Report};
 use runner::Runner;
@@ -72,8 +75,11 @@ pub fn command(args: &BenchArgs) -> anyhow::Result<()> {
         Some(BenchOf::Hybrid(args)) => return hybrid::command(args),
         None => {}
     }
-    let (engines, skipped) = available(&args.engines, args.op)?;
+    options::check(args)?;
     let job = job(args)?;
+    flags::check(&job)?;
+    plot::check(args.plot.as_deref())?;
+    let (engines, skipped) = available(&args.engines, args.op)?;
     let target = target(args, &job)?;
     let mut job = job;
     if let Some(t) = &target {
@@ -111,6 +117,15 @@ pub fn available(asked: &[Driver], op: Op) -> anyhow::Result<(Vec<Driver>, Vec<S
         }
     }
     if engines.is_empty() {
+        let able = |e: &Driver| cannot(*e, op).is_none();
+        if !asked.iter().any(able) {
+            let able: Vec<String> =
+                Driver::value_variants().iter().filter(|e| able(e)).map(|e| name_of(*e)).collect();
+            let what = format!("none of these engines does --op {}", name_of(op));
+            let epoll =
+                if asked.contains(&Driver::Epoll) { "; epoll is for --op echo" } else { "" };
+            return Err(fail::usage(what, format!("take --engines {}{epoll}", able.join(", "))));
+        }
         let why: Vec<String> =
             skipped.iter().map(|s| format!("{}: {}", name_of(s.engine), s.why)).collect();
         let hint = "see softring doctor; --engines=pool,posix-aio,libaio need no io_uring";

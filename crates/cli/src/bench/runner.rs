@@ -6,10 +6,15 @@ use crate::doctor::kernel_ring_works;
 use crate::fail;
 use crate::run::lib_path;
 use anyhow::Context;
+use softring_engine::errno::Errno;
+use softring_engine::stats::trace::Event;
+use softring_engine::stats::trace::read::Reader;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +22,9 @@ use std::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_secs(60);
 /// A pass over a whole file may take this long.
 const PASS: Duration = Duration::from_secs(600);
+
+/// Between two looks at the steps of a worker's requests.
+const TAKE: Duration = Duration::from_millis(10);
 
 /// How the workers are started.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +56,34 @@ impl Runner<'_> {
         Ok(report)
     }
 
+    /// The same, with the steps of its requests: times in ns, in order.
+    pub fn run_traced(&self, job: &Job) -> anyhow::Result<(Report, Vec<Event>)> {
+        let mut reader = Reader::make().map_err(no_trace)?;
+        reader.start(false).map_err(no_trace)?;
+        let mut command = self.command(job.driver)?;
+        let memory = format!("/proc/{}/fd/{}", std::process::id(), reader.fd());
+        command.env("SOFTRING_TRACE", memory);
+        let over = AtomicBool::new(false);
+        let (report, mut events) = thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                let mut events = Vec::new();
+                loop {
+                    let last = over.load(Acquire);
+                    reader.poll(|_, event| events.push(event));
+                    if last {
+                        return events;
+                    }
+                    thread::sleep(TAKE);
+                }
+            });
+            let report = report(command, job);
+            over.store(true, Release);
+            (report, reading.join().unwrap_or_default())
+        });
+        events.sort_by_key(|e: &Event| e.time);
+        Ok((report?, events))
+    }
+
     fn command(&self, driver: Driver) -> anyhow::Result<Command> {
         let exe = own_executable()?;
         let mut c = Command::new(&exe);
@@ -75,6 +111,11 @@ pub fn run_denied(job: &Job) -> anyhow::Result<Report> {
     let mut c = Command::new(&exe);
     c.args(["deny", "--"]).arg(&exe);
     report(worker(c), job)
+}
+
+fn no_trace(e: Errno) -> anyhow::Error {
+    let e = std::io::Error::from_raw_os_error(-e.res());
+    fail::work(format!("cannot make the memory for events: {e}"))
 }
 
 fn own_executable() -> anyhow::Result<PathBuf> {

@@ -72,13 +72,18 @@ pub struct Ring {
     taken: u32,
     /// The engine in this process serves it, called directly.
     linked: bool,
+    /// A thread takes the SQEs (SQPOLL).
+    thread: bool,
+    /// [`Ring::push`] waits for that thread where the queue is full.
+    waits: bool,
     _maps: [Option<Map>; 3],
 }
 
 impl Ring {
     /// Makes a ring of at least `entries` and maps it.
     pub fn new(entries: u32, flags: u32) -> io::Result<Ring> {
-        Ring::open(entries, io_uring_params { flags, ..Default::default() }, false)
+        let ring = Ring::open(entries, io_uring_params { flags, ..Default::default() }, false)?;
+        Ok(Ring { waits: ring.thread, ..ring })
     }
 
     /// A ring of the engine that this program is linked with, whoever else makes rings here.
@@ -89,11 +94,13 @@ impl Ring {
     /// The same, with room for `cq_entries` completions.
     pub fn with_cq(entries: u32, cq_entries: u32, flags: u32) -> io::Result<Ring> {
         let flags = flags | abi::IORING_SETUP_CQSIZE;
-        Ring::open(entries, io_uring_params { flags, cq_entries, ..Default::default() }, false)
+        let p = io_uring_params { flags, cq_entries, ..Default::default() };
+        let ring = Ring::open(entries, p, false)?;
+        Ok(Ring { waits: ring.thread, ..ring })
     }
 
-    /// A ring with a thread that submits, on processor `cpu` if one is given, and that sleeps after
-    /// `idle` ms without work.
+    /// A ring for a client that never waits, with a thread that submits, on processor `cpu` if one
+    /// is given, and that sleeps after `idle` ms without work.
     pub fn sqpoll(entries: u32, flags: u32, cpu: Option<u32>, idle: u32) -> io::Result<Ring> {
         let pinned = if cpu.is_some() { abi::IORING_SETUP_SQ_AFF } else { 0 };
         let flags = flags | abi::IORING_SETUP_SQPOLL | pinned;
@@ -146,6 +153,8 @@ impl Ring {
             tail: 0,
             taken: 0,
             linked,
+            thread: p.flags & abi::IORING_SETUP_SQPOLL != 0,
+            waits: false,
             fd,
             _maps: [Some(sq), cq, Some(sqe_map)],
         })
@@ -157,11 +166,26 @@ impl Ring {
         unsafe { &*at }
     }
 
+    fn full(&self) -> bool {
+        let head = self.word(self.sq_head).load(Ordering::Acquire);
+        self.tail.wrapping_sub(head) >= self.sq_entries
+    }
+
+    /// Waits for the SQ thread: it lets go of the entries of a batch after it, when some may be
+    /// complete already.
+    #[cold]
+    fn make_room(&mut self) -> io::Result<()> {
+        while self.full() {
+            self.publish()?;
+            self.call(0, 0, abi::IORING_ENTER_SQ_WAIT | self.wakeup())?;
+        }
+        Ok(())
+    }
+
     /// Writes one SQE; false if the queue is full.
     #[inline]
     pub fn push(&mut self, sqe: io_uring_sqe) -> bool {
-        let head = self.word(self.sq_head).load(Ordering::Acquire);
-        if self.tail.wrapping_sub(head) >= self.sq_entries {
+        if self.full() && !(self.waits && self.make_room().is_ok()) {
             return false;
         }
         let slot = ((self.tail & (self.sq_entries - 1)) << self.sqe_shift) as usize;
@@ -175,6 +199,9 @@ impl Ring {
     /// there.
     #[inline]
     pub fn enter(&mut self, want: u32) -> io::Result<()> {
+        if self.thread {
+            return self.enter_thread(want);
+        }
         self.word(self.sq_tail).store(self.tail, Ordering::Release);
         loop {
             let pending = self.tail.wrapping_sub(self.taken);
@@ -193,6 +220,28 @@ impl Ring {
         }
     }
 
+    /// The same where a thread submits: there is a call only to wake it and to wait.
+    fn enter_thread(&mut self, want: u32) -> io::Result<()> {
+        self.publish()?;
+        while self.ready() < want {
+            match self.call(0, want, abi::IORING_ENTER_GETEVENTS | self.wakeup()) {
+                Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The flag for enter that wakes the SQ thread, if it sleeps or is about to.
+    #[inline]
+    fn wakeup(&self) -> u32 {
+        // The thread stores its flag before it looks at the tail for the last time; without the
+        // fence this look might come before the store of the tail.
+        fence(Ordering::SeqCst);
+        let sleeps = self.word(self.sq_flags).load(Ordering::Relaxed) & abi::IORING_SQ_NEED_WAKEUP;
+        if sleeps == 0 { 0 } else { abi::IORING_ENTER_SQ_WAKEUP }
+    }
+
     /// Shows the SQ thread what was pushed, and wakes it if it sleeps.
     #[inline]
     pub fn publish(&mut self) -> io::Result<()> {
@@ -200,14 +249,12 @@ impl Ring {
             return Ok(());
         }
         self.word(self.sq_tail).store(self.tail, Ordering::Release);
-        // The thread stores the flag before it looks at the tail for the last time.
-        fence(Ordering::SeqCst);
         let pending = self.tail.wrapping_sub(self.taken);
         self.taken = self.tail;
-        if self.word(self.sq_flags).load(Ordering::Relaxed) & abi::IORING_SQ_NEED_WAKEUP == 0 {
-            return Ok(());
+        match self.wakeup() {
+            0 => Ok(()),
+            wakeup => self.call(pending, 0, wakeup).map(|_| ()),
         }
-        self.call(pending, 0, abi::IORING_ENTER_SQ_WAKEUP).map(|_| ())
     }
 
     /// io_uring_enter(2), once; answers how many SQEs it took.

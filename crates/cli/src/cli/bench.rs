@@ -100,7 +100,11 @@ floor: the least that hybrid can take with many in flight, measured here. What s
 completing take at spin's rate, on a disk that takes no time; for a real disk, by a plain ring \
 that submits all that may be in flight and sleeps once for all of it. To that are added naps, one \
 after the other, each as long as completions may lie unseen: a quarter of what one of spin's \
-requests takes. Where naps of that length cost more than they spare, the floor is spinning.";
+requests takes. Where naps of that length cost more than they spare, the floor is spinning.
+
+--plot has each row run once more by hybrid, traced, and draws its naps: for how long each was to \
+last, and when the first completion was there. On a modelled disk that is known, on a real one it \
+is when the thread found it.";
 
 #[derive(Debug, Args)]
 #[command(after_help = POLLED_AFTER)]
@@ -143,7 +147,7 @@ pub struct PolledArgs {
     /// For programs
     #[arg(long)]
     pub json: bool,
-    /// Also draw the result: CPU against latency
+    /// Also draw the result: CPU against latency, and where naps end against when completions come
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     pub plot: Option<PathBuf>,
 }
@@ -247,6 +251,9 @@ pub struct ReissueArgs {
 pub struct BenchArgs {
     #[command(subcommand)]
     pub of: Option<BenchOf>,
+    /// The options that stand on the command line, by the names of their fields.
+    #[arg(skip)]
+    pub given: Vec<String>,
     /// What is measured
     #[arg(long, value_enum, default_value_t = Op::Rw)]
     pub op: Op,

@@ -25,8 +25,6 @@ pub enum Door {
     Patch,
     /// The SIGSYS trap: slower, reaches every call site
     Sigsys,
-    /// libc's syscall() only
-    None,
 }
 
 /// What SQ threads do between submissions, until sq_thread_idle is over.

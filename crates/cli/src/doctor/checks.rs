@@ -75,7 +75,7 @@ checks! {
             "the last door (--door=sigsys): every call site, some microseconds each",
             "allow seccomp(2) with SECCOMP_RET_TRAP";
         "user dispatch", p::dispatch_door,
-            "Syscall User Dispatch, the other way to the last door (Linux 5.11)",
+            "Syscall User Dispatch (Linux 5.11): not used, as the trap taxes other calls less",
             "";
     }
     Transports {
@@ -116,6 +116,9 @@ checks! {
         "nofile", p::nofile,
             "RLIMIT_NOFILE: a ring of softring takes a few descriptors of the program's",
             "raise it: ulimit -n 4096";
+        "fsize", p::fsize,
+            "RLIMIT_FSIZE: the memory of a ring of softring is a sparse file of 256 MiB",
+            "raise the hard limit: ulimit -f unlimited, or LimitFSIZE=infinity (systemd)";
         "nproc", p::nproc,
             "RLIMIT_NPROC: softring's workers are threads of the program",
             "raise it: ulimit -u 4096";

@@ -38,7 +38,8 @@ struct Verdict {
     /// `kernel`, `softring` or `none`.
     rings: &'static str,
     why: String,
-    change: Vec<&'static str>,
+    /// What to do about each row that is not as wished, by its name.
+    change: Vec<String>,
 }
 
 /// `softring doctor [--json]`: exit code 1 if a program would get no rings at all.
@@ -90,15 +91,17 @@ fn is_ok(rows: &[Row], name: &str) -> bool {
 }
 
 fn verdict(rows: &[Row]) -> Verdict {
+    let advice = |r: &Row| r.hint.map(|hint| format!("{}: {hint}", r.name));
+    let change = rows.iter().filter_map(advice).collect();
     let setup = find(rows, "io_uring_setup");
     if setup.is_some_and(|r| r.found.contains(probes::OURS)) {
         let why = "softring is under this process already".into();
-        return Verdict { rings: "softring", why, change: Vec::new() };
+        return Verdict { rings: "softring", why, change };
     }
     if setup.is_some_and(|r| r.state == State::Ok) {
         let why =
             "io_uring_setup works: --engine=auto leaves programs on the kernel's rings".into();
-        return Verdict { rings: "kernel", why, change: Vec::new() };
+        return Verdict { rings: "kernel", why, change };
     }
     let mut why = format!("io_uring_setup: {}", setup.map_or("not probed", |r| &r.found));
     let denied_by_sysctl = !is_ok(rows, "io_uring_disabled")
@@ -108,10 +111,8 @@ fn verdict(rows: &[Row]) -> Verdict {
     } else if find(rows, "seccomp").is_some_and(|r| r.state != State::Ok) {
         why.push_str(" (most likely the seccomp filter that this process runs under)");
     }
-    // What makes the kernel's rings work, and what softring cannot do without.
-    let matters = |r: &&Row| matches!(r.group, Group::Denial | Group::Doors);
-    let change = rows.iter().filter(matters).filter_map(|r| r.hint).collect();
     let ready = is_ok(rows, "libsoftring.so") && is_ok(rows, "memfd_create");
+    let ready = ready && find(rows, "fsize").is_none_or(|r| r.state != State::Denied);
     Verdict { rings: if ready { "softring" } else { "none" }, why, change }
 }
 
@@ -133,12 +134,11 @@ fn print(report: &Report) -> anyhow::Result<()> {
         _ => "no rings",
     };
     out::line(&format!("\nA program under `softring run` gets {what}.\n  why: {}", v.why))?;
-    let hinted: Vec<&Row> = report.checks.iter().filter(|r| r.hint.is_some()).collect();
-    if !hinted.is_empty() {
+    if !v.change.is_empty() {
         out::line("\nWhat to change:")?;
     }
-    for r in hinted {
-        out::line(&format!("  {}: {}", r.name, r.hint.unwrap_or_default()))?;
+    for advice in &v.change {
+        out::line(&format!("  {advice}"))?;
     }
     Ok(())
 }
@@ -178,6 +178,8 @@ mod tests {
         assert_eq!((none.rings, none.change.len()), ("none", 1));
         let rows = [denied(), fake("libsoftring.so", State::Ok), fake("memfd_create", State::Ok)];
         assert_eq!(verdict(&rows).rings, "softring");
+        let small = rows.into_iter().chain([fake("fsize", State::Denied)]).collect::<Vec<_>>();
+        assert_eq!(verdict(&small).rings, "none");
         assert_eq!(verdict(&[fake("io_uring_setup", State::Ok)]).rings, "kernel");
         let found = format!("works (/{}[io_uring])", probes::OURS);
         let under = Row { found, ..fake("io_uring_setup", State::Ok) };

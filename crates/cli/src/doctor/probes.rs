@@ -291,6 +291,15 @@ pub fn nofile() -> Finding {
     limit(Resource::Nofile, 256)
 }
 
+/// A soft limit that is too low is lifted where it matters.
+pub fn fsize() -> Finding {
+    let found = limit(Resource::Fsize, 0);
+    match softring_engine::mem::file::no_ring() {
+        Some(_) => Finding { state: State::Denied, ..found },
+        None => found,
+    }
+}
+
 pub fn nproc() -> Finding {
     limit(Resource::Nproc, 256)
 }

@@ -1,5 +1,6 @@
 //! `softring stat`: what the rings of one program did, told when it has ended.
 
+mod handed;
 mod report;
 mod watch;
 
@@ -7,9 +8,13 @@ use crate::cli::StatArgs;
 use crate::stats::pages;
 use crate::{fail, sys};
 use anyhow::Context;
+use handed::Door;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use watch::Watch;
 
 /// `softring stat -p PID`, `softring stat -- CMD`
@@ -41,12 +46,14 @@ fn start(args: &StatArgs) -> anyhow::Result<()> {
         return Err(fail::usage("--no-stats leaves nothing to tell", "leave it out"));
     }
     let own = sys::own_exe().context("cannot find this program's own file")?;
+    let door = Door::open()?;
     let mut c = Command::new(own);
+    c.env("SOFTRING_STAT", door.key());
     c.arg("run").args(args.under.words()).arg("--").args(&args.command);
     let start = Instant::now();
     let mut child = c.spawn().context("cannot start the program")?;
     let pid = i32::try_from(child.id()).context("a process number")?;
-    let (status, watch) = follow(&mut child, Watch::new(pid), start)?;
+    let (status, watch) = follow(&mut child, Watch::at(pid, door))?;
     let elapsed = start.elapsed();
     let name = args.command.first().map_or_else(String::new, |c| c.to_string_lossy().into_owned());
     report::tell(
@@ -65,15 +72,23 @@ fn start(args: &StatArgs) -> anyhow::Result<()> {
 }
 
 /// Watches until the program has ended; passes on what asks us to end.
-fn follow(
-    child: &mut Child,
-    mut watch: Watch,
-    start: Instant,
-) -> anyhow::Result<(ExitStatus, Watch)> {
+fn follow(child: &mut Child, mut watch: Watch) -> anyhow::Result<(ExitStatus, Watch)> {
+    let pid = Pid::from_child(child);
+    // Says when the program has ended; where there is none, one looks now and then.
+    let ends = pidfd_open(pid, PidfdFlags::empty()).ok();
     let mut told = false;
+    let mut next = Instant::now();
     loop {
-        watch.look();
+        // Not at each page that comes: one looks through /proc for all of the family.
+        if next <= Instant::now() {
+            watch.look();
+            next = Instant::now() + Watch::EVERY;
+        } else {
+            watch.take();
+        }
         if let Some(status) = child.try_wait().context("cannot wait for the program")? {
+            // What was brought until then.
+            watch.take();
             return Ok((status, watch));
         }
         // From a terminal SIGINT and SIGQUIT reach the program, too.
@@ -81,8 +96,16 @@ fn follow(
         if let Some(signal) = end.filter(|_| !std::mem::replace(&mut told, true)) {
             sys::kill(child.id(), signal);
         }
-        // One that ends at once has its page only for a moment.
-        let young = start.elapsed() < Duration::from_millis(500);
-        std::thread::sleep(if young { Watch::AT_FIRST } else { Watch::EVERY });
+        wait(&watch, ends.as_ref(), next);
     }
+}
+
+/// Until a page is brought, the program has ended, or it is time to look for children (`next`).
+fn wait(watch: &Watch, ends: Option<&OwnedFd>, next: Instant) {
+    let fds = watch.door().into_iter().flat_map(Door::fds).chain(ends.map(AsFd::as_fd));
+    let mut fds: Vec<PollFd> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let left = next.saturating_duration_since(Instant::now());
+    let time = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
+    // A signal ends it, as it should.
+    let _ = poll(&mut fds, Some(&time));
 }

@@ -5,6 +5,7 @@ use softring_engine::abi::OP_NAMES;
 use softring_engine::stats::{NAME, read};
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 /// A process's page, open: it can be read after the process has ended.
 #[derive(Debug)]
@@ -23,6 +24,15 @@ pub struct Reading {
 }
 
 impl Source {
+    pub fn new(pid: i32, command: String, file: File) -> Source {
+        Source { pid, command, file }
+    }
+
+    /// What tells the page from all others while it is open.
+    pub fn page_number(&self) -> u64 {
+        self.file.metadata().map_or(0, |m| m.ino())
+    }
+
     /// Reads the page; none if that is not possible any more.
     pub fn read(&self) -> Option<Reading> {
         let page = read::file(&self.file).ok()?;

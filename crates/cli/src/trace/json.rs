@@ -248,6 +248,11 @@ impl Writer<'_> {
         match e.step {
             Step::Enter | Step::Pass => args["to_submit"] = e.value.into(),
             Step::Work => args["request"] = e.req.into(),
+            // For how long, in µs, unless so many completions come before.
+            Step::Nap => {
+                args["length"] = (f64::from(e.value) / 1000.0).into();
+                args["completions"] = e.req.into();
+            }
             _ => {}
         }
         let dur = ((ts - began) * 1000.0).round() / 1000.0;

@@ -44,6 +44,7 @@ pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
         let hint = "leave --engine out";
         return Err(fail::usage("the kernel's rings cannot be traced", hint));
     }
+    crate::bench::plot::check(args.svg.as_deref())?;
     let file = File::create(&args.output).map_err(|e| {
         let hint = "name a file that you may write: softring trace -o FILE";
         fail::usage(format!("cannot write {}: {e}", args.output.display()), hint)

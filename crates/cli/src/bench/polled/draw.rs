@@ -1,5 +1,7 @@
-//! CPU against latency: one panel for each row, a dot for each run of each way to wait.
+//! CPU against latency: one panel for each row, a dot for each run of each way to wait. Below that,
+//! where naps end against when a completion was there: a dot for each nap.
 
+use super::naps::Nap;
 use super::row::Row;
 use crate::bench::plot::COLOURS;
 use crate::bench::summary::time;
@@ -10,8 +12,14 @@ use plotters::prelude::*;
 use std::path::Path;
 
 type Drawn = Result<(), Box<dyn std::error::Error>>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 const POLICIES: [Policy; 4] = [Policy::Block, Policy::Spin, Policy::Hybrid, Policy::Adaptive];
 const ACROSS: usize = 4;
+/// Naps drawn of a row, at most.
+const DOTS: usize = 150;
+/// What became of a nap.
+const FATES: [&str; 3] =
+    ["nap that ended before a completion", "nap during which one came", "nap to gather several"];
 
 /// Writes the drawing to `path` as SVG.
 pub fn draw(path: &Path, rows: &[Row]) -> anyhow::Result<()> {
@@ -21,31 +29,50 @@ pub fn draw(path: &Path, rows: &[Row]) -> anyhow::Result<()> {
 }
 
 fn panels(svg: &mut String, rows: &[Row]) -> Drawn {
-    let down = rows.len().div_ceil(ACROSS).max(1);
-    let size = (340 * ACROSS as u32, 30 + 280 * down as u32);
+    let down = |n: usize| n.div_ceil(ACROSS);
+    // Where requests take less than a nap costs there are none.
+    let naps = |r| Some((r, Row::naps_of(r).filter(|n| !n.is_empty())?));
+    let naps: Vec<(&Row, &[Nap])> = rows.iter().filter_map(naps).collect();
+    let high = |n: usize| 30 + 280 * down(n) as u32;
+    let lower = if naps.is_empty() { 0 } else { high(naps.len()) };
+    let size = (340 * ACROSS as u32, high(rows.len().max(1)) + lower);
     let root = SVGBackend::with_string(svg, size).into_drawing_area();
     root.fill(&WHITE)?;
+    let (root, rest) = root.split_vertically(size.1 - lower);
     let (head, charts) = root.split_vertically(30);
-    for (i, (policy, colour)) in (0..).zip(POLICIES.iter().zip(COLOURS)) {
-        let left = 20 + i * 160;
-        head.draw(&Rectangle::new([(left, 8), (left + 16, 16)], colour.filled()))?;
-        head.draw(&Text::new(name_of(*policy), (left + 24, 5), ("sans-serif", 14)))?;
-    }
-    for (area, row) in charts.split_evenly((down, ACROSS)).iter().zip(rows) {
+    key(&head, &POLICIES.map(name_of), 160)?;
+    for (area, row) in charts.split_evenly((down(rows.len()).max(1), ACROSS)).iter().zip(rows) {
         panel(area, row)?;
+    }
+    if lower > 0 {
+        let (head, charts) = rest.split_vertically(30);
+        key(&head, &FATES.map(str::to_owned), 320)?;
+        let areas = charts.split_evenly((down(naps.len()), ACROSS));
+        for (area, (row, naps)) in areas.iter().zip(naps) {
+            nap_panel(area, row, naps)?;
+        }
     }
     root.present()?;
     Ok(())
 }
 
-fn panel(area: &DrawingArea<SVGBackend<'_>, Shift>, row: &Row) -> Drawn {
+/// What the colours stand for.
+fn key(head: &Area<'_>, names: &[String], step: i32) -> Drawn {
+    for (i, (name, colour)) in (0..).zip(names.iter().zip(COLOURS)) {
+        let left = 20 + i * step;
+        head.draw(&Rectangle::new([(left, 8), (left + 16, 16)], colour.filled()))?;
+        head.draw(&Text::new(name.clone(), (left + 24, 5), ("sans-serif", 14)))?;
+    }
+    Ok(())
+}
+
+fn panel(area: &Area<'_>, row: &Row) -> Drawn {
     let means = || row.ways.iter().flat_map(|w| &w.runs).map(|r| r.lat.mean.max(1.0));
     let (low, high) = (means().fold(1e12, f64::min), means().fold(1.0, f64::max));
     let cpus = row.ways.iter().flat_map(|w| &w.runs).map(crate::bench::job::Report::cpu_percent);
     let top = cpus.fold(100.0, f64::max) * 1.05;
-    let caption = format!("{}, {}, depth {}", name_of(row.disk), row.load, row.depth);
     let mut chart = ChartBuilder::on(area)
-        .caption(caption, ("sans-serif", 13))
+        .caption(caption(row), ("sans-serif", 13))
         .margin(8)
         .x_label_area_size(32)
         .y_label_area_size(44)
@@ -54,6 +81,7 @@ fn panel(area: &DrawingArea<SVGBackend<'_>, Shift>, row: &Row) -> Drawn {
         .configure_mesh()
         .x_labels(4)
         .y_labels(6)
+        .max_light_lines(0)
         .x_desc("mean latency")
         .y_desc("CPU %")
         .x_label_formatter(&|v| time(*v))
@@ -65,5 +93,40 @@ fn panel(area: &DrawingArea<SVGBackend<'_>, Shift>, row: &Row) -> Drawn {
         };
         chart.draw_series(way.runs.iter().map(dot))?;
     }
+    Ok(())
+}
+
+fn caption(row: &Row) -> String {
+    format!("{}, {}, depth {}", name_of(row.disk), row.load, row.depth)
+}
+
+/// On the line a nap ends with its completion; below it spins for the rest, above it oversleeps,
+/// or is ended by the completion.
+fn nap_panel(area: &Area<'_>, row: &Row, naps: &[Nap]) -> Drawn {
+    let mut times: Vec<f64> = naps.iter().flat_map(|n| [n.target, n.there]).collect();
+    times.sort_by(f64::total_cmp);
+    let top = times.get(times.len() * 99 / 100).map_or(1000.0, |t| t * 1.2);
+    let mut chart = ChartBuilder::on(area)
+        .caption(caption(row), ("sans-serif", 13))
+        .margin(8)
+        .x_label_area_size(32)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.0..top, 0.0..top)?;
+    chart
+        .configure_mesh()
+        .x_labels(4)
+        .y_labels(6)
+        .max_light_lines(0)
+        .x_desc("completion there, from when the nap began")
+        .y_desc("nap's target")
+        .x_label_formatter(&|v| time(*v))
+        .y_label_formatter(&|v| time(*v))
+        .draw()?;
+    chart.draw_series(LineSeries::new([(0.0, 0.0), (top, top)], COLOURS[4]))?;
+    let dots = naps.iter().step_by(naps.len().div_ceil(DOTS).max(1)).map(|n| {
+        let fate = if n.gathers { 2 } else { usize::from(n.over()) };
+        Circle::new((n.there.min(top), n.target.min(top)), 2, COLOURS[fate].filled())
+    });
+    chart.draw_series(dots)?;
     Ok(())
 }

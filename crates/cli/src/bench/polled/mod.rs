@@ -7,23 +7,29 @@
 
 mod draw;
 mod floor;
+mod naps;
 mod row;
 mod target;
 
 use super::file::{self, Need, Target};
 use super::job::{Job, Report};
+use super::plot;
 use super::runner::Runner;
 use crate::cli::{Driver, Op, Poll as Policy, PolledArgs, Rw, name_of};
 use crate::{fail, out};
 use anyhow::Context;
 use clap::ValueEnum;
 use floor::Floor;
+use naps::Naps;
 use row::Row;
 use serde::{Deserialize, Serialize};
 use softring_engine::abi::{IORING_SETUP_HYBRID_IOPOLL, IORING_SETUP_IOPOLL};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
+
+/// So many seconds of a run are traced, at most: every request makes a few events.
+const TRACED: f64 = 0.25;
 
 /// Setup flags of the ring of a program that waits so. One that blocks makes a plain ring.
 fn flags(policy: Policy) -> u32 {
@@ -80,6 +86,7 @@ struct Outcome {
 
 /// `softring bench polled`
 pub fn command(args: &PolledArgs) -> anyhow::Result<()> {
+    plot::check(args.plot.as_deref())?;
     if let Some(why) = super::runner::unavailable(Driver::Softring) {
         return Err(fail::work(why));
     }
@@ -153,12 +160,11 @@ fn folder(args: &PolledArgs, disk: Disk) -> anyhow::Result<PathBuf> {
 }
 
 /// What `softring run` is told.
-fn options(args: &PolledArgs, disk: Disk, dir: &Path, name: &str) -> Vec<String> {
+fn options(args: &PolledArgs, disk: Disk, dir: &Path, name: &str, policy: Policy) -> Vec<String> {
     let data = if args.data { "real" } else { "none" };
-    match disk {
-        Disk::Real => Vec::new(),
-        _ => vec![format!("--model={}={name},data:{data}", dir.display())],
-    }
+    let model = format!("--model={}={name},data:{data}", dir.display());
+    let poll = format!("--poll={}", name_of(policy));
+    if disk == Disk::Real { vec![poll] } else { vec![model, poll] }
 }
 
 fn job(args: &PolledArgs, file: &Target, load: Load, depth: u32) -> Job {
@@ -206,8 +212,7 @@ fn one(
     let mut runs: Vec<(Policy, Vec<Report>)> =
         args.policies.iter().map(|p| (*p, Vec::new())).collect();
     let with = |policy: Policy, model: &str, wait: u32| {
-        let mut options = options(args, disk, dir, model);
-        options.push(format!("--poll={}", name_of(policy)));
+        let options = options(args, disk, dir, model, policy);
         let job = Job { setup_flags: flags(policy), wait, ..job.clone() };
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         Runner { deny: true, options: &options }.run(&job)
@@ -232,6 +237,14 @@ fn one(
         };
         row.floor = Some(Floor::measure(alone.cpu_us_per_io(), spin.iops, spin.mean_ns));
     }
+    if args.plot.is_some() && row.way(Policy::Hybrid).is_some() {
+        let options = options(args, disk, dir, &name_of(disk), Policy::Hybrid);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let seconds = args.seconds.min(TRACED);
+        let job = Job { setup_flags: flags(Policy::Hybrid), seconds, warmup: 0.0, ..job };
+        let (_, events) = Runner { deny: true, options: &options }.run_traced(&job)?;
+        row.naps = Some(Naps::of(&events));
+    }
     Ok(row)
 }
 
@@ -244,6 +257,9 @@ fn print(o: &Outcome) -> anyhow::Result<()> {
             out::line(&floor.text())?;
         }
         out::line(&row::table(row).to_string())?;
+        if let Some(naps) = &row.naps {
+            out::line(&naps.text())?;
+        }
     }
     if !o.targets.is_empty() {
         out::line("")?;

@@ -97,6 +97,7 @@ struct Outcome {
 
 /// `softring bench reissue`
 pub fn command(args: &ReissueArgs) -> anyhow::Result<()> {
+    plot::check(args.plot.as_deref())?;
     // As under `softring run`. It is true here, too: what the engine sees stays open to the end.
     softring_engine::fds::closes_are_reported();
     softring_engine::fds::closes_are_all_reported(true);

@@ -1,0 +1,76 @@
+//! Which setup flags the client of the measurements can serve, and which go together: told before a
+//! ring is made, as io_uring_setup(2) only answers EINVAL.
+
+use super::job::Job;
+use crate::cli::{Op, name_of};
+use crate::fail;
+use softring_engine::abi::*;
+
+const TASKRUN: u32 = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_DEFER_TASKRUN;
+
+/// Flags that no ring of a measurement can have, and why.
+const NEVER: [(u32, &str); 5] = [
+    (IORING_SETUP_CQSIZE, "the measurement chooses the size of the queues; see --depth, --batch"),
+    (IORING_SETUP_ATTACH_WQ, "no ring is there to share workers with; leave it out"),
+    (IORING_SETUP_R_DISABLED, "nobody would enable the ring; leave it out"),
+    (IORING_SETUP_NO_MMAP, "the client maps the memory of the other side; leave it out"),
+    (IORING_SETUP_REGISTERED_FD_ONLY, "the client uses a plain descriptor; leave it out"),
+];
+
+/// A flag, and those of which it needs one.
+const NEEDS: [(u32, u32); 4] = [
+    (IORING_SETUP_SQ_AFF, IORING_SETUP_SQPOLL),
+    (IORING_SETUP_HYBRID_IOPOLL, IORING_SETUP_IOPOLL),
+    (IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_SINGLE_ISSUER),
+    (IORING_SETUP_TASKRUN_FLAG, TASKRUN),
+];
+
+/// A flag, and those that it does not go with.
+const EXCLUDES: [(u32, u32); 2] = [
+    (IORING_SETUP_SQPOLL, TASKRUN | IORING_SETUP_TASKRUN_FLAG),
+    (IORING_SETUP_CQE32, IORING_SETUP_CQE_MIXED),
+];
+
+/// The kernel's names of these flags.
+fn names(flags: u32, between: &str) -> String {
+    let set = (0..SETUP_NAMES.len()).filter(|bit| flags & (1 << bit) != 0);
+    set.map(|bit| SETUP_NAMES[bit]).collect::<Vec<_>>().join(between)
+}
+
+/// May the job's rings have the flags that it asks for?
+///
+/// # Errors
+/// Usage, with what to ask for instead.
+pub fn check(job: &Job) -> anyhow::Result<()> {
+    let flags = job.setup_flags;
+    let refuse = |what: String, hint: String| Err(fail::usage(what, hint));
+    if let Some((flag, why)) = NEVER.iter().find(|(flag, _)| flags & flag != 0) {
+        let what = format!("softring bench cannot use rings with {}", names(*flag, ""));
+        return refuse(what, (*why).into());
+    }
+    if let Some((flag, of)) = NEEDS.iter().find(|(f, of)| flags & f != 0 && flags & of == 0) {
+        let (name, add) = (names(*flag, ""), names(*of, " or "));
+        return refuse(format!("{name} does not go without {add}"), format!("add {add}"));
+    }
+    if let Some((flag, not)) = EXCLUDES.iter().find(|(f, not)| flags & f != 0 && flags & not != 0) {
+        let (name, other) = (names(*flag, ""), names(flags & not, ", "));
+        return refuse(format!("{name} does not go with {other}"), "leave one of them out".into());
+    }
+    polled(job)
+}
+
+/// A ring that polls for its completions does reads and writes past the page cache, and NOPs.
+fn polled(job: &Job) -> anyhow::Result<()> {
+    if job.setup_flags & IORING_SETUP_IOPOLL == 0 {
+        return Ok(());
+    }
+    match job.op {
+        Op::Nop | Op::Setup | Op::Idle => Ok(()),
+        Op::Rw if job.direct => Ok(()),
+        Op::Rw => Err(fail::usage("IOPOLL is for I/O past the page cache", "add --direct")),
+        op => {
+            let what = format!("a ring with IOPOLL cannot do --op {}", name_of(op));
+            Err(fail::usage(what, "leave IOPOLL out, or take --op rw --direct"))
+        }
+    }
+}

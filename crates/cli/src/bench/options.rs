@@ -1,0 +1,97 @@
+//! Options that would change nothing in the measurement that is asked for: told, since who gives
+//! one counts on it.
+
+use crate::cli::{self, BenchArgs, Driver, Op, name_of};
+use crate::fail;
+use Op::*;
+
+/// What runs for as long as `--seconds` says, in `--threads`.
+const TIMED: &[Op] = &[Rw, Nop, Setup, Echo, Poll, MsgRing, Futex];
+/// What is done `--count` times.
+const COUNTED: &[Op] = &[TimeoutAdd, TimeoutCancel, TimeoutExpire];
+/// What is done as often as `--pairs` says.
+const COMPARED: &[Op] =
+    &[Rw, Nop, Setup, Echo, Poll, MsgRing, Futex, TimeoutAdd, TimeoutCancel, TimeoutExpire];
+
+/// The operations that heed an option; those that are not here are heeded by all. `--batch` is
+/// `--depth` where nobody gives it.
+const HEEDED: &[(&str, &[Op])] = &[
+    ("file", &[Rw]),
+    ("device", &[Rw]),
+    ("dir", &[Rw]),
+    ("overwrite", &[Rw]),
+    ("size", &[Rw]),
+    ("rw", &[Rw]),
+    ("rwmix", &[Rw]),
+    ("bs", &[Rw, Echo]),
+    ("batch", &[Rw, Nop, TimeoutAdd, TimeoutCancel, TimeoutExpire]),
+    (
+        "depth",
+        &[Rw, Nop, Setup, Idle, Poll, MsgRing, Futex, TimeoutAdd, TimeoutCancel, TimeoutExpire],
+    ),
+    ("wait", &[Rw]),
+    ("threads", TIMED),
+    ("pool_threads", &[Rw]),
+    ("connections", &[Echo, IdleSockets]),
+    ("multishot", &[Echo]),
+    ("count", COUNTED),
+    ("seconds", &[Rw, Nop, Setup, Echo, Poll, MsgRing, Futex, IdleSockets]),
+    ("warmup", TIMED),
+    ("pairs", COMPARED),
+    ("direct", &[Rw]),
+    ("fixed_files", &[Rw]),
+    ("slat", &[Rw]),
+    ("verify", &[Rw]),
+    ("plot", COMPARED),
+];
+
+/// Does each option that is given change something?
+///
+/// # Errors
+/// Usage, for the first that does not.
+pub fn check(args: &BenchArgs) -> anyhow::Result<()> {
+    let spelt = |option: &str| format!("--{}", option.replace('_', "-"));
+    for (option, ops) in HEEDED {
+        if args.given.iter().any(|g| g == option) && !ops.contains(&args.op) {
+            let what = format!("--op {} has no use for {}", name_of(args.op), spelt(option));
+            let ops: Vec<String> = ops.iter().map(|op| name_of(*op)).collect();
+            let hint = format!("leave it out; it is for --op {}", ops.join(", "));
+            return Err(fail::usage(what, hint));
+        }
+    }
+    let named = args.file.is_some() || args.device.is_some();
+    let asked = |wanted: &[Driver]| args.engines.iter().any(|e| wanted.contains(e));
+    let ring = asked(&[Driver::Kernel, Driver::Softring]);
+    let idle = [
+        ("overwrite", named, "it is for a --file or a --device"),
+        ("dir", !named, "it is where a temporary file goes, and --file or --device names one"),
+        ("rwmix", args.rw == cli::Rw::Randrw, "it is for --rw randrw"),
+        ("pool_threads", asked(&[Driver::Pool]), "it is for --engines pool"),
+        ("setup_flags", ring, "it is for --engines kernel, softring"),
+        ("fixed_files", ring, "it is for --engines kernel, softring"),
+        ("multishot", ring, "it is for --engines kernel, softring"),
+    ];
+    for (option, used, why) in idle {
+        if !used && args.given.iter().any(|g| g == option) {
+            let what = format!("{} would change nothing", spelt(option));
+            return Err(fail::usage(what, format!("leave it out; {why}")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_table_names_options() {
+        let cli = Cli::command();
+        let bench = cli.find_subcommand("bench").unwrap();
+        for (option, _) in HEEDED {
+            assert!(bench.get_arguments().any(|a| a.get_id() == *option), "{option}");
+        }
+    }
+}

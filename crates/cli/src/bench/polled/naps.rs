@@ -1,0 +1,164 @@
+//! Each nap of a hybrid run: for how long it was to last, and when a completion was really there.
+//! From the steps of the run's requests (`softring trace`).
+
+use crate::bench::summary::time;
+use serde::Serialize;
+use softring_engine::stats::trace::{Event, Step};
+use std::collections::HashMap;
+
+/// What is this long past its time was done long ago, and its end is missing; in ns.
+const LOST: u64 = 10_000_000;
+
+/// Times in ns from when it began.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Nap {
+    /// When it was to end.
+    pub target: f64,
+    /// When it did.
+    pub end: f64,
+    /// When the first completion was there. Known on a modelled disk; on a real one it is when the
+    /// thread found it.
+    pub there: f64,
+    /// The first completion was not to end it.
+    pub gathers: bool,
+}
+
+impl Nap {
+    /// A completion came before its end, or ended it.
+    pub fn over(&self) -> bool {
+        self.there <= self.end || self.end < self.target
+    }
+}
+
+/// All of a run, for programs.
+#[derive(Debug, Default, Serialize)]
+pub struct Naps {
+    pub naps: usize,
+    /// Those that were to end before the first completion, and of them those that did not.
+    pub aimed: usize,
+    pub over: usize,
+    /// From target to completion, of these: above 0, the target came first. Tenths of all are
+    /// below the first and above the last.
+    pub ahead_ns: [f64; 3],
+    #[serde(skip)]
+    pub all: Vec<Nap>,
+}
+
+impl Naps {
+    /// From a run's events, which are in order.
+    pub fn of(events: &[Event]) -> Naps {
+        let all = collect(events);
+        let aimed = || all.iter().filter(|n| !n.gathers);
+        let mut ahead: Vec<f64> = aimed().map(|n| n.there - n.target).collect();
+        ahead.sort_by(f64::total_cmp);
+        let at = |tenth: usize| ahead.get(ahead.len() * tenth / 10).copied().unwrap_or(0.0);
+        Naps {
+            naps: all.len(),
+            aimed: ahead.len(),
+            over: aimed().filter(|n| n.over()).count(),
+            ahead_ns: [at(1), at(5), at(9)],
+            all,
+        }
+    }
+
+    /// For reading.
+    pub fn text(&self) -> String {
+        let Naps { naps, aimed, over, ahead_ns: [low, middle, high], .. } = self;
+        if *naps == 0 {
+            return "no naps".to_owned();
+        }
+        let signed = |ns: f64| format!("{}{}", if ns < 0.0 { "-" } else { "+" }, time(ns.abs()));
+        let gathering = naps - aimed;
+        let (low, middle, high) = (signed(*low), signed(*middle), signed(*high));
+        format!(
+            "{aimed} naps towards a completion, of which {over} slept over it; from target to \
+             completion {middle} [{low}, {high}]; {gathering} to gather several"
+        )
+    }
+}
+
+fn collect(events: &[Event]) -> Vec<Nap> {
+    // Requests in flight, with the time at which a modelled disk has them done.
+    let mut flight: HashMap<u32, Option<u64>> = HashMap::new();
+    // And those that no completion was found behind so far.
+    let (mut naps, mut open): (Vec<Nap>, Vec<(Nap, u64)>) = (Vec::new(), Vec::new());
+    for e in events {
+        match e.step {
+            Step::Model => {
+                flight.insert(e.req, Some(e.time + u64::from(e.value.unsigned_abs())));
+            }
+            Step::Aio => {
+                flight.insert(e.req, None);
+            }
+            Step::Done if flight.remove(&e.req).is_some() => {
+                // What is only found out now was there before.
+                let found = |(nap, began)| Nap { there: since(e.time, began), ..nap };
+                naps.extend(open.drain(..).map(found));
+            }
+            Step::Nap => {
+                flight.retain(|_, due| due.is_none_or(|due| due + LOST > e.data));
+                let there = flight.values().flatten().filter(|due| **due >= e.data).min();
+                let nap = Nap {
+                    target: f64::from(e.value),
+                    end: since(e.time, e.data),
+                    there: there.map_or(0.0, |due| since(*due, e.data)),
+                    // It never waits for more than there are.
+                    gathers: e.req > 1 && flight.len() > 1,
+                };
+                match there {
+                    Some(_) => naps.push(nap),
+                    None if flight.is_empty() => {}
+                    None => open.push((nap, e.data)),
+                }
+            }
+            _ => {}
+        }
+    }
+    naps
+}
+
+fn since(time: u64, began: u64) -> f64 {
+    time as f64 - began as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(step: Step, time: u64, req: u32, data: u64, value: i32) -> Event {
+        Event { time, data, req, tid: 1, step, opcode: 0, value }
+    }
+
+    #[test]
+    fn on_a_model_the_moment_is_known_on_a_disk_it_is_when_it_was_found() {
+        let model = [
+            event(Step::Model, 1000, 1, 0, 90),
+            event(Step::Model, 1000, 2, 0, 60),
+            // Until 1050 and 1052: too short, by 8; it is found at 1061.
+            event(Step::Nap, 1052, 1, 1010, 40),
+            event(Step::Done, 1061, 2, 0, 0),
+            // Until 1100: too long, by 10.
+            event(Step::Nap, 1095, 1, 1062, 38),
+            event(Step::Done, 1096, 1, 0, 0),
+            // For nothing.
+            event(Step::Nap, 1200, 1, 1100, 50),
+        ];
+        let naps = Naps::of(&model);
+        let nap = |target, end, there| Nap { target, end, there, gathers: false };
+        assert_eq!(naps.all, [nap(40.0, 42.0, 50.0), nap(38.0, 33.0, 28.0)]);
+        assert_eq!((naps.aimed, naps.over, naps.ahead_ns), (2, 1, [-10.0, 10.0, 10.0]));
+        assert!(naps.text().contains("2 naps towards a completion, of which 1 slept"));
+        let disk = [
+            event(Step::Aio, 1000, 1, 0, 0),
+            event(Step::Aio, 1000, 2, 0, 0),
+            event(Step::Nap, 1052, 1, 1010, 40),
+            event(Step::Nap, 1064, 8, 1060, 3),
+            event(Step::Done, 1070, 1, 0, 0),
+        ];
+        let naps = Naps::of(&disk);
+        assert_eq!(naps.all[0], nap(40.0, 42.0, 60.0));
+        assert_eq!(naps.all[1], Nap { gathers: true, ..nap(3.0, 4.0, 10.0) });
+        assert_eq!((naps.naps, naps.aimed, naps.over), (2, 1, 0));
+        assert!(Nap { end: 39.0, ..naps.all[0] }.over(), "ended by a completion");
+    }
+}
