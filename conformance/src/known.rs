@@ -30,7 +30,9 @@ pub const KNOWN: &[Known] = &[
     Known { case: "msg_ring::itself_at_once", words: "to the sender's own ring comes in its turn" },
     Known { case: "timestamp::recverr", words: "lies in front in a socket's error queue" },
     Known { case: "iopoll::no_queues", words: "reads and writes any file with O_DIRECT" },
-    Known { case: "process::child_cancels", words: "cannot cancel what its parent has in flight" },
+    Known { case: "hostile::unmapped", words: "The memory of a buffer ring must stay mapped" },
+    Known { case: "limits::one_worker", words: "holds no worker" },
+    Known { case: "process::child_leaves_requests", words: "in flight when it ends is lost" },
 ];
 
 /// The reason for which `case` may differ.

@@ -11,6 +11,7 @@ pub mod door;
 pub mod fuzz;
 pub mod known;
 pub mod os;
+pub mod out;
 pub mod report;
 pub mod ring;
 mod show;

@@ -139,6 +139,12 @@ pub fn page(prot: i32) -> usize {
     p.expose_provenance()
 }
 
+/// Takes the page at `at`, made by [`page`], away.
+pub fn unmap(at: usize) {
+    // SAFETY: the page is this case's own, and it does not look there any more.
+    unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(at), 4096) };
+}
+
 /// A readable page followed by one that is not: the address of the border.
 pub fn border() -> usize {
     // SAFETY: a new mapping overlaps nothing; its second half is ours to protect.

@@ -48,6 +48,8 @@ pub struct Launcher {
     pub library: Option<PathBuf>,
     /// What the files of the cases are on under softring, as `softring run --model` has it.
     pub model: Option<String>,
+    /// Whether kernel aio is denied to softring, too.
+    pub no_aio: bool,
     /// What a case may take.
     pub timeout: Duration,
     /// Where the cases make their directories: what a killed case leaves goes with it.
@@ -57,7 +59,7 @@ pub struct Launcher {
 impl Launcher {
     pub fn new(exe: PathBuf, library: Option<PathBuf>, timeout: Duration) -> Result<Self> {
         let scratch = tempfile::tempdir().context("no directory for the cases' files")?;
-        Ok(Self { exe, library, model: None, timeout, scratch })
+        Ok(Self { exe, library, model: None, no_aio: false, timeout, scratch })
     }
 
     /// Runs `case` on `target` in a process of its own.
@@ -99,7 +101,7 @@ impl Launcher {
             let path = self.scratch.path().display();
             cmd.env("SOFTRING_MODEL", format!("{path}={model}"));
         }
-        crate::os::deny_in_child(&mut cmd, deny_filter()?);
+        crate::os::deny_in_child(&mut cmd, deny_filter(self.no_aio)?);
         Ok(cmd)
     }
 }
@@ -110,9 +112,14 @@ pub fn find_library(exe: &Path) -> Option<PathBuf> {
     beside.into_iter().find(|p| p.exists())
 }
 
-/// The three io_uring calls answer `EPERM`, as Docker's profile has it; all else is allowed.
-fn deny_filter() -> Result<BpfProgram> {
-    let rules = [425, 426, 427].map(|nr| (nr, vec![])).into();
+/// io_setup to io_cancel, and io_pgetevents.
+const KERNEL_AIO: [i64; 6] = [206, 207, 208, 209, 210, 333];
+
+/// The three io_uring calls answer `EPERM`, as Docker's profile has it, and with `aio` so do those
+/// of kernel aio; all else is allowed.
+fn deny_filter(aio: bool) -> Result<BpfProgram> {
+    let kernel_aio = if aio { &KERNEL_AIO[..] } else { &[] };
+    let rules = [425, 426, 427].iter().chain(kernel_aio).map(|&nr| (nr, vec![])).collect();
     let deny = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let arch = std::env::consts::ARCH.try_into().context("no seccomp for this architecture")?;
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, deny, arch)?.try_into()?)

@@ -6,7 +6,7 @@ use softring_conformance::report::{self, Counts, Outcome, Row};
 use softring_conformance::target::Launcher;
 use softring_conformance::{Door, case, suite};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Builds `libsoftring.so` as this test was built, and answers where it is.
@@ -51,6 +51,15 @@ fn a_modelled_disk_changes_no_answer() {
     }
 }
 
+/// Workers do what kernel aio would.
+#[test]
+fn without_kernel_aio_answers_are_the_same() {
+    let mut launcher = launcher();
+    launcher.no_aio = true;
+    let cases: Vec<_> = case::all().collect();
+    agrees(&launcher, &cases, &[Door::Syscall]);
+}
+
 fn agrees(launcher: &Launcher, cases: &[&'static Case], doors: &[Door]) {
     let rows = suite::run(launcher, cases, doors, 2).expect("the cases can be run");
     print_skips(&rows);
@@ -79,4 +88,18 @@ fn print_skips(rows: &[Row]) {
         println!("skipped {n} on {target}: {why}");
     }
     println!("{} skipped in all", Counts::of(rows.iter()).skip);
+}
+
+/// `conformance list | head`: whoever closes the pipe has seen enough.
+#[test]
+fn a_reader_may_leave_early() {
+    for args in [&["list"][..], &["list", "--json"]] {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_conformance"));
+        c.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = c.spawn().expect("conformance starts");
+        drop(child.stdout.take());
+        let out = child.wait_with_output().expect("conformance ends");
+        assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+        assert!(out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
 }

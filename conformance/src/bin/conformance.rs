@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use softring_conformance::case::{self, Case};
 use softring_conformance::report::{self, Outcome, Verdict};
 use softring_conformance::target::{self, Launcher, Target};
-use softring_conformance::{Door, suite};
+use softring_conformance::{Door, say, suite};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -45,6 +45,9 @@ enum What {
         /// Under softring, the cases' files are on this disk (see `softring run --help`).
         #[arg(long, value_name = "DISK")]
         model: Option<String>,
+        /// Deny kernel aio to softring, too.
+        #[arg(long)]
+        no_aio: bool,
         /// Cases at a time.
         #[arg(long, default_value_t = 2)]
         jobs: usize,
@@ -85,10 +88,10 @@ fn command(what: What) -> Result<ExitCode> {
     match what {
         What::List(select) => list(&select),
         What::Run { select, door, times } => run(&select, door, times),
-        What::All { select, door, library, model, jobs } => {
+        What::All { select, door, library, model, no_aio, jobs } => {
             let doors = if door.is_empty() { Door::ALL.to_vec() } else { door };
             let mut launcher = launcher(&select, library)?;
-            launcher.model = model;
+            (launcher.model, launcher.no_aio) = (model, no_aio);
             all(&select, &doors, &launcher, jobs)
         }
         What::One { name, door } => {
@@ -123,12 +126,12 @@ fn list(select: &Select) -> Result<ExitCode> {
             .iter()
             .map(|c| serde_json::json!({"family": c.family, "name": c.name, "why": c.why}))
             .collect();
-        println!("{}", serde_json::to_string_pretty(&rows)?);
+        say!("{}", serde_json::to_string_pretty(&rows)?);
     } else {
         for c in &cases {
-            println!("{:<44} {}", c.path(), c.why);
+            say!("{:<44} {}", c.path(), c.why);
         }
-        println!("{} cases", cases.len());
+        say!("{} cases", cases.len());
     }
     Ok(code(true))
 }
@@ -155,25 +158,25 @@ fn run(select: &Select, door: Door, times: u32) -> Result<ExitCode> {
                 _ => failed += 1,
             }
             if !select.json && (answer.verdict != Verdict::Pass || !stable) {
-                println!(
+                say!(
                     "{}: {}{}",
                     case.path(),
                     answer.verdict,
                     if stable { "" } else { " (not certain)" }
                 );
-                answer.wrong.iter().for_each(|w| println!("    {w}"));
+                answer.wrong.iter().for_each(|w| say!("    {w}"));
                 if !stable {
-                    println!("    first {seen:#?}\n    now {:#?}", answer.seen);
+                    say!("    first {seen:#?}\n    now {:#?}", answer.seen);
                 }
-                answer.noise.lines().take(8).for_each(|n| println!("    stderr: {n}"));
+                answer.noise.lines().take(8).for_each(|n| say!("    stderr: {n}"));
             }
             answers.push((case.path(), answer));
         }
     }
     if select.json {
-        println!("{}", serde_json::to_string_pretty(&answers)?);
+        say!("{}", serde_json::to_string_pretty(&answers)?);
     } else {
-        println!("{passed} passed, {failed} failed, {skipped} skipped");
+        say!("{passed} passed, {failed} failed, {skipped} skipped");
     }
     Ok(code(failed == 0))
 }
@@ -183,20 +186,20 @@ fn all(select: &Select, doors: &[Door], launcher: &Launcher, jobs: usize) -> Res
     let differing: Vec<_> =
         rows.iter().filter(|r| matches!(r.outcome, Outcome::Differs(_))).collect();
     if select.json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
+        say!("{}", serde_json::to_string_pretty(&rows)?);
         return Ok(code(differing.is_empty()));
     }
     for row in &rows {
         match &row.outcome {
             Outcome::Pass => {}
-            Outcome::Skip(why) => println!("skipped {} on {}: {why}", row.case, row.target),
-            Outcome::Known(why) => println!("known {} on {}: {why}", row.case, row.target),
+            Outcome::Skip(why) => say!("skipped {} on {}: {why}", row.case, row.target),
+            Outcome::Known(why) => say!("known {} on {}: {why}", row.case, row.target),
             Outcome::Differs(lines) => {
-                println!("DIFFERS {} on {}", row.case, row.target);
-                lines.iter().for_each(|l| println!("    {l}"));
+                say!("DIFFERS {} on {}", row.case, row.target);
+                lines.iter().for_each(|l| say!("    {l}"));
             }
         }
     }
-    println!("{}", report::table(&rows));
+    say!("{}", report::table(&rows));
     Ok(code(differing.is_empty()))
 }

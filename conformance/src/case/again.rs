@@ -176,7 +176,8 @@ fn registered(cx: &mut Cx) -> Outcome {
     let both = [(&r, &w), (&other, &other_w)];
     for (round, at) in [0, 1, 1, 0, 1].into_iter().enumerate() {
         let (file, end) = both[round % 2];
-        let update = rsrc_update(0, &[file.as_raw_fd()], &[]);
+        let fd = [file.as_raw_fd()];
+        let update = rsrc_update(0, &fd, &[]);
         let got = ring.register(IORING_REGISTER_FILES_UPDATE2, addr(&update), 32);
         cx.is("replaced", got, 1);
         let (what, sqe, want) = waits(0, &mut buf)[at];

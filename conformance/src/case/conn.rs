@@ -6,6 +6,8 @@ use std::net::{TcpListener, TcpStream};
 
 pub const CASES: &[Case] = &[
     case!("conn", socket, [Op(IORING_OP_SOCKET)], "a socket is made, as a descriptor or in a slot"),
+    case!("conn", polls_in_worker, [Op(IORING_OP_ACCEPT)], "of what is to be polled first, a worker polls only for multishot requests"),
+    case!("conn", bind_in_worker, [Op(IORING_OP_BIND)], "a bind that makes a file is a worker's, and so is what is linked behind it"),
     case!("conn", bind_listen, [Op(IORING_OP_BIND), Op(IORING_OP_LISTEN)], "a socket is named and takes connections"),
     case!("conn", connect, [Op(IORING_OP_CONNECT)], "a blocking and a non-blocking socket connect"),
     case!("conn", refused, [Op(IORING_OP_CONNECT)], "nobody listens, bad addresses, not a socket"),
@@ -52,6 +54,51 @@ fn socket(cx: &mut Cx) -> Outcome {
     ]);
     let closes = make(AF_INET, SOCK_STREAM | libc::SOCK_CLOEXEC).set(|s| s.file_index = 1);
     cx.one(&mut ring, "a slot that closes on exec", closes, -EINVAL);
+    Ok(())
+}
+
+fn polls_in_worker(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let accept = sqe::op(IORING_OP_ACCEPT, listener.as_raw_fd()).ud(2);
+    let first = sqe::nop().ud(1).with(IOSQE_ASYNC).link();
+    let one = accept.set(|s| s.ioprio = IORING_ACCEPT_POLL_FIRST);
+    cx.start(&mut ring, &[first, one]);
+    cx.reap(&mut ring, "one", &[(1, 0), (2, -EAGAIN)]);
+    let many = one.set(|s| s.ioprio |= IORING_ACCEPT_MULTISHOT);
+    cx.start(&mut ring, &[first, many]);
+    cx.reap(&mut ring, "many", &[(1, 0)]);
+    cx.quiet(&ring, "it waits", 10);
+    let _peer = TcpStream::connect(listener.local_addr()?)?;
+    let got = ring.take(1)?;
+    cx.eq("accepts", (got[0].user_data, got[0].res >= 0), (2, true));
+    drop(os::own(got[0].res));
+    Ok(())
+}
+
+/// A worker pays for the buffer that it picks at once, also of a ring whose buffers are used up bit
+/// by bit.
+fn bind_in_worker(cx: &mut Cx) -> Outcome {
+    use super::pbuf::{GROUP, reg, register};
+    let mut ring = cx.ring(8, 0)?;
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    cx.is("register", register(&ring, &reg(page, 8, IOU_PBUF_RING_INC)), 0isize);
+    let (one, _two) = super::net::pair()?;
+    let mut mem = [0u8; 64];
+    os::store(page, &[addr_mut(&mut mem) as u64, 64]);
+    os::store(page + 14, &[1u16]);
+    let recv = sqe::rw(IORING_OP_RECV, one.as_raw_fd(), 0, 8, 0).with(IOSQE_BUFFER_SELECT);
+    let recv = recv.set(|s| s.buf_index = GROUP);
+    let path = cx.path("a")?;
+    for (ud, what, first) in [(1, "a name", &b"\0"[..]), (2, "a file", b"")] {
+        let at = [&1u16.to_ne_bytes(), first, path.as_bytes()].concat();
+        let fd = cx.one_fd(&mut ring, "socket", sqe::op(IORING_OP_SOCKET, 1).set(|s| s.off = 1))?;
+        let bind = sqe::rw(IORING_OP_BIND, fd.as_raw_fd(), addr(&at[..]), 0, at.len() as u64);
+        cx.start(&mut ring, &[bind.link().ud(ud), recv.ud(10 + ud)]);
+        cx.reap(&mut ring, what, &[(ud, 0)]);
+        cx.quiet(&ring, "the receive waits", 20);
+        cx.note("left of the buffer", os::load(page + 8));
+    }
     Ok(())
 }
 

@@ -85,7 +85,8 @@ fn holds_the_file(cx: &mut Cx) -> Outcome {
     read_slot(cx, &mut ring, 0, "kept");
     // A pipe's end in the table keeps the pipe open, and no longer.
     let (r, w) = cx.pipe()?;
-    let update = io_uring_files_update { fds: addr(&w.as_raw_fd()) as u64, ..Default::default() };
+    let end = [w.as_raw_fd()];
+    let update = io_uring_files_update { fds: addr(&end) as u64, ..Default::default() };
     cx.is("update", ring.register(IORING_REGISTER_FILES_UPDATE, addr(&update), 1), 1);
     drop(w);
     let mut one = [0u8];
@@ -102,7 +103,8 @@ fn sparse(cx: &mut Cx) -> Outcome {
     cx.sparse_files(&ring, 8);
     (0..9).step_by(4).for_each(|slot| slot_is_free(cx, &mut ring, slot));
     let file = data_file(cx, "later")?;
-    let up = io_uring_files_update { offset: 7, resv: 0, fds: addr(&file.as_raw_fd()) as u64 };
+    let fd = [file.as_raw_fd()];
+    let up = io_uring_files_update { offset: 7, resv: 0, fds: addr(&fd) as u64 };
     cx.is("fill the last", ring.register(IORING_REGISTER_FILES_UPDATE, addr(&up), 1), 1);
     read_slot(cx, &mut ring, 7, "later");
     Ok(())

@@ -4,136 +4,251 @@ use super::net::{arrived, pair, seen};
 use super::pbuf::{GROUP, reg, register};
 use super::prelude::*;
 use std::io::Write;
+use std::net::TcpStream;
 
 pub const CASES: &[Case] = &[
+    case!("hostile", memory, [Reg(IORING_REGISTER_PBUF_RING)], "a ring in memory that is read-only, that ends too early, that is not there"),
+    case!("hostile", unmapped, [Reg(IORING_REGISTER_PBUF_RING)], "a ring whose memory is unmapped once it is registered"),
     case!("hostile", addresses, [Reg(IORING_REGISTER_PBUF_RING)], "buffers that are not mapped, the kernel's, at the end of all memory"),
     case!("hostile", tails, [Reg(IORING_REGISTER_PBUF_RING)], "a tail far ahead of the head, one that moves back"),
     case!("hostile", lengths, [Reg(IORING_REGISTER_PBUF_RING)], "buffers of no length, or longer than what is mapped"),
     case!("hostile", ids, [Reg(IORING_REGISTER_PBUF_RING)], "ids are the program's own: any, and the same twice"),
     case!("hostile", changed, [Reg(IORING_REGISTER_PBUF_RING)], "what a request picks is what lies there when data come"),
+    case!("hostile", bundles, [Reg(IORING_REGISTER_PBUF_RING)], "bundles over buffers that are bad, empty, too long"),
+    case!("hostile", shots, [Reg(IORING_REGISTER_PBUF_RING)], "multishot requests over such"),
+    case!("hostile", readers, [Reg(IORING_REGISTER_PBUF_RING)], "reads, and messages with headers, over such"),
 ];
 
-/// An entry, and the tail behind it.
-fn put(page: usize, slot: usize, at: u64, len: u32, bid: u16) {
-    os::store(page + slot * 16, &[at]);
-    os::store(page + slot * 16 + 8, &[len]);
-    os::store(page + slot * 16 + 12, &[bid]);
+/// The entries of each ring of buffers.
+const ENTRIES: u16 = 8;
+
+/// A ring with a ring of buffers, and a socket to receive from.
+struct Group {
+    ring: Ring,
+    page: usize,
+    peer: TcpStream,
+    socket: TcpStream,
 }
 
-fn tail(page: usize, tail: u16) {
-    os::store(page + 14, &[tail]);
+impl Group {
+    fn new(cx: &mut Cx, flags: u16) -> Result<Self, Stop> {
+        let ring = cx.ring(8, 0)?;
+        let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+        cx.is("register", register(&ring, &reg(page, ENTRIES.into(), flags)), 0isize);
+        let (peer, socket) = pair()?;
+        Ok(Self { ring, page, peer, socket })
+    }
+
+    /// One whose peer has sent something.
+    fn with(cx: &mut Cx, flags: u16, bytes: &[u8]) -> Result<Self, Stop> {
+        let mut group = Self::new(cx, flags)?;
+        group.send(bytes)?;
+        Ok(group)
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Outcome {
+        self.peer.write_all(bytes)?;
+        arrived(self.socket.as_raw_fd(), bytes.len());
+        Ok(())
+    }
+
+    /// The same, and nothing comes after it.
+    fn with_all(cx: &mut Cx, flags: u16, bytes: &[u8]) -> Result<Self, Stop> {
+        let group = Self::with(cx, flags, bytes)?;
+        group.peer.shutdown(std::net::Shutdown::Write)?;
+        Ok(group)
+    }
+
+    fn put(&self, slot: u16, at: u64, len: u32, bid: u16) {
+        let entry = self.page + usize::from(slot % ENTRIES) * 16;
+        os::store(entry, &[at]);
+        os::store(entry + 8, &[len]);
+        os::store(entry + 12, &[bid]);
+    }
+
+    fn tail(&self, tail: u16) {
+        os::store(self.page + 14, &[tail]);
+    }
+
+    /// An entry, and the tail behind it.
+    fn offer(&self, slot: u16, at: u64, len: u32) {
+        self.put(slot, at, len, slot);
+        self.tail(slot + 1);
+    }
+
+    fn recv(&self, len: usize) -> io_uring_sqe {
+        select(IORING_OP_RECV, self.socket.as_raw_fd(), len)
+    }
+
+    /// What a request answers, whatever it is: the kernel decides.
+    fn told(&mut self, cx: &mut Cx, what: &str, sqe: io_uring_sqe) -> Outcome {
+        self.ring.push(sqe.ud(1)).submit_wait(1);
+        let got = self.ring.take(1)?;
+        let want = got[0].res;
+        cx.completions(what, &got, &[(1, want)]);
+        Ok(())
+    }
+
+    /// The same of a request that answers more than once.
+    fn all_told(&mut self, cx: &mut Cx, what: &str, sqe: io_uring_sqe) -> Outcome {
+        self.ring.push(sqe.ud(1)).submit_wait(1);
+        loop {
+            let got = self.ring.take(1)?;
+            let want = got[0].res;
+            cx.completions(what, &got, &[(1, want)]);
+            if got[0].flags & IORING_CQE_F_MORE == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn head(&self, cx: &mut Cx) {
+        let mut status = io_uring_buf_status { buf_group: GROUP.into(), ..Default::default() };
+        let at = addr_mut(std::slice::from_mut(&mut status));
+        cx.is("status", self.ring.register(IORING_REGISTER_PBUF_STATUS, at, 1), 0);
+        cx.note("head", std::hint::black_box(&status).head);
+    }
 }
 
-fn select(fd: i32, len: usize) -> io_uring_sqe {
-    let s = sqe::rw(IORING_OP_RECV, fd, 0, len, 0).with(IOSQE_BUFFER_SELECT);
-    s.set(|s| s.buf_index = GROUP)
+fn select(op: u8, fd: i32, len: usize) -> io_uring_sqe {
+    sqe::rw(op, fd, 0, len, 0).with(IOSQE_BUFFER_SELECT).set(|s| s.buf_index = GROUP)
 }
 
-/// A ring with a ring of eight buffers.
-fn with_ring(cx: &mut Cx, flags: u16) -> Result<(Ring, usize), Stop> {
+fn memory(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(8, 0)?;
-    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
-    cx.is("register", register(&ring, &reg(page, 8, flags)), 0isize);
-    Ok((ring, page))
+    let (writable, border) = (os::page(libc::PROT_READ | libc::PROT_WRITE), os::border());
+    let gone = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    os::unmap(gone);
+    for (what, at, entries, want) in [
+        ("read-only", os::page(libc::PROT_READ), 8, -EFAULT),
+        ("no access", os::page(libc::PROT_NONE), 8, -EFAULT),
+        ("unmapped", gone, 8, -EFAULT),
+        ("ends too early", border - 4096, 512, -EFAULT),
+        ("in the middle of a page", writable + 16, 8, -EINVAL),
+        ("the kernel's", 0xffff_8000_0000_0000, 8, -EFAULT),
+        ("the last page there is", KERNEL, 8, -EOVERFLOW),
+        ("just fits", border - 4096, 256, 0),
+    ] {
+        cx.is(what, register(&ring, &reg(at, entries, 0)), want);
+    }
+    Ok(())
 }
 
-fn head(cx: &mut Cx, ring: &Ring) {
-    let mut status = io_uring_buf_status { buf_group: GROUP.into(), ..Default::default() };
-    let at = addr_mut(std::slice::from_mut(&mut status));
-    cx.is("status", ring.register(IORING_REGISTER_PBUF_STATUS, at, 1), 0);
-    cx.note("head", std::hint::black_box(&status).head);
-}
-
-/// What a request answers, whatever it is: the kernel decides.
-fn told(cx: &mut Cx, ring: &mut Ring, what: &str, sqe: io_uring_sqe) -> Outcome {
-    ring.push(sqe.ud(1)).submit_wait(1);
-    let got = ring.take(1)?;
-    let want = got[0].res;
-    cx.completions(what, &got, &[(1, want)]);
+fn unmapped(cx: &mut Cx) -> Outcome {
+    let (mut peer, socket) = pair()?;
+    peer.write_all(b"01234567")?;
+    let (fd, door) = (socket.as_raw_fd(), cx.door);
+    arrived(fd, 8);
+    // 128 + SIGSEGV where the memory is not held.
+    let child = os::in_child(|| {
+        let Ok(mut ring) = Ring::new(door, 4, 0) else { return 10 };
+        let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+        let mut mem = [b'-'; 8];
+        if register(&ring, &reg(page, ENTRIES.into(), 0)) != 0 {
+            return 11;
+        }
+        os::store(page, &[addr_mut(&mut mem) as u64, 8]);
+        os::store(page + 14, &[1u16]);
+        os::unmap(page);
+        ring.push(select(IORING_OP_RECV, fd, 0)).submit_wait(1);
+        if ring.pop().is_some_and(|c| c.res == 8) && seen(&mem) == "01234567" { 0 } else { 12 }
+    });
+    cx.note("the child", child);
     Ok(())
 }
 
 fn addresses(cx: &mut Cx) -> Outcome {
+    let gone = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    os::unmap(gone);
     for flags in [0, IOU_PBUF_RING_INC] {
-        let (mut ring, page) = with_ring(cx, flags)?;
-        let (mut one, two) = pair()?;
-        let fd = two.as_raw_fd();
-        one.write_all(b"0123456789")?;
-        arrived(fd, 10);
+        let mut group = Group::with(cx, flags, b"0123456789")?;
         let end = u64::MAX - 4;
+        let read_only = os::page(libc::PROT_READ) as u64;
         let bad = [BAD as u64, KERNEL as u64, end, 0, 1 << 63, 0x7fff_ffff_f000 - 4];
-        for (i, at) in (0..).zip(bad) {
-            put(page, usize::from(i), at, 8, i);
-            tail(page, i + 1);
-            told(cx, &mut ring, "a receive", select(fd, 0))?;
-            told(cx, &mut ring, "and again", select(fd, 0))?;
-            head(cx, &ring);
+        for (i, at) in (0..).zip(bad.into_iter().chain([read_only, gone as u64])) {
+            group.offer(i, at, 8);
+            let sqe = group.recv(0);
+            group.told(cx, "a receive", sqe)?;
+            group.told(cx, "and again", sqe)?;
+            group.head(cx);
         }
     }
     Ok(())
 }
 
 fn tails(cx: &mut Cx) -> Outcome {
-    let (mut ring, page) = with_ring(cx, 0)?;
+    let mut group = Group::with(cx, 0, &[b'x'; 80])?;
     let mut mem = [b'-'; 64];
-    let (mut one, two) = pair()?;
-    let fd = two.as_raw_fd();
     for i in 0..8 {
-        put(page, i, (addr_mut(&mut mem) + 8 * i) as u64, 8, i as u16);
+        group.put(i, (addr_mut(&mut mem) + 8 * usize::from(i)) as u64, 8, i);
     }
-    one.write_all(&[b'x'; 80])?;
-    arrived(fd, 80);
+    let (all, four) = (group.recv(0), group.recv(4));
     for ahead in [8, 9, 1000, 0x7fff, 0x8000, 0xffff] {
-        tail(page, ahead);
-        told(cx, &mut ring, "far ahead", select(fd, 0))?;
-        head(cx, &ring);
+        group.tail(ahead);
+        group.told(cx, "far ahead", all)?;
+        group.head(cx);
     }
-    tail(page, 2);
-    told(cx, &mut ring, "behind the head", select(fd, 0))?;
-    head(cx, &ring);
-    tail(page, 7);
-    told(cx, &mut ring, "at the head", select(fd, 4))?;
-    head(cx, &ring);
+    group.tail(2);
+    group.told(cx, "behind the head", all)?;
+    group.head(cx);
+    group.tail(7);
+    group.told(cx, "at the head", four)?;
+    group.head(cx);
     cx.note("data", seen(&mem));
     Ok(())
 }
 
+/// Lengths that no buffer has.
+const LENGTHS: [(&str, u32); 5] = [
+    ("a gigabyte", 1 << 30),
+    ("as long as an int tells", i32::MAX as u32),
+    ("longer", 1 << 31),
+    ("longer still", (1 << 31) + 8),
+    ("the longest", u32::MAX),
+];
+
 fn lengths(cx: &mut Cx) -> Outcome {
-    let (mut ring, page) = with_ring(cx, 0)?;
-    let border = os::border();
-    let (mut one, two) = pair()?;
-    let fd = two.as_raw_fd();
-    one.write_all(b"0123456789abcdef")?;
-    arrived(fd, 16);
-    let mut mem = [b'-'; 16];
-    let at = addr_mut(&mut mem) as u64;
-    for (i, (what, at, len)) in (0..).zip([
-        ("of no length", at, 0),
-        ("a gigabyte", at, 1 << 30),
-        ("ends in what is not mapped", border as u64 - 2, 64),
-    ]) {
-        put(page, usize::from(i), at, len, i);
-        tail(page, i + 1);
-        told(cx, &mut ring, what, select(fd, 4))?;
-        head(cx, &ring);
+    for flags in [0, IOU_PBUF_RING_INC] {
+        let mut group = Group::with(cx, flags, b"0123456789abcdefghijklmnopqrstuv")?;
+        let border = os::border();
+        let mut mem = [b'-'; 16];
+        let at = addr_mut(&mut mem) as u64;
+        let (four, all) = (group.recv(4), group.recv(0));
+        for (i, (what, at, len)) in (0..).zip([
+            ("of no length", at, 0),
+            ("a gigabyte", at, 1 << 30),
+            ("ends in what is not mapped", border as u64 - 2, 64),
+        ]) {
+            group.offer(i, at, len);
+            group.told(cx, what, four)?;
+            group.head(cx);
+        }
+        cx.note("data", seen(&mem));
+        // One that failed before it was used up is still there.
+        group.told(cx, "what is left", all)?;
     }
-    cx.note("data", seen(&mem));
-    // One that failed before it was used up is still there.
-    told(cx, &mut ring, "what is left", select(fd, 0))?;
+    for (what, len) in LENGTHS {
+        for flags in [0, IOU_PBUF_RING_INC] {
+            let mut group = Group::with(cx, flags, b"0123456789")?;
+            let mut mem = [b'-'; 16];
+            group.offer(0, addr_mut(&mut mem) as u64, len);
+            let four = group.recv(4);
+            group.told(cx, what, four)?;
+            group.head(cx);
+            cx.note("data", seen(&mem));
+        }
+    }
     Ok(())
 }
 
 fn ids(cx: &mut Cx) -> Outcome {
-    let (mut ring, page) = with_ring(cx, 0)?;
+    let mut group = Group::with(cx, 0, &[b'x'; 40])?;
     let mut mem = [b'-'; 16];
-    let (mut one, two) = pair()?;
-    let fd = two.as_raw_fd();
-    one.write_all(&[b'x'; 40])?;
-    arrived(fd, 40);
-    for (i, bid) in [65535, 9, 9, 0].into_iter().enumerate() {
-        put(page, i, addr_mut(&mut mem) as u64, 4, bid);
-        tail(page, i as u16 + 1);
-        told(cx, &mut ring, "any id", select(fd, 0))?;
+    let sqe = group.recv(0);
+    for (i, bid) in (0..).zip([65535, 9, 9, 0]) {
+        group.put(i, addr_mut(&mut mem) as u64, 4, bid);
+        group.tail(i + 1);
+        group.told(cx, "any id", sqe)?;
     }
     cx.note("data", seen(&mem));
     Ok(())
@@ -141,29 +256,126 @@ fn ids(cx: &mut Cx) -> Outcome {
 
 fn changed(cx: &mut Cx) -> Outcome {
     for flags in [0, IOU_PBUF_RING_INC] {
-        let (mut ring, page) = with_ring(cx, flags)?;
+        let mut group = Group::new(cx, flags)?;
         let mut mem = [b'-'; 32];
         let at = addr_mut(&mut mem) as u64;
-        let (mut one, two) = pair()?;
-        let fd = two.as_raw_fd();
-        put(page, 0, at, 8, 1);
-        tail(page, 1);
-        cx.start(&mut ring, &[select(fd, 0).ud(1)]);
-        cx.quiet(&ring, "waits", 10);
-        put(page, 0, at + 16, 4, 2);
-        tail(page, 1);
-        one.write_all(b"0123456789")?;
-        let got = ring.take(1)?;
+        let (all, three) = (group.recv(0), group.recv(3));
+        group.put(0, at, 8, 1);
+        group.tail(1);
+        cx.start(&mut group.ring, &[all.ud(1)]);
+        cx.quiet(&group.ring, "waits", 10);
+        group.put(0, at + 16, 4, 2);
+        group.tail(1);
+        group.peer.write_all(b"0123456789")?;
+        let got = group.ring.take(1)?;
         let want = got[0].res;
         cx.completions("came", &got, &[(1, want)]);
         // Used up in part, then given another length by the program.
-        os::store(page + 8, &[2u32]);
-        arrived(fd, 6);
-        tail(page, 2);
-        put(page, 1, at + 24, 8, 3);
-        told(cx, &mut ring, "the next", select(fd, 3))?;
-        head(cx, &ring);
+        os::store(group.page + 8, &[2u32]);
+        arrived(group.socket.as_raw_fd(), 6);
+        group.tail(2);
+        group.put(1, at + 24, 8, 3);
+        group.told(cx, "the next", three)?;
+        group.head(cx);
         cx.note("data", seen(&mem));
     }
+    Ok(())
+}
+
+/// Memory that a gigabyte more does not take out of the program's half: the stack is at its end.
+fn far_below() -> Vec<u8> {
+    vec![b'-'; 128]
+}
+
+/// Where each ring's second buffer is bad, and how.
+fn spoilt(good: u64) -> [(&'static str, u64, u32); 6] {
+    let read_only = os::page(libc::PROT_READ) as u64;
+    [
+        ("not mapped", BAD as u64, 4),
+        ("read-only", read_only, 4),
+        ("the kernel's", KERNEL as u64, 4),
+        ("nowhere", 0, 4),
+        ("of no length", good, 0),
+        ("a gigabyte", good, 1 << 30),
+    ]
+}
+
+fn bundles(cx: &mut Cx) -> Outcome {
+    let mut mem = far_below();
+    let at = addr_mut(&mut mem[..]) as u64;
+    for flags in [0, IOU_PBUF_RING_INC] {
+        for (what, bad, len) in spoilt(at + 4) {
+            let mut group = Group::with_all(cx, flags, b"0123456789ab")?;
+            group.put(0, at, 4, 0);
+            group.put(1, bad, len, 1);
+            group.put(2, at + 16, 4, 2);
+            group.tail(3);
+            let bundle = group.recv(0).set(|s| s.ioprio = IORING_RECVSEND_BUNDLE);
+            group.told(cx, what, bundle)?;
+            group.head(cx);
+            group.told(cx, "and then", bundle)?;
+            group.head(cx);
+        }
+    }
+    let mut group = Group::with_all(cx, 0, &[b'x'; 40])?;
+    (0..8).for_each(|i| group.put(i, at + 4 * u64::from(i), 4, i));
+    let bundle = group.recv(0).set(|s| s.ioprio = IORING_RECVSEND_BUNDLE);
+    for ahead in [9, 0x8000, 0xffff] {
+        group.tail(ahead);
+        group.told(cx, "far ahead", bundle)?;
+        group.head(cx);
+    }
+    Ok(())
+}
+
+fn shots(cx: &mut Cx) -> Outcome {
+    let mut mem = far_below();
+    let at = addr_mut(&mut mem[..]) as u64;
+    for flags in [0, IOU_PBUF_RING_INC] {
+        for (what, bad, len) in spoilt(at + 4) {
+            for bundle in [0, IORING_RECVSEND_BUNDLE] {
+                let mut group = Group::with_all(cx, flags, b"0123456789ab")?;
+                group.put(0, at, 4, 0);
+                group.put(1, bad, len, 1);
+                group.put(2, at + 16, 4, 2);
+                group.tail(3);
+                let many = group.recv(0).set(|s| s.ioprio = IORING_RECV_MULTISHOT | bundle);
+                group.all_told(cx, what, many)?;
+                group.head(cx);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn readers(cx: &mut Cx) -> Outcome {
+    let mut mem = far_below();
+    let at = addr_mut(&mut mem[..]) as u64;
+    let name: [u64; 7] = [0, 8, 0, 0, 0, 0, 0];
+    for flags in [0, IOU_PBUF_RING_INC] {
+        for (what, bad, len) in spoilt(at) {
+            let mut group = Group::with_all(cx, flags, b"0123456789ab")?;
+            let (r, w) = cx.pipe()?;
+            rustix::io::write(&w, b"0123456789")?;
+            drop(w);
+            group.offer(0, bad, len);
+            group.told(cx, what, select(IORING_OP_READ, r.as_raw_fd(), 0))?;
+            group.head(cx);
+            group.offer(1, bad, len);
+            group.all_told(cx, what, select(IORING_OP_READ_MULTISHOT, r.as_raw_fd(), 0))?;
+            let message = select(IORING_OP_RECVMSG, group.socket.as_raw_fd(), 1)
+                .set(|s| (s.addr, s.ioprio) = (addr(&name) as u64, IORING_RECV_MULTISHOT));
+            group.all_told(cx, "a message", message)?;
+            group.head(cx);
+        }
+    }
+    /// Of a `struct io_uring_recvmsg_out`.
+    const HALF: u32 = 8;
+    let mut group = Group::with_all(cx, 0, b"0123456789ab")?;
+    group.offer(0, at, HALF);
+    let message = select(IORING_OP_RECVMSG, group.socket.as_raw_fd(), 1)
+        .set(|s| (s.addr, s.ioprio) = (addr(&name) as u64, IORING_RECV_MULTISHOT));
+    group.all_told(cx, "half a header", message)?;
+    group.head(cx);
     Ok(())
 }

@@ -4,10 +4,10 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    case!("iopoll", operations, [Setup(IORING_SETUP_IOPOLL)], "what may be asked of a polled ring"),
+    case!("iopoll", operations, [Setup(IORING_SETUP_IOPOLL), Trap("IOPOLL")], "what may be asked of a polled ring"),
     case!("iopoll", files, [Setup(IORING_SETUP_IOPOLL)], "files that cannot be polled"),
     case!("iopoll", flags, [Setup(IORING_SETUP_IOPOLL)], "what IOPOLL goes with"),
-    case!("iopoll", waits, [Setup(IORING_SETUP_IOPOLL)], "entering waits for what is polled only"),
+    case!("iopoll", waits, [Setup(IORING_SETUP_IOPOLL), Trap("IOPOLL")], "entering waits for what is polled only"),
     case!("iopoll", no_queues, [Setup(IORING_SETUP_IOPOLL)], "a disk without poll queues"),
     case!("iopoll", hybrid_alone, [Setup(IORING_SETUP_HYBRID_IOPOLL)], "what HYBRID_IOPOLL needs"),
     case!("iopoll", hybrid, [Setup(IORING_SETUP_HYBRID_IOPOLL)], "a ring that naps, and its rules"),

@@ -13,6 +13,7 @@ pub const CASES: &[Case] = &[
     case!("limits", no_descriptor_for_slots, [], "a table of files without a free descriptor"),
     case!("limits", little_locked_memory, [], "buffers beyond RLIMIT_MEMLOCK"),
     case!("limits", little_memory, [], "a ring too large for RLIMIT_AS, and requests without room for more"),
+    case!("limits", one_worker, [Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)], "a chain that waits in the only worker"),
     case!("limits", disk_full, [], "a disk that fills up, and has room again"),
     case!("limits", no_proc, [], "nothing needs /proc"),
 ];
@@ -186,6 +187,27 @@ fn little_memory(cx: &mut Cx) -> Outcome {
 fn mount(at: &std::ffi::CStr, options: &std::ffi::CStr) -> Outcome {
     let mounted = os::own_mounts().and_then(|()| os::mount_tmpfs(at, options));
     mounted.map_err(|e| Stop::Skip(format!("cannot mount here: {e}")))
+}
+
+fn one_worker(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let mut max = [1u32, 16];
+    let at = addr_mut(&mut max);
+    cx.is("one worker", ring.register(IORING_REGISTER_IOWQ_MAX_WORKERS, at, 2), 0);
+    let (socket, _peer) = super::net::pair()?;
+    let (r, w) = cx.pipe()?;
+    let mut buf = [0; 1];
+    let shutdown = sqe::op(IORING_OP_SHUTDOWN, socket.as_raw_fd()).set(|s| s.len = 1);
+    cx.start(&mut ring, &[shutdown.link().ud(1), sqe::read(r.as_raw_fd(), &mut buf, 0).ud(2)]);
+    cx.reap(&mut ring, "shut down", &[(1, 0)]);
+    let file = cx.file("f", b"x")?;
+    let sync = sqe::op(IORING_OP_FSYNC, file.as_raw_fd());
+    cx.start(&mut ring, &[sync.ud(3)]);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    cx.note("synced before the pipe has data", ring.cq_ready());
+    rustix::io::write(&w, b"x")?;
+    cx.reap(&mut ring, "all", &[(2, 1), (3, 0)]);
+    Ok(())
 }
 
 fn disk_full(cx: &mut Cx) -> Outcome {

@@ -57,7 +57,8 @@ fn vectors(cx: &mut Cx) -> Outcome {
     written(cx, &h);
     cx.one(&mut ring, "the rest", take(two.as_raw_fd(), &mut h), 3);
     cx.one(&mut ring, "nothing", give(one.as_raw_fd(), &hdr(&[])), 0);
-    let nowhere = take(two.as_raw_fd(), &mut hdr(&[])).op_flags(MSG_DONTWAIT as u32);
+    let mut empty = hdr(&[]);
+    let nowhere = take(two.as_raw_fd(), &mut empty).op_flags(MSG_DONTWAIT as u32);
     cx.one(&mut ring, "into nothing", nowhere, -EAGAIN);
     let many = [part(b"x"); 1024];
     cx.one(&mut ring, "as many as may be", give(one.as_raw_fd(), &hdr(&many)), 1024);
@@ -278,7 +279,8 @@ fn waits(cx: &mut Cx) -> Outcome {
     one.write_all(b"first")?;
     cx.reap(&mut ring, "polled first", &[(1, 5)]);
     let text = [part(b"abc")];
-    let first = give(one.as_raw_fd(), &hdr(&text)).set(|s| s.ioprio = IORING_RECVSEND_POLL_FIRST);
+    let text = hdr(&text);
+    let first = give(one.as_raw_fd(), &text).set(|s| s.ioprio = IORING_RECVSEND_POLL_FIRST);
     cx.one(&mut ring, "to send as well", first, 3);
     drop(one);
     cx.one(&mut ring, "the last", get, 3);
@@ -289,6 +291,6 @@ fn waits(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[errors.ud(1)]);
     cx.quiet(&ring, "no error", 20);
     cx.batch(&mut ring, "cancelled", &[sqe::cancel(1, 0).ud(2)], &[(1, -ECANCELED), (2, 0)]);
-    cx.one(&mut ring, "nobody to send to", give(two.as_raw_fd(), &hdr(&text)), -EPIPE);
+    cx.one(&mut ring, "nobody to send to", give(two.as_raw_fd(), &text), -EPIPE);
     Ok(())
 }

@@ -25,6 +25,7 @@ pub const CASES: &[Case] = &[
     case!("net_multi", message, [Op(IORING_OP_RECVMSG)], "header, name and payload lie in the buffer"),
     case!("net_multi", message_control, [Op(IORING_OP_RECVMSG)], "control data lies there too"),
     case!("net_multi", message_sizes, [Op(IORING_OP_RECVMSG)], "the sizes count, the pointers do not"),
+    case!("net_multi", message_vector, [Op(IORING_OP_RECVMSG)], "the vector's length is for the first"),
     case!("net_multi", message_refusals, [Op(IORING_OP_RECVMSG)], "buffers that are too small, sizes that are too large"),
 ];
 
@@ -323,6 +324,21 @@ fn message(cx: &mut Cx) -> Outcome {
     one.send(&[b'z'; 60])?;
     cx.reap_in_order(&mut ring, "with its length", &[(3, 64)]);
     cx.eq("header", out(&mem[256..]), vec![0, 0, 60, 0x20]);
+    Ok(())
+}
+
+fn message_vector(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, two) = UnixDatagram::pair()?;
+    let mut mem = [b'-'; 64 * 3];
+    cx.one(&mut ring, "provide", provide(&mut mem, 64, 0), 0);
+    let parts = [iovec { base: 0, len: 24 }];
+    let mut h = hdr(&parts);
+    cx.start(&mut ring, &[multi_msg(two.as_raw_fd(), &mut h).ud(1)]);
+    for res in [24, 64, 16 + 40] {
+        one.send(&[b'y'; 60][..if res == 56 { 40 } else { 60 }])?;
+        cx.reap_in_order(&mut ring, "a message", &[(1, res)]);
+    }
     Ok(())
 }
 

@@ -97,6 +97,17 @@ fn task_work(cx: &mut Cx) -> Outcome {
         }
         cx.reap(&mut ring, "completion", &[(1, 0)]);
     }
+    // No worker ends it, so what is linked behind it is not tried on one, where O_NONBLOCK counts.
+    let mut ring = cx.ring(4, 0)?;
+    let (r, w) = cx.pipe()?;
+    rustix::io::ioctl_fionbio(&r, true)?;
+    let mut buf = [0; 1];
+    let tw = sqe::nop().op_flags(IORING_NOP_TW).with(IOSQE_ASYNC);
+    cx.start(&mut ring, &[tw.link().ud(1), sqe::read(r.as_raw_fd(), &mut buf, 0).ud(2)]);
+    cx.reap(&mut ring, "by a worker", &[(1, 0)]);
+    cx.quiet(&ring, "the read waits", 10);
+    rustix::io::write(&w, b"x")?;
+    cx.reap(&mut ring, "and is served", &[(2, 1)]);
     Ok(())
 }
 
@@ -129,7 +140,8 @@ fn in_worker(cx: &mut Cx) -> Outcome {
 fn skip_success(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let skip = |ud| sqe::nop().ud(ud).with(IOSQE_CQE_SKIP_SUCCESS);
-    let bad = sqe::read(-1, &mut [0; 1], 0).ud(3).with(IOSQE_CQE_SKIP_SUCCESS);
+    let mut buf = [0; 1];
+    let bad = sqe::read(-1, &mut buf, 0).ud(3).with(IOSQE_CQE_SKIP_SUCCESS);
     ring.push(skip(1)).push(sqe::nop().ud(2)).push(bad).push(skip(4)).push(sqe::nop().ud(5));
     cx.is("submit", ring.submit(), 5);
     cx.reap_in_order(&mut ring, "the rest and the failure", &[(2, 0), (3, -EBADF), (5, 0)]);

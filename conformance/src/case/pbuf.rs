@@ -344,6 +344,13 @@ fn multishot(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[shots(r.as_raw_fd())]);
     let cancel = sqe::op(IORING_OP_ASYNC_CANCEL, -1).set(|s| s.addr = 5).ud(6);
     cx.batch(&mut ring, "cancelled", &[cancel], &[(5, -ECANCELED), (6, 0)]);
+    let (r, w) = cx.pipe()?;
+    cx.start(&mut ring, &[shots(r.as_raw_fd()).with(IOSQE_CQE_SKIP_SUCCESS)]);
+    rustix::io::write(&w, b"six")?;
+    cx.reap(&mut ring, "what comes is told", &[(5, 3)]);
+    drop(w);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    cx.batch(&mut ring, "its end is not", &[sqe::nop().ud(7)], &[(7, 0)]);
     Ok(())
 }
 

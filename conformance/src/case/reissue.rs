@@ -75,11 +75,11 @@ fn nonblocking(cx: &mut Cx) -> Outcome {
     os::fcntl(r.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK);
     let (mut one, two) = UnixStream::pair()?;
     two.set_nonblocking(true)?;
-    let (mut a, mut b) = ([0; 1], [0; 1]);
+    let (mut a, mut b, mut c) = ([0; 1], [0; 1], [0; 1]);
     let sqes = [
         sqe::read(r.as_raw_fd(), &mut a, 0).ud(1),
         recv(two.as_raw_fd(), &mut b).ud(2),
-        recv(two.as_raw_fd(), &mut [0; 1]).op_flags(libc::MSG_DONTWAIT as u32).ud(3),
+        recv(two.as_raw_fd(), &mut c).op_flags(libc::MSG_DONTWAIT as u32).ud(3),
     ];
     cx.batch(&mut ring, "one does not wait", &sqes, &[(3, -EAGAIN)]);
     cx.quiet(&ring, "two do", 5);

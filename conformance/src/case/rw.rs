@@ -313,13 +313,13 @@ fn in_worker(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let file = cx.file("f", b"0123456789")?;
     let fd = file.as_raw_fd();
-    let (mut a, mut b) = ([0; 4], [0; 3]);
+    let (mut a, mut b, mut none) = ([0; 4], [0; 3], [0; 1]);
     let iov = [part(&mut b)];
     let sqes = [
         sqe::read(fd, &mut a, 0).ud(1).with(IOSQE_ASYNC),
         vector(IORING_OP_READV, fd, &iov, 4).ud(2).with(IOSQE_ASYNC),
         sqe::write(fd, b"XY", 20).ud(3).with(IOSQE_ASYNC),
-        sqe::read(-1, &mut [0; 1], 0).ud(4).with(IOSQE_ASYNC),
+        sqe::read(-1, &mut none, 0).ud(4).with(IOSQE_ASYNC),
     ];
     cx.batch(&mut ring, "four", &sqes, &[(1, 4), (2, 3), (3, 2), (4, -EBADF)]);
     cx.eq("data", (*std::hint::black_box(&a), *std::hint::black_box(&b)), (*b"0123", *b"456"));

@@ -7,6 +7,7 @@ pub const CASES: &[Case] = &[
     case!("timeout", runs_out, [Op(IORING_OP_TIMEOUT)], "a time-out completes with ETIME, not early"),
     case!("timeout", order, [Op(IORING_OP_TIMEOUT)], "time-outs complete in the order of their times"),
     case!("timeout", counts, [Op(IORING_OP_TIMEOUT)], "a time-out ends with 0 after so many completions"),
+    case!("timeout", counts_what_overflows, [Op(IORING_OP_TIMEOUT)], "what had found no room counts when it is flushed, not again"),
     case!("timeout", absolute, [Op(IORING_OP_TIMEOUT)], "absolute times, by each clock"),
     case!("timeout", success, [Op(IORING_OP_TIMEOUT)], "ETIME_SUCCESS lets the chain go on"),
     case!("timeout", multishot, [Op(IORING_OP_TIMEOUT)], "a multishot time-out runs out so many times"),
@@ -59,6 +60,24 @@ fn counts(cx: &mut Cx) -> Outcome {
     cx.is("submit", ring.submit(), 5);
     let want = [(3, 0), (4, 0), (5, 0), (200, 0), (201, 0)];
     cx.reap(&mut ring, "two time-outs", &want);
+    Ok(())
+}
+
+fn counts_what_overflows(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    for batch in 0..3 {
+        (0..6).for_each(|i| assert!(ring.try_push(sqe::nop().ud(batch * 6 + i))));
+        cx.is("submit", ring.submit(), 6);
+    }
+    cx.is("overflowed", ring.sq_flags() & IORING_SQ_CQ_OVERFLOW, IORING_SQ_CQ_OVERFLOW);
+    cx.eq("taken", ring.pop_all().len(), 16);
+    cx.is("flush", ring.enter(0, 0, IORING_ENTER_GETEVENTS), 0);
+    cx.eq("the rest", ring.pop_all().len(), 2);
+    let long = sqe::millis(60_000);
+    cx.start(&mut ring, &[sqe::timeout(&long, 1, 0).ud(100)]);
+    cx.quiet(&ring, "waits for one more", 5);
+    cx.start(&mut ring, &[sqe::nop().ud(101)]);
+    cx.reap(&mut ring, "which comes", &[(100, 0), (101, 0)]);
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use super::program::{Program, Step};
 use super::transcript::Transcript;
 use super::{exec, make, report};
 use crate::door::Door;
+use crate::say;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, Subcommand};
 use std::collections::BTreeMap;
@@ -151,7 +152,7 @@ fn fuzz(cli: &Cli) -> Result<ExitCode> {
     let tally = run.tally.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     ensure!(tally.tried() > 0, "no program was tried: raise --programs or --seconds");
     if cli.json {
-        println!("{}", tally.json(cli)?)
+        say!("{}", tally.json(cli)?)
     } else {
         tally.print(run.start.elapsed(), cli.coverage)
     }
@@ -321,7 +322,7 @@ impl Run<'_> {
             let mut tally = self.tally();
             tally.groups.entry(found.difference.about.clone()).or_default().files.push(txt);
         } else if !self.cli.json {
-            println!("{text}");
+            say!("{text}");
         }
         Ok(())
     }
@@ -381,7 +382,7 @@ impl Tally {
             let bad: Vec<String> = bad.map(|(res, n)| format!("{res}: {n}")).collect();
             table.add_row([op.clone(), good.to_string(), bad.join(", ")]);
         }
-        println!("{table}");
+        say!("{table}");
     }
 
     fn print(&self, took: Duration, coverage: bool) {
@@ -389,7 +390,7 @@ impl Tally {
             self.print_coverage();
         }
         let share = self.unstable as f64 * 100.0 / self.tried() as f64;
-        println!(
+        say!(
             "{} programs in {:.0} s: {} agreed, {} diverged, {} flaky, {} unstable ({share:.1} %)",
             self.tried(),
             took.as_secs_f64(),
@@ -401,10 +402,10 @@ impl Tally {
         if !self.races.is_empty() {
             let mut races: Vec<_> = self.races.iter().collect();
             races.sort_by_key(|(_, seeds)| std::cmp::Reverse(seeds.len()));
-            println!("unstable or flaky in:");
+            say!("unstable or flaky in:");
             for (about, seeds) in races {
                 let list: Vec<String> = seeds.iter().map(u64::to_string).collect();
-                println!("  {about}: {}, seed {}", seeds.len(), list.join(" "));
+                say!("  {about}: {}, seed {}", seeds.len(), list.join(" "));
             }
         }
         if self.groups.is_empty() {
@@ -422,7 +423,7 @@ impl Tally {
                 table.add_row([about.clone(), count, seed, g.examples.join("\n")]);
             }
         }
-        println!("{table}");
+        say!("{table}");
     }
 
     fn json(&self, cli: &Cli) -> Result<String> {

@@ -11,6 +11,7 @@ use super::health::Health;
 use super::ledger::Totals;
 use super::{Check, churn, mix, race};
 use crate::door::Door;
+use crate::say;
 
 /// Race cancels against completions, mix everything, make short connections; nothing is lost.
 ///
@@ -68,7 +69,7 @@ pub fn main() -> ExitCode {
     }
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seed = cli.seed.unwrap_or_else(|| clock.map_or(1, |t| t.as_nanos() as u64 % 1_000_000));
-    println!("seed {seed}, door {}", cli.door);
+    say!("seed {seed}, door {}", cli.door);
     let terminal = std::io::stderr().is_terminal();
     let mut soak = Soak { cli, seed, terminal, rows: Vec::new() };
     soak.races();
@@ -184,12 +185,12 @@ impl Soak {
                 outcome.into(),
             ]);
         }
-        println!("{table}");
+        say!("{table}");
         for r in &self.rows {
-            println!("{}: {}", r.part, r.fault.as_ref().unwrap_or(&r.what));
+            say!("{}: {}", r.part, r.fault.as_ref().unwrap_or(&r.what));
         }
         let failed = self.rows.iter().any(|r| r.fault.is_some());
-        println!("seed {}: {}", self.seed, if failed { "FAILED" } else { "all well" });
+        say!("seed {}: {}", self.seed, if failed { "FAILED" } else { "all well" });
         ExitCode::from(u8::from(failed))
     }
 }

@@ -182,7 +182,8 @@ impl Apart {
         let races = |old: &Piece| {
             clashes(&old.keys, &new.keys) || !old.steady && (aimed(old, new) || aimed(new, old))
         };
-        if self.moving.iter().any(races) {
+        // What a barrier lets go goes to workers, all at once: who looks among those finds some.
+        if self.moving.iter().any(races) || self.drained && new.aim == Aim::Anybody {
             return false;
         }
         self.armed.iter().all(|old| match (old.woken(&new.keys), old.quiet) {

@@ -5,8 +5,9 @@ use super::pool::{BUFFER_TABLE, FIXED_TABLE, Made, OPEN, slot_key, timespec};
 use crate::fuzz::program::{Fd, Slot, Val};
 use softring_engine::abi::*;
 
-/// Stands in for "does not happen while the program runs".
-const LONG: i64 = 1000;
+/// Seconds that stand in for "does not happen while the program runs": as a time from now, and as
+/// one by any clock.
+const LONG: i64 = 4_000_000_000;
 
 impl Gen<'_> {
     pub(super) fn ctl(&mut self, op: u8) -> Made {

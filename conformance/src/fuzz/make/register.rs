@@ -196,8 +196,9 @@ impl Gen<'_> {
                 self.call(ring, IORING_UNREGISTER_PERSONALITY, Val::Num(0), id);
             }
             3 => {
-                // Room for all that may block: who comes next would wait for ever.
-                let words = [self.pick(&[0, 1, 4]), self.pick(&[0, 16])];
+                // Room for all that may block: who comes next would wait for ever. On the kernel a
+                // chain waits in the worker of its head, on softring it does not.
+                let words = [self.pick(&[0, 8, 16]), self.pick(&[0, 16])];
                 let arg = Val::Mem(words.iter().map(|w| Cell::U32(*w)).collect());
                 self.call(ring, IORING_REGISTER_IOWQ_MAX_WORKERS, arg, 2);
             }

@@ -34,7 +34,8 @@ fn message(page: usize, at: usize, len: usize) {
 }
 
 /// Whether a way may be used: of TCP, of unix sockets, of pipes.
-struct For(bool, bool, bool);
+#[derive(Debug)]
+pub struct For(bool, bool, bool);
 
 impl For {
     fn has(&self, kind: Kind) -> bool {
@@ -51,12 +52,13 @@ const TCP: For = For(true, false, false);
 const ALL: For = For(true, true, true);
 const PIPES: For = For(false, false, true);
 
-type Make = fn(usize, usize, usize) -> io_uring_sqe;
+pub type Make = fn(usize, usize, usize) -> io_uring_sqe;
 
 const HERE: u64 = u64::MAX;
 
-/// Each makes its SQE of the page of headers, the address of the data, and their length.
-const SENDS: &[(For, Make)] = &[
+/// The ways to send; each makes its SQE of the page of headers, the address of the data, and their
+/// length.
+pub const SENDS: &[(For, Make)] = &[
     (ALL, |_, at, len| sqe::rw(IORING_OP_WRITE, 0, at, len, HERE)),
     (ALL, |page, _, _| sqe::rw(IORING_OP_WRITEV, 0, page + 64, 2, HERE)),
     (PIPES, |_, at, len| sqe::rw(IORING_OP_WRITE, 0, at, len, HERE).with(IOSQE_ASYNC)),
@@ -83,7 +85,8 @@ fn select(op: u8, group: u16, ioprio: u16) -> io_uring_sqe {
     sqe.set(|s| (s.buf_index, s.ioprio) = (group, ioprio))
 }
 
-const RECEIVES: &[(For, Make)] = &[
+/// The ways to receive.
+pub const RECEIVES: &[(For, Make)] = &[
     (ALL, |_, at, len| sqe::rw(IORING_OP_READ, 0, at, len, HERE)),
     (ALL, |page, _, _| sqe::rw(IORING_OP_READV, 0, page + 64, 2, HERE)),
     (ALL, |_, _, _| select(IORING_OP_READ, WHOLE, 0).set(|s| s.off = HERE)),
@@ -103,7 +106,7 @@ const RECEIVES: &[(For, Make)] = &[
     }),
 ];
 
-fn any(rng: &mut Rng, ways: &[(For, Make)], kind: Kind, name: Name) -> Make {
+fn way(rng: &mut Rng, ways: &[(For, Make)], kind: Kind, name: Name) -> Make {
     loop {
         let (fits, make) = &ways[rng.usize(..ways.len())];
         // What a worker takes up looks for its slot only then.
@@ -114,37 +117,21 @@ fn any(rng: &mut Rng, ways: &[(For, Make)], kind: Kind, name: Name) -> Make {
     }
 }
 
-/// Any way to send the bytes at `at`; `page` is memory for its header.
-pub fn send(
+/// Any of the ways to move `len` bytes at `at`; `page` is memory for a message's header.
+pub fn any(
     rng: &mut Rng,
-    kind: Kind,
-    name: Name,
+    ways: &[(For, Make)],
+    (kind, name): (Kind, Name),
     page: usize,
-    at: usize,
-    len: usize,
+    (at, len): (usize, usize),
 ) -> io_uring_sqe {
     message(page, at, len);
-    let make = any(rng, SENDS, kind, name);
-    name.on(make(page, at, len))
+    name.on(way(rng, ways, kind, name)(page, at, len))
 }
 
 /// All buffers of a group in one go.
 pub fn bundle(name: Name, group: u16) -> io_uring_sqe {
     name.on(all(select(IORING_OP_SEND, group, IORING_RECVSEND_BUNDLE)))
-}
-
-/// Any way to receive, to `at` or into provided buffers.
-pub fn receive(
-    rng: &mut Rng,
-    kind: Kind,
-    name: Name,
-    page: usize,
-    at: usize,
-    len: usize,
-) -> io_uring_sqe {
-    message(page, at, len);
-    let make = any(rng, RECEIVES, kind, name);
-    name.on(make(page, at, len))
 }
 
 /// A read to `at`.

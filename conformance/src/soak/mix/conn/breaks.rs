@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::super::super::{Check, ensure, sys};
 use super::super::stage::{Stage, Step};
-use super::{Conn, HELD, Kind, Plan, STILL};
+use super::{Conn, HELD, Kind, Plan, STILL, UNHEARD};
 use crate::sqe;
 use softring_engine::abi::*;
 
@@ -21,10 +21,10 @@ impl Conn {
                 self.stopped = Some((Instant::now(), sent));
             }
             (_, Some((since, _))) if since.elapsed() > STILL => {
-                ensure(sent.saturating_sub(got) < HELD && sent < self.total, || {
-                    "it is not held up".into()
-                })?;
-                stage.count("held up", 1);
+                let held = sent.saturating_sub(got);
+                ensure(held < HELD, || format!("it is not held up: {held} bytes wait"))?;
+                // A cancel that an SQ thread comes to late finds all of it read.
+                stage.count(if sent < self.total { "held up" } else { "stopped late" }, 1);
                 (self.plan, self.stopped) = (Plan::Plain, None);
             }
             _ => {}
@@ -43,6 +43,17 @@ impl Conn {
         }
     }
 
+    /// One end resets when the reader has got so much; then the other, if it does not hear of it.
+    pub(super) fn reset_by_plan(&mut self) {
+        let Plan::Reset(end, at) = self.plan else { return };
+        if self.peers[1].inn.bytes >= at {
+            self.peers[end].closing = true;
+        }
+        if self.gone.is_some_and(|since| since.elapsed() > UNHEARD) {
+            self.peers[1 - end].closing = true;
+        }
+    }
+
     /// Ends all that this end does, then closes it at once.
     pub(super) fn reset(&mut self, stage: &mut Stage, who: usize) -> Check {
         self.cancel(stage, who, Step::Send);
@@ -54,6 +65,7 @@ impl Conn {
         if self.kind == Kind::Tcp {
             sys::reset_on_close(peer.fd);
         }
+        self.gone.get_or_insert_with(Instant::now);
         stage.count("reset", 1);
         self.close(stage, who)
     }
