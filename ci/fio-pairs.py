@@ -6,8 +6,8 @@ the machine does hits both alike. Prints the median of each engine, and the medi
 of the ratios of the pairs. softring runs where io_uring is denied. Needs fio: apt-get install fio.
 
 spin, hybrid, adaptive: polled rings (hipri=1) under softring, by that policy; block: a plain ring
-that waits by that policy. libaio-hipri: fio's libaio, polled by softring run --aio-hipri. null: no
-I/O at all, what fio itself takes.
+that waits by that policy. libaio-hipri: fio's libaio, polled by softring run --aio-hipri. psync: a
+pread(2) or pwrite(2) each, one at a time. null: no I/O at all, what fio itself takes.
 """
 
 import argparse
@@ -56,6 +56,7 @@ ENGINES = {
     "posixaio": ([], ["--ioengine=posixaio"]),
     "pool": ([], ["--ioengine=psync", "--thread", "--numjobs=16", "--iodepth=1",
                   "--group_reporting"]),
+    "psync": ([], ["--ioengine=psync"]),
     "null": ([], ["--ioengine=null"]),
 }
 
@@ -98,10 +99,9 @@ def fio(engine, options):
     return job, sum(after[2:4]) - sum(before[2:4])
 
 
-def run(engine, options, seconds, latency=False):
-    """One run: I/Os a second, microseconds of CPU for each, and latencies in microseconds."""
-    # What fio takes to start and to end is not the I/Os'.
-    _, idle = fio(engine, [*options, "--number_ios=1"])
+def run(engine, options, idle, seconds, latency=False):
+    """One run: I/Os a second, microseconds of CPU for each, and latencies in microseconds. `idle`:
+    what fio takes to start and to end, which is not the I/Os'."""
     timing = [] if latency else ["--gtod_reduce=1"]
     job, busy = fio(engine, [*options, "--time_based", f"--runtime={seconds}", *timing])
     side = job["write" if "write" in options[0] else "read"]
@@ -123,10 +123,11 @@ def row(name, args, where):
     options = [*options, f"--filename={path}"]
     engines = args.engines.split(",")
     got = {engine: [] for engine in engines}
-    run(engines[0], options, 1)  # lays the file out
+    fio(engines[0], [*options, "--time_based", "--runtime=1"])  # lays the file out
+    idle = {engine: fio(engine, [*options, "--number_ios=1"])[1] for engine in engines}
     for number in range(args.pairs):
         for engine in engines:
-            got[engine].append(run(engine, options, args.seconds, args.latency))
+            got[engine].append(run(engine, options, idle[engine], args.seconds, args.latency))
         if sys.stderr.isatty():
             print(f"\r{name}: {number + 1} of {args.pairs}", end="\033[K", file=sys.stderr)
     os.unlink(path)

@@ -15,12 +15,12 @@ usage: ci/soak.sh [--quick] [--seconds N] [--connections N] [--seed N]
 EOF
 }
 
-LONG=600 CONNECTIONS=1000000 SEED=() PARTS=()
+LONG=600 CONNECTIONS=1000000 SEED=() KERNEL=()
 while [ $# -gt 0 ]; do
     case $1 in
-        # Without the mix. On the kernel 6.18 now and then keeps an SQ thread for ever after it,
-        # probably over a SEND_ZC's notification; under softring a run did not end once.
-        --quick) LONG=30 CONNECTIONS=20000 PARTS=(--only "race,connections") ;;
+        # Without the mix on the kernel: 6.18 now and then keeps an SQ thread for ever after it,
+        # probably over a SEND_ZC's notification.
+        --quick) LONG=30 CONNECTIONS=20000 KERNEL=(--only "race,connections") ;;
         --seconds) LONG=$(argument "${@:1:2}"); shift ;;
         --connections) CONNECTIONS=$(argument "${@:1:2}"); shift ;;
         --seed) SEED=(--seed "$(argument "${@:1:2}")"); shift ;;
@@ -35,12 +35,13 @@ cargo build --release -p softring-preload -p softring-cli -p softring-conformanc
 RC=0
 # leg NAME PERCENT CONNECTIONS [COMMAND…]  runs the soak, under COMMAND, for its part of the time.
 leg() {
-    local name=$1 seconds=$((LONG * $2 / 100)) connections=$3 door=syscall
+    local name=$1 seconds=$((LONG * $2 / 100)) connections=$3 door=syscall parts=()
     shift 3
+    [ "$name" != kernel ] || parts=("${KERNEL[@]}")
     [ "$name" != 'softring, patched' ] || door='patch'
     printf '\n-- %s\n' "$name"
     "$@" target/release/softring-soak --seconds "$seconds" --connections "$connections" \
-        --door $door "${SEED[@]}" "${PARTS[@]}" || RC=1
+        --door $door "${SEED[@]}" "${parts[@]}" || RC=1
 }
 
 if kernel_has_uring; then
