@@ -5,7 +5,8 @@ use crate::fuzz::program::{Program, Setup, Step};
 use softring_engine::abi::*;
 
 /// Makes rings of threads that submit out of all rings that can be such; the program is the same
-/// otherwise. Their threads rest at once, soon, or not at all.
+/// otherwise. Their threads rest at once, soon, or not at all. Where a bad SQE ends a batch, they
+/// come back for the rest: what has happened by then is a race, so none ends it.
 pub fn sqpoll(program: &mut Program) {
     const TASKRUN: u32 =
         IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_DEFER_TASKRUN;
@@ -14,7 +15,7 @@ pub fn sqpoll(program: &mut Program) {
         if let Step::Setup(s) = step
             && s.flags & IORING_SETUP_IOPOLL == 0
         {
-            s.flags = s.flags & !TASKRUN | IORING_SETUP_SQPOLL;
+            s.flags = s.flags & !TASKRUN | IORING_SETUP_SQPOLL | IORING_SETUP_SUBMIT_ALL;
             s.idle = idle;
         }
     }
