@@ -31,8 +31,11 @@ pub const KNOWN: &[Known] = &[
     Known { case: "timestamp::recverr", words: "lies in front in a socket's error queue" },
     Known { case: "iopoll::no_queues", words: "reads and writes any file with O_DIRECT" },
     Known { case: "hostile::unmapped", words: "The memory of a buffer ring must stay mapped" },
+    Known {
+        case: "process::child_leaves_read",
+        words: "is cancelled at once when a forked child ends",
+    },
     Known { case: "limits::one_worker", words: "holds no worker" },
-    Known { case: "process::child_leaves_requests", words: "in flight when it ends is lost" },
 ];
 
 /// The reason for which `case` may differ.

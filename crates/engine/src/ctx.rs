@@ -58,6 +58,8 @@ pub struct Ring {
     /// Calls of `enter` by descriptor: now and then one makes sure that the descriptor is still
     /// open.
     pub enters: AtomicU32,
+    /// Calls of children that the reactor has looked at (`req::estate`).
+    pub heirs: AtomicU32,
     /// Its part in an SQ thread (SQPOLL).
     pub sq: OnceLock<SqPoll>,
 }
@@ -89,6 +91,7 @@ impl Ring {
                 listed: AtomicBool::new(false),
                 dead: AtomicBool::new(false),
                 enters: AtomicU32::new(0),
+                heirs: AtomicU32::new(0),
                 sq: OnceLock::new(),
             }
         })
@@ -171,6 +174,9 @@ pub struct Ctx {
     pub disabled: bool,
     /// The process that forked this one had it before.
     pub inherited: bool,
+    /// Requests that this child has written down for its parent, and has been watched since.
+    pub written: usize,
+    pub watched: bool,
     /// The one task that may submit (SINGLE_ISSUER), once known.
     pub issuer: Option<i32>,
     pub restrictions: Restrictions,
@@ -239,6 +245,8 @@ impl Ctx {
             clock: Clock::Monotonic,
             disabled: false,
             inherited: false,
+            written: 0,
+            watched: false,
             issuer: None,
             restrictions: Restrictions::default(),
             submit: SubmitState::default(),

@@ -19,6 +19,7 @@ macro_rules! errnos {
 errnos!(
     EPERM,
     ENOENT,
+    ESRCH,
     EINTR,
     EIO,
     ENXIO,

@@ -76,9 +76,15 @@ pub(crate) fn futex_wake(word: &AtomicU32, n: u32) {
     sys!(__NR_futex, word.as_ptr().expose_provenance(), 1, n);
 }
 
-/// Is there still a process `pid` (a zombie counts as gone only when reaped)?
+/// Does a process `pid` run (a zombie does not)?
 pub(crate) fn process_lives(pid: u32) -> bool {
-    pid != 0 && sys!(__NR_kill, pid, 0) != -3
+    let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) else { return false };
+    match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
+        // It is readable once all its threads are gone, whoever has yet to hear of that.
+        Ok(fd) => poll_in(&[rustix::fd::AsRawFd::as_raw_fd(&fd)], Duration::ZERO),
+        Err(rustix::io::Errno::SRCH) => false,
+        Err(_) => sys!(__NR_kill, pid.as_raw_nonzero().get(), 0) != -3,
+    }
 }
 
 /// `MADV_POPULATE_WRITE`: faults a range in for writing, as pinning it would.

@@ -32,6 +32,10 @@ pub fn fork_prepare() {
         return;
     }
     let rings = all();
+    if !rings.is_empty() {
+        // The child may ask it for what it cannot do itself.
+        crate::wait::reactor::ensure();
+    }
     for ring in &rings {
         ring.control.lock();
     }

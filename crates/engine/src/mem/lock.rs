@@ -67,6 +67,16 @@ impl Control {
         self.page.word(192 + 4 * word)
     }
 
+    /// How often children have begun to write down what they have in flight (`req::estate`).
+    pub fn heirs(&self) -> &AtomicU32 {
+        self.page.word(252)
+    }
+
+    /// A word of what they have written. Lock holder only.
+    pub fn left(&self, word: usize) -> &AtomicU32 {
+        self.page.word(256 + 4 * word)
+    }
+
     /// Takes the lock.
     pub fn lock(&self) {
         let w = self.lock_word();

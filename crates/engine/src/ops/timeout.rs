@@ -56,7 +56,8 @@ fn prep_common(ctx: &mut Ctx, req: &mut Req, link: bool) -> Result<()> {
     Ok(())
 }
 
-fn clock_of(flags: u32) -> Clock {
+/// The clock that a timeout's flags name.
+pub fn clock_of(flags: u32) -> Clock {
     match flags & CLOCKS {
         IORING_TIMEOUT_BOOTTIME => Clock::Boottime,
         IORING_TIMEOUT_REALTIME => Clock::Realtime,

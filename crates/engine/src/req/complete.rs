@@ -204,6 +204,9 @@ impl Ctx {
         }
         self.posted = false;
         self.async_posted = false;
+        if self.inherited {
+            self.write_down();
+        }
     }
 
     /// Signals the eventfd, if there are CQEs that it has not told of (`io_eventfd_signal`).

@@ -5,6 +5,7 @@ pub mod cancel;
 pub mod clat;
 pub mod complete;
 pub mod drain;
+pub mod estate;
 pub mod fast;
 pub mod issue;
 pub mod link;

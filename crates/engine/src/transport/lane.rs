@@ -81,7 +81,8 @@ impl Ctx {
         let ranges = sqe.off.cast_signed() >= 0 && in_user(sqe.addr, u64::from(sqe.len)).is_ok();
         let file = if plain && registered { self.lane_file(sqe) } else { None };
         let direct = file.is_some() || !registered && self.is_direct_in_batch(sqe.fd);
-        if !plain || !ranges || !direct || !self.aio_ready() {
+        // What a forked child has in flight must be known.
+        if !plain || !ranges || !direct || self.inherited || !self.aio_ready() {
             return false;
         }
         let eventfd = self.aio_signal();

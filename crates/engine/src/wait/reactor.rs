@@ -23,6 +23,7 @@ use crate::abi::IORING_SETUP_TASKRUN_FLAG;
 use crate::ctx::{Ctx, Ring};
 use crate::errno::Result;
 use crate::fds::InternalFd;
+use crate::req::estate::{self, Children};
 use crate::stats::trace::Step;
 use crate::sys;
 use crate::time::Clock;
@@ -187,6 +188,7 @@ impl Reactor {
         let mut buf = [Event::default(); BATCH];
         let mut idle = 0;
         let mut swept = Clock::Monotonic.now();
+        let mut children = Children::default();
         loop {
             let timeout = self.timeout();
             let n = poll::wait(self.epoll.as_raw_fd(), &mut buf, timeout, None).unwrap_or(0);
@@ -196,8 +198,9 @@ impl Reactor {
                 let id = ev.data;
                 if id == 0 {
                     let _ = rustix::io::read(&self.wake, &mut scratch);
-                    let asked = rings.iter().filter(|r| crate::req::relay::answer(r));
-                    asked.for_each(|ring| self.drive(ring));
+                    self.serve(&mut children);
+                } else if let Some(child) = children.ended(&self.epoll, id) {
+                    bury(child);
                 } else if let Some(ring) = rings.iter().find(|r| r.id == id) {
                     self.drive(ring);
                 }
@@ -206,6 +209,7 @@ impl Reactor {
             if now - swept >= SWEEP_NS {
                 swept = now;
                 crate::fds::sweep();
+                self.serve(&mut children);
                 if self.may_end() {
                     return;
                 }
@@ -225,6 +229,14 @@ impl Reactor {
                 }
             }
         }
+    }
+
+    /// Does what forked children ask for.
+    fn serve(&self, children: &mut Children) {
+        let rings = crate::fds::all();
+        let asked = rings.iter().filter(|ring| crate::req::relay::answer(ring));
+        asked.for_each(|ring| guard(ring, true));
+        children.look(&self.epoll, &rings).into_iter().for_each(bury);
     }
 
     /// Gives the place up, unless somebody is about to hand a ring over.
@@ -310,6 +322,12 @@ impl Reactor {
             self.watch(ring);
         }
     }
+}
+
+/// A child has ended: its requests are now those of the rings that it had in common with us.
+fn bury(child: u32) {
+    let rings = crate::fds::all();
+    rings.iter().filter(|ring| estate::settle(ring, child)).for_each(|ring| guard(ring, true));
 }
 
 /// Sends what the ring has for others, now that its lock is free.

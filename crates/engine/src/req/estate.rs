@@ -1,0 +1,253 @@
+//! What a forked child has in flight on its parent's ring when it ends: its parent takes it over.
+//!
+//! A request lives in the process that submitted it, and ends with that. So a child writes down
+//! what it has in flight, at the end of each batch, on the engine's page of the ring, and has its
+//! parent's reactor watch it ([`Children`]). When the child has ended, by whatever cause, the
+//! parent goes by what is written: its timeouts go on, and all else is cancelled. On the kernel,
+//! too, timeouts go on, and what would run in the child's name ends with ECANCELED. Kernel
+//! counterpart: `io_uring_cancel_generic`, `io_fallback_req_func`.
+//!
+//! The page is written and read under the uring lock. It has room for [`SLOTS`] requests.
+
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+use rustix::event::epoll;
+use rustix::fd::AsFd;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::abi::*;
+use crate::ctx::{Ctx, Ring};
+use crate::errno::{Errno, Result};
+use crate::fds::InternalFd;
+use crate::mem::lock::Control;
+use crate::req::request::{Req, ReqFlags, State, Timer, Wait};
+use crate::req::slab::ReqId;
+use crate::wait::reactor;
+
+/// Requests of all children together that the page has room for.
+pub const SLOTS: usize = 96;
+/// Words of a slot: whose it is (0: nobody's), what it is, then its `user_data`, deadline and
+/// period, and its shots.
+const WORDS: usize = 10;
+const OWNER: usize = 0;
+const WHAT: usize = 1;
+const NAME: usize = 2;
+const DEADLINE: usize = 4;
+const PERIOD: usize = 6;
+const SHOTS: usize = 8;
+/// What it is: the flags of its SQE, and above them these and the flags of a timeout.
+const FOLLOWS: u32 = 1 << 8;
+const TIMEOUT: u32 = 1 << 9;
+const OP_FLAGS: u32 = 16;
+/// What of an SQE's flags concerns who is told of its end.
+const KEPT: u8 = IOSQE_IO_LINK | IOSQE_IO_HARDLINK | IOSQE_CQE_SKIP_SUCCESS;
+
+/// One request, as it is written down.
+#[derive(Clone, Copy, Debug, Default)]
+struct Left {
+    what: u32,
+    user_data: u64,
+    timer: Timer,
+}
+
+impl Left {
+    fn of(req: &Req, follows: bool) -> Left {
+        let sqe = &req.call.sqe;
+        let mut what = u32::from(sqe.flags & KEPT) | if follows { FOLLOWS } else { 0 };
+        let mut timer = Timer::default();
+        if let (State::Timeout, IORING_OP_TIMEOUT, Wait::Timeout(t)) =
+            (req.state, req.opcode(), req.wait)
+        {
+            what |= TIMEOUT | sqe.op_flags << OP_FLAGS;
+            timer = t;
+        }
+        Left { what, user_data: sqe.user_data, timer }
+    }
+
+    fn write(&self, page: &Control, slot: usize, owner: u32) {
+        let wide = |at: usize, value: u64| {
+            page.left(slot * WORDS + at).store(value as u32, Relaxed);
+            page.left(slot * WORDS + at + 1).store((value >> 32) as u32, Relaxed);
+        };
+        wide(NAME, self.user_data);
+        wide(DEADLINE, self.timer.deadline);
+        wide(PERIOD, self.timer.period);
+        page.left(slot * WORDS + SHOTS).store(self.timer.shots, Relaxed);
+        page.left(slot * WORDS + WHAT).store(self.what, Relaxed);
+        page.left(slot * WORDS + OWNER).store(owner, Relaxed);
+    }
+
+    fn read(page: &Control, slot: usize) -> Left {
+        let word = |at: usize| page.left(slot * WORDS + at).load(Relaxed);
+        let wide = |at: usize| u64::from(word(at)) | u64::from(word(at + 1)) << 32;
+        let what = word(WHAT);
+        let clock = crate::ops::timeout::clock_of(what >> OP_FLAGS);
+        let (deadline, period, shots) = (wide(DEADLINE), wide(PERIOD), word(SHOTS));
+        let timer = Timer { clock, deadline, period, shots, ..Timer::default() };
+        Left { what, user_data: wide(NAME), timer }
+    }
+
+    /// The request that stands for it here: a NOP, if it is no timeout.
+    fn request(&self) -> Req {
+        let timeout = self.what & TIMEOUT != 0;
+        let sqe = io_uring_sqe {
+            opcode: if timeout { IORING_OP_TIMEOUT } else { IORING_OP_NOP },
+            flags: self.what as u8,
+            op_flags: if timeout { self.what >> OP_FLAGS } else { 0 },
+            user_data: self.user_data,
+            ..io_uring_sqe::default()
+        };
+        let wait = if timeout { Wait::Timeout(self.timer) } else { Wait::None };
+        let mut req = Req { wait, ..Req::new(sqe) };
+        req.flags |= ReqFlags::ORPHAN;
+        req
+    }
+}
+
+fn owner(page: &Control, slot: usize) -> u32 {
+    page.left(slot * WORDS + OWNER).load(Relaxed)
+}
+
+impl Ctx {
+    /// In a child that has inherited the ring: writes down what it has in flight.
+    #[cold]
+    pub fn write_down(&mut self) {
+        if self.slab.is_empty() && self.written == 0 {
+            return;
+        }
+        if self.defers() || reactor::parent().is_none() {
+            self.inherited = false;
+            return;
+        }
+        let (me, page) = (crate::fork::pid(), self.mem.control.clone());
+        let mut slots = (0..SLOTS).filter(|&slot| [0, me].contains(&owner(&page, slot)));
+        let (first, before) = (self.written == 0, self.written);
+        self.written = 0;
+        let linked = |id: &ReqId| self.slab.get(*id).and_then(|r| r.link);
+        let few = || self.slab.iter().take(SLOTS);
+        let followers: Vec<ReqId> = few().filter_map(|(_, r)| r.link).collect();
+        for (head, _) in few().filter(|(id, _)| !followers.contains(id)) {
+            for id in core::iter::successors(Some(head), linked) {
+                let (Some(slot), Some(req)) = (slots.next(), self.slab.get(id)) else { break };
+                Left::of(req, id != head).write(&page, slot, me);
+                self.written += 1;
+            }
+        }
+        // What was written last time and is not any more.
+        let stale = slots.filter(|&slot| owner(&page, slot) == me);
+        let gone = before.saturating_sub(self.written);
+        stale.take(gone).for_each(|slot| page.left(slot * WORDS).store(0, Relaxed));
+        if first && self.written > 0 && !core::mem::replace(&mut self.watched, true) {
+            page.heirs().fetch_add(1, Relaxed);
+            reactor::wake_parent();
+        }
+    }
+
+    /// Takes what `child` has written down off the page, and over.
+    fn take_over(&mut self, child: u32) -> bool {
+        let page = self.mem.control.clone();
+        let mut chain: Vec<Left> = Vec::new();
+        let mut any = false;
+        for slot in (0..SLOTS).filter(|&slot| owner(&page, slot) == child) {
+            let left = Left::read(&page, slot);
+            page.left(slot * WORDS).store(0, Relaxed);
+            if left.what & FOLLOWS == 0 {
+                self.adopt(&core::mem::take(&mut chain));
+            }
+            chain.push(left);
+            any = true;
+        }
+        self.adopt(&chain);
+        any
+    }
+
+    /// Goes on with one chain.
+    fn adopt(&mut self, chain: &[Left]) {
+        let Some((head, rest)) = chain.split_first() else { return };
+        let mut next = None;
+        for left in rest.iter().rev() {
+            next = Some(self.slab.insert(Req { link: next, ..left.request() }));
+        }
+        self.nr_reqs += chain.len() as u32;
+        let mut req = Req { link: next, ..head.request() };
+        if head.what & TIMEOUT != 0 {
+            let id = self.slab.insert(req);
+            self.timeouts_insert(id);
+        } else {
+            // Whatever hangs on it ends with it.
+            req.flags.remove(ReqFlags::HARDLINK);
+            req.fail(Errno::ECANCELED);
+            self.finish(&mut req);
+        }
+    }
+}
+
+/// The children of this process that its reactor watches.
+#[derive(Debug, Default)]
+pub struct Children(Vec<(u32, InternalFd)>);
+
+impl Children {
+    /// Marks the reactor's event data of a child; no ring has such an id.
+    const MARK: u64 = 1 << 63;
+
+    /// A child has called: watches those that it does not know. Answers those that have ended.
+    pub fn look(&mut self, set: impl AsFd, rings: &[Arc<Ring>]) -> Vec<u32> {
+        let mut ended = Vec::new();
+        for ring in rings {
+            let calls = ring.control.heirs().load(Relaxed);
+            if ring.heirs.swap(calls, Relaxed) == calls {
+                continue;
+            }
+            let ctx = ring.lock();
+            for slot in 0..SLOTS {
+                let pid = owner(&ctx.mem.control, slot);
+                let known = self.0.iter().any(|(child, _)| *child == pid) || ended.contains(&pid);
+                if pid == 0 || pid == crate::fork::pid() || known {
+                    continue;
+                }
+                match self.watch(&set, pid) {
+                    Err(Errno::ESRCH) => ended.push(pid),
+                    // At the next look.
+                    Err(_) => ring.heirs.store(calls.wrapping_sub(1), Relaxed),
+                    Ok(()) => {}
+                }
+            }
+        }
+        ended
+    }
+
+    fn watch(&mut self, set: impl AsFd, pid: u32) -> Result<()> {
+        let process = Pid::from_raw(pid.cast_signed()).ok_or(Errno::ESRCH)?;
+        let fd = crate::fds::adopt_internal(pidfd_open(process, PidfdFlags::empty())?);
+        let data = epoll::EventData::new_u64(Self::MARK | u64::from(pid));
+        epoll::add(set, &fd, data, epoll::EventFlags::IN)?;
+        self.0.push((pid, fd));
+        Ok(())
+    }
+
+    /// The child that an event of the reactor's tells the end of. It is not watched any more.
+    pub fn ended(&mut self, set: impl AsFd, data: u64) -> Option<u32> {
+        let pid = (data & Self::MARK != 0).then_some(data as u32)?;
+        self.0.retain(|(child, fd)| {
+            let stays = *child != pid;
+            if !stays {
+                let _ = epoll::delete(&set, fd);
+            }
+            stays
+        });
+        Some(pid)
+    }
+}
+
+/// Takes over what an ended child had in flight on a ring; false if that is nothing.
+pub fn settle(ring: &Arc<Ring>, child: u32) -> bool {
+    let mut ctx = ring.lock();
+    if ring.dead.load(Relaxed) || !ctx.take_over(child) {
+        return false;
+    }
+    ctx.collect_memory();
+    ctx.flush();
+    ctx.nudge();
+    true
+}
