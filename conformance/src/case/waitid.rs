@@ -267,6 +267,11 @@ fn linked(cx: &mut Cx) -> Outcome {
         let sqe = wait(which, pid, WEXITED, &mut info);
         cx.start(&mut ring, &[sqe.link().ud(1), sqe::link_timeout(&ts, 0).ud(2)]);
         sorted(cx, &mut ring, "too late", 2)?;
+        // It comes to wait where the request before it was worked on, and nobody enters meanwhile.
+        let first = sqe::nop().with(IOSQE_ASYNC).link().ud(3);
+        cx.start(&mut ring, &[first, sqe.link().ud(1), sqe::link_timeout(&ts, 0).ud(2)]);
+        std::thread::sleep(Duration::from_millis(60));
+        sorted(cx, &mut ring, "behind a worker", 3)?;
     }
     let far = sqe::millis(60_000);
     let sqe = wait(P_PID, pid, WEXITED, &mut info);

@@ -124,8 +124,9 @@ impl Ctx {
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT)
             && (req.flags.contains(ReqFlags::SENDRECV)
                 || matches!(kind_of(&req.call.file), Kind::Pollable | Kind::Unknown));
+        let on_worker = ReqFlags::ON_WORKER | ReqFlags::FORCE_ASYNC;
         let blocks =
-            req.flags & (ReqFlags::ON_WORKER | ReqFlags::FORCE_ASYNC) == ReqFlags::ON_WORKER;
+            req.flags & on_worker == ReqFlags::ON_WORKER && req.opcode() != IORING_OP_WAITID;
         let capped = req.arms >= MAX_ARMS;
         self.stats.reissue.capped.add(u64::from(pollable && !blocks && capped));
         let poll = pollable && !blocks && !capped;
