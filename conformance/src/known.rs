@@ -1,7 +1,10 @@
 //! Differences between softring and the kernel that cannot or shall not be removed, as data. Each
-//! names the words of `docs/LIMITATIONS.md` that tell users about it.
+//! names the words of `docs/LIMITATIONS.md` that tell users about it, and the rows of
+//! `docs/SUPPORT.md` that are only partly there because of it.
 
+use crate::case::Cover::{self, Op, Reg, Setup};
 use crate::case::glob;
+use softring_engine::abi::*;
 
 /// One known difference.
 #[derive(Clone, Copy, Debug)]
@@ -10,35 +13,78 @@ pub struct Known {
     pub case: &'static str,
     /// Words of `docs/LIMITATIONS.md`.
     pub words: &'static str,
+    /// Which opcodes, register calls and flags it concerns.
+    pub rows: &'static [Cover],
 }
+
+const fn known(case: &'static str, words: &'static str, rows: &'static [Cover]) -> Known {
+    Known { case, words, rows }
+}
+
+/// What fills the table of registered files by descriptor.
+const FILES: &[Cover] = &[
+    Reg(IORING_REGISTER_FILES),
+    Reg(IORING_REGISTER_FILES2),
+    Reg(IORING_REGISTER_FILES_UPDATE),
+    Reg(IORING_REGISTER_FILES_UPDATE2),
+    Op(IORING_OP_FILES_UPDATE),
+];
 
 /// All of them.
 pub const KNOWN: &[Known] = &[
-    Known { case: "layout::mmap_elsewhere", words: "maps at any offset" },
-    Known {
-        case: "limits::no_descriptor_for_slots",
-        words: "would take answers EMFILE where no number is free",
-    },
-    Known {
-        case: "odd::slots_hold_no_fd",
-        words: "A registered file is a descriptor of the process",
-    },
-    Known {
-        case: "corners::wide_finds_last_slot",
-        words: "A 32-byte CQE that finds no room leaves no filler",
-    },
-    Known { case: "msg_ring::itself_at_once", words: "to the sender's own ring comes in its turn" },
-    Known { case: "timestamp::recverr", words: "lies in front in a socket's error queue" },
-    Known { case: "iopoll::no_queues", words: "reads and writes any file with O_DIRECT" },
-    Known { case: "hostile::unmapped", words: "The memory of a buffer ring must stay mapped" },
-    Known {
-        case: "process::child_leaves_read",
-        words: "is cancelled at once when a forked child ends",
-    },
-    Known { case: "limits::one_worker", words: "holds no worker" },
+    known("layout::mmap_elsewhere", "maps at any offset", &[Setup(IORING_SETUP_NO_MMAP)]),
+    known(
+        "limits::no_descriptor_for_slots",
+        "would take answers EMFILE where no number is free",
+        FILES,
+    ),
+    known("odd::slots_hold_no_fd", "A registered file is a descriptor of the process", FILES),
+    known(
+        "corners::wide_finds_last_slot",
+        "A 32-byte CQE that finds no room leaves no filler",
+        &[Setup(IORING_SETUP_CQE_MIXED)],
+    ),
+    known(
+        "msg_ring::itself_at_once",
+        "to the sender's own ring comes in its turn",
+        &[Op(IORING_OP_MSG_RING)],
+    ),
+    known(
+        "timestamp::recverr",
+        "lies in front in a socket's error queue",
+        &[Op(IORING_OP_URING_CMD)],
+    ),
+    known(
+        "iopoll::no_queues",
+        "reads and writes any file with O_DIRECT",
+        &[Setup(IORING_SETUP_IOPOLL), Setup(IORING_SETUP_HYBRID_IOPOLL)],
+    ),
+    known(
+        "hostile::unmapped",
+        "The memory of a buffer ring must stay mapped",
+        &[Reg(IORING_REGISTER_PBUF_RING)],
+    ),
+    // Of no row: of processes.
+    known("process::child_leaves_read", "is cancelled at once when a forked child ends", &[]),
+    known("limits::one_worker", "holds no worker", &[Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)]),
+    known(
+        "futexv::nodes",
+        "Futexes of NUMA nodes",
+        &[Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE), Op(IORING_OP_FUTEX_WAITV)],
+    ),
+    known(
+        "tasks::rights_given_up",
+        "changing to them takes the rights of setfsuid(2)",
+        &[Reg(IORING_REGISTER_PERSONALITY)],
+    ),
 ];
 
 /// The reason for which `case` may differ.
 pub fn reason(case: &str) -> Option<&'static str> {
     KNOWN.iter().find(|k| glob(k.case, case)).map(|k| k.words)
+}
+
+/// The cases that show how `row` differs.
+pub fn shown_by(row: Cover) -> impl Iterator<Item = &'static str> {
+    KNOWN.iter().filter(move |k| k.rows.contains(&row)).map(|k| k.case)
 }

@@ -1,6 +1,8 @@
-//! `docs/SUPPORT.md`, written from the engine's tables.
+//! `docs/SUPPORT.md`, written from the engine's tables and from the known differences.
 
-use softring_engine::abi::{IORING_SETUP_ALL, SETUP_NAMES};
+use crate::case::Cover;
+use crate::{known, show};
+use softring_engine::abi::*;
 use softring_engine::opdef::{OPS, Support};
 use softring_engine::syscall::register::REGISTERS;
 use softring_engine::syscall::setup;
@@ -10,19 +12,23 @@ const HEAD: &str = "\
 <!-- Generated from the engine's tables; `make support` writes it anew. -->
 # What softring supports
 
-The opcodes, register calls and setup flags of Linux 6.18, in the kernel's order. *Yes*: as the
-kernel. *Partly*: as the kernel but for what the note says. *No*: refused as a kernel refuses what
-it does not know, and the probe says so.
+The opcodes, register calls and flags of Linux 6.18, in the kernel's order. *Yes*: as the kernel.
+*Partly*: as the kernel but for what the case in brackets shows (`conformance/src/case/`) and
+`LIMITATIONS.md` explains. *No*: refused with this errno, as a kernel refuses what it was built
+without, and the probe says so.
 ";
 
 /// The whole file.
 pub fn markdown() -> String {
-    let ops = OPS.iter().map(|r| (r.name, r.since, r.support));
-    let regs = REGISTERS.iter().map(|r| (r.name, r.since, r.support));
     let mut out = String::from(HEAD);
+    let ops = (0..).zip(&OPS).map(|(code, r)| (r.name, r.since, word(r.support, Cover::Op(code))));
+    let regs =
+        (0..).zip(&REGISTERS).map(|(code, r)| (r.name, r.since, word(r.support, Cover::Reg(code))));
     table(&mut out, "Operations", "IORING_OP_", ops);
     table(&mut out, "Register calls", "IORING_", regs);
-    flags(&mut out);
+    flags(&mut out, "Setup flags", &SETUP_NAMES, setup::FLAGS, Cover::Setup);
+    flags(&mut out, "SQE flags", &SQE_NAMES, IOSQE_ALL.into(), |bit| Cover::Sqe(bit as u8));
+    flags(&mut out, "Enter flags", &ENTER_NAMES, IORING_ENTER_ALL, Cover::Enter);
     out
 }
 
@@ -30,33 +36,38 @@ fn table(
     out: &mut String,
     title: &str,
     prefix: &str,
-    rows: impl Iterator<Item = (&'static str, &'static str, Support)> + Clone,
+    rows: impl Iterator<Item = (&'static str, &'static str, String)>,
 ) {
-    let all = rows.clone().count();
-    let there = rows.clone().filter(|r| r.2 != Support::Refused).count();
-    line(out, format_args!("\n## {title}: {there} of {all}\n"));
+    let rows: Vec<_> = rows.collect();
+    let there = rows.iter().filter(|r| !r.2.starts_with("no")).count();
+    line(out, format_args!("\n## {title}: {there} of {}\n", rows.len()));
     line(out, format_args!("| | since | supported |\n|---|---|---|"));
-    for (name, since, support) in rows {
+    for (name, since, word) in rows {
         let name = name.strip_prefix(prefix).unwrap_or(name);
-        line(out, format_args!("| {name} | {since} | {} |", word(support)));
+        line(out, format_args!("| {name} | {since} | {word} |"));
     }
 }
 
-fn word(support: Support) -> String {
+fn word(support: Support, row: Cover) -> String {
+    let shown = known::shown_by(row).map(|case| format!("`{case}`")).collect::<Vec<_>>().join(", ");
+    let cases = if shown.is_empty() { shown } else { format!(" ({shown})") };
     match support {
-        Support::Full => "yes".into(),
-        Support::Partial(note) => format!("partly: {note}"),
-        Support::Refused => "no".into(),
+        Support::Full if cases.is_empty() => "yes".into(),
+        Support::Full => format!("partly{cases}"),
+        Support::Partial(note) => format!("partly{cases}: {note}"),
+        Support::Refused(errno) => {
+            format!("no: {}", show::answer(errno.res().into()).trim_start_matches('-'))
+        }
     }
 }
 
-fn flags(out: &mut String) {
-    let all = IORING_SETUP_ALL.count_ones();
-    line(out, format_args!("\n## Setup flags: {} of {all}\n", setup::FLAGS.count_ones()));
+fn flags(out: &mut String, title: &str, names: &[&str], there: u32, cover: fn(u32) -> Cover) {
+    line(out, format_args!("\n## {title}: {} of {}\n", there.count_ones(), names.len()));
     line(out, format_args!("| | supported |\n|---|---|"));
-    for (bit, name) in SETUP_NAMES.iter().enumerate() {
-        let there = setup::FLAGS >> bit & 1 == 1;
-        line(out, format_args!("| {name} | {} |", if there { "yes" } else { "no" }));
+    for (bit, name) in (0..).map(|shift| 1 << shift).zip(names) {
+        let refused = Support::Refused(softring_engine::errno::Errno::EINVAL);
+        let support = if there & bit == 0 { refused } else { Support::Full };
+        line(out, format_args!("| {name} | {} |", word(support, cover(bit))));
     }
 }
 

@@ -2,7 +2,9 @@
 
 use softring_conformance::case::{self, Cover};
 use softring_conformance::{coverage, known};
-use softring_engine::abi::{IORING_OP_LAST, OP_NAMES, REGISTER_NAMES, SETUP_NAMES};
+use softring_engine::abi::{
+    ENTER_NAMES, IORING_OP_LAST, OP_NAMES, REGISTER_NAMES, SETUP_NAMES, SQE_NAMES,
+};
 use softring_engine::opdef::OPS;
 
 fn covered(wanted: Cover) -> bool {
@@ -33,10 +35,12 @@ fn every_setup_flag_has_a_case() {
 
 #[test]
 fn every_sqe_and_enter_flag_has_a_case() {
-    let sqe: Vec<_> = (0..7).filter(|bit| !covered(Cover::Sqe(1 << bit))).collect();
-    assert!(sqe.is_empty(), "no case covers the SQE flags of bits {sqe:?}");
-    let enter: Vec<_> = (0..8).filter(|bit| !covered(Cover::Enter(1 << bit))).collect();
-    assert!(enter.is_empty(), "no case covers the enter flags of bits {enter:?}");
+    let sqe = (0..SQE_NAMES.len()).filter(|bit| !covered(Cover::Sqe(1 << bit)));
+    let sqe: Vec<_> = sqe.map(|b| SQE_NAMES[b]).collect();
+    assert!(sqe.is_empty(), "no case covers {sqe:?}");
+    let enter = (0..ENTER_NAMES.len()).filter(|bit| !covered(Cover::Enter(1 << bit)));
+    let enter: Vec<_> = enter.map(|b| ENTER_NAMES[b]).collect();
+    assert!(enter.is_empty(), "no case covers {enter:?}");
 }
 
 #[test]

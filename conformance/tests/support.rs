@@ -14,3 +14,12 @@ fn support_md_is_fresh() {
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(found == want, "docs/SUPPORT.md is stale: run `make support`, and commit it");
 }
+
+#[test]
+fn what_is_partly_there_names_its_case() {
+    let text = softring_conformance::support::markdown();
+    for row in text.lines().filter(|l| l.contains("| partly")) {
+        let told = row.contains("partly (`") || row.contains("only time could show it");
+        assert!(told, "no case shows how it differs: add one, and its row in known.rs: {row}");
+    }
+}

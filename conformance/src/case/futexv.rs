@@ -9,6 +9,9 @@ pub const CASES: &[Case] = &[
     case!("futexv", any_of_several, [Op(IORING_OP_FUTEX_WAITV)], "a wait for any of several; the result says which"),
     case!("futexv", full, [Op(IORING_OP_FUTEX_WAITV)], "128 of them"),
     case!("futexv", cancel, [Op(IORING_OP_FUTEX_WAITV), Op(IORING_OP_ASYNC_CANCEL)], "the wait is cancelled"),
+    case!("futexv", nodes, [
+        Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE), Op(IORING_OP_FUTEX_WAITV),
+    ], "futexes of NUMA nodes"),
     case!("futexv", refusals, [Op(IORING_OP_FUTEX_WAITV)], "bad counts, entries, flags and pointers"),
     case!("futexv", race, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_ASYNC_CANCEL)], "a wake races a cancel: one of them it is, and both know which"),
 ];
@@ -153,5 +156,29 @@ fn race(cx: &mut Cx) -> Outcome {
     cx.eq("woken or cancelled", (woken + cancelled, wrong), (N as i64, 0));
     cx.eq("as often as the waker says", told - woken, 0);
     cx.is("nothing else", ring.cq_ready(), 0);
+    Ok(())
+}
+
+/// `FUTEX2_NUMA` and `FUTEX2_MPOL`.
+const NODES: [(&str, i32); 3] = [("its node", 4), ("its memory's policy", 8), ("both", 12)];
+
+/// A word, and the node it is of: none yet.
+#[repr(align(8))]
+struct OfNode(Word, Word);
+
+fn nodes(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    for (what, flags) in NODES {
+        let of_node = OfNode(Word::new(7), Word::new(u32::MAX));
+        let word = &of_node.0;
+        let wait = futex(IORING_OP_FUTEX_WAIT, word, 7, ANY, U32 | flags);
+        let wake = futex(IORING_OP_FUTEX_WAKE, word, 1, ANY, U32 | flags);
+        cx.start(&mut ring, &[wait.ud(1), wake.ud(2)]);
+        sorted(cx, &mut ring, &format!("waits and is woken by {what}"), 2)?;
+        let entries = [entry(word, 7, flags)];
+        cx.start(&mut ring, &[any_of(&entries).ud(1), wake.ud(2)]);
+        sorted(cx, &mut ring, "as one of several", 2)?;
+        cx.note("a node is told", of_node.1.load(Ordering::SeqCst) != u32::MAX);
+    }
     Ok(())
 }

@@ -10,6 +10,7 @@ pub const CASES: &[Case] = &[
     case!("tasks", registered_rings_after_fork, [Reg(IORING_REGISTER_RING_FDS)], "a child has no registered rings"),
     case!("tasks", partial_ring_fds, [Reg(IORING_REGISTER_RING_FDS)], "rows before the bad one count"),
     case!("tasks", other_credentials, [Reg(IORING_REGISTER_PERSONALITY)], "a request opens what its personality may open"),
+    case!("tasks", rights_given_up, [Reg(IORING_REGISTER_PERSONALITY)], "a personality opens what its thread no longer may"),
     case!("tasks", late_eventfd, [Reg(IORING_REGISTER_EVENTFD)], "an eventfd hears of what was submitted before it"),
     case!("tasks", flag_by_poll, [Setup(IORING_SETUP_TASKRUN_FLAG)], "what poll(2) tells of shows in TASKRUN at once"),
     case!("tasks", half_readable_arrays, [
@@ -116,6 +117,27 @@ fn other_credentials(cx: &mut Cx) -> Outcome {
     drop(cx.one_fd(&mut ring, "with none", open)?);
     file.set_permissions(open_to(0o644))?;
     drop(cx.one_fd(&mut ring, "as the other, allowed", under(2))?);
+    Ok(())
+}
+
+fn rights_given_up(cx: &mut Cx) -> Outcome {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Stop::Skip("takes the rights of root".into()));
+    }
+    let (path, door) = (cx.path("f")?, cx.door);
+    let only_root = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    cx.file("f", b"")?.set_permissions(only_root)?;
+    // What the open answers: 0 for a descriptor, else an errno.
+    let child = os::in_child(|| {
+        let Ok(mut ring) = Ring::new(door, 4, 0) else { return 200 };
+        if ring.register(IORING_REGISTER_PERSONALITY, 0, 0) != 1 || !os::become_nobody() {
+            return 201;
+        }
+        let open = sqe::rw(IORING_OP_OPENAT, libc::AT_FDCWD, addr(&*path), 0, 0);
+        ring.push(open.set(|s| s.personality = 1)).submit_wait(1);
+        ring.pop().map_or(202, |c| -c.res.min(0))
+    });
+    cx.note_answer("opened as root", -child);
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 
 use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::Result;
+use crate::errno::{Errno, Result};
 use crate::ops;
 use crate::req::request::{Call, Req};
 use crate::sys::nr::EPOLLONESHOT;
@@ -50,8 +50,8 @@ pub enum Support {
     Full,
     /// As the kernel's but for what the note says.
     Partial(&'static str),
-    /// Answers `-EINVAL`, as a kernel without the opcode does, and the probe says so.
-    Refused,
+    /// Answers this, as a kernel without it does, and the probe says so.
+    Refused(Errno),
 }
 
 /// One row.
@@ -107,7 +107,7 @@ impl OpDef {
     }
 
     pub const fn supported(&self) -> bool {
-        !matches!(self.support, Support::Refused)
+        !matches!(self.support, Support::Refused(_))
     }
 }
 
@@ -168,7 +168,7 @@ const fn but(mut row: OpDef, note: &'static str) -> OpDef {
 /// A row that is not there (yet): prep answers EINVAL.
 const fn no(code: u8, since: &'static str) -> OpDef {
     let mut row = op(code, since, 0, ops::refuse, Ring(ops::refused));
-    row.support = Support::Refused;
+    row.support = Support::Refused(Errno::EINVAL);
     row
 }
 
@@ -326,7 +326,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
             ),
             ops::nvme::finish,
         ),
-        "sockets (`timestamp::recverr`) and NVMe (not run on a device)",
+        "sockets and NVMe (not run on a device)",
     ),
     waits(
         op(IORING_OP_SEND_ZC, "6.0", NET | POLLOUT, ops::net_zc::prep, Sys(ops::net_zc::send)),

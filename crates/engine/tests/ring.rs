@@ -9,6 +9,8 @@ use std::os::fd::AsRawFd;
 use client::{Client, sqe};
 use softring_engine::abi::*;
 use softring_engine::fds;
+use softring_engine::opdef::{OPS, Support};
+use softring_engine::syscall::register::{REGISTERS, register};
 
 #[test]
 fn nops_complete_in_order() {
@@ -93,4 +95,25 @@ fn a_number_reused_behind_our_back_is_noticed() {
     c.push(read);
     assert_eq!(c.enter(1, 1), 1);
     assert_eq!((c.pop().unwrap().res, &buf[..4]), (4, b"pipe".as_slice()));
+}
+
+#[test]
+fn what_is_refused_answers_as_its_row_says() {
+    const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+    // As a ring must be that zero copy can be registered on.
+    let c = Client::new(8, DEFER | IORING_SETUP_CQE_MIXED);
+    for (opcode, row) in (0..).zip(&OPS) {
+        if let Support::Refused(errno) = row.support {
+            c.push(sqe(opcode, 1));
+            assert_eq!(c.enter(1, 1), 1);
+            assert_eq!(c.pop().unwrap().res, errno.res(), "{}", row.name);
+        }
+    }
+    let some = [0u64; 16];
+    let at = some.as_ptr().expose_provenance() as u64;
+    for (opcode, row) in (0..).zip(&REGISTERS) {
+        if let Support::Refused(errno) = row.support {
+            assert_eq!(register(c.fd, opcode, at, 1), Err(errno), "{}", row.name);
+        }
+    }
 }

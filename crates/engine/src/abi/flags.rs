@@ -56,6 +56,18 @@ pub const IORING_ENTER_NO_IOWAIT: u32 = 1 << 7;
 /// All enter flags of kernel 6.18.
 pub const IORING_ENTER_ALL: u32 = 0xff;
 
+/// Enter flags with their bit's name, in bit order.
+pub const ENTER_NAMES: [&str; 8] = [
+    "GETEVENTS",
+    "SQ_WAKEUP",
+    "SQ_WAIT",
+    "EXT_ARG",
+    "REGISTERED_RING",
+    "ABS_TIMER",
+    "EXT_ARG_REG",
+    "NO_IOWAIT",
+];
+
 pub const IORING_FEAT_SINGLE_MMAP: u32 = 1 << 0;
 pub const IORING_FEAT_NODROP: u32 = 1 << 1;
 pub const IORING_FEAT_SUBMIT_STABLE: u32 = 1 << 2;

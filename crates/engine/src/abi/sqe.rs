@@ -44,3 +44,14 @@ pub const IOSQE_BUFFER_SELECT: u8 = 1 << 5;
 pub const IOSQE_CQE_SKIP_SUCCESS: u8 = 1 << 6;
 /// All SQE flags of kernel 6.18.
 pub const IOSQE_ALL: u8 = 0x7f;
+
+/// SQE flags with their bit's name, in bit order.
+pub const SQE_NAMES: [&str; 7] = [
+    "FIXED_FILE",
+    "IO_DRAIN",
+    "IO_LINK",
+    "IO_HARDLINK",
+    "ASYNC",
+    "BUFFER_SELECT",
+    "CQE_SKIP_SUCCESS",
+];

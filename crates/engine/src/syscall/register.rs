@@ -68,7 +68,7 @@ impl core::fmt::Debug for RegDef {
 
 impl RegDef {
     pub const fn supported(&self) -> bool {
-        !matches!(self.support, Support::Refused)
+        !matches!(self.support, Support::Refused(_))
     }
 }
 
@@ -81,9 +81,8 @@ const fn but(mut row: RegDef, note: &'static str) -> RegDef {
     row
 }
 
-const fn no(code: u32, since: &'static str, args: Args, run: Run) -> RegDef {
-    let mut row = reg(code, since, args, run);
-    row.support = Support::Refused;
+const fn no(mut row: RegDef, answer: Errno) -> RegDef {
+    row.support = Support::Refused(answer);
     row
 }
 
@@ -95,7 +94,7 @@ const CREDS: &str =
     "other credentials than the caller's need the rights of setfsuid(2) and setgroups(2)";
 
 /// Settings of which nothing comes.
-const NAPI: &str = "the settings are kept, but no network queue is polled";
+const NAPI: &str = "the settings are kept, but no network queue is polled; only time could show it";
 
 /// The table, in opcode order.
 pub static REGISTERS: [RegDef; IORING_REGISTER_LAST as usize] = [
@@ -136,7 +135,10 @@ pub static REGISTERS: [RegDef; IORING_REGISTER_LAST as usize] = [
         Own,
         Ringless(crate::ops::msg_ring::send_without_ring),
     ),
-    no(IORING_REGISTER_ZCRX_IFQ, "6.15", Exactly(1), Locked(napi::no_zero_copy)),
+    no(
+        reg(IORING_REGISTER_ZCRX_IFQ, "6.15", Exactly(1), Locked(napi::no_zero_copy)),
+        Errno::EOPNOTSUPP,
+    ),
     reg(IORING_REGISTER_RESIZE_RINGS, "6.13", Exactly(1), Free(super::resize::resize)),
     reg(IORING_REGISTER_MEM_REGION, "6.13", Exactly(1), Free(region::register)),
     reg(IORING_REGISTER_QUERY, "6.18", Own, Blind(query::query)),
