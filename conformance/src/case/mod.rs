@@ -138,6 +138,7 @@ families![
     link,
     iopoll,
     sqpoll,
+    sq_thread,
     odd,
     corners,
     cq,

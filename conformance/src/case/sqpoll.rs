@@ -55,7 +55,7 @@ fn ring(cx: &mut Cx, entries: u32, flags: u32) -> Result<Ring, Stop> {
 }
 
 /// Looks until something holds, for five seconds at most.
-fn until(mut holds: impl FnMut() -> bool) -> bool {
+pub(super) fn until(mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !holds() {
         if start.elapsed() > Duration::from_secs(5) {
@@ -67,7 +67,7 @@ fn until(mut holds: impl FnMut() -> bool) -> bool {
 }
 
 /// Submits as a program with an SQ thread does: enters only if it is asked to.
-fn go(ring: &Ring) {
+pub(super) fn go(ring: &Ring) {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     if ring.sq_flags() & IORING_SQ_NEED_WAKEUP != 0 {
         ring.enter(0, 0, IORING_ENTER_SQ_WAKEUP);
@@ -75,7 +75,7 @@ fn go(ring: &Ring) {
 }
 
 /// The next completion, without entering.
-fn spin(cx: &mut Cx, ring: &mut Ring, what: &str, want: (u64, i32)) {
+pub(super) fn spin(cx: &mut Cx, ring: &mut Ring, what: &str, want: (u64, i32)) {
     until(|| ring.cq_ready() > 0);
     match ring.pop() {
         Some(cqe) => {
@@ -212,15 +212,44 @@ fn affinity(cx: &mut Cx) -> Outcome {
     cx.setup_is("without SQPOLL", 4, alone, -EINVAL);
     // Without the flag the word is not looked at.
     cx.setup_is("no flag", 4, io_uring_params { sq_thread_cpu: 100_000, ..params(0) }, 0);
+    let all = processors(std::path::Path::new("/proc/self"));
+    for last in [false, true] {
+        cx.holds("no thread is left", until(|| threads() == 0));
+        let one = if last { all.rsplit([',', '-']).next() } else { all.split([',', '-']).next() };
+        let cpu = one.and_then(|n| n.parse().ok()).unwrap_or(0);
+        let _ring = cx.ring_with(4, on(cpu))?;
+        cx.holds("a thread", until(|| threads() == 1));
+        let at = thread_folders().pop().unwrap_or_default();
+        cx.holds("it stays where it was put", until(|| processors(&at) == cpu.to_string()));
+    }
+    cx.holds("no thread is left", until(|| threads() == 0));
+    let _ring = ring(cx, 4, 0)?;
+    cx.holds("a thread", until(|| threads() == 1));
+    let at = thread_folders().pop().unwrap_or_default();
+    cx.holds("without the flag it may go anywhere", processors(&at) == all);
     Ok(())
 }
 
-/// This process's SQ threads.
-fn threads() -> usize {
+/// This process's SQ threads, in `/proc`.
+fn thread_folders() -> Vec<std::path::PathBuf> {
     let name = format!("iou-sqp-{}", std::process::id());
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let comm = |e: std::fs::DirEntry| std::fs::read_to_string(e.path().join("comm"));
-    tasks.filter_map(|e| comm(e).ok()).filter(|c| c.trim() == name).count()
+    let named = |at: &std::path::PathBuf| {
+        std::fs::read_to_string(at.join("comm")).is_ok_and(|c| c.trim() == name)
+    };
+    tasks.map(|e| e.path()).filter(named).collect()
+}
+
+/// How many there are.
+pub(super) fn threads() -> usize {
+    thread_folders().len()
+}
+
+/// The processors that a thread may run on.
+fn processors(of: &std::path::Path) -> String {
+    let status = std::fs::read_to_string(of.join("status")).unwrap_or_default();
+    let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+    list.unwrap_or_default().trim().into()
 }
 
 fn attached(cx: &mut Cx) -> Outcome {
