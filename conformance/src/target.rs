@@ -50,6 +50,8 @@ pub struct Launcher {
     pub model: Option<String>,
     /// Whether kernel aio is denied to softring, too.
     pub no_aio: bool,
+    /// Whether SQ threads nap, as `softring run --sq-idle=nap` has it.
+    pub sq_nap: bool,
     /// What a case may take.
     pub timeout: Duration,
     /// Where the cases make their directories: what a killed case leaves goes with it.
@@ -59,7 +61,7 @@ pub struct Launcher {
 impl Launcher {
     pub fn new(exe: PathBuf, library: Option<PathBuf>, timeout: Duration) -> Result<Self> {
         let scratch = tempfile::tempdir().context("no directory for the cases' files")?;
-        Ok(Self { exe, library, model: None, no_aio: false, timeout, scratch })
+        Ok(Self { exe, library, model: None, no_aio: false, sq_nap: false, timeout, scratch })
     }
 
     /// Runs `case` on `target` in a process of its own.
@@ -100,6 +102,9 @@ impl Launcher {
         if let Some(model) = &self.model {
             let path = self.scratch.path().display();
             cmd.env("SOFTRING_MODEL", format!("{path}={model}"));
+        }
+        if self.sq_nap {
+            cmd.env("SOFTRING_SQ_IDLE", "nap");
         }
         crate::os::deny_in_child(&mut cmd, deny_filter(self.no_aio)?);
         Ok(cmd)

@@ -60,6 +60,17 @@ fn without_kernel_aio_answers_are_the_same() {
     agrees(&launcher, &cases, &[Door::Syscall]);
 }
 
+/// SQ threads that nap between submissions are only later.
+#[test]
+fn sq_threads_that_nap_change_no_answer() {
+    const FAMILIES: [&str; 2] = ["sqpoll", "sq_thread"];
+    let mut launcher = launcher();
+    launcher.sq_nap = true;
+    // The other families have no ring with an SQ thread.
+    let cases: Vec<_> = case::all().filter(|c| FAMILIES.contains(&c.family)).collect();
+    agrees(&launcher, &cases, &[Door::Syscall]);
+}
+
 fn agrees(launcher: &Launcher, cases: &[&'static Case], doors: &[Door]) {
     let rows = suite::run(launcher, cases, doors, 2).expect("the cases can be run");
     print_skips(&rows);

@@ -48,6 +48,9 @@ enum What {
         /// Deny kernel aio to softring, too.
         #[arg(long)]
         no_aio: bool,
+        /// Under softring, SQ threads nap between submissions (`softring run --sq-idle=nap`).
+        #[arg(long)]
+        sq_nap: bool,
         /// Cases at a time.
         #[arg(long, default_value_t = 2)]
         jobs: usize,
@@ -88,10 +91,10 @@ fn command(what: What) -> Result<ExitCode> {
     match what {
         What::List(select) => list(&select),
         What::Run { select, door, times } => run(&select, door, times),
-        What::All { select, door, library, model, no_aio, jobs } => {
+        What::All { select, door, library, model, no_aio, sq_nap, jobs } => {
             let doors = if door.is_empty() { Door::ALL.to_vec() } else { door };
             let mut launcher = launcher(&select, library)?;
-            (launcher.model, launcher.no_aio) = (model, no_aio);
+            (launcher.model, launcher.no_aio, launcher.sq_nap) = (model, no_aio, sq_nap);
             all(&select, &doors, &launcher, jobs)
         }
         What::One { name, door } => {
