@@ -1,8 +1,11 @@
 //! Sockets before and after they are streams: made, named, connected, accepted, shut down.
 
 use super::prelude::*;
+use crate::ring::Errno;
 use libc::{AF_INET, AF_UNIX, EAFNOSUPPORT, ECONNREFUSED, ENOTCONN, ENOTSOCK, SOCK_STREAM};
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 pub const CASES: &[Case] = &[
     case!("conn", socket, [Op(IORING_OP_SOCKET)], "a socket is made, as a descriptor or in a slot"),
@@ -13,6 +16,7 @@ pub const CASES: &[Case] = &[
     case!("conn", refused, [Op(IORING_OP_CONNECT)], "nobody listens, bad addresses, not a socket"),
     case!("conn", accept, [Op(IORING_OP_ACCEPT)], "connections are taken, with their peer's address"),
     case!("conn", accept_waits, [Op(IORING_OP_ACCEPT)], "a blocking listener is waited on; a wait can be cancelled"),
+    case!("conn", accept_two_rings, [Op(IORING_OP_ACCEPT)], "threads that accept from one blocking listener leave it as it was"),
     case!("conn", accept_refusals, [Op(IORING_OP_ACCEPT)], "bad flags, slots and files"),
     case!("conn", accept_multishot, [Op(IORING_OP_ACCEPT)], "one request takes many connections"),
     case!("conn", accept_slots, [Op(IORING_OP_ACCEPT)], "connections go into slots until those end"),
@@ -218,6 +222,51 @@ fn accept_waits(cx: &mut Cx) -> Outcome {
     cx.holds("taken when it came", got.iter().all(|c| c.user_data == 4 && c.res >= 0));
     got.iter().for_each(|c| drop(os::own(c.res)));
     drop(client);
+    let same = TcpStream::from(std::os::fd::OwnedFd::from(listener));
+    let long = Some(std::time::Duration::from_millis(200));
+    same.set_read_timeout(long)?;
+    let _client = TcpStream::connect(same.local_addr()?)?;
+    drop(cx.one_fd(&mut ring, "with a timeout", take(fd))?);
+    cx.eq("which is kept", same.read_timeout()?, long);
+    Ok(())
+}
+
+/// Takes connections until none is `left`: how many, and how often that failed.
+fn take_some(door: Door, fd: i32, left: &AtomicUsize) -> Result<(usize, usize), Errno> {
+    let (mut ring, mut taken, mut failed) = (Ring::new(door, 4, 0)?, 0, 0);
+    while left.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_ok() {
+        ring.push(take(fd)).submit_wait(1);
+        match ring.take(1)?[0].res {
+            fd if fd >= 0 => (taken, _) = (taken + 1, drop(os::own(fd))),
+            _ => failed += 1,
+        }
+    }
+    Ok((taken, failed))
+}
+
+/// A connection wakes both; who comes too late waits on.
+fn accept_two_rings(cx: &mut Cx) -> Outcome {
+    const ALL: usize = 80;
+    for round in 0..8 {
+        let (listener, _) = listener()?;
+        let (fd, at, door, left) =
+            (listener.as_raw_fd(), listener.local_addr()?, cx.door, AtomicUsize::new(ALL));
+        let (ended, took) = std::thread::scope(|scope| {
+            let takers = [(); 2].map(|()| scope.spawn(|| take_some(door, fd, &left)));
+            let ended = (0..ALL / 8).flat_map(|_| {
+                let some = [(); 8].map(|()| TcpStream::connect(at));
+                some.map(|c| c.and_then(|mut c| c.read(&mut [0])))
+            });
+            let ended = ended.filter(|end| matches!(end, Ok(0))).count();
+            (ended, takers.map(|t| t.join().expect("a taker")))
+        });
+        let [one, two] = took;
+        let (one, two) = (one?, two?);
+        cx.eq("each is seen to end", ended, ALL);
+        cx.eq("each is taken once", (one.0 + two.0, one.1 + two.1), (ALL, 0));
+        let same = TcpStream::from(std::os::fd::OwnedFd::from(listener));
+        cx.eq(&format!("SO_RCVTIMEO after round {round}"), same.read_timeout()?, None);
+    }
     Ok(())
 }
 
@@ -301,7 +350,7 @@ fn shutdown(cx: &mut Cx) -> Outcome {
         ("both", end(fd, 2), 0),
     ]);
     let mut buf = [0u8; 4];
-    cx.eq("the peer's end", std::io::Read::read(&mut peer, &mut buf)?, 0);
+    cx.eq("the peer's end", peer.read(&mut buf)?, 0);
     let chain = [end(lone.as_raw_fd(), 1).link().ud(1), sqe::nop().ud(2)];
     cx.batch(&mut ring, "a failure in a chain", &chain, &[(1, -ENOTCONN), (2, 0)]);
     Ok(())

@@ -11,6 +11,7 @@
 
 pub mod abi;
 pub mod aio;
+pub mod alone;
 pub mod ctx;
 pub mod errno;
 pub mod fds;

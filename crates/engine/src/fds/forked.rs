@@ -16,7 +16,7 @@ struct Held {
     _reactor: crate::wait::reactor::Held,
     _aio: crate::aio::Held,
     _stats: crate::stats::Held,
-    _limit: crate::mem::file::Held,
+    _limit: crate::alone::Held,
 }
 
 impl Held {

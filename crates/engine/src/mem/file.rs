@@ -6,45 +6,22 @@
 //! may do so. Others can lower it meanwhile, with setrlimit(2) or from another process: SIGXFSZ is
 //! kept from the program in any case.
 
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::time::Duration;
-
 use rustix::fd::AsFd;
 use rustix::fs::{fstat, ftruncate};
-use rustix::process::{Resource, Rlimit, getpid, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::abi::IORING_OFF_SQES;
+use crate::alone::{Alone, Held};
 use crate::errno::{Errno, Result};
 use crate::sys;
 
 const SIGXFSZ: u64 = 1 << 24;
-/// A process, one thread of which may lift the limit; 0: none. A forked child does not wait for a
-/// thread of its parent's.
-static OWNER: AtomicU32 = AtomicU32::new(0);
-
-/// No other thread lifts the limit.
-pub struct Held(());
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        OWNER.store(0, Release);
-        sys::futex_wake(&OWNER, 1);
-    }
-}
+static LIFTS: Alone = Alone::new();
 
 /// Waits until no other thread lifts the limit: also over `fork`, or the child would keep it
 /// lifted.
 pub fn hold() -> Held {
-    let me = getpid().as_raw_nonzero().get().cast_unsigned();
-    let mut seen = 0;
-    while let Err(owner) = OWNER.compare_exchange(seen, me, Acquire, Relaxed) {
-        seen = if owner == me { 0 } else { owner };
-        if owner == me {
-            sys::futex_wait(&OWNER, me, Some(Duration::from_millis(1)));
-        }
-    }
-    Held(())
+    LIFTS.hold()
 }
 
 fn short(limit: Option<u64>, size: u64) -> bool {

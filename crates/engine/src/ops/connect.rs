@@ -6,12 +6,17 @@
 //! - CONNECT sets O_NONBLOCK for the one call. Nobody else has use for a socket that is not
 //!   connected yet.
 //! - ACCEPT looks first whether somebody is there. Another process may take that connection before
-//!   we do, so the wait is limited for the one call by SO_RCVTIMEO to a moment.
+//!   we do, so the wait is limited for the one call by SO_RCVTIMEO to a moment. Only one thread at
+//!   a time does so: a second one would take the moment for the program's timeout, and put that
+//!   back last; or wait without one, once the first has taken its own away. Of another process the
+//!   moment tells by its length.
 #![allow(unsafe_code)]
 
+use rustix::fd::AsRawFd;
 use rustix::fs::OFlags;
 
 use crate::abi::*;
+use crate::alone::Alone;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
@@ -28,11 +33,15 @@ const SO_ERROR: u32 = 4;
 const SO_RCVTIMEO: u32 = 20;
 const SO_ACCEPTCONN: u32 = 30;
 const SO_DOMAIN: u32 = 39;
+const AF_UNIX: i32 = 1;
 const AF_INET: i32 = 2;
 const AF_INET6: i32 = 10;
+const SOCK_DGRAM: u32 = 2;
 const POLLERR: i16 = 8;
-/// The wait that is left to an ACCEPT that was beaten to its connection.
-const MOMENT: [i64; 2] = [0, 10_000];
+/// The wait that is left to an ACCEPT that was beaten to its connection, in s and µs: nothing that
+/// a program would ask for.
+const MOMENT: [i64; 2] = [0, 13_000];
+static LIMITS: Alone = Alone::new();
 
 /// CONNECT's progress, in `call.done`.
 const IN_PROGRESS: u64 = 1;
@@ -170,20 +179,46 @@ fn accept_now(call: &Call) -> Result<usize> {
     if listens && sys::poll_now(fd, sys::POLLIN) == 0 {
         return Err(Errno::EAGAIN);
     }
-    let mut old = [0i64; 2];
-    let mut len = 16u32;
-    let (at, size) = ((&raw mut old).expose_provenance(), (&raw mut len).expose_provenance());
-    if check(sys!(__NR_getsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, at, size)).is_err() {
-        return try_accept(call);
-    }
-    let set = |t: &[i64; 2]| {
-        let at = t.as_ptr().expose_provenance();
-        sys!(__NR_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, at, 16)
-    };
-    set(&MOMENT);
-    let done = try_accept(call);
-    set(&old);
+    // No handler of the program's runs meanwhile: it might accept, too.
+    let mask = sys::set_sigmask(u64::MAX);
+    let done = limited(call);
+    sys::set_sigmask(mask);
     done
+}
+
+/// Accepts within a moment. All signals are blocked.
+fn limited(call: &Call) -> Result<usize> {
+    let fd = call.file.fd();
+    let _held = LIMITS.hold();
+    let Some(old) = timeout(fd) else { return try_accept(call) };
+    set_timeout(fd, MOMENT);
+    let done = try_accept(call);
+    set_timeout(fd, put_back(old));
+    done
+}
+
+/// What to put back: what was there, but for a moment of another process's, which is over soon.
+fn put_back(old: [i64; 2]) -> [i64; 2] {
+    if old != [0; 2] && Some(old) == moment() { [0; 2] } else { old }
+}
+
+/// SO_RCVTIMEO, in s and µs.
+fn timeout(fd: i32) -> Option<[i64; 2]> {
+    let (mut value, mut len) = ([0i64; 2], 16u32);
+    let (to, size) = (value.as_mut_ptr().expose_provenance(), (&raw mut len).expose_provenance());
+    check(sys!(__NR_getsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, to, size)).ok().map(|_| value)
+}
+
+fn set_timeout(fd: i32, to: [i64; 2]) {
+    sys!(__NR_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, to.as_ptr().expose_provenance(), 16);
+}
+
+/// What a socket tells of [`MOMENT`], which the kernel rounds up to its ticks.
+fn moment() -> Option<[i64; 2]> {
+    let fd = check(sys!(__NR_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)).ok()?;
+    let any = own(fd as i32);
+    set_timeout(any.as_raw_fd(), MOMENT);
+    timeout(any.as_raw_fd())
 }
 
 /// Is a further connection there already? Only internet sockets tell.
@@ -200,5 +235,20 @@ pub fn accept_finish(ctx: &mut Ctx, req: &mut Req) {
     }
     if let Keep::File(FileRef::Owned(fd, _)) = core::mem::take(&mut req.call.keep) {
         req.res = crate::ops::openclose::place(ctx, index, fd);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_moment_is_not_put_back() {
+        let moment = moment().expect("a socket");
+        assert!(moment[0] == 0 && moment[1] >= MOMENT[1], "{moment:?}");
+        assert_eq!(put_back(moment), [0; 2]);
+        for own in [[0; 2], [1, 0], [0, 4_000], [0, 100_000]] {
+            assert_eq!(put_back(own), own);
+        }
     }
 }
