@@ -50,7 +50,7 @@ fn probe(cx: &mut Cx) -> Outcome {
     let mut probe = io_uring::Probe::new();
     ring.submitter().register_probe(&mut probe).map_err(failed)?;
     let missing: Vec<_> =
-        crate::coverage::OPS.iter().filter(|op| !probe.is_supported(**op)).collect();
+        crate::coverage::ops().filter(|op| !probe.is_supported(*op)).collect();
     cx.eq("missing", missing, vec![]);
     Ok(())
 }
