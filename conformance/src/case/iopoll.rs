@@ -8,6 +8,7 @@ pub const CASES: &[Case] = &[
     case!("iopoll", files, [Setup(IORING_SETUP_IOPOLL)], "files that cannot be polled"),
     case!("iopoll", flags, [Setup(IORING_SETUP_IOPOLL)], "what IOPOLL goes with"),
     case!("iopoll", waits, [Setup(IORING_SETUP_IOPOLL), Trap("IOPOLL")], "entering waits for what is polled only"),
+    case!("iopoll", inline, [Op(IORING_OP_FILES_UPDATE), Op(IORING_OP_PROVIDE_BUFFERS), Op(IORING_OP_REMOVE_BUFFERS), Op(IORING_OP_MSG_RING)], "what needs no device is done while it is submitted"),
     case!("iopoll", no_queues, [Setup(IORING_SETUP_IOPOLL)], "a disk without poll queues"),
     case!("iopoll", hybrid_alone, [Setup(IORING_SETUP_HYBRID_IOPOLL)], "what HYBRID_IOPOLL needs"),
     case!("iopoll", hybrid, [Setup(IORING_SETUP_HYBRID_IOPOLL)], "a ring that naps, and its rules"),
@@ -149,5 +150,71 @@ fn hybrid(cx: &mut Cx) -> Outcome {
     let mut buf = [0u8; 8];
     cx.one(&mut ring, "buffered", sqe::read(file.as_raw_fd(), &mut buf, 0), -EOPNOTSUPP);
     cx.is("for nothing", ring.enter(0, 1, IORING_ENTER_GETEVENTS), 0);
+    Ok(())
+}
+
+/// On a ring of each kind that polls.
+fn inline(cx: &mut Cx) -> Outcome {
+    for (what, more) in [("IOPOLL", 0), ("HYBRID_IOPOLL", IORING_SETUP_HYBRID_IOPOLL)] {
+        cx.note("ring", what);
+        let flags = IORING_SETUP_IOPOLL | more;
+        let (mut ring, mut other) = (cx.ring(8, flags)?, cx.ring(8, flags)?);
+        tables(cx, &mut ring)?;
+        messages(cx, &mut ring, &mut other)?;
+    }
+    Ok(())
+}
+
+/// Registered files and provided buffers.
+fn tables(cx: &mut Cx, ring: &mut Ring) -> Outcome {
+    let file = cx.file("f", b"0123456789")?;
+    let fds = [file.as_raw_fd()];
+    let update =
+        |slot, nr| sqe::rw(IORING_OP_FILES_UPDATE, -1, addr(&fds), nr, slot);
+    cx.one(ring, "FILES_UPDATE without a table", update(0, 1), -ENXIO);
+    cx.sparse_files(ring, 2);
+    let mut buf = [0u8; 8];
+    let read = in_slot(sqe::read(0, &mut buf, 0), 0).set(|s| (s.fd, s.file_index) = (1, 0));
+    let mut mem = [0u8; 64];
+    let provide = super::pbuf::provide(&mut mem, 8, 0);
+    let remove = |n| sqe::op(IORING_OP_REMOVE_BUFFERS, n).set(|s| s.buf_index = super::pbuf::GROUP);
+    cx.each(ring, &[
+        ("a read of an empty slot", read.fixed(), -EBADF),
+        ("FILES_UPDATE", update(1, 1), 1),
+        ("a read of the slot, buffered", read.fixed(), -EOPNOTSUPP),
+        ("FILES_UPDATE beyond the table", update(2, 1), -EINVAL),
+        ("REMOVE_BUFFERS, no group", remove(1), -ENOENT),
+        ("PROVIDE_BUFFERS", provide, 0),
+        ("PROVIDE_BUFFERS, none", provide.set(|s| s.fd = 0), -libc::E2BIG),
+        ("REMOVE_BUFFERS, some", remove(3), 3),
+        ("REMOVE_BUFFERS, all", remove(100), 5),
+        ("REMOVE_BUFFERS, none left", remove(1), 0),
+    ]);
+    cx.start(ring, &[update(0, 1).ud(1).link(), provide.ud(2).link(), remove(8).ud(3)]);
+    cx.reap_in_order(ring, "a chain", &[(1, 1), (2, 0), (3, 8)]);
+    Ok(())
+}
+
+fn messages(cx: &mut Cx, ring: &mut Ring, other: &mut Ring) -> Outcome {
+    let msg = |to: i32, res, ud| {
+        sqe::op(IORING_OP_MSG_RING, to).set(|s| (s.len, s.off) = (res, ud))
+    };
+    let own = ring.fd;
+    cx.start(ring, &[msg(own, 5, 1).ud(2)]);
+    cx.reap(ring, "to itself", &[(1, 5), (2, 0)]);
+    cx.one(ring, "to another", msg(other.fd, 6, 3), 0);
+    cx.is("there, without entering", other.cq_ready(), 1);
+    cx.reap(other, "there", &[(3, 6)]);
+    let mut plain = cx.ring(8, 0)?;
+    cx.one(ring, "to one that does not poll", msg(plain.fd, 7, 4), 0);
+    cx.reap(&mut plain, "there", &[(4, 7)]);
+    cx.one(&mut plain, "from one that does not poll", msg(ring.fd, 8, 5), 0);
+    cx.is("there, without entering", ring.cq_ready(), 1);
+    cx.reap(ring, "there", &[(5, 8)]);
+    let mut deferred = cx.ring(8, DEFER)?;
+    cx.one(ring, "to one that defers", msg(deferred.fd, 9, 6), 0);
+    cx.reap(&mut deferred, "there", &[(6, 9)]);
+    cx.one(ring, "to a file", msg(0, 9, 6), -EBADFD);
+    cx.one(ring, "with a bad flag", msg(other.fd, 9, 6).op_flags(1 << 5), -EINVAL);
     Ok(())
 }
