@@ -3,7 +3,10 @@
 mod client;
 mod direct;
 
-use client::Client;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use client::{Client, sqe};
 use direct::{BLOCK, Block, file, read};
 use softring_engine::abi::*;
 
@@ -55,6 +58,54 @@ fn a_chain_is_polled_link_by_link() {
     assert!(blocks[1].0.iter().all(|&b| b == 7));
 }
 
+/// Vectors and registered buffers move the data that they name, on each kind of polled ring.
+#[test]
+fn vectors_and_registered_buffers_are_polled() {
+    use softring_engine::syscall::register;
+    let hybrid = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
+    for flags in [IORING_SETUP_IOPOLL, hybrid, IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL] {
+        let Some(f) = file(8) else { return };
+        let c = Client::new(8, flags);
+        let mut blocks = vec![Block([0xff; BLOCK]); 4];
+        let parts: Vec<[u64; 2]> = blocks.iter_mut().map(|b| [b.addr(), BLOCK as u64]).collect();
+        let at = |n: usize| parts[n..].as_ptr().expose_provenance();
+        assert_eq!(register(c.fd, IORING_REGISTER_BUFFERS, at(0), 4), 0);
+        let one = |sqe: io_uring_sqe, res: usize| {
+            c.push(sqe);
+            let wakeup = if flags & IORING_SETUP_SQPOLL != 0 { IORING_ENTER_SQ_WAKEUP } else { 0 };
+            let enter = IORING_ENTER_GETEVENTS | wakeup;
+            assert_eq!(softring_engine::syscall::enter(c.fd, 1, 1, enter, 0, 8), 1);
+            let cqe = loop {
+                match c.pop() {
+                    Some(cqe) => break cqe,
+                    None => assert_eq!(c.enter(0, 1), 0),
+                }
+            };
+            assert_eq!(cqe.res, res as i32, "{flags:#x}, opcode {}", sqe.opcode);
+        };
+        let rw = |opcode, block: u64, addr: usize, len: usize, buf: u16| {
+            let (off, addr, len) = (block * BLOCK as u64, addr as u64, len as u32);
+            let any = sqe(opcode, block);
+            io_uring_sqe { fd: f.as_raw_fd(), addr, len, off, buf_index: buf, ..any }
+        };
+        let buf = |n: usize| parts[n][0] as usize;
+        one(rw(IORING_OP_READV, 1, at(0), 3, 0), 3 * BLOCK);
+        one(rw(IORING_OP_READ_FIXED, 6, buf(3), BLOCK, 3), BLOCK);
+        let first = |blocks: &[Block]| blocks.iter().map(|b| b.0[0]).collect::<Vec<_>>();
+        assert_eq!(first(&blocks), [1, 2, 3, 6], "{flags:#x}");
+        one(rw(IORING_OP_WRITEV, 4, at(1), 3, 0), 3 * BLOCK);
+        blocks[0].0.fill(0x5a);
+        one(rw(IORING_OP_WRITE_FIXED, 0, buf(0), BLOCK, 0), BLOCK);
+        one(rw(IORING_OP_READ_FIXED, 0, buf(0), BLOCK, 1), -14i32 as usize);
+        let mut back = vec![Block([0; BLOCK]); 8];
+        for (i, to) in back.iter_mut().enumerate() {
+            f.read_exact_at(&mut to.0, (i * BLOCK) as u64).unwrap();
+        }
+        assert_eq!(first(&back), [0x5a, 1, 2, 3, 2, 3, 6, 7], "{flags:#x}");
+        assert!(back.iter().chain(&blocks).all(|b| b.0.iter().all(|&x| x == b.0[0])));
+    }
+}
+
 #[test]
 fn with_an_sq_thread_nobody_enters() {
     let Some(f) = file(8) else { return };
@@ -73,7 +124,6 @@ fn with_an_sq_thread_nobody_enters() {
 #[test]
 fn an_eventfd_is_told() {
     use rustix::event::{EventfdFlags, eventfd};
-    use std::os::fd::AsRawFd;
     let Some(f) = file(4) else { return };
     let c = Client::new(8, IORING_SETUP_IOPOLL);
     let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
@@ -143,7 +193,6 @@ fn closed_with_reads_in_flight() {
 #[test]
 fn a_registered_file_lives_until_its_last_read() {
     use softring_engine::syscall::register;
-    use std::os::fd::AsRawFd;
     let Some(f) = file(8) else { return };
     for flags in [IORING_SETUP_IOPOLL, IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL, 0] {
         let c = Client::new(16, flags);
