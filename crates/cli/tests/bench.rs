@@ -344,3 +344,50 @@ fn sqpoll_measures_the_thread_that_submits() {
     }
     fails(&["bench", "sqpoll", "--sides=nobody"], 2, "nobody");
 }
+
+/// Every rule on every trace and depth, drawn as well.
+#[test]
+fn rules_for_napping_are_simulated() {
+    const RULES: [&str; 7] =
+        ["spin", "block", "hybrid", "adaptive", "minimum/2", "source", "mean/2"];
+    const TRACES: [&str; 9] = [
+        "constant",
+        "bimodal",
+        "heavy tail",
+        "drifting",
+        "pausing",
+        "busy",
+        "busy, uneven",
+        "eight units",
+        "pipeline",
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let svg = dir.path().join("hybrid.svg");
+    let plot = format!("--plot={}", svg.display());
+    let simulate = ["bench", "hybrid", "--simulate", "--ios=2000", "--depths=1,8"];
+    let o = softring(&[&simulate[..], &["--json", &plot]].concat());
+    assert!(o.status.success(), "{}", text(&o.stderr));
+    let result: Value = serde_json::from_slice(&o.stdout).expect("JSON");
+    let tables = result["tables"].as_array().unwrap();
+    let named = tables.iter().map(|t| (t["trace"].as_str().unwrap(), t["depth"].as_u64().unwrap()));
+    let all = TRACES.into_iter().flat_map(|t| [(t, 1), (t, 8)]);
+    assert_eq!(named.collect::<Vec<_>>(), all.collect::<Vec<_>>());
+    for table in tables {
+        let rows = table["rows"].as_array().unwrap();
+        let names: Vec<_> = rows.iter().map(|r| r["rule"].as_str().unwrap()).collect();
+        assert_eq!(names, RULES, "{}", table["trace"]);
+        let number = |rule: usize, key: &str| rows[rule][key].as_f64().unwrap();
+        assert!((number(0, "latency_ratio") - 1.0).abs() < 1e-9, "{table}");
+        assert!((0..7).all(|r| number(r, "iops") > 0.0 && number(r, "cpu_percent") <= 100.1));
+        // Who blocks sleeps for each request, and who spins for none.
+        assert!(number(0, "naps") < 1.0 && number(1, "cpu_percent") < number(0, "cpu_percent"));
+    }
+    let drawn = fs::read_to_string(&svg).unwrap();
+    assert!(drawn.contains("<svg") && drawn.contains("mean/2") && drawn.contains("depth 8"));
+    let plain = softring(&simulate);
+    let again = softring(&simulate);
+    assert!(plain.status.success() && plain.stdout == again.stdout, "by the seed alone");
+    let shown = text(&plain.stdout);
+    assert!(RULES.iter().chain(&TRACES).all(|word| shown.contains(word)), "{shown}");
+    fails(&["bench", "hybrid"], 2, "--simulate");
+}
