@@ -29,6 +29,7 @@ fn bad_calls(cx: &mut Cx) -> Outcome {
         ("not open", call(1234, IORING_UNREGISTER_FILES), -EBADF),
         ("a file", call(file.as_raw_fd(), IORING_UNREGISTER_FILES), -EOPNOTSUPP),
         ("unknown opcode", call(ring.fd, IORING_REGISTER_LAST), -EINVAL),
+        ("a BPF filter", call(ring.fd, 37), -EINVAL),
         ("unknown opcode of a bad fd", call(1234, IORING_REGISTER_LAST), -EINVAL),
         ("all bits", call(ring.fd, u32::MAX), -EINVAL),
         ("unknown high bit", call(ring.fd, 1 << 30 | IORING_UNREGISTER_FILES), -EINVAL),

@@ -125,3 +125,32 @@ pub fn no_zero_copy(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     let wide = ctx.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
     Err(if ctx.defers() && wide { Errno::EOPNOTSUPP } else { Errno::EINVAL })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::syscall;
+
+    /// A kernel that was built with them answers otherwise, so this is no case.
+    #[test]
+    fn a_queue_is_refused_as_by_a_kernel_built_without() {
+        let defers = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+        let refused = |flags, nr| {
+            let mut params = io_uring_params { flags, ..Default::default() };
+            let fd = syscall::setup(4, (&raw mut params).expose_provenance());
+            assert!(fd >= 0, "setup with {flags:#x}: {fd}");
+            // Nobody looks at the argument.
+            syscall::register(fd as i32, IORING_REGISTER_ZCRX_IFQ, 8, nr)
+        };
+        for (flags, nr, errno) in [
+            (defers | IORING_SETUP_CQE32, 1, Errno::EOPNOTSUPP),
+            (defers | IORING_SETUP_CQE_MIXED, 1, Errno::EOPNOTSUPP),
+            (defers | IORING_SETUP_CQE32, 2, Errno::EINVAL),
+            (defers, 1, Errno::EINVAL),
+            (IORING_SETUP_CQE32, 1, Errno::EINVAL),
+            (0, 1, Errno::EINVAL),
+        ] {
+            assert_eq!(refused(flags, nr), errno.res() as isize, "flags {flags:#x}, {nr}");
+        }
+    }
+}
