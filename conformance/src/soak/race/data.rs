@@ -7,11 +7,21 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use super::super::{Check, ensure, sys};
 use super::make::{GROUP, Waiting, balance, ignore, one_of, page, pipe, took, unread, wrong};
+use crate::ring::Map;
 use crate::sqe::{self, SqeExt};
 use softring_engine::abi::*;
 
+/// Puts a vector into a page, and a header with it, for those that take one.
+pub(super) fn vector(page: &Map) {
+    sys::store(page.addr + 64, [(page.addr + 512) as u64, 2]);
+    sys::store(page.addr, [0, 0, (page.addr + 64) as u64, 1, 0, 0, 0u64]);
+}
+
 /// The kinds that read one byte, or more, of two that come.
 pub(super) type Reader = fn(RawFd, usize) -> io_uring_sqe;
+
+/// `struct io_uring_recvmsg_out`
+const OUT: usize = 16;
 
 pub(super) fn reader(name: &'static str, socket: bool, sqe: Reader) -> Check<Waiting> {
     let page = page()?;
@@ -21,14 +31,15 @@ pub(super) fn reader(name: &'static str, socket: bool, sqe: Reader) -> Check<Wai
     } else {
         pipe()?
     };
-    // A vector, and a header with it, for those that take one.
-    sys::store(page.addr + 64, [(page.addr + 512) as u64, 2]);
-    sys::store(page.addr, [0, 0, (page.addr + 64) as u64, 1, 0, 0, 0u64]);
+    vector(&page);
     let fd = r.as_raw_fd();
-    let provides = sqe(fd, page.addr).flags & IOSQE_BUFFER_SELECT != 0;
+    let made = sqe(fd, page.addr);
+    let provides = made.flags & IOSQE_BUFFER_SELECT != 0;
+    // What lies before the data of each message.
+    let header = if provides && made.opcode == IORING_OP_RECVMSG { OUT } else { 0 };
     Ok(Waiting {
         name,
-        sqes: vec![sqe(fd, page.addr)],
+        sqes: vec![made],
         fd,
         happen: Box::new(move || {
             for byte in [b"a", b"b"] {
@@ -40,7 +51,8 @@ pub(super) fn reader(name: &'static str, socket: bool, sqe: Reader) -> Check<Wai
             if provides {
                 cqes[0].iter().try_for_each(|c| pbufs.take(c, |_| ()))?;
             }
-            balance(took(&cqes[0]), unread(&r), 2)
+            let headers = header * cqes[0].iter().filter(|c| c.res > 0).count();
+            balance(took(&cqes[0]) - headers, unread(&r), 2)
         }),
         page,
     })
@@ -61,6 +73,12 @@ pub(super) const READERS: &[(&str, bool, Reader)] = &[
     ("RECVMSG", true, |fd, at| sqe::rw(IORING_OP_RECVMSG, fd, at, 1, 0)),
     ("RECV multishot", true, |fd, _| {
         select(IORING_OP_RECV, fd).set(|s| s.ioprio = IORING_RECV_MULTISHOT)
+    }),
+    // Its header, all zeros, asks for data only.
+    ("RECVMSG multishot", true, |fd, at| {
+        let header = (at + 128) as u64;
+        select(IORING_OP_RECVMSG, fd)
+            .set(|s| (s.addr, s.len, s.ioprio) = (header, 1, IORING_RECV_MULTISHOT))
     }),
     ("READ of a socket", true, |fd, at| sqe::rw(IORING_OP_READ, fd, at + 512, 1, 0)),
     ("READ", false, |fd, at| sqe::rw(IORING_OP_READ, fd, at + 512, 1, u64::MAX)),
@@ -85,8 +103,7 @@ pub(super) fn writer(name: &'static str, socket: bool, sqe: Reader) -> Check<Wai
     } else {
         pipe()?
     };
-    sys::store(page.addr + 64, [(page.addr + 512) as u64, 2]);
-    sys::store(page.addr, [0, 0, (page.addr + 64) as u64, 1, 0, 0, 0u64]);
+    vector(&page);
     let nonblock = |yes| rustix::io::ioctl_fionbio(&w, yes).map_err(wrong);
     nonblock(true)?;
     let mut full = 0;
@@ -95,12 +112,14 @@ pub(super) fn writer(name: &'static str, socket: bool, sqe: Reader) -> Check<Wai
     }
     nonblock(false)?;
     let fd = w.as_raw_fd();
+    let made = sqe(fd, page.addr);
+    let provides = made.flags & IOSQE_BUFFER_SELECT != 0;
     let drained = Arc::new(AtomicUsize::new(0));
     let (r, sum) = (Arc::new(r), drained.clone());
     let from = r.clone();
     Ok(Waiting {
         name,
-        sqes: vec![sqe(fd, page.addr)],
+        sqes: vec![made],
         fd,
         happen: Box::new(move || {
             let mut buf = [0u8; 4096];
@@ -108,9 +127,12 @@ pub(super) fn writer(name: &'static str, socket: bool, sqe: Reader) -> Check<Wai
                 drained.fetch_add(rustix::io::read(&from, &mut buf).unwrap_or(0), SeqCst);
             }
         }),
-        account: Box::new(move |cqes, _| {
+        account: Box::new(move |cqes, pbufs| {
             let _open = &w;
             one_of(&cqes[0], |res| res > 0)?;
+            if provides {
+                cqes[0].iter().try_for_each(|c| pbufs.take(c, |_| ()))?;
+            }
             let given = took(&cqes[0]);
             let got = sum.load(SeqCst) + unread(&r) - full;
             ensure(given == got, || format!("{given} written, {got} came"))
@@ -129,6 +151,7 @@ pub(super) const WRITERS: &[(&str, bool, Reader)] = &[
     ("SEND MSG_WAITALL", true, |fd, at| {
         sqe::rw(IORING_OP_SEND, fd, at + 512, 2, 0).op_flags(libc::MSG_WAITALL as u32)
     }),
+    ("SEND of a provided buffer", true, |fd, _| select(IORING_OP_SEND, fd).set(|s| s.len = 2)),
     ("SENDMSG", true, |fd, at| sqe::rw(IORING_OP_SENDMSG, fd, at, 1, 0)),
 ];
 
@@ -158,3 +181,31 @@ pub(super) const WATCHERS: &[(&str, Watcher)] = &[
     }),
     ("POLL_ADD in a worker", |fd| sqe::poll_add(fd, libc::POLLIN).with(IOSQE_ASYNC)),
 ];
+
+/// A read that waits for a disk, and for nobody else.
+pub(super) fn direct() -> Check<Waiting> {
+    use rustix::fs::{Mode, OFlags, open};
+    const BYTE: u8 = 0x5a;
+    let page = page()?;
+    let path = std::env::temp_dir().join(sys::new_name());
+    std::fs::write(&path, [BYTE; 4096]).map_err(wrong)?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = open(&path, flags | OFlags::DIRECT, Mode::empty());
+    let file = file.or_else(|_| open(&path, flags, Mode::empty()));
+    std::fs::remove_file(&path).map_err(wrong)?;
+    let file = file.map_err(wrong)?;
+    let (fd, at) = (file.as_raw_fd(), page.addr);
+    Ok(Waiting {
+        name: "READ of an O_DIRECT file",
+        sqes: vec![sqe::rw(IORING_OP_READ, fd, at, 4096, 0)],
+        fd,
+        happen: Box::new(|| ()),
+        account: Box::new(move |cqes, _| {
+            let _open = &file;
+            one_of(&cqes[0], |res| res == 4096)?;
+            let whole = cqes[0][0].res < 0 || sys::bytes(at, 4096).iter().all(|b| *b == BYTE);
+            ensure(whole, || "not what the file holds".into())
+        }),
+        page,
+    })
+}

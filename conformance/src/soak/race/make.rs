@@ -11,7 +11,9 @@ use rustix::io::ioctl_fionread;
 
 use super::super::pbuf::Pbufs;
 use super::super::{Check, Fault, ensure, sys};
-use super::data::{READERS, WATCHERS, WRITERS, reader, watcher, writer};
+use super::child::waitid;
+use super::data::{READERS, WATCHERS, WRITERS, direct, reader, watcher, writer};
+use super::tcp::{SENDERS, sender};
 use crate::os;
 use crate::ring::{Cqe, Map};
 use crate::sqe::{self, SqeExt};
@@ -72,7 +74,7 @@ pub(super) fn unread(fd: &impl std::os::fd::AsFd) -> usize {
 }
 
 /// A result that a request may have that was cancelled or interrupted.
-fn ended(res: i32) -> bool {
+pub(super) fn ended(res: i32) -> bool {
     [-libc::ECANCELED, -libc::EINTR, -ERESTARTSYS].contains(&res)
 }
 
@@ -209,28 +211,6 @@ fn futex(several: bool) -> Check<Waiting> {
     })
 }
 
-fn waitid() -> Check<Waiting> {
-    let page = page()?;
-    let pid = os::spawn_child(|| os::poll(-1, 0, -1));
-    ensure(pid > 0, || format!("fork: {pid}"))?;
-    Ok(Waiting {
-        name: "WAITID",
-        sqes: vec![sqe::op(IORING_OP_WAITID, pid).set(|s| {
-            (s.len, s.file_index) = (libc::P_PID, libc::WEXITED.cast_unsigned());
-            s.off = page.addr as u64;
-        })],
-        fd: -1,
-        happen: Box::new(move || os::signal(pid, libc::SIGKILL)),
-        account: Box::new(move |cqes, _| {
-            one_of(&cqes[0], |res| res == 0)?;
-            let want = if cqes[0][0].res == 0 { -libc::ECHILD } else { 128 + libc::SIGKILL };
-            let got = os::wait_for(pid);
-            ensure(got == want, || format!("waitpid {got}, not {want}"))
-        }),
-        page,
-    })
-}
-
 /// A time of up to `most` microseconds, at `at`.
 fn put_time(rng: &mut Rng, at: usize, most: i64) -> u64 {
     sys::store(at, [0, rng.i64(1..most) * 1000]);
@@ -326,13 +306,17 @@ fn splice() -> Check<Waiting> {
     })
 }
 
+/// Kinds that are made only now and then.
+const SELDOM: [&str; 4] =
+    ["WAITID", "WAITID of a group", "OPENAT of a FIFO", "READ of an O_DIRECT file"];
+
 /// One of each kind, but for some that are left out.
 pub fn some_of_each(rng: &mut Rng) -> Check<Vec<Waiting>> {
     let mut all = Vec::new();
     let left_out = rng.u32(..4);
     let mut add = |rng: &mut Rng, w: Check<Waiting>| -> Check {
         let w = w?;
-        if rng.u32(..4) >= left_out || matches!(w.name, "WAITID" | "OPENAT of a FIFO") {
+        if rng.u32(..4) >= left_out || SELDOM.contains(&w.name) {
             all.push(w);
         }
         Ok(())
@@ -342,6 +326,9 @@ pub fn some_of_each(rng: &mut Rng) -> Check<Vec<Waiting>> {
     }
     for &(name, socket, sqe) in WRITERS {
         add(rng, writer(name, socket, sqe))?;
+    }
+    for &(name, sqe) in SENDERS {
+        add(rng, sender(name, sqe))?;
     }
     for &(name, sqe) in WATCHERS {
         add(rng, watcher(name, sqe))?;
@@ -363,8 +350,12 @@ pub fn some_of_each(rng: &mut Rng) -> Check<Vec<Waiting>> {
     if rng.bool() {
         add(rng, fifo())?;
     }
-    if rng.u32(..4) == 0 {
-        add(rng, waitid())?;
+    // They take time to make.
+    match rng.u32(..8) {
+        0 | 1 => add(rng, waitid(false))?,
+        2 | 3 => add(rng, waitid(true))?,
+        4 => add(rng, direct())?,
+        _ => {}
     }
     Ok(all)
 }
