@@ -66,6 +66,7 @@ pub const KNOWN: &[Known] = &[
     ),
     // Of no row: of processes.
     known("process::child_leaves_read", "is cancelled at once when a forked child ends", &[]),
+    known("reissue::shut_while_full", "full unix socket that its own side shuts", &[]),
     known("limits::one_worker", "holds no worker", &[Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)]),
     known(
         "futexv::nodes",

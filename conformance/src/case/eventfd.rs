@@ -82,6 +82,14 @@ fn eventfd_async(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "nop in a worker", sqe::nop().with(IOSQE_ASYNC), 0);
     std::thread::sleep(std::time::Duration::from_millis(5));
     cx.note("worker: counted", counted(&ev));
+    // A chain that the batch leaves open is a worker's.
+    let mut buf = [0; 4];
+    let file = cx.file("f", b"data")?;
+    for (what, sqe) in [("nop", sqe::nop()), ("read", sqe::read(file.as_raw_fd(), &mut buf, 0))] {
+        cx.batch(&mut ring, what, &[sqe.link().ud(1)], &[(1, if what == "nop" { 0 } else { 4 })]);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        cx.note("open chain: counted", counted(&ev));
+    }
     Ok(())
 }
 

@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     case!("reissue", one_socket, [Op(IORING_OP_RECV)], "many wait on one socket; each byte ends one of them"),
     case!("reissue", closed_while_armed, [Op(IORING_OP_RECV)], "a number is closed while a request waits on it"),
     case!("reissue", shut_while_armed, [Op(IORING_OP_SHUTDOWN)], "a socket is shut down while requests wait on it"),
+    case!("reissue", shut_while_full, [Op(IORING_OP_SHUTDOWN), Op(IORING_OP_SEND)], "a socket that is full is shut for sending"),
     case!("reissue", timeout_stays, [Op(IORING_OP_LINK_TIMEOUT)], "a linked timeout runs on while its request is issued again"),
     case!("reissue", gives_back, [Sqe(IOSQE_BUFFER_SELECT)], "an armed request gives its selected buffer back"),
     case!("reissue", capped, [Op(IORING_OP_RECV)], "a request that is woken in vain too often still ends"),
@@ -202,6 +203,22 @@ fn shut_while_armed(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[accept(fd, 1), accept(fd, 2)]);
     let shut = sqe::op(IORING_OP_SHUTDOWN, fd).set(|s| s.len = libc::SHUT_RDWR as u32).ud(3);
     cx.batch(&mut ring, "nobody more to accept", &[shut], &[(1, -EINVAL), (2, -EINVAL), (3, 0)]);
+    Ok(())
+}
+
+/// The kernel tries what waits again whenever the socket wakes it, ready or not.
+fn shut_while_full(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, _two) = UnixStream::pair()?;
+    one.set_nonblocking(true)?;
+    while (&one).write(&[7; 4096]).is_ok() {}
+    one.set_nonblocking(false)?;
+    let data = [8; 64];
+    cx.start(&mut ring, &[sqe::write(one.as_raw_fd(), &data, 0).ud(1)]);
+    cx.is("shut", i32::from(one.shutdown(std::net::Shutdown::Write).is_err()), 0);
+    std::thread::sleep(Duration::from_millis(20));
+    let seen: Vec<_> = ring.pop_all().into_iter().map(|c| (c.user_data, c.res)).collect();
+    cx.note("told", format_args!("{seen:?}"));
     Ok(())
 }
 

@@ -139,6 +139,8 @@ fn bad_fds(cx: &mut Cx) -> Outcome {
         ("read of a directory", read(dir.as_raw_fd()), -EISDIR),
         ("read of O_WRONLY", read(writeonly.as_raw_fd()), -EBADF),
         ("read of O_PATH", read(by_path.as_raw_fd()), -EBADF),
+        ("without a buffer", read(by_path.as_raw_fd()).with(IOSQE_BUFFER_SELECT), -EBADF),
+        ("nor a file", read(1234).with(IOSQE_BUFFER_SELECT), -EBADF),
         ("write to O_RDONLY", sqe::write(readonly.as_raw_fd(), b"x", 0), -EBADF),
         ("write to -1", sqe::write(-1, b"x", 0), -EBADF),
         ("write to a directory", sqe::write(dir.as_raw_fd(), b"x", 0), -EBADF),

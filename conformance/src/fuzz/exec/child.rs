@@ -23,6 +23,12 @@ pub fn make() -> io::Result<()> {
         unsafe { libc::_exit(CODE) };
     }
     let parent = std::process::id().cast_signed();
+    // Kernels from 6.16 on give a process a futex table of its own with its first thread, which may
+    // be a worker's: a FUTEX_WAIT from before that is not found by a wake. So it has one now.
+    const PR_FUTEX_HASH: i32 = 78;
+    const SET_SLOTS: i32 = 1;
+    // SAFETY: touches no memory of ours.
+    unsafe { libc::prctl(PR_FUTEX_HASH, SET_SLOTS, 16, 0) };
     for pid in &PIDS {
         // SAFETY: this process has one thread; the child makes system calls only.
         match unsafe { libc::fork() } {

@@ -37,6 +37,9 @@ impl Ctx {
         if way != Some(Way::Poll)
             && let Err(e) = self.select_buffer(req)
         {
+            let no_file = |fd| e == Errno::ENOBUFS && crate::fds::is_path_only(fd);
+            let none = matches!(req.call.file, FileRef::Plain(fd) if no_file(fd));
+            let e = if none { Errno::EBADF } else { e };
             return self.outcome(req, Outcome::Done(e.res()));
         }
         let outcome = match (way, def.issue) {
@@ -70,7 +73,8 @@ impl Ctx {
                     self.received_at_once(req, res);
                 }
                 // The kernel runs it on a worker: an eventfd for late completions tells of it.
-                self.async_posted |= req.flags.contains(ReqFlags::FORCE_ASYNC);
+                let worker = ReqFlags::FORCE_ASYNC | ReqFlags::ON_WORKER;
+                self.async_posted |= req.flags.intersects(worker);
                 let at_once = !self.defers() && !req.flags.contains(ReqFlags::REISSUED);
                 if at_once && req.flags.contains(ReqFlags::FORCE_ASYNC) {
                     req.flags |= ReqFlags::ON_WORKER;

@@ -63,11 +63,15 @@ impl Ctx {
         }
     }
 
-    /// What aio cannot take goes to a worker.
+    /// What aio cannot take goes to a worker; what is not to wait is tried here, and that is it.
     fn aio_instead(&mut self, id: ReqId) {
-        if let Some(mut req) = self.slab.remove(id) {
-            self.punt(&mut req);
+        let Some(mut req) = self.slab.remove(id) else { return };
+        if !req.may_not_wait() {
+            return self.punt(&mut req);
         }
+        req.state = State::Prepped;
+        let outcome = self.issue(&mut req);
+        self.outcome(&mut req, outcome);
     }
 
     /// Submits what was queued; false if there was nothing.
