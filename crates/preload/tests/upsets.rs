@@ -36,20 +36,49 @@ fn file(disk: &str, case: &str) -> Option<PathBuf> {
     }
 }
 
-/// The case, on each kind of ring, by each policy.
-fn all(case: &str, disk: &str) -> Vec<Command> {
+/// Kinds of rings on which the program itself looks, and policies.
+const LOOKS: [(&str, &str); 9] = [
+    ("iopoll", "default"),
+    ("iopoll", "hybrid"),
+    ("iopoll", "adaptive"),
+    ("iopoll", "spin"),
+    ("iopoll", "block"),
+    ("plain", "default"),
+    ("plain", "hybrid"),
+    ("plain", "adaptive"),
+    ("plain", "spin"),
+];
+
+/// Those that have an SQ thread.
+const THREADS: [(&str, &str); 5] = [
+    ("sqpoll", "default"),
+    ("sqpoll", "hybrid"),
+    ("sqpoll-iopoll", "default"),
+    ("sqpoll-iopoll", "hybrid"),
+    ("sqpoll-iopoll", "block"),
+];
+
+/// The case, on rings of these kinds by these policies.
+fn on(kinds: &[(&str, &str)], case: &str, disk: &str) -> Vec<Command> {
     let Some(path) = file(disk, case) else { return Vec::new() };
     let models = DISKS.map(|(name, options)| format!("{}={options}", root().join(name).display()));
-    let each = |kind: &'static str, policy: &'static str| {
+    let each = |(kind, policy): &(&str, &str)| {
         let mut c = under(example("upsets"), "user", "auto");
         c.args([case, kind]).arg(&path).env("SOFTRING_POLL", policy);
         c.env("SOFTRING_MODEL", models.join(";"));
         c
     };
-    let policies = ["default", "hybrid", "adaptive", "spin"];
-    let polled = policies.map(|policy| each("iopoll", policy));
-    let plain = ["default", "hybrid"].map(|policy| each("plain", policy));
-    polled.into_iter().chain(plain).collect()
+    kinds.iter().map(each).collect()
+}
+
+/// The case where the program itself looks.
+fn looks(case: &str, disk: &str) -> Vec<Command> {
+    on(&LOOKS, case, disk)
+}
+
+/// The case on each kind of ring.
+fn all(case: &str, disk: &str) -> Vec<Command> {
+    on(&[&LOOKS[..], &THREADS].concat(), case, disk)
 }
 
 /// What a command does, in short.
@@ -85,9 +114,9 @@ fn ends(c: &mut Command, mut meanwhile: impl FnMut(u32), signal: i32) -> Output 
     out
 }
 
-fn run(case: &str, disks: &[&str]) {
+fn run(which: fn(&str, &str) -> Vec<Command>, case: &str, disks: &[&str]) {
     for disk in disks {
-        all(case, disk).iter_mut().for_each(|c| _ = in_time(c, |_| {}));
+        which(case, disk).iter_mut().for_each(|c| _ = in_time(c, |_| {}));
     }
 }
 
@@ -100,41 +129,45 @@ fn the_kernel() {
         let mut c = under(example("upsets"), "kernel", "auto");
         in_time(c.args([case, "plain"]).arg(&path), |_| {});
     }
+    for case in ["runs", "closes", "forks"] {
+        let mut c = under(example("upsets"), "kernel", "auto");
+        in_time(c.args([case, "sqpoll"]).arg(&path), |_| {});
+    }
 }
 
 #[test]
 fn signals_come_at_any_moment() {
-    run("signals", &["quick", "disk"]);
+    run(looks, "signals", &["quick", "disk"]);
 }
 
 #[test]
 fn a_signal_ends_a_wait() {
-    run("eintr", &["still"]);
+    run(looks, "eintr", &["still"]);
 }
 
 #[test]
 fn a_handler_enters_the_ring_that_its_thread_waits_on() {
-    run("handler_waits", &["slow", "disk"]);
+    run(looks, "handler_waits", &["slow", "disk"]);
 }
 
 #[test]
 fn a_handler_looks_at_the_ring_at_any_moment() {
-    run("handler_looks", &["quick", "disk"]);
+    run(looks, "handler_looks", &["quick", "disk"]);
 }
 
 #[test]
 fn ten_thousand_are_in_flight() {
-    run("many", &["quick", "disk"]);
+    run(looks, "many", &["quick", "disk"]);
 }
 
 #[test]
 fn what_a_device_has_is_not_cancelled() {
-    run("cancels", &["slow", "disk"]);
+    run(looks, "cancels", &["slow", "disk"]);
 }
 
 #[test]
 fn rings_are_closed_in_the_middle() {
-    run("closes", &["quick", "slow", "disk"]);
+    run(all, "closes", &["quick", "slow", "disk"]);
 }
 
 #[test]
@@ -151,7 +184,7 @@ fn processes_end_in_the_middle() {
 
 #[test]
 fn a_child_leaves_in_the_middle() {
-    run("forks", &["slow", "disk"]);
+    run(all, "forks", &["slow", "disk"]);
 }
 
 #[test]
@@ -236,7 +269,7 @@ fn a_device_stops_answering() {
     };
     let device = brake.loops.last().unwrap();
     let Some(path) = file("disk", "stops") else { return };
-    for mut c in all("stops", "disk") {
+    for mut c in looks("stops", "disk") {
         let args: Vec<_> = c.get_args().map(|a| a.to_owned()).collect();
         assert_eq!(args[2], path.as_os_str());
         let mut on_brake = Command::new(c.get_program());

@@ -1,7 +1,7 @@
 //! A program to which things happen while its reads are in flight: signals, whose handlers may
 //! enter the same ring; being stopped and continued; cancels; its own end. `upsets CASE KIND PATH`
-//! exits with 0 if every read completed once, with its data, and in time; KIND is `plain` or
-//! `iopoll`.
+//! exits with 0 if every read completed once, with its data, and in time; KIND is `plain`, `iopoll`,
+//! `sqpoll` or `sqpoll-iopoll`.
 #![allow(unsafe_code)]
 
 mod signal;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use io_uring::types::CancelBuilder;
 use signal::{every, raise_in, ran};
-use work::Work;
+use work::{Kind, Work};
 
 type Outcome = Result<(), String>;
 type Case = fn(&mut Work) -> Outcome;
@@ -52,10 +52,10 @@ fn kill_self(signal: i32) {
     unsafe { libc::raise(signal) };
 }
 
-/// Reads for half a second, whatever comes meanwhile.
+/// Reads for a while, whatever comes meanwhile.
 fn runs(w: &mut Work) -> Outcome {
     let start = Instant::now();
-    while start.elapsed() < Duration::from_millis(500) {
+    while start.elapsed() < Duration::from_millis(300) {
         w.fill();
         w.enter(1)?;
         w.take()?;
@@ -142,8 +142,7 @@ fn closes(w: &mut Work) -> Outcome {
     for _ in 0..10 {
         w.fill();
         w.enter(0)?;
-        let polled = w.ring.params().is_setup_iopoll();
-        let again = Work::again(w, polled)?;
+        let again = w.again()?;
         let start = Instant::now();
         // The old ring goes first, then the memory that its reads go to.
         drop(std::mem::replace(w, again));
@@ -207,7 +206,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let Some((_, n, run)) = CASES.iter().find(|c| c.0 == case) else { return ExitCode::FAILURE };
-    match Work::new(path, kind == "iopoll", *n).and_then(|mut w| run(&mut w)) {
+    let Some(kind) = Kind::named(kind) else { return ExitCode::FAILURE };
+    match Work::new(path, kind, *n).and_then(|mut w| run(&mut w)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("{case}: {e}");

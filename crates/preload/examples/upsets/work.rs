@@ -14,9 +14,31 @@ pub const BLOCKS: usize = 64;
 #[repr(align(4096))]
 pub struct Block(pub [u8; BLOCK]);
 
+/// What kind of ring: each is one word of the command line.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    polled: bool,
+    /// A thread submits, until there is nothing to do for 50 ms.
+    threaded: bool,
+}
+
+impl Kind {
+    pub fn named(name: &str) -> Option<Kind> {
+        let (polled, threaded) = match name {
+            "plain" => (false, false),
+            "iopoll" => (true, false),
+            "sqpoll" => (false, true),
+            "sqpoll-iopoll" => (true, true),
+            _ => return None,
+        };
+        Some(Kind { polled, threaded })
+    }
+}
+
 /// A ring, a file, and what is in flight between them.
 pub struct Work {
     pub ring: IoUring,
+    kind: Kind,
     pub file: File,
     blocks: Vec<Block>,
     /// By slot: how often it was used, and whether it is in flight.
@@ -27,18 +49,21 @@ pub struct Work {
 }
 
 impl Work {
-    /// A ring with room for `n` reads of `path`; polled or not.
-    pub fn new(path: &str, polled: bool, n: usize) -> Result<Work, String> {
+    /// A ring with room for `n` reads of `path`.
+    pub fn new(path: &str, kind: Kind, n: usize) -> Result<Work, String> {
         let file = File::options().read(true).write(true).custom_flags(libc::O_DIRECT).open(path);
         let file = file.map_err(|e| format!("{path}: {e}"))?;
         let mut builder = IoUring::builder();
-        if polled {
+        if kind.polled {
             builder.setup_iopoll();
+        }
+        if kind.threaded {
+            builder.setup_sqpoll(50);
         }
         let room = n.next_power_of_two() as u32;
         let ring = builder.build(room).map_err(|e| format!("setup: {e}"))?;
         let (blocks, slots) = (vec![Block([0xff; BLOCK]); n], vec![(0, false); n]);
-        Ok(Work { ring, file, blocks, slots, done: 0, interrupted: 0 })
+        Ok(Work { ring, kind, file, blocks, slots, done: 0, interrupted: 0 })
     }
 
     pub fn in_flight(&self) -> usize {
@@ -95,9 +120,9 @@ impl Work {
     }
 
     /// The same anew: another ring, the same file.
-    pub fn again(&self, polled: bool) -> Result<Work, String> {
+    pub fn again(&self) -> Result<Work, String> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        Work::new(&path, polled, self.slots.len())
+        Work::new(&path, self.kind, self.slots.len())
     }
 
     /// Submits a write of each slot's block over itself.
