@@ -4,9 +4,11 @@
 
 mod client;
 
-use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -167,5 +169,240 @@ fn listeners_that_had_one_number_each_serve_all_their_waiters() {
         assert_eq!((cqe.user_data, cqe.res >= 0), (first, true));
         // SAFETY: ours since this moment.
         drop(unsafe { OwnedFd::from_raw_fd(cqe.res) });
+    }
+}
+
+const GROUP: u16 = 3;
+const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+
+/// Memory that no request outlives.
+fn leaked<T>(value: T) -> u64 {
+    std::ptr::from_mut(Box::leak(Box::new(value))).expose_provenance() as u64
+}
+
+fn io(opcode: u8, fd: &impl AsRawFd, len: u32) -> io_uring_sqe {
+    let addr = leaked([b'x'; 4096]);
+    io_uring_sqe { fd: fd.as_raw_fd(), addr, len, ..sqe(opcode, 1) }
+}
+
+/// The same by a vector of one part.
+fn vector(opcode: u8, fd: &impl AsRawFd, len: u64) -> io_uring_sqe {
+    io_uring_sqe { addr: leaked([leaked([b'x'; 4096]), len]), len: 1, ..io(opcode, fd, 0) }
+}
+
+/// The same by a message: no name, one part, no control data.
+fn message(opcode: u8, fd: &impl AsRawFd, len: u64) -> io_uring_sqe {
+    let parts = leaked([leaked([b'x'; 4096]), len]);
+    io_uring_sqe { addr: leaked([0, 0, parts, 1, 0, 0, 0u64]), len: 1, ..io(opcode, fd, 0) }
+}
+
+fn picks(s: io_uring_sqe) -> io_uring_sqe {
+    let off = if s.opcode == IORING_OP_READ_MULTISHOT { u64::MAX } else { 0 };
+    io_uring_sqe { addr: 0, len: 0, off, buf_index: GROUP, flags: IOSQE_BUFFER_SELECT, ..s }
+}
+
+/// A request that has to wait; what makes it ready, which leaves what is to stay open; its result.
+type Row = (&'static str, io_uring_sqe, Box<dyn FnOnce() -> Box<dyn std::any::Any>>, i32);
+
+fn row<T: 'static>(
+    what: &'static str,
+    request: io_uring_sqe,
+    ready: impl FnOnce() -> T + 'static,
+    res: i32,
+) -> Row {
+    (what, request, Box::new(|| Box::new(ready())), res)
+}
+
+/// A terminal: its master's end, and itself.
+fn terminal() -> (File, File) {
+    const TIOCSPTLCK: rustix::ioctl::Opcode = 0x4004_5431;
+    const TIOCGPTN: rustix::ioctl::Opcode = 0x8004_5430;
+    const O_NOCTTY: i32 = 0o400;
+    let open = |path: &str| {
+        OpenOptions::new().read(true).write(true).custom_flags(O_NOCTTY).open(path).unwrap()
+    };
+    let master = open("/dev/ptmx");
+    // SAFETY: the one takes an int, the other gives one.
+    let number = unsafe {
+        rustix::ioctl::ioctl(&master, rustix::ioctl::Setter::<TIOCSPTLCK, i32>::new(0)).unwrap();
+        rustix::ioctl::ioctl(&master, rustix::ioctl::Getter::<TIOCGPTN, i32>::new()).unwrap()
+    };
+    let slave = open(&format!("/dev/pts/{number}"));
+    (master, slave)
+}
+
+fn tcp() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (one, listener.accept().unwrap().0)
+}
+
+/// Writes until nothing more fits.
+fn fill(to: &impl std::os::fd::AsFd) {
+    rustix::io::ioctl_fionbio(to, true).unwrap();
+    while rustix::io::write(to, &[0; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(to, false).unwrap();
+}
+
+/// Reads until nothing more is there; all that `fill` wrote was.
+fn drain<T: std::os::fd::AsFd>(from: T) -> T {
+    rustix::io::ioctl_fionbio(&from, true).unwrap();
+    while rustix::io::read(&from, &mut [0; 4096]).is_ok() {}
+    from
+}
+
+fn files() -> Vec<Row> {
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::time::*;
+    let write = |w: OwnedFd, bytes: &'static [u8]| {
+        rustix::io::write(&w, bytes).unwrap();
+        w
+    };
+    let mut rows = Vec::new();
+    for opcode in [IORING_OP_READ, IORING_OP_READV, IORING_OP_READ_MULTISHOT] {
+        let (r, w) = rustix::pipe::pipe().unwrap();
+        let s = match opcode {
+            IORING_OP_READV => vector(opcode, &r, 3),
+            IORING_OP_READ_MULTISHOT => picks(io(opcode, &r, 0)),
+            _ => io(opcode, &r, 3),
+        };
+        rows.push(row("a pipe", s, move || (r, write(w, b"abc")), 3));
+    }
+    let (r, w) = rustix::pipe::pipe().unwrap();
+    fill(&w);
+    rows.push(row("a full pipe", io(IORING_OP_WRITE, &w, 3), || (drain(r), w), 3));
+    let e = eventfd(0, EventfdFlags::empty()).unwrap();
+    let s = io(IORING_OP_READ, &e, 8);
+    rows.push(row("an eventfd", s, move || write(e, &[1, 0, 0, 0, 0, 0, 0, 0]), 8));
+    let t = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::empty()).unwrap();
+    let s = io(IORING_OP_READ, &t, 8);
+    let soon = move || {
+        let (it_interval, it_value) =
+            (Timespec::default(), Timespec { tv_sec: 0, tv_nsec: 5_000_000 });
+        let once = Itimerspec { it_interval, it_value };
+        timerfd_settime(&t, TimerfdTimerFlags::empty(), &once).unwrap();
+        t
+    };
+    rows.push(row("a timerfd", s, soon, 8));
+    let (master, slave) = terminal();
+    let s = io(IORING_OP_READ, &slave, 9);
+    rows.push(row("a terminal", s, move || (write(master.into(), b"line\n"), slave), 5));
+    rows
+}
+
+fn sockets() -> Vec<Row> {
+    let mut rows = Vec::new();
+    let recv_many =
+        |fd| io_uring_sqe { ioprio: IORING_RECV_MULTISHOT, ..picks(io(IORING_OP_RECV, fd, 0)) };
+    let mut on_stream = |s: fn(&UnixStream) -> io_uring_sqe| {
+        let (mut a, b) = UnixStream::pair().unwrap();
+        rows.push(row("AF_UNIX", s(&b), move || (a.write_all(b"abc"), a, b), 3));
+    };
+    on_stream(|b| io(IORING_OP_RECV, b, 9));
+    on_stream(|b| io(IORING_OP_READ, b, 9));
+    on_stream(|b| vector(IORING_OP_READV, b, 9));
+    on_stream(|b| message(IORING_OP_RECVMSG, b, 9));
+    let (mut a, b) = tcp();
+    rows.push(row("TCP", io(IORING_OP_RECV, &b, 9), move || (a.write_all(b"abc"), a, b), 3));
+    let (mut a, b) = tcp();
+    rows.push(row("TCP, many", recv_many(&b), move || (a.write_all(b"abc"), a, b), 3));
+    for by_message in [false, true] {
+        let any = || UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (a, b) = (any(), any());
+        let to = b.local_addr().unwrap();
+        let s = match by_message {
+            true => message(IORING_OP_RECVMSG, &b, 9),
+            false => io(IORING_OP_RECV, &b, 9),
+        };
+        rows.push(row("UDP", s, move || (a.send_to(b"abc", to), a, b), 3));
+    }
+    rows
+}
+
+fn full_sockets() -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut full = |s: fn(&UnixStream) -> io_uring_sqe| {
+        let (a, b) = UnixStream::pair().unwrap();
+        fill(&a);
+        rows.push(row("AF_UNIX, full", s(&a), move || (a, drain(b)), 3));
+    };
+    full(|a| message(IORING_OP_SENDMSG, a, 3));
+    full(|a| io(IORING_OP_SEND, a, 3));
+    full(|a| vector(IORING_OP_WRITEV, a, 3));
+    let (a, b) = tcp();
+    fill(&a);
+    // The last of it may still be on its way.
+    let drained = move || std::thread::spawn(move || (&b).read_to_end(&mut Vec::new()));
+    let s = message(IORING_OP_SENDMSG, &a, 3);
+    rows.push(row("TCP, full", s, move || (a, drained()), 3));
+    rows
+}
+
+fn connections() -> Vec<Row> {
+    use rustix::net::{AddressFamily, SocketType, listen, socket};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let s = sqe(IORING_OP_ACCEPT, 1);
+    let s = io_uring_sqe { fd: listener.as_raw_fd(), ..s };
+    let accept = row("ACCEPT", s, move || (TcpStream::connect(at), listener), i32::MAX);
+    // The second to come finds no room, and asks again after a second.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listen(&listener, 0).unwrap();
+    let at = listener.local_addr().unwrap();
+    let first = TcpStream::connect(at).unwrap();
+    let second = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    let [hi, lo] = at.port().to_be_bytes();
+    let name = leaked([2, 0, hi, lo, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0u8]);
+    let s = sqe(IORING_OP_CONNECT, 1);
+    let s = io_uring_sqe { fd: second.as_raw_fd(), addr: name, off: 16, ..s };
+    vec![accept, row("CONNECT", s, move || (listener.accept(), listener, first, second), 0)]
+}
+
+fn goes_by_the_poll_set(c: &Client, (what, request, ready, res): Row) {
+    let by_workers = |c: &Client| {
+        let ring = fds::ring(c.fd).unwrap();
+        ring.lock().stats.routes.worker.get()
+    };
+    let opcode = OP_NAMES[usize::from(request.opcode)];
+    c.push(request);
+    assert_eq!(c.enter(1, 0), 1);
+    assert_eq!(results(c), [], "{what}, {opcode}");
+    let ([_, armed, .., aborted, capped], workers) = counts(c);
+    assert_eq!((armed, aborted, capped, workers), (1, 0, 0, 0), "{what}, {opcode}");
+    let open = ready();
+    assert!(c.enter(0, 1) >= 0);
+    let got = results(c);
+    if res == i32::MAX {
+        assert!(matches!(got[..], [(1, fd)] if fd >= 0), "{what}, {opcode}: {got:?}");
+    } else {
+        assert_eq!(got, [(1, res)], "{what}, {opcode}");
+    }
+    let ([.., reissued, aborted, capped], workers) = counts(c);
+    assert!(reissued >= 1, "{what}, {opcode}");
+    assert_eq!((aborted, capped, workers, by_workers(c)), (0, 0, 0, 0), "{what}, {opcode}");
+    drop(open);
+}
+
+#[test]
+fn what_can_be_polled_reaches_no_worker() {
+    let _alone = alone();
+    for flags in [0, DEFER] {
+        for row in [files(), sockets(), full_sockets(), connections()].into_iter().flatten() {
+            let c = Client::new(8, flags);
+            if row.1.flags & IOSQE_BUFFER_SELECT != 0 {
+                let (addr, group) = (leaked([0u8; 64]), GROUP);
+                let give = io_uring_sqe {
+                    fd: 1,
+                    addr,
+                    len: 64,
+                    buf_index: group,
+                    ..sqe(IORING_OP_PROVIDE_BUFFERS, 9)
+                };
+                c.push(give);
+                assert_eq!(c.enter(1, 1), 1);
+                assert_eq!(results(&c), [(9, 0)]);
+            }
+            goes_by_the_poll_set(&c, row);
+        }
     }
 }
