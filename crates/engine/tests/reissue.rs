@@ -406,3 +406,46 @@ fn what_can_be_polled_reaches_no_worker() {
         }
     }
 }
+
+/// A multishot request gives way after 33 shots, as the kernel's does: whether the data are there
+/// when it is submitted, or come while it waits.
+#[test]
+fn a_busy_receiver_lets_the_calm_ones_go_first() {
+    const CALM: usize = 64;
+    const BUSY: u64 = 1000;
+    const SHOTS: usize = 33;
+    let _alone = alone();
+    for (flags, waits) in [(0, false), (0, true), (DEFER, false), (DEFER, true)] {
+        let c = Client::new(128, flags);
+        let give = io_uring_sqe { fd: 100, len: 1, ..sqe(IORING_OP_PROVIDE_BUFFERS, 9) };
+        c.push(io_uring_sqe { addr: leaked([0u8; 100]), buf_index: GROUP, ..give });
+        assert_eq!(c.enter(1, 1), 1);
+        assert_eq!(results(&c), [(9, 0)]);
+        let (mut busy, busy_end) = UnixStream::pair().unwrap();
+        let calm: Vec<_> = (0..CALM).map(|_| UnixStream::pair().unwrap()).collect();
+        let many = picks(io(IORING_OP_RECV, &busy_end, 0));
+        let submit_all = |min| {
+            c.push(io_uring_sqe { ioprio: IORING_RECV_MULTISHOT, user_data: BUSY, ..many });
+            for (i, (_, end)) in calm.iter().enumerate() {
+                c.push(io_uring_sqe { user_data: i as u64, ..io(IORING_OP_RECV, end, 1) });
+            }
+            assert_eq!(c.enter(CALM as u32 + 1, min), CALM as isize + 1);
+        };
+        if waits {
+            submit_all(0);
+            assert_eq!(results(&c), []);
+        }
+        busy.write_all(&[b'x'; 100]).unwrap();
+        calm.iter().for_each(|(one, _)| drop((&*one).write_all(b"y")));
+        if waits {
+            assert!(c.enter(0, 1) >= 0);
+        } else {
+            submit_all(1);
+        }
+        let order: Vec<_> = std::iter::from_fn(|| c.pop()).map(|e| e.user_data).collect();
+        let last_calm = order.iter().rposition(|ud| *ud != BUSY).unwrap();
+        let first = order[..last_calm].iter().filter(|ud| **ud == BUSY).count();
+        let calm_ones = order.iter().filter(|ud| **ud != BUSY).count();
+        assert_eq!((first, calm_ones), (SHOTS, CALM), "{flags:#x}, {waits}: {order:?}");
+    }
+}

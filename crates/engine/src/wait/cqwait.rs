@@ -290,6 +290,9 @@ fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Gu
     match r {
         Ok(n) => {
             ctx.poll_events(&buf[..n]);
+            if n == BATCH {
+                ctx.take_events();
+            }
             (ctx, Slept::Woken)
         }
         Err(Errno::EINTR) => (ctx, Slept::Signal),

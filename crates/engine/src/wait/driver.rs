@@ -207,15 +207,21 @@ impl Ctx {
     pub fn collect(&mut self) {
         self.collect_memory();
         if self.transports.poll.as_ref().is_some_and(|p| p.armed() > 0) {
-            let mut buf = [Event::default(); BATCH];
             self.look(true);
-            loop {
-                let fd = self.transports.epoll_fd().unwrap_or(-1);
-                let n = crate::transport::poll::wait(fd, &mut buf, Some(0), None).unwrap_or(0);
-                self.poll_events(&buf[..n]);
-                if n < BATCH {
-                    break;
-                }
+            self.take_events();
+        }
+    }
+
+    /// Acts on all that is ready in the poll set. What one look takes is not all where more than
+    /// that many are ready; and only behind all does anything get its second turn.
+    pub fn take_events(&mut self) {
+        let mut buf = [Event::default(); BATCH];
+        loop {
+            let fd = self.transports.epoll_fd().unwrap_or(-1);
+            let n = crate::transport::poll::wait(fd, &mut buf, Some(0), None).unwrap_or(0);
+            self.poll_events(&buf[..n]);
+            if n < BATCH {
+                break;
             }
         }
     }

@@ -342,6 +342,9 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
         }
     }
     ctx.poll_events(&events[..n]);
+    if n == BATCH {
+        ctx.take_events();
+    }
     ctx.collect_memory();
     ctx.flush();
     // Whoever waits for room in the submission queue.
