@@ -123,6 +123,7 @@ families![
     net_bundle,
     peers,
     hostile,
+    scribble,
     command,
     timestamp,
     poll,
