@@ -242,6 +242,66 @@ fn naps_are_slices() {
     assert!(lengths.iter().all(|us| *us <= 4000.0), "the longest is NAP_MAX: {lengths:?}");
 }
 
+/// The threads of one name, and what each did.
+fn named(trace: &Value, start: &str) -> BTreeMap<u64, BTreeSet<String>> {
+    let all = events(trace);
+    let names = all.iter().filter(|e| e["name"] == "thread_name");
+    let ours = names.filter(|e| e["args"]["name"].as_str().unwrap().starts_with(start));
+    let slices = |tid: &Value| {
+        let of = all.iter().filter(|e| e["ph"] == "X" && e["tid"] == *tid);
+        of.map(|e| e["name"].as_str().unwrap().to_owned()).collect()
+    };
+    ours.map(|e| (e["tid"].as_u64().unwrap(), slices(&e["tid"]))).collect()
+}
+
+#[test]
+fn an_sq_thread_has_a_track_of_its_own() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let mut load = job("nop", 0.1, &dir.at("data"));
+    load["setup_flags"] = 2.into();
+    let at = dir.at("threaded.json");
+    fs::write(&at, load.to_string()).expect("a file");
+    let (code, told) = wait(dir.start(Some(&at), &["--engine=user", "--", ME, "worker"]));
+    assert_eq!(code, Some(0), "{told}");
+    let trace = dir.trace();
+    assert!(check(&trace).values().sum::<u64>() > 10);
+    let threads = named(&trace, "iou-sqp-");
+    assert_eq!(threads.len(), 1, "{threads:?}");
+    let (tid, did) = threads.first_key_value().unwrap();
+    assert!(did.contains("SQ pass") && !did.contains("enter"), "{did:?}");
+    let all = events(&trace).iter().filter(|e| e["name"] == "SQ pass");
+    let mut passes = all.map(|e| e["tid"].as_u64().unwrap());
+    assert!(passes.all(|at| at == *tid), "it alone passes over queues");
+}
+
+#[test]
+fn workers_have_tracks_of_their_own() {
+    let conformance = Path::new(ME).with_file_name("conformance");
+    if !library() {
+        return;
+    }
+    if !conformance.exists() {
+        return println!("skipped: no {}", conformance.display());
+    }
+    let dir = Dir::new();
+    // More than once: of a process that has ended nobody can tell its threads' names.
+    let one = format!("{} one sync::fsync", conformance.display());
+    let some = format!("for i in 1 2 3 4 5 6; do {one} > /dev/null || exit; done");
+    let found = (0..10).any(|_| {
+        let (code, told) = wait(dir.start(None, &["--engine=user", "--", "sh", "-c", &some]));
+        assert_eq!(code, Some(0), "{told}");
+        let trace = dir.trace();
+        check(&trace);
+        let threads = named(&trace, "iou-wrk-");
+        assert!(threads.values().all(|did| !did.contains("enter")), "{threads:?}");
+        threads.values().any(|did| did.contains("fsync"))
+    });
+    assert!(found, "no worker with a name did what it is for");
+}
+
 #[test]
 fn children_have_tracks_of_their_own() {
     if !library() {
