@@ -384,6 +384,14 @@ pub fn peek(fd: RawFd, buf: &mut [u8]) -> isize {
     unsafe { libc::recv(fd, buf.as_mut_ptr().cast(), buf.len(), flags) }
 }
 
+/// `ioctl(2)`, `SIOCOUTQ`: bytes that are not acknowledged, or -1.
+pub fn outq(fd: RawFd) -> i32 {
+    let mut n = -1;
+    // SAFETY: a live int; TIOCOUTQ is the same number.
+    unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut n) };
+    n
+}
+
 /// `FUTEX_WAKE_BITSET` on a word that may be shared with other processes: how many woke.
 pub fn futex_wake(word: &AtomicU32, n: i32, mask: u32) -> i64 {
     let none = std::ptr::null::<u8>();

@@ -51,7 +51,14 @@ fn queues(cx: &mut Cx) -> Outcome {
     os::poll(b, libc::POLLIN, 1000);
     cx.one(&mut ring, "to be read", command(b, SOCKET_URING_OP_SIOCINQ), 10);
     std::thread::sleep(std::time::Duration::from_millis(50));
-    cx.one(&mut ring, "all is sent", command(a, SOCKET_URING_OP_SIOCOUTQ), 0);
+    let to_send = command(a, SOCKET_URING_OP_SIOCOUTQ);
+    cx.one(&mut ring, "all is sent", to_send, 0);
+    super::peers::fill(&mut one)?;
+    let submitted = ring.push(to_send).submit_wait(1);
+    cx.is("the peer does not read", submitted, 1);
+    let left = ring.take(1)?[0].res;
+    cx.holds("there is more to send", left > 0);
+    cx.holds("as much as ioctl(2) tells", left == os::outq(a));
     Ok(())
 }
 

@@ -33,7 +33,7 @@ fn select(fd: i32, ioprio: u16) -> io_uring_sqe {
 }
 
 /// Fills what lies between the two ends; answers how much that is.
-fn fill(one: &mut TcpStream) -> Result<usize, Stop> {
+pub(super) fn fill(one: &mut TcpStream) -> Result<usize, Stop> {
     one.set_nonblocking(true)?;
     let mut full = 0;
     // What the peer acknowledges late makes room once more.
