@@ -13,6 +13,7 @@ pub const CASES: &[Case] = &[
     case!("conn", bind_in_worker, [Op(IORING_OP_BIND)], "a bind that makes a file is a worker's, and so is what is linked behind it"),
     case!("conn", bind_listen, [Op(IORING_OP_BIND), Op(IORING_OP_LISTEN)], "a socket is named and takes connections"),
     case!("conn", connect, [Op(IORING_OP_CONNECT)], "a blocking and a non-blocking socket connect"),
+    case!("conn", connect_waits, [Op(IORING_OP_CONNECT)], "where a listener has no room, until it has, or a cancel or a timeout comes"),
     case!("conn", refused, [Op(IORING_OP_CONNECT)], "nobody listens, bad addresses, not a socket"),
     case!("conn", accept, [Op(IORING_OP_ACCEPT)], "connections are taken, with their peer's address"),
     case!("conn", accept_waits, [Op(IORING_OP_ACCEPT)], "a blocking listener is waited on; a wait can be cancelled"),
@@ -145,6 +146,32 @@ fn connect(cx: &mut Cx) -> Outcome {
     let async_ = cx.one_fd(&mut ring, "socket", make(AF_INET, SOCK_STREAM))?;
     let sqe = named(IORING_OP_CONNECT, async_.as_raw_fd(), &at).with(IOSQE_ASYNC);
     cx.one(&mut ring, "by a worker", sqe, 0);
+    Ok(())
+}
+
+fn connect_waits(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (listener, at) = listener()?;
+    rustix::net::listen(&listener, 0)?;
+    let _first = TcpStream::connect(listener.local_addr()?)?;
+    let sock = cx.one_fd(&mut ring, "socket", make(AF_INET, SOCK_STREAM))?;
+    cx.start(&mut ring, &[named(IORING_OP_CONNECT, sock.as_raw_fd(), &at).ud(1)]);
+    cx.quiet(&ring, "waits", 20);
+    let cancel = sqe::op(IORING_OP_ASYNC_CANCEL, -1).set(|s| s.addr = 1).ud(2);
+    cx.batch(&mut ring, "cancelled", &[cancel], &[(1, -ECANCELED), (2, 0)]);
+    drop(sock);
+    let sock = cx.one_fd(&mut ring, "socket", make(AF_INET, SOCK_STREAM))?;
+    let soon = kernel_timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    let limit = sqe::rw(IORING_OP_LINK_TIMEOUT, -1, addr(&soon), 1, 0).ud(2);
+    let limited = named(IORING_OP_CONNECT, sock.as_raw_fd(), &at).link().ud(1);
+    let ends = [(1, -ECANCELED), (2, -libc::ETIME)];
+    cx.batch(&mut ring, "too late", &[limited, limit], &ends);
+    drop(sock);
+    let sock = cx.one_fd(&mut ring, "socket", make(AF_INET, SOCK_STREAM))?;
+    cx.start(&mut ring, &[named(IORING_OP_CONNECT, sock.as_raw_fd(), &at).ud(1)]);
+    cx.quiet(&ring, "waits again", 20);
+    let _accepted = listener.accept()?;
+    cx.reap(&mut ring, "there is room", &[(1, 0)]);
     Ok(())
 }
 
