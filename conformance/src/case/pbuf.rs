@@ -7,6 +7,7 @@ pub const CASES: &[Case] = &[
     case!("pbuf", provide_refusals, [Op(IORING_OP_PROVIDE_BUFFERS)], "bad counts, ids and ranges"),
     case!("pbuf", remove, [Op(IORING_OP_REMOVE_BUFFERS)], "buffers are taken out again, as far as there are any"),
     case!("pbuf", list, [Op(IORING_OP_PROVIDE_BUFFERS), Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_READ)], "reads pick from a list, in order"),
+    case!("pbuf", everywhere, [Sqe(IOSQE_BUFFER_SELECT)], "each opcode takes a buffer or refuses to"),
     case!("pbuf", given_back, [Sqe(IOSQE_BUFFER_SELECT)], "who waits holds a buffer of a list, none of a ring"),
     case!("pbuf", vector, [Op(IORING_OP_READV), Sqe(IOSQE_BUFFER_SELECT)], "a vector of one part says how long"),
     case!("pbuf", files, [Sqe(IOSQE_BUFFER_SELECT)], "reads of a file, at its end, by a worker, in a chain"),
@@ -96,6 +97,26 @@ fn list(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "used up", select(r.as_raw_fd(), 0), -ENOBUFS);
     let not = sqe::nop().with(IOSQE_BUFFER_SELECT);
     cx.one(&mut ring, "not for this opcode", not, -EOPNOTSUPP);
+    Ok(())
+}
+
+fn everywhere(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let mut mem = [0; 64];
+    cx.one(&mut ring, "provide", provide(&mut mem, 8, 0), 0);
+    for (what, fd) in [("no file", -1), ("a pipe", r.as_raw_fd())] {
+        // That one would wait for more.
+        let waits = |op| fd >= 0 && op == IORING_OP_READ_MULTISHOT;
+        for op in (0..IORING_OP_LAST).filter(|op| !waits(*op)) {
+            rustix::io::write(&w, b"x")?;
+            let any = sqe::op(op, fd).with(IOSQE_BUFFER_SELECT).set(|s| s.buf_index = GROUP);
+            ring.push(any).submit_wait(1);
+            let got = ring.take(1)?[0];
+            let picked = crate::show::cqe_flags(got.flags);
+            cx.note_answer(&format!("{what}, {} {picked}", OP_NAMES[usize::from(op)]), got.res);
+        }
+    }
     Ok(())
 }
 
