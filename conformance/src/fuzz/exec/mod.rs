@@ -255,8 +255,9 @@ impl Machine {
         host::alarm(ALARM);
         let got = door::enter(self.door, fd, submit, e.min, flags, arg as usize, size);
         host::alarm(0);
-        // Of a ring that is disabled it takes nothing.
-        if polled && got >= 0 {
+        // A thread that is awake takes what it sees, whatever the call came to; one that rests is
+        // woken. Of a ring that is disabled it takes nothing.
+        if polled && (got >= 0 || door::enter(self.door, r.fd, 0, 0, wakeup, 0, 0) >= 0) {
             settle::taken(r);
         }
         let note = format!("queued {} dropped {}", r.sq_ready(), r.sq_dropped());
