@@ -8,6 +8,7 @@ set -eu
 usage() {
     cat <<EOF
 usage: ci/soak.sh [--quick] [--seconds N] [--connections N] [--seed N]
+Without options the longest part must play 24 hours of logic time: see docs/HACKING.md.
   --quick          half a minute, 20000 connections
   --seconds N      how long in all; the connections come on top (default: 600)
   --connections N  short connections under softring (default: 1000000); a tenth of them elsewhere
@@ -15,14 +16,14 @@ usage: ci/soak.sh [--quick] [--seconds N] [--connections N] [--seed N]
 EOF
 }
 
-LONG=600 CONNECTIONS=1000000 SEED=() KERNEL=()
+LONG=600 CONNECTIONS=1000000 SEED=() KERNEL=() HOURS=24
 while [ $# -gt 0 ]; do
     case $1 in
         # Without the mix on the kernel: 6.18 now and then keeps an SQ thread for ever after it,
         # probably over a SEND_ZC's notification.
-        --quick) LONG=30 CONNECTIONS=20000 KERNEL=(--only "race,connections") ;;
-        --seconds) LONG=$(argument "${@:1:2}"); shift ;;
-        --connections) CONNECTIONS=$(argument "${@:1:2}"); shift ;;
+        --quick) LONG=30 CONNECTIONS=20000 HOURS=0 KERNEL=(--only "race,connections") ;;
+        --seconds) LONG=$(argument "${@:1:2}") HOURS=0; shift ;;
+        --connections) CONNECTIONS=$(argument "${@:1:2}") HOURS=0; shift ;;
         --seed) SEED=(--seed "$(argument "${@:1:2}")"); shift ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;
@@ -38,6 +39,7 @@ leg() {
     local name=$1 seconds=$((LONG * $2 / 100)) connections=$3 door=syscall parts=()
     shift 3
     [ "$name" != kernel ] || parts=("${KERNEL[@]}")
+    [ "$name" != softring ] || parts=(--hours "$HOURS")
     [ "$name" != 'softring, patched' ] || door='patch'
     printf '\n-- %s\n' "$name"
     "$@" target/release/softring-soak --seconds "$seconds" --connections "$connections" \

@@ -9,7 +9,7 @@ use comfy_table::Table;
 
 use super::health::Health;
 use super::ledger::Totals;
-use super::{Check, churn, mix, race};
+use super::{Check, churn, hours, mix, race};
 use crate::door::Door;
 use crate::say;
 
@@ -26,6 +26,9 @@ struct Cli {
     /// Short connections to make
     #[arg(long, default_value_t = 100_000)]
     connections: u64,
+    /// Fail where less than these hours of logic time was played (docs/HACKING.md)
+    #[arg(long, default_value_t = 0.0)]
+    hours: f64,
     /// Makes the same choices again [default: of the clock]
     #[arg(long)]
     seed: Option<u64>,
@@ -189,7 +192,13 @@ impl Soak {
         for r in &self.rows {
             say!("{}: {}", r.part, r.fault.as_ref().unwrap_or(&r.what));
         }
-        let failed = self.rows.iter().any(|r| r.fault.is_some());
+        let mut sum = Totals::default();
+        self.rows.iter().for_each(|r| sum += r.totals);
+        let short = hours::whole(&sum) < self.cli.hours;
+        let wanted =
+            if short { format!("; {} were wanted", self.cli.hours) } else { String::new() };
+        say!("{}{wanted}", hours::told(&sum));
+        let failed = short || self.rows.iter().any(|r| r.fault.is_some());
         say!("seed {}: {}", self.seed, if failed { "FAILED" } else { "all well" });
         ExitCode::from(u8::from(failed))
     }

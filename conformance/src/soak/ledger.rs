@@ -21,6 +21,21 @@ pub struct Totals {
     pub finals: u64,
     pub more: u64,
     pub cancelled: u64,
+    /// CONNECTs among the requests.
+    pub connections: u64,
+    /// TIMEOUTs and LINK_TIMEOUTs among them.
+    pub timeouts: u64,
+}
+
+impl Totals {
+    fn count(&mut self, opcode: u8) {
+        self.requests += 1;
+        match opcode {
+            IORING_OP_CONNECT => self.connections += 1,
+            IORING_OP_TIMEOUT | IORING_OP_LINK_TIMEOUT => self.timeouts += 1,
+            _ => {}
+        }
+    }
 }
 
 impl std::ops::AddAssign for Totals {
@@ -29,6 +44,8 @@ impl std::ops::AddAssign for Totals {
         self.finals += o.finals;
         self.more += o.more;
         self.cancelled += o.cancelled;
+        self.connections += o.connections;
+        self.timeouts += o.timeouts;
     }
 }
 
@@ -74,9 +91,9 @@ impl<T: Copy + std::fmt::Debug> Ledger<T> {
             // A thread that submits shall see the whole chain or nothing of it.
             self.ring.try_push_hidden(io_uring_sqe { user_data: self.next, ..*sqe });
             self.next += 1;
+            self.totals.count(sqe.opcode);
         }
         self.ring.show();
-        self.totals.requests += chain.len() as u64;
         Ok(first)
     }
 

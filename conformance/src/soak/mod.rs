@@ -5,6 +5,7 @@
 pub mod churn;
 pub mod command;
 pub mod health;
+pub mod hours;
 pub mod ledger;
 pub mod mix;
 pub mod pbuf;

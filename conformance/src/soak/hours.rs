@@ -1,0 +1,53 @@
+//! How long an everyday server would take for what was played: logic time. A soak repeats what such
+//! a server does, without its pauses.
+
+use super::ledger::Totals;
+
+/// What is counted, and how often a day's average server does it in a second.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    pub name: &'static str,
+    pub a_second: f64,
+    pub played: fn(&Totals) -> u64,
+}
+
+/// The everyday rate.
+pub const EVERYDAY: [Rate; 3] = [
+    Rate { name: "requests", a_second: 100.0, played: |t| t.requests },
+    Rate { name: "connections", a_second: 10.0, played: |t| t.connections },
+    Rate { name: "timeouts", a_second: 1.0, played: |t| t.timeouts },
+];
+
+impl Rate {
+    /// Hours that hold as many at this rate.
+    pub fn hours(&self, totals: &Totals) -> f64 {
+        (self.played)(totals) as f64 / self.a_second / 3600.0
+    }
+}
+
+/// Hours of which all was played that they hold.
+pub fn whole(totals: &Totals) -> f64 {
+    EVERYDAY.iter().map(|rate| rate.hours(totals)).fold(f64::INFINITY, f64::min)
+}
+
+/// The same in words.
+pub fn told(totals: &Totals) -> String {
+    let each = EVERYDAY.iter().map(|rate| {
+        let Rate { name, a_second, played } = rate;
+        format!("{:.1} of {name} ({} at {a_second} a second)", rate.hours(totals), played(totals))
+    });
+    let each: Vec<_> = each.collect();
+    format!("{:.1} hours of logic time: {}", whole(totals), each.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scarcest_counts() {
+        let (requests, connections, timeouts) = (100 * 3600 * 30, 10 * 3600 * 24, 3600 * 50);
+        let totals = Totals { requests, connections, timeouts, ..Totals::default() };
+        assert!((whole(&totals) - 24.0).abs() < 1e-9);
+    }
+}
