@@ -18,7 +18,7 @@
 //!        release                       io_destroy, which unmaps
 //! ```
 
-use super::look::{Ended, Manners, Wait, sleep};
+use super::look::{Ended, Manners, Wait, only_in_sleep, sleep};
 use super::{HEARD, table};
 use crate::abi::aio::*;
 use crate::errno::{Errno, Result, check};
@@ -159,6 +159,7 @@ impl Context {
     /// `EINTR`. What is wrong with the arguments is left to the kernel.
     fn decided(&self, wait: &Wait) -> Result<Option<u64>> {
         let (Ok(deadline), Ok(mask)) = (wait.deadline(), wait.sigmask()) else { return Ok(None) };
+        let _slices = only_in_sleep(mask);
         while self.mode.load(Acquire) == NEW {
             if let Ended::TimedOut = sleep(&self.mode, NEW, deadline, mask)? {
                 break;

@@ -9,7 +9,7 @@
 //! Locks: a context's own, a leaf but for the copying of events to the program.
 
 use super::context::polled_rules;
-use super::look::{Ended, Wait, sleep};
+use super::look::{Ended, Wait, only_in_sleep, sleep};
 use super::mapped::Mapped;
 use super::table::{self, Entry};
 use crate::abi::aio::*;
@@ -255,6 +255,7 @@ impl Context {
             (Ok(deadline), Ok(mask)) => (deadline, mask),
             (Err(e), _) | (_, Err(e)) => return e.ret(),
         };
+        let _slices = only_in_sleep(mask);
         let mut taken = 0;
         loop {
             let seen = self.seq.load(Acquire);

@@ -6,6 +6,7 @@ use crate::errno::{Errno, Result};
 use crate::sys::{self, sys};
 use crate::time::{Clock, ns_of};
 use crate::transport::aio::ring::Ring;
+use crate::transport::worker::signal::BlockAll;
 use crate::user;
 use crate::wait::polling::LOOKS;
 use core::sync::atomic::AtomicU32;
@@ -182,6 +183,12 @@ fn spin(ctx: &Context, ring: &Ring, want: u32, deadline: Option<u64>) -> bool {
             return false;
         }
     }
+}
+
+/// A wait under a mask sleeps in slices, and a handler that runs between two would leave no trace:
+/// signals are blocked until what this answers is dropped, but for the sleeps, which they end.
+pub(super) fn only_in_sleep(mask: Option<u64>) -> Option<BlockAll> {
+    mask.map(|_| BlockAll::new())
 }
 
 /// Sleeps until `word` is no longer `seen`, until `deadline` (ns of CLOCK_MONOTONIC), or for a

@@ -55,10 +55,11 @@ pub(crate) fn choose(mask: u64) {
 }
 
 /// While it lives, the thread blocks all signals of the program: what it makes inherits that.
-pub(in crate::transport) struct BlockAll(u64);
+#[derive(Debug)]
+pub(crate) struct BlockAll(u64);
 
 impl BlockAll {
-    pub(in crate::transport) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut old = 0;
         mask(SIG_SETMASK, ALL_SIGNALS, Some(&mut old));
         choose(old);
