@@ -177,6 +177,8 @@ pub struct Ctx {
     /// Requests that this child has written down for its parent, and has been watched since.
     pub written: usize,
     pub watched: bool,
+    /// The parent did not answer, and is not asked again.
+    pub deaf_parent: bool,
     /// The one task that may submit (SINGLE_ISSUER), once known.
     pub issuer: Option<i32>,
     pub restrictions: Restrictions,
@@ -247,6 +249,7 @@ impl Ctx {
             inherited: false,
             written: 0,
             watched: false,
+            deaf_parent: false,
             issuer: None,
             restrictions: Restrictions::default(),
             submit: SubmitState::default(),

@@ -81,7 +81,7 @@ pub(crate) fn process_lives(pid: u32) -> bool {
     let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) else { return false };
     match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
         // It is readable once all its threads are gone, whoever has yet to hear of that.
-        Ok(fd) => poll_in(&[rustix::fd::AsRawFd::as_raw_fd(&fd)], Duration::ZERO),
+        Ok(fd) => poll_now(rustix::fd::AsRawFd::as_raw_fd(&fd), POLLIN) & POLLIN == 0,
         Err(rustix::io::Errno::SRCH) => false,
         Err(_) => sys!(__NR_kill, pid.as_raw_nonzero().get(), 0) != -3,
     }

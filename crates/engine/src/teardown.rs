@@ -47,6 +47,7 @@ pub fn fork_child(ring: &Arc<Ring>) {
     let ctx = ring.in_child();
     ctx.forget_in_flight();
     (ctx.inherited, ctx.written, ctx.watched) = (true, 0, false);
+    ctx.deaf_parent = false;
     // Whoever drove or waited did so in the parent.
     (ctx.waiting, ctx.driver, ctx.wakes) = (0, Driver::default(), Wakes::default());
     let transports = core::mem::take(&mut ctx.transports);

@@ -265,7 +265,7 @@ impl Context {
                 Ok(()) => match sleep(&self.seq, seen, deadline, mask) {
                     Ok(Ended::Woken) => None,
                     Ok(Ended::TimedOut) => Some(Ok(())),
-                    Err(e) => Some(Err(e)),
+                    Err(e) => Some(self.hand_out(wait, &mut taken).and(Err(e))),
                 },
             };
             match stop {

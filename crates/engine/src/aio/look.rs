@@ -210,7 +210,8 @@ pub(super) fn sleep(
         Some(mask) => sys::sleep_under(mask, Duration::from_nanos(left.min(SLICE_NS))),
         None => sys::futex_wait_sig(word, seen, Duration::from_nanos(left.min(u64::MAX >> 2))),
     };
-    if slept == Err(Errno::EINTR) && word.load(Acquire) == seen {
+    // Under a mask no second sleep would hear of that signal.
+    if slept == Err(Errno::EINTR) && (sigmask.is_some() || word.load(Acquire) == seen) {
         return Err(Errno::EINTR);
     }
     Ok(Ended::Woken)

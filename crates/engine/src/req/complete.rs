@@ -194,6 +194,10 @@ impl Ctx {
 
     /// Publishes CQEs and wakes whoever waits for them.
     pub fn commit(&mut self) {
+        // Before anybody sees that a request has ended, and may end this process.
+        if self.inherited {
+            self.write_down();
+        }
         let published = self.mem.cq_commit();
         let tail = self.mem.control.cq_tail().load(Relaxed);
         self.timeouts.committed = tail;
@@ -204,9 +208,6 @@ impl Ctx {
         }
         self.posted = false;
         self.async_posted = false;
-        if self.inherited {
-            self.write_down();
-        }
     }
 
     /// Signals the eventfd, if there are CQEs that it has not told of (`io_eventfd_signal`).

@@ -116,32 +116,38 @@ impl Ctx {
         if self.slab.is_empty() && self.written == 0 {
             return;
         }
-        if self.defers() || reactor::parent().is_none() {
-            self.inherited = false;
-            return;
-        }
+        let heir = !self.defers() && reactor::parent().is_some();
+        let left = if heir { self.in_order() } else { Vec::new() };
         let (me, page) = (crate::fork::pid(), self.mem.control.clone());
-        let mut slots = (0..SLOTS).filter(|&slot| [0, me].contains(&owner(&page, slot)));
-        let (first, before) = (self.written == 0, self.written);
-        self.written = 0;
-        let linked = |id: &ReqId| self.slab.get(*id).and_then(|r| r.link);
-        let few = || self.slab.iter().take(SLOTS);
-        let followers: Vec<ReqId> = few().filter_map(|(_, r)| r.link).collect();
-        for (head, _) in few().filter(|(id, _)| !followers.contains(id)) {
-            for id in core::iter::successors(Some(head), linked) {
-                let (Some(slot), Some(req)) = (slots.next(), self.slab.get(id)) else { break };
-                Left::of(req, id != head).write(&page, slot, me);
-                self.written += 1;
-            }
+        let before = core::mem::take(&mut self.written);
+        let mut used = [false; SLOTS];
+        let free = (0..SLOTS).filter(|&slot| [0, me].contains(&owner(&page, slot)));
+        for (slot, left) in free.zip(&left) {
+            left.write(&page, slot, me);
+            used[slot] = true;
+            self.written += 1;
         }
-        // What was written last time and is not any more.
-        let stale = slots.filter(|&slot| owner(&page, slot) == me);
-        let gone = before.saturating_sub(self.written);
-        stale.take(gone).for_each(|slot| page.left(slot * WORDS).store(0, Relaxed));
-        if first && self.written > 0 && !core::mem::replace(&mut self.watched, true) {
+        // What was written before and is not any more: other children's slots may lie between.
+        if before > 0 {
+            let stale = (0..SLOTS).filter(|&slot| !used[slot] && owner(&page, slot) == me);
+            stale.for_each(|slot| page.left(slot * WORDS).store(0, Relaxed));
+        }
+        self.inherited = heir;
+        if self.written > 0 && !core::mem::replace(&mut self.watched, true) {
             page.heirs().fetch_add(1, Relaxed);
             reactor::wake_parent();
         }
+    }
+
+    /// What is in flight, as far as there is room for: each chain from its head on.
+    fn in_order(&self) -> Vec<Left> {
+        let few = || self.slab.iter().take(SLOTS);
+        let followers: Vec<ReqId> = few().filter_map(|(_, req)| req.link).collect();
+        let next = |id: &ReqId| self.slab.get(*id).and_then(|req| req.link);
+        let chain = |head| core::iter::successors(Some(head), next).map(move |id| (head, id));
+        let heads = few().map(|(id, _)| id).filter(|id| !followers.contains(id));
+        let left = |(head, id)| Some(Left::of(self.slab.get(id)?, id != head));
+        heads.flat_map(chain).filter_map(left).take(SLOTS).collect()
     }
 
     /// Takes what `child` has written down off the page, and over.

@@ -75,6 +75,8 @@ impl Ctx {
                 Kind::Direct if req.call.creds.is_none() && !unwaiting && self.aio_ready() => {
                     Some(Way::Aio)
                 }
+                // Without kernel aio.
+                Kind::Direct if req.may_not_wait() && !forced => None,
                 Kind::Direct => Some(Way::Worker),
                 Kind::Pollable => {
                     req.flags |= ReqFlags::STREAM;
