@@ -176,8 +176,12 @@ const GROUP: u16 = 3;
 const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
 
 /// Memory that no request outlives.
-fn leaked<T>(value: T) -> u64 {
-    std::ptr::from_mut(Box::leak(Box::new(value))).expose_provenance() as u64
+fn leaked<T: Send + 'static>(value: T) -> u64 {
+    static KEPT: Mutex<Vec<Box<dyn Send>>> = Mutex::new(Vec::new());
+    let mut value = Box::new(value);
+    let addr = std::ptr::from_mut(&mut *value).expose_provenance() as u64;
+    KEPT.lock().unwrap().push(value);
+    addr
 }
 
 fn io(opcode: u8, fd: &impl AsRawFd, len: u32) -> io_uring_sqe {
