@@ -65,7 +65,7 @@ pub const KNOWN: &[Known] = &[
         &[Reg(IORING_REGISTER_PBUF_RING)],
     ),
     // Of no row: of processes.
-    known("process::child_leaves_read", "is cancelled at once when a forked child ends", &[]),
+    known("heirs::child_leaves_read", "is cancelled at once when a forked child ends", &[]),
     known("reissue::shut_while_full", "full unix socket that its own side shuts", &[]),
     known("limits::one_worker", "holds no worker", &[Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)]),
     known(

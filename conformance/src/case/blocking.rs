@@ -8,6 +8,7 @@ pub const CASES: &[Case] = &[
     case!("blocking", no_flag_flipped, [Trap("blocking descriptors")], "O_NONBLOCK of the file is never touched"),
     case!("blocking", nonblocking_fd, [Op(IORING_OP_READ)], "a pipe that is O_NONBLOCK waits all the same"),
     case!("blocking", nowait, [Op(IORING_OP_READ)], "RWF_NOWAIT answers EAGAIN at once"),
+    case!("blocking", direct_at_once, [Op(IORING_OP_WRITEV)], "what O_DIRECT cannot write without waiting, kernel aio cannot take"),
     case!("blocking", eventfd, [Op(IORING_OP_READ)], "a read of an eventfd waits for its count"),
     case!("blocking", socket, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "reads and writes of a socket wait"),
     case!("blocking", end_of_pipe, [Op(IORING_OP_READ)], "closing the other end completes a waiting read with 0"),
@@ -254,5 +255,27 @@ fn timerfd(cx: &mut Cx) -> Outcome {
     rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::empty(), &value)?;
     cx.reap(&mut ring, "read", &[(1, 8)]);
     cx.eq("expirations", u64::from_ne_bytes(*std::hint::black_box(&buf)), 1);
+    Ok(())
+}
+
+fn direct_at_once(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    cx.file("f", &[7; 8192])?;
+    let path = cx.dir()?.join("f");
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::DIRECT;
+    let Ok(file) = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) else {
+        return Err(Stop::Skip("this file system has no O_DIRECT".into()));
+    };
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    let iov = [libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(page), iov_len: 9 }];
+    let odd = sqe::rw(IORING_OP_WRITEV, file.as_raw_fd(), addr(&iov), 1, sqe::HERE);
+    cx.one(&mut ring, "odd, at the file's position", odd, -EINVAL);
+    rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))?;
+    let at_once = odd.op_flags(libc::RWF_NOWAIT.cast_unsigned());
+    for (what, sqe) in [("may wait", odd), ("may not", at_once)] {
+        ring.push(sqe).submit_wait(1);
+        let res = ring.take(1)?[0].res;
+        cx.note_answer(what, res);
+    }
     Ok(())
 }

@@ -32,12 +32,6 @@ fn direct(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "odd offset", io(IORING_OP_READ, page, 4096, 1), -EINVAL);
     cx.one(&mut ring, "odd length", io(IORING_OP_READ, page, 100, 0), -EINVAL);
     cx.one(&mut ring, "in a worker", io(IORING_OP_READ, page, 4096, 0).with(IOSQE_ASYNC), 4096);
-    let parts = [libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(page), iov_len: 9 }];
-    let odd = sqe::rw(IORING_OP_WRITEV, fd, addr(&parts), 1, sqe::HERE);
-    cx.one(&mut ring, "odd, at the file's position", odd, -EINVAL);
-    rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))?;
-    let at_once = odd.op_flags(libc::RWF_NOWAIT.cast_unsigned());
-    cx.one(&mut ring, "at once, where it grows", at_once, -EAGAIN);
     Ok(())
 }
 

@@ -122,6 +122,7 @@ families![
     net_zc,
     net_bundle,
     peers,
+    heirs,
     hostile,
     scribble,
     command,

@@ -8,9 +8,6 @@ pub const CASES: &[Case] = &[
     case!("process", child_makes_new, [Trap("fork")], "a forked child makes a ring of its own"),
     case!("process", shared_by_fork, [Trap("fork")], "parent and child see the same completions"),
     case!("process", child_cancels, [Trap("fork")], "a child cancels what its parent submitted"),
-    case!("process", child_leaves_requests, [Trap("fork")], "what a child has in flight is the ring's, also when it ends"),
-    case!("process", child_killed, [Trap("fork")], "a timeout of a child that is killed goes on"),
-    case!("process", child_leaves_read, [Trap("fork")], "what waits in the name of a child that ends is cancelled"),
     case!("process", ring_per_child, [Trap("fork")], "rings made in a parent, one used by each of its children"),
     case!("process", child_ends_parent_goes_on, [Trap("fork")], "a child's end leaves the parent's ring alone"),
     case!("process", parent_closed_child_uses, [Trap("fork")], "a child's ring outlives the parent's close"),
@@ -92,65 +89,6 @@ fn child_cancels(cx: &mut Cx) -> Outcome {
         cx.is(what, child, 0);
     }
     cx.one(&mut ring, "the parent goes on", sqe::nop(), 0);
-    Ok(())
-}
-
-fn child_leaves_requests(cx: &mut Cx) -> Outcome {
-    let mut ring = cx.ring(16, 0)?;
-    let (at_once, ts) = (ring.fd, sqe::millis(30));
-    let child = os::in_child(|| {
-        let link = IOSQE_IO_LINK;
-        ring.push(sqe::poll_add(at_once, libc::POLLIN).ud(1).with(link));
-        ring.push(sqe::timeout(&ts, 0, 0).ud(2));
-        ring.push(sqe::timeout(&ts, 0, 0).ud(3).with(link));
-        ring.push(sqe::nop().ud(4).with(link));
-        ring.push(sqe::nop().ud(5));
-        ring.push(sqe::timeout(&ts, 2, IORING_TIMEOUT_MULTISHOT).ud(6));
-        ring.push(sqe::timeout(&ts, 0, IORING_TIMEOUT_ETIME_SUCCESS).ud(7).with(link));
-        ring.push(sqe::nop().ud(8));
-        i32::from(ring.submit() != 8)
-    });
-    cx.is("child", child, 0);
-    std::thread::sleep(Duration::from_millis(100));
-    let told = |c: Cqe| (c.user_data, c.res, c.flags);
-    let mut seen: Vec<_> = ring.pop_all().into_iter().map(told).collect();
-    seen.sort();
-    cx.note("ended", format_args!("{seen:?}"));
-    Ok(())
-}
-
-fn child_killed(cx: &mut Cx) -> Outcome {
-    let mut ring = cx.ring(4, 0)?;
-    let (r, w) = cx.pipe()?;
-    let ts = sqe::millis(50);
-    let child = os::spawn_child(|| {
-        ring.push(sqe::timeout(&ts, 0, 0).ud(1));
-        ring.push(sqe::poll_add(ring.fd, libc::POLLIN).ud(2));
-        let submitted = ring.submit();
-        let _ = rustix::io::write(&w, b"x");
-        std::thread::sleep(Duration::from_secs(9));
-        i32::from(submitted != 2)
-    });
-    rustix::io::read(&r, &mut [0; 1])?;
-    let pid = rustix::process::Pid::from_raw(child).ok_or(rustix::io::Errno::SRCH)?;
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
-    cx.reap(&mut ring, "it goes on", &[(1, -ETIME), (2, -ECANCELED)]);
-    os::wait_for(child);
-    Ok(())
-}
-
-fn child_leaves_read(cx: &mut Cx) -> Outcome {
-    let mut ring = cx.ring(4, 0)?;
-    let (r, w) = cx.pipe()?;
-    let mut buf = [0; 4];
-    let child = os::in_child(|| {
-        ring.push(sqe::read(r.as_raw_fd(), &mut buf, sqe::HERE).ud(1));
-        i32::from(ring.submit() != 1)
-    });
-    cx.is("child", child, 0);
-    cx.quiet(&ring, "nothing to read", 30);
-    rustix::io::write(&w, b"data")?;
-    cx.reap(&mut ring, "too late", &[(1, -ECANCELED)]);
     Ok(())
 }
 
