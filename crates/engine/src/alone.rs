@@ -1,5 +1,5 @@
 //! One thread of the process at a time, where what is changed is the kernel's and is put back after
-//! one call. Such a lock is a leaf. It is held with all signals blocked, or a handler that enters
+//! one call. Such a lock is a leaf. Who holds it has all signals blocked: a handler that enters
 //! another ring would wait for its own thread.
 
 use core::sync::atomic::AtomicU32;
@@ -9,6 +9,7 @@ use core::time::Duration;
 use rustix::process::getpid;
 
 use crate::sys;
+use crate::transport::worker::signal::BlockAll;
 
 /// Others wait; no process id has this bit.
 const WAITED: u32 = 1 << 31;
@@ -20,12 +21,16 @@ pub struct Alone(AtomicU32);
 
 /// It is held.
 #[derive(Debug)]
-pub struct Held(&'static AtomicU32);
+pub struct Held {
+    word: &'static AtomicU32,
+    /// Dropped after the lock is free.
+    _blocked: BlockAll,
+}
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.0.swap(0, Release) & WAITED != 0 {
-            sys::futex_wake(self.0, 1);
+        if self.word.swap(0, Release) & WAITED != 0 {
+            sys::futex_wake(self.word, 1);
         }
     }
 }
@@ -37,7 +42,7 @@ impl Alone {
 
     /// Waits until no other thread holds it.
     pub fn hold(&'static self) -> Held {
-        let word = &self.0;
+        let (word, _blocked) = (&self.0, BlockAll::new());
         let me = getpid().as_raw_nonzero().get().cast_unsigned();
         let (mut seen, mut mine) = (0, me);
         while let Err(owner) = word.compare_exchange(seen, mine, Acquire, Relaxed) {
@@ -51,7 +56,7 @@ impl Alone {
                 }
             }
         }
-        Held(word)
+        Held { word, _blocked }
     }
 }
 

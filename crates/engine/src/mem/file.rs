@@ -42,15 +42,6 @@ pub fn grow(file: impl AsFd, size: u64) -> Result<()> {
     if fstat(&file)?.st_size.cast_unsigned() >= size {
         return Ok(());
     }
-    // No handler of the program's runs meanwhile: it might make a ring.
-    let mask = sys::set_sigmask(u64::MAX);
-    let done = lifted(file, size);
-    sys::set_sigmask(mask);
-    done
-}
-
-/// All signals are blocked.
-fn lifted(file: impl AsFd, size: u64) -> Result<()> {
     let _held = hold();
     let old = getrlimit(Resource::Fsize);
     if short(old.maximum, size) {

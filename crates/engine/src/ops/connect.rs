@@ -179,16 +179,7 @@ fn accept_now(call: &Call) -> Result<usize> {
     if listens && sys::poll_now(fd, sys::POLLIN) == 0 {
         return Err(Errno::EAGAIN);
     }
-    // No handler of the program's runs meanwhile: it might accept, too.
-    let mask = sys::set_sigmask(u64::MAX);
-    let done = limited(call);
-    sys::set_sigmask(mask);
-    done
-}
-
-/// Accepts within a moment. All signals are blocked.
-fn limited(call: &Call) -> Result<usize> {
-    let fd = call.file.fd();
+    // Nor does a handler of the program's run meanwhile, which might accept, too.
     let _held = LIMITS.hold();
     let Some(old) = timeout(fd) else { return try_accept(call) };
     set_timeout(fd, MOMENT);

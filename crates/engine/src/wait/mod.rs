@@ -1,7 +1,6 @@
 //! Who waits, who sleeps, who wakes whom.
 
-use crate::sys;
-use crate::transport::worker::signal;
+use crate::transport::worker::signal::BlockAll;
 
 pub mod announce;
 pub mod cqwait;
@@ -20,9 +19,6 @@ fn name(what: &str) -> String {
 
 /// Starts a thread of the engine's own, with every signal blocked that may be.
 fn spawn(what: &str, stack: usize, f: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    let old = sys::set_sigmask(sys::ALL_SIGNALS);
-    signal::choose(old);
-    let spawned = std::thread::Builder::new().name(name(what)).stack_size(stack).spawn(f);
-    sys::set_sigmask(old);
-    spawned.map(drop)
+    let _blocked = BlockAll::new();
+    std::thread::Builder::new().name(name(what)).stack_size(stack).spawn(f).map(drop)
 }

@@ -17,7 +17,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::errno::{Errno, Result};
 use crate::sys;
-use crate::transport::worker::signal;
+use crate::transport::worker::signal::BlockAll;
 
 /// A signal handler has entered a ring on top of its own thread's call.
 static HANDLERS_ENTER: AtomicBool = AtomicBool::new(false);
@@ -38,7 +38,7 @@ const SLACK_NS: usize = 1;
 #[derive(Debug, Default)]
 pub struct Vigil {
     /// The program's signal mask, while another is in force.
-    mask: Option<u64>,
+    blocked: Option<BlockAll>,
     /// The mask that the program asked to wait under.
     under: Option<u64>,
     /// Its timer slack, while another is in force.
@@ -89,11 +89,7 @@ impl Vigil {
     }
 
     fn blocks(&mut self) {
-        if self.mask.is_none() {
-            let old = sys::set_sigmask(sys::ALL_SIGNALS);
-            signal::choose(old);
-            self.mask = Some(old);
-        }
+        self.blocked.get_or_insert_with(BlockAll::new);
     }
 
     /// The program wants to wait under a mask of its own.
@@ -106,7 +102,7 @@ impl Vigil {
     /// # Errors
     /// EINTR if a signal waits for it.
     pub fn spins(&mut self, now: u64) -> Result<()> {
-        if self.mask.is_none() {
+        if self.blocked.is_none() {
             self.blocks();
             self.asked = now;
         }
@@ -138,7 +134,7 @@ impl Vigil {
 
     /// The mask to sleep under, if that is not the one in force.
     pub fn mask(&self) -> Option<u64> {
-        self.under.or(self.mask)
+        self.under.or(self.blocked.as_ref().map(BlockAll::before))
     }
 }
 
@@ -149,9 +145,6 @@ impl Drop for Vigil {
         }
         if let Some(slack) = self.slack {
             sys::set_timer_slack(slack);
-        }
-        if let Some(mask) = self.mask {
-            sys::set_sigmask(mask);
         }
     }
 }

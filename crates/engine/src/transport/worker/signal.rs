@@ -9,14 +9,13 @@
 
 use crate::errno::check;
 use crate::limits::WORKER_KICK;
-use crate::sys::{ALL_SIGNALS, sys};
+use crate::sys::{ALL_SIGNALS, set_sigmask, sys};
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// 63 and 64 are left to valgrind and to debuggers; below 35 are the C library's own.
 const CANDIDATES: core::ops::RangeInclusive<i32> = 35..=62;
 const SIG_BLOCK: usize = 0;
 const SIG_UNBLOCK: usize = 1;
-const SIG_SETMASK: usize = 2;
 const SA_RESTORER: u64 = 0x0400_0000;
 const SIGEV_THREAD_ID: i32 = 4;
 const CLOCK_MONOTONIC: usize = 1;
@@ -44,7 +43,7 @@ struct SigEvent {
 }
 
 /// Chooses the number, unless that is done, when a thread of the program's blocks `mask`.
-pub(crate) fn choose(mask: u64) {
+fn choose(mask: u64) {
     if SIGNAL.load(Relaxed) != 0 {
         return;
     }
@@ -54,31 +53,36 @@ pub(crate) fn choose(mask: u64) {
     }
 }
 
-/// While it lives, the thread blocks all signals of the program: what it makes inherits that.
+/// While it lives, the thread blocks every signal that may be blocked: what it makes inherits that.
+/// It holds the mask from before.
 #[derive(Debug)]
 pub(crate) struct BlockAll(u64);
 
 impl BlockAll {
     pub(crate) fn new() -> Self {
-        let mut old = 0;
-        mask(SIG_SETMASK, ALL_SIGNALS, Some(&mut old));
+        let old = set_sigmask(ALL_SIGNALS);
         choose(old);
         Self(old)
+    }
+
+    /// What was blocked before.
+    pub(crate) fn before(&self) -> u64 {
+        self.0
     }
 }
 
 impl Drop for BlockAll {
     fn drop(&mut self) {
-        mask(SIG_SETMASK, self.0, None);
+        set_sigmask(self.0);
     }
 }
 
 pub(super) fn block() {
-    mask(SIG_BLOCK, own_bit(), None);
+    change_mask(SIG_BLOCK, own_bit());
 }
 
 pub(in crate::transport) fn unblock() {
-    mask(SIG_UNBLOCK, own_bit(), None);
+    change_mask(SIG_UNBLOCK, own_bit());
 }
 
 fn own_bit() -> u64 {
@@ -88,9 +92,8 @@ fn own_bit() -> u64 {
     }
 }
 
-fn mask(how: usize, set: u64, old: Option<&mut u64>) {
-    let old = old.map_or(0, |o| (&raw mut *o).expose_provenance());
-    sys!(__NR_rt_sigprocmask, how, (&raw const set).expose_provenance(), old, 8usize);
+fn change_mask(how: usize, set: u64) {
+    sys!(__NR_rt_sigprocmask, how, (&raw const set).expose_provenance(), 0usize, 8usize);
 }
 
 fn action(n: i32) -> KernelAction {
