@@ -7,19 +7,6 @@ use super::transcript::{NO_RING, QUEUE_FULL, Rec, SOME_FD, Transcript};
 use softring_engine::abi::*;
 use softring_engine::errno::Errno;
 
-const SQE_FLAGS: [&str; 8] =
-    ["FIXED_FILE", "DRAIN", "LINK", "HARDLINK", "ASYNC", "BUFFER_SELECT", "CQE_SKIP", "BIT7"];
-const ENTER_FLAGS: [&str; 8] = [
-    "GETEVENTS",
-    "SQ_WAKEUP",
-    "SQ_WAIT",
-    "EXT_ARG",
-    "REGISTERED_RING",
-    "ABS_TIMER",
-    "EXT_ARG_REG",
-    "NO_IOWAIT",
-];
-
 /// A return value, with an errno's name.
 pub fn ret(v: i64) -> String {
     let name = |e: Errno| std::io::Error::from_raw_os_error(e.0).to_string();
@@ -35,9 +22,8 @@ pub fn ret(v: i64) -> String {
     }
 }
 
-fn bits(v: u32, names: &[&str]) -> String {
-    let known = names.iter().enumerate().filter(|(i, _)| v & 1 << i != 0).map(|(_, n)| *n);
-    let mut out: Vec<String> = known.map(str::to_owned).collect();
+fn bits(v: u32, names: &[&'static str]) -> String {
+    let mut out: Vec<String> = names_of(v, names).map(str::to_owned).collect();
     let rest = if names.len() < 32 { v >> names.len() << names.len() } else { 0 };
     if rest != 0 {
         out.push(format!("{rest:#x}"));
@@ -105,7 +91,7 @@ fn sqe(s: &Sqe) -> String {
         out += &format!(" file_index={}", fd(&s.file));
     }
     if s.flags != 0 {
-        out += &format!(" [{}]", bits(s.flags.into(), &SQE_FLAGS));
+        out += &format!(" [{}]", bits(s.flags.into(), &SQE_NAMES));
     }
     out
 }
@@ -121,7 +107,7 @@ fn setup(s: &Setup) -> String {
 fn enter(e: &Enter) -> String {
     let submit = e.submit.map_or("all".to_owned(), |n| n.to_string());
     let who = e.fd.as_ref().map_or_else(|| format!("ring{}", e.ring), fd);
-    let mut out = format!("enter({who}, {submit}, {}, {})", e.min, bits(e.flags, &ENTER_FLAGS));
+    let mut out = format!("enter({who}, {submit}, {}, {})", e.min, bits(e.flags, &ENTER_NAMES));
     if e.size != 0 || e.arg != Val::Num(0) {
         out += &format!(" arg={} size={}", val(&e.arg), e.size);
     }

@@ -33,8 +33,7 @@ const EXCLUDES: [(u32, u32); 2] = [
 
 /// The kernel's names of these flags.
 fn names(flags: u32, between: &str) -> String {
-    let set = (0..SETUP_NAMES.len()).filter(|bit| flags & (1 << bit) != 0);
-    set.map(|bit| SETUP_NAMES[bit]).collect::<Vec<_>>().join(between)
+    names_of(flags, &SETUP_NAMES).collect::<Vec<_>>().join(between)
 }
 
 /// May the job's rings have the flags that it asks for?

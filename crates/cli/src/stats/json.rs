@@ -2,7 +2,7 @@
 
 use super::pages::{Reading, op_name};
 use serde::Serialize;
-use softring_engine::abi::SETUP_NAMES;
+use softring_engine::abi::{SETUP_NAMES, names_of};
 use softring_engine::stats::{OPS, bounds, meter, read};
 use std::collections::BTreeMap;
 use std::fs;
@@ -175,8 +175,7 @@ impl From<read::Account> for Account {
 
 /// Names of the setup flags that are set.
 pub fn setup_flags(flags: u64) -> Vec<&'static str> {
-    let set = |(bit, name): (usize, &&'static str)| (flags >> bit & 1 == 1).then_some(*name);
-    SETUP_NAMES.iter().enumerate().filter_map(set).collect()
+    names_of(flags, &SETUP_NAMES).collect()
 }
 
 impl Meter {

@@ -7,7 +7,7 @@
 use super::record::{Kept, Record, began};
 use anyhow::Context;
 use serde_json::{Value, json};
-use softring_engine::abi::{OP_NAMES, SETUP_NAMES};
+use softring_engine::abi::{OP_NAMES, SETUP_NAMES, names_of};
 use softring_engine::stats::trace::{Event, Step};
 use std::collections::HashMap;
 use std::fs::File;
@@ -167,9 +167,7 @@ impl Writer<'_> {
     fn begin(&mut self, id: (u32, u64), e: &Event, ts: f64) {
         self.told.requests += 1;
         let source = &self.record.sources[id.0 as usize];
-        let set =
-            |(bit, name): (usize, &&'static str)| (source.flags >> bit & 1 == 1).then_some(*name);
-        let flags: Vec<&str> = SETUP_NAMES.iter().enumerate().filter_map(set).collect();
+        let flags: Vec<&str> = names_of(source.flags, &SETUP_NAMES).collect();
         let track = match flags.as_slice() {
             [] => format!("ring {}", source.ring),
             flags => format!("ring {} ({})", source.ring, flags.join(", ")),

@@ -56,6 +56,15 @@ pub const IORING_ENTER_NO_IOWAIT: u32 = 1 << 7;
 /// All enter flags of kernel 6.18.
 pub const IORING_ENTER_ALL: u32 = 0xff;
 
+/// The names of the bits that are set, in bit order.
+pub fn names_of(
+    bits: impl Into<u64>,
+    names: &[&'static str],
+) -> impl Iterator<Item = &'static str> {
+    let bits = bits.into();
+    names.iter().enumerate().filter(move |(bit, _)| bits >> bit & 1 == 1).map(|(_, name)| *name)
+}
+
 /// Enter flags with their bit's name, in bit order.
 pub const ENTER_NAMES: [&str; 8] = [
     "GETEVENTS",
