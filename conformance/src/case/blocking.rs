@@ -260,12 +260,7 @@ fn timerfd(cx: &mut Cx) -> Outcome {
 
 fn direct_at_once(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
-    cx.file("f", &[7; 8192])?;
-    let path = cx.dir()?.join("f");
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::DIRECT;
-    let Ok(file) = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) else {
-        return Err(Stop::Skip("this file system has no O_DIRECT".into()));
-    };
+    let file = cx.direct_file("f", &[7; 8192])?;
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     let iov = [libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(page), iov_len: 9 }];
     let odd = sqe::rw(IORING_OP_WRITEV, file.as_raw_fd(), addr(&iov), 1, sqe::HERE);

@@ -142,12 +142,7 @@ fn past_link_timeout(cx: &mut Cx) -> Outcome {
 
 fn direct_chain(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
-    cx.file("f", &[7; 8192])?;
-    let path = cx.dir()?.join("f");
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::DIRECT;
-    let Ok(file) = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) else {
-        return Err(Stop::Skip("this file system has no O_DIRECT".into()));
-    };
+    let file = cx.direct_file("f", &[7; 8192])?;
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     let io = |op, off| sqe::rw(op, file.as_raw_fd(), page, 4096, off).with(IOSQE_IO_LINK);
     let (read, write) = (|off| io(IORING_OP_READ, off), |off| io(IORING_OP_WRITE, off));

@@ -310,6 +310,15 @@ impl Cx {
         Ok(File::options().read(true).write(true).open(path)?)
     }
 
+    /// A file past the page cache. Skips where the file system has none.
+    pub fn direct_file(&mut self, name: &str, content: &[u8]) -> Result<File, Stop> {
+        use rustix::fs::{Mode, OFlags, open};
+        self.file(name, content)?;
+        let path = self.path(name)?;
+        let opened = open(path, OFlags::RDWR | OFlags::DIRECT, Mode::empty());
+        opened.map(File::from).map_err(|_| Stop::Skip("this file system has no O_DIRECT".into()))
+    }
+
     /// The content of a file of this case.
     pub fn content(&mut self, name: &str) -> Result<Vec<u8>, Stop> {
         Ok(std::fs::read(self.dir()?.join(name))?)

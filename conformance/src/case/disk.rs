@@ -12,12 +12,7 @@ pub const CASES: &[Case] = &[
 
 fn direct(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
-    cx.file("f", &[7; 16384])?;
-    let path = cx.dir()?.join("f");
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::DIRECT;
-    let Ok(file) = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) else {
-        return Err(Stop::Skip("this file system has no O_DIRECT".into()));
-    };
+    let file = cx.direct_file("f", &[7; 16384])?;
     let fd = file.as_raw_fd();
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     os::store(page, &[9u8; 4096]);
@@ -38,12 +33,7 @@ fn direct(cx: &mut Cx) -> Outcome {
 /// Read and cancelled in one batch: the disk has it, and is not through with it.
 fn cancel_in_flight(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
-    cx.file("f", &[7; 16384])?;
-    let path = cx.dir()?.join("f");
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
-    let Ok(file) = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) else {
-        return Err(Stop::Skip("this file system has no O_DIRECT".into()));
-    };
+    let file = cx.direct_file("f", &[7; 16384])?;
     // What is dirty would have to be written first, on a worker.
     rustix::fs::fsync(&file).map_err(std::io::Error::from)?;
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);

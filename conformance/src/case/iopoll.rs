@@ -113,12 +113,7 @@ fn has_queues(file: &impl std::os::fd::AsFd) -> Result<bool, Stop> {
 
 fn no_queues(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, IORING_SETUP_IOPOLL)?;
-    cx.file("f", &[7; 4096])?;
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
-    let path = cx.dir()?.join("f");
-    let Ok(file) = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) else {
-        return Err(Stop::Skip("this file system has no O_DIRECT".into()));
-    };
+    let file = cx.direct_file("f", &[7; 4096])?;
     if has_queues(&file)? {
         return Err(Stop::Skip("the disk has poll queues".into()));
     }

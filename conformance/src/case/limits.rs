@@ -73,12 +73,7 @@ fn no_descriptor_left(cx: &mut Cx) -> Outcome {
 }
 
 fn disk_without_descriptors(cx: &mut Cx) -> Outcome {
-    cx.file("f", &[b'x'; 4096])?;
-    let direct = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
-    let path = cx.path("f")?;
-    let Ok(file) = rustix::fs::open(&path, direct, rustix::fs::Mode::empty()) else {
-        return Err(Stop::Skip("no O_DIRECT on the file system of TMPDIR".into()));
-    };
+    let file = cx.direct_file("f", &[b'x'; 4096])?;
     let pipe = cx.pipe()?;
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     let mut ring = cx.ring(4, 0)?;
