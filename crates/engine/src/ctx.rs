@@ -17,6 +17,7 @@ use crate::mem::cq::Overflow;
 use crate::mem::lock::Control;
 use crate::mem::rings::Rings;
 use crate::req::drain::Drain;
+use crate::req::estate::Heir;
 use crate::req::request::LastHeld;
 use crate::req::slab::{ReqId, Slab};
 use crate::req::submit::SubmitState;
@@ -172,13 +173,8 @@ pub struct Ctx {
     pub flags: u32,
     pub clock: Clock,
     pub disabled: bool,
-    /// The process that forked this one had it before.
-    pub inherited: bool,
-    /// Requests that this child has written down for its parent, and has been watched since.
-    pub written: usize,
-    pub watched: bool,
-    /// The parent did not answer, and is not asked again.
-    pub deaf_parent: bool,
+    /// What it is to a forked child.
+    pub heir: Heir,
     /// The one task that may submit (SINGLE_ISSUER), once known.
     pub issuer: Option<i32>,
     pub restrictions: Restrictions,
@@ -246,10 +242,7 @@ impl Ctx {
             flags,
             clock: Clock::Monotonic,
             disabled: false,
-            inherited: false,
-            written: 0,
-            watched: false,
-            deaf_parent: false,
+            heir: Heir::default(),
             issuer: None,
             restrictions: Restrictions::default(),
             submit: SubmitState::default(),

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::Arc;
 
 use crate::ctx::Ring;
+use crate::req::estate::Heir;
 use crate::wait::driver::{Driver, Wakes};
 
 /// The ring's last descriptor is closed: cancel what waits, let go of everything. While a thread
@@ -46,8 +47,7 @@ pub fn end(ring: &Arc<Ring>) {
 pub fn fork_child(ring: &Arc<Ring>) {
     let ctx = ring.in_child();
     ctx.forget_in_flight();
-    (ctx.inherited, ctx.written, ctx.watched) = (true, 0, false);
-    ctx.deaf_parent = false;
+    ctx.heir = Heir::new();
     // Whoever drove or waited did so in the parent.
     (ctx.waiting, ctx.driver, ctx.wakes) = (0, Driver::default(), Wakes::default());
     let transports = core::mem::take(&mut ctx.transports);

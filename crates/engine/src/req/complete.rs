@@ -195,7 +195,7 @@ impl Ctx {
     /// Publishes CQEs and wakes whoever waits for them.
     pub fn commit(&mut self) {
         // Before anybody sees that a request has ended, and may end this process.
-        if self.inherited {
+        if self.heir.inherited {
             self.write_down();
         }
         let published = self.mem.cq_commit();

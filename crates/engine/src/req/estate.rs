@@ -43,6 +43,26 @@ const OP_FLAGS: u32 = 16;
 /// What of an SQE's flags concerns who is told of its end.
 const KEPT: u8 = IOSQE_IO_LINK | IOSQE_IO_HARDLINK | IOSQE_CQE_SKIP_SUCCESS;
 
+/// A ring in a forked child.
+#[derive(Debug, Default)]
+pub struct Heir {
+    /// The process that forked this one had it before.
+    pub inherited: bool,
+    /// Requests that are written down for the parent.
+    written: usize,
+    /// The parent was told to watch this child.
+    watched: bool,
+    /// The parent did not answer, and is not asked again (`req::relay`).
+    pub deaf_parent: bool,
+}
+
+impl Heir {
+    /// Of a child that has just been forked.
+    pub fn new() -> Heir {
+        Heir { inherited: true, ..Heir::default() }
+    }
+}
+
 /// One request, as it is written down.
 #[derive(Clone, Copy, Debug, Default)]
 struct Left {
@@ -113,27 +133,27 @@ impl Ctx {
     /// In a child that has inherited the ring: writes down what it has in flight.
     #[cold]
     pub fn write_down(&mut self) {
-        if self.slab.is_empty() && self.written == 0 {
+        if self.slab.is_empty() && self.heir.written == 0 {
             return;
         }
         let heir = !self.defers() && reactor::parent().is_some();
         let left = if heir { self.in_order() } else { Vec::new() };
         let (me, page) = (crate::fork::pid(), self.mem.control.clone());
-        let before = core::mem::take(&mut self.written);
+        let before = core::mem::take(&mut self.heir.written);
         let mut used = [false; SLOTS];
         let free = (0..SLOTS).filter(|&slot| [0, me].contains(&owner(&page, slot)));
         for (slot, left) in free.zip(&left) {
             left.write(&page, slot, me);
             used[slot] = true;
-            self.written += 1;
+            self.heir.written += 1;
         }
         // What was written before and is not any more: other children's slots may lie between.
         if before > 0 {
             let stale = (0..SLOTS).filter(|&slot| !used[slot] && owner(&page, slot) == me);
             stale.for_each(|slot| page.left(slot * WORDS).store(0, Relaxed));
         }
-        self.inherited = heir;
-        if self.written > 0 && !core::mem::replace(&mut self.watched, true) {
+        self.heir.inherited = heir;
+        if self.heir.written > 0 && !core::mem::replace(&mut self.heir.watched, true) {
             page.heirs().fetch_add(1, Relaxed);
             reactor::wake_parent();
         }
