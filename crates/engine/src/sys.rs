@@ -4,14 +4,16 @@
 #![allow(unsafe_code)]
 
 use core::arch::asm;
+use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use core::time::Duration;
 
-use rustix::fd::{BorrowedFd, IntoRawFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::errno::{Errno, Result, check};
 use crate::transport::poll::Event;
+use crate::user::Plain;
 
 pub use linux_raw_sys::general as nr;
 
@@ -76,12 +78,51 @@ pub(crate) fn futex_wake(word: &AtomicU32, n: u32) {
     sys!(__NR_futex, word.as_ptr().expose_provenance(), 1, n);
 }
 
+/// A descriptor of the engine's own. It is closed by a raw system call: a libc close would come
+/// back in through the doors, under whatever lock is held.
+#[derive(Debug)]
+pub(crate) struct EngineFd(ManuallyDrop<OwnedFd>);
+
+impl From<OwnedFd> for EngineFd {
+    fn from(fd: OwnedFd) -> EngineFd {
+        EngineFd(ManuallyDrop::new(fd))
+    }
+}
+
+impl AsFd for EngineFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for EngineFd {
+    fn as_raw_fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Drop for EngineFd {
+    fn drop(&mut self) {
+        sys!(__NR_close, self.as_raw_fd());
+    }
+}
+
+/// A socket's option, as `getsockopt(2)` tells it; what it does not fill stays 0.
+///
+/// # Errors
+/// As getsockopt(2).
+pub(crate) fn socket_option<T: Plain>(fd: i32, level: u32, name: u32) -> Result<T> {
+    let (mut value, mut len) = (T::default(), size_of::<T>() as u32);
+    let (to, size) = ((&raw mut value).expose_provenance(), (&raw mut len).expose_provenance());
+    check(sys!(__NR_getsockopt, fd, level, name, to, size)).map(|_| value)
+}
+
 /// Does a process `pid` run (a zombie does not)?
 pub(crate) fn process_lives(pid: u32) -> bool {
     let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) else { return false };
     match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
         // It is readable once all its threads are gone, whoever has yet to hear of that.
-        Ok(fd) => poll_now(rustix::fd::AsRawFd::as_raw_fd(&fd), POLLIN) & POLLIN == 0,
+        Ok(fd) => poll_now(EngineFd::from(fd).as_raw_fd(), POLLIN) & POLLIN == 0,
         Err(rustix::io::Errno::SRCH) => false,
         Err(_) => sys!(__NR_kill, pid.as_raw_nonzero().get(), 0) != -3,
     }
@@ -315,9 +356,7 @@ pub(crate) fn process_name() -> [u8; 16] {
     use rustix::fs::{Mode, OFlags, open};
     let mut name = [0u8; 16];
     if let Ok(fd) = open(c"/proc/self/comm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-        let n = rustix::io::read(&fd, &mut name).unwrap_or(0);
-        // Not by way of libc, whose close may be ours.
-        sys!(__NR_close, fd.into_raw_fd());
+        let n = rustix::io::read(EngineFd::from(fd), &mut name).unwrap_or(0);
         name[n.saturating_sub(1)..].fill(0);
     }
     name

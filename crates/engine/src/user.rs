@@ -19,6 +19,9 @@ macro_rules! plain {
         $(unsafe impl Plain for $t {})*
     };
 }
+
+// SAFETY: its elements are such, and there is nothing in between.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] where [T; N]: Default {}
 use crate::abi::*;
 plain!(
     u8,

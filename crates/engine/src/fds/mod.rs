@@ -7,7 +7,6 @@
 //! reactor makes every second, by each `register`, and by an `enter` now and then
 //! ([`checked_ring`]).
 
-use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -17,7 +16,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use crate::ctx::Ring;
 use crate::errno::{Errno, Result};
 use crate::ops::rw_hot::Streak;
-use crate::sys::{borrow, sys};
+use crate::sys::{EngineFd, borrow};
 use crate::transport::kind::Kind;
 use crate::transport::model;
 use crate::transport::standing::{Closing, NUMBERS, stands_anywhere};
@@ -59,11 +58,8 @@ static INTERNAL: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
 /// A descriptor of the engine's own: out of the program's way, and marked, so that the doors can
 /// refuse to close it.
-///
-/// It is closed by a raw system call: a libc close would come back in through the doors, under
-/// whatever lock is held.
 #[derive(Debug)]
-pub struct InternalFd(ManuallyDrop<OwnedFd>);
+pub struct InternalFd(EngineFd);
 
 impl AsFd for InternalFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -81,7 +77,6 @@ impl Drop for InternalFd {
     fn drop(&mut self) {
         mark_internal(self.0.as_raw_fd(), false);
         crate::transport::socket::forget(self.0.as_raw_fd());
-        sys!(__NR_close, self.0.as_raw_fd());
     }
 }
 
@@ -343,7 +338,7 @@ pub fn dup_internal(fd: i32) -> Result<InternalFd> {
     match rustix::io::fcntl_dupfd_cloexec(fd, floor()) {
         Ok(dup) => {
             mark_internal(dup.as_raw_fd(), true);
-            Ok(InternalFd(ManuallyDrop::new(dup)))
+            Ok(InternalFd(dup.into()))
         }
         Err(rustix::io::Errno::INVAL) => Err(Errno::EMFILE),
         Err(e) => Err(e.into()),
@@ -352,10 +347,9 @@ pub fn dup_internal(fd: i32) -> Result<InternalFd> {
 
 /// Moves a descriptor of ours out of the program's way and marks it.
 pub fn adopt_internal(fd: OwnedFd) -> InternalFd {
-    let mut fd = ManuallyDrop::new(fd);
-    if let Ok(high) = rustix::io::fcntl_dupfd_cloexec(&*fd, floor()) {
-        sys!(__NR_close, fd.as_raw_fd());
-        fd = ManuallyDrop::new(high);
+    let mut fd = EngineFd::from(fd);
+    if let Ok(high) = rustix::io::fcntl_dupfd_cloexec(&fd, floor()) {
+        fd = high.into();
     }
     mark_internal(fd.as_raw_fd(), true);
     InternalFd(fd)

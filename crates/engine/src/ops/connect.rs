@@ -108,9 +108,7 @@ fn pending_error(fd: i32) -> i32 {
 }
 
 fn option(fd: i32, name: u32) -> Option<i32> {
-    let (mut value, mut len) = (0i32, 4u32);
-    let (to, size) = ((&raw mut value).expose_provenance(), (&raw mut len).expose_provenance());
-    check(sys!(__NR_getsockopt, fd, SOL_SOCKET, name, to, size)).ok().map(|_| value)
+    sys::socket_option(fd, SOL_SOCKET, name).ok()
 }
 
 /// Checks an ACCEPT (`io_accept_prep`).
@@ -195,9 +193,7 @@ fn put_back(old: [i64; 2]) -> [i64; 2] {
 
 /// SO_RCVTIMEO, in s and µs.
 fn timeout(fd: i32) -> Option<[i64; 2]> {
-    let (mut value, mut len) = ([0i64; 2], 16u32);
-    let (to, size) = (value.as_mut_ptr().expose_provenance(), (&raw mut len).expose_provenance());
-    check(sys!(__NR_getsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, to, size)).ok().map(|_| value)
+    sys::socket_option(fd, SOL_SOCKET, SO_RCVTIMEO).ok()
 }
 
 fn set_timeout(fd: i32, to: [i64; 2]) {
@@ -207,7 +203,8 @@ fn set_timeout(fd: i32, to: [i64; 2]) {
 /// What a socket tells of [`MOMENT`], which the kernel rounds up to its ticks.
 fn moment() -> Option<[i64; 2]> {
     let fd = check(sys!(__NR_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)).ok()?;
-    let any = own(fd as i32);
+    // Not closed by way of the doors: the lock is held.
+    let any = sys::EngineFd::from(own(fd as i32));
     set_timeout(any.as_raw_fd(), MOMENT);
     timeout(any.as_raw_fd())
 }

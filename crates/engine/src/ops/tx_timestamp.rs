@@ -13,8 +13,7 @@ use crate::opdef::Outcome;
 use crate::req::request::{Call, Poll, ReqFlags};
 use crate::req::slab::ReqId;
 use crate::sys::nr::{EPOLLERR, EPOLLET};
-use crate::sys::sys;
-use crate::transport::socket::option_at;
+use crate::sys::{self, sys};
 use crate::user::msghdr;
 
 const SOL_IP: u32 = 0;
@@ -54,7 +53,7 @@ pub fn issue(call: &Call, wide: bool) -> Result<Outcome> {
 
 /// May errors, or what tells of buffers sent without a copy, lie in the error queue, too?
 fn shares_queue(fd: i32) -> bool {
-    let on = |level, name| option_at(fd, level, name).is_some_and(|v| v != 0);
+    let on = |level, name| sys::socket_option(fd, level, name).is_ok_and(|v: i32| v != 0);
     on(SOL_IP, IP_RECVERR) || on(SOL_IPV6, IPV6_RECVERR) || on(SOL_SOCKET, SO_ZEROCOPY)
 }
 
@@ -94,10 +93,10 @@ struct Stamp {
 /// wanted, stays (`skb_has_tx_timestamp`).
 fn take(fd: i32) -> Option<Stamp> {
     // Elsewhere MSG_ERRQUEUE means something else, or nothing.
-    if !matches!(option_at(fd, SOL_SOCKET, SO_DOMAIN)?, AF_INET | AF_INET6) {
+    if !matches!(sys::socket_option(fd, SOL_SOCKET, SO_DOMAIN).ok()?, AF_INET | AF_INET6) {
         return None;
     }
-    let wants = option_at(fd, SOL_SOCKET, SO_TIMESTAMPING_OLD)?;
+    let wants = sys::socket_option::<i32>(fd, SOL_SOCKET, SO_TIMESTAMPING_OLD).ok()?;
     if wants & SOF_TIMESTAMPING_OPT_TSONLY == 0
         || wants & (SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RAW_HARDWARE) == 0
     {

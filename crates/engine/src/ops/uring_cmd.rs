@@ -86,9 +86,7 @@ fn is_null(fd: i32) -> bool {
 
 /// The socket's family.
 fn domain(fd: i32) -> Result<i32> {
-    let (mut value, mut len) = (0i32, 4u32);
-    let (to, size) = ((&raw mut value).expose_provenance(), (&raw mut len).expose_provenance());
-    check(sys!(__NR_getsockopt, fd, SOL_SOCKET, SO_DOMAIN, to, size)).map(|_| value)
+    sys::socket_option(fd, SOL_SOCKET, SO_DOMAIN)
 }
 
 /// Bytes in a queue. The kernel asks the protocol; where only the family above it knows, as with

@@ -18,7 +18,7 @@ use std::io::IoSlice;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, connect, sendmsg, socket_with,
@@ -26,7 +26,7 @@ use rustix::net::{
 use rustix::process::{geteuid, getuid};
 
 use crate::errno::{Errno, Result};
-use crate::sys::{self, sys};
+use crate::sys::{self, EngineFd};
 
 /// Bytes of a key: the first half names the socket, all of it proves that one was asked to send.
 pub const KEY: usize = 32;
@@ -63,13 +63,8 @@ pub(super) fn hand(page: BorrowedFd<'_>) {
 fn send(page: BorrowedFd<'_>, key: &[u8; KEY]) -> Result<()> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    let sent = send_by(socket.as_fd(), page, key);
-    // Not by way of libc, whose close may be ours.
-    sys!(__NR_close, socket.into_raw_fd());
-    sent
-}
-
-fn send_by(socket: BorrowedFd<'_>, page: BorrowedFd<'_>, key: &[u8; KEY]) -> Result<()> {
+    let socket = EngineFd::from(socket);
+    let socket = socket.as_fd();
     reach(socket, &SocketAddrUnix::new_abstract_name(&name(key))?)?;
     if !is_ours(socket) {
         return Err(Errno::EPERM);
@@ -99,14 +94,12 @@ fn reach(socket: BorrowedFd<'_>, to: &SocketAddrUnix) -> Result<()> {
 /// Is the other end this process's user's, or root's? Not rustix's `socket_peercred`: its type has
 /// no word for a process of another pid namespace.
 fn is_ours(socket: BorrowedFd<'_>) -> bool {
-    const SOL_SOCKET: i32 = 1;
-    const SO_PEERCRED: i32 = 17;
-    // pid, uid, gid
-    let (mut peer, mut len) = ([u32::MAX; 3], 12u32);
-    let (to, size) = (peer.as_mut_ptr().expose_provenance(), (&raw mut len).expose_provenance());
-    let told = sys!(__NR_getsockopt, socket.as_raw_fd(), SOL_SOCKET, SO_PEERCRED, to, size);
-    let uid = peer[1];
-    told == 0 && (uid == 0 || uid == getuid().as_raw() && uid == geteuid().as_raw())
+    const SOL_SOCKET: u32 = 1;
+    const SO_PEERCRED: u32 = 17;
+    let told = sys::socket_option(socket.as_raw_fd(), SOL_SOCKET, SO_PEERCRED);
+    told.is_ok_and(|[_pid, uid, _gid]: [u32; 3]| {
+        uid == 0 || uid == getuid().as_raw() && uid == geteuid().as_raw()
+    })
 }
 
 #[cfg(all(test, not(loom)))]

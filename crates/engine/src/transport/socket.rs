@@ -27,10 +27,8 @@ const POLLRDHUP: i16 = 0x2000;
 
 /// Has the peer of a TCP socket not ended its direction yet?
 fn established(fd: i32) -> bool {
-    let (mut state, mut len) = (0u8, 1u32);
-    let (to, size) = ((&raw mut state).expose_provenance(), (&raw mut len).expose_provenance());
-    let asked = sys!(__NR_getsockopt, fd, IPPROTO_TCP, TCP_INFO, to, size) == 0;
-    asked && state == TCP_ESTABLISHED
+    // The state is the first byte of all that it tells.
+    sys::socket_option(fd, IPPROTO_TCP as u32, TCP_INFO) == Ok(TCP_ESTABLISHED)
 }
 
 /// A socket's protocol.
@@ -61,14 +59,7 @@ pub fn forget(fd: i32) {
 }
 
 fn option(fd: i32, name: u32) -> Option<i32> {
-    option_at(fd, SOL_SOCKET, name)
-}
-
-/// A socket option that is a number.
-pub fn option_at(fd: i32, level: u32, name: u32) -> Option<i32> {
-    let (mut value, mut len) = (0i32, 4u32);
-    let (to, size) = ((&raw mut value).expose_provenance(), (&raw mut len).expose_provenance());
-    (sys!(__NR_getsockopt, fd, level, name, to, size) == 0).then_some(value)
+    sys::socket_option(fd, SOL_SOCKET, name).ok()
 }
 
 impl Socket {
@@ -136,9 +127,8 @@ pub fn tells_all(fd: i32) -> bool {
 }
 
 fn has_upper_layer(fd: i32) -> bool {
-    let (mut name, mut len) = ([0u8; 16], 16u32);
-    let (to, size) = (name.as_mut_ptr().expose_provenance(), (&raw mut len).expose_provenance());
-    sys!(__NR_getsockopt, fd, IPPROTO_TCP, TCP_ULP, to, size) == 0 && len > 0 && name[0] != 0
+    let name = sys::socket_option(fd, IPPROTO_TCP as u32, TCP_ULP);
+    name.is_ok_and(|name: [u8; 16]| name[0] != 0)
 }
 
 /// Is the descriptor a socket?

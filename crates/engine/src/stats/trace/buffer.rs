@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use std::sync::{Mutex, TryLockError};
 
-use rustix::fd::{AsFd, IntoRawFd, OwnedFd};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, memfd_create, open};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -15,7 +15,7 @@ use super::{CLOSED, DATA, Event, HEADS, Head, Header, MAGIC, NAME, SIZE, VERSION
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::limits::{TRACE_CHUNKS, TRACE_EVENTS};
-use crate::sys::sys;
+use crate::sys::EngineFd;
 
 /// Mapped memory of a trace. A program's own is never unmapped, a reader's is when it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +47,7 @@ pub fn disable() {
 pub fn attach(path: &core::ffi::CStr) -> bool {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let Ok(fd) = open(path, flags, Mode::empty()) else { return false };
-    let mapped = Buffer::map(&fd);
-    // Not by way of libc, whose close may be ours.
-    sys!(__NR_close, fd.into_raw_fd());
-    let Ok(buffer) = mapped else { return false };
+    let Ok(buffer) = Buffer::map(EngineFd::from(fd)) else { return false };
     SHARED.store(true, Relaxed);
     install(buffer);
     true
@@ -140,12 +137,12 @@ impl Buffer {
     ///
     /// # Errors
     /// `EINVAL` if it is none of this layout, or could be taken away; as mmap(2).
-    pub fn map(fd: &OwnedFd) -> Result<Buffer> {
-        let sealed = fcntl_get_seals(fd).is_ok_and(|s| s.contains(SealFlags::SHRINK));
-        if !sealed || fstat(fd)?.st_size != SIZE as i64 {
+    pub fn map(fd: impl AsFd) -> Result<Buffer> {
+        let sealed = fcntl_get_seals(&fd).is_ok_and(|s| s.contains(SealFlags::SHRINK));
+        if !sealed || fstat(&fd)?.st_size != SIZE as i64 {
             return Err(Errno::EINVAL);
         }
-        let buffer = Buffer::at(fd)?;
+        let buffer = Buffer::at(&fd)?;
         if buffer.is_known() {
             return Ok(buffer);
         }
@@ -160,7 +157,7 @@ impl Buffer {
         words == [MAGIC, VERSION, TRACE_CHUNKS as u64, TRACE_EVENTS as u64]
     }
 
-    fn at(fd: &OwnedFd) -> Result<Buffer> {
+    fn at(fd: impl AsFd) -> Result<Buffer> {
         let (null, prot) = (core::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
         let at = unsafe { mmap(null, SIZE, prot, MapFlags::SHARED, fd.as_fd(), 0) }?;
