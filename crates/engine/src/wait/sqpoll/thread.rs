@@ -179,50 +179,27 @@ impl Thread {
     /// next completion. False if none has: only submissions are to come, and what [`Self::listen`]
     /// knows.
     fn doze_for_completions(&mut self) -> bool {
-        let each = || self.rings.iter().filter_map(|r| Some((r, r.sq.get()?)));
-        let busy = || each().filter(|(_, sq)| sq.drives.load(Relaxed));
-        if !busy().any(|(_, sq)| sq.policy.load(Relaxed)) {
+        let rings = &self.rings;
+        if !busy(rings).any(|(_, sq)| sq.policy.load(Relaxed)) {
             return false;
         }
         // What rings of other kinds wait for would not end the nap.
-        if !busy().all(|(_, sq)| sq.policy.load(Relaxed)) {
+        if !busy(rings).all(|(_, sq)| sq.policy.load(Relaxed)) {
             return true;
         }
-        let with = |ring: &Arc<Ring>, f: &mut dyn FnMut(&mut Polling)| {
-            ring.lock().transports.polling.as_deref_mut().map(f);
-        };
         let mut early = false;
-        busy().for_each(|(ring, _)| with(ring, &mut |polling| early |= polling.too_early()));
+        busy(rings).for_each(|(ring, _)| polling(ring, |polling| early |= polling.too_early()));
         if early {
             return true;
         }
-        // Only completions of the first end the nap, which has some to sleep for. Those of the
-        // others are looked for when the nap is over: at the earliest time that any of the rings
-        // would nap until.
-        let (mut first, mut until, mut all): (Option<(&Arc<Ring>, Nap)>, _, _) =
-            (None, u64::MAX, true);
-        for (ring, _) in busy() {
-            let mut ctx = ring.lock();
-            let sleeps = ctx.polls_memory();
-            let Some(polling) = ctx.transports.polling.as_deref_mut() else { continue };
-            let Ok(Some(nap)) = polling.rest(&mut self.vigil) else {
-                all = false;
-                continue;
-            };
-            until = until.min(nap.until);
-            if sleeps && first.is_none_or(|(_, f)| nap.until < f.until) {
-                first = Some((ring, nap));
-            }
-        }
         let mut slept = None;
-        if let Some((ring, nap)) = first.filter(|_| all) {
-            let nap = Nap { until: until.min(Clock::Monotonic.now() + NAP_MAX), ..nap };
+        if let Some((ring, nap)) = first_nap(rings, &mut self.vigil) {
             let (mut ctx, rested) = doze(ring, ring.lock(), nap, self.vigil.mask());
             slept = (rested != Ok(false)).then_some(ring.id);
             ctx.count_naps();
         }
-        let others = busy().filter(|(ring, _)| slept != Some(ring.id));
-        others.for_each(|(ring, _)| with(ring, &mut |polling| polling.cancel(slept.is_some())));
+        let others = busy(rings).filter(|(ring, _)| slept != Some(ring.id));
+        others.for_each(|(ring, _)| polling(ring, |polling| polling.cancel(slept.is_some())));
         true
     }
 
@@ -230,10 +207,7 @@ impl Thread {
     /// completions (IOPOLL).
     fn listen(&self) -> Option<Listen> {
         let mut listen = Listen { fds: [-1; LISTENS], count: 0, deadline: u64::MAX };
-        for (ring, sq) in self.rings.iter().filter_map(|r| Some((r, r.sq.get()?))) {
-            if !sq.drives.load(Relaxed) {
-                continue;
-            }
+        for (ring, sq) in busy(&self.rings) {
             listen.deadline = listen.deadline.min(ring.next_deadline.load(Relaxed));
             let fd = sq.poll_fd.load(Relaxed);
             if sq.polls || listen.count == LISTENS {
@@ -254,9 +228,8 @@ impl Thread {
         let seen = seq.load(SeqCst);
         naps.store(1, SeqCst);
         fence(SeqCst);
-        let each = || self.rings.iter().filter_map(|r| Some((r, r.sq.get()?)));
-        let empty =
-            each().all(|(ring, sq)| ring.dead.load(Relaxed) || sq.ready(&ring.control) == 0);
+        let empty = served(&self.rings)
+            .all(|(ring, sq)| ring.dead.load(Relaxed) || sq.ready(&ring.control) == 0);
         let same = page.word(word::LIST).load(SeqCst) == page.word(word::HAS).load(Relaxed);
         let left = until.saturating_sub(Clock::Monotonic.now());
         let slept = empty && same && left > 0 && {
@@ -276,7 +249,7 @@ impl Thread {
         let (seq, rests) = (page.word(word::SEQ), page.word(word::RESTS));
         let seen = seq.load(SeqCst);
         rests.store(1, SeqCst);
-        let each = || self.rings.iter().filter_map(|r| Some((r, r.sq.get()?)));
+        let each = || served(&self.rings);
         each().for_each(|(_, sq)| sq.need_wakeup(true));
         fence(SeqCst);
         if each().all(|(ring, sq)| sq.ready(&ring.control) == 0) {
@@ -301,6 +274,42 @@ struct Listen {
     fds: [i32; LISTENS],
     count: usize,
     deadline: u64,
+}
+
+/// Rings, with their part in the thread.
+fn served(rings: &[Arc<Ring>]) -> impl Iterator<Item = (&Arc<Ring>, &SqPoll)> {
+    rings.iter().filter_map(|r| Some((r, r.sq.get()?)))
+}
+
+/// Those of which the thread looks for completions.
+fn busy(rings: &[Arc<Ring>]) -> impl Iterator<Item = (&Arc<Ring>, &SqPoll)> {
+    served(rings).filter(|(_, sq)| sq.drives.load(Relaxed))
+}
+
+fn polling(ring: &Arc<Ring>, f: impl FnOnce(&mut Polling)) {
+    ring.lock().transports.polling.as_deref_mut().map(f);
+}
+
+/// The nap to take where all would nap: that of the ring whose completions are to end it, which
+/// must have some to sleep for. Those of the others are looked for when it is over: at the earliest
+/// time that any of the rings would nap until.
+fn first_nap<'a>(rings: &'a [Arc<Ring>], vigil: &mut Vigil) -> Option<(&'a Arc<Ring>, Nap)> {
+    let (mut first, mut until, mut all) = (None::<(&Arc<Ring>, Nap)>, u64::MAX, true);
+    for (ring, _) in busy(rings) {
+        let mut ctx = ring.lock();
+        let sleeps = ctx.polls_memory();
+        let Some(polling) = ctx.transports.polling.as_deref_mut() else { continue };
+        let Ok(Some(nap)) = polling.rest(vigil) else {
+            all = false;
+            continue;
+        };
+        until = until.min(nap.until);
+        if sleeps && first.as_ref().is_none_or(|(_, f)| nap.until < f.until) {
+            first = Some((ring, nap));
+        }
+    }
+    let (ring, nap) = first.filter(|_| all)?;
+    Some((ring, Nap { until: until.min(Clock::Monotonic.now() + NAP_MAX), ..nap }))
 }
 
 /// Looks at one ring (`__io_sq_thread`).
