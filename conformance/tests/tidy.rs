@@ -295,6 +295,23 @@ fn banned_words() {
     report("banned words, each with what to write instead", &findings);
 }
 
+/// A paragraph that stands in a document twice got there by mistake.
+#[test]
+fn documents_say_things_once() {
+    const LONG: usize = 100;
+    let mut findings = Vec::new();
+    for source in sources(&[".md"]) {
+        let mut seen = std::collections::HashMap::new();
+        let long = |(_, line): &(usize, &str)| line.chars().count() >= LONG;
+        for (index, line) in source.text.lines().enumerate().filter(long) {
+            if let Some(first) = seen.insert(line, index + 1) {
+                findings.push(format!("{}:{}, as line {first}", source.name, index + 1));
+            }
+        }
+    }
+    report("long lines that stand there twice; keep the better place", &findings);
+}
+
 /// rustc refuses unsafe code outside what `allow(unsafe_code)` covers; this keeps that to modules.
 #[test]
 fn unsafe_stays_in_named_modules() {
