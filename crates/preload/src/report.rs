@@ -46,9 +46,10 @@ pub static NANOS: Count = Count::new();
 /// The line, at exit.
 pub fn at_exit() {
     if config::report() {
+        let (looked, found) = softring_engine::aio::looks();
         crate::notice::line(&format!(
             "report: pid {} sites {} gaps {} setups {} libc {} patched {} trapped {} \
-             aio {} unheard {} scanned {} KiB in {} us of CPU",
+             aio {} looked {looked} found {found} unheard {} scanned {} KiB in {} us of CPU",
             crate::proc::id(),
             SITES.get(),
             GAPS.get(),

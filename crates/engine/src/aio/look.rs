@@ -9,8 +9,8 @@ use crate::transport::aio::ring::Ring;
 use crate::transport::worker::signal::BlockAll;
 use crate::user;
 use crate::wait::polling::LOOKS;
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use core::time::Duration;
 
 /// After so long without another completion, in ns, the thread sleeps: no device that is worth
@@ -23,6 +23,16 @@ const PUT_ASIDE_NS: u64 = 200_000;
 const SLEEPS: core::ops::Range<u32> = 8..1024;
 /// A sleep under a signal mask of the program's lasts so long at most.
 const SLICE_NS: u64 = 1_000_000;
+
+/// Waits that looked for events, and those that found them so; statistics only, so relaxed.
+static LOOKED: AtomicU64 = AtomicU64::new(0);
+static FOUND: AtomicU64 = AtomicU64::new(0);
+
+/// How many waits of this process looked for events before they slept, and how many found what they
+/// waited for.
+pub fn looks() -> (u64, u64) {
+    (LOOKED.load(Relaxed), FOUND.load(Relaxed))
+}
 
 /// The arguments of io_getevents(2) or io_pgetevents(2).
 #[derive(Clone, Copy, Debug)]
@@ -149,6 +159,8 @@ impl Wait {
         }
         let found = spin(ctx, ring, want, deadline);
         drop(held);
+        LOOKED.fetch_add(1, Relaxed);
+        FOUND.fetch_add(found.into(), Relaxed);
         if found { plain.kernel() } else { self.kernel_by(target, deadline) }
     }
 }

@@ -28,7 +28,7 @@ mod look;
 mod mapped;
 mod table;
 
-pub use look::Wait;
+pub use look::{Wait, looks};
 pub use table::{Held, fork_child, fork_prepare};
 
 use crate::errno::{Errno, answer, check};
