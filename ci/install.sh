@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# What `make install` puts somewhere works from there: the command finds its library, the manual
+# pages and the completions are there, and a C program is built by pkg-config.
+set -eu
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+usage() {
+    cat <<EOF
+usage: ci/install.sh
+EOF
+}
+
+case ${1:-} in
+    '') ;;
+    -h | --help) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+esac
+need make:make cc:gcc pkg-config:pkg-config
+scratch install
+PREFIX=$SCRATCH/usr
+make -s -C "$TOP" install PREFIX="$PREFIX"
+
+# The command, by its own library, where io_uring is denied.
+PATH=$PREFIX/bin:$PATH
+[ "$(command -v softring)" = "$PREFIX/bin/softring" ] || die "the command is not in $PREFIX/bin"
+softring run --deny -- softring bench --op nop --engines softring --pairs 1 --seconds 0.1 >/dev/null
+for file in man/man1/softring.1 man/man1/softring-run.1 zsh/site-functions/_softring \
+    bash-completion/completions/softring fish/vendor_completions.d/softring.fish; do
+    [ -s "$PREFIX/share/$file" ] || die "share/$file was not installed"
+done
+
+# A program that is linked with the library, as the header and softring.pc say.
+export PKG_CONFIG_PATH=$PREFIX/lib/pkgconfig LD_LIBRARY_PATH=$PREFIX/lib
+version=$(pkg-config --modversion softring)
+[ "softring $version" = "$(softring --version)" ] || die "softring.pc is of version $version"
+read -ra flags <<<"$(pkg-config --cflags --libs softring)"
+cc -Wall -Werror -o "$SCRATCH/poll-loop" "$TOP/examples/poll-loop.c" "${flags[@]}"
+"$SCRATCH/poll-loop" 50 3 >/dev/null &
+sleep 1
+softring stats -p $! --json | grep -q poll-loop || die "the meter of poll-loop is not to be seen"
+wait $!
+
+# What a packager does: files for another place than they are put in.
+make -s -C "$TOP" install DESTDIR="$SCRATCH/package" PREFIX=/opt/softring
+grep -qx 'prefix=/opt/softring' "$SCRATCH/package/opt/softring/lib/pkgconfig/softring.pc" ||
+    die "softring.pc names the place of packaging"
+echo "installed, found and used: $(cd "$PREFIX" && find . -type f | wc -l) files"
