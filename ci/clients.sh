@@ -308,6 +308,7 @@ node_files() {
     [ -n "$STATS" ] || return 0
     requests=$(sed -n 's/^requests //p' ring.out)
     [ "$requests" -ge $((5 * count)) ] || { echo "missing: $requests requests"; return 1; }
+    grep -qx 'sq threads [1-9][0-9]*' ring.out || { echo "missing: a thread that submits"; return 1; }
     grep -qx 'operations .*close.*openat.*readv.*renameat.*statx.*unlinkat.*writev' ring.out ||
         { echo "missing operations"; return 1; }
 }
@@ -334,7 +335,7 @@ all_checks() {
         done
     fi
     for idle in spin nap; do
-        SOFTRING_SQ_IDLE=$idle check "node, files in parallel, $idle" node_files "$((ops / 20))"
+        SOFTRING_SQ_IDLE=$idle check "node, files in parallel, $idle" node_files 2000
     done
     check "qemu-img bench reads" qemu_bench
     check "qemu-img bench writes" qemu_bench_write
