@@ -277,8 +277,9 @@ pub(crate) fn same_open_file(a: i32, b: i32) -> Option<bool> {
             Err(_) => OLD.store(true, Relaxed),
         }
     }
-    let pid = crate::fork::pid();
-    match check(sys!(__NR_kcmp, pid, pid, 0, a, b)) {
+    // The process's own id names its first thread, which may have ended.
+    let me = gettid();
+    match check(sys!(__NR_kcmp, me, me, 0, a, b)) {
         Ok(order) => Some(order == 0),
         Err(Errno::EBADF) => Some(false),
         Err(_) => None,

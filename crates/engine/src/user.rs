@@ -100,7 +100,7 @@ fn vm(nr: u32, ours: *mut u8, theirs: u64, len: usize) -> Result<()> {
     let local = iovec { base: ours.expose_provenance() as u64, len: len as u64 };
     let remote = iovec { base: theirs, len: len as u64 };
     let a = [
-        pid() as usize,
+        task() as usize,
         (&raw const local).expose_provenance(),
         1,
         (&raw const remote).expose_provenance(),
@@ -114,12 +114,12 @@ fn vm(nr: u32, ours: *mut u8, theirs: u64, len: usize) -> Result<()> {
     }
 }
 
-fn pid() -> u32 {
+/// Whose memory it is, as `process_vm_*` wants it: the calling thread's. The process's own id names
+/// its first thread, which has none any more once it has ended, though others run on.
+fn task() -> i32 {
     match crate::fork::pid() {
-        pid if pid == 0 || crate::fork::in_new_child() => {
-            rustix::process::getpid().as_raw_nonzero().get().cast_unsigned()
-        }
-        pid => pid,
+        pid if pid == 0 || crate::fork::in_new_child() => sys!(__NR_gettid) as i32,
+        _ => crate::sys::gettid(),
     }
 }
 
@@ -187,7 +187,7 @@ pub fn read_each<T: Plain>(from: &[u64], to: &mut [T]) -> usize {
     let local = iovec { base: to.as_mut_ptr().expose_provenance() as u64, len: len as u64 };
     let local = (&raw const local).expose_provenance();
     let remote = remote.as_ptr().expose_provenance();
-    match check(sys!(__NR_process_vm_readv, pid(), local, 1, remote, n, 0)) {
+    match check(sys!(__NR_process_vm_readv, task(), local, 1, remote, n, 0)) {
         // What is not readable ends the transfer before it, at a whole value.
         Ok(bytes) => bytes / size_of::<T>(),
         Err(Errno::EPERM | Errno::ENOSYS) => {

@@ -140,8 +140,9 @@ fn copy(nr: libc::c_long, ours: *mut pollfd, theirs: *mut pollfd, bytes: usize) 
     // SAFETY: both iovecs hold `bytes` of memory that is ours, or that the kernel checks as the
     // program's.
     let done = unsafe {
-        let pid = raw!(libc::SYS_getpid);
-        raw!(nr, pid, ours.expose_provenance(), 1, theirs.expose_provenance(), 1, 0)
+        // The thread's own id: that of the process fails once its first thread has ended.
+        let tid = raw!(libc::SYS_gettid);
+        raw!(nr, tid, ours.expose_provenance(), 1, theirs.expose_provenance(), 1, 0)
     };
     done == bytes as isize
 }

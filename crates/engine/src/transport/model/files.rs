@@ -196,7 +196,7 @@ impl File {
 fn twin(fd: i32, flags: OFlags) -> Option<InternalFd> {
     let opening = OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC | OFlags::DIRECT;
     let flags = (flags - opening) | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let path = format!("/proc/self/fd/{fd}");
+    let path = format!("/proc/thread-self/fd/{fd}");
     let twin = rustix::fs::open(path, flags, Mode::empty()).ok()?;
     Some(fds::adopt_internal(twin))
 }
