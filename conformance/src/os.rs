@@ -50,6 +50,13 @@ pub fn wait_for(pid: i32) -> i32 {
     if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
 }
 
+/// `exit(2)`, which ends only the calling thread.
+pub fn exit_thread(code: i32) -> ! {
+    // SAFETY: others may go on with what the thread's frames own, which stays.
+    unsafe { libc::syscall(libc::SYS_exit, code) };
+    unreachable!("exit(2) does not return")
+}
+
 static CAUGHT: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn count_signal(_: libc::c_int) {

@@ -21,6 +21,8 @@ pub const CASES: &[Case] = &[
     case!("ended", single_issuer, [], "the only issuer's requests fail as others do"),
     case!("ended", deferred, [], "where only the issuer may run task work, nothing comes any more"),
     case!("ended", main_goes_on, [], "requests of other threads are left alone"),
+    case!("ended", first_thread, [], "others go on without the first thread, and the process ends with the last"),
+    case!("ended", last_thread, [], "exit(2) of the only thread ends the process, whatever waits"),
 ];
 
 /// Submits by a thread, which has ended when this returns.
@@ -280,5 +282,46 @@ fn main_goes_on(cx: &mut Cx) -> Outcome {
     rustix::io::write(&w, b"x")?;
     cx.reap(&mut ring, "ready", &[(1, 1), (2, -ECANCELED)]);
     cx.one(&mut ring, "the ring goes on", sqe::nop(), 0);
+    Ok(())
+}
+
+/// A new ring moves what a vector says, and keeps a read that waits.
+fn works_alone(door: Door, file: i32, pipe: i32) -> Outcome {
+    let ring = Box::leak(Box::new(Ring::new(door, 8, 0)?));
+    let (part, waiting) = (vec![0u8; 4].leak(), vec![0u8; 4].leak());
+    let iov = [libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: 4 }];
+    ring.push(sqe::rw(IORING_OP_READV, file, sqe::addr(&iov), 1, 0).ud(1)).submit_wait(1);
+    let got = ring.take(1)?[0].res;
+    ring.push(sqe::read(pipe, waiting, 0).ud(2)).submit();
+    if got == 4 && part == b"data" { Ok(()) } else { Err(Stop::Fail("no data".into())) }
+}
+
+fn first_thread(cx: &mut Cx) -> Outcome {
+    let (r, _w) = cx.pipe()?;
+    let file = cx.file("f", b"data")?;
+    let (door, file, pipe) = (cx.door, file.as_raw_fd(), r.as_raw_fd());
+    let child = os::in_child(|| {
+        std::thread::spawn(move || {
+            // The first thread has its time to go.
+            std::thread::sleep(Duration::from_millis(50));
+            if works_alone(door, file, pipe).is_err() {
+                std::process::abort();
+            }
+        });
+        os::exit_thread(0)
+    });
+    cx.is("works, and ends", child, 0);
+    Ok(())
+}
+
+fn last_thread(cx: &mut Cx) -> Outcome {
+    let (r, _w) = cx.pipe()?;
+    let file = cx.file("f", b"data")?;
+    let (door, file, pipe) = (cx.door, file.as_raw_fd(), r.as_raw_fd());
+    let child = os::in_child(|| {
+        let works = works_alone(door, file, pipe).is_ok();
+        os::exit_thread(if works { 3 } else { 4 })
+    });
+    cx.is("ends as its only thread did", child, 3);
     Ok(())
 }

@@ -7,6 +7,7 @@ pub mod cqwait;
 pub mod driver;
 pub mod hybrid;
 pub mod iopoll;
+mod last;
 pub mod polling;
 pub mod reactor;
 pub mod sqpoll;

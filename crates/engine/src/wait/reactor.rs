@@ -9,10 +9,10 @@
 //! entering pays nothing but the tick.
 //!
 //! Once a second it also looks for rings that were closed behind our back, and ends when there is
-//! no ring left.
+//! no ring left; and whether the program has a thread left ([`super::last`]).
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -35,6 +35,8 @@ pub const TICK: Duration = Duration::from_millis(2);
 const IDLE_TICKS: u32 = 50;
 /// How often the reactor looks for rings that are closed. It sleeps no longer than this.
 const SWEEP_NS: u64 = 1_000_000_000;
+/// The same once the program's first thread has ended, when each may be the last.
+const LAST_NS: u64 = 20_000_000;
 /// Rings and their ids in event data.
 type Rings = Vec<Weak<Ring>>;
 
@@ -43,6 +45,8 @@ pub struct Reactor {
     epoll: InternalFd,
     wake: InternalFd,
     rings: Mutex<Rings>,
+    /// How often it looks for what is gone, in ns.
+    pace: AtomicU64,
 }
 
 static REACTOR: Mutex<Option<Arc<Reactor>>> = Mutex::new(None);
@@ -64,7 +68,7 @@ fn get() -> Result<Arc<Reactor>> {
     let wake = crate::fds::adopt_internal(wake);
     let wake_data = epoll::EventData::new_u64(0);
     epoll::add(&set, &wake, wake_data, epoll::EventFlags::IN)?;
-    let r = Arc::new(Reactor { epoll: set, wake, rings: Mutex::default() });
+    let r = Arc::new(Reactor { epoll: set, wake, rings: Mutex::default(), pace: SWEEP_NS.into() });
     let own = r.clone();
     super::spawn("rct", 256 << 10, move || own.run()).map_err(|_| crate::errno::Errno::EAGAIN)?;
     RUNNING.store(true, SeqCst);
@@ -206,9 +210,14 @@ impl Reactor {
                 }
             }
             let now = Clock::Monotonic.now();
-            if now - swept >= SWEEP_NS {
+            if now - swept >= self.pace.load(Relaxed) {
                 swept = now;
                 crate::fds::sweep();
+                if let Some(code) = super::last::first_ended() {
+                    // The code is that of the last one, which by now is another: the C library's 0.
+                    let before = self.pace.swap(LAST_NS, Relaxed) == LAST_NS;
+                    super::last::end_with(if before { 0 } else { code });
+                }
                 self.serve(&mut children);
                 if self.may_end() {
                     return;
@@ -265,7 +274,7 @@ impl Reactor {
             .map(|d| d.saturating_sub(now))
             .min();
         let tick = TICKING.load(SeqCst).then_some(TICK.as_nanos() as u64);
-        deadline.into_iter().chain(tick).chain([SWEEP_NS]).min()
+        deadline.into_iter().chain(tick).chain([self.pace.load(Relaxed)]).min()
     }
 
     /// Takes over rings that nobody drove since the last look; true if there was any ring to look
