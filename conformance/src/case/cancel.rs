@@ -225,18 +225,33 @@ fn sync_cancel(cx: &mut Cx) -> Outcome {
         ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(ud));
     }
     cx.is("submit", ring.submit(), 3);
-    let call = |c: io_uring_sync_cancel_reg| {
+    let call = |ring: &Ring, c: io_uring_sync_cancel_reg| {
         ring.register(IORING_REGISTER_SYNC_CANCEL, addr(&c), 1)
     };
     let timeout = forever();
     let one = io_uring_sync_cancel_reg { addr: 1, timeout, ..Default::default() };
     let all = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_ALL;
     let by_fd = io_uring_sync_cancel_reg { fd: r.as_raw_fd(), flags: all, ..one };
-    let results = [call(one), call(by_fd), call(by_fd)];
+    let results = [call(&ring, one), call(&ring, by_fd), call(&ring, by_fd)];
     cx.is("one by user_data", results[0], 0);
     cx.is("the rest by fd", results[1], 2);
     cx.note_answer("none left", results[2]);
     cx.reap(&mut ring, "cancelled", &[(1, -ECANCELED), (2, -ECANCELED), (3, -ECANCELED)]);
+    // Beside ANY neither an opcode nor a file says anything, but that timeouts have no file.
+    let (other, _w) = cx.pipe()?;
+    let ts = sqe::millis(60_000);
+    for (what, narrow) in [("opcode", IORING_ASYNC_CANCEL_OP), ("file", IORING_ASYNC_CANCEL_FD)] {
+        let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(4);
+        cx.start(&mut ring, &[poll, sqe::timeout(&ts, 0, 0).ud(5)]);
+        let flags = IORING_ASYNC_CANCEL_ANY | narrow;
+        let (fd, opcode) = (other.as_raw_fd(), IORING_OP_READ);
+        let any = io_uring_sync_cancel_reg { fd, flags, opcode, timeout, ..Default::default() };
+        let by_op = narrow == IORING_ASYNC_CANCEL_OP;
+        cx.is(&format!("any, another {what}"), call(&ring, any), if by_op { 2 } else { 1 });
+        cx.start(&mut ring, &[sqe::cancel(5, 0).ud(6)]);
+        let left = if by_op { -ENOENT } else { 0 };
+        cx.reap(&mut ring, what, &[(4, -ECANCELED), (5, -ECANCELED), (6, left)]);
+    }
     Ok(())
 }
 

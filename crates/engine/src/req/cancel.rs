@@ -94,6 +94,10 @@ impl Wanted {
 
     /// `io_cancel_req_match`, but for the name.
     fn matches(&self, req: &Req) -> bool {
+        // Only SYNC_CANCEL takes ANY together with a file or an opcode, which then say nothing.
+        if self.has(IORING_ASYNC_CANCEL_ANY) {
+            return true;
+        }
         let op = !self.has(IORING_ASYNC_CANCEL_OP) || req.opcode() == self.opcode;
         let file = |f: &File| {
             let fd = if req.state == State::Punted { req.held } else { req.call.file.poll_fd() };
