@@ -214,7 +214,7 @@ fn tags(cx: &mut Cx) -> Outcome {
     cx.reap(&mut ring, "the request and the tag", &[(1, 4), (22, 0)]);
     cx.eq("data", std::hint::black_box(&bufs)[1][..4].to_vec(), b"data".to_vec());
     cx.is("unregister", ring.register(IORING_UNREGISTER_BUFFERS, 0, 0), 0);
-    cx.reap(&mut ring, "the other tags", &[(33, 0), (44, 0)]);
+    cx.reap_in_order(&mut ring, "the other tags, the last first", &[(33, 0), (44, 0)]);
     Ok(())
 }
 

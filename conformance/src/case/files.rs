@@ -230,7 +230,7 @@ fn unregister_posts_tags(cx: &mut Cx) -> Outcome {
     let table = rsrc(3, 0, addr(&[0, 0, 0]), addr(&[5u64, 0, 6]));
     cx.is("register", ring.register(IORING_REGISTER_FILES2, addr(&table), 32), 0);
     cx.is("unregister", ring.register(IORING_UNREGISTER_FILES, 0, 0), 0);
-    cx.reap(&mut ring, "tags", &[(5, 0), (6, 0)]);
+    cx.reap_in_order(&mut ring, "tags, the last first", &[(6, 0), (5, 0)]);
     Ok(())
 }
 

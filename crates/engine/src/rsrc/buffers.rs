@@ -181,7 +181,8 @@ pub fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     if ctx.buffers.slots.is_empty() {
         return Err(Errno::ENXIO);
     }
-    ctx.buffers.slots.clear();
+    // From the last slot down, as tags show.
+    while ctx.buffers.slots.pop().is_some() {}
     Ok(0)
 }
 

@@ -70,7 +70,9 @@ fn install(ctx: &mut Ctx, arg: &io_uring_clone_buffers, from: &[Slot]) -> Result
     let shared = from[arg.src_off as usize..src_end as usize].iter().map(share);
     let table = &mut ctx.buffers.slots;
     table.resize(table.len().max(dst_end as usize), None);
-    for (slot, node) in table[arg.dst_off as usize..].iter_mut().zip(shared) {
+    // What is replaced goes from the last slot down, as tags show.
+    let slots = table[arg.dst_off as usize..dst_end as usize].iter_mut();
+    for (slot, node) in slots.zip(shared).rev() {
         *slot = node;
     }
     Ok(0)

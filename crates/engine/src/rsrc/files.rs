@@ -203,6 +203,8 @@ pub fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     if ctx.files.slots.is_empty() {
         return Err(Errno::ENXIO);
     }
+    // From the last slot down, as tags show.
+    while ctx.files.slots.pop().is_some() {}
     ctx.files = FileTable::default();
     Ok(0)
 }
