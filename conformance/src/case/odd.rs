@@ -17,6 +17,7 @@ pub const CASES: &[Case] = &[
     case!("odd", broken_pipe, [Op(IORING_OP_SPLICE)], "a splice to a broken pipe raises no signal"),
     case!("odd", chain_in_worker, [Sqe(IOSQE_IO_LINK)], "what follows a worker's request, or is cut off, blocks in a worker"),
     case!("odd", simple_files, [Op(IORING_OP_READV), Op(IORING_OP_WRITEV)], "files without read_iter take flags, and judge empty transfers"),
+    case!("odd", without_positions, [Op(IORING_OP_WRITE), Op(IORING_OP_WRITEV)], "files that pwrite(2) refuses are written to at a position"),
     case!("odd", slots_hold_no_fd, [Op(IORING_OP_OPENAT)], "registered files take no descriptors"),
 ];
 
@@ -88,6 +89,34 @@ fn simple_files(cx: &mut Cx) -> Outcome {
         ("a read of nothing", sqe::op(IORING_OP_READV, event), -EINVAL),
         ("a write of nothing", sqe::op(IORING_OP_WRITEV, event), 0),
     ]);
+    use rustix::fs::inotify::{CreateFlags, init};
+    let (waits, asks) = (init(CreateFlags::CLOEXEC)?, init(CreateFlags::NONBLOCK)?);
+    cx.one(&mut ring, "nothing of none", sqe::op(IORING_OP_READ, asks.as_raw_fd()), 0);
+    cx.start(&mut ring, &[sqe::op(IORING_OP_READ, waits.as_raw_fd()).ud(1)]);
+    cx.quiet(&ring, "waits for one", 10);
+    cx.start(&mut ring, &[sqe::cancel(1, 0).ud(2)]);
+    cx.reap(&mut ring, "cancelled", &[(1, -ECANCELED), (2, 0)]);
+    Ok(())
+}
+
+fn without_positions(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let name = std::fs::read("/proc/self/comm")?;
+    let comm = std::fs::File::options().read(true).write(true).open("/proc/self/comm")?;
+    let only = std::fs::File::open("/proc/self/comm")?;
+    let (fd, only) = (comm.as_raw_fd(), only.as_raw_fd());
+    cx.each(&mut ring, &[
+        ("at the start", sqe::write(fd, b"one", 0), 3),
+        ("at a position", sqe::write(fd, b"three", 7), 5),
+        ("in a worker", sqe::write(fd, b"four", 0).with(IOSQE_ASYNC), 4),
+        ("of nothing", sqe::write(fd, b"", 0), 0),
+        ("too far", sqe::write(fd, b"x", i64::MAX as u64), -EINVAL),
+        ("to what is open for reading", sqe::write(only, b"x", 0), -EBADF),
+    ]);
+    cx.is("position", rustix::fs::tell(&comm)?, 0u64);
+    cx.eq("name", std::fs::read("/proc/self/comm")?, b"four\n".to_vec());
+    let name = name.trim_ascii_end();
+    cx.one(&mut ring, "as it was", sqe::write(fd, name, 0), name.len() as i32);
     Ok(())
 }
 

@@ -29,6 +29,7 @@ pub mod provide;
 pub mod rw;
 pub mod rw_hot;
 pub mod rw_nowait;
+pub mod rw_position;
 pub mod rw_select;
 pub mod socket;
 pub mod splice;

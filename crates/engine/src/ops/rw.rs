@@ -12,7 +12,7 @@ use crate::errno::{Errno, Result, check};
 use crate::fds;
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::{MAX_IOV, import_iov, in_user, skip};
-use crate::ops::{net_zc, rw_hot, rw_nowait, rw_select};
+use crate::ops::{net_zc, rw_hot, rw_nowait, rw_position, rw_select};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::req::route::kind_of;
 use crate::rsrc::buffers::BufNode;
@@ -35,7 +35,7 @@ pub const RWF_NOWAIT: u32 = 8;
 /// As many parts as `kmalloc` has room for, which is tried first for registered buffers.
 const MAX_ALLOC: u32 = (4 << 20) / 16;
 /// The current position.
-const CURRENT: u64 = u64::MAX;
+pub const CURRENT: u64 = u64::MAX;
 
 fn vectored(opcode: u8) -> bool {
     matches!(
@@ -235,7 +235,7 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
                 }
                 let more = nowait && kind == Kind::Buffered && n > 0 && call.done < total;
                 if !more && n > 0 && call.done < total && call.sqe.off == CURRENT {
-                    return rest_at_position(call, kind, given);
+                    return rw_position::rest_at_position(call, kind, given);
                 }
                 if !more || call.sqe.op_flags & RWF_NOWAIT != 0 {
                     return finish(call, total);
@@ -260,6 +260,8 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
                 return without_nowait(call, kind, given);
             }
             Err(Errno::ESPIPE) if misjudged(call, &mut kind) => {}
+            Err(Errno::ESPIPE) if nowait && given & RWF_NOWAIT == 0 => return Outcome::Retry,
+            Err(Errno::ESPIPE) => return rw_position::without_position(call, kind, given),
             Err(Errno::EINVAL) if how == Try::Nonblock && rw_nowait::never_ready(call, kind) => {
                 return would_block(call);
             }
@@ -294,25 +296,6 @@ fn misjudged(call: &Call, kind: &mut Kind) -> bool {
     fds::forget_kind(fd);
     *kind = fds::kind(fd);
     *kind != before
-}
-
-/// Transfers what a file left undone at its own position. If that fails the position stays where it
-/// was at first, as `kiocb_done` leaves it, though bytes went.
-fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
-    let total = total(call);
-    while kind != Kind::Pollable && call.done < total {
-        match transfer(call, kind, flags) {
-            Ok(0) => break,
-            Ok(n) => call.done += n as u64,
-            Err(_) => {
-                const SEEK_CUR: u32 = 1;
-                let back = call.done.cast_signed().wrapping_neg();
-                sys!(__NR_lseek, call.file.fd(), back.cast_unsigned(), SEEK_CUR);
-                break;
-            }
-        }
-    }
-    finish(call, total)
 }
 
 /// The attempt would block; what it has done so far counts.
@@ -350,7 +333,7 @@ fn without_nowait(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     }
 }
 
-fn finish(call: &mut Call, total: u64) -> Outcome {
+pub fn finish(call: &mut Call, total: u64) -> Outcome {
     call.short = call.done != total;
     Outcome::Done(call.done as i32)
 }
@@ -366,7 +349,7 @@ pub fn total(call: &Call) -> u64 {
 }
 
 /// One system call for what is left.
-fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
+pub fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
     let sqe = &call.sqe;
     let stream = kind == Kind::Pollable;
     let off = match sqe.off {
@@ -389,6 +372,9 @@ fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
     };
     let fd = call.file.fd();
     if stream && total(call) == 0 && (!writes(sqe.opcode) || is_socket(fd)) {
+        if rw_nowait::by_parts(call, kind) {
+            return rw_nowait::no_part(fd, flags);
+        }
         // Nothing to transfer: the file still judges (an eventfd refuses to be read, a socket sends
         // an empty message).
         let call = if writes(sqe.opcode) { nr::__NR_write } else { nr::__NR_read };

@@ -8,6 +8,7 @@ use crate::errno::{Errno, Result};
 use crate::req::request::Call;
 use crate::sys::{self, sys};
 use crate::transport::kind::{Kind, in_memory};
+use crate::user::iovec;
 
 /// `EXT4_SUPER_MAGIC`, `F2FS_SUPER_MAGIC`.
 const UNBUFFERED: [u64; 2] = [0xef53, 0xf2f5_2010];
@@ -29,6 +30,31 @@ pub fn simple(call: &Call, kind: Kind) -> bool {
     let fd = sys::borrow(call.file.fd()).filter(|_| kind == Kind::Pollable);
     let stat = fd.and_then(|fd| rustix::fs::fstat(fd).ok());
     stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Unknown)
+}
+
+/// Is it a file that is read part by part, as inotify's, and so not at all if there is no part?
+/// Those refuse flags that others take; the others refuse a single byte.
+pub fn by_parts(call: &Call, kind: Kind) -> bool {
+    /// `RWF_DSYNC`, which says nothing to a read.
+    const ANY_FLAG: u32 = 2;
+    if super::rw::writes(call.sqe.opcode) || !simple(call, kind) {
+        return false;
+    }
+    let byte = iovec { base: 0, len: 1 };
+    let (fd, at) = (call.file.fd(), core::ptr::from_ref(&byte).expose_provenance());
+    let ret = sys!(__NR_preadv2, fd, at, 1, u64::MAX, u64::MAX, ANY_FLAG);
+    ret == Errno::EOPNOTSUPP.res() as isize
+}
+
+/// A read of no part of such a file: it waits, unless the file is not to be waited for.
+///
+/// # Errors
+/// `EAGAIN` where it may not block.
+pub fn no_part(fd: i32, flags: u32) -> Result<usize> {
+    let file = sys::borrow(fd).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
+    let waits = file.is_some_and(|fl| !fl.contains(OFlags::NONBLOCK));
+    let asked = flags & super::rw::RWF_NOWAIT != 0;
+    if asked && waits && sys::poll_now(fd, sys::POLLIN) == 0 { Err(Errno::EAGAIN) } else { Ok(0) }
 }
 
 /// Does the file know no `RWF_NOWAIT`? preadv2(2) says so only where there is something to
