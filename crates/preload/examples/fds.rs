@@ -200,7 +200,15 @@ fn fork() -> Outcome {
     complete(&mut r)
 }
 
-/// Forks whose preparations are interrupted by handlers that fork as well. There is no ring.
+/// As `forks_in_handlers`, with a ring that works before and after.
+fn ring_forks_in_handlers() -> Outcome {
+    let mut r = ring()?;
+    complete(&mut r)?;
+    forks_in_handlers()?;
+    complete(&mut r)
+}
+
+/// Forks whose preparations are interrupted by handlers that fork as well.
 fn forks_in_handlers() -> Outcome {
     extern "C" fn fork_too(_: i32) {
         // SAFETY: the child ends at once.
@@ -212,6 +220,8 @@ fn forks_in_handlers() -> Outcome {
     }
     let every = libc::timeval { tv_sec: 0, tv_usec: 1500 };
     let timer = libc::itimerval { it_interval: every, it_value: every };
+    let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let stop = libc::itimerval { it_interval: none, it_value: none };
     // SAFETY: handlers and structures of ours; the children end at once.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_IGN);
@@ -222,6 +232,7 @@ fn forks_in_handlers() -> Outcome {
                 libc::_exit(0);
             }
         }
+        libc::setitimer(libc::ITIMER_REAL, &raw const stop, core::ptr::null_mut());
     }
     Ok(())
 }
@@ -312,6 +323,7 @@ fn main() -> ExitCode {
         "close_range" => close_range(),
         "fork" => fork(),
         "forks_in_handlers" => forks_in_handlers(),
+        "ring_forks_in_handlers" => ring_forks_in_handlers(),
         "inline_close" => inline_close(),
         "inline_mmap" => inline_mmap(),
         "select_fault" => select_fault(),

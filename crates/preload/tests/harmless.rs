@@ -55,6 +55,7 @@ fn a_thousand_in_a_row() {
 #[test]
 fn handlers_may_fork_within_a_fork() {
     succeed(under(example("fds"), "auto", "auto").arg("forks_in_handlers"));
+    succeed(under(example("fds"), "user", "auto").arg("ring_forks_in_handlers"));
 }
 
 /// The dynamic linker leaves the library out of it; it must still do its work.

@@ -2,11 +2,16 @@
 
 use super::{Table, all, write};
 use crate::ctx::Ring;
+use crate::transport::worker::signal::BlockAll;
+use core::cell::Cell;
+use core::mem::ManuallyDrop;
 use std::sync::{Arc, RwLockWriteGuard};
 
 std::thread_local! {
-    /// What `fork_prepare` holds until the fork is over.
-    static HELD: core::cell::RefCell<Option<Held>> = const { core::cell::RefCell::new(None) };
+    /// What `fork_prepare` holds until the fork is over. A handler that forks may come between any
+    /// two instructions while this is `None`, and finds and leaves it so; else signals are blocked.
+    /// No destructor, which the first use in a thread would have to register.
+    static HELD: Cell<Option<ManuallyDrop<Held>>> = const { Cell::new(None) };
 }
 
 struct Held {
@@ -17,12 +22,19 @@ struct Held {
     _aio: crate::aio::Held,
     _stats: crate::stats::Held,
     _limit: crate::alone::Held,
+    /// No handler runs in the middle: it might fork.
+    signals: BlockAll,
 }
 
 impl Held {
-    /// Lets go of all but the rings, the last of which may take locks.
-    fn release(self) -> Vec<Arc<Ring>> {
-        self.rings
+    /// What this thread holds, if anything.
+    fn take() -> Option<Held> {
+        HELD.take().map(ManuallyDrop::into_inner)
+    }
+
+    /// Lets go of all but the signals, and the rings, the last of which may take locks.
+    fn release(self) -> (Vec<Arc<Ring>>, BlockAll) {
+        (self.rings, self.signals)
     }
 }
 
@@ -31,6 +43,7 @@ pub fn fork_prepare() {
     if crate::fork::pid() == 0 || crate::fork::is_vfork_child() {
         return;
     }
+    let signals = BlockAll::new();
     let rings = all();
     if !rings.is_empty() {
         // The child may ask it for what it cannot do itself.
@@ -46,14 +59,16 @@ pub fn fork_prepare() {
         _aio: crate::aio::fork_prepare(),
         _stats: crate::stats::hold(),
         _limit: crate::mem::file::hold(),
+        signals,
     };
-    HELD.with_borrow_mut(|h| *h = Some(held));
+    HELD.set(Some(ManuallyDrop::new(held)));
 }
 
 /// After `fork`, in the parent.
 pub fn fork_parent() {
-    let Some(held) = HELD.take() else { return };
-    for ring in held.release() {
+    let Some(held) = Held::take() else { return };
+    let (rings, _signals) = held.release();
+    for ring in rings {
         ring.control.unlock();
     }
 }
@@ -61,9 +76,11 @@ pub fn fork_parent() {
 /// After `fork`, in the child: threads, epoll sets and aio contexts are gone and are rebuilt when
 /// needed.
 pub fn fork_child() {
-    // Dropped at the end: a last one would give its place on the parent's page back.
-    let _rings = HELD.take().map(Held::release);
     let parent = crate::fork::pid();
+    // A handler that forks finds what follows done, or not begun.
+    let _signals = (parent != 0).then(BlockAll::new);
+    // Dropped at the end: a last one would give its place on the parent's page back.
+    let _rings = Held::take().map(Held::release);
     crate::fork::adopt();
     crate::wait::reactor::fork_child(parent);
     crate::stats::fork_child();
@@ -74,5 +91,7 @@ pub fn fork_child() {
     }
     // Whoever waits in them does so in the parent.
     write().closed.clear();
-    crate::rsrc::ring_fds::fork_child();
+    if parent != 0 {
+        crate::rsrc::ring_fds::fork_child();
+    }
 }
