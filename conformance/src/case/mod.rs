@@ -101,6 +101,7 @@ families![
     restrict,
     region,
     eventfd,
+    worker,
     tasks,
     pbuf,
     napi,

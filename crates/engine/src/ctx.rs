@@ -197,7 +197,7 @@ pub struct Ctx {
     pub eventfd: Option<EventFd>,
     /// The eventfd that stands for the ring where the program polls it.
     pub poll_fd: Option<i32>,
-    /// A completion since the last commit did not happen inline.
+    /// A worker has posted since the last commit.
     pub async_posted: bool,
     pub posted: bool,
     /// When the first of what is being reaped ended, in ns of CLOCK_MONOTONIC; 0: not read yet.

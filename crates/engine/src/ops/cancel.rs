@@ -32,7 +32,7 @@ pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         flags |= IORING_ASYNC_CANCEL_FD_FIXED;
     }
     let wanted = Wanted::new(ctx, sqe.addr, flags, sqe.fd, sqe.len as u8);
-    let worker = req.flags.intersects(ReqFlags::FORCE_ASYNC | ReqFlags::ON_WORKER);
+    let worker = req.is_workers();
     let res = wanted.and_then(|w| match ctx.cancel(&w) {
         Err(Errno::ENOENT) if worker && w.itself(req) => Err(Errno::EALREADY),
         res => res,

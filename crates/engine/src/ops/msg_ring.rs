@@ -41,11 +41,13 @@ pub enum What {
 }
 
 /// A message.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Msg {
     cqe: Cqe,
     /// The file that goes with it.
     file: Option<SentFile>,
+    /// A worker sends it.
+    by_worker: bool,
 }
 
 #[derive(Debug)]
@@ -110,11 +112,12 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
     };
     let own = ctx.ring.upgrade().is_some_and(|r| r.id == target.id);
     // The command and the slot are 32 bits wide; what lies above is not looked at.
-    let msg = match req.call.sqe.addr & u64::from(u32::MAX) {
+    let mut msg = match req.call.sqe.addr & u64::from(u32::MAX) {
         IORING_MSG_DATA => data(&req.call.sqe)?,
         IORING_MSG_SEND_FD => file(ctx, &req.call.sqe, own)?,
         _ => return Err(Errno::EINVAL),
     };
+    msg.by_worker = req.is_workers();
     if own {
         return accept(ctx, &msg).map(Some);
     }
@@ -140,7 +143,7 @@ fn data(sqe: &io_uring_sqe) -> Result<Msg> {
         return Err(Errno::EINVAL);
     }
     let (user_data, res) = (sqe.off, sqe.len.cast_signed());
-    Ok(Msg { cqe: Cqe { user_data, res, flags: sqe.file_index, big: [0; 2] }, file: None })
+    Ok(Msg { cqe: Cqe { user_data, res, flags: sqe.file_index, big: [0; 2] }, ..Msg::default() })
 }
 
 /// `io_msg_send_fd`
@@ -151,7 +154,7 @@ fn file(ctx: &Ctx, sqe: &io_uring_sqe, own: bool) -> Result<Msg> {
     let quiet = sqe.op_flags & IORING_MSG_RING_CQE_SKIP != 0;
     let fd = ctx.files.get(sqe.addr3 as u32).map(|node| node.share());
     let file = Some(SentFile { fd, index: sqe.file_index, quiet });
-    Ok(Msg { cqe: Cqe { user_data: sqe.off, ..Cqe::default() }, file })
+    Ok(Msg { cqe: Cqe { user_data: sqe.off, ..Cqe::default() }, file, by_worker: false })
 }
 
 /// Takes a message in; answers the sender's result.
@@ -176,7 +179,7 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
         ctx.nr_reqs += 1;
         ctx.run.push_back(id);
     } else {
-        ctx.async_posted = true;
+        ctx.async_posted |= msg.by_worker;
         ctx.post(cqe);
     }
     Ok(if msg.file.is_some() { cqe.res } else { 0 })
@@ -185,7 +188,7 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
 fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
     let res = accept(other, msg)?;
     if other.defers() {
-        other.announce_deferred();
+        other.announce_by(msg.by_worker);
         other.kick_driver();
         other.nudge();
     } else {

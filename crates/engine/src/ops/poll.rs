@@ -207,7 +207,6 @@ pub fn arm_on_ring(ring: &crate::ctx::Ring, from: ReqId, fd: i32, poll: Poll) {
             req.call.file = FileRef::Owned(file, Kind::Pollable);
             req.wait = Wait::Poll(poll);
             let outcome = add(&mut ctx, &mut req);
-            ctx.async_posted = true;
             ctx.outcome(&mut req, outcome);
         }
         Err(e) => {

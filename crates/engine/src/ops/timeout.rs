@@ -111,7 +111,6 @@ pub fn expired(ctx: &mut Ctx, id: ReqId) {
         return ctx.timeouts_insert(id);
     }
     let Some(mut req) = ctx.slab.remove(id) else { return };
-    ctx.async_posted = true;
     if sqe.op_flags & IORING_TIMEOUT_ETIME_SUCCESS == 0 {
         req.set_fail();
     }

@@ -199,7 +199,6 @@ impl Ctx {
         let Some(mut req) = self.slab.remove(id) else { return false };
         self.count_reissue(&req);
         self.trace(Step::Reissue, &req);
-        self.async_posted = true;
         let outcome = match self.select_buffer(&mut req) {
             Ok(()) => self.issue(&mut req),
             Err(e) => Outcome::Done(e.res()),

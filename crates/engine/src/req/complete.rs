@@ -7,7 +7,7 @@ use crate::ctx::Ctx;
 use crate::errno::Errno;
 use crate::mem::cq::Cqe;
 use crate::opdef::Outcome;
-use crate::req::request::{Call, Req, ReqFlags, Wait};
+use crate::req::request::{Call, Req, ReqFlags, State, Wait};
 use crate::req::slab::ReqId;
 use crate::stats::trace::Step;
 
@@ -41,7 +41,6 @@ impl Ctx {
     pub fn post_shot(&mut self, mut cqe: Cqe) -> bool {
         cqe.flags |= crate::abi::IORING_CQE_F_MORE;
         let posted = self.mem.cq_try_add(&self.overflow, cqe);
-        self.async_posted |= posted;
         self.posted |= posted;
         posted
     }
@@ -90,7 +89,9 @@ impl Ctx {
     /// Ends a waiting request with a result.
     pub fn complete(&mut self, id: ReqId, res: i32) {
         if let Some(mut req) = self.slab.remove(id) {
-            self.async_posted = true;
+            if req.state == State::Model {
+                self.ends_by(&mut req, res);
+            }
             req.res = res;
             if res < 0 || req.call.short {
                 req.set_fail();
@@ -107,15 +108,13 @@ impl Ctx {
     pub fn finished(&mut self, f: Finished) {
         if let Some(req) = self.slab.get_mut(f.id) {
             req.call.take_back(f.call);
-            req.state = crate::req::request::State::Prepped;
+            req.state = State::Prepped;
             if let Some(mut req) = self.slab.remove(f.id) {
-                self.async_posted = true;
                 if let (Wait::Model(due), Outcome::Done(res @ 1..)) = (req.wait, f.outcome) {
                     return self.model_moved(&mut req, due, res);
                 }
-                // What is linked behind it goes on in that worker, unless that gave up.
-                let failed = f.outcome == Outcome::Done(Errno::EAGAIN.res());
-                req.flags.set(ReqFlags::ON_WORKER, !self.defers() && !failed);
+                // A device's interrupt ends what is its own.
+                req.flags.set(ReqFlags::ON_WORKER, !req.flags.contains(ReqFlags::DIRECT));
                 self.outcome(&mut req, f.outcome);
             }
         }
@@ -156,10 +155,9 @@ impl Ctx {
         for _ in 0..self.run.len() {
             let Some(id) = self.run.pop_front() else { break };
             let Some(mut req) = self.slab.remove(id) else { continue };
-            self.async_posted = true;
             // What a worker would do comes after every CQE so far, for a timeout that counts them,
             // too.
-            if req.flags.intersects(ReqFlags::FORCE_ASYNC | ReqFlags::ON_WORKER) {
+            if req.is_workers() {
                 self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             }
             if req.flags.intersects(ReqFlags::FAIL | ReqFlags::ENDED) {
@@ -222,10 +220,12 @@ impl Ctx {
         }
     }
 
-    /// DEFER_TASKRUN: there is work for when the program enters.
-    pub fn tell_of_work(&mut self) {
+    /// DEFER_TASKRUN: there is work for when the program enters. An eventfd for late completions
+    /// tells of it if a worker brings it.
+    pub fn tell_of_work(&mut self, by_worker: bool) {
         self.wake();
         if let Some(e) = &self.eventfd
+            && (!e.only_async || by_worker)
             && !self.mem.eventfd_disabled()
         {
             e.signal();

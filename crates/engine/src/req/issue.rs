@@ -22,8 +22,12 @@ impl Ctx {
                 .and_then(|()| self.before_buffers(req))
                 .and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call));
             if let Err(e) = assigned {
-                // A worker lets task work end it.
-                req.flags.remove(ReqFlags::ON_WORKER);
+                // A worker lets task work end what has no file; a second one is the call's matter.
+                if def.has(opdef::FILE_IN) && !matches!(req.call.file, FileRef::None) {
+                    self.ends_by(req, e.res());
+                } else {
+                    req.flags.remove(ReqFlags::ON_WORKER);
+                }
                 req.fail(e);
                 return self.finish(req);
             }
@@ -72,13 +76,7 @@ impl Ctx {
                 if req.opcode() == IORING_OP_RECV {
                     self.received_at_once(req, res);
                 }
-                // The kernel runs it on a worker: an eventfd for late completions tells of it.
-                let worker = ReqFlags::FORCE_ASYNC | ReqFlags::ON_WORKER;
-                self.async_posted |= req.flags.intersects(worker);
-                let at_once = !self.defers() && !req.flags.contains(ReqFlags::REISSUED);
-                if at_once && req.flags.contains(ReqFlags::FORCE_ASYNC) {
-                    req.flags |= ReqFlags::ON_WORKER;
-                }
+                self.ends_by(req, res);
                 req.res = res;
                 self.put_buffer(req, res);
                 let def = &OPS[req.opcode() as usize];

@@ -1,6 +1,7 @@
 //! A request from fetch to CQE.
 
 pub mod arm;
+pub mod by_worker;
 pub mod cancel;
 pub mod clat;
 pub mod complete;

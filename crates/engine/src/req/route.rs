@@ -137,9 +137,8 @@ impl Ctx {
 
     /// It is not to wait.
     fn not_now(&mut self, req: &mut Req) {
-        req.fail(Errno::EAGAIN);
-        self.put_buffer(req, Errno::EAGAIN.res());
-        self.finish(req);
+        req.call.cflags = 0;
+        self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));
     }
 
     /// Sends a request where it is to wait.
@@ -153,7 +152,10 @@ impl Ctx {
             // The kernel's worker does not poll for it, unless it is a multishot request.
             return self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));
         }
-        req.flags.remove(ReqFlags::ON_WORKER);
+        // A modelled disk answers as the page cache does: where a worker asks, there it ends.
+        if way != Way::Model {
+            req.flags.remove(ReqFlags::ON_WORKER);
+        }
         match way {
             Way::Worker => {
                 self.keep_buffer(req);

@@ -151,8 +151,7 @@ impl Req {
 
     /// Would the kernel make its first attempt on a worker?
     fn is_with_worker(&self) -> bool {
-        self.flags.intersects(ReqFlags::ON_WORKER | ReqFlags::FORCE_ASYNC)
-            && !self.flags.contains(ReqFlags::REISSUED)
+        self.is_workers() && !self.flags.contains(ReqFlags::REISSUED)
     }
 
     /// Is it a multishot request that the kernel would give to a worker first?

@@ -233,6 +233,9 @@ impl Ctx {
             // The kernel runs it on a worker, so after what is inline; it never blocks, so task
             // work will do.
             self.run.push_back(id);
+            if self.defers() {
+                self.announce_by(true);
+            }
         } else if let Some(mut req) = self.slab.remove(id) {
             req.flags |= ReqFlags::ON_WORKER;
             self.queue_sqe(&mut req);

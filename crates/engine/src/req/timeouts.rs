@@ -187,7 +187,6 @@ impl Ctx {
         let Some(mut timeout) = self.slab.remove(id) else { return };
         debug_assert!(timeout.opcode() == IORING_OP_LINK_TIMEOUT);
         let head = if let Wait::Timeout(t) = timeout.wait { t.head } else { None };
-        self.async_posted = true;
         timeout.res = Errno::ETIME.res();
         timeout.flags.remove(ReqFlags::LINKS);
         if let Some((head, h)) = head.and_then(|head| Some((head, self.slab.get_mut(head)?))) {

@@ -13,7 +13,7 @@ use crate::user;
 #[derive(Debug)]
 pub struct EventFd {
     pub fd: InternalFd,
-    /// Only for completions that did not happen inline (`IORING_REGISTER_EVENTFD_ASYNC`).
+    /// Only for completions that workers post (`IORING_REGISTER_EVENTFD_ASYNC`).
     pub only_async: bool,
     /// The CQ's tail that it has told of.
     pub tail: u32,
@@ -34,7 +34,8 @@ pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     attach(ctx, addr, nr, false)
 }
 
-/// `IORING_REGISTER_EVENTFD_ASYNC`: the same, only for completions that did not happen inline.
+/// `IORING_REGISTER_EVENTFD_ASYNC`: the same, only for completions that workers
+/// post.
 ///
 /// # Errors
 /// As [`register`].

@@ -166,6 +166,6 @@ impl Ctx {
         }
         self.kick_driver();
         self.nudge();
-        self.tell_of_work();
+        self.tell_of_work(true);
     }
 }

@@ -112,7 +112,6 @@ impl Ctx {
     /// A lane's SQE has its result.
     #[inline]
     pub fn lane_done(&mut self, Kept { sqe, trace, start, .. }: &Kept, res: i32) {
-        self.async_posted = true;
         if res < 0 {
             self.stats.count_error(sqe.opcode);
         }

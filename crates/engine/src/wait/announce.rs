@@ -81,6 +81,11 @@ impl Ctx {
 
     /// DEFER_TASKRUN: something is ready, but only the program's entering may post it; tell it so.
     pub fn announce_deferred(&mut self) {
+        self.announce_by(false);
+    }
+
+    /// As [`announce_deferred`](Self::announce_deferred); does a worker bring it?
+    pub fn announce_by(&mut self, worker: bool) {
         if self.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
             self.mem.sq_flag(IORING_SQ_TASKRUN, true);
         }
@@ -89,6 +94,6 @@ impl Ctx {
         if self.eventfd.as_ref().is_some_and(pending) {
             return;
         }
-        self.tell_of_work();
+        self.tell_of_work(worker);
     }
 }

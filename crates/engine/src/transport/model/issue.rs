@@ -195,7 +195,6 @@ impl Ctx {
             match entry.what {
                 What::Request(id) => self.complete(id, entry.res),
                 What::Plain(Plain { user_data, opcode, start }) => {
-                    self.async_posted = true;
                     self.count_bytes(opcode, entry.res);
                     if start != 0 {
                         self.count_waited(opcode, start);

@@ -1,0 +1,300 @@
+//! What a worker posts itself, and what it leaves to task work: an async eventfd tells, and so does
+//! where a link goes on.
+
+use super::prelude::*;
+use libc::{EAFNOSUPPORT, ENOBUFS, ENOTSOCK};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+
+pub const CASES: &[Case] = &[
+    case!("worker", posts, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "an async eventfd is a worker's: neither task work nor another ring signals it"),
+    case!("worker", fails, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "what a worker cannot issue ends by task work"),
+    case!("worker", fails_net, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "so does what it may not wait for"),
+    case!("worker", deferred, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "with DEFER_TASKRUN the eventfd tells of a worker's work, not of its CQEs"),
+    case!("worker", goes_on, [Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_ACCEPT)], "what is linked goes on in the worker, unless task work ended what was before it"),
+];
+
+/// What an eventfd has counted since it was last asked; 0 for nothing.
+fn counted(fd: &OwnedFd) -> u64 {
+    let mut n = [0u8; 8];
+    match rustix::io::read(fd, &mut n) {
+        Ok(8) => u64::from_ne_bytes(n),
+        _ => 0,
+    }
+}
+
+/// A ring with an async eventfd.
+fn ring_async(cx: &mut Cx, flags: u32) -> Result<(Ring, OwnedFd), Stop> {
+    let ring = cx.ring(8, flags)?;
+    let ev = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK)?;
+    let fd = [ev.as_raw_fd()];
+    cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD_ASYNC, &fd), 0);
+    Ok((ring, ev))
+}
+
+/// Was the eventfd signalled by the time that all has settled?
+fn settled(cx: &mut Cx, what: &str, ev: &OwnedFd) {
+    os::poll(ev.as_raw_fd(), libc::POLLIN, 30);
+    cx.note(&format!("{what}: signalled"), counted(ev) > 0);
+}
+
+fn posts(cx: &mut Cx) -> Outcome {
+    let (mut ring, ev) = ring_async(cx, 0)?;
+    let (r, w) = cx.pipe()?;
+    let file = cx.file("f", b"data")?;
+    let (ts, mut buf) = (sqe::millis(3), [0; 4]);
+    let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1);
+    let read = sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1);
+    for (what, sqe, res) in [
+        ("poll", poll, 1),
+        ("poll by a worker", poll.with(IOSQE_ASYNC), 1),
+        ("read", read, 1),
+        ("read by a worker", read.with(IOSQE_ASYNC), 1),
+        ("poll, cancelled", poll, -ECANCELED),
+    ] {
+        cx.start(&mut ring, &[sqe]);
+        std::thread::sleep(Duration::from_millis(5));
+        if res > 0 {
+            rustix::io::write(&w, b"x")?;
+            cx.reap(&mut ring, what, &[(1, res)]);
+        } else {
+            cx.batch(&mut ring, what, &[sqe::cancel(1, 0).ud(2)], &[(1, res), (2, 0)]);
+        }
+        settled(cx, what, &ev);
+        if what.starts_with("poll") && res > 0 {
+            rustix::io::read(&r, &mut [0; 4])?;
+        }
+    }
+    let timeout = sqe::timeout(&ts, 0, 0).ud(1);
+    let linked = sqe::link_timeout(&ts, 0).ud(2);
+    let data = sqe::read(file.as_raw_fd(), &mut buf, 0).ud(2);
+    let done = [(1, 0), (2, 4)];
+    type Row<'a> = (&'a str, &'a [io_uring_sqe], &'a [(u64, i32)]);
+    let rows: &[Row<'_>] = &[
+        ("timeout", &[timeout], &[(1, -ETIME)]),
+        ("timeout by a worker", &[timeout.with(IOSQE_ASYNC)], &[(1, -ETIME)]),
+        ("linked timeout", &[poll.link(), linked], &[(1, -ECANCELED), (2, -ETIME)]),
+        ("chain", &[sqe::nop().ud(1).link(), data], &done),
+        ("chain by a worker", &[sqe::nop().ud(1).link().with(IOSQE_ASYNC), data], &done),
+        ("task work", &[sqe::nop().ud(1).op_flags(IORING_NOP_TW)], &[(1, 0)]),
+    ];
+    for (what, sqes, want) in rows {
+        cx.batch(&mut ring, what, sqes, want);
+        settled(cx, what, &ev);
+    }
+    messages(cx, &ring, &ev)?;
+    cx.holds("taken", ring.pop_all().len() == 2);
+    Ok(())
+}
+
+/// Messages from another ring.
+fn messages(cx: &mut Cx, to: &Ring, ev: &OwnedFd) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let message = sqe::op(IORING_OP_MSG_RING, to.fd).ud(1);
+    cx.one(&mut ring, "message", message, 0);
+    settled(cx, "message", ev);
+    cx.one(&mut ring, "message by a worker", message.with(IOSQE_ASYNC), 0);
+    settled(cx, "message by a worker", ev);
+    Ok(())
+}
+
+fn fails(cx: &mut Cx) -> Outcome {
+    let (mut ring, ev) = ring_async(cx, 0)?;
+    let (r, w) = cx.pipe()?;
+    let mut buf = [0; 4];
+    let (r, w) = (r.as_raw_fd(), w.as_raw_fd());
+    let path = cx.path("none")?;
+    let send = sqe::rw(IORING_OP_SEND, r, addr(&buf), 4, 0);
+    let recv = sqe::rw(IORING_OP_RECV, r, addr(&buf), 4, 0);
+    let set = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; 2];
+    let at = addr_mut(&mut events);
+    let wait = sqe::rw(IORING_OP_EPOLL_WAIT, set.as_raw_fd(), at, 2, 0);
+    let open = sqe::rw(IORING_OP_OPENAT, libc::AT_FDCWD, addr(&*path), 0, 0);
+    let splice = sqe::rw(IORING_OP_SPLICE, w, 0, 4, u64::MAX);
+    let connect = sqe::rw(IORING_OP_CONNECT, r, addr(&[0u8; 16]), 0, 16);
+    let rows = [
+        ("read of a write end", sqe::read(w, &mut buf, 0), -EBADF),
+        ("write to a read end", sqe::write(r, &buf, 0), -EBADF),
+        ("send", send, -ENOTSOCK),
+        ("receive", recv, -ENOTSOCK),
+        ("accept", sqe::op(IORING_OP_ACCEPT, r), -ENOTSOCK),
+        ("connect", connect, -ENOTSOCK),
+        ("shutdown", sqe::op(IORING_OP_SHUTDOWN, r), -ENOTSOCK),
+        ("listen", sqe::op(IORING_OP_LISTEN, r), -ENOTSOCK),
+        ("fsync", sqe::op(IORING_OP_FSYNC, r), -EINVAL),
+        ("fallocate", sqe::op(IORING_OP_FALLOCATE, r).set(|s| s.addr = 4), -EBADF),
+        ("truncate", sqe::op(IORING_OP_FTRUNCATE, r), -EINVAL),
+        ("advise", sqe::op(IORING_OP_FADVISE, r).op_flags(99), -ESPIPE),
+        ("open", open, -ENOENT),
+        ("splice", splice.set(|s| s.file_index = 999), -EBADF),
+        ("close", sqe::op(IORING_OP_CLOSE, 999), -EBADF),
+        ("cancel", sqe::cancel(77, 0), -ENOENT),
+        ("remove a poll", sqe::op(IORING_OP_POLL_REMOVE, -1), -ENOENT),
+        ("remove a timeout", sqe::op(IORING_OP_TIMEOUT_REMOVE, -1), -ENOENT),
+        ("poll of nothing", sqe::poll_add(999, 1), -EBADF),
+        ("wait of a set", sqe::op(IORING_OP_EPOLL_WAIT, r).set(|s| s.len = 1), -EINVAL),
+    ];
+    each(cx, &mut ring, &ev, &rows)?;
+    cx.one(&mut ring, "wait", wait.link(), -EAGAIN);
+    settled(cx, "wait", &ev);
+    Ok(())
+}
+
+/// Each by a worker: asked to be, and in an open chain, which is a worker's, too.
+fn each(cx: &mut Cx, ring: &mut Ring, ev: &OwnedFd, rows: &[(&str, io_uring_sqe, i32)]) -> Outcome {
+    for (what, sqe, want) in rows {
+        for (how, sqe) in [("", sqe.with(IOSQE_ASYNC)), (", in a chain", sqe.link())] {
+            ring.push(sqe).submit_wait(1);
+            let res = ring.take(1)?[0].res;
+            cx.is(&format!("{what}{how}"), res, *want);
+            settled(cx, &format!("{what}{how}"), ev);
+        }
+    }
+    Ok(())
+}
+
+/// A file that is on no disk, be it a modelled one.
+fn memfd() -> Result<OwnedFd, Stop> {
+    let file = rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC)?;
+    rustix::io::write(&file, b"data")?;
+    Ok(file)
+}
+
+fn fails_net(cx: &mut Cx) -> Outcome {
+    let (mut ring, ev) = ring_async(cx, 0)?;
+    let (a, _b) = std::os::unix::net::UnixStream::pair()?;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let nonblocking = std::net::TcpListener::bind("127.0.0.1:0")?;
+    nonblocking.set_nonblocking(true)?;
+    let (r, _w) = cx.pipe()?;
+    let (mut buf, word) = ([0; 4], 7u32);
+    let file = memfd()?;
+    let (a, f) = (a.as_raw_fd(), file.as_raw_fd());
+    let (l, n) = (listener.as_raw_fd(), nonblocking.as_raw_fd());
+    let recv = sqe::rw(IORING_OP_RECV, a, addr(&buf), 4, 0);
+    let dontwait = libc::MSG_DONTWAIT.cast_unsigned();
+    let msg = super::net_msg::hdr(&[]);
+    let recvmsg = sqe::rw(IORING_OP_RECVMSG, a, addr(&msg), 1, 0);
+    let select = |s: io_uring_sqe| s.with(IOSQE_BUFFER_SELECT).set(|s| s.buf_index = 3);
+    let futex = sqe::op(IORING_OP_FUTEX_WAIT, 2).set(|s| {
+        (s.addr, s.off, s.addr3) = (addr(&word) as u64, 8, u64::from(u32::MAX));
+    });
+    let splice = sqe::rw(IORING_OP_SPLICE, f, 0, 4, u64::MAX).set(|s| {
+        (s.addr, s.file_index) = (u64::MAX, r.as_raw_fd().cast_unsigned());
+        s.op_flags = libc::SPLICE_F_NONBLOCK;
+    });
+    let accept = |fd, flags| sqe::op(IORING_OP_ACCEPT, fd).set(|s| s.ioprio = flags);
+    let rows = [
+        ("receive DONTWAIT", recv.op_flags(dontwait), -EAGAIN),
+        ("receive message DONTWAIT", recvmsg.op_flags(dontwait), -EAGAIN),
+        ("accept DONTWAIT, nonblocking", accept(n, IORING_ACCEPT_DONTWAIT), -EAGAIN),
+        ("splice NONBLOCK", splice, -EAGAIN),
+        ("futex", futex, -EAGAIN),
+        ("receive, no buffer", select(recv), -ENOBUFS),
+        ("receive message, no buffer", select(recvmsg), -ENOBUFS),
+        ("read, no buffer", select(sqe::rw(IORING_OP_READ, f, 0, 4, 0)), -ENOBUFS),
+        ("send, no buffer", select(sqe::rw(IORING_OP_SEND, a, 0, 4, 0)), -ENOENT),
+        ("command of a pipe", sqe::op(IORING_OP_URING_CMD, r.as_raw_fd()), -EOPNOTSUPP),
+        ("command of a socket", sqe::op(IORING_OP_URING_CMD, a).set(|s| s.off = 99), -EOPNOTSUPP),
+        ("pipe", sqe::op(IORING_OP_PIPE, 0).set(|s| s.addr = BAD as u64), -EFAULT),
+        ("socket", sqe::rw(IORING_OP_SOCKET, 77, 0, 0, 1), -EAFNOSUPPORT),
+        ("bind", sqe::rw(IORING_OP_BIND, l, addr(&[0u8; 16]), 0, 16), -EINVAL),
+        ("send of bad memory", sqe::rw(IORING_OP_SEND, a, BAD, 4, 0), -EFAULT),
+        ("read of bad memory", sqe::rw(IORING_OP_READ, f, BAD, 4, 0), -EFAULT),
+        ("write of bad memory", sqe::rw(IORING_OP_WRITE, f, BAD, 4, 0), -EFAULT),
+        ("message to no ring", sqe::op(IORING_OP_MSG_RING, r.as_raw_fd()), -EBADFD),
+        ("read at no position", sqe::read(f, &mut buf, 1 << 63), -EINVAL),
+    ];
+    each(cx, &mut ring, &ev, &rows)?;
+    let first = IORING_ACCEPT_DONTWAIT | IORING_ACCEPT_POLL_FIRST;
+    // Not of the pipe that splice(2) was asked for, which forgets that it can do without waiting.
+    let (r, _w) = cx.pipe()?;
+    let read = sqe::read(r.as_raw_fd(), &mut buf, 0).op_flags(8);
+    for (what, sqe) in [
+        ("accept, nonblocking, in a chain", accept(n, 0).link()),
+        ("accept DONTWAIT", accept(l, IORING_ACCEPT_DONTWAIT).with(IOSQE_ASYNC)),
+        ("accept DONTWAIT, POLL_FIRST", accept(l, first).with(IOSQE_ASYNC)),
+        ("accept POLL_FIRST, in a chain", accept(l, IORING_ACCEPT_POLL_FIRST).link()),
+        ("read NOWAIT", read.with(IOSQE_ASYNC)),
+    ] {
+        cx.one(&mut ring, what, sqe, -EAGAIN);
+        settled(cx, what, &ev);
+    }
+    Ok(())
+}
+
+fn goes_on(cx: &mut Cx) -> Outcome {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let l = listener.as_raw_fd();
+    let (r, w) = cx.pipe()?;
+    let mut buf = [0; 4];
+    let accept = sqe::op(IORING_OP_ACCEPT, l).set(|s| s.ioprio = IORING_ACCEPT_POLL_FIRST).ud(2);
+    let (a, b) = std::os::unix::net::UnixStream::pair()?;
+    let file = memfd()?;
+    let send = sqe::rw(IORING_OP_SEND, r.as_raw_fd(), addr(&buf), 4, 0);
+    let rows = [
+        ("send to no socket", send, -ENOTSOCK, false),
+        ("accept of no socket", sqe::op(IORING_OP_ACCEPT, r.as_raw_fd()), -ENOTSOCK, true),
+        ("read of a write end", sqe::read(w.as_raw_fd(), &mut buf, 0), -EBADF, false),
+        ("read of a file", sqe::read(file.as_raw_fd(), &mut buf, 0), 4, true),
+        ("fsync of a pipe", sqe::op(IORING_OP_FSYNC, r.as_raw_fd()), -EINVAL, true),
+        ("read that waits", sqe::read(r.as_raw_fd(), &mut buf, 0), 1, true),
+        ("poll that waits", sqe::poll_add(a.as_raw_fd(), libc::POLLIN), 1, false),
+    ];
+    for (what, sqe, res, stays) in rows {
+        for flags in [IOSQE_ASYNC, 0] {
+            let mut ring = cx.ring(8, 0)?;
+            let sqe = sqe.ud(1).with(flags | IOSQE_IO_HARDLINK);
+            cx.start(&mut ring, &[sqe, accept.with(if flags == 0 { IOSQE_IO_LINK } else { 0 })]);
+            if what.ends_with("waits") {
+                cx.quiet(&ring, what, 50);
+                let end = if what.starts_with("read") { w.as_fd() } else { b.as_fd() };
+                rustix::io::write(end, b"x")?;
+            }
+            // The worker does not poll for it; task work does, and nobody comes.
+            let want = [(1, res), (2, -EAGAIN)];
+            cx.reap_in_order(&mut ring, what, &want[..1 + usize::from(stays)]);
+            cx.quiet(&ring, "and no more", 5);
+            if what == "poll that waits" {
+                rustix::io::read(&a, &mut [0; 8])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn deferred(cx: &mut Cx) -> Outcome {
+    let (mut ring, ev) = ring_async(cx, DEFER)?;
+    let (r, w) = cx.pipe()?;
+    let file = memfd()?;
+    let (mut buf, ts) = ([0; 4], sqe::millis(3));
+    let read = sqe::read(file.as_raw_fd(), &mut buf, 0);
+    let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN);
+    let rows = [
+        ("nop", sqe::nop(), 0),
+        ("nop by a worker", sqe::nop().with(IOSQE_ASYNC), 0),
+        ("task work", sqe::nop().op_flags(IORING_NOP_TW), 0),
+        ("read by a worker", read.with(IOSQE_ASYNC), 4),
+        ("poll", poll, 1),
+        ("timeout", sqe::timeout(&ts, 0, 0), -ETIME),
+    ];
+    for (what, sqe, want) in rows {
+        cx.start(&mut ring, &[sqe.ud(1)]);
+        if what == "poll" {
+            rustix::io::write(&w, b"x")?;
+        }
+        settled(cx, what, &ev);
+        cx.reap(&mut ring, what, &[(1, want)]);
+        settled(cx, &format!("{what}: posted"), &ev);
+    }
+    let mut other = cx.ring(8, 0)?;
+    let message = sqe::op(IORING_OP_MSG_RING, ring.fd);
+    for (what, flags) in [("message", 0), ("message by a worker", IOSQE_ASYNC)] {
+        cx.one(&mut other, what, message.with(flags), 0);
+        settled(cx, what, &ev);
+        cx.reap(&mut ring, what, &[(0, 0)]);
+        settled(cx, &format!("{what}: posted"), &ev);
+    }
+    Ok(())
+}

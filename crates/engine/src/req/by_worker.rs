@@ -1,0 +1,64 @@
+//! What a worker of the kernel's ends by itself, and what it leaves to task work. Two things show
+//! it: only a worker signals an eventfd for late completions, and what is linked behind a request
+//! goes on where that has ended. Kernel counterpart: `io_wq_submit_work`, `io_req_complete_post`.
+
+use crate::abi::{
+    IORING_OP_ACCEPT, IORING_OP_BIND, IORING_OP_EPOLL_WAIT, IORING_OP_LISTEN, IORING_OP_PIPE,
+    IORING_OP_POLL_ADD, IORING_OP_POLL_REMOVE, IORING_OP_READ_MULTISHOT, IORING_OP_RECVMSG,
+    IORING_OP_SEND, IORING_OP_SHUTDOWN, IORING_OP_SOCKET, IORING_OP_URING_CMD,
+};
+use crate::ctx::Ctx;
+use crate::errno::Errno;
+use crate::opdef::{self, OPS};
+use crate::req::request::{Req, ReqFlags};
+use crate::transport::socket::is_socket;
+
+impl Req {
+    /// Does the kernel run it on a worker?
+    pub fn is_workers(&self) -> bool {
+        self.flags.intersects(ReqFlags::FORCE_ASYNC | ReqFlags::ON_WORKER)
+    }
+}
+
+impl Ctx {
+    /// A request ends with `res`: if in a worker, what is linked behind it goes on there. Task work
+    /// ends what armed a worker's poll for many, and all on rings that only their task posts to.
+    pub fn ends_by(&mut self, req: &mut Req, res: i32) {
+        let posts = !self.defers() && !req.flags.contains(ReqFlags::MULTISHOT);
+        let stays = req.is_workers() && posts && (res >= 0 || !handed_back(req, res));
+        req.flags.set(ReqFlags::ON_WORKER, stays);
+        self.async_posted |= stays;
+    }
+}
+
+/// Does the kernel's issue function hand this failure back, where others keep theirs as the result?
+/// From a worker's hand task work ends the request (`io_req_task_queue_fail`).
+fn handed_back(req: &Req, res: i32) -> bool {
+    let opcode = req.opcode();
+    let transfers = req.flags.contains(ReqFlags::SENDRECV);
+    let selects = req.flags.contains(ReqFlags::BUFFER_SELECT) && req.call.pick.is_none();
+    let is = |e: Errno| res == e.res();
+    match opcode {
+        _ if OPS[opcode as usize].has(opdef::AIO) => true,
+        IORING_OP_POLL_ADD | IORING_OP_POLL_REMOVE | IORING_OP_PIPE | IORING_OP_READ_MULTISHOT => {
+            true
+        }
+        IORING_OP_EPOLL_WAIT => is(Errno::EAGAIN),
+        IORING_OP_SHUTDOWN | IORING_OP_BIND | IORING_OP_LISTEN => is(Errno::ENOTSOCK),
+        // There is no number for what they make.
+        IORING_OP_SOCKET => is(Errno::EMFILE) && req.call.sqe.file_index == 0,
+        IORING_OP_ACCEPT if is(Errno::EMFILE) => req.call.sqe.file_index == 0,
+        IORING_OP_URING_CMD => is(Errno::EOPNOTSUPP) && !is_socket(req.call.file.fd()),
+        IORING_OP_SEND | IORING_OP_RECVMSG if selects && is(Errno::ENOBUFS) => true,
+        IORING_OP_SEND if selects && is(Errno::ENOENT) => true,
+        _ if is(Errno::EAGAIN) => {
+            // It was to wait for readiness, and the worker does not, or it was not to wait.
+            let unwaiting = ReqFlags::FORCE_ASYNC | ReqFlags::NOWAIT;
+            req.polls_first() || transfers && req.flags.contains(unwaiting)
+        }
+        _ => {
+            let unfit = req.flags.contains(ReqFlags::NOTIF) && is(Errno::EOPNOTSUPP);
+            transfers && (unfit || is(Errno::ENOTSOCK))
+        }
+    }
+}
