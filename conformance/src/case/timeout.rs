@@ -8,6 +8,7 @@ pub const CASES: &[Case] = &[
     case!("timeout", order, [Op(IORING_OP_TIMEOUT)], "time-outs complete in the order of their times"),
     case!("timeout", counts, [Op(IORING_OP_TIMEOUT)], "a time-out ends with 0 after so many completions"),
     case!("timeout", counts_what_overflows, [Op(IORING_OP_TIMEOUT)], "what had found no room counts when it is flushed, not again"),
+    case!("timeout", counts_what_finds_room, [Op(IORING_OP_TIMEOUT), Trap("overflow")], "the flush of what had found no room ends a time-out that counts it"),
     case!("timeout", absolute, [Op(IORING_OP_TIMEOUT)], "absolute times, by each clock"),
     case!("timeout", success, [Op(IORING_OP_TIMEOUT)], "ETIME_SUCCESS lets the chain go on"),
     case!("timeout", multishot, [Op(IORING_OP_TIMEOUT)], "a multishot time-out runs out so many times"),
@@ -78,6 +79,30 @@ fn counts_what_overflows(cx: &mut Cx) -> Outcome {
     cx.quiet(&ring, "waits for one more", 5);
     cx.start(&mut ring, &[sqe::nop().ud(101)]);
     cx.reap(&mut ring, "which comes", &[(100, 0), (101, 0)]);
+    Ok(())
+}
+
+fn counts_what_finds_room(cx: &mut Cx) -> Outcome {
+    let long = sqe::millis(60_000);
+    for flags in [0, DEFER] {
+        let mut ring = cx.ring(4, flags)?;
+        for batch in 0..3 {
+            (0..3).for_each(|i| assert!(ring.try_push(sqe::nop().ud(batch * 3 + i))));
+            cx.is("submit", ring.submit(), 3);
+        }
+        let two = [sqe::timeout(&long, 1, 0).ud(100), sqe::timeout(&long, 2, 0).ud(101)];
+        cx.start(&mut ring, &two);
+        cx.eq("taken", ring.pop_all().len(), 8);
+        // Once for what had found no room, once more where task work has to be asked for.
+        for _ in 0..2 {
+            cx.is("flush", ring.enter(0, 0, IORING_ENTER_GETEVENTS), 0);
+            let got = ring.pop_all();
+            let list: Vec<_> = got.iter().map(|c| (c.user_data, c.res)).collect();
+            cx.note("there", format_args!("{list:?}"));
+        }
+        cx.start(&mut ring, &[sqe::nop().ud(9)]);
+        cx.reap(&mut ring, "one more", &[(9, 0), (101, 0)]);
+    }
     Ok(())
 }
 

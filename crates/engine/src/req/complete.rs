@@ -179,7 +179,8 @@ impl Ctx {
         tail.wrapping_add(self.overflow.len() as u32)
     }
 
-    /// Moves overflowed CQEs into the ring as far as there is room, and tells of them.
+    /// Moves overflowed CQEs into the ring as far as there is room, and tells of them. It is now
+    /// that they count for timeouts.
     pub fn flush_overflow(&mut self) {
         let Ctx { mem, overflow, .. } = self;
         if mem.cq_flush(overflow) {
@@ -187,6 +188,14 @@ impl Ctx {
             self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             self.wake();
             self.signal_eventfd();
+            self.timeouts_by_count();
+            if self.defers() {
+                if !self.run.is_empty() {
+                    self.announce_deferred();
+                }
+            } else {
+                self.flush();
+            }
         }
     }
 

@@ -108,6 +108,12 @@ pub fn cqring_wait<'r>(
         ctx.collect_memory();
     }
     ctx.flush();
+    if !ctx.overflow.is_empty() {
+        ctx.flush_overflow();
+        if ctx.mem.cq_ready() < a.min {
+            ctx.flush();
+        }
+    }
     // A timeout that ends while we wait ends the wait too, however few CQEs there are
     // (`io_should_wake`).
     let timeouts = ctx.timeouts.own;
