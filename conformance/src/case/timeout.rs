@@ -20,6 +20,7 @@ pub const CASES: &[Case] = &[
     case!("timeout", remove_refusals, [Op(IORING_OP_TIMEOUT_REMOVE)], "no match, bad pointers, flags and words"),
     case!("timeout", link_wins, [Op(IORING_OP_LINK_TIMEOUT)], "a linked time-out cancels its request"),
     case!("timeout", link_loses, [Op(IORING_OP_LINK_TIMEOUT)], "a request that ends in time cancels its time-out"),
+    case!("timeout", link_too_late, [Op(IORING_OP_LINK_TIMEOUT)], "one that fires with its request, or behind it, finds nothing to cancel"),
     case!("timeout", link_refusals, [Op(IORING_OP_LINK_TIMEOUT)], "not first, not twice, bad words"),
     case!("timeout", link_to_chain, [Op(IORING_OP_LINK_TIMEOUT), Sqe(IOSQE_IO_LINK)], "a linked time-out within a longer chain"),
     case!("timeout", time_stable, [Op(IORING_OP_TIMEOUT)], "the time is read when the SQE is taken"),
@@ -310,6 +311,25 @@ fn link_loses(cx: &mut Cx) -> Outcome {
     cx.is("submit", ring.submit(), 2);
     rustix::io::write(&w, b"x")?;
     cx.reap(&mut ring, "done in time", &[(3, libc::POLLIN.into()), (4, -ECANCELED)]);
+    Ok(())
+}
+
+fn link_too_late(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ns = |tv_nsec| kernel_timespec { tv_sec: 0, tv_nsec };
+    let (none, short, long) = (ns(0), ns(5_000_000), sqe::millis(60_000));
+    let past = kernel_timespec { tv_sec: 1, tv_nsec: 0 };
+    let first = |ts| sqe::timeout(ts, 0, 0).ud(1).link();
+    let rows = [
+        ("both at once", first(&none), sqe::link_timeout(&none, 0), -ETIME, -ENOENT),
+        ("past", first(&none), sqe::link_timeout(&past, IORING_TIMEOUT_ABS), -ETIME, -ENOENT),
+        ("long", first(&none), sqe::link_timeout(&long, 0), -ETIME, -ECANCELED),
+        ("both in time", first(&short), sqe::link_timeout(&long, 0), -ETIME, -ECANCELED),
+        ("before it", first(&short), sqe::link_timeout(&none, 0), -ECANCELED, -ETIME),
+    ];
+    for (what, head, linked, first, second) in rows {
+        cx.batch(&mut ring, what, &[head, linked.ud(2)], &[(1, first), (2, second)]);
+    }
     Ok(())
 }
 

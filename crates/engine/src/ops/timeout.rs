@@ -71,7 +71,7 @@ pub fn issue(_: &mut Ctx, req: &mut Req) -> Outcome {
     Outcome::Queued
 }
 
-/// Sets the deadline: a relative timeout counts from now.
+/// Sets the deadline: a relative timeout counts from now, and none fires before it is armed.
 pub fn start(req: &mut Req) {
     let abs = req.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
     if let Wait::Timeout(t) = &mut req.wait {
@@ -80,12 +80,16 @@ pub fn start(req: &mut Req) {
 }
 
 fn set_deadline(t: &mut Timer, abs: bool) {
-    t.deadline = if abs { t.period } else { t.clock.now().saturating_add(t.period) };
+    let now = t.clock.now();
+    t.deadline = if abs { t.period.max(now) } else { now.saturating_add(t.period) };
 }
 
-/// Was the time of a timeout that is not armed over before it could be?
-pub fn is_past(req: &Req) -> bool {
+/// Has the time of a timeout come? If it was not armed: before it could be.
+pub fn is_past(req: &Req, was_armed: bool) -> bool {
     let Wait::Timeout(t) = req.wait else { return false };
+    if was_armed {
+        return t.deadline <= t.clock.now();
+    }
     let abs = req.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
     t.period == 0 || (abs && t.period <= t.clock.now())
 }

@@ -38,9 +38,9 @@ impl Ctx {
                 let armed = self.timeouts_disarm(id);
                 // The kernel arms it even behind a head that ends when it is issued. One whose time
                 // had come by then fires, and finds nothing to cancel.
-                let issued = was_issued(req);
-                let late =
-                    issued && !armed && self.slab.get(id).is_some_and(crate::ops::timeout::is_past);
+                let tried = armed || was_issued(req);
+                let past = |r: &Req| crate::ops::timeout::is_past(r, armed);
+                let late = tried && self.slab.get(id).is_some_and(past);
                 let res = if late { Errno::ENOENT } else { Errno::ECANCELED }.res();
                 // Its own link goes to the head: it ends alone, and not as a failure.
                 req.link = self.end_linked(id, res);
