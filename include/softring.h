@@ -56,7 +56,8 @@ const char *softring_version(void);
  * goes on, cost a few instructions; only the first and the last of a stretch read the clock (about 30 ns each). Work
  * that is not polled for can be put between a begin and an end of its own just as well.
  *
- * All calls with a meter are the thread's that made it. A thread destroys its meter before it ends. A forked child may go on with it: it gets counters of its own.
+ * All calls with a meter are the thread's that made it. A thread destroys its meter before it ends. A forked child may
+ * go on with it: it gets counters of its own.
  * A program that is only now and then run under the library declares these functions weak and looks whether they are
  * there. Nothing here fails: without a statistics page (SOFTRING_STATS=0, or no room on it) a meter counts for
  * softring_meter_read() alone.
