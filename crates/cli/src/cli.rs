@@ -103,7 +103,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub under: UnderArgs,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
@@ -118,7 +118,7 @@ pub struct DenyArgs {
     #[arg(long)]
     pub aio: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     #[arg(value_name = "CMD")]
     pub command: Vec<OsString>,
 }
@@ -136,7 +136,7 @@ pub struct DemoArgs {
     #[arg(long, value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
     /// Seconds per measurement
-    #[arg(long, default_value_t = 1.5, value_name = "S", value_parser = seconds)]
+    #[arg(long, default_value_t = 1.5, value_name = "S", value_parser = some_seconds)]
     pub seconds: f64,
 }
 
@@ -174,6 +174,11 @@ pub fn bytes(s: &str) -> Result<u64, String> {
 }
 
 /// A positive number of seconds, at most an hour.
+fn some_seconds(s: &str) -> Result<f64, String> {
+    seconds(s).and_then(|v| if v > 0.0 { Ok(v) } else { Err("must be more than 0".to_owned()) })
+}
+
+/// A number of seconds, at most an hour.
 fn seconds(s: &str) -> Result<f64, String> {
     let v: f64 = s.parse().map_err(|_| "not a number".to_owned())?;
     if v.is_finite() && (0.0..=3600.0).contains(&v) {
@@ -208,5 +213,13 @@ mod tests {
         let Command::Run(a) = cli.command else { panic!("run expected") };
         assert!(a.under.quiet);
         assert_eq!(a.command, ["ls", "--engine", "x"]);
+    }
+
+    #[test]
+    fn an_unknown_option_is_no_program() {
+        for command in ["run", "stat", "trace"] {
+            let e = Cli::try_parse_from(["softring", command, "--nope", "--", "ls"]).unwrap_err();
+            assert_eq!(e.kind(), clap::error::ErrorKind::UnknownArgument, "{command}");
+        }
     }
 }

@@ -65,6 +65,19 @@ pub fn execve(path: &CStr, args: &[CString], env: &[CString]) -> io::Error {
     e
 }
 
+/// A write past RLIMIT_FSIZE is an error from now on, and no SIGXFSZ that ends us without a word.
+/// Not for a process that becomes a program: it would inherit that.
+pub fn ignore_file_limit_signal() {
+    // SAFETY: no pointers.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// Ends this process when the thread that started it ends.
+pub fn end_with_parent() {
+    // SAFETY: no pointers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
 /// What became of a probe run in a process of its own.
 pub enum Isolated {
     /// It answered this.

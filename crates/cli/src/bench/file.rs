@@ -35,6 +35,7 @@ pub struct Target {
 
 /// A temporary file of `need.size` in `dir`, filled with the pattern and written back.
 pub fn temporary(dir: Option<&Path>, need: &Need) -> anyhow::Result<Target> {
+    crate::sys::ignore_file_limit_signal();
     let dir: PathBuf = dir.map_or_else(std::env::temp_dir, Path::to_owned);
     let shown = dir.display();
     let mut file = tempfile::tempfile_in(&dir).map_err(|e| {
@@ -45,9 +46,15 @@ pub fn temporary(dir: Option<&Path>, need: &Need) -> anyhow::Result<Target> {
         return Err(fail::usage("--size is less than one block (--bs)", "make it larger"));
     }
     fill(&mut file, size, need.seed).map_err(|e| {
+        let hint = match e.raw_os_error() {
+            Some(libc::EFBIG) => {
+                "raise RLIMIT_FSIZE (ulimit -f unlimited), or take a smaller --size"
+            }
+            _ => "name a folder with more room (--dir), or a smaller --size",
+        };
         fail::usage(
             format!("cannot fill a temporary file of {} MiB in {shown}: {e}", size >> 20),
-            "name a folder with more room (--dir), or a smaller --size",
+            hint,
         )
     })?;
     rustix::io::fcntl_setfd(&file, FdFlags::empty()).context("cannot pass the file on")?;
@@ -70,6 +77,7 @@ pub fn temporary(dir: Option<&Path>, need: &Need) -> anyhow::Result<Target> {
 
 /// An existing file or device.
 pub fn existing(path: &Path, device: bool, overwrite: bool, need: &Need) -> anyhow::Result<Target> {
+    crate::sys::ignore_file_limit_signal();
     let shown = path.display();
     let writes = need.writes || need.verify;
     if writes && !overwrite {
@@ -91,8 +99,11 @@ pub fn existing(path: &Path, device: bool, overwrite: bool, need: &Need) -> anyh
         return Err(fail::usage(format!("{shown} is not a block device"), hint));
     }
     if !kind.is_file() && !kind.is_block_device() {
-        let hint = "give a regular file or a block device";
-        return Err(fail::usage(format!("{shown} is neither"), hint));
+        let hint = "give a file that holds data, or leave --file out for a temporary one";
+        return Err(fail::usage(
+            format!("{shown} is neither a regular file nor a block device"),
+            hint,
+        ));
     }
     let length = file.seek(SeekFrom::End(0)).with_context(|| format!("cannot size {shown}"))?;
     let size = length.min(need.size);

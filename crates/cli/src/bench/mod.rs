@@ -155,7 +155,8 @@ fn job(args: &BenchArgs) -> anyhow::Result<Job> {
     let unit = if args.direct { 512 } else { 8 };
     if bs % unit != 0 && (args.direct || args.verify || writes(args.rw)) {
         let hint = format!("take a multiple of {unit}");
-        return Err(fail::usage(format!("--bs {bs} does not fit what is asked"), hint));
+        let why = if args.direct { "O_DIRECT takes whole sectors" } else { "the pattern is words" };
+        return Err(fail::usage(format!("--bs {bs} will not do: {why}"), hint));
     }
     let batch = args.batch.unwrap_or(args.depth);
     if args.op == Op::Rw && (batch > args.depth || args.wait > args.depth) {

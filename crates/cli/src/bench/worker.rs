@@ -8,7 +8,7 @@ use super::phase::{Counts, Measured, Stage, Usage};
 use super::uring::Ring;
 use super::{echo, load, peer, rings, sqpoll, timers, wakes};
 use crate::cli::{Driver, Op, Rw};
-use crate::{fail, out};
+use crate::{fail, out, sys};
 use anyhow::Context;
 use rustix::fs::{Mode, OFlags};
 use std::io::Read;
@@ -17,6 +17,8 @@ use std::thread;
 
 /// `softring worker`
 pub fn command() -> anyhow::Result<()> {
+    // Before the job is read: a parent that is gone already closed the pipe.
+    sys::end_with_parent();
     let mut text = String::new();
     std::io::stdin().lock().read_to_string(&mut text).context("cannot read the job")?;
     let job: Job = serde_json::from_str(&text)

@@ -1,6 +1,6 @@
 //! The options of `softring bench`.
 
-use super::{Poll, bytes, seconds};
+use super::{Poll, bytes, seconds, some_seconds};
 use crate::bench::polled::Disk;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use serde::{Deserialize, Serialize};
@@ -126,7 +126,7 @@ pub struct PolledArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub pairs: u32,
     /// Seconds per measurement
-    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds)]
+    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = some_seconds)]
     pub seconds: f64,
     /// Seconds of load before each measurement
     #[arg(long, default_value_t = 0.2, value_name = "S", value_parser = seconds)]
@@ -188,7 +188,7 @@ pub struct SqpollArgs {
     #[arg(long)]
     pub direct: bool,
     /// Seconds per measurement
-    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds)]
+    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = some_seconds)]
     pub seconds: f64,
     /// Seconds of load before each measurement
     #[arg(long, default_value_t = 0.3, value_name = "S", value_parser = seconds)]
@@ -236,7 +236,7 @@ pub struct ReissueArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rate: u32,
     /// Seconds of each such stream
-    #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = seconds)]
+    #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = some_seconds)]
     pub seconds: f64,
     /// For programs
     #[arg(long)]
@@ -313,7 +313,7 @@ pub struct BenchArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub count: u32,
     /// Seconds per measurement
-    #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = seconds)]
+    #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = some_seconds)]
     pub seconds: f64,
     /// Seconds of load before each measurement
     #[arg(long, default_value_t = 0.2, value_name = "S", value_parser = seconds)]

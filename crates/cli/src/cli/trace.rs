@@ -44,7 +44,7 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub under: UnderArgs,
     /// The program and its arguments
-    #[arg(required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required_unless_present = "pid", trailing_var_arg = true)]
     #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }

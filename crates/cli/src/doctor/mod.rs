@@ -44,6 +44,7 @@ struct Verdict {
 
 /// `softring doctor [--json]`: exit code 1 if a program would get no rings at all.
 pub fn command(args: &DoctorArgs) -> anyhow::Result<()> {
+    sys::ignore_file_limit_signal();
     let checks: Vec<Row> = CHECKS.iter().map(row).collect();
     let report = Report { softring: env!("CARGO_PKG_VERSION"), verdict: verdict(&checks), checks };
     if args.json {
@@ -99,9 +100,12 @@ fn verdict(rows: &[Row]) -> Verdict {
         return Verdict { rings: "softring", why, change };
     }
     if setup.is_some_and(|r| r.state == State::Ok) {
-        let why =
-            "io_uring_setup works: --engine=auto leaves programs on the kernel's rings".into();
-        return Verdict { rings: "kernel", why, change };
+        let why = if is_ok(rows, "libsoftring.so") {
+            "io_uring_setup works: --engine=auto leaves programs on the kernel's rings"
+        } else {
+            "io_uring_setup works; without libsoftring.so only --engine=kernel starts programs"
+        };
+        return Verdict { rings: "kernel", why: why.into(), change };
     }
     let mut why = format!("io_uring_setup: {}", setup.map_or("not probed", |r| &r.found));
     let denied_by_sysctl = !is_ok(rows, "io_uring_disabled")

@@ -1,8 +1,10 @@
 //! Where `libsoftring.so` is.
 
 use crate::{fail, sys};
+use rustix::fs::StatVfsMountFlags;
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -42,7 +44,23 @@ pub fn find() -> anyhow::Result<PathBuf> {
             "put a copy or a link of it elsewhere and name that in SOFTRING_LIB",
         ));
     }
+    loadable(&lib)?;
     Ok(lib)
+}
+
+/// The dynamic linker only warns of a library that it cannot load, and starts the program alone.
+fn loadable(lib: &Path) -> anyhow::Result<()> {
+    let copy = "put a copy elsewhere, and name that in SOFTRING_LIB";
+    let file = File::open(lib).map_err(|e| {
+        let hint = format!("let this user read it, or {copy}");
+        fail::usage(format!("{} cannot be read: {e}", lib.display()), hint)
+    })?;
+    let mount = rustix::fs::fstatvfs(&file);
+    if mount.is_ok_and(|m| m.f_flag.contains(StatVfsMountFlags::NOEXEC)) {
+        let what = format!("{} cannot be mapped: its mount is noexec", lib.display());
+        return Err(fail::usage(what, copy));
+    }
+    Ok(())
 }
 
 /// LD_PRELOAD with `lib` first and what was there kept; `lib` stands in it once.

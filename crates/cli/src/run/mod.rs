@@ -113,15 +113,20 @@ fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<()> {
                 return Err(fail::usage(what, hint));
             }
             Trouble::Unreachable { .. } if under.engine == Engine::Kernel => {}
-            Trouble::Unreachable { what, hint } | Trouble::Doubtful { what, hint } => {
-                if !under.quiet {
-                    out::note(&format!("warning: {what}"));
-                    out::note(&format!("hint: {hint}"));
-                }
+            Trouble::Unreachable { what, hint } => {
+                warn(under, &format!("{what}; it runs with the kernel's rings"), &hint);
             }
+            Trouble::Doubtful { what, hint } => warn(under, &what, &hint),
         }
     }
     Ok(())
+}
+
+fn warn(under: &UnderArgs, what: &str, hint: &str) {
+    if !under.quiet {
+        out::note(&format!("warning: {what}"));
+        out::note(&format!("hint: {hint}"));
+    }
 }
 
 /// Would the program not get what it was started for if the library did not reach it?

@@ -55,8 +55,8 @@ fn look(path: &Path, lib: Option<&Path>, scripts_left: u32, found: &mut Vec<Trou
         };
         return found.push(fatal(format!("{name}: permission denied"), hint));
     }
-    // An executable that may not be read can still be started; nothing more can be said of it.
-    let Ok(file) = File::open(path) else { return };
+    // An executable that may not be read can still be started; little more can be said of it.
+    let Ok(file) = File::open(path) else { return look_privileges(path, &meta, found) };
     match elf::read(&file) {
         Ok(Some(elf)) => {
             look_elf(path, &elf, lib, found);
@@ -95,9 +95,9 @@ fn look_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble>
         }
         return found.push(Trouble::Unreachable {
             what: format!("{name} is statically linked: a preload library cannot get into it"),
-            hint: "link it dynamically, or link softring into it (-lsoftring, or the Rust crate \
-                   softring-engine)"
-                .into(),
+            hint:
+                "link it dynamically (for a Rust program there is also the crate softring-engine)"
+                    .into(),
         });
     };
     if !Path::new(interp).exists() {
