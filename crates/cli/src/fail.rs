@@ -40,6 +40,23 @@ pub fn work_hint(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Er
     Fail { code: WORK, what: what.into(), hint: Some(hint.into()) }.into()
 }
 
+/// A process or a thread cannot be started.
+pub fn cannot_start(what: &str, e: &std::io::Error) -> anyhow::Error {
+    let hint = match e.raw_os_error() {
+        Some(libc::EAGAIN) => {
+            "the limit of processes and threads is reached: raise it (ulimit -u; pids.max of the \
+             container)"
+        }
+        _ => "softring doctor shows what is lacking here",
+    };
+    usage(format!("cannot start {what}: {e}"), hint)
+}
+
+/// Is this about the work, and not about how it was asked for, or what we need for it?
+pub fn is_work(e: &anyhow::Error) -> bool {
+    e.chain().any(|c| c.downcast_ref::<Fail>().is_some_and(|f| f.code == WORK))
+}
+
 /// Standard output was closed by its reader, who has seen enough.
 #[derive(Debug)]
 pub struct ReaderGone;

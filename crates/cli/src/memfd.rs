@@ -7,6 +7,15 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// An error where there is no `/proc` to look through; `what` is what cannot be done then.
+pub fn need_proc(what: &str) -> anyhow::Result<()> {
+    if Path::new("/proc/self").exists() {
+        return Ok(());
+    }
+    let hint = "mount it: mount -t proc proc /proc";
+    Err(fail::work_hint(format!("/proc is not mounted here, through which softring {what}"), hint))
+}
+
 /// The files in memory that process `pid` holds and that are called `name`, opened as `how` says.
 /// A forked child may hold its parent's.
 ///

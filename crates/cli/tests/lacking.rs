@@ -91,6 +91,41 @@ fn bench_without_proc_works_on_a_file_and_else_says_what_to_do() {
     assert!(text(&o.stderr).contains("/proc is not mounted here"), "{}", text(&o.stderr));
 }
 
+#[test]
+fn stats_without_proc_say_so() {
+    for args in [&[ME, "stats"][..], &[ME, "top", "--once"], &[ME, "trace", "-p", "1"]] {
+        let Some(o) = without_proc(args) else { return };
+        assert_eq!(o.status.code(), Some(1), "{args:?}");
+        assert!(text(&o.stderr).contains("/proc is not mounted here"), "{}", text(&o.stderr));
+    }
+}
+
+#[test]
+fn a_library_that_cannot_be_mapped_is_told() {
+    if !library() {
+        return;
+    }
+    let lib = Path::new(ME).with_file_name("libsoftring.so");
+    let script = "mount -t tmpfs -o noexec none /mnt && cp \"$0\" /mnt && \
+                  SOFTRING_LIB=/mnt/libsoftring.so exec \"$@\"";
+    let script = script.replace("$0", &lib.to_string_lossy());
+    let Some(o) = in_own_mounts(&script, &[ME, "run", "--", "echo", "started"]) else { return };
+    assert_eq!(o.status.code(), Some(2));
+    assert!(text(&o.stderr).contains("noexec") && o.stdout.is_empty(), "{}", text(&o.stderr));
+}
+
+#[test]
+fn a_low_limit_of_file_sizes_is_told() {
+    let bench = [ME, "bench", "--size=4m", "--engines=softring"];
+    for args in [&bench[..], &[ME, "demo"], &[ME, "trace", "-o", "/dev/null", "--", "true"]] {
+        let script = "ulimit -f 1 && exec \"$0\" \"$@\"";
+        let o = Command::new("sh").args(["-c", script]).args(args).output().unwrap();
+        let said = text(&o.stderr);
+        assert_eq!(o.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains("RLIMIT_FSIZE"), "{args:?}: {said}");
+    }
+}
+
 /// Enough descriptors to start, and few for the rings.
 #[test]
 fn few_descriptors_are_enough() {
@@ -131,6 +166,12 @@ fn no_threads_to_be_had() {
         Ok(o) => o,
         Err(e) => return println!("skipped: {}(1): {e}", args[0]),
     };
+    // What starts a process of its own cannot, and says why.
+    let before = args.iter().position(|a| *a == "run").unwrap();
+    let mut c = Command::new(args[0]);
+    let denied = c.args(&args[1..before]).args(["demo", "--seconds=0.1"]).current_dir(dir.path());
+    let said = text(&denied.output().unwrap().stderr);
+    assert!(said.contains("hint: the limit of processes"), "{said}");
     let report: Value = serde_json::from_slice(&o.stdout)
         .unwrap_or_else(|e| panic!("{e}: {}{}", text(&o.stdout), text(&o.stderr)));
     assert_eq!(report["verdict"]["rings"], "softring", "{report}");

@@ -23,6 +23,13 @@ fn stat(args: &[&str], command: &[&str]) -> Output {
 const USER: [&str; 2] = ["--engine=user", "--quiet"];
 
 #[test]
+fn a_program_whose_summary_could_not_be_written_is_not_started() {
+    let o = stat(&["-o", "/no/such/folder/file"], &["echo", "started"]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(o.stdout.is_empty() && text(&o.stderr).contains("hint: "), "{}", text(&o.stderr));
+}
+
+#[test]
 fn a_summary_follows_the_program() {
     if !library() {
         return;

@@ -129,7 +129,7 @@ fn worker(mut start: Command) -> Command {
 }
 
 fn report(mut command: Command, job: &Job) -> anyhow::Result<Report> {
-    let mut child = command.spawn().context("cannot start a worker")?;
+    let mut child = command.spawn().map_err(|e| fail::cannot_start("a worker", &e))?;
     if let Some(mut to) = child.stdin.take() {
         // A worker that died before reading says why on its standard error.
         let _ = to.write_all(serde_json::to_string(job)?.as_bytes());

@@ -19,6 +19,7 @@ use watch::Watch;
 
 /// `softring stat -p PID`, `softring stat -- CMD`
 pub fn command(args: &StatArgs) -> anyhow::Result<()> {
+    report::check(args.output.as_deref())?;
     // Ctrl-C ends what is watched, and then there is something to tell.
     sys::note_end_signals();
     match args.pid {
@@ -51,7 +52,7 @@ fn start(args: &StatArgs) -> anyhow::Result<()> {
     c.env("SOFTRING_STAT", door.key());
     c.arg("run").args(args.under.words()).arg("--").args(&args.command);
     let start = Instant::now();
-    let mut child = c.spawn().context("cannot start the program")?;
+    let mut child = c.spawn().map_err(|e| fail::cannot_start("the program", &e))?;
     let pid = i32::try_from(child.id()).context("a process number")?;
     let (status, watch) = follow(&mut child, Watch::at(pid, door))?;
     let elapsed = start.elapsed();

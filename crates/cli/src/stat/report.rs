@@ -2,14 +2,15 @@
 
 use super::watch::Result as Watched;
 use crate::cli::StatArgs;
+use crate::fail;
 use crate::out::{self, bytes_short, count_short, ns_short};
 use crate::stats::json::{Process, Ring};
 use crate::stats::pages::op_name;
-use anyhow::Context;
 use serde::Serialize;
 use softring_engine::stats::{OPS, bounds, read};
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 /// For programs.
@@ -48,9 +49,7 @@ pub fn tell(
         text(of, results, &total, elapsed, times)
     };
     match &args.output {
-        Some(path) => {
-            fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
-        }
+        Some(path) => fs::write(path, text + "\n").map_err(|e| unwritable(path, &e)),
         // Standard output is the program's.
         None if args.pid.is_none() => {
             let _ = writeln!(std::io::stderr().lock(), "{text}");
@@ -58,6 +57,17 @@ pub fn tell(
         }
         None => out::line(&text),
     }
+}
+
+/// Before the program starts: can the summary be written when it has ended?
+pub fn check(output: Option<&Path>) -> anyhow::Result<()> {
+    let Some(path) = output else { return Ok(()) };
+    File::create(path).map(drop).map_err(|e| unwritable(path, &e))
+}
+
+fn unwritable(path: &Path, e: &std::io::Error) -> anyhow::Error {
+    let hint = "name a file that you may write: softring stat -o FILE";
+    fail::usage(format!("cannot write {}: {e}", path.display()), hint)
 }
 
 fn text(

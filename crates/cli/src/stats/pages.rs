@@ -81,8 +81,12 @@ pub fn all() -> anyhow::Result<Vec<Reading>> {
     Ok(found)
 }
 
+/// What `/proc` is for.
+const FINDS: &str = "finds what programs have counted";
+
 /// All processes there are.
 pub fn pids() -> anyhow::Result<impl Iterator<Item = i32>> {
+    memfd::need_proc(FINDS)?;
     let entries = fs::read_dir("/proc")
         .map_err(|e| fail::work_hint(format!("cannot read /proc: {e}"), "mount /proc"))?;
     Ok(entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok()))
@@ -90,6 +94,7 @@ pub fn pids() -> anyhow::Result<impl Iterator<Item = i32>> {
 
 /// The page of one process, or an error that says why there is none.
 pub fn one(pid: i32) -> anyhow::Result<Source> {
+    memfd::need_proc(FINDS)?;
     match open(pid) {
         Ok(Some(source)) => Ok(source),
         Ok(None) => Err(fail::work_hint(

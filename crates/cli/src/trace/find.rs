@@ -7,6 +7,7 @@ use std::fs::OpenOptions;
 
 /// The memory of `pid`, to be turned on.
 pub fn open(pid: i32) -> anyhow::Result<Reader> {
+    memfd::need_proc("finds what it traces")?;
     let mut how = OpenOptions::new();
     how.read(true).write(true);
     let files = memfd::of(pid, NAME, &how).map_err(|e| memfd::refused(pid, &e, "trace"))?;

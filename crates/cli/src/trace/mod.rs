@@ -11,6 +11,7 @@ use crate::cli::{Engine, TraceArgs, UnderArgs};
 use crate::{fail, out, sys};
 use anyhow::Context;
 use record::Record;
+use rustix::process::{Resource, getrlimit};
 use softring_engine::stats::trace::read::Reader;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
@@ -52,7 +53,7 @@ pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
     signal::catch()?;
     let mut reader = match args.pid {
         Some(pid) => find::open(pid)?,
-        None => Reader::make().map_err(|e| fail::usage(no_memory(e.res()), "free some memory"))?,
+        None => Reader::make().map_err(|e| no_memory(e.res()))?,
     };
     let busy =
         |_| fail::work_hint("another softring trace reads this process", "wait until it is done");
@@ -92,9 +93,13 @@ pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
     }
 }
 
-fn no_memory(res: i32) -> String {
+fn no_memory(res: i32) -> anyhow::Error {
     let e = std::io::Error::from_raw_os_error(-res);
-    format!("cannot make the memory for events: {e}")
+    let hint = match getrlimit(Resource::Fsize).maximum {
+        Some(_) => "it is a file in memory, and RLIMIT_FSIZE is set: ulimit -f unlimited",
+        None => "free some memory",
+    };
+    fail::usage(format!("cannot make the memory for events: {e}"), hint)
 }
 
 /// Does the kernel make its own clock of the processor's time stamp counter?
@@ -111,7 +116,7 @@ fn start(args: &TraceArgs, fd: i32) -> anyhow::Result<Child> {
     let under = UnderArgs { engine: Engine::User, ..args.under.clone() };
     c.arg("run").args(under.words()).arg("--").args(&args.command);
     c.env("SOFTRING_TRACE", format!("/proc/{}/fd/{fd}", std::process::id()));
-    Ok(c.spawn()?)
+    c.spawn().map_err(|e| fail::cannot_start("the program", &e))
 }
 
 fn title(args: &TraceArgs) -> String {
