@@ -308,7 +308,8 @@ node_files() {
     [ -n "$STATS" ] || return 0
     requests=$(sed -n 's/^requests //p' ring.out)
     [ "$requests" -ge $((5 * count)) ] || { echo "missing: $requests requests"; return 1; }
-    grep -qx 'sq threads [1-9][0-9]*' ring.out || { echo "missing: a thread that submits"; return 1; }
+    grep -qx 'sq threads [1-9][0-9]*' ring.out ||
+        { echo "missing: a thread that submits"; return 1; }
     grep -qx 'operations .*close.*openat.*readv.*renameat.*statx.*unlinkat.*writev' ring.out ||
         { echo "missing operations"; return 1; }
 }
