@@ -188,6 +188,16 @@ fn check(trace: &Value) -> BTreeMap<String, u64> {
 }
 
 #[test]
+fn an_older_trace_stays_where_there_is_nothing_to_trace() {
+    let dir = Dir::new();
+    fs::write(dir.at("out.json"), "older").expect("a file");
+    let me = std::process::id().to_string();
+    let (code, said) = wait(dir.start(None, &["-p", &me]));
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(fs::read(dir.at("out.json")).expect("a file"), b"older");
+}
+
+#[test]
 fn a_program_from_its_start_to_its_end() {
     if !library() {
         return;

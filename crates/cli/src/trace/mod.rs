@@ -46,15 +46,16 @@ pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
         return Err(fail::usage("the kernel's rings cannot be traced", hint));
     }
     crate::bench::plot::check(args.svg.as_deref())?;
+    let mut reader = match args.pid {
+        Some(pid) => find::open(pid)?,
+        None => Reader::make().map_err(|e| no_memory(e.res()))?,
+    };
+    // Not before there is something to trace: an older trace may be in it.
     let file = File::create(&args.output).map_err(|e| {
         let hint = "name a file that you may write: softring trace -o FILE";
         fail::usage(format!("cannot write {}: {e}", args.output.display()), hint)
     })?;
     signal::catch()?;
-    let mut reader = match args.pid {
-        Some(pid) => find::open(pid)?,
-        None => Reader::make().map_err(|e| no_memory(e.res()))?,
-    };
     let busy =
         |_| fail::work_hint("another softring trace reads this process", "wait until it is done");
     reader.start(counter_is_trusted()).map_err(busy)?;
