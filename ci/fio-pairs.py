@@ -6,7 +6,8 @@ the machine does hits both alike. Prints the median of each engine, and the medi
 of the ratios of the pairs. softring runs where io_uring is denied. Needs fio: apt-get install fio.
 
 spin, hybrid, adaptive: polled rings (hipri=1) under softring, by that policy; block: a plain ring
-that waits by that policy. libaio-hipri: fio's libaio, polled by softring run --aio-hipri. psync: a
+that waits by that policy. libaio-hipri: fio's libaio, polled by softring run --aio-hipri, which
+spins; libaio-hybrid, libaio-adaptive: the same by these policies. psync: a
 pread(2) or pwrite(2) each, one at a time. null: no I/O at all, what fio itself takes.
 """
 
@@ -53,6 +54,9 @@ ENGINES = {
     "adaptive": ([*DENIED, "--poll=adaptive"], POLLING),
     "libaio": ([], ["--ioengine=libaio"]),
     "libaio-hipri": (["run", "--quiet", "--aio-hipri"], ["--ioengine=libaio"]),
+    "libaio-hybrid": (["run", "--quiet", "--aio-hipri", "--poll=hybrid"], ["--ioengine=libaio"]),
+    "libaio-adaptive": (["run", "--quiet", "--aio-hipri", "--poll=adaptive"],
+                        ["--ioengine=libaio"]),
     "posixaio": ([], ["--ioengine=posixaio"]),
     "pool": ([], ["--ioengine=psync", "--thread", "--numjobs=16", "--iodepth=1",
                   "--group_reporting"]),

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the test programs of Debian's libaio source package on the kernel and under softring: as they
-# are, with every context polled, and with kernel aio denied, so that contexts are emulated. A
-# program must end under softring as it ends on the kernel.
+# are, with every context polled, by spinning and by naps, and with kernel aio denied, so that
+# contexts are emulated. A program must end under softring as it ends on the kernel.
 set -u
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -17,7 +17,7 @@ EOF
 }
 
 VERSION=0.3.113 SOURCE=''
-LEGS=(kernel softring polled emulated)
+LEGS=(kernel softring polled hybrid emulated)
 # These want a file system of their own, which only root can mount.
 MOUNTS=' 8 10 '
 # How a program ends that ends otherwise on the kernel. 19 moves the ring that the kernel maps, and
@@ -49,6 +49,7 @@ one() {
     case $leg in
         softring) prefix=("$SOFTRING" run --quiet --) ;;
         polled) prefix=("$SOFTRING" run --quiet --aio-hipri --) ;;
+        hybrid) prefix=("$SOFTRING" run --quiet --aio-hipri --poll=hybrid --) ;;
         emulated) prefix=("$SOFTRING" deny --aio --errno 38 -- "$SOFTRING" run --quiet --) ;;
     esac
     mkdir -p "$dir/testdir"

@@ -46,10 +46,12 @@ pub static NANOS: Count = Count::new();
 /// The line, at exit.
 pub fn at_exit() {
     if config::report() {
-        let (looked, found) = softring_engine::aio::looks();
+        let ((looked, found), naps) =
+            (softring_engine::aio::looks(), softring_engine::aio::napped());
         crate::notice::line(&format!(
             "report: pid {} sites {} gaps {} setups {} libc {} patched {} trapped {} \
-             aio {} looked {looked} found {found} unheard {} scanned {} KiB in {} us of CPU",
+             aio {} looked {looked} found {found} naps {naps} unheard {} \
+             scanned {} KiB in {} us of CPU",
             crate::proc::id(),
             SITES.get(),
             GAPS.get(),

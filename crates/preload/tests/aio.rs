@@ -11,20 +11,21 @@ fn cases(list: &str) -> Vec<String> {
     String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// Runs every case of a list under the library; answers how many waits looked for events, and how
-/// many found them.
-fn all(list: &str, set: &[(&str, &str)]) -> [u64; 2] {
+/// Runs every case of a list under the library; answers how many waits looked for events, how many
+/// found them, and how many naps they took.
+fn all(list: &str, set: &[(&str, &str)]) -> [u64; 3] {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let mut looks = [0; 2];
+    let mut looks = [0; 3];
     for case in cases(list) {
         println!("{case} {set:?}");
         let mut c = under(example("aio"), "auto", "auto");
         let out = succeed(c.arg(&case).env("AIO_DIR", dir.path()).envs(set.iter().copied()));
         assert!(count(&out, "aio") > 0, "{case} went past us");
-        looks[0] += count(&out, "looked");
-        looks[1] += count(&out, "found");
+        for (sum, what) in looks.iter_mut().zip(["looked", "found", "naps"]) {
+            *sum += count(&out, what);
+        }
     }
-    println!("{} waits looked, {} of them found", looks[0], looks[1]);
+    println!("{} waits looked, {} of them found; {} naps", looks[0], looks[1], looks[2]);
     looks
 }
 
@@ -40,13 +41,13 @@ fn the_kernel() {
 
 #[test]
 fn plain_contexts_are_the_kernels() {
-    assert_eq!(all("--plain", &[]), [0, 0], "nobody asked for polling");
+    assert_eq!(all("--plain", &[]), [0; 3], "nobody asked for polling");
 }
 
 #[test]
 fn contexts_of_polled_iocbs() {
-    let [looked, found] = all("--polled", &[]);
-    assert!(looked >= found && found > 0, "{looked} {found}");
+    let [looked, found, naps] = all("--polled", &[]);
+    assert!(looked >= found && found > 0 && naps == 0, "{looked} {found} {naps}");
 }
 
 /// Inline calls, as libaio had them.
@@ -74,8 +75,22 @@ fn inline_calls() {
 #[test]
 fn every_context_polled() {
     for list in ["--plain", "--polled"] {
-        let [looked, found] = all(list, &[("SOFTRING_AIO_HIPRI", "1")]);
-        assert!(looked >= found && found > 0, "{list}: {looked} {found}");
+        let [looked, found, naps] = all(list, &[("SOFTRING_AIO_HIPRI", "1")]);
+        assert!(looked >= found && found > 0 && naps == 0, "{list}: {looked} {found} {naps}");
+    }
+}
+
+/// By each policy every case goes on as ever; one that naps is seen to.
+#[test]
+fn waiters_by_a_policy() {
+    for policy in ["hybrid", "adaptive", "block"] {
+        let forced = ("SOFTRING_POLL", policy);
+        for (list, hipri) in [("--plain", "1"), ("--polled", "0")] {
+            let [looked, _, naps] = all(list, &[forced, ("SOFTRING_AIO_HIPRI", hipri)]);
+            let seen = (looked > 0, naps > 0);
+            let polls = policy != "block";
+            assert_eq!(seen, (polls, polls), "{list}, {policy}: {looked} {naps}");
+        }
     }
 }
 

@@ -66,7 +66,8 @@ pub struct UnderArgs {
     /// does
     #[arg(long)]
     pub deny: bool,
-    /// Poll for the completions of kernel aio (libaio), instead of sleeping for them
+    /// Poll for the completions of kernel aio (libaio), instead of sleeping for them: without a
+    /// pause, or as --poll says
     #[arg(long)]
     pub aio_hipri: bool,
     /// Have I/O on a file, or on all files in a folder, complete as on a disk described in numbers

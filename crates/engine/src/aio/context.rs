@@ -19,6 +19,7 @@
 //! ```
 
 use super::look::{Ended, Manners, Wait, only_in_sleep, sleep};
+use super::naps::Naps;
 use super::{HEARD, table};
 use crate::abi::aio::*;
 use crate::errno::{Errno, Result, check};
@@ -56,6 +57,8 @@ pub(super) struct Context {
     hidden: OnceLock<Hidden>,
     looked: AtomicU32,
     manners: Manners,
+    /// Of a polled context whose waiters go by a policy.
+    naps: OnceLock<Naps>,
     mapped: RwLock<()>,
     ending: AtomicBool,
 }
@@ -69,6 +72,7 @@ struct Hidden {
 
 impl Context {
     pub(super) fn new(id: usize, nr: u32, forced: bool) -> Self {
+        let naps = forced.then(|| Naps::new(nr)).flatten();
         Self {
             id,
             nr,
@@ -79,6 +83,7 @@ impl Context {
             hidden: OnceLock::new(),
             looked: AtomicU32::new(0),
             manners: Manners::new(),
+            naps: naps.map_or_else(OnceLock::new, OnceLock::from),
             mapped: RwLock::new(()),
             ending: AtomicBool::new(false),
         }
@@ -96,6 +101,10 @@ impl Context {
     /// Which context of the kernel's has its iocbs.
     pub(super) fn target(&self) -> usize {
         self.hidden.get().map_or(self.id, |h| h.id)
+    }
+
+    pub(super) fn naps(&self) -> Option<&Naps> {
+        self.naps.get()
     }
 
     pub(super) fn manners(&self) -> &Manners {
@@ -169,7 +178,8 @@ impl Context {
     }
 
     pub(super) fn submit(&self, nr: isize, list: usize) -> isize {
-        if nr <= 0 || self.mode.load(Acquire) == PLAIN && self.seen_enough() {
+        let known = self.mode.load(Acquire) == PLAIN && self.naps().is_none();
+        if nr <= 0 || known && self.seen_enough() {
             return sys!(__NR_io_submit, self.id, nr, list);
         }
         let mut done = 0;
@@ -179,6 +189,7 @@ impl Context {
             let (good, bad) = self.examine(rest as u64, n);
             if good > 0 {
                 let ret = sys!(__NR_io_submit, self.target(), good, rest);
+                self.told(ret, good, rest);
                 if ret < 0 {
                     return if done > 0 { done } else { ret };
                 }
@@ -192,6 +203,14 @@ impl Context {
             }
         }
         done
+    }
+
+    /// Of `good` iocbs at `list` the kernel has taken some.
+    fn told(&self, ret: isize, good: usize, list: usize) {
+        let taken = ret.max(0) as usize;
+        if let Some(naps) = self.naps().filter(|_| taken < good) {
+            naps.refused((list + taken * size_of::<usize>()) as u64, good - taken);
+        }
     }
 
     /// Has it been looked at so often without a polled iocb that none is expected any more?
@@ -220,6 +239,9 @@ impl Context {
         for (i, cb) in cbs[..readable].iter().enumerate() {
             if let Err(e) = self.judge(cb, &mut last_direct) {
                 return (i, Some(e));
+            }
+            if let Some(naps) = self.naps() {
+                naps.issued(at[i], cb);
             }
         }
         (readable, (readable < n).then_some(Errno::EFAULT))
@@ -252,6 +274,9 @@ impl Context {
         if wanted == POLLED {
             let hidden = Hidden::new(self.nr)?;
             let _ = self.hidden.set(hidden);
+            if let Some(naps) = Naps::new(self.nr) {
+                let _ = self.naps.set(naps);
+            }
             if let (Some(own), Some(_held)) = (&self.own, self.hold()) {
                 own.disown();
             }

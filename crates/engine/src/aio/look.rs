@@ -8,7 +8,8 @@ use crate::time::{Clock, ns_of};
 use crate::transport::aio::ring::Ring;
 use crate::transport::worker::signal::BlockAll;
 use crate::user;
-use crate::wait::polling::LOOKS;
+use crate::wait::hybrid::Policy;
+use crate::wait::polling::{LOOKS, forced};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use core::time::Duration;
@@ -32,6 +33,12 @@ static FOUND: AtomicU64 = AtomicU64::new(0);
 /// waited for.
 pub fn looks() -> (u64, u64) {
     (LOOKED.load(Relaxed), FOUND.load(Relaxed))
+}
+
+/// A wait that looked has found something, or has not.
+pub(super) fn count(found: bool) {
+    LOOKED.fetch_add(1, Relaxed);
+    FOUND.fetch_add(found.into(), Relaxed);
 }
 
 /// The arguments of io_getevents(2) or io_pgetevents(2).
@@ -141,8 +148,11 @@ impl Wait {
     /// Looks at `ring`, which context `target` of the kernel's fills, then has the kernel take the
     /// events, or sleep for them.
     pub(super) fn look(&self, ctx: &Context, ring: &Ring, target: usize) -> isize {
+        if let Some(naps) = ctx.naps() {
+            return self.nap(ctx, ring, naps, target);
+        }
         let plain = Wait { id: target, ..*self };
-        if !self.waits() {
+        if !self.waits() || forced() == Some(Policy::Block) {
             return plain.kernel();
         }
         let want = self.min.min(ring.room() as isize) as u32;
@@ -159,8 +169,7 @@ impl Wait {
         }
         let found = spin(ctx, ring, want, deadline);
         drop(held);
-        LOOKED.fetch_add(1, Relaxed);
-        FOUND.fetch_add(found.into(), Relaxed);
+        count(found);
         if found { plain.kernel() } else { self.kernel_by(target, deadline) }
     }
 }

@@ -7,6 +7,7 @@
 //! io_setup      table      the kernel's context, noted; or one of ours
 //! io_submit     context    is it polled? then its iocbs go to a hidden context of the kernel's
 //! io_getevents  look       looks at completion memory until enough is there, then asks the kernel
+//!               naps       the same by another policy than spinning
 //! ```
 //!
 //! **What is polled** is the completion memory of kernel aio, which is mapped into this process:
@@ -26,9 +27,11 @@ mod context;
 mod emulated;
 mod look;
 mod mapped;
+mod naps;
 mod table;
 
 pub use look::{Wait, looks};
+pub use naps::napped;
 pub use table::{Held, fork_child, fork_prepare};
 
 use crate::errno::{Errno, answer, check};

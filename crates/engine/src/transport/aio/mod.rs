@@ -72,9 +72,9 @@ enum Slot {
 }
 
 #[repr(C)]
-struct AioSigset {
-    mask: usize,
-    size: usize,
+pub(crate) struct AioSigset {
+    pub mask: usize,
+    pub size: usize,
 }
 
 impl AioCtx {
