@@ -33,6 +33,12 @@ const FILES: &[Cover] = &[
 /// All of them.
 pub const KNOWN: &[Known] = &[
     known("layout::mmap_elsewhere", "maps at any offset", &[Setup(IORING_SETUP_NO_MMAP)]),
+    known("layout::no_file", "A ring's descriptor is that of a file in memory", &[]),
+    known(
+        "wait::last_of_region",
+        "The last wait of a region of waits",
+        &[Reg(IORING_REGISTER_MEM_REGION)],
+    ),
     known(
         "limits::no_descriptor_for_slots",
         "would take answers EMFILE where no number is free",

@@ -7,6 +7,7 @@ pub const CASES: &[Case] = &[
     case!("layout", first_words, [], "masks and sizes stand in the ring, all else is zero"),
     case!("layout", mmap_offsets, [], "SQ and CQ offsets map the same memory"),
     case!("layout", mmap_elsewhere, [], "where a ring has no memory nothing maps"),
+    case!("layout", no_file, [], "a ring is no file to be flushed, or opened once more"),
     case!("layout", mmap_too_long, [], "a mapping may be asked for longer than the ring"),
     case!("layout", big_entries, [
         Setup(IORING_SETUP_SQE128), Setup(IORING_SETUP_CQE32),
@@ -80,6 +81,14 @@ fn mmap_offsets(cx: &mut Cx) -> Outcome {
         cx.is("CQ tail by the SQ's offset", tail(sq), 1);
         cx.is("CQ tail by the CQ's offset", tail(cq), 1);
     }
+    Ok(())
+}
+
+fn no_file(cx: &mut Cx) -> Outcome {
+    let (ring, mut other) = (cx.ring(4, 0)?, cx.ring(4, 0)?);
+    cx.one(&mut other, "FSYNC", sqe::op(IORING_OP_FSYNC, ring.fd), -EINVAL);
+    let opened = std::fs::File::open(format!("/proc/self/fd/{}", ring.fd));
+    cx.holds("is not opened again", opened.is_err());
     Ok(())
 }
 

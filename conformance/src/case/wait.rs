@@ -21,6 +21,7 @@ pub const CASES: &[Case] = &[
     case!("wait", sigmask, [], "the mask in the argument holds during the wait only"),
     case!("wait", sigmask_ext_arg, [Enter(IORING_ENTER_EXT_ARG)], "so does the mask in the extended argument"),
     case!("wait", wait_region, [Enter(IORING_ENTER_EXT_ARG_REG), Reg(IORING_REGISTER_MEM_REGION)], "waits described in a registered region"),
+    case!("wait", last_of_region, [Reg(IORING_REGISTER_MEM_REGION)], "the last wait of a region is taken for the first"),
     case!("wait", clock, [Reg(IORING_REGISTER_CLOCK)], "the clock of waits can be chosen"),
     case!("wait", wait_with_closed_sources, [], "closing a pipe's other end completes the poll that is waited for"),
 ];
@@ -319,6 +320,32 @@ fn wait_region(cx: &mut Cx) -> Outcome {
     refused("beyond the end", 4096, 64, -EFAULT);
     refused("half beyond the end", 4096 - 32, 64, -EFAULT);
     refused("huge", usize::MAX - 63, 64, -EFAULT);
+    Ok(())
+}
+
+fn last_of_region(cx: &mut Cx) -> Outcome {
+    let ring = cx.ring(4, IORING_SETUP_R_DISABLED)?;
+    let base = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    let mut desc = io_uring_region_desc {
+        user_addr: base as u64,
+        size: 4096,
+        flags: IORING_MEM_REGION_TYPE_USER,
+        ..Default::default()
+    };
+    let region = io_uring_mem_region_reg {
+        region_uptr: addr_mut(&mut desc) as u64,
+        flags: IORING_MEM_REGION_REG_WAIT_ARG,
+        ..Default::default()
+    };
+    cx.is("register", ring.register_slice(IORING_REGISTER_MEM_REGION, &[region]), 0);
+    cx.is("enable", ring.register(IORING_REGISTER_ENABLE_RINGS, 0, 0), 0);
+    let wait = |flags| io_uring_reg_wait { ts: sqe::millis(5), flags, ..Default::default() };
+    let mut all = vec![wait(IORING_REG_WAIT_TS); 64];
+    all[0].flags = 2;
+    os::store(base, &all);
+    let flags = EXT | IORING_ENTER_EXT_ARG_REG;
+    cx.is("the last but one", ring.enter_raw(0, 1, flags, 62 * 64, 64), -ETIME);
+    cx.is("the last is the first", ring.enter_raw(0, 1, flags, 63 * 64, 64), -EINVAL);
     Ok(())
 }
 
