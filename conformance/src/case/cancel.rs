@@ -10,6 +10,7 @@ pub const CASES: &[Case] = &[
     case!("cancel", by_slot, [Op(IORING_OP_ASYNC_CANCEL)], "FD_FIXED matches a registered file"),
     case!("cancel", any, [Op(IORING_OP_ASYNC_CANCEL)], "ANY matches whatever there is"),
     case!("cancel", by_op, [Op(IORING_OP_ASYNC_CANCEL)], "OP matches the opcode"),
+    case!("cancel", which, [Op(IORING_OP_ASYNC_CANCEL)], "which of many matches is the first"),
     case!("cancel", combined, [Op(IORING_OP_ASYNC_CANCEL)], "USERDATA with FD and OP must all match"),
     case!("cancel", refusals, [Op(IORING_OP_ASYNC_CANCEL)], "no match, bad flags, fds and words"),
     case!("cancel", in_worker, [Op(IORING_OP_ASYNC_CANCEL), Sqe(IOSQE_ASYNC)], "a cancel sent to a worker"),
@@ -138,6 +139,35 @@ fn by_op(cx: &mut Cx) -> Outcome {
     cx.reap(&mut ring, "the poll", &[(1, -ECANCELED), (10, 0)]);
     cx.start(&mut ring, &[op(IORING_OP_TIMEOUT).ud(11)]);
     cx.reap(&mut ring, "the time-out", &[(2, -ECANCELED), (11, 0)]);
+    Ok(())
+}
+
+fn which(cx: &mut Cx) -> Outcome {
+    let (r, _w) = cx.pipe()?;
+    let word = 7u32;
+    let futex = sqe::op(IORING_OP_FUTEX_WAIT, 2).set(|s| {
+        (s.addr, s.off, s.addr3) = (addr(&word) as u64, 7, u64::from(u32::MAX));
+    });
+    let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN);
+    let by_op = |op: u8| sqe::cancel(0, IORING_ASYNC_CANCEL_OP).set(|s| s.len = op.into());
+    let by_file = by(r.as_raw_fd(), IORING_ASYNC_CANCEL_FD);
+    for entries in [8, 64, 512] {
+        for (what, sqe, cancel) in [
+            ("polls, by opcode", poll, by_op(IORING_OP_POLL_ADD)),
+            ("polls, by file", poll, by_file),
+            ("futexes", futex, by_op(IORING_OP_FUTEX_WAIT)),
+        ] {
+            let mut ring = cx.ring(entries, 0)?;
+            let all: Vec<_> = (0..8).map(|i| sqe.ud(11 + i * i)).collect();
+            cx.start(&mut ring, &all);
+            let mut names = Vec::new();
+            for _ in &all {
+                ring.push(cancel.ud(1)).submit();
+                names.extend(ring.take(2)?.iter().map(|c| c.user_data).filter(|ud| *ud != 1));
+            }
+            cx.note(what, format_args!("{names:?}"));
+        }
+    }
     Ok(())
 }
 

@@ -129,6 +129,14 @@ impl Wanted {
     }
 }
 
+/// The bucket of the kernel's hash that a name falls into: there is one for each 32 CQEs, up to 256
+/// (`io_alloc_hash_table`, `hash_long`).
+fn bucket(user_data: u64, cq_entries: u32) -> u64 {
+    const GOLDEN_RATIO: u64 = 0x61c8_8646_80b5_83eb;
+    let bits = cq_entries.max(1).ilog2().saturating_sub(5).clamp(1, 8);
+    user_data.wrapping_mul(GOLDEN_RATIO) >> (64 - bits)
+}
+
 /// Do two descriptors of ours mean the same open file?
 pub fn same_file(a: i32, b: i32) -> bool {
     if a == b {
@@ -160,11 +168,28 @@ impl Ctx {
             self.slab.iter().filter_map(|(id, r)| Some((wanted.order(r)?, id))).collect()
         };
         found.retain(|&(_, id)| self.slab.get(id).is_some_and(|r| wanted.matches(r)));
+        for (order, id) in &mut found {
+            self.place(order, *id);
+        }
         found.sort_by_key(|&(order, _)| order);
         if wanted.has(MANY) {
             Ok(self.cancel_many(&found, wanted.has(IORING_ASYNC_CANCEL_ALL)))
         } else {
             self.cancel_first(&found)
+        }
+    }
+
+    /// Where among those of its kind the kernel finds a request: of polls, those of one bucket of
+    /// its hash after those of another; and everywhere the newest first.
+    fn place(&self, order: &mut Order, id: ReqId) {
+        let age = u64::from(self.slab.age(id));
+        match (order.0, self.slab.get(id)) {
+            (1, Some(req)) => {
+                let bucket = bucket(req.call.sqe.user_data, self.mem.geo.cq_entries);
+                order.1 = (false, bucket, age);
+            }
+            (CHILDREN | FUTEXES, _) => order.1 = (false, 0, age),
+            _ => {}
         }
     }
 

@@ -37,6 +37,8 @@ struct Slot {
     next: u32,
     /// `user_data` it is hashed under.
     key: u64,
+    /// How many were hashed before it; wraps.
+    born: u32,
     req: Option<Req>,
 }
 
@@ -47,6 +49,8 @@ pub struct Slab {
     free: Vec<u32>,
     /// First slot of each chain, newest first; a power of two, or empty before the first request.
     buckets: Vec<u32>,
+    /// Requests hashed so far; wraps.
+    hashed: u32,
     /// Requests are given the time at which they come.
     pub timed: bool,
     /// That time, for all of one batch; 0: not read yet.
@@ -106,12 +110,13 @@ impl Slab {
                 slot
             }
             None => {
-                let new = Slot { generation: 1, prev: NONE, next: NONE, key, req: Some(req) };
+                let new =
+                    Slot { generation: 1, prev: NONE, next: NONE, key, born: 0, req: Some(req) };
                 self.slots.push(new);
                 self.slots.len() as u32 - 1
             }
         };
-        self.hash(slot, key);
+        self.enter(slot, key);
         let id = ReqId { slot, generation: self.slots[slot as usize].generation };
         // A request that moves stays known to its armed linked timeout.
         if let Some(Wait::Timeout(t)) = timer.and_then(|t| self.get_mut(t)).map(|t| &mut t.wait) {
@@ -147,7 +152,7 @@ impl Slab {
         if let Some(req) = self.get_mut(id) {
             req.call.sqe.user_data = user_data;
             self.unhash(id.slot);
-            self.hash(id.slot, user_data);
+            self.enter(id.slot, user_data);
         }
     }
 
@@ -162,6 +167,12 @@ impl Slab {
                 let id = ReqId { slot, generation: s.generation };
                 s.req.as_ref().map(|r| (id, r))
             })
+    }
+
+    /// How many have come since a waiting request did, or was renamed.
+    pub fn age(&self, id: ReqId) -> u32 {
+        let born = self.slots.get(id.slot as usize).map_or(0, |s| s.born);
+        self.hashed.wrapping_sub(born)
     }
 
     /// Waiting requests, in slot order.
@@ -191,6 +202,13 @@ impl Slab {
     fn bucket(&self, key: u64) -> usize {
         let hash = (key >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         (hash + (key & 15)) as usize & (self.buckets.len() - 1)
+    }
+
+    /// Hashes a request that comes, or has another name.
+    fn enter(&mut self, slot: u32, key: u64) {
+        self.hash(slot, key);
+        self.hashed = self.hashed.wrapping_add(1);
+        self.slots[slot as usize].born = self.hashed;
     }
 
     fn hash(&mut self, slot: u32, key: u64) {
