@@ -127,8 +127,11 @@ fn send_fd_refusals(cx: &mut Cx) -> Outcome {
 fn refusals(cx: &mut Cx) -> Outcome {
     let (mut a, b) = (cx.ring(4, 0)?, cx.ring(4, 0)?);
     let file = cx.file("f", b"")?;
+    let path = cx.path("f")?;
+    let path = rustix::fs::open(path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty())?;
     let good = msg(b.fd, 1, 1);
     cx.each(&mut a, &[
+        ("open for its path only", msg(path.as_raw_fd(), 1, 1), -EBADF),
         ("-1", msg(-1, 1, 1), -EBADF),
         ("a file", msg(file.as_raw_fd(), 1, 1), -libc::EBADFD),
         ("unknown command", good.set(|s| s.addr = 2), -EINVAL),
@@ -214,8 +217,11 @@ fn without_ring_refusals(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, 0)?;
     let disabled = cx.ring(4, IORING_SETUP_R_DISABLED)?;
     let file = cx.file("f", b"")?;
+    let path = cx.path("f")?;
+    let path = rustix::fs::open(path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty())?;
     let good = msg(ring.fd, 1, 1);
     let rows = [
+        ("open for its path only", msg(path.as_raw_fd(), 1, 1), -EBADF),
         ("SQE flags", good.with(IOSQE_ASYNC), -EINVAL),
         ("another operation", good.set(|s| s.opcode = IORING_OP_NOP), -EINVAL),
         ("a file", msg(file.as_raw_fd(), 1, 1), -EBADFD),

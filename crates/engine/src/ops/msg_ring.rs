@@ -81,7 +81,11 @@ pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 }
 
 fn target(fd: i32) -> Result<Arc<Ring>> {
-    crate::fds::ring(fd).map_err(|e| if e == Errno::EOPNOTSUPP { Errno::EBADFD } else { e })
+    crate::fds::ring(fd).map_err(|e| match e {
+        Errno::EOPNOTSUPP if crate::fds::is_path_only(fd) => Errno::EBADF,
+        Errno::EOPNOTSUPP => Errno::EBADFD,
+        e => e,
+    })
 }
 
 /// `IORING_REGISTER_SEND_MSG_RING`: a message from no ring; its SQE is at `addr`.
