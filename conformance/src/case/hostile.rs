@@ -9,6 +9,7 @@ use std::net::TcpStream;
 pub const CASES: &[Case] = &[
     case!("hostile", memory, [Reg(IORING_REGISTER_PBUF_RING)], "a ring in memory that is read-only, that ends too early, that is not there"),
     case!("hostile", unmapped, [Reg(IORING_REGISTER_PBUF_RING)], "a ring whose memory is unmapped once it is registered"),
+    case!("hostile", nothing_to_read, [Reg(IORING_REGISTER_PBUF_RING), Op(IORING_OP_READ)], "a buffer of no length is somewhere, too"),
     case!("hostile", addresses, [Reg(IORING_REGISTER_PBUF_RING)], "buffers that are not mapped, the kernel's, at the end of all memory"),
     case!("hostile", tails, [Reg(IORING_REGISTER_PBUF_RING)], "a tail far ahead of the head, one that moves back"),
     case!("hostile", lengths, [Reg(IORING_REGISTER_PBUF_RING)], "buffers of no length, or longer than what is mapped"),
@@ -154,6 +155,25 @@ fn unmapped(cx: &mut Cx) -> Outcome {
         if ring.pop().is_some_and(|c| c.res == 8) && seen(&mem) == "01234567" { 0 } else { 12 }
     });
     cx.note("the child", child);
+    Ok(())
+}
+
+fn nothing_to_read(cx: &mut Cx) -> Outcome {
+    let (file, null) = (cx.file("f", b"data")?, std::fs::File::open("/dev/null")?);
+    for at in [KERNEL as u64, BAD as u64, 1 << 63] {
+        let mut group = Group::with(cx, 0, b"0123456789")?;
+        let socket = group.socket.as_raw_fd();
+        let (file, null) = (file.as_raw_fd(), null.as_raw_fd());
+        let fds = [("a file", file), ("/dev/null", null), ("a socket", socket)];
+        for (i, (what, fd)) in (0..).zip(fds) {
+            group.offer(i, at, 0);
+            let sqe = select(IORING_OP_READ, fd, 0);
+            group.told(cx, what, sqe)?;
+            group.told(cx, "elsewhere", sqe.set(|s| s.off = 5))?;
+            group.told(cx, "by a worker", sqe.with(IOSQE_ASYNC))?;
+            group.head(cx);
+        }
+    }
     Ok(())
 }
 

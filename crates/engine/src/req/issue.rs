@@ -41,8 +41,7 @@ impl Ctx {
         if way != Some(Way::Poll)
             && let Err(e) = self.select_buffer(req)
         {
-            let no_file = |fd| e == Errno::ENOBUFS && crate::fds::is_path_only(fd);
-            let none = matches!(req.call.file, FileRef::Plain(fd) if no_file(fd));
+            let none = matches!(req.call.file, FileRef::Plain(fd) if crate::fds::is_path_only(fd));
             let e = if none { Errno::EBADF } else { e };
             return self.outcome(req, Outcome::Done(e.res()));
         }

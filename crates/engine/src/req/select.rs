@@ -5,6 +5,7 @@
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
+use crate::ops::iov::in_user;
 use crate::ops::{net_bundle, net_zc};
 use crate::req::request::{Call, FileRef, Req, ReqFlags};
 use crate::req::route::kind_of;
@@ -17,7 +18,7 @@ impl Ctx {
     /// Before an attempt: picks a buffer, unless the request has one.
     ///
     /// # Errors
-    /// `ENOBUFS`.
+    /// `ENOBUFS`, `EFAULT`.
     #[inline]
     pub fn select_buffer(&mut self, req: &mut Req) -> Result<()> {
         if !req.flags.contains(ReqFlags::BUFFER_SELECT) || req.call.pick.is_some() {
@@ -41,7 +42,10 @@ impl Ctx {
         }
         call.pick = Some(pick);
         if pick.buf.addr != 0 {
-            return Ok(());
+            let reads = matches!(call.sqe.opcode, IORING_OP_READ | IORING_OP_READ_MULTISHOT);
+            // A RECV's own call says so itself.
+            let bad = reads && in_user(call.sqe.addr, u64::from(call.sqe.len)).is_err();
+            return if bad { Err(self.bad_buffer(req)) } else { Ok(()) };
         }
         if call.sqe.opcode == IORING_OP_RECVMSG {
             // Its CQE names the buffer; one of a ring stays there.
@@ -49,6 +53,16 @@ impl Ctx {
             call.cflags |= pick.cqe_flags();
         }
         Err(Errno::ENOBUFS)
+    }
+
+    /// The buffer that a read has picked is nowhere, which shows before its file is looked at. It
+    /// is used up where that cannot be polled, which some devices only seem to.
+    #[cold]
+    fn bad_buffer(&mut self, req: &mut Req) -> Errno {
+        if req.reads_once() && !self.can_poll(&req.call.file) {
+            self.keep_buffer(req);
+        }
+        Errno::EFAULT
     }
 
     /// What is refused before a buffer is picked or looked up.
