@@ -58,21 +58,25 @@ memory:
 install: build
 	$(RELEASE)/softring gen man $(RELEASE)/gen/man
 	$(RELEASE)/softring gen completions $(RELEASE)/gen/completions
-	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR) $(DESTDIR)$(MANDIR)/man1
-	install -m 755 $(RELEASE)/softring $(DESTDIR)$(BINDIR)/softring
-	install -m 755 $(RELEASE)/libsoftring.so $(DESTDIR)$(LIBDIR)/libsoftring.so
-	install -m 644 $(RELEASE)/gen/man/*.1 $(DESTDIR)$(MANDIR)/man1/
-	install -D -m 644 include/softring.h $(DESTDIR)$(INCLUDEDIR)/softring.h
-	install -d $(DESTDIR)$(LIBDIR)/pkgconfig
-	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' \
-		-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' -e 's|@VERSION@|$(VERSION)|g' \
-		dist/softring.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/softring.pc
+	install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(LIBDIR)" "$(DESTDIR)$(MANDIR)/man1"
+	install -m 755 $(RELEASE)/softring "$(DESTDIR)$(BINDIR)/softring"
+	install -m 755 $(RELEASE)/libsoftring.so "$(DESTDIR)$(LIBDIR)/libsoftring.so"
+	install -m 644 $(RELEASE)/gen/man/*.1 "$(DESTDIR)$(MANDIR)/man1/"
+	if [ -f include/softring.h ]; then \
+		install -D -m 644 include/softring.h "$(DESTDIR)$(INCLUDEDIR)/softring.h"; \
+	fi
+	if [ -f dist/softring.pc.in ]; then \
+		install -d "$(DESTDIR)$(LIBDIR)/pkgconfig"; \
+		sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' \
+			-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' -e 's|@VERSION@|$(VERSION)|g' \
+			dist/softring.pc.in > "$(DESTDIR)$(LIBDIR)/pkgconfig/softring.pc"; \
+	fi
 	install -D -m 644 $(RELEASE)/gen/completions/softring.bash \
-		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/softring
+		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/softring"
 	install -D -m 644 $(RELEASE)/gen/completions/_softring \
-		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_softring
+		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_softring"
 	install -D -m 644 $(RELEASE)/gen/completions/softring.fish \
-		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/softring.fish
+		"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/softring.fish"
 
 clean:
 	$(CARGO) clean
