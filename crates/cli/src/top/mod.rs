@@ -34,7 +34,8 @@ pub fn command(args: &TopArgs) -> anyhow::Result<()> {
         pages::one(pid)?;
     }
     let every = Duration::from_secs_f64(args.delay);
-    let plain = args.once || args.json || !std::io::stdout().is_terminal();
+    let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
+    let plain = args.once || args.json || dumb || !std::io::stdout().is_terminal();
     if !plain {
         return screen::run(args, every);
     }

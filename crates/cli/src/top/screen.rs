@@ -44,19 +44,7 @@ enum Next {
 
 /// Shows until a key or a signal ends it; the terminal is as before then, also after a panic.
 pub fn run(args: &TopArgs, every: Duration) -> anyhow::Result<()> {
-    let before = Tick::take(args.pid)?;
-    let mut screen = Screen {
-        only: args.pid,
-        every,
-        sort: args.sort,
-        reverse: false,
-        folded: HashSet::new(),
-        cursor: 0,
-        first: 0,
-        help: false,
-        before,
-        rows: Vec::new(),
-    };
+    let mut screen = Screen::new(args.pid, every, args.sort)?;
     sys::note_end_signals();
     // Puts the terminal back before a panic is told of.
     let terminal = ratatui::try_init().context("cannot set up the terminal")?;
@@ -80,6 +68,22 @@ fn wait_for_keys(most: Duration) -> bool {
 }
 
 impl Screen {
+    fn new(only: Option<i32>, every: Duration, sort: Sort) -> anyhow::Result<Screen> {
+        let before = Tick::take(only)?;
+        Ok(Screen {
+            only,
+            every,
+            sort,
+            reverse: false,
+            folded: HashSet::new(),
+            cursor: 0,
+            first: 0,
+            help: false,
+            before,
+            rows: Vec::new(),
+        })
+    }
+
     fn live(&mut self, mut terminal: DefaultTerminal) -> anyhow::Result<()> {
         // A first look soon: rates need two.
         let mut due = Instant::now() + self.every.min(Duration::from_millis(300));
@@ -201,7 +205,8 @@ impl Screen {
         let lines = self.lines();
         let room = height.saturating_sub(3);
         self.cursor = self.cursor.min(lines.len().saturating_sub(1));
-        self.first = self.first.clamp((self.cursor + 1).saturating_sub(room), self.cursor);
+        // Of a terminal without room for the cursor's line, which may have no size at all, too.
+        self.first = self.first.max((self.cursor + 1).saturating_sub(room)).min(self.cursor);
         let bar = Style::new().add_modifier(Modifier::REVERSED);
         let fill = |text: String| format!("{text:<width$}");
         let mut text = vec![
@@ -260,3 +265,22 @@ i b c l f p   sort by IOPS, bytes, CPU, P99, in flight, PID; r reverses
 up down j k   move       space, enter  show or hide the rings of a process
 a             all rings  + -           refresh less or more often
 h             this help  q             quit";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    #[test]
+    fn terminals_of_any_size_are_drawn_on() {
+        let mut screen = Screen::new(None, Duration::from_secs(1), Sort::Iops).unwrap();
+        for (width, height) in [(0, 0), (1, 1), (80, 2), (80, 3), (3, 24), (80, 24)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            for help in [false, true] {
+                screen.help = help;
+                terminal.draw(|frame| screen.draw(frame)).unwrap();
+            }
+        }
+    }
+}
