@@ -20,6 +20,7 @@ pub const CASES: &[Case] = &[
     case!("process", sigsys_handled, [Trap("SIGSYS")], "a program may have a handler for SIGSYS"),
     case!("process", all_signals_blocked, [Trap("SIGSYS")], "a program may block every signal"),
     case!("process", registers_survive, [Trap("patched call site")], "a call keeps the registers that a system call keeps"),
+    case!("process", signals_in_child, [Trap("fork")], "a forked child has its parent's signals blocked, and no others"),
     case!("process", moved_in_child, [], "a ring's fd may be moved to another number"),
 ];
 
@@ -41,6 +42,19 @@ fn child_uses_inherited(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "parent first", sqe::nop(), 0);
     cx.is("child", os::in_child(|| nop_works(&mut ring, 5)), 0);
     cx.one(&mut ring, "parent again", sqe::nop(), 0);
+    Ok(())
+}
+
+fn signals_in_child(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    cx.one(&mut ring, "parent first", sqe::nop(), 0);
+    let blocked = || {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+        status.lines().find(|l| l.starts_with("SigBlk")).map(str::to_owned)
+    };
+    let before = blocked();
+    cx.is("child", os::in_child(|| i32::from(blocked() != before)), 0);
+    cx.holds("parent", blocked() == before);
     Ok(())
 }
 

@@ -77,10 +77,13 @@ pub fn fork_parent() {
 /// needed.
 pub fn fork_child() {
     let parent = crate::fork::pid();
-    // A handler that forks finds what follows done, or not begun.
-    let _signals = (parent != 0).then(BlockAll::new);
+    // A handler that forks finds what follows done, or not begun: signals stay as they were blocked
+    // before the fork, until the end. (Blocked once more, they would be left blocked.)
+    let held = Held::take().map(Held::release);
+    let (rings, signals) = held.map_or((Vec::new(), None), |(r, s)| (r, Some(s)));
+    let _signals = signals.or_else(|| (parent != 0).then(BlockAll::new));
     // Dropped at the end: a last one would give its place on the parent's page back.
-    let _rings = Held::take().map(Held::release);
+    let _rings = rings;
     crate::fork::adopt();
     crate::wait::reactor::fork_child(parent);
     crate::stats::fork_child();
