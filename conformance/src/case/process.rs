@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
     case!("process", child_uses_inherited, [Trap("fork")], "a forked child uses the ring it inherits"),
+    case!("process", child_keeps_mask, [Trap("fork")], "a forked child blocks the signals that its parent blocks"),
     case!("process", child_makes_new, [Trap("fork")], "a forked child makes a ring of its own"),
     case!("process", shared_by_fork, [Trap("fork")], "parent and child see the same completions"),
     case!("process", child_cancels, [Trap("fork")], "a child cancels what its parent submitted"),
@@ -341,6 +342,25 @@ fn registers_survive(cx: &mut Cx) -> Outcome {
         ring.take(1)?;
     }
     cx.is("calls that kept them", kept, 100);
+    Ok(())
+}
+
+/// The signals that this process blocks.
+fn blocked() -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find(|line| line.starts_with("SigBlk")).map(str::to_owned)
+}
+
+fn child_keeps_mask(cx: &mut Cx) -> Outcome {
+    let before = blocked();
+    let mut ring = Some(cx.ring(4, 0)?);
+    for what in ["child", "another", "without a ring"] {
+        if what == "without a ring" {
+            drop(ring.take());
+        }
+        cx.is(what, os::in_child(|| i32::from(blocked() != before)), 0);
+        cx.holds("its parent", blocked() == before);
+    }
     Ok(())
 }
 
