@@ -136,6 +136,10 @@ fn fails(cx: &mut Cx) -> Outcome {
         ("wait of a set", sqe::op(IORING_OP_EPOLL_WAIT, r).set(|s| s.len = 1), -EINVAL),
     ];
     each(cx, &mut ring, &ev, &rows)?;
+    let dir = std::fs::File::open(cx.dir()?)?;
+    let nothing = sqe::op(IORING_OP_READV, dir.as_raw_fd());
+    cx.one(&mut ring, "nothing of a directory", nothing, 0);
+    settled(cx, "nothing of a directory", &ev);
     cx.one(&mut ring, "wait", wait.link(), -EAGAIN);
     settled(cx, "wait", &ev);
     Ok(())

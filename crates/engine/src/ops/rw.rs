@@ -210,8 +210,7 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
     }
     let mut kind = kind_of(&call.file);
     let mut given = call.sqe.op_flags;
-    let buffered_write = kind == Kind::Buffered && writes(call.sqe.opcode);
-    if buffered_write && how == Try::Nonblock && given == 0 && rw_hot::write_punts(&call.file) {
+    if how == Try::Nonblock && punts(call, kind) {
         return Outcome::Retry;
     }
     let special = call.sqe.opcode == IORING_OP_WRITEV_FIXED || given & RWF_NOWAIT != 0;
@@ -271,6 +270,19 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
             }
             Err(e) => return Outcome::Done(e.res()),
         }
+    }
+}
+
+/// Is it known beforehand that the file cannot do without waiting? Where there is nothing to
+/// transfer it does not say so itself.
+fn punts(call: &Call, kind: Kind) -> bool {
+    let flags = call.sqe.op_flags;
+    match kind {
+        Kind::Buffered if writes(call.sqe.opcode) => flags == 0 && rw_hot::write_punts(&call.file),
+        Kind::Other if flags & RWF_NOWAIT == 0 && total(call) == 0 => {
+            rw_nowait::unknown(call, kind)
+        }
+        _ => false,
     }
 }
 
