@@ -60,6 +60,7 @@ pub const KNOWN: &[Known] = &[
         "lies in front in a socket's error queue",
         &[Op(IORING_OP_URING_CMD)],
     ),
+    known("nvme::admin_parts", "takes a vector of one part", &[Op(IORING_OP_URING_CMD)]),
     known(
         "iopoll::no_queues",
         "reads and writes any file with O_DIRECT",

@@ -127,6 +127,7 @@ families![
     hostile,
     scribble,
     command,
+    nvme,
     timestamp,
     poll,
     again,

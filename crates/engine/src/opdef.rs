@@ -326,7 +326,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
             ),
             ops::nvme::finish,
         ),
-        "sockets and NVMe (not run on a device)",
+        "sockets and NVMe",
     ),
     waits(
         op(IORING_OP_SEND_ZC, "6.0", NET | POLLOUT, ops::net_zc::prep, Sys(ops::net_zc::send)),

@@ -12,6 +12,7 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::import_iov;
+use crate::ops::uring_cmd::{BIG_SQE, WIDE_CQE};
 use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::sys::{self, sys};
 use crate::user::iovec;
@@ -97,8 +98,12 @@ fn command(first: [u64; 2], rest: [u64; 8]) -> nvme_passthru_cmd64 {
 /// Runs a command.
 pub fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
     // Both are needed, big SQEs and wide CQEs (`nvme_uring_cmd_checks`).
-    let Keep::Nvme(cmd) = &call.keep else { return Outcome::Done(Errno::EOPNOTSUPP.res()) };
-    let Some((request, vector)) = ioctl(device, call.sqe.off as u32) else {
+    if call.sqe.len != WIDE_CQE | BIG_SQE {
+        return Outcome::Done(Errno::EOPNOTSUPP.res());
+    }
+    let (Some((request, vector)), Keep::Nvme(cmd)) =
+        (ioctl(device, call.sqe.off as u32), &call.keep)
+    else {
         return Outcome::Done(Errno::ENOTTY.res());
     };
     if how == Try::Nonblock {
@@ -163,7 +168,7 @@ mod tests {
 
     fn call(cmd_op: u32, cmd: nvme_passthru_cmd64) -> Call {
         let mut call = Call::default();
-        call.sqe.off = cmd_op.into();
+        (call.sqe.off, call.sqe.len) = (cmd_op.into(), WIDE_CQE | BIG_SQE);
         call.keep = Keep::Nvme(Box::new(cmd));
         call
     }

@@ -17,6 +17,10 @@ const AF_INET6: i32 = 10;
 const FIONREAD: u32 = 0x541b;
 const TIOCOUTQ: u32 = 0x5411;
 
+/// What `len` of a checked SQE says: CQEs are of 32 bytes, SQEs of 128.
+pub const WIDE_CQE: u32 = 1;
+pub const BIG_SQE: u32 = 2;
+
 /// Checks a URING_CMD (`io_uring_cmd_prep`).
 pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &mut req.call.sqe;
@@ -28,15 +32,17 @@ pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if s.op_flags == fixed | multi || (s.op_flags & multi != 0) != selects {
         return Err(Errno::EINVAL);
     }
-    // No command looks at `len`: it says whether the ring has CQEs of 32 bytes.
-    s.len = u32::from(ctx.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0);
+    // No command looks at `len`: it says what the ring has room for.
+    let half = ctx.mem.sq_second_half();
+    let wide = ctx.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
+    s.len = if wide { WIDE_CQE } else { 0 } | if half.is_some() { BIG_SQE } else { 0 };
     if s.off as u32 == SOCKET_URING_OP_TX_TIMESTAMP {
         req.wait = Wait::Poll(tx_timestamp::poll());
     }
     let nvme = NVME_URING_CMD_IO..=NVME_URING_CMD_ADMIN_VEC;
-    if s.len != 0
+    if wide
         && nvme.contains(&(s.off as u32))
-        && let Some(rest) = ctx.mem.sq_second_half()
+        && let Some(rest) = half
     {
         nvme::prep(ctx, &mut req.call, rest);
     }
@@ -61,7 +67,7 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
         Err(e) => Err(e),
         Ok(domain) => match s.off as u32 {
             SOCKET_URING_OP_TX_TIMESTAMP => {
-                return tx_timestamp::issue(call, s.len != 0)
+                return tx_timestamp::issue(call, s.len & WIDE_CQE != 0)
                     .unwrap_or_else(|e| Outcome::Done(e.res()));
             }
             SOCKET_URING_OP_SIOCINQ => queued(fd, domain, FIONREAD),
