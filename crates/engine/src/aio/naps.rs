@@ -177,16 +177,20 @@ impl Wait {
         loop {
             let late = Clock::Monotonic.now() >= deadline;
             let found = !late && going.finds(ctx, ring);
-            let ends = late || ctx.ends();
-            let rested = match found || ends {
-                true => going.take(0, 0, None),
-                false => naps.rest(&mut vigil).and_then(|nap| match nap {
+            let ends = !late && ctx.ends();
+            let rested = match () {
+                () if found || late => going.take(0, 0, None),
+                // The kernel knows what a wait comes to whose context goes.
+                () if ends => {
+                    going.sleep(Nap { until: deadline, many: u32::MAX }, deadline, vigil.mask())
+                }
+                () => naps.rest(&mut vigil).and_then(|nap| match nap {
                     Some(nap) => going.sleep(nap, deadline, vigil.mask()),
                     None => Ok(going.taken),
                 }),
             };
             match rested {
-                Ok(n) if ends || n >= self.min => {
+                Ok(n) if ends || late || n >= self.min => {
                     count(found);
                     return n;
                 }
