@@ -177,7 +177,7 @@ impl Wait {
         loop {
             let late = Clock::Monotonic.now() >= deadline;
             let found = !late && going.finds(ctx, ring);
-            let ends = !late && ctx.ends();
+            let ends = !late && !found && ctx.ends();
             let rested = match () {
                 () if found || late => going.take(0, 0, None),
                 // The kernel knows what a wait comes to whose context goes.
@@ -219,8 +219,8 @@ impl Going<'_> {
         let want = (self.wait.min - self.taken).min(ring.room() as isize) as u32;
         (0..LOOKS).any(|_| {
             core::hint::spin_loop();
-            ring.available() >= want || ctx.ends()
-        })
+            ctx.ends() || ring.available() >= want
+        }) && !ctx.ends()
     }
 
     /// Has the kernel put events behind those that are there, at least `min` of them within `ns`.
