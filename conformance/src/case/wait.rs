@@ -282,20 +282,27 @@ fn sigmask_ext_arg(cx: &mut Cx) -> Outcome {
     })
 }
 
-fn wait_region(cx: &mut Cx) -> Outcome {
-    let mut ring = cx.ring(4, IORING_SETUP_R_DISABLED)?;
+/// A page for waits, and what registers it; that names `desc`.
+fn page_of_waits(desc: &mut io_uring_region_desc) -> (usize, io_uring_mem_region_reg) {
     let base = os::page(libc::PROT_READ | libc::PROT_WRITE);
-    let mut desc = io_uring_region_desc {
+    *desc = io_uring_region_desc {
         user_addr: base as u64,
         size: 4096,
         flags: IORING_MEM_REGION_TYPE_USER,
         ..Default::default()
     };
     let region = io_uring_mem_region_reg {
-        region_uptr: addr_mut(&mut desc) as u64,
+        region_uptr: addr_mut(desc) as u64,
         flags: IORING_MEM_REGION_REG_WAIT_ARG,
         ..Default::default()
     };
+    (base, region)
+}
+
+fn wait_region(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, IORING_SETUP_R_DISABLED)?;
+    let mut desc = io_uring_region_desc::default();
+    let (base, region) = page_of_waits(&mut desc);
     cx.is("register", ring.register_slice(IORING_REGISTER_MEM_REGION, &[region]), 0);
     cx.is("again", ring.register_slice(IORING_REGISTER_MEM_REGION, &[region]), -EBUSY);
     cx.is("enable", ring.register(IORING_REGISTER_ENABLE_RINGS, 0, 0), 0);
@@ -325,18 +332,8 @@ fn wait_region(cx: &mut Cx) -> Outcome {
 
 fn last_of_region(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, IORING_SETUP_R_DISABLED)?;
-    let base = os::page(libc::PROT_READ | libc::PROT_WRITE);
-    let mut desc = io_uring_region_desc {
-        user_addr: base as u64,
-        size: 4096,
-        flags: IORING_MEM_REGION_TYPE_USER,
-        ..Default::default()
-    };
-    let region = io_uring_mem_region_reg {
-        region_uptr: addr_mut(&mut desc) as u64,
-        flags: IORING_MEM_REGION_REG_WAIT_ARG,
-        ..Default::default()
-    };
+    let mut desc = io_uring_region_desc::default();
+    let (base, region) = page_of_waits(&mut desc);
     cx.is("register", ring.register_slice(IORING_REGISTER_MEM_REGION, &[region]), 0);
     cx.is("enable", ring.register(IORING_REGISTER_ENABLE_RINGS, 0, 0), 0);
     let wait = |flags| io_uring_reg_wait { ts: sqe::millis(5), flags, ..Default::default() };
