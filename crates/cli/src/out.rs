@@ -2,7 +2,9 @@
 
 use crate::fail::ReaderGone;
 use comfy_table::{LineStyle, TableStyle};
+use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::Path;
 
 /// Writes `text` and a newline to standard output; a reader that has gone is [`ReaderGone`].
 pub fn line(text: &str) -> anyhow::Result<()> {
@@ -22,6 +24,18 @@ pub fn raw(text: &str) -> anyhow::Result<()> {
 /// Writes `value` as JSON with a newline to standard output.
 pub fn json<T: serde::Serialize>(value: &T) -> anyhow::Result<()> {
     line(&serde_json::to_string_pretty(value)?)
+}
+
+/// Can `path` be written later? Leaves nothing there, and what is there as it is.
+pub fn may_write(path: &Path) -> io::Result<()> {
+    let opened = match File::options().append(true).open(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let dir = path.parent().filter(|d| !d.as_os_str().is_empty());
+            tempfile::tempfile_in(dir.unwrap_or(Path::new(".")))
+        }
+        opened => opened,
+    };
+    opened.map(drop)
 }
 
 /// One line on standard error; a closed one is nobody's loss.

@@ -2,11 +2,9 @@
 
 use super::summary::{Summary, count, time};
 use crate::cli::name_of;
-use crate::fail;
+use crate::{fail, out};
 use anyhow::{Context, anyhow};
 use plotters::prelude::*;
-use std::fs::File;
-use std::io::ErrorKind;
 use std::path::Path;
 
 pub const COLOURS: [RGBColor; 7] = [
@@ -28,18 +26,11 @@ const QUANTILES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
 /// Usage.
 pub fn check(path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
-    let opened = match File::options().append(true).open(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => {
-            let dir = path.parent().filter(|d| !d.as_os_str().is_empty());
-            tempfile::tempfile_in(dir.unwrap_or(Path::new(".")))
-        }
-        opened => opened,
-    };
     let refuse = |e| {
         let what = format!("cannot write the drawing to {}: {e}", path.display());
         fail::usage(what, "name a file that you may write, in a folder that is there")
     };
-    opened.map(drop).map_err(refuse)
+    out::may_write(path).map_err(refuse)
 }
 
 /// Writes the drawing to `path` as SVG.

@@ -8,7 +8,7 @@ use crate::stats::json::{Process, Ring};
 use crate::stats::pages::op_name;
 use serde::Serialize;
 use softring_engine::stats::{OPS, bounds, read};
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub fn tell(
 /// Before the program starts: can the summary be written when it has ended?
 pub fn check(output: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = output else { return Ok(()) };
-    File::create(path).map(drop).map_err(|e| unwritable(path, &e))
+    out::may_write(path).map_err(|e| unwritable(path, &e))
 }
 
 fn unwritable(path: &Path, e: &std::io::Error) -> anyhow::Error {
