@@ -18,7 +18,7 @@ use crate::transport::aio::AioSigset;
 use crate::transport::aio::ring::Ring;
 use crate::user;
 use crate::wait::hybrid::{FLIGHT_MAX, Nap, Policy, Ticket};
-use crate::wait::polling::{LOOKS, Polling, forced};
+use crate::wait::polling::{Polling, forced};
 use crate::wait::vigil::Vigil;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -175,7 +175,7 @@ impl Wait {
         vigil.wait_under(mask);
         naps.begin();
         loop {
-            let late = Clock::Monotonic.now() >= deadline;
+            let late = deadline < u64::MAX && Clock::Monotonic.now() >= deadline;
             let found = !late && going.finds(ctx, ring);
             let ends = !late && !found && ctx.ends();
             let rested = match () {
@@ -213,14 +213,12 @@ impl Going<'_> {
         n
     }
 
-    /// Are all there that are still to come? Looks a few times.
+    /// Are all there that are still to come?
     fn finds(&self, ctx: &Context, ring: &Ring) -> bool {
         let Some(_held) = ctx.hold() else { return false };
         let want = (self.wait.min - self.taken).min(ring.room() as isize) as u32;
-        (0..LOOKS).any(|_| {
-            core::hint::spin_loop();
-            ctx.ends() || ring.available() >= want
-        }) && !ctx.ends()
+        core::hint::spin_loop();
+        ring.available() >= want
     }
 
     /// Has the kernel put events behind those that are there, at least `min` of them within `ns`.
