@@ -34,8 +34,7 @@ pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     attach(ctx, addr, nr, false)
 }
 
-/// `IORING_REGISTER_EVENTFD_ASYNC`: the same, only for completions that workers
-/// post.
+/// `IORING_REGISTER_EVENTFD_ASYNC`: the same, only for completions that workers post.
 ///
 /// # Errors
 /// As [`register`].
