@@ -3,7 +3,9 @@
 
 use super::prelude::*;
 use libc::{EAFNOSUPPORT, ENOBUFS, ENOTSOCK};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
@@ -12,6 +14,7 @@ pub const CASES: &[Case] = &[
     case!("worker", fails_net, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "so does what it may not wait for"),
     case!("worker", deferred, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "with DEFER_TASKRUN the eventfd tells of a worker's work, not of its CQEs"),
     case!("worker", goes_on, [Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_ACCEPT)], "what is linked goes on in the worker, unless task work ended what was before it"),
+    case!("worker", accepts, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT that a worker has armed ends with DONTWAIT where it looks in vain"),
 ];
 
 /// What an eventfd has counted since it was last asked; 0 for nothing.
@@ -167,9 +170,9 @@ fn memfd() -> Result<OwnedFd, Stop> {
 
 fn fails_net(cx: &mut Cx) -> Outcome {
     let (mut ring, ev) = ring_async(cx, 0)?;
-    let (a, _b) = std::os::unix::net::UnixStream::pair()?;
-    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-    let nonblocking = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let (a, _b) = UnixStream::pair()?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let nonblocking = TcpListener::bind("127.0.0.1:0")?;
     nonblocking.set_nonblocking(true)?;
     let (r, _w) = cx.pipe()?;
     let (mut buf, word) = ([0; 4], 7u32);
@@ -229,12 +232,12 @@ fn fails_net(cx: &mut Cx) -> Outcome {
 }
 
 fn goes_on(cx: &mut Cx) -> Outcome {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
     let l = listener.as_raw_fd();
     let (r, w) = cx.pipe()?;
     let mut buf = [0; 4];
     let accept = sqe::op(IORING_OP_ACCEPT, l).set(|s| s.ioprio = IORING_ACCEPT_POLL_FIRST).ud(2);
-    let (a, b) = std::os::unix::net::UnixStream::pair()?;
+    let (a, b) = UnixStream::pair()?;
     let file = memfd()?;
     let send = sqe::rw(IORING_OP_SEND, r.as_raw_fd(), addr(&buf), 4, 0);
     let rows = [
@@ -264,6 +267,40 @@ fn goes_on(cx: &mut Cx) -> Outcome {
                 rustix::io::read(&a, &mut [0; 8])?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Armed by a worker, without an attempt. One in vain ends it, and where the listener does not tell
+/// whether more wait there is one after each connection.
+fn accepts(cx: &mut Cx) -> Outcome {
+    let path = cx.dir()?.join("listener");
+    for (what, unix, nonblocking, flags) in [
+        ("TCP", false, false, IORING_ACCEPT_DONTWAIT),
+        ("TCP, nonblocking", false, true, IORING_ACCEPT_DONTWAIT),
+        ("UNIX", true, false, IORING_ACCEPT_DONTWAIT),
+        ("UNIX, nonblocking", true, true, IORING_ACCEPT_DONTWAIT),
+        ("UNIX, nonblocking, without DONTWAIT", true, true, 0),
+    ] {
+        let mut ring = cx.ring(8, 0)?;
+        let tcp = TcpListener::bind("127.0.0.1:0")?;
+        let _ = std::fs::remove_file(&path);
+        let local = UnixListener::bind(&path)?;
+        tcp.set_nonblocking(nonblocking)?;
+        local.set_nonblocking(nonblocking)?;
+        let fd = if unix { local.as_raw_fd() } else { tcp.as_raw_fd() };
+        let accept = sqe::op(IORING_OP_ACCEPT, fd).with(IOSQE_ASYNC);
+        cx.start(&mut ring, &[accept.set(|s| s.ioprio = IORING_ACCEPT_MULTISHOT | flags)]);
+        cx.quiet(&ring, what, 10);
+        let _tcp = TcpStream::connect(tcp.local_addr()?)?;
+        let _unix = UnixStream::connect(&path)?;
+        let got = ring.take(1)?;
+        drop(os::own(got[0].res));
+        cx.eq("accepted", got[0].flags & IORING_CQE_F_MORE, IORING_CQE_F_MORE);
+        if unix && flags != 0 {
+            cx.reap(&mut ring, "no more", &[(0, -EAGAIN)]);
+        }
+        cx.quiet(&ring, "that is all", 10);
     }
     Ok(())
 }

@@ -143,12 +143,15 @@ pub fn accept(call: &mut Call, how: Try) -> Outcome {
         Try::Block => try_accept(call),
         Try::Nonblock => accept_now(call),
     };
+    call.blocked = accepted == Err(Errno::EAGAIN);
     let fd = match accepted {
         Err(Errno::EAGAIN) if how == Try::Nonblock => return Outcome::Retry,
         Err(e) => return Outcome::Done(e.res()),
         Ok(fd) => fd as i32,
     };
-    call.cflags = if more_wait(listener) { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
+    let more = more_wait(listener);
+    call.empty = more == Some(false);
+    call.cflags = if more == Some(true) { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
     let res = if direct {
         let fd = crate::fds::adopt_internal(own(fd));
         call.keep = Keep::File(FileRef::Owned(fd, Kind::Unknown));
@@ -210,9 +213,9 @@ fn moment() -> Option<[i64; 2]> {
 }
 
 /// Is a further connection there already? Only internet sockets tell.
-fn more_wait(fd: i32) -> bool {
+fn more_wait(fd: i32) -> Option<bool> {
     matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6))
-        && sys::poll_now(fd, sys::POLLIN) & sys::POLLIN != 0
+        .then(|| sys::poll_now(fd, sys::POLLIN) & sys::POLLIN != 0)
 }
 
 /// Puts what was accepted into the table, under the lock.

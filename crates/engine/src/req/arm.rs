@@ -208,7 +208,7 @@ impl Ctx {
         }
         let more = req.arms < MAX_ARMS && self.turns.alone(turns::key(&req));
         match outcome {
-            Outcome::Retry if more => {
+            Outcome::Retry if more && !req.may_not_wait() => {
                 self.recycle_buffer(&mut req);
                 self.rearm(req, id);
                 true

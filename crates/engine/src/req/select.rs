@@ -157,10 +157,13 @@ impl Req {
         self.opcode() == IORING_OP_READ
     }
 
-    /// Is it to fail where it would wait? What waits already, or is armed by a worker, waits on.
+    /// Is it to fail where it would wait? What waits already, or is armed by a worker, waits on;
+    /// but who was told not to does not accept in vain (`io_accept`).
     pub fn may_not_wait(&self) -> bool {
+        let accepts = self.opcode() == IORING_OP_ACCEPT && self.call.blocked;
+        let now = accepts && self.call.sqe.ioprio & IORING_ACCEPT_DONTWAIT != 0;
         let waits = self.flags.contains(ReqFlags::REISSUED) || self.goes_on_by_worker();
-        self.flags.contains(ReqFlags::NOWAIT) && !waits
+        self.flags.contains(ReqFlags::NOWAIT) && (now || !waits)
     }
 
     /// Would the kernel make its first attempt on a worker?
