@@ -1,11 +1,12 @@
 //! POLL_ADD in its forms, and POLL_REMOVE.
 
 use super::prelude::*;
-use std::os::fd::IntoRawFd;
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
 
 pub const CASES: &[Case] = &[
     case!("poll", ready, [Op(IORING_OP_POLL_ADD)], "what is ready is told at once"),
     case!("poll", waits, [Op(IORING_OP_POLL_ADD)], "what is not ready is told when it is"),
+    case!("poll", urgent, [Op(IORING_OP_POLL_ADD)], "data wake who waits for urgent ones on a socket, too, and that is told"),
     case!("poll", hangup, [Op(IORING_OP_POLL_ADD)], "errors and hang-ups are told unasked"),
     case!("poll", kinds_of_files, [Op(IORING_OP_POLL_ADD)], "regular files are ready; rings and eventfds are polled"),
     case!("poll", refusals, [Op(IORING_OP_POLL_ADD)], "bad fds, flags and words"),
@@ -83,6 +84,63 @@ fn hangup(cx: &mut Cx) -> Outcome {
     ring.push(sqe::poll_add(a.as_raw_fd(), libc::POLLIN | libc::POLLRDHUP).ud(1)).submit_wait(1);
     let res = ring.take(1)?[0].res;
     cx.note("closed socket", format_args!("{res:#x}"));
+    Ok(())
+}
+
+fn urgent(cx: &mut Cx) -> Outcome {
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+    let mut ring = cx.ring(4, 0)?;
+    let events = libc::POLLIN | libc::POLLPRI | libc::POLLRDNORM | libc::POLLRDBAND;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let poll = |fd| sqe::poll_add(fd, events).ud(1);
+    cx.start(&mut ring, &[poll(listener.as_raw_fd())]);
+    let one = TcpStream::connect(listener.local_addr()?)?;
+    let res = ring.take(1)?[0].res;
+    cx.note("a connection", format_args!("{res:#x}"));
+    let (two, _) = listener.accept()?;
+    let udp = UdpSocket::bind("127.0.0.1:0")?;
+    udp.connect(udp.local_addr()?)?;
+    let ((a, b), (c, d)) = (UnixStream::pair()?, UnixDatagram::pair()?);
+    let (r, w) = cx.pipe()?;
+    let rows: [(_, BorrowedFd<'_>, BorrowedFd<'_>); 5] = [
+        ("TCP", one.as_fd(), two.as_fd()),
+        ("UDP", udp.as_fd(), udp.as_fd()),
+        ("a stream", a.as_fd(), b.as_fd()),
+        ("datagrams", c.as_fd(), d.as_fd()),
+        ("a pipe", r.as_fd(), w.as_fd()),
+    ];
+    for (what, to, from) in rows {
+        let to = to.as_raw_fd();
+        cx.start(&mut ring, &[poll(to)]);
+        cx.quiet(&ring, what, 5);
+        rustix::io::write(from, b"x")?;
+        let woken = ring.take(1)?[0].res;
+        cx.one(&mut ring, "once more, at once", poll(to), IN | i32::from(libc::POLLRDNORM));
+        cx.note(what, format_args!("{woken:#x}"));
+    }
+    rustix::io::read(&a, &mut [0; 8])?;
+    let some = sqe::poll_add(a.as_raw_fd(), libc::POLLPRI | libc::POLLRDNORM).ud(1);
+    cx.start(&mut ring, &[some]);
+    rustix::io::write(&b, b"x")?;
+    let res = ring.take(1)?[0].res;
+    cx.note("without POLLIN", format_args!("{res:#x}"));
+    // A multishot poll tells first what there is, then what comes.
+    cx.start(&mut ring, &[multi(a.as_raw_fd(), events)]);
+    for _ in 0..2 {
+        let res = ring.take(1)?[0].res;
+        cx.note("many times", format_args!("{res:#x}"));
+        rustix::io::write(&b, b"x")?;
+    }
+    let res = ring.take(1)?[0].res;
+    cx.note("the third time", format_args!("{res:#x}"));
+    cx.one(&mut ring, "remove", sqe::op(IORING_OP_POLL_REMOVE, -1), 0);
+    cx.reap(&mut ring, "removed", &[(0, -ECANCELED)]);
+    rustix::io::read(&a, &mut [0; 8])?;
+    cx.start(&mut ring, &[poll(a.as_raw_fd())]);
+    drop(b);
+    let res = ring.take(1)?[0].res;
+    cx.note("the end", format_args!("{res:#x}"));
     Ok(())
 }
 

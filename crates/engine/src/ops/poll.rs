@@ -14,9 +14,10 @@ use crate::req::slab::ReqId;
 use crate::sys;
 use crate::sys::nr::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLNVAL, EPOLLONESHOT, EPOLLOUT,
-    EPOLLRDHUP, EPOLLRDNORM, EPOLLWRNORM,
+    EPOLLPRI, EPOLLRDBAND, EPOLLRDHUP, EPOLLRDNORM, EPOLLWRNORM,
 };
 use crate::transport::kind::Kind;
+use crate::transport::socket::is_socket;
 
 /// The bits of a mask that mean events.
 const EVENTS: u32 = 0x27ff;
@@ -65,6 +66,16 @@ fn mask_of(req: &Req, mut revents: u32) -> u32 {
     revents & p.events & EVENTS
 }
 
+/// What the kernel tells who has waited: not what there is, but what woke it, and data that come to
+/// a socket wake those that wait for urgent ones, too (`sock_def_readable`).
+fn woken(req: &Req, revents: u32) -> u32 {
+    const URGENT: u32 = EPOLLPRI | EPOLLRDBAND;
+    let Wait::Poll(p) = req.wait else { return revents };
+    let ended = revents & (EPOLLERR | EPOLLHUP | EPOLLRDHUP) != 0;
+    let data = p.events & URGENT != 0 && revents & (EPOLLIN | EPOLLRDNORM) != 0 && !ended;
+    if data && is_socket(req.call.file.fd()) { revents | URGENT } else { revents }
+}
+
 /// Answers what is ready, or arms (`__io_arm_poll_handler`).
 pub fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let Wait::Poll(p) = req.wait else { return Outcome::Done(Errno::EINVAL.res()) };
@@ -81,6 +92,7 @@ pub fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         Err(e) => Outcome::Done(e.res()),
         Ok(0) => {
             req.call.blocked = true;
+            req.wait = Wait::Poll(Poll { waits: true, ..p });
             Outcome::Queued
         }
         Ok(mask) if p.events & ONE_EDGE == ONE_EDGE => Outcome::Done(mask.cast_signed()),
@@ -111,6 +123,7 @@ pub const fn epoll_events(events: u32) -> u32 {
 pub fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     let Some(req) = ctx.slab.get(id) else { return };
     let Wait::Poll(p) = req.wait else { return };
+    let revents = if p.waits { woken(req, revents) } else { revents };
     let (mask, user_data) = (mask_of(req, revents).cast_signed(), req.call.sqe.user_data);
     let ring = req.flags.contains(ReqFlags::POLLS_RING);
     let orphan = req.flags.contains(ReqFlags::ORPHAN);
@@ -123,6 +136,9 @@ pub fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     // A poll woken by a ring ends with that, lest two rings wake each other for ever.
     if p.events & EPOLLONESHOT == 0 && !ring && !orphan && ctx.post_more(user_data, mask, 0) {
         ctx.trace_more(id, mask);
+        if let Some(Wait::Poll(p)) = ctx.slab.get_mut(id).map(|req| &mut req.wait) {
+            p.waits = true;
+        }
         return;
     }
     ctx.poll_leave(id, p.events & EPOLLONESHOT != 0);

@@ -394,11 +394,13 @@ pub struct Poll {
     pub looks: u32,
     /// That number stays in the set, whoever waits there (`transport::standing`).
     pub stays: bool,
+    /// It was not ready once: what comes wakes it.
+    pub waits: bool,
 }
 
 impl Poll {
     pub fn new(events: u32) -> Self {
-        Poll { events, at: -1, looks: 0, stays: false }
+        Poll { events, at: -1, looks: 0, stays: false, waits: false }
     }
 }
 
