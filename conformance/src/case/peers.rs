@@ -158,6 +158,21 @@ fn own_half(cx: &mut Cx) -> Outcome {
     cx.quiet(&ring, "both wait", 10);
     let end = |how: i32| sqe::op(IORING_OP_SHUTDOWN, fd).set(|s| s.len = how as u32).ud(3);
     cx.batch(&mut ring, "reading", &[end(libc::SHUT_RD)], &[(1, 0), (2, 0), (3, 0)]);
+    for how in [libc::SHUT_RDWR, libc::SHUT_WR] {
+        let (one, two) = pair()?;
+        let get = |buf| recv(two.as_raw_fd(), buf);
+        let end = end(how).set(|s| s.fd = two.as_raw_fd());
+        cx.one(&mut ring, "one way or both", end, 0);
+        if how == libc::SHUT_WR {
+            cx.start(&mut ring, &[get(&mut buf)]);
+            cx.quiet(&ring, "reads on", 5);
+            drop(one);
+        } else {
+            cx.start(&mut ring, &[get(&mut buf)]);
+        }
+        let got = ring.take(1)?;
+        cx.note("the end", format_args!("{} {}", got[0].res, got[0].flags));
+    }
     let (one, mut two) = pair()?;
     fill(&mut two)?;
     let data = [1u8; 4096];

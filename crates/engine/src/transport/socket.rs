@@ -22,13 +22,15 @@ const IPPROTO_TCP: i32 = 6;
 const IPPROTO_UDP: i32 = 17;
 const SIOCINQ: u32 = 0x541b;
 const TCP_INFO: u32 = 11;
-const TCP_ESTABLISHED: u8 = 1;
+/// TCP_ESTABLISHED, and the states of who has ended its own direction alone.
+const OPEN: [u8; 3] = [1, 4, 5];
 const POLLRDHUP: i16 = 0x2000;
 
 /// Has the peer of a TCP socket not ended its direction yet?
-fn established(fd: i32) -> bool {
+fn peer_goes_on(fd: i32) -> bool {
     // The state is the first byte of all that it tells.
-    sys::socket_option(fd, IPPROTO_TCP as u32, TCP_INFO) == Ok(TCP_ESTABLISHED)
+    let state = sys::socket_option(fd, IPPROTO_TCP as u32, TCP_INFO);
+    state.is_ok_and(|state| OPEN.contains(&state))
 }
 
 /// A socket's protocol.
@@ -100,7 +102,7 @@ impl Socket {
                 let some = ready & sys::POLLIN != 0;
                 Some(
                     some && (ready & POLLRDHUP == 0
-                        || !established(fd)
+                        || !peer_goes_on(fd)
                         || self.pending(fd) > Some(0)),
                 )
             }
