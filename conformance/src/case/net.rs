@@ -342,10 +342,16 @@ fn vectorized(cx: &mut Cx) -> Outcome {
         ("none", vector(0), 0),
         ("too many", vector(1025), -EINVAL),
         ("a bad vector", vector(1).set(|s| s.addr = BAD as u64), -EFAULT),
+        ("a name of no bytes", vector(1).set(|s| s.off = BAD as u64), 3),
     ]);
-    let mut buf = [0u8; 11];
+    let mut buf = [0u8; 14];
     two.read_exact(&mut buf)?;
-    cx.eq("data", seen(&buf), "abcdefghabc".to_owned());
+    cx.eq("data", seen(&buf), "abcdefghabcabc".to_owned());
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    udp.connect(udp.local_addr()?)?;
+    let nameless = |s: io_uring_sqe| s.set(|s| (s.fd, s.off) = (udp.as_raw_fd(), BAD as u64));
+    cx.one(&mut ring, "a datagram's name of no bytes", nameless(vector(1)), -EINVAL);
+    cx.one(&mut ring, "and without parts", nameless(send(0, b"abc")), -EINVAL);
     let big = vec![3u8; 1_500_000];
     let parts = [part(&big), part(&big)];
     let all = vector(2).set(|s| s.addr = addr(&parts) as u64).op_flags(MSG_WAITALL as u32);

@@ -13,6 +13,7 @@ use crate::ops::socket::address;
 use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::rsrc::bundle::Head;
 use crate::sys::{self, sys};
+use crate::transport::socket::minds_empty_name;
 use crate::user::{self, iovec, msghdr};
 
 /// `UIO_MAXIOV`.
@@ -45,11 +46,19 @@ impl Msg {
     }
 }
 
+/// A name that is too short for any family.
+static SHORT: [u8; 1] = [0];
+
 /// One sendmsg(2) of what is left of a vector.
 pub fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
     let rest = if call.done > 0 { Some(skip(&msg.iov, call.done)) } else { None };
     let iov = rest.as_deref().unwrap_or(&msg.iov);
-    let (name, namelen) = msg.name_parts();
+    let (mut name, mut namelen) = msg.name_parts();
+    let plain = matches!(call.sqe.opcode, IORING_OP_SEND | IORING_OP_SEND_ZC);
+    if plain && msg.name.is_some() && namelen == 0 && minds_empty_name(call.file.fd()) {
+        // For sendmsg(2) that is no name; this is too short for one as well.
+        (name, namelen) = (SHORT.as_ptr().expose_provenance(), SHORT.len());
+    }
     let mut hdr = msghdr {
         name: name as u64,
         namelen: namelen as u32,

@@ -17,6 +17,7 @@ const AF_UNIX: i32 = 1;
 const AF_INET: i32 = 2;
 const AF_INET6: i32 = 10;
 const SOCK_STREAM: i32 = 1;
+const SOCK_RAW: i32 = 3;
 const SOCK_SEQPACKET: i32 = 5;
 const IPPROTO_TCP: i32 = 6;
 const IPPROTO_UDP: i32 = 17;
@@ -131,6 +132,13 @@ pub fn tells_all(fd: i32) -> bool {
 fn has_upper_layer(fd: i32) -> bool {
     let name = sys::socket_option(fd, IPPROTO_TCP as u32, TCP_ULP);
     name.is_ok_and(|name: [u8; 16]| name[0] != 0)
+}
+
+/// Does a socket take a name of no bytes for one that is too short? Internet sockets look whether
+/// there is one, all others, and raw ones, how long it is.
+pub fn minds_empty_name(fd: i32) -> bool {
+    matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6))
+        && option(fd, SO_TYPE) != Some(SOCK_RAW)
 }
 
 /// Is the descriptor a socket?
