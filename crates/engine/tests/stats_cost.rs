@@ -19,6 +19,6 @@ fn costs() {
     softring_engine::stats::disable();
     let without = Client::new(2 * BATCH, 0);
     for (name, mut round) in loads() {
-        compare(name, |on| turn(if on { &with } else { &without }, &mut round));
+        compare(name, |on| turn(if on { &with } else { &without }, &mut *round));
     }
 }

@@ -43,7 +43,7 @@ fn costs() {
             if !on {
                 reader.stop();
             }
-            let rate = turn(&c, &mut round);
+            let rate = turn(&c, &mut *round);
             reader.stop();
             // The ring hears of it in its next call.
             round(&c);

@@ -26,9 +26,11 @@ struct Block([u8; BLOCK]);
 
 /// A round of requests on a ring; answers how many were done.
 pub type Round = Box<dyn FnMut(&Client) -> u32>;
+/// The next request, the so manieth of [`BATCH`].
+pub type Next = Box<dyn FnMut(u32) -> io_uring_sqe>;
 
 /// Requests done in one turn, per second.
-pub fn turn(c: &Client, round: &mut Round) -> f64 {
+pub fn turn(c: &Client, round: &mut dyn FnMut(&Client) -> u32) -> f64 {
     let (start, mut done) = (Instant::now(), 0);
     while start.elapsed() < TURN {
         done += round(c);
@@ -73,22 +75,30 @@ fn read(f: &File, to: &mut Block, block: usize) -> io_uring_sqe {
 }
 
 /// Reads of blocks here and there.
-fn reads(f: File) -> Round {
+fn reads(f: File) -> Next {
     let (mut to, mut at) = (vec![Block([0; BLOCK]); BATCH as usize], 0);
-    Box::new(move |c| {
-        for block in &mut to {
-            at += 331;
-            c.push(read(&f, block, at));
-        }
-        assert_eq!(c.enter(BATCH, BATCH), BATCH as isize);
-        drain(c)
+    Box::new(move |n| {
+        at += 331;
+        read(&f, &mut to[n as usize], at)
     })
 }
 
-fn nops(c: &Client) -> u32 {
-    (0..BATCH).for_each(|ud| c.push(sqe(IORING_OP_NOP, ud.into())));
-    assert_eq!(c.enter(BATCH, BATCH), BATCH as isize);
-    drain(c)
+fn nops() -> Next {
+    Box::new(|n| sqe(IORING_OP_NOP, n.into()))
+}
+
+/// Reads of a file in memory, and NOPs.
+pub fn at_once() -> Vec<(&'static str, Next)> {
+    vec![("NOP", nops()), ("cached 4 KiB read", reads(files().0))]
+}
+
+/// All in one call.
+fn batch(mut next: Next) -> Round {
+    Box::new(move |c| {
+        (0..BATCH).for_each(|n| c.push(next(n)));
+        assert_eq!(c.enter(BATCH, BATCH), BATCH as isize);
+        drain(c)
+    })
 }
 
 fn sockets() -> Round {
@@ -107,8 +117,8 @@ fn sockets() -> Round {
     })
 }
 
-/// The loads, each of [`BATCH`] requests per round, and their names.
-pub fn loads() -> Vec<(&'static str, Round)> {
+/// A file that is gone already, through the page cache and past it.
+fn files() -> (File, std::io::Result<File>) {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
     let path = path.join(format!("cost-{}", std::process::id()));
     let mut file = File::create(&path).unwrap();
@@ -117,13 +127,19 @@ pub fn loads() -> Vec<(&'static str, Round)> {
     let cached = File::open(&path).unwrap();
     let direct = File::options().read(true).custom_flags(O_DIRECT).open(&path);
     std::fs::remove_file(&path).unwrap();
+    (cached, direct)
+}
+
+/// The loads, each of [`BATCH`] requests per round, and their names.
+pub fn loads() -> Vec<(&'static str, Round)> {
+    let (cached, direct) = files();
     let mut all: Vec<(_, Round)> = vec![
-        ("NOP, 32 per enter", Box::new(nops)),
-        ("cached 4 KiB reads, 32", reads(cached)),
+        ("NOP, 32 per enter", batch(nops())),
+        ("cached 4 KiB reads, 32", batch(reads(cached))),
         ("socket: 16 RECV, 16 SEND", sockets()),
     ];
     match direct {
-        Ok(f) => all.push(("O_DIRECT 4 KiB reads, 32", reads(f))),
+        Ok(f) => all.push(("O_DIRECT 4 KiB reads, 32", batch(reads(f)))),
         Err(e) => println!("O_DIRECT: skipped: {e}"),
     }
     all
