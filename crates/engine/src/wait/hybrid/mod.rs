@@ -43,7 +43,7 @@ pub use timer::Timer;
 use class::Classes;
 use estimate::Bit;
 use flight::{Flight, InFlight};
-use policy::{Scene, adapt};
+use policy::{Scene, Way};
 
 /// Longest nap, in ns. Whatever the estimate says, whatever the clock does.
 pub const NAP_MAX: u64 = 4_000_000;
@@ -136,6 +136,8 @@ pub struct Hybrid {
     looked: u64,
     /// The last nap.
     napped: u64,
+    /// When a completion was last looked for to its end, or in vain.
+    watched: u64,
     /// When spinning began; 0: it has not.
     spins_since: u64,
     /// The last completion, or the beginning of the wait; 0: none yet.
@@ -162,6 +164,7 @@ impl Hybrid {
             nap: None,
             looked: 0,
             napped: 0,
+            watched: 0,
             spins_since: 0,
             news: 0,
             looks: 0,
@@ -208,6 +211,9 @@ impl Hybrid {
     /// A request was found done.
     pub fn done(&mut self, ticket: Ticket, now: u64) {
         let napped = self.nap.is_some_and(|n| n.woke != Woke::NotYet);
+        if !napped && self.spins_since > 0 {
+            self.watched = now;
+        }
         let Some(request) = self.land(ticket, now, !napped) else { return };
         let class = self.classes.get(request.class);
         let high = now.saturating_sub(request.issued);
@@ -300,19 +306,24 @@ impl Hybrid {
             self.spun(now);
         }
         self.looked = now;
-        let policy = match self.policy {
-            Policy::Adaptive => {
-                adapt(Scene { load: self.load, in_flight: self.flight.count(), takes: self.takes })
-            }
-            policy => policy,
-        };
+        let (load, in_flight, takes) = (self.load, self.flight.count(), self.takes);
+        let (sleep_cpu, stale) = (self.timer.cpu(), now.saturating_sub(self.watched) > FORGET);
+        let scene = Scene { load, in_flight, takes, sleep_cpu, stale };
         let sleep = Nap { until: now.saturating_add(NAP_MAX), many: 1 };
-        let nap = match policy {
-            Policy::Block => Some((sleep, None)),
-            Policy::Hybrid => self.nap_now(now),
-            _ => None,
+        let nap = match self.policy.way(scene) {
+            Way::Look => None,
+            Way::Nap => self.nap_now(now),
+            Way::Gather if self.is_to_watch() => None,
+            Way::Gather => {
+                let several = |nap: Nap| nap.through() && self.come_in(nap, now) >= 2;
+                self.nap_now(now).filter(|(nap, _)| several(*nap)).or(Some((sleep, None)))
+            }
+            Way::Sleep => Some((sleep, None)),
         };
         let in_vain = self.spins_since > 0 && now.saturating_sub(self.spins_since) > SPIN_MAX;
+        if in_vain {
+            self.watched = now;
+        }
         let (nap, aim) = match nap {
             Some(nap) => nap,
             None if in_vain => (sleep, None),
@@ -388,13 +399,12 @@ impl Hybrid {
 
     /// The nap to take at `now`, and the request that it is for; none if none is worth it.
     fn nap_now(&self, now: u64) -> Option<(Nap, Option<Ticket>)> {
+        if self.is_to_watch() {
+            return None;
+        }
         let (mut awake, mut aim, mut unseen) = (u64::MAX, None, u64::MAX);
         for class in self.classes.active() {
-            // A kind that is new is watched, or how should one know.
             let Some((ticket, oldest)) = self.flight.oldest(&class.queue) else { continue };
-            if !class.estimate.known() || class.pace.watches(&oldest) {
-                return None;
-            }
             let due = oldest.issued.saturating_add(class.estimate.age());
             let share = self.unseen(class, now);
             let at = due.max(now.saturating_add(share));
@@ -420,8 +430,20 @@ impl Hybrid {
             return None;
         }
         let until = awake - lead;
-        let many = if ahead <= unseen { self.come_until(until, now) } else { 1 };
-        Some((Nap { until, many }, aim))
+        // The first does not end it where it may sleep through one.
+        let mut nap = Nap { until, many: 1 };
+        if ahead <= unseen {
+            nap.many = u32::try_from(self.come_in(nap, now)).unwrap_or(u32::MAX).max(2);
+        }
+        Some((nap, aim))
+    }
+
+    /// Is something in flight to be watched? A kind that is new is, or how should one know.
+    fn is_to_watch(&self) -> bool {
+        self.classes.active().any(|class| {
+            let watched = |(_, oldest)| class.pace.watches(&oldest);
+            !class.estimate.known() || self.flight.oldest(&class.queue).is_some_and(watched)
+        })
     }
 
     /// For how long one of a kind may be done and unseen.
@@ -434,12 +456,10 @@ impl Hybrid {
         gathers.max(mean / UNSEEN_SHARE)
     }
 
-    /// How many completions are to come until then; at least so many that the first does not end
-    /// the nap.
-    fn come_until(&self, until: u64, now: u64) -> u32 {
-        let time = until.saturating_sub(now);
-        let come: u64 = self.classes.active().map(|c| c.pace.come_in(now, time)).sum();
-        u32::try_from(come).unwrap_or(u32::MAX).max(2)
+    /// How many completions are to come during a nap.
+    fn come_in(&self, nap: Nap, now: u64) -> u64 {
+        let time = nap.until.saturating_sub(now);
+        self.classes.active().map(|c| c.pace.come_in(now, time)).sum()
     }
 
     /// What naps came to since the last call.

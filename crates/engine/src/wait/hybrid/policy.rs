@@ -49,6 +49,19 @@ impl Load {
 /// At depth 1 spinning is worth it for a request that takes no longer, in ns.
 const SPIN_WORTH: u64 = 1_000_000;
 
+/// What to do at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Look on.
+    Look,
+    /// Nap, if it pays, or look on.
+    Nap,
+    /// Nap, if several completions may be slept through, or sleep until there is one.
+    Gather,
+    /// Sleep until something completes.
+    Sleep,
+}
+
 /// What [`Policy::Adaptive`] looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene {
@@ -56,19 +69,35 @@ pub struct Scene {
     pub in_flight: u32,
     /// How long a request takes, in ns; 0: not known.
     pub takes: u64,
+    /// Processor time of a sleep, in ns.
+    pub sleep_cpu: u64,
+    /// That was not looked at for long: who sleeps does not learn it.
+    pub stale: bool,
 }
 
 /// The way to wait that suits the scene.
-pub fn adapt(scene: Scene) -> Policy {
-    if scene.load.contended() {
-        return Policy::Block;
+fn adapt(scene: Scene) -> Way {
+    match (scene.load.contended(), scene.in_flight) {
+        // Others are kept from running for less time by looking than by a sleep.
+        (true, 1) if scene.stale || (1..=scene.sleep_cpu).contains(&scene.takes) => Way::Look,
+        (true, 0..=1) => Way::Sleep,
+        (true, _) => Way::Gather,
+        (false, 0..=1) if scene.takes <= SPIN_WORTH => Way::Look,
+        // Where nothing is lost by it, that naps as long as blocking would, and wakes less often.
+        (false, _) => Way::Nap,
     }
-    if scene.in_flight <= 1 {
-        let long = scene.takes > SPIN_WORTH;
-        return if long { Policy::Hybrid } else { Policy::Spin };
+}
+
+impl Policy {
+    /// What it means in the scene.
+    pub fn way(self, scene: Scene) -> Way {
+        match self {
+            Policy::Spin => Way::Look,
+            Policy::Hybrid => Way::Nap,
+            Policy::Block => Way::Sleep,
+            Policy::Adaptive => adapt(scene),
+        }
     }
-    // Where nothing is lost by it, that naps as long as blocking would, and wakes less often.
-    Policy::Hybrid
 }
 
 #[cfg(test)]
@@ -87,13 +116,20 @@ mod tests {
     fn by_depth_and_by_what_the_processor_is_worth() {
         let idle = Load { runnable: 1, cpus: 2 };
         let busy = Load { runnable: 5, cpus: 2 };
-        let one = Scene { load: idle, in_flight: 1, takes: 80_000 };
-        assert_eq!(adapt(one), Policy::Spin);
-        assert_eq!(adapt(Scene { takes: 9_000_000, ..one }), Policy::Hybrid);
-        assert_eq!(adapt(Scene { in_flight: 64, ..one }), Policy::Hybrid);
-        assert_eq!(adapt(Scene { in_flight: 64, takes: 1_200_000, ..one }), Policy::Hybrid);
-        assert_eq!(adapt(Scene { in_flight: 64, takes: 0, ..one }), Policy::Hybrid);
-        assert_eq!(adapt(Scene { load: busy, ..one }), Policy::Block);
+        let (takes, sleep_cpu) = (80_000, 30_000);
+        let one = Scene { load: idle, in_flight: 1, takes, sleep_cpu, stale: false };
+        assert_eq!(adapt(one), Way::Look);
+        assert_eq!(adapt(Scene { takes: 9_000_000, ..one }), Way::Nap);
+        assert_eq!(adapt(Scene { in_flight: 64, ..one }), Way::Nap);
+        assert_eq!(adapt(Scene { in_flight: 64, takes: 1_200_000, ..one }), Way::Nap);
+        assert_eq!(adapt(Scene { in_flight: 64, takes: 0, ..one }), Way::Nap);
+        let one = Scene { load: busy, ..one };
+        assert_eq!(adapt(one), Way::Sleep);
+        assert_eq!(adapt(Scene { takes: 18_000, ..one }), Way::Look);
+        assert_eq!(adapt(Scene { takes: 0, ..one }), Way::Sleep);
+        assert_eq!(adapt(Scene { stale: true, ..one }), Way::Look);
+        assert_eq!(adapt(Scene { in_flight: 64, takes: 18_000, ..one }), Way::Gather);
+        assert_eq!(adapt(Scene { in_flight: 0, takes: 0, ..one }), Way::Sleep);
         assert!(!Load::default().contended());
     }
 }

@@ -293,3 +293,41 @@ proptest! {
         prop_assert!(t.under + t.over <= t.naps);
     }
 }
+
+/// One request that takes `takes`, with one in flight, and others that want the processor; answers
+/// whether the waiter slept.
+fn beside_others(h: &mut Hybrid, now: &mut u64, takes: u64) -> bool {
+    const WAKE: u64 = 60_000;
+    h.set_load(Load { runnable: 5, cpus: 2 }, *now);
+    h.begin();
+    let ticket = h.issued(Key::new(1, false, 4096), *now);
+    let (done, mut slept) = (*now + takes, false);
+    while *now < done {
+        match h.next(*now) {
+            Step::Look => *now += 1_000,
+            Step::Nap(_) => {
+                (*now, slept) = (done + WAKE, true);
+                h.woke(*now, true);
+            }
+        }
+    }
+    h.done(ticket, *now);
+    *now += 2_000;
+    slept
+}
+
+#[test]
+fn beside_others_it_learns_again_how_long_requests_take() {
+    let mut h = Hybrid::new(Policy::Adaptive, 64, Timer::measured(&[50_000], 30_000));
+    let mut now = 1_000_000_000;
+    let mut sleeps =
+        |takes, times: usize| (0..times).filter(|_| beside_others(&mut h, &mut now, takes)).count();
+    // Quicker than a sleep, slow, quick once more.
+    sleeps(18_000, 1_000);
+    assert!(sleeps(18_000, 1_000) < 20);
+    sleeps(90_000, 1_000);
+    assert!(sleeps(90_000, 1_000) > 900);
+    sleeps(18_000, 40_000);
+    let few = sleeps(18_000, 1_000);
+    assert!(few < 50, "{few}");
+}

@@ -70,7 +70,8 @@ impl Timer {
 
     /// No nap was worth it for long: what is known grows old.
     pub fn age(&mut self) {
-        for known in [&mut self.late, &mut self.deviation, &mut self.mean, &mut self.spread] {
+        let lateness = [&mut self.late, &mut self.deviation, &mut self.mean, &mut self.spread];
+        for known in lateness.into_iter().chain([&mut self.cpu]) {
             *known -= *known / WEIGHT;
         }
     }
