@@ -342,6 +342,10 @@ fn sqpoll_measures_the_thread_that_submits() {
         assert!(row["iops"].as_f64() > Some(0.0) && row["p99_ns"].as_f64() > Some(0.0), "{row}");
         assert!((0.0..=110.0).contains(&row["sq_thread_cpu"].as_f64().unwrap()), "{row}");
     }
+    // What limits a nap is measured for each rate that has gaps.
+    let sleeps = v["sleeps"].as_array().unwrap();
+    assert!(sleeps.len() == 1 && sleeps[0]["rate"] == 2000, "{sleeps:?}");
+    assert!(sleeps[0]["floor_percent"].as_f64() > Some(0.0), "{sleeps:?}");
     fails(&["bench", "sqpoll", "--sides=nobody"], 2, "nobody");
 }
 

@@ -2,7 +2,9 @@
 //! what they take, and what the SQ thread takes of its processor.
 
 pub mod client;
+mod sleeps;
 
+use self::sleeps::Sleeps;
 use super::job::{Job, Report};
 use super::runner::{Runner, unavailable};
 use super::stats::{Ratio, median, ratio};
@@ -50,6 +52,8 @@ struct Outcome {
     kernel: String,
     job: Job,
     rows: Vec<Row>,
+    /// What limits `nap`.
+    sleeps: Vec<Sleeps>,
     skipped: Vec<String>,
 }
 
@@ -102,7 +106,11 @@ pub fn command(args: &SqpollArgs) -> anyhow::Result<()> {
     }
     bar.finish_and_clear();
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-    let outcome = Outcome { softring: env!("CARGO_PKG_VERSION"), kernel, job, rows, skipped };
+    let naps = sides.iter().any(|side| side.0 == "nap");
+    let paced = args.rates.iter().filter(|rate| naps && **rate > 0);
+    let sleeps = paced.map(|rate| Sleeps::measure(*rate)).collect();
+    let outcome =
+        Outcome { softring: env!("CARGO_PKG_VERSION"), kernel, job, rows, sleeps, skipped };
     if args.json { out::json(&outcome) } else { print(&outcome, sides[0].0) }
 }
 
@@ -187,5 +195,6 @@ fn print(o: &Outcome, first: &str) -> anyhow::Result<()> {
         t.add_row(cells.map(|c| Cell::new(c).set_alignment(CellAlignment::Right)));
     }
     out::line(&t.to_string())?;
+    o.sleeps.iter().try_for_each(|s| out::line(&s.text()))?;
     o.skipped.iter().try_for_each(|why| out::line(&format!("Skipped {why}.")))
 }

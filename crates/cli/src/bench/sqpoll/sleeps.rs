@@ -1,0 +1,90 @@
+//! What a sleep costs on this machine, and so the least that an SQ thread can take which sleeps
+//! between submissions and is to be there when they come.
+
+use crate::bench::summary::time;
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+/// Sleeps that are tried, and the longest of them.
+const TRIES: u32 = 300;
+const LONGEST: Duration = Duration::from_millis(5);
+
+/// Sleeps of one gap between submissions.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Sleeps {
+    pub rate: u32,
+    pub late_p50_ns: f64,
+    pub late_p99_ns: f64,
+    /// Processor time of one.
+    pub cpu_ns: f64,
+    /// Of one processor, in percent.
+    pub floor_percent: f64,
+}
+
+fn now(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
+}
+
+impl Sleeps {
+    /// Measured now, at the gaps of so many submissions per second.
+    pub fn measure(rate: u32) -> Sleeps {
+        let gap = (Duration::from_secs(1) / rate.max(1)).min(LONGEST);
+        // As an SQ thread's; 50 µs where that is refused.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let before = now(ClockId::ThreadCPUTime);
+        let mut late: Vec<f64> = (0..TRIES)
+            .map(|_| {
+                let until = now(ClockId::Monotonic) + gap;
+                if let Ok(at) = until.try_into() {
+                    let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
+                }
+                now(ClockId::Monotonic).saturating_sub(until).as_nanos() as f64
+            })
+            .collect();
+        let cpu = now(ClockId::ThreadCPUTime).saturating_sub(before) / TRIES;
+        late.sort_by(f64::total_cmp);
+        let at = |percent: usize| late[late.len() * percent / 100];
+        Sleeps::of(rate, at(50), at(99), cpu.as_nanos() as f64)
+    }
+
+    /// Who is to be awake in time 99 times of 100 means to wake up so much before, and most of the
+    /// time looks for what is left of that. Where a gap is not as long, it looks all the time.
+    fn of(rate: u32, late_p50_ns: f64, late_p99_ns: f64, cpu_ns: f64) -> Sleeps {
+        let gap = 1e9 / f64::from(rate.max(1));
+        let awake = cpu_ns + late_p99_ns - late_p50_ns;
+        let floor_percent =
+            if late_p99_ns < gap { (awake / gap * 100.0).min(100.0) } else { 100.0 };
+        Sleeps { rate, late_p50_ns, late_p99_ns, cpu_ns, floor_percent }
+    }
+
+    /// For reading.
+    pub fn text(&self) -> String {
+        format!(
+            "Sleeps of the gap at {}/s end {} late (p99 {}) here and take {} of processor time: to \
+             be awake in time 99 times of 100 takes {:.0} % of a processor.",
+            self.rate,
+            time(self.late_p50_ns),
+            time(self.late_p99_ns),
+            time(self.cpu_ns),
+            self.floor_percent,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_to_be_in_time_looks_for_what_sleeps_are_late() {
+        let quick = Sleeps::of(10_000, 5_000.0, 15_000.0, 3_000.0);
+        assert!((quick.floor_percent - 13.0).abs() < 1e-9, "{quick:?}");
+        let late = Sleeps::of(10_000, 50_000.0, 160_000.0, 3_000.0);
+        assert!((late.floor_percent - 100.0).abs() < 1e-9, "{late:?}");
+        let measured = Sleeps::measure(50_000);
+        assert!(measured.cpu_ns > 0.0 && measured.late_p99_ns >= measured.late_p50_ns);
+    }
+}
