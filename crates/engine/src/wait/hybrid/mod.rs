@@ -312,8 +312,8 @@ impl Hybrid {
         let sleep = Nap { until: now.saturating_add(NAP_MAX), many: 1 };
         let nap = match self.policy.way(scene) {
             Way::Look => None,
+            Way::Nap | Way::Gather if self.is_to_watch() => None,
             Way::Nap => self.nap_now(now),
-            Way::Gather if self.is_to_watch() => None,
             Way::Gather => {
                 let several = |nap: Nap| nap.through() && self.come_in(nap, now) >= 2;
                 self.nap_now(now).filter(|(nap, _)| several(*nap)).or(Some((sleep, None)))
@@ -399,9 +399,6 @@ impl Hybrid {
 
     /// The nap to take at `now`, and the request that it is for; none if none is worth it.
     fn nap_now(&self, now: u64) -> Option<(Nap, Option<Ticket>)> {
-        if self.is_to_watch() {
-            return None;
-        }
         let (mut awake, mut aim, mut unseen) = (u64::MAX, None, u64::MAX);
         for class in self.classes.active() {
             let Some((ticket, oldest)) = self.flight.oldest(&class.queue) else { continue };
