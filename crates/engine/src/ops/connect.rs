@@ -26,16 +26,14 @@ use crate::ops::zero;
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::sys::{self, sys};
 use crate::transport::kind::Kind;
+use crate::transport::socket::{is_internet, option};
 
 const F_SETFL: i32 = 4;
 const SOL_SOCKET: u32 = 1;
 const SO_ERROR: u32 = 4;
 const SO_RCVTIMEO: u32 = 20;
 const SO_ACCEPTCONN: u32 = 30;
-const SO_DOMAIN: u32 = 39;
 const AF_UNIX: i32 = 1;
-const AF_INET: i32 = 2;
-const AF_INET6: i32 = 10;
 const SOCK_DGRAM: u32 = 2;
 const POLLERR: i16 = 8;
 /// The wait that is left to an ACCEPT that was beaten to its connection, in s and µs: nothing that
@@ -105,10 +103,6 @@ fn without_waiting<T>(fd: i32, f: impl FnOnce() -> T) -> T {
 /// What became of a connection (`sock_error`), as a result.
 fn pending_error(fd: i32) -> i32 {
     -option(fd, SO_ERROR).unwrap_or(0)
-}
-
-fn option(fd: i32, name: u32) -> Option<i32> {
-    sys::socket_option(fd, SOL_SOCKET, name).ok()
 }
 
 /// Checks an ACCEPT (`io_accept_prep`).
@@ -214,8 +208,7 @@ fn moment() -> Option<[i64; 2]> {
 
 /// Is a further connection there already? Only internet sockets tell.
 fn more_wait(fd: i32) -> Option<bool> {
-    matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6))
-        .then(|| sys::poll_now(fd, sys::POLLIN) & sys::POLLIN != 0)
+    is_internet(fd).then(|| sys::poll_now(fd, sys::POLLIN) & sys::POLLIN != 0)
 }
 
 /// Puts what was accepted into the table, under the lock.

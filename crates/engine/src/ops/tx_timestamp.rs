@@ -14,6 +14,7 @@ use crate::req::request::{Call, Poll, ReqFlags};
 use crate::req::slab::ReqId;
 use crate::sys::nr::{EPOLLERR, EPOLLET};
 use crate::sys::{self, sys};
+use crate::transport::socket::is_internet;
 use crate::user::msghdr;
 
 const SOL_IP: u32 = 0;
@@ -22,9 +23,6 @@ const SOL_IPV6: u32 = 41;
 const IP_RECVERR: u32 = 11;
 const IPV6_RECVERR: u32 = 25;
 const SO_TIMESTAMPING_OLD: u32 = 37;
-const SO_DOMAIN: u32 = 39;
-const AF_INET: i32 = 2;
-const AF_INET6: i32 = 10;
 const SO_ZEROCOPY: u32 = 60;
 const SO_TIMESTAMPING_NEW: u32 = 65;
 const SOF_TIMESTAMPING_SOFTWARE: i32 = 1 << 4;
@@ -93,7 +91,7 @@ struct Stamp {
 /// wanted, stays (`skb_has_tx_timestamp`).
 fn take(fd: i32) -> Option<Stamp> {
     // Elsewhere MSG_ERRQUEUE means something else, or nothing.
-    if !matches!(sys::socket_option(fd, SOL_SOCKET, SO_DOMAIN).ok()?, AF_INET | AF_INET6) {
+    if !is_internet(fd) {
         return None;
     }
     let wants = sys::socket_option::<i32>(fd, SOL_SOCKET, SO_TIMESTAMPING_OLD).ok()?;

@@ -61,7 +61,8 @@ pub fn forget(fd: i32) {
     }
 }
 
-fn option(fd: i32, name: u32) -> Option<i32> {
+/// An option of SOL_SOCKET.
+pub fn option(fd: i32, name: u32) -> Option<i32> {
     sys::socket_option(fd, SOL_SOCKET, name).ok()
 }
 
@@ -134,11 +135,15 @@ fn has_upper_layer(fd: i32) -> bool {
     name.is_ok_and(|name: [u8; 16]| name[0] != 0)
 }
 
+/// Is the descriptor a socket of the internet's families?
+pub fn is_internet(fd: i32) -> bool {
+    matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6))
+}
+
 /// Does a socket take a name of no bytes for one that is too short? Internet sockets look whether
 /// there is one, all others, and raw ones, how long it is.
 pub fn minds_empty_name(fd: i32) -> bool {
-    matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6))
-        && option(fd, SO_TYPE) != Some(SOCK_RAW)
+    is_internet(fd) && option(fd, SO_TYPE) != Some(SOCK_RAW)
 }
 
 /// Is the descriptor a socket?
