@@ -5,8 +5,8 @@ use super::phase::{Counts, Measured};
 use super::uring::Ring;
 use crate::cli::Op;
 use anyhow::{Context, bail};
-use rustix::time::{ClockId, clock_gettime};
 use softring_engine::abi::*;
+use softring_engine::time::Clock;
 use std::time::Duration;
 
 /// Time to arm one, generously: all are armed before those of `timeout-expire` end.
@@ -18,7 +18,7 @@ const ECANCELED: i32 = -libc::ECANCELED;
 
 /// CLOCK_MONOTONIC.
 fn now() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
+    Duration::from_nanos(Clock::Monotonic.now())
 }
 
 /// Timeouts of one ring.

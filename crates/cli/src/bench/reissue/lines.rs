@@ -13,6 +13,7 @@ use crate::fail;
 use anyhow::Context;
 use hdrhistogram::Histogram;
 use softring_engine::req::arm::call_between;
+use softring_engine::time::Clock;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -35,23 +36,18 @@ static ACTIVE: AtomicBool = AtomicBool::new(false);
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
 
-fn now() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
-
 /// The data come; true if the request is to be armed.
 fn hook() -> bool {
     if !ACTIVE.load(Relaxed) {
         return true;
     }
-    BEGAN.store(now(), Relaxed);
+    BEGAN.store(Clock::Monotonic.now(), Relaxed);
     if let Ok(writer) = WRITER.lock()
         && let Some((fd, bytes)) = &*writer
     {
         write(fd, *bytes);
     }
-    ENDED.store(now(), Relaxed);
+    ENDED.store(Clock::Monotonic.now(), Relaxed);
     !TO_WORKER.load(Relaxed)
 }
 
@@ -81,18 +77,18 @@ impl Rounds<'_> {
         }
         ACTIVE.store(!ready, Relaxed);
         let sqe = self.stream.read(self.slots.addr(0), self.bytes);
-        let start = now();
+        let start = Clock::Monotonic.now();
         self.ring.push(sqe);
         self.ring.enter(0).context("io_uring_enter")?;
-        let returned = now();
+        let returned = Clock::Monotonic.now();
         while self.ring.ready() == 0 {
-            match now() - returned {
+            match Clock::Monotonic.now() - returned {
                 0..SPIN_NS => std::hint::spin_loop(),
                 SPIN_NS..LOST_NS => std::thread::yield_now(),
                 _ => return Err(fail::work("a read did not complete")),
             }
         }
-        let end = now();
+        let end = Clock::Monotonic.now();
         let mut res = 0;
         self.ring.reap(|c| res = c.res);
         if res != self.bytes.cast_signed() {

@@ -3,8 +3,9 @@
 
 use crate::bench::summary::time;
 use rustix::thread::clock_nanosleep_absolute;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use serde::Serialize;
+use softring_engine::time::{Clock, cpu_time};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -24,30 +25,26 @@ pub struct Sleeps {
     pub floor_percent: f64,
 }
 
-fn now(clock: ClockId) -> Duration {
-    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
-}
-
 impl Sleeps {
     /// Measured now, at the gaps of so many submissions per second.
     pub fn measure(rate: u32) -> Sleeps {
         let gap = (Duration::from_secs(1) / rate.max(1)).min(LONGEST);
         // As an SQ thread's; 50 µs where that is refused.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let before = now(ClockId::ThreadCPUTime);
+        let before = cpu_time();
         let mut late: Vec<f64> = (0..TRIES)
             .map(|_| {
-                let until = now(ClockId::Monotonic) + gap;
+                let until = Duration::from_nanos(Clock::Monotonic.now()) + gap;
                 if let Ok(at) = until.try_into() {
                     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
                 }
-                now(ClockId::Monotonic).saturating_sub(until).as_nanos() as f64
+                Clock::Monotonic.now().saturating_sub(until.as_nanos() as u64) as f64
             })
             .collect();
-        let cpu = now(ClockId::ThreadCPUTime).saturating_sub(before) / TRIES;
+        let cpu = (cpu_time() - before) as f64 / f64::from(TRIES);
         late.sort_by(f64::total_cmp);
         let at = |percent: usize| late[late.len() * percent / 100];
-        Sleeps::of(rate, at(50), at(99), cpu.as_nanos() as f64)
+        Sleeps::of(rate, at(50), at(99), cpu)
     }
 
     /// Who is to be awake in time 99 times of 100 means to wake up so much before, and most of the
