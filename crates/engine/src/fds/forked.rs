@@ -1,6 +1,6 @@
 //! `fork(3)`: what is held over it, and what the child makes of the engine.
 
-use super::{Table, all, write};
+use super::table::{Table, all, write};
 use crate::ctx::Ring;
 use crate::transport::worker::signal::BlockAll;
 use core::cell::Cell;

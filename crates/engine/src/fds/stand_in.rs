@@ -4,7 +4,8 @@
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::AsRawFd;
 
-use super::{adopt_internal, find, read, ring, write};
+use super::adopt_internal;
+use super::table::{find, read, ring, write};
 use crate::ctx::Ctx;
 use crate::sys::{self, borrow};
 

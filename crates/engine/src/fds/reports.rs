@@ -1,0 +1,113 @@
+//! What the entry points report of the program's descriptors: closes, duplicates, changed flags.
+
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::kinds::{REMEMBERED, forget_closing, forget_kind};
+use super::table::{all, first_ring, is_ring, remove, write};
+use crate::transport::standing::{Closing, NUMBERS, stands_anywhere};
+
+/// The doors report every close: kinds of descriptors may be remembered.
+static REPORTED: AtomicBool = AtomicBool::new(false);
+
+/// They report every one, and before it happens.
+static ALL_REPORTED: AtomicBool = AtomicBool::new(false);
+
+/// The doors promise to report every close, dup and F_SETFL, so that the engine may remember what a
+/// descriptor is.
+pub fn closes_are_reported() {
+    REPORTED.store(true, Relaxed);
+}
+
+/// Is every close of a descriptor of the program's heard of?
+pub fn closes_reported() -> bool {
+    REPORTED.load(Relaxed)
+}
+
+/// The doors promise more: to report every close before it happens, without exception.
+pub fn closes_are_all_reported(all: bool) {
+    ALL_REPORTED.store(all, Relaxed);
+}
+
+/// Does a number mean the same file until its close is heard of?
+pub fn closes_all_reported() -> bool {
+    ALL_REPORTED.load(Relaxed)
+}
+
+/// The program is about to close `fd`. Call before the real `close(2)`, whatever `fd` is, and keep
+/// the answer until that is over.
+pub fn before_close(fd: i32) -> Closing {
+    let closing = Closing::new(fd);
+    forget_closing(fd);
+    number_closes(fd);
+    if is_ring(fd) {
+        remove(fd);
+    }
+    closing
+}
+
+/// As [`before_close`], for all numbers from `first` to `last`, none of them the engine's own.
+pub fn before_close_range(first: u32, last: u32) -> Closing {
+    let closing = Closing::range(first as usize, last as usize);
+    let end = |numbers: usize| last.min(numbers as u32 - 1).cast_signed();
+    for fd in first.cast_signed()..=end(REMEMBERED) {
+        forget_closing(fd);
+    }
+    for fd in first.cast_signed()..=end(NUMBERS) {
+        number_closes(fd);
+    }
+    let within = |fd: i32| u32::try_from(fd).is_ok_and(|fd| (first..=last).contains(&fd));
+    while let Some(fd) = first_ring(within) {
+        remove(fd);
+    }
+    closing
+}
+
+/// Who waits on `fd` in a poll set goes on under a number of the engine's. Called without any
+/// ring's lock, and while the number is [`Closing`].
+pub fn number_closes(fd: i32) {
+    if stands_anywhere(fd) {
+        for ring in all() {
+            if let Some(mut ctx) = ring.lock_soon() {
+                ctx.number_closes(fd);
+                if !ctx.defers() {
+                    ctx.flush();
+                }
+            }
+        }
+    }
+}
+
+/// `new` has just become a duplicate of `old` (dup, dup2, dup3, F_DUPFD, F_DUPFD_CLOEXEC).
+pub fn after_dup(old: i32, new: i32) {
+    forget_kind(new);
+    if old == new {
+        return;
+    }
+    if is_ring(new) {
+        remove(new);
+    }
+    let mut table = write();
+    if let Some((_, file, ring)) = table.rings.iter().find(|r| r.0 == old) {
+        let entry = (new, *file, ring.clone());
+        table.rings.push(entry);
+    }
+}
+
+/// The file status flags of `fd` have changed (F_SETFL): O_DIRECT may be on or off now.
+pub fn after_setfl(fd: i32) {
+    forget_kind(fd);
+}
+
+/// Where a mapping of ring `fd` at `offset` really lies: the CQ ring shares the SQ ring's memory.
+pub fn mmap_offset(fd: i32, offset: u64) -> u64 {
+    if offset == crate::abi::IORING_OFF_CQ_RING && is_ring(fd) { 0 } else { offset }
+}
+
+/// The program is about to call exec: its requests end, as the kernel cancels those of a task that
+/// goes. Another process may share the ring and wait for their CQEs.
+pub fn before_exec() {
+    for ring in all() {
+        ring.lock().cancel_for_exec();
+    }
+}

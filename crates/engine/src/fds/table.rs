@@ -1,0 +1,226 @@
+//! The rings by descriptor. A ring whose descriptor was closed behind its back (a raw system call)
+//! is noticed by the sweep that each setup makes and the reactor makes every second, by each
+//! `register`, and by an `enter` now and then ([`checked_ring`]).
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+
+use rustix::fd::{AsRawFd, OwnedFd};
+
+use super::kinds::forget_kind;
+use super::owned::{InternalFd, adopt_internal, dup_internal, is_internal};
+use crate::ctx::Ring;
+use crate::errno::{Errno, Result};
+use crate::sys::borrow;
+
+/// What a table entry says about a number.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    /// Rings by descriptor, with what proves that the number still means that ring.
+    pub(super) rings: Vec<(i32, File, Arc<Ring>)>,
+    /// A descriptor that polls readable while a ring has completions.
+    pub(super) poll: Vec<(u64, InternalFd)>,
+    /// Rings without a descriptor that have not ended yet: somebody waits in them.
+    pub(super) closed: Vec<Weak<Ring>>,
+}
+
+static TABLE: RwLock<Table> =
+    RwLock::new(Table { rings: Vec::new(), poll: Vec::new(), closed: Vec::new() });
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+pub(super) fn read() -> std::sync::RwLockReadGuard<'static, Table> {
+    TABLE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn write() -> std::sync::RwLockWriteGuard<'static, Table> {
+    TABLE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A fresh ring id.
+pub fn next_id() -> u64 {
+    NEXT_ID.fetch_add(1, Relaxed)
+}
+
+/// Which file a number means: device and inode; zeroes if it is not open.
+type File = (u64, u64);
+
+fn file(fd: i32) -> File {
+    let Some(fd) = borrow(fd) else { return File::default() };
+    rustix::fs::fstat(fd).map_or(File::default(), |s| (s.st_dev, s.st_ino))
+}
+
+/// Enters a new ring under its descriptor.
+pub fn insert(fd: i32, ring: Arc<Ring>) {
+    sweep();
+    forget_kind(fd);
+    let file = file(fd);
+    write().rings.push((fd, file, ring));
+}
+
+/// The ring behind a descriptor.
+///
+/// # Errors
+/// `EOPNOTSUPP` if the number is open but no ring, `EBADF` if it is not open.
+pub fn ring(fd: i32) -> Result<Arc<Ring>> {
+    if let Some(ring) = find(fd) {
+        return Ok(ring);
+    }
+    match borrow(fd).map(rustix::io::fcntl_getfd) {
+        Some(Ok(_)) => Err(Errno::EOPNOTSUPP),
+        _ => Err(Errno::EBADF),
+    }
+}
+
+/// The ring behind a descriptor, if it is one of ours.
+#[inline]
+pub fn find(fd: i32) -> Option<Arc<Ring>> {
+    read().rings.iter().find(|r| r.0 == fd).map(|r| r.2.clone())
+}
+
+/// As [`ring`], and makes sure that the number was not closed, or reused, behind our back. Costs a
+/// system call.
+///
+/// # Errors
+/// As [`ring`].
+pub fn checked_ring(fd: i32) -> Result<Arc<Ring>> {
+    if is_ring(fd) && !is_live_ring(fd) {
+        sweep();
+    }
+    ring(fd)
+}
+
+/// A descriptor of the engine's own that keeps a ring open, as any of the program's does.
+#[derive(Debug)]
+pub struct RingFd {
+    fd: InternalFd,
+    ring: Arc<Ring>,
+}
+
+impl RingFd {
+    pub fn ring(&self) -> &Arc<Ring> {
+        &self.ring
+    }
+
+    pub fn fd(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Drop for RingFd {
+    fn drop(&mut self) {
+        remove(self.fd());
+    }
+}
+
+/// Takes a further descriptor of ring `fd`.
+///
+/// # Errors
+/// As [`ring`]; `EMFILE`.
+pub fn hold_ring(fd: i32) -> Result<RingFd> {
+    let ring = ring(fd)?;
+    Ok(enter_internal(dup_internal(fd)?, ring))
+}
+
+/// Takes a new ring's only descriptor.
+pub fn adopt_ring(fd: OwnedFd, ring: Arc<Ring>) -> RingFd {
+    sweep();
+    enter_internal(adopt_internal(fd), ring)
+}
+
+fn enter_internal(fd: InternalFd, ring: Arc<Ring>) -> RingFd {
+    let file = file(fd.as_raw_fd());
+    write().rings.push((fd.as_raw_fd(), file, ring.clone()));
+    RingFd { fd, ring }
+}
+
+/// Drops entries whose descriptor was closed or reused behind our back.
+pub fn sweep() {
+    let known: Vec<(i32, File)> = read().rings.iter().map(|r| (r.0, r.1)).collect();
+    for (fd, was) in known.into_iter().filter(|k| file(k.0) != k.1) {
+        remove_if(|r| (r.0, r.1) == (fd, was));
+    }
+}
+
+/// Forgets a ring descriptor; with the last one the ring ends.
+pub(super) fn remove(fd: i32) {
+    remove_if(|r| r.0 == fd);
+}
+
+/// As [`remove`], for the entry that is meant: its number may belong to another ring by now.
+fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
+    let gone = {
+        let mut table = write();
+        let Some(at) = table.rings.iter().position(meant) else { return };
+        let (_, _, ring) = table.rings.swap_remove(at);
+        let last = !table.rings.iter().any(|r| r.2.id == ring.id);
+        let poll = table.poll.iter().position(|p| last && p.0 == ring.id);
+        let poll = poll.map(|i| table.poll.swap_remove(i));
+        if last {
+            table.closed.push(Arc::downgrade(&ring));
+        }
+        last.then_some((ring, poll))
+    };
+    if let Some((ring, poll)) = gone {
+        drop(poll);
+        crate::teardown::end(&ring);
+    }
+}
+
+/// A closed ring has ended.
+pub fn forget_ended() {
+    // None of them ends under the table's lock.
+    let mut held = Vec::new();
+    write().closed.retain(|w| {
+        let Some(ring) = w.upgrade() else { return false };
+        let lives = !ring.dead.load(Relaxed);
+        held.push(ring);
+        lives
+    });
+}
+
+/// Every ring there is, also those that are closed while somebody waits in them.
+pub fn all() -> Vec<Arc<Ring>> {
+    let table = read();
+    let open = table.rings.iter().map(|r| r.2.clone());
+    let mut rings: Vec<_> = open.chain(table.closed.iter().filter_map(Weak::upgrade)).collect();
+    drop(table);
+    rings.sort_by_key(|r| r.id);
+    rings.dedup_by_key(|r| r.id);
+    rings
+}
+
+/// The ring behind the `i`th ring descriptor: to look at them all from a signal handler, without
+/// asking for memory, or for a lock that the interrupted thread may hold.
+pub fn nth(i: usize) -> Option<Arc<Ring>> {
+    const TRIES: u32 = 100;
+    let table = (0..TRIES).find_map(|_| {
+        let table = TABLE.try_read().ok();
+        if table.is_none() {
+            std::thread::yield_now();
+        }
+        table
+    })?;
+    table.rings.get(i).map(|r| r.2.clone())
+}
+
+/// Is `fd` a ring of ours?
+pub fn is_ring(fd: i32) -> bool {
+    read().rings.iter().any(|r| r.0 == fd)
+}
+
+/// Is `fd` a ring of ours right now, and not a number that was reused behind our back?
+pub fn is_live_ring(fd: i32) -> bool {
+    let known = read().rings.iter().find(|r| r.0 == fd).map(|r| r.1);
+    known.is_some_and(|known| file(fd) == known)
+}
+
+/// Is no ring of ours open? Never waits: `false` if the table is in use.
+pub fn surely_no_ring() -> bool {
+    TABLE.try_read().is_ok_and(|t| t.rings.is_empty())
+}
+
+pub(super) fn first_ring(within: impl Fn(i32) -> bool) -> Option<i32> {
+    read().rings.iter().map(|r| r.0).find(|&fd| within(fd) && !is_internal(fd))
+}
