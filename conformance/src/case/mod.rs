@@ -132,6 +132,7 @@ families![
     poll,
     again,
     reissue,
+    task_work,
     epoll,
     futex,
     futexv,

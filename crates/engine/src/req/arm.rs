@@ -102,6 +102,7 @@ impl Ctx {
             req.call.file.hold_for_poll()?;
         }
         let at = set.add(at, req.call.file.poll_fd(), events_of(req, poll), id)?;
+        transports.multishot_polls += u32::from(poll.tells_each());
         req.wait = Wait::Poll(Poll { at, looks: transports.looks, ..poll });
         if reissues(req) {
             transports.unsettled += 1;
@@ -125,6 +126,9 @@ impl Ctx {
         let at = set.modify(poll.at, own, events, id);
         let looks = self.transports.looks;
         req.wait = Wait::Poll(Poll { at: at.unwrap_or(-1), looks, ..poll });
+        if at.is_err() {
+            self.transports.one_poll_less(poll);
+        }
         at.map(|_| ())
     }
 
@@ -293,6 +297,7 @@ fn leave(transports: &mut Transports, id: ReqId, req: &mut Req, fired: bool) {
     if at < 0 {
         return;
     }
+    transports.one_poll_less(*poll);
     if core::mem::take(&mut poll.stays) {
         if let Some(set) = &mut transports.poll {
             set.depart(at, id);

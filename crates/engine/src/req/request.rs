@@ -402,6 +402,11 @@ impl Poll {
     pub fn new(events: u32) -> Self {
         Poll { events, at: -1, looks: 0, stays: false, waits: false }
     }
+
+    /// Does each wake-up have a completion of its own? So with a multishot POLL_ADD only.
+    pub fn tells_each(&self) -> bool {
+        self.events & crate::sys::nr::EPOLLONESHOT == 0
+    }
 }
 
 /// A place in the timeout queue.

@@ -99,7 +99,7 @@ fn submit_and_wait<'r>(
         if let Err(e) = ctx.check_issuer() {
             return (ctx, Err(e));
         }
-        let waits = args.flags & IORING_ENTER_GETEVENTS != 0 && args.min > 0;
+        let waits = args.flags & IORING_ENTER_GETEVENTS != 0;
         ctx.submit.waits = if waits { args.min } else { 0 };
         let taken = ctx.submit_sqes(args.submit);
         ctx.submit.waits = 0;
@@ -108,6 +108,10 @@ fn submit_and_wait<'r>(
             Ok(n) => submitted = n,
             Err(e) => return (ctx, Err(e)),
         }
+    } else if args.flags & IORING_ENTER_GETEVENTS == 0 && !ctx.defers() && ctx.in_flight() {
+        // Whoever calls for nothing else wants it now, also if another thread is about to bring it.
+        ctx.collect();
+        ctx.flush();
     }
     if submitted != args.submit || args.flags & IORING_ENTER_GETEVENTS == 0 {
         return (ctx, Ok(submitted as usize));
@@ -190,8 +194,8 @@ impl Ctx {
         self.defers() && self.issuer.is_some_and(|t| t != sys::gettid())
     }
 
-    /// What follows a submission: task work (unless deferred), batches, the commit; and a look at
-    /// what was armed, unless the wait that follows is that.
+    /// What follows a submission: task work (unless deferred), batches, the commit; and what has
+    /// become ready since the last call, unless a wait follows.
     pub fn after_submit(&mut self, waits: bool) {
         if self.defers() {
             self.transports_submit();
@@ -203,10 +207,14 @@ impl Ctx {
             self.take_stash();
             self.model_reap();
             self.flush();
-            let unsettled = self.transports.unsettled > 0 && !waits && !self.driver.active;
-            if core::mem::take(&mut self.transports.ready_now) || unsettled {
+            if core::mem::take(&mut self.transports.ready_now) {
                 self.collect();
                 self.flush();
+            } else if !waits
+                && (self.transports.unsettled > 0 || self.flags & IORING_SETUP_SQPOLL == 0)
+            {
+                // An SQ thread looks at other times.
+                self.post_ready();
             }
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::fd::AsRawFd;
 
 use crate::errno::Result;
+use crate::req::request::Poll;
 use crate::wait::polling::Polling;
 
 pub mod aio;
@@ -26,6 +27,9 @@ use aio::AioCtx;
 use glue::Workers;
 use poll::{Event, PollSet};
 use sleeper::Sleepers;
+
+/// So many waits in a row find enough without a look at the poll set; the last of them looks.
+const UNSEEN_MAX: u32 = 32;
 
 /// The transports of one ring.
 #[derive(Debug, Default)]
@@ -54,6 +58,10 @@ pub struct Transports {
     pub stash: VecDeque<Event>,
     /// Looks at the poll set so far.
     pub looks: u32,
+    /// Multishot POLL_ADDs in the poll set.
+    pub multishot_polls: u32,
+    /// Waits that found enough without a look, and the looks before them.
+    unseen: (u32, u32),
     /// The look at hand found what it found without sleeping.
     pub prompt: bool,
 }
@@ -69,6 +77,16 @@ impl Transports {
         self.poll.as_ref().is_some_and(|p| p.armed() > 0)
             || self.aio.as_ref().is_some_and(|a| a.in_flight() > 0)
             || self.with_models()
+    }
+
+    /// A wait finds enough, and so does not look at the poll set. Is it time for a look all the
+    /// same? A server's sends end at once: it would look twice as often if each wait did. But the
+    /// set keeps two wake-ups of a file for one, so those that tell of each are looked at.
+    pub fn unseen_long(&mut self) -> bool {
+        let (looks, waits) = self.unseen;
+        let waits = if looks == self.looks { waits + 1 } else { 1 };
+        self.unseen = (self.looks, waits % UNSEEN_MAX);
+        waits == UNSEEN_MAX || self.multishot_polls > 0
     }
 
     /// Is anything with a modelled device?
@@ -96,6 +114,12 @@ impl Transports {
         if let Some(p) = &mut self.poll {
             p.leave(fd);
         }
+    }
+
+    /// A request stands in the poll set no more.
+    pub fn one_poll_less(&mut self, poll: Poll) {
+        let multishot = u32::from(poll.tells_each());
+        self.multishot_polls = self.multishot_polls.saturating_sub(multishot);
     }
 
     /// The ring ends: let go of everything.

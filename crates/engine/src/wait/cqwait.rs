@@ -114,6 +114,9 @@ pub fn cqring_wait<'r>(
             ctx.flush();
         }
     }
+    if a.min > 0 && !ctx.defers() && ctx.mem.cq_ready() >= a.min && ctx.transports.unseen_long() {
+        ctx.post_ready();
+    }
     // A timeout that ends while we wait ends the wait too, however few CQEs there are
     // (`io_should_wake`).
     let timeouts = ctx.timeouts.own;

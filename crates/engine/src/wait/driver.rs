@@ -212,6 +212,15 @@ impl Ctx {
         }
     }
 
+    /// The kernel runs task work in each call: posts what has become ready, unless a thread waits
+    /// for just that.
+    pub fn post_ready(&mut self) {
+        if self.in_flight() && !self.driver.active {
+            self.collect();
+            self.flush();
+        }
+    }
+
     /// Acts on all that is ready in the poll set. What one look takes is not all where more than
     /// that many are ready; and only behind all does anything get its second turn.
     pub fn take_events(&mut self) {

@@ -1,0 +1,164 @@
+//! Completions that became ready since the last call: each call of enter posts them, but for rings
+//! that defer them until GETEVENTS asks.
+
+use super::net::{recv, send};
+use super::prelude::*;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+pub const CASES: &[Case] = &[
+    case!("task_work", nothing_to_submit, [], "enter(0, 0, 0) posts what is ready"),
+    case!("task_work", submitting, [], "so does a submission that does not wait"),
+    case!("task_work", has_enough, [], "and one of many whose waits are over at once"),
+    case!("task_work", by_its_own_batch, [], "also what that batch itself made ready"),
+    case!("task_work", each_wake_up, [Op(IORING_OP_POLL_ADD)], "a multishot poll tells of each wake-up between two calls"),
+    case!("task_work", deferred, [Setup(IORING_SETUP_DEFER_TASKRUN)], "but not with DEFER_TASKRUN, unless asked for events"),
+];
+
+/// Often enough that a thread of softring's own is not there first each time.
+const ROUNDS: u64 = 100;
+
+/// A request that waits; what makes it ready; what remains of that.
+struct Waiting {
+    what: &'static str,
+    pipe: (OwnedFd, OwnedFd),
+    socket: (UnixStream, UnixStream),
+}
+
+impl Waiting {
+    fn all(cx: &mut Cx) -> Result<Vec<Self>, Stop> {
+        let new = |what| Ok(Self { what, pipe: cx.pipe()?, socket: UnixStream::pair()? });
+        ["READ", "RECV", "POLL_ADD"].into_iter().map(new).collect()
+    }
+
+    fn arm(&self, buf: &mut [u8]) -> io_uring_sqe {
+        let (r, socket) = (self.pipe.0.as_raw_fd(), self.socket.1.as_raw_fd());
+        match self.what {
+            "READ" => sqe::read(r, buf, 0),
+            "RECV" => recv(socket, buf),
+            _ => sqe::poll_add(r, libc::POLLIN),
+        }
+        .ud(1)
+    }
+
+    /// Makes it ready, behind the ring's back.
+    fn end(&self) -> Outcome {
+        match self.what {
+            "RECV" => rustix::io::write(&self.socket.0, b"x")?,
+            _ => rustix::io::write(&self.pipe.1, b"x")?,
+        };
+        Ok(())
+    }
+
+    /// The same by a request.
+    fn ender(&self) -> io_uring_sqe {
+        match self.what {
+            "RECV" => send(self.socket.0.as_raw_fd(), b"x"),
+            _ => sqe::write(self.pipe.1.as_raw_fd(), b"x", 0),
+        }
+        .ud(2)
+    }
+
+    fn clear(&self) -> Outcome {
+        if self.what == "POLL_ADD" {
+            rustix::io::read(&self.pipe.0, &mut [0; 8])?;
+        }
+        Ok(())
+    }
+}
+
+/// Of `ROUNDS` requests that get ready: after how many calls of `enter` was the completion there?
+fn rounds(
+    cx: &mut Cx,
+    flags: u32,
+    comes: bool,
+    mut enter: impl FnMut(&mut Ring) -> isize,
+) -> Outcome {
+    for waiting in Waiting::all(cx)? {
+        let mut ring = cx.ring(MANY, flags)?;
+        let (mut there, mut buf) = (0, [0; 1]);
+        for _ in 0..ROUNDS {
+            ring.push(waiting.arm(&mut buf)).submit();
+            waiting.end()?;
+            enter(&mut ring);
+            there += ring.pop_all().iter().filter(|c| c.user_data == 1).count() as u64;
+            if !comes {
+                ring.take(1)?;
+            } else if there == 0 {
+                break;
+            }
+            waiting.clear()?;
+        }
+        cx.is(waiting.what, there, if comes { ROUNDS } else { 0 });
+    }
+    Ok(())
+}
+
+fn nothing_to_submit(cx: &mut Cx) -> Outcome {
+    for flags in [0, IORING_SETUP_COOP_TASKRUN, IORING_SETUP_SINGLE_ISSUER] {
+        rounds(cx, flags, true, |ring| ring.enter(0, 0, 0))?;
+    }
+    Ok(())
+}
+
+fn submitting(cx: &mut Cx) -> Outcome {
+    rounds(cx, 0, true, |ring| ring.push(sqe::nop()).submit())
+}
+
+/// The CQ has room for so many.
+const MANY: u32 = 32;
+
+fn has_enough(cx: &mut Cx) -> Outcome {
+    rounds(cx, 0, true, |ring| {
+        (1..=MANY).map(|n| ring.push(sqe::nop()).submit_wait(n)).sum()
+    })
+}
+
+fn by_its_own_batch(cx: &mut Cx) -> Outcome {
+    for waiting in Waiting::all(cx)? {
+        let mut ring = cx.ring(8, 0)?;
+        let (mut there, mut buf) = (0, [0; 1]);
+        for _ in 0..ROUNDS {
+            ring.push(waiting.arm(&mut buf)).submit();
+            ring.push(waiting.ender()).submit();
+            there += ring.pop_all().iter().filter(|c| c.user_data == 1).count() as u64;
+            if there == 0 {
+                break;
+            }
+            waiting.clear()?;
+        }
+        cx.is(waiting.what, there, ROUNDS);
+    }
+    Ok(())
+}
+
+fn each_wake_up(cx: &mut Cx) -> Outcome {
+    type Enter = fn(&mut Ring) -> isize;
+    let calls: [(&str, Enter); 3] = [
+        ("nothing to submit", |ring| ring.enter(0, 0, 0)),
+        ("a NOP", |ring| ring.push(sqe::nop()).submit()),
+        ("a NOP awaited", |ring| ring.push(sqe::nop()).submit_wait(1)),
+    ];
+    for (what, enter) in calls {
+        let mut ring = cx.ring(8, 0)?;
+        let ev = cx.eventfd(0)?;
+        let poll = sqe::poll_add(ev.as_raw_fd(), libc::POLLIN).ud(1);
+        ring.push(poll.set(|s| s.len = IORING_POLL_ADD_MULTI)).submit();
+        let mut told = 0;
+        for _ in 0..ROUNDS {
+            for _ in 0..2 {
+                rustix::io::write(&ev, &1u64.to_ne_bytes())?;
+                enter(&mut ring);
+            }
+            told += ring.pop_all().iter().filter(|c| c.user_data == 1).count() as u64;
+        }
+        cx.is(what, told, 2 * ROUNDS);
+    }
+    Ok(())
+}
+
+fn deferred(cx: &mut Cx) -> Outcome {
+    rounds(cx, DEFER, false, |ring| ring.enter(0, 0, 0))?;
+    rounds(cx, DEFER, false, |ring| ring.push(sqe::nop()).submit())?;
+    rounds(cx, DEFER, true, |ring| ring.enter(0, 0, IORING_ENTER_GETEVENTS))
+}
