@@ -19,7 +19,8 @@ pub use under::{Engine, Poll, UnderArgs};
 
 const AFTER: &str = "\
 Exit codes: 0 done, 1 the work failed, 2 usage or an error of softring itself. \
-`softring run` passes the program's own exit code or signal through.";
+`softring run`, `stat`, `trace` and `deny` pass the program's own exit code or signal through; \
+126: it cannot be executed, 127: it was not found.";
 
 /// Run io_uring programs where io_uring is denied.
 #[derive(Debug, Parser)]

@@ -65,7 +65,7 @@ pub fn command(args: &DenyArgs) -> anyhow::Result<()> {
     };
     let path = run::find_program(program)?;
     install(args.errno, args.aio)?;
-    run::exec(&path, &args.command, &run::environment())
+    run::exec(&path, &args.command, &run::Environment::own())
 }
 
 #[cfg(test)]

@@ -9,6 +9,11 @@ pub const WORK: u8 = 1;
 /// The command line was wrong, or softring itself could not go on.
 pub const USAGE: u8 = 2;
 
+/// The program to start is there, and cannot be executed; as env(1), nohup(1) and timeout(1) have it.
+pub const NOT_EXECUTABLE: u8 = 126;
+/// The program to start was not found; as those have it.
+pub const NOT_FOUND: u8 = 127;
+
 /// An error with its exit code and the next step to take.
 #[derive(Debug)]
 pub struct Fail {
@@ -28,6 +33,11 @@ impl std::error::Error for Fail {}
 /// Usage, or an error of our own: exit code 2.
 pub fn usage(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
     Fail { code: USAGE, what: what.into(), hint: Some(hint.into()) }.into()
+}
+
+/// The program cannot be started: exit code [`NOT_FOUND`] or [`NOT_EXECUTABLE`].
+pub fn no_program(code: u8, what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+    Fail { code, what: what.into(), hint: Some(hint.into()) }.into()
 }
 
 /// The work failed: exit code 1.

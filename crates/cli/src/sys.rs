@@ -45,6 +45,30 @@ pub fn own_exe() -> io::Result<PathBuf> {
     })
 }
 
+/// This process's environment, entry by entry, also those that std leaves out.
+pub fn environ() -> Vec<CString> {
+    unsafe extern "C" {
+        static environ: *const *const std::ffi::c_char;
+    }
+    let mut entries = Vec::new();
+    // SAFETY: environ(7) is null or a null-terminated array of strings, which nobody changes: this
+    // process has one thread while it looks.
+    unsafe {
+        let mut at = environ;
+        while !at.is_null() && !(*at).is_null() {
+            entries.push(CStr::from_ptr(*at).to_owned());
+            at = at.add(1);
+        }
+    }
+    entries
+}
+
+/// setenv(3): add an environment variable, for what this process starts.
+pub fn set_env(name: &str, value: &OsStr) {
+    // SAFETY: called while this process has one thread.
+    unsafe { std::env::set_var(name, value) };
+}
+
 /// execve(2): execute program. Answers only if it failed.
 pub fn execve(path: &CStr, args: &[CString], env: &[CString]) -> io::Error {
     let pointers = |list: &[CString]| {

@@ -75,25 +75,32 @@ fn usage_errors_are_two() {
 fn programs_that_cannot_start() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).display().to_string();
-    let run = |file: &str, part: &str| fails(&["run", "--engine=kernel", "--", file], 2, part);
-    run(&at("none"), "No such file");
-    run("no-such-program-anywhere", "not found in PATH");
-    run(&dir.path().display().to_string(), "is a directory");
+    let run = |file: &str, code: i32, part: &str| {
+        fails(&["run", "--engine=kernel", "--", file], code, part);
+        fails(&["deny", "--", file], code, "");
+        // As env(1), nohup(1) and timeout(1) have it.
+        let env = Command::new("env").arg(file).output().unwrap();
+        assert_eq!(env.status.code(), Some(code), "{file}");
+    };
+    run(&at("none"), 127, "No such file");
+    run("no-such-program-anywhere", 127, "not found in PATH");
+    run(&dir.path().display().to_string(), 126, "is a directory");
     fs::write(at("plain"), "#!/bin/sh\n").unwrap();
-    run(&at("plain"), "permission denied");
+    run(&at("plain"), 126, "permission denied");
+    run(&at("plain/below"), 126, "Not a directory");
     fs::write(at("lost"), "#!/no/such/interpreter\n").unwrap();
     executable(&at("lost"));
-    run(&at("lost"), "/no/such/interpreter");
+    run(&at("lost"), 127, "/no/such/interpreter");
 }
 
-/// `softring run --engine=user` of it: code 2, with what is wrong and what to do.
+/// `softring run --engine=user` of it: `code`, with what is wrong and what to do.
 #[track_caller]
-fn refused(file: &Path, what: &str, hint: &str) {
+fn refused(file: &Path, code: i32, what: &str, hint: &str) {
     let mut c = softring(&["run", "--engine=user", "--"]);
     // Any file does for the library, which no program here gets as far as loading.
     let o = c.arg(file).env("SOFTRING_LIB", "/bin/true").output().unwrap();
     let err = text(&o.stderr);
-    assert_eq!(o.status.code(), Some(2), "{err}");
+    assert_eq!(o.status.code(), Some(code), "{err}");
     assert!(err.contains(what) && err.contains("hint: ") && err.contains(hint), "{err}");
 }
 
@@ -105,11 +112,11 @@ fn programs_of_other_machines_are_refused() {
     bytes[18..20].copy_from_slice(&183u16.to_le_bytes());
     fs::write(&file, &bytes).unwrap();
     executable(file.to_str().unwrap());
-    refused(&file, "is a 64-bit aarch64 program", "a build of the program for this machine");
+    refused(&file, 126, "is a 64-bit aarch64 program", "a build of the program for this machine");
     bytes[18..20].copy_from_slice(&3u16.to_le_bytes());
     bytes[4] = 1;
     fs::write(&file, &bytes).unwrap();
-    refused(&file, "is a 32-bit i386 program", "a build of the program for this machine");
+    refused(&file, 126, "is a 32-bit i386 program", "a build of the program for this machine");
 }
 
 #[test]
@@ -123,7 +130,7 @@ fn static_programs_are_refused_where_they_need_us() {
     let mut cc = Command::new("cc");
     cc.args(["-nostdlib", "-static", "-o"]).arg(&file).arg(&source);
     assert!(cc.status().expect("a C linker").success());
-    refused(&file, "is statically linked", "link it dynamically");
+    refused(&file, 2, "is statically linked", "link it dynamically");
     let o = softring(&["run", "--engine=kernel", "--"]).arg(&file).output().unwrap();
     assert_eq!(o.status.code(), Some(7), "with the kernel's rings it needs no library");
     let me = env!("CARGO_BIN_EXE_softring");
@@ -160,7 +167,7 @@ fn setuid_programs_are_refused_where_they_need_us() {
     if status.contains("NoNewPrivs:\t1") {
         return println!("skipped: setuid does nothing here (NoNewPrivs)");
     }
-    refused(&file, "is setuid", "without the privilege");
+    refused(&file, 2, "is setuid", "without the privilege");
 }
 
 fn executable(path: &str) {
@@ -206,6 +213,32 @@ fn run_sets_the_environment_and_keeps_what_was_there() {
         [&*expected, "SOFTRING_ENGINE=user\n", "SOFTRING_DOOR=patch\n", "SOFTRING_QUIET=1\n"]
     {
         assert!(env.contains(line), "{line} in {env}");
+    }
+}
+
+/// Doubled names, entries without `=`, and the order, by everything that starts a program.
+#[test]
+fn the_environment_arrives_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, file) = (dir.path().join("given.c"), dir.path().join("given"));
+    let code = "#include <unistd.h>\n\
+        int main(int n, char **v) {\n\
+        char *e[] = {\"B=2\", \"odd\", \"A=1\", \"=x\", \"A=3\", \"SOFTRING_NOTICE=0\", 0};\n\
+        (void)n; return execve(v[1], v + 1, e); }\n";
+    fs::write(&source, code).unwrap();
+    let mut cc = Command::new("cc");
+    assert!(cc.arg("-o").arg(&file).arg(&source).status().expect("a C compiler").success());
+    let me = env!("CARGO_BIN_EXE_softring");
+    let trace = dir.path().join("trace.json").display().to_string();
+    let ways: [&[&str]; 4] =
+        [&["run", "--engine=kernel"], &["deny"], &["stat"], &["trace", "-o", &trace]];
+    for way in ways {
+        let mut c = Command::new(&file);
+        let o = c.arg(me).args(way).args(["--", "/usr/bin/env"]).output().unwrap();
+        let all = text(&o.stdout);
+        let given: Vec<&str> = all.lines().take(6).collect();
+        let want = ["B=2", "odd", "A=1", "=x", "A=3", "SOFTRING_NOTICE=0"];
+        assert_eq!(given, want, "{way:?}: {all}{}", text(&o.stderr));
     }
 }
 

@@ -1,6 +1,7 @@
 //! `softring run`: looks at the program, puts the preload library under it, and becomes it.
 
 mod elf;
+mod environment;
 pub mod lib_path;
 mod target;
 
@@ -8,7 +9,6 @@ use crate::cli::{Engine, RunArgs, UnderArgs, name_of};
 use crate::{deny, fail, out, sys};
 use anyhow::Context;
 use softring_engine::transport::model::parse;
-use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -18,24 +18,21 @@ use target::Trouble;
 /// EPERM: what Docker's profile answers.
 const EPERM: u16 = 1;
 
-pub type Environment = BTreeMap<OsString, OsString>;
-
-/// This process's environment.
-pub fn environment() -> Environment {
-    env::vars_os().collect()
-}
+pub use environment::Environment;
 
 /// The environment under which a program gets softring.
 pub fn preload_environment(lib: &Path, engine: Engine, door: &str, quiet: bool) -> Environment {
-    let mut env = environment();
-    let preload = lib_path::preload_with(lib, env.get(OsStr::new("LD_PRELOAD")).map(|v| &**v));
-    env.insert("LD_PRELOAD".into(), preload);
-    env.insert("SOFTRING_ENGINE".into(), name_of(engine).into());
-    env.insert("SOFTRING_DOOR".into(), door.into());
+    let mut env = Environment::own();
+    let preload = lib_path::preload_with(lib, env.get("LD_PRELOAD"));
+    env.set("LD_PRELOAD", preload);
+    env.set("SOFTRING_ENGINE", name_of(engine));
+    env.set("SOFTRING_DOOR", door);
     // Not anew where an ancestor has had its notice: it is 0 there.
-    env.entry("SOFTRING_NOTICE".into()).or_insert_with(|| "1".into());
+    if env.get("SOFTRING_NOTICE").is_none() {
+        env.set("SOFTRING_NOTICE", "1");
+    }
     if quiet {
-        env.insert("SOFTRING_QUIET".into(), "1".into());
+        env.set("SOFTRING_QUIET", "1");
     }
     env
 }
@@ -58,20 +55,20 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
     judge(under, target::examine(&path, lib.as_deref()))?;
     let mut env = match &lib {
         Some(lib) => preload_environment(lib, engine, &name_of(under.door), under.quiet),
-        None => environment(),
+        None => Environment::own(),
     };
-    env.insert("SOFTRING_SQ_IDLE".into(), name_of(under.sq_idle).into());
+    env.set("SOFTRING_SQ_IDLE", name_of(under.sq_idle));
     if let Some(poll) = under.poll {
-        env.insert("SOFTRING_POLL".into(), name_of(poll).into());
+        env.set("SOFTRING_POLL", name_of(poll));
     }
     if under.no_stats {
-        env.insert("SOFTRING_STATS".into(), "0".into());
+        env.set("SOFTRING_STATS", "0");
     }
     if under.aio_hipri {
-        env.insert("SOFTRING_AIO_HIPRI".into(), "1".into());
+        env.set("SOFTRING_AIO_HIPRI", "1");
     }
     if let Some(models) = models(under)? {
-        env.insert("SOFTRING_MODEL".into(), models);
+        env.set("SOFTRING_MODEL", models);
     }
     if under.deny {
         deny::install(EPERM, false)?;
@@ -108,7 +105,7 @@ fn models(under: &UnderArgs) -> anyhow::Result<Option<OsString>> {
 fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<()> {
     for trouble in troubles {
         match trouble {
-            Trouble::Fatal { what, hint } => return Err(fail::usage(what, hint)),
+            Trouble::Fatal { code, what, hint } => return Err(fail::no_program(code, what, hint)),
             Trouble::Unreachable { what, hint } if needs_us(under) => {
                 return Err(fail::usage(what, hint));
             }
@@ -149,7 +146,8 @@ pub fn find_program(name: &OsStr) -> anyhow::Result<PathBuf> {
     }
     in_path(name).ok_or_else(|| {
         let shown = name.to_string_lossy();
-        fail::usage(
+        fail::no_program(
+            fail::NOT_FOUND,
             format!("{shown}: not found in PATH"),
             format!("check the spelling, or give a path: softring run -- ./{shown}"),
         )
@@ -171,20 +169,14 @@ pub fn exec(path: &Path, args: &[OsString], env: &Environment) -> anyhow::Result
     let c = |s: &OsStr| CString::new(s.as_bytes()).context("an argument holds a NUL byte");
     let file = c(path.as_os_str())?;
     let argv = args.iter().map(|a| c(a)).collect::<Result<Vec<_>, _>>()?;
-    let mut envp = Vec::with_capacity(env.len());
-    for (k, v) in env {
-        let mut pair = k.clone();
-        pair.push("=");
-        pair.push(v);
-        envp.push(c(&pair)?);
-    }
-    let mut e = sys::execve(&file, &argv, &envp);
+    let envp = env.entries();
+    let mut e = sys::execve(&file, &argv, envp);
     if e.raw_os_error() == Some(libc::ENOEXEC) {
         // As execvp(3) does: a file without a header is the shell's.
         let shell = c(OsStr::new("/bin/sh"))?;
         let mut argv: Vec<CString> = vec![shell.clone(), file];
         argv.extend(args.iter().skip(1).map(|a| c(a)).collect::<Result<Vec<_>, _>>()?);
-        e = sys::execve(&shell, &argv, &envp);
+        e = sys::execve(&shell, &argv, envp);
     }
     let hint = match e.raw_os_error() {
         Some(libc::E2BIG) => "the arguments and the environment together are too long",
@@ -192,5 +184,7 @@ pub fn exec(path: &Path, args: &[OsString], env: &Environment) -> anyhow::Result
         Some(libc::EACCES) => "the file or its mount (noexec) does not allow it",
         _ => "try the program without softring to see whether it starts",
     };
-    Err(fail::usage(format!("cannot start {}: {e}", path.display()), hint))
+    let missing = e.raw_os_error() == Some(libc::ENOENT);
+    let code = if missing { fail::NOT_FOUND } else { fail::NOT_EXECUTABLE };
+    Err(fail::no_program(code, format!("cannot start {}: {e}", path.display()), hint))
 }

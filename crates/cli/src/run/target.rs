@@ -1,6 +1,7 @@
 //! Looks at a program before it is started: can it run here, and can the preload reach it?
 
 use super::elf::{self, Elf};
+use crate::fail;
 use rustix::fs::Access;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// It cannot be started at all.
-    Fatal { what: String, hint: String },
+    Fatal { code: u8, what: String, hint: String },
     /// It starts, but the preload library will not be in it.
     Unreachable { what: String, hint: String },
     /// It starts, and the preload library may not load.
@@ -24,7 +25,11 @@ pub enum Trouble {
 const MAX_SCRIPTS: u32 = 4;
 
 fn fatal(what: String, hint: &str) -> Trouble {
-    Trouble::Fatal { what, hint: hint.into() }
+    Trouble::Fatal { code: fail::NOT_EXECUTABLE, what, hint: hint.into() }
+}
+
+fn missing(what: String, hint: &str) -> Trouble {
+    Trouble::Fatal { code: fail::NOT_FOUND, what, hint: hint.into() }
 }
 
 /// Everything wrong with starting `path` with `lib` preloaded.
@@ -38,7 +43,11 @@ fn look(path: &Path, lib: Option<&Path>, scripts_left: u32, found: &mut Vec<Trou
     let name = path.display();
     let meta = match fs::metadata(path) {
         Ok(m) => m,
-        Err(e) => return found.push(fatal(format!("{name}: {e}"), missing_hint(&e))),
+        Err(e) => {
+            let absent = e.kind() == io::ErrorKind::NotFound;
+            let trouble = if absent { missing } else { fatal };
+            return found.push(trouble(format!("{name}: {e}"), missing_hint(&e)));
+        }
     };
     if meta.is_dir() {
         let hint = "give the program inside it";
@@ -101,7 +110,7 @@ fn look_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble>
         });
     };
     if !Path::new(interp).exists() {
-        return found.push(fatal(
+        return found.push(missing(
             format!("{name} asks for the dynamic linker {interp}, which is not here"),
             "install the C library that it was built for",
         ));

@@ -11,6 +11,7 @@ use anyhow::Context;
 use handed::Door;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
@@ -49,7 +50,8 @@ fn start(args: &StatArgs) -> anyhow::Result<()> {
     let own = sys::own_exe().context("cannot find this program's own file")?;
     let door = Door::open()?;
     let mut c = Command::new(own);
-    c.env("SOFTRING_STAT", door.key());
+    // By Command it would lose doubled entries and those without `=`.
+    sys::set_env("SOFTRING_STAT", OsStr::new(door.key()));
     c.arg("run").args(args.under.words()).arg("--").args(&args.command);
     let start = Instant::now();
     let mut child = c.spawn().map_err(|e| fail::cannot_start("the program", &e))?;

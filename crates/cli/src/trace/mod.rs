@@ -116,7 +116,9 @@ fn start(args: &TraceArgs, fd: i32) -> anyhow::Result<Child> {
     // Of the kernel's rings there would be nothing to see.
     let under = UnderArgs { engine: Engine::User, ..args.under.clone() };
     c.arg("run").args(under.words()).arg("--").args(&args.command);
-    c.env("SOFTRING_TRACE", format!("/proc/{}/fd/{fd}", std::process::id()));
+    // By Command it would lose doubled entries and those without `=`.
+    let memory = format!("/proc/{}/fd/{fd}", std::process::id());
+    sys::set_env("SOFTRING_TRACE", memory.as_ref());
     c.spawn().map_err(|e| fail::cannot_start("the program", &e))
 }
 

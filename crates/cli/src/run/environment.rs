@@ -1,0 +1,68 @@
+//! The environment of the program to start: what this process was given, entry by entry, in its
+//! order, doubled names and entries without `=` included; only what softring sets is changed.
+
+use crate::sys;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// The entries of an environment, as execve(2) takes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment(Vec<CString>);
+
+impl Environment {
+    /// This process's.
+    pub fn own() -> Environment {
+        Environment(sys::environ())
+    }
+
+    /// What getenv(3) finds under a name: the first entry's value.
+    pub fn get(&self, name: &str) -> Option<&OsStr> {
+        self.0.iter().find_map(|entry| value(entry, name)).map(OsStr::from_bytes)
+    }
+
+    /// Sets a name: in place where it stands, else behind all others. It then stands there once, as
+    /// readers differ in which of several they take.
+    pub fn set(&mut self, name: &str, value_of: impl Into<OsString>) {
+        let mut bytes = format!("{name}=").into_bytes();
+        bytes.extend(value_of.into().into_vec());
+        // A NUL cannot come from a command line or an environment.
+        let Ok(new) = CString::new(bytes) else { return };
+        let at = self.0.iter().position(|entry| value(entry, name).is_some());
+        let at = at.unwrap_or(self.0.len());
+        let mut index = 0;
+        self.0.retain(|entry| {
+            index += 1;
+            index - 1 < at || value(entry, name).is_none()
+        });
+        self.0.insert(at, new);
+    }
+
+    pub fn entries(&self) -> &[CString] {
+        &self.0
+    }
+}
+
+/// The value of an entry, if it has this name.
+fn value<'a>(entry: &'a CString, name: &str) -> Option<&'a [u8]> {
+    entry.as_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b"=")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(entries: &[&str]) -> Environment {
+        Environment(entries.iter().map(|e| CString::new(*e).unwrap()).collect())
+    }
+
+    #[test]
+    fn what_is_not_set_stays_as_it_was() {
+        let mut env = environment(&["B=2", "odd", "A=1", "A=3", "=x", "AA=4"]);
+        env.set("C", "5");
+        assert_eq!(env, environment(&["B=2", "odd", "A=1", "A=3", "=x", "AA=4", "C=5"]));
+        assert_eq!(env.get("A"), Some(OsStr::new("1")));
+        env.set("A", "6");
+        assert_eq!(env, environment(&["B=2", "odd", "A=6", "=x", "AA=4", "C=5"]));
+        assert_eq!((env.get("odd"), env.get("")), (None, Some(OsStr::new("x"))));
+    }
+}
