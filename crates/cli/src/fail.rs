@@ -9,7 +9,8 @@ pub const WORK: u8 = 1;
 /// The command line was wrong, or softring itself could not go on.
 pub const USAGE: u8 = 2;
 
-/// The program to start is there, and cannot be executed; as env(1), nohup(1) and timeout(1) have it.
+/// The program to start is there, and cannot be executed; as env(1), nohup(1) and timeout(1) have
+/// it.
 pub const NOT_EXECUTABLE: u8 = 126;
 /// The program to start was not found; as those have it.
 pub const NOT_FOUND: u8 = 127;

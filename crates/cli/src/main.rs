@@ -14,6 +14,7 @@ mod gen_docs;
 mod memfd;
 mod out;
 mod run;
+mod signals;
 mod stat;
 mod stats;
 mod sys;

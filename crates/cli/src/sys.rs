@@ -9,28 +9,6 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-
-/// Whether SIGPIPE was ignored when this process started. Rust's start-up ignores it; a program
-/// that we become must find what we found.
-static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
-
-extern "C" fn record_sigpipe() {
-    // SAFETY: an all-zero sigaction is a valid one; the kernel fills it in and keeps no pointer.
-    let ignored = unsafe {
-        let mut old: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut old) == 0
-            && old.sa_sigaction == libc::SIG_IGN
-    };
-    SIGPIPE_IGNORED.store(ignored, Ordering::Relaxed);
-}
-
-/// Called by the dynamic linker before Rust's start-up.
-#[used]
-// SAFETY: .init_array holds pointers to C functions that are called once at start-up with arguments
-// we ignore.
-#[unsafe(link_section = ".init_array")]
-static AT_START: extern "C" fn() = record_sigpipe;
 
 fn checked(ret: c_long) -> io::Result<c_long> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
@@ -78,7 +56,7 @@ pub fn execve(path: &CStr, args: &[CString], env: &[CString]) -> io::Error {
     // SAFETY: signal() takes no pointer; argv and envp are null-terminated arrays of strings that
     // outlive the call.
     unsafe {
-        if !SIGPIPE_IGNORED.load(Ordering::Relaxed) {
+        if !crate::signals::sigpipe_was_ignored() {
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         }
         libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr());
@@ -254,57 +232,4 @@ fn times(whose: libc::c_int) -> (u64, u64) {
     };
     let us = |t: libc::timeval| t.tv_sec.cast_unsigned() * 1_000_000 + t.tv_usec.cast_unsigned();
     (us(usage.ru_utime), us(usage.ru_stime))
-}
-
-/// The signal that asked us to end; 0: none yet.
-static END_SIGNAL: AtomicI32 = AtomicI32::new(0);
-
-extern "C" fn note_end_signal(signal: libc::c_int) {
-    END_SIGNAL.store(signal, Ordering::Relaxed);
-}
-
-/// From now on SIGINT, SIGTERM, SIGHUP and SIGQUIT are noted instead of ending us at once. What was
-/// ignored stays so.
-pub fn note_end_signals() {
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
-        // SAFETY: the handler only stores to an atomic; an all-zero sigaction is valid, and the
-        // kernel keeps no pointer to it.
-        unsafe {
-            let mut old: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(signal, std::ptr::null(), &raw mut old);
-            if old.sa_sigaction == libc::SIG_IGN {
-                continue;
-            }
-            let mut new: libc::sigaction = std::mem::zeroed();
-            new.sa_sigaction = (note_end_signal as extern "C" fn(libc::c_int)) as usize;
-            libc::sigaction(signal, &raw const new, std::ptr::null_mut());
-        }
-    }
-}
-
-/// The signal noted, if any.
-pub fn end_signal() -> Option<i32> {
-    Some(END_SIGNAL.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
-}
-
-/// Ends as if the signal had not been caught, so that whoever started us sees it.
-pub fn die_of(signal: i32) -> ! {
-    // SAFETY: no pointers; raise(3) returns only if the signal does not end us.
-    unsafe {
-        libc::signal(signal, libc::SIG_DFL);
-        libc::raise(signal);
-        libc::_exit(128 + signal)
-    }
-}
-
-/// kill(2): send signal to a process, if it is there still.
-pub fn kill(pid: u32, signal: i32) {
-    // SAFETY: no pointers; the process is a child that was not waited for, so the number is its.
-    unsafe { libc::kill(pid.cast_signed(), signal) };
-}
-
-/// Stops this process until the shell continues it.
-pub fn stop() {
-    // SAFETY: no pointers.
-    unsafe { libc::raise(libc::SIGTSTP) };
 }

@@ -253,3 +253,23 @@ fn a_signal_leaves_the_terminal_as_it_was() {
     t.shows("the end", |s| s.contains("ended with 143"));
     assert_eq!(t.tmux(&["display-message", "-p", "#{alternate_on}#{cursor_flag}"]).trim(), "01");
 }
+
+#[test]
+fn a_stop_gives_the_terminal_back() {
+    // A shell with job control, which says that a job was stopped, and continues it.
+    let shell = format!("bash --norc -i -c 'set -m; {ME} top; echo back; fg; sleep 60'");
+    let Some(t) = Terminal::run("stop", [80, 24], &shell) else { return };
+    t.shows("the table", |s| s.contains("q quit"));
+    let pane = t.tmux(&["display-message", "-p", "#{pane_pid}"]);
+    let kill = |signal: &str| {
+        let children = format!("/proc/{0}/task/{0}/children", pane.trim());
+        let top = std::fs::read_to_string(children).unwrap();
+        assert!(Command::new("kill").args([signal, top.trim()]).status().unwrap().success());
+    };
+    kill("-TSTP");
+    // The shell continues it at once; between the two the terminal was the shell's.
+    t.shows("the table again", |s| s.contains("q quit"));
+    kill("-TERM");
+    t.shows("the end", |s| s.contains("back") && s.contains("top"));
+    assert_eq!(t.tmux(&["display-message", "-p", "#{alternate_on}#{cursor_flag}"]).trim(), "01");
+}

@@ -6,7 +6,7 @@ mod watch;
 
 use crate::cli::StatArgs;
 use crate::stats::pages;
-use crate::{fail, sys};
+use crate::{fail, signals, sys};
 use anyhow::Context;
 use handed::Door;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,8 +21,6 @@ use watch::Watch;
 /// `softring stat -p PID`, `softring stat -- CMD`
 pub fn command(args: &StatArgs) -> anyhow::Result<()> {
     report::check(args.output.as_deref())?;
-    // Ctrl-C ends what is watched, and then there is something to tell.
-    sys::note_end_signals();
     match args.pid {
         Some(pid) => attach(args, pid),
         None => start(args),
@@ -30,12 +28,13 @@ pub fn command(args: &StatArgs) -> anyhow::Result<()> {
 }
 
 fn attach(args: &StatArgs, pid: i32) -> anyhow::Result<()> {
+    signals::catch_ends();
     pages::one(pid)?;
     let start = Instant::now();
     let mut watch = Watch::new(pid);
     watch.begin_now();
     let over = |start: Instant| args.seconds.is_some_and(|s| start.elapsed().as_secs_f64() >= s);
-    while watch.look() && sys::end_signal().is_none() && !over(start) {
+    while watch.look() && signals::end().is_none() && !over(start) {
         std::thread::sleep(Watch::EVERY);
     }
     let elapsed = start.elapsed();
@@ -53,8 +52,10 @@ fn start(args: &StatArgs) -> anyhow::Result<()> {
     // By Command it would lose doubled entries and those without `=`.
     sys::set_env("SOFTRING_STAT", OsStr::new(door.key()));
     c.arg("run").args(args.under.words()).arg("--").args(&args.command);
+    // What ends the program ends this, when it has been told of.
+    signals::catch_for_program();
     let start = Instant::now();
-    let mut child = c.spawn().map_err(|e| fail::cannot_start("the program", &e))?;
+    let mut child = signals::spawn(&mut c).map_err(|e| fail::cannot_start("the program", &e))?;
     let pid = i32::try_from(child.id()).context("a process number")?;
     let (status, watch) = follow(&mut child, Watch::at(pid, door))?;
     let elapsed = start.elapsed();
@@ -69,7 +70,7 @@ fn start(args: &StatArgs) -> anyhow::Result<()> {
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
         (Some(code), _) => std::process::exit(code),
-        (_, Some(signal)) => sys::die_of(signal),
+        (_, Some(signal)) => signals::die_of(signal),
         _ => Err(fail::work("the program ended in no known way")),
     }
 }
@@ -79,7 +80,6 @@ fn follow(child: &mut Child, mut watch: Watch) -> anyhow::Result<(ExitStatus, Wa
     let pid = Pid::from_child(child);
     // Says when the program has ended; where there is none, one looks now and then.
     let ends = pidfd_open(pid, PidfdFlags::empty()).ok();
-    let mut told = false;
     let mut next = Instant::now();
     loop {
         // Not at each page that comes: one looks through /proc for all of the family.
@@ -94,11 +94,7 @@ fn follow(child: &mut Child, mut watch: Watch) -> anyhow::Result<(ExitStatus, Wa
             watch.take();
             return Ok((status, watch));
         }
-        // From a terminal SIGINT and SIGQUIT reach the program, too.
-        let end = sys::end_signal().filter(|s| ![libc::SIGINT, libc::SIGQUIT].contains(s));
-        if let Some(signal) = end.filter(|_| !std::mem::replace(&mut told, true)) {
-            sys::kill(child.id(), signal);
-        }
+        signals::pass_on(child);
         wait(&watch, ends.as_ref(), next);
     }
 }

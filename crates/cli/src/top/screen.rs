@@ -3,7 +3,7 @@
 use super::sample::{ProcessRow, Tick, between};
 use super::table::{self, Kind, Line, Sort};
 use crate::cli::TopArgs;
-use crate::sys;
+use crate::signals;
 use anyhow::Context;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::style::{Modifier, Style};
@@ -45,13 +45,14 @@ enum Next {
 /// Shows until a key or a signal ends it; the terminal is as before then, also after a panic.
 pub fn run(args: &TopArgs, every: Duration) -> anyhow::Result<()> {
     let mut screen = Screen::new(args.pid, every, args.sort)?;
-    sys::note_end_signals();
+    signals::catch_ends();
+    signals::catch_stop();
     // Puts the terminal back before a panic is told of.
     let terminal = ratatui::try_init().context("cannot set up the terminal")?;
     let done = screen.live(terminal);
     ratatui::try_restore().context("cannot restore the terminal")?;
-    if let Some(signal) = sys::end_signal() {
-        sys::die_of(signal);
+    if let Some(signal) = signals::end() {
+        signals::die_of(signal);
     }
     done
 }
@@ -65,6 +66,13 @@ fn wait_for_keys(most: Duration) -> bool {
     // A signal ends it early, among them that of a new size.
     let _ = rustix::event::poll(&mut fds, Some(&most));
     !fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
+}
+
+/// Gives the terminal back, stops until the shell continues us, and takes the terminal again.
+fn stop() -> anyhow::Result<DefaultTerminal> {
+    ratatui::try_restore().context("cannot restore the terminal")?;
+    signals::stop();
+    ratatui::try_init().context("cannot set up the terminal")
 }
 
 impl Screen {
@@ -90,12 +98,16 @@ impl Screen {
         loop {
             terminal.draw(|frame| self.draw(frame)).context("cannot draw")?;
             while Instant::now() < due {
-                if sys::end_signal().is_some() {
+                if signals::end().is_some() {
                     return Ok(());
+                }
+                if signals::stop_asked() {
+                    terminal = stop()?;
+                    terminal.draw(|frame| self.draw(frame)).context("cannot draw")?;
                 }
                 let left = due.saturating_duration_since(Instant::now());
                 if !wait_for_keys(left.min(SIGNAL_CHECK)) {
-                    sys::die_of(libc::SIGHUP);
+                    signals::die_of(libc::SIGHUP);
                 }
                 if !event::poll(Duration::ZERO).context("cannot read keys")? {
                     continue;
@@ -104,11 +116,7 @@ impl Screen {
                     Event::Key(key) if key.kind != KeyEventKind::Release => match self.key(key) {
                         Next::Go => {}
                         Next::Quit => return Ok(()),
-                        Next::Stop => {
-                            ratatui::try_restore().context("cannot restore the terminal")?;
-                            sys::stop();
-                            terminal = ratatui::try_init().context("cannot set up the terminal")?;
-                        }
+                        Next::Stop => terminal = stop()?,
                     },
                     _ => {}
                 }

@@ -4,11 +4,10 @@
 mod find;
 mod json;
 mod record;
-mod signal;
 mod svg;
 
 use crate::cli::{Engine, TraceArgs, UnderArgs};
-use crate::{fail, out, sys};
+use crate::{fail, out, signals, sys};
 use anyhow::Context;
 use record::Record;
 use rustix::process::{Resource, getrlimit};
@@ -55,7 +54,10 @@ pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
         let hint = "name a file that you may write: softring trace -o FILE";
         fail::usage(format!("cannot write {}: {e}", args.output.display()), hint)
     })?;
-    signal::catch()?;
+    match args.pid {
+        Some(_) => signals::catch_ends(),
+        None => signals::catch_for_program(),
+    }
     let busy =
         |_| fail::work_hint("another softring trace reads this process", "wait until it is done");
     reader.start(counter_is_trusted()).map_err(busy)?;
@@ -86,10 +88,10 @@ pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
     drop(reader);
     tell(args, &record, &told);
     match status {
-        Some(status) if !status.success() => {
-            let killed = status.signal().map(|n| 128 + n);
-            std::process::exit(status.code().or(killed).unwrap_or(1));
-        }
+        Some(status) if !status.success() => match status.signal() {
+            Some(signal) => signals::die_of(signal),
+            None => std::process::exit(status.code().unwrap_or(1)),
+        },
         _ => Ok(()),
     }
 }
@@ -119,7 +121,7 @@ fn start(args: &TraceArgs, fd: i32) -> anyhow::Result<Child> {
     // By Command it would lose doubled entries and those without `=`.
     let memory = format!("/proc/{}/fd/{fd}", std::process::id());
     sys::set_env("SOFTRING_TRACE", memory.as_ref());
-    c.spawn().map_err(|e| fail::cannot_start("the program", &e))
+    signals::spawn(&mut c).map_err(|e| fail::cannot_start("the program", &e))
 }
 
 fn title(args: &TraceArgs) -> String {
@@ -145,12 +147,14 @@ fn follow(
     loop {
         let ended = target.ended();
         let over = limit.is_some_and(|limit| start.elapsed() >= limit);
-        let asked = signal::asked();
-        if let (Some(signal), Target::Child(child)) = (asked, &*target) {
-            // The terminal has told the program of Ctrl-C itself.
-            signal::pass_on(signal, child.id());
-        }
-        let stop = ended.is_some() || over || (asked.is_some() && matches!(target, Target::Pid(_)));
+        let asked = match &*target {
+            Target::Child(child) => {
+                signals::pass_on(child);
+                false
+            }
+            Target::Pid(_) => signals::end().is_some(),
+        };
+        let stop = ended.is_some() || over || asked;
         if on && stop {
             reader.stop();
             on = false;

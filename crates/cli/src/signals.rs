@@ -1,0 +1,161 @@
+//! Signals of a command that runs beside a program: noted, passed on, and died of as the program
+//! does.
+#![allow(unsafe_code)]
+
+use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, c_int};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Those that end what they are sent to.
+const END: [c_int; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+/// Those that a program may have a use for.
+const PASS_ON: [c_int; 6] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
+
+/// Signals noted and not taken, one bit each.
+static NOTED: AtomicU64 = AtomicU64::new(0);
+/// Those of them that a process has sent to this one. A terminal sends to all its processes, the
+/// program among them.
+static SENT: AtomicU64 = AtomicU64::new(0);
+/// Whether SIGPIPE was ignored when this process started. Rust's start-up ignores it; a program
+/// that we start must find what we found.
+static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn record_sigpipe() {
+    SIGPIPE_IGNORED.store(is_ignored(libc::SIGPIPE), Relaxed);
+}
+
+/// Called by the dynamic linker before Rust's start-up.
+#[used]
+// SAFETY: .init_array holds pointers to C functions that are called once at start-up with arguments
+// we ignore.
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = record_sigpipe;
+
+/// Was SIGPIPE ignored when this process started?
+pub fn sigpipe_was_ignored() -> bool {
+    SIGPIPE_IGNORED.load(Relaxed)
+}
+
+fn is_ignored(signal: c_int) -> bool {
+    // SAFETY: an all-zero sigaction is a valid one; the kernel fills it in and keeps no pointer.
+    unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut old) == 0
+            && old.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+extern "C" fn note(signal: c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
+    let bit = 1 << signal;
+    // SAFETY: the kernel passes a siginfo_t to a handler with SA_SIGINFO. Positive codes are its
+    // own: SI_KERNEL is what a terminal's keys have.
+    if unsafe { (*info).si_code } <= 0 {
+        SENT.fetch_or(bit, Relaxed);
+    }
+    NOTED.fetch_or(bit, Relaxed);
+}
+
+/// From now on the signal is only noted, unless it is ignored. What is started gets it as ever: a
+/// handler does not outlive exec.
+fn catch(signal: c_int) {
+    if is_ignored(signal) {
+        return;
+    }
+    // SAFETY: an all-zero sigaction is a valid one; the handler only stores to atomics.
+    unsafe {
+        let mut new: libc::sigaction = std::mem::zeroed();
+        new.sa_sigaction =
+            (note as extern "C" fn(c_int, *const libc::siginfo_t, *const libc::c_void)) as usize;
+        new.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(signal, &raw const new, std::ptr::null_mut());
+    }
+}
+
+/// From now on what would end us is noted.
+pub fn catch_ends() {
+    END.into_iter().for_each(catch);
+}
+
+/// From now on what is meant for the program is noted, to be passed on.
+pub fn catch_for_program() {
+    PASS_ON.into_iter().for_each(catch);
+}
+
+/// From now on a request to stop is noted, for [`stop_asked`].
+pub fn catch_stop() {
+    catch(SIGTSTP);
+}
+
+/// The signal that asked us to end, if one has.
+pub fn end() -> Option<c_int> {
+    let noted = NOTED.load(Relaxed);
+    END.into_iter().find(|signal| noted & 1 << signal != 0)
+}
+
+/// Has SIGTSTP come since the last call?
+pub fn stop_asked() -> bool {
+    NOTED.fetch_and(!(1 << SIGTSTP), Relaxed) & 1 << SIGTSTP != 0
+}
+
+/// Sends the program what came for it, but for what its terminal has sent to it itself.
+pub fn pass_on(child: &Child) {
+    let noted = NOTED.swap(0, Relaxed);
+    let sent = SENT.fetch_and(!noted, Relaxed);
+    for signal in PASS_ON {
+        if noted & sent & 1 << signal != 0 {
+            // SAFETY: no pointers; the child has not been waited for, so the number is its.
+            unsafe { libc::kill(child.id().cast_signed(), signal) };
+        }
+    }
+}
+
+/// Starts a program with the signal mask of this process, and SIGPIPE ignored if it was: std would
+/// empty the one and reset the other.
+///
+/// # Errors
+/// Those of fork(2) and execve(2).
+pub fn spawn(command: &mut Command) -> io::Result<Child> {
+    let ignored = sigpipe_was_ignored();
+    // SAFETY: an all-zero set is a valid one; the call only fills it in.
+    let mask = unsafe {
+        let mut mask: libc::sigset_t = std::mem::zeroed();
+        libc::sigprocmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut mask);
+        mask
+    };
+    // SAFETY: between fork and exec the closure makes two async-signal-safe calls.
+    unsafe {
+        command.pre_exec(move || {
+            if ignored {
+                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+            }
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut());
+            Ok(())
+        });
+    }
+    command.spawn()
+}
+
+/// Ends as if the signal had not been caught, so that whoever started us sees it; without a core
+/// file, which would take the place of the program's.
+pub fn die_of(signal: c_int) -> ! {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is only read; raise(3) returns only if the signal does not end us.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
+        libc::_exit(128 + signal)
+    }
+}
+
+/// Stops this process until the shell continues it; not at all where no shell could.
+pub fn stop() {
+    // SAFETY: no pointers.
+    unsafe {
+        libc::signal(SIGTSTP, libc::SIG_DFL);
+        libc::raise(SIGTSTP);
+    }
+    catch(SIGTSTP);
+}

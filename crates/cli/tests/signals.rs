@@ -1,0 +1,90 @@
+//! Signals reach the program that `softring stat` and `softring trace` run, and end these as they
+//! end it; what was seen until then is told.
+
+mod common;
+
+use common::{ME, text};
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// `stat` and `trace`, with where they write.
+fn ways(file: &str) -> [Vec<String>; 2] {
+    let words = |w: &[&str]| w.iter().map(ToString::to_string).collect();
+    [words(&["stat", "-o", file]), words(&["trace", "-o", file])]
+}
+
+/// Starts a script so, and waits until it says that it is ready.
+fn start(way: &[String], script: &str) -> Child {
+    let mut c = Command::new(ME);
+    c.args(way).args(["--", "bash", "-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    c.spawn().unwrap()
+}
+
+/// The lines that it says, how it ended, and what softring said, after these signals, one at each
+/// line.
+fn signalled(mut child: Child, signals: &[&str]) -> (Vec<String>, ExitStatus, String) {
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut said = Vec::new();
+    for signal in signals {
+        said.extend(lines.next());
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args([*signal, &id]).status().unwrap().success());
+    }
+    said.extend(lines);
+    let o = child.wait_with_output().unwrap();
+    (said, o.status, text(&o.stderr))
+}
+
+/// A shell would not die of SIGINT as long as what it runs does not.
+const WAITS: &str = "echo ready; exec sleep 60";
+
+#[test]
+fn what_ends_the_program_ends_us() {
+    let dir = tempfile::tempdir().unwrap();
+    for (signal, number) in [("-INT", 2), ("-TERM", 15), ("-HUP", 1), ("-QUIT", 3)] {
+        let file = dir.path().join(signal);
+        for way in ways(file.to_str().unwrap()) {
+            let script = format!("ulimit -c 0; {WAITS}");
+            let (said, status, told) = signalled(start(&way, &script), &[signal]);
+            assert_eq!((said.len(), status.signal()), (1, Some(number)), "{way:?}: {told}");
+            let written = std::fs::metadata(&file).unwrap().len();
+            assert!(written > 0, "{way:?} {signal}: {told}");
+            if way[0] == "trace" {
+                let trace = std::fs::read(&file).unwrap();
+                serde_json::from_slice::<serde_json::Value>(&trace).expect("a whole trace");
+            }
+        }
+    }
+}
+
+#[test]
+fn signals_reach_the_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("out");
+    let script = "n=0\n\
+                  for s in INT HUP USR1 USR2 TERM; do trap \"echo $s; n=\\$((n + 1))\" $s; done\n\
+                  echo ready; while [ $n -lt 5 ]; do sleep 0.05; done; exit 7";
+    for way in ways(file.to_str().unwrap()) {
+        let all = ["-USR1", "-USR2", "-HUP", "-INT", "-TERM"];
+        let (said, status, told) = signalled(start(&way, script), &all);
+        assert_eq!(said, ["ready", "USR1", "USR2", "HUP", "INT", "TERM"], "{way:?}: {told}");
+        assert_eq!(status.code(), Some(7), "{way:?}: {told}");
+    }
+}
+
+#[test]
+fn what_was_ignored_stays_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("out").display().to_string();
+    let show = "grep -E '^Sig(Ign|Blk)' /proc/self/status";
+    let from_shell = |command: &str| {
+        let script = format!("trap '' INT HUP TERM PIPE; exec {command}");
+        text(&Command::new("bash").args(["-c", &script]).output().unwrap().stdout)
+    };
+    let plain = from_shell(show);
+    assert!(plain.lines().count() == 2);
+    for way in ways(&file) {
+        assert_eq!(from_shell(&format!("{ME} {} -- {show}", way.join(" "))), plain, "{way:?}");
+    }
+}
