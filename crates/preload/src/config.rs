@@ -17,6 +17,11 @@
 //!
 //! Of those that are `0` by default, any other value is `1`. An unknown value is reported once per
 //! process and counts as the default: a program must not fail because of a typo here.
+//!
+//! A program that runs with more rights than its caller's (set-user-id, set-group-id, file
+//! capabilities) is loaded with this library only if it is linked with it. It obeys none of these:
+//! they are its caller's, who could name files to be written and viewers to be shown memory. Nor
+//! has it memory for viewers at all.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_char};
@@ -103,6 +108,11 @@ pub fn claim_notice() -> bool {
 
 /// Reads the environment.
 pub fn read() {
+    if is_secure() {
+        softring_engine::stats::disable();
+        softring_engine::stats::trace::disable();
+        return;
+    }
     // First: it silences complaints about the others.
     QUIET.store(flag(c"SOFTRING_QUIET"), Ordering::Relaxed);
     let names = [("auto", 0), ("user", Engine::User as u8), ("kernel", Engine::Kernel as u8)];
@@ -174,6 +184,12 @@ fn read_models() {
         }
         Err(e) => crate::notice::say(&format!("SOFTRING_MODEL: {e}; no disk is modelled")),
     }
+}
+
+/// Has exec(2) given this process rights that its caller lacks? The rule of secure_getenv(3).
+fn is_secure() -> bool {
+    // SAFETY: asks for a number.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 fn value(name: &CStr) -> Option<&'static CStr> {
