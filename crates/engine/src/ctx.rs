@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::abi::IORING_SETUP_DEFER_TASKRUN;
+use crate::creds::Creds;
 use crate::mem::cq::Overflow;
 use crate::mem::lock::Control;
 use crate::mem::rings::Rings;
@@ -228,6 +229,8 @@ pub struct Ctx {
     pub buffers: BufTable,
     pub tags: Arc<TagSink>,
     pub personalities: Personalities,
+    /// What an SQ thread submits is its ring's maker's.
+    pub sq_creds: Option<Arc<Creds>>,
     /// Provided buffers.
     pub groups: Groups,
     pub param_region: Option<ParamRegion>,
@@ -276,6 +279,7 @@ impl Ctx {
             buffers: BufTable::default(),
             tags: Arc::default(),
             personalities: Personalities::default(),
+            sq_creds: None,
             groups: Groups::new(),
             param_region: None,
             napi: Napi::default(),

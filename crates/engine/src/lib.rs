@@ -12,6 +12,7 @@
 pub mod abi;
 pub mod aio;
 pub mod alone;
+pub mod creds;
 pub mod ctx;
 pub mod errno;
 pub mod fds;

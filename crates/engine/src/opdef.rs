@@ -100,6 +100,9 @@ pub const FILE_IN: u32 = 1 << 10;
 pub const LENIENT: u32 = 1 << 11;
 /// Its result counts bytes: read with [`POLLIN`], written with [`POLLOUT`].
 pub const BYTES: u32 = 1 << 12;
+/// The call asks for the rights of who makes it: it names a file, changes one (whose set-user-id
+/// bit goes if the writer may not keep it), or a socket passes them on.
+pub const CREDS: u32 = 1 << 13;
 
 impl OpDef {
     pub const fn has(&self, bit: u32) -> bool {
@@ -176,41 +179,37 @@ use Issue::{Call as Sys, Ring};
 use ops::openclose::{close_finish, open, open_finish};
 
 /// Rows that work on names, on a worker.
-const NAMES: u32 = ASYNC | LENIENT;
+const NAMES: u32 = ASYNC | LENIENT | CREDS;
 /// Rows that work on an open file, on a worker.
 const FILE_ASYNC: u32 = FILE | ASYNC | LENIENT;
 /// Rows that change an open file, on a worker, one at a time.
-const FILE_HASH: u32 = FILE | ASYNC | HASH | LENIENT;
+const FILE_HASH: u32 = FILE | ASYNC | HASH | LENIENT | CREDS;
 /// Rows that move bytes between files, on a worker.
-const SPLICE: u32 = FILE | FILE_IN | ASYNC | HASH | UNBOUND;
+const SPLICE: u32 = FILE | FILE_IN | ASYNC | HASH | UNBOUND | CREDS;
 
 /// Rows that send and receive.
 const NET: u32 = FILE | IOPRIO | UNBOUND | BYTES;
+const SEND: u32 = NET | POLLOUT | CREDS;
 /// Support rows that read and write.
 const RW: u32 = FILE | IOPRIO | IOPOLL | AIO | UNBOUND | BYTES;
+const WRITE: u32 = RW | POLLOUT | HASH | CREDS;
 
 /// The table, in opcode order.
 pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     quick(op(IORING_OP_NOP, "5.1", IOPOLL, ops::nop::prep, Ring(ops::nop::issue)), ops::nop::fast),
     op(IORING_OP_READV, "5.1", RW | POLLIN | BUFSEL, ops::rw::prep, Sys(ops::rw::issue)),
-    op(IORING_OP_WRITEV, "5.1", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
+    op(IORING_OP_WRITEV, "5.1", WRITE, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_FSYNC, "5.1", FILE_ASYNC, ops::sync::fsync_prep, Sys(ops::sync::fsync)),
     quick(
         op(IORING_OP_READ_FIXED, "5.1", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
         ops::rw_hot::fast,
     ),
-    op(IORING_OP_WRITE_FIXED, "5.1", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
+    op(IORING_OP_WRITE_FIXED, "5.1", WRITE, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_POLL_ADD, "5.1", FILE, ops::poll::add_prep, Ring(ops::poll::add)),
     op(IORING_OP_POLL_REMOVE, "5.1", 0, ops::poll::remove_prep, Ring(ops::poll::remove)),
     op(IORING_OP_SYNC_FILE_RANGE, "5.1", FILE_ASYNC, ops::sync::range_prep, Sys(ops::sync::range)),
     waits(
-        op(
-            IORING_OP_SENDMSG,
-            "5.3",
-            NET | POLLOUT,
-            ops::net_msg::send_prep,
-            Sys(ops::net_msg::send),
-        ),
+        op(IORING_OP_SENDMSG, "5.3", SEND, ops::net_msg::send_prep, Sys(ops::net_msg::send)),
         IORING_RECVSEND_POLL_FIRST,
     ),
     waits(
@@ -243,12 +242,12 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(
         IORING_OP_CONNECT,
         "5.5",
-        FILE | POLLOUT | UNBOUND,
+        FILE | POLLOUT | UNBOUND | CREDS,
         ops::connect::connect_prep,
         Sys(ops::connect::connect),
     ),
     op(IORING_OP_FALLOCATE, "5.6", FILE_HASH, ops::sync::fallocate_prep, Sys(ops::sync::fallocate)),
-    then(op(IORING_OP_OPENAT, "5.6", 0, ops::openclose::openat_prep, Sys(open)), open_finish),
+    then(op(IORING_OP_OPENAT, "5.6", CREDS, ops::openclose::openat_prep, Sys(open)), open_finish),
     then(
         op(IORING_OP_CLOSE, "5.6", 0, ops::openclose::close_prep, Sys(ops::openclose::close)),
         close_finish,
@@ -265,18 +264,18 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         op(IORING_OP_READ, "5.6", RW | POLLIN | BUFSEL, ops::rw::prep, Sys(ops::rw::issue)),
         ops::rw_hot::fast,
     ),
-    op(IORING_OP_WRITE, "5.6", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
+    op(IORING_OP_WRITE, "5.6", WRITE, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_FADVISE, "5.6", FILE, ops::advise::fadvise_prep, Sys(ops::advise::fadvise)),
     op(IORING_OP_MADVISE, "5.6", NAMES, ops::advise::madvise_prep, Sys(ops::advise::madvise)),
     waits(
-        op(IORING_OP_SEND, "5.6", NET | POLLOUT | BUFSEL, ops::net::send_prep, Sys(ops::net::send)),
+        op(IORING_OP_SEND, "5.6", SEND | BUFSEL, ops::net::send_prep, Sys(ops::net::send)),
         IORING_RECVSEND_POLL_FIRST,
     ),
     waits(
         op(IORING_OP_RECV, "5.6", NET | POLLIN | BUFSEL, ops::net::recv_prep, Sys(ops::net::recv)),
         IORING_RECVSEND_POLL_FIRST,
     ),
-    then(op(IORING_OP_OPENAT2, "5.6", 0, ops::openclose::openat2_prep, Sys(open)), open_finish),
+    then(op(IORING_OP_OPENAT2, "5.6", CREDS, ops::openclose::openat2_prep, Sys(open)), open_finish),
     op(IORING_OP_EPOLL_CTL, "5.6", 0, ops::epoll::ctl_prep, Ring(ops::epoll::ctl)),
     op(IORING_OP_SPLICE, "5.7", SPLICE, ops::splice::prep, Sys(ops::splice::issue)),
     op(
@@ -307,12 +306,24 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_SYMLINKAT, "5.15", NAMES, ops::fs::symlink_prep, Sys(ops::fs::symlink)),
     op(IORING_OP_LINKAT, "5.15", NAMES, ops::fs::link_prep, Sys(ops::fs::link)),
     op(IORING_OP_MSG_RING, "5.18", FILE | IOPOLL, ops::msg_ring::prep, Ring(ops::msg_ring::issue)),
-    op(IORING_OP_FSETXATTR, "5.19", FILE_ASYNC, ops::xattr::fset_prep, Sys(ops::xattr::fset)),
+    op(
+        IORING_OP_FSETXATTR,
+        "5.19",
+        FILE_ASYNC | CREDS,
+        ops::xattr::fset_prep,
+        Sys(ops::xattr::fset),
+    ),
     op(IORING_OP_SETXATTR, "5.19", NAMES, ops::xattr::set_prep, Sys(ops::xattr::set)),
-    op(IORING_OP_FGETXATTR, "5.19", FILE_ASYNC, ops::xattr::fget_prep, Sys(ops::xattr::fget)),
+    op(
+        IORING_OP_FGETXATTR,
+        "5.19",
+        FILE_ASYNC | CREDS,
+        ops::xattr::fget_prep,
+        Sys(ops::xattr::fget),
+    ),
     op(IORING_OP_GETXATTR, "5.19", NAMES, ops::xattr::get_prep, Sys(ops::xattr::get)),
     then(
-        op(IORING_OP_SOCKET, "5.19", 0, ops::socket::socket_prep, Sys(ops::socket::socket)),
+        op(IORING_OP_SOCKET, "5.19", CREDS, ops::socket::socket_prep, Sys(ops::socket::socket)),
         open_finish,
     ),
     but(
@@ -320,7 +331,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
             op(
                 IORING_OP_URING_CMD,
                 "5.19",
-                FILE | IOPOLL | BUFSEL,
+                FILE | IOPOLL | BUFSEL | CREDS,
                 ops::uring_cmd::prep,
                 Sys(ops::uring_cmd::issue),
             ),
@@ -329,11 +340,11 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         "sockets and NVMe",
     ),
     waits(
-        op(IORING_OP_SEND_ZC, "6.0", NET | POLLOUT, ops::net_zc::prep, Sys(ops::net_zc::send)),
+        op(IORING_OP_SEND_ZC, "6.0", SEND, ops::net_zc::prep, Sys(ops::net_zc::send)),
         IORING_RECVSEND_POLL_FIRST,
     ),
     waits(
-        op(IORING_OP_SENDMSG_ZC, "6.1", NET | POLLOUT, ops::net_zc::prep, Sys(ops::net_zc::send)),
+        op(IORING_OP_SENDMSG_ZC, "6.1", SEND, ops::net_zc::prep, Sys(ops::net_zc::send)),
         IORING_RECVSEND_POLL_FIRST,
     ),
     op(
@@ -355,8 +366,8 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         Sys(ops::openclose::install),
     ),
     op(IORING_OP_FTRUNCATE, "6.9", FILE_HASH, ops::truncate::prep, Sys(ops::truncate::issue)),
-    op(IORING_OP_BIND, "6.11", FILE, ops::socket::bind_prep, Sys(ops::socket::bind)),
-    op(IORING_OP_LISTEN, "6.11", FILE, ops::socket::listen_prep, Sys(ops::socket::listen)),
+    op(IORING_OP_BIND, "6.11", FILE | CREDS, ops::socket::bind_prep, Sys(ops::socket::bind)),
+    op(IORING_OP_LISTEN, "6.11", FILE | CREDS, ops::socket::listen_prep, Sys(ops::socket::listen)),
     no(IORING_OP_RECV_ZC, "6.15"),
     op(
         IORING_OP_EPOLL_WAIT,
@@ -366,7 +377,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         Sys(ops::epoll::wait),
     ),
     op(IORING_OP_READV_FIXED, "6.15", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
-    op(IORING_OP_WRITEV_FIXED, "6.15", RW | POLLOUT | HASH, ops::rw::prep, Sys(ops::rw::issue)),
+    op(IORING_OP_WRITEV_FIXED, "6.15", WRITE, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_PIPE, "6.16", 0, ops::openclose::pipe_prep, Ring(ops::openclose::pipe)),
 ];
 

@@ -363,6 +363,19 @@ pub(crate) fn process_name() -> [u8; 16] {
     name
 }
 
+/// The user and group that the calling thread accesses files by, as proc_pid_status(5) has them.
+pub(crate) fn file_ids_by_proc() -> Option<(u32, u32)> {
+    use rustix::fs::{Mode, OFlags, open};
+    let mut text = [0u8; 1024];
+    let path = c"/proc/thread-self/status";
+    let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let n = rustix::io::read(EngineFd::from(fd), &mut text).ok()?;
+    let text = core::str::from_utf8(&text[..n]).ok()?;
+    // Real, effective, saved, and for files.
+    let of = |what| text.lines().find_map(|l| l.strip_prefix(what))?.split('\t').next_back();
+    Some((of("Uid:")?.parse().ok()?, of("Gid:")?.parse().ok()?))
+}
+
 /// Voluntary context switches of the calling thread, as `getrusage(2)` counts them.
 pub(crate) fn voluntary_switches() -> u32 {
     const RUSAGE_THREAD: usize = 1;

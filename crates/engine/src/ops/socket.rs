@@ -1,6 +1,7 @@
 //! SOCKET, BIND, LISTEN, SHUTDOWN: what a socket needs before and after its life as a stream.
 //! Kernel counterpart: `io_uring/net.c`.
 
+use crate::abi::IORING_OP_CONNECT;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
@@ -9,6 +10,7 @@ use crate::ops::{answer, zero};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::sys::sys;
 use crate::transport::kind::Kind;
+use crate::transport::socket::{SO_DOMAIN, option};
 use crate::user;
 
 /// `SOCK_TYPE_MASK`.
@@ -79,6 +81,16 @@ pub fn bind_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 fn makes_file(addr: &[u8]) -> bool {
     const AF_UNIX: [u8; 2] = 1u16.to_ne_bytes();
     addr.starts_with(&AF_UNIX) && addr.get(2).is_some_and(|&c| c != 0)
+}
+
+/// Does a request on a socket that waits at first ask for its submitter's rights when it is tried
+/// again? A unix socket looks its peer up by name, or tells it who sends.
+pub fn passes_creds(req: &Req) -> bool {
+    const AF_UNIX: i32 = 1;
+    match &req.call.keep {
+        Keep::Bytes(addr) if req.opcode() == IORING_OP_CONNECT => makes_file(addr),
+        _ => option(req.call.file.fd(), SO_DOMAIN) == Some(AF_UNIX),
+    }
 }
 
 /// Gives the socket an address.

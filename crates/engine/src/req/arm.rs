@@ -23,7 +23,7 @@ use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS, Outcome};
 use crate::ops;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
-use crate::req::route::MAX_ARMS;
+use crate::req::route::{MAX_ARMS, Way};
 use crate::req::slab::ReqId;
 use crate::req::{standing, turns};
 use crate::stats::trace::Step;
@@ -203,6 +203,12 @@ impl Ctx {
         let Some(mut req) = self.slab.remove(id) else { return false };
         self.count_reissue(&req);
         self.trace(Step::Reissue, &req);
+        if self.runs_elsewhere(&req) {
+            leave(&mut self.transports, id, &mut req, true);
+            self.pass_turn(turns::key(&req), id, true);
+            self.take_route(Way::Worker, &mut req);
+            return false;
+        }
         let outcome = match self.select_buffer(&mut req) {
             Ok(()) => self.issue(&mut req),
             Err(e) => Outcome::Done(e.res()),

@@ -2,12 +2,12 @@
 //! `io_queue_sqe`.
 
 use crate::abi::{IORING_OP_CLOSE, IORING_OP_RECV, IORING_OP_SOCKET, IORING_OP_URING_CMD};
+use crate::creds::under;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS, Outcome, Try};
 use crate::req::request::{Call, FileRef, Req, ReqFlags, State, Wait};
 use crate::req::route::Way;
-use crate::rsrc::personality::under;
 use crate::stats::trace::Step;
 
 impl Ctx {

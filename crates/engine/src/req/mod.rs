@@ -2,6 +2,7 @@
 
 pub mod arm;
 pub mod by_worker;
+pub mod caller;
 pub mod cancel;
 pub mod clat;
 pub mod complete;

@@ -13,6 +13,7 @@ use rustix::fd::AsRawFd;
 
 use crate::abi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
 use crate::abi::{io_uring_sqe, nvme_passthru_cmd64};
+use crate::creds::Creds;
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::opdef::OPS;
@@ -20,7 +21,6 @@ use crate::ops::net_msg::Msg;
 use crate::rsrc::buffers::BufNode;
 use crate::rsrc::files::FileNode;
 use crate::rsrc::kbuf::Pick;
-use crate::rsrc::personality::Creds;
 use crate::rsrc::plain::Plain;
 use crate::sys;
 use crate::transport::kind::Kind;
@@ -75,6 +75,8 @@ bitflags! {
         const STREAM = 1 << 24;
         /// A worker does what is the device's, past the page cache: it is not to be had back.
         const DIRECT = 1 << 25;
+        /// Its `creds` are what it runs under: its submitter's, or within those.
+        const CREDS_NOTED = 1 << 26;
         /// Bits that `flags` of the SQE may set.
         const SQE = 0x7f;
         const LINKS = Self::LINK.bits() | Self::HARDLINK.bits();
@@ -289,7 +291,8 @@ pub struct Call {
     pub want: u32,
     /// The buffer it has picked.
     pub pick: Option<Pick>,
-    /// Credentials to act under, where the SQE names a personality.
+    /// Credentials to act under: the submitter's, if another thread may come to run it (see
+    /// `req::caller`), or those that the SQE names.
     pub creds: Option<Arc<Creds>>,
 }
 
@@ -483,6 +486,11 @@ impl Req {
     /// Is it to wait for readiness before its first attempt?
     pub fn polls_first(&self) -> bool {
         self.call.sqe.ioprio & OPS[self.opcode() as usize].poll_first != 0
+    }
+
+    /// Does the SQE ask for other credentials than the submitter's?
+    pub fn names_personality(&self) -> bool {
+        self.call.sqe.personality != 0 && self.call.creds.is_some()
     }
 
     pub fn linked(&self) -> bool {

@@ -46,6 +46,9 @@ impl Ctx {
         if !matches!(def.issue, Issue::Call(_)) {
             return None;
         }
+        if self.runs_elsewhere(req) {
+            return Some(Way::Worker);
+        }
         if req.polls_first() && req.arms == 0 {
             // All but these first look whether it is a socket.
             let any = matches!(req.opcode(), IORING_OP_RECV | IORING_OP_ACCEPT);
@@ -61,7 +64,7 @@ impl Ctx {
             // It waits by itself, also on a worker.
             return None;
         }
-        let forced = req.flags.contains(ReqFlags::FORCE_ASYNC) || req.call.creds.is_some();
+        let forced = req.flags.contains(ReqFlags::FORCE_ASYNC) || req.names_personality();
         // A worker waits also where it is asked not to.
         let unwaiting = forced && req.flags.contains(ReqFlags::NOWAIT);
         if req.flags.contains(ReqFlags::ON_WORKER | ReqFlags::NOWAIT) && !forced {
@@ -72,7 +75,7 @@ impl Ctx {
                 return Some(Way::Model);
             }
             return match self.kind_in_batch(&req.call.file) {
-                Kind::Direct if req.call.creds.is_none() && !unwaiting && self.aio_ready() => {
+                Kind::Direct if !req.names_personality() && !unwaiting && self.aio_ready() => {
                     Some(Way::Aio)
                 }
                 // Without kernel aio.
@@ -176,6 +179,9 @@ impl Ctx {
                 let events = ops::net::poll_events(req, def.poll_events());
                 req.wait = Wait::Poll(Poll::new(events));
                 req.arms += 1;
+                if def.has(opdef::CREDS) && ops::socket::passes_creds(req) {
+                    self.note_creds(req, false);
+                }
                 self.arm_poll(req);
             }
         }
@@ -191,6 +197,7 @@ impl Ctx {
             req.fail(e);
             return self.finish(req);
         }
+        self.note_creds(req, kind_of(&req.call.file) == Kind::Other);
         self.trace(Step::Punt, req);
         req.state = State::Punted;
         let call = req.call.lend();

@@ -2,8 +2,10 @@
 //! `io_submit_sqe`, `io_init_req`.
 
 use core::cell::Cell;
+use std::sync::Arc;
 
 use crate::abi::*;
+use crate::creds::Creds;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS};
@@ -30,6 +32,11 @@ pub struct SubmitState {
     /// The file on a modelled device that was last found in this batch.
     pub model: Found,
     pub sampling: Sampling,
+    /// A batch is being submitted, by a thread with these credentials, once it was asked.
+    pub open: bool,
+    pub caller: Option<Arc<Creds>>,
+    /// The epoch of credentials, and the thread that had those of the ring's maker then (SQPOLL).
+    pub as_maker: (u64, u32),
 }
 
 impl Ctx {
@@ -53,6 +60,7 @@ impl Ctx {
         // What ran since the last batch may have left something there.
         (self.submit.direct, self.submit.model) = (None, Found::default());
         self.timeouts.specs.clear();
+        self.submit.open = true;
         // One place for all that end at once, which most do.
         let mut req = Req::default();
         while done < n {
@@ -91,6 +99,8 @@ impl Ctx {
             self.submit.last = None;
             self.queue_fallback(head);
         }
+        // What comes later may be another thread's.
+        (self.submit.open, self.submit.caller) = (false, None);
         // What is issued later may find another file under the number.
         (self.submit.direct, self.submit.model) = (None, Found::default());
         self.mem.sq_commit();
@@ -132,6 +142,9 @@ impl Ctx {
 
     /// Appends to the chain under construction, or starts one.
     fn chain(&mut self, req: &mut Req) {
+        if self.submit.head.is_some() {
+            self.note_creds(req, false);
+        }
         let id = self.slab.insert(core::mem::take(req));
         match self.submit.last.and_then(|last| self.slab.get_mut(last)) {
             Some(last) => last.link = Some(id),

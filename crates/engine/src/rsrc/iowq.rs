@@ -19,7 +19,7 @@ pub fn affinity(ctx: &mut Ctx, addr: u64, len: u32) -> Result<usize> {
     if mask.iter().zip(allowed).any(|(want, may)| want & !may != 0) {
         return Err(Errno::EINVAL);
     }
-    ctx.workers().pool.set_affinity(Some(&mask)).map(|()| 0)
+    ctx.workers().set_affinity(Some(&mask)).map(|()| 0)
 }
 
 /// `IORING_UNREGISTER_IOWQ_AFF`: lets the workers run anywhere again.
@@ -27,7 +27,7 @@ pub fn affinity(ctx: &mut Ctx, addr: u64, len: u32) -> Result<usize> {
 /// # Errors
 /// None.
 pub fn no_affinity(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
-    ctx.workers().pool.set_affinity(None).map(|()| 0)
+    ctx.workers().set_affinity(None).map(|()| 0)
 }
 
 /// `IORING_REGISTER_IOWQ_MAX_WORKERS`: sets the most bounded and unbounded workers, 0 leaving one
@@ -38,7 +38,7 @@ pub fn no_affinity(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 pub fn max_workers(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     let mut max = [0u32; 2];
     user::read_slice(addr, &mut max)?;
-    let old = ctx.workers().pool.set_max(max)?;
+    let old = ctx.workers().set_max(max)?;
     user::write_slice(addr, &old)?;
     Ok(0)
 }

@@ -1,26 +1,16 @@
 //! Registered personalities: credentials to act under. Kernel counterpart:
 //! `io_register_personality`.
 //!
-//! The kernel lends a request the whole credentials. Here they are what decides about files: the
-//! file-system ids and the supplementary groups, which Linux keeps per thread. A request whose
-//! credentials are those of its thread runs as ever; for another one the worker changes its own
-//! before the system call and changes back after it, which takes the rights that setfsuid(2) and
-//! setgroups(2) ask for; without them the request fails with EPERM.
+//! The kernel lends a request the whole credentials. Here they are what decides about calls: the
+//! file-system ids, the groups and the effective capabilities. A worker takes them on for the one
+//! call ([`crate::creds::under`]), within the limits of the thread that submits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::creds::Creds;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result, check};
-use crate::sys::sys;
-
-/// A snapshot of what a thread's credentials say about files.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Creds {
-    pub uid: u32,
-    pub gid: u32,
-    pub groups: Vec<u32>,
-}
+use crate::errno::{Errno, Result};
 
 /// Ids are handed out in a circle, from 1.
 #[derive(Debug, Default)]
@@ -51,7 +41,7 @@ impl Personalities {
 /// # Errors
 /// `EBUSY` if every id is in use.
 pub fn register(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
-    ctx.personalities.insert(Creds::now()?).map(usize::from)
+    ctx.personalities.insert(Creds::now()).map(usize::from)
 }
 
 /// `IORING_UNREGISTER_PERSONALITY`: forgets one; requests in flight keep it.
@@ -61,72 +51,6 @@ pub fn register(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 pub fn unregister(ctx: &mut Ctx, _: u64, id: u32) -> Result<usize> {
     let id = u16::try_from(id).map_err(|_| Errno::EINVAL)?;
     ctx.personalities.map.remove(&id).map(|_| 0).ok_or(Errno::EINVAL)
-}
-
-/// Asks only: no id is that large, so nothing is set.
-const ASK: u32 = u32::MAX;
-
-impl Creds {
-    /// The calling thread's.
-    ///
-    /// # Errors
-    /// As getgroups(2).
-    pub fn now() -> Result<Creds> {
-        let uid = sys!(__NR_setfsuid, ASK) as u32;
-        let gid = sys!(__NR_setfsgid, ASK) as u32;
-        let n = check(sys!(__NR_getgroups, 0, 0))?;
-        let mut groups = vec![0u32; n];
-        let at = groups.as_mut_ptr().expose_provenance();
-        groups.truncate(check(sys!(__NR_getgroups, n, at))?);
-        Ok(Creds { uid, gid, groups })
-    }
-
-    /// Gives the calling thread these in place of `now`. The user comes last, for with it go the
-    /// rights to the rest.
-    fn set(&self, now: &Creds) -> Result<()> {
-        if self.groups != now.groups {
-            let at = self.groups.as_ptr().expose_provenance();
-            check(sys!(__NR_setgroups, self.groups.len(), at))?;
-        }
-        sys!(__NR_setfsgid, self.gid);
-        sys!(__NR_setfsuid, self.uid);
-        let same = sys!(__NR_setfsgid, ASK) as u32 == self.gid
-            && sys!(__NR_setfsuid, ASK) as u32 == self.uid;
-        if same { Ok(()) } else { Err(Errno::EPERM) }
-    }
-
-    /// Undoes [`set`](Self::set): the user first, then what its rights allow.
-    fn restore(&self) {
-        sys!(__NR_setfsuid, self.uid);
-        sys!(__NR_setfsgid, self.gid);
-        let at = self.groups.as_ptr().expose_provenance();
-        sys!(__NR_setgroups, self.groups.len(), at);
-    }
-}
-
-const PR_GET_DUMPABLE: u32 = 3;
-const PR_SET_DUMPABLE: u32 = 4;
-
-/// Runs `f` under `creds`; without any, or with the thread's own, just runs it.
-///
-/// # Errors
-/// `EPERM` if this thread may not take them on.
-pub fn under<T>(creds: Option<&Creds>, f: impl FnOnce() -> T) -> Result<T> {
-    let Some(creds) = creds else { return Ok(f()) };
-    let now = Creds::now()?;
-    if now == *creds {
-        return Ok(f());
-    }
-    // The kernel forbids core dumps and debuggers to a process whose ids change; that is not the
-    // program's wish here.
-    let dumpable = sys!(__NR_prctl, PR_GET_DUMPABLE);
-    let set = creds.set(&now);
-    let r = set.map(|()| f());
-    now.restore();
-    if dumpable == 1 {
-        sys!(__NR_prctl, PR_SET_DUMPABLE, 1);
-    }
-    r
 }
 
 #[cfg(test)]
@@ -142,16 +66,5 @@ mod tests {
         assert_eq!(p.insert(Creds::default()), Ok(3));
         p.last = u16::MAX;
         assert_eq!(p.insert(Creds::default()), Ok(1));
-    }
-
-    #[test]
-    fn own_credentials_change_nothing_and_others_are_given_back() {
-        let now = Creds::now().unwrap();
-        assert_eq!(under(Some(&now), || 7), Ok(7));
-        let other = Creds { uid: 12345, gid: 54321, groups: vec![7] };
-        let seen = under(Some(&other), || Creds::now().unwrap());
-        // Only a privileged thread may.
-        assert!(seen == Ok(other) || seen == Err(Errno::EPERM), "{seen:?}");
-        assert_eq!(Creds::now(), Ok(now));
     }
 }

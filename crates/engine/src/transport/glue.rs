@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::worker::{Pool, Work, default_limits};
+use super::workers::Workers;
 use crate::abi::{
     IORING_OP_ASYNC_CANCEL, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN, IOSQE_FIXED_FILE,
 };
+use crate::creds::Creds;
 use crate::ctx::{Ctx, Ring};
 use crate::opdef::{self, OPS};
 use crate::req::complete::Finished;
@@ -67,21 +69,10 @@ impl Work for Job {
     }
 }
 
-/// The workers of a ring, or of several that share them (ATTACH_WQ); they go home with the last
-/// ring.
-pub struct Workers {
-    pub pool: Arc<Pool<Job>>,
-}
-
-impl core::fmt::Debug for Workers {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Workers").field("counts", &self.pool.counts()).finish()
-    }
-}
-
-impl Drop for Workers {
-    fn drop(&mut self) {
-        drop(self.pool.shutdown());
+impl Job {
+    /// The credentials that it runs under; none where it does not ask for any.
+    pub fn creds(&self) -> Option<&Arc<Creds>> {
+        self.call.creds.as_ref()
     }
 }
 
@@ -108,7 +99,7 @@ impl Ctx {
             if self.stats.seen() {
                 pool.count_at(PoolPlace::new());
             }
-            self.transports.pool = Some(Arc::new(Workers { pool }));
+            self.transports.pool = Some(Arc::new(Workers::new(pool)));
             self.show_pool();
         }
         self.transports.pool.as_ref().expect("made above")
@@ -116,7 +107,7 @@ impl Ctx {
 
     /// Names its workers in the ring's statistics.
     pub fn show_pool(&self) {
-        let name = self.transports.pool.as_ref().map_or(0, |workers| workers.pool.place());
+        let name = self.transports.pool.as_ref().map_or(0, |workers| workers.place());
         self.stats.pool.set(name);
     }
 
@@ -132,24 +123,20 @@ impl Ctx {
     ) -> Result<(), Box<Call>> {
         let Some(ring) = self.ring.upgrade() else { return Err(call) };
         let job = Job { ring, id, call, unbound };
-        self.workers().pool.queue(job).map_err(|job| job.call)
+        self.workers().queue(job).map_err(|job| job.call)
     }
 
     /// Takes a call back from the queue of workers; one that runs is interrupted and stays.
     pub fn worker_cancel(&mut self, id: ReqId) -> Option<Call> {
         let ring = self.ring.upgrade()?.id;
-        let pool = &self.transports.pool.as_ref()?.pool;
-        let (mut queued, running) = pool.cancel(|&k| k == (ring, id), false);
-        if running > 0 {
-            pool.interrupt(|&k| k == (ring, id));
-        }
-        queued.pop().map(|job| *job.call)
+        let workers = self.transports.pool.as_ref()?;
+        workers.cancel(|&k| k == (ring, id)).map(|job| *job.call)
     }
 
     /// Interrupts a call if a worker runs it; one that waits for a worker goes on waiting.
     pub fn worker_interrupt(&self, id: ReqId) {
         if let (Some(ring), Some(workers)) = (self.ring.upgrade(), &self.transports.pool) {
-            workers.pool.interrupt(|&k| k == (ring.id, id));
+            workers.interrupt(|&k| k == (ring.id, id));
         }
     }
 

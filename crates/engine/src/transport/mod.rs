@@ -22,11 +22,12 @@ pub mod sleeper;
 pub mod socket;
 pub mod standing;
 pub mod worker;
+pub mod workers;
 
 use aio::AioCtx;
-use glue::Workers;
 use poll::{Event, PollSet};
 use sleeper::Sleepers;
+use workers::Workers;
 
 /// So many waits in a row find enough without a look at the poll set; the last of them looks.
 const UNSEEN_MAX: u32 = 32;

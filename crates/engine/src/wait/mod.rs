@@ -21,5 +21,9 @@ fn name(what: &str) -> String {
 /// Starts a thread of the engine's own, with every signal blocked that may be.
 fn spawn(what: &str, stack: usize, f: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let _blocked = BlockAll::new();
-    std::thread::Builder::new().name(name(what)).stack_size(stack).spawn(f).map(drop)
+    let ours = move || {
+        crate::creds::is_ours();
+        f();
+    };
+    std::thread::Builder::new().name(name(what)).stack_size(stack).spawn(ours).map(drop)
 }

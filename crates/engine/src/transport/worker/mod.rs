@@ -131,6 +131,8 @@ pub struct Pool<W: Work> {
     name: String,
     idle: Duration,
     stack: usize,
+    /// Workers of each account that stay though they have nothing to do.
+    stay: u32,
 }
 
 /// The kernel's default limits for a ring of `sq_entries` made by this thread: bounded is four per
@@ -156,7 +158,19 @@ impl<W: Work> Pool<W> {
         let acct = max.map(|max| Acct { workers: 0, max: max.max(1), idle: Vec::new() });
         let (queue, seats, place) = (Queue::new(), Vec::new(), PoolPlace::default());
         let state = State { queue, acct, seats, affinity: None, down: false, place };
-        Arc::new(Self { state: Mutex::new(state), name: format!("iou-wrk-{pid}"), idle, stack })
+        let name = format!("iou-wrk-{pid}");
+        Arc::new(Self { state: Mutex::new(state), name, idle, stack, stay: 1 })
+    }
+
+    /// A further pool with the same limits, for a while: all its workers leave when idle.
+    pub fn another(&self) -> Arc<Self> {
+        let s = self.state.lock();
+        let acct = [0, 1].map(|a| Acct { workers: 0, max: s.acct[a].max, idle: Vec::new() });
+        let (queue, seats, place) = (Queue::new(), Vec::new(), PoolPlace::default());
+        let affinity = s.affinity.clone();
+        let state = State { queue, acct, seats, affinity, down: false, place };
+        let (name, idle, stack) = (self.name.clone(), self.idle, self.stack);
+        Arc::new(Self { state: Mutex::new(state), name, idle, stack, stay: 0 })
     }
 
     /// Where its workers are counted from now on.
@@ -178,6 +192,18 @@ impl<W: Work> Pool<W> {
     /// The item, when no worker runs and none can be made (RLIMIT_NPROC, ENOMEM) or the pool was
     /// shut down: the caller runs it inline.
     pub fn queue(self: &Arc<Self>, w: W) -> core::result::Result<(), W> {
+        self.queue_if(w, || true)
+    }
+
+    /// As [`Self::queue`], where the calling thread makes a worker only if it may.
+    ///
+    /// # Errors
+    /// As [`Self::queue`].
+    pub fn queue_if(
+        self: &Arc<Self>,
+        w: W,
+        may_make: impl FnOnce() -> bool,
+    ) -> core::result::Result<(), W> {
         let a = account(&w);
         let mut s = self.state.lock();
         if s.down {
@@ -190,7 +216,7 @@ impl<W: Work> Pool<W> {
             // Not under the lock: making a thread takes tens of microseconds, and workers want to
             // finish meanwhile.
             drop(s);
-            let made = thread::spawn(self, a);
+            let made = may_make() && thread::spawn(self, a);
             s = self.state.lock();
             if !made {
                 s.acct[a as usize].workers -= 1;

@@ -16,8 +16,13 @@ pub(super) enum Next<W> {
 pub(super) fn spawn<W: Work>(pool: &Arc<Pool<W>>, acct: Account) -> bool {
     #[cfg(not(loom))]
     let _blocked = super::signal::BlockAll::new();
-    let mine = pool.clone();
-    sync::spawn(&pool.name, pool.stack, move || live(&mine, acct)).is_ok()
+    let (mine, limits) = (pool.clone(), crate::creds::token());
+    let life = move || {
+        crate::creds::is_ours();
+        crate::creds::inherit(limits);
+        live(&mine, acct);
+    };
+    sync::spawn(&pool.name, pool.stack, life).is_ok()
 }
 
 fn live<W: Work>(pool: &Pool<W>, acct: Account) {
@@ -48,14 +53,14 @@ impl<W: Work> Pool<W> {
     /// Ends what the worker ran, and chooses what comes next; all in one critical section.
     pub(super) fn next(&self, seat: u32, timed_out: bool) -> Next<W> {
         let mut guard = self.state.lock();
-        let next = guard.next(seat, timed_out, self.idle);
+        let next = guard.next(seat, timed_out, self.idle, self.stay);
         guard.count();
         next
     }
 }
 
 impl<W: Work> State<W> {
-    fn next(&mut self, seat: u32, timed_out: bool, patience: Duration) -> Next<W> {
+    fn next(&mut self, seat: u32, timed_out: bool, patience: Duration, stay: u32) -> Next<W> {
         let s = self;
         s.finish(seat);
         let me =
@@ -71,7 +76,7 @@ impl<W: Work> State<W> {
             return Next::Run(w);
         }
         // Not in the idle list means that a wake-up is on its way: see the module's drawing.
-        let old = timed_out && was_idle.is_some() && acct.workers > 1;
+        let old = timed_out && was_idle.is_some() && acct.workers > stay;
         if s.down || old || acct.workers > acct.max {
             if let Some(at) = was_idle {
                 acct.idle.remove(at);
@@ -83,7 +88,7 @@ impl<W: Work> State<W> {
         if was_idle.is_none() {
             acct.idle.push(seat);
         }
-        Next::Park((acct.workers > 1).then_some(patience))
+        Next::Park((acct.workers > stay).then_some(patience))
     }
 
     fn sit_down(&mut self, acct: Account, parker: Arc<Parker>) -> u32 {

@@ -1,0 +1,76 @@
+//! Whose rights a request has: its submitter's, also where another thread runs it. Kernel
+//! counterpart: `req->creds`, taken in `io_prep_async_work`, and `ctx->sq_creds`.
+//!
+//! A request takes note of its submitter's credentials when it leaves that thread: for a worker, or
+//! behind something that may end elsewhere (a chain, a barrier, a peer). The thread is asked once
+//! per batch. Requests of SQPOLL rings have those of the ring's maker.
+
+use std::sync::Arc;
+
+use crate::creds::{self, Creds};
+use crate::ctx::Ctx;
+use crate::opdef::{self, OPS};
+use crate::req::request::{Req, ReqFlags};
+use crate::req::slab::ReqId;
+
+impl Ctx {
+    /// Takes note of the submitter's credentials, if the request asks for them (`asks`: whatever
+    /// its row says). Called by the submitter.
+    pub fn note_creds(&mut self, req: &mut Req, asks: bool) {
+        let row = OPS[req.opcode() as usize].has(opdef::CREDS);
+        let named = req.names_personality();
+        let asks = asks || row || named || creds::any_restricted();
+        if !asks || req.flags.contains(ReqFlags::CREDS_NOTED) {
+            return;
+        }
+        let caller = self.caller();
+        req.call.creds = match &req.call.creds {
+            Some(named) => Some(Arc::new(named.within(&caller))),
+            None => Some(caller),
+        };
+        req.flags |= ReqFlags::CREDS_NOTED;
+    }
+
+    /// As [`note_creds`](Self::note_creds), for a request that waits.
+    pub fn note_creds_of(&mut self, id: ReqId) {
+        if let Some(mut req) = self.slab.get_mut(id).map(core::mem::take) {
+            self.note_creds(&mut req, false);
+            if let Some(at) = self.slab.get_mut(id) {
+                *at = req;
+            }
+        }
+    }
+
+    /// Has this thread other credentials than the request? Then it must not try it.
+    pub fn runs_elsewhere(&mut self, req: &Req) -> bool {
+        if self.sq_creds.is_some() && creds::am_ours() {
+            return OPS[req.opcode() as usize].has(opdef::CREDS) && !self.is_as_maker();
+        }
+        req.flags.contains(ReqFlags::CREDS_NOTED)
+            && !req.names_personality()
+            && req.task != 0
+            && req.task != crate::task::current()
+            && req.call.creds.as_ref().is_some_and(|c| *c != creds::mine())
+    }
+
+    /// Has this thread of ours the credentials of the ring's maker?
+    fn is_as_maker(&mut self) -> bool {
+        let now = (creds::epoch(), crate::task::current());
+        if self.submit.as_maker != now && self.sq_creds == Some(creds::mine()) {
+            self.submit.as_maker = now;
+        }
+        self.submit.as_maker == now
+    }
+
+    fn caller(&mut self) -> Arc<Creds> {
+        if let Some(creds) = &self.sq_creds {
+            return creds.clone();
+        }
+        if let Some(creds) = &self.submit.caller {
+            return creds.clone();
+        }
+        let creds = creds::mine();
+        self.submit.caller = self.submit.open.then(|| creds.clone());
+        creds
+    }
+}
