@@ -1,6 +1,7 @@
 //! libc's `syscall()`: the door of Rust's io-uring, libuv, Netty, libaio, and of fio's setup.
 //!
-//! Only 425..=427 and the numbers of kernel aio are looked at. Every other number leaves by a tail
+//! Only 425..=427 and the numbers of kernel aio are looked at, and what changes a thread's rights is
+//! heard. Every other number leaves by a tail
 //! jump, registers and stack untouched, to the next `syscall` (libc's): no frame of ours is in the
 //! way of `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose child returns on the caller's stack.
 #![allow(unsafe_code)]
@@ -39,11 +40,32 @@ unsafe extern "C" fn syscall() -> c_long {
         "jbe {ours}",
         "cmp edi, {pgetevents}",
         "je {ours}",
+        "lea eax, [rdi - {setuid}]",
+        "cmp eax, {setuid_to_capset}",
+        "jbe {rights}",
+        "cmp edi, {prctl}",
+        "je {rights}",
+        "cmp edi, {unshare}",
+        "je {rights}",
+        "cmp edi, {setns}",
+        "je {rights}",
+        "cmp edi, {seccomp}",
+        "je {rights}",
+        "cmp edi, {landlock_restrict_self}",
+        "je {rights}",
         "mov rax, [rip + {next}]",
         "jmp rax",
         ours = sym ours,
         aio = const FIRST,
         pgetevents = const PGETEVENTS,
+        rights = sym rights,
+        setuid = const libc::SYS_setuid,
+        setuid_to_capset = const libc::SYS_capset - libc::SYS_setuid,
+        prctl = const libc::SYS_prctl,
+        unshare = const libc::SYS_unshare,
+        setns = const libc::SYS_setns,
+        seccomp = const libc::SYS_seccomp,
+        landlock_restrict_self = const 446,
         next = sym NEXT,
     )
 }
@@ -61,6 +83,23 @@ unsafe extern "C" fn ours(
     report::LIBC.add();
     // SAFETY: the program's own call.
     raw::libc_answer(unsafe { gate::call(nr & 0xffff_ffff, &[a0, a1, a2, a3, a4, a5]) }) as c_long
+}
+
+/// Calls that change rights, and a few with numbers between theirs.
+unsafe extern "C" fn rights(
+    nr: usize,
+    a0: usize,
+    a1: usize,
+    a2: usize,
+    a3: usize,
+    a4: usize,
+    a5: usize,
+) -> c_long {
+    let nr = nr & 0xffff_ffff;
+    // SAFETY: the program's own call.
+    let ret = unsafe { raw::syscall6(nr, &[a0, a1, a2, a3, a4, a5]) };
+    crate::wrap::rights::heard(nr, a0, ret);
+    raw::libc_answer(ret) as c_long
 }
 
 /// What libc's `syscall` does, for the constructors that run before ours.

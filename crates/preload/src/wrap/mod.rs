@@ -7,6 +7,7 @@ mod dup;
 mod epoll;
 pub mod mmap;
 mod poll;
+pub mod rights;
 mod select;
 pub mod signal;
 
