@@ -13,6 +13,7 @@ pub mod known;
 pub mod os;
 pub mod out;
 pub mod report;
+pub mod rights;
 pub mod ring;
 mod show;
 pub mod soak;

@@ -103,6 +103,7 @@ families![
     eventfd,
     worker,
     tasks,
+    creds,
     pbuf,
     napi,
     nop,
