@@ -21,7 +21,7 @@ pub enum Outcome {
     Retry,
     /// Finished with that value, but its CQE comes with the next task work.
     Later(i32),
-    /// Its owner keeps it (timeout queue, poll set …) and completes it later; `Req::wait` says how.
+    /// Its owner (timeout queue, poll set) keeps it and completes it later; `Req::wait` says how.
     Queued,
 }
 

@@ -3,17 +3,17 @@
 //! | variable | values | meaning |
 //! |---|---|---|
 //! | `SOFTRING_ENGINE` | `auto` (default), `user`, `kernel` | whose rings a program gets |
-//! | `SOFTRING_DOOR` | `auto` (default), `patch`, `sigsys`, `none` | how inline system calls reach us |
+//! | `SOFTRING_DOOR` | `auto` (default), `patch`, `sigsys`, `none` | how inline calls reach us |
 //! | `SOFTRING_AIO_HIPRI` | `0` (default), `1` | `1`: every context of kernel aio is polled |
-//! | `SOFTRING_MODEL` | `PATH=OPTIONS;…` | files that are on modelled disks; `auto` is `user` then |
+//! | `SOFTRING_MODEL` | `PATH=OPTIONS;…` | modelled disks; `auto` is `user` then |
 //! | `SOFTRING_QUIET` | `0` (default), `1` | `1`: no notice line on stderr |
-//! | `SOFTRING_NOTICE` | `0`, `1` | `1`: turned to `0` in place once the notice is out, so that children stay silent |
-//! | `SOFTRING_POLL` | `default`, `spin`, `hybrid`, `adaptive`, `block` | how threads wait for I/O, on any ring |
+//! | `SOFTRING_NOTICE` | `0`, `1` | `1`: becomes `0` when the notice is out: children are silent |
+//! | `SOFTRING_POLL` | `default`, `spin`, `hybrid`, `adaptive`, `block` | how threads wait |
 //! | `SOFTRING_STATS` | `1` (default), `0` | `0`: no statistics page (`softring stats`) |
 //! | `SOFTRING_STAT` | a key | who counts, and gets the statistics pages (`softring stat`) |
 //! | `SOFTRING_SQ_IDLE` | `spin` (default), `nap` | what SQ threads do between submissions |
 //! | `SOFTRING_TRACE` | a path, `0` | the memory of a tracer (`softring trace`); none may trace |
-//! | `SOFTRING_REPORT` | `0` (default), `1` | `1`: at exit, one line on stderr about sites patched and calls seen |
+//! | `SOFTRING_REPORT` | `0` (default), `1` | `1`: at exit, one line on stderr: sites, calls |
 //!
 //! Of those that are `0` by default, any other value is `1`. An unknown value is reported once per
 //! process and counts as the default: a program must not fail because of a typo here.

@@ -1,7 +1,7 @@
 //! libc's `syscall()`: the door of Rust's io-uring, libuv, Netty, libaio, and of fio's setup.
 //!
-//! Only 425..=427 and the numbers of kernel aio are looked at, and what changes a thread's rights is
-//! heard. Every other number leaves by a tail
+//! Only 425..=427, the numbers of kernel aio and those that change a thread's rights are looked at.
+//! Every other number leaves by a tail
 //! jump, registers and stack untouched, to the next `syscall` (libc's): no frame of ours is in the
 //! way of `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose child returns on the caller's stack.
 #![allow(unsafe_code)]
