@@ -48,12 +48,15 @@ use modules::Module;
 use std::sync::{Mutex, OnceLock};
 
 /// A module that was looked at, and how many sites in it could not be patched.
+#[derive(Default)]
 struct Seen {
     base: usize,
     text: usize,
     gaps: usize,
     /// Its sites of `mmap` and `close` were looked for.
     others: bool,
+    /// Until then, where `syscall` stands in it.
+    syscalls: Vec<usize>,
     /// How many of them were left.
     missed: usize,
     /// How many of kernel aio's were.
@@ -122,8 +125,9 @@ fn update(fresh: bool) {
     if RINGS.load(Ordering::Relaxed) {
         for s in seen.iter_mut().filter(|s| !s.others) {
             s.others = true;
+            let syscalls = core::mem::take(&mut s.syscalls);
             if let Some(m) = modules.iter().find(|m| (m.base, m.text_start()) == (s.base, s.text)) {
-                let (sites, left) = site::others(m);
+                let (sites, left) = site::others(m, &syscalls);
                 let done = if sites.is_empty() { 0 } else { text::replace(m, &sites, fresh).len() };
                 report::SITES.add_many(done);
                 s.missed = left + sites.len() - done;
@@ -148,13 +152,16 @@ fn patch(m: &Module, fresh: bool) -> Seen {
         let bytes = unsafe { t.bytes() };
         report::BYTES.add_many(bytes.len());
         let (numbers, syscalls) = (&mut text.numbers, &mut text.syscalls);
-        scan::both(bytes, |at| numbers.push(t.start + at), |at| syscalls.push(t.start + at));
+        scan::text(bytes, |at| numbers.push(t.start + at), |at| syscalls.push(t.start + at));
     }
     // Before anything is written, for it decodes what is there.
     let (mut aio, left) = site::aio(m, &text.syscalls);
     let (rings, mut seen) = patch_rings(m, &text, fresh);
     aio.retain(|s| rings.iter().all(|r| s.at + s.len <= r.at || r.at + r.len <= s.at));
     seen.aio = left;
+    if !seen.others {
+        seen.syscalls = text.syscalls;
+    }
     if !aio.is_empty() {
         let done = text::replace(m, &aio, fresh).len();
         report::SITES.add_many(done);
@@ -166,8 +173,7 @@ fn patch(m: &Module, fresh: bool) -> Seen {
 /// Patches the sites of io_uring's calls, and in a module that has some those of `mmap` and
 /// `close`.
 fn patch_rings(m: &Module, text: &site::Seen, fresh: bool) -> (Vec<site::Site>, Seen) {
-    let mut seen =
-        Seen { base: m.base, text: m.text_start(), gaps: 0, others: false, missed: 0, aio: 0 };
+    let mut seen = Seen { base: m.base, text: m.text_start(), ..Seen::default() };
     if text.numbers.is_empty() {
         return (Vec::new(), seen);
     }

@@ -11,13 +11,9 @@ const BLOCK: usize = 128;
 /// Bytes of the immediate.
 const LEN: usize = 4;
 
-/// What to look for.
-const NUMBERS: u8 = 1;
-const SYSCALLS: u8 = 2;
-
 /// Calls `number` with the offset of each number, and `syscall` with that of each `syscall`.
-pub fn both(text: &[u8], mut number: impl FnMut(usize), mut syscall: impl FnMut(usize)) {
-    blocks::<{ NUMBERS | SYSCALLS }>(text, |at| {
+pub fn text(text: &[u8], mut number: impl FnMut(usize), mut syscall: impl FnMut(usize)) {
+    blocks(text, |at| {
         if text.get(at..at + LEN).is_some_and(is_number) {
             number(at);
         } else if is_syscall(&text[at..]) {
@@ -26,18 +22,9 @@ pub fn both(text: &[u8], mut number: impl FnMut(usize), mut syscall: impl FnMut(
     });
 }
 
-/// Calls `found` with the offset of each `syscall`.
-pub fn syscalls(text: &[u8], mut found: impl FnMut(usize)) {
-    blocks::<SYSCALLS>(text, |at| {
-        if is_syscall(&text[at..]) {
-            found(at);
-        }
-    });
-}
-
 /// Calls `look` with each offset of the blocks that hold, anywhere, the first two bytes of what is
 /// looked for.
-fn blocks<const WHAT: u8>(text: &[u8], mut look: impl FnMut(usize)) {
+fn blocks(text: &[u8], mut look: impl FnMut(usize)) {
     // Blocks that another byte follows; what is left is looked at byte by byte.
     let whole = text.len().saturating_sub(1) / BLOCK * BLOCK;
     let wide = std::is_x86_feature_detected!("avx2");
@@ -45,9 +32,9 @@ fn blocks<const WHAT: u8>(text: &[u8], mut look: impl FnMut(usize)) {
     while at < whole {
         let likely = if wide {
             // SAFETY: asked for just before.
-            unsafe { likely_avx2::<WHAT>(text, at) }
+            unsafe { likely_avx2(text, at) }
         } else {
-            likely::<WHAT>(text, at)
+            likely(text, at)
         };
         let Some(block) = likely else { break };
         (block..block + BLOCK).for_each(&mut look);
@@ -66,17 +53,13 @@ fn is_number(w: &[u8]) -> bool {
 
 /// The next block, from `from` on in steps of `BLOCK`, that holds the two bytes.
 #[inline(always)]
-fn likely<const WHAT: u8>(text: &[u8], from: usize) -> Option<usize> {
+fn likely(text: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     while let Some(b) = text.get(at..at + BLOCK + 1) {
         let mut hit = false;
         for i in 0..BLOCK {
-            if WHAT & NUMBERS != 0 {
-                hit |= (b[i].wrapping_sub(0xa9) < 3) & (b[i + 1] == 1);
-            }
-            if WHAT & SYSCALLS != 0 {
-                hit |= (b[i] == 0x0f) & (b[i + 1] == 5);
-            }
+            hit |= (b[i].wrapping_sub(0xa9) < 3) & (b[i + 1] == 1);
+            hit |= (b[i] == 0x0f) & (b[i + 1] == 5);
         }
         if hit {
             return Some(at);
@@ -89,13 +72,13 @@ fn likely<const WHAT: u8>(text: &[u8], from: usize) -> Option<usize> {
 /// # Safety
 /// The processor has AVX2.
 #[target_feature(enable = "avx2")]
-unsafe fn likely_avx2<const WHAT: u8>(text: &[u8], from: usize) -> Option<usize> {
-    likely::<WHAT>(text, from)
+unsafe fn likely_avx2(text: &[u8], from: usize) -> Option<usize> {
+    likely(text, from)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{both, is_number, syscalls};
+    use super::is_number;
     use proptest::prelude::*;
 
     const BYTES: &[u8] = &[0, 1, 0xa8, 0xa9, 0xaa, 0xab, 0xac];
@@ -106,7 +89,7 @@ mod tests {
             text in prop::collection::vec(prop::sample::select(BYTES), 0..999)
         ) {
             let mut fast = Vec::new();
-            both(&text, |at| fast.push(at), |_| ());
+            super::text(&text, |at| fast.push(at), |_| ());
             let plain: Vec<_> =
                 text.windows(4).enumerate().filter(|(_, w)| is_number(w)).map(|(i, _)| i).collect();
             prop_assert_eq!(fast, plain);
@@ -117,10 +100,8 @@ mod tests {
             text in prop::collection::vec(
                 prop::sample::select(vec![0u8, 5, 0x0e, 0x0f, 0x10, 4]), 0..999)
         ) {
-            let (mut fast, mut beside) = (Vec::new(), Vec::new());
-            syscalls(&text, |at| fast.push(at));
-            both(&text, |_| (), |at| beside.push(at));
-            prop_assert_eq!(&fast, &beside);
+            let mut fast = Vec::new();
+            super::text(&text, |_| (), |at| fast.push(at));
             let pairs = text.windows(2).enumerate();
             let plain: Vec<_> = pairs.filter(|(_, w)| *w == [0x0f, 5]).map(|(i, _)| i).collect();
             prop_assert_eq!(fast, plain);

@@ -2,7 +2,6 @@
 
 use super::frames::{self, Function};
 use super::modules::{Module, text_bytes};
-use super::scan;
 use super::text::JUMP;
 use crate::door::libaio;
 use iced_x86::{
@@ -77,12 +76,9 @@ pub fn find(m: &Module, Seen { numbers, syscalls }: &Seen) -> Found {
 
 /// Finds the plain sites of `mmap` and `close` in a module that has no others, and how many there
 /// are that are not plain.
-pub fn others(m: &Module) -> (Vec<Site>, usize) {
-    let (mut found, mut syscalls) = (Found::default(), Vec::new());
-    for t in &m.text {
-        scan::syscalls(text_bytes(t), |i| syscalls.push(t.start + i));
-    }
-    find_calls(m, &OTHERS, &syscalls, &HashSet::new(), &mut found);
+pub fn others(m: &Module, syscalls: &[usize]) -> (Vec<Site>, usize) {
+    let mut found = Found::default();
+    find_calls(m, &OTHERS, syscalls, &HashSet::new(), &mut found);
     plain_of(found)
 }
 
