@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! modules   which text there is, and when there is more
+//! resident  that reading it does not leave it resident
 //! scan      where 425..=427 and `syscall` occur in it, at the speed of memory
 //! frames    the function around such a place, from .eh_frame
 //! site      what to replace there, decided on decoded instructions
@@ -36,6 +37,7 @@
 pub mod entry;
 mod frames;
 mod modules;
+mod resident;
 mod scan;
 mod site;
 pub mod straddle;
@@ -45,6 +47,7 @@ mod text;
 use crate::report;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use modules::Module;
+use resident::PageMap;
 use std::sync::{Mutex, OnceLock};
 
 /// A module that was looked at, and how many sites in it could not be patched.
@@ -116,10 +119,13 @@ fn update(fresh: bool) {
     let started = cpu_time();
     let modules = modules::loaded();
     seen.retain(|s| modules.iter().any(|m| (m.base, m.text_start()) == (s.base, s.text)));
+    let pages = PageMap::default();
     for m in &modules {
         let key = (m.base, m.text_start());
         if seen.iter().all(|s| (s.base, s.text) != key) {
+            let before = pages.before(m);
             seen.push(patch(m, fresh));
+            pages.restore(&before);
         }
     }
     if RINGS.load(Ordering::Relaxed) {

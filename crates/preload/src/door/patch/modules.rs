@@ -48,6 +48,8 @@ pub struct Module {
     pub low: usize,
     pub high: usize,
     pub text: Vec<Text>,
+    /// Segments that are not written to, of all kinds.
+    pub read_only: Vec<core::ops::Range<usize>>,
     /// `.eh_frame_hdr`: address and size.
     pub frames: Option<(usize, usize)>,
     dynamic: usize,
@@ -63,20 +65,31 @@ impl Module {
 }
 
 /// Every loaded object with text that may hold call sites: not the loader, libc (which once was two
-/// libraries), the vDSO or us.
+/// libraries), the vDSO, us, or what we brought along that makes no system calls.
 pub fn loaded() -> Vec<Module> {
     // SAFETY: no arguments that could be wrong.
     let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
     let libc_text = libc::getauxval as *const c_void as usize;
     let threads = libc::pthread_create as *const c_void as usize;
     let ours = loaded as *const c_void as usize;
+    let math = fegetround as *const c_void as usize;
+    let unwinder = _Unwind_Resume as *const c_void as usize;
     let loader = debug().map_or(0, |d| d.brk);
     let mut all = everything();
     all.retain(|m| {
         !m.text.is_empty()
-            && ![vdso, libc_text, threads, ours, loader].iter().any(|at| m.holds(*at))
+            && ![vdso, libc_text, threads, ours, loader, math, unwinder]
+                .iter()
+                .any(|at| m.holds(*at))
     });
     all
+}
+
+unsafe extern "C" {
+    /// Of libm.
+    fn fegetround() -> c_int;
+    /// Of libgcc_s.
+    fn _Unwind_Resume(exception: *mut c_void) -> !;
 }
 
 /// The segment that this function is in.
@@ -108,6 +121,9 @@ unsafe extern "C" fn collect(
             PT_LOAD => {
                 m.low = m.low.min(at);
                 m.high = m.high.max(at + len);
+                if h.p_flags & PF_W == 0 {
+                    m.read_only.push(at..at + h.p_filesz as usize);
+                }
                 if h.p_flags & (PF_R | PF_X) == PF_R | PF_X && h.p_filesz > 0 {
                     let mut prot = libc::PROT_READ | libc::PROT_EXEC;
                     if h.p_flags & PF_W != 0 {
