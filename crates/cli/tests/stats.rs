@@ -1,11 +1,14 @@
 //! `softring stats`, on a program that runs under the library; without that library next to the
 //! executable the test says that it was skipped.
+#![allow(unsafe_code)]
 
 mod common;
 
 use common::load::{Load, wait_for};
-use common::{library, softring, text};
+use common::{ME, library, softring, text};
 use serde_json::Value;
+use std::io::Read;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 #[test]
@@ -47,6 +50,54 @@ fn sq_threads_tell_what_they_do() {
     assert!(ring["SqThreadCpu"].as_i64() >= Some(0), "{ring}");
     let table = text(&softring(&["stats", "-p", &load.pid()]).stdout);
     assert!(table.contains("SqWorkTime"), "{table}");
+}
+
+/// Not a test of its own: the program that the next one looks at. It makes rings, has a NOP on the
+/// first, and waits for the end of its input.
+#[test]
+fn program_with_idle_rings() {
+    let Some(rings) = std::env::var("RINGS").ok().and_then(|n| n.parse().ok()) else { return };
+    let mut fds = Vec::new();
+    for _ in 0..rings {
+        let mut params = [0u32; 30];
+        // SAFETY: a `struct io_uring_params`, all zero.
+        fds.push(unsafe { libc::syscall(425, 8, &raw mut params) });
+    }
+    // SAFETY: numbers only. All places of the queue are zero: NOPs.
+    unsafe {
+        const WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+        let map =
+            libc::mmap(core::ptr::null_mut(), 4096, WRITE, libc::MAP_SHARED, fds[0] as i32, 0);
+        // The SQ's tail is the second word on both sides.
+        map.cast::<u32>().add(1).write_volatile(1);
+        assert_eq!(libc::syscall(426, fds[0], 1, 0, 0, 0, 0), 1);
+    }
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+#[test]
+fn rings_without_a_request_are_folded() {
+    if !library() {
+        return;
+    }
+    let mut c = Command::new(ME);
+    c.args(["run", "--engine=user", "--quiet", "--"]).arg(std::env::current_exe().unwrap());
+    c.args(["--exact", "program_with_idle_rings"]).env("RINGS", "40");
+    let mut child = c.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let pid = child.id().to_string();
+    let submitted = |r: &Value| r["submitted"].as_u64().unwrap();
+    let rings = |p: &Value| p[0]["rings"].as_array().map_or(0, Vec::len);
+    let page = wait_for(&pid, |p| rings(p) == 40 && submitted(&p[0]["rings"][0]) == 1);
+    assert_eq!(page[0]["rings"].as_array().unwrap().iter().map(submitted).sum::<u64>(), 1);
+    let shown = |args: &[&str]| text(&softring(&[&["stats", "-p", &pid], args].concat()).stdout);
+    let (few, all) = (shown(&[]), shown(&["--all"]));
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert!(few.contains("40 open ring(s)"), "{few}");
+    assert!(few.contains("39 ring(s) without a request; --all shows them."), "{few}");
+    assert!(few.contains("ring 1: nop 1"), "{few}");
+    assert!(!few.contains("ring 2") && few.lines().count() < 20, "{few}");
+    assert!(!all.contains("without a request") && all.contains("ring 40:"), "{all}");
 }
 
 #[test]

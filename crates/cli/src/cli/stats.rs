@@ -27,6 +27,9 @@ pub struct StatsArgs {
     /// Only this process (default: all that you may look at)
     #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
+    /// Rings that never had a request, too, each with its rows
+    #[arg(long)]
+    pub all: bool,
     /// For programs: as --format json
     #[arg(long, conflicts_with = "format")]
     pub json: bool,

@@ -33,7 +33,7 @@ pub struct Ring {
     in_flight: u64,
     pub enters: u64,
     pub submitted: u64,
-    cqes: u64,
+    pub cqes: u64,
     pub errors: u64,
     overflowed: u64,
     read_bytes: u64,

@@ -25,7 +25,7 @@ pub fn command(args: &StatsArgs) -> anyhow::Result<()> {
     if processes.is_empty() {
         return out::line("No process that you may look at has rings of softring's.");
     }
-    processes.iter().try_for_each(print)
+    processes.iter().try_for_each(|p| print(p, args.all))
 }
 
 /// SQ threads by ring, and the program's own meters.
@@ -76,10 +76,20 @@ fn number(n: u64) -> Cell {
     Cell::new(n).set_alignment(CellAlignment::Right)
 }
 
-fn print(p: &Process) -> anyhow::Result<()> {
-    let rows: Vec<&Ring> =
-        p.rings.iter().chain((p.ended.submitted > 0).then_some(&p.ended)).collect();
+/// Neither a request of its own nor a message from another ring.
+fn idle(r: &Ring) -> bool {
+    r.submitted == 0 && r.cqes == 0
+}
+
+/// Rings that never had a request are only counted, unless `all` are wanted.
+fn print(p: &Process, all: bool) -> anyhow::Result<()> {
+    let used = p.rings.iter().filter(|r| all || !idle(r));
+    let rows: Vec<&Ring> = used.chain((p.ended.submitted > 0).then_some(&p.ended)).collect();
     out::line(&format!("{} ({}): {} open ring(s)", p.pid, p.command, p.rings.len()))?;
+    let folded = p.rings.iter().filter(|r| idle(r)).count();
+    if folded > 0 && !all {
+        out::line(&format!("{folded} ring(s) without a request; --all shows them."))?;
+    }
     print_threads(p)?;
     if rows.is_empty() {
         return Ok(());
