@@ -193,6 +193,30 @@ pub fn fcntl(fd: RawFd, cmd: i32, arg: i32) -> i32 {
     }
 }
 
+/// The whole of a file, for `F_SETLK` and the like.
+fn whole(kind: i32) -> libc::flock {
+    let l_whence = libc::SEEK_SET as i16;
+    libc::flock { l_type: kind as i16, l_whence, l_start: 0, l_len: 0, l_pid: 0 }
+}
+
+/// Locks a whole file for writing, by a POSIX lock of this process: 0, or `-errno`.
+pub fn lock(fd: RawFd) -> i32 {
+    // SAFETY: a live lock, which is only read.
+    if unsafe { libc::fcntl(fd, libc::F_SETLK, &whole(libc::F_WRLCK)) } == -1 {
+        -errno()
+    } else {
+        0
+    }
+}
+
+/// Has any process, this one included, a POSIX lock on the file of `fd`?
+pub fn locked(fd: RawFd) -> bool {
+    let mut lock = whole(libc::F_WRLCK);
+    // SAFETY: a live lock. The description's own locks, of which there are none, are not told of.
+    let asked = unsafe { libc::fcntl(fd, libc::F_OFD_GETLK, &mut lock) };
+    asked == 0 && lock.l_type != libc::F_UNLCK as i16
+}
+
 /// `close(2)` by libc: 0, or `-errno`.
 pub fn close(fd: RawFd) -> i32 {
     // SAFETY: an fd, no memory.

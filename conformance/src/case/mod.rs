@@ -112,6 +112,7 @@ families![
     blocking,
     disk,
     sync,
+    locks,
     open,
     slots,
     paths,

@@ -19,7 +19,6 @@ use crate::mem::lock::Control;
 use crate::mem::rings::Rings;
 use crate::req::drain::Drain;
 use crate::req::estate::Heir;
-use crate::req::request::LastHeld;
 use crate::req::slab::{ReqId, Slab};
 use crate::req::submit::SubmitState;
 use crate::req::timeouts::Timeouts;
@@ -218,7 +217,6 @@ pub struct Ctx {
     pub turns: Turns,
     pub stats: Place,
     pub trace: Writer,
-    pub last_held: LastHeld,
     /// What is to be posted to other rings once this one's lock is released.
     pub outbox: Vec<crate::ops::msg_ring::Parcel>,
     /// A thread delivers what was in it: what comes later queues behind.
@@ -272,7 +270,6 @@ impl Ctx {
             turns: Turns::default(),
             stats: Place::default(),
             trace: Writer::default(),
-            last_held: LastHeld::default(),
             outbox: Vec::new(),
             delivering: false,
             files: FileTable::default(),

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use core::time::Duration;
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::errno::{Errno, Result, check};
 use crate::transport::poll::Event;
@@ -81,29 +81,48 @@ pub(crate) fn futex_wake(word: &AtomicU32, n: u32) {
 /// A descriptor of the engine's own. It is closed by a raw system call: a libc close would come
 /// back in through the doors, under whatever lock is held.
 #[derive(Debug)]
-pub(crate) struct EngineFd(ManuallyDrop<OwnedFd>);
+pub(crate) struct EngineFd {
+    fd: ManuallyDrop<OwnedFd>,
+    stays: bool,
+}
+
+impl EngineFd {
+    /// Takes over a number that the engine has kept open without an owner.
+    pub(crate) fn of_number(fd: i32) -> EngineFd {
+        // SAFETY: the number is open, and whoever calls has just become the only one to answer for
+        // it.
+        unsafe { OwnedFd::from_raw_fd(fd) }.into()
+    }
+
+    /// The number is not closed.
+    pub(crate) fn stay_open(&mut self) {
+        self.stays = true;
+    }
+}
 
 impl From<OwnedFd> for EngineFd {
     fn from(fd: OwnedFd) -> EngineFd {
-        EngineFd(ManuallyDrop::new(fd))
+        EngineFd { fd: ManuallyDrop::new(fd), stays: false }
     }
 }
 
 impl AsFd for EngineFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
 impl AsRawFd for EngineFd {
     fn as_raw_fd(&self) -> i32 {
-        self.0.as_raw_fd()
+        self.fd.as_raw_fd()
     }
 }
 
 impl Drop for EngineFd {
     fn drop(&mut self) {
-        sys!(__NR_close, self.as_raw_fd());
+        if !self.stays {
+            sys!(__NR_close, self.as_raw_fd());
+        }
     }
 }
 

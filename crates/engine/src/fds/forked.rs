@@ -1,6 +1,7 @@
 //! `fork(3)`: what is held over it, and what the child makes of the engine.
 
 use super::table::{Table, all, write};
+use super::{kept, locks};
 use crate::ctx::Ring;
 use crate::transport::worker::signal::BlockAll;
 use core::cell::Cell;
@@ -92,6 +93,8 @@ pub fn fork_child() {
     for ring in all() {
         crate::teardown::fork_child(&ring);
     }
+    kept::fork_child();
+    locks::fork_child();
     // Whoever waits in them does so in the parent.
     write().closed.clear();
     if parent != 0 {

@@ -35,7 +35,7 @@ pub fn kind(fd: i32) -> Kind {
         None => {}
     }
     let kind = Kind::of(fd);
-    if closes_reported() && matches!(kind, Kind::Buffered | Kind::Memory | Kind::Direct) {
+    if closes_reported() && kind.is_file() {
         let model = model::of_fd(fd).map_or(0, |n| (n + 1) * ON_MODEL);
         slot.store(kind.code() | model, Relaxed);
     }
@@ -54,7 +54,7 @@ pub fn modelled(fd: i32) -> Option<u8> {
         }
         return (slot.load(Relaxed) / ON_MODEL).checked_sub(1);
     }
-    let file = matches!(kind(fd), Kind::Buffered | Kind::Memory | Kind::Direct);
+    let file = kind(fd).is_file();
     if file { model::of_fd(fd) } else { None }
 }
 

@@ -5,7 +5,9 @@
 //! `dup` …) reports what happens to descriptors through the calls in `reports`.
 
 mod forked;
+pub mod kept;
 mod kinds;
+mod locks;
 mod owned;
 mod reports;
 mod stand_in;
@@ -14,14 +16,16 @@ mod table;
 pub use forked::{fork_child, fork_parent, fork_prepare};
 pub use kinds::{forget_kind, kind, known_direct, known_kind, modelled, streak};
 pub use owned::{
-    InternalFd, adopt_internal, check_open, dup_internal, is_internal, is_path_only, release,
+    InternalFd, adopt_internal, adopt_opened, check_open, dup_internal, is_internal, is_path_only,
+    release,
 };
 pub use reports::{
     after_dup, after_setfl, before_close, before_close_range, before_exec, closes_all_reported,
-    closes_are_all_reported, closes_are_reported, closes_reported, mmap_offset, number_closes,
+    closes_are_all_reported, closes_are_reported, closes_reported, file_closes, mmap_offset,
+    number_closes,
 };
 pub use stand_in::{poll_fd, readable, signal_poll_fd, sq_full};
 pub use table::{
-    RingFd, adopt_ring, all, checked_ring, find, forget_ended, hold_ring, insert, is_live_ring,
-    is_ring, next_id, nth, ring, surely_no_ring, sweep,
+    RingFd, adopt_ring, all, checked_ring, find, forget_ended, give_back, hold_ring, insert,
+    is_live_ring, is_ring, next_id, nth, ring, surely_no_ring, sweep,
 };

@@ -6,33 +6,69 @@ use core::sync::atomic::{AtomicI32, AtomicU64};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
+use super::{kept, locks};
 use crate::errno::{Errno, Result};
 use crate::sys::{EngineFd, borrow};
 
+/// Words of a bit for each number.
+pub(super) const WORDS: usize = 1024;
 /// The engine's own descriptors, one bit each.
-static INTERNAL: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+static INTERNAL: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
 /// A descriptor of the engine's own: out of the program's way, and marked, so that the doors can
 /// refuse to close it.
 #[derive(Debug)]
-pub struct InternalFd(EngineFd);
+pub struct InternalFd {
+    fd: EngineFd,
+    /// Of a file of the program's, on which it may have POSIX locks.
+    of_program: bool,
+}
+
+impl InternalFd {
+    fn new(fd: EngineFd, of_program: bool) -> InternalFd {
+        mark_internal(fd.as_raw_fd(), true);
+        InternalFd { fd, of_program }
+    }
+
+    /// A descriptor of a file of the program's.
+    pub(super) fn of_program(fd: EngineFd) -> InternalFd {
+        Self::new(fd, true)
+    }
+
+    /// Closes it whatever locks there are.
+    pub(super) fn close(mut self) {
+        self.of_program = false;
+    }
+
+    /// Its number, which stays open and marked.
+    pub(super) fn into_number(self) -> i32 {
+        let mut this = core::mem::ManuallyDrop::new(self);
+        this.fd.stay_open();
+        this.fd.as_raw_fd()
+    }
+}
 
 impl AsFd for InternalFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
 impl AsRawFd for InternalFd {
     fn as_raw_fd(&self) -> i32 {
-        self.0.as_raw_fd()
+        self.fd.as_raw_fd()
     }
 }
 
 impl Drop for InternalFd {
     fn drop(&mut self) {
-        mark_internal(self.0.as_raw_fd(), false);
-        crate::transport::socket::forget(self.0.as_raw_fd());
+        let number = self.fd.as_raw_fd();
+        crate::transport::socket::forget(number);
+        if self.of_program && locks::any(number) {
+            self.fd.stay_open();
+            return locks::retain(number);
+        }
+        mark_internal(number, false);
     }
 }
 
@@ -73,30 +109,51 @@ fn floor() -> i32 {
     floor
 }
 
-/// Takes a duplicate of the program's descriptor for a request that outlives `enter`.
-///
-/// # Errors
-/// `EBADF` if it is not open, `EMFILE` if no number is free.
-pub fn dup_internal(fd: i32) -> Result<InternalFd> {
+/// A duplicate of `fd`, out of the program's way.
+fn duplicate(fd: i32) -> Result<EngineFd> {
     let fd = borrow(fd).ok_or(Errno::EBADF)?;
     match rustix::io::fcntl_dupfd_cloexec(fd, floor()) {
-        Ok(dup) => {
-            mark_internal(dup.as_raw_fd(), true);
-            Ok(InternalFd(dup.into()))
-        }
+        Ok(dup) => Ok(dup.into()),
         Err(rustix::io::Errno::INVAL) => Err(Errno::EMFILE),
         Err(e) => Err(e.into()),
     }
 }
 
+/// Takes a duplicate of the program's descriptor for a request that outlives `enter`.
+///
+/// # Errors
+/// `EBADF` if it is not open, `EMFILE` if no number is free.
+pub fn dup_internal(fd: i32) -> Result<InternalFd> {
+    if let Some(retained) = locks::reuse(fd) {
+        return Ok(retained);
+    }
+    let dup = duplicate(fd).or_else(|e| {
+        if e != Errno::EMFILE {
+            return Err(e);
+        }
+        kept::give_up_all();
+        locks::sweep();
+        duplicate(fd)
+    });
+    Ok(InternalFd::new(dup?, true))
+}
+
 /// Moves a descriptor of ours out of the program's way and marks it.
 pub fn adopt_internal(fd: OwnedFd) -> InternalFd {
-    let mut fd = EngineFd::from(fd);
-    if let Ok(high) = rustix::io::fcntl_dupfd_cloexec(&fd, floor()) {
-        fd = high.into();
+    let fd = EngineFd::from(fd);
+    let high = duplicate(fd.as_raw_fd());
+    InternalFd::new(high.unwrap_or(fd), false)
+}
+
+/// As [`adopt_internal`], for a file that was opened by name, on which the program may have POSIX
+/// locks: it stays where it is if there are any, as they would go with the number that is left.
+pub fn adopt_opened(fd: OwnedFd) -> InternalFd {
+    let fd = EngineFd::from(fd);
+    if locks::any(fd.as_raw_fd()) {
+        return InternalFd::new(fd, true);
     }
-    mark_internal(fd.as_raw_fd(), true);
-    InternalFd(fd)
+    let high = duplicate(fd.as_raw_fd());
+    InternalFd::new(high.unwrap_or(fd), true)
 }
 
 /// Gives a descriptor to the program.

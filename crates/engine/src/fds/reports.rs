@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::kinds::{REMEMBERED, forget_closing, forget_kind};
 use super::table::{all, first_ring, is_ring, remove, write};
+use super::{kept, locks};
 use crate::transport::standing::{Closing, NUMBERS, stands_anywhere};
 
 /// The doors report every close: kinds of descriptors may be remembered.
@@ -40,6 +41,7 @@ pub fn before_close(fd: i32) -> Closing {
     let closing = Closing::new(fd);
     forget_closing(fd);
     number_closes(fd);
+    file_closes(fd);
     if is_ring(fd) {
         remove(fd);
     }
@@ -56,11 +58,21 @@ pub fn before_close_range(first: u32, last: u32) -> Closing {
     for fd in first.cast_signed()..=end(NUMBERS) {
         number_closes(fd);
     }
+    kept::closing_range(first, last);
+    for fd in first.cast_signed()..=end(REMEMBERED) {
+        locks::closing(fd);
+    }
     let within = |fd: i32| u32::try_from(fd).is_ok_and(|fd| (first..=last).contains(&fd));
     while let Some(fd) = first_ring(within) {
         remove(fd);
     }
     closing
+}
+
+/// What is held of the file of `fd` for no request goes before the program closes the number.
+pub fn file_closes(fd: i32) {
+    kept::closing(fd);
+    locks::closing(fd);
 }
 
 /// Who waits on `fd` in a poll set goes on under a number of the engine's. Called without any
@@ -96,6 +108,7 @@ pub fn after_dup(old: i32, new: i32) {
 
 /// The file status flags of `fd` have changed (F_SETFL): O_DIRECT may be on or off now.
 pub fn after_setfl(fd: i32) {
+    kept::closing(fd);
     forget_kind(fd);
 }
 

@@ -10,6 +10,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 
 use super::kinds::forget_kind;
 use super::owned::{InternalFd, adopt_internal, dup_internal, is_internal};
+use super::{kept, locks};
 use crate::ctx::Ring;
 use crate::errno::{Errno, Result};
 use crate::sys::borrow;
@@ -44,9 +45,9 @@ pub fn next_id() -> u64 {
 }
 
 /// Which file a number means: device and inode; zeroes if it is not open.
-type File = (u64, u64);
+pub(super) type File = (u64, u64);
 
-fn file(fd: i32) -> File {
+pub(super) fn file(fd: i32) -> File {
     let Some(fd) = borrow(fd) else { return File::default() };
     rustix::fs::fstat(fd).map_or(File::default(), |s| (s.st_dev, s.st_ino))
 }
@@ -165,7 +166,16 @@ fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
     if let Some((ring, poll)) = gone {
         drop(poll);
         crate::teardown::end(&ring);
+        if surely_no_ring() {
+            kept::give_up_all();
+        }
     }
+}
+
+/// Gives back what is held of the program's files for requests to come, and is not used.
+pub fn give_back() {
+    kept::sweep();
+    locks::sweep();
 }
 
 /// A closed ring has ended.

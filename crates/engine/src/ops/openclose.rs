@@ -150,7 +150,7 @@ pub fn open(call: &mut Call, how_to: Try) -> Outcome {
     match opened {
         Err(e) => answer_waiting(e.ret()),
         Ok(fd) if direct => {
-            call.file = FileRef::Owned(crate::fds::adopt_internal(own(fd)), Kind::Unknown);
+            call.file = FileRef::Owned(crate::fds::adopt_opened(own(fd)), Kind::Unknown);
             Outcome::Done(0)
         }
         Ok(fd) => {
@@ -248,6 +248,7 @@ pub fn close(call: &mut Call, how: Try) -> Outcome {
         // Another ring's: see `Ctx::closes_number`.
         return Outcome::Retry;
     }
+    crate::fds::file_closes(fd);
     let done = answer(sys!(__NR_close, fd));
     drop(closing);
     crate::fds::forget_kind(fd);

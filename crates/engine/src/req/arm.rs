@@ -70,7 +70,7 @@ impl Ctx {
     fn hold_meanwhile(&mut self, id: ReqId) -> Result<()> {
         let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
         self.stats.reissue.armed.add(1);
-        req.call.file.hold()
+        req.call.file.hold_own()
     }
 
     /// Puts a request into the poll set.

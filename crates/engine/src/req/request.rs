@@ -6,7 +6,7 @@
 //! Kernel counterpart: `struct io_kiocb` in `include/linux/io_uring_types.h`.
 
 use std::ffi::CString;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use bitflags::bitflags;
 use rustix::fd::AsRawFd;
@@ -16,13 +16,13 @@ use crate::abi::{io_uring_sqe, nvme_passthru_cmd64};
 use crate::creds::Creds;
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
+use crate::fds::kept::{self, KeptFd};
 use crate::opdef::OPS;
 use crate::ops::net_msg::Msg;
 use crate::rsrc::buffers::BufNode;
 use crate::rsrc::files::FileNode;
 use crate::rsrc::kbuf::Pick;
 use crate::rsrc::plain::Plain;
-use crate::sys;
 use crate::transport::kind::Kind;
 use crate::transport::sleeper::{Job, Sleeper};
 use crate::user::iovec;
@@ -98,8 +98,11 @@ pub enum FileRef {
     /// A duplicate taken because the request outlives `enter`: the program may close its number and
     /// reuse it.
     Owned(InternalFd, Kind),
-    /// Such a duplicate, which requests for the same file that are with workers have in common.
+    /// A duplicate of the engine's that others have as well: a registered file's, or a modelled
+    /// file's second description.
     Shared(Arc<InternalFd>, Kind),
+    /// The duplicate that requests on the same number have in common.
+    Kept(KeptFd, Kind),
     /// A slot of the registered table.
     Fixed(Plain<FileNode>),
     /// A slot of the registered table, with a duplicate to stand in the poll set under.
@@ -114,11 +117,13 @@ impl FileRef {
             FileRef::Plain(fd) => *fd,
             FileRef::Owned(fd, _) => fd.as_raw_fd(),
             FileRef::Shared(fd, _) => fd.as_raw_fd(),
+            FileRef::Kept(fd, _) => fd.as_raw_fd(),
             FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.fd(),
         }
     }
 
-    /// Takes a duplicate of a plain descriptor so that the request may outlive `enter`.
+    /// Takes a duplicate of a plain descriptor so that the request may outlive `enter`: the one
+    /// that is kept of that number, or else a new one, which is kept from now on.
     ///
     /// Without a free descriptor the plain number stays: right as long as the program keeps it
     /// open.
@@ -126,6 +131,26 @@ impl FileRef {
     /// # Errors
     /// `EBADF` if the number is not open.
     pub fn hold(&mut self) -> Result<()> {
+        let FileRef::Plain(fd) = *self else { return Ok(()) };
+        if let Some((dup, kind)) = kept::find(fd) {
+            *self = FileRef::Kept(dup, kind);
+            return Ok(());
+        }
+        self.hold_own()?;
+        if let FileRef::Owned(dup, kind) = core::mem::replace(self, FileRef::Plain(fd)) {
+            *self = match kept::keep(fd, dup, kind) {
+                Ok(dup) => FileRef::Kept(dup, kind),
+                Err(dup) => FileRef::Owned(dup, kind),
+            };
+        }
+        Ok(())
+    }
+
+    /// As [`Self::hold`], with a duplicate that nobody else uses.
+    ///
+    /// # Errors
+    /// As [`Self::hold`].
+    pub fn hold_own(&mut self) -> Result<()> {
         self.hold_as(crate::fds::kind)
     }
 
@@ -140,38 +165,19 @@ impl FileRef {
         Ok(())
     }
 
-    /// As [`Self::hold`], for a request that a worker gets: takes the duplicate of the one before,
-    /// if that is there still and of the same file. It saves a system call of two.
-    ///
-    /// # Errors
-    /// As [`Self::hold`].
-    pub fn hold_for_worker(&mut self, last: &mut LastHeld) -> Result<()> {
-        let FileRef::Plain(fd) = *self else { return Ok(()) };
-        if let Some(dup) = last.dup.upgrade().filter(|_| last.fd == fd)
-            && sys::same_open_file(dup.as_raw_fd(), fd) == Some(true)
-        {
-            *self = FileRef::Shared(dup, last.kind);
-            return Ok(());
-        }
-        self.hold()?;
-        if let FileRef::Owned(dup, kind) = core::mem::take(self) {
-            let dup = Arc::new(dup);
-            *last = LastHeld { fd, kind, dup: Arc::downgrade(&dup) };
-            *self = FileRef::Shared(dup, kind);
-        } else {
-            *self = FileRef::Plain(fd);
-        }
-        Ok(())
-    }
-
     /// Takes a duplicate of its own, under which the request may stand in the poll set. What that
     /// takes is pollable, so nobody asks; for what it refuses, [`Self::look_again`].
     ///
     /// # Errors
     /// `EBADF` if the number is not open.
     pub fn hold_for_poll(&mut self) -> Result<()> {
-        if let FileRef::Shared(fd, kind) = self {
-            *self = FileRef::Owned(crate::fds::dup_internal(fd.as_raw_fd())?, *kind);
+        let shared = match self {
+            FileRef::Shared(fd, kind) => Some((fd.as_raw_fd(), *kind)),
+            FileRef::Kept(fd, kind) => Some((fd.as_raw_fd(), *kind)),
+            _ => None,
+        };
+        if let Some((fd, kind)) = shared {
+            *self = FileRef::Owned(crate::fds::dup_internal(fd)?, kind);
         }
         if let FileRef::Fixed(node) = self {
             let dup = crate::fds::dup_internal(node.fd())?;
@@ -220,14 +226,6 @@ impl FileRef {
             other => other.fd(),
         }
     }
-}
-
-/// The duplicate that was last taken for a worker.
-#[derive(Debug, Default)]
-pub struct LastHeld {
-    fd: i32,
-    kind: Kind,
-    dup: Weak<InternalFd>,
 }
 
 /// What prep copied in from the program, because the request may outlive the program's copy.

@@ -34,7 +34,7 @@ pub fn kind_of(file: &FileRef) -> Kind {
     match file {
         FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.kind,
         FileRef::Plain(fd) => crate::fds::kind(*fd),
-        FileRef::Owned(_, kind) | FileRef::Shared(_, kind) => *kind,
+        FileRef::Owned(_, kind) | FileRef::Shared(_, kind) | FileRef::Kept(_, kind) => *kind,
         FileRef::None => Kind::Unknown,
     }
 }
@@ -193,7 +193,7 @@ impl Ctx {
     /// number can mean another.
     pub fn punt(&mut self, req: &mut Req) {
         self.stats.routes.worker.add(u64::from(req.arms == 0));
-        if let Err(e) = req.call.file.hold_for_worker(&mut self.last_held) {
+        if let Err(e) = req.call.file.hold() {
             req.fail(e);
             return self.finish(req);
         }

@@ -161,7 +161,7 @@ pub fn leave(ring: &Arc<Ring>, mut ctx: Guard<'_>) {
     let polled = nobody && ring.sq.get().is_some_and(SqPoll::takes_over);
     let watch = nobody && !polled && ctx.wants_reactor() && ctx.needs_driver();
     let parcels = !ctx.outbox.is_empty();
-    let holds = ctx.holds_anything();
+    let holds = ctx.holds_anything() || crate::fds::kept::any();
     let immediate = ctx.eventfd.is_some() || ctx.poll_fd.is_some() || ring.sq.get().is_some();
     drop(ctx);
     if parcels {

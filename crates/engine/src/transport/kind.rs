@@ -33,6 +33,11 @@ impl Kind {
     const ALL: [Kind; 6] =
         [Kind::Unknown, Kind::Buffered, Kind::Memory, Kind::Direct, Kind::Pollable, Kind::Other];
 
+    /// Has it a place on a file system, where nobody waits for its end?
+    pub fn is_file(self) -> bool {
+        matches!(self, Kind::Buffered | Kind::Memory | Kind::Direct)
+    }
+
     /// As a byte; 0 stands for nothing known.
     pub const fn code(self) -> u8 {
         self as u8

@@ -213,6 +213,7 @@ impl Reactor {
             if now - swept >= self.pace.load(Relaxed) {
                 swept = now;
                 crate::fds::sweep();
+                crate::fds::give_back();
                 if let Some(code) = super::last::first_ended() {
                     // The code is that of the last one, which by now is another: the C library's 0.
                     let before = self.pace.swap(LAST_NS, Relaxed) == LAST_NS;

@@ -198,7 +198,7 @@ fn twin(fd: i32, flags: OFlags) -> Option<InternalFd> {
     let flags = (flags - opening) | OFlags::CLOEXEC | OFlags::NOCTTY;
     let path = format!("/proc/thread-self/fd/{fd}");
     let twin = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-    Some(fds::adopt_internal(twin))
+    Some(fds::adopt_opened(twin))
 }
 
 /// What O_DIRECT asks of addresses, and of places and lengths; a sector where the kernel does not

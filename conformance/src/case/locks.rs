@@ -1,0 +1,310 @@
+//! The process's POSIX record locks: they go when the process closes a descriptor of the file, and
+//! by nothing that a ring does.
+
+use super::prelude::*;
+use std::fs::File;
+
+pub const CASES: &[Case] = &[
+    case!("locks", outlive_requests, [Op(IORING_OP_FSYNC), Op(IORING_OP_WRITE), Op(IORING_OP_READ)],
+          "no request on a file costs the process its locks on it"),
+    case!("locks", outlive_direct, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)],
+          "nor does one past the page cache"),
+    case!("locks", outlive_splice, [Op(IORING_OP_SPLICE)], "nor one that moves data from the file"),
+    case!("locks", outlive_polls, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)],
+          "nor waiting for a FIFO"),
+    case!("locks", outlive_tables, [Reg(IORING_REGISTER_FILES), Reg(IORING_UNREGISTER_FILES),
+          Reg(IORING_REGISTER_FILES_UPDATE), Op(IORING_OP_FILES_UPDATE)],
+          "nor does a table of registered files, when a slot or the whole is given up"),
+    case!("locks", outlive_slots, [Op(IORING_OP_OPENAT), Op(IORING_OP_CLOSE)],
+          "nor does a file that is opened and closed in a slot"),
+    case!("locks", outlive_flight, [Reg(IORING_UNREGISTER_FILES)],
+          "nor a slot given up with a request in flight"),
+    case!("locks", outlive_rings, [Setup(0)], "nor the end of a ring"),
+    case!("locks", outlive_children, [Trap("fork")],
+          "nor a forked child that uses the ring, and ends"),
+    case!("locks", end_with_close, [Op(IORING_OP_FSYNC)],
+          "a close of the file ends them, also while requests are in flight"),
+    case!("locks", taken_again, [Op(IORING_OP_FSYNC), Reg(IORING_REGISTER_FILES)],
+          "locks on a file opened again are not lost to what the ring held of it before"),
+    case!("locks", flock_ends, [Op(IORING_OP_FSYNC)],
+          "flock(2)'s lock ends with the program's last descriptor"),
+    case!("locks", many_slots, [Op(IORING_OP_OPENAT), Op(IORING_OP_CLOSE)],
+          "a locked file may be opened and closed in a slot any number of times"),
+];
+
+/// A file that the process has locked, and another description of it, by which the lock is seen.
+struct Locked {
+    file: File,
+    other: File,
+}
+
+impl Locked {
+    fn new(cx: &mut Cx, name: &str) -> Result<Locked, Stop> {
+        let file = cx.file(name, &[7; 4096])?;
+        Locked::of(cx, name, file)
+    }
+
+    fn of(cx: &mut Cx, name: &str, file: File) -> Result<Locked, Stop> {
+        // Opened first: its close would end the lock.
+        let other = File::options().read(true).write(true).open(cx.dir()?.join(name))?;
+        cx.is("lock", os::lock(file.as_raw_fd()), 0);
+        Ok(Locked { file, other })
+    }
+
+    fn fd(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+
+    fn still(&self, cx: &mut Cx, what: &str) {
+        cx.holds(&format!("locked after {what}"), os::locked(self.other.as_raw_fd()));
+    }
+}
+
+fn outlive_requests(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let f = Locked::new(cx, "f")?;
+    let mut buf = [0; 64];
+    let fd = f.fd();
+    let sync = sqe::op(IORING_OP_FSYNC, fd);
+    let (read, write) = (sqe::read(fd, &mut buf, 0), sqe::write(fd, &[1; 64], 0));
+    for (what, sqe, res) in [
+        ("FSYNC", sync, 0),
+        ("a second one", sync, 0),
+        ("READ", read, 64),
+        ("READ by a worker", read.with(IOSQE_ASYNC), 64),
+        ("WRITE", write, 64),
+        ("WRITE by a worker", write.with(IOSQE_ASYNC), 64),
+        ("FALLOCATE", sqe::op(IORING_OP_FALLOCATE, fd).set(|s| s.addr = 8192), 0),
+        ("FTRUNCATE", sqe::op(IORING_OP_FTRUNCATE, fd).set(|s| s.off = 4096), 0),
+        ("FADVISE", sqe::op(IORING_OP_FADVISE, fd).with(IOSQE_ASYNC), 0),
+        ("SYNC_FILE_RANGE", sqe::op(IORING_OP_SYNC_FILE_RANGE, fd), 0),
+    ] {
+        cx.one(&mut ring, what, sqe, res);
+        f.still(cx, what);
+    }
+    let three = [sync.ud(1).link(), write.ud(2).link().with(IOSQE_ASYNC), sync.ud(3)];
+    cx.batch(&mut ring, "a chain", &three, &[(1, 0), (2, 64), (3, 0)]);
+    f.still(cx, "a chain");
+    Ok(())
+}
+
+fn outlive_direct(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let file = cx.direct_file("f", &[7; 8192])?;
+    let f = Locked::of(cx, "f", file)?;
+    let at = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    for (what, opcode) in [("READ", IORING_OP_READ), ("WRITE", IORING_OP_WRITE)] {
+        let sqe = sqe::rw(opcode, f.fd(), at, 4096, 0);
+        for (how, flags) in [("", 0), (" by a worker", IOSQE_ASYNC)] {
+            cx.one(&mut ring, what, sqe.with(flags), 4096);
+            f.still(cx, &format!("{what}{how}"));
+        }
+    }
+    Ok(())
+}
+
+fn outlive_splice(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let f = Locked::new(cx, "f")?;
+    let (r, w) = cx.pipe()?;
+    let out = sqe::rw(IORING_OP_SPLICE, w.as_raw_fd(), 0, 64, u64::MAX);
+    let out = out.set(|s| s.file_index = f.fd().cast_unsigned());
+    let back = sqe::rw(IORING_OP_SPLICE, f.fd(), 0, 64, 0);
+    let back = back.set(|s| (s.addr, s.file_index) = (u64::MAX, r.as_raw_fd().cast_unsigned()));
+    cx.one(&mut ring, "from the file", out, 64);
+    f.still(cx, "SPLICE from it");
+    cx.one(&mut ring, "to the file", back, 64);
+    f.still(cx, "SPLICE to it");
+    Ok(())
+}
+
+fn outlive_polls(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let path = cx.path("fifo")?;
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &*path,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RWXU,
+        0,
+    )?;
+    let open = || File::options().read(true).write(true).open(path.to_str().unwrap_or_default());
+    let f = Locked::of(cx, "fifo", open()?)?;
+    let mut bufs = [[0; 1]; 2];
+    let [a, b] = &mut bufs;
+    let poll = sqe::poll_add(f.fd(), libc::POLLIN);
+    let first = [poll.ud(1), poll.ud(2), sqe::read(f.fd(), a, sqe::HERE).ud(3)];
+    cx.start(&mut ring, &first);
+    cx.start(&mut ring, &[sqe::read(f.fd(), b, sqe::HERE).with(IOSQE_ASYNC).ud(4)]);
+    rustix::io::write(&f.file, b"ab")?;
+    cx.reap(&mut ring, "all", &[(1, 1), (2, 1), (3, 1), (4, 1)]);
+    f.still(cx, "waits");
+    cx.start(&mut ring, &[poll.ud(1), poll.ud(2)]);
+    let want = [(1, -ECANCELED), (2, -ECANCELED), (3, 2)];
+    let cancel = sqe::cancel(0, IORING_ASYNC_CANCEL_ALL | IORING_ASYNC_CANCEL_ANY).ud(3);
+    cx.batch(&mut ring, "cancelled", &[cancel], &want);
+    f.still(cx, "cancelled waits");
+    Ok(())
+}
+
+fn outlive_tables(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let f = Locked::new(cx, "f")?;
+    let none = [-1];
+    for round in 0..3 {
+        cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[f.fd(), f.fd()]), 0);
+        cx.one(&mut ring, "FSYNC", sqe::op(IORING_OP_FSYNC, 0).fixed(), 0);
+        let mut up = io_uring_rsrc_update { data: addr(&none) as u64, ..Default::default() };
+        let updated = ring.register_struct(IORING_REGISTER_FILES_UPDATE, &mut up, 1);
+        cx.is("update", updated, 1);
+        f.still(cx, "an update");
+        let update = sqe::rw(IORING_OP_FILES_UPDATE, -1, addr(&none), 1, 1);
+        cx.one(&mut ring, "FILES_UPDATE", update, 1);
+        f.still(cx, "FILES_UPDATE");
+        let again = sqe::rw(IORING_OP_FILES_UPDATE, -1, addr(&[f.fd()]), 1, 0);
+        cx.one(&mut ring, "FILES_UPDATE", again, 1);
+        cx.is("unregister", ring.register(IORING_UNREGISTER_FILES, 0, 0), 0);
+        f.still(cx, &format!("round {round}"));
+    }
+    Ok(())
+}
+
+fn outlive_slots(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let f = Locked::new(cx, "f")?;
+    cx.sparse_files(&ring, 4);
+    let path = cx.path("f")?;
+    let open = sqe::rw(IORING_OP_OPENAT, libc::AT_FDCWD, addr(&*path), 0, 0);
+    cx.one(&mut ring, "open", sqe::in_slot(open, 1), 0);
+    cx.one(&mut ring, "FSYNC", sqe::op(IORING_OP_FSYNC, 1).fixed(), 0);
+    cx.one(&mut ring, "close", sqe::in_slot(sqe::op(IORING_OP_CLOSE, 0), 1), 0);
+    f.still(cx, "CLOSE of a slot");
+    Ok(())
+}
+
+fn outlive_flight(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let f = Locked::new(cx, "f")?;
+    let (r, w) = cx.pipe()?;
+    cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[f.fd()]), 0);
+    // What waits for the pipe holds the slot's file.
+    let splice = sqe::rw(IORING_OP_SPLICE, 0, 0, 4, 0).fixed().ud(1);
+    let from = r.as_raw_fd().cast_unsigned();
+    cx.start(&mut ring, &[splice.set(|s| (s.addr, s.file_index) = (u64::MAX, from))]);
+    cx.quiet(&ring, "it waits", 10);
+    cx.is("unregister", ring.register(IORING_UNREGISTER_FILES, 0, 0), 0);
+    f.still(cx, "unregistering");
+    rustix::io::write(&w, b"data")?;
+    cx.reap(&mut ring, "done", &[(1, 4)]);
+    f.still(cx, "its last request");
+    Ok(())
+}
+
+fn outlive_rings(cx: &mut Cx) -> Outcome {
+    let f = Locked::new(cx, "f")?;
+    for _ in 0..2 {
+        let mut ring = cx.ring(8, 0)?;
+        cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[f.fd()]), 0);
+        cx.one(&mut ring, "FSYNC", sqe::op(IORING_OP_FSYNC, f.fd()), 0);
+        drop(ring);
+        f.still(cx, "a ring");
+    }
+    Ok(())
+}
+
+fn outlive_children(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let f = Locked::new(cx, "f")?;
+    cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[f.fd()]), 0);
+    cx.one(&mut ring, "FSYNC", sqe::op(IORING_OP_FSYNC, f.fd()), 0);
+    let child = os::in_child(|| {
+        ring.push(sqe::op(IORING_OP_FSYNC, f.fd()).ud(1));
+        let submitted = ring.submit_wait(1);
+        let res = ring.pop().map_or(9, |c| c.res);
+        i32::from((submitted, res) != (1, 0) || os::close(f.fd()) != 0)
+    });
+    cx.is("child", child, 0);
+    f.still(cx, "a child");
+    cx.one(&mut ring, "FSYNC", sqe::op(IORING_OP_FSYNC, 0).fixed(), 0);
+    f.still(cx, "a further FSYNC");
+    Ok(())
+}
+
+fn end_with_close(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    for what in ["idle", "with a request in flight", "in a slot"] {
+        let Locked { file, other } = Locked::new(cx, "f")?;
+        cx.one(&mut ring, "FSYNC", sqe::op(IORING_OP_FSYNC, file.as_raw_fd()), 0);
+        if what == "in a slot" {
+            cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[file.as_raw_fd()]), 0);
+        }
+        let from = r.as_raw_fd().cast_unsigned();
+        let splice = sqe::rw(IORING_OP_SPLICE, file.as_raw_fd(), 0, 4, 0).ud(1);
+        if what == "with a request in flight" {
+            cx.start(&mut ring, &[splice.set(|s| (s.addr, s.file_index) = (u64::MAX, from))]);
+            cx.quiet(&ring, "it waits", 10);
+        }
+        drop(file);
+        cx.holds(what, !os::locked(other.as_raw_fd()));
+        if what == "with a request in flight" {
+            rustix::io::write(&w, b"data")?;
+            cx.reap(&mut ring, "done", &[(1, 4)]);
+        }
+    }
+    Ok(())
+}
+
+fn taken_again(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let first = cx.file("f", &[7; 4096])?;
+    cx.one(&mut ring, "FSYNC", sqe::op(IORING_OP_FSYNC, first.as_raw_fd()), 0);
+    cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[first.as_raw_fd()]), 0);
+    let from = r.as_raw_fd().cast_unsigned();
+    let splice = sqe::rw(IORING_OP_SPLICE, first.as_raw_fd(), 0, 4, 0).ud(1);
+    cx.start(&mut ring, &[splice.set(|s| (s.addr, s.file_index) = (u64::MAX, from))]);
+    cx.quiet(&ring, "it waits", 10);
+    drop(first);
+    let f = Locked::new(cx, "f")?;
+    rustix::io::write(&w, b"data")?;
+    cx.reap(&mut ring, "done", &[(1, 4)]);
+    f.still(cx, "the end of a request from before");
+    cx.is("unregister", ring.register(IORING_UNREGISTER_FILES, 0, 0), 0);
+    f.still(cx, "unregistering what was registered before");
+    Ok(())
+}
+
+fn flock_ends(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let file = cx.file("f", b"data")?;
+    let other = File::open(cx.dir()?.join("f"))?;
+    let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    rustix::fs::flock(&file, exclusive)?;
+    cx.one(&mut ring, "FSYNC", sqe::op(IORING_OP_FSYNC, file.as_raw_fd()), 0);
+    cx.is("lock it as well", os::lock(file.as_raw_fd()), 0);
+    cx.one(&mut ring, "FSYNC", sqe::op(IORING_OP_FSYNC, file.as_raw_fd()), 0);
+    cx.holds("held", rustix::fs::flock(&other, exclusive).is_err());
+    cx.close(std::os::fd::IntoRawFd::into_raw_fd(file));
+    cx.holds("free", rustix::fs::flock(&other, exclusive).is_ok());
+    Ok(())
+}
+
+fn many_slots(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let f = Locked::new(cx, "f")?;
+    cx.sparse_files(&ring, 1);
+    let path = cx.path("f")?;
+    let open = sqe::rw(IORING_OP_OPENAT, libc::AT_FDCWD, addr(&*path), 0, 0);
+    let (open, close) = (sqe::in_slot(open, 0), sqe::in_slot(sqe::op(IORING_OP_CLOSE, 0), 0));
+    let mut failed = 0;
+    for _ in 0..100 {
+        for sqe in [open, close] {
+            ring.push(sqe).submit_wait(1);
+            failed += u32::from(ring.take(1)?[0].res != 0);
+        }
+    }
+    cx.is("failed", failed, 0);
+    f.still(cx, "all of them");
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! POSIX locks, and duplicates that are not closed because of them.
+//!
+//! A process loses its POSIX locks on a file when it closes any descriptor of that file, so also
+//! when we close a duplicate of our own (fcntl(2), "Advisory record locking"). So a duplicate of a
+//! file of the program's is closed only after `F_OFD_GETLK` has told of no lock: it asks in the
+//! name of the description, to which the process's own locks are another's. Where there may be one,
+//! the duplicate is retained: until the program closes a descriptor of the file, which ends the
+//! locks in any case, or until the lock is gone, which each sweep asks ([`sweep`]). A request or a
+//! table that needs a duplicate of the same description takes a retained one, so that their number
+//! does not grow.
+//!
+//! No lock of ours guards this, as close(2) may be called in signal handlers: whoever clears the
+//! bit of a retained number owns the number.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use super::owned::{InternalFd, WORDS};
+use super::table::{File, file};
+use crate::sys::{self, EngineFd, sys};
+
+const F_OFD_GETLK: u32 = 36;
+const F_RDLCK: i16 = 0;
+const F_WRLCK: i16 = 1;
+const F_UNLCK: i16 = 2;
+/// Questions about one file: with more locks of other processes on it, there may be one of ours.
+const QUESTIONS: u32 = 16;
+
+/// Retained duplicates, one bit each.
+static RETAINED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+/// How many there are.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// `struct flock`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Flock {
+    kind: i16,
+    whence: i16,
+    start: i64,
+    len: i64,
+    pid: i32,
+}
+
+/// A POSIX lock in a range of the file of `fd`, if there is any: the first that the kernel finds.
+fn lock_in(fd: i32, first: i64, last: i64) -> Option<Flock> {
+    let len = if last == i64::MAX { 0 } else { last - first + 1 };
+    let mut lock = Flock { kind: F_WRLCK, start: first, len, ..Flock::default() };
+    let asked = sys!(__NR_fcntl, fd, F_OFD_GETLK, (&raw mut lock).expose_provenance());
+    (asked == 0 && lock.kind != F_UNLCK).then_some(lock)
+}
+
+/// May this process have a POSIX lock on the file of `fd`?
+pub(super) fn any(fd: i32) -> bool {
+    any_in(fd, 0, i64::MAX, &mut QUESTIONS.clone())
+}
+
+fn any_in(fd: i32, first: i64, last: i64, left: &mut u32) -> bool {
+    let Some(lock) = lock_in(fd, first, last) else { return false };
+    *left -= 1;
+    // Beside another's lock for reading there may be one of ours.
+    if *left == 0 || lock.kind == F_RDLCK || is_own(&lock) {
+        return true;
+    }
+    let end = if lock.len == 0 { i64::MAX } else { lock.start + lock.len - 1 };
+    lock.start > first && any_in(fd, first, lock.start - 1, left)
+        || end < last && any_in(fd, end + 1, last, left)
+}
+
+fn is_own(lock: &Flock) -> bool {
+    lock.pid == rustix::process::getpid().as_raw_nonzero().get()
+}
+
+fn word(fd: i32) -> Option<(&'static AtomicU64, u64)> {
+    let at = usize::try_from(fd).ok()?;
+    Some((RETAINED.get(at / 64)?, 1 << (at % 64)))
+}
+
+/// A duplicate is not closed now. One beyond all numbers that are known here is never closed.
+pub(super) fn retain(fd: i32) {
+    if let Some((word, bit)) = word(fd) {
+        COUNT.fetch_add(1, Relaxed);
+        word.fetch_or(bit, AcqRel);
+    }
+}
+
+/// Takes a retained duplicate; none if another thread was faster.
+fn claim(fd: i32) -> Option<InternalFd> {
+    let (word, bit) = word(fd)?;
+    if word.fetch_and(!bit, AcqRel) & bit == 0 {
+        return None;
+    }
+    COUNT.fetch_sub(1, Relaxed);
+    Some(InternalFd::of_program(EngineFd::of_number(fd)))
+}
+
+fn retained() -> impl Iterator<Item = i32> {
+    let some = if COUNT.load(Relaxed) == 0 { 0 } else { WORDS };
+    let bits = |(at, word): (usize, &AtomicU64)| {
+        let set = word.load(Acquire);
+        (0..64).filter(move |bit| set >> bit & 1 == 1).map(move |bit| (at * 64 + bit) as i32)
+    };
+    RETAINED.iter().take(some).enumerate().flat_map(bits)
+}
+
+/// A retained duplicate of what the program's `fd` means.
+pub(super) fn reuse(fd: i32) -> Option<InternalFd> {
+    let mut same = retained().filter(|&own| sys::same_open_file(own, fd) == Some(true));
+    same.find_map(claim)
+}
+
+/// The program is about to close `fd`, which ends its locks on that file: there is no more reason
+/// to retain duplicates.
+pub(super) fn closing(fd: i32) {
+    if COUNT.load(Relaxed) == 0 {
+        return;
+    }
+    let closed = file(fd);
+    if closed != File::default() {
+        let same = retained().filter(|&own| file(own) == closed);
+        same.filter_map(claim).for_each(InternalFd::close);
+    }
+}
+
+/// Closes retained duplicates of files without locks.
+pub(super) fn sweep() {
+    // Whoever is locked still is retained anew.
+    retained().filter(|&fd| !any(fd)).filter_map(claim).for_each(drop);
+}
+
+/// In a forked child, which has none of its parent's locks.
+pub(super) fn fork_child() {
+    retained().filter_map(claim).for_each(InternalFd::close);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fds::dup_internal;
+    use rustix::fd::AsRawFd;
+
+    fn set_lock(fd: &impl AsRawFd, kind: i16, start: i64, len: i64) {
+        const F_SETLK: u32 = 6;
+        let mut lock = Flock { kind, start, len, ..Flock::default() };
+        let at = (&raw mut lock).expose_provenance();
+        assert_eq!(sys!(__NR_fcntl, fd.as_raw_fd(), F_SETLK, at), 0);
+    }
+
+    fn file_in_memory() -> rustix::fd::OwnedFd {
+        rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
+    }
+
+    #[test]
+    fn a_duplicate_of_a_locked_file_is_retained_and_used_again() {
+        let file = file_in_memory();
+        let dup = dup_internal(file.as_raw_fd()).unwrap();
+        let number = dup.as_raw_fd();
+        set_lock(&file, F_WRLCK, 10, 5);
+        assert!(any(number));
+        drop(dup);
+        assert!(any(number), "it is open, and the lock is there");
+        let again = dup_internal(file.as_raw_fd()).unwrap();
+        assert_eq!(again.as_raw_fd(), number);
+        drop(again);
+        sweep();
+        assert!(any(number), "as long as there is the lock");
+        set_lock(&file, F_UNLCK, 0, 0);
+        sweep();
+        assert!(!retained().any(|fd| fd == number));
+    }
+
+    #[test]
+    fn the_programs_close_ends_what_is_retained() {
+        let file = file_in_memory();
+        set_lock(&file, F_RDLCK, 0, 0);
+        let dup = dup_internal(file.as_raw_fd()).unwrap();
+        let number = dup.as_raw_fd();
+        drop(dup);
+        assert!(retained().any(|fd| fd == number));
+        closing(file.as_raw_fd());
+        assert!(!retained().any(|fd| fd == number));
+        assert!(!any(file.as_raw_fd()), "as the close would");
+    }
+}
