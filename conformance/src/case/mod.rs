@@ -138,6 +138,7 @@ families![
     epoll,
     futex,
     futexv,
+    futex_early,
     waitid,
     timeout,
     cancel,

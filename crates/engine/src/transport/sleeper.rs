@@ -217,6 +217,7 @@ impl Sleepers {
         if !w.bed.is_common() {
             return;
         }
+        *w.job() = None;
         if self.0.len() < IDLE_SLEEPERS && !w.leave.load(SeqCst) {
             self.0.push(w);
         } else {
@@ -258,9 +259,16 @@ impl Sleeper {
 
     /// Moves the sleeper to the program's futexes, one after the other: the last word tells that
     /// all is done.
+    ///
+    /// # Errors
+    /// As futex(2); `EAGAIN` also if it was woken at one futex before it stood at the next: it does
+    /// not come back to its own words then.
     fn place(&self, all: &[Futex]) -> Result<()> {
         for (word, f) in self.words.iter().zip(all) {
             while self.requeue(word, f, IDLE)? == 0 {
+                if self.state.load(SeqCst) != BUSY {
+                    return Err(Errno::EAGAIN);
+                }
                 // Not asleep yet.
                 std::thread::yield_now();
             }
@@ -295,19 +303,17 @@ impl Sleeper {
     fn take_back(&self) -> bool {
         self.stop.store(true, SeqCst);
         let mut sent = 0;
-        while self.state.load(SeqCst) == BUSY {
+        while self.state.load(SeqCst) == BUSY && signal::interrupt(self.tid.load(Acquire)) {
             sent += 1;
-            if !signal::interrupt(self.tid.load(Acquire)) {
-                return false;
-            }
             sys::futex_wait(&self.state, BUSY, Some(WORKER_KICK));
         }
-        if sent > 1 {
+        let back = self.state.load(SeqCst) == BACK;
+        if sent > u32::from(back) {
             // The last signal may come late, and end what the thread is asked next.
             self.leave.store(true, SeqCst);
         }
         self.stop.store(false, SeqCst);
-        self.state.load(Acquire) == BACK
+        back
     }
 
     /// The ring ends: the thread goes, wherever it is.
@@ -354,9 +360,13 @@ impl Sleeper {
                 Err(Errno::EINTR) if self.stop.load(SeqCst) => return None,
                 Err(Errno::EINTR) => {}
                 Ok(_) | Err(Errno::EAGAIN) if at == IDLE && self.is_asked() => {}
-                Err(Errno::EAGAIN) if at == IDLE => {}
+                // Nothing is asked of it: a late wake of what had its word's address before.
+                Ok(_) if self.job().is_none() => {}
                 // It changed while nobody stood there: as good as woken.
-                Err(Errno::EAGAIN) => return Some(self.changed()),
+                Err(Errno::EAGAIN) => match self.changed() {
+                    None if at == IDLE => {}
+                    which => return Some(which.unwrap_or(0)),
+                },
                 Ok(n) => return Some(n as i32),
                 Err(e) => return Some(e.res()),
             }
@@ -404,10 +414,14 @@ impl Sleeper {
         }
     }
 
-    /// Which of its futexes has another value.
-    fn changed(&self) -> i32 {
-        let Some((_, Job::AnyOf(all))) = &*self.job() else { return 0 };
-        all.iter().position(|f| f.check().is_err()).unwrap_or(0) as i32
+    /// Which of the futexes where it stands has another value.
+    fn changed(&self) -> Option<i32> {
+        let Some((_, Job::AnyOf(all))) = &*self.job() else { return None };
+        let mut there = self.words.iter().zip(all);
+        let changed = |(w, f): (&AtomicU32, &Futex)| {
+            w.load(SeqCst) == PLACED && f.check() == Err(Errno::EAGAIN)
+        };
+        there.position(changed).map(|i| i as i32)
     }
 
     /// Waits until waitid(2) would answer at once, and takes nothing.
@@ -434,7 +448,6 @@ impl Sleeper {
         crate::syscall::enter::leave(&ring, ctx);
         // Not earlier: who asks it holds the lock until it sleeps.
         let mut ctx = ring.lock();
-        *self.job() = None;
         self.words.iter().for_each(|w| w.store(IDLE, SeqCst));
         ctx.transports.sleepers.idle(self.clone());
         !ring.dead.load(SeqCst)

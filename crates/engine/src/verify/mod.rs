@@ -11,6 +11,7 @@ mod cancel;
 mod closing;
 mod lock;
 mod overflow;
+mod placing;
 mod queues;
 mod sqpoll;
 mod trace;
