@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
     case $1 in
         # Without the mix on the kernel: 6.18 now and then keeps an SQ thread for ever after it,
         # probably over a SEND_ZC's notification.
-        --quick) LONG=30 CONNECTIONS=20000 HOURS=0 KERNEL=(--only "race,connections") ;;
+        --quick) LONG=30 CONNECTIONS=20000 HOURS=0 KERNEL=(--only "race,futexes,connections") ;;
         --seconds) LONG=$(argument "${@:1:2}") HOURS=0; shift ;;
         --connections) CONNECTIONS=$(argument "${@:1:2}") HOURS=0; shift ;;
         --seed) SEED=(--seed "$(argument "${@:1:2}")"); shift ;;

@@ -450,3 +450,22 @@ pub fn wait_until_zombie(pid: i32) {
     // SAFETY: numbers only; nothing is told.
     unsafe { libc::waitid(libc::P_PID, pid.cast_unsigned(), none, libc::WEXITED | libc::WNOWAIT) };
 }
+
+/// `FUTEX_WAKE` of as many as `n`; `private`: `FUTEX_PRIVATE_FLAG` or nothing.
+pub fn futex_wake_of(word: &AtomicU32, n: i32, private: i32) -> i64 {
+    let (op, at) = (libc::FUTEX_WAKE | private, word.as_ptr());
+    // SAFETY: a live word; the call only looks at its address.
+    unsafe { libc::syscall(libc::SYS_futex, at, op, n) }
+}
+
+/// `gettid(2)`.
+pub fn gettid() -> i32 {
+    // SAFETY: no memory involved.
+    unsafe { libc::gettid() }
+}
+
+/// `tgkill(2)` of a thread of this process.
+pub fn signal_thread(tid: i32, signal: i32) {
+    // SAFETY: no memory involved.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal) };
+}

@@ -9,7 +9,7 @@ use comfy_table::Table;
 
 use super::health::Health;
 use super::ledger::Totals;
-use super::{Check, churn, hours, mix, race};
+use super::{Check, churn, futex, hours, mix, race};
 use crate::door::Door;
 use crate::say;
 
@@ -35,7 +35,7 @@ struct Cli {
     /// How the calls are issued: syscall, patch or sigsys
     #[arg(long, default_value = "syscall")]
     door: Door,
-    /// Only these parts: race, mix, connections
+    /// Only these parts: race, futexes, mix, connections
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -76,6 +76,7 @@ pub fn main() -> ExitCode {
     let terminal = std::io::stderr().is_terminal();
     let mut soak = Soak { cli, seed, terminal, rows: Vec::new() };
     soak.races();
+    soak.futexes();
     soak.mix();
     soak.connections();
     soak.summary()
@@ -129,11 +130,19 @@ impl Soak {
         });
     }
 
+    fn futexes(&mut self) {
+        if !self.wants("futexes") {
+            return;
+        }
+        let time = Duration::from_secs(self.cli.seconds) / 10;
+        self.part("futexes", |soak| futex::run(soak.cli.door, soak.seed, time));
+    }
+
     fn mix(&mut self) {
         if !self.wants("mix") {
             return;
         }
-        let time = Duration::from_secs(self.cli.seconds) * 7 / 10;
+        let time = Duration::from_secs(self.cli.seconds) * 6 / 10;
         self.part("mix", |soak| {
             let out = mix::run(soak.cli.door, soak.seed, time)?;
             let counts: Vec<_> = out.tally.iter().map(|(what, n)| format!("{n} {what}")).collect();

@@ -4,6 +4,7 @@
 
 pub mod churn;
 pub mod command;
+pub mod futex;
 pub mod health;
 pub mod hours;
 pub mod ledger;
