@@ -8,6 +8,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
     SocketFlags, SocketType, accept_with, bind, listen, recvmsg, socket_with,
 };
+use softring_engine::stats::clean::printable;
 use softring_engine::stats::hand::{COMM, KEY, name};
 use std::fs::File;
 use std::io::{IoSliceMut, Read};
@@ -119,8 +120,7 @@ impl Door {
         });
         let proves = got.bytes == text.len() && text[..KEY] == self.key;
         let Some(file) = file.filter(|_| proves).map(File::from) else { return Ok(None) };
-        let name: Vec<u8> = text[KEY..].iter().copied().take_while(|b| *b != 0).collect();
-        let command = crate::stats::pages::printable(&String::from_utf8_lossy(&name));
+        let command = printable(&text[KEY..]);
         let is_file = file.metadata().is_ok_and(|m| m.is_file());
         Ok(is_file.then(|| Handed { pid: process(who), command, file }))
     }

@@ -2,6 +2,7 @@
 
 use crate::{fail, memfd};
 use softring_engine::abi::OP_NAMES;
+use softring_engine::stats::clean::printable;
 use softring_engine::stats::{NAME, read};
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -66,12 +67,7 @@ pub fn open(pid: i32) -> Result<Option<Source>, Trouble> {
 /// The process's name.
 fn command_of(pid: i32) -> String {
     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    printable(String::from_utf8_lossy(&name).trim_end())
-}
-
-/// What strangers have named, without what a terminal would act on.
-pub fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    printable(name.trim_ascii_end())
 }
 
 /// Every process with a page; what may not be looked at, or ends meanwhile, is passed over.

@@ -174,7 +174,7 @@ fn thread(before: Option<&Seen>, now: &Meter, seconds: f64) -> Thread {
     let old = before.and_then(|b| b.meters.iter().find(|m| m.tid == now.tid && m.kind == now.kind));
     let since = |now: u64, old: Option<u64>| percent(now.saturating_sub(old.unwrap_or(0)), seconds);
     Thread {
-        name: pages::printable(&now.name),
+        name: now.name.clone(),
         kind: now.kind,
         tid: now.tid,
         cpu_percent: since(now.total_us, old.map(|m| m.total_us)),

@@ -1,6 +1,7 @@
 //! What was seen, in bounded memory: of events the newest, of names as many as tracks can be told
 //! apart.
 
+use softring_engine::stats::clean::printable;
 use softring_engine::stats::trace::read::Source;
 use softring_engine::stats::trace::{Event, Step};
 use std::collections::{HashMap, VecDeque};
@@ -94,7 +95,7 @@ impl Record {
 /// The thread's name; nothing if it has gone.
 fn name_of((pid, tid): (u32, u32)) -> String {
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
-    String::from_utf8_lossy(&name).trim_end().to_owned()
+    printable(name.trim_ascii_end())
 }
 
 #[cfg(test)]

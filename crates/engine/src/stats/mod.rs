@@ -27,6 +27,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::abi::IORING_OP_LAST;
 
+pub mod clean;
 pub mod hand;
 mod hist;
 pub mod meter;

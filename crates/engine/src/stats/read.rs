@@ -1,10 +1,16 @@
-//! A page, read: for whoever can read its bytes.
+//! A page, read: for whoever can read its bytes. Any process may have made them, also one that
+//! wants its reader to read for ever: a page has a size, each histogram is read once, and what is
+//! read of one page in all is bounded ([`READ_MAX`]).
 
+use core::cell::{Cell, RefCell};
 use core::mem::{offset_of, size_of};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use rustix::fs::{SealFlags, fcntl_get_seals};
+
+use super::clean::printable;
 use super::hist::{self, BUCKETS};
 use super::{
     Header, Hist, MAGIC, METER_NAME, MeterStats, OPS, PoolStats, RingStats, Section, VERSION,
@@ -14,6 +20,8 @@ use super::{
 /// is none of ours.
 const SIZE_MAX: u64 = 1 << 16;
 const PLACES_MAX: u64 = 1 << 16;
+/// Bytes that are read of one page at most; our own has a fifth of them.
+const READ_MAX: usize = 32 << 20;
 
 /// One ring of a page, or the sums of those that have ended (`id` 0).
 #[derive(Clone, Debug, Default)]
@@ -97,12 +105,25 @@ struct Places {
     used: u64,
 }
 
-/// Words read from a page: `None` where it ends before.
-struct Source<R>(R);
+/// Words read from a page: `None` where it ends before, or enough was read.
+struct Source<R> {
+    read: R,
+    /// Bytes that may still be read.
+    left: Cell<usize>,
+    /// Histograms that were read: each is one ring's.
+    hists: RefCell<BTreeSet<u64>>,
+}
 
 impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Source<R> {
+    fn new(read: R) -> Source<R> {
+        Source { read, left: Cell::new(READ_MAX), hists: RefCell::default() }
+    }
+
     fn words(&self, at: u64, n: usize) -> Option<Vec<u64>> {
-        let bytes = (self.0)(at, n * 8).filter(|bytes| bytes.len() == n * 8)?;
+        let left = self.left.get().checked_sub(n * 8);
+        self.left.set(left.unwrap_or(0));
+        left?;
+        let bytes = (self.read)(at, n * 8).filter(|bytes| bytes.len() == n * 8)?;
         let word = |w: &[u8]| w.try_into().ok().map(u64::from_ne_bytes);
         bytes.chunks_exact(8).map(word).collect()
     }
@@ -116,7 +137,11 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Source<R> {
     }
 
     fn latencies(&self, hists: Places, named: u64) -> Option<Latencies> {
-        let words = self.place(hists, named.checked_sub(1)?)?;
+        let place = named.checked_sub(1)?;
+        if place >= hists.used || !self.hists.borrow_mut().insert(place) {
+            return None;
+        }
+        let words = self.place(hists, place)?;
         let first = offset_of!(Hist, buckets) / 8;
         let buckets = words.get(first..first + BUCKETS)?.to_vec();
         Some(Latencies { sum_ns: words[offset_of!(Hist, sum_ns) / 8], buckets })
@@ -139,7 +164,7 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Source<R> {
 /// # Errors
 /// [`Unreadable`].
 pub fn page(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Result<Page, Unreadable> {
-    let source = Source(read);
+    let source = Source::new(read);
     let start = source.words(0, 4).ok_or(Unreadable::NoPage)?;
     if start[offset_of!(Header, magic) / 8] != MAGIC {
         return Err(Unreadable::NoPage);
@@ -164,7 +189,7 @@ pub fn page(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Result<Page, Unread
     let meters = section(offset_of!(Header, meters));
     let meter = |place| Some(Meter { words: source.place(meters, place)? });
     let ring = |place| ring(&source, [rings, pools, hists], place);
-    Ok(Page {
+    let page = Page {
         pid: header[offset_of!(Header, pid) / 8] as u32,
         made: header[offset_of!(Header, made) / 8],
         unseen_rings: header[offset_of!(Header, unseen_rings) / 8],
@@ -172,14 +197,22 @@ pub fn page(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Result<Page, Unread
         ended: ring(0).ok_or(Unreadable::NoPage)?,
         rings: (1..rings.used).filter_map(ring).filter(|ring| ring.id() != 0).collect(),
         meters: (0..meters.used).filter_map(meter).filter(|meter| meter.id() != 0).collect(),
-    })
+    };
+    if source.left.get() > 0 { Ok(page) } else { Err(Unreadable::NoPage) }
 }
 
-/// As [`page`], of an open page.
+/// As [`page`], of an open page: one that is sealed against a change of its size, as ours are, and
+/// not larger than what is read of it.
 ///
 /// # Errors
 /// [`Unreadable`].
 pub fn file(file: &File) -> Result<Page, Unreadable> {
+    let sized = SealFlags::GROW | SealFlags::SHRINK;
+    let sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(sized));
+    let fits = file.metadata().is_ok_and(|m| m.len() <= READ_MAX as u64);
+    if !sealed || !fits {
+        return Err(Unreadable::NoPage);
+    }
     page(|at, n| {
         let mut bytes = vec![0; n];
         file.read_exact_at(&mut bytes, at).ok().map(|()| bytes)
@@ -292,8 +325,8 @@ impl Meter {
     pub fn name(&self) -> String {
         let at = offset_of!(MeterStats, name);
         let words = (0..METER_NAME / 8).map(|i| self.at(at + 8 * i));
-        let bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).take_while(|b| *b != 0).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
+        let bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
+        printable(&bytes)
     }
 
     /// The thread's total when its clock, the first number of its schedstat(5), is at `ns`.

@@ -106,6 +106,46 @@ proptest::proptest! {
 }
 
 #[test]
+fn a_histogram_is_one_ring_s() {
+    let mut words = sample();
+    let ring = (RINGS + size_of::<RingStats>() + offset_of!(RingStats, op_hists)) / 8;
+    words[ring + 23] = 1;
+    words[ring + 24] = 1;
+    let p = page(bytes(&to_bytes(&words))).unwrap();
+    assert_eq!(p.rings[0].latencies.len(), 1);
+}
+
+/// 65,536 rings that all name one pool, with places as large as may be.
+#[test]
+fn reading_ends() {
+    let all = Cell::new(0);
+    let header = sample()[..HEADER / 8].to_vec();
+    let endless = |at: u64, n: usize| {
+        all.set(all.get() + n);
+        let mut words = vec![1; n / 8];
+        if at == 0 {
+            words = header[..n / 8].to_vec();
+            for section in [offset_of!(Header, rings), offset_of!(Header, pools)] {
+                if let Some(s) = words.get_mut(section / 8..section / 8 + 4) {
+                    s.copy_from_slice(&[4096, SIZE_MAX, 0, PLACES_MAX]);
+                }
+            }
+        }
+        Some(to_bytes(&words))
+    };
+    assert_eq!(page(endless).unwrap_err(), Unreadable::NoPage);
+    assert!(all.get() <= READ_MAX, "{}", all.get());
+}
+
+#[test]
+fn names_are_clean() {
+    let mut words = sample();
+    let meter = (METERS + size_of::<MeterStats>()) / 8;
+    words[meter + offset_of!(MeterStats, name) / 8] = u64::from_ne_bytes(*b"\x1b[31mx\n\0");
+    assert_eq!(page(bytes(&to_bytes(&words))).unwrap().meters[0].name(), "?[31mx?");
+}
+
+#[test]
 fn readings_add_up_and_subtract() {
     let p = page(bytes(&to_bytes(&sample()))).unwrap();
     let (mut sum, one) = (Ring::default(), &p.rings[0]);

@@ -11,6 +11,7 @@ use super::writer::ticks;
 use super::{CLOSED, DATA, Event, SIZE, Ticks};
 use crate::errno::{Errno, Result};
 use crate::limits::{TRACE_CHUNKS, TRACE_EVENTS};
+use crate::stats::clean::printable;
 
 /// Whose events they are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -149,12 +150,11 @@ impl Reader {
         if n > from {
             let bytes: Vec<u8> =
                 head.comm.iter().flat_map(|w| w.load(Relaxed).to_ne_bytes()).collect();
-            let comm = bytes.split(|b| *b == 0).next().unwrap_or_default();
             let source = Source {
                 pid: head.pid.load(Relaxed),
                 ring: head.ring.load(Relaxed),
                 flags: head.flags.load(Relaxed) as u32,
-                comm: String::from_utf8_lossy(comm).into_owned(),
+                comm: printable(&bytes),
             };
             for at in from..n {
                 if let Some(event) = self.buffer.get(chunk, at) {
