@@ -2,8 +2,10 @@
 //! `/proc`.
 
 use crate::fail;
+use rustix::fs::{FileType, Mode, OFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +21,10 @@ pub fn need_proc(what: &str) -> anyhow::Result<()> {
 /// The files in memory that process `pid` holds and that are called `name`, opened as `how` says.
 /// A forked child may hold its parent's.
 ///
+/// The process may put another file under a number between any two calls of ours, and we may be
+/// root. So the file is first taken without opening it (O_PATH), looked at, and only then opened,
+/// through our own descriptor.
+///
 /// # Errors
 /// Those of reading `/proc/PID/fd`: NotFound where there is no such process, PermissionDenied where
 /// it is another user's.
@@ -29,15 +35,24 @@ pub fn of(
 ) -> io::Result<impl Iterator<Item = File> + use<>> {
     let dir = fs::read_dir(format!("/proc/{pid}/fd"))?;
     let begins = format!("/memfd:{name}");
-    let named = move |fd: &Path| {
-        fs::read_link(fd).is_ok_and(|link: PathBuf| link.to_string_lossy().starts_with(&begins))
+    let named = move |link: &Path| {
+        fs::read_link(link).is_ok_and(|to: PathBuf| to.to_string_lossy().starts_with(&begins))
     };
     let mut how = how.clone();
-    // A stranger may call a FIFO so.
-    how.custom_flags(libc::O_NONBLOCK);
-    let fds = dir.filter_map(Result::ok).map(|e| e.path()).filter(move |fd| named(fd));
-    let files = fds.filter_map(move |fd| how.open(fd).ok());
-    Ok(files.filter(|f| f.metadata().is_ok_and(|m| m.is_file())))
+    how.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    Ok(dir.filter_map(Result::ok).map(|entry| entry.path()).filter_map(move |link| {
+        // Most are none, which the link tells at once.
+        if !named(&link) {
+            return None;
+        }
+        let file = rustix::fs::open(&link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let own = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        // A file in memory has no name in any directory, whatever its link says.
+        let stat = rustix::fs::fstat(&file).ok()?;
+        let in_memory =
+            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 0;
+        if in_memory && named(&own) { how.open(&own).ok() } else { None }
+    }))
 }
 
 /// The error to end with where `of` had one; `what` is what was to be done to the process.

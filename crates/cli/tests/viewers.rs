@@ -1,0 +1,111 @@
+//! Viewers run as root, and what they look at may be anybody's: a process that changes a file under
+//! their hands, and one that shows a page made to be read for ever.
+
+mod common;
+
+use common::{ME, text};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use softring_engine::stats::{Header, Hist, MAGIC, NAME, OPS, RingStats, VERSION};
+use std::fs::File;
+use std::mem::{MaybeUninit, offset_of};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+fn look(args: &[&str]) -> Output {
+    let me = std::process::id().to_string();
+    Command::new(ME).args(args).args(["-p", &me]).output().expect("softring starts")
+}
+
+/// A number means, in turn, a file in memory that is called `name`, and one on a disk: nobody opens
+/// that.
+fn swapped(name: &str, args: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let decoy = File::create(dir.path().join("decoy")).unwrap();
+    let page = memfd_create(name, MemfdFlags::CLOEXEC).unwrap();
+    let mut number: OwnedFd = page.try_clone().unwrap();
+    let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&watch, dir.path().join("decoy"), WatchFlags::OPEN).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while !done.load(Relaxed) {
+                rustix::io::dup2(&page, &mut number).unwrap();
+                rustix::io::dup2(&decoy, &mut number).unwrap();
+            }
+        });
+        for _ in 0..60 {
+            look(args);
+        }
+        done.store(true, Relaxed);
+    });
+    let mut room = [MaybeUninit::uninit(); 4096];
+    let opened = inotify::Reader::new(&watch, &mut room)
+        .next()
+        .is_ok_and(|event| event.events().contains(ReadFlags::OPEN));
+    assert!(!opened, "{args:?} has opened a file of its target's choice");
+}
+
+#[test]
+fn statistics_are_opened_only_after_a_look() {
+    swapped("softring-stats", &["stats"]);
+}
+
+#[test]
+fn a_trace_is_opened_only_after_a_look() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("trace.json").display().to_string();
+    swapped("softring-trace", &["trace", "-o", &file, "--seconds", "0.01"]);
+}
+
+/// A page of 116 MB, of 65,536 rings that all name one histogram: not more than what a real one
+/// takes is read of it.
+#[test]
+fn a_page_made_to_fill_memory_is_none() {
+    let whole = page(true);
+    let me = std::process::id().to_string();
+    for command in ["stats", "stats --json", "top --once --delay 0.1", "stat --seconds 0.1"] {
+        let limited = format!("ulimit -v 400000; exec {ME} {command} -p {me}");
+        let o = Command::new("sh").args(["-c", &limited]).output().unwrap();
+        let said = text(&o.stderr);
+        assert_eq!(o.status.code(), Some(1), "{command}: {said}");
+        assert!(said.contains("keeps no statistics"), "{command}: {said}");
+    }
+    drop(whole);
+    // One that is not sealed may grow while it is read.
+    let open = page(false);
+    assert_eq!(look(&["stats"]).status.code(), Some(1));
+    drop(open);
+}
+
+fn page(sealed: bool) -> File {
+    const RINGS: u64 = 65_536;
+    let file = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+    let file = File::from(file.unwrap());
+    let (start, size) = (4096, size_of::<RingStats>() as u64);
+    file.set_len(start + RINGS * size).unwrap();
+    let word = |at: u64, value: u64| file.write_all_at(&value.to_ne_bytes(), at).unwrap();
+    let me = u64::from(std::process::id());
+    word(offset_of!(Header, version) as u64, VERSION);
+    word(offset_of!(Header, pid) as u64, me);
+    word(offset_of!(Header, header_size) as u64, size_of::<Header>() as u64);
+    word(offset_of!(Header, magic) as u64, MAGIC);
+    let section = |at: usize, size: u64, places: u64| {
+        let words = [start, size, places, places];
+        words.iter().zip(0..).for_each(|(&value, i)| word(at as u64 + 8 * i, value));
+    };
+    section(offset_of!(Header, rings), size, RINGS);
+    section(offset_of!(Header, hists), size_of::<Hist>() as u64, 1);
+    for ring in 0..RINGS {
+        let at = start + ring * size;
+        word(at + offset_of!(RingStats, id) as u64, ring);
+        let names = at + offset_of!(RingStats, op_hists) as u64;
+        (0..OPS as u64).for_each(|op| word(names + 8 * op, 1));
+    }
+    if sealed {
+        fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK).unwrap();
+    }
+    file
+}
