@@ -75,10 +75,6 @@ pub const AIO_LOOKS: u32 = 64;
 /// leave at the next look, unless it is a signal handler on top of one of them that ends it.
 pub const AIO_LEAVE: Duration = Duration::from_millis(100);
 
-/// Devices whose `RWF_NOWAIT` support is remembered: more than a program has open file systems; the
-/// oldest is asked again.
-pub const NOWAIT_CACHE: usize = 16;
-
 /// Files on modelled devices that are remembered, each with a second descriptor where it was opened
 /// with O_DIRECT; the oldest goes.
 pub const MODELLED_FILES: usize = 64;

@@ -18,8 +18,6 @@
 
 mod build;
 mod lent;
-#[cfg(not(loom))]
-pub mod nowait;
 pub(crate) mod ring;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::abi::aio::*;
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
 
@@ -139,15 +139,3 @@ fn the_child_forgets_and_the_parents_ring_is_unharmed() {
     assert_eq!(ctx.submit(|_, e| panic!("{e:?}")), 1);
     assert_eq!(all(&mut ctx), BTreeMap::from([(1, 64)]));
 }
-
-#[test]
-fn nowait_by_file_system() {
-    let shm = file("/dev/shm", "nowait");
-    assert_eq!(nowait::probe_nowait(shm.as_fd()), NowaitSupport::default());
-    let here = file(".", "nowait");
-    let first = nowait::probe_nowait(here.as_fd());
-    assert_eq!(nowait::probe_nowait(here.as_fd()), first);
-    let ext4 = rustix::fs::fstatfs(&here).unwrap().f_type == 0xef53;
-    assert!(!ext4 || (first.read && !first.buffered_write));
-}
-use nowait::NowaitSupport;
