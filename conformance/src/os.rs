@@ -136,6 +136,15 @@ pub fn told_now(set: &impl std::os::fd::AsRawFd) -> u32 {
     }
 }
 
+/// How often the calling thread has slept so far.
+pub fn sleeps() -> u64 {
+    // SAFETY: all zeroes is a value of the structure.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a structure to fill.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nvcsw.cast_unsigned()
+}
+
 /// An anonymous page with `prot`; it stays until the process ends.
 pub fn page(prot: i32) -> usize {
     // SAFETY: a new mapping overlaps nothing.

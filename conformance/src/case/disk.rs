@@ -3,9 +3,16 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    case!("disk", direct, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "O_DIRECT reads and writes, and unaligned ones"),
-    case!("disk", cancel_in_flight, [Op(IORING_OP_READ), Op(IORING_OP_ASYNC_CANCEL)], "what a disk has cannot be cancelled"),
-    case!("disk", many_at_once, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "a full queue of writes, then of reads, verified"),
+    case!("disk", direct, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)],
+        "O_DIRECT reads and writes, and unaligned ones"),
+    case!("disk", cancel_in_flight, [Op(IORING_OP_READ), Op(IORING_OP_ASYNC_CANCEL)],
+        "what a disk has cannot be cancelled"),
+    case!("disk", extending_writes, [Op(IORING_OP_WRITE)],
+        "writes that make a file longer hold nobody up"),
+    case!("disk", reads_of_dirty_pages, [Op(IORING_OP_READ)],
+        "nor do reads of what must be written back"),
+    case!("disk", many_at_once, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)],
+        "a full queue of writes, then of reads, verified"),
     case!("disk", devices, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "null, zero and full"),
     case!("disk", file_size_limit, [Op(IORING_OP_WRITE)], "writes beyond RLIMIT_FSIZE"),
 ];
@@ -44,6 +51,65 @@ fn cancel_in_flight(cx: &mut Cx) -> Outcome {
         let none = if cancel.op_flags & IORING_ASYNC_CANCEL_ANY != 0 { 0 } else { -ENOENT };
         cx.batch(&mut ring, "both", &[read, cancel.ud(2)], &[(1, 4096), (2, none)]);
     }
+    Ok(())
+}
+
+/// Now and then a thread sleeps for other reasons than the disk: for memory, or for another thread.
+fn awake(cx: &mut Cx, slept: u64, submitted: u64) {
+    cx.holds("submitted without waiting for the disk", slept < submitted / 3);
+}
+
+/// Twice: what was refused once may be remembered.
+fn extending_writes(cx: &mut Cx) -> Outcome {
+    const N: u64 = 64;
+    let mut ring = cx.ring(N as u32, 0)?;
+    let file = cx.direct_file("f", b"")?;
+    let fd = file.as_raw_fd();
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    os::store(page, &[9u8; 4096]);
+    let table = [fd];
+    let got = ring.register(IORING_REGISTER_FILES, addr(&table), 1);
+    cx.is("register", got, 0);
+    let ways = [("by number", false), ("more", false), ("by slot", true), ("more", true)];
+    for (at, (what, slot)) in (0..).zip(ways) {
+        let write = |i: u64| {
+            let from = (at * N + i) * 4096;
+            match slot {
+                false => sqe::rw(IORING_OP_WRITE, fd, page, 4096, from).ud(i),
+                true => sqe::rw(IORING_OP_WRITE, 0, page, 4096, from).ud(i).with(IOSQE_FIXED_FILE),
+            }
+        };
+        let before = os::sleeps();
+        cx.start(&mut ring, &(0..N).map(write).collect::<Vec<_>>());
+        awake(cx, os::sleeps() - before, N);
+        let want: Vec<_> = (0..N).map(|i| (i, 4096)).collect();
+        cx.reap(&mut ring, what, &want);
+    }
+    let content = cx.content("f")?;
+    cx.is("length", content.len(), 4 * N as usize * 4096);
+    cx.holds("all as written", content.iter().all(|&b| b == 9));
+    Ok(())
+}
+
+/// One page after the other: the kernel writes back together what is dirty at a time.
+fn reads_of_dirty_pages(cx: &mut Cx) -> Outcome {
+    const N: u64 = 64;
+    let mut ring = cx.ring(4, 0)?;
+    let direct = cx.direct_file("f", &[7; N as usize * 4096])?;
+    let buffered = std::fs::File::options().write(true).open(cx.dir()?.join("f"))?;
+    let fd = direct.as_raw_fd();
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    let (mut slept, mut right) = (0, true);
+    for i in 0..N {
+        rustix::io::pwrite(&buffered, &[i as u8; 4096], i * 4096)?;
+        ring.push(sqe::rw(IORING_OP_READ, fd, page, 4096, i * 4096));
+        let before = os::sleeps();
+        right &= ring.submit() == 1;
+        slept += os::sleeps() - before;
+        right &= ring.take(1)?[0].res == 4096 && os::load(page) == i as u32 * 0x0101_0101;
+    }
+    awake(cx, slept, N);
+    cx.holds("all as written", right);
     Ok(())
 }
 

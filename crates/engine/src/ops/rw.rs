@@ -17,6 +17,7 @@ use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::req::route::kind_of;
 use crate::rsrc::buffers::BufNode;
 use crate::sys::{self, nr, sys};
+use crate::transport::aio::nowait;
 use crate::transport::kind::{Kind, is_socket};
 use crate::user::{self, iovec};
 use rustix::fs::OFlags;
@@ -419,7 +420,7 @@ pub fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<Option<
     };
     let mut cb = iocb {
         aio_data: data,
-        aio_rw_flags: sqe.op_flags.cast_signed(),
+        aio_rw_flags: (sqe.op_flags | RWF_NOWAIT).cast_signed(),
         aio_lio_opcode: opcode,
         aio_fildes: call.file.fd().cast_unsigned(),
         aio_buf: call.sqe.addr,
@@ -436,6 +437,22 @@ pub fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<Option<
         cb.aio_resfd = fd.cast_unsigned();
     }
     Ok(Some(cb))
+}
+
+/// Is the result of kernel aio not the last word, as we, and not the program, have asked it not to
+/// wait? What it has done so far counts.
+pub fn aio_goes_on(call: &mut Call, res: i64) -> bool {
+    let sqe = &call.sqe;
+    if sqe.op_flags & RWF_NOWAIT != 0 {
+        return false;
+    }
+    let Ok(done) = u64::try_from(res) else { return res == i64::from(Errno::EAGAIN.res()) };
+    let short = !writes(sqe.opcode) && done < total(call);
+    if short && !nowait::ends_at(call.file.fd(), sqe.off + done) {
+        call.done = done;
+        return true;
+    }
+    false
 }
 
 /// Takes the result of kernel aio.

@@ -17,6 +17,7 @@ use crate::abi::{IORING_OP_READ_FIXED, IOSQE_FIXED_FILE, io_uring_sqe};
 use crate::ctx::Ctx;
 use crate::req::request::FileRef;
 use crate::sys::{self, sys};
+use crate::transport::aio::nowait::Refusals;
 use crate::transport::kind::Kind;
 
 /// Reads from the cache in a row that earn trust.
@@ -24,7 +25,7 @@ const STREAK: u16 = 512;
 /// Time-stamp cycles after which a read may have waited: 15 to 50 µs on machines of 1 to 3.3 GHz.
 const SLOW_CYCLES: u64 = 50_000;
 
-/// What is remembered of a file's reads. Several threads may write it: the worst that a lost update
+/// What is remembered of a file. Several threads may write it: the worst that a lost update
 /// does is to move the moment at which trust is given or taken.
 #[derive(Debug, Default)]
 pub struct Streak {
@@ -33,6 +34,10 @@ pub struct Streak {
     switches: AtomicU32,
     /// Its buffered writes know no `RWF_NOWAIT`: they are for workers, untried.
     punts: AtomicBool,
+    /// What it has answered to requests past the page cache.
+    pub refusals: Refusals,
+    /// How often the number has come to mean another file.
+    files: AtomicU16,
 }
 
 impl Streak {
@@ -41,13 +46,23 @@ impl Streak {
             hits: AtomicU16::new(0),
             switches: AtomicU32::new(0),
             punts: AtomicBool::new(false),
+            refusals: Refusals::new(),
+            files: AtomicU16::new(0),
         }
+    }
+
+    /// Tells the file that a number means now from another that it means later.
+    #[inline]
+    pub fn file(&self) -> u16 {
+        self.files.load(Relaxed)
     }
 
     /// The number may mean another file.
     pub fn forget(&self) {
         self.reset();
         self.punts.store(false, Relaxed);
+        self.refusals.forget();
+        self.files.fetch_add(1, Relaxed);
     }
 
     /// Trust is gone.
@@ -73,7 +88,8 @@ impl Streak {
     }
 }
 
-fn streak(file: &FileRef) -> Option<&Streak> {
+/// What is remembered of a request's file.
+pub fn streak(file: &FileRef) -> Option<&Streak> {
     match file {
         FileRef::Plain(fd) => crate::fds::streak(*fd),
         FileRef::Fixed(node) => Some(&node.streak),

@@ -7,7 +7,7 @@ use crate::abi::IORING_OP_WRITEV_FIXED;
 use crate::errno::{Errno, Result};
 use crate::req::request::Call;
 use crate::sys::{self, sys};
-use crate::transport::kind::{Kind, in_memory};
+use crate::transport::kind::Kind;
 use crate::user::iovec;
 
 /// `EXT4_SUPER_MAGIC`, `F2FS_SUPER_MAGIC`.
@@ -63,9 +63,6 @@ pub fn unknown(call: &Call, kind: Kind) -> bool {
     let fd = sys::borrow(call.file.fd());
     match kind {
         Kind::Memory => true,
-        Kind::Direct => {
-            fd.and_then(|fd| rustix::fs::fstatfs(fd).ok()).is_some_and(|s| in_memory(&s))
-        }
         Kind::Other => {
             let stat = fd.and_then(|fd| rustix::fs::fstat(fd).ok());
             stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory)

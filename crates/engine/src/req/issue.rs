@@ -158,7 +158,7 @@ impl Ctx {
                 self.arm_poll(req);
             }
             Wait::Sleeper => self.park_with_sleeper(req),
-            Wait::None | Wait::Model(_) => {
+            Wait::None | Wait::Model(_) | Wait::Aio(_) => {
                 let id = self.slab.insert(core::mem::take(req));
                 if let Some(req) = self.slab.get_mut(id) {
                     req.state = State::Parked;

@@ -378,6 +378,8 @@ pub enum Wait {
     Poll(Poll),
     /// Place in the timeout queue.
     Timeout(Timer),
+    /// The kernel's aio has it, under a number that meant this file then (`Streak::file`).
+    Aio(u16),
     /// A thread waits for it.
     Sleeper,
     /// A modelled device is done with it then, in ns of CLOCK_MONOTONIC; a worker moves its data.

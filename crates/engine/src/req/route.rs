@@ -75,7 +75,9 @@ impl Ctx {
                 return Some(Way::Model);
             }
             return match self.kind_in_batch(&req.call.file) {
-                Kind::Direct if !req.names_personality() && !unwaiting && self.aio_ready() => {
+                Kind::Direct
+                    if !req.names_personality() && !unwaiting && self.aio_is_to_try(req) =>
+                {
                     Some(Way::Aio)
                 }
                 // Without kernel aio.

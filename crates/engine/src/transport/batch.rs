@@ -3,15 +3,21 @@
 
 use crate::ctx::Ctx;
 use crate::errno::Errno;
-use crate::req::request::{Req, State};
+use crate::ops::rw;
+use crate::ops::rw_hot::{self, Streak};
+use crate::req::request::{Req, State, Wait};
 use crate::req::slab::ReqId;
 use crate::stats::trace::Step;
 use crate::time::Clock;
 use crate::transport::aio::AioCtx;
+use crate::transport::aio::nowait::is_for_worker;
 
 /// Fewest and most requests of one ring with the kernel's aio: the first so that small rings batch
 /// too, the second because `fs.aio-max-nr` is shared by the whole system.
 const DEPTH: core::ops::RangeInclusive<u32> = 64..=1024;
+
+/// The result of what was not to wait.
+const AGAIN: i64 = Errno::EAGAIN.res() as i64;
 
 impl Ctx {
     /// Can kernel aio take a request?
@@ -36,6 +42,20 @@ impl Ctx {
         self.transports.aio.as_ref().is_some_and(|a| a.room() > 0)
     }
 
+    /// As [`Self::aio_ready`], and is it worth trying? Not if the file has refused what is like it,
+    /// and a worker can do it.
+    pub fn aio_is_to_try(&mut self, req: &Req) -> bool {
+        let write = rw::writes(req.opcode());
+        let refusals = rw_hot::streak(&req.call.file).map(|s| &s.refusals);
+        if !req.may_not_wait() && refusals.is_some_and(|r| r.skips(write)) {
+            return false;
+        }
+        if let Some(refusals) = refusals {
+            refusals.tried(write);
+        }
+        self.aio_ready()
+    }
+
     /// The eventfd that tells the poll set of aio completions; none where they are polled for.
     pub fn aio_signal(&mut self) -> Option<i32> {
         if self.polls() {
@@ -51,7 +71,8 @@ impl Ctx {
         let id = self.slab.insert(core::mem::take(req));
         let resfd = self.aio_signal();
         let Some(req) = self.slab.get_mut(id) else { return };
-        let made = crate::ops::rw::to_iocb(&mut req.call, id.to_u64(), resfd);
+        req.wait = Wait::Aio(rw_hot::streak(&req.call.file).map_or(0, Streak::file));
+        let made = rw::to_iocb(&mut req.call, id.to_u64(), resfd);
         match (made, &mut self.transports.aio) {
             (Ok(Some(cb)), Some(aio)) => {
                 let _token = aio.prep(cb);
@@ -66,6 +87,7 @@ impl Ctx {
     /// What aio cannot take goes to a worker; what is not to wait is tried here, and that is it.
     fn aio_instead(&mut self, id: ReqId) {
         let Some(mut req) = self.slab.remove(id) else { return };
+        req.wait = Wait::None;
         if !req.may_not_wait() {
             return self.punt(&mut req);
         }
@@ -89,62 +111,95 @@ impl Ctx {
             }
             None => aio.submit(fail),
         };
-        self.stats.routes.aio.add(taken as u64);
         self.transports.aio = Some(aio);
         for (data, e) in failed {
             if let Some(kept) = self.transports.lane.take(data) {
                 self.lane_refused(kept, e);
                 continue;
             }
-            let id = ReqId::from_u64(data);
-            match e {
-                Errno::EAGAIN | Errno::ENOSYS => self.aio_instead(id),
-                e => self.complete(id, e.res()),
-            }
+            self.aio_refused(ReqId::from_u64(data), e);
         }
-        self.aio_reap();
+        let refused = self.aio_reap();
+        self.stats.routes.aio.add(taken.saturating_sub(refused) as u64);
         true
     }
 
-    /// Takes aio completions from user memory.
-    pub fn aio_reap(&mut self) {
-        if !self.transports.aio.as_ref().is_some_and(|a| a.ready() || !a.user_mapped()) {
-            return;
+    /// A request was refused when it was submitted.
+    fn aio_refused(&mut self, id: ReqId, e: Errno) {
+        if !is_for_worker(e) {
+            return self.complete(id, e.res());
         }
-        let Some(mut aio) = self.transports.aio.take() else { return };
+        if let Some(req) = self.slab.get(id) {
+            refused(req, e);
+        }
+        self.aio_instead(id);
+    }
+
+    /// Takes aio completions from user memory; answers how many were none, as the request goes on
+    /// elsewhere.
+    pub fn aio_reap(&mut self) -> usize {
+        if !self.transports.aio.as_ref().is_some_and(|a| a.ready() || !a.user_mapped()) {
+            return 0;
+        }
+        let Some(mut aio) = self.transports.aio.take() else { return 0 };
         let (mut nowait, mut lanes) = (Vec::new(), Vec::new());
         let mut polling = self.transports.polling.take();
         let mut now = None;
-        let seen = |ticket| {
-            if let Some(polling) = &mut polling {
-                polling.seen(ticket, &mut now);
-            }
+        let seen = |ticket, res| match &mut polling {
+            Some(polling) if res == AGAIN => polling.hybrid.gone(ticket),
+            Some(polling) => polling.seen(ticket, &mut now),
+            None => {}
         };
         let each = |data, res| {
             if let Some(kept) = self.transports.lane.take(data) {
-                if res == i64::from(Errno::EAGAIN.res()) {
-                    return lanes.push(kept);
-                }
-                return self.lane_done(&kept, res as i32);
+                return match kept.goes_on(res) {
+                    Some(done) => lanes.push((kept, done)),
+                    None => self.lane_done(&kept, res as i32),
+                };
             }
             let id = ReqId::from_u64(data);
             let Some(req) = self.slab.get_mut(id) else { return };
-            if res == i64::from(Errno::EAGAIN.res())
-                && req.call.sqe.op_flags & crate::ops::rw::RWF_NOWAIT == 0
-            {
+            if has_file(req) && rw::aio_goes_on(&mut req.call, res) {
+                if res == AGAIN {
+                    refused(req, Errno::EAGAIN);
+                }
                 return nowait.push(id);
             }
-            let res = crate::ops::rw::aio_done(&mut req.call, res);
+            if let Some(streak) = known(req).filter(|_| res >= 0 && rw::writes(req.opcode())) {
+                streak.refusals.written();
+            }
+            let res = rw::aio_done(&mut req.call, res);
             self.complete(id, res);
         };
         aio.reap_tracked(each, seen);
         self.transports.polling = polling;
         self.transports.aio = Some(aio);
+        let elsewhere = nowait.len() + lanes.len();
         for id in nowait {
             self.aio_instead(id);
         }
-        for kept in lanes {
-            self.lane_instead(kept);
+        for (kept, done) in lanes {
+            self.lane_instead(kept, done);
         }
+        elsewhere
+    }
+}
+
+/// What is remembered of a request's file; nothing, if its number means another one now.
+fn known(req: &Req) -> Option<&Streak> {
+    let same = |streak: &&Streak| req.wait == Wait::Aio(streak.file());
+    rw_hot::streak(&req.call.file).filter(same)
+}
+
+/// Does its number mean the file that it meant, as far as that is known?
+fn has_file(req: &Req) -> bool {
+    known(req).is_some() || rw_hot::streak(&req.call.file).is_none()
+}
+
+/// The file of a request has refused it.
+fn refused(req: &Req, e: Errno) {
+    // Flags of the program's may be refused, too.
+    if let Some(streak) = known(req).filter(|_| req.call.sqe.op_flags == 0) {
+        streak.refusals.refused(e, rw::writes(req.opcode()));
     }
 }

@@ -11,9 +11,11 @@ pub enum Kind {
     Unknown,
     /// Regular file or block device, buffered: `RWF_NOWAIT` tells whether it would block.
     Buffered,
-    /// Buffered on a file system in memory without `RWF_NOWAIT`: plain calls do not block.
+    /// On a file system in memory, which knows no `RWF_NOWAIT`, also if opened with O_DIRECT: plain
+    /// calls do not block.
     Memory,
-    /// Regular file or block device opened with O_DIRECT: kernel aio is truly asynchronous.
+    /// Regular file or block device opened with O_DIRECT: kernel aio is asynchronous, or says that
+    /// it cannot be.
     Direct,
     /// Pipe, socket, tty, eventfd …: waits for readiness.
     Pollable,
@@ -62,9 +64,9 @@ impl Kind {
 
     fn of_file(fd: BorrowedFd<'_>) -> Kind {
         match rustix::fs::fcntl_getfl(fd) {
-            Ok(fl) if fl.contains(OFlags::DIRECT) => Kind::Direct,
-            Ok(_) => match rustix::fs::fstatfs(fd) {
+            Ok(fl) => match rustix::fs::fstatfs(fd) {
                 Ok(s) if in_memory(&s) => Kind::Memory,
+                _ if fl.contains(OFlags::DIRECT) => Kind::Direct,
                 _ => Kind::Buffered,
             },
             Err(_) => Kind::Unknown,

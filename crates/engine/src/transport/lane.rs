@@ -6,8 +6,10 @@
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::Errno;
+use crate::fds;
 use crate::mem::cq::Cqe;
 use crate::ops::iov::in_user;
+use crate::ops::rw_hot::Streak;
 use crate::req::request::{FileRef, Req};
 use crate::rsrc::files::FileNode;
 use crate::rsrc::plain::Plain;
@@ -26,6 +28,8 @@ pub struct Kept {
     file: Option<Plain<FileNode>>,
     /// Its number in the trace; 0: there is no trace.
     trace: u32,
+    /// Which file the number of one that is not registered meant (`Streak::file`).
+    meant: u16,
     /// Since when it is there (`req::clat`).
     start: u64,
 }
@@ -66,6 +70,46 @@ impl Lane {
     }
 }
 
+impl Kept {
+    /// What is remembered of its file; nothing, if its number means another one now.
+    fn streak(&self) -> Option<&Streak> {
+        match &self.file {
+            Some(node) => Some(&node.streak),
+            None => fds::streak(self.sqe.fd).filter(|streak| streak.file() == self.meant),
+        }
+    }
+
+    /// Its file has refused it.
+    fn refused(&self, e: Errno) {
+        if let Some(streak) = self.streak() {
+            streak.refusals.refused(e, self.sqe.opcode == IORING_OP_WRITE);
+        }
+    }
+
+    /// Does its number mean the file that it meant, as far as that is known?
+    fn has_file(&self) -> bool {
+        self.streak().is_some() || fds::streak(self.sqe.fd).is_none()
+    }
+
+    /// Is the result that the kernel's aio has for it not the last word, as it was asked not to
+    /// wait? What it has done so far.
+    #[inline]
+    pub fn goes_on(&self, res: i64) -> Option<u64> {
+        let read = self.sqe.opcode == IORING_OP_READ;
+        let len = i64::from(self.sqe.len);
+        if res == len || res < 0 && res != i64::from(Errno::EAGAIN.res()) || !self.has_file() {
+            return None;
+        }
+        let done = u64::try_from(res).unwrap_or_else(|_| {
+            self.refused(Errno::EAGAIN);
+            0
+        });
+        let fd = self.file.as_ref().map_or(self.sqe.fd, |node| node.fd());
+        let more = res < 0 || read && !aio::nowait::ends_at(fd, self.sqe.off + done);
+        more.then_some(done)
+    }
+}
+
 impl Ctx {
     /// The registered file of an SQE, if kernel aio can have it.
     fn lane_file(&self, sqe: &io_uring_sqe) -> Option<Plain<FileNode>> {
@@ -89,17 +133,26 @@ impl Ctx {
         if eventfd.is_none() && !self.polls() {
             return false;
         }
+        let write = sqe.opcode == IORING_OP_WRITE;
+        let meant = match file.as_ref().map(|node| &node.streak).or(fds::streak(sqe.fd)) {
+            Some(streak) if streak.refusals.expected(write) => return false,
+            Some(streak) => {
+                streak.refusals.tried(write);
+                streak.file()
+            }
+            None => 0,
+        };
         let trace = self.trace_submit(sqe);
         if trace != 0 {
             self.trace_step(Step::Aio, sqe, trace, 0);
         }
         let Some(aio) = &mut self.transports.aio else { return false };
-        let op = if sqe.opcode == IORING_OP_READ { aio::READ } else { aio::WRITE };
+        let op = if write { aio::WRITE } else { aio::READ };
         let fd = file.as_ref().map_or(sqe.fd, |node| node.fd());
-        let kept = Kept { sqe: *sqe, file, trace, start: self.slab.now() };
+        let kept = Kept { sqe: *sqe, file, trace, meant, start: self.slab.now() };
         let data = self.transports.lane.put(kept);
         let (len, off) = (u64::from(sqe.len), sqe.off.cast_signed());
-        let iocb = aio::rw(op, fd, sqe.addr, len, off, 0, data);
+        let iocb = aio::rw(op, fd, sqe.addr, len, off, aio::RWF_NOWAIT, data);
         let _token = aio.prep(match eventfd {
             Some(fd) => iocb.with_resfd(fd),
             None => iocb,
@@ -111,7 +164,13 @@ impl Ctx {
 
     /// A lane's SQE has its result.
     #[inline]
-    pub fn lane_done(&mut self, Kept { sqe, trace, start, .. }: &Kept, res: i32) {
+    pub fn lane_done(&mut self, kept: &Kept, res: i32) {
+        let Kept { sqe, trace, start, .. } = kept;
+        if sqe.opcode == IORING_OP_WRITE
+            && let Some(streak) = kept.streak().filter(|_| res >= 0)
+        {
+            streak.refusals.written();
+        }
         if res < 0 {
             self.stats.count_error(sqe.opcode);
         }
@@ -126,19 +185,21 @@ impl Ctx {
         self.nr_ended += 1;
     }
 
-    /// The kernel's aio would not have it: a worker does it.
-    pub fn lane_instead(&mut self, Kept { sqe, file, trace, start }: Kept) {
+    /// The kernel's aio would not have it, or not all of it: a worker does the rest.
+    pub fn lane_instead(&mut self, Kept { sqe, file, trace, start, .. }: Kept, done: u64) {
         let mut req = Req { trace, start, ..Req::new(sqe) };
         req.call.file = file.map_or(FileRef::Plain(sqe.fd), FileRef::Fixed);
+        req.call.done = done;
         self.punt(&mut req);
     }
 
     /// A lane's SQE was refused when it was submitted.
     pub fn lane_refused(&mut self, kept: Kept, e: Errno) {
-        match e {
-            Errno::EAGAIN | Errno::ENOSYS => self.lane_instead(kept),
-            e => self.lane_done(&kept, e.res()),
+        if !aio::nowait::is_for_worker(e) {
+            return self.lane_done(&kept, e.res());
         }
+        kept.refused(e);
+        self.lane_instead(kept, 0);
     }
 }
 
@@ -152,7 +213,7 @@ mod tests {
         let mut lane = Lane::default();
         let named = |user_data| {
             let sqe = io_uring_sqe { user_data, ..Default::default() };
-            Kept { sqe, file: None, trace: 7, start: 9 }
+            Kept { sqe, file: None, trace: 7, meant: 0, start: 9 }
         };
         let (a, b) = (lane.put(named(1)), lane.put(named(2)));
         assert_eq!(lane.take(a).map(|k| (k.sqe.user_data, k.trace, k.start)), Some((1, 7, 9)));

@@ -191,7 +191,9 @@ impl Ctx {
                         p.clear_kick();
                     }
                 }
-                AIO_DATA => self.aio_reap(),
+                AIO_DATA => {
+                    self.aio_reap();
+                }
                 data => match standing::number(data) {
                     Some(fd) => self.standing_fired(fd, ev.events),
                     None => {

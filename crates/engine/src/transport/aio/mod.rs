@@ -3,8 +3,9 @@
 //!
 //! Runs on: the thread that submits and the one that reaps, one at a time (`&mut`, under the ring's
 //! lock). May block in: [`AioCtx::wait`]; `submit` only as long as the file system makes a
-//! submission wait (buffered I/O without `RWF_NOWAIT` runs to its end inside it); drop, until
-//! everything in flight has ended.
+//! submission wait: it runs buffered I/O to its end, and so what a file system does not do
+//! asynchronously, unless the iocb has `RWF_NOWAIT` ([`nowait`]); drop, until everything in flight
+//! has ended.
 //!
 //! The context's id is the address of a ring that the kernel maps into us: the kernel writes events
 //! and then moves `tail` (release); we load `tail` (acquire), copy events, and give their room back
@@ -18,6 +19,7 @@
 
 mod build;
 mod lent;
+pub mod nowait;
 pub(crate) mod ring;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -181,14 +183,14 @@ impl AioCtx {
     /// Hands on all events that are there, as `(aio_data, res)`, and answers how many. Does not
     /// block. None while a thread sleeps for them ([`Self::lend`]).
     pub fn reap(&mut self, f: impl FnMut(u64, i64)) -> usize {
-        self.reap_tracked(f, |_| ())
+        self.reap_tracked(f, |_, _| ())
     }
 
-    /// As [`Self::reap`]; `done` is told by which name each was submitted.
+    /// As [`Self::reap`]; `done` is told by which name each was submitted, and its result.
     pub fn reap_tracked(
         &mut self,
         mut f: impl FnMut(u64, i64),
-        mut done: impl FnMut(Ticket),
+        mut done: impl FnMut(Ticket, i64),
     ) -> usize {
         if self.is_lent() {
             return 0;
@@ -270,12 +272,12 @@ impl AioCtx {
         &mut self,
         e: io_event,
         f: &mut impl FnMut(u64, i64),
-        done: &mut impl FnMut(Ticket),
+        done: &mut impl FnMut(Ticket, i64),
     ) -> bool {
         let slot = self.slot_of(e.obj as usize);
         let Some(at) = slot.filter(|&s| self.state[s] == Slot::InFlight) else { return false };
         let data = self.slots[at].aio_data;
-        done(core::mem::take(&mut self.tickets[at]));
+        done(core::mem::take(&mut self.tickets[at]), e.res);
         self.free_slot(at);
         f(data, e.res);
         true
