@@ -97,6 +97,7 @@ families![
     wait,
     files,
     buffers,
+    mappings,
     register,
     restrict,
     region,

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use super::files::TagSink;
+use super::mappings;
 use super::memlock::Locked;
 use crate::abi::io_uring_rsrc_update2;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::limits::{REG_BUFFER_LEN_MAX, REG_BUFFERS_MAX};
-use crate::sys;
 use crate::user::{self, iovec};
 
 /// A registered buffer.
@@ -92,7 +92,7 @@ fn pin(v: iovec) -> Result<Option<Pinned>> {
     let end = v.base.checked_add(v.len).ok_or(Errno::EOVERFLOW)?;
     let end = end.checked_add(4095).ok_or(Errno::EOVERFLOW)? & !4095;
     let start = v.base & !4095;
-    sys::populate_write(start, (end - start) as usize).map_err(|_| Errno::EFAULT)?;
+    mappings::populate(&(start..end))?;
     Ok(Some((v, Arc::new(Locked::range(v.base, v.len)?))))
 }
 

@@ -13,6 +13,7 @@ pub mod files;
 pub mod filetable;
 pub mod iowq;
 pub mod kbuf;
+pub mod mappings;
 pub mod memlock;
 pub mod napi;
 pub mod personality;
