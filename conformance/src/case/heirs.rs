@@ -1,6 +1,8 @@
 //! What forked children leave in flight on their parent's ring.
 
 use super::prelude::*;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
@@ -8,6 +10,12 @@ pub const CASES: &[Case] = &[
     case!("heirs", child_killed, [Trap("fork")], "a timeout of a child that is killed goes on"),
     case!("heirs", children_leave, [Trap("fork")], "two children share a ring, and each leaves something in flight"),
     case!("heirs", child_leaves_read, [Trap("fork")], "what waits in the name of a child that ends is cancelled"),
+    case!("heirs", child_holds_nothing, [Trap("fork"), Reg(IORING_UNREGISTER_FILES)],
+          "a forked child does not keep open what its parent has unregistered and closed"),
+    case!("heirs", child_uses_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+          "a child uses the files that are registered with the ring that it inherits"),
+    case!("heirs", orphan_uses_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+          "also when its parent has ended"),
 ];
 
 fn child_leaves_requests(cx: &mut Cx) -> Outcome {
@@ -97,5 +105,94 @@ fn child_leaves_read(cx: &mut Cx) -> Outcome {
     cx.quiet(&ring, "nothing to read", 30);
     rustix::io::write(&w, b"data")?;
     cx.reap(&mut ring, "too late", &[(1, -ECANCELED)]);
+    Ok(())
+}
+
+/// Children that live until the pipe is closed, and have closed what a program has.
+fn sleepers(n: usize, until: &OwnedFd, end: &OwnedFd, theirs: &[i32]) -> Vec<i32> {
+    let sleep = || {
+        for &fd in theirs {
+            os::close(fd);
+        }
+        os::close(end.as_raw_fd());
+        i32::from(os::poll(until.as_raw_fd(), libc::POLLIN, 9000) == 0)
+    };
+    (0..n).map(|_| os::spawn_child(sleep)).collect()
+}
+
+fn child_holds_nothing(cx: &mut Cx) -> Outcome {
+    let ring = cx.ring(8, 0)?;
+    let ((r, w), (until, end)) = (cx.pipe()?, cx.pipe()?);
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let theirs = [w.as_raw_fd(), listener.as_raw_fd()];
+    let files = [w.as_raw_fd(), -1, listener.as_raw_fd(), w.as_raw_fd()];
+    cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &files), 0);
+    let children = sleepers(2, &until, &end, &theirs);
+    drop((w, listener));
+    cx.is("registered", os::poll(r.as_raw_fd(), libc::POLLIN, 20), 0);
+    let mut up = io_uring_rsrc_update { data: addr(&[-1, -1, -1]) as u64, ..Default::default() };
+    cx.is("three slots", ring.register_struct(IORING_REGISTER_FILES_UPDATE, &mut up, 3), 3);
+    cx.holds("the port is free", TcpListener::bind(address).is_ok());
+    cx.is("one has it still", os::poll(r.as_raw_fd(), libc::POLLIN, 20), 0);
+    cx.is("unregister", ring.register(IORING_UNREGISTER_FILES, 0, 0), 0);
+    let hup = i32::from(libc::POLLHUP);
+    cx.is("nobody has it", os::poll(r.as_raw_fd(), libc::POLLIN, 100), hup);
+    drop(end);
+    cx.holds("children", children.into_iter().all(|child| os::wait_for(child) == 0));
+    Ok(())
+}
+
+/// Writes a byte to what is registered in a slot; answers the result.
+fn write_to(ring: &mut Ring, slot: i32) -> i32 {
+    ring.push(sqe::write(slot, b"x", 0).fixed().ud(1));
+    if ring.submit_wait(1) == 1 { ring.pop().map_or(-99, |c| c.res) } else { -98 }
+}
+
+fn child_uses_slots(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let go = [cx.pipe()?, cx.pipe()?];
+    let file = cx.file("f", b"data")?;
+    let files = [w.as_raw_fd(), file.as_raw_fd(), w.as_raw_fd()];
+    cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &files), 0);
+    let writes = |ring: &mut Ring, until: &OwnedFd| {
+        os::close(w.as_raw_fd());
+        os::poll(until.as_raw_fd(), libc::POLLIN, 9000);
+        let got = [0, 1, 2, 3].map(|slot| write_to(ring, slot));
+        i32::from(got != [-EBADF, 1, 1, -EBADF])
+    };
+    let children = [0, 1].map(|i| os::spawn_child(|| writes(&mut ring, &go[i].0)));
+    let mut up = io_uring_rsrc_update { data: addr(&[-1]) as u64, ..Default::default() };
+    cx.is("one slot", ring.register_struct(IORING_REGISTER_FILES_UPDATE, &mut up, 1), 1);
+    drop(w);
+    for ((_, go), child) in go.iter().zip(children) {
+        rustix::io::write(go, b"x")?;
+        cx.is("child", os::wait_for(child), 0);
+    }
+    let mut got = [0; 8];
+    cx.is("bytes", rustix::io::read(&r, &mut got)?, 2);
+    cx.is("the parent", write_to(&mut ring, 2), 1);
+    Ok(())
+}
+
+fn orphan_uses_slots(cx: &mut Cx) -> Outcome {
+    let (r, w) = cx.pipe()?;
+    let door = cx.door;
+    let parent = os::spawn_child(|| {
+        let Ok(mut ring) = Ring::new(door, 8, 0) else { return 10 };
+        let registered = ring.register_slice(IORING_REGISTER_FILES, &[-1, w.as_raw_fd()]);
+        os::close(w.as_raw_fd());
+        os::spawn_child(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            i32::from(write_to(&mut ring, 1) != 1)
+        });
+        i32::from(registered != 0)
+    });
+    cx.is("its parent", os::wait_for(parent), 0);
+    drop(w);
+    let mut got = [0; 8];
+    cx.is("its byte", rustix::io::read(&r, &mut got)?, 1);
+    cx.is("its end", rustix::io::read(&r, &mut got)?, 0);
     Ok(())
 }

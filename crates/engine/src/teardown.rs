@@ -34,7 +34,7 @@ pub fn end(ring: &Arc<Ring>) {
     ctx.kick_driver();
     ctx.nudge();
     ctx.eventfd = None;
-    ctx.files = crate::rsrc::files::FileTable::default();
+    core::mem::take(&mut ctx.files).end();
     ctx.buffers.slots.clear();
     let transports = core::mem::take(&mut ctx.transports);
     drop(ctx);
@@ -48,6 +48,7 @@ pub fn fork_child(ring: &Arc<Ring>) {
     let ctx = ring.in_child();
     ctx.forget_in_flight();
     ctx.heir = Heir::new();
+    ctx.files.fork_child();
     // Whoever drove or waited did so in the parent.
     (ctx.waiting, ctx.driver, ctx.wakes) = (0, Driver::default(), Wakes::default());
     let transports = core::mem::take(&mut ctx.transports);

@@ -51,6 +51,9 @@ pub fn fork_prepare() {
         crate::wait::reactor::ensure();
     }
     for ring in &rings {
+        ring.lock().files.deposit();
+    }
+    for ring in &rings {
         ring.control.lock();
     }
     let held = Held {

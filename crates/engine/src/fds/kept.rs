@@ -193,7 +193,7 @@ pub(super) fn give_up_all() {
 /// in flight.
 pub(super) fn fork_child() {
     for entry in PLACE.iter().filter_map(|place| Entry::of(place.swap(0, Relaxed))) {
-        if entry.stays() && USERS[entry.dup as usize].swap(0, Relaxed) > 0 {
+        if USERS[entry.dup as usize].swap(0, Relaxed) > 0 {
             InternalFd::of_program(EngineFd::of_number(entry.dup)).close();
         }
     }

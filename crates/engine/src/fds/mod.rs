@@ -16,8 +16,8 @@ mod table;
 pub use forked::{fork_child, fork_parent, fork_prepare};
 pub use kinds::{forget_kind, kind, known_direct, known_kind, modelled, streak};
 pub use owned::{
-    InternalFd, adopt_internal, adopt_opened, check_open, dup_internal, is_internal, is_path_only,
-    release,
+    InternalFd, adopt_internal, adopt_opened, check_open, close_numbers, dup_internal, is_internal,
+    is_path_only, release,
 };
 pub use reports::{
     after_dup, after_setfl, before_close, before_close_range, before_exec, closes_all_reported,

@@ -8,7 +8,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use super::{kept, locks};
 use crate::errno::{Errno, Result};
-use crate::sys::{EngineFd, borrow};
+use crate::sys::{EngineFd, borrow, sys};
 
 /// Words of a bit for each number.
 pub(super) const WORDS: usize = 1024;
@@ -154,6 +154,22 @@ pub fn adopt_opened(fd: OwnedFd) -> InternalFd {
     }
     let high = duplicate(fd.as_raw_fd());
     InternalFd::new(high.unwrap_or(fd), true)
+}
+
+/// Closes numbers of the engine's own whose owners are left as they are: in a forked child, by as
+/// few calls as there are gaps.
+pub fn close_numbers(mut fds: Vec<i32>) {
+    fds.sort_unstable();
+    for run in fds.chunk_by(|a, b| a + 1 == *b) {
+        for &fd in run {
+            crate::transport::socket::forget(fd);
+            mark_internal(fd, false);
+        }
+        let (first, last) = (run[0], run[run.len() - 1]);
+        if sys!(__NR_close_range, first, last, 0) < 0 {
+            run.iter().for_each(|&fd| drop(EngineFd::of_number(fd)));
+        }
+    }
 }
 
 /// Gives a descriptor to the program.

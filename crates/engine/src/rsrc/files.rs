@@ -6,8 +6,9 @@ use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fd::AsRawFd;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use super::deposit::Deposit;
 use super::filetable::{Update, dup_for_table};
 use super::plain::Plain;
 use crate::abi::{io_uring_file_index_range, io_uring_rsrc_update, io_uring_rsrc_update2};
@@ -34,6 +35,8 @@ pub struct FileNode {
     /// Posted as `user_data` when the last owner lets go; 0: never.
     pub tag: u64,
     pub notify: std::sync::Weak<TagSink>,
+    /// Forked children find it (`rsrc::deposit`).
+    pub deposited: AtomicBool,
 }
 
 /// Where tags of released nodes are collected for posting.
@@ -66,8 +69,20 @@ impl FileNode {
     pub fn new(fd: InternalFd, tag: u64, notify: std::sync::Weak<TagSink>) -> Plain<Self> {
         let kind = Kind::of(fd.as_raw_fd());
         let model = model::files::registered(fd.as_raw_fd());
-        let fd = Arc::new(fd);
-        Plain::new(FileNode { fd, kind, model, streak: Streak::new(), tag, notify })
+        let (fd, deposited) = (Arc::new(fd), AtomicBool::new(false));
+        Plain::new(FileNode { fd, kind, model, streak: Streak::new(), tag, notify, deposited })
+    }
+
+    /// The same file, by another descriptor.
+    pub fn again(&self, fd: InternalFd) -> Plain<Self> {
+        let (model, notify) = (self.model.clone(), self.notify.clone());
+        let (fd, kind, tag, streak) = (Arc::new(fd), self.kind, self.tag, Streak::new());
+        let deposited = AtomicBool::new(false);
+        Plain::new(FileNode { fd, kind, model, streak, tag, notify, deposited })
+    }
+
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 
     /// The descriptor, for who works on it without the ring's lock.
@@ -98,6 +113,12 @@ pub struct FileTable {
     pub hint: u32,
     /// Slots in use.
     pub used: usize,
+    /// Where forked children find the files.
+    pub(super) deposits: Vec<Deposit>,
+    /// There may be some that they do not find.
+    pub(super) fresh: bool,
+    /// In a forked child that has not used the ring yet: what was deposited is closed.
+    pub(super) away: bool,
 }
 
 impl FileTable {
@@ -173,6 +194,7 @@ fn fill(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<usize> {
     let sink = Arc::downgrade(&ctx.tags);
     let node = |(fd, tag)| FileNode::new(fd, tag, sink.clone());
     ctx.files.slots = files.into_iter().map(|f| f.map(node)).collect();
+    ctx.files.fresh = true;
     ctx.files.used = ctx.files.slots.iter().flatten().count();
     ctx.files.set_alloc_range(0..nr);
     Ok(0)
@@ -203,6 +225,7 @@ pub fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     if ctx.files.slots.is_empty() {
         return Err(Errno::ENXIO);
     }
+    ctx.files.withdraw_all();
     // From the last slot down, as tags show.
     while ctx.files.slots.pop().is_some() {}
     ctx.files = FileTable::default();

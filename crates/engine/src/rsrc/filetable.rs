@@ -1,6 +1,7 @@
 //! Changes to the registered file table: update a range, install one file, remove one.
 //! Kernel counterpart: `io_uring/filetable.c` and `__io_sqe_files_update` in `rsrc.c`.
 
+use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
@@ -111,16 +112,27 @@ impl FileTable {
     fn set_slot(&mut self, slot: u32, node: Plain<FileNode>) {
         let old = self.slots[slot as usize].replace(node);
         self.used += usize::from(old.is_none());
+        self.fresh = true;
+        self.leaves(slot, old);
         self.hint = slot + 1;
     }
 
     fn clear_slot(&mut self, slot: u32) -> bool {
-        let had = self.slots[slot as usize].take().is_some();
+        let old = self.slots[slot as usize].take();
+        let had = old.is_some();
         if had {
             self.used -= 1;
             self.hint = slot;
+            self.leaves(slot, old);
         }
         had
+    }
+
+    /// A file has left its slot.
+    fn leaves(&mut self, slot: u32, node: Option<Plain<FileNode>>) {
+        if node.is_some_and(|node| node.deposited.load(Relaxed)) {
+            self.withdraw(slot);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ pub mod buffers;
 pub mod bundle;
 pub mod clock;
 pub mod clone;
+pub mod deposit;
 pub mod enable;
 pub mod eventfd;
 pub mod files;

@@ -65,6 +65,7 @@ fn enter_ring(ring: &Arc<Ring>, args: &Args) -> Result<usize> {
     let mut vigil = Vigil::new()?;
     let mut ctx = ring.lock();
     ctx.supersede();
+    ctx.files.fetch_if_away();
     ctx.trace.look();
     let span = ctx.trace.begin();
     let (mut ctx, answer) = submit_and_wait(ring, ctx, args, &mut vigil);

@@ -183,6 +183,7 @@ pub fn register(fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize> {
 fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize> {
     let def = &REGISTERS[opcode as usize];
     let mut ctx = ring.lock();
+    ctx.files.fetch_if_away();
     ctx.may_register(opcode)?;
     def.args.check(addr, nr)?;
     let r = match def.run {
