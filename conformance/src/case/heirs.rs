@@ -6,16 +6,21 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    case!("heirs", child_leaves_requests, [Trap("fork")], "what a child has in flight is the ring's, also when it ends"),
+    case!("heirs", child_leaves_requests, [Trap("fork")],
+          "what a child has in flight is the ring's, also when it ends"),
     case!("heirs", child_killed, [Trap("fork")], "a timeout of a child that is killed goes on"),
-    case!("heirs", children_leave, [Trap("fork")], "two children share a ring, and each leaves something in flight"),
-    case!("heirs", child_leaves_read, [Trap("fork")], "what waits in the name of a child that ends is cancelled"),
+    case!("heirs", children_leave, [Trap("fork")],
+          "two children share a ring, and each leaves something in flight"),
+    case!("heirs", child_leaves_read, [Trap("fork")],
+          "what waits in the name of a child that ends is cancelled"),
     case!("heirs", child_holds_nothing, [Trap("fork"), Reg(IORING_UNREGISTER_FILES)],
           "a forked child does not keep open what its parent has unregistered and closed"),
     case!("heirs", child_uses_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "a child uses the files that are registered with the ring that it inherits"),
     case!("heirs", orphan_uses_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "also when its parent has ended"),
+    case!("heirs", child_execs, [Trap("fork")],
+          "what a child that execs has in flight is cancelled, its timeouts, too"),
 ];
 
 fn child_leaves_requests(cx: &mut Cx) -> Outcome {
@@ -194,5 +199,31 @@ fn orphan_uses_slots(cx: &mut Cx) -> Outcome {
     let mut got = [0; 8];
     cx.is("its byte", rustix::io::read(&r, &mut got)?, 1);
     cx.is("its end", rustix::io::read(&r, &mut got)?, 0);
+    Ok(())
+}
+
+fn child_execs(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(16, 0)?;
+    let ((r, w), (stdin, end)) = (cx.pipe()?, cx.pipe()?);
+    let (ts, mut buf) = (sqe::millis(8000), [0; 4]);
+    let child = os::spawn_child(|| {
+        use std::os::unix::process::CommandExt;
+        os::close(end.as_raw_fd());
+        ring.push(sqe::timeout(&ts, 0, 0).ud(1));
+        ring.push(sqe::timeout(&ts, 0, 0).ud(2).link());
+        ring.push(sqe::nop().ud(3));
+        ring.push(sqe::read(r.as_raw_fd(), &mut buf, sqe::HERE).ud(4));
+        if ring.submit() != 4 {
+            return 10;
+        }
+        let mut sh = std::process::Command::new("/bin/sh");
+        sh.args(["-c", "read x; exit 7"]).stdin(stdin).exec().raw_os_error().unwrap_or(12)
+    });
+    let began = std::time::Instant::now();
+    let all = [1, 2, 3, 4].map(|ud| (ud, -ECANCELED));
+    cx.reap(&mut ring, "cancelled", &all);
+    cx.holds("at once", began.elapsed() < Duration::from_secs(5));
+    drop((w, end));
+    cx.is("the child goes on", os::wait_for(child), 7);
     Ok(())
 }

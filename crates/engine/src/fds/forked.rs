@@ -96,6 +96,7 @@ pub fn fork_child() {
     for ring in all() {
         crate::teardown::fork_child(&ring);
     }
+    crate::req::estate::fork_child();
     kept::fork_child();
     locks::fork_child();
     // Whoever waits in them does so in the parent.

@@ -20,7 +20,7 @@ pub use owned::{
     is_path_only, release,
 };
 pub use reports::{
-    after_dup, after_setfl, before_close, before_close_range, before_exec, closes_all_reported,
+    after_dup, after_setfl, before_close, before_close_range, closes_all_reported,
     closes_are_all_reported, closes_are_reported, closes_reported, file_closes, mmap_offset,
     number_closes,
 };

@@ -116,11 +116,3 @@ pub fn after_setfl(fd: i32) {
 pub fn mmap_offset(fd: i32, offset: u64) -> u64 {
     if offset == crate::abi::IORING_OFF_CQ_RING && is_ring(fd) { 0 } else { offset }
 }
-
-/// The program is about to call exec: its requests end, as the kernel cancels those of a task that
-/// goes. Another process may share the ring and wait for their CQEs.
-pub fn before_exec() {
-    for ring in all() {
-        ring.lock().cancel_for_exec();
-    }
-}

@@ -272,16 +272,6 @@ impl Ctx {
         Ok(())
     }
 
-    /// The task goes (it calls exec): what it has in flight is cancelled, and says so to whoever
-    /// shares the ring.
-    pub fn cancel_for_exec(&mut self) {
-        let flags = IORING_ASYNC_CANCEL_ANY;
-        let any = Wanted { flags, user_data: 0, opcode: 0, file: None };
-        while !self.slab.is_empty() && self.cancel(&any).is_ok_and(|n| n > 0) {
-            self.flush();
-        }
-    }
-
     /// The ring ends: everything is dropped, nothing is posted.
     pub fn cancel_everything(&mut self) {
         self.abandon_sleepers();

@@ -4,16 +4,19 @@
 //! what it has in flight, at the end of each batch, on the engine's page of the ring, and has its
 //! parent's reactor watch it ([`Children`]). When the child has ended, by whatever cause, the
 //! parent goes by what is written: its timeouts go on, and all else is cancelled. On the kernel,
-//! too, timeouts go on, and what would run in the child's name ends with ECANCELED. Kernel
-//! counterpart: `io_uring_cancel_generic`, `io_fallback_req_func`.
+//! too, timeouts go on, and what would run in the child's name ends with ECANCELED. If the child
+//! execs instead, its timeouts are cancelled as well; a pipe that exec closes tells of that,
+//! however it is called. Kernel counterpart: `io_uring_cancel_generic`, `io_fallback_req_func`.
 //!
 //! The page is written and read under the uring lock. It has room for [`SLOTS`] requests.
 
 use core::sync::atomic::Ordering::Relaxed;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rustix::event::epoll;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::abi::*;
@@ -23,12 +26,13 @@ use crate::fds::InternalFd;
 use crate::mem::lock::Control;
 use crate::req::request::{Req, ReqFlags, State, Timer, Wait};
 use crate::req::slab::ReqId;
+use crate::sync::Mutex;
 use crate::wait::reactor;
 
 /// Requests of all children together that the page has room for.
 pub const SLOTS: usize = 96;
 /// Words of a slot: whose it is (0: nobody's), what it is, then its `user_data`, deadline and
-/// period, and its shots.
+/// period, its shots, and where an exec shows.
 const WORDS: usize = 10;
 const OWNER: usize = 0;
 const WHAT: usize = 1;
@@ -36,6 +40,8 @@ const NAME: usize = 2;
 const DEADLINE: usize = 4;
 const PERIOD: usize = 6;
 const SHOTS: usize = 8;
+/// The number of the pipe that tells of an exec, in its process.
+const PIPE: usize = 9;
 /// What it is: the flags of its SQE, and above them these and the flags of a timeout.
 const FOLLOWS: u32 = 1 << 8;
 const TIMEOUT: u32 = 1 << 9;
@@ -94,6 +100,7 @@ impl Left {
         wide(DEADLINE, self.timer.deadline);
         wide(PERIOD, self.timer.period);
         page.left(slot * WORDS + SHOTS).store(self.timer.shots, Relaxed);
+        page.left(slot * WORDS + PIPE).store(exec_pipe(), Relaxed);
         page.left(slot * WORDS + WHAT).store(self.what, Relaxed);
         page.left(slot * WORDS + OWNER).store(owner, Relaxed);
     }
@@ -123,6 +130,36 @@ impl Left {
         req.flags |= ReqFlags::ORPHAN;
         req
     }
+}
+
+/// A pipe that this process alone has open, and that exec closes: it hangs up when the process
+/// execs or ends. Its ends: to read, to write.
+static EXEC_PIPE: LazyLock<Mutex<Option<[InternalFd; 2]>>> = LazyLock::new(|| Mutex::new(None));
+
+/// The number of its end to read; 0: none is free.
+fn exec_pipe() -> u32 {
+    let mut pipe = EXEC_PIPE.lock();
+    if pipe.is_none() {
+        let made = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+        *pipe = made.ok().map(|(r, w)| [r, w].map(crate::fds::adopt_internal));
+    }
+    pipe.as_ref().map_or(0, |[read, _]| read.as_raw_fd().cast_unsigned())
+}
+
+/// In a forked child: the pipe is its parent's. Nobody holds the lock, which is taken only under
+/// that of a ring.
+pub fn fork_child() {
+    *EXEC_PIPE.lock() = None;
+}
+
+/// Does a process end? If its end cannot be told from an exec, it does.
+fn is_ending(pid: u32) -> bool {
+    const PF_EXITING: u32 = 4;
+    const FLAGS: usize = 6;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit(") ").next().unwrap_or_default();
+    let flags = after_name.split(' ').nth(FLAGS).and_then(|flags| flags.parse::<u32>().ok());
+    flags.is_none_or(|flags| flags & PF_EXITING != 0)
 }
 
 fn owner(page: &Control, slot: usize) -> u32 {
@@ -170,14 +207,18 @@ impl Ctx {
         heads.flat_map(chain).filter_map(left).take(SLOTS).collect()
     }
 
-    /// Takes what `child` has written down off the page, and over.
-    fn take_over(&mut self, child: u32) -> bool {
+    /// Takes what `child` has written down off the page, and over; its timeouts, too, end with it
+    /// where it execs.
+    fn take_over(&mut self, child: u32, end: End) -> bool {
         let page = self.mem.control.clone();
         let mut chain: Vec<Left> = Vec::new();
         let mut any = false;
         for slot in (0..SLOTS).filter(|&slot| owner(&page, slot) == child) {
-            let left = Left::read(&page, slot);
+            let mut left = Left::read(&page, slot);
             page.left(slot * WORDS).store(0, Relaxed);
+            if end == End::Exec {
+                left.what &= !TIMEOUT;
+            }
             if left.what & FOLLOWS == 0 {
                 self.adopt(&core::mem::take(&mut chain));
             }
@@ -209,13 +250,31 @@ impl Ctx {
     }
 }
 
+/// How a child's time with the ring is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Exit,
+    Exec,
+}
+
+/// A child that is watched.
+#[derive(Debug)]
+struct Child {
+    pid: u32,
+    process: InternalFd,
+    /// Its pipe's end to read, opened once more.
+    pipe: Option<InternalFd>,
+}
+
 /// The children of this process that its reactor watches.
 #[derive(Debug, Default)]
-pub struct Children(Vec<(u32, InternalFd)>);
+pub struct Children(Vec<Child>);
 
 impl Children {
     /// Marks the reactor's event data of a child; no ring has such an id.
     const MARK: u64 = 1 << 63;
+    /// What tells of its exec.
+    const EXEC: u64 = 1 << 62;
 
     /// A child has called: watches those that it does not know. Answers those that have ended.
     pub fn look(&mut self, set: impl AsFd, rings: &[Arc<Ring>]) -> Vec<u32> {
@@ -228,11 +287,12 @@ impl Children {
             let ctx = ring.lock();
             for slot in 0..SLOTS {
                 let pid = owner(&ctx.mem.control, slot);
-                let known = self.0.iter().any(|(child, _)| *child == pid) || ended.contains(&pid);
+                let known = self.0.iter().any(|c| c.pid == pid) || ended.contains(&pid);
                 if pid == 0 || pid == crate::fork::pid() || known {
                     continue;
                 }
-                match self.watch(&set, pid) {
+                let pipe = ctx.mem.control.left(slot * WORDS + PIPE).load(Relaxed);
+                match self.watch(&set, pid, pipe) {
                     Err(Errno::ESRCH) => ended.push(pid),
                     // At the next look.
                     Err(_) => ring.heirs.store(calls.wrapping_sub(1), Relaxed),
@@ -243,33 +303,46 @@ impl Children {
         ended
     }
 
-    fn watch(&mut self, set: impl AsFd, pid: u32) -> Result<()> {
-        let process = Pid::from_raw(pid.cast_signed()).ok_or(Errno::ESRCH)?;
-        let fd = crate::fds::adopt_internal(pidfd_open(process, PidfdFlags::empty())?);
+    fn watch(&mut self, set: impl AsFd, pid: u32, pipe: u32) -> Result<()> {
+        let child = Pid::from_raw(pid.cast_signed()).ok_or(Errno::ESRCH)?;
+        let process = crate::fds::adopt_internal(pidfd_open(child, PidfdFlags::empty())?);
         let data = epoll::EventData::new_u64(Self::MARK | u64::from(pid));
-        epoll::add(set, &fd, data, epoll::EventFlags::IN)?;
-        self.0.push((pid, fd));
+        epoll::add(&set, &process, data, epoll::EventFlags::IN)?;
+        // Without it an exec shows only when the process ends.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let path = format!("/proc/{pid}/fd/{pipe}");
+        let pipe = rustix::fs::open(path, flags, Mode::empty()).ok();
+        let pipe = pipe.map(crate::fds::adopt_internal).filter(|pipe| {
+            let data = epoll::EventData::new_u64(Self::MARK | Self::EXEC | u64::from(pid));
+            epoll::add(&set, pipe, data, epoll::EventFlags::empty()).is_ok()
+        });
+        self.0.push(Child { pid, process, pipe });
         Ok(())
     }
 
-    /// The child that an event of the reactor's tells the end of. It is not watched any more.
-    pub fn ended(&mut self, set: impl AsFd, data: u64) -> Option<u32> {
+    /// The child that an event of the reactor's tells the end of, and which end. One that has ended
+    /// is not watched any more.
+    pub fn ended(&mut self, set: impl AsFd, data: u64) -> Option<(u32, End)> {
         let pid = (data & Self::MARK != 0).then_some(data as u32)?;
-        self.0.retain(|(child, fd)| {
-            let stays = *child != pid;
-            if !stays {
-                let _ = epoll::delete(&set, fd);
-            }
-            stays
-        });
-        Some(pid)
+        let at = self.0.iter().position(|child| child.pid == pid)?;
+        if data & Self::EXEC != 0 {
+            let pipe = self.0[at].pipe.take()?;
+            let _ = epoll::delete(&set, pipe);
+            return (!is_ending(pid)).then_some((pid, End::Exec));
+        }
+        let child = self.0.swap_remove(at);
+        let _ = epoll::delete(&set, &child.process);
+        if let Some(pipe) = child.pipe {
+            let _ = epoll::delete(&set, pipe);
+        }
+        Some((pid, End::Exit))
     }
 }
 
-/// Takes over what an ended child had in flight on a ring; false if that is nothing.
-pub fn settle(ring: &Arc<Ring>, child: u32) -> bool {
+/// Takes over what a child had in flight on a ring; false if that is nothing.
+pub fn settle(ring: &Arc<Ring>, child: u32, end: End) -> bool {
     let mut ctx = ring.lock();
-    if ring.dead.load(Relaxed) || !ctx.take_over(child) {
+    if ring.dead.load(Relaxed) || !ctx.take_over(child, end) {
         return false;
     }
     ctx.collect_memory();

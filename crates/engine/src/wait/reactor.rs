@@ -23,7 +23,7 @@ use crate::abi::IORING_SETUP_TASKRUN_FLAG;
 use crate::ctx::{Ctx, Ring};
 use crate::errno::Result;
 use crate::fds::InternalFd;
-use crate::req::estate::{self, Children};
+use crate::req::estate::{self, Children, End};
 use crate::stats::trace::Step;
 use crate::sys;
 use crate::time::Clock;
@@ -203,8 +203,8 @@ impl Reactor {
                 if id == 0 {
                     let _ = rustix::io::read(&self.wake, &mut scratch);
                     self.serve(&mut children);
-                } else if let Some(child) = children.ended(&self.epoll, id) {
-                    bury(child);
+                } else if let Some((child, end)) = children.ended(&self.epoll, id) {
+                    bury(child, end);
                 } else if let Some(ring) = rings.iter().find(|r| r.id == id) {
                     self.drive(ring);
                 }
@@ -246,7 +246,8 @@ impl Reactor {
         let rings = crate::fds::all();
         let asked = rings.iter().filter(|ring| crate::req::relay::answer(ring));
         asked.for_each(|ring| guard(ring, true));
-        children.look(&self.epoll, &rings).into_iter().for_each(bury);
+        let ended = children.look(&self.epoll, &rings);
+        ended.into_iter().for_each(|child| bury(child, End::Exit));
     }
 
     /// Gives the place up, unless somebody is about to hand a ring over.
@@ -334,10 +335,11 @@ impl Reactor {
     }
 }
 
-/// A child has ended: its requests are now those of the rings that it had in common with us.
-fn bury(child: u32) {
+/// A child has ended, or is another program: its requests are now those of the rings that it had in
+/// common with us.
+fn bury(child: u32, end: End) {
     let rings = crate::fds::all();
-    rings.iter().filter(|ring| estate::settle(ring, child)).for_each(|ring| guard(ring, true));
+    rings.iter().filter(|ring| estate::settle(ring, child, end)).for_each(|ring| guard(ring, true));
 }
 
 /// Sends what the ring has for others, now that its lock is free.
