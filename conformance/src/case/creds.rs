@@ -38,6 +38,7 @@ pub const CASES: &[Case] = &[
     case!("creds", landlock, [
         Op(IORING_OP_UNLINKAT),
     ], "a thread's Landlock domain binds its requests"),
+    case!("creds", chain_in_a_domain, [Sqe(IOSQE_IO_LINK)], "also where another thread goes on"),
     case!("creds", own_files, [Op(IORING_OP_MKDIRAT)], "a thread's own mask and directory"),
 ];
 
@@ -284,26 +285,34 @@ fn two_threads(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Has a thread of nobody's submit `sqes` and go to sleep; then makes a pipe readable that they
-/// wait for, and waits for what comes of them.
-fn by_another(cx: &mut Cx, sqes: Vec<io_uring_sqe>, pipe: std::os::fd::OwnedFd) -> Outcome {
+/// Has a thread that has given up rights submit `sqes` and go to sleep; then makes a pipe readable
+/// that they wait for, and waits for what comes of them.
+fn by_another(
+    cx: &mut Cx,
+    give_up: fn() -> bool,
+    sqes: Vec<io_uring_sqe>,
+    pipe: std::os::fd::OwnedFd,
+    results: &[(u64, i32)],
+) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (tell, told) = channel();
     let (go, wait) = channel::<()>();
     let want = sqes.len();
     let other = std::thread::spawn(move || {
-        let nobody = rights::become_nobody();
+        let given_up = give_up();
         sqes.iter().for_each(|sqe| _ = ring.push(*sqe));
         let submitted = ring.submit();
-        let (Ok(()), Err(_)) = (tell.send((ring, nobody, submitted)), wait.recv()) else { return };
+        let told = tell.send((ring, given_up, submitted));
+        // Until the sender is dropped.
+        told.is_ok() && wait.recv().is_err()
     });
-    let (mut ring, nobody, submitted) = told.recv().map_err(|e| Stop::Fail(e.to_string()))?;
-    cx.holds("as nobody", nobody);
+    let (mut ring, given_up, submitted) = told.recv().map_err(|e| Stop::Fail(e.to_string()))?;
+    cx.holds("given up", given_up);
     cx.is("submitted", submitted, want);
     rustix::io::write(&pipe, b"x")?;
-    cx.reap(&mut ring, "refused", &[(1, 1), (2, -EACCES)]);
+    cx.reap(&mut ring, "answers", results);
     drop(go);
-    cx.holds("the thread ends", other.join().is_ok());
+    cx.holds("the thread ends", other.join().unwrap_or_default());
     Ok(())
 }
 
@@ -312,7 +321,8 @@ fn chain_of_another(cx: &mut Cx) -> Outcome {
     for sqe in [unlink(&path), open(&path)] {
         let ((r, w), mut buf) = (cx.pipe()?, [0u8; 1]);
         let read = sqe::read(r.as_raw_fd(), &mut buf, 0);
-        by_another(cx, vec![read.link().ud(1), sqe.ud(2)], w)?;
+        let chain = vec![read.link().ud(1), sqe.ud(2)];
+        by_another(cx, rights::become_nobody, chain, w, &[(1, 1), (2, -EACCES)])?;
     }
     Ok(())
 }
@@ -322,7 +332,8 @@ fn drained_of_another(cx: &mut Cx) -> Outcome {
     for sqe in [unlink(&path), open(&path)] {
         let ((r, w), mut buf) = (cx.pipe()?, [0u8; 1]);
         let read = sqe::read(r.as_raw_fd(), &mut buf, 0);
-        by_another(cx, vec![read.ud(1), sqe.with(IOSQE_IO_DRAIN).ud(2)], w)?;
+        let sqes = vec![read.ud(1), sqe.with(IOSQE_IO_DRAIN).ud(2)];
+        by_another(cx, rights::become_nobody, sqes, w, &[(1, 1), (2, -EACCES)])?;
     }
     Ok(())
 }
@@ -381,6 +392,18 @@ fn landlock(cx: &mut Cx) -> Outcome {
     cx.is("by a thread made in it", third, -EACCES);
     cx.one(&mut ring, "outside", sqe, 0);
     Ok(())
+}
+
+fn chain_in_a_domain(cx: &mut Cx) -> Outcome {
+    let (path, new) = (cx.path("f")?, cx.path("new")?);
+    cx.file("f", b"")?;
+    if !std::thread::spawn(rights::no_removal).join().unwrap_or_default() {
+        return Err(Stop::Skip("this kernel has no Landlock".into()));
+    }
+    let ((r, w), mut buf) = (cx.pipe()?, [0u8; 1]);
+    let read = sqe::read(r.as_raw_fd(), &mut buf, 0);
+    let chain = vec![read.link().ud(1), mkdir(&new).link().ud(2), unlink(&path).ud(3)];
+    by_another(cx, rights::no_removal, chain, w, &[(1, 1), (2, 0), (3, -EACCES)])
 }
 
 fn own_files(cx: &mut Cx) -> Outcome {

@@ -29,7 +29,7 @@
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::errno::{Errno, Result, check};
 use crate::sys::sys;
@@ -72,6 +72,8 @@ const PERMITTED: usize = 1;
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 /// Names for threads with limits; 0 while there is none.
 static TOKENS: AtomicU64 = AtomicU64::new(0);
+/// The limits that the process had when it made its first ring.
+static START: OnceLock<Limits> = OnceLock::new();
 
 std::thread_local! {
     /// The name of this thread's limits.
@@ -80,6 +82,11 @@ std::thread_local! {
     static OURS: Cell<bool> = const { Cell::new(false) };
     /// Then: its credentials, and the epoch that they are of.
     static KNOWN: RefCell<Option<(u64, Arc<Creds>)>> = const { RefCell::new(None) };
+}
+
+/// A ring is about to be made.
+pub fn begin() {
+    START.get_or_init(|| Creds::now().limits);
 }
 
 /// The credentials of all threads change: called before and after.
@@ -150,6 +157,11 @@ impl Creds {
         let limits = Limits { no_new_privs, filtered, token: token() };
         let (uid, gid) = file_ids(filtered);
         Creds { uid, gid, groups: groups(), caps: bits(&caps(), EFFECTIVE), limits }
+    }
+
+    /// Has the thread limits that the process did not start with, and other threads may lack?
+    pub fn is_limited(&self) -> bool {
+        START.get().is_some_and(|start| *start != self.limits)
     }
 
     /// These, with the limits of `caller`.

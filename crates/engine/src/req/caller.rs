@@ -14,6 +14,16 @@ use crate::req::request::{Req, ReqFlags};
 use crate::req::slab::ReqId;
 
 impl Ctx {
+    /// As [`note_creds`](Self::note_creds), for a request that whoever drives the ring is to run
+    /// later: if that thread may lack the submitter's limits, a worker that has them waits for it.
+    pub fn note_creds_ahead(&mut self, req: &mut Req) {
+        self.note_creds(req, false);
+        let limited = |c: &&Arc<Creds>| c.is_limited() && self.sq_creds.is_none();
+        if let Some(creds) = req.call.creds.as_ref().filter(limited) {
+            self.workers().keep_one(creds);
+        }
+    }
+
     /// Takes note of the submitter's credentials, if the request asks for them (`asks`: whatever
     /// its row says). Called by the submitter.
     pub fn note_creds(&mut self, req: &mut Req, asks: bool) {
@@ -31,10 +41,10 @@ impl Ctx {
         req.flags |= ReqFlags::CREDS_NOTED;
     }
 
-    /// As [`note_creds`](Self::note_creds), for a request that waits.
+    /// As [`note_creds_ahead`](Self::note_creds_ahead), for a request that waits.
     pub fn note_creds_of(&mut self, id: ReqId) {
         if let Some(mut req) = self.slab.get_mut(id).map(core::mem::take) {
-            self.note_creds(&mut req, false);
+            self.note_creds_ahead(&mut req);
             if let Some(at) = self.slab.get_mut(id) {
                 *at = req;
             }

@@ -182,7 +182,7 @@ impl Ctx {
                 req.wait = Wait::Poll(Poll::new(events));
                 req.arms += 1;
                 if def.has(opdef::CREDS) && ops::socket::passes_creds(req) {
-                    self.note_creds(req, false);
+                    self.note_creds_ahead(req);
                 }
                 self.arm_poll(req);
             }

@@ -39,6 +39,7 @@ pub const FLAGS: u32 = IORING_SETUP_ALL;
 /// `EFAULT`, `EINVAL`, `ENOMEM`, `EMFILE`, `ENFILE`, as io_uring_setup(2).
 pub fn setup(entries: u32, params: u64) -> Result<usize> {
     crate::fork::init();
+    crate::creds::begin();
     let mut p: io_uring_params = user::read(params)?;
     if p.resv != [0; 3] || p.flags & !IORING_SETUP_ALL != 0 {
         return Err(Errno::EINVAL);

@@ -85,11 +85,19 @@ impl Workers {
         pool.queue(job)
     }
 
+    /// Makes sure that a worker with these credentials, which are the calling thread's, is there
+    /// until the ring ends.
+    pub fn keep_one(&self, creds: &Arc<Creds>) {
+        self.choose(Some(creds)).0.keep_one();
+    }
+
     fn choose(&self, creds: Option<&Arc<Creds>>) -> Chosen {
         let mut born = self.born.lock();
         let now = creds::epoch();
         if born.epoch != now {
-            (born.first, born.epoch) = (creds::mine(), now);
+            // What they cannot lay down they have still.
+            born.first = Arc::new(creds::mine().within(&born.first));
+            born.epoch = now;
         }
         let first = (self.pool.clone(), born.first.clone());
         let Some(creds) = creds.filter(|c| **c != born.first) else { return first };

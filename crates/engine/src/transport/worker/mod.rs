@@ -56,6 +56,7 @@ use crate::errno::{Errno, Result};
 use crate::limits::{CPU_MASK_BYTES, WORKER_IDLE, WORKER_STACK, WORKERS_MAX, WORKERS_PER_CPU};
 use crate::stats::PoolPlace;
 use crate::sync::{Mutex, Parker};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
 use queue::{Queue, account};
 use std::sync::Arc;
@@ -132,7 +133,7 @@ pub struct Pool<W: Work> {
     idle: Duration,
     stack: usize,
     /// Workers of each account that stay though they have nothing to do.
-    stay: u32,
+    stay: AtomicU32,
 }
 
 /// The kernel's default limits for a ring of `sq_entries` made by this thread: bounded is four per
@@ -159,7 +160,7 @@ impl<W: Work> Pool<W> {
         let (queue, seats, place) = (Queue::new(), Vec::new(), PoolPlace::default());
         let state = State { queue, acct, seats, affinity: None, down: false, place };
         let name = format!("iou-wrk-{pid}");
-        Arc::new(Self { state: Mutex::new(state), name, idle, stack, stay: 1 })
+        Arc::new(Self { state: Mutex::new(state), name, idle, stack, stay: AtomicU32::new(1) })
     }
 
     /// A further pool with the same limits, for a while: all its workers leave when idle.
@@ -170,7 +171,21 @@ impl<W: Work> Pool<W> {
         let affinity = s.affinity.clone();
         let state = State { queue, acct, seats, affinity, down: false, place };
         let (name, idle, stack) = (self.name.clone(), self.idle, self.stack);
-        Arc::new(Self { state: Mutex::new(state), name, idle, stack, stay: 0 })
+        Arc::new(Self { state: Mutex::new(state), name, idle, stack, stay: AtomicU32::new(0) })
+    }
+
+    /// Makes a bounded worker if there is none, which stays.
+    pub fn keep_one(self: &Arc<Self>) {
+        self.stay.store(1, Relaxed);
+        let mut s = self.state.lock();
+        if s.down || s.acct[Account::Bound as usize].workers > 0 {
+            return;
+        }
+        s.acct[Account::Bound as usize].workers += 1;
+        drop(s);
+        if !thread::spawn(self, Account::Bound) {
+            self.state.lock().acct[Account::Bound as usize].workers -= 1;
+        }
     }
 
     /// Where its workers are counted from now on.

@@ -2,6 +2,7 @@
 
 use super::{Account, Pool, Seat, State, Work};
 use crate::sync::{self, Parker};
+use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -53,7 +54,7 @@ impl<W: Work> Pool<W> {
     /// Ends what the worker ran, and chooses what comes next; all in one critical section.
     pub(super) fn next(&self, seat: u32, timed_out: bool) -> Next<W> {
         let mut guard = self.state.lock();
-        let next = guard.next(seat, timed_out, self.idle, self.stay);
+        let next = guard.next(seat, timed_out, self.idle, self.stay.load(Relaxed));
         guard.count();
         next
     }
