@@ -156,7 +156,7 @@ impl Creds {
         let no_new_privs = prctl(PR_GET_NO_NEW_PRIVS) == 1;
         let limits = Limits { no_new_privs, filtered, token: token() };
         let (uid, gid) = file_ids(filtered);
-        Creds { uid, gid, groups: groups(), caps: bits(&caps(), EFFECTIVE), limits }
+        Creds { uid, gid, groups: groups(), caps: capabilities(), limits }
     }
 
     /// Has the thread limits that the process did not start with, and other threads may lack?
@@ -275,6 +275,11 @@ fn caps() -> Caps {
     let to = caps.as_mut_ptr().expose_provenance();
     sys!(__NR_capget, header.as_ptr().expose_provenance(), to);
     caps
+}
+
+/// The calling thread's effective capabilities.
+pub fn capabilities() -> u64 {
+    bits(&caps(), EFFECTIVE)
 }
 
 fn bits(caps: &Caps, set: usize) -> u64 {

@@ -72,6 +72,25 @@ impl Ctx {
         self.submit.as_maker == now
     }
 
+    /// Is it a write, for which the calling thread has what workers have? What that asks for is
+    /// capabilities (CAP_FSETID, CAP_SYS_RESOURCE), which takes one system call to tell.
+    pub fn writes_alike(&mut self, req: &Req) -> bool {
+        let row = &OPS[req.opcode() as usize];
+        let own = req.task == 0 || req.task == crate::task::current();
+        let special = req.call.creds.is_some() || self.sq_creds.is_some();
+        let write = row.has(opdef::AIO) && row.has(opdef::CREDS);
+        if !write || !own || special || creds::any_restricted() {
+            return false;
+        }
+        if !self.submit.alike {
+            let workers = self.transports.pool.as_ref().and_then(|w| w.capabilities());
+            let alike = workers == Some(creds::capabilities());
+            self.submit.alike = alike && self.submit.open;
+            return alike;
+        }
+        true
+    }
+
     fn caller(&mut self) -> Arc<Creds> {
         if let Some(creds) = &self.sq_creds {
             return creds.clone();

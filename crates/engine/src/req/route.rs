@@ -199,7 +199,10 @@ impl Ctx {
             req.fail(e);
             return self.finish(req);
         }
-        self.note_creds(req, kind_of(&req.call.file) == Kind::Other);
+        let other = kind_of(&req.call.file) == Kind::Other;
+        if other || !self.writes_alike(req) {
+            self.note_creds(req, other);
+        }
         self.trace(Step::Punt, req);
         req.state = State::Punted;
         let call = req.call.lend();

@@ -35,6 +35,8 @@ pub struct SubmitState {
     /// A batch is being submitted, by a thread with these credentials, once it was asked.
     pub open: bool,
     pub caller: Option<Arc<Creds>>,
+    /// That thread has the capabilities of workers.
+    pub alike: bool,
     /// The epoch of credentials, and the thread that had those of the ring's maker then (SQPOLL).
     pub as_maker: (u64, u32),
 }
@@ -100,7 +102,7 @@ impl Ctx {
             self.queue_fallback(head);
         }
         // What comes later may be another thread's.
-        (self.submit.open, self.submit.caller) = (false, None);
+        (self.submit.open, self.submit.caller, self.submit.alike) = (false, None, false);
         // What is issued later may find another file under the number.
         (self.submit.direct, self.submit.model) = (None, Found::default());
         self.mem.sq_commit();

@@ -85,6 +85,12 @@ impl Workers {
         pool.queue(job)
     }
 
+    /// The effective capabilities of the first pool's workers; none if they may have changed.
+    pub fn capabilities(&self) -> Option<u64> {
+        let born = self.born.lock();
+        (born.epoch == creds::epoch()).then_some(born.first.caps)
+    }
+
     /// Makes sure that a worker with these credentials, which are the calling thread's, is there
     /// until the ring ends.
     pub fn keep_one(&self, creds: &Arc<Creds>) {
