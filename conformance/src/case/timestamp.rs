@@ -7,12 +7,19 @@ use std::os::unix::net::UnixStream;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub const CASES: &[Case] = &[
-    case!("timestamp", wide, [Op(IORING_OP_URING_CMD)], "a wide CQE for each packet: its number, kind and time"),
-    case!("timestamp", there, [Op(IORING_OP_URING_CMD)], "what is there comes at once, behind the batch"),
-    case!("timestamp", refusals, [Op(IORING_OP_URING_CMD)], "small CQEs, workers, files without an error queue"),
-    case!("timestamp", ended, [Op(IORING_OP_URING_CMD), Op(IORING_OP_ASYNC_CANCEL)], "cancelled, in a chain, closed, without a CQE"),
-    case!("timestamp", stream, [Op(IORING_OP_URING_CMD)], "of a stream: sent and acknowledged, until both sides end"),
-    case!("timestamp", left, [Op(IORING_OP_URING_CMD)], "packets with their data stay in the error queue"),
+    case!("timestamp", wide, [Op(IORING_OP_URING_CMD)],
+        "a wide CQE for each packet: its number, kind and time"),
+    case!("timestamp", there, [Op(IORING_OP_URING_CMD)],
+        "what is there comes at once, behind the batch"),
+    case!("timestamp", refusals, [Op(IORING_OP_URING_CMD)],
+        "small CQEs, workers, files without an error queue"),
+    case!("timestamp", ended, [Op(IORING_OP_URING_CMD), Op(IORING_OP_ASYNC_CANCEL)],
+        "cancelled, in a chain, closed, without a CQE"),
+    case!("timestamp", stream, [Op(IORING_OP_URING_CMD)],
+        "of a stream: sent and acknowledged, until both sides end"),
+    case!("timestamp", packets, [Op(IORING_OP_URING_CMD)], "of packets of a device"),
+    case!("timestamp", left, [Op(IORING_OP_URING_CMD)],
+        "packets with their data stay in the error queue"),
     case!("timestamp", errors, [Op(IORING_OP_URING_CMD)], "a socket's error is no time"),
     case!("timestamp", recverr, [Op(IORING_OP_URING_CMD)], "errors stay in the error queue"),
     case!("timestamp", full, [Op(IORING_OP_URING_CMD)], "times wait while the CQ is full"),
@@ -192,6 +199,38 @@ fn stream(cx: &mut Cx) -> Outcome {
     one.shutdown(Shutdown::Write)?;
     cx.quiet(&ring, "both end", 20);
     cx.batch(&mut ring, "cancelled", &[sqe::cancel(1, 0).ud(5)], &[(1, -ECANCELED), (5, 0)]);
+    Ok(())
+}
+
+/// Of the loopback's device, whose number is 1.
+fn packets(cx: &mut Cx) -> Outcome {
+    const PROTOCOL: u16 = 0x88b5;
+    let mut ring = cx.ring(8, WIDE)?;
+    for (what, kind) in [("without headers", libc::SOCK_DGRAM), ("with headers", libc::SOCK_RAW)] {
+        cx.note("packets", what);
+        let socket = sqe::op(IORING_OP_SOCKET, libc::AF_PACKET).set(|s| s.off = kind as u64);
+        cx.is("submit", ring.push(socket).submit_wait(1), 1);
+        let fd = ring.take(1)?[0].res;
+        if fd == -EPERM {
+            return Err(Stop::Skip("it takes a privilege to make packets".into()));
+        }
+        let one = cx.fd("a socket", fd)?;
+        set(cx, fd, SOL_SOCKET, SO_TIMESTAMPING, TIMES)?;
+        // struct sockaddr_ll
+        let mut name = [0u8; 20];
+        name[..2].copy_from_slice(&(libc::AF_PACKET as u16).to_ne_bytes());
+        name[2..4].copy_from_slice(&PROTOCOL.to_be_bytes());
+        name[4..8].copy_from_slice(&1u32.to_ne_bytes());
+        let bind = sqe::rw(IORING_OP_BIND, fd, addr(&name), 0, name.len() as u64);
+        cx.one(&mut ring, "bind", bind, 0);
+        cx.start(&mut ring, &[times(fd).ud(1)]);
+        let packet = [0u8; 60];
+        for key in [0, 1] {
+            rustix::io::write(&one, &packet)?;
+            came(cx, &mut ring, "sent", &[(1, key)]);
+        }
+        cx.batch(&mut ring, "cancelled", &[sqe::cancel(1, 0).ud(5)], &[(1, -ECANCELED), (5, 0)]);
+    }
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use crate::req::request::{Call, Poll, ReqFlags};
 use crate::req::slab::ReqId;
 use crate::sys::nr::{EPOLLERR, EPOLLET};
 use crate::sys::{self, sys};
-use crate::transport::socket::is_internet;
+use crate::transport::socket::has_error_queue;
 use crate::user::msghdr;
 
 const SOL_IP: u32 = 0;
@@ -22,6 +22,8 @@ const SOL_SOCKET: u32 = 1;
 const SOL_IPV6: u32 = 41;
 const IP_RECVERR: u32 = 11;
 const IPV6_RECVERR: u32 = 25;
+const SOL_PACKET: u32 = 263;
+const PACKET_TX_TIMESTAMP: u32 = 16;
 const SO_TIMESTAMPING_OLD: u32 = 37;
 const SO_ZEROCOPY: u32 = 60;
 const SO_TIMESTAMPING_NEW: u32 = 65;
@@ -90,8 +92,7 @@ struct Stamp {
 /// Takes the next time out of the error queue. One whose packet lies there with it, or that is not
 /// wanted, stays (`skb_has_tx_timestamp`).
 fn take(fd: i32) -> Option<Stamp> {
-    // Elsewhere MSG_ERRQUEUE means something else, or nothing.
-    if !is_internet(fd) {
+    if !has_error_queue(fd) {
         return None;
     }
     let wants = sys::socket_option::<i32>(fd, SOL_SOCKET, SO_TIMESTAMPING_OLD).ok()?;
@@ -132,7 +133,9 @@ fn parse(mut control: &[u8]) -> Option<Stamp> {
         && let Some(data) = control.get(HEADER..len as usize)
     {
         match (word(control, 8)?, word(control, 12)?) {
-            (SOL_IP, IP_RECVERR) | (SOL_IPV6, IPV6_RECVERR) => about = error(data),
+            (SOL_IP, IP_RECVERR) | (SOL_IPV6, IPV6_RECVERR) | (SOL_PACKET, PACKET_TX_TIMESTAMP) => {
+                about = error(data)
+            }
             (SOL_SOCKET, SO_TIMESTAMPING_OLD | SO_TIMESTAMPING_NEW) => time = when(data),
             _ => {}
         }

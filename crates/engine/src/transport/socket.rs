@@ -16,6 +16,7 @@ pub const SO_DOMAIN: u32 = 39;
 const AF_UNIX: i32 = 1;
 const AF_INET: i32 = 2;
 const AF_INET6: i32 = 10;
+const AF_PACKET: i32 = 17;
 const SOCK_STREAM: i32 = 1;
 const SOCK_RAW: i32 = 3;
 const SOCK_SEQPACKET: i32 = 5;
@@ -138,6 +139,11 @@ fn has_upper_layer(fd: i32) -> bool {
 /// Is the descriptor a socket of the internet's families?
 pub fn is_internet(fd: i32) -> bool {
     matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6))
+}
+
+/// Does MSG_ERRQUEUE read a socket's error queue? Unix sockets, for one, give their data.
+pub fn has_error_queue(fd: i32) -> bool {
+    matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6 | AF_PACKET))
 }
 
 /// Does a socket take a name of no bytes for one that is too short? Internet sockets look whether
