@@ -71,7 +71,14 @@ pub const KNOWN: &[Known] = &[
         "The memory of a buffer ring must stay mapped",
         &[Reg(IORING_REGISTER_PBUF_RING)],
     ),
-    // Of no row: of processes.
+    known(
+        "effects::unacknowledged",
+        "Nothing wakes a thread when that has come",
+        &[Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)],
+    ),
+    // Of no row: of processes and files.
+    known("effects::iowait", "is idle in the eyes of the system", &[]),
+    known("effects::direct_read_is_told", "raise no ACCESS and MODIFY events", &[]),
     known("heirs::child_leaves_read", "is cancelled at once when a forked child ends", &[]),
     known("reissue::shut_while_full", "full unix socket that its own side shuts", &[]),
     known("limits::one_worker", "holds no worker", &[Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)]),

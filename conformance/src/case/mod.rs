@@ -98,6 +98,7 @@ families![
     files,
     buffers,
     mappings,
+    effects,
     register,
     restrict,
     region,
