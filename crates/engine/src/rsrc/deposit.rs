@@ -13,6 +13,7 @@
 //! A message holds 253 files. What cannot be sent (`RLIMIT_NOFILE` bounds what a user has on the
 //! way, see unix(7)) remains open in the child.
 
+use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
 use std::io::{IoSlice, IoSliceMut};
 
@@ -159,12 +160,12 @@ impl FileTable {
         let mut found: Vec<_> = self.deposits.drain(..).flat_map(|d| d.look()).collect();
         for (slot, place) in (0..).zip(&mut self.slots) {
             let Some(old) = place.take_if(|node| node.deposited.load(Relaxed)) else { continue };
+            // Its number is another's by now.
+            let old = ManuallyDrop::new(old);
             let at = found.iter().position(|(s, _)| *s == slot);
             let fd = at.map(|at| crate::fds::adopt_opened(found.swap_remove(at).1));
             *place = fd.map(|fd| old.again(fd));
             self.used -= usize::from(place.is_none());
-            // Its number is another's by now.
-            core::mem::forget(old);
         }
         self.fresh = true;
     }
@@ -174,7 +175,7 @@ impl FileTable {
         if self.away {
             let closed = |node: &Plain<FileNode>| node.deposited.load(Relaxed);
             let gone = self.slots.iter_mut().filter_map(|place| place.take_if(|n| closed(n)));
-            gone.for_each(core::mem::forget);
+            gone.map(ManuallyDrop::new).for_each(drop);
         }
     }
 }
