@@ -135,6 +135,7 @@ impl Ctx {
         }
         let write = sqe.opcode == IORING_OP_WRITE;
         let meant = match file.as_ref().map(|node| &node.streak).or(fds::streak(sqe.fd)) {
+            Some(streak) if streak.refusals.none() => streak.file(),
             Some(streak) if streak.refusals.expected(write) => return false,
             Some(streak) => {
                 streak.refusals.tried(write);

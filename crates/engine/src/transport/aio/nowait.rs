@@ -40,6 +40,12 @@ impl Refusals {
         self.0.store(0, Relaxed);
     }
 
+    /// Has the file refused nothing lately? Then there is nothing else to ask, or to count.
+    #[inline]
+    pub fn none(&self) -> bool {
+        self.0.load(Relaxed) == 0
+    }
+
     /// Would a request, if it is tried now, most likely be refused?
     #[inline]
     pub fn expected(&self, write: bool) -> bool {
