@@ -68,7 +68,7 @@ pub const KNOWN: &[Known] = &[
     ),
     known(
         "hostile::unmapped",
-        "The memory of a buffer ring must stay mapped",
+        "A buffer ring in private memory must stay mapped",
         &[Reg(IORING_REGISTER_PBUF_RING)],
     ),
     known(

@@ -478,3 +478,35 @@ pub fn signal_thread(tid: i32, signal: i32) {
     // SAFETY: no memory involved.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal) };
 }
+
+/// `n` fresh pages that can be written: `MAP_SHARED` or `MAP_PRIVATE`.
+pub fn pages(n: usize, kind: i32) -> usize {
+    map_pages(0, n, kind)
+}
+
+/// `n` fresh private pages at `at`, in place of whatever is there.
+pub fn pages_at(at: usize, n: usize) -> usize {
+    map_pages(at, n, libc::MAP_PRIVATE | libc::MAP_FIXED)
+}
+
+fn map_pages(at: usize, n: usize, kind: i32) -> usize {
+    let (at, prot) =
+        (std::ptr::with_exposed_provenance_mut(at), libc::PROT_READ | libc::PROT_WRITE);
+    // SAFETY: a new mapping, or one where its caller has unmapped its own.
+    let p = unsafe { libc::mmap(at, n * 4096, prot, kind | libc::MAP_ANON, -1, 0) };
+    assert!(p != libc::MAP_FAILED, "mmap of {n} pages");
+    p.expose_provenance()
+}
+
+/// Takes pages away, made by [`pages`].
+pub fn unmap_pages(at: usize, n: usize) {
+    // SAFETY: the pages are this case's own, and it does not look there any more.
+    unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(at), n * 4096) };
+}
+
+/// Are the bytes at `at`, mapped by [`pages_at`], all zero?
+pub fn is_zero(at: usize, len: usize) -> bool {
+    let at = std::ptr::with_exposed_provenance::<u8>(at);
+    // SAFETY: the pages are there; volatile because somebody else may write to them.
+    (0..len).all(|i| unsafe { at.add(i).read_volatile() } == 0)
+}

@@ -47,6 +47,11 @@ impl Map {
         Ok(Self { addr: addr.expose_provenance(), len, door: Door::Syscall })
     }
 
+    /// Memory that the caller has mapped, and unmaps.
+    pub const fn of_program(addr: usize, len: usize) -> Self {
+        Self { addr, len, door: Door::Syscall }
+    }
+
     /// The word at byte `off`.
     pub fn word(&self, off: u32) -> &AtomicU32 {
         let off = off as usize;
@@ -419,11 +424,6 @@ impl Drop for Ring {
             self.register_slice(IORING_UNREGISTER_RING_FDS, &[up]);
         } else {
             door::close(self.door, self.fd);
-        }
-        // The ring may outlive this (a task's table of rings, a fork): the kernel has pinned its
-        // memory, softring has not.
-        if self.has(IORING_SETUP_NO_MMAP) {
-            (self.rings.len, self.sqes.len) = (0, 0);
         }
     }
 }

@@ -93,6 +93,7 @@ macro_rules! families {
 families![
     setup,
     layout,
+    no_mmap,
     enter,
     wait,
     files,

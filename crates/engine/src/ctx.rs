@@ -101,13 +101,24 @@ impl Ring {
     /// Takes the uring lock.
     pub fn lock(&self) -> Guard<'_> {
         self.control.lock();
-        Guard { ring: self }
+        self.locked()
+    }
+
+    /// The lock has been taken: the ring's memory is there.
+    #[inline]
+    fn locked(&self) -> Guard<'_> {
+        let mut guard = Guard { ring: self };
+        if guard.mem.may_go() {
+            // Without memory for it there is nothing better to do than to go on.
+            let _ = guard.mem.outlive();
+        }
+        guard
     }
 
     /// Takes the uring lock if it is free: the one way to it while holding another ring's.
     pub fn try_lock(&self) -> Option<Guard<'_>> {
         // Lazily: a guard made in vain would unlock what another thread holds.
-        self.control.try_lock().then(|| Guard { ring: self })
+        self.control.try_lock().then(|| self.locked())
     }
 
     /// Takes the uring lock unless it is held for a second, which only the thread does that calls:

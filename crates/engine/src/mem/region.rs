@@ -1,16 +1,20 @@
-//! An owned mapping.
+//! A mapping: of our own, or what of the program's memory a ring lies in.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fd::BorrowedFd;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{
+    MapFlags, MremapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, mremap, msync, munmap,
+};
 
 use crate::errno::{Errno, Result};
 
-/// A shared mapping, unmapped on drop; or memory of the program's (NO_MMAP), left alone on drop.
+const PAGE: usize = 4096;
+
+/// A shared mapping, unmapped on drop; or memory of the program's, left alone on drop.
 #[derive(Debug)]
 pub struct Region {
     base: NonNull<u8>,
@@ -49,11 +53,62 @@ impl Region {
         Ok(Region { base, len, owned: true })
     }
 
-    /// Memory that the program brought (NO_MMAP); it must stay mapped while the ring lives, as for
-    /// the kernel, which pins it.
-    pub fn user(addr: u64, len: usize) -> Result<Region> {
+    /// Memory that the program brought, and may unmap while it is in use: the kernel holds the
+    /// pages. Shared memory is mapped a second time, and so stays whatever the program does to its
+    /// own mapping. Private memory can have one mapping only: see [`is_gone`](Self::is_gone).
+    ///
+    /// # Errors
+    /// `EFAULT` for no address.
+    pub fn of_program(addr: u64, len: usize) -> Result<Region> {
+        let theirs = Self::view(addr, len)?;
+        Ok(theirs.alias().filter(|own| own.is_same(&theirs)).unwrap_or(theirs))
+    }
+
+    /// Memory that somebody else keeps mapped as long as this lives.
+    ///
+    /// # Errors
+    /// `EFAULT` for no address.
+    pub fn view(addr: u64, len: usize) -> Result<Region> {
         let p = core::ptr::with_exposed_provenance_mut(addr as usize);
         Ok(Region { base: NonNull::new(p).ok_or(Errno::EFAULT)?, len, owned: false })
+    }
+
+    /// The same memory, mapped once more: mremap(2) with an old size of 0, for shared mappings.
+    fn alias(&self) -> Option<Region> {
+        let len = self.len.next_multiple_of(PAGE);
+        // SAFETY: with an old size of 0 the old mapping stays, and the new one is at an address of
+        // the kernel's choice.
+        let p = unsafe { mremap(self.base.as_ptr().cast(), 0, len, MremapFlags::MAYMOVE) };
+        let base = NonNull::new(p.ok()?.cast())?;
+        Some(Region { base, len, owned: true })
+    }
+
+    /// Does each page of this alias show what the same page of the other shows? Not if the
+    /// program's memory is made of several mappings, of which mremap(2) has followed the first.
+    /// Nobody else uses this memory yet.
+    fn is_same(&self, other: &Region) -> bool {
+        if crate::sys::populate_write(self.addr() as u64, self.len).is_err() {
+            return false;
+        }
+        (0..other.len).step_by(PAGE).all(|at| {
+            let was = self.word(at).fetch_xor(u32::MAX, SeqCst);
+            let same = other.word(at).load(SeqCst) == !was;
+            self.word(at).store(was, SeqCst);
+            same
+        })
+    }
+
+    /// Is it the program's memory, which it may unmap?
+    pub fn is_programs(&self) -> bool {
+        !self.owned
+    }
+
+    /// Has the program unmapped it? Memory mapped there anew can't be told from the old.
+    pub fn is_gone(&self) -> bool {
+        let (at, len) = (self.base.as_ptr().cast(), self.len);
+        // SAFETY: MS_ASYNC does nothing but look whether there is a mapping.
+        self.is_programs()
+            && unsafe { msync(at, len, MsyncFlags::ASYNC) } == Err(rustix::io::Errno::NOMEM)
     }
 
     pub fn len(&self) -> usize {

@@ -152,7 +152,38 @@ impl Rings {
             return Err(Errno::EINVAL);
         }
         crate::sys::populate_write(addr, len.next_multiple_of(4096)).map_err(|_| Errno::EFAULT)?;
-        Region::user(addr, len)
+        Region::of_program(addr, len)
+    }
+
+    /// Does the ring lie in memory that the program may unmap?
+    #[inline]
+    pub fn may_go(&self) -> bool {
+        self.rings.is_programs() || self.sqes.is_programs()
+    }
+
+    /// Where the program has unmapped its memory (NO_MMAP), the ring goes on in memory of ours: the
+    /// kernel's goes on in the old pages, which nobody sees any more. Lock holder only.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    #[cold]
+    pub fn outlive(&mut self) -> Result<()> {
+        use core::sync::atomic::Ordering::Relaxed;
+        if self.sqes.is_gone() {
+            self.sqes = Region::anonymous(self.sqes.len())?;
+        }
+        if self.rings.is_gone() {
+            self.rings = Region::anonymous(self.rings.len())?;
+            self.init();
+            let (head, tail) = (self.control.sq_head(), self.control.cq_tail());
+            for at in [off::SQ_HEAD, off::SQ_TAIL] {
+                self.rings.word(at).store(head.load(Relaxed), Relaxed);
+            }
+            for at in [off::CQ_HEAD, off::CQ_TAIL] {
+                self.rings.word(at).store(tail.load(Relaxed), Relaxed);
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn init(&self) {

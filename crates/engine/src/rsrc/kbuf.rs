@@ -252,7 +252,7 @@ pub fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usi
     Ok(0)
 }
 
-/// Memory of the program's, which must stay mapped while the group is registered.
+/// Memory of the program's; private memory must stay mapped while the group is registered.
 fn users(addr: u64, size: usize) -> Result<Region> {
     if addr == 0 {
         return Err(Errno::EFAULT);
@@ -262,7 +262,7 @@ fn users(addr: u64, size: usize) -> Result<Region> {
     }
     addr.checked_add(size as u64).ok_or(Errno::EOVERFLOW)?;
     sys::populate_write(addr, size).map_err(|_| Errno::EFAULT)?;
-    Region::user(addr, size)
+    Region::of_program(addr, size)
 }
 
 /// `IORING_UNREGISTER_PBUF_RING`.

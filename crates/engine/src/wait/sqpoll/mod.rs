@@ -155,7 +155,7 @@ pub fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring>) -> R
     };
     let words = {
         let rings = &ring.lock().mem.rings;
-        Region::user(rings.addr() as u64, rings.len())?
+        Region::view(rings.addr() as u64, rings.len())?
     };
     ring.lock().sq_creds = Some(crate::creds::mine());
     let polls = p.flags & IORING_SETUP_IOPOLL != 0;
