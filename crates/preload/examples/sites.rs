@@ -159,6 +159,7 @@ fn run(case: &str) -> Result<(), String> {
         "vfork" => vfork(),
         "later" => later(),
         "blocked" => blocked(),
+        "masked" => masked(),
         "handler" => handler(),
         "loop" => measure(),
         "nothing" => Ok(()),
@@ -191,6 +192,31 @@ fn full() -> Result<(), String> {
         return Err(format!("carry or red zone changed: {words:?}"));
     }
     Ok(())
+}
+
+/// A ring is made, and calls come from a site that can't be patched, in a thread that has blocked
+/// all signals since before.
+fn masked() -> Result<(), String> {
+    let (made, then) = std::sync::mpsc::channel();
+    let (ready, go) = std::sync::mpsc::channel();
+    let other = std::thread::spawn(move || {
+        // SAFETY: a set of ours; enter on no descriptor touches nothing.
+        unsafe {
+            let mut all: libc::sigset_t = core::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, core::ptr::null_mut());
+            ready.send(()).map_err(|e| e.to_string())?;
+            let _ = then.recv();
+            match enter_joined(0) {
+                0.. => Err("an answer".to_owned()),
+                _ => Ok(()),
+            }
+        }
+    });
+    let _ = go.recv();
+    let ring = full();
+    let _ = made.send(());
+    other.join().map_err(|_| "a panic")?.and(ring)
 }
 
 fn vfork() -> Result<(), String> {

@@ -103,8 +103,8 @@ unsafe fn kernel_setup(a: &[usize; 6]) -> isize {
 }
 
 fn take_over(a: &[usize; 6], why: Why) -> isize {
-    if let Err(sites) = door::close_gaps() {
-        notice::refused(sites);
+    if let Err(gaps) = door::close_gaps() {
+        notice::refused(&gaps);
         return match why {
             Why::Asked => -(libc::EPERM as isize),
             Why::Denied(errno) => -(errno as isize),

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::config;
+use crate::door::Gaps;
 use crate::gate::Why;
 use crate::raw::raw;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -45,14 +46,22 @@ pub fn engine_runs(why: Why) {
 }
 
 /// A program needs our rings, and a call site of it would go past us.
-pub fn refused(sites: usize) {
+pub fn refused(gaps: &Gaps) {
     static SAID: AtomicBool = AtomicBool::new(false);
-    if !SAID.swap(true, Ordering::Relaxed) {
-        say(&format!(
-            "io_uring stays denied: {sites} call site(s) of this program could not be patched and \
-             the SIGSYS trap is not available. See `softring doctor`"
-        ));
+    let Gaps { sites, blocked } = gaps;
+    if SAID.swap(true, Ordering::Relaxed) {
+        return;
     }
+    let why = match blocked {
+        0 => "the SIGSYS trap is not available. See `softring doctor`".to_owned(),
+        n => format!(
+            "{n} thread(s) block SIGSYS, so that the trap would kill them. With `softring run \
+             --door=sigsys` it is set at start, and SIGSYS kept out of what threads block"
+        ),
+    };
+    say(&format!(
+        "io_uring stays denied: {sites} call site(s) of this program could not be patched and {why}"
+    ));
 }
 
 /// No ring of ours could be made: is it for a limit that the kernel's rings do not know?

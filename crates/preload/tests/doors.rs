@@ -1,6 +1,10 @@
 //! Each shape of call site through each door, and what a door may not disturb.
 
+#![allow(unsafe_code)]
+
 mod common;
+
+use std::os::unix::process::CommandExt;
 
 use common::{count, example, link, succeed, under};
 
@@ -58,6 +62,68 @@ fn sigsys_blocked_or_handled_by_the_program() {
     for case in ["blocked", "handler"] {
         assert!(count(&site(case, "kernel", "sigsys"), "trapped") >= 1, "{case}");
     }
+}
+
+/// What systemd's MemoryDenyWriteExecute= sets.
+#[derive(Clone, Copy)]
+enum Denied {
+    /// By `prctl(PR_SET_MDWE)`.
+    ByPrctl,
+    /// By seccomp: mprotect to PROT_EXEC, mmap to PROT_WRITE and PROT_EXEC.
+    BySeccomp,
+}
+
+fn deny(how: Denied) -> std::io::Result<()> {
+    const PR_SET_MDWE: i32 = 65;
+    let op = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    let [jump, set] = [libc::BPF_JEQ, libc::BPF_JSET].map(|j| libc::BPF_JMP | j | libc::BPF_K);
+    let answer = libc::BPF_RET | libc::BPF_K;
+    let filter = [
+        op(load, 0, 0, 0),
+        op(jump, 0, 2, libc::SYS_mprotect as u32),
+        op(load, 0, 0, 32),
+        op(set, 5, 4, libc::PROT_EXEC as u32),
+        op(jump, 0, 3, libc::SYS_mmap as u32),
+        op(load, 0, 0, 32),
+        op(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, 6),
+        op(jump, 1, 0, 6),
+        op(answer, 0, 0, libc::SECCOMP_RET_ALLOW),
+        op(answer, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: numbers, and a filter that the kernel copies.
+    let done = unsafe {
+        match how {
+            Denied::ByPrctl => libc::prctl(PR_SET_MDWE, 1, 0, 0, 0),
+            Denied::BySeccomp => {
+                libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+                let mode = libc::SECCOMP_MODE_FILTER;
+                libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program)
+            }
+        }
+    };
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+#[test]
+fn sites_are_patched_where_memory_is_written_or_executable() {
+    for how in [Denied::ByPrctl, Denied::BySeccomp] {
+        for case in ["plain", "hoisted"] {
+            let mut program = under(example("sites"), "kernel", "patch");
+            // SAFETY: system calls only.
+            unsafe { program.pre_exec(move || deny(how)) };
+            let out = succeed(program.arg(case));
+            assert_eq!((count(&out, "patched"), count(&out, "trapped")), (1, 0), "{case}");
+        }
+    }
+}
+
+#[test]
+fn the_trap_is_not_set_under_a_thread_that_blocks_it() {
+    let out = under(example("sites"), "user", "auto").arg("masked").output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains("setup answered -1"), "{said}");
 }
 
 #[test]

@@ -40,15 +40,26 @@ pub fn hears_closes() -> bool {
     patched && !sigsys::is_open() && patch::hears_closes()
 }
 
+/// Call sites that would go past us.
+pub struct Gaps {
+    pub sites: usize,
+    /// Threads that the trap for them would kill.
+    pub blocked: usize,
+}
+
 /// Never half-intercept: before the engine makes a ring, every call site must reach us. If some
-/// could not be patched, the trap has to catch them; if it cannot, answers how many would go past
-/// us.
-pub fn close_gaps() -> Result<(), usize> {
-    let gaps = GAPS.get() as usize;
+/// could not be patched, the trap has to catch them; if it cannot, or would kill a thread that
+/// blocks SIGSYS, answers what is in the way.
+pub fn close_gaps() -> Result<(), Gaps> {
+    let sites = GAPS.get() as usize;
+    let gaps = |sites, blocked| Err(Gaps { sites, blocked });
     match config::door() {
-        Door::Auto if gaps > 0 && !sigsys::open() => Err(gaps),
-        Door::Patch if gaps > 0 => Err(gaps),
-        Door::Sigsys if !sigsys::open() => Err(gaps.max(1)),
+        Door::Auto if sites > 0 && !sigsys::is_open() => match sigsys::blocked_elsewhere() {
+            0 if sigsys::open() => Ok(()),
+            blocked => gaps(sites, blocked),
+        },
+        Door::Patch if sites > 0 => gaps(sites, 0),
+        Door::Sigsys if !sigsys::open() => gaps(sites.max(1), 0),
         _ => Ok(()),
     }
 }

@@ -70,6 +70,35 @@ pub fn open() -> bool {
     }
 }
 
+/// Other threads of the program that block SIGSYS, whom a trapped call would kill: only they could
+/// unblock it. The C library blocks all signals for the moment in which it starts a thread, so what
+/// is found once is looked at again.
+pub fn blocked_elsewhere() -> usize {
+    let mut found = 0;
+    for _ in 0..3 {
+        found = std::fs::read_dir("/proc/self/task").map_or(0, |tasks| {
+            // SAFETY: no arguments.
+            let me = unsafe { raw!(libc::SYS_gettid) }.to_string();
+            let others = tasks.flatten().filter(|t| *t.file_name() != *me);
+            let status = others.map(|t| std::fs::read_to_string(t.path().join("status")));
+            status.filter(|s| s.as_ref().is_ok_and(|s| blocks(s))).count()
+        });
+        if found == 0 {
+            break;
+        }
+        std::thread::sleep(core::time::Duration::from_millis(1));
+    }
+    found
+}
+
+/// Does a thread with this `status` block SIGSYS? The engine's own do, and make no ring calls.
+fn blocks(status: &str) -> bool {
+    let of = |name| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
+    let mask = of("SigBlk:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    let ours = of("Name:").is_some_and(|name| name.starts_with("iou-"));
+    !ours && mask.is_some_and(|mask| mask & 1 << (libc::SIGSYS - 1) != 0)
+}
+
 /// At start: a filter that this process was born with may be ours, set by a parent. Asking would
 /// mean a call that another's filter may punish, so the handler is set where there is any filter at
 /// all.

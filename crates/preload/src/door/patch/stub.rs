@@ -93,7 +93,33 @@ impl Pool {
     pub fn seal(self) -> bool {
         let prot = libc::PROT_READ | libc::PROT_EXEC;
         // SAFETY: our own pages.
-        unsafe { raw!(libc::SYS_mprotect, self.start, self.len, prot) == 0 }
+        let sealed = unsafe { raw!(libc::SYS_mprotect, self.start, self.len, prot) == 0 };
+        sealed || self.seal_by_file()
+    }
+
+    /// Where memory that was written must not become executable (MemoryDenyWriteExecute): the same
+    /// bytes from a file in memory, which was never mapped to be written.
+    fn seal_by_file(&self) -> bool {
+        const MFD_EXEC: u32 = 0x10;
+        let name = c"softring-stubs".as_ptr().expose_provenance();
+        // SAFETY: a name that lives on.
+        let make = |flags| unsafe { raw!(libc::SYS_memfd_create, name, libc::MFD_CLOEXEC | flags) };
+        // Kernels before 6.3 do not know the flag, and need none.
+        let known = make(MFD_EXEC);
+        let fd = if known < 0 { make(0) } else { known };
+        if fd < 0 {
+            return false;
+        }
+        let (prot, kind) = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_FIXED);
+        // SAFETY: our own pages, in which nobody runs yet; the mapping replaces just these.
+        unsafe {
+            let written = raw!(libc::SYS_write, fd, self.start, self.len);
+            let mapped = written == self.len.cast_signed()
+                && raw!(libc::SYS_mmap, self.start, self.len, prot, kind, fd, 0)
+                    == self.start.cast_signed();
+            raw!(libc::SYS_close, fd);
+            mapped
+        }
     }
 }
 
