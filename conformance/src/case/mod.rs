@@ -135,6 +135,7 @@ families![
     nvme,
     timestamp,
     poll,
+    poll_ring,
     again,
     reissue,
     task_work,

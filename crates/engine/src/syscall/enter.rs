@@ -154,20 +154,22 @@ fn turn_to_thread(ring: &Ring, flags: u32) -> Result<()> {
 
 /// Leaves the ring in good hands and its lock free: parcels are delivered, what is in flight is
 /// watched.
-pub fn leave(ring: &Arc<Ring>, mut ctx: Guard<'_>) {
+pub fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
+    if !ctx.outbox.is_empty() {
+        drop(ctx);
+        crate::wait::reactor::deliver(ring);
+        // A poll of another ring is armed only there.
+        ctx = ring.lock();
+    }
     let nobody = ctx.in_flight() && !ctx.driver.active;
     if nobody {
         ctx.nudge();
     }
     let polled = nobody && ring.sq.get().is_some_and(SqPoll::takes_over);
     let watch = nobody && !polled && ctx.wants_reactor() && ctx.needs_driver();
-    let parcels = !ctx.outbox.is_empty();
     let holds = ctx.holds_anything() || crate::fds::kept::any();
     let immediate = ctx.eventfd.is_some() || ctx.poll_fd.is_some() || ring.sq.get().is_some();
     drop(ctx);
-    if parcels {
-        crate::wait::reactor::deliver(ring);
-    }
     if watch {
         crate::wait::reactor::guard(ring, immediate);
     } else if holds {
