@@ -127,6 +127,7 @@ families![
     net_multi,
     net_zc,
     net_bundle,
+    fair,
     peers,
     heirs,
     hostile,

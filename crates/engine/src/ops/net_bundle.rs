@@ -89,6 +89,7 @@ pub fn recv(call: &mut Call, how: Try) -> Outcome {
     let (want, limit) = (u64::from(call.want), call.sqe.off);
     let limit = if limit == 0 { ALL } else { limit };
     let most = if want == 0 || how == Try::Block { 1 } else { usize::MAX };
+    let cap = if call.sqe.ioprio & IORING_RECV_MULTISHOT == 0 { 0 } else { want };
     let want = if want == 0 { limit } else { want.min(limit) };
     let head = &call.message().head;
     // Where no length is known, none is asked of the buffer.
@@ -107,7 +108,7 @@ pub fn recv(call: &mut Call, how: Try) -> Outcome {
     };
     let mut total = n;
     call.last = first.empty;
-    let full = n > 0 && n == first.len && !first.cut && !first.empty;
+    let full = n > 0 && n == first.len && !first.cut && !first.empty && !capped(cap, n);
     if full && how == Try::Nonblock {
         let fd = call.file.fd();
         let there = Socket::of(fd).pending(fd).filter(|&n| n > 1).unwrap_or(0);
@@ -121,7 +122,13 @@ pub fn recv(call: &mut Call, how: Try) -> Outcome {
         pick.count = used.max(1);
     }
     call.done = total;
+    call.turn_over = capped(cap, total);
     Outcome::Done(total as i32)
+}
+
+/// Has a bundle brought as much as it may in one go (`IORING_RECV_MSHOT_CAP`)?
+fn capped(cap: u64, n: u64) -> bool {
+    cap > 0 && n >= cap
 }
 
 /// The second step: as much as lies there, into as many buffers as that takes. If it fails, what

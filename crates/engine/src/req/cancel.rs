@@ -289,6 +289,7 @@ impl Ctx {
         self.outbox.clear();
         self.delivering = false;
         self.run.clear();
+        self.next_turn.clear();
         self.deferred.clear();
         self.outbox.clear();
         (self.nr_reqs, self.nr_ended) = (0, 0);

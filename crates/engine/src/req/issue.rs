@@ -1,7 +1,9 @@
 //! Issue: the one place that calls a row's `issue`. Kernel counterpart: `io_issue_sqe`,
 //! `io_queue_sqe`.
 
-use crate::abi::{IORING_OP_CLOSE, IORING_OP_RECV, IORING_OP_SOCKET, IORING_OP_URING_CMD};
+use crate::abi::{
+    IORING_OP_CLOSE, IORING_OP_RECV, IORING_OP_RECVMSG, IORING_OP_SOCKET, IORING_OP_URING_CMD,
+};
 use crate::creds::under;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
@@ -127,7 +129,7 @@ impl Ctx {
             if core::mem::take(&mut req.call.empty) {
                 return self.outcome(req, Outcome::Retry);
             }
-            if again == MAX_RETRY {
+            if again == MAX_RETRY || core::mem::take(&mut req.call.turn_over) {
                 break;
             }
             if let Err(e) = self.select_buffer(req) {
@@ -138,8 +140,22 @@ impl Ctx {
                 other => return self.outcome(req, other),
             }
         }
+        let receives = matches!(req.opcode(), IORING_OP_RECV | IORING_OP_RECVMSG);
         let id = self.slab.insert(core::mem::take(req));
-        self.run.push_back(id);
+        if !receives || !self.defers() {
+            return self.run.push_back(id);
+        }
+        self.next_turn.push_back(id);
+        if self.next_turn.len() == 1 {
+            self.announce_deferred();
+        }
+    }
+
+    /// DEFER_TASKRUN: receives whose turn was over may go on. True if there were any.
+    pub fn begin_turn(&mut self) -> bool {
+        let any = !self.next_turn.is_empty();
+        self.run.append(&mut self.next_turn);
+        any
     }
 
     /// Hands a request to the owner that its issue chose.

@@ -284,6 +284,8 @@ pub struct Call {
     pub seen: u32,
     /// What it received is the last of a multishot receive.
     pub last: bool,
+    /// It has brought as much as a multishot receive may at a time: others come first.
+    pub turn_over: bool,
     /// Where buffers are picked from, and how many bytes were asked for (0: as many as fit).
     pub bgid: u16,
     pub want: u32,
@@ -454,7 +456,7 @@ impl Req {
             (call.buf, call.creds) = (None, None);
         }
         (call.done, call.cflags) = (0, 0);
-        (call.short, call.empty, call.last) = (false, false, false);
+        (call.short, call.empty, call.last, call.turn_over) = (false, false, false, false);
         (call.blocked, call.dry, call.seen) = (false, false, 0);
         (call.bgid, call.want, call.pick) = (0, 0, None);
         self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));

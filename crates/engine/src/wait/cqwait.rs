@@ -102,6 +102,9 @@ pub fn cqring_wait<'r>(
     if ctx.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
         ctx.mem.sq_flag(IORING_SQ_TASKRUN, false);
     }
+    if ctx.begin_turn() {
+        ctx.flush();
+    }
     if a.min == 0 || ctx.defers() {
         ctx.collect();
     } else {
@@ -137,6 +140,10 @@ pub fn cqring_wait<'r>(
         if ring.dead.load(Relaxed) {
             result = Err(Errno::EBADF);
             break;
+        }
+        if ctx.begin_turn() {
+            ctx.flush();
+            continue;
         }
         let Some(left) = time_left(&mut a, &ctx) else {
             result = Err(Errno::ETIME);

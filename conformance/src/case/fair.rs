@@ -1,0 +1,86 @@
+//! Multishot receives of several sockets that all have data. Whose turn is over goes on behind the
+//! others; with DEFER_TASKRUN, when its task next comes for completions.
+
+use super::pbuf::{GROUP, reg, register};
+use super::prelude::*;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+
+pub const CASES: &[Case] = &[
+    case!("fair", bundles, [Op(IORING_OP_RECV)], "a bundle takes all that lies in a socket"),
+    case!("fair", bundles_capped, [
+        Op(IORING_OP_RECV),
+    ], "one with a length takes that, then it is the next one's turn"),
+    case!("fair", one_by_one, [
+        Op(IORING_OP_RECV),
+    ], "a receive that is no bundle has 33 turns in a row"),
+];
+
+const SOCKETS: u64 = 3;
+const BUFFER: usize = 256;
+const BUFFERS: usize = 256;
+
+/// Buffers enough for all.
+fn buffers(cx: &mut Cx, ring: &Ring, mem: &mut [u8]) {
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    cx.is("register", register(ring, &reg(page, BUFFERS as u32, 0)), 0isize);
+    for i in 0..BUFFERS {
+        os::store(page + i * 16, &[(addr_mut(mem) + i * BUFFER) as u64]);
+        os::store(page + i * 16 + 8, &[BUFFER as u32]);
+        os::store(page + i * 16 + 12, &[i as u16]);
+    }
+    os::store(page + 14, &[BUFFERS as u16]);
+}
+
+/// What each call brings of `bytes` in every socket, with receives as `sqe` says.
+fn turns(cx: &mut Cx, bytes: usize, sqe: impl Fn(i32) -> io_uring_sqe) -> Outcome {
+    for waits in [true, false] {
+        let mut ring = cx.ring(256, DEFER)?;
+        let mut mem = vec![0; BUFFER * BUFFERS];
+        buffers(cx, &ring, &mut mem);
+        let sockets = (0..SOCKETS).map(|_| UnixStream::pair()).collect::<Result<Vec<_>, _>>()?;
+        let sqes: Vec<_> =
+            (0..).zip(&sockets).map(|(ud, (_, to))| sqe(to.as_raw_fd()).ud(ud)).collect();
+        if waits {
+            cx.start(&mut ring, &sqes);
+        }
+        for (from, _) in &sockets {
+            (&*from).write_all(&vec![b'x'; bytes])?;
+        }
+        if !waits {
+            cx.start(&mut ring, &sqes);
+        }
+        let mut left = bytes * SOCKETS as usize;
+        for call in 0.. {
+            let got = ring.pop_all();
+            let list: Vec<_> = got.iter().map(|c| format!("{}:{}", c.user_data, c.res)).collect();
+            cx.note(&format!("call {call}"), list.join(" "));
+            let n: usize = got.iter().map(|c| c.res.max(0) as usize).sum();
+            left = left.saturating_sub(n);
+            if left == 0 || (n == 0 && call > 0) {
+                break;
+            }
+            ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+        }
+        cx.is("left", left, 0);
+    }
+    Ok(())
+}
+
+fn receive(fd: i32, len: usize, ioprio: u16) -> io_uring_sqe {
+    let sqe = sqe::rw(IORING_OP_RECV, fd, 0, len, 0).with(IOSQE_BUFFER_SELECT);
+    sqe.set(|s| (s.buf_index, s.ioprio) = (GROUP, IORING_RECV_MULTISHOT | ioprio))
+}
+
+fn bundles(cx: &mut Cx) -> Outcome {
+    turns(cx, 5000, |fd| receive(fd, 0, IORING_RECVSEND_BUNDLE))
+}
+
+fn bundles_capped(cx: &mut Cx) -> Outcome {
+    turns(cx, 3000, |fd| receive(fd, 512, IORING_RECVSEND_BUNDLE))?;
+    turns(cx, 2000, |fd| receive(fd, 300, IORING_RECVSEND_BUNDLE))
+}
+
+fn one_by_one(cx: &mut Cx) -> Outcome {
+    turns(cx, 64 * 40, |fd| receive(fd, 64, 0))
+}
