@@ -108,6 +108,7 @@ families![
     tasks,
     creds,
     pbuf,
+    pbuf_inc,
     napi,
     nop,
     rw,

@@ -11,8 +11,12 @@ pub const CASES: &[Case] = &[
     case!("task_work", submitting, [], "so does a submission that does not wait"),
     case!("task_work", has_enough, [], "and one of many whose waits are over at once"),
     case!("task_work", by_its_own_batch, [], "also what that batch itself made ready"),
-    case!("task_work", each_wake_up, [Op(IORING_OP_POLL_ADD)], "a multishot poll tells of each wake-up between two calls"),
-    case!("task_work", deferred, [Setup(IORING_SETUP_DEFER_TASKRUN)], "but not with DEFER_TASKRUN, unless asked for events"),
+    case!("task_work", each_wake_up, [
+        Op(IORING_OP_POLL_ADD),
+    ], "a multishot poll tells of each wake-up between two calls"),
+    case!("task_work", deferred, [
+        Setup(IORING_SETUP_DEFER_TASKRUN),
+    ], "but not with DEFER_TASKRUN, unless asked for events"),
 ];
 
 /// Often enough that a thread of softring's own is not there first each time.

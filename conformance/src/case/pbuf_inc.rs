@@ -1,0 +1,204 @@
+//! Buffer rings whose buffers are used up bit by bit (IOU_PBUF_RING_INC), with messages.
+
+use super::net::seen;
+use super::net_msg::take;
+use super::pbuf::{GROUP, reg, register};
+use super::prelude::*;
+use crate::show;
+use softring_engine::user::msghdr;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+
+pub const CASES: &[Case] = &[
+    case!("pbuf_inc", messages, [
+        Op(IORING_OP_RECVMSG),
+    ], "messages lie behind each other in one buffer, each with its header"),
+    case!("pbuf_inc", messages_end, [
+        Op(IORING_OP_RECVMSG),
+    ], "a rest that is too small for a header ends the request"),
+    case!("pbuf_inc", messages_cut, [
+        Op(IORING_OP_RECVMSG),
+    ], "a message that does not fit is cut, and takes the rest"),
+    case!("pbuf_inc", messages_named, [
+        Op(IORING_OP_RECVMSG),
+    ], "names and control data lie there, too"),
+    case!("pbuf_inc", messages_stream, [
+        Op(IORING_OP_RECVMSG),
+    ], "parts of a stream go over from buffer to buffer"),
+    case!("pbuf_inc", messages_empty, [
+        Op(IORING_OP_RECVMSG),
+    ], "an empty message takes its header's room"),
+    case!("pbuf_inc", messages_full, [Op(IORING_OP_RECVMSG)], "one in a full CQ"),
+    case!("pbuf_inc", message_once, [
+        Op(IORING_OP_RECVMSG),
+    ], "a single message takes what it fills"),
+];
+
+/// A ring of buffers of `each` bytes in `mem`, all there at once.
+fn buffers(cx: &mut Cx, ring: &Ring, mem: &mut [u8], each: usize) -> usize {
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    cx.is("register", register(ring, &reg(page, 8, IOU_PBUF_RING_INC)), 0isize);
+    let n = mem.len() / each;
+    for i in 0..n {
+        os::store(page + i * 16, &[(addr_mut(mem) + i * each) as u64]);
+        os::store(page + i * 16 + 8, &[each as u32]);
+        os::store(page + i * 16 + 12, &[i as u16]);
+    }
+    os::store(page + 14, &[n as u16]);
+    page
+}
+
+/// What the ring says of each of its buffers: how far it is used up, and how much is left.
+fn rest(cx: &mut Cx, page: usize, mem: &[u8], n: usize) {
+    for i in 0..n {
+        let from = os::load(page + i * 16).wrapping_sub(addr(mem) as u32);
+        let left = os::load(page + i * 16 + 8);
+        cx.note(&format!("buffer {i}"), format_args!("from {from}, {left} left"));
+    }
+    cx.note("memory", seen(mem).escape_default());
+}
+
+/// Notes the completions that are there.
+fn told(cx: &mut Cx, ring: &mut Ring, what: &str) {
+    let got = ring.pop_all();
+    let got: Vec<_> = got.iter().map(|c| (c.res, show::cqe_flags(c.flags))).collect();
+    cx.note(what, format_args!("{got:?}"));
+}
+
+fn multi(fd: i32, h: &mut msghdr) -> io_uring_sqe {
+    let s = take(fd, h).with(IOSQE_BUFFER_SELECT);
+    s.set(|s| (s.buf_index, s.ioprio) = (GROUP, IORING_RECV_MULTISHOT)).ud(1)
+}
+
+/// Sends each message, and notes what comes of it.
+fn tell(cx: &mut Cx, ring: &mut Ring, to: BorrowedFd<'_>, sizes: &[usize]) -> Outcome {
+    for (letter, n) in (b'a'..).zip(sizes) {
+        rustix::net::send(to, &vec![letter; *n], rustix::net::SendFlags::empty())?;
+        ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+        told(cx, ring, &format!("{n} bytes"));
+    }
+    Ok(())
+}
+
+/// Messages of `sizes` into `n` buffers of `each` bytes: to a request that waits, then to one that
+/// finds them there.
+fn run(cx: &mut Cx, (n, each): (usize, usize), sizes: &[usize], mut h: msghdr) -> Outcome {
+    for waits in [true, false] {
+        let (one, two) = UnixDatagram::pair()?;
+        into(cx, (n, each), sizes, &mut h, waits, one.as_fd(), two.as_fd())?;
+    }
+    Ok(())
+}
+
+fn into(
+    cx: &mut Cx,
+    (n, each): (usize, usize),
+    sizes: &[usize],
+    h: &mut msghdr,
+    waits: bool,
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let mut mem = vec![b'-'; each * n];
+    let page = buffers(cx, &ring, &mut mem, each);
+    let sqe = multi(to.as_raw_fd(), h);
+    if waits {
+        cx.start(&mut ring, &[sqe]);
+        tell(cx, &mut ring, from, sizes)?;
+    } else {
+        for (letter, n) in (b'a'..).zip(sizes) {
+            rustix::net::send(from, &vec![letter; *n], rustix::net::SendFlags::empty())?;
+        }
+        cx.start(&mut ring, &[sqe]);
+        told(cx, &mut ring, "what was there");
+    }
+    rest(cx, page, &mem, n);
+    Ok(())
+}
+
+fn messages(cx: &mut Cx) -> Outcome {
+    run(cx, (2, 128), &[5, 10, 1], msghdr::default())?;
+    // Exactly full.
+    run(cx, (2, 64), &[16, 16, 20], msghdr::default())
+}
+
+fn messages_end(cx: &mut Cx) -> Outcome {
+    // The last buffer is full.
+    run(cx, (1, 64), &[16, 16, 4], msghdr::default())?;
+    run(cx, (3, 64), &[16, 20, 4, 4], msghdr::default())?;
+    run(cx, (3, 64), &[40, 4, 4], msghdr::default())?;
+    run(cx, (2, 40), &[8, 4, 4], msghdr { namelen: 4, ..msghdr::default() })
+}
+
+fn messages_cut(cx: &mut Cx) -> Outcome {
+    run(cx, (2, 64), &[10, 100, 7, 100], msghdr::default())
+}
+
+fn messages_named(cx: &mut Cx) -> Outcome {
+    let h = msghdr { namelen: 8, controllen: 24, ..msghdr::default() };
+    run(cx, (2, 128), &[5, 7, 60, 3], h)?;
+    let mut ring = cx.ring(8, 0)?;
+    let (one, two) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    one.connect(two.local_addr()?)?;
+    let mut mem = vec![b'-'; 256];
+    let page = buffers(cx, &ring, &mut mem, 128);
+    let mut h = msghdr { namelen: 16, ..msghdr::default() };
+    cx.start(&mut ring, &[multi(two.as_raw_fd(), &mut h)]);
+    tell(cx, &mut ring, one.as_fd(), &[5, 9, 30, 2, 2])?;
+    // The port is nobody's business.
+    for at in (0..256).filter(|at| mem[*at..].starts_with(&[2, 0])).collect::<Vec<_>>() {
+        mem[at + 2..at + 4].fill(b'p');
+    }
+    rest(cx, page, &mem, 2);
+    Ok(())
+}
+
+fn messages_stream(cx: &mut Cx) -> Outcome {
+    for (size, sizes) in [((3, 64), &[10, 60, 60]), ((8, 32), &[40, 1, 16])] {
+        for waits in [true, false] {
+            let (one, two) = UnixStream::pair()?;
+            into(cx, size, sizes, &mut msghdr::default(), waits, one.as_fd(), two.as_fd())?;
+        }
+    }
+    Ok(())
+}
+
+fn messages_empty(cx: &mut Cx) -> Outcome {
+    run(cx, (2, 64), &[0, 3, 0, 1], msghdr::default())
+}
+
+fn messages_full(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(2, 0)?;
+    let mut mem = vec![b'-'; 256];
+    let page = buffers(cx, &ring, &mut mem, 128);
+    let (one, two) = UnixDatagram::pair()?;
+    for letter in b'a'..b'g' {
+        one.send(&[letter; 3])?;
+    }
+    let mut h = msghdr::default();
+    cx.start(&mut ring, &[multi(two.as_raw_fd(), &mut h)]);
+    for _ in 0..2 {
+        ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+        told(cx, &mut ring, "there");
+    }
+    rest(cx, page, &mem, 2);
+    Ok(())
+}
+
+fn message_once(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let mut mem = vec![b'-'; 128];
+    let page = buffers(cx, &ring, &mut mem, 64);
+    let (one, two) = UnixDatagram::pair()?;
+    for n in [5, 0, 20, 100, 7] {
+        one.send(&[b'x'; 128][..n])?;
+        let mut h = msghdr::default();
+        let s = take(two.as_raw_fd(), &mut h).with(IOSQE_BUFFER_SELECT);
+        ring.push(s.set(|s| s.buf_index = GROUP).ud(1)).submit_wait(1);
+        told(cx, &mut ring, &format!("{n} bytes"));
+    }
+    rest(cx, page, &mem, 2);
+    Ok(())
+}
