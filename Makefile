@@ -47,9 +47,10 @@ support:
 fuzz:
 	ci/fuzz.sh
 
-# Rings under a mix of everything for ten minutes, or for SECONDS; a million short connections.
+# Rings under a mix of everything for ten minutes, or for SECONDS; the same in an unruly process, for
+# HOST; a million short connections.
 soak:
-	ci/soak.sh $(if $(SECONDS),--seconds $(SECONDS)) $(if $(CONNECTIONS),--connections $(CONNECTIONS))
+	ci/soak.sh $(if $(SECONDS),--seconds $(SECONDS)) $(if $(HOST),--host $(HOST)) $(if $(CONNECTIONS),--connections $(CONNECTIONS))
 
 # AddressSanitizer and valgrind.
 memory:

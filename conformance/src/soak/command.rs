@@ -9,20 +9,24 @@ use comfy_table::Table;
 
 use super::health::Health;
 use super::ledger::Totals;
-use super::{Check, churn, futex, hours, mix, race};
+use super::{Check, churn, futex, host, hours, mix, race};
 use crate::door::Door;
 use crate::say;
 
-/// Race cancels against completions, mix everything, make short connections; nothing is lost.
+/// Race cancels against completions, mix everything, do so in a process that closes, forks and has
+/// signals, make short connections; nothing is lost.
 ///
 /// Whoever answers io_uring's calls is tried: the kernel, or softring where it is preloaded. Exit
 /// code 0: all was well; 1: something was not; 2: it could not be tried.
 #[derive(Parser, Debug)]
 #[command(name = "softring-soak")]
 struct Cli {
-    /// How long in all, in seconds; the connections come on top
+    /// How long in all, in seconds; the part host and the connections come on top
     #[arg(long, default_value_t = 600)]
     seconds: u64,
+    /// How long the part host lasts, in seconds
+    #[arg(long, default_value_t = 600)]
+    host: u64,
     /// Short connections to make
     #[arg(long, default_value_t = 100_000)]
     connections: u64,
@@ -35,9 +39,17 @@ struct Cli {
     /// How the calls are issued: syscall, patch or sigsys
     #[arg(long, default_value = "syscall")]
     door: Door,
-    /// Only these parts: race, futexes, mix, connections
+    /// Only these parts: race, futexes, mix, host, connections
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// The part host without these: locks, rights, closes, forks, jumps, ends, stalls, signals
+    #[arg(long, value_delimiter = ',', value_parser = disturbance)]
+    without: Vec<String>,
+}
+
+fn disturbance(name: &str) -> Result<String, String> {
+    let known: Vec<_> = host::names().collect();
+    if known.contains(&name) { Ok(name.to_owned()) } else { Err(known.join(", ")) }
 }
 
 /// One row of the summary.
@@ -78,6 +90,7 @@ pub fn main() -> ExitCode {
     soak.races();
     soak.futexes();
     soak.mix();
+    soak.host();
     soak.connections();
     soak.summary()
 }
@@ -149,6 +162,19 @@ impl Soak {
             let (middle, end) = (out.middle.private_kib, out.end.private_kib);
             let what = format!("{}; private KiB {middle} then {end}", counts.join(", "));
             Ok((what, out.totals))
+        });
+    }
+
+    fn host(&mut self) {
+        if !self.wants("host") {
+            return;
+        }
+        let time = Duration::from_secs(self.cli.host);
+        self.part("host", |soak| {
+            let out = host::run(soak.cli.door, soak.seed, time, &soak.cli.without)?;
+            let counts: Vec<_> = out.tally.iter().map(|(what, n)| format!("{n} {what}")).collect();
+            let load: Vec<_> = out.load.tally.iter().map(|(w, n)| format!("{n} {w}")).collect();
+            Ok((format!("{}; beside {}", counts.join(", "), load.join(", ")), out.totals))
         });
     }
 

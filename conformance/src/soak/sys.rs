@@ -75,6 +75,11 @@ pub fn unix_socket() -> Check<OwnedFd> {
     made.map_err(|e| format!("a socket: {e}"))
 }
 
+/// A page that forked children share.
+pub fn new_page() -> Check<Map> {
+    Map::anonymous(4096).map_err(|e| format!("no memory: errno {e}"))
+}
+
 static NAMES: AtomicU32 = AtomicU32::new(0);
 
 /// A name that no other in this process's life has.

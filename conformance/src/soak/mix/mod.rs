@@ -76,6 +76,21 @@ pub fn run(door: Door, seed: u64, time: Duration) -> Check<Outcome> {
     Ok(out)
 }
 
+/// One thread of the mix, beside something else.
+pub fn beside(door: Door, seed: u64, until: Instant) -> Check<Outcome> {
+    let pattern = Arc::new(Pattern::new(&mut Rng::with_seed(seed))?);
+    let (tally, totals) = Worker::new(door, seed, pattern)?.run(until)?;
+    Ok(Outcome { tally, totals, ..Outcome::default() })
+}
+
+impl Outcome {
+    /// Of another thread.
+    pub fn add(&mut self, other: Outcome) {
+        other.tally.into_iter().for_each(|(k, n)| *self.tally.entry(k).or_default() += n);
+        self.totals += other.totals;
+    }
+}
+
 struct Worker {
     stage: Stage,
     scenes: Vec<Option<(Box<dyn Scene>, Instant)>>,

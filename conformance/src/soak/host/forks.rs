@@ -1,0 +1,56 @@
+//! Children are forked: they hold nothing of the parent's rings open, and have rings of their own.
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::os::fd::AsRawFd;
+
+use super::super::ledger::PATIENCE;
+use super::super::{Check, ensure};
+use super::{Place, one, wrong};
+use crate::os;
+use crate::ring::Ring;
+use crate::sqe;
+use softring_engine::abi::*;
+
+pub fn run(p: &mut Place) -> Check<bool> {
+    if p.rng.bool() { own_ring(p) } else { registered(p) }
+}
+
+/// A child makes a ring, and has a NOP and a TIMEOUT on it.
+fn own_ring(p: &mut Place) -> Check<bool> {
+    let door = p.door;
+    let code = os::in_child(|| {
+        let Ok(mut ring) = Ring::new(door, 4, 0) else { return 2 };
+        let ts = kernel_timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        ring.push(sqe::nop()).push(sqe::timeout(&ts, 0, 0));
+        match (ring.submit_wait(2), ring.pop_all().len()) {
+            (2, 2) => 0,
+            _ => 3,
+        }
+    });
+    ensure(code == 0, || format!("a child with a ring of its own ended with {code}"))?;
+    Ok(true)
+}
+
+/// What only the parent's table holds open is closed when the parent lets go of it.
+fn registered(p: &mut Place) -> Check<bool> {
+    let mut book = p.ring()?;
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(wrong)?;
+    let slots = [write.as_raw_fd()];
+    let got = book.ring.register_slice(IORING_REGISTER_FILES, &slots);
+    ensure(got == 0, || format!("FILES: {got}"))?;
+    drop(write);
+    let pid = os::spawn_child(|| os::poll(-1, 0, -1));
+    ensure(pid > 0, || format!("fork: {pid}"))?;
+    let gone = book.ring.register(IORING_UNREGISTER_FILES, 0, 0);
+    let end = os::poll(read.as_raw_fd(), libc::POLLIN, PATIENCE.as_millis() as i32 / 3);
+    os::signal(pid, libc::SIGKILL);
+    os::wait_for(pid);
+    ensure(gone == 0, || format!("UNREGISTER_FILES: {gone}"))?;
+    ensure(end == i32::from(libc::POLLHUP), || {
+        format!("a pipe is held open by a child: poll answers {end:#x}")
+    })?;
+    let got = one(&mut book, sqe::nop())?;
+    ensure(got == 0, || format!("NOP: {got}"))?;
+    p.close(book)?;
+    Ok(true)
+}

@@ -1,0 +1,218 @@
+//! What a real process does around its rings: it holds locks, gives up rights and takes them back,
+//! closes numbers and uses them again, has signals, forks, jumps out of handlers, ends threads, and
+//! waits for slow memory; all of it at random beside the checked load of [`mix`](super::mix). Each
+//! disturbance checks what it did; at the end nothing is lost and nothing is left.
+
+mod closes;
+mod ends;
+mod forks;
+mod jumps;
+mod locks;
+mod rights;
+mod signals;
+mod stalls;
+mod sys;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+
+use super::health::Health;
+use super::ledger::{End, Ledger, PATIENCE, Totals};
+use super::{Check, Fault, ensure, mix};
+use crate::door::Door;
+use softring_engine::abi::*;
+
+/// Threads that disturb, and threads of the load.
+const DISTURBERS: u64 = 2;
+const LOAD: u64 = 2;
+/// Numbers that nobody is given unless he asks for them, so many for each thread.
+const NUMBERS: (i32, i32) = (700, 16);
+
+/// One thing that a process does. False: it can't be done here.
+type Disturbance = fn(&mut Place) -> Check<bool>;
+
+/// By name, as `--without` takes them.
+const DISTURBANCES: [(&str, Disturbance); 7] = [
+    ("locks", locks::run),
+    ("rights", rights::run),
+    ("closes", closes::run),
+    ("forks", forks::run),
+    ("jumps", jumps::run),
+    ("ends", ends::run),
+    ("stalls", stalls::run),
+];
+/// Not one that is taken in turn: signals come all the time.
+const SIGNALS: &str = "signals";
+
+/// Names that `--without` knows.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    DISTURBANCES.iter().map(|(name, _)| *name).chain([SIGNALS])
+}
+
+/// Where a disturbance takes place.
+struct Place<'a> {
+    door: Door,
+    rng: Rng,
+    dir: &'a Path,
+    /// The first of [`NUMBERS`] that are this thread's.
+    numbers: i32,
+    totals: Totals,
+}
+
+/// A ring for one disturbance; the token says which request.
+type Book = Ledger<u32>;
+
+/// How often what was done.
+pub type Tally = BTreeMap<&'static str, u64>;
+
+/// What was done, and what the books say.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    pub tally: Tally,
+    pub totals: Totals,
+    /// What the load did.
+    pub load: mix::Outcome,
+}
+
+impl Place<'_> {
+    fn ring(&mut self) -> Check<Book> {
+        const KINDS: [u32; 3] =
+            [0, IORING_SETUP_COOP_TASKRUN, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN];
+        let kind = KINDS[self.rng.usize(..KINDS.len())];
+        self.ring_with(kind)
+    }
+
+    fn ring_with(&self, flags: u32) -> Check<Book> {
+        Ledger::new(self.door, 64, io_uring_params { flags, ..Default::default() })
+    }
+
+    /// A new file of `len` bytes that say where they stand.
+    fn file(&mut self, len: usize) -> Check<std::path::PathBuf> {
+        let path = self.dir.join(super::sys::new_name());
+        std::fs::write(&path, content(len)).map_err(wrong)?;
+        Ok(path)
+    }
+
+    /// Nothing may be left of a ring's requests.
+    fn close(&mut self, mut book: Book) -> Check {
+        ensure(book.open() == 0, || format!("{} requests without an end", book.open()))?;
+        book.quiet()?;
+        self.totals += book.totals;
+        Ok(())
+    }
+}
+
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i ^ i >> 8) as u8).collect()
+}
+
+fn wrong(e: impl std::fmt::Display) -> Fault {
+    e.to_string()
+}
+
+/// Submits, and waits until all that is due has ended.
+fn finish(book: &mut Book) -> Check<Vec<End<u32>>> {
+    let (began, mut ends) = (Instant::now(), Vec::new());
+    loop {
+        book.submit(1, Duration::from_millis(100))?;
+        ends.extend(book.reap()?);
+        if book.open() == 0 {
+            ends.sort_by_key(|e| e.token);
+            return Ok(ends);
+        }
+        ensure(began.elapsed() < PATIENCE, || {
+            format!("{} requests without an end; there were {ends:?}", book.open())
+        })?;
+    }
+}
+
+/// One request, until its end.
+fn one(book: &mut Book, sqe: io_uring_sqe) -> Check<i32> {
+    book.push(&[(sqe, 0)])?;
+    Ok(finish(book)?[0].cqe.res)
+}
+
+/// Disturbs for `time`; nothing is left behind afterwards.
+pub fn run(door: Door, seed: u64, time: Duration, without: &[String]) -> Check<Outcome> {
+    let left_out = |name: &str| without.iter().any(|w| w == name);
+    let chosen: Vec<_> = DISTURBANCES.into_iter().filter(|(name, _)| !left_out(name)).collect();
+    let before = Health::now();
+    let mut out = Outcome::default();
+    let dir = tempfile::tempdir().map_err(wrong)?;
+    let (until, over) = (Instant::now() + time, AtomicBool::new(false));
+    let bell = signals::Bell::new()?;
+    std::thread::scope(|scope| {
+        if !left_out(SIGNALS) {
+            let rng = Rng::with_seed(seed ^ 1);
+            scope.spawn(|| bell.ring(rng, &over));
+        }
+        let (bell, chosen, dir) = (&bell, &chosen, dir.path());
+        let load = (0..LOAD).map(|i| seed ^ (i + 2) << 32).map(|seed| {
+            scope.spawn(move || {
+                let load = bell.hears(|| mix::beside(door, seed, until));
+                let load = load.map_err(|fault| format!("the load: {fault}"))?;
+                Ok(Outcome { load, ..Outcome::default() })
+            })
+        });
+        let load: Vec<_> = load.collect();
+        let disturbers = (0..DISTURBERS).map(|i| {
+            let mut place = Place {
+                door,
+                rng: Rng::with_seed(seed ^ (i + 100) << 32),
+                dir,
+                numbers: NUMBERS.0 + i as i32 * NUMBERS.1,
+                totals: Totals::default(),
+            };
+            scope.spawn(move || {
+                let tally = bell.hears(|| disturb(&mut place, chosen, until))?;
+                Ok(Outcome { tally, totals: place.totals, ..Outcome::default() })
+            })
+        });
+        let disturbers: Vec<_> = disturbers.collect();
+        let mut faults: Vec<Fault> = Vec::new();
+        for thread in disturbers.into_iter().chain(load) {
+            match thread.join().unwrap_or_else(|_| Err("a thread fell".to_owned())) {
+                Ok(part) => out.add(part),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        ensure(faults.is_empty(), || faults.join("\n"))
+    })?;
+    out.tally.insert(SIGNALS, bell.answered());
+    drop((bell, dir));
+    Health::returned_to(before)?;
+    Ok(out)
+}
+
+impl Outcome {
+    /// Of another thread.
+    fn add(&mut self, other: Outcome) {
+        other.tally.into_iter().for_each(|(k, n)| *self.tally.entry(k).or_default() += n);
+        self.totals += other.totals;
+        self.totals += other.load.totals;
+        self.load.add(other.load);
+    }
+}
+
+fn disturb(
+    place: &mut Place,
+    chosen: &[(&'static str, Disturbance)],
+    until: Instant,
+) -> Check<Tally> {
+    let mut tally = Tally::new();
+    while Instant::now() < until {
+        let Some((name, run)) = place.rng.choice(chosen) else {
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        if run(place).map_err(|e| format!("{name}: {e}"))? {
+            *tally.entry(name).or_default() += 1;
+        }
+    }
+    Ok(tally)
+}
