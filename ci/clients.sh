@@ -314,9 +314,14 @@ node_files() {
         { echo "missing operations"; return 1; }
 }
 
+# mariadb METHOD KILLS [alone]  see mariadb.sh.
+mariadb_killed() {
+    bash "$TOP/ci/mariadb.sh" "$@"
+}
+
 all_checks() {
-    local direct depth how ops=40000
-    [ -n "$QUICK" ] && ops=4000
+    local direct depth how ops=40000 kills=20 alone=''
+    [ -n "$QUICK" ] && ops=4000 kills=3
     fio_matrix
     for direct in 0 1; do
         check "fio numjobs=4 processes direct=$direct" fio_jobs --direct=$direct
@@ -345,6 +350,10 @@ all_checks() {
     check "qemu-img convert, O_DIRECT" qemu_convert cache.direct=on
     check "stress-ng --io-uring 4 --verify" stress_ng "$ops"
     check "plocate" plocate_search
+    LIMIT=$((LIMIT + 15 * kills)) check "mariadb O_DIRECT, killed" mariadb_killed O_DIRECT $kills
+    # Under softring a second server is not refused there yet: FSYNC drops the first one's lock.
+    [ "$LEG" = softring ] && alone=alone
+    LIMIT=$((LIMIT + 15 * kills)) check "mariadb fsync, killed" mariadb_killed fsync $kills $alone
     [ "$LEG" = denied ] && return
     fio_aio_matrix
     for how in polled emulated plain; do
@@ -361,7 +370,7 @@ main() {
     mkdir -p "$SCRATCH/work"
     [ "$LEG" = softring ] && need_softring
     need fio:fio qemu-img:qemu-utils stress-ng:stress-ng plocate:plocate \
-        updatedb.plocate:plocate strace:strace bc:bc curl:curl
+        updatedb.plocate:plocate strace:strace bc:bc curl:curl mariadbd:mariadb-server
     NODE=$(node_binary) || die "cannot get Node.js"
     STATS=''
     [ "$LEG" = softring ] && STATS=$SOFTRING
