@@ -314,13 +314,13 @@ node_files() {
         { echo "missing operations"; return 1; }
 }
 
-# mariadb METHOD KILLS [alone]  see mariadb.sh.
+# mariadb_killed METHOD KILLS  see mariadb.sh.
 mariadb_killed() {
     bash "$TOP/ci/mariadb.sh" "$@"
 }
 
 all_checks() {
-    local direct depth how ops=40000 kills=20 alone=''
+    local direct depth how ops=40000 kills=20
     [ -n "$QUICK" ] && ops=4000 kills=3
     fio_matrix
     for direct in 0 1; do
@@ -351,9 +351,7 @@ all_checks() {
     check "stress-ng --io-uring 4 --verify" stress_ng "$ops"
     check "plocate" plocate_search
     LIMIT=$((LIMIT + 15 * kills)) check "mariadb O_DIRECT, killed" mariadb_killed O_DIRECT $kills
-    # Under softring a second server is not refused there yet: FSYNC drops the first one's lock.
-    [ "$LEG" = softring ] && alone=alone
-    LIMIT=$((LIMIT + 15 * kills)) check "mariadb fsync, killed" mariadb_killed fsync $kills $alone
+    LIMIT=$((LIMIT + 15 * kills)) check "mariadb fsync, killed" mariadb_killed fsync $kills
     [ "$LEG" = denied ] && return
     fio_aio_matrix
     for how in polled emulated plain; do
