@@ -12,6 +12,7 @@
 use crate::config::{self, Engine};
 use crate::door::libaio;
 use crate::raw::raw;
+use crate::wrap::{close, dup};
 use crate::{door, notice, proc, report};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use softring_engine::abi::{IORING_SETUP_IOPOLL, io_uring_params};
@@ -34,7 +35,7 @@ pub enum Why {
 
 // Relaxed throughout: each only ever turns on, before the ring that it stands for is known to the
 // program.
-static ENGINE_RINGS: AtomicBool = AtomicBool::new(false);
+pub static ENGINE_RINGS: AtomicBool = AtomicBool::new(false);
 static KERNEL_RINGS: AtomicBool = AtomicBool::new(false);
 
 /// Has the engine made a ring for this process? While not, no descriptor needs a second look.
@@ -55,12 +56,12 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
             libc::SYS_io_uring_enter => enter(a),
             libc::SYS_io_uring_register => register(a),
             libaio::FIRST..=libaio::LAST | libaio::PGETEVENTS => libaio::call(nr as i64, a),
-            libc::SYS_close => {
-                let Ok(_closing) = crate::wrap::closing(a[0] as i32) else {
-                    return -(libc::EBADF as isize);
-                };
-                crate::raw::syscall6(nr, a)
-            }
+            libc::SYS_close => close::raw_close(a[0] as i32),
+            libc::SYS_close_range => close::raw_close_range(a[0] as u32, a[1] as u32, a[2] as i32),
+            libc::SYS_dup => dup::raw_dup(a[0] as i32),
+            libc::SYS_dup2 => dup::raw_dup2(a[0] as i32, a[1] as i32),
+            libc::SYS_dup3 => dup::raw_dup3(a[0] as i32, a[1] as i32, a[2] as i32),
+            libc::SYS_fcntl => dup::raw_fcntl(a[0] as i32, a[1] as i32, a[2]),
             libc::SYS_mmap => {
                 let off = crate::wrap::mmap::offset(a[4] as i32, a[5] as i64);
                 crate::raw::syscall6(nr, &[a[0], a[1], a[2], a[3], a[4], off as usize])

@@ -211,6 +211,9 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
     }
     let mut kind = kind_of(&call.file);
     let mut given = call.sqe.op_flags;
+    if how == Try::Nonblock && kind == Kind::Memory && streams_now(call) {
+        misjudged(call, &mut kind);
+    }
     if how == Try::Nonblock && punts(call, kind) {
         return Outcome::Retry;
     }
@@ -241,6 +244,11 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
                     return finish(call, total);
                 }
             }
+            Err(Errno::EAGAIN)
+                if nowait
+                    && kind == Kind::Buffered
+                    && streams_now(call)
+                    && misjudged(call, &mut kind) => {}
             Err(Errno::EAGAIN) if nowait => {
                 rw_hot::count(&call.file, false);
                 return would_block(call);
@@ -309,6 +317,14 @@ fn misjudged(call: &Call, kind: &mut Kind) -> bool {
     fds::forget_kind(fd);
     *kind = fds::kind(fd);
     *kind != before
+}
+
+/// As [`misjudged`], where the call itself would not say so: is what is to be read or written at
+/// its own position a stream?
+fn streams_now(call: &Call) -> bool {
+    const SEEK_CUR: u32 = 1;
+    let own = matches!(call.file, FileRef::Plain(_)) && call.sqe.off == CURRENT;
+    own && sys!(__NR_lseek, call.file.fd(), 0, SEEK_CUR) == Errno::ESPIPE.res() as isize
 }
 
 /// The attempt would block; what it has done so far counts.

@@ -80,11 +80,14 @@ impl Streak {
         }
     }
 
-    fn slow(&self) {
+    /// True if the thread has waited meanwhile, as far as is known.
+    fn slow(&self) -> bool {
         let now = sys::voluntary_switches();
-        if self.switches.swap(now, Relaxed) != now {
+        let waited = self.switches.swap(now, Relaxed) != now;
+        if waited {
             self.reset();
         }
+        waited
     }
 }
 
@@ -134,21 +137,25 @@ pub fn fast(ctx: &Ctx, sqe: &io_uring_sqe) -> Option<i32> {
     if sqe.opcode == IORING_OP_READ_FIXED {
         ctx.buffers.peek(sqe.buf_index)?.check(sqe.addr, u64::from(sqe.len)).ok()?;
     }
-    let n = match kind {
-        Kind::Memory => sys!(__NR_pread64, fd, sqe.addr, sqe.len, sqe.off),
-        Kind::Buffered if streak.hits.load(Relaxed) == STREAK => {
-            // One stamp per read: the end of one is the start of the next.
-            let last = &ctx.submit.stamp;
-            let start = if last.get() == 0 { cycles() } else { last.get() };
-            let n = sys!(__NR_pread64, fd, sqe.addr, sqe.len, sqe.off);
-            last.set(cycles());
-            if last.get().wrapping_sub(start) > SLOW_CYCLES {
-                streak.slow();
-            }
-            n
-        }
-        _ => return None,
+    let trusted = match kind {
+        Kind::Memory => true,
+        Kind::Buffered => streak.hits.load(Relaxed) == STREAK,
+        _ => false,
     };
+    if !trusted {
+        return None;
+    }
+    // One stamp per read: the end of one is the start of the next.
+    let last = &ctx.submit.stamp;
+    let start = if last.get() == 0 { cycles() } else { last.get() };
+    let n = sys!(__NR_pread64, fd, sqe.addr, sqe.len, sqe.off);
+    last.set(cycles());
+    if last.get().wrapping_sub(start) > SLOW_CYCLES && streak.slow() {
+        // A file in memory does not wait: perhaps the number was reused behind our back.
+        if kind == Kind::Memory && sqe.flags & IOSQE_FIXED_FILE == 0 {
+            crate::fds::forget_kind(sqe.fd);
+        }
+    }
     (n as usize == sqe.len as usize).then_some(n as i32)
 }
 

@@ -100,6 +100,26 @@ impl Ctx {
         }
     }
 
+    /// Numbers that were closed, and nobody heard of it: who waits there waits for the file that
+    /// has the number now.
+    pub fn check_standing(&mut self) {
+        let lost = self.transports.poll.as_mut().map(PollSet::lost).unwrap_or_default();
+        for fd in lost {
+            crate::fds::forget_kind(fd);
+            let waiters = self.transports.poll.as_mut().map(|set| set.fall(fd));
+            for id in waiters.into_iter().flatten() {
+                let Some(req) = self.slab.get_mut(id) else { continue };
+                if let Wait::Poll(poll) = &mut req.wait {
+                    (poll.at, poll.stays) = (-1, false);
+                }
+                if self.stand(id).is_err() {
+                    self.complete(id, Errno::ECANCELED.res());
+                    self.commit();
+                }
+            }
+        }
+    }
+
     /// A CLOSE is about to run here. True if it has to be left to a worker, because those who wait
     /// on the number belong to another ring as well, whose lock must not be waited for here.
     pub fn closes_number(&mut self, req: &Req) -> bool {

@@ -70,6 +70,8 @@ pub struct PollSet {
     pub(super) armed: u32,
     /// By number.
     pub(super) standing: Vec<Standing>,
+    /// Somebody came to wait on one of those since they were last checked.
+    pub(super) unchecked: bool,
     /// By number; those beyond [`SEATS_MAX`] are only ever a request's own.
     seats: Vec<Seat>,
     /// The kernel tells whether two numbers mean the same open file.
@@ -89,7 +91,8 @@ impl PollSet {
         epoll::add(&set, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         let wake = Kicker(Arc::new(wake));
         let (standing, seats) = (Vec::new(), Vec::new());
-        Ok(PollSet { epoll: set, wake, aio: None, armed: 0, standing, seats, compares: true })
+        let (armed, unchecked, compares) = (0, false, true);
+        Ok(PollSet { epoll: set, wake, aio: None, armed, standing, unchecked, seats, compares })
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {

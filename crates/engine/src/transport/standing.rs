@@ -28,6 +28,11 @@
 //! event: that is what `dry` says. Otherwise the registration is changed to what it is
 //! (EPOLL_CTL_MOD), and epoll looks itself.
 //!
+//! **A close that went past everybody** (code that no entry point knows of) leaves a registration
+//! that means nothing. So the reactor asks epoll, within a second, once for each number on which
+//! somebody has come to wait ([`PollSet::lost`]); whoever waits on one that epoll does not know is
+//! put there anew.
+//!
 //! [`Ctx::number_closes`]: crate::ctx::Ctx::number_closes
 
 use core::sync::atomic::Ordering::SeqCst;
@@ -131,6 +136,8 @@ pub struct Standing {
     /// A receive would find nothing, unless an event comes.
     pub dry: bool,
     pub trust: Trust,
+    /// The set knew the number's file since somebody last came to wait there.
+    checked: bool,
     /// Who waits there, the longest first.
     pub waiters: Vec<ReqId>,
 }
@@ -168,7 +175,10 @@ impl PollSet {
         } else if !self.begin(fd, events)? {
             return Ok(false);
         }
-        self.standing[fd as usize].waiters.push(id);
+        let s = &mut self.standing[fd as usize];
+        s.waiters.push(id);
+        s.checked = false;
+        self.unchecked = true;
         self.armed += 1;
         Ok(true)
     }
@@ -233,6 +243,27 @@ impl PollSet {
         if let Some(place) = waiters.into_iter().flatten().find(|w| **w == old) {
             *place = new;
         }
+    }
+
+    /// Numbers on which somebody waits and whose file the set does not know: they were closed, and
+    /// nobody heard of it. Asks once for each since somebody last came to wait there.
+    pub fn lost(&mut self) -> Vec<i32> {
+        let mut lost = Vec::new();
+        if !core::mem::take(&mut self.unchecked) {
+            return lost;
+        }
+        for at in 0..self.standing.len() {
+            let s = &self.standing[at];
+            if s.events == 0 || s.checked || s.waiters.is_empty() {
+                continue;
+            }
+            let done = self.ctl(sys::EPOLL_CTL_MOD, at as i32, s.events, (at as u64) << 32 | TAG);
+            match done {
+                Err(Errno::ENOENT | Errno::EBADF) => lost.push(at as i32),
+                _ => self.standing[at].checked = true,
+            }
+        }
+        lost
     }
 
     /// Takes `fd` out of the set; answers who waited there.

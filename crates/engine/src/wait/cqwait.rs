@@ -293,6 +293,8 @@ fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Gu
     ctx.begin_drive(a.min, start.saturating_add(left));
     let settles = ctx.transports.unsettled > 0;
     drop(ctx);
+    // It looks after those that wait on numbers whose close nobody has heard of.
+    super::reactor::ensure();
     let mut buf = [Event::default(); BATCH];
     let timeout = (left != u64::MAX).then_some(left);
     let r = {

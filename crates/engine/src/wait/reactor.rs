@@ -214,6 +214,7 @@ impl Reactor {
                 swept = now;
                 crate::fds::sweep();
                 crate::fds::give_back();
+                rings.iter().for_each(check_standing);
                 if let Some(code) = super::last::first_ended() {
                     // The code is that of the last one, which by now is another: the C library's 0.
                     let before = self.pace.swap(LAST_NS, Relaxed) == LAST_NS;
@@ -332,6 +333,13 @@ impl Reactor {
         if again {
             self.watch(ring);
         }
+    }
+}
+
+/// Looks for numbers whose close nobody has heard of. A ring that is busy has its turn later.
+fn check_standing(ring: &Arc<Ring>) {
+    if let Some(mut ctx) = ring.try_lock().filter(|_| !ring.dead.load(Relaxed)) {
+        ctx.check_standing();
     }
 }
 

@@ -1,9 +1,10 @@
 //! libc's `syscall()`: the door of Rust's io-uring, libuv, Netty, libaio, and of fio's setup.
 //!
-//! Only 425..=427, the numbers of kernel aio and those that change a thread's rights are looked at.
-//! Every other number leaves by a tail
-//! jump, registers and stack untouched, to the next `syscall` (libc's): no frame of ours is in the
-//! way of `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose child returns on the caller's stack.
+//! Only 425..=427, the numbers of kernel aio, those that change a thread's rights and, once there
+//! are rings, of what closes, duplicates or maps a descriptor are looked at (libuv closes every
+//! descriptor so). Every other number leaves by a tail jump, registers and stack untouched, to the
+//! next `syscall` (libc's): no frame of ours is in the way of `syscall(SYS_vfork)` or
+//! `syscall(SYS_clone)`, whose child returns on the caller's stack.
 #![allow(unsafe_code)]
 
 use super::libaio::{FIRST, PGETEVENTS};
@@ -53,9 +54,34 @@ unsafe extern "C" fn syscall() -> c_long {
         "je {rights}",
         "cmp edi, {landlock_restrict_self}",
         "je {rights}",
+        "cmp byte ptr [rip + {rings}], 0",
+        "je 2f",
+        "cmp edi, {close}",
+        "je {ours}",
+        "cmp edi, {close_range}",
+        "je {ours}",
+        "cmp edi, {dup}",
+        "je {ours}",
+        "cmp edi, {dup2}",
+        "je {ours}",
+        "cmp edi, {dup3}",
+        "je {ours}",
+        "cmp edi, {fcntl}",
+        "je {ours}",
+        "cmp edi, {mmap}",
+        "je {ours}",
+        "2:",
         "mov rax, [rip + {next}]",
         "jmp rax",
         ours = sym ours,
+        rings = sym gate::ENGINE_RINGS,
+        close = const libc::SYS_close,
+        close_range = const libc::SYS_close_range,
+        dup = const libc::SYS_dup,
+        dup2 = const libc::SYS_dup2,
+        dup3 = const libc::SYS_dup3,
+        fcntl = const libc::SYS_fcntl,
+        mmap = const libc::SYS_mmap,
         aio = const FIRST,
         pgetevents = const PGETEVENTS,
         rights = sym rights,
@@ -70,7 +96,7 @@ unsafe extern "C" fn syscall() -> c_long {
     )
 }
 
-/// The calls of io_uring and of kernel aio, as `syscall(nr, a0 … a5)`.
+/// The calls of io_uring, of kernel aio, and on descriptors, as `syscall(nr, a0 … a5)`.
 unsafe extern "C" fn ours(
     nr: usize,
     a0: usize,

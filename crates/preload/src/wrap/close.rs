@@ -3,6 +3,7 @@
 
 use super::{closing, internal};
 use crate::gate::engine_rings;
+use crate::proc;
 use crate::raw::{self, next, raw};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_uint};
@@ -42,6 +43,13 @@ unsafe extern "C" fn close(_fd: c_int) -> c_int {
         ours = sym close_ours,
         theirs = sym close_theirs,
     )
+}
+
+/// close(2) by number.
+pub fn raw_close(fd: c_int) -> isize {
+    let Ok(_closing) = closing(fd) else { return -(libc::EBADF as isize) };
+    // SAFETY: a number of the program's.
+    unsafe { raw!(libc::SYS_close, fd) }
 }
 
 extern "C" fn close_ours(fd: c_int) -> c_int {
@@ -129,21 +137,83 @@ unsafe fn stream_closes(stream: File) -> Option<Closing> {
     if fd >= 0 { closing(fd).ok().flatten() } else { None }
 }
 
+/// `closedir(3)`: close a directory.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn closedir(dir: *mut libc::DIR) -> c_int {
+    // SAFETY: the program's own directory; libc's answer for null is -1.
+    let fd = if engine_rings() && !dir.is_null() { unsafe { libc::dirfd(dir) } } else { -1 };
+    let _closing = if fd >= 0 { closing(fd).ok().flatten() } else { None };
+    match next!(c"closedir", fn(*mut libc::DIR) -> c_int) {
+        // SAFETY: the program's own call.
+        Some(f) => unsafe { f(dir) },
+        None => -1,
+    }
+}
+
+/// `mq_close(3)`: close a message queue descriptor.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mq_close(queue: libc::mqd_t) -> c_int {
+    let _closing = if engine_rings() { closing(queue).ok().flatten() } else { None };
+    match next!(c"mq_close", fn(libc::mqd_t) -> c_int) {
+        // SAFETY: the program's own call.
+        Some(f) => unsafe { f(queue) },
+        None => raw::libc_answer(raw_close(queue)) as c_int,
+    }
+}
+
+/// The numbers that daemon(3) and login_tty(3) give to another file.
+const STANDARD: core::ops::RangeInclusive<c_int> = 0..=2;
+
+/// `daemon(3)`: run in the background.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
+    let Some(f) = next!(c"daemon", fn(c_int, c_int) -> c_int) else {
+        raw::set_errno(libc::ENOSYS);
+        return -1;
+    };
+    // SAFETY: the program's own call.
+    let ret = unsafe { f(nochdir, noclose) };
+    if noclose == 0 && ret == 0 {
+        // In the child, which shares none of its parent's waits: told afterwards is early enough.
+        STANDARD.for_each(|fd| drop(closing(fd)));
+    }
+    ret
+}
+
+/// `login_tty(3)`: prepare a terminal for a login.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
+    let Some(f) = next!(c"login_tty", fn(c_int) -> c_int) else {
+        raw::set_errno(libc::ENOSYS);
+        return -1;
+    };
+    let terminal = (!STANDARD.contains(&fd)).then_some(fd);
+    let _closing: [_; 4] = [Some(0), Some(1), Some(2), terminal].map(|fd| fd.map(closing));
+    // SAFETY: the program's own call.
+    unsafe { f(fd) }
+}
+
 /// `close_range(2)`: close all file descriptors in a given range.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    let cloexec = flags as u32 & libc::CLOSE_RANGE_CLOEXEC != 0;
-    if !engine_rings() || cloexec || first > last {
-        return raw::libc_answer(range(first, last, flags)) as c_int;
+    raw::libc_answer(raw_close_range(first, last, flags)) as c_int
+}
+
+/// close_range(2) by number.
+pub fn raw_close_range(first: c_uint, last: c_uint, flags: c_int) -> isize {
+    const KNOWN: u32 = libc::CLOSE_RANGE_CLOEXEC | libc::CLOSE_RANGE_UNSHARE;
+    let closes = flags as u32 & !KNOWN == 0 && flags as u32 & libc::CLOSE_RANGE_CLOEXEC == 0;
+    if !engine_rings() || !closes || first > last || proc::shares_memory() {
+        return range(first, last, flags);
     }
-    raw::libc_answer(split(first, last, flags)) as c_int
+    split(first, last, flags)
 }
 
 /// `closefrom(3)`: close all file descriptors from `low` on.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn closefrom(low: c_int) {
     let low = low.max(0) as c_uint;
-    if engine_rings() {
+    if engine_rings() && !proc::shares_memory() {
         split(low, c_uint::MAX, 0);
     } else if let Some(f) = next!(c"closefrom", fn(c_int) -> ()) {
         // SAFETY: the program's own call.

@@ -4,77 +4,104 @@
 use super::{closing, duplicated, internal};
 use crate::gate;
 use crate::raw::{self, next, raw};
-use core::ffi::{c_int, c_long};
+use core::ffi::c_int;
 use softring_engine::fds;
 
 /// `dup(2)`: duplicate a file descriptor.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dup(old: c_int) -> c_int {
-    if internal(old) {
-        return refuse();
-    }
-    // SAFETY: numbers only.
-    let new = raw::libc_answer(unsafe { raw!(libc::SYS_dup, old) }) as c_int;
-    duplicated(old, new);
-    new
+    raw::libc_answer(raw_dup(old)) as c_int
 }
 
 /// `dup2(2)`: duplicate a file descriptor to a given number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
-    // SAFETY: numbers only.
-    onto(old, new, || unsafe { raw!(libc::SYS_dup2, old, new) })
+    raw::libc_answer(raw_dup2(old, new)) as c_int
 }
 
 /// `dup3(2)`: `dup2` with flags.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    // SAFETY: numbers only.
-    onto(old, new, || unsafe { raw!(libc::SYS_dup3, old, new, flags) })
+    raw::libc_answer(raw_dup3(old, new, flags)) as c_int
 }
 
 /// `fcntl(2)`: manipulate file descriptor.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fcntl(fd: c_int, cmd: c_int, arg: c_long) -> c_int {
-    control(fd, cmd, arg, next!(c"fcntl", fn(c_int, c_int, c_long) -> c_int))
+unsafe extern "C" fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
+    libc_fcntl(fd, cmd, arg, next!(c"fcntl", fn(c_int, c_int, usize) -> c_int))
 }
 
 /// `fcntl(2)`, under the name that programs with 64-bit offsets use.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fcntl64(fd: c_int, cmd: c_int, arg: c_long) -> c_int {
-    control(fd, cmd, arg, next!(c"fcntl64", fn(c_int, c_int, c_long) -> c_int))
+unsafe extern "C" fn fcntl64(fd: c_int, cmd: c_int, arg: usize) -> c_int {
+    libc_fcntl(fd, cmd, arg, next!(c"fcntl64", fn(c_int, c_int, usize) -> c_int))
 }
 
-type Fcntl = unsafe extern "C" fn(c_int, c_int, c_long) -> c_int;
+/// dup(2) by number.
+pub fn raw_dup(old: c_int) -> isize {
+    if internal(old) {
+        return REFUSED;
+    }
+    // SAFETY: numbers only.
+    let new = unsafe { raw!(libc::SYS_dup, old) };
+    duplicated(old, new);
+    new
+}
+
+/// dup2(2) by number.
+pub fn raw_dup2(old: c_int, new: c_int) -> isize {
+    // SAFETY: numbers only.
+    onto(old, new, || unsafe { raw!(libc::SYS_dup2, old, new) })
+}
+
+/// dup3(2) by number.
+pub fn raw_dup3(old: c_int, new: c_int, flags: c_int) -> isize {
+    // SAFETY: numbers only.
+    onto(old, new, || unsafe { raw!(libc::SYS_dup3, old, new, flags) })
+}
+
+/// fcntl(2) by number.
+pub fn raw_fcntl(fd: c_int, cmd: c_int, arg: usize) -> isize {
+    // SAFETY: the program's own call.
+    control(fd, cmd, || unsafe { raw!(libc::SYS_fcntl, fd, cmd, arg) }).unwrap_or(REFUSED)
+}
+
+type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
 
 /// The optional argument travels in the same register, given or not.
-fn control(fd: c_int, cmd: c_int, arg: c_long, next: Option<Fcntl>) -> c_int {
+fn libc_fcntl(fd: c_int, cmd: c_int, arg: usize, next: Option<Fcntl>) -> c_int {
+    let Some(next) = next else { return raw::libc_answer(raw_fcntl(fd, cmd, arg)) as c_int };
+    // SAFETY: the program's own call; libc's, because some commands are cancellation points.
+    let done = control(fd, cmd, || unsafe { next(fd, cmd, arg) } as isize);
+    done.unwrap_or_else(|| raw::libc_answer(REFUSED)) as c_int
+}
+
+/// What a number that is not open answers.
+const REFUSED: isize = -(libc::EBADF as isize);
+
+/// `None` if the call is refused.
+fn control(fd: c_int, cmd: c_int, call: impl FnOnce() -> isize) -> Option<isize> {
     let duplicates = cmd == libc::F_DUPFD || cmd == libc::F_DUPFD_CLOEXEC;
     if duplicates && internal(fd) {
-        return refuse();
+        return None;
     }
-    let ret = match next {
-        // SAFETY: the program's own call; libc's, because some commands are cancellation points.
-        Some(f) => unsafe { f(fd, cmd, arg) },
-        // SAFETY: as above.
-        None => unsafe { raw::libc_answer(raw!(libc::SYS_fcntl, fd, cmd, arg)) as c_int },
-    };
+    let ret = call();
     if duplicates {
         duplicated(fd, ret);
     } else if cmd == libc::F_SETFL && ret == 0 && gate::engine_rings() {
         fds::after_setfl(fd);
     }
-    ret
+    Some(ret)
 }
 
 /// `new` may be a ring, which this closes, or the engine's, which answers as a number out of range
 /// does.
-fn onto(old: c_int, new: c_int, call: impl FnOnce() -> isize) -> c_int {
+fn onto(old: c_int, new: c_int, call: impl FnOnce() -> isize) -> isize {
     if internal(old) || internal(new) {
-        return refuse();
+        return REFUSED;
     }
     let closing = (old != new && valid(old)).then(|| closing(new));
-    let ret = raw::libc_answer(call()) as c_int;
+    let ret = call();
     drop(closing);
     if old != new {
         duplicated(old, ret);
@@ -86,9 +113,4 @@ fn onto(old: c_int, new: c_int, call: impl FnOnce() -> isize) -> c_int {
 fn valid(fd: c_int) -> bool {
     // SAFETY: numbers only.
     gate::engine_rings() && unsafe { raw!(libc::SYS_fcntl, fd, libc::F_GETFD) } >= 0
-}
-
-fn refuse() -> c_int {
-    raw::set_errno(libc::EBADF);
-    -1
 }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 pub mod close;
-mod dup;
+pub mod dup;
 mod epoll;
 pub mod mmap;
 mod poll;
@@ -35,9 +35,9 @@ fn internal(fd: i32) -> bool {
 }
 
 /// `new` is now a duplicate of `old`.
-fn duplicated(old: i32, new: i32) {
+fn duplicated(old: i32, new: isize) {
     if new >= 0 && gate::engine_rings() && !proc::shares_memory() {
-        fds::after_dup(old, new);
+        fds::after_dup(old, new as i32);
     }
 }
 

@@ -11,9 +11,17 @@ use iced_x86::{
 use std::collections::HashSet;
 
 const RINGS: core::ops::RangeInclusive<u64> = 425..=427;
-/// What else programs do inline to a ring: `mmap` and `close`. A site of these that is left alone
-/// is no gap.
-const OTHERS: [u64; 2] = [libc::SYS_mmap as u64, libc::SYS_close as u64];
+/// What else programs do inline to a ring, and to the number of any descriptor: `mmap`, `close` and
+/// what duplicates. A site of these that is left alone is no gap.
+const OTHERS: [u64; 7] = [
+    libc::SYS_mmap as u64,
+    libc::SYS_close as u64,
+    libc::SYS_close_range as u64,
+    libc::SYS_dup as u64,
+    libc::SYS_dup2 as u64,
+    libc::SYS_dup3 as u64,
+    libc::SYS_fcntl as u64,
+];
 /// Kernel aio's. Such a site goes past us unharmed if it is left alone, too.
 const AIO: [u64; 6] = [206, 207, 208, 209, 210, libaio::PGETEVENTS as u64];
 /// How far before `syscall` its number is looked for.

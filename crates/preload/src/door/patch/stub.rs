@@ -152,10 +152,11 @@ fn relocate(code: &mut Vec<u8>, at: usize, instructions: &[Instruction]) -> Opti
     Some(())
 }
 
-/// To the entry if eax is one of ours, close or mmap, else through the plain instruction. `jrcxz`
-/// and `lea` leave the flags alone; rcx is free, since `syscall` itself overwrites it.
+/// To the entry if eax is one of ours or one that opens, closes or maps a number, else through the
+/// plain instruction. `jrcxz` and `lea` leave the flags alone; rcx is free, since `syscall` itself
+/// overwrites it.
 fn dispatch(code: &mut Vec<u8>) {
-    const OURS: [u32; 5] = [425, 426, 427, 3, 9];
+    const OURS: [u32; 10] = [425, 426, 427, 3, 9, 32, 33, 72, 292, 436];
     // Each test: lea -nr(%rax),%ecx (6 bytes); jrcxz (2). Then syscall (2) and jmp rel8 over the
     // entry's call.
     const TEST: usize = 8;

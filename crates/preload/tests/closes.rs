@@ -1,0 +1,59 @@
+//! Descriptors that are closed by every way there is, and their numbers used again: the same on the
+//! kernel's rings and on ours.
+
+mod common;
+
+use common::{example, succeed, under};
+
+const WAYS: [&str; 10] = [
+    "close",
+    "close_range",
+    "syscall_close",
+    "syscall_close_range",
+    "syscall_dup2",
+    "syscall_dup3",
+    "inline_close",
+    "inline_close_range",
+    "inline_dup2",
+    "inline_dup3",
+];
+
+fn on_both(case: &str, ways: &[&str]) {
+    for engine in ["kernel", "user"] {
+        for way in ways {
+            succeed(under(example("closes"), engine, "auto").args([case, way]));
+        }
+    }
+}
+
+#[test]
+fn a_receive_on_a_number_that_was_reused() {
+    on_both("recv_reused", &WAYS);
+}
+
+#[test]
+fn a_receive_goes_on_when_its_number_is_closed() {
+    on_both("recv_goes_on", &WAYS);
+}
+
+#[test]
+fn a_fifo_under_the_number_of_a_file() {
+    on_both("fifo_reused", &WAYS);
+}
+
+/// Code that no loader knows of closes them.
+#[test]
+fn a_close_that_nobody_hears_of_costs_a_check() {
+    on_both("recv_reused", &["unheard"]);
+    on_both("fifo_reused", &["unheard"]);
+}
+
+/// Where no call site is patched only libc's functions are heard.
+#[test]
+fn so_it_is_where_nothing_is_patched() {
+    for case in ["recv_reused", "fifo_reused"] {
+        for way in ["syscall_close", "inline_close", "inline_dup2", "unheard"] {
+            succeed(under(example("closes"), "user", "none").args([case, way]));
+        }
+    }
+}
