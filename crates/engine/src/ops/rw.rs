@@ -210,22 +210,16 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
         return Outcome::Done(first_of(call, e).res());
     }
     let mut kind = kind_of(&call.file);
-    let mut given = call.sqe.op_flags;
     if how == Try::Nonblock && kind == Kind::Memory && streams_now(call) {
         misjudged(call, &mut kind);
     }
     if how == Try::Nonblock && punts(call, kind) {
         return Outcome::Retry;
     }
-    let special = call.sqe.opcode == IORING_OP_WRITEV_FIXED || given & RWF_NOWAIT != 0;
-    if special && writes(call.sqe.opcode) && rw_nowait::simple(call, kind) {
-        if how == Try::Nonblock
-            && let Err(e) = rw_nowait::may_write(call)
-        {
-            return Outcome::Done(e.res());
-        }
-        given &= !RWF_NOWAIT;
-    }
+    let mut given = match flags_given(call, kind, how) {
+        Ok(given) => given,
+        Err(e) => return Outcome::Done(e.res()),
+    };
     loop {
         let nowait = how == Try::Nonblock && kind != Kind::Memory;
         let flags = given | if nowait { RWF_NOWAIT } else { 0 };
@@ -280,6 +274,22 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
             Err(e) => return Outcome::Done(e.res()),
         }
     }
+}
+
+/// The flags of the SQE, but for the RWF_NOWAIT of a write that needs none.
+///
+/// # Errors
+/// As [`rw_nowait::may_write`].
+fn flags_given(call: &Call, kind: Kind, how: Try) -> Result<u32> {
+    let given = call.sqe.op_flags;
+    let special = call.sqe.opcode == IORING_OP_WRITEV_FIXED || given & RWF_NOWAIT != 0;
+    if !special || !writes(call.sqe.opcode) || !rw_nowait::simple(call, kind) {
+        return Ok(given);
+    }
+    if how == Try::Nonblock {
+        rw_nowait::may_write(call)?;
+    }
+    Ok(given & !RWF_NOWAIT)
 }
 
 /// Is it known beforehand that the file cannot do without waiting? Where there is nothing to
