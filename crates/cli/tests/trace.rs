@@ -377,6 +377,41 @@ fn a_process_that_is_killed() {
     assert!(told.contains("0 events"), "{told}");
 }
 
+/// A process that nobody waits for is no reason to go on.
+#[test]
+fn a_zombie_has_ended() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let mut load = Load::start(&dir, "poll");
+    let tracer = dir.start(None, &["-p", &load.pid()]);
+    std::thread::sleep(Duration::from_millis(300));
+    load.0.kill().unwrap();
+    let (code, told) = wait(tracer);
+    assert_eq!(code, Some(0), "{told}");
+}
+
+/// What could not be traced leaves the trace of before.
+#[test]
+fn a_program_that_does_not_start_leaves_an_older_trace() {
+    let dir = Dir::new();
+    fs::write(dir.at("out.json"), "older").unwrap();
+    let mut tracer = dir.start(None, &["--", "sh", "-c", "sleep 60"]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(fs::read_to_string(dir.at("out.json")).unwrap(), "older");
+    let children = format!("/proc/{0}/task/{0}/children", tracer.id());
+    let child = fs::read_to_string(children).unwrap();
+    tracer.kill().unwrap();
+    tracer.wait().unwrap();
+    assert!(Command::new("kill").arg(child.trim()).status().unwrap().success());
+    assert_eq!(
+        fs::read_to_string(dir.at("out.json")).unwrap(),
+        "older",
+        "a tracer that was killed"
+    );
+}
+
 #[test]
 fn what_cannot_be_traced_says_so() {
     let dir = Dir::new();

@@ -10,11 +10,12 @@ use crate::cli::{Engine, TraceArgs, UnderArgs};
 use crate::{fail, out, signals, sys};
 use anyhow::Context;
 use record::Record;
-use rustix::process::{Resource, getrlimit};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open};
 use softring_engine::stats::trace::read::Reader;
 use std::fs::{self, File};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,32 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Whom it is about.
 enum Target {
     Child(Child),
-    Pid(i32),
+    Process(Other),
+}
+
+/// A process that is not ours. Its number may come to be another's; its pidfd does not.
+struct Other {
+    pid: i32,
+    fd: Option<OwnedFd>,
+}
+
+impl Other {
+    fn new(pid: i32) -> Other {
+        let fd = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        Other { pid, fd }
+    }
+
+    /// Has it ended? Whoever started it need not have waited for it.
+    fn ended(&self) -> bool {
+        let Some(fd) = &self.fd else {
+            // A kernel without pidfd_open(2).
+            let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+            let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
+            return matches!(state, None | Some("Z" | "X"));
+        };
+        let mut fds = [PollFd::new(fd, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
+    }
 }
 
 impl Target {
@@ -33,7 +59,7 @@ impl Target {
     fn ended(&mut self) -> Option<Option<ExitStatus>> {
         match self {
             Target::Child(child) => child.try_wait().ok()?.map(Some),
-            Target::Pid(pid) => (!Path::new(&format!("/proc/{pid}")).exists()).then_some(None),
+            Target::Process(other) => other.ended().then_some(None),
         }
     }
 }
@@ -45,12 +71,15 @@ pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
         return Err(fail::usage("the kernel's rings cannot be traced", hint));
     }
     crate::bench::plot::check(args.svg.as_deref())?;
+    // Before its memory is looked for: from here on the number cannot mean another process.
+    let other = args.pid.map(Other::new);
     let mut reader = match args.pid {
         Some(pid) => find::open(pid)?,
         None => Reader::make().map_err(|e| no_memory(e.res()))?,
     };
-    // Not before there is something to trace: an older trace may be in it.
-    let file = File::create(&args.output).map_err(|e| {
+    // An older trace may be in it, which stays until this one is written.
+    let file = File::options().write(true).create(true).truncate(false).open(&args.output);
+    let file = file.map_err(|e| {
         let hint = "name a file that you may write: softring trace -o FILE";
         fail::usage(format!("cannot write {}: {e}", args.output.display()), hint)
     })?;
@@ -61,8 +90,8 @@ pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
     let busy =
         |_| fail::work_hint("another softring trace reads this process", "wait until it is done");
     reader.start(counter_is_trusted()).map_err(busy)?;
-    let mut target = match args.pid {
-        Some(pid) => Target::Pid(pid),
+    let mut target = match other {
+        Some(other) => Target::Process(other),
         None => Target::Child(start(args, reader.fd())?),
     };
     let mut record = Record::new(args.keep);
@@ -80,6 +109,9 @@ pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
         "dropped": record.dropped,
         "left_out": record.left_out,
     });
+    if file.metadata().is_ok_and(|m| m.is_file()) {
+        file.set_len(0).with_context(|| format!("cannot write {}", args.output.display()))?;
+    }
     let told = json::write(file, &events, &record, at, &about)?;
     if let Some(path) = &args.svg {
         let picture = svg::draw(&events, &record, at);
@@ -152,7 +184,7 @@ fn follow(
                 signals::pass_on(child);
                 false
             }
-            Target::Pid(_) => signals::end().is_some(),
+            Target::Process(_) => signals::end().is_some(),
         };
         let stop = ended.is_some() || over || asked;
         if on && stop {
@@ -165,7 +197,7 @@ fn follow(
         }
         match (ended, &target) {
             (Some(status), _) => return status,
-            (None, Target::Pid(_)) if stop => return None,
+            (None, Target::Process(_)) if stop => return None,
             _ => {}
         }
         std::thread::sleep(LOOK);
