@@ -10,6 +10,7 @@ pub mod coverage;
 pub mod door;
 pub mod fuzz;
 pub mod known;
+pub mod late;
 pub mod os;
 pub mod out;
 pub mod report;

@@ -114,6 +114,7 @@ families![
     rw,
     hot,
     blocking,
+    stall,
     disk,
     sync,
     locks,

@@ -3,22 +3,31 @@
 //! Lock order: a ring's uring lock is never waited for while another's is held (`outbox` carries
 //! what is meant for others), nor while holding the descriptor table, which may be read while
 //! holding one. The reactor's list is never locked while holding one.
+//!
+//! Around a system call that may sleep the lock is given back ([`Ctx::unlocked`]; `mem::lock` draws
+//! the protocol). Two things make that sound. The thread that calls lends its own `&mut Ctx`: who
+//! takes the lock meanwhile ([`Ring::lock_now`]) borrows from that pointer, not from the ring's
+//! cell. And only one thread lends at a time, because whoever finds the lock lent issues nothing
+//! ([`Issuing::Elsewhere`]).
 //! Kernel counterpart: `struct io_ring_ctx`.
 #![allow(unsafe_code)]
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::abi::IORING_SETUP_DEFER_TASKRUN;
 use crate::creds::Creds;
+use crate::fds::InternalFd;
 use crate::mem::cq::Overflow;
 use crate::mem::lock::Control;
 use crate::mem::rings::Rings;
 use crate::req::drain::Drain;
 use crate::req::estate::Heir;
+use crate::req::moving::Moves;
 use crate::req::slab::{ReqId, Slab};
 use crate::req::submit::SubmitState;
 use crate::req::timeouts::Timeouts;
@@ -61,6 +70,8 @@ pub struct Ring {
     pub enters: AtomicU32,
     /// Calls of children that the reactor has looked at (`req::estate`).
     pub heirs: AtomicU32,
+    /// Numbers that were closed while their closer could not take the lock.
+    pub moves: Moves,
     /// Its part in an SQ thread (SQPOLL).
     pub sq: OnceLock<SqPoll>,
 }
@@ -75,6 +86,20 @@ unsafe impl Send for Ring {}
 #[derive(Debug)]
 pub struct Guard<'a> {
     ring: &'a Ring,
+    /// What it guards: the ring's cell, or what the issuing thread has lent.
+    ctx: NonNull<Ctx>,
+}
+
+/// Who is in the middle of an issue, and makes its system calls without the lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Issuing {
+    /// Nobody.
+    #[default]
+    Nobody,
+    /// The thread that holds the lock.
+    Here,
+    /// Another thread. The holder of the lock issues nothing and takes no events from transports.
+    Elsewhere,
 }
 
 impl Ring {
@@ -93,45 +118,83 @@ impl Ring {
                 dead: AtomicBool::new(false),
                 enters: AtomicU32::new(0),
                 heirs: AtomicU32::new(0),
+                moves: Moves::default(),
                 sq: OnceLock::new(),
             }
         })
     }
 
-    /// Takes the uring lock.
+    /// Takes the uring lock when no other thread is in the middle of an issue. That may take as
+    /// long as a file system or a page fault does: for submission and registration, which wait for
+    /// each other on the kernel, too.
+    #[inline]
     pub fn lock(&self) -> Guard<'_> {
         self.control.lock();
-        self.locked()
+        self.guard(self.cell())
     }
 
-    /// The lock has been taken: the ring's memory is there.
+    /// Takes the uring lock, also while another thread is in the middle of an issue: for whatever
+    /// must not wait for the I/O of others.
     #[inline]
-    fn locked(&self) -> Guard<'_> {
-        let mut guard = Guard { ring: self };
+    pub fn lock_now(&self) -> Guard<'_> {
+        self.control.lock_now();
+        self.locked_now()
+    }
+
+    /// As [`Self::lock_now`], if nobody holds the lock: the one way to it while holding another
+    /// ring's.
+    pub fn try_lock_now(&self) -> Option<Guard<'_>> {
+        // Lazily: a guard made in vain would unlock what another thread holds.
+        self.control.try_lock_now().then(|| self.locked_now())
+    }
+
+    #[inline]
+    fn cell(&self) -> NonNull<Ctx> {
+        // SAFETY: the address of a cell is not null.
+        unsafe { NonNull::new_unchecked(self.ctx.get()) }
+    }
+
+    fn locked_now(&self) -> Guard<'_> {
+        if !self.control.issuing() {
+            return self.guard(self.cell());
+        }
+        // None is lent where the issuer is in another process, which has a `Ctx` of its own.
+        let lent = NonNull::new(self.control.lent().cast());
+        let ctx = lent.unwrap_or_else(|| self.cell());
+        // SAFETY: the lock is held.
+        unsafe { (*ctx.as_ptr()).issuing = Issuing::Elsewhere };
+        self.guard(ctx)
+    }
+
+    /// The lock has been taken: the ring's memory is there, and what closers have left is done.
+    #[inline]
+    fn guard(&self, ctx: NonNull<Ctx>) -> Guard<'_> {
+        let mut guard = Guard { ring: self, ctx };
         if guard.mem.may_go() {
             // Without memory for it there is nothing better to do than to go on.
             let _ = guard.mem.outlive();
         }
+        if self.moves.any() {
+            guard.take_moves();
+        }
         guard
     }
 
-    /// Takes the uring lock if it is free: the one way to it while holding another ring's.
-    pub fn try_lock(&self) -> Option<Guard<'_>> {
-        // Lazily: a guard made in vain would unlock what another thread holds.
-        self.control.try_lock().then(|| self.locked())
-    }
-
-    /// Takes the uring lock unless it is held for a second, which only the thread does that calls:
-    /// from a signal handler, in the middle of the engine.
+    /// Takes the uring lock unless the calling thread has it: in a signal handler, in the middle of
+    /// the engine. No other thread keeps it for long; should one all the same, it is given up after
+    /// a second.
     pub fn lock_soon(&self) -> Option<Guard<'_>> {
         for _ in 0..1000 {
-            if let Some(guard) = self.try_lock() {
+            if let Some(guard) = self.try_lock_now() {
                 return Some(guard);
+            }
+            if self.control.is_held_here() {
+                return None;
             }
             std::thread::sleep(core::time::Duration::from_micros(20));
         }
         for _ in 0..980 {
-            if let Some(guard) = self.try_lock() {
+            if let Some(guard) = self.try_lock_now() {
                 return Some(guard);
             }
             std::thread::sleep(core::time::Duration::from_millis(1));
@@ -152,20 +215,24 @@ impl Ring {
 impl Deref for Guard<'_> {
     type Target = Ctx;
     fn deref(&self) -> &Ctx {
-        // SAFETY: the uring lock is held, so nobody else reaches `ctx`.
-        unsafe { &*self.ring.ctx.get() }
+        // SAFETY: the uring lock is held, so nobody else reaches what it guards; a pointer that was
+        // lent is good until the lender has the lock back.
+        unsafe { self.ctx.as_ref() }
     }
 }
 
 impl DerefMut for Guard<'_> {
     fn deref_mut(&mut self) -> &mut Ctx {
         // SAFETY: as in `deref`; `&mut self` makes the borrow unique within this guard.
-        unsafe { &mut *self.ring.ctx.get() }
+        unsafe { self.ctx.as_mut() }
     }
 }
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
+        if self.issuing != Issuing::Nobody {
+            self.stop_issuing();
+        }
         let wakes = core::mem::take(&mut self.wakes);
         self.ring.control.unlock();
         if !wakes.is_empty() {
@@ -191,6 +258,15 @@ pub struct Ctx {
     pub restrictions: Restrictions,
 
     // Submission.
+    pub issuing: Issuing,
+    /// Which thread it is, as [`crate::sys::thread`] has it, once it makes a system call.
+    pub issuing_thread: usize,
+    /// The program's number that the call is about; -1: none.
+    pub at_hand: i32,
+    /// What that number meant, if it was closed during the call.
+    pub moved: Option<InternalFd>,
+    /// Somebody left work to the thread that is in the middle of an issue.
+    pub left_work: bool,
     pub submit: SubmitState,
     pub slab: Slab,
     /// Requests in existence: those in the slab and the one at hand.
@@ -219,9 +295,9 @@ pub struct Ctx {
     pub counted_tail: u32,
     pub timeouts: Timeouts,
     pub driver: Driver,
-    /// Threads that wait in `enter`.
-    pub waiting: u32,
-    /// The last descriptor is closed; the ring ends when nobody waits any more.
+    /// Threads that are in `enter`.
+    pub entered: u32,
+    /// The last descriptor is closed; the ring ends when nobody is in `enter` any more.
     pub closed: bool,
     pub wakes: Wakes,
     pub patience: Patience,
@@ -259,6 +335,11 @@ impl Ctx {
             heir: Heir::default(),
             issuer: None,
             restrictions: Restrictions::default(),
+            issuing: Issuing::Nobody,
+            issuing_thread: 0,
+            at_hand: -1,
+            moved: None,
+            left_work: false,
             submit: SubmitState::default(),
             slab: Slab::default(),
             nr_reqs: 0,
@@ -276,7 +357,7 @@ impl Ctx {
             counted_tail: 0,
             timeouts: Timeouts::default(),
             driver: Driver::default(),
-            waiting: 0,
+            entered: 0,
             closed: false,
             wakes: Wakes::default(),
             patience: Patience::default(),
@@ -295,6 +376,72 @@ impl Ctx {
             param_region: None,
             napi: Napi::default(),
         }
+    }
+
+    /// Calls `f`, which may sleep, without the lock. Others take the lock meanwhile, and find the
+    /// ring whole but for what the caller has at hand. Whatever the caller has read of the ring
+    /// before may have changed afterwards, except for what only submission and registration change:
+    /// they wait.
+    #[inline(always)]
+    pub fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        if self.issuing == Issuing::Elsewhere {
+            // That thread lends the ring already.
+            return f();
+        }
+        let lent = core::ptr::from_mut(self);
+        // SAFETY: nobody changes which control page a ring has, and `self` outlives the call.
+        let control = unsafe { &*Arc::as_ptr(&(*lent).mem.control) };
+        // SAFETY: as above; the lock is still held.
+        unsafe {
+            if (*lent).issuing == Issuing::Nobody {
+                (*lent).issuing = Issuing::Here;
+                (*lent).issuing_thread = crate::sys::thread();
+                control.begin_issue();
+            }
+        }
+        control.lend(lent.cast());
+        control.unlock();
+        let answer = f();
+        control.lock_now();
+        // SAFETY: the lock is held again, and every borrow from what was lent has ended with it.
+        unsafe { (*lent).issuing = Issuing::Here };
+        answer
+    }
+
+    /// The lock is about to be given back by who took it.
+    #[inline]
+    fn stop_issuing(&mut self) {
+        if self.issuing == Issuing::Here {
+            while self.left_work {
+                self.left_work = false;
+                self.take_left_work();
+            }
+            self.mem.control.end_issue();
+        }
+        self.issuing = Issuing::Nobody;
+    }
+
+    /// Does what others came upon while this thread was in the middle of an issue.
+    #[cold]
+    fn take_left_work(&mut self) {
+        if !self.defers() {
+            self.collect_memory();
+            return self.flush();
+        }
+        self.commit();
+        if self.has_work() {
+            self.announce_deferred();
+        }
+    }
+
+    /// Is another thread in the middle of an issue? Then it is told that there is more to do.
+    #[inline]
+    pub fn leaves_work(&mut self) -> bool {
+        if self.issuing != Issuing::Elsewhere {
+            return false;
+        }
+        self.left_work = true;
+        true
     }
 
     /// Completions wait for the program to enter (DEFER_TASKRUN).

@@ -4,16 +4,34 @@
 #![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU32};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static PID: AtomicU32 = AtomicU32::new(0);
+/// Before the first ring: any process, of no known namespace.
+static HOLDER: AtomicU64 = AtomicU64::new(1);
 
 /// Our process id, cached; 0 before the first ring.
 pub fn pid() -> u32 {
     PID.load(Relaxed)
+}
+
+/// Our process id, and in the upper half the number of the pid namespace that it belongs to, or 0
+/// where that is not known: how the locks that rings share name their holder.
+#[inline]
+pub fn holder() -> u64 {
+    HOLDER.load(Relaxed)
+}
+
+/// Learns who we are.
+fn learn() {
+    let pid = rustix_pid();
+    // 32 bits wide, as the kernel counts them.
+    let namespace = rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |s| s.st_ino as u32);
+    HOLDER.store(u64::from(namespace) << 32 | u64::from(pid), Relaxed);
+    PID.store(pid, Relaxed);
 }
 
 /// Marks this address space as ours. Called before the first ring is made.
@@ -32,7 +50,7 @@ pub fn init() {
     let word: *mut AtomicU32 = p.cast();
     // SAFETY: a zeroed page is a valid AtomicU32, aligned, and stays mapped for ever.
     unsafe { (*word).store(u32::from(wiped), Relaxed) };
-    PID.store(rustix::process::getpid().as_raw_nonzero().get().cast_unsigned(), Relaxed);
+    learn();
     PAGE.store(word, Release);
 }
 
@@ -49,7 +67,7 @@ fn rustix_pid() -> u32 {
 
 /// The child has been rebuilt.
 pub fn adopt() {
-    PID.store(rustix_pid(), Relaxed);
+    learn();
     let word = PAGE.load(Acquire);
     if !word.is_null() {
         // SAFETY: as in `in_new_child`.

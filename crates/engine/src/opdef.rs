@@ -28,7 +28,7 @@ pub enum Outcome {
 /// May an attempt block?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Try {
-    /// On the submitter, under the ring's lock: never block, answer [`Outcome::Retry`] instead.
+    /// On the submitter: never block, answer [`Outcome::Retry`] instead.
     Nonblock,
     /// On a worker: block as long as it takes.
     Block,
@@ -67,7 +67,7 @@ pub struct OpDef {
     pub poll_first: u16,
     /// The fast lane: the CQE's `res` for an SQE without flags (but FIXED_FILE) that ends at once;
     /// `None` sends it the long way, as if nothing had been tried.
-    pub fast: Option<fn(&Ctx, &io_uring_sqe) -> Option<i32>>,
+    pub fast: Option<fn(&mut Ctx, &io_uring_sqe) -> Option<i32>>,
     /// Under the lock after a `Call`: installs descriptors, selects results.
     pub finish: Option<fn(&mut Ctx, &mut Req)>,
     pub support: Support,
@@ -157,7 +157,7 @@ const fn waits(mut row: OpDef, bit: u16) -> OpDef {
 }
 
 /// A row with a fast lane.
-const fn quick(mut row: OpDef, fast: fn(&Ctx, &io_uring_sqe) -> Option<i32>) -> OpDef {
+const fn quick(mut row: OpDef, fast: fn(&mut Ctx, &io_uring_sqe) -> Option<i32>) -> OpDef {
     row.fast = Some(fast);
     row
 }

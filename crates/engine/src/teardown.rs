@@ -4,21 +4,27 @@
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::Arc;
 
-use crate::ctx::Ring;
+use crate::ctx::{Issuing, Ring};
 use crate::req::estate::Heir;
 use crate::wait::driver::{Driver, Wakes};
 
 /// The ring's last descriptor is closed: cancel what waits, let go of everything. While a thread
-/// waits in `enter` the ring goes on, as the kernel's does, whose file that thread holds; the last
+/// is in `enter` the ring goes on, as the kernel's does, whose file that thread holds; the last
 /// to leave ends it.
 pub fn end(ring: &Arc<Ring>) {
     {
-        let mut ctx = ring.lock();
-        ctx.poll_fd = None;
-        if ctx.waiting > 0 {
+        let mut ctx = ring.lock_now();
+        if ctx.entered > 0 {
+            ctx.poll_fd = None;
             ctx.closed = true;
             return;
         }
+        if ctx.issuing == Issuing::Elsewhere {
+            // No thread of the program: soon over, or the kernel's close, too, waits for it.
+            drop(ctx);
+            ctx = ring.lock();
+        }
+        ctx.poll_fd = None;
         // What has come before the close is not cancelled: on the kernel its task has it already.
         if !ctx.defers() {
             ctx.collect();
@@ -50,7 +56,10 @@ pub fn fork_child(ring: &Arc<Ring>) {
     ctx.heir = Heir::new();
     ctx.files.fork_child();
     // Whoever drove or waited did so in the parent.
-    (ctx.waiting, ctx.driver, ctx.wakes) = (0, Driver::default(), Wakes::default());
+    (ctx.entered, ctx.driver, ctx.wakes) = (0, Driver::default(), Wakes::default());
+    // Nor is anybody in the middle of an issue here.
+    (ctx.issuing, ctx.left_work, ctx.at_hand) = (Issuing::Nobody, false, -1);
+    ring.control.lend(core::ptr::null_mut());
     let transports = core::mem::take(&mut ctx.transports);
     transports.forget();
     ctx.stats.fork_child();

@@ -51,10 +51,10 @@ pub fn fork_prepare() {
         crate::wait::reactor::ensure();
     }
     for ring in &rings {
-        ring.lock().files.deposit();
+        ring.lock_now().files.deposit();
     }
     for ring in &rings {
-        ring.control.lock();
+        ring.control.lock_now();
     }
     let held = Held {
         rings,

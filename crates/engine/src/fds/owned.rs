@@ -35,13 +35,18 @@ impl InternalFd {
         Self::new(fd, true)
     }
 
+    /// One of a file of the program's that is out of the way already: see [`Self::into_number`].
+    pub fn of_number(fd: OwnedFd) -> InternalFd {
+        Self::new(fd.into(), true)
+    }
+
     /// Closes it whatever locks there are.
     pub(super) fn close(mut self) {
         self.of_program = false;
     }
 
     /// Its number, which stays open and marked.
-    pub(super) fn into_number(self) -> i32 {
+    pub fn into_number(self) -> i32 {
         let mut this = core::mem::ManuallyDrop::new(self);
         this.fd.stay_open();
         this.fd.as_raw_fd()

@@ -12,14 +12,14 @@ use crate::sys::{self, borrow};
 /// Has ring `fd` completions to read? `None` if it is not a ring of ours.
 pub fn readable(fd: i32) -> Option<bool> {
     let ring = find(fd)?;
-    let ctx = ring.lock();
+    let ctx = ring.lock_now();
     Some(ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty())
 }
 
 /// Is the submission queue of ring `fd` full? False if it is not a ring of ours.
 pub fn sq_full(fd: i32) -> bool {
     ring(fd).is_ok_and(|ring| {
-        let ctx = ring.lock();
+        let ctx = ring.lock_now();
         ctx.mem.sq_ready() == ctx.mem.geo.sq_entries
     })
 }
@@ -52,7 +52,7 @@ pub fn poll_fd(fd: i32) -> Option<i32> {
             raw
         }
     };
-    let mut ctx = ring.lock();
+    let mut ctx = ring.lock_now();
     let e = borrow(stand_in)?;
     ctx.poll_fd = Some(stand_in);
     let ready = ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty();

@@ -1,23 +1,49 @@
-//! The uring lock, in a page of the ring's own file so that every process that inherited the ring
-//! takes the same one (kernel: `ctx->uring_lock`). It guards submission, issue, every table of the
-//! ring, and posting.
+//! The lock of a ring, in a page of the ring's own file so that every process that inherited the
+//! ring takes the same one. It guards submission, every table of the ring, and posting.
 //!
-//! States: 0 free, 1 held, 2 held with sleepers. A process that dies while holding it would leave
-//! it held; a sleeper therefore looks every [`LOCK_CHECK`] whether the owner still lives, and takes
-//! over from a dead one. Nothing is torn by that: ring words are published last, and everything
-//! else the lock guards is private to the dead process.
+//! The kernel has two locks for this: `uring_lock`, held over issue, which may sleep in a page
+//! fault or in a file system, and `completion_lock`, under which it posts CQEs and which nobody
+//! holds while asleep. Here it is one lock and a word. The thread that issues gives the lock back
+//! around each system call and says in the word that it is in the middle of an issue:
+//!
+//! ```text
+//! issuer                                others
+//! lock
+//!   issue = me      (Ctx::unlocked)
+//! unlock
+//! the system call                       lock_now: fork, poll, close, completions, waits.
+//!                                         The tables are whole; the request at hand is in none.
+//!                                         issue != 0: nothing is issued, that is left to `me`
+//! lock                                  lock: submission, registration
+//!   ...                                   issue != 0: unlock; sleep on the word; again
+//!   issue = 0       (Guard::drop)
+//! unlock; wake who sleeps on the word
+//! ```
+//!
+//! `issue` is written under the lock only, so it needs no ordering of its own. The interleaving
+//! that loses is a second issuer: it would take SQEs from under the first, or the data of a stream
+//! in another order than their requests came. `verify::lock` has that as a fault.
+//!
+//! Both words name the process that holds them: its id, and the number of the pid namespace in
+//! which that id means it. Holding and naming the holder are one step, so no holder is nameless.
+//! A process that dies while holding one would leave it held. A sleeper therefore looks every
+//! [`LOCK_CHECK`] whether the holder lives, and takes over from a dead one. Where the holder's
+//! namespace is not the sleeper's, the id says nothing, and the sleeper waits on. Nothing is torn
+//! by a death: ring words are published last, and everything else is private to the dead process.
 
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use core::time::Duration;
 
 use super::region::Region;
 use crate::sys;
 
-/// How often a sleeper checks that the lock's owner lives.
+/// How often a sleeper checks that the holder lives.
 const LOCK_CHECK: Duration = Duration::from_millis(100);
 /// Spins before sleeping: holders rarely keep it longer than one inline operation.
 const SPINS: u32 = 100;
+/// Somebody may sleep on the word. No process id has this bit.
+const WAITED: u64 = 1 << 31;
 
 /// One who looks at the sequence word without sleeping, in the count of waiters.
 pub const SPINNER: u32 = 1 << 16;
@@ -26,19 +52,40 @@ pub const SPINNER: u32 = 1 << 16;
 #[derive(Debug)]
 pub struct Control {
     page: Region,
+    /// Where the thread of this process that issued last has lent what the lock guards; null if
+    /// none has.
+    lent: AtomicPtr<()>,
+    /// The thread of this process that has taken the lock last.
+    holder: AtomicUsize,
+}
+
+/// Does the holder that `word` names surely not live any more?
+fn is_dead(word: u64) -> bool {
+    let (pid, namespace) = ((word & !WAITED) as u32, word >> 32);
+    let known = namespace != 0 && namespace == crate::fork::holder() >> 32;
+    known && !sys::process_lives(pid)
 }
 
 impl Control {
     pub fn new(page: Region) -> Self {
-        Control { page }
+        Control { page, lent: AtomicPtr::default(), holder: AtomicUsize::new(0) }
     }
 
-    fn lock_word(&self) -> &AtomicU32 {
+    fn lock_word(&self) -> &AtomicU64 {
+        self.page.word64(0)
+    }
+
+    /// The low half of [`lock_word`](Self::lock_word), to sleep on.
+    fn lock_futex(&self) -> &AtomicU32 {
         self.page.word(0)
     }
 
-    fn owner(&self) -> &AtomicU32 {
-        self.page.word(4)
+    fn issue_word(&self) -> &AtomicU64 {
+        self.page.word64(16)
+    }
+
+    fn issue_futex(&self) -> &AtomicU32 {
+        self.page.word(16)
     }
 
     /// SQEs consumed: the engine's copy of `sq.head`. Lock holder only.
@@ -77,48 +124,148 @@ impl Control {
         self.page.word(256 + 4 * word)
     }
 
-    /// Takes the lock.
+    /// Takes the lock when no other thread is in the middle of an issue.
+    #[inline]
     pub fn lock(&self) {
-        let w = self.lock_word();
-        if w.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
-            self.lock_slow();
+        self.lock_now();
+        while self.issuing() {
+            self.await_issue();
         }
-        self.owner().store(crate::fork::pid(), Relaxed);
     }
 
-    /// Takes the lock if it is free.
-    pub fn try_lock(&self) -> bool {
-        let free = self.lock_word().compare_exchange(0, 1, Acquire, Relaxed).is_ok();
+    /// Takes the lock, also while another thread is in the middle of an issue.
+    #[inline]
+    pub fn lock_now(&self) {
+        if !self.try_lock_now() {
+            self.lock_slow();
+            self.holder.store(sys::thread(), Relaxed);
+        }
+    }
+
+    /// As [`lock_now`](Self::lock_now), if nobody holds the lock.
+    #[inline]
+    pub fn try_lock_now(&self) -> bool {
+        let me = crate::fork::holder();
+        let free = self.lock_word().compare_exchange(0, me, Acquire, Relaxed).is_ok();
         if free {
-            self.owner().store(crate::fork::pid(), Relaxed);
+            self.holder.store(sys::thread(), Relaxed);
         }
         free
     }
 
+    /// Does the calling thread have the lock, as far as it can tell? Right but for the moment in
+    /// which another thread takes it.
+    pub fn is_held_here(&self) -> bool {
+        self.holder.load(Relaxed) == sys::thread() && self.lock_word().load(Relaxed) != 0
+    }
+
     #[cold]
     fn lock_slow(&self) {
-        let w = self.lock_word();
+        let (w, me) = (self.lock_word(), crate::fork::holder());
         for _ in 0..SPINS {
-            if w.load(Relaxed) == 0 && w.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+            if w.load(Relaxed) == 0 && w.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
                 return;
             }
             core::hint::spin_loop();
         }
-        while w.swap(2, Acquire) != 0 {
-            let timed_out = sys::futex_wait(w, 2, Some(LOCK_CHECK));
-            if timed_out && !sys::process_lives(self.owner().load(Relaxed)) {
-                // The owner is gone: the lock stays marked as held, now by us.
-                w.store(2, Relaxed);
+        // From here on nobody knows whether others sleep, too: it is taken as if they did.
+        let me = me | WAITED;
+        loop {
+            let seen = w.load(Relaxed);
+            let marked = seen | WAITED;
+            if seen == 0 {
+                if w.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
+                    return;
+                }
+                continue;
+            }
+            if seen != marked && w.compare_exchange(seen, marked, Relaxed, Relaxed).is_err() {
+                continue;
+            }
+            let timed_out = sys::futex_wait(self.lock_futex(), marked as u32, Some(LOCK_CHECK));
+            if timed_out
+                && is_dead(marked)
+                && w.compare_exchange(marked, me, Acquire, Relaxed).is_ok()
+            {
                 return;
             }
         }
     }
 
     /// Gives the lock back.
+    #[inline]
     pub fn unlock(&self) {
-        let w = self.lock_word();
-        if w.swap(0, Release) == 2 {
-            sys::futex_wake(w, 1);
+        if self.lock_word().swap(0, Release) & WAITED != 0 {
+            sys::futex_wake(self.lock_futex(), 1);
         }
+    }
+
+    /// Is a thread, of whatever process, in the middle of an issue? Lock holder only.
+    #[inline]
+    pub fn issuing(&self) -> bool {
+        self.issue_word().load(Relaxed) != 0
+    }
+
+    /// Sleeps until the issue that another thread is in the middle of may be over. The lock is held
+    /// before and afterwards.
+    #[cold]
+    fn await_issue(&self) {
+        self.unlock();
+        let w = self.issue_word();
+        for _ in 0..SPINS {
+            if w.load(Relaxed) == 0 {
+                return self.lock_now();
+            }
+            core::hint::spin_loop();
+        }
+        self.lock_now();
+        let marked = w.load(Relaxed) | WAITED;
+        if marked == WAITED {
+            return;
+        }
+        w.store(marked, Relaxed);
+        self.unlock();
+        let timed_out = sys::futex_wait(self.issue_futex(), marked as u32, Some(LOCK_CHECK));
+        self.lock_now();
+        if timed_out {
+            self.end_issue_of_dead();
+        }
+    }
+
+    /// Ends an issue whose process is gone. Lock holder only.
+    pub fn end_issue_of_dead(&self) {
+        let seen = self.issue_word().load(Relaxed);
+        if seen != 0 && is_dead(seen) {
+            self.end_issue();
+        }
+    }
+
+    /// The calling thread is in the middle of an issue from now on. Lock holder only.
+    #[inline]
+    pub fn begin_issue(&self) {
+        self.issue_word().store(crate::fork::holder(), Relaxed);
+    }
+
+    /// It is no more; wakes who waits for that. Lock holder only.
+    #[inline]
+    pub fn end_issue(&self) {
+        let w = self.issue_word();
+        let before = w.load(Relaxed);
+        w.store(0, Relaxed);
+        if before & WAITED != 0 {
+            sys::futex_wake(self.issue_futex(), i32::MAX.cast_unsigned());
+        }
+    }
+
+    /// Lends what the lock guards to whoever takes the lock next. Lock holder only.
+    #[inline]
+    pub fn lend(&self, guarded: *mut ()) {
+        self.lent.store(guarded, Relaxed);
+    }
+
+    /// What was lent; null where another process issues. Lock holder only.
+    pub fn lent(&self) -> *mut () {
+        let here = self.issue_word().load(Relaxed) & !WAITED == crate::fork::holder();
+        if here { self.lent.load(Relaxed) } else { core::ptr::null_mut() }
     }
 }

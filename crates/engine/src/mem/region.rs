@@ -132,6 +132,14 @@ impl Region {
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(off).cast()) }
     }
 
+    /// The two words at byte `off`, as one.
+    #[inline]
+    pub fn word64(&self, off: usize) -> &AtomicU64 {
+        assert!(off.is_multiple_of(8) && off + 8 <= self.len);
+        // SAFETY: as in `word`.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(off).cast()) }
+    }
+
     /// Copies the bytes at `off` out, once.
     #[inline]
     pub fn load<T: crate::user::Plain>(&self, off: usize) -> T {

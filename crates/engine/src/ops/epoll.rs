@@ -60,7 +60,7 @@ pub fn ctl_of_ring(ring: &Ring, from: ReqId, change: &Change) {
         Some(stand_in) => apply(change, stand_in),
         None => Errno::EBADF.res(),
     };
-    ring.lock().complete(from, res);
+    ring.lock_now().complete(from, res);
 }
 
 /// Checks an EPOLL_WAIT (`io_epoll_wait_prep`).

@@ -105,7 +105,7 @@ pub fn send_without_ring(addr: u64, nr: u32) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     let target = target(sqe.fd)?;
-    let sent = accept_and_wake(&mut target.lock(), &data(&sqe)?)?;
+    let sent = accept_and_wake(&mut target.lock_now(), &data(&sqe)?)?;
     Ok(sent as usize)
 }
 
@@ -127,7 +127,7 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
     }
     if ctx.outbox.is_empty()
         && !ctx.delivering
-        && let Some(mut other) = target.try_lock()
+        && let Some(mut other) = target.try_lock_now()
     {
         let sent = accept_and_wake(&mut other, &msg).map(Some);
         let wakes = core::mem::take(&mut other.wakes);
@@ -212,7 +212,7 @@ fn install(ctx: &mut Ctx, file: &SentFile) -> Result<i32> {
 /// What a ring has for others, taken by the one thread that delivers; none for a second thread, so
 /// that nothing overtakes what the first has in hand.
 fn take_parcels(ring: &Arc<Ring>, mine: bool) -> Vec<Parcel> {
-    let mut ctx = ring.lock();
+    let mut ctx = ring.lock_now();
     if ctx.delivering && !mine {
         return Vec::new();
     }
@@ -235,12 +235,12 @@ pub fn deliver(ring: &Arc<Ring>) {
                 What::Poll(fd, poll) => crate::ops::poll::arm_on_ring(ring, from, fd, poll),
                 What::Epoll(change) => epoll::ctl_of_ring(ring, from, &change),
                 What::Msg(target, msg) => {
-                    let sent = accept_and_wake(&mut target.lock(), &msg);
-                    ring.lock().complete(from, sent.unwrap_or_else(Errno::res));
+                    let sent = accept_and_wake(&mut target.lock_now(), &msg);
+                    ring.lock_now().complete(from, sent.unwrap_or_else(Errno::res));
                 }
             }
         }
-        let mut ctx = ring.lock();
+        let mut ctx = ring.lock_now();
         if ctx.defers() {
             ctx.commit();
         } else {

@@ -30,7 +30,7 @@ pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// One that asks for nothing gets nothing.
-pub fn fast(_: &Ctx, sqe: &io_uring_sqe) -> Option<i32> {
+pub fn fast(_: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
     (sqe.op_flags == 0).then_some(0)
 }
 

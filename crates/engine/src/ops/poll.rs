@@ -216,7 +216,7 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
 pub fn arm_on_ring(ring: &crate::ctx::Ring, from: ReqId, fd: i32, poll: Poll) {
     let stand_in = crate::fds::poll_fd(fd).ok_or(Errno::EBADF);
     let held = stand_in.and_then(crate::fds::dup_internal);
-    let mut ctx = ring.lock();
+    let mut ctx = ring.lock_now();
     let Some(mut req) = ctx.slab.remove(from) else { return };
     match held {
         Ok(file) => {

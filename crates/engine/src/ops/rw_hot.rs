@@ -124,19 +124,25 @@ pub fn write_punts(file: &FileRef) -> bool {
 /// READ and READ_FIXED of a trusted file, or of one in memory, from where the page cache has it.
 /// Only a read of the whole range counts.
 #[inline(always)]
-pub fn fast(ctx: &Ctx, sqe: &io_uring_sqe) -> Option<i32> {
+pub fn fast(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
     if sqe.op_flags != 0 || sqe.off.cast_signed() < 0 || sqe.pad2 != 0 || sqe.len == 0 {
         return None;
     }
-    let (fd, kind, streak) = if sqe.flags & IOSQE_FIXED_FILE == 0 {
-        (sqe.fd, crate::fds::known_kind(sqe.fd)?, crate::fds::streak(sqe.fd)?)
-    } else {
-        let node = ctx.files.peek(sqe.fd.cast_unsigned()).filter(|n| n.model.is_none())?;
-        (node.fd(), node.kind, &node.streak)
-    };
     if sqe.opcode == IORING_OP_READ_FIXED {
         ctx.buffers.peek(sqe.buf_index)?.check(sqe.addr, u64::from(sqe.len)).ok()?;
     }
+    if sqe.flags & IOSQE_FIXED_FILE == 0 {
+        let (kind, streak) = (crate::fds::known_kind(sqe.fd)?, crate::fds::streak(sqe.fd)?);
+        return read(ctx, sqe, sqe.fd, kind, streak);
+    }
+    let node = ctx.files.peek(sqe.fd.cast_unsigned()).filter(|n| n.model.is_none())?;
+    // A message may replace what the slot holds while the lock is free.
+    let node = node.clone();
+    read(ctx, sqe, node.fd(), node.kind, &node.streak)
+}
+
+#[inline(always)]
+fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, streak: &Streak) -> Option<i32> {
     let trusted = match kind {
         Kind::Memory => true,
         Kind::Buffered => streak.hits.load(Relaxed) == STREAK,
@@ -146,11 +152,11 @@ pub fn fast(ctx: &Ctx, sqe: &io_uring_sqe) -> Option<i32> {
         return None;
     }
     // One stamp per read: the end of one is the start of the next.
-    let last = &ctx.submit.stamp;
-    let start = if last.get() == 0 { cycles() } else { last.get() };
-    let n = sys!(__NR_pread64, fd, sqe.addr, sqe.len, sqe.off);
-    last.set(cycles());
-    if last.get().wrapping_sub(start) > SLOW_CYCLES && streak.slow() {
+    let last = ctx.submit.stamp.get();
+    let start = if last == 0 { cycles() } else { last };
+    let (n, end) = ctx.unlocked(|| (sys!(__NR_pread64, fd, sqe.addr, sqe.len, sqe.off), cycles()));
+    ctx.submit.stamp.set(end);
+    if end.wrapping_sub(start) > SLOW_CYCLES && streak.slow() {
         // A file in memory does not wait: perhaps the number was reused behind our back.
         if kind == Kind::Memory && sqe.flags & IOSQE_FIXED_FILE == 0 {
             crate::fds::forget_kind(sqe.fd);

@@ -123,6 +123,9 @@ impl Ctx {
     /// Runs task work, flushes the barrier and sequence timeouts, publishes CQEs, wakes whoever
     /// waits for them.
     pub fn flush(&mut self) {
+        if self.leaves_work() {
+            return self.commit();
+        }
         loop {
             self.count_ended();
             self.post_tags();

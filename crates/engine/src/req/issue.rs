@@ -15,6 +15,10 @@ use crate::stats::trace::Step;
 impl Ctx {
     /// Tries a request now; whatever comes of it is taken care of.
     pub fn queue_sqe(&mut self, req: &mut Req) {
+        if self.leaves_work() {
+            let id = self.slab.insert(core::mem::take(req));
+            return self.run.push_back(id);
+        }
         self.trace(Step::Issue, req);
         let def = &OPS[req.opcode() as usize];
         if def.has(opdef::FILE) {
@@ -54,7 +58,7 @@ impl Ctx {
                 Outcome::Retry
             }
             (None, Issue::Ring(f)) => f(self, req),
-            (None, Issue::Call(f)) => f(&mut req.call, Try::Nonblock),
+            (None, Issue::Call(f)) => self.attempt(req, f),
         };
         let waits = matches!(outcome, Outcome::Retry) || !req.flags.contains(ReqFlags::STREAM);
         self.stats.reissue.at_once.add(u64::from(!waits));
@@ -65,7 +69,7 @@ impl Ctx {
     pub fn issue(&mut self, req: &mut Req) -> Outcome {
         match OPS[req.opcode() as usize].issue {
             Issue::Ring(f) => f(self, req),
-            Issue::Call(f) => f(&mut req.call, Try::Nonblock),
+            Issue::Call(f) => self.attempt(req, f),
         }
     }
 
@@ -129,7 +133,8 @@ impl Ctx {
             if core::mem::take(&mut req.call.empty) {
                 return self.outcome(req, Outcome::Retry);
             }
-            if again == MAX_RETRY || core::mem::take(&mut req.call.turn_over) {
+            let turn_over = core::mem::take(&mut req.call.turn_over);
+            if again == MAX_RETRY || turn_over || self.leaves_work() {
                 break;
             }
             if let Err(e) = self.select_buffer(req) {

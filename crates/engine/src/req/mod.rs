@@ -11,6 +11,7 @@ pub mod estate;
 pub mod fast;
 pub mod issue;
 pub mod link;
+pub mod moving;
 pub mod parked;
 pub mod relay;
 pub mod request;

@@ -225,7 +225,7 @@ impl Ctx {
             let outcome = if blocks {
                 Outcome::Done(Errno::ECANCELED.res())
             } else {
-                crate::req::issue::issue_blocking(&mut call)
+                self.unlocked(|| crate::req::issue::issue_blocking(&mut call))
             };
             self.finished(crate::req::complete::Finished { id, call, outcome });
         }

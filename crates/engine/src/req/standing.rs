@@ -82,24 +82,6 @@ impl Ctx {
         if self.poll_fired(id, seen) { way } else { 0 }
     }
 
-    /// The program closes a number: who waits there goes on under one of the engine's.
-    pub fn number_closes(&mut self, fd: i32) {
-        let Some(set) = &mut self.transports.poll else { return };
-        for id in set.fall(fd) {
-            let Some(req) = self.slab.get_mut(id) else { continue };
-            if let Wait::Poll(poll) = &mut req.wait {
-                (poll.at, poll.stays) = (-1, false);
-            }
-            let held = req.call.file.hold_for_poll();
-            let plain = matches!(req.call.file, FileRef::Plain(_));
-            if held.is_err() || plain || self.stand(id).is_err() {
-                // No descriptor is left for it.
-                self.complete(id, Errno::ECANCELED.res());
-                self.commit();
-            }
-        }
-    }
-
     /// Numbers that were closed, and nobody heard of it: who waits there waits for the file that
     /// has the number now.
     pub fn check_standing(&mut self) {
@@ -127,7 +109,7 @@ impl Ctx {
         if req.call.sqe.file_index != 0 || standing::count(fd) == 0 {
             return false;
         }
-        self.number_closes(fd);
+        self.number_closes(fd, None);
         standing::count(fd) > 0
     }
 
@@ -216,25 +198,36 @@ impl Ctx {
     /// Looks at the poll set in the middle of a batch, or for a look's sake: what there is to do is
     /// left for later.
     pub fn look_aside(&mut self) {
+        if self.leaves_work() {
+            return;
+        }
         let mut buf = [Event::default(); BATCH];
         self.look(true);
         loop {
             let set = self.transports.epoll_fd().unwrap_or(-1);
             let n = poll::wait(set, &mut buf, Some(0), None).unwrap_or(0);
-            for ev in &buf[..n] {
-                if let Some(s) = standing::number(ev.data).and_then(|fd| self.standing(fd)) {
-                    s.hear(ev.events);
-                }
-                self.transports.stash.push_back(*ev);
-            }
+            self.stash_events(&buf[..n]);
             if n < BATCH {
                 return;
             }
         }
     }
 
+    /// Keeps events for [`take_stash`](Self::take_stash).
+    pub fn stash_events(&mut self, events: &[Event]) {
+        for ev in events {
+            if let Some(s) = standing::number(ev.data).and_then(|fd| self.standing(fd)) {
+                s.hear(ev.events);
+            }
+            self.transports.stash.push_back(*ev);
+        }
+    }
+
     /// Acts on what was found on the way.
     pub fn take_stash(&mut self) {
+        if self.leaves_work() {
+            return;
+        }
         while let Some(ev) = self.transports.stash.pop_front() {
             self.poll_events(&[ev]);
         }

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use crate::abi::*;
-use crate::ctx::{Ctx, Guard, Ring};
+use crate::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::errno::{Errno, Result};
 use crate::stats::trace::Step;
 use crate::wait::cqwait::{WaitArgs, cqring_wait};
@@ -63,19 +63,26 @@ pub struct Args {
 fn enter_ring(ring: &Arc<Ring>, args: &Args) -> Result<usize> {
     // Goes last: with the signal mask back, a handler may run that enters, too.
     let mut vigil = Vigil::new()?;
-    let mut ctx = ring.lock();
+    let mut ctx = if submits(ring, args) { ring.lock() } else { ring.lock_now() };
+    ctx.entered += 1;
     ctx.supersede();
     ctx.files.fetch_if_away();
     ctx.trace.look();
     let span = ctx.trace.begin();
     let (mut ctx, answer) = submit_and_wait(ring, ctx, args, &mut vigil);
     ctx.trace.end(span, Step::Enter, args.submit);
-    let last = ctx.closed && ctx.waiting == 0;
+    ctx.entered -= 1;
+    let last = ctx.closed && ctx.entered == 0;
     leave(ring, ctx);
     if last {
         crate::teardown::end(ring);
     }
     answer
+}
+
+/// Does the call itself take SQEs?
+fn submits(ring: &Ring, args: &Args) -> bool {
+    args.submit > 0 && ring.sq.get().is_none()
 }
 
 fn submit_and_wait<'r>(
@@ -91,9 +98,9 @@ fn submit_and_wait<'r>(
     if ctx.flags & IORING_SETUP_SQPOLL != 0 {
         drop(ctx);
         if let Err(e) = turn_to_thread(ring, args.flags) {
-            return (ring.lock(), Err(e));
+            return (ring.lock_now(), Err(e));
         }
-        ctx = ring.lock();
+        ctx = ring.lock_now();
         submitted = args.submit;
     } else if args.submit > 0 {
         crate::rsrc::ring_fds::touch();
@@ -120,16 +127,21 @@ fn submit_and_wait<'r>(
     if !ctx.outbox.is_empty() {
         drop(ctx);
         crate::wait::reactor::deliver(ring);
-        ctx = ring.lock();
+        ctx = ring.lock_now();
     }
-    ctx.waiting += 1;
-    let (mut ctx, waited) = match wait_args(&ctx, args) {
-        _ if ctx.polls_by_enter() && !ctx.foreign_issuer() => iopoll_check(ring, ctx, args, vigil),
+    let (ctx, waited) = match wait_args(&ctx, args) {
+        _ if ctx.polls_by_enter() && !ctx.foreign_issuer() => {
+            if ctx.issuing == Issuing::Elsewhere {
+                // Who polls needs the lock whole, as on the kernel.
+                drop(ctx);
+                ctx = ring.lock();
+            }
+            iopoll_check(ring, ctx, args, vigil)
+        }
         Ok(_) if ctx.foreign_issuer() => (ctx, Err(Errno::EEXIST)),
         Ok(args) => cqring_wait(ring, ctx, args, vigil),
         Err(e) => (ctx, Err(e)),
     };
-    ctx.waiting -= 1;
     (ctx, if submitted > 0 { Ok(submitted as usize) } else { waited })
 }
 
@@ -155,11 +167,18 @@ fn turn_to_thread(ring: &Ring, flags: u32) -> Result<()> {
 /// Leaves the ring in good hands and its lock free: parcels are delivered, what is in flight is
 /// watched.
 pub fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
+    if ctx.leaves_work() {
+        // The thread that is in the middle of an issue leaves, too.
+        return;
+    }
     if !ctx.outbox.is_empty() {
         drop(ctx);
         crate::wait::reactor::deliver(ring);
         // A poll of another ring is armed only there.
-        ctx = ring.lock();
+        ctx = ring.lock_now();
+        if ctx.leaves_work() {
+            return;
+        }
     }
     let nobody = ctx.in_flight() && !ctx.driver.active;
     if nobody {

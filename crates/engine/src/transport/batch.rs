@@ -104,13 +104,15 @@ impl Ctx {
         let Some(mut aio) = self.transports.aio.take() else { return false };
         let mut failed: Vec<(u64, Errno)> = Vec::new();
         let fail = |data, e| failed.push((data, e));
-        let taken = match &mut self.transports.polling {
+        let mut polling = self.transports.polling.take();
+        let taken = self.unlocked(|| match &mut polling {
             Some(polling) => {
                 let now = Clock::Monotonic.now();
                 aio.submit_tracked(fail, |cb| polling.issued(cb, now))
             }
             None => aio.submit(fail),
-        };
+        });
+        self.transports.polling = polling;
         self.transports.aio = Some(aio);
         for (data, e) in failed {
             if let Some(kept) = self.transports.lane.take(data) {

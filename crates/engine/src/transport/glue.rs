@@ -38,7 +38,7 @@ impl Work for Job {
             _ => issue_blocking(&mut self.call),
         };
         let f = Finished { id: self.id, call: *self.call, outcome };
-        let mut ctx = self.ring.lock();
+        let mut ctx = self.ring.lock_now();
         ctx.transports.workers = ctx.transports.workers.saturating_sub(1);
         if self.ring.dead.load(Relaxed) {
             return;

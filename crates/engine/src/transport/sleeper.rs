@@ -435,7 +435,7 @@ impl Sleeper {
     fn tell(self: &Arc<Self>, ring: &Weak<Ring>, res: i32) -> bool {
         let Some(ring) = ring.upgrade() else { return false };
         let Some((id, job)) = self.job().clone() else { return false };
-        let mut ctx = ring.lock();
+        let mut ctx = ring.lock_now();
         if ring.dead.load(SeqCst) {
             return false;
         }
@@ -447,7 +447,7 @@ impl Sleeper {
         }
         crate::syscall::enter::leave(&ring, ctx);
         // Not earlier: who asks it holds the lock until it sleeps.
-        let mut ctx = ring.lock();
+        let mut ctx = ring.lock_now();
         self.words.iter().for_each(|w| w.store(IDLE, SeqCst));
         ctx.transports.sleepers.idle(self.clone());
         !ring.dead.load(SeqCst)

@@ -38,6 +38,7 @@ pub fn hurry() {
         if let Some(mut ctx) = lock_soon(&ring)
             && tells(ctx.flags)
             && !ctx.driver.active
+            && !ctx.leaves_work()
             && ctx.has_work()
         {
             ctx.announce_deferred();
@@ -49,7 +50,7 @@ pub fn hurry() {
 fn lock_soon(ring: &Ring) -> Option<Guard<'_>> {
     const TRIES: u32 = 100;
     (0..TRIES).find_map(|_| {
-        let got = ring.try_lock();
+        let got = ring.try_lock_now();
         if got.is_none() {
             std::thread::yield_now();
         }

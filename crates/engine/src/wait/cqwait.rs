@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::time::Duration;
 
 use crate::abi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
-use crate::ctx::{Ctx, Guard, Ring};
+use crate::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::errno::{Errno, Result};
 use crate::mem::lock::SPINNER;
 use crate::stats::trace::Step;
@@ -196,7 +196,14 @@ fn sleep<'r>(
     left: u64,
     vigil: &mut Vigil,
 ) -> (Guard<'r>, Slept) {
-    if left == 0 || !ctx.transports.stash.is_empty() {
+    if left == 0 {
+        return (ctx, Slept::Woken);
+    }
+    if ctx.leaves_work() {
+        // That thread takes the events, and tells who sleeps here of what it posts.
+        return passive(ring, ctx, a, left);
+    }
+    if !ctx.transports.stash.is_empty() {
         return (ctx, Slept::Woken);
     }
     // The mask and the sleep must be one system call, which only the poll set's wait is.
@@ -208,7 +215,7 @@ fn sleep<'r>(
             // Others get the lock in between.
             drop(ctx);
             core::hint::spin_loop();
-            return (ring.lock(), Slept::Woken);
+            return (ring.lock_now(), Slept::Woken);
         }
         Ok(Rest::Nap(nap)) => return take_nap(ring, ctx, a, left, nap),
         Err(_) => return (ctx, Slept::Signal),
@@ -302,7 +309,7 @@ fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Gu
         poll::wait(epoll, &mut buf, timeout, a.sigmask)
     };
     let prompt = settles && Clock::Monotonic.now() - start < PROMPT_NS;
-    let mut ctx = ring.lock();
+    let mut ctx = ring.lock_now();
     ctx.look(prompt);
     ctx.end_drive();
     match r {
@@ -320,7 +327,9 @@ fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Gu
 
 /// Sleeps on the control page's sequence word, which whoever posts bumps, in whatever process.
 fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
-    let slice = if a.sigmask.is_some() || ctx.in_flight() { SLICE_NS } else { FOREVER_NS };
+    let beside = ctx.issuing == Issuing::Elsewhere;
+    let slices = beside || a.sigmask.is_some() || ctx.in_flight();
+    let slice = if slices { SLICE_NS } else { FOREVER_NS };
     let control = ctx.mem.control.clone();
     let spins = a.sigmask.is_none() && ctx.patience.try_now();
     control.waiters().fetch_add(if spins { SPINNER } else { 1 }, SeqCst);
@@ -331,7 +340,7 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
         let sleeps = u32::from(!moved);
         control.waiters().fetch_add(sleeps.wrapping_sub(SPINNER), SeqCst);
         if moved {
-            let mut ctx = ring.lock();
+            let mut ctx = ring.lock_now();
             ctx.patience.was_short();
             return (ctx, Slept::Woken);
         }
@@ -345,7 +354,12 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
     drop(opened);
     let slept = if slept == Err(Errno::EINTR) { Slept::Signal } else { Slept::Woken };
     control.waiters().fetch_sub(1, SeqCst);
-    (ring.lock(), slept)
+    let ctx = ring.lock_now();
+    if ctx.issuing == Issuing::Elsewhere {
+        // Its process may be gone.
+        control.end_issue_of_dead();
+    }
+    (ctx, slept)
 }
 
 /// Sleeps until somebody posts, for `slice` at most.

@@ -177,6 +177,10 @@ impl Ctx {
     /// The poll set is being looked at: at what was put there before, this is the first look.
     /// `prompt`: it does not sleep.
     pub fn look(&mut self, prompt: bool) {
+        if self.leaves_work() {
+            // What it arms is not looked at yet.
+            return;
+        }
         self.transports.looks = self.transports.looks.wrapping_add(1);
         self.transports.unsettled = 0;
         self.transports.prompt = prompt;
@@ -184,6 +188,9 @@ impl Ctx {
 
     /// Acts on events taken from the poll set.
     pub fn poll_events(&mut self, events: &[Event]) {
+        if self.leaves_work() {
+            return self.stash_events(events);
+        }
         for ev in events {
             match ev.data {
                 0 => {
@@ -207,6 +214,9 @@ impl Ctx {
     /// Takes what is there without waiting: aio completions, readiness, due timeouts, workers'
     /// results.
     pub fn collect(&mut self) {
+        if self.leaves_work() {
+            return;
+        }
         self.collect_memory();
         if self.transports.poll.as_ref().is_some_and(|p| p.armed() > 0) {
             self.look(true);
@@ -226,6 +236,9 @@ impl Ctx {
     /// Acts on all that is ready in the poll set. What one look takes is not all where more than
     /// that many are ready; and only behind all does anything get its second turn.
     pub fn take_events(&mut self) {
+        if self.leaves_work() {
+            return;
+        }
         let mut buf = [Event::default(); BATCH];
         loop {
             let fd = self.transports.epoll_fd().unwrap_or(-1);
@@ -239,6 +252,9 @@ impl Ctx {
 
     /// The part of [`collect`](Self::collect) that costs no system call.
     pub fn collect_memory(&mut self) {
+        if self.leaves_work() {
+            return;
+        }
         self.take_stash();
         while let Some(f) = self.deferred.pop_front() {
             self.finished(f);

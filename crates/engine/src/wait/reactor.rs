@@ -20,7 +20,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::AsRawFd;
 
 use crate::abi::IORING_SETUP_TASKRUN_FLAG;
-use crate::ctx::{Ctx, Ring};
+use crate::ctx::{Ctx, Issuing, Ring};
 use crate::errno::Result;
 use crate::fds::InternalFd;
 use crate::req::estate::{self, Children, End};
@@ -156,7 +156,7 @@ impl Reactor {
     fn watch(&self, ring: &Arc<Ring>) {
         ring.watched.store(true, SeqCst);
         let fd = {
-            let mut ctx = ring.lock();
+            let mut ctx = ring.lock_now();
             if ctx.transports.poll_set().is_err() {
                 drop(ctx);
                 return self.look_now_and_then(ring);
@@ -293,7 +293,11 @@ impl Reactor {
                 continue;
             }
             let wanted = {
-                let ctx = ring.lock();
+                let mut ctx = ring.lock_now();
+                if ctx.leaves_work() {
+                    any = true;
+                    continue;
+                }
                 ctx.in_flight() && !ctx.driver.active && ctx.wants_reactor()
             };
             if wanted {
@@ -310,9 +314,13 @@ impl Reactor {
         ring.watched.store(false, SeqCst);
         let mut again = false;
         {
-            let mut ctx = ring.lock();
+            let mut ctx = ring.lock_now();
             if ring.dead.load(Relaxed) || ctx.driver.active {
                 return;
+            }
+            if ctx.leaves_work() {
+                drop(ctx);
+                return self.look_now_and_then(ring);
             }
             if !ctx.defers() {
                 let span = ctx.trace.begin_now();
@@ -338,7 +346,10 @@ impl Reactor {
 
 /// Looks for numbers whose close nobody has heard of. A ring that is busy has its turn later.
 fn check_standing(ring: &Arc<Ring>) {
-    if let Some(mut ctx) = ring.try_lock().filter(|_| !ring.dead.load(Relaxed)) {
+    if let Some(mut ctx) = ring.try_lock_now()
+        && !ring.dead.load(Relaxed)
+        && ctx.issuing != Issuing::Elsewhere
+    {
         ctx.check_standing();
     }
 }

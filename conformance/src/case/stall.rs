@@ -1,0 +1,176 @@
+//! A submission that sleeps: nobody waits for it who would not on the kernel.
+
+use super::prelude::*;
+use super::net;
+use crate::late::{LatePage, Step};
+use std::io::Write;
+
+pub const CASES: &[Case] = &[
+    case!(
+        "stall",
+        others_go_on,
+        [Op(IORING_OP_READ), Op(IORING_OP_MSG_RING)],
+        "a page that is served late holds up nobody but who touches it"
+    ),
+    case!(
+        "stall",
+        received_late,
+        [Op(IORING_OP_RECV)],
+        "a receive that is tried again and sleeps in its buffer holds up nobody"
+    ),
+    case!(
+        "stall",
+        closed_meanwhile,
+        [Op(IORING_OP_RECV)],
+        "a number that a receive waits on is closed while its ring's submitter sleeps"
+    ),
+    case!(
+        "stall",
+        submitters_take_turns,
+        [Op(IORING_OP_NOP)],
+        "a second submitter waits, and loses nothing"
+    ),
+];
+
+/// What goes on beside the stall.
+struct Beside {
+    door: Door,
+    /// The ring whose submission sleeps.
+    stalled: i32,
+    other: Ring,
+    answers: Vec<isize>,
+}
+
+impl Beside {
+    fn enter(&self, min: u32, timeout_ms: i64) -> isize {
+        let ts = kernel_timespec { tv_sec: 0, tv_nsec: timeout_ms * 1_000_000 };
+        let arg = io_uring_getevents_arg { ts: addr(&ts) as u64, ..Default::default() };
+        let flags = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
+        door::enter(self.door, self.stalled, 0, min, flags, addr(&arg), size_of_val(&arg))
+    }
+}
+
+const ANY: &[Step<Beside>] = &[
+    ("fork", |b| b.answers.push(os::in_child(|| 7) as isize)),
+    ("poll", |b| b.answers.push(os::poll(b.stalled, libc::POLLIN, 0) as isize)),
+    ("enter", |b| {
+        b.answers.push(door::enter(b.door, b.stalled, 0, 0, IORING_ENTER_GETEVENTS, 0, 0));
+    }),
+    ("enter with a time limit", |b| b.answers.push(b.enter(1, 10))),
+    ("another ring", |b| {
+        b.other.push(sqe::nop().ud(1));
+        b.answers.push(b.other.submit_wait(1));
+    }),
+    ("a message", |b| {
+        b.other.push(sqe::rw(IORING_OP_MSG_RING, b.stalled, 0, 5, 77).ud(2));
+        b.answers.push(b.other.submit_wait(2));
+    }),
+    ("a new ring", |b| b.answers.push(isize::from(Ring::new(b.door, 4, 0).is_ok()))),
+];
+/// What each of them answers.
+const ANSWERS: [isize; 7] = [7, 0, 0, -(ETIME as isize), 1, 1, 1];
+
+fn late_page() -> Result<LatePage, Stop> {
+    LatePage::new().ok_or_else(|| Stop::Skip("userfaultfd is denied".into()))
+}
+
+/// A READ of 100 bytes whose buffer is served late.
+fn late_read(file: &std::fs::File, page: &LatePage) -> io_uring_sqe {
+    sqe::rw(IORING_OP_READ, file.as_raw_fd(), page.addr(), 100, 0)
+}
+
+/// Submits what is in the queue of ring `fd`.
+fn submit(door: Door, fd: i32) -> impl Fn() -> isize + Send + Copy {
+    move || door::enter(door, fd, 1, 0, 0, 0, 0)
+}
+
+fn others_go_on(cx: &mut Cx) -> Outcome {
+    let page = late_page()?;
+    let mut ring = cx.ring(8, 0)?;
+    let file = cx.file("f", &[b'x'; 4096])?;
+    ring.push(late_read(&file, &page).ud(2));
+    let (door, stalled, other) = (cx.door, ring.fd, cx.ring(4, 0)?);
+    let mut beside = Beside { door, stalled, other, answers: vec![] };
+    let (submitted, late) = page.while_stalled(submit(door, stalled), &mut beside, ANY);
+    cx.eq("waited for the stall", late, vec![]);
+    cx.eq("submitted", submitted, Some(1));
+    cx.eq("answers", beside.answers, ANSWERS.to_vec());
+    cx.reap(&mut ring, "all", &[(2, 100), (77, 5)]);
+    cx.one(&mut ring, "goes on", sqe::nop(), 0);
+    Ok(())
+}
+
+fn received_late(cx: &mut Cx) -> Outcome {
+    let page = late_page()?;
+    let mut ring = cx.ring(8, 0)?;
+    let (a, mut b) = net::pair()?;
+    let mut first = [0; 4];
+    b.write_all(b"once")?;
+    cx.one(&mut ring, "once", net::recv(a.as_raw_fd(), &mut first), 4);
+    ring.push(sqe::rw(IORING_OP_RECV, a.as_raw_fd(), page.addr(), 100, 0).ud(2));
+    let (door, stalled, other) = (cx.door, ring.fd, cx.ring(4, 0)?);
+    let mut beside = Beside { door, stalled, other, answers: vec![] };
+    // The task that submits it is the one that tries it again.
+    let wait = move || door::enter(door, stalled, 1, 2, IORING_ENTER_GETEVENTS, 0, 0);
+    let sender = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        b.write_all(&[7; 100]).map(|()| b)
+    });
+    let (waited, late) = page.while_stalled(wait, &mut beside, ANY);
+    cx.holds("sent", matches!(sender.join(), Ok(Ok(_))));
+    cx.eq("waited for the stall", late, vec![]);
+    cx.eq("waited", waited, Some(1));
+    cx.eq("answers", beside.answers, ANSWERS.to_vec());
+    cx.reap(&mut ring, "all", &[(2, 100), (77, 5)]);
+    Ok(())
+}
+
+fn closed_meanwhile(cx: &mut Cx) -> Outcome {
+    let page = late_page()?;
+    let mut ring = cx.ring(8, 0)?;
+    let file = cx.file("f", &[b'x'; 4096])?;
+    let ((a, mut b), (c, mut d)) = (net::pair()?, net::pair()?);
+    let (mut first, mut old, mut new) = ([0; 4], [0; 4], [0; 4]);
+    b.write_all(b"once")?;
+    cx.one(&mut ring, "once", net::recv(a.as_raw_fd(), &mut first), 4);
+    cx.start(&mut ring, &[net::recv(a.as_raw_fd(), &mut old).ud(1)]);
+    ring.push(late_read(&file, &page).ud(2));
+    let mut ends = (a.as_raw_fd(), c.as_raw_fd());
+    let meanwhile: &[Step<(i32, i32)>] =
+        &[("close", |ends| _ = os::close(ends.0)), ("dup2", |ends| _ = os::dup2(ends.1, ends.0))];
+    let (submitted, late) =
+        page.while_stalled(submit(cx.door, ring.fd), &mut ends, meanwhile);
+    cx.eq("waited for the stall", late, vec![]);
+    cx.eq("submitted", submitted, Some(1));
+    cx.reap(&mut ring, "what stalled", &[(2, 100)]);
+    cx.start(&mut ring, &[net::recv(a.as_raw_fd(), &mut new).ud(3)]);
+    b.write_all(b"old!")?;
+    cx.reap(&mut ring, "under the old number", &[(1, 4)]);
+    d.write_all(b"new!")?;
+    cx.reap(&mut ring, "under the new one", &[(3, 4)]);
+    cx.eq("data", (old, new), (*b"old!", *b"new!"));
+    Ok(())
+}
+
+fn submitters_take_turns(cx: &mut Cx) -> Outcome {
+    let page = late_page()?;
+    let mut ring = cx.ring(8, 0)?;
+    let file = cx.file("f", &[b'x'; 4096])?;
+    let nops: Vec<_> = (2..6).map(|ud| sqe::nop().ud(ud)).collect();
+    ring.push(late_read(&file, &page).ud(1));
+    nops.iter().for_each(|nop| _ = ring.push(*nop));
+    let submit = submit(cx.door, ring.fd);
+    let second = std::thread::scope(|s| {
+        let others = || nops.iter().map(|_| s.spawn(submit)).collect::<Vec<_>>();
+        let mut state = (Vec::new(), Some(others));
+        let (first, _) = page.while_stalled(submit, &mut state, &[("others", |state| {
+            state.0 = state.1.take().map_or(Vec::new(), |others| others());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        })]);
+        let others = state.0.into_iter().map(|other| other.join().unwrap_or(-1));
+        first.into_iter().chain(others).collect::<Vec<_>>()
+    });
+    cx.eq("submitted", second, vec![1; 5]);
+    cx.reap(&mut ring, "all", &[(1, 100), (2, 0), (3, 0), (4, 0), (5, 0)]);
+    Ok(())
+}

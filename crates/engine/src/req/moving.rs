@@ -1,0 +1,157 @@
+//! The program closes a number that requests wait under (`transport::standing`): they go on under
+//! one of the engine's, before the number means another file.
+//!
+//! Two of them need care. The request that another thread has at hand, in a system call without the
+//! lock, is in no table: it may be about to use the number. So the closer waits until that thread
+//! has the lock back, or must be inside the call by now, and leaves it a duplicate.
+//! And where the closer is a signal handler that has interrupted the holder of the lock, it takes a
+//! duplicate itself and leaves it to whoever takes the lock next.
+#![allow(unsafe_code)]
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::time::Duration;
+
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::ctx::{Ctx, Issuing, Ring};
+use crate::errno::Errno;
+use crate::fds::{InternalFd, dup_internal};
+use crate::opdef::{Outcome, Try};
+use crate::req::request::{Call, FileRef, Req, Wait};
+use crate::sys;
+use crate::transport::kind::Kind;
+
+/// Numbers that closers have left, each with a duplicate: more than handlers come on top of each
+/// other.
+const LEFT: usize = 16;
+
+/// What closers have left for who takes the lock next.
+#[derive(Debug, Default)]
+pub struct Moves {
+    any: AtomicBool,
+    /// The number plus one, above its duplicate; 0: free.
+    left: [AtomicU64; LEFT],
+}
+
+impl Moves {
+    /// Is anything left?
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any.load(Relaxed)
+    }
+
+    /// Leaves a number that is about to be closed. Safe in a signal handler.
+    fn leave(&self, fd: i32) {
+        let Ok(dup) = dup_internal(fd) else { return };
+        let both = u64::from(fd.cast_unsigned() + 1) << 32 | dup.as_raw_fd() as u64;
+        let free = |slot: &&AtomicU64| slot.compare_exchange(0, both, Release, Relaxed).is_ok();
+        if self.left.iter().find(free).is_some() {
+            dup.into_number();
+            self.any.store(true, Release);
+        }
+    }
+
+    fn take(&self) -> impl Iterator<Item = (i32, InternalFd)> {
+        self.any.store(false, Relaxed);
+        let taken = self.left.iter().map(|slot| slot.swap(0, Acquire)).filter(|&both| both != 0);
+        taken.map(|both| {
+            // SAFETY: `leave` has let go of the duplicate, and this is the one that finds it.
+            let dup = unsafe { OwnedFd::from_raw_fd(both as u32 as i32) };
+            ((both >> 32) as i32 - 1, InternalFd::of_number(dup))
+        })
+    }
+}
+
+impl Ring {
+    /// The program closes `fd`. Called without any ring's lock.
+    pub fn number_closes(&self, fd: i32) {
+        let mut waited = 0;
+        loop {
+            let Some(mut ctx) = self.lock_soon() else { return self.moves.leave(fd) };
+            if !ctx.is_at_hand(fd, waited) {
+                ctx.number_closes(fd, None);
+                if !ctx.defers() {
+                    ctx.flush();
+                }
+                return;
+            }
+            drop(ctx);
+            std::thread::sleep(Duration::from_micros(50));
+            waited += 1;
+        }
+    }
+}
+
+impl Ctx {
+    /// Makes an attempt at a request that is in no table, without the lock.
+    #[inline]
+    pub fn attempt(&mut self, req: &mut Req, f: fn(&mut Call, Try) -> Outcome) -> Outcome {
+        if let FileRef::Plain(fd) = req.call.file {
+            self.at_hand = fd;
+        }
+        let outcome = self.unlocked(|| f(&mut req.call, Try::Nonblock));
+        self.at_hand = -1;
+        if self.moved.is_some() {
+            self.take_moved(req);
+        }
+        outcome
+    }
+
+    #[cold]
+    fn take_moved(&mut self, req: &mut Req) {
+        let Some(dup) = self.moved.take() else { return };
+        req.call.file = FileRef::Owned(dup, Kind::Pollable);
+        if let Wait::Poll(poll) = &mut req.wait
+            && poll.stays
+        {
+            (poll.at, poll.stays) = (-1, false);
+        }
+    }
+
+    /// Is another thread about to use the number for the request that it has at hand? `waited`: how
+    /// often the caller has asked.
+    fn is_at_hand(&self, fd: i32, waited: u32) -> bool {
+        /// The call has begun by then: at least a quarter of a second.
+        const LONG: u32 = 5000;
+        let used = self.issuing == Issuing::Elsewhere && self.at_hand == fd;
+        used && waited < LONG && self.issuing_thread != sys::thread()
+    }
+
+    /// Takes what closers have left.
+    #[cold]
+    pub fn take_moves(&mut self) {
+        let Some(ring) = self.ring.upgrade() else { return };
+        for (fd, dup) in ring.moves.take() {
+            self.number_closes(fd, Some(&dup));
+        }
+    }
+
+    /// The program closes a number: who waits there goes on under one of the engine's. `dup`: what
+    /// the number meant, if it may be closed already.
+    pub fn number_closes(&mut self, fd: i32, dup: Option<&InternalFd>) {
+        let from = dup.map_or(fd, AsRawFd::as_raw_fd);
+        if self.issuing == Issuing::Elsewhere && self.at_hand == fd {
+            self.moved = dup_internal(from).ok();
+        }
+        let Some(set) = &mut self.transports.poll else { return };
+        for id in set.fall(fd) {
+            let Some(req) = self.slab.get_mut(id) else { continue };
+            if let Wait::Poll(poll) = &mut req.wait {
+                (poll.at, poll.stays) = (-1, false);
+            }
+            if let FileRef::Plain(_) = req.call.file
+                && let Ok(own) = dup_internal(from)
+            {
+                req.call.file = FileRef::Owned(own, Kind::Pollable);
+            }
+            let held = req.call.file.hold_for_poll();
+            let plain = matches!(req.call.file, FileRef::Plain(_));
+            if held.is_err() || plain || self.stand(id).is_err() {
+                // No descriptor is left for it.
+                self.complete(id, Errno::ECANCELED.res());
+                self.commit();
+            }
+        }
+    }
+}
