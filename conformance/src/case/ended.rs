@@ -15,13 +15,34 @@ pub const CASES: &[Case] = &[
     case!("ended", link_timeout, [], "a linked timeout cancels nothing"),
     case!("ended", chain, [], "what is linked behind a success fails"),
     case!("ended", drained, [], "what waits behind a barrier fails"),
-    case!("ended", blocked_worker, [], "a worker that blocks is interrupted before the thread is gone"),
-    case!("ended", busy_worker, [], "workers that write are done, or were cancelled, before the thread is gone"),
+    case!(
+        "ended",
+        blocked_worker,
+        [],
+        "a worker that blocks is interrupted before the thread is gone"
+    ),
+    case!(
+        "ended",
+        busy_worker,
+        [],
+        "workers that write are done, or were cancelled, before the thread is gone"
+    ),
     case!("ended", writes, [], "writes that nobody sent to a worker are done"),
     case!("ended", single_issuer, [], "the only issuer's requests fail as others do"),
     case!("ended", deferred, [], "where only the issuer may run task work, nothing comes any more"),
+    case!(
+        "ended",
+        ready_before,
+        [],
+        "what is ready when its thread ends completes, whether others wait in the ring or not"
+    ),
     case!("ended", main_goes_on, [], "requests of other threads are left alone"),
-    case!("ended", first_thread, [], "others go on without the first thread, and the process ends with the last"),
+    case!(
+        "ended",
+        first_thread,
+        [],
+        "others go on without the first thread, and the process ends with the last"
+    ),
     case!("ended", last_thread, [], "exit(2) of the only thread ends the process, whatever waits"),
 ];
 
@@ -32,6 +53,43 @@ fn by_thread(cx: &mut Cx, ring: &mut Ring, sqes: &[io_uring_sqe]) {
     }
     let n = std::thread::scope(|s| s.spawn(|| ring.submit()).join().unwrap_or(-1));
     cx.is("submitted", n, sqes.len());
+}
+
+fn ready_before(cx: &mut Cx) -> Outcome {
+    const READS: usize = 100;
+    for waits in [false, true] {
+        let mut ring = cx.ring(128, 0)?;
+        let pipes = (0..READS).map(|_| cx.pipe()).collect::<Result<Vec<_>, _>>()?;
+        let mut bufs = [[0; 1]; READS];
+        for (i, ((r, _), buf)) in pipes.iter().zip(&mut bufs).enumerate() {
+            ring.push(sqe::read(r.as_raw_fd(), buf, 0).ud(i as u64));
+        }
+        let (door, fd) = (cx.door, ring.fd);
+        let (submitted, written) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        let n = std::thread::scope(|s| {
+            let thread = s.spawn(|| {
+                let n = door::enter(door, fd, READS as u32, 0, 0, 0, 0);
+                submitted.wait();
+                written.wait();
+                n
+            });
+            submitted.wait();
+            let all = || door::enter(door, fd, 0, READS as u32, IORING_ENTER_GETEVENTS, 0, 0);
+            let waiter = waits.then(|| s.spawn(all));
+            std::thread::sleep(Duration::from_millis(if waits { 20 } else { 0 }));
+            for (_, w) in &pipes {
+                let _ = rustix::io::write(w, b"x");
+            }
+            written.wait();
+            let n = thread.join();
+            waiter.map(|waiter| waiter.join());
+            n.unwrap_or(-1)
+        });
+        cx.is("submitted", n, READS);
+        let want: Vec<_> = (0..READS).map(|i| (i as u64, 1)).collect();
+        cx.reap(&mut ring, "ready", &want);
+    }
+    Ok(())
 }
 
 fn poll(cx: &mut Cx) -> Outcome {

@@ -1,6 +1,7 @@
 //! Tasks: which thread a request belongs to, and what becomes of it when that thread ends.
 //!
-//! As in the kernel, nothing is looked for: a request whose task is gone goes on waiting, and fails
+//! As in the kernel, what is ready when a task ends completes. Beyond that nothing is looked for: a
+//! request whose task is gone goes on waiting, and fails
 //! when it comes to what only its task could have done (`tw.cancel`). A poll or a read that is
 //! ready is ECANCELED, a linked timeout cancels nothing, what comes next in a chain or behind a
 //! barrier is EFAULT; a timeout, or what the disk brings back, ends as ever. Only workers go with
@@ -62,9 +63,26 @@ pub fn ends() {
     }
 }
 
+/// How often a thread that ends waits for the driver to act on what it may have in hand.
+const HANDS: u32 = 3;
+
 fn ends_on(ring: &Arc<Ring>, task: u32) {
+    let mut hands = 0;
     while !ring.dead.load(Relaxed) {
+        // The kernel's, too, waits here for who is in the middle of an issue: that one may have
+        // in hand what is ready.
         let mut ctx = ring.lock();
+        // What is ready is not cancelled: on the kernel it would have run by now.
+        if !ctx.defers() && ctx.slab.iter().any(|(_, r)| r.task == task) {
+            if hands < HANDS && ctx.driver.active {
+                hands += 1;
+                ctx.kick_driver();
+                let _ = crate::req::cancel::sleep(ctx, u64::MAX);
+                continue;
+            }
+            ctx.collect();
+            ctx.flush();
+        }
         let running = ctx.orphan(task);
         if !ctx.defers() {
             ctx.flush();
