@@ -75,7 +75,8 @@ pub fn known_direct(fd: i32) -> bool {
     remembered(fd) == Some(Kind::Direct) && is_direct(fd)
 }
 
-fn is_direct(fd: i32) -> bool {
+/// Is `fd` open with O_DIRECT now?
+pub fn is_direct(fd: i32) -> bool {
     let flags = borrow(fd).map(rustix::fs::fcntl_getfl);
     matches!(flags, Some(Ok(fl)) if fl.contains(rustix::fs::OFlags::DIRECT))
 }

@@ -14,7 +14,7 @@ mod stand_in;
 mod table;
 
 pub use forked::{fork_child, fork_parent, fork_prepare};
-pub use kinds::{forget_kind, kind, known_direct, known_kind, modelled, streak};
+pub use kinds::{forget_kind, is_direct, kind, known_direct, known_kind, modelled, streak};
 pub use owned::{
     InternalFd, adopt_internal, adopt_opened, check_open, close_numbers, dup_internal, is_internal,
     is_path_only, release,

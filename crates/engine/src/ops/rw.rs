@@ -216,7 +216,7 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
     if how == Try::Nonblock && punts(call, kind) {
         return Outcome::Retry;
     }
-    let mut given = match flags_given(call, kind, how) {
+    let mut given = match rw_nowait::flags_given(call, kind, how) {
         Ok(given) => given,
         Err(e) => return Outcome::Done(e.res()),
     };
@@ -274,22 +274,6 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
             Err(e) => return Outcome::Done(e.res()),
         }
     }
-}
-
-/// The flags of the SQE, but for the RWF_NOWAIT of a write that needs none.
-///
-/// # Errors
-/// As [`rw_nowait::may_write`].
-fn flags_given(call: &Call, kind: Kind, how: Try) -> Result<u32> {
-    let given = call.sqe.op_flags;
-    let special = call.sqe.opcode == IORING_OP_WRITEV_FIXED || given & RWF_NOWAIT != 0;
-    if !special || !writes(call.sqe.opcode) || !rw_nowait::simple(call, kind) {
-        return Ok(given);
-    }
-    if how == Try::Nonblock {
-        rw_nowait::may_write(call)?;
-    }
-    Ok(given & !RWF_NOWAIT)
 }
 
 /// Is it known beforehand that the file cannot do without waiting? Where there is nothing to

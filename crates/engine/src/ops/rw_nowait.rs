@@ -5,10 +5,28 @@ use rustix::fs::{FileType, OFlags};
 
 use crate::abi::IORING_OP_WRITEV_FIXED;
 use crate::errno::{Errno, Result};
+use crate::opdef::Try;
+use crate::ops::rw::{RWF_NOWAIT, writes};
 use crate::req::request::Call;
 use crate::sys::{self, sys};
 use crate::transport::kind::Kind;
 use crate::user::iovec;
+
+/// The flags of the SQE, but for the RWF_NOWAIT of a write that needs none.
+///
+/// # Errors
+/// As [`may_write`].
+pub fn flags_given(call: &Call, kind: Kind, how: Try) -> Result<u32> {
+    let given = call.sqe.op_flags;
+    let special = call.sqe.opcode == IORING_OP_WRITEV_FIXED || given & RWF_NOWAIT != 0;
+    if !special || !writes(call.sqe.opcode) || !simple(call, kind) {
+        return Ok(given);
+    }
+    if how == Try::Nonblock {
+        may_write(call)?;
+    }
+    Ok(given & !RWF_NOWAIT)
+}
 
 /// `EXT4_SUPER_MAGIC`, `F2FS_SUPER_MAGIC`.
 const UNBUFFERED: [u64; 2] = [0xef53, 0xf2f5_2010];

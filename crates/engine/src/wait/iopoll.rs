@@ -12,6 +12,7 @@ use core::time::Duration;
 use crate::abi::*;
 use crate::ctx::{Ctx, Guard, Ring};
 use crate::errno::{Errno, Result};
+use crate::fds::is_direct;
 use crate::opdef::{self, OPS};
 use crate::ops::rw;
 use crate::req::request::Req;
@@ -221,7 +222,10 @@ impl Ctx {
         }
         // All I/O here is of that kind.
         req.call.sqe.op_flags &= !rw::RWF_HIPRI;
-        if kind_of(&req.call.file) == Kind::Direct {
+        let file = &req.call.file;
+        // A file in memory goes by that, also where it was opened with O_DIRECT.
+        let memory = || kind_of(file) == Kind::Memory && is_direct(file.fd());
+        if kind_of(file) == Kind::Direct || memory() {
             return Ok(());
         }
         Err(rw::first_of(&req.call, Errno::EOPNOTSUPP))
