@@ -316,6 +316,22 @@ pub(crate) fn exact_timers() {
     }
 }
 
+/// Is there memory for a thread with such a stack? One that begins allocates, and where it cannot
+/// the C library ends the process; a thread that is not made does no harm.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(crate) fn room_for_thread(stack: usize) -> std::io::Result<()> {
+    const BEGINNING: usize = 128 << 10;
+    /// `MAP_PRIVATE | MAP_ANONYMOUS`.
+    const HOW: usize = 2 | 0x20;
+    let len = stack + BEGINNING;
+    let at = sys!(__NR_mmap, 0, len, 0, HOW, usize::MAX, 0);
+    check(at).map_err(|e| std::io::Error::from_raw_os_error(e.0))?;
+    sys!(__NR_munmap, at, len);
+    Ok(())
+}
+
 /// `nanosleep(2)`.
 ///
 /// # Errors

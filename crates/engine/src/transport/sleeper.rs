@@ -239,6 +239,7 @@ impl Sleeper {
             job: Mutex::new(None),
         });
         let (me, ring) = (w.clone(), ring.clone());
+        crate::sys::room_for_thread(WORKER_STACK).map_err(|_| Errno::ENOMEM)?;
         let _blocked = signal::BlockAll::new();
         let name = format!("iou-slp-{}", crate::fork::pid());
         let thread = std::thread::Builder::new().name(name).stack_size(WORKER_STACK);
