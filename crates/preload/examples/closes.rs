@@ -325,6 +325,19 @@ fn unsafe_eventfd() -> RawFd {
     unsafe { libc::eventfd(0, libc::EFD_NONBLOCK) }
 }
 
+/// Makes `n` mean what `fd` means.
+fn onto(way: &str, fd: RawFd, n: RawFd) -> isize {
+    // SAFETY: numbers only.
+    unsafe {
+        match way {
+            "dup3" => libc::dup3(fd, n, libc::O_CLOEXEC) as isize,
+            "syscall" => libc::syscall(libc::SYS_dup2, fd, n) as isize,
+            "inline" => closes_inline_dup2(fd as usize, n as usize, 0),
+            _ => libc::dup2(fd, n) as isize,
+        }
+    }
+}
+
 /// dup2 and dup3 work onto any number, and all that the ring does goes on.
 fn onto_any(way: &str) -> Outcome {
     let mut r = ring()?;
@@ -356,16 +369,7 @@ fn onto_any(way: &str) -> Outcome {
     let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY) };
     let ours = [r.as_raw_fd(), events, some[0], some[1], slot[0], slot[1], file, null];
     for n in (3..1000).filter(|n| !ours.contains(n)) {
-        // SAFETY: numbers only.
-        let got = unsafe {
-            match way {
-                "dup3" => libc::dup3(null, n, libc::O_CLOEXEC) as isize,
-                "syscall" => libc::syscall(libc::SYS_dup2, null, n) as isize,
-                "inline" => closes_inline_dup2(null as usize, n as usize, 0),
-                _ => libc::dup2(null, n) as isize,
-            }
-        };
-        equal("onto", got, n as isize)?;
+        equal("onto", onto(way, null, n), n as isize)?;
     }
     let answers = |r: &mut IoUring, data: u64, res: i32| {
         let c = one(r)?;

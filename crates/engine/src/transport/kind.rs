@@ -55,14 +55,16 @@ impl Kind {
         let Some(fd) = crate::sys::borrow(fd) else { return Kind::Unknown };
         let Ok(stat) = rustix::fs::fstat(fd) else { return Kind::Unknown };
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile | FileType::BlockDevice => Self::of_file(fd),
+            FileType::RegularFile => Self::of_file(fd, in_memory),
+            // Its name lies in a file system in memory, its data on a disk.
+            FileType::BlockDevice => Self::of_file(fd, |_| false),
             FileType::Fifo | FileType::Socket => Kind::Pollable,
             FileType::CharacterDevice | FileType::Unknown => Kind::Pollable,
             _ => Kind::Other,
         }
     }
 
-    fn of_file(fd: BorrowedFd<'_>) -> Kind {
+    fn of_file(fd: BorrowedFd<'_>, in_memory: fn(&rustix::fs::StatFs) -> bool) -> Kind {
         match rustix::fs::fcntl_getfl(fd) {
             Ok(fl) => match rustix::fs::fstatfs(fd) {
                 Ok(s) if in_memory(&s) => Kind::Memory,
