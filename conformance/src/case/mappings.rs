@@ -86,7 +86,9 @@ fn updated(cx: &mut Cx) -> Outcome {
     let sparse = rsrc(1, IORING_RSRC_REGISTER_SPARSE, 0, 0);
     cx.is("a table", ring.register(IORING_REGISTER_BUFFERS2, addr(&sparse), 32), 0);
     for (what, at, len, want) in mappings(cx)? {
-        let up = rsrc_update(0, &[part(at, len)], &[]);
+        // The call reads it: it must live until then.
+        let parts = [part(at, len)];
+        let up = rsrc_update(0, &parts, &[]);
         let got = ring.register(IORING_REGISTER_BUFFERS_UPDATE, addr(&up), 32);
         cx.is(what, got, if want == 0 { 1 } else { want });
     }
