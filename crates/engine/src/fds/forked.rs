@@ -45,20 +45,28 @@ pub fn fork_prepare() {
         return;
     }
     let signals = BlockAll::new();
-    let rings = all();
+    let mut rings = all();
     if !rings.is_empty() {
         // The child may ask it for what it cannot do itself.
         crate::wait::reactor::ensure();
     }
-    for ring in &rings {
-        ring.lock_now().files.deposit();
-    }
-    for ring in &rings {
-        ring.control.lock_now();
-    }
+    lock_all(&rings);
+    let table = loop {
+        let table = write();
+        // Other threads go on making rings until the table is held.
+        let known = |ring: &Arc<Ring>| rings.iter().any(|other| other.id == ring.id);
+        let mut new = table.all();
+        new.retain(|ring| !known(ring));
+        if new.is_empty() {
+            break table;
+        }
+        drop(table);
+        lock_all(&new);
+        rings.append(&mut new);
+    };
     let held = Held {
         rings,
-        _table: write(),
+        _table: table,
         _reactor: crate::wait::reactor::hold(),
         _aio: crate::aio::fork_prepare(),
         _stats: crate::stats::hold(),
@@ -66,6 +74,17 @@ pub fn fork_prepare() {
         signals,
     };
     HELD.set(Some(ManuallyDrop::new(held)));
+}
+
+/// Takes the locks of rings, in the order of their ids, and leaves their files where a child finds
+/// them.
+fn lock_all(rings: &[Arc<Ring>]) {
+    for ring in rings {
+        ring.lock_now().files.deposit();
+    }
+    for ring in rings {
+        ring.control.lock_now();
+    }
 }
 
 /// After `fork`, in the parent.

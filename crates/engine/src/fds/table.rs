@@ -192,13 +192,19 @@ pub fn forget_ended() {
 
 /// Every ring there is, also those that are closed while somebody waits in them.
 pub fn all() -> Vec<Arc<Ring>> {
-    let table = read();
-    let open = table.rings.iter().map(|r| r.2.clone());
-    let mut rings: Vec<_> = open.chain(table.closed.iter().filter_map(Weak::upgrade)).collect();
-    drop(table);
-    rings.sort_by_key(|r| r.id);
-    rings.dedup_by_key(|r| r.id);
-    rings
+    read().all()
+}
+
+impl Table {
+    /// As [`all`].
+    pub(super) fn all(&self) -> Vec<Arc<Ring>> {
+        let open = self.rings.iter().map(|r| r.2.clone());
+        let closed = self.closed.iter().filter_map(Weak::upgrade);
+        let mut rings: Vec<_> = open.chain(closed).collect();
+        rings.sort_by_key(|r| r.id);
+        rings.dedup_by_key(|r| r.id);
+        rings
+    }
 }
 
 /// The ring behind the `i`th ring descriptor: to look at them all from a signal handler, without
