@@ -27,13 +27,9 @@ impl Environment {
         bytes.extend(value_of.into().into_vec());
         // A NUL cannot come from a command line or an environment.
         let Ok(new) = CString::new(bytes) else { return };
-        let at = self.0.iter().position(|entry| value(entry, name).is_some());
-        let at = at.unwrap_or(self.0.len());
-        let mut index = 0;
-        self.0.retain(|entry| {
-            index += 1;
-            index - 1 < at || value(entry, name).is_none()
-        });
+        let named = |entry: &CString| value(entry, name).is_some();
+        let at = self.0.iter().position(named).unwrap_or(self.0.len());
+        self.0.retain(|entry| !named(entry));
         self.0.insert(at, new);
     }
 
