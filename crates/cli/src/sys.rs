@@ -23,6 +23,14 @@ pub fn own_exe() -> io::Result<PathBuf> {
     })
 }
 
+/// Is there no such process, or only what whoever started it has yet to wait for? By its number, as
+/// proc_pid_stat(5) tells.
+pub fn has_ended(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
+    matches!(state, None | Some("Z" | "X"))
+}
+
 /// This process's environment, entry by entry, also those that std leaves out.
 pub fn environ() -> Vec<CString> {
     unsafe extern "C" {

@@ -3,6 +3,7 @@
 
 use super::handed::Door;
 use crate::stats::pages::{self, Reading, Source};
+use crate::sys;
 use crate::top::total;
 use rustix::process::{Pid, test_kill_process};
 use softring_engine::stats::read;
@@ -148,10 +149,8 @@ impl Watched {
 
 /// The children of a process, of all its threads; none if it has ended.
 fn children(pid: i32) -> Option<Vec<i32>> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // A zombie has nothing any more.
-    let state = stat.rsplit(')').next()?.split_whitespace().next()?;
-    if matches!(state, "Z" | "X") {
+    if sys::has_ended(pid) {
         return None;
     }
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;

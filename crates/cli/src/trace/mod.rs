@@ -45,9 +45,7 @@ impl Other {
     fn ended(&self) -> bool {
         let Some(fd) = &self.fd else {
             // A kernel without pidfd_open(2).
-            let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-            let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
-            return matches!(state, None | Some("Z" | "X"));
+            return sys::has_ended(self.pid);
         };
         let mut fds = [PollFd::new(fd, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
