@@ -5,10 +5,9 @@
 //! So a child closes its copies at once. Before the fork the parent sends its registered files to
 //! itself over a socket pair, and leaves them there: they are nobody's descriptors then, and the
 //! pair holds them, as the ring does on the kernel, until the parent takes them out, or until all
-//! have closed it. A child that
-//! uses the ring looks at them with `MSG_PEEK`, which gives it descriptors and leaves the message
-//! for its siblings; also when its parent has ended. A slot that the parent empties is taken out of
-//! its message.
+//! have closed it. A child that uses the ring peeks at them (`MSG_PEEK`), which gives it
+//! descriptors and leaves the message for its siblings; also when its parent has ended. A slot
+//! that the parent empties is taken out of its message.
 //!
 //! A message holds 253 files. What cannot be sent (`RLIMIT_NOFILE` bounds what a user has on the
 //! way, see unix(7)) remains open in the child.
@@ -73,7 +72,7 @@ impl Deposit {
     }
 
     /// The files, with their slots.
-    fn look(&self) -> Vec<(u32, OwnedFd)> {
+    fn peek(&self) -> Vec<(u32, OwnedFd)> {
         let mut slots = [0u8; MOST * 4];
         let mut space = [const { core::mem::MaybeUninit::uninit() }; SPACE];
         let mut rights = RecvAncillaryBuffer::new(&mut space);
@@ -157,7 +156,7 @@ impl FileTable {
     #[cold]
     fn fetch(&mut self) {
         self.away = false;
-        let mut found: Vec<_> = self.deposits.drain(..).flat_map(|d| d.look()).collect();
+        let mut found: Vec<_> = self.deposits.drain(..).flat_map(|d| d.peek()).collect();
         for (slot, place) in (0..).zip(&mut self.slots) {
             let Some(old) = place.take_if(|node| node.deposited.load(Relaxed)) else { continue };
             // Its number is another's by now.
