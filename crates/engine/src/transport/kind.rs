@@ -55,22 +55,21 @@ impl Kind {
         let Some(fd) = crate::sys::borrow(fd) else { return Kind::Unknown };
         let Ok(stat) = rustix::fs::fstat(fd) else { return Kind::Unknown };
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Self::of_file(fd, in_memory),
-            // Its name lies in a file system in memory, its data on a disk.
-            FileType::BlockDevice => Self::of_file(fd, |_| false),
+            // The name of a device may lie in memory; its data do not.
+            FileType::RegularFile if rustix::fs::fstatfs(fd).is_ok_and(|s| in_memory(&s)) => {
+                Kind::Memory
+            }
+            FileType::RegularFile | FileType::BlockDevice => Self::of_disk(fd),
             FileType::Fifo | FileType::Socket => Kind::Pollable,
             FileType::CharacterDevice | FileType::Unknown => Kind::Pollable,
             _ => Kind::Other,
         }
     }
 
-    fn of_file(fd: BorrowedFd<'_>, in_memory: fn(&rustix::fs::StatFs) -> bool) -> Kind {
+    fn of_disk(fd: BorrowedFd<'_>) -> Kind {
         match rustix::fs::fcntl_getfl(fd) {
-            Ok(fl) => match rustix::fs::fstatfs(fd) {
-                Ok(s) if in_memory(&s) => Kind::Memory,
-                _ if fl.contains(OFlags::DIRECT) => Kind::Direct,
-                _ => Kind::Buffered,
-            },
+            Ok(fl) if fl.contains(OFlags::DIRECT) => Kind::Direct,
+            Ok(_) => Kind::Buffered,
             Err(_) => Kind::Unknown,
         }
     }
