@@ -127,7 +127,7 @@ impl Ring {
     /// Takes the uring lock when no other thread is in the middle of an issue. That may take as
     /// long as a file system or a page fault does: for submission and registration, which wait for
     /// each other on the kernel, too.
-    #[inline]
+    #[inline(always)]
     pub fn lock(&self) -> Guard<'_> {
         self.control.lock();
         self.guard(self.cell())
@@ -167,7 +167,7 @@ impl Ring {
     }
 
     /// The lock has been taken: the ring's memory is there, and what closers have left is done.
-    #[inline]
+    #[inline(always)]
     fn guard(&self, ctx: NonNull<Ctx>) -> Guard<'_> {
         let mut guard = Guard { ring: self, ctx };
         if guard.mem.may_go() {
@@ -396,13 +396,14 @@ impl Ctx {
             if (*lent).issuing == Issuing::Nobody {
                 (*lent).issuing = Issuing::Here;
                 (*lent).issuing_thread = crate::sys::thread();
-                control.begin_issue();
+                control.begin_issue(lent.cast());
             }
         }
-        control.lend(lent.cast());
+        // SAFETY: as above; only the issuing thread writes this.
+        let thread = unsafe { (*lent).issuing_thread };
         control.unlock();
         let answer = f();
-        control.lock_now();
+        control.lock_now_as(thread);
         // SAFETY: the lock is held again, and every borrow from what was lent has ended with it.
         unsafe { (*lent).issuing = Issuing::Here };
         answer

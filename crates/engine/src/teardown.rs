@@ -59,7 +59,7 @@ pub fn fork_child(ring: &Arc<Ring>) {
     (ctx.entered, ctx.driver, ctx.wakes) = (0, Driver::default(), Wakes::default());
     // Nor is anybody in the middle of an issue here.
     (ctx.issuing, ctx.left_work, ctx.at_hand) = (Issuing::Nobody, false, -1);
-    ring.control.lend(core::ptr::null_mut());
+    ring.control.fork_child();
     let transports = core::mem::take(&mut ctx.transports);
     transports.forget();
     ctx.stats.fork_child();

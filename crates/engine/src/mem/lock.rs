@@ -125,7 +125,7 @@ impl Control {
     }
 
     /// Takes the lock when no other thread is in the middle of an issue.
-    #[inline]
+    #[inline(always)]
     pub fn lock(&self) {
         self.lock_now();
         while self.issuing() {
@@ -134,23 +134,34 @@ impl Control {
     }
 
     /// Takes the lock, also while another thread is in the middle of an issue.
-    #[inline]
+    #[inline(always)]
     pub fn lock_now(&self) {
-        if !self.try_lock_now() {
+        self.lock_now_as(sys::thread());
+    }
+
+    /// As [`lock_now`](Self::lock_now), for a caller that knows which thread it is.
+    #[inline(always)]
+    pub fn lock_now_as(&self, thread: usize) {
+        if !self.try_lock_word() {
             self.lock_slow();
-            self.holder.store(sys::thread(), Relaxed);
         }
+        self.holder.store(thread, Relaxed);
     }
 
     /// As [`lock_now`](Self::lock_now), if nobody holds the lock.
     #[inline]
     pub fn try_lock_now(&self) -> bool {
-        let me = crate::fork::holder();
-        let free = self.lock_word().compare_exchange(0, me, Acquire, Relaxed).is_ok();
+        let free = self.try_lock_word();
         if free {
             self.holder.store(sys::thread(), Relaxed);
         }
         free
+    }
+
+    #[inline(always)]
+    fn try_lock_word(&self) -> bool {
+        let me = crate::fork::holder();
+        self.lock_word().compare_exchange(0, me, Acquire, Relaxed).is_ok()
     }
 
     /// Does the calling thread have the lock, as far as it can tell? Right but for the moment in
@@ -240,9 +251,11 @@ impl Control {
         }
     }
 
-    /// The calling thread is in the middle of an issue from now on. Lock holder only.
+    /// The calling thread is in the middle of an issue from now on, and lends what the lock guards
+    /// to whoever takes the lock meanwhile. Lock holder only.
     #[inline]
-    pub fn begin_issue(&self) {
+    pub fn begin_issue(&self, guarded: *mut ()) {
+        self.lent.store(guarded, Relaxed);
         self.issue_word().store(crate::fork::holder(), Relaxed);
     }
 
@@ -257,10 +270,9 @@ impl Control {
         }
     }
 
-    /// Lends what the lock guards to whoever takes the lock next. Lock holder only.
-    #[inline]
-    pub fn lend(&self, guarded: *mut ()) {
-        self.lent.store(guarded, Relaxed);
+    /// In a forked child: what the parent's issuer has lent is the parent's.
+    pub fn fork_child(&self) {
+        self.lent.store(core::ptr::null_mut(), Relaxed);
     }
 
     /// What was lent; null where another process issues. Lock holder only.

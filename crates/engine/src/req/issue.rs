@@ -157,10 +157,18 @@ impl Ctx {
     }
 
     /// DEFER_TASKRUN: receives whose turn was over may go on. True if there were any.
+    #[inline(always)]
     pub fn begin_turn(&mut self) -> bool {
         let any = !self.next_turn.is_empty();
-        self.run.append(&mut self.next_turn);
+        if any {
+            self.run_next_turn();
+        }
         any
+    }
+
+    #[cold]
+    fn run_next_turn(&mut self) {
+        self.run.append(&mut self.next_turn);
     }
 
     /// Hands a request to the owner that its issue chose.
