@@ -109,9 +109,10 @@ fn submit_and_wait<'r>(
         }
         let waits = args.flags & IORING_ENTER_GETEVENTS != 0;
         ctx.submit.waits = if waits { args.min } else { 0 };
+        let older = ctx.in_flight();
         let taken = ctx.submit_sqes(args.submit);
         ctx.submit.waits = 0;
-        ctx.after_submit(waits && taken == Ok(args.submit));
+        ctx.after_submit(waits && taken == Ok(args.submit), older);
         match taken {
             Ok(n) => submitted = n,
             Err(e) => return (ctx, Err(e)),
@@ -216,9 +217,10 @@ impl Ctx {
         self.defers() && self.issuer.is_some_and(|t| t != sys::gettid())
     }
 
-    /// What follows a submission: task work (unless deferred), batches, the commit; and what has
-    /// become ready since the last call, unless a wait follows.
-    pub fn after_submit(&mut self, waits: bool) {
+    /// What follows a submission: task work (unless deferred), batches, the commit; and, unless a
+    /// wait follows, what has become ready. Where no `older` request is in flight nothing has:
+    /// arming has just found the new ones not to be.
+    pub fn after_submit(&mut self, waits: bool, older: bool) {
         if self.defers() {
             self.transports_submit();
             self.commit();
@@ -232,10 +234,7 @@ impl Ctx {
             if core::mem::take(&mut self.transports.ready_now) {
                 self.collect();
                 self.flush();
-            } else if !waits
-                && (self.transports.unsettled > 0 || self.flags & IORING_SETUP_SQPOLL == 0)
-            {
-                // An SQ thread looks at other times.
+            } else if !waits && (older || self.transports.unsettled > 0) {
                 self.post_ready();
             }
         }

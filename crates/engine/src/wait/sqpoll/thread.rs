@@ -343,7 +343,8 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
     let before = ctx.completions();
     if submits {
         let _ = ctx.submit_sqes(ready.min(most));
-        ctx.after_submit(false);
+        // For older requests an SQ thread polls at other times.
+        ctx.after_submit(false, false);
         let polling = ctx.transports.polling.as_mut().filter(|_| sq.polls);
         sq.policy.store(polling.is_some(), Relaxed);
         if let Some(polling) = polling {
