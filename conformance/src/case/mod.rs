@@ -96,6 +96,7 @@ families![
     no_mmap,
     enter,
     wait,
+    clock,
     files,
     buffers,
     mappings,

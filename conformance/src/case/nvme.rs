@@ -1,5 +1,5 @@
 //! URING_CMD on NVMe devices: commands go to the device as they are. Skipped where there is none;
-//! `ci/nvme.sh` makes a virtual machine that has one.
+//! `ci/guest.sh` makes a virtual machine that has one.
 
 use super::prelude::*;
 use softring_engine::abi::nvme_passthru_cmd64 as Command;

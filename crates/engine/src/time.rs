@@ -17,6 +17,11 @@ pub enum Clock {
 impl Clock {
     pub const ALL: [Clock; 3] = [Clock::Monotonic, Clock::Boottime, Clock::Realtime];
 
+    /// Does it go on by leaps: when it is set, or when the machine wakes from a suspension?
+    pub fn jumps(self) -> bool {
+        self != Clock::Monotonic
+    }
+
     /// Now on this clock, in ns.
     pub fn now(self) -> u64 {
         read(match self {

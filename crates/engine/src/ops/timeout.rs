@@ -51,18 +51,33 @@ fn prep_common(ctx: &mut Ctx, req: &mut Req, link: bool) -> Result<()> {
     }
     let period = crate::time::to_ns(ctx.read_timespec(sqe.addr)?)?;
     let (count, shots) = if multi { (0, off) } else { (off, 0) };
-    let clock = clock_of(flags);
+    let clock = clock_of(flags, flags & IORING_TIMEOUT_ABS != 0);
     req.wait = Wait::Timeout(Timer { clock, period, count, shots, ..Timer::default() });
     Ok(())
 }
 
-/// The clock that a timeout's flags name.
-pub fn clock_of(flags: u32) -> Clock {
+/// The clock that a timeout goes by: a relative one does not follow those who set CLOCK_REALTIME
+/// (`hrtimer_setup`).
+fn clock_of(flags: u32, abs: bool) -> Clock {
     match flags & CLOCKS {
         IORING_TIMEOUT_BOOTTIME => Clock::Boottime,
-        IORING_TIMEOUT_REALTIME => Clock::Realtime,
+        IORING_TIMEOUT_REALTIME if abs => Clock::Realtime,
         _ => Clock::Monotonic,
     }
+}
+
+/// A timeout's flags, naming the clock that it goes by; [`clock_named`] reads them.
+pub fn with_clock(flags: u32, clock: Clock) -> u32 {
+    let name = match clock {
+        Clock::Monotonic => 0,
+        Clock::Boottime => IORING_TIMEOUT_BOOTTIME,
+        Clock::Realtime => IORING_TIMEOUT_REALTIME,
+    };
+    flags & !CLOCKS | name
+}
+
+pub fn clock_named(flags: u32) -> Clock {
+    clock_of(flags, true)
 }
 
 /// Arms the timeout.
@@ -155,10 +170,14 @@ pub fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     ctx.timeouts_disarm(id);
     match wait {
         Wait::Timeout(new) if update => {
-            if let Some(Wait::Timeout(t)) = ctx.slab.get_mut(id).map(|r| &mut r.wait) {
+            let abs = sqe.op_flags & IORING_TIMEOUT_ABS != 0;
+            if let Some(req) = ctx.slab.get_mut(id)
+                && let Wait::Timeout(t) = &mut req.wait
+            {
                 // What counted, be it completions or shots, counts no more.
                 (t.period, t.count, t.shots) = (new.period, 0, 0);
-                set_deadline(t, sqe.op_flags & IORING_TIMEOUT_ABS != 0);
+                t.clock = clock_of(req.call.sqe.op_flags, abs);
+                set_deadline(t, abs);
             }
             ctx.timeouts_insert(id);
         }

@@ -24,6 +24,7 @@ use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::mem::lock::Control;
+use crate::ops::timeout::{clock_named, with_clock};
 use crate::req::request::{Req, ReqFlags, State, Timer, Wait};
 use crate::req::slab::ReqId;
 use crate::sync::Mutex;
@@ -85,7 +86,7 @@ impl Left {
         if let (State::Timeout, IORING_OP_TIMEOUT, Wait::Timeout(t)) =
             (req.state, req.opcode(), req.wait)
         {
-            what |= TIMEOUT | sqe.op_flags << OP_FLAGS;
+            what |= TIMEOUT | with_clock(sqe.op_flags, t.clock) << OP_FLAGS;
             timer = t;
         }
         Left { what, user_data: sqe.user_data, timer }
@@ -109,7 +110,7 @@ impl Left {
         let word = |at: usize| page.left(slot * WORDS + at).load(Relaxed);
         let wide = |at: usize| u64::from(word(at)) | u64::from(word(at + 1)) << 32;
         let what = word(WHAT);
-        let clock = crate::ops::timeout::clock_of(what >> OP_FLAGS);
+        let clock = clock_named(what >> OP_FLAGS);
         let (deadline, period, shots) = (wide(DEADLINE), wide(PERIOD), word(SHOTS));
         let timer = Timer { clock, deadline, period, shots, ..Timer::default() };
         Left { what, user_data: wide(NAME), timer }

@@ -8,6 +8,7 @@ use crate::ops::net::{MSG_DONTWAIT, MSG_NOSIGNAL};
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::req::slab::ReqId;
 use crate::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
+use crate::transport::clock::CLOCK_DATA;
 use crate::transport::poll::{self, AIO_DATA, BATCH, Event, PollSet};
 use crate::transport::socket::{self, Socket};
 use crate::transport::standing::{self, IN, OUT, STICKY, Standing, Trust};
@@ -185,6 +186,7 @@ impl Ctx {
                     false
                 }
                 AIO_DATA => true,
+                CLOCK_DATA => false,
                 _ => self.slab.get(id).is_some_and(|req| req.state == State::Armed),
             };
         };

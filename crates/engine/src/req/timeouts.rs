@@ -109,6 +109,9 @@ impl Ctx {
         let Some(req) = self.slab.get_mut(id) else { return };
         let Wait::Timeout(t) = &mut req.wait else { return };
         req.state = State::Timeout;
+        if t.clock.jumps() {
+            self.transports.watch_clock();
+        }
         if self.timeouts.insert(t, id) {
             self.deadline_moved();
         }

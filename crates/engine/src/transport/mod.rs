@@ -12,6 +12,7 @@ use crate::wait::polling::Polling;
 
 pub mod aio;
 pub mod batch;
+pub mod clock;
 pub mod glue;
 pub mod kind;
 pub mod lane;

@@ -67,6 +67,8 @@ pub struct PollSet {
     wake: Kicker,
     /// Signalled by aio completions; edge-triggered, so that nobody need read it.
     aio: Option<InternalFd>,
+    /// Tells of steps of the clock; edge-triggered as well.
+    pub(super) clock: Option<InternalFd>,
     pub(super) armed: u32,
     /// By number.
     pub(super) standing: Vec<Standing>,
@@ -92,7 +94,8 @@ impl PollSet {
         let wake = Kicker(Arc::new(wake));
         let (standing, seats) = (Vec::new(), Vec::new());
         let (armed, unchecked, compares) = (0, false, true);
-        Ok(PollSet { epoll: set, wake, aio: None, armed, standing, unchecked, seats, compares })
+        let (epoll, aio, clock) = (set, None, None);
+        Ok(PollSet { epoll, wake, aio, clock, armed, standing, unchecked, seats, compares })
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {

@@ -206,8 +206,13 @@ fn sleep<'r>(
     if !ctx.transports.stash.is_empty() {
         return (ctx, Slept::Woken);
     }
-    // The mask and the sleep must be one system call, which only the poll set's wait is.
-    let drives = (ctx.in_flight() || a.sigmask.is_some()) && !ctx.driver.active;
+    // The mask and the sleep must be one system call, which only the poll set's wait is; and the
+    // poll set tells of steps of the clock.
+    let jumps = left != u64::MAX && ctx.clock.jumps();
+    if jumps {
+        ctx.transports.watch_clock();
+    }
+    let drives = (ctx.in_flight() || a.sigmask.is_some() || jumps) && !ctx.driver.active;
     let rest = if drives { ctx.rest_for_aio(vigil) } else { Ok(Rest::Block) };
     a.sigmask = vigil.mask();
     match rest {

@@ -22,7 +22,8 @@ use crate::ctx::Ctx;
 use crate::mem::lock::{Control, SPINNER};
 use crate::req::slab::ReqId;
 use crate::sys;
-use crate::transport::poll::{AIO_DATA, BATCH, Event, Kicker};
+use crate::transport::clock::CLOCK_DATA;
+use crate::transport::poll::{AIO_DATA, BATCH, Event, Kicker, PollSet};
 use crate::transport::standing;
 
 /// The thread that waits on the transports, if there is one.
@@ -201,6 +202,8 @@ impl Ctx {
                 AIO_DATA => {
                     self.aio_reap();
                 }
+                // The end of a sleep: deadlines are looked at anyway.
+                CLOCK_DATA => {}
                 data => match standing::number(data) {
                     Some(fd) => self.standing_fired(fd, ev.events),
                     None => {
@@ -218,7 +221,7 @@ impl Ctx {
             return;
         }
         self.collect_memory();
-        if self.transports.poll.as_ref().is_some_and(|p| p.armed() > 0) {
+        if self.transports.poll.as_ref().is_some_and(PollSet::tells) {
             self.look(true);
             self.take_events();
         }

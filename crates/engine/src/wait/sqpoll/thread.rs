@@ -13,7 +13,7 @@ use crate::stats::trace;
 use crate::sys;
 use crate::time::{Clock, coarse_ms};
 use crate::transport::aio::AioCtx;
-use crate::transport::poll::{self, BATCH, Event};
+use crate::transport::poll::{self, BATCH, Event, PollSet};
 use crate::wait::hybrid::Nap;
 use crate::wait::iopoll::doze;
 use crate::wait::polling::{Polling, trial, try_timer};
@@ -374,8 +374,8 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
 impl Ctx {
     /// Events that wait in the poll set, unless a waiter takes them.
     fn ask_readiness(&self, buf: &mut [Event; BATCH]) -> usize {
-        let armed = self.transports.poll.as_ref().is_some_and(|p| p.armed() > 0);
-        if !armed || self.driver.active {
+        let tells = self.transports.poll.as_ref().is_some_and(PollSet::tells);
+        if !tells || self.driver.active {
             return 0;
         }
         poll::wait(self.transports.epoll_fd().unwrap_or(-1), buf, Some(0), None).unwrap_or(0)
