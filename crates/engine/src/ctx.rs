@@ -15,7 +15,7 @@
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -65,6 +65,8 @@ pub struct Ring {
     pub listed: AtomicBool,
     /// All descriptors are closed.
     pub dead: AtomicBool,
+    /// The eventfd that stands for the ring where the program polls it; -1: none yet.
+    pub stand_in: AtomicI32,
     /// Calls of `enter` by descriptor: now and then one makes sure that the descriptor is still
     /// open.
     pub enters: AtomicU32,
@@ -116,6 +118,7 @@ impl Ring {
                 driven: AtomicBool::new(false),
                 listed: AtomicBool::new(false),
                 dead: AtomicBool::new(false),
+                stand_in: AtomicI32::new(-1),
                 enters: AtomicU32::new(0),
                 heirs: AtomicU32::new(0),
                 moves: Moves::default(),

@@ -57,3 +57,10 @@ fn so_it_is_where_nothing_is_patched() {
         }
     }
 }
+
+#[test]
+fn handlers_close_duplicate_and_poll_at_any_moment() {
+    for engine in ["kernel", "user"] {
+        succeed(under(example("handlers"), engine, "auto").args(["storm", "4000"]));
+    }
+}

@@ -1,12 +1,13 @@
 //! `fork(3)`: what is held over it, and what the child makes of the engine.
 
 use super::table::{Table, all, write};
+use super::table_lock::Write;
 use super::{kept, locks};
 use crate::ctx::Ring;
 use crate::transport::worker::signal::BlockAll;
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
-use std::sync::{Arc, RwLockWriteGuard};
+use std::sync::Arc;
 
 std::thread_local! {
     /// What `fork_prepare` holds until the fork is over. A handler that forks may come between any
@@ -18,7 +19,7 @@ std::thread_local! {
 struct Held {
     /// The rings that were locked, whatever has become of the table since they were listed.
     rings: Vec<Arc<Ring>>,
-    _table: RwLockWriteGuard<'static, Table>,
+    _table: Write<Table>,
     _reactor: crate::wait::reactor::Held,
     _aio: crate::aio::Held,
     _stats: crate::stats::Held,

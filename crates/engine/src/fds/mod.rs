@@ -4,6 +4,7 @@
 //! The engine knows no C symbol. Whoever stands in front of it (the preload's wrappers of `close`,
 //! `dup` …) reports what happens to descriptors through the calls in `reports`.
 
+mod duplicates;
 mod forked;
 pub mod kept;
 mod kinds;
@@ -12,6 +13,7 @@ mod owned;
 mod reports;
 mod stand_in;
 mod table;
+mod table_lock;
 
 pub use forked::{fork_child, fork_parent, fork_prepare};
 pub use kinds::{forget_kind, is_direct, kind, known_direct, known_kind, modelled, streak};

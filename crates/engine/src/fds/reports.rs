@@ -4,7 +4,7 @@ use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::kinds::{REMEMBERED, forget_closing, forget_kind};
-use super::table::{all, first_ring, is_ring, remove, write};
+use super::table::{duplicated, each, first_ring, is_ring, remove};
 use super::{kept, locks};
 use crate::transport::standing::{Closing, NUMBERS, stands_anywhere};
 
@@ -79,9 +79,7 @@ pub fn file_closes(fd: i32) {
 /// ring's lock, and while the number is [`Closing`].
 pub fn number_closes(fd: i32) {
     if stands_anywhere(fd) {
-        for ring in all() {
-            ring.number_closes(fd);
-        }
+        each(|ring| ring.number_closes(fd));
     }
 }
 
@@ -94,10 +92,8 @@ pub fn after_dup(old: i32, new: i32) {
     if is_ring(new) {
         remove(new);
     }
-    let mut table = write();
-    if let Some((_, file, ring)) = table.rings.iter().find(|r| r.0 == old) {
-        let entry = (new, *file, ring.clone());
-        table.rings.push(entry);
+    if is_ring(old) {
+        duplicated(old, new);
     }
 }
 

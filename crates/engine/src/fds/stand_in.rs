@@ -4,9 +4,11 @@
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::AsRawFd;
 
+use core::sync::atomic::Ordering::SeqCst;
+
 use super::adopt_internal;
-use super::table::{find, read, ring, write};
-use crate::ctx::Ctx;
+use super::table::{find, write_soon};
+use crate::ctx::{Ctx, Ring};
 use crate::sys::{self, borrow};
 
 /// Has ring `fd` completions to read? `None` if it is not a ring of ours.
@@ -16,55 +18,61 @@ pub fn readable(fd: i32) -> Option<bool> {
     Some(ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty())
 }
 
-/// Is the submission queue of ring `fd` full? False if it is not a ring of ours.
+/// Is the submission queue of ring `fd` full? False if it is not a ring of ours, or where that
+/// cannot be found out in a signal handler.
 pub fn sq_full(fd: i32) -> bool {
-    ring(fd).is_ok_and(|ring| {
-        let ctx = ring.lock_now();
-        ctx.mem.sq_ready() == ctx.mem.geo.sq_entries
-    })
+    let Some(ring) = find(fd) else { return false };
+    let ctx = ring.lock_soon();
+    ctx.is_some_and(|ctx| ctx.mem.sq_ready() == ctx.mem.geo.sq_entries)
 }
 
 /// A descriptor that polls readable while ring `fd` has completions, to stand for it in epoll, poll
 /// and select; `None` if `fd` is not a ring of ours. Stale readability is cleared here.
+///
+/// poll(2) is called in signal handlers, too. If the interrupted thread has the ring's lock, the
+/// descriptor is made readable without a look at the ring, and the program polls it once in vain.
 pub fn poll_fd(fd: i32) -> Option<i32> {
-    let ring = ring(fd).ok()?;
-    let known = read().poll.iter().find(|p| p.0 == ring.id).map(|(_, e)| e.as_raw_fd());
-    let stand_in = match known {
-        Some(raw) => raw,
-        None => {
-            // Without the table's lock: this closes a descriptor, and `close` asks the table.
-            let e = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
-            let e = adopt_internal(e);
-            let mut table = write();
-            let other = table.poll.iter().find(|p| p.0 == ring.id).map(|(_, e)| e.as_raw_fd());
-            // If another thread was faster, ours goes; its close, too, waits until the lock is
-            // free.
-            let (raw, surplus) = match other {
-                Some(raw) => (raw, Some(e)),
-                None => {
-                    let raw = e.as_raw_fd();
-                    table.poll.push((ring.id, e));
-                    (raw, None)
-                }
-            };
-            drop(table);
-            drop(surplus);
-            raw
-        }
-    };
-    let mut ctx = ring.lock_now();
+    let ring = find(fd)?;
+    let stand_in = stand_in(&ring)?;
     let e = borrow(stand_in)?;
-    ctx.poll_fd = Some(stand_in);
-    let ready = ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty();
-    // Who waits for an edge must not see one that is none.
-    match (ready, sys::poll_now(stand_in, sys::POLLIN) != 0) {
-        (true, false) => drop(rustix::io::write(e, &1u64.to_ne_bytes())),
-        (false, true) => drop(rustix::io::read(e, &mut [0u8; 8])),
-        _ => {}
+    let locked = ring.lock_soon().map(|mut ctx| {
+        ctx.poll_fd = Some(stand_in);
+        let ready = ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty();
+        // Who waits for an edge must not see one that is none.
+        match (ready, sys::poll_now(stand_in, sys::POLLIN) != 0) {
+            (true, false) => drop(rustix::io::write(e, &1u64.to_ne_bytes())),
+            (false, true) => drop(rustix::io::read(e, &mut [0u8; 8])),
+            _ => {}
+        }
+    });
+    if locked.is_none() || !crate::wait::reactor::guard_soon(&ring) {
+        let _ = rustix::io::write(e, &1u64.to_ne_bytes());
     }
-    drop(ctx);
-    crate::wait::reactor::guard(&ring, true);
     Some(stand_in)
+}
+
+/// The eventfd that stands for a ring, made now if need be.
+fn stand_in(ring: &Ring) -> Option<i32> {
+    let known = ring.stand_in.load(SeqCst);
+    if known >= 0 {
+        return Some(known);
+    }
+    let e = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
+    let e = adopt_internal(e);
+    let raw = e.as_raw_fd();
+    let mut table = write_soon()?;
+    match ring.stand_in.compare_exchange(-1, raw, SeqCst, SeqCst) {
+        Ok(_) => {
+            table.poll.push((ring.id, e));
+            Some(raw)
+        }
+        Err(other) => {
+            // Another thread was faster: ours goes, when the table's lock is free.
+            drop(table);
+            drop(e);
+            Some(other)
+        }
+    }
 }
 
 /// CQEs were published: whoever polls the ring sees it.

@@ -3,14 +3,15 @@
 //! `register`, and by an `enter` now and then ([`checked_ring`]).
 
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, Weak};
 
 use rustix::fd::{AsRawFd, OwnedFd};
 
 use super::kinds::forget_kind;
 use super::owned::{InternalFd, adopt_internal, dup_internal, is_internal};
-use super::{kept, locks};
+use super::table_lock::{Locked, Read, Write};
+use super::{duplicates, kept, locks};
 use crate::ctx::Ring;
 use crate::errno::{Errno, Result};
 use crate::sys::borrow;
@@ -26,17 +27,52 @@ pub(super) struct Table {
     pub(super) closed: Vec<Weak<Ring>>,
 }
 
-static TABLE: RwLock<Table> =
-    RwLock::new(Table { rings: Vec::new(), poll: Vec::new(), closed: Vec::new() });
+static TABLE: Locked<Table> =
+    Locked::new(Table { rings: Vec::new(), poll: Vec::new(), closed: Vec::new() });
+
+/// Entries for which the table has memory beforehand: dup(2) may be called in a signal handler,
+/// which may not call malloc(3).
+const SPARE: usize = 16;
+/// Numbers that have a bit in [`RINGS`].
+const NUMBERS: usize = 1 << 16;
+/// Numbers that are rings, one bit each, so that whoever closes, duplicates or polls something else
+/// takes no lock. Changed with the table, and cleared before a number is closed.
+static RINGS: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
+
+fn bit(fd: i32) -> Option<(&'static AtomicU64, u64)> {
+    let at = usize::try_from(fd).ok()?;
+    Some((RINGS.get(at / 64)?, 1 << (at % 64)))
+}
+
+fn mark(fd: i32, on: bool) {
+    match bit(fd) {
+        Some((word, bit)) if on => word.fetch_or(bit, SeqCst),
+        Some((word, bit)) => word.fetch_and(!bit, SeqCst),
+        None => 0,
+    };
+}
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-pub(super) fn read() -> std::sync::RwLockReadGuard<'static, Table> {
-    TABLE.read().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn read() -> Read<'static, Table> {
+    TABLE.read()
 }
 
-pub(super) fn write() -> std::sync::RwLockWriteGuard<'static, Table> {
-    TABLE.write().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn write() -> Write<Table> {
+    with_duplicates(TABLE.write())
+}
+
+/// As [`write`], where a signal handler may call it: see [`Locked::write_soon`].
+pub(super) fn write_soon() -> Option<Write<Table>> {
+    TABLE.write_soon().map(with_duplicates)
+}
+
+/// Enters what handlers have left.
+fn with_duplicates(mut table: Write<Table>) -> Write<Table> {
+    for (new, old) in duplicates::take() {
+        table.duplicated(old, new);
+    }
+    table
 }
 
 /// A fresh ring id.
@@ -57,7 +93,24 @@ pub fn insert(fd: i32, ring: Arc<Ring>) {
     sweep();
     forget_kind(fd);
     let file = file(fd);
-    write().rings.push((fd, file, ring));
+    enter(fd, file, ring);
+}
+
+fn enter(fd: i32, file: File, ring: Arc<Ring>) {
+    let mut table = write();
+    table.rings.reserve(1 + SPARE);
+    mark(fd, true);
+    table.rings.push((fd, file, ring));
+}
+
+/// `new` is a duplicate of ring `old`.
+pub(super) fn duplicated(old: i32, new: i32) {
+    if let Some(mut table) = write_soon() {
+        return table.duplicated(old, new);
+    }
+    if duplicates::leave(new, duplicates::original(old)) {
+        mark(new, true);
+    }
 }
 
 /// The ring behind a descriptor.
@@ -77,7 +130,10 @@ pub fn ring(fd: i32) -> Result<Arc<Ring>> {
 /// The ring behind a descriptor, if it is one of ours.
 #[inline]
 pub fn find(fd: i32) -> Option<Arc<Ring>> {
-    read().rings.iter().find(|r| r.0 == fd).map(|r| r.2.clone())
+    if !is_ring(fd) {
+        return None;
+    }
+    read().entry(fd).map(|r| r.2.clone())
 }
 
 /// As [`ring`], and makes sure that the number was not closed, or reused, behind our back. Costs a
@@ -132,7 +188,7 @@ pub fn adopt_ring(fd: OwnedFd, ring: Arc<Ring>) -> RingFd {
 
 fn enter_internal(fd: InternalFd, ring: Arc<Ring>) -> RingFd {
     let file = file(fd.as_raw_fd());
-    write().rings.push((fd.as_raw_fd(), file, ring.clone()));
+    enter(fd.as_raw_fd(), file, ring.clone());
     RingFd { fd, ring }
 }
 
@@ -144,18 +200,27 @@ pub fn sweep() {
     }
 }
 
-/// Forgets a ring descriptor; with the last one the ring ends.
+/// Forgets a ring descriptor; with the last one the ring ends. In a signal handler whose thread
+/// reads the table, or has the lock of the ring that is to end, the next sweep does it, once the
+/// number is closed.
 pub(super) fn remove(fd: i32) {
+    mark(fd, false);
+    duplicates::forget(fd);
     remove_if(|r| r.0 == fd);
 }
 
 /// As [`remove`], for the entry that is meant: its number may belong to another ring by now.
 fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
     let gone = {
-        let mut table = write();
+        let Some(mut table) = write_soon() else { return };
         let Some(at) = table.rings.iter().position(meant) else { return };
-        let (_, _, ring) = table.rings.swap_remove(at);
-        let last = !table.rings.iter().any(|r| r.2.id == ring.id);
+        let of = &table.rings[at].2;
+        let last = table.rings.iter().filter(|r| r.2.id == of.id).count() == 1;
+        if last && of.control.is_held_here() {
+            return;
+        }
+        let (fd, _, ring) = table.rings.swap_remove(at);
+        mark(fd, table.rings.iter().any(|r| r.0 == fd));
         let poll = table.poll.iter().position(|p| last && p.0 == ring.id);
         let poll = poll.map(|i| table.poll.swap_remove(i));
         if last {
@@ -182,12 +247,14 @@ pub fn give_back() {
 pub fn forget_ended() {
     // None of them ends under the table's lock.
     let mut held = Vec::new();
-    write().closed.retain(|w| {
+    let Some(mut table) = write_soon() else { return };
+    table.closed.retain(|w| {
         let Some(ring) = w.upgrade() else { return false };
         let lives = !ring.dead.load(Relaxed);
         held.push(ring);
         lives
     });
+    drop(table);
 }
 
 /// Every ring there is, also those that are closed while somebody waits in them.
@@ -196,6 +263,20 @@ pub fn all() -> Vec<Arc<Ring>> {
 }
 
 impl Table {
+    #[inline]
+    fn entry(&self, fd: i32) -> Option<&(i32, File, Arc<Ring>)> {
+        let find = |fd: i32| self.rings.iter().find(|r| r.0 == fd);
+        find(fd).or_else(|| find(duplicates::original(fd)))
+    }
+
+    fn duplicated(&mut self, old: i32, new: i32) {
+        if let Some((_, file, ring)) = self.entry(old) {
+            let entry = (new, *file, ring.clone());
+            mark(new, true);
+            self.rings.push(entry);
+        }
+    }
+
     /// As [`all`].
     pub(super) fn all(&self) -> Vec<Arc<Ring>> {
         let open = self.rings.iter().map(|r| r.2.clone());
@@ -207,36 +288,48 @@ impl Table {
     }
 }
 
-/// The ring behind the `i`th ring descriptor: to look at them all from a signal handler, without
+/// Calls `f` with every ring there is, some more than once. As [`all`] for a signal handler: asks
+/// for no memory. From the end, since a ring that goes moves those behind it forward.
+pub(super) fn each(f: impl Fn(&Ring)) {
+    let open = |i: usize| read().rings.get(i).map(|r| r.2.clone());
+    let closed = |i: usize| read().closed.get(i).and_then(Weak::upgrade);
+    let rings = read().rings.len();
+    (0..rings).rev().filter_map(open).for_each(|ring| f(&ring));
+    let rings = read().closed.len();
+    (0..rings).rev().filter_map(closed).for_each(|ring| f(&ring));
+}
+
+/// The ring behind the `i`th ring descriptor: to go through them all in a signal handler, without
 /// asking for memory, or for a lock that the interrupted thread may hold.
 pub fn nth(i: usize) -> Option<Arc<Ring>> {
-    const TRIES: u32 = 100;
-    let table = (0..TRIES).find_map(|_| {
-        let table = TABLE.try_read().ok();
-        if table.is_none() {
-            std::thread::yield_now();
-        }
-        table
-    })?;
+    let table = read();
     table.rings.get(i).map(|r| r.2.clone())
 }
 
 /// Is `fd` a ring of ours?
+#[inline]
 pub fn is_ring(fd: i32) -> bool {
-    read().rings.iter().any(|r| r.0 == fd)
+    if let Some((word, bit)) = bit(fd) {
+        return word.load(SeqCst) & bit != 0;
+    }
+    fd >= 0 && read().rings.iter().any(|r| r.0 == fd)
 }
 
 /// Is `fd` a ring of ours right now, and not a number that was reused behind our back?
 pub fn is_live_ring(fd: i32) -> bool {
-    let known = read().rings.iter().find(|r| r.0 == fd).map(|r| r.1);
+    let known = read().entry(fd).map(|r| r.1);
     known.is_some_and(|known| file(fd) == known)
 }
 
 /// Is no ring of ours open? Never waits: `false` if the table is in use.
 pub fn surely_no_ring() -> bool {
-    TABLE.try_read().is_ok_and(|t| t.rings.is_empty())
+    TABLE.try_read().is_some_and(|t| t.rings.is_empty())
 }
 
 pub(super) fn first_ring(within: impl Fn(i32) -> bool) -> Option<i32> {
-    read().rings.iter().map(|r| r.0).find(|&fd| within(fd) && !is_internal(fd))
+    duplicates::any(&within).or_else(|| first_entry(within))
+}
+
+fn first_entry(within: impl Fn(i32) -> bool) -> Option<i32> {
+    read().rings.iter().map(|r| r.0).find(|&fd| within(fd) && !is_internal(fd) && is_ring(fd))
 }

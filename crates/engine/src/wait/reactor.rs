@@ -20,7 +20,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::AsRawFd;
 
 use crate::abi::IORING_SETUP_TASKRUN_FLAG;
-use crate::ctx::{Ctx, Issuing, Ring};
+use crate::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::errno::Result;
 use crate::fds::InternalFd;
 use crate::req::estate::{self, Children, End};
@@ -120,6 +120,42 @@ pub fn guard(ring: &Arc<Ring>, immediate: bool) {
     r.watch(ring);
 }
 
+/// As [`guard`], of a ring whose descriptor is polled, perhaps in a signal handler; false if a lock
+/// that this takes is in use, perhaps by the interrupted thread.
+pub fn guard_soon(ring: &Arc<Ring>) -> bool {
+    if ring.watched.load(Relaxed) {
+        return true;
+    }
+    let known = briefly(&REACTOR).map(|slot| slot.clone());
+    let r = match known {
+        Some(Some(r)) => r,
+        Some(None) => match get() {
+            Ok(r) => r,
+            Err(_) => return true,
+        },
+        None => return false,
+    };
+    if !ring.listed.load(Relaxed) {
+        let Some(mut list) = briefly(&r.rings) else { return false };
+        if !ring.listed.swap(true, Relaxed) {
+            list.push(Arc::downgrade(ring));
+        }
+    }
+    ring.lock_soon().map(|ctx| r.watch_locked(ring, ctx)).is_some()
+}
+
+/// A lock, unless it is in use for some microseconds.
+fn briefly<T>(lock: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
+    const TRIES: u32 = 100;
+    (0..TRIES).find_map(|_| {
+        let got = lock.try_lock().ok();
+        if got.is_none() {
+            std::thread::yield_now();
+        }
+        got
+    })
+}
+
 /// The reactor's lock, held over a fork.
 pub type Held = std::sync::MutexGuard<'static, Option<Arc<Reactor>>>;
 
@@ -155,14 +191,17 @@ impl Reactor {
     /// Arms a ring: the next event in its poll set, or its next deadline, comes to the reactor.
     fn watch(&self, ring: &Arc<Ring>) {
         ring.watched.store(true, SeqCst);
-        let fd = {
-            let mut ctx = ring.lock_now();
-            if ctx.transports.poll_set().is_err() {
-                drop(ctx);
-                return self.look_now_and_then(ring);
-            }
-            ctx.transports.epoll_fd().unwrap_or(-1)
-        };
+        self.watch_locked(ring, ring.lock_now());
+    }
+
+    fn watch_locked(&self, ring: &Arc<Ring>, mut ctx: Guard<'_>) {
+        ring.watched.store(true, SeqCst);
+        if ctx.transports.poll_set().is_err() {
+            drop(ctx);
+            return self.look_now_and_then(ring);
+        }
+        let fd = ctx.transports.epoll_fd().unwrap_or(-1);
+        drop(ctx);
         // EPOLLIN | EPOLLONESHOT
         let ev = Event { events: 1 | 1 << 30, data: ring.id };
         let ep = self.epoll.as_raw_fd();

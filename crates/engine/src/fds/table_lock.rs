@@ -1,0 +1,181 @@
+//! The lock of the ring table. Signal handlers take it, too: close(2), dup(2) and poll(2) may be
+//! called in them, whatever the interrupted thread does.
+//!
+//! - A writer blocks signals, so no handler interrupts it.
+//! - A reader overtakes waiting writers. So a handler that reads while its own thread reads waits
+//!   for nobody. Reading costs no system call.
+//! - A handler that writes while its own thread reads would wait for ever: [`Locked::write_soon`]
+//!   gives up, at once if the last reader was this thread, else after some milliseconds.
+#![allow(unsafe_code)]
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicUsize};
+use core::time::Duration;
+
+use crate::sys;
+use crate::transport::worker::signal::BlockAll;
+
+/// Somebody writes. The bits below count readers.
+const WRITER: u32 = 1 << 31;
+/// Tries before a sleep, each followed by a yield.
+const YIELDS: u32 = 100;
+/// Tries before the reader is taken for the interrupted thread.
+const FEW: u32 = 3;
+/// Between two tries of a thread that sleeps.
+const PAUSE: Duration = Duration::from_micros(50);
+/// Tries of [`Locked::write_soon`]: some milliseconds.
+const SOON: u32 = YIELDS + 20;
+
+/// A value and its lock.
+#[derive(Debug)]
+pub(super) struct Locked<T> {
+    word: AtomicU32,
+    /// The thread that has taken it for reading last.
+    reader: AtomicUsize,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the word admits either readers or one writer to the value.
+unsafe impl<T: Send + Sync> Sync for Locked<T> {}
+
+impl<T> Locked<T> {
+    pub(super) const fn new(value: T) -> Self {
+        let (word, reader) = (AtomicU32::new(0), AtomicUsize::new(0));
+        Locked { word, reader, value: UnsafeCell::new(value) }
+    }
+
+    /// Takes it for reading; waits only for a writer.
+    #[inline]
+    pub(super) fn read(&self) -> Read<'_, T> {
+        let mut tries = 0;
+        loop {
+            if let Some(read) = self.try_read() {
+                return read;
+            }
+            pause(tries);
+            tries += 1;
+        }
+    }
+
+    /// As [`Self::read`], if nobody writes.
+    #[inline]
+    pub(super) fn try_read(&self) -> Option<Read<'_, T>> {
+        let more = |w: u32| (w & WRITER == 0).then(|| w + 1);
+        // Lazily: a guard made in vain would count down when dropped.
+        self.word.fetch_update(Acquire, Relaxed, more).is_ok().then(|| {
+            self.reader.store(sys::thread(), Relaxed);
+            Read(self)
+        })
+    }
+
+    /// Takes it for writing.
+    pub(super) fn write(&'static self) -> Write<T> {
+        let signals = BlockAll::new();
+        let mut tries = 0;
+        while !self.enter() {
+            pause(tries);
+            tries += 1;
+        }
+        Write { lock: self, _signals: signals }
+    }
+
+    /// As [`Self::write`], where the reader may be the interrupted thread.
+    pub(super) fn write_soon(&'static self) -> Option<Write<T>> {
+        let signals = BlockAll::new();
+        for tries in 0..SOON {
+            if self.enter() {
+                return Some(Write { lock: self, _signals: signals });
+            }
+            if tries > FEW && self.reader.load(Relaxed) == sys::thread() {
+                return None;
+            }
+            pause(tries);
+        }
+        None
+    }
+
+    fn enter(&self) -> bool {
+        self.word.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok()
+    }
+}
+
+fn pause(tries: u32) {
+    if tries < YIELDS {
+        std::thread::yield_now();
+    } else {
+        let _ = sys::sleep(PAUSE);
+    }
+}
+
+/// Held for reading.
+#[derive(Debug)]
+pub(super) struct Read<'a, T>(&'a Locked<T>);
+
+impl<T> Deref for Read<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: counted in the word, so nobody changes the value.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Read<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.word.fetch_sub(1, Release);
+    }
+}
+
+/// Held for writing, with signals blocked.
+#[derive(Debug)]
+pub(super) struct Write<T: 'static> {
+    lock: &'static Locked<T>,
+    _signals: BlockAll,
+}
+
+impl<T> Deref for Write<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: the word says WRITER, which only this one set.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Write<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above; `&mut self` makes the reference unique.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Write<T> {
+    fn drop(&mut self) {
+        // Before signals are let in, as the fields are dropped after this.
+        self.lock.word.store(0, Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_reads_does_not_wait_for_who_waits_to_change() {
+        static TABLE: Locked<u32> = Locked::new(0);
+        let first = TABLE.read();
+        let writer = std::thread::spawn(|| *TABLE.write() += 1);
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(*TABLE.read(), 0);
+        drop(first);
+        writer.join().unwrap();
+        assert_eq!(*TABLE.read(), 1);
+        let all: Vec<_> = (0..4)
+            .map(|_| std::thread::spawn(|| (0..500).for_each(|_| *TABLE.write() += 1)))
+            .collect();
+        all.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(*TABLE.read(), 2001);
+    }
+}
