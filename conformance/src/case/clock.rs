@@ -1,6 +1,6 @@
 //! Deadlines when CLOCK_REALTIME is set or the machine is suspended. Skipped unless the environment
-//! has `CONFORMANCE_SETS_CLOCK`, as either is felt by the whole machine; `ci/guest.sh` has a virtual
-//! machine for these.
+//! has `CONFORMANCE_SETS_CLOCK`, as the whole machine feels either; `ci/guest.sh` boots a virtual
+//! one for these.
 
 use super::prelude::*;
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
