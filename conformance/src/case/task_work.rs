@@ -11,6 +11,7 @@ pub const CASES: &[Case] = &[
     case!("task_work", submitting, [], "so does a submission that does not wait"),
     case!("task_work", has_enough, [], "and one of many whose waits are over at once"),
     case!("task_work", by_its_own_batch, [], "also what that batch itself made ready"),
+    case!("task_work", armed_and_ended, [], "and what it armed and made ready"),
     case!("task_work", each_wake_up, [
         Op(IORING_OP_POLL_ADD),
     ], "a multishot poll tells of each wake-up between two calls"),
@@ -132,6 +133,21 @@ fn by_its_own_batch(cx: &mut Cx) -> Outcome {
             waiting.clear()?;
         }
         cx.is(waiting.what, there, ROUNDS);
+    }
+    Ok(())
+}
+
+fn armed_and_ended(cx: &mut Cx) -> Outcome {
+    for waiting in Waiting::all(cx)? {
+        let (mut there, mut buf) = (0, [0; 1]);
+        for _ in 0..ROUNDS / 4 {
+            // Nothing is in flight in a new ring.
+            let mut ring = cx.ring(8, 0)?;
+            ring.push(waiting.arm(&mut buf)).push(waiting.ender()).submit();
+            there += ring.pop_all().iter().filter(|c| c.user_data == 1).count() as u64;
+            waiting.clear()?;
+        }
+        cx.is(waiting.what, there, ROUNDS / 4);
     }
     Ok(())
 }

@@ -109,7 +109,8 @@ fn submit_and_wait<'r>(
         }
         let waits = args.flags & IORING_ENTER_GETEVENTS != 0;
         ctx.submit.waits = if waits { args.min } else { 0 };
-        let older = ctx.in_flight();
+        // What a batch arms another of its requests may make ready.
+        let older = args.submit > 1 || ctx.in_flight();
         let taken = ctx.submit_sqes(args.submit);
         ctx.submit.waits = 0;
         ctx.after_submit(waits && taken == Ok(args.submit), older);
@@ -218,8 +219,8 @@ impl Ctx {
     }
 
     /// What follows a submission: task work (unless deferred), batches, the commit; and, unless a
-    /// wait follows, what has become ready. Where no `older` request is in flight nothing has:
-    /// arming has just found the new ones not to be.
+    /// wait follows, what has become ready. Nothing has where no `older` request is in flight:
+    /// arming has just found the new one not to be.
     pub fn after_submit(&mut self, waits: bool, older: bool) {
         if self.defers() {
             self.transports_submit();
