@@ -167,19 +167,6 @@ pub fn epoll_pwait2() -> io::Result<()> {
     Ok(())
 }
 
-/// process_vm_readv(2): transfer data between process address spaces; here from this process to
-/// itself.
-pub fn process_vm_readv() -> io::Result<()> {
-    let (source, mut target) = (7u8, 0u8);
-    let part = |p: *const u8| libc::iovec { iov_base: p.cast_mut().cast(), iov_len: 1 };
-    let (from, to) = (part(&raw const source), part(&raw mut target));
-    // SAFETY: one byte is copied from `source` to `target`, both live.
-    let n =
-        unsafe { libc::process_vm_readv(libc::getpid(), &raw const to, 1, &raw const from, 1, 0) };
-    checked(n as c_long)?;
-    Ok(())
-}
-
 /// May this process change its own program text? Maps a page of its own executable privately, makes
 /// it writable, writes, and makes it executable again: what patching a call site takes.
 pub fn text_patch() -> io::Result<()> {

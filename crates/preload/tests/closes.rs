@@ -64,3 +64,11 @@ fn handlers_close_duplicate_and_poll_at_any_moment() {
         succeed(under(example("handlers"), engine, "auto").args(["storm", "4000"]));
     }
 }
+
+/// As where systemd's or QEMU's policies kill for process_vm_readv(2).
+#[test]
+fn poll_and_select_need_nothing_that_policies_forbid() {
+    for engine in ["kernel", "user"] {
+        succeed(under(example("handlers"), engine, "auto").args(["denied", "0"]));
+    }
+}

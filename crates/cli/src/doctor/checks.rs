@@ -97,9 +97,6 @@ checks! {
         "epoll_pwait2", p::epoll_pwait2,
             "waits with nanoseconds (Linux 5.11); without it, milliseconds",
             "";
-        "process_vm_readv", p::vm_readv,
-            "checks a program's pointers cheaply; without it, through a pipe",
-            "";
     }
     Polling {
         "poll queues", p::poll_queues,

@@ -208,10 +208,6 @@ pub fn epoll_pwait2() -> Finding {
     Finding::works(sys::epoll_pwait2())
 }
 
-pub fn vm_readv() -> Finding {
-    Finding::works(sys::process_vm_readv())
-}
-
 /// An unnamed file in this directory, with something in it.
 fn file_here() -> io::Result<File> {
     let mut file = tempfile::tempfile_in(".")?;

@@ -1,17 +1,19 @@
 //! poll(2), ppoll(2) and their checked forms: entries that name a ring are polled through its
 //! eventfd.
 //!
-//! The program's array is left alone: a copy goes to libc, and the answers come back into the
-//! original, both by the kernel's hand, so that a bad pointer is `EFAULT`.
+//! An array without a ring goes on as it is. Else a copy goes to libc, and the answers come back
+//! into the original. Before it is looked at the kernel is asked whether that is possible
+//! (`engine::user`), so that a bad pointer is `EFAULT`.
 //!
 //! Before the program learns of a file that is ready, a ring that waits for it says so as well.
 #![allow(unsafe_code)]
 
 use super::polled;
 use crate::gate::engine_rings;
-use crate::raw::{next, raw};
+use crate::raw::{self, next, raw};
 use core::ffi::c_int;
 use libc::{nfds_t, pollfd, sigset_t, timespec};
+use softring_engine::{fds, user};
 
 /// What most programs poll at once; more is kept in a mapping, since a signal handler may not call
 /// malloc.
@@ -82,31 +84,29 @@ fn translated(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> 
 fn through(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> c_int) -> c_int {
     let bytes = (n as usize).saturating_mul(ENTRY);
     // More than a descriptor table can hold is the kernel's to refuse.
-    if !engine_rings() || n == 0 || n > 1 << 20 {
+    if !engine_rings() || n == 0 || n > 1 << 20 || !names_ring(theirs, n as usize) {
         return call(theirs);
     }
     let mut few = [pollfd { fd: 0, events: 0, revents: 0 }; FEW];
     let ours = if n as usize <= FEW { few.as_mut_ptr() } else { map(bytes) };
-    if ours.is_null() || !copy(libc::SYS_process_vm_readv, ours, theirs, bytes) {
+    if ours.is_null() {
         return call(theirs);
     }
-    // SAFETY: `ours` holds n entries, just copied.
+    // SAFETY: `ours` holds n entries, which zeroes are as well.
     let entries = unsafe { core::slice::from_raw_parts_mut(ours, n as usize) };
-    let mut rings = false;
-    for e in entries.iter_mut().filter(|e| e.fd >= 0) {
+    for (i, e) in entries.iter_mut().enumerate() {
+        // SAFETY: the array was readable a moment ago; it need not be aligned.
+        *e = unsafe { theirs.wrapping_add(i).read_unaligned() };
         if let Some(fd) = polled(e.fd) {
-            if softring_engine::fds::sq_full(e.fd) {
+            if fds::sq_full(e.fd) {
                 // A ring is writable while its SQ has room; what stands for it always is.
                 e.events &= !(libc::POLLOUT | libc::POLLWRNORM);
             }
             e.fd = fd;
-            rings = true;
         }
     }
-    let ret = if rings { call(ours) } else { call(theirs) };
-    if rings && ret >= 0 {
-        give_back(theirs, entries);
-    }
+    let ret = call(ours);
+    let ret = if ret < 0 || give_back(theirs, entries) { ret } else { fault() };
     if n as usize > FEW {
         // SAFETY: the mapping made above, of that length.
         unsafe { raw!(libc::SYS_munmap, ours.expose_provenance(), bytes) };
@@ -114,16 +114,32 @@ fn through(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> c_i
     ret
 }
 
-/// The answers go into the program's array, whose address was good a moment ago: each with the fd
-/// that is there.
-fn give_back(theirs: *mut pollfd, ours: &mut [pollfd]) {
-    for (i, e) in ours.iter().enumerate() {
-        let at = theirs.wrapping_add(i);
-        let revents = (&raw const e.revents).cast::<u8>().cast_mut();
-        // SAFETY: address arithmetic only; the kernel does the write.
-        let field = unsafe { &raw mut (*at).revents };
-        copy(libc::SYS_process_vm_writev, revents.cast(), field.cast(), 2);
+/// Does the program's array name a ring? One that cannot be read is the kernel's to refuse.
+fn names_ring(theirs: *mut pollfd, n: usize) -> bool {
+    let at = theirs.expose_provenance() as u64;
+    let fd_of = |i: usize| {
+        let entry = theirs.wrapping_add(i);
+        // SAFETY: as in `through`.
+        unsafe { (&raw const (*entry).fd).read_unaligned() }
+    };
+    user::check_readable(at, n * ENTRY).is_ok() && (0..n).any(|i| fds::is_ring(fd_of(i)))
+}
+
+/// The answers go into the program's array, each beside the fd that is there; false if it cannot be
+/// written.
+fn give_back(theirs: *mut pollfd, ours: &[pollfd]) -> bool {
+    let good = user::check_writable(theirs.expose_provenance() as u64, size_of_val(ours)).is_ok();
+    for (i, e) in ours.iter().enumerate().filter(|_| good) {
+        let entry = theirs.wrapping_add(i);
+        // SAFETY: writable a moment ago.
+        unsafe { (&raw mut (*entry).revents).write_unaligned(e.revents) };
     }
+    good
+}
+
+fn fault() -> c_int {
+    raw::set_errno(libc::EFAULT);
+    -1
 }
 
 fn map(bytes: usize) -> *mut pollfd {
@@ -131,18 +147,4 @@ fn map(bytes: usize) -> *mut pollfd {
     // SAFETY: a new mapping at an address of the kernel's choice.
     let at = unsafe { raw!(libc::SYS_mmap, 0, bytes, prot, how, usize::MAX, 0) };
     if at < 0 { core::ptr::null_mut() } else { core::ptr::with_exposed_provenance_mut(at as usize) }
-}
-
-fn copy(nr: libc::c_long, ours: *mut pollfd, theirs: *mut pollfd, bytes: usize) -> bool {
-    let ours = [ours.expose_provenance(), bytes];
-    let theirs = [theirs.expose_provenance(), bytes];
-    let (ours, theirs) = (&raw const ours, &raw const theirs);
-    // SAFETY: both iovecs hold `bytes` of memory that is ours, or that the kernel checks as the
-    // program's.
-    let done = unsafe {
-        // The thread's own id: that of the process fails once its first thread has ended.
-        let tid = raw!(libc::SYS_gettid);
-        raw!(nr, tid, ours.expose_provenance(), 1, theirs.expose_provenance(), 1, 0)
-    };
-    done == bytes as isize
 }

@@ -7,7 +7,7 @@ use crate::gate::engine_rings;
 use crate::raw::{self, next};
 use core::ffi::c_int;
 use libc::{fd_set, sigset_t, timespec, timeval};
-use softring_engine::user;
+use softring_engine::{fds, user};
 
 const SETS: usize = 3;
 const LIMIT: usize = libc::FD_SETSIZE;
@@ -71,10 +71,15 @@ fn translated(
     if !engine_rings() || n <= 0 || n as usize > LIMIT {
         return call(n, theirs);
     }
+    if !(0..n).any(fds::is_ring) {
+        return call(n, theirs);
+    }
+    let Some(read) = copy_in(n, &theirs) else { return fault() };
+    let used = |fd: &c_int| fds::is_ring(*fd) && read.iter().any(|set| has(set, *fd));
     let mut rings = [(0 as c_int, 0 as c_int); LIMIT];
     let mut found = 0;
     let mut top = n;
-    for fd in 0..n {
+    for fd in (0..n).filter(used) {
         if let Some(stand_in) = polled(fd).filter(|f| (*f as usize) < LIMIT) {
             rings[found] = (fd, stand_in);
             found += 1;
@@ -82,9 +87,7 @@ fn translated(
         }
     }
     let rings = &rings[..found];
-    let Some(read) = copy_in(n, &theirs) else { return fault() };
-    let used = |fd: c_int| read.iter().any(|set| has(set, fd));
-    if !rings.iter().any(|(fd, _)| used(*fd)) {
+    if rings.is_empty() {
         return call(n, theirs);
     }
     let mut sets = [Words::default(); SETS];
