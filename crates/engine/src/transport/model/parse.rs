@@ -69,7 +69,8 @@ pub fn model(text: &OsStr) -> Result<Model> {
         return Err(format!("{}: a path with ';' cannot be modelled", path.display()));
     }
     let options = core::str::from_utf8(&bytes[cut + 1..]).map_err(|e| e.to_string())?;
-    Ok(Model { path, spec: spec(options)? })
+    let before = String::from_utf8_lossy(&bytes[..=cut]).chars().count();
+    Ok(Model { path, spec: spec_at(options, before)? })
 }
 
 /// A model as it was given, checked and with its path made absolute: for the environment of a
@@ -87,26 +88,21 @@ pub fn absolute(text: &OsStr) -> Result<OsString> {
 /// What stands behind the `=`.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// What is wrong, in words; with the column, where it is one option.
 pub fn spec(options: &str) -> Result<Spec> {
+    spec_at(options, 0)
+}
+
+/// The same, behind `before` characters that count as columns, too.
+fn spec_at(options: &str, before: usize) -> Result<Spec> {
     if options.trim().is_empty() {
         return Err(format!("a model needs a preset ({}) or KEY:VALUE", preset_names()));
     }
     let mut given = Given { interrupt: INTERRUPT, seed: 1, ..Given::default() };
-    for (i, option) in options.split(',').map(str::trim).enumerate() {
-        if option.contains(':') {
-            given.option(option)?;
-            continue;
-        }
-        let preset = PRESETS.iter().find(|p| p.name == option);
-        let known = || format!("'{option}' is no preset; known: {}", preset_names());
-        let preset = preset.ok_or_else(known)?;
-        if i > 0 {
-            return Err(format!("the preset '{option}' must come first"));
-        }
-        for option in preset.options.split(',') {
-            given.option(option.trim())?;
-        }
+    let (mut column, mut said) = (before + 1, Vec::new());
+    for (i, option) in options.split(',').enumerate() {
+        given.take(option, i == 0, &mut said).map_err(|e| format!("column {column}: {e}"))?;
+        column += option.chars().count() + 1;
     }
     given.spec()
 }
@@ -144,6 +140,32 @@ struct Given {
 }
 
 impl Given {
+    /// One piece between commas: a preset, if it is the first, or an option, once.
+    fn take<'a>(&mut self, piece: &'a str, first: bool, said: &mut Vec<&'a str>) -> Result<()> {
+        if piece.is_empty() {
+            return Err("nothing between two commas".into());
+        }
+        if piece.contains(char::is_whitespace) {
+            return Err(format!("'{piece}': a model has no blanks"));
+        }
+        let Some((key, _)) = piece.split_once(':') else { return self.preset(piece, first) };
+        if said.contains(&key) {
+            return Err(format!("'{key}' is there already"));
+        }
+        said.push(key);
+        self.option(piece)
+    }
+
+    fn preset(&mut self, name: &str, first: bool) -> Result<()> {
+        let preset = PRESETS.iter().find(|p| p.name == name);
+        let known = || format!("'{name}' is no preset; known: {}", preset_names());
+        let preset = preset.ok_or_else(known)?;
+        if !first {
+            return Err(format!("the preset '{name}' must come first"));
+        }
+        preset.options.split(',').try_for_each(|option| self.option(option))
+    }
+
     fn option(&mut self, option: &str) -> Result<()> {
         let (key, value) = option.split_once(':').unwrap_or((option, ""));
         let told = |e: String| format!("{key}:{value}: {e}");
@@ -154,7 +176,7 @@ impl Given {
             "slow" => self.slow = Some(slow(value).map_err(told)?),
             "iops" => self.iops = both(value, rate).map_err(told)?,
             "bw" => self.bandwidth = both(value, rate).map_err(told)?,
-            "queues" => self.queues = whole(value, MOST_QUEUES).map_err(told)? as u32,
+            "queues" => self.queues = queues(value).map_err(told)?,
             "seek" => self.seek = time(value).map_err(told)?,
             "pollqueues" => self.pollqueues = whole(value, 1).map_err(told)? == 1,
             "irq" => self.interrupt = time(value).map_err(told)? as u64,
@@ -285,6 +307,13 @@ fn whole(value: &str, most: u64) -> Result<u64> {
     if n > most { Err(format!("{most} is the most")) } else { Ok(n) }
 }
 
+fn queues(value: &str) -> Result<u32> {
+    match whole(value, MOST_QUEUES)? {
+        0 => Err("a disk works on one request at least; say nothing for as many as come".into()),
+        n => Ok(n as u32),
+    }
+}
+
 fn no_data(value: &str) -> Result<bool> {
     match value {
         "real" => Ok(false),
@@ -342,11 +371,17 @@ mod tests {
             ("slow:2ms", "PERCENT"),
             ("slow:2ms@200%", "percentage"),
             ("data:some", "real or none"),
+            ("queues:0", "one request at least"),
+            ("iops:5,iops:6", "column 8: 'iops' is there already"),
+            ("hdd, iops:5", "column 5: ' iops:5': a model has no blanks"),
+            ("hdd,", "column 5: nothing between"),
+            ("hdd,bw:1g,queues:0", "column 11"),
         ] {
             let e = spec(bad).unwrap_err();
             assert!(e.contains(word), "{bad}: {e}");
         }
         assert!(model(OsStr::new("null")).unwrap_err().contains("no '='"));
+        assert!(model(OsStr::new("/tmp=iops:1 k")).unwrap_err().starts_with("column 6: "));
         assert!(model(OsStr::new("/no/such=null")).unwrap_err().contains("No such file"));
         assert_eq!(models(OsStr::new("/tmp=null;/=hdd")).map(|m| m.len()), Ok(2));
         assert!(models(OsStr::new(&"/=null;".repeat(32))).is_err());
