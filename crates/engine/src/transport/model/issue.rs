@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::device::Io;
+use super::device::{Due, Io};
 use super::files::{self, File};
 use super::queue::{Plain, Queue, What};
 use super::{any, device};
@@ -89,7 +89,7 @@ impl Ctx {
         };
         let Some(res) = res else { return false };
         let io = Io { write, offset: sqe.off, bytes: res.cast_unsigned().into() };
-        let due = self.visible(dev.due(now, io), &file);
+        let due = self.visible(dev.due(now, self.model_behind(now), io), &file);
         self.nr_reqs += 1;
         self.stats.routes.model.add(1);
         let start = if self.slab.timed { now } else { 0 };
@@ -113,13 +113,13 @@ impl Ctx {
             _ => return self.outcome(req, outcome),
         };
         let io = Io { write: rw::writes(sqe.opcode), offset: sqe.off, bytes };
-        let due = self.visible(dev.due(now, io), &file);
+        let due = self.visible(dev.due(now, self.model_behind(now), io), &file);
         self.stats.routes.model.add(1);
         if let Outcome::Done(res) = outcome {
             let ticket = self.model_issued(&file, io, now);
             return self.model_park(req, due, res, ticket);
         }
-        req.wait = Wait::Model(due);
+        req.wait = Wait::Model(due.shown);
         // It is not counted as a worker's.
         req.arms = req.arms.max(1);
         self.punt(req);
@@ -128,12 +128,12 @@ impl Ctx {
     /// A worker is through with the data of a request that is due at `due`.
     pub fn model_moved(&mut self, req: &mut Req, due: u64, res: i32) {
         req.wait = Wait::None;
-        self.model_park(req, due, res, Ticket::NONE);
+        self.model_park(req, Due { done: due, shown: due }, res, Ticket::NONE);
     }
 
-    fn model_park(&mut self, req: &mut Req, due: u64, res: i32, ticket: Ticket) {
+    fn model_park(&mut self, req: &mut Req, due: Due, res: i32, ticket: Ticket) {
         if self.trace.on {
-            self.trace_step(Step::Model, &req.call.sqe, req.trace, ns_until(due));
+            self.trace_step(Step::Model, &req.call.sqe, req.trace, ns_until(due.shown));
         }
         req.state = State::Model;
         let id = self.slab.insert(core::mem::take(req));
@@ -157,7 +157,7 @@ impl Ctx {
         polling.hybrid.issued(Key::new(device, io.write, io.bytes), now)
     }
 
-    fn model_push(&mut self, due: u64, what: What, res: i32, ticket: Ticket) {
+    fn model_push(&mut self, due: Due, what: What, res: i32, ticket: Ticket) {
         let queue = self.transports.model.get_or_insert_default();
         if queue.push(due, what, res, ticket) {
             self.deadline_moved();
@@ -166,10 +166,15 @@ impl Ctx {
 
     /// When who polls sees what is done at `due`: on a device without poll queues, when the
     /// interrupt is through. Who sleeps is woken by a timer, whose interrupt is real.
-    fn visible(&self, due: u64, file: &File) -> u64 {
+    fn visible(&self, due: Due, file: &File) -> Due {
         let spec = device(file.device).map(|d| &d.spec);
         let late = spec.filter(|s| self.polls() && !s.pollqueues).map_or(0, |s| s.interrupt);
-        due.saturating_add(late)
+        Due { done: due.done.saturating_add(late), shown: due.shown.saturating_add(late) }
+    }
+
+    /// How much too late a request comes at `now` for a completion that was seen late.
+    fn model_behind(&self, now: u64) -> u64 {
+        self.transports.model.as_ref().map_or(0, |q| q.behind(now))
     }
 
     /// When the next request with a modelled device is due, in ns of CLOCK_MONOTONIC.

@@ -33,7 +33,7 @@ pub mod parse;
 pub mod presets;
 pub mod queue;
 
-use device::{Io, Spec, State};
+use device::{Due, Io, Spec, State};
 pub use issue::Found;
 use parse::Model;
 
@@ -97,8 +97,8 @@ pub fn of_fd(fd: i32) -> Option<u8> {
 }
 
 impl Device {
-    /// A request comes at `now`: when is it done?
-    pub fn due(&self, now: u64, io: Io) -> u64 {
-        self.state.lock().due(&self.spec, now, io)
+    /// A request comes at `now`, `behind` ns late: when is it done?
+    pub fn due(&self, now: u64, behind: u64, io: Io) -> Due {
+        self.state.lock().due(&self.spec, now, behind, io)
     }
 }

@@ -3,6 +3,7 @@
 use core::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
+use super::device::Due;
 use super::late::Late;
 use crate::req::slab::ReqId;
 use crate::wait::hybrid::Ticket;
@@ -10,8 +11,10 @@ use crate::wait::hybrid::Ticket;
 /// A request whose data have moved.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// In ns of CLOCK_MONOTONIC.
+    /// When it is shown, in ns of CLOCK_MONOTONIC.
     pub due: u64,
+    /// When the device was done with it ([`Due`]).
+    done: u64,
     /// Ties broken by arrival.
     seq: u64,
     pub what: What,
@@ -58,12 +61,17 @@ impl Ord for Entry {
     }
 }
 
+/// A device makes up for so many ns at most: a process that was stopped does not find all done.
+const MOST_BEHIND: u64 = 1_000_000_000;
+
 /// A ring's requests with modelled devices.
 #[derive(Debug, Default)]
 pub struct Queue {
     heap: BinaryHeap<Reverse<Entry>>,
     next: u64,
     pub late: Late,
+    /// When the last completion was seen, and how late that was for the device.
+    seen: (u64, u64),
 }
 
 impl Queue {
@@ -73,10 +81,11 @@ impl Queue {
     }
 
     /// Adds one; true if it is the next due.
-    pub fn push(&mut self, due: u64, what: What, res: i32, ticket: Ticket) -> bool {
+    pub fn push(&mut self, due: Due, what: What, res: i32, ticket: Ticket) -> bool {
         let seq = self.next;
         self.next += 1;
-        self.heap.push(Reverse(Entry { due, seq, what, res, ticket }));
+        let Due { done, shown: due } = due;
+        self.heap.push(Reverse(Entry { due, done, seq, what, res, ticket }));
         self.heap.peek().is_some_and(|e| e.0.seq == seq)
     }
 
@@ -88,7 +97,15 @@ impl Queue {
             return None;
         }
         self.late.add(now - first.due);
+        self.seen = (now, (now - first.done).min(MOST_BEHIND));
         self.heap.pop().map(|e| e.0)
+    }
+
+    /// A request comes at `now`: by how much later than if the completion before it had been seen in
+    /// time? 0 if it does not follow that at once.
+    pub fn behind(&self, now: u64) -> u64 {
+        let (at, late) = self.seen;
+        if now.saturating_sub(at) <= late { late } else { 0 }
     }
 
     /// When the next is due.
@@ -114,13 +131,16 @@ mod tests {
     fn they_come_by_time_and_then_by_arrival() {
         let mut q = Queue::with_capacity(4);
         let plain = |user_data| What::Plain(Plain { user_data, opcode: 0, start: 0 });
-        assert!(q.push(30, plain(1), 0, Ticket::NONE));
-        assert!(q.push(10, plain(2), 0, Ticket::NONE));
-        assert!(!q.push(10, plain(3), 0, Ticket::NONE));
-        assert!(!q.push(40, plain(4), 0, Ticket::NONE));
+        let at = |ns| Due { done: ns, shown: ns };
+        assert!(q.push(at(30), plain(1), 0, Ticket::NONE));
+        assert!(q.push(at(10), plain(2), 0, Ticket::NONE));
+        assert!(!q.push(at(10), plain(3), 0, Ticket::NONE));
+        assert!(!q.push(at(40), plain(4), 0, Ticket::NONE));
         assert_eq!((q.next_due(), q.pop(9).is_none()), (Some(10), true));
         let order: Vec<_> = core::iter::from_fn(|| q.pop(39)).map(|e| e.what).collect();
         assert_eq!(order, [2, 3, 1].map(plain));
         assert_eq!((q.len(), q.late.count()), (1, 3));
+        // The last was due at 30, and seen at 39.
+        assert_eq!([39, 48, 49].map(|now| q.behind(now)), [9, 9, 0]);
     }
 }
