@@ -260,6 +260,12 @@ fn with_mask(cx: &mut Cx, enter: impl Fn(&Ring, &u64, u32) -> isize) -> Outcome 
     cx.is("kept out by the wait", enter(&ring, &full, 1), 0);
     sender.join().ok();
     cx.is("caught after it", os::caught(), 3);
+    os::block(libc::SIGUSR1, true);
+    os::raise(libc::SIGUSR1);
+    cx.is("with a completion there", enter(&ring, &empty, 1), 0);
+    cx.is("it lets nothing in", os::caught(), 3);
+    os::block(libc::SIGUSR1, false);
+    cx.is("caught in the end", os::caught(), 4);
     cx.reap(&mut ring, "timeout", &[(1, -ETIME)]);
     Ok(())
 }

@@ -346,10 +346,28 @@ pub(crate) fn sleep(time: Duration) -> Result<()> {
 /// # Errors
 /// `EINTR` when a handler ran.
 pub(crate) fn sleep_under(mask: u64, time: Duration) -> Result<()> {
-    let ts = [time.as_secs(), u64::from(time.subsec_nanos())];
-    let ts = ts.as_ptr().expose_provenance();
+    poll_under(mask, -1, Some(time))
+}
+
+/// The same, until `fd` can be read; without a time, for ever.
+///
+/// # Errors
+/// `EINTR` when a handler ran.
+pub(crate) fn poll_under(mask: u64, fd: i32, time: Option<Duration>) -> Result<()> {
+    let mut p = PollFd(fd, POLLIN, 0);
+    let ts = time.map(|time| [time.as_secs(), u64::from(time.subsec_nanos())]);
+    let ts = ts.as_ref().map_or(0, |ts| ts.as_ptr().expose_provenance());
     let mask = core::ptr::from_ref(&mask).expose_provenance();
-    check(sys!(__NR_ppoll, 0, 0, ts, mask, 8)).map(|_| ())
+    check(sys!(__NR_ppoll, (&raw mut p).expose_provenance(), 1, ts, mask, 8)).map(|_| ())
+}
+
+/// Has signals handled that wait for the calling thread, as far as `mask` lets them in. Whoever
+/// calls holds no lock that a handler could want.
+///
+/// # Errors
+/// `EINTR` when a handler ran.
+pub(crate) fn handle_signals(mask: u64) -> Result<()> {
+    sleep_under(mask, Duration::ZERO)
 }
 
 /// Sleeps until `until`, in ns of CLOCK_MONOTONIC, or a signal comes.

@@ -222,15 +222,38 @@ fn sleep<'r>(
             core::hint::spin_loop();
             return (ring.lock_now(), Slept::Woken);
         }
-        Ok(Rest::Nap(nap)) => return take_nap(ring, ctx, a, left, nap),
-        Err(_) => return (ctx, Slept::Signal),
-        Ok(Rest::Block) => {}
+        Ok(Rest::Nap(nap)) if nap != Nap::BLOCK => return take_nap(ring, ctx, a, left, nap),
+        Err(_) => return handle_signals(ring, ctx, vigil),
+        Ok(Rest::Block | Rest::Nap(_)) => {}
     }
     let span = ctx.trace.begin_now();
     let (mut ctx, slept) =
         if drives { drive(ring, ctx, a, left) } else { passive(ring, ctx, a, left) };
     ctx.trace.end(span, Step::Sleep, 0);
     (ctx, slept)
+}
+
+/// Has signals handled that were kept back while the thread looked, without the lock.
+fn handle_signals<'r>(ring: &'r Ring, ctx: Guard<'r>, vigil: &Vigil) -> (Guard<'r>, Slept) {
+    drop(ctx);
+    let handled = vigil.handle_signals();
+    let slept = if handled.is_err() { Slept::Signal } else { Slept::Woken };
+    (ring.lock_now(), slept)
+}
+
+/// The same.
+///
+/// # Errors
+/// `EINTR` when a handler ran.
+pub fn end_by_signals<'r>(
+    ring: &'r Ring,
+    ctx: Guard<'r>,
+    vigil: &Vigil,
+) -> (Guard<'r>, Result<usize>) {
+    match handle_signals(ring, ctx, vigil) {
+        (ctx, Slept::Signal) => (ctx, Err(Errno::EINTR)),
+        (ctx, Slept::Woken) => (ctx, Ok(0)),
+    }
 }
 
 /// What to do before blocking.

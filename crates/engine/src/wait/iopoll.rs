@@ -23,7 +23,7 @@ use crate::time::Clock;
 use crate::transport::aio::AioCtx;
 use crate::transport::kind::Kind;
 use crate::user;
-use crate::wait::cqwait::sleep_passively;
+use crate::wait::cqwait::{end_by_signals, sleep_passively};
 use crate::wait::hybrid::Nap;
 use crate::wait::polling::{self, LOOKS};
 use crate::wait::vigil::{Vigil, open};
@@ -83,11 +83,11 @@ fn poll_until<'r>(
         if !ctx.polls_memory() {
             // Workers have something, or another thread sleeps for what aio has: they need the
             // lock, and wake who sleeps.
-            if let Err(e) = vigil.heeds() {
-                return (ctx, Err(e));
-            }
             let asleep;
-            (ctx, asleep) = sleep_passively(ring, ctx, SLICE);
+            (ctx, asleep) = match vigil.heeds() {
+                Err(_) => end_by_signals(ring, ctx, vigil),
+                Ok(()) => sleep_passively(ring, ctx, SLICE),
+            };
             if asleep.is_err() {
                 return (ctx, asleep);
             }
@@ -109,7 +109,7 @@ fn poll_until<'r>(
                 core::hint::spin_loop();
                 (ring.lock(), Ok(0))
             }
-            Err(e) => (ctx, Err(e)),
+            Err(_) => end_by_signals(ring, ctx, vigil),
         };
         if rested.is_err() {
             return (ctx, rested);
@@ -152,8 +152,8 @@ pub fn doze<'r>(
     let aio = ctx.transports.aio.as_mut().filter(|aio| aio.in_flight() > 0);
     let in_flight = aio.as_ref().map_or(0, |aio| aio.in_flight());
     let mut lent = aio.and_then(AioCtx::lend);
-    if ctx.transports.workers > 0 {
-        // What they post ends no such sleep.
+    if ctx.transports.workers > 0 || nap == Nap::BLOCK {
+        // What others post ends no such sleep.
         nap.until = nap.until.min(Clock::Monotonic.now() + SLICE.as_nanos() as u64);
     }
     let napping = ctx.trace.begin_nap(nap.until, nap.many);

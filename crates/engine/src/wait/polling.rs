@@ -178,7 +178,8 @@ impl Polling {
         self.hybrid.cancel(slept, Clock::Monotonic.now());
     }
 
-    /// A look has found nothing, or too little: the nap to take now; none: look again.
+    /// A look has found nothing, or too little: the nap to take now, or [`Nap::BLOCK`]; none: look
+    /// again.
     ///
     /// # Errors
     /// EINTR when a signal waits for the thread.
@@ -195,6 +196,10 @@ impl Polling {
                 self.looks = LOOKS;
                 vigil.spins(now)?;
                 Ok(None)
+            }
+            Step::Block => {
+                vigil.naps();
+                Ok(Some(Nap::BLOCK))
             }
             Step::Nap(nap) => {
                 vigil.naps();

@@ -3,7 +3,8 @@
 //!
 //! A signal whose handler ran between two looks would leave no trace, and the wait would go on as
 //! if it had not come. So spinning blocks signals and asks for pending ones now and then; naps are
-//! taken under the program's own mask, and end with EINTR.
+//! taken under the program's own mask, and end with EINTR. A pending signal is handled before the
+//! wait answers EINTR: one that nobody handles ends no wait.
 //!
 //! A handler that runs inside a sleep may enter the same ring: it takes over what its thread sleeps
 //! for ([`Ctx::supersede`](crate::ctx::Ctx::supersede)). One that runs while its thread is in the
@@ -113,13 +114,24 @@ impl Vigil {
         self.heeds()
     }
 
-    /// Has a signal come that is to end the wait, and is kept back?
+    /// Has a signal come that may end the wait, and is kept back? Then the caller lets go of its
+    /// locks, and has it handled ([`Self::handle_signals`]).
     ///
     /// # Errors
     /// EINTR.
     pub fn heeds(&self) -> Result<()> {
         let Some(mask) = self.mask() else { return Ok(()) };
         if sys::pending_signals() & !mask == 0 { Ok(()) } else { Err(Errno::EINTR) }
+    }
+
+    /// Has the signals handled that are kept back. Those that are ignored end no wait.
+    ///
+    /// # Errors
+    /// EINTR if a handler ran.
+    pub fn handle_signals(&self) -> Result<()> {
+        let Some(mask) = self.mask() else { return Ok(()) };
+        let _open = open();
+        sys::handle_signals(mask)
     }
 
     /// The thread goes to sleep, and is to wake in time. Signals come through in the sleep itself

@@ -12,7 +12,8 @@
 //! waits for; only one as short as [`UNSEEN_SHARE`] of what the quickest request in flight takes
 //! may sleep through several, so that they are taken together, or one as short as [`GATHER_SHARE`]
 //! where devices have shown that they are busy without a gap ([`pace`]). No nap is longer than
-//! [`NAP_MAX`].
+//! [`NAP_MAX`]. A device that has stalled is not looked for: after [`VAIN_SLEEPS`] sleeps the thread
+//! blocks until something completes.
 //!
 //! ```text
 //! issue ────────────── mean ──────────────▶ done
@@ -57,6 +58,8 @@ pub const FLIGHT_MAX: u32 = 4096;
 const SPIN_MAX: u64 = 1_000_000;
 /// A timer that was not tried for so long, in ns, is thought a little cheaper than it was.
 const FORGET: u64 = 100_000_000;
+/// After so many sleeps of [`NAP_MAX`] in a row, in vain, it blocks: the device has stalled.
+const VAIN_SLEEPS: u32 = 8;
 /// One that naps in vain for so many times what a request takes does, too: the device has stopped.
 const PATIENCE: u64 = 8;
 /// An estimate that nothing was heard of for so long, in ns, has aged.
@@ -71,6 +74,8 @@ pub enum Step {
     Look,
     /// Sleep.
     Nap(Nap),
+    /// Sleep until something completes, however long that takes.
+    Block,
 }
 
 /// A sleep.
@@ -83,6 +88,9 @@ pub struct Nap {
 }
 
 impl Nap {
+    /// No nap: a sleep that only a completion ends.
+    pub const BLOCK: Nap = Nap { until: u64::MAX, many: 1 };
+
     /// May completions lie unseen until it ends by itself?
     pub fn through(self) -> bool {
         self.many > 1
@@ -142,6 +150,8 @@ pub struct Hybrid {
     spins_since: u64,
     /// The last completion, or the beginning of the wait; 0: none yet.
     news: u64,
+    /// Sleeps in a row that brought nothing.
+    vain: u32,
     /// Looks so far.
     looks: u64,
     /// What the class that was heard of last takes.
@@ -167,6 +177,7 @@ impl Hybrid {
             watched: 0,
             spins_since: 0,
             news: 0,
+            vain: 0,
             looks: 0,
             takes: 0,
             load: Load::default(),
@@ -238,7 +249,7 @@ impl Hybrid {
         class.estimate.took(low, high);
         class.heard = now;
         self.takes = class.estimate.mean();
-        self.news = now;
+        (self.news, self.vain) = (now, 0);
         if self.spins_since > 0 {
             self.spun(now);
             self.spins_since = 0;
@@ -281,7 +292,7 @@ impl Hybrid {
         if let Some(nap) = self.nap.take() {
             self.count(&nap);
         }
-        (self.news, self.spins_since) = (0, 0);
+        (self.news, self.spins_since, self.vain) = (0, 0, 0);
     }
 
     /// Is it time to say who else wants to run?
@@ -306,6 +317,10 @@ impl Hybrid {
             self.spun(now);
         }
         self.looked = now;
+        if self.vain > VAIN_SLEEPS {
+            (self.spins_since, self.watched) = (0, now);
+            return Step::Block;
+        }
         let (load, in_flight, takes) = (self.load, self.flight.count(), self.takes);
         let (sleep_cpu, stale) = (self.timer.cpu(), now.saturating_sub(self.watched) > FORGET);
         let scene = Scene { load, in_flight, takes, sleep_cpu, stale };
@@ -320,7 +335,8 @@ impl Hybrid {
             }
             Way::Sleep => Some((sleep, None)),
         };
-        let in_vain = self.spins_since > 0 && now.saturating_sub(self.spins_since) > SPIN_MAX;
+        let spun = self.spins_since > 0 && now.saturating_sub(self.spins_since) > SPIN_MAX;
+        let in_vain = spun || self.vain > 0;
         if in_vain {
             self.watched = now;
         }
@@ -338,6 +354,7 @@ impl Hybrid {
             }
         };
         self.spins_since = 0;
+        self.vain += u32::from(nap == sleep);
         if nap.through() {
             self.classes.active_mut().for_each(|c| c.pace.gathering(now, c.estimate.mean()));
         }

@@ -152,6 +152,7 @@ fn taught(policy: Policy) -> (Hybrid, u64) {
         let end = now + 100_000;
         while now < end {
             now = match h.next(now) {
+                Step::Block => panic!("nothing has stalled"),
                 Step::Look => now + 1_000,
                 Step::Nap(n) => {
                     h.woke(n.until + 2_000, false);
@@ -188,8 +189,8 @@ fn a_stopped_device_costs_no_processor() {
     let (mut h, mut now) = taught(Policy::Hybrid);
     let _never = h.issued(KEY(), now);
     h.begin();
-    let (end, mut spun) = (now + 2_000_000_000, 0);
-    while now < end {
+    let (begun, mut wakes, mut spun) = (now, 0, 0);
+    loop {
         now = match h.next(now) {
             Step::Look => {
                 spun += 1_000;
@@ -197,12 +198,20 @@ fn a_stopped_device_costs_no_processor() {
             }
             Step::Nap(n) => {
                 assert!(n.until <= now + NAP_MAX);
+                wakes += 1;
                 h.woke(n.until, false);
                 n.until.max(now) + 1
             }
+            Step::Block => break,
         };
     }
-    assert!(spun < 1_000_000_000, "{spun}");
+    assert!(wakes < 50 && spun < 3_000_000, "{wakes} {spun}");
+    assert!(now - begun < 100_000_000, "{}", now - begun);
+    // What others post wakes it: still nothing to look for.
+    assert_eq!(h.next(now + 1_000_000_000), Step::Block);
+    let other = h.issued(KEY(), now);
+    h.done(other, now + 100_000);
+    assert_ne!(h.next(now + 101_000), Step::Block);
 }
 
 #[test]
@@ -304,6 +313,7 @@ fn beside_others(h: &mut Hybrid, now: &mut u64, takes: u64) -> bool {
     let (done, mut slept) = (*now + takes, false);
     while *now < done {
         match h.next(*now) {
+            Step::Block => panic!("nothing has stalled"),
             Step::Look => *now += 1_000,
             Step::Nap(_) => {
                 (*now, slept) = (done + WAKE, true);

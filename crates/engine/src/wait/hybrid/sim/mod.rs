@@ -188,6 +188,7 @@ impl World<'_> {
                 self.spun += spin;
             }
             Step::Nap(nap) => self.nap(nap),
+            Step::Block => self.nap(Nap { until: u64::MAX >> 1, many: 1 }),
         }
     }
 
