@@ -33,7 +33,7 @@ fn all(list: &str, set: &[(&str, &str)]) -> [u64; 3] {
 #[test]
 fn the_kernel() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    for case in cases("--plain") {
+    for case in ["--plain", "--kernels"].into_iter().flat_map(cases) {
         println!("{case}");
         succeed(Command::new(example("aio")).arg(&case).env("AIO_DIR", dir.path()));
     }
@@ -41,7 +41,10 @@ fn the_kernel() {
 
 #[test]
 fn plain_contexts_are_the_kernels() {
-    assert_eq!(all("--plain", &[]), [0; 3], "nobody asked for polling");
+    for (list, engine) in [("--plain", "auto"), ("--kernels", "auto"), ("--kernels", "kernel")] {
+        let looks = all(list, &[("SOFTRING_ENGINE", engine)]);
+        assert_eq!(looks, [0; 3], "{list}: nobody asked for polling");
+    }
 }
 
 #[test]
@@ -74,6 +77,7 @@ fn inline_calls() {
 
 #[test]
 fn every_context_polled() {
+    all("--kernels", &[("SOFTRING_AIO_HIPRI", "1")]);
     for list in ["--plain", "--polled"] {
         let [looked, found, naps] = all(list, &[("SOFTRING_AIO_HIPRI", "1")]);
         assert!(looked >= found && found > 0 && naps == 0, "{list}: {looked} {found} {naps}");
@@ -85,6 +89,7 @@ fn every_context_polled() {
 fn waiters_by_a_policy() {
     for policy in ["hybrid", "adaptive", "block"] {
         let forced = ("SOFTRING_POLL", policy);
+        all("--kernels", &[forced, ("SOFTRING_AIO_HIPRI", "1")]);
         for (list, hipri) in [("--plain", "1"), ("--polled", "0")] {
             let [looked, _, naps] = all(list, &[forced, ("SOFTRING_AIO_HIPRI", hipri)]);
             let seen = (looked > 0, naps > 0);

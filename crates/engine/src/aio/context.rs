@@ -5,8 +5,9 @@
 //! the program made them; what the kernel maps for the program stays empty, and loses the mark by
 //! which libaio and others know that they may read it instead of calling.
 //!
-//! A thread that asks for events of a new context waits here, not in the kernel, for it could not
-//! be told there which of the two contexts will have them.
+//! A thread that asks for events of a new context waits for them in the kernel, which also hears of
+//! iocbs that come past us. It could not be told there of a second context: once a thread has waited
+//! so, iocbs that are polled stay in the context's own ring.
 //!
 //! **Looking and ending.** Completion memory is unmapped when its context ends, maybe by one thread
 //! while another looks at it. Who looks holds `mapped` for reading and asks `ending` before each
@@ -18,26 +19,30 @@
 //!        release                       io_destroy, which unmaps
 //! ```
 
-use super::look::{Ended, Manners, Wait, only_in_sleep, sleep};
+use super::look::{Manners, Wait};
 use super::naps::Naps;
 use super::{HEARD, table};
 use crate::abi::aio::*;
 use crate::errno::{Errno, Result, check};
 use crate::limits::{AIO_LEAVE, AIO_LOOK_BATCH, AIO_LOOKS};
 use crate::sync::Mutex;
-use crate::sys::{borrow, futex_wake, sys};
+use crate::sys::{borrow, sys};
 use crate::transport::aio::ring::Ring;
 use crate::user;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use rustix::fs::OFlags;
 use std::sync::{OnceLock, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 const NEW: u32 = 0;
-const PLAIN: u32 = 1;
-const POLLED: u32 = 2;
-const ENDED: u32 = 3;
+/// New, and a thread has begun to wait for it in the kernel.
+const AWAITED: u32 = 1;
+const PLAIN: u32 = 2;
+/// Polled, in the hidden context.
+const POLLED: u32 = 3;
+/// Polled, in its own ring: the first iocb found it awaited.
+const POLLED_OPENLY: u32 = 4;
 
 /// Commands that can be polled.
 const POLLABLE: [u16; 4] = [IOCB_CMD_PREAD, IOCB_CMD_PWRITE, IOCB_CMD_PREADV, IOCB_CMD_PWRITEV];
@@ -51,7 +56,7 @@ pub(super) struct Context {
     own: Option<Ring>,
     /// Polled, whatever its iocbs say.
     forced: bool,
-    /// One of the four above; threads sleep on it while it is `NEW`.
+    /// One of the five above.
     mode: AtomicU32,
     deciding: Mutex<()>,
     hidden: OnceLock<Hidden>,
@@ -100,7 +105,12 @@ impl Context {
 
     /// Which context of the kernel's has its iocbs.
     pub(super) fn target(&self) -> usize {
-        self.hidden.get().map_or(self.id, |h| h.id)
+        self.hidden().map_or(self.id, |h| h.id)
+    }
+
+    /// Nothing that a lost race to decide has left.
+    fn hidden(&self) -> Option<&Hidden> {
+        self.hidden.get().filter(|_| self.mode.load(Acquire) == POLLED)
     }
 
     pub(super) fn naps(&self) -> Option<&Naps> {
@@ -123,8 +133,6 @@ impl Context {
 
     pub(super) fn destroy(&self) -> isize {
         self.ending.store(true, SeqCst);
-        self.mode.swap(ENDED, AcqRel);
-        futex_wake(&self.mode, i32::MAX.cast_unsigned());
         let started = Instant::now();
         while matches!(self.mapped.try_write(), Err(TryLockError::WouldBlock)) {
             if started.elapsed() > AIO_LEAVE {
@@ -139,42 +147,21 @@ impl Context {
     }
 
     pub(super) fn getevents(&self, wait: &Wait) -> isize {
-        let mut wait = *wait;
-        let left;
-        if self.mode.load(Acquire) == NEW && wait.waits() {
-            match self.decided(&wait) {
-                Err(e) => return e.ret(),
-                Ok(None) => {}
-                Ok(Some(deadline)) => {
-                    let ns = deadline.saturating_sub(crate::time::Clock::Monotonic.now());
-                    left = [ns / 1_000_000_000, ns % 1_000_000_000];
-                    wait.timeout = (&raw const left).expose_provenance();
-                }
-            }
+        if wait.waits() {
+            let _ = self.mode.compare_exchange(NEW, AWAITED, AcqRel, Acquire);
         }
-        match self.hidden.get() {
+        match self.hidden() {
             Some(Hidden { id, ring: Some(ring) }) => wait.look(self, ring, *id),
-            Some(Hidden { id, ring: None }) => Wait { id: *id, ..wait }.kernel(),
+            Some(Hidden { id, ring: None }) => Wait { id: *id, ..*wait }.kernel(),
             None => match &self.own {
-                Some(ring) if self.forced => wait.look(self, ring, self.id),
+                Some(ring) if self.polls_openly() => wait.look(self, ring, self.id),
                 _ => wait.kernel(),
             },
         }
     }
 
-    /// Waits for the first iocb. Answers the deadline, if there is one.
-    ///
-    /// # Errors
-    /// `EINTR`. What is wrong with the arguments is left to the kernel.
-    fn decided(&self, wait: &Wait) -> Result<Option<u64>> {
-        let (Ok(deadline), Ok(mask)) = (wait.deadline(), wait.sigmask()) else { return Ok(None) };
-        let _slices = only_in_sleep(mask);
-        while self.mode.load(Acquire) == NEW {
-            if let Ended::TimedOut = sleep(&self.mode, NEW, deadline, mask)? {
-                break;
-            }
-        }
-        Ok(deadline)
+    fn polls_openly(&self) -> bool {
+        self.forced || self.mode.load(Acquire) == POLLED_OPENLY
     }
 
     pub(super) fn submit(&self, nr: isize, list: usize) -> isize {
@@ -254,10 +241,11 @@ impl Context {
             polled_rules(cb, last_direct)?;
         }
         let mode = match self.mode.load(Acquire) {
-            NEW => self.decide(wanted)?,
+            NEW | AWAITED => self.decide(wanted)?,
             mode => mode,
         };
-        if mode == wanted { Ok(()) } else { Err(Errno::EINVAL) }
+        let polled = [POLLED, POLLED_OPENLY].contains(&mode);
+        if polled == flagged { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
     /// Its first iocb is of this kind. Answers what the context is now: another thread may have
@@ -268,12 +256,13 @@ impl Context {
     fn decide(&self, wanted: u32) -> Result<u32> {
         let _one = self.deciding.lock();
         let mode = self.mode.load(Acquire);
-        if mode != NEW {
+        if ![NEW, AWAITED].contains(&mode) {
             return Ok(mode);
         }
         if wanted == POLLED {
-            let hidden = Hidden::new(self.nr)?;
-            let _ = self.hidden.set(hidden);
+            if mode == NEW {
+                let _ = self.hidden.set(Hidden::new(self.nr)?);
+            }
             if let Some(naps) = Naps::new(self.nr) {
                 let _ = self.naps.set(naps);
             }
@@ -281,9 +270,14 @@ impl Context {
                 own.disown();
             }
         }
-        let decided = self.mode.compare_exchange(NEW, wanted, Release, Acquire);
-        futex_wake(&self.mode, i32::MAX.cast_unsigned());
-        Ok(decided.map_or_else(|now| now, |_| wanted))
+        // A thread may have begun to wait meanwhile.
+        let decided = self.mode.fetch_update(AcqRel, Acquire, |mode| match (mode, wanted) {
+            (AWAITED, POLLED) => Some(POLLED_OPENLY),
+            (NEW | AWAITED, _) => Some(wanted),
+            _ => None,
+        });
+        debug_assert!(decided.is_ok(), "one thread at a time decides");
+        Ok(self.mode.load(Acquire))
     }
 }
 

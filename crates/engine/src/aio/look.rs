@@ -4,15 +4,13 @@ use super::context::Context;
 use crate::abi::kernel_timespec;
 use crate::errno::{Errno, Result};
 use crate::sys::{self, sys};
-use crate::time::{Clock, ns_of};
+use crate::time::Clock;
 use crate::transport::aio::ring::Ring;
-use crate::transport::worker::signal::BlockAll;
 use crate::user;
 use crate::wait::hybrid::Policy;
 use crate::wait::polling::{LOOKS, forced};
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
-use core::time::Duration;
 
 /// After so long without another completion, in ns, the thread sleeps: no device that is worth
 /// polling takes longer, and a signal must get through.
@@ -22,8 +20,6 @@ const SPIN_NS: u64 = 1_000_000;
 const PUT_ASIDE_NS: u64 = 200_000;
 /// How many waits it sleeps through then at first, and at most.
 const SLEEPS: core::ops::Range<u32> = 8..1024;
-/// A sleep under a signal mask of the program's lasts so long at most.
-const SLICE_NS: u64 = 1_000_000;
 
 /// Waits that looked for events, and those that found them so; statistics only, so relaxed.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
@@ -88,12 +84,6 @@ impl Manners {
     }
 }
 
-/// How a wait without the kernel's help ended.
-pub(super) enum Ended {
-    Woken,
-    TimedOut,
-}
-
 impl Wait {
     /// Has the kernel answer.
     pub(super) fn kernel(&self) -> isize {
@@ -118,7 +108,8 @@ impl Wait {
         0 < self.min && self.min <= self.nr
     }
 
-    /// When its time is over, in ns of CLOCK_MONOTONIC.
+    /// When its time is over, in ns of CLOCK_MONOTONIC; never, if it is negative. The kernel does not
+    /// judge its parts, and adds them.
     ///
     /// # Errors
     /// `EFAULT`.
@@ -126,8 +117,10 @@ impl Wait {
         if self.timeout == 0 {
             return Ok(None);
         }
-        let left = ns_of(user::read::<kernel_timespec>(self.timeout as u64)?);
-        Ok(Some(Clock::Monotonic.now().saturating_add(left)))
+        let time = user::read::<kernel_timespec>(self.timeout as u64)?;
+        let ns = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
+        let ends = |ns| Clock::Monotonic.now().checked_add(ns);
+        Ok(u64::try_from(ns).ok().and_then(ends))
     }
 
     /// The signal mask that is to be in force meanwhile.
@@ -206,34 +199,11 @@ fn spin(ctx: &Context, ring: &Ring, want: u32, deadline: Option<u64>) -> bool {
     }
 }
 
-/// A wait under a mask sleeps in slices, and a handler that runs between two would leave no trace:
-/// signals are blocked until what this answers is dropped, but for the sleeps, which they end.
-pub(super) fn only_in_sleep(mask: Option<u64>) -> Option<BlockAll> {
-    mask.map(|_| BlockAll::new())
-}
-
-/// Sleeps until `word` is no longer `seen`, until `deadline` (ns of CLOCK_MONOTONIC), or for a
-/// slice of time under `sigmask`: whoever calls looks again.
-///
-/// # Errors
-/// `EINTR`.
-pub(super) fn sleep(
-    word: &AtomicU32,
-    seen: u32,
-    deadline: Option<u64>,
-    sigmask: Option<u64>,
-) -> Result<Ended> {
-    let left = deadline.map_or(u64::MAX, |d| d.saturating_sub(Clock::Monotonic.now()));
-    if left == 0 {
-        return Ok(Ended::TimedOut);
+/// Ends a call under a mask that has `n` to answer, as the kernel does: signals that the mask lets in
+/// are handled, and are the answer if there is nothing else.
+pub(super) fn end_under(mask: u64, n: isize) -> isize {
+    match sys::handle_signals(mask) {
+        Err(e) if n == 0 => e.ret(),
+        _ => n,
     }
-    let slept = match sigmask {
-        Some(mask) => sys::sleep_under(mask, Duration::from_nanos(left.min(SLICE_NS))),
-        None => sys::futex_wait_sig(word, seen, Duration::from_nanos(left.min(u64::MAX >> 2))),
-    };
-    // Under a mask no second sleep would hear of that signal.
-    if slept == Err(Errno::EINTR) && (sigmask.is_some() || word.load(Acquire) == seen) {
-        return Err(Errno::EINTR);
-    }
-    Ok(Ended::Woken)
 }

@@ -78,6 +78,11 @@ impl Mapped {
         unsafe { self.head.as_ptr().add(1).cast::<io_event>().add((at % self.nr) as usize) }
     }
 
+    /// How many events there can be.
+    pub(super) fn room(&self) -> u32 {
+        self.nr - 1
+    }
+
     /// How many events nobody has taken.
     pub(super) fn len(&self) -> u32 {
         let head = self.shared_head().load(Ordering::Acquire) % self.nr;

@@ -9,7 +9,7 @@
 //! estimate that learns a little later.
 
 use super::context::Context;
-use super::look::{Wait, count};
+use super::look::{Wait, count, end_under};
 use crate::abi::aio::{io_event, iocb};
 use crate::errno::{Errno, Result};
 use crate::limits::AIO_LOOK_BATCH;
@@ -170,40 +170,46 @@ impl Wait {
         let (Ok(deadline), Ok(mask)) = (self.deadline(), self.sigmask()) else {
             return wait.kernel();
         };
-        let deadline = deadline.unwrap_or(u64::MAX);
+        let n = going.goes_on(ctx, ring, deadline.unwrap_or(u64::MAX), mask);
+        mask.map_or(n, |mask| end_under(mask, n))
+    }
+}
+
+impl Going<'_> {
+    /// Looks, naps and sleeps until it is over.
+    fn goes_on(&mut self, ctx: &Context, ring: &Ring, deadline: u64, mask: Option<u64>) -> isize {
         let mut vigil = Vigil::default();
         vigil.wait_under(mask);
-        naps.begin();
+        self.naps.begin();
         loop {
             let late = deadline < u64::MAX && Clock::Monotonic.now() >= deadline;
-            let found = !late && going.finds(ctx, ring);
+            let found = !late && self.finds(ctx, ring);
             let ends = !late && !found && ctx.ends();
             let rested = match () {
-                () if found || late => going.take(0, 0, None),
+                () if found || late => self.take(0, 0, None),
                 // The kernel knows what a wait comes to whose context goes.
                 () if ends => {
-                    going.sleep(Nap { until: deadline, many: u32::MAX }, deadline, vigil.mask())
+                    self.sleep(Nap { until: deadline, many: u32::MAX }, deadline, vigil.mask())
                 }
-                () => naps.rest(&mut vigil).and_then(|nap| match nap {
-                    Some(nap) => going.sleep(nap, deadline, vigil.mask()),
-                    None => Ok(going.taken),
-                }),
+                () => match self.naps.rest(&mut vigil) {
+                    Ok(Some(nap)) => self.sleep(nap, deadline, vigil.mask()),
+                    Ok(None) => Ok(self.taken),
+                    Err(_) => vigil.handle_signals().map(|()| self.taken),
+                },
             };
             match rested {
-                Ok(n) if ends || late || n >= self.min => {
+                Ok(n) if ends || late || n >= self.wait.min => {
                     count(found);
                     return n;
                 }
                 // Another thread has taken what was there, or it is too little.
                 Ok(_) => {}
-                Err(e) if going.taken == 0 => return going.at_last(e),
-                Err(_) => return going.taken,
+                Err(e) if self.taken == 0 => return self.at_last(e),
+                Err(_) => return self.taken,
             }
         }
     }
-}
 
-impl Going<'_> {
     /// The whole wait in the kernel.
     fn whole(&self) -> isize {
         let n = self.wait.kernel();

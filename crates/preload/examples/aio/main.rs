@@ -1,11 +1,13 @@
-//! A program on kernel aio, for the tests: `aio CASE` exits with 0 if the case holds. Cases of
-//! `plain` hold on the kernel alone, too. `AIO_DENIED` has the process deny itself the six calls.
+//! A program on kernel aio, for the tests: `aio CASE` exits with 0 if the case holds. Those of
+//! `--plain` and `--kernels` hold on the kernel alone, too. `AIO_DENIED` has the process deny itself the six calls.
 #![allow(unsafe_code)]
 
 mod deny;
 mod plain;
 mod polled;
+mod refuse;
 mod sys;
+mod waits;
 
 use std::process::ExitCode;
 
@@ -16,10 +18,13 @@ fn main() -> ExitCode {
         deny::aio();
     }
     let name = std::env::args().nth(1).unwrap_or_default();
-    let all: Vec<Case> = [plain::CASES, polled::CASES].concat();
+    let plain = [plain::CASES, waits::CASES, refuse::CASES].concat();
+    let all: Vec<Case> = [&*plain, waits::KERNELS, polled::CASES].concat();
+    let list = |cases: &[Case]| cases.iter().for_each(|c| println!("{}", c.0));
     match name.as_str() {
-        "--plain" => plain::CASES.iter().for_each(|c| println!("{}", c.0)),
-        "--polled" => polled::CASES.iter().for_each(|c| println!("{}", c.0)),
+        "--plain" => list(&plain),
+        "--kernels" => list(waits::KERNELS),
+        "--polled" => list(polled::CASES),
         name => match all.iter().find(|c| c.0 == name) {
             Some(case) => (case.1)(),
             None => return ExitCode::FAILURE,

@@ -1,7 +1,7 @@
 //! The six system calls through libc's `syscall()`, or (`AIO_INLINE`) by instructions of this
 //! program's own as libaio had them until 0.3.112; and what the cases need of files and buffers.
 
-use core::arch::global_asm;
+use core::arch::{asm, global_asm};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,7 +18,7 @@ pub const HIPRI: u32 = 4;
 pub const BLOCK: usize = 4096;
 
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Iocb {
     pub data: u64,
     pub key: u32,
@@ -117,13 +117,50 @@ impl Aio {
         call(libc::SYS_io_getevents, args)
     }
 
+    /// With a time in seconds and nanoseconds, whatever they are.
+    pub fn wait_for(&self, min: i64, events: &mut [Event], time: [i64; 2]) -> i64 {
+        let (nr, at) = (events.len(), events.as_mut_ptr().expose_provenance());
+        let ts = time.as_ptr().expose_provenance();
+        call(libc::SYS_io_getevents, [self.0 as usize, min as usize, nr, at, ts, 0])
+    }
+
     /// io_pgetevents with a mask that lets everything through.
     pub fn pwait(&self, min: i64, events: &mut [Event]) -> i64 {
-        let mask = 0u64;
+        self.pwait_under(min, events, None, 0)
+    }
+
+    /// io_pgetevents with a mask.
+    pub fn pwait_under(
+        &self,
+        min: i64,
+        events: &mut [Event],
+        time: Option<[i64; 2]>,
+        mask: u64,
+    ) -> i64 {
         let set = [(&raw const mask).expose_provenance(), 8];
         let (nr, at) = (events.len(), events.as_mut_ptr().expose_provenance());
         let set = (&raw const set).expose_provenance();
-        call(333, [self.0 as usize, min as usize, nr, at, 0, set])
+        let ts = time.as_ref().map_or(0, |t| t.as_ptr().expose_provenance());
+        call(333, [self.0 as usize, min as usize, nr, at, ts, set])
+    }
+
+    /// io_submit by an instruction that no entry point sees: its number is not known until it runs.
+    pub fn submit_unheard(&self, iocbs: &[&Iocb]) -> i64 {
+        let ret: i64;
+        let nr = std::hint::black_box(libc::SYS_io_submit);
+        // SAFETY: a system call; the kernel checks what is passed.
+        unsafe {
+            asm!(
+                "syscall",
+                inout("rax") nr => ret,
+                in("rdi") self.0,
+                in("rsi") iocbs.len(),
+                in("rdx") iocbs.as_ptr(),
+                out("rcx") _,
+                out("r11") _,
+            );
+        }
+        ret
     }
 
     pub fn all(&self, n: usize) -> Vec<Event> {

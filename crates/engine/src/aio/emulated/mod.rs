@@ -6,44 +6,51 @@
 //! one each, too. Events lie in a ring that is the program's to read, as the kernel's is
 //! ([`Mapped`]), but for those of polled contexts, whose ring stays empty.
 //!
+//! What the kernel's io_submit refuses fails here, too ([`check`]); any other error is an event's.
+//!
 //! Locks: a context's own, a leaf but for the copying of events to the program.
 
+mod check;
+mod rw;
+mod wait;
+
 use super::context::polled_rules;
-use super::look::{Ended, Wait, only_in_sleep, sleep};
 use super::mapped::Mapped;
 use super::table::{self, Entry};
 use crate::abi::aio::*;
-use crate::errno::{Errno, Result, answer, check};
+use crate::errno::{Errno, Result, answer};
 use crate::fds::{InternalFd, dup_internal};
-use crate::limits::AIO_WAIT_BATCH;
 use crate::sync::Mutex;
+use crate::rsrc::eventfd::is_eventfd;
 use crate::sys::{self, borrow, futex_wake, sys};
 use crate::transport::kind::Kind;
 use crate::transport::worker::{Pool, Work, default_limits};
 use crate::user;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use rustix::fd::AsRawFd;
 use rustix::fs::OFlags;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// `fs.aio-max-nr`, as it is by default.
 const MAX_NR: u32 = 0x1_0000;
 /// What ioctx_alloc takes for a mistake.
 const ABSURD_NR: u32 = 0x1000_0000 / size_of::<io_event>() as u32;
-/// `ANON_INODE_FS_MAGIC`: where eventfds live.
-const ANON_INODES: i64 = 0x0904_1934;
 
 /// There was an emulated context in this process or its parents.
 static EVER: AtomicBool = AtomicBool::new(false);
 
 pub(super) struct Context {
     id: usize,
-    nr: u32,
+    /// How many iocbs can be in flight, or events untaken.
+    room: u32,
     state: Mutex<State>,
     /// Bumped with each event; threads sleep on it.
     seq: AtomicU32,
+    /// Threads that sleep under a signal mask: only a descriptor wakes them.
+    masked: AtomicU32,
+    wakes_masked: OnceLock<InternalFd>,
     pool: Arc<Pool<Job>>,
 }
 
@@ -88,16 +95,24 @@ pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
         return Err(Errno::EAGAIN);
     }
     crate::fork::init();
-    let ring = Mapped::new(nr)?;
-    let id = ring.id();
+    let ring = Mapped::new(room(nr))?;
+    let (id, room) = (ring.id(), ring.room());
     user::write(at, &(id as u64))?;
     let [bound, unbound] = default_limits(nr);
     let pool = Pool::new(crate::fork::pid(), bound, unbound);
     EVER.store(true, Relaxed);
     let state = Mutex::new(State { ring: Some(ring), ..State::default() });
-    let seq = AtomicU32::new(0);
-    table::insert(Entry::Ours(Arc::new(Context { id, nr, state, seq, pool })));
+    let (seq, masked, wakes_masked) = (AtomicU32::new(0), AtomicU32::new(0), OnceLock::new());
+    let ctx = Context { id, room, state, seq, masked, wakes_masked, pool };
+    table::insert(Entry::Ours(Arc::new(ctx)));
     Ok(0)
+}
+
+/// For how many events a context has room that was asked for `nr`: ioctx_alloc thinks of batches for
+/// each processor. A ring's last page is used to its end.
+fn room(nr: u32) -> u32 {
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    2 * nr.max(4 * cpus) + 1
 }
 
 /// What the kernel answers about a context that it does not know: where its aio is denied, what it
@@ -116,7 +131,7 @@ impl Context {
         if nr < 0 {
             return Errno::EINVAL.ret();
         }
-        let nr = nr.min(self.nr as isize);
+        let nr = nr.min(self.room as isize);
         for done in 0..nr {
             let started =
                 user::read(list.wrapping_add(8 * done as u64)).and_then(|cb| self.start(cb));
@@ -136,17 +151,23 @@ impl Context {
             return Err(Errno::EINVAL);
         }
         self.reserve()?;
-        let made = self.prepare(cb, obj);
-        let Ok(job) = made else {
-            self.state.lock().in_flight -= 1;
-            return made.map(|_| ());
-        };
-        if job.key().is_some() {
-            self.state.lock().polls.push(obj);
+        let issued = self.prepare(cb, obj).and_then(|job| self.issue(job));
+        issued.inspect_err(|_| self.state.lock().in_flight -= 1)
+    }
+
+    fn issue(&self, job: Job) -> Result<()> {
+        if let File::Theirs(fd) = job.file {
+            let res = job.result();
+            if let Some(e) = check::refusal(&job.cb, fd, res) {
+                return Err(e);
+            }
+            self.post(&job, res as i64);
+            return Ok(());
         }
-        if let File::Theirs(_) = job.file {
-            job.run();
-        } else if let Err(job) = self.pool.queue(job) {
+        if job.key().is_some() {
+            self.state.lock().polls.push(job.obj);
+        }
+        if let Err(job) = self.pool.queue(job) {
             job.run();
         }
         Ok(())
@@ -158,7 +179,7 @@ impl Context {
         if s.ended {
             return Err(Errno::EINVAL);
         }
-        if s.in_flight + s.there() >= self.nr {
+        if s.in_flight + s.there() >= self.room {
             return Err(Errno::EAGAIN);
         }
         s.in_flight += 1;
@@ -179,9 +200,9 @@ impl Context {
             polled_rules(&cb, &mut None)?;
         }
         self.state.lock().decide(polled)?;
-        check_command(&cb, flags)?;
+        check::command(&cb, flags)?;
         let at_once = match cb.aio_lio_opcode {
-            IOCB_CMD_FSYNC | IOCB_CMD_FDSYNC => false,
+            IOCB_CMD_FSYNC | IOCB_CMD_FDSYNC => !check::has_storage(fd),
             IOCB_CMD_POLL => sys::poll_now(fd, cb.aio_buf as i16) != 0,
             _ => Kind::of(fd) != Kind::Direct,
         };
@@ -200,9 +221,17 @@ impl Context {
         s.forget_poll(job.obj);
         self.seq.fetch_add(1, AcqRel);
         drop(s);
-        futex_wake(&self.seq, i32::MAX.cast_unsigned());
+        self.wake();
         if let Some(e) = &job.resfd {
-            let _ = rustix::io::write(e, &1u64.to_ne_bytes());
+            signal(e);
+        }
+    }
+
+    /// Wakes all who wait for events.
+    fn wake(&self) {
+        futex_wake(&self.seq, i32::MAX.cast_unsigned());
+        if self.masked.load(SeqCst) > 0 {
+            self.wakes_masked.get().map(signal);
         }
     }
 
@@ -238,62 +267,13 @@ impl Context {
                 break;
             }
             // A signal does not end it, as it does not end the kernel's.
-            let _ = sleep(&self.seq, seen, None, None);
+            sys::futex_wait(&self.seq, seen, None);
         }
         drop(self.pool.shutdown());
         self.seq.fetch_add(1, AcqRel);
-        futex_wake(&self.seq, i32::MAX.cast_unsigned());
+        self.wake();
         drop(self.state.lock().ring.take());
         0
-    }
-
-    pub(super) fn getevents(&self, wait: &Wait) -> isize {
-        if wait.min < 0 || wait.nr < wait.min {
-            return Errno::EINVAL.ret();
-        }
-        let (deadline, mask) = match (wait.deadline(), wait.sigmask()) {
-            (Ok(deadline), Ok(mask)) => (deadline, mask),
-            (Err(e), _) | (_, Err(e)) => return e.ret(),
-        };
-        let _slices = only_in_sleep(mask);
-        let mut taken = 0;
-        loop {
-            let seen = self.seq.load(Acquire);
-            let stop = match self.hand_out(wait, &mut taken) {
-                Err(e) => Some(Err(e)),
-                Ok(()) if taken >= wait.min => Some(Ok(())),
-                Ok(()) => match sleep(&self.seq, seen, deadline, mask) {
-                    Ok(Ended::Woken) => None,
-                    Ok(Ended::TimedOut) => Some(Ok(())),
-                    Err(e) => Some(self.hand_out(wait, &mut taken).and(Err(e))),
-                },
-            };
-            match stop {
-                None => {}
-                Some(Err(e)) if taken == 0 => return e.ret(),
-                Some(_) => return taken,
-            }
-        }
-    }
-
-    /// Copies what is there to the program, as far as it has room.
-    fn hand_out(&self, wait: &Wait, taken: &mut isize) -> Result<()> {
-        let mut s = self.state.lock();
-        if s.ended {
-            return Err(Errno::EINVAL);
-        }
-        let mut some = [io_event::default(); AIO_WAIT_BATCH];
-        loop {
-            let room = (wait.nr - *taken).min(AIO_WAIT_BATCH as isize) as usize;
-            let n = s.front(&mut some[..room]);
-            let to = wait.events.wrapping_add(*taken as usize * size_of::<io_event>());
-            user::write_slice(to as u64, &some[..n])?;
-            s.drop_front(n);
-            *taken += n as isize;
-            if n == 0 {
-                return Ok(());
-            }
-        }
     }
 }
 
@@ -348,25 +328,32 @@ fn key_of(obj: u64) -> u64 {
 
 /// A duplicate of the program's eventfd.
 fn eventfd(fd: u32) -> Result<InternalFd> {
-    let fd = fd.cast_signed();
-    let stat = rustix::fs::fstatfs(borrow(fd).ok_or(Errno::EBADF)?)?;
-    if stat.f_type != ANON_INODES {
-        return Err(Errno::EINVAL);
-    }
-    dup_internal(fd)
+    let own = dup_internal(fd.cast_signed())?;
+    if is_eventfd(&own) { Ok(own) } else { Err(Errno::EINVAL) }
 }
 
-/// What io_submit refuses.
-fn check_command(cb: &iocb, flags: OFlags) -> Result<()> {
-    let access = flags & OFlags::ACCMODE;
-    let bare = cb.aio_offset == 0 && cb.aio_nbytes == 0 && cb.aio_rw_flags == 0;
-    match cb.aio_lio_opcode {
-        IOCB_CMD_PREAD | IOCB_CMD_PREADV if access == OFlags::WRONLY => Err(Errno::EBADF),
-        IOCB_CMD_PWRITE | IOCB_CMD_PWRITEV if access == OFlags::RDONLY => Err(Errno::EBADF),
-        IOCB_CMD_PREAD | IOCB_CMD_PREADV | IOCB_CMD_PWRITE | IOCB_CMD_PWRITEV => Ok(()),
-        IOCB_CMD_FSYNC | IOCB_CMD_FDSYNC if bare && cb.aio_buf == 0 => Ok(()),
-        IOCB_CMD_POLL if bare && cb.aio_buf <= u64::from(u16::MAX) => Ok(()),
-        _ => Err(Errno::EINVAL),
+/// Adds one to an eventfd; where it can count no further, a write would wait for somebody to read.
+fn signal(eventfd: &InternalFd) {
+    if sys::poll_now(eventfd.as_raw_fd(), sys::POLLOUT) & sys::POLLOUT != 0 {
+        let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
+    }
+}
+
+impl Job {
+    /// Does what it asks for.
+    fn result(&self) -> isize {
+        let fd = match &self.file {
+            File::Theirs(fd) => *fd,
+            File::Ours(own) => own.as_raw_fd(),
+        };
+        match self.cb.aio_lio_opcode {
+            IOCB_CMD_FSYNC => sys!(__NR_fsync, fd),
+            IOCB_CMD_FDSYNC => sys!(__NR_fdatasync, fd),
+            // Cancelled, it answers that nothing is ready.
+            IOCB_CMD_POLL if sys::poll_wait(fd, self.cb.aio_buf as i16) < 0 => 0,
+            IOCB_CMD_POLL => sys::poll_now(fd, self.cb.aio_buf as i16) as isize,
+            _ => answer(rw::read_or_write(&self.cb, fd)),
+        }
     }
 }
 
@@ -375,18 +362,7 @@ impl Work for Job {
     type Key = Option<u64>;
 
     fn run(self) {
-        let fd = match &self.file {
-            File::Theirs(fd) => *fd,
-            File::Ours(own) => own.as_raw_fd(),
-        };
-        let res = match self.cb.aio_lio_opcode {
-            IOCB_CMD_FSYNC => sys!(__NR_fsync, fd),
-            IOCB_CMD_FDSYNC => sys!(__NR_fdatasync, fd),
-            // Cancelled, it answers that nothing is ready.
-            IOCB_CMD_POLL if sys::poll_wait(fd, self.cb.aio_buf as i16) < 0 => 0,
-            IOCB_CMD_POLL => sys::poll_now(fd, self.cb.aio_buf as i16) as isize,
-            _ => answer(read_or_write(&self.cb, fd)),
-        };
+        let res = self.result();
         self.ctx.post(&self, res as i64);
     }
 
@@ -400,30 +376,5 @@ impl Work for Job {
 
     fn key(&self) -> Option<u64> {
         (self.cb.aio_lio_opcode == IOCB_CMD_POLL).then_some(self.obj)
-    }
-}
-
-fn read_or_write(cb: &iocb, fd: i32) -> Result<usize> {
-    let (buf, len, at, flags) = (cb.aio_buf, cb.aio_nbytes, cb.aio_offset, cb.aio_rw_flags);
-    let iov = user::iovec { base: buf, len };
-    let vectored = [IOCB_CMD_PREADV, IOCB_CMD_PWRITEV].contains(&cb.aio_lio_opcode);
-    let (iov, n) =
-        if vectored { (buf as usize, len) } else { ((&raw const iov).expose_provenance(), 1) };
-    let writes = [IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV].contains(&cb.aio_lio_opcode);
-    let call = |at: i64| match (writes, flags) {
-        (false, 0) => sys!(__NR_preadv, fd, iov, n, at, 0),
-        (true, 0) => sys!(__NR_pwritev, fd, iov, n, at, 0),
-        (false, _) => sys!(__NR_preadv2, fd, iov, n, at, 0, flags),
-        (true, _) => sys!(__NR_pwritev2, fd, iov, n, at, 0, flags),
-    };
-    if at < 0 && flags != 0 {
-        // These would take -1 for the file's own position.
-        return Err(Errno::EINVAL);
-    }
-    match check(call(at)) {
-        // A stream, which has no position: the kernel's aio does not ask for one.
-        Err(Errno::ESPIPE) if writes => check(sys!(__NR_writev, fd, iov, n)),
-        Err(Errno::ESPIPE) => check(sys!(__NR_readv, fd, iov, n)),
-        r => r,
     }
 }

@@ -1,0 +1,144 @@
+//! What io_submit refuses, what it answers as an event, and what it never waits for.
+
+use super::Case;
+use super::sys::*;
+use libc::{EAGAIN, EBADF, EFAULT, EINVAL, EOPNOTSUPP};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+pub const CASES: &[Case] = &[
+    ("nowait_streams", nowait_streams),
+    ("resfd_full", resfd_full),
+    ("resfd_kinds", resfd_kinds),
+    ("submission_errors", submission_errors),
+    ("errors_as_events", errors_as_events),
+    ("capacity", capacity),
+];
+
+const NOWAIT: i32 = 8;
+const UNKNOWN: i32 = 1 << 30;
+
+fn fresh(fd: i32) -> OwnedFd {
+    assert!(fd >= 0);
+    // SAFETY: a fresh descriptor.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+fn at(opcode: u16, fd: i32, buf: &mut [u8]) -> Iocb {
+    let (buf, nbytes) = (buf.as_mut_ptr().expose_provenance() as u64, buf.len() as u64);
+    Iocb { opcode, fd, buf, nbytes, ..Iocb::default() }
+}
+
+/// An empty pipe or socket that is not to be waited for answers EAGAIN, as an event.
+fn nowait_streams() {
+    let aio = Aio::new(8);
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+    for fd in [reader.as_raw_fd(), socket.as_raw_fd()] {
+        let read = at(PREAD, fd, buffer(1, 0));
+        let read = Iocb { rw_flags: NOWAIT, data: 5, ..read };
+        assert_eq!(aio.submit(&[&read]), 1);
+        assert_eq!(aio.all(1)[0].res, err(EAGAIN));
+    }
+}
+
+/// An eventfd that can count no further keeps nobody waiting.
+fn resfd_full() {
+    const FULL: u64 = u64::MAX - 1;
+    let (aio, direct, buffered) = (Aio::new(8), file(true, 1), file(false, 1));
+    // SAFETY: no addresses are passed.
+    let efd = fresh(unsafe { libc::eventfd(0, 0) });
+    for file in [&direct, &buffered] {
+        // SAFETY: eight bytes of ours.
+        let n = unsafe { libc::write(efd.as_raw_fd(), std::ptr::from_ref(&FULL).cast(), 8) };
+        assert_eq!(n, 8);
+        let told = rw(PREAD, file, buffer(1, 0), 0, 1);
+        let told = Iocb { flags: RESFD, resfd: efd.as_raw_fd(), ..told };
+        assert_eq!(aio.submit(&[&told]), 1);
+        assert_eq!(aio.all(1).len(), 1);
+        let mut count = 0u64;
+        // SAFETY: as above.
+        let n = unsafe { libc::read(efd.as_raw_fd(), (&raw mut count).cast(), 8) };
+        assert!(n == 8 && count >= FULL, "{n} {count}");
+    }
+}
+
+/// Only an eventfd is one.
+fn resfd_kinds() {
+    let (aio, file) = (Aio::new(8), file(true, 1));
+    // SAFETY: no addresses are passed.
+    let kinds = unsafe {
+        [libc::epoll_create1(0), libc::timerfd_create(libc::CLOCK_MONOTONIC, 0), libc::dup(0)]
+    };
+    for fd in kinds.map(fresh) {
+        let told = rw(PREAD, &file, buffer(1, 0), 0, 1);
+        let told = Iocb { flags: RESFD, resfd: fd.as_raw_fd(), ..told };
+        assert_eq!(aio.submit(&[&told]), err(EINVAL));
+    }
+    assert_eq!(aio.wait(0, &mut [Event::default()], None), 0);
+}
+
+/// io_submit itself fails, and there is no event.
+fn submission_errors() {
+    let (aio, direct, buffered) = (Aio::new(8), file(true, 1), file(false, 1));
+    let good = rw(PREAD, &buffered, buffer(1, 0), 0, 1);
+    let dir = std::fs::File::open("/").unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    // SAFETY: no addresses are passed.
+    let epoll = fresh(unsafe { libc::epoll_create1(0) });
+    let iov = [good.buf, 10, good.buf, u64::MAX];
+    let vector = Iocb { opcode: PREADV, buf: address(&iov), ..good };
+    let fsync = Iocb { opcode: FSYNC, fd: reader.as_raw_fd(), ..Iocb::default() };
+    for (bad, errno) in [
+        (Iocb { rw_flags: UNKNOWN, ..good }, EOPNOTSUPP),
+        (Iocb { rw_flags: UNKNOWN, fd: direct.as_raw_fd(), ..good }, EOPNOTSUPP),
+        (Iocb { offset: -1, ..good }, EINVAL),
+        (Iocb { offset: -1, fd: direct.as_raw_fd(), ..good }, EINVAL),
+        (Iocb { buf: u64::MAX - 4096, ..good }, EFAULT),
+        (Iocb { buf: u64::MAX - 4096, fd: direct.as_raw_fd(), ..good }, EFAULT),
+        (Iocb { nbytes: 2, ..vector }, EINVAL),
+        (Iocb { nbytes: 1025, ..vector }, EINVAL),
+        (Iocb { nbytes: 1, buf: 8, ..vector }, EFAULT),
+        (Iocb { fd: dir.as_raw_fd(), ..good }, EINVAL),
+        (Iocb { fd: epoll.as_raw_fd(), ..good }, EINVAL),
+        (Iocb { fd: writer.as_raw_fd(), ..good }, EBADF),
+        (fsync, EINVAL),
+    ] {
+        assert_eq!(aio.submit(&[&bad]), err(errno), "{bad:?}");
+        assert_eq!(aio.wait(0, &mut [Event::default()], None), 0, "{bad:?}");
+        assert_eq!(aio.submit(&[&good, &bad]), 1);
+        aio.all(1);
+    }
+}
+
+/// What only shows when the file is asked comes as an event.
+fn errors_as_events() {
+    let (aio, direct, buffered) = (Aio::new(8), file(true, 1), file(false, 1));
+    let good = rw(PREAD, &buffered, buffer(1, 0), 0, 1);
+    // SAFETY: no addresses are passed.
+    let efd = fresh(unsafe { libc::eventfd(1, 0) });
+    for (bad, errno) in [
+        (Iocb { buf: 4096, ..good }, EFAULT),
+        (Iocb { buf: 4096, fd: direct.as_raw_fd(), ..good }, EFAULT),
+        (Iocb { nbytes: 4, fd: efd.as_raw_fd(), ..good }, EINVAL),
+    ] {
+        assert_eq!(aio.submit(&[&bad]), 1, "{bad:?}");
+        assert_eq!(aio.all(1)[0].res, err(errno), "{bad:?}");
+    }
+}
+
+/// A context takes more than it was made for: a whole page of events at least.
+fn capacity() {
+    let aio = Aio::new(1);
+    let (quiet, _kept) = std::io::pipe().unwrap();
+    let cb = Iocb { opcode: POLL, fd: quiet.as_raw_fd(), buf: 1, ..Iocb::default() };
+    let cbs = vec![cb; 4096];
+    let mut taken = 0;
+    // In one call, and one by one.
+    let list: Vec<&Iocb> = cbs[..20].iter().collect();
+    assert_eq!(aio.submit(&list), 20);
+    while let 1 = aio.submit(&[&cbs[20 + taken]]) {
+        taken += 1;
+    }
+    assert_eq!(aio.submit(&[&cbs[20 + taken]]), err(EAGAIN));
+    assert!(taken + 20 >= 64, "{taken}");
+}

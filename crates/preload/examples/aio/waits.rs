@@ -1,0 +1,180 @@
+//! How long a call waits, and which signals get through: on the kernel, and on softring.
+
+use super::Case;
+use super::sys::*;
+use libc::{EINTR, SIGALRM, SIGCHLD, SIGUSR1};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+pub const CASES: &[Case] = &[
+    ("negative_times", negative_times),
+    ("signals_by_mask", signals_by_mask),
+    ("no_handler_no_eintr", no_handler_no_eintr),
+    ("masked_sleep", masked_sleep),
+];
+
+/// Only where the kernel gives contexts.
+pub const KERNELS: &[Case] = &[("unheard_submit", unheard_submit)];
+
+static HANDLED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn handler(_: i32) {
+    HANDLED.fetch_add(1, SeqCst);
+}
+
+fn handle(signal: i32) {
+    // SAFETY: zero is a valid sigaction; the handler is one.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        libc::sigaction(signal, &raw const action, null_mut());
+    }
+}
+
+fn block(signals: &[i32]) {
+    let set = mask(signals);
+    // SAFETY: eight bytes of a mask.
+    let done =
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, 0, &raw const set, null_mut::<u64>(), 8) };
+    assert_eq!(done, 0);
+}
+
+fn mask(signals: &[i32]) -> u64 {
+    signals.iter().map(|s| 1 << (s - 1)).sum()
+}
+
+fn raise(signal: i32) {
+    // SAFETY: the calling thread, with a signal that is handled, ignored or blocked.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), signal) };
+}
+
+/// Time that the calling thread has run.
+fn cpu_time() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// After `ms`, from another thread.
+fn later<T: Send + 'static>(ms: u64, what: impl FnOnce() -> T + Send + 'static) {
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(ms));
+        what()
+    });
+}
+
+/// Sends SIGUSR1 to the calling thread, after `ms`.
+fn raise_later(ms: u64) {
+    // SAFETY: no arguments.
+    let (pid, tid) = unsafe { (libc::getpid(), libc::gettid()) };
+    // SAFETY: a thread that lives as long as its case.
+    later(ms, move || unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, SIGUSR1) });
+}
+
+/// A thread waits on a fresh context, and the first submission goes past every entry point.
+fn unheard_submit() {
+    let (aio, file) = (Aio::new(8), file(true, 1));
+    let read = rw(PREAD, &file, buffer(1, 0), 0, 3);
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| aio.wait(1, &mut [Event::default()], Some(10_000)));
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(aio.submit_unheard(&[&read]), 1);
+        assert_eq!(waiter.join().unwrap(), 1);
+        let waiter = s.spawn(|| aio.wait(1, &mut [Event::default()], None));
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(aio.submit_unheard(&[&read]), 1);
+        assert_eq!(waiter.join().unwrap(), 1);
+    });
+}
+
+/// A negative time is for ever; what is negative in one part only counts as the sum.
+fn negative_times() {
+    handle(SIGUSR1);
+    let (aio, file) = (Aio::new(8), file(true, 1));
+    let mut e = [Event::default(); 2];
+    for submits in [false, true] {
+        for forever in [[-1, 0], [0, -1], [-1, 999_999_999], [-10, 0]] {
+            raise_later(30);
+            assert_eq!(aio.wait_for(1, &mut e, forever), err(EINTR), "{forever:?}");
+        }
+        let begun = Instant::now();
+        assert_eq!(aio.wait_for(1, &mut e, [-1, 1_030_000_000]), 0);
+        assert!(begun.elapsed() >= Duration::from_millis(30));
+        if !submits {
+            let read = rw(PREAD, &file, buffer(1, 0), 0, 0);
+            assert_eq!((aio.submit(&[&read]), aio.all(1).len()), (1, 1));
+        }
+    }
+}
+
+/// What the mask lets in is handled in each call, though there always are events.
+fn signals_by_mask() {
+    handle(SIGUSR1);
+    block(&[SIGUSR1]);
+    let (aio, file) = (Aio::new(8), file(true, 1));
+    let read = rw(PREAD, &file, buffer(1, 0), 0, 0);
+    for n in 1..=20 {
+        assert_eq!(aio.submit(&[&read, &read]), 2);
+        std::thread::sleep(Duration::from_millis(2));
+        raise(SIGUSR1);
+        assert_eq!(aio.pwait_under(1, &mut [Event::default()], None, mask(&[SIGUSR1])), 1);
+        assert_eq!(HANDLED.load(SeqCst), n - 1);
+        assert_eq!(aio.pwait_under(1, &mut [Event::default()], None, 0), 1);
+        assert_eq!(HANDLED.load(SeqCst), n);
+        // Without events, the signal is the answer.
+        raise(SIGUSR1);
+        assert_eq!(aio.pwait_under(0, &mut [Event::default()], Some([0, 0]), 0), err(EINTR));
+        assert_eq!(HANDLED.swap(n, SeqCst), n + 1);
+    }
+}
+
+/// A signal that nobody handles ends no wait, blocked or not.
+fn no_handler_no_eintr() {
+    handle(SIGUSR1);
+    handle(SIGALRM);
+    let (aio, file) = (Aio::new(8), file(true, 1));
+    let read = rw(PREAD, &file, buffer(1, 0), 0, 0);
+    let mut e = [Event::default(); 3];
+    assert_eq!((aio.submit(&[&read]), aio.all(1).len()), (1, 1));
+    for blocked in [false, true] {
+        if blocked {
+            block(&[SIGUSR1, SIGCHLD]);
+        }
+        for _ in 0..10 {
+            // One completes; the wait for three goes on. What was blocked does end it on the kernel
+            // if there is an event.
+            let there = i64::from(!blocked);
+            assert_eq!(aio.submit(&[&read][..there as usize]), there);
+            raise(SIGCHLD);
+            let time = Some([0, 20_000_000]);
+            let begun = Instant::now();
+            assert_eq!(aio.pwait_under(3, &mut e, time, 0), there);
+            assert!(begun.elapsed() >= Duration::from_millis(20));
+        }
+        for n in 1..=10 {
+            let before = HANDLED.load(SeqCst);
+            raise_later(5);
+            let interrupted = aio.pwait_under(1, &mut e, Some([10, 0]), 0);
+            assert_eq!((interrupted, HANDLED.load(SeqCst)), (err(EINTR), before + 1), "{n}");
+        }
+    }
+}
+
+/// A sleep under a mask costs no processor time, and ends with an event.
+fn masked_sleep() {
+    let aio = Aio::new(8);
+    let (reader, writer) = std::io::pipe().unwrap();
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&reader);
+    let cb = Iocb { opcode: POLL, fd, buf: 1, data: 5, ..Iocb::default() };
+    assert_eq!(aio.submit(&[&cb]), 1);
+    let mut e = [Event::default()];
+    let spent = cpu_time();
+    assert_eq!(aio.pwait_under(1, &mut e, Some([0, 300_000_000]), 0), 0);
+    let spent = cpu_time() - spent;
+    assert!(spent < Duration::from_millis(4), "{spent:?}");
+    later(30, move || std::io::Write::write_all(&mut { writer }, b"x"));
+    assert_eq!(aio.pwait_under(1, &mut e, None, 0), 1);
+    assert_eq!(e[0].data, 5);
+}
