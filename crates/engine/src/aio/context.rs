@@ -6,8 +6,8 @@
 //! which libaio and others know that they may read it instead of calling.
 //!
 //! A thread that asks for events of a new context waits for them in the kernel, which also hears of
-//! iocbs that come past us. It could not be told there of a second context: once a thread has waited
-//! so, iocbs that are polled stay in the context's own ring.
+//! iocbs that come past us. It could not be told there of a second context: once a thread has
+//! waited so, iocbs that are polled stay in the context's own ring.
 //!
 //! **Looking and ending.** Completion memory is unmapped when its context ends, maybe by one thread
 //! while another looks at it. Who looks holds `mapped` for reading and asks `ending` before each

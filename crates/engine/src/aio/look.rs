@@ -108,8 +108,8 @@ impl Wait {
         0 < self.min && self.min <= self.nr
     }
 
-    /// When its time is over, in ns of CLOCK_MONOTONIC; never, if it is negative. The kernel does not
-    /// judge its parts, and adds them.
+    /// When its time is over, in ns of CLOCK_MONOTONIC; never, if it is negative. The kernel does
+    /// not judge its parts, and adds them.
     ///
     /// # Errors
     /// `EFAULT`.
@@ -199,8 +199,8 @@ fn spin(ctx: &Context, ring: &Ring, want: u32, deadline: Option<u64>) -> bool {
     }
 }
 
-/// Ends a call under a mask that has `n` to answer, as the kernel does: signals that the mask lets in
-/// are handled, and are the answer if there is nothing else.
+/// Ends a call under a mask that has `n` to answer, as the kernel does: signals that the mask lets
+/// in are handled, and are the answer if there is nothing else.
 pub(super) fn end_under(mask: u64, n: isize) -> isize {
     match sys::handle_signals(mask) {
         Err(e) if n == 0 => e.ret(),

@@ -70,7 +70,8 @@ pub fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     ctx.eventfd.take().map(|_| 0).ok_or(Errno::ENXIO)
 }
 
-/// Is it an eventfd? Without /proc, any anonymous inode passes: all of them share the one that an eventfd has.
+/// Is it an eventfd? Without /proc, any anonymous inode passes: all of them share the one that an
+/// eventfd has.
 pub(crate) fn is_eventfd(fd: &InternalFd) -> bool {
     let link = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
     if let Ok(target) = rustix::fs::readlink(link, Vec::new()) {

@@ -20,8 +20,8 @@ use super::table::{self, Entry};
 use crate::abi::aio::*;
 use crate::errno::{Errno, Result, answer};
 use crate::fds::{InternalFd, dup_internal};
-use crate::sync::Mutex;
 use crate::rsrc::eventfd::is_eventfd;
+use crate::sync::Mutex;
 use crate::sys::{self, borrow, futex_wake, sys};
 use crate::transport::kind::Kind;
 use crate::transport::worker::{Pool, Work, default_limits};
@@ -108,8 +108,8 @@ pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
     Ok(0)
 }
 
-/// For how many events a context has room that was asked for `nr`: ioctx_alloc thinks of batches for
-/// each processor. A ring's last page is used to its end.
+/// For how many events a context has room that was asked for `nr`: ioctx_alloc thinks of batches
+/// for each processor. A ring's last page is used to its end.
 fn room(nr: u32) -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     2 * nr.max(4 * cpus) + 1

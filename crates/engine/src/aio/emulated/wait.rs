@@ -1,12 +1,12 @@
 //! io_getevents(2) and io_pgetevents(2) of a context of our own.
 //!
-//! A thread sleeps on a futex; under a signal mask on an eventfd, as no futex call takes a mask. One
-//! eventfd serves all who sleep so: each clears it before it looks for events, and whoever leaves
-//! events behind signals it again.
+//! A thread sleeps on a futex; under a signal mask on an eventfd, as no futex call takes a mask.
+//! One eventfd serves all who sleep so: each clears it before it looks for events, and whoever
+//! leaves events behind signals it again.
 
 use super::{Context, signal};
-use crate::aio::look::{Wait, end_under};
 use crate::abi::aio::io_event;
+use crate::aio::look::{Wait, end_under};
 use crate::errno::{Errno, Result};
 use crate::fds::{InternalFd, adopt_internal};
 use crate::limits::AIO_WAIT_BATCH;
@@ -26,8 +26,8 @@ const SLICE: Duration = Duration::from_millis(1);
 struct Masked<'a> {
     ctx: &'a Context,
     mask: u64,
-    /// A handler that ran between two sleeps would leave no trace: signals come through in the sleep
-    /// alone.
+    /// A handler that ran between two sleeps would leave no trace: signals come through in the
+    /// sleep alone.
     _blocked: BlockAll,
 }
 

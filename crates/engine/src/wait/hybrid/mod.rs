@@ -12,8 +12,8 @@
 //! waits for; only one as short as [`UNSEEN_SHARE`] of what the quickest request in flight takes
 //! may sleep through several, so that they are taken together, or one as short as [`GATHER_SHARE`]
 //! where devices have shown that they are busy without a gap ([`pace`]). No nap is longer than
-//! [`NAP_MAX`]. A device that has stalled is not looked for: after [`VAIN_SLEEPS`] sleeps the thread
-//! blocks until something completes.
+//! [`NAP_MAX`]. A device that has stalled is not looked for: after [`VAIN_SLEEPS`] sleeps the
+//! thread blocks until something completes.
 //!
 //! ```text
 //! issue ────────────── mean ──────────────▶ done
