@@ -189,7 +189,7 @@ pub fn page(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Result<Page, Unread
     let meters = section(offset_of!(Header, meters));
     let meter = |place| Some(Meter { words: source.place(meters, place)? });
     let ring = |place| ring(&source, [rings, pools, hists], place);
-    let page = Page {
+    let mut page = Page {
         pid: header[offset_of!(Header, pid) / 8] as u32,
         made: header[offset_of!(Header, made) / 8],
         unseen_rings: header[offset_of!(Header, unseen_rings) / 8],
@@ -198,6 +198,8 @@ pub fn page(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Result<Page, Unread
         rings: (1..rings.used).filter_map(ring).filter(|ring| ring.id() != 0).collect(),
         meters: (0..meters.used).filter_map(meter).filter(|meter| meter.id() != 0).collect(),
     };
+    // A place is used again by the next ring.
+    page.rings.sort_by_key(Ring::id);
     if source.left.get() > 0 { Ok(page) } else { Err(Unreadable::NoPage) }
 }
 

@@ -66,6 +66,20 @@ fn a_page_is_taken_apart() {
 }
 
 #[test]
+fn rings_come_in_the_order_in_which_they_were_made() {
+    let (mut words, size) = (sample(), size_of::<RingStats>());
+    let start = words.len() * 8;
+    words.resize(words.len() + 4 * size / 8, 0);
+    let at = offset_of!(Header, rings) / 8;
+    words[at..at + 4].copy_from_slice(&[start as u64, size as u64, 64, 4]);
+    for (place, id) in [(1, 9), (2, 3), (3, 7)] {
+        words[(start + place * size + offset_of!(RingStats, id)) / 8] = id;
+    }
+    let p = page(bytes(&to_bytes(&words))).unwrap();
+    assert_eq!(p.rings.iter().map(Ring::id).collect::<Vec<_>>(), [3, 7, 9]);
+}
+
+#[test]
 fn only_a_page_is_one() {
     assert_eq!(page(bytes(b"")).unwrap_err(), Unreadable::NoPage);
     assert_eq!(page(bytes(&[0; 4096])).unwrap_err(), Unreadable::NoPage);
