@@ -1,6 +1,7 @@
 //! Standard output and standard error.
 
-use crate::fail::ReaderGone;
+use crate::fail::{self, ReaderGone};
+use crate::sys;
 use comfy_table::{LineStyle, TableStyle};
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -13,6 +14,10 @@ pub fn line(text: &str) -> anyhow::Result<()> {
 
 /// Writes `text` to standard output.
 pub fn raw(text: &str) -> anyhow::Result<()> {
+    if sys::stdout_was_closed() {
+        let hint = "leave it open; `>/dev/null` if nobody is to read it";
+        return Err(fail::work_hint("standard output is closed", hint));
+    }
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),

@@ -2,6 +2,7 @@
 //! else, `fork`.
 #![allow(unsafe_code)]
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softring_engine::abi::io_uring_params;
 use std::ffi::{CStr, CString, OsStr, c_long};
 use std::fs::File;
@@ -9,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 fn checked(ret: c_long) -> io::Result<c_long> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
@@ -29,6 +31,42 @@ pub fn has_ended(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
     matches!(state, None | Some("Z" | "X"))
+}
+
+/// Which of the standard streams were closed when this process started, one bit each. Rust's
+/// start-up puts /dev/null there, where what is written is lost without a word.
+static CLOSED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn note_closed_streams() {
+    for fd in 0..3 {
+        // SAFETY: F_GETFD takes no pointer.
+        let closed = unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0;
+        CLOSED.fetch_or(u32::from(closed) << fd, Relaxed);
+    }
+}
+
+/// Called by the dynamic linker before Rust's start-up.
+#[used]
+// SAFETY: .init_array holds pointers to C functions that are called once at start-up with arguments
+// we ignore.
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = note_closed_streams;
+
+/// Was standard output closed when this process started?
+pub fn stdout_was_closed() -> bool {
+    CLOSED.load(Relaxed) & 1 << 1 != 0
+}
+
+/// Descriptors that this process may have besides a few.
+pub fn descriptors() -> usize {
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(most.saturating_sub(16)).unwrap_or(usize::MAX).max(4)
+}
+
+/// Takes all the descriptors that the hard limit allows; as it is if not.
+pub fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// This process's environment, entry by entry, also those that std leaves out.
@@ -61,9 +99,11 @@ pub fn execve(path: &CStr, args: &[CString], env: &[CString]) -> io::Error {
         list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
     };
     let (argv, envp) = (pointers(args), pointers(env));
-    // SAFETY: signal() takes no pointer; argv and envp are null-terminated arrays of strings that
-    // outlive the call.
+    // SAFETY: signal() and close() take no pointer; nobody uses a stream that was closed; argv and
+    // envp are null-terminated arrays of strings that outlive the call.
     unsafe {
+        let closed = CLOSED.load(Relaxed);
+        (0..3).filter(|fd| closed & 1 << fd != 0).for_each(|fd| _ = libc::close(fd));
         if !crate::signals::sigpipe_was_ignored() {
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         }

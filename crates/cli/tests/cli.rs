@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::text;
+use common::{ME, text};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -286,6 +286,16 @@ fn a_closed_reader_is_success() {
     drop(child.stdout.take());
     let o = child.wait_with_output().unwrap();
     assert!(o.status.success(), "{}", text(&o.stderr));
+}
+
+#[test]
+fn a_closed_stdout_is_an_error_and_stays_the_programs() {
+    let closed = |script: &str| Command::new("sh").args(["-c", script, ME]).output().unwrap();
+    let o = closed("exec \"$0\" doctor --json >&-");
+    assert_eq!(o.status.code(), Some(1));
+    assert!(text(&o.stderr).contains("standard output is closed"), "{}", text(&o.stderr));
+    let o = closed("exec \"$0\" run --quiet -- sh -c '[ -e /proc/self/fd/1 ] && exit 7' >&-");
+    assert_eq!(o.status.code(), Some(1), "{}", text(&o.stderr));
 }
 
 #[test]

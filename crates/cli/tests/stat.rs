@@ -79,7 +79,8 @@ fn told(script: &str) -> usize {
     let told: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).expect("JSON");
     let processes = told["processes"].as_array().unwrap();
     assert!(processes.iter().all(|p| p["command"] == "softring"), "{told}");
-    processes.len()
+    assert_eq!(told["missed_processes"], 0, "{told}");
+    processes.len() + told["ended_processes"].as_u64().unwrap() as usize
 }
 
 #[test]
@@ -95,6 +96,26 @@ fn none_is_missed_however_short_it_lives() {
     // A process has a page in each program that it becomes.
     let becomes = format!("{short}; exec {short}");
     assert_eq!(told(&format!("bash -c \"{}\"", becomes.replace('"', "\\\""))), 2);
+}
+
+#[test]
+fn few_descriptors_are_enough() {
+    if !library() {
+        return;
+    }
+    let short = format!("{ME} worker <<<'{}' >/dev/null", job(0.05, 0));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("summary");
+    let script = format!("for i in {{1..120}}; do {short} & done; wait");
+    let o = Command::new("bash")
+        .args(["-c", "ulimit -n 40; exec \"$@\"", "bash", ME, "stat", "--engine=user", "--quiet"])
+        .args(["--json", "-o", file.to_str().unwrap(), "--", "bash", "-c", &script])
+        .output()
+        .unwrap();
+    assert!(o.status.success(), "{}", text(&o.stderr));
+    let told: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).expect("JSON");
+    let listed = told["processes"].as_array().unwrap().len() as u64;
+    assert_eq!(listed + told["ended_processes"].as_u64().unwrap(), 120);
 }
 
 #[test]

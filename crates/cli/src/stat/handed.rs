@@ -2,6 +2,7 @@
 //! none is missed, however short its process lives.
 #![allow(unsafe_code)]
 
+use crate::sys;
 use anyhow::Context;
 use rustix::io::Errno;
 use rustix::net::{
@@ -37,6 +38,19 @@ pub struct Door {
     key: [u8; KEY],
     /// Who has connected, and said nothing yet.
     silent: Vec<OwnedFd>,
+    /// Of those, how many there may be.
+    most: usize,
+    /// Gives its number to a page that comes: none is lost for want of one.
+    spare: Option<OwnedFd>,
+}
+
+/// What waits.
+#[derive(Debug)]
+pub enum Come {
+    Page(Handed),
+    Nobody,
+    /// Somebody may, for whom no descriptor is free.
+    NoDescriptor,
 }
 
 impl Door {
@@ -52,7 +66,8 @@ impl Door {
             pair.copy_from_slice(format!("{byte:02x}").as_bytes());
         }
         let socket = Door::bound(&key).context("cannot make the socket that pages come to")?;
-        Ok(Door { socket, key, silent: Vec::new() })
+        let most = SILENT.min(sys::descriptors() / 4);
+        Ok(Door { socket, key, silent: Vec::new(), most, spare: None })
     }
 
     fn bound(key: &[u8; KEY]) -> Result<OwnedFd, Errno> {
@@ -73,38 +88,50 @@ impl Door {
         std::iter::once(&self.socket).chain(&self.silent).map(AsFd::as_fd)
     }
 
-    /// The next page that waits; none if none does.
-    pub fn next(&mut self) -> Option<Handed> {
+    /// The next page that waits.
+    pub fn next(&mut self) -> Come {
         loop {
-            let mut at = 0;
-            while at < self.silent.len() {
-                match self.receive(&self.silent[at]) {
-                    Err(Errno::AGAIN | Errno::INTR) => at += 1,
-                    said => {
-                        self.silent.remove(at);
-                        // None: some stranger's.
-                        if let Ok(Some(handed)) = said {
-                            return Some(handed);
-                        }
-                    }
-                }
+            if self.spare.is_none() {
+                self.spare = self.socket.try_clone().ok();
+            }
+            if self.spare.is_none() {
+                return Come::NoDescriptor;
+            }
+            if let Some(handed) = self.heard() {
+                return Come::Page(handed);
             }
             match accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok(who) => {
-                    if self.silent.len() == SILENT {
+                    if self.silent.len() >= self.most {
                         self.silent.remove(0);
                     }
                     self.silent.push(who);
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(Errno::AGAIN) => return None,
-                Err(_) => {
-                    // No descriptor is free; it waits on, and so the door would wake us at once.
-                    std::thread::sleep(super::Watch::EVERY);
-                    return None;
-                }
+                Err(Errno::AGAIN) => return Come::Nobody,
+                Err(_) => return Come::NoDescriptor,
             }
         }
+    }
+
+    /// The page of one that has connected and now says whose it is.
+    fn heard(&mut self) -> Option<Handed> {
+        let mut at = 0;
+        while at < self.silent.len() {
+            self.spare = None;
+            let said = self.receive(&self.silent[at]);
+            if matches!(said, Err(Errno::AGAIN | Errno::INTR)) {
+                at += 1;
+            } else {
+                self.silent.remove(at);
+            }
+            self.spare = self.socket.try_clone().ok();
+            // None: some stranger's.
+            if let Ok(Some(handed)) = said {
+                return Some(handed);
+            }
+        }
+        None
     }
 
     /// What `who` has said; none if that is not from a process that was told the key.
@@ -170,7 +197,7 @@ mod tests {
         say(&visitor(&door), &[b'0'; KEY + COMM], Some(page.as_fd()));
         say(&visitor(&door), &[&key[..], &[0; COMM]].concat(), None);
         drop(visitor(&door));
-        assert!(door.next().is_none());
+        assert!(matches!(door.next(), Come::Nobody));
         assert_eq!(door.fds().count(), 1, "all have gone");
     }
 
@@ -180,16 +207,16 @@ mod tests {
         let (page, key) = (tempfile::tempfile().unwrap(), door.key);
         let text = [&key[..], b"name", &[0; COMM - 4]].concat();
         let silent = visitor(&door);
-        assert!(door.next().is_none());
+        assert!(matches!(door.next(), Come::Nobody));
         say(&visitor(&door), &text, Some(page.as_fd()));
-        let handed = door.next().unwrap();
+        let Come::Page(handed) = door.next() else { panic!("no page") };
         assert_eq!((handed.command.as_str(), handed.pid), ("name", std::process::id() as i32));
-        assert!(door.next().is_none());
+        assert!(matches!(door.next(), Come::Nobody));
         say(&silent, &text, Some(page.as_fd()));
-        assert!(door.next().is_some());
-        let crowd: Vec<OwnedFd> = (0..SILENT + 2).map(|_| visitor(&door)).collect();
-        assert!(door.next().is_none());
-        assert_eq!(door.fds().count(), 1 + SILENT);
+        assert!(matches!(door.next(), Come::Page(_)));
+        let crowd: Vec<OwnedFd> = (0..door.most + 2).map(|_| visitor(&door)).collect();
+        assert!(matches!(door.next(), Come::Nobody));
+        assert_eq!(door.fds().count(), 1 + door.most);
         drop(crowd);
     }
 }

@@ -29,6 +29,7 @@ pub fn command(args: &StatArgs) -> anyhow::Result<()> {
 
 fn attach(args: &StatArgs, pid: i32) -> anyhow::Result<()> {
     signals::catch_ends();
+    sys::raise_descriptors();
     pages::one(pid)?;
     let start = Instant::now();
     let mut watch = Watch::new(pid);
@@ -38,7 +39,7 @@ fn attach(args: &StatArgs, pid: i32) -> anyhow::Result<()> {
         std::thread::sleep(Watch::EVERY);
     }
     let elapsed = start.elapsed();
-    report::tell(args, &format!("process {pid}"), &watch.results(), elapsed, None)
+    report::tell(args, &format!("process {pid}"), &watch.summary(), elapsed, None)
 }
 
 /// Runs the program as `softring run` would, and ends as it does.
@@ -56,6 +57,8 @@ fn start(args: &StatArgs) -> anyhow::Result<()> {
     signals::catch_for_program();
     let start = Instant::now();
     let mut child = signals::spawn(&mut c).map_err(|e| fail::cannot_start("the program", &e))?;
+    // Only now: the program has the limit that we found.
+    sys::raise_descriptors();
     let pid = i32::try_from(child.id()).context("a process number")?;
     let (status, watch) = follow(&mut child, Watch::at(pid, door))?;
     let elapsed = start.elapsed();
@@ -63,7 +66,7 @@ fn start(args: &StatArgs) -> anyhow::Result<()> {
     report::tell(
         args,
         &format!("'{name}'"),
-        &watch.results(),
+        &watch.summary(),
         elapsed,
         Some(sys::children_times()),
     )?;

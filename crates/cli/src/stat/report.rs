@@ -1,6 +1,6 @@
 //! The summary, as perf-stat(1) writes one, with histograms as biolatency(8) draws them.
 
-use super::watch::Result as Watched;
+use super::watch::Summary;
 use crate::cli::StatArgs;
 use crate::fail;
 use crate::out::{self, bytes_short, count_short, ns_short};
@@ -24,18 +24,28 @@ struct Report {
     total: Ring,
     /// Each as its page stood at the end.
     processes: Vec<Process>,
+    /// Processes besides, of which only the sum is kept: they had ended before.
+    ended_processes: u64,
+    /// Processes that are in no sum: no descriptor was free for their page.
+    missed_processes: usize,
 }
 
 /// Writes the summary to where the arguments say. `times`: user and system time in µs.
 pub fn tell(
     args: &StatArgs,
     of: &str,
-    results: &[Watched],
+    summary: &Summary,
     elapsed: Duration,
     times: Option<(u64, u64)>,
 ) -> anyhow::Result<()> {
-    let mut total = read::Ring::default();
-    results.iter().for_each(|r| total.add(&r.total));
+    let mut total = summary.ended.total.clone();
+    summary.each.iter().for_each(|r| total.add(&r.total));
+    if summary.missed > 0 {
+        out::note(&format!(
+            "{} processes are not counted: no descriptor was free for them; raise `ulimit -n`",
+            summary.missed
+        ));
+    }
     let text = if args.json {
         let us = |us: u64| us as f64 / 1e6;
         serde_json::to_string_pretty(&Report {
@@ -43,10 +53,12 @@ pub fn tell(
             user_seconds: times.map(|t| us(t.0)),
             system_seconds: times.map(|t| us(t.1)),
             total: Ring::new(&total, &[]),
-            processes: results.iter().map(|r| Process::from(&r.reading)).collect(),
+            processes: summary.each.iter().map(|r| Process::from(&r.reading)).collect(),
+            ended_processes: summary.ended.processes,
+            missed_processes: summary.missed,
         })?
     } else {
-        text(of, results, &total, elapsed, times)
+        text(of, summary, &total, elapsed, times)
     };
     match &args.output {
         Some(path) => fs::write(path, text + "\n").map_err(|e| unwritable(path, &e)),
@@ -72,17 +84,18 @@ fn unwritable(path: &Path, e: &std::io::Error) -> anyhow::Error {
 
 fn text(
     of: &str,
-    results: &[Watched],
+    summary: &Summary,
     total: &read::Ring,
     elapsed: Duration,
     times: Option<(u64, u64)>,
 ) -> String {
     let mut lines = vec![String::new(), format!(" Rings of {of}:"), String::new()];
-    if results.is_empty() {
+    let processes = summary.each.len() as u64 + summary.ended.processes;
+    if processes == 0 {
         lines
             .push("     none of softring's: the kernel's rings, none at all, or --no-stats".into());
     } else {
-        lines.extend(counters(results, total, elapsed.as_secs_f64()));
+        lines.extend(counters(processes, total, elapsed.as_secs_f64()));
         for (&op, l) in total.latencies.iter().filter(|(_, l)| l.count() > 0) {
             lines.extend(latencies(&op_name(op), l));
         }
@@ -96,14 +109,14 @@ fn text(
     lines.join("\n")
 }
 
-fn counters(results: &[Watched], r: &read::Ring, seconds: f64) -> Vec<String> {
+fn counters(processes: u64, r: &read::Ring, seconds: f64) -> Vec<String> {
     let rate = |n: u64| format!("{}/s", count_short(n as f64 / seconds));
     let bytes = |n: u64| format!("{}B/s", bytes_short(n as f64 / seconds));
     let share = |n: u64, of: u64| format!("{:.2} %", n as f64 * 100.0 / of.max(1) as f64);
     let taken = r.submitted();
     let each = taken as f64 / r.enters().max(1) as f64;
     let mut rows = vec![
-        (results.len() as u64, "processes with rings", String::new()),
+        (processes, "processes with rings", String::new()),
         (taken, "requests", rate(taken)),
         (r.cqes(), "completions", rate(r.cqes())),
         (r.errors(), "errors", share(r.errors(), taken)),

@@ -1,17 +1,17 @@
 //! The pages of a process and its children, held open so that they can be read when those have
 //! ended.
 
-use super::handed::Door;
-use crate::stats::pages::{self, Reading, Source};
+use super::handed::{Come, Door};
+use crate::stats::pages::{self, Reading, Source, Trouble};
 use crate::sys;
 use crate::top::total;
-use rustix::process::{Pid, test_kill_process};
+use rustix::io::Errno;
 use softring_engine::stats::read;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
-/// Pages that may be open before one looks which of them belong to processes that have ended.
+/// Pages that may be open before those of processes that have ended are summed up.
 const OPEN: usize = 64;
 
 #[derive(Debug)]
@@ -24,20 +24,25 @@ pub struct Watch {
     pages: BTreeMap<(i32, u64), Watched>,
     /// How many may be open.
     most: usize,
+    ended: Ended,
+    /// Pages that are in that sum: one that was found in /proc is brought as well.
+    summed: BTreeSet<(i32, u64)>,
+    /// Whose page could not be opened for want of a descriptor.
+    missed: BTreeSet<i32>,
 }
 
 #[derive(Debug)]
 struct Watched {
-    page: Page,
+    source: Source,
     /// What it had done before we looked.
     before: Option<read::Ring>,
 }
 
-#[derive(Debug)]
-enum Page {
-    Open(Source),
-    /// As it stood when its process had ended.
-    Last(Box<Reading>),
+/// Processes that have ended, as one.
+#[derive(Clone, Debug, Default)]
+pub struct Ended {
+    pub processes: u64,
+    pub total: read::Ring,
 }
 
 /// What one process did while it was watched.
@@ -47,13 +52,25 @@ pub struct Result {
     pub total: read::Ring,
 }
 
+/// What all of them did.
+#[derive(Debug)]
+pub struct Summary {
+    pub each: Vec<Result>,
+    /// Those besides that were summed up on the way.
+    pub ended: Ended,
+    /// How many are not counted.
+    pub missed: usize,
+}
+
 impl Watch {
     /// How often one looks for children.
     pub const EVERY: Duration = Duration::from_millis(20);
 
     pub fn new(pid: i32) -> Watch {
         let family = BTreeSet::from([pid]);
-        Watch { family, door: None, pages: BTreeMap::new(), most: OPEN }
+        let (pages, most) = (BTreeMap::new(), OPEN.min(sys::descriptors() / 4));
+        let (ended, summed, missed) = (Ended::default(), BTreeSet::new(), BTreeSet::new());
+        Watch { family, door: None, pages, most, ended, summed, missed }
     }
 
     /// Those who are to bring their pages to `door`.
@@ -69,14 +86,26 @@ impl Watch {
     pub fn begin_now(&mut self) {
         self.look();
         for watched in self.pages.values_mut() {
-            watched.before = watched.read().map(|r| total(&r.page));
+            watched.before = watched.source.read().map(|r| total(&r.page));
         }
     }
 
     /// Takes the pages that were brought.
     pub fn take(&mut self) {
-        while let Some(handed) = self.door.as_mut().and_then(Door::next) {
-            self.add(Source::new(handed.pid, handed.command, handed.file));
+        while let Some(door) = &mut self.door {
+            match door.next() {
+                Come::Page(handed) => {
+                    self.missed.remove(&handed.pid);
+                    self.add(Source::new(handed.pid, handed.command, handed.file));
+                }
+                Come::Nobody => break,
+                Come::NoDescriptor if self.sum_ended() => {}
+                Come::NoDescriptor => {
+                    // They wait on, and so the door would wake us at once.
+                    std::thread::sleep(Self::EVERY);
+                    break;
+                }
+            }
         }
     }
 
@@ -92,58 +121,75 @@ impl Watch {
             };
             alive = true;
             ask.extend(children.into_iter().filter(|&child| self.family.insert(child)));
-            if self.pages.range((pid, 0)..=(pid, u64::MAX)).next().is_none()
-                && let Ok(Some(source)) = pages::open(pid)
-            {
-                self.add(source);
+            if self.pages.range((pid, 0)..=(pid, u64::MAX)).next().is_none() {
+                self.open(pid);
             }
         }
         alive
     }
 
-    fn add(&mut self, source: Source) {
-        let key = (source.pid, source.page_number());
-        self.pages.entry(key).or_insert(Watched { page: Page::Open(source), before: None });
-        if self.pages.len() >= self.most && self.open() >= self.most {
-            self.pages.values_mut().for_each(Watched::close);
-            self.most = OPEN + self.open();
+    fn open(&mut self, pid: i32) {
+        match pages::open(pid) {
+            Ok(Some(source)) => {
+                self.missed.remove(&pid);
+                self.add(source);
+            }
+            Err(Trouble::Io(e)) if e.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
+                // Next time there may be one.
+                self.sum_ended();
+                self.missed.insert(pid);
+            }
+            _ => {}
         }
     }
 
-    fn open(&self) -> usize {
-        self.pages.values().filter(|w| matches!(w.page, Page::Open(_))).count()
+    fn add(&mut self, source: Source) {
+        let key = (source.pid, source.page_number());
+        if self.summed.contains(&key) {
+            return;
+        }
+        self.pages.entry(key).or_insert(Watched { source, before: None });
+        if self.pages.len() >= self.most {
+            self.sum_ended();
+            self.most = self.most.max(self.pages.len() + OPEN / 2);
+        }
+    }
+
+    /// Keeps what the pages of processes that are no more say, as one, and not their memory. True
+    /// if there were any.
+    fn sum_ended(&mut self) -> bool {
+        let (ended, summed) = (&mut self.ended, &mut self.summed);
+        let open = self.pages.len();
+        self.pages.retain(|&key, watched| {
+            let result = if sys::has_ended(watched.source.pid) { watched.result() } else { None };
+            if let Some(result) = &result {
+                summed.insert(key);
+                ended.processes += 1;
+                ended.total.add(&result.total);
+            }
+            result.is_none()
+        });
+        self.pages.len() < open
     }
 
     /// What all of them did.
-    pub fn results(&self) -> Vec<Result> {
-        let result = |w: &Watched| {
-            let reading = w.read()?;
-            let mut total = total(&reading.page);
-            if let Some(before) = &w.before {
-                total.subtract(before);
-            }
-            Some(Result { reading, total })
-        };
-        self.pages.values().filter_map(result).collect()
+    pub fn summary(&self) -> Summary {
+        Summary {
+            each: self.pages.values().filter_map(Watched::result).collect(),
+            ended: self.ended.clone(),
+            missed: self.missed.len(),
+        }
     }
 }
 
 impl Watched {
-    fn read(&self) -> Option<Reading> {
-        match &self.page {
-            Page::Open(source) => source.read(),
-            Page::Last(reading) => Some((**reading).clone()),
+    fn result(&self) -> Option<Result> {
+        let reading = self.source.read()?;
+        let mut total = total(&reading.page);
+        if let Some(before) = &self.before {
+            total.subtract(before);
         }
-    }
-
-    /// Keeps what the page says, and not its memory, if its process is no more.
-    fn close(&mut self) {
-        let Page::Open(source) = &self.page else { return };
-        let pid = Pid::from_raw(source.pid);
-        let gone = pid.is_none_or(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH));
-        if gone && let Some(reading) = source.read() {
-            self.page = Page::Last(Box::new(reading));
-        }
+        Some(Result { reading, total })
     }
 }
 
