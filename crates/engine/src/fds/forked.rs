@@ -113,6 +113,7 @@ pub fn fork_child() {
     crate::stats::fork_child();
     crate::stats::trace::fork_child();
     crate::aio::fork_child();
+    crate::transport::aio::kept::fork_child();
     for ring in all() {
         crate::teardown::fork_child(&ring);
     }

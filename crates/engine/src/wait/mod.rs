@@ -19,7 +19,11 @@ fn name(what: &str) -> String {
 }
 
 /// Starts a thread of the engine's own, with every signal blocked that may be.
-fn spawn(what: &str, stack: usize, f: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+pub(crate) fn spawn(
+    what: &str,
+    stack: usize,
+    f: impl FnOnce() + Send + 'static,
+) -> std::io::Result<()> {
     crate::sys::room_for_thread(stack)?;
     let _blocked = BlockAll::new();
     let ours = move || {

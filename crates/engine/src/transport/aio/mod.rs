@@ -4,8 +4,8 @@
 //! Runs on: the thread that submits and the one that reaps, one at a time (`&mut`, under the ring's
 //! lock). May block in: [`AioCtx::wait`]; `submit` only as long as the file system makes a
 //! submission wait: it runs buffered I/O to its end, and so what a file system does not do
-//! asynchronously, unless the iocb has `RWF_NOWAIT` ([`nowait`]); drop, until everything in flight
-//! has ended.
+//! asynchronously, unless the iocb has `RWF_NOWAIT` ([`nowait`]). What is in flight when a context
+//! is dropped goes on ([`kept`]).
 //!
 //! The context's id is the address of a ring that the kernel maps into us: the kernel writes events
 //! and then moves `tail` (release); we load `tail` (acquire), copy events, and give their room back
@@ -18,6 +18,7 @@
 #![allow(unsafe_code)]
 
 mod build;
+pub(crate) mod kept;
 mod lent;
 pub mod nowait;
 pub(crate) mod ring;
@@ -44,6 +45,8 @@ pub struct Token(u32);
 #[derive(Debug)]
 pub struct AioCtx {
     id: usize,
+    /// For how many iocbs the kernel made it.
+    depth: u32,
     /// `None` where the mapped ring is not of the known form: then reaping asks the kernel.
     ring: Option<Ring>,
     /// At fixed addresses: the kernel names an iocb by its address, in events and in io_cancel.
@@ -86,11 +89,17 @@ impl AioCtx {
     /// where it is denied.
     pub fn new(depth: u32) -> Result<AioCtx> {
         let depth = depth.clamp(1, AIO_DEPTH_MAX);
-        let mut id = 0usize;
-        check(sys!(__NR_io_setup, depth, (&raw mut id).expose_provenance()))?;
+        let (id, made_for, ring) = match kept::take(depth) {
+            Some(kept) => (kept.id, kept.depth, kept.ring),
+            None => {
+                let id = setup(depth)?;
+                (id, depth, Ring::at(id))
+            }
+        };
         Ok(AioCtx {
             id,
-            ring: Ring::at(id),
+            depth: made_for,
+            ring,
             slots: vec![iocb::default(); depth as usize].into_boxed_slice(),
             state: vec![Slot::Free; depth as usize].into_boxed_slice(),
             tickets: vec![Ticket::NONE; depth as usize].into_boxed_slice(),
@@ -295,12 +304,27 @@ impl AioCtx {
     }
 }
 
+/// io_setup(2)
+fn setup(depth: u32) -> Result<usize> {
+    let mut id = 0usize;
+    let mut setup =
+        || check(sys!(__NR_io_setup, depth, (&raw mut id).expose_provenance())).map(|_| id);
+    match setup() {
+        Err(Errno::EAGAIN) if kept::make_room() => setup(),
+        made => made,
+    }
+}
+
 impl Drop for AioCtx {
-    /// io_destroy cancels what it can and waits for the rest: nothing writes into buffers or iocbs
-    /// afterwards.
+    /// The kernel writes into no memory of ours any more but the mapped ring: it has copied the
+    /// iocbs. What it reads and writes for the program goes on.
     fn drop(&mut self) {
-        if self.id != 0 {
-            sys!(__NR_io_destroy, self.id);
+        if self.id == 0 {
+            return;
         }
+        self.reap(|_, _| ());
+        let (in_flight, awaited) = (self.in_flight(), self.is_lent());
+        let Self { id, depth, .. } = *self;
+        kept::keep(kept::Kept { id, depth, ring: self.ring.take(), in_flight, awaited });
     }
 }
