@@ -249,6 +249,11 @@ impl PollSet {
         self.aio.as_ref().map(|fd| fd.as_raw_fd())
     }
 
+    /// What [`Self::kicker`] signals.
+    pub fn wake_fd(&self) -> i32 {
+        self.wake.0.as_raw_fd()
+    }
+
     pub fn kicker(&self) -> Kicker {
         self.wake.clone()
     }

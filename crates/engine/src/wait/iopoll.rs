@@ -31,7 +31,9 @@ use crate::wait::vigil::{Vigil, open};
 /// After so long without a completion, in ns, the thread sleeps for it: no device that is worth
 /// polling takes longer, and a signal must get through.
 const SPIN_NS: u64 = 1_000_000;
-/// It sleeps so long at most: what others post does not wake it.
+/// After so long it blocks: the device has stalled.
+const STALLED_NS: u64 = 10_000_000;
+/// Until then it sleeps so long at most: what others post does not wake it.
 const SLICE: Duration = Duration::from_millis(1);
 
 /// Looks for completions until `args.min` have come, or nothing is in flight any more; `min` is a
@@ -70,13 +72,15 @@ fn poll_until<'r>(
     want: usize,
     vigil: &mut Vigil,
 ) -> (Guard<'r>, Result<usize>) {
-    let (mut found, mut plain) = (0, Plain::default());
+    // What others post meanwhile counts, as it ends the kernel's.
+    let (before, mut found, mut plain) = (ctx.completions(), 0, Plain::default());
     loop {
-        let news = ctx.poll_once();
-        if news > 0 {
-            plain.since = None;
+        ctx.collect_memory();
+        ctx.flush();
+        let all = ctx.completions().wrapping_sub(before) as usize;
+        if all != found {
+            (found, plain.since) = (all, None);
         }
-        found += news;
         if found >= want || !ctx.in_flight() || ring.dead.load(Relaxed) {
             return (ctx, Ok(0));
         }
@@ -133,8 +137,12 @@ impl Plain {
         }
         let now = Clock::Monotonic.now();
         vigil.spins(now)?;
-        let in_vain = now - *self.since.get_or_insert(now) > SPIN_NS;
-        Ok(in_vain.then_some(Nap { until: now + SLICE.as_nanos() as u64, many: 1 }))
+        let slice = Nap { until: now + SLICE.as_nanos() as u64, many: 1 };
+        Ok(match now - *self.since.get_or_insert(now) {
+            vain if vain > STALLED_NS => Some(Nap::BLOCK),
+            vain if vain > SPIN_NS => Some(slice),
+            _ => None,
+        })
     }
 }
 
@@ -152,7 +160,8 @@ pub fn doze<'r>(
     let aio = ctx.transports.aio.as_mut().filter(|aio| aio.in_flight() > 0);
     let in_flight = aio.as_ref().map_or(0, |aio| aio.in_flight());
     let mut lent = aio.and_then(AioCtx::lend);
-    if ctx.transports.workers > 0 || nap == Nap::BLOCK {
+    let blocks = nap == Nap::BLOCK && lent.is_some() && ctx.hears_others();
+    if !blocks && (ctx.transports.workers > 0 || nap == Nap::BLOCK) {
         // What others post ends no such sleep.
         nap.until = nap.until.min(Clock::Monotonic.now() + SLICE.as_nanos() as u64);
     }
@@ -168,6 +177,9 @@ pub fn doze<'r>(
         }
         return (ctx, Ok(false));
     }
+    if blocks {
+        ctx.begin_drive(1, nap.until);
+    }
     drop(ctx);
     let opened = open();
     let slept = match &mut lent {
@@ -179,6 +191,9 @@ pub fn doze<'r>(
     let mut ctx = ring.lock();
     if let Some((aio, lent)) = ctx.transports.aio.as_mut().zip(lent) {
         aio.give_back(&lent);
+    }
+    if blocks {
+        ctx.end_drive();
     }
     ctx.trace.end_nap(&napping);
     // Another waiter may have to go on where this one leaves.
@@ -239,12 +254,16 @@ impl Ctx {
             || self.transports.with_models()
     }
 
-    /// Takes what has completed; answers how many CQEs that made.
-    fn poll_once(&mut self) -> usize {
-        let before = self.completions();
-        self.collect_memory();
-        self.flush();
-        self.completions().wrapping_sub(before) as usize
+    /// Will a sleep for completions of aio hear of what others post? Then the thread that sleeps so
+    /// is the driver, which they wake.
+    fn hears_others(&mut self) -> bool {
+        if self.driver.active || self.transports.with_models() {
+            return false;
+        }
+        let Ok(set) = self.transports.poll_set() else { return false };
+        set.clear_kick();
+        let wake = set.wake_fd();
+        self.transports.aio.as_mut().is_some_and(|aio| aio.arm_alarm(wake))
     }
 }
 

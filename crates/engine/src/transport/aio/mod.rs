@@ -17,6 +17,7 @@
 //! io_destroy(2).
 #![allow(unsafe_code)]
 
+mod alarm;
 mod build;
 pub(crate) mod kept;
 mod lent;
@@ -65,6 +66,7 @@ pub struct AioCtx {
     loans: u32,
     /// Where the kernel puts the events of a loan.
     basket: Arc<lent::Basket>,
+    alarm: alarm::Alarm,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +111,7 @@ impl AioCtx {
             lent: None,
             loans: 0,
             basket: Arc::default(),
+            alarm: alarm::Alarm::default(),
         })
     }
 
@@ -283,6 +286,9 @@ impl AioCtx {
         f: &mut impl FnMut(u64, i64),
         done: &mut impl FnMut(Ticket, i64),
     ) -> bool {
+        if self.alarm.goes_off(e.obj) {
+            return false;
+        }
         let slot = self.slot_of(e.obj as usize);
         let Some(at) = slot.filter(|&s| self.state[s] == Slot::InFlight) else { return false };
         let data = self.slots[at].aio_data;
@@ -323,7 +329,8 @@ impl Drop for AioCtx {
             return;
         }
         self.reap(|_, _| ());
-        let (in_flight, awaited) = (self.in_flight(), self.is_lent());
+        let in_flight = self.in_flight() + self.cancel_alarm();
+        let awaited = self.is_lent();
         let Self { id, depth, .. } = *self;
         kept::keep(kept::Kept { id, depth, ring: self.ring.take(), in_flight, awaited });
     }

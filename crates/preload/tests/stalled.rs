@@ -1,0 +1,50 @@
+//! Rings on a disk that has stalled: nobody waits for it who would not on the kernel, and who waits
+//! sleeps. Needs root and the blkio controller; says so where it has neither.
+
+mod common;
+
+use common::{example, under};
+use std::process::Command;
+
+const SKIPPED: i32 = 77;
+
+/// Runs a case; false if no disk can be made slow.
+fn holds(c: &mut Command, case: &str) -> bool {
+    c.arg(case).env("STALLED_DIR", env!("CARGO_TARGET_TMPDIR"));
+    let out = c.output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    if out.status.code() == Some(SKIPPED) {
+        println!("skipped: {case}: {}", said.trim());
+        return false;
+    }
+    assert!(out.status.success(), "{case}: {}", String::from_utf8_lossy(&out.stderr));
+    true
+}
+
+fn kernel_has_rings() -> bool {
+    io_uring::IoUring::new(1).is_ok()
+}
+
+#[test]
+fn closing_a_ring_waits_for_no_disk() {
+    for case in ["closes", "closes_idle"] {
+        if kernel_has_rings() {
+            holds(&mut Command::new(example("stalled")), case);
+        }
+        holds(&mut under(example("stalled"), "user", "auto"), case);
+    }
+}
+
+#[test]
+fn who_waits_for_a_stalled_disk_sleeps() {
+    if kernel_has_rings() {
+        holds(&mut Command::new(example("stalled")), "waits");
+    }
+    for policy in ["default", "spin", "hybrid", "adaptive", "block"] {
+        for case in ["waits", "waits_polled", "posted_meanwhile"] {
+            println!("{case} {policy}");
+            let mut c = under(example("stalled"), "user", "auto");
+            holds(c.env("SOFTRING_POLL", policy), case);
+        }
+    }
+}
