@@ -65,7 +65,8 @@ pub struct Ring {
     pub listed: AtomicBool,
     /// All descriptors are closed.
     pub dead: AtomicBool,
-    /// The eventfd that stands for the ring where the program polls it; -1: none yet.
+    /// The eventfd that stands for the ring where the program polls it, by its first
+    /// number; -1: none yet.
     pub stand_in: AtomicI32,
     /// Calls of `enter` by descriptor: now and then one makes sure that the descriptor is still
     /// open.
@@ -287,7 +288,7 @@ pub struct Ctx {
     // Completion.
     pub overflow: Overflow,
     pub eventfd: Option<EventFd>,
-    /// The eventfd that stands for the ring where the program polls it.
+    /// The eventfd that stands for the ring where the program polls it, by its first number.
     pub poll_fd: Option<i32>,
     /// A worker has posted since the last commit.
     pub async_posted: bool,

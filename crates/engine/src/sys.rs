@@ -229,6 +229,14 @@ pub(crate) fn gettid() -> i32 {
     tid
 }
 
+/// The processor's time-stamp counter.
+#[inline]
+pub(crate) fn cycles() -> u64 {
+    // SAFETY: every x86-64 processor has it; user space may read it unless prctl(PR_SET_TSC) says
+    // otherwise, which a program that does so to itself would feel in its vdso clock as well.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
 /// What tells the calling thread from all others of its process: its thread pointer.
 #[inline(always)]
 pub(crate) fn thread() -> usize {

@@ -338,6 +338,31 @@ fn onto(way: &str, fd: RawFd, n: RawFd) -> isize {
     }
 }
 
+fn is_readable(fd: RawFd) -> bool {
+    let mut p = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry.
+    unsafe { libc::poll(&raw mut p, 1, 1000) == 1 && p.revents & libc::POLLIN != 0 }
+}
+
+/// An epoll set with `fd` in it.
+fn set_of(fd: RawFd) -> RawFd {
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 77 };
+    // SAFETY: numbers, and an event of ours.
+    unsafe {
+        let set = libc::epoll_create1(0);
+        libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, &raw mut event);
+        set
+    }
+}
+
+/// What such a set tells.
+fn told(set: RawFd) -> Vec<u64> {
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
+    // SAFETY: room for four.
+    let n = unsafe { libc::epoll_wait(set, events.as_mut_ptr(), 4, 1000) };
+    events.iter().take(n as usize).map(|e| e.u64).collect()
+}
+
 /// dup2 and dup3 work onto any number, and all that the ring does goes on.
 fn onto_any(way: &str) -> Outcome {
     let mut r = ring()?;
@@ -357,18 +382,15 @@ fn onto_any(way: &str) -> Outcome {
         opcode::PollAdd::new(types::Fd(slot[1]), events_of).multi(true).build().user_data(9),
     )?;
     r.submit().map_err(|e| e.to_string())?;
-    let readable = |fd: RawFd| {
-        let mut p = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry.
-        unsafe { libc::poll(&raw mut p, 1, 1000) == 1 && p.revents & libc::POLLIN != 0 }
-    };
     let mut set = libc::pollfd { fd: r.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry.
     equal("readable", unsafe { libc::poll(&raw mut set, 1, 0) }, 0)?;
     // SAFETY: a path.
     let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY) };
-    let ours = [r.as_raw_fd(), events, some[0], some[1], slot[0], slot[1], file, null];
-    for n in (3..1000).filter(|n| !ours.contains(n)) {
+    let set = set_of(r.as_raw_fd());
+    let ours = [r.as_raw_fd(), events, some[0], some[1], slot[0], slot[1], file, null, set];
+    let others = || (3..1000).filter(|n| !ours.contains(n));
+    for n in others() {
         equal("onto", onto(way, null, n), n as isize)?;
     }
     let answers = |r: &mut IoUring, data: u64, res: i32| {
@@ -376,8 +398,9 @@ fn onto_any(way: &str) -> Outcome {
         equal("completion", (c.user_data(), c.result()), (data, res))
     };
     write(some[1], b"abc")?;
-    equal("the eventfd", readable(events), true)?;
-    equal("the ring", readable(r.as_raw_fd()), true)?;
+    equal("the eventfd", is_readable(events), true)?;
+    equal("the ring", is_readable(r.as_raw_fd()), true)?;
+    equal("the ring in a set", told(set), vec![77])?;
     answers(&mut r, 7, 3)?;
     write(slot[1], b"abcd")?;
     answers(&mut r, 8, 4)?;
@@ -400,8 +423,8 @@ fn onto_any(way: &str) -> Outcome {
         write(some[1], b"abcde")?;
         answers(&mut r, 7, 5)?;
     }
-    for n in (3..1000).filter(|n| !ours.contains(n)) {
-        // SAFETY: numbers only.
+    for n in others() {
+        // SAFETY: a number only.
         equal("close", unsafe { libc::close(n) }, 0)?;
     }
     push(&mut r, opcode::Nop::new().build().user_data(3))?;

@@ -58,6 +58,17 @@ fn so_it_is_where_nothing_is_patched() {
     }
 }
 
+/// Nobody writes to, closes or reads what is the program's after that.
+#[test]
+fn everything_is_closed_and_all_numbers_are_used_again() {
+    on_both("close_all", &["close_range", "closefrom", "syscall", "inline", "unheard"]);
+}
+
+#[test]
+fn dup2_works_onto_any_number() {
+    on_both("onto_any", &["dup2", "dup3", "syscall", "inline"]);
+}
+
 #[test]
 fn handlers_close_duplicate_and_poll_at_any_moment() {
     for engine in ["kernel", "user"] {

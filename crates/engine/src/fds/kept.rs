@@ -18,8 +18,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fd::AsRawFd;
 
+use super::moved;
 use super::owned::InternalFd;
-use crate::sys::{self, EngineFd};
+use crate::sys;
 use crate::transport::kind::Kind;
 
 /// Places, each for the numbers of one remainder.
@@ -92,14 +93,14 @@ impl KeptFd {
 
 impl AsRawFd for KeptFd {
     fn as_raw_fd(&self) -> i32 {
-        self.0
+        moved::now(self.0)
     }
 }
 
 impl Drop for KeptFd {
     fn drop(&mut self) {
         if USERS[self.0 as usize].fetch_sub(1, AcqRel) == 1 {
-            drop(InternalFd::of_program(EngineFd::of_number(self.0)));
+            drop(InternalFd::of_program(self.0));
         }
     }
 }
@@ -110,7 +111,7 @@ pub fn find(fd: i32) -> Option<(KeptFd, Kind)> {
     let word = place.load(Acquire);
     let entry = Entry::of(word).filter(|e| e.number == fd)?;
     let kept = KeptFd::of(entry.dup)?;
-    if sys::same_open_file(entry.dup, fd) == Some(true) {
+    if sys::same_open_file(moved::now(entry.dup), fd) == Some(true) {
         if !entry.used {
             let used = Entry { used: true, ..entry }.word();
             let _ = place.compare_exchange(word, used, AcqRel, Relaxed);
@@ -126,7 +127,7 @@ pub fn find(fd: i32) -> Option<(KeptFd, Kind)> {
 /// # Errors
 /// The duplicate, if its number is too high to be known here.
 pub fn keep(fd: i32, dup: InternalFd, kind: Kind) -> Result<KeptFd, InternalFd> {
-    let number = dup.as_raw_fd();
+    let number = dup.first();
     let Some(users) = usize::try_from(number).ok().and_then(|n| USERS.get(n)) else {
         return Err(dup);
     };
@@ -194,7 +195,7 @@ pub(super) fn give_up_all() {
 pub(super) fn fork_child() {
     for entry in PLACE.iter().filter_map(|place| Entry::of(place.swap(0, Relaxed))) {
         if USERS[entry.dup as usize].swap(0, Relaxed) > 0 {
-            InternalFd::of_program(EngineFd::of_number(entry.dup)).close();
+            InternalFd::of_program(entry.dup).close();
         }
     }
     STAYING.store(0, Relaxed);

@@ -15,9 +15,10 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
+use super::moved::now;
 use super::owned::{InternalFd, WORDS};
 use super::table::{File, file};
-use crate::sys::{self, EngineFd, sys};
+use crate::sys::{self, sys};
 
 const F_OFD_GETLK: u32 = 36;
 const F_RDLCK: i16 = 0;
@@ -91,7 +92,7 @@ fn claim(fd: i32) -> Option<InternalFd> {
         return None;
     }
     COUNT.fetch_sub(1, Relaxed);
-    Some(InternalFd::of_program(EngineFd::of_number(fd)))
+    Some(InternalFd::of_program(fd))
 }
 
 fn retained() -> impl Iterator<Item = i32> {
@@ -105,7 +106,7 @@ fn retained() -> impl Iterator<Item = i32> {
 
 /// A retained duplicate of what the program's `fd` means.
 pub(super) fn reuse(fd: i32) -> Option<InternalFd> {
-    let mut same = retained().filter(|&own| sys::same_open_file(own, fd) == Some(true));
+    let mut same = retained().filter(|&own| sys::same_open_file(now(own), fd) == Some(true));
     same.find_map(claim)
 }
 
@@ -117,7 +118,7 @@ pub(super) fn closing(fd: i32) {
     }
     let closed = file(fd);
     if closed != File::default() {
-        let same = retained().filter(|&own| file(own) == closed);
+        let same = retained().filter(|&own| file(now(own)) == closed);
         same.filter_map(claim).for_each(InternalFd::close);
     }
 }
@@ -125,7 +126,7 @@ pub(super) fn closing(fd: i32) {
 /// Closes retained duplicates of files without locks.
 pub(super) fn sweep() {
     // Whoever is locked still is retained anew.
-    retained().filter(|&fd| !any(fd)).filter_map(claim).for_each(drop);
+    retained().filter(|&fd| !any(now(fd))).filter_map(claim).for_each(drop);
 }
 
 /// In a forked child, which has none of its parent's locks.

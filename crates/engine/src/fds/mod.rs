@@ -9,6 +9,7 @@ mod forked;
 pub mod kept;
 mod kinds;
 mod locks;
+mod moved;
 mod owned;
 mod reports;
 mod stand_in;
@@ -17,6 +18,7 @@ mod table_lock;
 
 pub use forked::{fork_child, fork_parent, fork_prepare};
 pub use kinds::{forget_kind, is_direct, kind, known_direct, known_kind, modelled, streak};
+pub use moved::{check_now_and_then, know, move_away, now};
 pub use owned::{
     InternalFd, adopt_internal, adopt_opened, check_open, close_numbers, dup_internal, is_internal,
     is_path_only, release,

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicI32, AtomicU64};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
-use super::{kept, locks};
+use super::{kept, locks, moved};
 use crate::errno::{Errno, Result};
 use crate::sys::{EngineFd, borrow, sys};
 
@@ -25,19 +25,31 @@ pub struct InternalFd {
 }
 
 impl InternalFd {
-    fn new(fd: EngineFd, of_program: bool) -> InternalFd {
-        mark_internal(fd.as_raw_fd(), true);
-        InternalFd { fd, of_program }
+    /// A fresh one. A number that another one goes by is not taken.
+    fn new(mut fd: EngineFd, of_program: bool) -> InternalFd {
+        loop {
+            let number = fd.as_raw_fd();
+            // The kernel gives out no number that is open: it was closed, and nobody heard of it.
+            moved::lose(number);
+            let taken = moved::is_taken(number);
+            if let Some(Ok(next)) = taken.then(|| duplicate_from(number, number + 1)) {
+                fd = next;
+                continue;
+            }
+            mark_internal(number, true);
+            return InternalFd { fd, of_program };
+        }
     }
 
-    /// A descriptor of a file of the program's.
-    pub(super) fn of_program(fd: EngineFd) -> InternalFd {
-        Self::new(fd, true)
+    /// A descriptor of a file of the program's that was kept open without an owner, by the number
+    /// that it had at first: see [`Self::into_number`].
+    pub fn of_program(first: i32) -> InternalFd {
+        InternalFd { fd: EngineFd::of_number(first), of_program: true }
     }
 
-    /// One of a file of the program's that is out of the way already: see [`Self::into_number`].
-    pub fn of_number(fd: OwnedFd) -> InternalFd {
-        Self::new(fd.into(), true)
+    /// The number that it had at first, which [`moved::now`] takes.
+    pub fn first(&self) -> i32 {
+        self.fd.as_raw_fd()
     }
 
     /// Closes it whatever locks there are.
@@ -45,7 +57,7 @@ impl InternalFd {
         self.of_program = false;
     }
 
-    /// Its number, which stays open and marked.
+    /// The number that it had at first. It stays open and marked.
     pub fn into_number(self) -> i32 {
         let mut this = core::mem::ManuallyDrop::new(self);
         this.fd.stay_open();
@@ -55,25 +67,30 @@ impl InternalFd {
 
 impl AsFd for InternalFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        borrow(self.as_raw_fd()).unwrap_or_else(|| self.fd.as_fd())
     }
 }
 
 impl AsRawFd for InternalFd {
+    #[inline]
     fn as_raw_fd(&self) -> i32 {
-        self.fd.as_raw_fd()
+        moved::now(self.fd.as_raw_fd())
     }
 }
 
 impl Drop for InternalFd {
     fn drop(&mut self) {
-        let number = self.fd.as_raw_fd();
+        let (first, number) = (self.first(), self.as_raw_fd());
         crate::transport::socket::forget(number);
         if self.of_program && locks::any(number) {
             self.fd.stay_open();
-            return locks::retain(number);
+            return locks::retain(first);
         }
-        mark_internal(number, false);
+        let open = moved::forget(first);
+        if open != Some(first) {
+            self.fd.stay_open();
+            open.map(|number| sys!(__NR_close, number));
+        }
     }
 }
 
@@ -89,7 +106,7 @@ pub fn is_internal(fd: i32) -> bool {
     INTERNAL.get(fd / 64).is_some_and(|w| w.load(Relaxed) >> (fd % 64) & 1 == 1)
 }
 
-fn mark_internal(fd: i32, on: bool) {
+pub(super) fn mark_internal(fd: i32, on: bool) {
     let Ok(fd) = usize::try_from(fd) else { return };
     let Some(word) = INTERNAL.get(fd / 64) else { return };
     if on {
@@ -101,7 +118,7 @@ fn mark_internal(fd: i32, on: bool) {
 
 /// Lowest number for the engine's own descriptors: out of the way of programs that count on small
 /// numbers.
-fn floor() -> i32 {
+pub(super) fn floor() -> i32 {
     static FLOOR: AtomicI32 = AtomicI32::new(0);
     let known = FLOOR.load(Relaxed);
     if known != 0 {
@@ -116,8 +133,13 @@ fn floor() -> i32 {
 
 /// A duplicate of `fd`, out of the program's way.
 fn duplicate(fd: i32) -> Result<EngineFd> {
+    duplicate_from(fd, floor())
+}
+
+/// A duplicate of `fd`, from number `low` on.
+fn duplicate_from(fd: i32, low: i32) -> Result<EngineFd> {
     let fd = borrow(fd).ok_or(Errno::EBADF)?;
-    match rustix::io::fcntl_dupfd_cloexec(fd, floor()) {
+    match rustix::io::fcntl_dupfd_cloexec(fd, low) {
         Ok(dup) => Ok(dup.into()),
         Err(rustix::io::Errno::INVAL) => Err(Errno::EMFILE),
         Err(e) => Err(e.into()),
@@ -168,7 +190,7 @@ pub fn close_numbers(mut fds: Vec<i32>) {
     for run in fds.chunk_by(|a, b| a + 1 == *b) {
         for &fd in run {
             crate::transport::socket::forget(fd);
-            mark_internal(fd, false);
+            moved::forget_number(fd);
         }
         let (first, last) = (run[0], run[run.len() - 1]);
         if sys!(__NR_close_range, first, last, 0) < 0 {

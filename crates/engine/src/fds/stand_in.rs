@@ -2,12 +2,11 @@
 //! polls it: a memfd cannot be polled.
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::AsRawFd;
 
 use core::sync::atomic::Ordering::SeqCst;
 
-use super::adopt_internal;
 use super::table::{find, write_soon};
+use super::{adopt_internal, check_now_and_then, now};
 use crate::ctx::{Ctx, Ring};
 use crate::sys::{self, borrow};
 
@@ -33,10 +32,11 @@ pub fn sq_full(fd: i32) -> bool {
 /// descriptor is made readable without a look at the ring, and the program polls it once in vain.
 pub fn poll_fd(fd: i32) -> Option<i32> {
     let ring = find(fd)?;
-    let stand_in = stand_in(&ring)?;
+    let first = stand_in(&ring)?;
+    let stand_in = now(first);
     let e = borrow(stand_in)?;
     let locked = ring.lock_soon().map(|mut ctx| {
-        ctx.poll_fd = Some(stand_in);
+        ctx.poll_fd = Some(first);
         let ready = ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty();
         // Who waits for an edge must not see one that is none.
         match (ready, sys::poll_now(stand_in, sys::POLLIN) != 0) {
@@ -51,7 +51,7 @@ pub fn poll_fd(fd: i32) -> Option<i32> {
     Some(stand_in)
 }
 
-/// The eventfd that stands for a ring, made now if need be.
+/// The eventfd that stands for a ring, made now if need be, by the number that it had at first.
 fn stand_in(ring: &Ring) -> Option<i32> {
     let known = ring.stand_in.load(SeqCst);
     if known >= 0 {
@@ -59,12 +59,12 @@ fn stand_in(ring: &Ring) -> Option<i32> {
     }
     let e = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
     let e = adopt_internal(e);
-    let raw = e.as_raw_fd();
+    let first = e.first();
     let mut table = write_soon()?;
-    match ring.stand_in.compare_exchange(-1, raw, SeqCst, SeqCst) {
+    match ring.stand_in.compare_exchange(-1, first, SeqCst, SeqCst) {
         Ok(_) => {
             table.poll.push((ring.id, e));
-            Some(raw)
+            Some(first)
         }
         Err(other) => {
             // Another thread was faster: ours goes, when the table's lock is free.
@@ -77,7 +77,10 @@ fn stand_in(ring: &Ring) -> Option<i32> {
 
 /// CQEs were published: whoever polls the ring sees it.
 pub fn signal_poll_fd(ctx: &Ctx) {
-    if let Some(e) = ctx.poll_fd.and_then(borrow) {
+    if ctx.poll_fd.is_some() {
+        check_now_and_then();
+    }
+    if let Some(e) = ctx.poll_fd.map(now).and_then(borrow) {
         let _ = rustix::io::write(e, &1u64.to_ne_bytes());
     }
 }

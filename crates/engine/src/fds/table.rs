@@ -11,7 +11,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use super::kinds::forget_kind;
 use super::owned::{InternalFd, adopt_internal, dup_internal, is_internal};
 use super::table_lock::{Locked, Read, Write};
-use super::{duplicates, kept, locks};
+use super::{duplicates, kept, locks, moved};
 use crate::ctx::Ring;
 use crate::errno::{Errno, Result};
 use crate::sys::borrow;
@@ -103,6 +103,16 @@ fn enter(fd: i32, file: File, ring: Arc<Ring>) {
     table.rings.push((fd, file, ring));
 }
 
+/// The engine's own descriptor of a ring has another number.
+pub(super) fn moved(old: i32, new: i32) {
+    let Some(mut table) = write_soon() else { return };
+    for entry in table.rings.iter_mut().filter(|r| r.0 == old) {
+        entry.0 = new;
+    }
+    mark(old, false);
+    mark(new, true);
+}
+
 /// `new` is a duplicate of ring `old`.
 pub(super) fn duplicated(old: i32, new: i32) {
     if let Some(mut table) = write_soon() {
@@ -142,6 +152,7 @@ pub fn find(fd: i32) -> Option<Arc<Ring>> {
 /// # Errors
 /// As [`ring`].
 pub fn checked_ring(fd: i32) -> Result<Arc<Ring>> {
+    moved::check_now_and_then();
     if is_ring(fd) && !is_live_ring(fd) {
         sweep();
     }
@@ -194,6 +205,7 @@ fn enter_internal(fd: InternalFd, ring: Arc<Ring>) -> RingFd {
 
 /// Drops entries whose descriptor was closed or reused behind our back.
 pub fn sweep() {
+    moved::check();
     let known: Vec<(i32, File)> = read().rings.iter().map(|r| (r.0, r.1)).collect();
     for (fd, was) in known.into_iter().filter(|k| file(k.0) != k.1) {
         remove_if(|r| (r.0, r.1) == (fd, was));

@@ -8,7 +8,6 @@
 //! hit: trust is gone, and has to be earned again by reads that cannot block. So a submitter waits
 //! for the disk at most once in `STREAK` reads, and a file that is not cached is never read this
 //! way.
-#![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32};
@@ -153,8 +152,9 @@ fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, streak: &Streak)
     }
     // One stamp per read: the end of one is the start of the next.
     let last = ctx.submit.stamp.get();
-    let start = if last == 0 { cycles() } else { last };
-    let (n, end) = ctx.unlocked(|| (sys!(__NR_pread64, fd, sqe.addr, sqe.len, sqe.off), cycles()));
+    let start = if last == 0 { sys::cycles() } else { last };
+    let (n, end) =
+        ctx.unlocked(|| (sys!(__NR_pread64, fd, sqe.addr, sqe.len, sqe.off), sys::cycles()));
     ctx.submit.stamp.set(end);
     if end.wrapping_sub(start) > SLOW_CYCLES && streak.slow() {
         // A file in memory does not wait: perhaps the number was reused behind our back.
@@ -163,11 +163,4 @@ fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, streak: &Streak)
         }
     }
     (n as usize == sqe.len as usize).then_some(n as i32)
-}
-
-fn cycles() -> u64 {
-    // SAFETY: every x86-64 processor has the time-stamp counter; user space may read it unless
-    // prctl(PR_SET_TSC) says otherwise, which a program that does so to itself would feel in its
-    // vdso clock as well.
-    unsafe { core::arch::x86_64::_rdtsc() }
 }

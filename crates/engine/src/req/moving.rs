@@ -6,13 +6,12 @@
 //! has the lock back, or must be inside the call by now, and leaves it a duplicate.
 //! And where the closer is a signal handler that has interrupted the holder of the lock, it takes a
 //! duplicate itself and leaves it to whoever takes the lock next.
-#![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use core::time::Duration;
 
-use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+use rustix::fd::AsRawFd;
 
 use crate::ctx::{Ctx, Issuing, Ring};
 use crate::errno::Errno;
@@ -44,7 +43,7 @@ impl Moves {
     /// Leaves a number that is about to be closed. Safe in a signal handler.
     fn leave(&self, fd: i32) {
         let Ok(dup) = dup_internal(fd) else { return };
-        let both = u64::from(fd.cast_unsigned() + 1) << 32 | dup.as_raw_fd() as u64;
+        let both = u64::from(fd.cast_unsigned() + 1) << 32 | dup.first() as u64;
         let free = |slot: &&AtomicU64| slot.compare_exchange(0, both, Release, Relaxed).is_ok();
         if self.left.iter().find(free).is_some() {
             dup.into_number();
@@ -55,11 +54,7 @@ impl Moves {
     fn take(&self) -> impl Iterator<Item = (i32, InternalFd)> {
         self.any.store(false, Relaxed);
         let taken = self.left.iter().map(|slot| slot.swap(0, Acquire)).filter(|&both| both != 0);
-        taken.map(|both| {
-            // SAFETY: `leave` has let go of the duplicate, and this is the one that finds it.
-            let dup = unsafe { OwnedFd::from_raw_fd(both as u32 as i32) };
-            ((both >> 32) as i32 - 1, InternalFd::of_number(dup))
-        })
+        taken.map(|both| ((both >> 32) as i32 - 1, InternalFd::of_program(both as u32 as i32)))
     }
 }
 

@@ -21,6 +21,7 @@ pub struct EventFd {
 
 impl EventFd {
     pub fn signal(&self) {
+        crate::fds::check_now_and_then();
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 }

@@ -129,6 +129,7 @@ impl Page {
             sums: [0; OPS],
             fd: crate::fds::adopt_internal(fd),
         };
+        crate::fds::know(&page.fd);
         page.fill_header();
         Ok(page)
     }

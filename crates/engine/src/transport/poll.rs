@@ -56,6 +56,7 @@ pub struct Kicker(Arc<InternalFd>);
 impl Kicker {
     /// Ends a wait in progress, or the next one.
     pub fn kick(&self) {
+        crate::fds::check_now_and_then();
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }

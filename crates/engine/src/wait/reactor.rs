@@ -168,7 +168,7 @@ pub fn hold() -> Held {
 pub fn fork_child(parent: u32) {
     let gone = REACTOR.lock().ok().and_then(|mut slot| slot.take());
     PARENT.store(if gone.is_some() { parent } else { 0 }, SeqCst);
-    PARENT_WAKE.store(gone.map_or(-1, |r| r.wake.as_raw_fd()), SeqCst);
+    PARENT_WAKE.store(gone.map_or(-1, |r| r.wake.first()), SeqCst);
     RUNNING.store(false, SeqCst);
     TICKING.store(false, SeqCst);
 }
@@ -182,7 +182,7 @@ pub fn parent() -> Option<u32> {
 
 /// Has the parent's reactor look at what it is asked.
 pub fn wake_parent() {
-    if let Some(wake) = sys::borrow(PARENT_WAKE.load(SeqCst)) {
+    if let Some(wake) = sys::borrow(crate::fds::now(PARENT_WAKE.load(SeqCst))) {
         let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
     }
 }
@@ -237,6 +237,7 @@ impl Reactor {
             let n = poll::wait(self.epoll.as_raw_fd(), &mut buf, timeout, None).unwrap_or(0);
             let mut scratch = [0u8; 8];
             let rings = self.rings();
+            crate::fds::check_now_and_then();
             for ev in &buf[..n] {
                 let id = ev.data;
                 if id == 0 {

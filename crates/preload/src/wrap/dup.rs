@@ -94,14 +94,25 @@ fn control(fd: c_int, cmd: c_int, call: impl FnOnce() -> isize) -> Option<isize>
     Some(ret)
 }
 
-/// `new` may be a ring, which this closes, or the engine's, which answers as a number out of range
-/// does.
+/// `new` may be a ring, which this closes, or the engine's, which moves away.
 fn onto(old: c_int, new: c_int, call: impl FnOnce() -> isize) -> isize {
-    if internal(old) || internal(new) {
+    if internal(old) {
         return REFUSED;
     }
-    let closing = (old != new && valid(old)).then(|| closing(new));
+    let closes = old != new && valid(old);
+    let mut moved = false;
+    if closes && internal(new) {
+        match super::epoll::moving(new, || fds::move_away(new)) {
+            Ok(open) => moved = open,
+            Err(_) => return -(libc::EMFILE as isize),
+        }
+    }
+    let closing = closes.then(|| closing(new));
     let ret = call();
+    if moved && ret < 0 {
+        // SAFETY: what the engine had there is elsewhere now.
+        unsafe { raw!(libc::SYS_close, new) };
+    }
     drop(closing);
     if old != new {
         duplicated(old, ret);

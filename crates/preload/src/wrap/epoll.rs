@@ -12,8 +12,20 @@ use libc::{epoll_event, sigset_t, timespec};
 use softring_engine::fds;
 use std::sync::{Mutex, PoisonError};
 
-/// Which rings are in which sets: (set, ring).
-static MEMBERS: Mutex<Vec<(c_int, c_int)>> = Mutex::new(Vec::new());
+/// A ring in a set.
+struct Member {
+    set: c_int,
+    ring: c_int,
+    /// The descriptor that stands for it.
+    stand_in: c_int,
+    event: epoll_event,
+}
+
+static MEMBERS: Mutex<Vec<Member>> = Mutex::new(Vec::new());
+
+fn members() -> std::sync::MutexGuard<'static, Vec<Member>> {
+    MEMBERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// `epoll_ctl(2)`: control interface for an epoll file descriptor.
 #[unsafe(no_mangle)]
@@ -27,18 +39,50 @@ unsafe extern "C" fn epoll_ctl(
     let at = event.expose_provenance();
     // SAFETY: the program's own call, with its own pointer.
     let ret = unsafe { raw!(libc::SYS_epoll_ctl, epfd, op, stand_in.unwrap_or(fd), at) };
-    if stand_in.is_some() && ret == 0 {
-        let mut members = MEMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-        match op {
-            libc::EPOLL_CTL_ADD => {
-                members.retain(|m| fds::is_ring(m.1));
-                members.push((epfd, fd));
-            }
-            libc::EPOLL_CTL_DEL => members.retain(|m| *m != (epfd, fd)),
-            _ => {}
+    if let Some(stand_in) = stand_in.filter(|_| ret == 0) {
+        let mut members = members();
+        members.retain(|m| fds::is_ring(m.ring) && (m.set, m.ring) != (epfd, fd));
+        if op != libc::EPOLL_CTL_DEL {
+            // SAFETY: the kernel has just read it.
+            let event = unsafe { event.read_unaligned() };
+            members.push(Member { set: epfd, ring: fd, stand_in, event });
         }
     }
     raw::libc_answer(ret) as c_int
+}
+
+/// The engine's `fd` is about to have another number: if it stands for a ring, the program's sets
+/// must know that number. In a signal handler that has interrupted who holds the list, [`refresh`]
+/// adds the number later; the set keeps the old entry as well, and tells of the ring twice.
+pub fn moving<E>(fd: c_int, go: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
+    const TRIES: u32 = 100;
+    let moved = go()?;
+    let list = (0..TRIES).find_map(|_| {
+        let list = MEMBERS.try_lock().ok();
+        if list.is_none() {
+            std::thread::yield_now();
+        }
+        list
+    });
+    let Some(mut list) = list.filter(|_| moved) else { return Ok(moved) };
+    for m in list.iter_mut().filter(|m| m.stand_in == fd) {
+        // SAFETY: numbers. The old one means the same file until the program's call replaces it.
+        unsafe { raw!(libc::SYS_epoll_ctl, m.set, libc::EPOLL_CTL_DEL, fd, 0) };
+        m.follow();
+    }
+    Ok(moved)
+}
+
+impl Member {
+    /// The ring's descriptor in the set is the one that stands for it now.
+    fn follow(&mut self) {
+        // Also what makes the eventfd, and brings it up to date.
+        let Some(new) = polled(self.ring).filter(|new| *new != self.stand_in) else { return };
+        let event = (&raw const self.event).expose_provenance();
+        // SAFETY: numbers, and an event of ours.
+        unsafe { raw!(libc::SYS_epoll_ctl, self.set, libc::EPOLL_CTL_ADD, new, event) };
+        self.stand_in = new;
+    }
 }
 
 /// `epoll_wait(2)`: wait for an I/O event on an epoll file descriptor.
@@ -98,10 +142,6 @@ unsafe extern "C" fn epoll_pwait2(
 
 fn refresh(epfd: c_int) {
     if engine_rings() {
-        let members = MEMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-        for (_, ring) in members.iter().filter(|m| m.0 == epfd) {
-            // Also what makes the eventfd; here for its effect.
-            let _ = polled(*ring);
-        }
+        members().iter_mut().filter(|m| m.set == epfd).for_each(Member::follow);
     }
 }

@@ -4,7 +4,7 @@
 
 pub mod close;
 pub mod dup;
-mod epoll;
+pub mod epoll;
 pub mod mmap;
 mod poll;
 pub mod rights;
