@@ -69,6 +69,23 @@ fn dup2_works_onto_any_number() {
     on_both("onto_any", &["dup2", "dup3", "syscall", "inline"]);
 }
 
+/// What glibc closes inside, by calls of its own.
+#[test]
+fn the_c_library_closes() {
+    for case in ["daemon", "login_tty", "closedir", "freopen", "popen"] {
+        for engine in ["kernel", "user"] {
+            succeed(under(example("libc_closes"), engine, "auto").args([case]));
+        }
+    }
+}
+
+#[test]
+fn a_dup2_that_fails_closes_nothing() {
+    for engine in ["kernel", "user"] {
+        succeed(under(example("libc_closes"), engine, "auto").args(["failed_dup"]));
+    }
+}
+
 #[test]
 fn handlers_close_duplicate_and_poll_at_any_moment() {
     for engine in ["kernel", "user"] {

@@ -255,10 +255,15 @@ fn run(first: c_uint, last: c_uint, flags: c_int) -> isize {
 }
 
 fn table_size() -> c_uint {
+    limit().min(1 << 20) as c_uint
+}
+
+/// The lowest number that a descriptor may not be given.
+pub fn limit() -> u64 {
     let mut limit = [0u64; 2];
     // SAFETY: `limit` is a struct rlimit: two 64-bit numbers.
     unsafe {
         raw!(libc::SYS_getrlimit, libc::RLIMIT_NOFILE, (&raw mut limit).expose_provenance());
     }
-    limit[0].min(1 << 20) as c_uint
+    limit[0]
 }

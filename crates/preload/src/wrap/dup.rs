@@ -51,13 +51,13 @@ pub fn raw_dup(old: c_int) -> isize {
 /// dup2(2) by number.
 pub fn raw_dup2(old: c_int, new: c_int) -> isize {
     // SAFETY: numbers only.
-    onto(old, new, || unsafe { raw!(libc::SYS_dup2, old, new) })
+    onto(old, new, 0, || unsafe { raw!(libc::SYS_dup2, old, new) })
 }
 
 /// dup3(2) by number.
 pub fn raw_dup3(old: c_int, new: c_int, flags: c_int) -> isize {
     // SAFETY: numbers only.
-    onto(old, new, || unsafe { raw!(libc::SYS_dup3, old, new, flags) })
+    onto(old, new, flags, || unsafe { raw!(libc::SYS_dup3, old, new, flags) })
 }
 
 /// fcntl(2) by number.
@@ -95,11 +95,11 @@ fn control(fd: c_int, cmd: c_int, call: impl FnOnce() -> isize) -> Option<isize>
 }
 
 /// `new` may be a ring, which this closes, or the engine's, which moves away.
-fn onto(old: c_int, new: c_int, call: impl FnOnce() -> isize) -> isize {
+fn onto(old: c_int, new: c_int, flags: c_int, call: impl FnOnce() -> isize) -> isize {
     if internal(old) {
         return REFUSED;
     }
-    let closes = old != new && valid(old);
+    let closes = old != new && flags & !libc::O_CLOEXEC == 0 && may_be(new) && valid(old);
     let mut moved = false;
     if closes && internal(new) {
         match super::epoll::moving(new, || fds::move_away(new)) {
@@ -118,6 +118,11 @@ fn onto(old: c_int, new: c_int, call: impl FnOnce() -> isize) -> isize {
         duplicated(old, ret);
     }
     ret
+}
+
+/// A dup2 onto a number beyond the limit closes nothing.
+fn may_be(fd: c_int) -> bool {
+    gate::engine_rings() && u64::try_from(fd).is_ok_and(|fd| fd < super::close::limit())
 }
 
 /// A dup2 from a bad descriptor closes nothing. Asked only while there are rings to close.
