@@ -19,7 +19,7 @@ EOF
 
 LONG=600 HOST=600 CONNECTIONS=1000000 SEED=() KERNEL=() HOURS=24
 # What the part host does not do under softring yet, as it would fail.
-WITHOUT=closes,jumps,signals
+WITHOUT=jumps
 while [ $# -gt 0 ]; do
     case $1 in
         # Without the mix on the kernel: 6.18 now and then keeps an SQ thread for ever after it,

@@ -29,8 +29,9 @@ use softring_engine::abi::*;
 /// Threads that disturb, and threads of the load.
 const DISTURBERS: u64 = 2;
 const LOAD: u64 = 2;
-/// Numbers that nobody is given unless he asks for them, so many for each thread.
-const NUMBERS: (i32, i32) = (700, 16);
+/// Numbers that nobody is given unless he asks for them, so many for each thread. Below those that
+/// softring takes: a dup2(2) onto one of them ends the process's locks on the file that it names.
+const NUMBERS: (i32, i32) = (400, 16);
 
 /// One thing that a process does. False: it can't be done here.
 type Disturbance = fn(&mut Place) -> Check<bool>;
