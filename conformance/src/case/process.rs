@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
     case!("process", child_uses_inherited, [Trap("fork")], "a forked child uses the ring it inherits"),
+    case!("process", grandchild_first, [Trap("fork")], "of the children of a ring's maker only a grandchild uses it"),
     case!("process", child_keeps_mask, [Trap("fork")], "a forked child blocks the signals that its parent blocks"),
     case!("process", child_makes_new, [Trap("fork")], "a forked child makes a ring of its own"),
     case!("process", shared_by_fork, [Trap("fork")], "parent and child see the same completions"),
@@ -43,6 +44,25 @@ fn child_uses_inherited(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "parent first", sqe::nop(), 0);
     cx.is("child", os::in_child(|| nop_works(&mut ring, 5)), 0);
     cx.one(&mut ring, "parent again", sqe::nop(), 0);
+    Ok(())
+}
+
+fn grandchild_first(cx: &mut Cx) -> Outcome {
+    let (mut ring, file) = (cx.ring(4, 0)?, cx.file("f", b"data")?);
+    let mut other = cx.ring(4, 0)?;
+    cx.is("register", other.register_slice(IORING_REGISTER_FILES, &[file.as_raw_fd()]), 0);
+    let code = os::in_child(|| {
+        os::in_child(|| {
+            let mut buf = [0; 4];
+            let read = sqe::read(0, &mut buf, 0).with(IOSQE_FIXED_FILE);
+            other.push(read).submit_wait(1);
+            let got = other.pop().map(|c| c.res);
+            if got == Some(4) { nop_works(&mut ring, 5) } else { 10 }
+        })
+    });
+    cx.eq("grandchild", code, 0);
+    cx.one(&mut ring, "its maker", sqe::nop(), 0);
+    cx.eq("the child's own child", os::in_child(|| nop_works(&mut other, 6)), 0);
     Ok(())
 }
 

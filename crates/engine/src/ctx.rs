@@ -15,6 +15,7 @@
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
@@ -71,6 +72,8 @@ pub struct Ring {
     /// Calls of `enter` by descriptor: now and then one makes sure that the descriptor is still
     /// open.
     pub enters: AtomicU32,
+    /// The process that its state is of, as [`crate::fork::generation`] tells.
+    generation: AtomicU32,
     /// Calls of children that the reactor has looked at (`req::estate`).
     pub heirs: AtomicU32,
     /// Numbers that were closed while their closer could not take the lock.
@@ -121,6 +124,7 @@ impl Ring {
                 dead: AtomicBool::new(false),
                 stand_in: AtomicI32::new(-1),
                 enters: AtomicU32::new(0),
+                generation: crate::fork::generation().into(),
                 heirs: AtomicU32::new(0),
                 moves: Moves::default(),
                 sq: OnceLock::new(),
@@ -134,6 +138,7 @@ impl Ring {
     #[inline(always)]
     pub fn lock(&self) -> Guard<'_> {
         self.control.lock();
+        self.renew();
         self.guard(self.cell())
     }
 
@@ -159,6 +164,7 @@ impl Ring {
     }
 
     fn locked_now(&self) -> Guard<'_> {
+        self.renew();
         if !self.control.issuing() {
             return self.guard(self.cell());
         }
@@ -206,13 +212,34 @@ impl Ring {
         None
     }
 
-    /// In a forked child: the state as the parent left it. The child has one thread, and the parent
-    /// holds the shared lock on its own behalf, so the lock is not taken.
-    #[allow(clippy::mut_from_ref)]
-    pub fn in_child(&self) -> &mut Ctx {
-        // SAFETY: called once by the only thread of a fresh child, before anything else touches the
-        // ring.
-        unsafe { &mut *self.ctx.get() }
+    /// Is its state still as a process had it that this one was forked from?
+    #[inline(always)]
+    pub fn is_inherited(&self) -> bool {
+        self.generation.load(Relaxed) != crate::fork::generation()
+    }
+
+    /// The lock has been taken: a forked child makes the state its own when it first does so.
+    #[inline(always)]
+    fn renew(&self) {
+        if self.is_inherited() {
+            self.renew_now();
+        }
+    }
+
+    /// As the lock is held, or by the only thread of a fresh child: the parent may hold the shared
+    /// lock on its own behalf then.
+    #[cold]
+    pub fn renew_now(&self) {
+        // SAFETY: nobody else reaches the state, as above.
+        crate::teardown::fork_child(self, unsafe { &mut *self.ctx.get() });
+        self.generation.store(crate::fork::generation(), Relaxed);
+    }
+
+    /// To look at the state where the lock is held without a guard, which writes to it, or by the
+    /// only thread of a fresh child. None while somebody is in the middle of an issue.
+    pub fn peek(&self) -> Option<&Ctx> {
+        // SAFETY: nobody else reaches it, as above.
+        (!self.control.issuing()).then(|| unsafe { &*self.ctx.get() })
     }
 }
 

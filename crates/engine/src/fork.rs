@@ -13,6 +13,15 @@ static PID: AtomicU32 = AtomicU32::new(0);
 /// Before the first ring: any process, of no known namespace.
 static HOLDER: AtomicU64 = AtomicU64::new(1);
 
+/// Forks between the first process that made a ring and this one.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// Tells a process from those that it was forked from.
+#[inline(always)]
+pub fn generation() -> u32 {
+    GENERATION.load(Relaxed)
+}
+
 /// Our process id, cached; 0 before the first ring.
 pub fn pid() -> u32 {
     PID.load(Relaxed)
@@ -68,6 +77,7 @@ fn rustix_pid() -> u32 {
 /// The child has been rebuilt.
 pub fn adopt() {
     learn();
+    GENERATION.fetch_add(1, Relaxed);
     let word = PAGE.load(Acquire);
     if !word.is_null() {
         // SAFETY: as in `in_new_child`.

@@ -58,7 +58,8 @@ pub fn ends() {
     if task == 0 || crate::fork::in_new_child() || crate::fork::is_vfork_child() {
         return;
     }
-    for ring in crate::fds::all() {
+    // In one that the process has inherited and not used it has nothing.
+    for ring in crate::fds::some(|ring| !ring.is_inherited()) {
         ends_on(&ring, task);
     }
 }

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::Arc;
 
-use crate::ctx::{Issuing, Ring};
+use crate::ctx::{Ctx, Issuing, Ring};
 use crate::req::estate::Heir;
 use crate::wait::driver::{Driver, Wakes};
 
@@ -48,10 +48,19 @@ pub fn end(ring: &Arc<Ring>) {
     crate::fds::forget_ended();
 }
 
+/// In a forked child: is there anything in a ring that must be let go of at once? The state of any
+/// other is renewed when the child first uses it, since a page that is written to is copied.
+pub fn must_let_go(ring: &Ring) -> bool {
+    ring.moves.any()
+        || ring.peek().is_none_or(|ctx| {
+            let idle = ctx.nr_reqs == 0 && ctx.slab.is_empty() && ctx.outbox.is_empty();
+            !idle || ctx.moved.is_some() || ctx.transports.any() || ctx.files.is_deposited()
+        })
+}
+
 /// In a forked child: requests in flight belong to the parent; what carried them is gone or not
 /// ours.
-pub fn fork_child(ring: &Arc<Ring>) {
-    let ctx = ring.in_child();
+pub fn fork_child(ring: &Ring, ctx: &mut Ctx) {
     ctx.forget_in_flight();
     ctx.heir = Heir::new();
     ctx.files.fork_child();

@@ -1,9 +1,10 @@
 //! `fork(3)`: what is held over it, and what the child makes of the engine.
 
-use super::table::{Table, all, write};
+use super::table::{Table, all, some, surely_no_ring, write};
 use super::table_lock::Write;
 use super::{kept, locks};
 use crate::ctx::Ring;
+use crate::mem::lock;
 use crate::transport::worker::signal::BlockAll;
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
@@ -17,9 +18,10 @@ std::thread_local! {
 }
 
 struct Held {
-    /// The rings that were locked, whatever has become of the table since they were listed.
-    rings: Vec<Arc<Ring>>,
-    _table: Write<Table>,
+    /// Rings that were locked, and are in the table no more, or closed.
+    closed: Vec<Arc<Ring>>,
+    /// All others are locked, too.
+    table: Write<Table>,
     _reactor: crate::wait::reactor::Held,
     _aio: crate::aio::Held,
     _stats: crate::stats::Held,
@@ -34,11 +36,15 @@ impl Held {
         HELD.take().map(ManuallyDrop::into_inner)
     }
 
-    /// Lets go of all but the signals, and the rings, the last of which may take locks.
+    /// Lets go of all but the signals, and rings, the last of which may take locks.
     fn release(self) -> (Vec<Arc<Ring>>, BlockAll) {
-        (self.rings, self.signals)
+        lock::set_forking(false);
+        (self.closed, self.signals)
     }
 }
+
+/// Tries to lock all rings before it waits for each.
+const TRIES: u32 = 20;
 
 /// Before `fork`: takes every lock so that the child finds a consistent engine.
 pub fn fork_prepare() {
@@ -46,12 +52,58 @@ pub fn fork_prepare() {
         return;
     }
     let signals = BlockAll::new();
-    let mut rings = all();
-    if !rings.is_empty() {
+    if !surely_no_ring() {
         // The child may ask it for what it cannot do itself.
         crate::wait::reactor::ensure();
     }
-    lock_all(&rings);
+    for ring in some(|ring| !ring.control.try_hold() || is_fresh(ring)) {
+        ring.lock_now().files.deposit();
+    }
+    let (table, closed) = try_hold_all().unwrap_or_else(lock_all);
+    let held = Held {
+        closed,
+        table,
+        _reactor: crate::wait::reactor::hold(),
+        _aio: crate::aio::fork_prepare(),
+        _stats: crate::stats::hold(),
+        _limit: crate::mem::file::hold(),
+        signals,
+    };
+    HELD.set(Some(ManuallyDrop::new(held)));
+}
+
+/// Has a ring, whose lock is held, files that a child would not find? Gives the lock back.
+fn is_fresh(ring: &Ring) -> bool {
+    let fresh = ring.peek().is_none_or(|ctx| ctx.files.is_fresh());
+    ring.control.unlock();
+    fresh
+}
+
+/// Takes the table, and the locks of all rings, where nobody has any for long. Writes to no memory
+/// of each ring's that a child has in common with this process: that would be copied.
+fn try_hold_all() -> Option<(Write<Table>, Vec<Arc<Ring>>)> {
+    lock::set_forking(true);
+    for _ in 0..TRIES {
+        let table = write();
+        if !table.closed.is_empty() {
+            break;
+        }
+        let rings = table.open();
+        let Some(busy) = rings.iter().position(|ring| !ring.control.try_hold()) else {
+            return Some((table, Vec::new()));
+        };
+        rings[..busy].iter().for_each(|ring| ring.control.unlock());
+        drop(table);
+        std::thread::yield_now();
+    }
+    lock::set_forking(false);
+    None
+}
+
+/// The same, waiting for each lock. The locks come first, in the order of their rings' ids.
+fn lock_all() -> (Write<Table>, Vec<Arc<Ring>>) {
+    let mut rings = all();
+    rings.iter().for_each(|ring| ring.control.lock_now());
     let table = loop {
         let table = write();
         // Other threads go on making rings until the table is held.
@@ -62,35 +114,21 @@ pub fn fork_prepare() {
             break table;
         }
         drop(table);
-        lock_all(&new);
+        for ring in &new {
+            ring.lock_now().files.deposit();
+            ring.control.lock_now();
+        }
         rings.append(&mut new);
     };
-    let held = Held {
-        rings,
-        _table: table,
-        _reactor: crate::wait::reactor::hold(),
-        _aio: crate::aio::fork_prepare(),
-        _stats: crate::stats::hold(),
-        _limit: crate::mem::file::hold(),
-        signals,
-    };
-    HELD.set(Some(ManuallyDrop::new(held)));
-}
-
-/// Takes the locks of rings, in the order of their ids, and leaves their files where a child finds
-/// them.
-fn lock_all(rings: &[Arc<Ring>]) {
-    for ring in rings {
-        ring.lock_now().files.deposit();
-    }
-    for ring in rings {
-        ring.control.lock_now();
-    }
+    let open: Vec<u64> = table.open().iter().map(|ring| ring.id).collect();
+    rings.retain(|ring| open.binary_search(&ring.id).is_err());
+    (table, rings)
 }
 
 /// After `fork`, in the parent.
 pub fn fork_parent() {
     let Some(held) = Held::take() else { return };
+    held.table.open().iter().for_each(|ring| ring.control.unlock());
     let (rings, _signals) = held.release();
     for ring in rings {
         ring.control.unlock();
@@ -108,14 +146,17 @@ pub fn fork_child() {
     let _signals = signals.or_else(|| (parent != 0).then(BlockAll::new));
     // Dropped at the end: a last one would give its place on the parent's page back.
     let _rings = rings;
+    lock::set_forking(false);
     crate::fork::adopt();
     crate::wait::reactor::fork_child(parent);
     crate::stats::fork_child();
     crate::stats::trace::fork_child();
     crate::aio::fork_child();
     crate::transport::aio::kept::fork_child();
-    for ring in all() {
-        crate::teardown::fork_child(&ring);
+    for ring in some(crate::teardown::must_let_go) {
+        if ring.is_inherited() {
+            ring.renew_now();
+        }
     }
     crate::req::estate::fork_child();
     kept::fork_child();

@@ -31,5 +31,5 @@ pub use reports::{
 pub use stand_in::{poll_fd, readable, signal_poll_fd, sq_full};
 pub use table::{
     RingFd, adopt_ring, all, checked_ring, find, forget_ended, give_back, hold_ring, insert,
-    is_live_ring, is_ring, next_id, nth, ring, surely_no_ring, sweep,
+    is_live_ring, is_ring, next_id, nth, ring, some, surely_no_ring, sweep,
 };

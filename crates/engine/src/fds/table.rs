@@ -274,7 +274,25 @@ pub fn all() -> Vec<Arc<Ring>> {
     read().all()
 }
 
+/// The rings for which `wanted` holds. Writes to no memory of the others.
+pub fn some(wanted: impl Fn(&Ring) -> bool) -> Vec<Arc<Ring>> {
+    let table = read();
+    let mut rings: Vec<_> = table.open().into_iter().filter(|r| wanted(r)).cloned().collect();
+    rings.extend(table.closed.iter().filter_map(Weak::upgrade));
+    drop(table);
+    rings.retain(|ring| wanted(ring));
+    rings
+}
+
 impl Table {
+    /// Each ring that has a descriptor, once, in the order of their ids.
+    pub(super) fn open(&self) -> Vec<&Arc<Ring>> {
+        let mut rings: Vec<_> = self.rings.iter().map(|r| &r.2).collect();
+        rings.sort_by_key(|r| r.id);
+        rings.dedup_by_key(|r| r.id);
+        rings
+    }
+
     #[inline]
     fn entry(&self, fd: i32) -> Option<&(i32, File, Arc<Ring>)> {
         let find = |fd: i32| self.rings.iter().find(|r| r.0 == fd);

@@ -48,6 +48,14 @@ const WAITED: u64 = 1 << 31;
 /// One who looks at the sequence word without sleeping, in the count of waiters.
 pub const SPINNER: u32 = 1 << 16;
 
+/// The thread that takes the locks of all rings, for a fork ([`Control::try_hold`]); 0: none does.
+static FORKING: AtomicUsize = AtomicUsize::new(0);
+
+/// The calling thread begins or ends to take the locks of all rings.
+pub fn set_forking(on: bool) {
+    FORKING.store(if on { sys::thread() } else { 0 }, Relaxed);
+}
+
 /// The engine's page of a ring.
 #[derive(Debug)]
 pub struct Control {
@@ -164,9 +172,19 @@ impl Control {
         self.lock_word().compare_exchange(0, me, Acquire, Relaxed).is_ok()
     }
 
+    /// As [`try_lock_now`](Self::try_lock_now), for a fork: writes to no memory of this process
+    /// alone, as a forked child may have the same page, and would keep the old one.
+    pub fn try_hold(&self) -> bool {
+        self.try_lock_word()
+    }
+
     /// Does the calling thread have the lock, as far as it can tell? Right but for the moment in
     /// which another thread takes it.
     pub fn is_held_here(&self) -> bool {
+        let forking = FORKING.load(Relaxed);
+        if forking != 0 {
+            return forking == sys::thread();
+        }
         self.holder.load(Relaxed) == sys::thread() && self.lock_word().load(Relaxed) != 0
     }
 

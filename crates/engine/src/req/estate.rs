@@ -251,6 +251,11 @@ impl Ctx {
     }
 }
 
+/// Has a child called since the reactor last looked?
+pub fn is_called(ring: &Ring) -> bool {
+    ring.control.heirs().load(Relaxed) != ring.heirs.load(Relaxed)
+}
+
 /// How a child's time with the ring is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {

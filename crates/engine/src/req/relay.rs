@@ -100,12 +100,17 @@ fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {
     }
 }
 
+/// Does a child seem to ask something? Read without the lock: whoever asks calls after it has
+/// written.
+pub fn is_asked(ring: &Ring) -> bool {
+    let note = |word| ring.control.note(word).load(Relaxed);
+    note(STATE) == ASKED && note(TO) == crate::fork::pid()
+}
+
 /// In the parent, on its reactor: cancels what a child asks for; false if none does.
 pub fn answer(ring: &Arc<Ring>) -> bool {
     let me = crate::fork::pid();
-    let control = &ring.control;
-    // A look without the lock: whoever asks rings after it has written.
-    if control.note(STATE).load(Relaxed) != ASKED || control.note(TO).load(Relaxed) != me {
+    if !is_asked(ring) {
         return false;
     }
     let mut ctx = ring.lock();

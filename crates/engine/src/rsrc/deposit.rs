@@ -92,6 +92,15 @@ impl Deposit {
 }
 
 impl FileTable {
+    /// Before a fork: is there anything to do for [`Self::deposit`]?
+    pub fn is_fresh(&self) -> bool {
+        self.fresh && !self.away
+    }
+
+    pub fn is_deposited(&self) -> bool {
+        !self.deposits.is_empty() && !self.away
+    }
+
     /// Before a fork: children find the files. Called under the ring's lock.
     pub fn deposit(&mut self) {
         if !core::mem::take(&mut self.fresh) || self.away {

@@ -124,6 +124,16 @@ impl Transports {
         self.multishot_polls = self.multishot_polls.saturating_sub(multishot);
     }
 
+    /// Was any of them made?
+    pub fn any(&self) -> bool {
+        self.poll.is_some()
+            || self.pool.is_some()
+            || self.aio.is_some()
+            || self.model.is_some()
+            || self.polling.is_some()
+            || self.sleepers.any()
+    }
+
     /// The ring ends: let go of everything.
     pub fn end(self) {}
 

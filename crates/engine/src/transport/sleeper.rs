@@ -162,6 +162,12 @@ pub struct Sleeper {
 #[derive(Debug, Default)]
 pub struct Sleepers(Vec<Arc<Sleeper>>);
 
+impl Sleepers {
+    pub fn any(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
 impl Drop for Sleepers {
     fn drop(&mut self) {
         for w in &self.0 {

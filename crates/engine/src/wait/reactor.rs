@@ -24,6 +24,7 @@ use crate::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::errno::Result;
 use crate::fds::InternalFd;
 use crate::req::estate::{self, Children, End};
+use crate::req::relay;
 use crate::stats::trace::Step;
 use crate::sys;
 use crate::time::Clock;
@@ -284,8 +285,8 @@ impl Reactor {
 
     /// Does what forked children ask for.
     fn serve(&self, children: &mut Children) {
-        let rings = crate::fds::all();
-        let asked = rings.iter().filter(|ring| crate::req::relay::answer(ring));
+        let rings = crate::fds::some(|ring| relay::is_asked(ring) || estate::is_called(ring));
+        let asked = rings.iter().filter(|ring| relay::answer(ring));
         asked.for_each(|ring| guard(ring, true));
         let ended = children.look(&self.epoll, &rings);
         ended.into_iter().for_each(|child| bury(child, End::Exit));
