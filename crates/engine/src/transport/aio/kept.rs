@@ -148,7 +148,9 @@ pub(super) fn make_room() -> bool {
 pub(crate) fn fork_child() {
     let Some(mut state) = state() else { return };
     for kept in state.kept.drain(..) {
-        kept.ring.map(Ring::unmap);
+        if let Some(ring) = kept.ring {
+            ring.unmap();
+        }
     }
     state.ending.clear();
     state.ends = false;
