@@ -101,8 +101,8 @@ impl Queue {
         self.heap.pop().map(|e| e.0)
     }
 
-    /// A request comes at `now`: by how much later than if the completion before it had been seen in
-    /// time? 0 if it does not follow that at once.
+    /// A request comes at `now`: by how much later than if the completion before it had been seen
+    /// in time? 0 if it does not follow that at once.
     pub fn behind(&self, now: u64) -> u64 {
         let (at, late) = self.seen;
         if now.saturating_sub(at) <= late { late } else { 0 }
