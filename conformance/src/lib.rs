@@ -9,6 +9,7 @@ pub mod case;
 pub mod coverage;
 pub mod door;
 pub mod fuzz;
+pub mod jump;
 pub mod known;
 pub mod late;
 pub mod os;

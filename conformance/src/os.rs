@@ -70,10 +70,15 @@ pub fn caught() -> u32 {
 
 /// Counts `signal` from now on; `flags` are `SA_*`.
 pub fn catch(signal: i32, flags: i32) {
-    // SAFETY: all-zero is a valid sigaction; the handler touches an atomic only.
+    handle(signal, count_signal, flags);
+}
+
+/// Handles `signal` by `handler`.
+pub fn handle(signal: i32, handler: extern "C" fn(i32), flags: i32) {
+    // SAFETY: an empty mask; the handler stays.
     unsafe {
         let mut act: libc::sigaction = std::mem::zeroed();
-        act.sa_sigaction = count_signal as *const () as usize;
+        act.sa_sigaction = handler as *const () as usize;
         act.sa_flags = flags;
         libc::sigaction(signal, &raw const act, std::ptr::null_mut());
     }

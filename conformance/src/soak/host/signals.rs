@@ -44,7 +44,7 @@ impl Bell {
     pub fn new() -> Check<Bell> {
         let events = sys::eventfd()?;
         EVENTS.store(events.as_raw_fd(), Ordering::Relaxed);
-        sys::handle(libc::SIGUSR1, handler, libc::SA_RESTART);
+        os::handle(libc::SIGUSR1, handler, libc::SA_RESTART);
         Ok(Bell { threads: Mutex::default(), _events: events })
     }
 

@@ -79,17 +79,6 @@ pub fn tell(tid: i32, signal: i32) {
     unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), tid, signal) };
 }
 
-/// Handles `signal` by `handler`.
-pub fn handle(signal: i32, handler: extern "C" fn(i32), flags: i32) {
-    // SAFETY: an empty mask; the handler stays.
-    unsafe {
-        let mut act: libc::sigaction = std::mem::zeroed();
-        act.sa_sigaction = handler as *const () as usize;
-        act.sa_flags = flags;
-        libc::sigaction(signal, &raw const act, std::ptr::null_mut());
-    }
-}
-
 pub fn is_root() -> bool {
     // SAFETY: no arguments.
     unsafe { libc::geteuid() == 0 }
