@@ -17,6 +17,7 @@ pub mod ctx;
 pub mod errno;
 pub mod fds;
 pub mod fork;
+pub mod handlers;
 pub mod limits;
 pub mod mem;
 pub mod opdef;

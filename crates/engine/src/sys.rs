@@ -53,6 +53,18 @@ macro_rules! sys {
 }
 pub(crate) use sys;
 
+/// As `sys!`, for a call that may sleep: a signal whose handler waits for the end of our call ends
+/// it, however early it comes.
+macro_rules! sleeps {
+    ($n:ident $(, $a:expr)* $(,)?) => {
+        $crate::handlers::interruptible(
+            $crate::sys::nr::$n,
+            $crate::sys::args([$($a as usize),*]),
+        )
+    };
+}
+pub(crate) use sleeps;
+
 /// Pads an argument list to six.
 #[inline(always)]
 pub(crate) const fn args<const N: usize>(a: [usize; N]) -> [usize; 6] {
@@ -177,7 +189,7 @@ pub(crate) fn epoll_pwait2(
     let ts = ts.as_ref().map_or(0, |t| t.as_ptr().expose_provenance());
     let mask = sigmask.as_ref().map_or(0, |m| core::ptr::from_ref(m).expose_provenance());
     let ev = buf.as_mut_ptr().expose_provenance();
-    check(sys!(__NR_epoll_pwait2, ep, ev, buf.len(), ts, mask, 8))
+    check(sleeps!(__NR_epoll_pwait2, ep, ev, buf.len(), ts, mask, 8))
 }
 
 /// `epoll_wait(2)` without waiting, which costs a third less than with a time to look at.
@@ -196,7 +208,7 @@ pub(crate) fn epoll_pwait(
     let ms = timeout_ns.map_or(-1, |ns| ns.div_ceil(1_000_000).min(i32::MAX as u64) as i64);
     let mask = sigmask.as_ref().map_or(0, |m| core::ptr::from_ref(m).expose_provenance());
     let ev = buf.as_mut_ptr().expose_provenance();
-    check(sys!(__NR_epoll_pwait, ep, ev, buf.len(), ms, mask, 8))
+    check(sleeps!(__NR_epoll_pwait, ep, ev, buf.len(), ms, mask, 8))
 }
 
 /// Every signal but the C library's own three (32 to 34: cancel, setxid): the mask for a thread of
@@ -246,6 +258,15 @@ pub(crate) fn thread() -> usize {
     at
 }
 
+/// The stack pointer.
+#[inline(always)]
+pub(crate) fn stack_pointer() -> usize {
+    let at: usize;
+    // SAFETY: only reads the register.
+    unsafe { asm!("mov {}, rsp", out(reg) at, options(nomem, nostack, preserves_flags)) };
+    at
+}
+
 /// `FUTEX_WAIT` that tells why it returned.
 ///
 /// # Errors
@@ -253,7 +274,7 @@ pub(crate) fn thread() -> usize {
 pub(crate) fn futex_wait_sig(word: &AtomicU32, seen: u32, timeout: Duration) -> Result<()> {
     let ts = [timeout.as_secs(), u64::from(timeout.subsec_nanos())];
     let ts = ts.as_ptr().expose_provenance();
-    check(sys!(__NR_futex, word.as_ptr().expose_provenance(), 0, seen, ts)).map(|_| ())
+    check(sleeps!(__NR_futex, word.as_ptr().expose_provenance(), 0, seen, ts)).map(|_| ())
 }
 
 /// Borrows a number of the program's for one system call; none for a negative one.
@@ -346,7 +367,7 @@ pub(crate) fn room_for_thread(stack: usize) -> std::io::Result<()> {
 /// `EINTR` when a handler ran.
 pub(crate) fn sleep(time: Duration) -> Result<()> {
     let ts = [time.as_secs(), u64::from(time.subsec_nanos())];
-    check(sys!(__NR_nanosleep, ts.as_ptr().expose_provenance(), 0)).map(|_| ())
+    check(sleeps!(__NR_nanosleep, ts.as_ptr().expose_provenance(), 0)).map(|_| ())
 }
 
 /// Sleeps with `mask` in force, atomically as `ppoll(2)` does.
@@ -366,7 +387,7 @@ pub(crate) fn poll_under(mask: u64, fd: i32, time: Option<Duration>) -> Result<(
     let ts = time.map(|time| [time.as_secs(), u64::from(time.subsec_nanos())]);
     let ts = ts.as_ref().map_or(0, |ts| ts.as_ptr().expose_provenance());
     let mask = core::ptr::from_ref(&mask).expose_provenance();
-    check(sys!(__NR_ppoll, (&raw mut p).expose_provenance(), 1, ts, mask, 8)).map(|_| ())
+    check(sleeps!(__NR_ppoll, (&raw mut p).expose_provenance(), 1, ts, mask, 8)).map(|_| ())
 }
 
 /// Has signals handled that wait for the calling thread, as far as `mask` lets them in. Whoever

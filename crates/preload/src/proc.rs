@@ -12,6 +12,7 @@
 
 use crate::door::patch::straddle;
 use crate::raw::raw;
+use crate::wrap::handlers;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use softring_engine::{fds, task};
@@ -31,6 +32,7 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 /// Notes who we are, and asks to hear about forks.
 pub fn start() {
     PID.store(getpid(), Ordering::Relaxed);
+    softring_engine::handlers::on_need(handlers::activate);
     // SAFETY: the three functions take and return nothing, and stay loaded: this library is never
     // unloaded.
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
@@ -41,6 +43,7 @@ pub fn start() {
 pub fn first_ring() {
     static ASKED: AtomicBool = AtomicBool::new(false);
     if !ASKED.swap(true, Ordering::Relaxed) {
+        handlers::activate();
         let mut key = 0;
         // SAFETY: the destructor stays loaded; `key` is ours.
         if unsafe { libc::pthread_key_create(&mut key, Some(thread_ends)) } == 0 {

@@ -5,6 +5,7 @@
 pub const INTERPOSED: &[&str] = &[
     "__poll_chk",
     "__ppoll_chk",
+    "__sysv_signal",
     "close",
     "close_range",
     "closedir",
@@ -32,6 +33,7 @@ pub const INTERPOSED: &[&str] = &[
     "ppoll",
     "prctl",
     "pselect",
+    "pthread_setcanceltype",
     "pthread_sigmask",
     "select",
     "setegid",
@@ -47,6 +49,7 @@ pub const INTERPOSED: &[&str] = &[
     "setreuid",
     "setuid",
     "sigaction",
+    "siginterrupt",
     "signal",
     "sigprocmask",
     "syscall",

@@ -283,6 +283,7 @@ impl Context {
 
 impl Hidden {
     fn new(nr: u32) -> Result<Self> {
+        crate::handlers::need();
         let mut id = 0usize;
         check(sys!(__NR_io_setup, nr, (&raw mut id).expose_provenance()))?;
         Ok(Self { id, ring: Ring::at(id) })

@@ -3,7 +3,7 @@
 use super::context::Context;
 use crate::abi::kernel_timespec;
 use crate::errno::{Errno, Result};
-use crate::sys::{self, sys};
+use crate::sys::{self, sleeps};
 use crate::time::Clock;
 use crate::transport::aio::ring::Ring;
 use crate::user;
@@ -89,8 +89,8 @@ impl Wait {
     pub(super) fn kernel(&self) -> isize {
         let Wait { id, min, nr, events, timeout, sigset } = *self;
         match sigset {
-            None => sys!(__NR_io_getevents, id, min, nr, events, timeout),
-            Some(set) => sys!(__NR_io_pgetevents, id, min, nr, events, timeout, set),
+            None => sleeps!(__NR_io_getevents, id, min, nr, events, timeout),
+            Some(set) => sleeps!(__NR_io_pgetevents, id, min, nr, events, timeout, set),
         }
     }
 

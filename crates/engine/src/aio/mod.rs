@@ -35,6 +35,7 @@ pub use naps::napped;
 pub use table::{Held, fork_child, fork_prepare};
 
 use crate::errno::{Errno, answer, check};
+use crate::handlers::{self, Call};
 use crate::sys::sys;
 use crate::syscall::child_check;
 use crate::user;
@@ -63,6 +64,7 @@ pub fn all_calls_are_heard(all: bool) {
 ///
 /// As the system call: 0, or `-errno`.
 pub fn setup(nr: u32, at: usize, emulate: bool) -> isize {
+    let _call = Call::begin();
     child_check();
     let ret = sys!(__NR_io_setup, nr, at);
     match check(ret) {
@@ -81,6 +83,7 @@ pub fn setup(nr: u32, at: usize, emulate: bool) -> isize {
 
 /// `io_destroy(2)`: destroy an asynchronous I/O context.
 pub fn destroy(id: usize) -> isize {
+    let _call = Call::begin();
     child_check();
     match table::take(id) {
         Some(Entry::Kernels(ctx)) => ctx.destroy(),
@@ -91,6 +94,7 @@ pub fn destroy(id: usize) -> isize {
 
 /// `io_submit(2)`: submit asynchronous I/O blocks for processing.
 pub fn submit(id: usize, nr: isize, list: usize) -> isize {
+    let _call = Call::begin();
     match table::find(id) {
         Some(Entry::Kernels(ctx)) => ctx.submit(nr, list),
         Some(Entry::Ours(ctx)) => ctx.submit(nr, list as u64),
@@ -100,6 +104,7 @@ pub fn submit(id: usize, nr: isize, list: usize) -> isize {
 
 /// `io_cancel(2)`: cancel an outstanding asynchronous I/O operation.
 pub fn cancel(id: usize, cb: usize, result: usize) -> isize {
+    let _call = Call::begin();
     match table::find(id) {
         Some(Entry::Kernels(ctx)) => sys!(__NR_io_cancel, ctx.target(), cb, result),
         Some(Entry::Ours(ctx)) => answer(ctx.cancel(cb as u64)),
@@ -109,9 +114,16 @@ pub fn cancel(id: usize, cb: usize, result: usize) -> isize {
 
 /// `io_getevents(2)`, `io_pgetevents(2)`: read asynchronous I/O events from the completion queue.
 pub fn getevents(wait: &Wait) -> isize {
-    match table::find(wait.id) {
+    let _call = Call::begin();
+    let ret = match table::find(wait.id) {
         Some(Entry::Kernels(ctx)) => ctx.getevents(wait),
         Some(Entry::Ours(ctx)) => ctx.getevents(wait),
         None => emulated::unknown(wait.kernel()),
+    };
+    if handlers::is_deferred()
+        && let Ok(Some(under)) = wait.sigmask()
+    {
+        handlers::waited_under(under);
     }
+    ret
 }

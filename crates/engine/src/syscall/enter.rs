@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::abi::*;
 use crate::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::errno::{Errno, Result};
+use crate::handlers::Call;
 use crate::stats::trace::Step;
 use crate::wait::cqwait::{WaitArgs, cqring_wait};
 use crate::wait::iopoll::iopoll_check;
@@ -21,21 +22,21 @@ const CHECK_EVERY: u32 = 64;
 /// # Errors
 /// `EINVAL`, `EBADF`, `EOPNOTSUPP`, `EBADFD`, `EEXIST`, `EFAULT`, `ETIME`, `EINTR`, as
 /// io_uring_enter(2).
-pub fn enter(fd: i32, args: &Args) -> Result<usize> {
+pub fn enter(fd: i32, args: &Args, call: &Call) -> Result<usize> {
     if args.flags & !IORING_ENTER_ALL != 0 {
         return Err(Errno::EINVAL);
     }
     if args.flags & IORING_ENTER_REGISTERED_RING != 0 {
-        return enter_ring(&crate::rsrc::ring_fds::get(fd)?, args);
+        return enter_ring(&crate::rsrc::ring_fds::get(fd)?, args, call);
     }
-    enter_by(fd, crate::fds::ring(fd)?, args)
+    enter_by(fd, crate::fds::ring(fd)?, args, call)
 }
 
 /// As [`enter`], for a descriptor that is known to be `ring`'s.
 ///
 /// # Errors
 /// As [`enter`].
-pub fn enter_by(fd: i32, mut ring: Arc<Ring>, args: &Args) -> Result<usize> {
+pub fn enter_by(fd: i32, mut ring: Arc<Ring>, args: &Args, call: &Call) -> Result<usize> {
     if args.flags & !IORING_ENTER_ALL != 0 {
         return Err(Errno::EINVAL);
     }
@@ -47,7 +48,7 @@ pub fn enter_by(fd: i32, mut ring: Arc<Ring>, args: &Args) -> Result<usize> {
     if idle || n.is_multiple_of(CHECK_EVERY) {
         ring = crate::fds::checked_ring(fd)?;
     }
-    enter_ring(&ring, args)
+    enter_ring(&ring, args, call)
 }
 
 /// The arguments of io_uring_enter(2) behind the descriptor.
@@ -60,9 +61,9 @@ pub struct Args {
     pub argsz: usize,
 }
 
-fn enter_ring(ring: &Arc<Ring>, args: &Args) -> Result<usize> {
+fn enter_ring(ring: &Arc<Ring>, args: &Args, call: &Call) -> Result<usize> {
     // Goes last: with the signal mask back, a handler may run that enters, too.
-    let mut vigil = Vigil::new()?;
+    let mut vigil = Vigil::new(call)?;
     let mut ctx = if submits(ring, args) { ring.lock() } else { ring.lock_now() };
     ctx.entered += 1;
     ctx.supersede();

@@ -7,12 +7,14 @@ pub mod resize;
 pub mod setup;
 
 use crate::errno::answer;
+use crate::handlers::Call;
 pub use enter::Args;
 
 /// `io_uring_setup(2)`: set up a context for performing asynchronous I/O.
 ///
 /// `params` is the program's pointer; a bad one answers `-EFAULT`.
 pub fn setup(entries: u32, params: usize) -> isize {
+    let _call = Call::begin();
     child_check();
     answer(setup::setup(entries, params as u64))
 }
@@ -26,20 +28,23 @@ pub fn enter(
     arg: usize,
     argsz: usize,
 ) -> isize {
+    let call = Call::begin();
     child_check();
-    let arg = arg as u64;
-    answer(enter::enter(fd, &Args { submit: to_submit, min: min_complete, flags, arg, argsz }))
+    let args = Args { submit: to_submit, min: min_complete, flags, arg: arg as u64, argsz };
+    answer(enter::enter(fd, &args, &call))
 }
 
 /// As [`enter`] for a descriptor of one of our rings; `None` if `fd` is none, whatever the flags.
 pub fn enter_ours(fd: i32, args: &Args) -> Option<isize> {
+    let call = Call::begin();
     child_check();
     let ring = crate::fds::find(fd)?;
-    Some(answer(enter::enter_by(fd, ring, args)))
+    Some(answer(enter::enter_by(fd, ring, args, &call)))
 }
 
 /// `io_uring_register(2)`: register files, buffers and the like with a ring.
 pub fn register(fd: i32, opcode: u32, arg: usize, nr_args: u32) -> isize {
+    let _call = Call::begin();
     child_check();
     answer(register::register(fd, opcode, arg as u64, nr_args))
 }

@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::abi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 use crate::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::errno::{Errno, Result};
+use crate::handlers::asleep;
 use crate::mem::lock::SPINNER;
 use crate::stats::trace::Step;
 use crate::sys;
@@ -14,7 +15,7 @@ use crate::time::Clock;
 use crate::transport::aio::AioCtx;
 use crate::transport::poll::{self, AIO_DATA, BATCH, Event};
 use crate::wait::hybrid::Nap;
-use crate::wait::vigil::{Vigil, open};
+use crate::wait::vigil::Vigil;
 
 /// What the caller waits for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -333,7 +334,7 @@ fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Gu
     let mut buf = [Event::default(); BATCH];
     let timeout = (left != u64::MAX).then_some(left);
     let r = {
-        let _open = open();
+        let _asleep = asleep();
         poll::wait(epoll, &mut buf, timeout, a.sigmask)
     };
     let prompt = settles && Clock::Monotonic.now() - start < PROMPT_NS;
@@ -374,12 +375,12 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
         }
     }
     let time = Duration::from_nanos(left.min(slice));
-    let opened = open();
+    let asleep = asleep();
     let slept = match a.sigmask {
         Some(mask) => sys::sleep_under(mask, time),
         None => sys::futex_wait_sig(control.seq(), seen, time),
     };
-    drop(opened);
+    drop(asleep);
     let slept = if slept == Err(Errno::EINTR) { Slept::Signal } else { Slept::Woken };
     control.waiters().fetch_sub(1, SeqCst);
     let ctx = ring.lock_now();

@@ -13,6 +13,7 @@ use crate::abi::*;
 use crate::ctx::{Ctx, Guard, Ring};
 use crate::errno::{Errno, Result};
 use crate::fds::is_direct;
+use crate::handlers::asleep;
 use crate::opdef::{self, OPS};
 use crate::ops::rw;
 use crate::req::request::Req;
@@ -26,7 +27,7 @@ use crate::user;
 use crate::wait::cqwait::{end_by_signals, sleep_passively};
 use crate::wait::hybrid::Nap;
 use crate::wait::polling::{self, LOOKS};
-use crate::wait::vigil::{Vigil, open};
+use crate::wait::vigil::Vigil;
 
 /// After so long without a completion, in ns, the thread sleeps for it: no device that is worth
 /// polling takes longer, and a signal must get through.
@@ -181,12 +182,12 @@ pub fn doze<'r>(
         ctx.begin_drive(1, nap.until);
     }
     drop(ctx);
-    let opened = open();
+    let asleep = asleep();
     let slept = match &mut lent {
         Some(lent) => polling::sleep(lent, nap, in_flight, mask),
         None => polling::sleep_alone(nap, mask),
     };
-    drop(opened);
+    drop(asleep);
     let slept = slept.map(|early| early || due.is_some());
     let mut ctx = ring.lock();
     if let Some((aio, lent)) = ctx.transports.aio.as_mut().zip(lent) {

@@ -6,29 +6,23 @@
 //! taken under the program's own mask, and end with EINTR. A pending signal is handled before the
 //! wait answers EINTR: one that nobody handles ends no wait.
 //!
-//! A handler that runs inside a sleep may enter the same ring: it takes over what its thread sleeps
+//! Handlers that run between calls only ([`handlers`](crate::handlers)) are no concern of the rest.
+//! Another one that runs inside a sleep may enter the same ring: it takes over what its thread sleeps
 //! for ([`Ctx::supersede`](crate::ctx::Ctx::supersede)). One that runs while its thread is in the
 //! middle of something, under a lock, cannot, and is answered EINTR. That happens to one call of a
 //! program: those that follow block signals from beginning to end, but for their sleeps, which
 //! costs two system calls each.
 
-use core::cell::Cell;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::errno::{Errno, Result};
+use crate::handlers::{self, Call};
 use crate::sys;
 use crate::transport::worker::signal::BlockAll;
 
 /// A signal handler has entered a ring on top of its own thread's call.
 static HANDLERS_ENTER: AtomicBool = AtomicBool::new(false);
-
-std::thread_local! {
-    /// Where on this thread's stack its call is; 0: it is not in one. Plus [`OPEN`].
-    static CALL: Cell<usize> = const { Cell::new(0) };
-}
-/// The call sleeps, and holds nothing that a handler could want.
-const OPEN: usize = 1;
 
 /// How often a thread that spins asks for pending signals, in ns.
 const ASK_EVERY: u64 = 100_000;
@@ -45,24 +39,6 @@ pub struct Vigil {
     /// Its timer slack, while another is in force.
     slack: Option<usize>,
     asked: u64,
-    /// What [`CALL`] was before; none: this is not a call's.
-    before: Option<usize>,
-}
-
-/// The thread sleeps for as long as this lives: handlers may enter.
-#[derive(Debug)]
-pub struct Open(());
-
-/// The thread is about to sleep.
-pub fn open() -> Open {
-    CALL.set(CALL.get() | OPEN);
-    Open(())
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        CALL.set(CALL.get() & !OPEN);
-    }
 }
 
 impl Vigil {
@@ -71,21 +47,17 @@ impl Vigil {
     /// # Errors
     /// EINTR in a handler that has interrupted another one where it cannot be.
     #[inline]
-    pub fn new() -> Result<Vigil> {
-        let (mut vigil, before) = (Vigil::default(), CALL.get());
-        let here = (&raw const vigil).addr() & !OPEN;
-        // A call that was left by siglongjmp(3) lies further down: it is none any more.
-        if before > here {
+    pub fn new(call: &Call) -> Result<Vigil> {
+        let mut vigil = Vigil::default();
+        if call.is_on_top() {
             HANDLERS_ENTER.store(true, Relaxed);
-            if before & OPEN == 0 {
+            if call.is_in_the_way() {
                 return Err(Errno::EINTR);
             }
         }
         if HANDLERS_ENTER.load(Relaxed) {
             vigil.blocks();
         }
-        vigil.before = Some(before);
-        CALL.set(here);
         Ok(vigil)
     }
 
@@ -120,6 +92,9 @@ impl Vigil {
     /// # Errors
     /// EINTR.
     pub fn heeds(&self) -> Result<()> {
+        if handlers::is_deferred() {
+            return Err(Errno::EINTR);
+        }
         let Some(mask) = self.mask() else { return Ok(()) };
         if sys::pending_signals() & !mask == 0 { Ok(()) } else { Err(Errno::EINTR) }
     }
@@ -129,8 +104,11 @@ impl Vigil {
     /// # Errors
     /// EINTR if a handler ran.
     pub fn handle_signals(&self) -> Result<()> {
+        if handlers::is_deferred() {
+            return Err(Errno::EINTR);
+        }
         let Some(mask) = self.mask() else { return Ok(()) };
-        let _open = open();
+        let _asleep = handlers::asleep();
         sys::handle_signals(mask)
     }
 
@@ -152,8 +130,8 @@ impl Vigil {
 
 impl Drop for Vigil {
     fn drop(&mut self) {
-        if let Some(before) = self.before {
-            CALL.set(before);
+        if let Some(under) = self.under {
+            handlers::waited_under(under);
         }
         if let Some(slack) = self.slack {
             sys::set_timer_slack(slack);

@@ -5,6 +5,7 @@
 pub mod close;
 pub mod dup;
 pub mod epoll;
+pub mod handlers;
 pub mod mmap;
 mod poll;
 pub mod rights;

@@ -1,5 +1,5 @@
-//! sigaction(2), signal(2), sigprocmask(2), pthread_sigmask(3): only while SIGSYS is ours, and only
-//! about it.
+//! sigaction(2), signal(2), sigprocmask(2), pthread_sigmask(3): while SIGSYS is ours, about it; and
+//! about handlers that are to run between calls only ([`super::handlers`]).
 //!
 //! The program's own SIGSYS handler is kept beside ours, called for what is not a ring call, and
 //! shown to the program as the one that is installed. SIGSYS is left out of every mask that blocks
@@ -9,6 +9,7 @@
 use crate::door::sigsys;
 use crate::raw::next;
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use libc::{sighandler_t, siginfo_t, sigset_t};
 use std::sync::Mutex;
 
@@ -76,8 +77,27 @@ unsafe extern "C" fn sigaction(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
+    if super::handlers::concerns(signo) {
+        // SAFETY: the program's own call, or the same with an action of ours.
+        return unsafe {
+            super::handlers::exchange(signo, new, old, |new, old| open_action(signo, new, old))
+        };
+    }
+    // SAFETY: the program's own call.
+    unsafe { open_action(signo, new, old) }
+}
+
+/// sigaction(2) that leaves SIGSYS to us.
+///
+/// # Safety
+/// As for sigaction(2).
+unsafe fn open_action(
+    signo: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
     if !sigsys::handling() {
-        // SAFETY: the program's own call.
+        // SAFETY: our caller's.
         return unsafe { real_sigaction(signo, new, old) };
     }
     // SAFETY: the program's pointers, which libc's sigaction reads and writes just so.
@@ -105,11 +125,64 @@ unsafe extern "C" fn signal(signo: c_int, handler: sighandler_t) -> sighandler_t
     if signo == libc::SIGSYS && sigsys::handling() {
         return exchange(Some(Wish { handler, flags: libc::SA_RESTART })).handler;
     }
+    if super::handlers::concerns(signo) {
+        let interrupts = 1 << (signo - 1) & INTERRUPTS.load(Relaxed) != 0;
+        return install(signo, handler, if interrupts { 0 } else { libc::SA_RESTART });
+    }
     match next!(c"signal", fn(c_int, sighandler_t) -> sighandler_t) {
         // SAFETY: the program's own call.
         Some(f) => unsafe { f(signo, handler) },
         None => libc::SIG_ERR,
     }
+}
+
+/// What signal(2) is in programs that ask for System V's rules (`-std=c99`).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __sysv_signal(signo: c_int, handler: sighandler_t) -> sighandler_t {
+    if super::handlers::concerns(signo) {
+        return install(signo, handler, libc::SA_RESETHAND | libc::SA_NODEFER);
+    }
+    match next!(c"__sysv_signal", fn(c_int, sighandler_t) -> sighandler_t) {
+        // SAFETY: the program's own call.
+        Some(f) => unsafe { f(signo, handler) },
+        None => libc::SIG_ERR,
+    }
+}
+
+/// As libc's signal(2) does it.
+fn install(signo: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
+    // SAFETY: zero is a valid sigaction; both are ours.
+    unsafe {
+        let mut new: libc::sigaction = core::mem::zeroed();
+        let mut old = new;
+        (new.sa_sigaction, new.sa_flags) = (handler, flags);
+        if flags & libc::SA_NODEFER == 0 {
+            libc::sigaddset(&raw mut new.sa_mask, signo);
+        }
+        match sigaction(signo, &raw const new, &raw mut old) {
+            0 => old.sa_sigaction,
+            _ => libc::SIG_ERR,
+        }
+    }
+}
+
+/// Signals whose handlers, installed by signal(2), interrupt system calls.
+static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
+
+/// `siginterrupt(3)`: allow signals to interrupt system calls.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn siginterrupt(signo: c_int, flag: c_int) -> c_int {
+    let next = next!(c"siginterrupt", fn(c_int, c_int) -> c_int);
+    // SAFETY: the program's own call.
+    let ret = next.map_or(-1, |f| unsafe { f(signo, flag) });
+    if ret == 0 && (1..=64).contains(&signo) {
+        let bit = 1 << (signo - 1);
+        match flag {
+            0 => INTERRUPTS.fetch_and(!bit, Relaxed),
+            _ => INTERRUPTS.fetch_or(bit, Relaxed),
+        };
+    }
+    ret
 }
 
 fn exchange(wanted: Option<Wish>) -> Wish {

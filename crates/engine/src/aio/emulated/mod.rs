@@ -95,6 +95,7 @@ pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
         return Err(Errno::EAGAIN);
     }
     crate::fork::init();
+    crate::handlers::need();
     let ring = Mapped::new(room(nr))?;
     let (id, room) = (ring.id(), ring.room());
     user::write(at, &(id as u64))?;

@@ -21,7 +21,7 @@ use super::{AioCtx, AioSigset};
 use crate::abi::aio::io_event;
 use crate::errno::{Errno, Result, check};
 use crate::limits::AIO_WAIT_BATCH;
-use crate::sys::{self, sys};
+use crate::sys::{self, sleeps, sys};
 use core::cell::UnsafeCell;
 use core::time::Duration;
 use rustix::thread::Timespec;
@@ -86,9 +86,12 @@ pub(super) fn get_events(
     let set = AioSigset { mask, size: 8 };
     let set = if mask == 0 { 0 } else { (&raw const set).expose_provenance() };
     let to = to.expose_provenance();
-    let mut r = check(sys!(__NR_io_pgetevents, id, min, AIO_WAIT_BATCH, to, ts, set));
+    let mut r = check(match min {
+        0 => sys!(__NR_io_pgetevents, id, 0, AIO_WAIT_BATCH, to, ts, set),
+        _ => sleeps!(__NR_io_pgetevents, id, min, AIO_WAIT_BATCH, to, ts, set),
+    });
     if r == Err(Errno::ENOSYS) && mask == 0 {
-        r = check(sys!(__NR_io_getevents, id, min, AIO_WAIT_BATCH, to, ts));
+        r = check(sleeps!(__NR_io_getevents, id, min, AIO_WAIT_BATCH, to, ts));
     }
     r.map(|n| n.min(AIO_WAIT_BATCH))
 }

@@ -8,6 +8,7 @@
 //! signal(7).
 
 use crate::errno::check;
+use crate::handlers;
 use crate::limits::WORKER_KICK;
 use crate::sys::{ALL_SIGNALS, set_sigmask, sys};
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -56,24 +57,33 @@ fn choose(mask: u64) {
 /// While it lives, the thread blocks every signal that may be blocked: what it makes inherits that.
 /// It holds the mask from before.
 #[derive(Debug)]
-pub(crate) struct BlockAll(u64);
+pub(crate) struct BlockAll {
+    old: u64,
+    /// The program's own, which `old` is not while a signal is deferred.
+    before: u64,
+    outermost: bool,
+}
 
 impl BlockAll {
     pub(crate) fn new() -> Self {
         let old = set_sigmask(ALL_SIGNALS);
         choose(old);
-        Self(old)
+        let (before, outermost) = handlers::blocks(old);
+        Self { old, before, outermost }
     }
 
     /// What was blocked before.
     pub(crate) fn before(&self) -> u64 {
-        self.0
+        self.before
     }
 }
 
 impl Drop for BlockAll {
     fn drop(&mut self) {
-        set_sigmask(self.0);
+        set_sigmask(self.old);
+        if self.outermost {
+            handlers::unblocks();
+        }
     }
 }
 

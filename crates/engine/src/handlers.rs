@@ -1,0 +1,338 @@
+//! The program's signal handlers run between its calls of the engine, never in the middle of one.
+//!
+//! On the kernel a handler runs when a system call has come back, so it may do anything: enter the
+//! ring again, close it, never return (siglongjmp(3), a C++ exception, the end of the thread by
+//! pthread_cancel(3)). Here it would run on top of a thread that holds a ring's lock, or sleeps on
+//! its behalf, and what never returns would leave all that behind:
+//!
+//! ```text
+//! thread                      handler                    another thread
+//! enter: takes the uring lock
+//!   adds itself as driver
+//!   a signal comes            siglongjmp: the frames
+//!                             of enter are gone
+//!                                                        enter: waits for the lock, for ever;
+//!                                                        or sleeps on, as a driver is there
+//! ```
+//!
+//! So whoever stands in front of the engine has each handler of the program's preceded by
+//! [`defers`]. While its thread is in a [`Call`], the signal is sent to the thread once more, with
+//! all that it carries, and blocked together with all others until the call is over; then its
+//! handler runs:
+//!
+//! ```text
+//! thread                                     the signal's frame
+//! Call::begin: call = stack pointer
+//!   takes the lock
+//!   a signal comes                           call != 0: block; send it again; deferred = 1;
+//!                                            the frame's mask: all blocked. Returns
+//!   gives the lock back
+//!   wants to sleep: deferred: EINTR          came it just before the system call of the sleep,
+//!                                            the frame is made to go on behind it, with EINTR
+//! Call::drop: call = 0; deferred?
+//!   the mask from before                     the handler runs, and may do as it likes
+//! ```
+//!
+//! The interleaving that loses is a signal between a look at `deferred` and the sleep: blocked, it
+//! would not end the sleep any more. So look and sleep are a few instructions with known addresses
+//! ([`interruptible`]); a frame that would go on within them goes on behind them instead.
+//!
+//! Without signals a call costs two stores and two loads, and no system call. Signals that tell of
+//! a fault of the thread's own (SIGSEGV and the like) are never deferred. A handler that nobody has
+//! told us of (rt_sigaction(2) by an inline system call) runs in the middle, as it always did; the
+//! rest of that is [`vigil`](crate::wait::vigil)'s.
+#![allow(unsafe_code)]
+
+use core::arch::global_asm;
+use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, compiler_fence};
+use std::sync::OnceLock;
+
+use crate::sys::{self, sys};
+
+/// Signals 4 to 9, 11, 19 and 31: faults of the thread's own, abort(3), and what cannot be blocked.
+/// And 33 and 34, which the C library must be able to send to any thread at any time.
+const NEVER_DEFERRED: u64 = 0b11_1111 << 3 | 1 << 10 | 1 << 18 | 1 << 30 | 0b11 << 32;
+/// What is blocked while a signal is deferred.
+const DEFERRED: u64 = !NEVER_DEFERRED;
+/// A stack pointer so far below that of a call is within that call; or a little above it, as the
+/// function that has begun it may have a frame of its own.
+const DEPTH: usize = 1 << 20;
+const ABOVE: usize = 4096;
+/// The call sleeps, and holds nothing that a handler could want.
+const ASLEEP: usize = 1;
+const SIG_BLOCK: usize = 0;
+
+/// What a thread's handlers and its calls tell each other.
+struct Thread {
+    /// The stack pointer of the call that it is in, plus [`ASLEEP`]; 0: it is in none.
+    call: AtomicUsize,
+    /// A signal waits for the end of the call. [`interruptible`] reads it.
+    deferred: AtomicU32,
+    /// The engine blocks signals for reasons of its own.
+    blocks: AtomicU32,
+    /// The program's mask, while one of these two is set.
+    mask: AtomicU64,
+    /// The mask that the call waits under, if the program has given one.
+    under: AtomicU64,
+    has_under: AtomicU32,
+}
+
+std::thread_local! {
+    /// Atomics, because handlers see them, all of the same thread: relaxed, in program order.
+    static THREAD: Thread = const {
+        Thread {
+            call: AtomicUsize::new(0),
+            deferred: AtomicU32::new(0),
+            blocks: AtomicU32::new(0),
+            mask: AtomicU64::new(0),
+            under: AtomicU64::new(0),
+            has_under: AtomicU32::new(0),
+        }
+    };
+}
+
+static ON_NEED: OnceLock<fn()> = OnceLock::new();
+
+/// Asks for `need` to be called before the engine has anything that a handler could leave behind.
+pub fn on_need(need: fn()) {
+    let _ = ON_NEED.set(need);
+}
+
+/// Handlers are to be preceded by [`defers`] from now on.
+pub fn need() {
+    if let Some(need) = ON_NEED.get() {
+        need();
+    }
+}
+
+/// The thread is in a call of the engine's for as long as this lives.
+#[derive(Debug)]
+pub struct Call {
+    /// The call that a handler has interrupted, which runs all the same; 0: none.
+    interrupted: usize,
+}
+
+impl Call {
+    #[inline]
+    pub fn begin() -> Call {
+        let here = sys::stack_pointer() & !ASLEEP;
+        THREAD.with(|t| {
+            let before = t.call.load(Relaxed);
+            // One that was left for good lies further down: it is none any more.
+            let interrupted = if before > here { before } else { 0 };
+            t.call.store(here, Relaxed);
+            compiler_fence(SeqCst);
+            Call { interrupted }
+        })
+    }
+
+    /// Has a handler made this call on top of another call of its thread's?
+    #[inline]
+    pub fn is_on_top(&self) -> bool {
+        self.interrupted != 0
+    }
+
+    /// Does the call below hold what this one may want?
+    pub fn is_in_the_way(&self) -> bool {
+        self.interrupted != 0 && self.interrupted & ASLEEP == 0
+    }
+}
+
+impl Drop for Call {
+    #[inline]
+    fn drop(&mut self) {
+        THREAD.with(|t| {
+            t.call.store(self.interrupted, Release);
+            compiler_fence(SeqCst);
+            if t.deferred.load(Relaxed) != 0 && self.interrupted == 0 {
+                deliver(t);
+            }
+        });
+    }
+}
+
+/// The call is over: lets through what was kept back. Handlers run here, and may never return.
+#[cold]
+#[inline(never)]
+fn deliver(t: &Thread) {
+    let under = take_under(t);
+    let mask = t.mask.load(Relaxed);
+    t.deferred.store(0, Relaxed);
+    sys::set_sigmask(mask);
+    if let Some(under) = under {
+        // What only that mask lets through has ended the wait, so it is handled.
+        let _ = sys::sleep_under(under, core::time::Duration::ZERO);
+    }
+}
+
+fn take_under(t: &Thread) -> Option<u64> {
+    (t.has_under.swap(0, Relaxed) != 0).then(|| t.under.load(Relaxed))
+}
+
+/// Does a signal wait for the end of the call? Then the call does not sleep any more.
+#[inline]
+pub(crate) fn is_deferred() -> bool {
+    THREAD.with(|t| t.deferred.load(Relaxed) != 0)
+}
+
+/// The call has waited under a mask of the program's.
+pub(crate) fn waited_under(mask: u64) {
+    THREAD.with(|t| {
+        if t.deferred.load(Relaxed) != 0 {
+            t.under.store(mask, Relaxed);
+            t.has_under.store(1, Relaxed);
+        }
+    });
+}
+
+/// The thread sleeps for as long as this lives: handlers that nobody has told us of may enter.
+#[derive(Debug)]
+pub(crate) struct Asleep(());
+
+/// The thread is about to sleep.
+pub(crate) fn asleep() -> Asleep {
+    THREAD.with(|t| t.call.store(t.call.load(Relaxed) | ASLEEP, Relaxed));
+    Asleep(())
+}
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        THREAD.with(|t| t.call.store(t.call.load(Relaxed) & !ASLEEP, Relaxed));
+    }
+}
+
+/// The engine has blocked signals; `old` was the mask before. Answers the program's own mask, and
+/// whether [`unblocks`] is to be called at the end.
+pub(crate) fn blocks(old: u64) -> (u64, bool) {
+    THREAD.with(|t| {
+        let inner = t.blocks.load(Relaxed) != 0;
+        if inner || t.deferred.load(Relaxed) != 0 {
+            return (t.mask.load(Relaxed), false);
+        }
+        t.mask.store(old, Relaxed);
+        t.blocks.store(1, Relaxed);
+        (old, true)
+    })
+}
+
+/// Signals are blocked no more.
+pub(crate) fn unblocks() {
+    THREAD.with(|t| t.blocks.store(0, Relaxed));
+}
+
+/// Offsets in the kernel's `struct ucontext` on x86_64.
+const AT_RSP: usize = 160;
+const AT_RIP: usize = 168;
+const AT_SIGMASK: usize = 296;
+
+/// A handler of the program's is about to run, for the signal `signo`. True if it is not to run
+/// now: the signal comes again when the thread's call is over.
+///
+/// # Safety
+/// `info` and `context` are what the kernel passes to a handler with SA_SIGINFO, which runs now.
+pub unsafe fn defers(signo: i32, info: usize, context: usize) -> bool {
+    let at = |offset| core::ptr::with_exposed_provenance_mut::<u64>(context + offset);
+    THREAD.with(|t| {
+        let call = t.call.load(Relaxed) & !ASLEEP;
+        // SAFETY: the kernel's structure, says our caller.
+        let (rsp, rip, mask) = unsafe { (*at(AT_RSP), *at(AT_RIP), *at(AT_SIGMASK)) };
+        let below = call.wrapping_add(ABOVE).wrapping_sub(rsp as usize);
+        let within = call != 0 && below < DEPTH;
+        if !within || !(1..=64).contains(&signo) || NEVER_DEFERRED & 1 << (signo - 1) != 0 {
+            return false;
+        }
+        let before = block_deferred();
+        let (pid, tid) = (sys!(__NR_getpid), sys!(__NR_gettid));
+        if sys!(__NR_rt_tgsigqueueinfo, pid, tid, signo, info) != 0 {
+            // Too many signals are queued.
+            sys::set_sigmask(before);
+            return false;
+        }
+        // Several frames may lie on one another: the lowest, which comes last, has the mask.
+        if t.blocks.load(Relaxed) == 0 && mask & DEFERRED != DEFERRED {
+            t.mask.store(mask, Relaxed);
+        }
+        t.deferred.store(1, Relaxed);
+        // SAFETY: as above; sigreturn(2) takes these from there.
+        unsafe {
+            *at(AT_SIGMASK) = mask | DEFERRED;
+            if (sleep_begins()..sleep_ends()).contains(&rip) {
+                *at(AT_RIP) = sleep_interrupted();
+            }
+        }
+        true
+    })
+}
+
+fn block_deferred() -> u64 {
+    let (set, mut old) = (DEFERRED, 0u64);
+    let new = (&raw const set).expose_provenance();
+    sys!(__NR_rt_sigprocmask, SIG_BLOCK, new, (&raw mut old).expose_provenance(), 8);
+    old
+}
+
+global_asm!(
+    ".pushsection .text.softring_interruptible,\"ax\",@progbits",
+    ".balign 16",
+    ".hidden softring_interruptible",
+    ".globl softring_interruptible",
+    ".type softring_interruptible,@function",
+    "softring_interruptible:",
+    ".cfi_startproc",
+    "mov r11, rdi",
+    "mov rax, rsi",
+    "mov rdi, [rdx]",
+    "mov rsi, [rdx + 8]",
+    "mov r10, [rdx + 24]",
+    "mov r8, [rdx + 32]",
+    "mov r9, [rdx + 40]",
+    "mov rdx, [rdx + 16]",
+    ".hidden softring_sleep_begins",
+    ".globl softring_sleep_begins",
+    "softring_sleep_begins:",
+    "cmp dword ptr [r11], 0",
+    "jne softring_sleep_interrupted",
+    // A restart, too, comes back to this instruction.
+    "syscall",
+    ".hidden softring_sleep_ends",
+    ".globl softring_sleep_ends",
+    "softring_sleep_ends:",
+    "ret",
+    ".hidden softring_sleep_interrupted",
+    ".globl softring_sleep_interrupted",
+    "softring_sleep_interrupted:",
+    "mov rax, -4",
+    "ret",
+    ".cfi_endproc",
+    ".size softring_interruptible, . - softring_interruptible",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn softring_interruptible(deferred: *const AtomicU32, nr: usize, args: *const usize) -> isize;
+    fn softring_sleep_begins();
+    fn softring_sleep_ends();
+    fn softring_sleep_interrupted();
+}
+
+fn sleep_begins() -> u64 {
+    softring_sleep_begins as *const () as u64
+}
+
+fn sleep_ends() -> u64 {
+    softring_sleep_ends as *const () as u64
+}
+
+fn sleep_interrupted() -> u64 {
+    softring_sleep_interrupted as *const () as u64
+}
+
+/// A system call that may sleep: -EINTR if a signal was deferred, or is before the kernel has begun.
+#[inline]
+pub(crate) fn interruptible(nr: u32, args: [usize; 6]) -> isize {
+    THREAD.with(|t| {
+        // SAFETY: the arguments are the caller's, as for `sys!`; the word and they live on.
+        unsafe { softring_interruptible(&raw const t.deferred, nr as usize, args.as_ptr()) }
+    })
+}
