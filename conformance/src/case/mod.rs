@@ -159,6 +159,7 @@ families![
     corners,
     cq,
     process,
+    jumps,
     ended,
     limits,
     client,
