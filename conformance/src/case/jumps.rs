@@ -6,13 +6,14 @@ use super::prelude::*;
 use crate::jump::{self, JUMPED};
 use std::ffi::c_void;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
     case!("jumps", out_of_a_wait, [Trap("SIGSYS")], "a handler that jumps out of a wait leaves a ring that all can use"),
     case!("jumps", out_of_anything, [Trap("SIGSYS")], "so does one that jumps out of submissions, and nothing is lost"),
     case!("jumps", cancelled, [Trap("SIGSYS")], "so does a thread that is cancelled in enter at any time"),
+    case!("jumps", handlers_are_the_programs, [], "what a program installs as handlers is what it is shown, and what runs"),
 ];
 
 const ROUNDS: u64 = 300;
@@ -235,4 +236,107 @@ fn cancelled(cx: &mut Cx) -> Outcome {
     cx.eq("nothing is lost or doubled", whole, ROUNDS);
     ends_soon(cx, ring);
     Ok(())
+}
+
+/// What a handler was passed: signal, code, value, and the signals that are blocked in it.
+static PASSED: [AtomicI32; 4] = [const { AtomicI32::new(0) }; 4];
+
+extern "C" fn informed(signal: i32, info: *mut libc::siginfo_t, _: *mut c_void) {
+    let mut blocked = 0u64;
+    // SAFETY: the kernel's structure; a set of its own to fill.
+    let (code, value) = unsafe {
+        let set = std::ptr::null::<u64>();
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, set, &raw mut blocked, 8);
+        ((*info).si_code, (*info).si_value().sival_ptr.addr() as i32)
+    };
+    // Signals 1 to 12 tell.
+    let all = [signal, code, value, (blocked & 0xfff) as i32];
+    PASSED.iter().zip(all).for_each(|(to, value)| to.store(value, Ordering::Relaxed));
+}
+
+fn action(signal: i32, new: Option<libc::sigaction>) -> libc::sigaction {
+    let new = new.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: zero is a valid action; both are live.
+    unsafe {
+        let mut old = std::mem::zeroed();
+        libc::sigaction(signal, new, &raw mut old);
+        old
+    }
+}
+
+/// Signals 1 to 12 of a set.
+fn first_signals(set: &libc::sigset_t) -> i32 {
+    // SAFETY: a whole set.
+    let has = |n| unsafe { libc::sigismember(set, n) } == 1;
+    (1..=12).filter(|&n| has(n)).map(|n| 1 << (n - 1)).sum()
+}
+
+fn tell(cx: &mut Cx, what: &str, act: &libc::sigaction, ours: usize) {
+    let of = ["default", "ignore"].get(act.sa_sigaction).copied();
+    let handler = of.unwrap_or(if act.sa_sigaction == ours { "ours" } else { "another" });
+    // Not what the C library adds.
+    let flags = act.sa_flags & !0x0400_0000;
+    cx.note(what, format_args!("{handler}, flags {flags:#x}, mask {:#x}", first_signals(&act.sa_mask)));
+}
+
+/// A signal with a value ends a wait: what its handler was passed.
+fn value_in_a_wait(cx: &mut Cx, ring: &Ring, value: usize) {
+    // SAFETY: no memory involved.
+    let me = unsafe { libc::getpid() };
+    let sender = std::thread::spawn(move || {
+        os::block(libc::SIGUSR1, true);
+        std::thread::sleep(Duration::from_millis(20));
+        let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(value) };
+        // SAFETY: no memory involved.
+        unsafe { libc::sigqueue(me, libc::SIGUSR1, value) };
+    });
+    cx.is("a wait", ring.enter(0, 1, IORING_ENTER_GETEVENTS), -EINTR);
+    sender.join().ok();
+    let passed: Vec<_> = PASSED.iter().map(|p| p.swap(0, Ordering::Relaxed)).collect();
+    cx.note("passed", format_args!("{passed:?}"));
+}
+
+fn handlers_are_the_programs(cx: &mut Cx) -> Outcome {
+    let informed = informed as *const () as usize;
+    // SAFETY: zero is a valid action; a whole set.
+    let mut wanted: libc::sigaction = unsafe { std::mem::zeroed() };
+    wanted.sa_sigaction = informed;
+    wanted.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // SAFETY: as above.
+    unsafe { libc::sigaddset(&raw mut wanted.sa_mask, libc::SIGHUP) };
+    action(libc::SIGUSR1, Some(wanted));
+    os::catch(libc::SIGUSR2, libc::SA_NODEFER);
+    let ring = cx.ring(4, 0)?;
+    tell(cx, "one from before the ring", &action(libc::SIGUSR1, None), informed);
+    let counts = action(libc::SIGUSR2, None);
+    tell(cx, "one without SA_SIGINFO", &counts, informed);
+    value_in_a_wait(cx, &ring, 4711);
+    wanted.sa_flags |= libc::SA_RESETHAND;
+    tell(cx, "replaced by one for once", &action(libc::SIGUSR1, Some(wanted)), informed);
+    value_in_a_wait(cx, &ring, 815);
+    tell(cx, "and then", &action(libc::SIGUSR1, Some(counts)), informed);
+    // SAFETY: the handler is the program's.
+    let before = unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
+    cx.holds("signal(2) answers the handler", before == counts.sa_sigaction);
+    // SAFETY: as above.
+    let before = unsafe { libc::signal(libc::SIGUSR1, counts.sa_sigaction) };
+    cx.holds("and that it is ignored", before == libc::SIG_IGN);
+    tell(cx, "by signal(2)", &action(libc::SIGUSR1, Some(wanted)), counts.sa_sigaction);
+    action(libc::SIGUSR1, Some(wanted));
+    os::block(libc::SIGUSR1, true);
+    under_a_mask(cx, &ring, 42);
+    os::block(libc::SIGUSR1, false);
+    Ok(())
+}
+
+/// A signal that only the wait's own mask lets through.
+fn under_a_mask(cx: &mut Cx, ring: &Ring, value: usize) {
+    let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(value) };
+    // SAFETY: no memory involved.
+    unsafe { libc::sigqueue(libc::getpid(), libc::SIGUSR1, value) };
+    let mask = os::mask_of(libc::SIGINT);
+    let (flags, at) = (IORING_ENTER_GETEVENTS, addr(&mask));
+    cx.is("a wait under a mask", ring.enter_raw(0, 1, flags, at, 8), -EINTR);
+    let passed: Vec<_> = PASSED.iter().map(|p| p.swap(0, Ordering::Relaxed)).collect();
+    cx.note("passed", format_args!("{passed:?}"));
 }

@@ -10,6 +10,7 @@
 //! `exit(3)`, whose handlers may go on using their rings.
 #![allow(unsafe_code)]
 
+use crate::config;
 use crate::door::patch::straddle;
 use crate::raw::raw;
 use crate::wrap::handlers;
@@ -32,6 +33,9 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 /// Notes who we are, and asks to hear about forks.
 pub fn start() {
     PID.store(getpid(), Ordering::Relaxed);
+    if config::aio_hipri() {
+        handlers::activate();
+    }
     softring_engine::handlers::on_need(handlers::activate);
     // SAFETY: the three functions take and return nothing, and stay loaded: this library is never
     // unloaded.

@@ -3,6 +3,7 @@
 use super::context::Context;
 use crate::abi::kernel_timespec;
 use crate::errno::{Errno, Result};
+use crate::handlers::is_deferred;
 use crate::sys::{self, sleeps};
 use crate::time::Clock;
 use crate::transport::aio::ring::Ring;
@@ -182,6 +183,9 @@ fn spin(ctx: &Context, ring: &Ring, want: u32, deadline: Option<u64>) -> bool {
                 return true;
             }
             core::hint::spin_loop();
+        }
+        if is_deferred() {
+            return false;
         }
         let (now, there) = (Clock::Monotonic.now(), ring.available());
         if now.saturating_sub(last) > PUT_ASIDE_NS {

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::kinds::{REMEMBERED, forget_closing, forget_kind};
 use super::table::{duplicated, each, first_ring, is_ring, remove};
 use super::{kept, locks};
+use crate::handlers::Call;
 use crate::transport::standing::{Closing, NUMBERS, stands_anywhere};
 
 /// The doors report every close: kinds of descriptors may be remembered.
@@ -38,6 +39,7 @@ pub fn closes_all_reported() -> bool {
 /// The program is about to close `fd`. Call before the real `close(2)`, whatever `fd` is, and keep
 /// the answer until that is over.
 pub fn before_close(fd: i32) -> Closing {
+    let _call = Call::begin();
     let closing = Closing::new(fd);
     forget_closing(fd);
     number_closes(fd);
@@ -50,6 +52,7 @@ pub fn before_close(fd: i32) -> Closing {
 
 /// As [`before_close`], for all numbers from `first` to `last`, none of them the engine's own.
 pub fn before_close_range(first: u32, last: u32) -> Closing {
+    let _call = Call::begin();
     let closing = Closing::range(first as usize, last as usize);
     let end = |numbers: usize| last.min(numbers as u32 - 1).cast_signed();
     for fd in first.cast_signed()..=end(REMEMBERED) {
@@ -85,6 +88,7 @@ pub fn number_closes(fd: i32) {
 
 /// `new` has just become a duplicate of `old` (dup, dup2, dup3, F_DUPFD, F_DUPFD_CLOEXEC).
 pub fn after_dup(old: i32, new: i32) {
+    let _call = Call::begin();
     forget_kind(new);
     if old == new {
         return;
@@ -99,11 +103,13 @@ pub fn after_dup(old: i32, new: i32) {
 
 /// The file status flags of `fd` have changed (F_SETFL): O_DIRECT may be on or off now.
 pub fn after_setfl(fd: i32) {
+    let _call = Call::begin();
     kept::closing(fd);
     forget_kind(fd);
 }
 
 /// Where a mapping of ring `fd` at `offset` really lies: the CQ ring shares the SQ ring's memory.
 pub fn mmap_offset(fd: i32, offset: u64) -> u64 {
+    let _call = Call::begin();
     if offset == crate::abi::IORING_OFF_CQ_RING && is_ring(fd) { 0 } else { offset }
 }

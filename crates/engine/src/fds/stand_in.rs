@@ -8,10 +8,12 @@ use core::sync::atomic::Ordering::SeqCst;
 use super::table::{find, write_soon};
 use super::{adopt_internal, check_now_and_then, now};
 use crate::ctx::{Ctx, Ring};
+use crate::handlers::Call;
 use crate::sys::{self, borrow};
 
 /// Has ring `fd` completions to read? `None` if it is not a ring of ours.
 pub fn readable(fd: i32) -> Option<bool> {
+    let _call = Call::begin();
     let ring = find(fd)?;
     let ctx = ring.lock_now();
     Some(ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty())
@@ -20,6 +22,7 @@ pub fn readable(fd: i32) -> Option<bool> {
 /// Is the submission queue of ring `fd` full? False if it is not a ring of ours, or where that
 /// cannot be found out in a signal handler.
 pub fn sq_full(fd: i32) -> bool {
+    let _call = Call::begin();
     let Some(ring) = find(fd) else { return false };
     let ctx = ring.lock_soon();
     ctx.is_some_and(|ctx| ctx.mem.sq_ready() == ctx.mem.geo.sq_entries)
@@ -31,6 +34,7 @@ pub fn sq_full(fd: i32) -> bool {
 /// poll(2) is called in signal handlers, too. If the interrupted thread has the ring's lock, the
 /// descriptor is made readable without a look at the ring, and the program polls it once in vain.
 pub fn poll_fd(fd: i32) -> Option<i32> {
+    let _call = Call::begin();
     let ring = find(fd)?;
     let first = stand_in(&ring)?;
     let stand_in = now(first);
