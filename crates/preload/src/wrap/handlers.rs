@@ -21,6 +21,10 @@ use softring_engine::handlers;
 const SIGINFO: usize = 1 << 63;
 /// And SA_RESETHAND.
 const ONCE: usize = 1 << 62;
+/// And SA_NODEFER. The kernel is not given that: a signal that is sent again and again would come on
+/// top of our own function until the stack is full.
+const NESTS: usize = 1 << 61;
+const OWN: usize = SIGINFO | ONCE | NESTS;
 const SIGNALS: usize = 65;
 /// glibc's, by which pthread_cancel(3) reaches a thread.
 const SIGCANCEL: c_int = 32;
@@ -85,7 +89,10 @@ unsafe extern "C" fn choose(signo: c_int, info: *mut siginfo_t, context: *mut c_
     let (info, context) = (info.expose_provenance(), context.expose_provenance());
     // SAFETY: what the kernel has passed to `handler`, installed with SA_SIGINFO.
     if !unsafe { handlers::defers(signo, info, context) } {
-        return kept & !(SIGINFO | ONCE);
+        if kept & NESTS != 0 {
+            unblock(signo);
+        }
+        return kept & !OWN;
     }
     if kept & ONCE != 0 {
         install_again(signo);
@@ -111,17 +118,34 @@ fn kernel_action(signo: c_int, new: Option<&KernelAction>) -> KernelAction {
     old
 }
 
-fn kept_as(handler: usize, flags: u64) -> usize {
-    let bit = |flag: c_int, bit| if flags & flag as u64 != 0 { bit } else { 0 };
-    handler | bit(libc::SA_SIGINFO, SIGINFO) | bit(libc::SA_RESETHAND, ONCE)
+fn unblock(signo: c_int) {
+    let set = 1u64 << (signo - 1);
+    // SAFETY: a set of ours.
+    unsafe {
+        let set = (&raw const set).expose_provenance();
+        raw!(libc::SYS_rt_sigprocmask, libc::SIG_UNBLOCK, set, 0, 8);
+    }
+}
+
+/// What is kept of an action, and the flags that the kernel is given. A mask with the signal in it
+/// makes SA_NODEFER of no use.
+fn kept_as(handler: usize, flags: c_int, masked: bool) -> (usize, c_int) {
+    let bit = |flag, bit| if flags & flag != 0 { bit } else { 0 };
+    let nests = if masked { 0 } else { bit(libc::SA_NODEFER, NESTS) };
+    let kept = handler | bit(libc::SA_SIGINFO, SIGINFO) | bit(libc::SA_RESETHAND, ONCE) | nests;
+    let held_back = if nests == 0 { 0 } else { libc::SA_NODEFER };
+    (kept, flags & !held_back | libc::SA_SIGINFO)
 }
 
 /// Puts ours before the handler that `signo` has now.
 fn precede(signo: c_int) {
     let mut now = kernel_action(signo, None);
     while is_handler(now.handler) && now.handler != ours() {
-        HANDLERS[signo as usize].store(kept_as(now.handler, now.flags), Relaxed);
-        let flags = now.flags | libc::SA_SIGINFO as u64;
+        let masked = now.mask & 1 << (signo - 1) != 0;
+        // The kernel knows no flags beyond 32 bits.
+        let (kept, flags) = kept_as(now.handler, now.flags as c_int, masked);
+        HANDLERS[signo as usize].store(kept, Relaxed);
+        let flags = u64::from(flags.cast_unsigned());
         let before = kernel_action(signo, Some(&KernelAction { handler: ours(), flags, ..now }));
         if before.handler == now.handler {
             break;
@@ -168,10 +192,11 @@ pub unsafe fn exchange(
         let ret = match asked {
             None => real(new, old),
             Some(asked) => {
-                before = word.swap(kept_as(asked.sa_sigaction, asked.sa_flags as u64), AcqRel);
+                let masked = libc::sigismember(&raw const asked.sa_mask, signo) == 1;
+                let (kept, flags) = kept_as(asked.sa_sigaction, asked.sa_flags, masked);
+                before = word.swap(kept, AcqRel);
                 let mut ours_first = *asked;
-                ours_first.sa_sigaction = ours();
-                ours_first.sa_flags |= libc::SA_SIGINFO;
+                (ours_first.sa_sigaction, ours_first.sa_flags) = (ours(), flags);
                 let ret = real(&raw const ours_first, old);
                 if ret != 0 {
                     word.store(before, Relaxed);
@@ -180,9 +205,12 @@ pub unsafe fn exchange(
             }
         };
         if let Some(old) = old.as_mut().filter(|old| ret == 0 && old.sa_sigaction == ours()) {
-            old.sa_sigaction = before & !(SIGINFO | ONCE);
+            old.sa_sigaction = before & !OWN;
             if before & SIGINFO == 0 {
                 old.sa_flags &= !libc::SA_SIGINFO;
+            }
+            if before & NESTS != 0 {
+                old.sa_flags |= libc::SA_NODEFER;
             }
         }
         ret
