@@ -276,7 +276,8 @@ fn tell(cx: &mut Cx, what: &str, act: &libc::sigaction, ours: usize) {
     let handler = of.unwrap_or(if act.sa_sigaction == ours { "ours" } else { "another" });
     // Not what the C library adds.
     let flags = act.sa_flags & !0x0400_0000;
-    cx.note(what, format_args!("{handler}, flags {flags:#x}, mask {:#x}", first_signals(&act.sa_mask)));
+    let mask = first_signals(&act.sa_mask);
+    cx.note(what, format_args!("{handler}, flags {flags:#x}, mask {mask:#x}"));
 }
 
 /// A signal with a value ends a wait: what its handler was passed.

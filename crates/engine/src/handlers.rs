@@ -328,7 +328,8 @@ fn sleep_interrupted() -> u64 {
     softring_sleep_interrupted as *const () as u64
 }
 
-/// A system call that may sleep: -EINTR if a signal was deferred, or is before the kernel has begun.
+/// A system call that may sleep: -EINTR if a signal was deferred, or is before the kernel has
+/// begun.
 #[inline]
 pub(crate) fn interruptible(nr: u32, args: [usize; 6]) -> isize {
     THREAD.with(|t| {

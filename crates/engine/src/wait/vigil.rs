@@ -7,8 +7,8 @@
 //! wait answers EINTR: one that nobody handles ends no wait.
 //!
 //! Handlers that run between calls only ([`handlers`](crate::handlers)) are no concern of the rest.
-//! Another one that runs inside a sleep may enter the same ring: it takes over what its thread sleeps
-//! for ([`Ctx::supersede`](crate::ctx::Ctx::supersede)). One that runs while its thread is in the
+//! Another one that runs inside a sleep may enter the same ring: it takes over what its thread
+//! sleeps for ([`Ctx::supersede`](crate::ctx::Ctx::supersede)). One that runs while its thread is in the
 //! middle of something, under a lock, cannot, and is answered EINTR. That happens to one call of a
 //! program: those that follow block signals from beginning to end, but for their sleeps, which
 //! costs two system calls each.
