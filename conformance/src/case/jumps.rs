@@ -79,7 +79,12 @@ fn round<T: Send>(
         while !back.load(Ordering::Acquire) {
             match jump::jumper() {
                 0 => std::thread::yield_now(),
-                tid => os::signal_thread(tid, libc::SIGUSR2),
+                tid => {
+                    os::signal_thread(tid, libc::SIGUSR2);
+                    // Sent without a pause, one would come on top of another until the stack is
+                    // full: the handler asks for that (SA_NODEFER).
+                    std::thread::sleep(Duration::from_micros(100));
+                }
             }
         }
         thread.join().expect("no thread of a case panics")

@@ -48,7 +48,10 @@ fn leave(p: &mut Place) -> Check<bool> {
         while !back.load(Ordering::Acquire) {
             match jump::jumper() {
                 0 => std::thread::yield_now(),
-                tid => os::signal_thread(tid, libc::SIGUSR2),
+                tid => {
+                    os::signal_thread(tid, libc::SIGUSR2);
+                    std::thread::sleep(Duration::from_micros(100));
+                }
             }
         }
         waiter.join().map_err(|_| "a thread fell".to_owned())
