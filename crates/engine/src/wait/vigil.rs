@@ -8,10 +8,10 @@
 //!
 //! Handlers that run between calls only ([`handlers`](crate::handlers)) are no concern of the rest.
 //! Another one that runs inside a sleep may enter the same ring: it takes over what its thread
-//! sleeps for ([`Ctx::supersede`](crate::ctx::Ctx::supersede)). One that runs while its thread is in the
-//! middle of something, under a lock, cannot, and is answered EINTR. That happens to one call of a
-//! program: those that follow block signals from beginning to end, but for their sleeps, which
-//! costs two system calls each.
+//! sleeps for ([`Ctx::supersede`](crate::ctx::Ctx::supersede)). One that runs while its thread is
+//! in the middle of something, under a lock, cannot, and is answered EINTR. That happens to one
+//! call of a program: those that follow block signals from beginning to end, but for their sleeps,
+//! which costs two system calls each.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
