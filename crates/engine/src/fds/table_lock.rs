@@ -5,13 +5,14 @@
 //! - A reader overtakes waiting writers. So a handler that reads while its own thread reads waits
 //!   for nobody. Reading costs no system call.
 //! - A handler that writes while its own thread reads would wait for ever: [`Locked::write_soon`]
-//!   gives up, at once if the last reader was this thread, else after some milliseconds.
+//!   gives up then.
 #![allow(unsafe_code)]
 
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU32, AtomicUsize};
 use core::time::Duration;
 
 use crate::sys;
@@ -21,19 +22,18 @@ use crate::transport::worker::signal::BlockAll;
 const WRITER: u32 = 1 << 31;
 /// Tries before a sleep, each followed by a yield.
 const YIELDS: u32 = 100;
-/// Tries before the reader is taken for the interrupted thread.
-const FEW: u32 = 3;
 /// Between two tries of a thread that sleeps.
 const PAUSE: Duration = Duration::from_micros(50);
-/// Tries of [`Locked::write_soon`]: some milliseconds.
-const SOON: u32 = YIELDS + 20;
+
+std::thread_local! {
+    /// How often the thread reads a value under such a lock.
+    static READS: Cell<u32> = const { Cell::new(0) };
+}
 
 /// A value and its lock.
 #[derive(Debug)]
 pub(super) struct Locked<T> {
     word: AtomicU32,
-    /// The thread that has taken it for reading last.
-    reader: AtomicUsize,
     value: UnsafeCell<T>,
 }
 
@@ -42,8 +42,7 @@ unsafe impl<T: Send + Sync> Sync for Locked<T> {}
 
 impl<T> Locked<T> {
     pub(super) const fn new(value: T) -> Self {
-        let (word, reader) = (AtomicU32::new(0), AtomicUsize::new(0));
-        Locked { word, reader, value: UnsafeCell::new(value) }
+        Locked { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
     /// Takes it for reading; waits only for a writer.
@@ -63,11 +62,13 @@ impl<T> Locked<T> {
     #[inline]
     pub(super) fn try_read(&self) -> Option<Read<'_, T>> {
         let more = |w: u32| (w & WRITER == 0).then(|| w + 1);
-        // Lazily: a guard made in vain would count down when dropped.
-        self.word.fetch_update(Acquire, Relaxed, more).is_ok().then(|| {
-            self.reader.store(sys::thread(), Relaxed);
-            Read(self)
-        })
+        // First: a handler in between would wait for what nobody but its thread gives back.
+        READS.set(READS.get() + 1);
+        if self.word.fetch_update(Acquire, Relaxed, more).is_ok() {
+            return Some(Read(self, PhantomData));
+        }
+        READS.set(READS.get() - 1);
+        None
     }
 
     /// Takes it for writing.
@@ -81,19 +82,9 @@ impl<T> Locked<T> {
         Write { lock: self, _signals: signals }
     }
 
-    /// As [`Self::write`], where the reader may be the interrupted thread.
+    /// As [`Self::write`]; none where the calling thread reads, which a handler has interrupted.
     pub(super) fn write_soon(&'static self) -> Option<Write<T>> {
-        let signals = BlockAll::new();
-        for tries in 0..SOON {
-            if self.enter() {
-                return Some(Write { lock: self, _signals: signals });
-            }
-            if tries > FEW && self.reader.load(Relaxed) == sys::thread() {
-                return None;
-            }
-            pause(tries);
-        }
-        None
+        (READS.get() == 0).then(|| self.write())
     }
 
     fn enter(&self) -> bool {
@@ -109,9 +100,9 @@ fn pause(tries: u32) {
     }
 }
 
-/// Held for reading.
+/// Held for reading, by the thread that has taken it.
 #[derive(Debug)]
-pub(super) struct Read<'a, T>(&'a Locked<T>);
+pub(super) struct Read<'a, T>(&'a Locked<T>, PhantomData<*const ()>);
 
 impl<T> Deref for Read<'_, T> {
     type Target = T;
@@ -126,6 +117,7 @@ impl<T> Drop for Read<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.0.word.fetch_sub(1, Release);
+        READS.set(READS.get() - 1);
     }
 }
 
@@ -177,5 +169,26 @@ mod tests {
             .collect();
         all.into_iter().for_each(|t| t.join().unwrap());
         assert_eq!(*TABLE.read(), 2001);
+    }
+
+    #[test]
+    fn only_who_reads_itself_gives_up() {
+        static TABLE: Locked<u32> = Locked::new(0);
+        let (own, theirs) = (TABLE.read(), std::thread::spawn(|| TABLE.write_soon().is_some()));
+        assert!(TABLE.write_soon().is_none());
+        drop(own);
+        assert!(theirs.join().unwrap(), "it waits for who reads elsewhere");
+        // This thread has read last, and another reads.
+        let (begun, wait) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            let read = TABLE.read();
+            begun.send(()).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            drop(read);
+        });
+        wait.recv().unwrap();
+        drop(TABLE.read());
+        assert!(TABLE.write_soon().is_some());
+        reader.join().unwrap();
     }
 }
