@@ -63,7 +63,7 @@ pub struct Control {
     /// Where the thread of this process that issued last has lent what the lock guards; null if
     /// none has.
     lent: AtomicPtr<()>,
-    /// The thread of this process that has taken the lock last.
+    /// The thread of this process that has the lock; 0 if none has, or has just taken it.
     holder: AtomicUsize,
 }
 
@@ -224,6 +224,7 @@ impl Control {
     /// Gives the lock back.
     #[inline]
     pub fn unlock(&self) {
+        self.holder.store(0, Relaxed);
         if self.lock_word().swap(0, Release) & WAITED != 0 {
             sys::futex_wake(self.lock_futex(), 1);
         }
