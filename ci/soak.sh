@@ -18,8 +18,6 @@ EOF
 }
 
 LONG=600 HOST=600 CONNECTIONS=1000000 SEED=() KERNEL=() HOURS=24
-# What the part host does not do under softring yet, as it would fail.
-WITHOUT=closes
 while [ $# -gt 0 ]; do
     case $1 in
         # Without the mix on the kernel: 6.18 now and then keeps an SQ thread for ever after it,
@@ -43,7 +41,7 @@ RC=0
 # time.
 leg() {
     local name=$1 seconds=$((LONG * $2 / 100)) host=$3 connections=$4 door=syscall
-    local parts=(--without "$WITHOUT")
+    local parts=()
     shift 4
     [ "$name" != kernel ] || parts=("${KERNEL[@]}")
     [ "$name" != softring ] || parts+=(--hours "$HOURS")
