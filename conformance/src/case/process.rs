@@ -23,6 +23,7 @@ pub const CASES: &[Case] = &[
     case!("process", all_signals_blocked, [Trap("SIGSYS")], "a program may block every signal"),
     case!("process", registers_survive, [Trap("patched call site")], "a call keeps the registers that a system call keeps"),
     case!("process", signals_in_child, [Trap("fork")], "a forked child has its parent's signals blocked, and no others"),
+    case!("process", first_realtime_signal, [], "SIGRTMIN is the program's: blocked, it stays pending"),
     case!("process", moved_in_child, [], "a ring's fd may be moved to another number"),
 ];
 
@@ -76,6 +77,31 @@ fn signals_in_child(cx: &mut Cx) -> Outcome {
     let before = blocked();
     cx.is("child", os::in_child(|| i32::from(blocked() != before)), 0);
     cx.holds("parent", blocked() == before);
+    Ok(())
+}
+
+fn first_realtime_signal(cx: &mut Cx) -> Outcome {
+    let (r, _w) = cx.pipe()?;
+    let file = cx.file("f", b"data")?;
+    let door = cx.door;
+    let child = os::in_child(|| {
+        let signal = libc::SIGRTMIN();
+        os::block(signal, true);
+        let Ok(mut ring) = Ring::new(door, 4, 0) else { return 10 };
+        // For what waits, and for what may: threads of the engine's.
+        ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN));
+        ring.push(sqe::op(IORING_OP_FSYNC, file.as_raw_fd()).with(IOSQE_ASYNC));
+        if ring.submit() != 2 || ring.enter(0, 1, IORING_ENTER_GETEVENTS) != 0 {
+            return 11;
+        }
+        os::signal(std::process::id().cast_signed(), signal);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let pending = status.lines().find_map(|l| l.strip_prefix("ShdPnd:"));
+        let pending = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        i32::from(pending != Some(os::mask_of(signal)))
+    });
+    cx.is("child", child, 0);
     Ok(())
 }
 

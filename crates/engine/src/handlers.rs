@@ -51,8 +51,8 @@ use std::sync::OnceLock;
 use crate::sys::{self, sys};
 
 /// Signals 4 to 9, 11, 19 and 31: faults of the thread's own, abort(3), and what cannot be blocked.
-/// And 33 and 34, which the C library must be able to send to any thread at any time.
-const NEVER_DEFERRED: u64 = 0b11_1111 << 3 | 1 << 10 | 1 << 18 | 1 << 30 | 0b11 << 32;
+/// And 33, which the C library must be able to send to any thread at any time.
+const NEVER_DEFERRED: u64 = 0b11_1111 << 3 | 1 << 10 | 1 << 18 | 1 << 30 | 1 << 32;
 /// What is blocked while a signal is deferred.
 const DEFERRED: u64 = !NEVER_DEFERRED;
 /// A stack pointer so far below that of a call is within that call; or a little above it, as the

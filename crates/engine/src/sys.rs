@@ -211,10 +211,10 @@ pub(crate) fn epoll_pwait(
     check(sleeps!(__NR_epoll_pwait, ep, ev, buf.len(), ms, mask, 8))
 }
 
-/// Every signal but the C library's own three (32 to 34: cancel, setxid): the mask for a thread of
-/// ours. With setxid blocked in one thread, `setuid(3)` of the program would wait for that thread
-/// for ever.
-pub(crate) const ALL_SIGNALS: u64 = !(0b111 << 31);
+/// Every signal but the C library's own two (32 and 33 of glibc: cancel, setxid): the mask for a
+/// thread of ours. With setxid blocked in one thread, `setuid(3)` of the program would wait for
+/// that thread for ever. 34 is the program's first (SIGRTMIN).
+pub(crate) const ALL_SIGNALS: u64 = !(0b11 << 31);
 
 /// `rt_sigprocmask(2)` with `SIG_SETMASK`; answers the old mask.
 pub(crate) fn set_sigmask(mask: u64) -> u64 {

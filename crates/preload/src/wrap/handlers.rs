@@ -51,7 +51,7 @@ struct KernelAction {
 fn is_left_alone(signo: c_int) -> bool {
     use libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
     !(1..SIGNALS as c_int).contains(&signo)
-        || [SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS, 33, 34].contains(&signo)
+        || [SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS, 33].contains(&signo)
 }
 
 fn is_handler(action: usize) -> bool {

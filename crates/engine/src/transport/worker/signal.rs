@@ -13,7 +13,8 @@ use crate::limits::WORKER_KICK;
 use crate::sys::{ALL_SIGNALS, set_sigmask, sys};
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-/// 63 and 64 are left to valgrind and to debuggers; below 35 are the C library's own.
+/// 63 and 64 are left to valgrind and to debuggers; below 34 are the C library's own, and 34 is
+/// what programs take first.
 const CANDIDATES: core::ops::RangeInclusive<i32> = 35..=62;
 const SIG_BLOCK: usize = 0;
 const SIG_UNBLOCK: usize = 1;
