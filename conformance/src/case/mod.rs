@@ -96,6 +96,7 @@ families![
     no_mmap,
     enter,
     wait,
+    signals,
     clock,
     files,
     buffers,

@@ -37,6 +37,10 @@
 //! would not end the sleep any more. So look and sleep are a few instructions with known addresses
 //! ([`interruptible`]); a frame that would go on within them goes on behind them instead.
 //!
+//! A call may wait under a mask of the program's ([`waits_under`]). What that mask blocks ends no
+//! sleep, and is handled when the call is over. What has ended the wait is handled under that mask,
+//! and the handler's return restores the program's own.
+//!
 //! Without signals a call costs two stores and two loads, and no system call. Signals that tell of
 //! a fault of the thread's own (SIGSEGV and the like) are never deferred. A handler that nobody has
 //! told us of (rt_sigaction(2) by an inline system call) runs in the middle, as it always did; the
@@ -62,20 +66,27 @@ const ABOVE: usize = 4096;
 /// The call sleeps, and holds nothing that a handler could want.
 const ASLEEP: usize = 1;
 const SIG_BLOCK: usize = 0;
+/// A signal waits for the end of the call, which is to sleep no more. [`interruptible`] reads this
+/// half of the word.
+const ENDS_SLEEPS: u64 = 1;
+/// One waits that the call's own mask blocks: the call goes on.
+const KEPT_BACK: u64 = 1 << 32;
 
 /// What a thread's handlers and its calls tell each other.
 struct Thread {
     /// The stack pointer of the call that it is in, plus [`ASLEEP`]; 0: it is in none.
     call: AtomicUsize,
-    /// A signal waits for the end of the call. [`interruptible`] reads it.
-    deferred: AtomicU32,
+    /// Signals wait for the end of the call: [`ENDS_SLEEPS`], [`KEPT_BACK`].
+    deferred: AtomicU64,
     /// The engine blocks signals for reasons of its own.
     blocks: AtomicU32,
     /// The program's mask, while one of these two is set.
     mask: AtomicU64,
-    /// The mask that the call waits under, if the program has given one.
+    /// The mask that a call waits under, and the stack pointer of that call; 0: none does.
     under: AtomicU64,
-    has_under: AtomicU32,
+    waits: AtomicUsize,
+    /// The next handler's return is to restore `mask`.
+    restores: AtomicU32,
 }
 
 std::thread_local! {
@@ -83,11 +94,12 @@ std::thread_local! {
     static THREAD: Thread = const {
         Thread {
             call: AtomicUsize::new(0),
-            deferred: AtomicU32::new(0),
+            deferred: AtomicU64::new(0),
             blocks: AtomicU32::new(0),
             mask: AtomicU64::new(0),
             under: AtomicU64::new(0),
-            has_under: AtomicU32::new(0),
+            waits: AtomicUsize::new(0),
+            restores: AtomicU32::new(0),
         }
     };
 }
@@ -156,34 +168,49 @@ impl Drop for Call {
 #[cold]
 #[inline(never)]
 fn deliver(t: &Thread) {
-    let under = take_under(t);
+    let ends = t.deferred.swap(0, Relaxed) as u32 != 0;
+    let waited = t.waits.swap(0, Relaxed) != 0;
     let mask = t.mask.load(Relaxed);
-    t.deferred.store(0, Relaxed);
-    sys::set_sigmask(mask);
-    if let Some(under) = under {
-        // What only that mask lets through has ended the wait, so it is handled.
-        let _ = sys::sleep_under(under, core::time::Duration::ZERO);
+    if ends && waited {
+        t.restores.store(1, Relaxed);
+        compiler_fence(SeqCst);
+        let _ = sys::sleep_under(t.under.load(Relaxed), core::time::Duration::ZERO);
+        if t.restores.swap(0, Relaxed) == 0 {
+            return;
+        }
     }
-}
-
-fn take_under(t: &Thread) -> Option<u64> {
-    (t.has_under.swap(0, Relaxed) != 0).then(|| t.under.load(Relaxed))
+    sys::set_sigmask(mask);
 }
 
 /// Does a signal wait for the end of the call? Then the call does not sleep any more.
 #[inline]
 pub(crate) fn is_deferred() -> bool {
-    THREAD.with(|t| t.deferred.load(Relaxed) != 0)
+    THREAD.with(|t| t.deferred.load(Relaxed) as u32 != 0)
 }
 
-/// The call has waited under a mask of the program's.
-pub(crate) fn waited_under(mask: u64) {
+/// The call waits under a mask of the program's for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Under(());
+
+/// The call begins to wait so.
+pub(crate) fn waits_under(mask: u64) -> Under {
     THREAD.with(|t| {
-        if t.deferred.load(Relaxed) != 0 {
-            t.under.store(mask, Relaxed);
-            t.has_under.store(1, Relaxed);
+        t.under.store(mask, Relaxed);
+        t.waits.store(t.call.load(Relaxed) & !ASLEEP, Relaxed);
+        compiler_fence(SeqCst);
+        if is_deferred() && sys::pending_signals() & DEFERRED & !mask == 0 {
+            t.deferred.store(KEPT_BACK, Relaxed);
         }
     });
+    Under(())
+}
+
+impl Drop for Under {
+    fn drop(&mut self) {
+        if !is_deferred() {
+            THREAD.with(|t| t.waits.store(0, Relaxed));
+        }
+    }
 }
 
 /// The thread sleeps for as long as this lives: handlers that nobody has told us of may enter.
@@ -239,6 +266,11 @@ pub unsafe fn defers(signo: i32, info: usize, context: usize) -> bool {
         let (rsp, rip, mask) = unsafe { (*at(AT_RSP), *at(AT_RIP), *at(AT_SIGMASK)) };
         let below = call.wrapping_add(ABOVE).wrapping_sub(rsp as usize);
         let within = call != 0 && below < DEPTH;
+        // Of frames that lie on one another only the lowest returns to where all are blocked.
+        if !within && mask & DEFERRED == DEFERRED && t.restores.swap(0, Relaxed) != 0 {
+            // SAFETY: as above; sigreturn(2) takes it from there.
+            unsafe { *at(AT_SIGMASK) = t.mask.load(Relaxed) };
+        }
         if !within || !(1..=64).contains(&signo) || NEVER_DEFERRED & 1 << (signo - 1) != 0 {
             return false;
         }
@@ -253,11 +285,14 @@ pub unsafe fn defers(signo: i32, info: usize, context: usize) -> bool {
         if t.blocks.load(Relaxed) == 0 && mask & DEFERRED != DEFERRED {
             t.mask.store(mask, Relaxed);
         }
-        t.deferred.store(1, Relaxed);
+        let waits = t.waits.load(Relaxed) == call;
+        let blocked = waits && t.under.load(Relaxed) & 1 << (signo - 1) != 0;
+        let how = if blocked { KEPT_BACK } else { ENDS_SLEEPS };
+        t.deferred.store(t.deferred.load(Relaxed) | how, Relaxed);
         // SAFETY: as above; sigreturn(2) takes these from there.
         unsafe {
             *at(AT_SIGMASK) = mask | DEFERRED;
-            if (sleep_begins()..sleep_ends()).contains(&rip) {
+            if !blocked && (sleep_begins()..sleep_ends()).contains(&rip) {
                 *at(AT_RIP) = sleep_interrupted();
             }
         }
@@ -310,7 +345,7 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    fn softring_interruptible(deferred: *const AtomicU32, nr: usize, args: *const usize) -> isize;
+    fn softring_interruptible(deferred: *const AtomicU64, nr: usize, args: *const usize) -> isize;
     fn softring_sleep_begins();
     fn softring_sleep_ends();
     fn softring_sleep_interrupted();

@@ -115,15 +115,10 @@ pub fn cancel(id: usize, cb: usize, result: usize) -> isize {
 /// `io_getevents(2)`, `io_pgetevents(2)`: read asynchronous I/O events from the completion queue.
 pub fn getevents(wait: &Wait) -> isize {
     let _call = Call::begin();
-    let ret = match table::find(wait.id) {
+    let _under = wait.sigmask().ok().flatten().map(handlers::waits_under);
+    match table::find(wait.id) {
         Some(Entry::Kernels(ctx)) => ctx.getevents(wait),
         Some(Entry::Ours(ctx)) => ctx.getevents(wait),
         None => emulated::unknown(wait.kernel()),
-    };
-    if handlers::is_deferred()
-        && let Ok(Some(under)) = wait.sigmask()
-    {
-        handlers::waited_under(under);
     }
-    ret
 }

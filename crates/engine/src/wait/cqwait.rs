@@ -7,7 +7,7 @@ use core::time::Duration;
 use crate::abi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 use crate::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::errno::{Errno, Result};
-use crate::handlers::asleep;
+use crate::handlers::{asleep, waits_under};
 use crate::mem::lock::SPINNER;
 use crate::stats::trace::Step;
 use crate::sys;
@@ -125,6 +125,7 @@ pub fn cqring_wait<'r>(
     // (`io_should_wake`).
     let timeouts = ctx.timeouts.own;
     let mut result = Ok(0);
+    let _under = a.sigmask.map(waits_under);
     vigil.wait_under(a.sigmask);
     a.sigmask = vigil.mask();
     if let Some(polling) = &mut ctx.transports.polling {

@@ -65,7 +65,7 @@ impl Vigil {
         self.blocked.get_or_insert_with(BlockAll::new);
     }
 
-    /// The program wants to wait under a mask of its own.
+    /// The program wants to wait under a mask of its own ([`handlers::waits_under`]).
     pub fn wait_under(&mut self, mask: Option<u64>) {
         self.under = mask;
     }
@@ -130,9 +130,6 @@ impl Vigil {
 
 impl Drop for Vigil {
     fn drop(&mut self) {
-        if let Some(under) = self.under {
-            handlers::waited_under(under);
-        }
         if let Some(slack) = self.slack {
             sys::set_timer_slack(slack);
         }

@@ -2,9 +2,9 @@
 
 use super::Case;
 use super::sys::*;
-use libc::{EINTR, SIGALRM, SIGCHLD, SIGUSR1};
+use libc::{EINTR, SIGALRM, SIGCHLD, SIGHUP, SIGUSR1};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
@@ -12,15 +12,27 @@ pub const CASES: &[Case] = &[
     ("signals_by_mask", signals_by_mask),
     ("no_handler_no_eintr", no_handler_no_eintr),
     ("masked_sleep", masked_sleep),
+    ("mask_in_handler", mask_in_handler),
+    ("blocked_by_the_wait", blocked_by_the_wait),
 ];
 
 /// Only where the kernel gives contexts.
 pub const KERNELS: &[Case] = &[("unheard_submit", unheard_submit)];
 
 static HANDLED: AtomicU32 = AtomicU32::new(0);
+/// What the last handler has found blocked.
+static FOUND: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn handler(_: i32) {
     HANDLED.fetch_add(1, SeqCst);
+    FOUND.store(blocked(), SeqCst);
+}
+
+fn blocked() -> u64 {
+    let mut set = 0u64;
+    // SAFETY: room for a mask.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, 0, null_mut::<u64>(), &raw mut set, 8) };
+    set
 }
 
 fn handle(signal: i32) {
@@ -160,6 +172,45 @@ fn no_handler_no_eintr() {
             assert_eq!((interrupted, HANDLED.load(SeqCst)), (err(EINTR), before + 1), "{n}");
         }
     }
+}
+
+/// In a handler the wait's mask holds, and the program's own after it.
+fn mask_in_handler() {
+    handle(SIGUSR1);
+    block(&[SIGHUP]);
+    let aio = Aio::new(8);
+    let mut e = [Event::default()];
+    for under in [0, mask(&[SIGALRM]), mask(&[SIGHUP])] {
+        for _ in 0..3 {
+            raise_later(10);
+            assert_eq!(aio.pwait_under(1, &mut e, Some([10, 0]), under), err(EINTR));
+            assert_eq!(FOUND.load(SeqCst), under | mask(&[SIGUSR1]));
+            assert_eq!(blocked(), mask(&[SIGHUP]));
+        }
+    }
+}
+
+/// What the wait's mask blocks does not end it, whenever it comes.
+fn blocked_by_the_wait() {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    handle(SIGUSR1);
+    let aio = Aio::new(8);
+    // SAFETY: no arguments.
+    let (pid, tid) = unsafe { (libc::getpid(), libc::gettid()) };
+    let sender = std::thread::spawn(move || {
+        while !DONE.load(SeqCst) {
+            // SAFETY: a thread that waits for this one.
+            unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, SIGUSR1) };
+            std::thread::sleep(Duration::from_micros(70));
+        }
+    });
+    for _ in 0..1000 {
+        let time = Some([0, 300_000]);
+        assert_eq!(aio.pwait_under(1, &mut [Event::default()], time, mask(&[SIGUSR1])), 0);
+    }
+    DONE.store(true, SeqCst);
+    sender.join().unwrap();
+    assert!(HANDLED.load(SeqCst) > 100);
 }
 
 /// A sleep under a mask costs no processor time, and ends with an event.

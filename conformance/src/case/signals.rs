@@ -1,0 +1,186 @@
+//! Signals that come while a thread waits in `io_uring_enter(2)`: what their handlers find, and
+//! what ends a wait without a handler.
+#![allow(unsafe_code)]
+
+use super::prelude::*;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+pub const CASES: &[Case] = &[
+    case!("signals", mask_in_handler, [], "in a handler the wait's mask holds, and the program's own after it"),
+    case!("signals", one_at_a_time, [], "of two that exclude each other a wait under a mask has one handled"),
+    case!("signals", blocked_by_the_wait, [], "what the wait's mask blocks does not end the wait, whenever it comes"),
+];
+
+/// The signals that are blocked for this thread.
+fn blocked() -> u64 {
+    let mut set = 0u64;
+    let at = addr_mut(&mut set);
+    // SAFETY: a set to fill.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, 0, at, 8) };
+    set
+}
+
+fn set_mask(mask: u64) {
+    let at = addr(&mask);
+    // SAFETY: a live set.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, at, 0, 8) };
+}
+
+/// How many handlers have run.
+static RUNS: AtomicU32 = AtomicU32::new(0);
+/// What the last one has found blocked, and what its return is to restore.
+static FOUND: AtomicU64 = AtomicU64::new(0);
+static RESTORED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn tell_masks(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
+    RUNS.fetch_add(1, Ordering::Relaxed);
+    FOUND.store(blocked(), Ordering::Relaxed);
+    // SAFETY: the kernel's structure; its set comes first in the C library's larger one.
+    let restored = unsafe { (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast() };
+    // SAFETY: as above.
+    RESTORED.store(unsafe { std::ptr::read(restored) }, Ordering::Relaxed);
+}
+
+/// Handles `signal` with `masked` blocked meanwhile.
+fn handle(signal: i32, masked: i32) {
+    // SAFETY: zero is a valid action; a whole set; the handler stays.
+    unsafe {
+        let mut act: libc::sigaction = std::mem::zeroed();
+        act.sa_sigaction = tell_masks as *const () as usize;
+        act.sa_flags = libc::SA_SIGINFO;
+        libc::sigaddset(&raw mut act.sa_mask, masked);
+        libc::sigaction(signal, &raw const act, std::ptr::null_mut());
+    }
+}
+
+/// Tells what handlers found since it was last asked.
+fn tell(cx: &mut Cx, what: &str) {
+    let runs = RUNS.swap(0, Ordering::Relaxed);
+    let (found, restored) =
+        (FOUND.swap(0, Ordering::Relaxed), RESTORED.swap(0, Ordering::Relaxed));
+    let of = format_args!("{runs} handled: {found:#x} in it, {restored:#x} to restore");
+    cx.note(what, of);
+    cx.note("after it", format_args!("{:#x}", blocked()));
+}
+
+/// Ways to wait under a mask, and for what: nothing, what another thread brings, a deadline.
+type Way = (&'static str, fn(&mut Ring, &u64) -> isize);
+
+const WAYS: [Way; 4] = [
+    ("enter", |ring, mask| ring.enter_raw(0, 1, IORING_ENTER_GETEVENTS, addr(mask), 8)),
+    ("enter with a time", |ring, mask| {
+        let ts = sqe::millis(60_000);
+        let arg = io_uring_getevents_arg {
+            sigmask: addr(mask) as u64,
+            sigmask_sz: 8,
+            ts: addr(&ts) as u64,
+            ..Default::default()
+        };
+        ring.enter_ext(0, 1, &arg)
+    }),
+    ("submit and wait", |ring, mask| {
+        ring.push(sqe::nop());
+        let ret = ring.enter_raw(1, 2, IORING_ENTER_GETEVENTS, addr(mask), 8);
+        ring.pop_all();
+        ret
+    }),
+    ("wait for another", |ring, mask| {
+        let limit = sqe::millis(200);
+        let arg = io_uring_getevents_arg { ts: addr(&limit) as u64, ..Default::default() };
+        std::thread::scope(|s| {
+            set_mask(ALL);
+            s.spawn(|| ring.enter_ext(0, 1, &arg));
+            std::thread::sleep(Duration::from_millis(5));
+            set_mask(OWN);
+            ring.enter_raw(0, 1, IORING_ENTER_GETEVENTS, addr(mask), 8)
+        })
+    }),
+];
+
+/// What the program itself blocks.
+const OWN: u64 = os::mask_of(libc::SIGHUP);
+/// All but what traps system calls.
+const ALL: u64 = !os::mask_of(libc::SIGSYS);
+
+fn mask_in_handler(cx: &mut Cx) -> Outcome {
+    handle(libc::SIGUSR1, libc::SIGUSR2);
+    let mut ring = cx.ring(4, 0)?;
+    for (way, wait) in WAYS {
+        for under in [0, os::mask_of(libc::SIGINT), OWN] {
+            set_mask(OWN);
+            let sender = os::signal_me_after(libc::SIGUSR1, 30);
+            let ret = wait(&mut ring, &under);
+            cx.note(way, format_args!("under {under:#x}: {ret}"));
+            tell(cx, "let in by both");
+            sender.join().ok();
+
+            set_mask(OWN | os::mask_of(libc::SIGUSR1));
+            if way == "wait for another" {
+                continue;
+            }
+            os::raise(libc::SIGUSR1);
+            let ret = wait(&mut ring, &under);
+            cx.note(way, format_args!("under {under:#x}: {ret}"));
+            tell(cx, "let in by the wait");
+        }
+    }
+    set_mask(0);
+    Ok(())
+}
+
+fn one_at_a_time(cx: &mut Cx) -> Outcome {
+    let both = os::mask_of(libc::SIGUSR1) | os::mask_of(libc::SIGUSR2);
+    handle(libc::SIGUSR1, libc::SIGUSR2);
+    handle(libc::SIGUSR2, libc::SIGUSR1);
+    let mut ring = cx.ring(4, 0)?;
+    for (way, wait) in &WAYS[..3] {
+        set_mask(both);
+        os::raise(libc::SIGUSR1);
+        os::raise(libc::SIGUSR2);
+        for _ in 0..2 {
+            let ret = wait(&mut ring, &0);
+            cx.note(way, format_args!("{ret}"));
+            tell(cx, "let in by the wait");
+        }
+    }
+    set_mask(0);
+    Ok(())
+}
+
+/// One thread waits under a mask that blocks the signals which another sends all the time.
+fn blocked_by_the_wait(cx: &mut Cx) -> Outcome {
+    const ROUNDS: u32 = 2000;
+    let mut ring = cx.ring(64, 0)?;
+    let soon = kernel_timespec { tv_sec: 0, tv_nsec: 200_000 };
+    os::catch(libc::SIGUSR1, 0);
+    static WAITER: AtomicI32 = AtomicI32::new(0);
+    static DONE: AtomicBool = AtomicBool::new(false);
+    WAITER.store(os::tid(), Ordering::Relaxed);
+    let sender = std::thread::spawn(|| {
+        while !DONE.load(Ordering::Relaxed) {
+            os::signal_thread(WAITER.load(Ordering::Relaxed), libc::SIGUSR1);
+            std::thread::sleep(Duration::from_micros(70));
+        }
+    });
+    let (mut whole, mut ends) = (0, 0);
+    for _ in 0..ROUNDS {
+        for _ in 0..8 {
+            ring.push(sqe::nop());
+        }
+        ring.push(sqe::timeout(&soon, 0, 0).ud(1));
+        let ret = ring.enter_raw(9, 9, IORING_ENTER_GETEVENTS, addr(&ALL), 8);
+        whole += u32::from(ret == 9);
+        while ring.cq_ready() < 9 {
+            ring.enter(0, 9, IORING_ENTER_GETEVENTS);
+            ends += 1;
+        }
+        ring.pop_all();
+    }
+    DONE.store(true, Ordering::Relaxed);
+    sender.join().ok();
+    cx.eq("submitted", whole, ROUNDS);
+    cx.eq("waits that ended too soon", ends, 0);
+    Ok(())
+}
