@@ -163,6 +163,7 @@ families![
     jumps,
     ended,
     limits,
+    unopened,
     client,
 ];
 

@@ -3,6 +3,7 @@
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::owned::is_hidden;
 use super::reports::closes_reported;
 use crate::ops::rw_hot::Streak;
 use crate::sys::borrow;
@@ -44,7 +45,7 @@ pub fn kind(fd: i32) -> Kind {
 
 /// The number of the modelled device that the program's file is on.
 pub fn modelled(fd: i32) -> Option<u8> {
-    if !model::any() {
+    if !model::any() || is_hidden(fd) {
         return None;
     }
     let slot = usize::try_from(fd).ok().and_then(|i| KINDS.get(i)).filter(|_| closes_reported());

@@ -7,7 +7,7 @@
 //! that is never open, and does not close it. That it is lost shows
 //!
 //! - when the number is given out again by a call that is heard, or to the engine itself;
-//! - when the program puts another file there by dup2(2);
+//! - when the program puts another file there by dup2(2), or a request names it;
 //! - else within a second, in each setup and in every 64th `enter`, and before an eventfd is
 //!   written to if the last check is a millisecond old: the page of statistics is a file of its
 //!   own, and where its number means another, all numbers are checked ([`check`]).
@@ -150,14 +150,24 @@ pub fn check() {
     let known = (KNOWN_FILE[0].load(Relaxed), KNOWN_FILE[1].load(Relaxed));
     if first != 0 && table::file(now(first)) != known {
         KNOWN.store(0, Relaxed);
-        (3..NUMBERS as i32).filter(|&fd| is_internal(fd)).for_each(|fd| {
-            // All of the engine's own are closed by exec(2).
-            let flags = sys!(__NR_fcntl, fd, F_GETFD);
-            if flags < 0 || flags & FD_CLOEXEC == 0 {
-                lose(fd);
-            }
-        });
+        (3..NUMBERS as i32).filter(|&fd| is_internal(fd)).for_each(lose_unless_ours);
     }
+}
+
+fn lose_unless_ours(fd: i32) {
+    // All of the engine's own are closed by exec(2).
+    let flags = sys!(__NR_fcntl, fd, F_GETFD);
+    if flags < 0 || flags & FD_CLOEXEC == 0 {
+        lose(fd);
+    }
+}
+
+/// Is a number that is marked as the engine's own so still, as far as the kernel tells?
+#[cold]
+pub(super) fn is_ours_still(fd: i32) -> bool {
+    check();
+    lose_unless_ours(fd);
+    is_internal(fd)
 }
 
 /// As [`check`], unless that was done just now.

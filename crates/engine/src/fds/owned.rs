@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicI32, AtomicU64};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
+use super::kinds::forget_kind;
 use super::{kept, locks, moved};
 use crate::errno::{Errno, Result};
 use crate::sys::{EngineFd, borrow, sys};
@@ -14,6 +15,8 @@ use crate::sys::{EngineFd, borrow, sys};
 pub(super) const WORDS: usize = 1024;
 /// The engine's own descriptors, one bit each.
 static INTERNAL: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+/// The lowest of them that there ever was.
+static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
 
 /// A descriptor of the engine's own: out of the program's way, and marked, so that the doors can
 /// refuse to close it.
@@ -101,15 +104,37 @@ pub fn is_path_only(fd: i32) -> bool {
 }
 
 /// Is `fd` one of the engine's own descriptors, which the program must not close?
+#[inline]
 pub fn is_internal(fd: i32) -> bool {
+    fd >= LOWEST.load(Relaxed) && is_marked(fd)
+}
+
+fn is_marked(fd: i32) -> bool {
     let Ok(fd) = usize::try_from(fd) else { return false };
     INTERNAL.get(fd / 64).is_some_and(|w| w.load(Relaxed) >> (fd % 64) & 1 == 1)
 }
 
-pub(super) fn mark_internal(fd: i32, on: bool) {
-    let Ok(fd) = usize::try_from(fd) else { return };
+/// Does `fd` mean nothing to the program, as the engine has it open? Then a request on it answers
+/// `EBADF`. The kernel is asked only about a number of the engine's own: the program may have
+/// closed it, and opened another file there, and nobody heard of that.
+#[inline]
+pub fn is_hidden(fd: i32) -> bool {
+    is_internal(fd) && moved::is_ours_still(fd)
+}
+
+/// `fd`, or a number that is never open where the program has none under that name.
+#[inline]
+pub fn visible(fd: i32) -> i32 {
+    if is_hidden(fd) { -1 } else { fd }
+}
+
+pub(super) fn mark_internal(number: i32, on: bool) {
+    let Ok(fd) = usize::try_from(number) else { return };
     let Some(word) = INTERNAL.get(fd / 64) else { return };
     if on {
+        // What is remembered of the program's file there says nothing of this one.
+        forget_kind(number);
+        LOWEST.fetch_min(number, Relaxed);
         word.fetch_or(1 << (fd % 64), Relaxed);
     } else {
         word.fetch_and(!(1 << (fd % 64)), Relaxed);
@@ -165,6 +190,14 @@ pub fn dup_internal(fd: i32) -> Result<InternalFd> {
     Ok(InternalFd::new(dup?, true))
 }
 
+/// As [`dup_internal`], for a number that the program names.
+///
+/// # Errors
+/// As [`dup_internal`]; `EBADF` for one of the engine's own.
+pub fn dup_visible(fd: i32) -> Result<InternalFd> {
+    if is_hidden(fd) { Err(Errno::EBADF) } else { dup_internal(fd) }
+}
+
 /// Moves a descriptor of ours out of the program's way and marks it.
 pub fn adopt_internal(fd: OwnedFd) -> InternalFd {
     let fd = EngineFd::from(fd);
@@ -202,6 +235,14 @@ pub fn close_numbers(mut fds: Vec<i32>) {
 /// Gives a descriptor to the program.
 pub fn release(fd: OwnedFd) -> i32 {
     fd.into_raw_fd()
+}
+
+/// Has the program `fd` open?
+///
+/// # Errors
+/// `EBADF` if not.
+pub fn check_visible(fd: i32) -> Result<()> {
+    if is_hidden(fd) { Err(Errno::EBADF) } else { check_open(fd) }
 }
 
 /// Is `fd` open?

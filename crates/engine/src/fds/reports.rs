@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::kinds::{REMEMBERED, forget_closing, forget_kind};
 use super::table::{duplicated, each, first_ring, is_ring, remove};
-use super::{kept, locks};
+use super::{kept, locks, moved};
 use crate::handlers::Call;
 use crate::transport::standing::{Closing, NUMBERS, stands_anywhere};
 
@@ -93,6 +93,8 @@ pub fn after_dup(old: i32, new: i32) {
     if old == new {
         return;
     }
+    // The kernel gave it to the program: it was closed, and nobody heard of it.
+    moved::lose(new);
     if is_ring(new) {
         remove(new);
     }

@@ -9,7 +9,9 @@ use std::sync::{Arc, Weak};
 use rustix::fd::{AsRawFd, OwnedFd};
 
 use super::kinds::forget_kind;
-use super::owned::{InternalFd, adopt_internal, dup_internal, is_internal};
+use super::owned::{
+    InternalFd, adopt_internal, check_visible, dup_internal, is_hidden, is_internal,
+};
 use super::table_lock::{Locked, Read, Write};
 use super::{duplicates, kept, locks, moved};
 use crate::ctx::Ring;
@@ -131,16 +133,13 @@ pub fn ring(fd: i32) -> Result<Arc<Ring>> {
     if let Some(ring) = find(fd) {
         return Ok(ring);
     }
-    match borrow(fd).map(rustix::io::fcntl_getfd) {
-        Some(Ok(_)) => Err(Errno::EOPNOTSUPP),
-        _ => Err(Errno::EBADF),
-    }
+    check_visible(fd).and(Err(Errno::EOPNOTSUPP))
 }
 
-/// The ring behind a descriptor, if it is one of ours.
+/// The ring behind a descriptor of the program's, if it is one of ours.
 #[inline]
 pub fn find(fd: i32) -> Option<Arc<Ring>> {
-    if !is_ring(fd) {
+    if !is_ring(fd) || is_hidden(fd) {
         return None;
     }
     read().entry(fd).map(|r| r.2.clone())

@@ -42,7 +42,8 @@ pub fn ctl_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 pub fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let s = &req.call.sqe;
     let event = Event { events: s.op_flags, data: s.addr3 };
-    let change = Change { epoll: s.fd, op: s.len, fd: s.off as i32, event };
+    let [epoll, fd] = [s.fd, s.off as i32].map(crate::fds::visible);
+    let change = Change { epoll, op: s.len, fd, event };
     if crate::fds::is_ring(change.fd) && crate::fds::kind(change.fd) == Kind::Memory {
         ctx.outbox.push(Parcel { from: None, what: What::Epoll(change) });
         return Outcome::Queued;

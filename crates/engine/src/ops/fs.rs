@@ -4,6 +4,7 @@
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
+use crate::fds::visible;
 use crate::opdef::{Outcome, Try};
 use crate::ops::{answer, no_fixed_file, path, zero};
 use crate::req::request::{Call, Keep, Req};
@@ -23,7 +24,7 @@ pub fn rename_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Renames.
 pub fn rename(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_renameat2, s.fd, s.addr, s.len, s.off, s.op_flags))
+    answer(sys!(__NR_renameat2, visible(s.fd), s.addr, to_dir(s), s.off, s.op_flags))
 }
 
 /// Checks an UNLINKAT (`io_unlinkat_prep`).
@@ -40,7 +41,7 @@ pub fn unlink_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Removes a name or an empty directory.
 pub fn unlink(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_unlinkat, s.fd, s.addr, s.op_flags))
+    answer(sys!(__NR_unlinkat, visible(s.fd), s.addr, s.op_flags))
 }
 
 /// Checks a MKDIRAT (`io_mkdirat_prep`).
@@ -55,7 +56,7 @@ pub fn mkdir_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Makes a directory.
 pub fn mkdir(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_mkdirat, s.fd, s.addr, s.len))
+    answer(sys!(__NR_mkdirat, visible(s.fd), s.addr, s.len))
 }
 
 /// Checks a SYMLINKAT (`io_symlinkat_prep`).
@@ -70,7 +71,7 @@ pub fn symlink_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Makes a symbolic link.
 pub fn symlink(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_symlinkat, s.addr, s.fd, s.off))
+    answer(sys!(__NR_symlinkat, s.addr, visible(s.fd), s.off))
 }
 
 /// Checks a LINKAT (`io_linkat_prep`).
@@ -84,7 +85,12 @@ pub fn link_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Makes a hard link.
 pub fn link(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_linkat, s.fd, s.addr, s.len, s.off, s.op_flags))
+    answer(sys!(__NR_linkat, visible(s.fd), s.addr, to_dir(s), s.off, s.op_flags))
+}
+
+/// The directory of the new name.
+fn to_dir(s: &io_uring_sqe) -> i32 {
+    visible(s.len.cast_signed())
 }
 
 /// Copies the path in `addr` in.

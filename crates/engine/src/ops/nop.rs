@@ -50,7 +50,7 @@ pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         let found = if flags & IORING_NOP_FIXED_FILE != 0 {
             ctx.files.get(sqe.fd.cast_unsigned()).map(FileRef::Fixed)
         } else {
-            crate::fds::check_open(sqe.fd).map(|()| FileRef::Plain(sqe.fd))
+            crate::fds::check_visible(sqe.fd).map(|()| FileRef::Plain(sqe.fd))
         };
         match found {
             Ok(file) => req.call.file = file,

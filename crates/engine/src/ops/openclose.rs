@@ -12,6 +12,7 @@ use rustix::fd::{FromRawFd, OwnedFd};
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
+use crate::fds::visible;
 use crate::opdef::{Outcome, Try};
 use crate::ops::{answer, answer_waiting, no_fixed_file, path, zero};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
@@ -140,12 +141,13 @@ pub fn open(call: &mut Call, how_to: Try) -> Outcome {
         // On its way to the table it must not leak into a program that another thread starts.
         how.flags |= O_CLOEXEC;
     }
+    let dir = visible(call.sqe.fd);
     let opened = match how_to {
-        Try::Nonblock => match open_cached(how, &call.sqe) {
+        Try::Nonblock => match open_cached(how, dir, &call.sqe) {
             Err(Errno::EAGAIN) if how.resolve & RESOLVE_CACHED == 0 => return Outcome::Retry,
             opened => opened,
         },
-        Try::Block => open_blocking(how, &call.sqe),
+        Try::Block => open_blocking(how, dir, &call.sqe),
     };
     match opened {
         Err(e) => answer_waiting(e.ret()),
@@ -162,7 +164,7 @@ pub fn open(call: &mut Call, how_to: Try) -> Outcome {
 
 /// Opens without waiting for a disk, nor for the other end of a FIFO; as the kernel does,
 /// O_NONBLOCK is on only meanwhile.
-fn open_cached(how: How, sqe: &io_uring_sqe) -> Result<i32> {
+fn open_cached(how: How, dir: i32, sqe: &io_uring_sqe) -> Result<i32> {
     if !cached_lookup_works() {
         return Err(Errno::EAGAIN);
     }
@@ -172,18 +174,18 @@ fn open_cached(how: How, sqe: &io_uring_sqe) -> Result<i32> {
         resolve: how.resolve | RESOLVE_CACHED,
         ..how
     };
-    let fd = quick.openat2(sqe.fd, sqe.addr)?;
+    let fd = quick.openat2(dir, sqe.addr)?;
     if !keep_flags {
         sys!(__NR_fcntl, fd, F_SETFL, how.flags);
     }
     Ok(fd)
 }
 
-fn open_blocking(how: How, sqe: &io_uring_sqe) -> Result<i32> {
+fn open_blocking(how: How, dir: i32, sqe: &io_uring_sqe) -> Result<i32> {
     if sqe.opcode == IORING_OP_OPENAT2 {
-        return how.openat2(sqe.fd, sqe.addr);
+        return how.openat2(dir, sqe.addr);
     }
-    check(sys!(__NR_openat, sqe.fd, sqe.addr, how.flags, how.mode)).map(|fd| fd as i32)
+    check(sys!(__NR_openat, dir, sqe.addr, how.flags, how.mode)).map(|fd| fd as i32)
 }
 
 /// Does the kernel know `RESOLVE_CACHED` (5.12), and may we call openat2(2)? Asked once.
@@ -237,7 +239,7 @@ pub fn close(call: &mut Call, how: Try) -> Outcome {
         return Outcome::Done(0);
     }
     let fd = call.sqe.fd;
-    if crate::fds::is_live_ring(fd) || crate::fds::is_internal(fd) {
+    if crate::fds::is_live_ring(fd) || crate::fds::is_hidden(fd) {
         return Outcome::Done(Errno::EBADF.res());
     }
     let closing = Closing::new(fd);

@@ -36,7 +36,7 @@ pub fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let file = if sqe.op_flags & SPLICE_F_FD_IN_FIXED != 0 {
         FileRef::Fixed(ctx.files.get(sqe.file_index)?)
     } else {
-        let mut file = FileRef::Plain(sqe.splice_fd_in());
+        let mut file = FileRef::Plain(crate::fds::visible(sqe.splice_fd_in()));
         file.hold()?;
         file
     };

@@ -55,8 +55,10 @@ fn judge(c: Child) -> Result<()> {
         P_PGID | P_PIDFD => c.id >= 0,
         _ => false,
     };
-    let good = named && c.options & !known == 0 && c.options & events != 0;
-    if good { Ok(()) } else { Err(Errno::EINVAL) }
+    if !named || c.options & !known != 0 || c.options & events == 0 {
+        return Err(Errno::EINVAL);
+    }
+    if c.which == P_PIDFD && crate::fds::is_hidden(c.id) { Err(Errno::EBADF) } else { Ok(()) }
 }
 
 /// Takes what a child has to tell, or waits for it.

@@ -209,15 +209,25 @@ impl Ctx {
             return Ok(());
         }
         let fd = req.call.sqe.fd;
-        req.call.file = if req.flags.contains(ReqFlags::FIXED_FILE) {
+        let mut file = if req.flags.contains(ReqFlags::FIXED_FILE) {
             let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
             FileRef::Fixed(self.files.get(slot)?)
-        } else if fd < 0 || (def.has(opdef::LENIENT) && crate::fds::is_path_only(fd)) {
+        } else if fd < 0
+            || crate::fds::is_hidden(fd)
+            || (def.has(opdef::LENIENT) && crate::fds::is_path_only(fd))
+        {
             return Err(Errno::EBADF);
         } else {
             FileRef::Plain(fd)
         };
-        if def.has(opdef::FILE_IN) { crate::ops::splice::assign_in(self, req) } else { Ok(()) }
+        if !def.has(opdef::FILE_IN) {
+            req.call.file = file;
+            return Ok(());
+        }
+        // A duplicate of the second file may be given the number of the first, if that is closed.
+        file.hold()?;
+        req.call.file = file;
+        crate::ops::splice::assign_in(self, req)
     }
 }
 

@@ -6,7 +6,7 @@ use rustix::fd::AsRawFd;
 
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
-use crate::fds::{InternalFd, adopt_internal, dup_internal};
+use crate::fds::{InternalFd, adopt_internal, dup_visible};
 use crate::user;
 
 /// An eventfd that is signalled when CQEs are posted.
@@ -51,7 +51,7 @@ fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> 
         return Err(Errno::EBUSY);
     }
     let given = user::read(addr)?;
-    let fd = dup_internal(given)?;
+    let fd = dup_visible(given)?;
     if crate::fds::is_path_only(given) {
         return Err(Errno::EBADF);
     }

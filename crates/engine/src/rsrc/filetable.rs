@@ -142,10 +142,10 @@ impl FileTable {
 /// `EBADF` if it is not open, a ring (a table must not keep rings alive), the engine's own, or
 /// `O_PATH`; `EMFILE`.
 pub fn dup_for_table(fd: i32) -> Result<InternalFd> {
-    if crate::fds::is_live_ring(fd) || crate::fds::is_internal(fd) {
+    if crate::fds::is_live_ring(fd) {
         return Err(Errno::EBADF);
     }
-    let dup = crate::fds::dup_internal(fd)?;
+    let dup = crate::fds::dup_visible(fd)?;
     if crate::fds::is_path_only(dup.as_raw_fd()) { Err(Errno::EBADF) } else { Ok(dup) }
 }
 
