@@ -312,6 +312,61 @@ fn family() -> Outcome {
     Ok(())
 }
 
+/// Numbers that this program never opened are closed to each of libc's functions, also where a ring
+/// in user space has something there.
+fn unopened() -> Outcome {
+    let mut r = ring()?;
+    complete(&mut r)?;
+    equal("poll of the ring", poll(r.as_raw_fd())?, true)?;
+    // SAFETY: a number only.
+    let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    // select(2) passes over what lies beyond the process's table: let that be large.
+    // SAFETY: numbers only.
+    unsafe {
+        libc::dup2(set, 1000);
+        libc::close(1000);
+    }
+    for n in 512..560 {
+        refuses(n, set).map_err(|e| format!("{n}: {e}"))?;
+    }
+    // SAFETY: numbers only.
+    let taken = unsafe { libc::dup2(set, 520) };
+    equal("dup2", taken, 520)?;
+    // SAFETY: a number only.
+    equal("what is the program's", unsafe { libc::fcntl(520, libc::F_GETFD) }, 0)
+}
+
+/// Does each function answer that `n` is not open?
+fn refuses(n: RawFd, set: RawFd) -> Outcome {
+    let mut e = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+    let mut p = libc::pollfd { fd: n, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry.
+    let polled = unsafe { libc::poll(&raw mut p, 1, 0) };
+    equal("poll", (polled, p.revents, p.fd), (1, libc::POLLNVAL, n))?;
+    let refused = |what, ret: isize| {
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        equal(what, (ret, errno), (-1, Some(libc::EBADF)))
+    };
+    let (event, null) = (&raw mut e, core::ptr::null_mut());
+    // SAFETY: numbers, and structures of ours; what is mapped is not looked at.
+    unsafe {
+        let mut read: libc::fd_set = core::mem::zeroed();
+        libc::FD_SET(n, &raw mut read);
+        let none: *mut libc::fd_set = core::ptr::null_mut();
+        let mut now: libc::timeval = core::mem::zeroed();
+        refused("select", libc::select(n + 1, &raw mut read, none, none, &raw mut now) as isize)?;
+        refused("epoll_ctl of it", libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, n, event) as isize)?;
+        refused("epoll_ctl in it", libc::epoll_ctl(n, libc::EPOLL_CTL_ADD, set, event) as isize)?;
+        refused("epoll_wait", libc::epoll_wait(n, event, 1, 0) as isize)?;
+        refused("F_GETFD", libc::fcntl(n, libc::F_GETFD) as isize)?;
+        refused("F_GETFL", libc::syscall(libc::SYS_fcntl, n, libc::F_GETFL) as isize)?;
+        refused("dup", libc::dup(n) as isize)?;
+        refused("close", libc::close(n) as isize)?;
+        let map = libc::mmap(null, 4096, libc::PROT_READ, libc::MAP_SHARED, n, 0);
+        refused("mmap", map.expose_provenance().cast_signed())
+    }
+}
+
 fn main() -> ExitCode {
     let case = std::env::args().nth(1).unwrap_or_default();
     let outcome = match case.as_str() {
@@ -327,6 +382,7 @@ fn main() -> ExitCode {
         "inline_close" => inline_close(),
         "inline_mmap" => inline_mmap(),
         "select_fault" => select_fault(),
+        "unopened" => unopened(),
         "family" => family(),
         "once" => ring().and_then(|mut r| complete(&mut r)),
         _ => Err("no such case".into()),

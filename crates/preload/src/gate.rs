@@ -63,8 +63,9 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
             libc::SYS_dup3 => dup::raw_dup3(a[0] as i32, a[1] as i32, a[2] as i32),
             libc::SYS_fcntl => dup::raw_fcntl(a[0] as i32, a[1] as i32, a[2]),
             libc::SYS_mmap => {
+                let fd = crate::wrap::visible(a[4] as i32) as usize;
                 let off = crate::wrap::mmap::offset(a[4] as i32, a[5] as i64);
-                crate::raw::syscall6(nr, &[a[0], a[1], a[2], a[3], a[4], off as usize])
+                crate::raw::syscall6(nr, &[a[0], a[1], a[2], a[3], fd, off as usize])
             }
             _ => crate::raw::syscall6(nr, a),
         }

@@ -18,7 +18,19 @@ macro_rules! cases {
         })*
     };
 }
-cases!(poll, ppoll, select, epoll, dup, close_range, fork, inline_close, inline_mmap, select_fault);
+cases!(
+    poll,
+    ppoll,
+    select,
+    epoll,
+    dup,
+    close_range,
+    fork,
+    inline_close,
+    inline_mmap,
+    select_fault,
+    unopened
+);
 
 #[test]
 fn what_is_done_to_a_ring_inline_is_patched_where_no_ring_call_is() {

@@ -82,7 +82,7 @@ const REFUSED: isize = -(libc::EBADF as isize);
 /// `None` if the call is refused.
 fn control(fd: c_int, cmd: c_int, call: impl FnOnce() -> isize) -> Option<isize> {
     let duplicates = cmd == libc::F_DUPFD || cmd == libc::F_DUPFD_CLOEXEC;
-    if duplicates && internal(fd) {
+    if internal(fd) {
         return None;
     }
     let ret = call();

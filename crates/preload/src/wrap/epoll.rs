@@ -4,7 +4,7 @@
 //! before each wait on a set that holds rings, the engine brings their eventfds up to date.
 #![allow(unsafe_code)]
 
-use super::polled;
+use super::{polled, visible};
 use crate::gate::engine_rings;
 use crate::raw::{self, next, raw};
 use core::ffi::c_int;
@@ -38,7 +38,10 @@ unsafe extern "C" fn epoll_ctl(
     let stand_in = polled(fd);
     let at = event.expose_provenance();
     // SAFETY: the program's own call, with its own pointer.
-    let ret = unsafe { raw!(libc::SYS_epoll_ctl, epfd, op, stand_in.unwrap_or(fd), at) };
+    let ret = unsafe {
+        let member = stand_in.unwrap_or_else(|| visible(fd));
+        raw!(libc::SYS_epoll_ctl, visible(epfd), op, member, at)
+    };
     if let Some(stand_in) = stand_in.filter(|_| ret == 0) {
         let mut members = members();
         members.retain(|m| fds::is_ring(m.ring) && (m.set, m.ring) != (epfd, fd));
@@ -97,7 +100,7 @@ unsafe extern "C" fn epoll_wait(
     let next = next!(c"epoll_wait", fn(c_int, *mut epoll_event, c_int, c_int) -> c_int);
     // SAFETY: the program's own call, here and in the other two; libc's, because it is a
     // cancellation point.
-    next.map_or(-1, |f| unsafe { f(epfd, events, max, timeout) })
+    next.map_or(-1, |f| unsafe { f(visible(epfd), events, max, timeout) })
 }
 
 /// `epoll_pwait(2)`: `epoll_wait` with a signal mask.
@@ -113,7 +116,7 @@ unsafe extern "C" fn epoll_pwait(
     let next =
         next!(c"epoll_pwait", fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int);
     // SAFETY: as in `epoll_wait`.
-    next.map_or(-1, |f| unsafe { f(epfd, events, max, timeout, mask) })
+    next.map_or(-1, |f| unsafe { f(visible(epfd), events, max, timeout, mask) })
 }
 
 /// `epoll_pwait2(2)`: `epoll_pwait` with nanoseconds.
@@ -132,7 +135,7 @@ unsafe extern "C" fn epoll_pwait2(
     );
     match next {
         // SAFETY: as in `epoll_wait`.
-        Some(f) => unsafe { f(epfd, events, max, timeout, mask) },
+        Some(f) => unsafe { f(visible(epfd), events, max, timeout, mask) },
         None => {
             raw::set_errno(libc::ENOSYS);
             -1

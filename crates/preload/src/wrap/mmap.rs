@@ -1,6 +1,7 @@
 //! mmap(2) of a ring: the CQ ring has a mapping offset of its own, and is the SQ ring's memory.
 #![allow(unsafe_code)]
 
+use super::visible;
 use crate::gate::engine_rings;
 use crate::raw::raw;
 use core::ffi::{c_int, c_void};
@@ -28,7 +29,7 @@ macro_rules! mmap {
             fd: c_int,
             off: i64,
         ) -> *mut c_void {
-            let (a, off) = (addr.expose_provenance(), offset(fd, off));
+            let (a, fd, off) = (addr.expose_provenance(), visible(fd), offset(fd, off));
             // SAFETY: the program's own call. Raw, because programs map before dlsym is safe to
             // call.
             let ret = unsafe { raw!(libc::SYS_mmap, a, len, prot, flags, fd, off) };

@@ -24,7 +24,7 @@ pub fn closing(fd: i32) -> Result<Option<Closing>, Internal> {
     if !gate::engine_rings() || proc::shares_memory() {
         return Ok(None);
     }
-    if fds::is_internal(fd) {
+    if fds::is_hidden(fd) {
         return Err(Internal);
     }
     Ok(Some(fds::before_close(fd)))
@@ -32,7 +32,12 @@ pub fn closing(fd: i32) -> Result<Option<Closing>, Internal> {
 
 /// Is `fd` out of the program's reach?
 fn internal(fd: i32) -> bool {
-    gate::engine_rings() && fds::is_internal(fd) && !proc::shares_memory()
+    gate::engine_rings() && fds::is_hidden(fd) && !proc::shares_memory()
+}
+
+/// `fd`, or a number that is never open where `fd` is out of the program's reach.
+pub fn visible(fd: i32) -> i32 {
+    if internal(fd) { -1 } else { fd }
 }
 
 /// `new` is now a duplicate of `old`.

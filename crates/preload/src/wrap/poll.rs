@@ -1,14 +1,16 @@
 //! poll(2), ppoll(2) and their checked forms: entries that name a ring are polled through its
 //! eventfd.
 //!
-//! An array without a ring goes on as it is. Else a copy goes to libc, and the answers come back
+//! An entry that names a number of the engine's own is told that it is not open.
+//!
+//! An array without either goes on as it is. Else a copy goes to libc, and the answers come back
 //! into the original. Before it is looked at the kernel is asked whether that is possible
 //! (`engine::user`), so that a bad pointer is `EFAULT`.
 //!
 //! Before the program learns of a file that is ready, a ring that waits for it says so as well.
 #![allow(unsafe_code)]
 
-use super::polled;
+use super::{internal, polled};
 use crate::gate::engine_rings;
 use crate::raw::{self, next, raw};
 use core::ffi::c_int;
@@ -18,6 +20,8 @@ use softring_engine::{fds, user};
 /// What most programs poll at once; more is kept in a mapping, since a signal handler may not call
 /// malloc.
 const FEW: usize = 32;
+/// A number that poll(2) answers POLLNVAL about; it passes over negative ones.
+const NEVER_OPEN: c_int = c_int::MAX;
 const ENTRY: usize = size_of::<pollfd>();
 
 /// `poll(2)`: wait for some event on a file descriptor.
@@ -84,7 +88,7 @@ fn translated(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> 
 fn through(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> c_int) -> c_int {
     let bytes = (n as usize).saturating_mul(ENTRY);
     // More than a descriptor table can hold is the kernel's to refuse.
-    if !engine_rings() || n == 0 || n > 1 << 20 || !names_ring(theirs, n as usize) {
+    if !engine_rings() || n == 0 || n > 1 << 20 || !names_ours(theirs, n as usize) {
         return call(theirs);
     }
     let mut few = [pollfd { fd: 0, events: 0, revents: 0 }; FEW];
@@ -97,7 +101,9 @@ fn through(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> c_i
     for (i, e) in entries.iter_mut().enumerate() {
         // SAFETY: the array was readable a moment ago; it need not be aligned.
         *e = unsafe { theirs.wrapping_add(i).read_unaligned() };
-        if let Some(fd) = polled(e.fd) {
+        if internal(e.fd) {
+            e.fd = NEVER_OPEN;
+        } else if let Some(fd) = polled(e.fd) {
             if fds::sq_full(e.fd) {
                 // A ring is writable while its SQ has room; what stands for it always is.
                 e.events &= !(libc::POLLOUT | libc::POLLWRNORM);
@@ -114,15 +120,17 @@ fn through(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> c_i
     ret
 }
 
-/// Does the program's array name a ring? One that cannot be read is the kernel's to refuse.
-fn names_ring(theirs: *mut pollfd, n: usize) -> bool {
+/// Does the program's array name a ring, or what is the engine's own? One that cannot be read is
+/// the kernel's to refuse.
+fn names_ours(theirs: *mut pollfd, n: usize) -> bool {
     let at = theirs.expose_provenance() as u64;
     let fd_of = |i: usize| {
         let entry = theirs.wrapping_add(i);
         // SAFETY: as in `through`.
         unsafe { (&raw const (*entry).fd).read_unaligned() }
     };
-    user::check_readable(at, n * ENTRY).is_ok() && (0..n).any(|i| fds::is_ring(fd_of(i)))
+    let ours = |fd| fds::is_ring(fd) || fds::is_internal(fd);
+    user::check_readable(at, n * ENTRY).is_ok() && (0..n).any(|i| ours(fd_of(i)))
 }
 
 /// The answers go into the program's array, each beside the fd that is there; false if it cannot be

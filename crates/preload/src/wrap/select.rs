@@ -2,7 +2,7 @@
 //! in and out by the kernel's hand, so that a bad pointer is `EFAULT`.
 #![allow(unsafe_code)]
 
-use super::polled;
+use super::{internal, polled};
 use crate::gate::engine_rings;
 use crate::raw::{self, next};
 use core::ffi::c_int;
@@ -71,11 +71,16 @@ fn translated(
     if !engine_rings() || n <= 0 || n as usize > LIMIT {
         return call(n, theirs);
     }
-    if !(0..n).any(fds::is_ring) {
+    if !(0..n).any(|fd| fds::is_ring(fd) || fds::is_internal(fd)) {
         return call(n, theirs);
     }
     let Some(read) = copy_in(n, &theirs) else { return fault() };
-    let used = |fd: &c_int| fds::is_ring(*fd) && read.iter().any(|set| has(set, *fd));
+    let named = |fd: &c_int| read.iter().any(|set| has(set, *fd));
+    if (0..n).any(|fd| fds::is_internal(fd) && named(&fd) && internal(fd)) {
+        raw::set_errno(libc::EBADF);
+        return -1;
+    }
+    let used = |fd: &c_int| fds::is_ring(*fd) && named(fd);
     let mut rings = [(0 as c_int, 0 as c_int); LIMIT];
     let mut found = 0;
     let mut top = n;
