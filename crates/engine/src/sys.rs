@@ -307,10 +307,13 @@ pub(crate) fn poll_in(fds: &[i32], time: Duration) -> bool {
     sys!(__NR_ppoll, set, n, ts.as_ptr().expose_provenance(), 0, 8) == 0
 }
 
-/// `poll(2)` on one descriptor for as long as it takes; answers its return value.
-pub(crate) fn poll_wait(fd: i32, events: i16) -> isize {
+/// `poll(2)` on one descriptor for as long as it takes; answers the ready events.
+///
+/// # Errors
+/// As poll(2): `EINTR`.
+pub(crate) fn poll_wait(fd: i32, events: i16) -> Result<i16> {
     let mut p = PollFd(fd, events, 0);
-    sys!(__NR_poll, (&raw mut p).expose_provenance(), 1, usize::MAX)
+    check(sys!(__NR_poll, (&raw mut p).expose_provenance(), 1, usize::MAX)).map(|_| p.2)
 }
 
 /// Do two numbers mean the same open file? `None` where the kernel does not tell: before Linux 6.10

@@ -164,7 +164,7 @@ pub fn poll_events(req: &Req, events: u32) -> u32 {
 
 /// Waits until `fd` is ready; false if a signal came instead.
 fn wait(fd: i32, events: i16) -> bool {
-    sys::poll_wait(fd, events) > 0
+    sys::poll_wait(fd, events).is_ok()
 }
 
 /// Checks what a receive says about going on (`io_recvmsg_prep`).

@@ -6,6 +6,7 @@
 mod deny;
 mod plain;
 mod polled;
+mod polls;
 mod refuse;
 mod sys;
 mod waits;
@@ -19,7 +20,7 @@ fn main() -> ExitCode {
         deny::aio();
     }
     let name = std::env::args().nth(1).unwrap_or_default();
-    let plain = [plain::CASES, waits::CASES, refuse::CASES].concat();
+    let plain = [plain::CASES, waits::CASES, refuse::CASES, polls::CASES].concat();
     let all: Vec<Case> = [&*plain, waits::KERNELS, polled::CASES].concat();
     let list = |cases: &[Case]| cases.iter().for_each(|c| println!("{}", c.0));
     match name.as_str() {

@@ -94,6 +94,21 @@ fn setup_refuses() {
     id = 5;
     assert_eq!(setup(4, &mut id), err(EINVAL));
     assert_eq!(setup(4, std::ptr::null_mut()), err(EFAULT));
+    // The kernel doubles the number, in 32 bits.
+    const ABSURD: u32 = 1 << 22;
+    for (nr, errno) in [
+        (1 << 22, EAGAIN),
+        (ABSURD + 1, EINVAL),
+        (1 << 23, EINVAL),
+        (i32::MAX as u32, EINVAL),
+        (1 << 31, EAGAIN),
+        ((1 << 31) + ABSURD, EAGAIN),
+        ((1 << 31) + ABSURD + 1, EINVAL),
+        (u32::MAX, EINVAL),
+    ] {
+        id = 0;
+        assert_eq!((setup(nr, &mut id), id), (err(errno), 0), "{nr:#x}");
+    }
     let (_right, wrong) = (Aio::new(1), Aio(1 << 20));
     assert_eq!(wrong.submit(&[]), err(EINVAL));
     assert_eq!(wrong.wait(0, &mut [Event::default()], None), err(EINVAL));

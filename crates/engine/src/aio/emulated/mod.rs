@@ -11,6 +11,7 @@
 //! Locks: a context's own, a leaf but for the copying of events to the program.
 
 mod check;
+mod poll;
 mod rw;
 mod wait;
 
@@ -19,7 +20,7 @@ use super::mapped::Mapped;
 use super::table::{self, Entry};
 use crate::abi::aio::*;
 use crate::errno::{Errno, Result, answer};
-use crate::fds::{InternalFd, dup_internal};
+use crate::fds::{self, InternalFd, dup_internal, dup_visible};
 use crate::rsrc::eventfd::is_eventfd;
 use crate::sync::Mutex;
 use crate::sys::{self, borrow, futex_wake, sys};
@@ -28,6 +29,7 @@ use crate::transport::worker::{Pool, Work, default_limits};
 use crate::user;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
+use poll::Poll;
 use rustix::fd::AsRawFd;
 use rustix::fs::OFlags;
 use std::collections::VecDeque;
@@ -74,6 +76,8 @@ pub(super) struct Job {
     cb: iocb,
     obj: u64,
     file: File,
+    /// Of a poll.
+    poll: Option<Poll>,
     resfd: Option<InternalFd>,
 }
 
@@ -88,7 +92,11 @@ enum File {
 /// # Errors
 /// `EFAULT`, `EINVAL`, `EAGAIN`, `ENOMEM`.
 pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
-    if user::read::<u64>(at)? != 0 || nr == 0 || nr > ABSURD_NR {
+    if user::read::<u64>(at)? != 0 || nr == 0 {
+        return Err(Errno::EINVAL);
+    }
+    // The kernel doubles a number of 32 bits before it looks for a mistake.
+    if nr.max(4 * processors()).wrapping_mul(2) > ABSURD_NR {
         return Err(Errno::EINVAL);
     }
     if nr > MAX_NR {
@@ -112,8 +120,11 @@ pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
 /// For how many events a context has room that was asked for `nr`: ioctx_alloc thinks of batches
 /// for each processor. A ring's last page is used to its end.
 fn room(nr: u32) -> u32 {
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    2 * nr.max(4 * cpus) + 1
+    2 * nr.max(4 * processors()) + 1
+}
+
+fn processors() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
 }
 
 /// What the kernel answers about a context that it does not know: where its aio is denied, what it
@@ -189,7 +200,8 @@ impl Context {
 
     fn prepare(self: &Arc<Self>, cb: iocb, obj: u64) -> Result<Job> {
         let fd = cb.aio_fildes.cast_signed();
-        let flags = rustix::fs::fcntl_getfl(borrow(fd).ok_or(Errno::EBADF)?)?;
+        let open = borrow(fds::visible(fd)).ok_or(Errno::EBADF)?;
+        let flags = rustix::fs::fcntl_getfl(open)?;
         if flags.contains(OFlags::PATH) {
             return Err(Errno::EBADF);
         }
@@ -202,16 +214,18 @@ impl Context {
         }
         self.state.lock().decide(polled)?;
         check::command(&cb, flags)?;
-        let at_once = match cb.aio_lio_opcode {
-            IOCB_CMD_FSYNC | IOCB_CMD_FDSYNC => !check::has_storage(fd),
-            IOCB_CMD_POLL => sys::poll_now(fd, cb.aio_buf as i16) != 0,
+        let polls = cb.aio_lio_opcode == IOCB_CMD_POLL;
+        let poll = polls.then(|| Poll::new(fd, cb.aio_buf as u16, flags)).transpose()?;
+        let at_once = match (&poll, cb.aio_lio_opcode) {
+            (Some(poll), _) => matches!(poll, Poll::Ready(_)),
+            (_, IOCB_CMD_FSYNC | IOCB_CMD_FDSYNC) => !check::has_storage(fd),
             _ => Kind::of(fd) != Kind::Direct,
         };
         let file = match dup_internal(fd) {
             Ok(own) if !at_once => File::Ours(own),
             _ => File::Theirs(fd),
         };
-        Ok(Job { ctx: self.clone(), cb, obj, file, resfd })
+        Ok(Job { ctx: self.clone(), cb, obj, file, poll, resfd })
     }
 
     /// The end of one iocb.
@@ -329,7 +343,7 @@ fn key_of(obj: u64) -> u64 {
 
 /// A duplicate of the program's eventfd.
 fn eventfd(fd: u32) -> Result<InternalFd> {
-    let own = dup_internal(fd.cast_signed())?;
+    let own = dup_visible(fd.cast_signed())?;
     if is_eventfd(&own) { Ok(own) } else { Err(Errno::EINVAL) }
 }
 
@@ -347,12 +361,12 @@ impl Job {
             File::Theirs(fd) => *fd,
             File::Ours(own) => own.as_raw_fd(),
         };
+        if let Some(poll) = &self.poll {
+            return poll.result(fd) as isize;
+        }
         match self.cb.aio_lio_opcode {
             IOCB_CMD_FSYNC => sys!(__NR_fsync, fd),
             IOCB_CMD_FDSYNC => sys!(__NR_fdatasync, fd),
-            // Cancelled, it answers that nothing is ready.
-            IOCB_CMD_POLL if sys::poll_wait(fd, self.cb.aio_buf as i16) < 0 => 0,
-            IOCB_CMD_POLL => sys::poll_now(fd, self.cb.aio_buf as i16) as isize,
             _ => answer(rw::read_or_write(&self.cb, fd)),
         }
     }
