@@ -215,12 +215,28 @@ fn whole(kind: i32) -> libc::flock {
 
 /// Locks a whole file for writing, by a POSIX lock of this process: 0, or `-errno`.
 pub fn lock(fd: RawFd) -> i32 {
+    set_lock(fd, libc::F_SETLK, libc::F_WRLCK)
+}
+
+/// As [`lock`], waiting.
+pub fn lock_waiting(fd: RawFd) -> i32 {
+    set_lock(fd, libc::F_SETLKW, libc::F_WRLCK)
+}
+
+/// As [`lock`], by lockf(3), from the current position on.
+pub fn lockf(fd: RawFd) -> i32 {
+    // SAFETY: an fd and numbers.
+    if unsafe { libc::lockf(fd, libc::F_TLOCK, 0) } == -1 { -errno() } else { 0 }
+}
+
+/// Gives up this process's POSIX locks on a file.
+pub fn unlock(fd: RawFd) -> i32 {
+    set_lock(fd, libc::F_SETLK, libc::F_UNLCK)
+}
+
+fn set_lock(fd: RawFd, cmd: i32, kind: i32) -> i32 {
     // SAFETY: a live lock, which is only read.
-    if unsafe { libc::fcntl(fd, libc::F_SETLK, &whole(libc::F_WRLCK)) } == -1 {
-        -errno()
-    } else {
-        0
-    }
+    if unsafe { libc::fcntl(fd, cmd, &whole(kind)) } == -1 { -errno() } else { 0 }
 }
 
 /// Has any process, this one included, a POSIX lock on the file of `fd`?

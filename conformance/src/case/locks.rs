@@ -3,6 +3,8 @@
 
 use super::prelude::*;
 use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
     case!("locks", outlive_requests, [Op(IORING_OP_FSYNC), Op(IORING_OP_WRITE), Op(IORING_OP_READ)],
@@ -30,6 +32,8 @@ pub const CASES: &[Case] = &[
           "flock(2)'s lock ends with the program's last descriptor"),
     case!("locks", many_slots, [Op(IORING_OP_OPENAT), Op(IORING_OP_CLOSE)],
           "a locked file may be opened and closed in a slot any number of times"),
+    case!("locks", taken_meanwhile, [Reg(IORING_REGISTER_FILES), Reg(IORING_UNREGISTER_FILES)],
+          "a lock that a thread takes while another gives up the file in a ring stays"),
 ];
 
 /// A file that the process has locked, and another description of it, by which the lock is seen.
@@ -306,5 +310,34 @@ fn many_slots(cx: &mut Cx) -> Outcome {
     }
     cx.is("failed", failed, 0);
     f.still(cx, "all of them");
+    Ok(())
+}
+
+fn taken_meanwhile(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let file = cx.file("f", b"data")?;
+    let other = File::options().read(true).write(true).open(cx.dir()?.join("f"))?;
+    let (fd, stop) = (file.as_raw_fd(), AtomicBool::new(false));
+    let lost = std::thread::scope(|scope| {
+        let ring = &mut ring;
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                ring.register_slice(IORING_REGISTER_FILES, &[fd, fd, fd, fd]);
+                ring.register(IORING_UNREGISTER_FILES, 0, 0);
+            }
+        });
+        let lost = [os::lock, os::lock_waiting, os::lockf].map(|lock| {
+            let until = Instant::now() + Duration::from_millis(400);
+            let mut lost = 0;
+            while Instant::now() < until {
+                lost += i32::from(lock(fd) != 0 || !os::locked(other.as_raw_fd()));
+                lost += i32::from(os::unlock(fd) != 0);
+            }
+            lost
+        });
+        stop.store(true, Relaxed);
+        lost
+    });
+    cx.eq("lost", lost, [0; 3]);
     Ok(())
 }

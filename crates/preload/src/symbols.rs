@@ -24,6 +24,8 @@ pub const INTERPOSED: &[&str] = &[
     "freopen",
     "freopen64",
     "initgroups",
+    "lockf",
+    "lockf64",
     "login_tty",
     "mmap",
     "mmap64",

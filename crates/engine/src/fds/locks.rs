@@ -3,8 +3,9 @@
 //! A process loses its POSIX locks on a file when it closes any descriptor of that file, so also
 //! when we close a duplicate of our own (fcntl(2), "Advisory record locking"). So a duplicate of a
 //! file of the program's is closed only after `F_OFD_GETLK` has told of no lock: it asks in the
-//! name of the description, to which the process's own locks are another's. Where there may be one,
-//! the duplicate is retained: until the program closes a descriptor of the file, which ends the
+//! name of the description, to which the process's own locks are another's. `lock_race` has what
+//! happens if a thread sets one between the question and the close. Where there may be one, the
+//! duplicate is retained: until the program closes a descriptor of the file, which ends the
 //! locks in any case, or until the lock is gone, which each sweep asks ([`sweep`]). A request or a
 //! table that needs a duplicate of the same description takes a retained one, so that their number
 //! does not grow.

@@ -8,6 +8,7 @@ mod duplicates;
 mod forked;
 pub mod kept;
 mod kinds;
+mod lock_race;
 mod locks;
 mod moved;
 mod owned;
@@ -18,6 +19,7 @@ mod table_lock;
 
 pub use forked::{fork_child, fork_parent, fork_prepare};
 pub use kinds::{forget_kind, is_direct, kind, known_direct, known_kind, modelled, streak};
+pub use lock_race::{Setter, set_again};
 pub use moved::{check_now_and_then, know, move_away, now};
 pub use owned::{
     InternalFd, adopt_internal, adopt_opened, check_open, check_visible, close_numbers,

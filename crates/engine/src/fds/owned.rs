@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicI32, AtomicU64};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use super::kinds::forget_kind;
+use super::lock_race::Closer;
 use super::{kept, locks, moved};
 use crate::errno::{Errno, Result};
 use crate::sys::{EngineFd, borrow, sys};
@@ -36,7 +37,12 @@ impl InternalFd {
             moved::lose(number);
             let taken = moved::is_taken(number);
             if let Some(Ok(next)) = taken.then(|| duplicate_from(number, number + 1)) {
-                fd = next;
+                let closer = if of_program { Closer::begin(number) } else { None };
+                let mut before = core::mem::replace(&mut fd, next);
+                if of_program && closer.is_none() {
+                    before.stay_open();
+                }
+                drop(before);
                 continue;
             }
             mark_internal(number, true);
@@ -85,15 +91,12 @@ impl Drop for InternalFd {
     fn drop(&mut self) {
         let (first, number) = (self.first(), self.as_raw_fd());
         crate::transport::socket::forget(number);
-        if self.of_program && locks::any(number) {
-            self.fd.stay_open();
+        self.fd.stay_open();
+        let closer = if self.of_program { Closer::begin(number) } else { None };
+        if self.of_program && closer.is_none() {
             return locks::retain(first);
         }
-        let open = moved::forget(first);
-        if open != Some(first) {
-            self.fd.stay_open();
-            open.map(|number| sys!(__NR_close, number));
-        }
+        moved::forget(first).map(|number| sys!(__NR_close, number));
     }
 }
 
@@ -209,9 +212,7 @@ pub fn adopt_internal(fd: OwnedFd) -> InternalFd {
 /// locks: it stays where it is if there are any, as they would go with the number that is left.
 pub fn adopt_opened(fd: OwnedFd) -> InternalFd {
     let fd = EngineFd::from(fd);
-    if locks::any(fd.as_raw_fd()) {
-        return InternalFd::new(fd, true);
-    }
+    let Some(_closer) = Closer::begin(fd.as_raw_fd()) else { return InternalFd::new(fd, true) };
     let high = duplicate(fd.as_raw_fd());
     InternalFd::new(high.unwrap_or(fd), true)
 }

@@ -16,7 +16,7 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
 use std::io::{IoSlice, IoSliceMut};
 
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -25,7 +25,7 @@ use rustix::net::{
 use super::files::{FileNode, FileTable};
 use super::plain::Plain;
 use crate::errno::{Errno, Result};
-use crate::fds::InternalFd;
+use crate::fds::{InternalFd, adopt_opened};
 use crate::sys::sys;
 
 /// `SCM_MAX_FD`.
@@ -72,7 +72,7 @@ impl Deposit {
     }
 
     /// The files, with their slots.
-    fn peek(&self) -> Vec<(u32, OwnedFd)> {
+    fn peek(&self) -> Vec<(u32, InternalFd)> {
         let mut slots = [0u8; MOST * 4];
         let mut space = [const { core::mem::MaybeUninit::uninit() }; SPACE];
         let mut rights = RecvAncillaryBuffer::new(&mut space);
@@ -87,7 +87,7 @@ impl Deposit {
         });
         let words = slots[..got.bytes].chunks_exact(4);
         let slots = words.map(|w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]]));
-        slots.zip(fds.flatten()).collect()
+        slots.zip(fds.flatten().map(adopt_opened)).collect()
     }
 }
 
@@ -171,7 +171,7 @@ impl FileTable {
             // Its number is another's by now.
             let old = ManuallyDrop::new(old);
             let at = found.iter().position(|(s, _)| *s == slot);
-            let fd = at.map(|at| crate::fds::adopt_opened(found.swap_remove(at).1));
+            let fd = at.map(|at| found.swap_remove(at).1);
             *place = fd.map(|fd| old.again(fd));
             self.used -= usize::from(place.is_none());
         }

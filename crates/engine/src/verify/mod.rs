@@ -10,6 +10,7 @@
 mod cancel;
 mod closing;
 mod lock;
+mod lock_race;
 mod overflow;
 mod placing;
 mod queues;

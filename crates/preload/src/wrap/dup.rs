@@ -63,7 +63,8 @@ pub fn raw_dup3(old: c_int, new: c_int, flags: c_int) -> isize {
 /// fcntl(2) by number.
 pub fn raw_fcntl(fd: c_int, cmd: c_int, arg: usize) -> isize {
     // SAFETY: the program's own call.
-    control(fd, cmd, || unsafe { raw!(libc::SYS_fcntl, fd, cmd, arg) }).unwrap_or(REFUSED)
+    let call = || unsafe { raw!(libc::SYS_fcntl, fd, cmd, arg) };
+    control(fd, cmd, arg, call, |ret| ret).unwrap_or(REFUSED)
 }
 
 type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
@@ -72,18 +73,28 @@ type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
 fn libc_fcntl(fd: c_int, cmd: c_int, arg: usize, next: Option<Fcntl>) -> c_int {
     let Some(next) = next else { return raw::libc_answer(raw_fcntl(fd, cmd, arg)) as c_int };
     // SAFETY: the program's own call; libc's, because some commands are cancellation points.
-    let done = control(fd, cmd, || unsafe { next(fd, cmd, arg) } as isize);
+    let call = || unsafe { next(fd, cmd, arg) } as isize;
+    let done = control(fd, cmd, arg, call, raw::libc_answer);
     done.unwrap_or_else(|| raw::libc_answer(REFUSED)) as c_int
 }
 
 /// What a number that is not open answers.
 const REFUSED: isize = -(libc::EBADF as isize);
 
-/// `None` if the call is refused.
-fn control(fd: c_int, cmd: c_int, call: impl FnOnce() -> isize) -> Option<isize> {
+/// `None` if the call is refused. `answer` is how the caller is told what the kernel answers.
+fn control(
+    fd: c_int,
+    cmd: c_int,
+    arg: usize,
+    call: impl Fn() -> isize,
+    answer: fn(isize) -> isize,
+) -> Option<isize> {
     let duplicates = cmd == libc::F_DUPFD || cmd == libc::F_DUPFD_CLOEXEC;
     if internal(fd) {
         return None;
+    }
+    if let Some(ret) = super::locks::set_by_fcntl(fd, cmd, arg, &call, answer) {
+        return Some(ret);
     }
     let ret = call();
     if duplicates {

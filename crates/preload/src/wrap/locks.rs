@@ -1,0 +1,83 @@
+//! POSIX locks: fcntl(2) with `F_SETLK` or `F_SETLKW`, and lockf(3). A lock that the engine took
+//! away, as it closed a descriptor of the file, is set again before the program is told of it.
+#![allow(unsafe_code)]
+
+use crate::raw::{self, next, raw};
+use core::ffi::c_int;
+use libc::off_t;
+use softring_engine::{fds, user};
+
+/// `lockf(3)`: apply, test or remove a POSIX lock on an open file. libc makes the system call below
+/// without asking anybody.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lockf(fd: c_int, cmd: c_int, len: off_t) -> c_int {
+    libc_lockf(fd, cmd, len, next!(c"lockf", fn(c_int, c_int, off_t) -> c_int))
+}
+
+/// `lockf(3)`, under the name that programs with 64-bit offsets use.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lockf64(fd: c_int, cmd: c_int, len: off_t) -> c_int {
+    libc_lockf(fd, cmd, len, next!(c"lockf64", fn(c_int, c_int, off_t) -> c_int))
+}
+
+type Lockf = unsafe extern "C" fn(c_int, c_int, off_t) -> c_int;
+
+fn libc_lockf(fd: c_int, cmd: c_int, len: off_t, next: Option<Lockf>) -> c_int {
+    let Some(next) = next else { return raw::libc_answer(-(libc::ENOSYS as isize)) as c_int };
+    // SAFETY: the program's own call.
+    let call = |cmd| unsafe { next(fd, cmd, len) } as isize;
+    let again = || match call(libc::F_TLOCK) {
+        -1 => -(raw::errno() as isize),
+        done => done,
+    };
+    let ret = match cmd {
+        libc::F_LOCK => set(fd, true, || call(cmd), again, raw::libc_answer),
+        libc::F_TLOCK => set(fd, false, || call(cmd), again, raw::libc_answer),
+        _ => call(cmd),
+    };
+    ret as c_int
+}
+
+/// fcntl(2) with a command that sets a lock; none for other commands. `call` makes it. The answer
+/// is that of `call`, or by `answer` that of the kernel.
+pub fn set_by_fcntl(
+    fd: c_int,
+    cmd: c_int,
+    arg: usize,
+    call: impl Fn() -> isize,
+    answer: fn(isize) -> isize,
+) -> Option<isize> {
+    if cmd != libc::F_SETLK && cmd != libc::F_SETLKW {
+        return None;
+    }
+    let again = || match user::read::<u32>(arg as u64) {
+        // An unlock, by the first two bytes: there is nothing to lose.
+        Ok(kind) if kind as u16 == libc::F_UNLCK as u16 => 0,
+        // SAFETY: the program's own call, once more.
+        _ => unsafe { raw!(libc::SYS_fcntl, fd, libc::F_SETLK, arg) },
+    };
+    Some(set(fd, cmd == libc::F_SETLKW, call, again, answer))
+}
+
+/// Makes a call that sets a lock, and again until the lock is there for sure, or another process
+/// has it. `again` answers as the kernel does, and never waits.
+fn set(
+    fd: c_int,
+    waits: bool,
+    call: impl Fn() -> isize,
+    again: impl Fn() -> isize,
+    answer: fn(isize) -> isize,
+) -> isize {
+    loop {
+        let setter = fds::Setter::begin();
+        let ret = call();
+        if ret < 0 || setter.has_lock() {
+            return ret;
+        }
+        let ret = fds::set_again(fd, &again);
+        let taken = matches!(-ret as c_int, libc::EAGAIN | libc::EACCES);
+        if !(waits && taken) {
+            return answer(ret);
+        }
+    }
+}
