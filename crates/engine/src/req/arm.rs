@@ -290,7 +290,7 @@ fn number_at_hand(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
 }
 
 /// The events that the poll set is told to wait for.
-fn events_of(req: &Req, poll: Poll) -> u32 {
+pub(super) fn events_of(req: &Req, poll: Poll) -> u32 {
     let asked = req.opcode() == IORING_OP_POLL_ADD;
     if asked { ops::poll::epoll_events(poll.events) } else { poll.events }
 }

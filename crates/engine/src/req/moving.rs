@@ -10,6 +10,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use core::time::Duration;
+use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 
@@ -17,7 +18,9 @@ use crate::ctx::{Ctx, Issuing, Ring};
 use crate::errno::Errno;
 use crate::fds::{InternalFd, dup_internal};
 use crate::opdef::{Outcome, Try};
+use crate::req::arm::events_of;
 use crate::req::request::{Call, FileRef, Req, Wait};
+use crate::req::slab::ReqId;
 use crate::sys;
 use crate::transport::kind::Kind;
 
@@ -130,23 +133,53 @@ impl Ctx {
             self.moved = dup_internal(from).ok();
         }
         let Some(set) = &mut self.transports.poll else { return };
-        for id in set.fall(fd) {
+        let waiters = set.fall(fd);
+        if waiters.len() > 1 && self.go_on_together(&waiters, from) {
+            return;
+        }
+        waiters.into_iter().for_each(|id| self.go_on_alone(id, from));
+    }
+
+    /// Requests that waited for the file of `from` go on under one duplicate of it.
+    fn go_on_together(&mut self, waiters: &[ReqId], from: i32) -> bool {
+        let Ok(dup) = dup_internal(from).map(Arc::new) else { return false };
+        let events = |&id: &ReqId| {
+            let req = self.slab.get(id)?;
+            let Wait::Poll(poll) = req.wait else { return None };
+            Some(events_of(req, poll))
+        };
+        let all = waiters.iter().filter_map(events).fold(0, |all, events| all | events);
+        let Some(set) = &mut self.transports.poll else { return false };
+        if set.go_on(&dup, all, waiters) != Ok(true) {
+            return false;
+        }
+        for &id in waiters {
             let Some(req) = self.slab.get_mut(id) else { continue };
+            req.call.file = FileRef::Shared(dup.clone(), Kind::Pollable);
             if let Wait::Poll(poll) = &mut req.wait {
-                (poll.at, poll.stays) = (-1, false);
+                (poll.at, poll.stays) = (dup.as_raw_fd(), true);
             }
-            if let FileRef::Plain(_) = req.call.file
-                && let Ok(own) = dup_internal(from)
-            {
-                req.call.file = FileRef::Owned(own, Kind::Pollable);
-            }
-            let held = req.call.file.hold_for_poll();
-            let plain = matches!(req.call.file, FileRef::Plain(_));
-            if held.is_err() || plain || self.stand(id).is_err() {
-                // No descriptor is left for it.
-                self.complete(id, Errno::ECANCELED.res());
-                self.commit();
-            }
+        }
+        true
+    }
+
+    /// A request that waited for the file of `from` goes on under a duplicate of its own.
+    fn go_on_alone(&mut self, id: ReqId, from: i32) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        if let Wait::Poll(poll) = &mut req.wait {
+            (poll.at, poll.stays) = (-1, false);
+        }
+        if let FileRef::Plain(_) = req.call.file
+            && let Ok(own) = dup_internal(from)
+        {
+            req.call.file = FileRef::Owned(own, Kind::Pollable);
+        }
+        let held = req.call.file.hold_for_poll();
+        let plain = matches!(req.call.file, FileRef::Plain(_));
+        if held.is_err() || plain || self.stand(id).is_err() {
+            // No descriptor is left for it.
+            self.complete(id, Errno::ECANCELED.res());
+            self.commit();
         }
     }
 }

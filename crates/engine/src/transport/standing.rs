@@ -28,6 +28,19 @@
 //! event: that is what `dry` says. Otherwise the registration is changed to what it is
 //! (EPOLL_CTL_MOD), and epoll looks itself.
 //!
+//! **Several waiters and a close.** Where more than one request waits under a number that is closed,
+//! they go on together, under one duplicate that stands as the number did. With a registration each,
+//! one could be woken first and take the data before epoll looks at the other:
+//!
+//! ```text
+//! writer                       ring
+//! data, wakes RECV's entry     epoll_wait: RECV
+//!                              recv takes the data
+//! wakes POLL_ADD's entry       epoll_wait: POLL_ADD's file is not ready: no event
+//! ```
+//!
+//! The kernel tells every poll that a wake-up reaches.
+//!
 //! **A close that went past everybody** (code that no entry point knows of) leaves a registration
 //! that means nothing. So the reactor asks epoll, within a second, once for each number on which
 //! somebody has come to wait ([`PollSet::lost`]); whoever waits on one that epoll does not know is
@@ -37,9 +50,13 @@
 
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicU8, fence};
+use std::sync::Arc;
+
+use rustix::fd::AsRawFd;
 
 use super::poll::PollSet;
 use crate::errno::{Errno, Result};
+use crate::fds::InternalFd;
 use crate::req::slab::ReqId;
 use crate::sys::nr::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
 use crate::sys::{self, nr};
@@ -140,6 +157,8 @@ pub struct Standing {
     checked: bool,
     /// Who waits there, the longest first.
     pub waiters: Vec<ReqId>,
+    /// The descriptor, where it is the engine's: it stands as long as somebody waits.
+    duplicate: Option<Arc<InternalFd>>,
 }
 
 /// The number that event data names, if it names one.
@@ -175,11 +194,30 @@ impl PollSet {
         } else if !self.begin(fd, events)? {
             return Ok(false);
         }
+        self.join(fd, id);
+        Ok(true)
+    }
+
+    /// `id` waits under `fd`, which stands.
+    fn join(&mut self, fd: i32, id: ReqId) {
         let s = &mut self.standing[fd as usize];
         s.waiters.push(id);
         s.checked = false;
         self.unchecked = true;
         self.armed += 1;
+    }
+
+    /// All of `ids` go on under one duplicate of what they waited for; false if it cannot stand.
+    ///
+    /// # Errors
+    /// As [`Self::stand`].
+    pub fn go_on(&mut self, dup: &Arc<InternalFd>, events: u32, ids: &[ReqId]) -> Result<bool> {
+        let fd = dup.as_raw_fd();
+        if !self.may_stand(fd) || !self.begin(fd, events)? {
+            return Ok(false);
+        }
+        self.standing[fd as usize].duplicate = Some(dup.clone());
+        ids.iter().for_each(|&id| self.join(fd, id));
         Ok(true)
     }
 
@@ -232,8 +270,10 @@ impl PollSet {
     /// `id` waits there no more.
     pub fn depart(&mut self, fd: i32, id: ReqId) {
         self.armed -= 1;
-        if let Some(s) = self.standing(fd) {
-            s.waiters.retain(|&w| w != id);
+        let Some(s) = self.standing(fd) else { return };
+        s.waiters.retain(|&w| w != id);
+        if s.waiters.is_empty() && s.duplicate.is_some() {
+            self.fall(fd);
         }
     }
 
@@ -289,5 +329,33 @@ impl Drop for PollSet {
                 less(&STANDS[at]);
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::transport::poll::{BATCH, Event, wait};
+    use rustix::pipe::pipe;
+
+    #[test]
+    fn those_who_go_on_together_are_told_by_one_event_and_leave_nothing() {
+        let mut set = PollSet::new().unwrap();
+        let (r, w) = pipe().unwrap();
+        let ids = [1, 2].map(|n| ReqId::from_u64(1 << 32 | n));
+        let dup = Arc::new(crate::fds::dup_internal(r.as_raw_fd()).unwrap());
+        let fd = dup.as_raw_fd();
+        assert_eq!(set.go_on(&dup, IN | EPOLLONESHOT, &ids), Ok(true));
+        assert_eq!((set.armed(), count(fd)), (2, 1));
+        rustix::io::write(&w, b"x").unwrap();
+        let mut buf = [Event::default(); BATCH];
+        assert_eq!(wait(set.fd().as_raw_fd(), &mut buf, Some(0), None), Ok(1));
+        assert_eq!(number(buf[0].data), Some(fd));
+        assert_eq!(set.standing(fd).unwrap().waiters, ids);
+        set.depart(fd, ids[0]);
+        assert!(set.stands(fd));
+        set.depart(fd, ids[1]);
+        assert_eq!((set.stands(fd), set.armed(), count(fd)), (false, 0, 0));
+        assert_eq!(Arc::strong_count(&dup), 1);
     }
 }
