@@ -24,7 +24,7 @@ static DOOR: AtomicU32 = AtomicU32::new(0);
 /// A cancelled thread has begun.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-fn keep_door(door: Door) {
+pub(super) fn keep_door(door: Door) {
     let at = Door::ALL.iter().position(|d| *d == door).unwrap_or(0);
     DOOR.store(at as u32, Ordering::Relaxed);
 }
@@ -35,7 +35,7 @@ fn enter(fd: i32, submit: u32, min: u32) -> isize {
 }
 
 /// Waits for what never comes.
-extern "C" fn wait(fd: i32) -> isize {
+pub(super) extern "C" fn wait(fd: i32) -> isize {
     jump::begin();
     let ret = enter(fd, 0, 1);
     jump::end();
@@ -59,7 +59,7 @@ fn spin(time: Duration) {
 }
 
 /// A thread is in `f` and is jumped in after a while; then it does `then`.
-fn round<T: Send>(
+pub(super) fn round<T: Send>(
     f: extern "C" fn(i32) -> isize,
     fd: i32,
     late: Duration,
@@ -106,7 +106,7 @@ fn take(ring: &mut Ring, n: usize) -> Vec<(u64, i32)> {
 }
 
 /// Is a NOP answered?
-fn nop(ring: &mut Ring) -> bool {
+pub(super) fn nop(ring: &mut Ring) -> bool {
     ring.push(sqe::nop().ud(9)).submit();
     take(ring, 1) == [(9, 0)]
 }

@@ -161,6 +161,7 @@ families![
     cq,
     process,
     jumps,
+    handlers,
     ended,
     limits,
     unopened,

@@ -12,7 +12,7 @@
 use crate::config::{self, Engine};
 use crate::door::libaio;
 use crate::raw::raw;
-use crate::wrap::{close, dup};
+use crate::wrap::{close, dup, signal};
 use crate::{door, notice, proc, report};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use softring_engine::abi::{IORING_SETUP_IOPOLL, io_uring_params};
@@ -62,6 +62,7 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
             libc::SYS_dup2 => dup::raw_dup2(a[0] as i32, a[1] as i32),
             libc::SYS_dup3 => dup::raw_dup3(a[0] as i32, a[1] as i32, a[2] as i32),
             libc::SYS_fcntl => dup::raw_fcntl(a[0] as i32, a[1] as i32, a[2]),
+            libc::SYS_rt_sigaction => signal::raw_sigaction(a[0] as i32, a[1], a[2], a[3]),
             libc::SYS_mmap => {
                 let fd = crate::wrap::visible(a[4] as i32) as usize;
                 let off = crate::wrap::mmap::offset(a[4] as i32, a[5] as i64);

@@ -1,10 +1,10 @@
 //! libc's `syscall()`: the door of Rust's io-uring, libuv, Netty, libaio, and of fio's setup.
 //!
-//! Only 425..=427, the numbers of kernel aio, those that change a thread's rights and, once there
-//! are rings, of what closes, duplicates or maps a descriptor are looked at (libuv closes every
-//! descriptor so). Every other number leaves by a tail jump, registers and stack untouched, to the
-//! next `syscall` (libc's): no frame of ours is in the way of `syscall(SYS_vfork)` or
-//! `syscall(SYS_clone)`, whose child returns on the caller's stack.
+//! These numbers are looked at: 425..=427, those of kernel aio, of rt_sigaction, of what changes a
+//! thread's rights and, once there are rings, of what closes, duplicates or maps a descriptor
+//! (libuv closes every descriptor so). Every other number leaves by a tail jump, registers and
+//! stack untouched, to the next `syscall` (libc's): no frame of ours is in the way of
+//! `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose child returns on the caller's stack.
 #![allow(unsafe_code)]
 
 use super::libaio::{FIRST, PGETEVENTS};
@@ -54,6 +54,8 @@ unsafe extern "C" fn syscall() -> c_long {
         "je {rights}",
         "cmp edi, {landlock_restrict_self}",
         "je {rights}",
+        "cmp edi, {rt_sigaction}",
+        "je {ours}",
         "cmp byte ptr [rip + {rings}], 0",
         "je 2f",
         "cmp edi, {close}",
@@ -75,6 +77,7 @@ unsafe extern "C" fn syscall() -> c_long {
         "jmp rax",
         ours = sym ours,
         rings = sym gate::ENGINE_RINGS,
+        rt_sigaction = const libc::SYS_rt_sigaction,
         close = const libc::SYS_close,
         close_range = const libc::SYS_close_range,
         dup = const libc::SYS_dup,
@@ -96,7 +99,7 @@ unsafe extern "C" fn syscall() -> c_long {
     )
 }
 
-/// The calls of io_uring, of kernel aio, and on descriptors, as `syscall(nr, a0 … a5)`.
+/// The calls of io_uring, of kernel aio, of handlers and on descriptors, as `syscall(nr, a0 … a5)`.
 unsafe extern "C" fn ours(
     nr: usize,
     a0: usize,

@@ -3,7 +3,7 @@
 //! From the first ring on, what the program installs as a handler is kept here, and the kernel is
 //! given [`handler`] in its place, with the mask and flags that the program wants, and SA_SIGINFO.
 //! The program is shown its own. Left alone are signals that tell of a fault of the thread's own,
-//! and what is installed by an inline system call.
+//! and what is installed by an inline system call that is not patched.
 //!
 //! A word per signal is all there is, and no lock: sigaction(2) may be called in a handler.
 #![allow(unsafe_code)]
@@ -188,7 +188,9 @@ pub unsafe fn exchange(
     // SAFETY: the program's pointers, which libc's sigaction reads and writes just so.
     unsafe {
         let mut before = word.load(Acquire);
-        let asked = new.as_ref().filter(|a| is_handler(a.sa_sigaction) && !proc::shares_memory());
+        // Ours: an inline call was shown it, and the program gives it back.
+        let theirs = |a: &&libc::sigaction| is_handler(a.sa_sigaction) && a.sa_sigaction != ours();
+        let asked = new.as_ref().filter(theirs).filter(|_| !proc::shares_memory());
         let ret = match asked {
             None => real(new, old),
             Some(asked) => {
@@ -204,16 +206,27 @@ pub unsafe fn exchange(
                 ret
             }
         };
-        if let Some(old) = old.as_mut().filter(|old| ret == 0 && old.sa_sigaction == ours()) {
-            old.sa_sigaction = before & !OWN;
-            if before & SIGINFO == 0 {
-                old.sa_flags &= !libc::SA_SIGINFO;
-            }
-            if before & NESTS != 0 {
-                old.sa_flags |= libc::SA_NODEFER;
-            }
+        if let Some(old) = old.as_mut().filter(|_| ret == 0) {
+            show(before, old);
         }
         ret
+    }
+}
+
+/// Shows the program its own action where the kernel has ours. One with SA_RESETHAND has left its
+/// flags behind.
+fn show(kept: usize, old: &mut libc::sigaction) {
+    let gone = old.sa_sigaction == libc::SIG_DFL && kept & ONCE != 0;
+    if old.sa_sigaction == ours() {
+        old.sa_sigaction = kept & !OWN;
+    } else if !gone || old.sa_flags & libc::SA_RESETHAND == 0 {
+        return;
+    }
+    if kept & SIGINFO == 0 {
+        old.sa_flags &= !libc::SA_SIGINFO;
+    }
+    if kept & NESTS != 0 {
+        old.sa_flags |= libc::SA_NODEFER;
     }
 }
 

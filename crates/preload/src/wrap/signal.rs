@@ -1,4 +1,4 @@
-//! sigaction(2), signal(2), sigprocmask(2), pthread_sigmask(3): while SIGSYS is ours, about it; and
+//! sigaction(2), also by its system call's number, signal(2), sigprocmask(2), pthread_sigmask(3): while SIGSYS is ours, about it; and
 //! about handlers that are to run between calls only ([`super::handlers`]).
 //!
 //! The program's own SIGSYS handler is kept beside ours, called for what is not a ring call, and
@@ -7,10 +7,11 @@
 #![allow(unsafe_code)]
 
 use crate::door::sigsys;
-use crate::raw::next;
+use crate::raw::{next, raw};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use libc::{sighandler_t, siginfo_t, sigset_t};
+use softring_engine::user;
 use std::sync::Mutex;
 
 /// What the program wants done about SIGSYS: handler, flags.
@@ -77,17 +78,32 @@ unsafe extern "C" fn sigaction(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
-    if super::handlers::concerns(signo) {
-        // SAFETY: the program's own call, or the same with an action of ours.
-        return unsafe {
-            super::handlers::exchange(signo, new, old, |new, old| open_action(signo, new, old))
-        };
-    }
-    // SAFETY: the program's own call.
-    unsafe { open_action(signo, new, old) }
+    // SAFETY: the program's own call, or the same with an action of ours.
+    unsafe { action(signo, new, old, |new, old| real_sigaction(signo, new, old)) }
 }
 
-/// sigaction(2) that leaves SIGSYS to us.
+/// sigaction(2) by `real`, with what is ours left out: our handlers and SIGSYS.
+///
+/// # Safety
+/// As for sigaction(2).
+unsafe fn action(
+    signo: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+    real: impl Fn(*const libc::sigaction, *mut libc::sigaction) -> c_int,
+) -> c_int {
+    // SAFETY: our caller's.
+    unsafe {
+        if super::handlers::concerns(signo) {
+            return super::handlers::exchange(signo, new, old, |new, old| {
+                open_action(signo, new, old, &real)
+            });
+        }
+        open_action(signo, new, old, real)
+    }
+}
+
+/// sigaction(2) by `real` that leaves SIGSYS to us.
 ///
 /// # Safety
 /// As for sigaction(2).
@@ -95,10 +111,10 @@ unsafe fn open_action(
     signo: c_int,
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
+    real: impl Fn(*const libc::sigaction, *mut libc::sigaction) -> c_int,
 ) -> c_int {
     if !sigsys::handling() {
-        // SAFETY: our caller's.
-        return unsafe { real_sigaction(signo, new, old) };
+        return real(new, old);
     }
     // SAFETY: the program's pointers, which libc's sigaction reads and writes just so.
     unsafe {
@@ -112,10 +128,81 @@ unsafe fn open_action(
             }
             return 0;
         }
-        let Some(asked) = new.as_ref() else { return real_sigaction(signo, new, old) };
+        let Some(asked) = new.as_ref() else { return real(new, old) };
         let mut open = *asked;
         libc::sigdelset(&raw mut open.sa_mask, libc::SIGSYS);
-        real_sigaction(signo, &raw const open, old)
+        real(&raw const open, old)
+    }
+}
+
+/// rt_sigaction(2) by number: the kernel's structures, its order of checks, its errors.
+pub fn raw_sigaction(signo: c_int, new: usize, old: usize, size: usize) -> isize {
+    if size != size_of::<u64>() || !super::handlers::concerns(signo) && !sigsys::handling() {
+        // SAFETY: the program's own call.
+        return unsafe { raw!(libc::SYS_rt_sigaction, signo, new, old, size) };
+    }
+    let asked = match (new != 0).then(|| user::read(new as u64)).transpose() {
+        Ok(asked) => asked.map(of_kernel),
+        Err(_) => return -(libc::EFAULT as isize),
+    };
+    let asked = asked.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: zero is a valid sigaction.
+    let mut before: libc::sigaction = unsafe { core::mem::zeroed() };
+    // SAFETY: structures of ours.
+    let ret = unsafe {
+        action(signo, asked, &raw mut before, |new, old| kernel_sigaction(signo, new, old))
+    };
+    if ret == 0 && old != 0 && user::write(old as u64, &to_kernel(&before)).is_err() {
+        return -(libc::EFAULT as isize);
+    }
+    ret as isize
+}
+
+/// `struct sigaction` as the kernel has it: handler, flags, restorer, mask.
+type KernelAction = [u64; 4];
+
+fn of_kernel([handler, flags, restorer, mask]: KernelAction) -> libc::sigaction {
+    // SAFETY: zero is a valid sigaction; a set begins with the kernel's word; whatever the program
+    // gives as restorer only the kernel calls.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = handler as sighandler_t;
+        // The kernel knows no flags beyond 32 bits.
+        action.sa_flags = flags as c_int;
+        action.sa_restorer = core::mem::transmute::<u64, Option<extern "C" fn()>>(restorer);
+        (&raw mut action.sa_mask).cast::<u64>().write(mask);
+        action
+    }
+}
+
+fn to_kernel(action: &libc::sigaction) -> KernelAction {
+    let restorer = action.sa_restorer.map_or(0, |f| f as *const () as u64);
+    // SAFETY: a set begins with the kernel's word.
+    let mask = unsafe { (&raw const action.sa_mask).cast::<u64>().read() };
+    let flags = u64::from(action.sa_flags.cast_unsigned());
+    [action.sa_sigaction as u64, flags, restorer, mask]
+}
+
+/// 0 or the kernel's `-errno`.
+///
+/// # Safety
+/// `new` is an action or null; `old` is one of ours.
+unsafe fn kernel_sigaction(
+    signo: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    let mut before = KernelAction::default();
+    let to = (&raw mut before).expose_provenance();
+    // SAFETY: as our caller says; structures of ours for the kernel.
+    unsafe {
+        let new = new.as_ref().map(to_kernel);
+        let from = new.as_ref().map_or(0, |new| new.as_ptr().expose_provenance());
+        let ret = raw!(libc::SYS_rt_sigaction, signo, from, to, size_of::<u64>());
+        if ret == 0 {
+            *old = of_kernel(before);
+        }
+        ret as c_int
     }
 }
 
