@@ -220,38 +220,49 @@ fn read(r: &mut IoUring, fd: RawFd, off: u64, data: u64) -> Outcome {
 }
 
 /// A file is read and closed, and a FIFO gets its number: a read of that waits for data, and holds
-/// nobody up.
+/// up nobody: neither the submission nor a timer.
 fn fifo_reused(way: &str) -> Outcome {
     for off in [u64::MAX, 0] {
-        let mut r = ring()?;
-        let fd = memory_file()?;
-        for _ in 0..3 {
-            read(&mut r, fd, off, 1)?;
-            equal("of the file", one(&mut r)?.result(), 16)?;
-        }
-        close(way, fd)?;
-        let mut ends = [0; 2];
-        // SAFETY: room for two numbers.
-        unsafe { libc::pipe(ends.as_mut_ptr()) };
-        place(ends[0], fd)?;
-        let writer = if ends[1] == fd { return Err("numbers".into()) } else { ends[1] };
-        let late = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(600));
-            write(writer, b"late")
-        });
-        read(&mut r, fd, u64::MAX, 2)?;
-        let began = std::time::Instant::now();
-        r.submit().map_err(|e| e.to_string())?;
-        equal("the submission waits", began.elapsed() > Duration::from_millis(300), false)?;
-        push(&mut r, opcode::Nop::new().build().user_data(3))?;
-        equal("NOP", one(&mut r)?.user_data(), 3)?;
-        let c = one(&mut r)?;
-        equal("of the FIFO", (c.user_data(), c.result()), (2, 4))?;
-        late.join().unwrap()?;
-        close(way, fd)?;
-        close("close", writer)?;
+        fifo_read_by(ring()?, way, off)?;
+        let polled = IoUring::builder().setup_sqpoll(20).build(8);
+        fifo_read_by(polled.map_err(|e| format!("setup: {e}"))?, way, off)?;
     }
     Ok(())
+}
+
+fn fifo_read_by(mut r: IoUring, way: &str, off: u64) -> Outcome {
+    let fd = memory_file()?;
+    for _ in 0..3 {
+        read(&mut r, fd, off, 1)?;
+        equal("of the file", one(&mut r)?.result(), 16)?;
+    }
+    close(way, fd)?;
+    let mut ends = [0; 2];
+    // SAFETY: room for two numbers.
+    unsafe { libc::pipe(ends.as_mut_ptr()) };
+    place(ends[0], fd)?;
+    let writer = if ends[1] == fd { return Err("numbers".into()) } else { ends[1] };
+    let late = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(600));
+        write(writer, b"late")
+    });
+    let began = std::time::Instant::now();
+    let in_time = |what: &str| equal(what, began.elapsed() > Duration::from_millis(500), false);
+    let soon = Box::leak(Box::new(types::Timespec::from(Duration::from_millis(50))));
+    push(&mut r, opcode::Timeout::new(soon).build().user_data(4))?;
+    read(&mut r, fd, u64::MAX, 2)?;
+    r.submit().map_err(|e| e.to_string())?;
+    in_time("the submission waits")?;
+    push(&mut r, opcode::Nop::new().build().user_data(3))?;
+    equal("NOP", one(&mut r)?.user_data(), 3)?;
+    let c = one(&mut r)?;
+    equal("the timer", (c.user_data(), c.result()), (4, -libc::ETIME))?;
+    in_time("the timer waits")?;
+    let c = one(&mut r)?;
+    equal("of the FIFO", (c.user_data(), c.result()), (2, 4))?;
+    late.join().unwrap()?;
+    close(way, fd)?;
+    close("close", writer)
 }
 
 /// Everything from 3 on is closed at once, and all numbers become a file of the program's: nobody

@@ -1,5 +1,6 @@
-//! sigaction(2), also by its system call's number, signal(2), sigprocmask(2), pthread_sigmask(3): while SIGSYS is ours, about it; and
-//! about handlers that are to run between calls only ([`super::handlers`]).
+//! sigaction(2), also by its system call's number, signal(2), sigprocmask(2), pthread_sigmask(3):
+//! while SIGSYS is ours, about it; and about handlers that are to run between calls only
+//! ([`super::handlers`]).
 //!
 //! The program's own SIGSYS handler is kept beside ours, called for what is not a ring call, and
 //! shown to the program as the one that is installed. SIGSYS is left out of every mask that blocks
