@@ -157,3 +157,24 @@ fn one_that_runs_is_watched_for_a_while() {
     let mine = submitted(&told["total"]);
     assert!(0 < mine && mine < all, "{mine} of {all}");
 }
+
+/// What the help tells of docs/STATS.md stands there.
+#[test]
+fn the_help_says_what_the_documents_say() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/STATS.md");
+    let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let page = words(std::fs::read_to_string(page).unwrap());
+    let help = words(text(&softring(&["stat", "--help"]).stdout));
+    for said in [
+        "however short it lives",
+        "fifty times a second: one that lives shorter may be missed",
+        "from when a request was taken from the",
+        "to when its CQE was written",
+        "one request in 509",
+        "How long the request lay in the queue before that",
+    ] {
+        let lower = |text: &str| text.to_lowercase().contains(&said.to_lowercase());
+        assert!(lower(&help), "the help lacks: {said}");
+        assert!(lower(&page), "docs/STATS.md lacks: {said}");
+    }
+}

@@ -56,9 +56,17 @@ impl StatsArgs {
 
 const STAT_AFTER: &str = "\
 The summary goes to standard error, as standard output is the program's; with -p to standard \
-output. Of a program that is started here, all children count that it has when it is looked at, \
-every 20 ms. Latencies are those of docs/STATS.md: what waits is timed, of what ends at once one \
-request in 509, which stands for all.
+output.
+
+Of a program that is started here every process counts, also grandchildren, however short it \
+lives: each hands its page over. Where it cannot (another network namespace, a sandbox), and \
+with -p, processes are looked for in /proc fifty times a second: one that lives shorter may be \
+missed.
+
+A latency is the time from when a request was taken from the submission queue to when its CQE was \
+written. What waits is timed; of what ends at once one request in 509, which stands for all. With \
+SQPOLL the SQ thread takes it: how long the request lay in the queue before that is not in it. \
+docs/STATS.md says more.
 
 Exit code and signal are the program's own.";
 
