@@ -110,3 +110,26 @@ fn none_where_only_the_kernels_rings_are_asked_for() {
     let mut c = under(example("aio"), "kernel", "auto");
     assert!(!c.arg("direct").env("AIO_DENIED", "1").output().unwrap().status.success());
 }
+
+/// Others want every processor: a thread that polls gives its own away, and sleeps for its events
+/// about as often as one that does not poll.
+#[test]
+fn who_polls_leaves_the_processor_to_others() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let slept = |set: &[(&str, &str)]| {
+        let mut c = under(example("aio"), "auto", "auto");
+        c.arg("contended").env("AIO_DIR", dir.path()).envs(set.iter().copied());
+        let out = String::from_utf8(succeed(&mut c).stdout).unwrap();
+        let words: Vec<f64> = out.split_whitespace().filter_map(|w| w.parse().ok()).collect();
+        println!("{set:?}: {out}");
+        words[1] / words[0]
+    };
+    let plain = slept(&[]);
+    if plain < 0.5 {
+        return println!("skipped: this disk has nobody wait for it");
+    }
+    for policy in ["spin", "hybrid", "adaptive"] {
+        let polled = slept(&[("SOFTRING_AIO_HIPRI", "1"), ("SOFTRING_POLL", policy)]);
+        assert!(polled > plain / 8.0, "{policy}: {polled} sleeps per read, not {plain}");
+    }
+}

@@ -87,7 +87,7 @@ impl Context {
             deciding: Mutex::new(()),
             hidden: OnceLock::new(),
             looked: AtomicU32::new(0),
-            manners: Manners::new(),
+            manners: Manners::default(),
             naps: naps.map_or_else(OnceLock::new, OnceLock::from),
             mapped: RwLock::new(()),
             ending: AtomicBool::new(false),

@@ -10,17 +10,19 @@ use crate::transport::aio::ring::Ring;
 use crate::user;
 use crate::wait::hybrid::Policy;
 use crate::wait::polling::{LOOKS, forced};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// After so long without another completion, in ns, the thread sleeps: no device that is worth
 /// polling takes longer, and a signal must get through.
 const SPIN_NS: u64 = 1_000_000;
-/// A thread for which so long a time passes between two looks at the clock, in ns, did not run
-/// meanwhile: others want the processor, and one that sleeps gets it back sooner.
-const PUT_ASIDE_NS: u64 = 200_000;
-/// How many waits it sleeps through then at first, and at most.
-const SLEEPS: core::ops::Range<u32> = 8..1024;
+/// A thread for which so long a time passes between two looks did not run meanwhile: others want
+/// the processor. In time-stamp cycles: 80 to 400 µs on machines of 5 to 1 GHz.
+const PUT_ASIDE_CYCLES: u64 = 400_000;
+/// For how long its waits sleep then, in ns, at first and at most.
+const SLEEPS: core::ops::Range<u64> = 20_000_000..1_000_000_000;
+/// One that is put aside again within so many times that sleeps twice as long.
+const SOON: u64 = 4;
 
 /// Waits that looked for events, and those that found them so; statistics only, so relaxed.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
@@ -50,38 +52,53 @@ pub struct Wait {
     pub sigset: Option<usize>,
 }
 
-/// Whether to look at all: a thread that was put aside while it looked sleeps the next few times,
-/// twice as often each time that it happens again. Counts of several threads may get lost.
-#[derive(Debug)]
+/// Whether to look at all. A thread that looks until another takes the processor gets it back only
+/// when others have had as much, also for the waits that it then sleeps through: these take as long
+/// as the others' time slices. So after one look that ended so it sleeps for some time. Notes of
+/// several threads may get lost.
+#[derive(Debug, Default)]
 pub(super) struct Manners {
-    sleeps: AtomicU32,
-    penalty: AtomicU32,
+    /// Until when its waits sleep, in ns of CLOCK_MONOTONIC; 0: it was never put aside.
+    until: AtomicU64,
+    /// For how long that was.
+    time: AtomicU64,
 }
 
 impl Manners {
-    pub(super) fn new() -> Self {
-        Self { sleeps: AtomicU32::new(0), penalty: AtomicU32::new(SLEEPS.start) }
+    pub(super) fn sleeps(&self) -> bool {
+        let until = self.until.load(Relaxed);
+        until != 0 && Clock::Monotonic.now() < until
     }
 
-    fn sleeps(&self) -> bool {
-        let left = self.sleeps.load(Relaxed);
-        if left > 0 {
-            self.sleeps.store(left - 1, Relaxed);
+    fn put_aside(&self, now: u64) {
+        let (until, time) = (self.until.load(Relaxed), self.time.load(Relaxed));
+        let again = until != 0 && now.saturating_sub(until) < SOON * time;
+        let time = if again { (2 * time).min(SLEEPS.end) } else { SLEEPS.start };
+        self.time.store(time, Relaxed);
+        self.until.store(now + time, Relaxed);
+    }
+}
+
+/// The looks of one wait: tells when the thread did not run between two of them.
+#[derive(Debug)]
+pub(super) struct Looks {
+    last: u64,
+}
+
+impl Looks {
+    pub(super) fn begin() -> Self {
+        Looks { last: sys::cycles() }
+    }
+
+    /// Looks up to here were without a pause. True if the thread was put aside meanwhile.
+    pub(super) fn went_on(&mut self, manners: &Manners) -> bool {
+        let (now, last) = (sys::cycles(), self.last);
+        self.last = now;
+        let aside = now.wrapping_sub(last) > PUT_ASIDE_CYCLES;
+        if aside {
+            manners.put_aside(Clock::Monotonic.now());
         }
-        left > 0
-    }
-
-    fn put_aside(&self) {
-        let penalty = self.penalty.load(Relaxed);
-        self.sleeps.store(penalty, Relaxed);
-        self.penalty.store((2 * penalty).min(SLEEPS.end), Relaxed);
-    }
-
-    fn found(&self) {
-        let penalty = self.penalty.load(Relaxed);
-        if penalty > SLEEPS.start {
-            self.penalty.store((penalty - penalty / 16 - 1).max(SLEEPS.start), Relaxed);
-        }
+        aside
     }
 }
 
@@ -172,27 +189,23 @@ impl Wait {
 fn spin(ctx: &Context, ring: &Ring, want: u32, deadline: Option<u64>) -> bool {
     let mut until = None;
     let mut seen = 0;
-    let mut last = u64::MAX;
+    let mut looks = Looks::begin();
     loop {
         for _ in 0..LOOKS {
             if ctx.ends() {
                 return false;
             }
             if ring.available() >= want {
-                ctx.manners().found();
+                // The events may have come while others ran.
+                looks.went_on(ctx.manners());
                 return true;
             }
             core::hint::spin_loop();
         }
-        if is_deferred() {
+        if is_deferred() || looks.went_on(ctx.manners()) {
             return false;
         }
         let (now, there) = (Clock::Monotonic.now(), ring.available());
-        if now.saturating_sub(last) > PUT_ASIDE_NS {
-            ctx.manners().put_aside();
-            return false;
-        }
-        last = now;
         let longest = deadline.unwrap_or(u64::MAX);
         if there != seen || until.is_none() {
             (seen, until) = (there, Some(longest.min(now + SPIN_NS)));
@@ -209,5 +222,31 @@ pub(super) fn end_under(mask: u64, n: isize) -> isize {
     match sys::handle_signals(mask) {
         Err(e) if n == 0 => e.ret(),
         _ => n,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_put_aside_again_and_again_sleeps_longer() {
+        let manners = Manners::default();
+        assert!(!manners.sleeps());
+        let mut now = Clock::Monotonic.now();
+        for expected in [SLEEPS.start, 2 * SLEEPS.start, 4 * SLEEPS.start] {
+            manners.put_aside(now);
+            assert_eq!(manners.until.load(Relaxed), now + expected);
+            now += expected + SOON * expected - 1;
+        }
+        assert!(manners.sleeps());
+        for _ in 0..20 {
+            manners.put_aside(now);
+            now = manners.until.load(Relaxed);
+        }
+        assert_eq!(manners.time.load(Relaxed), SLEEPS.end);
+        now += SOON * SLEEPS.end;
+        manners.put_aside(now);
+        assert_eq!(manners.time.load(Relaxed), SLEEPS.start, "it was left alone for long");
     }
 }

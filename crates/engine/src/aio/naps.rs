@@ -9,7 +9,7 @@
 //! estimate that learns a little later.
 
 use super::context::Context;
-use super::look::{Wait, count, end_under};
+use super::look::{Looks, Wait, count, end_under};
 use crate::abi::aio::{io_event, iocb};
 use crate::errno::{Errno, Result};
 use crate::limits::AIO_LOOK_BATCH;
@@ -163,7 +163,8 @@ impl Wait {
     pub(super) fn nap(&self, ctx: &Context, ring: &Ring, naps: &Naps, target: usize) -> isize {
         let wait = &Wait { id: target, ..*self };
         let mut going = Going { wait, naps, taken: 0 };
-        let Some(_one) = naps.waits.try_lock().ok().filter(|_| self.waits()) else {
+        let looks = self.waits() && !ctx.manners().sleeps();
+        let Some(_one) = naps.waits.try_lock().ok().filter(|_| looks) else {
             return going.whole();
         };
         // What cannot be read, the kernel refuses.
@@ -181,9 +182,11 @@ impl Going<'_> {
         let mut vigil = Vigil::default();
         vigil.wait_under(mask);
         self.naps.begin();
+        let mut looks = Looks::begin();
         loop {
             let late = deadline < u64::MAX && Clock::Monotonic.now() >= deadline;
             let found = !late && self.finds(ctx, ring);
+            let aside = looks.went_on(ctx.manners());
             let ends = !late && !found && ctx.ends();
             let rested = match () {
                 () if found || late => self.take(0, 0, None),
@@ -191,8 +194,13 @@ impl Going<'_> {
                 () if ends => {
                     self.sleep(Nap { until: deadline, many: u32::MAX }, deadline, vigil.mask())
                 }
+                () if aside => self.sleep(Nap::BLOCK, deadline, vigil.mask()),
                 () => match self.naps.rest(&mut vigil) {
-                    Ok(Some(nap)) => self.sleep(nap, deadline, vigil.mask()),
+                    Ok(Some(nap)) => {
+                        let slept = self.sleep(nap, deadline, vigil.mask());
+                        looks = Looks::begin();
+                        slept
+                    }
                     Ok(None) => Ok(self.taken),
                     Err(_) => vigil.handle_signals().map(|()| self.taken),
                 },

@@ -3,6 +3,7 @@
 //! itself the six calls.
 #![allow(unsafe_code)]
 
+mod contended;
 mod deny;
 mod plain;
 mod polled;
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
     }
     let name = std::env::args().nth(1).unwrap_or_default();
     let plain = [plain::CASES, waits::CASES, refuse::CASES, polls::CASES].concat();
-    let all: Vec<Case> = [&*plain, waits::KERNELS, polled::CASES].concat();
+    let all: Vec<Case> = [&*plain, waits::KERNELS, polled::CASES, contended::CASES].concat();
     let list = |cases: &[Case]| cases.iter().for_each(|c| println!("{}", c.0));
     match name.as_str() {
         "--plain" => list(&plain),
