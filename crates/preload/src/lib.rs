@@ -20,6 +20,7 @@ mod capi;
 mod config;
 mod door;
 mod gate;
+mod heap;
 mod notice;
 mod proc;
 mod raw;

@@ -12,6 +12,7 @@
 
 use crate::config;
 use crate::door::patch::straddle;
+use crate::heap;
 use crate::raw::raw;
 use crate::wrap::handlers;
 use core::ffi::c_void;
@@ -149,6 +150,7 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
+    heap::fork_child();
     straddle::fork_child();
     PID.store(getpid(), Ordering::Relaxed);
     let mark = MARK.load(Ordering::Acquire);

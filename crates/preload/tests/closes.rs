@@ -4,6 +4,7 @@
 mod common;
 
 use common::{example, succeed, under};
+use std::process::Command;
 
 const WAYS: [&str; 10] = [
     "close",
@@ -90,6 +91,17 @@ fn a_dup2_that_fails_closes_nothing() {
 fn handlers_close_duplicate_and_poll_at_any_moment() {
     for engine in ["kernel", "user"] {
         succeed(under(example("handlers"), engine, "auto").args(["storm", "4000"]));
+    }
+}
+
+/// The same, and what else a program may do with a ring, on top of the program's own malloc(3).
+#[test]
+fn handlers_on_top_of_malloc_ask_for_no_memory() {
+    for case in ["waited", "last", "used"] {
+        succeed(Command::new(example("asks")).arg(case));
+        for door in ["auto", "none"] {
+            succeed(under(example("asks"), "user", door).arg(case));
+        }
     }
 }
 

@@ -1,0 +1,409 @@
+//! The library's own memory, so that no call of the engine's asks the program's malloc(3): a signal
+//! handler may have interrupted that, and would wait for its lock for ever.
+//!
+//! Small blocks come from shards. A thread takes any shard that it can lock at once, so nobody
+//! waits for the holder of a lock: not another thread, nor a handler for the thread that it has
+//! interrupted, nor a forked child for a thread that it does not have. A block goes back to its own
+//! shard. If that is locked, the block joins a list that needs no lock, which only a holder of the
+//! lock takes, and all of it:
+//!
+//! ```text
+//! frees                           holds the lock              where two took from the list, one
+//!   block.next = list             all = list.swap(0)          might put back a head that the other
+//!   list: block.next -> block                                 has taken
+//! ```
+//!
+//! A forked child empties the shards that other threads of its parent's were changing: what was
+//! free in those is lost. A child of a raw fork, which may have threads by the time it is noticed,
+//! leaves them locked. Blocks of more than a page are mappings, of which a few of each size are
+//! kept.
+#![allow(unsafe_code)]
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicUsize};
+
+use crate::raw::{raw, thread};
+
+/// A region of a shard's, and its alignment.
+const REGION: usize = 128 << 10;
+/// What a region begins with: the number of its shard.
+const HEADER: usize = 64;
+/// The largest block of a region.
+const SMALL: usize = 4096;
+/// The largest mapping that is kept.
+const KEPT: usize = 256 << 10;
+const KEPT_OF_A_SIZE: usize = 2;
+const PAGE: usize = 4096;
+const SHARDS: usize = 8;
+/// Shards that a thread tries to lock, each many times.
+const TRIES: usize = 10_000;
+/// Sizes: eight steps of 16 bytes, then four to each power of two.
+const CLASSES: usize = 8 + 4 * 5;
+const KEPT_CLASSES: usize = 4 * 6;
+/// Blocks of these classes, up to 512 bytes, come from pages of their own: what is written often
+/// does not lie among what a forked child could go on sharing.
+const PAGED: usize = 8 + 4 * 2;
+
+/// A free block holds the next one.
+type Block = *mut Free;
+struct Free(Block);
+
+struct Shard {
+    /// Which thread has the rest; 0: none.
+    owner: AtomicUsize,
+    lists: UnsafeCell<Lists>,
+    /// Blocks that were given back while the shard was locked.
+    returned: AtomicPtr<Free>,
+}
+
+struct Lists {
+    free: [Block; CLASSES],
+    /// What is left of the last page of a class: start and end.
+    pages: [(usize, usize); PAGED],
+    /// What is left of the last region.
+    rest: (usize, usize),
+}
+
+// SAFETY: `owner` admits one thread to the lists; a handler on top of that thread finds itself to
+// be the owner, and stays out.
+unsafe impl Sync for Shard {}
+
+/// The allocator: see the module.
+pub struct Heap {
+    shards: [Shard; SHARDS],
+    kept: [[AtomicPtr<u8>; KEPT_OF_A_SIZE]; KEPT_CLASSES],
+}
+
+#[cfg_attr(not(test), global_allocator)]
+static HEAP: Heap = Heap::new();
+
+/// The size class of `size` bytes, and the size of its blocks.
+fn class(size: usize) -> (usize, usize) {
+    if size <= 128 {
+        let n = size.div_ceil(16).max(1);
+        return (n - 1, 16 * n);
+    }
+    // A quarter of the power of two below.
+    let step = 1 << ((size - 1).ilog2() - 2);
+    let n = size.div_ceil(step);
+    (8 + 4 * (step.ilog2() as usize - 5) + n - 5, n * step)
+}
+
+/// The same for mappings that are kept.
+fn kept_class(size: usize) -> (usize, usize) {
+    let (class, size) = class(size);
+    (class - CLASSES, size)
+}
+
+/// How many bytes a block for `layout` needs. Those that are powers of two are aligned so.
+fn size_for(layout: Layout) -> usize {
+    let (size, align) = (layout.size(), layout.align());
+    if align <= 16 { size } else { size.max(align).next_power_of_two() }
+}
+
+fn map(len: usize) -> Option<usize> {
+    let (prot, how) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let at = unsafe { raw!(libc::SYS_mmap, 0, len, prot, how, usize::MAX, 0) };
+    usize::try_from(at).ok()
+}
+
+/// # Safety
+/// The range is a mapping of ours that nobody uses.
+unsafe fn unmap(at: usize, len: usize) {
+    if len > 0 {
+        // SAFETY: our caller's.
+        unsafe { raw!(libc::SYS_munmap, at, len) };
+    }
+}
+
+/// A new region of a shard: what is free in it.
+fn region(shard: usize) -> Option<(usize, usize)> {
+    let mut at = map(REGION)?;
+    if !at.is_multiple_of(REGION) {
+        // SAFETY: as yet unused; then what lies around the region in a larger mapping.
+        unsafe {
+            unmap(at, REGION);
+            let larger = map(2 * REGION)?;
+            at = larger.next_multiple_of(REGION);
+            unmap(larger, at - larger);
+            unmap(at + REGION, larger + REGION - at);
+        }
+    }
+    // SAFETY: the header of a region that is ours.
+    unsafe { pointer::<usize>(at).write(shard) };
+    Some((at + HEADER, at + REGION))
+}
+
+/// A block in a region of its own, of which the rest is never used.
+#[cold]
+fn alone(size: usize) -> Option<usize> {
+    Some(region(0)?.0.next_multiple_of(align_of_class(size)))
+}
+
+fn align_of_class(size: usize) -> usize {
+    if size.is_power_of_two() { size } else { 16 }
+}
+
+fn pointer<T>(at: usize) -> *mut T {
+    core::ptr::with_exposed_provenance_mut(at)
+}
+
+/// A shard that the thread has locked.
+struct Locked<'a>(&'a Shard);
+
+impl Lists {
+    const NONE: Lists = Lists { free: [null_mut(); CLASSES], pages: [(0, 0); PAGED], rest: (0, 0) };
+}
+
+impl Shard {
+    const fn new() -> Shard {
+        Shard {
+            owner: AtomicUsize::new(0),
+            lists: UnsafeCell::new(Lists::NONE),
+            returned: AtomicPtr::new(null_mut()),
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self, me: usize) -> Option<Locked<'_>> {
+        let free = self.owner.compare_exchange(0, me, Acquire, Relaxed).is_ok();
+        // Not `then_some`, which would make one, and drop it, in any case.
+        free.then(|| Locked(self))
+    }
+
+    /// Takes a block back without the lock.
+    #[cold]
+    fn give_back(&self, block: Block) {
+        let mut head = self.returned.load(Relaxed);
+        loop {
+            // SAFETY: a free block, which is ours until the exchange.
+            unsafe { (*block).0 = head };
+            match self.returned.compare_exchange_weak(head, block, Release, Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+}
+
+impl Locked<'_> {
+    #[expect(clippy::mut_from_ref, reason = "the lock is held, and nothing keeps the reference")]
+    fn lists(&self) -> &mut Lists {
+        // SAFETY: only the owner comes here, one call at a time.
+        unsafe { &mut *self.0.lists.get() }
+    }
+
+    #[inline]
+    fn push(&self, class: usize, block: Block) {
+        let head = &mut self.lists().free[class];
+        // SAFETY: a free block, which is ours.
+        unsafe { (*block).0 = *head };
+        *head = block;
+    }
+
+    #[inline]
+    fn pop(&self, class: usize) -> Option<Block> {
+        let head = &mut self.lists().free[class];
+        let block = NonNull::new(*head)?;
+        // SAFETY: a free block of the list.
+        *head = unsafe { (*block.as_ptr()).0 };
+        Some(block.as_ptr())
+    }
+
+    /// A block of a class that has none in its list.
+    #[cold]
+    fn refill(&self, class: usize, size: usize, shard: usize) -> Option<Block> {
+        let mut block = self.0.returned.swap(null_mut(), Acquire);
+        while !block.is_null() {
+            // SAFETY: free blocks, which nobody else has any more. The second word of a returned
+            // block is its class.
+            let (next, of) = unsafe { ((*block).0, *block.cast::<usize>().add(1)) };
+            self.push(of, block);
+            block = next;
+        }
+        self.pop(class).or_else(|| self.carve(class, size, shard))
+    }
+
+    /// A block that was never used.
+    fn carve(&self, class: usize, size: usize, shard: usize) -> Option<Block> {
+        let Lists { pages, rest, .. } = self.lists();
+        let Some(page) = pages.get_mut(class) else { return carve_rest(rest, size, shard) };
+        if page.0 + size > page.1 {
+            if rest.1 - rest.0 < PAGE {
+                *rest = region(shard)?;
+            }
+            rest.1 -= PAGE;
+            *page = (rest.1, rest.1 + PAGE);
+        }
+        let block = pointer(page.0);
+        page.0 += size;
+        Some(block)
+    }
+}
+
+fn carve_rest(rest: &mut (usize, usize), size: usize, shard: usize) -> Option<Block> {
+    let align = align_of_class(size);
+    if rest.0.next_multiple_of(align) + size > rest.1 {
+        *rest = region(shard)?;
+    }
+    let at = rest.0.next_multiple_of(align);
+    rest.0 = at + size;
+    Some(pointer(at))
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.owner.store(0, Release);
+    }
+}
+
+impl Heap {
+    const fn new() -> Heap {
+        Heap {
+            shards: [const { Shard::new() }; SHARDS],
+            kept: [const { [const { AtomicPtr::new(null_mut()) }; KEPT_OF_A_SIZE] }; KEPT_CLASSES],
+        }
+    }
+
+    #[inline]
+    fn small(&self, size: usize) -> *mut u8 {
+        let (me, (class, size)) = (thread(), class(size));
+        for at in (0..TRIES).map(|n| ((me >> 12) + n) % SHARDS) {
+            if let Some(shard) = self.shards[at].try_lock(me) {
+                let block = shard.pop(class).or_else(|| shard.refill(class, size, at));
+                return block.map_or(null_mut(), <*mut Free>::cast);
+            }
+            core::hint::spin_loop();
+        }
+        // Threads were stopped here, or left this by siglongjmp(3).
+        alone(size).map_or(null_mut(), pointer)
+    }
+
+    #[inline]
+    fn free_small(&self, block: *mut u8, size: usize) {
+        let (class, _) = class(size);
+        let region = pointer::<usize>(block.expose_provenance() & !(REGION - 1));
+        // SAFETY: the header of the region that the block lies in.
+        let shard = &self.shards[unsafe { *region }];
+        let block: Block = block.cast();
+        match shard.try_lock(thread()) {
+            Some(shard) => shard.push(class, block),
+            None => {
+                // SAFETY: a free block has at least 16 bytes.
+                unsafe { *block.cast::<usize>().add(1) = class };
+                shard.give_back(block);
+            }
+        }
+    }
+
+    /// A mapping; was it never used?
+    #[cold]
+    fn large(&self, size: usize) -> (*mut u8, bool) {
+        if size > KEPT {
+            return (map(size.next_multiple_of(PAGE)).map_or(null_mut(), pointer), true);
+        }
+        let (class, size) = kept_class(size);
+        let mut kept = self.kept[class].iter().map(|slot| slot.swap(null_mut(), AcqRel));
+        match kept.find(|at| !at.is_null()) {
+            Some(at) => (at, false),
+            None => (map(size.next_multiple_of(PAGE)).map_or(null_mut(), pointer), true),
+        }
+    }
+
+    #[cold]
+    fn free_large(&self, block: *mut u8, mut size: usize) {
+        if size <= KEPT {
+            let (class, whole) = kept_class(size);
+            size = whole;
+            let free = |slot: &&AtomicPtr<u8>| {
+                slot.compare_exchange(null_mut(), block, AcqRel, Relaxed).is_ok()
+            };
+            if self.kept[class].iter().find(free).is_some() {
+                return;
+            }
+        }
+        // SAFETY: the whole mapping, which its owner gives back.
+        unsafe { unmap(block.expose_provenance(), size.next_multiple_of(PAGE)) };
+    }
+}
+
+// SAFETY: a block is in one list, or with one owner; it is as large as its class says, and aligned
+// to 16, to its size where that is a power of two up to a page, or to a page.
+unsafe impl GlobalAlloc for Heap {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match size_for(layout) {
+            _ if layout.align() > PAGE => null_mut(),
+            size if size <= SMALL => self.small(size),
+            size => self.large(size).0,
+        }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        match size_for(layout) {
+            size if size <= SMALL => self.free_small(block, size),
+            size => self.free_large(block, size),
+        }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let size = size_for(layout);
+        let (block, fresh) = match size {
+            _ if layout.align() > PAGE => (null_mut(), true),
+            _ if size <= SMALL => (self.small(size), false),
+            _ => self.large(size),
+        };
+        if !fresh && !block.is_null() {
+            // SAFETY: a block of at least that size, which nobody uses yet.
+            unsafe { block.write_bytes(0, layout.size()) };
+        }
+        block
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        let wanted = unsafe { Layout::from_size_align_unchecked(new, layout.align()) };
+        let (old_size, new_size) = (size_for(layout), size_for(wanted));
+        if old_size <= KEPT && new_size <= KEPT && class(old_size) == class(new_size) {
+            return block;
+        }
+        if old_size > KEPT && new_size > KEPT {
+            let [from, to] = [old_size, new_size].map(|size| size.next_multiple_of(PAGE));
+            let at = block.expose_provenance();
+            // SAFETY: the whole mapping, whose owner asks for it.
+            let at = unsafe { raw!(libc::SYS_mremap, at, from, to, libc::MREMAP_MAYMOVE) };
+            return if at < 0 { null_mut() } else { pointer(at as usize) };
+        }
+        // SAFETY: both blocks are at least as large as what is copied, and apart.
+        unsafe {
+            let fresh = self.alloc(wanted);
+            if !fresh.is_null() {
+                fresh.copy_from_nonoverlapping(block, layout.size().min(new));
+                self.dealloc(block, layout);
+            }
+            fresh
+        }
+    }
+}
+
+/// In a forked child with one thread: those that held shards are the parent's, but for this one,
+/// which may be in a signal handler on top of itself.
+pub fn fork_child() {
+    let me = thread();
+    for shard in &HEAP.shards {
+        if ![0, me].contains(&shard.owner.load(Relaxed)) {
+            // SAFETY: the only thread there is.
+            unsafe { *shard.lists.get() = Lists::NONE };
+            shard.owner.store(0, Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
