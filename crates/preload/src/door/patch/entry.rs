@@ -113,18 +113,31 @@ macro_rules! clear_header {
     };
 }
 
-/// Called by a stub, 128 bytes below the program's stack pointer, with the number in eax and the
-/// arguments where `syscall` takes them.
+/// Called by a stub, 128 bytes below the program's stack pointer, with the number in eax, the
+/// arguments where `syscall` takes them, and in rcx what `syscall` leaves there: the address of the
+/// instruction behind it.
+///
+/// To whoever unwinds the stack (debuggers, profilers, exceptions) that instruction is the caller,
+/// and the stub does not exist: it is in no file in which a description could be found.
 #[unsafe(naked)]
 pub unsafe extern "C" fn enter() {
     naked_asm!(
+        ".cfi_startproc",
+        // The stub's return address, and the red zone.
+        ".cfi_def_cfa rsp, 136",
+        ".cfi_register rip, rcx",
         "push rbp",
+        ".cfi_def_cfa_offset 144",
+        ".cfi_offset rbp, -144",
         "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
         "mov r11, rax",
         // The flags, but for DF, which the ABI keeps clear.
         "lahf",
         "seto al",
-        "push rax; push r9; push r8; push r10; push rdx; push rsi; push rdi",
+        "push rax; push rcx",
+        ".cfi_offset rip, -160",
+        "push r9; push r8; push r10; push rdx; push rsi; push rdi",
         "mov edi, r11d",
         "mov rsi, rsp",
         "and rsp, -64",
@@ -173,13 +186,17 @@ pub unsafe extern "C" fn enter() {
         "xor edx, edx",
         "xrstor64 [rsp]",
         "6:",
-        "lea rsp, [rbp - 56]",
-        "pop rdi; pop rsi; pop rdx; pop r10; pop r8; pop r9; pop rax",
+        "lea rsp, [rbp - 64]",
+        "pop rdi; pop rsi; pop rdx; pop r10; pop r8; pop r9; pop rcx; pop rax",
+        ".cfi_register rip, rcx",
         "add al, 127",
         "sahf",
         "mov rax, r11",
         "pop rbp",
+        ".cfi_def_cfa rsp, 136",
+        ".cfi_same_value rbp",
         "ret",
+        ".cfi_endproc",
         wide = sym WIDE,
         in_use = sym IN_USE,
         initial = sym INITIAL,

@@ -46,6 +46,13 @@ pub struct Site {
     pub ring: bool,
 }
 
+impl Site {
+    /// Where the program's own `syscall` would go on.
+    pub fn behind_call(&self) -> usize {
+        self.after.first().map_or(self.resume, |next| next.ip() as usize)
+    }
+}
+
 /// What a module holds.
 #[derive(Debug, Default)]
 pub struct Found {

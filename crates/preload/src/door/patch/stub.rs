@@ -5,6 +5,7 @@
 //!     before …                     the replaced instructions, up to `syscall`
 //!     lea -425(%rax),%ecx; jecxz   only if the number is not known: leaves by the plain
 //!     … syscall; jmp after         instruction unless it is ours (flags stay as they are)
+//!     lea behind(%rip),%rcx        the address behind the program's `syscall`
 //!     lea -128(%rsp),%rsp          over the red zone
 //!     call *entry(%rip)
 //!     lea 128(%rsp),%rsp
@@ -78,7 +79,7 @@ impl Pool {
         if site.dynamic {
             dispatch(&mut code);
         }
-        call_entry(&mut code, at, self.start)?;
+        call_entry(&mut code, at, self.start, site.behind_call())?;
         relocate(&mut code, at, &site.after)?;
         jump(&mut code, at, site.resume)?;
         if code.len() > ROOM - 16 {
@@ -130,7 +131,8 @@ pub fn hook(near: usize) -> Option<usize> {
     // push rax; push rcx; push r11; mov $HOOK, %eax
     let mut code = vec![0x50, 0x51, 0x41, 0x53, 0xb8];
     code.extend((entry::HOOK as u32).to_le_bytes());
-    call_entry(&mut code, at, pool.start)?;
+    // Whoever unwinds ends here.
+    call_entry(&mut code, at, pool.start, at)?;
     // pop r11; pop rcx; pop rax; ret
     code.extend([0x41, 0x5b, 0x59, 0x58, 0xc3]);
     pool.push(&code)?;
@@ -170,9 +172,13 @@ fn dispatch(code: &mut Vec<u8>) {
 }
 
 /// Bytes of what `call_entry` writes.
-const CALL: usize = 5 + 6 + 8;
+const CALL: usize = 7 + 5 + 6 + 8;
 
-fn call_entry(code: &mut Vec<u8>, at: usize, slot: usize) -> Option<()> {
+/// `behind`: the address that [`entry::enter`] takes for its caller's.
+fn call_entry(code: &mut Vec<u8>, at: usize, slot: usize, behind: usize) -> Option<()> {
+    let next = at + code.len() + 7;
+    code.extend([0x48, 0x8d, 0x0d]);
+    code.extend(displacement(next, behind)?);
     code.extend([0x48, 0x8d, 0x64, 0x24, 0x80]);
     let next = at + code.len() + 6;
     code.extend([0xff, 0x15]);
