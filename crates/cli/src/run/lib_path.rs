@@ -63,17 +63,17 @@ fn loadable(lib: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// LD_PRELOAD with `lib` first and what was there kept; `lib` stands in it once.
-pub fn preload_with(lib: &Path, before: Option<&OsStr>) -> OsString {
-    let mut value = lib.as_os_str().to_owned();
-    let rest = before.unwrap_or_default().as_bytes();
-    for part in rest.split(|b| b" :\t\n".contains(b)).filter(|p| !p.is_empty()) {
-        if part != lib.as_os_str().as_bytes() {
-            value.push(":");
-            value.push(OsStr::from_bytes(part));
+/// LD_PRELOAD with `lib` before what was there, and `runtime` before that; each stands in it once.
+pub fn preload_with(runtime: Option<&str>, lib: &Path, before: Option<&OsStr>) -> OsString {
+    let first = runtime.map(OsStr::new).into_iter().chain([lib.as_os_str()]);
+    let mut parts: Vec<&OsStr> = first.collect();
+    let rest = before.unwrap_or_default().as_bytes().split(|b| b" :\t\n".contains(b));
+    for part in rest.map(OsStr::from_bytes).filter(|part| !part.is_empty()) {
+        if !parts.contains(&part) {
+            parts.push(part);
         }
     }
-    value
+    parts.join(OsStr::new(":"))
 }
 
 #[cfg(test)]
@@ -83,9 +83,11 @@ mod tests {
     #[test]
     fn preload_is_prepended_once() {
         let lib = Path::new("/l/libsoftring.so");
-        assert_eq!(preload_with(lib, None), "/l/libsoftring.so");
-        assert_eq!(preload_with(lib, Some(OsStr::new(""))), "/l/libsoftring.so");
-        let kept = preload_with(lib, Some(OsStr::new("/a.so /b.so:/l/libsoftring.so")));
-        assert_eq!(kept, "/l/libsoftring.so:/a.so:/b.so");
+        assert_eq!(preload_with(None, lib, None), "/l/libsoftring.so");
+        assert_eq!(preload_with(None, lib, Some(OsStr::new(""))), "/l/libsoftring.so");
+        let before = Some(OsStr::new("/a.so /b.so:/l/libsoftring.so"));
+        assert_eq!(preload_with(None, lib, before), "/l/libsoftring.so:/a.so:/b.so");
+        let asan = preload_with(Some("libasan.so.8"), lib, before);
+        assert_eq!(asan, "libasan.so.8:/l/libsoftring.so:/a.so:/b.so");
     }
 }

@@ -3,6 +3,7 @@
 mod elf;
 mod environment;
 pub mod lib_path;
+mod needed;
 mod target;
 
 use crate::cli::{Engine, RunArgs, UnderArgs, name_of};
@@ -20,18 +21,19 @@ const EPERM: u16 = 1;
 
 pub use environment::Environment;
 
-/// The environment under which a program gets softring.
-pub fn preload_environment(lib: &Path, engine: Engine, door: &str, quiet: bool) -> Environment {
+/// The environment under which `program` gets softring.
+fn preload_environment(program: &Path, lib: &Path, under: &UnderArgs) -> Environment {
     let mut env = Environment::own();
-    let preload = lib_path::preload_with(lib, env.get("LD_PRELOAD"));
+    let sanitizer = needed::sanitizer(program);
+    let preload = lib_path::preload_with(sanitizer.as_deref(), lib, env.get("LD_PRELOAD"));
     env.set("LD_PRELOAD", preload);
-    env.set("SOFTRING_ENGINE", name_of(engine));
-    env.set("SOFTRING_DOOR", door);
+    env.set("SOFTRING_ENGINE", name_of(engine(under)));
+    env.set("SOFTRING_DOOR", name_of(under.door));
     // Not anew where an ancestor has had its notice: it is 0 there.
     if env.get("SOFTRING_NOTICE").is_none() {
         env.set("SOFTRING_NOTICE", "1");
     }
-    if quiet {
+    if under.quiet {
         env.set("SOFTRING_QUIET", "1");
     }
     env
@@ -44,7 +46,6 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
         return Err(fail::usage("no program given", "softring run -- CMD"));
     };
     let path = find_program(program)?;
-    let engine = engine(under);
     // With the kernel's rings and aio only, the library has nothing to do: its absence is no reason
     // to stop.
     let lib = match lib_path::find() {
@@ -54,7 +55,7 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
     };
     judge(under, target::examine(&path, lib.as_deref()))?;
     let mut env = match &lib {
-        Some(lib) => preload_environment(lib, engine, &name_of(under.door), under.quiet),
+        Some(lib) => preload_environment(&path, lib, under),
         None => Environment::own(),
     };
     env.set("SOFTRING_SQ_IDLE", name_of(under.sq_idle));

@@ -1,0 +1,83 @@
+//! The libraries that an ELF program asks for (DT_NEEDED), as far as their order matters:
+//! AddressSanitizer's runtime refuses to start behind a preloaded library.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::elf::read_up_to;
+
+const PT_LOAD: u64 = 1;
+const PT_DYNAMIC: u64 = 2;
+const DT_NEEDED: u64 = 1;
+const DT_STRTAB: u64 = 5;
+/// More entries than any linker writes.
+const MAX: usize = 4096;
+
+/// The shared runtime of AddressSanitizer that a 64-bit program of this machine's byte order is
+/// linked with: gcc's or clang's.
+pub fn sanitizer(program: &Path) -> Option<String> {
+    let file = File::open(program).ok()?;
+    let is_runtime = |name: &String| {
+        name.starts_with("libasan.so")
+            || name.starts_with("libclang_rt.asan") && !name.ends_with(".a")
+    };
+    needed(&file)?.into_iter().find(is_runtime)
+}
+
+fn bytes(file: &File, at: u64, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let n = read_up_to(file, &mut bytes, at).ok()?;
+    bytes.truncate(n);
+    Some(bytes)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?)))
+}
+
+fn needed(file: &File) -> Option<Vec<String>> {
+    let head = bytes(file, 0, 64)?;
+    if head.get(..6)? != b"\x7fELF\x02\x01" {
+        return None;
+    }
+    let (size, count) = (half(&head, 54)? as usize, half(&head, 56)? as usize);
+    if size < 56 {
+        return None;
+    }
+    let table = bytes(file, word(&head, 32)?, size * count.min(MAX))?;
+    let headers = || table.chunks_exact(size);
+    let kind = |h: &&[u8], kind| word(h, 0).is_some_and(|word| word & 0xffff_ffff == kind);
+    let dynamic = headers().find(|h| kind(h, PT_DYNAMIC))?;
+    let len = usize::try_from(word(dynamic, 32)?).ok()?.min(16 * MAX);
+    let entries = bytes(file, word(dynamic, 8)?, len)?;
+    let tagged = |tag| entries.chunks_exact(16).filter(move |e| word(e, 0) == Some(tag));
+    let address = tagged(DT_STRTAB).find_map(|e| word(e, 8))?;
+    // p_offset, p_vaddr and p_filesz of the segment that the names are in.
+    let names = headers().filter(|h| kind(h, PT_LOAD)).find_map(|h| {
+        let within = address.checked_sub(word(h, 16)?)?;
+        (within < word(h, 32)?).then_some(word(h, 8)? + within)
+    })?;
+    let name = |offset: u64| {
+        let bytes = bytes(file, names.checked_add(offset)?, 256)?;
+        let end = bytes.iter().position(|&b| b == 0)?;
+        String::from_utf8(bytes[..end].to_vec()).ok()
+    };
+    Some(tagged(DT_NEEDED).filter_map(|e| name(word(e, 8)?)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_executable_needs_libc_and_no_sanitizer() {
+        let own = File::open("/proc/self/exe").unwrap();
+        assert!(needed(&own).unwrap().iter().any(|name| name == "libc.so.6"));
+        assert_eq!(sanitizer(Path::new("/proc/self/exe")), None);
+        assert_eq!(sanitizer(Path::new("/etc/passwd")), None);
+    }
+}
