@@ -28,9 +28,9 @@
 //! event: that is what `dry` says. Otherwise the registration is changed to what it is
 //! (EPOLL_CTL_MOD), and epoll looks itself.
 //!
-//! **Several waiters and a close.** Where more than one request waits under a number that is closed,
-//! they go on together, under one duplicate that stands as the number did. With a registration each,
-//! one could be woken first and take the data before epoll looks at the other:
+//! **Several waiters and a close.** Where more than one request waits under a number that is
+//! closed, they go on together, under one duplicate that stands as the number did. With a
+//! registration each, one could be woken first and take the data before epoll looks at the other:
 //!
 //! ```text
 //! writer                       ring
