@@ -13,7 +13,7 @@
 use crate::config;
 use crate::door::patch::straddle;
 use crate::heap;
-use crate::raw::raw;
+use crate::raw::{self, raw};
 use crate::wrap::handlers;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
@@ -58,7 +58,7 @@ pub fn first_ring() {
         }
     }
     if MARK.load(Ordering::Acquire).is_null() {
-        let page = map(libc::MAP_PRIVATE).cast::<Mark>();
+        let page = raw::map(PAGE, libc::MAP_PRIVATE).cast::<Mark>();
         if !page.is_null() {
             // SAFETY: a fresh page of ours, all zero, which is a valid `Mark`.
             unsafe {
@@ -126,18 +126,10 @@ fn getpid() -> i32 {
     unsafe { raw!(libc::SYS_getpid) as i32 }
 }
 
-fn map(how: i32) -> *mut u8 {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice.
-    let at =
-        unsafe { raw!(libc::SYS_mmap, 0, PAGE, prot, how | libc::MAP_ANONYMOUS, usize::MAX, 0) };
-    if at < 0 { core::ptr::null_mut() } else { core::ptr::with_exposed_provenance_mut(at as usize) }
-}
-
 extern "C" fn prepare() {
     // A page that forks share, made at the first of them, so that one of the family speaks for all.
     if FAMILY.load(Ordering::Relaxed).is_null() {
-        let page = map(libc::MAP_SHARED).cast::<AtomicBool>();
+        let page = raw::map(PAGE, libc::MAP_SHARED).cast::<AtomicBool>();
         FAMILY.store(page, Ordering::Release);
     }
     fds::fork_prepare();

@@ -44,6 +44,15 @@ pub const fn pad<const N: usize>(a: [usize; N]) -> [usize; 6] {
     out
 }
 
+/// A mapping of its own of zeroes, private or shared; null without memory. Asks nothing of libc, so
+/// a signal handler may call it.
+pub fn map(bytes: usize, how: c_int) -> *mut u8 {
+    let (prot, how) = (libc::PROT_READ | libc::PROT_WRITE, how | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let at = unsafe { raw!(libc::SYS_mmap, 0, bytes, prot, how, usize::MAX, 0) };
+    if at < 0 { core::ptr::null_mut() } else { core::ptr::with_exposed_provenance_mut(at as usize) }
+}
+
 /// As libc answers: `-errno` becomes -1, with `errno` set.
 #[inline]
 pub fn libc_answer(ret: isize) -> isize {
