@@ -239,6 +239,12 @@ fn set_lock(fd: RawFd, cmd: i32, kind: i32) -> i32 {
     if unsafe { libc::fcntl(fd, cmd, &whole(kind)) } == -1 { -errno() } else { 0 }
 }
 
+/// Takes a lock by flock(2) for this description; true if nobody else has one.
+pub fn flock(fd: RawFd) -> bool {
+    // SAFETY: an fd and numbers.
+    unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) == 0 }
+}
+
 /// Has any process, this one included, a POSIX lock on the file of `fd`?
 pub fn locked(fd: RawFd) -> bool {
     let mut lock = whole(libc::F_WRLCK);

@@ -24,6 +24,9 @@ pub const CASES: &[Case] = &[
     case!("locks", outlive_rings, [Setup(0)], "nor the end of a ring"),
     case!("locks", outlive_children, [Trap("fork")],
           "nor a forked child that uses the ring, and ends"),
+    case!("locks", outlive_exec, [Trap("fork")], "nor exec, after which the file can be closed"),
+    case!("locks", outlive_failed_exec, [Trap("fork")],
+          "nor an exec that fails; children that exec afterwards have no descriptor of the file"),
     case!("locks", end_with_close, [Op(IORING_OP_FSYNC)],
           "a close of the file ends them, also while requests are in flight"),
     case!("locks", taken_again, [Op(IORING_OP_FSYNC), Reg(IORING_REGISTER_FILES)],
@@ -232,6 +235,79 @@ fn outlive_children(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "FSYNC", sqe::op(IORING_OP_FSYNC, 0).fixed(), 0);
     f.still(cx, "a further FSYNC");
     Ok(())
+}
+
+fn outlive_exec(cx: &mut Cx) -> Outcome {
+    let (r, w) = cx.pipe()?;
+    let file = cx.file("f", b"data")?;
+    let (path, door, ready) = (cx.dir()?.join("f"), cx.door, cx.eventfd(0)?);
+    let child = os::spawn_child(|| {
+        // Its standard input is the file, by a description of its own, and nothing else is.
+        let own = File::options().read(true).write(true).open(path);
+        let Ok(mut ring) = Ring::new(door, 4, 0) else { return 10 };
+        let moved = own.is_ok_and(|own| os::dup2(own.as_raw_fd(), 0) == 0);
+        if !moved || os::close(file.as_raw_fd()) != 0 {
+            return 11;
+        }
+        let registered = ring.register_slice(IORING_REGISTER_FILES, &[0]);
+        // Not by a worker: the kernel's share the table of descriptors, and may cost the lock.
+        ring.push(sqe::read(0, &mut [0; 4], 0).fixed());
+        if os::lock(0) != 0 || !os::flock(0) || registered != 0 || ring.submit_wait(1) != 1 {
+            return 12;
+        }
+        let (r, ready) = (r.as_raw_fd(), ready.as_raw_fd());
+        let stays = |fd| os::fcntl(fd, libc::F_SETFD, 0);
+        if (stays(r), stays(ready), os::close(w.as_raw_fd())) != (0, 0, 0) {
+            return 13;
+        }
+        // A redirection of the shell itself would close its standard input for a moment.
+        let tell = format!("printf 12345678 >&{ready}; (head -n1 <&{r} >/dev/null)");
+        let own_only = "env | grep -q SOFTRING_LOCKED && exit 14";
+        exec_shell(&format!("{own_only}; {tell}; exec <&-; {tell}"))
+    });
+    let told = |cx: &mut Cx, what: &str| {
+        cx.holds(what, os::poll(ready.as_raw_fd(), libc::POLLIN, 5000) == i32::from(libc::POLLIN));
+        let _ = rustix::io::read(&ready, &mut [0u8; 8]);
+    };
+    told(cx, "it has exec'd");
+    cx.holds("locked after exec", os::locked(file.as_raw_fd()));
+    cx.holds("flock as well", !os::flock(file.as_raw_fd()));
+    rustix::io::write(&w, b"\n")?;
+    told(cx, "it has closed the file");
+    cx.holds("not locked then", !os::locked(file.as_raw_fd()));
+    // The kernel's ring ends in its own time.
+    let free = || (0..100).any(|_| os::flock(file.as_raw_fd()) || os::poll(-1, 0, 20) != 0);
+    cx.holds("nor open", free());
+    rustix::io::write(&w, b"\n")?;
+    cx.is("status", os::wait_for(child), 0);
+    Ok(())
+}
+
+fn outlive_failed_exec(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let f = Locked::new(cx, "f")?;
+    cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[f.fd()]), 0);
+    cx.one(&mut ring, "FSYNC", sqe::op(IORING_OP_FSYNC, f.fd()), 0);
+    os::fcntl(f.fd(), libc::F_SETFD, 0);
+    os::fcntl(f.other.as_raw_fd(), libc::F_SETFD, 0);
+    use std::os::unix::process::CommandExt;
+    let failed = std::process::Command::new("/nonexistent").exec();
+    cx.eq("exec", failed.raw_os_error(), Some(libc::ENOENT));
+    f.still(cx, "an exec that failed");
+    // How many descriptors of the file has a child?
+    let count = "ls -l /proc/self/fd | grep -c '/f$'";
+    let forked = os::in_child(|| exec_shell(&format!("[ $({count}) = 2 ] || exit 4")));
+    cx.is("forked child", forked, 0);
+    let spawned = std::process::Command::new("/bin/sh").args(["-c", count]).output()?;
+    cx.eq("spawned child", String::from_utf8_lossy(&spawned.stdout).trim(), "2");
+    f.still(cx, "children");
+    Ok(())
+}
+
+/// exec(2) of a shell; what the calling process ends with if there is none.
+fn exec_shell(script: &str) -> i32 {
+    use std::os::unix::process::CommandExt;
+    std::process::Command::new("/bin/sh").args(["-c", script]).exec().raw_os_error().unwrap_or(9)
 }
 
 fn end_with_close(cx: &mut Cx) -> Outcome {

@@ -13,6 +13,7 @@
 //! | `SOFTRING_STAT` | a key | who counts, and gets the statistics pages (`softring stat`) |
 //! | `SOFTRING_SQ_IDLE` | `spin` (default), `nap` | what SQ threads do between submissions |
 //! | `SOFTRING_TRACE` | a path, `0` | the memory of a tracer (`softring trace`); none may trace |
+//! | `SOFTRING_LOCKED` | numbers | set by the library itself, over exec (`wrap::exec`) |
 //! | `SOFTRING_REPORT` | `0` (default), `1` | `1`: at exit, one line on stderr: sites, calls |
 //!
 //! Of those that are `0` by default, any other value is `1`. An unknown value is reported once per
@@ -184,6 +185,14 @@ fn read_models() {
         }
         Err(e) => crate::notice::say(&format!("SOFTRING_MODEL: {e}; no disk is modelled")),
     }
+}
+
+/// Tells of the descriptors that an earlier program of this process has left open.
+pub const LOCKED: &CStr = c"SOFTRING_LOCKED";
+
+/// The value of [`LOCKED`].
+pub fn locked() -> Option<&'static CStr> {
+    if is_secure() { None } else { value(LOCKED) }
 }
 
 /// Has exec(2) given this process rights that its caller lacks? The rule of secure_getenv(3).

@@ -12,7 +12,7 @@
 use crate::config::{self, Engine};
 use crate::door::libaio;
 use crate::raw::raw;
-use crate::wrap::{close, dup, signal};
+use crate::wrap::{close, dup, exec, signal};
 use crate::{door, notice, proc, report};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use softring_engine::abi::{IORING_SETUP_IOPOLL, io_uring_params};
@@ -35,10 +35,23 @@ pub enum Why {
 
 // Relaxed throughout: each only ever turns on, before the ring that it stands for is known to the
 // program.
-pub static ENGINE_RINGS: AtomicBool = AtomicBool::new(false);
+static ENGINE_RINGS: AtomicBool = AtomicBool::new(false);
+/// Are there descriptors of the engine's?
+pub static WATCHED: AtomicBool = AtomicBool::new(false);
 static KERNEL_RINGS: AtomicBool = AtomicBool::new(false);
 
-/// Has the engine made a ring for this process? While not, no descriptor needs a second look.
+/// While not, no descriptor needs a second look.
+#[inline]
+pub fn watched() -> bool {
+    WATCHED.load(Ordering::Relaxed)
+}
+
+/// There is a descriptor of the engine's, or will be in a moment.
+pub fn watch() {
+    WATCHED.store(true, Ordering::Relaxed);
+}
+
+/// Has the engine made a ring for this process?
 #[inline]
 pub fn engine_rings() -> bool {
     ENGINE_RINGS.load(Ordering::Relaxed)
@@ -63,6 +76,8 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
             libc::SYS_dup3 => dup::raw_dup3(a[0] as i32, a[1] as i32, a[2] as i32),
             libc::SYS_fcntl => dup::raw_fcntl(a[0] as i32, a[1] as i32, a[2]),
             libc::SYS_rt_sigaction => signal::raw_sigaction(a[0] as i32, a[1], a[2], a[3]),
+            libc::SYS_execve => exec::raw_execve(a),
+            libc::SYS_execveat => exec::raw_execveat(a),
             libc::SYS_mmap => {
                 let fd = crate::wrap::visible(a[4] as i32) as usize;
                 let off = crate::wrap::mmap::offset(a[4] as i32, a[5] as i64);
@@ -122,6 +137,7 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
     fds::closes_are_reported();
     fds::closes_are_all_reported(door::hears_closes());
     // Before the ring exists: whoever sees the new descriptor sees this as well.
+    watch();
     let first = !ENGINE_RINGS.swap(true, Ordering::Relaxed);
     let ret = engine::setup(a[0] as u32, a[1]);
     if ret >= 0 && first {

@@ -37,6 +37,7 @@ mod start {
     extern "C" fn constructor() {
         crate::config::read();
         crate::proc::start();
+        crate::wrap::exec::start();
         crate::door::open();
     }
 

@@ -2,7 +2,7 @@
 
 use super::table::{Table, all, some, surely_no_ring, write};
 use super::table_lock::Write;
-use super::{kept, lock_race, locks};
+use super::{exec, kept, lock_race, locks};
 use crate::ctx::Ring;
 use crate::mem::lock;
 use crate::transport::worker::signal::BlockAll;
@@ -162,6 +162,7 @@ pub fn fork_child() {
     kept::fork_child();
     locks::fork_child();
     lock_race::fork_child();
+    exec::fork_child();
     // Whoever waits in them does so in the parent.
     write().closed.clear();
     if parent != 0 {

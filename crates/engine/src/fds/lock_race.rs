@@ -39,8 +39,8 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, fence};
 use core::time::Duration;
 
-use super::locks;
 use super::table::{File, file};
+use super::{exec, locks};
 use crate::sys;
 
 /// Closers at the same time. One more retains its duplicate.
@@ -98,6 +98,7 @@ impl Setter {
     #[must_use]
     pub fn has_lock(self) -> bool {
         fence(SeqCst);
+        exec::changed();
         BEGUN.load(SeqCst) == self.ended
     }
 }
@@ -109,6 +110,7 @@ pub fn set_again(fd: i32, call: impl FnOnce() -> isize) -> isize {
     fence(SeqCst);
     wait_for_closers(file(fd));
     let ret = call();
+    exec::changed();
     // A forked child starts from 0, also where a signal handler has forked in the middle of this.
     let _ = SETTERS.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
     ret

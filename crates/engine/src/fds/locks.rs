@@ -14,10 +14,10 @@
 //! bit of a retained number owns the number.
 
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use super::moved::now;
-use super::owned::{InternalFd, WORDS};
+use super::owned::{InternalFd, WORDS, marked};
 use super::table::{File, file};
 use crate::sys::{self, sys};
 
@@ -98,11 +98,7 @@ fn claim(fd: i32) -> Option<InternalFd> {
 
 fn retained() -> impl Iterator<Item = i32> {
     let some = if COUNT.load(Relaxed) == 0 { 0 } else { WORDS };
-    let bits = |(at, word): (usize, &AtomicU64)| {
-        let set = word.load(Acquire);
-        (0..64).filter(move |bit| set >> bit & 1 == 1).map(move |bit| (at * 64 + bit) as i32)
-    };
-    RETAINED.iter().take(some).enumerate().flat_map(bits)
+    marked(&RETAINED[..some])
 }
 
 /// A retained duplicate of what the program's `fd` means.

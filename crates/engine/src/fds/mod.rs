@@ -5,6 +5,7 @@
 //! `dup` …) reports what happens to descriptors through the calls in `reports`.
 
 mod duplicates;
+pub mod exec;
 mod forked;
 pub mod kept;
 mod kinds;

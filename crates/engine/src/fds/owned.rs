@@ -1,14 +1,14 @@
 //! Descriptors of the engine's own: out of the program's way, and marked, so that the entry points
 //! can refuse to close them.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicU64};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use super::kinds::forget_kind;
 use super::lock_race::Closer;
-use super::{kept, locks, moved};
+use super::{exec, kept, locks, moved};
 use crate::errno::{Errno, Result};
 use crate::sys::{EngineFd, borrow, sys};
 
@@ -46,6 +46,9 @@ impl InternalFd {
                 continue;
             }
             mark_internal(number, true);
+            if of_program {
+                exec::changed();
+            }
             return InternalFd { fd, of_program };
         }
     }
@@ -117,6 +120,19 @@ fn is_marked(fd: i32) -> bool {
     INTERNAL.get(fd / 64).is_some_and(|w| w.load(Relaxed) >> (fd % 64) & 1 == 1)
 }
 
+/// All of the engine's own.
+pub(super) fn all_internal() -> impl Iterator<Item = i32> {
+    marked(&INTERNAL)
+}
+
+/// The numbers whose bit is set.
+pub(super) fn marked(words: &[AtomicU64]) -> impl Iterator<Item = i32> {
+    words.iter().enumerate().flat_map(|(at, word)| {
+        let set = word.load(SeqCst);
+        (0..64).filter(move |bit| set >> bit & 1 == 1).map(move |bit| (at * 64 + bit) as i32)
+    })
+}
+
 /// Does `fd` mean nothing to the program, as the engine has it open? Then a request on it answers
 /// `EBADF`. The kernel is asked only about a number of the engine's own: the program may have
 /// closed it, and opened another file there, and nobody heard of that.
@@ -138,7 +154,8 @@ pub(super) fn mark_internal(number: i32, on: bool) {
         // What is remembered of the program's file there says nothing of this one.
         forget_kind(number);
         LOWEST.fetch_min(number, Relaxed);
-        word.fetch_or(1 << (fd % 64), Relaxed);
+        // See `exec`: whoever goes through them sees it, or is seen.
+        word.fetch_or(1 << (fd % 64), SeqCst);
     } else {
         word.fetch_and(!(1 << (fd % 64)), Relaxed);
     }

@@ -2,8 +2,8 @@
 //!
 //! These numbers are looked at: 425..=427, those of kernel aio, of rt_sigaction, of what changes a
 //! thread's rights and, once there are rings, of what closes, duplicates or maps a descriptor
-//! (libuv closes every descriptor so). Every other number leaves by a tail jump, registers and
-//! stack untouched, to the next `syscall` (libc's): no frame of ours is in the way of
+//! (libuv closes every descriptor so), or execs. Every other number leaves by a tail jump,
+//! registers and stack untouched, to the next `syscall` (libc's): no frame of ours is in the way of
 //! `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose child returns on the caller's stack.
 #![allow(unsafe_code)]
 
@@ -52,39 +52,43 @@ unsafe extern "C" fn syscall() -> c_long {
         "je {rights}",
         "cmp edi, {seccomp}",
         "je {rights}",
-        "cmp edi, {landlock_restrict_self}",
+        "cmp edi, 446", // landlock_restrict_self
         "je {rights}",
         "cmp edi, {rt_sigaction}",
         "je {ours}",
-        "cmp byte ptr [rip + {rings}], 0",
+        "cmp byte ptr [rip + {watched}], 0",
         "je 2f",
         "cmp edi, {close}",
         "je {ours}",
         "cmp edi, {close_range}",
         "je {ours}",
-        "cmp edi, {dup}",
-        "je {ours}",
-        "cmp edi, {dup2}",
-        "je {ours}",
+        "lea eax, [rdi - {dup}]",
+        "cmp eax, {dup_to_dup2}",
+        "jbe {ours}",
         "cmp edi, {dup3}",
         "je {ours}",
         "cmp edi, {fcntl}",
         "je {ours}",
         "cmp edi, {mmap}",
         "je {ours}",
+        "cmp edi, {execve}",
+        "je {ours}",
+        "cmp edi, {execveat}",
+        "je {ours}",
         "2:",
-        "mov rax, [rip + {next}]",
-        "jmp rax",
+        "jmp qword ptr [rip + {next}]",
         ours = sym ours,
-        rings = sym gate::ENGINE_RINGS,
         rt_sigaction = const libc::SYS_rt_sigaction,
+        watched = sym gate::WATCHED,
         close = const libc::SYS_close,
         close_range = const libc::SYS_close_range,
         dup = const libc::SYS_dup,
-        dup2 = const libc::SYS_dup2,
+        dup_to_dup2 = const libc::SYS_dup2 - libc::SYS_dup,
         dup3 = const libc::SYS_dup3,
         fcntl = const libc::SYS_fcntl,
         mmap = const libc::SYS_mmap,
+        execve = const libc::SYS_execve,
+        execveat = const libc::SYS_execveat,
         aio = const FIRST,
         pgetevents = const PGETEVENTS,
         rights = sym rights,
@@ -94,7 +98,6 @@ unsafe extern "C" fn syscall() -> c_long {
         unshare = const libc::SYS_unshare,
         setns = const libc::SYS_setns,
         seccomp = const libc::SYS_seccomp,
-        landlock_restrict_self = const 446,
         next = sym NEXT,
     )
 }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::{closing, internal};
-use crate::gate::engine_rings;
+use crate::gate::watched;
 use crate::proc;
 use crate::raw::{self, next, raw};
 use core::arch::naked_asm;
@@ -128,7 +128,7 @@ unsafe fn reopen(path: Name, mode: Name, stream: File, next: Option<Reopen>) -> 
 /// # Safety
 /// `stream` is an open stream or null.
 unsafe fn stream_closes(stream: File) -> Option<Closing> {
-    if !engine_rings() || stream.is_null() {
+    if !watched() || stream.is_null() {
         return None;
     }
     // SAFETY: an open stream, says our caller.
@@ -141,7 +141,7 @@ unsafe fn stream_closes(stream: File) -> Option<Closing> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn closedir(dir: *mut libc::DIR) -> c_int {
     // SAFETY: the program's own directory; libc's answer for null is -1.
-    let fd = if engine_rings() && !dir.is_null() { unsafe { libc::dirfd(dir) } } else { -1 };
+    let fd = if watched() && !dir.is_null() { unsafe { libc::dirfd(dir) } } else { -1 };
     let _closing = if fd >= 0 { closing(fd).ok().flatten() } else { None };
     match next!(c"closedir", fn(*mut libc::DIR) -> c_int) {
         // SAFETY: the program's own call.
@@ -153,7 +153,7 @@ unsafe extern "C" fn closedir(dir: *mut libc::DIR) -> c_int {
 /// `mq_close(3)`: close a message queue descriptor.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mq_close(queue: libc::mqd_t) -> c_int {
-    let _closing = if engine_rings() { closing(queue).ok().flatten() } else { None };
+    let _closing = if watched() { closing(queue).ok().flatten() } else { None };
     match next!(c"mq_close", fn(libc::mqd_t) -> c_int) {
         // SAFETY: the program's own call.
         Some(f) => unsafe { f(queue) },
@@ -203,7 +203,7 @@ unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c
 pub fn raw_close_range(first: c_uint, last: c_uint, flags: c_int) -> isize {
     const KNOWN: u32 = libc::CLOSE_RANGE_CLOEXEC | libc::CLOSE_RANGE_UNSHARE;
     let closes = flags as u32 & !KNOWN == 0 && flags as u32 & libc::CLOSE_RANGE_CLOEXEC == 0;
-    if !engine_rings() || !closes || first > last || proc::shares_memory() {
+    if !watched() || !closes || first > last || proc::shares_memory() {
         return range(first, last, flags);
     }
     split(first, last, flags)
@@ -213,7 +213,7 @@ pub fn raw_close_range(first: c_uint, last: c_uint, flags: c_int) -> isize {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn closefrom(low: c_int) {
     let low = low.max(0) as c_uint;
-    if engine_rings() && !proc::shares_memory() {
+    if watched() && !proc::shares_memory() {
         split(low, c_uint::MAX, 0);
     } else if let Some(f) = next!(c"closefrom", fn(c_int) -> ()) {
         // SAFETY: the program's own call.

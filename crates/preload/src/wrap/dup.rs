@@ -99,7 +99,7 @@ fn control(
     let ret = call();
     if duplicates {
         duplicated(fd, ret);
-    } else if cmd == libc::F_SETFL && ret == 0 && gate::engine_rings() {
+    } else if cmd == libc::F_SETFL && ret == 0 && gate::watched() {
         fds::after_setfl(fd);
     }
     Some(ret)
@@ -133,11 +133,11 @@ fn onto(old: c_int, new: c_int, flags: c_int, call: impl FnOnce() -> isize) -> i
 
 /// A dup2 onto a number beyond the limit closes nothing.
 fn may_be(fd: c_int) -> bool {
-    gate::engine_rings() && u64::try_from(fd).is_ok_and(|fd| fd < super::close::limit())
+    gate::watched() && u64::try_from(fd).is_ok_and(|fd| fd < super::close::limit())
 }
 
 /// A dup2 from a bad descriptor closes nothing. Asked only while there are rings to close.
 fn valid(fd: c_int) -> bool {
     // SAFETY: numbers only.
-    gate::engine_rings() && unsafe { raw!(libc::SYS_fcntl, fd, libc::F_GETFD) } >= 0
+    gate::watched() && unsafe { raw!(libc::SYS_fcntl, fd, libc::F_GETFD) } >= 0
 }

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::{polled, visible};
-use crate::gate::engine_rings;
+use crate::gate::watched;
 use crate::raw::{self, next, raw};
 use core::ffi::c_int;
 use libc::{epoll_event, sigset_t, timespec};
@@ -144,7 +144,7 @@ unsafe extern "C" fn epoll_pwait2(
 }
 
 fn refresh(epfd: c_int) {
-    if engine_rings() {
+    if watched() {
         members().iter_mut().filter(|m| m.set == epfd).for_each(Member::follow);
     }
 }

@@ -2,14 +2,14 @@
 #![allow(unsafe_code)]
 
 use super::visible;
-use crate::gate::engine_rings;
+use crate::gate::watched;
 use crate::raw::raw;
 use core::ffi::{c_int, c_void};
 use softring_engine::fds;
 
 /// Where a mapping of `fd` at `off` lies, if `fd` is a ring.
 pub fn offset(fd: c_int, off: i64) -> i64 {
-    if fd >= 0 && off != 0 && engine_rings() {
+    if fd >= 0 && off != 0 && watched() {
         fds::mmap_offset(fd, off.cast_unsigned()).cast_signed()
     } else {
         off

@@ -5,6 +5,7 @@
 pub mod close;
 pub mod dup;
 pub mod epoll;
+pub mod exec;
 pub mod handlers;
 pub mod locks;
 pub mod mmap;
@@ -22,7 +23,7 @@ pub struct Internal;
 
 /// The program is about to close `fd`; the answer is kept until that is over.
 pub fn closing(fd: i32) -> Result<Option<Closing>, Internal> {
-    if !gate::engine_rings() || proc::shares_memory() {
+    if !gate::watched() || proc::shares_memory() {
         return Ok(None);
     }
     if fds::is_hidden(fd) {
@@ -33,7 +34,7 @@ pub fn closing(fd: i32) -> Result<Option<Closing>, Internal> {
 
 /// Is `fd` out of the program's reach?
 fn internal(fd: i32) -> bool {
-    gate::engine_rings() && fds::is_hidden(fd) && !proc::shares_memory()
+    gate::watched() && fds::is_hidden(fd) && !proc::shares_memory()
 }
 
 /// `fd`, or a number that is never open where `fd` is out of the program's reach.
@@ -43,12 +44,12 @@ pub fn visible(fd: i32) -> i32 {
 
 /// `new` is now a duplicate of `old`.
 fn duplicated(old: i32, new: isize) {
-    if new >= 0 && gate::engine_rings() && !proc::shares_memory() {
+    if new >= 0 && gate::watched() && !proc::shares_memory() {
         fds::after_dup(old, new as i32);
     }
 }
 
 /// The descriptor that stands for `fd` where `fd` is polled.
 fn polled(fd: i32) -> Option<i32> {
-    if gate::engine_rings() { fds::poll_fd(fd) } else { None }
+    if gate::watched() { fds::poll_fd(fd) } else { None }
 }

@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use super::{internal, polled};
-use crate::gate::engine_rings;
+use crate::gate::watched;
 use crate::raw::{self, next, raw};
 use core::ffi::c_int;
 use libc::{nfds_t, pollfd, sigset_t, timespec};
@@ -79,7 +79,7 @@ unsafe extern "C" fn __ppoll_chk(
 
 fn translated(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> c_int) -> c_int {
     let ret = through(theirs, n, call);
-    if ret > 0 && engine_rings() {
+    if ret > 0 && watched() {
         softring_engine::wait::announce::hurry();
     }
     ret
@@ -88,11 +88,15 @@ fn translated(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> 
 fn through(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> c_int) -> c_int {
     let bytes = (n as usize).saturating_mul(ENTRY);
     // More than a descriptor table can hold is the kernel's to refuse.
-    if !engine_rings() || n == 0 || n > 1 << 20 || !names_ours(theirs, n as usize) {
+    if !watched() || n == 0 || n > 1 << 20 || !names_ours(theirs, n as usize) {
         return call(theirs);
     }
     let mut few = [pollfd { fd: 0, events: 0, revents: 0 }; FEW];
-    let ours = if n as usize <= FEW { few.as_mut_ptr() } else { map(bytes) };
+    let ours = if n as usize <= FEW {
+        few.as_mut_ptr()
+    } else {
+        raw::map(bytes, libc::MAP_PRIVATE).cast()
+    };
     if ours.is_null() {
         return call(theirs);
     }
@@ -148,11 +152,4 @@ fn give_back(theirs: *mut pollfd, ours: &[pollfd]) -> bool {
 fn fault() -> c_int {
     raw::set_errno(libc::EFAULT);
     -1
-}
-
-fn map(bytes: usize) -> *mut pollfd {
-    let (prot, how) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let at = unsafe { raw!(libc::SYS_mmap, 0, bytes, prot, how, usize::MAX, 0) };
-    if at < 0 { core::ptr::null_mut() } else { core::ptr::with_exposed_provenance_mut(at as usize) }
 }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::{internal, polled};
-use crate::gate::engine_rings;
+use crate::gate::watched;
 use crate::raw::{self, next};
 use core::ffi::c_int;
 use libc::{fd_set, sigset_t, timespec, timeval};
@@ -68,7 +68,7 @@ fn translated(
     theirs: [*mut fd_set; SETS],
     call: impl Fn(c_int, [*mut fd_set; SETS]) -> c_int,
 ) -> c_int {
-    if !engine_rings() || n <= 0 || n as usize > LIMIT {
+    if !watched() || n <= 0 || n as usize > LIMIT {
         return call(n, theirs);
     }
     if !(0..n).any(|fd| fds::is_ring(fd) || fds::is_internal(fd)) {

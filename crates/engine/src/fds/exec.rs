@@ -1,0 +1,122 @@
+//! exec(2) by a process with POSIX locks. The kernel's requests have no descriptors, and the locks
+//! outlive exec. Here exec would close the engine's duplicates of the file, and with the first of
+//! them the locks were gone. So such a duplicate stays open ([`prepare`]), if exec leaves the lock
+//! to the program: it has the file open, and closes none of its own descriptors of the file.
+//!
+//! The new program's copy of the library is told the numbers, and retains them as any duplicate of
+//! a file with a lock ([`inherit`]): they are closed when the program closes the file.
+//!
+//! Other threads may make duplicates, and set locks, until the kernel has ended them:
+//!
+//! ```text
+//! thread that calls exec                    another thread
+//! EXECUTING += 1                            makes and marks a duplicate; or sets a lock
+//! full fence                                full fence
+//! goes through the engine's descriptors     EXECUTING > 0: goes through them, too
+//! ```
+//!
+//! Nothing here takes a lock or asks for memory: exec may be called in a signal handler.
+
+use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicBool, AtomicU32, fence};
+
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+
+use super::locks;
+use super::owned::{InternalFd, all_internal, is_internal, mark_internal};
+use super::table::{File, file};
+use crate::sys::borrow;
+
+/// Descriptors of the program's from here on are not looked at.
+const NUMBERS: u64 = 1 << 16;
+
+/// Threads that are about to exec.
+static EXECUTING: AtomicU32 = AtomicU32::new(0);
+/// Some of the engine's descriptors would stay open.
+static STAYING: AtomicBool = AtomicBool::new(false);
+
+/// The program is about to exec. Tells `stays` of the engine's descriptors that stay open, and of
+/// their files, by device and inode.
+pub fn prepare(stays: impl FnMut(i32, (u64, u64))) {
+    EXECUTING.fetch_add(1, SeqCst);
+    go_through(stays);
+}
+
+fn go_through(mut stays: impl FnMut(i32, File)) {
+    fence(SeqCst);
+    let mut last = (File::default(), false);
+    for fd in all_internal().filter(|&fd| locks::any(fd)) {
+        let of = file(fd);
+        if last.0 != of {
+            last = (of, leaves_lock(of));
+        }
+        if last.1 {
+            STAYING.store(true, SeqCst);
+            set_flags(fd, FdFlags::empty());
+            stays(fd, of);
+        }
+    }
+}
+
+/// Exec has failed.
+pub fn failed() {
+    EXECUTING.fetch_sub(1, SeqCst);
+    if STAYING.swap(false, SeqCst) {
+        all_internal().for_each(|fd| set_flags(fd, FdFlags::CLOEXEC));
+    }
+}
+
+/// There is a new duplicate, or a new lock.
+#[inline]
+pub(super) fn changed() {
+    if EXECUTING.load(SeqCst) > 0 {
+        go_through(|_, _| ());
+    }
+}
+
+/// Does exec leave the process its locks on a file? It closes none of the program's descriptors of
+/// the file, and there is one.
+fn leaves_lock(of: File) -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let numbers = 0..limit.unwrap_or(NUMBERS).min(NUMBERS) as i32;
+    let mut open = numbers.filter(|&fd| !is_internal(fd)).filter_map(|fd| Some((fd, flags(fd)?)));
+    let mut found = false;
+    let closed = open.any(|(fd, flags)| {
+        let same = file(fd) == of;
+        found |= same;
+        same && flags.contains(FdFlags::CLOEXEC)
+    });
+    found && !closed
+}
+
+fn flags(fd: i32) -> Option<FdFlags> {
+    borrow(fd).and_then(|fd| fcntl_getfd(fd).ok())
+}
+
+fn set_flags(fd: i32, flags: FdFlags) {
+    let _ = borrow(fd).map(|fd| fcntl_setfd(fd, flags));
+}
+
+/// A descriptor that an earlier program of this process has left open, or one that it was born
+/// with. Answers whether it is the engine's from now on.
+pub fn inherit(fd: i32, of: (u64, u64), born_with: bool) -> bool {
+    if of == File::default() || file(fd) != of || flags(fd) != Some(FdFlags::empty()) {
+        return false;
+    }
+    set_flags(fd, FdFlags::CLOEXEC);
+    mark_internal(fd, true);
+    let duplicate = InternalFd::of_program(fd);
+    if born_with {
+        // The lock is another process's.
+        duplicate.close();
+    } else {
+        drop(duplicate);
+    }
+    is_internal(fd)
+}
+
+/// In a forked child.
+pub(super) fn fork_child() {
+    EXECUTING.store(0, SeqCst);
+    STAYING.store(false, SeqCst);
+}

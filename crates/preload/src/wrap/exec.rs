@@ -1,0 +1,265 @@
+//! exec(3): libc's functions that replace the program. A POSIX lock of the process outlives exec
+//! only if the engine's descriptors of the file do (`fds::exec`): they stay open, and a variable
+//! tells the new program's copy of this library of them, which takes the variable away.
+//!
+//! The variable is `PID:fd,dev,ino;fd,dev,ino;…`. A process with another id has inherited it from
+//! one that has no copy of this library.
+#![allow(unsafe_code)]
+
+use crate::raw::{self, next, raw};
+use crate::{config, gate, proc};
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_int};
+use core::fmt::Write;
+use softring_engine::fds::exec;
+
+const PAGE: usize = 4096;
+
+type Path = *const c_char;
+/// Strings, and a null pointer behind them.
+type Strings = *const Path;
+
+unsafe extern "C" {
+    static environ: Strings;
+}
+
+/// `execve(2)`: execute program.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execve(path: Path, argv: Strings, envp: Strings) -> c_int {
+    let next = next!(c"execve", fn(Path, Strings, Strings) -> c_int);
+    // SAFETY: the program's own call, here and below.
+    around(envp, |envp| next.map_or_else(missing, |f| unsafe { f(path, argv, envp) }))
+}
+
+/// `execv(3)`: execute a file.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execv(path: Path, argv: Strings) -> c_int {
+    // SAFETY: as above.
+    unsafe { execve(path, argv, environ) }
+}
+
+/// `execvp(3)`: execute a file that is looked for in `PATH`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execvp(file: Path, argv: Strings) -> c_int {
+    // SAFETY: as above.
+    unsafe { execvpe(file, argv, environ) }
+}
+
+/// `execvpe(3)`: as execvp(3), with an environment.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execvpe(file: Path, argv: Strings, envp: Strings) -> c_int {
+    let next = next!(c"execvpe", fn(Path, Strings, Strings) -> c_int);
+    // SAFETY: as above.
+    around(envp, |envp| next.map_or_else(missing, |f| unsafe { f(file, argv, envp) }))
+}
+
+/// `fexecve(3)`: execute program specified via file descriptor.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
+    let next = next!(c"fexecve", fn(c_int, Strings, Strings) -> c_int);
+    // SAFETY: as above.
+    around(envp, |envp| next.map_or_else(missing, |f| unsafe { f(fd, argv, envp) }))
+}
+
+/// `execveat(2)`: execute program relative to a directory file descriptor.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execveat(
+    dir: c_int,
+    path: Path,
+    argv: Strings,
+    envp: Strings,
+    flags: c_int,
+) -> c_int {
+    let (dir, path) = (dir as usize, path.expose_provenance());
+    let (argv, envp) = (argv.expose_provenance(), envp.expose_provenance());
+    raw::libc_answer(raw_execveat(&[dir, path, argv, envp, flags as usize, 0])) as c_int
+}
+
+/// The functions that take their arguments one by one lay them out in a row, as a vector: those in
+/// registers go on the stack below the others, in place of the return address, which waits below
+/// them. `$vector` is called with the address of the first.
+macro_rules! listed {
+    ($(#[$doc:meta])* $name:ident, $vector:ident) => {
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() -> c_int {
+            naked_asm!(
+                "pop rax",
+                "push r9",
+                "push r8",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "mov rsi, rsp",
+                "push rax",
+                "call {vector}",
+                "pop rcx",
+                "add rsp, 40",
+                "jmp rcx",
+                vector = sym $vector,
+            )
+        }
+    };
+}
+listed!(
+    /// `execl(3)`: execute a file.
+    execl, execv
+);
+listed!(
+    /// `execlp(3)`: execute a file that is looked for in `PATH`.
+    execlp, execvp
+);
+listed!(
+    /// `execle(3)`: as execl(3), with an environment.
+    execle, execv_with_environment
+);
+
+/// The environment comes behind the arguments' null pointer.
+unsafe extern "C" fn execv_with_environment(path: Path, argv: Strings) -> c_int {
+    // SAFETY: as above.
+    unsafe { execve(path, argv, (*argv.add(length(argv) + 1)).cast()) }
+}
+
+/// execve(2) by number.
+pub fn raw_execve(a: &[usize; 6]) -> isize {
+    let call = |envp: Strings| {
+        // SAFETY: the program's own call.
+        unsafe { raw!(libc::SYS_execve, a[0], a[1], envp.expose_provenance()) }
+    };
+    around(core::ptr::with_exposed_provenance(a[2]), call)
+}
+
+/// execveat(2) by number.
+pub fn raw_execveat(a: &[usize; 6]) -> isize {
+    let call = |envp: Strings| {
+        // SAFETY: the program's own call.
+        unsafe { raw!(libc::SYS_execveat, a[0], a[1], a[2], envp.expose_provenance(), a[4]) }
+    };
+    around(core::ptr::with_exposed_provenance(a[3]), call)
+}
+
+fn missing() -> c_int {
+    raw::set_errno(libc::ENOSYS);
+    -1
+}
+
+/// Makes the call by which the program execs, with its environment.
+fn around<T>(envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
+    if !gate::watched() || proc::shares_memory() {
+        return call(envp);
+    }
+    let mut left = Variable::new();
+    exec::prepare(|fd, file| left.add(fd, file));
+    let errno = raw::errno();
+    let with = if left.count > 0 { Environment::with(&left, envp) } else { None };
+    raw::set_errno(errno);
+    let ret = call(with.as_ref().map_or(envp, |with| with.strings));
+    exec::failed();
+    ret
+}
+
+/// What the new program is told.
+struct Variable {
+    text: [u8; PAGE],
+    len: usize,
+    count: usize,
+}
+
+impl Variable {
+    fn new() -> Variable {
+        let mut new = Variable { text: [0; PAGE], len: 0, count: 0 };
+        let _ = write!(new, "{}={}:", config::LOCKED.to_str().unwrap_or_default(), proc::id());
+        new
+    }
+
+    /// Those that have no room are left open, and nobody knows of them.
+    fn add(&mut self, fd: c_int, (dev, ino): (u64, u64)) {
+        let before = self.len;
+        if write!(self, "{fd},{dev},{ino};").is_ok() {
+            self.count += 1;
+        } else {
+            self.text[before..].fill(0);
+            self.len = before;
+        }
+    }
+}
+
+impl Write for Variable {
+    fn write_str(&mut self, s: &str) -> core::fmt::Result {
+        // The last byte stays 0.
+        let to = self.text[..PAGE - 1].get_mut(self.len..self.len + s.len());
+        to.ok_or(core::fmt::Error)?.copy_from_slice(s.as_bytes());
+        self.len += s.len();
+        Ok(())
+    }
+}
+
+/// The program's environment and one variable more, in a mapping of its own: exec may be called in
+/// a signal handler, which may not call malloc(3).
+struct Environment {
+    strings: Strings,
+    bytes: usize,
+}
+
+impl Environment {
+    /// None without memory.
+    fn with(variable: &Variable, envp: Strings) -> Option<Environment> {
+        // SAFETY: the program's environment, as exec takes it.
+        let n = unsafe { length(envp) };
+        let bytes = (n + 2) * size_of::<Path>();
+        let at = raw::map(bytes, libc::MAP_PRIVATE).cast::<Path>();
+        if at.is_null() {
+            return None;
+        }
+        // SAFETY: both have so many elements; what follows is 0.
+        unsafe {
+            at.write(variable.text.as_ptr().cast());
+            for i in 0..n {
+                at.add(i + 1).write(*envp.add(i));
+            }
+        }
+        Some(Environment { strings: at, bytes })
+    }
+}
+
+impl Drop for Environment {
+    fn drop(&mut self) {
+        // SAFETY: a mapping of ours, which the failed exec needs no more.
+        unsafe { raw!(libc::SYS_munmap, self.strings.expose_provenance(), self.bytes) };
+    }
+}
+
+/// How many strings there are before the null pointer; a null pointer stands for none.
+///
+/// # Safety
+/// `strings` is null, or an array as exec takes it.
+unsafe fn length(strings: Strings) -> usize {
+    if strings.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's.
+    (0..).take_while(|&i| unsafe { !(*strings.add(i)).is_null() }).count()
+}
+
+/// The new program starts: takes over what the one before has left open. Called once, before
+/// `main`. The environment is then as the one before has given it.
+pub fn start() {
+    let Some(variable) = config::locked() else { return };
+    let _ = inherit(variable);
+    // SAFETY: nobody else uses the environment yet.
+    unsafe { libc::unsetenv(config::LOCKED.as_ptr()) };
+}
+
+fn inherit(variable: &CStr) -> Option<()> {
+    let (pid, files) = variable.to_str().ok()?.split_once(':')?;
+    let born_with = pid.parse() != Ok(proc::id());
+    for file in files.split_terminator(';') {
+        let mut numbers = file.split(',').map(|n| n.parse::<u64>().ok());
+        let (fd, dev, ino) = (numbers.next()??, numbers.next()??, numbers.next()??);
+        if exec::inherit(i32::try_from(fd).ok()?, (dev, ino), born_with) {
+            gate::watch();
+        }
+    }
+    Some(())
+}
