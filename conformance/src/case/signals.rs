@@ -11,6 +11,7 @@ pub const CASES: &[Case] = &[
     case!("signals", mask_in_handler, [], "in a handler the wait's mask holds, and the program's own after it"),
     case!("signals", one_at_a_time, [], "of two that exclude each other a wait under a mask has one handled"),
     case!("signals", blocked_by_the_wait, [], "what the wait's mask blocks does not end the wait, whenever it comes"),
+    case!("signals", stopped, [], "a stop ends a wait when the process goes on; signals that are ignored do not"),
 ];
 
 /// The signals that are blocked for this thread.
@@ -182,5 +183,61 @@ fn blocked_by_the_wait(cx: &mut Cx) -> Outcome {
     sender.join().ok();
     cx.eq("submitted", whole, ROUNDS);
     cx.eq("waits that ended too soon", ends, 0);
+    Ok(())
+}
+
+/// Sends `signals` to a child that waits in `wait`; answers how the wait ended.
+fn signalled(cx: &Cx, wait: fn(&mut Ring) -> isize, signals: &[i32]) -> i32 {
+    let door = cx.door;
+    let child = os::spawn_child(|| match Ring::new(door, 8, 0) {
+        Ok(mut ring) => -wait(&mut ring) as i32,
+        Err(_) => 100,
+    });
+    for &signal in signals {
+        std::thread::sleep(Duration::from_millis(80));
+        os::signal(child, signal);
+    }
+    os::wait_for(child)
+}
+
+/// Not for ever, but much longer than the signals take.
+fn for_a_while(ring: &Ring, mask: u64) -> isize {
+    let time = sqe::millis(700);
+    let sigmask = if mask == 0 { 0 } else { addr(&mask) as u64 };
+    let ts = addr(&time) as u64;
+    let arg = io_uring_getevents_arg { sigmask, sigmask_sz: 8, ts, ..Default::default() };
+    ring.enter_ext(0, 1, &arg)
+}
+
+fn stopped(cx: &mut Cx) -> Outcome {
+    let ways: [(&str, fn(&mut Ring) -> isize); 5] = [
+        ("for ever", |ring| ring.enter(0, 1, IORING_ENTER_GETEVENTS)),
+        ("for a while", |ring| for_a_while(ring, 0)),
+        ("under a mask", |ring| for_a_while(ring, OWN)),
+        ("with a timeout in flight", |ring| {
+            let ts = sqe::millis(60_000);
+            ring.push(sqe::timeout(&ts, 0, 0)).submit();
+            for_a_while(ring, 0)
+        }),
+        ("beside another thread", |ring| {
+            let ring = &*ring;
+            let forever = || ring.enter(0, 1, IORING_ENTER_GETEVENTS);
+            std::thread::scope(|s| {
+                let other = s.spawn(forever);
+                std::thread::sleep(Duration::from_millis(20));
+                let ret = for_a_while(ring, 0);
+                other.join().ok();
+                ret
+            })
+        }),
+    ];
+    for (way, wait) in ways {
+        let ended = signalled(cx, wait, &[libc::SIGSTOP, libc::SIGCONT]);
+        cx.eq(&format!("{way}, stopped"), ended, EINTR);
+        if !["for ever", "beside another thread"].contains(&way) {
+            let ended = signalled(cx, wait, &[libc::SIGCHLD, libc::SIGWINCH, libc::SIGCONT]);
+            cx.eq(&format!("{way}, ignored"), ended, ETIME);
+        }
+    }
     Ok(())
 }

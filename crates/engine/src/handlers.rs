@@ -213,6 +213,19 @@ impl Drop for Under {
     }
 }
 
+/// How often the reactor has heard that the process was stopped, and goes on.
+static STOPS: AtomicU32 = AtomicU32::new(0);
+
+/// See [`STOPS`].
+pub(crate) fn stops() -> u32 {
+    STOPS.load(SeqCst)
+}
+
+/// The process was stopped, and goes on.
+pub(crate) fn stopped() {
+    STOPS.fetch_add(1, SeqCst);
+}
+
 /// The thread sleeps for as long as this lives: handlers that nobody has told us of may enter.
 #[derive(Debug)]
 pub(crate) struct Asleep(());

@@ -270,11 +270,21 @@ pub(crate) fn stack_pointer() -> usize {
 /// `FUTEX_WAIT` that tells why it returned.
 ///
 /// # Errors
-/// `EINTR` (a handler ran), `ETIMEDOUT`, `EAGAIN` (the word had changed).
+/// `EINTR` (a handler ran, or the process was stopped), `ETIMEDOUT`, `EAGAIN` (the word had
+/// changed).
 pub(crate) fn futex_wait_sig(word: &AtomicU32, seen: u32, timeout: Duration) -> Result<()> {
     let ts = [timeout.as_secs(), u64::from(timeout.subsec_nanos())];
     let ts = ts.as_ptr().expose_provenance();
-    check(sleeps!(__NR_futex, word.as_ptr().expose_provenance(), 0, seen, ts)).map(|_| ())
+    ends_by_stop(|| {
+        check(sleeps!(__NR_futex, word.as_ptr().expose_provenance(), 0, seen, ts)).map(|_| ())
+    })
+}
+
+/// A sleep that the kernel begins anew when the process was stopped and goes on: `EINTR` then.
+fn ends_by_stop(sleep: impl FnOnce() -> Result<()>) -> Result<()> {
+    let stops = crate::handlers::stops();
+    let slept = sleep();
+    if crate::handlers::stops() == stops { slept } else { Err(Errno::EINTR) }
 }
 
 /// Borrows a number of the program's for one system call; none for a negative one.
@@ -376,9 +386,9 @@ pub(crate) fn sleep(time: Duration) -> Result<()> {
 /// Sleeps with `mask` in force, atomically as `ppoll(2)` does.
 ///
 /// # Errors
-/// `EINTR` when a handler ran.
+/// `EINTR` when a handler ran, or the process was stopped.
 pub(crate) fn sleep_under(mask: u64, time: Duration) -> Result<()> {
-    poll_under(mask, -1, Some(time))
+    ends_by_stop(|| poll_under(mask, -1, Some(time)))
 }
 
 /// The same, until `fd` can be read; without a time, for ever.

@@ -375,6 +375,10 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
             return (ctx, Slept::Woken);
         }
     }
+    if slice == FOREVER_NS {
+        // It tells when the process was stopped.
+        super::reactor::ensure();
+    }
     let time = Duration::from_nanos(left.min(slice));
     let asleep = asleep();
     let slept = match a.sigmask {

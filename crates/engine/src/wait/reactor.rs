@@ -21,8 +21,9 @@ use rustix::fd::AsRawFd;
 
 use crate::abi::IORING_SETUP_TASKRUN_FLAG;
 use crate::ctx::{Ctx, Guard, Issuing, Ring};
-use crate::errno::Result;
+use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
+use crate::handlers;
 use crate::req::estate::{self, Children, End};
 use crate::req::relay;
 use crate::stats::trace::Step;
@@ -71,7 +72,7 @@ fn get() -> Result<Arc<Reactor>> {
     epoll::add(&set, &wake, wake_data, epoll::EventFlags::IN)?;
     let r = Arc::new(Reactor { epoll: set, wake, rings: Mutex::default(), pace: SWEEP_NS.into() });
     let own = r.clone();
-    super::spawn("rct", 256 << 10, move || own.run()).map_err(|_| crate::errno::Errno::EAGAIN)?;
+    super::spawn("rct", 256 << 10, move || own.run()).map_err(|_| Errno::EAGAIN)?;
     RUNNING.store(true, SeqCst);
     *slot = Some(r.clone());
     Ok(r)
@@ -235,7 +236,11 @@ impl Reactor {
         let mut children = Children::default();
         loop {
             let timeout = self.timeout();
-            let n = poll::wait(self.epoll.as_raw_fd(), &mut buf, timeout, None).unwrap_or(0);
+            let slept = poll::wait(self.epoll.as_raw_fd(), &mut buf, timeout, None);
+            if slept == Err(Errno::EINTR) {
+                tell_of_stop();
+            }
+            let n = slept.unwrap_or(0);
             let mut scratch = [0u8; 8];
             let rings = self.rings();
             crate::fds::check_now_and_then();
@@ -383,6 +388,14 @@ impl Reactor {
             self.watch(ring);
         }
     }
+}
+
+/// The process was stopped, and goes on, which ends the kernel's waits. epoll_wait(2) of this
+/// thread, which blocks all signals, tells of it; futex(2) of those that sleep passively does not.
+fn tell_of_stop() {
+    handlers::stopped();
+    let sleeps = |ring: &Ring| ring.control.waiters().load(SeqCst) > 0;
+    crate::fds::some(sleeps).iter().for_each(|ring| ring.lock_now().nudge());
 }
 
 /// Looks for numbers whose close nobody has heard of. A ring that is busy has its turn later.
