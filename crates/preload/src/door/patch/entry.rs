@@ -54,6 +54,48 @@ pub fn probe() {
     WIDE.store(wide, Ordering::Relaxed);
 }
 
+/// The frame that unwinders follow: the program's stack pointer is 144 bytes above rbp, past the
+/// red zone, the stub's return address and rbp itself. The return address that they take is the one
+/// in rcx. Leaves the number in r11.
+macro_rules! push_frame {
+    () => {
+        concat!(
+            ".cfi_startproc\n",
+            ".cfi_def_cfa rsp, 136\n",
+            ".cfi_register rip, rcx\n",
+            "push rbp\n",
+            ".cfi_def_cfa_offset 144\n",
+            ".cfi_offset rbp, -144\n",
+            "mov rbp, rsp\n",
+            ".cfi_def_cfa_register rbp\n",
+            "mov r11, rax\n",
+            // The flags, but for DF, which the ABI keeps clear.
+            "lahf\n",
+            "seto al\n",
+            "push rax; push rcx\n",
+            ".cfi_offset rip, -160\n",
+            "push r9; push r8; push r10; push rdx; push rsi; push rdi\n",
+        )
+    };
+}
+/// Undoes it, and returns what is in r11.
+macro_rules! pop_frame {
+    () => {
+        concat!(
+            "lea rsp, [rbp - 64]\n",
+            "pop rdi; pop rsi; pop rdx; pop r10; pop r8; pop r9; pop rcx; pop rax\n",
+            ".cfi_register rip, rcx\n",
+            "add al, 127\n",
+            "sahf\n",
+            "mov rax, r11\n",
+            "pop rbp\n",
+            ".cfi_def_cfa rsp, 136\n",
+            ".cfi_same_value rbp\n",
+            "ret\n",
+            ".cfi_endproc\n",
+        )
+    };
+}
 macro_rules! save_xmm {
     () => {
         concat!(
@@ -122,22 +164,7 @@ macro_rules! clear_header {
 #[unsafe(naked)]
 pub unsafe extern "C" fn enter() {
     naked_asm!(
-        ".cfi_startproc",
-        // The stub's return address, and the red zone.
-        ".cfi_def_cfa rsp, 136",
-        ".cfi_register rip, rcx",
-        "push rbp",
-        ".cfi_def_cfa_offset 144",
-        ".cfi_offset rbp, -144",
-        "mov rbp, rsp",
-        ".cfi_def_cfa_register rbp",
-        "mov r11, rax",
-        // The flags, but for DF, which the ABI keeps clear.
-        "lahf",
-        "seto al",
-        "push rax; push rcx",
-        ".cfi_offset rip, -160",
-        "push r9; push r8; push r10; push rdx; push rsi; push rdi",
+        push_frame!(),
         "mov edi, r11d",
         "mov rsi, rsp",
         "and rsp, -64",
@@ -186,17 +213,7 @@ pub unsafe extern "C" fn enter() {
         "xor edx, edx",
         "xrstor64 [rsp]",
         "6:",
-        "lea rsp, [rbp - 64]",
-        "pop rdi; pop rsi; pop rdx; pop r10; pop r8; pop r9; pop rcx; pop rax",
-        ".cfi_register rip, rcx",
-        "add al, 127",
-        "sahf",
-        "mov rax, r11",
-        "pop rbp",
-        ".cfi_def_cfa rsp, 136",
-        ".cfi_same_value rbp",
-        "ret",
-        ".cfi_endproc",
+        pop_frame!(),
         wide = sym WIDE,
         in_use = sym IN_USE,
         initial = sym INITIAL,
