@@ -187,7 +187,7 @@ fn blocked_by_the_wait(cx: &mut Cx) -> Outcome {
 }
 
 /// Sends `signals` to a child that waits in `wait`; answers how the wait ended.
-fn signalled(cx: &Cx, wait: fn(&mut Ring) -> isize, signals: &[i32]) -> i32 {
+fn signalled(cx: &Cx, wait: Wait, signals: &[i32]) -> i32 {
     let door = cx.door;
     let child = os::spawn_child(|| match Ring::new(door, 8, 0) {
         Ok(mut ring) => -wait(&mut ring) as i32,
@@ -209,8 +209,11 @@ fn for_a_while(ring: &Ring, mask: u64) -> isize {
     ring.enter_ext(0, 1, &arg)
 }
 
+/// A way to wait, which answers what enter did.
+type Wait = fn(&mut Ring) -> isize;
+
 fn stopped(cx: &mut Cx) -> Outcome {
-    let ways: [(&str, fn(&mut Ring) -> isize); 5] = [
+    let ways: [(&str, Wait); 5] = [
         ("for ever", |ring| ring.enter(0, 1, IORING_ENTER_GETEVENTS)),
         ("for a while", |ring| for_a_while(ring, 0)),
         ("under a mask", |ring| for_a_while(ring, OWN)),
