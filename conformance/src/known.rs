@@ -78,6 +78,7 @@ pub const KNOWN: &[Known] = &[
     ),
     // Of no row: of processes and files.
     known("effects::iowait", "is idle in the eyes of the system", &[]),
+    known("tasks::one_thread_waiting", "need a process with one thread", &[]),
     known("effects::direct_read_is_told", "raise no ACCESS and MODIFY events", &[]),
     known("heirs::child_leaves_read", "is cancelled at once when a forked child ends", &[]),
     known("reissue::shut_while_full", "full unix socket that its own side shuts", &[]),

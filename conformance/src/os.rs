@@ -418,6 +418,12 @@ fn checked(ret: i32) -> std::io::Result<()> {
     if ret == -1 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// unshare(2) of the user namespace: 0, or an errno.
+pub fn own_users() -> i32 {
+    // SAFETY: a number only.
+    if unsafe { libc::unshare(libc::CLONE_NEWUSER) } == 0 { 0 } else { errno() }
+}
+
 /// Mounts made from now on are this process's own; without root's rights, in a user namespace.
 ///
 /// Only for programs with one thread.

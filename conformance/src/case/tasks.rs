@@ -17,6 +17,8 @@ pub const CASES: &[Case] = &[
         Reg(IORING_REGISTER_FILES_UPDATE2), Reg(IORING_REGISTER_BUFFERS_UPDATE),
     ], "an array is used as far as it can be read"),
     case!("tasks", clone_of_anothers, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "another task's SINGLE_ISSUER ring lends nothing"),
+    case!("tasks", one_thread, [Trap("fork")], "a ring without requests adds no thread: unshare(2) needs one"),
+    case!("tasks", one_thread_waiting, [Trap("fork")], "nor does a request that waits for a file"),
     case!("tasks", many_buffers, [Reg(IORING_REGISTER_BUFFERS2)], "a table of all the buffers there may be"),
 ];
 
@@ -257,5 +259,39 @@ fn flag_by_poll(cx: &mut Cx) -> Outcome {
     }
     std::thread::sleep(std::time::Duration::from_millis(10));
     cx.is("nor later", flag(&ring), 0);
+    Ok(())
+}
+
+/// unshare(CLONE_NEWUSER), which a process with more threads than one is refused, in a child that
+/// has made a ring and used it as `with` does: 0, or what went wrong.
+fn unshare_after(cx: &mut Cx, with: fn(&mut Ring) -> bool) -> Result<i32, Stop> {
+    let door = cx.door;
+    let plain = os::in_child(os::own_users);
+    if plain != 0 {
+        return Err(Stop::Skip(format!("no user namespaces (errno {plain})")));
+    }
+    Ok(os::in_child(|| {
+        let Ok(mut ring) = Ring::new(door, 4, 0) else { return 255 };
+        if with(&mut ring) { os::own_users() } else { 254 }
+    }))
+}
+
+fn one_thread(cx: &mut Cx) -> Outcome {
+    let nop = |ring: &mut Ring| {
+        ring.push(sqe::nop()).submit_wait(1);
+        ring.pop().is_some_and(|cqe| cqe.res == 0)
+    };
+    let answer = unshare_after(cx, nop)?;
+    cx.is("after a NOP", answer, 0);
+    Ok(())
+}
+
+fn one_thread_waiting(cx: &mut Cx) -> Outcome {
+    let poll = |ring: &mut Ring| {
+        let Ok((read, _write)) = rustix::pipe::pipe() else { return false };
+        ring.push(sqe::poll_add(read.as_raw_fd(), libc::POLLIN)).submit() == 1
+    };
+    let answer = unshare_after(cx, poll)?;
+    cx.is("beside a POLL_ADD", answer, 0);
     Ok(())
 }
