@@ -30,6 +30,7 @@ pub const INTERPOSED: &[&str] = &[
     "fcntl",
     "fcntl64",
     "fexecve",
+    "fork",
     "freopen",
     "freopen64",
     "initgroups",

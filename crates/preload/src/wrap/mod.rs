@@ -6,6 +6,7 @@ pub mod close;
 pub mod dup;
 pub mod epoll;
 pub mod exec;
+mod fork;
 pub mod handlers;
 pub mod locks;
 pub mod mmap;
