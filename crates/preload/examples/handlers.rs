@@ -124,7 +124,7 @@ fn completion(r: &mut IoUring) -> Result<(u64, i32), String> {
 }
 
 /// A handler closes a number that a request waits under, while its thread enters; the request
-/// completes. The thread asks for no memory meanwhile: that close may do so.
+/// completes.
 fn waited(r: &mut IoUring) -> Outcome {
     while r.completion().next().is_some() {}
     let (mut ends, mut byte) = ([0; 2], [0u8; 1]);

@@ -6,44 +6,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#define NOINLINE __attribute__((noinline))
+#include "ring.h"
 
-static unsigned params[30];
 static void *called[64];
 static int depth, cleaned, by_name, ring;
 
-static NOINLINE long inline_enter(int fd)
-{
-    register long flags __asm__("r10") = 1, mask __asm__("r8") = 0, size __asm__("r9") = 8;
-    long ret = 426;
-    __asm__ volatile("movl $426, %%eax\n\tsyscall"
-                     : "=&a"(ret)
-                     : "D"((long)fd), "S"(0L), "d"(1L), "r"(flags), "r"(mask), "r"(size)
-                     : "rcx", "r11", "memory");
-    return ret;
-}
-
-static NOINLINE long inline_setup(void)
-{
-    long ret;
-    __asm__ volatile("movl $425, %%eax\n\tsyscall"
-                     : "=&a"(ret)
-                     : "D"(4L), "S"(params)
-                     : "rcx", "r11", "memory");
-    return ret;
-}
-
-static NOINLINE long enter(int fd)
-{
-    long ret = by_name ? syscall(426, fd, 0, 1, 1, 0, 8) : inline_enter(fd);
-    __asm__ volatile("");
-    return ret;
-}
-
 /* Through a pointer, lest the compiler sees that it never throws, and drops what is to be cleaned. */
-static long (*volatile wait_in)(int) = enter;
+static long (*volatile wait_in)(int, int, long) = enter;
 
 static void ask(int signo)
 {
@@ -66,7 +36,7 @@ static NOINLINE void *wait_for_ever(void *arg)
 {
     __attribute__((cleanup(clean))) int fd = ring;
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-    wait_in(fd);
+    wait_in(by_name, fd, 1);
     return arg;
 }
 
@@ -80,12 +50,12 @@ int main(int argc, char **argv)
     by_name = argc > 1 && strcmp(argv[1], "name") == 0;
     /* libgcc is loaded here, not in the handler. */
     backtrace(called, 1);
-    ring = by_name ? syscall(425, 4, params) : inline_setup();
+    ring = setup(by_name);
     if (ring < 0)
         return 77;
     sigaction(SIGALRM, &action, NULL);
     ualarm(50000, 0);
-    wait_in(ring);
+    wait_in(by_name, ring, 1);
     for (int i = 0; i < depth; i++)
         own += is_within(called[i], &__executable_start, &etext);
     /* ask, (inline_enter,) enter, main; _start where it is found. */
