@@ -15,8 +15,7 @@
 //!
 //! A forked child empties the shards that other threads of its parent's were changing: what was
 //! free in those is lost. A child of a raw fork, which may have threads by the time it is noticed,
-//! leaves them locked. Blocks of more than a page are mappings, of which a few of each size are
-//! kept.
+//! leaves them locked. Larger blocks are mappings, of which a few of each size are kept.
 #![allow(unsafe_code)]
 
 use core::alloc::{GlobalAlloc, Layout};
@@ -28,11 +27,11 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize};
 use crate::raw::{raw, thread};
 
 /// A region of a shard's, and its alignment.
-const REGION: usize = 128 << 10;
+const REGION: usize = 256 << 10;
 /// What a region begins with: the number of its shard.
 const HEADER: usize = 64;
 /// The largest block of a region.
-const SMALL: usize = 4096;
+const SMALL: usize = 32 << 10;
 /// The largest mapping that is kept.
 const KEPT: usize = 256 << 10;
 const KEPT_OF_A_SIZE: usize = 2;
@@ -41,8 +40,8 @@ const SHARDS: usize = 8;
 /// Shards that a thread tries to lock, each many times.
 const TRIES: usize = 10_000;
 /// Sizes: eight steps of 16 bytes, then four to each power of two.
-const CLASSES: usize = 8 + 4 * 5;
-const KEPT_CLASSES: usize = 4 * 6;
+const CLASSES: usize = 8 + 4 * 8;
+const KEPT_CLASSES: usize = 4 * 3;
 /// Blocks of these classes, up to 512 bytes, come from pages of their own: what is written often
 /// does not lie among what a forked child could go on sharing.
 const PAGED: usize = 8 + 4 * 2;
@@ -120,19 +119,51 @@ unsafe fn unmap(at: usize, len: usize) {
     }
 }
 
-/// A new region of a shard: what is free in it.
-fn region(shard: usize) -> Option<(usize, usize)> {
-    let mut at = map(REGION)?;
-    if !at.is_multiple_of(REGION) {
-        // SAFETY: as yet unused; then what lies around the region in a larger mapping.
-        unsafe {
-            unmap(at, REGION);
-            let larger = map(2 * REGION)?;
-            at = larger.next_multiple_of(REGION);
-            unmap(larger, at - larger);
-            unmap(at + REGION, larger + REGION - at);
+/// Regions that are mapped, and no shard's yet: the address of the first, which leaves the lower
+/// bits free, plus their number. One mapping for each region would use up those that a process may
+/// have (vm.max_map_count).
+static SPARE: AtomicUsize = AtomicUsize::new(0);
+/// How many regions the next mapping has.
+static NEXT: AtomicUsize = AtomicUsize::new(2);
+const MOST: usize = 128;
+
+/// Maps `n` regions, aligned.
+fn map_regions(n: usize) -> Option<usize> {
+    let len = n * REGION;
+    let larger = map(len + REGION)?;
+    let at = larger.next_multiple_of(REGION);
+    // SAFETY: what lies around the regions, as yet unused.
+    unsafe {
+        unmap(larger, at - larger);
+        unmap(at + len, larger + REGION - at);
+    }
+    Some(at)
+}
+
+fn spare_region() -> Option<usize> {
+    let mut spare = SPARE.load(Acquire);
+    while !spare.is_multiple_of(REGION) {
+        let rest = spare + REGION - 1;
+        match SPARE.compare_exchange_weak(spare, rest, AcqRel, Acquire) {
+            Ok(_) => return Some(spare & !(REGION - 1)),
+            Err(now) => spare = now,
         }
     }
+    let n = NEXT.load(Relaxed);
+    let Some(at) = map_regions(n) else { return map_regions(1) };
+    NEXT.store((2 * n).min(MOST), Relaxed);
+    let rest = at + REGION + n - 1;
+    if SPARE.compare_exchange(spare, rest, AcqRel, Relaxed).is_err() {
+        // Another thread was first.
+        // SAFETY: what was just mapped, but for the first region.
+        unsafe { unmap(at + REGION, (n - 1) * REGION) };
+    }
+    Some(at)
+}
+
+/// A new region of a shard: what is free in it.
+fn region(shard: usize) -> Option<(usize, usize)> {
+    let at = spare_region()?;
     // SAFETY: the header of a region that is ours.
     unsafe { pointer::<usize>(at).write(shard) };
     Some((at + HEADER, at + REGION))
