@@ -7,6 +7,7 @@ use crate::sys;
 use crate::top::total;
 use rustix::io::Errno;
 use softring_engine::stats::read;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
@@ -148,7 +149,11 @@ impl Watch {
         if self.summed.contains(&key) {
             return;
         }
-        self.pages.entry(key).or_insert(Watched { source, before: None });
+        match self.pages.entry(key) {
+            Entry::Vacant(entry) => _ = entry.insert(Watched { source, before: None }),
+            // What a process says itself is its name: when `/proc` was asked it may have ended.
+            Entry::Occupied(entry) => entry.into_mut().source.command = source.command,
+        }
         if self.pages.len() >= self.most {
             self.sum_ended();
             self.most = self.most.max(self.pages.len() + OPEN / 2);
