@@ -41,8 +41,25 @@ impl Ctx {
         req.flags |= ReqFlags::CREDS_NOTED;
     }
 
+    /// As [`note_creds_ahead`](Self::note_creds_ahead), for what follows `req` in its chain: that
+    /// is about to wait. What follows a request that ends at once is issued by the submitter.
+    #[inline]
+    pub fn note_creds_of_links(&mut self, req: &Req) {
+        if req.link.is_some() {
+            self.note_creds_of_chain(req.link);
+        }
+    }
+
+    /// As [`note_creds_ahead`](Self::note_creds_ahead), for a chain that waits.
+    pub fn note_creds_of_chain(&mut self, mut next: Option<ReqId>) {
+        while let Some(id) = next {
+            self.note_creds_of(id);
+            next = self.slab.get(id).and_then(|req| req.link);
+        }
+    }
+
     /// As [`note_creds_ahead`](Self::note_creds_ahead), for a request that waits.
-    pub fn note_creds_of(&mut self, id: ReqId) {
+    fn note_creds_of(&mut self, id: ReqId) {
         if let Some(mut req) = self.slab.get_mut(id).map(core::mem::take) {
             self.note_creds_ahead(&mut req);
             if let Some(at) = self.slab.get_mut(id) {

@@ -36,7 +36,7 @@ impl Ctx {
 
     /// Queues a request behind the barrier.
     pub fn drain_req(&mut self, id: ReqId) {
-        self.note_creds_of(id);
+        self.note_creds_of_chain(Some(id));
         let Some(req) = self.slab.get_mut(id) else { return };
         req.state = State::Drained;
         let barrier = req.flags.contains(ReqFlags::IO_DRAIN);

@@ -103,7 +103,10 @@ impl Ctx {
             }
             Outcome::More(res) => self.shots(req, res),
             Outcome::Retry => self.queue_async(req),
-            Outcome::Queued => self.enqueue(req),
+            Outcome::Queued => {
+                self.note_creds_of_links(req);
+                self.enqueue(req);
+            }
         }
     }
 

@@ -151,6 +151,7 @@ impl Ctx {
         if way == Way::Poll && req.may_not_wait() {
             return self.not_now(req);
         }
+        self.note_creds_of_links(req);
         let blocks =
             req.flags.contains(ReqFlags::ON_WORKER) && !req.flags.contains(ReqFlags::FORCE_ASYNC);
         if way == Way::Poll && blocks && req.polls_first() && !req.goes_on_by_worker() {

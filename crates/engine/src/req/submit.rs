@@ -144,9 +144,6 @@ impl Ctx {
 
     /// Appends to the chain under construction, or starts one.
     fn chain(&mut self, req: &mut Req) {
-        if self.submit.head.is_some() {
-            self.note_creds_ahead(req);
-        }
         let id = self.slab.insert(core::mem::take(req));
         match self.submit.last.and_then(|last| self.slab.get_mut(last)) {
             Some(last) => last.link = Some(id),
