@@ -264,9 +264,9 @@ impl Drop for Guard<'_> {
         if self.issuing != Issuing::Nobody {
             self.stop_issuing();
         }
-        let wakes = core::mem::take(&mut self.wakes);
+        let wakes = (!self.wakes.is_empty()).then(|| core::mem::take(&mut self.wakes));
         self.ring.control.unlock();
-        if !wakes.is_empty() {
+        if let Some(wakes) = wakes {
             wakes.run(&self.ring.control);
         }
     }

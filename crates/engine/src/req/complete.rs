@@ -245,7 +245,15 @@ impl Ctx {
     }
 
     /// Posts the tags of resources whose last owner is gone.
+    #[inline]
     pub fn post_tags(&mut self) {
+        if self.tags.any() {
+            self.post_tags_taken();
+        }
+    }
+
+    #[cold]
+    fn post_tags_taken(&mut self) {
         for user_data in self.tags.take() {
             self.post(Cqe { user_data, ..Cqe::default() });
         }

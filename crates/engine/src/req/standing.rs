@@ -226,10 +226,14 @@ impl Ctx {
     }
 
     /// Acts on what was found on the way.
+    #[inline]
     pub fn take_stash(&mut self) {
-        if self.leaves_work() {
-            return;
+        if !self.transports.stash.is_empty() && !self.leaves_work() {
+            self.take_stash_now();
         }
+    }
+
+    fn take_stash_now(&mut self) {
         while let Some(ev) = self.transports.stash.pop_front() {
             self.poll_events(&[ev]);
         }

@@ -161,10 +161,14 @@ impl Ctx {
     }
 
     /// Ends every timeout whose completion count is reached (`io_flush_timeouts`).
+    #[inline]
     pub fn timeouts_by_count(&mut self) {
-        if self.timeouts.by_count.is_empty() {
-            return;
+        if !self.timeouts.by_count.is_empty() {
+            self.end_by_count();
         }
+    }
+
+    fn end_by_count(&mut self) {
         let tail = self.mem.control.cq_tail().load(Relaxed);
         let events = self.timeouts.events(tail);
         while let Some((&(target, _), &id)) = self.timeouts.by_count.first_key_value() {

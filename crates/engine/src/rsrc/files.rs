@@ -42,7 +42,7 @@ pub struct FileNode {
 /// Where tags of released nodes are collected for posting.
 #[derive(Debug, Default)]
 pub struct TagSink {
-    /// There may be some: spares the lock, for every enter looks here.
+    /// [`Self::any`]; spares the lock, for every enter looks here.
     any: AtomicBool,
     list: Mutex<Vec<u64>>,
 }
@@ -53,11 +53,14 @@ impl TagSink {
         self.any.store(true, Release);
     }
 
+    /// May there be some?
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any.load(Acquire)
+    }
+
     /// What was collected since the last look.
     pub fn take(&self) -> Vec<u64> {
-        if !self.any.load(Acquire) {
-            return Vec::new();
-        }
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         self.any.store(false, Release);
         core::mem::take(&mut *list)

@@ -119,6 +119,9 @@ fn submit_and_wait<'r>(
             Ok(n) => submitted = n,
             Err(e) => return (ctx, Err(e)),
         }
+        if waits && submitted == args.submit && ctx.has_enough(args.min) {
+            return (ctx, Ok(submitted as usize));
+        }
     } else if args.flags & IORING_ENTER_GETEVENTS == 0 && !ctx.defers() && ctx.in_flight() {
         // Whoever calls for nothing else wants it now, also if another thread is about to bring it.
         ctx.collect();
@@ -240,6 +243,18 @@ impl Ctx {
                 self.post_ready();
             }
         }
+    }
+
+    /// Right behind a submission: is what a wait wants there, and nothing that it would look at?
+    /// The first look of `io_cqring_wait`, without its task work, which has just been done.
+    fn has_enough(&self, min: u32) -> bool {
+        let looks = IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_IOPOLL;
+        self.mem.cq_ready() >= min.min(self.mem.geo.cq_entries)
+            && self.flags & looks == 0
+            && !self.in_flight()
+            && self.overflow.is_empty()
+            && self.outbox.is_empty()
+            && self.next_turn.is_empty()
     }
 
     /// Is anything in flight that completes only if somebody drives (workers post by themselves)?

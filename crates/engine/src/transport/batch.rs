@@ -97,10 +97,12 @@ impl Ctx {
     }
 
     /// Submits what was queued; false if there was nothing.
+    #[inline]
     pub fn transports_submit(&mut self) -> bool {
-        if !core::mem::take(&mut self.transports.aio_queued) {
-            return false;
-        }
+        core::mem::take(&mut self.transports.aio_queued) && self.aio_submit()
+    }
+
+    fn aio_submit(&mut self) -> bool {
         let Some(mut aio) = self.transports.aio.take() else { return false };
         let mut failed: Vec<(u64, Errno)> = Vec::new();
         let fail = |data, e| failed.push((data, e));
@@ -139,10 +141,13 @@ impl Ctx {
 
     /// Takes aio completions from user memory; answers how many were none, as the request goes on
     /// elsewhere.
+    #[inline]
     pub fn aio_reap(&mut self) -> usize {
-        if !self.transports.aio.as_ref().is_some_and(|a| a.ready() || !a.user_mapped()) {
-            return 0;
-        }
+        let any = self.transports.aio.as_ref().is_some_and(|a| a.ready() || !a.user_mapped());
+        if any { self.aio_reap_ready() } else { 0 }
+    }
+
+    fn aio_reap_ready(&mut self) -> usize {
         let Some(mut aio) = self.transports.aio.take() else { return 0 };
         let (mut nowait, mut lanes) = (Vec::new(), Vec::new());
         let mut polling = self.transports.polling.take();

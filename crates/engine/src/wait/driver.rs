@@ -88,6 +88,7 @@ impl Wakes {
 
 impl Ctx {
     /// New CQEs are published: wake who waits for them.
+    #[inline]
     pub fn wake(&mut self) {
         if self.driver.sleeping && self.mem.cq_ready() >= self.driver.want {
             self.kick_driver();
@@ -97,6 +98,7 @@ impl Ctx {
     }
 
     /// Makes every passive sleeper look again, when the lock is given back.
+    #[inline]
     pub fn nudge(&mut self) {
         let control = &self.mem.control;
         if control.waiters().load(SeqCst) > 0 {
