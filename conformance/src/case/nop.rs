@@ -7,6 +7,7 @@ pub const CASES: &[Case] = &[
     case!("nop", batches, [Op(IORING_OP_NOP)], "a batch completes in the order of submission"),
     case!("nop", inject, [Op(IORING_OP_NOP)], "INJECT_RESULT completes with what the SQE says"),
     case!("nop", files, [Op(IORING_OP_NOP)], "FILE and FIXED_FILE want an open file"),
+    case!("nop", fixed_by_sqe, [Op(IORING_OP_NOP)], "with FILE, the SQE's own FIXED_FILE counts, too"),
     case!("nop", buffers, [Op(IORING_OP_NOP)], "FIXED_BUFFER wants a registered buffer"),
     case!("nop", task_work, [Op(IORING_OP_NOP)], "TW completes by task work"),
     case!("nop", big, [Op(IORING_OP_NOP)], "CQE32 posts two more words"),
@@ -47,6 +48,22 @@ fn inject(cx: &mut Cx) -> Outcome {
         cx.one(&mut ring, "in a worker", worker, res);
     }
     cx.one(&mut ring, "not without the flag", sqe::nop().set(|s| s.len = 5), 0);
+    Ok(())
+}
+
+fn fixed_by_sqe(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let file = cx.file("f", b"")?;
+    let nop = |fd: i32| {
+        sqe::op(IORING_OP_NOP, fd).op_flags(IORING_NOP_FILE).with(IOSQE_FIXED_FILE)
+    };
+    cx.one(&mut ring, "no table", nop(0), -EBADF);
+    cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[-1, file.as_raw_fd()]), 0);
+    cx.each(&mut ring, &[
+        ("empty slot", nop(0), -EBADF),
+        ("slot", nop(1), 0),
+        ("past the table", nop(file.as_raw_fd().max(2)), -EBADF),
+    ]);
     Ok(())
 }
 

@@ -47,7 +47,8 @@ pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         res = sqe.len.cast_signed();
     }
     if flags & IORING_NOP_FILE != 0 && matches!(req.call.file, FileRef::None) {
-        let found = if flags & IORING_NOP_FIXED_FILE != 0 {
+        let fixed = flags & IORING_NOP_FIXED_FILE != 0 || req.flags.contains(ReqFlags::FIXED_FILE);
+        let found = if fixed {
             ctx.files.get(sqe.fd.cast_unsigned()).map(FileRef::Fixed)
         } else {
             crate::fds::check_visible(sqe.fd).map(|()| FileRef::Plain(sqe.fd))
