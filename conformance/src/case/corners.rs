@@ -16,6 +16,7 @@ pub const CASES: &[Case] = &[
     case!("corners", direct_chain, [Op(IORING_OP_READ), Sqe(IOSQE_IO_LINK)], "chains of O_DIRECT requests go on, break and are hard"),
     case!("corners", refused_in_order, [Op(IORING_OP_MSG_RING), Op(IORING_OP_FILES_UPDATE)], "what is refused for two reasons, and which comes first"),
     case!("corners", full_ring_poll, [], "a ring whose submission queue is full is not writable"),
+    case!("corners", rings_are_no_files, [Op(IORING_OP_WRITE), Op(IORING_OP_FTRUNCATE), Op(IORING_OP_FALLOCATE)], "a ring is not written, cut short or synchronised"),
 ];
 
 fn nowait_writes(cx: &mut Cx) -> Outcome {
@@ -191,5 +192,26 @@ fn refused_in_order(cx: &mut Cx) -> Outcome {
     let pick = u64::from(IORING_FILE_INDEX_ALLOC);
     let update = sqe::rw(IORING_OP_FILES_UPDATE, 0, addr(&full), 1, pick);
     cx.one(&mut ring, "a ring, for a full table", update, -libc::ENFILE);
+    Ok(())
+}
+
+fn rings_are_no_files(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let other = cx.ring(4, 0)?;
+    let buf = [0xa5u8; 8];
+    let iov = [libc::iovec { iov_base: buf.as_ptr().cast_mut().cast(), iov_len: 8 }];
+    for fd in [ring.fd, other.fd] {
+        let vector = |op| sqe::rw(op, fd, addr(&iov), 1, 0);
+        cx.each(&mut ring, &[
+            ("WRITE", sqe::rw(IORING_OP_WRITE, fd, addr(&buf), 8, 0), -EINVAL),
+            ("WRITE of nothing", sqe::rw(IORING_OP_WRITE, fd, addr(&buf), 0, 0), -EINVAL),
+            ("WRITEV", vector(IORING_OP_WRITEV), -EINVAL),
+            ("in a worker", vector(IORING_OP_WRITEV).with(IOSQE_ASYNC), -EINVAL),
+            ("FTRUNCATE", sqe::op(IORING_OP_FTRUNCATE, fd), -EINVAL),
+            ("FALLOCATE", sqe::op(IORING_OP_FALLOCATE, fd).set(|s| s.addr = 8), -libc::ENODEV),
+            ("FSYNC", sqe::op(IORING_OP_FSYNC, fd), -EINVAL),
+            ("SYNC_FILE_RANGE", sqe::op(IORING_OP_SYNC_FILE_RANGE, fd), -ESPIPE),
+        ]);
+    }
     Ok(())
 }

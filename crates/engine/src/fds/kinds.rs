@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::owned::is_hidden;
 use super::reports::closes_reported;
+use super::table::is_ring;
 use crate::ops::rw_hot::Streak;
 use crate::sys::borrow;
 use crate::transport::kind::Kind;
@@ -36,7 +37,7 @@ pub fn kind(fd: i32) -> Kind {
         None => {}
     }
     let kind = Kind::of(fd);
-    if closes_reported() && kind.is_file() {
+    if closes_reported() && kind.is_file() && !is_ring(fd) {
         let model = model::of_fd(fd).map_or(0, |n| (n + 1) * ON_MODEL);
         slot.store(kind.code() | model, Relaxed);
     }

@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 
+use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::opdef::Outcome;
@@ -50,6 +51,24 @@ pub fn refuse(_: &mut Ctx, _: &mut Req) -> Result<()> {
 /// `issue` of an opcode that is not there; prep has already refused it.
 pub fn refused(_: &mut Ctx, _: &mut Req) -> Outcome {
     Outcome::Done(Errno::EINVAL.res())
+}
+
+/// May an operation have a ring for its file? What is behind its number here is the ring's memory,
+/// which nobody is to read, write or cut short so.
+///
+/// # Errors
+/// What the kernel answers for a file that has no such operation.
+pub fn takes_ring(opcode: u8) -> Result<()> {
+    match opcode {
+        IORING_OP_FALLOCATE => Err(Errno::ENODEV),
+        IORING_OP_SYNC_FILE_RANGE => Err(Errno::ESPIPE),
+        IORING_OP_READ..=IORING_OP_WRITE
+        | IORING_OP_READV..=IORING_OP_WRITE_FIXED
+        | IORING_OP_READV_FIXED
+        | IORING_OP_WRITEV_FIXED
+        | IORING_OP_FTRUNCATE => Err(Errno::EINVAL),
+        _ => Ok(()),
+    }
 }
 
 /// What a raw system call answered, as an outcome.

@@ -220,6 +220,9 @@ impl Ctx {
             || (def.has(opdef::LENIENT) && crate::fds::is_path_only(fd))
         {
             return Err(Errno::EBADF);
+        } else if crate::fds::is_ring(fd) {
+            crate::ops::takes_ring(req.opcode())?;
+            FileRef::Plain(fd)
         } else {
             FileRef::Plain(fd)
         };
