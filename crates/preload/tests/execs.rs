@@ -10,7 +10,7 @@ fn locks_outlive_every_exec() {
     for engine in ["kernel", "user"] {
         for way in [
             "execve", "execv", "execvp", "execvpe", "fexecve", "execveat", "execl", "execlp",
-            "execle", "syscall",
+            "execle", "syscall", "high",
         ] {
             succeed(under(example("execs"), engine, "auto").arg(way));
         }

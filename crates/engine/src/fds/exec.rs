@@ -17,18 +17,20 @@
 //!
 //! Nothing here takes a lock or asks for memory: exec may be called in a signal handler.
 
+use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicBool, AtomicU32, fence};
 
+use rustix::fs::{Mode, OFlags, RawDir, open};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
 use super::locks;
 use super::owned::{InternalFd, all_internal, is_internal, mark_internal};
 use super::table::{File, file};
-use crate::sys::borrow;
+use crate::sys::{EngineFd, borrow};
 
-/// Descriptors of the program's from here on are not looked at.
-const NUMBERS: u64 = 1 << 16;
+/// Where the open descriptors can't be listed, those from here on are not looked at.
+const NUMBERS: i32 = 1 << 16;
 
 /// Threads that are about to exec.
 static EXECUTING: AtomicU32 = AtomicU32::new(0);
@@ -77,16 +79,31 @@ pub(super) fn changed() {
 /// Does exec leave the process its locks on a file? It closes none of the program's descriptors of
 /// the file, and there is one.
 fn leaves_lock(of: File) -> bool {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let numbers = 0..limit.unwrap_or(NUMBERS).min(NUMBERS) as i32;
-    let mut open = numbers.filter(|&fd| !is_internal(fd)).filter_map(|fd| Some((fd, flags(fd)?)));
-    let mut found = false;
-    let closed = open.any(|(fd, flags)| {
-        let same = file(fd) == of;
-        found |= same;
-        same && flags.contains(FdFlags::CLOEXEC)
-    });
+    let (mut found, mut closed) = (false, false);
+    let mut look = |fd| {
+        if !is_internal(fd) && file(fd) == of {
+            found = true;
+            closed |= flags(fd).is_some_and(|flags| flags.contains(FdFlags::CLOEXEC));
+        }
+    };
+    if each_open(&mut look).is_none() {
+        (0..NUMBERS).for_each(look);
+    }
     found && !closed
+}
+
+/// Lists the open descriptors. `RLIMIT_NOFILE` does not tell where they end: it may have been
+/// lowered since. None without /proc, or without a number for its directory.
+fn each_open(look: &mut impl FnMut(i32)) -> Option<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = EngineFd::from(open(c"/proc/self/fd", flags, Mode::empty()).ok()?);
+    let mut buf = [MaybeUninit::uninit(); 1024];
+    let mut entries = RawDir::new(&dir, &mut buf);
+    while let Some(entry) = entries.next() {
+        let number = entry.ok()?.file_name().to_str().ok()?.parse();
+        number.into_iter().for_each(&mut *look);
+    }
+    Some(())
 }
 
 fn flags(fd: i32) -> Option<FdFlags> {

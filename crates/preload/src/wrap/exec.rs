@@ -12,6 +12,7 @@ use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::Write;
 use softring_engine::fds::exec;
+use softring_engine::user;
 
 const PAGE: usize = 4096;
 
@@ -117,8 +118,8 @@ listed!(
 
 /// The environment comes behind the arguments' null pointer.
 unsafe extern "C" fn execv_with_environment(path: Path, argv: Strings) -> c_int {
-    // SAFETY: as above.
-    unsafe { execve(path, argv, (*argv.add(length(argv) + 1)).cast()) }
+    // SAFETY: as above; the arguments lie on the stack.
+    unsafe { execve(path, argv, (*argv.add(length(argv).unwrap_or(0) + 1)).cast()) }
 }
 
 /// execve(2) by number.
@@ -203,16 +204,15 @@ struct Environment {
 }
 
 impl Environment {
-    /// None without memory.
+    /// None without memory, or if the kernel will not be able to read `envp`, either.
     fn with(variable: &Variable, envp: Strings) -> Option<Environment> {
-        // SAFETY: the program's environment, as exec takes it.
-        let n = unsafe { length(envp) };
+        let n = length(envp)?;
         let bytes = (n + 2) * size_of::<Path>();
         let at = raw::map(bytes, libc::MAP_PRIVATE).cast::<Path>();
         if at.is_null() {
             return None;
         }
-        // SAFETY: both have so many elements; what follows is 0.
+        // SAFETY: both have so many elements, which can be read; what follows is 0.
         unsafe {
             at.write(variable.text.as_ptr().cast());
             for i in 0..n {
@@ -230,16 +230,15 @@ impl Drop for Environment {
     }
 }
 
-/// How many strings there are before the null pointer; a null pointer stands for none.
-///
-/// # Safety
-/// `strings` is null, or an array as exec takes it.
-unsafe fn length(strings: Strings) -> usize {
-    if strings.is_null() {
-        return 0;
+/// How many strings there are before the null pointer, none if `strings` is one. None if they can't
+/// be read up to there.
+fn length(strings: Strings) -> Option<usize> {
+    let mut n = 0;
+    let string = |n| user::read::<u64>(strings.wrapping_add(n).expose_provenance() as u64);
+    while !strings.is_null() && string(n).ok()? != 0 {
+        n += 1;
     }
-    // SAFETY: the caller's.
-    (0..).take_while(|&i| unsafe { !(*strings.add(i)).is_null() }).count()
+    Some(n)
 }
 
 /// The new program starts: takes over what the one before has left open. Called once, before
