@@ -105,7 +105,8 @@ fn check() -> ExitCode {
     assert_eq!(args, ["2", "3", "4", "5", "6", "7", "8"]);
     assert_eq!(std::env::var("EXECS_HERE").as_deref(), Ok("1"));
     assert!(std::env::var_os("SOFTRING_LOCKED").is_none());
-    let mine = |fd: &i32| std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok_and(|l| is_ours(&l));
+    let mine =
+        |fd: &i32| std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok_and(|l| is_ours(&l));
     let fd = [0, HIGH].into_iter().find(mine).expect("the file");
     // SAFETY: the child has one thread, and leaves at once.
     let held = unsafe {

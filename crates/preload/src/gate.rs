@@ -13,7 +13,7 @@ use crate::config::{self, Engine};
 use crate::door::libaio;
 use crate::raw::raw;
 use crate::wrap::{close, dup, exec, signal};
-use crate::{door, notice, proc, report};
+use crate::{door, heap, notice, proc, report};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use softring_engine::abi::{IORING_SETUP_IOPOLL, io_uring_params};
 use softring_engine::transport::poll_queues;
@@ -139,7 +139,8 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
     // Before the ring exists: whoever sees the new descriptor sees this as well.
     watch();
     let first = !ENGINE_RINGS.swap(true, Ordering::Relaxed);
-    let ret = engine::setup(a[0] as u32, a[1]);
+    let room = heap::has_spare();
+    let ret = if room { engine::setup(a[0] as u32, a[1]) } else { -(libc::ENOMEM as isize) };
     if ret >= 0 && first {
         notice::engine_runs(why);
     }

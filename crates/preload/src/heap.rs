@@ -140,25 +140,56 @@ fn map_regions(n: usize) -> Option<usize> {
     Some(at)
 }
 
+/// Takes a spare region if `left` others remain, or says which are spare.
+fn take_spare(left: usize) -> Result<usize, usize> {
+    let take = |spare: usize| (spare % REGION > left).then(|| spare + REGION - 1);
+    SPARE.fetch_update(AcqRel, Acquire, take).map(first_of)
+}
+
+fn first_of(spare: usize) -> usize {
+    spare & !(REGION - 1)
+}
+
+/// The last spare region is for when no more can be mapped.
 fn spare_region() -> Option<usize> {
-    let mut spare = SPARE.load(Acquire);
-    while !spare.is_multiple_of(REGION) {
-        let rest = spare + REGION - 1;
-        match SPARE.compare_exchange_weak(spare, rest, AcqRel, Acquire) {
-            Ok(_) => return Some(spare & !(REGION - 1)),
-            Err(now) => spare = now,
-        }
-    }
+    let spare = match take_spare(1) {
+        Ok(at) => return Some(at),
+        Err(spare) => spare,
+    };
     let n = NEXT.load(Relaxed);
-    let Some(at) = map_regions(n) else { return map_regions(1) };
+    let Some(at) = map_regions(n) else { return map_regions(1).or_else(|| take_spare(0).ok()) };
     NEXT.store((2 * n).min(MOST), Relaxed);
-    let rest = at + REGION + n - 1;
-    if SPARE.compare_exchange(spare, rest, AcqRel, Relaxed).is_err() {
-        // Another thread was first.
-        // SAFETY: what was just mapped, but for the first region.
-        unsafe { unmap(at + REGION, (n - 1) * REGION) };
+    let (one, others) = match spare % REGION {
+        0 => (at, at + REGION + n - 1),
+        _ => (first_of(spare), at + n),
+    };
+    if SPARE.compare_exchange(spare, others, AcqRel, Relaxed).is_ok() {
+        return Some(one);
     }
+    // Another thread was first.
+    // SAFETY: what was just mapped, but for the first region.
+    unsafe { unmap(at + REGION, (n - 1) * REGION) };
     Some(at)
+}
+
+/// Is there a spare region? A new ring demands one: without memory in the middle of a request the
+/// process would end.
+pub fn has_spare() -> bool {
+    !SPARE.load(Relaxed).is_multiple_of(REGION) || add_spare()
+}
+
+#[cold]
+fn add_spare() -> bool {
+    let Some(at) = map_regions(1) else { return false };
+    let spare = SPARE.load(Relaxed);
+    if !spare.is_multiple_of(REGION)
+        || SPARE.compare_exchange(spare, at + 1, AcqRel, Relaxed).is_err()
+    {
+        // Another thread was first.
+        // SAFETY: what was just mapped.
+        unsafe { unmap(at, REGION) };
+    }
+    true
 }
 
 /// A new region of a shard: what is free in it.

@@ -1,4 +1,5 @@
-//! RLIMIT_FSIZE, which the kernel's rings do not know, and softring's files in memory do.
+//! RLIMIT_FSIZE, which the kernel's rings do not know, and softring's files in memory do; and
+//! RLIMIT_AS.
 
 mod common;
 
@@ -11,9 +12,13 @@ fn limited(options: &str) -> Output {
 }
 
 fn run(name: &str, options: &str) -> Output {
+    with(name, "on", options)
+}
+
+fn with(name: &str, arg: &str, options: &str) -> Output {
     let mut c = Command::new("sh");
     c.args(["-c", &format!("ulimit {options} && exec \"$0\" \"$1\"")]).arg(example(name));
-    c.arg("on").env("LD_PRELOAD", library()).env("SOFTRING_ENGINE", "user");
+    c.arg(arg).env("LD_PRELOAD", library()).env("SOFTRING_ENGINE", "user");
     c.output().unwrap()
 }
 
@@ -41,4 +46,13 @@ fn a_hard_limit_below_a_ring_is_told() {
     assert!(said.contains("os error 12"), "{said}");
     let out = limited("-f 600000");
     assert!(out.status.success(), "{out:?}");
+}
+
+/// Not the program ends where there is no memory for one more ring: its setup answers so.
+#[test]
+fn rings_end_before_memory_does() {
+    for kib in (300..7000).step_by(400) {
+        let out = with("scarce", &kib.to_string(), "-c 0");
+        assert!(out.status.success(), "{kib} KiB: {out:?}");
+    }
 }
