@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use crate::door::errno;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// An address that is never mapped, in user space.
@@ -422,6 +422,17 @@ fn checked(ret: i32) -> std::io::Result<()> {
 pub fn own_users() -> i32 {
     // SAFETY: a number only.
     if unsafe { libc::unshare(libc::CLONE_NEWUSER) } == 0 { 0 } else { errno() }
+}
+
+/// As [`spawn_child`], of a child that is the first process of a pid namespace of its own.
+pub fn spawn_in_namespace(f: impl FnOnce() -> i32) -> std::io::Result<i32> {
+    let own = std::fs::File::open("/proc/self/ns/pid")?;
+    // SAFETY: a number only.
+    checked(unsafe { libc::unshare(libc::CLONE_NEWPID) })?;
+    let child = spawn_child(f);
+    // SAFETY: as above. Further children, and threads, are born here again.
+    checked(unsafe { libc::setns(own.as_raw_fd(), libc::CLONE_NEWPID) })?;
+    Ok(child)
 }
 
 /// Mounts made from now on are this process's own; without root's rights, in a user namespace.

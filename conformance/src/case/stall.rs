@@ -30,6 +30,12 @@ pub const CASES: &[Case] = &[
         [Op(IORING_OP_NOP)],
         "a second submitter waits, and loses nothing"
     ),
+    case!(
+        "stall",
+        other_namespace,
+        [Op(IORING_OP_NOP), Trap("fork")],
+        "also a forked child in a pid namespace of its own, to which the first means nothing"
+    ),
 ];
 
 /// What goes on beside the stall.
@@ -172,5 +178,29 @@ fn submitters_take_turns(cx: &mut Cx) -> Outcome {
     });
     cx.eq("submitted", second, vec![1; 5]);
     cx.reap(&mut ring, "all", &[(1, 100), (2, 0), (3, 0), (4, 0), (5, 0)]);
+    Ok(())
+}
+
+fn other_namespace(cx: &mut Cx) -> Outcome {
+    let page = late_page()?;
+    let mut ring = cx.ring(8, 0)?;
+    let file = cx.file("f", &[b'x'; 4096])?;
+    let (go, mut begin) = cx.pipe()?;
+    ring.push(late_read(&file, &page).ud(1));
+    ring.push(sqe::nop().ud(2));
+    let submit = submit(cx.door, ring.fd);
+    let child = os::spawn_in_namespace(|| {
+        let began = rustix::io::read(&go, &mut [0; 1]);
+        if began.is_ok() { submit() as i32 } else { -1 }
+    });
+    let child = child.map_err(|e| Stop::Skip(format!("no pid namespace: {e}")))?;
+    // A sleeper looks ten times a second whether the holder lives.
+    let (submitted, _) = page.while_stalled(submit, &mut begin, &[("child", |begin| {
+        _ = rustix::io::write(begin, b"x");
+        std::thread::sleep(std::time::Duration::from_millis(400));
+    })]);
+    cx.eq("submitted", (submitted, os::wait_for(child)), (Some(1), 1));
+    let order: Vec<_> = ring.take(2)?.iter().map(|cqe| (cqe.user_data, cqe.res)).collect();
+    cx.eq("one after the other", order, vec![(1, 100), (2, 0)]);
     Ok(())
 }
