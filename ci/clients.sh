@@ -314,13 +314,18 @@ node_files() {
         { echo "missing operations"; return 1; }
 }
 
+# A number that meant a file in memory, and means a FIFO now.
+node_fifo() {
+    UV_USE_IO_URING=1 client timeout 60 "$NODE" "$TOP/ci/node-fifo.js" "$1"
+}
+
 # mariadb_killed METHOD KILLS  see mariadb.sh.
 mariadb_killed() {
     bash "$TOP/ci/mariadb.sh" "$@"
 }
 
 all_checks() {
-    local direct depth how ops=40000 kills=20
+    local direct depth how idle ops=40000 kills=20
     [ -n "$QUICK" ] && ops=4000 kills=3
     fio_matrix
     for direct in 0 1; do
@@ -342,6 +347,9 @@ all_checks() {
     fi
     for idle in spin nap; do
         SOFTRING_SQ_IDLE=$idle check "node, files in parallel, $idle" node_files 2000
+    done
+    for how in sync async; do
+        check "node, a FIFO under a file's number, closed $how" node_fifo $how
     done
     check "qemu-img bench reads" qemu_bench
     check "qemu-img bench writes" qemu_bench_write
