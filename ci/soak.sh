@@ -17,13 +17,13 @@ Without options the longest part must play 24 hours of logic time: see docs/HACK
 EOF
 }
 
-LONG=600 HOST=600 CONNECTIONS=1000000 SEED=() KERNEL=() HOURS=24
+LONG=600 HOST=600 CONNECTIONS=1000000 SEED=() KERNEL=(--no-zero-copy) HOURS=24
 while [ $# -gt 0 ]; do
     case $1 in
-        # Without the mix on the kernel: 6.18 now and then keeps an SQ thread for ever after it,
-        # probably over a SEND_ZC's notification.
+        # Without the mix on the kernel: 6.18 now and then keeps an SQ thread for ever after it.
         --quick)
-            LONG=30 HOST=60 CONNECTIONS=20000 HOURS=0 KERNEL=(--only "race,futexes,connections") ;;
+            LONG=30 HOST=60 CONNECTIONS=20000 HOURS=0
+            KERNEL+=(--only "race,futexes,host,connections") ;;
         --seconds) LONG=$(argument "${@:1:2}") HOURS=0; shift ;;
         --host) HOST=$(argument "${@:1:2}") HOURS=0; shift ;;
         --connections) CONNECTIONS=$(argument "${@:1:2}") HOURS=0; shift ;;

@@ -9,6 +9,7 @@ use comfy_table::Table;
 
 use super::health::Health;
 use super::ledger::Totals;
+use super::mix::transfer::{COPYING, SENDS, Ways};
 use super::{Check, churn, futex, host, hours, mix, race};
 use crate::door::Door;
 use crate::say;
@@ -45,6 +46,10 @@ struct Cli {
     /// The part host without these: locks, rights, closes, forks, jumps, ends, stalls, signals
     #[arg(long, value_delimiter = ',', value_parser = disturbance)]
     without: Vec<String>,
+    /// The mix sends by copying only: kernel 6.18 keeps a SEND_ZC now and then whose connection was
+    /// reset, which nothing cancels
+    #[arg(long)]
+    no_zero_copy: bool,
 }
 
 fn disturbance(name: &str) -> Result<String, String> {
@@ -98,6 +103,10 @@ pub fn main() -> ExitCode {
 impl Soak {
     fn wants(&self, part: &str) -> bool {
         self.cli.only.is_empty() || self.cli.only.iter().any(|p| p == part)
+    }
+
+    fn sends(&self) -> Ways {
+        if self.cli.no_zero_copy { COPYING } else { SENDS }
     }
 
     fn progress(&self, text: &str) {
@@ -157,7 +166,7 @@ impl Soak {
         }
         let time = Duration::from_secs(self.cli.seconds) * 6 / 10;
         self.part("mix", |soak| {
-            let out = mix::run(soak.cli.door, soak.seed, time)?;
+            let out = mix::run(soak.cli.door, soak.sends(), soak.seed, time)?;
             let counts: Vec<_> = out.tally.iter().map(|(what, n)| format!("{n} {what}")).collect();
             let (middle, end) = (out.middle.private_kib, out.end.private_kib);
             let what = format!("{}; private KiB {middle} then {end}", counts.join(", "));
@@ -171,7 +180,8 @@ impl Soak {
         }
         let time = Duration::from_secs(self.cli.host);
         self.part("host", |soak| {
-            let out = host::run(soak.cli.door, soak.seed, time, &soak.cli.without)?;
+            let cli = &soak.cli;
+            let out = host::run(cli.door, soak.sends(), soak.seed, time, &cli.without)?;
             let counts: Vec<_> = out.tally.iter().map(|(what, n)| format!("{n} {what}")).collect();
             let load: Vec<_> = out.load.tally.iter().map(|(w, n)| format!("{n} {w}")).collect();
             Ok((format!("{}; beside {}", counts.join(", "), load.join(", ")), out.totals))

@@ -22,6 +22,7 @@ use fastrand::Rng;
 
 use super::health::Health;
 use super::ledger::{End, Ledger, PATIENCE, Totals};
+use super::mix::transfer::Ways;
 use super::{Check, Fault, ensure, mix};
 use crate::door::Door;
 use softring_engine::abi::*;
@@ -138,7 +139,13 @@ fn one(book: &mut Book, sqe: io_uring_sqe) -> Check<i32> {
 }
 
 /// Disturbs for `time`; nothing is left behind afterwards.
-pub fn run(door: Door, seed: u64, time: Duration, without: &[String]) -> Check<Outcome> {
+pub fn run(
+    door: Door,
+    sends: Ways,
+    seed: u64,
+    time: Duration,
+    without: &[String],
+) -> Check<Outcome> {
     let left_out = |name: &str| without.iter().any(|w| w == name);
     let chosen: Vec<_> = DISTURBANCES.into_iter().filter(|(name, _)| !left_out(name)).collect();
     let before = Health::now();
@@ -154,7 +161,7 @@ pub fn run(door: Door, seed: u64, time: Duration, without: &[String]) -> Check<O
         let (bell, chosen, dir) = (&bell, &chosen, dir.path());
         let load = (0..LOAD).map(|i| seed ^ (i + 2) << 32).map(|seed| {
             scope.spawn(move || {
-                let load = bell.hears(|| mix::beside(door, seed, until));
+                let load = bell.hears(|| mix::beside(door, sends, seed, until));
                 let load = load.map_err(|fault| format!("the load: {fault}"))?;
                 Ok(Outcome { load, ..Outcome::default() })
             })

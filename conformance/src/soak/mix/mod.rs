@@ -6,7 +6,7 @@ mod conn;
 mod file;
 mod small;
 mod stage;
-mod transfer;
+pub mod transfer;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use super::{Check, ensure};
 use crate::door::Door;
 use softring_engine::abi::{IORING_ASYNC_CANCEL_ALL, IORING_ASYNC_CANCEL_ANY};
 use stage::{MOST, Pattern, RINGS, Scene, Stage, Tally};
+use transfer::Ways;
 
 const THREADS: u64 = 3;
 /// What threads that come and go may leave to the allocators' free lists.
@@ -38,7 +39,7 @@ pub struct Outcome {
 }
 
 /// Plays for `time`; nothing is left behind afterwards.
-pub fn run(door: Door, seed: u64, time: Duration) -> Check<Outcome> {
+pub fn run(door: Door, sends: Ways, seed: u64, time: Duration) -> Check<Outcome> {
     let before = Health::now();
     let mut out = Outcome::default();
     let pattern = Arc::new(Pattern::new(&mut Rng::with_seed(seed))?);
@@ -50,7 +51,7 @@ pub fn run(door: Door, seed: u64, time: Duration) -> Check<Outcome> {
                 .map(|i| {
                     let seed = seed ^ (u64::from(act) * THREADS + i + 1) << 32;
                     let pattern = pattern.clone();
-                    scope.spawn(move || Worker::new(door, seed, pattern)?.run(until))
+                    scope.spawn(move || Worker::new(door, sends, seed, pattern)?.run(until))
                 })
                 .collect();
             let mut faults = Vec::new();
@@ -77,9 +78,9 @@ pub fn run(door: Door, seed: u64, time: Duration) -> Check<Outcome> {
 }
 
 /// One thread of the mix, beside something else.
-pub fn beside(door: Door, seed: u64, until: Instant) -> Check<Outcome> {
+pub fn beside(door: Door, sends: Ways, seed: u64, until: Instant) -> Check<Outcome> {
     let pattern = Arc::new(Pattern::new(&mut Rng::with_seed(seed))?);
-    let (tally, totals) = Worker::new(door, seed, pattern)?.run(until)?;
+    let (tally, totals) = Worker::new(door, sends, seed, pattern)?.run(until)?;
     Ok(Outcome { tally, totals, ..Outcome::default() })
 }
 
@@ -97,9 +98,9 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(door: Door, seed: u64, pattern: Arc<Pattern>) -> Check<Self> {
+    fn new(door: Door, sends: Ways, seed: u64, pattern: Arc<Pattern>) -> Check<Self> {
         let scenes = (0..MOST).map(|_| None).collect();
-        Ok(Worker { stage: Stage::new(door, seed, pattern)?, scenes })
+        Ok(Worker { stage: Stage::new(door, sends, seed, pattern)?, scenes })
     }
 
     fn run(mut self, until: Instant) -> Check<(Tally, Totals)> {

@@ -11,6 +11,7 @@ use fastrand::Rng;
 use super::super::ledger::{End, Ledger};
 use super::super::pbuf::Pbufs;
 use super::super::{Check, Fault, ensure, sys};
+use super::transfer::Ways;
 use crate::door::Door;
 use crate::os;
 use crate::ring::Map;
@@ -109,6 +110,7 @@ pub type Tally = BTreeMap<&'static str, u64>;
 pub struct Stage {
     pub hands: Vec<Hand>,
     pub rng: Rng,
+    pub sends: Ways,
     pub pattern: Arc<Pattern>,
     /// One piece per scene, registered with each ring.
     pub pieces: Map,
@@ -151,7 +153,7 @@ impl Hand {
 }
 
 impl Stage {
-    pub fn new(door: Door, seed: u64, pattern: Arc<Pattern>) -> Check<Self> {
+    pub fn new(door: Door, sends: Ways, seed: u64, pattern: Arc<Pattern>) -> Check<Self> {
         let pieces = Map::anonymous(MOST * PIECE).map_err(wrong)?;
         let listener = TcpListener::bind("127.0.0.1:0").map_err(wrong)?;
         sys::small_segments(&listener);
@@ -159,6 +161,7 @@ impl Stage {
         Ok(Stage {
             hands: RINGS.into_iter().map(hand).collect::<Check<_>>()?,
             rng: Rng::with_seed(seed),
+            sends,
             pieces,
             listener,
             null: File::open("/dev/null").map_err(wrong)?.into(),

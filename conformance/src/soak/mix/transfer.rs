@@ -56,9 +56,12 @@ pub type Make = fn(usize, usize, usize) -> io_uring_sqe;
 
 const HERE: u64 = u64::MAX;
 
-/// The ways to send; each makes its SQE of the page of headers, the address of the data, and their
-/// length.
-pub const SENDS: &[(For, Make)] = &[
+/// Ways to send, or to receive; each makes its SQE of the page of headers, the address of the data,
+/// and their length.
+pub type Ways = &'static [(For, Make)];
+
+/// The ways to send.
+pub const SENDS: Ways = &[
     (ALL, |_, at, len| sqe::rw(IORING_OP_WRITE, 0, at, len, HERE)),
     (ALL, |page, _, _| sqe::rw(IORING_OP_WRITEV, 0, page + 64, 2, HERE)),
     (PIPES, |_, at, len| sqe::rw(IORING_OP_WRITE, 0, at, len, HERE).with(IOSQE_ASYNC)),
@@ -71,10 +74,14 @@ pub const SENDS: &[(For, Make)] = &[
     }),
     (SOCKETS, |page, _, _| sqe::rw(IORING_OP_SENDMSG, 0, page, 1, 0)),
     (SOCKETS, |page, _, _| all(sqe::rw(IORING_OP_SENDMSG, 0, page, 1, 0))),
+    // From here on without a copy.
     (TCP, |_, at, len| sqe::rw(IORING_OP_SEND_ZC, 0, at, len, 0)),
     (TCP, |_, at, len| all(sqe::rw(IORING_OP_SEND_ZC, 0, at, len, 0))),
     (TCP, |page, _, _| sqe::rw(IORING_OP_SENDMSG_ZC, 0, page, 1, 0)),
 ];
+
+/// Those of them that copy.
+pub const COPYING: Ways = SENDS.split_at(SENDS.len() - 3).0;
 
 fn all(sqe: io_uring_sqe) -> io_uring_sqe {
     sqe.op_flags(libc::MSG_WAITALL as u32)
@@ -86,7 +93,7 @@ fn select(op: u8, group: u16, ioprio: u16) -> io_uring_sqe {
 }
 
 /// The ways to receive.
-pub const RECEIVES: &[(For, Make)] = &[
+pub const RECEIVES: Ways = &[
     (ALL, |_, at, len| sqe::rw(IORING_OP_READ, 0, at, len, HERE)),
     (ALL, |page, _, _| sqe::rw(IORING_OP_READV, 0, page + 64, 2, HERE)),
     (ALL, |_, _, _| select(IORING_OP_READ, WHOLE, 0).set(|s| s.off = HERE)),
@@ -120,7 +127,7 @@ fn way(rng: &mut Rng, ways: &[(For, Make)], kind: Kind, name: Name) -> Make {
 /// Any of the ways to move `len` bytes at `at`; `page` is memory for a message's header.
 pub fn any(
     rng: &mut Rng,
-    ways: &[(For, Make)],
+    ways: Ways,
     (kind, name): (Kind, Name),
     page: usize,
     (at, len): (usize, usize),

@@ -12,7 +12,7 @@ use super::super::ledger::End;
 use super::super::pbuf::Offer;
 use super::super::{Check, ensure, sys};
 use super::stage::{LONGEST, OFFERS, Scene, Stage, Step, Token};
-use super::transfer::{self, Name, RECEIVES, SENDS};
+use super::transfer::{self, Name, RECEIVES};
 use crate::os;
 use crate::ring::Map;
 use crate::sqe::{self, SqeExt};
@@ -239,7 +239,8 @@ impl Conn {
             self.peers[who].offer = Some(offer);
             transfer::bundle(name, group)
         } else {
-            transfer::any(&mut stage.rng, SENDS, (self.kind, name), page, (at, len))
+            let ways = stage.sends;
+            transfer::any(&mut stage.rng, ways, (self.kind, name), page, (at, len))
         };
         self.start(stage, who, sqe, Step::Send)
     }
