@@ -23,7 +23,8 @@ fn in_pages(door: Door, at: usize, setup: u32, pipe: RawFd, buf: &mut [u8]) -> R
     let own = (Map::of_program(at, 4096), Map::of_program(at + 4096, 4096));
     let mut ring = Ring::adopt(door, fd, p, Some(own))?;
     ring.push(sqe::read(pipe, buf, 0).ud(1));
-    if ring.submit() == 1 { Ok(ring) } else { Err(1) }
+    // A new SQ thread that finds nothing sleeps at once.
+    if ring.enter(1, 0, IORING_ENTER_SQ_WAKEUP) == 1 { Ok(ring) } else { Err(1) }
 }
 
 /// What becomes of a child whose ring lies in memory of this kind, which it unmaps: the status of
