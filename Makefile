@@ -62,6 +62,7 @@ install: build
 	install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(LIBDIR)" "$(DESTDIR)$(MANDIR)/man1"
 	install -m 755 $(RELEASE)/softring "$(DESTDIR)$(BINDIR)/softring"
 	install -m 755 $(RELEASE)/libsoftring.so "$(DESTDIR)$(LIBDIR)/libsoftring.so"
+	install -D -m 644 dist/softring.tsan "$(DESTDIR)$(PREFIX)/share/softring/softring.tsan"
 	install -m 644 $(RELEASE)/gen/man/*.1 "$(DESTDIR)$(MANDIR)/man1/"
 	if [ -f include/softring.h ]; then \
 		install -D -m 644 include/softring.h "$(DESTDIR)$(INCLUDEDIR)/softring.h"; \

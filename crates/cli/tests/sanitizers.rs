@@ -1,6 +1,7 @@
-//! Programs with a sanitizer's shared runtime start under `softring run`.
+//! Programs with a sanitizer's runtime start under `softring run`, and are told nothing false.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Makes a ring; with an argument, reads memory that it has freed.
@@ -22,30 +23,96 @@ int main(int argc, char **argv)
 }
 "#;
 
-fn compile(sanitizer: &str, dir: &Path) -> Option<std::path::PathBuf> {
-    let (source, program) = (dir.join("san.c"), dir.join(sanitizer));
-    std::fs::write(&source, PROGRAM).unwrap();
-    let flag = format!("-fsanitize={sanitizer}");
-    let built = Command::new("cc").args(["-g", &flag, "-o"]).args([&program, &source]).output();
-    built.is_ok_and(|out| out.status.success()).then_some(program)
+/// Compilers, and what has them link the shared runtime of AddressSanitizer.
+const COMPILERS: [(&str, &[&str]); 2] =
+    [("cc", &["-fsanitize=address"]), ("clang", &["-fsanitize=address", "-shared-libasan"])];
+
+/// `compiler` or, as Debian names it, with a version.
+fn installed(compiler: &str) -> Option<String> {
+    let names = (11..=22).rev().map(|version| format!("{compiler}-{version}"));
+    let runs = |name: &String| Command::new(name).arg("--version").output().is_ok();
+    std::iter::once(compiler.to_owned()).chain(names).find(runs)
+}
+
+/// None, with a line that says so, where the compiler or its runtime is not installed.
+fn compile(compiler: &str, flags: &[&str], source: &Path, dir: &Path) -> Option<PathBuf> {
+    let program = dir.join("program");
+    let built = installed(compiler).is_some_and(|name| {
+        let mut cc = Command::new(name);
+        cc.args(["-g", "-O1", "-pthread"]).args(flags).arg("-o").args([&program, source]);
+        cc.output().is_ok_and(|out| out.status.success())
+    });
+    if !built {
+        eprintln!("skipped: no {compiler} {flags:?}");
+    }
+    built.then_some(program)
+}
+
+/// Where clang keeps its shared runtimes, which no loader knows.
+fn runtimes(compiler: &str) -> String {
+    let Some(name) = installed(compiler) else { return String::new() };
+    let out = Command::new(name).arg("-print-file-name=libclang_rt.asan-x86_64.so").output();
+    let path = out.map(|out| String::from_utf8_lossy(&out.stdout).into_owned());
+    let path = PathBuf::from(path.unwrap_or_default());
+    path.parent().map(|dir| dir.display().to_string()).unwrap_or_default()
+}
+
+fn softring(program: &Path) -> Command {
+    let mut softring = Command::new(env!("CARGO_BIN_EXE_softring"));
+    softring.args(["run", "--quiet", "--deny", "--"]).arg(program);
+    softring
 }
 
 #[test]
 fn their_runtimes_start_and_still_find_faults() {
     let dir = tempfile::tempdir().unwrap();
-    for (sanitizer, name) in [("address", "AddressSanitizer"), ("thread", "ThreadSanitizer")] {
-        let Some(program) = compile(sanitizer, dir.path()) else {
-            eprintln!("skipped: cc has no {name}");
-            continue;
-        };
+    let source = dir.path().join("san.c");
+    std::fs::write(&source, PROGRAM).unwrap();
+    let threads = ("cc", &["-fsanitize=thread"][..]);
+    for (compiler, flags) in COMPILERS.into_iter().chain([threads]) {
+        let Some(program) = compile(compiler, flags, &source, dir.path()) else { continue };
         let run = |args: &[&str]| {
-            let mut softring = Command::new(env!("CARGO_BIN_EXE_softring"));
-            softring.args(["run", "--quiet", "--deny", "--"]).arg(&program).args(args);
-            let out = softring.output().unwrap();
+            let mut softring = softring(&program);
+            let out =
+                softring.args(args).env("LD_LIBRARY_PATH", runtimes(compiler)).output().unwrap();
             (out.status.success(), String::from_utf8_lossy(&out.stderr).into_owned())
         };
-        assert_eq!(run(&[]), (true, String::new()), "{name}");
+        assert_eq!(run(&[]), (true, String::new()), "{compiler} {flags:?}");
         let (well, said) = run(&["freed"]);
-        assert!(!well && said.contains("heap-use-after-free"), "{name}: {said}");
+        assert!(!well && said.contains("heap-use-after-free"), "{compiler} {flags:?}: {said}");
+    }
+}
+
+/// What ThreadSanitizer sums up, and how the program would have ended without it.
+fn races(command: &mut Command) -> (BTreeSet<String>, Option<i32>) {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/softring.tsan");
+    let options = format!("exitcode=0 suppressions={file}");
+    let out = command.env("TSAN_OPTIONS", options).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    let sums = said.lines().filter(|line| line.starts_with("SUMMARY")).map(str::to_owned);
+    let ran = out.stdout == b"handed over\n" || out.status.code() == Some(77);
+    assert!(ran, "{command:?}: {said}");
+    (sums.collect(), out.status.code())
+}
+
+#[test]
+fn a_ring_that_hands_data_over_races_no_more_than_the_kernels() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/hand_over.c");
+    for compiler in ["cc", "clang"] {
+        let Some(program) = compile(compiler, &["-fsanitize=thread"], &source, dir.path()) else {
+            continue;
+        };
+        for how in ["nop", "msg", "eventfd", "worker"] {
+            let (native, ended) = races(Command::new(&program).arg(how));
+            let (ours, well) = races(softring(&program).arg(how));
+            assert_eq!(well, Some(0), "{compiler} {how}: {ours:?}");
+            if ended == Some(77) {
+                println!("{compiler} {how}: the kernel makes no ring, nothing to compare with");
+                continue;
+            }
+            let only: Vec<_> = ours.difference(&native).collect();
+            assert!(only.is_empty(), "{compiler} {how}: only under softring: {only:?}");
+        }
     }
 }
