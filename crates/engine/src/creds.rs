@@ -27,6 +27,7 @@
 //! [`CREDS`]: crate::opdef::CREDS
 
 use core::cell::{Cell, RefCell};
+use core::mem::ManuallyDrop;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -75,13 +76,18 @@ static TOKENS: AtomicU64 = AtomicU64::new(0);
 /// The limits that the process had when it made its first ring.
 static START: OnceLock<Limits> = OnceLock::new();
 
+/// Credentials, and the epoch that they are of.
+type Known = (u64, Arc<Creds>);
+
 std::thread_local! {
     /// The name of this thread's limits.
     static TOKEN: Cell<u64> = const { Cell::new(0) };
     /// Is it one of ours?
     static OURS: Cell<bool> = const { Cell::new(false) };
-    /// Then: its credentials, and the epoch that they are of.
-    static KNOWN: RefCell<Option<(u64, Arc<Creds>)>> = const { RefCell::new(None) };
+    /// Then: its credentials. No destructor, for whose registration
+    /// the C library asks the program's malloc(3): [`thread_ends`] drops them.
+    static KNOWN: RefCell<ManuallyDrop<Option<Known>>> =
+        const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
 /// A ring is about to be made.
@@ -139,10 +145,15 @@ pub fn mine() -> Arc<Creds> {
         return Arc::new(Creds::now());
     }
     let now = epoch();
-    KNOWN.with_borrow_mut(|known| match known {
+    KNOWN.with_borrow_mut(|known| match &mut **known {
         Some((of, creds)) if *of == now => creds.clone(),
-        _ => known.insert((now, Arc::new(Creds::now()))).1.clone(),
+        other => other.insert((now, Arc::new(Creds::now()))).1.clone(),
     })
+}
+
+/// The calling thread is one of ours, and ends.
+pub(crate) fn thread_ends() {
+    KNOWN.with_borrow_mut(|known| drop(known.take()));
 }
 
 fn prctl(what: u32) -> isize {

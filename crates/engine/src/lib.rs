@@ -30,6 +30,7 @@ pub mod sys;
 pub mod syscall;
 pub mod task;
 mod teardown;
+pub mod threads;
 pub mod time;
 pub mod transport;
 pub mod user;

@@ -162,8 +162,7 @@ mod real {
         stack: usize,
         f: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<()> {
-        crate::sys::room_for_thread(stack)?;
-        std::thread::Builder::new().name(name.into()).stack_size(stack).spawn(f).map(drop)
+        crate::threads::start(name, stack, f)
     }
 }
 

@@ -447,6 +447,15 @@ pub(crate) fn set_timer_slack(ns: usize) {
     sys!(__NR_prctl, PR_SET_TIMERSLACK, ns, 0, 0, 0);
 }
 
+/// The calling thread's name, of which the kernel takes 15 bytes.
+pub(crate) fn name_thread(name: &str) {
+    const PR_SET_NAME: usize = 15;
+    let mut comm = [0u8; 16];
+    let len = name.len().min(comm.len() - 1);
+    comm[..len].copy_from_slice(&name.as_bytes()[..len]);
+    sys!(__NR_prctl, PR_SET_NAME, comm.as_ptr().expose_provenance(), 0, 0, 0);
+}
+
 /// The process's name, as proc_pid_comm(5) has it, ended by zeroes; nothing without /proc.
 pub(crate) fn process_name() -> [u8; 16] {
     use rustix::fs::{Mode, OFlags, open};

@@ -26,6 +26,7 @@ mod proc;
 mod raw;
 mod report;
 pub mod symbols;
+mod threads;
 mod wrap;
 
 /// Unwinding out of a door would run through the program's frames, which know nothing of it.

@@ -38,6 +38,7 @@ pub fn start() {
         handlers::activate();
     }
     softring_engine::handlers::on_need(handlers::activate);
+    softring_engine::threads::start_by(crate::threads::start);
     // SAFETY: the three functions take and return nothing, and stay loaded: this library is never
     // unloaded.
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };

@@ -245,11 +245,10 @@ impl Sleeper {
             job: Mutex::new(None),
         });
         let (me, ring) = (w.clone(), ring.clone());
-        crate::sys::room_for_thread(WORKER_STACK).map_err(|_| Errno::ENOMEM)?;
         let _blocked = signal::BlockAll::new();
         let name = format!("iou-slp-{}", crate::fork::pid());
-        let thread = std::thread::Builder::new().name(name).stack_size(WORKER_STACK);
-        thread.spawn(move || me.live(&ring)).map_err(|_| Errno::ENOMEM)?;
+        crate::threads::start(&name, WORKER_STACK, move || me.live(&ring))
+            .map_err(|_| Errno::ENOMEM)?;
         Ok(w)
     }
 

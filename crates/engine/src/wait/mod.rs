@@ -24,11 +24,10 @@ pub(crate) fn spawn(
     stack: usize,
     f: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<()> {
-    crate::sys::room_for_thread(stack)?;
     let _blocked = BlockAll::new();
     let ours = move || {
         crate::creds::is_ours();
         f();
     };
-    std::thread::Builder::new().name(name(what)).stack_size(stack).spawn(ours).map(drop)
+    crate::threads::start(&name(what), stack, ours)
 }

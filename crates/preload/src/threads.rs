@@ -1,0 +1,60 @@
+//! Threads of the engine's own, started by pthread_create(3) itself: the standard library would ask
+//! the program's malloc(3) for memory, in the caller and in each new thread. What pthread_create(3)
+//! asks for, in the caller, remains.
+#![allow(unsafe_code)]
+
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
+use core::ptr::null_mut;
+
+use softring_engine::threads::Life;
+
+use crate::raw::Next;
+
+/// glibc's: the smallest stack that has room for the thread-local memory of all libraries.
+static MINIMUM: Next = Next::new(c"__pthread_get_minstack");
+
+extern "C" fn lives(life: *mut c_void) -> *mut c_void {
+    // SAFETY: `start` has made it of a box, for this thread alone.
+    let life = unsafe { Box::from_raw(life.cast::<Life>()) };
+    life();
+    null_mut()
+}
+
+fn minimum(attr: *const libc::pthread_attr_t) -> usize {
+    let at = MINIMUM.get();
+    if at.is_null() {
+        return libc::PTHREAD_STACK_MIN;
+    }
+    // SAFETY: glibc's function of this name has this signature; `attr` is initialised.
+    unsafe {
+        let ask: unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize =
+            core::mem::transmute(at);
+        ask(attr)
+    }
+}
+
+/// Starts a detached thread with a stack of at least that many bytes.
+///
+/// # Errors
+/// As `pthread_create(3)`.
+pub fn start(stack: usize, life: Life) -> Result<(), i32> {
+    let life = Box::into_raw(Box::new(life));
+    let mut attr = MaybeUninit::uninit();
+    let mut thread = MaybeUninit::uninit();
+    // SAFETY: `attr` is initialised first and destroyed last; `life` is the new thread's, or, if
+    // there is none, still this one's.
+    unsafe {
+        let attr = attr.as_mut_ptr();
+        libc::pthread_attr_init(attr);
+        libc::pthread_attr_setstacksize(attr, stack.max(minimum(attr)));
+        libc::pthread_attr_setdetachstate(attr, libc::PTHREAD_CREATE_DETACHED);
+        let error = libc::pthread_create(thread.as_mut_ptr(), attr, lives, life.cast());
+        libc::pthread_attr_destroy(attr);
+        if error != 0 {
+            drop(Box::from_raw(life));
+            return Err(error);
+        }
+    }
+    Ok(())
+}
