@@ -88,6 +88,13 @@ pub fn catch_stop() {
     catch(SIGTSTP);
 }
 
+/// From now on a file that would become larger than RLIMIT_FSIZE is an error, and does not end us.
+/// Not before the program is started, which must find what we found.
+pub fn ignore_file_size() {
+    // SAFETY: no pointers.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// The signal that asked us to end, if one has.
 pub fn end() -> Option<c_int> {
     let noted = NOTED.load(Relaxed);

@@ -33,6 +33,14 @@ pub fn has_ended(pid: i32) -> bool {
     matches!(state, None | Some("Z" | "X"))
 }
 
+/// A process, or a thread (`/proc/PID/task/TID`), by its folder, as it knows itself: it may have a
+/// pid namespace of its own.
+pub fn inner_pid(folder: &str) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("{folder}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_whitespace().next_back()?.parse().ok()
+}
+
 /// Which of the standard streams were closed when this process started, one bit each. Rust's
 /// start-up puts /dev/null there, where what is written is lost without a word.
 static CLOSED: AtomicU32 = AtomicU32::new(0);

@@ -13,7 +13,7 @@ use client::{Client, sqe};
 use softring_engine::abi::*;
 use softring_engine::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use softring_engine::stats::trace::read::{Reader, Source};
-use softring_engine::stats::trace::{Event, Step};
+use softring_engine::stats::trace::{Clock, Event, Step};
 use tracing::open;
 
 /// One test at a time: there is one trace per process.
@@ -23,9 +23,10 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// All there is, by time.
-fn events(reader: &mut Reader) -> Vec<(Source, Event)> {
+fn events(reader: &mut Reader, clock: &mut Clock) -> Vec<(Source, Event)> {
     let mut all = Vec::new();
-    reader.poll(|source, event| all.push((source.clone(), event)));
+    clock.look();
+    reader.poll(clock, |source, event| all.push((source.clone(), event)));
     all.sort_by_key(|(_, e)| e.time);
     all
 }
@@ -39,13 +40,13 @@ fn steps(all: &[(Source, Event)], req: u32) -> Vec<Step> {
 fn every_step_is_told() {
     let _alone = alone();
     let c = Client::new(8, 0);
-    let mut reader = open();
-    assert_eq!(reader.pid(), std::process::id());
+    let (mut reader, mut clock) = (open(), Clock::new(true));
+    assert_eq!(reader.inner_pid(), std::process::id());
     c.push(sqe(IORING_OP_NOP, 1));
     assert_eq!(c.enter(1, 1), 1);
-    assert_eq!(events(&mut reader), [], "nobody has asked for any");
+    assert_eq!(events(&mut reader, &mut clock), [], "nobody has asked for any");
 
-    reader.start(true).unwrap();
+    reader.start(&clock).unwrap();
     let (mut one, two) = UnixStream::pair().unwrap();
     let mut buf = [0u8; 8];
     let addr = buf.as_mut_ptr().expose_provenance() as u64;
@@ -60,7 +61,7 @@ fn every_step_is_told() {
     let open_at = io_uring_sqe { fd: -100, addr: at, ..sqe(IORING_OP_OPENAT, 78) };
     c.push(io_uring_sqe { flags: IOSQE_ASYNC, ..open_at });
     assert_eq!(c.enter(1, 4), 1);
-    let all = events(&mut reader);
+    let all = events(&mut reader, &mut clock);
     let (source, inline) = all.iter().find(|(_, e)| e.step == Step::Inline).unwrap();
     assert_eq!((source.pid, source.flags), (std::process::id(), 0));
     assert_eq!((inline.data, inline.opcode, inline.value), (2, IORING_OP_NOP, 0));
@@ -77,20 +78,20 @@ fn every_step_is_told() {
     assert_eq!(enters.len(), 3);
     assert!(enters.iter().any(|(_, e)| e.data <= inline.time && inline.time <= e.time));
     let slept = all.iter().find(|(_, e)| e.step == Step::Sleep).unwrap().1;
-    assert!(slept.data <= slept.time && reader.ns(slept.data) <= reader.ns(slept.time));
+    assert!(slept.data <= slept.time && clock.ns(slept.data) <= clock.ns(slept.time));
 
     reader.stop();
     c.push(sqe(IORING_OP_NOP, 3));
     assert_eq!(c.enter(1, 5), 1);
-    assert_eq!(events(&mut reader), [], "it is off again");
+    assert_eq!(events(&mut reader, &mut clock), [], "it is off again");
 }
 
 #[test]
 fn what_finds_no_room_is_counted() {
     let _alone = alone();
     let c = Client::new(128, 0);
-    let mut reader = open();
-    reader.start(false).unwrap();
+    let (mut reader, mut clock) = (open(), Clock::new(false));
+    reader.start(&clock).unwrap();
     let (mut sent, room) = (0, (TRACE_CHUNKS * TRACE_EVENTS) as u64);
     // An event for each, and one for each call.
     while sent < room {
@@ -101,7 +102,7 @@ fn what_finds_no_room_is_counted() {
         assert_eq!(c.enter(128, 0), 128);
         while c.pop().is_some() {}
     }
-    let (calls, all) = (sent / 128, events(&mut reader));
+    let (calls, all) = (sent / 128, events(&mut reader, &mut clock));
     assert_eq!(all.len() as u64 + reader.dropped(), sent + calls);
     assert!(all.len() as u64 <= room && reader.dropped() > 0);
     // With room again it goes on.
@@ -109,22 +110,22 @@ fn what_finds_no_room_is_counted() {
     for _ in 0..TRACE_EVENTS {
         assert!(c.enter(1, 0) >= 0);
     }
-    assert!(!events(&mut reader).is_empty());
+    assert!(!events(&mut reader, &mut clock).is_empty());
 }
 
 #[test]
 fn one_reader_at_a_time_and_none_that_has_died() {
     let _alone = alone();
     let c = Client::new(8, 0);
-    let mut reader = open();
-    reader.start(true).unwrap();
+    let (mut reader, mut clock) = (open(), Clock::new(true));
+    reader.start(&clock).unwrap();
     let mut second = open();
-    assert!(second.start(true).is_ok(), "the same process takes its own place");
+    assert!(second.start(&clock).is_ok(), "the same process takes its own place");
     // Nobody asks any more: after two seconds nothing is written.
     std::thread::sleep(std::time::Duration::from_millis(2200));
     c.push(sqe(IORING_OP_NOP, 1));
     assert_eq!(c.enter(1, 1), 1);
-    assert_eq!(events(&mut second), []);
+    assert_eq!(events(&mut second, &mut clock), []);
 }
 
 /// Requests that go on after a completion say so each time.
@@ -132,8 +133,8 @@ fn one_reader_at_a_time_and_none_that_has_died() {
 fn what_a_multishot_request_posts_is_told() {
     let _alone = alone();
     let c = Client::new(8, 0);
-    let mut reader = open();
-    reader.start(true).unwrap();
+    let (mut reader, mut clock) = (open(), Clock::new(true));
+    reader.start(&clock).unwrap();
     let (mut one, two) = UnixStream::pair().unwrap();
     let poll = io_uring_sqe { fd: two.as_raw_fd(), len: 1, ..sqe(IORING_OP_POLL_ADD, 5) };
     c.push(io_uring_sqe { op_flags: 1, ..poll });
@@ -152,7 +153,7 @@ fn what_a_multishot_request_posts_is_told() {
             *(if cqe.user_data == 5 { &mut polled } else { &mut timed }) += 1;
         }
     }
-    let all = events(&mut reader);
+    let all = events(&mut reader, &mut clock);
     let more = |ud| {
         let more = |e: &&(Source, Event)| e.1.step == Step::More && e.1.data == ud;
         all.iter().filter(more).map(|(_, e)| e.value).collect::<Vec<_>>()

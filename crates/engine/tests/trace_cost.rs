@@ -22,6 +22,7 @@ mod tracing;
 
 use client::Client;
 use cost::{BATCH, compare, loads, turn};
+use softring_engine::stats::trace::Clock;
 use tracing::open;
 
 /// Does the kernel make its own clock of the processor's time stamp counter?
@@ -34,12 +35,13 @@ fn counter() -> bool {
 #[ignore = "measures"]
 fn costs() {
     let c = Client::new(2 * BATCH, 0);
-    let mut reader = open();
+    let (mut reader, mut clock) = (open(), Clock::new(counter()));
     for (name, mut round) in loads() {
         let mut dropped = 0;
         compare(name, |on| {
             // Both wait for the same.
-            reader.start(counter()).unwrap();
+            clock.look();
+            reader.start(&clock).unwrap();
             if !on {
                 reader.stop();
             }
@@ -47,7 +49,7 @@ fn costs() {
             reader.stop();
             // The ring hears of it in its next call.
             round(&c);
-            let events = reader.poll(|_, _| ());
+            let events = reader.poll(&clock, |_, _| ());
             assert!(events as u32 >= BATCH || !on, "{events} events");
             dropped += reader.dropped();
             rate
@@ -63,7 +65,7 @@ fn costs() {
 fn fixed() {
     let c = Client::new(2 * BATCH, 0);
     let mut reader = open();
-    reader.start(counter()).unwrap();
+    reader.start(&Clock::new(counter())).unwrap();
     if std::env::var_os("TRACED").is_none_or(|v| v != "1") {
         reader.stop();
     }

@@ -12,7 +12,7 @@
 //! | `SOFTRING_STATS` | `1` (default), `0` | `0`: no statistics page (`softring stats`) |
 //! | `SOFTRING_STAT` | a key | who counts, and gets the statistics pages (`softring stat`) |
 //! | `SOFTRING_SQ_IDLE` | `spin` (default), `nap` | what SQ threads do between submissions |
-//! | `SOFTRING_TRACE` | a path, `0` | the memory of a tracer (`softring trace`); none may trace |
+//! | `SOFTRING_TRACE` | a key, `0` | who traces (`softring trace`); none may trace |
 //! | `SOFTRING_LOCKED` | numbers | set by the library itself, over exec (`wrap::exec`) |
 //! | `SOFTRING_REPORT` | `0` (default), `1` | `1`: at exit, one line on stderr: sites, calls |
 //!
@@ -154,19 +154,19 @@ pub fn read() {
 
 /// Who counts, and who traces.
 fn read_readers() {
-    use softring_engine::stats::{hand, trace};
-    if let Some(key) = value(c"SOFTRING_STAT").filter(|v| !v.is_empty())
-        && !hand::hand_to(key.to_bytes())
+    use softring_engine::stats::{trace, watcher};
+    let key = |name| value(name).filter(|v| !v.is_empty());
+    if let Some(key) = key(c"SOFTRING_STAT")
+        && !watcher::STAT.set_key(key.to_bytes())
     {
         let key = key.to_string_lossy();
-        crate::notice::say(&format!("SOFTRING_STAT={key} is no key; nothing is handed over"));
+        crate::notice::say(&format!("SOFTRING_STAT={key} is no key; nothing is sent"));
     }
-    match value(c"SOFTRING_TRACE").filter(|v| !v.is_empty()) {
+    match key(c"SOFTRING_TRACE") {
         Some(v) if v.to_bytes() == b"0" => trace::disable(),
-        // A tracer's descriptor that is gone is no matter: it has ended.
-        Some(v) if !trace::attach(v) && !v.to_bytes().starts_with(b"/proc/") => {
+        Some(v) if !watcher::TRACE.set_key(v.to_bytes()) => {
             let v = v.to_string_lossy();
-            crate::notice::say(&format!("SOFTRING_TRACE={v} is no tracer's; nothing is traced"));
+            crate::notice::say(&format!("SOFTRING_TRACE={v} is no key; nothing is traced"));
         }
         _ => {}
     }

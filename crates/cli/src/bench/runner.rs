@@ -5,10 +5,9 @@ use crate::cli::Driver;
 use crate::doctor::kernel_ring_works;
 use crate::fail;
 use crate::run::lib_path;
+use crate::trace::Readers;
 use anyhow::Context;
-use softring_engine::errno::Errno;
 use softring_engine::stats::trace::Event;
-use softring_engine::stats::trace::read::Reader;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -58,22 +57,21 @@ impl Runner<'_> {
 
     /// The same, with the steps of its requests: times in ns, in order.
     pub fn run_traced(&self, job: &Job) -> anyhow::Result<(Report, Vec<Event>)> {
-        let mut reader = Reader::make().map_err(no_trace)?;
-        reader.start(false).map_err(no_trace)?;
+        let mut readers = Readers::listen(false)?;
         let mut command = self.command(job.driver)?;
-        let memory = format!("/proc/{}/fd/{}", std::process::id(), reader.fd());
-        command.env("SOFTRING_TRACE", memory);
+        command.env("SOFTRING_TRACE", readers.key());
         let over = AtomicBool::new(false);
         let (report, mut events) = thread::scope(|scope| {
             let reading = scope.spawn(|| {
                 let mut events = Vec::new();
                 loop {
                     let last = over.load(Acquire);
-                    reader.poll(|_, event| events.push(event));
+                    readers.take();
+                    readers.poll(|_, _, event| events.push(event));
                     if last {
                         return events;
                     }
-                    thread::sleep(TAKE);
+                    readers.wait(TAKE);
                 }
             });
             let report = report(command, job);
@@ -111,11 +109,6 @@ pub fn run_denied(job: &Job) -> anyhow::Result<Report> {
     let mut c = Command::new(&exe);
     c.args(["deny", "--"]).arg(&exe);
     report(worker(c), job)
-}
-
-fn no_trace(e: Errno) -> anyhow::Error {
-    let e = std::io::Error::from_raw_os_error(-e.res());
-    fail::work(format!("cannot make the memory for events: {e}"))
 }
 
 fn own_executable() -> anyhow::Result<PathBuf> {

@@ -1,16 +1,16 @@
 //! `softring stat`: what the rings of one program did, told when it has ended.
 
-mod handed;
 mod report;
 mod watch;
 
 use crate::cli::StatArgs;
+use crate::listener::Listener;
 use crate::stats::pages;
 use crate::{fail, signals, sys};
 use anyhow::Context;
-use handed::Door;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use softring_engine::stats::watcher::STAT;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -48,10 +48,10 @@ fn start(args: &StatArgs) -> anyhow::Result<()> {
         return Err(fail::usage("--no-stats leaves nothing to tell", "leave it out"));
     }
     let own = sys::own_exe().context("cannot find this program's own file")?;
-    let door = Door::open()?;
+    let listener = Listener::open(&STAT)?;
     let mut c = Command::new(own);
     // By Command it would lose doubled entries and those without `=`.
-    sys::set_env("SOFTRING_STAT", OsStr::new(door.key()));
+    sys::set_env("SOFTRING_STAT", OsStr::new(listener.key()));
     c.arg("run").args(args.under.words()).arg("--").args(&args.command);
     // What ends the program ends this, when it has been told of.
     signals::catch_for_program();
@@ -60,7 +60,7 @@ fn start(args: &StatArgs) -> anyhow::Result<()> {
     // Only now: the program has the limit that we found.
     sys::raise_descriptors();
     let pid = i32::try_from(child.id()).context("a process number")?;
-    let (status, watch) = follow(&mut child, Watch::at(pid, door))?;
+    let (status, watch) = follow(&mut child, Watch::at(pid, listener))?;
     let elapsed = start.elapsed();
     let name = args.command.first().map_or_else(String::new, |c| c.to_string_lossy().into_owned());
     report::tell(
@@ -104,7 +104,7 @@ fn follow(child: &mut Child, mut watch: Watch) -> anyhow::Result<(ExitStatus, Wa
 
 /// Until a page is brought, the program has ended, or it is time to look for children (`next`).
 fn wait(watch: &Watch, ends: Option<&OwnedFd>, next: Instant) {
-    let fds = watch.door().into_iter().flat_map(Door::fds).chain(ends.map(AsFd::as_fd));
+    let fds = watch.listener().into_iter().flat_map(Listener::fds).chain(ends.map(AsFd::as_fd));
     let mut fds: Vec<PollFd> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let left = next.saturating_duration_since(Instant::now());
     let time = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };

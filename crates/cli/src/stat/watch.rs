@@ -1,7 +1,8 @@
 //! The pages of a process and its children, held open so that they can be read when those have
 //! ended.
 
-use super::handed::{Come, Door};
+use crate::family::Family;
+use crate::listener::{Listener, Next, Received};
 use crate::stats::pages::{self, Reading, Source, Trouble};
 use crate::sys;
 use crate::top::total;
@@ -9,7 +10,6 @@ use rustix::io::Errno;
 use softring_engine::stats::read;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::time::Duration;
 
 /// Pages that may be open before those of processes that have ended are summed up.
@@ -17,10 +17,9 @@ const OPEN: usize = 64;
 
 #[derive(Debug)]
 pub struct Watch {
-    /// The first, and its children as far as they were seen.
-    family: BTreeSet<i32>,
+    family: Family,
     /// Where all of them bring their pages, if they were told so.
-    door: Option<Door>,
+    listener: Option<Listener>,
     /// By process, which has another page for each program that it becomes, and by page.
     pages: BTreeMap<(i32, u64), Watched>,
     /// How many may be open.
@@ -68,19 +67,19 @@ impl Watch {
     pub const EVERY: Duration = Duration::from_millis(20);
 
     pub fn new(pid: i32) -> Watch {
-        let family = BTreeSet::from([pid]);
+        let family = Family::of(pid);
         let (pages, most) = (BTreeMap::new(), OPEN.min(sys::descriptors() / 4));
         let (ended, summed, missed) = (Ended::default(), BTreeSet::new(), BTreeSet::new());
-        Watch { family, door: None, pages, most, ended, summed, missed }
+        Watch { family, listener: None, pages, most, ended, summed, missed }
     }
 
-    /// Those who are to bring their pages to `door`.
-    pub fn at(pid: i32, door: Door) -> Watch {
-        Watch { door: Some(door), ..Watch::new(pid) }
+    /// Those who are to bring their pages to `listener`.
+    pub fn at(pid: i32, listener: Listener) -> Watch {
+        Watch { listener: Some(listener), ..Watch::new(pid) }
     }
 
-    pub fn door(&self) -> Option<&Door> {
-        self.door.as_ref()
+    pub fn listener(&self) -> Option<&Listener> {
+        self.listener.as_ref()
     }
 
     /// Only what is done from now on counts.
@@ -93,16 +92,17 @@ impl Watch {
 
     /// Takes the pages that were brought.
     pub fn take(&mut self) {
-        while let Some(door) = &mut self.door {
-            match door.next() {
-                Come::Page(handed) => {
-                    self.missed.remove(&handed.pid);
-                    self.add(Source::new(handed.pid, handed.command, handed.file));
+        while let Some(listener) = &mut self.listener {
+            match listener.next() {
+                Next::File(Received { pid, command, file: Ok(file), .. }) => {
+                    self.missed.remove(&pid);
+                    self.add(Source::new(pid, command, file));
                 }
-                Come::Nobody => break,
-                Come::NoDescriptor if self.sum_ended() => {}
-                Come::NoDescriptor => {
-                    // They wait on, and so the door would wake us at once.
+                Next::File(_) => {}
+                Next::Nobody => break,
+                Next::NoDescriptor if self.sum_ended() => {}
+                Next::NoDescriptor => {
+                    // They wait on, and so the listener would wake us at once.
                     std::thread::sleep(Self::EVERY);
                     break;
                 }
@@ -113,20 +113,13 @@ impl Watch {
     /// Opens the pages that are new; false if all processes have ended.
     pub fn look(&mut self) -> bool {
         self.take();
-        let mut ask: Vec<i32> = self.family.iter().copied().collect();
-        let mut alive = false;
-        while let Some(pid) = ask.pop() {
-            let Some(children) = children(pid) else {
-                self.family.remove(&pid);
-                continue;
-            };
-            alive = true;
-            ask.extend(children.into_iter().filter(|&child| self.family.insert(child)));
+        let alive = self.family.look();
+        for &pid in &alive {
             if self.pages.range((pid, 0)..=(pid, u64::MAX)).next().is_none() {
                 self.open(pid);
             }
         }
-        alive
+        !alive.is_empty()
     }
 
     fn open(&mut self, pid: i32) {
@@ -196,16 +189,4 @@ impl Watched {
         }
         Some(Result { reading, total })
     }
-}
-
-/// The children of a process, of all its threads; none if it has ended.
-fn children(pid: i32) -> Option<Vec<i32>> {
-    // A zombie has nothing any more.
-    if sys::has_ended(pid) {
-        return None;
-    }
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let lists = threads.filter_map(|t| fs::read_to_string(t.ok()?.path().join("children")).ok());
-    let text = lists.collect::<Vec<String>>().join(" ");
-    Some(text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
 }

@@ -1,6 +1,6 @@
 //! The statistics pages of running processes, found through `/proc`.
 
-use crate::{fail, memfd};
+use crate::{fail, memfd, sys};
 use softring_engine::abi::OP_NAMES;
 use softring_engine::stats::clean::printable;
 use softring_engine::stats::{NAME, read};
@@ -54,7 +54,8 @@ pub fn open(pid: i32) -> Result<Option<Source>, Trouble> {
     let files = memfd::of(pid, NAME, OpenOptions::new().read(true)).map_err(Trouble::Io)?;
     for file in files {
         match read::file(&file) {
-            Ok(page) if page.pid.cast_signed() == pid => {
+            // A forked child may hold its parent's as well.
+            Ok(page) if Some(page.pid.cast_signed()) == sys::inner_pid(&format!("/proc/{pid}")) => {
                 return Ok(Some(Source { pid, command: command_of(pid), file }));
             }
             Err(read::Unreadable::Version(v)) => newer = Some(v),

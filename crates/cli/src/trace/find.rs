@@ -1,21 +1,48 @@
 //! The memory for events of a running process.
 
-use crate::{fail, memfd};
+use crate::{fail, memfd, sys};
 use softring_engine::stats::trace::NAME;
 use softring_engine::stats::trace::read::Reader;
 use std::fs::OpenOptions;
+use std::io::{self, ErrorKind};
 
-/// The memory of `pid`, to be turned on.
-pub fn open(pid: i32) -> anyhow::Result<Reader> {
-    memfd::need_proc("finds what it traces")?;
+/// The memory of `pid`, to be turned on; none if it has none of its own.
+///
+/// # Errors
+/// `Unsupported` where it is of another version; those of reading `/proc/PID/fd`.
+pub fn memory(pid: i32) -> io::Result<Option<Reader>> {
     let mut how = OpenOptions::new();
     how.read(true).write(true);
-    let files = memfd::of(pid, NAME, &how).map_err(|e| memfd::refused(pid, &e, "trace"))?;
-    let mut readers = files.filter_map(|file| Reader::open(file.into()).ok());
-    readers.find(|reader| reader.pid().cast_signed() == pid).ok_or_else(|| {
-        fail::work_hint(
-            format!("process {pid} cannot be traced: no ring of softring's, or another version"),
-            "softring trace -- CMD starts a program and traces it",
-        )
-    })
+    let mut other = false;
+    for file in memfd::of(pid, NAME, &how)? {
+        match Reader::open(file.into(), Some(pid.cast_unsigned())) {
+            // A forked child may hold its parent's as well.
+            Ok(reader) => {
+                let inner = sys::inner_pid(&format!("/proc/{pid}"));
+                if Some(reader.inner_pid().cast_signed()) == inner {
+                    return Ok(Some(reader));
+                }
+            }
+            Err(_) => other = true,
+        }
+    }
+    let why = "it runs another version of softring";
+    if other { Err(io::Error::new(ErrorKind::Unsupported, why)) } else { Ok(None) }
+}
+
+/// The same, or an error that says why there is none.
+pub fn open(pid: i32) -> anyhow::Result<Reader> {
+    memfd::need_proc("finds what it traces")?;
+    let hint = "softring trace -- CMD starts a program and traces it";
+    match memory(pid) {
+        Ok(Some(reader)) => Ok(reader),
+        Ok(None) => {
+            let what = format!("process {pid} cannot be traced: no ring of softring's");
+            Err(fail::work_hint(what, hint))
+        }
+        Err(e) if e.kind() == ErrorKind::Unsupported => {
+            Err(fail::work_hint(format!("process {pid} cannot be traced: {e}"), hint))
+        }
+        Err(e) => Err(memfd::refused(pid, &e, "trace")),
+    }
 }

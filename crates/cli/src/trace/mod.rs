@@ -3,17 +3,22 @@
 
 mod find;
 mod json;
+mod output;
+mod readers;
 mod record;
 mod svg;
 
+pub use readers::Readers;
+
 use crate::cli::{Engine, TraceArgs, UnderArgs};
+use crate::family::Family;
 use crate::{fail, out, signals, sys};
 use anyhow::Context;
+use output::Output;
 use record::Record;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open};
-use softring_engine::stats::trace::read::Reader;
-use std::fs::{self, File};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
@@ -71,52 +76,32 @@ pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
     crate::bench::plot::check(args.svg.as_deref())?;
     // Before its memory is looked for: from here on the number cannot mean another process.
     let other = args.pid.map(Other::new);
-    let mut reader = match args.pid {
-        Some(pid) => find::open(pid)?,
-        None => Reader::make().map_err(|e| no_memory(e.res()))?,
-    };
-    // An older trace may be in it, which stays until this one is written.
-    let file = File::options().write(true).create(true).truncate(false).open(&args.output);
-    let file = file.map_err(|e| {
-        let hint = "name a file that you may write: softring trace -o FILE";
-        fail::usage(format!("cannot write {}: {e}", args.output.display()), hint)
-    })?;
+    let memory = args.pid.map(find::open).transpose()?;
+    let output = Output::open(&args.output)?;
     match args.pid {
         Some(_) => signals::catch_ends(),
         None => signals::catch_for_program(),
     }
-    let busy =
-        |_| fail::work_hint("another softring trace reads this process", "wait until it is done");
-    reader.start(counter_is_trusted()).map_err(busy)?;
-    let mut target = match other {
-        Some(other) => Target::Process(other),
-        None => Target::Child(start(args, reader.fd())?),
+    let (mut readers, mut target) = match (other, memory) {
+        (Some(other), Some(memory)) => {
+            let readers = Readers::one(other.pid, memory, counter_is_trusted());
+            let hint = "wait until it is done";
+            let busy = |_| fail::work_hint("another softring trace reads this process", hint);
+            (readers.map_err(busy)?, Target::Process(other))
+        }
+        _ => {
+            let readers = Readers::listen(counter_is_trusted())?;
+            let child = start(args, readers.key())?;
+            // Only now: the program has the limit that we found.
+            sys::raise_descriptors();
+            (readers, Target::Child(child))
+        }
     };
     let mut record = Record::new(args.keep);
-    let status = follow(args, &mut reader, &mut record, &mut target);
-    record.dropped = reader.dropped();
-    let events = record.by_time();
-    let first = events.iter().map(|k| record::began(&k.event)).min().unwrap_or(0);
-    let start = reader.ns(first);
-    let at = |ticks| reader.ns(ticks).saturating_sub(start) as f64 / 1000.0;
-    let about = serde_json::json!({
-        "softring": env!("CARGO_PKG_VERSION"),
-        "of": title(args),
-        "clock": "CLOCK_MONOTONIC",
-        "start_ns": start,
-        "dropped": record.dropped,
-        "left_out": record.left_out,
-    });
-    if file.metadata().is_ok_and(|m| m.is_file()) {
-        file.set_len(0).with_context(|| format!("cannot write {}", args.output.display()))?;
-    }
-    let told = json::write(file, &events, &record, at, &about)?;
-    if let Some(path) = &args.svg {
-        let picture = svg::draw(&events, &record, at);
-        fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    drop(reader);
-    tell(args, &record, &told);
+    let status = follow(args, &mut readers, &mut record, &mut target)?;
+    record.dropped = readers.dropped();
+    let told = write(args, output, &readers, &mut record)?;
+    tell(args, &record, &told, &readers.missing());
     match status {
         Some(status) if !status.success() => match status.signal() {
             Some(signal) => signals::die_of(signal),
@@ -126,13 +111,31 @@ pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
     }
 }
 
-fn no_memory(res: i32) -> anyhow::Error {
-    let e = std::io::Error::from_raw_os_error(-res);
-    let hint = match getrlimit(Resource::Fsize).maximum {
-        Some(_) => "it is a file in memory, and RLIMIT_FSIZE is set: ulimit -f unlimited",
-        None => "free some memory",
-    };
-    fail::usage(format!("cannot make the memory for events: {e}"), hint)
+/// Writes what was seen.
+fn write(
+    args: &TraceArgs,
+    output: Output,
+    readers: &Readers,
+    record: &mut Record,
+) -> anyhow::Result<json::Told> {
+    let events = record.by_time();
+    let first = events.iter().map(|k| record::began(&k.event)).min().unwrap_or(0);
+    let start = readers.ns(first);
+    let at = |ticks| readers.ns(ticks).saturating_sub(start) as f64 / 1000.0;
+    let about = serde_json::json!({
+        "softring": env!("CARGO_PKG_VERSION"),
+        "of": title(args),
+        "clock": "CLOCK_MONOTONIC",
+        "start_ns": start,
+        "dropped": record.dropped,
+        "left_out": record.left_out,
+    });
+    let told = output.write(|file| json::write(file, &events, record, at, &about))?;
+    if let Some(path) = &args.svg {
+        let picture = svg::draw(&events, record, at);
+        fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(told)
 }
 
 /// Does the kernel make its own clock of the processor's time stamp counter?
@@ -142,15 +145,14 @@ fn counter_is_trusted() -> bool {
 }
 
 /// Starts the program under `softring run`, which becomes it.
-fn start(args: &TraceArgs, fd: i32) -> anyhow::Result<Child> {
+fn start(args: &TraceArgs, key: &str) -> anyhow::Result<Child> {
     let me = sys::own_exe()?;
     let mut c = Command::new(me);
     // Of the kernel's rings there would be nothing to see.
     let under = UnderArgs { engine: Engine::User, ..args.under.clone() };
     c.arg("run").args(under.words()).arg("--").args(&args.command);
     // By Command it would lose doubled entries and those without `=`.
-    let memory = format!("/proc/{}/fd/{fd}", std::process::id());
-    sys::set_env("SOFTRING_TRACE", memory.as_ref());
+    sys::set_env("SOFTRING_TRACE", key.as_ref());
     signals::spawn(&mut c).map_err(|e| fail::cannot_start("the program", &e))
 }
 
@@ -167,13 +169,17 @@ fn title(args: &TraceArgs) -> String {
 /// Takes events until the program has ended, or the time is over; answers how a child ended.
 fn follow(
     args: &TraceArgs,
-    reader: &mut Reader,
+    readers: &mut Readers,
     record: &mut Record,
     target: &mut Target,
-) -> Option<ExitStatus> {
+) -> anyhow::Result<Option<ExitStatus>> {
     let limit = args.seconds.map(Duration::from_secs_f64);
     let start = Instant::now();
-    let mut on = true;
+    let mut family = match target {
+        Target::Child(child) => Some(Family::of(i32::try_from(child.id())?)),
+        Target::Process(_) => None,
+    };
+    let (mut on, mut next) = (true, start);
     loop {
         let ended = target.ended();
         let over = limit.is_some_and(|limit| start.elapsed() >= limit);
@@ -185,24 +191,32 @@ fn follow(
             Target::Process(_) => signals::end().is_some(),
         };
         let stop = ended.is_some() || over || asked;
+        readers.take();
         if on && stop {
-            reader.stop();
+            readers.stop();
             on = false;
         }
+        let due = next <= Instant::now();
+        if let Some(family) = family.as_mut().filter(|_| on && due) {
+            readers.look(family);
+        }
         // Also once more after the stop: what was written until then.
-        if on || stop {
-            reader.poll(|source, event| record.add(source, event));
+        if on && due || stop {
+            readers.poll(|process, source, event| record.add(process, source, event));
         }
         match (ended, &target) {
-            (Some(status), _) => return status,
-            (None, Target::Process(_)) if stop => return None,
+            (Some(status), _) => return Ok(status),
+            (None, Target::Process(_)) if stop => return Ok(None),
             _ => {}
         }
-        std::thread::sleep(LOOK);
+        if due {
+            next = Instant::now() + LOOK;
+        }
+        readers.wait(next.saturating_duration_since(Instant::now()));
     }
 }
 
-fn tell(args: &TraceArgs, record: &Record, told: &json::Told) {
+fn tell(args: &TraceArgs, record: &Record, told: &json::Told, missing: &[String]) {
     let at = args.output.display();
     let lost = match record.dropped {
         0 => String::new(),
@@ -216,7 +230,10 @@ fn tell(args: &TraceArgs, record: &Record, told: &json::Told) {
         "trace: {} events, {} requests{lost}{old}: {at}",
         told.events, told.requests
     ));
-    if told.events == 0 {
+    for who in missing {
+        out::note(&format!("not traced: {who}"));
+    }
+    if told.events == 0 && record.dropped == 0 && missing.is_empty() {
         out::note("hint: no ring of softring's did anything meanwhile");
     }
 }

@@ -1,6 +1,7 @@
 //! What was seen, in bounded memory: of events the newest, of names as many as tracks can be told
 //! apart.
 
+use crate::sys;
 use softring_engine::stats::clean::printable;
 use softring_engine::stats::trace::read::Source;
 use softring_engine::stats::trace::{Event, Step};
@@ -32,6 +33,7 @@ pub struct Record {
     events: VecDeque<Kept>,
     keep: usize,
     pub sources: Vec<Source>,
+    /// By process and ring.
     known: HashMap<(u32, u64), u32>,
     /// Names of threads, by process and thread.
     pub threads: HashMap<(u32, u32), String>,
@@ -54,8 +56,9 @@ impl Record {
         }
     }
 
-    pub fn add(&mut self, source: &Source, event: Event) {
-        let Some(index) = self.index(source) else {
+    /// `process`: tells it from others with the same number.
+    pub fn add(&mut self, process: u32, source: &Source, event: Event) {
+        let Some(index) = self.index((process, source.ring), source) else {
             self.left_out += 1;
             return;
         };
@@ -77,8 +80,7 @@ impl Record {
         events
     }
 
-    fn index(&mut self, source: &Source) -> Option<u32> {
-        let key = (source.pid, source.ring);
+    fn index(&mut self, key: (u32, u64), source: &Source) -> Option<u32> {
         if let Some(&index) = self.known.get(&key) {
             return Some(index);
         }
@@ -92,10 +94,17 @@ impl Record {
     }
 }
 
-/// The thread's name; nothing if it has gone.
+/// The thread's name; nothing if it has gone. The process is as we know it, the thread as it knows
+/// itself, which is another number where that has a pid namespace of its own.
 fn name_of((pid, tid): (u32, u32)) -> String {
-    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
-    printable(name.trim_ascii_end())
+    let tasks = format!("/proc/{pid}/task");
+    let is_it = |folder: &String| sys::inner_pid(folder) == Some(tid.cast_signed());
+    let found = Some(format!("{tasks}/{tid}")).filter(is_it).or_else(|| {
+        let all = fs::read_dir(&tasks).ok()?.filter_map(Result::ok);
+        all.map(|task| task.path().display().to_string()).find(is_it)
+    });
+    let name = found.and_then(|folder| fs::read(format!("{folder}/comm")).ok());
+    printable(name.unwrap_or_default().trim_ascii_end())
 }
 
 #[cfg(test)]
@@ -109,12 +118,12 @@ mod tests {
             |time| Event { time, data: 0, req: 1, tid: 1, step: Step::Done, opcode: 0, value: 0 };
         let mut r = Record::new(3);
         for time in 0..5 {
-            r.add(&source(time % 2), event(time));
+            r.add(0, &source(time % 2), event(time));
         }
         let times: Vec<u64> = r.by_time().iter().map(|k| k.event.time).collect();
         assert_eq!((times, r.left_out, r.sources.len()), (vec![2, 3, 4], 2, 2));
         for ring in 0..MOST as u64 + 9 {
-            r.add(&source(ring), event(9));
+            r.add(0, &source(ring), event(9));
         }
         assert_eq!(r.sources.len(), MOST);
     }

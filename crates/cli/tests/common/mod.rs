@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod load;
+pub mod traced;
 
 use serde_json::Value;
 use std::process::{Command, Output};

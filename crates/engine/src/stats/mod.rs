@@ -28,13 +28,13 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::abi::IORING_OP_LAST;
 
 pub mod clean;
-pub mod hand;
 mod hist;
 pub mod meter;
 mod page;
 mod place;
 pub mod read;
 pub mod trace;
+pub mod watcher;
 
 pub use hist::{BUCKETS, Hist, bounds};
 pub(crate) use page::{Held, hold};

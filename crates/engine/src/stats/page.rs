@@ -45,7 +45,7 @@ pub(super) fn page() -> Option<MutexGuard<'static, Option<Page>>> {
             drop(slot);
             // SAFETY: a page and its descriptor stay as long as the process does. Only a forked
             // child lets go of it, which has its own descriptors.
-            super::hand::hand(unsafe { BorrowedFd::borrow_raw(fd) });
+            super::watcher::STAT.send(Ok(unsafe { BorrowedFd::borrow_raw(fd) }));
             slot = hold();
         }
     }

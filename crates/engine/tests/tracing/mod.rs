@@ -13,5 +13,5 @@ pub fn open() -> Reader {
     };
     let at = links.map(|e| e.path()).find(|p| named(p)).expect("a trace");
     let file = std::fs::OpenOptions::new().read(true).write(true).open(at).unwrap();
-    Reader::open(OwnedFd::from(file)).unwrap()
+    Reader::open(OwnedFd::from(file), None).unwrap()
 }

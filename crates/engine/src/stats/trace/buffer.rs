@@ -1,4 +1,4 @@
-//! The memory of the trace: made with the first ring, or a tracer's.
+//! The memory of the trace: made with the first ring.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -6,16 +6,15 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use std::sync::{Mutex, TryLockError};
 
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, memfd_create, open};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::{CLOSED, DATA, Event, HEADS, Head, Header, MAGIC, NAME, SIZE, VERSION};
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::limits::{TRACE_CHUNKS, TRACE_EVENTS};
-use crate::sys::EngineFd;
 
 /// Mapped memory of a trace. A program's own is never unmapped, a reader's is when it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +27,6 @@ unsafe impl Sync for Buffer {}
 
 /// This process's; null: none, or not yet.
 static BUFFER: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
-/// It is a tracer's, and a forked child goes on with it.
-static SHARED: AtomicBool = AtomicBool::new(false);
 /// One is to be made when next asked for.
 static LATER: AtomicBool = AtomicBool::new(false);
 static DISABLED: AtomicBool = AtomicBool::new(false);
@@ -41,16 +38,6 @@ static COMM: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// Nobody shall trace this process.
 pub fn disable() {
     DISABLED.store(true, Relaxed);
-}
-
-/// Uses the memory of a tracer, by the path of its descriptor; false if that is none.
-pub fn attach(path: &core::ffi::CStr) -> bool {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let Ok(fd) = open(path, flags, Mode::empty()) else { return false };
-    let Ok(buffer) = Buffer::map(EngineFd::from(fd)) else { return false };
-    SHARED.store(true, Relaxed);
-    install(buffer);
-    true
 }
 
 /// Makes the memory, before the first ring is.
@@ -67,14 +54,25 @@ fn make() {
     if !BUFFER.load(Relaxed).is_null() {
         return;
     }
-    match Buffer::make(crate::fork::pid()) {
+    let made = Buffer::make(crate::fork::pid());
+    let fd = match made {
         Ok((fd, buffer)) => {
-            *slot = Some(crate::fds::adopt_internal(fd));
+            let fd = slot.insert(crate::fds::adopt_internal(fd)).as_fd().as_raw_fd();
             install(buffer);
+            // SAFETY: it stays open as long as the process lives. Only a forked child lets go of
+            // it, which has its own descriptors.
+            Ok(unsafe { BorrowedFd::borrow_raw(fd) })
         }
         // It is not tried again and again.
-        Err(_) => disable(),
-    }
+        Err(e) => {
+            disable();
+            Err(e)
+        }
+    };
+    // The tracer may keep us waiting: no other thread, and no child that one forks meanwhile, is to
+    // find the lock held.
+    drop(slot);
+    super::watcher::TRACE.send_and_wait(fd);
 }
 
 fn install(buffer: Buffer) {
@@ -88,7 +86,7 @@ fn install(buffer: Buffer) {
 
 /// In a forked child: its parent's own memory is not its own.
 pub fn fork_child() {
-    if SHARED.load(Relaxed) || BUFFER.load(Relaxed).is_null() {
+    if BUFFER.load(Relaxed).is_null() {
         return;
     }
     BUFFER.store(core::ptr::null_mut(), Relaxed);
@@ -102,14 +100,18 @@ pub fn fork_child() {
 /// This process's memory, if it is to be written to.
 #[inline]
 pub fn wanted() -> Option<Buffer> {
-    let Some(at) = NonNull::new(BUFFER.load(Acquire)) else {
-        if LATER.load(Relaxed) {
-            prepare();
-        }
-        return None;
-    };
+    let at = NonNull::new(BUFFER.load(Acquire)).or_else(made_later)?;
     let buffer = Buffer(at);
     (buffer.header().until.load(Relaxed) != 0).then_some(buffer)
+}
+
+/// The memory of a forked child, which makes it when it first uses a ring.
+#[cold]
+fn made_later() -> Option<NonNull<u8>> {
+    if LATER.load(Relaxed) {
+        prepare();
+    }
+    NonNull::new(BUFFER.load(Acquire))
 }
 
 impl Buffer {
@@ -189,6 +191,15 @@ impl Buffer {
         let (chunk, at) = (chunk as usize % TRACE_CHUNKS, at as usize % TRACE_EVENTS);
         // SAFETY: in bounds and aligned; else as above.
         unsafe { self.0.add(DATA + (chunk * TRACE_EVENTS + at) * 32).cast().as_ref() }
+    }
+
+    /// Gives the memory of all events back: they are lost, and what is written later takes new
+    /// memory. The chunks' heads stay, which writers that have not looked yet go by.
+    pub fn give_back(self) {
+        // SAFETY: in bounds, and on a page's boundary. All that looks at it are atomic loads and
+        // stores, which find zeros.
+        let _ =
+            unsafe { madvise(self.0.add(DATA).as_ptr().cast(), SIZE - DATA, Advice::LinuxRemove) };
     }
 
     /// Takes a free chunk.

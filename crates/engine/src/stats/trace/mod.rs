@@ -3,8 +3,9 @@
 //!
 //! Where it is. A process makes a memfd called [`NAME`] with its first ring, found through
 //! `/proc/PID/fd` as the statistics page is, of which no more than the first page is ever touched
-//! unless somebody traces. Or its environment names the memfd of a tracer, which it and all its
-//! children then share, so that nothing is lost when one ends ([`attach`]).
+//! unless somebody traces. Where its environment names a tracer (`stats::watcher::TRACE`) the
+//! process sends it the memfd, and waits until that has turned the trace on, so that nothing is
+//! lost of what it does first; nor when it ends, as the tracer has the memory as well.
 //!
 //! Who turns it on. The reader, by writing until when it wants events into [`Header::until`], again
 //! and again: a reader that dies leaves nothing on. It is the one word that anybody else may
@@ -42,10 +43,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use crate::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 
 mod buffer;
+mod clock;
 pub mod read;
 mod writer;
 
-pub use buffer::{attach, disable, fork_child, prepare};
+use super::watcher;
+pub use buffer::{disable, fork_child, prepare};
+pub use clock::Clock;
 pub use writer::{Napping, Span, Writer, now, ns_until};
 
 /// What the memfd is called.
@@ -174,7 +178,7 @@ pub enum Ticks {
 pub struct Header {
     pub magic: AtomicU64,
     pub version: AtomicU64,
-    /// Who made it. A copy that a fork has left behind names the parent; 0: a tracer's.
+    /// Who made it, as that knows itself. A copy that a fork has left behind names the parent.
     pub pid: AtomicU64,
     pub chunks: AtomicU64,
     /// Events per chunk.

@@ -139,7 +139,10 @@ impl Writer {
         let word = &buffer.header().until;
         self.until = word.load(Relaxed);
         if now > self.until {
-            let _ = word.compare_exchange(self.until, 0, Relaxed, Relaxed);
+            // Once: by whoever is the first to see that the reader has gone.
+            if word.compare_exchange(self.until, 0, Relaxed, Relaxed).is_ok() {
+                buffer.give_back();
+            }
             self.turn(None);
         }
     }

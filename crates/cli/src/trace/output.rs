@@ -1,0 +1,58 @@
+//! The file that a trace goes to. An older one in it stays until the new one is whole.
+
+use crate::{fail, signals};
+use anyhow::Context;
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, fchown};
+use std::path::{Path, PathBuf};
+
+/// Where it goes.
+#[derive(Debug)]
+pub struct Output {
+    /// As it was named.
+    path: PathBuf,
+    file: File,
+}
+
+impl Output {
+    /// Opens it, as it is.
+    pub fn open(path: &Path) -> anyhow::Result<Output> {
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|e| {
+            let hint = "name a file that you may write: softring trace -o FILE";
+            fail::usage(format!("cannot write {}: {e}", path.display()), hint)
+        })?;
+        Ok(Output { path: path.to_owned(), file })
+    }
+
+    /// Has `write` write a new one, and puts it in the place of the old one.
+    pub fn write<T>(self, write: impl FnOnce(File) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        signals::ignore_file_size();
+        let cannot = || format!("cannot write {}", self.path.display());
+        let about = self.file.metadata().with_context(cannot)?;
+        // A pipe or a terminal has nothing to keep.
+        if !about.is_file() {
+            return write(self.file).with_context(cannot);
+        }
+        // Where it is, not a link to it.
+        let path = fs::canonicalize(&self.path).with_context(cannot)?;
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}", std::process::id()));
+        let beside = path.with_file_name(name);
+        let Ok(file) = File::create_new(&beside) else {
+            // A folder that is not ours to write to.
+            self.file.set_len(0).with_context(cannot)?;
+            return write(self.file).with_context(cannot);
+        };
+        let _ = file.set_permissions(about.permissions());
+        let _ = fchown(&file, Some(about.uid()), Some(about.gid()));
+        let done = write(file).and_then(|told| {
+            fs::rename(&beside, &path)?;
+            Ok(told)
+        });
+        if done.is_err() {
+            let _ = fs::remove_file(&beside);
+        }
+        done.with_context(cannot)
+    }
+}

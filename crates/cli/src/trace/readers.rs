@@ -1,0 +1,240 @@
+//! The memories for events of all processes of a command, or of one process, read while they live
+//! and until what they have left is read.
+
+use super::find;
+use crate::family::Family;
+use crate::listener::{Listener, Next, Received};
+use crate::sys;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::fstat;
+use rustix::io::Errno;
+use softring_engine::stats::clean::printable;
+use softring_engine::stats::trace::read::{Reader, Source};
+use softring_engine::stats::trace::{Clock, Event};
+use softring_engine::stats::watcher::TRACE;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+/// A process, more exactly: one program of a process.
+#[derive(Debug)]
+struct Traced {
+    /// Tells it from others that have or had its number.
+    serial: u32,
+    /// 0 if it is not to be seen from here.
+    pid: i32,
+    /// The number of its memory's file.
+    file: u64,
+    reader: Reader,
+    /// It has ended, or become another program.
+    over: bool,
+}
+
+/// Processes that were not traced and are named.
+const MOST_NAMED: usize = 8;
+
+/// All that is read.
+#[derive(Debug)]
+pub struct Readers {
+    /// One for all, so that times compare.
+    clock: Clock,
+    listener: Option<Listener>,
+    each: Vec<Traced>,
+    on: bool,
+    next: u32,
+    /// Events refused in those that are over.
+    dropped: u64,
+    /// Processes by number, with their names and why they were not traced.
+    untraced: BTreeMap<i32, (String, String)>,
+    /// There was no descriptor for who had connected.
+    starved: bool,
+}
+
+impl Readers {
+    fn new(listener: Option<Listener>, counter: bool) -> Readers {
+        Readers {
+            clock: Clock::new(counter),
+            listener,
+            each: Vec::new(),
+            on: true,
+            next: 0,
+            dropped: 0,
+            untraced: BTreeMap::new(),
+            starved: false,
+        }
+    }
+
+    /// Those of whoever is told the [key](Self::key). `counter`: the kernel trusts the processor's
+    /// time stamp counter.
+    pub fn listen(counter: bool) -> anyhow::Result<Readers> {
+        Ok(Readers::new(Some(Listener::open(&TRACE)?), counter))
+    }
+
+    /// That of one process.
+    ///
+    /// # Errors
+    /// `ResourceBusy` if another process reads it.
+    pub fn one(pid: i32, reader: Reader, counter: bool) -> io::Result<Readers> {
+        let mut readers = Readers::new(None, counter);
+        readers.add(pid, reader)?;
+        Ok(readers)
+    }
+
+    /// What SOFTRING_TRACE is to say.
+    pub fn key(&self) -> &str {
+        self.listener.as_ref().map_or("", Listener::key)
+    }
+
+    /// Turns on the memories that were brought.
+    pub fn take(&mut self) {
+        while let Some(listener) = &mut self.listener {
+            match listener.next() {
+                Next::File(received) => self.receive(received),
+                Next::Nobody => break,
+                Next::NoDescriptor => {
+                    self.starved = true;
+                    break;
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, mut received: Received) {
+        let (pid, none) = (received.pid, Err(ErrorKind::NotFound.into()));
+        let file: io::Result<File> = std::mem::replace(&mut received.file, none);
+        let known = (pid != 0).then(|| pid.cast_unsigned());
+        let begun = file.and_then(|file| {
+            let reader = Reader::open(file.into(), known);
+            self.add(pid, reader.map_err(|e| io::Error::from_raw_os_error(-e.res()))?)
+        });
+        let in_time = received.answer();
+        let why = match begun {
+            Err(e) => e.to_string(),
+            Ok(()) if in_time => {
+                if pid != 0 {
+                    self.untraced.remove(&pid);
+                }
+                return;
+            }
+            Ok(()) => "what it did first, as this was too slow to begin".to_owned(),
+        };
+        self.untraced.insert(pid, (received.command, why));
+    }
+
+    fn add(&mut self, pid: i32, mut reader: Reader) -> io::Result<()> {
+        let file = fstat(reader.fd())?.st_ino;
+        // One that was found is brought as well.
+        if self.each.iter().any(|t| t.file == file) {
+            return Ok(());
+        }
+        if self.on {
+            reader.start(&self.clock).map_err(|e| io::Error::from_raw_os_error(-e.res()))?;
+        }
+        for before in self.each.iter_mut().filter(|t| pid != 0 && t.pid == pid) {
+            before.over = true;
+        }
+        self.each.push(Traced { serial: self.next, pid, file, reader, over: false });
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Looks in `/proc` for the memories of those who cannot reach us.
+    pub fn look(&mut self, family: &mut Family) {
+        for pid in family.look() {
+            if self.each.iter().any(|t| t.pid == pid && !t.over) {
+                continue;
+            }
+            let found = match find::memory(pid) {
+                Ok(None) => continue,
+                Ok(Some(reader)) => self.add(pid, reader),
+                Err(e) => Err(e),
+            };
+            match found {
+                Ok(()) => _ = self.untraced.remove(&pid),
+                // It has ended.
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
+                Err(e) => {
+                    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+                    let name = printable(name.trim_ascii_end());
+                    self.untraced.insert(pid, (name, e.to_string()));
+                }
+            }
+        }
+    }
+
+    /// Hands on what has been written since the last call, with the serial number of the process,
+    /// and has it go on.
+    pub fn poll(&mut self, mut f: impl FnMut(u32, &Source, Event)) {
+        self.clock.look();
+        let (clock, dropped) = (&self.clock, &mut self.dropped);
+        self.each.retain_mut(|t| {
+            // First: what has ended writes nothing after that.
+            let over = t.over || t.pid != 0 && sys::has_ended(t.pid);
+            let serial = t.serial;
+            let n = t.reader.poll(clock, |source, event| f(serial, source, event));
+            let done = over && n == 0;
+            if done {
+                *dropped += t.reader.dropped();
+            }
+            !done
+        });
+    }
+
+    /// Turns all off. What is written in that moment a last [`Self::poll`] finds.
+    pub fn stop(&mut self) {
+        self.on = false;
+        self.each.iter_mut().for_each(|t| t.reader.stop());
+    }
+
+    /// Until one may have connected, or for `most`; a signal ends it.
+    pub fn wait(&self, most: Duration) {
+        let fds = self.listener.iter().flat_map(Listener::fds);
+        let mut fds: Vec<PollFd> =
+            fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let time = Timespec { tv_sec: 0, tv_nsec: i64::from(most.subsec_nanos()) };
+        let _ = poll(&mut fds, Some(&time));
+    }
+
+    /// Events refused, for want of room in the processes' memories.
+    pub fn dropped(&self) -> u64 {
+        self.dropped + self.each.iter().map(|t| t.reader.dropped()).sum::<u64>()
+    }
+
+    /// Who may have done something that was not seen, and why, in lines to be read.
+    pub fn missing(&self) -> Vec<String> {
+        let named = self.untraced.iter().take(MOST_NAMED).map(|(pid, (name, why))| match pid {
+            0 => format!("a process of another pid namespace ({name}): {why}"),
+            pid => format!("process {pid} ({name}): {why}"),
+        });
+        let more = self.untraced.len().saturating_sub(MOST_NAMED);
+        let more = (more > 0).then(|| format!("{more} more processes"));
+        let starved = "for a time no descriptor was free: raise the limit (ulimit -n)";
+        named.chain(more).chain(self.starved.then(|| starved.to_owned())).collect()
+    }
+
+    /// A time in ns of CLOCK_MONOTONIC, as far as is known now.
+    pub fn ns(&self, ticks: u64) -> u64 {
+        self.clock.ns(ticks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_missing_is_named() {
+        let mut readers = Readers::new(None, false);
+        assert!(readers.missing().is_empty());
+        for pid in 0..10 {
+            readers.untraced.insert(pid, ("x".into(), "no memory".into()));
+        }
+        readers.starved = true;
+        let said = readers.missing();
+        assert_eq!(said.len(), MOST_NAMED + 2, "{said:?}");
+        assert!(said[0].contains("pid namespace") && said[1] == "process 1 (x): no memory");
+        assert!(said[8].starts_with("2 more") && said[9].contains("ulimit -n"), "{said:?}");
+    }
+}

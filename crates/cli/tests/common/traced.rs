@@ -1,0 +1,185 @@
+//! `softring trace` on a load, and what a trace must be like.
+
+use super::{ME, softring, text};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A load for `softring worker`, which `bench` starts for one measurement.
+pub fn job(op: &str, seconds: f64, path: &Path) -> Value {
+    json!({
+        "driver": "softring", "op": op, "path": path, "size": 65536, "bs": 4096, "depth": 4,
+        "batch": 4, "wait": 1, "threads": 1, "pool_threads": 1, "seconds": seconds, "warmup": 0.0,
+        "rw": "randread", "rwmix": 0, "direct": false, "setup_flags": 0, "slat": false,
+        "verify": false, "seed": 0, "once": false, "count": 100,
+    })
+}
+
+pub struct Dir(pub tempfile::TempDir);
+
+impl Dir {
+    pub fn new() -> Dir {
+        let dir = Dir(tempfile::tempdir().expect("a folder"));
+        fs::write(dir.at("data"), vec![0u8; 65536]).expect("a file");
+        dir
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A file with a job in it.
+    pub fn job(&self, op: &str, seconds: f64) -> PathBuf {
+        let at = self.at(&format!("{op}-{seconds}.json"));
+        fs::write(&at, job(op, seconds, &self.at("data")).to_string()).expect("a file");
+        at
+    }
+
+    pub fn trace(&self) -> Value {
+        let bytes = fs::read(self.at("out.json")).expect("a trace");
+        serde_json::from_slice(&bytes).expect("JSON")
+    }
+
+    /// `softring trace OPTIONS`, with a job on standard input.
+    pub fn start(&self, job: Option<&Path>, options: &[&str]) -> Child {
+        let mut c = Command::new(ME);
+        c.args(["trace", "-o"]).arg(self.at("out.json")).args(options);
+        c.stdout(Stdio::null()).stderr(Stdio::piped());
+        c.stdin(job.map_or_else(Stdio::null, |at| fs::File::open(at).expect("a job").into()));
+        c.spawn().expect("softring starts")
+    }
+}
+
+pub fn wait(child: Child) -> (Option<i32>, String) {
+    let o = child.wait_with_output().expect("it ends");
+    (o.status.code(), text(&o.stderr))
+}
+
+/// A worker that runs for a minute under the library; it is ended with this value.
+pub struct Load(pub Child);
+
+impl Load {
+    pub fn start(dir: &Dir, op: &str) -> Load {
+        let mut c = Command::new(ME);
+        c.args(["run", "--engine=user", "--quiet", "--", ME, "worker"]);
+        c.stdin(fs::File::open(dir.job(op, 60.0)).expect("a job")).stdout(Stdio::null());
+        let load = Load(c.spawn().expect("softring starts"));
+        let (pid, start) = (load.pid(), Instant::now());
+        while !text(&softring(&["stats", "-p", &pid]).stdout).contains("ring ") {
+            assert!(start.elapsed() < Duration::from_secs(20), "no ring");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        load
+    }
+
+    pub fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn events(trace: &Value) -> &Vec<Value> {
+    trace["traceEvents"].as_array().expect("a list")
+}
+
+/// By process and thread.
+type Thread = (u64, Option<u64>);
+
+/// What threads did, and the arrows between that, by the rules of the Trace Event Format: slices of
+/// one thread lie beside or inside each other; an arrow has one beginning and one end, not before
+/// it, and in a trace that is whole each lies in a slice of its thread, to which it is bound.
+fn check_threads(trace: &Value) {
+    let mut slices: BTreeMap<Thread, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut arrows: BTreeMap<u64, Vec<(String, u64, Thread)>> = BTreeMap::new();
+    // In whole ns: sums of fractions of a µs do not always match.
+    let ns = |v: &Value| (v.as_f64().expect("a number") * 1000.0).round() as u64;
+    for e in events(trace) {
+        let thread = (e["pid"].as_u64().unwrap(), e["tid"].as_u64());
+        let ph = e["ph"].as_str().unwrap();
+        match ph {
+            "X" => {
+                let (ts, dur) = (ns(&e["ts"]), ns(&e["dur"]));
+                slices.entry(thread).or_default().push((ts, ts + dur));
+            }
+            "s" | "f" => {
+                assert!(ph == "s" || e["bp"] == "e", "{e}");
+                let id = e["id"].as_u64().expect("a number");
+                arrows.entry(id).or_default().push((ph.to_owned(), ns(&e["ts"]), thread));
+            }
+            _ => {}
+        }
+    }
+    let whole = ["left_out", "dropped", "unfinished"]
+        .iter()
+        .all(|n| trace["otherData"][n].as_u64().is_none_or(|n| n == 0));
+    for (thread, slices) in &mut slices {
+        slices.sort_by_key(|&(from, to)| (from, std::cmp::Reverse(to)));
+        let mut open: Vec<u64> = Vec::new();
+        for &(from, to) in slices.iter() {
+            // Times are rounded: one may seem to begin as another ends.
+            while open.last().is_some_and(|end| *end <= from + 1) {
+                open.pop();
+            }
+            assert!(open.last().is_none_or(|end| to <= *end + 1), "{thread:?}: {from} to {to}");
+            open.push(to);
+        }
+    }
+    for (id, ends) in &arrows {
+        let [(s, began, _), (f, ended, _)] = &ends[..] else { panic!("{id}: {ends:?}") };
+        assert!(s == "s" && f == "f" && began <= ended, "{id}: {ends:?}");
+        for (_, at, thread) in ends.iter().filter(|_| whole) {
+            let around = |(from, to): &(u64, u64)| *from <= *at + 1 && *at <= *to + 1;
+            let bound = slices.get(thread).is_some_and(|all| all.iter().any(around));
+            assert!(bound, "{id}: nothing at {at} of {thread:?}");
+        }
+    }
+}
+
+/// Looks whether all slices nest, and answers requests by the name of their track.
+pub fn check(trace: &Value) -> BTreeMap<String, u64> {
+    check_threads(trace);
+    let mut open: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
+    let mut tracks: BTreeMap<String, String> = BTreeMap::new();
+    let mut requests = BTreeMap::new();
+    let mut named = BTreeSet::new();
+    for e in events(trace) {
+        let (ph, name) = (e["ph"].as_str().unwrap(), e["name"].as_str().unwrap().to_owned());
+        let thread = (e["pid"].as_u64().unwrap(), e["tid"].as_u64());
+        if ph == "M" {
+            named.insert((thread, name));
+            continue;
+        }
+        let ts = e["ts"].as_f64().unwrap();
+        assert!(ts >= 0.0 && named.contains(&(thread, "thread_name".into())), "{e}");
+        assert!(named.contains(&((thread.0, None), "process_name".into())), "{e}");
+        let id = e["id2"]["local"].as_str().unwrap_or_default().to_owned();
+        match ph {
+            "X" => assert!(e["dur"].as_f64() >= Some(0.0), "{e}"),
+            "n" => _ = tracks.entry(id).or_insert(name),
+            "b" => {
+                let slices = open.entry(id.clone()).or_default();
+                if slices.is_empty() {
+                    *requests.entry(tracks[&id].clone()).or_default() += 1;
+                }
+                slices.push((name, ts));
+            }
+            "e" => {
+                let (began, at) = open.get_mut(&id).and_then(Vec::pop).expect("a begin");
+                assert!(began == name && at <= ts, "{e}");
+            }
+            _ => assert!(["s", "f"].contains(&ph), "{e}"),
+        }
+    }
+    assert!(open.values().all(Vec::is_empty), "something has not ended");
+    assert_eq!(trace["otherData"]["requests"].as_u64(), Some(requests.values().sum()));
+    requests
+}

@@ -1,0 +1,186 @@
+//! `softring trace -- CMD` on all processes of a command; without the library next to the
+//! executable the tests say that they were skipped.
+
+mod common;
+
+use common::traced::{Dir, check, events, wait};
+use common::{ME, library, text};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+#[test]
+fn children_have_tracks_of_their_own() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let job = dir.job("rw", 0.05);
+    let one = format!("{ME} worker < {}", job.display());
+    let both = format!("{one} > /dev/null & {one} > /dev/null; wait; exit 7");
+    let (code, told) = wait(dir.start(None, &["--", "sh", "-c", &both]));
+    assert_eq!(code, Some(7), "{told}");
+    let trace = dir.trace();
+    check(&trace);
+    let pids: BTreeSet<u64> = events(&trace).iter().filter_map(|e| e["pid"].as_u64()).collect();
+    assert_eq!(pids.len(), 2, "{pids:?}");
+}
+
+/// Runs a load under another command, and answers the trace, which is looked at, and what was said.
+/// None where that cannot be had here.
+fn traced_by(dir: &Dir, seconds: f64, through: &[&str]) -> Option<(Value, String)> {
+    let mut works = Command::new(through[0]);
+    works.args(&through[1..]).arg("true").stderr(Stdio::null());
+    if !works.status().is_ok_and(|s| s.success()) {
+        println!("skipped: {} does not work here", through.join(" "));
+        return None;
+    }
+    let job = dir.job("rw", seconds);
+    let options = [&["--"], through, &[ME, "worker"]].concat();
+    let (code, told) = wait(dir.start(Some(&job), &options));
+    assert_eq!(code, Some(0), "{told}");
+    let trace = dir.trace();
+    let requests: u64 = check(&trace).values().sum();
+    assert!(requests > 100, "{requests}: {told}");
+    Some((trace, told))
+}
+
+/// A place that everybody may read, with the program and its library.
+fn for_everybody() -> Option<tempfile::TempDir> {
+    let dir = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir();
+    let dir = dir.expect("a folder");
+    for name in ["softring", "libsoftring.so"] {
+        fs::copy(Path::new(ME).with_file_name(name), dir.path().join(name)).ok()?;
+    }
+    Some(dir)
+}
+
+#[test]
+fn another_user_in_the_family() {
+    let rights = fs::metadata("/proc/self").expect("proc").uid() == 0;
+    let (dir, Some(own)) = (Dir::new(), for_everybody().filter(|_| library() && rights)) else {
+        return println!("skipped: takes root, and the library");
+    };
+    let job = dir.job("nop", 0.1);
+    let me = own.path().join("softring");
+    let mut c = Command::new(&me);
+    c.args(["trace", "-o"]).arg(dir.at("out.json")).args(["--", "setpriv", "--reuid=65534"]);
+    c.args(["--regid=65534", "--clear-groups", "--"]).arg(&me).arg("worker");
+    c.stdin(fs::File::open(job).unwrap()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let (code, told) = wait(c.spawn().expect("softring starts"));
+    if code == Some(127) {
+        return println!("skipped: no setpriv");
+    }
+    assert_eq!(code, Some(0), "{told}");
+    let requests: u64 = check(&dir.trace()).values().sum();
+    assert!(requests > 100 && !told.contains("not traced"), "{requests}: {told}");
+}
+
+#[test]
+fn other_namespaces_in_the_family() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let pids = ["unshare", "--pid", "--fork", "--mount-proc"];
+    if let Some((trace, told)) = traced_by(&dir, 0.1, &pids) {
+        let all = events(&trace);
+        let process = all.iter().find(|e| e["name"] == "process_name").expect("a process");
+        assert!(process["pid"].as_u64() > Some(1), "as we know it: {process}");
+        let thread = all.iter().find(|e| e["name"] == "thread_name" && e["tid"] != json!(0));
+        let thread = thread.expect("a thread");
+        assert!(thread["args"]["name"].as_str().is_some_and(|n| n.contains("softring")), "{told}");
+    }
+    // No abstract socket of ours is there: found in /proc, a few ms later.
+    traced_by(&dir, 0.5, &["unshare", "--net"]);
+}
+
+/// A process that cannot be looked at may have done anything.
+#[test]
+fn who_cannot_be_traced_is_named() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let one = format!("{ME} worker < {} > /dev/null", dir.job("nop", 0.3).display());
+    let many = format!("ulimit -n 1000 || exit 9; for i in $(seq 20); do {one} & done; wait");
+    let out = dir.at("out.json").display().to_string();
+    let limited = format!("ulimit -n 14; exec {ME} trace -o {out} -- sh -c \"$0\"");
+    let o = Command::new("sh").args(["-c", &limited, &many]).output().expect("it runs");
+    let told = text(&o.stderr);
+    if o.status.code() == Some(9) {
+        return println!("skipped: only root can raise a limit");
+    }
+    assert!(o.status.success(), "{told}");
+    assert!(told.contains("not traced: ") && told.contains("ulimit -n"), "{told}");
+    assert!(!told.contains("did anything"), "{told}");
+}
+
+/// A tracer that sleeps holds nobody up for long, and says whom it has missed.
+#[test]
+fn who_did_not_wait_is_named() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let job = dir.job("nop", 0.01);
+    let script = format!("kill -STOP $PPID; {ME} worker < {}; kill -CONT $PPID", job.display());
+    let (code, told) = wait(dir.start(None, &["--", "sh", "-c", &script]));
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("not traced: process") && told.contains("too slow"), "{told}");
+    assert!(!told.contains("did anything"), "{told}");
+}
+
+/// Programs that end at once, one after another in one process and many beside each other.
+#[test]
+fn none_is_missed_however_short_it_lives() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let job = dir.job("timeout-cancel", 0.01);
+    let one = format!("{ME} worker < {} > /dev/null", job.display());
+    let many = format!("for i in 1 2 3 4 5 6 7 8; do {one} & {one}; done; wait; exec {one}");
+    let (code, told) = wait(dir.start(None, &["--", "sh", "-c", &many]));
+    assert_eq!(code, Some(0), "{told}");
+    let trace = dir.trace();
+    check(&trace);
+    let pids: BTreeSet<u64> = events(&trace).iter().filter_map(|e| e["pid"].as_u64()).collect();
+    assert_eq!(pids.len(), 17, "{told}");
+}
+
+/// A number that is used again is another process.
+#[test]
+fn who_has_the_number_of_one_that_has_ended_is_not_traced() {
+    let alone = ["--pid", "--fork", "--mount-proc", "sh", "-c"];
+    let can = "echo 100 > /proc/sys/kernel/ns_last_pid";
+    let mut c = Command::new("unshare");
+    let can = c.args(alone).arg(can).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
+    if !library() || !can {
+        return println!("skipped: takes the library, and a pid namespace");
+    }
+    let dir = Dir::new();
+    let (job, out) = (dir.job("poll", 60.0), dir.at("out.json"));
+    let load = format!("{ME} run --engine=user --quiet -- {ME} worker < {}", job.display());
+    let script = format!(
+        "{load} > /dev/null & first=$!
+        until {ME} stats -p $first 2> /dev/null | grep -q 'ring '; do sleep 0.1; done
+        {ME} trace -o {} -p $first & tracer=$!
+        sleep 0.5
+        kill -9 $first; wait $first
+        echo $((first - 1)) > /proc/sys/kernel/ns_last_pid
+        {load} > /dev/null & second=$!
+        wait $tracer; echo traced $?
+        [ $first = $second ] && echo again; kill -9 $second",
+        out.display()
+    );
+    let o = Command::new("unshare").args(alone).arg(&script).output().expect("it runs");
+    let said = text(&o.stdout);
+    assert_eq!(said, "traced 0\nagain\n", "{}", text(&o.stderr));
+    let pids: BTreeSet<u64> =
+        events(&dir.trace()).iter().filter_map(|e| e["tid"].as_u64()).collect();
+    assert!(!pids.is_empty());
+}

@@ -1,0 +1,72 @@
+//! The file that `softring trace` writes to: an older trace in it stays until the new one is whole.
+
+mod common;
+
+use common::traced::{Dir, check, wait};
+use common::{ME, library, text};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+#[test]
+fn an_older_trace_stays_where_there_is_nothing_to_trace() {
+    let dir = Dir::new();
+    fs::write(dir.at("out.json"), "older").expect("a file");
+    let me = std::process::id().to_string();
+    let (code, said) = wait(dir.start(None, &["-p", &me]));
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(fs::read(dir.at("out.json")).expect("a file"), b"older");
+}
+
+/// An older trace stays until the new one is whole.
+#[test]
+fn a_trace_that_cannot_be_written_leaves_an_older_one() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let (out, job) = (dir.at("out.json"), dir.job("nop", 0.05));
+    fs::write(&out, "older").unwrap();
+    // Of the tracer alone: its child has as much as it likes.
+    let limited = format!(
+        "ulimit -S -f 10; exec {ME} trace -o {} -- \\
+         sh -c 'ulimit -S -f unlimited; exec {ME} worker'",
+        out.display()
+    );
+    let mut c = Command::new("sh");
+    c.args(["-c", &limited]).stdin(fs::File::open(job).unwrap()).stderr(Stdio::piped());
+    let o = c.output().expect("it runs");
+    let told = text(&o.stderr);
+    assert!(!o.status.success() && told.contains("cannot write"), "{told}");
+    assert_eq!(fs::read_to_string(&out).unwrap(), "older");
+    let left: Vec<_> = fs::read_dir(dir.0.path()).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(left.len(), 3, "{left:?}");
+    // And a new one has what the old one had.
+    fs::set_permissions(&out, fs::Permissions::from_mode(0o640)).unwrap();
+    let job = dir.job("nop", 0.05);
+    let (code, told) = wait(dir.start(Some(&job), &["--", ME, "worker"]));
+    assert_eq!(code, Some(0), "{told}");
+    check(&dir.trace());
+    assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o640);
+}
+
+/// What could not be traced leaves the trace of before.
+#[test]
+fn a_program_that_does_not_start_leaves_an_older_trace() {
+    let dir = Dir::new();
+    fs::write(dir.at("out.json"), "older").unwrap();
+    let mut tracer = dir.start(None, &["--", "sh", "-c", "sleep 60"]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(fs::read_to_string(dir.at("out.json")).unwrap(), "older");
+    let children = format!("/proc/{0}/task/{0}/children", tracer.id());
+    let child = fs::read_to_string(children).unwrap();
+    tracer.kill().unwrap();
+    tracer.wait().unwrap();
+    assert!(Command::new("kill").arg(child.trim()).status().unwrap().success());
+    assert_eq!(
+        fs::read_to_string(dir.at("out.json")).unwrap(),
+        "older",
+        "a tracer that was killed"
+    );
+}

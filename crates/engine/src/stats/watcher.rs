@@ -1,0 +1,226 @@
+//! Who has started the program in order to watch it (`softring stat -- CMD`, `softring trace --
+//! CMD`), and is sent what all its processes keep for viewers: looking through `/proc` now and then
+//! would miss what ends in between.
+//!
+//! The watcher has a socket with an abstract name, and sends the key to it down by the environment.
+//! Each process, when it makes its file in memory, connects and sends the descriptor (SCM_RIGHTS),
+//! and from then on the watcher can read it whatever becomes of the process. A process that can
+//! make no such file sends the errno instead. Nothing has a name in any file system, so nothing is
+//! left behind, whoever dies.
+//!
+//! Anybody may take the name once the watcher has gone, so a process looks whom it has reached
+//! (SO_PEERCRED), and sends to its own user or root only.
+//!
+//! Where the socket cannot be reached (another network namespace, a sandbox) nothing is said: the
+//! file can still be found through `/proc`.
+
+use core::mem::MaybeUninit;
+use core::time::Duration;
+use std::io::IoSlice;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, sendmsg, socket_with,
+};
+use rustix::process::{geteuid, getuid};
+
+use crate::errno::{Errno, Result};
+use crate::sys::{self, EngineFd};
+
+/// Bytes of a key: the first half names the socket, all of it proves that one was asked to send.
+pub const KEY: usize = 32;
+/// Behind the key in each message: the process's name.
+pub const COMM: usize = 16;
+/// Behind that: why there is no file, an errno; 0 if there is one.
+pub const WHY: usize = 4;
+/// A watcher that has stopped must not stop the program for longer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long one waits before one tries again.
+const NAP: Duration = Duration::from_millis(1);
+
+/// A kind of watcher.
+#[derive(Debug)]
+pub struct Watcher {
+    /// What stands before the key's first half in the socket's name.
+    prefix: &'static [u8],
+    key: OnceLock<[u8; KEY]>,
+}
+
+/// `softring stat`, which gets statistics pages.
+pub static STAT: Watcher = Watcher::new(b"softring-stat-");
+/// `softring trace`, which gets memories for events.
+pub static TRACE: Watcher = Watcher::new(b"softring-trace-");
+
+impl Watcher {
+    const fn new(prefix: &'static [u8]) -> Watcher {
+        Watcher { prefix, key: OnceLock::new() }
+    }
+
+    /// What this process, and its children, have goes to who has made this key; false if it is
+    /// none.
+    pub fn set_key(&self, key: &[u8]) -> bool {
+        let fits = key.iter().all(u8::is_ascii_hexdigit).then(|| key.try_into().ok()).flatten();
+        fits.is_some_and(|key| self.key.set(key).is_ok())
+    }
+
+    /// The abstract name of the socket of who has made `key`.
+    pub fn name(&self, key: &[u8; KEY]) -> Vec<u8> {
+        [self.prefix, &key[..KEY / 2]].concat()
+    }
+
+    /// Sends a file, or why there is none, to the watcher, if there is one.
+    pub(super) fn send(&self, file: Result<BorrowedFd<'_>>) {
+        if let Some(key) = self.key.get() {
+            let _ = self.send_to(key, file);
+        }
+    }
+
+    /// Sends a file, and waits until the watcher has begun to read it, or is done with us.
+    pub(super) fn send_and_wait(&self, file: Result<BorrowedFd<'_>>) {
+        if let Some(key) = self.key.get()
+            && let Ok(socket) = self.send_to(key, file)
+        {
+            wait_for_answer(socket.as_fd());
+        }
+    }
+
+    fn send_to(&self, key: &[u8; KEY], file: Result<BorrowedFd<'_>>) -> Result<EngineFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let socket = EngineFd::from(socket);
+        reach(socket.as_fd(), &SocketAddrUnix::new_abstract_name(&self.name(key))?)?;
+        if !is_ours(socket.as_fd()) {
+            return Err(Errno::EPERM);
+        }
+        let why = file.err().map_or(0, |e| -e.res()).to_ne_bytes();
+        let comm = sys::process_name();
+        let parts = [IoSlice::new(key), IoSlice::new(&comm), IoSlice::new(&why)];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if let Ok(file) = &file {
+            control.push(SendAncillaryMessage::ScmRights(core::slice::from_ref(file)));
+        }
+        // The first message of a connection finds room.
+        sendmsg(socket.as_fd(), &parts, &mut control, SendFlags::NOSIGNAL)?;
+        Ok(socket)
+    }
+}
+
+/// Until there is something to read, or the other end is closed. A call that a signal ends begins
+/// anew with what is left of the time.
+fn wait_for_answer(socket: BorrowedFd<'_>) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: 0, tv_nsec: left.as_nanos().min(999_999_999) as i64 };
+        let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+        match poll(&mut fds, Some(&left)) {
+            Err(rustix::io::Errno::INTR) if Instant::now() < end => {}
+            _ => return,
+        }
+    }
+}
+
+/// Connects. Tries again and again, and never blocks: a call that does would begin its time anew
+/// after each signal.
+fn reach(socket: BorrowedFd<'_>, to: &SocketAddrUnix) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match connect(socket, to) {
+            Err(rustix::io::Errno::AGAIN) if Instant::now() < end => _ = sys::sleep(NAP),
+            done => return done.map_err(Errno::from),
+        }
+    }
+}
+
+/// Is the other end this process's user's, or root's? Not rustix's `socket_peercred`: its type has
+/// no word for a process of another pid namespace.
+fn is_ours(socket: BorrowedFd<'_>) -> bool {
+    const SOL_SOCKET: u32 = 1;
+    const SO_PEERCRED: u32 = 17;
+    let told = sys::socket_option(socket.as_raw_fd(), SOL_SOCKET, SO_PEERCRED);
+    told.is_ok_and(|[_pid, uid, _gid]: [u32; 3]| {
+        uid == 0 || uid == getuid().as_raw() && uid == geteuid().as_raw()
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use rustix::fd::OwnedFd;
+    use rustix::net::{RecvFlags, accept, bind, listen, recv};
+    use rustix::thread::set_thread_res_uid;
+
+    fn page() -> OwnedFd {
+        rustix::fs::memfd_create("page", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
+    }
+
+    fn socket() -> OwnedFd {
+        let flags = SocketFlags::NONBLOCK;
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+    }
+
+    /// A watcher with room for one who has connected.
+    fn watcher(key: &[u8; KEY]) -> OwnedFd {
+        let watcher = socket();
+        bind(&watcher, &SocketAddrUnix::new_abstract_name(&STAT.name(key)).unwrap()).unwrap();
+        listen(&watcher, 0).unwrap();
+        watcher
+    }
+
+    #[test]
+    fn who_has_stopped_holds_nobody_up_for_long() {
+        let key = b"0123456789abcdef0123456789abcdef";
+        let watcher = watcher(key);
+        let first = STAT.send_to(key, Ok(page().as_fd())).unwrap();
+        let start = Instant::now();
+        assert_eq!(STAT.send_to(key, Ok(page().as_fd())).err(), Some(Errno::EAGAIN));
+        let took = start.elapsed();
+        assert!(PATIENCE <= took && took < 3 * PATIENCE, "{took:?}");
+        let start = Instant::now();
+        wait_for_answer(first.as_fd());
+        let took = start.elapsed();
+        assert!(PATIENCE / 2 <= took && took < 3 * PATIENCE, "{took:?}");
+        let mut message = [0u8; 2 * KEY];
+        let who = accept(&watcher).unwrap();
+        let (_, n) = recv(&who, &mut message, RecvFlags::empty()).unwrap();
+        assert_eq!((&message[..KEY], n), (&key[..], KEY + COMM + WHY));
+        assert_eq!(message[KEY + COMM..n], [0; WHY]);
+        drop(who);
+        let start = Instant::now();
+        wait_for_answer(first.as_fd());
+        assert!(start.elapsed() < PATIENCE / 2, "one that has closed is not waited for");
+    }
+
+    #[test]
+    fn why_there_is_no_file_is_told() {
+        let key = b"2123456789abcdef0123456789abcdef";
+        let watcher = watcher(key);
+        let _socket = STAT.send_to(key, Err(Errno::ENOMEM)).unwrap();
+        let mut message = [0u8; 2 * KEY];
+        let (_, n) = recv(accept(&watcher).unwrap(), &mut message, RecvFlags::empty()).unwrap();
+        assert_eq!(message[KEY + COMM..n], 12i32.to_ne_bytes());
+    }
+
+    #[test]
+    fn a_stranger_with_the_name_gets_nothing() {
+        let key = b"1123456789abcdef0123456789abcdef";
+        let squat = || {
+            let nobody = rustix::process::Uid::from_raw(65534);
+            // This thread alone is another user's from now on.
+            set_thread_res_uid(nobody, nobody, nobody).is_ok().then(|| watcher(key))
+        };
+        let Some(stranger) = std::thread::spawn(squat).join().unwrap() else {
+            println!("skipped: only root can be another user");
+            return;
+        };
+        assert_eq!(STAT.send_to(key, Ok(page().as_fd())).err(), Some(Errno::EPERM));
+        let who = accept(&stranger).unwrap();
+        let (_, n) = recv(&who, &mut [0u8; 1], RecvFlags::empty()).unwrap();
+        assert_eq!(n, 0, "closed, with nothing said");
+    }
+}
