@@ -113,6 +113,7 @@ families![
     pbuf_inc,
     napi,
     nop,
+    no_socket,
     rw,
     hot,
     blocking,

@@ -24,6 +24,10 @@ pub fn import_iov(addr: u64, n: u32) -> Result<Vec<iovec>> {
     if n > MAX_IOV {
         return Err(Errno::EINVAL);
     }
+    if n == 0 {
+        // The kernel does not read a vector of no parts, wherever that lies.
+        return Ok(Vec::new());
+    }
     let mut iov = vec![iovec::default(); n as usize];
     user::read_slice(addr, &mut iov)?;
     if iov.iter().any(|v| v.len.cast_signed() < 0) {

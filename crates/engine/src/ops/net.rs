@@ -15,7 +15,7 @@ use crate::ops::socket::address;
 use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::sys::nr::EPOLLIN;
 use crate::sys::{self, sys};
-use crate::transport::socket::{Socket, streams};
+use crate::transport::socket::{Socket, is_socket, streams};
 use crate::transport::standing::{IN, STICKY};
 
 pub const MSG_CTRUNC: u32 = 0x8;
@@ -24,6 +24,7 @@ pub const MSG_DONTWAIT: u32 = 0x40;
 pub const MSG_WAITALL: u32 = 0x100;
 const MSG_ERRQUEUE: u32 = 0x2000;
 pub const MSG_NOSIGNAL: u32 = 0x4000;
+const MSG_CMSG_COMPAT: u32 = 0x8000_0000;
 
 /// What all of the family say in the same words.
 pub fn common_prep(req: &mut Req, known: u16) -> Result<()> {
@@ -138,6 +139,10 @@ pub fn attempt(
             Err(Errno::EAGAIN) if waits && wait(call.file.fd(), ready) => continue,
             Err(Errno::EAGAIN) if waits && call.done == 0 => {
                 return Outcome::Done(Errno::EINTR.res());
+            }
+            // The system call refuses this flag before it looks for the socket.
+            Err(Errno::EINVAL) if given & MSG_CMSG_COMPAT != 0 && !is_socket(call.file.fd()) => {
+                return Outcome::Done(Errno::ENOTSOCK.res());
             }
             Err(e) if call.done == 0 => return Outcome::Done(e.res()),
             Err(_) => 0,

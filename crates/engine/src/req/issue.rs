@@ -47,8 +47,7 @@ impl Ctx {
         if way != Some(Way::Poll)
             && let Err(e) = self.select_buffer(req)
         {
-            let none = matches!(req.call.file, FileRef::Plain(fd) if crate::fds::is_path_only(fd));
-            let e = if none { Errno::EBADF } else { e };
+            let e = if req.names_no_file() { Errno::EBADF } else { e };
             return self.outcome(req, Outcome::Done(e.res()));
         }
         let outcome = match (way, def.issue) {

@@ -134,6 +134,9 @@ impl Ctx {
         let on_worker = ReqFlags::ON_WORKER | ReqFlags::FORCE_ASYNC;
         let blocks =
             req.flags & on_worker == ReqFlags::ON_WORKER && req.opcode() != IORING_OP_WAITID;
+        if blocks && ops::net_msg::never_waits(req) {
+            return self.not_now(req);
+        }
         let capped = req.arms >= MAX_ARMS;
         self.stats.reissue.capped.add(u64::from(pollable && !blocks && capped));
         let poll = pollable && !blocks && !capped;
@@ -149,6 +152,9 @@ impl Ctx {
     /// Sends a request where it is to wait.
     pub fn take_route(&mut self, way: Way, req: &mut Req) {
         if way == Way::Poll && req.may_not_wait() {
+            if req.names_no_file() {
+                return self.outcome(req, Outcome::Done(Errno::EBADF.res()));
+            }
             return self.not_now(req);
         }
         self.note_creds_of_links(req);

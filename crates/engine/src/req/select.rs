@@ -18,12 +18,16 @@ impl Ctx {
     /// Before an attempt: picks a buffer, unless the request has one.
     ///
     /// # Errors
-    /// `ENOBUFS`, `EFAULT`.
+    /// `ENOBUFS`, `ENOENT`, `EFAULT`; `ENOTSOCK` where there is no buffer and no socket, either.
     #[inline]
     pub fn select_buffer(&mut self, req: &mut Req) -> Result<()> {
         if !req.flags.contains(ReqFlags::BUFFER_SELECT) || req.call.pick.is_some() {
             return Ok(());
         }
+        self.pick_buffer(req).map_err(|e| before_none(req, e))
+    }
+
+    fn pick_buffer(&mut self, req: &mut Req) -> Result<()> {
         if req.opcode() == IORING_OP_RECV && req.is_with_worker() {
             // Without the lock there are no bundles.
             req.call.sqe.ioprio &= !IORING_RECVSEND_BUNDLE;
@@ -126,6 +130,11 @@ impl Ctx {
             || (pick.in_ring && pick.committed)
             || req.opcode() == IORING_OP_SEND
             || (req.reads_once() && (res == 0 || !pick.in_ring));
+        if used && res == Errno::EBADF.res() && req.names_no_file() {
+            // The kernel looks the file up before it picks a buffer.
+            req.call.pick = None;
+            return self.kbuf_recycle(req.call.bgid, pick);
+        }
         if !used {
             return self.recycle_buffer(req);
         }
@@ -157,6 +166,11 @@ impl Req {
         self.opcode() == IORING_OP_READ
     }
 
+    /// Does its number name no file, or only a path?
+    pub fn names_no_file(&self) -> bool {
+        matches!(self.call.file, FileRef::Plain(fd) if crate::fds::is_path_only(fd))
+    }
+
     /// Is it to fail where it would wait? What waits already, or is armed by a worker, waits on;
     /// but who was told not to does not accept in vain (`io_accept`).
     pub fn may_not_wait(&self) -> bool {
@@ -177,9 +191,17 @@ impl Req {
     }
 }
 
-/// That error, if `fd` is open.
+/// That error, if `fd` names an open file.
 fn open_or(fd: i32, e: Errno) -> Result<()> {
-    crate::fds::check_open(fd).and(Err(e))
+    Err(if crate::fds::is_path_only(fd) { Errno::EBADF } else { e })
+}
+
+/// The kernel asks for the socket before it asks for a buffer. A request that was polled first
+/// does so only now; where it has a buffer, its system call says the same.
+#[cold]
+fn before_none(req: &Req, e: Errno) -> Errno {
+    let transfers = req.flags.contains(ReqFlags::SENDRECV);
+    if transfers && !is_socket(req.call.file.fd()) { Errno::ENOTSOCK } else { e }
 }
 
 impl Call {

@@ -1,0 +1,96 @@
+//! In which order a request's file, its socket, its buffer and its flags are asked for.
+
+use super::pbuf::{GROUP, provide};
+use super::prelude::*;
+use libc::{EBADF, ENOBUFS, ENOTSOCK, MSG_DONTWAIT};
+use std::os::unix::net::UnixStream;
+
+pub const CASES: &[Case] = &[
+    case!("no_socket", polled_first, [Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_RECV)], "a RECV that was polled first asks for the socket before it asks for a buffer"),
+    case!("no_socket", path, [Sqe(IOSQE_BUFFER_SELECT)], "a descriptor of a path, or none, is refused before a buffer is picked"),
+    case!("no_socket", flags, [Op(IORING_OP_SENDMSG), Op(IORING_OP_SEND)], "no socket is found out before a flag of 32-bit programs, or a vector of no parts"),
+    case!("no_socket", nonblocking, [Op(IORING_OP_RECVMSG)], "in an open chain a RECVMSG of a nonblocking socket does not wait"),
+];
+
+fn select(opcode: u8, fd: i32) -> io_uring_sqe {
+    sqe::op(opcode, fd).with(IOSQE_BUFFER_SELECT).set(|s| s.buf_index = GROUP)
+}
+
+fn polled_first(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ready = cx.eventfd(1)?;
+    let recv = select(IORING_OP_RECV, ready.as_raw_fd());
+    let first = recv.set(|s| s.ioprio = IORING_RECVSEND_POLL_FIRST);
+    let many = recv.set(|s| s.ioprio = IORING_RECV_MULTISHOT).with(IOSQE_ASYNC);
+    let bundle = first.set(|s| s.ioprio |= IORING_RECVSEND_BUNDLE);
+    cx.each(&mut ring, &[
+        ("polled first", first, -ENOTSOCK),
+        ("polled first, a bundle", bundle, -ENOTSOCK),
+        ("multishot, by a worker", many, -ENOTSOCK),
+    ]);
+    let mut mem = [0u8; 8];
+    cx.one(&mut ring, "provide", provide(&mut mem, 8, 0), 0);
+    let cqe = cx.one(&mut ring, "polled first, with a buffer", first, -ENOTSOCK);
+    cx.eq("flags", cqe.flags, 0);
+    Ok(())
+}
+
+fn path(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let dir = cx.dir()?;
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+    let path = rustix::fs::open(dir, flags, rustix::fs::Mode::empty())?;
+    let dontwait = |s: io_uring_sqe| {
+        s.op_flags(MSG_DONTWAIT.cast_unsigned()).set(|s| s.ioprio = IORING_RECVSEND_POLL_FIRST)
+    };
+    for (name, fd) in [("a path", path.as_raw_fd()), ("not open", 999)] {
+        for (what, sqe) in [
+            ("receive", select(IORING_OP_RECV, fd)),
+            ("send", select(IORING_OP_SEND, fd)),
+            ("receive polled first, which may not wait", dontwait(sqe::op(IORING_OP_RECV, fd))),
+            ("read many", select(IORING_OP_READ_MULTISHOT, fd)),
+        ] {
+            cx.one(&mut ring, &format!("{name}: {what}"), sqe, -EBADF);
+        }
+        let mut mem = [0u8; 8];
+        cx.one(&mut ring, "provide", provide(&mut mem, 8, 0), 0);
+        for what in ["read", "read again"] {
+            let read = select(IORING_OP_READ, fd);
+            let cqe = cx.one(&mut ring, &format!("{name}: {what}"), read, -EBADF);
+            cx.eq("flags", cqe.flags, 0);
+        }
+        let remove = sqe::op(IORING_OP_REMOVE_BUFFERS, 1).set(|s| s.buf_index = GROUP);
+        cx.one(&mut ring, "the buffer is still there", remove, 1);
+    }
+    let (_r, w) = cx.pipe()?;
+    let read = select(IORING_OP_READ, w.as_raw_fd());
+    cx.one(&mut ring, "no buffer, not open for reading", read, -ENOBUFS);
+    Ok(())
+}
+
+fn flags(cx: &mut Cx) -> Outcome {
+    const MSG_CMSG_COMPAT: u32 = 0x8000_0000;
+    let mut ring = cx.ring(8, 0)?;
+    let file = cx.file("f", b"")?;
+    let msg = super::net_msg::hdr(&[]);
+    let message = |opcode, fd| sqe::rw(opcode, fd, addr(&msg), 1, 0).op_flags(MSG_CMSG_COMPAT);
+    for (what, opcode) in [("send", IORING_OP_SENDMSG), ("receive", IORING_OP_RECVMSG)] {
+        cx.one(&mut ring, what, message(opcode, file.as_raw_fd()), -ENOTSOCK);
+    }
+    let read = sqe::rw(IORING_OP_READV, file.as_raw_fd(), KERNEL, 0, 0);
+    cx.one(&mut ring, "a read into no parts", read, 0);
+    Ok(())
+}
+
+fn nonblocking(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (socket, _peer) = UnixStream::pair()?;
+    socket.set_nonblocking(true)?;
+    let msg = super::net_msg::hdr(&[]);
+    let recv = sqe::rw(IORING_OP_RECVMSG, socket.as_raw_fd(), addr(&msg), 1, 0);
+    cx.one(&mut ring, "in an open chain", recv.link(), -libc::EAGAIN);
+    cx.start(&mut ring, &[recv.with(IOSQE_ASYNC).ud(1)]);
+    cx.quiet(&ring, "asked to be a worker's", 20);
+    cx.batch(&mut ring, "cancelled", &[sqe::cancel(1, 0).ud(2)], &[(1, -ECANCELED), (2, 0)]);
+    Ok(())
+}
