@@ -8,17 +8,19 @@ set -eu
 
 usage() {
     cat <<EOF
-usage: ci/fuzz.sh [--quick] [--out DIR] [options of softring-fuzz]
-  --quick     the programs of seeds 1 to 600, and of 1 to 60 with SQPOLL; otherwise an hour of
-              new ones
+usage: ci/fuzz.sh [--quick] [--day DAY] [--out DIR] [options of softring-fuzz]
+  --quick     the programs of seeds 1 to 600, of 1 to 60 with SQPOLL, and 300 that are new each
+              day; otherwise an hour of new ones
+  --day DAY   those that were new on that day, as in 20261231 (default: today)
   --out DIR   where divergences go (default: target/fuzz)
 EOF
 }
 
-OUT=$TOP/target/fuzz QUICK='' MORE=()
+OUT=$TOP/target/fuzz QUICK='' DAY=$(date -u +%Y%m%d) MORE=()
 while [ $# -gt 0 ]; do
     case $1 in
         --quick) QUICK=1 ;;
+        --day) DAY=${2:?--day needs a day, as in 20261231}; shift ;;
         --out) OUT=${2:?--out needs a directory}; shift ;;
         -h | --help) usage; exit 0 ;;
         *) MORE+=("$1") ;;
@@ -43,6 +45,14 @@ if [ -n "$QUICK" ]; then
     fuzz --seed 1 --programs 600
     # And some whose rings have threads that submit.
     fuzz --sqpoll --seed 1 --programs 60
+    # And some that nobody has run. About one new program in 200 still meets a difference that
+    # LIMITATIONS does not explain: those are shown and kept, and fail nothing yet.
+    note "programs of the day: seed ${DAY}000; again: ci/fuzz.sh --quick --day $DAY"
+    fixed=$rc rc=0
+    fuzz --seed "${DAY}000" --programs 300
+    [ $rc != 1 ] || note "the programs of the day met differences: look into them (see $OUT)"
+    [ $rc = 1 ] || [ $rc -le $fixed ] || fixed=$rc
+    rc=$fixed
 else
     fuzz --seed "$(date +%s)000" --seconds 2700
     fuzz --sqpoll --seed "$(date +%s)000" --seconds 900
