@@ -38,6 +38,9 @@ mod start {
     extern "C" fn constructor() {
         crate::config::read();
         crate::proc::start();
+        if crate::config::engine() != crate::config::Engine::Kernel {
+            softring_engine::fds::reserve_numbers();
+        }
         crate::wrap::exec::start();
         crate::door::open();
     }

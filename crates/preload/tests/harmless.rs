@@ -51,6 +51,16 @@ fn a_thousand_in_a_row() {
     println!("a start of /bin/true: {plain} us, under the library {with} us");
 }
 
+/// The kernel makes a process with several threads wait for a grace period when its table of
+/// descriptors grows, so there is room for the engine's numbers before there are threads.
+#[test]
+fn there_is_room_for_our_numbers_at_start() {
+    let out = succeed(under("grep", "auto", "auto").args(["FDSize", "/proc/self/status"]));
+    let text = String::from_utf8(out.stdout).unwrap();
+    let room: u32 = text.split_whitespace().last().unwrap().parse().unwrap();
+    assert!(room > 512, "{text}");
+}
+
 /// A handler that forks may interrupt a fork.
 #[test]
 fn handlers_may_fork_within_a_fork() {
