@@ -7,7 +7,8 @@
 # says which programs are in scope, why the others are not, and how each behaved on the
 # kernel when the file was recorded. A program in scope that passes on the kernel must pass
 # under softring, also if it proves nothing: there softring would do harm. One that hangs now and
-# then on the kernel, too, is tried as often as its last column says.
+# then on the kernel, too, is tried as often as the file says, and one that takes long has the time
+# that it says.
 set -u
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -65,6 +66,7 @@ one() {
     fi
     tries=$(field "$name" 6)
     [ -z "$tries" ] || limit=10
+    limit=$(field "$name" 7 | grep . || echo "$limit")
     for _ in $(seq "${tries:-1}"); do
         (
             cd "$dir" || exit 2
@@ -105,7 +107,7 @@ field() {
 
 # report NAME…  prints the table and its totals; fails if a program in scope does.
 report() {
-    local name kernel denied static shared scope reason proves bad=0 mark
+    local name kernel denied static shared scope reason proves mark failed=()
     local total=0 proving=0 inscope=0 ok_static=0 ok_shared=0 absent=0
     printf '%-24s %-9s %-9s %-9s %-9s %s\n' TEST KERNEL DENIED STATIC SHARED REASON
     for name in "$@"; do
@@ -127,7 +129,7 @@ report() {
             [ "$shared" = pass ] && ok_shared=$((ok_shared + 1))
             [ "$shared" = absent ] && absent=$((absent + 1))
         fi
-        [ -n "$mark" ] && bad=$((bad + 1))
+        [ -n "$mark" ] && failed+=("$name")
         [ -z "$proves" ] && reason="${reason:+$reason; }proves nothing here"
         printf '%-24s %-9s %-9s %-9s %-9s %s\n' "$name" "$kernel" "$denied" "$static" \
             "$shared" "$mark$reason"
@@ -137,8 +139,24 @@ report() {
     [ -n "$BASELINE" ] && return 0
     echo "of these in scope: $inscope; pass static: $ok_static; pass shared: $ok_shared" \
         "(not linkable to the shared library: $absent)"
-    [ "$bad" = 0 ] || echo "$bad programs in scope fail; --logs DIR keeps their output"
-    [ "$bad" = 0 ]
+    [ ${#failed[@]} = 0 ] && return 0
+    tell_why "${failed[@]}"
+    echo "${#failed[@]} programs in scope fail: ${failed[*]}; --logs DIR keeps their output"
+    return 1
+}
+
+# tell_why NAME…  the end of what programs that fail under softring printed: a rare failure may not
+# come again when the program is run by hand.
+tell_why() {
+    local name leg verdict
+    for name in "$@"; do
+        for leg in static shared; do
+            verdict=$(outcome "$leg" "$name")
+            case $verdict in pass | absent) continue ;; esac
+            printf '\n%s, %s: %s; its last lines:\n' "$name" "$leg" "$verdict"
+            tail -n 20 "$LOGS/$leg/$name.log"
+        done
+    done
 }
 
 main() {
