@@ -5,10 +5,12 @@ use super::net::{recv, send};
 use super::prelude::*;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 pub const CASES: &[Case] = &[
     case!("task_work", nothing_to_submit, [], "enter(0, 0, 0) posts what is ready"),
     case!("task_work", submitting, [], "so does a submission that does not wait"),
+    case!("task_work", sleeping, [], "so does a thread that comes back from a sleep"),
     case!("task_work", has_enough, [], "and one of many whose waits are over at once"),
     case!("task_work", by_its_own_batch, [], "also what that batch itself made ready"),
     case!("task_work", armed_and_ended, [], "and what it armed and made ready"),
@@ -108,6 +110,19 @@ fn nothing_to_submit(cx: &mut Cx) -> Outcome {
 
 fn submitting(cx: &mut Cx) -> Outcome {
     rounds(cx, 0, true, |ring| ring.push(sqe::nop()).submit())
+}
+
+/// Shorter than what any other thread of softring's needs to look at a ring that is often entered.
+const SLEEP: Duration = Duration::from_micros(20);
+
+fn sleeping(cx: &mut Cx) -> Outcome {
+    for flags in [0, IORING_SETUP_COOP_TASKRUN] {
+        rounds(cx, flags, true, |_| {
+            std::thread::sleep(SLEEP);
+            0
+        })?;
+    }
+    Ok(())
 }
 
 /// The CQ has room for so many.

@@ -64,6 +64,8 @@ pub struct Ring {
     pub driven: AtomicBool,
     /// The reactor knows this ring.
     pub listed: AtomicBool,
+    /// The task that last left `enter` with requests in flight; 0: none.
+    pub left_by: AtomicU32,
     /// All descriptors are closed.
     pub dead: AtomicBool,
     /// The eventfd that stands for the ring where the program polls it, by its first
@@ -121,6 +123,7 @@ impl Ring {
                 watched: AtomicBool::new(false),
                 driven: AtomicBool::new(false),
                 listed: AtomicBool::new(false),
+                left_by: AtomicU32::new(0),
                 dead: AtomicBool::new(false),
                 stand_in: AtomicI32::new(-1),
                 enters: AtomicU32::new(0),

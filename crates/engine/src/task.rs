@@ -41,6 +41,11 @@ pub fn current() -> u32 {
     }
 }
 
+/// The same, if the thread has had a request wait.
+pub fn known() -> Option<u32> {
+    Some(TASK.get()).filter(|&task| task != 0)
+}
+
 #[cold]
 fn begin() -> u32 {
     let task = NEXT.fetch_add(1, Relaxed).max(1);

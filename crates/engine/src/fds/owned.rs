@@ -176,11 +176,12 @@ pub(super) fn floor() -> i32 {
     floor
 }
 
-/// Makes room in the process's table of descriptors for the engine's own numbers. To be called while
-/// the process has one thread: once it has several, the kernel waits for a grace period (10 to 15 ms)
-/// before it lets go of the smaller table, and the thread that makes the first ring would wait.
+/// Makes room in the process's table of descriptors for the engine's own numbers. To be called
+/// while the process has one thread: once it has several, the kernel waits for a grace period (10
+/// to 15 ms) before it lets go of the smaller table, and who makes the first ring would wait.
 pub fn reserve_numbers() {
-    // Of a file that nobody else has: closing a duplicate of the program's would drop its POSIX locks.
+    // Of a file that nobody else has: closing a duplicate of the program's would drop its POSIX
+    // locks.
     let Ok(own) = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC) else { return };
     drop(rustix::io::fcntl_dupfd_cloexec(&own, floor()));
 }

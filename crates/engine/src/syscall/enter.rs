@@ -188,6 +188,7 @@ pub fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
     }
     let nobody = ctx.in_flight() && !ctx.driver.active;
     if nobody {
+        ring.left_by.store(crate::task::current(), Relaxed);
         ctx.nudge();
     }
     let polled = nobody && ring.sq.get().is_some_and(SqPoll::takes_over);

@@ -46,8 +46,8 @@ pub fn hurry() {
     }
 }
 
-/// The lock, unless its holder keeps it. Often that is the reactor, about to say the same.
-fn lock_soon(ring: &Ring) -> Option<Guard<'_>> {
+/// The lock, unless its holder keeps it. Often that is the reactor, about to do the same.
+pub(super) fn lock_soon(ring: &Ring) -> Option<Guard<'_>> {
     const TRIES: u32 = 100;
     (0..TRIES).find_map(|_| {
         let got = ring.try_lock_now();

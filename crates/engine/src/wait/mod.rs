@@ -11,6 +11,7 @@ mod last;
 pub mod polling;
 pub mod reactor;
 pub mod sqpoll;
+pub mod task_work;
 pub mod vigil;
 
 /// What a thread of the engine's own is called: `iou-WHAT-PID`.

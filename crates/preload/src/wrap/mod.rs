@@ -14,6 +14,7 @@ mod poll;
 pub mod rights;
 mod select;
 pub mod signal;
+mod sleep;
 
 use crate::{gate, proc};
 use softring_engine::fds;

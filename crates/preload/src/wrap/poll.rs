@@ -10,6 +10,7 @@
 //! Before the program learns of a file that is ready, a ring that waits for it says so as well.
 #![allow(unsafe_code)]
 
+use super::sleep::awake;
 use super::{internal, polled};
 use crate::gate::watched;
 use crate::raw::{self, next, raw};
@@ -78,6 +79,9 @@ unsafe extern "C" fn __ppoll_chk(
 }
 
 fn translated(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> c_int) -> c_int {
+    if n == 0 {
+        return awake(call(theirs));
+    }
     let ret = through(theirs, n, call);
     if ret > 0 && watched() {
         softring_engine::wait::announce::hurry();

@@ -2,6 +2,7 @@
 //! in and out by the kernel's hand, so that a bad pointer is `EFAULT`.
 #![allow(unsafe_code)]
 
+use super::sleep::awake;
 use super::{internal, polled};
 use crate::gate::watched;
 use crate::raw::{self, next};
@@ -68,6 +69,9 @@ fn translated(
     theirs: [*mut fd_set; SETS],
     call: impl Fn(c_int, [*mut fd_set; SETS]) -> c_int,
 ) -> c_int {
+    if theirs.iter().all(|set| set.is_null()) {
+        return awake(call(n, theirs));
+    }
     if !watched() || n <= 0 || n as usize > LIMIT {
         return call(n, theirs);
     }
