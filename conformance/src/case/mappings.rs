@@ -1,5 +1,6 @@
 //! Registered buffers: which memory they may be made of.
 
+use super::pbuf;
 use super::prelude::*;
 use libc::iovec;
 
@@ -7,6 +8,7 @@ pub const CASES: &[Case] = &[
     case!("mappings", registered, [Reg(IORING_REGISTER_BUFFERS)],
         "memory that can be pinned for writing, and memory that cannot"),
     case!("mappings", updated, [Reg(IORING_REGISTER_BUFFERS_UPDATE)], "the same for updates"),
+    case!("mappings", buffer_rings, [Reg(IORING_REGISTER_PBUF_RING)], "the same for rings of buffers"),
 ];
 
 fn part(base: usize, len: usize) -> iovec {
@@ -91,6 +93,24 @@ fn updated(cx: &mut Cx) -> Outcome {
         let up = rsrc_update(0, &parts, &[]);
         let got = ring.register(IORING_REGISTER_BUFFERS_UPDATE, addr(&up), 32);
         cx.is(what, got, if want == 0 { 1 } else { want });
+    }
+    Ok(())
+}
+
+fn buffer_rings(cx: &mut Cx) -> Outcome {
+    on_disk(cx)?;
+    let ring = cx.ring(4, 0)?;
+    let aligned = |row: &(&str, usize, usize, i32)| row.1 % 4096 == 0;
+    for (what, at, _, want) in mappings(cx)?.into_iter().filter(aligned) {
+        // A page is enough for it: what follows is no matter.
+        let begins = ["writable at first", "beyond its end", "around a hole", "into a hole"];
+        let want = if begins.contains(&what) { 0 } else { want };
+        let reg = pbuf::reg(at, 8, 0);
+        let got = pbuf::register(&ring, &reg);
+        cx.is(what, got, want);
+        if got == 0 {
+            ring.register(IORING_UNREGISTER_PBUF_RING, addr(&reg), 1);
+        }
     }
     Ok(())
 }

@@ -21,6 +21,7 @@
 pub mod cq;
 pub mod file;
 pub mod lock;
+pub mod mappings;
 pub mod region;
 pub mod resize;
 pub mod rings;

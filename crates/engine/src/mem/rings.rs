@@ -151,7 +151,9 @@ impl Rings {
         if !addr.is_multiple_of(4096) {
             return Err(Errno::EINVAL);
         }
-        crate::sys::populate_write(addr, len.next_multiple_of(4096)).map_err(|_| Errno::EFAULT)?;
+        let pages = len.next_multiple_of(4096) as u64;
+        let end = addr.checked_add(pages).ok_or(Errno::EOVERFLOW)?;
+        super::mappings::populate(&(addr..end))?;
         Region::of_program(addr, len)
     }
 

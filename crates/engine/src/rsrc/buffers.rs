@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use super::files::TagSink;
-use super::mappings;
 use super::memlock::Locked;
 use crate::abi::io_uring_rsrc_update2;
 use crate::ctx::Ctx;
@@ -92,7 +91,7 @@ fn pin(v: iovec) -> Result<Option<Pinned>> {
     let end = v.base.checked_add(v.len).ok_or(Errno::EOVERFLOW)?;
     let end = end.checked_add(4095).ok_or(Errno::EOVERFLOW)? & !4095;
     let start = v.base & !4095;
-    mappings::populate(&(start..end))?;
+    crate::mem::mappings::populate(&(start..end))?;
     Ok(Some((v, Arc::new(Locked::range(v.base, v.len)?))))
 }
 

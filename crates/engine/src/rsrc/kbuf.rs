@@ -14,7 +14,6 @@ use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
 use crate::mem::region::Region;
-use crate::sys;
 use crate::user;
 
 /// Buffer ids are 16 bits wide.
@@ -260,8 +259,8 @@ fn users(addr: u64, size: usize) -> Result<Region> {
     if !addr.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
-    addr.checked_add(size as u64).ok_or(Errno::EOVERFLOW)?;
-    sys::populate_write(addr, size).map_err(|_| Errno::EFAULT)?;
+    let end = addr.checked_add(size as u64).ok_or(Errno::EOVERFLOW)?;
+    crate::mem::mappings::populate(&(addr..end))?;
     Region::of_program(addr, size)
 }
 

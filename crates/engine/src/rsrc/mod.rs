@@ -14,7 +14,6 @@ pub mod files;
 pub mod filetable;
 pub mod iowq;
 pub mod kbuf;
-pub mod mappings;
 pub mod memlock;
 pub mod napi;
 pub mod personality;

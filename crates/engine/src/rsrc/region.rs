@@ -105,7 +105,7 @@ fn create(desc: &mut io_uring_region_desc, fd: i32) -> Result<(Memory, Locked)> 
     let locked = Locked::range(desc.user_addr, desc.size)?;
     let memory = if users {
         let (addr, len) = (desc.user_addr, desc.size);
-        sys::populate_write(addr, len as usize).map_err(|_| Errno::EFAULT)?;
+        crate::mem::mappings::populate(&(addr..addr + len))?;
         Memory::User { addr, len }
     } else {
         desc.mmap_offset = IORING_MAP_OFF_PARAM_REGION;

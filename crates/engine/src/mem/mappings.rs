@@ -1,6 +1,7 @@
-//! What lies under an address of the program's, as far as the registration of buffers must know.
+//! What lies under an address of the program's, as far as the registration of buffers, of buffer
+//! rings and of the ring's own memory must know.
 //!
-//! The kernel pins a buffer's pages for writing, for a long time. A file system that must be told
+//! The kernel pins such pages for writing, for a long time. A file system that must be told
 //! of each first write to a page cannot have that, so shared mappings of its files are refused
 //! (`writable_file_mapping_allowed` in `mm/gup.c`).
 #![allow(unsafe_code)]
