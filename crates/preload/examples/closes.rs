@@ -374,8 +374,16 @@ fn told(set: RawFd) -> Vec<u64> {
     events.iter().take(n as usize).map(|e| e.u64).collect()
 }
 
+/// Onto all numbers from the middle of the table up, where the engine's own begin.
+fn onto_all_high(way: &str) -> Outcome {
+    let limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
+    // SAFETY: a structure of ours.
+    equal("the limit", unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0)?;
+    onto_any(way, 512..1024)
+}
+
 /// dup2 and dup3 work onto any number, and all that the ring does goes on.
-fn onto_any(way: &str) -> Outcome {
+fn onto_any(way: &str, numbers: core::ops::Range<i32>) -> Outcome {
     let mut r = ring()?;
     let events = unsafe_eventfd();
     r.submitter().register_eventfd(events).map_err(|e| e.to_string())?;
@@ -400,7 +408,7 @@ fn onto_any(way: &str) -> Outcome {
     let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY) };
     let set = set_of(r.as_raw_fd());
     let ours = [r.as_raw_fd(), events, some[0], some[1], slot[0], slot[1], file, null, set];
-    let others = || (3..1000).filter(|n| !ours.contains(n));
+    let others = || numbers.clone().filter(|n| !ours.contains(n));
     for n in others() {
         equal("onto", onto(way, null, n), n as isize)?;
     }
@@ -450,7 +458,8 @@ fn main() -> ExitCode {
         "recv_goes_on" => recv_goes_on(way),
         "fifo_reused" => fifo_reused(way),
         "close_all" => close_all(way),
-        "onto_any" => onto_any(way),
+        "onto_any" => onto_any(way, 3..1000),
+        "onto_all_high" => onto_all_high(way),
         _ => Err("no such case".into()),
     };
     match outcome {

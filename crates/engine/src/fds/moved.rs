@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicI32, AtomicU64};
 
 use rustix::fd::AsRawFd;
 
-use super::owned::{InternalFd, floor, is_internal, mark_internal};
+use super::owned::{InternalFd, floor, highest_free, is_internal, mark_internal};
 use super::table;
 use crate::errno::{Errno, Result, check as checked};
 use crate::sys::{self, sys};
@@ -114,7 +114,9 @@ pub fn move_away(fd: i32) -> Result<bool> {
     if !is_internal(fd) {
         return Ok(false);
     }
-    let high = match checked(sys!(__NR_fcntl, fd, F_DUPFD_CLOEXEC, floor())) {
+    let duplicate = |low| checked(sys!(__NR_fcntl, fd, F_DUPFD_CLOEXEC, low));
+    let below = |e| if e == Errno::EBADF { Err(e) } else { duplicate(highest_free().ok_or(e)?) };
+    let high = match duplicate(floor()).or_else(below) {
         Ok(high) => high as i32,
         Err(Errno::EBADF) => {
             lose(fd);

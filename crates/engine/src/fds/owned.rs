@@ -12,6 +12,7 @@ use super::{exec, kept, locks, moved};
 use crate::errno::{Errno, Result};
 use crate::sys::{EngineFd, borrow, sys};
 
+const F_GETFD: u32 = 1;
 /// Words of a bit for each number.
 pub(super) const WORDS: usize = 1024;
 /// The engine's own descriptors, one bit each.
@@ -186,9 +187,18 @@ pub fn reserve_numbers() {
     drop(rustix::io::fcntl_dupfd_cloexec(&own, floor()));
 }
 
-/// A duplicate of `fd`, out of the program's way.
+/// A duplicate of `fd`, out of the program's way as far as there is room.
 fn duplicate(fd: i32) -> Result<EngineFd> {
-    duplicate_from(fd, floor())
+    duplicate_from(fd, floor()).or_else(|e| match e {
+        Errno::EMFILE => duplicate_from(fd, highest_free().ok_or(e)?),
+        e => Err(e),
+    })
+}
+
+/// The highest number that is free below those that the engine takes: for when the program has all
+/// from there up.
+pub(super) fn highest_free() -> Option<i32> {
+    (3..floor()).rev().find(|&fd| sys!(__NR_fcntl, fd, F_GETFD) == Errno::EBADF.res() as isize)
 }
 
 /// A duplicate of `fd`, from number `low` on.
