@@ -29,6 +29,10 @@ pub const CASES: &[Case] = &[
         Sqe(IOSQE_IO_LINK),
     ], "what follows another thread's request has that one's rights"),
     case!("creds", drained_of_another, [Sqe(IOSQE_IO_DRAIN)], "so has what waits behind a barrier"),
+    case!("creds", drained_and_regained, [
+        Sqe(IOSQE_IO_DRAIN),
+    ], "also on the thread that submitted it, whose rights are others now"),
+    case!("creds", real_time, [Op(IORING_OP_READ)], "the real-time class takes a capability"),
     case!("creds", whole_process, [
         Sqe(IOSQE_ASYNC),
     ], "seteuid(2) counts for what is submitted then"),
@@ -335,6 +339,55 @@ fn drained_of_another(cx: &mut Cx) -> Outcome {
         let sqes = vec![read.ud(1), sqe.with(IOSQE_IO_DRAIN).ud(2)];
         by_another(cx, rights::become_nobody, sqes, w, &[(1, 1), (2, -EACCES)])?;
     }
+    Ok(())
+}
+
+/// As nobody, behind a barrier that falls when the thread is root again; and the other way round.
+fn drained_and_regained(cx: &mut Cx) -> Outcome {
+    let path = file_of_root(cx)?;
+    let dir = cx.dir()?;
+    let _listener = UnixListener::bind(dir.join("at"))?;
+    std::fs::set_permissions(dir.join("at"), PermissionsExt::from_mode(0o600))?;
+    let at = unix_address(&cx.path("at")?);
+    let mut ring = cx.ring(4, 0)?;
+    let make = sqe::rw(IORING_OP_SOCKET, libc::AF_UNIX, 0, 0, libc::SOCK_STREAM as u64);
+    for (before, after, want) in [(NOBODY, 0, -EACCES), (0, NOBODY, 0)] {
+        let sock = cx.one_fd(&mut ring, "socket", make)?;
+        let connect = sqe::rw(IORING_OP_CONNECT, sock.as_raw_fd(), addr(&at), 0, 110);
+        for (what, sqe) in [("connect", connect), ("open", open(&path))] {
+            let ((r, w), mut buf) = (cx.pipe()?, [0u8; 1]);
+            os::file_ids(before);
+            ring.push(sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1));
+            let got = ring.push(sqe.with(IOSQE_IO_DRAIN).ud(2)).submit();
+            os::file_ids(after);
+            rustix::io::write(&w, b"x")?;
+            let results = ring.take(2);
+            os::file_ids(0);
+            cx.is("submitted", got, 2);
+            let res = results?.iter().find(|c| c.user_data == 2).map_or(1, |c| c.res);
+            if what == "open" && res >= 0 {
+                drop(os::own(res));
+            }
+            cx.is(&format!("{what}, submitted as {before}"), res.min(0), want);
+        }
+    }
+    Ok(())
+}
+
+fn real_time(cx: &mut Cx) -> Outcome {
+    const REAL_TIME: u16 = 1 << 13;
+    const ADMIN_AND_NICE: u64 = 1 << 21 | 1 << 23;
+    need_root()?;
+    let (file, mut buf) = (cx.file("f", b"content")?, [0u8; 4]);
+    let mut ring = cx.ring(4, 0)?;
+    let read = sqe::read(file.as_raw_fd(), &mut buf, 0).set(|s| s.ioprio = REAL_TIME);
+    cx.one(&mut ring, "with the capability", read, 4);
+    cx.holds("given up", rights::capabilities(ADMIN_AND_NICE));
+    let got = ring.push(read).submit_wait(1);
+    let res = ring.pop().map(|c| c.res);
+    cx.holds("regained", rights::capabilities(0));
+    cx.is("submitted", got, 1);
+    cx.is("without it", res.unwrap_or(1), -EPERM);
     Ok(())
 }
 

@@ -293,6 +293,21 @@ pub fn capabilities() -> u64 {
     bits(&caps(), EFFECTIVE)
 }
 
+/// May the calling thread give its I/O this priority? ioprio_set(2) checks that first, and then
+/// finds no process of that number.
+///
+/// # Errors
+/// `EPERM` for the real-time class without `CAP_SYS_ADMIN` or `CAP_SYS_NICE`; `EINVAL` for a class
+/// that does not exist.
+pub fn may_have_priority(ioprio: u16) -> Result<()> {
+    /// `IOPRIO_WHO_PROCESS`.
+    const PROCESS: usize = 1;
+    match check(sys!(__NR_ioprio_set, PROCESS, i32::MAX, ioprio)) {
+        Err(e @ (Errno::EPERM | Errno::EINVAL)) => Err(e),
+        _ => Ok(()),
+    }
+}
+
 fn bits(caps: &Caps, set: usize) -> u64 {
     u64::from(caps[0][set]) | u64::from(caps[1][set]) << 32
 }

@@ -100,9 +100,12 @@ fn attributes(sqe: &io_uring_sqe) -> Result<()> {
 
 /// `ioprio_check_cap`: the class must be known, and the real-time class needs a privilege.
 fn ioprio_check(ioprio: u16) -> Result<()> {
+    /// `IOPRIO_CLASS_RT`.
+    const REAL_TIME: u16 = 1;
     let (class, level) = (ioprio >> 13, ioprio & 7);
     match class {
         0 if level != 0 => Err(Errno::EINVAL),
+        REAL_TIME => crate::creds::may_have_priority(ioprio),
         0..=3 => Ok(()),
         _ => Err(Errno::EINVAL),
     }

@@ -76,7 +76,7 @@ impl Ctx {
         req.flags.contains(ReqFlags::CREDS_NOTED)
             && !req.names_personality()
             && req.task != 0
-            && req.task != crate::task::current()
+            && (req.flags.contains(ReqFlags::CREDS_KEPT) || req.task != crate::task::current())
             && req.call.creds.as_ref().is_some_and(|c| *c != creds::mine())
     }
 

@@ -37,6 +37,7 @@ impl Ctx {
     /// Queues a request behind the barrier.
     pub fn drain_req(&mut self, id: ReqId) {
         self.note_creds_of_chain(Some(id));
+        self.keep_creds_of_chain(id);
         let Some(req) = self.slab.get_mut(id) else { return };
         req.state = State::Drained;
         let barrier = req.flags.contains(ReqFlags::IO_DRAIN);
@@ -66,6 +67,15 @@ impl Ctx {
                 req.state = State::Prepped;
                 self.run.push_back(id);
             }
+        }
+    }
+
+    /// The kernel takes the credentials of what waits behind a barrier (`io_prep_async_link`).
+    fn keep_creds_of_chain(&mut self, head: ReqId) {
+        let mut next = Some(head);
+        while let Some(req) = next.and_then(|id| self.slab.get_mut(id)) {
+            req.flags |= ReqFlags::CREDS_KEPT;
+            next = req.link;
         }
     }
 

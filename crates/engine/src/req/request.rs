@@ -77,6 +77,8 @@ bitflags! {
         const DIRECT = 1 << 25;
         /// Its `creds` are what it runs under: its submitter's, or within those.
         const CREDS_NOTED = 1 << 26;
+        /// It waited behind a barrier: it runs under its `creds` also on its submitter's thread.
+        const CREDS_KEPT = 1 << 27;
         /// Bits that `flags` of the SQE may set.
         const SQE = 0x7f;
         const LINKS = Self::LINK.bits() | Self::HARDLINK.bits();

@@ -12,8 +12,6 @@ const RWF_NOAPPEND: u32 = 0x20;
 const RWF_ATOMIC: u32 = 0x40;
 /// `RWF_SUPPORTED` of Linux 6.18.
 const RWF_SUPPORTED: u32 = 0x1ff;
-const IOPRIO_CLASS_SHIFT: i16 = 13;
-const IOPRIO_CLASS_IDLE: i16 = 3;
 
 /// Refuses an iocb by what it says, and by how its file is open.
 ///
@@ -53,11 +51,12 @@ fn read_or_write(cb: &iocb, flags: OFlags, wrong: OFlags) -> Result<()> {
     if cb.aio_offset < 0 { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
-/// ioprio_check_cap, but for what only the privileged may ask for.
+/// `ioprio_check_cap`.
 fn priority(cb: &iocb) -> Result<()> {
-    let class = cb.aio_reqprio >> IOPRIO_CLASS_SHIFT;
-    let known = (1..=IOPRIO_CLASS_IDLE).contains(&class) || cb.aio_reqprio == 0;
-    if cb.aio_flags & IOCB_FLAG_IOPRIO != 0 && !known { Err(Errno::EINVAL) } else { Ok(()) }
+    if cb.aio_flags & IOCB_FLAG_IOPRIO == 0 || cb.aio_reqprio == 0 {
+        return Ok(());
+    }
+    crate::creds::may_have_priority(cb.aio_reqprio.cast_unsigned())
 }
 
 /// A file that fsync(2) may wait for.
