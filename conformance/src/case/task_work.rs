@@ -3,6 +3,7 @@
 
 use super::net::{recv, send};
 use super::prelude::*;
+use rustix::net::{self, RecvFlags, SendFlags};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -38,11 +39,23 @@ impl Waiting {
         ["READ", "RECV", "POLL_ADD"].into_iter().map(new).collect()
     }
 
+    /// And one that waits for room, which takes a while to be made and used.
+    fn all_and_send(cx: &mut Cx) -> Result<Vec<Self>, Stop> {
+        let mut all = Self::all(cx)?;
+        all.push(Self { what: "SEND", pipe: cx.pipe()?, socket: UnixStream::pair()? });
+        Ok(all)
+    }
+
     fn arm(&self, buf: &mut [u8]) -> io_uring_sqe {
         let (r, socket) = (self.pipe.0.as_raw_fd(), self.socket.1.as_raw_fd());
         match self.what {
             "READ" => sqe::read(r, buf, 0),
             "RECV" => recv(socket, buf),
+            "SEND" => {
+                let full = || net::send(&self.socket.1, &[0; 4096], SendFlags::DONTWAIT);
+                while full().is_ok() {}
+                send(socket, buf)
+            }
             _ => sqe::poll_add(r, libc::POLLIN),
         }
         .ud(1)
@@ -52,6 +65,12 @@ impl Waiting {
     fn end(&self) -> Outcome {
         match self.what {
             "RECV" => rustix::io::write(&self.socket.0, b"x")?,
+            "SEND" => {
+                let mut room = vec![0; 1 << 16];
+                let mut read = || net::recv(&self.socket.0, &mut room[..], RecvFlags::DONTWAIT);
+                while read().is_ok() {}
+                0
+            }
             _ => rustix::io::write(&self.pipe.1, b"x")?,
         };
         Ok(())
@@ -81,7 +100,7 @@ fn rounds(
     comes: bool,
     mut enter: impl FnMut(&mut Ring) -> isize,
 ) -> Outcome {
-    for waiting in Waiting::all(cx)? {
+    for waiting in Waiting::all_and_send(cx)? {
         let mut ring = cx.ring(MANY, flags)?;
         let (mut there, mut buf) = (0, [0; 1]);
         for _ in 0..ROUNDS {

@@ -11,6 +11,7 @@ use crate::stats::trace::Step;
 use crate::wait::cqwait::{WaitArgs, cqring_wait};
 use crate::wait::iopoll::iopoll_check;
 use crate::wait::sqpoll::{self, SqPoll};
+use crate::wait::task_work;
 use crate::wait::vigil::Vigil;
 use crate::{sys, time, user};
 
@@ -124,6 +125,7 @@ fn submit_and_wait<'r>(
         }
     } else if args.flags & IORING_ENTER_GETEVENTS == 0 && !ctx.defers() && ctx.in_flight() {
         // Whoever calls for nothing else wants it now, also if another thread is about to bring it.
+        ctx = task_work::without_reactor(ring, ctx);
         ctx.collect();
         ctx.flush();
     }

@@ -12,7 +12,7 @@
 //! no ring left; and whether the program has a thread left ([`super::last`]).
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -54,6 +54,8 @@ pub struct Reactor {
 static REACTOR: Mutex<Option<Arc<Reactor>>> = Mutex::new(None);
 static TICKING: AtomicBool = AtomicBool::new(false);
 static RUNNING: AtomicBool = AtomicBool::new(false);
+/// The reactor's thread, as [`sys::thread`] has it.
+static THREAD: AtomicUsize = AtomicUsize::new(0);
 /// The process that forked this one, and the eventfd of its reactor, if it had one; 0: none. That
 /// descriptor stays: the thread that had it besides is the parent's.
 static PARENT: AtomicU32 = AtomicU32::new(0);
@@ -85,6 +87,11 @@ pub fn ensure() {
         // Without a thread for it, the next setup notices.
         let _ = get();
     }
+}
+
+/// Does the reactor issue a request of this ring at this moment?
+pub fn issues(ctx: &Ctx) -> bool {
+    ctx.issuing == Issuing::Elsewhere && ctx.issuing_thread == THREAD.load(Relaxed)
 }
 
 /// Makes the reactor look at its rings' deadlines again.
@@ -230,6 +237,7 @@ impl Reactor {
     }
 
     fn run(self: Arc<Self>) {
+        THREAD.store(sys::thread(), Relaxed);
         let mut buf = [Event::default(); BATCH];
         let mut idle = 0;
         let mut swept = Clock::Monotonic.now();

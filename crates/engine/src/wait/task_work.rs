@@ -8,6 +8,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::announce::lock_soon;
+use crate::ctx::{Guard, Ring};
 use crate::handlers::Call;
 use crate::{fds, task};
 
@@ -31,8 +32,20 @@ pub fn run() {
         if ctx.defers() || ctx.polls() {
             continue;
         }
+        ctx = without_reactor(&ring, ctx);
         ctx.post_ready();
         drop(ctx);
         super::reactor::deliver(&ring);
     }
+}
+
+/// The ring, once the reactor has no request of the calling thread's at hand: it may be issuing the
+/// very one that is ready, without the lock. The kernel would issue it in this call.
+pub fn without_reactor<'r>(ring: &'r Ring, ctx: Guard<'r>) -> Guard<'r> {
+    let mine = task::known() == Some(ring.left_by.load(Relaxed));
+    if !mine || !super::reactor::issues(&ctx) {
+        return ctx;
+    }
+    drop(ctx);
+    ring.lock()
 }
