@@ -25,13 +25,6 @@ pub const CASES: &[Case] = &[
     case!("creds", two_threads, [
         Setup(IORING_SETUP_ATTACH_WQ),
     ], "threads with other rights share workers"),
-    case!("creds", chain_of_another, [
-        Sqe(IOSQE_IO_LINK),
-    ], "what follows another thread's request has that one's rights"),
-    case!("creds", drained_of_another, [Sqe(IOSQE_IO_DRAIN)], "so has what waits behind a barrier"),
-    case!("creds", drained_and_regained, [
-        Sqe(IOSQE_IO_DRAIN),
-    ], "also on the thread that submitted it, whose rights are others now"),
     case!("creds", real_time, [Op(IORING_OP_READ)], "the real-time class takes a capability"),
     case!("creds", whole_process, [
         Sqe(IOSQE_ASYNC),
@@ -42,7 +35,6 @@ pub const CASES: &[Case] = &[
     case!("creds", landlock, [
         Op(IORING_OP_UNLINKAT),
     ], "a thread's Landlock domain binds its requests"),
-    case!("creds", chain_in_a_domain, [Sqe(IOSQE_IO_LINK)], "also where another thread goes on"),
     case!("creds", own_files, [Op(IORING_OP_MKDIRAT)], "a thread's own mask and directory"),
 ];
 
@@ -55,22 +47,22 @@ fn need_root() -> Outcome {
 }
 
 /// A file of root's in a directory that others may search.
-fn file_of_root(cx: &mut Cx) -> Result<CString, Stop> {
+pub(super) fn file_of_root(cx: &mut Cx) -> Result<CString, Stop> {
     need_root()?;
     std::fs::set_permissions(cx.dir()?, PermissionsExt::from_mode(0o755))?;
     cx.file("f", b"content")?.set_permissions(PermissionsExt::from_mode(0o600))?;
     cx.path("f")
 }
 
-fn open(path: &CStr) -> io_uring_sqe {
+pub(super) fn open(path: &CStr) -> io_uring_sqe {
     sqe::rw(IORING_OP_OPENAT, HERE, addr(path), 0, 0).op_flags(TRUNCATE)
 }
 
-fn unlink(path: &CStr) -> io_uring_sqe {
+pub(super) fn unlink(path: &CStr) -> io_uring_sqe {
     sqe::rw(IORING_OP_UNLINKAT, HERE, addr(path), 0, 0)
 }
 
-fn mkdir(path: &CStr) -> io_uring_sqe {
+pub(super) fn mkdir(path: &CStr) -> io_uring_sqe {
     sqe::rw(IORING_OP_MKDIRAT, HERE, addr(path), 0o777, 0)
 }
 
@@ -150,7 +142,7 @@ fn names(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn unix_address(path: &CStr) -> [u8; 110] {
+pub(super) fn unix_address(path: &CStr) -> [u8; 110] {
     let mut at = [0u8; 110];
     at[..2].copy_from_slice(&(libc::AF_UNIX as u16).to_ne_bytes());
     at[2..2 + path.count_bytes()].copy_from_slice(path.to_bytes());
@@ -289,91 +281,6 @@ fn two_threads(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Has a thread that has given up rights submit `sqes` and go to sleep; then makes a pipe readable
-/// that they wait for, and waits for what comes of them.
-fn by_another(
-    cx: &mut Cx,
-    give_up: fn() -> bool,
-    sqes: Vec<io_uring_sqe>,
-    pipe: std::os::fd::OwnedFd,
-    results: &[(u64, i32)],
-) -> Outcome {
-    let mut ring = cx.ring(4, 0)?;
-    let (tell, told) = channel();
-    let (go, wait) = channel::<()>();
-    let want = sqes.len();
-    let other = std::thread::spawn(move || {
-        let given_up = give_up();
-        sqes.iter().for_each(|sqe| _ = ring.push(*sqe));
-        let submitted = ring.submit();
-        let told = tell.send((ring, given_up, submitted));
-        // Until the sender is dropped.
-        told.is_ok() && wait.recv().is_err()
-    });
-    let (mut ring, given_up, submitted) = told.recv().map_err(|e| Stop::Fail(e.to_string()))?;
-    cx.holds("given up", given_up);
-    cx.is("submitted", submitted, want);
-    rustix::io::write(&pipe, b"x")?;
-    cx.reap(&mut ring, "answers", results);
-    drop(go);
-    cx.holds("the thread ends", other.join().unwrap_or_default());
-    Ok(())
-}
-
-fn chain_of_another(cx: &mut Cx) -> Outcome {
-    let path = file_of_root(cx)?;
-    for sqe in [unlink(&path), open(&path)] {
-        let ((r, w), mut buf) = (cx.pipe()?, [0u8; 1]);
-        let read = sqe::read(r.as_raw_fd(), &mut buf, 0);
-        let chain = vec![read.link().ud(1), sqe.ud(2)];
-        by_another(cx, rights::become_nobody, chain, w, &[(1, 1), (2, -EACCES)])?;
-    }
-    Ok(())
-}
-
-fn drained_of_another(cx: &mut Cx) -> Outcome {
-    let path = file_of_root(cx)?;
-    for sqe in [unlink(&path), open(&path)] {
-        let ((r, w), mut buf) = (cx.pipe()?, [0u8; 1]);
-        let read = sqe::read(r.as_raw_fd(), &mut buf, 0);
-        let sqes = vec![read.ud(1), sqe.with(IOSQE_IO_DRAIN).ud(2)];
-        by_another(cx, rights::become_nobody, sqes, w, &[(1, 1), (2, -EACCES)])?;
-    }
-    Ok(())
-}
-
-/// As nobody, behind a barrier that falls when the thread is root again; and the other way round.
-fn drained_and_regained(cx: &mut Cx) -> Outcome {
-    let path = file_of_root(cx)?;
-    let dir = cx.dir()?;
-    let _listener = UnixListener::bind(dir.join("at"))?;
-    std::fs::set_permissions(dir.join("at"), PermissionsExt::from_mode(0o600))?;
-    let at = unix_address(&cx.path("at")?);
-    let mut ring = cx.ring(4, 0)?;
-    let make = sqe::rw(IORING_OP_SOCKET, libc::AF_UNIX, 0, 0, libc::SOCK_STREAM as u64);
-    for (before, after, want) in [(NOBODY, 0, -EACCES), (0, NOBODY, 0)] {
-        let sock = cx.one_fd(&mut ring, "socket", make)?;
-        let connect = sqe::rw(IORING_OP_CONNECT, sock.as_raw_fd(), addr(&at), 0, 110);
-        for (what, sqe) in [("connect", connect), ("open", open(&path))] {
-            let ((r, w), mut buf) = (cx.pipe()?, [0u8; 1]);
-            os::file_ids(before);
-            ring.push(sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1));
-            let got = ring.push(sqe.with(IOSQE_IO_DRAIN).ud(2)).submit();
-            os::file_ids(after);
-            rustix::io::write(&w, b"x")?;
-            let results = ring.take(2);
-            os::file_ids(0);
-            cx.is("submitted", got, 2);
-            let res = results?.iter().find(|c| c.user_data == 2).map_or(1, |c| c.res);
-            if what == "open" && res >= 0 {
-                drop(os::own(res));
-            }
-            cx.is(&format!("{what}, submitted as {before}"), res.min(0), want);
-        }
-    }
-    Ok(())
-}
-
 fn real_time(cx: &mut Cx) -> Outcome {
     const REAL_TIME: u16 = 1 << 13;
     const ADMIN_AND_NICE: u64 = 1 << 21 | 1 << 23;
@@ -445,18 +352,6 @@ fn landlock(cx: &mut Cx) -> Outcome {
     cx.is("by a thread made in it", third, -EACCES);
     cx.one(&mut ring, "outside", sqe, 0);
     Ok(())
-}
-
-fn chain_in_a_domain(cx: &mut Cx) -> Outcome {
-    let (path, new) = (cx.path("f")?, cx.path("new")?);
-    cx.file("f", b"")?;
-    if !std::thread::spawn(rights::no_removal).join().unwrap_or_default() {
-        return Err(Stop::Skip("this kernel has no Landlock".into()));
-    }
-    let ((r, w), mut buf) = (cx.pipe()?, [0u8; 1]);
-    let read = sqe::read(r.as_raw_fd(), &mut buf, 0);
-    let chain = vec![read.link().ud(1), mkdir(&new).link().ud(2), unlink(&path).ud(3)];
-    by_another(cx, rights::no_removal, chain, w, &[(1, 1), (2, 0), (3, -EACCES)])
 }
 
 fn own_files(cx: &mut Cx) -> Outcome {

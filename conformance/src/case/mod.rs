@@ -109,6 +109,7 @@ families![
     worker,
     tasks,
     creds,
+    creds_queue,
     pbuf,
     pbuf_inc,
     napi,

@@ -1,6 +1,6 @@
-//! nanosleep(2) and the functions like it: a thread that comes back from a sleep finds in its CQs what
-//! came meanwhile (`engine::wait::task_work`). libc's own functions sleep, as they are cancellation
-//! points.
+//! nanosleep(2) and the functions like it: a thread that comes back from a sleep finds in its CQs
+//! what came meanwhile (`engine::wait::task_work`). libc's own functions sleep, as they are
+//! cancellation points.
 #![allow(unsafe_code)]
 
 use crate::gate::watched;
