@@ -2,7 +2,10 @@
 //! does.
 #![allow(unsafe_code)]
 
-use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, c_int};
+use libc::{
+    SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1,
+    SIGUSR2, SIGVTALRM, SIGXCPU, c_int,
+};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
@@ -10,8 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Those that end what they are sent to.
 const END: [c_int; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
-/// Those that a program may have a use for.
-const PASS_ON: [c_int; 6] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
+/// Those that a program may have a use for, beside the real-time ones.
+const PASS_ON: [c_int; 12] = [
+    SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU,
+    SIGIO, SIGPWR,
+];
 
 /// Signals noted and not taken, one bit each.
 static NOTED: AtomicU64 = AtomicU64::new(0);
@@ -38,6 +44,14 @@ pub fn sigpipe_was_ignored() -> bool {
     SIGPIPE_IGNORED.load(Relaxed)
 }
 
+fn bit(signal: c_int) -> u64 {
+    1 << (signal - 1)
+}
+
+fn for_program() -> impl Iterator<Item = c_int> {
+    PASS_ON.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
+}
+
 fn is_ignored(signal: c_int) -> bool {
     // SAFETY: an all-zero sigaction is a valid one; the kernel fills it in and keeps no pointer.
     unsafe {
@@ -48,7 +62,7 @@ fn is_ignored(signal: c_int) -> bool {
 }
 
 extern "C" fn note(signal: c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
-    let bit = 1 << signal;
+    let bit = bit(signal);
     // SAFETY: the kernel passes a siginfo_t to a handler with SA_SIGINFO. Positive codes are its
     // own: SI_KERNEL is what a terminal's keys have.
     if unsafe { (*info).si_code } <= 0 {
@@ -80,7 +94,7 @@ pub fn catch_ends() {
 
 /// From now on what is meant for the program is noted, to be passed on.
 pub fn catch_for_program() {
-    PASS_ON.into_iter().for_each(catch);
+    for_program().for_each(catch);
 }
 
 /// From now on a request to stop is noted, for [`stop_asked`].
@@ -98,44 +112,55 @@ pub fn ignore_file_size() {
 /// The signal that asked us to end, if one has.
 pub fn end() -> Option<c_int> {
     let noted = NOTED.load(Relaxed);
-    END.into_iter().find(|signal| noted & 1 << signal != 0)
+    END.into_iter().find(|&signal| noted & bit(signal) != 0)
 }
 
 /// Has SIGTSTP come since the last call?
 pub fn stop_asked() -> bool {
-    NOTED.fetch_and(!(1 << SIGTSTP), Relaxed) & 1 << SIGTSTP != 0
+    NOTED.fetch_and(!bit(SIGTSTP), Relaxed) & bit(SIGTSTP) != 0
 }
 
 /// Sends the program what came for it, but for what its terminal has sent to it itself.
 pub fn pass_on(child: &Child) {
     let noted = NOTED.swap(0, Relaxed);
     let sent = SENT.fetch_and(!noted, Relaxed);
-    for signal in PASS_ON {
-        if noted & sent & 1 << signal != 0 {
+    for signal in for_program() {
+        if noted & sent & bit(signal) != 0 {
             // SAFETY: no pointers; the child has not been waited for, so the number is its.
             unsafe { libc::kill(child.id().cast_signed(), signal) };
         }
     }
 }
 
-/// Starts a program with the signal mask of this process, and SIGPIPE ignored if it was: std would
-/// empty the one and reset the other.
+/// From now on the kernel keeps how a child has ended until it is waited for; true if SIGCHLD was
+/// ignored, with which it would not.
+fn keep_children() -> bool {
+    let ignored = is_ignored(SIGCHLD);
+    if ignored {
+        // SAFETY: no pointers.
+        unsafe { libc::signal(SIGCHLD, libc::SIG_DFL) };
+    }
+    ignored
+}
+
+/// Starts a program with the signal mask of this process, and SIGPIPE and SIGCHLD ignored if they
+/// were: std would empty the one and reset the other, and we the third.
 ///
 /// # Errors
 /// Those of fork(2) and execve(2).
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
-    let ignored = sigpipe_was_ignored();
+    let was_ignored = [(libc::SIGPIPE, sigpipe_was_ignored()), (SIGCHLD, keep_children())];
     // SAFETY: an all-zero set is a valid one; the call only fills it in.
     let mask = unsafe {
         let mut mask: libc::sigset_t = std::mem::zeroed();
         libc::sigprocmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut mask);
         mask
     };
-    // SAFETY: between fork and exec the closure makes two async-signal-safe calls.
+    // SAFETY: between fork and exec the closure makes async-signal-safe calls only.
     unsafe {
         command.pre_exec(move || {
-            if ignored {
-                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+            for (signal, _) in was_ignored.iter().filter(|(_, ignored)| *ignored) {
+                libc::signal(*signal, libc::SIG_IGN);
             }
             libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut());
             Ok(())

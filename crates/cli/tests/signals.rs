@@ -89,3 +89,40 @@ fn what_was_ignored_stays_ignored() {
         assert_eq!(from_shell(&format!("{ME} {} -- {show}", way.join(" "))), plain, "{way:?}");
     }
 }
+
+/// Timers' and real-time signals, too: what is sent to us is meant for the program.
+#[test]
+fn others_reach_the_program_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("out");
+    // SIGALRM, SIGVTALRM, SIGXCPU, SIGIO, SIGRTMIN and SIGRTMAX: not every kill(1) knows the names.
+    for signal in [14, 26, 24, 29, 34, 64] {
+        let script = format!(
+            "trap 'echo got; exit 7' {signal}; echo ready; \
+                              for i in $(seq 200); do sleep 0.05; done"
+        );
+        for way in ways(file.to_str().unwrap()) {
+            let signal = format!("-{signal}");
+            let (said, status, told) = signalled(start(&way, &script), &[&signal]);
+            assert_eq!((said.len(), status.code()), (2, Some(7)), "{way:?} {signal}: {told}");
+        }
+    }
+}
+
+/// Whoever ignores SIGCHLD has the kernel forget how children end; how ours ended we must know.
+#[test]
+fn a_program_ends_where_sigchld_is_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("out");
+    for way in ways(file.to_str().unwrap()) {
+        let ask = "import signal,sys; sys.exit(5 + (signal.getsignal(17) != signal.SIG_IGN))";
+        let mut c = Command::new("python3");
+        c.args(["-c", IGNORING, ME]).args(&way).args(["--", "python3", "-c", ask]);
+        let o = c.output().unwrap();
+        assert_eq!(o.status.code(), Some(5), "{way:?}: {}", text(&o.stderr));
+    }
+}
+
+/// Ignores SIGCHLD, and becomes the program that its arguments name.
+const IGNORING: &str = "import os,signal,sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); \
+                        os.execv(sys.argv[1], sys.argv[1:])";

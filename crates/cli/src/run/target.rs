@@ -181,7 +181,7 @@ fn look_script(
         // No header at all: as execvp(3), we hand it to the shell (see `exec`), unless it is no
         // text.
         if head[..n].contains(&0) {
-            let what = format!("{} is neither an ELF program nor a script", path.display());
+            let what = format!("{} is neither a whole ELF program nor a script", path.display());
             found.push(fatal(what, "check what it is with file(1)"));
         }
         return;
@@ -258,7 +258,7 @@ mod tests {
         let dos = script(dir.path(), "dos", b"#!/bin/sh\r\n:\r\n", 0o755);
         assert!(text(only(&dos)).contains("carriage return"));
         let junk = script(dir.path(), "junk", b"\0\x01\x02", 0o755);
-        assert!(text(only(&junk)).contains("neither an ELF"));
+        assert!(text(only(&junk)).contains("neither a whole ELF"));
         let mut arm = [0u8; 64];
         arm[..6].copy_from_slice(b"\x7fELF\x02\x01");
         arm[18] = if elf::OURS == 183 { 62 } else { 183 };
