@@ -132,11 +132,16 @@ impl Wait {
     /// # Errors
     /// `EFAULT`.
     pub(super) fn deadline(&self) -> Result<Option<u64>> {
+        /// Of `ktime_set`, which makes all from here up the end of time, and lets the rest wrap.
+        const KTIME_SEC_MAX: i64 = i64::MAX / 1_000_000_000;
         if self.timeout == 0 {
             return Ok(None);
         }
         let time = user::read::<kernel_timespec>(self.timeout as u64)?;
-        let ns = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
+        let ns = match time.tv_sec {
+            KTIME_SEC_MAX.. => i64::MAX,
+            sec => sec.wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec),
+        };
         let ends = |ns| Clock::Monotonic.now().checked_add(ns);
         Ok(u64::try_from(ns).ok().and_then(ends))
     }

@@ -41,14 +41,19 @@ fn read_or_write(cb: &iocb, flags: OFlags, wrong: OFlags) -> Result<()> {
     if flags & OFlags::ACCMODE == wrong {
         return Err(Errno::EBADF);
     }
-    match cb.aio_lio_opcode {
-        IOCB_CMD_PREAD | IOCB_CMD_PWRITE => in_user(cb.aio_buf, cb.aio_nbytes)?,
+    let total = match cb.aio_lio_opcode {
+        IOCB_CMD_PREAD | IOCB_CMD_PWRITE => {
+            in_user(cb.aio_buf, cb.aio_nbytes)?;
+            cb.aio_nbytes
+        }
         _ => {
             let parts = u32::try_from(cb.aio_nbytes).map_err(|_| Errno::EINVAL)?;
-            import_iov(cb.aio_buf, parts)?;
+            import_iov(cb.aio_buf, parts)?.iter().map(|part| part.len).sum()
         }
-    }
-    if cb.aio_offset < 0 { Err(Errno::EINVAL) } else { Ok(()) }
+    };
+    // `rw_verify_area`.
+    let end = i64::try_from(total).ok().and_then(|total| cb.aio_offset.checked_add(total));
+    if cb.aio_offset < 0 || end.is_none() { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
 /// `ioprio_check_cap`.

@@ -344,6 +344,9 @@ fn key_of(obj: u64) -> u64 {
 /// A duplicate of the program's eventfd.
 fn eventfd(fd: u32) -> Result<InternalFd> {
     let own = dup_visible(fd.cast_signed())?;
+    if fds::is_path_only(own.as_raw_fd()) {
+        return Err(Errno::EBADF);
+    }
     if is_eventfd(&own) { Ok(own) } else { Err(Errno::EINVAL) }
 }
 
