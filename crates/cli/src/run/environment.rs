@@ -20,6 +20,11 @@ impl Environment {
         self.0.iter().find_map(|entry| value(entry, name)).map(OsStr::from_bytes)
     }
 
+    /// What the dynamic linker finds under a name: the last entry's value.
+    pub fn get_last(&self, name: &str) -> Option<&OsStr> {
+        self.0.iter().rev().find_map(|entry| value(entry, name)).map(OsStr::from_bytes)
+    }
+
     /// Sets a name: in place where it stands, else behind all others. It then stands there once, as
     /// readers differ in which of several they take.
     pub fn set(&mut self, name: &str, value_of: impl Into<OsString>) {
@@ -57,6 +62,7 @@ mod tests {
         env.set("C", "5");
         assert_eq!(env, environment(&["B=2", "odd", "A=1", "A=3", "=x", "AA=4", "C=5"]));
         assert_eq!(env.get("A"), Some(OsStr::new("1")));
+        assert_eq!(env.get_last("A"), Some(OsStr::new("3")));
         env.set("A", "6");
         assert_eq!(env, environment(&["B=2", "odd", "A=6", "=x", "AA=4", "C=5"]));
         assert_eq!((env.get("odd"), env.get("")), (None, Some(OsStr::new("x"))));

@@ -25,7 +25,7 @@ pub use environment::Environment;
 fn preload_environment(program: &Path, lib: &Path, under: &UnderArgs) -> Environment {
     let mut env = Environment::own();
     let sanitizer = needed::sanitizer(program);
-    let preload = lib_path::preload_with(sanitizer.as_deref(), lib, env.get("LD_PRELOAD"));
+    let preload = lib_path::preload_with(sanitizer.as_deref(), lib, env.get_last("LD_PRELOAD"));
     env.set("LD_PRELOAD", preload);
     env.set("SOFTRING_ENGINE", name_of(engine(under)));
     env.set("SOFTRING_DOOR", name_of(under.door));
