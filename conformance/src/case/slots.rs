@@ -8,6 +8,7 @@ pub const CASES: &[Case] = &[
     case!("slots", pipe, [Op(IORING_OP_PIPE)], "a pipe with flags"),
     case!("slots", pipe_slots, [Op(IORING_OP_PIPE)], "a pipe in two slots"),
     case!("slots", pipe_refusals, [Op(IORING_OP_PIPE)], "bad pointers, flags and slots"),
+    case!("slots", border, [Op(IORING_OP_PIPE)], "an answer that memory has no room for is written as far as it goes"),
 ];
 
 fn install_sqe(slot: i32) -> io_uring_sqe {
@@ -106,5 +107,30 @@ fn pipe_refusals(cx: &mut Cx) -> Outcome {
     ]);
     let left = os::open_fds() - before;
     cx.is("fds left open", left, 0);
+    Ok(())
+}
+
+fn border(cx: &mut Cx) -> Outcome {
+    const UNTOUCHED: u32 = 0x5a5a_5a5a;
+    let mut ring = cx.ring(4, 0)?;
+    let end = os::border();
+    let page = end - 4096;
+    let last = |i: usize| os::load(end - 4 * i);
+    let fresh = || os::store(page, &[UNTOUCHED; 1024]);
+    fresh();
+    let before = os::open_fds();
+    let pipe = |at: usize| sqe::op(IORING_OP_PIPE, 0).set(|s| s.addr = at as u64);
+    cx.one(&mut ring, "room for one end of a pipe", pipe(end - 4), -EFAULT);
+    cx.holds("it was told", last(1) < 1024);
+    cx.is("word before it", last(2), UNTOUCHED);
+    cx.is("fds left open", os::open_fds() - before, 0);
+    fresh();
+    cx.one(&mut ring, "room for a byte", pipe(end - 1), -EFAULT);
+    cx.is("the others of its word", last(1) & 0xff_ffff, UNTOUCHED & 0xff_ffff);
+    cx.holds("it was told", last(1) != UNTOUCHED);
+    cx.sparse_files(&ring, 2);
+    fresh();
+    cx.one(&mut ring, "room for one slot", in_slot(pipe(end - 4), 0), -EFAULT);
+    cx.note("slot told", last(1));
     Ok(())
 }

@@ -250,16 +250,33 @@ pub fn read_each<T: Plain>(from: &[u64], to: &mut [T]) -> usize {
     bad.unwrap_or(from.len().min(to.len()))
 }
 
-/// Copies values out to the program.
+/// Copies values out to the program; those in front of a byte that is not writable, too, as the
+/// kernel's `copy_to_user` does.
 ///
 /// # Errors
 /// `EFAULT` if any byte is not writable.
 pub fn write_slice<T: Plain>(addr: u64, src: &[T]) -> Result<()> {
     let len = size_of_val(src);
-    check_writable(addr, len)?;
+    let done = check_writable(addr, len);
+    let len = if done.is_ok() { len } else { writable_prefix(addr, len) };
     // SAFETY: writable a moment ago (see the module).
     unsafe { copy(src.as_ptr().expose_provenance() as u64, addr, len) };
-    Ok(())
+    done
+}
+
+/// How many of these bytes are writable from the start.
+#[cold]
+fn writable_prefix(addr: u64, len: usize) -> usize {
+    let mut good = 0;
+    while good < len {
+        let Some(at) = addr.checked_add(good as u64) else { break };
+        let step = ((PAGE - at % PAGE) as usize).min(len - good);
+        if check_writable(at, step).is_err() {
+            break;
+        }
+        good += step;
+    }
+    good
 }
 
 /// Copies one value out to the program.
