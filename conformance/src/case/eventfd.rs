@@ -10,6 +10,7 @@ pub const CASES: &[Case] = &[
     case!("eventfd", eventfd_async, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "inline completions do not signal an async eventfd"),
     case!("eventfd", eventfd_disabled, [Reg(IORING_REGISTER_EVENTFD)], "the CQ flag EVENTFD_DISABLED silences it"),
     case!("eventfd", eventfd_by_syscall_poll, [Reg(IORING_REGISTER_EVENTFD)], "a late completion wakes who sleeps on the eventfd"),
+    case!("eventfd", batches, [Reg(IORING_REGISTER_EVENTFD)], "it counts batches, and what workers complete one by one"),
     case!("eventfd", overflow, [Reg(IORING_REGISTER_EVENTFD), Trap("overflow")], "what overflowed is told of again when it finds room"),
     case!("eventfd", overflow_async, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Trap("overflow")], "but not to an async eventfd"),
 ];
@@ -115,6 +116,35 @@ fn eventfd_by_syscall_poll(cx: &mut Cx) -> Outcome {
     cx.is("poll", os::poll(ev.as_raw_fd(), libc::POLLIN, 2000), i32::from(libc::POLLIN));
     let got = ring.pop_all();
     cx.completions("there without entering", &got, &[(1, -ETIME)]);
+    Ok(())
+}
+
+fn batches(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ev = nonblocking_eventfd()?;
+    cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD, &[ev.as_raw_fd()]), 0);
+    let (null, nop) = (std::fs::File::open("/dev/null")?, sqe::nop());
+    let unfit = sqe::op(IORING_OP_READ_MULTISHOT, null.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
+    let refused = sqe::op(IORING_OP_READ, -1);
+    let [later, skipped] = [IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS].map(|flag| nop.with(flag));
+    for (what, sqes, cqes) in [
+        ("together", &[nop, nop][..], 2),
+        ("one behind the other", &[nop.link(), nop], 2),
+        ("a chain of three", &[nop.link(), nop.link(), nop], 3),
+        ("a chain that fails", &[refused.link(), nop, nop], 3),
+        ("beside a worker", &[later, nop], 2),
+        ("beside two", &[later, nop, nop, later], 4),
+        ("a worker has no file for it", &[refused.with(IOSQE_ASYNC), nop], 2),
+        ("a worker cannot poll for it", &[unfit.with(IOSQE_ASYNC), nop], 2),
+        ("skipped", &[skipped, nop], 1),
+        ("skipped, by a worker", &[later.with(IOSQE_CQE_SKIP_SUCCESS), nop], 1),
+    ] {
+        cx.start(&mut ring, sqes);
+        cx.spin(&ring, what, cqes);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        cx.note("counted", counted(&ev));
+        ring.pop_all();
+    }
     Ok(())
 }
 

@@ -320,8 +320,6 @@ pub struct Ctx {
     pub eventfd: Option<EventFd>,
     /// The eventfd that stands for the ring where the program polls it, by its first number.
     pub poll_fd: Option<i32>,
-    /// A worker has posted since the last commit.
-    pub async_posted: bool,
     pub posted: bool,
     /// When the first of what is being reaped ended, in ns of CLOCK_MONOTONIC; 0: not read yet.
     pub reaped: u64,
@@ -385,7 +383,6 @@ impl Ctx {
             overflow: Overflow::default(),
             eventfd: None,
             poll_fd: None,
-            async_posted: false,
             posted: false,
             reaped: 0,
             counted_tail: 0,

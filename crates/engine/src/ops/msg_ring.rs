@@ -183,7 +183,9 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
         ctx.nr_reqs += 1;
         ctx.run.push_back(id);
     } else {
-        ctx.async_posted |= msg.by_worker;
+        if let Some(e) = ctx.eventfd.as_mut().filter(|_| msg.by_worker) {
+            e.worker_posts(false);
+        }
         ctx.post(cqe);
     }
     Ok(if msg.file.is_some() { cqe.res } else { 0 })

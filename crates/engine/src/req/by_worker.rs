@@ -27,7 +27,9 @@ impl Ctx {
         let posts = !self.defers() && !req.flags.contains(ReqFlags::MULTISHOT);
         let stays = req.is_workers() && posts && (res >= 0 || !handed_back(req, res));
         req.flags.set(ReqFlags::ON_WORKER, stays);
-        self.async_posted |= stays;
+        if let Some(e) = self.eventfd.as_mut().filter(|_| stays) {
+            e.worker_posts(res >= 0 && req.flags.contains(ReqFlags::CQE_SKIP));
+        }
     }
 }
 

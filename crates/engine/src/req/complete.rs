@@ -9,6 +9,7 @@ use crate::mem::cq::Cqe;
 use crate::opdef::Outcome;
 use crate::req::request::{Call, Req, ReqFlags, State, Wait};
 use crate::req::slab::ReqId;
+use crate::rsrc::eventfd::EventFd;
 use crate::stats::trace::Step;
 
 /// What a worker brings back.
@@ -141,6 +142,7 @@ impl Ctx {
                 // Events that a linked receive found on its way are in no poll set any more.
                 self.take_stash();
             }
+            self.flushed();
             // A timeout counts from behind the CQEs of the batch before it.
             self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             self.run_task_work();
@@ -217,18 +219,24 @@ impl Ctx {
             self.signal_eventfd();
         }
         self.posted = false;
-        self.async_posted = false;
+    }
+
+    /// The kernel would flush what is posted so far, and tell its eventfd of that by itself.
+    fn flushed(&mut self) {
+        if let Some(e) = &mut self.eventfd
+            && !self.mem.eventfd_disabled()
+        {
+            e.flushed(self.mem.control.cq_tail().load(Relaxed));
+        }
     }
 
     /// Signals the eventfd, if there are CQEs that it has not told of (`io_eventfd_signal`).
     fn signal_eventfd(&mut self) {
-        let tail = self.mem.control.cq_tail().load(Relaxed);
-        if let Some(e) = &mut self.eventfd
-            && !self.mem.eventfd_disabled()
-            && (!e.only_async || self.async_posted)
-            && core::mem::replace(&mut e.tail, tail) != tail
-        {
-            e.signal();
+        self.flushed();
+        let most = if self.defers() { 1 } else { u32::MAX };
+        let due = self.eventfd.as_mut().map_or(0, EventFd::take_due).min(most);
+        if let Some(e) = self.eventfd.as_ref().filter(|_| due > 0) {
+            e.signal(due);
         }
     }
 
@@ -240,7 +248,7 @@ impl Ctx {
             && (!e.only_async || by_worker)
             && !self.mem.eventfd_disabled()
         {
-            e.signal();
+            e.signal(1);
         }
     }
 

@@ -31,8 +31,8 @@ impl Ctx {
                 // A worker lets task work end what has no file; a second one is the call's matter.
                 if def.has(opdef::FILE_IN) && !matches!(req.call.file, FileRef::None) {
                     self.ends_by(req, e.res());
-                } else {
-                    req.flags.remove(ReqFlags::ON_WORKER);
+                } else if req.is_workers() {
+                    return self.outcome(req, Outcome::Later(e.res()));
                 }
                 req.fail(e);
                 return self.finish(req);

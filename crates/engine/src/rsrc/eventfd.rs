@@ -15,14 +15,40 @@ pub struct EventFd {
     pub fd: InternalFd,
     /// Only for completions that workers post (`IORING_REGISTER_EVENTFD_ASYNC`).
     pub only_async: bool,
-    /// The CQ's tail that it has told of.
-    pub tail: u32,
+    /// The CQ's tail that was told of, or is about to be.
+    tail: u32,
+    /// CQEs behind it that workers post, each by itself.
+    by_workers: u32,
+    /// Signals for what is in front of it.
+    due: u32,
 }
 
 impl EventFd {
-    pub fn signal(&self) {
+    /// Signals as often as the kernel would.
+    pub fn signal(&self, times: u32) {
         crate::fds::check_now_and_then();
-        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.fd, &u64::from(times).to_ne_bytes());
+    }
+
+    /// A worker of the kernel's posts by itself; with `skipped` it posts nothing.
+    pub fn worker_posts(&mut self, skipped: bool) {
+        self.by_workers += u32::from(self.only_async || !skipped);
+    }
+
+    /// What was posted up to `tail` is flushed: signals once for all, and once for each CQE that a
+    /// worker posts (`io_commit_cqring_flush`).
+    pub fn flushed(&mut self, tail: u32) {
+        if self.only_async && self.by_workers == 0 {
+            return;
+        }
+        let posted = tail.wrapping_sub(core::mem::replace(&mut self.tail, tail));
+        let alone = core::mem::take(&mut self.by_workers).min(posted);
+        self.due += alone + u32::from(posted > alone && !self.only_async);
+    }
+
+    /// Signals due.
+    pub fn take_due(&mut self) -> u32 {
+        core::mem::take(&mut self.due)
     }
 }
 
@@ -59,7 +85,7 @@ fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> 
         return Err(Errno::EINVAL);
     }
     let tail = ctx.mem.control.cq_tail().load(Relaxed);
-    ctx.eventfd = Some(EventFd { fd, only_async, tail });
+    ctx.eventfd = Some(EventFd { fd, only_async, tail, by_workers: 0, due: 0 });
     Ok(0)
 }
 
