@@ -2,7 +2,7 @@
 
 use super::pbuf::{GROUP, provide};
 use super::prelude::*;
-use libc::{EBADF, ENOBUFS, ENOTSOCK, MSG_DONTWAIT};
+use libc::{EBADF, EBADFD, ENOBUFS, ENOTSOCK, MSG_DONTWAIT};
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
@@ -10,6 +10,7 @@ pub const CASES: &[Case] = &[
     case!("no_socket", path, [Sqe(IOSQE_BUFFER_SELECT)], "a descriptor of a path, or none, is refused before a buffer is picked"),
     case!("no_socket", flags, [Op(IORING_OP_SENDMSG), Op(IORING_OP_SEND)], "no socket is found out before a flag of 32-bit programs, or a vector of no parts"),
     case!("no_socket", nonblocking, [Op(IORING_OP_RECVMSG)], "in an open chain a RECVMSG of a nonblocking socket does not wait"),
+    case!("no_socket", behind_memory, [Op(IORING_OP_READ), Reg(IORING_REGISTER_EVENTFD_ASYNC)], "what follows a file in memory is a worker's"),
 ];
 
 fn select(opcode: u8, fd: i32) -> io_uring_sqe {
@@ -92,5 +93,34 @@ fn nonblocking(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[recv.with(IOSQE_ASYNC).ud(1)]);
     cx.quiet(&ring, "asked to be a worker's", 20);
     cx.batch(&mut ring, "cancelled", &[sqe::cancel(1, 0).ud(2)], &[(1, -ECANCELED), (2, 0)]);
+    Ok(())
+}
+
+fn behind_memory(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let memory = rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let null = std::fs::File::open("/dev/null")?;
+    let (socket, _peer) = UnixStream::pair()?;
+    socket.set_nonblocking(true)?;
+    let (msg, mut buf) = (super::net_msg::hdr(&[]), [0; 4]);
+    let many = select(IORING_OP_RECV, null.as_raw_fd()).set(|s| s.ioprio = IORING_RECV_MULTISHOT);
+    let message = sqe::rw(IORING_OP_RECVMSG, socket.as_raw_fd(), addr(&msg), 1, 0);
+    let write = sqe::write(memory.as_raw_fd(), b"data", 0).ud(1).link();
+    let read = sqe::read(memory.as_raw_fd(), &mut buf, 0).ud(1).link();
+    for (what, before) in [("a write", write), ("a read", read)] {
+        for (next, sqe, want) in
+            [("no file to poll", many, -EBADFD), ("nonblocking", message, -libc::EAGAIN)]
+        {
+            let both = [before, sqe.ud(2)];
+            cx.batch(&mut ring, &format!("{what}, then {next}"), &both, &[(1, 4), (2, want)]);
+        }
+    }
+    let count = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK)?;
+    let fd = [count.as_raw_fd()];
+    cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD_ASYNC, &fd), 0);
+    let alone = sqe::read(memory.as_raw_fd(), &mut buf, 0);
+    cx.one(&mut ring, "a read alone", alone, 4);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    cx.note("told of by a worker", rustix::io::read(&count, &mut [0; 8]).is_ok());
     Ok(())
 }

@@ -143,7 +143,8 @@ pub fn fast(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
 #[inline(always)]
 fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, streak: &Streak) -> Option<i32> {
     let trusted = match kind {
-        Kind::Memory => true,
+        // A worker of the kernel's reads it, and tells an eventfd by itself.
+        Kind::Memory => ctx.eventfd.is_none(),
         Kind::Buffered => streak.hits.load(Relaxed) == STREAK,
         _ => false,
     };

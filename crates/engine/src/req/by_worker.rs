@@ -11,6 +11,8 @@ use crate::ctx::Ctx;
 use crate::errno::Errno;
 use crate::opdef::{self, OPS};
 use crate::req::request::{Req, ReqFlags};
+use crate::req::route::kind_of;
+use crate::transport::kind::Kind;
 use crate::transport::socket::is_socket;
 
 impl Req {
@@ -25,11 +27,22 @@ impl Ctx {
     /// ends what armed a worker's poll for many, and all on rings that only their task posts to.
     pub fn ends_by(&mut self, req: &mut Req, res: i32) {
         let posts = !self.defers() && !req.flags.contains(ReqFlags::MULTISHOT);
-        let stays = req.is_workers() && posts && (res >= 0 || !handed_back(req, res));
+        let workers = req.is_workers() || self.ends_in_memory(req);
+        let stays = workers && posts && (res >= 0 || !handed_back(req, res));
         req.flags.set(ReqFlags::ON_WORKER, stays);
         if let Some(e) = self.eventfd.as_mut().filter(|_| stays) {
             e.worker_posts(res >= 0 && req.flags.contains(ReqFlags::CQE_SKIP));
         }
+    }
+}
+
+impl Ctx {
+    /// Is its file in memory? The kernel's worker reads and writes that, since no attempt may be
+    /// made without one. Asked only where it shows.
+    fn ends_in_memory(&self, req: &Req) -> bool {
+        (req.linked() || self.eventfd.is_some())
+            && OPS[req.opcode() as usize].has(opdef::AIO)
+            && kind_of(&req.call.file) == Kind::Memory
     }
 }
 
