@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     case!("cancel", finished, [Op(IORING_OP_ASYNC_CANCEL)], "what has completed is not found"),
     case!("cancel", sync_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "requests are cancelled by a call that waits for it"),
     case!("cancel", sync_cancel_refusals, [Reg(IORING_REGISTER_SYNC_CANCEL)], "no match, bad flags, pointers and times"),
+    case!("cancel", told_already, [Op(IORING_OP_POLL_REMOVE)], "a poll whose wake-up is on its way is not removed"),
 ];
 
 /// Polls of `fd` that wait, with these user_data.
@@ -307,5 +308,29 @@ fn sync_cancel_refusals(cx: &mut Cx) -> Outcome {
         ("count 0", op, addr(&good), 0, -EINVAL),
         ("count 2", op, addr(&good), 2, -EINVAL),
     ]);
+    Ok(())
+}
+
+fn told_already(cx: &mut Cx) -> Outcome {
+    for flags in [0, DEFER] {
+        let mut ring = cx.ring(8, flags)?;
+        let (r, w) = cx.pipe()?;
+        let (one, two) = super::net::pair()?;
+        let remove = |ud: u64| sqe::op(IORING_OP_POLL_REMOVE, -1).set(|s| s.addr = ud);
+        for (what, from, write) in [
+            ("a pipe", r.as_raw_fd(), sqe::write(w.as_raw_fd(), b"x", 0)),
+            ("a socket", two.as_raw_fd(), super::net::send(one.as_raw_fd(), b"x")),
+        ] {
+            let poll = sqe::poll_add(from, libc::POLLIN).ud(1);
+            cx.start(&mut ring, &[poll]);
+            let update = remove(1).set(|s| {
+                s.len = IORING_POLL_UPDATE_EVENTS;
+                s.op_flags = libc::POLLOUT as u32;
+            });
+            let all = [write.ud(2), update.ud(3), remove(1).ud(4)];
+            let ended = [(1, libc::POLLIN.into()), (2, 1), (3, -EALREADY), (4, -EALREADY)];
+            cx.batch(&mut ring, what, &all, &ended);
+        }
+    }
     Ok(())
 }

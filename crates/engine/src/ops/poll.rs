@@ -175,6 +175,8 @@ pub fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let id = match found {
         None => return Outcome::Done(Errno::ENOENT.res()),
         Some((_, State::Cancelled)) => return Outcome::Done(Errno::EALREADY.res()),
+        // Its wake-up is on its way (`io_poll_get_ownership`).
+        Some((id, _)) if ctx.is_told(id) => return Outcome::Done(Errno::EALREADY.res()),
         Some((id, _)) => id,
     };
     if sqe.len & UPDATES == 0 {

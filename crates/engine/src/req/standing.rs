@@ -215,6 +215,18 @@ impl Ctx {
         }
     }
 
+    /// Was there an event for an armed request that is yet to be acted on? Looks at the poll set.
+    pub fn is_told(&mut self, id: ReqId) -> bool {
+        self.look_aside();
+        let Some(Wait::Poll(poll)) = self.slab.get(id).map(|req| req.wait) else { return false };
+        let (name, wanted) = (id.to_u64(), poll.events | ALWAYS);
+        self.transports.stash.iter().any(|ev| {
+            let (data, seen) = (ev.data, ev.events);
+            let stands = poll.stays && standing::number(data) == Some(poll.at);
+            data == name || (stands && seen & wanted != 0)
+        })
+    }
+
     /// Keeps events for [`take_stash`](Self::take_stash).
     pub fn stash_events(&mut self, events: &[Event]) {
         for ev in events {
