@@ -17,6 +17,8 @@ pub const CASES: &[Case] = &[
     case!("net_msg", copied, [Op(IORING_OP_RECVMSG), Op(IORING_OP_SENDMSG)], "header and vector may change once they are submitted"),
     case!("net_msg", all, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "MSG_WAITALL goes on across parts"),
     case!("net_msg", waits, [Op(IORING_OP_RECVMSG)], "waits, cancelled, not at all, on a worker"),
+    case!("net_msg", compat, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "the flag of 32-bit programs only says where a receive tells its header"),
+    case!("net_msg", urgent, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "a byte out of line does not say what else there is"),
 ];
 
 pub(super) fn part(s: &[u8]) -> iovec {
@@ -292,5 +294,39 @@ fn waits(cx: &mut Cx) -> Outcome {
     cx.quiet(&ring, "no error", 20);
     cx.batch(&mut ring, "cancelled", &[sqe::cancel(1, 0).ud(2)], &[(1, -ECANCELED), (2, 0)]);
     cx.one(&mut ring, "nobody to send to", give(two.as_raw_fd(), &text), -EPIPE);
+    Ok(())
+}
+
+fn compat(cx: &mut Cx) -> Outcome {
+    const MSG_CMSG_COMPAT: u32 = 0x8000_0000;
+    let mut ring = cx.ring(8, 0)?;
+    let (one, two) = UnixStream::pair()?;
+    let mut buf = [0u8; 4];
+    let parts = [iovec { base: addr(b"data") as u64, len: 4 }];
+    let into = [iovec { base: addr_mut(&mut buf) as u64, len: 4 }];
+    let (from, mut to) = (hdr(&parts), hdr(&into));
+    (to.flags, to.controllen) = (0x1234, 0);
+    let send = give(one.as_raw_fd(), &from).op_flags(MSG_CMSG_COMPAT);
+    cx.one(&mut ring, "send", send, 4);
+    cx.one(&mut ring, "receive", take(two.as_raw_fd(), &mut to).op_flags(MSG_CMSG_COMPAT), 4);
+    cx.eq("flags", to.flags, 0x1234);
+    cx.is("upper half of the vector's length", (to.iovlen >> 32) as i32, 0);
+    cx.is("flags are in the vector's length", to.iovlen as u32, 0u32);
+    let plain = super::net::send(one.as_raw_fd(), b"data").op_flags(MSG_CMSG_COMPAT);
+    cx.one(&mut ring, "a plain send", plain, 4);
+    let plain = super::net::recv(two.as_raw_fd(), &mut buf).op_flags(MSG_CMSG_COMPAT);
+    cx.one(&mut ring, "a plain receive", plain, 4);
+    Ok(())
+}
+
+fn urgent(cx: &mut Cx) -> Outcome {
+    let oob = libc::MSG_OOB.cast_unsigned();
+    let mut ring = cx.ring(8, 0)?;
+    let (one, two) = UnixStream::pair()?;
+    let mut buf = [0u8; 4];
+    cx.one(&mut ring, "send", super::net::send(one.as_raw_fd(), b"datax").op_flags(oob), 5);
+    let recv = super::net::recv(two.as_raw_fd(), &mut buf);
+    cx.one(&mut ring, "out of line", recv.op_flags(oob), 1);
+    cx.one(&mut ring, "in line", recv, 4);
     Ok(())
 }

@@ -15,16 +15,18 @@ use crate::ops::socket::address;
 use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::sys::nr::EPOLLIN;
 use crate::sys::{self, sys};
-use crate::transport::socket::{Socket, is_socket, streams};
+use crate::transport::socket::{Socket, streams};
 use crate::transport::standing::{IN, STICKY};
 
+const MSG_OOB: u32 = 0x1;
 pub const MSG_CTRUNC: u32 = 0x8;
 pub const MSG_TRUNC: u32 = 0x20;
 pub const MSG_DONTWAIT: u32 = 0x40;
 pub const MSG_WAITALL: u32 = 0x100;
 const MSG_ERRQUEUE: u32 = 0x2000;
 pub const MSG_NOSIGNAL: u32 = 0x4000;
-const MSG_CMSG_COMPAT: u32 = 0x8000_0000;
+/// For programs of 32 bits; their system calls alone may be given it.
+pub const MSG_CMSG_COMPAT: u32 = 0x8000_0000;
 
 /// What all of the family say in the same words.
 pub fn common_prep(req: &mut Req, known: u16) -> Result<()> {
@@ -122,7 +124,7 @@ pub fn attempt(
     all: bool,
     once: impl Fn(&mut Call, u32) -> Result<usize>,
 ) -> Outcome {
-    let given = call.sqe.op_flags;
+    let given = call.sqe.op_flags & !MSG_CMSG_COMPAT;
     // The kernel's worker does not wait for errors.
     let waits = given & (MSG_DONTWAIT | MSG_ERRQUEUE) == 0;
     let total = if all { total(call) } else { 0 };
@@ -139,10 +141,6 @@ pub fn attempt(
             Err(Errno::EAGAIN) if waits && wait(call.file.fd(), ready) => continue,
             Err(Errno::EAGAIN) if waits && call.done == 0 => {
                 return Outcome::Done(Errno::EINTR.res());
-            }
-            // The system call refuses this flag before it looks for the socket.
-            Err(Errno::EINVAL) if given & MSG_CMSG_COMPAT != 0 && !is_socket(call.file.fd()) => {
-                return Outcome::Done(Errno::ENOTSOCK.res());
             }
             Err(e) if call.done == 0 => return Outcome::Done(e.res()),
             Err(_) => 0,
@@ -234,7 +232,13 @@ pub fn received(call: &mut Call, outcome: Outcome) -> Outcome {
     }
     let fd = call.file.fd();
     call.dry = took_all(call, n);
-    let more = if call.dry { Some(false) } else { Socket::of(fd).has_more(fd) };
+    let urgent = call.sqe.op_flags & MSG_OOB != 0;
+    let more = match Socket::of(fd) {
+        _ if call.dry => Some(false),
+        // What came out of line does not say what else there is (`unix_stream_recv_urg`).
+        Socket::UnixStream if urgent => None,
+        socket => socket.has_more(fd),
+    };
     call.cflags = if more == Some(true) { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
     let multishot = call.sqe.ioprio & IORING_RECV_MULTISHOT != 0;
     if !multishot || n == 0 || call.last || at_limit(call, n) {

@@ -5,7 +5,7 @@ use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
-use crate::ops::net::{MSG_DONTWAIT, MSG_WAITALL, attempt};
+use crate::ops::net::{MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_WAITALL, attempt};
 use crate::ops::net_msg::{Msg, recv_vector};
 use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::rsrc::bundle::{ALL, Layout};
@@ -84,7 +84,8 @@ pub fn sent(call: &mut Call, n: i32) -> Outcome {
 /// Receives into one buffer; where that is full and there is more, goes on with as many as it
 /// takes.
 pub fn recv(call: &mut Call, how: Try) -> Outcome {
-    let flags = call.sqe.op_flags | if how == Try::Nonblock { MSG_DONTWAIT } else { 0 };
+    let given = call.sqe.op_flags & !MSG_CMSG_COMPAT;
+    let flags = given | if how == Try::Nonblock { MSG_DONTWAIT } else { 0 };
     call.last = false;
     let (want, limit) = (u64::from(call.want), call.sqe.off);
     let limit = if limit == 0 { ALL } else { limit };

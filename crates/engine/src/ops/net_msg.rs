@@ -7,7 +7,7 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::{import_iov, in_user, skip};
-use crate::ops::net::{MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
+use crate::ops::net::{MSG_CMSG_COMPAT, MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
 use crate::ops::net::{attempt, common_prep, received, recv_common};
 use crate::ops::socket::address;
 use crate::req::request::{Call, Keep, Req, ReqFlags};
@@ -225,14 +225,30 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
     };
     let to = (&raw mut hdr).expose_provenance();
     let n = received_or_wait(call, check(sys!(__NR_recvmsg, call.file.fd(), to, flags)))?;
-    if hdr.name != 0 {
-        user::write(msg.at + msghdr::NAMELEN, &hdr.namelen)?;
+    if s.op_flags & MSG_CMSG_COMPAT != 0 {
+        tell_compat(msg.at, &hdr)?;
+    } else {
+        if hdr.name != 0 {
+            user::write(msg.at + msghdr::NAMELEN, &hdr.namelen)?;
+        }
+        user::write(msg.at + msghdr::CONTROLLEN, &hdr.controllen)?;
+        user::write(msg.at + msghdr::FLAGS, &hdr.flags)?;
     }
-    user::write(msg.at + msghdr::CONTROLLEN, &hdr.controllen)?;
-    user::write(msg.at + msghdr::FLAGS, &hdr.flags)?;
     let cut = cut(flags, &hdr);
     call.short |= cut;
     Ok(n)
+}
+
+/// What a receive tells goes where a program of 32 bits has it (`struct compat_msghdr`).
+fn tell_compat(at: u64, hdr: &msghdr) -> Result<()> {
+    const NAMELEN: u64 = 4;
+    const CONTROLLEN: u64 = 20;
+    const FLAGS: u64 = 24;
+    if hdr.name != 0 {
+        user::write(at + NAMELEN, &hdr.namelen)?;
+    }
+    user::write(at + CONTROLLEN, &(hdr.controllen as u32))?;
+    user::write(at + FLAGS, &hdr.flags)
 }
 
 /// A provided buffer that is none is found out when there is something to put there, not before.
