@@ -304,7 +304,8 @@ impl Gen<'_> {
         self.ring = ring;
         self.batch();
         self.enter(ring);
-        if self.chance(7) {
+        // What stands behind a barrier depends on which worker is through by then.
+        if self.chance(7) && !self.apart.drained() {
             return;
         }
         self.settle();
