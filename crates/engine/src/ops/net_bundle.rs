@@ -68,8 +68,8 @@ impl Ctx {
 
 /// A bundle was sent: the next one follows, unless that was the last buffer.
 pub fn sent(call: &mut Call, n: i32) -> Outcome {
-    // One that was polled first ends with its first step.
-    if call.last || call.sqe.ioprio & IORING_RECVSEND_POLL_FIRST != 0 {
+    // One that went to the poll set ends with its next step (`io_send_finish`).
+    if call.last || call.polled {
         return Outcome::Done(n);
     }
     if call.pick.is_none() {

@@ -279,6 +279,8 @@ pub struct Call {
     pub empty: bool,
     /// The last attempt found nothing: EAGAIN, or poll(2) said so.
     pub blocked: bool,
+    /// It has waited for readiness, or was to (`REQ_F_POLLED`).
+    pub polled: bool,
     /// It took all that there was, of a stream that goes on.
     pub dry: bool,
     /// What the poll set said when it was found ready, with the end of the stream if there is one;
@@ -459,7 +461,7 @@ impl Req {
         }
         (call.done, call.cflags) = (0, 0);
         (call.short, call.empty, call.last, call.turn_over) = (false, false, false, false);
-        (call.blocked, call.dry, call.seen) = (false, false, 0);
+        (call.blocked, call.polled, call.dry, call.seen) = (false, false, false, 0);
         (call.bgid, call.want, call.pick) = (0, 0, None);
         self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
         self.state = State::Prepped;

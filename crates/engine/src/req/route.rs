@@ -188,6 +188,7 @@ impl Ctx {
                 let events = ops::net::poll_events(req, def.poll_events());
                 req.wait = Wait::Poll(Poll::new(events));
                 req.arms += 1;
+                req.call.polled = true;
                 if def.has(opdef::CREDS) && ops::socket::passes_creds(req) {
                     self.note_creds_ahead(req);
                 }
