@@ -1,6 +1,6 @@
 //! In which order a request's file, its socket, its buffer and its flags are asked for.
 
-use super::pbuf::{GROUP, provide};
+use super::pbuf::{GROUP, provide, refill, reg, register};
 use super::prelude::*;
 use libc::{EBADF, EBADFD, ENOBUFS, ENOTSOCK, MSG_DONTWAIT};
 use std::os::unix::net::UnixStream;
@@ -30,6 +30,10 @@ fn polled_first(cx: &mut Cx) -> Outcome {
         ("multishot, by a worker", many, -ENOTSOCK),
     ]);
     let mut mem = [0u8; 8];
+    // An epoll set can be polled, but knows no attempt that does not wait.
+    let set = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
+    let many = many.set(|s| s.fd = set.as_raw_fd());
+    cx.one(&mut ring, "multishot of an epoll set, by a worker", many, -ENOTSOCK);
     cx.one(&mut ring, "provide", provide(&mut mem, 8, 0), 0);
     let cqe = cx.one(&mut ring, "polled first, with a buffer", first, -ENOTSOCK);
     cx.eq("flags", cqe.flags, 0);
@@ -63,6 +67,17 @@ fn path(cx: &mut Cx) -> Outcome {
         let remove = sqe::op(IORING_OP_REMOVE_BUFFERS, 1).set(|s| s.buf_index = GROUP);
         cx.one(&mut ring, "the buffer is still there", remove, 1);
     }
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    cx.is("a ring of buffers", register(&ring, &reg(page, 4, 0)), 0isize);
+    let mut mem = [0u8; 8];
+    refill(page, 0, 8, &mut mem);
+    let read = select(IORING_OP_READ, path.as_raw_fd());
+    cx.one(&mut ring, "read into a ring's", read, -EBADF);
+    let mut status = io_uring_buf_status { buf_group: GROUP.into(), ..Default::default() };
+    cx.is("status", ring.register_struct(IORING_REGISTER_PBUF_STATUS, &mut status, 1), 0);
+    cx.is("head", status.head, 0u32);
+    let off = io_uring_buf_reg { bgid: GROUP, ..Default::default() };
+    cx.is("no ring", ring.register(IORING_UNREGISTER_PBUF_RING, addr(&off), 1), 0);
     let (_r, w) = cx.pipe()?;
     let read = select(IORING_OP_READ, w.as_raw_fd());
     cx.one(&mut ring, "no buffer, not open for reading", read, -ENOBUFS);

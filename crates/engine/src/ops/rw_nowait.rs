@@ -89,11 +89,25 @@ pub fn unknown(call: &Call, kind: Kind) -> bool {
     }
 }
 
+/// No other file than an epoll set tells an epoll_wait(2) without room from one of no use.
+fn is_epoll(fd: i32) -> bool {
+    sys!(__NR_epoll_pwait, fd, 0, 1, 0, 0, 8) != Errno::EINVAL.res() as isize
+}
+
+/// May attempts at `fd`, which is no socket, be told not to wait (`FMODE_NOWAIT`)? A read of a byte
+/// to nowhere takes nothing out of a pipe, an eventfd and their kin.
+pub fn tries(fd: i32) -> bool {
+    let byte = iovec { base: 0, len: 1 };
+    let at = core::ptr::from_ref(&byte).expose_provenance();
+    let ret = sys!(__NR_preadv2, fd, at, 1, u64::MAX, u64::MAX, RWF_NOWAIT);
+    ret != Errno::EOPNOTSUPP.res() as isize && !is_epoll(fd)
+}
+
 /// An epoll set: it can be polled, so that the kernel waits for it before it is refused; and it is
-/// not ready. No other file tells an epoll_wait(2) without room from one of no use.
+/// not ready.
 pub fn never_ready(call: &Call, kind: Kind) -> bool {
     let fd = call.file.fd();
-    let epoll = || sys!(__NR_epoll_pwait, fd, 0, 1, 0, 0, 8) != Errno::EINVAL.res() as isize;
+    let epoll = || is_epoll(fd);
     let writes = super::rw::writes(call.sqe.opcode);
     simple(call, kind) && epoll() && (writes || sys::poll_now(fd, sys::POLLIN) == 0)
 }

@@ -6,7 +6,7 @@ use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::ops::iov::in_user;
-use crate::ops::{net_bundle, net_zc};
+use crate::ops::{net_bundle, net_zc, rw_nowait};
 use crate::req::request::{Call, FileRef, Req, ReqFlags};
 use crate::req::route::kind_of;
 use crate::rsrc::kbuf::Pick;
@@ -38,6 +38,10 @@ impl Ctx {
         // Nobody holds the ring's lock for a worker, and what cannot be polled is read at once.
         let at_once =
             req.is_with_worker() || (req.reads_once() && kind_of(&req.call.file) != Kind::Pollable);
+        if at_once && req.names_no_file() {
+            // What is used up at once is not to be had back.
+            return Err(Errno::EBADF);
+        }
         let call = &mut req.call;
         let mut pick = self.kbuf_pick(call.bgid)?;
         call.place(pick.buf.addr, pick.buf.len);
@@ -81,7 +85,9 @@ impl Ctx {
         let buffers = req.flags.contains(ReqFlags::BUFFER_SELECT) || net_zc::fixed(&req.call.sqe);
         let transfers = req.flags.contains(ReqFlags::SENDRECV);
         let many = req.goes_on_by_worker();
-        if transfers && buffers && !many && !is_socket(file.fd()) {
+        // Of a file that knows no attempt without waiting the kernel's worker makes one with.
+        let mut polls = |fd| many && (!self.can_poll(file) || rw_nowait::tries(fd));
+        if transfers && buffers && !is_socket(file.fd()) && !polls(file.fd()) {
             return open_or(file.fd(), Errno::ENOTSOCK);
         }
         if net_zc::fixed(&req.call.sqe) {
