@@ -22,6 +22,7 @@ pub const CASES: &[Case] = &[
     case!("poll", one_shot_is_once, [Op(IORING_OP_POLL_ADD)], "a plain poll is told once"),
     case!("poll", number_closed, [Op(IORING_OP_POLL_ADD)], "what waits for a file keeps it though its number is closed"),
     case!("poll", number_reused, [Op(IORING_OP_POLL_ADD)], "what waits for a file goes on though its number means another"),
+    case!("poll", tells_news, [Op(IORING_OP_POLL_ADD)], "a multishot poll tells what woke it, not what was there before"),
 ];
 
 const IN: i32 = libc::POLLIN as i32;
@@ -381,5 +382,27 @@ fn number_reused(cx: &mut Cx) -> Outcome {
     }
     cx.eq("old", *std::hint::black_box(&old), *b"old!");
     cx.eq("new", *std::hint::black_box(&new), *b"new!");
+    Ok(())
+}
+
+fn tells_news(cx: &mut Cx) -> Outcome {
+    let count = cx.eventfd(0)?;
+    let (tcp, peer) = super::net::pair()?;
+    let (unix, other) = std::os::unix::net::UnixStream::pair()?;
+    let eight = 1u64.to_ne_bytes();
+    for (what, fd, from) in [
+        ("eventfd", count.as_raw_fd(), count.as_raw_fd()),
+        ("tcp", tcp.as_raw_fd(), peer.as_raw_fd()),
+        ("unix", unix.as_raw_fd(), other.as_raw_fd()),
+    ] {
+        let mut ring = cx.ring(8, 0)?;
+        let poll = sqe::poll_add(fd, libc::POLLIN | libc::POLLOUT);
+        cx.start(&mut ring, &[poll.set(|s| s.len = IORING_POLL_ADD_MULTI).ud(1)]);
+        let room = libc::POLLOUT.into();
+        cx.reap(&mut ring, &format!("{what} has room"), &[(1, room)]);
+        let write = sqe::write(from, &eight, 0).ud(2);
+        let data = [(1, libc::POLLIN.into()), (2, 8)];
+        cx.batch(&mut ring, &format!("{what} has data, too"), &[write], &data);
+    }
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::req::slab::ReqId;
 use crate::sys;
 use crate::sys::nr::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLNVAL, EPOLLONESHOT, EPOLLOUT,
-    EPOLLPRI, EPOLLRDBAND, EPOLLRDHUP, EPOLLRDNORM, EPOLLWRNORM,
+    EPOLLPRI, EPOLLRDBAND, EPOLLRDHUP, EPOLLRDNORM, EPOLLWRBAND, EPOLLWRNORM,
 };
 use crate::transport::kind::Kind;
 use crate::transport::socket::is_socket;
@@ -76,6 +76,19 @@ fn woken(req: &Req, revents: u32) -> u32 {
     if data && is_socket(req.call.file.fd()) { revents | URGENT } else { revents }
 }
 
+/// Of what is ready, a multishot poll tells what woke it: the direction in which there is something
+/// that was not there when it last told. An end wakes without saying so, and then all is told.
+fn news(p: &Poll, revents: u32, mask: u32) -> u32 {
+    const OUTPUT: u32 = EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
+    let ended = revents & (EPOLLERR | EPOLLHUP | EPOLLRDHUP) != 0;
+    let fresh = mask & !p.told;
+    match (fresh & !OUTPUT != 0, fresh & OUTPUT != 0) {
+        (true, false) if !ended => mask & !OUTPUT,
+        (false, true) if !ended => mask & OUTPUT,
+        _ => mask,
+    }
+}
+
 /// Answers what is ready, or arms (`__io_arm_poll_handler`).
 pub fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let Wait::Poll(p) = req.wait else { return Outcome::Done(Errno::EINVAL.res()) };
@@ -124,7 +137,8 @@ pub fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     let Some(req) = ctx.slab.get(id) else { return };
     let Wait::Poll(p) = req.wait else { return };
     let revents = if p.waits { woken(req, revents) } else { revents };
-    let (mask, user_data) = (mask_of(req, revents).cast_signed(), req.call.sqe.user_data);
+    let (all, user_data) = (mask_of(req, revents), req.call.sqe.user_data);
+    let mask = news(&p, revents, all).cast_signed();
     let ring = req.flags.contains(ReqFlags::POLLS_RING);
     let orphan = req.flags.contains(ReqFlags::ORPHAN);
     if mask == 0 {
@@ -137,7 +151,7 @@ pub fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     if p.events & EPOLLONESHOT == 0 && !ring && !orphan && ctx.post_more(user_data, mask, 0) {
         ctx.trace_more(id, mask);
         if let Some(Wait::Poll(p)) = ctx.slab.get_mut(id).map(|req| &mut req.wait) {
-            p.waits = true;
+            (p.waits, p.told) = (true, all);
         }
         return;
     }
@@ -198,6 +212,7 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
     if sqe.len & IORING_POLL_UPDATE_EVENTS != 0 {
         // The mask changes, the behaviour stays.
         p.events = p.events & !0xffff | sqe.op_flags & EVENTS | UNMASK;
+        p.told = 0;
     }
     let events = p.events;
     if events & EPOLLONESHOT != 0

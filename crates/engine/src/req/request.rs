@@ -405,11 +405,13 @@ pub struct Poll {
     pub stays: bool,
     /// It was not ready once: what comes wakes it.
     pub waits: bool,
+    /// What a multishot poll has told of last.
+    pub told: u32,
 }
 
 impl Poll {
     pub fn new(events: u32) -> Self {
-        Poll { events, at: -1, looks: 0, stays: false, waits: false }
+        Poll { events, at: -1, looks: 0, stays: false, waits: false, told: 0 }
     }
 
     /// Does each wake-up have a completion of its own? So with a multishot POLL_ADD only.
