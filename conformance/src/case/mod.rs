@@ -122,6 +122,7 @@ families![
     disk,
     sync,
     locks,
+    locks_forked,
     open,
     slots,
     paths,

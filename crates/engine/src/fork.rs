@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
@@ -15,6 +15,14 @@ static HOLDER: AtomicU64 = AtomicU64::new(1);
 
 /// Forks between the first process that made a ring and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// Was the last of these noticed late?
+static LATE: AtomicBool = AtomicBool::new(false);
+
+/// May this process, a forked child, have had POSIX locks before it closed what it inherited?
+pub fn noticed_late() -> bool {
+    LATE.load(Relaxed)
+}
 
 /// Tells a process from those that it was forked from.
 #[inline(always)]
@@ -74,8 +82,9 @@ fn rustix_pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get().cast_unsigned()
 }
 
-/// The child has been rebuilt.
-pub fn adopt() {
+/// The child makes the engine its own; `late`: it has run before, and may have POSIX locks.
+pub fn adopt(late: bool) {
+    LATE.store(late, Relaxed);
     learn();
     GENERATION.fetch_add(1, Relaxed);
     let word = PAGE.load(Acquire);

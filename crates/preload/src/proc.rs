@@ -107,7 +107,7 @@ fn child_once(mark: *mut Mark) {
     if !unsafe { (*mark).alive.swap(true, Ordering::AcqRel) } {
         PID.store(getpid(), Ordering::Relaxed);
         straddle::fork_child();
-        fds::fork_child();
+        fds::check_forked();
     }
 }
 
@@ -128,6 +128,7 @@ fn getpid() -> i32 {
 }
 
 extern "C" fn prepare() {
+    check_forked();
     // A page that forks share, made at the first of them, so that one of the family speaks for all.
     if FAMILY.load(Ordering::Relaxed).is_null() {
         let page = raw::map(PAGE, libc::MAP_SHARED).cast::<AtomicBool>();

@@ -46,8 +46,16 @@ impl Held {
 /// Tries to lock all rings before it waits for each.
 const TRIES: u32 = 20;
 
+/// A fork that nobody told us of (by a raw system call) is noticed here.
+pub fn check_forked() {
+    if crate::fork::in_new_child() {
+        fork_child();
+    }
+}
+
 /// Before `fork`: takes every lock so that the child finds a consistent engine.
 pub fn fork_prepare() {
+    check_forked();
     if crate::fork::pid() == 0 || crate::fork::is_vfork_child() {
         return;
     }
@@ -137,17 +145,23 @@ pub fn fork_parent() {
 
 /// After `fork`, in the child: threads, epoll sets and aio contexts are gone and are rebuilt when
 /// needed.
+///
+/// What the child inherits and does not need is closed. It has no POSIX locks, unless this comes
+/// late, since nobody told us of the fork: then it asks before each close of a file of the
+/// program's, as any process does.
 pub fn fork_child() {
     let parent = crate::fork::pid();
     // A handler that forks finds what follows done, or not begun: signals stay as they were blocked
     // before the fork, until the end. (Blocked once more, they would be left blocked.)
     let held = Held::take().map(Held::release);
+    let late = parent != 0 && held.is_none();
     let (rings, signals) = held.map_or((Vec::new(), None), |(r, s)| (r, Some(s)));
     let _signals = signals.or_else(|| (parent != 0).then(BlockAll::new));
     // Dropped at the end: a last one would give its place on the parent's page back.
     let _rings = rings;
     lock::set_forking(false);
-    crate::fork::adopt();
+    lock_race::fork_child();
+    crate::fork::adopt(late);
     crate::wait::reactor::fork_child(parent);
     crate::stats::fork_child();
     crate::stats::trace::fork_child();
@@ -159,9 +173,8 @@ pub fn fork_child() {
         }
     }
     crate::req::estate::fork_child();
-    kept::fork_child();
-    locks::fork_child();
-    lock_race::fork_child();
+    kept::fork_child(late);
+    locks::fork_child(late);
     exec::fork_child();
     // Whoever waits in them does so in the parent.
     write().closed.clear();

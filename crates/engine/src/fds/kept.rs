@@ -190,12 +190,13 @@ pub(super) fn give_up_all() {
     give_up_if(|_| true);
 }
 
-/// In a forked child, which has none of its parent's locks, and whose parent goes on with what is
-/// in flight.
-pub(super) fn fork_child() {
+/// In a forked child, whose parent goes on with what is in flight. It has none of its parent's
+/// locks, but may have some of its own if the fork is noticed late.
+pub(super) fn fork_child(late: bool) {
+    let close = if late { drop } else { InternalFd::close };
     for entry in PLACE.iter().filter_map(|place| Entry::of(place.swap(0, Relaxed))) {
         if USERS[entry.dup as usize].swap(0, Relaxed) > 0 {
-            InternalFd::of_program(entry.dup).close();
+            close(InternalFd::of_program(entry.dup));
         }
     }
     STAYING.store(0, Relaxed);

@@ -137,11 +137,11 @@ fn may_be(number: i32, of: File) -> bool {
     found == of || found == File::default()
 }
 
-/// In a forked child, which has one thread.
+/// In a forked child: its parent's threads are not here. The counts go on from where they are, for
+/// a thread of the child's may be setting a lock already.
 pub(super) fn fork_child() {
     CLOSING.iter().for_each(|slot| slot.store(0, Relaxed));
-    BEGUN.store(0, Relaxed);
-    ENDED.store(0, Relaxed);
+    ENDED.store(BEGUN.load(SeqCst), SeqCst);
     SETTERS.store(0, Relaxed);
 }
 

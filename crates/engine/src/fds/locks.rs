@@ -126,9 +126,11 @@ pub(super) fn sweep() {
     retained().filter(|&fd| !any(now(fd))).filter_map(claim).for_each(drop);
 }
 
-/// In a forked child, which has none of its parent's locks.
-pub(super) fn fork_child() {
-    retained().filter_map(claim).for_each(InternalFd::close);
+/// In a forked child, which has none of its parent's locks, but may have some of its own if the
+/// fork is noticed late.
+pub(super) fn fork_child(late: bool) {
+    let close = if late { drop } else { InternalFd::close };
+    retained().filter_map(claim).for_each(close);
 }
 
 #[cfg(test)]

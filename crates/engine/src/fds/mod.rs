@@ -18,7 +18,7 @@ mod stand_in;
 mod table;
 mod table_lock;
 
-pub use forked::{fork_child, fork_parent, fork_prepare};
+pub use forked::{check_forked, fork_child, fork_parent, fork_prepare};
 pub use kinds::{forget_kind, is_direct, kind, known_direct, known_kind, modelled, streak};
 pub use lock_race::{Setter, set_again};
 pub use moved::{check_now_and_then, know, move_away, now};

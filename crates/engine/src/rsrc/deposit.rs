@@ -151,6 +151,10 @@ impl FileTable {
         self.away = true;
         let deposited = |node: &&Plain<FileNode>| node.deposited.load(Relaxed);
         let nodes = self.slots.iter().flatten().filter(deposited);
+        if crate::fork::noticed_late() {
+            // The child may have locks on them.
+            return nodes.for_each(|node| drop(InternalFd::of_program(node.first())));
+        }
         crate::fds::close_numbers(nodes.map(|node| node.fd()).collect());
     }
 

@@ -96,6 +96,11 @@ impl FileNode {
     pub fn fd(&self) -> i32 {
         self.fd.as_raw_fd()
     }
+
+    /// The number that the descriptor had at first.
+    pub fn first(&self) -> i32 {
+        self.fd.first()
+    }
 }
 
 impl Drop for FileNode {

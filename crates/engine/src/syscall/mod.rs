@@ -51,7 +51,5 @@ pub fn register(fd: i32, opcode: u32, arg: usize, nr_args: u32) -> isize {
 
 /// A fork that no handler told us of (a raw system call) is noticed here.
 pub(crate) fn child_check() {
-    if crate::fork::in_new_child() {
-        crate::fds::fork_child();
-    }
+    crate::fds::check_forked();
 }

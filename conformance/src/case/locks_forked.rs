@@ -1,0 +1,172 @@
+//! POSIX record locks of forked children, also of those that clone(2) makes without a word to any
+//! library. A child has none of its parent's locks.
+
+use super::prelude::*;
+use std::fs::File;
+
+pub const CASES: &[Case] = &[
+    case!("locks", raw_child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+          "a child by clone(2) keeps the lock that it sets, whatever it does with rings then"),
+    case!("locks", raw_child_forks, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+          "also where it forks, and where a fork before it has used the registered files"),
+    case!("locks", raw_child_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES_UPDATE)],
+          "also where it gives up the file in a slot of the ring that it inherits"),
+    case!("locks", raw_child_flight, [Trap("fork"), Op(IORING_OP_SPLICE)],
+          "also where its parent has requests on the file in flight"),
+    case!("locks", child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+          "a child by fork(3) keeps its locks as well"),
+];
+
+/// A file in which each process locks a byte range of its own, and another description of it.
+struct Both {
+    file: File,
+    other: File,
+}
+
+impl Both {
+    fn new(cx: &mut Cx) -> Result<Both, Stop> {
+        let file = cx.file("f", &[7; 4096])?;
+        let other = File::options().read(true).write(true).open(cx.dir()?.join("f"))?;
+        Ok(Both { file, other })
+    }
+
+    fn fd(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+
+    fn lock(&self) -> bool {
+        os::lock(self.fd()) == 0 && self.locked()
+    }
+
+    fn locked(&self) -> bool {
+        os::locked(self.other.as_raw_fd())
+    }
+}
+
+/// What the parent has done with the file before.
+const BEFORE: [&str; 4] = ["nothing", "FSYNC by a worker", "registered it", "both"];
+
+fn before(cx: &mut Cx, ring: &mut Ring, what: &str, f: &Both) {
+    if what.starts_with("FSYNC") || what == "both" {
+        cx.one(ring, what, sqe::op(IORING_OP_FSYNC, f.fd()).with(IOSQE_ASYNC), 0);
+    }
+    if what.starts_with("registered") || what == "both" {
+        cx.is(what, ring.register_slice(IORING_REGISTER_FILES, &[f.fd()]), 0);
+    }
+}
+
+fn nop(ring: &mut Ring) -> bool {
+    ring.push(sqe::nop());
+    ring.submit_wait(1) == 1 && ring.pop().is_some_and(|c| c.res == 0)
+}
+
+/// What a child does after it has set the lock: true if it works.
+type Then = fn(&mut Ring, Door) -> bool;
+
+const THEN: [(&str, Then); 4] = [
+    ("NOP", |ring, _| nop(ring)),
+    ("a new ring", |_, door| Ring::new(door, 4, 0).is_ok_and(|mut ring| nop(&mut ring))),
+    ("both", |ring, door| nop(ring) && Ring::new(door, 4, 0).is_ok_and(|mut new| nop(&mut new))),
+    ("a close", |ring, _| os::close(os::dup(ring.fd)) == 0 && nop(ring)),
+];
+
+fn raw_child_keeps(cx: &mut Cx) -> Outcome {
+    let door = cx.door;
+    for done in BEFORE {
+        let f = Both::new(cx)?;
+        let mut ring = cx.ring(8, 0)?;
+        before(cx, &mut ring, done, &f);
+        for (what, then) in THEN {
+            let child = os::in_raw_child(0, || {
+                let locked = f.lock();
+                let works = then(&mut ring, door);
+                i32::from(!locked) | i32::from(!works) << 1 | i32::from(!f.locked()) << 2
+            });
+            cx.is(&format!("{done}, then {what}"), child, 0);
+        }
+        cx.holds("nobody has it", !f.locked());
+        cx.one(&mut ring, "the parent goes on", sqe::op(IORING_OP_FSYNC, f.fd()), 0);
+    }
+    Ok(())
+}
+
+fn raw_child_forks(cx: &mut Cx) -> Outcome {
+    let f = Both::new(cx)?;
+    let mut ring = cx.ring(8, 0)?;
+    cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[f.fd()]), 0);
+    let sync = sqe::op(IORING_OP_FSYNC, 0).fixed();
+    for forked in ["no fork before", "a fork before"] {
+        let child = os::in_raw_child(0, || {
+            let locked = f.lock();
+            let own = os::in_child(|| i32::from(!nop(&mut ring)));
+            ring.push(sync);
+            let works = ring.submit_wait(1) == 1 && ring.pop().is_some_and(|c| c.res == 0);
+            i32::from(!locked) | i32::from(!works) << 1 | i32::from(!f.locked()) << 2 | own << 3
+        });
+        cx.is(forked, child, 0);
+        cx.is("fork", os::in_child(|| i32::from(!nop(&mut ring))), 0);
+    }
+    cx.one(&mut ring, "the parent goes on", sync, 0);
+    Ok(())
+}
+
+fn raw_child_slots(cx: &mut Cx) -> Outcome {
+    let f = Both::new(cx)?;
+    for forked in [false, true] {
+        let mut ring = cx.ring(8, 0)?;
+        cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[f.fd(), f.fd()]), 0);
+        if forked {
+            cx.is("fork", os::in_child(|| i32::from(!nop(&mut ring))), 0);
+        }
+        let none = [-1];
+        let child = os::in_raw_child(0, || {
+            let locked = f.lock();
+            let mut up = io_uring_rsrc_update { data: addr(&none) as u64, ..Default::default() };
+            let updated = ring.register_struct(IORING_REGISTER_FILES_UPDATE, &mut up, 1);
+            let still = f.locked();
+            let gone = ring.register(IORING_UNREGISTER_FILES, 0, 0);
+            let all = locked && still && f.locked();
+            i32::from(!all) | i32::from((updated, gone) != (1, 0)) << 1
+        });
+        cx.is("child", child, 0);
+    }
+    Ok(())
+}
+
+fn raw_child_flight(cx: &mut Cx) -> Outcome {
+    let f = Both::new(cx)?;
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let from = r.as_raw_fd().cast_unsigned();
+    let splice = sqe::rw(IORING_OP_SPLICE, f.fd(), 0, 4, 0).ud(1);
+    cx.start(&mut ring, &[splice.set(|s| (s.addr, s.file_index) = (u64::MAX, from))]);
+    cx.quiet(&ring, "it waits", 10);
+    let door = cx.door;
+    let child = os::in_raw_child(0, || {
+        let locked = f.lock();
+        let works = Ring::new(door, 4, 0).is_ok_and(|mut new| nop(&mut new));
+        i32::from(!locked) | i32::from(!works) << 1 | i32::from(!f.locked()) << 2
+    });
+    cx.is("child", child, 0);
+    rustix::io::write(&w, b"data")?;
+    cx.reap(&mut ring, "the parent's goes on", &[(1, 4)]);
+    Ok(())
+}
+
+fn child_keeps(cx: &mut Cx) -> Outcome {
+    let door = cx.door;
+    for done in BEFORE {
+        let f = Both::new(cx)?;
+        let mut ring = cx.ring(8, 0)?;
+        before(cx, &mut ring, done, &f);
+        for (what, then) in THEN {
+            let child = os::in_child(|| {
+                let locked = f.lock();
+                let works = then(&mut ring, door);
+                i32::from(!locked) | i32::from(!works) << 1 | i32::from(!f.locked()) << 2
+            });
+            cx.is(&format!("{done}, then {what}"), child, 0);
+        }
+    }
+    Ok(())
+}
