@@ -1,5 +1,5 @@
 //! POSIX record locks of forked children, also of those that clone(2) makes without a word to any
-//! library. A child has none of its parent's locks.
+//! library. A child has none of its parent's locks, but where both have one table of descriptors.
 
 use super::prelude::*;
 use std::fs::File;
@@ -15,6 +15,8 @@ pub const CASES: &[Case] = &[
           "also where its parent has requests on the file in flight"),
     case!("locks", child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "a child by fork(3) keeps its locks as well"),
+    case!("locks", same_table, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+          "a child with its parent's table of descriptors costs neither of them a lock"),
 ];
 
 /// A file in which each process locks a byte range of its own, and another description of it.
@@ -166,6 +168,38 @@ fn child_keeps(cx: &mut Cx) -> Outcome {
                 i32::from(!locked) | i32::from(!works) << 1 | i32::from(!f.locked()) << 2
             });
             cx.is(&format!("{done}, then {what}"), child, 0);
+        }
+    }
+    Ok(())
+}
+
+fn same_table(cx: &mut Cx) -> Outcome {
+    let door = cx.door;
+    for done in BEFORE {
+        let f = Both::new(cx)?;
+        let mut ring = cx.ring(8, 0)?;
+        before(cx, &mut ring, done, &f);
+        for (what, then) in THEN {
+            cx.is("lock", os::lock(f.fd()), 0);
+            let child = os::in_raw_child(libc::CLONE_FILES, || {
+                let works = then(&mut ring, door);
+                i32::from(!works) << 1 | i32::from(!f.locked()) << 2
+            });
+            cx.is(&format!("{done}, then {what}"), child, 0);
+            cx.holds("the parent's lock", f.locked());
+            cx.is("unlock", os::unlock(f.fd()), 0);
+            let mut child = || os::in_raw_child(libc::CLONE_FILES, || {
+                i32::from(os::lock(f.fd()) != 0 || !then(&mut ring, door) || !f.locked())
+            });
+            cx.is(&format!("{done}, {what} by a child with a lock"), child(), 0);
+            cx.holds("its lock is the parent's", f.locked());
+            let sync = sqe::op(IORING_OP_FSYNC, f.fd()).with(IOSQE_ASYNC);
+            cx.one(&mut ring, "the parent goes on", sync, 0);
+            if done.starts_with("registered") || done == "both" {
+                cx.one(&mut ring, "a slot", sqe::op(IORING_OP_FSYNC, 0).fixed(), 0);
+            }
+            cx.holds("locked", f.locked());
+            cx.is("unlock", os::unlock(f.fd()), 0);
         }
     }
     Ok(())

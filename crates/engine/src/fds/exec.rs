@@ -24,9 +24,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, fence};
 use rustix::fs::{Mode, OFlags, RawDir, open};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-use super::locks;
 use super::owned::{InternalFd, all_internal, is_internal, mark_internal};
 use super::table::{File, file};
+use super::{locks, moved};
 use crate::sys::{EngineFd, borrow};
 
 /// Where the open descriptors can't be listed, those from here on are not looked at.
@@ -47,7 +47,9 @@ pub fn prepare(stays: impl FnMut(i32, (u64, u64))) {
 fn go_through(mut stays: impl FnMut(i32, File)) {
     fence(SeqCst);
     let mut last = (File::default(), false);
-    for fd in all_internal().filter(|&fd| locks::any(fd)) {
+    // One is locked by the engine.
+    let known = moved::known();
+    for fd in all_internal().filter(|&fd| Some(fd) != known && locks::any(fd)) {
         let of = file(fd);
         if last.0 != of {
             last = (of, leaves_lock(of));

@@ -2,7 +2,7 @@
 
 use super::table::{Table, all, some, surely_no_ring, write};
 use super::table_lock::Write;
-use super::{exec, kept, lock_race, locks};
+use super::{exec, kept, lock_race, locks, same_table};
 use crate::ctx::Ring;
 use crate::mem::lock;
 use crate::transport::worker::signal::BlockAll;
@@ -160,6 +160,7 @@ pub fn fork_child() {
     // Dropped at the end: a last one would give its place on the parent's page back.
     let _rings = rings;
     lock::set_forking(false);
+    same_table::fork_child(late);
     lock_race::fork_child();
     crate::fork::adopt(late);
     crate::wait::reactor::fork_child(parent);

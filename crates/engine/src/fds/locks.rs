@@ -21,6 +21,8 @@ use super::owned::{InternalFd, WORDS, marked};
 use super::table::{File, file};
 use crate::sys::{self, sys};
 
+const F_GETLK: u32 = 5;
+const F_SETLK: u32 = 6;
 const F_OFD_GETLK: u32 = 36;
 const F_RDLCK: i16 = 0;
 const F_WRLCK: i16 = 1;
@@ -46,9 +48,13 @@ struct Flock {
 
 /// A POSIX lock in a range of the file of `fd`, if there is any: the first that the kernel finds.
 fn lock_in(fd: i32, first: i64, last: i64) -> Option<Flock> {
+    ask(F_OFD_GETLK, fd, first, last)
+}
+
+fn ask(cmd: u32, fd: i32, first: i64, last: i64) -> Option<Flock> {
     let len = if last == i64::MAX { 0 } else { last - first + 1 };
     let mut lock = Flock { kind: F_WRLCK, start: first, len, ..Flock::default() };
-    let asked = sys!(__NR_fcntl, fd, F_OFD_GETLK, (&raw mut lock).expose_provenance());
+    let asked = sys!(__NR_fcntl, fd, cmd, (&raw mut lock).expose_provenance());
     (asked == 0 && lock.kind != F_UNLCK).then_some(lock)
 }
 
@@ -60,17 +66,32 @@ pub(super) fn any(fd: i32) -> bool {
 fn any_in(fd: i32, first: i64, last: i64, left: &mut u32) -> bool {
     let Some(lock) = lock_in(fd, first, last) else { return false };
     *left -= 1;
+    let end = if lock.len == 0 { i64::MAX } else { lock.start + lock.len - 1 };
     // Beside another's lock for reading there may be one of ours.
-    if *left == 0 || lock.kind == F_RDLCK || is_own(&lock) {
+    if *left == 0 || lock.kind == F_RDLCK || is_own(fd, &lock, end) {
         return true;
     }
-    let end = if lock.len == 0 { i64::MAX } else { lock.start + lock.len - 1 };
     lock.start > first && any_in(fd, first, lock.start - 1, left)
         || end < last && any_in(fd, end + 1, last, left)
 }
 
-fn is_own(lock: &Flock) -> bool {
+/// Locks belong to the table of descriptors, which another process may have in common with this one
+/// (CLONE_FILES): what is its own the kernel does not tell of in answer to `F_GETLK`.
+fn is_own(fd: i32, lock: &Flock, end: i64) -> bool {
     lock.pid == rustix::process::getpid().as_raw_nonzero().get()
+        || ask(F_GETLK, fd, lock.start, end).is_none()
+}
+
+/// Locks a file of the engine's own, for [`is_own_table`].
+pub(super) fn mark_table(fd: i32) {
+    let mut lock = Flock { kind: F_WRLCK, ..Flock::default() };
+    sys!(__NR_fcntl, fd, F_SETLK, (&raw mut lock).expose_provenance());
+}
+
+/// Was `fd` locked through the table of descriptors that this process has? None if it is not locked
+/// at all.
+pub(super) fn is_own_table(fd: i32) -> Option<bool> {
+    lock_in(fd, 0, i64::MAX).map(|_| ask(F_GETLK, fd, 0, i64::MAX).is_none())
 }
 
 fn word(fd: i32) -> Option<(&'static AtomicU64, u64)> {
@@ -140,7 +161,6 @@ mod tests {
     use rustix::fd::AsRawFd;
 
     fn set_lock(fd: &impl AsRawFd, kind: i16, start: i64, len: i64) {
-        const F_SETLK: u32 = 6;
         let mut lock = Flock { kind, start, len, ..Flock::default() };
         let at = (&raw mut lock).expose_provenance();
         assert_eq!(sys!(__NR_fcntl, fd.as_raw_fd(), F_SETLK, at), 0);

@@ -14,6 +14,7 @@ mod locks;
 mod moved;
 mod owned;
 mod reports;
+mod same_table;
 mod stand_in;
 mod table;
 mod table_lock;

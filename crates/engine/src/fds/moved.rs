@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicI32, AtomicU64};
 use rustix::fd::AsRawFd;
 
 use super::owned::{InternalFd, floor, highest_free, is_internal, mark_internal};
-use super::table;
+use super::{locks, table};
 use crate::errno::{Errno, Result, check as checked};
 use crate::sys::{self, sys};
 
@@ -144,6 +144,14 @@ pub fn know(fd: &InternalFd) {
     KNOWN_FILE[0].store(dev, Relaxed);
     KNOWN_FILE[1].store(ino, Relaxed);
     KNOWN.store(fd.first(), Relaxed);
+    locks::mark_table(fd.as_raw_fd());
+}
+
+/// The number of that descriptor, if it means that file.
+pub(super) fn known() -> Option<i32> {
+    let first = KNOWN.load(Relaxed);
+    let known = (KNOWN_FILE[0].load(Relaxed), KNOWN_FILE[1].load(Relaxed));
+    (first != 0 && table::file(now(first)) == known).then(|| now(first))
 }
 
 /// Have numbers of the engine's been closed, and nobody heard of it? Costs a system call.

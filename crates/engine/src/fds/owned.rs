@@ -8,7 +8,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use super::kinds::forget_kind;
 use super::lock_race::Closer;
-use super::{exec, kept, locks, moved};
+use super::{exec, kept, locks, moved, same_table};
 use crate::errno::{Errno, Result};
 use crate::sys::{EngineFd, borrow, sys};
 
@@ -46,6 +46,7 @@ impl InternalFd {
                 drop(before);
                 continue;
             }
+            same_table::take(number);
             mark_internal(number, true);
             if of_program {
                 exec::changed();
@@ -96,6 +97,9 @@ impl Drop for InternalFd {
         let (first, number) = (self.first(), self.as_raw_fd());
         crate::transport::socket::forget(number);
         self.fd.stay_open();
+        if same_table::is_parents(number) {
+            return;
+        }
         let closer = if self.of_program { Closer::begin(number) } else { None };
         if self.of_program && closer.is_none() {
             return locks::retain(first);
@@ -119,6 +123,11 @@ pub fn is_internal(fd: i32) -> bool {
 fn is_marked(fd: i32) -> bool {
     let Ok(fd) = usize::try_from(fd) else { return false };
     INTERNAL.get(fd / 64).is_some_and(|w| w.load(Relaxed) >> (fd % 64) & 1 == 1)
+}
+
+/// The engine's own, one bit each.
+pub(super) fn internal_words() -> &'static [AtomicU64; WORDS] {
+    &INTERNAL
 }
 
 /// All of the engine's own.
@@ -257,6 +266,7 @@ pub fn adopt_opened(fd: OwnedFd) -> InternalFd {
 /// Closes numbers of the engine's own whose owners are left as they are: in a forked child, by as
 /// few calls as there are gaps.
 pub fn close_numbers(mut fds: Vec<i32>) {
+    fds.retain(|&fd| !same_table::is_parents(fd));
     fds.sort_unstable();
     for run in fds.chunk_by(|a, b| a + 1 == *b) {
         for &fd in run {
