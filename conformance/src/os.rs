@@ -56,6 +56,28 @@ pub fn spawn_raw_child(flags: libc::c_int, f: impl FnOnce() -> i32) -> i32 {
     }
 }
 
+/// vfork(2) of a child that ends itself or execs; until then this process stands still.
+pub fn spawn_vfork_child<F: FnMut() -> i32>(mut f: F) -> i32 {
+    extern "C" fn start<F: FnMut() -> i32>(f: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the closure below, which the caller waits with; nobody else has it.
+        unsafe { (*f.cast::<F>())() }
+    }
+    let mut stack = vec![0u128; 1 << 14];
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    let f: *mut F = &raw mut f;
+    // SAFETY: the child has a stack of its own, which stays as long as it uses this memory.
+    unsafe { libc::clone(start::<F>, stack.as_mut_ptr_range().end.cast(), flags, f.cast()) }
+}
+
+/// `execv(3)` by libc: `-errno`.
+pub fn exec(path: &std::ffi::CStr, args: &[std::ffi::CString]) -> i32 {
+    let end = core::iter::once(core::ptr::null());
+    let args: Vec<_> = args.iter().map(|arg| arg.as_ptr()).chain(end).collect();
+    // SAFETY: strings that end in 0, and a null pointer behind them.
+    unsafe { libc::execv(path.as_ptr(), args.as_ptr()) };
+    -errno()
+}
+
 /// The exit status of child `pid`.
 pub fn wait_for(pid: i32) -> i32 {
     let mut status = 0;

@@ -15,6 +15,8 @@ pub const CASES: &[Case] = &[
           "also where its parent has requests on the file in flight"),
     case!("locks", child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "a child by fork(3) keeps its locks as well"),
+    case!("locks", vforked, [Trap("vfork")],
+          "a vfork child takes a lock that it sets to what it execs"),
     case!("locks", same_table, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "a child with its parent's table of descriptors costs neither of them a lock"),
 ];
@@ -169,6 +171,38 @@ fn child_keeps(cx: &mut Cx) -> Outcome {
             });
             cx.is(&format!("{done}, then {what}"), child, 0);
         }
+    }
+    Ok(())
+}
+
+fn vforked(cx: &mut Cx) -> Outcome {
+    for done in BEFORE {
+        let f = Both::new(cx)?;
+        let mut ring = cx.ring(8, 0)?;
+        before(cx, &mut ring, done, &f);
+        let ((stdin, go), (ready, tell)) = (cx.pipe()?, cx.pipe()?);
+        let own_only = "env | grep -q SOFTRING_LOCKED && exit 9";
+        let script = format!("{own_only}; echo >&{}; read x; exit 7", tell.as_raw_fd());
+        let args = [c"sh".into(), c"-c".into(), std::ffi::CString::new(script).unwrap_or_default()];
+        let child = os::spawn_vfork_child(|| {
+            // Closed by exec, they would end the lock.
+            for fd in [f.fd(), f.other.as_raw_fd(), tell.as_raw_fd()] {
+                os::fcntl(fd, libc::F_SETFD, 0);
+            }
+            os::dup2(stdin.as_raw_fd(), 0);
+            let failed = f.lock() && os::exec(c"/nonexistent", &args) == -ENOENT;
+            if !failed || !f.locked() {
+                return 8;
+            }
+            -os::exec(c"/bin/sh", &args)
+        });
+        let told = os::poll(ready.as_raw_fd(), libc::POLLIN, 5000);
+        cx.is("it has exec'd", told, i32::from(libc::POLLIN));
+        cx.holds(&format!("locked, after {done}"), f.locked());
+        rustix::io::write(&go, b"\n")?;
+        cx.is("status", os::wait_for(child), 7);
+        cx.holds("not locked then", !f.locked());
+        cx.one(&mut ring, "the parent goes on", sqe::op(IORING_OP_FSYNC, f.fd()), 0);
     }
     Ok(())
 }

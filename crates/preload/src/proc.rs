@@ -122,7 +122,8 @@ pub fn id() -> i32 {
     PID.load(Ordering::Relaxed)
 }
 
-fn getpid() -> i32 {
+/// The caller's process number, also in a vfork child.
+pub fn getpid() -> i32 {
     // SAFETY: no arguments.
     unsafe { raw!(libc::SYS_getpid) as i32 }
 }

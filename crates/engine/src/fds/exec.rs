@@ -39,8 +39,17 @@ static STAYING: AtomicBool = AtomicBool::new(false);
 
 /// The program is about to exec. Tells `stays` of the engine's descriptors that stay open, and of
 /// their files, by device and inode.
-pub fn prepare(stays: impl FnMut(i32, (u64, u64))) {
+pub fn prepare(mut stays: impl FnMut(i32, (u64, u64))) {
     EXECUTING.fetch_add(1, SeqCst);
+    go_through(|fd, of| {
+        STAYING.store(true, SeqCst);
+        stays(fd, of);
+    });
+}
+
+/// As [`prepare`] in a vfork child, which has descriptors and locks of its own, but its parent's
+/// memory: nothing is noted there. It has one thread.
+pub fn prepare_vforked(stays: impl FnMut(i32, (u64, u64))) {
     go_through(stays);
 }
 
@@ -55,7 +64,6 @@ fn go_through(mut stays: impl FnMut(i32, File)) {
             last = (of, leaves_lock(of));
         }
         if last.1 {
-            STAYING.store(true, SeqCst);
             set_flags(fd, FdFlags::empty());
             stays(fd, of);
         }
@@ -70,11 +78,16 @@ pub fn failed() {
     }
 }
 
+/// Exec has failed in a vfork child.
+pub fn failed_vforked() {
+    all_internal().filter(|&fd| locks::any(fd)).for_each(|fd| set_flags(fd, FdFlags::CLOEXEC));
+}
+
 /// There is a new duplicate, or a new lock.
 #[inline]
 pub(super) fn changed() {
     if EXECUTING.load(SeqCst) > 0 {
-        go_through(|_, _| ());
+        go_through(|_, _| STAYING.store(true, SeqCst));
     }
 }
 

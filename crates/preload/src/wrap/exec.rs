@@ -147,16 +147,26 @@ fn missing() -> c_int {
 
 /// Makes the call by which the program execs, with its environment.
 fn around<T>(envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
-    if !gate::watched() || proc::shares_memory() {
+    if !gate::watched() {
         return call(envp);
     }
-    let mut left = Variable::new();
-    exec::prepare(|fd, file| left.add(fd, file));
+    let vforked = proc::shares_memory();
+    let mut left = Variable::new(if vforked { proc::getpid() } else { proc::id() });
+    let stays = |fd, file| left.add(fd, file);
+    if vforked {
+        exec::prepare_vforked(stays)
+    } else {
+        exec::prepare(stays)
+    }
     let errno = raw::errno();
     let with = if left.count > 0 { Environment::with(&left, envp) } else { None };
     raw::set_errno(errno);
     let ret = call(with.as_ref().map_or(envp, |with| with.strings));
-    exec::failed();
+    if vforked {
+        exec::failed_vforked()
+    } else {
+        exec::failed()
+    }
     ret
 }
 
@@ -168,9 +178,10 @@ struct Variable {
 }
 
 impl Variable {
-    fn new() -> Variable {
+    /// Of process `id`.
+    fn new(id: c_int) -> Variable {
         let mut new = Variable { text: [0; PAGE], len: 0, count: 0 };
-        let _ = write!(new, "{}={}:", config::LOCKED.to_str().unwrap_or_default(), proc::id());
+        let _ = write!(new, "{}={}:", config::LOCKED.to_str().unwrap_or_default(), id);
         new
     }
 
