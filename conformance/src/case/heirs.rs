@@ -15,6 +15,9 @@ pub const CASES: &[Case] = &[
           "what waits in the name of a child that ends is cancelled"),
     case!("heirs", child_holds_nothing, [Trap("fork"), Reg(IORING_UNREGISTER_FILES)],
           "a forked child does not keep open what its parent has unregistered and closed"),
+    case!("heirs", port_is_free, [Trap("fork"), Reg(IORING_REGISTER_FILES_UPDATE),
+          Op(IORING_OP_CLOSE)],
+          "a registered listener's port is free as soon as its slot is, also right after a fork"),
     case!("heirs", child_uses_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "a child uses the files that are registered with the ring that it inherits"),
     case!("heirs", orphan_uses_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
@@ -143,6 +146,54 @@ fn child_holds_nothing(cx: &mut Cx) -> Outcome {
     cx.is("unregister", ring.register(IORING_UNREGISTER_FILES, 0, 0), 0);
     let hup = i32::from(libc::POLLHUP);
     cx.is("nobody has it", os::poll(r.as_raw_fd(), libc::POLLIN, 100), hup);
+    drop(end);
+    cx.holds("children", children.into_iter().all(|child| os::wait_for(child) == 0));
+    Ok(())
+}
+
+/// Gives up slot 0: true if that works.
+type GiveUp = fn(&mut Ring) -> bool;
+
+const GIVE_UP: [(&str, GiveUp); 4] = [
+    ("FILES_UPDATE", |ring| {
+        let none = [-1];
+        let mut up = io_uring_rsrc_update { data: addr(&none) as u64, ..Default::default() };
+        ring.register_struct(IORING_REGISTER_FILES_UPDATE, &mut up, 1) == 1
+    }),
+    ("FILES_UPDATE by a request", |ring| {
+        let none = [-1];
+        ring.push(sqe::rw(IORING_OP_FILES_UPDATE, -1, addr(&none), 1, 0));
+        ring.submit_wait(1) == 1 && ring.pop().is_some_and(|c| c.res == 1)
+    }),
+    ("CLOSE", |ring| {
+        ring.push(sqe::in_slot(sqe::op(IORING_OP_CLOSE, 0), 0));
+        ring.submit_wait(1) == 1 && ring.pop().is_some_and(|c| c.res == 0)
+    }),
+    ("unregister", |ring| ring.register(IORING_UNREGISTER_FILES, 0, 0) == 0),
+];
+
+fn port_is_free(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (until, end) = cx.pipe()?;
+    let mut children = Vec::new();
+    for (what, give_up) in GIVE_UP {
+        let (mut taken, mut failed) = (0, 0);
+        for _ in 0..10 {
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            let address = listener.local_addr()?;
+            let files = [listener.as_raw_fd(), -1];
+            failed += i32::from(ring.register_slice(IORING_REGISTER_FILES, &files) != 0);
+            drop(listener);
+            children.extend(sleepers(2, &until, &end, &[]));
+            failed += i32::from(!give_up(&mut ring));
+            taken += i32::from(TcpListener::bind(address).is_err());
+            if what != "unregister" {
+                ring.register(IORING_UNREGISTER_FILES, 0, 0);
+            }
+        }
+        cx.is(what, failed, 0);
+        cx.is("taken still", taken, 0);
+    }
     drop(end);
     cx.holds("children", children.into_iter().all(|child| os::wait_for(child) == 0));
     Ok(())

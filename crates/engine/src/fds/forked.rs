@@ -2,8 +2,8 @@
 
 use super::table::{Table, all, some, surely_no_ring, write};
 use super::table_lock::Write;
-use super::{exec, kept, lock_race, locks, same_table};
-use crate::ctx::Ring;
+use super::{children, exec, kept, lock_race, locks, same_table};
+use crate::ctx::{Ctx, Ring};
 use crate::mem::lock;
 use crate::transport::worker::signal::BlockAll;
 use core::cell::Cell;
@@ -22,6 +22,7 @@ struct Held {
     closed: Vec<Arc<Ring>>,
     /// All others are locked, too.
     table: Write<Table>,
+    children: children::Held,
     _reactor: crate::wait::reactor::Held,
     _aio: crate::aio::Held,
     _stats: crate::stats::Held,
@@ -36,10 +37,11 @@ impl Held {
         HELD.take().map(ManuallyDrop::into_inner)
     }
 
-    /// Lets go of all but the signals, and rings, the last of which may take locks.
-    fn release(self) -> (Vec<Arc<Ring>>, BlockAll) {
+    /// Lets go of all but the signals, the list of children, and rings, the last of which may take
+    /// locks.
+    fn release(self) -> (Vec<Arc<Ring>>, BlockAll, children::Held) {
         lock::set_forking(false);
-        (self.closed, self.signals)
+        (self.closed, self.signals, self.children)
     }
 }
 
@@ -68,9 +70,11 @@ pub fn fork_prepare() {
         ring.lock_now().files.deposit();
     }
     let (table, closed) = try_hold_all().unwrap_or_else(lock_all);
+    let tell = table.open().iter().any(|ring| ring.peek().is_some_and(has_deposits));
     let held = Held {
         closed,
         table,
+        children: children::fork_prepare(tell),
         _reactor: crate::wait::reactor::hold(),
         _aio: crate::aio::fork_prepare(),
         _stats: crate::stats::hold(),
@@ -78,6 +82,10 @@ pub fn fork_prepare() {
         signals,
     };
     HELD.set(Some(ManuallyDrop::new(held)));
+}
+
+fn has_deposits(ctx: &Ctx) -> bool {
+    ctx.files.is_deposited()
 }
 
 /// Has a ring, whose lock is held, files that a child would not find? Gives the lock back.
@@ -137,7 +145,8 @@ fn lock_all() -> (Write<Table>, Vec<Arc<Ring>>) {
 pub fn fork_parent() {
     let Some(held) = Held::take() else { return };
     held.table.open().iter().for_each(|ring| ring.control.unlock());
-    let (rings, _signals) = held.release();
+    let (rings, _signals, children) = held.release();
+    children.fork_parent();
     for ring in rings {
         ring.control.unlock();
     }
@@ -155,7 +164,8 @@ pub fn fork_child() {
     // before the fork, until the end. (Blocked once more, they would be left blocked.)
     let held = Held::take().map(Held::release);
     let late = parent != 0 && held.is_none();
-    let (rings, signals) = held.map_or((Vec::new(), None), |(r, s)| (r, Some(s)));
+    let (rings, signals, children) =
+        held.map_or((Vec::new(), None, None), |(r, s, c)| (r, Some(s), Some(c)));
     let _signals = signals.or_else(|| (parent != 0).then(BlockAll::new));
     // Dropped at the end: a last one would give its place on the parent's page back.
     let _rings = rings;
@@ -173,6 +183,7 @@ pub fn fork_child() {
             ring.renew_now();
         }
     }
+    children.map_or_else(children::forget, children::Held::fork_child);
     crate::req::estate::fork_child();
     kept::fork_child(late);
     locks::fork_child(late);

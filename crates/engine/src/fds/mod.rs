@@ -4,6 +4,7 @@
 //! The engine knows no C symbol. Whoever stands in front of it (the preload's wrappers of `close`,
 //! `dup` …) reports what happens to descriptors through the calls in `reports`.
 
+mod children;
 mod duplicates;
 pub mod exec;
 mod forked;
@@ -19,6 +20,7 @@ mod stand_in;
 mod table;
 mod table_lock;
 
+pub use children::wait_for_closes;
 pub use forked::{check_forked, fork_child, fork_parent, fork_prepare};
 pub use kinds::{forget_kind, is_direct, kind, known_direct, known_kind, modelled, streak};
 pub use lock_race::{Setter, set_again};

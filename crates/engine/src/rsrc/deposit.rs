@@ -136,11 +136,15 @@ impl FileTable {
         if none {
             self.deposits.swap_remove(at);
         }
+        crate::fds::wait_for_closes();
     }
 
     /// The table is given up. (Where the ring ends, children may have it still, and the files.)
     pub(super) fn withdraw_all(&mut self) {
-        self.deposits.drain(..).for_each(|deposit| deposit.take_out());
+        if !self.deposits.is_empty() {
+            self.deposits.drain(..).for_each(|deposit| deposit.take_out());
+            crate::fds::wait_for_closes();
+        }
     }
 
     /// In a forked child: closes what was deposited, until the child uses the ring.
