@@ -137,20 +137,29 @@ fn submit_and_wait<'r>(
         crate::wait::reactor::deliver(ring);
         ctx = ring.lock_now();
     }
-    let (ctx, waited) = match wait_args(&ctx, args) {
-        _ if ctx.polls_by_enter() && !ctx.foreign_issuer() => {
-            if ctx.issuing == Issuing::Elsewhere {
-                // Who polls needs the lock whole, as on the kernel.
-                drop(ctx);
-                ctx = ring.lock();
-            }
-            iopoll_check(ring, ctx, args, vigil)
-        }
-        Ok(_) if ctx.foreign_issuer() => (ctx, Err(Errno::EEXIST)),
-        Ok(args) => cqring_wait(ring, ctx, args, vigil),
-        Err(e) => (ctx, Err(e)),
-    };
+    let (ctx, waited) = wait(ring, ctx, args, vigil);
     (ctx, if submitted > 0 { Ok(submitted as usize) } else { waited })
+}
+
+fn wait<'r>(
+    ring: &'r Arc<Ring>,
+    mut ctx: Guard<'r>,
+    args: &Args,
+    vigil: &mut Vigil,
+) -> (Guard<'r>, Result<usize>) {
+    if ctx.polls_by_enter() && !ctx.foreign_issuer() {
+        if ctx.issuing == Issuing::Elsewhere {
+            // Who polls needs the lock whole, as on the kernel.
+            drop(ctx);
+            ctx = ring.lock();
+        }
+        return iopoll_check(ring, ctx, args, vigil);
+    }
+    match wait_args(ring, ctx, args) {
+        (ctx, Ok(_)) if ctx.foreign_issuer() => (ctx, Err(Errno::EEXIST)),
+        (ctx, Ok(args)) => cqring_wait(ring, ctx, args, vigil),
+        (ctx, Err(e)) => (ctx, Err(e)),
+    }
 }
 
 /// The SQ thread submits; it may have to be woken, or waited for.
@@ -266,29 +275,62 @@ impl Ctx {
     }
 }
 
-/// Reads the wait arguments (`io_get_ext_arg`).
-fn wait_args(ctx: &Ctx, args: &Args) -> Result<WaitArgs> {
-    let Args { min, flags, arg, argsz, .. } = *args;
-    let mut w = WaitArgs { min, ..WaitArgs::default() };
-    if flags & IORING_ENTER_EXT_ARG == 0 {
-        w.sigmask = sigmask(arg, argsz)?;
-        return Ok(w);
-    }
-    if flags & IORING_ENTER_EXT_ARG_REG != 0 {
-        let entry = registered_wait(ctx, arg, argsz)?;
-        let ts = (entry.flags & IORING_REG_WAIT_TS != 0).then_some(entry.ts);
-        w.sigmask = sigmask(entry.sigmask, entry.sigmask_sz as usize)?;
-        deadlines(ctx, &mut w, flags, ts, entry.min_wait_usec);
-        return Ok(w);
-    }
-    if argsz != size_of::<io_uring_getevents_arg>() {
+/// What a wait's argument says.
+#[derive(Debug, Default)]
+struct Ext {
+    ts: Option<kernel_timespec>,
+    min_wait_usec: u32,
+    sigmask: Option<u64>,
+}
+
+/// Reads the wait arguments (`io_get_ext_arg`), without the lock where they lie in the program's
+/// memory: that may be served late, and whoever issues waits for nobody's wait.
+fn wait_args<'r>(ring: &'r Ring, ctx: Guard<'r>, args: &Args) -> (Guard<'r>, Result<WaitArgs>) {
+    let kind = args.flags & (IORING_ENTER_EXT_ARG | IORING_ENTER_EXT_ARG_REG);
+    let (ctx, ext) = if kind == IORING_ENTER_EXT_ARG | IORING_ENTER_EXT_ARG_REG {
+        match registered_wait(&ctx, args.arg, args.argsz) {
+            Ok(entry) if entry.sigmask == 0 => (ctx, of_registered(&entry)),
+            Ok(entry) => unlocked(ring, ctx, || of_registered(&entry)),
+            Err(e) => (ctx, Err(e)),
+        }
+    } else if kind & IORING_ENTER_EXT_ARG != 0 {
+        unlocked(ring, ctx, || read_ext(args))
+    } else if args.arg == 0 {
+        (ctx, Ok(Ext::default()))
+    } else {
+        unlocked(ring, ctx, || {
+            Ok(Ext { sigmask: sigmask(args.arg, args.argsz)?, ..Ext::default() })
+        })
+    };
+    let waits = ext.map(|ext| {
+        let mut w = WaitArgs { min: args.min, sigmask: ext.sigmask, ..WaitArgs::default() };
+        deadlines(&ctx, &mut w, args.flags, ext.ts, ext.min_wait_usec);
+        w
+    });
+    (ctx, waits)
+}
+
+/// Calls `f` without the lock; also where another thread is in the middle of an issue.
+fn unlocked<'r, R>(ring: &'r Ring, ctx: Guard<'r>, f: impl FnOnce() -> R) -> (Guard<'r>, R) {
+    drop(ctx);
+    let answer = f();
+    (ring.lock_now(), answer)
+}
+
+fn read_ext(args: &Args) -> Result<Ext> {
+    if args.argsz != size_of::<io_uring_getevents_arg>() {
         return Err(Errno::EINVAL);
     }
-    let ext: io_uring_getevents_arg = user::read(arg)?;
-    let ts = if ext.ts != 0 { Some(user::read::<kernel_timespec>(ext.ts)?) } else { None };
-    w.sigmask = sigmask(ext.sigmask, ext.sigmask_sz as usize)?;
-    deadlines(ctx, &mut w, flags, ts, ext.min_wait_usec);
-    Ok(w)
+    let ext: io_uring_getevents_arg = user::read(args.arg)?;
+    let ts = if ext.ts != 0 { Some(user::read(ext.ts)?) } else { None };
+    let sigmask = sigmask(ext.sigmask, ext.sigmask_sz as usize)?;
+    Ok(Ext { ts, min_wait_usec: ext.min_wait_usec, sigmask })
+}
+
+fn of_registered(entry: &io_uring_reg_wait) -> Result<Ext> {
+    let ts = (entry.flags & IORING_REG_WAIT_TS != 0).then_some(entry.ts);
+    let sigmask = sigmask(entry.sigmask, entry.sigmask_sz as usize)?;
+    Ok(Ext { ts, min_wait_usec: entry.min_wait_usec, sigmask })
 }
 
 fn registered_wait(ctx: &Ctx, off: u64, argsz: usize) -> Result<io_uring_reg_wait> {

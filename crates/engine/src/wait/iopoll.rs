@@ -48,7 +48,7 @@ pub fn iopoll_check<'r>(
     args: &Args,
     vigil: &mut Vigil,
 ) -> (Guard<'r>, Result<usize>) {
-    if let Err(e) = validate_ext_arg(args) {
+    if let Err(e) = validate_ext_arg(&mut ctx, args) {
         return (ctx, Err(e));
     }
     if !ctx.overflow.is_empty() {
@@ -206,7 +206,7 @@ pub fn doze<'r>(
 }
 
 /// `io_validate_ext_arg`
-fn validate_ext_arg(args: &Args) -> Result<()> {
+fn validate_ext_arg(ctx: &mut Ctx, args: &Args) -> Result<()> {
     if args.flags & IORING_ENTER_EXT_ARG == 0 {
         return Ok(());
     }
@@ -214,7 +214,7 @@ fn validate_ext_arg(args: &Args) -> Result<()> {
     if args.flags & IORING_ENTER_EXT_ARG_REG != 0 || args.argsz != size {
         return Err(Errno::EINVAL);
     }
-    user::read::<io_uring_getevents_arg>(args.arg).map(|_| ())
+    ctx.unlocked(|| user::read::<io_uring_getevents_arg>(args.arg)).map(|_| ())
 }
 
 impl Ctx {
