@@ -48,13 +48,7 @@ impl Rings {
     ///
     /// # Errors
     /// `ENOMEM`; `EINVAL`, `EFAULT` for bad NO_MMAP addresses.
-    pub fn new_region(
-        &self,
-        file: BorrowedFd<'_>,
-        geo: &Geometry,
-        at: u64,
-        user: u64,
-    ) -> Result<Region> {
+    pub fn new_region(file: BorrowedFd<'_>, geo: &Geometry, at: u64, user: u64) -> Result<Region> {
         let len = if at == IORING_OFF_SQES { geo.sqes_size() } else { geo.rings_size() };
         if geo.flags & IORING_SETUP_NO_MMAP != 0 {
             return Self::users(user, len);

@@ -153,7 +153,7 @@ pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
 /// # Errors
 /// As [`register`]; `EINVAL` for a tag without a buffer.
 pub fn register2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
-    let r = super::read_register(addr, size)?;
+    let r = super::read_register(ctx, addr, size)?;
     fill(ctx, r.data, r.nr, r.tags)
 }
 
@@ -164,9 +164,11 @@ fn fill(ctx: &mut Ctx, data: u64, nr: u32, tags: u64) -> Result<usize> {
     if nr == 0 || nr > REG_BUFFERS_MAX {
         return Err(Errno::EINVAL);
     }
-    let source = Source::read(data, tags, nr);
     // Nodes are made last: those of a table that fails must not post their tags.
-    let all: Result<Vec<_>> = (0..nr as usize).map(|i| source.get(i, false)).collect();
+    let all: Result<Vec<_>> = ctx.unlocked(|| {
+        let source = Source::read(data, tags, nr);
+        (0..nr as usize).map(|i| source.get(i, false)).collect()
+    });
     let sink = ctx.tags.clone();
     ctx.buffers.slots = all?.into_iter().map(|b| b.map(|b| node(b, &sink))).collect();
     Ok(0)
@@ -192,7 +194,7 @@ pub fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 /// `EINVAL`, `EOVERFLOW`, `ENXIO` without a table; if the first slot already fails, as
 /// [`register`].
 pub fn update(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
-    let up = super::read_update(addr, size)?;
+    let up = super::read_update(ctx, addr, size)?;
     let end = up.offset.checked_add(up.nr).ok_or(Errno::EOVERFLOW)?;
     if ctx.buffers.slots.is_empty() {
         return Err(Errno::ENXIO);
@@ -205,10 +207,12 @@ pub fn update(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
 
 fn change(ctx: &mut Ctx, up: io_uring_rsrc_update2) -> Result<usize> {
     // No array is no sparse update: NULL cannot be read.
-    let iovs = user::read_prefix(up.data, up.nr as usize);
-    let source = Source { iovs, ..Source::read(0, up.tags, up.nr) };
+    let source = ctx.unlocked(|| {
+        let iovs = user::read_prefix(up.data, up.nr as usize);
+        Source { iovs, ..Source::read(0, up.tags, up.nr) }
+    });
     for i in 0..up.nr as usize {
-        match source.get(i, true) {
+        match ctx.unlocked(|| source.get(i, true)) {
             Ok(b) => {
                 let sink = ctx.tags.clone();
                 ctx.buffers.slots[up.offset as usize + i] = b.map(|b| node(b, &sink));

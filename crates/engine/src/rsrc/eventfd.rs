@@ -76,7 +76,7 @@ fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> 
     if ctx.eventfd.is_some() {
         return Err(Errno::EBUSY);
     }
-    let given = user::read(addr)?;
+    let given = ctx.unlocked(|| user::read(addr))?;
     let fd = dup_visible(given)?;
     if crate::fds::is_path_only(given) {
         return Err(Errno::EBADF);

@@ -182,7 +182,7 @@ pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
 /// # Errors
 /// As [`register`]; `EINVAL` for a tag without a file.
 pub fn register2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
-    let r = super::read_register(addr, size)?;
+    let r = super::read_register(ctx, addr, size)?;
     fill(ctx, r.data, r.nr, r.tags)
 }
 
@@ -198,7 +198,7 @@ fn fill(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<usize> {
         return Err(Errno::EMFILE);
     }
     // Nodes are made last: those of a table that fails must not post their tags.
-    let files = open_all(addr, nr, tags)?;
+    let files = open_all(ctx, addr, nr, tags)?;
     let sink = Arc::downgrade(&ctx.tags);
     let node = |(fd, tag)| FileNode::new(fd, tag, sink.clone());
     ctx.files.slots = files.into_iter().map(|f| f.map(node)).collect();
@@ -208,11 +208,17 @@ fn fill(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<usize> {
     Ok(0)
 }
 
+/// A duplicate of a descriptor, with its tag.
+type Opened = (InternalFd, u64);
+
 /// Duplicates of the descriptors, with their tags.
-fn open_all(addr: u64, nr: u32, tags: u64) -> Result<Vec<Option<(InternalFd, u64)>>> {
+fn open_all(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<Vec<Option<Opened>>> {
     let n = nr as usize;
-    let fds: Vec<i32> = if addr == 0 { vec![-1; n] } else { user::read_prefix(addr, n) };
-    let tags: Vec<u64> = if tags == 0 { vec![0; n] } else { user::read_prefix(tags, n) };
+    let (fds, tags) = ctx.unlocked(|| {
+        let fds: Vec<i32> = if addr == 0 { vec![-1; n] } else { user::read_prefix(addr, n) };
+        let tags: Vec<u64> = if tags == 0 { vec![0; n] } else { user::read_prefix(tags, n) };
+        (fds, tags)
+    });
     let mut files = Vec::with_capacity(n);
     for i in 0..n {
         let tag = *tags.get(i).ok_or(Errno::EFAULT)?;
@@ -248,7 +254,7 @@ pub fn update(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     if nr == 0 {
         return Err(Errno::EINVAL);
     }
-    let up: io_uring_rsrc_update = user::read(addr)?;
+    let up: io_uring_rsrc_update = ctx.unlocked(|| user::read(addr))?;
     if up.resv != 0 {
         return Err(Errno::EINVAL);
     }
@@ -263,14 +269,16 @@ pub fn update(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
 /// # Errors
 /// As [`FileTable::update`].
 pub fn update2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
-    let up = super::read_update(addr, size)?;
+    let up = super::read_update(ctx, addr, size)?;
     change(ctx, up)
 }
 
 fn change(ctx: &mut Ctx, up: io_uring_rsrc_update2) -> Result<usize> {
     ctx.files.check_range(up.offset, up.nr)?;
-    let fds = user::read_prefix(up.data, up.nr as usize);
-    let tags = (up.tags != 0).then(|| user::read_prefix(up.tags, up.nr as usize));
+    let (fds, tags) = ctx.unlocked(|| {
+        let tags = (up.tags != 0).then(|| user::read_prefix(up.tags, up.nr as usize));
+        (user::read_prefix(up.data, up.nr as usize), tags)
+    });
     let up = Update { offset: up.offset, nr: up.nr, fds: &fds, tags: tags.as_deref() };
     ctx.files.update(up, &ctx.tags).map(|n| n as usize)
 }
@@ -280,7 +288,7 @@ fn change(ctx: &mut Ctx, up: io_uring_rsrc_update2) -> Result<usize> {
 /// # Errors
 /// `EFAULT`, `EOVERFLOW`, `EINVAL` past the table's end.
 pub fn alloc_range(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
-    let range: io_uring_file_index_range = user::read(addr)?;
+    let range: io_uring_file_index_range = ctx.unlocked(|| user::read(addr))?;
     let end = range.off.checked_add(range.len).ok_or(Errno::EOVERFLOW)?;
     if range.resv != 0 || end as usize > ctx.files.slots.len() {
         return Err(Errno::EINVAL);

@@ -14,7 +14,7 @@ use crate::user;
 pub fn affinity(ctx: &mut Ctx, addr: u64, len: u32) -> Result<usize> {
     let mut mask = [0u8; CPU_MASK_BYTES];
     let len = (len as usize).min(mask.len());
-    user::read_slice(addr, &mut mask[..len])?;
+    ctx.unlocked(|| user::read_slice(addr, &mut mask[..len]))?;
     let allowed = allowed_cpus();
     if mask.iter().zip(allowed).any(|(want, may)| want & !may != 0) {
         return Err(Errno::EINVAL);
@@ -37,9 +37,9 @@ pub fn no_affinity(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 /// `EFAULT`; `EINVAL` for a number above `i32::MAX`.
 pub fn max_workers(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     let mut max = [0u32; 2];
-    user::read_slice(addr, &mut max)?;
+    ctx.unlocked(|| user::read_slice(addr, &mut max))?;
     let old = ctx.workers().set_max(max)?;
-    user::write_slice(addr, &old)?;
+    ctx.unlocked(|| user::write_slice(addr, &old))?;
     Ok(0)
 }
 

@@ -243,7 +243,7 @@ pub fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usi
         let offset = IORING_OFF_PBUF_RING | u64::from(reg.bgid) << IORING_OFF_PBUF_SHIFT;
         super::region::in_file(fd, offset, size as u64)?
     } else {
-        users(reg.ring_addr, size)?
+        ctx.unlocked(|| users(reg.ring_addr, size))?
     };
     let mask = (reg.ring_entries - 1) as u16;
     let inc = reg.flags & IOU_PBUF_RING_INC != 0;
@@ -269,7 +269,7 @@ fn users(addr: u64, size: usize) -> Result<Region> {
 /// # Errors
 /// `ENOENT` if there is no such group, `EINVAL` if it is a list; `EFAULT`.
 pub fn unregister_ring(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
-    let reg: io_uring_buf_reg = user::read(addr)?;
+    let reg: io_uring_buf_reg = ctx.unlocked(|| user::read(addr))?;
     if reg.resv != [0; 3] || reg.flags != 0 {
         return Err(Errno::EINVAL);
     }
@@ -283,13 +283,13 @@ pub fn unregister_ring(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
 /// # Errors
 /// As [`unregister_ring`].
 pub fn status(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
-    let mut status: io_uring_buf_status = user::read(addr)?;
+    let mut status: io_uring_buf_status = ctx.unlocked(|| user::read(addr))?;
     if status.resv != [0; 8] {
         return Err(Errno::EINVAL);
     }
     let group = u16::try_from(status.buf_group).map_err(|_| Errno::ENOENT)?;
     status.head = u32::from(ring_of(ctx, group)?.head);
-    user::write(addr, &status)?;
+    ctx.unlocked(|| user::write(addr, &status))?;
     Ok(0)
 }
 

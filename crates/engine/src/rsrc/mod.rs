@@ -1,6 +1,7 @@
 //! Registered resources.
 
 use crate::abi::{IORING_RSRC_REGISTER_SPARSE, io_uring_rsrc_register, io_uring_rsrc_update2};
+use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 
 pub mod buffers;
@@ -25,11 +26,11 @@ pub mod restrictions;
 pub mod ring_fds;
 
 /// The argument of FILES2 and BUFFERS2, checked (`io_register_rsrc`).
-fn read_register(addr: u64, size: u32) -> Result<io_uring_rsrc_register> {
+fn read_register(ctx: &mut Ctx, addr: u64, size: u32) -> Result<io_uring_rsrc_register> {
     if size as usize != size_of::<io_uring_rsrc_register>() {
         return Err(Errno::EINVAL);
     }
-    let r: io_uring_rsrc_register = crate::user::read(addr)?;
+    let r: io_uring_rsrc_register = ctx.unlocked(|| crate::user::read(addr))?;
     let sparse = r.flags & IORING_RSRC_REGISTER_SPARSE != 0;
     let unknown = r.flags & !IORING_RSRC_REGISTER_SPARSE != 0;
     if r.nr == 0 || r.resv2 != 0 || unknown || (sparse && r.data != 0) {
@@ -39,11 +40,11 @@ fn read_register(addr: u64, size: u32) -> Result<io_uring_rsrc_register> {
 }
 
 /// The argument of FILES_UPDATE2 and BUFFERS_UPDATE, checked (`io_register_rsrc_update`).
-fn read_update(addr: u64, size: u32) -> Result<io_uring_rsrc_update2> {
+fn read_update(ctx: &mut Ctx, addr: u64, size: u32) -> Result<io_uring_rsrc_update2> {
     if size as usize != size_of::<io_uring_rsrc_update2>() {
         return Err(Errno::EINVAL);
     }
-    let up: io_uring_rsrc_update2 = crate::user::read(addr)?;
+    let up: io_uring_rsrc_update2 = ctx.unlocked(|| crate::user::read(addr))?;
     if up.nr == 0 || up.resv != 0 || up.resv2 != 0 {
         return Err(Errno::EINVAL);
     }

@@ -85,12 +85,13 @@ pub fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     if ctx.flags & IORING_SETUP_IOPOLL != 0 {
         return Err(Errno::EINVAL);
     }
-    let new: io_uring_napi = user::read(addr)?;
+    let new: io_uring_napi = ctx.unlocked(|| user::read(addr))?;
     if new.pad != [0; 2] || new.resv != 0 {
         return Err(Errno::EINVAL);
     }
     let tracking = ctx.napi.tracking;
-    user::write(addr, &io_uring_napi { op_param: tracking, ..ctx.napi.settings() })?;
+    let old = io_uring_napi { op_param: tracking, ..ctx.napi.settings() };
+    ctx.unlocked(|| user::write(addr, &old))?;
     let names = tracking == IO_URING_NAPI_TRACKING_STATIC;
     match new.opcode {
         IO_URING_NAPI_REGISTER_OP => ctx.napi.set(&new),
@@ -110,7 +111,8 @@ pub fn unregister(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     if addr != 0 {
-        user::write(addr, &ctx.napi.settings())?;
+        let old = ctx.napi.settings();
+        ctx.unlocked(|| user::write(addr, &old))?;
     }
     ctx.napi = Napi::default();
     Ok(0)

@@ -12,11 +12,13 @@ const HEAD: u64 = size_of::<io_uring_probe>() as u64;
 ///
 /// # Errors
 /// `EFAULT`; `EINVAL` if the program's memory is not zeroed.
-pub fn probe(_: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub fn probe(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     let nr = nr.min(u32::from(IORING_OP_LAST)) as usize;
-    let head: io_uring_probe = user::read(addr)?;
     let mut ops = vec![io_uring_probe_op::default(); nr];
-    user::read_slice(addr + HEAD, &mut ops)?;
+    let head: io_uring_probe = ctx.unlocked(|| {
+        let head = user::read(addr)?;
+        user::read_slice(addr + HEAD, &mut ops).map(|()| head)
+    })?;
     let clean = |o: &io_uring_probe_op| (o.op, o.resv, o.flags, o.resv2) == (0, 0, 0, 0);
     let clean_head = (head.last_op, head.ops_len, head.resv, head.resv2) == (0, 0, 0, [0; 3]);
     if !clean_head || !ops.iter().all(clean) {
@@ -27,7 +29,6 @@ pub fn probe(_: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
         op.flags = if OPS[i].supported() { IO_URING_OP_SUPPORTED } else { 0 };
     }
     let head = io_uring_probe { last_op: IORING_OP_LAST - 1, ops_len: nr as u8, ..head };
-    user::write(addr, &head)?;
-    user::write_slice(addr + HEAD, &ops)?;
+    ctx.unlocked(|| user::write(addr, &head).and_then(|()| user::write_slice(addr + HEAD, &ops)))?;
     Ok(0)
 }

@@ -63,11 +63,11 @@ pub fn register(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
     if ctx.param_region.is_some() {
         return Err(Errno::EBUSY);
     }
-    let reg: io_uring_mem_region_reg = user::read(addr)?;
-    let mut desc: io_uring_region_desc = user::read(reg.region_uptr)?;
+    let reg: io_uring_mem_region_reg = ctx.unlocked(|| user::read(addr))?;
+    let mut desc: io_uring_region_desc = ctx.unlocked(|| user::read(reg.region_uptr))?;
     check(&ctx, &reg)?;
-    let (memory, locked) = create(&mut desc, fd)?;
-    user::write(reg.region_uptr, &desc)?;
+    let (memory, locked) = ctx.unlocked(|| create(&mut desc, fd))?;
+    ctx.unlocked(|| user::write(reg.region_uptr, &desc))?;
     let wait_args = reg.flags & IORING_MEM_REGION_REG_WAIT_ARG != 0;
     ctx.param_region = Some(ParamRegion { wait_args, memory, _locked: locked });
     Ok(0)

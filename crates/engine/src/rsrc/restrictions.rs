@@ -69,7 +69,7 @@ pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     let mut rows = vec![io_uring_restriction::default(); nr as usize];
-    user::read_slice(addr, &mut rows)?;
+    ctx.unlocked(|| user::read_slice(addr, &mut rows))?;
     let mut r = Restrictions { registered: true, ..Restrictions::default() };
     rows.iter().try_for_each(|row| r.add(row))?;
     ctx.restrictions = r;

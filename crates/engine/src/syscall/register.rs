@@ -188,7 +188,7 @@ fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<us
     def.args.check(addr, nr)?;
     let r = match def.run {
         Locked(f) => f(&mut ctx, addr, nr),
-        Blind(f) => f(addr, nr),
+        Blind(f) => ctx.unlocked(|| f(addr, nr)),
         Ringless(_) => Err(Errno::EINVAL),
         Free(f) => {
             drop(ctx);

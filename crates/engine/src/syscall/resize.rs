@@ -7,6 +7,7 @@ use super::setup::geometry;
 use crate::abi::*;
 use crate::ctx::Ring;
 use crate::errno::{Errno, Result};
+use crate::mem::rings::Rings;
 use crate::{sys, user};
 
 /// What the caller may ask for.
@@ -29,7 +30,7 @@ pub fn resize(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
     if !ctx.defers() {
         return Err(Errno::EINVAL);
     }
-    let mut p: io_uring_params = user::read(addr)?;
+    let mut p: io_uring_params = ctx.unlocked(|| user::read(addr))?;
     if p.flags & !RESIZE_FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
@@ -38,12 +39,12 @@ pub fn resize(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
     geo.flags = ctx.mem.geo.flags;
     let file = sys::borrow(fd).ok_or(Errno::EBADF)?;
     let (sq_user, cq_user) = (p.sq_off.user_addr, p.cq_off.user_addr);
-    let rings = ctx.mem.new_region(file, &geo, IORING_OFF_SQ_RING, cq_user)?;
+    let rings = ctx.unlocked(|| Rings::new_region(file, &geo, IORING_OFF_SQ_RING, cq_user))?;
     geo.publish(&mut p);
     // The kernel does not tell where the index array is.
     p.sq_off.array = 0;
-    user::write(addr, &p)?;
-    let sqes = ctx.mem.new_region(file, &geo, IORING_OFF_SQES, sq_user)?;
+    ctx.unlocked(|| user::write(addr, &p))?;
+    let sqes = ctx.unlocked(|| Rings::new_region(file, &geo, IORING_OFF_SQES, sq_user))?;
     ctx.commit();
     ctx.mem.move_to(geo, rings, sqes).map(|()| 0)
 }
