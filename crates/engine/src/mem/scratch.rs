@@ -48,6 +48,23 @@ pub struct Timespecs {
     next: usize,
 }
 
+/// The file of [`Timespecs`], for the call that reads: that may sleep in a page fault.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading(i32);
+
+impl Reading {
+    /// Reads those at `addrs`, [`BATCH`] at most; answers how many were readable.
+    pub fn read(self, addrs: &[u64]) -> usize {
+        let mut iov = [iovec::default(); BATCH];
+        for (v, &base) in iov.iter_mut().zip(addrs) {
+            *v = iovec { base, len: SIZE as u64 };
+        }
+        let (from, len) = (iov.as_ptr().expose_provenance(), addrs.len().min(BATCH));
+        let n = sys!(__NR_pwritev, self.0, from, len, 0, 0);
+        usize::try_from(n).unwrap_or(0) / SIZE
+    }
+}
+
 impl Timespecs {
     /// Forgets what was read.
     pub fn clear(&mut self) {
@@ -66,22 +83,18 @@ impl Timespecs {
         Some(self.scratch.as_ref()?.page.load(at))
     }
 
-    /// Reads those at `addrs`, as far as they are readable.
-    pub fn read(&mut self, addrs: &[u64]) {
+    /// Forgets what was read, to read others; none if there is nowhere to read them to.
+    pub fn begin(&mut self) -> Option<Reading> {
         self.clear();
         if self.scratch.is_none() {
             self.scratch = Scratch::new();
         }
-        let Some(scratch) = &self.scratch else { return };
-        let addrs = &addrs[..addrs.len().min(BATCH)];
-        let mut iov = [iovec::default(); BATCH];
-        for (v, &base) in iov.iter_mut().zip(addrs) {
-            *v = iovec { base, len: SIZE as u64 };
-        }
-        let from = iov.as_ptr().expose_provenance();
-        let n = sys!(__NR_pwritev, scratch.file.as_raw_fd(), from, addrs.len(), 0, 0);
-        let whole = usize::try_from(n).unwrap_or(0) / SIZE;
-        self.addrs.extend_from_slice(&addrs[..whole]);
+        self.scratch.as_ref().map(|scratch| Reading(scratch.file.as_raw_fd()))
+    }
+
+    /// Those at `addrs` have been read.
+    pub fn end(&mut self, addrs: &[u64]) {
+        self.addrs.extend_from_slice(addrs);
     }
 }
 
@@ -95,7 +108,10 @@ mod tests {
             core::array::from_fn(|i| kernel_timespec { tv_sec: i as i64, tv_nsec: 7 });
         let at = |i: usize| (&raw const all[i]).expose_provenance() as u64;
         let mut t = Timespecs::default();
-        t.read(&[at(2), at(0), 8, at(1)]);
+        let addrs = [at(2), at(0), 8, at(1)];
+        let n = t.begin().unwrap().read(&addrs);
+        assert_eq!(n, 2);
+        t.end(&addrs[..n]);
         assert_eq!(t.take(at(2)).map(|ts| (ts.tv_sec, ts.tv_nsec)), Some((2, 7)));
         assert_eq!(t.take(at(0)).map(|ts| ts.tv_sec), Some(0));
         assert!(t.take(8).is_none() && t.take(at(1)).is_none());

@@ -46,10 +46,10 @@ const IN_PROGRESS: u64 = 1;
 const ABORTED_ONCE: u64 = 2;
 
 /// Checks a CONNECT and copies its address (`io_connect_prep`).
-pub fn connect_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn connect_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[s.len, u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))?;
-    req.call.keep = address(s.addr, s.off)?;
+    req.call.keep = ctx.unlocked(|| address(s.addr, s.off))?;
     Ok(())
 }
 

@@ -26,12 +26,12 @@ pub struct Change {
 
 /// Checks an EPOLL_CTL and copies its event (`io_epoll_ctl_prep`), into words of the SQE's copy
 /// that it has no other use for.
-pub fn ctl_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn ctl_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &mut req.call.sqe;
     zero(&[u64::from(s.buf_index), u64::from(s.file_index)])?;
     if s.len as usize != sys::EPOLL_CTL_DEL {
         let mut event = [0u32; 3];
-        user::read_slice(s.addr, &mut event)?;
+        ctx.unlocked(|| user::read_slice(s.addr, &mut event))?;
         s.op_flags = event[0];
         s.addr3 = u64::from(event[1]) | u64::from(event[2]) << 32;
     }

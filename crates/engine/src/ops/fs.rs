@@ -14,11 +14,11 @@ const AT_REMOVEDIR: u32 = 0x200;
 pub const AT_EMPTY_PATH: u32 = 0x1000;
 
 /// Checks a RENAMEAT (`io_renameat_prep`).
-pub fn rename_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn rename_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     zero(&[u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
-    two_paths(req, false)
+    two_paths(ctx, req, false)
 }
 
 /// Renames.
@@ -28,14 +28,14 @@ pub fn rename(call: &mut Call, _: Try) -> Outcome {
 }
 
 /// Checks an UNLINKAT (`io_unlinkat_prep`).
-pub fn unlink_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn unlink_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     zero(&[sqe.off, u64::from(sqe.len), u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
     if sqe.op_flags & !AT_REMOVEDIR != 0 {
         return Err(Errno::EINVAL);
     }
-    one_path(req)
+    one_path(ctx, req)
 }
 
 /// Removes a name or an empty directory.
@@ -45,12 +45,12 @@ pub fn unlink(call: &mut Call, _: Try) -> Outcome {
 }
 
 /// Checks a MKDIRAT (`io_mkdirat_prep`).
-pub fn mkdir_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn mkdir_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     let flags = u64::from(sqe.op_flags);
     zero(&[sqe.off, flags, u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
-    one_path(req)
+    one_path(ctx, req)
 }
 
 /// Makes a directory.
@@ -60,12 +60,12 @@ pub fn mkdir(call: &mut Call, _: Try) -> Outcome {
 }
 
 /// Checks a SYMLINKAT (`io_symlinkat_prep`).
-pub fn symlink_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn symlink_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     let (len, flags) = (u64::from(sqe.len), u64::from(sqe.op_flags));
     zero(&[len, flags, u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
-    two_paths(req, false)
+    two_paths(ctx, req, false)
 }
 
 /// Makes a symbolic link.
@@ -75,11 +75,11 @@ pub fn symlink(call: &mut Call, _: Try) -> Outcome {
 }
 
 /// Checks a LINKAT (`io_linkat_prep`).
-pub fn link_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     zero(&[u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
-    two_paths(req, sqe.op_flags & AT_EMPTY_PATH != 0)
+    two_paths(ctx, req, sqe.op_flags & AT_EMPTY_PATH != 0)
 }
 
 /// Makes a hard link.
@@ -94,19 +94,19 @@ fn to_dir(s: &io_uring_sqe) -> i32 {
 }
 
 /// Copies the path in `addr` in.
-fn one_path(req: &mut Req) -> Result<()> {
+fn one_path(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = &mut req.call.sqe;
-    let name = path(sqe.addr, false)?;
+    let name = ctx.unlocked(|| path(sqe.addr, false))?;
     sqe.addr = name.as_ptr().expose_provenance() as u64;
     req.call.keep = Keep::Path(name);
     Ok(())
 }
 
 /// Copies the paths in `addr` and `addr2` in.
-fn two_paths(req: &mut Req, first_may_be_empty: bool) -> Result<()> {
+fn two_paths(ctx: &mut Ctx, req: &mut Req, first_may_be_empty: bool) -> Result<()> {
     let sqe: &mut io_uring_sqe = &mut req.call.sqe;
-    let old = path(sqe.addr, first_may_be_empty)?;
-    let new = path(sqe.off, false)?;
+    let old = ctx.unlocked(|| path(sqe.addr, first_may_be_empty))?;
+    let new = ctx.unlocked(|| path(sqe.off, false))?;
     sqe.addr = old.as_ptr().expose_provenance() as u64;
     sqe.off = new.as_ptr().expose_provenance() as u64;
     req.call.keep = Keep::Paths(old, new);

@@ -56,9 +56,9 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Waits for a wake, if the futex has its value (`io_futex_wait`).
-pub fn wait(_: &mut Ctx, req: &mut Req) -> Outcome {
+pub fn wait(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     match &req.call.keep {
-        Keep::Job(Job::Futex(futex, 1..)) => start(futex.check()),
+        Keep::Job(Job::Futex(futex, 1..)) => start(ctx.unlocked(|| futex.check())),
         _ => Outcome::Done(Errno::EINVAL.res()),
     }
 }
@@ -70,7 +70,8 @@ fn start(checked: Result<()>) -> Outcome {
     }
 }
 
-/// Wakes who waits (`io_futex_wake`).
+/// Wakes who waits (`io_futex_wake`). Under the lock, so that their CQEs come after the request's
+/// own.
 pub fn wake(_: &mut Ctx, req: &mut Req) -> Outcome {
     let done = match &req.call.keep {
         Keep::Job(Job::Futex(futex, mask)) => futex_wake(futex, *mask),
@@ -101,7 +102,7 @@ fn futex_wake(f: &Futex, mask: u32) -> Result<usize> {
 }
 
 /// Checks a FUTEX_WAITV and copies what it waits for (`io_futexv_prep`).
-pub fn waitv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn waitv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[s.off, s.addr3])?;
     let fd = s.fd.cast_unsigned();
@@ -110,7 +111,7 @@ pub fn waitv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
         return Err(Errno::EINVAL);
     }
     // As `struct futex_waitv`: value, address, flags and a reserved word.
-    let words = user::read_prefix::<u64>(s.addr, 3 * s.len as usize);
+    let words = ctx.unlocked(|| user::read_prefix::<u64>(s.addr, 3 * s.len as usize));
     let futex = |w: &[u64]| {
         let private = is_private(narrow(w[2])?)?;
         Ok(Futex { addr: w[1], val: narrow(w[0])?, private })
@@ -125,7 +126,7 @@ pub fn waitv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Waits for a wake of any, if all have their values (`io_futexv_wait`).
-pub fn waitv(_: &mut Ctx, req: &mut Req) -> Outcome {
+pub fn waitv(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let Keep::Job(Job::AnyOf(all)) = &req.call.keep else {
         return Outcome::Done(Errno::EINVAL.res());
     };
@@ -133,6 +134,9 @@ pub fn waitv(_: &mut Ctx, req: &mut Req) -> Outcome {
     let bad = |e: &Errno| *e != Errno::EAGAIN;
     let checks = || all.iter().filter_map(|f| f.check().err());
     let crooked = all.iter().any(|f| !f.addr.is_multiple_of(4));
-    let error = if crooked { Some(Errno::EINVAL) } else { checks().find(bad) };
-    start(error.or_else(|| checks().next()).map_or(Ok(()), Err))
+    let error = ctx.unlocked(|| {
+        let error = if crooked { Some(Errno::EINVAL) } else { checks().find(bad) };
+        error.or_else(|| checks().next())
+    });
+    start(error.map_or(Ok(()), Err))
 }

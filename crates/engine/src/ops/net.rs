@@ -46,18 +46,18 @@ pub fn common_prep(req: &mut Req, known: u16) -> Result<()> {
 }
 
 /// Checks a SEND (`io_sendmsg_prep`).
-pub fn send_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn send_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     common_prep(req, IORING_RECVSEND_POLL_FIRST | IORING_RECVSEND_BUNDLE | IORING_SEND_VECTORIZED)?;
     req.call.sqe.op_flags |= MSG_NOSIGNAL;
     if req.call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0 {
         req.call.sqe.op_flags |= MSG_WAITALL;
         req.flags |= ReqFlags::MULTISHOT;
     }
-    send_setup(req)
+    send_setup(ctx, req)
 }
 
 /// Copies what a SEND names: an address, a vector (`io_send_setup`).
-pub fn send_setup(req: &mut Req) -> Result<()> {
+pub fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = req.call.sqe;
     // The upper half of the word that holds `addr_len`.
     if s.file_index >> 16 != 0 {
@@ -65,13 +65,13 @@ pub fn send_setup(req: &mut Req) -> Result<()> {
     }
     let mut msg = Msg::default();
     if s.off != 0
-        && let Keep::Bytes(name) = address(s.off, u64::from(s.file_index))?
+        && let Keep::Bytes(name) = ctx.unlocked(|| address(s.off, u64::from(s.file_index)))?
     {
         msg.name = Some(name);
     }
     let elsewhere = req.flags.contains(ReqFlags::BUFFER_SELECT);
     if s.ioprio & IORING_SEND_VECTORIZED != 0 && !elsewhere {
-        msg.iov = import_iov(s.addr, s.len)?;
+        msg.iov = ctx.unlocked(|| import_iov(s.addr, s.len))?;
     } else if s.ioprio & IORING_RECVSEND_FIXED_BUF == 0 && !elsewhere {
         in_user(s.addr, u64::from(s.len))?;
     }

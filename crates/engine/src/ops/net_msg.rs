@@ -148,17 +148,17 @@ fn copy_header(req: &mut Req) -> Result<Box<Msg>> {
 }
 
 /// Checks a SENDMSG (`io_sendmsg_prep`).
-pub fn send_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn send_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     common_prep(req, IORING_RECVSEND_POLL_FIRST | IORING_SEND_VECTORIZED)?;
-    send_setup(req)
+    send_setup(ctx, req)
 }
 
 /// Copies what a SENDMSG names (`io_sendmsg_setup`).
-pub fn send_setup(req: &mut Req) -> Result<()> {
+pub fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &mut req.call.sqe;
     crate::ops::zero(&[s.off, u64::from(s.file_index)])?;
     s.op_flags |= MSG_NOSIGNAL;
-    req.call.keep = Keep::Msg(copy_header(req)?);
+    req.call.keep = Keep::Msg(ctx.unlocked(|| copy_header(req))?);
     Ok(())
 }
 
@@ -173,14 +173,14 @@ pub fn send(call: &mut Call, how: Try) -> Outcome {
 }
 
 /// Checks a RECVMSG (`io_recvmsg_prep`).
-pub fn recv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn recv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     recv_common(req)?;
     let s = &req.call.sqe;
     if s.file_index != 0 || s.ioprio & IORING_RECVSEND_BUNDLE != 0 {
         return Err(Errno::EINVAL);
     }
     let multishot = s.ioprio & IORING_RECV_MULTISHOT != 0;
-    let msg = copy_header(req)?;
+    let msg = ctx.unlocked(|| copy_header(req))?;
     if multishot && msg.out_len().is_none() {
         return Err(Errno::EOVERFLOW);
     }

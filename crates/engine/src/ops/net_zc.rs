@@ -20,7 +20,7 @@ const KNOWN: u16 = IORING_RECVSEND_POLL_FIRST
     | IORING_SEND_VECTORIZED;
 
 /// Checks a SEND_ZC or SENDMSG_ZC (`io_send_zc_prep`).
-pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     zero(&[req.call.sqe.pad2, req.call.sqe.addr3])?;
     if req.flags.contains(ReqFlags::CQE_SKIP) {
         return Err(Errno::EINVAL);
@@ -32,7 +32,7 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     common_prep(req, KNOWN)?;
     let s = &mut req.call.sqe;
     s.op_flags = s.op_flags & !MSG_ZEROCOPY | net::MSG_NOSIGNAL;
-    if s.opcode == IORING_OP_SEND_ZC { send_setup(req) } else { net_msg::send_setup(req) }
+    if s.opcode == IORING_OP_SEND_ZC { send_setup(ctx, req) } else { net_msg::send_setup(ctx, req) }
 }
 
 /// Does it send from a registered buffer?

@@ -106,21 +106,21 @@ impl How {
 }
 
 /// Checks an OPENAT (`io_openat_prep`).
-pub fn openat_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn openat_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let how = How::of_openat(req.call.sqe.op_flags, req.call.sqe.len);
-    open_prep(req, how)
+    open_prep(ctx, req, how)
 }
 
 /// Checks an OPENAT2 (`io_openat2_prep`).
-pub fn openat2_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let how = How::read(req.call.sqe.off, req.call.sqe.len)?;
-    open_prep(req, how)
+pub fn openat2_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+    let how = ctx.unlocked(|| How::read(req.call.sqe.off, req.call.sqe.len))?;
+    open_prep(ctx, req, how)
 }
 
-fn open_prep(req: &mut Req, how: How) -> Result<()> {
+fn open_prep(ctx: &mut Ctx, req: &mut Req, how: How) -> Result<()> {
     zero(&[u64::from(req.call.sqe.buf_index)])?;
     no_fixed_file(req)?;
-    let name = path(req.call.sqe.addr, false)?;
+    let name = ctx.unlocked(|| path(req.call.sqe.addr, false))?;
     if req.call.sqe.file_index != 0 && how.flags & O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
@@ -312,14 +312,14 @@ pub fn pipe(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         return Outcome::Done(e.res());
     }
     let ends = fds.map(own);
-    let made = if direct { pipe_slots(ctx, &sqe, ends) } else { pipe_fds(&sqe, ends) };
+    let made = if direct { pipe_slots(ctx, &sqe, ends) } else { pipe_fds(ctx, &sqe, ends) };
     Outcome::Done(made.map_or_else(Errno::res, |()| 0))
 }
 
-fn pipe_fds(sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<()> {
+fn pipe_fds(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<()> {
     use rustix::fd::AsRawFd;
     let fds = [ends[0].as_raw_fd(), ends[1].as_raw_fd()];
-    crate::user::write_slice(sqe.addr, &fds)?;
+    ctx.unlocked(|| crate::user::write_slice(sqe.addr, &fds))?;
     for end in ends {
         crate::fds::forget_kind(crate::fds::release(end));
     }
@@ -339,7 +339,7 @@ fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<(
         let _ = ctx.files.remove(first);
     })?;
     let slots = [first.cast_signed(), second.cast_signed()];
-    crate::user::write_slice(sqe.addr, &slots).inspect_err(|_| {
+    ctx.unlocked(|| crate::user::write_slice(sqe.addr, &slots)).inspect_err(|_| {
         let _ = ctx.files.remove(first);
         let _ = ctx.files.remove(second);
     })

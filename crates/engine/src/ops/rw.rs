@@ -63,22 +63,22 @@ pub fn writes(opcode: u8) -> bool {
 }
 
 /// Checks the SQE (`io_prep_rw`).
-pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     ioprio_check(sqe.ioprio)?;
-    attributes(&sqe)?;
+    attributes(ctx, &sqe)?;
     if sqe.op_flags & RWF_NOWAIT != 0 {
         req.flags |= ReqFlags::NOWAIT;
     }
     if req.flags.contains(ReqFlags::BUFFER_SELECT) {
-        return rw_select::prep(&mut req.call);
+        return rw_select::prep(ctx, &mut req.call);
     }
     if vectored(sqe.opcode) {
         if sqe.len > MAX_IOV {
             let huge = fixed(sqe.opcode) && sqe.len > MAX_ALLOC;
             return Err(if huge { Errno::ENOMEM } else { Errno::EINVAL });
         }
-        import(&mut req.call)?;
+        ctx.unlocked(|| import(&mut req.call))?;
     } else if !fixed(sqe.opcode) {
         in_user(sqe.addr, u64::from(sqe.len))?;
     }
@@ -86,14 +86,16 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Attributes: protection information is all that exists, and no file that we reach takes it.
-fn attributes(sqe: &io_uring_sqe) -> Result<()> {
+fn attributes(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Result<()> {
     /// `IORING_RW_ATTR_FLAG_PI`.
     const PI: u64 = 1;
     /// Size of `struct io_uring_attr_pi`.
     const SIZE: usize = 32;
     match sqe.pad2 {
         0 => Ok(()),
-        PI => user::read_slice(sqe.addr3, &mut [0u8; SIZE]).and(Err(Errno::EINVAL)),
+        PI => {
+            ctx.unlocked(|| user::read_slice(sqe.addr3, &mut [0u8; SIZE])).and(Err(Errno::EINVAL))
+        }
         _ => Err(Errno::EINVAL),
     }
 }

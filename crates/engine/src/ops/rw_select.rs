@@ -14,14 +14,14 @@ use crate::user::{self, iovec};
 
 /// The buffer will be picked; a vector of one part says how long it may be
 /// (`io_iov_buffer_select_prep`).
-pub fn prep(call: &mut Call) -> Result<()> {
+pub fn prep(ctx: &mut Ctx, call: &mut Call) -> Result<()> {
     call.bgid = call.sqe.buf_index;
     call.want = call.sqe.len;
     if call.sqe.opcode == IORING_OP_READV {
         if call.sqe.len != 1 {
             return Err(Errno::EINVAL);
         }
-        let part: iovec = user::read(call.sqe.addr)?;
+        let part: iovec = ctx.unlocked(|| user::read(call.sqe.addr))?;
         call.want = part.len as u32;
         call.sqe.opcode = IORING_OP_READ;
     }

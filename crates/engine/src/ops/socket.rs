@@ -67,10 +67,10 @@ pub fn address(addr: u64, len: u64) -> Result<Keep> {
 }
 
 /// Checks a BIND (`io_bind_prep`).
-pub fn bind_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn bind_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[s.len, u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))?;
-    req.call.keep = address(s.addr, s.off)?;
+    req.call.keep = ctx.unlocked(|| address(s.addr, s.off))?;
     if matches!(&req.call.keep, Keep::Bytes(addr) if makes_file(addr)) {
         req.flags |= ReqFlags::FORCE_ASYNC;
     }

@@ -10,11 +10,11 @@ use crate::req::request::{Call, Keep, Req};
 use crate::sys::sys;
 
 /// Checks the SQE (`io_statx_prep`).
-pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     zero(&[u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
-    let name = path(sqe.addr, sqe.op_flags & AT_EMPTY_PATH != 0)?;
+    let name = ctx.unlocked(|| path(sqe.addr, sqe.op_flags & AT_EMPTY_PATH != 0))?;
     req.call.sqe.addr = name.as_ptr().expose_provenance() as u64;
     req.call.keep = Keep::Path(name);
     Ok(())

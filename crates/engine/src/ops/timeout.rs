@@ -138,7 +138,7 @@ pub fn expired(ctx: &mut Ctx, id: ReqId) {
 }
 
 /// Checks a TIMEOUT_REMOVE (`io_timeout_remove_prep`).
-pub fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn remove_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if req.flags.intersects(ReqFlags::FIXED_FILE | ReqFlags::BUFFER_SELECT) {
         return Err(Errno::EINVAL);
     }
@@ -153,7 +153,7 @@ pub fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     if sqe.op_flags & !(UPDATES | IORING_TIMEOUT_ABS) != 0 {
         return Err(Errno::EINVAL);
     }
-    let period = crate::time::to_ns(crate::user::read(sqe.off)?)?;
+    let period = crate::time::to_ns(ctx.unlocked(|| crate::user::read(sqe.off))?)?;
     req.wait = Wait::Timeout(Timer { period, ..Timer::default() });
     Ok(())
 }

@@ -18,33 +18,32 @@ const SIZE_MAX: u32 = 65_536;
 const SET_FLAGS: u32 = 3;
 
 /// Checks an FGETXATTR (`io_fgetxattr_prep`).
-pub fn fget_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let name = get_name(req)?;
+pub fn fget_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+    let name = ctx.unlocked(|| get_name(req))?;
     req.call.keep = Keep::Path(name);
     Ok(())
 }
 
 /// Checks a GETXATTR (`io_getxattr_prep`).
-pub fn get_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn get_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     no_fixed_file(req)?;
-    let name = get_name(req)?;
-    let file = file_path(req)?;
+    let (name, file) = ctx.unlocked(|| Ok::<_, Errno>((get_name(req)?, file_path(req)?)))?;
     req.call.keep = Keep::Paths(name, file);
     Ok(())
 }
 
 /// Checks an FSETXATTR (`io_fsetxattr_prep`).
-pub fn fset_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let (name, value) = set_name_and_value(req)?;
+pub fn fset_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+    let (name, value) = ctx.unlocked(|| set_name_and_value(req))?;
     req.call.keep = Keep::PathBytes(name, value);
     Ok(())
 }
 
 /// Checks a SETXATTR (`io_setxattr_prep`).
-pub fn set_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub fn set_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     no_fixed_file(req)?;
-    let (name, value) = set_name_and_value(req)?;
-    let file = file_path(req)?;
+    let (name, value) = ctx.unlocked(|| set_name_and_value(req))?;
+    let file = ctx.unlocked(|| file_path(req))?;
     req.call.keep = Keep::PathsBytes(name, file, value);
     Ok(())
 }

@@ -100,8 +100,12 @@ impl Ctx {
             addrs[n] = addr;
             n += 1;
         });
-        self.timeouts.specs.read(&addrs[..n]);
-        self.timeouts.specs.take(addr).map_or_else(|| crate::user::read(addr), Ok)
+        if let Some(reading) = self.timeouts.specs.begin() {
+            let n = self.unlocked(|| reading.read(&addrs[..n]));
+            self.timeouts.specs.end(&addrs[..n]);
+        }
+        let taken = self.timeouts.specs.take(addr);
+        taken.map_or_else(|| self.unlocked(|| crate::user::read(addr)), Ok)
     }
 
     /// Arms a timeout in the slab, whose `wait` says when.
