@@ -119,6 +119,7 @@ families![
     hot,
     blocking,
     stall,
+    stall_args,
     disk,
     sync,
     locks,

@@ -39,15 +39,40 @@ pub const CASES: &[Case] = &[
 ];
 
 /// What goes on beside the stall.
-struct Beside {
+pub(super) struct Beside {
     door: Door,
     /// The ring whose submission sleeps.
     stalled: i32,
     other: Ring,
-    answers: Vec<isize>,
+    pub(super) answers: Vec<isize>,
 }
 
 impl Beside {
+    /// What must not wait for the stall.
+        pub(super) const ANY: &[Step<Self>] = &[
+        ("fork", |b| b.answers.push(os::in_child(|| 7) as isize)),
+        ("poll", |b| b.answers.push(os::poll(b.stalled, libc::POLLIN, 0) as isize)),
+        ("enter", |b| {
+            b.answers.push(door::enter(b.door, b.stalled, 0, 0, IORING_ENTER_GETEVENTS, 0, 0));
+        }),
+        ("enter with a time limit", |b| b.answers.push(b.enter(1, 10))),
+        ("another ring", |b| {
+            b.other.push(sqe::nop().ud(1));
+            b.answers.push(b.other.submit_wait(1));
+        }),
+        ("a message", |b| {
+            b.other.push(sqe::rw(IORING_OP_MSG_RING, b.stalled, 0, 5, 77).ud(2));
+            b.answers.push(b.other.submit_wait(2));
+        }),
+        ("a new ring", |b| b.answers.push(isize::from(Ring::new(b.door, 4, 0).is_ok()))),
+    ];
+    /// What each of them answers.
+    pub(super) const ANSWERS: [isize; 7] = [7, 0, 0, -(ETIME as isize), 1, 1, 1];
+
+    pub(super) fn new(cx: &mut Cx, ring: &Ring) -> Result<Beside, Stop> {
+        Ok(Beside { door: cx.door, stalled: ring.fd, other: cx.ring(4, 0)?, answers: vec![] })
+    }
+
     fn enter(&self, min: u32, timeout_ms: i64) -> isize {
         let ts = kernel_timespec { tv_sec: 0, tv_nsec: timeout_ms * 1_000_000 };
         let arg = io_uring_getevents_arg { ts: addr(&ts) as u64, ..Default::default() };
@@ -56,27 +81,7 @@ impl Beside {
     }
 }
 
-const ANY: &[Step<Beside>] = &[
-    ("fork", |b| b.answers.push(os::in_child(|| 7) as isize)),
-    ("poll", |b| b.answers.push(os::poll(b.stalled, libc::POLLIN, 0) as isize)),
-    ("enter", |b| {
-        b.answers.push(door::enter(b.door, b.stalled, 0, 0, IORING_ENTER_GETEVENTS, 0, 0));
-    }),
-    ("enter with a time limit", |b| b.answers.push(b.enter(1, 10))),
-    ("another ring", |b| {
-        b.other.push(sqe::nop().ud(1));
-        b.answers.push(b.other.submit_wait(1));
-    }),
-    ("a message", |b| {
-        b.other.push(sqe::rw(IORING_OP_MSG_RING, b.stalled, 0, 5, 77).ud(2));
-        b.answers.push(b.other.submit_wait(2));
-    }),
-    ("a new ring", |b| b.answers.push(isize::from(Ring::new(b.door, 4, 0).is_ok()))),
-];
-/// What each of them answers.
-const ANSWERS: [isize; 7] = [7, 0, 0, -(ETIME as isize), 1, 1, 1];
-
-fn late_page() -> Result<LatePage, Stop> {
+pub(super) fn late_page() -> Result<LatePage, Stop> {
     LatePage::new().ok_or_else(|| Stop::Skip("userfaultfd is denied".into()))
 }
 
@@ -86,7 +91,7 @@ fn late_read(file: &std::fs::File, page: &LatePage) -> io_uring_sqe {
 }
 
 /// Submits what is in the queue of ring `fd`.
-fn submit(door: Door, fd: i32) -> impl Fn() -> isize + Send + Copy {
+pub(super) fn submit(door: Door, fd: i32) -> impl Fn() -> isize + Send + Copy {
     move || door::enter(door, fd, 1, 0, 0, 0, 0)
 }
 
@@ -95,12 +100,11 @@ fn others_go_on(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let file = cx.file("f", &[b'x'; 4096])?;
     ring.push(late_read(&file, &page).ud(2));
-    let (door, stalled, other) = (cx.door, ring.fd, cx.ring(4, 0)?);
-    let mut beside = Beside { door, stalled, other, answers: vec![] };
-    let (submitted, late) = page.while_stalled(submit(door, stalled), &mut beside, ANY);
+    let mut beside = Beside::new(cx, &ring)?;
+    let (submitted, late) = page.while_stalled(submit(cx.door, ring.fd), &mut beside, Beside::ANY);
     cx.eq("waited for the stall", late, vec![]);
     cx.eq("submitted", submitted, Some(1));
-    cx.eq("answers", beside.answers, ANSWERS.to_vec());
+    cx.eq("answers", beside.answers, Beside::ANSWERS.to_vec());
     cx.reap(&mut ring, "all", &[(2, 100), (77, 5)]);
     cx.one(&mut ring, "goes on", sqe::nop(), 0);
     Ok(())
@@ -114,19 +118,18 @@ fn received_late(cx: &mut Cx) -> Outcome {
     b.write_all(b"once")?;
     cx.one(&mut ring, "once", net::recv(a.as_raw_fd(), &mut first), 4);
     ring.push(sqe::rw(IORING_OP_RECV, a.as_raw_fd(), page.addr(), 100, 0).ud(2));
-    let (door, stalled, other) = (cx.door, ring.fd, cx.ring(4, 0)?);
-    let mut beside = Beside { door, stalled, other, answers: vec![] };
+    let (mut beside, door, stalled) = (Beside::new(cx, &ring)?, cx.door, ring.fd);
     // The task that submits it is the one that tries it again.
     let wait = move || door::enter(door, stalled, 1, 2, IORING_ENTER_GETEVENTS, 0, 0);
     let sender = std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_millis(50));
         b.write_all(&[7; 100]).map(|()| b)
     });
-    let (waited, late) = page.while_stalled(wait, &mut beside, ANY);
+    let (waited, late) = page.while_stalled(wait, &mut beside, Beside::ANY);
     cx.holds("sent", matches!(sender.join(), Ok(Ok(_))));
     cx.eq("waited for the stall", late, vec![]);
     cx.eq("waited", waited, Some(1));
-    cx.eq("answers", beside.answers, ANSWERS.to_vec());
+    cx.eq("answers", beside.answers, Beside::ANSWERS.to_vec());
     cx.reap(&mut ring, "all", &[(2, 100), (77, 5)]);
     Ok(())
 }
