@@ -6,6 +6,7 @@ pub const INTERPOSED: &[&str] = &[
     "__poll_chk",
     "__ppoll_chk",
     "__sysv_signal",
+    "clock_nanosleep",
     "close",
     "close_range",
     "closedir",
@@ -40,6 +41,7 @@ pub const INTERPOSED: &[&str] = &[
     "mmap",
     "mmap64",
     "mq_close",
+    "nanosleep",
     "pclose",
     "poll",
     "ppoll",
@@ -64,8 +66,10 @@ pub const INTERPOSED: &[&str] = &[
     "siginterrupt",
     "signal",
     "sigprocmask",
+    "sleep",
     "syscall",
     "unshare",
+    "usleep",
 ];
 
 /// Our own.
