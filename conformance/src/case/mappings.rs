@@ -100,7 +100,7 @@ fn updated(cx: &mut Cx) -> Outcome {
 fn buffer_rings(cx: &mut Cx) -> Outcome {
     on_disk(cx)?;
     let ring = cx.ring(4, 0)?;
-    let aligned = |row: &(&str, usize, usize, i32)| row.1 % 4096 == 0;
+    let aligned = |row: &(&str, usize, usize, i32)| row.1.is_multiple_of(4096);
     for (what, at, _, want) in mappings(cx)?.into_iter().filter(aligned) {
         // A page is enough for it: what follows is no matter.
         let begins = ["writable at first", "beyond its end", "around a hole", "into a hole"];
