@@ -204,13 +204,13 @@ impl Ring {
             if self.control.is_held_here() {
                 return None;
             }
-            std::thread::sleep(core::time::Duration::from_micros(20));
+            crate::sys::pause(core::time::Duration::from_micros(20));
         }
         for _ in 0..980 {
             if let Some(guard) = self.try_lock_now() {
                 return Some(guard);
             }
-            std::thread::sleep(core::time::Duration::from_millis(1));
+            crate::sys::pause(core::time::Duration::from_millis(1));
         }
         None
     }

@@ -383,6 +383,13 @@ pub(crate) fn sleep(time: Duration) -> Result<()> {
     check(sleeps!(__NR_nanosleep, ts.as_ptr().expose_provenance(), 0)).map(|_| ())
 }
 
+/// Sleeps for some time, or until a handler has run. Not by the C library's function, behind which
+/// the thread's task work is due.
+pub(crate) fn pause(time: Duration) {
+    let ts = [time.as_secs(), u64::from(time.subsec_nanos())];
+    sys!(__NR_nanosleep, ts.as_ptr().expose_provenance(), 0);
+}
+
 /// Sleeps with `mask` in force, atomically as `ppoll(2)` does.
 ///
 /// # Errors

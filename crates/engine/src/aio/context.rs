@@ -138,7 +138,7 @@ impl Context {
             if started.elapsed() > AIO_LEAVE {
                 break;
             }
-            std::thread::sleep(Duration::from_micros(20));
+            crate::sys::pause(Duration::from_micros(20));
         }
         if let Some(hidden) = self.hidden.get() {
             sys!(__NR_io_destroy, hidden.id);

@@ -75,7 +75,7 @@ impl Ring {
                 return;
             }
             drop(ctx);
-            std::thread::sleep(Duration::from_micros(50));
+            crate::sys::pause(Duration::from_micros(50));
             waited += 1;
         }
     }

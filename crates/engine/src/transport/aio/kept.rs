@@ -118,7 +118,7 @@ impl State {
 fn end_surplus() {
     loop {
         let Some(mut state) = state() else {
-            std::thread::sleep(RETRY);
+            crate::sys::pause(RETRY);
             continue;
         };
         let Some(id) = state.ending.pop() else {
