@@ -244,11 +244,6 @@ impl Apart {
         self.moving.extend(chain);
     }
 
-    /// Was a drain queued?
-    pub fn drained(&self) -> bool {
-        self.drained
-    }
-
     /// Everything that can run has run.
     pub fn rest(&mut self) {
         self.moving.clear();

@@ -1,7 +1,7 @@
 //! Requests on files as a whole, on paths, and on tables of files.
 
 use super::Gen;
-use super::pool::{FILES, FIXED_TABLE, Made, OPEN, REGISTERED, WORLD, slot_key, ud_key};
+use super::pool::{FILES, FIXED_TABLE, Made, OPEN, WORLD, slot_key, ud_key};
 use crate::fuzz::program::{Cell, Fd, Out, Slot, Val};
 use softring_engine::abi::*;
 
@@ -90,12 +90,6 @@ impl Gen<'_> {
         made.sqe.len = self.length().min(20_000);
         // Only advice that does nothing, or the same on every run.
         made.sqe.op_flags = self.pick(&[0, 1, 2, 3, 4, 9, 21, 999]);
-        // The kernel pins registered buffers, softring does not (LIMITATIONS): what comes of
-        // MADV_DONTNEED there is another page.
-        let registered = matches!(made.sqe.addr, Val::Buf(0..REGISTERED, _));
-        if registered && made.sqe.op_flags == libc::MADV_DONTNEED.cast_unsigned() {
-            made.sqe.op_flags = 0;
-        }
     }
 
     fn open(&mut self, made: &mut Made) {

@@ -304,8 +304,7 @@ impl Gen<'_> {
         self.ring = ring;
         self.batch();
         self.enter(ring);
-        // What stands behind a barrier depends on which worker is through by then.
-        if self.chance(7) && !self.apart.drained() {
+        if self.chance(7) {
             return;
         }
         self.settle();

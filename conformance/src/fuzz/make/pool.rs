@@ -4,8 +4,6 @@ use super::Gen;
 use crate::fuzz::program::{Bad, Cell, Fd, Slot, Sqe, Val};
 use softring_engine::abi::*;
 
-/// How many of the arena's first buffers may be registered.
-pub const REGISTERED: u8 = 5;
 /// Something that requests share, and whether this one changes it.
 pub type Key = (u64, bool);
 

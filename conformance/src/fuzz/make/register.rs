@@ -1,7 +1,6 @@
 //! Register calls.
 
 use super::Gen;
-use super::pool::REGISTERED;
 use crate::fuzz::program::{Cell, Fd, Out, Slot, Step, Val};
 use softring_engine::abi::*;
 
@@ -53,7 +52,7 @@ impl Gen<'_> {
 
     /// Registers the arena's first buffers.
     pub(super) fn register_buffers(&mut self, ring: u8) {
-        let n = self.rng.u8(1..REGISTERED + 1);
+        let n = self.rng.u8(1..6);
         let iovs = |n: u8| (0..n).flat_map(|i| iovec(i, 8192)).collect::<Vec<Cell>>();
         if self.chance(60) {
             self.call(ring, IORING_REGISTER_BUFFERS, Val::Mem(iovs(n)), u32::from(n));
