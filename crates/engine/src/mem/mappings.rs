@@ -12,9 +12,11 @@ use std::fs::read_to_string;
 use rustix::fd::AsRawFd;
 use rustix::fs::{Mode, OFlags, open};
 
+use super::region::Region;
 use crate::errno::{Errno, Result, check};
 use crate::sys::{self, sys};
 
+const PAGE: u64 = 4096;
 /// File systems whose shared mappings take writes untold: those in memory.
 const UNTOLD: [&str; 5] = ["tmpfs", "devtmpfs", "ramfs", "hugetlbfs", "rootfs"];
 
@@ -52,6 +54,24 @@ struct Mapping {
     writable: bool,
     shared: bool,
     device: (u32, u32),
+}
+
+/// Memory of the program's that the ring keeps (`io_pin_pages`): page-aligned, writable, and
+/// touched now, so that a bad address fails at once.
+///
+/// # Errors
+/// `EINVAL` where it does not begin with a page, `EOVERFLOW`; as [`populate`].
+pub fn pin(addr: u64, len: usize) -> Result<Region> {
+    if addr == 0 {
+        return Err(Errno::EFAULT);
+    }
+    if !addr.is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    let pages = (len as u64).next_multiple_of(PAGE);
+    let end = addr.checked_add(pages).ok_or(Errno::EOVERFLOW)?;
+    populate(&(addr..end))?;
+    Region::of_program(addr, len)
 }
 
 /// Faults `range` in for writing, as pinning it would.

@@ -51,7 +51,7 @@ impl Rings {
     pub fn new_region(file: BorrowedFd<'_>, geo: &Geometry, at: u64, user: u64) -> Result<Region> {
         let len = if at == IORING_OFF_SQES { geo.sqes_size() } else { geo.rings_size() };
         if geo.flags & IORING_SETUP_NO_MMAP != 0 {
-            return Self::users(user, len);
+            return super::mappings::pin(user, len);
         }
         let len = len.next_multiple_of(4096);
         super::file::grow(file, at + len as u64)?;

@@ -7,9 +7,10 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, memfd_create, seek};
 
 use super::lock::Control;
+use super::mappings::pin;
 use super::region::Region;
 use crate::abi::*;
-use crate::errno::{Errno, Result};
+use crate::errno::Result;
 
 /// Offsets of `struct io_rings`, as in the kernel.
 pub mod off {
@@ -130,7 +131,7 @@ impl Rings {
         let _ = seek(&fd, SeekFrom::Start(i64::MAX as u64));
         let control = Arc::new(Control::new(Region::map(fd.as_fd(), OFF_CONTROL, 4096)?));
         let (rings, sqes) = if geo.flags & IORING_SETUP_NO_MMAP != 0 {
-            (Self::users(cq_user, geo.rings_size())?, Self::users(sq_user, geo.sqes_size())?)
+            (pin(cq_user, geo.rings_size())?, pin(sq_user, geo.sqes_size())?)
         } else {
             (
                 Region::map(fd.as_fd(), 0, geo.rings_size().next_multiple_of(4096))?,
@@ -140,21 +141,6 @@ impl Rings {
         let this = Rings { geo, array: geo.array(), rings, sqes, control };
         this.init();
         Ok((fd, this))
-    }
-
-    /// Memory of the program's: page-aligned, writable, and touched now so that a bad address fails
-    /// setup.
-    pub(super) fn users(addr: u64, len: usize) -> Result<Region> {
-        if addr == 0 {
-            return Err(Errno::EFAULT);
-        }
-        if !addr.is_multiple_of(4096) {
-            return Err(Errno::EINVAL);
-        }
-        let pages = len.next_multiple_of(4096) as u64;
-        let end = addr.checked_add(pages).ok_or(Errno::EOVERFLOW)?;
-        super::mappings::populate(&(addr..end))?;
-        Region::of_program(addr, len)
     }
 
     /// Does the ring lie in memory that the program may unmap?

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
+use crate::mem::mappings;
 use crate::mem::region::Region;
 use crate::user;
 
@@ -243,25 +244,13 @@ pub fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usi
         let offset = IORING_OFF_PBUF_RING | u64::from(reg.bgid) << IORING_OFF_PBUF_SHIFT;
         super::region::in_file(fd, offset, size as u64)?
     } else {
-        ctx.unlocked(|| users(reg.ring_addr, size))?
+        // Private memory must stay mapped while the group is registered.
+        ctx.unlocked(|| mappings::pin(reg.ring_addr, size))?
     };
     let mask = (reg.ring_entries - 1) as u16;
     let inc = reg.flags & IOU_PBUF_RING_INC != 0;
     ctx.groups.insert(reg.bgid, Group::Ring(BufRing { mem, mask, head: 0, inc }));
     Ok(0)
-}
-
-/// Memory of the program's; private memory must stay mapped while the group is registered.
-fn users(addr: u64, size: usize) -> Result<Region> {
-    if addr == 0 {
-        return Err(Errno::EFAULT);
-    }
-    if !addr.is_multiple_of(PAGE) {
-        return Err(Errno::EINVAL);
-    }
-    let end = addr.checked_add(size as u64).ok_or(Errno::EOVERFLOW)?;
-    crate::mem::mappings::populate(&(addr..end))?;
-    Region::of_program(addr, size)
 }
 
 /// `IORING_UNREGISTER_PBUF_RING`.
