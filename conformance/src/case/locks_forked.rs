@@ -45,6 +45,25 @@ impl Both {
     fn locked(&self) -> bool {
         os::locked(self.other.as_raw_fd())
     }
+
+    /// In a child: is the lock set, does what follows work, and is the lock there still? A bit for
+    /// each that is not so.
+    fn lock_and(&self, works: impl FnOnce() -> bool) -> i32 {
+        let locked = self.lock();
+        let works = works();
+        i32::from(!locked) | i32::from(!works) << 1 | i32::from(!self.locked()) << 2
+    }
+}
+
+/// The same for each history of the file, and a ring of its own.
+fn each(cx: &mut Cx, test: impl Fn(&mut Cx, &str, &Both, &mut Ring) -> Outcome) -> Outcome {
+    for done in BEFORE {
+        let f = Both::new(cx)?;
+        let mut ring = cx.ring(8, 0)?;
+        before(cx, &mut ring, done, &f);
+        test(cx, done, &f, &mut ring)?;
+    }
+    Ok(())
 }
 
 /// What the parent has done with the file before.
@@ -76,22 +95,15 @@ const THEN: [(&str, Then); 4] = [
 
 fn raw_child_keeps(cx: &mut Cx) -> Outcome {
     let door = cx.door;
-    for done in BEFORE {
-        let f = Both::new(cx)?;
-        let mut ring = cx.ring(8, 0)?;
-        before(cx, &mut ring, done, &f);
+    each(cx, |cx, done, f, ring| {
         for (what, then) in THEN {
-            let child = os::in_raw_child(0, || {
-                let locked = f.lock();
-                let works = then(&mut ring, door);
-                i32::from(!locked) | i32::from(!works) << 1 | i32::from(!f.locked()) << 2
-            });
+            let child = os::in_raw_child(0, || f.lock_and(|| then(ring, door)));
             cx.is(&format!("{done}, then {what}"), child, 0);
         }
         cx.holds("nobody has it", !f.locked());
-        cx.one(&mut ring, "the parent goes on", sqe::op(IORING_OP_FSYNC, f.fd()), 0);
-    }
-    Ok(())
+        cx.one(ring, "the parent goes on", sqe::op(IORING_OP_FSYNC, f.fd()), 0);
+        Ok(())
+    })
 }
 
 fn raw_child_forks(cx: &mut Cx) -> Outcome {
@@ -146,11 +158,8 @@ fn raw_child_flight(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[splice.set(|s| (s.addr, s.file_index) = (u64::MAX, from))]);
     cx.quiet(&ring, "it waits", 10);
     let door = cx.door;
-    let child = os::in_raw_child(0, || {
-        let locked = f.lock();
-        let works = Ring::new(door, 4, 0).is_ok_and(|mut new| nop(&mut new));
-        i32::from(!locked) | i32::from(!works) << 1 | i32::from(!f.locked()) << 2
-    });
+    let works = || Ring::new(door, 4, 0).is_ok_and(|mut new| nop(&mut new));
+    let child = os::in_raw_child(0, || f.lock_and(works));
     cx.is("child", child, 0);
     rustix::io::write(&w, b"data")?;
     cx.reap(&mut ring, "the parent's goes on", &[(1, 4)]);
@@ -159,27 +168,17 @@ fn raw_child_flight(cx: &mut Cx) -> Outcome {
 
 fn child_keeps(cx: &mut Cx) -> Outcome {
     let door = cx.door;
-    for done in BEFORE {
-        let f = Both::new(cx)?;
-        let mut ring = cx.ring(8, 0)?;
-        before(cx, &mut ring, done, &f);
+    each(cx, |cx, done, f, ring| {
         for (what, then) in THEN {
-            let child = os::in_child(|| {
-                let locked = f.lock();
-                let works = then(&mut ring, door);
-                i32::from(!locked) | i32::from(!works) << 1 | i32::from(!f.locked()) << 2
-            });
+            let child = os::in_child(|| f.lock_and(|| then(ring, door)));
             cx.is(&format!("{done}, then {what}"), child, 0);
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn vforked(cx: &mut Cx) -> Outcome {
-    for done in BEFORE {
-        let f = Both::new(cx)?;
-        let mut ring = cx.ring(8, 0)?;
-        before(cx, &mut ring, done, &f);
+    each(cx, |cx, done, f, ring| {
         let ((stdin, go), (ready, tell)) = (cx.pipe()?, cx.pipe()?);
         let own_only = "env | grep -q SOFTRING_LOCKED && exit 9";
         let script = format!("{own_only}; echo >&{}; read x; exit 7", tell.as_raw_fd());
@@ -202,39 +201,36 @@ fn vforked(cx: &mut Cx) -> Outcome {
         rustix::io::write(&go, b"\n")?;
         cx.is("status", os::wait_for(child), 7);
         cx.holds("not locked then", !f.locked());
-        cx.one(&mut ring, "the parent goes on", sqe::op(IORING_OP_FSYNC, f.fd()), 0);
-    }
-    Ok(())
+        cx.one(ring, "the parent goes on", sqe::op(IORING_OP_FSYNC, f.fd()), 0);
+        Ok(())
+    })
 }
 
 fn same_table(cx: &mut Cx) -> Outcome {
     let door = cx.door;
-    for done in BEFORE {
-        let f = Both::new(cx)?;
-        let mut ring = cx.ring(8, 0)?;
-        before(cx, &mut ring, done, &f);
+    each(cx, |cx, done, f, ring| {
         for (what, then) in THEN {
             cx.is("lock", os::lock(f.fd()), 0);
             let child = os::in_raw_child(libc::CLONE_FILES, || {
-                let works = then(&mut ring, door);
+                let works = then(ring, door);
                 i32::from(!works) << 1 | i32::from(!f.locked()) << 2
             });
             cx.is(&format!("{done}, then {what}"), child, 0);
             cx.holds("the parent's lock", f.locked());
             cx.is("unlock", os::unlock(f.fd()), 0);
             let mut child = || os::in_raw_child(libc::CLONE_FILES, || {
-                i32::from(os::lock(f.fd()) != 0 || !then(&mut ring, door) || !f.locked())
+                i32::from(os::lock(f.fd()) != 0 || !then(ring, door) || !f.locked())
             });
             cx.is(&format!("{done}, {what} by a child with a lock"), child(), 0);
             cx.holds("its lock is the parent's", f.locked());
             let sync = sqe::op(IORING_OP_FSYNC, f.fd()).with(IOSQE_ASYNC);
-            cx.one(&mut ring, "the parent goes on", sync, 0);
+            cx.one(ring, "the parent goes on", sync, 0);
             if done.starts_with("registered") || done == "both" {
-                cx.one(&mut ring, "a slot", sqe::op(IORING_OP_FSYNC, 0).fixed(), 0);
+                cx.one(ring, "a slot", sqe::op(IORING_OP_FSYNC, 0).fixed(), 0);
             }
             cx.holds("locked", f.locked());
             cx.is("unlock", os::unlock(f.fd()), 0);
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
