@@ -15,6 +15,7 @@ use crate::time::Clock;
 use crate::transport::aio::AioCtx;
 use crate::transport::poll::{self, AIO_DATA, BATCH, Event};
 use crate::wait::hybrid::Nap;
+use crate::wait::task_work;
 use crate::wait::vigil::Vigil;
 
 /// What the caller waits for.
@@ -100,6 +101,7 @@ pub fn cqring_wait<'r>(
     vigil: &mut Vigil,
 ) -> (Guard<'r>, Result<usize>) {
     a.min = a.min.min(ctx.mem.geo.cq_entries);
+    ctx = task_work::without_reactor(ring, ctx);
     if ctx.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
         ctx.mem.sq_flag(IORING_SQ_TASKRUN, false);
     }
