@@ -59,6 +59,11 @@ fn ask_again(
             if !differs(got) {
                 break;
             }
+            for row in got.iter() {
+                if let Outcome::Differs(how) = &row.outcome {
+                    eprintln!("{} on {}, asked again: {how:?}", row.case, row.target);
+                }
+            }
             *got = one_case(l, cases[*at], doors, no_kernel)?;
             if !differs(got) {
                 eprintln!("{} agreed when asked again", cases[*at].path());
