@@ -38,7 +38,10 @@ use core::time::Duration;
 use super::region::Region;
 use crate::sys;
 
-/// How often a sleeper checks that the holder lives.
+/// When a sleeper first checks that the holder lives: a process may end while a thread of the
+/// engine's has the lock. It doubles from check to check, up to [`LOCK_CHECK`].
+const FIRST_CHECK: Duration = Duration::from_millis(1);
+/// How often a sleeper checks at the least.
 const LOCK_CHECK: Duration = Duration::from_millis(100);
 /// Spins before sleeping: holders rarely keep it longer than one inline operation.
 const SPINS: u32 = 100;
@@ -136,8 +139,10 @@ impl Control {
     #[inline(always)]
     pub fn lock(&self) {
         self.lock_now();
+        let mut check = FIRST_CHECK;
         while self.issuing() {
-            self.await_issue();
+            self.await_issue(check);
+            check = (check * 2).min(LOCK_CHECK);
         }
     }
 
@@ -199,6 +204,7 @@ impl Control {
         }
         // From here on nobody knows whether others sleep, too: it is taken as if they did.
         let me = me | WAITED;
+        let mut check = FIRST_CHECK;
         loop {
             let seen = w.load(Relaxed);
             let marked = seen | WAITED;
@@ -211,11 +217,11 @@ impl Control {
             if seen != marked && w.compare_exchange(seen, marked, Relaxed, Relaxed).is_err() {
                 continue;
             }
-            let timed_out = sys::futex_wait(self.lock_futex(), marked as u32, Some(LOCK_CHECK));
-            if timed_out
-                && is_dead(marked)
-                && w.compare_exchange(marked, me, Acquire, Relaxed).is_ok()
-            {
+            if !sys::futex_wait(self.lock_futex(), marked as u32, Some(check)) {
+                continue;
+            }
+            check = (check * 2).min(LOCK_CHECK);
+            if is_dead(marked) && w.compare_exchange(marked, me, Acquire, Relaxed).is_ok() {
                 return;
             }
         }
@@ -236,10 +242,10 @@ impl Control {
         self.issue_word().load(Relaxed) != 0
     }
 
-    /// Sleeps until the issue that another thread is in the middle of may be over. The lock is held
-    /// before and afterwards.
+    /// Sleeps until the issue that another thread is in the middle of may be over, and `check` at
+    /// the most. The lock is held before and afterwards.
     #[cold]
-    fn await_issue(&self) {
+    fn await_issue(&self, check: Duration) {
         self.unlock();
         let w = self.issue_word();
         for _ in 0..SPINS {
@@ -255,7 +261,7 @@ impl Control {
         }
         w.store(marked, Relaxed);
         self.unlock();
-        let timed_out = sys::futex_wait(self.issue_futex(), marked as u32, Some(LOCK_CHECK));
+        let timed_out = sys::futex_wait(self.issue_futex(), marked as u32, Some(check));
         self.lock_now();
         if timed_out {
             self.end_issue_of_dead();
