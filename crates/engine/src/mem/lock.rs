@@ -26,8 +26,8 @@
 //!
 //! Both words name the process that holds them: its id, and the number of the pid namespace in
 //! which that id means it. Holding and naming the holder are one step, so no holder is nameless.
-//! A process that dies while holding one would leave it held. A sleeper therefore looks every
-//! [`LOCK_CHECK`] whether the holder lives, and takes over from a dead one. Where the holder's
+//! A process that dies or execs while a thread of it has one would leave it held. A sleeper
+//! therefore looks now and then whether the holder is gone ([`holder`]), and takes over from it. Where the holder's
 //! namespace is not the sleeper's, the id says nothing, and the sleeper waits on. Nothing is torn
 //! by a death: ring words are published last, and everything else is private to the dead process.
 
@@ -35,6 +35,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use core::time::Duration;
 
+use super::holder;
 use super::region::Region;
 use crate::sys;
 
@@ -68,13 +69,6 @@ pub struct Control {
     lent: AtomicPtr<()>,
     /// The thread of this process that has the lock; 0 if none has, or has just taken it.
     holder: AtomicUsize,
-}
-
-/// Does the holder that `word` names surely not live any more?
-fn is_dead(word: u64) -> bool {
-    let (pid, namespace) = ((word & !WAITED) as u32, word >> 32);
-    let known = namespace != 0 && namespace == crate::fork::holder() >> 32;
-    known && !sys::process_lives(pid)
 }
 
 impl Control {
@@ -193,6 +187,13 @@ impl Control {
         self.holder.load(Relaxed) == sys::thread() && self.lock_word().load(Relaxed) != 0
     }
 
+    /// Will the holder that `word` names surely never give the lock back?
+    fn is_dead(&self, word: u64) -> bool {
+        let (pid, namespace) = ((word & !WAITED) as u32, word >> 32);
+        let known = namespace != 0 && namespace == crate::fork::holder() >> 32;
+        known && holder::is_gone(pid, self.page.addr())
+    }
+
     #[cold]
     fn lock_slow(&self) {
         let (w, me) = (self.lock_word(), crate::fork::holder());
@@ -221,7 +222,7 @@ impl Control {
                 continue;
             }
             check = (check * 2).min(LOCK_CHECK);
-            if is_dead(marked) && w.compare_exchange(marked, me, Acquire, Relaxed).is_ok() {
+            if self.is_dead(marked) && w.compare_exchange(marked, me, Acquire, Relaxed).is_ok() {
                 return;
             }
         }
@@ -271,7 +272,7 @@ impl Control {
     /// Ends an issue whose process is gone. Lock holder only.
     pub fn end_issue_of_dead(&self) {
         let seen = self.issue_word().load(Relaxed);
-        if seen != 0 && is_dead(seen) {
+        if seen != 0 && self.is_dead(seen) {
             self.end_issue();
         }
     }

@@ -20,6 +20,7 @@
 
 pub mod cq;
 pub mod file;
+mod holder;
 pub mod lock;
 pub mod mappings;
 pub mod region;
