@@ -153,14 +153,14 @@ pub fn fork_child() {
     *EXEC_PIPE.lock() = None;
 }
 
-/// Does a process end? If its end cannot be told from an exec, it does.
-fn is_ending(pid: u32) -> bool {
+/// A child's pipe is closed: was that by an exec? If that cannot be told from its end, no.
+fn lives_on(pid: u32) -> bool {
     const PF_EXITING: u32 = 4;
     const FLAGS: usize = 6;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let after_name = stat.rsplit(") ").next().unwrap_or_default();
     let flags = after_name.split(' ').nth(FLAGS).and_then(|flags| flags.parse::<u32>().ok());
-    flags.is_none_or(|flags| flags & PF_EXITING != 0)
+    flags.is_some_and(|flags| flags & PF_EXITING == 0)
 }
 
 fn owner(page: &Control, slot: usize) -> u32 {
@@ -282,9 +282,9 @@ impl Children {
     /// What tells of its exec.
     const EXEC: u64 = 1 << 62;
 
-    /// A child has called: watches those that it does not know. Answers those that have ended.
-    pub fn look(&mut self, set: impl AsFd, rings: &[Arc<Ring>]) -> Vec<u32> {
-        let mut ended = Vec::new();
+    /// A child has called: watches those that it does not know. Answers those whose time is over.
+    pub fn look(&mut self, set: impl AsFd, rings: &[Arc<Ring>]) -> Vec<(u32, End)> {
+        let mut ended: Vec<(u32, End)> = Vec::new();
         for ring in rings {
             let calls = ring.control.heirs().load(Relaxed);
             if ring.heirs.swap(calls, Relaxed) == calls {
@@ -293,37 +293,39 @@ impl Children {
             let ctx = ring.lock();
             for slot in 0..SLOTS {
                 let pid = owner(&ctx.mem.control, slot);
-                let known = self.0.iter().any(|c| c.pid == pid) || ended.contains(&pid);
+                let known = self.0.iter().any(|c| c.pid == pid) || ended.iter().any(|e| e.0 == pid);
                 if pid == 0 || pid == crate::fork::pid() || known {
                     continue;
                 }
                 let pipe = ctx.mem.control.left(slot * WORDS + PIPE).load(Relaxed);
                 match self.watch(&set, pid, pipe) {
-                    Err(Errno::ESRCH) => ended.push(pid),
+                    Err(Errno::ESRCH) => ended.push((pid, End::Exit)),
                     // At the next look.
                     Err(_) => ring.heirs.store(calls.wrapping_sub(1), Relaxed),
-                    Ok(()) => {}
+                    Ok(end) => ended.extend(end.map(|end| (pid, end))),
                 }
             }
         }
         ended
     }
 
-    fn watch(&mut self, set: impl AsFd, pid: u32, pipe: u32) -> Result<()> {
+    /// Watches a child, whose pipe has that number. It may have called execve(2) since it called.
+    fn watch(&mut self, set: impl AsFd, pid: u32, number: u32) -> Result<Option<End>> {
         let child = Pid::from_raw(pid.cast_signed()).ok_or(Errno::ESRCH)?;
         let process = crate::fds::adopt_internal(pidfd_open(child, PidfdFlags::empty())?);
         let data = epoll::EventData::new_u64(Self::MARK | u64::from(pid));
         epoll::add(&set, &process, data, epoll::EventFlags::IN)?;
         // Without it an exec shows only when the process ends.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let path = format!("/proc/{pid}/fd/{pipe}");
-        let pipe = rustix::fs::open(path, flags, Mode::empty()).ok();
-        let pipe = pipe.map(crate::fds::adopt_internal).filter(|pipe| {
+        let path = format!("/proc/{pid}/fd/{number}");
+        let opened = rustix::fs::open(path, flags, Mode::empty());
+        let closed = number != 0 && opened.as_ref().err() == Some(&rustix::io::Errno::NOENT);
+        let pipe = opened.ok().map(crate::fds::adopt_internal).filter(|pipe| {
             let data = epoll::EventData::new_u64(Self::MARK | Self::EXEC | u64::from(pid));
             epoll::add(&set, pipe, data, epoll::EventFlags::empty()).is_ok()
         });
         self.0.push(Child { pid, process, pipe });
-        Ok(())
+        Ok((closed && lives_on(pid)).then_some(End::Exec))
     }
 
     /// The child that an event of the reactor's tells the end of, and which end. One that has ended
@@ -334,7 +336,7 @@ impl Children {
         if data & Self::EXEC != 0 {
             let pipe = self.0[at].pipe.take()?;
             let _ = epoll::delete(&set, pipe);
-            return (!is_ending(pid)).then_some((pid, End::Exec));
+            return lives_on(pid).then_some((pid, End::Exec));
         }
         let child = self.0.swap_remove(at);
         let _ = epoll::delete(&set, &child.process);

@@ -302,7 +302,7 @@ impl Reactor {
         let asked = rings.iter().filter(|ring| relay::answer(ring));
         asked.for_each(|ring| guard(ring, true));
         let ended = children.look(&self.epoll, &rings);
-        ended.into_iter().for_each(|child| bury(child, End::Exit));
+        ended.into_iter().for_each(|(child, end)| bury(child, end));
     }
 
     /// Gives the place up, unless somebody is about to hand a ring over.
