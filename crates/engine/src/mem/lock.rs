@@ -27,9 +27,10 @@
 //! Both words name the process that holds them: its id, and the number of the pid namespace in
 //! which that id means it. Holding and naming the holder are one step, so no holder is nameless.
 //! A process that dies or execs while a thread of it has one would leave it held. A sleeper
-//! therefore looks now and then whether the holder is gone ([`holder`]), and takes over from it. Where the holder's
-//! namespace is not the sleeper's, the id says nothing, and the sleeper waits on. Nothing is torn
-//! by a death: ring words are published last, and everything else is private to the dead process.
+//! therefore looks now and then whether the holder is gone ([`holder`]), and takes over from it.
+//! Where the holder's namespace is not the sleeper's, the id says nothing, and the sleeper waits
+//! on. Nothing is torn by a death: ring words are published last, and everything else is private to
+//! the dead process.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
