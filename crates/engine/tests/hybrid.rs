@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use client::Client;
-use direct::{BLOCK, Block, file, read};
+use direct::{BLOCK, Block, file, keep, read};
 use softring_engine::abi::*;
 
 const HYBRID: u32 = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
@@ -107,5 +107,6 @@ fn closed_with_reads_in_flight() {
         }
         assert_eq!(c.enter(8, 0), 8);
         drop(c);
+        keep(blocks);
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use client::{Client, sqe};
-use direct::{BLOCK, Block, file, read};
+use direct::{BLOCK, Block, file, keep, read};
 use softring_engine::abi::*;
 
 #[test]
@@ -177,8 +177,6 @@ fn what_finds_no_room_is_submitted_later() {
 #[test]
 fn closed_with_reads_in_flight() {
     let Some(f) = file(8) else { return };
-    // Closing does not wait for the disk, which may write there until the process ends.
-    static KEPT: std::sync::Mutex<Vec<Vec<Block>>> = std::sync::Mutex::new(Vec::new());
     for _ in 0..50 {
         let mut blocks = vec![Block([0xff; BLOCK]); 8];
         let c = Client::new(8, IORING_SETUP_IOPOLL);
@@ -187,7 +185,7 @@ fn closed_with_reads_in_flight() {
         }
         assert_eq!(c.enter(8, 0), 8);
         drop(c);
-        KEPT.lock().unwrap().push(blocks);
+        keep(blocks);
     }
 }
 
