@@ -9,7 +9,6 @@
 #![allow(unsafe_code)]
 
 use core::cell::{Cell, UnsafeCell};
-use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -63,11 +62,11 @@ impl<T> Locked<T> {
     pub(super) fn try_read(&self) -> Option<Read<'_, T>> {
         let more = |w: u32| (w & WRITER == 0).then(|| w + 1);
         // First: a handler in between would wait for what nobody but its thread gives back.
-        READS.set(READS.get() + 1);
+        let reads = Reads::one_more();
         if self.word.fetch_update(Acquire, Relaxed, more).is_ok() {
-            return Some(Read(self, PhantomData));
+            return Some(Read { lock: self, reads });
         }
-        READS.set(READS.get() - 1);
+        reads.one_less();
         None
     }
 
@@ -100,24 +99,54 @@ fn pause(tries: u32) {
     }
 }
 
+/// The calling thread's count of reads. Not `Send`, as it points to it: in a shared library each
+/// look for a thread's own variable is a call.
+#[derive(Clone, Copy, Debug)]
+struct Reads(*const Cell<u32>);
+
+impl Reads {
+    #[inline]
+    fn one_more() -> Reads {
+        let reads = Reads(READS.with(core::ptr::from_ref));
+        reads.change(|n| n + 1);
+        reads
+    }
+
+    #[inline]
+    fn one_less(self) {
+        self.change(|n| n - 1);
+    }
+
+    #[inline]
+    fn change(self, f: impl FnOnce(u32) -> u32) {
+        // SAFETY: the variable of the thread that made this, which it never leaves; one without a
+        // destructor is there until the thread is gone.
+        let count = unsafe { &*self.0 };
+        count.set(f(count.get()));
+    }
+}
+
 /// Held for reading, by the thread that has taken it.
 #[derive(Debug)]
-pub(super) struct Read<'a, T>(&'a Locked<T>, PhantomData<*const ()>);
+pub(super) struct Read<'a, T> {
+    lock: &'a Locked<T>,
+    reads: Reads,
+}
 
 impl<T> Deref for Read<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: counted in the word, so nobody changes the value.
-        unsafe { &*self.0.value.get() }
+        unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T> Drop for Read<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.word.fetch_sub(1, Release);
-        READS.set(READS.get() - 1);
+        self.lock.word.fetch_sub(1, Release);
+        self.reads.one_less();
     }
 }
 
