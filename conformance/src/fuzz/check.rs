@@ -36,8 +36,8 @@ pub enum Verdict {
     Agreed(Box<Transcript>),
     /// The kernel's own runs differ, or one of many agrees with softring: it is a race.
     Unstable(Option<Difference>),
-    /// Differed once, but not when looked at again.
-    Flaky(Difference),
+    /// Differed once, but not when looked at again: what was seen at first.
+    Flaky(Box<Divergence>),
     Diverged(Box<Divergence>),
 }
 
@@ -73,14 +73,14 @@ pub fn check(d: &Driver, p: &Program) -> Result<Verdict> {
         },
     };
     let s = d.run(p, Side::Softring, Pace { quiet: NEXT, follow: Some(&k), one_cpu: false })?;
-    let Some(first) = compare(p, &k, &s) else {
+    let Some(difference) = compare(p, &k, &s) else {
         return Ok(Verdict::Agreed(Box::new(k)));
     };
+    let crashed = matches!(s.end, End::Signal(_));
+    let first = Box::new(Divergence { program: p.clone(), difference, kernel: k, softring: s });
     // No race excuses a crash, however rare.
-    if let End::Signal(_) = s.end {
-        let (program, difference) = (p.clone(), first);
-        let found = Divergence { program, difference, kernel: k, softring: s };
-        return Ok(Verdict::Diverged(Box::new(found)));
+    if crashed {
+        return Ok(Verdict::Diverged(first));
     }
     // Look again, slowly.
     let k = match kernel(d, p, [SURE, SURE])? {

@@ -67,7 +67,8 @@ struct Cli {
     /// Keep divergences as they are found
     #[arg(long)]
     no_minimise: bool,
-    /// A directory for divergences: a .txt to read and a .json to replay of each
+    /// A directory for divergences: a .txt to read and a .json to replay of each; also for what
+    /// was seen but once (flaky)
     #[arg(long)]
     out: Option<PathBuf>,
     /// Run this one program (a .json) and show both transcripts
@@ -267,10 +268,15 @@ impl Run<'_> {
                 let about = what.map_or("hang or crash on the kernel".to_owned(), |d| d.about);
                 tally.races.entry(about).or_default().push(program.seed);
             }
-            Verdict::Flaky(what) => {
+            Verdict::Flaky(first) => {
                 tally.flaky += 1;
+                let what = &first.difference;
                 let about = format!("{} (flaky: {})", what.about, what.text);
                 tally.races.entry(about).or_default().push(program.seed);
+                drop(tally);
+                if self.cli.out.is_some() {
+                    self.save(&first, "flaky-")?;
+                }
             }
             Verdict::Diverged(found) => {
                 tally.diverged += 1;
@@ -307,24 +313,29 @@ impl Run<'_> {
         }
         group.small.push(text);
         drop(tally);
-        self.save(found)
+        for file in self.save(found, "")? {
+            let mut tally = self.tally();
+            tally.groups.entry(found.difference.about.clone()).or_default().files.push(file);
+        }
+        Ok(())
     }
 
-    fn save(&self, found: &Divergence) -> Result<()> {
+    /// Answers the file to read, if files are wanted.
+    fn save(&self, found: &Divergence, kind: &str) -> Result<Option<PathBuf>> {
         let about = found.difference.about.replace([' ', '(', ')', '/'], "_");
-        let name = format!("{about}-{}", found.program.seed);
+        let name = format!("{kind}{about}-{}", found.program.seed);
         let dir = self.cli.out.clone().unwrap_or_default();
         let (txt, json) = (dir.join(format!("{name}.txt")), dir.join(format!("{name}.json")));
         let text = report::divergence(found, &again(self.cli, &json.display().to_string()));
         if self.cli.out.is_some() {
             std::fs::write(&txt, &text)?;
             std::fs::write(&json, serde_json::to_vec_pretty(&found.program)?)?;
-            let mut tally = self.tally();
-            tally.groups.entry(found.difference.about.clone()).or_default().files.push(txt);
-        } else if !self.cli.json {
+            return Ok(Some(txt));
+        }
+        if !self.cli.json {
             say!("{text}");
         }
-        Ok(())
+        Ok(None)
     }
 
     /// A line that is rewritten while programs run; silent unless somebody watches.
