@@ -313,7 +313,7 @@ impl Run<'_> {
         }
         group.small.push(text);
         drop(tally);
-        for file in self.save(found, "")? {
+        if let Some(file) = self.save(found, "")? {
             let mut tally = self.tally();
             tally.groups.entry(found.difference.about.clone()).or_default().files.push(file);
         }

@@ -1,14 +1,24 @@
 //! The executor's memory: at fixed addresses, so that both runs of a program pass the same numbers,
-//! with unmapped pages behind every buffer.
+//! with unmapped pages behind every buffer. Programs with other seeds have it elsewhere: when a
+//! process ends that has a WAITID in flight, Linux 6.18 writes that one's empty siginfo_t into
+//! whichever address space the processor used last, and this is often another executor's.
 #![allow(unsafe_code)]
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::fuzz::program::{Bad, Cell, Fd, Out, Val};
 
-const BASE: u64 = 0x1000_0000_0000;
+const LOWEST: u64 = 0x1000_0000_0000;
+/// Between two programs' memory.
+const APART: u64 = 0x1000_0000;
+/// Programs before an address is used again.
+const PLACES: u64 = 4096;
+static BASE: AtomicU64 = AtomicU64::new(LOWEST);
 const STRIDE: u64 = 0x1_0000;
-const AUX: u64 = BASE + 0x20_0000;
+const AUX: u64 = 0x20_0000;
 const AUX_LEN: usize = 1 << 20;
-const READ_ONLY: u64 = BASE + 0x10_0000;
+const READ_ONLY: u64 = 0x10_0000;
 /// Buffers of a program.
 pub const BUFFERS: u8 = 12;
 /// The first of those that requests pick from: one for each group.
@@ -18,7 +28,7 @@ pub const FUTEXES: u8 = 7;
 /// Memory for rings of buffers: their number, and the entries that each has room for.
 pub const RINGS: u8 = 4;
 pub const RING_ENTRIES: u16 = 256;
-const RING: u64 = BASE + 0x18_0000;
+const RING: u64 = 0x18_0000;
 /// Mapped bytes of each.
 pub const BUFFER_LEN: usize = 8192;
 const LONG: usize = 5000;
@@ -52,18 +62,24 @@ fn map(addr: u64, len: usize, prot: i32) -> std::io::Result<()> {
     if got == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
+fn at(off: u64) -> u64 {
+    BASE.load(Relaxed) + off
+}
+
 /// Address of byte `off` of buffer `i`.
-pub const fn buffer(i: u8, off: u32) -> u64 {
-    BASE + (i % BUFFERS) as u64 * STRIDE + off as u64
+pub fn buffer(i: u8, off: u32) -> u64 {
+    at(u64::from(i % BUFFERS) * STRIDE + u64::from(off))
 }
 
 /// Address of the memory of a ring of buffers.
-pub const fn ring(i: u8) -> u64 {
-    RING + (i % RINGS) as u64 * STRIDE
+pub fn ring(i: u8) -> u64 {
+    at(RING + u64::from(i % RINGS) * STRIDE)
 }
 
 impl Arena {
-    pub fn new() -> std::io::Result<Self> {
+    /// The memory of the program with this seed.
+    pub fn new(seed: u64) -> std::io::Result<Self> {
+        BASE.store(LOWEST + seed % PLACES * APART, Relaxed);
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         for i in 0..BUFFERS {
             map(buffer(i, 0), BUFFER_LEN, rw)?;
@@ -73,10 +89,10 @@ impl Arena {
         for i in 0..RINGS {
             map(ring(i), 4096, rw)?;
         }
-        map(READ_ONLY, 4096, libc::PROT_READ)?;
-        map(AUX, AUX_LEN, rw)?;
-        write(AUX, &[b'x'; LONG]);
-        Ok(Self { next: AUX + 8192, placed: Vec::new() })
+        map(at(READ_ONLY), 4096, libc::PROT_READ)?;
+        map(at(AUX), AUX_LEN, rw)?;
+        write(at(AUX), &[b'x'; LONG]);
+        Ok(Self { next: at(AUX + 8192), placed: Vec::new() })
     }
 
     /// The number that the kernel is given for `val`; what it points at is written first.
@@ -126,7 +142,7 @@ impl Arena {
     fn put(&mut self, bytes: &[u8]) -> u64 {
         let addr = self.next;
         let end = addr + (bytes.len() as u64).next_multiple_of(64);
-        if end > AUX + AUX_LEN as u64 {
+        if end > at(AUX) + AUX_LEN as u64 {
             return address(Bad::Unmapped);
         }
         self.next = end;
@@ -143,12 +159,12 @@ impl Arena {
 fn address(bad: Bad) -> u64 {
     match bad {
         Bad::Null => 0,
-        Bad::Unmapped => BASE + 0x8_0000_0000,
+        Bad::Unmapped => at(0x800_0000),
         Bad::Kernel => 0xffff_8880_0000_1000,
         Bad::NonCanonical => 0x8000_0000_0000_0000,
-        Bad::ReadOnly => READ_ONLY,
+        Bad::ReadOnly => at(READ_ONLY),
         Bad::Edge => buffer(0, BUFFER_LEN as u32 - 1),
-        Bad::LongStr => AUX,
+        Bad::LongStr => at(AUX),
     }
 }
 
@@ -165,7 +181,7 @@ const fn size(out: Out) -> usize {
 /// Writes into the arena; elsewhere nowhere.
 pub fn write(addr: u64, bytes: &[u8]) {
     let end = addr + bytes.len() as u64;
-    assert!(addr >= BASE && end <= AUX + AUX_LEN as u64);
+    assert!(addr >= at(0) && end <= at(AUX) + AUX_LEN as u64);
     let at = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
     // SAFETY: callers pass addresses of the arena's writable maps, which live as long as the
     // process; no Rust reference points into them.
@@ -174,7 +190,7 @@ pub fn write(addr: u64, bytes: &[u8]) {
 
 /// Reads from the arena.
 pub fn read(addr: u64, len: usize) -> Vec<u8> {
-    assert!(addr >= BASE && addr + len as u64 <= AUX + AUX_LEN as u64);
+    assert!(addr >= at(0) && addr + len as u64 <= at(AUX) + AUX_LEN as u64);
     let at = std::ptr::with_exposed_provenance::<u8>(addr as usize);
     let mut out = vec![0; len];
     // SAFETY: as in `write`.

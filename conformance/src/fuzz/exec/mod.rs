@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> Result<()> {
     host::open_slots()?;
     host::calm()?;
     let mut machine = Machine {
-        arena: Arena::new().context("mapping the buffers")?,
+        arena: Arena::new(program.seed).context("mapping the buffers")?,
         rings: [None, None],
         ops: HashMap::new(),
         opened: HashMap::new(),
