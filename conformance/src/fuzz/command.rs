@@ -49,8 +49,8 @@ struct Cli {
     /// Have threads submit (SQPOLL)
     #[arg(long)]
     sqpoll: bool,
-    /// Programs at a time
-    #[arg(long, default_value_t = 2)]
+    /// Programs at a time; most of them wait, most of the time
+    #[arg(long, default_value_t = 8)]
     jobs: usize,
     /// The library to preload [default: libsoftring.so beside this program]
     #[arg(long)]
