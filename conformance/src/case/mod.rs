@@ -109,6 +109,7 @@ families![
     worker,
     tasks,
     creds,
+    creds_change,
     creds_queue,
     pbuf,
     pbuf_inc,

@@ -9,9 +9,10 @@
 //!
 //! - the request goes to a worker that was born of a thread with the same credentials, since a
 //!   thread inherits all that its maker had (`transport::glue`);
-//! - if there is none, the worker takes them on for the length of the call and changes back
+//! - if there is none, the worker makes a thread that takes them on, makes the call and ends
 //!   ([`under`]), which takes rights of its own; without those the request fails with EPERM. It
-//!   never runs with other rights than its submitter's.
+//!   never runs with other rights than its submitter's. The C library does not know that thread:
+//!   when the program changes the rights of all threads, that one keeps those of the request.
 //!
 //! The credentials are those that decide what a call may do: file-system ids, groups, effective
 //! capabilities; and the limits that a thread can never lay down, which nobody can take on:
@@ -75,9 +76,16 @@ static EPOCH: AtomicU64 = AtomicU64::new(0);
 static TOKENS: AtomicU64 = AtomicU64::new(0);
 /// The limits that the process had when it made its first ring.
 static START: OnceLock<Limits> = OnceLock::new();
+/// The epoch in which it did.
+static FIRST: AtomicU64 = AtomicU64::new(0);
 
-/// Credentials, and the epoch that they are of.
-type Known = (u64, Arc<Creds>);
+/// What a thread of ours knows of itself.
+struct Known {
+    epoch: u64,
+    creds: Arc<Creds>,
+    /// Whatever the program calls, they stay so.
+    settled: bool,
+}
 
 std::thread_local! {
     /// The name of this thread's limits.
@@ -92,7 +100,10 @@ std::thread_local! {
 
 /// A ring is about to be made.
 pub fn begin() {
-    START.get_or_init(|| Creds::now().limits);
+    START.get_or_init(|| {
+        FIRST.store(epoch(), Relaxed);
+        Creds::now().limits
+    });
 }
 
 /// The credentials of all threads change: called before and after.
@@ -144,11 +155,25 @@ pub fn mine() -> Arc<Creds> {
     if !OURS.get() {
         return Arc::new(Creds::now());
     }
-    let now = epoch();
+    known(|known| known.creds.clone())
+}
+
+fn known<T>(f: impl FnOnce(&Known) -> T) -> T {
+    let epoch = epoch();
     KNOWN.with_borrow_mut(|known| match &mut **known {
-        Some((of, creds)) if *of == now => creds.clone(),
-        other => other.insert((now, Arc::new(Creds::now()))).1.clone(),
+        Some(known) if known.epoch == epoch => f(known),
+        other => {
+            let creds = Arc::new(Creds::now());
+            f(other.insert(Known { epoch, creds, settled: settled() }))
+        }
     })
+}
+
+/// May the calling thread run a request under `creds` as it is? Not where the program may change
+/// the credentials of all threads in the midst of it, as one does that has done so before.
+pub fn is_under(creds: &Creds) -> bool {
+    let settles = || if OURS.get() { known(|known| known.settled) } else { settled() };
+    *mine() == *creds && (epoch() == FIRST.load(Relaxed) || settles())
 }
 
 /// The calling thread is one of ours, and ends.
@@ -199,41 +224,49 @@ impl Creds {
         }
         set_effective(caps, self.caps)
     }
-
-    /// Undoes [`set`](Self::set), also where that got half way.
-    fn restore(&self) {
-        let caps = raise();
-        sys!(__NR_setfsuid, self.uid);
-        sys!(__NR_setfsgid, self.gid);
-        let at = self.groups.as_ptr().expose_provenance();
-        sys!(__NR_setgroups, self.groups.len(), at);
-        let _ = set_effective(caps, self.caps);
-    }
 }
 
 /// Runs `f` under `creds`; without any, or with the thread's own, just runs it.
 ///
 /// # Errors
-/// `EPERM` if this thread may not take them on.
+/// `EPERM` if this thread may not take them on; `EAGAIN` or `ENOMEM` if there can be no other
+/// thread that does.
 pub fn under<T>(creds: Option<&Creds>, f: impl FnOnce() -> T) -> Result<T> {
     let Some(creds) = creds else { return Ok(f()) };
-    let now = mine();
-    if *now == *creds {
+    if is_under(creds) {
         return Ok(f());
     }
-    if now.limits != creds.limits {
+    if mine().limits != creds.limits {
         return Err(Errno::EPERM);
     }
-    // The kernel forbids core dumps and debuggers to a process whose ids change; that is not the
-    // program's wish here.
-    let dumpable = prctl(PR_GET_DUMPABLE);
-    let set = creds.set(&now);
-    let r = set.map(|()| f());
-    now.restore();
-    if dumpable == 1 {
-        sys!(__NR_prctl, PR_SET_DUMPABLE, 1);
-    }
-    r
+    crate::unlisted::run(|| {
+        // Those that this thread got just now, and keeps.
+        let now = Creds::now();
+        if now == *creds {
+            return Ok(f());
+        }
+        // The kernel forbids core dumps and debuggers to a process whose ids change; that is not
+        // the program's wish here.
+        let dumpable = prctl(PR_GET_DUMPABLE);
+        let set = creds.set(&now);
+        if dumpable == 1 {
+            sys!(__NR_prctl, PR_SET_DUMPABLE, 1);
+        }
+        set.map(|()| f())
+    })?
+}
+
+/// Can no call give the calling thread other ids?
+fn settled() -> bool {
+    /// `CAP_SETGID`, `CAP_SETUID`.
+    const MAY: u64 = 1 << 6 | 1 << 7;
+    let mut ids = [0u32; 6];
+    let base = ids.as_mut_ptr().expose_provenance();
+    let at = |i: usize| base + i * size_of::<u32>();
+    sys!(__NR_getresuid, at(0), at(1), at(2));
+    sys!(__NR_getresgid, at(3), at(4), at(5));
+    let same = |ids: &[u32]| ids.iter().all(|&id| id == ids[0]);
+    same(&ids[..3]) && same(&ids[3..]) && bits(&caps(), PERMITTED) & MAY == 0
 }
 
 /// The ids that files are accessed by. Only setfsuid(2) tells them. A filter may kill whoever calls

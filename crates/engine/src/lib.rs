@@ -33,6 +33,7 @@ mod teardown;
 pub mod threads;
 pub mod time;
 pub mod transport;
+mod unlisted;
 pub mod user;
 #[cfg(all(test, loom))]
 #[allow(unsafe_code)]

@@ -77,13 +77,14 @@ impl Ctx {
             && !req.names_personality()
             && req.task != 0
             && (req.flags.contains(ReqFlags::CREDS_KEPT) || req.task != crate::task::current())
-            && req.call.creds.as_ref().is_some_and(|c| *c != creds::mine())
+            && req.call.creds.as_ref().is_some_and(|c| !creds::is_under(c))
     }
 
     /// Has this thread of ours the credentials of the ring's maker?
     fn is_as_maker(&mut self) -> bool {
         let now = (creds::epoch(), crate::task::current());
-        if self.submit.as_maker != now && self.sq_creds == Some(creds::mine()) {
+        let maker = self.sq_creds.as_ref();
+        if self.submit.as_maker != now && maker.is_some_and(|c| creds::is_under(c)) {
             self.submit.as_maker = now;
         }
         self.submit.as_maker == now

@@ -170,7 +170,7 @@ impl Kick {
 }
 
 /// Signals a thread of ours, once; false if there is no signal to do it with.
-pub(in crate::transport) fn interrupt(tid: i32) -> bool {
+pub(crate) fn interrupt(tid: i32) -> bool {
     let n = SIGNAL.load(Relaxed);
     if n == 0 || !install(n) {
         return false;
