@@ -1,6 +1,7 @@
 //! Corners that random programs have found: each was once otherwise on softring.
 
 use super::prelude::*;
+use rustix::event::epoll::CreateFlags;
 
 const NOWAIT: u32 = 8;
 
@@ -15,6 +16,7 @@ pub const CASES: &[Case] = &[
     case!("corners", past_link_timeout, [Op(IORING_OP_LINK_TIMEOUT)], "a linked time that is over fires, though its request ends at once"),
     case!("corners", direct_chain, [Op(IORING_OP_READ), Sqe(IOSQE_IO_LINK)], "chains of O_DIRECT requests go on, break and are hard"),
     case!("corners", refused_in_order, [Op(IORING_OP_MSG_RING), Op(IORING_OP_FILES_UPDATE)], "what is refused for two reasons, and which comes first"),
+    case!("corners", waits_before_position, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "an epoll set is waited for, also at a position that no file has"),
     case!("corners", full_ring_poll, [], "a ring whose submission queue is full is not writable"),
     case!("corners", rings_are_no_files, [Op(IORING_OP_WRITE), Op(IORING_OP_FTRUNCATE), Op(IORING_OP_FALLOCATE)], "a ring is not written, cut short or synchronised"),
 ];
@@ -68,6 +70,10 @@ fn path_only(cx: &mut Cx) -> Outcome {
     let dir = rustix::fs::open(&path, flags, rustix::fs::Mode::empty())?;
     let write = sqe::rw(IORING_OP_WRITE_FIXED, dir.as_raw_fd(), 0, 0, 0);
     cx.one(&mut ring, "no such buffer", write, -EBADF);
+    let nop = sqe::op(IORING_OP_NOP, dir.as_raw_fd()).op_flags(IORING_NOP_FILE);
+    cx.one(&mut ring, "a nop's file", nop, -EBADF);
+    let cancel = sqe::op(IORING_OP_ASYNC_CANCEL, dir.as_raw_fd());
+    cx.one(&mut ring, "to cancel on it", cancel.op_flags(IORING_ASYNC_CANCEL_FD), -EBADF);
     Ok(())
 }
 
@@ -192,6 +198,30 @@ fn refused_in_order(cx: &mut Cx) -> Outcome {
     let pick = u64::from(IORING_FILE_INDEX_ALLOC);
     let update = sqe::rw(IORING_OP_FILES_UPDATE, 0, addr(&full), 1, pick);
     cx.one(&mut ring, "a ring, for a full table", update, -libc::ENFILE);
+    let (_reads, writes) = cx.pipe()?;
+    let ends = sqe::rw(IORING_OP_SPLICE, writes.as_raw_fd(), usize::MAX, 8, 0);
+    let ends = ends.set(|s| s.file_index = writes.as_raw_fd().cast_unsigned());
+    cx.one(&mut ring, "a pipe's end for writing, at an offset", ends, -EBADF);
+    let (epoll, buf) = (rustix::event::epoll::create(CreateFlags::CLOEXEC)?, [0u8; 8]);
+    let past = sqe::rw(IORING_OP_WRITE, epoll.as_raw_fd(), addr(&buf), 8, i64::MAX as u64);
+    cx.one(&mut ring, "not to wait, at no position", past.op_flags(8), -EOPNOTSUPP);
+    let file = cx.file("f", b"x")?;
+    let nothing = sqe::rw(IORING_OP_WRITE, file.as_raw_fd(), addr(&buf), 0, 0);
+    cx.one(&mut ring, "nothing, in one piece", nothing.op_flags(0x40), -EOPNOTSUPP);
+    Ok(())
+}
+
+/// An epoll set can be polled, so it is waited for before anything else is asked.
+fn waits_before_position(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let (epoll, buf) = (rustix::event::epoll::create(CreateFlags::CLOEXEC)?, [0u8; 8]);
+    for op in [IORING_OP_READ, IORING_OP_WRITE] {
+        let wild = sqe::rw(op, epoll.as_raw_fd(), addr(&buf), 8, u64::MAX - 1).ud(1);
+        cx.is("submitted", ring.push(wild).submit(), 1);
+        cx.is("it waits", ring.pop_all().len(), 0);
+        let cancel = sqe::rw(IORING_OP_ASYNC_CANCEL, -1, 1, 0, 0).ud(2);
+        cx.batch(&mut ring, "cancelled", &[cancel], &[(1, -ECANCELED), (2, 0)]);
+    }
     Ok(())
 }
 

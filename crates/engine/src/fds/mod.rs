@@ -26,9 +26,8 @@ pub use kinds::{forget_kind, is_direct, kind, known_direct, known_kind, modelled
 pub use lock_race::{Setter, set_again};
 pub use moved::{check_now_and_then, know, move_away, now};
 pub use owned::{
-    InternalFd, adopt_internal, adopt_opened, check_open, check_visible, close_numbers,
-    dup_internal, dup_visible, is_hidden, is_internal, is_path_only, release, reserve_numbers,
-    visible,
+    InternalFd, adopt_internal, adopt_opened, check_visible, close_numbers, dup_internal,
+    dup_visible, is_hidden, is_internal, is_path_only, release, reserve_numbers, visible,
 };
 pub use reports::{
     after_dup, after_setfl, before_close, before_close_range, closes_all_reported,

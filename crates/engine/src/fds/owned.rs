@@ -285,21 +285,10 @@ pub fn release(fd: OwnedFd) -> i32 {
     fd.into_raw_fd()
 }
 
-/// Has the program `fd` open?
+/// Has the program `fd` open, and not for its path only (`fget`)?
 ///
 /// # Errors
 /// `EBADF` if not.
 pub fn check_visible(fd: i32) -> Result<()> {
-    if is_hidden(fd) { Err(Errno::EBADF) } else { check_open(fd) }
-}
-
-/// Is `fd` open?
-///
-/// # Errors
-/// `EBADF` if not.
-pub fn check_open(fd: i32) -> Result<()> {
-    match borrow(fd).map(rustix::io::fcntl_getfd) {
-        Some(Ok(_)) => Ok(()),
-        _ => Err(Errno::EBADF),
-    }
+    if is_hidden(fd) || is_path_only(fd) { Err(Errno::EBADF) } else { Ok(()) }
 }

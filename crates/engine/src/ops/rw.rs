@@ -176,7 +176,7 @@ fn check_at_issue(call: &Call, how: Try) -> Result<()> {
     }
     let end = sqe.off.cast_signed().checked_add_unsigned(total(call));
     if end.is_none_or(|end| end < 0) || sqe.off.cast_signed() < 0 {
-        return Err(Errno::EINVAL);
+        return Err(rw_nowait::before_position(call, how).unwrap_or(Errno::EINVAL));
     }
     if kind_of(&call.file) == Kind::Pollable && is_socket(call.file.fd()) {
         return Err(Errno::ESPIPE);
@@ -196,7 +196,7 @@ fn refused_flags(call: &Call) -> bool {
     flags & !RWF_KNOWN != 0
         || (flags & RWF_NOWAIT != 0 && rw_nowait::unknown(call, kind))
         || (flags & (RWF_ATOMIC | RWF_DONTCACHE) != 0 && !cached)
-        || (flags & RWF_ATOMIC != 0 && !writes(call.sqe.opcode))
+        || (flags & RWF_ATOMIC != 0 && (!writes(call.sqe.opcode) || total(call) == 0))
 }
 
 /// A number that is closed, or open the other way, says so before anything else does.
@@ -211,8 +211,10 @@ pub fn first_of(call: &Call, e: Errno) -> Errno {
 
 /// Reads or writes: as far as it goes without blocking, or once with.
 pub fn issue(call: &mut Call, how: Try) -> Outcome {
-    if let Err(e) = check_at_issue(call, how) {
-        return Outcome::Done(first_of(call, e).res());
+    match check_at_issue(call, how).map_err(|e| first_of(call, e)) {
+        Ok(()) => {}
+        Err(Errno::EAGAIN) => return would_block(call),
+        Err(e) => return Outcome::Done(e.res()),
     }
     let mut kind = kind_of(&call.file);
     if how == Try::Nonblock && kind == Kind::Memory && streams_now(call) {

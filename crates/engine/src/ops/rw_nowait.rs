@@ -8,8 +8,9 @@ use crate::errno::{Errno, Result};
 use crate::opdef::Try;
 use crate::ops::rw::{RWF_NOWAIT, writes};
 use crate::req::request::Call;
+use crate::req::route::kind_of;
 use crate::sys::{self, sys};
-use crate::transport::kind::Kind;
+use crate::transport::kind::{Kind, is_socket};
 use crate::user::iovec;
 
 /// The flags of the SQE, but for the RWF_NOWAIT of a write that needs none.
@@ -110,6 +111,19 @@ pub fn never_ready(call: &Call, kind: Kind) -> bool {
     let epoll = || is_epoll(fd);
     let writes = super::rw::writes(call.sqe.opcode);
     simple(call, kind) && epoll() && (writes || sys::poll_now(fd, sys::POLLIN) == 0)
+}
+
+/// What the kernel answers before it looks at a position, where that is one that no file has:
+/// `EOPNOTSUPP` if the file does not know the SQE's `RWF_NOWAIT`, `EAGAIN` if it must wait first.
+pub fn before_position(call: &Call, how: Try) -> Option<Errno> {
+    let (fd, kind) = (call.file.fd(), kind_of(&call.file));
+    if kind != Kind::Pollable || is_socket(fd) {
+        return None;
+    }
+    if call.sqe.op_flags & RWF_NOWAIT != 0 && !tries(fd) {
+        return Some(Errno::EOPNOTSUPP);
+    }
+    (how == Try::Nonblock && never_ready(call, kind)).then_some(Errno::EAGAIN)
 }
 
 /// A write to a [`simple`] file: may it be tried?

@@ -1,12 +1,14 @@
 //! SPLICE, TEE: both ends may block, so a worker runs them. Kernel counterpart:
 //! `io_uring/splice.c`.
 
+use rustix::fs::OFlags;
+
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
 use crate::req::request::{Call, FileRef, Keep, Req};
-use crate::sys::sys;
+use crate::sys::{self, sys};
 
 /// `SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT`.
 const FLAGS: u32 = 0xf;
@@ -59,7 +61,19 @@ pub fn issue(call: &mut Call, _: Try) -> Outcome {
     let off_out = offset(&mut off_out);
     let flags = s.op_flags & !SPLICE_F_FD_IN_FIXED;
     let ret = sys!(__NR_splice, fd_in(call), off_in, call.file.fd(), off_out, s.len, flags);
-    moved(call, ret)
+    let refused = ret == Errno::ESPIPE.res() as isize && !modes_allow(call);
+    moved(call, if refused { Errno::EBADF.res() as isize } else { ret })
+}
+
+/// May one be read, and the other written? The kernel asks that before it looks at the offsets,
+/// splice(2) behind them (`do_splice`).
+fn modes_allow(call: &Call) -> bool {
+    let mode = |fd| {
+        let flags = sys::borrow(fd).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
+        flags.map(|flags| flags & OFlags::RWMODE)
+    };
+    let reads = mode(fd_in(call)).is_some_and(|mode| mode != OFlags::WRONLY);
+    reads && mode(call.file.fd()).is_some_and(|mode| mode != OFlags::RDONLY)
 }
 
 /// Copies bytes from one pipe to another without taking them out.
