@@ -5,11 +5,14 @@
 use super::jumps::{keep_door, nop, round, wait};
 use super::prelude::*;
 use crate::jump::{self, JUMPED};
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicIsize, AtomicPtr};
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
     case!("handlers", shown, [Trap("SIGSYS")], "rt_sigaction(2) by its number shows the program's own handlers and flags"),
     case!("handlers", jumps, [Trap("SIGSYS")], "a handler installed so may jump out of a wait"),
+    case!("handlers", small_stack, [Op(IORING_OP_READ), Sqe(IOSQE_ASYNC)], "a handler on a small alternate stack submits"),
     case!("handlers", refused, [], "bad signals, sizes and pointers"),
 ];
 
@@ -123,5 +126,46 @@ fn refused(cx: &mut Cx) -> Outcome {
     let fault = rt_sigaction(libc::SIGUSR1, addr(&ignore), BAD, 8);
     cx.is("installed, and no place for the old one", fault, -EFAULT);
     tell(cx, "it is installed", look(libc::SIGUSR1));
+    Ok(())
+}
+
+/// The ring that a handler enters.
+static RING: AtomicPtr<Ring> = AtomicPtr::new(core::ptr::null_mut());
+static SUBMITTED: AtomicIsize = AtomicIsize::new(0);
+
+extern "C" fn submits(_: i32) {
+    // SAFETY: the case's own, which lives while signals are raised, and is left alone meanwhile.
+    let ring = unsafe { &*RING.load(Relaxed) };
+    SUBMITTED.fetch_add(ring.enter(3, 0, 0), Relaxed);
+}
+
+fn small_stack(cx: &mut Cx) -> Outcome {
+    const SIZE: usize = if cfg!(debug_assertions) { 24 } else { 16 } << 10;
+    let (mut ring, (r, w)) = (cx.ring(4, 0)?, cx.pipe()?);
+    let (mut buf, ts) = ([0u8; 1], [0u64, 1000]);
+    // With a page below that nobody may touch.
+    let stack = crate::ring::Map::anonymous(4096 + SIZE).map_err(Stop::from)?;
+    os::guard_page(stack.addr);
+    os::alternate_stack(stack.addr + 4096, SIZE);
+    os::handle(libc::SIGUSR1, submits, libc::SA_ONSTACK);
+    let path = cx.path("f")?;
+    drop(cx.file("f", b"")?);
+    for _ in 0..3 {
+        ring.push(sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1));
+        ring.push(sqe::rw(IORING_OP_TIMEOUT, -1, addr(&ts), 1, 0).ud(2));
+        let open = sqe::rw(IORING_OP_OPENAT, libc::AT_FDCWD, addr(path.as_c_str()), 0, 0);
+        ring.push(open.with(IOSQE_ASYNC).ud(3));
+        RING.store(&raw mut ring, Relaxed);
+        os::raise(libc::SIGUSR1);
+        rustix::io::write(&w, b"x")?;
+        let mut results = ring.take(3)?;
+        results.sort_by_key(|c| c.user_data);
+        cx.is("read", results[0].res, 1);
+        cx.is("timeout", results[1].res, -ETIME);
+        cx.holds("opened", results[2].res >= 0);
+        drop(os::own(results[2].res));
+    }
+    cx.is("submitted", SUBMITTED.load(Relaxed), 9);
+    os::alternate_stack(0, 0);
     Ok(())
 }

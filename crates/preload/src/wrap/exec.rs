@@ -122,7 +122,8 @@ unsafe extern "C" fn execv_with_environment(path: Path, argv: Strings) -> c_int 
     unsafe { execve(path, argv, (*argv.add(length(argv).unwrap_or(0) + 1)).cast()) }
 }
 
-/// execve(2) by number.
+/// execve(2) by number. Never inlined: room for two paths would be on the stack of every call.
+#[inline(never)]
 pub fn raw_execve(a: &[usize; 6]) -> isize {
     let call = |envp: Strings| {
         // SAFETY: the program's own call.
@@ -132,6 +133,7 @@ pub fn raw_execve(a: &[usize; 6]) -> isize {
 }
 
 /// execveat(2) by number.
+#[inline(never)]
 pub fn raw_execveat(a: &[usize; 6]) -> isize {
     let call = |envp: Strings| {
         // SAFETY: the program's own call.
