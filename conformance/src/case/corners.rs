@@ -1,5 +1,6 @@
 //! Corners that random programs have found: each was once otherwise on softring.
 
+use super::pbuf;
 use super::prelude::*;
 use rustix::event::epoll::CreateFlags;
 
@@ -17,6 +18,8 @@ pub const CASES: &[Case] = &[
     case!("corners", direct_chain, [Op(IORING_OP_READ), Sqe(IOSQE_IO_LINK)], "chains of O_DIRECT requests go on, break and are hard"),
     case!("corners", refused_in_order, [Op(IORING_OP_MSG_RING), Op(IORING_OP_FILES_UPDATE)], "what is refused for two reasons, and which comes first"),
     case!("corners", waits_before_position, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "an epoll set is waited for, also at a position that no file has"),
+    case!("corners", refused_with_buffer, [Sqe(IOSQE_BUFFER_SELECT)], "what is refused once a buffer is picked, and before"),
+    case!("corners", child_at_border, [Op(IORING_OP_WAITID)], "a siginfo_t that memory ends is written word by word"),
     case!("corners", full_ring_poll, [], "a ring whose submission queue is full is not writable"),
     case!("corners", rings_are_no_files, [Op(IORING_OP_WRITE), Op(IORING_OP_FTRUNCATE), Op(IORING_OP_FALLOCATE)], "a ring is not written, cut short or synchronised"),
 ];
@@ -242,6 +245,40 @@ fn rings_are_no_files(cx: &mut Cx) -> Outcome {
             ("FSYNC", sqe::op(IORING_OP_FSYNC, fd), -EINVAL),
             ("SYNC_FILE_RANGE", sqe::op(IORING_OP_SYNC_FILE_RANGE, fd), -ESPIPE),
         ]);
+    }
+    Ok(())
+}
+
+fn refused_with_buffer(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    let mut mem = [b'-'; 16];
+    cx.is("register", pbuf::register(&ring, &pbuf::reg(page, 4, 0)), 0isize);
+    pbuf::refill(page, 0, 4, &mut mem);
+    let null = std::fs::File::open("/dev/null")?;
+    let read = sqe::rw(IORING_OP_READ, null.as_raw_fd(), 0, 0, 0).with(IOSQE_BUFFER_SELECT);
+    let read = read.set(|s| s.buf_index = pbuf::GROUP);
+    let cqe = cx.one(&mut ring, "RWF_HIPRI, of a device", read.op_flags(1), -EINVAL);
+    cx.note("it names its buffer", format_args!("{:#x}", cqe.flags));
+    // Too small for what a message says of itself, and no socket.
+    let (r, w) = cx.pipe()?;
+    rustix::io::write(&w, b"x")?;
+    let (hdr, op) = ([0u64; 7], IORING_OP_RECVMSG);
+    let many = sqe::rw(op, r.as_raw_fd(), addr(&hdr), 1, 0).with(IOSQE_BUFFER_SELECT | IOSQE_ASYNC);
+    let many = many.set(|s| (s.buf_index, s.ioprio) = (pbuf::GROUP, IORING_RECV_MULTISHOT));
+    cx.one(&mut ring, "a message of a pipe", many, -libc::ENOTSOCK);
+    Ok(())
+}
+
+fn child_at_border(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    for left in [1, 4, 8, 20, 24] {
+        let at = os::border() - left;
+        let wait = sqe::op(IORING_OP_WAITID, 0).set(|s| (s.off, s.file_index) = (at as u64, 4));
+        os::store(at, &[0xa5u8; 32][..left]);
+        cx.one(&mut ring, "no child", wait, -EFAULT);
+        let tail: Vec<u32> = (0..left / 4).map(|i| os::load(at + 4 * i)).collect();
+        cx.note("what is left", format_args!("{tail:x?}"));
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::prelude::*;
 use libc::iovec;
+use std::os::unix::fs::OpenOptionsExt;
 
 pub const CASES: &[Case] = &[
     case!("rw", read, [Op(IORING_OP_READ)], "READ reads at its offset, short at the end, 0 beyond"),
@@ -9,6 +10,7 @@ pub const CASES: &[Case] = &[
     case!("rw", readv, [Op(IORING_OP_READV)], "READV fills its parts in turn"),
     case!("rw", writev, [Op(IORING_OP_WRITEV)], "WRITEV takes its parts in turn"),
     case!("rw", current_position, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "offset -1 uses and moves the file's position"),
+    case!("rw", position_at_border, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "where it is behind a transfer that memory ends"),
     case!("rw", bad_offsets, [Op(IORING_OP_READ)], "negative and huge offsets"),
     case!("rw", bad_fds, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "closed, wrong way and wrong kind of fds"),
     case!("rw", bad_pointers, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "a bad buffer answers EFAULT, or what came before it"),
@@ -101,6 +103,28 @@ fn current_position(cx: &mut Cx) -> Outcome {
     cx.eq("position", rustix::fs::tell(&file)?, 10);
     let found = cx.content("f")?;
     cx.eq("file", found, b"01234567X9".to_vec());
+    Ok(())
+}
+
+/// What is tried again and fails then leaves the position alone; a worker reads only once.
+fn position_at_border(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let mut in_memory = std::fs::File::options();
+    in_memory.read(true).write(true).custom_flags(libc::O_TMPFILE);
+    let files = [("disk", cx.file("f", &[0; 4096])?), ("memory", in_memory.open("/dev/shm")?)];
+    let at = os::border() - 100;
+    for (what, file) in files {
+        rustix::fs::ftruncate(&file, 4096)?;
+        for (flags, how) in [(0, "inline"), (IOSQE_ASYNC, "by a worker")] {
+            for op in [IORING_OP_READ, IORING_OP_WRITE] {
+                rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0))?;
+                let sqe = sqe::rw(op, file.as_raw_fd(), at, 1000, u64::MAX).with(flags);
+                cx.one(&mut ring, &format!("{op}, {what}, {how}"), sqe, 100);
+                let position = rustix::fs::tell(&file)?;
+                cx.note(&format!("{op}, {what}, {how}: position"), position);
+            }
+        }
+    }
     Ok(())
 }
 

@@ -75,6 +75,11 @@ fn cqsize(cx: &mut Cx) -> Outcome {
     cx.setup_is("none", 4, asked(0), -EINVAL);
     cx.setup_is("below the SQ", 8, asked(4), -EINVAL);
     cx.setup_is("too many", 4, asked(65537), -EINVAL);
+    let one = |more| {
+        let flags = IORING_SETUP_CQSIZE | IORING_SETUP_CQE_MIXED | more;
+        io_uring_params { flags, cq_entries: 1, ..Default::default() }
+    };
+    cx.setup_is("one, of both sizes", 1, one(IORING_SETUP_SQ_AFF), -EOVERFLOW);
     for (entries, cq) in [(8, 8), (8, 9), (5, 6), (5, 3), (1, 1), (1, 100), (4, 65536)] {
         sizes(cx, entries, asked(cq));
     }

@@ -287,6 +287,15 @@ pub fn write<T: Plain>(addr: u64, v: &T) -> Result<()> {
     write_slice(addr, core::slice::from_ref(v))
 }
 
+/// As [`write`], or nothing of it (`put_user`).
+///
+/// # Errors
+/// `EFAULT`.
+pub fn write_whole<T: Plain>(addr: u64, v: &T) -> Result<()> {
+    check_writable(addr, size_of::<T>())?;
+    write(addr, v)
+}
+
 /// Copies a NUL-terminated string in, without its NUL; at most `max` bytes.
 ///
 /// # Errors

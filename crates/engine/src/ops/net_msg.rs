@@ -13,6 +13,7 @@ use crate::ops::socket::address;
 use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::rsrc::bundle::Head;
 use crate::sys::{self, sys};
+use crate::transport::kind::is_socket;
 use crate::transport::socket::minds_empty_name;
 use crate::user::{self, iovec, msghdr};
 
@@ -274,7 +275,8 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     let Keep::Msg(msg) = &call.keep else { return Err(Errno::EINVAL) };
     let (buf, len) = (call.sqe.addr, call.sqe.len);
     let before = msg.out_len().ok_or(Errno::EOVERFLOW)?;
-    let room = len.checked_sub(before).ok_or(Errno::EFAULT)?;
+    let no_room = || if is_socket(call.file.fd()) { Errno::EFAULT } else { Errno::ENOTSOCK };
+    let room = len.checked_sub(before).ok_or_else(no_room)?;
     let (namelen, controllen) = (msg.hdr.namelen, msg.hdr.controllen);
     let name = buf.wrapping_add(OUT.into());
     let payload = iovec { base: buf.wrapping_add(before.into()), len: u64::from(room) };

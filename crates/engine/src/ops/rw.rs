@@ -238,7 +238,8 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
                     rw_hot::count(&call.file, nowait && call.done == total);
                 }
                 let more = nowait && kind == Kind::Buffered && n > 0 && call.done < total;
-                if !more && n > 0 && call.done < total && call.sqe.off == CURRENT {
+                let own = call.sqe.off == CURRENT && writes(call.sqe.opcode);
+                if !more && n > 0 && call.done < total && own {
                     return rw_position::rest_at_position(call, kind, given);
                 }
                 if !more || call.sqe.op_flags & RWF_NOWAIT != 0 {
@@ -275,6 +276,7 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
                 return would_block(call);
             }
             Err(_) if call.done > 0 => {
+                rw_position::put_back(call, kind);
                 let total = total(call);
                 return finish(call, total);
             }
@@ -288,7 +290,10 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
 fn punts(call: &Call, kind: Kind) -> bool {
     let flags = call.sqe.op_flags;
     match kind {
-        Kind::Buffered if writes(call.sqe.opcode) => flags == 0 && rw_hot::write_punts(&call.file),
+        Kind::Buffered if writes(call.sqe.opcode) => {
+            let nothing = || total(call) == 0 && rw_nowait::buffered(call, kind).is_err();
+            flags == 0 && (rw_hot::write_punts(&call.file) || nothing())
+        }
         Kind::Other if flags & RWF_NOWAIT == 0 && total(call) == 0 => {
             rw_nowait::unknown(call, kind)
         }

@@ -10,8 +10,7 @@ use crate::transport::kind::Kind;
 const SEEK_SET: u32 = 0;
 const SEEK_CUR: u32 = 1;
 
-/// Transfers what a file left undone at its own position. If that fails the position stays where it
-/// was at first, as `kiocb_done` leaves it, though bytes went.
+/// Writes what a file left undone at its own position.
 pub fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     let total = total(call);
     while kind != Kind::Pollable && call.done < total {
@@ -19,13 +18,21 @@ pub fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
             Ok(0) => break,
             Ok(n) => call.done += n as u64,
             Err(_) => {
-                let back = call.done.cast_signed().wrapping_neg();
-                sys!(__NR_lseek, call.file.fd(), back.cast_unsigned(), SEEK_CUR);
+                put_back(call, kind);
                 break;
             }
         }
     }
     finish(call, total)
+}
+
+/// The last attempt has failed, though bytes went before: then the position stays where it was at
+/// first (`kiocb_done`).
+pub fn put_back(call: &Call, kind: Kind) {
+    if call.sqe.off == CURRENT && kind != Kind::Pollable {
+        let back = call.done.cast_signed().wrapping_neg();
+        sys!(__NR_lseek, call.file.fd(), back.cast_unsigned(), SEEK_CUR);
+    }
 }
 
 /// The file takes no positions, which io_uring does not ask about: a seq_file written to, as

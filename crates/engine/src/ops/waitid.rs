@@ -126,9 +126,9 @@ fn may_be_nothing(c: Child) -> bool {
 /// Fills in the program's `siginfo_t`: as the kernel, all but the padding.
 fn tell(call: &Call, info: &Info, res: i32) -> Outcome {
     let at = call.sqe.off;
-    let (head, tail) = (&info[..3], &info[4..7]);
-    let told = at == 0
-        || (user::write_slice(at, head).is_ok() && user::write_slice(at + 16, tail).is_ok());
+    // Word by word, as memory may end in the midst of them.
+    let word = |i: usize| user::write_whole(at + 4 * i as u64, &info[i]).is_ok();
+    let told = at == 0 || [0, 1, 2, 4, 5, 6].into_iter().all(word);
     Outcome::Done(if told { res } else { Errno::EFAULT.res() })
 }
 

@@ -129,6 +129,9 @@ impl Ctx {
     /// The request has its result: its CQE names the buffer if that was used.
     #[inline]
     pub fn put_buffer(&mut self, req: &mut Req, res: i32) {
+        if res < 0 && req.reads_once() && req.call.pick.is_some_and(|pick| pick.in_ring) {
+            self.bad_buffer(req);
+        }
         let Some(pick) = req.call.pick else { return };
         // The end of a stream uses no buffer; the end of a file does, and a READ that fails has
         // lost what it took from a list. A SEND always uses what it took.

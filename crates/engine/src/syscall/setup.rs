@@ -49,6 +49,9 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     let polls = p.flags & IORING_SETUP_SQPOLL != 0;
     let attaches = p.flags & IORING_SETUP_ATTACH_WQ != 0;
     let other = attaches.then(|| attached(&p)).transpose()?;
+    if p.flags & IORING_SETUP_SQ_AFF != 0 && !polls {
+        return Err(Errno::EINVAL);
+    }
     let (fd, mem) = Rings::create(geo, p.cq_off.user_addr, p.sq_off.user_addr)?;
     let mut ctx = Ctx::new(mem, p.flags);
     if p.flags & IORING_SETUP_R_DISABLED != 0 {
@@ -94,7 +97,6 @@ fn check_flags(f: u32) -> Result<()> {
         IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_DEFER_TASKRUN;
     let bad = (has(IORING_SETUP_HYBRID_IOPOLL) && !has(IORING_SETUP_IOPOLL))
         || both(IORING_SETUP_SQPOLL, TASKRUN)
-        || (has(IORING_SETUP_SQ_AFF) && !has(IORING_SETUP_SQPOLL))
         || (has(IORING_SETUP_REGISTERED_FD_ONLY) && !has(IORING_SETUP_NO_MMAP))
         || (has(IORING_SETUP_TASKRUN_FLAG)
             && !has(IORING_SETUP_COOP_TASKRUN | IORING_SETUP_DEFER_TASKRUN))
