@@ -85,6 +85,13 @@ fn pipe_slots(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "at any", any, 0);
     cx.eq("slots", *std::hint::black_box(&fds), [3, 0]);
     cx.one(&mut ring, "none left", any, -libc::ENFILE);
+    // What comes in place of others does not move the search for the next.
+    let (mut ring, null) = (cx.ring(4, 0)?, std::fs::File::open("/dev/null")?);
+    let fd = null.as_raw_fd();
+    cx.is("files", ring.register_slice(IORING_REGISTER_FILES, &[-1, -1, -1, fd, fd, -1]), 0);
+    cx.one(&mut ring, "over slot 3", in_slot(pipe_sqe(&mut fds, 0), 3), 0);
+    cx.one(&mut ring, "at any", any, 0);
+    cx.eq("first slots", *std::hint::black_box(&fds), [0, 1]);
     Ok(())
 }
 

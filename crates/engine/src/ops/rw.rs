@@ -212,15 +212,18 @@ pub fn first_of(call: &Call, e: Errno) -> Errno {
 /// Reads or writes: as far as it goes without blocking, or once with.
 pub fn issue(call: &mut Call, how: Try) -> Outcome {
     match check_at_issue(call, how).map_err(|e| first_of(call, e)) {
-        Ok(()) => {}
-        Err(Errno::EAGAIN) => return would_block(call),
-        Err(e) => return Outcome::Done(e.res()),
+        Ok(()) => attempt(call, how),
+        Err(Errno::EAGAIN) => would_block(call),
+        Err(e) => Outcome::Done(e.res()),
     }
+}
+
+fn attempt(call: &mut Call, how: Try) -> Outcome {
     let mut kind = kind_of(&call.file);
     if how == Try::Nonblock && kind == Kind::Memory && streams_now(call) {
         misjudged(call, &mut kind);
     }
-    if how == Try::Nonblock && punts(call, kind) {
+    if how == Try::Nonblock && rw_nowait::punts(call, kind) {
         return Outcome::Retry;
     }
     let mut given = match rw_nowait::flags_given(call, kind, how) {
@@ -282,22 +285,6 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
             }
             Err(e) => return Outcome::Done(e.res()),
         }
-    }
-}
-
-/// Is it known beforehand that the file cannot do without waiting? Where there is nothing to
-/// transfer it does not say so itself.
-fn punts(call: &Call, kind: Kind) -> bool {
-    let flags = call.sqe.op_flags;
-    match kind {
-        Kind::Buffered if writes(call.sqe.opcode) => {
-            let nothing = || total(call) == 0 && rw_nowait::buffered(call, kind).is_err();
-            flags == 0 && (rw_hot::write_punts(&call.file) || nothing())
-        }
-        Kind::Other if flags & RWF_NOWAIT == 0 && total(call) == 0 => {
-            rw_nowait::unknown(call, kind)
-        }
-        _ => false,
     }
 }
 

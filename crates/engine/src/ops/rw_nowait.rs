@@ -6,7 +6,8 @@ use rustix::fs::{FileType, OFlags};
 use crate::abi::IORING_OP_WRITEV_FIXED;
 use crate::errno::{Errno, Result};
 use crate::opdef::Try;
-use crate::ops::rw::{RWF_NOWAIT, writes};
+use crate::ops::rw::{RWF_NOWAIT, total, writes};
+use crate::ops::rw_hot;
 use crate::req::request::Call;
 use crate::req::route::kind_of;
 use crate::sys::{self, sys};
@@ -31,6 +32,20 @@ pub fn flags_given(call: &Call, kind: Kind, how: Try) -> Result<u32> {
 
 /// `EXT4_SUPER_MAGIC`, `F2FS_SUPER_MAGIC`.
 const UNBUFFERED: [u64; 2] = [0xef53, 0xf2f5_2010];
+
+/// Is it known beforehand that the file cannot do without waiting? Where there is nothing to
+/// transfer it does not say so itself.
+pub fn punts(call: &Call, kind: Kind) -> bool {
+    let flags = call.sqe.op_flags;
+    match kind {
+        Kind::Buffered if writes(call.sqe.opcode) => {
+            let nothing = || total(call) == 0 && buffered(call, kind).is_err();
+            flags == 0 && (rw_hot::write_punts(&call.file) || nothing())
+        }
+        Kind::Other if flags & RWF_NOWAIT == 0 && total(call) == 0 => unknown(call, kind),
+        _ => false,
+    }
+}
 
 /// File systems that read without waiting, but write so only past the cache: pwritev2(2) answers
 /// `EOPNOTSUPP`, and 0 if there is nothing to write.

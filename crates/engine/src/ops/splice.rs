@@ -56,17 +56,19 @@ pub fn issue(call: &mut Call, _: Try) -> Outcome {
     if s.len == 0 {
         return Outcome::Done(0);
     }
+    if !modes_allow(call) {
+        return Outcome::Done(Errno::EBADF.res());
+    }
     let (mut off_in, mut off_out) = (s.addr, s.off);
     let off_in = offset(&mut off_in);
     let off_out = offset(&mut off_out);
     let flags = s.op_flags & !SPLICE_F_FD_IN_FIXED;
     let ret = sys!(__NR_splice, fd_in(call), off_in, call.file.fd(), off_out, s.len, flags);
-    let refused = ret == Errno::ESPIPE.res() as isize && !modes_allow(call);
-    moved(call, if refused { Errno::EBADF.res() as isize } else { ret })
+    moved(call, ret)
 }
 
-/// May one be read, and the other written? The kernel asks that before it looks at the offsets,
-/// splice(2) behind them (`do_splice`).
+/// May one be read, and the other written? The kernel asks that first (`do_splice`); splice(2)
+/// looks at the offsets before, and has the pipe know no RWF_NOWAIT any more.
 fn modes_allow(call: &Call) -> bool {
     let mode = |fd| {
         let flags = sys::borrow(fd).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());

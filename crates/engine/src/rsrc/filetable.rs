@@ -88,7 +88,12 @@ impl FileTable {
         let alloc = file_index == IORING_FILE_INDEX_ALLOC;
         let slot = if alloc { self.free_slot()? } else { file_index.wrapping_sub(1) };
         self.check_slot(slot)?;
+        let (hint, taken) = (self.hint, self.slots[slot as usize].is_some());
         self.set_slot(slot, FileNode::new(fd, 0, Arc::downgrade(sink)));
+        if taken {
+            // In place of another, as which it is nothing new (`io_install_fixed_file`).
+            self.hint = hint;
+        }
         Ok(slot)
     }
 
