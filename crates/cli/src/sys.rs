@@ -25,10 +25,19 @@ pub fn own_exe() -> io::Result<PathBuf> {
     })
 }
 
+/// What a file of /proc says. It may hold a thread's name, which may be any bytes: those that are
+/// not UTF-8 are replaced, so that the rest can be read.
+///
+/// # Errors
+/// Those of reading the file.
+pub fn proc_text(path: &str) -> io::Result<String> {
+    std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// Is there no such process, or only what whoever started it has yet to wait for? By its number, as
 /// proc_pid_stat(5) tells.
 pub fn has_ended(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = proc_text(&format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
     matches!(state, None | Some("Z" | "X"))
 }
@@ -36,7 +45,7 @@ pub fn has_ended(pid: i32) -> bool {
 /// A process, or a thread (`/proc/PID/task/TID`), by its folder, as it knows itself: it may have a
 /// pid namespace of its own.
 pub fn inner_pid(folder: &str) -> Option<i32> {
-    let status = std::fs::read_to_string(format!("{folder}/status")).ok()?;
+    let status = proc_text(&format!("{folder}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     line.split_whitespace().next_back()?.parse().ok()
 }

@@ -81,7 +81,7 @@ fn proc_text(path: &str) -> Option<String> {
 
 /// A field of /proc/self/status.
 pub fn proc_status(field: &str) -> Option<String> {
-    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let text = sys::proc_text("/proc/self/status").ok()?;
     let value = text.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(':'))?;
     Some(value.trim().to_owned())
 }

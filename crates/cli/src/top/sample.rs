@@ -3,10 +3,10 @@
 
 use crate::stats::json::{Meter, setup_flags};
 use crate::stats::pages::{self, Reading, op_name};
+use crate::sys;
 use serde::Serialize;
 use softring_engine::stats::{OPS, read};
 use std::collections::HashMap;
-use std::fs;
 use std::time::Instant;
 
 /// All pages at one moment.
@@ -48,7 +48,7 @@ impl Tick {
 
 /// User and system time of a process, of all its threads; 0 if it is gone.
 fn cpu_us(pid: i32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = sys::proc_text(&format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name, in parentheses, may hold anything.
     let rest = stat.rsplit(')').next().unwrap_or_default();
     let field = |n: usize| rest.split_whitespace().nth(n).and_then(|w| w.parse::<u64>().ok());

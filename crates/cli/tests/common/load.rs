@@ -2,6 +2,7 @@
 
 use super::{ME, softring, text};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,11 +14,20 @@ impl Load {
         Load::with_flags(options, 0)
     }
 
+    /// `program`, which is another name of the command.
+    pub fn named(program: &Path) -> Load {
+        Load::program(program, &[], 0)
+    }
+
     pub fn with_flags(options: &[&str], setup_flags: u32) -> Load {
+        Load::program(Path::new(ME), options, setup_flags)
+    }
+
+    fn program(program: &Path, options: &[&str], setup_flags: u32) -> Load {
         let mut c = Command::new(ME);
         c.args(["run", "--engine=user", "--quiet"]).args(options);
         // What `bench` starts for one measurement, with the job on its standard input.
-        c.args(["--", ME, "worker"]).stdin(Stdio::piped()).stdout(Stdio::null());
+        c.arg("--").arg(program).arg("worker").stdin(Stdio::piped()).stdout(Stdio::null());
         let mut child = c.spawn().expect("softring starts");
         let stdin = child.stdin.take().expect("a pipe");
         serde_json::to_writer(stdin, &job(60.0, setup_flags)).expect("a job");
