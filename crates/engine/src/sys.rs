@@ -481,7 +481,8 @@ pub(crate) fn file_ids_by_proc() -> Option<(u32, u32)> {
     let path = c"/proc/thread-self/status";
     let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let n = rustix::io::read(EngineFd::from(fd), &mut text).ok()?;
-    let text = core::str::from_utf8(&text[..n]).ok()?;
+    // Its first line is a name, which may be any bytes.
+    let text = String::from_utf8_lossy(&text[..n]);
     // Real, effective, saved, and for files.
     let of = |what| text.lines().find_map(|l| l.strip_prefix(what))?.split('\t').next_back();
     Some((of("Uid:")?.parse().ok()?, of("Gid:")?.parse().ok()?))

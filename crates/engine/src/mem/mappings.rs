@@ -7,7 +7,6 @@
 #![allow(unsafe_code)]
 
 use core::ops::Range;
-use std::fs::read_to_string;
 
 use rustix::fd::AsRawFd;
 use rustix::fs::{Mode, OFlags, open};
@@ -131,9 +130,15 @@ fn query(range: &Range<u64>) -> Result<Vec<(u32, u32)>> {
     Ok(found)
 }
 
+/// What a file of /proc says; in it may be paths, which may be any bytes.
+fn proc_text(path: &str) -> Option<String> {
+    let bytes = std::fs::read(path).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// All mappings, in the order of their addresses.
 fn mappings() -> Option<Vec<Mapping>> {
-    let text = read_to_string("/proc/self/maps").ok()?;
+    let text = proc_text("/proc/self/maps")?;
     Some(text.lines().filter_map(Mapping::parse).collect())
 }
 
@@ -172,7 +177,7 @@ fn covers<'a>(all: impl Iterator<Item = &'a Mapping>, range: &Range<u64>) -> boo
 /// Is the file system on a device told of writes? One that is mounted nowhere is the kernel's own:
 /// of memfds, of shared memory.
 fn is_told(device: (u32, u32)) -> bool {
-    let text = read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let text = proc_text("/proc/self/mountinfo").unwrap_or_default();
     let own = device.0 == 0;
     kind_of(&text, device).map_or(!own, |kind| !UNTOLD.contains(&kind))
 }
@@ -217,7 +222,8 @@ mod tests {
 
     #[test]
     fn both_ways_to_ask_find_the_same() {
-        let file = rustix::fs::memfd_create("f", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        // In the text of the mappings stands a name that is not UTF-8.
+        let file = rustix::fs::memfd_create(c"f\x9b", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 4096).unwrap();
         let fd = file.as_raw_fd();
         // PROT_READ | PROT_WRITE, MAP_SHARED.

@@ -25,7 +25,7 @@ fn stat(path: String) -> Option<Stat> {
     let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut text = [0u8; 1024];
     let n = rustix::io::read(EngineFd::from(fd), &mut text).ok()?;
-    parse(core::str::from_utf8(&text[..n]).ok()?)
+    parse(&String::from_utf8_lossy(&text[..n]))
 }
 
 /// `TID (COMM) STATE …`, with the exit code as the last of 52 fields; the name may hold anything.
@@ -89,6 +89,21 @@ mod tests {
         assert_eq!((s.comm.as_str(), s.ended, s.code), ("a) Z (b", true, 768));
         assert!(!parse(&line("iou-wrk-7", "S")).unwrap().ended);
         assert!(parse("").is_none());
+    }
+
+    #[test]
+    fn a_name_need_not_be_text() {
+        let name = c"ab\x9b";
+        std::thread::spawn(move || {
+            const PR_SET_NAME: usize = 15;
+            sys!(__NR_prctl, PR_SET_NAME, name.as_ptr().expose_provenance(), 0, 0, 0);
+            assert!(
+                stat("/proc/thread-self/stat".into()).is_some_and(|s| s.comm.starts_with("ab"))
+            );
+            assert!(crate::sys::file_ids_by_proc().is_some());
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

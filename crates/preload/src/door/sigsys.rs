@@ -80,8 +80,9 @@ pub fn blocked_elsewhere() -> usize {
             // SAFETY: no arguments.
             let me = unsafe { raw!(libc::SYS_gettid) }.to_string();
             let others = tasks.flatten().filter(|t| *t.file_name() != *me);
-            let status = others.map(|t| std::fs::read_to_string(t.path().join("status")));
-            status.filter(|s| s.as_ref().is_ok_and(|s| blocks(s))).count()
+            let status = others.filter_map(|t| std::fs::read(t.path().join("status")).ok());
+            // Its first line is a name, which may be any bytes.
+            status.filter(|s| blocks(&String::from_utf8_lossy(s))).count()
         });
         if found == 0 {
             break;
