@@ -4,7 +4,7 @@ use crate::fail::{self, ReaderGone};
 use crate::sys;
 use comfy_table::{LineStyle, TableStyle};
 use std::fs::File;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, StdoutLock, Write};
 use std::path::Path;
 
 /// Writes `text` and a newline to standard output; a reader that has gone is [`ReaderGone`].
@@ -14,12 +14,16 @@ pub fn line(text: &str) -> anyhow::Result<()> {
 
 /// Writes `text` to standard output.
 pub fn raw(text: &str) -> anyhow::Result<()> {
+    write(|out| out.write_all(text.as_bytes()))
+}
+
+fn write(f: impl FnOnce(&mut BufWriter<StdoutLock<'_>>) -> io::Result<()>) -> anyhow::Result<()> {
     if sys::stdout_was_closed() {
         let hint = "leave it open; `>/dev/null` if nobody is to read it";
         return Err(fail::work_hint("standard output is closed", hint));
     }
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match f(&mut out).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(ReaderGone.into()),
         Err(e) => Err(anyhow::Error::new(e).context("cannot write to standard output")),
@@ -28,7 +32,11 @@ pub fn raw(text: &str) -> anyhow::Result<()> {
 
 /// Writes `value` as JSON with a newline to standard output.
 pub fn json<T: serde::Serialize>(value: &T) -> anyhow::Result<()> {
-    line(&serde_json::to_string_pretty(value)?)
+    write(|out| {
+        // Not as one text first: it may be long.
+        serde_json::to_writer_pretty(&mut *out, value)?;
+        out.write_all(b"\n")
+    })
 }
 
 /// Can `path` be written later? Leaves nothing there, and what is there as it is.

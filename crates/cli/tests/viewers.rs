@@ -6,6 +6,7 @@ mod common;
 use common::{ME, text};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use softring_engine::limits::STATS_RINGS;
 use softring_engine::stats::{Header, Hist, MAGIC, NAME, OPS, RingStats, VERSION};
 use std::fs::File;
 use std::mem::{MaybeUninit, offset_of};
@@ -60,32 +61,56 @@ fn a_trace_is_opened_only_after_a_look() {
     swapped("softring-trace", &["trace", "-o", &file, "--seconds", "0.01"]);
 }
 
-/// A page of 116 MB, of 65,536 rings that all name one histogram: not more than what a real one
-/// takes is read of it.
-#[test]
-fn a_page_made_to_fill_memory_is_none() {
-    let whole = page(true);
+/// Every viewer refuses the page of this process, in one line, with little memory.
+fn refused() {
     let me = std::process::id().to_string();
     for command in ["stats", "stats --json", "top --once --delay 0.1", "stat --seconds 0.1"] {
-        let limited = format!("ulimit -v 400000; exec {ME} {command} -p {me}");
+        let limited = format!("ulimit -v 100000; exec {ME} {command} -p {me}");
         let o = Command::new("sh").args(["-c", &limited]).output().unwrap();
         let said = text(&o.stderr);
         assert_eq!(o.status.code(), Some(1), "{command}: {said}");
-        assert!(said.contains("keeps no statistics"), "{command}: {said}");
+        assert!(said.contains("softring makes none such"), "{command}: {said}");
     }
+    for command in ["stats", "stats --format prometheus", "top --once --delay 0.1"] {
+        let o = Command::new(ME).args(command.split(' ')).output().unwrap();
+        let said = text(&o.stderr);
+        assert!(o.status.success(), "{command}: {said}");
+        let of_us = said.lines().filter(|l| l.contains("softring makes none such"));
+        assert_eq!(of_us.count(), 1, "{command}: {said}");
+    }
+}
+
+/// Pages of 116 MB, and of places so small that there are millions of them, are not read. One with
+/// as much as the writer can make is: not more is read of it than it has.
+#[test]
+fn a_page_made_to_fill_memory_is_none() {
+    const SIZE: u64 = size_of::<RingStats>() as u64;
+    let whole = page(true, SIZE, 65_536);
+    refused();
     drop(whole);
+    let small = page(true, 8, 4 << 20);
+    refused();
+    drop(small);
+    let most = page(true, SIZE, STATS_RINGS as u64);
+    let me = std::process::id().to_string();
+    for command in ["stats", "stats --json", "stats --format prometheus", "top --once -d 0.1"] {
+        let limited = format!("ulimit -v 150000; exec {ME} {command} -p {me}");
+        let o = Command::new("sh").args(["-c", &limited]).output().unwrap();
+        assert!(o.status.success(), "{command}: {}", text(&o.stderr));
+    }
+    drop(most);
     // One that is not sealed may grow while it is read.
-    let open = page(false);
+    let open = page(false, SIZE, 1);
     assert_eq!(look(&["stats"]).status.code(), Some(1));
     drop(open);
 }
 
-fn page(sealed: bool) -> File {
-    const RINGS: u64 = 65_536;
+/// A page with so many rings, of places of so many bytes, that are all taken.
+fn page(sealed: bool, size: u64, rings: u64) -> File {
     let file = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
     let file = File::from(file.unwrap());
-    let (start, size) = (4096, size_of::<RingStats>() as u64);
-    file.set_len(start + RINGS * size).unwrap();
+    let start = 4096;
+    file.set_len(start + rings * size).unwrap();
     let word = |at: u64, value: u64| file.write_all_at(&value.to_ne_bytes(), at).unwrap();
     let me = u64::from(std::process::id());
     word(offset_of!(Header, version) as u64, VERSION);
@@ -96,9 +121,14 @@ fn page(sealed: bool) -> File {
         let words = [start, size, places, places];
         words.iter().zip(0..).for_each(|(&value, i)| word(at as u64 + 8 * i, value));
     };
-    section(offset_of!(Header, rings), size, RINGS);
+    section(offset_of!(Header, rings), size, rings);
     section(offset_of!(Header, hists), size_of::<Hist>() as u64, 1);
-    for ring in 0..RINGS {
+    // Counts are as large as they can be; the place after the sums' has the first of the rings.
+    let words = vec![u64::MAX; (rings * size / 8) as usize];
+    let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+    file.write_all_at(&bytes, start).unwrap();
+    word(start, 0);
+    for ring in (0..rings).filter(|_| size >= size_of::<RingStats>() as u64) {
         let at = start + ring * size;
         word(at + offset_of!(RingStats, id) as u64, ring);
         let names = at + offset_of!(RingStats, op_hists) as u64;

@@ -183,13 +183,13 @@ fn latencies(op: &str, l: &read::Latencies) -> Vec<String> {
 
 /// How many by powers of two of the unit: from 0, 2, 4, 8 on.
 fn octaves(l: &read::Latencies, unit: u64) -> Vec<u64> {
-    let mut octaves = Vec::new();
+    let mut octaves: Vec<u64> = Vec::new();
     for (bucket, &n) in l.buckets.iter().enumerate().filter(|(_, n)| **n > 0) {
         let (least, end) = bounds(bucket);
         let middle = least + (end.min(2 * least.max(16)) - least) / 2;
         let octave = (middle / unit).max(1).ilog2() as usize;
         octaves.resize(octaves.len().max(octave + 1), 0);
-        octaves[octave] += n;
+        octaves[octave] = octaves[octave].saturating_add(n);
     }
     octaves
 }

@@ -14,13 +14,19 @@ use json::{Process, Ring};
 pub fn command(args: &StatsArgs) -> anyhow::Result<()> {
     let readings = match args.pid {
         Some(pid) => pages::one(pid)?.read().into_iter().collect(),
-        None => pages::all()?,
+        None => {
+            let all = pages::All::read()?;
+            pages::note_foreign(&all.foreign);
+            all.readings
+        }
     };
+    if args.format() == Format::Prometheus {
+        return prometheus::text(&readings).try_for_each(|part| out::raw(&part));
+    }
     let processes: Vec<Process> = readings.iter().map(Process::from).collect();
-    match args.format() {
-        Format::Json => return out::json(&processes),
-        Format::Prometheus => return out::raw(&prometheus::text(&readings)),
-        Format::Table => {}
+    drop(readings);
+    if args.format() == Format::Json {
+        return out::json(&processes);
     }
     if processes.is_empty() {
         return out::line("No process that you may look at has rings of softring's.");
@@ -62,7 +68,7 @@ fn print_threads(p: &Process) -> anyhow::Result<()> {
 /// What threads that poll have spun and napped.
 fn print_naps(rows: &[&Ring], name: impl Fn(&Ring) -> String) -> anyhow::Result<()> {
     let mut t = out::table(&["ring", "naps", "under", "over", "spared", "spun"]);
-    for r in rows.iter().filter(|r| r.naps.naps + r.naps.spun_ns > 0) {
+    for r in rows.iter().filter(|r| r.naps.naps > 0 || r.naps.spun_ns > 0) {
         let n = &r.naps;
         let times = [n.spared_ns, n.spun_ns].map(|ns| format!("{} µs", ns / 1000));
         let times = times.map(|t| Cell::new(t).set_alignment(CellAlignment::Right));
@@ -105,7 +111,7 @@ fn print(p: &Process, all: bool) -> anyhow::Result<()> {
     out::line(&t.to_string())?;
     let header = ["ring", "at once", "armed", "at arm", "reissued", "aborted", "capped"];
     let mut t = out::table(&header);
-    for r in rows.iter().filter(|r| r.reissue.done_at_once + r.reissue.armed > 0) {
+    for r in rows.iter().filter(|r| r.reissue.done_at_once > 0 || r.reissue.armed > 0) {
         let i = &r.reissue;
         let counts = [i.done_at_once, i.armed, i.ready_at_arm, i.reissued, i.aborted, i.capped];
         t.add_row([Cell::new(name(r))].into_iter().chain(counts.map(number)));

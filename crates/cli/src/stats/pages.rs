@@ -1,6 +1,6 @@
 //! The statistics pages of running processes, found through `/proc`.
 
-use crate::{fail, memfd, sys};
+use crate::{fail, memfd, out, sys};
 use softring_engine::abi::OP_NAMES;
 use softring_engine::stats::clean::printable;
 use softring_engine::stats::{NAME, read};
@@ -46,23 +46,30 @@ impl Source {
 pub enum Trouble {
     Io(io::Error),
     Version(u64),
+    /// What it shows is no page that softring makes.
+    Foreign,
 }
+
+/// Files of one process that are looked at: its own page, and those that its ancestors have left to
+/// it by forks.
+const MOST_FILES: usize = 64;
 
 /// The page of a process; none if it has no page of its own.
 pub fn open(pid: i32) -> Result<Option<Source>, Trouble> {
-    let mut newer = None;
+    let mut trouble = None;
     let files = memfd::of(pid, NAME, OpenOptions::new().read(true)).map_err(Trouble::Io)?;
-    for file in files {
-        match read::file(&file) {
+    for file in files.take(MOST_FILES) {
+        match read::writer(&file) {
             // A forked child may hold its parent's as well.
-            Ok(page) if Some(page.pid.cast_signed()) == sys::inner_pid(&format!("/proc/{pid}")) => {
+            Ok(writer) if Some(writer.cast_signed()) == sys::inner_pid(&format!("/proc/{pid}")) => {
                 return Ok(Some(Source { pid, command: command_of(pid), file }));
             }
-            Err(read::Unreadable::Version(v)) => newer = Some(v),
+            Err(read::Unreadable::Version(v)) => trouble = Some(Trouble::Version(v)),
+            Err(read::Unreadable::Foreign) => trouble = Some(Trouble::Foreign),
             _ => {}
         }
     }
-    newer.map_or(Ok(None), |v| Err(Trouble::Version(v)))
+    trouble.map_or(Ok(None), Err)
 }
 
 /// The process's name.
@@ -72,10 +79,36 @@ fn command_of(pid: i32) -> String {
 }
 
 /// Every process with a page; what may not be looked at, or ends meanwhile, is passed over.
-pub fn all() -> anyhow::Result<Vec<Reading>> {
-    let mut found: Vec<Reading> = pids()?.filter_map(|pid| open(pid).ok()??.read()).collect();
-    found.sort_by_key(|p| p.pid);
-    Ok(found)
+#[derive(Debug, Default)]
+pub struct All {
+    pub readings: Vec<Reading>,
+    /// Processes whose pages are none that softring makes.
+    pub foreign: Vec<i32>,
+}
+
+impl All {
+    pub fn read() -> anyhow::Result<All> {
+        let mut all = All::default();
+        for pid in pids()? {
+            match open(pid) {
+                Ok(Some(source)) => all.readings.extend(source.read()),
+                Err(Trouble::Foreign) => all.foreign.push(pid),
+                _ => {}
+            }
+        }
+        all.readings.sort_by_key(|p| p.pid);
+        Ok(all)
+    }
+}
+
+/// Says whose pages are none that softring makes, in one line however many they are.
+pub fn note_foreign(pids: &[i32]) {
+    let Some(first) = pids.first() else { return };
+    let more = match pids.len() - 1 {
+        0 => String::new(),
+        n => format!(" and of {n} more processes"),
+    };
+    out::note(&format!("not read: the page of process {first}{more}; softring makes none such"));
 }
 
 /// What `/proc` is for.
@@ -102,6 +135,9 @@ pub fn one(pid: i32) -> anyhow::Result<Source> {
             format!("process {pid} runs another version of softring (page version {v})"),
             "use the softring that it was started with",
         )),
+        Err(Trouble::Foreign) => Err(fail::work(format!(
+            "the page of process {pid} is not read: softring makes none such"
+        ))),
         Err(Trouble::Io(e)) => Err(memfd::refused(pid, &e, "look at")),
     }
 }

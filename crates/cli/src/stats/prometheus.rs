@@ -34,11 +34,11 @@ impl Metric {
     }
 
     fn histogram(&mut self, labels: &Labels, l: &read::Latencies) {
-        let mut below = 0;
+        let mut below = 0u64;
         let mut counts = l.buckets.iter().enumerate().peekable();
         for end in LE.map(|shift| 1u64 << shift) {
             while let Some((_, &n)) = counts.next_if(|(bucket, _)| bounds(*bucket).1 <= end) {
-                below += n;
+                below = below.saturating_add(n);
             }
             let labels = labels.and("le", seconds(end));
             let _ = writeln!(self.samples, "{}_bucket{{{}}} {below}", self.name, labels.0);
@@ -85,20 +85,20 @@ const METRICS: [(&str, &str, &str); 22] = [
     ("softring_request_duration_seconds", "histogram", "Time from taken to completed."),
 ];
 
-/// All pages, as one text.
-pub fn text(readings: &[Reading]) -> String {
+/// All pages, as one text, metric by metric: it may be long.
+pub fn text(readings: &[Reading]) -> impl Iterator<Item = String> {
     let empty = |(name, kind, help)| Metric { name, kind, help, samples: String::new() };
     let mut metrics = METRICS.map(empty);
     for reading in readings {
         let labels = Labels(String::new()).and("pid", reading.pid);
         process(&mut metrics, reading, &labels.and("command", &reading.command));
     }
-    let mut text = String::new();
-    for m in metrics.iter().filter(|m| !m.samples.is_empty()) {
+    metrics.into_iter().filter(|m| !m.samples.is_empty()).map(|m| {
         let Metric { name, kind, help, samples } = m;
-        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{samples}");
-    }
-    text
+        let mut text = samples;
+        text.insert_str(0, &format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+        text
+    })
 }
 
 /// The metric called so.
@@ -132,7 +132,8 @@ fn process(metrics: &mut [Metric], p: &Reading, labels: &Labels) {
     for meter in page.meters.iter().map(|m| Meter::new(p.pid, m)) {
         let labels = labels.and("tid", meter.tid).and("thread", &meter.name);
         let labels = labels.and("kind", meter.kind);
-        let [total, work] = [meter.total_us, meter.work_us].map(|us| seconds(us * 1000));
+        let [total, work] =
+            [meter.total_us, meter.work_us].map(|us| seconds(us.saturating_mul(1000)));
         of(metrics, "softring_thread_cpu_seconds_total").add(&labels, total);
         of(metrics, "softring_thread_work_seconds_total").add(&labels, work);
     }
@@ -140,7 +141,7 @@ fn process(metrics: &mut [Metric], p: &Reading, labels: &Labels) {
 
 fn ring(metrics: &mut [Metric], r: &read::Ring, labels: &Labels) {
     let mut add = |name: &str, labels: &Labels, n: u64| of(metrics, name).add(labels, n);
-    for op in (0..OPS).filter(|&op| r.ops(op) + r.op_errors(op) > 0) {
+    for op in (0..OPS).filter(|&op| r.ops(op) > 0 || r.op_errors(op) > 0) {
         let labels = labels.and("op", op_name(op));
         add("softring_requests_total", &labels, r.ops(op));
         add("softring_request_errors_total", &labels, r.op_errors(op));

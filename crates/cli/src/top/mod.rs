@@ -40,6 +40,7 @@ pub fn command(args: &TopArgs) -> anyhow::Result<()> {
         return screen::run(args, every);
     }
     let mut before = Tick::take(args.pid)?;
+    pages::note_foreign(&before.foreign);
     loop {
         sleep(every);
         let now = Tick::take(args.pid)?;

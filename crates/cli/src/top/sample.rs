@@ -2,7 +2,7 @@
 //! poll.
 
 use crate::stats::json::{Meter, setup_flags};
-use crate::stats::pages::{self, Reading, op_name};
+use crate::stats::pages::{self, All, Reading, op_name};
 use crate::sys;
 use serde::Serialize;
 use softring_engine::stats::{OPS, read};
@@ -14,6 +14,8 @@ use std::time::Instant;
 pub struct Tick {
     at: Instant,
     processes: HashMap<i32, Seen>,
+    /// Processes whose pages are none that softring makes.
+    pub foreign: Vec<i32>,
 }
 
 #[derive(Debug)]
@@ -27,18 +29,20 @@ struct Seen {
 impl Tick {
     /// Reads every page there is, or only one's.
     pub fn take(only: Option<i32>) -> anyhow::Result<Tick> {
-        let readings = match only {
+        let all = match only {
             Some(pid) => {
-                pages::open(pid).ok().flatten().and_then(|s| s.read()).into_iter().collect()
+                let reading = pages::open(pid).ok().flatten().and_then(|s| s.read());
+                All { readings: reading.into_iter().collect(), foreign: Vec::new() }
             }
-            None => pages::all()?,
+            None => All::read()?,
         };
         let seen = |reading: Reading| {
             let pid = reading.pid;
             let meters = reading.page.meters.iter().map(|m| Meter::new(pid, m)).collect();
             (pid, Seen { reading, meters, cpu_us: cpu_us(pid) })
         };
-        Ok(Tick { at: Instant::now(), processes: readings.into_iter().map(seen).collect() })
+        let processes = all.readings.into_iter().map(seen).collect();
+        Ok(Tick { at: Instant::now(), processes, foreign: all.foreign })
     }
 
     pub fn is_empty(&self) -> bool {
@@ -155,7 +159,7 @@ fn process(before: Option<&Seen>, now: &Seen, seconds: f64) -> ProcessRow {
 }
 
 fn add(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
-    (a.0 + b.0, a.1 + b.1)
+    (a.0.saturating_add(b.0), a.1.saturating_add(b.1))
 }
 
 fn workers(pool: &read::Pool) -> (u64, u64) {

@@ -250,9 +250,13 @@ impl Screen {
         let (n, by) = (self.rows.len(), crate::cli::name_of(self.sort));
         let reversed = if self.reverse { " reversed" } else { "" };
         let (every, bytes) = (self.every.as_secs_f64(), crate::out::bytes_short(bytes));
+        let foreign = match self.before.foreign.len() {
+            0 => String::new(),
+            n => format!(", {n} made-up page(s) not read"),
+        };
         format!(
             "softring  by {by}{reversed}, every {every} s  {n} process(es), {rings} ring(s), \
-             {iops} IOPS, {bytes}B/s"
+             {iops} IOPS, {bytes}B/s{foreign}"
         )
     }
 }

@@ -1,8 +1,9 @@
 //! A page, read: for whoever can read its bytes. Any process may have made them, also one that
-//! wants its reader to read for ever: a page has a size, each histogram is read once, and what is
-//! read of one page in all is bounded ([`READ_MAX`]).
+//! wants its reader to read for ever. So only what our own writer can make is read: no place is
+//! smaller than the writer's, and no section has more places than the writer's limits. Of a larger
+//! place the words that are known here are read, and each histogram once.
 
-use core::cell::{Cell, RefCell};
+use core::cell::RefCell;
 use core::mem::{offset_of, size_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -12,16 +13,11 @@ use rustix::fs::{SealFlags, fcntl_get_seals};
 
 use super::clean::printable;
 use super::hist::{self, BUCKETS};
-use super::{
-    Header, Hist, MAGIC, METER_NAME, MeterStats, OPS, PoolStats, RingStats, Section, VERSION,
-};
+use super::{Header, Hist, MAGIC, METER_NAME, MeterStats, OPS, PoolStats, RingStats, VERSION};
 
-/// Words that a place may have at most, and places that a section may have: a page that says more
-/// is none of ours.
-const SIZE_MAX: u64 = 1 << 16;
-const PLACES_MAX: u64 = 1 << 16;
-/// Bytes that are read of one page at most; our own has a fifth of them.
-const READ_MAX: usize = 32 << 20;
+mod section;
+
+use section::{Kind, Places, SIZE_MAX};
 
 /// One ring of a page, or the sums of those that have ended (`id` 0).
 #[derive(Clone, Debug, Default)]
@@ -95,34 +91,50 @@ pub enum Unreadable {
     NoPage,
     /// It has another layout.
     Version(u64),
+    /// It is larger than any that softring makes, or divided in a way that softring's are not.
+    Foreign,
 }
 
-/// Where places are.
-#[derive(Clone, Copy, Debug)]
-struct Places {
-    at: u64,
-    size: u64,
-    used: u64,
+/// What the header says.
+struct Head {
+    words: Vec<u64>,
+    rings: Places,
+    pools: Places,
+    hists: Places,
+    meters: Places,
 }
 
-/// Words read from a page: `None` where it ends before, or enough was read.
+/// Words read from a page: `None` where it ends before.
 struct Source<R> {
     read: R,
-    /// Bytes that may still be read.
-    left: Cell<usize>,
     /// Histograms that were read: each is one ring's.
     hists: RefCell<BTreeSet<u64>>,
 }
 
 impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Source<R> {
     fn new(read: R) -> Source<R> {
-        Source { read, left: Cell::new(READ_MAX), hists: RefCell::default() }
+        Source { read, hists: RefCell::default() }
+    }
+
+    fn head(&self) -> Result<Head, Unreadable> {
+        let start = self.words(0, 4).ok_or(Unreadable::NoPage)?;
+        if start[offset_of!(Header, magic) / 8] != MAGIC {
+            return Err(Unreadable::NoPage);
+        }
+        let version = start[offset_of!(Header, version) / 8];
+        if version != VERSION {
+            return Err(Unreadable::Version(version));
+        }
+        // What is behind the header is not of it.
+        let told = start[offset_of!(Header, header_size) / 8].min(size_of::<Header>() as u64);
+        let mut words = self.words(0, told as usize / 8).ok_or(Unreadable::NoPage)?;
+        words.resize(size_of::<Header>() / 8, 0);
+        let [rings, pools, hists, meters] =
+            [Kind::RINGS, Kind::POOLS, Kind::HISTS, Kind::METERS].map(|kind| kind.places(&words));
+        Ok(Head { rings: rings?, pools: pools?, hists: hists?, meters: meters?, words })
     }
 
     fn words(&self, at: u64, n: usize) -> Option<Vec<u64>> {
-        let left = self.left.get().checked_sub(n * 8);
-        self.left.set(left.unwrap_or(0));
-        left?;
         let bytes = (self.read)(at, n * 8).filter(|bytes| bytes.len() == n * 8)?;
         let word = |w: &[u8]| w.try_into().ok().map(u64::from_ne_bytes);
         bytes.chunks_exact(8).map(word).collect()
@@ -133,7 +145,7 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Source<R> {
         if place >= places.used {
             return None;
         }
-        self.words(places.at.checked_add(place * places.size)?, places.size as usize / 8)
+        self.words(places.at + place * places.size, places.words)
     }
 
     fn latencies(&self, hists: Places, named: u64) -> Option<Latencies> {
@@ -165,28 +177,7 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Source<R> {
 /// [`Unreadable`].
 pub fn page(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Result<Page, Unreadable> {
     let source = Source::new(read);
-    let start = source.words(0, 4).ok_or(Unreadable::NoPage)?;
-    if start[offset_of!(Header, magic) / 8] != MAGIC {
-        return Err(Unreadable::NoPage);
-    }
-    let version = start[offset_of!(Header, version) / 8];
-    if version != VERSION {
-        return Err(Unreadable::Version(version));
-    }
-    // What is behind the header is not of it.
-    let told = start[offset_of!(Header, header_size) / 8].min(size_of::<Header>() as u64);
-    let mut header = source.words(0, told as usize / 8).ok_or(Unreadable::NoPage)?;
-    header.resize(size_of::<Header>() / 8, 0);
-    let section = |at: usize| {
-        let word = |offset: usize| header[(at + offset) / 8];
-        let size = word(offset_of!(Section, size));
-        let used = word(offset_of!(Section, used)).min(PLACES_MAX);
-        let sound = size.is_multiple_of(8) && (8..=SIZE_MAX).contains(&size);
-        Places { at: word(offset_of!(Section, at)), size, used: if sound { used } else { 0 } }
-    };
-    let rings = section(offset_of!(Header, rings));
-    let (pools, hists) = (section(offset_of!(Header, pools)), section(offset_of!(Header, hists)));
-    let meters = section(offset_of!(Header, meters));
+    let Head { words: header, rings, pools, hists, meters } = source.head()?;
     let meter = |place| Some(Meter { words: source.place(meters, place)? });
     let ring = |place| ring(&source, [rings, pools, hists], place);
     let mut page = Page {
@@ -200,25 +191,43 @@ pub fn page(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Result<Page, Unread
     };
     // A place is used again by the next ring.
     page.rings.sort_by_key(Ring::id);
-    if source.left.get() > 0 { Ok(page) } else { Err(Unreadable::NoPage) }
+    Ok(page)
 }
 
 /// As [`page`], of an open page: one that is sealed against a change of its size, as ours are, and
-/// not larger than what is read of it.
+/// not larger than any of ours.
 ///
 /// # Errors
 /// [`Unreadable`].
 pub fn file(file: &File) -> Result<Page, Unreadable> {
+    check_size(file)?;
+    page(of_file(file))
+}
+
+/// The process that writes an open page, as that knows itself. Only the header is read.
+///
+/// # Errors
+/// As [`file`](self::file).
+pub fn writer(file: &File) -> Result<u32, Unreadable> {
+    check_size(file)?;
+    let head = Source::new(of_file(file)).head()?;
+    Ok(head.words[offset_of!(Header, pid) / 8] as u32)
+}
+
+fn check_size(file: &File) -> Result<(), Unreadable> {
     let sized = SealFlags::GROW | SealFlags::SHRINK;
-    let sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(sized));
-    let fits = file.metadata().is_ok_and(|m| m.len() <= READ_MAX as u64);
-    if !sealed || !fits {
+    if !fcntl_get_seals(file).is_ok_and(|seals| seals.contains(sized)) {
         return Err(Unreadable::NoPage);
     }
-    page(|at, n| {
+    let fits = file.metadata().is_ok_and(|m| m.len() <= SIZE_MAX);
+    if fits { Ok(()) } else { Err(Unreadable::Foreign) }
+}
+
+fn of_file(file: &File) -> impl Fn(u64, usize) -> Option<Vec<u8>> {
+    |at, n| {
         let mut bytes = vec![0; n];
         file.read_exact_at(&mut bytes, at).ok().map(|()| bytes)
-    })
+    }
 }
 
 /// One ring, whole: none if it has ended meanwhile.
@@ -240,6 +249,11 @@ fn ring<R: Fn(u64, usize) -> Option<Vec<u8>>>(
     ring.pool = source.pool(pools, ring.at(offset_of!(RingStats, pool)));
     let again = source.words(rings.at + place * rings.size, 1)?;
     (again[0] == ring.id()).then_some(ring)
+}
+
+/// A stranger's counts may be any numbers.
+fn sum(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
 }
 
 /// For [`page`]: a page whose bytes one has.
@@ -354,13 +368,13 @@ impl Ring {
 
     /// SQEs taken.
     pub fn submitted(&self) -> u64 {
-        (0..OPS).map(|opcode| self.ops(opcode)).sum()
+        sum((0..OPS).map(|opcode| self.ops(opcode)))
     }
 
     /// Requests that ended when they were submitted.
     pub fn inline(&self) -> u64 {
-        let elsewhere = self.poll() + self.aio() + self.worker() + self.model() + self.queued();
-        self.submitted().saturating_sub(elsewhere)
+        let elsewhere = [self.poll(), self.aio(), self.worker(), self.model(), self.queued()];
+        self.submitted().saturating_sub(sum(elsewhere))
     }
 
     /// Latencies of all operations together.
@@ -374,7 +388,7 @@ impl Ring {
 
     /// Adds another ring's counters and latencies, and what is in flight. The rest stays.
     pub fn add(&mut self, other: &Ring) {
-        self.combine(other, u64::wrapping_add);
+        self.combine(other, u64::saturating_add);
         for (&op, more) in &other.latencies {
             self.latencies.entry(op).or_default().add(more);
         }
@@ -408,7 +422,7 @@ impl Ring {
 impl Latencies {
     /// How many there are.
     pub fn count(&self) -> u64 {
-        self.buckets.iter().sum()
+        sum(self.buckets.iter().copied())
     }
 
     /// The latency in ns that this share of them (0 to 1) do not exceed, as far as the buckets
@@ -418,7 +432,7 @@ impl Latencies {
         let rank = ((count as f64 * share).ceil() as u64).clamp(1, count.max(1));
         let mut below = 0;
         for (bucket, &n) in self.buckets.iter().enumerate() {
-            if n > 0 && below + n >= rank {
+            if n > 0 && rank - below <= n {
                 let (least, end) = hist::bounds(bucket);
                 let width = if end == u64::MAX { 0 } else { end - least };
                 return Some(least + (width as f64 * ((rank - below) as f64 / n as f64)) as u64);
@@ -434,7 +448,7 @@ impl Latencies {
     }
 
     pub fn add(&mut self, other: &Latencies) {
-        self.combine(other, u64::wrapping_add);
+        self.combine(other, u64::saturating_add);
     }
 
     fn combine(&mut self, other: &Latencies, f: impl Fn(u64, u64) -> u64) {

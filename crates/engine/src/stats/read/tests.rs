@@ -1,6 +1,8 @@
 //! Pages made by hand: whole, cut short, and foreign.
 
 use super::*;
+use crate::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
+use core::cell::Cell;
 
 fn to_bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_ne_bytes()).collect()
@@ -129,26 +131,49 @@ fn a_histogram_is_one_ring_s() {
     assert_eq!(p.rings[0].latencies.len(), 1);
 }
 
-/// 65,536 rings that all name one pool, with places as large as may be.
+/// As many places as there may be, all taken, all naming a pool and histograms: not more is read
+/// than a page of ours has, but for pools that rings have in common.
 #[test]
 fn reading_ends() {
     let all = Cell::new(0);
-    let header = sample()[..HEADER / 8].to_vec();
+    let header = filled(size_of::<RingStats>(), STATS_RINGS);
     let endless = |at: u64, n: usize| {
         all.set(all.get() + n);
-        let mut words = vec![1; n / 8];
-        if at == 0 {
-            words = header[..n / 8].to_vec();
-            for section in [offset_of!(Header, rings), offset_of!(Header, pools)] {
-                if let Some(s) = words.get_mut(section / 8..section / 8 + 4) {
-                    s.copy_from_slice(&[4096, SIZE_MAX, 0, PLACES_MAX]);
-                }
-            }
-        }
+        let words = if at == 0 { header[..n / 8].to_vec() } else { vec![at; n / 8] };
         Some(to_bytes(&words))
     };
-    assert_eq!(page(endless).unwrap_err(), Unreadable::NoPage);
-    assert!(all.get() <= READ_MAX, "{}", all.get());
+    let p = page(endless).unwrap();
+    assert!(p.rings.len() < STATS_RINGS && p.meters.len() <= STATS_METERS);
+    assert!(all.get() < 7 << 20, "{}", all.get());
+}
+
+/// A header with so many rings of such a size, and with as much else as there may be.
+fn filled(size: usize, rings: usize) -> Vec<u64> {
+    let mut words = sample()[..HEADER / 8].to_vec();
+    for (at, size, used) in [
+        (offset_of!(Header, rings), size, rings),
+        (offset_of!(Header, pools), size_of::<PoolStats>(), STATS_POOLS),
+        (offset_of!(Header, hists), size_of::<Hist>(), STATS_HISTS),
+        (offset_of!(Header, meters), size_of::<MeterStats>(), STATS_METERS),
+    ] {
+        words[at / 8..at / 8 + 4].copy_from_slice(&[4096, size as u64, used as u64, used as u64]);
+    }
+    words
+}
+
+#[test]
+fn what_no_writer_of_ours_makes_is_foreign() {
+    let open = |size, rings| page(bytes(&to_bytes(&filled(size, rings)))).unwrap_err();
+    let size = size_of::<RingStats>();
+    for (size, rings) in
+        [(8, 1), (offset_of!(RingStats, late) - 8, 1), (size + 4, 1), (size, STATS_RINGS + 1)]
+    {
+        assert_eq!(open(size, rings), Unreadable::Foreign, "{size} {rings}");
+    }
+    assert_eq!(open(1 << 16, STATS_RINGS), Unreadable::Foreign);
+    assert_eq!(open(usize::MAX & !7, 2), Unreadable::Foreign);
+    // There is no page behind this header, but it might have one.
+    assert_eq!(open(size + 64, STATS_RINGS), Unreadable::NoPage);
 }
 
 #[test]

@@ -1,0 +1,77 @@
+//! The sections of a page, as its header tells of them: only such as our own writer makes.
+
+use core::mem::{offset_of, size_of};
+
+use super::super::{Header, Hist, MeterStats, PoolStats, RingStats, Section};
+use super::Unreadable;
+use crate::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
+
+/// Bytes that a page has at most, however large a later version makes its places; ours has a fifth
+/// of them.
+pub(super) const SIZE_MAX: u64 = 32 << 20;
+
+/// Where places are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Places {
+    pub(super) at: u64,
+    pub(super) size: u64,
+    /// Words of each that are read: those that are known here.
+    pub(super) words: usize,
+    pub(super) used: u64,
+}
+
+/// What the writer's sections of one kind are like.
+pub(super) struct Kind {
+    /// Where the header tells of it.
+    header: usize,
+    /// Bytes of a place, without fields that were added to the layout later, and with them.
+    least: usize,
+    known: usize,
+    /// Places that there may be.
+    most: usize,
+}
+
+impl Kind {
+    pub(super) const RINGS: Kind = Kind {
+        header: offset_of!(Header, rings),
+        least: offset_of!(RingStats, late),
+        known: size_of::<RingStats>(),
+        most: STATS_RINGS,
+    };
+    pub(super) const POOLS: Kind = Kind {
+        header: offset_of!(Header, pools),
+        least: size_of::<PoolStats>(),
+        known: size_of::<PoolStats>(),
+        most: STATS_POOLS,
+    };
+    pub(super) const HISTS: Kind = Kind {
+        header: offset_of!(Header, hists),
+        least: size_of::<Hist>(),
+        known: size_of::<Hist>(),
+        most: STATS_HISTS,
+    };
+    pub(super) const METERS: Kind = Kind {
+        header: offset_of!(Header, meters),
+        least: offset_of!(MeterStats, naps),
+        known: size_of::<MeterStats>(),
+        most: STATS_METERS,
+    };
+
+    /// The section, from the words of the header. One that the header does not reach has no places.
+    pub(super) fn places(&self, header: &[u64]) -> Result<Places, Unreadable> {
+        let word = |offset: usize| header[(self.header + offset) / 8];
+        let [at, size, used] =
+            [offset_of!(Section, at), offset_of!(Section, size), offset_of!(Section, used)]
+                .map(word);
+        if used == 0 {
+            return Ok(Places::default());
+        }
+        let sized = size.is_multiple_of(8) && size >= self.least as u64;
+        let end = size.checked_mul(used).and_then(|bytes| bytes.checked_add(at));
+        let fits = used <= self.most as u64 && end.is_some_and(|end| end <= SIZE_MAX);
+        if !sized || !fits {
+            return Err(Unreadable::Foreign);
+        }
+        Ok(Places { at, size, words: (size as usize).min(self.known) / 8, used })
+    }
+}
