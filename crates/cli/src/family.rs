@@ -3,6 +3,7 @@
 use crate::sys;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 
 /// The first, and its children as far as they were seen.
 #[derive(Debug)]
@@ -35,7 +36,11 @@ fn children(pid: i32) -> Option<Vec<i32>> {
     if sys::has_ended(pid) {
         return None;
     }
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let threads = match fs::read_dir(format!("/proc/{pid}/task")) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return None,
+        // No descriptor, say: it lives, and can be asked again.
+        threads => threads.into_iter().flatten(),
+    };
     let lists = threads.filter_map(|t| fs::read_to_string(t.ok()?.path().join("children")).ok());
     let text = lists.collect::<Vec<String>>().join(" ");
     Some(text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())

@@ -49,6 +49,8 @@ pub struct Listener {
     silent: Vec<OwnedFd>,
     /// Of those, how many there may be.
     most: usize,
+    /// Who has connected and was let go before saying anything, for want of room.
+    turned_away: Vec<i32>,
     /// Gives its number to a file that comes: none is lost for want of one.
     spare: Option<OwnedFd>,
 }
@@ -77,7 +79,8 @@ impl Listener {
         let socket = Listener::bound(&watcher.name(&key))
             .context("cannot make the socket that processes connect to")?;
         let most = SILENT.min(sys::descriptors() / 4);
-        Ok(Listener { socket, key, silent: Vec::new(), most, spare: None })
+        let (silent, turned_away) = (Vec::new(), Vec::new());
+        Ok(Listener { socket, key, silent, most, turned_away, spare: None })
     }
 
     fn bound(name: &[u8]) -> Result<OwnedFd, Errno> {
@@ -98,6 +101,12 @@ impl Listener {
         std::iter::once(&self.socket).chain(&self.silent).map(AsFd::as_fd)
     }
 
+    /// Who was let go since the last call, before saying anything: a stranger, or a process that
+    /// was about to send its file.
+    pub fn turned_away(&mut self) -> Vec<i32> {
+        std::mem::take(&mut self.turned_away)
+    }
+
     /// The next file that waits.
     pub fn next(&mut self) -> Next {
         loop {
@@ -113,7 +122,8 @@ impl Listener {
             match accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok(who) => {
                     if self.silent.len() >= self.most {
-                        self.silent.remove(0);
+                        let longest = self.silent.remove(0);
+                        self.turned_away.push(process(&longest));
                     }
                     self.silent.push(who);
                 }

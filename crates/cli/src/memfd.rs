@@ -21,6 +21,8 @@ pub fn need_proc(what: &str) -> anyhow::Result<()> {
 /// The files in memory that process `pid` holds and that are called `name`, opened as `how` says.
 /// A forked child may hold its parent's.
 ///
+/// One that cannot be opened for want of a descriptor is an error in its place.
+///
 /// The process may put another file under a number between any two calls of ours, and we may be
 /// root. So the file is first taken without opening it (O_PATH), looked at, and only then opened,
 /// through our own descriptor.
@@ -32,7 +34,7 @@ pub fn of(
     pid: i32,
     name: &str,
     how: &OpenOptions,
-) -> io::Result<impl Iterator<Item = File> + use<>> {
+) -> io::Result<impl Iterator<Item = io::Result<File>> + use<>> {
     let dir = fs::read_dir(format!("/proc/{pid}/fd"))?;
     let begins = format!("/memfd:{name}");
     let named = move |link: &Path| {
@@ -40,18 +42,26 @@ pub fn of(
     };
     let mut how = how.clone();
     how.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    let lacking = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
     Ok(dir.filter_map(Result::ok).map(|entry| entry.path()).filter_map(move |link| {
         // Most are none, which the link tells at once.
         if !named(&link) {
             return None;
         }
-        let file = rustix::fs::open(&link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let opened = rustix::fs::open(&link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let file = match opened.map_err(io::Error::from) {
+            Ok(file) => file,
+            Err(e) => return lacking(&e).then_some(Err(e)),
+        };
         let own = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         // A file in memory has no name in any directory, whatever its link says.
         let stat = rustix::fs::fstat(&file).ok()?;
         let in_memory =
             FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 0;
-        if in_memory && named(&own) { how.open(&own).ok() } else { None }
+        if !in_memory || !named(&own) {
+            return None;
+        }
+        Some(how.open(&own)).filter(|opened| opened.as_ref().err().is_none_or(lacking))
     }))
 }
 

@@ -35,11 +35,20 @@ pub fn proc_text(path: &str) -> io::Result<String> {
 }
 
 /// Is there no such process, or only what whoever started it has yet to wait for? By its number, as
-/// proc_pid_stat(5) tells.
+/// proc_pid_stat(5) tells. What cannot be asked, for want of a descriptor, has not ended as far as
+/// is known.
 pub fn has_ended(pid: i32) -> bool {
-    let stat = proc_text(&format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
-    matches!(state, None | Some("Z" | "X"))
+    const GONE: [Option<i32>; 2] = [Some(libc::ENOENT), Some(libc::ESRCH)];
+    /// Behind the name and the state; num_threads counts threads that live on without the first.
+    const THREADS: usize = 17;
+    let stat = match proc_text(&format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat,
+        Err(e) => return GONE.contains(&e.raw_os_error()),
+    };
+    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let state = fields.next();
+    let others = fields.nth(THREADS - 1).is_some_and(|n| n.parse::<u32>().is_ok_and(|n| n > 1));
+    matches!(state, None | Some("Z" | "X")) && !others
 }
 
 /// A process, or a thread (`/proc/PID/task/TID`), by its folder, as it knows itself: it may have a

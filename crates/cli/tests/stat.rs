@@ -98,15 +98,19 @@ fn none_is_missed_however_short_it_lives() {
     assert_eq!(told(&format!("bash -c \"{}\"", becomes.replace('"', "\\\""))), 2);
 }
 
+/// The hard limit, too, so that `stat` cannot take more, and all processes run at once.
 #[test]
 fn few_descriptors_are_enough() {
     if !library() {
         return;
     }
-    let short = format!("{ME} worker <<<'{}' >/dev/null", job(0.05, 0));
+    const PROCESSES: u64 = 120;
     let dir = tempfile::tempdir().unwrap();
+    let ios = |i: u64| dir.path().join(format!("ios.{i}"));
+    let worker = format!("{ME} worker <<<'{}' >{}", job(1.5, 0), ios(0).display());
+    let worker = worker.replace("ios.0", "ios.$i");
     let file = dir.path().join("summary");
-    let script = format!("for i in {{1..120}}; do {short} & done; wait");
+    let script = format!("for i in {{1..{PROCESSES}}}; do {worker} & done; wait");
     let o = Command::new("bash")
         .args(["-c", "ulimit -n 40; exec \"$@\"", "bash", ME, "stat", "--engine=user", "--quiet"])
         .args(["--json", "-o", file.to_str().unwrap(), "--", "bash", "-c", &script])
@@ -115,7 +119,15 @@ fn few_descriptors_are_enough() {
     assert!(o.status.success(), "{}", text(&o.stderr));
     let told: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).expect("JSON");
     let listed = told["processes"].as_array().unwrap().len() as u64;
-    assert_eq!(listed + told["ended_processes"].as_u64().unwrap(), 120);
+    assert_eq!(listed + told["ended_processes"].as_u64().unwrap(), PROCESSES);
+    assert_eq!(told["missed_processes"], 0, "{}", text(&o.stderr));
+    // What each has counted itself. Of none were the counts taken before it had ended.
+    let counted = (1..=PROCESSES).map(|i| {
+        let report = std::fs::read(ios(i)).unwrap();
+        serde_json::from_slice::<Value>(&report).unwrap()["ios"].as_u64().unwrap()
+    });
+    let (counted, total) = (counted.sum::<u64>(), told["total"]["submitted"].as_u64().unwrap());
+    assert!(0 < counted && counted <= total, "{total} of {counted}");
 }
 
 #[test]

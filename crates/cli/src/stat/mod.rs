@@ -39,7 +39,7 @@ fn attach(args: &StatArgs, pid: i32) -> anyhow::Result<()> {
         std::thread::sleep(Watch::EVERY);
     }
     let elapsed = start.elapsed();
-    report::tell(args, &format!("process {pid}"), &watch.summary(), elapsed, None)
+    report::tell(args, &format!("process {pid}"), &watch.finish(), elapsed, None)
 }
 
 /// Runs the program as `softring run` would, and ends as it does.
@@ -66,7 +66,7 @@ fn start(args: &StatArgs) -> anyhow::Result<()> {
     report::tell(
         args,
         &format!("'{name}'"),
-        &watch.summary(),
+        &watch.finish(),
         elapsed,
         Some(sys::children_times()),
     )?;
@@ -93,8 +93,6 @@ fn follow(child: &mut Child, mut watch: Watch) -> anyhow::Result<(ExitStatus, Wa
             watch.take();
         }
         if let Some(status) = child.try_wait().context("cannot wait for the program")? {
-            // What was brought until then.
-            watch.take();
             return Ok((status, watch));
         }
         signals::pass_on(child);

@@ -26,7 +26,7 @@ struct Report {
     processes: Vec<Process>,
     /// Processes besides, of which only the sum is kept: they had ended before.
     ended_processes: u64,
-    /// Processes that are in no sum: no descriptor was free for their page.
+    /// Processes that are in no sum: no descriptor was free for their page, or it is unreadable.
     missed_processes: usize,
 }
 
@@ -42,7 +42,8 @@ pub fn tell(
     summary.each.iter().for_each(|r| total.add(&r.total));
     if summary.missed > 0 {
         out::note(&format!(
-            "{} processes are not counted: no descriptor was free for them; raise `ulimit -n`",
+            "{} processes are not counted: no descriptor was free for their pages, or these could \
+             not be read; raise `ulimit -n`",
             summary.missed
         ));
     }

@@ -10,8 +10,11 @@ use rustix::io::Errno;
 use softring_engine::stats::read;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::time::Duration;
 
+/// Descriptors that are kept free for looks into `/proc`, where pages could take them all.
+const SPARE: usize = 4;
 /// Pages that may be open before those of processes that have ended are summed up.
 const OPEN: usize = 64;
 
@@ -27,8 +30,13 @@ pub struct Watch {
     ended: Ended,
     /// Pages that are in that sum: one that was found in /proc is brought as well.
     summed: BTreeSet<(i32, u64)>,
-    /// Whose page could not be opened for want of a descriptor.
+    /// Whose page did not come, or could not be opened, for want of a descriptor.
     missed: BTreeSet<i32>,
+    /// Who could not be looked at when it was last tried.
+    unknown: BTreeSet<i32>,
+    /// What was read at the end, to have descriptors for more.
+    done: Vec<Result>,
+    spare: Vec<File>,
 }
 
 #[derive(Debug)]
@@ -69,8 +77,25 @@ impl Watch {
     pub fn new(pid: i32) -> Watch {
         let family = Family::of(pid);
         let (pages, most) = (BTreeMap::new(), OPEN.min(sys::descriptors() / 4));
-        let (ended, summed, missed) = (Ended::default(), BTreeSet::new(), BTreeSet::new());
-        Watch { family, listener: None, pages, most, ended, summed, missed }
+        let mut watch = Watch {
+            family,
+            listener: None,
+            pages,
+            most,
+            ended: Ended::default(),
+            summed: BTreeSet::new(),
+            missed: BTreeSet::new(),
+            unknown: BTreeSet::new(),
+            done: Vec::new(),
+            spare: Vec::new(),
+        };
+        watch.keep_spare();
+        watch
+    }
+
+    fn keep_spare(&mut self) {
+        let more = SPARE.saturating_sub(self.spare.len());
+        self.spare.extend((0..more).map_while(|_| File::open("/dev/null").ok()));
     }
 
     /// Those who are to bring their pages to `listener`.
@@ -92,48 +117,79 @@ impl Watch {
 
     /// Takes the pages that were brought.
     pub fn take(&mut self) {
+        if !self.receive_all() {
+            // They wait on, and so the listener would wake us at once.
+            std::thread::sleep(Self::EVERY);
+        }
+    }
+
+    /// The same; false if some wait for whom no descriptor is free.
+    fn receive_all(&mut self) -> bool {
         while let Some(listener) = &mut self.listener {
-            match listener.next() {
+            let next = listener.next();
+            let away = listener.turned_away();
+            self.look_for(away);
+            match next {
                 Next::File(Received { pid, command, file: Ok(file), .. }) => {
                     self.missed.remove(&pid);
+                    self.unknown.remove(&pid);
                     self.add(Source::new(pid, command, file));
                 }
-                Next::File(_) => {}
+                Next::File(Received { pid, .. }) => _ = self.missed.insert(pid),
                 Next::Nobody => break,
                 Next::NoDescriptor if self.sum_ended() => {}
-                Next::NoDescriptor => {
-                    // They wait on, and so the listener would wake us at once.
-                    std::thread::sleep(Self::EVERY);
-                    break;
-                }
+                Next::NoDescriptor => return false,
             }
         }
+        true
     }
 
     /// Opens the pages that are new; false if all processes have ended.
     pub fn look(&mut self) -> bool {
         self.take();
+        self.spare.clear();
         let alive = self.family.look();
         for &pid in &alive {
             if self.pages.range((pid, 0)..=(pid, u64::MAX)).next().is_none() {
                 self.open(pid);
             }
         }
+        self.keep_spare();
         !alive.is_empty()
     }
 
+    /// Opens a process's page, if it has one and a descriptor is free for it.
     fn open(&mut self, pid: i32) {
-        match pages::open(pid) {
-            Ok(Some(source)) => {
+        self.spare.clear();
+        let opened = pages::open(pid);
+        self.keep_spare();
+        match opened {
+            Ok(Some(source)) if self.spare.len() == SPARE || self.sum_ended() => {
                 self.missed.remove(&pid);
                 self.add(source);
             }
+            // It may come yet, or there may be a descriptor next time.
+            Ok(Some(_)) => _ = self.missed.insert(pid),
             Err(Trouble::Io(e)) if e.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
-                // Next time there may be one.
                 self.sum_ended();
-                self.missed.insert(pid);
+                self.unknown.insert(pid);
+                return;
             }
             _ => {}
+        }
+        self.unknown.remove(&pid);
+    }
+
+    /// Processes that had connected, and were let go before they sent their page, may be found.
+    fn look_for(&mut self, pids: Vec<i32>) {
+        for pid in pids {
+            let all = (pid, 0)..=(pid, u64::MAX);
+            if self.pages.range(all.clone()).next().is_none()
+                && self.summed.range(all).next().is_none()
+            {
+                self.missed.insert(pid);
+                self.open(pid);
+            }
         }
     }
 
@@ -156,10 +212,14 @@ impl Watch {
     /// Keeps what the pages of processes that are no more say, as one, and not their memory. True
     /// if there were any.
     fn sum_ended(&mut self) -> bool {
+        self.spare.clear();
         let (ended, summed) = (&mut self.ended, &mut self.summed);
         let open = self.pages.len();
         self.pages.retain(|&key, watched| {
-            let result = if sys::has_ended(watched.source.pid) { watched.result() } else { None };
+            // Of a process of another pid namespace nobody knows.
+            let pid = watched.source.pid;
+            let over = pid != 0 && sys::has_ended(pid);
+            let result = if over { watched.result() } else { None };
             if let Some(result) = &result {
                 summed.insert(key);
                 ended.processes += 1;
@@ -167,15 +227,40 @@ impl Watch {
             }
             result.is_none()
         });
-        self.pages.len() < open
+        let some = self.pages.len() < open;
+        self.keep_spare();
+        some
     }
 
-    /// What all of them did.
-    pub fn summary(&self) -> Summary {
-        Summary {
-            each: self.pages.values().filter_map(Watched::result).collect(),
-            ended: self.ended.clone(),
-            missed: self.missed.len(),
+    /// What all of them did until now, also those whose pages have come and were not yet taken.
+    pub fn finish(mut self) -> Summary {
+        self.spare.clear();
+        loop {
+            let all = self.receive_all();
+            self.spare.clear();
+            let none = self.pages.is_empty();
+            self.read_all();
+            if all {
+                break;
+            }
+            if none {
+                // Who waits there is not known: one at least.
+                self.missed.insert(0);
+                break;
+            }
+        }
+        let missed = self.missed.union(&self.unknown).count();
+        Summary { each: self.done, ended: self.ended, missed }
+    }
+
+    /// Reads every page for the last time, and closes it.
+    fn read_all(&mut self) {
+        for (key, watched) in std::mem::take(&mut self.pages) {
+            self.summed.insert(key);
+            match watched.result() {
+                Some(result) => self.done.push(result),
+                None => _ = self.missed.insert(key.0),
+            }
         }
     }
 }

@@ -59,6 +59,7 @@ pub fn open(pid: i32) -> Result<Option<Source>, Trouble> {
     let mut trouble = None;
     let files = memfd::of(pid, NAME, OpenOptions::new().read(true)).map_err(Trouble::Io)?;
     for file in files.take(MOST_FILES) {
+        let file = file.map_err(Trouble::Io)?;
         match read::writer(&file) {
             // A forked child may hold its parent's as well.
             Ok(writer) if Some(writer.cast_signed()) == sys::inner_pid(&format!("/proc/{pid}")) => {

@@ -99,14 +99,38 @@ impl Watcher {
         let why = file.err().map_or(0, |e| -e.res()).to_ne_bytes();
         let comm = sys::process_name();
         let parts = [IoSlice::new(key), IoSlice::new(&comm), IoSlice::new(&why)];
+        // The first message of a connection finds room.
+        match file {
+            Ok(file) => send_file(socket.as_fd(), &parts, file)?,
+            Err(_) => send_text(socket.as_fd(), &parts)?,
+        }
+        Ok(socket)
+    }
+}
+
+fn send_text(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3]) -> Result<()> {
+    let mut none = SendAncillaryBuffer::default();
+    sendmsg(socket, parts, &mut none, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Sends a message with a file. While the user has more files under way than RLIMIT_NOFILE allows
+/// (unix(7), ETOOMANYREFS), the watcher is waited for; if it takes none, it is told why there is no
+/// file.
+fn send_file(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3], file: BorrowedFd<'_>) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        if let Ok(file) = &file {
-            control.push(SendAncillaryMessage::ScmRights(core::slice::from_ref(file)));
+        control.push(SendAncillaryMessage::ScmRights(core::slice::from_ref(&file)));
+        match sendmsg(socket, parts, &mut control, SendFlags::NOSIGNAL) {
+            Err(rustix::io::Errno::TOOMANYREFS) if Instant::now() < end => _ = sys::sleep(NAP),
+            Err(e @ rustix::io::Errno::TOOMANYREFS) => {
+                let why = e.raw_os_error().to_ne_bytes();
+                return send_text(socket, &[parts[0], parts[1], IoSlice::new(&why)]);
+            }
+            done => return done.map(drop).map_err(Errno::from),
         }
-        // The first message of a connection finds room.
-        sendmsg(socket.as_fd(), &parts, &mut control, SendFlags::NOSIGNAL)?;
-        Ok(socket)
     }
 }
 
