@@ -51,6 +51,18 @@ fn a_trace_that_cannot_be_written_leaves_an_older_one() {
     assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o640);
 }
 
+/// A process that cannot reach the tracer, and is gone before it is looked for, is not seen.
+#[test]
+fn what_was_not_seen_is_not_said_not_to_have_been() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let (code, told) = wait(dir.start(None, &["--", "true"]));
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("was seen to do anything") && told.contains("is not seen"), "{told}");
+}
+
 /// What could not be traced leaves the trace of before.
 #[test]
 fn a_program_that_does_not_start_leaves_an_older_trace() {

@@ -83,6 +83,13 @@ fn unwritable(path: &Path, e: &std::io::Error) -> anyhow::Error {
     fail::usage(format!("cannot write {}: {e}", path.display()), hint)
 }
 
+/// What is known where no page was seen.
+const NONE_SEEN: [&str; 3] = [
+    "     none of softring's was seen: the kernel's rings, none at all, --no-stats,",
+    "     or only in short-lived processes that cannot reach softring (another",
+    "     network namespace, a sandbox)",
+];
+
 fn text(
     of: &str,
     summary: &Summary,
@@ -93,8 +100,11 @@ fn text(
     let mut lines = vec![String::new(), format!(" Rings of {of}:"), String::new()];
     let processes = summary.each.len() as u64 + summary.ended.processes;
     if processes == 0 {
-        lines
-            .push("     none of softring's: the kernel's rings, none at all, or --no-stats".into());
+        lines.extend(NONE_SEEN.map(str::to_owned));
+        if summary.forbidden > 0 {
+            let n = summary.forbidden;
+            lines.push(format!("     {n} process(es) of the program may not be looked at"));
+        }
     } else {
         lines.extend(counters(processes, total, elapsed.as_secs_f64()));
         for (&op, l) in total.latencies.iter().filter(|(_, l)| l.count() > 0) {

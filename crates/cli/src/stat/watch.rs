@@ -11,6 +11,7 @@ use softring_engine::stats::read;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 /// Descriptors that are kept free for looks into `/proc`, where pages could take them all.
@@ -34,6 +35,8 @@ pub struct Watch {
     missed: BTreeSet<i32>,
     /// Who could not be looked at when it was last tried.
     unknown: BTreeSet<i32>,
+    /// Who may not be looked at.
+    forbidden: BTreeSet<i32>,
     /// What was read at the end, to have descriptors for more.
     done: Vec<Result>,
     spare: Vec<File>,
@@ -68,6 +71,8 @@ pub struct Summary {
     pub ended: Ended,
     /// How many are not counted.
     pub missed: usize,
+    /// How many may not be looked at, whether or not they have rings.
+    pub forbidden: usize,
 }
 
 impl Watch {
@@ -86,6 +91,7 @@ impl Watch {
             summed: BTreeSet::new(),
             missed: BTreeSet::new(),
             unknown: BTreeSet::new(),
+            forbidden: BTreeSet::new(),
             done: Vec::new(),
             spare: Vec::new(),
         };
@@ -175,6 +181,9 @@ impl Watch {
                 self.unknown.insert(pid);
                 return;
             }
+            Err(Trouble::Io(e)) if e.kind() == ErrorKind::PermissionDenied => {
+                self.forbidden.insert(pid);
+            }
             _ => {}
         }
         self.unknown.remove(&pid);
@@ -250,7 +259,8 @@ impl Watch {
             }
         }
         let missed = self.missed.union(&self.unknown).count();
-        Summary { each: self.done, ended: self.ended, missed }
+        let forbidden = self.forbidden.len();
+        Summary { each: self.done, ended: self.ended, missed, forbidden }
     }
 
     /// Reads every page for the last time, and closes it.

@@ -28,6 +28,10 @@ use std::time::{Duration, Instant};
 /// within ten times as long.
 const LOOK: Duration = Duration::from_millis(20);
 
+const NOTHING_SEEN: &str = "hint: no ring of softring's was seen to do anything; a process that \
+                            is short-lived and cannot reach softring (another network namespace, \
+                            a sandbox) is not seen";
+
 /// Whom it is about.
 enum Target {
     Child(Child),
@@ -234,6 +238,10 @@ fn tell(args: &TraceArgs, record: &Record, told: &json::Told, missing: &[String]
         out::note(&format!("not traced: {who}"));
     }
     if told.events == 0 && record.dropped == 0 && missing.is_empty() {
-        out::note("hint: no ring of softring's did anything meanwhile");
+        out::note(match args.pid {
+            Some(_) => "hint: no ring of softring's did anything meanwhile",
+            // Who cannot reach us is looked for in /proc, and may have ended before.
+            None => NOTHING_SEEN,
+        });
     }
 }
