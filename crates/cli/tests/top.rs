@@ -256,10 +256,12 @@ fn a_signal_leaves_the_terminal_as_it_was() {
 
 #[test]
 fn a_stop_gives_the_terminal_back() {
-    // A shell with job control, which says that a job was stopped, and continues it.
-    let shell = format!("bash --norc -i -c 'set -m; {ME} top; echo back; fg; sleep 60'");
+    // A shell with job control, which goes on when a job was stopped, and continues it.
+    let shell = format!("bash --norc -i -c 'set -m; {ME} top; echo back; read x; fg; sleep 60'");
     let Some(t) = Terminal::run("stop", [80, 24], &shell) else { return };
+    let modes = || t.tmux(&["display-message", "-p", "#{alternate_on}#{cursor_flag}"]);
     t.shows("the table", |s| s.contains("q quit"));
+    assert_eq!(modes().trim(), "10");
     let pane = t.tmux(&["display-message", "-p", "#{pane_pid}"]);
     let kill = |signal: &str| {
         let children = format!("/proc/{0}/task/{0}/children", pane.trim());
@@ -267,9 +269,12 @@ fn a_stop_gives_the_terminal_back() {
         assert!(Command::new("kill").args([signal, top.trim()]).status().unwrap().success());
     };
     kill("-TSTP");
-    // The shell continues it at once; between the two the terminal was the shell's.
+    t.shows("the shell's screen", |s| s.contains("back"));
+    assert_eq!(modes().trim(), "01", "the cursor is the shell's");
+    t.press("Enter");
     t.shows("the table again", |s| s.contains("q quit"));
+    assert_eq!(modes().trim(), "10");
     kill("-TERM");
     t.shows("the end", |s| s.contains("back") && s.contains("top"));
-    assert_eq!(t.tmux(&["display-message", "-p", "#{alternate_on}#{cursor_flag}"]).trim(), "01");
+    assert_eq!(modes().trim(), "01");
 }

@@ -68,8 +68,10 @@ fn wait_for_keys(most: Duration) -> bool {
     !fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
 }
 
-/// Gives the terminal back, stops until the shell continues us, and takes the terminal again.
-fn stop() -> anyhow::Result<DefaultTerminal> {
+/// Gives the terminal back, its cursor shown, stops until the shell continues us, and takes the
+/// terminal again. Drawing hides the cursor.
+fn stop(mut terminal: DefaultTerminal) -> anyhow::Result<DefaultTerminal> {
+    terminal.show_cursor().context("cannot restore the terminal")?;
     ratatui::try_restore().context("cannot restore the terminal")?;
     signals::stop();
     ratatui::try_init().context("cannot set up the terminal")
@@ -102,7 +104,7 @@ impl Screen {
                     return Ok(());
                 }
                 if signals::stop_asked() {
-                    terminal = stop()?;
+                    terminal = stop(terminal)?;
                     terminal.draw(|frame| self.draw(frame)).context("cannot draw")?;
                 }
                 let left = due.saturating_duration_since(Instant::now());
@@ -116,7 +118,7 @@ impl Screen {
                     Event::Key(key) if key.kind != KeyEventKind::Release => match self.key(key) {
                         Next::Go => {}
                         Next::Quit => return Ok(()),
-                        Next::Stop => terminal = stop()?,
+                        Next::Stop => terminal = stop(terminal)?,
                     },
                     _ => {}
                 }
