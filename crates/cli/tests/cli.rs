@@ -84,6 +84,9 @@ fn programs_that_cannot_start() {
     };
     run(&at("none"), 127, "No such file");
     run("no-such-program-anywhere", 127, "not found in PATH");
+    run("", 127, "name is empty");
+    run(&"a".repeat(300), 126, "file name too long");
+    run(&at(&"a".repeat(300)), 126, "File name too long");
     run(&dir.path().display().to_string(), 126, "is a directory");
     fs::write(at("plain"), "#!/bin/sh\n").unwrap();
     run(&at("plain"), 126, "permission denied");

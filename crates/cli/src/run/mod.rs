@@ -137,16 +137,24 @@ fn needs_us(under: &UnderArgs) -> bool {
     }
 }
 
+/// Bytes of a file's name, in any file system.
+const NAME_MAX: usize = 255;
+
 /// The program that `name` means: itself if it has a slash, else the first in PATH.
 pub fn find_program(name: &OsStr) -> anyhow::Result<PathBuf> {
     if name.is_empty() {
-        return Err(fail::usage("the program's name is empty", "softring run -- CMD"));
+        let (what, hint) = ("the program's name is empty", "softring run -- CMD");
+        return Err(fail::no_program(fail::NOT_FOUND, what, hint));
     }
     if name.as_bytes().contains(&b'/') {
         return Ok(PathBuf::from(name));
     }
     in_path(name).ok_or_else(|| {
         let shown = name.to_string_lossy();
+        if name.len() > NAME_MAX {
+            let what = format!("{shown}: file name too long");
+            return fail::no_program(fail::NOT_EXECUTABLE, what, "check the spelling");
+        }
         fail::no_program(
             fail::NOT_FOUND,
             format!("{shown}: not found in PATH"),
