@@ -103,6 +103,9 @@ softring run --model '/data=latency:80us/15us,jitter:10%,iops:500k,bw:3g,queues:
 pub struct RunArgs {
     #[command(flatten)]
     pub under: UnderArgs,
+    /// A pipe on which whoever started this is told that the program could not be
+    #[arg(long, hide = true, value_name = "FD")]
+    pub failure_fd: Option<i32>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true)]
     #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]

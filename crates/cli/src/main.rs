@@ -17,6 +17,7 @@ mod memfd;
 mod out;
 mod run;
 mod signals;
+mod start;
 mod stat;
 mod stats;
 mod sys;

@@ -95,6 +95,18 @@ pub fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
+/// A descriptor that whoever started this process has left open for it. It is closed when this
+/// process becomes a program.
+///
+/// # Errors
+/// `EBADF` if there is none of that number.
+pub fn inherited(fd: i32) -> io::Result<OwnedFd> {
+    // SAFETY: F_SETFD takes no pointer.
+    checked(c_long::from(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }))?;
+    // SAFETY: it is open, and was made for the one call that there is of this.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// This process's environment, entry by entry, also those that std leaves out.
 pub fn environ() -> Vec<CString> {
     unsafe extern "C" {

@@ -51,6 +51,40 @@ fn a_trace_that_cannot_be_written_leaves_an_older_one() {
     assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o640);
 }
 
+/// What `trace` and `stat` were to write to stays as it was, and how it ended is said as by `run`.
+#[test]
+fn a_program_that_never_ran_leaves_an_older_file() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let file = dir.at("out.json");
+    let long = "a".repeat(300);
+    let plain = dir.at("data").display().to_string();
+    let starts = |way: &str, command: &[&str]| {
+        let mut c = Command::new(ME);
+        let o = c.args([way, "-q", "-o"]).arg(&file).arg("--").args(command).output().unwrap();
+        (o.status.code(), text(&o.stderr))
+    };
+    for way in ["trace", "stat"] {
+        for (program, code) in [("/nonexistent", 127), ("", 127), (&*long, 126), (&*plain, 126)] {
+            fs::write(&file, "older").unwrap();
+            let (ended, told) = starts(way, &[program]);
+            assert_eq!(ended, Some(code), "{way} {program}: {told}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), "older", "{way} {program}");
+            assert_eq!(told.lines().count(), 2, "{way} {program}: an error and a hint: {told}");
+            fs::remove_file(&file).unwrap();
+            starts(way, &[program]);
+            assert!(!file.exists(), "{way} {program}: nothing is to be left");
+        }
+        // A program's own exit code.
+        let (ended, told) = starts(way, &["sh", "-c", "exit 127"]);
+        assert_eq!(ended, Some(127), "{way}: {told}");
+        assert!(file.exists(), "{way}: {told}");
+        fs::remove_file(&file).unwrap();
+    }
+}
+
 /// A process that cannot reach the tracer, and is gone before it is looked for, is not seen.
 #[test]
 fn what_was_not_seen_is_not_said_not_to_have_been() {

@@ -41,6 +41,20 @@ fn preload_environment(program: &Path, lib: &Path, under: &UnderArgs) -> Environ
 
 /// `softring run [options] -- CMD`
 pub fn command(args: &RunArgs) -> anyhow::Result<()> {
+    let starter = args.failure_fd.map(sys::inherited).transpose();
+    let starter = starter.map_err(|e| {
+        fail::usage(format!("--failure-fd: {e}"), "leave it out: it is for softring stat and trace")
+    })?;
+    let done = become_program(args);
+    if let (Err(_), Some(starter)) = (&done, starter) {
+        // A starter that has gone need not know.
+        let _ = rustix::io::write(&starter, b"!");
+    }
+    done
+}
+
+/// Answers only an error.
+fn become_program(args: &RunArgs) -> anyhow::Result<()> {
     let under = &args.under;
     let Some(program) = args.command.first() else {
         return Err(fail::usage("no program given", "softring run -- CMD"));

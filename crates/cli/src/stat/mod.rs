@@ -6,7 +6,7 @@ mod watch;
 use crate::cli::StatArgs;
 use crate::listener::Listener;
 use crate::stats::pages;
-use crate::{fail, signals, sys};
+use crate::{fail, signals, start, sys};
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -14,7 +14,7 @@ use softring_engine::stats::watcher::STAT;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ExitStatus};
 use std::time::Instant;
 use watch::Watch;
 
@@ -23,7 +23,7 @@ pub fn command(args: &StatArgs) -> anyhow::Result<()> {
     report::check(args.output.as_deref())?;
     match args.pid {
         Some(pid) => attach(args, pid),
-        None => start(args),
+        None => run(args),
     }
 }
 
@@ -43,25 +43,26 @@ fn attach(args: &StatArgs, pid: i32) -> anyhow::Result<()> {
 }
 
 /// Runs the program as `softring run` would, and ends as it does.
-fn start(args: &StatArgs) -> anyhow::Result<()> {
+fn run(args: &StatArgs) -> anyhow::Result<()> {
     if args.under.no_stats {
         return Err(fail::usage("--no-stats leaves nothing to tell", "leave it out"));
     }
-    let own = sys::own_exe().context("cannot find this program's own file")?;
     let listener = Listener::open(&STAT)?;
-    let mut c = Command::new(own);
     // By Command it would lose doubled entries and those without `=`.
     sys::set_env("SOFTRING_STAT", OsStr::new(listener.key()));
-    c.arg("run").args(args.under.words()).arg("--").args(&args.command);
     // What ends the program ends this, when it has been told of.
     signals::catch_for_program();
     let start = Instant::now();
-    let mut child = signals::spawn(&mut c).map_err(|e| fail::cannot_start("the program", &e))?;
+    let (mut child, failure) = start::start(&args.under, &args.command)?;
     // Only now: the program has the limit that we found.
     sys::raise_descriptors();
     let pid = i32::try_from(child.id()).context("a process number")?;
     let (status, watch) = follow(&mut child, Watch::at(pid, listener))?;
     let elapsed = start.elapsed();
+    if let (Some(code), true) = (status.code(), failure.told()) {
+        // It has said why, and there is nothing to tell.
+        std::process::exit(code);
+    }
     let name = args.command.first().map_or_else(String::new, |c| c.to_string_lossy().into_owned());
     report::tell(
         args,

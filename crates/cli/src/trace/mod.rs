@@ -12,6 +12,7 @@ pub use readers::Readers;
 
 use crate::cli::{Engine, TraceArgs, UnderArgs};
 use crate::family::Family;
+use crate::start::{self, Failure};
 use crate::{fail, out, signals, sys};
 use anyhow::Context;
 use output::Output;
@@ -21,7 +22,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// Between two looks at the program's memory, which takes what a million requests a second write
@@ -34,7 +35,7 @@ const NOTHING_SEEN: &str = "hint: no ring of softring's was seen to do anything;
 
 /// Whom it is about.
 enum Target {
-    Child(Child),
+    Child(Child, Failure),
     Process(Other),
 }
 
@@ -65,7 +66,7 @@ impl Target {
     /// Has it ended? How is known of a child.
     fn ended(&mut self) -> Option<Option<ExitStatus>> {
         match self {
-            Target::Child(child) => child.try_wait().ok()?.map(Some),
+            Target::Child(child, _) => child.try_wait().ok()?.map(Some),
             Target::Process(other) => other.ended().then_some(None),
         }
     }
@@ -95,14 +96,21 @@ pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
         }
         _ => {
             let readers = Readers::listen(counter_is_trusted())?;
-            let child = start(args, readers.key())?;
+            let (child, failure) = start(args, readers.key())?;
             // Only now: the program has the limit that we found.
             sys::raise_descriptors();
-            (readers, Target::Child(child))
+            (readers, Target::Child(child, failure))
         }
     };
     let mut record = Record::new(args.keep);
     let status = follow(args, &mut readers, &mut record, &mut target)?;
+    if let (Target::Child(_, failure), Some(code)) = (&target, status.and_then(|s| s.code()))
+        && failure.told()
+    {
+        // It has said why.
+        output.discard();
+        std::process::exit(code);
+    }
     record.dropped = readers.dropped();
     let told = write(args, output, &readers, &mut record)?;
     tell(args, &record, &told, &readers.missing());
@@ -149,15 +157,12 @@ fn counter_is_trusted() -> bool {
 }
 
 /// Starts the program under `softring run`, which becomes it.
-fn start(args: &TraceArgs, key: &str) -> anyhow::Result<Child> {
-    let me = sys::own_exe()?;
-    let mut c = Command::new(me);
+fn start(args: &TraceArgs, key: &str) -> anyhow::Result<(Child, Failure)> {
     // Of the kernel's rings there would be nothing to see.
     let under = UnderArgs { engine: Engine::User, ..args.under.clone() };
-    c.arg("run").args(under.words()).arg("--").args(&args.command);
     // By Command it would lose doubled entries and those without `=`.
     sys::set_env("SOFTRING_TRACE", key.as_ref());
-    signals::spawn(&mut c).map_err(|e| fail::cannot_start("the program", &e))
+    start::start(&under, &args.command)
 }
 
 fn title(args: &TraceArgs) -> String {
@@ -180,7 +185,7 @@ fn follow(
     let limit = args.seconds.map(Duration::from_secs_f64);
     let start = Instant::now();
     let mut family = match target {
-        Target::Child(child) => Some(Family::of(i32::try_from(child.id())?)),
+        Target::Child(child, _) => Some(Family::of(i32::try_from(child.id())?)),
         Target::Process(_) => None,
     };
     let (mut on, mut next) = (true, start);
@@ -188,7 +193,7 @@ fn follow(
         let ended = target.ended();
         let over = limit.is_some_and(|limit| start.elapsed() >= limit);
         let asked = match &*target {
-            Target::Child(child) => {
+            Target::Child(child, _) => {
                 signals::pass_on(child);
                 false
             }

@@ -3,6 +3,7 @@
 use crate::{fail, signals};
 use anyhow::Context;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
@@ -12,17 +13,33 @@ pub struct Output {
     /// As it was named.
     path: PathBuf,
     file: File,
+    /// It was not there before.
+    new: bool,
 }
 
 impl Output {
     /// Opens it, as it is.
     pub fn open(path: &Path) -> anyhow::Result<Output> {
-        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let made = File::create_new(path);
+        let new = made.is_ok();
+        let file = match made {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                File::options().write(true).create(true).truncate(false).open(path)
+            }
+            made => made,
+        };
         let file = file.map_err(|e| {
             let hint = "name a file that you may write: softring trace -o FILE";
             fail::usage(format!("cannot write {}: {e}", path.display()), hint)
         })?;
-        Ok(Output { path: path.to_owned(), file })
+        Ok(Output { path: path.to_owned(), file, new })
+    }
+
+    /// Nothing is to be written: leaves what was there.
+    pub fn discard(self) {
+        if self.new {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 
     /// Has `write` write a new one, and puts it in the place of the old one.
