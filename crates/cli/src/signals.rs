@@ -3,8 +3,8 @@
 #![allow(unsafe_code)]
 
 use libc::{
-    SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1,
-    SIGUSR2, SIGVTALRM, SIGXCPU, c_int,
+    SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGIO, SIGPIPE, SIGPROF, SIGPWR, SIGQUIT, SIGTERM, SIGTSTP,
+    SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, c_int,
 };
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 /// Those that end what they are sent to.
 const END: [c_int; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 /// Those that a program may have a use for, beside the real-time ones.
-const PASS_ON: [c_int; 12] = [
+const PASS_ON: [c_int; 13] = [
     SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU,
-    SIGIO, SIGPWR,
+    SIGIO, SIGPWR, SIGPIPE,
 ];
 
 /// Signals noted and not taken, one bit each.
@@ -29,7 +29,7 @@ static SENT: AtomicU64 = AtomicU64::new(0);
 static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn record_sigpipe() {
-    SIGPIPE_IGNORED.store(is_ignored(libc::SIGPIPE), Relaxed);
+    SIGPIPE_IGNORED.store(is_ignored(SIGPIPE), Relaxed);
 }
 
 /// Called by the dynamic linker before Rust's start-up.
@@ -63,9 +63,19 @@ fn is_ignored(signal: c_int) -> bool {
 
 extern "C" fn note(signal: c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
     let bit = bit(signal);
-    // SAFETY: the kernel passes a siginfo_t to a handler with SA_SIGINFO. Positive codes are its
-    // own: SI_KERNEL is what a terminal's keys have.
-    if unsafe { (*info).si_code } <= 0 {
+    // SAFETY: the kernel passes a siginfo_t to a handler with SA_SIGINFO; the sender's number is
+    // there for all codes that are looked at, which are those of kill(2) and sigqueue(3); getpid(2)
+    // may be called in a handler.
+    let (code, own) = unsafe {
+        let info = &*info;
+        (info.si_code, info.si_code <= 0 && info.si_pid() == libc::getpid())
+    };
+    // That of a pipe of our own without a reader: it looks like a kill(2) by the writer.
+    if signal == SIGPIPE && own {
+        return;
+    }
+    // Positive codes are the kernel's own: SI_KERNEL is what a terminal's keys have.
+    if code <= 0 {
         SENT.fetch_or(bit, Relaxed);
     }
     NOTED.fetch_or(bit, Relaxed);
@@ -74,7 +84,9 @@ extern "C" fn note(signal: c_int, info: *const libc::siginfo_t, _: *const libc::
 /// From now on the signal is only noted, unless it is ignored. What is started gets it as ever: a
 /// handler does not outlive exec.
 fn catch(signal: c_int) {
-    if is_ignored(signal) {
+    // SIGPIPE is ignored by Rust's start-up: what counts is how it was before.
+    let ignored = if signal == SIGPIPE { sigpipe_was_ignored() } else { is_ignored(signal) };
+    if ignored {
         return;
     }
     // SAFETY: an all-zero sigaction is a valid one; the handler only stores to atomics.
@@ -149,7 +161,7 @@ fn keep_children() -> bool {
 /// # Errors
 /// Those of fork(2) and execve(2).
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
-    let was_ignored = [(libc::SIGPIPE, sigpipe_was_ignored()), (SIGCHLD, keep_children())];
+    let was_ignored = [(SIGPIPE, sigpipe_was_ignored()), (SIGCHLD, keep_children())];
     // SAFETY: an all-zero set is a valid one; the call only fills it in.
     let mask = unsafe {
         let mut mask: libc::sigset_t = std::mem::zeroed();

@@ -95,8 +95,9 @@ fn what_was_ignored_stays_ignored() {
 fn others_reach_the_program_as_well() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("out");
-    // SIGALRM, SIGVTALRM, SIGXCPU, SIGIO, SIGRTMIN and SIGRTMAX: not every kill(1) knows the names.
-    for signal in [14, 26, 24, 29, 34, 64] {
+    // SIGPIPE, SIGALRM, SIGVTALRM, SIGXCPU, SIGIO, SIGRTMIN and SIGRTMAX: not every kill(1) knows
+    // the names.
+    for signal in [13, 14, 26, 24, 29, 34, 64] {
         let script = format!(
             "trap 'echo got; exit 7' {signal}; echo ready; \
                               for i in $(seq 200); do sleep 0.05; done"
@@ -107,6 +108,21 @@ fn others_reach_the_program_as_well() {
             assert_eq!((said.len(), status.code()), (2, Some(7)), "{way:?} {signal}: {told}");
         }
     }
+}
+
+/// A pipe of our own without a reader is no signal for the program, and an error all the same.
+#[test]
+fn a_broken_pipe_of_our_own_is_an_error() {
+    let script = "trap 'echo got >&2' PIPE; echo ready; for i in $(seq 4); do sleep 0.05; done";
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut c = Command::new(ME);
+    // Its standard input is the pipe: standard output is the program's.
+    c.args(["trace", "-o", "/dev/stdin", "--", "bash", "-c", script]);
+    let o = c.stdin(writer).output().unwrap();
+    let told = text(&o.stderr);
+    assert_eq!(o.status.code(), Some(2), "{told}");
+    assert!(told.contains("cannot write") && !told.contains("got"), "{told}");
 }
 
 /// Whoever ignores SIGCHLD has the kernel forget how children end; how ours ended we must know.
