@@ -27,6 +27,8 @@ pub const KEYS: [(&str, &str); 12] = [
 /// Most models of one process.
 pub const MOST: usize = 31;
 const MOST_QUEUES: u64 = 65_536;
+/// Requests or bytes per second: far above any device, and exact as a number.
+const MOST_RATE: f64 = 1e15;
 /// What an interrupt takes where nothing is said, in ns.
 const INTERRUPT: u64 = 2_000;
 
@@ -242,8 +244,10 @@ fn both<T: Copy>(value: &str, one: impl Fn(&str) -> Result<T>) -> Result<[T; 2]>
 fn number(value: &str) -> Result<(f64, &str)> {
     let end = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
     let (digits, unit) = value.split_at(end);
-    let n = digits.parse::<f64>().map_err(|_| format!("'{value}' is no number"))?;
-    Ok((n, unit.trim()))
+    // Rust's own parser takes more: `.5`, `5.`.
+    let whole = digits.split('.').all(|part| !part.is_empty());
+    let n = digits.parse::<f64>().ok().filter(|_| whole);
+    Ok((n.ok_or_else(|| format!("'{value}' is no number"))?, unit.trim()))
 }
 
 /// A time, in ns; a minute at most.
@@ -272,7 +276,11 @@ fn rate(value: &str) -> Result<f64> {
         _ => return Err(format!("unknown unit '{unit}': use k, m or g (powers of 1000)")),
     };
     let rate = n * factor;
-    if rate < 1.0 { Err("must be at least 1 per second".into()) } else { Ok(rate) }
+    match rate {
+        _ if rate < 1.0 => Err("must be at least 1 per second".into()),
+        _ if rate > MOST_RATE => Err(format!("'{value}' is more than 1000000g per second")),
+        _ => Ok(rate),
+    }
 }
 
 fn share(value: &str) -> Result<f64> {
@@ -303,7 +311,9 @@ fn shape(value: &str) -> Result<Shape> {
 }
 
 fn whole(value: &str, most: u64) -> Result<u64> {
-    let n = value.parse::<u64>().map_err(|_| format!("'{value}' is no whole number"))?;
+    // Rust's own parser takes a sign, too.
+    let n = value.parse::<u64>().ok().filter(|_| !value.starts_with('+'));
+    let n = n.ok_or_else(|| format!("'{value}' is no whole number"))?;
     if n > most { Err(format!("{most} is the most")) } else { Ok(n) }
 }
 
@@ -376,6 +386,16 @@ mod tests {
             ("hdd, iops:5", "column 5: ' iops:5': a model has no blanks"),
             ("hdd,", "column 5: nothing between"),
             ("hdd,bw:1g,queues:0", "column 11"),
+            ("hdd,bw:99999999999999999999g", "column 5: bw:99999999999999999999g: '9"),
+            ("iops:1000001g", "more than 1000000g"),
+            ("queues:+4", "column 1: queues:+4: '+4' is no whole number"),
+            ("seed:+4", "no whole number"),
+            ("latency:.5us", "column 1: latency:.5us: '.5us' is no number"),
+            ("latency:5.us", "no number"),
+            ("latency:1.2.3us", "no number"),
+            ("latency:+5us", "no number"),
+            ("iops:-5", "no number"),
+            ("slow:2ms@.5%", "no number"),
         ] {
             let e = spec(bad).unwrap_err();
             assert!(e.contains(word), "{bad}: {e}");
