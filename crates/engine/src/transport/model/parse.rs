@@ -102,11 +102,17 @@ fn spec_at(options: &str, before: usize) -> Result<Spec> {
     }
     let mut given = Given { interrupt: INTERRUPT, seed: 1, ..Given::default() };
     let (mut column, mut said) = (before + 1, Vec::new());
+    // Whether a distribution has what it needs is known only at the end.
+    let mut dist = column;
+    let at = |column: usize| move |e: String| format!("column {column}: {e}");
     for (i, option) in options.split(',').enumerate() {
-        given.take(option, i == 0, &mut said).map_err(|e| format!("column {column}: {e}"))?;
+        if option.starts_with("dist:") {
+            dist = column;
+        }
+        given.take(option, i == 0, &mut said).map_err(at(column))?;
         column += option.chars().count() + 1;
     }
-    given.spec()
+    given.spec().map_err(at(dist))
 }
 
 fn preset_names() -> String {
@@ -372,7 +378,9 @@ mod tests {
             ("latency:x", "no number"),
             ("latency:2000s", "minute"),
             ("speed:3", "known: latency"),
-            ("dist:lognormal,latency:1us", "jitter"),
+            ("dist:lognormal,latency:1us", "column 1: dist: normal and lognormal need a jitter"),
+            ("latency:1us,dist:fixed/normal,iops:5", "column 13: dist: "),
+            ("null,dist:poisson", "column 6: dist:poisson: "),
             ("dist:poisson", "lognormal"),
             ("iops:0", "at least 1"),
             ("bw:5q", "unit 'q'"),
