@@ -395,18 +395,26 @@ pub(crate) fn pause(time: Duration) {
 /// # Errors
 /// `EINTR` when a handler ran, or the process was stopped.
 pub(crate) fn sleep_under(mask: u64, time: Duration) -> Result<()> {
-    ends_by_stop(|| poll_under(mask, -1, Some(time)))
+    poll_or_stop(Some(mask), -1, time)
 }
 
-/// The same, until `fd` can be read; without a time, for ever.
+/// The same, until `fd` can be read; without a mask, under the thread's own.
+///
+/// # Errors
+/// `EINTR` when a handler ran, or the process was stopped.
+pub(crate) fn poll_or_stop(mask: Option<u64>, fd: i32, time: Duration) -> Result<()> {
+    ends_by_stop(|| poll_under(mask, fd, Some(time)))
+}
+
+/// The same, but a stop does not end it; without a time, for ever.
 ///
 /// # Errors
 /// `EINTR` when a handler ran.
-pub(crate) fn poll_under(mask: u64, fd: i32, time: Option<Duration>) -> Result<()> {
+pub(crate) fn poll_under(mask: Option<u64>, fd: i32, time: Option<Duration>) -> Result<()> {
     let mut p = PollFd(fd, POLLIN, 0);
     let ts = time.map(|time| [time.as_secs(), u64::from(time.subsec_nanos())]);
     let ts = ts.as_ref().map_or(0, |ts| ts.as_ptr().expose_provenance());
-    let mask = core::ptr::from_ref(&mask).expose_provenance();
+    let mask = mask.as_ref().map_or(0, |mask| core::ptr::from_ref(mask).expose_provenance());
     check(sleeps!(__NR_ppoll, (&raw mut p).expose_provenance(), 1, ts, mask, 8)).map(|_| ())
 }
 

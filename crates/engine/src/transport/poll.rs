@@ -54,6 +54,23 @@ enum Seat {
 pub struct Kicker(Arc<InternalFd>);
 
 impl Kicker {
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`.
+    pub fn new() -> Result<Kicker> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Kicker(Arc::new(crate::fds::adopt_internal(fd))))
+    }
+
+    pub fn fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+
+    /// Forgets earlier kicks.
+    pub fn clear(&self) {
+        let mut buf = [0u8; 8];
+        let _ = rustix::io::read(&*self.0, &mut buf);
+    }
+
     /// Ends a wait in progress, or the next one.
     pub fn kick(&self) {
         crate::fds::check_now_and_then();
@@ -89,10 +106,8 @@ impl PollSet {
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn new() -> Result<Self> {
         let set = crate::fds::adopt_internal(epoll::create(epoll::CreateFlags::CLOEXEC)?);
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let wake = crate::fds::adopt_internal(wake);
-        epoll::add(&set, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        let wake = Kicker(Arc::new(wake));
+        let wake = Kicker::new()?;
+        epoll::add(&set, &*wake.0, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         let (standing, seats) = (Vec::new(), Vec::new());
         let (armed, unchecked, compares) = (0, false, true);
         let (epoll, aio, clock) = (set, None, None);
@@ -252,7 +267,7 @@ impl PollSet {
 
     /// What [`Self::kicker`] signals.
     pub fn wake_fd(&self) -> i32 {
-        self.wake.0.as_raw_fd()
+        self.wake.fd()
     }
 
     pub fn kicker(&self) -> Kicker {
@@ -261,8 +276,7 @@ impl PollSet {
 
     /// Forgets earlier kicks.
     pub fn clear_kick(&self) {
-        let mut buf = [0u8; 8];
-        let _ = rustix::io::read(&*self.wake.0, &mut buf);
+        self.wake.clear();
     }
 }
 

@@ -161,7 +161,10 @@ pub fn doze<'r>(
     let aio = ctx.transports.aio.as_mut().filter(|aio| aio.in_flight() > 0);
     let in_flight = aio.as_ref().map_or(0, |aio| aio.in_flight());
     let mut lent = aio.and_then(AioCtx::lend);
-    let blocks = nap == Nap::BLOCK && lent.is_some() && ctx.hears_others();
+    // Completions of aio that another thread takes would not end a sleep without an end.
+    let hears = nap == Nap::BLOCK && (in_flight == 0 || lent.is_some());
+    let wake = if hears { ctx.hear_others(lent.is_some()) } else { None };
+    let blocks = wake.is_some();
     if !blocks && (ctx.transports.workers > 0 || nap == Nap::BLOCK) {
         // What others post ends no such sleep.
         nap.until = nap.until.min(Clock::Monotonic.now() + SLICE.as_nanos() as u64);
@@ -179,13 +182,14 @@ pub fn doze<'r>(
         return (ctx, Ok(false));
     }
     if blocks {
-        ctx.begin_drive(1, nap.until);
+        // Any CQE ends it: the program may have taken it when the driver is asked for.
+        ctx.begin_drive(0, nap.until);
     }
     drop(ctx);
     let asleep = asleep();
     let slept = match &mut lent {
         Some(lent) => polling::sleep(lent, nap, in_flight, mask),
-        None => polling::sleep_alone(nap, mask),
+        None => polling::sleep_alone(nap, mask, wake),
     };
     drop(asleep);
     let slept = slept.map(|early| early || due.is_some());
@@ -255,16 +259,18 @@ impl Ctx {
             || self.transports.with_models()
     }
 
-    /// Will a sleep for completions of aio hear of what others post? Then the thread that sleeps so
-    /// is the driver, which they wake.
-    fn hears_others(&mut self) -> bool {
-        if self.driver.active || self.transports.with_models() {
-            return false;
+    /// The eventfd by which a sleep hears of what others post, and of earlier deadlines of modelled
+    /// devices; `aio`: it is a sleep for completions of aio. Then the thread that sleeps so is the
+    /// driver, which others wake. None if that cannot be.
+    fn hear_others(&mut self, aio: bool) -> Option<i32> {
+        if self.driver.active {
+            return None;
         }
-        let Ok(set) = self.transports.poll_set() else { return false };
+        let set = self.transports.poll_set().ok()?;
         set.clear_kick();
         let wake = set.wake_fd();
-        self.transports.aio.as_mut().is_some_and(|aio| aio.arm_alarm(wake))
+        let hears = !aio || self.transports.aio.as_mut().is_some_and(|aio| aio.arm_alarm(wake));
+        hears.then_some(wake)
     }
 }
 

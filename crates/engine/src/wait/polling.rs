@@ -233,15 +233,17 @@ pub fn sleep(lent: &mut Lent, nap: Nap, in_flight: u32, mask: Option<u64>) -> Re
     }
 }
 
-/// The same where there is nothing but the time to wait for.
+/// The same where there is nothing but the time to wait for, and the eventfd `wake`, if there is
+/// one.
 ///
 /// # Errors
 /// EINTR.
-pub fn sleep_alone(nap: Nap, mask: Option<u64>) -> Result<bool> {
+pub fn sleep_alone(nap: Nap, mask: Option<u64>, wake: Option<i32>) -> Result<bool> {
     let time = Duration::from_nanos(nap.until.saturating_sub(Clock::Monotonic.now()));
-    match mask {
-        Some(mask) => sys::sleep_under(mask, time)?,
-        None => sys::sleep(time)?,
+    match (wake, mask) {
+        (Some(wake), _) => sys::poll_or_stop(mask, wake, time)?,
+        (None, Some(mask)) => sys::sleep_under(mask, time)?,
+        (None, None) => sys::sleep(time)?,
     }
     Ok(false)
 }

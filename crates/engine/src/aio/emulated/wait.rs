@@ -139,7 +139,7 @@ impl<'a> Masked<'a> {
     /// `EINTR` when a handler ran.
     fn sleep(&self, left: Option<Duration>) -> Result<()> {
         match self.fd() {
-            Some(fd) => sys::poll_under(self.mask, fd.as_raw_fd(), left),
+            Some(fd) => sys::poll_under(Some(self.mask), fd.as_raw_fd(), left),
             None => sys::sleep_under(self.mask, left.unwrap_or(SLICE).min(SLICE)),
         }
     }
