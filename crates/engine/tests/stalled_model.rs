@@ -5,16 +5,18 @@ mod client;
 mod direct;
 
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
-use client::Client;
+use client::{Client, sqe};
 use direct::{BLOCK, Block, file_in, read};
 use softring_engine::abi::*;
 use softring_engine::transport::model::{self, parse};
 use softring_engine::{fds, syscall};
 
 const STALL: Duration = Duration::from_millis(1000);
+const SQ: u32 = IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL;
 const HYBRID: u32 = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
 const DEFER: u32 = IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SINGLE_ISSUER;
 
@@ -73,14 +75,26 @@ impl Used {
     }
 }
 
-fn ring(flags: u32) -> Client {
-    Client::new(8, flags)
+fn ring(flags: u32, attach: Option<&Client>) -> Client {
+    let attaches = if attach.is_some() { IORING_SETUP_ATTACH_WQ } else { 0 };
+    Client::with(io_uring_params {
+        flags: flags | attaches,
+        sq_entries: 8,
+        sq_thread_idle: 20,
+        wq_fd: attach.map_or(0, |c| c.fd).cast_unsigned(),
+        ..Default::default()
+    })
+}
+
+fn wakeup(flags: u32) -> u32 {
+    if flags & IORING_SETUP_SQPOLL == 0 { 0 } else { IORING_ENTER_SQ_WAKEUP }
 }
 
 /// Submits one, and waits until its completion is there.
-fn one(c: &Client, sqe: io_uring_sqe) {
+fn one(c: &Client, flags: u32, sqe: io_uring_sqe) {
     c.push(sqe);
-    assert_eq!(c.enter(1, 1), 1);
+    let how = IORING_ENTER_GETEVENTS | wakeup(flags);
+    assert_eq!(syscall::enter(c.fd, 1, 1, how, 0, 8), 1);
     let cqe = c.pop().expect("it waits for one");
     assert_eq!((cqe.user_data, cqe.res), (sqe.user_data, BLOCK as i32));
 }
@@ -89,10 +103,10 @@ fn one(c: &Client, sqe: io_uring_sqe) {
 fn who_enters_a_polled_ring_sleeps_until_the_device_is_done() {
     let (_alone, Some(f)) = (alone(), file("1s")) else { return };
     for flags in [IORING_SETUP_IOPOLL, HYBRID, IORING_SETUP_IOPOLL | DEFER, HYBRID | DEFER] {
-        let c = ring(flags);
+        let c = ring(flags, None);
         let mut to = Block([0xff; BLOCK]);
         let used = Used::now();
-        one(&c, read(&f, &mut to, 1, 1));
+        one(&c, flags, read(&f, &mut to, 1, 1));
         used.is_little(100, 100, &format!("{flags:#x}"));
     }
 }
@@ -101,7 +115,7 @@ fn who_enters_a_polled_ring_sleeps_until_the_device_is_done() {
 #[test]
 fn a_sleep_for_a_slow_device_ends_for_a_quick_one() {
     let (_alone, Some(slow), Some(quick)) = (alone(), file("1s"), file("1ms")) else { return };
-    let c = ring(IORING_SETUP_IOPOLL);
+    let c = ring(IORING_SETUP_IOPOLL, None);
     let mut to = vec![Block([0xff; BLOCK]); 2];
     let [slow_to, quick_to] = &mut to[..] else { unreachable!() };
     let (first, second) = (read(&slow, slow_to, 1, 1), read(&quick, quick_to, 2, 2));
@@ -123,4 +137,79 @@ fn a_sleep_for_a_slow_device_ends_for_a_quick_one() {
     assert_eq!(c.pop().map(|cqe| cqe.user_data), Some(2));
     assert_eq!(c.enter(0, 1), 0);
     assert_eq!(c.pop().map(|cqe| cqe.user_data), Some(1));
+}
+
+#[test]
+fn an_sq_thread_sleeps_until_the_device_is_done() {
+    let (_alone, Some(f)) = (alone(), file("1s")) else { return };
+    for flags in [SQ, SQ | HYBRID] {
+        let c = ring(flags, None);
+        let mut to = Block([0xff; BLOCK]);
+        let used = Used::now();
+        one(&c, flags, read(&f, &mut to, 1, 1));
+        // It spins, and naps, for the 20 ms of its idle time.
+        used.is_little(150, 150, &format!("{flags:#x}"));
+    }
+}
+
+/// Within its idle time it polls less and less often.
+#[test]
+fn an_sq_thread_that_is_not_idle_for_long_enough_pauses() {
+    let (_alone, Some(f)) = (alone(), file("1s")) else { return };
+    let c = Client::with(io_uring_params {
+        flags: SQ,
+        sq_entries: 8,
+        sq_thread_idle: 10_000,
+        ..Default::default()
+    });
+    let mut to = Block([0xff; BLOCK]);
+    let used = Used::now();
+    one(&c, SQ, read(&f, &mut to, 1, 1));
+    used.is_little(250, 1300, "pauses");
+}
+
+/// Submissions, closes and rings that come to it end the sleep of an SQ thread.
+#[test]
+fn an_sq_thread_that_sleeps_for_a_device_hears_the_rest() {
+    let (_alone, Some(slow), Some(quick)) = (alone(), file("1s"), file("1ms")) else { return };
+    let (a, mut to) = (ring(SQ, None), vec![Block([0xff; BLOCK]); 2]);
+    let [slow_to, quick_to] = &mut to[..] else { unreachable!() };
+    let begun = Instant::now();
+    a.push(read(&slow, slow_to, 1, 1));
+    assert_eq!(syscall::enter(a.fd, 1, 0, IORING_ENTER_SQ_WAKEUP, 0, 8), 1);
+    while a.sq_flags() & IORING_SQ_NEED_WAKEUP == 0 {
+        assert!(begun.elapsed() < STALL / 2, "it asks to be woken");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    one(&a, SQ, read(&quick, quick_to, 2, 2));
+    let b = ring(SQ, Some(&a));
+    std::thread::sleep(Duration::from_millis(50));
+    one(&b, SQ, read(&quick, quick_to, 3, 3));
+    std::thread::sleep(Duration::from_millis(50));
+    drop(b);
+    assert!(begun.elapsed() < STALL, "{:?}", begun.elapsed());
+    assert_eq!(a.watch(1).pop().map(|cqe| cqe.user_data), Some(1));
+}
+
+/// A pipe of a ring that is not polled, and shares the thread, is not forgotten.
+#[test]
+fn an_sq_thread_that_waits_for_a_device_and_a_pipe() {
+    let (_alone, Some(slow)) = (alone(), file("1s")) else { return };
+    let a = ring(SQ, None);
+    let b = ring(IORING_SETUP_SQPOLL, Some(&a));
+    let (r, w) = rustix::pipe::pipe().unwrap();
+    let (mut to, mut byte) = (vec![Block([0xff; BLOCK])], [0u8]);
+    let at = byte.as_mut_ptr().expose_provenance() as u64;
+    let fd = r.as_raw_fd();
+    b.push(io_uring_sqe { fd, addr: at, len: 1, off: u64::MAX, ..sqe(IORING_OP_READ, 7) });
+    a.push(read(&slow, &mut to[0], 1, 1));
+    for c in [&a, &b] {
+        assert_eq!(syscall::enter(c.fd, 1, 0, IORING_ENTER_SQ_WAKEUP, 0, 8), 1);
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let begun = Instant::now();
+    rustix::io::write(&w, b"x").unwrap();
+    assert_eq!(b.watch(1).pop().map(|cqe| (cqe.user_data, cqe.res)), Some((7, 1)));
+    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+    assert_eq!(a.watch(1).pop().map(|cqe| cqe.user_data), Some(1));
 }

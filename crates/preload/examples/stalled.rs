@@ -154,6 +154,32 @@ fn waits_polled(slow: Slow, file: &File) {
     waits_on(slow, polled_ring(file));
 }
 
+/// An SQ thread that polls for a stalled disk sleeps, once its idle time is over.
+fn waits_sq_thread(slow: Slow, file: &File) {
+    let mut builder = IoUring::builder();
+    let mut ring: IoUring = builder.setup_iopoll().setup_sqpoll(20).build(4).unwrap();
+    push_read(&mut ring, file);
+    let before = cpu_time();
+    let waited = took(|| assert_eq!(ring.submit_and_wait(1).unwrap(), 1));
+    let cpu = cpu_time() - before;
+    drop(slow);
+    assert_eq!(ring.completion().next().unwrap().result(), BLOCK as i32);
+    assert!(waited > Duration::from_secs(1), "{waited:?}");
+    assert!(cpu < Duration::from_millis(200), "{cpu:?}");
+}
+
+/// What the process has used of the processors.
+fn cpu_time() -> Duration {
+    // SAFETY: zero is a valid rusage, which is ours.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
 /// What another thread posts on it ends the wait.
 fn posted_meanwhile(slow: Slow, file: &File) {
     let mut ring = polled_ring(file);
@@ -178,13 +204,17 @@ fn posted_meanwhile(slow: Slow, file: &File) {
 /// With a read in flight.
 fn polled_ring(file: &File) -> IoUring {
     let mut ring: IoUring = IoUring::builder().setup_iopoll().build(4).unwrap();
+    push_read(&mut ring, file);
+    ring.submit().unwrap();
+    ring
+}
+
+fn push_read(ring: &mut IoUring, file: &File) {
     let block = Box::leak(Box::new(Blocks([[0; BLOCK]; 8])));
     let at = types::Fd(file.as_raw_fd());
     let read = opcode::Read::new(at, block.0[0].as_mut_ptr(), BLOCK as u32).build();
     // SAFETY: the block is never freed.
     unsafe { ring.submission().push(&read) }.unwrap();
-    ring.submit().unwrap();
-    ring
 }
 
 fn waits_on(slow: Slow, mut ring: IoUring) {
@@ -203,6 +233,7 @@ fn main() -> ExitCode {
         Some("closes_idle") => closes_idle,
         Some("waits") => waits,
         Some("waits_polled") => waits_polled,
+        Some("waits_sq_thread") => waits_sq_thread,
         Some("posted_meanwhile") => posted_meanwhile,
         _ => return ExitCode::FAILURE,
     };

@@ -41,7 +41,7 @@ fn who_waits_for_a_stalled_disk_sleeps() {
         holds(&mut Command::new(example("stalled")), "waits");
     }
     for policy in ["default", "spin", "hybrid", "adaptive", "block"] {
-        for case in ["waits", "waits_polled", "posted_meanwhile"] {
+        for case in ["waits", "waits_polled", "waits_sq_thread", "posted_meanwhile"] {
             println!("{case} {policy}");
             let mut c = under(example("stalled"), "user", "auto");
             holds(c.env("SOFTRING_POLL", policy), case);

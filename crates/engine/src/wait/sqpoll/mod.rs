@@ -21,15 +21,18 @@
 //! meanwhile: the program does not enter, and what it submits is found at the nap's end. On a ring
 //! with HYBRID_IOPOLL it naps for completions, as the kernel's does: what is submitted meanwhile
 //! waits for the nap's end, too.
+//!
+//! While only devices of polled rings have something to do, it pauses and sleeps ([`stall`]).
 
 mod beat;
 mod nap;
+mod stall;
 mod thread;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 use core::time::Duration;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use crate::abi::*;
@@ -39,6 +42,7 @@ use crate::mem::lock::Control;
 use crate::mem::region::Region;
 use crate::mem::rings::off;
 use crate::sys;
+use crate::transport::poll::Kicker;
 
 /// `sq_thread_idle` in ms where the program gives none.
 const DEFAULT_IDLE: u32 = 1000;
@@ -61,11 +65,20 @@ mod word {
     pub const RESTS: usize = 4;
     /// Its thread id; 0 once it has ended.
     pub const TID: usize = 8;
-    /// It naps: what cannot wait for the nap's end wakes it.
+    /// It naps, and what ends the nap ([`super::wakes_by`]): what cannot wait for the nap's end
+    /// wakes it.
     pub const NAPS: usize = 12;
     /// How many versions of the list of rings there were; which one it has.
     pub const LIST: usize = 16;
     pub const HAS: usize = 20;
+}
+
+/// What ends a nap of the thread.
+mod wakes_by {
+    /// SEQ alone.
+    pub const WORD: u32 = 1;
+    /// The eventfd, too: it may sleep for completions of kernel aio.
+    pub const EVENTFD: u32 = 2;
 }
 
 /// One SQ thread (kernel: `struct io_sq_data`).
@@ -74,6 +87,8 @@ pub struct SqData {
     /// The process that it lives in.
     pid: u32,
     page: Region,
+    /// Ends a sleep for completions of kernel aio; of a thread that has a polled ring.
+    kicker: OnceLock<Kicker>,
     rings: Mutex<Vec<Weak<Ring>>>,
     /// Longest `sq_thread_idle` of its rings, in ms.
     idle: AtomicU32,
@@ -91,8 +106,8 @@ pub struct SqPoll {
     drives: AtomicBool,
     /// The poll set through which that tells of itself; -1: none.
     poll_fd: AtomicI32,
-    /// It alone finds the ring's completions (IOPOLL): it does not rest while there are some to
-    /// come.
+    /// It alone finds the ring's completions (IOPOLL): while there are some to come, it sleeps for
+    /// those, too, where it would rest.
     polls: bool,
     /// It goes by a policy (HYBRID_IOPOLL).
     policy: AtomicBool,
@@ -164,6 +179,13 @@ pub fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring>) -> R
         data = SqData::start(p)?;
         data.attach(ring);
     }
+    if polls
+        && data.kicker.get().is_none()
+        && let Ok(kicker) = Kicker::new()
+    {
+        // Another that attaches may have been faster.
+        let _ = data.kicker.set(kicker);
+    }
     let (drives, poll_fd) = (AtomicBool::new(false), AtomicI32::new(-1));
     let tid = data.page.word(word::TID).load(SeqCst);
     ring.lock().stats.sq_thread.set(u64::from(tid));
@@ -189,6 +211,7 @@ impl SqData {
         let data = Arc::new(SqData {
             pid: crate::fork::pid(),
             page: Region::anonymous(4096)?,
+            kicker: OnceLock::new(),
             rings: Mutex::default(),
             idle: AtomicU32::new(DEFAULT_IDLE),
         });
@@ -268,11 +291,16 @@ impl SqData {
         self.page.word(word::TID).load(Relaxed) != 0 && (ours || sys::process_lives(self.pid))
     }
 
-    /// Ends the thread's rest.
+    /// Ends the thread's rest, and its sleep for devices.
     pub fn wake(&self) {
         let seq = self.page.word(word::SEQ);
         seq.fetch_add(1, SeqCst);
         sys::futex_wake(seq, 1);
+        if self.page.word(word::NAPS).load(SeqCst) == wakes_by::EVENTFD
+            && let Some(kicker) = self.kicker.get()
+        {
+            kicker.kick();
+        }
     }
 }
 

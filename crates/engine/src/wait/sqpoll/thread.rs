@@ -6,7 +6,8 @@ use core::time::Duration;
 use std::sync::{Arc, Weak};
 
 use super::nap::{NAP_MAX, Naps, Step};
-use super::{SqData, SqPoll, word};
+use super::stall::Vain;
+use super::{SqData, SqPoll, wakes_by, word};
 use crate::ctx::{Ctx, Ring};
 use crate::stats::meter::{Kind, Meter};
 use crate::stats::trace;
@@ -32,8 +33,8 @@ const LISTENS: usize = 8;
 
 /// An SQ thread's own state.
 pub(super) struct Thread {
-    data: Arc<SqData>,
-    rings: Vec<Arc<Ring>>,
+    pub(super) data: Arc<SqData>,
+    pub(super) rings: Vec<Arc<Ring>>,
     /// None where no statistics are kept.
     meter: Option<Meter>,
     turn: u32,
@@ -41,6 +42,7 @@ pub(super) struct Thread {
     /// When the timer's cost was last looked at.
     tried: u64,
     vigil: Vigil,
+    pub(super) vain: Vain,
 }
 
 /// What a pass came to.
@@ -60,7 +62,8 @@ impl Thread {
             Naps::new(try_timer(TRIAL))
         });
         let (tried, vigil) = (Clock::Monotonic.now(), Vigil::default());
-        Thread { data, rings: Vec::new(), meter, turn: 0, naps, tried, vigil }
+        let (rings, vain) = (Vec::new(), Vain::default());
+        Thread { data, rings, meter, turn: 0, naps, tried, vigil, vain }
     }
 
     pub(super) fn run(mut self) {
@@ -71,6 +74,7 @@ impl Thread {
                 until = None;
             }
             if self.passes() {
+                self.vain.end();
                 until = None;
                 continue;
             }
@@ -88,8 +92,7 @@ impl Thread {
             }
             let polling = |sq: &SqPoll| sq.polls && sq.drives.load(Relaxed);
             if self.rings.iter().any(|r| r.sq.get().is_some_and(polling)) {
-                until = None;
-                self.doze();
+                self.wait_for_devices();
                 continue;
             }
             self.rest();
@@ -145,7 +148,7 @@ impl Thread {
     /// Between two looks.
     fn doze(&mut self) {
         core::hint::spin_loop();
-        if self.doze_for_completions() {
+        if self.doze_for_completions() || self.pause() {
             return;
         }
         if self.naps.is_none() || self.rings.is_empty() {
@@ -185,7 +188,7 @@ impl Thread {
         }
         // What rings of other kinds wait for would not end the nap.
         if !busy(rings).all(|(_, sq)| sq.policy.load(Relaxed)) {
-            return true;
+            return self.pause();
         }
         let mut early = false;
         busy(rings).for_each(|(ring, _)| polling(ring, |polling| early |= polling.too_early()));
@@ -206,7 +209,7 @@ impl Thread {
     /// What a nap must not miss; none where there is too much of that, or the thread alone finds
     /// completions (IOPOLL).
     fn listen(&self) -> Option<Listen> {
-        let mut listen = Listen { fds: [-1; LISTENS], count: 0, deadline: u64::MAX };
+        let mut listen = Listen::default();
         for (ring, sq) in busy(&self.rings) {
             listen.deadline = listen.deadline.min(ring.next_deadline.load(Relaxed));
             let fd = sq.poll_fd.load(Relaxed);
@@ -222,11 +225,11 @@ impl Thread {
     }
 
     /// Naps; true if it was not woken before.
-    fn sleep(&self, listen: &Listen, until: u64) -> bool {
+    pub(super) fn sleep(&self, listen: &Listen, until: u64) -> bool {
         let page = &self.data.page;
         let (seq, naps) = (page.word(word::SEQ), page.word(word::NAPS));
         let seen = seq.load(SeqCst);
-        naps.store(1, SeqCst);
+        naps.store(wakes_by::WORD, SeqCst);
         fence(SeqCst);
         let empty = served(&self.rings)
             .all(|(ring, sq)| ring.dead.load(Relaxed) || sq.ready(&ring.control) == 0);
@@ -270,19 +273,25 @@ impl Thread {
 
 /// What ends a nap early.
 #[derive(Debug)]
-struct Listen {
+pub(super) struct Listen {
     fds: [i32; LISTENS],
     count: usize,
     deadline: u64,
 }
 
+impl Default for Listen {
+    fn default() -> Self {
+        Listen { fds: [-1; LISTENS], count: 0, deadline: u64::MAX }
+    }
+}
+
 /// Rings, with their part in the thread.
-fn served(rings: &[Arc<Ring>]) -> impl Iterator<Item = (&Arc<Ring>, &SqPoll)> {
+pub(super) fn served(rings: &[Arc<Ring>]) -> impl Iterator<Item = (&Arc<Ring>, &SqPoll)> {
     rings.iter().filter_map(|r| Some((r, r.sq.get()?)))
 }
 
 /// Those of which the thread looks for completions.
-fn busy(rings: &[Arc<Ring>]) -> impl Iterator<Item = (&Arc<Ring>, &SqPoll)> {
+pub(super) fn busy(rings: &[Arc<Ring>]) -> impl Iterator<Item = (&Arc<Ring>, &SqPoll)> {
     served(rings).filter(|(_, sq)| sq.drives.load(Relaxed))
 }
 
