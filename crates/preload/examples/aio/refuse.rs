@@ -126,19 +126,38 @@ fn errors_as_events() {
     }
 }
 
-/// A context takes more than it was made for: a whole page of events at least.
+/// How many requests a context takes before EAGAIN, from one processor: what fits into whole pages
+/// of events, less what is no whole batch. Each processor that there can be makes four batches.
 fn capacity() {
-    let aio = Aio::new(1);
-    let (quiet, _kept) = std::io::pipe().unwrap();
-    let cb = Iocb { opcode: POLL, fd: quiet.as_raw_fd(), buf: 1, ..Iocb::default() };
-    let cbs = vec![cb; 4096];
-    let mut taken = 0;
-    // In one call, and one by one.
-    let list: Vec<&Iocb> = cbs[..20].iter().collect();
-    assert_eq!(aio.submit(&list), 20);
-    while let 1 = aio.submit(&[&cbs[20 + taken]]) {
-        taken += 1;
+    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
+    let Some((_, last)) = possible.trim().split_once('-') else { return };
+    let Ok(last) = last.parse::<u64>() else { return };
+    let batches = 4 * (last + 1);
+    pin();
+    // Done at once, and nobody takes their events.
+    let file = file(false, 1);
+    let cbs = vec![rw(PREAD, &file, buffer(1, 0), 0, 1); 4096];
+    for nr in [1, 64, 100, 128, 1000] {
+        let aio = Aio::new(nr);
+        let bytes = 32 * (2 * batches.max(nr.into()) + 2 + 1);
+        let events = (bytes.next_multiple_of(4096) - 32) / 32 - 1;
+        let fits = events - events % (events / batches).max(1);
+        // In one call, and one by one.
+        let list: Vec<&Iocb> = cbs[..20].iter().collect();
+        assert_eq!(aio.submit(&list), 20);
+        let one_by_one = cbs[20..].iter().take_while(|cb| aio.submit(&[cb]) == 1).count() as u64;
+        assert_eq!(one_by_one + 20, fits, "{nr}");
+        assert_eq!(aio.submit(&[&cbs[4095]]), err(EAGAIN));
     }
-    assert_eq!(aio.submit(&[&cbs[20 + taken]]), err(EAGAIN));
-    assert!(taken + 20 >= 64, "{taken}");
+}
+
+/// To one processor: each has its own batches.
+fn pin() {
+    // SAFETY: zero is a valid set, which is ours.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        let here = libc::sched_getcpu();
+        libc::CPU_SET(here as usize, &mut set);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &raw const set), 0);
+    }
 }

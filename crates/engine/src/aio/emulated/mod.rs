@@ -12,6 +12,7 @@
 
 mod check;
 mod poll;
+mod room;
 mod rw;
 mod wait;
 
@@ -30,6 +31,7 @@ use crate::user;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use poll::Poll;
+use room::{processors, room};
 use rustix::fd::AsRawFd;
 use rustix::fs::OFlags;
 use std::collections::VecDeque;
@@ -104,8 +106,8 @@ pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
     }
     crate::fork::init();
     crate::handlers::need();
-    let ring = Mapped::new(room(nr))?;
-    let (id, room) = (ring.id(), ring.room());
+    let ring = Mapped::new(2 * nr.max(4 * processors()) + 1)?;
+    let (id, room) = (ring.id(), room(ring.room(), processors()));
     user::write(at, &(id as u64))?;
     let [bound, unbound] = default_limits(nr);
     let pool = Pool::new(crate::fork::pid(), bound, unbound);
@@ -115,16 +117,6 @@ pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
     let ctx = Context { id, room, state, seq, masked, wakes_masked, pool };
     table::insert(Entry::Ours(Arc::new(ctx)));
     Ok(0)
-}
-
-/// For how many events a context has room that was asked for `nr`: ioctx_alloc thinks of batches
-/// for each processor. A ring's last page is used to its end.
-fn room(nr: u32) -> u32 {
-    2 * nr.max(4 * processors()) + 1
-}
-
-fn processors() -> u32 {
-    std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
 }
 
 /// What the kernel answers about a context that it does not know: where its aio is denied, what it
