@@ -53,10 +53,14 @@ pub fn punts(call: &Call, kind: Kind) -> bool {
 /// # Errors
 /// `EAGAIN`.
 pub fn buffered(call: &Call, kind: Kind) -> Result<()> {
-    let fd = sys::borrow(call.file.fd()).filter(|_| kind == Kind::Buffered);
+    if writes_unbuffered(call.file.fd(), kind) { Err(Errno::EAGAIN) } else { Ok(()) }
+}
+
+/// Is it a buffered file of such a file system?
+pub fn writes_unbuffered(fd: i32, kind: Kind) -> bool {
+    let fd = sys::borrow(fd).filter(|_| kind == Kind::Buffered);
     let magic = fd.and_then(|fd| rustix::fs::fstatfs(fd).ok()).map(|s| s.f_type as u64);
-    let refuses = magic.is_some_and(|m| UNBUFFERED.contains(&m));
-    if refuses { Err(Errno::EAGAIN) } else { Ok(()) }
+    magic.is_some_and(|m| UNBUFFERED.contains(&m))
 }
 
 /// Does the file lack `write_iter`, as an eventfd does? pwritev2(2) refuses it every flag.

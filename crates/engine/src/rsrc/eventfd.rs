@@ -7,6 +7,7 @@ use rustix::fd::AsRawFd;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::fds::{InternalFd, adopt_internal, dup_visible};
+use crate::sys::borrow;
 use crate::user;
 
 /// An eventfd that is signalled when CQEs are posted.
@@ -81,7 +82,7 @@ fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> 
     if crate::fds::is_path_only(given) {
         return Err(Errno::EBADF);
     }
-    if !is_eventfd(&fd) {
+    if !is_eventfd(fd.as_raw_fd()) {
         return Err(Errno::EINVAL);
     }
     let tail = ctx.mem.control.cq_tail().load(Relaxed);
@@ -99,13 +100,13 @@ pub fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 
 /// Is it an eventfd? Without /proc, any anonymous inode passes: all of them share the one that an
 /// eventfd has.
-pub(crate) fn is_eventfd(fd: &InternalFd) -> bool {
-    let link = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
+pub(crate) fn is_eventfd(fd: i32) -> bool {
+    let link = format!("/proc/thread-self/fd/{fd}");
     if let Ok(target) = rustix::fs::readlink(link, Vec::new()) {
         return target.as_bytes() == b"anon_inode:[eventfd]";
     }
     let one = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map(adopt_internal);
     let inode = |s: rustix::fs::Stat| (s.st_dev, s.st_ino);
     let ours = one.and_then(rustix::fs::fstat).map(inode);
-    ours.is_ok() && rustix::fs::fstat(fd).map(inode) == ours
+    ours.is_ok() && borrow(fd).map(|fd| rustix::fs::fstat(fd).map(inode)) == Some(ours)
 }

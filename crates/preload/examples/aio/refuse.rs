@@ -11,6 +11,9 @@ pub const CASES: &[Case] = &[
     ("resfd_kinds", resfd_kinds),
     ("submission_errors", submission_errors),
     ("errors_as_events", errors_as_events),
+    ("files_without_functions", files_without_functions),
+    ("nothing", nothing),
+    ("nowait_files", nowait_files),
     ("capacity", capacity),
 ];
 
@@ -123,6 +126,97 @@ fn errors_as_events() {
     ] {
         assert_eq!(aio.submit(&[&bad]), 1, "{bad:?}");
         assert_eq!(aio.all(1)[0].res, err(errno), "{bad:?}");
+    }
+}
+
+/// Some files can be read or written by read(2) and write(2) alone: aio refuses them, and does not
+/// write.
+fn files_without_functions() {
+    let aio = Aio::new(8);
+    // SAFETY: no addresses are passed.
+    let [event, epoll, inotify] = unsafe {
+        let efd = libc::eventfd(0, libc::EFD_NONBLOCK);
+        [efd, libc::epoll_create1(0), libc::inotify_init1(libc::IN_NONBLOCK)]
+    }
+    .map(fresh);
+    let maps = std::fs::File::open("/proc/self/maps").unwrap();
+    let dir = std::fs::File::open("/").unwrap();
+    let (one, iov) = (1u64, buffer(1, 0));
+    let parts = [address(&one), 8];
+    let (sync, append) = (2, 0x10);
+    for (opcode, fd, errno) in [
+        (PWRITE, event.as_raw_fd(), EINVAL),
+        (PREAD, epoll.as_raw_fd(), EINVAL),
+        (PWRITE, epoll.as_raw_fd(), EINVAL),
+        (PREAD, inotify.as_raw_fd(), EINVAL),
+        (PWRITE, inotify.as_raw_fd(), EBADF),
+        (PREAD, maps.as_raw_fd(), EINVAL),
+        (PWRITE, maps.as_raw_fd(), EBADF),
+        (PREAD, dir.as_raw_fd(), EINVAL),
+    ] {
+        let plain = match opcode {
+            PWRITE => Iocb { opcode, fd, buf: address(&one), nbytes: 8, ..Iocb::default() },
+            _ => at(opcode, fd, &mut iov[..8]),
+        };
+        let vector = Iocb { opcode: opcode + PREADV, buf: address(&parts), nbytes: 1, ..plain };
+        for bad in [plain, vector] {
+            for rw_flags in [0, sync, append] {
+                let bad = Iocb { rw_flags, ..bad };
+                assert_eq!(aio.submit(&[&bad]), err(errno), "{bad:?}");
+            }
+        }
+    }
+    assert_eq!(aio.wait(0, &mut [Event::default()], None), 0);
+    // Nothing was added.
+    let read = at(PREAD, event.as_raw_fd(), &mut iov[..8]);
+    assert_eq!(aio.submit(&[&read]), 1);
+    assert_eq!(aio.all(1)[0].res, err(EAGAIN));
+}
+
+/// A file is asked also for nothing: an eventfd wants eight bytes, and a datagram can be empty.
+fn nothing() {
+    let aio = Aio::new(8);
+    // SAFETY: no addresses are passed.
+    let efd = fresh(unsafe { libc::eventfd(1, libc::EFD_NONBLOCK) });
+    let (socket, peer) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    peer.set_nonblocking(true).unwrap();
+    for (iocb, res) in [
+        (at(PREAD, efd.as_raw_fd(), &mut []), err(EINVAL)),
+        (Iocb { opcode: PREADV, ..at(PREAD, efd.as_raw_fd(), &mut []) }, err(EINVAL)),
+        (at(PWRITE, socket.as_raw_fd(), &mut []), 0),
+    ] {
+        assert_eq!(aio.submit(&[&iocb]), 1);
+        assert_eq!(aio.all(1)[0].res, res, "{iocb:?}");
+    }
+    assert_eq!(peer.recv(&mut [0; 8]).unwrap(), 0);
+}
+
+/// Who does not know of RWF_NOWAIT says so to io_submit; ext4 knows of it, and that it cannot write
+/// so through the page cache is an event.
+fn nowait_files() {
+    const EXT4_SUPER_MAGIC: i64 = 0xef53;
+    let (aio, buffered) = (Aio::new(8), file(false, 1));
+    // SAFETY: a string of ours.
+    let memory = fresh(unsafe { libc::memfd_create(c"nowait".as_ptr(), 0) });
+    // SAFETY: zero is a valid statfs, which is ours.
+    let fs = unsafe {
+        let mut fs: libc::statfs = std::mem::zeroed();
+        assert_eq!(libc::fstatfs(buffered.as_raw_fd(), &raw mut fs), 0);
+        fs.f_type
+    };
+    let data = buffer(1, 7);
+    for opcode in [PREAD, PWRITE] {
+        let iocb = Iocb { rw_flags: NOWAIT, ..at(opcode, memory.as_raw_fd(), data) };
+        assert_eq!(aio.submit(&[&iocb]), err(EOPNOTSUPP));
+    }
+    if fs != EXT4_SUPER_MAGIC {
+        return;
+    }
+    for nbytes in [0, BLOCK as u64] {
+        let write = at(PWRITE, buffered.as_raw_fd(), data);
+        let write = Iocb { rw_flags: NOWAIT, nbytes, ..write };
+        assert_eq!(aio.submit(&[&write]), 1);
+        assert_eq!(aio.all(1)[0].res, err(EOPNOTSUPP), "{nbytes}");
     }
 }
 

@@ -160,9 +160,9 @@ impl Context {
     }
 
     fn issue(&self, job: Job) -> Result<()> {
-        if let File::Theirs(fd) = job.file {
+        if matches!(job.file, File::Theirs(_)) {
             let res = job.result();
-            if let Some(e) = check::refusal(&job.cb, fd, res) {
+            if let Some(e) = check::refusal(&job.cb, res) {
                 return Err(e);
             }
             self.post(&job, res as i64);
@@ -205,7 +205,7 @@ impl Context {
             polled_rules(&cb, &mut None)?;
         }
         self.state.lock().decide(polled)?;
-        check::command(&cb, flags)?;
+        check::command(&cb, fd, flags)?;
         let polls = cb.aio_lio_opcode == IOCB_CMD_POLL;
         let poll = polls.then(|| Poll::new(fd, cb.aio_buf as u16, flags)).transpose()?;
         let at_once = match (&poll, cb.aio_lio_opcode) {
@@ -339,7 +339,7 @@ fn eventfd(fd: u32) -> Result<InternalFd> {
     if fds::is_path_only(own.as_raw_fd()) {
         return Err(Errno::EBADF);
     }
-    if is_eventfd(&own) { Ok(own) } else { Err(Errno::EINVAL) }
+    if is_eventfd(own.as_raw_fd()) { Ok(own) } else { Err(Errno::EINVAL) }
 }
 
 /// Adds one to an eventfd; where it can count no further, a write would wait for somebody to read.

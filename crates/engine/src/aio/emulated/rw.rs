@@ -2,8 +2,13 @@
 
 use crate::abi::aio::*;
 use crate::errno::{Errno, Result, check};
-use crate::sys::sys;
+use crate::ops::iov::import_iov;
+use crate::ops::rw::RWF_NOWAIT;
+use crate::ops::rw_nowait::writes_unbuffered;
+use crate::sys::{borrow, sys};
+use crate::transport::kind::{Kind, is_socket};
 use crate::user::iovec;
+use rustix::fs::FileType;
 
 /// Reads or writes.
 ///
@@ -23,14 +28,54 @@ pub(super) fn read_or_write(cb: &iocb, fd: i32) -> Result<usize> {
         (true, _) => sys!(__NR_pwritev2, fd, iov, n, at, 0, flags),
     };
     if check(done) != Err(Errno::ESPIPE) {
-        return check(done);
+        // pwritev2(2) answers for a write of nothing without asking the file.
+        let nowait = writes && flags.cast_unsigned() & RWF_NOWAIT != 0;
+        let refused = nowait && check(done) == Ok(0) && writes_unbuffered(fd, Kind::of(fd));
+        return if refused { Err(Errno::EOPNOTSUPP) } else { check(done) };
     }
     // A stream, which has no position: the kernel's aio does not ask for one.
     let nowhere = -1i64;
-    check(match (writes, flags) {
+    let done = check(match (writes, flags) {
         (false, 0) => sys!(__NR_readv, fd, iov, n),
         (true, 0) => sys!(__NR_writev, fd, iov, n),
         (false, _) => sys!(__NR_preadv2, fd, iov, n, nowhere, 0, flags),
         (true, _) => sys!(__NR_pwritev2, fd, iov, n, nowhere, 0, flags),
-    })
+    });
+    match done == Ok(0) && wants_nothing(cb) {
+        true if writes => write_nothing(fd, flags),
+        true => read_nothing(fd),
+        false => done,
+    }
+}
+
+fn wants_nothing(cb: &iocb) -> bool {
+    if [IOCB_CMD_PREAD, IOCB_CMD_PWRITE].contains(&cb.aio_lio_opcode) {
+        return cb.aio_nbytes == 0;
+    }
+    let parts = u32::try_from(cb.aio_nbytes).map_err(|_| Errno::EINVAL);
+    let parts = parts.and_then(|n| import_iov(cb.aio_buf, n));
+    parts.is_ok_and(|parts| parts.iter().all(|part| part.len == 0))
+}
+
+/// A read of nothing, which preadv2(2) answers without asking the file. An eventfd, a timerfd and a
+/// signalfd refuse that as they refuse one byte.
+fn read_nothing(fd: i32) -> Result<usize> {
+    let stat = borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok());
+    let special = stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Unknown);
+    let byte = iovec { base: 0, len: 1 };
+    let at = core::ptr::from_ref(&byte).expose_provenance();
+    match check(sys!(__NR_readv, fd, at, usize::from(special))) {
+        Err(Errno::EINVAL) => Err(Errno::EINVAL),
+        _ => Ok(0),
+    }
+}
+
+/// A write of nothing, which to a socket is a datagram.
+fn write_nothing(fd: i32, flags: i32) -> Result<usize> {
+    const MSG_DONTWAIT: u32 = 0x40;
+    if !is_socket(fd) {
+        return Ok(0);
+    }
+    let wait = if flags.cast_unsigned() & RWF_NOWAIT != 0 { MSG_DONTWAIT } else { 0 };
+    check(sys!(__NR_sendto, fd, 0, 0, wait, 0, 0))
 }
