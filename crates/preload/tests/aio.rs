@@ -53,6 +53,22 @@ fn contexts_of_polled_iocbs() {
     assert!(looked >= found && found > 0 && naps == 0, "{looked} {found} {naps}");
 }
 
+/// A wait depends on no call that may go past us.
+#[test]
+fn unheard_calls_on_polled_contexts() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for case in cases("--unheard") {
+        for door in ["auto", "patch", "sigsys", "none"] {
+            for policy in ["default", "hybrid"] {
+                println!("{case} {door} {policy}");
+                let mut c = under(example("aio"), "auto", door);
+                c.arg(&case).env("AIO_DIR", dir.path()).env("SOFTRING_POLL", policy);
+                succeed(&mut c);
+            }
+        }
+    }
+}
+
 /// Inline calls, as libaio had them.
 #[test]
 fn inline_calls() {
@@ -62,11 +78,11 @@ fn inline_calls() {
         c.arg(case).env("AIO_INLINE", "1").env("AIO_DIR", dir.path());
         succeed(c.env("SOFTRING_AIO_HIPRI", hipri))
     };
-    for case in ["direct", "partial", "signals", "fork", "polled", "polled_unseen", "mixed"] {
+    for case in ["direct", "partial", "signals", "fork", "polled", "polled_unmarked", "mixed"] {
         let out = run(case, "patch", "0");
         assert!(count(&out, "patched") > 0, "{case}");
     }
-    for case in ["direct", "signals", "polled_unseen"] {
+    for case in ["direct", "signals", "polled_unmarked"] {
         let out = run(case, "sigsys", "1");
         assert!(count(&out, "trapped") > 0, "{case}");
     }

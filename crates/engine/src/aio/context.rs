@@ -1,13 +1,9 @@
 //! A context of the kernel's, and what its iocbs have made of it.
 //!
 //! A context is new until its first iocb, which decides for good whether it is polled: to mix is
-//! EINVAL. A polled one has a second context of the kernel's, hidden, which takes its iocbs just as
-//! the program made them; what the kernel maps for the program stays empty, and loses the mark by
-//! which libaio and others know that they may read it instead of calling.
-//!
-//! A thread that asks for events of a new context waits for them in the kernel, which also hears of
-//! iocbs that come past us. It could not be told there of a second context: once a thread has
-//! waited so, iocbs that are polled stay in the context's own ring.
+//! EINVAL. The ring of a polled one loses the mark by which libaio and others know that they may
+//! read it instead of calling. Its iocbs and events stay the kernel's own, in that ring: a thread
+//! that submits or waits past us does so as on any context.
 //!
 //! **Looking and ending.** Completion memory is unmapped when its context ends, maybe by one thread
 //! while another looks at it. Who looks holds `mapped` for reading and asks `ending` before each
@@ -23,26 +19,21 @@ use super::look::{Manners, Wait};
 use super::naps::Naps;
 use super::{HEARD, table};
 use crate::abi::aio::*;
-use crate::errno::{Errno, Result, check};
+use crate::errno::{Errno, Result};
 use crate::limits::{AIO_LEAVE, AIO_LOOK_BATCH, AIO_LOOKS};
 use crate::sync::Mutex;
 use crate::sys::{borrow, sys};
 use crate::transport::aio::ring::Ring;
 use crate::user;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use rustix::fs::OFlags;
 use std::sync::{OnceLock, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 const NEW: u32 = 0;
-/// New, and a thread has begun to wait for it in the kernel.
-const AWAITED: u32 = 1;
-const PLAIN: u32 = 2;
-/// Polled, in the hidden context.
-const POLLED: u32 = 3;
-/// Polled, in its own ring: the first iocb found it awaited.
-const POLLED_OPENLY: u32 = 4;
+const PLAIN: u32 = 1;
+const POLLED: u32 = 2;
 
 /// Commands that can be polled.
 const POLLABLE: [u16; 4] = [IOCB_CMD_PREAD, IOCB_CMD_PWRITE, IOCB_CMD_PREADV, IOCB_CMD_PWRITEV];
@@ -56,23 +47,15 @@ pub(super) struct Context {
     own: Option<Ring>,
     /// Polled, whatever its iocbs say.
     forced: bool,
-    /// One of the five above.
+    /// One of the three above.
     mode: AtomicU32,
     deciding: Mutex<()>,
-    hidden: OnceLock<Hidden>,
     looked: AtomicU32,
     manners: Manners,
     /// Of a polled context whose waiters go by a policy.
     naps: OnceLock<Naps>,
     mapped: RwLock<()>,
     ending: AtomicBool,
-}
-
-/// The second context of a polled one.
-#[derive(Debug)]
-struct Hidden {
-    id: usize,
-    ring: Option<Ring>,
 }
 
 impl Context {
@@ -85,7 +68,6 @@ impl Context {
             forced,
             mode: AtomicU32::new(NEW),
             deciding: Mutex::new(()),
-            hidden: OnceLock::new(),
             looked: AtomicU32::new(0),
             manners: Manners::default(),
             naps: naps.map_or_else(OnceLock::new, OnceLock::from),
@@ -101,16 +83,6 @@ impl Context {
     /// Do its calls need a look?
     pub(super) fn counts(&self) -> bool {
         self.forced || self.looked.load(Relaxed) < AIO_LOOKS
-    }
-
-    /// Which context of the kernel's has its iocbs.
-    pub(super) fn target(&self) -> usize {
-        self.hidden().map_or(self.id, |h| h.id)
-    }
-
-    /// Nothing that a lost race to decide has left.
-    fn hidden(&self) -> Option<&Hidden> {
-        self.hidden.get().filter(|_| self.mode.load(Acquire) == POLLED)
     }
 
     pub(super) fn naps(&self) -> Option<&Naps> {
@@ -140,28 +112,15 @@ impl Context {
             }
             crate::sys::pause(Duration::from_micros(20));
         }
-        if let Some(hidden) = self.hidden.get() {
-            sys!(__NR_io_destroy, hidden.id);
-        }
         sys!(__NR_io_destroy, self.id)
     }
 
     pub(super) fn getevents(&self, wait: &Wait) -> isize {
-        if wait.waits() {
-            let _ = self.mode.compare_exchange(NEW, AWAITED, AcqRel, Acquire);
+        let polled = self.forced || self.mode.load(Acquire) == POLLED;
+        match self.own.as_ref().filter(|_| polled) {
+            Some(ring) => wait.look(self, ring),
+            None => wait.kernel(),
         }
-        match self.hidden() {
-            Some(Hidden { id, ring: Some(ring) }) => wait.look(self, ring, *id),
-            Some(Hidden { id, ring: None }) => Wait { id: *id, ..*wait }.kernel(),
-            None => match &self.own {
-                Some(ring) if self.polls_openly() => wait.look(self, ring, self.id),
-                _ => wait.kernel(),
-            },
-        }
-    }
-
-    fn polls_openly(&self) -> bool {
-        self.forced || self.mode.load(Acquire) == POLLED_OPENLY
     }
 
     pub(super) fn submit(&self, nr: isize, list: usize) -> isize {
@@ -175,7 +134,7 @@ impl Context {
             let n = (nr - done).min(AIO_LOOK_BATCH as isize) as usize;
             let (good, bad) = self.examine(rest as u64, n);
             if good > 0 {
-                let ret = sys!(__NR_io_submit, self.target(), good, rest);
+                let ret = sys!(__NR_io_submit, self.id, good, rest);
                 self.told(ret, good, rest);
                 if ret < 0 {
                     return if done > 0 { done } else { ret };
@@ -241,28 +200,22 @@ impl Context {
             polled_rules(cb, last_direct)?;
         }
         let mode = match self.mode.load(Acquire) {
-            NEW | AWAITED => self.decide(wanted)?,
+            NEW => self.decide(wanted),
             mode => mode,
         };
-        let polled = [POLLED, POLLED_OPENLY].contains(&mode);
-        if polled == flagged { Ok(()) } else { Err(Errno::EINVAL) }
+        if (mode == POLLED) == flagged { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
     /// Its first iocb is of this kind. Answers what the context is now: another thread may have
     /// been faster.
-    ///
-    /// # Errors
-    /// Those of io_setup(2) for the hidden context.
-    fn decide(&self, wanted: u32) -> Result<u32> {
+    fn decide(&self, wanted: u32) -> u32 {
         let _one = self.deciding.lock();
         let mode = self.mode.load(Acquire);
-        if ![NEW, AWAITED].contains(&mode) {
-            return Ok(mode);
+        if mode != NEW {
+            return mode;
         }
         if wanted == POLLED {
-            if mode == NEW {
-                let _ = self.hidden.set(Hidden::new(self.nr)?);
-            }
+            crate::handlers::need();
             if let Some(naps) = Naps::new(self.nr) {
                 let _ = self.naps.set(naps);
             }
@@ -270,23 +223,8 @@ impl Context {
                 own.disown();
             }
         }
-        // A thread may have begun to wait meanwhile.
-        let decided = self.mode.fetch_update(AcqRel, Acquire, |mode| match (mode, wanted) {
-            (AWAITED, POLLED) => Some(POLLED_OPENLY),
-            (NEW | AWAITED, _) => Some(wanted),
-            _ => None,
-        });
-        debug_assert!(decided.is_ok(), "one thread at a time decides");
-        Ok(self.mode.load(Acquire))
-    }
-}
-
-impl Hidden {
-    fn new(nr: u32) -> Result<Self> {
-        crate::handlers::need();
-        let mut id = 0usize;
-        check(sys!(__NR_io_setup, nr, (&raw mut id).expose_provenance()))?;
-        Ok(Self { id, ring: Ring::at(id) })
+        self.mode.store(wanted, Release);
+        wanted
     }
 }
 

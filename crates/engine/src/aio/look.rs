@@ -112,13 +112,13 @@ impl Wait {
         }
     }
 
-    /// The same of another context of the kernel's, with so much of the time left.
-    fn kernel_by(&self, id: usize, deadline: Option<u64>) -> isize {
-        let Some(deadline) = deadline else { return Wait { id, ..*self }.kernel() };
+    /// The same with so much of the time left.
+    fn kernel_by(&self, deadline: Option<u64>) -> isize {
+        let Some(deadline) = deadline else { return self.kernel() };
         let left = deadline.saturating_sub(Clock::Monotonic.now());
         let left = [left / 1_000_000_000, left % 1_000_000_000];
         let timeout = (&raw const left).expose_provenance();
-        Wait { id, timeout, ..*self }.kernel()
+        Wait { timeout, ..*self }.kernel()
     }
 
     /// Is it to wait, as far as the numbers tell?
@@ -161,32 +161,30 @@ impl Wait {
         }
     }
 
-    /// Looks at `ring`, which context `target` of the kernel's fills, then has the kernel take the
-    /// events, or sleep for them.
-    pub(super) fn look(&self, ctx: &Context, ring: &Ring, target: usize) -> isize {
+    /// Looks at `ring`, then has the kernel take the events, or sleep for them.
+    pub(super) fn look(&self, ctx: &Context, ring: &Ring) -> isize {
         if let Some(naps) = ctx.naps() {
-            return self.nap(ctx, ring, naps, target);
+            return self.nap(ctx, ring, naps);
         }
-        let plain = Wait { id: target, ..*self };
         if !self.waits() || forced() == Some(Policy::Block) {
-            return plain.kernel();
+            return self.kernel();
         }
         let want = self.min.min(ring.room() as isize) as u32;
         let Some(held) = ctx.hold() else { return self.kernel() };
         if ring.available() >= want {
             drop(held);
-            return plain.kernel();
+            return self.kernel();
         }
         // A time that cannot be read, the kernel refuses.
-        let Ok(deadline) = self.deadline() else { return plain.kernel() };
+        let Ok(deadline) = self.deadline() else { return self.kernel() };
         if ctx.manners().sleeps() {
             drop(held);
-            return plain.kernel();
+            return self.kernel();
         }
         let found = spin(ctx, ring, want, deadline);
         drop(held);
         count(found);
-        if found { plain.kernel() } else { self.kernel_by(target, deadline) }
+        if found { self.kernel() } else { self.kernel_by(deadline) }
     }
 }
 

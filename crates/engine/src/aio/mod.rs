@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! io_setup      table      the kernel's context, noted; or one of ours
-//! io_submit     context    is it polled? then its iocbs go to a hidden context of the kernel's
+//! io_submit     context    is it polled? its first iocb says so
 //! io_getevents  look       looks at completion memory until enough is there, then asks the kernel
 //!               naps       the same by another policy than spinning
 //! ```
@@ -53,8 +53,8 @@ pub fn poll_all() {
     POLL_ALL.store(true, Relaxed);
 }
 
-/// Do all calls on contexts reach us? If not, the flag is ignored, as the kernel ignores it: who
-/// asks past us for the events of a hidden context would wait for ever.
+/// Do all calls on contexts reach us? If not, the flag is ignored, as the kernel ignores it: a
+/// context may end past us, and with it the memory that is polled.
 pub fn all_calls_are_heard(all: bool) {
     HEARD.store(all, Relaxed);
 }
@@ -106,7 +106,7 @@ pub fn submit(id: usize, nr: isize, list: usize) -> isize {
 pub fn cancel(id: usize, cb: usize, result: usize) -> isize {
     let _call = Call::begin();
     match table::find(id) {
-        Some(Entry::Kernels(ctx)) => sys!(__NR_io_cancel, ctx.target(), cb, result),
+        Some(Entry::Kernels(_)) => sys!(__NR_io_cancel, id, cb, result),
         Some(Entry::Ours(ctx)) => answer(ctx.cancel(cb as u64)),
         None => emulated::unknown(sys!(__NR_io_cancel, id, cb, result)),
     }

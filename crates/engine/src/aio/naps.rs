@@ -160,16 +160,15 @@ struct Going<'a> {
 
 impl Wait {
     /// As [`Wait::look`], by the policy of `naps`.
-    pub(super) fn nap(&self, ctx: &Context, ring: &Ring, naps: &Naps, target: usize) -> isize {
-        let wait = &Wait { id: target, ..*self };
-        let mut going = Going { wait, naps, taken: 0 };
+    pub(super) fn nap(&self, ctx: &Context, ring: &Ring, naps: &Naps) -> isize {
+        let mut going = Going { wait: self, naps, taken: 0 };
         let looks = self.waits() && !ctx.manners().sleeps();
         let Some(_one) = naps.waits.try_lock().ok().filter(|_| looks) else {
             return going.whole();
         };
         // What cannot be read, the kernel refuses.
         let (Ok(deadline), Ok(mask)) = (self.deadline(), self.sigmask()) else {
-            return wait.kernel();
+            return self.kernel();
         };
         let n = going.goes_on(ctx, ring, deadline.unwrap_or(u64::MAX), mask);
         mask.map_or(n, |mask| end_under(mask, n))

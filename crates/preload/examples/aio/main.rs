@@ -22,11 +22,13 @@ fn main() -> ExitCode {
     }
     let name = std::env::args().nth(1).unwrap_or_default();
     let plain = [plain::CASES, waits::CASES, refuse::CASES, polls::CASES].concat();
-    let all: Vec<Case> = [&*plain, waits::KERNELS, polled::CASES, contended::CASES].concat();
+    let kernels = [waits::KERNELS, polled::KERNELS].concat();
+    let all: Vec<Case> = [&*plain, &*kernels, polled::CASES, contended::CASES].concat();
     let list = |cases: &[Case]| cases.iter().for_each(|c| println!("{}", c.0));
     match name.as_str() {
         "--plain" => list(&plain),
         "--kernels" => list(waits::KERNELS),
+        "--unheard" => list(polled::KERNELS),
         "--polled" => list(polled::CASES),
         name => match all.iter().find(|c| c.0 == name) {
             Some(case) => (case.1)(),

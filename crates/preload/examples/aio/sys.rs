@@ -88,6 +88,27 @@ fn call(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> i64 {
     }
 }
 
+/// A call by an instruction that no entry point sees: its number is not known until it runs.
+fn unheard(nr: i64, [a, b, c, d, e]: [usize; 5]) -> i64 {
+    let ret: i64;
+    let nr = std::hint::black_box(nr);
+    // SAFETY: a system call; the kernel checks what is passed.
+    unsafe {
+        asm!(
+            "syscall",
+            inout("rax") nr => ret,
+            in("rdi") a,
+            in("rsi") b,
+            in("rdx") c,
+            in("r10") d,
+            in("r8") e,
+            out("rcx") _,
+            out("r11") _,
+        );
+    }
+    ret
+}
+
 /// A context, ended with its owner.
 pub struct Aio(pub u64);
 
@@ -144,23 +165,14 @@ impl Aio {
         call(333, [self.0 as usize, min as usize, nr, at, ts, set])
     }
 
-    /// io_submit by an instruction that no entry point sees: its number is not known until it runs.
     pub fn submit_unheard(&self, iocbs: &[&Iocb]) -> i64 {
-        let ret: i64;
-        let nr = std::hint::black_box(libc::SYS_io_submit);
-        // SAFETY: a system call; the kernel checks what is passed.
-        unsafe {
-            asm!(
-                "syscall",
-                inout("rax") nr => ret,
-                in("rdi") self.0,
-                in("rsi") iocbs.len(),
-                in("rdx") iocbs.as_ptr(),
-                out("rcx") _,
-                out("r11") _,
-            );
-        }
-        ret
+        unheard(libc::SYS_io_submit, [self.0 as usize, iocbs.len(), iocbs.as_ptr().addr(), 0, 0])
+    }
+
+    /// io_getevents for one event, for as long as it takes.
+    pub fn wait_unheard(&self, e: &mut Event) -> i64 {
+        let at = std::ptr::from_mut(e).expose_provenance();
+        unheard(libc::SYS_io_getevents, [self.0 as usize, 1, 1, at, 0])
     }
 
     pub fn all(&self, n: usize) -> Vec<Event> {

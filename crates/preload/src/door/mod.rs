@@ -8,6 +8,7 @@ pub mod syscall;
 
 use crate::config::{self, Door};
 use crate::report::GAPS;
+use softring_engine::aio;
 
 /// Opens what the configuration asks for. Called by the constructor.
 pub fn open() {
@@ -20,9 +21,10 @@ pub fn open() {
         }
         Door::Patch => patch::open(),
         Door::Sigsys => {
-            sigsys::open();
+            let open = sigsys::open();
+            aio::all_calls_are_heard(open && config::aio_hipri());
         }
-        Door::None => {}
+        Door::None => aio::all_calls_are_heard(false),
     }
 }
 
