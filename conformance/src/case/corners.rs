@@ -208,6 +208,8 @@ fn refused_in_order(cx: &mut Cx) -> Outcome {
     let (epoll, buf) = (rustix::event::epoll::create(CreateFlags::CLOEXEC)?, [0u8; 8]);
     let past = sqe::rw(IORING_OP_WRITE, epoll.as_raw_fd(), addr(&buf), 8, i64::MAX as u64);
     cx.one(&mut ring, "not to wait, at no position", past.op_flags(8), -EOPNOTSUPP);
+    let none = sqe::rw(IORING_OP_WRITE, epoll.as_raw_fd(), addr(&buf), 0, 0);
+    cx.one(&mut ring, "not to wait, for nothing", none.op_flags(8), -EOPNOTSUPP);
     let file = cx.file("f", b"x")?;
     let nothing = sqe::rw(IORING_OP_WRITE, file.as_raw_fd(), addr(&buf), 0, 0);
     cx.one(&mut ring, "nothing, in one piece", nothing.op_flags(0x40), -EOPNOTSUPP);
@@ -260,6 +262,12 @@ fn refused_with_buffer(cx: &mut Cx) -> Outcome {
     let read = read.set(|s| s.buf_index = pbuf::GROUP);
     let cqe = cx.one(&mut ring, "RWF_HIPRI, of a device", read.op_flags(1), -EINVAL);
     cx.note("it names its buffer", format_args!("{:#x}", cqe.flags));
+    cx.is("unregister", pbuf::unregister(&ring), 0isize);
+    cx.is("register", pbuf::register(&ring, &pbuf::reg(page, 4, IOU_PBUF_RING_INC)), 0isize);
+    pbuf::refill(page, 0, 4, &mut mem);
+    let cqe = cx.one(&mut ring, "nothing, of a device", read, 0);
+    cx.note("it has used its buffer", format_args!("{:#x}", cqe.flags));
+    pbuf::refill(page, 2, 4, &mut mem);
     // Too small for what a message says of itself, and no socket.
     let (r, w) = cx.pipe()?;
     rustix::io::write(&w, b"x")?;

@@ -62,6 +62,9 @@ fn any_of_several(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[any_of(&twice).ud(1)]);
     cx.eq("one word twice", os::futex_wake(&words[0], 1, u32::MAX), 1);
     cx.reap(&mut ring, "the first", &[(1, 0)]);
+    cx.start(&mut ring, &[any_of(&twice).ud(1)]);
+    cx.eq("both at once", os::futex_wake(&words[0], 9, u32::MAX), 2);
+    cx.reap(&mut ring, "the first of both", &[(1, 0)]);
     Ok(())
 }
 

@@ -201,7 +201,7 @@ pub(super) fn register(ring: &Ring, reg: &io_uring_buf_reg) -> isize {
     ring.register(IORING_REGISTER_PBUF_RING, addr(reg), 1)
 }
 
-fn unregister(ring: &Ring) -> isize {
+pub(super) fn unregister(ring: &Ring) -> isize {
     ring.register(IORING_UNREGISTER_PBUF_RING, addr(&reg(0, 0, 0)), 1)
 }
 

@@ -224,7 +224,7 @@ fn several(cx: &mut Cx) -> Outcome {
 
 fn cancel(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
-    let mut info;
+    let mut info = BLANK;
     let (pid, w) = child(cx, 3)?;
     for (which, options) in [(P_PID, WEXITED), (P_ALL, WEXITED), (P_PID, WSTOPPED)] {
         info = BLANK;
@@ -235,6 +235,9 @@ fn cancel(cx: &mut Cx) -> Outcome {
         told(cx, &info, pid);
         cx.one(&mut ring, "gone", sqe::cancel(1, 0).ud(3), -ENOENT);
     }
+    let bad = wait(P_PID, pid, WEXITED, &mut info).set(|s| s.off = BAD as u64).ud(1);
+    let both = [bad, sqe::cancel(1, 0).ud(3)];
+    cx.batch(&mut ring, "told to nobody", &both, &[(1, -ECANCELED), (3, 1)]);
     drop(w);
     os::wait_until_zombie(pid);
     cx.is("the child was left alone", os::wait_for(pid), 3);

@@ -101,6 +101,7 @@ pub fn unknown(call: &Call, kind: Kind) -> bool {
     let fd = sys::borrow(call.file.fd());
     match kind {
         Kind::Memory => true,
+        Kind::Pollable => simple(call, kind) && !tries(call.file.fd()),
         Kind::Other => {
             let stat = fd.and_then(|fd| rustix::fs::fstat(fd).ok());
             stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory)

@@ -129,7 +129,7 @@ impl Ctx {
     /// The request has its result: its CQE names the buffer if that was used.
     #[inline]
     pub fn put_buffer(&mut self, req: &mut Req, res: i32) {
-        if res < 0 && req.reads_once() && req.call.pick.is_some_and(|pick| pick.in_ring) {
+        if res <= 0 && req.reads_once() && req.call.pick.is_some_and(|pick| pick.in_ring) {
             self.bad_buffer(req);
         }
         let Some(pick) = req.call.pick else { return };

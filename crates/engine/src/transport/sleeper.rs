@@ -441,6 +441,7 @@ impl Sleeper {
     fn tell(self: &Arc<Self>, ring: &Weak<Ring>, res: i32) -> bool {
         let Some(ring) = ring.upgrade() else { return false };
         let Some((id, job)) = self.job().clone() else { return false };
+        let res = job.first_woken(res);
         let mut ctx = ring.lock_now();
         if ring.dead.load(SeqCst) {
             return false;
@@ -457,6 +458,17 @@ impl Sleeper {
         self.words.iter().for_each(|w| w.store(IDLE, SeqCst));
         ctx.transports.sleepers.idle(self.clone());
         !ring.dead.load(SeqCst)
+    }
+}
+
+impl Job {
+    /// futex_waitv(2) tells the last that was woken. Of those that wait for one word the first is
+    /// woken first, and this is what a FUTEX_WAITV answers (`io_futexv_claim`).
+    fn first_woken(&self, res: i32) -> i32 {
+        let Job::AnyOf(all) = self else { return res };
+        let woken = usize::try_from(res).ok().and_then(|n| all.get(n));
+        let same = |w: &Futex| all.iter().position(|f| (f.addr, f.private) == (w.addr, w.private));
+        woken.and_then(same).map_or(res, |n| n as i32)
     }
 }
 
