@@ -66,7 +66,7 @@ fn every_trap_of_the_design_has_a_case() {
 fn the_other_traps_have_a_test_of_the_library() {
     let library = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/preload/");
     for (file, test) in [
-        ("examples/aio/polled.rs", "fn polled_unseen("),
+        ("examples/aio/polled.rs", "fn polled_unmarked("),
         ("tests/aio.rs", "fn contexts_of_polled_iocbs("),
         ("tests/doors.rs", "fn a_library_opened_later_is_patched_before_its_constructors_run("),
     ] {

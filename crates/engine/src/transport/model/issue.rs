@@ -263,7 +263,9 @@ fn move_data(req: &mut Req, file: &File) -> Outcome {
     let odd = sqe.op_flags & !(PLAIN | rw::RWF_HIPRI | rw::RWF_NOWAIT) != 0;
     let stands_in = file.direct && file.kind != Kind::Direct;
     let at_position = sqe.off == u64::MAX;
-    if call.creds.is_some() || file.kind == Kind::Direct {
+    // At its own position a worker reads otherwise than a submitter.
+    let own_way = at_position && sqe.flags & IOSQE_ASYNC != 0;
+    if call.creds.is_some() || file.kind == Kind::Direct || own_way {
         return Outcome::Retry;
     }
     if stands_in && (odd || at_position || !fits(call, file)) {
