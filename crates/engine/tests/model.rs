@@ -282,7 +282,9 @@ fn nobody_need_enter() {
 fn closed_with_reads_in_flight() {
     let f = file("slow", true);
     // A disk that is slow to answer may write there after the ring is closed.
-    let b = vec![Block([0xff; BLOCK]); 8].leak();
+    static KEPT: std::sync::Mutex<Vec<Block>> = std::sync::Mutex::new(Vec::new());
+    let mut b = KEPT.lock().unwrap();
+    b.resize(8, Block([0xff; BLOCK]));
     for flags in KINDS {
         let c = Client::new(8, flags);
         for (i, b) in b.iter_mut().enumerate() {
