@@ -24,8 +24,8 @@ use rustix::fs::OFlags;
 
 /// `RWF_HIPRI`.
 pub const RWF_HIPRI: u32 = 1;
-const RWF_ATOMIC: u32 = 0x40;
-const RWF_DONTCACHE: u32 = 0x80;
+pub const RWF_ATOMIC: u32 = 0x40;
+pub const RWF_DONTCACHE: u32 = 0x80;
 /// Those up to `RWF_NOSIGNAL`.
 const RWF_KNOWN: u32 = 0x1ff;
 /// `RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND`: what any file takes, though it may have no
@@ -176,7 +176,9 @@ fn check_at_issue(call: &Call, how: Try) -> Result<()> {
     }
     let end = sqe.off.cast_signed().checked_add_unsigned(total(call));
     if end.is_none_or(|end| end < 0) || sqe.off.cast_signed() < 0 {
-        return Err(rw_nowait::before_position(call, how).unwrap_or(Errno::EINVAL));
+        // What must be waited for is, before its position is looked at.
+        let waits = how == Try::Nonblock && rw_nowait::never_ready(call, kind_of(&call.file));
+        return Err(if waits { Errno::EAGAIN } else { Errno::EINVAL });
     }
     if kind_of(&call.file) == Kind::Pollable && is_socket(call.file.fd()) {
         return Err(Errno::ESPIPE);

@@ -4,12 +4,11 @@
 use rustix::fs::{FileType, OFlags};
 
 use crate::abi::IORING_OP_WRITEV_FIXED;
-use crate::errno::{Errno, Result};
+use crate::errno::{Errno, Result, check};
 use crate::opdef::Try;
 use crate::ops::rw::{RWF_NOWAIT, total, writes};
 use crate::ops::rw_hot;
 use crate::req::request::Call;
-use crate::req::route::kind_of;
 use crate::sys::{self, sys};
 use crate::transport::kind::{Kind, is_socket};
 use crate::user::iovec;
@@ -78,10 +77,7 @@ pub fn by_parts(call: &Call, kind: Kind) -> bool {
     if super::rw::writes(call.sqe.opcode) || !simple(call, kind) {
         return false;
     }
-    let byte = iovec { base: 0, len: 1 };
-    let (fd, at) = (call.file.fd(), core::ptr::from_ref(&byte).expose_provenance());
-    let ret = sys!(__NR_preadv2, fd, at, 1, u64::MAX, u64::MAX, ANY_FLAG);
-    ret == Errno::EOPNOTSUPP.res() as isize
+    try_byte(call.file.fd(), false, ANY_FLAG) == UNKNOWN_FLAG
 }
 
 /// A read of no part of such a file: it waits, unless the file is not to be waited for.
@@ -101,13 +97,29 @@ pub fn unknown(call: &Call, kind: Kind) -> bool {
     let fd = sys::borrow(call.file.fd());
     match kind {
         Kind::Memory => true,
-        Kind::Pollable => simple(call, kind) && !tries(call.file.fd()),
+        Kind::Pollable => !is_socket(call.file.fd()) && !tries(call.file.fd()),
         Kind::Other => {
             let stat = fd.and_then(|fd| rustix::fs::fstat(fd).ok());
             stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory)
         }
         _ => false,
     }
+}
+
+/// What a file answers to a flag that it does not know.
+pub const UNKNOWN_FLAG: Result<usize> = Err(Errno::EOPNOTSUPP);
+
+/// preadv2(2) or pwritev2(2) of one byte at no address: no data move.
+///
+/// # Errors
+/// What the file says of `flags`.
+pub fn try_byte(fd: i32, writes: bool, flags: u32) -> Result<usize> {
+    let byte = iovec { base: 0, len: 1 };
+    let at = core::ptr::from_ref(&byte).expose_provenance();
+    check(match writes {
+        true => sys!(__NR_pwritev2, fd, at, 1, u64::MAX, u64::MAX, flags),
+        false => sys!(__NR_preadv2, fd, at, 1, u64::MAX, u64::MAX, flags),
+    })
 }
 
 /// No other file than an epoll set tells an epoll_wait(2) without room from one of no use.
@@ -118,10 +130,7 @@ fn is_epoll(fd: i32) -> bool {
 /// May attempts at `fd`, which is no socket, be told not to wait (`FMODE_NOWAIT`)? A read of a byte
 /// to nowhere takes nothing out of a pipe, an eventfd and their kin.
 pub fn tries(fd: i32) -> bool {
-    let byte = iovec { base: 0, len: 1 };
-    let at = core::ptr::from_ref(&byte).expose_provenance();
-    let ret = sys!(__NR_preadv2, fd, at, 1, u64::MAX, u64::MAX, RWF_NOWAIT);
-    ret != Errno::EOPNOTSUPP.res() as isize && !is_epoll(fd)
+    try_byte(fd, false, RWF_NOWAIT) != UNKNOWN_FLAG && !is_epoll(fd)
 }
 
 /// An epoll set: it can be polled, so that the kernel waits for it before it is refused; and it is
@@ -131,19 +140,6 @@ pub fn never_ready(call: &Call, kind: Kind) -> bool {
     let epoll = || is_epoll(fd);
     let writes = super::rw::writes(call.sqe.opcode);
     simple(call, kind) && epoll() && (writes || sys::poll_now(fd, sys::POLLIN) == 0)
-}
-
-/// What the kernel answers before it looks at a position, where that is one that no file has:
-/// `EOPNOTSUPP` if the file does not know the SQE's `RWF_NOWAIT`, `EAGAIN` if it must wait first.
-pub fn before_position(call: &Call, how: Try) -> Option<Errno> {
-    let (fd, kind) = (call.file.fd(), kind_of(&call.file));
-    if kind != Kind::Pollable || is_socket(fd) {
-        return None;
-    }
-    if call.sqe.op_flags & RWF_NOWAIT != 0 && !tries(fd) {
-        return Some(Errno::EOPNOTSUPP);
-    }
-    (how == Try::Nonblock && never_ready(call, kind)).then_some(Errno::EAGAIN)
 }
 
 /// A write to a [`simple`] file: may it be tried?

@@ -5,11 +5,11 @@ use crate::abi::aio::*;
 use crate::errno::{Errno, Result, check};
 use crate::fds::adopt_internal;
 use crate::ops::iov::{import_iov, in_user};
-use crate::ops::rw::RWF_NOWAIT;
+use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE, RWF_NOWAIT};
+use crate::ops::rw_nowait::{UNKNOWN_FLAG, try_byte};
 use crate::rsrc::eventfd::is_eventfd;
 use crate::sys::{borrow, sys};
 use crate::transport::kind::{Kind, is_socket};
-use crate::user::iovec;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, OFlags};
@@ -20,10 +20,6 @@ use std::sync::OnceLock;
 const BASIC: u32 = 0x1f;
 const RWF_APPEND: u32 = 0x10;
 const RWF_NOAPPEND: u32 = 0x20;
-const RWF_ATOMIC: u32 = 0x40;
-const RWF_DONTCACHE: u32 = 0x80;
-/// What a file answers to a flag that it does not know.
-const UNKNOWN_FLAG: Result<usize> = Err(Errno::EOPNOTSUPP);
 /// `RWF_SUPPORTED` of Linux 6.18.
 const RWF_SUPPORTED: u32 = 0x1ff;
 
@@ -90,16 +86,6 @@ fn rw_flags(asked: u32, fd: i32, writes: bool) -> Result<()> {
         return Err(Errno::EOPNOTSUPP);
     }
     Ok(())
-}
-
-/// preadv2(2) or pwritev2(2) of one byte at no address: no data move.
-fn try_byte(fd: i32, writes: bool, flags: u32) -> Result<usize> {
-    let byte = iovec { base: 0, len: 1 };
-    let at = core::ptr::from_ref(&byte).expose_provenance();
-    check(match writes {
-        true => sys!(__NR_pwritev2, fd, at, 1, u64::MAX, u64::MAX, flags),
-        false => sys!(__NR_preadv2, fd, at, 1, u64::MAX, u64::MAX, flags),
-    })
 }
 
 /// May I/O on the file leave nothing in the page cache (`FOP_DONTCACHE`)?
