@@ -67,10 +67,16 @@ impl Ctx {
     /// is used up where that cannot be polled, which some devices only seem to.
     #[cold]
     fn bad_buffer(&mut self, req: &mut Req) -> Errno {
+        self.use_up(req);
+        Errno::EFAULT
+    }
+
+    /// A read that cannot wait for readiness has used up what it picked, whatever comes of it.
+    #[cold]
+    fn use_up(&mut self, req: &mut Req) {
         if req.reads_once() && !self.can_poll(&req.call.file) {
             self.keep_buffer(req);
         }
-        Errno::EFAULT
     }
 
     /// What is refused before a buffer is picked or looked up.
@@ -129,8 +135,8 @@ impl Ctx {
     /// The request has its result: its CQE names the buffer if that was used.
     #[inline]
     pub fn put_buffer(&mut self, req: &mut Req, res: i32) {
-        if res <= 0 && req.reads_once() && req.call.pick.is_some_and(|pick| pick.in_ring) {
-            self.bad_buffer(req);
+        if res <= 0 && req.call.pick.is_some_and(|pick| pick.in_ring) {
+            self.use_up(req);
         }
         let Some(pick) = req.call.pick else { return };
         // The end of a stream uses no buffer; the end of a file does, and a READ that fails has
