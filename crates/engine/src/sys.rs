@@ -482,6 +482,13 @@ pub(crate) fn process_name() -> [u8; 16] {
     name
 }
 
+/// What a file of /proc says. Names and paths in it may be any bytes: those that are not UTF-8 are
+/// replaced.
+pub(crate) fn proc_text(path: &str) -> Option<String> {
+    let bytes = std::fs::read(path).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// The user and group that the calling thread accesses files by, as proc_pid_status(5) has them.
 pub(crate) fn file_ids_by_proc() -> Option<(u32, u32)> {
     use rustix::fs::{Mode, OFlags, open};

@@ -76,7 +76,7 @@ fn explain(e: &io::Error) -> String {
 }
 
 fn proc_text(path: &str) -> Option<String> {
-    fs::read_to_string(path).ok().map(|s| s.trim().to_owned())
+    sys::proc_text(path).ok().map(|s| s.trim().to_owned())
 }
 
 /// A field of /proc/self/status.

@@ -130,15 +130,9 @@ fn query(range: &Range<u64>) -> Result<Vec<(u32, u32)>> {
     Ok(found)
 }
 
-/// What a file of /proc says; in it may be paths, which may be any bytes.
-fn proc_text(path: &str) -> Option<String> {
-    let bytes = std::fs::read(path).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 /// All mappings, in the order of their addresses.
 fn mappings() -> Option<Vec<Mapping>> {
-    let text = proc_text("/proc/self/maps")?;
+    let text = sys::proc_text("/proc/self/maps")?;
     Some(text.lines().filter_map(Mapping::parse).collect())
 }
 
@@ -177,7 +171,7 @@ fn covers<'a>(all: impl Iterator<Item = &'a Mapping>, range: &Range<u64>) -> boo
 /// Is the file system on a device told of writes? One that is mounted nowhere is the kernel's own:
 /// of memfds, of shared memory.
 fn is_told(device: (u32, u32)) -> bool {
-    let text = proc_text("/proc/self/mountinfo").unwrap_or_default();
+    let text = sys::proc_text("/proc/self/mountinfo").unwrap_or_default();
     let own = device.0 == 0;
     kind_of(&text, device).map_or(!own, |kind| !UNTOLD.contains(&kind))
 }
