@@ -20,6 +20,7 @@ pub mod ring;
 mod show;
 pub mod soak;
 pub mod sqe;
+pub mod stack;
 pub mod suite;
 pub mod support;
 pub mod target;

@@ -592,19 +592,3 @@ pub fn is_zero(at: usize, len: usize) -> bool {
     // SAFETY: the pages are there; volatile because somebody else may write to them.
     (0..len).all(|i| unsafe { at.add(i).read_volatile() } == 0)
 }
-
-/// Gives the thread's handlers that ask for it `len` bytes at `at` for a stack; 0: none any more.
-pub fn alternate_stack(at: usize, len: usize) {
-    let flags = if len == 0 { libc::SS_DISABLE } else { 0 };
-    let at = std::ptr::with_exposed_provenance_mut(at);
-    let stack = libc::stack_t { ss_sp: at, ss_flags: flags, ss_size: len };
-    // SAFETY: callers keep the memory while handlers may run on it.
-    unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) };
-}
-
-/// Nobody may touch the page at `at` any more.
-pub fn guard_page(at: usize) {
-    let at = std::ptr::with_exposed_provenance_mut(at);
-    // SAFETY: a page of a case's own mapping, to which it keeps no reference.
-    unsafe { libc::mprotect(at, 4096, libc::PROT_NONE) };
-}

@@ -207,9 +207,9 @@ fn refused_in_order(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "a pipe's end for writing, at an offset", ends, -EBADF);
     let (epoll, buf) = (rustix::event::epoll::create(CreateFlags::CLOEXEC)?, [0u8; 8]);
     let past = sqe::rw(IORING_OP_WRITE, epoll.as_raw_fd(), addr(&buf), 8, i64::MAX as u64);
-    cx.one(&mut ring, "not to wait, at no position", past.op_flags(8), -EOPNOTSUPP);
+    cx.one(&mut ring, "not to wait, at no position", past.op_flags(NOWAIT), -EOPNOTSUPP);
     let none = sqe::rw(IORING_OP_WRITE, epoll.as_raw_fd(), addr(&buf), 0, 0);
-    cx.one(&mut ring, "not to wait, for nothing", none.op_flags(8), -EOPNOTSUPP);
+    cx.one(&mut ring, "not to wait, for nothing", none.op_flags(NOWAIT), -EOPNOTSUPP);
     let file = cx.file("f", b"x")?;
     let nothing = sqe::rw(IORING_OP_WRITE, file.as_raw_fd(), addr(&buf), 0, 0);
     cx.one(&mut ring, "nothing, in one piece", nothing.op_flags(0x40), -EOPNOTSUPP);

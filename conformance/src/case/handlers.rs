@@ -5,6 +5,7 @@
 use super::jumps::{keep_door, nop, round, wait};
 use super::prelude::*;
 use crate::jump::{self, JUMPED};
+use crate::stack::Stack;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicIsize, AtomicPtr};
 use std::time::Duration;
@@ -143,10 +144,7 @@ fn small_stack(cx: &mut Cx) -> Outcome {
     const SIZE: usize = if cfg!(debug_assertions) { 24 } else { 16 } << 10;
     let (mut ring, (r, w)) = (cx.ring(4, 0)?, cx.pipe()?);
     let (mut buf, ts) = ([0u8; 1], [0u64, 1000]);
-    // With a page below that nobody may touch.
-    let stack = crate::ring::Map::anonymous(4096 + SIZE).map_err(Stop::from)?;
-    os::guard_page(stack.addr);
-    os::alternate_stack(stack.addr + 4096, SIZE);
+    let _stack = Stack::new(SIZE).map_err(Stop::from)?;
     os::handle(libc::SIGUSR1, submits, libc::SA_ONSTACK);
     let path = cx.path("f")?;
     drop(cx.file("f", b"")?);
@@ -166,6 +164,5 @@ fn small_stack(cx: &mut Cx) -> Outcome {
         drop(os::own(results[2].res));
     }
     cx.is("submitted", SUBMITTED.load(Relaxed), 9);
-    os::alternate_stack(0, 0);
     Ok(())
 }
