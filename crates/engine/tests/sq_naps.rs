@@ -2,36 +2,23 @@
 
 mod client;
 mod direct;
+mod modelled;
 
 use std::fs::File;
-use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use client::Client;
-use direct::{BLOCK, Block, file_in, read};
+use direct::{BLOCK, Block, read};
 use softring_engine::abi::*;
-use softring_engine::fds;
 use softring_engine::stats::{NAME, read as stats};
-use softring_engine::transport::model::{self, parse};
 use softring_engine::wait::sqpoll;
 
 const BLOCKS: u8 = 16;
 
 /// A file whose reads take that long: `2ms`, `30ms`.
 fn file(time: &str) -> Option<File> {
-    static ONCE: Once = Once::new();
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("sq_naps");
-    ONCE.call_once(|| {
-        let made = ["2ms", "30ms"].map(|time| {
-            let folder = folder.join(time);
-            std::fs::create_dir_all(&folder).unwrap();
-            parse::model(format!("{}=latency:{time}", folder.display()).as_ref()).unwrap()
-        });
-        model::set(made.into());
-        fds::closes_are_reported();
-        sqpoll::set_naps(true);
-    });
-    file_in(&folder.join(time), BLOCKS)
+    sqpoll::set_naps(true);
+    modelled::file("sq_naps", &["2ms", "30ms"], time, BLOCKS)
 }
 
 /// A polled ring whose SQ thread rests after ten idle seconds.

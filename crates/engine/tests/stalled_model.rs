@@ -3,17 +3,17 @@
 
 mod client;
 mod direct;
+mod modelled;
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use client::{Client, sqe};
-use direct::{BLOCK, Block, file_in, read};
+use direct::{BLOCK, Block, read};
 use softring_engine::abi::*;
-use softring_engine::transport::model::{self, parse};
-use softring_engine::{fds, syscall};
+use softring_engine::syscall;
 
 const STALL: Duration = Duration::from_millis(1000);
 const SQ: u32 = IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL;
@@ -28,18 +28,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// A file on a device that takes so long: `1s`, `1ms`.
 fn file(time: &str) -> Option<File> {
-    static ONCE: Once = Once::new();
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("stalled_model");
-    ONCE.call_once(|| {
-        let made = ["1s", "1ms"].map(|time| {
-            let folder = folder.join(time);
-            std::fs::create_dir_all(&folder).unwrap();
-            parse::model(format!("{}=latency:{time}", folder.display()).as_ref()).unwrap()
-        });
-        model::set(made.into());
-        fds::closes_are_reported();
-    });
-    file_in(&folder.join(time), 4)
+    modelled::file("stalled_model", &["1s", "1ms"], time, 4)
 }
 
 /// What the process has used so far.
@@ -99,15 +88,19 @@ fn one(c: &Client, flags: u32, sqe: io_uring_sqe) {
     assert_eq!((cqe.user_data, cqe.res), (sqe.user_data, BLOCK as i32));
 }
 
+/// Reads one block of a slow device. Answers what was used before.
+fn waits(c: &Client, flags: u32, f: &File) -> Used {
+    let mut to = Block([0xff; BLOCK]);
+    let used = Used::now();
+    one(c, flags, read(f, &mut to, 1, 1));
+    used
+}
+
 #[test]
 fn who_enters_a_polled_ring_sleeps_until_the_device_is_done() {
     let (_alone, Some(f)) = (alone(), file("1s")) else { return };
     for flags in [IORING_SETUP_IOPOLL, HYBRID, IORING_SETUP_IOPOLL | DEFER, HYBRID | DEFER] {
-        let c = ring(flags, None);
-        let mut to = Block([0xff; BLOCK]);
-        let used = Used::now();
-        one(&c, flags, read(&f, &mut to, 1, 1));
-        used.is_little(100, 100, &format!("{flags:#x}"));
+        waits(&ring(flags, None), flags, &f).is_little(100, 100, &format!("{flags:#x}"));
     }
 }
 
@@ -143,12 +136,8 @@ fn a_sleep_for_a_slow_device_ends_for_a_quick_one() {
 fn an_sq_thread_sleeps_until_the_device_is_done() {
     let (_alone, Some(f)) = (alone(), file("1s")) else { return };
     for flags in [SQ, SQ | HYBRID] {
-        let c = ring(flags, None);
-        let mut to = Block([0xff; BLOCK]);
-        let used = Used::now();
-        one(&c, flags, read(&f, &mut to, 1, 1));
-        // It spins, and naps, for the 20 ms of its idle time.
-        used.is_little(150, 150, &format!("{flags:#x}"));
+        // It spins, and pauses, for the 20 ms of its idle time.
+        waits(&ring(flags, None), flags, &f).is_little(150, 150, &format!("{flags:#x}"));
     }
 }
 
@@ -162,10 +151,7 @@ fn an_sq_thread_that_is_not_idle_for_long_enough_pauses() {
         sq_thread_idle: 10_000,
         ..Default::default()
     });
-    let mut to = Block([0xff; BLOCK]);
-    let used = Used::now();
-    one(&c, SQ, read(&f, &mut to, 1, 1));
-    used.is_little(250, 1300, "pauses");
+    waits(&c, SQ, &f).is_little(250, 1300, "pauses");
 }
 
 /// Submissions, closes and rings that come to it end the sleep of an SQ thread.
