@@ -160,7 +160,8 @@ fn waits_sq_thread(slow: Slow, file: &File) {
     let mut ring: IoUring = builder.setup_iopoll().setup_sqpoll(20).build(4).unwrap();
     push_read(&mut ring, file);
     let before = cpu_time();
-    let waited = took(|| assert_eq!(ring.submit_and_wait(1).unwrap(), 1));
+    // How many it submits is the thread's affair.
+    let waited = took(|| drop(ring.submit_and_wait(1).unwrap()));
     let cpu = cpu_time() - before;
     drop(slow);
     assert_eq!(ring.completion().next().unwrap().result(), BLOCK as i32);
