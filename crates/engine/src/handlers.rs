@@ -47,7 +47,7 @@
 //! rest of that is [`vigil`](crate::wait::vigil)'s.
 #![allow(unsafe_code)]
 
-use core::arch::global_asm;
+use core::arch::{global_asm, naked_asm};
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, compiler_fence};
 use std::sync::OnceLock;
@@ -66,6 +66,7 @@ const ABOVE: usize = 4096;
 /// The call sleeps, and holds nothing that a handler could want.
 const ASLEEP: usize = 1;
 const SIG_BLOCK: usize = 0;
+const SIG_SETMASK: usize = 2;
 /// A signal waits for the end of the call, which is to sleep no more. [`interruptible`] reads this
 /// half of the word.
 const ENDS_SLEEPS: u64 = 1;
@@ -73,11 +74,13 @@ const ENDS_SLEEPS: u64 = 1;
 const KEPT_BACK: u64 = 1 << 32;
 
 /// What a thread's handlers and its calls tell each other.
+#[repr(C)]
 struct Thread {
+    /// Signals wait for the end of the call: [`ENDS_SLEEPS`], [`KEPT_BACK`]. First, as
+    /// [`own_stack`] says.
+    deferred: AtomicU64,
     /// The stack pointer of the call that it is in, plus [`ASLEEP`]; 0: it is in none.
     call: AtomicUsize,
-    /// Signals wait for the end of the call: [`ENDS_SLEEPS`], [`KEPT_BACK`].
-    deferred: AtomicU64,
     /// The engine blocks signals for reasons of its own.
     blocks: AtomicU32,
     /// The program's mask, while one of these two is set.
@@ -87,21 +90,48 @@ struct Thread {
     waits: AtomicUsize,
     /// The next handler's return is to restore `mask`.
     restores: AtomicU32,
+    /// The stack that its calls may run on, which is not the program's: from where, how many bytes.
+    own: AtomicUsize,
+    own_len: AtomicUsize,
+}
+
+impl Thread {
+    /// Does this stack pointer lie in the stack for calls?
+    fn is_own(&self, rsp: usize) -> bool {
+        rsp.wrapping_sub(self.own.load(Relaxed)) < self.own_len.load(Relaxed)
+    }
 }
 
 std::thread_local! {
     /// Atomics, because handlers see them, all of the same thread: relaxed, in program order.
     static THREAD: Thread = const {
         Thread {
-            call: AtomicUsize::new(0),
             deferred: AtomicU64::new(0),
+            call: AtomicUsize::new(0),
             blocks: AtomicU32::new(0),
             mask: AtomicU64::new(0),
             under: AtomicU64::new(0),
             waits: AtomicUsize::new(0),
             restores: AtomicU32::new(0),
+            own: AtomicUsize::new(0),
+            own_len: AtomicUsize::new(0),
         }
     };
+}
+
+/// Whoever stands in front of the engine may have the calling thread's calls run on `stack`, which
+/// is not the program's. No handler of the program's is to run there: signals are deferred from when
+/// the thread has changed to it until it has left it. Then, if the word that this answers is not 0,
+/// [`deliver`] is to be called with it.
+pub fn own_stack(stack: core::ops::Range<usize>) -> usize {
+    THREAD.with(|t| {
+        t.own_len.store(0, Relaxed);
+        compiler_fence(SeqCst);
+        t.own.store(stack.start, Relaxed);
+        compiler_fence(SeqCst);
+        t.own_len.store(stack.len(), Relaxed);
+        core::ptr::from_ref(t).expose_provenance()
+    })
 }
 
 static ON_NEED: OnceLock<fn()> = OnceLock::new();
@@ -158,28 +188,88 @@ impl Drop for Call {
             t.call.store(self.interrupted, Release);
             compiler_fence(SeqCst);
             if t.deferred.load(Relaxed) != 0 && self.interrupted == 0 {
-                deliver(t);
+                end_deferral(t);
             }
         });
     }
 }
 
-/// The call is over: lets through what was kept back. Handlers run here, and may never return.
 #[cold]
 #[inline(never)]
-fn deliver(t: &Thread) {
-    let ends = t.deferred.swap(0, Relaxed) as u32 != 0;
-    let waited = t.waits.swap(0, Relaxed) != 0;
-    let mask = t.mask.load(Relaxed);
-    if ends && waited {
-        t.restores.store(1, Relaxed);
-        compiler_fence(SeqCst);
-        let _ = sys::sleep_under(t.under.load(Relaxed), core::time::Duration::ZERO);
-        if t.restores.swap(0, Relaxed) == 0 {
-            return;
-        }
+fn end_deferral(t: &Thread) {
+    if !t.is_own(sys::stack_pointer()) {
+        // SAFETY: this thread's.
+        unsafe { deliver(core::ptr::from_ref(t).cast()) };
     }
-    sys::set_sigmask(mask);
+}
+
+/// The call is over: lets through what was kept back. Handlers run here, and may never return. What
+/// has ended a wait under a mask of the program's is handled under that, by a ppoll(2) that takes no
+/// time; a handler that runs takes `restores` away, and its return has restored the mask.
+///
+/// In assembly, for it uses a few words of stack and no vector register: it runs on the program's
+/// stack, however small, where an inline call has left those alone.
+///
+/// # Safety
+/// `thread` is what [`own_stack`] has answered in this thread.
+#[unsafe(naked)]
+pub unsafe extern "C" fn deliver(thread: *const core::ffi::c_void) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbx",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbx, -16",
+        "mov rbx, rdi",
+        "push qword ptr [rbx + {mask}]",
+        ".cfi_def_cfa_offset 24",
+        "xor ecx, ecx",
+        "xor eax, eax",
+        "xchg [rbx + {deferred}], rax",
+        "xchg [rbx + {waits}], rcx",
+        "test eax, eax",
+        "jz 2f",
+        "test rcx, rcx",
+        "jz 2f",
+        "mov dword ptr [rbx + {restores}], 1",
+        "push 0",
+        "push 0",
+        ".cfi_def_cfa_offset 40",
+        "mov rdx, rsp",
+        "xor edi, edi",
+        "xor esi, esi",
+        "lea r10, [rbx + {under}]",
+        "mov r8d, 8",
+        "mov eax, {ppoll}",
+        "syscall",
+        "add rsp, 16",
+        ".cfi_def_cfa_offset 24",
+        "xor eax, eax",
+        "xchg [rbx + {restores}], eax",
+        "test eax, eax",
+        "jz 3f",
+        "2:",
+        "mov edi, {set}",
+        "mov rsi, rsp",
+        "xor edx, edx",
+        "mov r10d, 8",
+        "mov eax, {sigprocmask}",
+        "syscall",
+        "3:",
+        "add rsp, 8",
+        ".cfi_def_cfa_offset 16",
+        "pop rbx",
+        ".cfi_def_cfa_offset 8",
+        "ret",
+        ".cfi_endproc",
+        deferred = const core::mem::offset_of!(Thread, deferred),
+        mask = const core::mem::offset_of!(Thread, mask),
+        waits = const core::mem::offset_of!(Thread, waits),
+        restores = const core::mem::offset_of!(Thread, restores),
+        under = const core::mem::offset_of!(Thread, under),
+        ppoll = const sys::nr::__NR_ppoll,
+        sigprocmask = const sys::nr::__NR_rt_sigprocmask,
+        set = const SIG_SETMASK,
+    )
 }
 
 /// Does a signal wait for the end of the call? Then the call does not sleep any more.
@@ -278,7 +368,7 @@ pub unsafe fn defers(signo: i32, info: usize, context: usize) -> bool {
         // SAFETY: the kernel's structure, says our caller.
         let (rsp, rip, mask) = unsafe { (*at(AT_RSP), *at(AT_RIP), *at(AT_SIGMASK)) };
         let below = call.wrapping_add(ABOVE).wrapping_sub(rsp as usize);
-        let within = call != 0 && below < DEPTH;
+        let within = call != 0 && below < DEPTH || t.is_own(rsp as usize);
         // Of frames that lie on one another only the lowest returns to where all are blocked.
         if !within && mask & DEFERRED == DEFERRED && t.restores.swap(0, Relaxed) != 0 {
             // SAFETY: as above; sigreturn(2) takes it from there.
@@ -298,7 +388,7 @@ pub unsafe fn defers(signo: i32, info: usize, context: usize) -> bool {
         if t.blocks.load(Relaxed) == 0 && mask & DEFERRED != DEFERRED {
             t.mask.store(mask, Relaxed);
         }
-        let waits = t.waits.load(Relaxed) == call;
+        let waits = call != 0 && t.waits.load(Relaxed) == call;
         let blocked = waits && t.under.load(Relaxed) & 1 << (signo - 1) != 0;
         let how = if blocked { KEPT_BACK } else { ENDS_SLEEPS };
         t.deferred.store(t.deferred.load(Relaxed) | how, Relaxed);

@@ -71,8 +71,8 @@ pub fn first_ring() {
     }
 }
 
-/// A thread leaves its first request in flight. Without memory for the value, its end goes unheard.
-fn thread_begins() {
+/// A thread leaves its first request in flight, or has a stack of ours. Without memory for the value, its end goes unheard.
+pub fn thread_begins() {
     // SAFETY: the key exists before anybody is told of this function; the value is never read.
     unsafe {
         libc::pthread_setspecific(KEY.load(Ordering::Relaxed), core::ptr::without_provenance(1))
@@ -81,6 +81,7 @@ fn thread_begins() {
 
 extern "C" fn thread_ends(_: *mut c_void) {
     task::ends();
+    crate::door::stack::thread_ends();
 }
 
 /// True for the first caller among this process and all that were forked from it since the

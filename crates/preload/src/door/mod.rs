@@ -4,6 +4,7 @@ mod filter;
 pub mod libaio;
 pub mod patch;
 pub mod sigsys;
+pub mod stack;
 pub mod syscall;
 
 use crate::config::{self, Door};
@@ -12,6 +13,8 @@ use softring_engine::aio;
 
 /// Opens what the configuration asks for. Called by the constructor.
 pub fn open() {
+    stack::start();
+    patch::entry::probe();
     syscall::open();
     patch::own_text();
     match config::door() {

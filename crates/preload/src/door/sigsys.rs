@@ -26,7 +26,7 @@
 
 use super::{filter, libaio, patch};
 use crate::raw::{self, next, raw};
-use crate::{config, gate, report, wrap};
+use crate::{config, wrap};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU8, Ordering};
 use libc::{siginfo_t, sock_fprog, ucontext_t};
@@ -119,13 +119,11 @@ fn handle() -> bool {
     if patch::own_text().is_none() {
         return false;
     }
-    // SAFETY: zero is a valid sigaction: no flags, an empty mask. Not SA_ONSTACK: an alternate
-    // stack is sized for a short handler, and a ring call may wait for as long as the program
-    // likes.
+    // SAFETY: zero is a valid sigaction: no flags, an empty mask.
     let mut old: libc::sigaction = unsafe { core::mem::zeroed() };
     let mut new = old;
     new.sa_sigaction = on_sigsys as *const () as usize;
-    new.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART;
+    new.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART | libc::SA_ONSTACK;
     let set = next!(c"sigaction", fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int);
     // SAFETY: both structures are ours; the handler is one for SA_SIGINFO.
     let done = set.is_some_and(|f| unsafe { f(libc::SIGSYS, &raw const new, &raw mut old) } == 0);
@@ -179,6 +177,8 @@ struct SigsysInfo {
 /// SYS_SECCOMP.
 const SYS_SECCOMP: c_int = 1;
 
+/// The call is not made here, on the stack of a handler: the thread goes on in
+/// [`patch::entry::trapped`], as if the instruction had been patched.
 unsafe extern "C" fn on_sigsys(signo: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let errno = raw::errno();
     // SAFETY: the kernel's structures, for the life of this frame.
@@ -190,27 +190,17 @@ unsafe extern "C" fn on_sigsys(signo: c_int, info: *mut siginfo_t, context: *mut
         wrap::signal::forward(signo, info, context);
         return raw::set_errno(errno);
     }
+    let regs = &mut uc.uc_mcontext.gregs;
     // Looked for before there was a filter: here it is only read.
     let own = patch::own_text().unwrap_or_default();
-    let regs = &mut uc.uc_mcontext.gregs;
-    let reg = |r: c_int| regs[r as usize] as usize;
-    let ret = if own.contains(&sys.call_addr) {
+    if own.contains(&sys.call_addr) {
         // Our own call to the kernel, under a filter that a parent set for its own copy of this
         // library.
-        -(libc::EPERM as isize)
+        regs[libc::REG_RAX as usize] = -i64::from(libc::EPERM);
     } else {
-        report::TRAPPED.add();
-        let args = [
-            libc::REG_RDI,
-            libc::REG_RSI,
-            libc::REG_RDX,
-            libc::REG_R10,
-            libc::REG_R8,
-            libc::REG_R9,
-        ];
-        // SAFETY: the program's own call, as its registers have it.
-        unsafe { gate::call(sys.syscall as usize, &args.map(reg)) }
-    };
-    regs[libc::REG_RAX as usize] = ret as i64;
+        regs[libc::REG_RAX as usize] = nr;
+        regs[libc::REG_RCX as usize] = sys.call_addr as i64;
+        regs[libc::REG_RIP as usize] = patch::entry::trapped as *const () as i64;
+    }
     raw::set_errno(errno);
 }

@@ -8,11 +8,13 @@
 #![allow(unsafe_code)]
 
 use super::libaio::{FIRST, PGETEVENTS};
+use super::stack::{self, enter_stack, leave_stack};
 use crate::raw::{self, Next};
 use crate::{gate, report};
 use core::arch::naked_asm;
 use core::ffi::{c_long, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use softring_engine::handlers;
 
 /// Where other numbers go: to [`plain`] until the constructor has found libc's.
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(plain as *mut c_void);
@@ -103,18 +105,53 @@ unsafe extern "C" fn syscall() -> c_long {
 }
 
 /// The calls of io_uring, of kernel aio, of handlers and on descriptors, as `syscall(nr, a0 … a5)`.
-unsafe extern "C" fn ours(
-    nr: usize,
-    a0: usize,
-    a1: usize,
-    a2: usize,
-    a3: usize,
-    a4: usize,
-    a5: usize,
-) -> c_long {
+#[unsafe(naked)]
+unsafe extern "C" fn ours() -> c_long {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "push qword ptr [rbp + 16]",
+        "push r9; push r8; push rcx; push rdx; push rsi",
+        // Whether the stack is changed, and the number.
+        "push 0; push rdi",
+        enter_stack!("56"),
+        "mov edi, [rbp - 64]",
+        "lea rsi, [rbp - 48]",
+        "mov rdx, [rbp - 56]",
+        "and rsp, -16",
+        "call {call}",
+        "mov r11, rax",
+        "lea rsp, [rbp - 64]",
+        leave_stack!("56"),
+        "mov rdi, r11",
+        "leave",
+        ".cfi_def_cfa rsp, 8",
+        ".cfi_restore rbp",
+        "jmp {answer}",
+        ".cfi_endproc",
+        call = sym call,
+        answer = sym answer,
+        low = const stack::LOW,
+        len = const stack::LEN,
+        busy = const stack::BUSY,
+        word = const stack::WORD,
+        choose_stack = sym stack::choose_stack,
+        deliver = sym handlers::deliver,
+    )
+}
+
+/// `changed`: this runs on a stack of ours.
+unsafe extern "C" fn call(nr: usize, args: *const [usize; 6], changed: bool) -> isize {
+    if changed {
+        stack::entered();
+    }
     report::LIBC.add();
-    // SAFETY: the program's own call.
-    raw::libc_answer(unsafe { gate::call(nr & 0xffff_ffff, &[a0, a1, a2, a3, a4, a5]) }) as c_long
+    // SAFETY: the program's own call; `ours` passes its own frame.
+    unsafe { gate::call(nr, &*args) }
 }
 
 /// Calls that change rights, and a few with numbers between theirs.
@@ -152,10 +189,11 @@ unsafe extern "C" fn plain() -> c_long {
         "2:",
         "mov rdi, rax",
         "jmp {fail}",
-        fail = sym fail,
+        fail = sym answer,
     )
 }
 
-extern "C" fn fail(ret: isize) -> c_long {
+/// As libc answers.
+extern "C" fn answer(ret: isize) -> c_long {
     raw::libc_answer(ret) as c_long
 }

@@ -6,13 +6,17 @@
 //! their initial state, which is what they were in.
 #![allow(unsafe_code)]
 
+use crate::door::stack::{self, enter_stack, leave_stack};
 use crate::{gate, raw, report};
 use core::arch::naked_asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use core::sync::atomic::{AtomicU32, Ordering};
+use softring_engine::handlers;
 
 /// What the loader's hook asks for: no system call's number.
 pub const HOOK: usize = 0x4000_0000;
+/// Beside the number: the call was trapped.
+const TRAPPED: usize = 0x2000_0000;
 
 /// SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM.
 const VECTOR: u32 = 0b1110_0110;
@@ -75,6 +79,8 @@ macro_rules! push_frame {
             "push rax; push rcx\n",
             ".cfi_offset rip, -160\n",
             "push r9; push r8; push r10; push rdx; push rsi; push rdi\n",
+            // Whether the stack is changed, and the number.
+            "push 0; push r11\n",
         )
     };
 }
@@ -165,8 +171,9 @@ macro_rules! clear_header {
 pub unsafe extern "C" fn enter() {
     naked_asm!(
         push_frame!(),
-        "mov edi, r11d",
-        "mov rsi, rsp",
+        enter_stack!("72"),
+        "mov rdi, [rbp - 80]",
+        "lea rsi, [rbp - 64]",
         "and rsp, -64",
         "mov r8d, [rip + {wide}]",
         "test r8d, r8d",
@@ -182,6 +189,7 @@ pub unsafe extern "C" fn enter() {
         "sub rsp, 320",
         "stmxcsr [rsp + 256]",
         save_xmm!(),
+        "mov rdx, [rbp - 72]",
         "call {call}",
         "mov r11, rax",
         "mov r8d, [rip + {wide}]",
@@ -206,6 +214,7 @@ pub unsafe extern "C" fn enter() {
         "or eax, 2",
         "xor edx, edx",
         "xsave64 [rsp]",
+        "mov rdx, [rbp - 72]",
         "call {call}",
         "mov r11, rax",
         "mov eax, [rip + {wide}]",
@@ -213,25 +222,62 @@ pub unsafe extern "C" fn enter() {
         "xor edx, edx",
         "xrstor64 [rsp]",
         "6:",
+        "lea rsp, [rbp - 80]",
+        leave_stack!("72"),
         pop_frame!(),
         wide = sym WIDE,
         in_use = sym IN_USE,
         initial = sym INITIAL,
         area = const AREA,
         call = sym call,
+        low = const stack::LOW,
+        len = const stack::LEN,
+        busy = const stack::BUSY,
+        word = const stack::WORD,
+        choose_stack = sym stack::choose_stack,
+        deliver = sym handlers::deliver,
     )
 }
 
-unsafe extern "C" fn call(nr: usize, args: *const [usize; 6]) -> isize {
+/// Where a trapped call goes on, as if its instruction had been patched: with the program's own
+/// registers, rcx as `syscall` leaves it, and the number in eax.
+///
+/// To whoever unwinds it looks like a stub, and so does not exist.
+#[unsafe(naked)]
+pub unsafe extern "C" fn trapped() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_def_cfa rsp, 0",
+        ".cfi_register rip, rcx",
+        "lea rsp, [rsp - 128]",
+        ".cfi_def_cfa_offset 128",
+        // No flag changes.
+        "lea eax, [rax + {trapped}]",
+        "call {enter}",
+        "lea rsp, [rsp + 128]",
+        ".cfi_def_cfa_offset 0",
+        "jmp rcx",
+        ".cfi_endproc",
+        trapped = const TRAPPED,
+        enter = sym enter,
+    )
+}
+
+/// `changed`: this runs on a stack of ours.
+unsafe extern "C" fn call(nr: usize, args: *const [usize; 6], changed: bool) -> isize {
+    if changed {
+        stack::entered();
+    }
     // The instruction leaves errno alone, and so do we.
     let errno = raw::errno();
     let ret = if nr == HOOK {
         super::changed();
         0
     } else {
-        report::PATCHED.add();
+        let count = if nr & TRAPPED == 0 { &report::PATCHED } else { &report::TRAPPED };
+        count.add();
         // SAFETY: `enter` passes its own frame, where it pushed the six arguments in order.
-        unsafe { gate::call(nr, &*args) }
+        unsafe { gate::call(nr & !TRAPPED, &*args) }
     };
     raw::set_errno(errno);
     ret

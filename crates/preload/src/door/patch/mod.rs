@@ -74,7 +74,6 @@ static RINGS: AtomicBool = AtomicBool::new(false);
 
 /// Patches what is loaded, and arranges for what will be.
 pub fn open() {
-    entry::probe();
     update(false);
     modules::watch();
 }

@@ -1,0 +1,290 @@
+//! The stack that a call of the engine runs on.
+//!
+//! A system call takes nothing of its caller's stack. The engine takes kilobytes, which a thread's
+//! own stack has, and a goroutine's (2 KiB, without a page below that would fault), a coroutine's or
+//! an alternate signal stack's may not. So what enters the engine asks where its stack pointer is:
+//!
+//! ```text
+//! within the thread's own stack, at least ROOM above its end    goes on there
+//! anywhere else                                                 changes to a stack of ours,
+//!                                                               one for each thread
+//! ours is in use (a handler that nobody told us of has          goes on there
+//! interrupted a call), or there is no memory for it
+//! ```
+//!
+//! Always to change would be simpler. But a profiler that copies some kilobytes from the stack
+//! pointer on (perf with `--call-graph dwarf`) then sees none of the program's frames.
+//!
+//! The thread's own stack is asked of nobody: pthread_getattr_np(3) calls malloc(3), which the caller
+//! may have interrupted. A thread's control block lies at the upper end of its stack and holds, side
+//! by side, where that begins and how long it is; that pair is looked for. Where none is found (musl)
+//! each call changes. The process's first stack is known from the auxiliary vector.
+//!
+//! No handler of the program's runs on our stack: the engine keeps signals back meanwhile
+//! (`handlers::own_stack`), and [`leave_stack`] lets them through on the program's.
+#![allow(unsafe_code)]
+
+use core::arch::{global_asm, naked_asm};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use softring_engine::handlers;
+
+use crate::raw::raw;
+
+/// Below this much room a call changes to a stack of ours.
+const ROOM: usize = 64 << 10;
+/// Ours, of which a page at its end cannot be touched.
+const SIZE: usize = 256 << 10;
+const GUARD: usize = 4096;
+/// How much of the first stack counts, if it may grow without limit.
+const FIRST: usize = 8 << 20;
+/// How many words of glibc's `struct pthread` are looked at; all versions have more.
+const WORDS: usize = if cfg!(target_env = "gnu") { 0x880 / 8 } else { 0 };
+
+/// Where the process's first stack has room, and how much; see [`start`].
+static FIRST_LOW: AtomicUsize = AtomicUsize::new(0);
+static FIRST_LEN: AtomicUsize = AtomicUsize::new(0);
+
+// What each thread knows, as offsets into `softring_stack`:
+/// Where its own stack has room; 0: not asked yet.
+pub(super) const LOW: usize = 0;
+/// How many bytes from there on; 0: it is not known.
+pub(super) const LEN: usize = 8;
+/// The upper end of our stack; 0: there is none.
+const OURS: usize = 16;
+/// Our stack is in use.
+pub(super) const BUSY: usize = 24;
+/// The engine's word for the thread ([`handlers::own_stack`]); 0: it does not know our stack.
+pub(super) const WORD: usize = 32;
+
+global_asm!(
+    ".pushsection .tbss.softring_stack,\"awT\",@nobits",
+    ".balign 8",
+    ".hidden softring_stack",
+    ".globl softring_stack",
+    "softring_stack:",
+    ".zero 40",
+    ".size softring_stack, 40",
+    ".popsection",
+);
+
+/// Changes to our stack if the caller's may be too small. In: a frame at rbp, all registers kept in
+/// it or free, `flag` the offset of a word in it that is 0, and becomes 1 if the stack is changed.
+macro_rules! enter_stack {
+    ($flag:literal) => {
+        concat!(
+            "mov rax, [rip + softring_stack@GOTTPOFF]\n",
+            "mov rcx, rsp\n",
+            "sub rcx, fs:[rax + {low}]\n",
+            "cmp rcx, fs:[rax + {len}]\n",
+            "jb 91f\n",
+            "call {choose_stack}\n",
+            "test rdx, rdx\n",
+            "jz 91f\n",
+            "mov qword ptr [rbp - ",
+            $flag,
+            "], 1\n",
+            "mov rsp, rdx\n",
+            "91:\n",
+        )
+    };
+}
+pub(crate) use enter_stack;
+
+/// After `rsp` has been set back into the frame: gives our stack back, and lets through what was
+/// kept from the program meanwhile. Keeps r11, rbp and rsp; all else is free.
+macro_rules! leave_stack {
+    ($flag:literal) => {
+        concat!(
+            "cmp qword ptr [rbp - ",
+            $flag,
+            "], 0\n",
+            "je 92f\n",
+            "mov rax, [rip + softring_stack@GOTTPOFF]\n",
+            "mov dword ptr fs:[rax + {busy}], 0\n",
+            "mov rdi, fs:[rax + {word}]\n",
+            "cmp qword ptr [rdi], 0\n",
+            "je 92f\n",
+            "push r11\n",
+            "push r11\n",
+            "call {deliver}\n",
+            "pop r11\n",
+            "pop r11\n",
+            "92:\n",
+        )
+    };
+}
+pub(crate) use leave_stack;
+
+/// In: rax, the offset of `softring_stack`. Out: rdx, the stack to change to, which is in use from
+/// now on; 0: none. Changes rcx, rsi, rdi, r8 to r11, and no vector register.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn choose_stack() {
+    naked_asm!(
+        "cmp qword ptr fs:[rax + {low}], 0",
+        "jne 5f",
+        // Not asked yet. The first stack?
+        "mov rdx, [rip + {first_low}]",
+        "mov rsi, [rip + {first_len}]",
+        "mov rcx, rsp",
+        "sub rcx, rdx",
+        "cmp rcx, rsi",
+        "jb 4f",
+        // The pair in the thread's control block: a beginning below, a length that ends above.
+        "mov r8, fs:0",
+        "xor ecx, ecx",
+        "2:",
+        "cmp ecx, {words}",
+        "jae 3f",
+        "mov rdx, [r8 + 8 * rcx]",
+        "mov rsi, [r8 + 8 * rcx + 8]",
+        "inc ecx",
+        "lea rdi, [rdx + rsi]",
+        "sub rdi, r8",
+        "cmp rdi, {above}",
+        "ja 2b",
+        "cmp rdi, {below}",
+        "jb 2b",
+        "cmp rdx, r8",
+        "jae 2b",
+        "cmp rdx, 0x10000",
+        "jb 2b",
+        "cmp rsi, {room}",
+        "jbe 2b",
+        "cmp rsi, {longest}",
+        "ja 2b",
+        "add rdx, {room}",
+        "sub rsi, {room}",
+        "jmp 4f",
+        "3:",
+        "mov edx, 1",
+        "xor esi, esi",
+        "4:",
+        "mov fs:[rax + {len}], rsi",
+        "mov fs:[rax + {low}], rdx",
+        "mov rcx, rsp",
+        "sub rcx, rdx",
+        "cmp rcx, rsi",
+        "jb 8f",
+        "5:",
+        "mov rdx, fs:[rax + {ours}]",
+        "test rdx, rdx",
+        "jz 7f",
+        "6:",
+        // With the bus locked: a thread made without a control block of its own shares this.
+        "mov ecx, 1",
+        "xchg fs:[rax + {busy}], ecx",
+        "test ecx, ecx",
+        "jnz 8f",
+        "ret",
+        // A new one.
+        "7:",
+        "push rax",
+        "mov eax, {mmap}",
+        "xor edi, edi",
+        "mov esi, {size}",
+        "mov edx, {prot}",
+        "mov r10d, {how}",
+        "mov r8, -1",
+        "xor r9d, r9d",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 9f",
+        "mov rdi, rax",
+        "mov esi, {guard}",
+        "xor edx, edx",
+        "mov eax, {mprotect}",
+        "syscall",
+        "lea rdx, [rdi + {size}]",
+        "pop rax",
+        "mov fs:[rax + {ours}], rdx",
+        "jmp 6b",
+        "9:",
+        "pop rax",
+        "8:",
+        "xor edx, edx",
+        "ret",
+        low = const LOW,
+        len = const LEN,
+        ours = const OURS,
+        busy = const BUSY,
+        first_low = sym FIRST_LOW,
+        first_len = sym FIRST_LEN,
+        words = const WORDS,
+        // What lies above a control block: itself, some 2,300 bytes, to the end of its page.
+        below = const 1024,
+        above = const 0x3000,
+        room = const ROOM,
+        longest = const i32::MAX,
+        size = const SIZE,
+        guard = const GUARD,
+        mmap = const libc::SYS_mmap,
+        mprotect = const libc::SYS_mprotect,
+        prot = const libc::PROT_READ | libc::PROT_WRITE,
+        how = const libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
+    )
+}
+
+/// The calling thread's record: `at` is one of the offsets above.
+fn word(at: usize) -> *mut usize {
+    let record: usize;
+    // SAFETY: reads the thread pointer and an offset that the loader has filled in.
+    unsafe {
+        core::arch::asm!(
+            "mov {0}, [rip + softring_stack@GOTTPOFF]",
+            "add {0}, fs:0",
+            out(reg) record,
+            options(nostack, readonly),
+        );
+    }
+    core::ptr::with_exposed_provenance_mut(record + at)
+}
+
+/// The calling thread has changed to our stack: the first time, the engine is told of it.
+#[inline]
+pub(super) fn entered() {
+    // SAFETY: words of this thread's own record.
+    unsafe {
+        if *word(WORD) == 0 {
+            first_entered();
+        }
+    }
+}
+
+#[cold]
+fn first_entered() {
+    // SAFETY: as in `entered`; our stack lies below its upper end.
+    unsafe {
+        let end = *word(OURS);
+        *word(WORD) = handlers::own_stack(end - SIZE..end);
+    }
+    crate::proc::thread_begins();
+}
+
+/// The calling thread ends, on its own stack.
+pub fn thread_ends() {
+    // SAFETY: words of this thread's own record; our stack is not in use, as this is the program's.
+    unsafe {
+        let end = word(OURS).replace(0);
+        if end != 0 && *word(BUSY) == 0 {
+            handlers::own_stack(0..0);
+            *word(WORD) = 0;
+            raw!(libc::SYS_munmap, end - SIZE, SIZE);
+        }
+    }
+}
+
+/// Finds the process's first stack. Called by the constructor.
+pub fn start() {
+    // SAFETY: no arguments that could be wrong; the kernel writes the limit into ours.
+    let (top, limit) = unsafe {
+        let mut limit = [0u64; 2];
+        let to = (&raw mut limit).expose_provenance();
+        raw!(libc::SYS_prlimit64, 0, libc::RLIMIT_STACK, 0, to);
+        (libc::getauxval(libc::AT_EXECFN) as usize, limit[0] as usize)
+    };
+    let len = limit.min(FIRST);
+    if top > FIRST && len > ROOM {
+        FIRST_LOW.store(top - len + ROOM, Relaxed);
+        FIRST_LEN.store(len - ROOM, Relaxed);
+    }
+}

@@ -1,0 +1,26 @@
+//! A call leaves its caller's stack alone, as a system call does, where that may be small: below 512
+//! bytes, by each entry point, in the first thread and in another; a handler that comes meanwhile
+//! runs on the caller's stack, and may leave the call for good.
+
+mod common;
+
+use std::process::Command;
+
+use common::{count, succeed, under};
+
+#[test]
+fn a_call_uses_little_of_a_small_stack() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("small_stack");
+    let source = format!("{}/tests/common/small_stack.c", env!("CARGO_MANIFEST_DIR"));
+    let flags = ["-O1", "-fno-optimize-sibling-calls", "-pthread"];
+    succeed(Command::new("cc").args(flags).arg("-o").arg(&program).arg(source));
+    for (how, door) in [("name", "none"), ("inline", "patch"), ("inline", "sigsys")] {
+        let ran = Command::new(&program).arg(how).status().unwrap();
+        // 77: the kernel makes no ring.
+        assert!(matches!(ran.code(), Some(0 | 77)), "on the kernel, {how}: {ran}");
+        let out = succeed(under(&program, "user", door).arg(how));
+        let ways = (count(&out, "patched") > 0, count(&out, "trapped") > 0);
+        assert_eq!(ways, (door == "patch", door == "sigsys"));
+    }
+}
