@@ -161,7 +161,7 @@ fn waits_sq_thread(slow: Slow, file: &File) {
     push_read(&mut ring, file);
     let before = cpu_time();
     // How many it submits is the thread's affair.
-    let waited = took(|| drop(ring.submit_and_wait(1).unwrap()));
+    let waited = took(|| _ = ring.submit_and_wait(1).unwrap());
     let cpu = cpu_time() - before;
     drop(slow);
     assert_eq!(ring.completion().next().unwrap().result(), BLOCK as i32);
