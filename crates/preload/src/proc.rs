@@ -71,7 +71,8 @@ pub fn first_ring() {
     }
 }
 
-/// A thread leaves its first request in flight, or has a stack of ours. Without memory for the value, its end goes unheard.
+/// A thread leaves its first request in flight, or has a stack of ours. Without memory for the
+/// value, its end goes unheard.
 pub fn thread_begins() {
     // SAFETY: the key exists before anybody is told of this function; the value is never read.
     unsafe {

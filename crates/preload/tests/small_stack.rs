@@ -1,6 +1,6 @@
-//! A call leaves its caller's stack alone, as a system call does, where that may be small: below 512
-//! bytes, by each entry point, in the first thread and in another; a handler that comes meanwhile
-//! runs on the caller's stack, and may leave the call for good.
+//! A call leaves its caller's stack alone, as a system call does, where that may be small: below
+//! 512 bytes, by each entry point, in the first thread and in another; a handler that comes
+//! meanwhile runs on the caller's stack, and may leave the call for good.
 
 mod common;
 

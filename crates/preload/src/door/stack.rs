@@ -1,8 +1,8 @@
 //! The stack that a call of the engine runs on.
 //!
 //! A system call takes nothing of its caller's stack. The engine takes kilobytes, which a thread's
-//! own stack has, and a goroutine's (2 KiB, without a page below that would fault), a coroutine's or
-//! an alternate signal stack's may not. So what enters the engine asks where its stack pointer is:
+//! own stack has. A goroutine's (2 KiB, without a page below that would fault), a coroutine's or an
+//! alternate signal stack may not. So what enters the engine asks where its stack pointer is:
 //!
 //! ```text
 //! within the thread's own stack, at least ROOM above its end    goes on there
@@ -15,10 +15,10 @@
 //! Always to change would be simpler. But a profiler that copies some kilobytes from the stack
 //! pointer on (perf with `--call-graph dwarf`) then sees none of the program's frames.
 //!
-//! The thread's own stack is asked of nobody: pthread_getattr_np(3) calls malloc(3), which the caller
-//! may have interrupted. A thread's control block lies at the upper end of its stack and holds, side
-//! by side, where that begins and how long it is; that pair is looked for. Where none is found (musl)
-//! each call changes. The process's first stack is known from the auxiliary vector.
+//! The thread's own stack is asked of nobody: pthread_getattr_np(3) calls malloc(3), which the
+//! caller may have interrupted. A thread's control block lies at the upper end of its stack and
+//! holds, side by side, where that begins and how long it is; that pair is looked for. Where none
+//! is found (musl) each call changes. The process's first stack is known from the auxiliary vector.
 //!
 //! No handler of the program's runs on our stack: the engine keeps signals back meanwhile
 //! (`handlers::own_stack`), and [`leave_stack`] lets them through on the program's.
@@ -116,20 +116,54 @@ macro_rules! leave_stack {
 pub(crate) use leave_stack;
 
 /// In: rax, the offset of `softring_stack`. Out: rdx, the stack to change to, which is in use from
-/// now on; 0: none. Changes rcx, rsi, rdi, r8 to r11, and no vector register.
+/// now on; 0: none. Keeps rax; changes rcx, rsi, rdi, r8 to r11, and no vector register.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn choose_stack() {
     naked_asm!(
         "cmp qword ptr fs:[rax + {low}], 0",
-        "jne 5f",
-        // Not asked yet. The first stack?
+        "jne 2f",
+        "call {find}",
+        "mov rcx, rsp",
+        "sub rcx, fs:[rax + {low}]",
+        "cmp rcx, fs:[rax + {len}]",
+        "jb 4f",
+        "2:",
+        "mov rdx, fs:[rax + {ours}]",
+        "test rdx, rdx",
+        "jnz 3f",
+        "call {make}",
+        "test rdx, rdx",
+        "jz 4f",
+        "3:",
+        // With the bus locked: a thread made without a control block of its own shares this.
+        "mov ecx, 1",
+        "xchg fs:[rax + {busy}], ecx",
+        "test ecx, ecx",
+        "jnz 4f",
+        "ret",
+        "4:",
+        "xor edx, edx",
+        "ret",
+        low = const LOW,
+        len = const LEN,
+        ours = const OURS,
+        busy = const BUSY,
+        find = sym find_own,
+        make = sym make_ours,
+    )
+}
+
+/// Finds the thread's own stack: the process's first one, or by the pair in the control block, a
+/// beginning below and a length that ends above. Registers as for [`choose_stack`].
+#[unsafe(naked)]
+unsafe extern "C" fn find_own() {
+    naked_asm!(
         "mov rdx, [rip + {first_low}]",
         "mov rsi, [rip + {first_len}]",
         "mov rcx, rsp",
         "sub rcx, rdx",
         "cmp rcx, rsi",
         "jb 4f",
-        // The pair in the thread's control block: a beginning below, a length that ends above.
         "mov r8, fs:0",
         "xor ecx, ecx",
         "2:",
@@ -161,23 +195,25 @@ pub(super) unsafe extern "C" fn choose_stack() {
         "4:",
         "mov fs:[rax + {len}], rsi",
         "mov fs:[rax + {low}], rdx",
-        "mov rcx, rsp",
-        "sub rcx, rdx",
-        "cmp rcx, rsi",
-        "jb 8f",
-        "5:",
-        "mov rdx, fs:[rax + {ours}]",
-        "test rdx, rdx",
-        "jz 7f",
-        "6:",
-        // With the bus locked: a thread made without a control block of its own shares this.
-        "mov ecx, 1",
-        "xchg fs:[rax + {busy}], ecx",
-        "test ecx, ecx",
-        "jnz 8f",
         "ret",
-        // A new one.
-        "7:",
+        low = const LOW,
+        len = const LEN,
+        first_low = sym FIRST_LOW,
+        first_len = sym FIRST_LEN,
+        words = const WORDS,
+        // What lies above a control block: itself, some 2,300 bytes, to the end of its page.
+        below = const 1024,
+        above = const 0x3000,
+        room = const ROOM,
+        longest = const i32::MAX,
+    )
+}
+
+/// Maps a stack of ours. Out: rdx, its upper end; 0: there is no memory. Registers as for
+/// [`choose_stack`].
+#[unsafe(naked)]
+unsafe extern "C" fn make_ours() {
+    naked_asm!(
         "push rax",
         "mov eax, {mmap}",
         "xor edi, edi",
@@ -187,34 +223,19 @@ pub(super) unsafe extern "C" fn choose_stack() {
         "mov r8, -1",
         "xor r9d, r9d",
         "syscall",
+        "xor edx, edx",
         "cmp rax, -4095",
-        "jae 9f",
+        "jae 2f",
         "mov rdi, rax",
         "mov esi, {guard}",
-        "xor edx, edx",
         "mov eax, {mprotect}",
         "syscall",
         "lea rdx, [rdi + {size}]",
+        "2:",
         "pop rax",
         "mov fs:[rax + {ours}], rdx",
-        "jmp 6b",
-        "9:",
-        "pop rax",
-        "8:",
-        "xor edx, edx",
         "ret",
-        low = const LOW,
-        len = const LEN,
         ours = const OURS,
-        busy = const BUSY,
-        first_low = sym FIRST_LOW,
-        first_len = sym FIRST_LEN,
-        words = const WORDS,
-        // What lies above a control block: itself, some 2,300 bytes, to the end of its page.
-        below = const 1024,
-        above = const 0x3000,
-        room = const ROOM,
-        longest = const i32::MAX,
         size = const SIZE,
         guard = const GUARD,
         mmap = const libc::SYS_mmap,
