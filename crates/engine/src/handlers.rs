@@ -120,9 +120,9 @@ std::thread_local! {
 }
 
 /// Whoever stands in front of the engine may have the calling thread's calls run on `stack`, which
-/// is not the program's. No handler of the program's is to run there: signals are deferred from when
-/// the thread has changed to it until it has left it. Then, if the word that this answers is not 0,
-/// [`deliver`] is to be called with it.
+/// is not the program's. No handler of the program's is to run there: signals are deferred from
+/// when the thread has changed to it until it has left it. Then, if the word at the address that
+/// this answers is not 0, [`deliver`] is to be called with that address.
 pub fn own_stack(stack: core::ops::Range<usize>) -> usize {
     THREAD.with(|t| {
         t.own_len.store(0, Relaxed);
@@ -203,9 +203,9 @@ fn end_deferral(t: &Thread) {
     }
 }
 
-/// The call is over: lets through what was kept back. Handlers run here, and may never return. What
-/// has ended a wait under a mask of the program's is handled under that, by a ppoll(2) that takes no
-/// time; a handler that runs takes `restores` away, and its return has restored the mask.
+/// The call is over: lets through what was kept back. Handlers run here, and may never return.
+/// What has ended a wait under a mask of the program's is handled under that, by a ppoll(2) that
+/// takes no time; a handler that runs takes `restores` away, and its return has restored the mask.
 ///
 /// In assembly, for it uses a few words of stack and no vector register: it runs on the program's
 /// stack, however small, where an inline call has left those alone.
@@ -410,9 +410,15 @@ fn block_deferred() -> u64 {
     old
 }
 
+/// Stands in front of the one function of the engine's whose system call takes any number and must
+/// be left alone by whoever replaces calls in text.
+pub const MARK: &str = "softring";
+
 global_asm!(
     ".pushsection .text.softring_interruptible,\"ax\",@progbits",
     ".balign 16",
+    ".space 8",
+    ".ascii \"softring\"",
     ".hidden softring_interruptible",
     ".globl softring_interruptible",
     ".type softring_interruptible,@function",

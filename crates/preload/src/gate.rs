@@ -48,7 +48,9 @@ pub fn watched() -> bool {
 
 /// There is a descriptor of the engine's, or will be in a moment.
 pub fn watch() {
-    WATCHED.store(true, Ordering::Relaxed);
+    if !WATCHED.swap(true, Ordering::Relaxed) {
+        door::patch::stub::watch();
+    }
 }
 
 /// Has the engine made a ring for this process?
@@ -213,6 +215,15 @@ fn cannot_poll(a: &[usize; 6]) -> bool {
     user::read(flags as u64).is_ok_and(polls)
         && poll_queues::nothing_polls()
         && minimal_ring_refused().is_none()
+}
+
+/// Are the program's rings to be ours, all of them?
+pub fn denies_all() -> bool {
+    match config::engine() {
+        Engine::User => true,
+        Engine::Kernel => false,
+        Engine::Auto => minimal_ring_refused().is_some(),
+    }
 }
 
 /// Does this answer of `io_uring_setup` mean that the kernel gives no ring here, rather than that

@@ -48,20 +48,35 @@ pub fn engine_runs(why: Why) {
 /// A program needs our rings, and a call site of it would go past us.
 pub fn refused(gaps: &Gaps) {
     static SAID: AtomicBool = AtomicBool::new(false);
-    let Gaps { sites, blocked } = gaps;
-    if SAID.swap(true, Ordering::Relaxed) {
-        return;
+    if !SAID.swap(true, Ordering::Relaxed) {
+        let (sites, why) = (gaps.sites, no_trap(gaps));
+        say(&format!(
+            "io_uring stays denied: {sites} call site(s) of this program could not be patched and \
+             {why}"
+        ));
     }
-    let why = match blocked {
+}
+
+/// Call sites of a program go past us, and may make rings.
+pub fn past_us(gaps: &Gaps) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        let (sites, why) = (gaps.sites, no_trap(gaps));
+        say(&format!(
+            "if this program uses io_uring, the kernel answers it: {sites} call site(s) could not \
+             be patched and {why}"
+        ));
+    }
+}
+
+fn no_trap(gaps: &Gaps) -> String {
+    match gaps.blocked {
         0 => "the SIGSYS trap is not available. See `softring doctor`".to_owned(),
         n => format!(
             "{n} thread(s) block SIGSYS, so that the trap would kill them. With `softring run \
              --door=sigsys` it is set at start, and SIGSYS kept out of what threads block"
         ),
-    };
-    say(&format!(
-        "io_uring stays denied: {sites} call site(s) of this program could not be patched and {why}"
-    ));
+    }
 }
 
 /// No ring of ours could be made: is it for a limit that the kernel's rings do not know?

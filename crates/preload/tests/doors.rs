@@ -71,6 +71,8 @@ enum Denied {
     ByPrctl,
     /// By seccomp: mprotect to PROT_EXEC, mmap to PROT_WRITE and PROT_EXEC.
     BySeccomp,
+    /// So, and pwrite(2) as well, which would write to /proc/self/mem.
+    AndWrites,
 }
 
 fn deny(how: Denied) -> std::io::Result<()> {
@@ -79,8 +81,10 @@ fn deny(how: Denied) -> std::io::Result<()> {
     let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     let [jump, set] = [libc::BPF_JEQ, libc::BPF_JSET].map(|j| libc::BPF_JMP | j | libc::BPF_K);
     let answer = libc::BPF_RET | libc::BPF_K;
+    let writes = if matches!(how, Denied::AndWrites) { libc::SYS_pwrite64 } else { -1 };
     let filter = [
         op(load, 0, 0, 0),
+        op(jump, 8, 0, writes as u32),
         op(jump, 0, 2, libc::SYS_mprotect as u32),
         op(load, 0, 0, 32),
         op(set, 5, 4, libc::PROT_EXEC as u32),
@@ -96,7 +100,7 @@ fn deny(how: Denied) -> std::io::Result<()> {
     let done = unsafe {
         match how {
             Denied::ByPrctl => libc::prctl(PR_SET_MDWE, 1, 0, 0, 0),
-            Denied::BySeccomp => {
+            Denied::BySeccomp | Denied::AndWrites => {
                 libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
                 let mode = libc::SECCOMP_MODE_FILTER;
                 libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program)
@@ -116,6 +120,18 @@ fn sites_are_patched_where_memory_is_written_or_executable() {
             let out = succeed(program.arg(case));
             assert_eq!((count(&out, "patched"), count(&out, "trapped")), (1, 0), "{case}");
         }
+    }
+}
+
+#[test]
+fn the_trap_is_set_at_start_where_text_cannot_be_patched() {
+    for (case, engine, trapped) in [("full", "user", true), ("plain", "kernel", false)] {
+        let mut program = under(example("sites"), engine, "auto");
+        // SAFETY: system calls only.
+        unsafe { program.pre_exec(|| deny(Denied::AndWrites)) };
+        let out = succeed(program.arg(case));
+        assert_eq!((count(&out, "patched"), count(&out, "trapped") > 0), (0, trapped), "{case}");
+        assert!(count(&out, "gaps") > 0, "{case}");
     }
 }
 

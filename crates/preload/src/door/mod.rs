@@ -8,6 +8,7 @@ pub mod stack;
 pub mod syscall;
 
 use crate::config::{self, Door};
+use crate::notice;
 use crate::report::GAPS;
 use softring_engine::aio;
 
@@ -21,6 +22,7 @@ pub fn open() {
         Door::Auto => {
             sigsys::inherit();
             patch::open();
+            trap_if_needed();
         }
         Door::Patch => patch::open(),
         Door::Sigsys => {
@@ -28,6 +30,20 @@ pub fn open() {
             aio::all_calls_are_heard(open && config::aio_hipri());
         }
         Door::None => aio::all_calls_are_heard(false),
+    }
+}
+
+/// After sites were patched: sets the trap where a call site may make a ring and was left, and the
+/// program's rings are to be ours. Nobody would hear of that ring; others' calls can wait until
+/// there is one ([`close_gaps`]).
+fn trap_if_needed() {
+    let late = crate::gate::engine_rings() && GAPS.get() > 0;
+    if config::door() != Door::Auto || sigsys::is_open() || !late && patch::setups_left() == 0 {
+        return;
+    }
+    let ours = late || crate::gate::denies_all();
+    if let Some(Err(gaps)) = ours.then(close_gaps) {
+        notice::past_us(&gaps);
     }
 }
 

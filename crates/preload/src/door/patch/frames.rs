@@ -5,7 +5,8 @@
 //! table); a module with others counts as one without frames. (See the LSB, "DWARF Extensions".)
 #![allow(unsafe_code)]
 
-use super::modules::Module;
+use super::modules::{Module, text_bytes};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 /// eh_frame_ptr `pcrel|sdata4`, fde_count `udata4`, table `datarel|sdata4`, after version 1.
 const ENCODINGS: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
@@ -49,6 +50,42 @@ pub fn function(m: &Module, at: usize) -> Option<Function> {
     let f = Function { start, end: start.checked_add(size)? };
     (f.start <= at && at < f.end && m.text.iter().any(|t| t.holds(start) && t.holds(f.end - 1)))
         .then_some(f)
+}
+
+/// The function that holds the `syscall` at `at` in text that has padding between functions and no
+/// frames: Go's (`int3`), Zig's own backend's (zeros). From an aligned address behind padding to
+/// the next padding; what it answers may be more than one function.
+pub fn padded(m: &Module, at: usize) -> Option<Function> {
+    const ALIGNED: usize = 16;
+    const FAR: usize = 1024;
+    const SYSCALL: usize = 2;
+    let t = m.text.iter().find(|t| t.holds(at))?;
+    let (bytes, i) = (text_bytes(t), at - t.start);
+    let begins = |j: &usize| (t.start + j).is_multiple_of(ALIGNED) && ends_padded(&bytes[..*j]);
+    let start = (i.saturating_sub(FAR).max(1)..=i).rev().find(begins)?;
+    let behind = i + SYSCALL;
+    let ends = |j: &usize| {
+        let next = &bytes[*j..];
+        next.starts_with(&[INT3; 2]) || next.starts_with(&[0; ZEROS])
+    };
+    let end = (behind..bytes.len().min(i + FAR)).find(ends)?;
+    let code = Decoder::with_ip(64, &bytes[start..end], 0, DecoderOptions::NONE);
+    let mut found = false;
+    for ins in code {
+        if ins.is_invalid() {
+            return None;
+        }
+        found |= ins.ip() as usize == i - start && ins.mnemonic() == Mnemonic::Syscall;
+    }
+    found.then_some(Function { start: t.start + start, end: t.start + end })
+}
+
+const INT3: u8 = 0xcc;
+/// More than the zeros of a 32-bit constant.
+const ZEROS: usize = 5;
+
+fn ends_padded(before: &[u8]) -> bool {
+    before.ends_with(&[INT3]) || before.ends_with(&[0; ZEROS])
 }
 
 /// The address that the signed 32-bit number at `at` names, counted from `from`.

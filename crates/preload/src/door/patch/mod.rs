@@ -5,6 +5,7 @@
 //! resident  that reading it does not leave it resident
 //! scan      where 425..=427 and `syscall` occur in it, at the speed of memory
 //! frames    the function around such a place, from .eh_frame
+//! flow      that function, decoded: which numbers may reach its `syscall`
 //! site      what to replace there, decided on decoded instructions
 //! stub      the code that is jumped to instead, near its site
 //! text      the writing
@@ -35,13 +36,14 @@
 #![allow(unsafe_code)]
 
 pub mod entry;
+mod flow;
 mod frames;
 mod modules;
 mod resident;
 mod scan;
 mod site;
 pub mod straddle;
-mod stub;
+pub mod stub;
 mod text;
 
 use crate::report;
@@ -56,6 +58,8 @@ struct Seen {
     base: usize,
     text: usize,
     gaps: usize,
+    /// How many of them may make a ring.
+    setups: usize,
     /// Its sites of `mmap` and `close` were looked for.
     others: bool,
     /// Until then, where `syscall` stands in it.
@@ -66,6 +70,8 @@ struct Seen {
     aio: usize,
 }
 
+/// Call sites that may make a ring and could not be patched.
+static SETUPS_LEFT: AtomicUsize = AtomicUsize::new(0);
 static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
 /// Sites of `mmap` and `close` that were found and left.
 static MISSED: AtomicUsize = AtomicUsize::new(0);
@@ -82,6 +88,7 @@ pub fn open() {
 pub fn changed() {
     if modules::consistent() {
         update(true);
+        super::trap_if_needed();
     }
 }
 
@@ -101,6 +108,11 @@ pub fn hears_closes() -> bool {
 /// Inline `close` and `mmap` sites that were found and left alone.
 pub fn missed() -> usize {
     MISSED.load(Ordering::Relaxed)
+}
+
+/// Call sites that may make a ring and go past us.
+pub fn setups_left() -> usize {
+    SETUPS_LEFT.load(Ordering::Relaxed)
 }
 
 /// This library's own text. Looked for once, at start: the loader's lock may be held for ever in a
@@ -145,6 +157,7 @@ fn update(fresh: bool) {
     }
     softring_engine::aio::all_calls_are_heard(seen.iter().all(|s| s.aio == 0));
     report::GAPS.set(seen.iter().map(|s| s.gaps).sum());
+    SETUPS_LEFT.store(seen.iter().map(|s| s.setups).sum(), Ordering::Relaxed);
     report::NANOS.add_many(cpu_time() - started);
 }
 
@@ -179,11 +192,11 @@ fn patch(m: &Module, fresh: bool) -> Seen {
 /// `close`.
 fn patch_rings(m: &Module, text: &site::Seen, fresh: bool) -> (Vec<site::Site>, Seen) {
     let mut seen = Seen { base: m.base, text: m.text_start(), ..Seen::default() };
-    if text.numbers.is_empty() {
+    if text.syscalls.is_empty() {
         return (Vec::new(), seen);
     }
     let found = site::find(m, text);
-    seen.gaps = found.gaps;
+    (seen.gaps, seen.setups) = (found.gaps, found.setups);
     if found.sites.is_empty() {
         return (Vec::new(), seen);
     }
@@ -194,6 +207,7 @@ fn patch_rings(m: &Module, text: &site::Seen, fresh: bool) -> (Vec<site::Site>, 
         left.count()
     };
     seen.gaps += left(true);
+    seen.setups += left(true);
     (seen.others, seen.missed) = (true, left(false));
     (found.sites, seen)
 }

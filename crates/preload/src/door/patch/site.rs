@@ -1,15 +1,25 @@
 //! What to replace, decided on the decoded instructions of a function.
+//!
+//! | the number in eax is | where it may be io_uring's |
+//! |---|---|
+//! | a constant, moved there in a straight line | its `mov` becomes a jump |
+//! | a constant on some of the ways there | what is in front of `syscall`, or around it, becomes a |
+//! | not known: a wrapper's argument | jump to a stub that looks at eax |
+//!
+//! Where no jump fits in, the site is a gap.
 
+use super::flow::Body;
 use super::frames::{self, Function};
 use super::modules::{Module, text_bytes};
 use super::text::JUMP;
 use crate::door::libaio;
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, OpKind, Register,
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    Register,
 };
 use std::collections::HashSet;
 
+const SETUP: u64 = libc::SYS_io_uring_setup as u64;
 const RINGS: core::ops::RangeInclusive<u64> = 425..=427;
 /// What else programs do inline to a ring, and to the number of any descriptor: `mmap`, `close` and
 /// what duplicates. A site of these that is left alone is no gap.
@@ -24,10 +34,10 @@ const OTHERS: [u64; 7] = [
 ];
 /// Kernel aio's. Such a site goes past us unharmed if it is left alone, too.
 const AIO: [u64; 6] = [206, 207, 208, 209, 210, libaio::PGETEVENTS as u64];
-/// How far before `syscall` its number is looked for.
-const REACH: usize = 48;
 /// A function longer than this is taken as one whose bounds are unknown.
 const LONGEST: usize = 256 * 1024;
+/// Bytes of `syscall`.
+const SYSCALL: usize = 2;
 /// What is decoded where bounds are unknown.
 const UNKNOWN: usize = 96;
 
@@ -42,11 +52,18 @@ pub struct Site {
     pub resume: usize,
     /// The number is not known: the stub looks at eax.
     pub dynamic: bool,
+    /// Where `syscall` stands if it is left in its place, for other numbers.
+    pub syscall: Option<usize>,
     /// May be one of the three calls: to leave it alone is a gap.
     pub ring: bool,
 }
 
 impl Site {
+    /// Where nothing may jump to: the stub would not be run.
+    fn not_entered(&self) -> core::ops::Range<usize> {
+        self.at + 1..self.syscall.map_or(self.at + self.len, |at| at + 1)
+    }
+
     /// Where the program's own `syscall` would go on.
     pub fn behind_call(&self) -> usize {
         self.after.first().map_or(self.resume, |next| next.ip() as usize)
@@ -59,6 +76,16 @@ pub struct Found {
     pub sites: Vec<Site>,
     /// Calls that may be io_uring's and cannot be replaced.
     pub gaps: usize,
+    /// How many of them may be io_uring_setup(2).
+    pub setups: usize,
+}
+
+impl Found {
+    /// A call cannot be replaced.
+    fn left(&mut self, setup: bool) {
+        self.gaps += 1;
+        self.setups += usize::from(setup);
+    }
 }
 
 /// What a look at the text has shown.
@@ -70,37 +97,105 @@ pub struct Seen {
     pub syscalls: Vec<usize>,
 }
 
-/// Finds the sites of io_uring's calls; where there are some, those of `mmap` and `close`, too.
+/// Finds the sites that may be io_uring's; where there are some, those of `mmap` and `close`, too.
 pub fn find(m: &Module, Seen { numbers, syscalls }: &Seen) -> Found {
     let mut found = Found::default();
     let mut done = HashSet::new();
     for at in numbers.iter().filter_map(|n| mov_before(m, *n)) {
-        let f = frames::function(m, at).filter(|f| f.end - f.start <= LONGEST);
-        let known = f.is_some();
-        let f = f.unwrap_or(Function { start: at, end: at + UNKNOWN });
-        if done.insert(f.start) {
-            body(m, f).scan(known, |nr| RINGS.contains(&nr), &mut found);
+        if bounds(m, at).is_none() {
+            let f = Function { start: at, end: at + UNKNOWN };
+            Body::of(m, f).scan_line(&mut found);
         }
     }
-    if !found.sites.is_empty() {
-        find_calls(m, &OTHERS, syscalls, &done, &mut found);
+    let known: HashSet<usize> = found.sites.iter().map(Site::behind_call).collect();
+    for &at in syscalls {
+        match bounds(m, at) {
+            Some(f) if done.contains(&f.start) || !is_instruction(m, f, at) => {}
+            Some(f) if is_engine(m, f) => {}
+            Some(f) => {
+                done.insert(f.start);
+                Body::of(m, f).scan(&mut found);
+            }
+            None if known.contains(&(at + SYSCALL)) => {}
+            None if looks_like_call(m, at) => found.left(true),
+            None => {}
+        }
     }
     prove_windows(m, &mut found);
+    if found.sites.iter().all(|s| !s.ring) {
+        found.sites.clear();
+    }
     found
+}
+
+/// The function that holds `at`.
+fn bounds(m: &Module, at: usize) -> Option<Function> {
+    let f = frames::function(m, at).or_else(|| frames::padded(m, at))?;
+    (f.end - f.start <= LONGEST).then_some(f)
+}
+
+/// Is it the engine's, which a program may be linked with as well?
+fn is_engine(m: &Module, f: Function) -> bool {
+    let Some(t) = m.text.iter().find(|t| t.holds(f.start)) else { return false };
+    text_bytes(t)[..f.start - t.start].ends_with(softring_engine::handlers::MARK.as_bytes())
+}
+
+/// Does an instruction of the function's begin at `at`? Most of the bytes that look like `syscall`
+/// are part of another.
+fn is_instruction(m: &Module, f: Function, at: usize) -> bool {
+    let Some(t) = m.text.iter().find(|t| t.holds(f.start)) else { return false };
+    let bytes = &text_bytes(t)[f.start - t.start..];
+    let mut decoder = Decoder::with_ip(64, bytes, f.start as u64, DecoderOptions::NONE);
+    let mut i = Instruction::default();
+    while decoder.ip() < at as u64 && decoder.can_decode() {
+        decoder.decode_out(&mut i);
+    }
+    decoder.ip() == at as u64
+}
+
+/// Is it a system call, where no frames tell? It is if a straight line leads there that fills eax
+/// and other registers of a call. (Text without frames often holds tables.)
+fn looks_like_call(m: &Module, at: usize) -> bool {
+    const LINE: usize = 40;
+    const CALL: [Register; 7] = {
+        use Register::{R8, R9, R10, RAX, RDI, RDX, RSI};
+        [RAX, RDI, RSI, RDX, R10, R8, R9]
+    };
+    let Some(t) = m.text.iter().find(|t| t.holds(at)) else { return false };
+    let end = at - t.start;
+    let mut info = InstructionInfoFactory::new();
+    (end.saturating_sub(LINE)..end).any(|from| {
+        let bytes = &text_bytes(t)[from..end];
+        let mut filled = HashSet::new();
+        let mut decoder = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE);
+        for i in &mut decoder {
+            if i.is_invalid() || i.flow_control() != FlowControl::Next {
+                return false;
+            }
+            let moves = [Mnemonic::Mov, Mnemonic::Xor, Mnemonic::Movsxd, Mnemonic::Pop];
+            let used = info.info(&i).used_registers();
+            let written = used.iter().filter(|u| u.access() == OpAccess::Write);
+            if moves.contains(&i.mnemonic()) {
+                filled.extend(written.map(|u| u.register().full_register()));
+            }
+        }
+        // io_uring_setup(2) has two arguments.
+        filled.contains(&CALL[0]) && CALL.iter().filter(|r| filled.contains(r)).count() >= 3
+    })
 }
 
 /// Finds the plain sites of `mmap` and `close` in a module that has no others, and how many there
 /// are that are not plain.
 pub fn others(m: &Module, syscalls: &[usize]) -> (Vec<Site>, usize) {
     let mut found = Found::default();
-    find_calls(m, &OTHERS, syscalls, &HashSet::new(), &mut found);
+    find_calls(m, &OTHERS, syscalls, &mut found);
     plain_of(found)
 }
 
 /// The same of kernel aio's calls, in any module.
 pub fn aio(m: &Module, syscalls: &[usize]) -> (Vec<Site>, usize) {
     let mut found = Found::default();
-    let gaps = find_calls(m, &AIO, syscalls, &HashSet::new(), &mut found);
+    let gaps = find_calls(m, &AIO, syscalls, &mut found);
     let (sites, left) = plain_of(found);
     (sites, left + gaps)
 }
@@ -133,13 +228,7 @@ fn mov_before(m: &Module, imm: usize) -> Option<usize> {
 /// `mov $nr,%eax … syscall` for other calls than io_uring's. These numbers are small and common:
 /// only where frames tell that it is code, and which function's. Answers how many cannot be
 /// replaced.
-fn find_calls(
-    m: &Module,
-    calls: &[u64],
-    syscalls: &[usize],
-    done: &HashSet<usize>,
-    found: &mut Found,
-) -> usize {
+fn find_calls(m: &Module, calls: &[u64], syscalls: &[usize], found: &mut Found) -> usize {
     let mut near = HashSet::new();
     let mut gaps = 0;
     for &at in syscalls {
@@ -152,117 +241,72 @@ fn find_calls(
             continue;
         }
         let Some(f) = frames::function(m, at) else { continue };
-        if f.end - f.start <= LONGEST && !done.contains(&f.start) && near.insert(f.start) {
-            let mut others = Found::default();
-            body(m, f).scan(true, |nr| calls.contains(&nr), &mut others);
-            others.sites.retain(|s| s.ring);
-            others.sites.iter_mut().for_each(|s| s.ring = false);
-            found.sites.append(&mut others.sites);
-            gaps += others.gaps;
+        if f.end - f.start <= LONGEST && near.insert(f.start) {
+            gaps += Body::of(m, f).scan_for(calls, found);
         }
     }
     gaps
 }
 
-/// A function, decoded.
-struct Body {
-    code: Vec<Instruction>,
-    /// Where its branches lead.
-    targets: HashSet<u64>,
-    /// A jump through a register or a table: its targets are not known.
-    indirect: bool,
-}
-
-fn body(m: &Module, f: Function) -> Body {
-    let mut b = Body { code: Vec::new(), targets: HashSet::new(), indirect: false };
-    let Some(t) = m.text.iter().find(|t| t.holds(f.start)) else { return b };
-    let from = f.start - t.start;
-    let bytes = &text_bytes(t)[from..t.len.min(f.end - t.start)];
-    for i in &mut Decoder::with_ip(64, bytes, f.start as u64, DecoderOptions::NONE) {
-        match i.flow_control() {
-            FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
-                b.targets.insert(i.near_branch_target());
-            }
-            // Through a fixed slot it is a tail call.
-            FlowControl::IndirectBranch if !i.is_ip_rel_memory_operand() => b.indirect = true,
-            _ => {}
-        }
-        b.code.push(i);
-    }
-    b
-}
-
-/// What eax holds at a `syscall`.
-enum Number {
-    Known(u64, usize),
-    From(Register),
-    Unknown,
-}
-
 impl Body {
-    /// Plans every `syscall` of the function whose number may satisfy `ours`. Where the bounds are
-    /// not known, only the plain form is trusted.
-    fn scan(&self, known: bool, ours: impl Fn(u64) -> bool, found: &mut Found) {
-        for (i, ins) in self.code.iter().enumerate() {
-            if !known && ins.is_invalid() {
-                return;
-            }
-            if ins.mnemonic() != Mnemonic::Syscall {
+    /// Plans every `syscall` of the function that may be io_uring's, and of `mmap` and `close`.
+    fn scan(&self, found: &mut Found) {
+        for i in self.syscalls() {
+            if let Some((nr, mov)) = self.plain_number(i) {
+                let ring = RINGS.contains(&nr);
+                if ring || OTHERS.contains(&nr) {
+                    found.sites.push(Site { ring, ..self.plain(mov, i) });
+                }
                 continue;
             }
-            let maybe = match self.number(i) {
-                Number::Known(nr, mov) if ours(nr) || OTHERS.contains(&nr) => {
-                    found.sites.push(Site { ring: ours(nr), ..self.plain(mov, i) });
-                    false
-                }
-                Number::Known(..) => false,
-                Number::From(r) => self.may_hold(r, &ours),
-                Number::Unknown => self.may_hold(Register::RAX, &ours),
-            };
-            if maybe && known {
-                match self.window(i) {
-                    Some(site) => found.sites.push(site),
-                    None => found.gaps += 1,
-                }
+            let numbers = self.numbers(i);
+            let ring = numbers.may_be(|nr| RINGS.contains(&nr));
+            if !ring && !numbers.may_be(|nr| OTHERS.contains(&nr)) {
+                continue;
             }
-            if !known {
-                return;
+            match self.window(i) {
+                Some(site) => found.sites.push(Site { ring, ..site }),
+                None if ring => found.left(numbers.may_be(|nr| nr == SETUP)),
+                None => {}
             }
         }
     }
 
-    fn number(&self, syscall: usize) -> Number {
-        let mut info = InstructionInfoFactory::new();
-        for at in (syscall.saturating_sub(REACH)..syscall).rev() {
-            // A branch to what follows `at` brings another number.
-            if self.targets.contains(&self.code[at + 1].ip()) {
-                return Number::Unknown;
-            }
-            let ins = &self.code[at];
-            if ins.flow_control() != FlowControl::Next || ins.is_invalid() {
-                return Number::Unknown;
-            }
-            if !writes(&mut info, ins, Register::RAX) {
-                continue;
-            }
-            if let Some(nr) = constant(ins) {
-                return Number::Known(nr, at);
-            }
-            let copied = ins.mnemonic() == Mnemonic::Mov && ins.op1_kind() == OpKind::Register;
-            return match ins.op1_register() {
-                r if copied && r.is_gpr32() | r.is_gpr64() => Number::From(r.full_register()),
-                _ => Number::Unknown,
-            };
+    /// Where the function's bounds are not known, its first `syscall`, if it is of the plain form.
+    fn scan_line(&self, found: &mut Found) {
+        let valid = self.code.iter().take_while(|i| !i.is_invalid()).count();
+        let Some(i) = self.syscalls().next().filter(|&i| i < valid) else { return };
+        if let Some((nr, mov)) = self.plain_number(i)
+            && RINGS.contains(&nr)
+        {
+            found.sites.push(self.plain(mov, i));
         }
-        Number::Unknown
     }
 
-    /// May the register hold one of our numbers in this function? Only if such a constant is moved
-    /// into it.
-    fn may_hold(&self, r: Register, ours: impl Fn(u64) -> bool) -> bool {
-        self.code
-            .iter()
-            .any(|i| constant(i).is_some_and(&ours) && i.op0_register().full_register() == r)
+    /// Plans what is known to be one of these other calls; answers how many cannot be replaced.
+    fn scan_for(&self, calls: &[u64], found: &mut Found) -> usize {
+        let mut gaps = 0;
+        for i in self.syscalls() {
+            match self.plain_number(i) {
+                Some((nr, mov)) if calls.contains(&nr) => {
+                    found.sites.push(Site { ring: false, ..self.plain(mov, i) });
+                }
+                Some(_) => {}
+                None if self.numbers(i).known.iter().any(|nr| calls.contains(nr)) => {
+                    match self.window(i) {
+                        Some(site) => found.sites.push(Site { ring: false, ..site }),
+                        None => gaps += 1,
+                    }
+                }
+                None => {}
+            }
+        }
+        gaps
+    }
+
+    fn syscalls(&self) -> impl Iterator<Item = usize> {
+        let is = |i: &usize| self.code[*i].mnemonic() == Mnemonic::Syscall;
+        (0..self.code.len()).filter(is)
     }
 
     fn plain(&self, mov: usize, syscall: usize) -> Site {
@@ -274,83 +318,86 @@ impl Body {
             after: Vec::new(),
             resume: self.code[syscall].next_ip() as usize,
             dynamic: false,
+            syscall: None,
             ring: true,
         }
     }
 
-    /// The smallest run of instructions around `syscall` that a jump fits into.
+    /// Instructions that a jump fits into, and whose work a stub can do: those in front of
+    /// `syscall`, which stays where it is, as who unwinds or filters by address expects; or the
+    /// smallest run around it.
     fn window(&self, syscall: usize) -> Option<Site> {
         if self.indirect {
             return None;
         }
-        let movable = |i: usize| {
-            let ins = &self.code[i];
-            ins.flow_control() == FlowControl::Next && !ins.is_invalid()
-        };
+        self.window_before(syscall).or_else(|| self.window_around(syscall))
+    }
+
+    fn window_before(&self, syscall: usize) -> Option<Site> {
+        let mut first = syscall;
+        while self.len(first, syscall - 1) < JUMP {
+            if first == 0 || self.is_target(first) || !self.is_movable(first - 1) {
+                return None;
+            }
+            first -= 1;
+        }
+        Some(Site {
+            syscall: Some(self.code[syscall].ip() as usize),
+            ..self.dynamic(first, syscall, syscall - 1)
+        })
+    }
+
+    fn window_around(&self, syscall: usize) -> Option<Site> {
         let (mut first, mut last) = (syscall, syscall);
-        let len = |first: usize, last: usize| {
-            (self.code[last].next_ip() - self.code[first].ip()) as usize
-        };
-        while len(first, last) < JUMP {
-            let entered = self.targets.contains(&self.code[first].ip());
-            if first > 0 && !entered && movable(first - 1) {
+        while self.len(first, last) < JUMP {
+            if first > 0 && !self.is_target(first) && self.is_movable(first - 1) {
                 first -= 1;
             } else if last + 1 < self.code.len()
-                && movable(last + 1)
-                && !self.targets.contains(&self.code[last + 1].ip())
+                && self.is_movable(last + 1)
+                && !self.is_target(last + 1)
             {
                 last += 1;
             } else {
                 return None;
             }
         }
-        Some(Site {
+        Some(self.dynamic(first, syscall, last))
+    }
+
+    /// A site of the instructions from `first` to `last`.
+    fn dynamic(&self, first: usize, syscall: usize, last: usize) -> Site {
+        let resume = self.code[last.max(syscall)].next_ip() as usize;
+        Site {
             at: self.code[first].ip() as usize,
-            len: len(first, last),
+            len: self.len(first, last),
             before: self.code[first..syscall].to_vec(),
-            after: self.code[syscall + 1..=last].to_vec(),
-            resume: self.code[last].next_ip() as usize,
+            after: self.code.get(syscall + 1..=last).unwrap_or_default().to_vec(),
+            resume,
             dynamic: true,
+            syscall: None,
             ring: true,
-        })
-    }
-}
-
-/// The constant that `mov`, or `xor` of a register with itself, puts into a register.
-fn constant(i: &Instruction) -> Option<u64> {
-    let same = i.op0_kind() == OpKind::Register
-        && i.op1_kind() == OpKind::Register
-        && i.op0_register() == i.op1_register();
-    match i.code() {
-        Code::Xor_r32_rm32 | Code::Xor_rm32_r32 if same => Some(0),
-        Code::Mov_r32_imm32 | Code::Mov_rm32_imm32 if i.op0_kind() == OpKind::Register => {
-            Some(i.immediate32().into())
         }
-        Code::Mov_rm64_imm32 if i.op0_kind() == OpKind::Register => {
-            Some(i.immediate32to64().cast_unsigned())
-        }
-        _ => None,
     }
-}
 
-fn writes(info: &mut InstructionInfoFactory, i: &Instruction, full: Register) -> bool {
-    info.info(i).used_registers().iter().any(|u| {
-        u.register().full_register() == full
-            && matches!(
-                u.access(),
-                OpAccess::Write
-                    | OpAccess::CondWrite
-                    | OpAccess::ReadWrite
-                    | OpAccess::ReadCondWrite
-            )
-    })
+    /// How many bytes the instructions from `first` to `last` are.
+    fn len(&self, first: usize, last: usize) -> usize {
+        if first > last {
+            return 0;
+        }
+        (self.code[last].next_ip() - self.code[first].ip()) as usize
+    }
+
+    fn is_movable(&self, at: usize) -> bool {
+        let ins = &self.code[at];
+        ins.flow_control() == FlowControl::Next && !ins.is_invalid()
+    }
 }
 
 /// A function's cold part may lie far away and jump back: no 32-bit displacement anywhere in the
 /// module may lead into a window. (What looks like one and is not only costs us the site.)
 fn prove_windows(m: &Module, found: &mut Found) {
     let inside: HashSet<usize> =
-        found.sites.iter().filter(|s| s.dynamic).flat_map(|s| s.at + 1..s.at + s.len).collect();
+        found.sites.iter().filter(|s| s.dynamic).flat_map(Site::not_entered).collect();
     let (Some(low), Some(high)) = (inside.iter().min(), inside.iter().max()) else { return };
     let mut entered = HashSet::new();
     for t in &m.text {
@@ -362,11 +409,9 @@ fn prove_windows(m: &Module, found: &mut Found) {
             }
         }
     }
-    found.sites.retain(|s| {
-        let bad = s.dynamic && (s.at + 1..s.at + s.len).any(|a| entered.contains(&a));
-        found.gaps += usize::from(bad && s.ring);
-        !bad
-    });
+    let is_bad = |s: &mut Site| s.dynamic && s.not_entered().any(|a| entered.contains(&a));
+    let bad: Vec<_> = found.sites.extract_if(.., is_bad).collect();
+    bad.iter().filter(|s| s.ring).for_each(|_| found.left(true));
 }
 
 /// Is the displacement at `i` that of a call, a jmp or a jcc?

@@ -3,9 +3,14 @@
 //!
 //! ```text
 //!     before …                     the replaced instructions, up to `syscall`
-//!     lea -425(%rax),%ecx; jecxz   only if the number is not known: leaves by the plain
-//!     … syscall; jmp after         instruction unless it is ours (flags stay as they are)
-//!     lea behind(%rip),%rcx        the address behind the program's `syscall`
+//!     movzbl %al,%ecx              only if the number is not known: is it likely one of ours?
+//!     mov    numbers(%rip),%r11    (flags stay as they are; `syscall` itself overwrites rcx, r11)
+//!     movzbl (%r11,%rcx),%ecx
+//!     jrcxz  1f
+//!     jmp    2f
+//! 1:  jmp    syscall               the program's own, or if that was replaced, too:
+//!     syscall; jmp after
+//! 2:  lea behind(%rip),%rcx        the address behind the program's `syscall`
 //!     lea -128(%rsp),%rsp          over the red zone
 //!     call *entry(%rip)
 //!     lea 128(%rsp),%rsp
@@ -19,12 +24,16 @@ use super::entry;
 use super::modules::Module;
 use super::site::Site;
 use crate::raw::raw;
+use core::sync::atomic::{AtomicU8, Ordering};
 use iced_x86::{Encoder, Instruction};
 
 const PAGE: usize = 4096;
 /// Room for a stub: at most 48 replaced instructions are rare; a site that needs more is left
 /// alone.
 const ROOM: usize = 320;
+/// At the beginning of a pool: addresses of the entry and of [`NUMBERS`].
+const SLOTS: usize = 2;
+const SLOT: usize = size_of::<usize>();
 /// How far a 32-bit displacement reaches, less what modules and stubs measure themselves.
 const NEAR: usize = 0x7000_0000;
 
@@ -38,7 +47,7 @@ pub struct Pool {
 impl Pool {
     /// Room for `sites` stubs near the text between `low` and `high`.
     pub fn near(low: usize, high: usize, sites: usize) -> Option<Self> {
-        let len = (size_of::<usize>() + sites * ROOM).next_multiple_of(PAGE);
+        let len = (SLOTS * SLOT + sites * ROOM).next_multiple_of(PAGE);
         let mut gap = 16 * PAGE;
         let mut at = (low & !(PAGE - 1)).checked_sub(len + gap)?;
         while high - at < NEAR {
@@ -46,6 +55,7 @@ impl Pool {
                 let mut pool = Self { start, len, used: 0 };
                 let entry = entry::enter as *const () as usize;
                 pool.push(&entry.to_ne_bytes())?;
+                pool.push(&(&raw const NUMBERS).expose_provenance().to_ne_bytes())?;
                 return Some(pool);
             }
             gap = (gap + gap / 8).next_multiple_of(PAGE);
@@ -77,7 +87,7 @@ impl Pool {
         let at = self.here().next_multiple_of(16);
         relocate(&mut code, at, &site.before)?;
         if site.dynamic {
-            dispatch(&mut code);
+            dispatch(&mut code, at, self.start, site.syscall)?;
         }
         call_entry(&mut code, at, self.start, site.behind_call())?;
         relocate(&mut code, at, &site.after)?;
@@ -154,21 +164,52 @@ fn relocate(code: &mut Vec<u8>, at: usize, instructions: &[Instruction]) -> Opti
     Some(())
 }
 
-/// To the entry if eax is one of ours or one that opens, closes or maps a number, else through the
-/// plain instruction. `jrcxz` and `lea` leave the flags alone; rcx is free, since `syscall` itself
-/// overwrites it.
-fn dispatch(code: &mut Vec<u8>) {
-    const OURS: [u32; 10] = [425, 426, 427, 3, 9, 32, 33, 72, 292, 436];
-    // Each test: lea -nr(%rax),%ecx (6 bytes); jrcxz (2). Then syscall (2) and jmp rel8 over the
-    // entry's call.
-    const TEST: usize = 8;
-    for (n, nr) in OURS.iter().enumerate() {
-        let left = (OURS.len() - 1 - n) * TEST + 4;
-        code.extend([0x8d, 0x88]);
-        code.extend(nr.wrapping_neg().to_le_bytes());
-        code.extend([0xe3, left as u8]);
+/// Numbers by their low eight bits: may such a one concern us? Other numbers that share these bits
+/// take the way through the entry, too, which is only slower; none of them forks or ends a thread.
+static NUMBERS: [AtomicU8; 256] = {
+    let mut numbers = [const { AtomicU8::new(0) }; 256];
+    let mut i = 0;
+    while i < ALWAYS.len() {
+        numbers[ALWAYS[i] as u8 as usize] = AtomicU8::new(1);
+        i += 1;
     }
-    code.extend([0x0f, 0x05, 0xeb, CALL as u8]);
+    numbers
+};
+/// io_uring's and kernel aio's.
+const ALWAYS: [i64; 9] = [425, 426, 427, 206, 207, 208, 209, 210, 333];
+/// Once there are rings: what opens, closes or maps a number.
+const WATCHED: [i64; 7] = [
+    libc::SYS_close,
+    libc::SYS_mmap,
+    libc::SYS_dup,
+    libc::SYS_dup2,
+    libc::SYS_fcntl,
+    libc::SYS_dup3,
+    libc::SYS_close_range,
+];
+
+/// Calls on descriptors matter from now on.
+pub fn watch() {
+    // Relaxed: before the ring is known to the program.
+    WATCHED.iter().for_each(|&nr| NUMBERS[nr as u8 as usize].store(1, Ordering::Relaxed));
+}
+
+/// To the entry if eax may be one of ours, else to `syscall`, or through a copy of it.
+fn dispatch(code: &mut Vec<u8>, at: usize, start: usize, syscall: Option<usize>) -> Option<()> {
+    code.extend([0x0f, 0xb6, 0xc8]);
+    let next = at + code.len() + 7;
+    code.extend([0x4c, 0x8b, 0x1d]);
+    code.extend(displacement(next, start + SLOT)?);
+    code.extend([0x41, 0x0f, 0xb6, 0x0c, 0x0b]);
+    code.extend([0xe3, 2]);
+    match syscall {
+        Some(there) => {
+            code.extend([0xeb, 5]);
+            jump(code, at, there)?;
+        }
+        None => code.extend([0xeb, 4, 0x0f, 0x05, 0xeb, CALL as u8]),
+    }
+    Some(())
 }
 
 /// Bytes of what `call_entry` writes.

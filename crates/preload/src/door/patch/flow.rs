@@ -1,0 +1,183 @@
+//! A function, decoded, and which system calls its `syscall` instructions may make.
+
+use std::collections::{HashMap, HashSet};
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, OpKind, Register,
+};
+
+use super::frames::Function;
+use super::modules::{Module, text_bytes};
+
+/// How far before `syscall` its number is looked for in a straight line.
+const REACH: usize = 48;
+/// How many steps back from a `syscall` are taken on all paths together.
+const STEPS: usize = 4096;
+
+/// A function, decoded.
+pub struct Body {
+    pub code: Vec<Instruction>,
+    /// Where its branches lead, and the branches.
+    pub targets: HashMap<u64, Vec<usize>>,
+    /// A jump through a register or a table: its targets are not known.
+    pub indirect: bool,
+}
+
+/// Which numbers eax may hold at a `syscall`.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    pub known: HashSet<u64>,
+    /// Others, too: an argument of the function's, what stands in memory, or what is computed.
+    pub unknown: bool,
+}
+
+impl Numbers {
+    /// May it be one of these?
+    pub fn may_be(&self, ours: impl Fn(u64) -> bool) -> bool {
+        self.unknown || self.known.iter().any(|&nr| ours(nr))
+    }
+}
+
+impl Body {
+    pub fn of(m: &Module, f: Function) -> Self {
+        let mut b = Self { code: Vec::new(), targets: HashMap::new(), indirect: false };
+        let Some(t) = m.text.iter().find(|t| t.holds(f.start)) else { return b };
+        let from = f.start - t.start;
+        let bytes = &text_bytes(t)[from..t.len.min(f.end - t.start)];
+        for i in &mut Decoder::with_ip(64, bytes, f.start as u64, DecoderOptions::NONE) {
+            match i.flow_control() {
+                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
+                    b.targets.entry(i.near_branch_target()).or_default().push(b.code.len());
+                }
+                // Through a fixed slot it is a tail call.
+                FlowControl::IndirectBranch if !i.is_ip_rel_memory_operand() => b.indirect = true,
+                _ => {}
+            }
+            b.code.push(i);
+        }
+        b
+    }
+
+    /// Does a branch of the function's lead to this instruction?
+    pub fn is_target(&self, at: usize) -> bool {
+        self.targets.contains_key(&self.code[at].ip())
+    }
+
+    /// The number that the instructions in front of `syscall` put into eax in a straight line, and
+    /// which of them does.
+    pub fn plain_number(&self, syscall: usize) -> Option<(u64, usize)> {
+        let mut info = InstructionInfoFactory::new();
+        for at in (syscall.saturating_sub(REACH)..syscall).rev() {
+            // A branch to what follows `at` brings another number.
+            if self.is_target(at + 1) {
+                return None;
+            }
+            let ins = &self.code[at];
+            if ins.flow_control() != FlowControl::Next || ins.is_invalid() {
+                return None;
+            }
+            if writes(&mut info, ins, Register::RAX) {
+                return constant(ins).map(|nr| (nr, at));
+            }
+        }
+        None
+    }
+
+    /// All numbers that may reach `syscall`: on each path back from there, the last that is written
+    /// to eax, or to what is copied into it.
+    pub fn numbers(&self, syscall: usize) -> Numbers {
+        let mut found = Numbers::default();
+        let mut info = InstructionInfoFactory::new();
+        let mut seen = HashSet::new();
+        let mut paths = vec![(syscall, Register::RAX)];
+        while let Some((at, register)) = paths.pop() {
+            if !seen.insert((at, register)) {
+                continue;
+            }
+            let mut before = self.targets.get(&self.code[at].ip()).cloned().unwrap_or_default();
+            before.extend(at.checked_sub(1).filter(|&i| goes_on(&self.code[i])));
+            // Where the function begins, or behind a table of jumps.
+            if at == 0 || before.is_empty() || seen.len() > STEPS {
+                found.unknown = true;
+                return found;
+            }
+            for i in before {
+                match written(&mut info, &self.code[i], register) {
+                    Written::Nothing => paths.push((i, register)),
+                    Written::Constant(nr) => {
+                        found.known.insert(nr);
+                    }
+                    Written::CopyOf(other) => paths.push((i, other)),
+                    Written::Unknown => found.unknown = true,
+                }
+            }
+        }
+        found
+    }
+}
+
+/// May the instruction behind this one be next?
+fn goes_on(i: &Instruction) -> bool {
+    use FlowControl::{Exception, IndirectBranch, Return, UnconditionalBranch};
+    !matches!(i.flow_control(), Exception | IndirectBranch | Return | UnconditionalBranch)
+}
+
+/// What an instruction does to a register.
+enum Written {
+    Nothing,
+    Constant(u64),
+    CopyOf(Register),
+    Unknown,
+}
+
+fn written(info: &mut InstructionInfoFactory, i: &Instruction, full: Register) -> Written {
+    let call = matches!(i.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+    if call && i.mnemonic() != Mnemonic::Syscall && is_lost_in_calls(full) {
+        return Written::Unknown;
+    }
+    if !writes(info, i, full) {
+        return Written::Nothing;
+    }
+    let copied = i.mnemonic() == Mnemonic::Mov && i.op1_kind() == OpKind::Register;
+    match (constant(i), i.op1_register()) {
+        (Some(nr), _) => Written::Constant(nr),
+        (None, r) if copied && r.is_gpr32() | r.is_gpr64() => Written::CopyOf(r.full_register()),
+        _ => Written::Unknown,
+    }
+}
+
+fn is_lost_in_calls(full: Register) -> bool {
+    use Register::{R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
+    [RAX, RCX, RDX, RSI, RDI, R8, R9, R10, R11].contains(&full)
+}
+
+/// The constant that `mov`, or `xor` of a register with itself, puts into a register.
+fn constant(i: &Instruction) -> Option<u64> {
+    let same = i.op0_kind() == OpKind::Register
+        && i.op1_kind() == OpKind::Register
+        && i.op0_register() == i.op1_register();
+    match i.code() {
+        Code::Xor_r32_rm32 | Code::Xor_rm32_r32 if same => Some(0),
+        Code::Mov_r32_imm32 | Code::Mov_rm32_imm32 if i.op0_kind() == OpKind::Register => {
+            Some(i.immediate32().into())
+        }
+        Code::Mov_rm64_imm32 if i.op0_kind() == OpKind::Register => {
+            Some(i.immediate32to64().cast_unsigned())
+        }
+        _ => None,
+    }
+}
+
+fn writes(info: &mut InstructionInfoFactory, i: &Instruction, full: Register) -> bool {
+    info.info(i).used_registers().iter().any(|u| {
+        u.register().full_register() == full
+            && matches!(
+                u.access(),
+                OpAccess::Write
+                    | OpAccess::CondWrite
+                    | OpAccess::ReadWrite
+                    | OpAccess::ReadCondWrite
+            )
+    })
+}
