@@ -8,6 +8,7 @@ const NOWAIT: u32 = 8;
 
 pub const CASES: &[Case] = &[
     case!("corners", nowait_writes, [Op(IORING_OP_WRITE)], "RWF_NOWAIT, where a file cannot write without waiting"),
+    case!("corners", flags_at_no_position, [Op(IORING_OP_WRITE)], "flags that a file cannot do are refused before a position that it has not"),
     case!("corners", parts_to_eventfd, [Op(IORING_OP_WRITEV_FIXED)], "parts of a registered buffer do not reach an eventfd"),
     case!("corners", path_only, [Op(IORING_OP_WRITE_FIXED)], "an O_PATH number says so before a buffer does"),
     case!("corners", message_words, [Op(IORING_OP_MSG_RING)], "a message's command and slot are 32 bits wide"),
@@ -45,6 +46,22 @@ fn nowait_writes(cx: &mut Cx) -> Outcome {
         cx.is("submit", cqe, 1);
         let res = ring.take(1)?[0].res;
         cx.note_answer(what, res);
+    }
+    Ok(())
+}
+
+fn flags_at_no_position(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let file = cx.file("f", b"")?;
+    let memory = rustix::fs::memfd_create("m", rustix::fs::MemfdFlags::CLOEXEC)?;
+    for (name, fd) in [("file", file.as_raw_fd()), ("memory", memory.as_raw_fd())] {
+        for flags in [0, 0x40, 0x80] {
+            let what = format!("{name}, flags {flags:#x}");
+            let write = sqe::write(fd, b"data", 1 << 63).op_flags(flags);
+            ring.push(write).submit_wait(1);
+            let res = ring.take(1)?[0].res;
+            cx.note_answer(&what, res);
+        }
     }
     Ok(())
 }

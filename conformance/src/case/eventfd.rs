@@ -11,6 +11,7 @@ pub const CASES: &[Case] = &[
     case!("eventfd", eventfd_disabled, [Reg(IORING_REGISTER_EVENTFD)], "the CQ flag EVENTFD_DISABLED silences it"),
     case!("eventfd", eventfd_by_syscall_poll, [Reg(IORING_REGISTER_EVENTFD)], "a late completion wakes who sleeps on the eventfd"),
     case!("eventfd", batches, [Reg(IORING_REGISTER_EVENTFD)], "it counts batches, and what workers complete one by one"),
+    case!("eventfd", writes_that_block, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_WRITE)], "a write to a blocking eventfd is a worker's, its failure task work"),
     case!("eventfd", overflow, [Reg(IORING_REGISTER_EVENTFD), Trap("overflow")], "what overflowed is told of again when it finds room"),
     case!("eventfd", overflow_async, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Trap("overflow")], "but not to an async eventfd"),
 ];
@@ -177,6 +178,27 @@ fn overflows(cx: &mut Cx, register: u32, flags: u32) -> Outcome {
         cx.note("counted", counted(&ev));
         cx.note("told", os::told_now(&set));
         cx.note("told again", os::told_now(&set));
+    }
+    Ok(())
+}
+
+fn writes_that_block(cx: &mut Cx) -> Outcome {
+    for op in [IORING_REGISTER_EVENTFD, IORING_REGISTER_EVENTFD_ASYNC] {
+        let mut ring = cx.ring(8, 0)?;
+        let (ev, to) = (nonblocking_eventfd()?, cx.eventfd(0)?);
+        let fd = [ev.as_raw_fd()];
+        cx.is("register", ring.register_slice(op, &fd), 0);
+        let one = 1u64.to_ne_bytes();
+        let write = |buf: &[u8]| sqe::write(to.as_raw_fd(), buf, 0);
+        for (what, write, want) in [
+            ("eight bytes", write(&one), 8),
+            ("none", write(&[]), 0),
+            ("fewer", write(&one[..4]), -EINVAL),
+        ] {
+            cx.batch(&mut ring, what, &[sqe::nop().ud(1), write.ud(2)], &[(1, 0), (2, want)]);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            cx.note("counted", counted(&ev));
+        }
     }
     Ok(())
 }

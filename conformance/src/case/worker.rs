@@ -312,11 +312,14 @@ fn deferred(cx: &mut Cx) -> Outcome {
     let (mut buf, ts) = ([0; 4], sqe::millis(3));
     let read = sqe::read(file.as_raw_fd(), &mut buf, 0);
     let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN);
+    let null = std::fs::File::open("/dev/null")?;
+    let nothing = sqe::read(null.as_raw_fd(), &mut [], 0);
     let rows = [
         ("nop", sqe::nop(), 0),
         ("nop by a worker", sqe::nop().with(IOSQE_ASYNC), 0),
         ("task work", sqe::nop().op_flags(IORING_NOP_TW), 0),
         ("read by a worker", read.with(IOSQE_ASYNC), 4),
+        ("read of nothing by a worker", nothing.with(IOSQE_ASYNC), 0),
         ("poll", poll, 1),
         ("timeout", sqe::timeout(&ts, 0, 0), -ETIME),
     ];

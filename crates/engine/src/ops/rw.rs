@@ -176,6 +176,9 @@ fn check_at_issue(call: &Call, how: Try) -> Result<()> {
     }
     let end = sqe.off.cast_signed().checked_add_unsigned(total(call));
     if end.is_none_or(|end| end < 0) || sqe.off.cast_signed() < 0 {
+        if rw_nowait::unknown_to_file(call) {
+            return Err(Errno::EOPNOTSUPP);
+        }
         // What must be waited for is, before its position is looked at.
         let waits = how == Try::Nonblock && rw_nowait::never_ready(call, kind_of(&call.file));
         return Err(if waits { Errno::EAGAIN } else { Errno::EINVAL });
@@ -214,7 +217,10 @@ pub fn first_of(call: &Call, e: Errno) -> Errno {
 /// Reads or writes: as far as it goes without blocking, or once with.
 pub fn issue(call: &mut Call, how: Try) -> Outcome {
     match check_at_issue(call, how).map_err(|e| first_of(call, e)) {
-        Ok(()) => attempt(call, how),
+        Ok(()) => {
+            let outcome = attempt(call, how);
+            rw_nowait::left_to_task(call, how, outcome)
+        }
         Err(Errno::EAGAIN) => would_block(call),
         Err(e) => Outcome::Done(e.res()),
     }

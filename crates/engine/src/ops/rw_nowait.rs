@@ -5,10 +5,11 @@ use rustix::fs::{FileType, OFlags};
 
 use crate::abi::IORING_OP_WRITEV_FIXED;
 use crate::errno::{Errno, Result, check};
-use crate::opdef::Try;
-use crate::ops::rw::{RWF_NOWAIT, total, writes};
+use crate::opdef::{Outcome, Try};
+use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE, RWF_NOWAIT, total, writes};
 use crate::ops::rw_hot;
 use crate::req::request::Call;
+use crate::req::route::kind_of;
 use crate::sys::{self, sys};
 use crate::transport::kind::{Kind, is_socket};
 use crate::user::iovec;
@@ -67,6 +68,38 @@ pub fn simple(call: &Call, kind: Kind) -> bool {
     let fd = sys::borrow(call.file.fd()).filter(|_| kind == Kind::Pollable);
     let stat = fd.and_then(|fd| rustix::fs::fstat(fd).ok());
     stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Unknown)
+}
+
+/// Is it a write to a [`simple`] file that blocks? No attempt is made without (`loop_rw_iter`).
+pub fn only_blocks(call: &Call, kind: Kind) -> bool {
+    writes(call.sqe.opcode) && simple(call, kind) && waits(call.file.fd())
+}
+
+/// The outcome of an attempt that only a worker of the kernel's would make: a failure is left to
+/// task work.
+pub fn left_to_task(call: &Call, how: Try, outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Done(e @ ..0)
+            if how == Try::Nonblock && only_blocks(call, kind_of(&call.file)) =>
+        {
+            Outcome::Later(e)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Are there flags that some file systems can do, and not this one? pwritev2(2) looks at the
+/// position first.
+#[cold]
+pub fn unknown_to_file(call: &Call) -> bool {
+    let flags = call.sqe.op_flags & (RWF_ATOMIC | RWF_DONTCACHE);
+    flags != 0 && try_byte(call.file.fd(), writes(call.sqe.opcode), flags) == UNKNOWN_FLAG
+}
+
+/// Does the file block?
+fn waits(fd: i32) -> bool {
+    let flags = sys::borrow(fd).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
+    flags.is_none_or(|flags| !flags.contains(OFlags::NONBLOCK))
 }
 
 /// Is it a file that is read part by part, as inotify's, and so not at all if there is no part?
@@ -149,10 +182,8 @@ pub fn never_ready(call: &Call, kind: Kind) -> bool {
 /// `EINVAL` for parts of a registered buffer: in their place the kernel hands such a file their
 /// number and the address of their list, and an eventfd takes no less than eight bytes.
 pub fn may_write(call: &Call) -> Result<()> {
-    let flags = sys::borrow(call.file.fd()).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
-    let waits = flags.is_none_or(|fl| !fl.contains(OFlags::NONBLOCK));
     let asked = call.sqe.op_flags & super::rw::RWF_NOWAIT != 0;
-    if asked && waits {
+    if asked && waits(call.file.fd()) {
         return Err(Errno::EAGAIN);
     }
     let parts = call.sqe.opcode == IORING_OP_WRITEV_FIXED && call.sqe.len > 0;

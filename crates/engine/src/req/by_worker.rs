@@ -10,6 +10,7 @@ use crate::abi::{
 use crate::ctx::Ctx;
 use crate::errno::Errno;
 use crate::opdef::{self, OPS};
+use crate::ops::rw_nowait;
 use crate::req::request::{Req, ReqFlags};
 use crate::req::route::kind_of;
 use crate::transport::kind::Kind;
@@ -27,7 +28,7 @@ impl Ctx {
     /// ends what armed a worker's poll for many, and all on rings that only their task posts to.
     pub fn ends_by(&mut self, req: &mut Req, res: i32) {
         let posts = !self.defers() && !req.flags.contains(ReqFlags::MULTISHOT);
-        let workers = req.is_workers() || self.ends_in_memory(req);
+        let workers = req.is_workers() || self.worker_ends(req);
         let stays = workers && posts && (res >= 0 || !handed_back(req, res));
         req.flags.set(ReqFlags::ON_WORKER, stays);
         if let Some(e) = self.eventfd.as_mut().filter(|_| stays) {
@@ -37,12 +38,16 @@ impl Ctx {
 }
 
 impl Ctx {
-    /// Is its file in memory? The kernel's worker reads and writes that, since no attempt may be
-    /// made without one. Asked only where it shows.
-    fn ends_in_memory(&self, req: &Req) -> bool {
+    /// Is its file in memory, or is it to write to one that blocks and knows no other way? The
+    /// kernel's worker does that, since no attempt may be made without one. Asked only where it
+    /// shows.
+    fn worker_ends(&self, req: &Req) -> bool {
         (req.linked() || self.eventfd.is_some())
             && OPS[req.opcode() as usize].has(opdef::AIO)
-            && kind_of(&req.call.file) == Kind::Memory
+            && match kind_of(&req.call.file) {
+                Kind::Memory => true,
+                kind => rw_nowait::only_blocks(&req.call, kind),
+            }
     }
 }
 

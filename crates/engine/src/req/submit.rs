@@ -250,7 +250,12 @@ impl Ctx {
             }
         } else if let Some(mut req) = self.slab.remove(id) {
             req.flags |= ReqFlags::ON_WORKER;
+            let before = (self.nr_ended, self.run.len());
             self.queue_sqe(&mut req);
+            // It has ended already; the kernel's worker brings that.
+            if self.defers() && before != (self.nr_ended, self.run.len()) {
+                self.announce_by(true);
+            }
         }
     }
 }
