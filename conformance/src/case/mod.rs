@@ -163,6 +163,7 @@ families![
     sq_thread,
     odd,
     corners,
+    corners_net,
     cq,
     process,
     jumps,

@@ -7,7 +7,7 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::ops;
 use crate::req::request::{Call, Req};
-use crate::sys::nr::EPOLLONESHOT;
+use crate::sys::nr::{EPOLLONESHOT, EPOLLPRI};
 use crate::transport::standing;
 
 /// What one attempt at a request came to.
@@ -385,6 +385,6 @@ impl OpDef {
     /// The epoll events that a retry waits for, one-shot.
     pub const fn poll_events(&self) -> u32 {
         let dir = if self.has(POLLIN) { standing::IN } else { standing::OUT };
-        dir | EPOLLONESHOT
+        dir | EPOLLPRI | EPOLLONESHOT
     }
 }

@@ -140,12 +140,15 @@ pub fn accept(call: &mut Call, how: Try) -> Outcome {
     call.blocked = accepted == Err(Errno::EAGAIN);
     let fd = match accepted {
         Err(Errno::EAGAIN) if how == Try::Nonblock => return Outcome::Retry,
-        Err(e) => return Outcome::Done(e.res()),
+        Err(e) => {
+            if took_one(listener, e) {
+                tell_more(call, listener);
+            }
+            return Outcome::Done(e.res());
+        }
         Ok(fd) => fd as i32,
     };
-    let more = more_wait(listener);
-    call.empty = more == Some(false);
-    call.cflags = if more == Some(true) { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
+    tell_more(call, listener);
     let res = if direct {
         let fd = crate::fds::adopt_internal(own(fd));
         call.keep = Keep::File(FileRef::Owned(fd, Kind::Unknown));
@@ -204,6 +207,19 @@ fn moment() -> Option<[i64; 2]> {
     let any = sys::EngineFd::from(own(fd as i32));
     set_timeout(any.as_raw_fd(), MOMENT);
     timeout(any.as_raw_fd())
+}
+
+/// Did accept4(2) take a connection and then fail to tell its address?
+fn took_one(listener: i32, e: Errno) -> bool {
+    matches!(e, Errno::EFAULT | Errno::EINVAL | Errno::ECONNABORTED)
+        && option(listener, SO_ACCEPTCONN) == Some(1)
+}
+
+/// A connection was taken: notes whether a further one is there.
+fn tell_more(call: &mut Call, listener: i32) {
+    let more = more_wait(listener);
+    call.empty = more == Some(false);
+    call.cflags = if more == Some(true) { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
 }
 
 /// Is a further connection there already? Only internet sockets tell.

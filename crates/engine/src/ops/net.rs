@@ -128,7 +128,7 @@ pub fn attempt(
     // The kernel's worker does not wait for errors.
     let waits = given & (MSG_DONTWAIT | MSG_ERRQUEUE) == 0;
     let total = if all { total(call) } else { 0 };
-    (call.short, call.blocked, call.dry) = (false, false, false);
+    (call.short, call.blocked, call.dry, call.failed) = (false, false, false, false);
     loop {
         let flags = if how == Try::Nonblock { given | MSG_DONTWAIT } else { given };
         let n = match once(call, flags) {
@@ -143,7 +143,10 @@ pub fn attempt(
                 return Outcome::Done(Errno::EINTR.res());
             }
             Err(e) if call.done == 0 => return Outcome::Done(e.res()),
-            Err(_) => 0,
+            Err(_) => {
+                call.failed = true;
+                0
+            }
         };
         call.done += n;
         if n > 0 && call.done < total && streams(call.file.fd()) {
@@ -235,7 +238,9 @@ pub fn received(call: &mut Call, outcome: Outcome) -> Outcome {
     let urgent = call.sqe.op_flags & MSG_OOB != 0;
     let more = match Socket::of(fd) {
         _ if call.dry => Some(false),
-        // What came out of line does not say what else there is (`unix_stream_recv_urg`).
+        // A call that failed does not say what there is.
+        _ if call.failed => None,
+        // Nor does what came out of line (`unix_stream_recv_urg`).
         Socket::UnixStream if urgent => None,
         socket => socket.has_more(fd),
     };

@@ -86,10 +86,10 @@ pub fn sent(call: &mut Call, n: i32) -> Outcome {
 pub fn recv(call: &mut Call, how: Try) -> Outcome {
     let given = call.sqe.op_flags & !MSG_CMSG_COMPAT;
     let flags = given | if how == Try::Nonblock { MSG_DONTWAIT } else { 0 };
-    call.last = false;
+    (call.last, call.blocked) = (false, false);
     let (want, limit) = (u64::from(call.want), call.sqe.off);
+    let most = if (want == 0 && limit == 0) || how == Try::Block { 1 } else { usize::MAX };
     let limit = if limit == 0 { ALL } else { limit };
-    let most = if want == 0 || how == Try::Block { 1 } else { usize::MAX };
     let cap = if call.sqe.ioprio & IORING_RECV_MULTISHOT == 0 { 0 } else { want };
     let want = if want == 0 { limit } else { want.min(limit) };
     let head = &call.message().head;
@@ -104,7 +104,10 @@ pub fn recv(call: &mut Call, how: Try) -> Outcome {
     }
     let (n, mut used) = match step(call, &first, flags) {
         Ok(n) => n,
-        Err(Errno::EAGAIN) if how == Try::Nonblock => return Outcome::Retry,
+        Err(Errno::EAGAIN) if how == Try::Nonblock => {
+            call.blocked = true;
+            return Outcome::Retry;
+        }
         Err(e) => return Outcome::Done(e.res()),
     };
     let mut total = n;
@@ -114,13 +117,13 @@ pub fn recv(call: &mut Call, how: Try) -> Outcome {
         let fd = call.file.fd();
         let there = Socket::of(fd).pending(fd).filter(|&n| n > 1).unwrap_or(0);
         if there > 0 {
-            let (n, more) = second(call, flags, used, there.min(limit));
+            let (n, more) = second(call, flags, (n, used), there.min(limit));
             total += n;
             used += more;
         }
     }
     if let Some(pick) = &mut call.pick {
-        pick.count = used.max(1);
+        (pick.count, pick.first) = (used.max(1), n as u32);
     }
     call.done = total;
     call.turn_over = capped(cap, total);
@@ -132,10 +135,12 @@ fn capped(cap: u64, n: u64) -> bool {
     cap > 0 && n >= cap
 }
 
-/// The second step: as much as lies there, into as many buffers as that takes. If it fails, what
-/// was received before counts, but the request has failed and ends.
-fn second(call: &mut Call, flags: u32, used: u16, want: u64) -> (u64, u16) {
-    let layout = call.message().head.lay_out(used.into(), want, usize::MAX);
+/// The second step: as much as lies there, into as many buffers as that takes, behind the bytes and
+/// buffers `used` by the first. If it fails, what was received before counts, but the request has
+/// failed and ends.
+fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16) {
+    call.message().head.advance(used.0, used.1);
+    let layout = call.message().head.lay_out(0, want, usize::MAX);
     let picked = layout.is_ok();
     match layout.and_then(|layout| Ok((step(call, &layout, flags)?, layout.empty))) {
         Ok((done, empty)) => {

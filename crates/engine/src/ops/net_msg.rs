@@ -14,11 +14,13 @@ use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::rsrc::bundle::Head;
 use crate::sys::{self, sys};
 use crate::transport::kind::is_socket;
-use crate::transport::socket::minds_empty_name;
+use crate::transport::socket::{Socket, minds_empty_name};
 use crate::user::{self, iovec, msghdr};
 
 /// `UIO_MAXIOV`.
 const MAX_IOV: u64 = 1024;
+/// Size of `struct sockaddr_storage`.
+const NAME_MAX: usize = 128;
 /// Size of `struct io_uring_recvmsg_out`.
 const OUT: u32 = 16;
 
@@ -218,38 +220,58 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
         }
         () => &msg.iov[..],
     };
+    let mut name = [0u8; NAME_MAX];
     let mut hdr = msghdr {
         iov: iov.as_ptr().expose_provenance() as u64,
         iovlen: iov.len() as u64,
         flags: 0,
         ..msg.hdr
     };
+    if hdr.name != 0 {
+        (hdr.name, hdr.namelen) = (name.as_mut_ptr().expose_provenance() as u64, NAME_MAX as u32);
+    }
     let to = (&raw mut hdr).expose_provenance();
     let n = received_or_wait(call, check(sys!(__NR_recvmsg, call.file.fd(), to, flags)))?;
-    if s.op_flags & MSG_CMSG_COMPAT != 0 {
-        tell_compat(msg.at, &hdr)?;
-    } else {
-        if hdr.name != 0 {
-            user::write(msg.at + msghdr::NAMELEN, &hdr.namelen)?;
-        }
-        user::write(msg.at + msghdr::CONTROLLEN, &hdr.controllen)?;
-        user::write(msg.at + msghdr::FLAGS, &hdr.flags)?;
+    if let Err(e) = tell(msg, &hdr, &name, s.op_flags & MSG_CMSG_COMPAT != 0) {
+        return untold(call, e);
     }
-    let cut = cut(flags, &hdr);
-    call.short |= cut;
+    call.short |= cut(flags, &hdr);
     Ok(n)
 }
 
-/// What a receive tells goes where a program of 32 bits has it (`struct compat_msghdr`).
-fn tell_compat(at: u64, hdr: &msghdr) -> Result<()> {
-    const NAMELEN: u64 = 4;
-    const CONTROLLEN: u64 = 20;
-    const FLAGS: u64 = 24;
-    if hdr.name != 0 {
-        user::write(at + NAMELEN, &hdr.namelen)?;
+/// The message was received, and something about it could not be told: what came before it counts,
+/// and it is known whether there is more.
+fn untold(call: &mut Call, e: Errno) -> Result<usize> {
+    if call.done > 0 {
+        return Ok(0);
     }
-    user::write(at + CONTROLLEN, &(hdr.controllen as u32))?;
-    user::write(at + FLAGS, &hdr.flags)
+    let fd = call.file.fd();
+    let more = Socket::of(fd).has_more(fd) == Some(true);
+    call.cflags = if more { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
+    Err(e)
+}
+
+/// Tells the program of a message: its sender, its control data's length, its flags
+/// (`____sys_recvmsg`).
+fn tell(msg: &Msg, hdr: &msghdr, name: &[u8; NAME_MAX], compat: bool) -> Result<()> {
+    // A program of 32 bits has them elsewhere (`struct compat_msghdr`).
+    let (namelen, controllen, flags) = match compat {
+        true => (4, 20, 24),
+        false => (msghdr::NAMELEN, msghdr::CONTROLLEN, msghdr::FLAGS),
+    };
+    if msg.hdr.name != 0 {
+        let room: i32 = user::read(msg.at + namelen)?;
+        let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
+        let len = room.min(hdr.namelen as usize).min(NAME_MAX);
+        user::write_slice(msg.hdr.name, &name[..len])?;
+        user::write(msg.at + namelen, &hdr.namelen)?;
+    }
+    if compat {
+        user::write(msg.at + controllen, &(hdr.controllen as u32))?;
+    } else {
+        user::write(msg.at + controllen, &hdr.controllen)?;
+    }
+    user::write(msg.at + flags, &hdr.flags)
 }
 
 /// A provided buffer that is none is found out when there is something to put there, not before.
@@ -292,7 +314,9 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     let to = (&raw mut hdr).expose_provenance();
     let n = received_or_wait(call, check(sys!(__NR_recvmsg, call.file.fd(), to, flags)))? as u32;
     let out = [hdr.namelen, hdr.controllen as u32, n, hdr.flags];
-    user::write_slice(buf, &out)?;
+    if let Err(e) = user::write_slice(buf, &out) {
+        return untold(call, e);
+    }
     call.last = n == 0;
     Ok((before + n.min(room)) as usize)
 }

@@ -50,6 +50,7 @@ pub fn multishot(call: &mut Call, how: Try) -> Outcome {
     let outcome = rw::issue(call, how);
     // However little comes, also at the end, is no failure (`io_read_mshot`).
     call.short = false;
+    call.blocked = outcome == Outcome::Retry;
     match outcome {
         Outcome::Done(n) if n > 0 => {
             // It goes on when there is more to read, whether there are buffers for it or not.

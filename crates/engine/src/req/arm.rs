@@ -27,10 +27,13 @@ use crate::req::route::{MAX_ARMS, Way};
 use crate::req::slab::ReqId;
 use crate::req::{standing, turns};
 use crate::stats::trace::Step;
-use crate::sys::nr::EPOLLONESHOT;
+use crate::sys::nr::{EPOLLET, EPOLLONESHOT};
 use crate::transport::Transports;
 use crate::transport::poll::PollSet;
 use crate::transport::standing::OUT;
+
+/// Attempts in vain after which a multishot request waits for news alone.
+const IN_VAIN: u8 = 4;
 
 /// Called between each attempt that would block and its arming.
 static BETWEEN: OnceLock<fn() -> bool> = OnceLock::new();
@@ -203,6 +206,12 @@ impl Ctx {
         let Some(mut req) = self.slab.remove(id) else { return false };
         self.count_reissue(&req);
         self.trace(Step::Reissue, &req);
+        if self.worker_gives_up(&req) {
+            leave(&mut self.transports, id, &mut req, true);
+            self.pass_turn(turns::key(&req), id, true);
+            self.outcome(&mut req, Outcome::Later(Errno::ECANCELED.res()));
+            return false;
+        }
         if self.runs_elsewhere(&req) {
             leave(&mut self.transports, id, &mut req, true);
             self.pass_turn(turns::key(&req), id, true);
@@ -213,11 +222,21 @@ impl Ctx {
             Ok(()) => self.issue(&mut req),
             Err(e) => Outcome::Done(e.res()),
         };
-        if let Wait::Poll(Poll { at, stays: true, .. }) = req.wait {
+        let stays = match req.wait {
+            Wait::Poll(Poll { at, stays: true, .. }) => Some(at),
+            _ => None,
+        };
+        if let Some(at) = stays {
             standing::note(self.standing(at), &req);
         }
-        let more = req.arms < MAX_ARMS && self.turns.alone(turns::key(&req));
+        let news = req.call.blocked && req.flags.contains(ReqFlags::MULTISHOT);
+        let more = (news || req.arms < MAX_ARMS) && self.turns.alone(turns::key(&req));
         match outcome {
+            Outcome::Retry if more && news && stays.is_none() && req.arms >= IN_VAIN => {
+                self.recycle_buffer(&mut req);
+                self.await_news(req, id);
+                true
+            }
             Outcome::Retry if more && !req.may_not_wait() => {
                 self.recycle_buffer(&mut req);
                 self.rearm(req, id);
@@ -240,9 +259,38 @@ impl Ctx {
         stats.ready_at_arm.add(u64::from(ready && self.transports.prompt));
     }
 
+    /// A multishot request finds nothing, though its file is ready all the time: it waits for what
+    /// comes next, under a number of its own, edge-triggered. The kernel's always waits so.
+    fn await_news(&mut self, mut req: Req, old: ReqId) {
+        req.arms = req.arms.saturating_add(1);
+        self.trace(Step::Armed, &req);
+        let key = turns::key(&req);
+        if !matches!(req.wait, Wait::Poll(poll) if poll.events & EPOLLET != 0) {
+            leave(&mut self.transports, old, &mut req, true);
+            if let Wait::Poll(poll) = &mut req.wait {
+                poll.events = poll.events & !EPOLLONESHOT | EPOLLET;
+            }
+        }
+        let id = self.slab.put_back(old, req);
+        self.turns.rename(key, old, id);
+        let waits = self
+            .slab
+            .get(id)
+            .is_some_and(|req| matches!(req.wait, Wait::Poll(poll) if poll.at >= 0));
+        let stood = match waits {
+            true if id == old => Ok(()),
+            true => self.poll_again(id),
+            false => self.stand(id),
+        };
+        if let Err(e) = stood {
+            self.pass_turn(key, id, true);
+            self.complete(id, e.res());
+        }
+    }
+
     /// Not ready after all: wait again.
     fn rearm(&mut self, mut req: Req, old: ReqId) {
-        req.arms += 1;
+        req.arms = req.arms.saturating_add(1);
         self.trace(Step::Armed, &req);
         let key = turns::key(&req);
         let stays = match req.wait {

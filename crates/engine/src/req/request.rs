@@ -281,6 +281,8 @@ pub struct Call {
     pub blocked: bool,
     /// It has waited for readiness, or was to (`REQ_F_POLLED`).
     pub polled: bool,
+    /// The last attempt failed, though earlier ones have transferred something.
+    pub failed: bool,
     /// It took all that there was, of a stream that goes on.
     pub dry: bool,
     /// What the poll set said when it was found ready, with the end of the stream if there is one;

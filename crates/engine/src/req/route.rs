@@ -49,6 +49,9 @@ impl Ctx {
         if self.runs_elsewhere(req) {
             return Some(Way::Worker);
         }
+        if req.goes_on_by_worker() {
+            return Some(Way::Poll);
+        }
         if req.polls_first() && req.arms == 0 {
             // All but these first look whether it is a socket.
             let any = matches!(req.opcode(), IORING_OP_RECV | IORING_OP_ACCEPT);
@@ -56,9 +59,6 @@ impl Ctx {
             let copies = || !req.flags.contains(ReqFlags::NOTIF) || check_socket(fd).is_ok();
             let waits = any || is_socket(fd) && copies();
             return waits.then_some(Way::Poll);
-        }
-        if req.goes_on_by_worker() {
-            return Some(Way::Poll);
         }
         if req.opcode() == IORING_OP_WAITID {
             // It waits by itself, also on a worker.

@@ -82,7 +82,7 @@ impl Ctx {
     /// What is refused before a buffer is picked or looked up.
     ///
     /// # Errors
-    /// `ENOTSOCK`, `EBADFD`, `ECANCELED`.
+    /// `ENOTSOCK`, `EBADFD`, `ECANCELED`; `EAGAIN` for what is to wait and not to wait.
     pub fn before_buffers(&mut self, req: &Req) -> Result<()> {
         let file = &req.call.file;
         if req.polls_first() && req.opcode() == IORING_OP_RECV {
@@ -98,17 +98,25 @@ impl Ctx {
         }
         if net_zc::fixed(&req.call.sqe) {
             net_zc::check_socket(file.fd())?;
+            if req.polls_first() && req.flags.contains(ReqFlags::NOWAIT) {
+                return Err(Errno::EAGAIN);
+            }
         }
         let reads_many = req.opcode() == IORING_OP_READ_MULTISHOT;
         if (reads_many || many) && !self.can_poll(file) {
             return open_or(file.fd(), Errno::EBADFD);
         }
-        // The kernel's worker only arms a bundle to send, and gives up if it could go at once.
-        let sends = many && req.opcode() == IORING_OP_SEND;
-        if sends && sys::poll_now(file.fd(), sys::POLLOUT) != 0 {
+        if many && req.opcode() == IORING_OP_SEND && may_send(req) {
             return Err(Errno::ECANCELED);
         }
         Ok(())
+    }
+
+    /// The kernel's worker only arms a bundle to send, and gives up if it could go at once. Once
+    /// armed and woken, it goes back to a worker if it was to start with one.
+    pub fn worker_gives_up(&self, req: &Req) -> bool {
+        let forced = ReqFlags::MULTISHOT | ReqFlags::FORCE_ASYNC;
+        req.opcode() == IORING_OP_SEND && req.flags.contains(forced) && may_send(req)
     }
 
     /// The request has to wait for readiness: somebody else may use the buffer meanwhile. (A READ
@@ -204,6 +212,11 @@ impl Req {
     pub fn goes_on_by_worker(&self) -> bool {
         self.flags.contains(ReqFlags::MULTISHOT) && self.is_with_worker()
     }
+}
+
+/// Would a send go at once?
+fn may_send(req: &Req) -> bool {
+    sys::poll_now(req.call.file.fd(), sys::POLLOUT) != 0
 }
 
 /// That error, if `fd` names an open file.

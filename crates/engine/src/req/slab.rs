@@ -125,6 +125,16 @@ impl Slab {
         id
     }
 
+    /// Puts a request back that was just removed; its name stays, if its slot is not in use again.
+    pub fn put_back(&mut self, id: ReqId, req: Req) -> ReqId {
+        let free = self.free.last() == Some(&id.slot);
+        let slot = self.slots.get_mut(id.slot as usize).filter(|_| free);
+        if let Some(s) = slot.filter(|s| s.generation == id.generation.wrapping_add(1).max(1)) {
+            s.generation = id.generation;
+        }
+        self.insert(req)
+    }
+
     pub fn get(&self, id: ReqId) -> Option<&Req> {
         let s = self.slots.get(id.slot as usize)?;
         if s.generation == id.generation { s.req.as_ref() } else { None }

@@ -1,7 +1,7 @@
 //! Requests that wait under a number that stays in the poll set (`transport::standing`), and what
 //! is known there without asking.
 
-use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_RECV, IORING_OP_RECVMSG};
+use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_READ_MULTISHOT, IORING_OP_RECV, IORING_OP_RECVMSG};
 use crate::ctx::Ctx;
 use crate::errno::Errno;
 use crate::ops::net::{MSG_DONTWAIT, MSG_NOSIGNAL};
@@ -19,7 +19,8 @@ const ALWAYS: u32 = EPOLLERR | EPOLLHUP;
 /// The number under which a request may wait that stays in the set; none if it may not.
 pub fn number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
     let FileRef::Plain(fd) = req.call.file else { return None };
-    let known = req.flags.contains(ReqFlags::SENDRECV) || req.opcode() == IORING_OP_POLL_ADD;
+    let known = req.flags.contains(ReqFlags::SENDRECV)
+        || matches!(req.opcode(), IORING_OP_POLL_ADD | IORING_OP_READ_MULTISHOT);
     let once = poll.events & EPOLLONESHOT != 0 && !req.flags.contains(ReqFlags::POLLS_RING);
     (known && once && crate::fds::closes_all_reported() && set.may_stand(fd)).then_some(fd)
 }

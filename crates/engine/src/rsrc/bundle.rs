@@ -4,6 +4,7 @@
 use super::kbuf::{Buf, Group, Pick};
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
+use crate::ops::iov::in_user;
 use crate::user::iovec;
 
 /// Buffers that one step of a transfer takes at most (`PEEK_MAX_IMPORT`).
@@ -45,6 +46,14 @@ impl Layout {
     }
 }
 
+/// A place outside of all memory: a system call would refuse a vector with such a part before it
+/// asks the socket, where the kernel finds it out in the transfer. No memory is at address 0.
+fn nowhere_is_null(part: &mut iovec) {
+    if in_user(part.base, part.len).is_err() {
+        part.base = 0;
+    }
+}
+
 impl Head {
     /// As much as there is into the first buffer, which may have no room at all.
     ///
@@ -58,6 +67,25 @@ impl Head {
                 ..Layout::default()
             }),
             _ => self.lay_out(0, ALL, 1),
+        }
+    }
+
+    /// `len` bytes in `count` buffers are used up; of an incremental buffer the rest stays.
+    pub fn advance(&mut self, mut len: u64, count: u16) {
+        if !self.inc {
+            self.bufs.drain(..self.bufs.len().min(count.into()));
+            return;
+        }
+        while let Some(first) = self.bufs.first_mut()
+            && len > 0
+        {
+            let used = u64::from(first.len).min(len) as u32;
+            len -= u64::from(used);
+            (first.addr, first.len) = (first.addr.wrapping_add(used.into()), first.len - used);
+            if first.len > 0 || used == 0 {
+                break;
+            }
+            self.bufs.remove(0);
         }
     }
 
@@ -94,6 +122,9 @@ impl Head {
             taken += 1;
         }
         out.empty = taken == bufs.len();
+        if let [_, _, ..] = out.iov[..] {
+            out.iov.iter_mut().for_each(nowhere_is_null);
+        }
         Ok(out)
     }
 }

@@ -56,6 +56,8 @@ pub struct Pick {
     pub buf: Buf,
     /// Buffers taken: 1, or more in a bundle.
     pub count: u16,
+    /// Bytes of a bundle's first step, if a second followed: each is paid for by itself.
+    pub first: u32,
     /// It lies in a group's ring, whose head has not moved yet.
     pub in_ring: bool,
     /// It has been paid for: what comes of the request does not change the group any more.
@@ -123,6 +125,18 @@ impl BufRing {
     }
 }
 
+impl BufRing {
+    /// Pays for a pick of which `len` bytes were filled; false if the last buffer has room left.
+    fn pay(&mut self, pick: Pick, len: u32) -> bool {
+        let first = pick.first.min(len);
+        if self.inc && first > 0 && first < len {
+            self.commit(pick.count, first);
+            return self.commit(pick.count, len - first);
+        }
+        self.commit(pick.count, len)
+    }
+}
+
 impl Group {
     fn is_empty_list(&self) -> bool {
         matches!(self, Group::List(list) if list.is_empty())
@@ -164,7 +178,7 @@ impl Ctx {
         if pick.in_ring
             && !pick.committed
             && let Some(Group::Ring(ring)) = self.groups.get_mut(&bgid)
-            && !ring.commit(pick.count, len)
+            && !ring.pay(pick, len)
         {
             flags |= IORING_CQE_F_BUF_MORE;
         }
@@ -181,7 +195,7 @@ impl Ctx {
             && !pick.committed
             && let Some(Group::Ring(ring)) = self.groups.get_mut(&bgid)
         {
-            pick.more = !ring.commit(pick.count, len);
+            pick.more = !ring.pay(*pick, len);
         }
         pick.committed = true;
     }

@@ -316,10 +316,11 @@ impl PollSet {
     }
 }
 
-/// Whoever waits for something to come hears of the end, too.
+/// Whoever waits for something to come hears of the end, too, and of urgent data, as retries do
+/// (`io_arm_poll_handler`).
 fn with_end(events: u32) -> u32 {
-    let end = if events & IN != 0 { EPOLLRDHUP | EPOLLPRI } else { 0 };
-    events & !(EPOLLONESHOT | EPOLLET) | end
+    let end = if events & IN != 0 { EPOLLRDHUP } else { 0 };
+    events & !(EPOLLONESHOT | EPOLLET) | end | EPOLLPRI
 }
 
 impl Drop for PollSet {

@@ -1,0 +1,267 @@
+//! Corners of sockets that random programs have found: each was once otherwise on softring.
+
+use super::net::{arrived, pair, recv, seen, send};
+use super::net_msg::{hdr, part, take};
+use super::pbuf::{GROUP, refill, reg, register};
+use super::prelude::*;
+use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_WAITALL};
+use softring_engine::user::msghdr;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+
+pub const CASES: &[Case] = &[
+    case!("corners_net", accept_untold, [Op(IORING_OP_ACCEPT)], "an address that cannot be told says whether more connections wait"),
+    case!("corners_net", message_untold, [Op(IORING_OP_RECVMSG)], "so does a header, of more bytes"),
+    case!("corners_net", name_in_time, [Op(IORING_OP_RECVMSG)], "the room for a name is looked up when the message has come"),
+    case!("corners_net", all_to_nowhere, [Op(IORING_OP_RECV)], "what failed after a part does not say whether there is more"),
+    case!("corners_net", bundle_to_limit, [Op(IORING_OP_RECV)], "a bundle that is to end takes its bytes at once"),
+    case!("corners_net", bundle_goes_on, [Op(IORING_OP_RECV)], "a bundle goes on in a buffer that it has begun"),
+    case!("corners_net", bundle_nowhere, [Op(IORING_OP_SEND)], "the socket is asked before a bundle's memory"),
+    case!("corners_net", bundle_by_worker, [Op(IORING_OP_SEND), Sqe(IOSQE_ASYNC)], "a bundle that a worker starts only waits"),
+    case!("corners_net", urgent_wakes_sender, [Op(IORING_OP_SEND)], "a send that is polled first is tried when urgent data are there"),
+    case!("corners_net", no_socket_in_worker, [Op(IORING_OP_RECVMSG)], "a worker polls for a multishot receive before it looks for a socket"),
+    case!("corners_net", not_polled_in_vain, [Op(IORING_OP_SEND_ZC)], "what is polled first and may not wait says so before its buffer"),
+    case!("corners_net", waits_for_news, [Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_RECV)], "a multishot request that is woken in vain waits on"),
+];
+
+fn page() -> usize {
+    os::page(libc::PROT_READ | libc::PROT_WRITE)
+}
+
+/// A group of incremental buffers of these lengths, one behind the other in `mem`.
+fn incremental(cx: &mut Cx, ring: &Ring, mem: &[u8], lengths: &[u32]) -> usize {
+    let at = page();
+    cx.is("register", register(ring, &reg(at, 8, IOU_PBUF_RING_INC)), 0isize);
+    let mut buf = addr(mem) as u64;
+    for (i, len) in lengths.iter().enumerate() {
+        os::store(at + 16 * i, &[buf]);
+        os::store(at + 16 * i + 8, &[*len]);
+        os::store(at + 16 * i + 12, &[i as u16]);
+        buf += u64::from(*len);
+    }
+    os::store(at + 14, &[lengths.len() as u16]);
+    at
+}
+
+/// What is left of the group's first buffers.
+fn left(cx: &mut Cx, at: usize, mem: &[u8]) {
+    for i in 0..4 {
+        let (low, len) = (os::load(at + 16 * i), os::load(at + 16 * i + 8));
+        let from = low.wrapping_sub(addr(mem) as u32);
+        cx.note("left", format_args!("{len} at {from}"));
+    }
+}
+
+fn bundle(opcode: u8, fd: i32, len: usize, ioprio: u16) -> io_uring_sqe {
+    let s = sqe::rw(opcode, fd, 0, len, 0).with(IOSQE_BUFFER_SELECT);
+    s.set(|s| (s.buf_index, s.ioprio) = (GROUP, IORING_RECVSEND_BUNDLE | ioprio))
+}
+
+/// A pair of which the first has no room left to send.
+fn full() -> Result<(UnixStream, UnixStream), Stop> {
+    let (mut one, two) = UnixStream::pair()?;
+    one.set_nonblocking(true)?;
+    while one.write(&[b'f'; 4096]).is_ok() {}
+    one.set_nonblocking(false)?;
+    Ok((one, two))
+}
+
+fn accept_untold(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let at = listener.local_addr()?;
+    let _peers = [TcpStream::connect(at)?, TcpStream::connect(at)?, TcpStream::connect(at)?];
+    let accept = sqe::op(IORING_OP_ACCEPT, listener.as_raw_fd());
+    let (mut name, negative) = ([0u8; 16], [-1i32]);
+    let bad = accept.set(|s| (s.addr, s.off) = (addr_mut(&mut name) as u64, BAD as u64));
+    let less = bad.set(|s| s.off = addr(&negative) as u64);
+    cx.one(&mut ring, "two more wait", bad, -EFAULT);
+    cx.one(&mut ring, "one more waits", less, -EINVAL);
+    cx.one(&mut ring, "none", bad.with(IOSQE_ASYNC), -EFAULT);
+    Ok(())
+}
+
+fn message_untold(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (mut one, two) = pair()?;
+    one.write_all(b"0123456789")?;
+    arrived(two.as_raw_fd(), 10);
+    let buf = [b'-'; 4];
+    let into = [part(&buf)];
+    let mut h = msghdr { name: BAD as u64, namelen: 16, ..hdr(&into) };
+    cx.one(&mut ring, "a name of no bytes", take(two.as_raw_fd(), &mut h), 4);
+    let (one, two) = UnixStream::pair()?;
+    (&one).write_all(b"0123456789")?;
+    let mut h = hdr(&into);
+    let words = [h.name, u64::from(h.namelen), h.iov, h.iovlen, 0, 0, 0];
+    let file = cx.file("header", &words.map(u64::to_ne_bytes).concat())?;
+    let at = os::mmap_fd(file.as_raw_fd(), 4096, libc::PROT_READ, libc::MAP_PRIVATE, 0);
+    let header = sqe::rw(IORING_OP_RECVMSG, two.as_raw_fd(), at.cast_unsigned(), 1, 0);
+    cx.one(&mut ring, "more is there", header, -EFAULT);
+    cx.one(&mut ring, "the rest", take(two.as_raw_fd(), &mut h), 4);
+    cx.one(&mut ring, "no more", header, -EFAULT);
+    Ok(())
+}
+
+fn name_in_time(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, two) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    let buf = [b'-'; 4];
+    let (into, mut name) = ([part(&buf)], [b'-'; 16]);
+    let at = page();
+    let named = addr_mut(&mut name) as u64;
+    os::store(at, &[named, 16, addr(&into) as u64, 1, 0, 0, 0]);
+    let receive = sqe::rw(IORING_OP_RECVMSG, two.as_raw_fd(), at, 1, 0).ud(1);
+    for room in [2u32, u32::MAX] {
+        os::store(at + 8, &[16u32]);
+        cx.start(&mut ring, &[receive]);
+        cx.quiet(&ring, "waits", 5);
+        os::store(at + 8, &[room]);
+        one.send_to(b"data", two.local_addr()?)?;
+        let cqes = ring.take(1)?;
+        cx.note_answer("result", cqes[0].res);
+        cx.note("length", os::load(at + 8));
+        cx.eq("written", seen(&name[2..]), "-".repeat(14));
+    }
+    Ok(())
+}
+
+fn all_to_nowhere(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (mut one, two) = UnixStream::pair()?;
+    one.write_all(&[b'x'; 100])?;
+    let at = os::border() - 100;
+    let all = sqe::rw(IORING_OP_RECV, two.as_raw_fd(), at, 200, 0).op_flags(MSG_WAITALL as u32);
+    cx.start(&mut ring, &[all.link().ud(1), sqe::nop().ud(2)]);
+    cx.quiet(&ring, "waits for the rest", 5);
+    one.write_all(&[b'x'; 10])?;
+    cx.reap(&mut ring, "memory ends", &[(1, 100), (2, -ECANCELED)]);
+    cx.one(&mut ring, "the rest", recv(two.as_raw_fd(), &mut [0; 20]), 10);
+    Ok(())
+}
+
+fn bundle_to_limit(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let mem = [0u8; 1024];
+    let at = incremental(cx, &ring, &mem, &[10, 20, 30, 40]);
+    let (one, two) = UnixDatagram::pair()?;
+    one.send(&[b'x'; 90])?;
+    let many = bundle(IORING_OP_RECV, two.as_raw_fd(), 0, IORING_RECV_MULTISHOT);
+    cx.start(&mut ring, &[many.set(|s| s.file_index = 50).ud(1)]);
+    cx.reap(&mut ring, "as much as it is to bring", &[(1, 50)]);
+    left(cx, at, &mem);
+    Ok(())
+}
+
+fn bundle_goes_on(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let mem = [0u8; 1024];
+    let at = incremental(cx, &ring, &mem, &[10, 20, 30, 40]);
+    let (mut one, two) = UnixStream::pair()?;
+    one.write_all(&[b'x'; 45])?;
+    cx.one(&mut ring, "one byte first", bundle(IORING_OP_RECV, two.as_raw_fd(), 1, 0), 45);
+    left(cx, at, &mem);
+    one.write_all(&[b'x'; 100])?;
+    cx.one(&mut ring, "to the last", bundle(IORING_OP_RECV, two.as_raw_fd(), 1, 0), 55);
+    left(cx, at, &mem);
+    Ok(())
+}
+
+fn bundle_nowhere(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (at, mut mem) = (page(), [0u8; 16]);
+    cx.is("register", register(&ring, &reg(at, 8, 0)), 0isize);
+    let (one, _two) = UnixDatagram::pair()?;
+    one.shutdown(Shutdown::Write)?;
+    refill(at, 0, 8, &mut mem);
+    os::store(at, &[1u64 << 63]);
+    let send = bundle(IORING_OP_SEND, one.as_raw_fd(), 0, 0);
+    cx.one(&mut ring, "two buffers", send, -EPIPE);
+    refill(at, 2, 8, &mut mem[..8]);
+    os::store(at + 32, &[1u64 << 63]);
+    cx.one(&mut ring, "one", send, -EFAULT);
+    Ok(())
+}
+
+fn bundle_by_worker(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, mut two) = full()?;
+    let buf = [b'x'; 4];
+    let send = send(one.as_raw_fd(), &buf).set(|s| s.ioprio = IORING_RECVSEND_BUNDLE);
+    cx.start(&mut ring, &[send.with(IOSQE_ASYNC).link().ud(1), sqe::nop().ud(2)]);
+    cx.quiet(&ring, "waits", 10);
+    two.set_nonblocking(true)?;
+    while two.read(&mut [0u8; 4096]).is_ok() {}
+    cx.reap(&mut ring, "gives up", &[(1, -ECANCELED), (2, -ECANCELED)]);
+    Ok(())
+}
+
+fn urgent_wakes_sender(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, mut two) = full()?;
+    let buf = [b'x'; 100];
+    cx.one(&mut ring, "urgent", send(two.as_raw_fd(), &buf).op_flags(MSG_OOB as u32), 100);
+    two.read_exact(&mut [0u8; 8192])?;
+    let first = send(one.as_raw_fd(), &buf).set(|s| s.ioprio = IORING_RECVSEND_POLL_FIRST);
+    cx.one(&mut ring, "sent", first, 100);
+    Ok(())
+}
+
+fn no_socket_in_worker(cx: &mut Cx) -> Outcome {
+    use rustix::event::{EventfdFlags, eventfd};
+    let mut ring = cx.ring(8, 0)?;
+    let ev = eventfd(0, EventfdFlags::empty())?;
+    let mut h = hdr(&[]);
+    let many = take(ev.as_raw_fd(), &mut h).with(IOSQE_BUFFER_SELECT | IOSQE_ASYNC).ud(1);
+    let both = IORING_RECVSEND_POLL_FIRST | IORING_RECV_MULTISHOT;
+    for ioprio in [IORING_RECV_MULTISHOT, both] {
+        cx.start(&mut ring, &[many.set(|s| s.ioprio = ioprio)]);
+        cx.quiet(&ring, "waits", 10);
+        cx.batch(&mut ring, "cancelled", &[sqe::cancel(1, 0).ud(2)], &[(1, -ECANCELED), (2, 0)]);
+    }
+    Ok(())
+}
+
+fn not_polled_in_vain(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, two) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    one.connect(two.local_addr()?)?;
+    let zc = sqe::rw(IORING_OP_SEND_ZC, one.as_raw_fd(), 0, 0, 0).ud(1);
+    let fixed = zc.set(|s| s.ioprio = IORING_RECVSEND_FIXED_BUF);
+    let first = fixed.set(|s| s.ioprio |= IORING_RECVSEND_POLL_FIRST);
+    let now = first.op_flags(MSG_DONTWAIT as u32);
+    for (what, sqe, want) in [
+        ("no buffer", fixed, -EFAULT),
+        ("polled first", first, -EFAULT),
+        ("not to wait", now, -EAGAIN),
+        ("not to wait, by a worker", now.with(IOSQE_ASYNC), -EAGAIN),
+    ] {
+        cx.start(&mut ring, &[sqe]);
+        cx.reap_in_order(&mut ring, what, &[(1, want), (1, 0)]);
+    }
+    Ok(())
+}
+
+fn waits_for_news(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (at, mut mem) = (page(), [0u8; 64]);
+    cx.is("register", register(&ring, &reg(at, 8, 0)), 0isize);
+    refill(at, 0, 8, &mut mem);
+    let (one, two) = UnixDatagram::pair()?;
+    let many = sqe::op(IORING_OP_READ_MULTISHOT, two.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
+    cx.start(&mut ring, &[many.set(|s| (s.off, s.buf_index) = (u64::MAX, GROUP)).ud(1)]);
+    one.send(b"first")?;
+    cx.reap(&mut ring, "read", &[(1, 5)]);
+    // It is readable from now on, and a read would still block.
+    two.shutdown(Shutdown::Read)?;
+    cx.quiet(&ring, "nothing to read", 30);
+    cx.batch(&mut ring, "cancelled", &[sqe::cancel(1, 0).ud(2)], &[(1, -ECANCELED), (2, 0)]);
+    let (one, two) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    let errors = bundle(IORING_OP_RECV, two.as_raw_fd(), 0, IORING_RECV_MULTISHOT);
+    cx.start(&mut ring, &[errors.op_flags(MSG_ERRQUEUE as u32).ud(1)]);
+    one.send_to(b"data", two.local_addr()?)?;
+    cx.quiet(&ring, "data are no error", 30);
+    cx.batch(&mut ring, "cancelled", &[sqe::cancel(1, 0).ud(2)], &[(1, -ECANCELED), (2, 0)]);
+    Ok(())
+}
