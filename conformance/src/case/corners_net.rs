@@ -17,8 +17,11 @@ pub const CASES: &[Case] = &[
     case!("corners_net", all_to_nowhere, [Op(IORING_OP_RECV)], "what failed after a part does not say whether there is more"),
     case!("corners_net", bundle_to_limit, [Op(IORING_OP_RECV)], "a bundle that is to end takes its bytes at once"),
     case!("corners_net", bundle_goes_on, [Op(IORING_OP_RECV)], "a bundle goes on in a buffer that it has begun"),
+    case!("corners_net", bundle_in_worker, [Op(IORING_OP_RECV), Sqe(IOSQE_ASYNC)], "a worker receives into one buffer for each of two steps, and pays at once"),
     case!("corners_net", bundle_nowhere, [Op(IORING_OP_SEND)], "the socket is asked before a bundle's memory"),
     case!("corners_net", bundle_by_worker, [Op(IORING_OP_SEND), Sqe(IOSQE_ASYNC)], "a bundle that a worker starts only waits"),
+    case!("corners_net", connect_in_worker, [Op(IORING_OP_CONNECT)], "a worker does not wait for a socket that does not block"),
+    case!("corners_net", chain_with_full_queue, [Sqe(IOSQE_IO_HARDLINK)], "where a worker finds no room for its CQE, task work goes on"),
     case!("corners_net", urgent_wakes_sender, [Op(IORING_OP_SEND)], "a send that is polled first is tried when urgent data are there"),
     case!("corners_net", no_socket_in_worker, [Op(IORING_OP_RECVMSG)], "a worker polls for a multishot receive before it looks for a socket"),
     case!("corners_net", not_polled_in_vain, [Op(IORING_OP_SEND_ZC)], "what is polled first and may not wait says so before its buffer"),
@@ -31,8 +34,12 @@ fn page() -> usize {
 
 /// A group of incremental buffers of these lengths, one behind the other in `mem`.
 fn incremental(cx: &mut Cx, ring: &Ring, mem: &[u8], lengths: &[u32]) -> usize {
+    buffers(cx, ring, mem, IOU_PBUF_RING_INC, lengths)
+}
+
+fn buffers(cx: &mut Cx, ring: &Ring, mem: &[u8], flags: u16, lengths: &[u32]) -> usize {
     let at = page();
-    cx.is("register", register(ring, &reg(at, 8, IOU_PBUF_RING_INC)), 0isize);
+    cx.is("register", register(ring, &reg(at, 8, flags)), 0isize);
     let mut buf = addr(mem) as u64;
     for (i, len) in lengths.iter().enumerate() {
         os::store(at + 16 * i, &[buf]);
@@ -168,6 +175,42 @@ fn bundle_goes_on(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
+fn bundle_in_worker(cx: &mut Cx) -> Outcome {
+    let mem = [0u8; 1024];
+    for flags in [0, IOU_PBUF_RING_INC] {
+        for waits in [false, true] {
+            for (bundle, len) in [(false, 0), (false, 5), (true, 0), (true, 5)] {
+                cx.note("case", format_args!("{flags} {waits} {bundle} {len}"));
+                let ring = cx.ring(8, 0)?;
+                let at = buffers(cx, &ring, &mem, flags, &[10, 20, 30, 40]);
+                receive_in_worker(cx, ring, waits, bundle, len)?;
+                left(cx, at, &mem);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn receive_in_worker(cx: &mut Cx, mut ring: Ring, waits: bool, many: bool, len: usize) -> Outcome {
+    let (mut one, two) = UnixStream::pair()?;
+    let recv = bundle(IORING_OP_RECV, two.as_raw_fd(), len, 0).with(IOSQE_ASYNC).ud(1);
+    if !waits {
+        one.write_all(&[b'x'; 35])?;
+    }
+    cx.start(&mut ring, &[recv.set(|s| s.ioprio *= u16::from(many))]);
+    if waits {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        one.write_all(&[b'x'; 35])?;
+    }
+    let got = ring.take(1)?[0];
+    cx.note("received", format_args!("{} {:#x}", got.res, got.flags));
+    let mut status = io_uring_buf_status { buf_group: GROUP.into(), ..Default::default() };
+    let at = addr_mut(std::slice::from_mut(&mut status));
+    cx.is("status", ring.register(IORING_REGISTER_PBUF_STATUS, at, 1), 0);
+    cx.note("head", std::hint::black_box(&status).head);
+    Ok(())
+}
+
 fn bundle_nowhere(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (at, mut mem) = (page(), [0u8; 16]);
@@ -194,6 +237,41 @@ fn bundle_by_worker(cx: &mut Cx) -> Outcome {
     two.set_nonblocking(true)?;
     while two.read(&mut [0u8; 4096]).is_ok() {}
     cx.reap(&mut ring, "gives up", &[(1, -ECANCELED), (2, -ECANCELED)]);
+    Ok(())
+}
+
+fn connect_in_worker(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let at = os::loopback(listener.local_addr()?.port());
+    let rows = [("does not block", libc::SOCK_NONBLOCK, -libc::EINPROGRESS), ("blocks", 0, 0)];
+    for (what, flags, want) in rows {
+        let make = sqe::op(IORING_OP_SOCKET, libc::AF_INET);
+        let kind = (libc::SOCK_STREAM | flags) as u64;
+        let sock = cx.one_fd(&mut ring, "socket", make.set(|s| s.off = kind))?;
+        let connect = sqe::rw(IORING_OP_CONNECT, sock.as_raw_fd(), addr(&at), 0, 16);
+        let first = sqe::nop().with(IOSQE_ASYNC).link().ud(1);
+        cx.batch(&mut ring, what, &[first, connect.ud(2)], &[(1, 0), (2, want)]);
+    }
+    Ok(())
+}
+
+fn chain_with_full_queue(cx: &mut Cx) -> Outcome {
+    let flags = IORING_SETUP_CQSIZE;
+    let params = io_uring_params { flags, cq_entries: 2, ..Default::default() };
+    let mut ring = cx.ring_with(2, params)?;
+    let null = std::fs::File::open("/dev/null")?;
+    let recv = sqe::op(IORING_OP_RECV, null.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
+    let recv = recv.set(|s| s.ioprio = IORING_RECV_MULTISHOT).ud(2);
+    let first = sqe::nop().with(IOSQE_ASYNC | IOSQE_IO_HARDLINK).ud(1);
+    cx.start(&mut ring, &[first, recv]);
+    cx.reap(&mut ring, "room", &[(1, 0), (2, -EBADFD)]);
+    cx.start(&mut ring, &[sqe::nop().ud(3), sqe::nop().ud(4)]);
+    cx.start(&mut ring, &[first, recv]);
+    std::thread::sleep(std::time::Duration::from_millis(10));
+    cx.reap(&mut ring, "before", &[(3, 0), (4, 0)]);
+    ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+    cx.reap(&mut ring, "no room", &[(1, 0), (2, -libc::ENOTSOCK)]);
     Ok(())
 }
 

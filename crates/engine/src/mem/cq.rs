@@ -153,6 +153,11 @@ impl Rings {
         overflow.is_empty() && self.cq_fill(&cqe)
     }
 
+    /// Is there room for one more CQE, and has none overflowed?
+    pub fn cq_has_room(&self, overflow: &Overflow) -> bool {
+        overflow.is_empty() && self.cq_room() > 0
+    }
+
     /// Moves overflowed CQEs into the ring, in order, as far as there is room, and publishes them;
     /// true if there were any.
     pub fn cq_flush(&self, overflow: &mut Overflow) -> bool {

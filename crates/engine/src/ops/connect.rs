@@ -80,6 +80,16 @@ pub fn connect(call: &mut Call, how: Try) -> Outcome {
     }
 }
 
+/// What a CONNECT under way answers where it does not wait.
+pub fn under_way(req: &Req) -> Option<Errno> {
+    let progress = if req.opcode() == IORING_OP_CONNECT { req.call.done } else { 0 };
+    match progress {
+        0 => None,
+        ABORTED_ONCE => Some(Errno::ECONNABORTED),
+        _ => Some(Errno::EINPROGRESS),
+    }
+}
+
 fn try_connect(call: &Call) -> Result<usize> {
     let Keep::Bytes(addr) = &call.keep else { return Err(Errno::EINVAL) };
     let at = addr.as_ptr().expose_provenance();

@@ -32,18 +32,23 @@ impl Call {
 }
 
 impl Ctx {
-    /// Picks buffers for a SEND or a bundle.
+    /// Picks buffers for a SEND or a bundle. `alone`: a worker does, who takes one for each step.
     ///
     /// # Errors
     /// `ENOENT`, `ENOBUFS`.
-    pub fn select_many(&mut self, req: &mut Req) -> Result<()> {
+    pub fn select_many(&mut self, req: &mut Req, alone: bool) -> Result<()> {
         let call = &mut req.call;
-        let (mut pick, head) = self.kbuf_head(call.bgid)?;
+        let (mut pick, mut head) = self.kbuf_head(call.bgid)?;
         if !pick.in_ring && pick.buf.addr == 0 {
             call.pick = Some(pick);
             return Err(Errno::ENOBUFS);
         }
         if call.sqe.opcode == IORING_OP_RECV {
+            if alone {
+                head.take_singly();
+                let len = head.one(u64::from(call.want)).len as u32;
+                self.kbuf_commit(call.bgid, &mut pick, len);
+            }
             call.pick = Some(pick);
             (call.sqe.addr, call.sqe.len) = (pick.buf.addr, pick.buf.len);
             call.message().head = head;
@@ -87,14 +92,20 @@ pub fn recv(call: &mut Call, how: Try) -> Outcome {
     let given = call.sqe.op_flags & !MSG_CMSG_COMPAT;
     let flags = given | if how == Try::Nonblock { MSG_DONTWAIT } else { 0 };
     (call.last, call.blocked) = (false, false);
-    let (want, limit) = (u64::from(call.want), call.sqe.off);
-    let most = if (want == 0 && limit == 0) || how == Try::Block { 1 } else { usize::MAX };
+    let (asked, limit) = (u64::from(call.want), call.sqe.off);
+    let most = if (asked == 0 && limit == 0) || how == Try::Block { 1 } else { usize::MAX };
     let limit = if limit == 0 { ALL } else { limit };
-    let cap = if call.sqe.ioprio & IORING_RECV_MULTISHOT == 0 { 0 } else { want };
-    let want = if want == 0 { limit } else { want.min(limit) };
+    let cap = if call.sqe.ioprio & IORING_RECV_MULTISHOT == 0 { 0 } else { asked };
+    let want = if asked == 0 { limit } else { asked.min(limit) };
     let head = &call.message().head;
     // Where no length is known, none is asked of the buffer.
-    let first = if want == ALL && most == 1 { head.first() } else { head.lay_out(0, want, most) };
+    let first = if head.singly {
+        Ok(head.one(asked))
+    } else if want == ALL && most == 1 {
+        head.first()
+    } else {
+        head.lay_out(0, want, most)
+    };
     let first = match first {
         Ok(layout) => layout,
         Err(e) => return Outcome::Done(e.res()),
@@ -139,8 +150,13 @@ fn capped(cap: u64, n: u64) -> bool {
 /// buffers `used` by the first. If it fails, what was received before counts, but the request has
 /// failed and ends.
 fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16) {
-    call.message().head.advance(used.0, used.1);
-    let layout = call.message().head.lay_out(0, want, usize::MAX);
+    let head = &mut call.message().head;
+    let singly = head.singly;
+    head.advance(used.0, if singly { 1 } else { used.1 });
+    let layout = if singly { Ok(head.one(want)) } else { head.lay_out(0, want, usize::MAX) };
+    if let (true, Ok(layout), Some(pick)) = (singly, &layout, &mut call.pick) {
+        pick.second = layout.len as u32;
+    }
     let picked = layout.is_ok();
     match layout.and_then(|layout| Ok((step(call, &layout, flags)?, layout.empty))) {
         Ok((done, empty)) => {

@@ -100,15 +100,16 @@ pub fn recv_vector(call: &mut Call, flags: u32) -> Result<usize> {
     Ok(n)
 }
 
-/// Does a worker's attempt fail where it would wait? sendmsg(2) and recvmsg(2) ask the file itself
-/// whether it blocks, where SEND and RECV do not (`____sys_recvmsg`).
+/// Does a worker's attempt fail where it would wait? sendmsg(2), recvmsg(2) and connect(2) ask the
+/// file itself whether it blocks, where SEND and RECV do not (`____sys_recvmsg`).
 pub fn never_waits(req: &Req) -> bool {
-    let message =
-        matches!(req.opcode(), IORING_OP_SENDMSG | IORING_OP_RECVMSG | IORING_OP_SENDMSG_ZC);
-    message
-        && sys::borrow(req.call.file.fd())
-            .and_then(|fd| rustix::fs::fcntl_getfl(fd).ok())
-            .is_some_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
+    let asks = matches!(
+        req.opcode(),
+        IORING_OP_SENDMSG | IORING_OP_RECVMSG | IORING_OP_SENDMSG_ZC | IORING_OP_CONNECT
+    );
+    asks && sys::borrow(req.call.file.fd())
+        .and_then(|fd| rustix::fs::fcntl_getfl(fd).ok())
+        .is_some_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
 }
 
 /// A message that did not fit breaks a chain, where all was wanted.

@@ -29,10 +29,15 @@ impl Ctx {
     pub fn ends_by(&mut self, req: &mut Req, res: i32) {
         let posts = !self.defers() && !req.flags.contains(ReqFlags::MULTISHOT);
         let workers = req.is_workers() || self.worker_ends(req);
-        let stays = workers && posts && (res >= 0 || !handed_back(req, res));
+        let skips = res >= 0 && req.flags.contains(ReqFlags::CQE_SKIP);
+        // Where the CQ has no room, task work posts, too (`io_req_complete_post`).
+        let stays = workers
+            && posts
+            && (res >= 0 || !handed_back(req, res))
+            && (skips || self.mem.cq_has_room(&self.overflow));
         req.flags.set(ReqFlags::ON_WORKER, stays);
         if let Some(e) = self.eventfd.as_mut().filter(|_| stays) {
-            e.worker_posts(res >= 0 && req.flags.contains(ReqFlags::CQE_SKIP));
+            e.worker_posts(skips);
         }
     }
 }

@@ -135,7 +135,9 @@ impl Ctx {
         let blocks =
             req.flags & on_worker == ReqFlags::ON_WORKER && req.opcode() != IORING_OP_WAITID;
         if blocks && ops::net_msg::never_waits(req) {
-            return self.not_now(req);
+            let e = ops::connect::under_way(req).unwrap_or(Errno::EAGAIN);
+            req.call.cflags = 0;
+            return self.outcome(req, Outcome::Done(e.res()));
         }
         let capped = req.arms >= MAX_ARMS;
         self.stats.reissue.capped.add(u64::from(pollable && !blocks && capped));

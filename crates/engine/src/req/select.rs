@@ -28,16 +28,14 @@ impl Ctx {
     }
 
     fn pick_buffer(&mut self, req: &mut Req) -> Result<()> {
-        if req.opcode() == IORING_OP_RECV && req.is_with_worker() {
-            // Without the lock there are no bundles.
-            req.call.sqe.ioprio &= !IORING_RECVSEND_BUNDLE;
-        }
+        // Nobody holds the ring's lock for a worker, to which goes back what it has armed once.
+        let forced = ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT;
+        let alone = req.is_with_worker() || req.flags & forced == ReqFlags::FORCE_ASYNC;
         if net_bundle::selects(req) {
-            return self.select_many(req);
+            return self.select_many(req, alone);
         }
-        // Nobody holds the ring's lock for a worker, and what cannot be polled is read at once.
-        let at_once =
-            req.is_with_worker() || (req.reads_once() && kind_of(&req.call.file) != Kind::Pollable);
+        // What cannot be polled is read at once.
+        let at_once = alone || (req.reads_once() && kind_of(&req.call.file) != Kind::Pollable);
         if at_once && req.names_no_file() {
             // What is used up at once is not to be had back.
             return Err(Errno::EBADF);

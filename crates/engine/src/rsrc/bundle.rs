@@ -18,6 +18,8 @@ pub struct Head {
     pub bufs: Vec<Buf>,
     /// A buffer is used up bit by bit.
     pub inc: bool,
+    /// Each step takes one buffer.
+    pub singly: bool,
 }
 
 /// Bytes laid out over buffers.
@@ -68,6 +70,20 @@ impl Head {
             }),
             _ => self.lay_out(0, ALL, 1),
         }
+    }
+
+    /// Each of two steps is to take one buffer.
+    pub fn take_singly(&mut self) {
+        self.singly = true;
+        self.bufs.truncate(2);
+    }
+
+    /// One buffer for `want` bytes, or for as many as it takes.
+    pub fn one(&self, want: u64) -> Layout {
+        let Some(&Buf { addr, len, .. }) = self.bufs.first() else { return Layout::default() };
+        let len = if want == 0 { u64::from(len) } else { u64::from(len).min(want) };
+        let empty = self.bufs.len() == 1;
+        Layout { iov: vec![iovec { base: addr, len }], len, empty, cut: false }
     }
 
     /// `len` bytes in `count` buffers are used up; of an incremental buffer the rest stays.
@@ -138,10 +154,13 @@ impl Ctx {
     pub fn kbuf_head(&mut self, bgid: u16) -> Result<(Pick, Head)> {
         let head = match self.groups.get(&bgid).ok_or(Errno::ENOENT)? {
             // A list gives one at a time, in two steps.
-            Group::List(list) => Head { bufs: list.iter().take(2).copied().collect(), inc: false },
+            Group::List(list) => {
+                Head { bufs: list.iter().take(2).copied().collect(), ..Head::default() }
+            }
             Group::Ring(ring) => {
                 let n = ring.ready().min(2 * STEP_MAX as u16 + 1);
-                Head { bufs: (0..n).map(|i| ring.peek(i)).collect(), inc: ring.inc }
+                let bufs = (0..n).map(|i| ring.peek(i)).collect();
+                Head { bufs, inc: ring.inc, singly: false }
             }
         };
         Ok((self.kbuf_pick(bgid)?, head))
@@ -164,7 +183,7 @@ mod tests {
 
     fn head(n: usize) -> Head {
         let buf = |i: usize| Buf { addr: 100 * i as u64, len: 8, bid: i as u16 };
-        Head { bufs: (0..n).map(buf).collect(), inc: false }
+        Head { bufs: (0..n).map(buf).collect(), ..Head::default() }
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub struct Pick {
     pub count: u16,
     /// Bytes of a bundle's first step, if a second followed: each is paid for by itself.
     pub first: u32,
+    /// Bytes for which a second buffer was taken by itself, and not paid for yet.
+    pub second: u32,
     /// It lies in a group's ring, whose head has not moved yet.
     pub in_ring: bool,
     /// It has been paid for: what comes of the request does not change the group any more.
@@ -174,18 +176,17 @@ impl Ctx {
     /// Uses a pick up, of which `len` bytes were filled; answers the CQE's flags
     /// (`__io_put_kbufs`).
     pub fn kbuf_put(&mut self, bgid: u16, pick: Pick, len: u32) -> u32 {
-        let mut flags = pick.cqe_flags();
+        let mut more = pick.more;
         if pick.in_ring
-            && !pick.committed
             && let Some(Group::Ring(ring)) = self.groups.get_mut(&bgid)
-            && !ring.pay(pick, len)
         {
-            flags |= IORING_CQE_F_BUF_MORE;
+            if !pick.committed {
+                more |= !ring.pay(pick, len);
+            } else if pick.second > 0 {
+                more = !ring.commit(1, pick.second);
+            }
         }
-        if pick.more {
-            flags |= IORING_CQE_F_BUF_MORE;
-        }
-        flags
+        pick.cqe_flags() | if more { IORING_CQE_F_BUF_MORE } else { 0 }
     }
 
     /// Pays for a pick before it is known what comes of it, because nobody will hold the ring's
