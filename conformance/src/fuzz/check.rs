@@ -2,6 +2,7 @@
 
 use super::compare::{Difference, compare};
 use super::driver::{Driver, Pace, Side};
+use super::known::{self, Seen};
 use super::minimise::minimise;
 use super::program::Program;
 use super::transcript::{End, Transcript};
@@ -38,6 +39,8 @@ pub enum Verdict {
     Unstable(Option<Difference>),
     /// Differed once, but not when looked at again: what was seen at first.
     Flaky(Box<Divergence>),
+    /// Differs as `docs/LIMITATIONS.md` says, in these words.
+    Known(&'static str, Box<Divergence>),
     Diverged(Box<Divergence>),
 }
 
@@ -97,6 +100,12 @@ pub fn check(d: &Driver, p: &Program) -> Result<Verdict> {
         }
     }
     let Some((mut difference, softring)) = last else { return Ok(Verdict::Flaky(first)) };
+    let seen = Seen { program: p, what: &difference, kernel: &k, softring: &softring };
+    if let Some(words) = known::reason(&seen) {
+        let program = p.clone();
+        let found = Divergence { program, difference, kernel: k, softring };
+        return Ok(Verdict::Known(words, Box::new(found)));
+    }
     if softring.end == End::Exit && is_race(d, p, [&k, &softring])? {
         difference.about.push_str(" (as one run of the kernel)");
         return Ok(Verdict::Unstable(Some(difference)));
@@ -124,15 +133,20 @@ fn is_race(d: &Driver, p: &Program, [kernel, softring]: [&Transcript; 2]) -> Res
 /// A run cannot be started.
 pub fn shrink(d: &Driver, big: &Divergence) -> Result<Divergence> {
     let about = &big.difference.about;
-    let differs =
-        |p: &Program| -> Result<Option<Divergence>> {
-            let Ok(k) = kernel(d, p, [FIRST, NEXT])? else { return Ok(None) };
-            let s =
-                d.run(p, Side::Softring, Pace { quiet: NEXT, follow: Some(&k), one_cpu: false })?;
-            Ok(compare(p, &k, &s).filter(|diff| diff.about == *about).map(|difference| {
-                Divergence { program: p.clone(), difference, kernel: k, softring: s }
-            }))
+    let differs = |p: &Program| -> Result<Option<Divergence>> {
+        let Ok(k) = kernel(d, p, [FIRST, NEXT])? else { return Ok(None) };
+        let s = d.run(p, Side::Softring, Pace { quiet: NEXT, follow: Some(&k), one_cpu: false })?;
+        let told = |what: &Difference| {
+            known::reason(&Seen { program: p, what, kernel: &k, softring: &s }).is_some()
         };
+        let found = compare(p, &k, &s).filter(|diff| diff.about == *about && !told(diff));
+        Ok(found.map(|difference| Divergence {
+            program: p.clone(),
+            difference,
+            kernel: k,
+            softring: s,
+        }))
+    };
     let start = Instant::now();
     let small = minimise(&big.program, BUDGET, &mut |p| {
         start.elapsed() < PATIENCE && matches!(differs(p), Ok(Some(_)))

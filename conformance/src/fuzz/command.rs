@@ -3,6 +3,7 @@
 use super::check::{Divergence, Verdict, check, shrink};
 use super::compare::{Difference, op_name, op_of};
 use super::driver::{Driver, Pace, Side};
+use super::known::{self, Seen};
 use super::program::{Program, Step};
 use super::transcript::Transcript;
 use super::{exec, make, report};
@@ -168,8 +169,12 @@ fn replay(cli: &Cli, driver: &Driver, path: &Path) -> Result<ExitCode> {
     let softring = driver.run(&program, Side::Softring, pace)?;
     let found = super::compare::compare(&program, &kernel, &softring);
     let agreed = found.is_none();
-    let nothing = Difference { step: 0, about: "agreed".to_owned(), text: String::new() };
+    let nothing = Difference { about: "agreed".to_owned(), ..Difference::default() };
     let difference = found.unwrap_or(nothing);
+    let seen = Seen { program: &program, what: &difference, kernel: &kernel, softring: &softring };
+    if let Some(words) = known::reason(&seen).filter(|_| !agreed) {
+        say!("LIMITATIONS says: {words}");
+    }
     let all = Divergence { program, difference, kernel, softring };
     print!("{}", report::divergence(&all, &again(cli, &path.display().to_string())));
     Ok(ExitCode::from(u8::from(!agreed)))
@@ -193,7 +198,11 @@ struct Tally {
     agreed: u64,
     unstable: u64,
     flaky: u64,
+    /// Differ as `docs/LIMITATIONS.md` says.
+    explained: u64,
     diverged: u64,
+    /// Its words, and the programs.
+    known: BTreeMap<&'static str, Vec<u64>>,
     /// What unstable and flaky programs differed in, and their seeds.
     races: BTreeMap<String, Vec<u64>>,
     groups: BTreeMap<String, Group>,
@@ -277,6 +286,10 @@ impl Run<'_> {
                 if self.cli.out.is_some() {
                     self.save(&first, "flaky-")?;
                 }
+            }
+            Verdict::Known(words, found) => {
+                tally.explained += 1;
+                tally.known.entry(words).or_default().push(found.program.seed);
             }
             Verdict::Diverged(found) => {
                 tally.diverged += 1;
@@ -373,7 +386,7 @@ fn without_numbers(text: &str) -> String {
 
 impl Tally {
     fn tried(&self) -> u64 {
-        self.agreed + self.unstable + self.flaky + self.diverged
+        self.agreed + self.unstable + self.flaky + self.explained + self.diverged
     }
 
     fn cover(&mut self, program: &Program, kernel: &Transcript) {
@@ -402,10 +415,12 @@ impl Tally {
         }
         let share = self.unstable as f64 * 100.0 / self.tried() as f64;
         say!(
-            "{} programs in {:.0} s: {} agreed, {} diverged, {} flaky, {} unstable ({share:.1} %)",
+            "{} programs in {:.0} s: {} agreed, {} differed as LIMITATIONS says, {} diverged, \
+             {} flaky, {} unstable ({share:.1} %)",
             self.tried(),
             took.as_secs_f64(),
             self.agreed,
+            self.explained,
             self.diverged,
             self.flaky,
             self.unstable,
@@ -418,6 +433,10 @@ impl Tally {
                 let list: Vec<String> = seeds.iter().map(u64::to_string).collect();
                 say!("  {about}: {}, seed {}", seeds.len(), list.join(" "));
             }
+        }
+        for (words, seeds) in &self.known {
+            let list: Vec<String> = seeds.iter().map(u64::to_string).collect();
+            say!("known ({words}): {}, seed {}", seeds.len(), list.join(" "));
         }
         if self.groups.is_empty() {
             return;

@@ -11,12 +11,16 @@ use softring_engine::abi::*;
 use std::collections::HashMap;
 
 /// The first thing that differs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
     pub step: usize,
     /// What it is about: an opcode's name, or a step's.
     pub about: String,
     pub text: String,
+    /// The request that it is about, with the completions that only one side has.
+    pub ud: Option<u64>,
+    pub kernel: Vec<Cqe>,
+    pub softring: Vec<Cqe>,
 }
 
 /// The first difference between `a` and `b`.
@@ -34,7 +38,7 @@ fn ended(program: &Program, a: &Transcript, b: &Transcript) -> Option<Difference
         End::Exit => format!("end in {}", about_step(program, step)),
         _ => format!("{:?} in {}", b.end, about_step(program, step)),
     };
-    Some(Difference { step, about, text })
+    Some(Difference { step, about, text, ..Difference::default() })
 }
 
 /// A name for a step.
@@ -104,7 +108,12 @@ fn records(program: &Program, a: &Transcript, b: &Transcript) -> Option<Differen
     for (x, y) in a.recs.iter().zip(&b.recs) {
         let step = x.step;
         let reap = about_step(program, step) == "reap";
-        let differ = |text: String| Difference { step, about: about_step(program, step), text };
+        let differ = |text: String| Difference {
+            step,
+            about: about_step(program, step),
+            text,
+            ..Difference::default()
+        };
         if reap {
             let (left, right) = &mut span[ring_of(program, step)];
             left.extend(x.cqes.iter().cloned());
@@ -160,7 +169,7 @@ fn noted(program: &Program, step: usize, text: String) -> Difference {
         Some(ud) => op_of(program, ud),
         None => about_step(program, step),
     };
-    Difference { step, about, text }
+    Difference { step, about, text, ud, ..Difference::default() }
 }
 
 fn multiset(program: &Program, step: usize, a: &[Cqe], b: &[Cqe]) -> Option<Difference> {
@@ -185,7 +194,9 @@ fn multiset(program: &Program, step: usize, a: &[Cqe], b: &[Cqe]) -> Option<Diff
         }
     };
     let text = format!("{} / {}", list(&only_a), list(&only_b));
-    Some(Difference { step, about: op_of(program, first), text })
+    let of = |v: &[Cqe]| v.iter().filter(|c| c.ud == first).cloned().collect();
+    let (kernel, softring) = (of(&only_a), of(&only_b));
+    Some(Difference { step, about: op_of(program, first), text, ud: Some(first), kernel, softring })
 }
 
 /// Pairs of user_data of which the first must complete before the second: neighbours in a chain,
@@ -248,7 +259,8 @@ fn order(program: &Program, a: &Transcript, b: &Transcript) -> Option<Difference
             if kept(&pa, x, y) && !kept(&pb, x, y) {
                 let about = format!("order of {} and {}", op_of(program, x), op_of(program, y));
                 let text = format!("ud{x} before ud{y} / ud{y} before ud{x}");
-                return Some(Difference { step: program.steps.len(), about, text });
+                let step = program.steps.len();
+                return Some(Difference { step, about, text, ..Difference::default() });
             }
         }
     }

@@ -1,0 +1,229 @@
+//! Differences that `docs/LIMITATIONS.md` tells of, as far as random programs meet them. Each is
+//! told as narrowly as that page tells it, and names its words there; whatever else differs counts.
+
+use super::compare::Difference;
+use super::program::{Bad, Fd, Host, Program, Slot, Sqe, Step, Val};
+use super::transcript::{Cqe, Rec, Transcript};
+use softring_engine::abi::*;
+
+/// What differs, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    pub program: &'a Program,
+    pub what: &'a Difference,
+    pub kernel: &'a Transcript,
+    pub softring: &'a Transcript,
+}
+
+/// Words of `docs/LIMITATIONS.md`, and whether they are about a difference.
+type Known = (&'static str, fn(&Seen) -> bool);
+
+const KNOWN: &[Known] = &[
+    ("Requests of several rings that wait for one listener or stream", taken_by_other_ring),
+    ("On a DEFER_TASKRUN ring a write to an eventfd may complete", eventfd_written_at_once),
+    ("The eventfd of a DEFER_TASKRUN ring is signalled once", own_eventfd_read),
+    ("waits on a unix socket whose own side is shut for sending", own_side_shut),
+    ("A provided buffer whose address no process can have", buffer_nowhere),
+    ("Where the CQ has room for some only", no_room_for_all),
+    ("a write to a pipe that fails with EFAULT wakes who polls", woken_by_failed_write),
+    ("A timeout that counts completions is not hurried", hurried_count),
+];
+
+/// The words about a difference, if there are any.
+pub fn reason(seen: &Seen) -> Option<&'static str> {
+    KNOWN.iter().find(|(_, applies)| applies(seen)).map(|(words, _)| *words)
+}
+
+impl<'a> Seen<'a> {
+    fn sqes(&self) -> impl Iterator<Item = (u8, &'a Sqe)> {
+        self.program.steps.iter().filter_map(|step| match step {
+            Step::Sqe { ring, sqe, .. } => Some((*ring, sqe)),
+            _ => None,
+        })
+    }
+
+    /// The request that it is about, and its ring.
+    fn request(&self) -> Option<(u8, &'a Sqe)> {
+        self.sqes().find(|(_, sqe)| Some(sqe.ud) == self.what.ud)
+    }
+
+    fn defers(&self, ring: u8) -> bool {
+        self.program.steps.iter().any(|step| {
+            matches!(step, Step::Setup(s)
+                if s.ring == ring && s.flags & IORING_SETUP_DEFER_TASKRUN != 0)
+        })
+    }
+
+    /// What only the kernel answered, and what only softring did.
+    fn results(&self) -> (Vec<i64>, Vec<i64>) {
+        let of = |cqes: &[Cqe]| cqes.iter().map(|c| c.res).collect();
+        (of(&self.what.kernel), of(&self.what.softring))
+    }
+}
+
+fn res(errno: i32) -> i64 {
+    -i64::from(errno)
+}
+
+/// The file that a request names, if that is a slot.
+fn slot(sqe: &Sqe) -> Option<Slot> {
+    match sqe.fd {
+        Fd::Slot(slot) if sqe.flags & IOSQE_FIXED_FILE == 0 => Some(slot),
+        _ => None,
+    }
+}
+
+fn writes(op: u8) -> bool {
+    matches!(
+        op,
+        IORING_OP_WRITE | IORING_OP_WRITEV | IORING_OP_WRITE_FIXED | IORING_OP_WRITEV_FIXED
+    )
+}
+
+fn reads(op: u8) -> bool {
+    matches!(op, IORING_OP_READ | IORING_OP_READV | IORING_OP_READ_FIXED | IORING_OP_READV_FIXED)
+}
+
+/// Two rings wait for one file, and the other's request got what came.
+fn taken_by_other_ring(seen: &Seen) -> bool {
+    let waits = |op| {
+        reads(op)
+            || matches!(
+                op,
+                IORING_OP_ACCEPT | IORING_OP_RECV | IORING_OP_RECVMSG | IORING_OP_READ_MULTISHOT
+            )
+    };
+    let Some((ring, own)) = seen.request().filter(|(_, sqe)| waits(sqe.op)) else { return false };
+    let file = slot(own);
+    let mut others = seen.sqes().filter(|(r, sqe)| *r != ring && waits(sqe.op));
+    let (kernel, softring) = seen.results();
+    file.is_some()
+        && others.any(|(_, sqe)| slot(sqe) == file)
+        && (kernel.is_empty() || softring.is_empty())
+}
+
+/// The LINK_TIMEOUT behind a write that the kernel puts off.
+fn eventfd_written_at_once(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let mut before = None;
+    for (r, sqe) in seen.sqes().filter(|(r, _)| *r == ring) {
+        if sqe.ud == own.ud {
+            break;
+        }
+        before = Some((r, sqe));
+    }
+    let eventfd = |sqe: &Sqe| matches!(slot(sqe), Some(Slot::Event | Slot::Sem));
+    let (kernel, softring) = seen.results();
+    own.op == IORING_OP_LINK_TIMEOUT
+        && seen.defers(ring)
+        && before.is_some_and(|(_, sqe)| writes(sqe.op) && eventfd(sqe))
+        && kernel == [res(libc::ENOENT)]
+        && softring == [res(libc::ECANCELED)]
+}
+
+/// What a request read from the ring's own eventfd is a count.
+fn own_eventfd_read(seen: &Seen) -> bool {
+    let reads = |(ring, sqe): (u8, &Sqe)| {
+        reads(sqe.op) && slot(sqe) == Some(Slot::RingEvent) && (seen.defers(0) || seen.defers(ring))
+    };
+    seen.what.ud.is_none() && seen.what.text.starts_with("buf") && seen.sqes().any(reads)
+}
+
+/// A request that waits on a unix socket that its own side shuts: nothing tells of it.
+fn own_side_shut(seen: &Seen) -> bool {
+    const WR: i32 = libc::SHUT_WR;
+    let Some(file) = seen.request().and_then(|(_, sqe)| slot(sqe)) else { return false };
+    let unix = !matches!(file, Slot::TcpA | Slot::TcpB | Slot::UdpA | Slot::UdpB);
+    let shut = seen.program.steps.iter().any(|step| match step {
+        Step::Host(Host::Shutdown(slot, how)) => (*slot, *how) == (file, WR),
+        Step::Sqe { sqe, .. } => {
+            sqe.op == IORING_OP_SHUTDOWN && sqe.len == WR as u32 && slot(sqe) == Some(file)
+        }
+        _ => false,
+    });
+    let (kernel, softring) = seen.results();
+    let told = [res(libc::EPIPE), res(libc::ENOBUFS)];
+    unix && shut && softring.is_empty() && matches!(kernel[..], [res] if told.contains(&res))
+}
+
+/// A buffer at an address that no process can have is refused before the file is asked.
+fn buffer_nowhere(seen: &Seen) -> bool {
+    let nowhere = |val: &Val| matches!(val, Val::Bad(Bad::Kernel | Bad::NonCanonical));
+    let given = seen.program.steps.iter().any(|step| match step {
+        Step::Host(Host::Supply(s)) => s.bufs.iter().any(|(addr, ..)| nowhere(addr)),
+        Step::Sqe { sqe, .. } => sqe.op == IORING_OP_PROVIDE_BUFFERS && nowhere(&sqe.addr),
+        _ => false,
+    });
+    let selects = seen.request().is_some_and(|(_, sqe)| sqe.flags & IOSQE_BUFFER_SELECT != 0);
+    given && selects && seen.results().1 == [res(libc::EFAULT)]
+}
+
+/// In the first reap since, of a ring that has overflowed, a multishot request goes on on one side
+/// and has ended on the other.
+fn no_room_for_all(seen: &Seen) -> bool {
+    let mut steps = seen.kernel.recs.iter().zip(&seen.softring.recs);
+    let reap = |(a, _): &(&Rec, &Rec)| a.step >= seen.what.step && a.notes.len() == 2;
+    let Some((a, b)) = steps.find(|recs| reap(recs) && !recs.0.cqes.is_empty()) else {
+        return false;
+    };
+    let full = |rec: &Rec| rec.notes[0] == format!("sq flags {IORING_SQ_CQ_OVERFLOW:#x}");
+    // Has it told of something and gone on, and has it ended?
+    let state = |rec: &Rec, ud: u64| {
+        let own = || rec.cqes.iter().filter(|c| c.ud == ud);
+        let more = |c: &Cqe| c.flags & IORING_CQE_F_MORE != 0;
+        (own().any(more), own().any(|c| !more(c)))
+    };
+    let differs = |ud: u64| {
+        let (a, b) = (state(a, ud), state(b, ud));
+        a != b && (a.0 || b.0)
+    };
+    (full(a) || full(b)) && a.cqes.iter().any(|c| differs(c.ud))
+}
+
+/// A poll of a pipe that a write woke which failed.
+fn woken_by_failed_write(seen: &Seen) -> bool {
+    let pipe = |slot| match slot {
+        Slot::PipeR | Slot::PipeW => Some(0),
+        Slot::NbR | Slot::NbW => Some(1),
+        Slot::FullR | Slot::FullW => Some(2),
+        _ => None,
+    };
+    let Some((_, own)) = seen.request().filter(|(_, s)| s.op == IORING_OP_POLL_ADD) else {
+        return false;
+    };
+    let own = slot(own).and_then(pipe);
+    let failed = |ud: u64| {
+        let mut cqes = seen.kernel.recs.iter().flat_map(|r| &r.cqes);
+        cqes.any(|c| c.ud == ud && c.res == res(libc::EFAULT))
+    };
+    let to_it = |sqe: &Sqe| writes(sqe.op) && slot(sqe).and_then(pipe) == own;
+    own.is_some()
+        && seen.results().1.len() < seen.results().0.len()
+        && seen.sqes().any(|(_, sqe)| to_it(sqe) && failed(sqe.ud))
+}
+
+/// A count of completions that the kernel takes for over when another timeout ends.
+fn hurried_count(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request().filter(|(_, s)| s.op == IORING_OP_TIMEOUT) else {
+        return false;
+    };
+    let mut timeouts = seen.sqes().filter(|(r, sqe)| *r == ring && sqe.op == IORING_OP_TIMEOUT);
+    let (kernel, softring) = seen.results();
+    let later = softring.is_empty() || softring == [res(libc::ETIME)];
+    own.off != Val::Num(0) && kernel == [0] && later && timeouts.any(|(_, s)| s.ud != own.ud)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limitations_tells_of_each() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/LIMITATIONS.md");
+        let page = std::fs::read_to_string(path).expect("docs/LIMITATIONS.md can be read");
+        let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        for (words, _) in KNOWN {
+            assert!(page.contains(words), "docs/LIMITATIONS.md does not say {words:?}");
+        }
+    }
+}
