@@ -67,6 +67,9 @@ pub fn run(args: &Args) -> Result<()> {
     }
     host::open_slots()?;
     host::calm()?;
+    // The kernel forgets who waits for a private futex when the first thread is made, which may be
+    // a worker of its own (see LIMITATIONS).
+    std::thread::spawn(|| ()).join().ok();
     let mut machine = Machine {
         arena: Arena::new(program.seed).context("mapping the buffers")?,
         rings: [None, None],

@@ -66,6 +66,9 @@ pub struct Apart {
     armed: Vec<Armed>,
     /// A drain was queued: what comes after it may start late.
     drained: bool,
+    /// Requests that came since: who looks for one of them finds it before it starts, or after it
+    /// has ended.
+    late: Vec<u64>,
 }
 
 fn clash(a: Key, b: Key) -> bool {
@@ -183,7 +186,14 @@ impl Apart {
             clashes(&old.keys, &new.keys) || !old.steady && (aimed(old, new) || aimed(new, old))
         };
         // What a barrier lets go goes to workers, all at once: who looks among those finds some.
-        if self.moving.iter().any(races) || self.drained && new.aim == Aim::Anybody {
+        let late = match new.aim {
+            Aim::Nobody => false,
+            Aim::One(ud) => self.late.contains(&ud),
+            Aim::Anybody => self.drained,
+        };
+        // What a worker has cancelled may be found once more until its submitter comes to end it.
+        let again = |old: &Piece| old.aim != Aim::Nobody && old.aim == new.aim && !old.steady;
+        if late || chain.iter().any(again) || self.moving.iter().any(races) {
             return false;
         }
         self.armed.iter().all(|old| match (old.woken(&new.keys), old.quiet) {
@@ -204,6 +214,9 @@ impl Apart {
     /// A chain, or a request alone, was queued; `soon` if a short time limits one of it.
     pub fn queued(&mut self, mut chain: Vec<Piece>, soon: bool, drain: bool) {
         self.drained |= drain;
+        if self.drained {
+            self.late.extend(chain.iter().map(|p| p.ud));
+        }
         if soon || self.drained {
             chain.iter_mut().for_each(|p| p.steady = false);
         }

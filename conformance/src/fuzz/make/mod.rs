@@ -86,7 +86,28 @@ pub fn program(seed: u64, only: &[u8]) -> Program {
     for _ in 0..g.rng.u32(rounds) {
         g.round();
     }
-    Program { seed, tmpfs, steps: g.steps }
+    Program { seed, tmpfs, steps: barriers_settle(g.steps) }
+}
+
+/// Has a program rest behind each batch with a barrier: whether that still holds what comes next
+/// depends on workers.
+fn barriers_settle(steps: Vec<Step>) -> Vec<Step> {
+    let mut out = Vec::with_capacity(steps.len());
+    let (mut barrier, mut went) = (false, false);
+    for step in steps {
+        match &step {
+            Step::Sqe { .. } if barrier && went => {
+                out.push(Step::Settle);
+                (barrier, went) = (false, false);
+            }
+            Step::Settle if went => (barrier, went) = (false, false),
+            Step::Flush(_) => went = barrier,
+            _ => {}
+        }
+        barrier |= matches!(&step, Step::Sqe { sqe, .. } if sqe.flags & IOSQE_IO_DRAIN != 0);
+        out.push(step);
+    }
+    out
 }
 
 impl Gen<'_> {
