@@ -55,10 +55,16 @@ use std::sync::OnceLock;
 use crate::sys::{self, sys};
 
 /// Signals 4 to 9, 11, 19 and 31: faults of the thread's own, abort(3), and what cannot be blocked.
-/// And 33, which the C library must be able to send to any thread at any time.
+/// And glibc's 33, which the C library must be able to send to any thread at any time.
 const NEVER_DEFERRED: u64 = 0b11_1111 << 3 | 1 << 10 | 1 << 18 | 1 << 30 | 1 << 32;
+/// musl's, of the same kind; in glibc it is the program's.
+const MUSLS: u64 = 1 << 33;
+
 /// What is blocked while a signal is deferred.
-const DEFERRED: u64 = !NEVER_DEFERRED;
+fn deferred() -> u64 {
+    !NEVER_DEFERRED & !(sys::libc_signals() & MUSLS)
+}
+
 /// A stack pointer so far below that of a call is within that call; or a little above it, as the
 /// function that has begun it may have a frame of its own.
 const DEPTH: usize = 1 << 20;
@@ -288,7 +294,7 @@ pub(crate) fn waits_under(mask: u64) -> Under {
         t.under.store(mask, Relaxed);
         t.waits.store(t.call.load(Relaxed) & !ASLEEP, Relaxed);
         compiler_fence(SeqCst);
-        if is_deferred() && sys::pending_signals() & DEFERRED & !mask == 0 {
+        if is_deferred() && sys::pending_signals() & deferred() & !mask == 0 {
             t.deferred.store(KEPT_BACK, Relaxed);
         }
     });
@@ -370,11 +376,11 @@ pub unsafe fn defers(signo: i32, info: usize, context: usize) -> bool {
         let below = call.wrapping_add(ABOVE).wrapping_sub(rsp as usize);
         let within = call != 0 && below < DEPTH || t.is_own(rsp as usize);
         // Of frames that lie on one another only the lowest returns to where all are blocked.
-        if !within && mask & DEFERRED == DEFERRED && t.restores.swap(0, Relaxed) != 0 {
+        if !within && mask & deferred() == deferred() && t.restores.swap(0, Relaxed) != 0 {
             // SAFETY: as above; sigreturn(2) takes it from there.
             unsafe { *at(AT_SIGMASK) = t.mask.load(Relaxed) };
         }
-        if !within || !(1..=64).contains(&signo) || NEVER_DEFERRED & 1 << (signo - 1) != 0 {
+        if !within || !(1..=64).contains(&signo) || deferred() & 1 << (signo - 1) == 0 {
             return false;
         }
         let before = block_deferred();
@@ -385,7 +391,7 @@ pub unsafe fn defers(signo: i32, info: usize, context: usize) -> bool {
             return false;
         }
         // Several frames may lie on one another: the lowest, which comes last, has the mask.
-        if t.blocks.load(Relaxed) == 0 && mask & DEFERRED != DEFERRED {
+        if t.blocks.load(Relaxed) == 0 && mask & deferred() != deferred() {
             t.mask.store(mask, Relaxed);
         }
         let waits = call != 0 && t.waits.load(Relaxed) == call;
@@ -394,7 +400,7 @@ pub unsafe fn defers(signo: i32, info: usize, context: usize) -> bool {
         t.deferred.store(t.deferred.load(Relaxed) | how, Relaxed);
         // SAFETY: as above; sigreturn(2) takes these from there.
         unsafe {
-            *at(AT_SIGMASK) = mask | DEFERRED;
+            *at(AT_SIGMASK) = mask | deferred();
             if !blocked && (sleep_begins()..sleep_ends()).contains(&rip) {
                 *at(AT_RIP) = sleep_interrupted();
             }
@@ -404,7 +410,7 @@ pub unsafe fn defers(signo: i32, info: usize, context: usize) -> bool {
 }
 
 fn block_deferred() -> u64 {
-    let (set, mut old) = (DEFERRED, 0u64);
+    let (set, mut old) = (deferred(), 0u64);
     let new = (&raw const set).expose_provenance();
     sys!(__NR_rt_sigprocmask, SIG_BLOCK, new, (&raw mut old).expose_provenance(), 8);
     old

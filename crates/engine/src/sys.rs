@@ -6,7 +6,7 @@
 use core::arch::asm;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use core::time::Duration;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -211,10 +211,30 @@ pub(crate) fn epoll_pwait(
     check(sleeps!(__NR_epoll_pwait, ep, ev, buf.len(), ms, mask, 8))
 }
 
-/// Every signal but the C library's own two (32 and 33 of glibc: cancel, setxid): the mask for a
-/// thread of ours. With setxid blocked in one thread, `setuid(3)` of the program would wait for
-/// that thread for ever. 34 is the program's first (SIGRTMIN).
-pub(crate) const ALL_SIGNALS: u64 = !(0b11 << 31);
+/// The C library's own signals: 32 and 33 of glibc (cancel, setxid).
+const GLIBCS: u64 = 0b11 << 31;
+/// Those and 34 of musl (synccall), which in glibc is the program's first (SIGRTMIN).
+const MUSLS: u64 = 0b111 << 31;
+static LIBC_SIGNALS: AtomicU64 =
+    AtomicU64::new(if cfg!(target_env = "musl") { MUSLS } else { GLIBCS });
+
+/// The program's C library is musl, whatever this crate was built for. To be called before the
+/// first ring is made.
+pub fn runs_on_musl() {
+    LIBC_SIGNALS.store(MUSLS, Relaxed);
+}
+
+/// The C library's own signals, as a mask.
+pub(crate) fn libc_signals() -> u64 {
+    // Relaxed: set before there are threads of ours.
+    LIBC_SIGNALS.load(Relaxed)
+}
+
+/// Every signal but the C library's own: the mask for a thread of ours. With glibc's 33 or musl's
+/// 34 blocked in one thread, `setuid(3)` of the program would wait for that thread for ever.
+pub(crate) fn all_signals() -> u64 {
+    !libc_signals()
+}
 
 /// `rt_sigprocmask(2)` with `SIG_SETMASK`; answers the old mask.
 pub(crate) fn set_sigmask(mask: u64) -> u64 {

@@ -21,6 +21,7 @@ mod config;
 mod door;
 mod gate;
 mod heap;
+mod loaders;
 mod notice;
 mod proc;
 mod raw;

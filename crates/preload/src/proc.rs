@@ -39,9 +39,12 @@ pub fn start() {
     }
     softring_engine::handlers::on_need(handlers::activate);
     softring_engine::threads::start_by(crate::threads::start);
+    if crate::loaders::runs_on_musl() {
+        softring_engine::sys::runs_on_musl();
+    }
     // SAFETY: the three functions take and return nothing, and stay loaded: this library is never
     // unloaded.
-    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    unsafe { crate::loaders::at_fork(Some(prepare), Some(parent), Some(child)) };
 }
 
 /// A ring of this process is about to be made. The first time, marks the memory that tells forks

@@ -10,7 +10,7 @@
 use crate::errno::check;
 use crate::handlers;
 use crate::limits::WORKER_KICK;
-use crate::sys::{ALL_SIGNALS, set_sigmask, sys};
+use crate::sys::{all_signals, set_sigmask, sys};
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// 63 and 64 are left to valgrind and to debuggers; below 34 are the C library's own, and 34 is
@@ -67,7 +67,7 @@ pub(crate) struct BlockAll {
 
 impl BlockAll {
     pub(crate) fn new() -> Self {
-        let old = set_sigmask(ALL_SIGNALS);
+        let old = set_sigmask(all_signals());
         choose(old);
         let (before, outermost) = handlers::blocks(old);
         Self { old, before, outermost }
