@@ -26,7 +26,7 @@ pub struct LatePage {
 fn ioctl<const N: usize>(fd: &OwnedFd, request: u64, mut words: [u64; N]) -> bool {
     // SAFETY: userfaultfd's requests read and write as many words as their numbers say, which are
     // ours.
-    unsafe { libc::ioctl(fd.as_raw_fd(), request, words.as_mut_ptr()) == 0 }
+    unsafe { libc::ioctl(fd.as_raw_fd(), request as libc::Ioctl, words.as_mut_ptr()) == 0 }
 }
 
 impl LatePage {

@@ -142,11 +142,11 @@ pub fn block(signal: i32, blocked: bool) {
 /// Sends `signal` to the calling thread `ms` from now, from another thread.
 pub fn signal_me_after(signal: i32, ms: u64) -> std::thread::JoinHandle<()> {
     // SAFETY: no memory involved.
-    let me = unsafe { libc::pthread_self() };
+    let me = unsafe { libc::pthread_self() } as usize;
     std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_millis(ms));
         // SAFETY: the thread joins us before it ends, so its id is live.
-        unsafe { libc::pthread_kill(me, signal) };
+        unsafe { libc::pthread_kill(me as libc::pthread_t, signal) };
     })
 }
 
@@ -223,8 +223,14 @@ pub fn mmap_fd(fd: RawFd, len: usize, prot: i32, flags: i32, offset: i64) -> isi
     if p == libc::MAP_FAILED { -(errno() as isize) } else { p.expose_provenance().cast_signed() }
 }
 
+/// As libc's headers have the number of a limit.
+#[cfg(target_env = "gnu")]
+pub type Resource = libc::__rlimit_resource_t;
+#[cfg(not(target_env = "gnu"))]
+pub type Resource = i32;
+
 /// Sets the soft limit of `resource`, as far as the hard one allows, and answers what it was.
-pub fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
+pub fn set_limit(resource: Resource, soft: u64) -> u64 {
     let mut lim = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `lim` is a live rlimit.
     unsafe {
@@ -420,11 +426,11 @@ pub fn signal_me_until(
     stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
 ) -> std::thread::JoinHandle<()> {
     // SAFETY: no memory involved.
-    let me = unsafe { libc::pthread_self() };
+    let me = unsafe { libc::pthread_self() } as usize;
     std::thread::spawn(move || {
         while !stop.load(Ordering::Relaxed) {
             // SAFETY: the thread sets `stop` and joins us before it ends, so its id is live.
-            unsafe { libc::pthread_kill(me, signal) };
+            unsafe { libc::pthread_kill(me as libc::pthread_t, signal) };
             std::thread::sleep(std::time::Duration::from_micros(200));
         }
     })

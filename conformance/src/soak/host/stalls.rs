@@ -17,9 +17,9 @@ const STALL: Duration = Duration::from_secs(4);
 const TOO_LONG: Duration = Duration::from_secs(2);
 
 /// `struct uffdio_api`, `uffdio_register`, `uffdio_zeropage`, and their ioctls.
-const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
-const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
-const UFFDIO_ZEROPAGE: libc::c_ulong = 0xc020_aa04;
+const UFFDIO_API: libc::Ioctl = 0xc018_aa3f_u32 as libc::Ioctl;
+const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00_u32 as libc::Ioctl;
+const UFFDIO_ZEROPAGE: libc::Ioctl = 0xc020_aa04_u32 as libc::Ioctl;
 
 /// A page of memory that is missing until it is served.
 struct Late {
