@@ -1,6 +1,6 @@
 //! One function per check: looks, and says what it found.
 
-use crate::run::lib_path;
+use crate::run::{Libc, lib_path};
 use crate::sys;
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
@@ -165,7 +165,7 @@ pub fn lsm() -> Finding {
 }
 
 pub fn library() -> Finding {
-    match lib_path::find() {
+    match lib_path::find(Libc::OWN) {
         Ok(path) => Finding::new(State::Ok, path.display().to_string()),
         Err(e) => Finding::new(State::Denied, e.to_string()),
     }

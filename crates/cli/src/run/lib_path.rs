@@ -1,5 +1,8 @@
-//! Where `libsoftring.so` is.
+//! Where `libsoftring.so` is. One that is built with glibc as `make build` does it serves programs of
+//! glibc's and of musl's. Where several are installed, the first that the program's loader takes is
+//! put under it.
 
+use super::needed::Libc;
 use crate::{fail, sys};
 use rustix::fs::StatVfsMountFlags;
 use std::env;
@@ -14,20 +17,25 @@ pub const NAME: &str = "libsoftring.so";
 const BESIDE: [&str; 4] = [".", "../lib/softring", "../lib", "deps"];
 
 /// Every place that is looked at, in order: SOFTRING_LIB alone if it is set, else around the
-/// executable.
-pub fn candidates() -> Vec<PathBuf> {
+/// executable; last those for one C library.
+fn candidates(libc: Libc) -> Vec<PathBuf> {
     if let Some(lib) = env::var_os("SOFTRING_LIB").filter(|l| !l.is_empty()) {
         return vec![PathBuf::from(lib)];
     }
     let Ok(exe) = sys::own_exe() else { return Vec::new() };
     let Some(dir) = exe.parent() else { return Vec::new() };
-    BESIDE.iter().map(|b| dir.join(b).join(NAME)).collect()
+    let one_for_all = BESIDE.iter().map(|b| dir.join(b).join(NAME));
+    let own = dir.join("../lib/softring").join(libc.folder()).join(NAME);
+    one_for_all.chain([own]).collect()
 }
 
-/// The library's absolute path, fit to stand in LD_PRELOAD.
-pub fn find() -> anyhow::Result<PathBuf> {
-    let tried = candidates();
-    let Some(lib) = tried.iter().find_map(|p| p.canonicalize().ok().filter(|p| p.is_file())) else {
+/// The absolute path of the library for a program of this C library, fit to stand in LD_PRELOAD:
+/// where no library is for it, that of another one.
+pub fn find(libc: Libc) -> anyhow::Result<PathBuf> {
+    let tried = candidates(libc);
+    let there = tried.iter().filter_map(|p| p.canonicalize().ok().filter(|p| p.is_file()));
+    let there: Vec<PathBuf> = there.collect();
+    let Some(lib) = there.iter().find(|lib| libc.takes(lib)).or(there.first()).cloned() else {
         let list: Vec<String> = tried.iter().map(|p| p.display().to_string()).collect();
         return Err(fail::usage(
             format!("{NAME} is not there: tried {}", list.join(", ")),

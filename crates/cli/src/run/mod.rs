@@ -20,6 +20,7 @@ use target::Trouble;
 const EPERM: u16 = 1;
 
 pub use environment::Environment;
+pub use needed::Libc;
 
 /// The environment under which `program` gets softring.
 fn preload_environment(program: &Path, lib: &Path, under: &UnderArgs) -> Environment {
@@ -62,15 +63,15 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
     let path = find_program(program)?;
     // With the kernel's rings and aio only, the library has nothing to do: its absence is no reason
     // to stop.
-    let lib = match lib_path::find() {
+    let lib = match lib_path::find(target::libc(&path)) {
         Ok(lib) => Some(lib),
         Err(_) if under.engine == Engine::Kernel && !under.aio_hipri => None,
         Err(e) => return Err(e),
     };
-    judge(under, target::examine(&path, lib.as_deref()))?;
+    let harmed = judge(under, target::examine(&path, lib.as_deref()))?;
     let mut env = match &lib {
-        Some(lib) => preload_environment(&path, lib, under),
-        None => Environment::own(),
+        Some(lib) if !harmed => preload_environment(&path, lib, under),
+        _ => Environment::own(),
     };
     env.set("SOFTRING_SQ_IDLE", name_of(under.sq_idle));
     if let Some(poll) = under.poll {
@@ -116,22 +117,24 @@ fn models(under: &UnderArgs) -> anyhow::Result<Option<OsString>> {
     Ok(Some(all))
 }
 
-/// Stops at what makes the run pointless, warns of the rest.
-fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<()> {
+/// Stops at what makes the run pointless, warns of the rest. True if the program is to start
+/// without the library.
+fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<bool> {
+    let harmed = troubles.iter().any(|trouble| matches!(trouble, Trouble::Harmed { .. }));
     for trouble in troubles {
         match trouble {
             Trouble::Fatal { code, what, hint } => return Err(fail::no_program(code, what, hint)),
-            Trouble::Unreachable { what, hint } if needs_us(under) => {
-                return Err(fail::usage(what, hint));
+            Trouble::Unreachable { what, hint } | Trouble::Harmed { what, hint } => {
+                if needs_us(under) {
+                    return Err(fail::usage(what, hint));
+                }
+                if under.engine != Engine::Kernel {
+                    warn(under, &format!("{what}; it runs with the kernel's rings"), &hint);
+                }
             }
-            Trouble::Unreachable { .. } if under.engine == Engine::Kernel => {}
-            Trouble::Unreachable { what, hint } => {
-                warn(under, &format!("{what}; it runs with the kernel's rings"), &hint);
-            }
-            Trouble::Doubtful { what, hint } => warn(under, &what, &hint),
         }
     }
-    Ok(())
+    Ok(harmed)
 }
 
 fn warn(under: &UnderArgs, what: &str, hint: &str) {

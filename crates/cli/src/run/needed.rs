@@ -1,5 +1,6 @@
-//! The libraries that an ELF program asks for (DT_NEEDED), as far as their order matters:
-//! AddressSanitizer's runtime refuses to start behind a preloaded library.
+//! The libraries that an ELF file asks for (DT_NEEDED). Of a program their order matters:
+//! AddressSanitizer's runtime refuses to start behind a preloaded library. Those of the preload
+//! library tell which loaders take it.
 
 use std::fs::File;
 use std::path::Path;
@@ -22,6 +23,56 @@ pub fn sanitizer(program: &Path) -> Option<String> {
             || name.starts_with("libclang_rt.asan") && !name.ends_with(".a")
     };
     needed(&file)?.into_iter().find(is_runtime)
+}
+
+/// A C library, as far as its loader is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Libc {
+    Glibc,
+    Musl,
+}
+
+impl Libc {
+    /// That of this command.
+    pub const OWN: Libc = if cfg!(target_env = "musl") { Libc::Musl } else { Libc::Glibc };
+
+    /// Whose loader PT_INTERP names.
+    pub fn of(interp: &str) -> Libc {
+        if interp.contains("ld-musl") { Libc::Musl } else { Libc::Glibc }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Libc::Glibc => "glibc",
+            Libc::Musl => "musl",
+        }
+    }
+
+    /// The folder of a library that is built for this one.
+    pub fn folder(self) -> &'static str {
+        match self {
+            Libc::Glibc => "gnu",
+            Libc::Musl => "musl",
+        }
+    }
+
+    /// Does its loader take a library with `lib` in LD_PRELOAD? Else it ends the program: a
+    /// preloaded file may be missing, but not what that needs. musl's takes all files of glibc's
+    /// below to be itself; glibc's knows no file of musl's.
+    pub fn takes(self, lib: &Path) -> bool {
+        const SELF: [&str; 7] =
+            ["libc.", "libpthread.", "librt.", "libm.", "libdl.", "libutil.", "libxnet."];
+        let files = File::open(lib).ok().and_then(|file| needed(&file));
+        let of_musls = |name: &String| name == "libc.so" || name.contains("musl");
+        match (self, files) {
+            (Libc::Glibc, files) => !files.unwrap_or_default().iter().any(of_musls),
+            (Libc::Musl, Some(files)) => {
+                let is_self = |name: &String| SELF.iter().any(|own| name.starts_with(own));
+                files.iter().all(|name| is_self(name) || of_musls(name))
+            }
+            (Libc::Musl, None) => false,
+        }
+    }
 }
 
 fn bytes(file: &File, at: u64, len: usize) -> Option<Vec<u8>> {
@@ -72,6 +123,18 @@ fn needed(file: &File) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_takes_what() {
+        // This executable needs what libraries need: libc.so.6, and the compiler's libgcc_s.so.1.
+        let own = Path::new("/proc/self/exe");
+        assert!(Libc::Glibc.takes(own) && !Libc::Musl.takes(own));
+        // What is no library harms nobody with glibc, which only warns of it.
+        let other = Path::new("/etc/passwd");
+        assert!(Libc::Glibc.takes(other) && !Libc::Musl.takes(other));
+        assert_eq!(Libc::of("/lib64/ld-linux-x86-64.so.2"), Libc::Glibc);
+        assert_eq!(Libc::of("/lib/ld-musl-x86_64.so.1"), Libc::Musl);
+    }
 
     #[test]
     fn our_own_executable_needs_libc_and_no_sanitizer() {

@@ -1,6 +1,7 @@
 //! Looks at a program before it is started: can it run here, and can the preload reach it?
 
 use super::elf::{self, Elf};
+use super::needed::Libc;
 use crate::fail;
 use rustix::fs::Access;
 use std::ffi::OsStr;
@@ -17,8 +18,8 @@ pub enum Trouble {
     Fatal { code: u8, what: String, hint: String },
     /// It starts, but the preload library will not be in it.
     Unreachable { what: String, hint: String },
-    /// It starts, and the preload library may not load.
-    Doubtful { what: String, hint: String },
+    /// With the preload library it would not start.
+    Harmed { what: String, hint: String },
 }
 
 /// The kernel follows this many interpreters of scripts.
@@ -37,6 +38,23 @@ pub fn examine(path: &Path, lib: Option<&Path>) -> Vec<Trouble> {
     let mut found = Vec::new();
     look(path, lib, MAX_SCRIPTS, &mut found);
     found
+}
+
+/// Whose loader starts `path`: of a script, that of its interpreter.
+pub fn libc(path: &Path) -> Libc {
+    let mut path = path.to_owned();
+    for _ in 0..=MAX_SCRIPTS {
+        let Ok(file) = File::open(&path) else { break };
+        if let Ok(Some(elf)) = elf::read(&file) {
+            let loader = elf.interp.unwrap_or_else(|| path.to_string_lossy().into_owned());
+            return Libc::of(&loader);
+        }
+        let mut head = [0; 256];
+        let n = elf::read_up_to(&file, &mut head, 0).unwrap_or(0);
+        let Some((interp, _)) = shebang(&head[..n]) else { break };
+        path = interp;
+    }
+    Libc::Glibc
 }
 
 fn look(path: &Path, lib: Option<&Path>, scripts_left: u32, found: &mut Vec<Trouble>) {
@@ -98,31 +116,34 @@ fn look_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble>
             "use a build of the program for this machine",
         ));
     }
-    let Some(interp) = &elf.interp else {
-        if is_loader(path) {
-            return;
+    let loader = match &elf.interp {
+        Some(interp) if Path::new(interp).exists() => Path::new(interp),
+        Some(interp) => {
+            return found.push(missing(
+                format!("{name} asks for the dynamic linker {interp}, which is not here"),
+                "install the C library that it was built for",
+            ));
         }
-        return found.push(Trouble::Unreachable {
-            what: format!("{name} is statically linked: a preload library cannot get into it"),
-            hint:
-                "link it dynamically (for a Rust program there is also the crate softring-engine)"
+        None if is_loader(path) => path,
+        None => {
+            return found.push(Trouble::Unreachable {
+                what: format!("{name} is statically linked: a preload library cannot get into it"),
+                hint: "link it dynamically (for a Rust program there is also the crate \
+                       softring-engine)"
                     .into(),
-        });
+            });
+        }
     };
-    if !Path::new(interp).exists() {
-        return found.push(missing(
-            format!("{name} asks for the dynamic linker {interp}, which is not here"),
-            "install the C library that it was built for",
-        ));
-    }
+    let libc = Libc::of(&loader.to_string_lossy());
     if let Some(lib) = lib
-        && interp.contains("ld-musl") == library_is_glibc(lib)
+        && !libc.takes(lib)
     {
-        let (theirs, ours) =
-            if interp.contains("ld-musl") { ("musl", "glibc") } else { ("glibc", "musl") };
-        found.push(Trouble::Doubtful {
-            what: format!("{name} uses {theirs}, but {} is built for {ours}", lib.display()),
-            hint: format!("build libsoftring.so for {theirs} and name it in SOFTRING_LIB"),
+        let (libc, lib) = (libc.name(), lib.display());
+        found.push(Trouble::Harmed {
+            what: format!("{name} uses {libc}, whose loader does not take {lib}"),
+            hint: format!(
+                "build a libsoftring.so for {libc} (make build-portable) and name it in SOFTRING_LIB"
+            ),
         });
     }
 }
@@ -131,14 +152,12 @@ fn look_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble>
 /// given.
 fn is_loader(path: &Path) -> bool {
     let file = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let name = file.file_name().map_or(&b""[..], OsStr::as_bytes);
-    name.starts_with(b"ld-") || name.starts_with(b"ld.so")
-}
-
-/// glibc's soname stands in the library's dynamic string table; musl's is plain `libc.so`.
-fn library_is_glibc(lib: &Path) -> bool {
-    let needle = b"\0libc.so.6\0";
-    fs::read(lib).map_or(true, |b| b.windows(needle.len()).any(|w| w == needle))
+    // The file of musl's is its C library as well, and has that name.
+    [path, &file]
+        .into_iter()
+        .filter_map(Path::file_name)
+        .map(OsStr::as_bytes)
+        .any(|name| name.starts_with(b"ld-") || name.starts_with(b"ld.so"))
 }
 
 /// The dynamic linker drops preloads with a path from a program that gains privileges by being
