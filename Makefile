@@ -11,7 +11,7 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
-.PHONY: all build demo test clients liburing-tests libaio-tests fuzz soak memory support install clean
+.PHONY: all build demo test clients environments liburing-tests libaio-tests fuzz soak memory support install clean
 
 all: build
 
@@ -30,6 +30,10 @@ test:
 clients: build
 	ci/clients.sh
 	ci/runtimes.sh
+
+# Rings under other people's policies: seccomp filters, limits, namespaces, sandboxes.
+environments: build
+	ci/environments.sh
 
 # The tests of Debian's liburing source package, fetched when run.
 liburing-tests: build

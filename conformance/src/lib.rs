@@ -3,11 +3,12 @@
 //! [`ring`] is a raw client, [`door`] the ways in which it issues its calls, [`sqe`] names for
 //! submissions. A [`case`] states what a program may rely on; a [`target`] runs it in a process of
 //! its own; the [`suite`] runs all on all and compares transcripts; [`known`] lists the differences
-//! that the documentation admits.
+//! that the documentation admits. [`environments`] tries rings under other people's policies.
 
 pub mod case;
 pub mod coverage;
 pub mod door;
+pub mod environments;
 pub mod fuzz;
 pub mod jump;
 pub mod known;

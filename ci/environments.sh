@@ -1,0 +1,250 @@
+#!/usr/bin/env bash
+# Runs programs with rings under other people's policies: seccomp filters that refuse single calls,
+# limits, namespaces, sandboxes. Each cell of the table that it prints is "works", "refused" (no
+# ring, and a line of softring's says why) or "fails". A cell that differs from
+# ci/environments.tsv fails the script.
+#
+# --quick leaves out real programs and containers, which need packages.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+# shellcheck source=ci/lib.sh
+. ci/lib.sh
+
+usage() {
+    cat <<'END'
+usage: ci/environments.sh [--quick] [--only ROW]... [--logs DIR] [--jobs N] [--write]
+
+  --quick      only the program of checks, and only what needs no packages
+  --only ROW   only this row, as the table names it
+  --logs DIR   keep the output of every cell there
+  --jobs N     cells at a time (two per processor)
+  --write      write what was found to ci/environments.tsv
+END
+}
+
+JOBS=$(($(nproc) * 2)) WRITE=''
+option() {
+    case $1 in
+        --jobs) JOBS=$(argument "${@:1:2}") || exit; TOOK=2 ;;
+        --write) WRITE=1 ;;
+        *) return 1 ;;
+    esac
+}
+options "$@"
+
+CHECKS=${CHECKS:-$(dirname "$SOFTRING")/softring-environments}
+LIBRARY=${LIBRARY:-$(dirname "$SOFTRING")/libsoftring.so}
+need_softring
+[ -x "$CHECKS" ] || die "$CHECKS is not there; run 'cargo build --release' first"
+scratch environments
+keep_logs
+# Seconds for one cell; the checks end themselves before.
+CELL=40
+
+# Where another user may read and write, too.
+chmod 755 "$SCRATCH"
+BIN=$SCRATCH/bin TMPDIR=$SCRATCH/tmp
+mkdir -p "$BIN" "$TMPDIR" "$SCRATCH/cells"
+chmod 1777 "$TMPDIR"
+cp "$SOFTRING" "$CHECKS" "$LIBRARY" "$BIN"
+export TMPDIR BIN
+SOFTRING=$BIN/softring CHECKS=$BIN/softring-environments LIBRARY=$BIN/libsoftring.so
+
+ROWS=() SKIPPED=()
+declare -A POLICY WRAP NEEDS
+
+# row NAME POLICY…  a row whose programs run under a policy of `softring-environments under`.
+row() {
+    ROWS+=("$1")
+    POLICY[$1]="${*:2}"
+}
+
+# wrapped NAME WRAPPER POLICY…  the same inside a command, a function of this script.
+wrapped() {
+    row "$1" "${@:3}"
+    WRAP[$1]=$2
+}
+
+# skip NAME WHY  a row that this machine cannot run.
+skip() {
+    SKIPPED+=("$1: $2")
+}
+
+no_proc() {
+    # shellcheck disable=SC2016  # the inner shell expands these
+    unshare -m sh -c 'mount -t tmpfs none /proc && exec "$@"' sh "$@"
+}
+
+no_shm() {
+    # shellcheck disable=SC2016  # the inner shell expands these
+    unshare -m sh -c 'mount -t tmpfs -o size=0,nr_inodes=1,ro none /dev/shm && exec "$@"' sh "$@"
+}
+
+pid_namespace() {
+    unshare --pid --fork --mount-proc "$@"
+}
+
+bubblewrap() {
+    bwrap --unshare-all --die-with-parent --ro-bind / / --dev /dev --proc /proc \
+        --bind "$TMPDIR" "$TMPDIR" "$@"
+}
+
+gvisor() {
+    runsc --rootless --network=none do "$@"
+}
+
+container() {
+    podman run --rm --quiet --network=none -v "$SCRATCH:$SCRATCH" -e TMPDIR -e LD_PRELOAD \
+        --rootfs /:O "$@"
+}
+
+rows() {
+    local call answer
+    row 'nothing denied'
+    for answer in EPERM ENOSYS EACCES EOPNOTSUPP kill; do row "rings $answer" "rings=$answer"; done
+    for nr in 334 435 440 447; do
+        row "above $nr ENOSYS" rings=ENOSYS "above=$nr:ENOSYS"
+    done
+    row 'no_new_privs' rings=EPERM no_new_privs
+    row 'MDWE by prctl' rings=EPERM mdwe=prctl
+    row 'MDWE by seccomp' rings=EPERM mdwe=seccomp
+    row 'nproc 8' rings=EPERM user=65534 nproc=8
+    row 'nofile 64' rings=EPERM nofile=64
+    row 'memlock 0' rings=EPERM user=65534 memlock=0
+    row 'memlock 64k' rings=EPERM user=65534 memlock=65536
+    row 'memory 64 MiB' rings=EPERM as=64
+    row 'another user' rings=EPERM user=65534
+    if unshare -m true 2>/dev/null; then
+        wrapped 'no /proc' no_proc rings=EPERM
+        wrapped 'no /dev/shm' no_shm rings=EPERM
+        wrapped 'no /dev/shm, no memfd' no_shm rings=EPERM memfd_create=EPERM
+        wrapped 'pid namespace' pid_namespace rings=EPERM
+    else
+        skip 'no /proc, no /dev/shm, pid namespace' 'unshare(2) is denied'
+    fi
+    sandboxes
+    for answer in EPERM ENOSYS kill; do
+        # shellcheck disable=SC2046  # nothing, or an option
+        for call in $("$CHECKS" calls $([ $answer = kill ] && echo --kill)); do row "$call $answer" rings=EPERM "$call=$answer"; done
+    done
+}
+
+# sandboxed NAME COMMAND FUNCTION  a row for a sandbox, if it is there and runs at all.
+sandboxed() {
+    local why
+    if ! command -v "$2" >/dev/null; then
+        skip "$1" "$2 is not installed"
+    elif ! why=$("$3" true 2>&1); then
+        skip "$1" "it does not run here: $(tail -n 1 <<<"$why")"
+    else
+        wrapped "$1" "$3" rings=EPERM
+    fi
+}
+
+sandboxes() {
+    [ -n "$QUICK" ] || command -v bwrap >/dev/null || need bwrap:bubblewrap || true
+    sandboxed bubblewrap bwrap bubblewrap
+    sandboxed gVisor runsc gvisor
+    sandboxed podman podman container
+}
+
+# program COLUMN  the command of a column.
+program() {
+    case $1 in
+        run) PROGRAM=("$SOFTRING" run -- "$CHECKS" checks) ;;
+        preload) PROGRAM=(env "LD_PRELOAD=$LIBRARY" "$CHECKS" checks) ;;
+        fio) PROGRAM=("$SOFTRING" run -- fio --name=v --ioengine=io_uring --size=1m --bs=16k
+            --rw=randwrite --verify=crc32c --iodepth=8 --directory="$TMPDIR"
+            --filename="fio.$BASHPID" --unlink=1 --minimal --output="$TMPDIR/fio.$BASHPID.out") ;;
+        qemu) PROGRAM=("$SOFTRING" run -- qemu-img bench -q -c 200 -d 8 -s 4096 -f raw -i io_uring
+            -t none -w "$TMPDIR/disk") ;;
+    esac
+}
+
+# cell ROW COLUMN  runs one, and leaves its verdict in a file.
+cell() {
+    local name=$1 column=$2 log verdict rc why
+    log=$LOGS/${name//[ \/]/_}.$column
+    program "$column"
+    # shellcheck disable=SC2086  # a policy is words, a wrapper may be none
+    ${WRAP[$name]:-} timeout -k 2 $CELL "$CHECKS" under ${POLICY[$name]} -- "${PROGRAM[@]}" \
+        >"$log" 2>&1 </dev/null
+    rc=$?
+    why=$(grep '^softring: ' "$log" | grep -v -m1 '^softring: this program')
+    if [ $rc = 0 ]; then
+        verdict=works
+    elif [ $rc -lt 124 ] && [ -n "$why" ] && ! grep -q ' passed, ' "$log"; then
+        verdict=refused
+    else
+        verdict="fails ($rc)"
+    fi
+    printf '%s\n' "$verdict" >"$SCRATCH/cells/${name//\//_}.$column"
+}
+
+# expected ROW COLUMN  what ci/environments.tsv says; it names what does not simply work.
+expected() {
+    awk -F '\t' -v row="$1" -v column="$2" '
+        !/^#/ && $1 == row && $2 == column { print $3; found = 1 }
+        END { if (!found) print "works" }' ci/environments.tsv
+}
+
+wanted() {
+    local only
+    [ ${#ONLY[@]} -gt 0 ] || return 0
+    for only in "${ONLY[@]}"; do [ "$only" = "$1" ] && return 0; done
+    return 1
+}
+
+COLUMNS=(run preload)
+if [ -z "$QUICK" ]; then
+    need fio:fio qemu-img:qemu-utils
+    COLUMNS+=(fio qemu)
+    head -c 4194304 /dev/zero >"$TMPDIR/disk"
+    chmod 666 "$TMPDIR/disk"
+fi
+rows
+
+began=$SECONDS
+for name in "${ROWS[@]}"; do
+    wanted "$name" || continue
+    for column in "${COLUMNS[@]}"; do
+        while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do wait -n; done
+        cell "$name" "$column" &
+    done
+done
+wait
+
+CHANGED=0 CELLS=0
+{
+    printf '# What does not simply work in ci/environments.sh: row, column, what happens.\n'
+    printf '# Written by ci/environments.sh --write.\n'
+} >"$SCRATCH/found.tsv"
+format='%-28s'"$(printf ' %%-12s%.0s' "${COLUMNS[@]}")"'\n'
+# shellcheck disable=SC2059  # the format has a column for each
+printf "$format" environment "${COLUMNS[@]}"
+for name in "${ROWS[@]}"; do
+    wanted "$name" || continue
+    cells=()
+    for column in "${COLUMNS[@]}"; do
+        got=$(cat "$SCRATCH/cells/${name//\//_}.$column")
+        want=$(expected "$name" "$column")
+        CELLS=$((CELLS + 1))
+        [ "$got" = works ] || printf '%s\t%s\t%s\n' "$name" "$column" "$got" >>"$SCRATCH/found.tsv"
+        if [ "$got" != "$want" ]; then
+            CHANGED=$((CHANGED + 1))
+            got="$got (!)"
+            note "$name, $column: $got, was: $want; see $LOGS/${name//[ \/]/_}.$column"
+        fi
+        cells+=("$got")
+    done
+    # shellcheck disable=SC2059
+    printf "$format" "$name" "${cells[@]}"
+done
+for skipped in "${SKIPPED[@]}"; do printf 'skipped: %s\n' "$skipped"; done
+printf '%d cells in %d s, %d changed, %d rows skipped\n' \
+    $CELLS $((SECONDS - began)) $CHANGED ${#SKIPPED[@]}
+if [ -n "$WRITE" ]; then
+    cp "$SCRATCH/found.tsv" ci/environments.tsv
+    exit 0
+fi
+[ $CHANGED = 0 ]

@@ -1,0 +1,78 @@
+//! The command line of `softring-environments`.
+
+use super::policy::{self, Policy};
+use super::{Fault, checks};
+use crate::door::Door;
+use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+/// Tells the checks which calls the policy refuses.
+const REFUSED: &str = "SOFTRING_CHECKS_REFUSED";
+
+/// Try rings under a policy. Whoever answers io_uring's calls is tried: the kernel, or softring
+/// where it is preloaded.
+#[derive(Parser, Debug)]
+#[command(name = "softring-environments")]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Run the checks; exit code 1: one has failed; 3: there is no ring
+    Checks {
+        /// How the calls are issued: syscall, patch or sigsys
+        #[arg(long, default_value = "patch")]
+        door: Door,
+        /// Only these checks
+        names: Vec<String>,
+    },
+    /// Run a command under a policy
+    Under {
+        /// CALL=EPERM|ENOSYS|EACCES|kill, rings=…, above=NUMBER:…, mdwe=prctl|seccomp,
+        /// no_new_privs, nproc=N, nofile=N, memlock=BYTES, as=MIB, user=ID
+        policy: Vec<String>,
+        /// The command, after --
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+    /// List the calls that have a row of their own
+    Calls {
+        /// Only those that may kill
+        #[arg(long)]
+        kill: bool,
+    },
+    /// List the checks
+    List,
+}
+
+/// The whole program.
+pub fn main() -> ExitCode {
+    match Cli::parse().what {
+        What::Checks { door, names } => {
+            let refused = std::env::var(REFUSED).unwrap_or_default();
+            let refused: Vec<String> = refused.split(',').map(str::to_owned).collect();
+            return checks::run(door, &refused, &names);
+        }
+        What::Calls { kill } => policy::single_calls(kill).for_each(|name| println!("{name}")),
+        What::List => checks::all().for_each(|check| println!("{}", check.name)),
+        What::Under { policy, command } => {
+            let why = under(&policy, &command).err().unwrap_or_default();
+            eprintln!("softring-environments: {why}");
+            return ExitCode::from(125);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Answers only an error.
+fn under(words: &[String], command: &[OsString]) -> Result<(), Fault> {
+    let policy = Policy::parse(words)?;
+    let mut started = Command::new(&command[0]);
+    started.args(&command[1..]).env(REFUSED, policy.refused.join(","));
+    policy.install()?;
+    Err(format!("cannot start {}: {}", command[0].to_string_lossy(), started.exec()))
+}

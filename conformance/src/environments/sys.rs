@@ -1,0 +1,79 @@
+//! The system calls of the checks and of the launcher that need unsafe code.
+#![allow(unsafe_code)]
+
+use super::Fault;
+use libc::sock_filter;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+static DOING: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+static DOING_LEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Tells the alarm what is being checked.
+pub fn doing(name: &'static str) {
+    DOING_LEN.store(0, Ordering::SeqCst);
+    DOING.store(name.as_ptr().cast_mut(), Ordering::SeqCst);
+    DOING_LEN.store(name.len(), Ordering::SeqCst);
+}
+
+extern "C" fn on_alarm(_: i32) {
+    let write = |at: *const u8, len: usize| {
+        // SAFETY: live memory: a literal, or a name that is a literal.
+        unsafe { libc::write(1, at.cast(), len) };
+    };
+    write(DOING.load(Ordering::SeqCst), DOING_LEN.load(Ordering::SeqCst));
+    let end = b": no end\n";
+    write(end.as_ptr(), end.len());
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(124) };
+}
+
+/// Ends this process after some seconds, with a line that names the check.
+pub fn end_after(seconds: u32) {
+    crate::os::handle(libc::SIGALRM, on_alarm, 0);
+    // SAFETY: a number.
+    unsafe { libc::alarm(seconds) };
+}
+
+fn last() -> Fault {
+    std::io::Error::last_os_error().to_string()
+}
+
+fn checked(ret: libc::c_int) -> Result<(), Fault> {
+    if ret == -1 { Err(last()) } else { Ok(()) }
+}
+
+/// Installs a seccomp filter on this process, and what it execs.
+pub fn install(filter: &[sock_filter]) -> Result<(), Fault> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(|_| "the filter is too long")?,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    // SAFETY: a valid program, which the kernel copies.
+    unsafe {
+        checked(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
+        checked(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program))
+    }
+}
+
+/// `prctl(2)` with numbers only.
+pub fn prctl(what: i32, value: u64) -> Result<(), Fault> {
+    // SAFETY: numbers, for commands that take some.
+    checked(unsafe { libc::prctl(what, value, 0, 0, 0) })
+}
+
+/// Sets both limits.
+pub fn limit(resource: libc::__rlimit_resource_t, most: u64) -> Result<(), Fault> {
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: a live rlimit.
+    checked(unsafe { libc::setrlimit(resource, &raw const limit) })
+}
+
+/// Becomes another user, for good.
+pub fn become_user(id: u32) -> Result<(), Fault> {
+    // SAFETY: numbers, and no groups.
+    unsafe {
+        checked(libc::setgroups(0, std::ptr::null()))?;
+        checked(libc::setresgid(id, id, id))?;
+        checked(libc::setresuid(id, id, id))
+    }
+}
