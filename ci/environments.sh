@@ -17,12 +17,12 @@ usage: ci/environments.sh [--quick] [--only ROW]... [--logs DIR] [--jobs N] [--w
   --quick      only the program of checks, and only what needs no packages
   --only ROW   only this row, as the table names it
   --logs DIR   keep the output of every cell there
-  --jobs N     cells at a time (two per processor)
+  --jobs N     cells at a time (four per processor)
   --write      write what was found to ci/environments.tsv
 END
 }
 
-JOBS=$(($(nproc) * 2)) WRITE=''
+JOBS=$(($(nproc) * 4)) WRITE=''
 option() {
     case $1 in
         --jobs) JOBS=$(argument "${@:1:2}") || exit; TOOK=2 ;;
@@ -99,7 +99,7 @@ container() {
 }
 
 rows() {
-    local call answer
+    local call answer nr
     row 'nothing denied'
     for answer in EPERM ENOSYS EACCES EOPNOTSUPP kill; do row "rings $answer" "rings=$answer"; done
     for nr in 334 435 440 447; do
@@ -125,7 +125,9 @@ rows() {
     sandboxes
     for answer in EPERM ENOSYS kill; do
         # shellcheck disable=SC2046  # nothing, or an option
-        for call in $("$CHECKS" calls $([ $answer = kill ] && echo --kill)); do row "$call $answer" rings=EPERM "$call=$answer"; done
+        for call in $("$CHECKS" calls $([ $answer = kill ] && echo --kill)); do
+            row "$call $answer" rings=EPERM "$call=$answer"
+        done
     done
 }
 

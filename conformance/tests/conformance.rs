@@ -1,6 +1,8 @@
 //! Every case on the kernel and on softring through each door: no difference that the documentation
 //! does not name.
 
+mod built;
+
 use softring_conformance::case::Case;
 use softring_conformance::report::{self, Counts, Outcome, Row};
 use softring_conformance::target::Launcher;
@@ -9,26 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Builds `libsoftring.so` as this test was built, and answers where it is.
-fn library() -> PathBuf {
-    let exe = Path::new(env!("CARGO_BIN_EXE_conformance"));
-    let dir = exe.parent().expect("the program lies in a directory");
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "softring-preload"]);
-    match dir.file_name().and_then(|n| n.to_str()) {
-        Some("debug") | None => {}
-        Some(profile) => {
-            build.args(["--profile", profile]);
-        }
-    }
-    let built = build.status().expect("cargo can be started");
-    assert!(built.success(), "libsoftring.so does not build");
-    dir.join("libsoftring.so")
-}
-
 fn launcher() -> Launcher {
     let exe = PathBuf::from(env!("CARGO_BIN_EXE_conformance"));
-    Launcher::new(exe, Some(library()), Duration::from_secs(20)).expect("scratch")
+    let library = built::library(env!("CARGO_BIN_EXE_conformance"));
+    Launcher::new(exe, Some(library), Duration::from_secs(20)).expect("scratch")
 }
 
 #[test]

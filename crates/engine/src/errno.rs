@@ -33,6 +33,7 @@ errnos!(
     EEXIST,
     ENODEV,
     EINVAL,
+    EFBIG,
     ENFILE,
     EMFILE,
     ENOSPC,

@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static PID: AtomicU32 = AtomicU32::new(0);
@@ -62,8 +62,8 @@ pub fn init() {
     else {
         return;
     };
-    // SAFETY: the page was just mapped and is ours.
-    let wiped = unsafe { madvise(p, 4096, Advice::LinuxWipeOnFork) }.is_ok();
+    const MADV_WIPEONFORK: u32 = 18;
+    let wiped = crate::substitute::advise(p.expose_provenance(), 4096, MADV_WIPEONFORK).is_ok();
     let word: *mut AtomicU32 = p.cast();
     // SAFETY: a zeroed page is a valid AtomicU32, aligned, and stays mapped for ever.
     unsafe { (*word).store(u32::from(wiped), Relaxed) };

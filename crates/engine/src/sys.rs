@@ -12,6 +12,7 @@ use core::time::Duration;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::errno::{Errno, Result, check};
+use crate::refused;
 use crate::transport::poll::Event;
 use crate::user::Plain;
 
@@ -46,9 +47,21 @@ pub(crate) fn syscall6(n: u32, a: [usize; 6]) -> isize {
     ret
 }
 
+/// [`syscall6`] of a call that a policy may refuse: `ENOSYS` then, whatever it answers.
+#[inline(always)]
+pub(crate) fn call<const NR: u32>(a: [usize; 6]) -> isize {
+    if refused::is::<NR>() { Errno::ENOSYS.ret() } else { syscall6(NR, a) }
+}
+
+/// The same of a call that may sleep.
+#[inline(always)]
+pub(crate) fn sleeping_call<const NR: u32>(a: [usize; 6]) -> isize {
+    if refused::is::<NR>() { Errno::ENOSYS.ret() } else { crate::handlers::interruptible(NR, a) }
+}
+
 macro_rules! sys {
     ($n:ident $(, $a:expr)* $(,)?) => {
-        $crate::sys::syscall6($crate::sys::nr::$n, $crate::sys::args([$($a as usize),*]))
+        $crate::sys::call::<{ $crate::sys::nr::$n }>($crate::sys::args([$($a as usize),*]))
     };
 }
 pub(crate) use sys;
@@ -57,8 +70,7 @@ pub(crate) use sys;
 /// it, however early it comes.
 macro_rules! sleeps {
     ($n:ident $(, $a:expr)* $(,)?) => {
-        $crate::handlers::interruptible(
-            $crate::sys::nr::$n,
+        $crate::sys::sleeping_call::<{ $crate::sys::nr::$n }>(
             $crate::sys::args([$($a as usize),*]),
         )
     };
@@ -88,6 +100,12 @@ pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>)
 /// `FUTEX_WAKE` on a word shared between processes.
 pub(crate) fn futex_wake(word: &AtomicU32, n: u32) {
     sys!(__NR_futex, word.as_ptr().expose_provenance(), 1, n);
+}
+
+/// Takes over a descriptor that a system call has just made.
+pub(crate) fn own(fd: i32) -> OwnedFd {
+    // SAFETY: the number is open, and whoever calls is the only one to answer for it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
 /// A descriptor of the engine's own. It is closed by a raw system call: a libc close would come
@@ -151,10 +169,10 @@ pub(crate) fn socket_option<T: Plain>(fd: i32, level: u32, name: u32) -> Result<
 /// Does a process `pid` run (a zombie does not)?
 pub(crate) fn process_lives(pid: u32) -> bool {
     let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) else { return false };
-    match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
+    match crate::substitute::pidfd_open(pid) {
         // It is readable once all its threads are gone, whoever has yet to hear of that.
         Ok(fd) => poll_now(EngineFd::from(fd).as_raw_fd(), POLLIN) & POLLIN == 0,
-        Err(rustix::io::Errno::SRCH) => false,
+        Err(Errno::ESRCH) => false,
         Err(_) => sys!(__NR_kill, pid.as_raw_nonzero().get(), 0) != -3,
     }
 }
@@ -192,10 +210,14 @@ pub(crate) fn epoll_pwait2(
     check(sleeps!(__NR_epoll_pwait2, ep, ev, buf.len(), ts, mask, 8))
 }
 
-/// `epoll_wait(2)` without waiting, which costs a third less than with a time to look at.
-pub(crate) fn epoll_now(ep: i32, buf: &mut [Event]) -> Result<usize> {
+fn millis(timeout_ns: Option<u64>) -> i64 {
+    timeout_ns.map_or(-1, |ns| ns.div_ceil(1_000_000).min(i32::MAX as u64) as i64)
+}
+
+/// `epoll_wait(2)`: millisecond timeout, rounded up.
+pub(crate) fn epoll_wait(ep: i32, buf: &mut [Event], timeout_ns: Option<u64>) -> Result<usize> {
     let ev = buf.as_mut_ptr().expose_provenance();
-    check(sys!(__NR_epoll_wait, ep, ev, buf.len(), 0))
+    check(sleeps!(__NR_epoll_wait, ep, ev, buf.len(), millis(timeout_ns)))
 }
 
 /// `epoll_pwait(2)`: millisecond timeout, rounded up, for hosts without `epoll_pwait2`.
@@ -205,10 +227,9 @@ pub(crate) fn epoll_pwait(
     timeout_ns: Option<u64>,
     sigmask: Option<u64>,
 ) -> Result<usize> {
-    let ms = timeout_ns.map_or(-1, |ns| ns.div_ceil(1_000_000).min(i32::MAX as u64) as i64);
     let mask = sigmask.as_ref().map_or(0, |m| core::ptr::from_ref(m).expose_provenance());
     let ev = buf.as_mut_ptr().expose_provenance();
-    check(sleeps!(__NR_epoll_pwait, ep, ev, buf.len(), ms, mask, 8))
+    check(sleeps!(__NR_epoll_pwait, ep, ev, buf.len(), millis(timeout_ns), mask, 8))
 }
 
 /// The C library's own signals: 32 and 33 of glibc (cancel, setxid).

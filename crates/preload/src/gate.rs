@@ -13,9 +13,10 @@ use crate::config::{self, Engine};
 use crate::door::libaio;
 use crate::raw::raw;
 use crate::wrap::{close, dup, exec, signal};
-use crate::{door, heap, notice, proc, report};
+use crate::{door, heap, notice, proc, report, threads};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use softring_engine::abi::{IORING_SETUP_IOPOLL, io_uring_params};
+use softring_engine::refused::{self, Refusal};
 use softring_engine::transport::poll_queues;
 use softring_engine::{fds, syscall as engine, user};
 
@@ -24,11 +25,17 @@ const ENTER_REGISTERED_RING: usize = 1 << 4;
 /// `IORING_REGISTER_USE_REGISTERED_RING`.
 const USE_REGISTERED_RING: usize = 1 << 31;
 
+/// The three calls of io_uring.
+const RINGS: [i64; 3] =
+    [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+
 /// Why the engine runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Why {
     Asked,
     Denied(i32),
+    /// Who asks the kernel is killed.
+    Kills,
     /// The kernel would give a polled ring, and refuse every read and write on it.
     Unpolled,
 }
@@ -92,10 +99,14 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
 
 unsafe fn setup(a: &[usize; 6]) -> isize {
     report::SETUPS.add();
+    if config::engine() != Engine::Kernel {
+        refused::learn();
+    }
     let why = match config::engine() {
         Engine::User => Why::Asked,
         // SAFETY: the program's own call.
         Engine::Kernel => return unsafe { kernel_setup(a) },
+        Engine::Auto if RINGS.into_iter().any(kills) => Why::Kills,
         Engine::Auto if cannot_poll(a) => Why::Unpolled,
         Engine::Auto => {
             // SAFETY: as above.
@@ -122,15 +133,35 @@ unsafe fn kernel_setup(a: &[usize; 6]) -> isize {
     ret
 }
 
+/// Does a policy kill who makes this call?
+fn kills(nr: i64) -> bool {
+    refused::how(nr) == Some(Refusal::Kills)
+}
+
+/// The answer where our rings cannot be had either.
+fn without_ours(a: &[usize; 6], why: Why) -> isize {
+    match why {
+        Why::Asked => -(libc::EPERM as isize),
+        Why::Kills => -(libc::ENOSYS as isize),
+        Why::Denied(errno) => -(errno as isize),
+        // SAFETY: the program's own call.
+        Why::Unpolled => unsafe { kernel_setup(a) },
+    }
+}
+
+/// A call that our rings cannot do without, if a policy refuses one.
+fn missing() -> Option<(&'static str, Refusal)> {
+    threads::refused().or_else(refused::essential)
+}
+
 fn take_over(a: &[usize; 6], why: Why) -> isize {
     if let Err(gaps) = door::close_gaps() {
         notice::refused(&gaps);
-        return match why {
-            Why::Asked => -(libc::EPERM as isize),
-            Why::Denied(errno) => -(errno as isize),
-            // SAFETY: the program's own call.
-            Why::Unpolled => unsafe { kernel_setup(a) },
-        };
+        return without_ours(a, why);
+    }
+    if let Some((call, how)) = missing() {
+        notice::missing(call, how);
+        return without_ours(a, why);
     }
     door::before_ring();
     proc::first_ring();
@@ -194,9 +225,11 @@ fn answer(fd: i32, indexed: bool, ours: impl Fn() -> isize, kernel: impl Fn() ->
         }
         return kernel();
     }
+    refused::learn();
     match config::engine() {
         Engine::Kernel => kernel(),
         Engine::User => ours(),
+        Engine::Auto if RINGS.into_iter().any(kills) => ours(),
         Engine::Auto => {
             let ret = kernel();
             // Before any ring: only what refuses io_uring as such can tell EPERM from a ring's own

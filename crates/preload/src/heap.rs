@@ -25,6 +25,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use crate::raw::{raw, thread};
+use softring_engine::refused;
 
 /// A region of a shard's, and its alignment.
 const REGION: usize = 256 << 10;
@@ -438,9 +439,12 @@ unsafe impl GlobalAlloc for Heap {
         if old_size > KEPT && new_size > KEPT {
             let [from, to] = [old_size, new_size].map(|size| size.next_multiple_of(PAGE));
             let at = block.expose_provenance();
-            // SAFETY: the whole mapping, whose owner asks for it.
-            let at = unsafe { raw!(libc::SYS_mremap, at, from, to, libc::MREMAP_MAYMOVE) };
-            return if at < 0 { null_mut() } else { pointer(at as usize) };
+            // Until it is known whether that call may be made, the bytes are copied.
+            if refused::works(libc::SYS_mremap) {
+                // SAFETY: the whole mapping, whose owner asks for it.
+                let at = unsafe { raw!(libc::SYS_mremap, at, from, to, libc::MREMAP_MAYMOVE) };
+                return if at < 0 { null_mut() } else { pointer(at as usize) };
+            }
         }
         // SAFETY: both blocks are at least as large as what is copied, and apart.
         unsafe {

@@ -7,6 +7,7 @@ use crate::door::Gaps;
 use crate::gate::Why;
 use crate::raw::raw;
 use core::sync::atomic::{AtomicBool, Ordering};
+use softring_engine::refused::Refusal;
 
 /// One line on stderr, unless the user asked for silence.
 pub fn say(text: &str) {
@@ -38,6 +39,9 @@ pub fn engine_runs(why: Why) {
             "this program's io_uring runs in user space: the kernel denies it here ({})",
             errno_name(e)
         )),
+        Why::Kills => say(
+            "this program's io_uring runs in user space: a policy kills who asks the kernel for it",
+        ),
         Why::Unpolled => say(
             "this program's polled rings (IOPOLL) run in user space: no disk here has poll queues, \
              so the kernel would refuse their I/O",
@@ -77,6 +81,23 @@ fn no_trap(gaps: &Gaps) -> String {
              --door=sigsys` it is set at start, and SIGSYS kept out of what threads block"
         ),
     }
+}
+
+/// No ring of ours is to be had under this policy.
+pub fn missing(call: &str, how: Refusal) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if SAID.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let how = match how {
+        Refusal::Kills => "kills who calls it".to_owned(),
+        Refusal::Answers(e) => format!("answers {}", errno_name(e.0)),
+    };
+    let hint = if call == "clone3" { ", or answer ENOSYS," } else { "" };
+    say(&format!(
+        "io_uring stays denied: softring cannot do without {call}(2), and a seccomp policy {how}. \
+         Allow it{hint} in the policy: docs/DOORS.md lists the calls"
+    ));
 }
 
 /// No ring of ours could be made: is it for a limit that the kernel's rings do not know?

@@ -17,7 +17,7 @@ use crate::raw::{self, raw};
 use crate::wrap::handlers;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
-use softring_engine::{fds, task};
+use softring_engine::{fds, refused, task};
 
 /// A page of our own. All zero in a fork.
 struct Mark {
@@ -66,7 +66,9 @@ pub fn first_ring() {
         if !page.is_null() {
             // SAFETY: a fresh page of ours, all zero, which is a valid `Mark`.
             unsafe {
-                raw!(libc::SYS_madvise, page.expose_provenance(), PAGE, libc::MADV_WIPEONFORK);
+                if refused::works(libc::SYS_madvise) {
+                    raw!(libc::SYS_madvise, page.expose_provenance(), PAGE, libc::MADV_WIPEONFORK);
+                }
                 (*page).alive.store(true, Ordering::Relaxed);
             }
             MARK.store(page, Ordering::Release);

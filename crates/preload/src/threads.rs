@@ -3,13 +3,15 @@
 //! asks for, in the caller, remains.
 #![allow(unsafe_code)]
 
-use core::ffi::c_void;
+use core::ffi::{CStr, c_char, c_void};
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 
+use softring_engine::errno::Errno;
+use softring_engine::refused::{self, Refusal};
 use softring_engine::threads::Life;
 
-use crate::raw::Next;
+use crate::raw::{Next, next};
 
 /// glibc's: the smallest stack that has room for the thread-local memory of all libraries.
 static MINIMUM: Next = Next::new(c"__pthread_get_minstack");
@@ -19,6 +21,26 @@ extern "C" fn lives(life: *mut c_void) -> *mut c_void {
     let life = unsafe { Box::from_raw(life.cast::<Life>()) };
     life();
     null_mut()
+}
+
+/// A call without which this C library has no threads, if a policy refuses one. glibc starts them
+/// by clone3(2) since 2.34, and by clone(2) only where that answers ENOSYS; at their end it gives
+/// their stacks back by madvise(2), and does not mind errors.
+pub fn refused() -> Option<(&'static str, Refusal)> {
+    let how = |call| refused::how(call).filter(|_| by_clone3());
+    let start = how(libc::SYS_clone3).filter(|how| *how != Refusal::Answers(Errno::ENOSYS));
+    let end = how(libc::SYS_madvise).filter(|how| *how == Refusal::Kills);
+    start.map(|how| ("clone3", how)).or(end.map(|how| ("madvise", how)))
+}
+
+fn by_clone3() -> bool {
+    let version = next!(c"gnu_get_libc_version", fn() -> *const c_char);
+    // SAFETY: glibc's answer is a string of its own, for good.
+    let version = version.map(|ask| unsafe { CStr::from_ptr(ask()) });
+    let version = version.and_then(|v| v.to_str().ok()).and_then(|v| v.split_once('.'));
+    let number = |s: &str| s.parse::<u32>().unwrap_or(0);
+    let minor = |s: &str| number(s.split('.').next().unwrap_or_default());
+    version.is_some_and(|(major, rest)| (number(major), minor(rest)) >= (2, 34))
 }
 
 fn minimum(attr: *const libc::pthread_attr_t) -> usize {

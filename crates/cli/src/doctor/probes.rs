@@ -86,9 +86,11 @@ pub fn proc_status(field: &str) -> Option<String> {
     Some(value.trim().to_owned())
 }
 
-/// Does this process get a ring from the kernel?
+/// Does this process get a ring from the kernel? Asked by a child, as a policy may kill for it.
 pub fn kernel_ring_works() -> bool {
-    sys::io_uring_setup(1, &mut io_uring_params::default()).is_ok()
+    let asked = || sys::io_uring_setup(1, &mut io_uring_params::default()).is_ok();
+    let answer = sys::isolated(|| vec![u8::from(asked())]);
+    matches!(answer, Ok(sys::Isolated::Answer(works)) if works == [1])
 }
 
 pub fn ring_setup() -> Finding {

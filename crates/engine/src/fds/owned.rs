@@ -191,8 +191,9 @@ pub(super) fn floor() -> i32 {
 /// to 15 ms) before it lets go of the smaller table, and who makes the first ring would wait.
 pub fn reserve_numbers() {
     // Of a file that nobody else has: closing a duplicate of the program's would drop its POSIX
-    // locks.
-    let Ok(own) = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC) else { return };
+    // locks. By a call that every program makes, as no policy may kill for it.
+    let how = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+    let Ok(own) = rustix::fs::open(c"/", how, rustix::fs::Mode::empty()) else { return };
     drop(rustix::io::fcntl_dupfd_cloexec(&own, floor()));
 }
 

@@ -1,8 +1,6 @@
 //! A ring's state as poll(2) knows it, and the descriptor that stands for a ring where the program
 //! polls it: a memfd cannot be polled.
 
-use rustix::event::{EventfdFlags, eventfd};
-
 use core::sync::atomic::Ordering::SeqCst;
 
 use super::table::{find, write_soon};
@@ -61,7 +59,7 @@ fn stand_in(ring: &Ring) -> Option<i32> {
     if known >= 0 {
         return Some(known);
     }
-    let e = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
+    let e = crate::substitute::eventfd().ok()?;
     let e = adopt_internal(e);
     let first = e.first();
     let mut table = write_soon()?;

@@ -6,8 +6,8 @@
 //! may do so. Others can lower it meanwhile, with setrlimit(2) or from another process: SIGXFSZ is
 //! kept from the program in any case.
 
-use rustix::fd::AsFd;
-use rustix::fs::{fstat, ftruncate};
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::fs::fstat;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::abi::IORING_OFF_SQES;
@@ -53,11 +53,11 @@ pub fn grow(file: impl AsFd, size: u64) -> Result<()> {
         setrlimit(Resource::Fsize, new).map_err(|_| Errno::ENOMEM)?;
     }
     let pending = sys::pending_signals() & SIGXFSZ;
-    let done = ftruncate(file, size);
+    let done = crate::substitute::set_size(file.as_fd().as_raw_fd(), size);
     if lift {
         let _ = setrlimit(Resource::Fsize, old);
     }
-    if done == Err(rustix::io::Errno::FBIG) && pending == 0 {
+    if done == Err(Errno::EFBIG) && pending == 0 {
         sys::take_signal(SIGXFSZ);
     }
     done.map_err(|_| Errno::ENOMEM)

@@ -83,7 +83,7 @@ pub fn populate(range: &Range<u64>) -> Result<()> {
     }
     match sys::populate_write(range.start, (range.end - range.start) as usize) {
         Ok(()) => Ok(()),
-        Err(Errno::EINVAL) if !populates() && is_writable(range) => Ok(()),
+        Err(Errno::EINVAL | Errno::ENOSYS) if !populates() && is_writable(range) => Ok(()),
         Err(_) => Err(Errno::EFAULT),
     }
 }

@@ -6,9 +6,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fd::BorrowedFd;
-use rustix::mm::{
-    MapFlags, MremapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, mremap, msync, munmap,
-};
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
 
 use crate::errno::{Errno, Result};
 
@@ -76,10 +74,9 @@ impl Region {
     /// The same memory, mapped once more: mremap(2) with an old size of 0, for shared mappings.
     fn alias(&self) -> Option<Region> {
         let len = self.len.next_multiple_of(PAGE);
-        // SAFETY: with an old size of 0 the old mapping stays, and the new one is at an address of
-        // the kernel's choice.
-        let p = unsafe { mremap(self.base.as_ptr().cast(), 0, len, MremapFlags::MAYMOVE) };
-        let base = NonNull::new(p.ok()?.cast())?;
+        // The old mapping stays, and the new one is at an address of the kernel's choice.
+        let at = crate::substitute::alias(self.base.as_ptr().expose_provenance(), len)?;
+        let base = NonNull::new(core::ptr::with_exposed_provenance_mut(at))?;
         Some(Region { base, len, owned: true })
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, memfd_create, seek};
+use rustix::fs::{SealFlags, SeekFrom, fcntl_add_seals, seek};
 
 use super::lock::Control;
 use super::mappings::pin;
@@ -121,8 +121,7 @@ impl Rings {
     /// # Errors
     /// `ENOMEM`, `EMFILE`, `ENFILE`; `EINVAL`, `EFAULT` for bad NO_MMAP addresses.
     pub fn create(geo: Geometry, cq_user: u64, sq_user: u64) -> Result<(OwnedFd, Rings)> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = memfd_create("[io_uring]", flags)?;
+        let fd = crate::substitute::memory_file("[io_uring]")?;
         let size = IORING_OFF_SQES + geo.sqes_size() as u64;
         super::file::grow(&fd, size.next_multiple_of(4096))?;
         let _ = fcntl_add_seals(&fd, SealFlags::SHRINK);

@@ -4,12 +4,12 @@
 //! address ends the write there.
 
 use rustix::fd::{AsFd, AsRawFd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Resource, getrlimit};
 
 use super::region::Region;
 use crate::abi::kernel_timespec;
 use crate::fds::InternalFd;
+use crate::substitute;
 use crate::sys::sys;
 use crate::user::iovec;
 
@@ -32,8 +32,8 @@ impl Scratch {
         if getrlimit(Resource::Fsize).current.is_some_and(|most| most < PAGE as u64) {
             return None;
         }
-        let file = memfd_create(c"softring", MemfdFlags::CLOEXEC).ok()?;
-        ftruncate(&file, PAGE as u64).ok()?;
+        let file = substitute::memfd("softring", false).ok()?;
+        substitute::set_size(file.as_raw_fd(), PAGE as u64).ok()?;
         let file = crate::fds::adopt_internal(file);
         let page = Region::map(file.as_fd(), 0, PAGE).ok()?;
         Some(Scratch { file, page })

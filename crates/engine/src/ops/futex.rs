@@ -3,9 +3,6 @@
 //! A wait whose futex has the value that was asked for goes to a thread that sleeps there
 //! ([`crate::transport::sleeper`]).
 
-use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::Relaxed;
-
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::opdef::Outcome;
@@ -82,14 +79,11 @@ pub fn wake(_: &mut Ctx, req: &mut Req) -> Outcome {
 
 /// `futex_wake(2)`, or on kernels before 6.7, and where it is denied, the same by futex(2).
 fn futex_wake(f: &Futex, mask: u32) -> Result<usize> {
-    static MISSING: AtomicBool = AtomicBool::new(false);
     let private = if f.private { FUTEX2_PRIVATE } else { 0 };
-    if !MISSING.load(Relaxed) {
-        let n = f.val.cast_signed();
-        match check(sys!(__NR_futex_wake, f.addr, mask, n, FUTEX2_SIZE_U32 | private)) {
-            Err(Errno::ENOSYS | Errno::EPERM) => MISSING.store(true, Relaxed),
-            done => return done,
-        }
+    let n = f.val.cast_signed();
+    match check(sys!(__NR_futex_wake, f.addr, mask, n, FUTEX2_SIZE_U32 | private)) {
+        Err(Errno::ENOSYS) => {}
+        done => return done,
     }
     // The older call wakes one where none is asked for.
     if f.val == 0 && mask != 0 {

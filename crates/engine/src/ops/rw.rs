@@ -410,16 +410,7 @@ pub fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
         let call = if writes(sqe.opcode) { nr::__NR_write } else { nr::__NR_read };
         return check(sys::syscall6(call, [fd as usize, 0, 0, 0, 0, 0]));
     }
-    check(if writes(sqe.opcode) {
-        sys!(__NR_pwritev2, fd, iov, count, off, off_high(off), flags)
-    } else {
-        sys!(__NR_preadv2, fd, iov, count, off, off_high(off), flags)
-    })
-}
-
-/// The upper half of a position, which 64-bit kernels ignore except in −1.
-fn off_high(off: u64) -> u64 {
-    if off == CURRENT { CURRENT } else { 0 }
+    crate::substitute::transfer(writes(sqe.opcode), fd, iov, count, off, flags)
 }
 
 /// The same request for kernel aio; `None` if it must go another way.

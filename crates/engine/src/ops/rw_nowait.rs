@@ -4,7 +4,7 @@
 use rustix::fs::{FileType, OFlags};
 
 use crate::abi::IORING_OP_WRITEV_FIXED;
-use crate::errno::{Errno, Result, check};
+use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
 use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE, RWF_NOWAIT, total, writes};
 use crate::ops::rw_hot;
@@ -59,7 +59,7 @@ pub fn buffered(call: &Call, kind: Kind) -> Result<()> {
 /// Is it a buffered file of such a file system?
 pub fn writes_unbuffered(fd: i32, kind: Kind) -> bool {
     let fd = sys::borrow(fd).filter(|_| kind == Kind::Buffered);
-    let magic = fd.and_then(|fd| rustix::fs::fstatfs(fd).ok()).map(|s| s.f_type as u64);
+    let magic = fd.and_then(|fd| crate::substitute::statfs(fd).ok()).map(|s| s.f_type as u64);
     magic.is_some_and(|m| UNBUFFERED.contains(&m))
 }
 
@@ -149,10 +149,7 @@ pub const UNKNOWN_FLAG: Result<usize> = Err(Errno::EOPNOTSUPP);
 pub fn try_byte(fd: i32, writes: bool, flags: u32) -> Result<usize> {
     let byte = iovec { base: 0, len: 1 };
     let at = core::ptr::from_ref(&byte).expose_provenance();
-    check(match writes {
-        true => sys!(__NR_pwritev2, fd, at, 1, u64::MAX, u64::MAX, flags),
-        false => sys!(__NR_preadv2, fd, at, 1, u64::MAX, u64::MAX, flags),
-    })
+    crate::substitute::transfer(writes, fd, at, 1, u64::MAX, flags)
 }
 
 /// No other file than an epoll set tells an epoll_wait(2) without room from one of no use.

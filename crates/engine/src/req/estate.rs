@@ -17,7 +17,7 @@ use rustix::event::epoll;
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::PipeFlags;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::Pid;
 
 use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
@@ -312,7 +312,7 @@ impl Children {
     /// Watches a child, whose pipe has that number. It may have called execve(2) since it called.
     fn watch(&mut self, set: impl AsFd, pid: u32, number: u32) -> Result<Option<End>> {
         let child = Pid::from_raw(pid.cast_signed()).ok_or(Errno::ESRCH)?;
-        let process = crate::fds::adopt_internal(pidfd_open(child, PidfdFlags::empty())?);
+        let process = crate::fds::adopt_internal(crate::substitute::pidfd_open(child)?);
         let data = epoll::EventData::new_u64(Self::MARK | u64::from(pid));
         epoll::add(&set, &process, data, epoll::EventFlags::IN)?;
         // Without it an exec shows only when the process ends.

@@ -6,10 +6,10 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use rustix::process::{Resource, getrlimit};
-use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::errno::{Errno, Result};
 
+const CAP_IPC_LOCK: u64 = 1 << 14;
 static PAGES: AtomicU64 = AtomicU64::new(0);
 
 /// Pages that count; given back on drop.
@@ -25,7 +25,7 @@ impl Locked {
     pub fn range(addr: u64, len: u64) -> Result<Locked> {
         let pages = (addr + len).div_ceil(4096) - addr / 4096;
         let Some(limit) = getrlimit(Resource::Memlock).current else { return Ok(Locked(0)) };
-        if capabilities(None).is_ok_and(|c| c.effective.contains(CapabilitySet::IPC_LOCK)) {
+        if crate::creds::capabilities() & CAP_IPC_LOCK != 0 {
             return Ok(Locked(0));
         }
         let within = |now: u64| Some(now + pages).filter(|&n| n <= limit / 4096);

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::fs::{SealFlags, fcntl_add_seals};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::{Header, Hist, MAGIC, MeterStats, NAME, OPS, PoolStats, RingStats, Section, VERSION};
@@ -110,7 +110,7 @@ const SIZE: usize = METERS + STATS_METERS * size_of::<MeterStats>();
 
 impl Page {
     fn new() -> Result<Page> {
-        let fd = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let fd = crate::substitute::memfd(NAME, true)?;
         crate::mem::file::grow(&fd, SIZE as u64)?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let null = core::ptr::null_mut();

@@ -38,6 +38,7 @@ pub const FLAGS: u32 = IORING_SETUP_ALL;
 /// # Errors
 /// `EFAULT`, `EINVAL`, `ENOMEM`, `EMFILE`, `ENFILE`, as io_uring_setup(2).
 pub fn setup(entries: u32, params: u64) -> Result<usize> {
+    crate::refused::learn();
     crate::fork::init();
     crate::creds::begin();
     let mut p: io_uring_params = user::read(params)?;

@@ -7,10 +7,7 @@
 //! suspension, too.
 
 use rustix::event::epoll;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
+use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
 use super::Transports;
 use super::poll::PollSet;
@@ -31,8 +28,7 @@ impl PollSet {
         if self.clock.is_some() {
             return Ok(());
         }
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let fd = crate::fds::adopt_internal(timerfd_create(TimerfdClockId::Realtime, flags)?);
+        let fd = crate::fds::adopt_internal(crate::substitute::timerfd()?);
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let at = Itimerspec { it_interval: zero, it_value: Timespec { tv_sec: NEVER, tv_nsec: 0 } };
         let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;

@@ -56,7 +56,7 @@ impl Kind {
         let Ok(stat) = rustix::fs::fstat(fd) else { return Kind::Unknown };
         match FileType::from_raw_mode(stat.st_mode) {
             // The name of a device may lie in memory; its data do not.
-            FileType::RegularFile if rustix::fs::fstatfs(fd).is_ok_and(|s| in_memory(&s)) => {
+            FileType::RegularFile if crate::substitute::statfs(fd).is_ok_and(|s| in_memory(&s)) => {
                 Kind::Memory
             }
             FileType::RegularFile | FileType::BlockDevice => Self::of_disk(fd),

@@ -16,13 +16,14 @@
 
 use std::sync::Arc;
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::epoll;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::limits::SEATS_MAX;
 use crate::req::slab::ReqId;
+use crate::substitute;
 use crate::sys;
 use crate::transport::standing::Standing;
 
@@ -57,7 +58,7 @@ impl Kicker {
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn new() -> Result<Kicker> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let fd = substitute::eventfd()?;
         Ok(Kicker(Arc::new(crate::fds::adopt_internal(fd))))
     }
 
@@ -105,7 +106,7 @@ impl PollSet {
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn new() -> Result<Self> {
-        let set = crate::fds::adopt_internal(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let set = crate::fds::adopt_internal(substitute::epoll_create()?);
         let wake = Kicker::new()?;
         epoll::add(&set, &*wake.0, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         let (standing, seats) = (Vec::new(), Vec::new());
@@ -256,7 +257,7 @@ impl PollSet {
     /// The eventfd that aio completions signal, in the set from now on.
     pub fn aio_fd(&mut self) -> Option<i32> {
         if self.aio.is_none() {
-            let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
+            let fd = substitute::eventfd().ok()?;
             let fd = crate::fds::adopt_internal(fd);
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
             epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(AIO_DATA), flags).ok()?;
@@ -292,12 +293,9 @@ pub fn wait(
     sigmask: Option<u64>,
 ) -> Result<usize> {
     if timeout_ns == Some(0) && sigmask.is_none() {
-        return sys::epoll_now(epoll, buf);
+        return substitute::epoll_now(epoll, buf);
     }
-    match sys::epoll_pwait2(epoll, buf, timeout_ns, sigmask) {
-        Err(Errno::ENOSYS) => sys::epoll_pwait(epoll, buf, timeout_ns, sigmask),
-        r => r,
-    }
+    substitute::epoll_wait(epoll, buf, timeout_ns, sigmask)
 }
 
 #[cfg(all(test, not(loom)))]

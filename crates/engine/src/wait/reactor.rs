@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsiz
 use core::time::Duration;
 use std::sync::{Arc, Mutex, Weak};
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::epoll;
 use rustix::fd::AsRawFd;
 
 use crate::abi::IORING_SETUP_TASKRUN_FLAG;
@@ -67,9 +67,8 @@ fn get() -> Result<Arc<Reactor>> {
     if let Some(r) = &*slot {
         return Ok(r.clone());
     }
-    let set = crate::fds::adopt_internal(epoll::create(epoll::CreateFlags::CLOEXEC)?);
-    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let wake = crate::fds::adopt_internal(wake);
+    let set = crate::fds::adopt_internal(crate::substitute::epoll_create()?);
+    let wake = crate::fds::adopt_internal(crate::substitute::eventfd()?);
     let wake_data = epoll::EventData::new_u64(0);
     epoll::add(&set, &wake, wake_data, epoll::EventFlags::IN)?;
     let r = Arc::new(Reactor { epoll: set, wake, rings: Mutex::default(), pace: SWEEP_NS.into() });

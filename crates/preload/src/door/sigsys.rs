@@ -30,6 +30,7 @@ use crate::{config, wrap};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU8, Ordering};
 use libc::{siginfo_t, sock_fprog, ucontext_t};
+use softring_engine::refused;
 
 const IDLE: u8 = 0;
 const OPENING: u8 = 1;
@@ -106,8 +107,7 @@ fn blocks(status: &str) -> bool {
 /// mean a call that another's filter may punish, so the handler is set where there is any filter at
 /// all.
 pub fn inherit() {
-    // SAFETY: numbers only.
-    if unsafe { raw!(libc::SYS_prctl, libc::PR_GET_SECCOMP, 0, 0, 0, 0) } == 2 {
+    if refused::is_filtered() {
         handle();
     }
 }
@@ -147,6 +147,10 @@ fn unblock() {
 /// Installs the filter ([`filter::program`]) for all threads.
 fn filter() -> bool {
     let Some(own) = patch::own_text() else { return false };
+    refused::learn();
+    if ![libc::SYS_seccomp, libc::SYS_prctl].into_iter().all(refused::works) {
+        return false;
+    }
     let program = filter::program(own, config::aio_hipri());
     let program = sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     let at = (&raw const program).expose_provenance();

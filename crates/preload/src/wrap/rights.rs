@@ -135,6 +135,7 @@ pub fn heard(nr: usize, first: usize, ret: isize) {
 fn restricted() {
     if !proc::shares_memory() {
         creds::restricted();
+        softring_engine::refused::filter_added();
     }
 }
 

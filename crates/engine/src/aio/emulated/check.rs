@@ -10,7 +10,6 @@ use crate::ops::rw_nowait::{UNKNOWN_FLAG, try_byte};
 use crate::rsrc::eventfd::is_eventfd;
 use crate::sys::{borrow, sys};
 use crate::transport::kind::{Kind, is_socket};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, OFlags};
 use std::sync::OnceLock;
@@ -128,7 +127,7 @@ fn has_iter(fd: i32, writes: bool) -> bool {
 fn knows_both() -> bool {
     static KNOWS: OnceLock<bool> = OnceLock::new();
     *KNOWS.get_or_init(|| {
-        let Ok(fd) = eventfd(0, EventfdFlags::CLOEXEC).map(adopt_internal) else { return false };
+        let Ok(fd) = crate::substitute::eventfd().map(adopt_internal) else { return false };
         let tried = try_byte(fd.as_raw_fd(), false, RWF_APPEND | RWF_NOAPPEND);
         tried == Err(Errno::EINVAL)
     })

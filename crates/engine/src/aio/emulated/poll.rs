@@ -113,7 +113,7 @@ fn is_terminal(fd: i32) -> bool {
 
 /// Does a device know poll(2)? Only an epoll set tells.
 fn knows_poll(fd: i32) -> bool {
-    let Ok(set) = epoll::create(epoll::CreateFlags::CLOEXEC).map(EngineFd::from) else {
+    let Ok(set) = crate::substitute::epoll_create().map(EngineFd::from) else {
         return true;
     };
     let data = epoll::EventData::new_u64(0);

@@ -1,10 +1,11 @@
 //! Reads and writes, as an iocb asks for them.
 
 use crate::abi::aio::*;
-use crate::errno::{Errno, Result, check};
+use crate::errno::{Errno, Result, answer, check};
 use crate::ops::iov::import_iov;
 use crate::ops::rw::RWF_NOWAIT;
 use crate::ops::rw_nowait::writes_unbuffered;
+use crate::substitute::transfer;
 use crate::sys::{borrow, sys};
 use crate::transport::kind::{Kind, is_socket};
 use crate::user::iovec;
@@ -21,11 +22,14 @@ pub(super) fn read_or_write(cb: &iocb, fd: i32) -> Result<usize> {
     let (iov, n) =
         if vectored { (buf as usize, len) } else { ((&raw const iov).expose_provenance(), 1) };
     let writes = [IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV].contains(&cb.aio_lio_opcode);
+    let flagged = |at: i64| {
+        let (at, flags) = (at.cast_unsigned(), flags.cast_unsigned());
+        answer(transfer(writes, fd, iov, n as usize, at, flags))
+    };
     let done = match (writes, flags) {
         (false, 0) => sys!(__NR_preadv, fd, iov, n, at, 0),
         (true, 0) => sys!(__NR_pwritev, fd, iov, n, at, 0),
-        (false, _) => sys!(__NR_preadv2, fd, iov, n, at, 0, flags),
-        (true, _) => sys!(__NR_pwritev2, fd, iov, n, at, 0, flags),
+        _ => flagged(at),
     };
     if check(done) != Err(Errno::ESPIPE) {
         // pwritev2(2) answers for a write of nothing without asking the file.
@@ -38,8 +42,7 @@ pub(super) fn read_or_write(cb: &iocb, fd: i32) -> Result<usize> {
     let done = check(match (writes, flags) {
         (false, 0) => sys!(__NR_readv, fd, iov, n),
         (true, 0) => sys!(__NR_writev, fd, iov, n),
-        (false, _) => sys!(__NR_preadv2, fd, iov, n, nowhere, 0, flags),
-        (true, _) => sys!(__NR_pwritev2, fd, iov, n, nowhere, 0, flags),
+        _ => flagged(nowhere),
     });
     match done == Ok(0) && wants_nothing(cb) {
         true if writes => write_nothing(fd, flags),

@@ -16,7 +16,6 @@ use crate::transport::worker::signal::BlockAll;
 use crate::user;
 use core::sync::atomic::Ordering::{Acquire, SeqCst};
 use core::time::Duration;
-use rustix::event::EventfdFlags;
 use rustix::fd::AsRawFd;
 
 /// Without an eventfd a sleep under a mask lasts so long at most.
@@ -117,8 +116,7 @@ impl Context {
 impl<'a> Masked<'a> {
     fn new(ctx: &'a Context, mask: u64) -> Self {
         if ctx.wakes_masked.get().is_none() {
-            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            if let Ok(fd) = rustix::event::eventfd(0, flags) {
+            if let Ok(fd) = crate::substitute::eventfd() {
                 let _ = ctx.wakes_masked.set(adopt_internal(fd));
             }
         }

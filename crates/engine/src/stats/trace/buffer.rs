@@ -7,9 +7,9 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use std::sync::{Mutex, TryLockError};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::fs::SealFlags;
+use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{CLOSED, DATA, Event, HEADS, Head, Header, MAGIC, NAME, SIZE, VERSION};
 use crate::errno::{Errno, Result};
@@ -120,7 +120,7 @@ impl Buffer {
     /// # Errors
     /// As memfd_create(2), ftruncate(2), fcntl(2), mmap(2).
     pub fn make(pid: u32) -> Result<(OwnedFd, Buffer)> {
-        let fd = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let fd = crate::substitute::memfd(NAME, true)?;
         crate::mem::file::grow(&fd, SIZE as u64)?;
         // Whoever may write to it must not be able to take it from under us.
         fcntl_add_seals(&fd, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
@@ -196,10 +196,10 @@ impl Buffer {
     /// Gives the memory of all events back: they are lost, and what is written later takes new
     /// memory. The chunks' heads stay, which writers that have not looked yet go by.
     pub fn give_back(self) {
-        // SAFETY: in bounds, and on a page's boundary. All that looks at it are atomic loads and
-        // stores, which find zeros.
-        let _ =
-            unsafe { madvise(self.0.add(DATA).as_ptr().cast(), SIZE - DATA, Advice::LinuxRemove) };
+        const MADV_REMOVE: u32 = 9;
+        let at = self.0.as_ptr().expose_provenance() + DATA;
+        // On a page's boundary. All that looks at it are atomic loads and stores, which find zeros.
+        let _ = crate::substitute::advise(at, SIZE - DATA, MADV_REMOVE);
     }
 
     /// Takes a free chunk.

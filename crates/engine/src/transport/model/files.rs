@@ -140,7 +140,7 @@ impl File {
         let borrowed = sys::borrow(fd);
         let direct = id.flags.contains(OFlags::DIRECT);
         let memory =
-            borrowed.and_then(|f| rustix::fs::fstatfs(f).ok()).is_some_and(|s| in_memory(&s));
+            borrowed.and_then(|f| crate::substitute::statfs(f).ok()).is_some_and(|s| in_memory(&s));
         let twin = if direct && !memory { twin(fd, id.flags) } else { None };
         let kind = match (memory, direct && twin.is_none()) {
             (true, _) => Kind::Memory,
@@ -177,7 +177,14 @@ impl File {
             _ => {
                 let iov = [sqe.addr as usize, sqe.len as usize];
                 let iov = iov.as_ptr().expose_provenance();
-                sys!(__NR_preadv2, fd, iov, 1, sqe.off, 0, RWF_NOWAIT)
+                crate::errno::answer(crate::substitute::transfer(
+                    false,
+                    fd,
+                    iov,
+                    1,
+                    sqe.off,
+                    RWF_NOWAIT.cast_unsigned(),
+                ))
             }
         };
         // A write that was cut short has been made; a read is made again.

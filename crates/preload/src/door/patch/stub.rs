@@ -26,6 +26,7 @@ use super::site::Site;
 use crate::raw::raw;
 use core::sync::atomic::{AtomicU8, Ordering};
 use iced_x86::{Encoder, Instruction};
+use softring_engine::refused;
 
 const PAGE: usize = 4096;
 /// Room for a stub: at most 48 replaced instructions are rare; a site that needs more is left
@@ -112,6 +113,10 @@ impl Pool {
     /// bytes from a file in memory, which was never mapped to be written.
     fn seal_by_file(&self) -> bool {
         const MFD_EXEC: u32 = 0x10;
+        refused::learn();
+        if !refused::works(libc::SYS_memfd_create) {
+            return false;
+        }
         let name = c"softring-stubs".as_ptr().expose_provenance();
         // SAFETY: a name that lives on.
         let make = |flags| unsafe { raw!(libc::SYS_memfd_create, name, libc::MFD_CLOEXEC | flags) };

@@ -11,6 +11,7 @@ use super::{straddle, stub};
 use crate::raw::raw;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering};
+use softring_engine::refused;
 
 /// Bytes of `jmp rel32`.
 pub const JUMP: usize = 5;
@@ -173,6 +174,10 @@ pub(super) fn synchronize() -> bool {
     // MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE.
     const REGISTER: usize = 1 << 6;
     const SYNC: usize = 1 << 5;
+    refused::learn();
+    if !refused::works(libc::SYS_membarrier) {
+        return false;
+    }
     // SAFETY: numbers only.
     unsafe {
         raw!(libc::SYS_membarrier, REGISTER, 0, 0) == 0

@@ -1,0 +1,72 @@
+//! Rings under policies that refuse single system calls. `ci/environments.sh` tries them all.
+
+mod built;
+
+use std::process::{Command, Output};
+
+const EXE: &str = env!("CARGO_BIN_EXE_softring-environments");
+
+/// The program of checks under a policy, with softring put under it by its name alone.
+fn checks(policy: &[&str]) -> Output {
+    let library = built::library(EXE);
+    let mut c = Command::new(EXE);
+    c.arg("under").args(policy).args(["--", "env"]);
+    c.arg(format!("LD_PRELOAD={}", library.display())).args([EXE, "checks"]);
+    c.output().expect("the launcher can be started")
+}
+
+fn text(o: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\n{}{}", o.status, text(&o.stdout), text(&o.stderr))
+}
+
+#[test]
+fn what_has_a_substitute_is_not_missed() {
+    let calls = [
+        "preadv2",
+        "pwritev2",
+        "epoll_pwait2",
+        "epoll_create1",
+        "epoll_wait",
+        "eventfd2",
+        "memfd_create",
+        "ftruncate",
+        "io_setup",
+        "io_submit",
+        "madvise",
+        "mremap",
+        "futex_wake",
+        "fstatfs",
+        "pidfd_open",
+        "prctl",
+        "capget",
+        "seccomp",
+    ];
+    for answer in ["EPERM", "EOPNOTSUPP", "kill"] {
+        for call in calls.iter().filter(|call| (**call, answer) != ("madvise", "kill")) {
+            let o = checks(&["rings=EPERM", &format!("{call}={answer}")]);
+            assert!(o.status.success(), "{call} {answer}: {}", text(&o));
+        }
+    }
+}
+
+#[test]
+fn a_policy_that_kills_who_asks_for_a_ring_kills_nobody() {
+    for policy in ["rings=kill", "io_uring_enter=kill", "io_uring_register=kill"] {
+        let o = checks(&[policy]);
+        let said = text(&o);
+        assert!(o.status.success(), "{policy}: {said}");
+        assert!(said.contains("a policy kills who asks the kernel for it"), "{said}");
+    }
+}
+
+#[test]
+fn what_has_none_is_refused_with_a_line() {
+    for policy in ["clone3=EPERM", "clone3=kill", "epoll_ctl=EPERM", "madvise=kill"] {
+        let o = checks(&["rings=EPERM", policy]);
+        let said = text(&o);
+        assert_eq!(o.status.code(), Some(3), "{policy}: {said}");
+        let call = policy.split('=').next().unwrap_or_default();
+        assert!(said.contains(&format!("softring cannot do without {call}(2)")), "{said}");
+    }
+}

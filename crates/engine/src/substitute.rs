@@ -1,0 +1,236 @@
+//! What stands in for system calls that may be refused ([`crate::refused`]).
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, StatFs};
+use rustix::process::{Pid, PidfdFlags};
+
+use crate::errno::{Errno, Result, check};
+use crate::refused;
+use crate::sys::{self, nr, sys};
+use crate::transport::poll::Event;
+
+const CLOEXEC: usize = 0o2_000_000;
+const NONBLOCK: usize = 0o4000;
+const F_SETFL: usize = 4;
+
+fn own(fd: usize) -> OwnedFd {
+    sys::own(fd as i32)
+}
+
+/// Sets what an older call cannot be told.
+fn with_flags(fd: usize, nonblock: bool) -> OwnedFd {
+    const F_SETFD: usize = 2;
+    const FD_CLOEXEC: usize = 1;
+    sys!(__NR_fcntl, fd, F_SETFD, FD_CLOEXEC);
+    if nonblock {
+        sys!(__NR_fcntl, fd, F_SETFL, NONBLOCK);
+    }
+    own(fd)
+}
+
+/// An eventfd of ours that never blocks: eventfd2(2), or eventfd(2).
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`, `ENOMEM`; `ENOSYS` where both are refused.
+pub fn eventfd() -> Result<OwnedFd> {
+    match check(sys!(__NR_eventfd2, 0, CLOEXEC | NONBLOCK)) {
+        Err(Errno::ENOSYS) => Ok(with_flags(check(sys!(__NR_eventfd, 0))?, true)),
+        made => Ok(own(made?)),
+    }
+}
+
+/// An epoll set: epoll_create1(2), or epoll_create(2).
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`, `ENOMEM`; `ENOSYS` where both are refused.
+pub fn epoll_create() -> Result<OwnedFd> {
+    match check(sys!(__NR_epoll_create1, CLOEXEC)) {
+        Err(Errno::ENOSYS) => Ok(with_flags(check(sys!(__NR_epoll_create, 1))?, false)),
+        made => Ok(own(made?)),
+    }
+}
+
+/// Events that are there, at once: by epoll_wait(2), which costs a third less than with a time to
+/// look at, or epoll_pwait(2).
+///
+/// # Errors
+/// As epoll_wait(2).
+pub fn epoll_now(ep: i32, buf: &mut [Event]) -> Result<usize> {
+    let at = buf.as_mut_ptr().expose_provenance();
+    match check(sys!(__NR_epoll_wait, ep, at, buf.len(), 0)) {
+        Err(Errno::ENOSYS) => check(sys!(__NR_epoll_pwait, ep, at, buf.len(), 0, 0, 8)),
+        done => done,
+    }
+}
+
+/// Waits for events: by epoll_pwait2(2) to the nanosecond, by epoll_pwait(2) or epoll_wait(2) in
+/// milliseconds, rounded up; the last of them can have no mask.
+///
+/// # Errors
+/// `EINTR` when a signal came.
+pub fn epoll_wait(
+    ep: i32,
+    buf: &mut [Event],
+    timeout_ns: Option<u64>,
+    sigmask: Option<u64>,
+) -> Result<usize> {
+    match sys::epoll_pwait2(ep, buf, timeout_ns, sigmask) {
+        Err(Errno::ENOSYS) => {}
+        done => return done,
+    }
+    match sys::epoll_pwait(ep, buf, timeout_ns, sigmask) {
+        Err(Errno::ENOSYS) if sigmask.is_none() => sys::epoll_wait(ep, buf, timeout_ns),
+        done => done,
+    }
+}
+
+/// The offset that means a file's own position.
+const CURRENT: u64 = u64::MAX;
+
+/// preadv2(2) or pwritev2(2). Where those are refused, the calls that know no flags; flags then
+/// answer as a file that does not know them.
+///
+/// # Errors
+/// As the call.
+pub fn transfer(
+    writes: bool,
+    fd: i32,
+    iov: usize,
+    count: usize,
+    off: u64,
+    flags: u32,
+) -> Result<usize> {
+    // The upper half of a position, which 64-bit kernels ignore except in −1.
+    let high = if off == CURRENT { CURRENT } else { 0 };
+    let done = check(match writes {
+        true => sys!(__NR_pwritev2, fd, iov, count, off, high, flags),
+        false => sys!(__NR_preadv2, fd, iov, count, off, high, flags),
+    });
+    if done != Err(Errno::ENOSYS) {
+        return done;
+    }
+    if flags != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    check(match (writes, off) {
+        (true, CURRENT) => sys!(__NR_writev, fd, iov, count),
+        (false, CURRENT) => sys!(__NR_readv, fd, iov, count),
+        (true, off) => sys!(__NR_pwritev, fd, iov, count, off, 0),
+        (false, off) => sys!(__NR_preadv, fd, iov, count, off, 0),
+    })
+}
+
+/// A file in memory that others may be kept from changing: memfd_create(2) alone, as its name tells
+/// others what it is.
+///
+/// # Errors
+/// As memfd_create(2).
+pub fn memfd(name: &str, seals: bool) -> Result<OwnedFd> {
+    /// Bytes of a name that are kept.
+    const NAME: usize = 31;
+    const MFD_CLOEXEC: usize = 1;
+    const MFD_ALLOW_SEALING: usize = 2;
+    let flags = if seals { MFD_CLOEXEC | MFD_ALLOW_SEALING } else { MFD_CLOEXEC };
+    let mut text = [0u8; 32];
+    text.iter_mut().take(NAME).zip(name.bytes()).for_each(|(to, from)| *to = from);
+    check(sys!(__NR_memfd_create, text.as_ptr().expose_provenance(), flags)).map(own)
+}
+
+/// The same; where that is refused, a file without a name, in /dev/shm if there is room, else where
+/// temporary files lie.
+///
+/// # Errors
+/// As memfd_create(2) if no such file can be made.
+pub fn memory_file(name: &str) -> Result<OwnedFd> {
+    let refusal = match memfd(name, true) {
+        Err(e) if refused::refuses(e) => e,
+        made => return made,
+    };
+    let temporary = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty());
+    let dirs = ["/dev/shm", "/tmp", "/var/tmp", "/run"].map(std::path::PathBuf::from);
+    let [first, rest @ ..] = dirs;
+    let dirs = [first].into_iter().chain(temporary.map(Into::into)).chain(rest);
+    dirs.into_iter().find_map(|dir| unnamed(&dir)).ok_or(refusal)
+}
+
+/// A file that no name leads to, in a directory with room for some rings.
+fn unnamed(dir: &std::path::Path) -> Option<OwnedFd> {
+    const ROOM: u64 = 1 << 20;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let how = OFlags::RDWR | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let made = rustix::fs::open(dir, how | OFlags::TMPFILE | OFlags::EXCL, mode).ok();
+    let file = made.or_else(|| {
+        let (pid, n) = (crate::fork::pid(), NEXT.fetch_add(1, Relaxed));
+        let path = dir.join(format!(".softring-{pid}-{n}"));
+        let made = rustix::fs::open(&path, how | OFlags::CREATE | OFlags::EXCL, mode).ok()?;
+        rustix::fs::unlink(&path).ok().map(|()| made)
+    })?;
+    // A file system that does not tell, or that has no size, has room.
+    let room = statfs(sys::borrow(file.as_raw_fd())?);
+    let enough = room.is_ok_and(|s| s.f_blocks == 0 || s.f_bavail * s.f_bsize as u64 >= ROOM);
+    (enough || refused::is::<{ nr::__NR_fstatfs }>()).then_some(file)
+}
+
+/// Makes a file of ours that long: ftruncate(2), or a write of its last byte.
+///
+/// # Errors
+/// As ftruncate(2), for what grows.
+pub fn set_size(fd: i32, size: u64) -> Result<()> {
+    let done = match check(sys!(__NR_ftruncate, fd, size)) {
+        Err(Errno::ENOSYS) => {
+            let zero = 0u8;
+            check(sys!(__NR_pwrite64, fd, (&raw const zero).expose_provenance(), 1, size - 1))
+        }
+        done => done,
+    };
+    done.map(|_| ())
+}
+
+/// fstatfs(2); nobody knows where it is refused.
+///
+/// # Errors
+/// As fstatfs(2); `ENOSYS`.
+pub fn statfs(fd: BorrowedFd<'_>) -> Result<StatFs> {
+    if refused::is::<{ nr::__NR_fstatfs }>() {
+        return Err(Errno::ENOSYS);
+    }
+    Ok(rustix::fs::fstatfs(fd)?)
+}
+
+/// timerfd_create(2), of CLOCK_REALTIME, that never blocks.
+///
+/// # Errors
+/// As timerfd_create(2); `ENOSYS`.
+pub fn timerfd() -> Result<OwnedFd> {
+    const CLOCK_REALTIME: usize = 0;
+    check(sys!(__NR_timerfd_create, CLOCK_REALTIME, CLOEXEC | NONBLOCK)).map(own)
+}
+
+/// madvise(2) of memory of ours.
+///
+/// # Errors
+/// As madvise(2); `ENOSYS`.
+pub fn advise(at: usize, len: usize, advice: u32) -> Result<()> {
+    check(sys!(__NR_madvise, at, len, advice)).map(|_| ())
+}
+
+/// Memory of a shared mapping, mapped once more: mremap(2) with an old size of 0.
+pub fn alias(at: usize, len: usize) -> Option<usize> {
+    const MREMAP_MAYMOVE: usize = 1;
+    check(sys!(__NR_mremap, at, 0, len, MREMAP_MAYMOVE)).ok()
+}
+
+/// pidfd_open(2).
+///
+/// # Errors
+/// As pidfd_open(2); `ENOSYS`.
+pub fn pidfd_open(pid: Pid) -> Result<OwnedFd> {
+    if refused::is::<{ nr::__NR_pidfd_open }>() {
+        return Err(Errno::ENOSYS);
+    }
+    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
+}
