@@ -102,6 +102,9 @@ rows() {
     local call answer nr
     row 'nothing denied'
     for answer in EPERM ENOSYS EACCES EOPNOTSUPP kill; do row "rings $answer" "rings=$answer"; done
+    for call in io_uring_enter io_uring_register; do
+        for answer in EPERM ENOSYS kill; do row "$call $answer" "$call=$answer"; done
+    done
     for nr in 334 435 440 447; do
         row "above $nr ENOSYS" rings=ENOSYS "above=$nr:ENOSYS"
     done

@@ -61,6 +61,16 @@ fn a_policy_that_kills_who_asks_for_a_ring_kills_nobody() {
 }
 
 #[test]
+fn a_ring_of_the_kernel_that_does_not_work_is_not_taken() {
+    for policy in ["io_uring_enter=EPERM", "io_uring_register=ENOSYS"] {
+        let o = checks(&[policy]);
+        let said = text(&o);
+        assert!(o.status.success(), "{policy}: {said}");
+        assert!(said.contains("runs in user space"), "{said}");
+    }
+}
+
+#[test]
 fn what_has_none_is_refused_with_a_line() {
     for policy in ["clone3=EPERM", "clone3=kill", "epoll_ctl=EPERM", "madvise=kill"] {
         let o = checks(&["rings=EPERM", policy]);

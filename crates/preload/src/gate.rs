@@ -13,7 +13,7 @@ use crate::config::{self, Engine};
 use crate::door::libaio;
 use crate::raw::raw;
 use crate::wrap::{close, dup, exec, signal};
-use crate::{door, heap, notice, proc, report, threads};
+use crate::{door, heap, notice, proc, report, threads, trial};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use softring_engine::abi::{IORING_SETUP_IOPOLL, io_uring_params};
 use softring_engine::refused::{self, Refusal};
@@ -36,6 +36,8 @@ pub enum Why {
     Denied(i32),
     /// Who asks the kernel is killed.
     Kills,
+    /// The kernel would give a ring that does not work.
+    Broken(&'static str),
     /// The kernel would give a polled ring, and refuse every read and write on it.
     Unpolled,
 }
@@ -108,14 +110,17 @@ unsafe fn setup(a: &[usize; 6]) -> isize {
         Engine::Kernel => return unsafe { kernel_setup(a) },
         Engine::Auto if RINGS.into_iter().any(kills) => Why::Kills,
         Engine::Auto if cannot_poll(a) => Why::Unpolled,
-        Engine::Auto => {
-            // SAFETY: as above.
-            let ret = unsafe { kernel_setup(a) };
-            match denied(ret) {
-                Some(errno) => Why::Denied(errno),
-                None => return ret,
+        Engine::Auto => match trial::fault() {
+            Some(what) => Why::Broken(what),
+            None => {
+                // SAFETY: as above.
+                let ret = unsafe { kernel_setup(a) };
+                match denied(ret) {
+                    Some(errno) => Why::Denied(errno),
+                    None => return ret,
+                }
             }
-        }
+        },
     };
     take_over(a, why)
 }
@@ -145,7 +150,7 @@ fn without_ours(a: &[usize; 6], why: Why) -> isize {
         Why::Kills => -(libc::ENOSYS as isize),
         Why::Denied(errno) => -(errno as isize),
         // SAFETY: the program's own call.
-        Why::Unpolled => unsafe { kernel_setup(a) },
+        Why::Unpolled | Why::Broken(_) => unsafe { kernel_setup(a) },
     }
 }
 

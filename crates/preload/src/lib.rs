@@ -28,6 +28,7 @@ mod raw;
 mod report;
 pub mod symbols;
 mod threads;
+mod trial;
 mod wrap;
 
 /// Unwinding out of a door would run through the program's frames, which know nothing of it.

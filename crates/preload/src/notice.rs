@@ -42,6 +42,10 @@ pub fn engine_runs(why: Why) {
         Why::Kills => say(
             "this program's io_uring runs in user space: a policy kills who asks the kernel for it",
         ),
+        Why::Broken(what) => say(&format!(
+            "this program's io_uring runs in user space: the kernel gives rings here that do not \
+             work ({what})"
+        )),
         Why::Unpolled => say(
             "this program's polled rings (IOPOLL) run in user space: no disk here has poll queues, \
              so the kernel would refuse their I/O",
