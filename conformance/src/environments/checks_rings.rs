@@ -3,6 +3,7 @@
 use super::Checked;
 use super::checks::{Check, check};
 use super::fixture::*;
+use super::policy::Policy;
 use crate::os;
 use crate::ring::{Errno, Ring};
 use crate::sqe::{self, SqeExt, addr, millis};
@@ -24,6 +25,7 @@ pub const CHECKS: &[Check] = &[
     check!(watched_descriptor, "epoll_create1", "epoll_ctl", "epoll_wait"),
     check!(forked),
     check!(closed),
+    check!(filtered_later, "prctl"),
 ];
 
 fn nops(f: &Fixture) -> Checked {
@@ -141,6 +143,29 @@ fn forked(f: &Fixture) -> Checked {
     });
     same("the child: 1 its parent's ring, 2 its own", code, 0)?;
     expect(&mut ring, "nop", sqe::nop(), 0)
+}
+
+/// A filter that the process sets when it has rings already.
+fn filtered_later(f: &Fixture) -> Checked {
+    let words = ["preadv2=EPERM", "pwritev2=EPERM", "epoll_pwait2=EPERM", "io_submit=EPERM"];
+    let policy = Policy::parse(&words.map(str::to_owned))?;
+    expect(&mut f.ring(8, 0)?, "nop", sqe::nop(), 0)?;
+    let code = os::in_child(|| {
+        let done = || {
+            let (file, mut ring, mut buf) = (f.file("later", b"softring")?, f.ring(8, 0)?, [0; 8]);
+            policy.install()?;
+            expect(&mut ring, "read", sqe::read(file.as_raw_fd(), &mut buf, 0), 8)?;
+            expect(&mut ring, "write", sqe::write(file.as_raw_fd(), &buf, 8), 8)?;
+            let (r, mut w) = pipe()?;
+            start(&mut ring, &[sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1)])?;
+            fine("write", w.write_all(b"x"))?;
+            reap(&mut ring, "a read of a pipe", &[(1, 1)])
+        };
+        let why = done().err();
+        why.iter().for_each(|why| println!("filtered_later, in the child: {why}"));
+        i32::from(why.is_some())
+    });
+    same("the child", code, 0)
 }
 
 /// A ring that is closed with requests in flight.

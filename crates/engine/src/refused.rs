@@ -189,7 +189,7 @@ pub fn essential() -> Option<(&'static str, Refusal)> {
 }
 
 fn ask() {
-    if !is_filtered() || !ask_in_children() {
+    if !is_filtered() || founds_a_namespace() || !ask_in_children() {
         (0..N).for_each(|i| note(i, answer(i)));
     }
 }
@@ -231,6 +231,15 @@ const FILTER_MODE: &[u8] = b"\nSeccomp:\t2";
 const AT_FDCWD: usize = -100_isize as usize;
 const O_CLOEXEC: usize = 0o2_000_000;
 const PR_GET_SECCOMP: usize = 21;
+
+/// Would the next child be the first process of a pid namespace, which would end with it? The
+/// program has called unshare(2), and is about to fork.
+fn founds_a_namespace() -> bool {
+    let of = |path: &core::ffi::CStr| rustix::fs::stat(path).ok().map(|s| s.st_ino);
+    let [own, childrens] = [c"/proc/self/ns/pid", c"/proc/self/ns/pid_for_children"].map(of);
+    // Until it has its first process, that namespace has no file.
+    own.is_some() && own != childrens
+}
 
 /// What a child has found, in memory that it shares with us.
 #[repr(C)]

@@ -8,7 +8,7 @@ use crate::proc;
 use crate::raw::{self, next};
 use core::ffi::{c_char, c_int, c_ulong};
 use libc::{gid_t, size_t, uid_t};
-use softring_engine::creds;
+use softring_engine::{creds, refused};
 
 /// Functions that change the ids of all threads.
 macro_rules! of_all_threads {
@@ -78,7 +78,7 @@ unsafe extern "C" fn prctl(op: c_int, a1: c_ulong, a2: c_ulong, a3: c_ulong, a4:
     // SAFETY: as above.
     let ret = next.map_or(-1, |f| unsafe { f(op, a1, a2, a3, a4) });
     if op == libc::PR_SET_SECCOMP && ret == 0 {
-        restricted();
+        filtered();
     }
     ret
 }
@@ -114,11 +114,8 @@ pub fn heard(nr: usize, first: usize, ret: isize) {
         _ if ret < 0 => {}
         libc::SYS_seccomp if first > SETS_FILTER => {}
         libc::SYS_prctl if first != libc::PR_SET_SECCOMP as usize => {}
-        libc::SYS_prctl
-        | libc::SYS_seccomp
-        | libc::SYS_unshare
-        | libc::SYS_setns
-        | LANDLOCK_RESTRICT_SELF => restricted(),
+        libc::SYS_prctl | libc::SYS_seccomp => filtered(),
+        libc::SYS_unshare | libc::SYS_setns | LANDLOCK_RESTRICT_SELF => restricted(),
         // It may be a thread of the engine's: libpsx makes each repeat what one does.
         libc::SYS_setuid
         | libc::SYS_setgid
@@ -135,7 +132,14 @@ pub fn heard(nr: usize, first: usize, ret: isize) {
 fn restricted() {
     if !proc::shares_memory() {
         creds::restricted();
-        softring_engine::refused::filter_added();
+    }
+}
+
+/// Restricted by a seccomp filter.
+fn filtered() {
+    restricted();
+    if !proc::shares_memory() {
+        refused::filter_added();
     }
 }
 
