@@ -70,6 +70,9 @@ pub enum Command {
     /// Run a program with the io_uring system calls denied, and nothing else changed
     #[command(hide = true)]
     Deny(DenyArgs),
+    /// Try one ring, by inline system calls, and tell (JSON)
+    #[command(hide = true)]
+    Trial,
     /// Run one measurement (JSON in, JSON out)
     #[command(hide = true)]
     Worker,
@@ -132,6 +135,9 @@ pub struct DoctorArgs {
     /// For programs
     #[arg(long)]
     pub json: bool,
+    /// Advise on polled rings (IOPOLL), too
+    #[arg(long)]
+    pub iopoll: bool,
 }
 
 #[derive(Debug, Args)]

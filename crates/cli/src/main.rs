@@ -12,6 +12,7 @@ mod doctor;
 mod fail;
 mod family;
 mod gen_docs;
+mod inline;
 mod listener;
 mod memfd;
 mod out;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Demo(a) => demo::command(&a),
         Command::Bench(a) => bench::command(&a),
         Command::Deny(a) => deny::command(&a),
+        Command::Trial => doctor::trial(),
         Command::Worker => bench::worker::command(),
         Command::Gen(a) => gen_docs::command(&a),
     };

@@ -283,6 +283,21 @@ fn doctor_answers_in_both_forms() {
 }
 
 #[test]
+fn doctor_tells_what_a_program_gets() {
+    let me = env!("CARGO_BIN_EXE_softring");
+    for errno in ["1", "22"] {
+        let o = output(&["deny", "--errno", errno, "--", me, "doctor", "--json"]);
+        let report: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+        assert_eq!(report["verdict"]["rings"], "softring", "{report}");
+        let checks = report["checks"].as_array().unwrap();
+        let tried = checks.iter().find(|c| c["name"] == "trial program").unwrap();
+        assert_eq!(tried["found"], "softring's rings work, through patched call sites");
+        let advice = report["verdict"]["change"].to_string();
+        assert!(!advice.contains("poll queues"), "nobody asked for IOPOLL: {advice}");
+    }
+}
+
+#[test]
 fn a_closed_reader_is_success() {
     let mut c = softring(&["doctor", "--json"]);
     let mut child = c.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -35,6 +35,7 @@ mod teardown;
 pub mod threads;
 pub mod time;
 pub mod transport;
+pub mod trial;
 mod unlisted;
 pub mod user;
 #[cfg(all(test, loom))]

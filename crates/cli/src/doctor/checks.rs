@@ -74,14 +74,17 @@ checks! {
         "seccomp trap", p::trap_door,
             "the last door (--door=sigsys): every call site, some microseconds each",
             "allow seccomp(2) with SECCOMP_RET_TRAP";
+        "trial program", super::trial::probe,
+            "a small program with inline calls under softring run: what does it get?",
+            "";
         "user dispatch", p::dispatch_door,
             "Syscall User Dispatch (Linux 5.11): not used, as the trap taxes other calls less",
             "";
     }
     Transports {
         "memfd_create", p::memfd,
-            "ring memory: softring cannot do without it",
-            "allow memfd_create(2)";
+            "ring memory; where it is refused, a file in /dev/shm or $TMPDIR",
+            "allow memfd_create(2): without it softring stats and trace find nothing";
         "eventfd", p::eventfd,
             "wakes pollers of a ring",
             "allow eventfd2(2)";
@@ -108,7 +111,7 @@ checks! {
     }
     Limits {
         "memlock", p::memlock,
-            "RLIMIT_MEMLOCK: kernels before 5.12 count ring memory against it",
+            "RLIMIT_MEMLOCK: without CAP_IPC_LOCK the kernel's rings and registered buffers count",
             "";
         "nofile", p::nofile,
             "RLIMIT_NOFILE: a ring of softring takes a few descriptors of the program's",

@@ -3,14 +3,16 @@
 
 mod checks;
 mod probes;
+mod trial;
 
 use crate::cli::DoctorArgs;
-use crate::{fail, out, sys};
+use crate::{out, sys};
 use checks::{CHECKS, Check, Group};
 use probes::{Finding, State};
 use serde::Serialize;
 
 pub use probes::{kernel_ring_works, proc_status};
+pub use trial::command as trial;
 
 /// One row, for programs.
 #[derive(Serialize)]
@@ -45,7 +47,7 @@ struct Verdict {
 /// `softring doctor [--json]`: exit code 1 if a program would get no rings at all.
 pub fn command(args: &DoctorArgs) -> anyhow::Result<()> {
     sys::ignore_file_limit_signal();
-    let checks: Vec<Row> = CHECKS.iter().map(row).collect();
+    let checks: Vec<Row> = CHECKS.iter().map(|check| row(check, args.iopoll)).collect();
     let report = Report { softring: env!("CARGO_PKG_VERSION"), verdict: verdict(&checks), checks };
     if args.json {
         out::json(&report)?;
@@ -53,15 +55,16 @@ pub fn command(args: &DoctorArgs) -> anyhow::Result<()> {
         print(&report)?;
     }
     if report.verdict.rings == "none" {
-        return Err(fail::work("neither the kernel's rings nor softring's can be had here"));
+        return Err(trial::none());
     }
     Ok(())
 }
 
-fn row(check: &Check) -> Row {
+fn row(check: &Check, iopoll: bool) -> Row {
     let Finding { state, found } = run_alone(check);
-    // Nothing can be advised about what is not known.
-    let told = matches!(state, State::Less | State::Denied) && !check.hint.is_empty();
+    // Nothing can be advised about what is not known, or not wanted.
+    let wanted = iopoll || check.group != Group::Polling;
+    let told = wanted && matches!(state, State::Less | State::Denied) && !check.hint.is_empty();
     let hint = told.then_some(check.hint);
     Row { name: check.name, group: check.group, state, found, meaning: check.meaning, hint }
 }
@@ -99,7 +102,10 @@ fn verdict(rows: &[Row]) -> Verdict {
         let why = "softring is under this process already".into();
         return Verdict { rings: "softring", why, change };
     }
-    if setup.is_some_and(|r| r.state == State::Ok) {
+    let tried = find(rows, "trial program");
+    let rings = tried.and_then(|r| trial::rings(&r.found));
+    let no_library = setup.is_some_and(|r| r.state == State::Ok) && !is_ok(rows, "libsoftring.so");
+    if rings == Some("kernel") || no_library {
         let why = if is_ok(rows, "libsoftring.so") {
             "io_uring_setup works: --engine=auto leaves programs on the kernel's rings"
         } else {
@@ -115,9 +121,8 @@ fn verdict(rows: &[Row]) -> Verdict {
     } else if find(rows, "seccomp").is_some_and(|r| r.state != State::Ok) {
         why.push_str(" (most likely the seccomp filter that this process runs under)");
     }
-    let ready = is_ok(rows, "libsoftring.so") && is_ok(rows, "memfd_create");
-    let ready = ready && find(rows, "fsize").is_none_or(|r| r.state != State::Denied);
-    Verdict { rings: if ready { "softring" } else { "none" }, why, change }
+    why.push_str(&tried.map_or(String::new(), |r| format!("; tried: {}", r.found)));
+    Verdict { rings: rings.unwrap_or("none"), why, change }
 }
 
 fn print(report: &Report) -> anyhow::Result<()> {
@@ -180,11 +185,19 @@ mod tests {
         let denied = || fake("io_uring_setup", State::Denied);
         let none = verdict(&[denied()]);
         assert_eq!((none.rings, none.change.len()), ("none", 1));
-        let rows = [denied(), fake("libsoftring.so", State::Ok), fake("memfd_create", State::Ok)];
-        assert_eq!(verdict(&rows).rings, "softring");
-        let small = rows.into_iter().chain([fake("fsize", State::Denied)]).collect::<Vec<_>>();
-        assert_eq!(verdict(&small).rings, "none");
-        assert_eq!(verdict(&[fake("io_uring_setup", State::Ok)]).rings, "kernel");
+        let tried = |found: &str| Row { found: found.into(), ..fake("trial program", State::Ok) };
+        let works = || fake("io_uring_setup", State::Ok);
+        let library = || fake("libsoftring.so", State::Ok);
+        for (setup, found, want) in [
+            (denied(), "softring's rings work, through patched call sites", "softring"),
+            (denied(), "no rings (EPERM): without a word", "none"),
+            (works(), "the kernel's rings work", "kernel"),
+            (works(), "softring's rings work, through the SIGSYS trap", "softring"),
+        ] {
+            let v = verdict(&[setup, library(), tried(found)]);
+            assert_eq!(v.rings, want, "{found}");
+        }
+        assert_eq!(verdict(&[works()]).rings, "kernel");
         let found = format!("works (/{}[io_uring])", probes::OURS);
         let under = Row { found, ..fake("io_uring_setup", State::Ok) };
         assert_eq!(verdict(&[under]).rings, "softring");

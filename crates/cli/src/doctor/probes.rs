@@ -8,6 +8,7 @@ use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 use softring_engine::abi::io_uring_params;
 use softring_engine::transport::poll_queues;
+use softring_engine::{refused, substitute};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -73,6 +74,11 @@ fn explain(e: &io::Error) -> String {
         _ => return e.to_string(),
     };
     format!("{name}: {e}")
+}
+
+/// The same of an errno.
+pub fn errno_text(errno: i32) -> String {
+    explain(&io::Error::from_raw_os_error(errno))
 }
 
 fn proc_text(path: &str) -> Option<String> {
@@ -193,8 +199,14 @@ pub fn dispatch_door() -> Finding {
 }
 
 pub fn memfd() -> Finding {
-    let flags = rustix::fs::MemfdFlags::CLOEXEC;
-    Finding::works(rustix::fs::memfd_create("softring-doctor", flags).map_err(io::Error::from))
+    refused::learn();
+    match substitute::memfd("softring-doctor", false) {
+        Ok(_) => Finding::new(State::Ok, "works"),
+        Err(e) if substitute::memory_file("softring-doctor").is_ok() => {
+            Finding::new(State::Less, format!("{}; a file stands in", errno_text(e.0)))
+        }
+        Err(e) => Finding::new(State::Denied, errno_text(e.0)),
+    }
 }
 
 pub fn eventfd() -> Finding {
