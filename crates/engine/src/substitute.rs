@@ -2,12 +2,14 @@
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
+use std::sync::OnceLock;
 
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, StatFs};
+use rustix::fs::{FileType, Mode, OFlags, StatFs};
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::errno::{Errno, Result, check};
+use crate::ops::rw::RWF_NOWAIT;
 use crate::refused;
 use crate::sys::{self, nr, sys};
 use crate::transport::poll::Event;
@@ -90,6 +92,25 @@ pub fn epoll_wait(
 /// The offset that means a file's own position.
 const CURRENT: u64 = u64::MAX;
 
+/// May this kernel ignore `RWF_NOWAIT` on pipes and eventfds, and wait? gVisor does, which names
+/// itself an old Linux; to try it would mean to wait. A Linux as old refuses the flag there.
+fn ignores_nowait() -> bool {
+    const KNOWS: (u32, u32) = (5, 8);
+    static IGNORES: OnceLock<bool> = OnceLock::new();
+    *IGNORES.get_or_init(|| {
+        let name = rustix::system::uname();
+        let mut numbers = name.release().to_bytes().split(|b| !b.is_ascii_digit());
+        let mut number = || core::str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
+        (number().unwrap_or(0), number().unwrap_or(0)) < KNOWS
+    })
+}
+
+fn is_file(fd: i32) -> bool {
+    let stat = sys::borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok());
+    let kind = stat.map(|s| FileType::from_raw_mode(s.st_mode));
+    matches!(kind, Some(FileType::RegularFile | FileType::BlockDevice))
+}
+
 /// preadv2(2) or pwritev2(2). Where those are refused, the calls that know no flags; flags then
 /// answer as a file that does not know them.
 ///
@@ -103,6 +124,9 @@ pub fn transfer(
     off: u64,
     flags: u32,
 ) -> Result<usize> {
+    if flags & RWF_NOWAIT != 0 && ignores_nowait() && !is_file(fd) {
+        return Err(Errno::EOPNOTSUPP);
+    }
     // The upper half of a position, which 64-bit kernels ignore except in −1.
     let high = if off == CURRENT { CURRENT } else { 0 };
     let done = check(match writes {
