@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use softring_engine::abi::{IORING_SETUP_IOPOLL, io_uring_params};
 use softring_engine::refused::{self, Refusal};
 use softring_engine::transport::poll_queues;
-use softring_engine::{fds, syscall as engine, user};
+use softring_engine::{fds, substitute, syscall as engine, user};
 
 /// `IORING_ENTER_REGISTERED_RING`.
 const ENTER_REGISTERED_RING: usize = 1 << 4;
@@ -182,10 +182,22 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
     if ret >= 0 && first {
         notice::engine_runs(why);
     }
-    if ret == -(libc::ENOMEM as isize) {
-        notice::no_memory();
+    match -ret as i32 {
+        libc::ENOMEM => notice::no_memory(),
+        libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EOPNOTSUPP => no_file(),
+        _ => {}
     }
     ret
+}
+
+/// Was there nowhere to put a ring's memory? Then says so.
+#[cold]
+fn no_file() {
+    if let Some(how) = refused::how(libc::SYS_memfd_create)
+        && substitute::memory_file("[io_uring]").is_err()
+    {
+        notice::missing("memfd_create", how);
+    }
 }
 
 unsafe fn enter(a: &[usize; 6]) -> isize {

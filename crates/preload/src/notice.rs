@@ -97,10 +97,14 @@ pub fn missing(call: &str, how: Refusal) {
         Refusal::Kills => "kills who calls it".to_owned(),
         Refusal::Answers(e) => format!("answers {}", errno_name(e.0)),
     };
-    let hint = if call == "clone3" { ", or answer ENOSYS," } else { "" };
+    let hint = match call {
+        "clone3" => ", or have it answer ENOSYS",
+        "memfd_create" => ", or let TMPDIR name a directory that can be written to",
+        _ => "",
+    };
     say(&format!(
         "io_uring stays denied: softring cannot do without {call}(2), and a seccomp policy {how}. \
-         Allow it{hint} in the policy: docs/DOORS.md lists the calls"
+         Allow it in the policy{hint}: docs/DOORS.md lists the calls"
     ));
 }
 
