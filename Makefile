@@ -9,14 +9,22 @@ INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
+PORTABLE := $(TARGET)/portable
+# What is installed: what `make build-portable` has made, unless `make build` made a newer one.
+BUILT = $(shell [ $(PORTABLE)/lib/libsoftring.so -nt $(RELEASE)/libsoftring.so ] && echo portable)
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
-.PHONY: all build demo test clients environments liburing-tests libaio-tests fuzz soak memory support install clean
+.PHONY: all build build-portable demo test clients environments liburing-tests libaio-tests fuzz soak memory support
+.PHONY: install clean
 
 all: build
 
 build:
 	$(CARGO) build --release --workspace
+
+# The command and the library for glibc 2.17 and newer, by cargo-zigbuild and zig from PyPI.
+build-portable:
+	ci/portable.sh
 
 demo: build
 	$(RELEASE)/softring demo
@@ -64,8 +72,13 @@ install: build
 	$(RELEASE)/softring gen man $(RELEASE)/gen/man
 	$(RELEASE)/softring gen completions $(RELEASE)/gen/completions
 	install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(LIBDIR)" "$(DESTDIR)$(MANDIR)/man1"
-	install -m 755 $(RELEASE)/softring "$(DESTDIR)$(BINDIR)/softring"
-	install -m 755 $(RELEASE)/libsoftring.so "$(DESTDIR)$(LIBDIR)/libsoftring.so"
+	install -m 755 $(if $(BUILT),$(PORTABLE)/bin,$(RELEASE))/softring "$(DESTDIR)$(BINDIR)/softring"
+	install -m 755 $(if $(BUILT),$(PORTABLE)/lib,$(RELEASE))/libsoftring.so \
+		"$(DESTDIR)$(LIBDIR)/libsoftring.so"
+	if [ -n "$(BUILT)" ] && [ -f $(PORTABLE)/lib/softring/musl/libsoftring.so ]; then \
+		install -D -m 755 $(PORTABLE)/lib/softring/musl/libsoftring.so \
+			"$(DESTDIR)$(LIBDIR)/softring/musl/libsoftring.so"; \
+	fi
 	install -D -m 644 dist/softring.tsan "$(DESTDIR)$(PREFIX)/share/softring/softring.tsan"
 	install -m 644 $(RELEASE)/gen/man/*.1 "$(DESTDIR)$(MANDIR)/man1/"
 	if [ -f include/softring.h ]; then \
