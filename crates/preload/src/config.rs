@@ -14,6 +14,7 @@
 //! | `SOFTRING_SQ_IDLE` | `spin` (default), `nap` | what SQ threads do between submissions |
 //! | `SOFTRING_TRACE` | a key, `0` | who traces (`softring trace`); none may trace |
 //! | `SOFTRING_LOCKED` | numbers | set by the library itself, over exec (`wrap::exec`) |
+//! | `SOFTRING_RUN` | a file | notes the programs that start without the library (`children`) |
 //! | `SOFTRING_REPORT` | `0` (default), `1` | `1`: at exit, one line on stderr: sites, calls |
 //!
 //! Of those that are `0` by default, any other value is `1`. An unknown value is reported once per
@@ -193,6 +194,11 @@ pub const LOCKED: &CStr = c"SOFTRING_LOCKED";
 /// The value of [`LOCKED`].
 pub fn locked() -> Option<&'static CStr> {
     if is_secure() { None } else { value(LOCKED) }
+}
+
+/// Where programs are noted that start without the library (`children`).
+pub fn run() -> Option<&'static CStr> {
+    if is_secure() { None } else { value(c"SOFTRING_RUN") }
 }
 
 /// Has exec(2) given this process rights that its caller lacks? The rule of secure_getenv(3).

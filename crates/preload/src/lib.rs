@@ -17,6 +17,7 @@
 compile_error!("libsoftring knows only Linux on x86_64");
 
 mod capi;
+mod children;
 mod config;
 mod door;
 mod gate;
@@ -40,6 +41,7 @@ mod start {
     extern "C" fn constructor() {
         crate::config::read();
         crate::proc::start();
+        crate::children::start();
         if crate::config::engine() != crate::config::Engine::Kernel {
             softring_engine::fds::reserve_numbers();
         }

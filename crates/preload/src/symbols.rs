@@ -44,6 +44,8 @@ pub const INTERPOSED: &[&str] = &[
     "nanosleep",
     "pclose",
     "poll",
+    "posix_spawn",
+    "posix_spawnp",
     "ppoll",
     "prctl",
     "pselect",

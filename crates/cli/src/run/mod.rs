@@ -3,6 +3,7 @@
 mod elf;
 mod environment;
 pub mod lib_path;
+mod named;
 mod needed;
 mod target;
 
@@ -36,6 +37,8 @@ fn preload_environment(program: &Path, lib: &Path, under: &UnderArgs) -> Environ
     }
     if under.quiet {
         env.set("SOFTRING_QUIET", "1");
+    } else if env.get("SOFTRING_RUN").is_none() && needs_us(under) {
+        env.set("SOFTRING_RUN", named::file());
     }
     env
 }

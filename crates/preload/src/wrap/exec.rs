@@ -6,10 +6,11 @@
 //! one that has no copy of this library.
 #![allow(unsafe_code)]
 
+use crate::children::{self, Program};
 use crate::raw::{self, next, raw};
 use crate::{config, gate, proc};
 use core::arch::naked_asm;
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt::Write;
 use softring_engine::fds::exec;
 use softring_engine::user;
@@ -28,8 +29,9 @@ unsafe extern "C" {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execve(path: Path, argv: Strings, envp: Strings) -> c_int {
     let next = next!(c"execve", fn(Path, Strings, Strings) -> c_int);
+    let program = Program::At(libc::AT_FDCWD, path);
     // SAFETY: the program's own call, here and below.
-    around(envp, |envp| next.map_or_else(missing, |f| unsafe { f(path, argv, envp) }))
+    around(program, envp, |envp| next.map_or_else(missing, |f| unsafe { f(path, argv, envp) }))
 }
 
 /// `execv(3)`: execute a file.
@@ -51,7 +53,8 @@ unsafe extern "C" fn execvp(file: Path, argv: Strings) -> c_int {
 unsafe extern "C" fn execvpe(file: Path, argv: Strings, envp: Strings) -> c_int {
     let next = next!(c"execvpe", fn(Path, Strings, Strings) -> c_int);
     // SAFETY: as above.
-    around(envp, |envp| next.map_or_else(missing, |f| unsafe { f(file, argv, envp) }))
+    let call = |envp| next.map_or_else(missing, |f| unsafe { f(file, argv, envp) });
+    around(Program::Named(file), envp, call)
 }
 
 /// `fexecve(3)`: execute program specified via file descriptor.
@@ -59,7 +62,8 @@ unsafe extern "C" fn execvpe(file: Path, argv: Strings, envp: Strings) -> c_int 
 unsafe extern "C" fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
     let next = next!(c"fexecve", fn(c_int, Strings, Strings) -> c_int);
     // SAFETY: as above.
-    around(envp, |envp| next.map_or_else(missing, |f| unsafe { f(fd, argv, envp) }))
+    let call = |envp| next.map_or_else(missing, |f| unsafe { f(fd, argv, envp) });
+    around(Program::Open(fd), envp, call)
 }
 
 /// `execveat(2)`: execute program relative to a directory file descriptor.
@@ -129,7 +133,9 @@ pub fn raw_execve(a: &[usize; 6]) -> isize {
         // SAFETY: the program's own call.
         unsafe { raw!(libc::SYS_execve, a[0], a[1], envp.expose_provenance()) }
     };
-    around(core::ptr::with_exposed_provenance(a[2]), call)
+    let path = core::ptr::with_exposed_provenance(a[0]);
+    let envp = core::ptr::with_exposed_provenance(a[2]);
+    around(Program::At(libc::AT_FDCWD, path), envp, call)
 }
 
 /// execveat(2) by number.
@@ -139,7 +145,50 @@ pub fn raw_execveat(a: &[usize; 6]) -> isize {
         // SAFETY: the program's own call.
         unsafe { raw!(libc::SYS_execveat, a[0], a[1], a[2], envp.expose_provenance(), a[4]) }
     };
-    around(core::ptr::with_exposed_provenance(a[3]), call)
+    let program = if a[4] as i32 & libc::AT_EMPTY_PATH != 0 {
+        Program::Open(a[0] as i32)
+    } else {
+        Program::At(a[0] as i32, core::ptr::with_exposed_provenance(a[1]))
+    };
+    around(program, core::ptr::with_exposed_provenance(a[3]), call)
+}
+
+/// `posix_spawn(3)`: spawn a process.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_spawn(
+    pid: *mut c_int,
+    path: Path,
+    actions: *const c_void,
+    attributes: *const c_void,
+    argv: Strings,
+    envp: Strings,
+) -> c_int {
+    let next = next!(
+        c"posix_spawn",
+        fn(*mut c_int, Path, *const c_void, *const c_void, Strings, Strings) -> c_int
+    );
+    children::starts(Program::At(libc::AT_FDCWD, path), envp);
+    // SAFETY: the program's own call.
+    next.map_or(libc::ENOSYS, |f| unsafe { f(pid, path, actions, attributes, argv, envp) })
+}
+
+/// `posix_spawnp(3)`: spawn a process, by a file that is looked for in `PATH`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_spawnp(
+    pid: *mut c_int,
+    file: Path,
+    actions: *const c_void,
+    attributes: *const c_void,
+    argv: Strings,
+    envp: Strings,
+) -> c_int {
+    let next = next!(
+        c"posix_spawnp",
+        fn(*mut c_int, Path, *const c_void, *const c_void, Strings, Strings) -> c_int
+    );
+    children::starts(Program::Named(file), envp);
+    // SAFETY: the program's own call.
+    next.map_or(libc::ENOSYS, |f| unsafe { f(pid, file, actions, attributes, argv, envp) })
 }
 
 fn missing() -> c_int {
@@ -148,7 +197,8 @@ fn missing() -> c_int {
 }
 
 /// Makes the call by which the program execs, with its environment.
-fn around<T>(envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
+fn around<T>(program: Program, envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
+    children::starts(program, envp);
     if !gate::watched() {
         return call(envp);
     }

@@ -1,0 +1,56 @@
+//! The file in which the library notes which programs it has named, because they start without it
+//! (`SOFTRING_RUN`): one for each run, made when there is something to note. Nobody outlives a run
+//! to remove its file; the next run does.
+
+use rustix::process::{Pid, getpid, getuid, test_kill_process};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{env, fs};
+
+fn folder() -> PathBuf {
+    let shared = Path::new("/dev/shm");
+    if shared.is_dir() { shared.to_owned() } else { env::temp_dir() }
+}
+
+/// A name for this run, which is this process.
+pub fn file() -> PathBuf {
+    let (folder, mine) = (folder(), format!("softring-run-{}-", getuid().as_raw()));
+    sweep(&folder, &mine);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    folder.join(format!("{mine}{}-{:x}", getpid().as_raw_nonzero(), now.as_nanos()))
+}
+
+/// Removes those whose run is over.
+fn sweep(folder: &Path, mine: &str) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let rest = name.to_str().and_then(|name| name.strip_prefix(mine));
+        let pid = rest.and_then(|rest| rest.split('-').next()?.parse().ok());
+        if let Some(pid) = pid.and_then(Pid::from_raw)
+            && test_kill_process(pid) == Err(rustix::io::Errno::SRCH)
+        {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_over_is_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let child = std::process::Command::new("true").spawn();
+        let gone = child.and_then(|mut c| c.wait().map(|_| c.id())).unwrap();
+        let alive = std::process::id();
+        let names =
+            [format!("x-{gone}-1"), format!("x-{alive}-1"), format!("y-{gone}-1"), "x-".into()];
+        for name in &names {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        sweep(dir.path(), "x-");
+        let left = names.map(|name| dir.path().join(name).exists());
+        assert_eq!(left, [false, true, true, true]);
+    }
+}

@@ -1,0 +1,153 @@
+//! Programs that start without the library while io_uring is softring's are named, once for each
+//! run. Needs libsoftring.so next to the executable, as `under.rs` does.
+
+mod common;
+
+use common::{ME, library, text};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Makes a ring, by libc's `syscall()` if there are arguments; exits with 0.
+const RING: &str = r#"
+#include <unistd.h>
+static unsigned params[30];
+int main(int argc, char **argv)
+{
+    long ret;
+    (void)argv;
+    if (argc > 1)
+        return syscall(425, 4, params), 0;
+    __asm__ volatile("movl $425, %%eax\n\tsyscall"
+                     : "=&a"(ret) : "D"(4L), "S"(params) : "rcx", "r11", "memory");
+    return 0;
+}
+"#;
+
+fn build(dir: &Path, name: &str, how: &[&str], source: &str) -> Option<PathBuf> {
+    let (file, to) = (dir.join("source.c"), dir.join(name));
+    fs::write(&file, source).unwrap();
+    let o = Command::new("cc").args(how).args(["-O1", "-o"]).arg(&to).arg(&file).output().unwrap();
+    if !o.status.success() {
+        println!("skipped: {name}: {}", text(&o.stderr));
+    }
+    o.status.success().then_some(to)
+}
+
+/// What is said while the shell runs `script` in `dir`, by line.
+fn said(dir: &Path, options: &[&str], script: &str) -> Vec<String> {
+    let mut c = Command::new(ME);
+    c.arg("run").args(options).args(["--", "sh", "-c", script]).current_dir(dir);
+    let o = c.env_remove("SOFTRING_RUN").output().unwrap();
+    let said = text(&o.stderr);
+    assert!(o.status.success(), "{script}: {said}");
+    said.lines().map(str::to_owned).collect()
+}
+
+/// One line, of `name`, with `why` in it.
+#[track_caller]
+fn named_once(dir: &Path, script: &str, name: &str, why: &str) {
+    for options in [&["--deny"][..], &["--engine=user"]] {
+        let lines = said(dir, options, script);
+        assert_eq!(lines.len(), 1, "{script}: {lines:?}");
+        let begins = format!("softring: {name} starts without softring (");
+        assert!(lines[0].starts_with(&begins) && lines[0].contains(why), "{script}: {lines:?}");
+    }
+    assert_eq!(said(dir, &["--deny", "--quiet"], script), [""; 0], "{script}");
+    assert_eq!(said(dir, &["--engine=kernel"], script), [""; 0], "{script}");
+}
+
+#[test]
+fn each_is_named_once_with_the_reason() {
+    if !library() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    build(dir, "ring", &[], RING).unwrap();
+    let lost = "LD_PRELOAD is not in its environment";
+    named_once(dir, "env -i ./ring; env -i ./ring", "./ring", lost);
+    named_once(dir, "for i in 1 2 3; do LD_PRELOAD= ./ring; done", "./ring", lost);
+    named_once(dir, "PATH=.:$PATH; env LD_PRELOAD= ring", "./ring", lost);
+    named_once(dir, "env -i sh -c ./ring", "/bin/sh", "and so does all that it starts");
+    if build(dir, "static", &["-static"], RING).is_some() {
+        named_once(dir, "./static; (./static name); true", "./static", "is statically linked");
+    }
+    let rights = dir.join("rights");
+    fs::copy(dir.join("ring"), &rights).unwrap();
+    if chown(&rights, Some(65534), None).is_err() {
+        return println!("skipped: set-user-id takes root");
+    }
+    fs::set_permissions(&rights, fs::Permissions::from_mode(0o4755)).unwrap();
+    // Not with --deny: its filter comes with no_new_privs, where such a file gives no rights.
+    let lines = said(dir, &["--engine=user"], "./rights; ./rights");
+    let begins = "softring: ./rights starts without softring (it is set-user-id";
+    assert!(lines.len() == 1 && lines[0].starts_with(begins), "{lines:?}");
+}
+
+/// By every function that starts a program; each way in a run of its own.
+#[test]
+fn no_way_to_start_one_is_left_out() {
+    if !library() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    build(dir, "ring", &[], RING).unwrap();
+    let source = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    char *args[] = { "ring", 0 }, *none[] = { 0 };
+    pid_t pid = 0;
+    (void)argc;
+    switch (atoi(argv[1])) {
+    case 0: execve("./ring", args, none); break;
+    case 1: environ = none; execv("./ring", args); break;
+    case 2: execvpe("./ring", args, none); break;
+    case 3: fexecve(open("ring", O_RDONLY), args, none); break;
+    case 4: execveat(AT_FDCWD, "./ring", args, none, 0); break;
+    case 5: execle("./ring", "ring", (char *)0, none); break;
+    case 6: posix_spawn(&pid, "./ring", 0, 0, args, none); break;
+    case 7: posix_spawnp(&pid, "./ring", 0, 0, args, none); break;
+    case 8: if (!(pid = vfork())) { execve("./ring", args, none); _exit(1); }
+    }
+    int status = 1;
+    return waitpid(pid, &status, 0) != pid || status;
+}
+"#;
+    build(dir, "start", &["-w"], source).unwrap();
+    for way in 0..9 {
+        let lines = said(dir, &["--deny"], &format!("./start {way}"));
+        assert_eq!(lines.len(), 1, "{way}: {lines:?}");
+        assert!(lines[0].contains("ring starts without softring"), "{way}: {lines:?}");
+    }
+}
+
+#[test]
+fn helpers_without_rings_are_not_named() {
+    if !library() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    build(dir, "plain", &[], "int main(void) { return 0; }").unwrap();
+    build(
+        dir,
+        "still",
+        &["-static"],
+        "#include <stdio.h>\nint main(void) { return puts(\"\") < 0; }",
+    );
+    let script = "env -i ./plain; env -i ls; env -i cat /dev/null; [ ! -e still ] || ./still";
+    assert_eq!(said(dir, &["--deny"], script), [""; 0]);
+    // With the library there is nothing to name.
+    build(dir, "ring", &[], RING).unwrap();
+    let lines = said(dir, &["--deny"], "./ring");
+    assert!(lines.len() == 1 && lines[0].contains("runs in user space"), "{lines:?}");
+}

@@ -1,0 +1,298 @@
+//! The file of a program that is to be started: will it have the library, and does it make rings?
+
+use super::rings::{MARGIN, Rings};
+use super::{Program, Why, byte};
+use crate::raw::{self, raw};
+use core::ffi::c_char;
+use core::fmt::Write;
+
+/// Of text at most so much is looked at.
+const MOST: u64 = 64 << 20;
+const PIECE: usize = 64 << 10;
+const HEAD: usize = 4096;
+/// As the kernel has it.
+const MAX_SCRIPTS: usize = 4;
+const SHEBANG: usize = 256;
+
+const PT_LOAD: u32 = 1;
+const PT_INTERP: u32 = 3;
+const PF_X: u32 = 1;
+
+/// A path, or a line that holds one.
+pub struct Name {
+    text: [u8; 1024],
+    len: usize,
+}
+
+impl Name {
+    pub fn new() -> Name {
+        Name { text: [0; 1024], len: 0 }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.text[..self.len]
+    }
+
+    /// Leaves out what has no room; the last byte stays 0.
+    pub fn add(&mut self, more: &[u8]) {
+        let n = more.len().min(self.text.len() - 1 - self.len);
+        self.text[self.len..self.len + n].copy_from_slice(&more[..n]);
+        self.len += n;
+    }
+
+    /// Adds the string at `at`, up to `end`; answers where that was.
+    fn add_string(&mut self, mut at: u64, end: u8) -> u64 {
+        while byte(at) != 0 && byte(at) != end {
+            self.add(&[byte(at)]);
+            at += 1;
+        }
+        at
+    }
+}
+
+impl Write for Name {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        self.add(text.as_bytes());
+        Ok(())
+    }
+}
+
+struct Fd(i32);
+
+impl Fd {
+    fn open(dir: i32, path: usize, flags: i32) -> Option<Fd> {
+        // SAFETY: the kernel checks the address.
+        let fd = unsafe { raw!(libc::SYS_openat, dir, path, flags | libc::O_CLOEXEC, 0o600) };
+        (fd >= 0).then_some(Fd(fd as i32))
+    }
+
+    fn open_name(name: &Name) -> Option<Fd> {
+        Fd::open(libc::AT_FDCWD, name.text.as_ptr().expose_provenance(), libc::O_RDONLY)
+    }
+
+    /// How many bytes there were.
+    fn read(&self, to: &mut [u8], offset: u64) -> usize {
+        // SAFETY: the kernel writes within `to`.
+        let n = unsafe {
+            let at = to.as_mut_ptr().expose_provenance();
+            raw!(libc::SYS_pread64, self.0, at, to.len(), offset)
+        };
+        usize::try_from(n).unwrap_or(0)
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        // SAFETY: our own descriptor.
+        unsafe { raw!(libc::SYS_close, self.0) };
+    }
+}
+
+/// What a link leads to.
+fn target(link: &Name) -> Option<Name> {
+    let mut name = Name::new();
+    let (at, to) = (link.text.as_ptr().expose_provenance(), name.text.as_mut_ptr());
+    let room = name.text.len() - 1;
+    // SAFETY: the kernel writes as much as there is room for.
+    let n = unsafe { raw!(libc::SYS_readlinkat, libc::AT_FDCWD, at, to.expose_provenance(), room) };
+    name.len = usize::try_from(n).ok()?;
+    Some(name)
+}
+
+/// The first program called so in `PATH`.
+fn in_path(file: *const c_char) -> Option<(Fd, Name)> {
+    // SAFETY: getenv(3), as libc's own search does.
+    let path = unsafe { libc::getenv(c"PATH".as_ptr()) }.cast_const();
+    let path = if path.is_null() { c"/bin:/usr/bin".as_ptr() } else { path };
+    let mut at = path.expose_provenance() as u64;
+    let file = file.expose_provenance() as u64;
+    loop {
+        let mut name = Name::new();
+        let end = name.add_string(at, b':');
+        name.add(if end == at { b"./" } else { b"/" });
+        name.add_string(file, 0);
+        let path = name.text.as_ptr().expose_provenance();
+        // SAFETY: a path of ours.
+        let runs = unsafe { raw!(libc::SYS_faccessat, libc::AT_FDCWD, path, libc::X_OK) } == 0;
+        if runs && let Some(fd) = Fd::open_name(&name) {
+            return Some((fd, name));
+        }
+        if byte(end) == 0 {
+            return None;
+        }
+        at = end + 1;
+    }
+}
+
+fn find(program: Program) -> Option<(Fd, Name)> {
+    let mut name = Name::new();
+    let (dir, path) = match program {
+        Program::Named(file) => {
+            let at = file.expose_provenance() as u64;
+            let slash = (at..).take_while(|&at| byte(at) != 0).any(|at| byte(at) == b'/');
+            if !slash {
+                return in_path(file);
+            }
+            (libc::AT_FDCWD, file)
+        }
+        Program::At(dir, path) => (dir, path),
+        Program::Open(fd) => {
+            let _ = write!(name, "/proc/self/fd/{fd}");
+            let fd = Fd::open_name(&name)?;
+            return Some((fd, target(&name).unwrap_or(name)));
+        }
+    };
+    name.add_string(path.expose_provenance() as u64, 0);
+    Fd::open(dir, path.expose_provenance(), libc::O_RDONLY).map(|fd| (fd, name))
+}
+
+/// The program's name, if it starts without the library, and makes rings.
+pub fn judge(program: Program, preloaded: bool) -> Option<(Name, Why)> {
+    let (mut fd, mut name) = find(program)?;
+    let mut head = [0; HEAD];
+    for _ in 0..MAX_SCRIPTS {
+        let n = fd.read(&mut head, 0);
+        let Some(line) = head[..n.min(SHEBANG)].strip_prefix(b"#!") else {
+            let why = match lacks(&fd, &head[..n], preloaded)? {
+                Why::Environment if is_shell(&name) => Why::Shell,
+                why => makes_rings(&fd, &head[..n]).then_some(why)?,
+            };
+            return Some((name, why));
+        };
+        let words = line.split(|b| b" \t\n".contains(b));
+        let interpreter = words.clone().find(|word| !word.is_empty())?;
+        name = Name::new();
+        name.add(interpreter);
+        fd = Fd::open_name(&name)?;
+    }
+    None
+}
+
+fn is_shell(name: &Name) -> bool {
+    let file = name.bytes().rsplit(|&b| b == b'/').next();
+    matches!(
+        file,
+        Some(b"sh" | b"bash" | b"dash" | b"ash" | b"zsh" | b"ksh" | b"fish" | b"busybox")
+    )
+}
+
+fn lacks(fd: &Fd, head: &[u8], preloaded: bool) -> Option<Why> {
+    if head.len() < 64 || head[..5] != *b"\x7fELF\x02" {
+        return None;
+    }
+    let mut kinds = Headers(head).map(|header| header.kind);
+    if !kinds.any(|kind| kind == PT_INTERP) {
+        return Some(Why::Static);
+    }
+    if gains_rights(fd) {
+        return Some(Why::Privileged);
+    }
+    (!preloaded).then_some(Why::Environment)
+}
+
+/// Will the kernel tell the loader so (AT_SECURE)?
+fn gains_rights(fd: &Fd) -> bool {
+    // SAFETY: an all-zero `stat` is a valid one, and the kernel fills it in; the others are numbers
+    // and an array of ours.
+    unsafe {
+        let mut stat: libc::stat = core::mem::zeroed();
+        let mut rights = [0u8; 64];
+        if raw!(libc::SYS_prctl, libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1
+            || raw!(libc::SYS_fstat, fd.0, (&raw mut stat).expose_provenance()) != 0
+        {
+            return false;
+        }
+        let (uid, gid) = (raw!(libc::SYS_getuid) as u32, raw!(libc::SYS_getgid) as u32);
+        let name = c"security.capability".as_ptr().expose_provenance();
+        let to = rights.as_mut_ptr().expose_provenance();
+        stat.st_mode & 0o4000 != 0 && stat.st_uid != uid
+            || stat.st_mode & 0o2010 == 0o2010 && stat.st_gid != gid
+            || uid != 0 && raw!(libc::SYS_fgetxattr, fd.0, name, to, rights.len()) > 0
+    }
+}
+
+struct Header {
+    kind: u32,
+    flags: u32,
+    offset: u64,
+    len: u64,
+}
+
+/// The program headers, as far as the first page of the file has them.
+struct Headers<'a>(&'a [u8]);
+
+impl Headers<'_> {
+    fn nth(&self, n: usize) -> Option<Header> {
+        let number = |at: usize, len: usize| {
+            let bytes = self.0.get(at..at + len)?;
+            Some(bytes.iter().rev().fold(0u64, |n, &b| n << 8 | u64::from(b)))
+        };
+        if n as u64 >= number(56, 2)? {
+            return None;
+        }
+        let at = usize::try_from(number(32, 8)?).ok()?.checked_add(n * number(54, 2)? as usize)?;
+        let (kind, flags) = (number(at, 4)? as u32, number(at + 4, 4)? as u32);
+        Some(Header { kind, flags, offset: number(at + 8, 8)?, len: number(at + 32, 8)? })
+    }
+
+    fn map<T>(self, f: impl Fn(Header) -> T) -> impl Iterator<Item = T> {
+        (0..).map_while(move |n| self.nth(n)).map(f)
+    }
+}
+
+/// By its text, or because it names liburing, and is not linked with this library.
+fn makes_rings(fd: &Fd, head: &[u8]) -> bool {
+    let at = raw::map(PIECE, libc::MAP_PRIVATE);
+    if at.is_null() {
+        return false;
+    }
+    // SAFETY: a new mapping of that size, which is unmapped behind.
+    let piece = unsafe { core::slice::from_raw_parts_mut(at, PIECE) };
+    let (mut rings, mut uses, mut has_us) = (Rings::default(), false, false);
+    for header in Headers(head).map(|header| header).filter(|header| header.kind == PT_LOAD) {
+        let (mut done, end) = (0, header.len.min(MOST));
+        while done < end {
+            let most = (end - done).min(PIECE as u64) as usize;
+            let n = fd.read(&mut piece[..most], header.offset.saturating_add(done));
+            let text = &piece[..n];
+            if header.flags & PF_X != 0 {
+                rings.look(text);
+            } else {
+                uses |= names(text, b"liburing.so");
+                has_us |= names(text, b"libsoftring.so");
+            }
+            if n < most || n <= MARGIN {
+                break;
+            }
+            done += n as u64 - if done + (n as u64) < end { MARGIN as u64 } else { 0 };
+        }
+    }
+    // SAFETY: used no more.
+    unsafe { raw!(libc::SYS_munmap, at.expose_provenance(), PIECE) };
+    (uses || rings.are_made()) && !has_us
+}
+
+fn names(text: &[u8], what: &[u8]) -> bool {
+    text.windows(what.len()).any(|w| w == what)
+}
+
+/// Is `name` not in the file yet? It is then. True as well where there can be no such file.
+pub fn is_first(run: *const c_char, name: &Name) -> bool {
+    const HOW: i32 = libc::O_RDWR | libc::O_CREAT | libc::O_APPEND | libc::O_NOFOLLOW;
+    let Some(file) = Fd::open(libc::AT_FDCWD, run.expose_provenance(), HOW) else { return true };
+    let mut known = [0; HEAD];
+    let mut line = Name::new();
+    line.add(name.bytes());
+    line.add(b"\n");
+    let line = line.bytes();
+    // SAFETY: numbers, and a line that is read.
+    unsafe { raw!(libc::SYS_flock, file.0, libc::LOCK_EX) };
+    let n = file.read(&mut known, 0);
+    // A full file is enough lines for anybody.
+    if n + line.len() > HEAD || known[..n].split_inclusive(|&b| b == b'\n').any(|l| l == line) {
+        return false;
+    }
+    // SAFETY: as above.
+    unsafe { raw!(libc::SYS_write, file.0, line.as_ptr().expose_provenance(), line.len()) };
+    true
+}

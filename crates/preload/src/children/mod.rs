@@ -1,0 +1,144 @@
+//! Programs that this one starts without the library, while io_uring is softring's: a line says so
+//! if they seem to make rings, once for each program of a run, as nobody else could tell why they
+//! find io_uring denied.
+//!
+//! `softring run` asks for it by `SOFTRING_RUN`: the name of a file that holds what was named. It is
+//! made with the first name. exec may be called in a signal handler, or after vfork(2): nothing here
+//! allocates, and all is done by system calls of our own.
+#![allow(unsafe_code)]
+
+mod file;
+mod rings;
+
+use crate::config;
+use crate::raw::{self, raw};
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use softring_engine::user;
+
+/// A program as exec has it.
+#[derive(Clone, Copy)]
+pub enum Program {
+    /// A path, from this directory on.
+    At(i32, *const c_char),
+    /// A name that is looked for in `PATH`, unless it has a slash.
+    Named(*const c_char),
+    Open(i32),
+}
+
+/// Why a program starts without the library.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Environment,
+    /// The same, of a shell: what that starts is seen by nobody.
+    Shell,
+    Static,
+    Privileged,
+}
+
+/// The file of `SOFTRING_RUN`; null: nobody asks.
+static RUN: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+/// This library, as LD_PRELOAD names it.
+static OWN: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Called once, before `main`.
+pub fn start() {
+    let Some(run) = config::run().filter(|run| !run.is_empty() && !config::quiet()) else { return };
+    // SAFETY: an all-zero Dl_info is a valid one, and is filled in for an address of ours; the name
+    // stays while the library does.
+    unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        let here = start as fn() as *const c_void;
+        if libc::dladdr(here, &raw mut info) != 0 {
+            OWN.store(info.dli_fname.cast_mut(), Relaxed);
+            RUN.store(run.as_ptr().cast_mut(), Relaxed);
+        }
+    }
+}
+
+/// The program is about to start `program` with `envp`.
+pub fn starts(program: Program, envp: *const *const c_char) {
+    let run = RUN.load(Relaxed);
+    if run.is_null() {
+        return;
+    }
+    let errno = raw::errno();
+    let preloaded = preloads(envp);
+    if let Some((name, why)) = file::judge(program, preloaded)
+        && file::is_first(run, &name)
+    {
+        say(&name, why);
+    }
+    raw::set_errno(errno);
+}
+
+/// Does the environment's last LD_PRELOAD, which is what loaders take, hold this library?
+fn preloads(envp: *const *const c_char) -> bool {
+    // SAFETY: the loader's own string.
+    let own = unsafe { CStr::from_ptr(OWN.load(Relaxed)) }.to_bytes();
+    let word = |at: usize| user::read::<u64>(at as u64).unwrap_or(0);
+    let (mut at, mut found) = (envp.expose_provenance(), false);
+    while at != 0 && word(at) != 0 {
+        if let Some(value) = after(word(at), b"LD_PRELOAD=") {
+            found = holds(value, own);
+        }
+        at += size_of::<u64>();
+    }
+    found
+}
+
+fn byte(at: u64) -> u8 {
+    user::read::<u8>(at).unwrap_or(0)
+}
+
+/// Where the string at `at` goes on behind `prefix`.
+fn after(at: u64, prefix: &[u8]) -> Option<u64> {
+    prefix.iter().zip(at..).all(|(&b, at)| byte(at) == b).then_some(at + prefix.len() as u64)
+}
+
+/// Is `path` one of the paths at `list`?
+fn holds(list: u64, path: &[u8]) -> bool {
+    let ends = |at: u64| matches!(byte(at), 0 | b':' | b' ' | b'\t' | b'\n');
+    let mut at = list;
+    loop {
+        if after(at, path).is_some_and(ends) {
+            return true;
+        }
+        while !ends(at) {
+            at += 1;
+        }
+        if byte(at) == 0 {
+            return false;
+        }
+        at += 1;
+    }
+}
+
+fn say(name: &file::Name, why: Why) {
+    let why: &[u8] = match why {
+        Why::Environment => {
+            b" starts without softring (LD_PRELOAD is not in its environment), and seems to use \
+              io_uring: leave LD_PRELOAD and SOFTRING_* in the environment\n"
+        }
+        Why::Shell => {
+            b" starts without softring (LD_PRELOAD is not in its environment), and so does all that \
+              it starts: leave LD_PRELOAD and SOFTRING_* in the environment\n"
+        }
+        Why::Static => {
+            b" starts without softring (it is statically linked), and seems to use io_uring: \
+              link it dynamically\n"
+        }
+        Why::Privileged => {
+            b" starts without softring (it is set-user-id, set-group-id, or has capabilities), and \
+              seems to use io_uring: start it as the user that it changes to, or a copy without \
+              the privilege\n"
+        }
+    };
+    let mut line = file::Name::new();
+    line.add(b"softring: ");
+    line.add(name.bytes());
+    line.add(why);
+    let line = line.bytes();
+    // SAFETY: write(2) reads the line.
+    unsafe { raw!(libc::SYS_write, 2, line.as_ptr().expose_provenance(), line.len()) };
+}
