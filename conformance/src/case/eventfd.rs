@@ -11,6 +11,8 @@ pub const CASES: &[Case] = &[
     case!("eventfd", eventfd_disabled, [Reg(IORING_REGISTER_EVENTFD)], "the CQ flag EVENTFD_DISABLED silences it"),
     case!("eventfd", eventfd_by_syscall_poll, [Reg(IORING_REGISTER_EVENTFD)], "a late completion wakes who sleeps on the eventfd"),
     case!("eventfd", batches, [Reg(IORING_REGISTER_EVENTFD)], "it counts batches, and what workers complete one by one"),
+    case!("eventfd", tags, [Reg(IORING_REGISTER_FILES2), Reg(IORING_REGISTER_EVENTFD)], "each tag that comes counts by itself"),
+    case!("eventfd", nothing_to_tell, [Reg(IORING_REGISTER_EVENTFD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a look at another file tells of nothing"),
     case!("eventfd", writes_that_block, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_WRITE)], "a write to a blocking eventfd is a worker's, its failure task work"),
     case!("eventfd", overflow, [Reg(IORING_REGISTER_EVENTFD), Trap("overflow")], "what overflowed is told of again when it finds room"),
     case!("eventfd", overflow_async, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Trap("overflow")], "but not to an async eventfd"),
@@ -200,5 +202,33 @@ fn writes_that_block(cx: &mut Cx) -> Outcome {
             cx.note("counted", counted(&ev));
         }
     }
+    Ok(())
+}
+
+fn tags(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (ev, null) = (nonblocking_eventfd()?, std::fs::File::open("/dev/null")?);
+    let (files, tags) = ([null.as_raw_fd(); 4], [11u64, 12, 13, 14]);
+    let table = rsrc(4, 0, addr(&files), addr(&tags));
+    cx.is("table", ring.register(IORING_REGISTER_FILES2, addr(&table), 32), 0);
+    let fd = [ev.as_raw_fd()];
+    cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD, &fd), 0);
+    let close = sqe::op(IORING_OP_CLOSE, 0).ud(1);
+    cx.batch(&mut ring, "a slot", &[close.set(|s| s.file_index = 1)], &[(1, 0), (11, 0)]);
+    cx.is("counted", counted(&ev), 2);
+    cx.is("unregister", ring.register(IORING_UNREGISTER_FILES, 0, 0), 0);
+    cx.reap(&mut ring, "all", &[(12, 0), (13, 0), (14, 0)]);
+    cx.is("counted", counted(&ev), 3);
+    Ok(())
+}
+
+fn nothing_to_tell(cx: &mut Cx) -> Outcome {
+    let ring = cx.ring(8, DEFER | IORING_SETUP_TASKRUN_FLAG)?;
+    let (ev, other) = (nonblocking_eventfd()?, cx.eventfd(1)?);
+    let fd = [ev.as_raw_fd()];
+    cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD, &fd), 0);
+    cx.is("another is ready", os::poll(other.as_raw_fd(), libc::POLLIN, 0), 1);
+    cx.is("counted", counted(&ev), 0);
+    cx.is("flags", ring.sq_flags(), 0);
     Ok(())
 }

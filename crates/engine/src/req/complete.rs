@@ -264,6 +264,10 @@ impl Ctx {
     fn post_tags_taken(&mut self) {
         for user_data in self.tags.take() {
             self.post(Cqe { user_data, ..Cqe::default() });
+            // Each is flushed by itself (`io_post_aux_cqe`).
+            if let Some(e) = self.eventfd.as_mut().filter(|e| !e.only_async) {
+                e.worker_posts(false);
+            }
         }
     }
 }
