@@ -134,12 +134,15 @@ fn iowq_affinity(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (reg, unreg) = (IORING_REGISTER_IOWQ_AFF, IORING_UNREGISTER_IOWQ_AFF);
     let (first, none) = (1u64, 0u64);
+    let mut far = [0u64; 17];
+    (far[0], far[16]) = (1, 1 << 63);
     cx.registers(&ring, &[
         ("the first CPU", reg, addr(&first), 8, 0),
         ("null", reg, 0, 8, -EINVAL),
         ("length 0", reg, addr(&first), 0, -EINVAL),
         ("unmapped", reg, BAD, 8, -EFAULT),
         ("no CPU", reg, addr(&none), 8, 0),
+        ("one that no machine has", reg, addr(&far), 136, 0),
         ("unregister with a pointer", unreg, BAD, 0, -EINVAL),
         ("unregister with a count", unreg, 0, 1, -EINVAL),
     ]);
@@ -171,6 +174,14 @@ fn iowq_max_workers(cx: &mut Cx) -> Outcome {
         ("count 3", op, addr(&v), 3, -EINVAL),
         ("unmapped", op, BAD, 2, -EFAULT),
     ]);
+    // The workers are the thread's.
+    let mut v = [0, 9];
+    let other = cx.ring(4, 0)?;
+    cx.is("another ring", other.register_struct(op, &mut v, 2), 0);
+    cx.eq("it tells the same", *std::hint::black_box(&v), [7, 5]);
+    v = [0, 0];
+    cx.is("the first ring", ring.register_struct(op, &mut v, 2), 0);
+    cx.eq("it tells the same", *std::hint::black_box(&v), [7, 9]);
     let over = [i32::MAX.cast_unsigned() + 1, 0];
     cx.note_answer("more than an int holds", ring.register(op, addr(&over), 2));
     Ok(())

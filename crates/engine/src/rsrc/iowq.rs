@@ -1,10 +1,12 @@
 //! Where workers may run, and how many. Kernel counterpart: `io_register_iowq_aff`,
 //! `io_register_iowq_max_workers`.
 
+use crate::abi::IORING_SETUP_SQPOLL;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::limits::CPU_MASK_BYTES;
 use crate::sys::sys;
+use crate::transport::glue::task_sets_max;
 use crate::user;
 
 /// `IORING_REGISTER_IOWQ_AFF`: confines the workers to a CPU mask of `len` bytes.
@@ -15,6 +17,8 @@ pub fn affinity(ctx: &mut Ctx, addr: u64, len: u32) -> Result<usize> {
     let mut mask = [0u8; CPU_MASK_BYTES];
     let len = (len as usize).min(mask.len());
     ctx.unlocked(|| user::read_slice(addr, &mut mask[..len]))?;
+    // Those that the machine can never have say nothing.
+    drop_beyond(&mut mask, possible_cpus());
     let allowed = allowed_cpus();
     if mask.iter().zip(allowed).any(|(want, may)| want & !may != 0) {
         return Err(Errno::EINVAL);
@@ -38,9 +42,26 @@ pub fn no_affinity(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 pub fn max_workers(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     let mut max = [0u32; 2];
     ctx.unlocked(|| user::read_slice(addr, &mut max))?;
-    let old = ctx.workers().set_max(max)?;
+    let own = ctx.workers().set_max(max)?;
+    // An SQ thread has workers of its own.
+    let old = if ctx.flags & IORING_SETUP_SQPOLL == 0 { task_sets_max(max, own) } else { own };
     ctx.unlocked(|| user::write_slice(addr, &old))?;
     Ok(0)
+}
+
+/// `nr_cpu_ids`: one more than the highest number that a CPU can have; none where nobody tells.
+fn possible_cpus() -> Option<usize> {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
+    let last = list.trim().rsplit([',', '-']).next()?;
+    last.parse::<usize>().ok()?.checked_add(1)
+}
+
+/// Clears the bits of a mask from `n` on.
+fn drop_beyond(mask: &mut [u8], n: Option<usize>) {
+    let n = n.unwrap_or(usize::MAX);
+    for (at, byte) in mask.iter_mut().enumerate().skip(n / 8) {
+        *byte &= if at == n / 8 { (1 << (n % 8)) - 1 } else { 0 };
+    }
 }
 
 /// The CPUs of our cpuset. The calling thread may be confined to fewer by its own affinity, so a
@@ -63,6 +84,17 @@ fn allowed_cpus() -> [u8; CPU_MASK_BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bits_beyond_are_dropped() {
+        for (n, want) in
+            [(0, [0, 0]), (3, [7, 0]), (8, [0xff, 0]), (11, [0xff, 7]), (99, [0xff; 2])]
+        {
+            let mut mask = [0xff; 2];
+            drop_beyond(&mut mask, Some(n));
+            assert_eq!(mask, want);
+        }
+    }
 
     #[test]
     fn some_cpu_is_allowed_and_not_all_that_could_be() {

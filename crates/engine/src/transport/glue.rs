@@ -81,6 +81,24 @@ std::thread_local! {
     static FIRST: core::cell::Cell<(u32, u32)> = const { core::cell::Cell::new((0, 0)) };
 }
 
+std::thread_local! {
+    /// Process, and the most workers of either kind that this thread has asked for.
+    static MAX: core::cell::Cell<(u32, [u32; 2])> = const { core::cell::Cell::new((0, [0; 2])) };
+}
+
+/// The calling thread sets the most workers of a ring's, which were `own`; answers what they were.
+/// The kernel's workers belong to the thread, so another of its rings may have set them before.
+pub fn task_sets_max(max: [u32; 2], own: [u32; 2]) -> [u32; 2] {
+    let pid = crate::fork::pid();
+    let old = if MAX.get().0 == pid { MAX.get().1 } else { own };
+    let mut new = old;
+    for (new, max) in new.iter_mut().zip(max).filter(|(_, max)| *max != 0) {
+        *new = max;
+    }
+    MAX.set((pid, new));
+    old
+}
+
 /// A thread has made a ring. The kernel's workers belong to the thread, and its first ring sets
 /// their number.
 pub fn made_ring(entries: u32) {
