@@ -24,6 +24,9 @@ pub const CASES: &[Case] = &[
     case!("corners_net", chain_with_full_queue, [Sqe(IOSQE_IO_HARDLINK)], "where a worker finds no room for its CQE, task work goes on"),
     case!("corners_net", urgent_wakes_sender, [Op(IORING_OP_SEND)], "a send that is polled first is tried when urgent data are there"),
     case!("corners_net", no_socket_in_worker, [Op(IORING_OP_RECVMSG)], "a worker polls for a multishot receive before it looks for a socket"),
+    case!("corners_net", many_in_worker, [Op(IORING_OP_READ_MULTISHOT)], "a worker only arms a multishot read, of a file that can do without waiting"),
+    case!("corners_net", no_group_in_worker, [Op(IORING_OP_RECV)], "a worker misses a group as if it were empty"),
+    case!("corners_net", errors_in_worker, [Op(IORING_OP_RECV)], "a bundle that goes to a worker in the end has one buffer"),
     case!("corners_net", not_polled_in_vain, [Op(IORING_OP_SEND_ZC)], "what is polled first and may not wait says so before its buffer"),
     case!("corners_net", waits_for_news, [Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_RECV)], "a multishot request that is woken in vain waits on"),
 ];
@@ -298,6 +301,46 @@ fn no_socket_in_worker(cx: &mut Cx) -> Outcome {
         cx.quiet(&ring, "waits", 10);
         cx.batch(&mut ring, "cancelled", &[sqe::cancel(1, 0).ud(2)], &[(1, -ECANCELED), (2, 0)]);
     }
+    Ok(())
+}
+
+fn many_in_worker(cx: &mut Cx) -> Outcome {
+    use rustix::event::epoll::{CreateFlags, create};
+    let mut ring = cx.ring(8, 0)?;
+    let (_one, two) = UnixStream::pair()?;
+    let null = std::fs::File::open("/dev/null")?;
+    let read = |fd: i32| sqe::op(IORING_OP_READ_MULTISHOT, fd).with(IOSQE_BUFFER_SELECT).ud(2);
+    let poll = sqe::poll_add(null.as_raw_fd(), libc::POLLIN).ud(1);
+    // A chain that goes on when all is submitted is a worker's.
+    let chain = [poll.link(), read(two.as_raw_fd()).link()];
+    cx.batch(&mut ring, "behind a poll that is over at once", &chain, &[(1, 1)]);
+    cx.quiet(&ring, "waits", 10);
+    cx.batch(&mut ring, "cancelled", &[sqe::cancel(2, 0).ud(3)], &[(2, -ECANCELED), (3, 0)]);
+    let set = create(CreateFlags::CLOEXEC)?;
+    let many = read(set.as_raw_fd()).with(IOSQE_ASYNC);
+    cx.one(&mut ring, "an epoll set", many, -libc::ENOBUFS);
+    Ok(())
+}
+
+fn no_group_in_worker(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (_one, two) = UnixStream::pair()?;
+    let recv = bundle(IORING_OP_RECV, two.as_raw_fd(), 0, 0);
+    cx.one(&mut ring, "here", recv, -ENOENT);
+    cx.one(&mut ring, "in a worker", recv.with(IOSQE_ASYNC), -libc::ENOBUFS);
+    Ok(())
+}
+
+fn errors_in_worker(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let mem = [0u8; 1024];
+    let at = incremental(cx, &ring, &mem, &[10, 20, 30, 40]);
+    let (one, two) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    one.send_to(b"data", two.local_addr()?)?;
+    arrived(two.as_raw_fd(), 4);
+    let errors = bundle(IORING_OP_RECV, two.as_raw_fd(), 1, 0);
+    cx.one(&mut ring, "none", errors.op_flags(MSG_ERRQUEUE as u32), -EAGAIN);
+    left(cx, at, &mem);
     Ok(())
 }
 

@@ -168,6 +168,12 @@ pub fn poll_events(req: &Req, events: u32) -> u32 {
     if errors { events & !EPOLLIN } else { events }
 }
 
+/// Does a receive ask for less than what the poll set tells of?
+pub fn asks_for_less(req: &Req) -> bool {
+    let less = MSG_ERRQUEUE | MSG_OOB;
+    req.flags.contains(ReqFlags::SENDRECV) && req.call.sqe.op_flags & less != 0
+}
+
 /// Waits until `fd` is ready; false if a signal came instead.
 fn wait(fd: i32, events: i16) -> bool {
     sys::poll_wait(fd, events).is_ok()

@@ -38,7 +38,8 @@ impl Ctx {
     /// `ENOENT`, `ENOBUFS`.
     pub fn select_many(&mut self, req: &mut Req, alone: bool) -> Result<()> {
         let call = &mut req.call;
-        let (mut pick, mut head) = self.kbuf_head(call.bgid)?;
+        let none = |e| if alone && call.sqe.opcode == IORING_OP_RECV { Errno::ENOBUFS } else { e };
+        let (mut pick, mut head) = self.kbuf_head(call.bgid).map_err(none)?;
         if !pick.in_ring && pick.buf.addr == 0 {
             call.pick = Some(pick);
             return Err(Errno::ENOBUFS);
@@ -50,7 +51,7 @@ impl Ctx {
                 self.kbuf_commit(call.bgid, &mut pick, len);
             }
             call.pick = Some(pick);
-            (call.sqe.addr, call.sqe.len) = (pick.buf.addr, pick.buf.len);
+            call.place(pick.buf.addr, pick.buf.len);
             call.message().head = head;
             return Ok(());
         }

@@ -57,6 +57,11 @@ impl Ctx {
             return self.abort(id, Errno::ENOMEM);
         }
         let armed = if self.takes_turn(id) { self.hold_meanwhile(id) } else { self.stand(id) };
+        if armed.is_ok()
+            && let Some(req) = self.slab.get_mut(id)
+        {
+            req.flags.remove(ReqFlags::ON_WORKER);
+        }
         match armed {
             // The kernel's worker arms none.
             Ok(()) if by_worker => {}
@@ -88,7 +93,7 @@ impl Ctx {
         if let Some(fd) = standing::number(set, req, poll) {
             standing::note(set.standing(fd), req);
             let dry = poll.events & OUT == 0 && set.standing(fd).is_some_and(|s| s.dry);
-            if set.stand(fd, events_of(req, poll), dry || req.call.blocked, id)? {
+            if set.stand(fd, events_of(req, poll), dry || found_nothing(req), id)? {
                 standing::note(set.standing(fd), req);
                 let looks = transports.looks;
                 req.wait = Wait::Poll(Poll { at: fd, looks, stays: true, ..poll });
@@ -124,7 +129,7 @@ impl Ctx {
         let (own, events) = (req.call.file.poll_fd(), events_of(req, poll));
         let set = self.transports.poll_set()?;
         if poll.stays {
-            return set.look_again(poll.at, events, req.call.blocked);
+            return set.look_again(poll.at, events, found_nothing(req));
         }
         let at = set.modify(poll.at, own, events, id);
         let looks = self.transports.looks;
@@ -320,6 +325,13 @@ impl Ctx {
 fn reissues(req: &Req) -> bool {
     req.opcode() != IORING_OP_URING_CMD
         && matches!(OPS[req.opcode() as usize].issue, Issue::Call(_))
+}
+
+/// Did its last attempt show that what it waits for is not there? Who asks for errors or urgent
+/// data alone learns nothing about other data, for which the kernel tries it again.
+fn found_nothing(req: &Req) -> bool {
+    let once = !req.flags.contains(ReqFlags::MULTISHOT);
+    req.call.blocked && !(once && ops::net::asks_for_less(req))
 }
 
 /// The number that a request's file has anyway, if a request that waits once may stand in the poll

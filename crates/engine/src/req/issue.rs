@@ -2,7 +2,8 @@
 //! `io_queue_sqe`.
 
 use crate::abi::{
-    IORING_OP_CLOSE, IORING_OP_RECV, IORING_OP_RECVMSG, IORING_OP_SOCKET, IORING_OP_URING_CMD,
+    IORING_OP_CLOSE, IORING_OP_POLL_ADD, IORING_OP_RECV, IORING_OP_RECVMSG, IORING_OP_SOCKET,
+    IORING_OP_URING_CMD,
 };
 use crate::creds::under;
 use crate::ctx::Ctx;
@@ -177,7 +178,10 @@ impl Ctx {
     fn enqueue(&mut self, req: &mut Req) {
         self.stats.routes.queued.add(1);
         self.trace(Step::Queued, req);
-        req.flags.remove(ReqFlags::ON_WORKER);
+        // A poll of what cannot be polled ends there.
+        if req.opcode() != IORING_OP_POLL_ADD {
+            req.flags.remove(ReqFlags::ON_WORKER);
+        }
         match req.wait {
             Wait::Timeout(_) => {
                 let id = self.slab.insert(core::mem::take(req));

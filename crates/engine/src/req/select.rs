@@ -81,7 +81,18 @@ impl Ctx {
     ///
     /// # Errors
     /// `ENOTSOCK`, `EBADFD`, `ECANCELED`; `EAGAIN` for what is to wait and not to wait.
-    pub fn before_buffers(&mut self, req: &Req) -> Result<()> {
+    pub fn before_buffers(&mut self, req: &mut Req) -> Result<()> {
+        let fd = req.call.file.fd();
+        if req.opcode() == IORING_OP_READ_MULTISHOT
+            && req.goes_on_by_worker()
+            && !is_socket(fd)
+            && !rw_nowait::tries(fd)
+            && self.can_poll(&req.call.file)
+        {
+            // Of a file that knows no attempt without waiting the kernel's worker makes one with.
+            req.flags.remove(ReqFlags::MULTISHOT);
+        }
+        let req = &*req;
         let file = &req.call.file;
         if req.polls_first() && req.opcode() == IORING_OP_RECV {
             return Ok(());
@@ -232,7 +243,7 @@ fn before_none(req: &Req, e: Errno) -> Errno {
 
 impl Call {
     /// Aims at the buffer picked: all of it, or as much as was asked for.
-    fn place(&mut self, addr: u64, len: u32) {
+    pub fn place(&mut self, addr: u64, len: u32) {
         self.sqe.addr = addr;
         self.sqe.len = if self.want == 0 { len } else { len.min(self.want) };
     }
