@@ -296,7 +296,7 @@ impl Run<'_> {
                 let group = tally.groups.entry(found.difference.about.clone()).or_default();
                 group.count += 1;
                 group.seeds.push(found.program.seed);
-                let text = without_numbers(&found.difference.text);
+                let text = report::without_numbers(&found.difference.text);
                 let new = !group.examples.contains(&text);
                 if new && group.examples.len() < KEPT {
                     group.examples.push(text);
@@ -318,7 +318,7 @@ impl Run<'_> {
         for step in &found.program.steps {
             text = text + "\n" + &report::step(step);
         }
-        let text = without_numbers(&text);
+        let text = report::without_numbers(&text);
         let mut tally = self.tally();
         let group = tally.groups.entry(found.difference.about.clone()).or_default();
         if group.small.contains(&text) {
@@ -371,17 +371,6 @@ impl Run<'_> {
             eprintln!();
         }
     }
-}
-
-/// `text` without user_data, so that the same difference in another program reads the same.
-fn without_numbers(text: &str) -> String {
-    let mut out = String::new();
-    for (i, part) in text.split("ud").enumerate() {
-        let part = if i > 0 { part.trim_start_matches(|c: char| c.is_ascii_digit()) } else { part };
-        out += if i > 0 { "ud" } else { "" };
-        out += part;
-    }
-    out
 }
 
 impl Tally {
@@ -470,10 +459,5 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn user_data_do_not_tell_differences_apart() {
-        assert_eq!(without_numbers("ud12:-22 / ud7:5"), "ud:-22 / ud:5");
     }
 }

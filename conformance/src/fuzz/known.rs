@@ -22,7 +22,9 @@ const KNOWN: &[Known] = &[
     ("Requests of several rings that wait for one listener or stream", taken_by_other_ring),
     ("On a DEFER_TASKRUN ring a write to an eventfd may complete", eventfd_written_at_once),
     ("The eventfd of a DEFER_TASKRUN ring is signalled once", own_eventfd_read),
-    ("waits on a unix socket whose own side is shut for sending", own_side_shut),
+    ("waits on a unix socket whose own side is shut for sending", shut_quietly),
+    ("can be cancelled at once. The kernel tries it again 127 times", cancelled_at_once),
+    ("Where their memory is given up", registered_given_up),
     ("A provided buffer whose address no process can have", buffer_nowhere),
     ("Where the CQ has room for some only", no_room_for_all),
     ("a write to a pipe that fails with EFAULT wakes who polls", woken_by_failed_write),
@@ -129,21 +131,75 @@ fn own_eventfd_read(seen: &Seen) -> bool {
     seen.what.ud.is_none() && seen.what.text.starts_with("buf") && seen.sqes().any(reads)
 }
 
-/// A request that waits on a unix socket that its own side shuts: nothing tells of it.
-fn own_side_shut(seen: &Seen) -> bool {
-    const WR: i32 = libc::SHUT_WR;
+/// A request that waits on a unix socket that its own side shuts for sending, or its peer for
+/// receiving: nothing tells of it.
+fn shut_quietly(seen: &Seen) -> bool {
     let Some(file) = seen.request().and_then(|(_, sqe)| slot(sqe)) else { return false };
-    let unix = !matches!(file, Slot::TcpA | Slot::TcpB | Slot::UdpA | Slot::UdpB);
+    let Some(peer) = unix_peer(file) else { return false };
+    let quiet =
+        |slot, how| (slot, how) == (file, libc::SHUT_WR) || (slot, how) == (peer, libc::SHUT_RD);
     let shut = seen.program.steps.iter().any(|step| match step {
-        Step::Host(Host::Shutdown(slot, how)) => (*slot, *how) == (file, WR),
-        Step::Sqe { sqe, .. } => {
-            sqe.op == IORING_OP_SHUTDOWN && sqe.len == WR as u32 && slot(sqe) == Some(file)
+        Step::Host(Host::Shutdown(slot, how)) => quiet(*slot, *how),
+        Step::Sqe { sqe, .. } if sqe.op == IORING_OP_SHUTDOWN => {
+            slot(sqe).is_some_and(|slot| quiet(slot, sqe.len.cast_signed()))
         }
         _ => false,
     });
     let (kernel, softring) = seen.results();
     let told = [res(libc::EPIPE), res(libc::ENOBUFS)];
-    unix && shut && softring.is_empty() && matches!(kernel[..], [res] if told.contains(&res))
+    shut && softring.is_empty() && matches!(kernel[..], [res] if told.contains(&res))
+}
+
+/// The other end of a unix socket.
+fn unix_peer(slot: Slot) -> Option<Slot> {
+    use Slot::*;
+    let pairs =
+        [(SockA, SockB), (DgramA, DgramB), (SeqA, SeqB), (EagerA, EagerB), (TightA, TightB)];
+    pairs.into_iter().find_map(|(a, b)| match slot {
+        _ if slot == a => Some(b),
+        _ if slot == b => Some(a),
+        _ => None,
+    })
+}
+
+/// A request that the kernel tries in vain again and again, which a cancellation does not find.
+fn cancelled_at_once(seen: &Seen) -> bool {
+    let Some((_, own)) = seen.request() else { return false };
+    let transfers =
+        matches!(own.op, IORING_OP_SEND | IORING_OP_SENDMSG | IORING_OP_RECV | IORING_OP_RECVMSG);
+    let answers = |t: &Transcript, ud: u64, want: i64| {
+        t.recs.iter().flat_map(|r| &r.cqes).any(|c| c.ud == ud && c.res == want)
+    };
+    let missed = |sqe: &Sqe| {
+        sqe.op == IORING_OP_ASYNC_CANCEL
+            && sqe.addr == Val::Num(own.ud)
+            && answers(seen.kernel, sqe.ud, res(libc::ENOENT))
+            && answers(seen.softring, sqe.ud, 0)
+    };
+    let (kernel, softring) = seen.results();
+    transfers
+        && softring == [res(libc::ECANCELED)]
+        && (kernel.is_empty() || kernel == [res(libc::EAGAIN)])
+        && seen.sqes().any(|(_, sqe)| missed(sqe))
+}
+
+/// Memory of a registered buffer was given up.
+fn registered_given_up(seen: &Seen) -> bool {
+    let gives_up = |(_, sqe): (u8, &Sqe)| {
+        let advice = i32::try_from(sqe.op_flags);
+        let given = [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_REMOVE];
+        sqe.op == IORING_OP_MADVISE && advice.is_ok_and(|advice| given.contains(&advice))
+    };
+    let fixed = |(_, sqe): (u8, &Sqe)| {
+        matches!(
+            sqe.op,
+            IORING_OP_READ_FIXED
+                | IORING_OP_WRITE_FIXED
+                | IORING_OP_READV_FIXED
+                | IORING_OP_WRITEV_FIXED
+        )
+    };
+    seen.what.about == "files and memory" && seen.sqes().any(gives_up) && seen.sqes().any(fixed)
 }
 
 /// A buffer at an address that no process can have is refused before the file is asked.

@@ -186,3 +186,24 @@ pub fn divergence(d: &Divergence, again: &str) -> String {
     out += &side_by_side(p, &d.kernel, &d.softring);
     out + &format!("ended: {:?} / {:?}\n", d.kernel.end, d.softring.end)
 }
+
+/// `text` without user_data, so that the same difference in another program reads the same.
+pub fn without_numbers(text: &str) -> String {
+    let mut out = String::new();
+    for (i, part) in text.split("ud").enumerate() {
+        let part = if i > 0 { part.trim_start_matches(|c: char| c.is_ascii_digit()) } else { part };
+        out += if i > 0 { "ud" } else { "" };
+        out += part;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_data_do_not_tell_differences_apart() {
+        assert_eq!(without_numbers("ud12:-22 / ud7:5"), "ud:-22 / ud:5");
+    }
+}
