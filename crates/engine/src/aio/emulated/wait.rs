@@ -115,10 +115,10 @@ impl Context {
 
 impl<'a> Masked<'a> {
     fn new(ctx: &'a Context, mask: u64) -> Self {
-        if ctx.wakes_masked.get().is_none() {
-            if let Ok(fd) = crate::substitute::eventfd() {
-                let _ = ctx.wakes_masked.set(adopt_internal(fd));
-            }
+        if ctx.wakes_masked.get().is_none()
+            && let Ok(fd) = crate::substitute::eventfd()
+        {
+            let _ = ctx.wakes_masked.set(adopt_internal(fd));
         }
         ctx.masked.fetch_add(1, SeqCst);
         Masked { ctx, mask, _blocked: BlockAll::new() }
