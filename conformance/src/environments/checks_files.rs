@@ -102,12 +102,12 @@ fn direct(f: &Fixture) -> Checked {
 
 fn direct_batch(f: &Fixture) -> Checked {
     let (file, mut ring) = (open_direct(f, "batch")?, f.ring(16, 0)?);
-    let pages: Vec<_> = (0..8).map(Page::of).collect();
-    let mut back: Vec<_> = (0..8).map(|_| Page::of(99)).collect();
+    let pages: Vec<Page> = (0..8).map(|byte| *Page::of(byte)).collect();
+    let mut back: Vec<Page> = (0..8).map(|_| *Page::of(99)).collect();
     let (fd, at) = (file.as_raw_fd(), |i| (i * BLOCK) as u64);
-    let write = |(i, p): (usize, &Box<Page>)| (sqe::write(fd, &p.0, at(i)), BLOCK as i32);
+    let write = |(i, p): (usize, &Page)| (sqe::write(fd, &p.0, at(i)), BLOCK as i32);
     batch(&mut ring, "writes", &pages.iter().enumerate().map(write).collect::<Vec<_>>())?;
-    let read = |(i, p): (usize, &mut Box<Page>)| (sqe::read(fd, &mut p.0, at(i)), BLOCK as i32);
+    let read = |(i, p): (usize, &mut Page)| (sqe::read(fd, &mut p.0, at(i)), BLOCK as i32);
     batch(&mut ring, "reads", &back.iter_mut().enumerate().map(read).collect::<Vec<_>>())?;
     same("data", pages.iter().zip(&back).all(|(a, b)| a.0 == b.0), true)
 }
