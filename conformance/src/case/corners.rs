@@ -80,6 +80,12 @@ fn parts_to_eventfd(cx: &mut Cx) -> Outcome {
         ("parts, at once", parts.op_flags(NOWAIT), -EAGAIN),
         ("the whole", whole, 8),
     ]);
+    // An epoll set is never ready to be written, so it does not refuse parts, either.
+    let set = rustix::event::epoll::create(CreateFlags::CLOEXEC)?;
+    let waits = parts.set(|s| s.fd = set.as_raw_fd()).ud(1);
+    cx.start(&mut ring, &[waits]);
+    cx.quiet(&ring, "an epoll set", 10);
+    cx.batch(&mut ring, "cancelled", &[sqe::cancel(1, 0).ud(2)], &[(1, -ECANCELED), (2, 0)]);
     Ok(())
 }
 

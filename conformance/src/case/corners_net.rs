@@ -161,6 +161,12 @@ fn bundle_to_limit(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[many.set(|s| s.file_index = 50).ud(1)]);
     cx.reap(&mut ring, "as much as it is to bring", &[(1, 50)]);
     left(cx, at, &mem);
+    let (mut one, two) = UnixStream::pair()?;
+    one.write_all(&[b'x'; 50])?;
+    let many = many.set(|s| (s.fd, s.file_index) = (two.as_raw_fd(), 5));
+    cx.start(&mut ring, &[many.ud(1)]);
+    cx.reap(&mut ring, "of a stream", &[(1, 5)]);
+    left(cx, at, &mem);
     Ok(())
 }
 

@@ -25,6 +25,7 @@ const KNOWN: &[Known] = &[
     ("waits on a unix socket whose own side is shut for sending", shut_quietly),
     ("can be cancelled at once. The kernel tries it again 127 times", cancelled_at_once),
     ("Where their memory is given up", registered_given_up),
+    ("A LINK_TIMEOUT behind a multishot request that a worker starts", never_armed),
     ("A provided buffer whose address no process can have", buffer_nowhere),
     ("Where the CQ has room for some only", no_room_for_all),
     ("a write to a pipe that fails with EFAULT wakes who polls", woken_by_failed_write),
@@ -162,25 +163,60 @@ fn unix_peer(slot: Slot) -> Option<Slot> {
     })
 }
 
-/// A request that the kernel tries in vain again and again, which a cancellation does not find.
+/// A request that the kernel tries in vain again and again, which a cancellation does not find, and
+/// then has a worker wait for.
 fn cancelled_at_once(seen: &Seen) -> bool {
-    let Some((_, own)) = seen.request() else { return false };
-    let transfers =
-        matches!(own.op, IORING_OP_SEND | IORING_OP_SENDMSG | IORING_OP_RECV | IORING_OP_RECVMSG);
-    let answers = |t: &Transcript, ud: u64, want: i64| {
+    let told = |t: &Transcript, ud: u64, want: i64| {
         t.recs.iter().flat_map(|r| &r.cqes).any(|c| c.ud == ud && c.res == want)
     };
+    if seen.what.about == "REGISTER_SYNC_CANCEL" {
+        let interrupted = |(_, sqe): (u8, &Sqe)| {
+            told(seen.kernel, sqe.ud, res(libc::EINTR))
+                && told(seen.softring, sqe.ud, res(libc::ECANCELED))
+        };
+        return seen.sqes().any(interrupted);
+    }
+    let Some((_, own)) = seen.request() else { return false };
+    let transfers = writes(own.op)
+        || matches!(
+            own.op,
+            IORING_OP_SEND | IORING_OP_SENDMSG | IORING_OP_RECV | IORING_OP_RECVMSG
+        );
     let missed = |sqe: &Sqe| {
         sqe.op == IORING_OP_ASYNC_CANCEL
             && sqe.addr == Val::Num(own.ud)
-            && answers(seen.kernel, sqe.ud, res(libc::ENOENT))
-            && answers(seen.softring, sqe.ud, 0)
+            && told(seen.kernel, sqe.ud, res(libc::ENOENT))
+            && told(seen.softring, sqe.ud, 0)
     };
     let (kernel, softring) = seen.results();
     transfers
         && softring == [res(libc::ECANCELED)]
         && (kernel.is_empty() || kernel == [res(libc::EAGAIN)])
         && seen.sqes().any(|(_, sqe)| missed(sqe))
+}
+
+/// The request in front of a LINK_TIMEOUT that the kernel never arms, or that itself.
+fn never_armed(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let mut of_ring: Vec<&Sqe> = Vec::new();
+    of_ring.extend(seen.sqes().filter(|(r, _)| *r == ring).map(|(_, sqe)| sqe));
+    let many = |sqe: &Sqe| match sqe.op {
+        IORING_OP_ACCEPT => sqe.ioprio & IORING_ACCEPT_MULTISHOT != 0,
+        IORING_OP_RECV | IORING_OP_RECVMSG => sqe.ioprio & IORING_RECV_MULTISHOT != 0,
+        IORING_OP_READ_MULTISHOT => true,
+        _ => false,
+    };
+    let links = |sqe: &Sqe| sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
+    let mut threes = of_ring.windows(3);
+    let (kernel, softring) = seen.results();
+    let ended = [res(libc::ECANCELED), res(libc::ETIME)];
+    kernel.is_empty()
+        && matches!(softring[..], [res] if ended.contains(&res))
+        && threes.any(|three| {
+            let [first, second, third] = three else { return false };
+            let timed = third.op == IORING_OP_LINK_TIMEOUT && many(second);
+            timed && links(first) && links(second) && (own.ud == second.ud || own.ud == third.ud)
+        })
 }
 
 /// Memory of a registered buffer was given up.

@@ -125,11 +125,13 @@ pub fn recv(call: &mut Call, how: Try) -> Outcome {
     let mut total = n;
     call.last = first.empty;
     let full = n > 0 && n == first.len && !first.cut && !first.empty && !capped(cap, n);
-    if full && how == Try::Nonblock {
+    // What the request has brought is all that it was to bring.
+    let left = if limit == ALL { ALL } else { limit.saturating_sub(n) };
+    if full && left > 0 && how == Try::Nonblock {
         let fd = call.file.fd();
         let there = Socket::of(fd).pending(fd).filter(|&n| n > 1).unwrap_or(0);
         if there > 0 {
-            let (n, more) = second(call, flags, (n, used), there.min(limit));
+            let (n, more) = second(call, flags, (n, used), there.min(left));
             total += n;
             used += more;
         }

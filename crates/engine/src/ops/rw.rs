@@ -236,6 +236,7 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
     }
     let mut given = match rw_nowait::flags_given(call, kind, how) {
         Ok(given) => given,
+        Err(Errno::EINVAL) if rw_nowait::never_ready(call, kind) => return Outcome::Retry,
         Err(e) => return Outcome::Done(e.res()),
     };
     loop {
