@@ -38,7 +38,9 @@ const GUARD: usize = 4096;
 /// How much of the first stack counts, if it may grow without limit.
 const FIRST: usize = 8 << 20;
 /// How many words of glibc's `struct pthread` are looked at; all versions have more.
-const WORDS: usize = if cfg!(target_env = "gnu") { 0x880 / 8 } else { 0 };
+const GLIBC: usize = 0x880 / 8;
+/// Of the process's C library: musl's is shorter.
+static WORDS: AtomicUsize = AtomicUsize::new(0);
 
 /// Where the process's first stack has room, and how much; see [`start`].
 static FIRST_LOW: AtomicUsize = AtomicUsize::new(0);
@@ -167,7 +169,7 @@ unsafe extern "C" fn find_own() {
         "mov r8, fs:0",
         "xor ecx, ecx",
         "2:",
-        "cmp ecx, {words}",
+        "cmp rcx, [rip + {words}]",
         "jae 3f",
         "mov rdx, [r8 + 8 * rcx]",
         "mov rsi, [r8 + 8 * rcx + 8]",
@@ -200,7 +202,7 @@ unsafe extern "C" fn find_own() {
         len = const LEN,
         first_low = sym FIRST_LOW,
         first_len = sym FIRST_LEN,
-        words = const WORDS,
+        words = sym WORDS,
         // What lies above a control block: itself, some 2,300 bytes, to the end of its page.
         below = const 1024,
         above = const 0x3000,
@@ -303,6 +305,9 @@ pub fn start() {
         raw!(libc::SYS_prlimit64, 0, libc::RLIMIT_STACK, 0, to);
         (libc::getauxval(libc::AT_EXECFN) as usize, limit[0] as usize)
     };
+    if !crate::loaders::runs_on_musl() {
+        WORDS.store(GLIBC, Relaxed);
+    }
     let len = limit.min(FIRST);
     if top > FIRST && len > ROOM {
         FIRST_LOW.store(top - len + ROOM, Relaxed);
