@@ -256,7 +256,8 @@ for name in "${ROWS[@]}"; do
             # What doctor says must be what the program gets.
             want=$(cat "$SCRATCH/cells/${name//\//_}.run")
         fi
-        [ "$got" = works ] || [ "$column" = doctor ] || printf '%s\t%s\t%s\n' "$name" "$column" "$got" >>"$SCRATCH/found.tsv"
+        [ "$got" = works ] || [ "$column" = doctor ] ||
+            printf '%s\t%s\t%s\n' "$name" "$column" "$got" >>"$SCRATCH/found.tsv"
         if [ "$got" != "$want" ]; then
             CHANGED=$((CHANGED + 1))
             got="$got (!)"

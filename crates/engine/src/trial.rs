@@ -1,5 +1,5 @@
-//! A trial of a ring, whoever gives it: a NOP, a poll and a READ, all of which Linux completes while
-//! they are submitted. Some sandboxes grant a ring whose every request fails.
+//! A trial of a ring, whoever gives it: a NOP, a poll and a READ, all of which Linux completes
+//! while they are submitted. Some sandboxes grant a ring whose every request fails.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, Ordering};
