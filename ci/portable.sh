@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds the command and libsoftring.so for glibc 2.17 and newer (2012), whatever glibc this machine
-# has, by cargo-zigbuild and zig, which PyPI has. The library serves programs of musl's, too. Both come
-# to target/portable, laid out as they are installed; `make install` takes them from there.
+# Builds the command and libsoftring.so for glibc 2.17 and newer (2012),
+# whatever glibc this machine has, by cargo-zigbuild and zig, which PyPI has. The library serves
+# programs of musl's, too. Both come to target/portable, laid out as they are installed; `make
+# install` takes them from there.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -33,7 +34,8 @@ cd "$TOP"
 TOOLS=$BUILD/portable-tools
 if ! [ -x "$TOOLS/bin/cargo-zigbuild" ]; then
     note "installing cargo-zigbuild and zig into $TOOLS"
-    python3 -m venv "$TOOLS" || die "python3 makes no environment; on Debian: apt-get install python3-venv"
+    python3 -m venv "$TOOLS" ||
+        die "python3 makes no environment; on Debian: apt-get install python3-venv"
     "$TOOLS/bin/pip" install -q --disable-pip-version-check ziglang cargo-zigbuild
 fi
 PATH=$TOOLS/bin:$PATH
@@ -60,8 +62,9 @@ install -D -m 755 "$BUILT/libsoftring.so" "$TO/lib/libsoftring.so"
 if [ -n "$MUSL" ]; then
     target=x86_64-unknown-linux-musl
     rustup target add $target
-    RUSTFLAGS='-C target-feature=-crt-static' cargo zigbuild --release --locked -p softring-preload \
-        --target $target
-    install -D -m 755 "$BUILD/$target/release/libsoftring.so" "$TO/lib/softring/musl/libsoftring.so"
+    RUSTFLAGS='-C target-feature=-crt-static' \
+        cargo zigbuild --release --locked -p softring-preload --target $target
+    install -D -m 755 "$BUILD/$target/release/libsoftring.so" \
+        "$TO/lib/softring/musl/libsoftring.so"
 fi
 note "in $TO: $(cd "$TO" && find . -type f | sort | tr '\n' ' ')"

@@ -1,14 +1,15 @@
-//! What lets one library serve the loaders of glibc and of musl. musl's loader takes `libc.so.6` and
-//! the files beside it to be itself, and looks at no versions of symbols; what it cannot do without
-//! is a file that is not there, and a name that musl does not define.
+//! What lets one library serve the loaders of glibc and of musl. musl's loader takes `libc.so.6`
+//! and the files beside it to be itself, and looks at no versions of symbols; what it cannot do
+//! without is a file that is not there, and a name that musl does not define.
 //!
 //! - **The unwinder** (`libgcc_s.so.1`). Nothing unwinds here: a panic aborts. What the standard
 //!   library calls for a backtrace goes to the process's own unwinder, if it has one.
 //! - **glibc's loader** (`ld-linux-x86-64.so.2`), which defines `__tls_get_addr`: it is looked up.
-//! - **`pthread_atfork`**, which glibc links statically into each file, on top of a name of its own.
+//! - **`pthread_atfork`**, which glibc links statically into each file, on top of a name of its
+//!   own.
 //!
-//! The names that stand in for those (`names`) are hidden: the process has its own, which they must
-//! not stand in front of.
+//! The names that stand in for those (`names`) are hidden: the process has its own, which they
+//! must not stand in front of.
 #![allow(unsafe_code)]
 
 // Tests are programs, which are linked with all of this, and unwind.

@@ -1,6 +1,6 @@
-//! Where `libsoftring.so` is. One that is built with glibc as `make build` does it serves programs of
-//! glibc's and of musl's. Where several are installed, the first that the program's loader takes is
-//! put under it.
+//! Where `libsoftring.so` is. One that is built with glibc as `make build` does it serves
+//! programs of glibc's and of musl's. Where several are installed, the first that the program's
+//! loader takes is put under it.
 
 use super::needed::Libc;
 use crate::{fail, sys};

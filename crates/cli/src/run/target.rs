@@ -142,7 +142,8 @@ fn look_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble>
         found.push(Trouble::Harmed {
             what: format!("{name} uses {libc}, whose loader does not take {lib}"),
             hint: format!(
-                "build a libsoftring.so for {libc} (make build-portable) and name it in SOFTRING_LIB"
+                "build a libsoftring.so for {libc} (make build-portable), and name it in \
+                 SOFTRING_LIB"
             ),
         });
     }

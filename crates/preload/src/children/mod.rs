@@ -2,9 +2,9 @@
 //! if they seem to make rings, once for each program of a run, as nobody else could tell why they
 //! find io_uring denied.
 //!
-//! `softring run` asks for it by `SOFTRING_RUN`: the name of a file that holds what was named. It is
-//! made with the first name. exec may be called in a signal handler, or after vfork(2): nothing here
-//! allocates, and all is done by system calls of our own.
+//! `softring run` asks for it by `SOFTRING_RUN`: the name of a file that holds what was named. It
+//! is made with the first name. exec may be called in a signal handler, or after vfork(2):
+//! nothing here allocates, and all is done by system calls of our own.
 #![allow(unsafe_code)]
 
 mod file;
@@ -121,8 +121,8 @@ fn say(name: &file::Name, why: Why) {
               io_uring: leave LD_PRELOAD and SOFTRING_* in the environment\n"
         }
         Why::Shell => {
-            b" starts without softring (LD_PRELOAD is not in its environment), and so does all that \
-              it starts: leave LD_PRELOAD and SOFTRING_* in the environment\n"
+            b" starts without softring (LD_PRELOAD is not in its environment), and so does all \
+              that it starts: leave LD_PRELOAD and SOFTRING_* in the environment\n"
         }
         Why::Static => {
             b" starts without softring (it is statically linked), and seems to use io_uring: \

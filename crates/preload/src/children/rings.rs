@@ -1,7 +1,8 @@
 //! Does text make io_uring calls? The number of io_uring_setup(2), 425, is put somewhere before a
-//! `syscall`; or it is the first argument of a function that makes the call: in rdi of syscall(2), in
-//! rax of Go's. In long text such a number may be the length of something, so io_uring_enter(2) must
-//! be there as well. (Of a thousand programs of a machine, seven seem to, node among them rightly.)
+//! `syscall`; or it is the first argument of a function that makes the call: in rdi of
+//! syscall(2), in rax of Go's. In long text such a number may be the length of something, so
+//! io_uring_enter(2) must be there as well. (Of a thousand programs of a machine, seven seem to,
+//! node among them rightly.)
 
 /// How far behind the number its `syscall` stands, and a call of a function.
 const NEAR: usize = 64;
