@@ -217,10 +217,7 @@ pub fn first_of(call: &Call, e: Errno) -> Errno {
 /// Reads or writes: as far as it goes without blocking, or once with.
 pub fn issue(call: &mut Call, how: Try) -> Outcome {
     match check_at_issue(call, how).map_err(|e| first_of(call, e)) {
-        Ok(()) => {
-            let outcome = attempt(call, how);
-            rw_nowait::left_to_task(call, how, outcome)
-        }
+        Ok(()) => rw_nowait::left_to_task(attempt(call, how), call, how),
         Err(Errno::EAGAIN) => would_block(call),
         Err(e) => Outcome::Done(e.res()),
     }

@@ -77,7 +77,7 @@ pub fn only_blocks(call: &Call, kind: Kind) -> bool {
 
 /// The outcome of an attempt that only a worker of the kernel's would make: a failure is left to
 /// task work.
-pub fn left_to_task(call: &Call, how: Try, outcome: Outcome) -> Outcome {
+pub fn left_to_task(outcome: Outcome, call: &Call, how: Try) -> Outcome {
     match outcome {
         Outcome::Done(e @ ..0)
             if how == Try::Nonblock && only_blocks(call, kind_of(&call.file)) =>
