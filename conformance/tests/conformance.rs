@@ -7,7 +7,7 @@ use softring_conformance::case::Case;
 use softring_conformance::report::{self, Counts, Outcome, Row};
 use softring_conformance::target::Launcher;
 use softring_conformance::{Door, case, suite};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
