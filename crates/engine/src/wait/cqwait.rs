@@ -42,9 +42,9 @@ const SLICE_NS: u64 = 5_000_000;
 /// with EINTR.
 const FOREVER_NS: u64 = 3_600_000_000_000;
 
-/// A wait that took no longer did not sleep: giving the processor up and getting it back takes a
-/// few microseconds, looking at a batch of events less than one.
-const PROMPT_NS: u64 = 2_000;
+/// A wait that took no longer did not sleep: giving the processor up and getting it back takes ten
+/// microseconds and more, looking at a batch of events one, on a busy machine two or three.
+const PROMPT_NS: u64 = 5_000;
 
 /// Looks at a word for as long as a sleep and its end take; true if it changed.
 fn spin(word: &AtomicU32, seen: u32) -> bool {
