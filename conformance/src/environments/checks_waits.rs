@@ -40,7 +40,8 @@ fn timeout(f: &Fixture) -> Checked {
     let (mut ring, began) = (f.ring(8, 0)?, Instant::now());
     expect(&mut ring, "timeout", sqe::timeout(&millis(5), 0, 0), -ETIME)?;
     same("not early", began.elapsed() >= Duration::from_millis(5), true)?;
-    let until = sqe::timeout(&millis(1000), 1, 0).ud(1);
+    let second = millis(1000);
+    let until = sqe::timeout(&second, 1, 0).ud(1);
     start(&mut ring, &[until, sqe::nop().ud(2)])?;
     reap(&mut ring, "by a count", &[(1, 0), (2, 0)])
 }
