@@ -26,9 +26,18 @@ fn candidates(libc: Libc) -> Vec<PathBuf> {
     }
     let Ok(exe) = sys::own_exe() else { return Vec::new() };
     let Some(dir) = exe.parent() else { return Vec::new() };
-    let one_for_all = BESIDE.iter().map(|b| dir.join(b).join(NAME));
-    let own = dir.join("../lib/softring").join(libc.folder()).join(NAME);
+    let one_for_all = BESIDE.iter().map(|b| folder(dir, b).join(NAME));
+    let own = folder(dir, "../lib/softring").join(libc.folder()).join(NAME);
     one_for_all.chain([own]).collect()
+}
+
+/// The folder `name` beside `dir`, which has no links in it. Without a `..` left, at which
+/// realpath(3) makes a call that a policy may kill for (faccessat2).
+fn folder(dir: &Path, name: &str) -> PathBuf {
+    match (name.strip_prefix("../"), dir.parent()) {
+        (Some(name), Some(above)) => above.join(name),
+        _ => dir.join(name),
+    }
 }
 
 /// The absolute path of the library for a program of this C library, fit to stand in LD_PRELOAD:
