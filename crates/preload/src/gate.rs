@@ -44,10 +44,10 @@ pub enum Why {
 
 // Relaxed throughout: each only ever turns on, before the ring that it stands for is known to the
 // program.
-static ENGINE_RINGS: AtomicBool = AtomicBool::new(false);
+pub static ENGINE_RINGS: AtomicBool = AtomicBool::new(false);
 /// Are there descriptors of the engine's?
 pub static WATCHED: AtomicBool = AtomicBool::new(false);
-static KERNEL_RINGS: AtomicBool = AtomicBool::new(false);
+pub static KERNEL_RINGS: AtomicBool = AtomicBool::new(false);
 
 /// While not, no descriptor needs a second look.
 #[inline]

@@ -28,8 +28,9 @@ static MARK: AtomicPtr<Mark> = AtomicPtr::new(core::ptr::null_mut());
 static FAMILY: AtomicPtr<AtomicBool> = AtomicPtr::new(core::ptr::null_mut());
 static PID: AtomicI32 = AtomicI32::new(0);
 const PAGE: usize = 4096;
-/// The key, as `pthread_key_create` numbers it.
-static KEY: AtomicU32 = AtomicU32::new(0);
+/// The key by which we hear of the ends of threads, as `pthread_key_create` numbers it.
+static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
+const NO_KEY: u32 = u32::MAX;
 
 /// Notes who we are, and asks to hear about forks.
 pub fn start() {
@@ -53,11 +54,7 @@ pub fn first_ring() {
     static ASKED: AtomicBool = AtomicBool::new(false);
     if !ASKED.swap(true, Ordering::Relaxed) {
         handlers::activate();
-        let mut key = 0;
-        // SAFETY: the destructor stays loaded; `key` is ours.
-        if unsafe { libc::pthread_key_create(&mut key, Some(thread_ends)) } == 0 {
-            // Relaxed: `on_first` publishes it.
-            KEY.store(key, Ordering::Relaxed);
+        if key().is_some() {
             task::on_first(thread_begins);
         }
     }
@@ -76,13 +73,37 @@ pub fn first_ring() {
     }
 }
 
+/// The key, made when it is needed first.
+fn key() -> Option<libc::pthread_key_t> {
+    // Relaxed throughout: a number, which means nothing but to the C library.
+    let known = KEY.load(Ordering::Relaxed);
+    if known != NO_KEY {
+        return Some(known);
+    }
+    let mut new = 0;
+    // SAFETY: the destructor stays loaded; `new` is ours, and the key that nobody uses is given
+    // back.
+    unsafe {
+        if libc::pthread_key_create(&mut new, Some(thread_ends)) != 0 {
+            return None;
+        }
+        match KEY.compare_exchange(NO_KEY, new, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => Some(new),
+            Err(other) => {
+                libc::pthread_key_delete(new);
+                Some(other)
+            }
+        }
+    }
+}
+
 /// A thread leaves its first request in flight, or has a stack of ours. Without memory for the
 /// value, its end goes unheard.
 pub fn thread_begins() {
-    // SAFETY: the key exists before anybody is told of this function; the value is never read.
-    unsafe {
-        libc::pthread_setspecific(KEY.load(Ordering::Relaxed), core::ptr::without_provenance(1))
-    };
+    if let Some(key) = key() {
+        // SAFETY: a key of ours, whose value is never read.
+        unsafe { libc::pthread_setspecific(key, core::ptr::without_provenance(1)) };
+    }
 }
 
 extern "C" fn thread_ends(_: *mut c_void) {

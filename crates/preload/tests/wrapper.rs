@@ -37,7 +37,7 @@ fn a_wrapper_is_patched() {
         let program = program(dir.path(), &[optimized]);
         for how in ["own", "name"] {
             let out = run(&program, how, "auto");
-            let by_wrapper = if how == "own" { 5 } else { 4 };
+            let by_wrapper = if how == "own" { 6 } else { 5 };
             assert_eq!((count(&out, "gaps"), count(&out, "trapped")), (0, 0), "{optimized}");
             assert_eq!(count(&out, "patched"), by_wrapper, "{optimized} {how}");
         }

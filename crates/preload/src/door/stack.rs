@@ -70,7 +70,7 @@ global_asm!(
 );
 
 /// Changes to our stack if the caller's may be too small. In: a frame at rbp, all registers kept in
-/// it or free, `flag` the offset of a word in it that is 0, and becomes 1 if the stack is changed.
+/// it or free, the number in r11, `flag` the offset of a word in it that is 0, and becomes 1 if the stack is changed.
 macro_rules! enter_stack {
     ($flag:literal) => {
         concat!(
@@ -79,6 +79,16 @@ macro_rules! enter_stack {
             "sub rcx, fs:[rax + {low}]\n",
             "cmp rcx, fs:[rax + {len}]\n",
             "jb 91f\n",
+            // Nothing but the kernel's rings are there to be entered: label 94 does that.
+            "mov ecx, r11d\n",
+            "and ecx, 0xdfffffff\n",
+            "cmp ecx, 426\n",
+            "jne 93f\n",
+            "cmp byte ptr [rip + {engine_rings}], 0\n",
+            "jne 93f\n",
+            "cmp byte ptr [rip + {kernel_rings}], 0\n",
+            "jne 94f\n",
+            "93:\n",
             "call {choose_stack}\n",
             "test rdx, rdx\n",
             "jz 91f\n",

@@ -99,6 +99,43 @@ static void *thread(void *wrong)
     return NULL;
 }
 
+static int mappings(void)
+{
+    int c, lines = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && (c = getc(maps)) != EOF)
+        lines += c == '\n';
+    if (maps)
+        fclose(maps);
+    return lines;
+}
+
+static void *enters(void *arg)
+{
+    alternate();
+    on_stack(stack + sizeof stack, do_enter);
+    stack_t none = { .ss_flags = SS_DISABLE }, old;
+    sigaltstack(&none, &old);
+    free(old.ss_sp);
+    return arg;
+}
+
+/* Threads that have made a call leave nothing behind. */
+static int threads_leave_nothing(void)
+{
+    int before = 0;
+    for (int i = 0; i < 60; i++) {
+        pthread_t other;
+        pthread_create(&other, NULL, enters, NULL);
+        pthread_join(other, NULL);
+        if (i == 9)
+            before = mappings();
+    }
+    if (mappings() > before + 10)
+        printf("%d mappings became %d\n", before, mappings());
+    return mappings() > before + 10;
+}
+
 static void handle(int signo)
 {
     char here;
@@ -145,5 +182,6 @@ int main(int argc, char **argv)
     for (int i = 0; i < 3; i++)
         wrong += ends_wait(handle) + ends_wait(leave);
     wrong += check("enter after jumps", do_enter);
+    wrong += threads_leave_nothing();
     return wrong != 0;
 }

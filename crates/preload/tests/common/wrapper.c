@@ -49,6 +49,9 @@ int main(int argc, char **argv)
         return 77;
     if ((ret = call(426, ring, 0, 0, 1, 0, 0)) != 0)
         return fprintf(stderr, "enter: %ld\n", ret), 1;
+    /* The kernel looks at the low 32 bits of the number. */
+    if ((ret = call((5L << 32) + 426, ring, 0, 0, 1, 0, 0)) != 0)
+        return fprintf(stderr, "enter by a wide number: %ld\n", ret), 5;
     /* IORING_REGISTER_PROBE */
     if ((ret = call(427, ring, 8, (long)probe, 256, 0, 0)) != 0)
         return fprintf(stderr, "register: %ld\n", ret), 2;

@@ -172,7 +172,8 @@ pub unsafe extern "C" fn enter() {
     naked_asm!(
         push_frame!(),
         enter_stack!("72"),
-        "mov rdi, [rbp - 80]",
+        // As the kernel does, only the low 32 bits of the number count.
+        "mov edi, [rbp - 80]",
         "lea rsi, [rbp - 64]",
         "and rsp, -64",
         "mov r8d, [rip + {wide}]",
@@ -221,6 +222,12 @@ pub unsafe extern "C" fn enter() {
         "or eax, 2",
         "xor edx, edx",
         "xrstor64 [rsp]",
+        "jmp 6f",
+        // The arguments are still where they were.
+        "94:",
+        "mov eax, 426",
+        "syscall",
+        "mov r11, rax",
         "6:",
         "lea rsp, [rbp - 80]",
         leave_stack!("72"),
@@ -234,6 +241,8 @@ pub unsafe extern "C" fn enter() {
         len = const stack::LEN,
         busy = const stack::BUSY,
         word = const stack::WORD,
+        engine_rings = sym gate::ENGINE_RINGS,
+        kernel_rings = sym gate::KERNEL_RINGS,
         choose_stack = sym stack::choose_stack,
         deliver = sym handlers::deliver,
     )
