@@ -70,7 +70,8 @@ global_asm!(
 );
 
 /// Changes to our stack if the caller's may be too small. In: a frame at rbp, all registers kept in
-/// it or free, the number in r11, `flag` the offset of a word in it that is 0, and becomes 1 if the stack is changed.
+/// it or free, the number in r11, `flag` the offset of a word in it that is 0, and becomes 1 if the
+/// stack is changed.
 macro_rules! enter_stack {
     ($flag:literal) => {
         concat!(

@@ -102,6 +102,12 @@ macro_rules! pop_frame {
         )
     };
 }
+/// Where nothing but the kernel's rings can be entered: the arguments are still where they were.
+macro_rules! enter_kernels {
+    () => {
+        concat!("jmp 6f\n", "94:\n", "mov eax, 426\n", "syscall\n", "mov r11, rax\n")
+    };
+}
 macro_rules! save_xmm {
     () => {
         concat!(
@@ -211,23 +217,16 @@ pub unsafe extern "C" fn enter() {
         "sub rsp, {area}",
         "xor eax, eax",
         clear_header!(),
-        "mov eax, r8d",
-        "or eax, 2",
+        "mov eax, r8d; or eax, 2",
         "xor edx, edx",
         "xsave64 [rsp]",
         "mov rdx, [rbp - 72]",
         "call {call}",
         "mov r11, rax",
-        "mov eax, [rip + {wide}]",
-        "or eax, 2",
+        "mov eax, [rip + {wide}]; or eax, 2",
         "xor edx, edx",
         "xrstor64 [rsp]",
-        "jmp 6f",
-        // The arguments are still where they were.
-        "94:",
-        "mov eax, 426",
-        "syscall",
-        "mov r11, rax",
+        enter_kernels!(),
         "6:",
         "lea rsp, [rbp - 80]",
         leave_stack!("72"),
