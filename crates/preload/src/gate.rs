@@ -160,6 +160,10 @@ fn missing() -> Option<(&'static str, Refusal)> {
 }
 
 fn take_over(a: &[usize; 6], why: Why) -> isize {
+    // What comes before the ring needs memory, too.
+    if !heap::has_spare() {
+        return -(libc::ENOMEM as isize);
+    }
     if let Err(gaps) = door::close_gaps() {
         notice::refused(&gaps);
         return without_ours(a, why);
