@@ -101,14 +101,12 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
 
 unsafe fn setup(a: &[usize; 6]) -> isize {
     report::SETUPS.add();
-    if config::engine() != Engine::Kernel {
-        refused::learn();
-    }
+    learn();
     let why = match config::engine() {
         Engine::User => Why::Asked,
         // SAFETY: the program's own call.
         Engine::Kernel => return unsafe { kernel_setup(a) },
-        Engine::Auto if RINGS.into_iter().any(kills) => Why::Kills,
+        Engine::Auto if asking_kills() => Why::Kills,
         Engine::Auto if cannot_poll(a) => Why::Unpolled,
         Engine::Auto => match trial::fault() {
             Some(what) => Why::Broken(what),
@@ -138,9 +136,16 @@ unsafe fn kernel_setup(a: &[usize; 6]) -> isize {
     ret
 }
 
-/// Does a policy kill who makes this call?
-fn kills(nr: i64) -> bool {
-    refused::how(nr) == Some(Refusal::Kills)
+/// What policies refuse matters where a ring may be ours.
+fn learn() {
+    if config::engine() != Engine::Kernel {
+        refused::learn();
+    }
+}
+
+/// Does a policy kill who asks the kernel about rings?
+fn asking_kills() -> bool {
+    RINGS.into_iter().any(|nr| refused::how(nr) == Some(Refusal::Kills))
 }
 
 /// The answer where our rings cannot be had either.
@@ -246,11 +251,11 @@ fn answer(fd: i32, indexed: bool, ours: impl Fn() -> isize, kernel: impl Fn() ->
         }
         return kernel();
     }
-    refused::learn();
+    learn();
     match config::engine() {
         Engine::Kernel => kernel(),
         Engine::User => ours(),
-        Engine::Auto if RINGS.into_iter().any(kills) => ours(),
+        Engine::Auto if asking_kills() => ours(),
         Engine::Auto => {
             let ret = kernel();
             // Before any ring: only what refuses io_uring as such can tell EPERM from a ring's own
@@ -273,10 +278,13 @@ fn cannot_poll(a: &[usize; 6]) -> bool {
 
 /// Are the program's rings to be ours, all of them?
 pub fn denies_all() -> bool {
+    learn();
     match config::engine() {
         Engine::User => true,
         Engine::Kernel => false,
-        Engine::Auto => minimal_ring_refused().is_some(),
+        Engine::Auto => {
+            asking_kills() || trial::fault().is_some() || minimal_ring_refused().is_some()
+        }
     }
 }
 

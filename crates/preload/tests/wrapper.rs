@@ -1,8 +1,11 @@
 //! Programs that make their calls by a function of their own, which takes the number as an
 //! argument: shims in C, Zig's standard library, Go's.
 
+#![allow(unsafe_code)]
+
 mod common;
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -91,4 +94,34 @@ fn the_cost_of_other_calls_through_a_wrapper() {
         String::from_utf8_lossy(&out.stdout).trim().to_owned()
     };
     println!("plain: {} ns; patched: {} ns", of("none"), of("patch"));
+}
+
+/// Has a policy kill who calls io_uring_setup(2).
+fn kill_for_setup() -> std::io::Result<()> {
+    let op = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let (load, answer) = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_RET | libc::BPF_K);
+    let filter = [
+        op(load, 0, 0, 0),
+        op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_io_uring_setup as u32),
+        op(answer, 0, 0, libc::SECCOMP_RET_KILL_PROCESS),
+        op(answer, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: numbers, and a filter that the kernel copies.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+    };
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Whether the trap is needed is found out at start, of programs without rings, too.
+#[test]
+fn nobody_is_killed_for_a_wrapper_of_unknown_bounds() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = program(dir.path(), &[&["-O2"], &NO_FRAMES[..]].concat());
+    let mut run = under(&program, "auto", "auto");
+    // SAFETY: system calls only.
+    unsafe { run.pre_exec(kill_for_setup) };
+    succeed(run.arg("cost"));
 }
