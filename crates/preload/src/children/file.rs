@@ -180,8 +180,7 @@ fn lacks(fd: &Fd, head: &[u8], preloaded: bool) -> Option<Why> {
     if head.len() < 64 || head[..5] != *b"\x7fELF\x02" {
         return None;
     }
-    let mut kinds = Headers(head).map(|header| header.kind);
-    if !kinds.any(|kind| kind == PT_INTERP) {
+    if !Headers(head).iter().any(|header| header.kind == PT_INTERP) {
         return Some(Why::Static);
     }
     if gains_rights(fd) {
@@ -235,8 +234,8 @@ impl Headers<'_> {
         Some(Header { kind, flags, offset: number(at + 8, 8)?, len: number(at + 32, 8)? })
     }
 
-    fn map<T>(self, f: impl Fn(Header) -> T) -> impl Iterator<Item = T> {
-        (0..).map_while(move |n| self.nth(n)).map(f)
+    fn iter(&self) -> impl Iterator<Item = Header> {
+        (0..).map_while(|n| self.nth(n))
     }
 }
 
@@ -249,7 +248,7 @@ fn makes_rings(fd: &Fd, head: &[u8]) -> bool {
     // SAFETY: a new mapping of that size, which is unmapped behind.
     let piece = unsafe { core::slice::from_raw_parts_mut(at, PIECE) };
     let (mut rings, mut uses, mut has_us) = (Rings::default(), false, false);
-    for header in Headers(head).map(|header| header).filter(|header| header.kind == PT_LOAD) {
+    for header in Headers(head).iter().filter(|header| header.kind == PT_LOAD) {
         let (mut done, end) = (0, header.len.min(MOST));
         while done < end {
             let most = (end - done).min(PIECE as u64) as usize;
