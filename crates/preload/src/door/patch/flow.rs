@@ -8,7 +8,7 @@ use iced_x86::{
 };
 
 use super::frames::Function;
-use super::modules::{Module, text_bytes};
+use super::modules::Module;
 
 /// How far before `syscall` its number is looked for in a straight line.
 const REACH: usize = 48;
@@ -42,9 +42,8 @@ impl Numbers {
 impl Body {
     pub fn of(m: &Module, f: Function) -> Self {
         let mut b = Self { code: Vec::new(), targets: HashMap::new(), indirect: false };
-        let Some(t) = m.text.iter().find(|t| t.holds(f.start)) else { return b };
-        let from = f.start - t.start;
-        let bytes = &text_bytes(t)[from..t.len.min(f.end - t.start)];
+        let Some((text, from)) = m.text_at(f.start) else { return b };
+        let bytes = &text[from..text.len().min(from + f.end - f.start)];
         for i in &mut Decoder::with_ip(64, bytes, f.start as u64, DecoderOptions::NONE) {
             match i.flow_control() {
                 FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {

@@ -5,7 +5,8 @@
 //! table); a module with others counts as one without frames. (See the LSB, "DWARF Extensions".)
 #![allow(unsafe_code)]
 
-use super::modules::{Module, text_bytes};
+use super::modules::Module;
+use super::text::SYSCALL;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 /// eh_frame_ptr `pcrel|sdata4`, fde_count `udata4`, table `datarel|sdata4`, after version 1.
@@ -58,10 +59,9 @@ pub fn function(m: &Module, at: usize) -> Option<Function> {
 pub fn padded(m: &Module, at: usize) -> Option<Function> {
     const ALIGNED: usize = 16;
     const FAR: usize = 1024;
-    const SYSCALL: usize = 2;
-    let t = m.text.iter().find(|t| t.holds(at))?;
-    let (bytes, i) = (text_bytes(t), at - t.start);
-    let begins = |j: &usize| (t.start + j).is_multiple_of(ALIGNED) && ends_padded(&bytes[..*j]);
+    let (bytes, i) = m.text_at(at)?;
+    let first = at - i;
+    let begins = |j: &usize| (first + j).is_multiple_of(ALIGNED) && ends_padded(&bytes[..*j]);
     let start = (i.saturating_sub(FAR).max(1)..=i).rev().find(begins)?;
     let behind = i + SYSCALL;
     let ends = |j: &usize| {
@@ -77,7 +77,7 @@ pub fn padded(m: &Module, at: usize) -> Option<Function> {
         }
         found |= ins.ip() as usize == i - start && ins.mnemonic() == Mnemonic::Syscall;
     }
-    found.then_some(Function { start: t.start + start, end: t.start + end })
+    found.then_some(Function { start: first + start, end: first + end })
 }
 
 const INT3: u8 = 0xcc;

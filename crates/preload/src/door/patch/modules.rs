@@ -59,6 +59,11 @@ impl Module {
     pub fn text_start(&self) -> usize {
         self.text.first().map_or(0, |t| t.start)
     }
+    /// The bytes of the text that holds `at`, and where in them that is.
+    pub fn text_at(&self, at: usize) -> Option<(&[u8], usize)> {
+        let text = self.text.iter().find(|t| t.holds(at))?;
+        Some((text_bytes(text), at - text.start))
+    }
     fn holds(&self, at: usize) -> bool {
         (self.low..self.high).contains(&at)
     }

@@ -11,7 +11,7 @@
 use super::flow::Body;
 use super::frames::{self, Function};
 use super::modules::{Module, text_bytes};
-use super::text::JUMP;
+use super::text::{JUMP, SYSCALL};
 use crate::door::libaio;
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
@@ -36,8 +36,6 @@ const OTHERS: [u64; 7] = [
 const AIO: [u64; 6] = [206, 207, 208, 209, 210, libaio::PGETEVENTS as u64];
 /// A function longer than this is taken as one whose bounds are unknown.
 const LONGEST: usize = 256 * 1024;
-/// Bytes of `syscall`.
-const SYSCALL: usize = 2;
 /// What is decoded where bounds are unknown.
 const UNKNOWN: usize = 96;
 
@@ -136,16 +134,15 @@ fn bounds(m: &Module, at: usize) -> Option<Function> {
 
 /// Is it the engine's, which a program may be linked with as well?
 fn is_engine(m: &Module, f: Function) -> bool {
-    let Some(t) = m.text.iter().find(|t| t.holds(f.start)) else { return false };
-    text_bytes(t)[..f.start - t.start].ends_with(softring_engine::handlers::MARK.as_bytes())
+    let Some((bytes, at)) = m.text_at(f.start) else { return false };
+    bytes[..at].ends_with(softring_engine::handlers::MARK.as_bytes())
 }
 
 /// Does an instruction of the function's begin at `at`? Most of the bytes that look like `syscall`
 /// are part of another.
 fn is_instruction(m: &Module, f: Function, at: usize) -> bool {
-    let Some(t) = m.text.iter().find(|t| t.holds(f.start)) else { return false };
-    let bytes = &text_bytes(t)[f.start - t.start..];
-    let mut decoder = Decoder::with_ip(64, bytes, f.start as u64, DecoderOptions::NONE);
+    let Some((bytes, from)) = m.text_at(f.start) else { return false };
+    let mut decoder = Decoder::with_ip(64, &bytes[from..], f.start as u64, DecoderOptions::NONE);
     let mut i = Instruction::default();
     while decoder.ip() < at as u64 && decoder.can_decode() {
         decoder.decode_out(&mut i);
@@ -161,14 +158,11 @@ fn looks_like_call(m: &Module, at: usize) -> bool {
         use Register::{R8, R9, R10, RAX, RDI, RDX, RSI};
         [RAX, RDI, RSI, RDX, R10, R8, R9]
     };
-    let Some(t) = m.text.iter().find(|t| t.holds(at)) else { return false };
-    let end = at - t.start;
+    let Some((text, end)) = m.text_at(at) else { return false };
     let mut info = InstructionInfoFactory::new();
     (end.saturating_sub(LINE)..end).any(|from| {
-        let bytes = &text_bytes(t)[from..end];
         let mut filled = HashSet::new();
-        let mut decoder = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE);
-        for i in &mut decoder {
+        for i in Decoder::with_ip(64, &text[from..end], 0, DecoderOptions::NONE) {
             if i.is_invalid() || i.flow_control() != FlowControl::Next {
                 return false;
             }
@@ -209,9 +203,7 @@ fn plain_of(mut found: Found) -> (Vec<Site>, usize) {
 
 /// The start of the `mov $imm32, %reg` whose immediate is at `imm`.
 fn mov_before(m: &Module, imm: usize) -> Option<usize> {
-    let text = m.text.iter().find(|t| t.holds(imm))?;
-    let bytes = text_bytes(text);
-    let i = imm - text.start;
+    let (bytes, i) = m.text_at(imm)?;
     let byte = |back: usize| i.checked_sub(back).and_then(|i| bytes.get(i)).copied().unwrap_or(0);
     match (byte(3), byte(2), byte(1)) {
         (_, 0x41, 0xb8..=0xbf) => Some(imm - 2),
@@ -232,9 +224,8 @@ fn find_calls(m: &Module, calls: &[u64], syscalls: &[usize], found: &mut Found) 
     let mut near = HashSet::new();
     let mut gaps = 0;
     for &at in syscalls {
-        let Some(t) = m.text.iter().find(|t| t.holds(at)) else { continue };
-        let i = at - t.start;
-        let before = &text_bytes(t)[i.saturating_sub(UNKNOWN)..i];
+        let Some((bytes, i)) = m.text_at(at) else { continue };
+        let before = &bytes[i.saturating_sub(UNKNOWN)..i];
         let number = |nr: [u8; 2]| calls.contains(&u16::from_le_bytes(nr).into());
         let named = |w: &[u8]| matches!(w, [0xb8 | 0xc0, a, b, 0, 0] if number([*a, *b]));
         if !before.windows(5).any(named) {

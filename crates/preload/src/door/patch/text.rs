@@ -15,6 +15,8 @@ use softring_engine::refused;
 
 /// Bytes of `jmp rel32`.
 pub const JUMP: usize = 5;
+/// And of `syscall`.
+pub const SYSCALL: usize = 2;
 const PAGE: usize = 4096;
 pub const WORD: usize = 8;
 
