@@ -28,6 +28,8 @@ use core::arch::{global_asm, naked_asm};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use softring_engine::handlers;
 
+use super::patch::entry::TRAPPED;
+use crate::gate;
 use crate::raw::raw;
 
 /// Below this much room a call changes to a stack of ours.
@@ -54,9 +56,9 @@ pub(super) const LEN: usize = 8;
 /// The upper end of our stack; 0: there is none.
 const OURS: usize = 16;
 /// Our stack is in use.
-pub(super) const BUSY: usize = 24;
+const BUSY: usize = 24;
 /// The engine's word for the thread ([`handlers::own_stack`]); 0: it does not know our stack.
-pub(super) const WORD: usize = 32;
+const WORD: usize = 32;
 
 global_asm!(
     ".pushsection .tbss.softring_stack,\"awT\",@nobits",
@@ -71,7 +73,7 @@ global_asm!(
 
 /// Changes to our stack if the caller's may be too small. In: a frame at rbp, all registers kept in
 /// it or free, the number in r11, `flag` the offset of a word in it that is 0, and becomes 1 if the
-/// stack is changed.
+/// stack is changed. Goes to label 94 if the call is to be made there, by a plain instruction.
 macro_rules! enter_stack {
     ($flag:literal) => {
         concat!(
@@ -80,19 +82,10 @@ macro_rules! enter_stack {
             "sub rcx, fs:[rax + {low}]\n",
             "cmp rcx, fs:[rax + {len}]\n",
             "jb 91f\n",
-            // Nothing but the kernel's rings are there to be entered: label 94 does that.
-            "mov ecx, r11d\n",
-            "and ecx, 0xdfffffff\n",
-            "cmp ecx, 426\n",
-            "jne 93f\n",
-            "cmp byte ptr [rip + {engine_rings}], 0\n",
-            "jne 93f\n",
-            "cmp byte ptr [rip + {kernel_rings}], 0\n",
-            "jne 94f\n",
-            "93:\n",
             "call {choose_stack}\n",
-            "test rdx, rdx\n",
-            "jz 91f\n",
+            "cmp rdx, 1\n",
+            "je 94f\n",
+            "jb 91f\n",
             "mov qword ptr [rbp - ",
             $flag,
             "], 1\n",
@@ -103,60 +96,91 @@ macro_rules! enter_stack {
 }
 pub(crate) use enter_stack;
 
-/// After `rsp` has been set back into the frame: gives our stack back, and lets through what was
-/// kept from the program meanwhile. Keeps r11, rbp and rsp; all else is free.
+/// After `rsp` has been set back into the frame: gives our stack back, if that was changed to.
+/// Keeps r11, rbp and rsp; all else is free.
 macro_rules! leave_stack {
     ($flag:literal) => {
-        concat!(
-            "cmp qword ptr [rbp - ",
-            $flag,
-            "], 0\n",
-            "je 92f\n",
-            "mov rax, [rip + softring_stack@GOTTPOFF]\n",
-            "mov dword ptr fs:[rax + {busy}], 0\n",
-            "mov rdi, fs:[rax + {word}]\n",
-            "cmp qword ptr [rdi], 0\n",
-            "je 92f\n",
-            "push r11\n",
-            "push r11\n",
-            "call {deliver}\n",
-            "pop r11\n",
-            "pop r11\n",
-            "92:\n",
-        )
+        concat!("cmp qword ptr [rbp - ", $flag, "], 0\n", "je 92f\n", "call {give_back}\n", "92:\n")
     };
 }
 pub(crate) use leave_stack;
 
-/// In: rax, the offset of `softring_stack`. Out: rdx, the stack to change to, which is in use from
-/// now on; 0: none. Keeps rax; changes rcx, rsi, rdi, r8 to r11, and no vector register.
+/// Gives our stack back, and lets through what was kept from the program meanwhile. Keeps r11.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn give_back() {
+    naked_asm!(
+        ".cfi_startproc",
+        "push r11",
+        ".cfi_def_cfa_offset 16",
+        "mov rax, [rip + softring_stack@GOTTPOFF]",
+        "mov dword ptr fs:[rax + {busy}], 0",
+        "mov rdi, fs:[rax + {word}]",
+        "cmp qword ptr [rdi], 0",
+        "je 2f",
+        "call {deliver}",
+        "2:",
+        "pop r11",
+        ".cfi_def_cfa_offset 8",
+        "ret",
+        ".cfi_endproc",
+        busy = const BUSY,
+        word = const WORD,
+        deliver = sym handlers::deliver,
+    )
+}
+
+/// In: rax, the offset of `softring_stack`; r11, the number of the call. Out: rdx, the stack to
+/// change to, which is in use from now on; 0: none; 1: none, as the call enters a ring of the
+/// kernel's, and there are no others. Keeps rax and r11; changes rcx, rsi, rdi, r8 to r10, and no
+/// vector register.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn choose_stack() {
     naked_asm!(
-        "cmp qword ptr fs:[rax + {low}], 0",
+        ".cfi_startproc",
+        "mov ecx, r11d",
+        "and ecx, {number}",
+        "cmp ecx, {enter}",
         "jne 2f",
+        "cmp byte ptr [rip + {engine_rings}], 0",
+        "jne 2f",
+        "mov edx, 1",
+        "cmp byte ptr [rip + {kernel_rings}], 0",
+        "jne 6f",
+        "2:",
+        "push r11",
+        ".cfi_def_cfa_offset 16",
+        "cmp qword ptr fs:[rax + {low}], 0",
+        "jne 3f",
         "call {find}",
         "mov rcx, rsp",
         "sub rcx, fs:[rax + {low}]",
         "cmp rcx, fs:[rax + {len}]",
         "jb 4f",
-        "2:",
+        "3:",
         "mov rdx, fs:[rax + {ours}]",
         "test rdx, rdx",
-        "jnz 3f",
+        "jnz 7f",
         "call {make}",
         "test rdx, rdx",
-        "jz 4f",
-        "3:",
+        "jz 5f",
+        "7:",
         // With the bus locked: a thread made without a control block of its own shares this.
         "mov ecx, 1",
         "xchg fs:[rax + {busy}], ecx",
         "test ecx, ecx",
-        "jnz 4f",
-        "ret",
+        "jz 5f",
         "4:",
         "xor edx, edx",
+        "5:",
+        "pop r11",
+        ".cfi_def_cfa_offset 8",
+        "6:",
         "ret",
+        ".cfi_endproc",
+        number = const !(TRAPPED as i32),
+        enter = const libc::SYS_io_uring_enter,
+        engine_rings = sym gate::ENGINE_RINGS,
+        kernel_rings = sym gate::KERNEL_RINGS,
         low = const LOW,
         len = const LEN,
         ours = const OURS,
@@ -171,6 +195,7 @@ pub(super) unsafe extern "C" fn choose_stack() {
 #[unsafe(naked)]
 unsafe extern "C" fn find_own() {
     naked_asm!(
+        ".cfi_startproc",
         "mov rdx, [rip + {first_low}]",
         "mov rsi, [rip + {first_len}]",
         "mov rcx, rsp",
@@ -209,6 +234,7 @@ unsafe extern "C" fn find_own() {
         "mov fs:[rax + {len}], rsi",
         "mov fs:[rax + {low}], rdx",
         "ret",
+        ".cfi_endproc",
         low = const LOW,
         len = const LEN,
         first_low = sym FIRST_LOW,
@@ -227,7 +253,9 @@ unsafe extern "C" fn find_own() {
 #[unsafe(naked)]
 unsafe extern "C" fn make_ours() {
     naked_asm!(
+        ".cfi_startproc",
         "push rax",
+        ".cfi_def_cfa_offset 16",
         "mov eax, {mmap}",
         "xor edi, edi",
         "mov esi, {size}",
@@ -246,8 +274,10 @@ unsafe extern "C" fn make_ours() {
         "lea rdx, [rdi + {size}]",
         "2:",
         "pop rax",
+        ".cfi_def_cfa_offset 8",
         "mov fs:[rax + {ours}], rdx",
         "ret",
+        ".cfi_endproc",
         ours = const OURS,
         size = const SIZE,
         guard = const GUARD,

@@ -14,7 +14,6 @@ use crate::{gate, report};
 use core::arch::naked_asm;
 use core::ffi::{c_long, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
-use softring_engine::handlers;
 
 /// Where other numbers go: to [`plain`] until the constructor has found libc's.
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(plain as *mut c_void);
@@ -150,12 +149,8 @@ unsafe extern "C" fn ours() -> c_long {
         answer = sym answer,
         low = const stack::LOW,
         len = const stack::LEN,
-        busy = const stack::BUSY,
-        word = const stack::WORD,
-        engine_rings = sym gate::ENGINE_RINGS,
-        kernel_rings = sym gate::KERNEL_RINGS,
         choose_stack = sym stack::choose_stack,
-        deliver = sym handlers::deliver,
+        give_back = sym stack::give_back,
     )
 }
 

@@ -11,12 +11,11 @@ use crate::{gate, raw, report};
 use core::arch::naked_asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use core::sync::atomic::{AtomicU32, Ordering};
-use softring_engine::handlers;
 
 /// What the loader's hook asks for: no system call's number.
 pub const HOOK: usize = 0x4000_0000;
 /// Beside the number: the call was trapped.
-const TRAPPED: usize = 0x2000_0000;
+pub const TRAPPED: usize = 0x2000_0000;
 
 /// SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM.
 const VECTOR: u32 = 0b1110_0110;
@@ -102,10 +101,18 @@ macro_rules! pop_frame {
         )
     };
 }
-/// Where nothing but the kernel's rings can be entered: the arguments are still where they were.
+/// Where nothing but the kernel's rings can be entered: the arguments are where they were, but for
+/// rdx.
 macro_rules! enter_kernels {
     () => {
-        concat!("jmp 6f\n", "94:\n", "mov eax, 426\n", "syscall\n", "mov r11, rax\n")
+        concat!(
+            "jmp 6f\n",
+            "94:\n",
+            "mov rdx, [rbp - 48]\n",
+            "mov eax, 426\n",
+            "syscall\n",
+            "mov r11, rax\n",
+        )
     };
 }
 macro_rules! save_xmm {
@@ -238,12 +245,8 @@ pub unsafe extern "C" fn enter() {
         call = sym call,
         low = const stack::LOW,
         len = const stack::LEN,
-        busy = const stack::BUSY,
-        word = const stack::WORD,
-        engine_rings = sym gate::ENGINE_RINGS,
-        kernel_rings = sym gate::KERNEL_RINGS,
         choose_stack = sym stack::choose_stack,
-        deliver = sym handlers::deliver,
+        give_back = sym stack::give_back,
     )
 }
 
