@@ -187,10 +187,12 @@ fn run_passes_exit_code_and_signal() {
 
 #[test]
 fn run_changes_nothing_else() {
-    let script = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
+    let script = "grep -E '^Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd";
     let plain = Command::new("sh").args(["-c", script]).output().unwrap();
-    let under = output(&["run", "--engine=kernel", "--", "sh", "-c", script]);
-    assert_eq!(text(&plain.stdout), text(&under.stdout));
+    for engine in ["--engine=kernel", "--engine=user", "--deny"] {
+        let under = output(&["run", engine, "--", "sh", "-c", script]);
+        assert_eq!(text(&plain.stdout), text(&under.stdout), "{engine}");
+    }
 }
 
 #[test]

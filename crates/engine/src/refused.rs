@@ -24,7 +24,7 @@ const fn bad(first: usize, second: usize) -> Args {
 }
 
 /// Each with arguments to which the kernel's own answer is none of [`refuses`], and which change
-/// nothing.
+/// nothing; only eventfd(2) takes all, and makes a descriptor ([`answer`]).
 const OPTIONAL: &[(u32, Args)] = &[
     (nr::__NR_io_uring_setup, bad(0, 0)),
     (nr::__NR_io_uring_enter, bad(BAD, 0)),
@@ -189,8 +189,12 @@ pub fn essential() -> Option<(&'static str, Refusal)> {
 }
 
 fn ask() {
-    if !is_filtered() || founds_a_namespace() || !ask_in_children() {
-        (0..N).for_each(|i| note(i, answer(i)));
+    let filtered = is_filtered();
+    if !filtered || founds_a_namespace() || !ask_in_children() {
+        // Without a filter, all kernels have eventfd(2) that have eventfd2(2). The descriptor would
+        // be seen by other threads and their children.
+        let asks = |i: &usize| filtered || OPTIONAL[*i].0 != nr::__NR_eventfd;
+        (0..N).filter(asks).for_each(|i| note(i, answer(i)));
     }
 }
 
@@ -205,6 +209,10 @@ fn answer(i: usize) -> u8 {
     let (nr, args) = OPTIONAL[i];
     match check(syscall6(nr, args)) {
         Err(e) if refuses(e) => e.0 as u8,
+        Ok(fd) if nr == nr::__NR_eventfd => {
+            syscall6(nr::__NR_close, bad(fd, 0));
+            WORKS
+        }
         _ => WORKS,
     }
 }

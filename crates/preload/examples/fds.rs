@@ -336,6 +336,28 @@ fn unopened() -> Outcome {
     equal("what is the program's", unsafe { libc::fcntl(520, libc::F_GETFD) }, 0)
 }
 
+/// A ring takes one number, and work on it none: the next ring has the next one that is free.
+fn one_number() -> Outcome {
+    let free = || {
+        // SAFETY: numbers only.
+        unsafe {
+            let n = libc::dup(0);
+            libc::close(n);
+            n
+        }
+    };
+    for _ in 0..3 {
+        let expected = free();
+        let mut r = ring()?;
+        equal("the ring's number", r.as_raw_fd(), expected)?;
+        complete(&mut r)?;
+        let after = free();
+        equal("the next number", after, expected + 1)?;
+        core::mem::forget(r);
+    }
+    Ok(())
+}
+
 /// Does each function answer that `n` is not open?
 fn refuses(n: RawFd, set: RawFd) -> Outcome {
     let mut e = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
@@ -382,6 +404,7 @@ fn main() -> ExitCode {
         "inline_close" => inline_close(),
         "inline_mmap" => inline_mmap(),
         "select_fault" => select_fault(),
+        "one_number" => one_number(),
         "unopened" => unopened(),
         "family" => family(),
         "once" => ring().and_then(|mut r| complete(&mut r)),

@@ -29,6 +29,7 @@ cases!(
     inline_close,
     inline_mmap,
     select_fault,
+    one_number,
     unopened
 );
 
