@@ -335,6 +335,16 @@ pub(crate) fn borrow(fd: i32) -> Option<BorrowedFd<'static>> {
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
+/// How the program's file `fd` is open (`F_GETFL`); `None` if it is not.
+pub(crate) fn file_flags(fd: i32) -> Option<rustix::fs::OFlags> {
+    rustix::fs::fcntl_getfl(borrow(fd)?).ok()
+}
+
+/// Does the program's file `fd` block? So does what is not open.
+pub(crate) fn blocks(fd: i32) -> bool {
+    file_flags(fd).is_none_or(|flags| !flags.contains(rustix::fs::OFlags::NONBLOCK))
+}
+
 pub(crate) const POLLIN: i16 = 1;
 pub(crate) const POLLOUT: i16 = 4;
 

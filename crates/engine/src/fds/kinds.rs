@@ -7,7 +7,6 @@ use super::owned::is_hidden;
 use super::reports::closes_reported;
 use super::table::is_ring;
 use crate::ops::rw_hot::Streak;
-use crate::sys::borrow;
 use crate::transport::kind::Kind;
 use crate::transport::model;
 
@@ -79,8 +78,7 @@ pub fn known_direct(fd: i32) -> bool {
 
 /// Is `fd` open with O_DIRECT now?
 pub fn is_direct(fd: i32) -> bool {
-    let flags = borrow(fd).map(rustix::fs::fcntl_getfl);
-    matches!(flags, Some(Ok(fl)) if fl.contains(rustix::fs::OFlags::DIRECT))
+    crate::sys::file_flags(fd).is_some_and(|flags| flags.contains(rustix::fs::OFlags::DIRECT))
 }
 
 /// The counter of reads in a row from the cache, where the doors report closes.

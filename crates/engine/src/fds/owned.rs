@@ -110,8 +110,7 @@ impl Drop for InternalFd {
 
 /// Was `fd` opened with `O_PATH`, or is it not open? Such a number names no file to work on.
 pub fn is_path_only(fd: i32) -> bool {
-    let flags = borrow(fd).map(rustix::fs::fcntl_getfl);
-    !matches!(flags, Some(Ok(fl)) if !fl.contains(rustix::fs::OFlags::PATH))
+    crate::sys::file_flags(fd).is_none_or(|flags| flags.contains(rustix::fs::OFlags::PATH))
 }
 
 /// Is `fd` one of the engine's own descriptors, which the program must not close?

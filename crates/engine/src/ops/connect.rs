@@ -98,7 +98,7 @@ fn try_connect(call: &Call) -> Result<usize> {
 
 /// Runs `f` with O_NONBLOCK on the file.
 fn without_waiting<T>(fd: i32, f: impl FnOnce() -> T) -> T {
-    let flags = sys::borrow(fd).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
+    let flags = sys::file_flags(fd);
     match flags {
         Some(flags) if !flags.contains(OFlags::NONBLOCK) => {
             sys!(__NR_fcntl, fd, F_SETFL, (flags | OFlags::NONBLOCK).bits());
@@ -179,7 +179,7 @@ fn try_accept(call: &Call) -> Result<usize> {
 
 fn accept_now(call: &Call) -> Result<usize> {
     let fd = call.file.fd();
-    let flags = sys::borrow(fd).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
+    let flags = sys::file_flags(fd);
     if flags.is_none_or(|flags| flags.contains(OFlags::NONBLOCK)) {
         return try_accept(call);
     }

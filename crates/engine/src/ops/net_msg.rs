@@ -107,9 +107,7 @@ pub fn never_waits(req: &Req) -> bool {
         req.opcode(),
         IORING_OP_SENDMSG | IORING_OP_RECVMSG | IORING_OP_SENDMSG_ZC | IORING_OP_CONNECT
     );
-    asks && sys::borrow(req.call.file.fd())
-        .and_then(|fd| rustix::fs::fcntl_getfl(fd).ok())
-        .is_some_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
+    asks && !sys::blocks(req.call.file.fd())
 }
 
 /// A message that did not fit breaks a chain, where all was wanted.

@@ -206,7 +206,7 @@ fn refused_flags(call: &Call) -> bool {
 
 /// A number that is closed, or open the other way, says so before anything else does.
 pub fn first_of(call: &Call, e: Errno) -> Errno {
-    let flags = sys::borrow(call.file.fd()).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
+    let flags = sys::file_flags(call.file.fd());
     let wrong = if writes(call.sqe.opcode) { OFlags::RDONLY } else { OFlags::WRONLY };
     match flags {
         Some(fl) if !fl.contains(OFlags::PATH) && fl & OFlags::RWMODE != wrong => e,

@@ -72,7 +72,7 @@ pub fn simple(call: &Call, kind: Kind) -> bool {
 
 /// Is it a write to a [`simple`] file that blocks? No attempt is made without (`loop_rw_iter`).
 pub fn only_blocks(call: &Call, kind: Kind) -> bool {
-    writes(call.sqe.opcode) && simple(call, kind) && waits(call.file.fd())
+    writes(call.sqe.opcode) && simple(call, kind) && sys::blocks(call.file.fd())
 }
 
 /// The outcome of an attempt that only a worker of the kernel's would make: a failure is left to
@@ -96,12 +96,6 @@ pub fn unknown_to_file(call: &Call) -> bool {
     flags != 0 && try_byte(call.file.fd(), writes(call.sqe.opcode), flags) == UNKNOWN_FLAG
 }
 
-/// Does the file block?
-fn waits(fd: i32) -> bool {
-    let flags = sys::borrow(fd).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
-    flags.is_none_or(|flags| !flags.contains(OFlags::NONBLOCK))
-}
-
 /// Is it a file that is read part by part, as inotify's, and so not at all if there is no part?
 /// Those refuse flags that others take; the others refuse a single byte.
 pub fn by_parts(call: &Call, kind: Kind) -> bool {
@@ -118,7 +112,7 @@ pub fn by_parts(call: &Call, kind: Kind) -> bool {
 /// # Errors
 /// `EAGAIN` where it may not block.
 pub fn no_part(fd: i32, flags: u32) -> Result<usize> {
-    let file = sys::borrow(fd).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
+    let file = sys::file_flags(fd);
     let waits = file.is_some_and(|fl| !fl.contains(OFlags::NONBLOCK));
     let asked = flags & super::rw::RWF_NOWAIT != 0;
     if asked && waits && sys::poll_now(fd, sys::POLLIN) == 0 { Err(Errno::EAGAIN) } else { Ok(0) }
@@ -180,7 +174,7 @@ pub fn never_ready(call: &Call, kind: Kind) -> bool {
 /// number and the address of their list, and an eventfd takes no less than eight bytes.
 pub fn may_write(call: &Call) -> Result<()> {
     let asked = call.sqe.op_flags & super::rw::RWF_NOWAIT != 0;
-    if asked && waits(call.file.fd()) {
+    if asked && sys::blocks(call.file.fd()) {
         return Err(Errno::EAGAIN);
     }
     let parts = call.sqe.opcode == IORING_OP_WRITEV_FIXED && call.sqe.len > 0;

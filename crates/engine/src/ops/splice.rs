@@ -71,7 +71,7 @@ pub fn issue(call: &mut Call, _: Try) -> Outcome {
 /// looks at the offsets before, and has the pipe know no RWF_NOWAIT any more.
 fn modes_allow(call: &Call) -> bool {
     let mode = |fd| {
-        let flags = sys::borrow(fd).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
+        let flags = sys::file_flags(fd);
         flags.map(|flags| flags & OFlags::RWMODE)
     };
     let reads = mode(fd_in(call)).is_some_and(|mode| mode != OFlags::WRONLY);

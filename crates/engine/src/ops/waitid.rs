@@ -118,8 +118,7 @@ fn ask(call: &mut Call, more: u32) -> Outcome {
 
 /// Is it content with nothing? So is a pidfd that must not be waited on.
 fn may_be_nothing(c: Child) -> bool {
-    let flags = |fd| rustix::fs::fcntl_getfl(sys::borrow(fd)?).ok();
-    let nonblocking = || flags(c.id).is_some_and(|f| f.contains(OFlags::NONBLOCK));
+    let nonblocking = || sys::file_flags(c.id).is_some_and(|f| f.contains(OFlags::NONBLOCK));
     c.options & WNOHANG != 0 || (c.which == P_PIDFD && nonblocking())
 }
 

@@ -227,10 +227,7 @@ impl Ctx {
             Ok(()) => self.issue(&mut req),
             Err(e) => Outcome::Done(e.res()),
         };
-        let stays = match req.wait {
-            Wait::Poll(Poll { at, stays: true, .. }) => Some(at),
-            _ => None,
-        };
+        let stays = req.wait.stays_at();
         if let Some(at) = stays {
             standing::note(self.standing(at), &req);
         }
@@ -298,10 +295,7 @@ impl Ctx {
         req.arms = req.arms.saturating_add(1);
         self.trace(Step::Armed, &req);
         let key = turns::key(&req);
-        let stays = match req.wait {
-            Wait::Poll(Poll { at, stays: true, .. }) => Some(at),
-            _ => None,
-        };
+        let stays = req.wait.stays_at();
         // The id changes with the slot's generation, so the poll set learns the new one.
         let id = self.slab.insert(req);
         self.turns.rename(key, old, id);

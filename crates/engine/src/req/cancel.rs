@@ -149,7 +149,7 @@ pub fn same_file(a: i32, b: i32) -> bool {
 fn same_inode(a: i32, b: i32) -> Option<bool> {
     let id = |fd| {
         let stat = rustix::fs::fstat(sys::borrow(fd)?).ok()?;
-        let flags = rustix::fs::fcntl_getfl(sys::borrow(fd)?).ok()?;
+        let flags = sys::file_flags(fd)?;
         Some((stat.st_dev, stat.st_ino, flags))
     };
     Some(id(a)? == id(b)?)

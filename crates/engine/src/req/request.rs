@@ -394,6 +394,16 @@ pub enum Wait {
     Model(u64),
 }
 
+impl Wait {
+    /// The number that it waits under, if that stays in the poll set.
+    pub fn stays_at(self) -> Option<i32> {
+        match self {
+            Wait::Poll(Poll { at, stays: true, .. }) => Some(at),
+            _ => None,
+        }
+    }
+}
+
 /// A wait for readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poll {
