@@ -19,6 +19,7 @@ pub mod lane;
 pub mod model;
 pub mod poll;
 pub mod poll_queues;
+mod requeue;
 pub mod sleeper;
 pub mod socket;
 pub mod standing;

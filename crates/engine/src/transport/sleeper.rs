@@ -20,6 +20,9 @@
 //!   woken by the program
 //! ```
 //!
+//! gVisor's requeue does not tell that it has moved somebody: there the sleeper has had time enough
+//! to fall asleep, and goes by itself if it has not ([`super::requeue`]).
+//!
 //! The last look is for a wake between the first look and the move, which found nobody. The second
 //! requeue is for a stopped process: the kernel starts the sleeper's system call anew, so that it
 //! is back on its own word; once that says PLACED, it goes to the program's futex by itself.
@@ -36,6 +39,7 @@ use core::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use super::requeue;
 use super::worker::signal;
 use crate::ctx::Ring;
 use crate::errno::{Errno, Result, check};
@@ -56,6 +60,9 @@ pub const ANY: u32 = u32::MAX;
 const IDLE: u32 = 0;
 const PLACED: u32 = 1;
 const ASKED: u32 = 2;
+
+/// So many times after another thread could run, a new thread is asleep where a processor is free.
+const SURELY_ASLEEP: u32 = 50;
 
 /// `state`: nothing to tell, woken, taken back.
 const BUSY: u32 = 0;
@@ -132,9 +139,21 @@ impl Futex {
         check(sys!(__NR_futex, self.addr, op, 0, 0, self.addr, self.val)).map(|_| ())
     }
 
-    fn sleep(&self, mask: u32) -> Result<usize> {
+    /// Waits for a wake, if it has its value.
+    pub fn sleep(&self, mask: u32) -> Result<usize> {
         let op = op(WAIT_BITSET, self.private);
         check(sys!(__NR_futex, self.addr, op, self.val, 0, 0, mask))
+    }
+
+    /// Moves one sleeper from here to another, if this one has its value.
+    pub fn requeue(&self, to: &Futex) -> Result<usize> {
+        let op = op(CMP_REQUEUE, to.private);
+        check(sys!(__NR_futex, self.addr, op, 0, 1, to.addr, self.val))
+    }
+
+    /// Wakes one sleeper; how many it was.
+    pub fn wake(&self) -> usize {
+        check(sys!(__NR_futex, self.addr, op(WAKE, self.private), 1)).unwrap_or(0)
     }
 
     const fn entry(&self) -> Entry {
@@ -271,23 +290,28 @@ impl Sleeper {
     /// not come back to its own words then.
     fn place(&self, all: &[Futex]) -> Result<()> {
         for (word, f) in self.words.iter().zip(all) {
-            while self.requeue(word, f, IDLE)? == 0 {
-                if self.state.load(SeqCst) != BUSY {
-                    return Err(Errno::EAGAIN);
-                }
-                // Not asleep yet.
-                std::thread::yield_now();
-            }
+            self.move_there(word, f)?;
             word.store(PLACED, SeqCst);
-            self.requeue(word, f, PLACED)?;
+            on(word, PLACED, f.private).requeue(f)?;
         }
         all.iter().try_for_each(Futex::check)
     }
 
-    fn requeue(&self, word: &AtomicU32, to: &Futex, seen: u32) -> Result<usize> {
-        let from = word.as_ptr().expose_provenance();
-        let op = op(CMP_REQUEUE, to.private);
-        check(sys!(__NR_futex, from, op, 0, 1, to.addr, seen))
+    /// Moves the sleeper from `word` to `f`, once it is asleep.
+    fn move_there(&self, word: &AtomicU32, f: &Futex) -> Result<()> {
+        let mut tries = 0;
+        while on(word, IDLE, f.private).requeue(f)? == 0 {
+            if self.state.load(SeqCst) != BUSY {
+                return Err(Errno::EAGAIN);
+            }
+            // Not asleep yet, or it was moved, and the kernel does not say so.
+            tries += 1;
+            if tries > SURELY_ASLEEP && !requeue::tells() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 
     /// Ends its sleep on its own word, to look what is asked.
@@ -295,8 +319,7 @@ impl Sleeper {
         let word = self.flag();
         word.store(ASKED, SeqCst);
         for private in [false, true] {
-            let word = word.as_ptr().expose_provenance();
-            sys!(__NR_futex, word, op(WAKE, private), 1);
+            on(word, ASKED, private).wake();
         }
     }
 
@@ -385,10 +408,7 @@ impl Sleeper {
 
     /// Sleeps on its own words; of several, on those that are not placed.
     fn sleep_in_bed(&self) -> Result<usize> {
-        let own = |i: usize, private| {
-            let addr = self.words[i].as_ptr().expose_provenance() as u64;
-            Futex { addr, val: IDLE, private }
-        };
+        let own = |i: usize, private| on(&self.words[i], IDLE, private);
         match &self.bed {
             Bed::One { private, mask } => own(0, *private).sleep(*mask),
             Bed::Many(all) => {
@@ -470,6 +490,11 @@ impl Job {
         let same = |w: &Futex| all.iter().position(|f| (f.addr, f.private) == (w.addr, w.private));
         woken.and_then(same).map_or(res, |n| n as i32)
     }
+}
+
+/// A word of our own, as a futex.
+pub fn on(word: &AtomicU32, val: u32, private: bool) -> Futex {
+    Futex { addr: word.as_ptr().expose_provenance() as u64, val, private }
 }
 
 fn sleep_on(entries: &[Entry]) -> Result<usize> {
