@@ -4,11 +4,13 @@
 # ring, and a line of softring's says why) or "fails". A cell that differs from
 # ci/environments.tsv fails the script.
 #
-# --quick leaves out real programs and containers, which need packages.
+# --quick leaves out real programs, sandboxes and containers, which need packages.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 # shellcheck source=ci/lib.sh
 . ci/lib.sh
+# shellcheck source=ci/containers.sh
+. ci/containers.sh
 
 usage() {
     cat <<'END'
@@ -51,7 +53,7 @@ export TMPDIR BIN
 SOFTRING=$BIN/softring CHECKS=$BIN/softring-environments LIBRARY=$BIN/libsoftring.so
 
 ROWS=() SKIPPED=()
-declare -A POLICY WRAP UNFIT
+declare -A POLICY WRAP UNFIT SANDBOX
 
 # row NAME POLICY…  a row whose programs run under a policy of `softring-environments under`.
 row() {
@@ -89,20 +91,6 @@ pid_namespace() {
     unshare --pid --fork --mount-proc "$@"
 }
 
-bubblewrap() {
-    bwrap --unshare-all --die-with-parent --ro-bind / / --dev /dev --proc /proc \
-        --bind "$TMPDIR" "$TMPDIR" "$@"
-}
-
-gvisor() {
-    runsc --rootless --network=none "do" "$@"
-}
-
-container() {
-    podman run --rm --quiet --network=none -v "$SCRATCH:$SCRATCH" -e TMPDIR -e LD_PRELOAD \
-        --rootfs /:O "$@"
-}
-
 rows() {
     local call answer nr
     row 'nothing denied'
@@ -123,6 +111,9 @@ rows() {
     row 'memory 64 MiB' rings=EPERM as=64
     UNFIT['memory 64 MiB']=' fio qemu '
     [ -n "$QUICK" ] || skip 'memory 64 MiB, fio and qemu' 'they need more, also without softring'
+    # At the end of a thread, if its stack is large.
+    UNFIT['madvise kill']=' qemu '
+    [ -n "$QUICK" ] || skip 'madvise kill, qemu' 'the C library calls it now and then'
     row 'another user' rings=EPERM user=65534
     wrapped 'old release' old_release rings=EPERM
     if unshare -m true 2>/dev/null; then
@@ -142,7 +133,8 @@ rows() {
     done
 }
 
-# sandboxed NAME COMMAND FUNCTION  a row for a sandbox, if it is there and runs at all.
+# sandboxed NAME COMMAND FUNCTION [OPTION]  a row for a sandbox, if it is there and runs at all;
+# softring run gets the option.
 sandboxed() {
     local why
     if ! command -v "$2" >/dev/null; then
@@ -150,42 +142,78 @@ sandboxed() {
     elif ! why=$("$3" true 2>&1); then
         skip "$1" "it does not run here: $(tail -n 1 <<<"$why")"
     else
-        wrapped "$1" "$3" rings=EPERM
+        wrapped "$1" "$3"
+        SANDBOX[$1]=${4:---engine=auto}
     fi
 }
 
 sandboxes() {
-    [ -n "$QUICK" ] || command -v bwrap >/dev/null || need bwrap:bubblewrap || true
+    if [ -n "$QUICK" ]; then
+        skip 'containers and sandboxes' 'they need packages, and --quick was given'
+        return
+    fi
+    containers
     sandboxed bubblewrap bwrap bubblewrap
     sandboxed gVisor runsc gvisor
+    sandboxed 'gVisor, user engine' runsc gvisor --engine=user
+    sandboxed 'gVisor, rootless' runsc gvisor_rootless
     sandboxed podman podman container
+    sandboxed 'podman, rootless' podman container_rootless
+    if [ -s "$PROFILE" ]; then
+        sandboxed "podman, Docker's profile" podman container_docker
+        sandboxed "podman, rootless, Docker's" podman container_rootless_docker
+    else
+        skip "Docker's profile" 'go, which fetches it, is not installed or finds no proxy'
+    fi
+    sandboxed buildah buildah image_build
 }
 
-# program COLUMN  the command of a column.
+FIO=(fio --name=v --size=1m --bs=16k --rw=randwrite --verify=crc32c --iodepth=8 --unlink=1
+    "--directory=$TMPDIR" --minimal)
+QEMU=(qemu-img bench -q -c 200 -d 8 -s 4096 -f raw -t none -w)
+
+# fits ROW COLUMN  can this machine, and that environment, run it at all?
+fits() {
+    [[ ${UNFIT[$1]:-} != *" $2 "* ]] || return 1
+    [ "$2" != node ] || [ -n "${SANDBOX[$1]:-}" ]
+}
+
+# program ROW COLUMN  the command of a cell.
 program() {
-    case $1 in
+    local run=("$SOFTRING" run "${SANDBOX[$1]:---engine=auto}" --)
+    local fio=("${FIO[@]}" "--filename=fio.$BASHPID" "--output=$TMPDIR/fio.$BASHPID.out")
+    case $2 in
         doctor) PROGRAM=("$SOFTRING" doctor --json) ;;
-        run) PROGRAM=("$SOFTRING" run -- "$CHECKS" checks) ;;
-        preload) PROGRAM=(env "LD_PRELOAD=$LIBRARY" "$CHECKS" checks) ;;
-        fio) PROGRAM=("$SOFTRING" run -- fio --name=v --ioengine=io_uring --size=1m --bs=16k
-            --rw=randwrite --verify=crc32c --iodepth=8 --directory="$TMPDIR"
-            --filename="fio.$BASHPID" --unlink=1 --minimal --output="$TMPDIR/fio.$BASHPID.out") ;;
-        qemu) PROGRAM=("$SOFTRING" run -- qemu-img bench -q -c 200 -d 8 -s 4096 -f raw -i io_uring
-            -t none -w "$TMPDIR/disk") ;;
+        run) PROGRAM=("${run[@]}" "$CHECKS" checks) ;;
+        preload)
+            PROGRAM=(env "LD_PRELOAD=$LIBRARY" "$CHECKS" checks)
+            [ "${SANDBOX[$1]:-}" != --engine=user ] ||
+                PROGRAM=(env SOFTRING_ENGINE=user "${PROGRAM[@]:1}")
+            ;;
+        fio) PROGRAM=("${run[@]}" "${fio[@]}" --ioengine=io_uring) ;;
+        qemu) PROGRAM=("${run[@]}" "${QEMU[@]}" -i io_uring "$TMPDIR/disk") ;;
+        'fio alone') PROGRAM=("${fio[@]}" --ioengine=psync) ;;
+        'qemu alone') PROGRAM=("${QEMU[@]}" -i threads "$TMPDIR/disk") ;;
+        node)
+            mkdir -p "$TMPDIR/node.$BASHPID" && chmod 777 "$TMPDIR/node.$BASHPID"
+            PROGRAM=(env UV_USE_IO_URING=1 "${run[@]}" node "$BIN/node-files.js"
+                "$TMPDIR/node.$BASHPID" 60)
+            ;;
     esac
 }
 
 # cell ROW COLUMN  runs one, and leaves its verdict in a file.
 cell() {
     local name=$1 column=$2 log verdict rc why policy
+    local under=(timeout -k 2 "$CELL" "$CHECKS" under)
     # A user for this cell alone, whose processes no other cell counts.
     policy=${POLICY[$name]//user=own/user=$((60000 + BASHPID % 5000))}
     log=$LOGS/${name//[ \/]/_}.$column
-    program "$column"
+    program "$name" "$column"
     # shellcheck disable=SC2086  # a policy is words, a wrapper may be none
-    ${WRAP[$name]:-} timeout -k 2 $CELL "$CHECKS" under $policy -- "${PROGRAM[@]}" \
-        >"$log" 2>&1 </dev/null
+    ${WRAP[$name]:-} "${under[@]}" $policy -- "${PROGRAM[@]}" >"$log" 2>&1 </dev/null
     rc=$?
+    [ $rc != 0 ] || [ "$column" != node ] || grep -qx "$DIGEST" "$log" || rc=1
     why=$(grep '^softring: ' "$log" | grep -v -m1 '^softring: this program')
     if [ $rc = 0 ]; then
         verdict=works
@@ -195,6 +223,11 @@ cell() {
         verdict=refused
     else
         verdict="fails ($rc)"
+        program "$name" "$column alone"
+        # shellcheck disable=SC2086
+        [[ $column != fio && $column != qemu ]] ||
+            ${WRAP[$name]:-} "${under[@]}" $policy -- "${PROGRAM[@]}" >"$log.alone" 2>&1 ||
+            verdict='fails alone'
     fi
     printf '%s\n' "$verdict" >"$SCRATCH/cells/${name//\//_}.$column"
 }
@@ -219,14 +252,23 @@ if [ -z "$QUICK" ]; then
     COLUMNS+=(fio qemu)
     head -c 4194304 /dev/zero >"$TMPDIR/disk"
     chmod 666 "$TMPDIR/disk"
+    if command -v node >/dev/null; then
+        COLUMNS+=(node)
+        cp ci/node-files.js "$BIN"
+        mkdir "$TMPDIR/node"
+        DIGEST=$(node ci/node-files.js "$TMPDIR/node" 60)
+    else
+        skip 'Node in sandboxes' 'node is not installed'
+    fi
 fi
+trap 'containers_end; chmod -R u+rwX "$SCRATCH" 2>/dev/null; rm -rf "$SCRATCH"' EXIT
 rows
 
 began=$SECONDS
 for name in "${ROWS[@]}"; do
     wanted "$name" || continue
     for column in "${COLUMNS[@]}"; do
-        [[ ${UNFIT[$name]:-} = *" $column "* ]] && continue
+        fits "$name" "$column" || continue
         while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do wait -n; done
         cell "$name" "$column" &
     done
@@ -245,7 +287,7 @@ for name in "${ROWS[@]}"; do
     wanted "$name" || continue
     cells=()
     for column in "${COLUMNS[@]}"; do
-        if [[ ${UNFIT[$name]:-} = *" $column "* ]]; then
+        if ! fits "$name" "$column"; then
             cells+=(-)
             continue
         fi

@@ -5,6 +5,8 @@ use super::fixture::*;
 use super::{Checked, Fault};
 use crate::sqe::{self, SqeExt, addr, addr_mut};
 use softring_engine::abi::*;
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -142,6 +144,11 @@ fn open2(f: &Fixture) -> Checked {
     let how = [0u64; 3];
     let at = path.as_ptr().expose_provenance();
     let open = sqe::rw(IORING_OP_OPENAT2, libc::AT_FDCWD, at, 24, addr(&how) as u64);
+    let (read, none) = (OFlags::RDONLY, ResolveFlags::empty());
+    let direct = rustix::fs::openat2(rustix::fs::CWD, &path, read, Mode::empty(), none);
+    if direct.is_err_and(|e| e == Errno::NOSYS) {
+        return expect(&mut ring, "openat2 where there is none", open, -libc::ENOSYS);
+    }
     let fd = one(&mut ring, "openat2", open)?;
     expect(&mut ring, "close", sqe::op(IORING_OP_CLOSE, fd), 0)
 }

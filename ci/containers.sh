@@ -1,0 +1,102 @@
+# Containers and sandboxes for ci/environments.sh: each function runs a command in one. They see
+# the machine's own /usr, and $SCRATCH; their images are made here, none is fetched.
+# shellcheck shell=bash
+
+# Seconds for a container with what runs in it, which ends itself before.
+CONTAINER=120
+# github.com/moby/profiles: what Docker's daemon applies.
+PROFILES=github.com/moby/profiles/seccomp@v0.3.0
+
+bubblewrap() {
+    bwrap --unshare-all --die-with-parent --ro-bind / / --dev /dev --proc /proc \
+        --bind "$TMPDIR" "$TMPDIR" "$@"
+}
+
+gvisor() {
+    timeout -k 5 $CONTAINER runsc --network=none "do" "$@"
+}
+
+gvisor_rootless() {
+    timeout -k 5 $CONTAINER runsc --rootless --network=none "do" "$@"
+}
+
+# a_podman [OPTION]… -- COMMAND…  in a container with Podman's own profile. Limits that a machine
+# denies to its root, and cgroups of two versions at once, stop crun and Podman's defaults.
+a_podman() {
+    local more=()
+    while [ "$1" != -- ]; do more+=("$1"); shift; done
+    timeout -k 5 $CONTAINER podman --cgroup-manager=cgroupfs --runtime=runc run --rm --quiet \
+        --network=none --ulimit=nofile=1024:1024 --ulimit=nproc=2000:2000 \
+        -v /usr:/usr:ro -v "$SCRATCH:$SCRATCH" -e TMPDIR "${more[@]}" --rootfs "$IMAGE" "${@:2}"
+}
+
+# nobody COMMAND…  as a user without rights, whose files are in the scratch directory.
+nobody() {
+    setpriv --reuid=65534 --regid=65534 --clear-groups \
+        env "HOME=$ROOTLESS/home" "XDG_RUNTIME_DIR=$ROOTLESS/run" "$@"
+}
+
+container() {
+    a_podman -- "$@"
+}
+
+container_docker() {
+    a_podman "--security-opt=seccomp=$PROFILE" -- "$@"
+}
+
+container_rootless() {
+    export -f a_podman
+    export CONTAINER SCRATCH
+    # shellcheck disable=SC2016  # the inner shell expands these
+    IMAGE=$ROOTLESS/image nobody bash -c 'a_podman -- "$@"' bash "$@"
+}
+
+container_rootless_docker() {
+    export -f a_podman
+    export CONTAINER SCRATCH PROFILE
+    # shellcheck disable=SC2016  # the inner shell expands these
+    IMAGE=$ROOTLESS/image nobody bash -c 'a_podman "--security-opt=seccomp=$PROFILE" -- "$@"' \
+        bash "$@"
+}
+
+# In a working container, as a RUN line of a Dockerfile is.
+image_build() {
+    timeout -k 5 $CONTAINER buildah run --isolation=oci --runtime=runc -v /usr:/usr:ro \
+        -v "$SCRATCH:$SCRATCH" -e "TMPDIR=$TMPDIR" "$BUILT" -- "$@"
+}
+
+# image DIR  makes a root directory in which the machine's /usr can be mounted.
+image() {
+    local link
+    mkdir -p "$1"/{usr,proc,sys,dev,tmp,run,etc}
+    for link in bin lib lib64 sbin; do ln -sfn usr/$link "$1/$link"; done
+    cp /etc/ld.so.cache /etc/passwd "$1/etc"
+}
+
+# containers  installs what containers need, and makes their images and profiles.
+containers() {
+    IMAGE=$SCRATCH/image ROOTLESS=$SCRATCH/rootless PROFILE='' BUILT=''
+    export IMAGE
+    (need podman:podman runc:runc buildah:buildah runsc:runsc newuidmap:uidmap bwrap:bubblewrap)
+    image "$IMAGE"
+    image "$ROOTLESS/image"
+    mkdir -p "$ROOTLESS"/{home,run}
+    chmod 700 "$ROOTLESS/run"
+    chown -R 65534:65534 "$ROOTLESS" 2>/dev/null
+    if command -v go >/dev/null; then
+        PROFILE=$(cd "$SCRATCH" && GOFLAGS=-modcacherw GOPATH=$SCRATCH/go \
+            go mod download -json $PROFILES 2>/dev/null |
+            sed -n 's/.*"Dir": "\(.*\)".*/\1\/default.json/p')
+    fi
+    if command -v buildah >/dev/null && BUILT=$(buildah from --quiet scratch 2>/dev/null); then
+        image "$(buildah mount "$BUILT")"
+    fi
+}
+
+# containers_end  removes what is not in the scratch directory, and a process that rootless Podman
+# leaves behind.
+containers_end() {
+    local pause=${ROOTLESS:-/none}/run/libpod/tmp/pause.pid
+    [ -z "${BUILT:-}" ] || buildah rm "$BUILT" >/dev/null
+    [ ! -s "$pause" ] || kill "$(cat "$pause")" 2>/dev/null
+}
