@@ -27,7 +27,10 @@ pub fn tells() -> bool {
 fn try_it() -> bool {
     let words = Arc::new([const { AtomicU32::new(0) }; 2]);
     let theirs = words.clone();
-    let life = move || while theirs[1].load(SeqCst) == 0 && on(&theirs[0], 0, true).sleep(ANY).is_err() {};
+    let life = move || {
+        let [from, _] = theirs.each_ref().map(|word| on(word, 0, true));
+        while theirs[1].load(SeqCst) == 0 && from.sleep(ANY).is_err() {}
+    };
     let name = format!("iou-slp-{}", crate::fork::pid());
     let _blocked = super::worker::signal::BlockAll::new();
     if crate::threads::start(&name, WORKER_STACK, life).is_err() {
