@@ -99,7 +99,9 @@ fn no_way_to_start_one_is_left_out() {
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 int main(int argc, char **argv)
@@ -117,16 +119,22 @@ int main(int argc, char **argv)
     case 6: posix_spawn(&pid, "./ring", 0, 0, args, none); break;
     case 7: posix_spawnp(&pid, "./ring", 0, 0, args, none); break;
     case 8: if (!(pid = vfork())) { execve("./ring", args, none); _exit(1); }
+    break;
+    case 9: syscall(SYS_execve, "./ring", args, none); break;
+    case 10: environ = none; return system("./ring");
+    case 11: environ = none; return pclose(popen("./ring", "r"));
     }
     int status = 1;
     return waitpid(pid, &status, 0) != pid || status;
 }
 "#;
     build(dir, "start", &["-w"], source).unwrap();
-    for way in 0..9 {
+    for way in 0..12 {
         let lines = said(dir, &["--deny"], &format!("./start {way}"));
         assert_eq!(lines.len(), 1, "{way}: {lines:?}");
-        assert!(lines[0].contains("ring starts without softring"), "{way}: {lines:?}");
+        let name = if way < 10 { "ring" } else { "/bin/sh" };
+        let expected = format!("{name} starts without softring");
+        assert!(lines[0].contains(&expected), "{way}: {lines:?}");
     }
 }
 

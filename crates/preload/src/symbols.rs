@@ -44,6 +44,7 @@ pub const INTERPOSED: &[&str] = &[
     "nanosleep",
     "pclose",
     "poll",
+    "popen",
     "posix_spawn",
     "posix_spawnp",
     "ppoll",
@@ -70,6 +71,7 @@ pub const INTERPOSED: &[&str] = &[
     "sigprocmask",
     "sleep",
     "syscall",
+    "system",
     "unshare",
     "usleep",
 ];

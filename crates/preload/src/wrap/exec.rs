@@ -191,6 +191,32 @@ unsafe extern "C" fn posix_spawnp(
     next.map_or(libc::ENOSYS, |f| unsafe { f(pid, file, actions, attributes, argv, envp) })
 }
 
+/// `system(3)`: execute a shell command.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn system(command: Path) -> c_int {
+    let next = next!(c"system", fn(Path) -> c_int);
+    if !command.is_null() {
+        shell();
+    }
+    // SAFETY: the program's own call.
+    next.map_or_else(missing, |f| unsafe { f(command) })
+}
+
+/// `popen(3)`: pipe stream to or from a process, which is a shell.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn popen(command: Path, mode: Path) -> *mut c_void {
+    let next = next!(c"popen", fn(Path, Path) -> *mut c_void);
+    shell();
+    // SAFETY: the program's own call.
+    next.map_or(core::ptr::null_mut(), |f| unsafe { f(command, mode) })
+}
+
+/// The C library starts a shell, by calls of its own.
+fn shell() {
+    // SAFETY: the C library's variable; who changes it while others read it breaks its rules.
+    children::starts(Program::At(libc::AT_FDCWD, c"/bin/sh".as_ptr()), unsafe { environ });
+}
+
 fn missing() -> c_int {
     raw::set_errno(libc::ENOSYS);
     -1
