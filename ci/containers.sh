@@ -59,10 +59,37 @@ container_rootless_docker() {
         bash "$@"
 }
 
-# In a working container, as a RUN line of a Dockerfile is.
+# What Buildah is given for a command in a working container, as a RUN line of a Dockerfile is.
+in_build() {
+    RUN=(run --network=none --runtime=runc -v /usr:/usr:ro -v "$SCRATCH:$SCRATCH"
+        -e "TMPDIR=$TMPDIR" "$@")
+}
+
+# a_buildah CONTAINER COMMAND…
+a_buildah() {
+    in_build --isolation=oci
+    timeout -k 5 $CONTAINER buildah "${RUN[@]}" "$1" -- "${@:2}"
+}
+
+image_build_rootless() {
+    in_build --isolation=rootless
+    nobody timeout -k 5 $CONTAINER buildah --storage-driver=vfs "${RUN[@]}" "$NOBODYS" -- "$@"
+}
+
 image_build() {
-    timeout -k 5 $CONTAINER buildah run --isolation=oci --runtime=runc -v /usr:/usr:ro \
-        -v "$SCRATCH:$SCRATCH" -e "TMPDIR=$TMPDIR" "$BUILT" -- "$@"
+    a_buildah "${BUILT[0]}" "$@"
+}
+
+image_build_docker() {
+    a_buildah "${BUILT[1]}" "$@"
+}
+
+# working_container [OPTION]…  makes one for Buildah.
+working_container() {
+    local name
+    name=$(buildah from --quiet "$@" scratch) || return
+    BUILT+=("$name")
+    image "$(buildah mount "$name")"
 }
 
 # image DIR  makes a root directory in which the machine's /usr can be mounted.
@@ -75,7 +102,7 @@ image() {
 
 # containers  installs what containers need, and makes their images and profiles.
 containers() {
-    IMAGE=$SCRATCH/image ROOTLESS=$SCRATCH/rootless PROFILE='' BUILT=''
+    IMAGE=$SCRATCH/image ROOTLESS=$SCRATCH/rootless PROFILE='' BUILT=() NOBODYS=''
     export IMAGE
     (need podman:podman runc:runc buildah:buildah runsc:runsc newuidmap:uidmap bwrap:bubblewrap)
     image "$IMAGE"
@@ -88,8 +115,14 @@ containers() {
             go mod download -json $PROFILES 2>/dev/null |
             sed -n 's/.*"Dir": "\(.*\)".*/\1\/default.json/p')
     fi
-    if command -v buildah >/dev/null && BUILT=$(buildah from --quiet scratch 2>/dev/null); then
-        image "$(buildah mount "$BUILT")"
+    if command -v buildah >/dev/null; then
+        working_container
+        [ ! -s "$PROFILE" ] || working_container "--security-opt=seccomp=$PROFILE"
+        NOBODYS=$(nobody buildah --storage-driver=vfs from --quiet scratch 2>/dev/null)
+        # shellcheck disable=SC2016  # the inner shell expands these
+        nobody buildah --storage-driver=vfs unshare sh -c \
+            'cp -a "$1/." "$(buildah --storage-driver=vfs mount "$2")"' sh \
+            "$ROOTLESS/image" "$NOBODYS" 2>/dev/null
     fi
 }
 
@@ -97,6 +130,6 @@ containers() {
 # leaves behind.
 containers_end() {
     local pause=${ROOTLESS:-/none}/run/libpod/tmp/pause.pid
-    [ -z "${BUILT:-}" ] || buildah rm "$BUILT" >/dev/null
+    [ -z "${BUILT[*]:-}" ] || buildah rm "${BUILT[@]}" >/dev/null
     [ ! -s "$pause" ] || kill "$(cat "$pause")" 2>/dev/null
 }

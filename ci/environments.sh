@@ -166,6 +166,8 @@ sandboxes() {
         skip "Docker's profile" 'go, which fetches it, is not installed or finds no proxy'
     fi
     sandboxed buildah buildah image_build
+    sandboxed 'buildah, rootless' buildah image_build_rootless
+    [ ! -s "$PROFILE" ] || sandboxed "buildah, Docker's profile" buildah image_build_docker
 }
 
 FIO=(fio --name=v --size=1m --bs=16k --rw=randwrite --verify=crc32c --iodepth=8 --unlink=1
