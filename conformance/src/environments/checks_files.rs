@@ -17,6 +17,7 @@ pub const CHECKS: &[Check] = &[
     check!(vectors),
     check!(position),
     check!(asynchronous),
+    check!(cold),
     check!(direct),
     check!(direct_batch),
     check!(sync, "fallocate"),
@@ -69,6 +70,31 @@ fn asynchronous(f: &Fixture) -> Checked {
     let read = sqe::read(fd, &mut buf, 0).with(IOSQE_ASYNC);
     expect(&mut ring, "read by a worker", read, 8)?;
     same("data", &buf, b"softring")
+}
+
+/// Reads of a file that no cache holds, many at a time and in no order.
+fn cold(f: &Fixture) -> Checked {
+    const PIECE: usize = 8192;
+    const PIECES: usize = 512;
+    const DEPTH: usize = 16;
+    let data: Vec<u8> = (0..PIECE * PIECES).map(|i| (i / 61 ^ i / 4096) as u8).collect();
+    let (file, mut ring) = (f.file("cold", &data)?, f.ring(DEPTH as u32, 0)?);
+    fine("fsync", file.sync_all())?;
+    let advice = rustix::fs::Advice::DontNeed;
+    fine("fadvise", rustix::fs::fadvise(&file, 0, None, advice).map_err(Into::into))?;
+    let mut bufs = vec![vec![0; PIECE]; DEPTH];
+    for round in 0..PIECES / DEPTH {
+        let pieces: Vec<_> = (0..DEPTH).map(|i| (round * DEPTH + i) * 211 % PIECES).collect();
+        let read = |(piece, buf): (&usize, &mut Vec<u8>)| {
+            sqe::read(file.as_raw_fd(), buf, (piece * PIECE) as u64)
+        };
+        let reads = pieces.iter().zip(&mut bufs).map(|both| (read(both), PIECE as i32));
+        batch(&mut ring, "reads", &reads.collect::<Vec<_>>())?;
+        for (piece, buf) in pieces.iter().zip(&bufs) {
+            same("data", buf == &data[piece * PIECE..][..PIECE], true)?;
+        }
+    }
+    Ok(())
 }
 
 const BLOCK: usize = 4096;

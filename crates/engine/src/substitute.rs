@@ -92,17 +92,33 @@ pub fn epoll_wait(
 /// The offset that means a file's own position.
 const CURRENT: u64 = u64::MAX;
 
-/// May this kernel ignore `RWF_NOWAIT` on pipes and eventfds, and wait? gVisor does, which names
-/// itself an old Linux; to try it would mean to wait. A Linux as old refuses the flag there.
-fn ignores_nowait() -> bool {
-    const KNOWS: (u32, u32) = (5, 8);
-    static IGNORES: OnceLock<bool> = OnceLock::new();
-    *IGNORES.get_or_init(|| {
+/// The release that the kernel calls itself by: version and patch level.
+fn release() -> (u32, u32) {
+    static RELEASE: OnceLock<(u32, u32)> = OnceLock::new();
+    *RELEASE.get_or_init(|| {
         let name = rustix::system::uname();
         let mut numbers = name.release().to_bytes().split(|b| !b.is_ascii_digit());
         let mut number = || core::str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
-        (number().unwrap_or(0), number().unwrap_or(0)) < KNOWS
+        (number().unwrap_or(0), number().unwrap_or(0))
     })
+}
+
+/// May this kernel ignore `RWF_NOWAIT` on pipes and eventfds, and wait? gVisor does, which names
+/// itself an old Linux; to try it would mean to wait. A Linux as old refuses the flag there.
+fn ignores_nowait() -> bool {
+    release() < (5, 8)
+}
+
+/// Did a read with `RWF_NOWAIT` answer 0 where the file does not end? Linux 5.9 and 5.10 do so now
+/// and then for what is not in the page cache yet (`generic_file_buffered_read`; preadv2(2), BUGS).
+fn ends_early(fd: i32, off: u64) -> bool {
+    let position = |fd| rustix::fs::tell(fd).unwrap_or(0);
+    release() < (5, 11)
+        && sys::borrow(fd).is_some_and(|fd| {
+            let at = if off == CURRENT { position(fd) } else { off };
+            // What has no size, as a block device, may go on, too.
+            rustix::fs::fstat(fd).is_ok_and(|s| s.st_size == 0 || at < s.st_size.cast_unsigned())
+        })
 }
 
 fn is_file(fd: i32) -> bool {
@@ -115,7 +131,7 @@ fn is_file(fd: i32) -> bool {
 /// answer as a file that does not know them.
 ///
 /// # Errors
-/// As the call.
+/// As the call; `EAGAIN` also where a kernel takes what it has not read yet for the file's end.
 pub fn transfer(
     writes: bool,
     fd: i32,
@@ -133,6 +149,9 @@ pub fn transfer(
         true => sys!(__NR_pwritev2, fd, iov, count, off, high, flags),
         false => sys!(__NR_preadv2, fd, iov, count, off, high, flags),
     });
+    if done == Ok(0) && !writes && flags & RWF_NOWAIT != 0 && ends_early(fd, off) {
+        return Err(Errno::EAGAIN);
+    }
     if done != Err(Errno::ENOSYS) {
         return done;
     }

@@ -1,0 +1,88 @@
+# Virtual machines for checks that take another kernel, or a machine of their own.
+# shellcheck shell=bash
+# shellcheck source=ci/lib.sh
+
+VM_NEEDS=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio dpkg-deb:dpkg)
+
+# unpack_kernel DEB TO  takes the kernel out of a package.
+unpack_kernel() {
+    local dir=$SCRATCH/unpack
+    rm -rf "$dir"
+    mkdir -p "$dir" "$(dirname "$2")"
+    dpkg-deb --fsys-tarfile "$1" | tar -x -C "$dir" --wildcards './boot/vmlinuz-*'
+    mv "$dir"/boot/vmlinuz-* "$2"
+}
+
+# fetch_kernel SUITE TO  Debian's kernel for clouds of that suite, with NVMe and ext4 built in:
+# unpacked, not installed. The archive is the machine's own; lists of old suites have expired.
+fetch_kernel() {
+    local suite=$1 apt=$SCRATCH/apt-$1 package uri
+    mkdir -p "$apt/lists/partial" "$apt/debs"
+    uri=$(apt-get indextargets 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' \
+        --format '$(REPO_URI)' | grep -v security | head -n 1)
+    [ -n "$uri" ] || die "apt knows no Debian archive; add one and run 'apt-get update'"
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $suite main" \
+        >"$apt/sources.list"
+    local options=(-qq -o "Dir::Etc::sourcelist=$apt/sources.list"
+        -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$apt/lists"
+        -o "Dir::Cache::pkgcache=$apt/pkgcache.bin" -o "Dir::Cache::srcpkgcache=$apt/src.bin"
+        -o Acquire::Check-Valid-Until=false -o APT::Sandbox::User=root
+        -o Acquire::Languages=none)
+    apt-get "${options[@]}" update || die "cannot read the package list of $suite"
+    package=$(apt-cache "${options[@]:1}" depends "linux-image-cloud-amd64" |
+        sed -n 's/.*Depends: //p' | head -n 1)
+    # Newer packages of that name hold nothing but what they depend on.
+    local binary=${package/image/binary}
+    apt-cache "${options[@]:1}" show "$binary" >/dev/null 2>&1 && package=$binary
+    (cd "$apt/debs" && apt-get "${options[@]}" download "$package") ||
+        die "cannot fetch ${package:-the kernel linux-image-cloud-amd64} of $suite"
+    unpack_kernel "$apt/debs"/linux-*.deb "$2"
+}
+
+# put FILE…  copies programs and the libraries that they need into ROOT, as they lie here.
+put() {
+    local file library
+    for file in "$@"; do
+        install -D "$file" "$ROOT$file"
+        ldd "$file" 2>/dev/null | grep -o '/[^ ]*' | while read -r library; do
+            [ -e "$ROOT$library" ] || install -D "$library" "$ROOT$library"
+        done
+    done
+}
+
+# root_fs  begins ROOT; the script that it reads is what the machine does, after the usual mounts.
+root_fs() {
+    mkdir -p "$ROOT"/{bin,dev,proc,sys,tmp,mnt,etc}
+    cp "$(command -v busybox)" "$ROOT/bin/busybox"
+    {
+        cat <<'END'
+#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin:/usr/bin:/usr/sbin
+mount -t devtmpfs none /dev
+mkdir -p /dev/shm /dev/pts
+mount -t tmpfs none /dev/shm
+mount -t devpts none /dev/pts
+mount -t proc none /proc
+mount -t sysfs none /sys
+mount -t tmpfs none /tmp
+ip link set lo up
+until [ -e /dev/nvme0n1 ]; do sleep 0.1; done
+END
+        cat
+        echo 'poweroff -f'
+    } >"$ROOT/init"
+    chmod +x "$ROOT/init"
+}
+
+# boot KERNEL [OPTION]…  runs ROOT under that kernel, with the NVMe disk DISK, two poll queues for
+# it and what more QEMU is told; prints what the machine prints.
+boot() {
+    (cd "$ROOT" && find . | cpio -o -H newc --quiet | gzip -1) >"$SCRATCH/initrd"
+    timeout "$LIMIT" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m "${MEMORY:-1024}" \
+        -smp 2 -nographic -no-reboot -nodefaults -serial stdio -kernel "$1" \
+        -initrd "$SCRATCH/initrd" \
+        -append 'console=ttyS0 quiet loglevel=0 panic=-1 nvme.poll_queues=1' \
+        -drive file="$DISK",if=none,format=raw,id=disk \
+        -device nvme,serial=softring,drive=disk "${@:2}" </dev/null | tr -d '\r'
+}
