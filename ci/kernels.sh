@@ -82,8 +82,8 @@ for suite in "${SUITES[@]}"; do
     mkfs.ext4 -q "$DISK"
     note "booting the kernel of $suite"
     boot "$kernel" >"$LOGS/$suite"
-    sed -n 's/^kernel: /\n== /p; s/^part: \(.*\) 0$/works   \1/p; s/^part: \(.*\) \([0-9]*\)$/fails   \1 (\2)/p' \
-        "$LOGS/$suite" | tr -d '\0'
+    tr -d '\0' <"$LOGS/$suite" | sed -n -e 's/^kernel: /\n== /p' \
+        -e 's/^part: \(.*\) 0$/works   \1/p' -e 's/^part: \(.*\) \([0-9]*\)$/fails   \1 (\2)/p'
     grep -a -E '^(DIFFERS|\| all )' "$LOGS/$suite"
     grep -a -q '^part: conformance 0' "$LOGS/$suite" || FAILED=1
     ! grep -a -E -q '^part: .* [1-9][0-9]*$' "$LOGS/$suite" || FAILED=1

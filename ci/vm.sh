@@ -2,6 +2,7 @@
 # shellcheck shell=bash
 # shellcheck source=ci/lib.sh
 
+# shellcheck disable=SC2034  # what is set here is used by the scripts
 VM_NEEDS=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio dpkg-deb:dpkg)
 
 # unpack_kernel DEB TO  takes the kernel out of a package.
@@ -9,8 +10,8 @@ unpack_kernel() {
     local dir=$SCRATCH/unpack
     rm -rf "$dir"
     mkdir -p "$dir" "$(dirname "$2")"
-    dpkg-deb --fsys-tarfile "$1" | tar -x -C "$dir" --wildcards './boot/vmlinuz-*'
-    mv "$dir"/boot/vmlinuz-* "$2"
+    dpkg-deb --fsys-tarfile "$1" | tar -x -C "$dir" --wildcards '*/vmlinuz*'
+    mv "$(find "$dir" -name 'vmlinuz*')" "$2"
 }
 
 # fetch_kernel SUITE TO  Debian's kernel for clouds of that suite, with NVMe and ext4 built in:
@@ -18,6 +19,7 @@ unpack_kernel() {
 fetch_kernel() {
     local suite=$1 apt=$SCRATCH/apt-$1 package uri
     mkdir -p "$apt/lists/partial" "$apt/debs"
+    # shellcheck disable=SC2016  # apt-get fills this in
     uri=$(apt-get indextargets 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' \
         --format '$(REPO_URI)' | grep -v security | head -n 1)
     [ -n "$uri" ] || die "apt knows no Debian archive; add one and run 'apt-get update'"
@@ -30,7 +32,7 @@ fetch_kernel() {
         -o Acquire::Languages=none)
     apt-get "${options[@]}" update || die "cannot read the package list of $suite"
     package=$(apt-cache "${options[@]:1}" depends "linux-image-cloud-amd64" |
-        sed -n 's/.*Depends: //p' | head -n 1)
+        sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
     # Newer packages of that name hold nothing but what they depend on.
     local binary=${package/image/binary}
     apt-cache "${options[@]:1}" show "$binary" >/dev/null 2>&1 && package=$binary

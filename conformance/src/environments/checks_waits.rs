@@ -8,7 +8,7 @@ use crate::sqe::{self, SqeExt, addr, addr_mut, millis};
 use libc::{ECANCELED, ETIME};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use softring_engine::abi::*;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -22,6 +22,7 @@ pub const CHECKS: &[Check] = &[
     check!(link_timeout),
     check!(drain),
     check!(pipes),
+    check!(pipe_room),
     check!(pipe_spun),
     check!(poll),
     check!(cancel),
@@ -89,6 +90,19 @@ fn pipes(f: &Fixture) -> Checked {
     same("data", &buf, b"softring")?;
     drop(w);
     expect(&mut ring, "the end", sqe::read(r.as_raw_fd(), &mut buf, 0), 0)
+}
+
+/// A pipe with room for a page is written no more than that: nobody reads, and a call would wait.
+fn pipe_room(f: &Fixture) -> Checked {
+    const PAGE: usize = 4096;
+    let ((mut r, w), mut ring) = (pipe()?, f.ring(8, 0)?);
+    let write =
+        |ring: &mut crate::Ring| one(ring, "write", sqe::write(w.as_raw_fd(), &[7; 2 * PAGE], 0));
+    for _ in 0..8 {
+        same("filling", write(&mut ring)?, 2 * PAGE as i32)?;
+    }
+    fine("read", r.read_exact(&mut [0; PAGE]))?;
+    same("room for one", write(&mut ring)?, PAGE as i32)
 }
 
 /// Waits for a completion without entering.

@@ -28,9 +28,7 @@ pub const RWF_ATOMIC: u32 = 0x40;
 pub const RWF_DONTCACHE: u32 = 0x80;
 /// Those up to `RWF_NOSIGNAL`.
 const RWF_KNOWN: u32 = 0x1ff;
-/// `RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND`: what any file takes, though it may have no
-/// use for it.
-const RWF_ANY: u32 = 0x2 | 0x4 | 0x10 | 0x20;
+pub const RWF_NOAPPEND: u32 = 0x20;
 /// `RWF_NOWAIT`.
 pub const RWF_NOWAIT: u32 = 8;
 /// As many parts as `kmalloc` has room for, which is tried first for registered buffers.
@@ -268,15 +266,12 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
             Err(e) if how == Try::Block && given & RWF_NOWAIT != 0 && waits(e, kind) => {
                 given &= !RWF_NOWAIT;
             }
-            // Files without `read_iter` or `write_iter` refuse every flag of preadv2(2), but none
-            // of an SQE's.
-            Err(Errno::EOPNOTSUPP)
-                if given & RWF_ANY != 0 && matches!(kind, Kind::Pollable | Kind::Other) =>
-            {
-                given &= !RWF_ANY;
-            }
+            Err(Errno::EOPNOTSUPP) if rw_nowait::drops_flags(call, kind, &mut given) => {}
             Err(Errno::EOPNOTSUPP) if nowait && given & RWF_NOWAIT == 0 => {
-                return without_nowait(call, kind, given);
+                return rw_nowait::without(call, kind, given);
+            }
+            Err(Errno::EOPNOTSUPP) if nowait && rw_nowait::newest_knows(call.file.fd()) => {
+                return rw_nowait::not_to_wait(call, kind, given);
             }
             Err(Errno::ESPIPE) if misjudged(call, &mut kind) => {}
             Err(Errno::ESPIPE) if nowait && given & RWF_NOWAIT == 0 => return Outcome::Retry,
@@ -338,29 +333,6 @@ fn would_block(call: &mut Call) -> Outcome {
     Outcome::Retry
 }
 
-/// The file knows no `RWF_NOWAIT`: readiness decides where it can be polled, else a worker does it.
-fn without_nowait(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
-    if kind != Kind::Pollable {
-        if kind == Kind::Buffered && writes(call.sqe.opcode) {
-            rw_hot::writes_punt(&call.file);
-        }
-        return Outcome::Retry;
-    }
-    let events = if writes(call.sqe.opcode) { sys::POLLOUT } else { sys::POLLIN };
-    if sys::poll_now(call.file.fd(), events) == 0 {
-        return Outcome::Retry;
-    }
-    match transfer(call, kind, flags) {
-        Ok(n) => {
-            call.done += n as u64;
-            let total = total(call);
-            finish(call, total)
-        }
-        Err(Errno::EAGAIN) => Outcome::Retry,
-        Err(e) => Outcome::Done(e.res()),
-    }
-}
-
 pub fn finish(call: &mut Call, total: u64) -> Outcome {
     call.short = call.done != total;
     Outcome::Done(call.done as i32)
@@ -378,6 +350,11 @@ pub fn total(call: &Call) -> u64 {
 
 /// One system call for what is left.
 pub fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
+    transfer_by(call.file.fd(), call, kind, flags)
+}
+
+/// The same by another descriptor of the file.
+pub fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Result<usize> {
     let sqe = &call.sqe;
     let stream = kind == Kind::Pollable;
     let off = match sqe.off {
@@ -398,7 +375,6 @@ pub fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
         }
         _ => (sqe.addr as usize, sqe.len as usize),
     };
-    let fd = call.file.fd();
     if stream && total(call) == 0 && (!writes(sqe.opcode) || is_socket(fd)) {
         if rw_nowait::by_parts(call, kind) {
             return rw_nowait::no_part(fd, flags);

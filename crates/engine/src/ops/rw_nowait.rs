@@ -1,18 +1,27 @@
 //! `RWF_NOWAIT` in a write's SQE, where io_uring answers otherwise than pwritev2(2) does. Kernel
 //! counterpart: `io_write`, `loop_rw_iter`.
 
-use rustix::fs::{FileType, OFlags};
+use rustix::fd::AsRawFd;
+use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::abi::IORING_OP_WRITEV_FIXED;
 use crate::errno::{Errno, Result};
+use crate::fds::InternalFd;
 use crate::opdef::{Outcome, Try};
-use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE, RWF_NOWAIT, total, writes};
+use crate::ops::rw::{
+    RWF_ATOMIC, RWF_DONTCACHE, RWF_NOAPPEND, RWF_NOWAIT, finish, total, transfer_by, writes,
+};
 use crate::ops::rw_hot;
 use crate::req::request::Call;
 use crate::req::route::kind_of;
+use crate::rsrc::eventfd::is_eventfd;
 use crate::sys::{self, sys};
 use crate::transport::kind::{Kind, is_socket};
 use crate::user::iovec;
+
+/// `RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND`: what any file takes, though it may have no
+/// use for it.
+const RWF_ANY: u32 = 0x2 | 0x4 | 0x10 | 0x20;
 
 /// The flags of the SQE, but for the RWF_NOWAIT of a write that needs none.
 ///
@@ -118,6 +127,114 @@ pub fn no_part(fd: i32, flags: u32) -> Result<usize> {
     if asked && waits && sys::poll_now(fd, sys::POLLIN) == 0 { Err(Errno::EAGAIN) } else { Ok(0) }
 }
 
+/// Takes flags out of `given` that a file refuses, though the newest kernel's io_uring takes them
+/// there: those that any file takes, of files without `read_iter` or `write_iter`; RWF_NOAPPEND, of
+/// Linux 6.9, where there is nothing to append to; RWF_NOWAIT of /dev/zero. False: there are none.
+pub fn drops_flags(call: &Call, kind: Kind, given: &mut u32) -> bool {
+    let (fd, before) = (call.file.fd(), *given);
+    if matches!(kind, Kind::Pollable | Kind::Other) {
+        *given &= !RWF_ANY;
+    }
+    if *given & RWF_NOWAIT != 0 && is_zero(fd) {
+        *given &= !RWF_NOWAIT;
+    }
+    let appends = || sys::file_flags(fd).is_none_or(|flags| flags.contains(OFlags::APPEND));
+    if *given & RWF_NOAPPEND != 0 && !appends() {
+        *given &= !RWF_NOAPPEND;
+    }
+    *given != before
+}
+
+/// A file that takes RWF_NOWAIT on the newest kernel only was asked for that: what would wait is
+/// EAGAIN.
+pub fn not_to_wait(call: &mut Call, kind: Kind, given: u32) -> Outcome {
+    match without(call, kind, given & !RWF_NOWAIT) {
+        Outcome::Retry => Outcome::Done(Errno::EAGAIN.res()),
+        done => done,
+    }
+}
+
+/// The file knows no `RWF_NOWAIT`: readiness decides where it can be polled, else a worker does it.
+pub fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
+    if kind != Kind::Pollable {
+        if kind == Kind::Buffered && writes(call.sqe.opcode) {
+            rw_hot::writes_punt(&call.file);
+        }
+        return Outcome::Retry;
+    }
+    let events = if writes(call.sqe.opcode) { sys::POLLOUT } else { sys::POLLIN };
+    if sys::poll_now(call.file.fd(), events) == 0 {
+        return judged(call).map_or(Outcome::Retry, |e| Outcome::Done(e.res()));
+    }
+    let second = match without_waiting(call.file.fd()) {
+        Ok(second) => second,
+        Err(_) => {
+            call.may_wait = true;
+            return Outcome::Retry;
+        }
+    };
+    let fd = second.as_ref().map_or(call.file.fd(), AsRawFd::as_raw_fd);
+    match transfer_by(fd, call, kind, flags) {
+        Ok(n) => {
+            call.done += n as u64;
+            let total = total(call);
+            finish(call, total)
+        }
+        Err(Errno::EAGAIN) => Outcome::Retry,
+        Err(e) => Outcome::Done(e.res()),
+    }
+}
+
+/// What a file that is not ready would answer to an attempt all the same, as it does not come to
+/// wait: it is open the other way, or is an eventfd, whose counter has eight bytes.
+fn judged(call: &Call) -> Option<Errno> {
+    let fd = call.file.fd();
+    let wrong = if writes(call.sqe.opcode) { OFlags::RDONLY } else { OFlags::WRONLY };
+    if sys::file_flags(fd).is_none_or(|flags| flags & OFlags::RWMODE == wrong) {
+        return Some(Errno::EBADF);
+    }
+    (total(call) < 8 && is_eventfd(fd)).then_some(Errno::EINVAL)
+}
+
+/// Is it a file that takes RWF_NOWAIT on the newest kernel, and not on each: pipes since Linux 6.4,
+/// eventfds since 5.12?
+pub fn newest_knows(fd: i32) -> bool {
+    is_pipe(fd) || is_eventfd(fd) || is_zero(fd)
+}
+
+fn is_pipe(fd: i32) -> bool {
+    let stat = sys::borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok());
+    stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Fifo)
+}
+
+/// Is it /dev/zero, or /dev/null?
+fn is_zero(fd: i32) -> bool {
+    let stat = sys::borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok());
+    stat.is_some_and(|s| {
+        let device = (rustix::fs::major(s.st_rdev), rustix::fs::minor(s.st_rdev));
+        FileType::from_raw_mode(s.st_mode) == FileType::CharacterDevice
+            && matches!(device, (1, 3 | 5))
+    })
+}
+
+/// A second description that does not block of a pipe that does, where pipes know no `RWF_NOWAIT`
+/// (Linux before 6.4): that a pipe is ready means room for a page or a byte, not for all, and
+/// another reader may be faster. `None`: a call by `fd` itself waits for nobody, or the kernel's
+/// ring, too, trusts that what is ready does not wait (`io_file_supports_nowait`).
+///
+/// # Errors
+/// As open(2): without /proc, or rights to open it again.
+fn without_waiting(fd: i32) -> Result<Option<InternalFd>> {
+    let Some(flags) = sys::file_flags(fd).filter(|f| !f.contains(OFlags::NONBLOCK) && is_pipe(fd))
+    else {
+        return Ok(None);
+    };
+    let same = flags & (OFlags::RWMODE | OFlags::DIRECT);
+    let path = format!("/proc/thread-self/fd/{fd}");
+    let how = same | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(Some(crate::fds::adopt_opened(rustix::fs::open(path, how, Mode::empty())?)))
+}
+
 /// Does the file know no `RWF_NOWAIT`? preadv2(2) says so only where there is something to
 /// transfer.
 pub fn unknown(call: &Call, kind: Kind) -> bool {
@@ -154,7 +271,8 @@ fn is_epoll(fd: i32) -> bool {
 /// May attempts at `fd`, which is no socket, be told not to wait (`FMODE_NOWAIT`)? A read of a byte
 /// to nowhere takes nothing out of a pipe, an eventfd and their kin.
 pub fn tries(fd: i32) -> bool {
-    try_byte(fd, false, RWF_NOWAIT) != UNKNOWN_FLAG && !is_epoll(fd)
+    let takes = try_byte(fd, false, RWF_NOWAIT) != UNKNOWN_FLAG || newest_knows(fd);
+    takes && !is_epoll(fd)
 }
 
 /// An epoll set: it can be polled, so that the kernel waits for it before it is refused; and it is

@@ -239,7 +239,7 @@ impl Ctx {
                 self.await_news(req, id);
                 true
             }
-            Outcome::Retry if more && !req.may_not_wait() => {
+            Outcome::Retry if more && !req.may_not_wait() && !req.call.may_wait => {
                 self.recycle_buffer(&mut req);
                 self.rearm(req, id);
                 true

@@ -279,6 +279,8 @@ pub struct Call {
     pub empty: bool,
     /// The last attempt found nothing: EAGAIN, or poll(2) said so.
     pub blocked: bool,
+    /// It is ready, and a call could wait all the same: no attempt but a worker's.
+    pub may_wait: bool,
     /// It has waited for readiness, or was to (`REQ_F_POLLED`).
     pub polled: bool,
     /// The last attempt failed, though earlier ones have transferred something.

@@ -141,7 +141,8 @@ impl Ctx {
         }
         let capped = req.arms >= MAX_ARMS;
         self.stats.reissue.capped.add(u64::from(pollable && !blocks && capped));
-        let poll = pollable && !blocks && !capped;
+        let may_wait = core::mem::take(&mut req.call.may_wait);
+        let poll = pollable && !blocks && !capped && !may_wait;
         self.take_route(if poll { Way::Poll } else { Way::Worker }, req);
     }
 
