@@ -10,7 +10,7 @@ use crate::abi::{
 use crate::ctx::Ctx;
 use crate::errno::Errno;
 use crate::opdef::{self, OPS};
-use crate::ops::rw_nowait;
+use crate::ops::{rw, rw_nowait};
 use crate::req::request::{Req, ReqFlags};
 use crate::req::route::kind_of;
 use crate::transport::kind::Kind;
@@ -33,7 +33,7 @@ impl Ctx {
         // Where the CQ has no room, task work posts, too (`io_req_complete_post`).
         let stays = workers
             && posts
-            && (res >= 0 || !handed_back(req, res))
+            && !(if res < 0 { handed_back(req, res) } else { stops_short(req) })
             && (skips || self.mem.cq_has_room(&self.overflow));
         req.flags.set(ReqFlags::ON_WORKER, stays);
         if let Some(e) = self.eventfd.as_mut().filter(|_| stays) {
@@ -54,6 +54,12 @@ impl Ctx {
                 kind => rw_nowait::only_blocks(&req.call, kind),
             }
     }
+}
+
+/// Is it a write to a file that has stopped short? The kernel's issue function asks for another
+/// attempt (`need_complete_io`), and a worker's task work ends it with what is written.
+fn stops_short(req: &Req) -> bool {
+    req.call.short && rw::writes(req.opcode()) && kind_of(&req.call.file).is_file()
 }
 
 /// Does the kernel's issue function hand this failure back, where others keep theirs as the result?
