@@ -26,13 +26,19 @@ const SIOCINQ: u32 = 0x541b;
 const TCP_INFO: u32 = 11;
 /// TCP_ESTABLISHED, and the states of who has ended its own direction alone.
 const OPEN: [u8; 3] = [1, 4, 5];
+const CLOSED: u8 = 7;
 const POLLRDHUP: i16 = 0x2000;
 
-/// Has the peer of a TCP socket not ended its direction yet?
+/// Has the peer of a TCP socket not ended its direction (`SOCK_DONE`)? A connection that was
+/// refused has no peer that could have.
 fn peer_goes_on(fd: i32) -> bool {
-    // The state is the first byte of all that it tells.
-    let state = sys::socket_option(fd, IPPROTO_TCP as u32, TCP_INFO);
-    state.is_ok_and(|state| OPEN.contains(&state))
+    // `struct tcp_info` begins with the state; the last word here is `tcpi_bytes_received`, which
+    // counts a FIN.
+    let info = sys::socket_option::<[u64; 17]>(fd, IPPROTO_TCP as u32, TCP_INFO);
+    info.is_ok_and(|info| {
+        let (state, received) = (info[0].to_ne_bytes()[0], info[16]);
+        OPEN.contains(&state) || (state == CLOSED && received == 0)
+    })
 }
 
 /// A socket's protocol.
