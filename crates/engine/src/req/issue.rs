@@ -2,8 +2,8 @@
 //! `io_queue_sqe`.
 
 use crate::abi::{
-    IORING_OP_CLOSE, IORING_OP_POLL_ADD, IORING_OP_RECV, IORING_OP_RECVMSG, IORING_OP_SOCKET,
-    IORING_OP_URING_CMD,
+    IORING_OP_CLOSE, IORING_OP_POLL_ADD, IORING_OP_READ_MULTISHOT, IORING_OP_RECV,
+    IORING_OP_RECVMSG, IORING_OP_SOCKET, IORING_OP_URING_CMD,
 };
 use crate::creds::under;
 use crate::ctx::Ctx;
@@ -136,7 +136,7 @@ impl Ctx {
             if core::mem::take(&mut req.call.empty) {
                 return self.outcome(req, Outcome::Retry);
             }
-            let turn_over = core::mem::take(&mut req.call.turn_over);
+            let turn_over = core::mem::take(&mut req.call.turn_over) || reads_first(req);
             if again == MAX_RETRY || turn_over || self.leaves_work() {
                 break;
             }
@@ -238,6 +238,14 @@ impl Ctx {
         req.call.file = file;
         crate::ops::splice::assign_in(self, req)
     }
+}
+
+/// Is it the first of many reads? The others are made when the file is found ready, behind the
+/// batch at hand (`io_read_mshot`).
+fn reads_first(req: &mut Req) -> bool {
+    let first = req.opcode() == IORING_OP_READ_MULTISHOT && !req.flags.contains(ReqFlags::REISSUED);
+    req.flags.set(ReqFlags::REISSUED, first || req.flags.contains(ReqFlags::REISSUED));
+    first
 }
 
 /// One attempt on a worker, where it may block. Only `Call` rows come here.
