@@ -351,7 +351,7 @@ pub(super) fn events_of(req: &Req, poll: Poll) -> u32 {
 
 /// Takes a request out of the poll set. Where an event has disarmed it under a number that is not
 /// its own, the registration stays for the next.
-fn leave(transports: &mut Transports, id: ReqId, req: &mut Req, fired: bool) {
+pub(super) fn leave(transports: &mut Transports, id: ReqId, req: &mut Req, fired: bool) {
     let Wait::Poll(poll) = &mut req.wait else { return };
     let at = core::mem::replace(&mut poll.at, -1);
     if at < 0 {

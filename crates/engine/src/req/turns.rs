@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::abi::IORING_OP_ACCEPT;
 use crate::ctx::Ctx;
+use crate::req::arm::leave;
 use crate::req::cancel::same_file;
 use crate::req::request::{Req, ReqFlags, Wait};
 use crate::req::slab::ReqId;
@@ -50,16 +51,27 @@ impl Ctx {
     pub fn takes_turn(&mut self, id: ReqId) -> bool {
         let Some(req) = self.slab.get(id) else { return false };
         let Some(key) = key(req) else { return false };
-        let waits = self.somebody_stands(key, id);
-        // A multishot request that goes on keeps its place.
-        let goes_on = req.flags.contains(ReqFlags::MULTISHOT | ReqFlags::REISSUED);
-        let queue = self.turns.0.entry(key).or_default();
-        if goes_on {
-            queue.push_front(id)
-        } else {
-            queue.push_back(id)
+        // A multishot request that goes on keeps its place, which is the first.
+        if req.flags.contains(ReqFlags::MULTISHOT | ReqFlags::REISSUED) {
+            self.step_back(key, id);
+            self.turns.0.entry(key).or_default().push_front(id);
+            return false;
         }
+        let waits = self.somebody_stands(key, id);
+        self.turns.0.entry(key).or_default().push_back(id);
         waits
+    }
+
+    /// Who stands in the poll set for the listener of `id` leaves it, and waits for its turn.
+    fn step_back(&mut self, key: Key, id: ReqId) {
+        let Some(fd) = self.slab.get(id).map(|r| r.call.file.fd()) else { return };
+        for other in self.turns.0.get(&key).cloned().unwrap_or_default() {
+            if let Some(req) = self.slab.get_mut(other).filter(|r| stands(r))
+                && same_file(req.call.file.fd(), fd)
+            {
+                leave(&mut self.transports, other, req, false);
+            }
+        }
     }
 
     /// Does a request stand in the poll set for the listener of `id`? Its number may mean another
