@@ -7,7 +7,7 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::ops;
 use crate::req::request::{Call, Req};
-use crate::sys::nr::{EPOLLONESHOT, EPOLLPRI};
+use crate::sys::nr::{EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
 use crate::transport::standing;
 
 /// What one attempt at a request came to.
@@ -384,7 +384,8 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
 impl OpDef {
     /// The epoll events that a retry waits for, one-shot.
     pub const fn poll_events(&self) -> u32 {
-        let dir = if self.has(POLLIN) { standing::IN } else { standing::OUT };
+        // What can be read when the peer has ended its direction is what wakes who receives.
+        let dir = if self.has(POLLIN) { standing::IN } else { standing::OUT | EPOLLRDHUP };
         dir | EPOLLPRI | EPOLLONESHOT
     }
 }

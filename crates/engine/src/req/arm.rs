@@ -17,7 +17,7 @@
 
 use std::sync::OnceLock;
 
-use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_URING_CMD, IORING_OP_WAITID};
+use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_SEND, IORING_OP_URING_CMD, IORING_OP_WAITID};
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS, Outcome};
@@ -30,7 +30,7 @@ use crate::stats::trace::Step;
 use crate::sys::nr::{EPOLLET, EPOLLONESHOT};
 use crate::transport::Transports;
 use crate::transport::poll::PollSet;
-use crate::transport::standing::OUT;
+use crate::transport::standing::{OUT, STICKY};
 
 /// Attempts in vain after which a multishot request waits for news alone.
 const IN_VAIN: u8 = 4;
@@ -92,8 +92,12 @@ impl Ctx {
         let set = transports.poll_set()?;
         if let Some(fd) = standing::number(set, req, poll) {
             standing::note(set.standing(fd), req);
-            let dry = poll.events & OUT == 0 && set.standing(fd).is_some_and(|s| s.dry);
-            if set.stand(fd, events_of(req, poll), dry || found_nothing(req), id)? {
+            let looked = match set.standing(fd) {
+                Some(s) if sends(req) => found_nothing(req) && s.seen & STICKY == 0,
+                Some(s) => found_nothing(req) || (s.dry && poll.events & OUT == 0),
+                None => found_nothing(req),
+            };
+            if set.stand(fd, events_of(req, poll), looked, id)? {
                 standing::note(set.standing(fd), req);
                 let looks = transports.looks;
                 req.wait = Wait::Poll(Poll { at: fd, looks, stays: true, ..poll });
@@ -231,7 +235,12 @@ impl Ctx {
         if let Some(at) = stays {
             standing::note(self.standing(at), &req);
         }
-        let news = req.call.blocked && req.flags.contains(ReqFlags::MULTISHOT);
+        let many = req.flags.contains(ReqFlags::MULTISHOT) && req.opcode() != IORING_OP_SEND;
+        let news = req.call.blocked && many;
+        if outcome == Outcome::Retry && sends(&req) && events & OUT == 0 {
+            // It is ready in another respect and stays so: the kernel uses up its attempts.
+            req.arms = MAX_ARMS;
+        }
         let more = (news || req.arms < MAX_ARMS) && self.turns.alone(turns::key(&req));
         match outcome {
             Outcome::Retry if more && news && stays.is_none() && req.arms >= IN_VAIN => {
@@ -319,6 +328,11 @@ impl Ctx {
 fn reissues(req: &Req) -> bool {
     req.opcode() != IORING_OP_URING_CMD
         && matches!(OPS[req.opcode() as usize].issue, Issue::Call(_))
+}
+
+/// Does it wait for room to send?
+fn sends(req: &Req) -> bool {
+    matches!(req.wait, Wait::Poll(poll) if poll.events & OUT != 0) && reissues(req)
 }
 
 /// Did its last attempt show that what it waits for is not there? Who asks for errors or urgent

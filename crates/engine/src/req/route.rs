@@ -141,6 +141,10 @@ impl Ctx {
         }
         let capped = req.arms >= MAX_ARMS;
         self.stats.reissue.capped.add(u64::from(pollable && !blocks && capped));
+        if pollable && capped && req.flags.contains(ReqFlags::MULTISHOT) {
+            // The kernel's worker would only arm it.
+            return self.outcome(req, Outcome::Later(Errno::ECANCELED.res()));
+        }
         let may_wait = core::mem::take(&mut req.call.may_wait);
         let poll = pollable && !blocks && !capped && !may_wait;
         self.take_route(if poll { Way::Poll } else { Way::Worker }, req);
