@@ -82,14 +82,7 @@ impl Ctx {
     /// # Errors
     /// `ENOTSOCK`, `EBADFD`, `ECANCELED`; `EAGAIN` for what is to wait and not to wait.
     pub fn before_buffers(&mut self, req: &mut Req) -> Result<()> {
-        let fd = req.call.file.fd();
-        if req.opcode() == IORING_OP_READ_MULTISHOT
-            && req.goes_on_by_worker()
-            && !is_socket(fd)
-            && !rw_nowait::tries(fd)
-            && self.can_poll(&req.call.file)
-        {
-            // Of a file that knows no attempt without waiting the kernel's worker makes one with.
+        if req.goes_on_by_worker() && self.waits_once(&req.call.file) {
             req.flags.remove(ReqFlags::MULTISHOT);
         }
         let req = &*req;
@@ -100,9 +93,7 @@ impl Ctx {
         let buffers = req.flags.contains(ReqFlags::BUFFER_SELECT) || net_zc::fixed(&req.call.sqe);
         let transfers = req.flags.contains(ReqFlags::SENDRECV);
         let many = req.goes_on_by_worker();
-        // Of a file that knows no attempt without waiting the kernel's worker makes one with.
-        let mut polls = |fd| many && (!self.can_poll(file) || rw_nowait::tries(fd));
-        if transfers && buffers && !is_socket(file.fd()) && !polls(file.fd()) {
+        if transfers && buffers && !is_socket(file.fd()) && !many {
             return open_or(file.fd(), Errno::ENOTSOCK);
         }
         if net_zc::fixed(&req.call.sqe) {
@@ -181,6 +172,13 @@ impl Ctx {
 }
 
 impl Ctx {
+    /// Can the file be polled, and knows no attempt without waiting? The kernel's worker then makes
+    /// one that waits, and a multishot request ends with it.
+    fn waits_once(&mut self, file: &FileRef) -> bool {
+        let fd = file.fd();
+        crate::fds::is_ring(fd) || (self.can_poll(file) && !is_socket(fd) && !rw_nowait::tries(fd))
+    }
+
     /// Can the file be polled? A device may look like a stream and not be one.
     fn can_poll(&mut self, file: &FileRef) -> bool {
         const ALWAYS: i16 = 0x001 | 0x004 | 0x040 | 0x100;
