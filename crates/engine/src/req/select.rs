@@ -120,13 +120,13 @@ impl Ctx {
     }
 
     /// The request has to wait for readiness: somebody else may use the buffer meanwhile. (A READ
-    /// keeps what it took from a list, as the kernel's does.)
+    /// and a SEND keep what they took from a list, as the kernel's do.)
     pub fn recycle_buffer(&mut self, req: &mut Req) {
         if req.flags.contains(ReqFlags::SENDRECV) && req.call.done > 0 {
             return self.keep_buffer(req);
         }
-        let reads = req.reads_once();
-        let free = |pick: &mut Pick| if pick.in_ring { !pick.committed } else { !reads };
+        let keeps = matches!(req.opcode(), IORING_OP_READ | IORING_OP_SEND);
+        let free = |pick: &mut Pick| if pick.in_ring { !pick.committed } else { !keeps };
         if let Some(pick) = req.call.pick.take_if(free) {
             self.kbuf_recycle(req.call.bgid, pick);
         }
