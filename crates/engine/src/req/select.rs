@@ -123,7 +123,13 @@ impl Ctx {
     /// and a SEND keep what they took from a list, as the kernel's do.)
     pub fn recycle_buffer(&mut self, req: &mut Req) {
         if req.flags.contains(ReqFlags::SENDRECV) && req.call.done > 0 {
-            return self.keep_buffer(req);
+            let Call { bgid, pick, done, .. } = &mut req.call;
+            if let Some(pick) = pick.as_mut().filter(|pick| !pick.committed) {
+                // The CQE does not say whether the buffer has room left.
+                self.kbuf_commit(*bgid, pick, *done as u32);
+                pick.more = false;
+            }
+            return;
         }
         let keeps = matches!(req.opcode(), IORING_OP_READ | IORING_OP_SEND);
         let free = |pick: &mut Pick| if pick.in_ring { !pick.committed } else { !keeps };
