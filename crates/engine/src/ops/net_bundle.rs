@@ -10,7 +10,7 @@ use crate::ops::net_msg::{Msg, recv_vector};
 use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::rsrc::bundle::{ALL, Layout};
 use crate::sys;
-use crate::transport::socket::Socket;
+use crate::transport::socket::{Socket, is_socket};
 
 /// Does a request pick its buffers here?
 pub fn selects(req: &Req) -> bool {
@@ -109,6 +109,7 @@ pub fn recv(call: &mut Call, how: Try) -> Outcome {
     };
     let first = match first {
         Ok(layout) => layout,
+        Err(_) if !is_socket(call.file.fd()) => return Outcome::Done(Errno::ENOTSOCK.res()),
         Err(e) => return Outcome::Done(e.res()),
     };
     if flags & MSG_WAITALL != 0 {
