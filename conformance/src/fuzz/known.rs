@@ -25,7 +25,6 @@ const KNOWN: &[Known] = &[
     ("waits on a unix socket whose own side is shut for sending", shut_quietly),
     ("can be cancelled at once. The kernel tries it again 127 times", cancelled_at_once),
     ("Where their memory is given up", registered_given_up),
-    ("A LINK_TIMEOUT behind a multishot request that a worker starts", never_armed),
     ("A provided buffer whose address no process can have", buffer_nowhere),
     ("Where the CQ has room for some only", no_room_for_all),
     ("a write to a pipe that fails with EFAULT wakes who polls", woken_by_failed_write),
@@ -193,30 +192,6 @@ fn cancelled_at_once(seen: &Seen) -> bool {
         && softring == [res(libc::ECANCELED)]
         && (kernel.is_empty() || kernel == [res(libc::EAGAIN)])
         && seen.sqes().any(|(_, sqe)| missed(sqe))
-}
-
-/// The request in front of a LINK_TIMEOUT that the kernel never arms, or that itself.
-fn never_armed(seen: &Seen) -> bool {
-    let Some((ring, own)) = seen.request() else { return false };
-    let mut of_ring: Vec<&Sqe> = Vec::new();
-    of_ring.extend(seen.sqes().filter(|(r, _)| *r == ring).map(|(_, sqe)| sqe));
-    let many = |sqe: &Sqe| match sqe.op {
-        IORING_OP_ACCEPT => sqe.ioprio & IORING_ACCEPT_MULTISHOT != 0,
-        IORING_OP_RECV | IORING_OP_RECVMSG => sqe.ioprio & IORING_RECV_MULTISHOT != 0,
-        IORING_OP_READ_MULTISHOT => true,
-        _ => false,
-    };
-    let links = |sqe: &Sqe| sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
-    let mut threes = of_ring.windows(3);
-    let (kernel, softring) = seen.results();
-    let ended = [res(libc::ECANCELED), res(libc::ETIME)];
-    kernel.is_empty()
-        && matches!(softring[..], [res] if ended.contains(&res))
-        && threes.any(|three| {
-            let [first, second, third] = three else { return false };
-            let timed = third.op == IORING_OP_LINK_TIMEOUT && many(second);
-            timed && links(first) && links(second) && (own.ud == second.ud || own.ud == third.ud)
-        })
 }
 
 /// Memory of a registered buffer was given up.

@@ -171,8 +171,9 @@ impl Ctx {
             // The kernel's worker does not poll for it, unless it is a multishot request.
             return self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));
         }
-        // A modelled disk answers as the page cache does: where a worker asks, there it ends.
-        if way != Way::Model {
+        // A modelled disk answers as the page cache does: where a worker asks, there it ends. Who
+        // waits for readiness is a worker's until that is armed.
+        if !matches!(way, Way::Model | Way::Poll) {
             req.flags.remove(ReqFlags::ON_WORKER);
         }
         match way {
