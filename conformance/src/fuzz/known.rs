@@ -2,7 +2,7 @@
 //! told as narrowly as that page tells it, and names its words there; whatever else differs counts.
 
 use super::compare::Difference;
-use super::program::{Bad, Fd, Host, Program, Slot, Sqe, Step, Val};
+use super::program::{Bad, Cell, Fd, Host, Program, Slot, Sqe, Step, Val};
 use super::transcript::{Cqe, Rec, Transcript};
 use softring_engine::abi::*;
 
@@ -56,6 +56,21 @@ impl<'a> Seen<'a> {
         })
     }
 
+    /// The file that a request names, by its number or in a table of registered files.
+    fn file(&self, ring: u8, sqe: &Sqe) -> Option<Slot> {
+        let Fd::Num(index) = sqe.fd else { return slot(sqe) };
+        let mut tables = self.program.steps.iter().filter_map(|step| match step {
+            Step::Register { ring: of, arg, .. } if *of == ring => table(arg),
+            _ => None,
+        });
+        let fixed = sqe.flags & IOSQE_FIXED_FILE != 0;
+        let index = usize::try_from(index).ok().filter(|_| fixed)?;
+        match tables.next()?.get(index)? {
+            Fd::Slot(slot) => Some(*slot),
+            _ => None,
+        }
+    }
+
     /// What only the kernel answered, and what only softring did.
     fn results(&self) -> (Vec<i64>, Vec<i64>) {
         let of = |cqes: &[Cqe]| cqes.iter().map(|c| c.res).collect();
@@ -73,6 +88,21 @@ fn slot(sqe: &Sqe) -> Option<Slot> {
         Fd::Slot(slot) if sqe.flags & IOSQE_FIXED_FILE == 0 => Some(slot),
         _ => None,
     }
+}
+
+/// The files that a register call names, in its argument or one step further.
+fn table(arg: &Val) -> Option<Vec<Fd>> {
+    let Val::Mem(cells) = arg else { return None };
+    let fd = |cell: &Cell| match cell {
+        Cell::Fd(fd) => Some(fd.clone()),
+        _ => None,
+    };
+    let fds: Vec<Fd> = cells.iter().filter_map(fd).collect();
+    let further = |cell: &Cell| match cell {
+        Cell::U64(val) => table(val),
+        _ => None,
+    };
+    if fds.is_empty() { cells.iter().find_map(further) } else { Some(fds) }
 }
 
 fn writes(op: u8) -> bool {
@@ -108,17 +138,17 @@ fn taken_by_other_ring(seen: &Seen) -> bool {
 fn eventfd_written_at_once(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let mut before = None;
-    for (r, sqe) in seen.sqes().filter(|(r, _)| *r == ring) {
+    for (_, sqe) in seen.sqes().filter(|(r, _)| *r == ring) {
         if sqe.ud == own.ud {
             break;
         }
-        before = Some((r, sqe));
+        before = Some(sqe);
     }
-    let eventfd = |sqe: &Sqe| matches!(slot(sqe), Some(Slot::Event | Slot::Sem));
+    let eventfd = |sqe: &Sqe| matches!(seen.file(ring, sqe), Some(Slot::Event | Slot::Sem));
     let (kernel, softring) = seen.results();
     own.op == IORING_OP_LINK_TIMEOUT
         && seen.defers(ring)
-        && before.is_some_and(|(_, sqe)| writes(sqe.op) && eventfd(sqe))
+        && before.is_some_and(|sqe| writes(sqe.op) && eventfd(sqe))
         && kernel == [res(libc::ENOENT)]
         && softring == [res(libc::ECANCELED)]
 }
@@ -213,7 +243,8 @@ fn registered_given_up(seen: &Seen) -> bool {
     seen.what.about == "files and memory" && seen.sqes().any(gives_up) && seen.sqes().any(fixed)
 }
 
-/// A buffer at an address that no process can have is refused before the file is asked.
+/// A buffer at an address that no process can have is refused before the file is asked, which
+/// keeps its datagram.
 fn buffer_nowhere(seen: &Seen) -> bool {
     let nowhere = |val: &Val| matches!(val, Val::Bad(Bad::Kernel | Bad::NonCanonical));
     let given = seen.program.steps.iter().any(|step| match step {
@@ -221,8 +252,22 @@ fn buffer_nowhere(seen: &Seen) -> bool {
         Step::Sqe { sqe, .. } => sqe.op == IORING_OP_PROVIDE_BUFFERS && nowhere(&sqe.addr),
         _ => false,
     });
-    let selects = seen.request().is_some_and(|(_, sqe)| sqe.flags & IOSQE_BUFFER_SELECT != 0);
-    given && selects && seen.results().1 == [res(libc::EFAULT)]
+    let selects = |sqe: &Sqe| sqe.flags & IOSQE_BUFFER_SELECT != 0;
+    let told = |t: &Transcript, ud: u64| {
+        t.recs.iter().flat_map(|r| &r.cqes).any(|c| c.ud == ud && c.res == res(libc::EFAULT))
+    };
+    let keeps = |sqe: &Sqe| {
+        let datagram = matches!(
+            slot(sqe),
+            Some(Slot::SeqA | Slot::SeqB | Slot::DgramA | Slot::DgramB | Slot::UdpA | Slot::UdpB)
+        );
+        let both = told(seen.kernel, sqe.ud) && told(seen.softring, sqe.ud);
+        datagram && selects(sqe) && both
+    };
+    let state = seen.what.about == "files and memory" && seen.sqes().any(|(_, sqe)| keeps(sqe));
+    let answer = seen.request().is_some_and(|(_, sqe)| selects(sqe))
+        && seen.results().1 == [res(libc::EFAULT)];
+    given && (state || answer)
 }
 
 /// In the first reap since, of a ring that has overflowed, a multishot request goes on on one side
@@ -234,15 +279,15 @@ fn no_room_for_all(seen: &Seen) -> bool {
         return false;
     };
     let full = |rec: &Rec| rec.notes[0] == format!("sq flags {IORING_SQ_CQ_OVERFLOW:#x}");
-    // Has it told of something and gone on, and has it ended?
+    // How often has it told of something and gone on, and has it ended?
     let state = |rec: &Rec, ud: u64| {
         let own = || rec.cqes.iter().filter(|c| c.ud == ud);
-        let more = |c: &Cqe| c.flags & IORING_CQE_F_MORE != 0;
-        (own().any(more), own().any(|c| !more(c)))
+        let more = |c: &&Cqe| c.flags & IORING_CQE_F_MORE != 0;
+        (own().filter(more).count(), own().any(|c| !more(&c)))
     };
     let differs = |ud: u64| {
         let (a, b) = (state(a, ud), state(b, ud));
-        a != b && (a.0 || b.0)
+        a != b && a.0 + b.0 > 0
     };
     (full(a) || full(b)) && a.cqes.iter().any(|c| differs(c.ud))
 }
@@ -255,18 +300,18 @@ fn woken_by_failed_write(seen: &Seen) -> bool {
         Slot::FullR | Slot::FullW => Some(2),
         _ => None,
     };
-    let Some((_, own)) = seen.request().filter(|(_, s)| s.op == IORING_OP_POLL_ADD) else {
+    let Some((ring, own)) = seen.request().filter(|(_, s)| s.op == IORING_OP_POLL_ADD) else {
         return false;
     };
-    let own = slot(own).and_then(pipe);
+    let own = seen.file(ring, own).and_then(pipe);
     let failed = |ud: u64| {
         let mut cqes = seen.kernel.recs.iter().flat_map(|r| &r.cqes);
         cqes.any(|c| c.ud == ud && c.res == res(libc::EFAULT))
     };
-    let to_it = |sqe: &Sqe| writes(sqe.op) && slot(sqe).and_then(pipe) == own;
+    let to_it = |ring, sqe: &Sqe| writes(sqe.op) && seen.file(ring, sqe).and_then(pipe) == own;
     own.is_some()
         && seen.results().1.len() < seen.results().0.len()
-        && seen.sqes().any(|(_, sqe)| to_it(sqe) && failed(sqe.ud))
+        && seen.sqes().any(|(ring, sqe)| to_it(ring, sqe) && failed(sqe.ud))
 }
 
 /// A count of completions that the kernel takes for over when another timeout ends.
