@@ -116,7 +116,7 @@ fn reads(op: u8) -> bool {
     matches!(op, IORING_OP_READ | IORING_OP_READV | IORING_OP_READ_FIXED | IORING_OP_READV_FIXED)
 }
 
-/// Two rings wait for one file, and the other's request got what came.
+/// Two rings wait for one file, and the other's request got what came, before a poll saw it.
 fn taken_by_other_ring(seen: &Seen) -> bool {
     let waits = |op| {
         reads(op)
@@ -125,13 +125,15 @@ fn taken_by_other_ring(seen: &Seen) -> bool {
                 IORING_OP_ACCEPT | IORING_OP_RECV | IORING_OP_RECVMSG | IORING_OP_READ_MULTISHOT
             )
     };
-    let Some((ring, own)) = seen.request().filter(|(_, sqe)| waits(sqe.op)) else { return false };
-    let file = slot(own);
+    let Some((ring, own)) = seen.request() else { return false };
+    let file = seen.file(ring, own);
     let mut others = seen.sqes().filter(|(r, sqe)| *r != ring && waits(sqe.op));
     let (kernel, softring) = seen.results();
+    let polls = own.op == IORING_OP_POLL_ADD;
     file.is_some()
-        && others.any(|(_, sqe)| slot(sqe) == file)
-        && (kernel.is_empty() || softring.is_empty())
+        && others.any(|(r, sqe)| seen.file(r, sqe) == file)
+        && (polls || waits(own.op))
+        && (softring.is_empty() || (kernel.is_empty() && !polls))
 }
 
 /// The LINK_TIMEOUT behind a write that the kernel puts off.
