@@ -29,6 +29,7 @@ const KNOWN: &[Known] = &[
     ("Where the CQ has room for some only", no_room_for_all),
     ("a write to a pipe that fails with EFAULT wakes who polls", woken_by_failed_write),
     ("A timeout that counts completions is not hurried", hurried_count),
+    ("A POLL_ADD that waits on a socket for POLLRDBAND", untold_data),
 ];
 
 /// The words about a difference, if there are any.
@@ -325,6 +326,17 @@ fn hurried_count(seen: &Seen) -> bool {
     let (kernel, softring) = seen.results();
     let later = softring.is_empty() || softring == [res(libc::ETIME)];
     own.off != Val::Num(0) && kernel == [0] && later && timeouts.any(|(_, s)| s.ud != own.ud)
+}
+
+/// A poll for urgent data alone, which plain data wake.
+fn untold_data(seen: &Seen) -> bool {
+    let band = i64::from(libc::POLLRDBAND);
+    let polls = |sqe: &Sqe| {
+        let asked = sqe.op_flags & (libc::POLLRDBAND | libc::POLLIN) as u32;
+        sqe.op == IORING_OP_POLL_ADD && asked == libc::POLLRDBAND as u32
+    };
+    let (kernel, softring) = seen.results();
+    seen.request().is_some_and(|(_, sqe)| polls(sqe)) && softring.is_empty() && kernel == [band]
 }
 
 #[cfg(test)]
