@@ -46,23 +46,29 @@ pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     if flags & IORING_NOP_INJECT_RESULT != 0 {
         res = sqe.len.cast_signed();
     }
-    if flags & IORING_NOP_FILE != 0 && matches!(req.call.file, FileRef::None) {
-        let fixed = flags & IORING_NOP_FIXED_FILE != 0 || req.flags.contains(ReqFlags::FIXED_FILE);
-        let found = if fixed {
-            ctx.files.get(sqe.fd.cast_unsigned()).map(FileRef::Fixed)
-        } else {
-            crate::fds::check_visible(sqe.fd).map(|()| FileRef::Plain(sqe.fd))
-        };
-        match found {
-            Ok(file) => req.call.file = file,
-            Err(e) => return Outcome::Done(e.res()),
-        }
-    }
-    if flags & IORING_NOP_FIXED_BUFFER != 0 && ctx.buffers.get(sqe.buf_index).is_err() {
+    if let Err(e) = find_file(ctx, req) {
+        res = e.res();
+    } else if flags & IORING_NOP_FIXED_BUFFER != 0 && ctx.buffers.get(sqe.buf_index).is_err() {
         res = Errno::EFAULT.res();
     }
     if res < 0 {
         req.set_fail();
     }
     if flags & IORING_NOP_TW != 0 { Outcome::Later(res) } else { Outcome::Done(res) }
+}
+
+/// Looks its file up, if asked.
+fn find_file(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+    let (flags, fd) = (req.call.sqe.op_flags, req.call.sqe.fd);
+    if flags & IORING_NOP_FILE == 0 || !matches!(req.call.file, FileRef::None) {
+        return Ok(());
+    }
+    let fixed = flags & IORING_NOP_FIXED_FILE != 0 || req.flags.contains(ReqFlags::FIXED_FILE);
+    req.call.file = if fixed {
+        FileRef::Fixed(ctx.files.get(fd.cast_unsigned())?)
+    } else {
+        crate::fds::check_visible(fd)?;
+        FileRef::Plain(fd)
+    };
+    Ok(())
 }
