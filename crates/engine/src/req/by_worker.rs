@@ -71,6 +71,8 @@ fn handed_back(req: &Req, res: i32) -> bool {
     let is = |e: Errno| res == e.res();
     match opcode {
         _ if OPS[opcode as usize].has(opdef::AIO) => true,
+        // It is not issued.
+        _ if is(Errno::EBADF) && req.names_no_file() => true,
         IORING_OP_POLL_ADD | IORING_OP_POLL_REMOVE | IORING_OP_PIPE | IORING_OP_READ_MULTISHOT => {
             true
         }

@@ -169,7 +169,8 @@ impl Ctx {
             req.flags.contains(ReqFlags::ON_WORKER) && !req.flags.contains(ReqFlags::FORCE_ASYNC);
         if way == Way::Poll && blocks && req.polls_first() && !req.goes_on_by_worker() {
             // The kernel's worker does not poll for it, unless it is a multishot request.
-            return self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));
+            let e = if req.names_no_file() { Errno::EBADF } else { Errno::EAGAIN };
+            return self.outcome(req, Outcome::Done(e.res()));
         }
         // A modelled disk answers as the page cache does: where a worker asks, there it ends. Who
         // waits for readiness is a worker's until that is armed.
