@@ -168,7 +168,10 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
     }
     let mut cqe = msg.cqe;
     if let Some(file) = &msg.file {
-        cqe.res = install(ctx, file)?;
+        let installed = install(ctx, file);
+        // Of the file whose place it takes.
+        ctx.post_tags();
+        cqe.res = installed?;
         if file.quiet {
             return Ok(cqe.res);
         }
@@ -194,6 +197,7 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
 fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
     let res = accept(other, msg)?;
     if other.defers() {
+        other.commit();
         other.announce_by(msg.by_worker);
         other.kick_driver();
         other.nudge();
