@@ -22,7 +22,7 @@ const KNOWN: &[Known] = &[
     ("Requests of several rings that wait for one listener or stream", taken_by_other_ring),
     ("On a DEFER_TASKRUN ring a write to an eventfd may complete", eventfd_written_at_once),
     ("The eventfd of a DEFER_TASKRUN ring is signalled once", own_eventfd_read),
-    ("waits on a unix socket whose own side is shut for sending", shut_quietly),
+    ("waits on a socket whose own side is shut for sending", shut_quietly),
     ("can be cancelled at once. The kernel tries it again 127 times", cancelled_at_once),
     ("Where their memory is given up", registered_given_up),
     ("A provided buffer whose address no process can have", buffer_nowhere),
@@ -164,13 +164,17 @@ fn own_eventfd_read(seen: &Seen) -> bool {
     seen.what.ud.is_none() && seen.what.text.starts_with("buf") && seen.sqes().any(reads)
 }
 
-/// A request that waits on a unix socket that its own side shuts for sending, or its peer for
-/// receiving: nothing tells of it.
+/// A request that waits on a socket that its own side shuts for sending, or a unix socket's peer
+/// for receiving: nothing tells of it.
 fn shut_quietly(seen: &Seen) -> bool {
     let Some(file) = seen.request().and_then(|(_, sqe)| slot(sqe)) else { return false };
-    let Some(peer) = unix_peer(file) else { return false };
-    let quiet =
-        |slot, how| (slot, how) == (file, libc::SHUT_WR) || (slot, how) == (peer, libc::SHUT_RD);
+    let peer = unix_peer(file);
+    if peer.is_none() && !matches!(file, Slot::TcpA | Slot::TcpB) {
+        return false;
+    }
+    let quiet = |slot, how| {
+        (slot, how) == (file, libc::SHUT_WR) || (Some(slot), how) == (peer, libc::SHUT_RD)
+    };
     let shut = seen.program.steps.iter().any(|step| match step {
         Step::Host(Host::Shutdown(slot, how)) => quiet(*slot, *how),
         Step::Sqe { sqe, .. } if sqe.op == IORING_OP_SHUTDOWN => {
