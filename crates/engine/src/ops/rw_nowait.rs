@@ -197,7 +197,7 @@ fn judged(call: &Call) -> Option<Errno> {
 }
 
 /// Is it a file that takes RWF_NOWAIT on the newest kernel, and not on each: pipes since Linux 6.4,
-/// eventfds since 5.12?
+/// until a splice(2), and eventfds since 5.12?
 pub fn newest_knows(fd: i32) -> bool {
     is_pipe(fd) || is_eventfd(fd) || is_zero(fd)
 }
