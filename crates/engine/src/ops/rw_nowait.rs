@@ -49,7 +49,7 @@ pub fn punts(call: &Call, kind: Kind) -> bool {
     match kind {
         Kind::Buffered if writes(call.sqe.opcode) => {
             let nothing = || total(call) == 0 && buffered(call, kind).is_err();
-            flags == 0 && (rw_hot::write_punts(&call.file) || nothing())
+            flags & RWF_NOWAIT == 0 && (rw_hot::write_punts(&call.file) || nothing())
         }
         Kind::Other if flags & RWF_NOWAIT == 0 && total(call) == 0 => unknown(call, kind),
         _ => false,
