@@ -9,10 +9,11 @@ use crate::abi::{
 };
 use crate::ctx::Ctx;
 use crate::errno::Errno;
-use crate::opdef::{self, OPS};
+use crate::opdef::{self, OPS, Outcome};
 use crate::ops::{rw, rw_nowait};
 use crate::req::request::{Req, ReqFlags};
 use crate::req::route::kind_of;
+use crate::sys;
 use crate::transport::kind::Kind;
 use crate::transport::socket::is_socket;
 
@@ -20,6 +21,18 @@ impl Req {
     /// Does the kernel run it on a worker?
     pub fn is_workers(&self) -> bool {
         self.flags.intersects(ReqFlags::FORCE_ASYNC | ReqFlags::ON_WORKER)
+    }
+
+    /// Has an attempt written a part to a stream that blocks? The kernel's worker that goes on with
+    /// a chain makes no other attempt than one that waits until all is written.
+    pub fn writes_rest_by_worker(&self, outcome: Outcome) -> bool {
+        let on_worker = ReqFlags::ON_WORKER | ReqFlags::FORCE_ASYNC;
+        self.call.short
+            && self.flags & on_worker == ReqFlags::ON_WORKER
+            && matches!(outcome, Outcome::Done(1..))
+            && rw::writes(self.opcode())
+            && kind_of(&self.call.file) == Kind::Pollable
+            && sys::blocks(self.call.file.fd())
     }
 }
 

@@ -60,6 +60,9 @@ impl Ctx {
             (None, Issue::Ring(f)) => f(self, req),
             (None, Issue::Call(f)) => self.attempt(req, f),
         };
+        if req.writes_rest_by_worker(outcome) {
+            return self.take_route(Way::Worker, req);
+        }
         let waits = matches!(outcome, Outcome::Retry) || !req.flags.contains(ReqFlags::STREAM);
         self.stats.reissue.at_once.add(u64::from(!waits));
         self.outcome(req, outcome);
