@@ -295,7 +295,8 @@ fn wait_args<'r>(ring: &'r Ring, ctx: Guard<'r>, args: &Args) -> (Guard<'r>, Res
         }
     } else if kind & IORING_ENTER_EXT_ARG != 0 {
         unlocked(ring, ctx, || read_ext(args))
-    } else if args.arg == 0 {
+    } else if args.arg == 0 || args.min == 0 {
+        // Who waits for nothing has it before the mask is looked at.
         (ctx, Ok(Ext::default()))
     } else {
         unlocked(ring, ctx, || {
