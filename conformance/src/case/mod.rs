@@ -164,6 +164,7 @@ families![
     odd,
     corners,
     corners_net,
+    corners_wait,
     cq,
     process,
     jumps,
