@@ -10,5 +10,6 @@ cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- -D warnings
 shellcheck -x ci/*.sh .ci/run
 for script in ci/*.sh .ci/run; do
-    [ "$script" = ci/lib.sh ] || [ -x "$script" ] || die "$script is not executable: chmod +x"
+    [ "$(head -c 2 "$script")" != '#!' ] || [ -x "$script" ] ||
+        die "$script is not executable: chmod +x"
 done

@@ -77,7 +77,7 @@ fn cold(f: &Fixture) -> Checked {
     const PIECE: usize = 8192;
     const PIECES: usize = 512;
     const DEPTH: usize = 16;
-    let data: Vec<u8> = (0..PIECE * PIECES).map(|i| (i / 61 ^ i / 4096) as u8).collect();
+    let data: Vec<u8> = (0..PIECE * PIECES).map(|i| ((i / 61) ^ (i / 4096)) as u8).collect();
     let (file, mut ring) = (f.file("cold", &data)?, f.ring(DEPTH as u32, 0)?);
     fine("fsync", file.sync_all())?;
     let advice = rustix::fs::Advice::DontNeed;

@@ -346,6 +346,7 @@ fn one_number() -> Outcome {
             n
         }
     };
+    let mut kept = Vec::new();
     for _ in 0..3 {
         let expected = free();
         let mut r = ring()?;
@@ -353,7 +354,7 @@ fn one_number() -> Outcome {
         complete(&mut r)?;
         let after = free();
         equal("the next number", after, expected + 1)?;
-        core::mem::forget(r);
+        kept.push(r);
     }
     Ok(())
 }
