@@ -415,7 +415,8 @@ pub(crate) fn exact_timers() {
 /// # Errors
 /// `ENOMEM`.
 pub(crate) fn room_for_thread(stack: usize) -> std::io::Result<()> {
-    const BEGINNING: usize = 128 << 10;
+    /// The C library asks for at least a mebibyte where the heap cannot grow.
+    const BEGINNING: usize = (1 << 20) + (128 << 10);
     /// `MAP_PRIVATE | MAP_ANONYMOUS`.
     const HOW: usize = 2 | 0x20;
     let len = stack + BEGINNING;
