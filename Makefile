@@ -14,7 +14,7 @@ PORTABLE := $(TARGET)/portable
 BUILT = $(shell [ $(PORTABLE)/lib/libsoftring.so -nt $(RELEASE)/libsoftring.so ] && echo portable)
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
-.PHONY: all build build-portable demo test clients environments liburing-tests libaio-tests fuzz soak memory support
+.PHONY: all build build-portable demo test clients environments kernels liburing-tests libaio-tests fuzz soak memory support
 .PHONY: install clean
 
 all: build
@@ -42,6 +42,10 @@ clients: build
 # Rings under other people's policies: seccomp filters, limits, namespaces, sandboxes.
 environments: build
 	ci/environments.sh
+
+# On Debian's kernels from 5.10 on, in virtual machines.
+kernels: build
+	ci/kernels.sh
 
 # The tests of Debian's liburing source package, fetched when run.
 liburing-tests: build

@@ -1,10 +1,13 @@
 //! Is a ring of the kernel worth having? Some sandboxes grant one whose every request fails, or
 //! refuse what is done with it.
+//!
+//! That one works is known until the machine starts again: an empty file in /dev/shm says so, whose
+//! owner has seen it. A container has a /dev/shm of its own. What is refused, each process learns.
 #![allow(unsafe_code)]
 
 use crate::raw::raw;
 use softring_engine::refused;
-use softring_engine::trial::{Calls, Trial};
+use softring_engine::trial::{Calls, Record, Trial};
 use std::sync::OnceLock;
 
 /// The kernel's own calls.
@@ -32,6 +35,16 @@ pub fn fault() -> Option<&'static str> {
             (libc::SYS_io_uring_register, "io_uring_register"),
         ];
         let refused = calls.iter().find(|(nr, _)| refused::how(*nr).is_some());
-        refused.map(|(_, name)| *name).or_else(|| Trial::new(KERNELS).ok()?.fault())
+        refused.map(|(_, name)| *name).or_else(|| {
+            let record = Record::new();
+            if record.is_there() {
+                return None;
+            }
+            let fault = Trial::new(KERNELS).ok()?.fault();
+            if fault.is_none() {
+                record.make();
+            }
+            fault
+        })
     })
 }
