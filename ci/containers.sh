@@ -112,7 +112,7 @@ containers() {
     chown -R 65534:65534 "$ROOTLESS" 2>/dev/null
     if command -v go >/dev/null; then
         PROFILE=$(cd "$SCRATCH" && GOFLAGS=-modcacherw GOPATH=$SCRATCH/go \
-            go mod download -json $PROFILES 2>/dev/null |
+            timeout 90 go mod download -json $PROFILES 2>/dev/null |
             sed -n 's/.*"Dir": "\(.*\)".*/\1\/default.json/p')
     fi
     if command -v buildah >/dev/null; then
