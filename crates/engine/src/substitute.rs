@@ -122,9 +122,7 @@ fn ends_early(fd: i32, off: u64) -> bool {
 }
 
 fn is_file(fd: i32) -> bool {
-    let stat = sys::borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok());
-    let kind = stat.map(|s| FileType::from_raw_mode(s.st_mode));
-    matches!(kind, Some(FileType::RegularFile | FileType::BlockDevice))
+    matches!(sys::file_type(fd), Some(FileType::RegularFile | FileType::BlockDevice))
 }
 
 /// preadv2(2) or pwritev2(2). Where those are refused, the calls that know no flags; flags then

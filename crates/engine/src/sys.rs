@@ -340,6 +340,12 @@ pub(crate) fn file_flags(fd: i32) -> Option<rustix::fs::OFlags> {
     rustix::fs::fcntl_getfl(borrow(fd)?).ok()
 }
 
+/// What kind of file the program's `fd` is; `None` if it is not open.
+pub(crate) fn file_type(fd: i32) -> Option<rustix::fs::FileType> {
+    let stat = rustix::fs::fstat(borrow(fd)?).ok()?;
+    Some(rustix::fs::FileType::from_raw_mode(stat.st_mode))
+}
+
 /// Does the program's file `fd` block? So does what is not open.
 pub(crate) fn blocks(fd: i32) -> bool {
     file_flags(fd).is_none_or(|flags| !flags.contains(rustix::fs::OFlags::NONBLOCK))

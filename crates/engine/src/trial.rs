@@ -128,38 +128,28 @@ impl Drop for Trial {
 
 /// The file that says that rings of the kernel work.
 #[derive(Debug)]
-pub struct Record([u8; 48]);
+pub struct Record {
+    path: String,
+    user: u32,
+}
 
 impl Record {
-    const NAME: &[u8] = b"/dev/shm/softring-kernel-rings-work-";
-
     /// The calling user's.
-    #[expect(clippy::new_without_default, reason = "who the user is, is looked up")]
+    #[expect(clippy::new_without_default, reason = "who the user is, the kernel says")]
     pub fn new() -> Record {
-        let mut path = [0; 48];
-        path[..Self::NAME.len()].copy_from_slice(Self::NAME);
-        let mut rest = rustix::process::geteuid().as_raw();
-        // Ten digits, and a null byte behind them.
-        for digit in path[Self::NAME.len()..][..10].iter_mut().rev() {
-            (*digit, rest) = (b'0' + (rest % 10) as u8, rest / 10);
-        }
-        Record(path)
-    }
-
-    fn path(&self) -> &core::ffi::CStr {
-        core::ffi::CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+        let user = rustix::process::geteuid().as_raw();
+        Record { path: format!("/dev/shm/softring-kernel-rings-work-{user:010}"), user }
     }
 
     /// Did this user see it?
     pub fn is_there(&self) -> bool {
-        let stat = rustix::fs::lstat(self.path());
-        stat.is_ok_and(|s| s.st_uid == rustix::process::geteuid().as_raw())
+        rustix::fs::lstat(&self.path).is_ok_and(|s| s.st_uid == self.user)
     }
 
     /// By mknod(2), which takes no descriptor. Where it fails, the next process tries again.
     pub fn make(&self) {
         let (file, mode) = (rustix::fs::FileType::RegularFile, rustix::fs::Mode::RUSR);
-        let _ = rustix::fs::mknodat(rustix::fs::CWD, self.path(), file, mode, 0);
+        let _ = rustix::fs::mknodat(rustix::fs::CWD, &self.path, file, mode, 0);
     }
 }
 
@@ -182,7 +172,7 @@ mod tests {
     #[test]
     fn a_record_stays_with_its_user() {
         let name = b"/dev/shm/softring-kernel-rings-work-0000000000";
-        assert_eq!(Record::new().path().to_bytes().len(), name.len());
+        assert_eq!(Record::new().path.len(), name.len());
         let works = Trial::new(KERNELS).is_ok_and(|trial| trial.fault().is_none());
         if works && std::path::Path::new("/dev/shm").is_dir() {
             Record::new().make();

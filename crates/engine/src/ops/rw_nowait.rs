@@ -9,7 +9,8 @@ use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::opdef::{Outcome, Try};
 use crate::ops::rw::{
-    RWF_ATOMIC, RWF_DONTCACHE, RWF_NOAPPEND, RWF_NOWAIT, finish, total, transfer_by, writes,
+    RWF_ATOMIC, RWF_DONTCACHE, RWF_NOAPPEND, RWF_NOWAIT, finish, first_of, total, transfer_by,
+    writes,
 };
 use crate::ops::rw_hot;
 use crate::req::request::Call;
@@ -188,12 +189,8 @@ pub fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
 /// What a file that is not ready would answer to an attempt all the same, as it does not come to
 /// wait: it is open the other way, or is an eventfd, whose counter has eight bytes.
 fn judged(call: &Call) -> Option<Errno> {
-    let fd = call.file.fd();
-    let wrong = if writes(call.sqe.opcode) { OFlags::RDONLY } else { OFlags::WRONLY };
-    if sys::file_flags(fd).is_none_or(|flags| flags & OFlags::RWMODE == wrong) {
-        return Some(Errno::EBADF);
-    }
-    (total(call) < 8 && is_eventfd(fd)).then_some(Errno::EINVAL)
+    let e = first_of(call, Errno::EINVAL);
+    (e == Errno::EBADF || (total(call) < 8 && is_eventfd(call.file.fd()))).then_some(e)
 }
 
 /// Is it a file that takes RWF_NOWAIT on the newest kernel, and not on each: pipes since Linux 6.4,
@@ -203,8 +200,7 @@ pub fn newest_knows(fd: i32) -> bool {
 }
 
 fn is_pipe(fd: i32) -> bool {
-    let stat = sys::borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok());
-    stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Fifo)
+    sys::file_type(fd) == Some(FileType::Fifo)
 }
 
 /// Is it /dev/zero, or /dev/null?
@@ -238,14 +234,10 @@ fn without_waiting(fd: i32) -> Result<Option<InternalFd>> {
 /// Does the file know no `RWF_NOWAIT`? preadv2(2) says so only where there is something to
 /// transfer.
 pub fn unknown(call: &Call, kind: Kind) -> bool {
-    let fd = sys::borrow(call.file.fd());
     match kind {
         Kind::Memory => true,
         Kind::Pollable => !is_socket(call.file.fd()) && !tries(call.file.fd()),
-        Kind::Other => {
-            let stat = fd.and_then(|fd| rustix::fs::fstat(fd).ok());
-            stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory)
-        }
+        Kind::Other => sys::file_type(call.file.fd()) == Some(FileType::Directory),
         _ => false,
     }
 }

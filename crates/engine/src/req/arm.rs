@@ -92,12 +92,12 @@ impl Ctx {
         let set = transports.poll_set()?;
         if let Some(fd) = standing::number(set, req, poll) {
             standing::note(set.standing(fd), req);
-            let looked = match set.standing(fd) {
+            let vain = match set.standing(fd) {
                 Some(s) if sends(req) => found_nothing(req) && s.seen & STICKY == 0,
                 Some(s) => found_nothing(req) || (s.dry && poll.events & OUT == 0),
                 None => found_nothing(req),
             };
-            if set.stand(fd, events_of(req, poll), looked, id)? {
+            if set.stand(fd, events_of(req, poll), vain, id)? {
                 standing::note(set.standing(fd), req);
                 let looks = transports.looks;
                 req.wait = Wait::Poll(Poll { at: fd, looks, stays: true, ..poll });

@@ -23,12 +23,16 @@ impl Req {
         self.flags.intersects(ReqFlags::FORCE_ASYNC | ReqFlags::ON_WORKER)
     }
 
+    /// Does the kernel's worker come to it by a chain? No attempt of its own was asked for.
+    pub fn follows_in_worker(&self) -> bool {
+        self.flags.contains(ReqFlags::ON_WORKER) && !self.flags.contains(ReqFlags::FORCE_ASYNC)
+    }
+
     /// Has an attempt written a part to a stream that blocks? The kernel's worker that goes on with
     /// a chain makes no other attempt than one that waits until all is written.
     pub fn writes_rest_by_worker(&self, outcome: Outcome) -> bool {
-        let on_worker = ReqFlags::ON_WORKER | ReqFlags::FORCE_ASYNC;
         self.call.short
-            && self.flags & on_worker == ReqFlags::ON_WORKER
+            && self.follows_in_worker()
             && matches!(outcome, Outcome::Done(1..))
             && rw::writes(self.opcode())
             && kind_of(&self.call.file) == Kind::Pollable

@@ -247,7 +247,9 @@ impl Ctx {
 /// batch at hand (`io_read_mshot`).
 fn reads_first(req: &mut Req) -> bool {
     let first = req.opcode() == IORING_OP_READ_MULTISHOT && !req.flags.contains(ReqFlags::REISSUED);
-    req.flags.set(ReqFlags::REISSUED, first || req.flags.contains(ReqFlags::REISSUED));
+    if first {
+        req.flags |= ReqFlags::REISSUED;
+    }
     first
 }
 

@@ -131,9 +131,7 @@ impl Ctx {
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT)
             && (req.flags.contains(ReqFlags::SENDRECV)
                 || matches!(kind_of(&req.call.file), Kind::Pollable | Kind::Unknown));
-        let on_worker = ReqFlags::ON_WORKER | ReqFlags::FORCE_ASYNC;
-        let blocks =
-            req.flags & on_worker == ReqFlags::ON_WORKER && req.opcode() != IORING_OP_WAITID;
+        let blocks = req.follows_in_worker() && req.opcode() != IORING_OP_WAITID;
         if blocks && ops::net_msg::never_waits(req) {
             let e = ops::connect::under_way(req).unwrap_or(Errno::EAGAIN);
             req.call.cflags = 0;
@@ -165,8 +163,7 @@ impl Ctx {
             return self.not_now(req);
         }
         self.note_creds_of_links(req);
-        let blocks =
-            req.flags.contains(ReqFlags::ON_WORKER) && !req.flags.contains(ReqFlags::FORCE_ASYNC);
+        let blocks = req.follows_in_worker();
         if way == Way::Poll && blocks && req.polls_first() && !req.goes_on_by_worker() {
             // The kernel's worker does not poll for it, unless it is a multishot request.
             let e = if req.names_no_file() { Errno::EBADF } else { Errno::EAGAIN };
