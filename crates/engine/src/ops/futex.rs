@@ -55,9 +55,16 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Waits for a wake, if the futex has its value (`io_futex_wait`).
 pub fn wait(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     match &req.call.keep {
-        Keep::Job(Job::Futex(futex, 1..)) => start(ctx.unlocked(|| futex.check())),
+        Keep::Job(Job::Futex(futex, 1..)) => start(look(ctx, || futex.check())),
         _ => Outcome::Done(Errno::EINVAL.res()),
     }
+}
+
+/// Reads futexes, which may have to wait for their pages. A program that sees the CQE of the request
+/// before this one may send its wake at once: while that CQE is not published the lock is kept,
+/// as the kernel keeps it, so that nobody else publishes it before this request waits.
+fn look<R>(ctx: &mut Ctx, check: impl FnOnce() -> R) -> R {
+    if ctx.posted { check() } else { ctx.unlocked(check) }
 }
 
 fn start(checked: Result<()>) -> Outcome {
@@ -128,7 +135,7 @@ pub fn waitv(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let bad = |e: &Errno| *e != Errno::EAGAIN;
     let checks = || all.iter().filter_map(|f| f.check().err());
     let crooked = all.iter().any(|f| !f.addr.is_multiple_of(4));
-    let error = ctx.unlocked(|| {
+    let error = look(ctx, || {
         let error = if crooked { Some(Errno::EINVAL) } else { checks().find(bad) };
         error.or_else(|| checks().next())
     });
