@@ -24,6 +24,7 @@ pub mod net_msg;
 pub mod net_zc;
 pub mod nop;
 pub mod nvme;
+pub mod open_how;
 pub mod openclose;
 pub mod poll;
 pub mod provide;

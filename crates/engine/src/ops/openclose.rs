@@ -14,96 +14,16 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::fds::visible;
 use crate::opdef::{Outcome, Try};
+use crate::ops::open_how::{How, O_CLOEXEC, O_DIRECT, O_EXCL, O_NONBLOCK, O_PATH, RESOLVE_CACHED};
 use crate::ops::{answer, answer_waiting, no_fixed_file, path, zero};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::sys::sys;
 use crate::transport::kind::Kind;
 use crate::transport::standing::{self, Closing};
 
-const O_CREAT: u64 = 0o100;
-const O_EXCL: u64 = 0o200;
-const O_TRUNC: u64 = 0o1000;
-const O_NONBLOCK: u64 = 0o4000;
-const O_DIRECT: u64 = 0o40_000;
-const O_DIRECTORY: u64 = 0o200_000;
-const O_NOFOLLOW: u64 = 0o400_000;
-const O_CLOEXEC: u64 = 0o2_000_000;
-const O_PATH: u64 = 0o10_000_000;
-/// `O_TMPFILE` without its O_DIRECTORY.
-const TMPFILE: u64 = 0o20_000_000;
-/// `VALID_OPEN_FLAGS`: every O_* flag; openat(2) ignores what is not among them.
-const VALID_OPEN: u64 = 0o37_777_703;
-const RESOLVE_CACHED: u64 = 0x20;
 const F_DUPFD: i32 = 0;
 const F_SETFL: i32 = 4;
 const F_DUPFD_CLOEXEC: i32 = 1030;
-
-/// `struct open_how`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct How {
-    flags: u64,
-    mode: u64,
-    resolve: u64,
-}
-
-/// Bytes of [`How`], the least that OPENAT2 takes (`OPEN_HOW_SIZE_VER0`).
-const HOW_SIZE: usize = size_of::<How>();
-
-impl How {
-    /// What openat(2)'s flags and mode mean, as `build_open_how` has it.
-    fn of_openat(flags: u32, mode: u32) -> How {
-        let mut flags = u64::from(flags) & VALID_OPEN;
-        if flags & O_PATH != 0 {
-            flags &= O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC;
-        }
-        let mode = if flags & (O_CREAT | TMPFILE) != 0 { u64::from(mode) & 0o7777 } else { 0 };
-        How { flags, mode, resolve: 0 }
-    }
-
-    /// Copies the program's in; bytes beyond those known must be 0.
-    fn read(addr: u64, size: u32) -> Result<How> {
-        let mut words = [0u64; HOW_SIZE / 8];
-        let size = u64::from(size);
-        if size < HOW_SIZE as u64 {
-            return Err(Errno::EINVAL);
-        }
-        let mut at = HOW_SIZE as u64;
-        let mut rest = [0u8; 256];
-        while at < size {
-            let n = (size - at).min(rest.len() as u64) as usize;
-            crate::user::read_slice(addr.wrapping_add(at), &mut rest[..n])?;
-            if rest[..n].iter().any(|&b| b != 0) {
-                return Err(Errno::E2BIG);
-            }
-            at += n as u64;
-        }
-        crate::user::read_slice(addr, &mut words)?;
-        Ok(How { flags: words[0], mode: words[1], resolve: words[2] })
-    }
-
-    fn to_bytes(self) -> Vec<u8> {
-        [self.flags, self.mode, self.resolve].iter().flat_map(|w| w.to_ne_bytes()).collect()
-    }
-
-    fn of_bytes(bytes: &[u8]) -> How {
-        let word = |i: usize| {
-            let at = bytes.get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok());
-            u64::from_ne_bytes(at.unwrap_or_default())
-        };
-        How { flags: word(0), mode: word(1), resolve: word(2) }
-    }
-
-    /// These are sure to have to wait, or are not to be tried twice.
-    fn needs_worker(self) -> bool {
-        self.flags & (O_TRUNC | O_CREAT | TMPFILE) != 0
-    }
-
-    fn openat2(self, dir: i32, path: u64) -> Result<i32> {
-        let how = core::ptr::from_ref(&self).expose_provenance();
-        check(sys!(__NR_openat2, dir, path, how, HOW_SIZE)).map(|fd| fd as i32)
-    }
-}
 
 /// Checks an OPENAT (`io_openat_prep`).
 pub fn openat_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
@@ -349,32 +269,4 @@ fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<(
 pub(super) fn own(fd: i32) -> OwnedFd {
     // SAFETY: the kernel gave us `fd` this moment, so nobody else owns it.
     unsafe { OwnedFd::from_raw_fd(fd) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn openat_forgives_what_openat2_refuses() {
-        let how = How::of_openat(0o2 | 1 << 30, 0o644);
-        assert_eq!(how, How { flags: 2, mode: 0, resolve: 0 });
-        let how = How::of_openat(0o10_000_102, 0o644);
-        assert_eq!(how, How { flags: O_PATH, mode: 0, resolve: 0 });
-        let how = How::of_openat(0o102, 0o170_644);
-        assert_eq!(how, How { flags: 0o102, mode: 0o644, resolve: 0 });
-        assert_eq!(How::of_bytes(&how.to_bytes()), how);
-    }
-
-    #[test]
-    fn a_longer_how_must_end_in_zeroes() {
-        let mut words = [2u64, 0, 8, 0, 0];
-        let at = |w: &[u64; 5]| w.as_ptr().expose_provenance() as u64;
-        assert_eq!(How::read(at(&words), 23), Err(Errno::EINVAL));
-        assert_eq!(How::read(at(&words), 40), Ok(How { flags: 2, mode: 0, resolve: 8 }));
-        words[4] = 1 << 40;
-        assert_eq!(How::read(at(&words), 37), Ok(How { flags: 2, mode: 0, resolve: 8 }));
-        assert_eq!(How::read(at(&words), 38), Err(Errno::E2BIG));
-        assert_eq!(How::read(8, 24), Err(Errno::EFAULT));
-    }
 }

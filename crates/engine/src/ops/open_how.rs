@@ -1,0 +1,115 @@
+//! How a file is opened: the flags of OPENAT, and the structure of OPENAT2. Kernel counterpart:
+//! `build_open_how` and `build_open_flags` in `fs/open.c`.
+
+use crate::errno::{Errno, Result, check};
+use crate::sys::sys;
+
+const O_CREAT: u64 = 0o100;
+pub const O_EXCL: u64 = 0o200;
+const O_TRUNC: u64 = 0o1000;
+pub const O_NONBLOCK: u64 = 0o4000;
+pub const O_DIRECT: u64 = 0o40_000;
+const O_DIRECTORY: u64 = 0o200_000;
+const O_NOFOLLOW: u64 = 0o400_000;
+pub const O_CLOEXEC: u64 = 0o2_000_000;
+pub const O_PATH: u64 = 0o10_000_000;
+/// `O_TMPFILE` without its O_DIRECTORY.
+const TMPFILE: u64 = 0o20_000_000;
+/// `VALID_OPEN_FLAGS`: every O_* flag; openat(2) ignores what is not among them.
+const VALID_OPEN: u64 = 0o37_777_703;
+pub const RESOLVE_CACHED: u64 = 0x20;
+
+/// `struct open_how`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct How {
+    pub flags: u64,
+    pub mode: u64,
+    pub resolve: u64,
+}
+
+/// Bytes of [`How`], the least that OPENAT2 takes (`OPEN_HOW_SIZE_VER0`).
+const HOW_SIZE: usize = size_of::<How>();
+
+impl How {
+    /// What openat(2)'s flags and mode mean, as `build_open_how` has it.
+    pub fn of_openat(flags: u32, mode: u32) -> How {
+        let mut flags = u64::from(flags) & VALID_OPEN;
+        if flags & O_PATH != 0 {
+            flags &= O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC;
+        }
+        let mode = if flags & (O_CREAT | TMPFILE) != 0 { u64::from(mode) & 0o7777 } else { 0 };
+        How { flags, mode, resolve: 0 }
+    }
+
+    /// Copies the program's in; bytes beyond those known must be 0.
+    pub fn read(addr: u64, size: u32) -> Result<How> {
+        let mut words = [0u64; HOW_SIZE / 8];
+        let size = u64::from(size);
+        if size < HOW_SIZE as u64 {
+            return Err(Errno::EINVAL);
+        }
+        let mut at = HOW_SIZE as u64;
+        let mut rest = [0u8; 256];
+        while at < size {
+            let n = (size - at).min(rest.len() as u64) as usize;
+            crate::user::read_slice(addr.wrapping_add(at), &mut rest[..n])?;
+            if rest[..n].iter().any(|&b| b != 0) {
+                return Err(Errno::E2BIG);
+            }
+            at += n as u64;
+        }
+        crate::user::read_slice(addr, &mut words)?;
+        Ok(How { flags: words[0], mode: words[1], resolve: words[2] })
+    }
+
+    pub fn to_bytes(self) -> Vec<u8> {
+        [self.flags, self.mode, self.resolve].iter().flat_map(|w| w.to_ne_bytes()).collect()
+    }
+
+    pub fn of_bytes(bytes: &[u8]) -> How {
+        let word = |i: usize| {
+            let at = bytes.get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok());
+            u64::from_ne_bytes(at.unwrap_or_default())
+        };
+        How { flags: word(0), mode: word(1), resolve: word(2) }
+    }
+
+    /// These are sure to have to wait, or are not to be tried twice.
+    pub fn needs_worker(self) -> bool {
+        self.flags & (O_TRUNC | O_CREAT | TMPFILE) != 0
+    }
+
+    pub fn openat2(self, dir: i32, path: u64) -> Result<i32> {
+        let how = core::ptr::from_ref(&self).expose_provenance();
+        check(sys!(__NR_openat2, dir, path, how, HOW_SIZE)).map(|fd| fd as i32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn openat_forgives_what_openat2_refuses() {
+        let how = How::of_openat(0o2 | 1 << 30, 0o644);
+        assert_eq!(how, How { flags: 2, mode: 0, resolve: 0 });
+        let how = How::of_openat(0o10_000_102, 0o644);
+        assert_eq!(how, How { flags: O_PATH, mode: 0, resolve: 0 });
+        let how = How::of_openat(0o102, 0o170_644);
+        assert_eq!(how, How { flags: 0o102, mode: 0o644, resolve: 0 });
+        assert_eq!(How::of_bytes(&how.to_bytes()), how);
+    }
+
+    #[test]
+    fn a_longer_how_must_end_in_zeroes() {
+        let mut words = [2u64, 0, 8, 0, 0];
+        let at = |w: &[u64; 5]| w.as_ptr().expose_provenance() as u64;
+        assert_eq!(How::read(at(&words), 23), Err(Errno::EINVAL));
+        assert_eq!(How::read(at(&words), 40), Ok(How { flags: 2, mode: 0, resolve: 8 }));
+        words[4] = 1 << 40;
+        assert_eq!(How::read(at(&words), 37), Ok(How { flags: 2, mode: 0, resolve: 8 }));
+        assert_eq!(How::read(at(&words), 38), Err(Errno::E2BIG));
+        assert_eq!(How::read(8, 24), Err(Errno::EFAULT));
+    }
+}
