@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use client::{Client, sqe};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -241,11 +242,12 @@ fn tcp() -> (TcpStream, TcpStream) {
     (one, listener.accept().unwrap().0)
 }
 
-/// Writes until nothing more fits.
-fn fill(to: &impl std::os::fd::AsFd) {
+/// Writes until nothing more fits; tells whether there was any.
+fn fill(to: &impl std::os::fd::AsFd) -> bool {
     rustix::io::ioctl_fionbio(to, true).unwrap();
-    while rustix::io::write(to, &[0; 4096]).is_ok() {}
+    let written = std::iter::from_fn(|| rustix::io::write(to, &[0; 4096]).ok()).count();
     rustix::io::ioctl_fionbio(to, false).unwrap();
+    written > 0
 }
 
 /// Reads until nothing more is there; all that `fill` wrote was.
@@ -334,7 +336,10 @@ fn full_sockets() -> Vec<Row> {
     full(|a| io(IORING_OP_SEND, a, 3));
     full(|a| vector(IORING_OP_WRITEV, a, 3));
     let (a, b) = tcp();
-    fill(&a);
+    // What is on its way leaves room when it arrives; a full receiver is asked after 200 ms.
+    while fill(&a) {
+        std::thread::sleep(Duration::from_millis(250));
+    }
     // The last of it may still be on its way.
     let drained = move || std::thread::spawn(move || (&b).read_to_end(&mut Vec::new()));
     let s = message(IORING_OP_SENDMSG, &a, 3);
