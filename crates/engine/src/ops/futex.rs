@@ -60,9 +60,9 @@ pub fn wait(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     }
 }
 
-/// Reads futexes, which may have to wait for their pages. A program that sees the CQE of the request
-/// before this one may send its wake at once: while that CQE is not published the lock is kept,
-/// as the kernel keeps it, so that nobody else publishes it before this request waits.
+/// Reads futexes, which may have to wait for their pages. A program that sees the CQE of the
+/// request before this one may send its wake at once: while that CQE is not published the lock is
+/// kept, as the kernel keeps it, so that nobody else publishes it before this request waits.
 fn look<R>(ctx: &mut Ctx, check: impl FnOnce() -> R) -> R {
     if ctx.posted { check() } else { ctx.unlocked(check) }
 }
