@@ -126,6 +126,22 @@ fn openat2_refusals(cx: &mut Cx) -> Outcome {
     let flags = How { flags: 1 << 40, ..read };
     let mode = How { mode: 0o600, ..read };
     let resolve = How { resolve: 1 << 20, ..read };
+    let both = How { resolve: libc::RESOLVE_BENEATH | libc::RESOLVE_IN_ROOT, ..read };
+    let made = How { flags: (libc::O_CREAT | libc::O_DIRECTORY) as u64, mode: 0o600, ..read };
+    let wide = How { flags: libc::O_CREAT as u64, mode: 0o17_777, ..read };
+    let unnamed = How { flags: libc::O_TMPFILE as u64, mode: 0o600, ..read };
+    let path_only = How { flags: (libc::O_PATH | libc::O_RDWR) as u64, ..read };
+    let cached = libc::RESOLVE_CACHED;
+    let cached = How { flags: libc::O_CREAT as u64, mode: 0o600, resolve: cached, ..read };
+    cx.each(&mut ring, &[
+        ("beneath and in root", openat2(&old, &both, 24), -EINVAL),
+        ("make a directory", openat2(&none, &made, 24), -EINVAL),
+        ("make a directory by OPENAT", openat(HERE, &none, made.flags as i32, 0), -EINVAL),
+        ("a mode of too many bits", openat2(&none, &wide, 24), -EINVAL),
+        ("without a name, to be read", openat2(c"/tmp", &unnamed, 24), -EINVAL),
+        ("its path, to be written", openat2(&old, &path_only, 24), -EINVAL),
+        ("made, if that is cached", openat2(&none, &cached, 24), -EAGAIN),
+    ]);
     cx.each(&mut ring, &[
         ("missing", openat2(&none, &read, 24), -ENOENT),
         ("size 0", openat2(&old, &read, 0), -EINVAL),

@@ -1,9 +1,14 @@
 //! How a file is opened: the flags of OPENAT, and the structure of OPENAT2. Kernel counterpart:
 //! `build_open_how` and `build_open_flags` in `fs/open.c`.
 
-use crate::errno::{Errno, Result, check};
-use crate::sys::sys;
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering::Relaxed;
 
+use crate::errno::{Errno, Result, check};
+use crate::sys::{self, sys};
+
+const O_WRONLY: u64 = 1;
+const O_RDWR: u64 = 2;
 const O_CREAT: u64 = 0o100;
 pub const O_EXCL: u64 = 0o200;
 const O_TRUNC: u64 = 0o1000;
@@ -17,7 +22,11 @@ pub const O_PATH: u64 = 0o10_000_000;
 const TMPFILE: u64 = 0o20_000_000;
 /// `VALID_OPEN_FLAGS`: every O_* flag; openat(2) ignores what is not among them.
 const VALID_OPEN: u64 = 0o37_777_703;
+const RESOLVE_BENEATH: u64 = 0x8;
+const RESOLVE_IN_ROOT: u64 = 0x10;
 pub const RESOLVE_CACHED: u64 = 0x20;
+/// `VALID_RESOLVE_FLAGS`
+const VALID_RESOLVE: u64 = 0x3f;
 
 /// `struct open_how`.
 #[repr(C)]
@@ -83,6 +92,66 @@ impl How {
     pub fn openat2(self, dir: i32, path: u64) -> Result<i32> {
         let how = core::ptr::from_ref(&self).expose_provenance();
         check(sys!(__NR_openat2, dir, path, how, HOW_SIZE)).map(|fd| fd as i32)
+    }
+
+    /// openat2(2) as the newest kernel has it, or, where that is refused, openat(2) for what needs
+    /// no `resolve`.
+    ///
+    /// # Errors
+    /// As openat2(2); `EAGAIN` for `RESOLVE_CACHED` where the kernel does not know it (before
+    /// Linux 5.12), as if nothing were cached; `ENOSYS`.
+    pub fn openat2_or_less(self, dir: i32, path: u64) -> Result<i32> {
+        if self.resolve & RESOLVE_CACHED != 0 && !cached_lookup_works() {
+            return Err(Errno::EAGAIN);
+        }
+        match self.openat2(dir, path) {
+            Err(Errno::ENOSYS) if self.resolve == 0 => self.openat(dir, path),
+            opened => opened,
+        }
+    }
+
+    /// openat(2).
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn openat(self, dir: i32, path: u64) -> Result<i32> {
+        check(sys!(__NR_openat, dir, path, self.flags, self.mode)).map(|fd| fd as i32)
+    }
+
+    /// What is refused before the path is seen (`build_open_flags`). Kernels before 6.4 took
+    /// O_DIRECTORY with O_CREAT, and made a file.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn check(self) -> Result<()> {
+        let has = |flags| self.flags & flags != 0;
+        let creates = has(O_CREAT | TMPFILE);
+        let both = RESOLVE_BENEATH | RESOLVE_IN_ROOT;
+        let bad = self.flags & !VALID_OPEN != 0
+            || self.resolve & !VALID_RESOLVE != 0
+            || self.resolve & both == both
+            || self.mode & if creates { !0o7777 } else { u64::MAX } != 0
+            || (has(O_DIRECTORY) && has(O_CREAT))
+            || (has(TMPFILE) && !(has(O_DIRECTORY) && has(O_WRONLY | O_RDWR)))
+            || (has(O_PATH) && has(!(O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC)));
+        if bad { Err(Errno::EINVAL) } else { Ok(()) }
+    }
+}
+
+/// Does the kernel know `RESOLVE_CACHED` (5.12), and may we call openat2(2)? Asked once.
+pub fn cached_lookup_works() -> bool {
+    static KNOWN: AtomicU8 = AtomicU8::new(0);
+    match KNOWN.load(Relaxed) {
+        0 => {
+            let how = How { flags: O_PATH | O_CLOEXEC, mode: 0, resolve: RESOLVE_CACHED };
+            let root = how.openat2(-100, c"/".as_ptr().expose_provenance() as u64);
+            if let Ok(fd) = root {
+                drop(sys::own(fd));
+            }
+            KNOWN.store(1 + u8::from(root.is_ok()), Relaxed);
+            root.is_ok()
+        }
+        known => known == 2,
     }
 }
 

@@ -5,8 +5,6 @@
 //! out of the program's way at once. Kernel counterpart: `io_uring/openclose.c`.
 #![allow(unsafe_code)]
 
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
-
 use rustix::fd::{FromRawFd, OwnedFd};
 
 use crate::abi::*;
@@ -14,7 +12,9 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::fds::visible;
 use crate::opdef::{Outcome, Try};
-use crate::ops::open_how::{How, O_CLOEXEC, O_DIRECT, O_EXCL, O_NONBLOCK, O_PATH, RESOLVE_CACHED};
+use crate::ops::open_how::{
+    How, O_CLOEXEC, O_DIRECT, O_EXCL, O_NONBLOCK, O_PATH, RESOLVE_CACHED, cached_lookup_works,
+};
 use crate::ops::{answer, answer_waiting, no_fixed_file, path, zero};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::sys::sys;
@@ -102,27 +102,11 @@ fn open_cached(how: How, dir: i32, sqe: &io_uring_sqe) -> Result<i32> {
 }
 
 fn open_blocking(how: How, dir: i32, sqe: &io_uring_sqe) -> Result<i32> {
+    how.check()?;
     if sqe.opcode == IORING_OP_OPENAT2 {
-        return how.openat2(dir, sqe.addr);
+        return how.openat2_or_less(dir, sqe.addr);
     }
-    check(sys!(__NR_openat, dir, sqe.addr, how.flags, how.mode)).map(|fd| fd as i32)
-}
-
-/// Does the kernel know `RESOLVE_CACHED` (5.12), and may we call openat2(2)? Asked once.
-fn cached_lookup_works() -> bool {
-    static KNOWN: AtomicU8 = AtomicU8::new(0);
-    match KNOWN.load(Relaxed) {
-        0 => {
-            let how = How { flags: O_PATH | O_CLOEXEC, mode: 0, resolve: RESOLVE_CACHED };
-            let root = how.openat2(-100, c"/".as_ptr().expose_provenance() as u64);
-            if let Ok(fd) = root {
-                drop(own(fd));
-            }
-            KNOWN.store(1 + u8::from(root.is_ok()), Relaxed);
-            root.is_ok()
-        }
-        known => known == 2,
-    }
+    how.openat(dir, sqe.addr)
 }
 
 /// Puts what was opened into the table, under the lock.
