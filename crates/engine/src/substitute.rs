@@ -13,6 +13,7 @@ use crate::ops::rw::RWF_NOWAIT;
 use crate::refused;
 use crate::sys::{self, nr, sys};
 use crate::transport::poll::Event;
+use crate::user::{self, iovec};
 
 const CLOEXEC: usize = 0o2_000_000;
 const NONBLOCK: usize = 0o4000;
@@ -93,7 +94,7 @@ pub fn epoll_wait(
 const CURRENT: u64 = u64::MAX;
 
 /// The release that the kernel calls itself by: version and patch level.
-fn release() -> (u32, u32) {
+pub fn release() -> (u32, u32) {
     static RELEASE: OnceLock<(u32, u32)> = OnceLock::new();
     *RELEASE.get_or_init(|| {
         let name = rustix::system::uname();
@@ -125,6 +126,39 @@ fn is_file(fd: i32) -> bool {
     matches!(sys::file_type(fd), Some(FileType::RegularFile | FileType::BlockDevice))
 }
 
+/// Does this kernel refuse a write whose memory ends before it does? Those before Linux 5.16 may;
+/// newer ones write what is there (`generic_perform_write`).
+fn refuses_half_mapped(fd: i32) -> bool {
+    let cached = |flags: OFlags| !flags.contains(OFlags::DIRECT);
+    release() < (5, 16) && is_file(fd) && sys::file_flags(fd).is_some_and(cached)
+}
+
+/// Writes as much of these parts as can be read from the start.
+///
+/// # Errors
+/// As pwritev2(2); `EFAULT` if it is nothing.
+#[cold]
+fn write_readable(fd: i32, iov: usize, count: usize, off: u64, flags: u32) -> Result<usize> {
+    let mut parts = user::read_prefix::<iovec>(iov as u64, count);
+    let cut = |part: &mut iovec| {
+        let whole = part.len;
+        part.len = user::readable_prefix(part.base, whole as usize) as u64;
+        part.len < whole
+    };
+    let whole = parts.iter_mut().position(cut).map_or(parts.len(), |last| last + 1);
+    parts.truncate(whole);
+    if parts.iter().all(|part| part.len == 0) {
+        return Err(Errno::EFAULT);
+    }
+    let at = parts.as_ptr().expose_provenance();
+    check(sys!(__NR_pwritev2, fd, at, parts.len(), off, upper_half(off), flags))
+}
+
+/// The upper half of a position, which 64-bit kernels ignore except in −1.
+fn upper_half(off: u64) -> u64 {
+    if off == CURRENT { CURRENT } else { 0 }
+}
+
 /// preadv2(2) or pwritev2(2). Where those are refused, the calls that know no flags; flags then
 /// answer as a file that does not know them.
 ///
@@ -141,14 +175,16 @@ pub fn transfer(
     if flags & RWF_NOWAIT != 0 && ignores_nowait() && !is_file(fd) {
         return Err(Errno::EOPNOTSUPP);
     }
-    // The upper half of a position, which 64-bit kernels ignore except in −1.
-    let high = if off == CURRENT { CURRENT } else { 0 };
+    let high = upper_half(off);
     let done = check(match writes {
         true => sys!(__NR_pwritev2, fd, iov, count, off, high, flags),
         false => sys!(__NR_preadv2, fd, iov, count, off, high, flags),
     });
     if done == Ok(0) && !writes && flags & RWF_NOWAIT != 0 && ends_early(fd, off) {
         return Err(Errno::EAGAIN);
+    }
+    if done == Err(Errno::EFAULT) && writes && refuses_half_mapped(fd) {
+        return write_readable(fd, iov, count, off, flags);
     }
     if done != Err(Errno::ENOSYS) {
         return done;

@@ -147,7 +147,7 @@ fn check(addr: u64, len: usize, advice: usize, probe: fn(u64) -> bool) -> Result
 
 /// Does the kernel know the advice (Linux 5.14), and heed it? Tried once, on an address that no
 /// program has: where the advice is unknown, or refused, the answer is another.
-fn populates() -> bool {
+pub fn populates() -> bool {
     static KNOWN: AtomicU8 = AtomicU8::new(0);
     const YES: u8 = 1;
     const NO: u8 = 2;
@@ -267,11 +267,22 @@ pub fn write_slice<T: Plain>(addr: u64, src: &[T]) -> Result<()> {
 /// How many of these bytes are writable from the start.
 #[cold]
 fn writable_prefix(addr: u64, len: usize) -> usize {
+    prefix(addr, len, check_writable)
+}
+
+/// How many of these bytes are readable from the start.
+#[cold]
+pub fn readable_prefix(addr: u64, len: usize) -> usize {
+    if check_readable(addr, len).is_ok() { len } else { prefix(addr, len, check_readable) }
+}
+
+/// How many of these bytes lie on good pages, from the start.
+fn prefix(addr: u64, len: usize, check: fn(u64, usize) -> Result<()>) -> usize {
     let mut good = 0;
     while good < len {
         let Some(at) = addr.checked_add(good as u64) else { break };
         let step = ((PAGE - at % PAGE) as usize).min(len - good);
-        if check_writable(at, step).is_err() {
+        if check(at, step).is_err() {
             break;
         }
         good += step;

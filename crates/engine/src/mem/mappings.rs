@@ -14,6 +14,7 @@ use rustix::fs::{Mode, OFlags, open};
 use super::region::Region;
 use crate::errno::{Errno, Result, check};
 use crate::sys::{self, sys};
+use crate::user;
 
 const PAGE: u64 = 4096;
 /// File systems whose shared mappings take writes untold: those in memory.
@@ -81,18 +82,14 @@ pub fn populate(range: &Range<u64>) -> Result<()> {
     if shares_file(range) {
         return Err(Errno::EFAULT);
     }
-    match sys::populate_write(range.start, (range.end - range.start) as usize) {
+    let len = (range.end - range.start) as usize;
+    match sys::populate_write(range.start, len) {
         Ok(()) => Ok(()),
-        Err(Errno::EINVAL | Errno::ENOSYS) if !populates() && is_writable(range) => Ok(()),
+        Err(Errno::EINVAL | Errno::ENOSYS) if !user::populates() => {
+            user::check_writable(range.start, len)
+        }
         Err(_) => Err(Errno::EFAULT),
     }
-}
-
-/// Does the kernel know `MADV_POPULATE_WRITE`, of Linux 5.14? Tried on memory that can be written.
-fn populates() -> bool {
-    let byte = 0u8;
-    let page = (&raw const byte).addr() as u64 & !4095;
-    sys::populate_write(page, 4096).is_ok()
 }
 
 /// Is there a shared mapping of a file that must be told of writes?
@@ -152,22 +149,6 @@ impl Mapping {
     }
 }
 
-/// Is all of it mapped, to be written?
-fn is_writable(range: &Range<u64>) -> bool {
-    let all = mappings().unwrap_or_default();
-    covers(all.iter().filter(|m| m.writable), range)
-}
-
-fn covers<'a>(all: impl Iterator<Item = &'a Mapping>, range: &Range<u64>) -> bool {
-    let mut at = range.start;
-    for m in all {
-        if m.range.contains(&at) {
-            at = m.range.end;
-        }
-    }
-    at >= range.end
-}
-
 /// Is the file system on a device told of writes? One that is mounted nowhere is the kernel's own:
 /// of memfds, of shared memory.
 fn is_told(device: (u32, u32)) -> bool {
@@ -199,19 +180,6 @@ mod tests {
         assert_eq!(kind_of(mounts, (0, 21)), Some("tmpfs"));
         assert_eq!(kind_of(mounts, (254, 0)), Some("ext4"));
         assert_eq!(kind_of(mounts, (254, 1)), None);
-    }
-
-    #[test]
-    fn holes_and_what_is_only_read_are_not_writable() {
-        let map = |range, writable| Mapping { range, writable, shared: false, device: (0, 0) };
-        let all = [map(0..10, true), map(10..20, true), map(20..30, false), map(40..50, true)];
-        let writable = |range| covers(all.iter().filter(|m| m.writable), &range);
-        assert!(writable(3..20) && !writable(3..21) && !writable(30..31) && !writable(35..45));
-        let byte = 0u8;
-        let page = (&raw const byte).addr() as u64 & !4095;
-        assert!(populates() && is_writable(&(page..page + 4096)));
-        let code = (populates as fn() -> bool as usize as u64) & !4095;
-        assert!(!is_writable(&(code..code + 4096)));
     }
 
     #[test]

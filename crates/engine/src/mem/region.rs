@@ -84,7 +84,7 @@ impl Region {
     /// program's memory is made of several mappings, of which mremap(2) has followed the first.
     /// Nobody else uses this memory yet.
     fn is_same(&self, other: &Region) -> bool {
-        if crate::sys::populate_write(self.addr() as u64, self.len).is_err() {
+        if crate::user::check_writable(self.addr() as u64, self.len).is_err() {
             return false;
         }
         (0..other.len).step_by(PAGE).all(|at| {
