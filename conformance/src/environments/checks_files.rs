@@ -4,8 +4,6 @@ use super::checks::{Check, check};
 use super::fixture::*;
 use super::{Checked, Fault};
 use crate::sqe::{self, SqeExt, addr, addr_mut};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
 use softring_engine::abi::*;
 use std::ffi::CString;
 use std::os::fd::AsRawFd;
@@ -22,7 +20,7 @@ pub const CHECKS: &[Check] = &[
     check!(direct_batch),
     check!(sync, "fallocate"),
     check!(open_close),
-    check!(open2, "openat2"),
+    check!(open2),
     check!(stat, "statx"),
     check!(names, "renameat2", "mkdirat", "unlinkat"),
     check!(registered_buffers, "memlock"),
@@ -170,11 +168,6 @@ fn open2(f: &Fixture) -> Checked {
     let how = [0u64; 3];
     let at = path.as_ptr().expose_provenance();
     let open = sqe::rw(IORING_OP_OPENAT2, libc::AT_FDCWD, at, 24, addr(&how) as u64);
-    let (read, none) = (OFlags::RDONLY, ResolveFlags::empty());
-    let direct = rustix::fs::openat2(rustix::fs::CWD, &path, read, Mode::empty(), none);
-    if direct.is_err_and(|e| e == Errno::NOSYS) {
-        return expect(&mut ring, "openat2 where there is none", open, -libc::ENOSYS);
-    }
     let fd = one(&mut ring, "openat2", open)?;
     expect(&mut ring, "close", sqe::op(IORING_OP_CLOSE, fd), 0)
 }
