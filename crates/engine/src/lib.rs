@@ -18,6 +18,7 @@ pub mod errno;
 pub mod fds;
 pub mod fork;
 pub mod handlers;
+pub mod lacks;
 pub mod limits;
 pub mod mem;
 pub mod opdef;

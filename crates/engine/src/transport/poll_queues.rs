@@ -30,6 +30,11 @@ pub fn nothing_polls() -> bool {
     none_polls(&disks())
 }
 
+/// Does the kernel refuse to poll every disk here? Before Linux 6.11 it does polled I/O on any.
+pub fn refuses() -> bool {
+    crate::substitute::release() >= (6, 11) && nothing_polls()
+}
+
 fn none_polls(disks: &[(String, bool)]) -> bool {
     !disks.is_empty() && disks.iter().all(|(_, polls)| !polls)
 }
