@@ -31,6 +31,38 @@ fn auto_takes_over_under_a_real_denial_and_says_so_once() {
     assert_eq!(said.matches(notice).count(), 1, "{said}");
 }
 
+/// The kernel's rings where they lack nothing of that release, softring's where they do.
+#[test]
+fn at_least_goes_by_what_the_kernels_rings_lack() {
+    let doctor = |options: &[&str]| {
+        let o = softring(&[&["run"], options, &["--", ME, "doctor", "--json"]].concat());
+        let report: Value = serde_json::from_slice(&o.stdout).expect("JSON");
+        (report, text(&o.stderr))
+    };
+    let (report, _) = doctor(&["--engine=kernel"]);
+    let rows = report["checks"].as_array().expect("rows");
+    let lacking = rows.iter().find(|r| r["name"] == "kernel's rings lack").expect("the row");
+    if !library() || lacking["state"] == "unknown" {
+        return;
+    }
+    let newest = if lacking["found"] == "nothing" { "kernel" } else { "softring" };
+    for (release, want) in [("5.1", "kernel"), ("7.2", newest)] {
+        let (report, said) = doctor(&[&format!("--at-least={release}")]);
+        assert_eq!(report["verdict"]["rings"], want, "{release}: {said}");
+        let told = said.contains("runs in user space: the kernel's, Linux ");
+        assert_eq!(told, want == "softring", "{said}");
+    }
+    for (options, want) in [
+        (["--at-least=9.9", "--quiet"], "known are the releases from 5.1 to 7.2"),
+        (["--at-least=6", "--quiet"], "a release of Linux is wanted, as 7.2"),
+        (["--at-least=6.1", "--engine=user"], "leave --engine out"),
+    ] {
+        let o = softring(&["run", options[0], options[1], "--", "true"]);
+        assert_eq!(o.status.code(), Some(2), "{options:?}");
+        assert!(text(&o.stderr).contains(want), "{}", text(&o.stderr));
+    }
+}
+
 #[test]
 fn run_asks_for_one_notice_unless_it_is_out() {
     if !library() {

@@ -3,6 +3,7 @@
 //! | variable | values | meaning |
 //! |---|---|---|
 //! | `SOFTRING_ENGINE` | `auto` (default), `user`, `kernel` | whose rings a program gets |
+//! | `SOFTRING_AT_LEAST` | a release, as `6.1` | `auto`: the kernel's only if they have all of it |
 //! | `SOFTRING_DOOR` | `auto` (default), `patch`, `sigsys`, `none` | how inline calls reach us |
 //! | `SOFTRING_AIO_HIPRI` | `0` (default), `1` | `1`: every context of kernel aio is polled |
 //! | `SOFTRING_MODEL` | `PATH=OPTIONS;…` | modelled disks; `auto` is `user` then |
@@ -28,7 +29,9 @@
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use softring_engine::lacks::Version;
 use softring_engine::transport::model::{self, parse};
+use std::sync::OnceLock;
 
 use softring_engine::wait::hybrid::Policy;
 
@@ -64,6 +67,7 @@ static DOOR: AtomicU8 = AtomicU8::new(Door::Auto as u8);
 static QUIET: AtomicU8 = AtomicU8::new(0);
 static REPORT: AtomicU8 = AtomicU8::new(0);
 static AIO_HIPRI: AtomicU8 = AtomicU8::new(0);
+static AT_LEAST: OnceLock<Option<Version>> = OnceLock::new();
 static NOTICE: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
 // Relaxed throughout: written by the constructor, before any thread that reads.
@@ -74,6 +78,11 @@ pub fn engine() -> Engine {
         2 => Engine::Kernel,
         _ => Engine::Auto,
     }
+}
+
+/// The release whose rings the kernel's must match.
+pub fn at_least() -> Option<Version> {
+    *AT_LEAST.get()?
 }
 
 pub fn door() -> Door {
@@ -119,6 +128,7 @@ pub fn read() {
     QUIET.store(flag(c"SOFTRING_QUIET"), Ordering::Relaxed);
     let names = [("auto", 0), ("user", Engine::User as u8), ("kernel", Engine::Kernel as u8)];
     ENGINE.store(choice(c"SOFTRING_ENGINE", &names), Ordering::Relaxed);
+    let _ = AT_LEAST.set(version(c"SOFTRING_AT_LEAST"));
     let names = [
         ("auto", 0),
         ("patch", Door::Patch as u8),
@@ -219,6 +229,12 @@ fn value(name: &CStr) -> Option<&'static CStr> {
 /// On by any value but `0`: who writes `yes` means it.
 fn flag(name: &CStr) -> u8 {
     value(name).is_some_and(|v| !v.is_empty() && v.to_bytes() != b"0").into()
+}
+
+fn version(name: &CStr) -> Option<Version> {
+    let text = value(name).filter(|v| !v.is_empty())?.to_string_lossy();
+    let bad = |e| crate::notice::say(&format!("{}={text}: {e}", name.to_string_lossy()));
+    text.parse().map_err(bad).ok()
 }
 
 fn choice(name: &CStr, names: &[(&str, u8)]) -> u8 {

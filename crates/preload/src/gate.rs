@@ -13,7 +13,7 @@ use crate::config::{self, Engine};
 use crate::door::libaio;
 use crate::raw::raw;
 use crate::wrap::{close, dup, exec, signal};
-use crate::{door, heap, notice, proc, report, threads, trial};
+use crate::{door, heap, notice, old, proc, report, threads, trial};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use softring_engine::abi::{IORING_SETUP_IOPOLL, io_uring_params};
 use softring_engine::refused::{self, Refusal};
@@ -40,6 +40,10 @@ pub enum Why {
     Broken(&'static str),
     /// The kernel would give a polled ring, and refuse every read and write on it.
     Unpolled,
+    /// The kernel does not know a set-up flag that the program cannot do without.
+    NoFlag(&'static str),
+    /// The kernel's rings lack something of the release that the user wants at least.
+    TooOld,
 }
 
 // Relaxed throughout: each only ever turns on, before the ring that it stands for is known to the
@@ -110,17 +114,27 @@ unsafe fn setup(a: &[usize; 6]) -> isize {
         Engine::Auto if cannot_poll(a) => Why::Unpolled,
         Engine::Auto => match trial::fault() {
             Some(what) => Why::Broken(what),
+            None if old::lacking().is_some() => Why::TooOld,
             None => {
                 // SAFETY: as above.
                 let ret = unsafe { kernel_setup(a) };
-                match denied(ret) {
-                    Some(errno) => Why::Denied(errno),
+                match why_not(ret, a) {
+                    Some(why) => why,
                     None => return ret,
                 }
             }
         },
     };
     take_over(a, why)
+}
+
+/// Why the kernel gives no ring, if it was not asked for a wrong one.
+fn why_not(ret: isize, a: &[usize; 6]) -> Option<Why> {
+    if ret >= 0 {
+        return None;
+    }
+    let denied = denied(ret).map(Why::Denied);
+    denied.or_else(|| old::shape(ret, a[1]).map(Why::NoFlag))
 }
 
 unsafe fn kernel_setup(a: &[usize; 6]) -> isize {
@@ -155,7 +169,7 @@ fn without_ours(a: &[usize; 6], why: Why) -> isize {
         Why::Kills => -(libc::ENOSYS as isize),
         Why::Denied(errno) => -(errno as isize),
         // SAFETY: the program's own call.
-        Why::Unpolled | Why::Broken(_) => unsafe { kernel_setup(a) },
+        Why::Unpolled | Why::Broken(_) | Why::TooOld | Why::NoFlag(_) => unsafe { kernel_setup(a) },
     }
 }
 
@@ -229,6 +243,13 @@ unsafe fn register(a: &[usize; 6]) -> isize {
     let indexed = a[1] & USE_REGISTERED_RING != 0;
     // SAFETY: the program's own call.
     let kernel = || unsafe { raw!(libc::SYS_io_uring_register, a[0], a[1], a[2], a[3]) };
+    let kernel = || {
+        let ret = kernel();
+        if config::engine() == Engine::Auto {
+            old::note_register(a[1] & !USE_REGISTERED_RING, a[2], ret);
+        }
+        ret
+    };
     let ours = || engine::register(a[0] as i32, a[1] as u32, a[2], a[3] as u32);
     answer(a[0] as i32, indexed, ours, kernel)
 }
@@ -255,7 +276,7 @@ fn answer(fd: i32, indexed: bool, ours: impl Fn() -> isize, kernel: impl Fn() ->
     match config::engine() {
         Engine::Kernel => kernel(),
         Engine::User => ours(),
-        Engine::Auto if asking_kills() => ours(),
+        Engine::Auto if asking_kills() || old::lacking().is_some() => ours(),
         Engine::Auto => {
             let ret = kernel();
             // Before any ring: only what refuses io_uring as such can tell EPERM from a ring's own
@@ -272,7 +293,7 @@ fn cannot_poll(a: &[usize; 6]) -> bool {
     let flags = a[1].wrapping_add(core::mem::offset_of!(io_uring_params, flags));
     let polls = |flags: u32| flags & IORING_SETUP_IOPOLL != 0;
     user::read(flags as u64).is_ok_and(polls)
-        && poll_queues::nothing_polls()
+        && poll_queues::refuses()
         && minimal_ring_refused().is_none()
 }
 
@@ -283,7 +304,10 @@ pub fn denies_all() -> bool {
         Engine::User => true,
         Engine::Kernel => false,
         Engine::Auto => {
-            asking_kills() || trial::fault().is_some() || minimal_ring_refused().is_some()
+            asking_kills()
+                || trial::fault().is_some()
+                || minimal_ring_refused().is_some()
+                || old::lacking().is_some()
         }
     }
 }

@@ -24,6 +24,7 @@ mod gate;
 mod heap;
 mod loaders;
 mod notice;
+mod old;
 mod proc;
 mod raw;
 mod report;
@@ -50,6 +51,7 @@ mod start {
     }
 
     extern "C" fn destructor() {
+        crate::old::at_exit();
         crate::report::at_exit();
     }
 

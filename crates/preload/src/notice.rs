@@ -50,7 +50,55 @@ pub fn engine_runs(why: Why) {
             "this program's polled rings (IOPOLL) run in user space: no disk here has poll queues, \
              so the kernel would refuse their I/O",
         ),
+        Why::NoFlag(name) => say(&format!(
+            "this program's rings with IORING_SETUP_{name} run in user space: the kernel, {}, does \
+             not know it",
+            release()
+        )),
+        Why::TooOld => say(&format!(
+            "this program's io_uring runs in user space: the kernel's, {}, lacks {}",
+            release(),
+            few(crate::old::lacking().unwrap_or_default())
+        )),
     }
+}
+
+fn release() -> String {
+    let (major, minor) = softring_engine::substitute::release();
+    format!("Linux {major}.{minor}")
+}
+
+/// The first of many names, and how many there are.
+fn few(names: &[String]) -> String {
+    match names {
+        [first, second, third, rest @ ..] if !rest.is_empty() => {
+            format!("{first}, {second}, {third} and {} more", rest.len())
+        }
+        all => all.join(", "),
+    }
+}
+
+/// The kernel refuses a ring for flags that it does not know, and many programs ask again without.
+#[cold]
+pub fn hint(flags: &str) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        let release = release();
+        say(&format!(
+            "the kernel, {release}, does not know IORING_SETUP_{flags}, and answers EINVAL. If this \
+             program stops for that: softring run --engine=user"
+        ));
+    }
+}
+
+/// At exit: what the program asked rings of the kernel's for, and they do not have.
+#[cold]
+pub fn old_kernel(what: &str) {
+    let release = release();
+    say(&format!(
+        "the kernel's rings, {release}, lack {what}, which this program asked for. softring's have \
+         them: softring run --engine=user"
+    ));
 }
 
 /// A program needs our rings, and a call site of it would go past us.

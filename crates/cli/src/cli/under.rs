@@ -3,6 +3,7 @@
 use super::name_of;
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use serde::Serialize;
+use softring_engine::lacks::Version;
 use std::ffi::OsString;
 
 /// Whose rings the program gets.
@@ -56,6 +57,10 @@ pub struct UnderArgs {
     /// Whose rings the program gets
     #[arg(long, value_enum, default_value_t = Engine::Auto, value_name = "WHICH")]
     pub engine: Engine,
+    /// The kernel's rings only if they have all that those of this release of Linux have: its
+    /// operations, set-up flags, features and register calls; else softring's
+    #[arg(long, value_name = "RELEASE")]
+    pub at_least: Option<Version>,
     /// How the program's system calls reach softring
     #[arg(long, value_enum, default_value_t = Door::Auto, value_name = "DOOR")]
     pub door: Door,
@@ -94,6 +99,7 @@ impl UnderArgs {
             format!("--door={}", name_of(self.door)).into(),
             format!("--sq-idle={}", name_of(self.sq_idle)).into(),
         ];
+        words.extend(self.at_least.map(|v| format!("--at-least={v}").into()));
         words.extend(self.poll.map(|how| format!("--poll={}", name_of(how)).into()));
         let switches = [
             (self.quiet, "--quiet"),

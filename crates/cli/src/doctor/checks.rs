@@ -48,6 +48,9 @@ checks! {
         "io_uring_setup", p::ring_setup,
             "a real call: does this process get a ring from the kernel?",
             "run the program with softring run; or lift what denies it, as the rows below show";
+        "kernel's rings lack", p::lacking,
+            "operations, set-up flags, register calls and features of the newest that are not there",
+            "programs that want these: softring run --at-least=RELEASE, or --engine=user";
         "kernel", p::kernel,
             "io_uring came with Linux 5.1, most of its operations by 5.19",
             "a newer kernel has (more of) io_uring";

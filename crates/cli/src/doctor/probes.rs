@@ -7,6 +7,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 use softring_engine::abi::io_uring_params;
+use softring_engine::lacks::{Lacking, NEWEST};
 use softring_engine::transport::poll_queues;
 use softring_engine::{refused, substitute};
 use std::fs::{self, File};
@@ -135,6 +136,15 @@ pub fn kernel() -> Finding {
     Finding::new(state, format!("{} {release}", name.machine().to_string_lossy()))
 }
 
+/// What the kernel's rings lack of the newest kernel's.
+pub fn lacking() -> Finding {
+    match Lacking::of(NEWEST, sys::KERNELS_RINGS) {
+        Err(_) => Finding::new(State::Unknown, "the kernel gives no ring to ask"),
+        Ok(lacking) if lacking.is_empty() => Finding::new(State::Ok, "nothing"),
+        Ok(lacking) => Finding::new(State::Less, lacking.names().join(", ")),
+    }
+}
+
 pub fn sysctl() -> Finding {
     let Some(value) = proc_text("/proc/sys/kernel/io_uring_disabled") else {
         if !Path::new("/proc/sys/kernel").exists() {
@@ -259,6 +269,10 @@ pub fn poll_queues() -> Finding {
     let name = |(name, _): &(String, bool)| name.clone();
     match (polled.len(), other.len()) {
         (0, 0) => Finding::new(State::Unknown, "/sys is not mounted here"),
+        (0, n) if !poll_queues::refuses() => Finding::new(
+            State::Less,
+            format!("none of {n} disks; this kernel does polled I/O on them all the same"),
+        ),
         (0, n) => Finding::new(State::Less, format!("none of {n} disks")),
         _ => Finding::new(State::Ok, polled.iter().map(name).collect::<Vec<_>>().join(", ")),
     }

@@ -10,6 +10,7 @@ mod target;
 use crate::cli::{Engine, RunArgs, UnderArgs, name_of};
 use crate::{deny, fail, out, sys};
 use anyhow::Context;
+use softring_engine::lacks::Version;
 use softring_engine::transport::model::parse;
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
@@ -77,6 +78,9 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
         _ => Environment::own(),
     };
     env.set("SOFTRING_SQ_IDLE", name_of(under.sq_idle));
+    if let Some(release) = at_least(under)? {
+        env.set("SOFTRING_AT_LEAST", release.to_string());
+    }
     if let Some(poll) = under.poll {
         env.set("SOFTRING_POLL", name_of(poll));
     }
@@ -101,6 +105,15 @@ fn engine(under: &UnderArgs) -> Engine {
         Engine::Auto if !under.model.is_empty() || under.poll.is_some() => Engine::User,
         engine => engine,
     }
+}
+
+/// The release whose rings the kernel's must match.
+fn at_least(under: &UnderArgs) -> anyhow::Result<Option<Version>> {
+    if under.at_least.is_some() && under.engine != Engine::Auto {
+        let hint = "leave --engine out: it says whose rings the program gets in any case";
+        return Err(fail::usage("--at-least chooses between the kernel's rings and ours", hint));
+    }
+    Ok(under.at_least)
 }
 
 /// The models, checked, as the environment carries them.
@@ -153,7 +166,9 @@ fn needs_us(under: &UnderArgs) -> bool {
         _ if under.aio_hipri => true,
         Engine::User => true,
         Engine::Kernel => false,
-        Engine::Auto => under.deny || !crate::doctor::kernel_ring_works(),
+        Engine::Auto => {
+            under.deny || under.at_least.is_some() || !crate::doctor::kernel_ring_works()
+        }
     }
 }
 
