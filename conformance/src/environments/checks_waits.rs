@@ -257,17 +257,10 @@ fn futex(f: &Fixture) -> Checked {
     reap(&mut ring, "a wait and a wake", &[(1, 0), (2, 1)])
 }
 
-/// A FUTEX_WAITV waits, or is missing in the probe, and says so.
 fn any_futex(f: &Fixture) -> Checked {
     let (mut ring, words) = (f.ring(8, 0)?, [const { AtomicU32::new(7) }; 2]);
     let both = words.each_ref().map(|word| [7, addr(word) as u64, U32 as u64]);
     let wait = sqe::rw(IORING_OP_FUTEX_WAITV, 0, addr(&both), 2, 0).ud(1);
-    let mut probe = [[0u64; 1]; 2 + 256];
-    same("probe", ring.register_struct(IORING_REGISTER_PROBE, &mut probe, 256), 0)?;
-    let [op] = probe[2 + usize::from(IORING_OP_FUTEX_WAITV)].map(u64::to_ne_bytes);
-    if u16::from_ne_bytes([op[2], op[3]]) & IO_URING_OP_SUPPORTED == 0 {
-        return expect(&mut ring, "a wait that the probe does not name", wait, -libc::EOPNOTSUPP);
-    }
     start(&mut ring, &[wait])?;
     let wake = sqe::rw(IORING_OP_FUTEX_WAKE, U32, addr(&words[1]), 0, 1);
     start(&mut ring, &[wake.set(|s| s.addr3 = u32::MAX.into()).ud(2)])?;

@@ -102,17 +102,8 @@ fn futex_wake(f: &Futex, mask: u32) -> Result<usize> {
     check(sys!(__NR_futex, f.addr, WAKE_BITSET | private, f.val, 0, 0, mask))
 }
 
-/// Is there futex_waitv(2), which a FUTEX_WAITV is made of? Without it, the operation is one of
-/// those that the kernel was built without: the probe does not name it (`io_eopnotsupp_prep`).
-pub fn has_waitv() -> bool {
-    !crate::refused::is::<{ crate::sys::nr::__NR_futex_waitv }>()
-}
-
 /// Checks a FUTEX_WAITV and copies what it waits for (`io_futexv_prep`).
 pub fn waitv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    if !has_waitv() {
-        return Err(Errno::EOPNOTSUPP);
-    }
     let s = &req.call.sqe;
     zero(&[s.off, s.addr3])?;
     let fd = s.fd.cast_unsigned();

@@ -45,10 +45,17 @@ impl Ctx {
         }
     }
 
+    /// Does the request wait in the name of this sleeper?
+    pub fn sleeps_for(&self, w: &Arc<Sleeper>, id: ReqId) -> bool {
+        let theirs =
+            |r: &Req| matches!(&r.call.keep, Keep::Sleeper(other) if Arc::ptr_eq(w, other));
+        self.slab.get(id).is_some_and(theirs)
+    }
+
     /// A sleeper was woken: its request ends. False if it has to wait on. Called by the sleeper.
     pub fn sleeper_done(&mut self, by: &Arc<Sleeper>, id: ReqId, mut res: i32) -> bool {
-        let mine = |r: &&mut Req| matches!(&r.call.keep, Keep::Sleeper(w) if Arc::ptr_eq(w, by));
-        let Some(req) = self.slab.get_mut(id).filter(mine) else { return true };
+        let mine = self.sleeps_for(by, id);
+        let Some(req) = self.slab.get_mut(id).filter(|_| mine) else { return true };
         if req.opcode() == IORING_OP_WAITID && req.flags.contains(ReqFlags::ORPHAN) {
             res = crate::ops::waitid::ORPHANED;
         } else if req.opcode() == IORING_OP_WAITID {

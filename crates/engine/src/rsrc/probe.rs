@@ -4,7 +4,6 @@ use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::OPS;
-use crate::ops::futex::has_waitv;
 use crate::user;
 
 const HEAD: u64 = size_of::<io_uring_probe>() as u64;
@@ -27,8 +26,7 @@ pub fn probe(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     }
     for (i, op) in ops.iter_mut().enumerate() {
         op.op = i as u8;
-        let there = i != usize::from(IORING_OP_FUTEX_WAITV) || has_waitv();
-        op.flags = if there && OPS[i].supported() { IO_URING_OP_SUPPORTED } else { 0 };
+        op.flags = if OPS[i].supported() { IO_URING_OP_SUPPORTED } else { 0 };
     }
     let head = io_uring_probe { last_op: IORING_OP_LAST - 1, ops_len: nr as u8, ..head };
     ctx.unlocked(|| user::write(addr, &head).and_then(|()| user::write_slice(addr + HEAD, &ops)))?;

@@ -21,6 +21,7 @@ pub mod poll;
 pub mod poll_queues;
 mod requeue;
 pub mod sleeper;
+mod sleeper_each;
 pub mod socket;
 pub mod standing;
 pub mod worker;

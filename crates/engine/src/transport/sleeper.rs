@@ -40,6 +40,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::requeue;
+use super::sleeper_each::Each;
 use super::worker::signal;
 use crate::ctx::Ring;
 use crate::errno::{Errno, Result, check};
@@ -90,12 +91,14 @@ pub struct Child {
 pub enum Job {
     Futex(Futex, u32),
     AnyOf(Box<[Futex]>),
+    /// One of several futexes of a request, by its number ([`super::sleeper_each`]).
+    OneOf(Arc<Each>, usize),
     Child(Child),
 }
 
 /// How a sleeper sleeps while idle, which is how it will sleep at the program's futex.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Bed {
+pub(super) enum Bed {
     One { private: bool, mask: u32 },
     Many(Box<[bool]>),
 }
@@ -105,6 +108,7 @@ impl Bed {
         match job {
             Job::Futex(f, mask) => Bed::One { private: f.private, mask: *mask },
             Job::AnyOf(all) => Bed::Many(all.iter().map(|f| f.private).collect()),
+            Job::OneOf(each, i) => Bed::One { private: each.futex(*i).private, mask: ANY },
             Job::Child(_) => Bed::One { private: true, mask: ANY },
         }
     }
@@ -201,15 +205,14 @@ impl Sleepers {
     /// # Errors
     /// `EAGAIN` if a futex has changed, `ENOMEM` if there can be no thread; as futex(2).
     pub fn ask(&mut self, ring: &Weak<Ring>, id: ReqId, job: Job) -> Result<Arc<Sleeper>> {
-        let bed = Bed::of(&job);
-        let w = match self.0.iter().rposition(|w| w.bed == bed) {
-            Some(at) => self.0.remove(at),
-            None => Sleeper::start(ring, bed)?,
+        let job = match job {
+            Job::AnyOf(all) if !has_waitv() => return self.ask_each(ring, id, all),
+            job => job,
         };
-        *w.job() = Some((id, job.clone()));
-        w.state.store(BUSY, SeqCst);
+        let w = self.one_for(ring, Bed::of(&job))?;
+        w.give(id, job.clone());
         let placed = match &job {
-            Job::Child(_) => {
+            Job::Child(_) | Job::OneOf(..) => {
                 w.rouse();
                 return Ok(w);
             }
@@ -227,9 +230,20 @@ impl Sleepers {
         }
     }
 
-    /// Takes a sleeper away from what it waits for, to be idle; false if it was woken before, and
-    /// will tell.
+    /// An idle sleeper, or a new one.
+    pub(super) fn one_for(&mut self, ring: &Weak<Ring>, bed: Bed) -> Result<Arc<Sleeper>> {
+        match self.0.iter().rposition(|w| w.bed == bed) {
+            Some(at) => Ok(self.0.remove(at)),
+            None => Sleeper::start(ring, bed),
+        }
+    }
+
+    /// Takes a sleeper away from what it waits for, to be idle, with all that wait for the same
+    /// request; false if one was woken before, and will tell.
     pub fn take_back(&mut self, w: &Arc<Sleeper>) -> bool {
+        if let Some(each) = w.each() {
+            return self.dissolve(&each, None).is_empty();
+        }
         let back = w.take_back();
         if back {
             self.idle(w.clone());
@@ -280,7 +294,20 @@ impl Sleeper {
         &self.words[self.words.len() - 1]
     }
 
+    /// Those that wait for the same request.
+    fn each(&self) -> Option<Arc<Each>> {
+        match &*self.job() {
+            Some((_, Job::OneOf(each, _))) => Some(each.clone()),
+            _ => None,
+        }
+    }
+
     // On the side of who asks, under the uring lock.
+
+    pub(super) fn give(&self, id: ReqId, job: Job) {
+        *self.job() = Some((id, job));
+        self.state.store(BUSY, SeqCst);
+    }
 
     /// Moves the sleeper to the program's futexes, one after the other: the last word tells that
     /// all is done.
@@ -288,7 +315,7 @@ impl Sleeper {
     /// # Errors
     /// As futex(2); `EAGAIN` also if it was woken at one futex before it stood at the next: it does
     /// not come back to its own words then.
-    fn place(&self, all: &[Futex]) -> Result<()> {
+    pub(super) fn place(&self, all: &[Futex]) -> Result<()> {
         for (word, f) in self.words.iter().zip(all) {
             self.move_there(word, f)?;
             word.store(PLACED, SeqCst);
@@ -329,7 +356,7 @@ impl Sleeper {
     }
 
     /// Takes it away from what it waits for; false if it was woken before, and will tell.
-    fn take_back(&self) -> bool {
+    pub(super) fn take_back(&self) -> bool {
         self.stop.store(true, SeqCst);
         let mut sent = 0;
         while self.state.load(SeqCst) == BUSY && signal::interrupt(self.tid.load(Acquire)) {
@@ -347,6 +374,13 @@ impl Sleeper {
 
     /// The ring ends: the thread goes, wherever it is.
     pub fn abandon(&self) {
+        if let Some(each) = self.each() {
+            return each.abandon();
+        }
+        self.end()
+    }
+
+    pub(super) fn end(&self) {
         self.leave.store(true, SeqCst);
         self.take_back();
     }
@@ -433,6 +467,7 @@ impl Sleeper {
         let job = self.job().clone();
         match job {
             Some((_, Job::Futex(f, mask))) => f.sleep(mask),
+            Some((_, Job::OneOf(each, i))) => each.futex(i).sleep(ANY),
             Some((_, Job::AnyOf(all))) => {
                 sleep_on(&all.iter().map(Futex::entry).collect::<Vec<_>>())
             }
@@ -466,7 +501,14 @@ impl Sleeper {
         if ring.dead.load(SeqCst) {
             return false;
         }
-        if !ctx.sleeper_done(self, id, res) {
+        let done = match &job {
+            Job::OneOf(each, i) => {
+                ctx.one_done(self, id, each, *i);
+                true
+            }
+            _ => ctx.sleeper_done(self, id, res),
+        };
+        if !done {
             // Somebody else was told of the child: on with it.
             debug_assert!(matches!(job, Job::Child(_)));
             self.state.store(BUSY, SeqCst);
@@ -495,6 +537,11 @@ impl Job {
 /// A word of our own, as a futex.
 pub fn on(word: &AtomicU32, val: u32, private: bool) -> Futex {
     Futex { addr: word.as_ptr().expose_provenance() as u64, val, private }
+}
+
+/// Is there futex_waitv(2)?
+fn has_waitv() -> bool {
+    !crate::refused::is::<{ sys::nr::__NR_futex_waitv }>()
 }
 
 fn sleep_on(entries: &[Entry]) -> Result<usize> {
