@@ -5,20 +5,20 @@ use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::abi::IORING_OP_WRITEV_FIXED;
-use crate::errno::{Errno, Result};
+use crate::errno::{Errno, Result, check};
 use crate::fds::InternalFd;
 use crate::opdef::{Outcome, Try};
 use crate::ops::rw::{
     RWF_ATOMIC, RWF_DONTCACHE, RWF_NOAPPEND, RWF_NOWAIT, finish, first_of, total, transfer_by,
     writes,
 };
-use crate::ops::rw_hot;
-use crate::req::request::Call;
+use crate::ops::{iov::skip, rw_hot};
+use crate::req::request::{Call, Keep};
 use crate::req::route::kind_of;
 use crate::rsrc::eventfd::is_eventfd;
 use crate::sys::{self, sys};
 use crate::transport::kind::{Kind, is_socket};
-use crate::user::iovec;
+use crate::user::{iovec, msghdr};
 
 /// `RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND`: what any file takes, though it may have no
 /// use for it.
@@ -167,6 +167,9 @@ pub fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     if sys::poll_now(call.file.fd(), events) == 0 {
         return judged(call).map_or(Outcome::Retry, |e| Outcome::Done(e.res()));
     }
+    if is_socket(call.file.fd()) && total(call) > 0 {
+        return by_message(call);
+    }
     let second = match without_waiting(call.file.fd()) {
         Ok(second) => second,
         Err(_) => {
@@ -175,7 +178,12 @@ pub fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
         }
     };
     let fd = second.as_ref().map_or(call.file.fd(), AsRawFd::as_raw_fd);
-    match transfer_by(fd, call, kind, flags) {
+    let moved = transfer_by(fd, call, kind, flags);
+    moved_now(call, moved)
+}
+
+fn moved_now(call: &mut Call, moved: Result<usize>) -> Outcome {
+    match moved {
         Ok(n) => {
             call.done += n as u64;
             let total = total(call);
@@ -184,6 +192,24 @@ pub fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
         Err(Errno::EAGAIN) => Outcome::Retry,
         Err(e) => Outcome::Done(e.res()),
     }
+}
+
+/// The same of a socket: kernels before 6.4 know no `RWF_NOWAIT` there, and all know MSG_DONTWAIT.
+fn by_message(call: &mut Call) -> Outcome {
+    const MSG_DONTWAIT: u32 = 0x40;
+    let (sqe, done) = (&call.sqe, call.done);
+    let parts = match &call.keep {
+        Keep::Iov(iov) => skip(iov, done),
+        _ => vec![iovec { base: sqe.addr + done, len: u64::from(sqe.len) - done }],
+    };
+    let iov = parts.as_ptr().expose_provenance() as u64;
+    let msg = msghdr { iov, iovlen: parts.len() as u64, ..msghdr::default() };
+    let (fd, msg) = (call.file.fd(), core::ptr::from_ref(&msg).expose_provenance());
+    let moved = check(match writes(sqe.opcode) {
+        true => sys!(__NR_sendmsg, fd, msg, MSG_DONTWAIT),
+        false => sys!(__NR_recvmsg, fd, msg, MSG_DONTWAIT),
+    });
+    moved_now(call, moved)
 }
 
 /// What a file that is not ready would answer to an attempt all the same, as it does not come to
