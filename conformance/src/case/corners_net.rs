@@ -285,6 +285,7 @@ fn chain_with_full_queue(cx: &mut Cx) -> Outcome {
 }
 
 fn urgent_wakes_sender(cx: &mut Cx) -> Outcome {
+    super::net_msg::knows_urgent()?;
     let mut ring = cx.ring(8, 0)?;
     let (one, mut two) = full()?;
     let buf = [b'x'; 100];
