@@ -171,6 +171,7 @@ families![
     handlers,
     ended,
     limits,
+    sweep,
     unopened,
     client,
 ];

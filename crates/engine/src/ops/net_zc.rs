@@ -25,8 +25,11 @@ pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if req.flags.contains(ReqFlags::CQE_SKIP) {
         return Err(Errno::EINVAL);
     }
-    // From here on a notification follows, whatever comes of the request.
+    // From here on a notification follows, whatever comes of the request. It counts as a request of
+    // its own, for which a barrier waits: one that is drained itself waits for ever, as on the
+    // kernel.
     req.flags |= ReqFlags::NOTIF;
+    ctx.nr_reqs += 1;
     // No length is too long: it is cut.
     req.call.sqe.len = req.call.sqe.len.min(MAX_RW_COUNT);
     common_prep(req, KNOWN)?;
@@ -83,7 +86,6 @@ impl Ctx {
             notif.res = IORING_NOTIF_USAGE_ZC_COPIED.cast_signed();
         }
         notif.flags |= ReqFlags::ENDED;
-        self.nr_reqs += 1;
         let id = self.slab.insert(notif);
         self.run.push_back(id);
     }

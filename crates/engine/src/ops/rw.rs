@@ -199,6 +199,8 @@ fn refused_flags(call: &Call) -> bool {
     flags & !RWF_KNOWN != 0
         || (flags & RWF_NOWAIT != 0 && rw_nowait::unknown(call, kind))
         || (flags & (RWF_ATOMIC | RWF_DONTCACHE) != 0 && !cached)
+        // Where nothing is transferred, the file is not asked.
+        || (flags & RWF_DONTCACHE != 0 && total(call) == 0 && rw_nowait::unknown_to_file(call))
         || (flags & RWF_ATOMIC != 0 && (!writes(call.sqe.opcode) || total(call) == 0))
 }
 

@@ -90,13 +90,15 @@ impl Ctx {
         if req.polls_first() && req.opcode() == IORING_OP_RECV {
             return Ok(());
         }
-        let buffers = req.flags.contains(ReqFlags::BUFFER_SELECT) || net_zc::fixed(&req.call.sqe);
+        // SENDMSG_ZC imports its buffer before it asks for the socket (`io_sendmsg_zc`).
+        let sends_fixed = net_zc::fixed(&req.call.sqe) && req.opcode() != IORING_OP_SENDMSG_ZC;
+        let buffers = req.flags.contains(ReqFlags::BUFFER_SELECT) || sends_fixed;
         let transfers = req.flags.contains(ReqFlags::SENDRECV);
         let many = req.goes_on_by_worker();
         if transfers && buffers && !is_socket(file.fd()) && !many {
             return open_or(file.fd(), Errno::ENOTSOCK);
         }
-        if net_zc::fixed(&req.call.sqe) {
+        if sends_fixed {
             net_zc::check_socket(file.fd())?;
             if req.polls_first() && req.flags.contains(ReqFlags::NOWAIT) {
                 return Err(Errno::EAGAIN);
