@@ -58,7 +58,7 @@ pub const KNOWN: &[Known] = &[
     known(
         "timestamp::recverr",
         "lies in front in a socket's error queue",
-        &[Op(IORING_OP_URING_CMD)],
+        &[Op(IORING_OP_URING_CMD), Op(IORING_OP_URING_CMD128)],
     ),
     known("nvme::admin_parts", "takes a vector of one part", &[Op(IORING_OP_URING_CMD)]),
     known(

@@ -15,6 +15,7 @@ pub mod known;
 pub mod late;
 pub mod os;
 pub mod out;
+pub mod recorded;
 pub mod report;
 pub mod rights;
 pub mod ring;

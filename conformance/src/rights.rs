@@ -78,3 +78,15 @@ pub fn no_removal() -> bool {
             && libc::close(rules as i32) == 0
     }
 }
+
+/// Is it so already?
+pub fn has_no_new_privs() -> bool {
+    // SAFETY: asks for a flag of the thread's.
+    unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 }
+}
+
+/// The calling thread, and what comes of it, gains no rights by exec(2).
+pub fn no_new_privs() {
+    // SAFETY: a flag of the thread's.
+    unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+}

@@ -1,18 +1,15 @@
 //! The cases on every target, and the comparison.
 
-use crate::case::Case;
+use crate::case::{Case, OLDEST};
 use crate::door::Door;
-use crate::known;
 use crate::report::{Answer, Outcome, Row, Verdict, compare};
 use crate::ring::Ring;
-use crate::target::{Launcher, Target};
+use crate::target::{Launcher, Target, kernel_release};
+use crate::{known, recorded};
 use anyhow::Result;
 use std::io::IsTerminal as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// The kernel whose behaviour the cases state; an older one may answer differently.
-pub const ORACLE: (u32, u32) = (6, 18);
 
 /// Why the kernel cannot be asked here, or nothing.
 pub fn kernel_denies() -> Option<String> {
@@ -23,14 +20,6 @@ pub fn kernel_denies() -> Option<String> {
             Some(format!("this kernel gives no ring ({e}): nothing to compare with"))
         }
     }
-}
-
-/// The running kernel's version.
-fn kernel_version() -> (u32, u32) {
-    let uname = rustix::system::uname();
-    let release = uname.release().to_string_lossy();
-    let mut parts = release.split(['.', '-']).map_while(|p| p.parse().ok());
-    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
 /// Shows on a terminal how far the run has come; nothing in a pipe.
@@ -98,6 +87,24 @@ pub fn run(launcher: &Launcher, cases: &[&Case], doors: &[Door], jobs: usize) ->
     Ok(rows.into_iter().flat_map(|(_, rows)| rows).collect())
 }
 
+/// The kernel's answer, and where it comes from: a case that needs a newer kernel than the running
+/// one has been recorded there.
+fn kernels(l: &Launcher, case: &Case, no_kernel: Option<&str>) -> Result<(Target, Answer)> {
+    let here = kernel_release();
+    let oracle = Target::Kernel(Door::Syscall);
+    if case.abi > OLDEST.release && (no_kernel.is_some() || here < case.abi) {
+        let none = || Answer::skipped("there is no record of it: see HACKING.md");
+        return Ok((Target::Recorded, recorded::answer(&case.path()).unwrap_or_else(none)));
+    }
+    let kernel = match no_kernel {
+        Some(why) => Answer::skipped(why),
+        None => l.run(case, oracle)?,
+    };
+    let old = here < OLDEST.release && matches!(kernel.verdict, Verdict::Fail(_));
+    let older = || Answer::skipped(&format!("this kernel is older than {}", OLDEST.name));
+    Ok((oracle, if old { older() } else { kernel }))
+}
+
 fn one_case(
     l: &Launcher,
     case: &Case,
@@ -111,17 +118,7 @@ fn one_case(
         outcome,
     };
     let mut rows = Vec::new();
-    let oracle = Target::Kernel(Door::Syscall);
-    let mut kernel = match no_kernel {
-        Some(why) => Answer::skipped(why),
-        None => l.run(case, oracle)?,
-    };
-    if let Verdict::Fail(_) = kernel.verdict
-        && kernel_version() < ORACLE
-    {
-        let (major, minor) = ORACLE;
-        kernel = Answer::skipped(&format!("this kernel is older than {major}.{minor}"));
-    }
+    let (oracle, kernel) = kernels(l, case, no_kernel)?;
     rows.push(row(oracle, compare(&Answer::skipped(""), &kernel)));
     for door in doors {
         let target = Target::Softring(*door);

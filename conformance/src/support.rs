@@ -1,18 +1,19 @@
 //! `docs/SUPPORT.md`, written from the engine's tables and from the known differences.
 
-use crate::case::Cover;
+use crate::case::{Cover, NEWEST, OLDEST};
 use crate::{known, show};
+use softring_engine::abi::version::CHANGES;
 use softring_engine::abi::*;
 use softring_engine::opdef::{OPS, Support};
 use softring_engine::syscall::register::REGISTERS;
-use softring_engine::syscall::setup;
 use std::fmt::Write as _;
 
 const HEAD: &str = "\
 <!-- Generated from the engine's tables; `make support` writes it anew. -->
 # What softring supports
 
-The opcodes, register calls and flags of Linux 6.18, in the kernel's order. *Yes*: as the kernel.
+The opcodes, register calls and flags of Linux 7.2, in the kernel's order; what came after 6.18 is
+there with `SOFTRING_ABI=7.2`, and unknown without. *Yes*: as the kernel.
 *Partly*: as the kernel but for what the case in brackets shows (`conformance/src/case/`) and
 `LIMITATIONS.md` explains. *No*: refused with this errno, as a kernel refuses what it was built
 without, and the probe says so.
@@ -26,9 +27,13 @@ pub fn markdown() -> String {
         (0..).zip(&REGISTERS).map(|(code, r)| (r.name, r.since, word(r.support, Cover::Reg(code))));
     table(&mut out, "Operations", "IORING_OP_", ops);
     table(&mut out, "Register calls", "IORING_", regs);
-    flags(&mut out, "Setup flags", &SETUP_NAMES, setup::FLAGS, Cover::Setup);
-    flags(&mut out, "SQE flags", &SQE_NAMES, IOSQE_ALL.into(), |bit| Cover::Sqe(bit as u8));
-    flags(&mut out, "Enter flags", &ENTER_NAMES, IORING_ENTER_ALL, Cover::Enter);
+    let setup = SETUP_NAMES.into_iter().zip(SETUP_SINCE);
+    flags(&mut out, "Setup flags", setup, NEWEST.setup_flags, Cover::Setup);
+    let sqe = SQE_NAMES.into_iter().zip(SQE_SINCE);
+    flags(&mut out, "SQE flags", sqe, IOSQE_ALL.into(), |bit| Cover::Sqe(bit as u8));
+    let enter = ENTER_NAMES.into_iter().zip(ENTER_SINCE);
+    flags(&mut out, "Enter flags", enter, IORING_ENTER_ALL, Cover::Enter);
+    changes(&mut out);
     out
 }
 
@@ -61,13 +66,28 @@ fn word(support: Support, row: Cover) -> String {
     }
 }
 
-fn flags(out: &mut String, title: &str, names: &[&str], there: u32, cover: fn(u32) -> Cover) {
+/// What changed after the first kernel that can be played.
+fn changes(out: &mut String) {
+    line(out, format_args!("\n## Changes after {}\n", OLDEST.name));
+    line(out, format_args!("| since | what |\n|---|---|"));
+    for (_, (major, minor), what) in CHANGES {
+        line(out, format_args!("| {major}.{minor} | {what} |"));
+    }
+}
+
+fn flags(
+    out: &mut String,
+    title: &str,
+    names: impl ExactSizeIterator<Item = (&'static str, &'static str)>,
+    there: u32,
+    cover: fn(u32) -> Cover,
+) {
     line(out, format_args!("\n## {title}: {} of {}\n", there.count_ones(), names.len()));
-    line(out, format_args!("| | supported |\n|---|---|"));
-    for (bit, name) in (0..).map(|shift| 1 << shift).zip(names) {
+    line(out, format_args!("| | since | supported |\n|---|---|---|"));
+    for (bit, (name, since)) in (0..).map(|shift| 1 << shift).zip(names) {
         let refused = Support::Refused(softring_engine::errno::Errno::EINVAL);
         let support = if there & bit == 0 { refused } else { Support::Full };
-        line(out, format_args!("| {name} | {} |", word(support, cover(bit))));
+        line(out, format_args!("| {name} | {since} | {} |", word(support, cover(bit))));
     }
 }
 

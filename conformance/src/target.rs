@@ -1,11 +1,12 @@
 //! Where a case runs: on the kernel, or on softring through one of its doors, always in a process
 //! of its own.
 
-use crate::case::{Case, Cx, Stop};
+use crate::case::{Case, Cx, NEWEST, OLDEST, Stop};
 use crate::door::Door;
 use crate::report::{Answer, Verdict};
 use anyhow::{Context, Result, bail};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use softring_engine::abi::version::{Release, Version};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,6 +21,8 @@ pub enum Target {
     Softring(Door),
     /// Whoever does for this process.
     Here(Door),
+    /// The newest kernel, when the case was recorded there.
+    Recorded,
 }
 
 impl Target {
@@ -29,12 +32,14 @@ impl Target {
             Self::Kernel(door) => format!("kernel/{door}"),
             Self::Softring(door) => format!("softring/{door}"),
             Self::Here(door) => format!("here/{door}"),
+            Self::Recorded => format!("recorded on {}", NEWEST.name),
         }
     }
 
     pub const fn door(self) -> Door {
         match self {
             Self::Kernel(door) | Self::Softring(door) | Self::Here(door) => door,
+            Self::Recorded => Door::Syscall,
         }
     }
 }
@@ -67,6 +72,9 @@ impl Launcher {
     /// Runs `case` on `target` in a process of its own.
     pub fn run(&self, case: &Case, target: Target) -> Result<Answer> {
         let mut cmd = self.command(target)?;
+        if let Target::Softring(_) = target {
+            cmd.env("SOFTRING_ABI", pin(case.abi).name);
+        }
         cmd.args(["one", &case.path(), "--door", target.door().name()]);
         cmd.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         crate::os::own_group(&mut cmd);
@@ -87,6 +95,7 @@ impl Launcher {
         cmd.env("TMPDIR", self.scratch.path());
         let door = match target {
             Target::Here(_) => return Ok(cmd),
+            Target::Recorded => bail!("nothing runs there"),
             Target::Kernel(_) => {
                 cmd.env_remove("LD_PRELOAD");
                 return Ok(cmd);
@@ -109,6 +118,20 @@ impl Launcher {
         crate::os::deny_in_child(&mut cmd, deny_filter(self.no_aio)?);
         Ok(cmd)
     }
+}
+
+/// The ABI that softring is to play: the running kernel's, if that is enough.
+pub fn pin(needed: Release) -> &'static Version {
+    let newest = needed >= NEWEST.release || kernel_release() >= NEWEST.release;
+    if newest { NEWEST } else { OLDEST }
+}
+
+/// The running kernel's release.
+pub fn kernel_release() -> Release {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut parts = release.split(['.', '-']).map_while(|p| p.parse().ok());
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
 /// The library beside this program, as cargo lays them out.
@@ -158,7 +181,11 @@ fn wait(child: &mut Child, timeout: Duration) -> Result<Option<String>> {
 /// Runs one case in this process and prints its transcript; the last line is the verdict.
 pub fn run_here(case: &Case, door: Door) -> Verdict {
     let mut cx = Cx::new(door);
-    let outcome = (case.run)(&mut cx);
+    let outcome = if case.abi > cx.abi().release {
+        Err(Stop::Skip(format!("it needs the ABI of Linux {}", NEWEST.name)))
+    } else {
+        (case.run)(&mut cx)
+    };
     let verdict = match outcome {
         Err(Stop::Skip(why)) => Verdict::Skip(why),
         Err(Stop::Fail(why)) => Verdict::Fail(why),

@@ -2,10 +2,10 @@
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
-use softring_conformance::case::{self, Case};
+use softring_conformance::case::{self, Case, NEWEST};
 use softring_conformance::report::{self, Outcome, Verdict};
 use softring_conformance::target::{self, Launcher, Target};
-use softring_conformance::{Door, say, suite};
+use softring_conformance::{Door, recorded, say, suite};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -55,6 +55,8 @@ enum What {
         #[arg(long, default_value_t = 2)]
         jobs: usize,
     },
+    /// Run the cases that need the newest ABI on its kernel, and print their records.
+    Record(Select),
     /// Run one case in this process and print its transcript.
     #[command(hide = true)]
     One {
@@ -97,6 +99,7 @@ fn command(what: What) -> Result<ExitCode> {
             (launcher.model, launcher.no_aio, launcher.sq_nap) = (model, no_aio, sq_nap);
             all(&select, &doors, &launcher, jobs)
         }
+        What::Record(select) => record(&select),
         What::One { name, door } => {
             let cases = case::matching(&name);
             let Some(case) = cases.iter().find(|c| c.path() == name) else {
@@ -182,6 +185,22 @@ fn run(select: &Select, door: Door, times: u32) -> Result<ExitCode> {
         say!("{passed} passed, {failed} failed, {skipped} skipped");
     }
     Ok(code(failed == 0))
+}
+
+fn record(select: &Select) -> Result<ExitCode> {
+    let launcher = launcher(select, None)?;
+    let mut well = true;
+    for case in chosen(select)?.into_iter().filter(|c| c.abi == NEWEST.release) {
+        let answer = launcher.run(case, Target::Kernel(Door::Syscall))?;
+        match recorded::record(case, &answer) {
+            Ok(text) => say!("{}", text.trim_end()),
+            Err(why) => {
+                eprintln!("{why}");
+                well = false;
+            }
+        }
+    }
+    Ok(code(well))
 }
 
 fn all(select: &Select, doors: &[Door], launcher: &Launcher, jobs: usize) -> Result<ExitCode> {

@@ -1,9 +1,11 @@
 //! What a case runs in: its door, its directory, and the transcript it leaves.
 
+use super::{NEWEST, OLDEST};
 use crate::door::{self, Door};
 use crate::ring::{Cqe, Errno, Ring};
 use crate::show::{self, Answer};
-use crate::sqe::{SqeExt, addr};
+use crate::sqe::{SqeExt, addr, addr_mut};
+use softring_engine::abi::version::Version;
 use softring_engine::abi::*;
 use std::ffi::CString;
 use std::fmt::{Debug, Display};
@@ -75,6 +77,25 @@ impl Cx {
     /// Checks that did not hold.
     pub fn failures(&self) -> u32 {
         self.failures
+    }
+
+    /// The kernel whose ABI whoever plays here has.
+    pub fn abi(&self) -> &'static Version {
+        let mut told = io_uring_query_opcode::default();
+        let mut hdr = io_uring_query_hdr {
+            query_data: addr_mut(&mut told) as u64,
+            query_op: IO_URING_QUERY_OPCODES,
+            size: size_of_val(&told) as u32,
+            ..Default::default()
+        };
+        door::register(self.door, -1, IORING_REGISTER_QUERY, addr_mut(&mut hdr), 0);
+        let queries = std::hint::black_box(&told).nr_query_opcodes;
+        if queries >= NEWEST.queries { NEWEST } else { OLDEST }
+    }
+
+    /// Is it the newest?
+    pub fn is_newest(&self) -> bool {
+        self.abi() == NEWEST
     }
 
     fn line(mark: char, text: &str) {

@@ -17,7 +17,7 @@ pub const CASES: &[Case] = &[
 fn operations(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, IORING_SETUP_IOPOLL)?;
     let (r, _w) = cx.pipe()?;
-    for code in 0..IORING_OP_LAST {
+    for code in 0..cx.abi().ops {
         let polled = matches!(
             code,
             IORING_OP_NOP

@@ -7,6 +7,8 @@
 
 mod cx;
 
+use softring_engine::abi::version::{Release, VERSIONS, Version};
+
 pub use cx::{Cx, Outcome, Stop, rsrc, rsrc_update};
 
 /// What a case shows to work; the coverage test looks for every row of the engine's tables here.
@@ -34,6 +36,8 @@ pub struct Case {
     /// What holds, in a sentence.
     pub why: &'static str,
     pub covers: &'static [Cover],
+    /// The kernel whose ABI it needs.
+    pub abi: Release,
     pub run: fn(&mut Cx) -> Outcome,
 }
 
@@ -52,17 +56,30 @@ macro_rules! case {
             name: stringify!($name),
             why: $why,
             covers: &[$($cover),*],
+            abi: $crate::case::OLDEST.release,
             run: $name,
         }
     };
 }
 pub(crate) use case;
 
+/// A row that needs the newest ABI.
+macro_rules! newest {
+    ($($row:tt)*) => {
+        $crate::case::Case { abi: $crate::case::NEWEST.release, ..$crate::case::case!($($row)*) }
+    };
+}
+pub(crate) use newest;
+
+/// The ABIs that can be told apart.
+pub const OLDEST: &Version = &VERSIONS[0];
+pub const NEWEST: &Version = &VERSIONS[1];
+
 /// What every family uses.
 #[allow(unused_imports)]
 pub(crate) mod prelude {
     pub(crate) use super::Cover::{Enter, Op, Reg, Setup, Sqe, Trap};
-    pub(crate) use super::{Case, Cx, Outcome, Stop, case, rsrc, rsrc_update};
+    pub(crate) use super::{Case, Cx, Outcome, Stop, case, newest, rsrc, rsrc_update};
     /// A ring whose completions wait for its task's GETEVENTS.
     pub(crate) const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
     pub(crate) use crate::door::{self, Door};
@@ -70,9 +87,9 @@ pub(crate) mod prelude {
     pub(crate) use crate::ring::{Cqe, Ring};
     pub(crate) use crate::sqe::{self, SqeExt, addr, addr_mut, in_slot};
     pub(crate) use libc::{
-        EACCES, EAGAIN, EALREADY, EBADF, EBADFD, EBUSY, ECANCELED, EEXIST, EFAULT, EINTR, EINVAL,
-        EISDIR, EMFILE, ENOENT, ENOMEM, ENOSYS, ENOTDIR, ENXIO, EOPNOTSUPP, EOVERFLOW, EPERM,
-        EPIPE, ESPIPE, ETIME,
+        E2BIG, EACCES, EAGAIN, EALREADY, EBADF, EBADFD, EBUSY, ECANCELED, EEXIST, EFAULT, EINTR,
+        EINVAL, EISDIR, EMFILE, ENOENT, ENOMEM, ENOSYS, ENOTDIR, ENXIO, EOPNOTSUPP, EOVERFLOW,
+        EPERM, EPIPE, ESPIPE, ETIME,
     };
     pub(crate) use softring_engine::abi::*;
     pub(crate) use std::os::fd::AsRawFd;
@@ -92,6 +109,9 @@ macro_rules! families {
 #[rustfmt::skip]
 families![
     setup,
+    abi,
+    changed,
+    entries,
     layout,
     no_mmap,
     enter,
@@ -104,6 +124,8 @@ families![
     effects,
     register,
     restrict,
+    rules,
+    filters,
     region,
     eventfd,
     worker,

@@ -108,7 +108,7 @@ fn everywhere(cx: &mut Cx) -> Outcome {
     for (what, fd) in [("no file", -1), ("a pipe", r.as_raw_fd())] {
         // That one would wait for more.
         let waits = |op| fd >= 0 && op == IORING_OP_READ_MULTISHOT;
-        for op in (0..IORING_OP_LAST).filter(|op| !waits(*op)) {
+        for op in (0..cx.abi().ops).filter(|op| !waits(*op)) {
             rustix::io::write(&w, b"x")?;
             let any = sqe::op(op, fd).with(IOSQE_BUFFER_SELECT).set(|s| s.buf_index = GROUP);
             ring.push(any).submit_wait(1);
@@ -194,7 +194,7 @@ fn files(cx: &mut Cx) -> Outcome {
 
 pub(super) fn reg(at: usize, entries: u32, flags: u16) -> io_uring_buf_reg {
     let ring_addr = at as u64;
-    io_uring_buf_reg { ring_addr, ring_entries: entries, bgid: GROUP, flags, resv: [0; 3] }
+    io_uring_buf_reg { ring_addr, ring_entries: entries, bgid: GROUP, flags, ..Default::default() }
 }
 
 pub(super) fn register(ring: &Ring, reg: &io_uring_buf_reg) -> isize {
@@ -216,7 +216,7 @@ fn ring_refusals(cx: &mut Cx) -> Outcome {
         ("address within a page", reg(page + 16, 8, 0), -EINVAL),
         ("nothing mapped", reg(BAD, 8, 0), -EINVAL),
         ("unknown flag", reg(page, 8, 4), -EINVAL),
-        ("reserved", io_uring_buf_reg { resv: [0, 1, 0], ..reg(page, 8, 0) }, -EINVAL),
+        ("reserved", io_uring_buf_reg { resv: [0, 1, 0, 0, 0], ..reg(page, 8, 0) }, -EINVAL),
     ] {
         cx.note_answer(what, register(&ring, &reg));
         let _ = want;

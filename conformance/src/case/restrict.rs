@@ -72,8 +72,8 @@ fn restriction_refusals(cx: &mut Cx) -> Outcome {
     let good = [allow(IORING_RESTRICTION_SQE_OP, IORING_OP_NOP)];
     cx.is("ring not disabled", enabled.register_slice(op, &good), -EBADFD);
     let bad_kind = [allow(IORING_RESTRICTION_LAST, 0)];
-    let bad_reg = [allow(IORING_RESTRICTION_REGISTER_OP, IORING_REGISTER_LAST as u8)];
-    let bad_op = [allow(IORING_RESTRICTION_SQE_OP, IORING_OP_LAST)];
+    let bad_reg = [allow(IORING_RESTRICTION_REGISTER_OP, cx.abi().registers as u8)];
+    let bad_op = [allow(IORING_RESTRICTION_SQE_OP, cx.abi().ops)];
     let ring = cx.ring(4, IORING_SETUP_R_DISABLED)?;
     cx.registers(&ring, &[
         ("null", op, 0, 1, -EINVAL),

@@ -3,7 +3,9 @@
 
 use super::program::Program;
 use super::transcript::{End, Rec, Transcript};
+use crate::case::OLDEST;
 use crate::door::Door;
+use crate::target::pin;
 use anyhow::{Context, Result};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 use std::collections::BTreeMap;
@@ -106,6 +108,7 @@ impl Driver {
         cmd.env("LD_PRELOAD", library).env("SOFTRING_ENGINE", "user").env("SOFTRING_QUIET", "1");
         let inline = if self.door == Door::Syscall { "none" } else { self.door.name() };
         cmd.env("SOFTRING_DOOR", inline);
+        cmd.env("SOFTRING_ABI", pin(OLDEST.release).name);
         let deny = self.deny.clone();
         let apply = move || {
             seccompiler::apply_filter(&deny).map_err(|_| std::io::Error::from_raw_os_error(22))

@@ -189,8 +189,7 @@ impl Creds {
     /// The calling thread's.
     pub fn now() -> Creds {
         let filtered = prctl(PR_GET_SECCOMP) != 0;
-        let no_new_privs = prctl(PR_GET_NO_NEW_PRIVS) == 1;
-        let limits = Limits { no_new_privs, filtered, token: token() };
+        let limits = Limits { no_new_privs: no_new_privs(), filtered, token: token() };
         let (uid, gid) = file_ids(filtered);
         Creds { uid, gid, groups: groups(), caps: capabilities(), limits }
     }
@@ -319,6 +318,11 @@ fn caps() -> Caps {
     let to = caps.as_mut_ptr().expose_provenance();
     sys!(__NR_capget, header.as_ptr().expose_provenance(), to);
     caps
+}
+
+/// Can the calling thread gain no rights by exec?
+pub fn no_new_privs() -> bool {
+    prctl(PR_GET_NO_NEW_PRIVS) == 1
 }
 
 /// The calling thread's effective capabilities.

@@ -36,6 +36,7 @@ use crate::req::turns::Turns;
 use crate::rsrc::buffers::BufTable;
 use crate::rsrc::eventfd::EventFd;
 use crate::rsrc::files::{FileTable, TagSink};
+use crate::rsrc::filters::Filters;
 use crate::rsrc::kbuf::Groups;
 use crate::rsrc::napi::Napi;
 use crate::rsrc::personality::Personalities;
@@ -290,6 +291,7 @@ pub struct Ctx {
     /// The one task that may submit (SINGLE_ISSUER), once known.
     pub issuer: Option<i32>,
     pub restrictions: Restrictions,
+    pub filters: Filters,
 
     // Submission.
     pub issuing: Issuing,
@@ -367,6 +369,7 @@ impl Ctx {
             heir: Heir::default(),
             issuer: None,
             restrictions: Restrictions::default(),
+            filters: Filters::default(),
             issuing: Issuing::Nobody,
             issuing_thread: 0,
             at_hand: -1,

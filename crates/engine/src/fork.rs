@@ -87,6 +87,7 @@ pub fn adopt(late: bool) {
     LATE.store(late, Relaxed);
     learn();
     GENERATION.fetch_add(1, Relaxed);
+    crate::rsrc::task_rules::in_child();
     let word = PAGE.load(Acquire);
     if !word.is_null() {
         // SAFETY: as in `in_new_child`.

@@ -379,6 +379,20 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_READV_FIXED, "6.15", RW | POLLIN, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_WRITEV_FIXED, "6.15", WRITE, ops::rw::prep, Sys(ops::rw::issue)),
     op(IORING_OP_PIPE, "6.16", 0, ops::openclose::pipe_prep, Ring(ops::openclose::pipe)),
+    op(IORING_OP_NOP128, "6.19", IOPOLL, ops::nop::prep, Ring(ops::nop::issue)),
+    but(
+        then(
+            op(
+                IORING_OP_URING_CMD128,
+                "6.19",
+                FILE | IOPOLL | BUFSEL | CREDS,
+                ops::uring_cmd::prep,
+                Sys(ops::uring_cmd::issue),
+            ),
+            ops::nvme::finish,
+        ),
+        "sockets and NVMe",
+    ),
 ];
 
 impl OpDef {

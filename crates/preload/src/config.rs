@@ -16,6 +16,7 @@
 //! | `SOFTRING_TRACE` | a key, `0` | who traces (`softring trace`); none may trace |
 //! | `SOFTRING_LOCKED` | numbers | set by the library itself, over exec (`wrap::exec`) |
 //! | `SOFTRING_RUN` | a file | notes the programs that start without the library (`children`) |
+//! | `SOFTRING_ABI` | `6.18` (default), `7.2` | the kernel whose ABI rings have; for tests |
 //! | `SOFTRING_REPORT` | `0` (default), `1` | `1`: at exit, one line on stderr: sites, calls |
 //!
 //! Of those that are `0` by default, any other value is `1`. An unknown value is reported once per
@@ -29,6 +30,7 @@
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use softring_engine::abi::version;
 use softring_engine::lacks::Version;
 use softring_engine::transport::model::{self, parse};
 use std::sync::OnceLock;
@@ -148,6 +150,10 @@ pub fn read() {
     if aio_hipri() {
         softring_engine::aio::poll_all();
     }
+    let [first, newest] = version::VERSIONS.each_ref().map(|v| v.name);
+    let names = if version::DEFAULT == 0 { [first, newest] } else { [newest, first] };
+    let chosen = choice(c"SOFTRING_ABI", &[(names[0], 0), (names[1], 1)]);
+    version::play(chosen ^ version::DEFAULT);
     read_models();
     if choice(c"SOFTRING_STATS", &[("1", 0), ("0", 1)]) != 0 {
         softring_engine::stats::disable();

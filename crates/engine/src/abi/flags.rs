@@ -19,11 +19,13 @@ pub const IORING_SETUP_REGISTERED_FD_ONLY: u32 = 1 << 15;
 pub const IORING_SETUP_NO_SQARRAY: u32 = 1 << 16;
 pub const IORING_SETUP_HYBRID_IOPOLL: u32 = 1 << 17;
 pub const IORING_SETUP_CQE_MIXED: u32 = 1 << 18;
-/// All setup flags of kernel 6.18.
-pub const IORING_SETUP_ALL: u32 = (1 << 19) - 1;
+pub const IORING_SETUP_SQE_MIXED: u32 = 1 << 19;
+pub const IORING_SETUP_SQ_REWIND: u32 = 1 << 20;
+/// All setup flags of the newest kernel that can be played.
+pub const IORING_SETUP_ALL: u32 = (1 << 21) - 1;
 
 /// Setup flags with their bit's name, in bit order.
-pub const SETUP_NAMES: [&str; 19] = [
+pub const SETUP_NAMES: [&str; 21] = [
     "IOPOLL",
     "SQPOLL",
     "SQ_AFF",
@@ -43,6 +45,14 @@ pub const SETUP_NAMES: [&str; 19] = [
     "NO_SQARRAY",
     "HYBRID_IOPOLL",
     "CQE_MIXED",
+    "SQE_MIXED",
+    "SQ_REWIND",
+];
+
+/// The kernels that brought them.
+pub const SETUP_SINCE: [&str; 21] = [
+    "5.1", "5.1", "5.1", "5.5", "5.6", "5.6", "5.10", "5.18", "5.19", "5.19", "5.19", "5.19",
+    "6.0", "6.1", "6.5", "6.5", "6.6", "6.13", "6.18", "6.19", "7.0",
 ];
 
 pub const IORING_ENTER_GETEVENTS: u32 = 1 << 0;
@@ -53,7 +63,7 @@ pub const IORING_ENTER_REGISTERED_RING: u32 = 1 << 4;
 pub const IORING_ENTER_ABS_TIMER: u32 = 1 << 5;
 pub const IORING_ENTER_EXT_ARG_REG: u32 = 1 << 6;
 pub const IORING_ENTER_NO_IOWAIT: u32 = 1 << 7;
-/// All enter flags of kernel 6.18.
+/// All enter flags of kernels 6.18 to 7.2.
 pub const IORING_ENTER_ALL: u32 = 0xff;
 
 /// The names of the bits that are set, in bit order.
@@ -76,6 +86,9 @@ pub const ENTER_NAMES: [&str; 8] = [
     "EXT_ARG_REG",
     "NO_IOWAIT",
 ];
+
+/// The kernels that brought them.
+pub const ENTER_SINCE: [&str; 8] = ["5.1", "5.1", "5.10", "5.11", "5.18", "6.12", "6.13", "6.15"];
 
 pub const IORING_FEAT_SINGLE_MMAP: u32 = 1 << 0;
 pub const IORING_FEAT_NODROP: u32 = 1 << 1;
@@ -109,6 +122,7 @@ pub const IORING_TIMEOUT_REALTIME: u32 = 1 << 3;
 pub const IORING_LINK_TIMEOUT_UPDATE: u32 = 1 << 4;
 pub const IORING_TIMEOUT_ETIME_SUCCESS: u32 = 1 << 5;
 pub const IORING_TIMEOUT_MULTISHOT: u32 = 1 << 6;
+pub const IORING_TIMEOUT_IMMEDIATE_ARG: u32 = 1 << 7;
 
 pub const IORING_POLL_ADD_MULTI: u32 = 1 << 0;
 pub const IORING_POLL_UPDATE_EVENTS: u32 = 1 << 1;

@@ -51,6 +51,12 @@ check!(io_uring_rsrc_update2, 32, 8, { offset: 0, resv: 4, data: 8, tags: 16, nr
 check!(io_uring_probe_op, 8, 4, { op: 0, resv: 1, flags: 2, resv2: 4 });
 check!(io_uring_probe, 16, 4, { last_op: 0, ops_len: 1, resv: 2, resv2: 4 });
 check!(io_uring_restriction, 16, 4, { opcode: 0, arg: 2, resv: 3, resv2: 4 });
+check!(io_uring_task_restriction, 16, 4, { flags: 0, nr_res: 2, resv: 4 });
+check!(io_uring_bpf, 72, 8, {
+    cmd_type: 0, cmd_flags: 2, resv: 4, opcode: 8, flags: 12, filter_len: 16, pdu_size: 20,
+    resv1: 21, filter_ptr: 24, resv2: 32,
+});
+check!(sock_filter, 8, 4, { code: 0, jt: 2, jf: 3, k: 4 });
 check!(io_uring_sync_cancel_reg, 64, 8, {
     addr: 0, fd: 8, flags: 12, timeout: 16, opcode: 32, pad: 33, pad2: 40,
 });
@@ -80,7 +86,9 @@ check!(aio::aio_ring, 32, 4, {
     header_length: 28,
 });
 check!(io_uring_buf, 16, 8, { addr: 0, len: 8, bid: 12, resv: 14 });
-check!(io_uring_buf_reg, 40, 8, { ring_addr: 0, ring_entries: 8, bgid: 12, flags: 14, resv: 16 });
+check!(io_uring_buf_reg, 40, 8, {
+    ring_addr: 0, ring_entries: 8, bgid: 12, flags: 14, min_left: 16, resv: 20,
+});
 check!(io_uring_napi, 16, 4, {
     busy_poll_to: 0, prefer_busy_poll: 4, opcode: 5, pad: 6, op_param: 8, resv: 12,
 });

@@ -1,5 +1,5 @@
-//! The uapi: structs and constants of `linux/io_uring.h` (kernel 6.18) under their kernel names. No
-//! logic.
+//! The uapi: structs and constants of `linux/io_uring.h` (kernels 6.18 to 7.2) under their kernel
+//! names. No logic but which of them is played.
 //!
 //! Every offset is asserted in [`layout`].
 
@@ -14,6 +14,7 @@ pub mod op;
 pub mod params;
 pub mod register;
 pub mod sqe;
+pub mod version;
 
 pub use cqe::*;
 pub use flags::*;

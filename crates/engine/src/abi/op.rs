@@ -29,7 +29,8 @@ ops! {
     IORING_OP_FIXED_FD_INSTALL = 54, IORING_OP_FTRUNCATE = 55, IORING_OP_BIND = 56,
     IORING_OP_LISTEN = 57, IORING_OP_RECV_ZC = 58, IORING_OP_EPOLL_WAIT = 59,
     IORING_OP_READV_FIXED = 60, IORING_OP_WRITEV_FIXED = 61, IORING_OP_PIPE = 62,
+    IORING_OP_NOP128 = 63, IORING_OP_URING_CMD128 = 64,
 }
 
-/// One past the last opcode of kernel 6.18.
-pub const IORING_OP_LAST: u8 = 63;
+/// One past the last opcode of the newest kernel that can be played.
+pub const IORING_OP_LAST: u8 = 65;

@@ -25,11 +25,11 @@ regs! {
     IORING_REGISTER_CLOCK = 29, IORING_REGISTER_CLONE_BUFFERS = 30,
     IORING_REGISTER_SEND_MSG_RING = 31, IORING_REGISTER_ZCRX_IFQ = 32,
     IORING_REGISTER_RESIZE_RINGS = 33, IORING_REGISTER_MEM_REGION = 34,
-    IORING_REGISTER_QUERY = 35,
+    IORING_REGISTER_QUERY = 35, IORING_REGISTER_ZCRX_CTRL = 36, IORING_REGISTER_BPF_FILTER = 37,
 }
 
-/// One past the last register opcode of kernel 6.18.
-pub const IORING_REGISTER_LAST: u32 = 36;
+/// One past the last register opcode of the newest kernel that can be played.
+pub const IORING_REGISTER_LAST: u32 = 38;
 /// The fd is an index into the task's registered rings.
 pub const IORING_REGISTER_USE_REGISTERED_RING: u32 = 1 << 31;
 
@@ -68,7 +68,9 @@ pub struct io_uring_buf_reg {
     pub ring_entries: u32,
     pub bgid: u16,
     pub flags: u16,
-    pub resv: [u64; 3],
+    /// A buffer of which less is left is used up.
+    pub min_left: u32,
+    pub resv: [u32; 5],
 }
 pub const IOU_PBUF_RING_MMAP: u16 = 1 << 0;
 pub const IOU_PBUF_RING_INC: u16 = 1 << 1;
@@ -156,6 +158,45 @@ pub const IORING_RESTRICTION_SQE_FLAGS_ALLOWED: u16 = 2;
 pub const IORING_RESTRICTION_SQE_FLAGS_REQUIRED: u16 = 3;
 pub const IORING_RESTRICTION_LAST: u16 = 4;
 
+/// Restrictions of a task; `nr_res` of [`io_uring_restriction`] follow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct io_uring_task_restriction {
+    pub flags: u16,
+    pub nr_res: u16,
+    pub resv: [u32; 3],
+}
+
+/// A filter to be registered.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct io_uring_bpf {
+    pub cmd_type: u16,
+    pub cmd_flags: u16,
+    pub resv: u32,
+    pub opcode: u32,
+    pub flags: u32,
+    pub filter_len: u32,
+    /// Bytes beyond the common ones that the program knows of, and that there are.
+    pub pdu_size: u8,
+    pub resv1: [u8; 3],
+    pub filter_ptr: u64,
+    pub resv2: [u64; 5],
+}
+pub const IO_URING_BPF_CMD_FILTER: u16 = 1;
+pub const IO_URING_BPF_FILTER_DENY_REST: u32 = 1 << 0;
+pub const IO_URING_BPF_FILTER_SZ_STRICT: u32 = 1 << 1;
+
+/// One instruction of classic BPF.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct sock_filter {
+    pub code: u16,
+    pub jt: u8,
+    pub jf: u8,
+    pub k: u32,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct io_uring_sync_cancel_reg {
@@ -230,6 +271,9 @@ pub struct io_uring_query_hdr {
     pub resv: [u32; 3],
 }
 pub const IO_URING_QUERY_OPCODES: u32 = 0;
+pub const IO_URING_QUERY_ZCRX: u32 = 1;
+pub const IO_URING_QUERY_SCQ: u32 = 2;
+pub const IO_URING_QUERY_ZCRX_EVENT: u32 = 3;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]

@@ -42,7 +42,7 @@ pub const IOSQE_IO_HARDLINK: u8 = 1 << 3;
 pub const IOSQE_ASYNC: u8 = 1 << 4;
 pub const IOSQE_BUFFER_SELECT: u8 = 1 << 5;
 pub const IOSQE_CQE_SKIP_SUCCESS: u8 = 1 << 6;
-/// All SQE flags of kernel 6.18.
+/// All SQE flags of kernels 6.18 to 7.2.
 pub const IOSQE_ALL: u8 = 0x7f;
 
 /// SQE flags with their bit's name, in bit order.
@@ -55,3 +55,6 @@ pub const SQE_NAMES: [&str; 7] = [
     "BUFFER_SELECT",
     "CQE_SKIP_SUCCESS",
 ];
+
+/// The kernels that brought them.
+pub const SQE_SINCE: [&str; 7] = ["5.1", "5.2", "5.3", "5.5", "5.6", "5.7", "5.17"];

@@ -57,6 +57,7 @@ pub fn check_forked() {
 
 /// Before `fork`: takes every lock so that the child finds a consistent engine.
 pub fn fork_prepare() {
+    crate::rsrc::task_rules::before_fork();
     check_forked();
     if crate::fork::pid() == 0 || crate::fork::is_vfork_child() {
         return;

@@ -23,7 +23,7 @@ pub fn sq_full(fd: i32) -> bool {
     let _call = Call::begin();
     let Some(ring) = find(fd) else { return false };
     let ctx = ring.lock_soon();
-    ctx.is_some_and(|ctx| ctx.mem.sq_ready() == ctx.mem.geo.sq_entries)
+    ctx.is_some_and(|ctx| ctx.mem.sq_full())
 }
 
 /// A descriptor that polls readable while ring `fd` has completions, to stand for it in epoll, poll

@@ -4,13 +4,35 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::rings::{Rings, off};
-use crate::abi::io_uring_sqe;
+use crate::abi::{IORING_SETUP_SQ_REWIND, io_uring_sqe};
 
 impl Rings {
     /// SQEs that the program has made available.
     pub fn sq_ready(&self) -> u32 {
+        if self.rewinds() {
+            return self.geo.sq_entries;
+        }
         let tail = self.rings.word(off::SQ_TAIL).load(Acquire);
         tail.wrapping_sub(self.control.sq_head().load(Relaxed)).min(self.geo.sq_entries)
+    }
+
+    /// Does each submission start at the first slot (SQ_REWIND)?
+    fn rewinds(&self) -> bool {
+        self.geo.flags & IORING_SETUP_SQ_REWIND != 0
+    }
+
+    /// A submission begins.
+    pub fn sq_begin(&self) {
+        if self.rewinds() {
+            self.control.sq_head().store(0, Relaxed);
+        }
+    }
+
+    /// Is the submission queue full, as far as the program's words tell?
+    pub fn sq_full(&self) -> bool {
+        let head = if self.rewinds() { 0 } else { self.control.sq_head().load(Relaxed) };
+        let tail = self.rings.word(off::SQ_TAIL).load(Acquire);
+        tail.wrapping_sub(head) == self.geo.sq_entries
     }
 
     /// Copies the next SQE, once. False if the index array names no slot: consumed, and counted in
@@ -32,16 +54,37 @@ impl Rings {
         true
     }
 
-    /// The second half of the SQE that was fetched last, on a ring with SQEs of 128 bytes. (A
-    /// program that changes its index array meanwhile gets another's.)
-    pub fn sq_second_half(&self) -> Option<[u64; 8]> {
-        let head = self.control.sq_head().load(Relaxed).wrapping_sub(1);
+    /// The slot of the SQE that was fetched so many entries ago. (A program that changes its index
+    /// array meanwhile gets another's.)
+    fn sq_slot(&self, ago: u32) -> u32 {
+        let head = self.control.sq_head().load(Relaxed).wrapping_sub(ago);
         let mask = self.geo.sq_entries - 1;
         let named = |array| self.rings.word(array + (head & mask) as usize * 4).load(Relaxed);
-        let slot = self.array.map_or(head, named) & mask;
-        let at = slot as usize * self.geo.sqe_size() + size_of::<io_uring_sqe>();
-        let word = |i| self.sqes.load(at + i * 8);
-        (self.geo.sqe_size() == 128).then(|| core::array::from_fn(word))
+        self.array.map_or(head, named) & mask
+    }
+
+    /// The second half of the SQE that was fetched last: on a ring with SQEs of 128 bytes, or on a
+    /// mixed one, if it has taken two entries.
+    pub fn sq_second_half(&self, took_two: bool) -> Option<[u64; 8]> {
+        let wide = self.geo.sqe_size() == 128;
+        if !wide && !took_two {
+            return None;
+        }
+        let slot = self.sq_slot(if wide { 1 } else { 2 }) as usize;
+        let at = slot * self.geo.sqe_size() + size_of::<io_uring_sqe>();
+        let end = self.geo.sq_entries as usize * self.geo.sqe_size();
+        (at < end).then(|| core::array::from_fn(|i| self.sqes.load(at + i * 8)))
+    }
+
+    /// The SQE that was fetched last is of 128 bytes: takes the entry behind it, too, on a mixed
+    /// ring. False if it is in the last slot.
+    pub fn sq_take_second(&self) -> bool {
+        if self.sq_slot(1) + 1 >= self.geo.sq_entries {
+            return false;
+        }
+        let word = self.control.sq_head();
+        word.store(word.load(Relaxed).wrapping_add(1), Relaxed);
+        true
     }
 
     /// Where the SQEs behind the one that was fetched last have their `addr`, `n` of them at most
@@ -72,6 +115,9 @@ impl Rings {
 
     /// Gives the fetched slots back to the program.
     pub fn sq_commit(&self) {
+        if self.rewinds() {
+            return;
+        }
         let head = self.control.sq_head().load(Relaxed);
         self.rings.word(off::SQ_HEAD).store(head, Release);
     }

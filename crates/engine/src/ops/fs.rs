@@ -1,6 +1,7 @@
 //! RENAMEAT, UNLINKAT, MKDIRAT, SYMLINKAT, LINKAT: names in directories. They may wait for a disk,
 //! so a worker runs them. Kernel counterpart: `io_uring/fs.c`.
 
+use crate::abi::version::{Change, has};
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
@@ -32,6 +33,9 @@ pub fn unlink_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     zero(&[sqe.off, u64::from(sqe.len), u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
+    if has(Change::CheckedFields) {
+        zero(&[sqe.addr3, sqe.pad2])?;
+    }
     if sqe.op_flags & !AT_REMOVEDIR != 0 {
         return Err(Errno::EINVAL);
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 
+use crate::abi::version::{Change, has};
 use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
@@ -167,6 +168,10 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
         return Err(Errno::EBADFD);
     }
     let mut cqe = msg.cqe;
+    let wide = IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED;
+    if cqe.flags & IORING_CQE_F_32 != 0 && ctx.flags & wide == 0 && has(Change::CheckedFields) {
+        return Err(Errno::EINVAL);
+    }
     if let Some(file) = &msg.file {
         let installed = install(ctx, file);
         // Of the file whose place it takes.

@@ -4,6 +4,7 @@
 //! An attempt is one system call with MSG_DONTWAIT. With MSG_WAITALL a stream goes on from where it
 //! stopped: `call.done` counts the bytes so far, and a request that ends early tells those.
 
+use crate::abi::version::{Change, has};
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
@@ -47,13 +48,31 @@ pub fn common_prep(req: &mut Req, known: u16) -> Result<()> {
 
 /// Checks a SEND (`io_sendmsg_prep`).
 pub fn send_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    common_prep(req, IORING_RECVSEND_POLL_FIRST | IORING_RECVSEND_BUNDLE | IORING_SEND_VECTORIZED)?;
+    common_prep(
+        req,
+        IORING_RECVSEND_POLL_FIRST | IORING_RECVSEND_BUNDLE | IORING_SEND_VECTORIZED | fixed(),
+    )?;
+    if req.call.sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0 {
+        const NOT: u16 = IORING_RECVSEND_BUNDLE | IORING_SEND_VECTORIZED;
+        alone(req, NOT)?;
+    }
     req.call.sqe.op_flags |= MSG_NOSIGNAL;
     if req.call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0 {
         req.call.sqe.op_flags |= MSG_WAITALL;
         req.flags |= ReqFlags::MULTISHOT;
     }
     send_setup(ctx, req)
+}
+
+/// The flag for a registered buffer, if SEND and RECV have it.
+fn fixed() -> u16 {
+    if has(Change::PlainBuffers) { IORING_RECVSEND_FIXED_BUF } else { 0 }
+}
+
+/// A registered buffer goes with neither of these, nor with a provided one.
+fn alone(req: &Req, not: u16) -> Result<()> {
+    let bad = req.call.sqe.ioprio & not != 0 || req.flags.contains(ReqFlags::BUFFER_SELECT);
+    if bad { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
 /// Copies what a SEND names: an address, a vector (`io_send_setup`).
@@ -180,12 +199,13 @@ fn wait(fd: i32, events: i16) -> bool {
 }
 
 /// Checks what a receive says about going on (`io_recvmsg_prep`).
-pub fn recv_common(req: &mut Req) -> Result<()> {
+pub fn recv_common(req: &mut Req, more: u16) -> Result<()> {
     let s = req.call.sqe;
     if s.off != 0 {
         return Err(Errno::EINVAL);
     }
-    common_prep(req, IORING_RECVSEND_POLL_FIRST | IORING_RECV_MULTISHOT | IORING_RECVSEND_BUNDLE)?;
+    const KNOWN: u16 = IORING_RECVSEND_POLL_FIRST | IORING_RECV_MULTISHOT | IORING_RECVSEND_BUNDLE;
+    common_prep(req, KNOWN | more)?;
     if s.ioprio & IORING_RECV_MULTISHOT == 0 {
         return crate::ops::zero(&[u64::from(s.file_index)]);
     }
@@ -198,11 +218,15 @@ pub fn recv_common(req: &mut Req) -> Result<()> {
 
 /// Checks a RECV (`io_recvmsg_prep`).
 pub fn recv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    recv_common(req)?;
+    recv_common(req, fixed())?;
+    let is_fixed = req.call.sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0;
+    if is_fixed {
+        alone(req, IORING_RECV_MULTISHOT | IORING_RECVSEND_BUNDLE)?;
+    }
     let s = &mut req.call.sqe;
     // The bytes after which a multishot receive ends (`optlen`).
     s.off = u64::from(s.file_index);
-    if !req.flags.contains(ReqFlags::BUFFER_SELECT) {
+    if !req.flags.contains(ReqFlags::BUFFER_SELECT) && !is_fixed {
         in_user(s.addr, u64::from(s.len))?;
     }
     Ok(())

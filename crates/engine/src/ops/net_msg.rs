@@ -176,7 +176,7 @@ pub fn send(call: &mut Call, how: Try) -> Outcome {
 
 /// Checks a RECVMSG (`io_recvmsg_prep`).
 pub fn recv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    recv_common(req)?;
+    recv_common(req, 0)?;
     let s = &req.call.sqe;
     if s.file_index != 0 || s.ioprio & IORING_RECVSEND_BUNDLE != 0 {
         return Err(Errno::EINVAL);

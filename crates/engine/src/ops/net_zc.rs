@@ -2,6 +2,7 @@
 //! the notification says so to a program that asks. Kernel counterpart: `io_uring/net.c`,
 //! `io_uring/notif.c`.
 
+use crate::abi::version::{Change, has};
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
@@ -21,7 +22,10 @@ const KNOWN: u16 = IORING_RECVSEND_POLL_FIRST
 
 /// Checks a SEND_ZC or SENDMSG_ZC (`io_send_zc_prep`).
 pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    zero(&[req.call.sqe.pad2, req.call.sqe.addr3])?;
+    zero(&[req.call.sqe.pad2])?;
+    if !has(Change::NotifData) {
+        zero(&[req.call.sqe.addr3])?;
+    }
     if req.flags.contains(ReqFlags::CQE_SKIP) {
         return Err(Errno::EINVAL);
     }
@@ -38,9 +42,9 @@ pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if s.opcode == IORING_OP_SEND_ZC { send_setup(ctx, req) } else { net_msg::send_setup(ctx, req) }
 }
 
-/// Does it send from a registered buffer?
+/// Does it send from, or receive into, a registered buffer?
 pub fn fixed(sqe: &io_uring_sqe) -> bool {
-    matches!(sqe.opcode, IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC)
+    matches!(sqe.opcode, IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC | IORING_OP_SEND | IORING_OP_RECV)
         && sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0
 }
 
@@ -78,7 +82,10 @@ impl Ctx {
     #[cold]
     pub fn notify(&mut self, req: &Req) {
         let mut notif = Req::default();
-        notif.call.sqe.user_data = req.call.sqe.user_data;
+        notif.call.sqe.user_data = match req.call.sqe.addr3 {
+            0 => req.call.sqe.user_data,
+            own => own,
+        };
         notif.call.cflags = IORING_CQE_F_NOTIF;
         let ioprio = req.call.sqe.ioprio;
         let begun = req.res == Errno::EFAULT.res() && req.call.short;

@@ -1,5 +1,6 @@
 //! TIMEOUT, TIMEOUT_REMOVE and its updates, LINK_TIMEOUT. Kernel counterpart: `io_uring/timeout.c`.
 
+use crate::abi::version::{Change, has};
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
@@ -40,8 +41,11 @@ fn prep_common(ctx: &mut Ctx, req: &mut Req, link: bool) -> Result<()> {
     if off != 0 && link {
         return Err(Errno::EINVAL);
     }
-    let known =
-        IORING_TIMEOUT_ABS | CLOCKS | IORING_TIMEOUT_ETIME_SUCCESS | IORING_TIMEOUT_MULTISHOT;
+    let known = IORING_TIMEOUT_ABS
+        | CLOCKS
+        | IORING_TIMEOUT_ETIME_SUCCESS
+        | IORING_TIMEOUT_MULTISHOT
+        | immediate();
     if flags & !known != 0 || (flags & CLOCKS).count_ones() > 1 {
         return Err(Errno::EINVAL);
     }
@@ -49,11 +53,24 @@ fn prep_common(ctx: &mut Ctx, req: &mut Req, link: bool) -> Result<()> {
     if multi && flags & IORING_TIMEOUT_ABS != 0 {
         return Err(Errno::EINVAL);
     }
-    let period = crate::time::to_ns(ctx.read_timespec(sqe.addr)?)?;
+    let period = match flags & IORING_TIMEOUT_IMMEDIATE_ARG {
+        0 => crate::time::to_ns(ctx.read_timespec(sqe.addr)?)?,
+        _ => at_once(sqe.addr)?,
+    };
     let (count, shots) = if multi { (0, off) } else { (off, 0) };
     let clock = clock_of(flags, flags & IORING_TIMEOUT_ABS != 0);
     req.wait = Wait::Timeout(Timer { clock, period, count, shots, ..Timer::default() });
     Ok(())
+}
+
+/// The flag for a time that stands where its address would, if there is such.
+fn immediate() -> u32 {
+    if has(Change::ImmediateTimes) { IORING_TIMEOUT_IMMEDIATE_ARG } else { 0 }
+}
+
+/// That time, in nanoseconds.
+fn at_once(ns: u64) -> Result<u64> {
+    if ns.cast_signed() < 0 { Err(Errno::EINVAL) } else { Ok(ns) }
 }
 
 /// The clock that a timeout goes by: a relative one does not follow those who set CLOCK_REALTIME
@@ -150,10 +167,13 @@ pub fn remove_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if sqe.op_flags & UPDATES == 0 {
         return if sqe.op_flags == 0 { Ok(()) } else { Err(Errno::EINVAL) };
     }
-    if sqe.op_flags & !(UPDATES | IORING_TIMEOUT_ABS) != 0 {
+    if sqe.op_flags & !(UPDATES | IORING_TIMEOUT_ABS | immediate()) != 0 {
         return Err(Errno::EINVAL);
     }
-    let period = crate::time::to_ns(ctx.unlocked(|| crate::user::read(sqe.off))?)?;
+    let period = match sqe.op_flags & IORING_TIMEOUT_IMMEDIATE_ARG {
+        0 => crate::time::to_ns(ctx.unlocked(|| crate::user::read(sqe.off))?)?,
+        _ => at_once(sqe.off)?,
+    };
     req.wait = Wait::Timeout(Timer { period, ..Timer::default() });
     Ok(())
 }

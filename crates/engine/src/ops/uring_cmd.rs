@@ -1,6 +1,7 @@
 //! URING_CMD: commands of a file's own. Sockets have some, and NVMe devices. Kernel counterpart:
 //! `io_uring/uring_cmd.c`, `io_uring/cmd_net.c`.
 
+use crate::abi::version::{Change, has};
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
@@ -32,8 +33,10 @@ pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if s.op_flags == fixed | multi || (s.op_flags & multi != 0) != selects {
         return Err(Errno::EINVAL);
     }
-    // No command looks at `len`: it says what the ring has room for.
-    let half = ctx.mem.sq_second_half();
+    // Only one command looks at `len`: it says what the ring has room for.
+    req.call.want = s.len;
+    let double = s.opcode == IORING_OP_URING_CMD128 && ctx.flags & IORING_SETUP_SQE_MIXED != 0;
+    let half = ctx.mem.sq_second_half(double);
     let wide = ctx.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
     s.len = if wide { WIDE_CQE } else { 0 } | if half.is_some() { BIG_SQE } else { 0 };
     if s.off as u32 == SOCKET_URING_OP_TX_TIMESTAMP {
@@ -74,6 +77,7 @@ pub fn issue(call: &mut Call, how: Try) -> Outcome {
             SOCKET_URING_OP_SIOCOUTQ => queued(fd, domain, TIOCOUTQ),
             SOCKET_URING_OP_GETSOCKOPT => getsockopt(fd, s),
             SOCKET_URING_OP_SETSOCKOPT => setsockopt(fd, s),
+            SOCKET_URING_OP_GETSOCKNAME if has(Change::SocketNames) => name(fd, call),
             _ => Err(Errno::EOPNOTSUPP),
         },
     };
@@ -107,6 +111,20 @@ fn queued(fd: i32, domain: i32, which: u32) -> Result<i32> {
         Err(e) => Err(e),
         Ok(_) => Ok(n),
     }
+}
+
+/// `addr` and `addr3` are those of getsockname(2), or of getpeername(2) where `optlen` says 1.
+fn name(fd: i32, call: &Call) -> Result<i32> {
+    let s = &call.sqe;
+    if call.want != 0 || s.op_flags != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let done = match s.file_index {
+        0 => sys!(__NR_getsockname, fd, s.addr, s.addr3),
+        1 => sys!(__NR_getpeername, fd, s.addr, s.addr3),
+        _ => return Err(Errno::EINVAL),
+    };
+    check(done).map(|_| 0)
 }
 
 /// `level` and `optname` share the word of `addr`; `optlen` is where `file_index` is, `optval`

@@ -17,7 +17,7 @@
 
 use std::sync::OnceLock;
 
-use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_SEND, IORING_OP_URING_CMD, IORING_OP_WAITID};
+use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_SEND, IORING_OP_WAITID};
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS, Outcome};
@@ -158,7 +158,7 @@ impl Ctx {
         let Some(mut req) = self.slab.remove(id) else { return };
         let req = &mut req;
         match OPS[req.opcode() as usize].issue {
-            Issue::Call(_) if req.opcode() == IORING_OP_URING_CMD => {
+            Issue::Call(_) if req.is_command() => {
                 req.fail(Errno::ECANCELED);
                 self.finish(req);
             }
@@ -200,7 +200,7 @@ impl Ctx {
             ops::poll::fired(self, id, events);
             return false;
         }
-        if req.opcode() == IORING_OP_URING_CMD {
+        if req.is_command() {
             ops::tx_timestamp::fired(self, id);
             return false;
         }
@@ -326,8 +326,7 @@ impl Ctx {
 
 /// Is a request issued again when it is ready?
 fn reissues(req: &Req) -> bool {
-    req.opcode() != IORING_OP_URING_CMD
-        && matches!(OPS[req.opcode() as usize].issue, Issue::Call(_))
+    !req.is_command() && matches!(OPS[req.opcode() as usize].issue, Issue::Call(_))
 }
 
 /// Does it wait for room to send?

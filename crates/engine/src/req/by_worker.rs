@@ -6,6 +6,7 @@ use crate::abi::{
     IORING_OP_ACCEPT, IORING_OP_BIND, IORING_OP_EPOLL_WAIT, IORING_OP_LISTEN, IORING_OP_PIPE,
     IORING_OP_POLL_ADD, IORING_OP_POLL_REMOVE, IORING_OP_READ_MULTISHOT, IORING_OP_RECVMSG,
     IORING_OP_SEND, IORING_OP_SHUTDOWN, IORING_OP_SOCKET, IORING_OP_URING_CMD,
+    IORING_OP_URING_CMD128,
 };
 use crate::ctx::Ctx;
 use crate::errno::Errno;
@@ -98,7 +99,9 @@ fn handed_back(req: &Req, res: i32) -> bool {
         // There is no number for what they make.
         IORING_OP_SOCKET => is(Errno::EMFILE) && req.call.sqe.file_index == 0,
         IORING_OP_ACCEPT if is(Errno::EMFILE) => req.call.sqe.file_index == 0,
-        IORING_OP_URING_CMD => is(Errno::EOPNOTSUPP) && !is_socket(req.call.file.fd()),
+        IORING_OP_URING_CMD | IORING_OP_URING_CMD128 => {
+            is(Errno::EOPNOTSUPP) && !is_socket(req.call.file.fd())
+        }
         IORING_OP_SEND | IORING_OP_RECVMSG if selects && is(Errno::ENOBUFS) => true,
         IORING_OP_SEND if selects && is(Errno::ENOENT) => true,
         _ if is(Errno::EAGAIN) => {

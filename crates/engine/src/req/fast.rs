@@ -49,6 +49,7 @@ impl Ctx {
         self.submit.head.is_none()
             && !self.drain.active
             && !self.drain.next
-            && !self.restrictions.active
+            && !self.restrictions.restricts_sqes()
+            && !self.filters.any()
     }
 }

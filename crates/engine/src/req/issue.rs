@@ -3,7 +3,7 @@
 
 use crate::abi::{
     IORING_OP_CLOSE, IORING_OP_POLL_ADD, IORING_OP_READ_MULTISHOT, IORING_OP_RECV,
-    IORING_OP_RECVMSG, IORING_OP_SOCKET, IORING_OP_URING_CMD,
+    IORING_OP_RECVMSG, IORING_OP_SOCKET,
 };
 use crate::creds::under;
 use crate::ctx::Ctx;
@@ -192,7 +192,7 @@ impl Ctx {
                 self.arm_linked_timeout(id);
             }
             Wait::Poll(_) => {
-                self.transports.ready_now |= req.opcode() == IORING_OP_URING_CMD;
+                self.transports.ready_now |= req.is_command();
                 self.arm_poll(req);
             }
             Wait::Sleeper => self.park_with_sleeper(req),

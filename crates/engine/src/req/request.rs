@@ -11,7 +11,8 @@ use std::sync::Arc;
 use bitflags::bitflags;
 use rustix::fd::AsRawFd;
 
-use crate::abi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
+use crate::abi::{IORING_OP_URING_CMD, IORING_OP_URING_CMD128, IOSQE_ASYNC};
+use crate::abi::{IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
 use crate::abi::{io_uring_sqe, nvme_passthru_cmd64};
 use crate::creds::Creds;
 use crate::errno::{Errno, Result};
@@ -503,6 +504,11 @@ impl Req {
 
     pub fn opcode(&self) -> u8 {
         self.call.sqe.opcode
+    }
+
+    /// Is it a command of a file's own?
+    pub fn is_command(&self) -> bool {
+        matches!(self.opcode(), IORING_OP_URING_CMD | IORING_OP_URING_CMD128)
     }
 
     /// Is it to wait for readiness before its first attempt?

@@ -5,6 +5,7 @@
 //! a pollable file never reaches a worker below the cap. Kernel counterpart: `io_queue_async`,
 //! `io_arm_poll_handler`, `io_queue_iowq`.
 
+use crate::abi::version::{Change, has};
 use crate::abi::{IORING_OP_ACCEPT, IORING_OP_RECV, IORING_OP_WAITID};
 use crate::ctx::Ctx;
 use crate::errno::Errno;
@@ -39,6 +40,11 @@ pub fn kind_of(file: &FileRef) -> Kind {
     }
 }
 
+/// Is it a RECV that is polled first, whatever its file? Later kernels ask for a socket before.
+pub fn receives_anything(req: &Req) -> bool {
+    req.opcode() == IORING_OP_RECV && req.polls_first() && !has(Change::CheckedFields)
+}
+
 impl Ctx {
     /// Where a request goes without an inline attempt; `None`: try it now.
     pub fn first_route(&mut self, req: &mut Req) -> Option<Way> {
@@ -54,7 +60,7 @@ impl Ctx {
         }
         if req.polls_first() && req.arms == 0 {
             // All but these first look whether it is a socket.
-            let any = matches!(req.opcode(), IORING_OP_RECV | IORING_OP_ACCEPT);
+            let any = req.opcode() == IORING_OP_ACCEPT || receives_anything(req);
             let fd = req.call.file.fd();
             let copies = || !req.flags.contains(ReqFlags::NOTIF) || check_socket(fd).is_ok();
             let waits = any || is_socket(fd) && copies();

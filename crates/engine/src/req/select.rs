@@ -8,7 +8,7 @@ use crate::errno::{Errno, Result};
 use crate::ops::iov::in_user;
 use crate::ops::{net_bundle, net_zc, rw_nowait};
 use crate::req::request::{Call, FileRef, Req, ReqFlags};
-use crate::req::route::kind_of;
+use crate::req::route::{kind_of, receives_anything};
 use crate::rsrc::kbuf::Pick;
 use crate::sys;
 use crate::transport::kind::Kind;
@@ -87,7 +87,7 @@ impl Ctx {
         }
         let req = &*req;
         let file = &req.call.file;
-        if req.polls_first() && req.opcode() == IORING_OP_RECV {
+        if receives_anything(req) {
             return Ok(());
         }
         // SENDMSG_ZC imports its buffer before it asks for the socket (`io_sendmsg_zc`).

@@ -4,6 +4,7 @@
 use core::cell::Cell;
 use std::sync::Arc;
 
+use crate::abi::version::played;
 use crate::abi::*;
 use crate::creds::Creds;
 use crate::ctx::Ctx;
@@ -48,6 +49,7 @@ impl Ctx {
     /// `EAGAIN` if there is no memory for the first; later ones are left in the queue.
     pub fn submit_sqes(&mut self, want: u32) -> Result<u32> {
         let n = want.min(self.mem.sq_ready());
+        self.mem.sq_begin();
         let mut done = 0;
         // Runs of one opcode are counted as one, so that most batches cost one addition.
         let (mut opcode, mut counted) = (0, 0);
@@ -86,6 +88,7 @@ impl Ctx {
                 }
                 req.reset();
                 let stop = self.submit_sqe(&mut req).is_err();
+                done = n - self.submit.left;
                 if stop && self.flags & IORING_SETUP_SUBMIT_ALL == 0 {
                     break;
                 }
@@ -180,9 +183,12 @@ impl Ctx {
     /// Checks what is common to all opcodes, then the opcode's own prep.
     fn init_req(&mut self, req: &mut Req) -> Result<()> {
         let sqe = req.call.sqe;
-        if sqe.opcode >= IORING_OP_LAST {
+        if sqe.opcode >= played().ops {
             req.call.sqe.opcode = IORING_OP_NOP;
             return Err(Errno::EINVAL);
+        }
+        if matches!(sqe.opcode, IORING_OP_NOP128 | IORING_OP_URING_CMD128) {
+            self.init_double()?;
         }
         let def = &OPS[sqe.opcode as usize];
         self.init_flags(req, def)?;
@@ -195,7 +201,24 @@ impl Ctx {
         if sqe.personality != 0 {
             req.call.creds = Some(self.personalities.get(sqe.personality).ok_or(Errno::EINVAL)?);
         }
-        (def.prep)(self, req)
+        (def.prep)(self, req)?;
+        if self.filters.any() && !self.filters.allow(req) {
+            return Err(Errno::EACCES);
+        }
+        Ok(())
+    }
+
+    /// An SQE of 128 bytes takes two entries of a mixed ring, both of this submission.
+    fn init_double(&mut self) -> Result<()> {
+        if self.flags & IORING_SETUP_SQE128 != 0 {
+            return Ok(());
+        }
+        let mixed = self.flags & IORING_SETUP_SQE_MIXED != 0;
+        if !mixed || self.submit.left == 0 || !self.mem.sq_take_second() {
+            return Err(Errno::EINVAL);
+        }
+        self.submit.left -= 1;
+        Ok(())
     }
 
     fn init_flags(&mut self, req: &mut Req, def: &opdef::OpDef) -> Result<()> {

@@ -16,7 +16,7 @@ pub fn enable(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     if ctx.flags & IORING_SETUP_SINGLE_ISSUER != 0 {
         ctx.issuer.get_or_insert_with(crate::sys::gettid);
     }
-    ctx.restrictions.active = ctx.restrictions.registered;
+    ctx.restrictions.activate();
     ctx.flags &= !IORING_SETUP_R_DISABLED;
     ctx.disabled = false;
     Ok(0)

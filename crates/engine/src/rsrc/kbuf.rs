@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering::Acquire;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::abi::version::{Change, has};
 use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
@@ -38,6 +39,8 @@ pub struct BufRing {
     pub head: u16,
     /// `IOU_PBUF_RING_INC`: a buffer is used up bit by bit.
     pub inc: bool,
+    /// Such a buffer of which less is left is used up, too.
+    pub min_left: u32,
 }
 
 /// The buffers of one group.
@@ -114,7 +117,7 @@ impl BufRing {
             let buf = self.peek(0);
             let used = len.min(buf.len);
             let left = buf.len - used;
-            if left > 0 || used == 0 {
+            if left > 0 && left >= self.min_left || used == 0 {
                 self.mem.store(at, buf.addr.wrapping_add(u64::from(used)));
                 self.mem.store(at + 8, left);
                 return false;
@@ -242,7 +245,7 @@ pub fn remove(groups: &mut Groups, bgid: u16, nbufs: u32) -> Result<u32> {
 /// `EEXIST` for a group that has buffers; `EFAULT`, `EINVAL`, `EOVERFLOW`; `ENOMEM`.
 pub fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
     let reg: io_uring_buf_reg = user::read(addr)?;
-    if reg.resv != [0; 3] || reg.flags & !(IOU_PBUF_RING_MMAP | IOU_PBUF_RING_INC) != 0 {
+    if !reserved_is_zero(&reg) || reg.flags & !(IOU_PBUF_RING_MMAP | IOU_PBUF_RING_INC) != 0 {
         return Err(Errno::EINVAL);
     }
     if !reg.ring_entries.is_power_of_two() || reg.ring_entries >= MAX_BIDS {
@@ -263,9 +266,16 @@ pub fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usi
         ctx.unlocked(|| mappings::pin(reg.ring_addr, size))?
     };
     let mask = (reg.ring_entries - 1) as u16;
+    let min_left = reg.min_left;
     let inc = reg.flags & IOU_PBUF_RING_INC != 0;
-    ctx.groups.insert(reg.bgid, Group::Ring(BufRing { mem, mask, head: 0, inc }));
+    ctx.groups.insert(reg.bgid, Group::Ring(BufRing { mem, mask, head: 0, inc, min_left }));
     Ok(0)
+}
+
+/// Only a ring that is used up bit by bit can say how little makes a buffer used up.
+fn reserved_is_zero(reg: &io_uring_buf_reg) -> bool {
+    let may_leave = has(Change::MinLeft) && reg.flags & IOU_PBUF_RING_INC != 0;
+    reg.resv == [0; 5] && (reg.min_left == 0 || may_leave)
 }
 
 /// `IORING_UNREGISTER_PBUF_RING`.
@@ -274,7 +284,8 @@ pub fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usi
 /// `ENOENT` if there is no such group, `EINVAL` if it is a list; `EFAULT`.
 pub fn unregister_ring(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     let reg: io_uring_buf_reg = ctx.unlocked(|| user::read(addr))?;
-    if reg.resv != [0; 3] || reg.flags != 0 {
+    let old = !has(Change::MinLeft) && reg.min_left != 0;
+    if reg.resv != [0; 5] || reg.flags != 0 || old {
         return Err(Errno::EINVAL);
     }
     ring_of(ctx, reg.bgid)?;

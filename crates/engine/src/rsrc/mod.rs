@@ -13,6 +13,7 @@ pub mod enable;
 pub mod eventfd;
 pub mod files;
 pub mod filetable;
+pub mod filters;
 pub mod iowq;
 pub mod kbuf;
 pub mod memlock;
@@ -24,6 +25,7 @@ pub mod query;
 pub mod region;
 pub mod restrictions;
 pub mod ring_fds;
+pub mod task_rules;
 
 /// The argument of FILES2 and BUFFERS2, checked (`io_register_rsrc`).
 fn read_register(ctx: &mut Ctx, addr: u64, size: u32) -> Result<io_uring_rsrc_register> {

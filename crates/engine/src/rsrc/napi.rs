@@ -128,6 +128,14 @@ pub fn no_zero_copy(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     Err(if ctx.defers() && wide { Errno::EOPNOTSUPP } else { Errno::EINVAL })
 }
 
+/// `IORING_REGISTER_ZCRX_CTRL`: the same.
+///
+/// # Errors
+/// `EOPNOTSUPP`.
+pub fn no_control(_: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+    Err(Errno::EOPNOTSUPP)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,6 @@
 //! What the ring can do, opcode by opcode. Kernel counterpart: `io_probe`.
 
+use crate::abi::version::played;
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
@@ -13,7 +14,8 @@ const HEAD: u64 = size_of::<io_uring_probe>() as u64;
 /// # Errors
 /// `EFAULT`; `EINVAL` if the program's memory is not zeroed.
 pub fn probe(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
-    let nr = nr.min(u32::from(IORING_OP_LAST)) as usize;
+    let known = played().ops;
+    let nr = nr.min(known.into()) as usize;
     let mut ops = vec![io_uring_probe_op::default(); nr];
     let head: io_uring_probe = ctx.unlocked(|| {
         let head = user::read(addr)?;
@@ -28,7 +30,7 @@ pub fn probe(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
         op.op = i as u8;
         op.flags = if OPS[i].supported() { IO_URING_OP_SUPPORTED } else { 0 };
     }
-    let head = io_uring_probe { last_op: IORING_OP_LAST - 1, ops_len: nr as u8, ..head };
+    let head = io_uring_probe { last_op: known - 1, ops_len: nr as u8, ..head };
     ctx.unlocked(|| user::write(addr, &head).and_then(|()| user::write_slice(addr + HEAD, &ops)))?;
     Ok(0)
 }

@@ -1,16 +1,22 @@
 //! What this io_uring knows, without a ring. Kernel counterpart: `io_uring/query.c`.
 
+use crate::abi::version::{Change, has, played};
 use crate::abi::*;
 use crate::errno::{Errno, Result};
 use crate::limits::QUERIES_MAX;
 use crate::syscall::setup;
 use crate::user;
 
+/// The longest answer.
+const LONGEST: usize = size_of::<io_uring_query_opcode>();
+/// The most room that a query may give its answer: a page.
+const ROOM_MAX: usize = 4096;
+
 /// `IORING_REGISTER_QUERY`: answers a chain of queries.
 ///
 /// # Errors
-/// `EINVAL` for a count, `EFAULT`, `ERANGE` for a chain that is too long. What one query came to is
-/// in its `result`.
+/// `EINVAL` for a count, `EFAULT`, `ERANGE` for a chain that is too long, `E2BIG` for one with too
+/// much room. What one query came to is in its `result`.
 pub fn query(addr: u64, nr: u32) -> Result<usize> {
     if nr != 0 {
         return Err(Errno::EINVAL);
@@ -30,18 +36,18 @@ pub fn query(addr: u64, nr: u32) -> Result<usize> {
 fn answer_one(at: u64) -> Result<u64> {
     let mut hdr: io_uring_query_hdr = user::read(at)?;
     let room = hdr.size as usize;
-    let mut data = [0u8; size_of::<io_uring_query_opcode>()];
-    let outcome = if hdr.query_op != IO_URING_QUERY_OPCODES {
-        Err(Errno::EOPNOTSUPP)
-    } else if hdr.resv != [0; 3] || hdr.result != 0 || room == 0 {
-        Err(Errno::EINVAL)
-    } else {
-        user::read_slice(
-            hdr.query_data,
-            &mut data[..room.min(size_of::<io_uring_query_opcode>())],
-        )?;
-        data = opcodes();
-        Ok(data.len())
+    if room > ROOM_MAX && has(Change::Queries) {
+        return Err(Errno::E2BIG);
+    }
+    let mut data = [0u8; LONGEST];
+    let outcome = match asked(hdr.query_op) {
+        None => Err(Errno::EOPNOTSUPP),
+        Some(_) if hdr.resv != [0; 3] || hdr.result != 0 || room == 0 => Err(Errno::EINVAL),
+        Some((answer, len)) => {
+            user::read_slice(hdr.query_data, &mut data[..room.min(len)])?;
+            data = answer;
+            Ok(len)
+        }
     };
     let n = outcome.unwrap_or(0).min(room);
     hdr.result = outcome.map_or_else(Errno::res, |_| 0);
@@ -64,19 +70,42 @@ fn clear(mut at: u64, mut len: usize) -> Result<()> {
     Ok(())
 }
 
-/// `struct io_uring_query_opcode`, byte by byte.
-fn opcodes() -> [u8; size_of::<io_uring_query_opcode>()] {
-    let words = [
-        u64::from(IORING_OP_LAST) | u64::from(IORING_REGISTER_LAST) << 32,
+/// The answer to a query, and its length; none to one that the kernel that is played does not know.
+fn asked(op: u32) -> Option<([u8; LONGEST], usize)> {
+    if op >= played().queries {
+        return None;
+    }
+    Some(match op {
+        IO_URING_QUERY_OPCODES => words(&opcodes()),
+        // What registers a queue is refused all the same, as by a kernel built without it: flags to
+        // register, flags of areas, operations and features, the part before the entries.
+        IO_URING_QUERY_ZCRX => words(&[3, 1, 3 | 3 << 32, 8 | 64 << 32, 0]),
+        // The part before the CQEs, and its alignment.
+        IO_URING_QUERY_SCQ => words(&[64, 64]),
+        // Events; size and alignment of the counts.
+        IO_URING_QUERY_ZCRX_EVENT => words(&[3 | 16 << 32, 8, 0, 0, 0, 0]),
+        _ => return None,
+    })
+}
+
+/// `struct io_uring_query_opcode`.
+fn opcodes() -> [u64; 6] {
+    let played = played();
+    [
+        u64::from(played.ops) | u64::from(played.registers) << 32,
         u64::from(setup::FEATURES),
-        u64::from(setup::FLAGS),
+        u64::from(played.setup_flags),
         u64::from(IORING_ENTER_ALL),
         u64::from(IOSQE_ALL),
-        1,
-    ];
-    let mut out = [0u8; size_of::<io_uring_query_opcode>()];
+        u64::from(played.queries),
+    ]
+}
+
+/// Words, byte by byte.
+fn words(words: &[u64]) -> ([u8; LONGEST], usize) {
+    let mut out = [0u8; LONGEST];
     for (to, word) in out.chunks_exact_mut(8).zip(words) {
         to.copy_from_slice(&word.to_ne_bytes());
     }
-    out
+    (out, words.len() * 8)
 }

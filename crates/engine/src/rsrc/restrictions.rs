@@ -1,31 +1,40 @@
 //! What a restricted ring may do. Kernel counterpart: `struct io_restriction`,
 //! `io_register_restrictions`.
 
+use crate::abi::version::{Change, has, played};
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
-use crate::limits::RESTRICTIONS_MAX;
 use crate::user;
 
-/// Restrictions, in force once the ring is enabled.
-#[derive(Debug, Default)]
+/// Restrictions of a ring, in force once it is enabled, or of a task, for the rings that it makes.
+#[derive(Clone, Debug, Default)]
 pub struct Restrictions {
-    /// `IORING_REGISTER_RESTRICTIONS` was called.
+    /// There are some: no others follow.
     pub registered: bool,
-    /// The ring is enabled and restricted.
-    pub active: bool,
-    pub register_ops: u64,
-    pub sqe_ops: u64,
-    pub sqe_flags_allowed: u8,
-    pub sqe_flags_required: u8,
+    /// They restrict SQEs, and register calls.
+    restrict: [bool; 2],
+    /// They are in force for SQEs, and for register calls.
+    active: [bool; 2],
+    register_ops: u64,
+    sqe_ops: u128,
+    sqe_flags_allowed: u8,
+    sqe_flags_required: u8,
 }
 
-const _: () = assert!(IORING_OP_LAST <= 64 && IORING_REGISTER_LAST <= 64);
+const _: () = assert!(IORING_OP_LAST <= 128 && IORING_REGISTER_LAST <= 64);
+const SQES: usize = 0;
+const CALLS: usize = 1;
 
 impl Restrictions {
+    /// May only some SQEs be submitted?
+    pub fn restricts_sqes(&self) -> bool {
+        self.active[SQES]
+    }
+
     /// May an SQE with this opcode and these flags be submitted?
     pub fn allows_sqe(&self, opcode: u8, flags: u8) -> bool {
-        if !self.active {
+        if !self.active[SQES] {
             return true;
         }
         self.sqe_ops >> opcode & 1 == 1
@@ -35,23 +44,62 @@ impl Restrictions {
 
     /// May this register opcode be called?
     pub fn allows_register(&self, opcode: u32) -> bool {
-        !self.active || self.register_ops >> opcode & 1 == 1
+        !self.active[CALLS] || self.register_ops >> opcode & 1 == 1
     }
 
-    /// # Errors
-    /// `EINVAL` for a row of an unknown kind or opcode.
-    fn add(&mut self, row: &io_uring_restriction) -> Result<()> {
-        match row.opcode {
-            IORING_RESTRICTION_REGISTER_OP if u32::from(row.arg) < IORING_REGISTER_LAST => {
-                self.register_ops |= 1 << row.arg;
-            }
-            IORING_RESTRICTION_SQE_OP if row.arg < IORING_OP_LAST => self.sqe_ops |= 1 << row.arg,
-            IORING_RESTRICTION_SQE_FLAGS_ALLOWED => self.sqe_flags_allowed = row.arg,
-            IORING_RESTRICTION_SQE_FLAGS_REQUIRED => self.sqe_flags_required = row.arg,
-            _ => return Err(Errno::EINVAL),
+    /// They are in force from now on.
+    pub fn activate(&mut self) {
+        if self.registered {
+            self.active = self.restrict;
         }
+    }
+
+    /// Copies and checks rows (`io_parse_restrictions`).
+    ///
+    /// # Errors
+    /// `EINVAL` for too many rows, and for one of an unknown kind or opcode; `EFAULT`.
+    pub fn read(addr: u64, nr: u32) -> Result<Restrictions> {
+        if nr > most_rows() {
+            return Err(Errno::EINVAL);
+        }
+        let mut rows = vec![io_uring_restriction::default(); nr as usize];
+        user::read_slice(addr, &mut rows)?;
+        let mut r = Restrictions { registered: true, ..Restrictions::default() };
+        rows.iter().try_for_each(|row| r.add(row))?;
+        if rows.is_empty() || !has(Change::Apart) {
+            r.restrict = [true; 2];
+        }
+        Ok(r)
+    }
+
+    fn add(&mut self, row: &io_uring_restriction) -> Result<()> {
+        let what = match row.opcode {
+            IORING_RESTRICTION_REGISTER_OP if u32::from(row.arg) < played().registers => {
+                self.register_ops |= 1 << row.arg;
+                CALLS
+            }
+            IORING_RESTRICTION_SQE_OP if row.arg < played().ops => {
+                self.sqe_ops |= 1 << row.arg;
+                SQES
+            }
+            IORING_RESTRICTION_SQE_FLAGS_ALLOWED => {
+                self.sqe_flags_allowed = row.arg;
+                SQES
+            }
+            IORING_RESTRICTION_SQE_FLAGS_REQUIRED => {
+                self.sqe_flags_required = row.arg;
+                SQES
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        self.restrict[what] = true;
         Ok(())
     }
+}
+
+/// Rows of one call (`IORING_MAX_RESTRICTIONS`).
+fn most_rows() -> u32 {
+    u32::from(IORING_RESTRICTION_LAST) + played().registers + u32::from(played().ops)
 }
 
 /// `IORING_REGISTER_RESTRICTIONS`: what a disabled ring may do once it is enabled.
@@ -65,13 +113,9 @@ pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     if ctx.restrictions.registered {
         return Err(Errno::EBUSY);
     }
-    if addr == 0 || nr > RESTRICTIONS_MAX {
+    if addr == 0 {
         return Err(Errno::EINVAL);
     }
-    let mut rows = vec![io_uring_restriction::default(); nr as usize];
-    ctx.unlocked(|| user::read_slice(addr, &mut rows))?;
-    let mut r = Restrictions { registered: true, ..Restrictions::default() };
-    rows.iter().try_for_each(|row| r.add(row))?;
-    ctx.restrictions = r;
+    ctx.restrictions = ctx.unlocked(|| Restrictions::read(addr, nr))?;
     Ok(0)
 }

@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
+use crate::abi::version::{Change, has, played};
 use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
 use crate::opdef::Support;
 use crate::rsrc::{
-    buffers, clock, clone, enable, eventfd, files, iowq, kbuf, napi, personality, probe, query,
-    region, restrictions, ring_fds,
+    buffers, clock, clone, enable, eventfd, files, filters, iowq, kbuf, napi, personality, probe,
+    query, region, restrictions, ring_fds, task_rules,
 };
 
 /// What the argument words must look like before anything else is looked at.
@@ -42,8 +43,9 @@ pub enum Run {
     Free(fn(&Arc<Ring>, i32, u64, u32) -> Result<usize>),
     /// With or without a ring: pointer, count.
     Blind(fn(u64, u32) -> Result<usize>),
-    /// Without a ring only: pointer, count.
     Ringless(fn(u64, u32) -> Result<usize>),
+    /// Under the ring's lock, as `Ring`; without a ring it concerns the calling task.
+    Task(fn(&mut Ctx, u64, u32) -> Result<usize>, fn(u64, u32) -> Result<usize>),
 }
 
 /// One row.
@@ -87,7 +89,7 @@ const fn no(mut row: RegDef, answer: Errno) -> RegDef {
 }
 
 use Args::{AtMost, Exactly, None as Zero, Number, Own, Pointer, Some as Many};
-use Run::{Blind, Free, Ring as Locked, Ringless};
+use Run::{Blind, Free, Ring as Locked, Ringless, Task};
 
 /// What differs where the credentials to act under are not the thread's own.
 const CREDS: &str =
@@ -109,7 +111,12 @@ pub static REGISTERS: [RegDef; IORING_REGISTER_LAST as usize] = [
     reg(IORING_REGISTER_PROBE, "5.6", AtMost(256), Locked(probe::probe)),
     but(reg(IORING_REGISTER_PERSONALITY, "5.6", Zero, Locked(personality::register)), CREDS),
     reg(IORING_UNREGISTER_PERSONALITY, "5.6", Number, Locked(personality::unregister)),
-    reg(IORING_REGISTER_RESTRICTIONS, "5.10", Own, Locked(restrictions::register)),
+    reg(
+        IORING_REGISTER_RESTRICTIONS,
+        "5.10",
+        Own,
+        Task(restrictions::register, task_rules::restrict),
+    ),
     reg(IORING_REGISTER_ENABLE_RINGS, "5.10", Zero, Locked(enable::enable)),
     reg(IORING_REGISTER_FILES2, "5.13", Own, Locked(files::register2)),
     reg(IORING_REGISTER_FILES_UPDATE2, "5.13", Own, Locked(files::update2)),
@@ -142,6 +149,8 @@ pub static REGISTERS: [RegDef; IORING_REGISTER_LAST as usize] = [
     reg(IORING_REGISTER_RESIZE_RINGS, "6.13", Exactly(1), Free(super::resize::resize)),
     reg(IORING_REGISTER_MEM_REGION, "6.13", Exactly(1), Free(region::register)),
     reg(IORING_REGISTER_QUERY, "6.18", Own, Blind(query::query)),
+    no(reg(IORING_REGISTER_ZCRX_CTRL, "6.19", Own, Locked(napi::no_control)), Errno::EOPNOTSUPP),
+    reg(IORING_REGISTER_BPF_FILTER, "7.0", Own, Task(filters::register, task_rules::filter)),
 ];
 
 impl Args {
@@ -167,10 +176,14 @@ impl Args {
 pub fn register(fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize> {
     let by_index = opcode & IORING_REGISTER_USE_REGISTERED_RING != 0;
     let opcode = opcode & !IORING_REGISTER_USE_REGISTERED_RING;
-    let def = REGISTERS.get(opcode as usize).ok_or(Errno::EINVAL)?;
+    if opcode >= played().registers {
+        return Err(Errno::EINVAL);
+    }
+    let def = &REGISTERS[opcode as usize];
     if fd == -1 {
         return match def.run {
             Blind(f) | Ringless(f) => f(addr, nr),
+            Task(_, f) if has(Change::TaskRules) => f(addr, nr),
             _ => Err(Errno::EINVAL),
         };
     }
@@ -187,7 +200,7 @@ fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<us
     ctx.may_register(opcode)?;
     def.args.check(addr, nr)?;
     let r = match def.run {
-        Locked(f) => f(&mut ctx, addr, nr),
+        Locked(f) | Task(f, _) => f(&mut ctx, addr, nr),
         Blind(f) => ctx.unlocked(|| f(addr, nr)),
         Ringless(_) => Err(Errno::EINVAL),
         Free(f) => {

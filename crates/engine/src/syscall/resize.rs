@@ -17,7 +17,8 @@ const COPY_FLAGS: u32 = IORING_SETUP_NO_SQARRAY
     | IORING_SETUP_SQE128
     | IORING_SETUP_CQE32
     | IORING_SETUP_NO_MMAP
-    | IORING_SETUP_CQE_MIXED;
+    | IORING_SETUP_CQE_MIXED
+    | IORING_SETUP_SQE_MIXED;
 
 /// `IORING_REGISTER_RESIZE_RINGS`: makes the rings larger or smaller, with what is in them; the
 /// program maps them anew.

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use rustix::fd::IntoRawFd;
 
+use crate::abi::version::played;
 use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
 use crate::mem::rings::{Geometry, Rings};
+use crate::rsrc::task_rules;
 use crate::{limits, user};
 
-/// Features of kernel 6.18 that are true of us.
+/// Features of kernels 6.18 to 7.2 that are true of us.
 pub const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
     | IORING_FEAT_NODROP
     | IORING_FEAT_SUBMIT_STABLE
@@ -30,9 +32,6 @@ pub const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
     | IORING_FEAT_RW_ATTR
     | IORING_FEAT_NO_IOWAIT;
 
-/// Setup flags that are honoured.
-pub const FLAGS: u32 = IORING_SETUP_ALL;
-
 /// See [`super::setup`].
 ///
 /// # Errors
@@ -42,7 +41,7 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     crate::fork::init();
     crate::creds::begin();
     let mut p: io_uring_params = user::read(params)?;
-    if p.resv != [0; 3] || p.flags & !IORING_SETUP_ALL != 0 {
+    if p.resv != [0; 3] || p.flags & !played().setup_flags != 0 {
         return Err(Errno::EINVAL);
     }
     check_flags(p.flags)?;
@@ -55,6 +54,10 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     }
     let (fd, mem) = Rings::create(geo, p.cq_off.user_addr, p.sq_off.user_addr)?;
     let mut ctx = Ctx::new(mem, p.flags);
+    if let Some(rules) = task_rules::mine() {
+        ctx.restrictions = rules.restrictions.clone();
+        ctx.filters = rules.filters.clone();
+    }
     if p.flags & IORING_SETUP_R_DISABLED != 0 {
         ctx.disabled = true;
     } else if p.flags & IORING_SETUP_SINGLE_ISSUER != 0 {
@@ -102,7 +105,10 @@ fn check_flags(f: u32) -> Result<()> {
         || (has(IORING_SETUP_TASKRUN_FLAG)
             && !has(IORING_SETUP_COOP_TASKRUN | IORING_SETUP_DEFER_TASKRUN))
         || (has(IORING_SETUP_DEFER_TASKRUN) && !has(IORING_SETUP_SINGLE_ISSUER))
-        || both(IORING_SETUP_CQE32, IORING_SETUP_CQE_MIXED);
+        || both(IORING_SETUP_CQE32, IORING_SETUP_CQE_MIXED)
+        || both(IORING_SETUP_SQE128, IORING_SETUP_SQE_MIXED)
+        || (has(IORING_SETUP_SQ_REWIND)
+            && (!has(IORING_SETUP_NO_SQARRAY) || has(IORING_SETUP_SQPOLL)));
     if bad { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
@@ -126,6 +132,9 @@ pub(super) fn geometry(entries: u32, p: &io_uring_params) -> Result<Geometry> {
         2 * sq_entries
     };
     if p.flags & IORING_SETUP_CQE_MIXED != 0 && cq_entries < 2 {
+        return Err(Errno::EOVERFLOW);
+    }
+    if p.flags & IORING_SETUP_SQE_MIXED != 0 && sq_entries < 2 {
         return Err(Errno::EOVERFLOW);
     }
     Ok(Geometry { flags: p.flags, sq_entries, cq_entries })

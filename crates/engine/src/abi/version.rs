@@ -1,0 +1,115 @@
+//! The kernel whose ABI is played, and **the table of what later kernels changed**. Linux 6.18 is
+//! the first that can be played, so that a machine's own kernel of that version can judge.
+
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+/// A kernel's release: `(7, 2)` is Linux 7.2.
+pub type Release = (u8, u8);
+
+/// A kernel that can be played, and how far its numbers go.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Version {
+    pub name: &'static str,
+    pub release: Release,
+    /// One past its last opcode.
+    pub ops: u8,
+    /// One past its last register opcode.
+    pub registers: u32,
+    pub setup_flags: u32,
+    /// One past its last query.
+    pub queries: u32,
+}
+
+/// The first that can be played, and the newest.
+pub static VERSIONS: [Version; 2] = [
+    Version {
+        name: "6.18",
+        release: (6, 18),
+        ops: 63,
+        registers: 36,
+        setup_flags: (1 << 19) - 1,
+        queries: 1,
+    },
+    Version {
+        name: "7.2",
+        release: (7, 2),
+        ops: 65,
+        registers: 38,
+        setup_flags: (1 << 21) - 1,
+        queries: 4,
+    },
+];
+
+/// Where the one that is played if nobody says stands in [`VERSIONS`].
+pub const DEFAULT: u8 = 0;
+
+static PLAYED: AtomicU8 = AtomicU8::new(DEFAULT);
+
+/// The kernel that is played.
+#[inline]
+pub fn played() -> &'static Version {
+    // Set once, before any ring.
+    &VERSIONS[usize::from(PLAYED.load(Relaxed)) % VERSIONS.len()]
+}
+
+/// Plays the one at this place in [`VERSIONS`] from now on.
+pub fn play(place: u8) {
+    PLAYED.store(place, Relaxed);
+}
+
+macro_rules! changes {
+    ($($name:ident: $release:expr, $what:literal;)*) => {
+        /// Something that a kernel after the first that can be played changed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Change {
+            $(#[doc = $what] $name),*
+        }
+
+        /// All changes: since when, and what holds since then.
+        pub const CHANGES: &[(Change, Release, &str)] = &[$((Change::$name, $release, $what)),*];
+    };
+}
+
+changes! {
+    MixedSqes: (6, 19), "IORING_SETUP_SQE_MIXED, NOP128 and URING_CMD128";
+    SocketNames: (6, 19), "GETSOCKNAME, a command of sockets";
+    RewoundSq: (7, 0), "IORING_SETUP_SQ_REWIND: each submission starts at slot 0";
+    ImmediateTimes: (7, 1), "IORING_TIMEOUT_IMMEDIATE_ARG: the time stands in the SQE";
+    TaskRules: (7, 0), "restrictions and BPF filters of a task, for the rings that it makes, and \
+        filters of a ring";
+    Apart: (7, 0), "SQEs and register calls are restricted apart";
+    PlainBuffers: (7, 2), "SEND and RECV take registered buffers";
+    NotifData: (7, 2), "addr3 of SEND_ZC and SENDMSG_ZC is the notification's user_data";
+    MinLeft: (7, 2), "min_left of incremental buffer rings";
+    CheckedFields: (7, 2), "UNLINKAT checks addr3 and the word behind it; RECV finds out at once \
+        that its file is no socket; MSG_RING passes a wide CQE to wide rings only; commands of \
+        files that are not polled run on polled rings";
+    Queries: (7, 2), "there are queries of zero-copy receive, of its events and of the ring's \
+        header; one with room for more than a page is E2BIG";
+}
+
+/// Has the kernel that is played this change?
+#[inline]
+pub fn has(change: Change) -> bool {
+    CHANGES[change as usize].1 <= played().release
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_stand_at_their_numbers_and_are_of_the_newest() {
+        for (place, (change, release, what)) in CHANGES.iter().enumerate() {
+            assert_eq!(*change as usize, place);
+            assert!(*release > VERSIONS[0].release && *release <= VERSIONS[1].release, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_newer_kernel_has_no_less() {
+        let [first, newest] = &VERSIONS;
+        assert!(first.ops <= newest.ops && first.registers <= newest.registers);
+        assert_eq!(first.setup_flags & !newest.setup_flags, 0);
+    }
+}

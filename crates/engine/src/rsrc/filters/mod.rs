@@ -1,0 +1,183 @@
+//! BPF filters of requests: each opcode may have programs that look at a request before it is
+//! queued, and all must allow it. Kernel counterpart: `io_uring/bpf_filter.c`.
+
+pub mod program;
+
+use std::sync::Arc;
+
+use crate::abi::version::played;
+use crate::abi::*;
+use crate::ctx::Ctx;
+use crate::errno::{Errno, Result};
+use crate::req::request::{Keep, Req, ReqFlags};
+use crate::user;
+use program::{DATA, Program};
+
+/// What is asked about an opcode.
+#[derive(Clone, Debug, Default)]
+enum Verdict {
+    /// Nothing: it is allowed.
+    #[default]
+    Allow,
+    /// Nothing: it is denied, whatever comes later.
+    Deny,
+    /// A program, and what was asked before it came.
+    Ask(Arc<(Program, Verdict)>),
+}
+
+impl Verdict {
+    fn allows(&self, data: &[u8; DATA]) -> bool {
+        let mut at = self;
+        loop {
+            match at {
+                Verdict::Allow => return true,
+                Verdict::Deny => return false,
+                Verdict::Ask(asked) if asked.0.run(data) == 0 => return false,
+                Verdict::Ask(asked) => at = &asked.1,
+            }
+        }
+    }
+}
+
+/// A ring's filters, or a task's for the rings that it makes.
+#[derive(Clone, Debug, Default)]
+pub struct Filters(Option<Arc<Vec<Verdict>>>);
+
+impl Filters {
+    /// Are there any?
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// May this request, which is checked otherwise, be queued?
+    pub fn allow(&self, req: &Req) -> bool {
+        let verdicts = self.0.as_deref();
+        let of = verdicts.and_then(|v| v.get(usize::from(req.opcode())));
+        match of {
+            None | Some(Verdict::Allow) => true,
+            Some(Verdict::Deny) => false,
+            Some(ask) => ask.allows(&data(req)),
+        }
+    }
+
+    /// Reads a filter and puts it in front (`io_register_bpf_filter`).
+    ///
+    /// # Errors
+    /// `EFAULT`, `EINVAL`; `EMSGSIZE` if the program wants more of a request than there is.
+    pub fn add(&mut self, addr: u64) -> Result<()> {
+        let mut reg: io_uring_bpf = user::read(addr)?;
+        let unknown = reg.flags & !(IO_URING_BPF_FILTER_DENY_REST | IO_URING_BPF_FILTER_SZ_STRICT);
+        if reg.cmd_type != IO_URING_BPF_CMD_FILTER
+            || (reg.cmd_flags, reg.resv, reg.resv1, reg.resv2) != (0, 0, [0; 3], [0; 5])
+            || reg.opcode >= u32::from(played().ops)
+            || unknown != 0
+            || reg.filter_ptr == 0
+            || reg.filter_len == 0
+            || reg.filter_len > MAX_INSNS
+        {
+            return Err(Errno::EINVAL);
+        }
+        let opcode = reg.opcode as u8;
+        let (asked, there) = (reg.pdu_size, pdu_size(opcode));
+        if asked != there {
+            reg.pdu_size = there;
+            user::write(addr, &reg)?;
+            if asked > there || reg.flags & IO_URING_BPF_FILTER_SZ_STRICT != 0 {
+                return Err(Errno::EMSGSIZE);
+            }
+        }
+        let mut insns = vec![sock_filter::default(); reg.filter_len as usize];
+        user::read_slice(reg.filter_ptr, &mut insns)?;
+        self.put(opcode, Program::new(insns)?, reg.flags & IO_URING_BPF_FILTER_DENY_REST != 0);
+        Ok(())
+    }
+
+    fn put(&mut self, opcode: u8, program: Program, deny_rest: bool) {
+        let none = || Arc::new(vec![Verdict::Allow; usize::from(IORING_OP_LAST)]);
+        let verdicts = Arc::make_mut(self.0.get_or_insert_with(none));
+        let of = &mut verdicts[usize::from(opcode)];
+        *of = Verdict::Ask(Arc::new((program, core::mem::take(of))));
+        if deny_rest {
+            let free = verdicts.iter_mut().filter(|v| matches!(v, Verdict::Allow));
+            free.for_each(|v| *v = Verdict::Deny);
+        }
+    }
+}
+
+/// `BPF_MAXINSNS`.
+const MAX_INSNS: u32 = 4096;
+const O_PATH: u64 = 0o10_000_000;
+/// Which a program of 64 bits always means.
+const O_LARGEFILE: u64 = 0o100_000;
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+
+/// Bytes that an opcode's requests tell beyond the common ones.
+fn pdu_size(opcode: u8) -> u8 {
+    match opcode {
+        IORING_OP_SOCKET => 12,
+        IORING_OP_OPENAT | IORING_OP_OPENAT2 | IORING_OP_CONNECT => 24,
+        _ => 0,
+    }
+}
+
+/// What a program may load of a request (`struct io_uring_bpf_ctx`).
+fn data(req: &Req) -> [u8; DATA] {
+    const PDU: usize = 16;
+    let s = &req.call.sqe;
+    let mut data = [0; DATA];
+    data[..8].copy_from_slice(&s.user_data.to_ne_bytes());
+    // What is a worker's from the start has the flag for that.
+    let worker = req.flags.contains(ReqFlags::FORCE_ASYNC);
+    let flags = s.flags | if worker { IOSQE_ASYNC } else { 0 };
+    data[8..11].copy_from_slice(&[s.opcode, flags, pdu_size(s.opcode)]);
+    match (s.opcode, &req.call.keep) {
+        (IORING_OP_SOCKET, _) => {
+            for (to, word) in
+                data[PDU..].chunks_exact_mut(4).zip([s.fd as u32, s.off as u32, s.len])
+            {
+                to.copy_from_slice(&word.to_ne_bytes());
+            }
+        }
+        (IORING_OP_OPENAT | IORING_OP_OPENAT2, Keep::PathBytes(_, how)) if how.len() == 24 => {
+            data[PDU..].copy_from_slice(how);
+            let flags = how[..8].try_into().map_or(0, u64::from_ne_bytes);
+            let large = if flags & O_PATH == 0 { O_LARGEFILE } else { 0 };
+            data[PDU..PDU + 8].copy_from_slice(&(flags | large).to_ne_bytes());
+        }
+        (IORING_OP_CONNECT, Keep::Bytes(name)) => address(name, &mut data[PDU..]),
+        _ => {}
+    }
+    data
+}
+
+/// Family, port and address of a name, as far as it has them (`io_connect_bpf_populate`).
+fn address(name: &[u8], to: &mut [u8]) {
+    let Some(family) = name.first_chunk().map(|b| u16::from_ne_bytes(*b)) else { return };
+    to[..4].copy_from_slice(&u32::from(family).to_ne_bytes());
+    let (whole, at, len) = match family {
+        AF_INET => (16, 4, 4),
+        // Without the scope (`SIN6_LEN_RFC2133`).
+        AF_INET6 => (24, 8, 16),
+        _ => return,
+    };
+    if name.len() >= whole {
+        to[4..6].copy_from_slice(&name[2..4]);
+        to[8..8 + len].copy_from_slice(&name[at..at + len]);
+    }
+}
+
+/// `IORING_REGISTER_BPF_FILTER` of a ring.
+///
+/// # Errors
+/// As [`Filters::add`].
+pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+    if nr != 1 {
+        return Err(Errno::EINVAL);
+    }
+    let mut filters = ctx.filters.clone();
+    ctx.unlocked(|| filters.add(addr))?;
+    ctx.filters = filters;
+    Ok(0)
+}

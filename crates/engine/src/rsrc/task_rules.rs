@@ -1,0 +1,136 @@
+//! What a task lays down for the rings that it makes: restrictions and filters. Kernel counterpart:
+//! `struct io_uring_task`'s restrictions, `io_register_restrictions_task`,
+//! `io_register_bpf_filter_task`.
+//!
+//! A task is a thread. One that is made later has its maker's rules; nobody tells the engine who
+//! that is, nor when. So whoever lays rules down writes down which threads there are, and a thread
+//! that is not among them has these rules.
+
+use core::cell::Cell;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::Mutex;
+
+use super::filters::Filters;
+use super::restrictions::Restrictions;
+use crate::abi::*;
+use crate::errno::{Errno, Result};
+use crate::{creds, sys, user};
+
+/// What a task has laid down. It is never taken back.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    pub restrictions: Restrictions,
+    pub filters: Filters,
+}
+
+/// Rules, and the threads that there were before them.
+type Laid = (&'static Rules, Vec<i32>);
+
+static LAID: Mutex<Vec<Laid>> = Mutex::new(Vec::new());
+/// Has any thread laid some down?
+static ANY: AtomicBool = AtomicBool::new(false);
+
+std::thread_local! {
+    /// This thread's rules, once it has asked for them.
+    static MINE: Cell<Option<Option<&'static Rules>>> = const { Cell::new(None) };
+}
+
+/// The calling task's rules.
+pub fn mine() -> Option<&'static Rules> {
+    if !ANY.load(Acquire) {
+        return None;
+    }
+    if let Some(known) = MINE.get() {
+        return known;
+    }
+    let me = sys::gettid();
+    let laid = LAID.lock().ok()?;
+    let inherited = laid.iter().rev().find(|(_, before)| !before.contains(&me));
+    let rules = inherited.map(|(rules, _)| *rules);
+    drop(laid);
+    MINE.set(Some(rules));
+    rules
+}
+
+/// A fork is about to be made: the child's thread has another number.
+pub fn before_fork() {
+    mine();
+}
+
+/// A forked child goes on with the rules of the thread that made it.
+pub fn in_child() {
+    if !ANY.load(Acquire) {
+        return;
+    }
+    let rules = MINE.get().flatten();
+    if let Ok(mut laid) = LAID.try_lock() {
+        *laid = rules.into_iter().map(|rules| (rules, Vec::new())).collect();
+    }
+    ANY.store(rules.is_some(), Release);
+}
+
+/// Lays rules down for the calling thread, and those that it makes from now on.
+fn lay(rules: Rules) {
+    let me = sys::gettid();
+    // They stay for as long as a thread may ask for them.
+    let rules: &'static Rules = Box::leak(Box::new(rules));
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let tids = threads.filter_map(|t| t.file_name().to_str()?.parse().ok());
+    let others = tids.filter(|&tid| tid != me).collect();
+    if let Ok(mut laid) = LAID.lock() {
+        laid.push((rules, others));
+    }
+    MINE.set(Some(Some(rules)));
+    ANY.store(true, Release);
+}
+
+/// Only who cannot gain rights by exec, or has them anyway, may (as with seccomp(2)).
+fn may() -> Result<()> {
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    if creds::no_new_privs() || creds::capabilities() & CAP_SYS_ADMIN != 0 {
+        Ok(())
+    } else {
+        Err(Errno::EACCES)
+    }
+}
+
+/// `IORING_REGISTER_RESTRICTIONS` of the calling task.
+///
+/// # Errors
+/// `EPERM` if it has restrictions or filters already, `EACCES`, `EINVAL`, `EFAULT`.
+pub fn restrict(addr: u64, nr: u32) -> Result<usize> {
+    const ROWS: u64 = size_of::<io_uring_task_restriction>() as u64;
+    let before = mine();
+    if before.is_some() {
+        return Err(Errno::EPERM);
+    }
+    may()?;
+    if nr != 1 {
+        return Err(Errno::EINVAL);
+    }
+    let head: io_uring_task_restriction = user::read(addr)?;
+    if head.flags != 0 || head.resv != [0; 3] {
+        return Err(Errno::EINVAL);
+    }
+    let mut restrictions = Restrictions::read(addr + ROWS, head.nr_res.into())?;
+    // No ring of the task's is exempt, be it disabled or not.
+    restrictions.activate();
+    lay(Rules { restrictions, filters: Filters::default() });
+    Ok(0)
+}
+
+/// `IORING_REGISTER_BPF_FILTER` of the calling task.
+///
+/// # Errors
+/// `EACCES`; as [`Filters::add`].
+pub fn filter(addr: u64, nr: u32) -> Result<usize> {
+    may()?;
+    if nr != 1 {
+        return Err(Errno::EINVAL);
+    }
+    let mut rules = mine().cloned().unwrap_or_default();
+    rules.filters.add(addr)?;
+    lay(rules);
+    Ok(0)
+}
