@@ -11,7 +11,6 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use client::{Client, sqe};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -246,8 +245,7 @@ fn tcp() -> (TcpStream, TcpStream) {
 fn fill(to: &impl std::os::fd::AsFd) -> bool {
     rustix::io::ioctl_fionbio(to, true).unwrap();
     let written = std::iter::from_fn(|| rustix::io::write(to, &[0; 4096]).ok()).count();
-    rustix::io::ioctl_fionbio(to, false).unwrap();
-    written > 0
+    rustix::io::ioctl_fionbio(to, false).is_ok() && written > 0
 }
 
 /// Reads until nothing more is there; all that `fill` wrote was.
@@ -337,9 +335,8 @@ fn full_sockets() -> Vec<Row> {
     full(|a| vector(IORING_OP_WRITEV, a, 3));
     let (a, b) = tcp();
     // What is on its way leaves room when it arrives; a full receiver is asked after 200 ms.
-    while fill(&a) {
-        std::thread::sleep(Duration::from_millis(250));
-    }
+    let full = || (std::thread::sleep(std::time::Duration::from_millis(250)), !fill(&a)).1;
+    while !full() {}
     // The last of it may still be on its way.
     let drained = move || std::thread::spawn(move || (&b).read_to_end(&mut Vec::new()));
     let s = message(IORING_OP_SENDMSG, &a, 3);

@@ -154,6 +154,9 @@ pub fn read() {
     let names = if version::DEFAULT == 0 { [first, newest] } else { [newest, first] };
     let chosen = choice(c"SOFTRING_ABI", &[(names[0], 0), (names[1], 1)]);
     version::play(chosen ^ version::DEFAULT);
+    if chosen == 0 && at_least().is_some_and(|v| v > Version::played()) {
+        version::play(version::NEWEST);
+    }
     read_models();
     if choice(c"SOFTRING_STATS", &[("1", 0), ("0", 1)]) != 0 {
         softring_engine::stats::disable();

@@ -85,8 +85,8 @@ pub fn hint(flags: &str) {
     if !SAID.swap(true, Ordering::Relaxed) {
         let release = release();
         say(&format!(
-            "the kernel, {release}, does not know IORING_SETUP_{flags}, and answers EINVAL. If this \
-             program stops for that: softring run --engine=user"
+            "the kernel, {release}, does not know IORING_SETUP_{flags}, and answers EINVAL. If \
+             this program stops for that: softring run --engine=user"
         ));
     }
 }

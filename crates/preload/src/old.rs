@@ -11,9 +11,8 @@ use crate::raw::raw;
 use crate::{config, notice};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use softring_engine::abi::*;
+use softring_engine::abi::{version, *};
 use softring_engine::lacks::{self, Calls, Lacking};
-use softring_engine::opdef::OPS;
 use softring_engine::syscall::register::REGISTERS;
 use softring_engine::user;
 use std::sync::OnceLock;
@@ -36,10 +35,8 @@ const SHAPE: u32 = IORING_SETUP_SQE128
     | IORING_SETUP_NO_MMAP
     | IORING_SETUP_REGISTERED_FD_ONLY
     | IORING_SETUP_CQE_MIXED
-    | SETUP_SQE_MIXED
-    | SETUP_SQ_REWIND;
-const SETUP_SQE_MIXED: u32 = 1 << 19;
-const SETUP_SQ_REWIND: u32 = 1 << 20;
+    | IORING_SETUP_SQE_MIXED
+    | IORING_SETUP_SQ_REWIND;
 
 /// What the kernel's rings lack of those of the release that the user wants at least, found out
 /// once; `None`: nothing, or no release was named, or the kernel gives no ring.
@@ -59,7 +56,8 @@ pub fn shape(ret: isize, params: usize) -> Option<&'static str> {
         return None;
     }
     let flags = user::read::<u32>((params + offset_of!(io_uring_params, flags)) as u64).ok()?;
-    let lacking = lacking_flags(flags & !IORING_SETUP_NO_SQARRAY);
+    let known = version::played().setup_flags & !IORING_SETUP_NO_SQARRAY;
+    let lacking = lacking_flags(flags & known);
     let name = |flags: u32| SETUP_NAMES.get(flags.trailing_zeros() as usize).copied();
     if lacking & SHAPE != 0 {
         return name(lacking & SHAPE);
@@ -91,14 +89,13 @@ static PROBED: AtomicBool = AtomicBool::new(false);
 
 /// Notes what a register call to a ring of the kernel's came to.
 pub fn note_register(opcode: usize, arg: usize, ret: isize) {
-    let refused = ret == -(libc::EINVAL as isize);
+    let refused = ret == -(libc::EINVAL as isize) && opcode < version::played().registers as usize;
     if refused && REGISTERS.get(opcode).is_some_and(|r| lacks::newer_than_kernel(r.since)) {
         REFUSED.fetch_or(1 << opcode, Relaxed);
     }
     if opcode == IORING_REGISTER_PROBE as usize && ret == 0 {
         let last = user::read::<u8>(arg as u64).unwrap_or(u8::MAX);
-        let newer = OPS.get(usize::from(last) + 1).is_some_and(|op| op.supported());
-        PROBED.fetch_or(newer, Relaxed);
+        PROBED.fetch_or(last < version::played().ops - 1, Relaxed);
     }
 }
 

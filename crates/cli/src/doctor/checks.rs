@@ -49,7 +49,7 @@ checks! {
             "a real call: does this process get a ring from the kernel?",
             "run the program with softring run; or lift what denies it, as the rows below show";
         "kernel's rings lack", p::lacking,
-            "operations, set-up flags, register calls and features of the newest that are not there",
+            "operations, set-up flags, register calls and features that softring's have",
             "programs that want these: softring run --at-least=RELEASE, or --engine=user";
         "kernel", p::kernel,
             "io_uring came with Linux 5.1, most of its operations by 5.19",

@@ -7,7 +7,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 use softring_engine::abi::io_uring_params;
-use softring_engine::lacks::{Lacking, NEWEST};
+use softring_engine::lacks::{Lacking, Version};
 use softring_engine::transport::poll_queues;
 use softring_engine::{refused, substitute};
 use std::fs::{self, File};
@@ -136,9 +136,9 @@ pub fn kernel() -> Finding {
     Finding::new(state, format!("{} {release}", name.machine().to_string_lossy()))
 }
 
-/// What the kernel's rings lack of the newest kernel's.
+/// What the kernel's rings lack of softring's.
 pub fn lacking() -> Finding {
-    match Lacking::of(NEWEST, sys::KERNELS_RINGS) {
+    match Lacking::of(Version::played(), sys::KERNELS_RINGS) {
         Err(_) => Finding::new(State::Unknown, "the kernel gives no ring to ask"),
         Ok(lacking) if lacking.is_empty() => Finding::new(State::Ok, "nothing"),
         Ok(lacking) => Finding::new(State::Less, lacking.names().join(", ")),

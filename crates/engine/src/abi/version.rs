@@ -43,6 +43,9 @@ pub static VERSIONS: [Version; 2] = [
 /// Where the one that is played if nobody says stands in [`VERSIONS`].
 pub const DEFAULT: u8 = 0;
 
+/// Where the newest stands there.
+pub const NEWEST: u8 = 1;
+
 static PLAYED: AtomicU8 = AtomicU8::new(DEFAULT);
 
 /// The kernel that is played.
