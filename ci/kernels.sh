@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Runs softring on other kernels: Debian's for clouds, from 5.10 to the newest, in virtual machines.
-# There: the checks of ci/environments.sh on softring's rings, fio with verify, and, with io_uring
-# denied, the conformance cases.
+# There: the checks of ci/environments.sh (an uncached file read byte by byte among them) on
+# softring's rings, fio with verify, qemu-img convert, what doctor says beside what a program gets,
+# the sysctl io_uring_disabled, the tests of liburing, and, with io_uring denied, the conformance
+# cases.
 set -u
 # A guest without KVM is slow.
-LIMIT=${LIMIT:-1500}
+LIMIT=${LIMIT:-2700}
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=ci/vm.sh
@@ -12,7 +14,7 @@ LIMIT=${LIMIT:-1500}
 
 usage() {
     cat <<END
-usage: ci/kernels.sh [--quick] [--only SUITE]... [--case GLOB] [--logs DIR] [--keep DIR]
+usage: ci/kernels.sh [--quick] [--only SUITE]... [--case GLOB]... [--logs DIR] [--keep DIR]
 
   --quick       5.10 and the newest kernel, and only what differed on old kernels
   --only SUITE  bullseye (5.10), bookworm (6.1), trixie (6.12) or sid (the newest)
@@ -21,16 +23,16 @@ usage: ci/kernels.sh [--quick] [--only SUITE]... [--case GLOB] [--logs DIR] [--k
 END
 }
 
-CASES='*' KEEP=''
+CASES=() KEEP='' LIBURING=$TOP/target/liburing-tests
 option() {
     case $1 in
-        --case) CASES=$(argument "${@:1:2}") || exit; TOOK=2 ;;
+        --case) CASES+=("$(argument "${@:1:2}")") || exit; TOOK=2 ;;
         --keep) KEEP=$(argument "${@:1:2}") || exit; TOOK=2 ;;
         *) return 1 ;;
     esac
 }
 options "$@"
-need "${VM_NEEDS[@]}" fio:fio mkfs.ext4:e2fsprogs
+need "${VM_NEEDS[@]}" fio:fio mkfs.ext4:e2fsprogs qemu-img:qemu-utils
 need_softring
 scratch kernels
 keep_logs
@@ -39,16 +41,30 @@ ROOT=$SCRATCH/root DISK=$SCRATCH/disk KEEP=${KEEP:-$SCRATCH/kernels}
 mkdir -p "$KEEP"
 KEEP=$(cd "$KEEP" && pwd)
 
-SUITES=(bullseye bookworm trixie sid)
-[ -z "$QUICK" ] || SUITES=(bullseye sid)
+SUITES=(bullseye bookworm trixie sid) SIZE=4m LOADS='write.0 write.1 randwrite.0 randwrite.1'
+if [ -n "$QUICK" ]; then
+    SUITES=(bullseye sid) SIZE=2m LOADS='write.0 randwrite.1'
+    # What differed on old kernels once.
+    [ ${#CASES[@]} != 0 ] || CASES=('rw::*' 'futexv::*' 'buffers::*' 'region::*' 'open::*')
+fi
 [ ${#ONLY[@]} = 0 ] || SUITES=("${ONLY[@]}")
+[ ${#CASES[@]} != 0 ] || CASES=('*')
 
+# The tests of liburing in scope that pass on a kernel's own rings.
+TESTS=
+if [ -z "$QUICK" ]; then
+    [ -e "$LIBURING/static/built" ] || "$TOP/ci/liburing-tests.sh" --only nop --quick >/dev/null
+    TESTS=$(awk -F'\t' '!/^#/ && $2 == "in" && $3 == "pass" { print $1 }' \
+        "$TOP/ci/liburing-tests.tsv" | tr '\n' ' ')
+    for name in $TESTS; do put "$LIBURING/static/test/$name.t"; done
+fi
 put "$BIN/softring" "$BIN/conformance" "$BIN/softring-environments" "$BIN/libsoftring.so" \
-    "$(command -v fio)" /bin/bash
+    "$(command -v fio)" "$(command -v qemu-img)" /bin/bash
+
 # What each part prints last is a line for the table: "part: NAME OUTCOME".
 root_fs <<END
 mount -t ext4 /dev/nvme0n1 /mnt
-export TMPDIR=/mnt HOME=/tmp
+export TMPDIR=/mnt HOME=/tmp PATH=$BIN:\$PATH
 cd /mnt
 set -f
 part() {
@@ -59,18 +75,76 @@ part() {
     tail -n \${TAIL:-400} /tmp/out
     echo "part: \$name \$rc"
 }
-echo "kernel: \$(uname -r)"
-part checks $BIN/softring run --engine=user -- $BIN/softring-environments checks
-part denied $BIN/softring run --deny -- $BIN/softring-environments checks
-for rw in write randwrite; do
-    for direct in 0 1; do
-        part "fio \$rw direct=\$direct" $BIN/softring run --engine=user -- fio --name=v \
-            --ioengine=io_uring --size=4m --bs=4k --rw=\$rw --verify=crc32c --iodepth=16 \
-            --direct=\$direct --directory=/mnt --minimal --output=/dev/null
+
+checks() {
+    softring run "\$@" -- softring-environments checks
+}
+
+load() {
+    softring run "\$1" -- fio --name=v --ioengine=io_uring --size=$SIZE --bs=4k --rw="\${2%.*}" \
+        --verify=crc32c --iodepth=16 --direct="\${2#*.}" --directory=/mnt --minimal \
+        --output=/dev/null
+}
+
+# Random data and a hole, to qcow2 and back.
+convert() {
+    image() { echo "driver=\$1,file.driver=file,file.filename=\$2,file.aio=io_uring"; }
+    truncate -s 6m source back
+    dd if=/dev/urandom of=source bs=1M seek=1 count=3 conv=notrunc 2>/dev/null
+    qemu-img create -q -f qcow2 middle 6m || return 1
+    for way in 'raw source qcow2 middle' 'qcow2 middle raw back'; do
+        set -- \$way
+        softring run --engine=user -- qemu-img convert -n --image-opts --target-image-opts \
+            "\$(image \$1 \$2)" "\$(image \$3 \$4)" || return 1
     done
+    cmp source back
+}
+
+rings() {
+    sed -n 's/^ *"rings": "\(.*\)".*/\1/p'
+}
+
+# Does a program get what doctor says?
+doctor() {
+    says=\$(softring doctor --json | rings)
+    gets=\$(softring run --quiet -- softring doctor --json | rings)
+    echo "doctor: \$says; a program: \$gets; wanted: \$1"
+    [ "\$says" = "\$gets" ] && [ "\$says" = "\$1" ]
+}
+
+liburing() {
+    mkdir -p /mnt/test
+    cd /mnt/test || return 1
+    timeout -s INT -k 5 300 softring run --deny --quiet -- "$LIBURING/static/test/\$1.t"
+    rc=\$?
+    cd /mnt
+    chmod -R u+rwX test
+    rm -rf test
+    # 77: the program finds that this kernel cannot do what it needs.
+    [ \$rc != 77 ] || rc=0
+    return \$rc
+}
+
+echo "kernel: \$(uname -r)"
+part 'checks' checks --engine=user
+part 'checks, denied' checks --deny
+part 'checks, --at-least=6.18' checks --at-least=6.18
+for how in $LOADS; do part "fio \$how" load --engine=user \$how; done
+part 'fio on the kernel'"'"'s rings' load --engine=auto write.0
+part 'doctor' doctor kernel
+if [ -e /proc/sys/kernel/io_uring_disabled ]; then
+    echo 2 >/proc/sys/kernel/io_uring_disabled
+    part 'doctor, io_uring_disabled' doctor softring
+    part 'checks, io_uring_disabled' checks
+    echo 0 >/proc/sys/kernel/io_uring_disabled
+fi
+[ -n "$QUICK" ] || part 'qemu-img convert' convert
+for case in ${CASES[@]}; do
+    part "conformance \$case" softring deny -- conformance all --jobs 2 --timeout 120 \
+        --door patch --case "\$case"
 done
-part conformance $BIN/softring deny -- $BIN/conformance all --jobs 2 --timeout 120 --door patch \
-    --case '$CASES'
+TAIL=20
+for name in $TESTS; do part "liburing \$name" liburing \$name; done
 END
 
 FAILED=0
@@ -81,11 +155,15 @@ for suite in "${SUITES[@]}"; do
     truncate -s 512m "$DISK"
     mkfs.ext4 -q "$DISK"
     note "booting the kernel of $suite"
+    began=$SECONDS
     boot "$kernel" >"$LOGS/$suite"
-    tr -d '\0' <"$LOGS/$suite" | sed -n -e 's/^kernel: /\n== /p' \
+    tr -d '\0' <"$LOGS/$suite" | sed -n -e 's/^kernel: /\n== /p' -e '/^part: liburing .* 0$/d' \
         -e 's/^part: \(.*\) 0$/works   \1/p' -e 's/^part: \(.*\) \([0-9]*\)$/fails   \1 (\2)/p'
+    passed=$(grep -a -c '^part: liburing .* 0$' "$LOGS/$suite")
+    [ -z "$TESTS" ] || echo "liburing: $passed of $(wc -w <<<"$TESTS") tests pass"
     grep -a -E '^(DIFFERS|\| all )' "$LOGS/$suite"
-    grep -a -q '^part: conformance 0' "$LOGS/$suite" || FAILED=1
+    echo "$suite: $((SECONDS - began)) s"
+    grep -a -q '^part: conformance .* 0' "$LOGS/$suite" || FAILED=1
     ! grep -a -E -q '^part: .* [1-9][0-9]*$' "$LOGS/$suite" || FAILED=1
 done
 exit $FAILED
