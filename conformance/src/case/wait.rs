@@ -17,6 +17,7 @@ pub const CASES: &[Case] = &[
     case!("wait", ext_arg_satisfied, [Enter(IORING_ENTER_EXT_ARG)], "a satisfied wait ignores its time-out"),
     case!("wait", abs_timer, [Enter(IORING_ENTER_ABS_TIMER)], "ABS_TIMER: the time-out is a point in time"),
     case!("wait", min_wait, [Enter(IORING_ENTER_EXT_ARG)], "after the minimal wait one completion is enough"),
+    case!("wait", min_wait_alone, [Enter(IORING_ENTER_EXT_ARG)], "without a time-out the minimal wait is the whole wait; a shorter one waits for it"),
     case!("wait", eintr, [], "a handled signal ends a wait with EINTR"),
     case!("wait", sigmask, [], "the mask in the argument holds during the wait only"),
     case!("wait", sigmask_ext_arg, [Enter(IORING_ENTER_EXT_ARG)], "so does the mask in the extended argument"),
@@ -219,6 +220,23 @@ fn min_wait(cx: &mut Cx) -> Outcome {
     let short = sqe::millis(30);
     let wait = io_uring_getevents_arg { min_wait_usec: 5_000, ..arg(&short) };
     cx.is("nothing comes", ring.enter_ext(0, 4, &wait), -ETIME);
+    Ok(())
+}
+
+fn min_wait_alone(cx: &mut Cx) -> Outcome {
+    for flags in [0, DEFER] {
+        let mut ring = cx.ring(4, flags)?;
+        let wait = io_uring_getevents_arg { min_wait_usec: 5_000, ..Default::default() };
+        cx.is("nothing comes", ring.enter_ext(0, 2, &wait), -ETIME);
+        ring.push(sqe::nop().ud(1));
+        cx.is("1 there, 2 asked", ring.enter_ext(1, 2, &wait), 1);
+        cx.reap(&mut ring, "nop", &[(1, 0)]);
+        let soon = sqe::millis(5);
+        let wait = io_uring_getevents_arg { min_wait_usec: 40_000, ..arg(&soon) };
+        let start = Instant::now();
+        cx.is("a shorter time-out", ring.enter_ext(0, 2, &wait), -ETIME);
+        cx.holds("waits for the minimum", start.elapsed() >= Duration::from_millis(35));
+    }
     Ok(())
 }
 

@@ -168,7 +168,8 @@ pub fn cqring_wait<'r>(
 }
 
 /// Time to the next deadline of the caller's; `None` if it has passed. Passing the minimum-wait
-/// deadline lowers the number wanted to one.
+/// deadline lowers the number wanted to one; a deadline that comes earlier waits for it, and where
+/// there is none it is the last (`io_cqring_min_timer_wakeup`).
 fn time_left(a: &mut WaitArgs, ctx: &Guard<'_>) -> Option<u64> {
     if a.deadline.is_none() && a.min_deadline.is_none() {
         return Some(u64::MAX);
@@ -176,19 +177,16 @@ fn time_left(a: &mut WaitArgs, ctx: &Guard<'_>) -> Option<u64> {
     let now = ctx.clock.now();
     if let Some(at) = a.min_deadline {
         if at > now {
-            return Some((at - now).min(a.deadline.map_or(u64::MAX, |d| d.saturating_sub(now))));
+            return Some(at - now);
         }
         a.min_deadline = None;
         a.min = a.min.min(1);
         if ctx.mem.cq_ready() >= a.min {
             return Some(0);
         }
+        a.deadline.get_or_insert(at);
     }
-    match a.deadline {
-        Some(at) if at <= now => None,
-        Some(at) => Some(at - now),
-        None => Some(u64::MAX),
-    }
+    a.deadline.filter(|&at| at > now).map(|at| at - now)
 }
 
 /// Sleeps once: as the ring's driver if there is something to drive and nobody does, else
