@@ -19,6 +19,8 @@ pub const CASES: &[Case] = &[
     case!("net_bundle", send_waits, [Op(IORING_OP_SEND)], "what is picked stays picked while it waits for room"),
     case!("net_bundle", incremental, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "buffers used up bit by bit"),
     case!("net_bundle", receive_list, [Op(IORING_OP_RECV)], "a list gives one buffer at a time"),
+    case!("net_bundle", receive_list_on, [Op(IORING_OP_RECV), Op(IORING_OP_PROVIDE_BUFFERS)], "multishot, from a list, until that is empty"),
+    case!("net_bundle", null_in_worker, [Op(IORING_OP_RECV), Sqe(IOSQE_ASYNC)], "a worker finds no buffer in one at address 0, and has used it"),
 ];
 
 fn send_one(fd: i32, len: usize) -> io_uring_sqe {
@@ -267,5 +269,56 @@ fn incremental(cx: &mut Cx) -> Outcome {
     arrived(two.as_raw_fd(), 10);
     all(cx, &mut ring, "a bundle", bundle(IORING_OP_RECV, two.as_raw_fd(), 0), &[10])?;
     cx.eq("data", seen(&mem), "0123456701234567ABCDEFGHIJqrstuv".to_owned());
+    Ok(())
+}
+
+fn receive_list_on(cx: &mut Cx) -> Outcome {
+    for (bytes, len, nbufs) in [(3, 0, 3), (9, 0, 3), (9, 0, 6), (9, 3, 6), (5, 3, 3), (4, 1, 4)] {
+        cx.note("case", format_args!("{bytes} {len} {nbufs}"));
+        let (mut ring, mut mem) = (cx.ring(8, 0)?, [0u8; 12]);
+        let mem = &mut mem[..2 * nbufs];
+        cx.one(&mut ring, "provide", provide(mem, 2, 0), 0);
+        let (mut one, two) = UnixStream::pair()?;
+        one.write_all(&b"0123456789"[..bytes])?;
+        let recv = bundle(IORING_OP_RECV, two.as_raw_fd(), len);
+        cx.start(&mut ring, &[recv.set(|s| s.ioprio |= IORING_RECV_MULTISHOT).ud(1)]);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        for got in ring.pop_all() {
+            cx.note("received", format_args!("{} {:#x}", got.res, got.flags));
+        }
+        drop(one);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        for got in ring.pop_all() {
+            cx.note("at the end", format_args!("{} {:#x}", got.res, got.flags));
+        }
+        cx.note("memory", format_args!("{:?}", std::hint::black_box(&mem)));
+    }
+    Ok(())
+}
+
+fn null_in_worker(cx: &mut Cx) -> Outcome {
+    let mut mem = [0u8; 8];
+    // The first buffer is at address 0, or the second, with room and without.
+    for (flags, len) in [(0, 0), (0, 8), (IOU_PBUF_RING_INC, 0), (IOU_PBUF_RING_INC, 8)] {
+        for (at, null) in [("first", 0), ("second", 1)] {
+            for (what, how) in [("in a worker", IOSQE_ASYNC), ("here", 0)] {
+                let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+                let mut ring = cx.ring(8, 0)?;
+                cx.is("register", register(&ring, &reg(page, 4, flags)), 0isize);
+                for (i, addr, len) in [(1 - null, addr_mut(&mut mem) as u64, 8), (null, 0, len)] {
+                    os::store(page + i * 16, &[addr]);
+                    os::store(page + i * 16 + 8, &[len, 5 + i as u32]);
+                }
+                os::store(page + 14, &[2u16]);
+                let (mut one, two) = UnixStream::pair()?;
+                one.write_all(b"0123456789abcdef")?;
+                let recv = bundle(IORING_OP_RECV, two.as_raw_fd(), 0).with(how);
+                cx.start(&mut ring, &[recv.ud(1)]);
+                let got = ring.take(1)?[0];
+                let told = format_args!("{} {:#x}", got.res, got.flags).to_string();
+                cx.note(&format!("{at}, {what}"), told);
+            }
+        }
+    }
     Ok(())
 }

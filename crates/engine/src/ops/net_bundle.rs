@@ -11,6 +11,7 @@ use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::rsrc::bundle::{ALL, Layout};
 use crate::sys;
 use crate::transport::socket::{Socket, is_socket};
+use crate::user::iovec;
 
 /// Does a request pick its buffers here?
 pub fn selects(req: &Req) -> bool {
@@ -40,16 +41,18 @@ impl Ctx {
         let call = &mut req.call;
         let none = |e| if alone && call.sqe.opcode == IORING_OP_RECV { Errno::ENOBUFS } else { e };
         let (mut pick, mut head) = self.kbuf_head(call.bgid).map_err(none)?;
-        if !pick.in_ring && pick.buf.addr == 0 {
+        let receives = call.sqe.opcode == IORING_OP_RECV;
+        if alone && receives {
+            head.take_singly();
+            let len = head.one(u64::from(call.want)).len as u32;
+            self.kbuf_commit(call.bgid, &mut pick, len);
+        }
+        // Who takes a single buffer knows one that is not there by its address.
+        if head.singly && pick.buf.addr == 0 {
             call.pick = Some(pick);
             return Err(Errno::ENOBUFS);
         }
-        if call.sqe.opcode == IORING_OP_RECV {
-            if alone {
-                head.take_singly();
-                let len = head.one(u64::from(call.want)).len as u32;
-                self.kbuf_commit(call.bgid, &mut pick, len);
-            }
+        if receives {
             call.pick = Some(pick);
             call.place(pick.buf.addr, pick.buf.len);
             call.message().head = head;
@@ -101,7 +104,7 @@ pub fn recv(call: &mut Call, how: Try) -> Outcome {
     let head = &call.message().head;
     // Where no length is known, none is asked of the buffer.
     let first = if head.singly {
-        Ok(head.one(asked))
+        Ok(head.one(if want == ALL { 0 } else { want }))
     } else if want == ALL && most == 1 {
         head.first()
     } else {
@@ -162,6 +165,10 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
         pick.second = layout.len as u32;
     }
     let picked = layout.is_ok();
+    let layout = layout.and_then(|layout| match layout.iov[..] {
+        [iovec { base: 0, .. }] if singly => Err(Errno::ENOBUFS),
+        _ => Ok(layout),
+    });
     match layout.and_then(|layout| Ok((step(call, &layout, flags)?, layout.empty))) {
         Ok((done, empty)) => {
             call.last |= empty;

@@ -9,6 +9,8 @@ use crate::user::iovec;
 
 /// Buffers that one step of a transfer takes at most (`PEEK_MAX_IMPORT`).
 const STEP_MAX: usize = 256;
+/// Steps of a transfer; the buffer behind theirs shows whether any is left.
+const STEPS: usize = 2;
 /// `INT_MAX`: as much as there is.
 pub const ALL: u64 = 0x7fff_ffff;
 
@@ -72,10 +74,10 @@ impl Head {
         }
     }
 
-    /// Each of two steps is to take one buffer.
+    /// Each step is to take one buffer.
     pub fn take_singly(&mut self) {
         self.singly = true;
-        self.bufs.truncate(2);
+        self.bufs.truncate(STEPS + 1);
     }
 
     /// One buffer for `want` bytes, or for as many as it takes.
@@ -153,9 +155,10 @@ impl Ctx {
     /// `ENOENT` if there is no such group, `ENOBUFS` if it is empty.
     pub fn kbuf_head(&mut self, bgid: u16) -> Result<(Pick, Head)> {
         let head = match self.groups.get(&bgid).ok_or(Errno::ENOENT)? {
-            // A list gives one at a time, in two steps.
+            // A list gives one at a time.
             Group::List(list) => {
-                Head { bufs: list.iter().take(2).copied().collect(), ..Head::default() }
+                let bufs = list.iter().take(STEPS + 1).copied().collect();
+                Head { bufs, inc: false, singly: true }
             }
             Group::Ring(ring) => {
                 let n = ring.ready().min(2 * STEP_MAX as u16 + 1);
