@@ -14,6 +14,7 @@ pub const CASES: &[Case] = &[
     case!("attrs", madvise, [Op(IORING_OP_MADVISE)], "advice on memory"),
     case!("attrs", splice, [Op(IORING_OP_SPLICE)], "data moves between a file and a pipe"),
     case!("attrs", splice_pipes, [Op(IORING_OP_SPLICE)], "a splice from an empty pipe waits"),
+    case!("attrs", splice_rings, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE)], "a ring has nothing to splice, which shows once its pipe has room"),
     case!("attrs", splice_refusals, [Op(IORING_OP_SPLICE)], "bad fds, offsets, flags and kinds of files"),
     case!("attrs", tee, [Op(IORING_OP_TEE)], "data is doubled between pipes"),
     case!("attrs", tee_refusals, [Op(IORING_OP_TEE)], "bad fds, offsets and flags"),
@@ -210,6 +211,35 @@ fn splice_pipes(cx: &mut Cx) -> Outcome {
     cx.is("read back", rustix::io::read(&r2, &mut buf)?, 4);
     let nonblock = move_on.op_flags(libc::SPLICE_F_NONBLOCK);
     cx.one(&mut ring, "NONBLOCK", nonblock, -EAGAIN);
+    Ok(())
+}
+
+fn splice_rings(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let (other, file) = (cx.ring(4, 0)?, cx.file("f", b"data")?);
+    let ((r, w), (_full_r, full)) = (cx.pipe()?, cx.pipe()?);
+    let room = os::fcntl(full.as_raw_fd(), libc::F_SETPIPE_SZ, 4096);
+    cx.is("fill", rustix::io::write(&full, &vec![0; room as usize])?, room as usize);
+    rustix::io::write(&w, b"data")?;
+    let (r, w, full, file) = (r.as_raw_fd(), w.as_raw_fd(), full.as_raw_fd(), file.as_raw_fd());
+    let tee = |from, to| splice_sqe((from, 0), (to, 0), 4, 0).set(|s| s.opcode = IORING_OP_TEE);
+    let at_once = libc::SPLICE_F_NONBLOCK;
+    for fd in [ring.fd, other.fd] {
+        cx.each(&mut ring, &[
+            ("to a pipe", splice_sqe((fd, NONE), (w, NONE), 4, 0), -EINVAL),
+            ("from an offset", splice_sqe((fd, 0), (w, NONE), 4, 0), -EINVAL),
+            ("to a full pipe, from an offset", splice_sqe((fd, 0), (full, NONE), 4, 0), -EINVAL),
+            ("to a full pipe", splice_sqe((fd, NONE), (full, NONE), 4, at_once), -EAGAIN),
+            ("to an offset of a pipe", splice_sqe((fd, 0), (w, 0), 4, 0), -ESPIPE),
+            ("from a pipe", splice_sqe((r, NONE), (fd, NONE), 4, 0), -EINVAL),
+            ("from a pipe to an offset", splice_sqe((r, NONE), (fd, 0), 4, 0), -EINVAL),
+            ("from an offset of a pipe", splice_sqe((r, 0), (fd, 0), 4, 0), -ESPIPE),
+            ("to a file", splice_sqe((fd, 0), (file, 0), 4, 0), -EINVAL),
+            ("nothing", splice_sqe((fd, 0), (w, NONE), 0, 0), 0),
+            ("tee from", tee(fd, w), -EINVAL),
+            ("tee to", tee(r, fd), -EINVAL),
+        ]);
+    }
     Ok(())
 }
 

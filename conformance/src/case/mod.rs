@@ -185,6 +185,7 @@ families![
     sq_thread,
     odd,
     corners,
+    corners_conn,
     corners_net,
     corners_wait,
     cq,

@@ -7,7 +7,7 @@ use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::opdef::Outcome;
-use crate::req::request::{Req, ReqFlags};
+use crate::req::request::{Call, Req, ReqFlags};
 
 pub mod advise;
 pub mod cancel;
@@ -59,15 +59,16 @@ pub fn refused(_: &mut Ctx, _: &mut Req) -> Outcome {
 ///
 /// # Errors
 /// What the kernel answers for a file that has no such operation.
-pub fn takes_ring(opcode: u8) -> Result<()> {
-    match opcode {
+pub fn takes_ring(call: &Call) -> Result<()> {
+    match call.sqe.opcode {
         IORING_OP_FALLOCATE => Err(Errno::ENODEV),
         IORING_OP_SYNC_FILE_RANGE => Err(Errno::ESPIPE),
+        IORING_OP_FSYNC | IORING_OP_FTRUNCATE => Err(Errno::EINVAL),
         IORING_OP_READ..=IORING_OP_WRITE
         | IORING_OP_READV..=IORING_OP_WRITE_FIXED
+        | IORING_OP_READ_MULTISHOT
         | IORING_OP_READV_FIXED
-        | IORING_OP_WRITEV_FIXED
-        | IORING_OP_FTRUNCATE => Err(Errno::EINVAL),
+        | IORING_OP_WRITEV_FIXED => Err(rw::refused_by_ring(call)),
         _ => Ok(()),
     }
 }

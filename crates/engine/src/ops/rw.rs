@@ -204,6 +204,12 @@ fn refused_flags(call: &Call) -> bool {
         || (flags & RWF_ATOMIC != 0 && (!writes(call.sqe.opcode) || total(call) == 0))
 }
 
+/// What a ring says, which can neither be read nor written, without waiting or with.
+pub fn refused_by_ring(call: &Call) -> Errno {
+    let refused = RWF_ATOMIC | RWF_DONTCACHE | RWF_NOWAIT | !RWF_KNOWN;
+    if call.sqe.op_flags & refused != 0 { Errno::EOPNOTSUPP } else { Errno::EINVAL }
+}
+
 /// A number that is closed, or open the other way, says so before anything else does.
 pub fn first_of(call: &Call, e: Errno) -> Errno {
     let flags = sys::file_flags(call.file.fd());

@@ -9,6 +9,7 @@ use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
 use crate::req::request::{Call, FileRef, Keep, Req};
 use crate::sys::{self, sys};
+use crate::transport::kind::Kind;
 
 /// `SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT`.
 const FLAGS: u32 = 0xf;
@@ -37,6 +38,8 @@ pub fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = &req.call.sqe;
     let file = if sqe.op_flags & SPLICE_F_FD_IN_FIXED != 0 {
         FileRef::Fixed(ctx.files.get(sqe.file_index)?)
+    } else if crate::fds::is_ring(sqe.splice_fd_in()) {
+        stands_for_ring()?
     } else {
         let mut file = FileRef::Plain(crate::fds::visible(sqe.splice_fd_in()));
         file.hold()?;
@@ -44,6 +47,16 @@ pub fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     };
     req.call.keep = Keep::File(file);
     Ok(())
+}
+
+/// A ring of ours is a file in memory, which knows how to splice. An eventfd knows as little of
+/// that, and of offsets, as the kernel's rings do.
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`, `ENOMEM`.
+pub fn stands_for_ring() -> Result<FileRef> {
+    let file = crate::fds::adopt_internal(crate::substitute::eventfd()?);
+    Ok(FileRef::Owned(file, Kind::Pollable))
 }
 
 fn fd_in(call: &Call) -> i32 {

@@ -27,7 +27,8 @@ impl Ctx {
             let assigned = assigned
                 .and_then(|()| self.check_polled(req))
                 .and_then(|()| self.before_buffers(req))
-                .and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call));
+                .and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call))
+                .and_then(|()| self.takes_file(req));
             if let Err(e) = assigned {
                 // A worker lets task work end what has no file; a second one is the call's matter.
                 if def.has(opdef::FILE_IN) && !matches!(req.call.file, FileRef::None) {
@@ -36,6 +37,7 @@ impl Ctx {
                     return self.outcome(req, Outcome::Later(e.res()));
                 }
                 req.fail(e);
+                self.put_buffer(req, e.res());
                 return self.finish(req);
             }
         }
@@ -211,6 +213,19 @@ impl Ctx {
         }
     }
 
+    /// Does its file know the operation? A ring of ours, which is a file in memory, would.
+    fn takes_file(&mut self, req: &mut Req) -> Result<()> {
+        let FileRef::Plain(fd) = req.call.file else { return Ok(()) };
+        if !crate::fds::is_ring(fd) {
+            return Ok(());
+        }
+        let refused = crate::ops::takes_ring(&req.call);
+        if refused.is_err() {
+            self.select_buffer(req)?;
+        }
+        refused
+    }
+
     /// Looks its file up, as late as possible: a chain may open it on the way.
     pub fn assign_file(&mut self, req: &mut Req) -> Result<()> {
         let def = &OPS[req.opcode() as usize];
@@ -226,9 +241,8 @@ impl Ctx {
             || (def.has(opdef::LENIENT) && crate::fds::is_path_only(fd))
         {
             return Err(Errno::EBADF);
-        } else if crate::fds::is_ring(fd) {
-            crate::ops::takes_ring(req.opcode())?;
-            FileRef::Plain(fd)
+        } else if crate::fds::is_ring(fd) && def.has(opdef::FILE_IN) {
+            crate::ops::splice::stands_for_ring()?
         } else {
             FileRef::Plain(fd)
         };

@@ -35,7 +35,9 @@ impl Ctx {
             return self.select_many(req, alone);
         }
         // What cannot be polled is read at once.
-        let at_once = alone || (req.reads_once() && kind_of(&req.call.file) != Kind::Pollable);
+        let file = &req.call.file;
+        let polled = kind_of(file) == Kind::Pollable || crate::fds::is_ring(file.fd());
+        let at_once = alone || (req.reads_once() && !polled);
         if at_once && req.names_no_file() {
             // What is used up at once is not to be had back.
             return Err(Errno::EBADF);
@@ -184,13 +186,17 @@ impl Ctx {
     /// one that waits, and a multishot request ends with it.
     fn waits_once(&mut self, file: &FileRef) -> bool {
         let fd = file.fd();
-        crate::fds::is_ring(fd) || (self.can_poll(file) && !is_socket(fd) && !rw_nowait::tries(fd))
+        self.can_poll(file) && (crate::fds::is_ring(fd) || !is_socket(fd) && !rw_nowait::tries(fd))
     }
 
     /// Can the file be polled? A device may look like a stream and not be one.
     fn can_poll(&mut self, file: &FileRef) -> bool {
         const ALWAYS: i16 = 0x001 | 0x004 | 0x040 | 0x100;
         if kind_of(file) != Kind::Pollable {
+        let fd = file.fd();
+        if crate::fds::is_ring(fd) {
+            return true;
+        }
             return false;
         }
         let fd = file.fd();
