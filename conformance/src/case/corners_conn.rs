@@ -2,10 +2,51 @@
 
 use super::pbuf::{GROUP, provide, refill, reg, register};
 use super::prelude::*;
+use libc::{ECONNREFUSED, SHUT_RD};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 
 pub const CASES: &[Case] = &[
+    case!("corners_conn", accept_of_shut, [Op(IORING_OP_ACCEPT)], "an attempt is not told that a local listener is shut; who waits is"),
+    case!("corners_conn", connect_again, [Op(IORING_OP_CONNECT)], "a worker's second connection that fails leaves the socket unconnected"),
     case!("corners_conn", ring_before_buffer, [Op(IORING_OP_READ), Sqe(IOSQE_BUFFER_SELECT)], "a buffer is picked before a ring says that it cannot be read"),
 ];
+
+fn accept_of_shut(cx: &mut Cx) -> Outcome {
+    let poll_first = IORING_ACCEPT_POLL_FIRST;
+    for blocks in [true, false] {
+        for many in [0, IORING_ACCEPT_MULTISHOT, IORING_ACCEPT_MULTISHOT | poll_first, poll_first] {
+            let mut ring = cx.ring(8, 0)?;
+            let listener = UnixListener::bind(cx.dir()?.join(format!("l{blocks}{many}")))?;
+            listener.set_nonblocking(!blocks)?;
+            let shut = sqe::rw(IORING_OP_SHUTDOWN, listener.as_raw_fd(), 0, SHUT_RD as usize, 0);
+            cx.one(&mut ring, "shut", shut, 0);
+            let accept = sqe::op(IORING_OP_ACCEPT, listener.as_raw_fd());
+            cx.start(&mut ring, &[accept.set(|s| s.ioprio = many).ud(1)]);
+            std::thread::sleep(std::time::Duration::from_millis(40));
+            let got: Vec<_> = ring.pop_all().iter().map(|c| c.res).collect();
+            cx.note("accept", format_args!("{blocks} {many}: {got:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn connect_again(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let at = os::loopback(listener.local_addr()?.port());
+    drop(listener);
+    for second in [0, IOSQE_ASYNC] {
+        let make = sqe::op(IORING_OP_SOCKET, libc::AF_INET).set(|s| s.off = 1);
+        let sock = cx.one_fd(&mut ring, "socket", make)?;
+        let connect = sqe::rw(IORING_OP_CONNECT, sock.as_raw_fd(), addr(&at), 0, 16);
+        for flags in [0, second, IOSQE_ASYNC] {
+            cx.one(&mut ring, "refused", connect.with(flags), -ECONNREFUSED);
+            cx.note("ready", format_args!("{:#x}", os::poll(sock.as_raw_fd(), libc::POLLIN, 0)));
+        }
+    }
+    Ok(())
+}
 
 fn ring_before_buffer(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;

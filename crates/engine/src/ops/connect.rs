@@ -36,6 +36,7 @@ const SO_ACCEPTCONN: u32 = 30;
 const AF_UNIX: i32 = 1;
 const SOCK_DGRAM: u32 = 2;
 const POLLERR: i16 = 8;
+const POLLRDHUP: i16 = 0x2000;
 /// The wait that is left to an ACCEPT that was beaten to its connection, in s and µs: nothing that
 /// a program would ask for.
 const MOMENT: [i64; 2] = [0, 13_000];
@@ -88,6 +89,14 @@ pub fn under_way(req: &Req) -> Option<Errno> {
         ABORTED_ONCE => Some(Errno::ECONNABORTED),
         _ => Some(Errno::EINPROGRESS),
     }
+}
+
+/// Was the attempt before this one that of a socket whose last connection failed, of a request that
+/// the kernel gives to a worker? That finds it ready at once, and then waits with its next attempt.
+pub fn waits_with_next(req: &Req) -> bool {
+    req.opcode() == IORING_OP_CONNECT
+        && req.call.done == ABORTED_ONCE
+        && req.flags.contains(ReqFlags::FORCE_ASYNC)
 }
 
 fn try_connect(call: &Call) -> Result<usize> {
@@ -184,8 +193,13 @@ fn accept_now(call: &Call) -> Result<usize> {
         return try_accept(call);
     }
     let listens = option(fd, SO_ACCEPTCONN) == Some(1);
-    if listens && sys::poll_now(fd, sys::POLLIN) == 0 {
+    let ready = if listens { sys::poll_now(fd, sys::POLLIN | POLLRDHUP) } else { 0 };
+    if listens && ready == 0 {
         return Err(Errno::EAGAIN);
+    }
+    if ready & POLLRDHUP != 0 && !is_internet(fd) {
+        // Only who would wait is told that nobody will come any more.
+        return try_accept(call).map_err(|e| if e == Errno::EINVAL { Errno::EAGAIN } else { e });
     }
     // Nor does a handler of the program's run meanwhile, which might accept, too.
     let _held = LIMITS.hold();

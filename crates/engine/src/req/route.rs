@@ -149,7 +149,8 @@ impl Ctx {
             // The kernel's worker would only arm it.
             return self.outcome(req, Outcome::Later(Errno::ECANCELED.res()));
         }
-        let may_wait = core::mem::take(&mut req.call.may_wait);
+        let may_wait =
+            core::mem::take(&mut req.call.may_wait) || ops::connect::waits_with_next(req);
         let poll = pollable && !blocks && !capped && !may_wait;
         self.take_route(if poll { Way::Poll } else { Way::Worker }, req);
     }
