@@ -9,6 +9,7 @@ use std::os::unix::net::UnixListener;
 pub const CASES: &[Case] = &[
     case!("corners_conn", accept_of_shut, [Op(IORING_OP_ACCEPT)], "an attempt is not told that a local listener is shut; who waits is"),
     case!("corners_conn", connect_again, [Op(IORING_OP_CONNECT)], "a worker's second connection that fails leaves the socket unconnected"),
+    case!("corners_conn", path_to_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "a number that is open for its path only names no file to cancel by"),
     case!("corners_conn", ring_before_buffer, [Op(IORING_OP_READ), Sqe(IOSQE_BUFFER_SELECT)], "a buffer is picked before a ring says that it cannot be read"),
 ];
 
@@ -45,6 +46,22 @@ fn connect_again(cx: &mut Cx) -> Outcome {
             cx.note("ready", format_args!("{:#x}", os::poll(sock.as_raw_fd(), libc::POLLIN, 0)));
         }
     }
+    Ok(())
+}
+
+fn path_to_cancel(cx: &mut Cx) -> Outcome {
+    let ring = cx.ring(4, 0)?;
+    let flags = rustix::fs::OFlags::PATH;
+    let path = rustix::fs::open("/", flags, rustix::fs::Mode::empty())?;
+    let mut reg = io_uring_sync_cancel_reg {
+        fd: path.as_raw_fd(),
+        flags: IORING_ASYNC_CANCEL_FD,
+        ..Default::default()
+    };
+    cx.is("cancel", ring.register_struct(IORING_REGISTER_SYNC_CANCEL, &mut reg, 1), -EBADF);
+    let fd = [path.as_raw_fd()];
+    cx.is("files", ring.register_slice(IORING_REGISTER_FILES, &fd), -EBADF);
+    cx.is("eventfd", ring.register_slice(IORING_REGISTER_EVENTFD, &fd), -EBADF);
     Ok(())
 }
 

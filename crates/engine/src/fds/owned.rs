@@ -242,9 +242,10 @@ pub fn dup_internal(fd: i32) -> Result<InternalFd> {
 /// As [`dup_internal`], for a number that the program names.
 ///
 /// # Errors
-/// As [`dup_internal`]; `EBADF` for one of the engine's own.
+/// As [`dup_internal`]; `EBADF` for one of the engine's own, or one that is open for its path only.
 pub fn dup_visible(fd: i32) -> Result<InternalFd> {
-    if is_hidden(fd) { Err(Errno::EBADF) } else { dup_internal(fd) }
+    check_visible(fd)?;
+    dup_internal(fd)
 }
 
 /// Moves a descriptor of ours out of the program's way and marks it.

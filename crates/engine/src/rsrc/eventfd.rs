@@ -79,9 +79,6 @@ fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> 
     }
     let given = ctx.unlocked(|| user::read(addr))?;
     let fd = dup_visible(given)?;
-    if crate::fds::is_path_only(given) {
-        return Err(Errno::EBADF);
-    }
     if !is_eventfd(fd.as_raw_fd()) {
         return Err(Errno::EINVAL);
     }

@@ -4,8 +4,6 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-use rustix::fd::AsRawFd;
-
 use crate::abi::IORING_FILE_INDEX_ALLOC;
 use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
@@ -150,8 +148,7 @@ pub fn dup_for_table(fd: i32) -> Result<InternalFd> {
     if crate::fds::is_live_ring(fd) {
         return Err(Errno::EBADF);
     }
-    let dup = crate::fds::dup_visible(fd)?;
-    if crate::fds::is_path_only(dup.as_raw_fd()) { Err(Errno::EBADF) } else { Ok(dup) }
+    crate::fds::dup_visible(fd)
 }
 
 #[cfg(test)]
