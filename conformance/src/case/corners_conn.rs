@@ -3,13 +3,14 @@
 use super::pbuf::{GROUP, provide, refill, reg, register};
 use super::prelude::*;
 use libc::{ECONNREFUSED, SHUT_RD};
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::UnixListener;
 
 pub const CASES: &[Case] = &[
     case!("corners_conn", accept_of_shut, [Op(IORING_OP_ACCEPT)], "an attempt is not told that a local listener is shut; who waits is"),
     case!("corners_conn", connect_again, [Op(IORING_OP_CONNECT)], "a worker's second connection that fails leaves the socket unconnected"),
     case!("corners_conn", path_to_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "a number that is open for its path only names no file to cancel by"),
+    case!("corners_conn", polled_before_buffer, [Op(IORING_OP_SEND_ZC)], "in a worker what is to be polled first says so before its buffer is looked up"),
     case!("corners_conn", ring_before_buffer, [Op(IORING_OP_READ), Sqe(IOSQE_BUFFER_SELECT)], "a buffer is picked before a ring says that it cannot be read"),
 ];
 
@@ -62,6 +63,22 @@ fn path_to_cancel(cx: &mut Cx) -> Outcome {
     let fd = [path.as_raw_fd()];
     cx.is("files", ring.register_slice(IORING_REGISTER_FILES, &fd), -EBADF);
     cx.is("eventfd", ring.register_slice(IORING_REGISTER_EVENTFD, &fd), -EBADF);
+    Ok(())
+}
+
+fn polled_before_buffer(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let udp = UdpSocket::bind("127.0.0.1:0")?;
+    let first = IORING_RECVSEND_POLL_FIRST | IORING_RECVSEND_FIXED_BUF;
+    let send = sqe::op(IORING_OP_SEND_ZC, udp.as_raw_fd()).set(|s| s.ioprio = first).ud(1);
+    for (what, flags, want) in [
+        ("alone", 0, -EFAULT),
+        ("an open chain", IOSQE_IO_LINK, -EAGAIN),
+        ("in a worker", IOSQE_ASYNC, -EFAULT),
+    ] {
+        cx.start(&mut ring, &[send.with(flags)]);
+        cx.reap(&mut ring, what, &[(1, want), (1, 0)]);
+    }
     Ok(())
 }
 

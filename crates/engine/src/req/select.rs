@@ -102,7 +102,8 @@ impl Ctx {
         }
         if sends_fixed {
             net_zc::check_socket(file.fd())?;
-            if req.polls_first() && req.flags.contains(ReqFlags::NOWAIT) {
+            let waits = !req.flags.contains(ReqFlags::NOWAIT) && !req.follows_in_worker();
+            if req.polls_first() && !waits {
                 return Err(Errno::EAGAIN);
             }
         }
