@@ -4,7 +4,7 @@ use super::pbuf::{GROUP, provide, refill, reg, register};
 use super::prelude::*;
 use libc::{ECONNREFUSED, SHUT_RD};
 use std::net::{TcpListener, UdpSocket};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 
 pub const CASES: &[Case] = &[
     case!("corners_conn", accept_of_shut, [Op(IORING_OP_ACCEPT)], "an attempt is not told that a local listener is shut; who waits is"),
@@ -12,7 +12,25 @@ pub const CASES: &[Case] = &[
     case!("corners_conn", path_to_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "a number that is open for its path only names no file to cancel by"),
     case!("corners_conn", polled_before_buffer, [Op(IORING_OP_SEND_ZC)], "in a worker what is to be polled first says so before its buffer is looked up"),
     case!("corners_conn", ring_before_buffer, [Op(IORING_OP_READ), Sqe(IOSQE_BUFFER_SELECT)], "a buffer is picked before a ring says that it cannot be read"),
+    case!("corners_conn", cancel_in_worker, [Op(IORING_OP_ASYNC_CANCEL)], "a worker looks for requests when those that are ready have ended"),
 ];
+
+fn cancel_in_worker(cx: &mut Cx) -> Outcome {
+    let cancel = sqe::rw(IORING_OP_ASYNC_CANCEL, -1, 1, 0, 0).ud(4);
+    let any = cancel.op_flags(IORING_ASYNC_CANCEL_ANY);
+    for (what, cancel, want) in [("one", cancel, -ENOENT), ("any", any, 0)] {
+        let (one, two) = UnixDatagram::pair()?;
+        let mut ring = cx.ring(8, 0)?;
+        let mut mem = [0u8; 8];
+        let into = addr_mut(&mut mem);
+        let recv = sqe::rw(IORING_OP_RECV, one.as_raw_fd(), into, 8, 0).ud(1);
+        cx.start(&mut ring, &[recv]);
+        let send = sqe::rw(IORING_OP_SEND, two.as_raw_fd(), addr(b"data"), 4, 0).link().ud(2);
+        let chain = [send, sqe::nop().with(IOSQE_ASYNC).link().ud(3), cancel];
+        cx.batch(&mut ring, what, &chain, &[(1, 4), (2, 4), (3, 0), (4, want)]);
+    }
+    Ok(())
+}
 
 fn accept_of_shut(cx: &mut Cx) -> Outcome {
     let poll_first = IORING_ACCEPT_POLL_FIRST;

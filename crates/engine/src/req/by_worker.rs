@@ -42,6 +42,15 @@ impl Req {
 }
 
 impl Ctx {
+    /// Acts on what is ready, if a worker is to look for other requests: task work is done before it
+    /// gets to that.
+    pub fn task_work_first(&mut self, req: &Req) {
+        if req.is_workers() && !self.defers() {
+            self.look_aside();
+            self.take_stash();
+        }
+    }
+
     /// A request ends with `res`: if in a worker, what is linked behind it goes on there. Task work
     /// ends what armed a worker's poll for many, and all on rings that only their task posts to.
     pub fn ends_by(&mut self, req: &mut Req, res: i32) {
