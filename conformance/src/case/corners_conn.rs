@@ -3,8 +3,9 @@
 use super::pbuf::{GROUP, provide, refill, reg, register};
 use super::prelude::*;
 use libc::{ECONNREFUSED, SHUT_RD};
+use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
-use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
 pub const CASES: &[Case] = &[
     case!("corners_conn", accept_of_shut, [Op(IORING_OP_ACCEPT)], "an attempt is not told that a local listener is shut; who waits is"),
@@ -13,7 +14,23 @@ pub const CASES: &[Case] = &[
     case!("corners_conn", polled_before_buffer, [Op(IORING_OP_SEND_ZC)], "in a worker what is to be polled first says so before its buffer is looked up"),
     case!("corners_conn", ring_before_buffer, [Op(IORING_OP_READ), Sqe(IOSQE_BUFFER_SELECT)], "a buffer is picked before a ring says that it cannot be read"),
     case!("corners_conn", cancel_in_worker, [Op(IORING_OP_ASYNC_CANCEL)], "a worker looks for requests when those that are ready have ended"),
+    case!("corners_conn", errors_of_local, [Op(IORING_OP_RECV)], "a worker waits for data where a local socket is asked for errors"),
 ];
+
+fn errors_of_local(cx: &mut Cx) -> Outcome {
+    for blocks in [true, false] {
+        let (one, mut two) = UnixStream::pair()?;
+        one.set_nonblocking(!blocks)?;
+        let (mut ring, mut mem) = (cx.ring(8, 0)?, [0u8; 8]);
+        let recv = sqe::rw(IORING_OP_RECV, one.as_raw_fd(), addr_mut(&mut mem), 8, 0);
+        let recv = recv.op_flags(libc::MSG_ERRQUEUE as u32).ud(2);
+        cx.start(&mut ring, &[sqe::nop().with(IOSQE_ASYNC | IOSQE_IO_LINK).ud(1), recv]);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        two.write_all(b"data")?;
+        cx.reap(&mut ring, "data", &[(1, 0), (2, 4)]);
+    }
+    Ok(())
+}
 
 fn cancel_in_worker(cx: &mut Cx) -> Outcome {
     let cancel = sqe::rw(IORING_OP_ASYNC_CANCEL, -1, 1, 0, 0).ud(4);

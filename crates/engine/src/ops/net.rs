@@ -16,7 +16,7 @@ use crate::ops::socket::address;
 use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::sys::nr::EPOLLIN;
 use crate::sys::{self, sys};
-use crate::transport::socket::{Socket, streams};
+use crate::transport::socket::{self, Socket, streams};
 use crate::transport::standing::{IN, STICKY};
 
 const MSG_OOB: u32 = 0x1;
@@ -91,6 +91,8 @@ pub fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let elsewhere = req.flags.contains(ReqFlags::BUFFER_SELECT);
     if s.ioprio & IORING_SEND_VECTORIZED != 0 && !elsewhere {
         msg.iov = ctx.unlocked(|| import_iov(s.addr, s.len))?;
+        // Of a vector without parts the address says nothing.
+        req.call.sqe.addr = 0;
     } else if s.ioprio & IORING_RECVSEND_FIXED_BUF == 0 && !elsewhere {
         in_user(s.addr, u64::from(s.len))?;
     }
@@ -144,8 +146,9 @@ pub fn attempt(
     once: impl Fn(&mut Call, u32) -> Result<usize>,
 ) -> Outcome {
     let given = call.sqe.op_flags & !MSG_CMSG_COMPAT;
-    // The kernel's worker does not wait for errors.
-    let waits = given & (MSG_DONTWAIT | MSG_ERRQUEUE) == 0;
+    // The kernel's worker does not wait for errors, of a socket that has a queue of them.
+    let waits = given & MSG_DONTWAIT == 0
+        && (given & MSG_ERRQUEUE == 0 || !socket::has_error_queue(call.file.fd()));
     let total = if all { total(call) } else { 0 };
     (call.short, call.blocked, call.dry, call.failed) = (false, false, false, false);
     loop {
