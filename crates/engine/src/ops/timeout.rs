@@ -103,6 +103,9 @@ pub fn issue(_: &mut Ctx, req: &mut Req) -> Outcome {
     Outcome::Queued
 }
 
+/// As long as the kernel's task work may be in coming.
+const TASK_WORK_NS: u64 = 200_000;
+
 /// Sets the deadline: a relative timeout counts from now, and none fires before it is armed.
 pub fn start(req: &mut Req) {
     let abs = req.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
@@ -116,11 +119,20 @@ fn set_deadline(t: &mut Timer, abs: bool) {
     t.deadline = if abs { t.period.max(now) } else { now.saturating_add(t.period) };
 }
 
-/// Has the time of a timeout come? If it was not armed: before it could be.
-pub fn is_past(req: &Req, was_armed: bool) -> bool {
+/// Has the time of a linked timeout come, when `head` ended? If it was not armed: before it could
+/// be. A head that is a timeout itself has ended in time, however late that is acted on; the kernel
+/// acts on it with the next task work.
+pub fn is_past(req: &Req, was_armed: bool, head: &Req) -> bool {
     let Wait::Timeout(t) = req.wait else { return false };
     if was_armed {
-        return t.deadline <= t.clock.now();
+        let now = t.clock.now();
+        let ended = match head.wait {
+            Wait::Timeout(h) if head.res == Errno::ETIME.res() && h.clock == t.clock => {
+                now.min(h.deadline.saturating_add(TASK_WORK_NS))
+            }
+            _ => now,
+        };
+        return t.deadline <= ended;
     }
     let abs = req.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
     t.period == 0 || (abs && t.period <= t.clock.now())

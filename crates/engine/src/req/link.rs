@@ -47,7 +47,7 @@ impl Ctx {
                 // The kernel arms it even behind a head that ends when it is issued. One whose time
                 // had come by then fires, and finds nothing to cancel.
                 let tried = armed || was_issued(req);
-                let past = |r: &Req| crate::ops::timeout::is_past(r, armed);
+                let past = |r: &Req| crate::ops::timeout::is_past(r, armed, req);
                 let late = tried && self.slab.get(id).is_some_and(past);
                 let res = if late { Errno::ENOENT } else { Errno::ECANCELED }.res();
                 // Its own link goes to the head: it ends alone, and not as a failure.
