@@ -378,9 +378,24 @@ impl Ring {
         Ok(out)
     }
 
+    /// All completions that are there, left there.
+    pub fn peek_all(&self) -> Vec<Cqe> {
+        let mut head = self.cq_head();
+        let next = || {
+            let (cqe, slots) = self.peek_at(head)?;
+            head = head.wrapping_add(slots);
+            Some(cqe)
+        };
+        std::iter::from_fn(next).collect()
+    }
+
     fn peek_sized(&self) -> Option<(Cqe, u32)> {
-        let skipped = self.skip_filler();
-        let head = self.cq_head().wrapping_add(skipped);
+        self.peek_at(self.cq_head())
+    }
+
+    fn peek_at(&self, head: u32) -> Option<(Cqe, u32)> {
+        let skipped = self.skip_filler(head);
+        let head = head.wrapping_add(skipped);
         if self.cq_tail() == head {
             return None;
         }
@@ -395,11 +410,11 @@ impl Ring {
     }
 
     /// On a mixed ring the kernel fills the last slot before a wrap with an entry to be skipped.
-    fn skip_filler(&self) -> u32 {
-        if !self.has(IORING_SETUP_CQE_MIXED) || self.cq_tail() == self.cq_head() {
+    fn skip_filler(&self, head: u32) -> u32 {
+        if !self.has(IORING_SETUP_CQE_MIXED) || self.cq_tail() == head {
             return 0;
         }
-        let slot = (self.cq_head() & (self.cq_entries() - 1)) as usize;
+        let slot = (head & (self.cq_entries() - 1)) as usize;
         let c: io_uring_cqe = self.rings.read(self.params.cq_off.cqes as usize + slot * 16);
         u32::from(c.flags & IORING_CQE_F_SKIP != 0)
     }

@@ -93,6 +93,15 @@ fn ring_of(program: &Program, step: usize) -> usize {
     }
 }
 
+/// The ring that a step closes, or has another take the place of.
+fn ended_ring(program: &Program, step: usize) -> Option<usize> {
+    match program.steps.get(step)? {
+        Step::Setup(s) => Some(usize::from(s.ring & 1)),
+        Step::Host(Host::CloseRing(ring)) => Some(usize::from(ring & 1)),
+        _ => None,
+    }
+}
+
 fn records(program: &Program, a: &Transcript, b: &Transcript) -> Option<Difference> {
     // Completions of each ring since it was last emptied.
     let mut span: [(Vec<Cqe>, Vec<Cqe>); 2] = Default::default();
@@ -108,6 +117,10 @@ fn records(program: &Program, a: &Transcript, b: &Transcript) -> Option<Differen
     for (x, y) in a.recs.iter().zip(&b.recs) {
         let step = x.step;
         let reap = about_step(program, step) == "reap";
+        if let Some(ring) = ended_ring(program, step) {
+            // What was in its queue is never seen.
+            span[ring] = Default::default();
+        }
         let differ = |text: String| Difference {
             step,
             about: about_step(program, step),

@@ -16,7 +16,7 @@ use crate::ring::Ring;
 use anyhow::{Context, Result};
 use arena::{Arena, Placed};
 use softring_engine::abi::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -75,6 +75,7 @@ pub fn run(args: &Args) -> Result<()> {
         rings: [None, None],
         ops: HashMap::new(),
         opened: HashMap::new(),
+        closed: HashSet::new(),
         held: Vec::new(),
         came: Vec::new(),
         supplies: net::Supplies::new(),
@@ -93,6 +94,8 @@ struct Machine {
     ops: HashMap<u64, Sqe>,
     /// Descriptors that requests have opened.
     opened: HashMap<u64, i32>,
+    /// Those of which a request was told to close what they have opened.
+    closed: HashSet<u64>,
     /// Memory that SQEs were given, looked at when the run ends.
     held: Vec<(u64, Placed)>,
     /// Connections from outside.
@@ -237,6 +240,7 @@ impl Machine {
         {
             // What its number means from here on is a matter of who opens something first.
             self.opened.remove(&ud);
+            self.closed.insert(ud);
         }
         self.ops.insert(sqe.ud, sqe.clone());
         0
@@ -344,19 +348,31 @@ impl Machine {
     /// A completion with the descriptor it carries, if any, put aside.
     fn name_fd(&mut self, c: &crate::ring::Cqe) -> Cqe {
         let (mut res, ud) = (i64::from(c.res), c.user_data);
-        if let Some(sqe) = self.ops.get(&ud) {
-            let opens = matches!(
-                sqe.op,
-                IORING_OP_OPENAT | IORING_OP_OPENAT2 | IORING_OP_ACCEPT | IORING_OP_SOCKET
-            );
-            let installs = sqe.op == IORING_OP_FIXED_FD_INSTALL;
-            if res >= 0 && (installs || opens && sqe.file == Fd::Num(0)) {
+        if self.ops.get(&ud).is_some_and(|sqe| res >= 0 && opens(sqe)) {
+            if !self.closed.contains(&ud) {
                 self.opened.insert(ud, c.res);
-                res = SOME_FD;
             }
+            res = SOME_FD;
         }
         Cqe { ud, res, flags: c.flags, big: c.big }
     }
+
+    /// At rest: puts aside the descriptors of all that has completed, in whatever order that is
+    /// reaped.
+    fn name_fds(&mut self) {
+        let rings = self.rings.iter().flatten();
+        let there: Vec<_> = rings.flat_map(Ring::peek_all).collect();
+        there.iter().for_each(|cqe| drop(self.name_fd(cqe)));
+    }
+}
+
+/// Does a request answer with a descriptor?
+fn opens(sqe: &Sqe) -> bool {
+    let opens = matches!(
+        sqe.op,
+        IORING_OP_OPENAT | IORING_OP_OPENAT2 | IORING_OP_ACCEPT | IORING_OP_SOCKET
+    );
+    sqe.op == IORING_OP_FIXED_FD_INSTALL || opens && sqe.file == Fd::Num(0)
 }
 
 fn ret(v: i64) -> Rec {

@@ -48,6 +48,7 @@ impl Machine {
             }
             std::thread::sleep(STEP);
         }
+        self.name_fds();
         // Once out of step, there is nothing to wait for any more.
         self.guided &= want.is_some_and(|w| w.tails == last);
         Rec { tails: last, ..Rec::default() }
