@@ -30,6 +30,10 @@ const KNOWN: &[Known] = &[
     ("a write to a pipe that fails with EFAULT wakes who polls", woken_by_failed_write),
     ("A timeout that counts completions is not hurried", hurried_count),
     ("A POLL_ADD that waits on a socket for POLLRDBAND", untold_data),
+    ("the other may take what came before epoll looks at the file", taken_before_look),
+    ("it answers all that is ready. The kernel sometimes posts", told_all),
+    ("Their notification comes at once, as the buffer is free then", acknowledged_late),
+    ("none where something else has begun it", worker_not_first),
 ];
 
 /// The words about a difference, if there are any.
@@ -167,9 +171,10 @@ fn own_eventfd_read(seen: &Seen) -> bool {
 /// A request that waits on a socket that its own side shuts for sending, or a unix socket's peer
 /// for receiving: nothing tells of it.
 fn shut_quietly(seen: &Seen) -> bool {
-    let Some(file) = seen.request().and_then(|(_, sqe)| slot(sqe)) else { return false };
+    let file = seen.request().and_then(|(ring, sqe)| seen.file(ring, sqe));
+    let Some(file) = file else { return false };
     let peer = unix_peer(file);
-    if peer.is_none() && !matches!(file, Slot::TcpA | Slot::TcpB) {
+    if peer.is_none() && !matches!(file, Slot::TcpA | Slot::TcpB | Slot::UnixL) {
         return false;
     }
     let quiet = |slot, how| {
@@ -177,13 +182,14 @@ fn shut_quietly(seen: &Seen) -> bool {
     };
     let shut = seen.program.steps.iter().any(|step| match step {
         Step::Host(Host::Shutdown(slot, how)) => quiet(*slot, *how),
-        Step::Sqe { sqe, .. } if sqe.op == IORING_OP_SHUTDOWN => {
-            slot(sqe).is_some_and(|slot| quiet(slot, sqe.len.cast_signed()))
+        Step::Sqe { ring, sqe, .. } if sqe.op == IORING_OP_SHUTDOWN => {
+            let slot = seen.file(*ring, sqe);
+            slot.is_some_and(|slot| quiet(slot, sqe.len.cast_signed()))
         }
         _ => false,
     });
     let (kernel, softring) = seen.results();
-    let told = [res(libc::EPIPE), res(libc::ENOBUFS)];
+    let told = [libc::EPIPE, libc::ENOBUFS, libc::ENOENT, libc::ENOTCONN].map(res);
     shut && softring.is_empty() && matches!(kernel[..], [res] if told.contains(&res))
 }
 
@@ -341,6 +347,83 @@ fn untold_data(seen: &Seen) -> bool {
     };
     let (kernel, softring) = seen.results();
     seen.request().is_some_and(|(_, sqe)| polls(sqe)) && softring.is_empty() && kernel == [band]
+}
+
+/// A poll, at the head of the chain of what did not end, of a file from which another took what had
+/// come, before the poll set was looked at.
+fn taken_before_look(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let mut head = own;
+    let before: Vec<&Sqe> = seen
+        .sqes()
+        .filter(|(r, _)| *r == ring)
+        .map(|(_, sqe)| sqe)
+        .take_while(|sqe| sqe.ud != own.ud)
+        .collect();
+    let links = |sqe: &&Sqe| sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
+    for sqe in before.into_iter().rev().take_while(links) {
+        head = sqe;
+    }
+    let file = seen.file(ring, head);
+    let took = |t: &Transcript, ud: u64| {
+        t.recs.iter().flat_map(|r| &r.cqes).any(|c| c.ud == ud && c.res > 0)
+    };
+    let receives = |sqe: &Sqe| {
+        let receive = [IORING_OP_RECV, IORING_OP_RECVMSG, IORING_OP_READ_MULTISHOT];
+        reads(sqe.op) || receive.contains(&sqe.op)
+    };
+    let takes = |(r, sqe): (u8, &Sqe)| {
+        receives(sqe)
+            && seen.file(r, sqe) == file
+            && took(seen.kernel, sqe.ud)
+            && took(seen.softring, sqe.ud)
+    };
+    head.op == IORING_OP_POLL_ADD
+        && head.op_flags & libc::POLLIN as u32 != 0
+        && file.is_some()
+        && seen.what.softring.is_empty()
+        && seen.sqes().any(takes)
+}
+
+/// A multishot poll told more than what woke it.
+fn told_all(seen: &Seen) -> bool {
+    let Some((_, own)) = seen.request() else { return false };
+    let (kernel, softring) = seen.results();
+    let more = |(told, all): (&i64, &i64)| *told > 0 && told & all == *told;
+    own.op == IORING_OP_POLL_ADD
+        && own.len & IORING_POLL_ADD_MULTI != 0
+        && kernel.len() == softring.len()
+        && kernel.iter().zip(&softring).all(more)
+}
+
+/// Notifications of what was sent over TCP came later on the kernel, and nothing else differs.
+fn acknowledged_late(seen: &Seen) -> bool {
+    let all = |t: &Transcript| {
+        let mut cqes: Vec<Cqe> = t.recs.iter().flat_map(|r| r.cqes.iter().cloned()).collect();
+        cqes.sort();
+        cqes
+    };
+    let zero_copy = |(ring, sqe): (u8, &Sqe)| {
+        matches!(sqe.op, IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC)
+            && matches!(seen.file(ring, sqe), Some(Slot::TcpA | Slot::TcpB))
+    };
+    seen.what.text.starts_with("CQ tails")
+        && seen.sqes().any(zero_copy)
+        && all(seen.kernel) == all(seen.softring)
+}
+
+/// Did only softring signal an eventfd for what a worker posts to a DEFER_TASKRUN ring?
+fn worker_not_first(seen: &Seen) -> bool {
+    let mut steps = seen.program.steps.iter();
+    let asked = steps.any(|step| {
+        matches!(step, Step::Register { ring, op: IORING_REGISTER_EVENTFD_ASYNC, .. }
+            if seen.defers(*ring))
+    });
+    let text = format!("{} / 8", super::report::ret(res(libc::EAGAIN)));
+    let looks = seen.program.steps.get(seen.what.step);
+    asked
+        && matches!(looks, Some(Step::Host(Host::Read(Slot::RingEvent, _))))
+        && seen.what.text == text
 }
 
 #[cfg(test)]
