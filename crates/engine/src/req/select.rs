@@ -193,14 +193,13 @@ impl Ctx {
     /// Can the file be polled? A device may look like a stream and not be one.
     fn can_poll(&mut self, file: &FileRef) -> bool {
         const ALWAYS: i16 = 0x001 | 0x004 | 0x040 | 0x100;
-        if kind_of(file) != Kind::Pollable {
         let fd = file.fd();
         if crate::fds::is_ring(fd) {
             return true;
         }
+        if kind_of(file) != Kind::Pollable {
             return false;
         }
-        let fd = file.fd();
         sys::poll_now(fd, ALWAYS) != ALWAYS
             || self.transports.poll_set().map_or(true, |set| set.takes(fd))
     }
