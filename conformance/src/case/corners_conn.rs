@@ -15,7 +15,42 @@ pub const CASES: &[Case] = &[
     case!("corners_conn", ring_before_buffer, [Op(IORING_OP_READ), Sqe(IOSQE_BUFFER_SELECT)], "a buffer is picked before a ring says that it cannot be read"),
     case!("corners_conn", cancel_in_worker, [Op(IORING_OP_ASYNC_CANCEL)], "a worker looks for requests when those that are ready have ended"),
     case!("corners_conn", errors_of_local, [Op(IORING_OP_RECV)], "a worker waits for data where a local socket is asked for errors"),
+    case!("corners_conn", removed_in_chain, [Op(IORING_OP_POLL_REMOVE), Sqe(IOSQE_IO_LINK)], "what is linked behind a wake-up finds that the poll has told of it"),
+    case!("corners_conn", ring_in_chain, [Op(IORING_OP_FTRUNCATE), Sqe(IOSQE_IO_LINK)], "a chain goes on behind what a ring refuses, if it would behind a file"),
 ];
+
+fn removed_in_chain(cx: &mut Cx) -> Outcome {
+    for many in [0, IORING_POLL_ADD_MULTI] {
+        let (one, two) = UnixDatagram::pair()?;
+        let mut ring = cx.ring(8, 0)?;
+        let poll = sqe::poll_add(one.as_raw_fd(), libc::POLLIN).set(|s| s.len = many).ud(1);
+        cx.start(&mut ring, &[poll]);
+        let send = sqe::rw(IORING_OP_SEND, two.as_raw_fd(), addr(b"data"), 4, 0).link().ud(2);
+        let remove = sqe::rw(IORING_OP_POLL_REMOVE, -1, 1, 0, 0).ud(3);
+        cx.start(&mut ring, &[send, remove]);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        for got in ring.pop_all() {
+            cx.note("told", format_args!("{} {} {:#x}", got.user_data, got.res, got.flags));
+        }
+    }
+    Ok(())
+}
+
+fn ring_in_chain(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let buf = [0u8; 8];
+    let next = sqe::nop().ud(2);
+    let cut = sqe::op(IORING_OP_FTRUNCATE, ring.fd).link().ud(1);
+    cx.batch(&mut ring, "cut short", &[cut, next], &[(1, -EINVAL), (2, 0)]);
+    let write = sqe::rw(IORING_OP_WRITE, ring.fd, addr(&buf), 8, 0).link().ud(1);
+    cx.batch(&mut ring, "written", &[write, next], &[(1, -EINVAL), (2, -ECANCELED)]);
+    let extend = sqe::op(IORING_OP_FALLOCATE, ring.fd).set(|s| s.addr = 8).link().ud(1);
+    cx.start(&mut ring, &[extend, next]);
+    for got in ring.take(2)? {
+        cx.note("extended", format_args!("{} {}", got.user_data, got.res));
+    }
+    Ok(())
+}
 
 fn errors_of_local(cx: &mut Cx) -> Outcome {
     for blocks in [true, false] {

@@ -26,7 +26,9 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Cancels what matches: 0, or their number with ALL or ANY (`io_async_cancel`). A worker asks a
 /// forked child's parent for what the child has not.
 pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    ctx.task_work_first(req);
+    if req.is_workers() {
+        ctx.events_first(req);
+    }
     let sqe = &req.call.sqe;
     let mut flags = sqe.op_flags;
     if req.flags.contains(ReqFlags::FIXED_FILE) {

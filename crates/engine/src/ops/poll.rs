@@ -181,7 +181,9 @@ pub fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Removes an armed poll, or changes its events or its name (`io_poll_remove`).
 pub fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = req.call.sqe;
-    ctx.task_work_first(req);
+    if req.is_workers() {
+        ctx.events_first(req);
+    }
     let known = |r: &Req| {
         let poll = r.opcode() == IORING_OP_POLL_ADD;
         poll && matches!(r.state, State::Armed | State::Cancelled)

@@ -3,10 +3,10 @@
 //! goes on where that has ended. Kernel counterpart: `io_wq_submit_work`, `io_req_complete_post`.
 
 use crate::abi::{
-    IORING_OP_ACCEPT, IORING_OP_BIND, IORING_OP_EPOLL_WAIT, IORING_OP_LISTEN, IORING_OP_PIPE,
-    IORING_OP_POLL_ADD, IORING_OP_POLL_REMOVE, IORING_OP_READ_MULTISHOT, IORING_OP_RECVMSG,
-    IORING_OP_SEND, IORING_OP_SHUTDOWN, IORING_OP_SOCKET, IORING_OP_URING_CMD,
-    IORING_OP_URING_CMD128,
+    IORING_OP_ACCEPT, IORING_OP_ASYNC_CANCEL, IORING_OP_BIND, IORING_OP_EPOLL_WAIT,
+    IORING_OP_LISTEN, IORING_OP_PIPE, IORING_OP_POLL_ADD, IORING_OP_POLL_REMOVE,
+    IORING_OP_READ_MULTISHOT, IORING_OP_RECVMSG, IORING_OP_SEND, IORING_OP_SHUTDOWN,
+    IORING_OP_SOCKET, IORING_OP_URING_CMD, IORING_OP_URING_CMD128,
 };
 use crate::ctx::Ctx;
 use crate::errno::Errno;
@@ -42,10 +42,11 @@ impl Req {
 }
 
 impl Ctx {
-    /// Acts on what is ready, if a worker is to look for other requests: task work is done before it
-    /// gets to that.
-    pub fn task_work_first(&mut self, req: &Req) {
-        if req.is_workers() && !self.defers() {
+    /// Acts on what is ready before task work goes on with a request that looks for others, in a
+    /// chain: their own was queued earlier, and a worker gets to it when that is done.
+    pub fn events_first(&mut self, req: &Req) {
+        let looks = matches!(req.opcode(), IORING_OP_ASYNC_CANCEL | IORING_OP_POLL_REMOVE);
+        if looks && !self.defers() {
             self.look_aside();
             self.take_stash();
         }

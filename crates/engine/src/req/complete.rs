@@ -173,6 +173,7 @@ impl Ctx {
                 req.fail(Errno::EFAULT);
                 self.finish(&mut req);
             } else {
+                self.events_first(&req);
                 self.queue_sqe(&mut req);
             }
         }

@@ -27,8 +27,7 @@ impl Ctx {
             let assigned = assigned
                 .and_then(|()| self.check_polled(req))
                 .and_then(|()| self.before_buffers(req))
-                .and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call))
-                .and_then(|()| self.takes_file(req));
+                .and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call));
             if let Err(e) = assigned {
                 // A worker lets task work end what has no file; a second one is the call's matter.
                 if def.has(opdef::FILE_IN) && !matches!(req.call.file, FileRef::None) {
@@ -37,8 +36,10 @@ impl Ctx {
                     return self.outcome(req, Outcome::Later(e.res()));
                 }
                 req.fail(e);
-                self.put_buffer(req, e.res());
                 return self.finish(req);
+            }
+            if let Err(e) = self.takes_file(req) {
+                return self.outcome(req, Outcome::Done(e.res()));
             }
         }
         req.flags |= ReqFlags::ISSUED;
