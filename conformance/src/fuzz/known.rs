@@ -365,6 +365,7 @@ fn taken_before_look(seen: &Seen) -> bool {
         head = sqe;
     }
     let file = seen.file(ring, head);
+    let softring = seen.results().1;
     let took = |t: &Transcript, ud: u64| {
         t.recs.iter().flat_map(|r| &r.cqes).any(|c| c.ud == ud && c.res > 0)
     };
@@ -381,7 +382,7 @@ fn taken_before_look(seen: &Seen) -> bool {
     head.op == IORING_OP_POLL_ADD
         && head.op_flags & libc::POLLIN as u32 != 0
         && file.is_some()
-        && seen.what.softring.is_empty()
+        && (softring.is_empty() || softring == [res(libc::ECANCELED)])
         && seen.sqes().any(takes)
 }
 
