@@ -362,7 +362,9 @@ impl Machine {
     fn name_fds(&mut self) {
         let rings = self.rings.iter().flatten();
         let there: Vec<_> = rings.flat_map(Ring::peek_all).collect();
-        there.iter().for_each(|cqe| drop(self.name_fd(cqe)));
+        for cqe in &there {
+            self.name_fd(cqe);
+        }
     }
 }
 
