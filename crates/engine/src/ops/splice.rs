@@ -36,12 +36,13 @@ pub fn tee_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// `EBADF` if it is not open, or the slot is empty.
 pub fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = &req.call.sqe;
+    let fd = crate::fds::visible(sqe.splice_fd_in());
     let file = if sqe.op_flags & SPLICE_F_FD_IN_FIXED != 0 {
         FileRef::Fixed(ctx.files.get(sqe.file_index)?)
-    } else if crate::fds::is_ring(sqe.splice_fd_in()) {
+    } else if crate::fds::is_ring(fd) {
         stands_for_ring()?
     } else {
-        let mut file = FileRef::Plain(crate::fds::visible(sqe.splice_fd_in()));
+        let mut file = FileRef::Plain(fd);
         file.hold()?;
         file
     };
