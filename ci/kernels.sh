@@ -143,6 +143,14 @@ for case in ${CASES[@]}; do
     part "conformance \$case" softring deny -- conformance all --jobs 2 --timeout 120 \
         --door patch --case "\$case"
 done
+# What Linux 7.2 brought, beside that kernel itself.
+case \$(uname -r) in
+    7.*)
+        for case in 'abi::*' 'changed::*' 'entries::*' 'rules::*' 'filters::*'; do
+            part "beside the kernel: \$case" conformance all --jobs 2 --timeout 120 \
+                --door patch --case "\$case"
+        done ;;
+esac
 TAIL=20
 for name in $TESTS; do part "liburing \$name" liburing \$name; done
 END
