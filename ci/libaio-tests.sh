@@ -16,7 +16,7 @@ usage: ci/libaio-tests.sh [options]
 EOF
 }
 
-VERSION=0.3.113 SOURCE='' JOBS=2
+VERSION=0.3.113 SOURCE=''
 LEGS=(kernel softring polled hybrid emulated)
 # These want a file system of their own, which only root can mount.
 MOUNTS=' 8 10 '
@@ -98,7 +98,7 @@ main() {
     export SOURCE LOGS SCRATCH SOFTRING LIMIT
     export -f one end_tagged
     # shellcheck disable=SC2016  # the inner shell fills these in
-    printf '%s\n' "${runs[@]}" | xargs -r -P "$JOBS" -L 1 \
+    printf '%s\n' "${runs[@]}" | xargs -r -L 1 \
         bash -c 'one "$@" >"$SCRATCH/res/$1-$2-$3" 2>/dev/null' one
     printf '%-8s %-4s' KIND TEST
     printf ' %-10s' "${LEGS[@]}"
