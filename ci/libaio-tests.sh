@@ -73,7 +73,7 @@ one() {
 }
 
 main() {
-    local kinds=(static shared) names name kind leg ended kernel bad=0 total=0 runs=()
+    local kinds=(static shared) names name kind leg ended kernel bad=0 total=0
     [ -n "$QUICK" ] && kinds=(shared)
     scratch libaio
     keep_logs
@@ -87,19 +87,6 @@ main() {
     mapfile -t names < <(cd "$SOURCE/static/harness/cases" && printf '%s\n' *.p |
         sed 's/\.p$//' | sort -n)
     [ ${#ONLY[@]} -gt 0 ] && names=("${ONLY[@]}")
-    for kind in "${kinds[@]}"; do
-        for name in "${names[@]}"; do
-            [[ $MOUNTS == *" $name "* ]] && continue
-            for leg in "${LEGS[@]}"; do runs+=("$leg $kind $name"); done
-        done
-    done
-    note "running ${#runs[@]} programs"
-    mkdir -p "$SCRATCH/res"
-    export SOURCE LOGS SCRATCH SOFTRING LIMIT
-    export -f one end_tagged
-    # shellcheck disable=SC2016  # the inner shell fills these in
-    printf '%s\n' "${runs[@]}" | xargs -r -L 1 \
-        bash -c 'one "$@" >"$SCRATCH/res/$1-$2-$3" 2>/dev/null' one
     printf '%-8s %-4s' KIND TEST
     printf ' %-10s' "${LEGS[@]}"
     echo
@@ -108,7 +95,7 @@ main() {
             [[ $MOUNTS == *" $name "* ]] && continue
             printf '%-8s %-4s' "$kind" "$name"
             for leg in "${LEGS[@]}"; do
-                ended=$(cat "$SCRATCH/res/$leg-$kind-$name")
+                ended=$(one "$leg" "$kind" "$name")
                 [ "$leg" = kernel ] && kernel=$ended
                 if [ "$ended" != "$kernel" ] && [ "$ended" != "${KNOWN[$leg-$name]:-}" ]; then
                     bad=$((bad + 1)) ended="$ended<--"
