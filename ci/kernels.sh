@@ -120,8 +120,6 @@ liburing() {
     cd /mnt
     chmod -R u+rwX test
     rm -rf test
-    # 77: the program finds that this kernel cannot do what it needs.
-    [ \$rc != 77 ] || rc=0
     return \$rc
 }
 
@@ -130,7 +128,7 @@ part 'checks' checks --engine=user
 part 'checks, denied' checks --deny
 part 'checks, --at-least=6.18' checks --at-least=6.18
 for how in $LOADS; do part "fio \$how" load --engine=user \$how; done
-part 'fio on the kernel'"'"'s rings' load --engine=auto write.0
+part "fio, the kernel's rings" load --engine=auto write.0
 part 'doctor' doctor kernel
 if [ -e /proc/sys/kernel/io_uring_disabled ]; then
     echo 2 >/proc/sys/kernel/io_uring_disabled
@@ -153,6 +151,7 @@ case \$(uname -r) in
 esac
 TAIL=20
 for name in $TESTS; do part "liburing \$name" liburing \$name; done
+echo 'all parts were run'
 END
 
 FAILED=0
@@ -171,7 +170,7 @@ for suite in "${SUITES[@]}"; do
     [ -z "$TESTS" ] || echo "liburing: $passed of $(wc -w <<<"$TESTS") tests pass"
     grep -a -E '^(DIFFERS|\| all )' "$LOGS/$suite"
     echo "$suite: $((SECONDS - began)) s"
-    grep -a -q '^part: conformance .* 0' "$LOGS/$suite" || FAILED=1
+    grep -a -q '^all parts were run' "$LOGS/$suite" || { echo 'fails   no end'; FAILED=1; }
     ! grep -a -E -q '^part: .* [1-9][0-9]*$' "$LOGS/$suite" || FAILED=1
 done
 exit $FAILED
