@@ -43,6 +43,7 @@ pub enum Run {
     Free(fn(&Arc<Ring>, i32, u64, u32) -> Result<usize>),
     /// With or without a ring: pointer, count.
     Blind(fn(u64, u32) -> Result<usize>),
+    /// Without a ring only: pointer, count.
     Ringless(fn(u64, u32) -> Result<usize>),
     /// Under the ring's lock, as `Ring`; without a ring it concerns the calling task.
     Task(fn(&mut Ctx, u64, u32) -> Result<usize>, fn(u64, u32) -> Result<usize>),
