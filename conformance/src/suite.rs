@@ -4,9 +4,10 @@ use crate::case::{Case, OLDEST};
 use crate::door::Door;
 use crate::report::{Answer, Outcome, Row, Verdict, compare};
 use crate::ring::Ring;
-use crate::target::{Launcher, Target, kernel_release};
+use crate::target::{Launcher, Target};
 use crate::{known, recorded};
 use anyhow::Result;
+use softring_engine::substitute::release;
 use std::io::IsTerminal as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -90,7 +91,7 @@ pub fn run(launcher: &Launcher, cases: &[&Case], doors: &[Door], jobs: usize) ->
 /// The kernel's answer, and where it comes from: a case that needs a newer kernel than the running
 /// one has been recorded there.
 fn kernels(l: &Launcher, case: &Case, no_kernel: Option<&str>) -> Result<(Target, Answer)> {
-    let here = kernel_release();
+    let here = release();
     let oracle = Target::Kernel(Door::Syscall);
     if case.abi > OLDEST.release && (no_kernel.is_some() || here < case.abi) {
         let none = || Answer::skipped("there is no record of it: see HACKING.md");

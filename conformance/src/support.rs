@@ -70,8 +70,8 @@ fn word(support: Support, row: Cover) -> String {
 fn changes(out: &mut String) {
     line(out, format_args!("\n## Changes after {}\n", OLDEST.name));
     line(out, format_args!("| since | what |\n|---|---|"));
-    for (_, (major, minor), what) in CHANGES {
-        line(out, format_args!("| {major}.{minor} | {what} |"));
+    for (_, since, what) in CHANGES {
+        line(out, format_args!("| {since} | {what} |"));
     }
 }
 

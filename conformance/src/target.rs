@@ -7,6 +7,7 @@ use crate::report::{Answer, Verdict};
 use anyhow::{Context, Result, bail};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use softring_engine::abi::version::{Release, Version};
+use softring_engine::substitute::release;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -122,16 +123,8 @@ impl Launcher {
 
 /// The ABI that softring is to play: the running kernel's, if that is enough.
 pub fn pin(needed: Release) -> &'static Version {
-    let newest = needed >= NEWEST.release || kernel_release() >= NEWEST.release;
+    let newest = needed >= NEWEST.release || release() >= NEWEST.release;
     if newest { NEWEST } else { OLDEST }
-}
-
-/// The running kernel's release.
-pub fn kernel_release() -> Release {
-    let uname = rustix::system::uname();
-    let release = uname.release().to_string_lossy();
-    let mut parts = release.split(['.', '-']).map_while(|p| p.parse().ok());
-    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
 /// The library beside this program, as cargo lays them out.

@@ -4,7 +4,6 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softring_engine::abi::io_uring_params;
-use softring_engine::lacks::Calls;
 use std::ffi::{CStr, CString, OsStr, c_long};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -253,29 +252,6 @@ pub fn io_uring_setup(entries: u32, params: &mut io_uring_params) -> io::Result<
     })?;
     // SAFETY: a descriptor that was just made and that nobody else knows.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
-
-/// The kernel's calls, by which it is asked what its rings lack.
-pub const KERNELS_RINGS: Calls = Calls {
-    // SAFETY: the parameters are the asker's, which live on.
-    setup: |entries, params| unsafe { raw(libc::SYS_io_uring_setup, [entries, params, 0, 0]) },
-    // SAFETY: a ring of the asker's; the argument is its memory, or none.
-    register: |ring, opcode, arg, nr| unsafe {
-        raw(libc::SYS_io_uring_register, [ring, opcode, arg, nr])
-    },
-    // SAFETY: the asker's own descriptor.
-    close: |ring| unsafe { raw(libc::SYS_close, [ring, 0, 0, 0]) },
-};
-
-/// A system call that answers as the kernel does.
-///
-/// # Safety
-/// What its arguments name is the caller's to be read and written.
-unsafe fn raw(nr: libc::c_long, a: [usize; 4]) -> isize {
-    // SAFETY: the caller's.
-    let ret = unsafe { libc::syscall(nr, a[0], a[1], a[2], a[3]) };
-    let errno = || io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOSYS);
-    if ret < 0 { -(errno() as isize) } else { ret as isize }
 }
 
 /// The same, of the engine that this program is linked with.

@@ -2,74 +2,36 @@
 //! operations, register calls. Learned from rings of one entry, not from the kernel's release:
 //! distributions bring newer parts to old releases, and policies take some away.
 
-use core::fmt;
-use core::str::FromStr;
-
-use crate::abi::{version, *};
+use crate::abi::version::Release;
+use crate::abi::*;
 use crate::errno::{Errno, Result, check};
 use crate::opdef::OPS;
+use crate::substitute::release;
 use crate::sys::sys;
 use crate::syscall::register::REGISTERS;
 
-/// How the kernel is asked.
-#[derive(Clone, Copy, Debug)]
-pub struct Calls {
+/// How the kernel is asked: tests have a kernel of their own.
+#[derive(Clone, Copy)]
+struct Calls {
     /// io_uring_setup(2): entries, parameters.
-    pub setup: fn(usize, usize) -> isize,
+    setup: fn(usize, usize) -> isize,
     /// io_uring_register(2): ring, opcode, argument, count.
-    pub register: fn(usize, usize, usize, usize) -> isize,
-    /// close(2), of the ring.
-    pub close: fn(usize) -> isize,
+    register: fn(usize, usize, usize, usize) -> isize,
 }
 
-/// A release of Linux: version and patch level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version(u32, u32);
-
-/// The first release with rings.
-const FIRST: Version = Version(5, 1);
-/// The newest whose rings are known here.
-pub const NEWEST: Version = Version(7, 2);
-
-impl Version {
-    /// The one whose ABI is played.
-    pub fn played() -> Version {
-        let (major, minor) = version::played().release;
-        Version(major.into(), minor.into())
-    }
-}
-
-impl FromStr for Version {
-    type Err = String;
-
-    fn from_str(text: &str) -> core::result::Result<Version, String> {
-        let parse = || {
-            let (major, minor) = text.split_once('.')?;
-            Some(Version(major.parse().ok()?, minor.parse().ok()?))
-        };
-        match parse() {
-            Some(v) if (FIRST..=NEWEST).contains(&v) => Ok(v),
-            Some(_) => Err(format!("known are the releases from {FIRST} to {NEWEST}")),
-            None => Err(format!("a release of Linux is wanted, as {NEWEST}")),
-        }
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0, self.1)
-    }
-}
+const KERNELS: Calls = Calls {
+    setup: |entries, params| sys!(__NR_io_uring_setup, entries, params),
+    register: |ring, opcode, arg, nr| sys!(__NR_io_uring_register, ring, opcode, arg, nr),
+};
 
 /// A row of the tables of this crate, which a test reads.
-fn since(text: &str) -> Version {
-    text.parse().unwrap_or(NEWEST)
+fn since(text: &str) -> Release {
+    text.parse().unwrap_or(Release::NEWEST)
 }
 
 /// Is a row of the tables of this crate newer than the running kernel calls itself?
 pub fn newer_than_kernel(row: &str) -> bool {
-    let (major, minor) = crate::substitute::release();
-    since(row) > Version(major, minor)
+    since(row) > release()
 }
 
 /// The names of the features that setup tells, in bit order, and the release that brought each.
@@ -111,7 +73,11 @@ const fn companions(flag: u32) -> u32 {
 
 /// Which of these set-up flags the kernel does not know: each is asked for by itself, and EINVAL
 /// says so.
-pub fn setup_flags(calls: Calls, asked: u32) -> u32 {
+pub fn setup_flags(asked: u32) -> u32 {
+    lacking_flags(KERNELS, asked)
+}
+
+fn lacking_flags(calls: Calls, asked: u32) -> u32 {
     let bits = (0..SETUP_SINCE.len()).map(|bit| 1 << bit);
     let asked = bits.filter(|flag| asked & !OLD & flag != 0);
     asked.filter(|flag| lacks_flag(calls, *flag)).fold(0, |all, flag| all | flag)
@@ -122,7 +88,7 @@ fn lacks_flag(calls: Calls, flag: u32) -> bool {
         // Of the same release; a ring without a descriptor would leave its mark in the task.
         IORING_SETUP_REGISTERED_FD_ONLY => lacks_flag(calls, IORING_SETUP_NO_MMAP),
         IORING_SETUP_NO_MMAP => in_memory(calls) == Err(Errno::EINVAL),
-        _ => ring(calls, &mut with(flag | companions(flag))) == Err(Errno::EINVAL),
+        _ => try_ring(calls, &mut with(flag | companions(flag))) == Err(Errno::EINVAL),
     }
 }
 
@@ -130,11 +96,14 @@ fn with(flags: u32) -> io_uring_params {
     io_uring_params { flags, ..io_uring_params::default() }
 }
 
-/// Makes a ring of one entry, and closes it.
-fn ring(calls: Calls, params: &mut io_uring_params) -> Result<()> {
-    let fd = check((calls.setup)(1, core::ptr::from_mut(params).expose_provenance()))?;
-    (calls.close)(fd);
-    Ok(())
+/// Makes a ring of one entry.
+fn make_ring(calls: Calls, params: &mut io_uring_params) -> Result<usize> {
+    check((calls.setup)(1, core::ptr::from_mut(params).expose_provenance()))
+}
+
+/// Makes one, and closes it.
+fn try_ring(calls: Calls, params: &mut io_uring_params) -> Result<()> {
+    make_ring(calls, params).map(|fd| _ = sys!(__NR_close, fd))
 }
 
 /// A ring in memory of ours.
@@ -146,7 +115,7 @@ fn in_memory(calls: Calls) -> Result<()> {
     let mut params = with(IORING_SETUP_NO_MMAP);
     params.cq_off.user_addr = at as u64;
     params.sq_off.user_addr = (at + PAGE) as u64;
-    let made = ring(calls, &mut params);
+    let made = try_ring(calls, &mut params);
     sys!(__NR_munmap, at, 2 * PAGE);
     made
 }
@@ -195,28 +164,29 @@ pub struct Lacking {
 }
 
 impl Lacking {
-    /// Asks the kernel for all that `version` has.
+    /// Asks the kernel for all that `release` has.
     ///
     /// # Errors
     /// Why it gives no ring.
-    pub fn of(version: Version, calls: Calls) -> Result<Lacking> {
-        let has = |text: &str| since(text) <= version;
+    pub fn of(release: Release) -> Result<Lacking> {
+        Lacking::ask(release, KERNELS)
+    }
+
+    fn ask(release: Release, calls: Calls) -> Result<Lacking> {
+        let has = |text: &str| since(text) <= release;
         let bits = |known: &mut dyn Iterator<Item = bool>| {
             known.enumerate().fold(0u128, |all, (bit, has)| all | u128::from(has) << bit)
         };
         let setup = bits(&mut SETUP_SINCE.iter().map(|s| has(s))) as u32;
-        let setup = setup_flags(calls, setup);
+        let setup = lacking_flags(calls, setup);
         let features = bits(&mut FEATURES.iter().map(|(_, s)| has(s))) as u32;
         let ops = bits(&mut OPS.iter().map(|op| has(op.since) && op.supported()));
         // Some calls are for rings of that kind only.
         let defers = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
         let mut params = with(defers);
-        let make = |params: &mut io_uring_params| {
-            check((calls.setup)(1, core::ptr::from_mut(params).expose_provenance()))
-        };
-        let fd = make(&mut params).or_else(|_| {
+        let fd = make_ring(calls, &mut params).or_else(|_| {
             params = with(0);
-            make(&mut params)
+            make_ring(calls, &mut params)
         })?;
         let has_call = |opcode: u32| has(REGISTERS[opcode as usize].since);
         let answer = |(opcode, arg, nr)| (calls.register)(fd, opcode as usize, arg, nr);
@@ -226,7 +196,7 @@ impl Lacking {
         let registers =
             REGISTER_CALLS.iter().filter(unknown).fold(0, |all, call| all | 1 << call.0);
         let known = probed(calls, fd);
-        (calls.close)(fd);
+        sys!(__NR_close, fd);
         Ok(Lacking { setup, features: features & !params.features, ops: ops & !known, registers })
     }
 
@@ -264,47 +234,37 @@ fn probed(calls: Calls, fd: usize) -> u128 {
 mod tests {
     use super::*;
 
-    const KERNELS: Calls = Calls {
-        setup: |entries, params| sys!(__NR_io_uring_setup, entries, params),
-        register: |ring, opcode, arg, nr| sys!(__NR_io_uring_register, ring, opcode, arg, nr),
-        close: |ring| sys!(__NR_close, ring),
-    };
-
     #[test]
     fn releases() {
-        assert_eq!("6.1".parse(), Ok(Version(6, 1)));
-        assert!(Version(5, 19) < Version(6, 1));
+        assert_eq!("6.1".parse(), Ok(Release(6, 1)));
+        assert!(Release(5, 19) < Release(6, 1));
         for bad in ["6", "6.x", "5.0", "9.1", "6.1.2", ""] {
-            assert!(bad.parse::<Version>().is_err(), "{bad}");
+            assert!(bad.parse::<Release>().is_err(), "{bad}");
         }
         let rows = SETUP_SINCE.iter().chain(FEATURES.iter().map(|(_, s)| s));
         let rows = rows.copied().chain(OPS.iter().map(|op| op.since));
         for row in rows.chain(REGISTERS.iter().map(|r| r.since)) {
-            assert!(row.parse::<Version>().is_ok(), "{row}");
+            assert!(row.parse::<Release>().is_ok(), "{row}");
         }
     }
 
     /// The rows of the running kernel's release and older ones: none is missed.
     #[test]
     fn this_kernel_has_what_its_release_has() {
-        let name = rustix::system::uname();
-        let release = name.release().to_string_lossy();
-        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-        let mut number = || numbers.next().and_then(|n| n.parse().ok()).unwrap_or(0);
-        let version = Version(number(), number()).min(NEWEST);
-        let Ok(lacking) = Lacking::of(version, KERNELS) else { return };
-        assert_eq!(lacking.names(), [] as [String; 0], "Linux {version}");
+        let release = release().min(Release::NEWEST);
+        let Ok(lacking) = Lacking::of(release) else { return };
+        assert_eq!(lacking.names(), [] as [String; 0], "Linux {release}");
     }
 
     #[test]
     fn a_call_that_nobody_knows_is_lacking() {
         let nothing = Calls { register: |_, _, _, _| Errno::EINVAL.res() as isize, ..KERNELS };
-        let Ok(lacking) = Lacking::of(Version(6, 18), nothing) else { return };
+        let Ok(lacking) = Lacking::ask(Release(6, 18), nothing) else { return };
         let calls = REGISTER_CALLS
             .iter()
-            .filter(|c| since(REGISTERS[c.0 as usize].since) <= Version(6, 18));
+            .filter(|c| since(REGISTERS[c.0 as usize].since) <= Release(6, 18));
         assert_eq!(lacking.registers.count_ones() as usize, calls.count());
-        let there = OPS.iter().filter(|op| op.supported() && since(op.since) <= Version(6, 18));
+        let there = OPS.iter().filter(|op| op.supported() && since(op.since) <= Release(6, 18));
         assert_eq!(lacking.ops.count_ones() as usize, there.count());
         assert!(lacking.names().iter().any(|n| n == "REGISTER_PBUF_RING"));
     }

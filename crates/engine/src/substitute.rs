@@ -8,6 +8,7 @@ use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, StatFs};
 use rustix::process::{Pid, PidfdFlags};
 
+use crate::abi::version::Release;
 use crate::errno::{Errno, Result, check};
 use crate::ops::rw::RWF_NOWAIT;
 use crate::refused;
@@ -94,27 +95,27 @@ pub fn epoll_wait(
 const CURRENT: u64 = u64::MAX;
 
 /// The release that the kernel calls itself by: version and patch level.
-pub fn release() -> (u32, u32) {
-    static RELEASE: OnceLock<(u32, u32)> = OnceLock::new();
+pub fn release() -> Release {
+    static RELEASE: OnceLock<Release> = OnceLock::new();
     *RELEASE.get_or_init(|| {
         let name = rustix::system::uname();
         let mut numbers = name.release().to_bytes().split(|b| !b.is_ascii_digit());
-        let mut number = || core::str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
-        (number().unwrap_or(0), number().unwrap_or(0))
+        let mut number = || core::str::from_utf8(numbers.next()?).ok()?.parse().ok();
+        Release(number().unwrap_or(0), number().unwrap_or(0))
     })
 }
 
 /// May this kernel ignore `RWF_NOWAIT` on pipes and eventfds, and wait? gVisor does, which names
 /// itself an old Linux; to try it would mean to wait. A Linux as old refuses the flag there.
 fn ignores_nowait() -> bool {
-    release() < (5, 8)
+    release() < Release(5, 8)
 }
 
 /// Did a read with `RWF_NOWAIT` answer 0 where the file does not end? Linux 5.9 and 5.10 do so now
 /// and then for what is not in the page cache yet (`generic_file_buffered_read`; preadv2(2), BUGS).
 fn ends_early(fd: i32, off: u64) -> bool {
     let position = |fd| rustix::fs::tell(fd).unwrap_or(0);
-    release() < (5, 11)
+    release() < Release(5, 11)
         && sys::borrow(fd).is_some_and(|fd| {
             let at = if off == CURRENT { position(fd) } else { off };
             // What has no size, as a block device, may go on, too.
@@ -130,7 +131,7 @@ fn is_file(fd: i32) -> bool {
 /// newer ones write what is there (`generic_perform_write`).
 fn refuses_half_mapped(fd: i32) -> bool {
     let cached = |flags: OFlags| !flags.contains(OFlags::DIRECT);
-    release() < (5, 16) && is_file(fd) && sys::file_flags(fd).is_some_and(cached)
+    release() < Release(5, 16) && is_file(fd) && sys::file_flags(fd).is_some_and(cached)
 }
 
 /// Writes as much of these parts as can be read from the start.

@@ -30,8 +30,7 @@
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
-use softring_engine::abi::version;
-use softring_engine::lacks::Version;
+use softring_engine::abi::version::{self, Release};
 use softring_engine::transport::model::{self, parse};
 use std::sync::OnceLock;
 
@@ -69,7 +68,7 @@ static DOOR: AtomicU8 = AtomicU8::new(Door::Auto as u8);
 static QUIET: AtomicU8 = AtomicU8::new(0);
 static REPORT: AtomicU8 = AtomicU8::new(0);
 static AIO_HIPRI: AtomicU8 = AtomicU8::new(0);
-static AT_LEAST: OnceLock<Option<Version>> = OnceLock::new();
+static AT_LEAST: OnceLock<Option<Release>> = OnceLock::new();
 static NOTICE: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
 // Relaxed throughout: written by the constructor, before any thread that reads.
@@ -83,7 +82,7 @@ pub fn engine() -> Engine {
 }
 
 /// The release whose rings the kernel's must match.
-pub fn at_least() -> Option<Version> {
+pub fn at_least() -> Option<Release> {
     *AT_LEAST.get()?
 }
 
@@ -130,7 +129,7 @@ pub fn read() {
     QUIET.store(flag(c"SOFTRING_QUIET"), Ordering::Relaxed);
     let names = [("auto", 0), ("user", Engine::User as u8), ("kernel", Engine::Kernel as u8)];
     ENGINE.store(choice(c"SOFTRING_ENGINE", &names), Ordering::Relaxed);
-    let _ = AT_LEAST.set(version(c"SOFTRING_AT_LEAST"));
+    let _ = AT_LEAST.set(release(c"SOFTRING_AT_LEAST"));
     let names = [
         ("auto", 0),
         ("patch", Door::Patch as u8),
@@ -154,7 +153,7 @@ pub fn read() {
     let names = if version::DEFAULT == 0 { [first, newest] } else { [newest, first] };
     let chosen = choice(c"SOFTRING_ABI", &[(names[0], 0), (names[1], 1)]);
     version::play(chosen ^ version::DEFAULT);
-    if chosen == 0 && at_least().is_some_and(|v| v > Version::played()) {
+    if chosen == 0 && at_least().is_some_and(|v| v > version::played().release) {
         version::play(version::NEWEST);
     }
     read_models();
@@ -240,7 +239,7 @@ fn flag(name: &CStr) -> u8 {
     value(name).is_some_and(|v| !v.is_empty() && v.to_bytes() != b"0").into()
 }
 
-fn version(name: &CStr) -> Option<Version> {
+fn release(name: &CStr) -> Option<Release> {
     let text = value(name).filter(|v| !v.is_empty())?.to_string_lossy();
     let bad = |e| crate::notice::say(&format!("{}={text}: {e}", name.to_string_lossy()));
     text.parse().map_err(bad).ok()

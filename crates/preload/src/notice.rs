@@ -64,8 +64,7 @@ pub fn engine_runs(why: Why) {
 }
 
 fn release() -> String {
-    let (major, minor) = softring_engine::substitute::release();
-    format!("Linux {major}.{minor}")
+    format!("Linux {}", softring_engine::substitute::release())
 }
 
 /// The first of many names, and how many there are.

@@ -5,29 +5,15 @@
 //! One that is a hint many programs ask again without, and do well on the kernel's ring: they keep
 //! its EINVAL, and a line says what to do if they stop for it. NO_SQARRAY is such a hint of
 //! liburing's own, for every ring: nothing is said of it.
-#![allow(unsafe_code)]
 
-use crate::raw::raw;
 use crate::{config, notice};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use softring_engine::abi::{version, *};
-use softring_engine::lacks::{self, Calls, Lacking};
+use softring_engine::lacks::{self, Lacking};
 use softring_engine::syscall::register::REGISTERS;
 use softring_engine::user;
 use std::sync::OnceLock;
-
-/// The kernel's own calls.
-const KERNELS: Calls = Calls {
-    // SAFETY: the parameters are the asker's, which live on.
-    setup: |entries, params| unsafe { raw!(libc::SYS_io_uring_setup, entries, params) },
-    // SAFETY: a ring of the asker's; the argument is its memory, or none.
-    register: |ring, opcode, arg, nr| unsafe {
-        raw!(libc::SYS_io_uring_register, ring, opcode, arg, nr)
-    },
-    // SAFETY: the asker's own descriptor.
-    close: |ring| unsafe { raw!(libc::SYS_close, ring) },
-};
 
 /// What a program cannot ask again without.
 const SHAPE: u32 = IORING_SETUP_SQE128
@@ -43,7 +29,7 @@ const SHAPE: u32 = IORING_SETUP_SQE128
 pub fn lacking() -> Option<&'static [String]> {
     static NAMES: OnceLock<Option<Vec<String>>> = OnceLock::new();
     let learn = || {
-        let lacking = Lacking::of(config::at_least()?, KERNELS).ok()?;
+        let lacking = Lacking::of(config::at_least()?).ok()?;
         (!lacking.is_empty()).then(|| lacking.names())
     };
     NAMES.get_or_init(learn).as_deref()
@@ -76,7 +62,7 @@ fn lacking_flags(flags: u32) -> u32 {
     // Two that ask at once find the same; what was asked is told after what is lacking.
     let new = flags & !ASKED.load(core::sync::atomic::Ordering::Acquire);
     if new != 0 {
-        LACKING.fetch_or(lacks::setup_flags(KERNELS, new), Relaxed);
+        LACKING.fetch_or(lacks::setup_flags(new), Relaxed);
         ASKED.fetch_or(new, core::sync::atomic::Ordering::Release);
     }
     flags & LACKING.load(Relaxed)

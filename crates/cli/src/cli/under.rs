@@ -3,7 +3,7 @@
 use super::name_of;
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use serde::Serialize;
-use softring_engine::lacks::Version;
+use softring_engine::abi::version::Release;
 use std::ffi::OsString;
 
 /// Whose rings the program gets.
@@ -60,7 +60,7 @@ pub struct UnderArgs {
     /// The kernel's rings only if they have all that those of this release of Linux have: its
     /// operations, set-up flags, features and register calls; else softring's
     #[arg(long, value_name = "RELEASE")]
-    pub at_least: Option<Version>,
+    pub at_least: Option<Release>,
     /// How the program's system calls reach softring
     #[arg(long, value_enum, default_value_t = Door::Auto, value_name = "DOOR")]
     pub door: Door,

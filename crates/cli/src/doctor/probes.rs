@@ -7,9 +7,11 @@ use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 use softring_engine::abi::io_uring_params;
-use softring_engine::lacks::{Lacking, Version};
+use softring_engine::abi::version::{self, Release};
+use softring_engine::lacks::Lacking;
 use softring_engine::transport::poll_queues;
 use softring_engine::{refused, substitute};
+use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -124,21 +126,19 @@ fn ring_kind(ring: &OwnedFd) -> String {
 
 pub fn kernel() -> Finding {
     let name = rustix::system::uname();
-    let release = name.release().to_string_lossy();
-    let mut numbers = release.split(['.', '-']).map_while(|n| n.parse::<u32>().ok());
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    let state = match version {
-        (0, _) => State::Unknown,
-        v if v < (5, 1) => State::Denied,
-        v if v < (5, 19) => State::Less,
+    let state = match substitute::release() {
+        Release(0, _) => State::Unknown,
+        release if release < Release::FIRST => State::Denied,
+        release if release < Release(5, 19) => State::Less,
         _ => State::Ok,
     };
-    Finding::new(state, format!("{} {release}", name.machine().to_string_lossy()))
+    let [machine, release] = [name.machine(), name.release()].map(CStr::to_string_lossy);
+    Finding::new(state, format!("{machine} {release}"))
 }
 
 /// What the kernel's rings lack of softring's.
 pub fn lacking() -> Finding {
-    match Lacking::of(Version::played(), sys::KERNELS_RINGS) {
+    match Lacking::of(version::played().release) {
         Err(_) => Finding::new(State::Unknown, "the kernel gives no ring to ask"),
         Ok(lacking) if lacking.is_empty() => Finding::new(State::Ok, "nothing"),
         Ok(lacking) => Finding::new(State::Less, lacking.names().join(", ")),

@@ -10,7 +10,7 @@ mod target;
 use crate::cli::{Engine, RunArgs, UnderArgs, name_of};
 use crate::{deny, fail, out, sys};
 use anyhow::Context;
-use softring_engine::lacks::Version;
+use softring_engine::abi::version::Release;
 use softring_engine::transport::model::parse;
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
@@ -108,7 +108,7 @@ fn engine(under: &UnderArgs) -> Engine {
 }
 
 /// The release whose rings the kernel's must match.
-fn at_least(under: &UnderArgs) -> anyhow::Result<Option<Version>> {
+fn at_least(under: &UnderArgs) -> anyhow::Result<Option<Release>> {
     if under.at_least.is_some() && under.engine != Engine::Auto {
         let hint = "leave --engine out: it says whose rings the program gets in any case";
         return Err(fail::usage("--at-least chooses between the kernel's rings and ours", hint));

@@ -1,10 +1,43 @@
 //! The kernel whose ABI is played, and **the table of what later kernels changed**. Linux 6.18 is
 //! the first that can be played, so that a machine's own kernel of that version can judge.
 
+use core::fmt;
+use core::str::FromStr;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// A kernel's release: `(7, 2)` is Linux 7.2.
-pub type Release = (u8, u8);
+/// A kernel's release: version and patch level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release(pub u8, pub u8);
+
+impl Release {
+    /// The first with rings.
+    pub const FIRST: Release = Release(5, 1);
+    /// The newest whose rings are known here.
+    pub const NEWEST: Release = VERSIONS[NEWEST as usize].release;
+}
+
+impl FromStr for Release {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Release, String> {
+        let parse = || {
+            let (major, minor) = text.split_once('.')?;
+            Some(Release(major.parse().ok()?, minor.parse().ok()?))
+        };
+        let (first, newest) = (Release::FIRST, Release::NEWEST);
+        match parse() {
+            Some(release) if (first..=newest).contains(&release) => Ok(release),
+            Some(_) => Err(format!("known are the releases from {first} to {newest}")),
+            None => Err(format!("a release of Linux is wanted, as {newest}")),
+        }
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
 
 /// A kernel that can be played, and how far its numbers go.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,7 +57,7 @@ pub struct Version {
 pub static VERSIONS: [Version; 2] = [
     Version {
         name: "6.18",
-        release: (6, 18),
+        release: Release(6, 18),
         ops: 63,
         registers: 36,
         setup_flags: (1 << 19) - 1,
@@ -32,7 +65,7 @@ pub static VERSIONS: [Version; 2] = [
     },
     Version {
         name: "7.2",
-        release: (7, 2),
+        release: Release(7, 2),
         ops: 65,
         registers: 38,
         setup_flags: (1 << 21) - 1,
@@ -74,21 +107,21 @@ macro_rules! changes {
 }
 
 changes! {
-    MixedSqes: (6, 19), "IORING_SETUP_SQE_MIXED, NOP128 and URING_CMD128";
-    SocketNames: (6, 19), "GETSOCKNAME, a command of sockets";
-    RewoundSq: (7, 0), "IORING_SETUP_SQ_REWIND: each submission starts at slot 0";
-    ImmediateTimes: (7, 1), "IORING_TIMEOUT_IMMEDIATE_ARG: the time stands in the SQE";
-    TaskRules: (7, 0), "restrictions and BPF filters of a task, for the rings that it makes, and \
-        filters of a ring";
-    Apart: (7, 0), "SQEs and register calls are restricted apart";
-    PlainBuffers: (7, 2), "SEND and RECV take registered buffers";
-    NotifData: (7, 2), "addr3 of SEND_ZC and SENDMSG_ZC is the notification's user_data";
-    MinLeft: (7, 2), "min_left of incremental buffer rings";
-    CheckedFields: (7, 2), "UNLINKAT checks addr3 and the word behind it; RECV finds out at once \
-        that its file is no socket; MSG_RING passes a wide CQE to wide rings only; commands of \
-        files that are not polled run on polled rings";
-    Queries: (7, 2), "there are queries of zero-copy receive, of its events and of the ring's \
-        header; one with room for more than a page is E2BIG";
+    MixedSqes: Release(6, 19), "IORING_SETUP_SQE_MIXED, NOP128 and URING_CMD128";
+    SocketNames: Release(6, 19), "GETSOCKNAME, a command of sockets";
+    RewoundSq: Release(7, 0), "IORING_SETUP_SQ_REWIND: each submission starts at slot 0";
+    ImmediateTimes: Release(7, 1), "IORING_TIMEOUT_IMMEDIATE_ARG: the time stands in the SQE";
+    TaskRules: Release(7, 0), "restrictions and BPF filters of a task, for the rings that it \
+        makes, and filters of a ring";
+    Apart: Release(7, 0), "SQEs and register calls are restricted apart";
+    PlainBuffers: Release(7, 2), "SEND and RECV take registered buffers";
+    NotifData: Release(7, 2), "addr3 of SEND_ZC and SENDMSG_ZC is the notification's user_data";
+    MinLeft: Release(7, 2), "min_left of incremental buffer rings";
+    CheckedFields: Release(7, 2), "UNLINKAT checks addr3 and the word behind it; RECV finds out \
+        at once that its file is no socket; MSG_RING passes a wide CQE to wide rings only; \
+        commands of files that are not polled run on polled rings";
+    Queries: Release(7, 2), "there are queries of zero-copy receive, of its events and of the \
+        ring's header; one with room for more than a page is E2BIG";
 }
 
 /// Has the kernel that is played this change?

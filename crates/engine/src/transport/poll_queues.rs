@@ -4,6 +4,7 @@
 //! when the ring is in use, and no setup refuses it. A disk gets its queues when its driver is
 //! loaded (`nvme.poll_queues=N`), so most have none.
 
+use crate::abi::version::Release;
 use std::fs;
 use std::path::Path;
 
@@ -32,7 +33,7 @@ pub fn nothing_polls() -> bool {
 
 /// Does the kernel refuse to poll every disk here? Before Linux 6.11 it does polled I/O on any.
 pub fn refuses() -> bool {
-    crate::substitute::release() >= (6, 11) && nothing_polls()
+    crate::substitute::release() >= Release(6, 11) && nothing_polls()
 }
 
 fn none_polls(disks: &[(String, bool)]) -> bool {
