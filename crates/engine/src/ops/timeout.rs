@@ -53,10 +53,7 @@ fn prep_common(ctx: &mut Ctx, req: &mut Req, link: bool) -> Result<()> {
     if multi && flags & IORING_TIMEOUT_ABS != 0 {
         return Err(Errno::EINVAL);
     }
-    let period = match flags & IORING_TIMEOUT_IMMEDIATE_ARG {
-        0 => crate::time::to_ns(ctx.read_timespec(sqe.addr)?)?,
-        _ => at_once(sqe.addr)?,
-    };
+    let period = time_given(flags, sqe.addr, |at| ctx.read_timespec(at))?;
     let (count, shots) = if multi { (0, off) } else { (off, 0) };
     let clock = clock_of(flags, flags & IORING_TIMEOUT_ABS != 0);
     req.wait = Wait::Timeout(Timer { clock, period, count, shots, ..Timer::default() });
@@ -68,9 +65,17 @@ fn immediate() -> u32 {
     if has(Change::ImmediateTimes) { IORING_TIMEOUT_IMMEDIATE_ARG } else { 0 }
 }
 
-/// That time, in nanoseconds.
-fn at_once(ns: u64) -> Result<u64> {
-    if ns.cast_signed() < 0 { Err(Errno::EINVAL) } else { Ok(ns) }
+/// A time in nanoseconds: this word itself, or what it points to.
+fn time_given(
+    flags: u32,
+    word: u64,
+    read: impl FnOnce(u64) -> Result<kernel_timespec>,
+) -> Result<u64> {
+    match flags & IORING_TIMEOUT_IMMEDIATE_ARG {
+        0 => crate::time::to_ns(read(word)?),
+        _ if word.cast_signed() < 0 => Err(Errno::EINVAL),
+        _ => Ok(word),
+    }
 }
 
 /// The clock that a timeout goes by: a relative one does not follow those who set CLOCK_REALTIME
@@ -182,10 +187,8 @@ pub fn remove_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if sqe.op_flags & !(UPDATES | IORING_TIMEOUT_ABS | immediate()) != 0 {
         return Err(Errno::EINVAL);
     }
-    let period = match sqe.op_flags & IORING_TIMEOUT_IMMEDIATE_ARG {
-        0 => crate::time::to_ns(ctx.unlocked(|| crate::user::read(sqe.off))?)?,
-        _ => at_once(sqe.off)?,
-    };
+    let read = |at| ctx.unlocked(|| crate::user::read(at));
+    let period = time_given(sqe.op_flags, sqe.off, read)?;
     req.wait = Wait::Timeout(Timer { period, ..Timer::default() });
     Ok(())
 }
