@@ -241,10 +241,9 @@ unsafe fn enter(a: &[usize; 6]) -> isize {
 
 unsafe fn register(a: &[usize; 6]) -> isize {
     let indexed = a[1] & USE_REGISTERED_RING != 0;
-    // SAFETY: the program's own call.
-    let kernel = || unsafe { raw!(libc::SYS_io_uring_register, a[0], a[1], a[2], a[3]) };
     let kernel = || {
-        let ret = kernel();
+        // SAFETY: the program's own call.
+        let ret = unsafe { raw!(libc::SYS_io_uring_register, a[0], a[1], a[2], a[3]) };
         if config::engine() == Engine::Auto {
             old::note_register(a[1] & !USE_REGISTERED_RING, a[2], ret);
         }

@@ -21,8 +21,6 @@ pub const IORING_SETUP_HYBRID_IOPOLL: u32 = 1 << 17;
 pub const IORING_SETUP_CQE_MIXED: u32 = 1 << 18;
 pub const IORING_SETUP_SQE_MIXED: u32 = 1 << 19;
 pub const IORING_SETUP_SQ_REWIND: u32 = 1 << 20;
-/// All setup flags of the newest kernel that can be played.
-pub const IORING_SETUP_ALL: u32 = (1 << 21) - 1;
 
 /// Setup flags with their bit's name, in bit order.
 pub const SETUP_NAMES: [&str; 21] = [

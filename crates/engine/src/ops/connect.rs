@@ -26,7 +26,7 @@ use crate::ops::zero;
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::sys::{self, sys};
 use crate::transport::kind::Kind;
-use crate::transport::socket::{is_internet, option};
+use crate::transport::socket::{POLLRDHUP, is_internet, option};
 
 const F_SETFL: i32 = 4;
 const SOL_SOCKET: u32 = 1;
@@ -36,7 +36,6 @@ const SO_ACCEPTCONN: u32 = 30;
 const AF_UNIX: i32 = 1;
 const SOCK_DGRAM: u32 = 2;
 const POLLERR: i16 = 8;
-const POLLRDHUP: i16 = 0x2000;
 /// The wait that is left to an ACCEPT that was beaten to its connection, in s and µs: nothing that
 /// a program would ask for.
 const MOMENT: [i64; 2] = [0, 13_000];

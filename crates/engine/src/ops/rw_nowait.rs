@@ -12,7 +12,7 @@ use crate::ops::rw::{
     RWF_ATOMIC, RWF_DONTCACHE, RWF_NOAPPEND, RWF_NOWAIT, finish, first_of, total, transfer_by,
     writes,
 };
-use crate::ops::{iov::skip, rw_hot};
+use crate::ops::{iov::skip, net::MSG_DONTWAIT, rw_hot};
 use crate::req::request::{Call, Keep};
 use crate::req::route::kind_of;
 use crate::rsrc::eventfd::is_eventfd;
@@ -196,7 +196,6 @@ fn moved_now(call: &mut Call, moved: Result<usize>) -> Outcome {
 
 /// The same of a socket: kernels before 6.4 know no `RWF_NOWAIT` there, and all know MSG_DONTWAIT.
 fn by_message(call: &mut Call) -> Outcome {
-    const MSG_DONTWAIT: u32 = 0x40;
     let (sqe, done) = (&call.sqe, call.done);
     let parts = match &call.keep {
         Keep::Iov(iov) => skip(iov, done),

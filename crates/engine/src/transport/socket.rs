@@ -27,7 +27,7 @@ const TCP_INFO: u32 = 11;
 /// TCP_ESTABLISHED, and the states of who has ended its own direction alone.
 const OPEN: [u8; 3] = [1, 4, 5];
 const CLOSED: u8 = 7;
-const POLLRDHUP: i16 = 0x2000;
+pub const POLLRDHUP: i16 = 0x2000;
 
 /// Has the peer of a TCP socket not ended its direction (`SOCK_DONE`)? A connection that was
 /// refused has no peer that could have.

@@ -9,6 +9,7 @@ use crate::abi::version::played;
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
+use crate::ops::open_how::{How, O_PATH};
 use crate::req::request::{Keep, Req, ReqFlags};
 use crate::user;
 use program::{DATA, Program};
@@ -107,7 +108,6 @@ impl Filters {
 
 /// `BPF_MAXINSNS`.
 const MAX_INSNS: u32 = 4096;
-const O_PATH: u64 = 0o10_000_000;
 /// Which a program of 64 bits always means.
 const O_LARGEFILE: u64 = 0o100_000;
 const AF_INET: u16 = 2;
@@ -142,7 +142,7 @@ fn data(req: &Req) -> [u8; DATA] {
         }
         (IORING_OP_OPENAT | IORING_OP_OPENAT2, Keep::PathBytes(_, how)) if how.len() == 24 => {
             data[PDU..].copy_from_slice(how);
-            let flags = how[..8].try_into().map_or(0, u64::from_ne_bytes);
+            let flags = How::of_bytes(how).flags;
             let large = if flags & O_PATH == 0 { O_LARGEFILE } else { 0 };
             data[PDU..PDU + 8].copy_from_slice(&(flags | large).to_ne_bytes());
         }
