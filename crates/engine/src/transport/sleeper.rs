@@ -98,24 +98,24 @@ pub enum Job {
 
 /// How a sleeper sleeps while idle, which is how it will sleep at the program's futex.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Bed {
+pub(super) enum Shape {
     One { private: bool, mask: u32 },
     Many(Box<[bool]>),
 }
 
-impl Bed {
-    fn of(job: &Job) -> Bed {
+impl Shape {
+    fn of(job: &Job) -> Shape {
         match job {
-            Job::Futex(f, mask) => Bed::One { private: f.private, mask: *mask },
-            Job::AnyOf(all) => Bed::Many(all.iter().map(|f| f.private).collect()),
-            Job::OneOf(each, i) => Bed::One { private: each.futex(*i).private, mask: ANY },
-            Job::Child(_) => Bed::One { private: true, mask: ANY },
+            Job::Futex(f, mask) => Shape::One { private: f.private, mask: *mask },
+            Job::AnyOf(all) => Shape::Many(all.iter().map(|f| f.private).collect()),
+            Job::OneOf(each, i) => Shape::One { private: each.futex(*i).private, mask: ANY },
+            Job::Child(_) => Shape::One { private: true, mask: ANY },
         }
     }
 
     /// Will another request want to sleep so?
     fn is_common(&self) -> bool {
-        matches!(self, Bed::One { mask: ANY, .. })
+        matches!(self, Shape::One { mask: ANY, .. })
     }
 }
 
@@ -169,7 +169,7 @@ impl Futex {
 /// One thread that waits.
 #[derive(Debug)]
 pub struct Sleeper {
-    bed: Bed,
+    shape: Shape,
     /// One for each futex.
     words: Box<[AtomicU32]>,
     tid: AtomicI32,
@@ -209,7 +209,7 @@ impl Sleepers {
             Job::AnyOf(all) if !has_waitv() => return self.ask_each(ring, id, all),
             job => job,
         };
-        let w = self.one_for(ring, Bed::of(&job))?;
+        let w = self.one_for(ring, Shape::of(&job))?;
         w.give(id, job.clone());
         let placed = match &job {
             Job::Child(_) | Job::OneOf(..) => {
@@ -231,10 +231,10 @@ impl Sleepers {
     }
 
     /// An idle sleeper, or a new one.
-    pub(super) fn one_for(&mut self, ring: &Weak<Ring>, bed: Bed) -> Result<Arc<Sleeper>> {
-        match self.0.iter().rposition(|w| w.bed == bed) {
+    pub(super) fn one_for(&mut self, ring: &Weak<Ring>, shape: Shape) -> Result<Arc<Sleeper>> {
+        match self.0.iter().rposition(|w| w.shape == shape) {
             Some(at) => Ok(self.0.remove(at)),
-            None => Sleeper::start(ring, bed),
+            None => Sleeper::start(ring, shape),
         }
     }
 
@@ -253,7 +253,7 @@ impl Sleepers {
 
     /// A sleeper is free again.
     pub fn idle(&mut self, w: Arc<Sleeper>) {
-        if !w.bed.is_common() {
+        if !w.shape.is_common() {
             return;
         }
         *w.job() = None;
@@ -266,10 +266,10 @@ impl Sleepers {
 }
 
 impl Sleeper {
-    fn start(ring: &Weak<Ring>, bed: Bed) -> Result<Arc<Sleeper>> {
-        let n = if let Bed::Many(all) = &bed { all.len() } else { 1 };
+    fn start(ring: &Weak<Ring>, shape: Shape) -> Result<Arc<Sleeper>> {
+        let n = if let Shape::Many(all) = &shape { all.len() } else { 1 };
         let w = Arc::new(Sleeper {
-            bed,
+            shape,
             words: (0..n).map(|_| AtomicU32::new(IDLE)).collect(),
             tid: AtomicI32::new(0),
             state: AtomicU32::new(BUSY),
@@ -395,7 +395,7 @@ impl Sleeper {
             if woken.is_none() {
                 self.words.iter().for_each(|w| w.store(IDLE, SeqCst));
             }
-            let leave = self.leave.load(SeqCst) || !self.bed.is_common();
+            let leave = self.leave.load(SeqCst) || !self.shape.is_common();
             self.state.store(if woken.is_some() { WOKEN } else { BACK }, SeqCst);
             // Who takes it back says so first, then looks at the state.
             if self.stop.load(SeqCst) {
@@ -415,7 +415,7 @@ impl Sleeper {
             let at = self.flag().load(SeqCst);
             let slept = match at {
                 _ if self.leave.load(SeqCst) => return None,
-                IDLE => self.sleep_in_bed(),
+                IDLE => self.sleep_idle(),
                 PLACED => self.sleep_there(),
                 _ => self.watch_children(),
             };
@@ -441,11 +441,11 @@ impl Sleeper {
     }
 
     /// Sleeps on its own words; of several, on those that are not placed.
-    fn sleep_in_bed(&self) -> Result<usize> {
+    fn sleep_idle(&self) -> Result<usize> {
         let own = |i: usize, private| on(&self.words[i], IDLE, private);
-        match &self.bed {
-            Bed::One { private, mask } => own(0, *private).sleep(*mask),
-            Bed::Many(all) => {
+        match &self.shape {
+            Shape::One { private, mask } => own(0, *private).sleep(*mask),
+            Shape::Many(all) => {
                 let job = self.job();
                 let there = match &*job {
                     Some((_, Job::AnyOf(there))) => &**there,

@@ -21,7 +21,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use super::sleeper::{ANY, Bed, Futex, Job, Sleeper, Sleepers};
+use super::sleeper::{ANY, Futex, Job, Shape, Sleeper, Sleepers};
 use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
 use crate::req::slab::ReqId;
@@ -75,8 +75,8 @@ impl Sleepers {
         let each = Arc::new(Each { all, sleepers: Mutex::default(), leader, claimed });
         let mut asked = Ok(());
         for (i, f) in each.all.iter().enumerate() {
-            let bed = Bed::One { private: f.private, mask: ANY };
-            asked = self.one_for(ring, bed).and_then(|w| {
+            let shape = Shape::One { private: f.private, mask: ANY };
+            asked = self.one_for(ring, shape).and_then(|w| {
                 each.add(&w);
                 w.give(id, Job::OneOf(each.clone(), i));
                 w.place(core::slice::from_ref(f))
