@@ -468,6 +468,13 @@ pub fn own_users() -> i32 {
     if unsafe { libc::unshare(libc::CLONE_NEWUSER) } == 0 { 0 } else { errno() }
 }
 
+/// unshare(2) of the time namespace: of children from now on.
+pub fn unshare_time() -> std::io::Result<()> {
+    const CLONE_NEWTIME: i32 = 0x80;
+    // SAFETY: a number only.
+    checked(unsafe { libc::unshare(CLONE_NEWTIME) })
+}
+
 /// As [`spawn_child`], of a child that is the first process of a pid namespace of its own.
 pub fn spawn_in_namespace(f: impl FnOnce() -> i32) -> std::io::Result<i32> {
     let own = std::fs::File::open("/proc/self/ns/pid")?;

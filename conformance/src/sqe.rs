@@ -99,6 +99,13 @@ pub fn addr_mut<T: ?Sized>(v: &mut T) -> usize {
     std::ptr::from_mut(v).cast::<u8>().expose_provenance()
 }
 
+/// The point in time that is so many milliseconds from now.
+pub fn in_millis(clock: rustix::time::ClockId, millis: i64) -> kernel_timespec {
+    let now = rustix::time::clock_gettime(clock);
+    let nsec = now.tv_nsec + millis * 1_000_000;
+    kernel_timespec { tv_sec: now.tv_sec + nsec / 1_000_000_000, tv_nsec: nsec % 1_000_000_000 }
+}
+
 /// A time span.
 pub const fn millis(ms: i64) -> kernel_timespec {
     kernel_timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 }

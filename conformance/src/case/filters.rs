@@ -1,7 +1,9 @@
 //! BPF filters of a ring, and of a task for the rings that it makes.
 
 use super::prelude::*;
-use super::rules::{ALLOW, CALL, DENY, RESTRICT, add, allow, call, insn, lay, of, ret, task_of};
+use super::rules::{
+    ALLOW, CALL, DENY, RESTRICT, add, allow, call, insn, lay, of, ret, task_of, word_is,
+};
 use crate::rights;
 use crate::ring::Map;
 use libc::EMSGSIZE;
@@ -17,11 +19,6 @@ pub const CASES: &[Case] = &[
     newest!("filters", refusals, [Reg(IORING_REGISTER_BPF_FILTER)], "bad filters and bad programs"),
     newest!("filters", task, [Reg(IORING_REGISTER_BPF_FILTER)], "a task's filters"),
 ];
-
-/// Allows what has this word there.
-fn word_is(at: u32, word: u32) -> [sock_filter; 4] {
-    [insn(0x20, 0, 0, at), insn(0x15, 0, 1, word), ret(1), ret(0)]
-}
 
 fn verdict(cx: &mut Cx) -> Outcome {
     for (verdict, want) in [(0, -EACCES), (1, 0), (2, 0), (u32::MAX, 0), (1 << 31, 0)] {

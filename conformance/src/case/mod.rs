@@ -126,6 +126,7 @@ families![
     restrict,
     rules,
     filters,
+    programs,
     region,
     eventfd,
     worker,

@@ -2,6 +2,8 @@
 
 use super::prelude::*;
 use crate::rights;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 pub const CASES: &[Case] = &[
     newest!("rules", apart, [Reg(IORING_REGISTER_RESTRICTIONS)], "SQEs and register calls are restricted apart"),
@@ -13,6 +15,9 @@ pub const CASES: &[Case] = &[
         Reg(IORING_REGISTER_RESTRICTIONS), Reg(IORING_REGISTER_BPF_FILTER),
     ], "who may restrict itself"),
     newest!("rules", task_forked, [Reg(IORING_REGISTER_RESTRICTIONS)], "a child has its parent's"),
+    newest!("rules", task_execs, [
+        Reg(IORING_REGISTER_RESTRICTIONS), Reg(IORING_REGISTER_BPF_FILTER),
+    ], "the programs that it turns into, or starts, have them, too"),
     newest!("rules", threads, [Reg(IORING_REGISTER_BPF_FILTER)], "threads from before are free, later ones bound"),
     newest!("rules", zero_copy, [], "calls of zero-copy receive on a ring without a queue"),
 ];
@@ -59,6 +64,11 @@ pub(super) const fn ret(k: u32) -> sock_filter {
 
 pub(super) const ALLOW: [sock_filter; 1] = [ret(1)];
 pub(super) const DENY: [sock_filter; 1] = [ret(0)];
+
+/// Allows what has this word there.
+pub(super) fn word_is(at: u32, word: u32) -> [sock_filter; 4] {
+    [insn(0x20, 0, 0, at), insn(0x15, 0, 1, word), ret(1), ret(0)]
+}
 
 /// A filter of an opcode by this program.
 pub(super) fn of(opcode: u8, program: &[sock_filter]) -> io_uring_bpf {
@@ -243,6 +253,53 @@ fn task_forked(cx: &mut Cx) -> Outcome {
     let thread = std::thread::spawn(answers);
     cx.holds("in a thread", thread.join().is_ok_and(|a| a == right));
     cx.is("in a child again", os::in_child(|| i32::from(answers() != right)), 0);
+    Ok(())
+}
+
+/// Set where this case's program is started by itself.
+const STARTED: &str = "STARTED_BY_A_TASK_WITH_RULES";
+
+fn task_execs(cx: &mut Cx) -> Outcome {
+    let own_program = || -> Result<Command, Stop> {
+        let mut args = std::env::args_os();
+        let mut own = Command::new(std::env::current_exe()?);
+        args.next();
+        own.args(args).env(STARTED, "1");
+        Ok(own)
+    };
+    if let Some(times) = std::env::var_os(STARTED) {
+        cx.note("started again", times.display());
+        answers_with_rules(cx)?;
+        if times == "1" {
+            return Err(own_program()?.env(STARTED, "2").exec().into());
+        }
+        return Ok(());
+    }
+    rights::no_new_privs();
+    let rest = io_uring_bpf { flags: IO_URING_BPF_FILTER_DENY_REST, ..of(IORING_OP_READ, &ALLOW) };
+    let only_nop = of(IORING_OP_NOP, &word_is(0, 7));
+    let rows = task_of([allow(IORING_OP_NOP), allow(IORING_OP_READ), allow(IORING_OP_WRITE)]);
+    cx.is("restrict", lay(cx, &rows), 0);
+    for filter in [&only_nop, &rest] {
+        cx.is("filter", door::register(cx.door, -1, CALL, addr(filter), 1), 0);
+    }
+    answers_with_rules(cx)?;
+    let started = own_program()?.stdout(std::process::Stdio::null()).status()?;
+    cx.eq("a program that is spawned", started.code(), Some(0));
+    Err(own_program()?.exec().into())
+}
+
+fn answers_with_rules(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let write = sqe::op(IORING_OP_WRITE, -1);
+    cx.each(&mut ring, &[
+        ("NOP", sqe::nop(), -EACCES),
+        ("NOP that is allowed", sqe::nop().ud(7), 0),
+        ("READ", sqe::op(IORING_OP_READ, -1), -EBADF),
+        ("WRITE", write, -EACCES),
+        ("FSYNC", sqe::op(IORING_OP_FSYNC, -1), -EACCES),
+    ]);
+    cx.is("again", lay(cx, &task_of([])), -EPERM);
     Ok(())
 }
 

@@ -108,7 +108,7 @@ fn counts_what_finds_room(cx: &mut Cx) -> Outcome {
 }
 
 fn absolute(cx: &mut Cx) -> Outcome {
-    use rustix::time::{ClockId, clock_gettime};
+    use rustix::time::ClockId;
     let mut ring = cx.ring(4, 0)?;
     let clocks = [
         ("monotonic", ClockId::Monotonic, 0),
@@ -116,12 +116,7 @@ fn absolute(cx: &mut Cx) -> Outcome {
         ("realtime", ClockId::Realtime, IORING_TIMEOUT_REALTIME),
     ];
     for (what, clock, flag) in clocks {
-        let now = clock_gettime(clock);
-        let nsec = now.tv_nsec + 10_000_000;
-        let soon = kernel_timespec {
-            tv_sec: now.tv_sec + nsec / 1_000_000_000,
-            tv_nsec: nsec % 1_000_000_000,
-        };
+        let soon = sqe::in_millis(clock, 10);
         let past = kernel_timespec { tv_sec: 1, tv_nsec: 0 };
         let start = Instant::now();
         let flags = flag | IORING_TIMEOUT_ABS;

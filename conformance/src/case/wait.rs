@@ -191,12 +191,7 @@ fn abs_timer(cx: &mut Cx) -> Outcome {
     let enter = |ts: &kernel_timespec| ring.enter_raw(0, 1, flags, addr(&arg(ts)), 24);
     let past = kernel_timespec { tv_sec: 1, tv_nsec: 0 };
     cx.is("in the past", enter(&past), -ETIME);
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let nsec = now.tv_nsec + 20_000_000;
-    let soon = kernel_timespec {
-        tv_sec: now.tv_sec + nsec / 1_000_000_000,
-        tv_nsec: nsec % 1_000_000_000,
-    };
+    let soon = sqe::in_millis(rustix::time::ClockId::Monotonic, 20);
     let start = Instant::now();
     cx.is("in 20 ms", enter(&soon), -ETIME);
     cx.holds("waited", start.elapsed() >= Duration::from_millis(15));

@@ -15,6 +15,7 @@
 //! | `SOFTRING_SQ_IDLE` | `spin` (default), `nap` | what SQ threads do between submissions |
 //! | `SOFTRING_TRACE` | a key, `0` | who traces (`softring trace`); none may trace |
 //! | `SOFTRING_LOCKED` | numbers | set by the library itself, over exec (`wrap::exec`) |
+//! | `SOFTRING_RULES` | text | the same: a task's restrictions and filters (`rsrc::task_rules`) |
 //! | `SOFTRING_RUN` | a file | notes the programs that start without the library (`children`) |
 //! | `SOFTRING_ABI` | `6.18` (default), `7.2` | the kernel whose ABI rings have; for tests |
 //! | `SOFTRING_REPORT` | `0` (default), `1` | `1`: at exit, one line on stderr: sites, calls |
@@ -212,6 +213,11 @@ pub const LOCKED: &CStr = c"SOFTRING_LOCKED";
 /// The value of [`LOCKED`].
 pub fn locked() -> Option<&'static CStr> {
     if is_secure() { None } else { value(LOCKED) }
+}
+
+/// The value of the engine's variable (`task_rules::VARIABLE`).
+pub fn rules() -> Option<&'static CStr> {
+    if is_secure() { None } else { value(c"SOFTRING_RULES") }
 }
 
 /// Where programs are noted that start without the library (`children`).

@@ -1,6 +1,9 @@
 //! What a restricted ring may do. Kernel counterpart: `struct io_restriction`,
 //! `io_register_restrictions`.
 
+use core::fmt;
+use core::str::FromStr;
+
 use crate::abi::version::{Change, has, played};
 use crate::abi::*;
 use crate::ctx::Ctx;
@@ -94,6 +97,38 @@ impl Restrictions {
         };
         self.restrict[what] = true;
         Ok(())
+    }
+}
+
+/// The fields in order, as numbers of base 16 with points between them.
+impl fmt::Display for Restrictions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flags =
+            [self.registered, self.restrict[0], self.restrict[1], self.active[0], self.active[1]];
+        flags.into_iter().try_for_each(|flag| write!(f, "{}.", u8::from(flag)))?;
+        let (allowed, required) = (self.sqe_flags_allowed, self.sqe_flags_required);
+        write!(f, "{:x}.{:x}.{allowed:x}.{required:x}", self.register_ops, self.sqe_ops)
+    }
+}
+
+impl FromStr for Restrictions {
+    type Err = Errno;
+
+    fn from_str(text: &str) -> Result<Restrictions> {
+        let mut numbers = text.split('.').map(|n| u128::from_str_radix(n, 16).ok());
+        let mut next = || numbers.next().flatten().ok_or(Errno::EINVAL);
+        let mut flag = || next().map(|n| n != 0);
+        let registered = flag()?;
+        let (restrict, active) = ([flag()?, flag()?], [flag()?, flag()?]);
+        Ok(Restrictions {
+            registered,
+            restrict,
+            active,
+            register_ops: next()? as u64,
+            sqe_ops: next()?,
+            sqe_flags_allowed: next()? as u8,
+            sqe_flags_required: next()? as u8,
+        })
     }
 }
 

@@ -4,11 +4,16 @@
 //!
 //! A task is a thread. One that is made later has its maker's rules; nobody tells the engine who
 //! that is, nor when. So whoever lays rules down writes down which threads there are, and a thread
-//! that is not among them has these rules.
+//! that is not among them has these rules. Over exec(2) they go as text in a variable of the
+//! environment.
 
 use core::cell::Cell;
+use core::ffi::CStr;
+use core::fmt;
+use core::str::FromStr;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
+use std::ffi::CString;
 use std::sync::Mutex;
 
 use super::filters::Filters;
@@ -22,7 +27,36 @@ use crate::{creds, sys, user};
 pub struct Rules {
     pub restrictions: Restrictions,
     pub filters: Filters,
+    /// The variable and its value, once they are laid down.
+    assignment: CString,
 }
+
+impl Rules {
+    /// What the environment of a program has to say that this task turns into, or starts.
+    pub fn assignment(&self) -> &CStr {
+        &self.assignment
+    }
+}
+
+/// The text of the restrictions, and that of the filters.
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.restrictions, self.filters)
+    }
+}
+
+impl FromStr for Rules {
+    type Err = Errno;
+
+    fn from_str(text: &str) -> Result<Rules> {
+        let (restrictions, filters) = text.split_at(text.find(';').unwrap_or(text.len()));
+        let (restrictions, filters) = (restrictions.parse()?, filters.parse()?);
+        Ok(Rules { restrictions, filters, ..Rules::default() })
+    }
+}
+
+/// The variable that tells rules over exec(2).
+pub const VARIABLE: &CStr = c"SOFTRING_RULES";
 
 /// Rules, and the threads that there were before them.
 type Laid = (&'static Rules, Vec<i32>);
@@ -70,9 +104,20 @@ pub fn in_child() {
     ANY.store(rules.is_some(), Release);
 }
 
+/// The program starts with the rules that the one before has told by `value`.
+///
+/// # Errors
+/// `EINVAL` if that are none.
+pub fn inherit(value: &CStr) -> Result<()> {
+    lay(value.to_str().map_err(|_| Errno::EINVAL)?.parse()?);
+    Ok(())
+}
+
 /// Lays rules down for the calling thread, and those that it makes from now on.
-fn lay(rules: Rules) {
+fn lay(mut rules: Rules) {
     let me = sys::gettid();
+    let assignment = format!("{}={rules}", VARIABLE.to_str().unwrap_or_default());
+    rules.assignment = CString::new(assignment).unwrap_or_default();
     // They stay for as long as a thread may ask for them.
     let rules: &'static Rules = Box::leak(Box::new(rules));
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
@@ -116,7 +161,7 @@ pub fn restrict(addr: u64, nr: u32) -> Result<usize> {
     let mut restrictions = Restrictions::read(addr + ROWS, head.nr_res.into())?;
     // No ring of the task's is exempt, be it disabled or not.
     restrictions.activate();
-    lay(Rules { restrictions, filters: Filters::default() });
+    lay(Rules { restrictions, ..Rules::default() });
     Ok(0)
 }
 

@@ -4,15 +4,20 @@
 //!
 //! The variable is `PID:fd,dev,ino;fd,dev,ino;…`. A process with another id has inherited it from
 //! one that has no copy of this library.
+//!
+//! What the calling task has laid down for its rings goes over exec in a variable, too
+//! (`rsrc::task_rules`), and to programs that posix_spawn(3) starts. Where it is longer than the
+//! kernel lets a variable be, exec answers E2BIG: no rules are lost.
 #![allow(unsafe_code)]
 
 use crate::children::{self, Program};
 use crate::raw::{self, next, raw};
-use crate::{config, gate, proc};
+use crate::{config, gate, notice, proc};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt::Write;
 use softring_engine::fds::exec;
+use softring_engine::rsrc::task_rules;
 use softring_engine::user;
 
 const PAGE: usize = 4096;
@@ -168,8 +173,9 @@ unsafe extern "C" fn posix_spawn(
         fn(*mut c_int, Path, *const c_void, *const c_void, Strings, Strings) -> c_int
     );
     children::starts(Program::At(libc::AT_FDCWD, path), envp);
+    let Some(f) = next else { return libc::ENOSYS };
     // SAFETY: the program's own call.
-    next.map_or(libc::ENOSYS, |f| unsafe { f(pid, path, actions, attributes, argv, envp) })
+    with_rules(envp, |envp| unsafe { f(pid, path, actions, attributes, argv, envp) })
 }
 
 /// `posix_spawnp(3)`: spawn a process, by a file that is looked for in `PATH`.
@@ -187,8 +193,9 @@ unsafe extern "C" fn posix_spawnp(
         fn(*mut c_int, Path, *const c_void, *const c_void, Strings, Strings) -> c_int
     );
     children::starts(Program::Named(file), envp);
+    let Some(f) = next else { return libc::ENOSYS };
     // SAFETY: the program's own call.
-    next.map_or(libc::ENOSYS, |f| unsafe { f(pid, file, actions, attributes, argv, envp) })
+    with_rules(envp, |envp| unsafe { f(pid, file, actions, attributes, argv, envp) })
 }
 
 /// `system(3)`: execute a shell command.
@@ -225,6 +232,7 @@ fn missing() -> c_int {
 /// Makes the call by which the program execs, with its environment.
 fn around<T>(program: Program, envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
     children::starts(program, envp);
+    let call = |envp| with_rules(envp, call);
     if !gate::watched() {
         return call(envp);
     }
@@ -237,7 +245,7 @@ fn around<T>(program: Program, envp: Strings, call: impl FnOnce(Strings) -> T) -
         exec::prepare(stays)
     }
     let errno = raw::errno();
-    let with = if left.count > 0 { Environment::with(&left, envp) } else { None };
+    let with = if left.count > 0 { Environment::with(left.as_ptr(), envp) } else { None };
     raw::set_errno(errno);
     let ret = call(with.as_ref().map_or(envp, |with| with.strings));
     if vforked {
@@ -246,6 +254,13 @@ fn around<T>(program: Program, envp: Strings, call: impl FnOnce(Strings) -> T) -
         exec::failed()
     }
     ret
+}
+
+/// Makes a call that gives a program its environment, with the calling task's rules in it.
+fn with_rules<T>(envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
+    let Some(rules) = task_rules::mine() else { return call(envp) };
+    let with = Environment::with(rules.assignment().as_ptr(), envp);
+    call(with.as_ref().map_or(envp, |with| with.strings))
 }
 
 /// What the new program is told.
@@ -261,6 +276,10 @@ impl Variable {
         let mut new = Variable { text: [0; PAGE], len: 0, count: 0 };
         let _ = write!(new, "{}={}:", config::LOCKED.to_str().unwrap_or_default(), id);
         new
+    }
+
+    fn as_ptr(&self) -> Path {
+        self.text.as_ptr().cast()
     }
 
     /// Those that have no room are left open, and nobody knows of them.
@@ -294,7 +313,7 @@ struct Environment {
 
 impl Environment {
     /// None without memory, or if the kernel will not be able to read `envp`, either.
-    fn with(variable: &Variable, envp: Strings) -> Option<Environment> {
+    fn with(variable: Path, envp: Strings) -> Option<Environment> {
         let n = length(envp)?;
         let bytes = (n + 2) * size_of::<Path>();
         let at = raw::map(bytes, libc::MAP_PRIVATE).cast::<Path>();
@@ -303,7 +322,7 @@ impl Environment {
         }
         // SAFETY: both have so many elements, which can be read; what follows is 0.
         unsafe {
-            at.write(variable.text.as_ptr().cast());
+            at.write(variable);
             for i in 0..n {
                 at.add(i + 1).write(*envp.add(i));
             }
@@ -333,10 +352,18 @@ fn length(strings: Strings) -> Option<usize> {
 /// The new program starts: takes over what the one before has left open. Called once, before
 /// `main`. The environment is then as the one before has given it.
 pub fn start() {
-    let Some(variable) = config::locked() else { return };
-    let _ = inherit(variable);
-    // SAFETY: nobody else uses the environment yet.
-    unsafe { libc::unsetenv(config::LOCKED.as_ptr()) };
+    if let Some(variable) = config::locked() {
+        let _ = inherit(variable);
+        // SAFETY: nobody else uses the environment yet; the same below.
+        unsafe { libc::unsetenv(config::LOCKED.as_ptr()) };
+    }
+    if let Some(rules) = config::rules() {
+        if task_rules::inherit(rules).is_err() {
+            notice::say("SOFTRING_RULES is not what softring writes there; it is not obeyed");
+        }
+        // SAFETY: as above.
+        unsafe { libc::unsetenv(task_rules::VARIABLE.as_ptr()) };
+    }
 }
 
 fn inherit(variable: &CStr) -> Option<()> {

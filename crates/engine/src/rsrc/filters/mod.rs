@@ -2,6 +2,7 @@
 //! queued, and all must allow it. Kernel counterpart: `io_uring/bpf_filter.c`.
 
 pub mod program;
+mod text;
 
 use std::sync::Arc;
 

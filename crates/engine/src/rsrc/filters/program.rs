@@ -67,6 +67,11 @@ impl Program {
         }
     }
 
+    /// Its instructions.
+    pub fn insns(&self) -> &[sock_filter] {
+        &self.0
+    }
+
     /// Runs it; what it returns.
     pub fn run(&self, data: &[u8; DATA]) -> u32 {
         let mut machine = Machine { a: 0, x: 0, mem: [0; CELLS] };
