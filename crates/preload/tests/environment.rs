@@ -79,3 +79,17 @@ fn who_counts_or_traces_is_reported_if_it_is_nobody() {
         assert_eq!(said(&[(name, value)]), "", "{name}={value}");
     }
 }
+
+/// Also where the program has an unsetenv(3) of its own.
+#[test]
+fn what_exec_hands_over_is_taken_out_of_the_environment() {
+    for shell in ["sh", "bash"] {
+        let mut c = Command::new(shell);
+        c.args(["-c", "echo \"[$SOFTRING_LOCKED$SOFTRING_RULES]$KEPT\""]);
+        c.env("LD_PRELOAD", library()).env("SOFTRING_LOCKED", "1:3,4,5").env("KEPT", "kept");
+        match c.env("SOFTRING_RULES", "1.1.1.1.1.0.0.0.0").output() {
+            Ok(out) => assert_eq!(String::from_utf8_lossy(&out.stdout), "[]kept\n", "{shell}"),
+            Err(e) => eprintln!("skipped: {shell}: {e}"),
+        }
+    }
+}

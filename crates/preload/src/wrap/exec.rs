@@ -354,15 +354,32 @@ fn length(strings: Strings) -> Option<usize> {
 pub fn start() {
     if let Some(variable) = config::locked() {
         let _ = inherit(variable);
-        // SAFETY: nobody else uses the environment yet; the same below.
-        unsafe { libc::unsetenv(config::LOCKED.as_ptr()) };
+        forget(config::LOCKED);
     }
     if let Some(rules) = config::rules() {
         if task_rules::inherit(rules).is_err() {
             notice::say("SOFTRING_RULES is not what softring writes there; it is not obeyed");
         }
-        // SAFETY: as above.
-        unsafe { libc::unsetenv(task_rules::VARIABLE.as_ptr()) };
+        forget(task_rules::VARIABLE);
+    }
+}
+
+/// Takes a variable out of the environment. (A program may have an unsetenv(3) of its own, as bash
+/// does, which knows of no environment before `main`.)
+fn forget(name: &CStr) {
+    // SAFETY: nobody else uses the environment yet: strings, and a null pointer behind them.
+    unsafe {
+        let mut to = environ.cast_mut();
+        let mut from = environ;
+        while !(*from).is_null() {
+            let rest = CStr::from_ptr(*from).to_bytes().strip_prefix(name.to_bytes());
+            if !rest.is_some_and(|rest| rest.starts_with(b"=")) {
+                *to = *from;
+                to = to.add(1);
+            }
+            from = from.add(1);
+        }
+        *to = core::ptr::null();
     }
 }
 
