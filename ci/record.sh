@@ -43,12 +43,12 @@ truncate -s 512m "$DISK"
 mkfs.ext4 -q "$DISK"
 note 'booting the newest kernel'
 boot "$KERNEL" | tr -d '\0' >"$SCRATCH/said"
-grep -q '^end$' "$SCRATCH/said" || {
-    sed -n '/^begin /,$p' "$SCRATCH/said" | grep -v -e '^case ' -e '^  ' >&2
+grep -q "^end$" "$SCRATCH/said" || {
+    sed -n "/begin /,\$p" "$SCRATCH/said" | grep -v -e "^case " -e "^  " >&2
     die 'not every case could be recorded; nothing is written'
 }
 {
-    sed -n 's/^begin \([^+]*\).*/# Linux \1, x86-64: ci\/record.sh./p' "$SCRATCH/said"
+    sed -n 's/^.*begin \([^+]*\).*/# Linux \1, x86-64: ci\/record.sh./p' "$SCRATCH/said"
     sed -n '/^case /,/^end$/p' "$SCRATCH/said" | sed '$d'
 } >"$RECORDS"
 note "$(grep -c '^case ' "$RECORDS") records are in conformance/recorded/7.2.txt"

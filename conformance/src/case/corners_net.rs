@@ -220,7 +220,7 @@ fn receive_in_worker(cx: &mut Cx, mut ring: Ring, waits: bool, many: bool, len: 
     Ok(())
 }
 
-fn bundle_nowhere(cx: &mut Cx) -> Outcome {
+pub(super) fn bundle_nowhere(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (at, mut mem) = (page(), [0u8; 16]);
     cx.is("register", register(&ring, &reg(at, 8, 0)), 0isize);
@@ -229,10 +229,34 @@ fn bundle_nowhere(cx: &mut Cx) -> Outcome {
     refill(at, 0, 8, &mut mem);
     os::store(at, &[1u64 << 63]);
     let send = bundle(IORING_OP_SEND, one.as_raw_fd(), 0, 0);
-    cx.one(&mut ring, "two buffers", send, -EPIPE);
+    let outside = if cx.is_newest() { -EFAULT } else { -EPIPE };
+    cx.one(&mut ring, "two buffers", send, outside);
     refill(at, 2, 8, &mut mem[..8]);
     os::store(at + 32, &[1u64 << 63]);
     cx.one(&mut ring, "one", send, -EFAULT);
+    Ok(())
+}
+
+/// Of three buffers of 8 bytes that one is outside of the program's memory; then of two.
+pub(super) fn bundle_with_one_outside(cx: &mut Cx, outside: usize) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (at, mut mem) = (page(), [b'm'; 32]);
+    cx.is("register", register(&ring, &reg(at, 4, 0)), 0isize);
+    let (one, two) = UnixStream::pair()?;
+    for i in 0..3 {
+        let place = if i == outside { 1 << 63 } else { (addr_mut(&mut mem) + 8 * i) as u64 };
+        os::store(at + 16 * i, &[place]);
+        os::store(at + 16 * i + 8, &[8, i as u32]);
+    }
+    os::store(at + 14, &[3u16]);
+    ring.push(bundle(IORING_OP_SEND, one.as_raw_fd(), 0, 0));
+    cx.is(&format!("with {outside} outside"), ring.submit_wait(1), 1);
+    for cqe in ring.pop_all() {
+        cx.note("CQE", format_args!("{} {:#x}", cqe.res, cqe.flags));
+    }
+    two.set_nonblocking(true)?;
+    let mut got = [0; 64];
+    cx.note("came", (&two).read(&mut got).unwrap_or(0));
     Ok(())
 }
 

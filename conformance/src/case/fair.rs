@@ -76,11 +76,11 @@ fn bundles(cx: &mut Cx) -> Outcome {
     turns(cx, 5000, |fd| receive(fd, 0, IORING_RECVSEND_BUNDLE))
 }
 
-fn bundles_capped(cx: &mut Cx) -> Outcome {
+pub(super) fn bundles_capped(cx: &mut Cx) -> Outcome {
     turns(cx, 3000, |fd| receive(fd, 512, IORING_RECVSEND_BUNDLE))?;
     turns(cx, 2000, |fd| receive(fd, 300, IORING_RECVSEND_BUNDLE))
 }
 
-fn one_by_one(cx: &mut Cx) -> Outcome {
+pub(super) fn one_by_one(cx: &mut Cx) -> Outcome {
     turns(cx, 64 * 40, |fd| receive(fd, 64, 0))
 }

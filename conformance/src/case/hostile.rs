@@ -158,7 +158,7 @@ fn unmapped(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn nothing_to_read(cx: &mut Cx) -> Outcome {
+pub(super) fn nothing_to_read(cx: &mut Cx) -> Outcome {
     let (file, null) = (cx.file("f", b"data")?, std::fs::File::open("/dev/null")?);
     for at in [KERNEL as u64, BAD as u64, 1 << 63] {
         let mut group = Group::with(cx, 0, b"0123456789")?;
@@ -320,7 +320,7 @@ fn spoilt(good: u64) -> [(&'static str, u64, u32); 6] {
     ]
 }
 
-fn bundles(cx: &mut Cx) -> Outcome {
+pub(super) fn bundles(cx: &mut Cx) -> Outcome {
     let mut mem = far_below();
     let at = addr_mut(&mut mem[..]) as u64;
     for flags in [0, IOU_PBUF_RING_INC] {
@@ -348,7 +348,7 @@ fn bundles(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn shots(cx: &mut Cx) -> Outcome {
+pub(super) fn shots(cx: &mut Cx) -> Outcome {
     let mut mem = far_below();
     let at = addr_mut(&mut mem[..]) as u64;
     for flags in [0, IOU_PBUF_RING_INC] {
@@ -368,7 +368,7 @@ fn shots(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn readers(cx: &mut Cx) -> Outcome {
+pub(super) fn readers(cx: &mut Cx) -> Outcome {
     let mut mem = far_below();
     let at = addr_mut(&mut mem[..]) as u64;
     let name: [u64; 7] = [0, 8, 0, 0, 0, 0, 0];

@@ -111,6 +111,7 @@ families![
     setup,
     abi,
     changed,
+    changed_buffers,
     entries,
     layout,
     no_mmap,

@@ -149,6 +149,7 @@ fn refusals(cx: &mut Cx) -> Outcome {
         rustix::net::SocketType::STREAM,
         None,
     )?;
+    let fixed = if cx.is_newest() { -EFAULT } else { -EINVAL };
     cx.each(&mut ring, &[
         ("send to a file", send(file.as_raw_fd(), b"x"), -ENOTSOCK),
         ("send to a pipe", send(w.as_raw_fd(), b"x"), -ENOTSOCK),
@@ -167,7 +168,7 @@ fn refusals(cx: &mut Cx) -> Outcome {
         ("receive, a file index", g.set(|s| s.file_index = 1), -EINVAL),
         ("send, unknown priority", s.set(|s| s.ioprio = 1 << 6), -EINVAL),
         ("send, multishot", s.set(|s| s.ioprio = IORING_RECV_MULTISHOT), -EINVAL),
-        ("send, a fixed buffer", s.set(|s| s.ioprio = IORING_RECVSEND_FIXED_BUF), -EINVAL),
+        ("send, a fixed buffer", s.set(|s| s.ioprio = IORING_RECVSEND_FIXED_BUF), fixed),
         ("receive, unknown priority", g.set(|s| s.ioprio = 1 << 6), -EINVAL),
         ("receive, vectorized", g.set(|s| s.ioprio = IORING_SEND_VECTORIZED), -EINVAL),
         ("receive, many into none", g.set(|s| s.ioprio = IORING_RECV_MULTISHOT), -EINVAL),

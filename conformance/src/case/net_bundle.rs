@@ -296,7 +296,7 @@ fn receive_list_on(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn null_in_worker(cx: &mut Cx) -> Outcome {
+pub(super) fn null_in_worker(cx: &mut Cx) -> Outcome {
     let mut mem = [0u8; 8];
     // The first buffer is at address 0, or the second, with room and without.
     for (flags, len) in [(0, 0), (0, 8), (IOU_PBUF_RING_INC, 0), (IOU_PBUF_RING_INC, 8)] {

@@ -114,8 +114,10 @@ fn refusals(cx: &mut Cx) -> Outcome {
     let (unix, _peer) = UnixStream::pair()?;
     let file = cx.file("f", b"")?;
     let good = zc(one.as_raw_fd(), b"hello");
+    // Since 7.2 the notification's user_data.
+    let addr3 = if cx.is_newest() { 5 } else { -EINVAL };
     for (what, s, want) in [
-        ("addr3", good.set(|s| s.addr3 = 1), -EINVAL),
+        ("addr3", good.set(|s| s.addr3 = 1), addr3),
         ("padding", good.set(|s| s.pad2 = 1), -EINVAL),
         ("unseen", good.with(IOSQE_CQE_SKIP_SUCCESS), -EINVAL),
         ("unknown priority", good.set(|s| s.ioprio = 1 << 9), -EINVAL),
@@ -142,10 +144,11 @@ fn message_refusals(cx: &mut Cx) -> Outcome {
     let parts = [part(b"abc")];
     let h = hdr(&parts);
     let good = msg(one.as_raw_fd(), &h);
+    let addr3 = if cx.is_newest() { 3 } else { -EINVAL };
     for (what, s, want) in [
         ("an offset", good.set(|s| s.off = 1), -EINVAL),
         ("a file index", good.set(|s| s.file_index = 1), -EINVAL),
-        ("addr3", good.set(|s| s.addr3 = 1), -EINVAL),
+        ("addr3", good.set(|s| s.addr3 = 1), addr3),
         ("a bad header", good.set(|s| s.addr = BAD as u64), -EFAULT),
         ("a unix socket", good.set(|s| s.fd = unix.as_raw_fd()), -EOPNOTSUPP),
         ("closed", good.set(|s| s.fd = 999), -EBADF),

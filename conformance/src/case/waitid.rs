@@ -395,7 +395,7 @@ fn ring_closed(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn thread_ends(cx: &mut Cx) -> Outcome {
+pub(super) fn thread_ends(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (pid, w) = child(cx, 3)?;
     let mut infos = [BLANK; 2];

@@ -119,7 +119,14 @@ changes! {
     MinLeft: Release(7, 2), "min_left of incremental buffer rings";
     CheckedFields: Release(7, 2), "UNLINKAT checks addr3 and the word behind it; RECV finds out \
         at once that its file is no socket; MSG_RING passes a wide CQE to wide rings only; \
-        commands of files that are not polled run on polled rings";
+        commands of files that are not polled run on polled rings; \
+        SENDMSG_ZC asks for a socket before it looks its buffer up";
+    BufferPlaces: Release(7, 2), "a buffer of a ring that lies outside of the program's memory \
+        is none, and a bundle of such is EFAULT; a bundle whose second step fails has left no \
+        room in its buffer";
+    TurnsGoOn: Release(7, 2), "with DEFER_TASKRUN, receives whose turn was over go on in the call \
+        that has come to them";
+    OrphanedWaits: Release(7, 2), "a WAITID whose thread has ended is cancelled";
     Queries: Release(7, 2), "there are queries of zero-copy receive, of its events and of the \
         ring's header; one with room for more than a page is E2BIG";
 }

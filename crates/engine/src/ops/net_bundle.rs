@@ -1,10 +1,12 @@
 //! SEND from provided buffers, and bundles of them for SEND and RECV. Kernel counterpart:
 //! `io_send_select_buffer`, `io_recv_buf_select`, `io_recv_finish` in `io_uring/net.c`.
 
+use crate::abi::version::{Change, has};
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
+use crate::ops::iov::in_user;
 use crate::ops::net::{MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_WAITALL, attempt};
 use crate::ops::net_msg::{Msg, recv_vector};
 use crate::req::request::{Call, Keep, Req, ReqFlags};
@@ -63,6 +65,10 @@ impl Ctx {
         let whole = call.want == 0 || !pick.in_ring;
         let want = if whole { ALL } else { u64::from(call.want) };
         let layout = head.lay_out(0, want, most)?;
+        if pick.in_ring && has(Change::BufferPlaces) {
+            let mut bufs = head.bufs.iter().take(layout.iov.len());
+            bufs.try_for_each(|buf| in_user(buf.addr, buf.len.into()))?;
+        }
         pick.count = layout.iov.len() as u16;
         // Nobody else may send the same bytes while this one waits.
         self.kbuf_commit(call.bgid, &mut pick, layout.len as u32);
@@ -178,6 +184,7 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
             (call.last, call.short) = (true, true);
             // The buffers picked for it were not used up.
             let more = picked && call.message().head.inc;
+            let more = more && (singly || !has(Change::BufferPlaces));
             if let Some(pick) = &mut call.pick {
                 pick.more = more;
             }

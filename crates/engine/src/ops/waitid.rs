@@ -5,6 +5,7 @@
 
 use rustix::fs::OFlags;
 
+use crate::abi::version::{Change, has};
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
 use crate::fds::InternalFd;
@@ -133,7 +134,10 @@ fn tell(call: &Call, info: &Info, res: i32) -> Outcome {
 
 /// The result for a task that has ended: there is nobody to tell of the child, which is left
 /// alone.
-pub const ORPHANED: i32 = Errno::EFAULT.res();
+pub fn orphaned() -> i32 {
+    let e = if has(Change::OrphanedWaits) { Errno::ECANCELED } else { Errno::EFAULT };
+    e.res()
+}
 
 /// It is cancelled: that tells of no child. Answers its result, whatever comes of the telling
 /// (`__io_waitid_cancel`).

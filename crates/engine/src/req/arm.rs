@@ -207,7 +207,7 @@ impl Ctx {
         if req.flags.contains(ReqFlags::ORPHAN) {
             let child = req.opcode() == IORING_OP_WAITID;
             self.poll_leave(id, true);
-            let res = if child { ops::waitid::ORPHANED } else { Errno::ECANCELED.res() };
+            let res = if child { ops::waitid::orphaned() } else { Errno::ECANCELED.res() };
             self.complete(id, res);
             return false;
         }

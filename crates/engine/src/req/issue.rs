@@ -1,6 +1,7 @@
 //! Issue: the one place that calls a row's `issue`. Kernel counterpart: `io_issue_sqe`,
 //! `io_queue_sqe`.
 
+use crate::abi::version::{Change, has};
 use crate::abi::{
     IORING_OP_CLOSE, IORING_OP_POLL_ADD, IORING_OP_READ_MULTISHOT, IORING_OP_RECV,
     IORING_OP_RECVMSG, IORING_OP_SOCKET,
@@ -173,6 +174,12 @@ impl Ctx {
             self.run_next_turn();
         }
         any
+    }
+
+    /// Do receives whose turn was over go on in the call that has come to them?
+    #[inline(always)]
+    pub fn may_go_on(&self) -> bool {
+        !self.next_turn.is_empty() && has(Change::TurnsGoOn)
     }
 
     #[cold]

@@ -57,7 +57,7 @@ impl Ctx {
         let mine = self.sleeps_for(by, id);
         let Some(req) = self.slab.get_mut(id).filter(|_| mine) else { return true };
         if req.opcode() == IORING_OP_WAITID && req.flags.contains(ReqFlags::ORPHAN) {
-            res = crate::ops::waitid::ORPHANED;
+            res = crate::ops::waitid::orphaned();
         } else if req.opcode() == IORING_OP_WAITID {
             match crate::ops::waitid::reap(&mut req.call) {
                 Outcome::Done(done) => res = done,

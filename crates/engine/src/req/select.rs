@@ -2,6 +2,7 @@
 //! wait for readiness, and names it in its CQE. Kernel counterpart: `io_buffer_select`,
 //! `io_put_kbuf`, `io_kbuf_recycle`.
 
+use crate::abi::version::{Change, has};
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
@@ -43,7 +44,7 @@ impl Ctx {
             return Err(Errno::EBADF);
         }
         let call = &mut req.call;
-        let mut pick = self.kbuf_pick(call.bgid)?;
+        let mut pick = self.kbuf_select(call.bgid)?;
         call.place(pick.buf.addr, pick.buf.len);
         if at_once {
             self.kbuf_commit(call.bgid, &mut pick, call.sqe.len);
@@ -92,8 +93,9 @@ impl Ctx {
         if receives_anything(req) {
             return Ok(());
         }
-        // SENDMSG_ZC imports its buffer before it asks for the socket (`io_sendmsg_zc`).
-        let sends_fixed = net_zc::fixed(&req.call.sqe) && req.opcode() != IORING_OP_SENDMSG_ZC;
+        // SENDMSG_ZC imported its buffer before it asked for the socket (`io_sendmsg_zc`).
+        let imports_first = req.opcode() == IORING_OP_SENDMSG_ZC && !has(Change::CheckedFields);
+        let sends_fixed = net_zc::fixed(&req.call.sqe) && !imports_first;
         let buffers = req.flags.contains(ReqFlags::BUFFER_SELECT) || sends_fixed;
         let transfers = req.flags.contains(ReqFlags::SENDRECV);
         let many = req.goes_on_by_worker();
@@ -101,7 +103,9 @@ impl Ctx {
             return open_or(file.fd(), Errno::ENOTSOCK);
         }
         if sends_fixed {
-            net_zc::check_socket(file.fd())?;
+            if matches!(req.opcode(), IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC) {
+                net_zc::check_socket(file.fd())?;
+            }
             let waits = !req.flags.contains(ReqFlags::NOWAIT) && !req.follows_in_worker();
             if req.polls_first() && !waits {
                 return Err(Errno::EAGAIN);

@@ -16,6 +16,7 @@ use crate::ctx::{Ctx, Ring};
 use crate::errno::{Errno, Result};
 use crate::mem::mappings;
 use crate::mem::region::Region;
+use crate::ops::iov::in_user;
 use crate::user;
 
 /// Buffer ids are 16 bits wide.
@@ -150,6 +151,20 @@ impl Group {
 
 impl Ctx {
     /// Picks a buffer of group `bgid` (`io_buffer_select`).
+    ///
+    /// # Errors
+    /// `ENOBUFS` if the group is not there or empty, or its first buffer is outside of the
+    /// program's memory.
+    pub fn kbuf_select(&mut self, bgid: u16) -> Result<Pick> {
+        let pick = self.kbuf_pick(bgid)?;
+        let Buf { addr, len, .. } = pick.buf;
+        if pick.in_ring && has(Change::BufferPlaces) && in_user(addr, len.into()).is_err() {
+            return Err(Errno::ENOBUFS);
+        }
+        Ok(pick)
+    }
+
+    /// Picks a buffer of group `bgid`, wherever it lies.
     ///
     /// # Errors
     /// `ENOBUFS` if the group is not there or empty.

@@ -89,6 +89,35 @@ enum Slept {
     Signal,
 }
 
+/// What can be had without waiting, where `min` CQEs are wanted.
+fn gather(ctx: &mut Ctx, min: u32) {
+    if ctx.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
+        ctx.mem.sq_flag(IORING_SQ_TASKRUN, false);
+    }
+    if ctx.begin_turn() {
+        ctx.flush();
+    }
+    if min == 0 || ctx.defers() {
+        ctx.collect();
+    } else {
+        ctx.collect_memory();
+    }
+    ctx.flush();
+    // Until the buffers are used up, at the latest.
+    while ctx.may_go_on() && ctx.begin_turn() {
+        ctx.flush();
+    }
+    if !ctx.overflow.is_empty() {
+        ctx.flush_overflow();
+        if ctx.mem.cq_ready() < min {
+            ctx.flush();
+        }
+    }
+    if min > 0 && !ctx.defers() && ctx.mem.cq_ready() >= min && ctx.transports.unseen_long() {
+        ctx.post_ready();
+    }
+}
+
 /// Waits until `a.min` CQEs are ready. The lock is held on entry and on return, not while asleep.
 ///
 /// # Errors
@@ -102,27 +131,7 @@ pub fn cqring_wait<'r>(
 ) -> (Guard<'r>, Result<usize>) {
     a.min = a.min.min(ctx.mem.geo.cq_entries);
     ctx = task_work::without_reactor(ring, ctx);
-    if ctx.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
-        ctx.mem.sq_flag(IORING_SQ_TASKRUN, false);
-    }
-    if ctx.begin_turn() {
-        ctx.flush();
-    }
-    if a.min == 0 || ctx.defers() {
-        ctx.collect();
-    } else {
-        ctx.collect_memory();
-    }
-    ctx.flush();
-    if !ctx.overflow.is_empty() {
-        ctx.flush_overflow();
-        if ctx.mem.cq_ready() < a.min {
-            ctx.flush();
-        }
-    }
-    if a.min > 0 && !ctx.defers() && ctx.mem.cq_ready() >= a.min && ctx.transports.unseen_long() {
-        ctx.post_ready();
-    }
+    gather(&mut ctx, a.min);
     // A timeout that ends while we wait ends the wait too, however few CQEs there are
     // (`io_should_wake`).
     let timeouts = ctx.timeouts.own;

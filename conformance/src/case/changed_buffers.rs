@@ -1,0 +1,45 @@
+//! What Linux changed after 6.18 of buffers to pick, of turns, and of threads that end: cases of
+//! other families, whose answers are others since.
+
+use super::prelude::*;
+use super::{corners_net, fair, hostile, net_bundle, waitid};
+
+pub const CASES: &[Case] = &[
+    newest!("changed_buffers", outside, [
+        Op(IORING_OP_READ), Op(IORING_OP_RECVMSG), Op(IORING_OP_READ_MULTISHOT),
+    ], "a ring's buffer outside of the program's memory is none"),
+    newest!("changed_buffers", bundles, [
+        Op(IORING_OP_SEND), Op(IORING_OP_RECV),
+    ], "bundles of such, and of what is not mapped"),
+    newest!("changed_buffers", in_the_middle, [Op(IORING_OP_SEND)], "one of a bundle is outside"),
+    newest!("changed_buffers", turns, [Op(IORING_OP_RECV)], "whose turn is over goes on in the same call"),
+    newest!("changed_buffers", thread_ends, [Op(IORING_OP_WAITID)], "a wait of an ended thread is cancelled"),
+];
+
+fn outside(cx: &mut Cx) -> Outcome {
+    hostile::nothing_to_read(cx)?;
+    hostile::readers(cx)?;
+    hostile::shots(cx)
+}
+
+fn bundles(cx: &mut Cx) -> Outcome {
+    hostile::bundles(cx)?;
+    net_bundle::null_in_worker(cx)?;
+    corners_net::bundle_nowhere(cx)
+}
+
+fn in_the_middle(cx: &mut Cx) -> Outcome {
+    for first in 0..3 {
+        corners_net::bundle_with_one_outside(cx, first)?;
+    }
+    Ok(())
+}
+
+fn turns(cx: &mut Cx) -> Outcome {
+    fair::bundles_capped(cx)?;
+    fair::one_by_one(cx)
+}
+
+fn thread_ends(cx: &mut Cx) -> Outcome {
+    waitid::thread_ends(cx)
+}
