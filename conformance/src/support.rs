@@ -13,7 +13,7 @@ const HEAD: &str = "\
 # What softring supports
 
 The opcodes, register calls and flags of Linux 7.2, in the kernel's order; what came after 6.18 is
-there with `SOFTRING_ABI=7.2`, and unknown without. *Yes*: as the kernel.
+unknown with `SOFTRING_ABI=6.18`. *Yes*: as the kernel.
 *Partly*: as the kernel but for what the case in brackets shows (`conformance/src/case/`) and
 `LIMITATIONS.md` explains. *No*: refused with this errno, as a kernel refuses what it was built
 without, and the probe says so.

@@ -17,7 +17,7 @@
 //! | `SOFTRING_LOCKED` | numbers | set by the library itself, over exec (`wrap::exec`) |
 //! | `SOFTRING_RULES` | text | the same: a task's restrictions and filters (`rsrc::task_rules`) |
 //! | `SOFTRING_RUN` | a file | notes the programs that start without the library (`children`) |
-//! | `SOFTRING_ABI` | `6.18` (default), `7.2` | the kernel whose ABI rings have; for tests |
+//! | `SOFTRING_ABI` | `7.2` (default), `6.18` | the kernel whose ABI rings have; for tests |
 //! | `SOFTRING_REPORT` | `0` (default), `1` | `1`: at exit, one line on stderr: sites, calls |
 //!
 //! Of those that are `0` by default, any other value is `1`. An unknown value is reported once per
@@ -151,12 +151,7 @@ pub fn read() {
         softring_engine::aio::poll_all();
     }
     let [first, newest] = version::VERSIONS.each_ref().map(|v| v.name);
-    let names = if version::DEFAULT == 0 { [first, newest] } else { [newest, first] };
-    let chosen = choice(c"SOFTRING_ABI", &[(names[0], 0), (names[1], 1)]);
-    version::play(chosen ^ version::DEFAULT);
-    if chosen == 0 && at_least().is_some_and(|v| v > version::played().release) {
-        version::play(version::NEWEST);
-    }
+    version::play(choice(c"SOFTRING_ABI", &[(newest, version::NEWEST), (first, 0)]));
     read_models();
     if choice(c"SOFTRING_STATS", &[("1", 0), ("0", 1)]) != 0 {
         softring_engine::stats::disable();

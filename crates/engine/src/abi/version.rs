@@ -73,8 +73,8 @@ pub static VERSIONS: [Version; 2] = [
     },
 ];
 
-/// Where the one that is played if nobody says stands in [`VERSIONS`].
-pub const DEFAULT: u8 = 0;
+/// Where the one that is played if nobody says otherwise stands in [`VERSIONS`].
+pub const DEFAULT: u8 = NEWEST;
 
 /// Where the newest stands there.
 pub const NEWEST: u8 = 1;
