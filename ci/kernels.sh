@@ -23,7 +23,7 @@ usage: ci/kernels.sh [--quick] [--only SUITE]... [--case GLOB]... [--logs DIR] [
 END
 }
 
-CASES=() KEEP='' LIBURING=$TOP/target/liburing-tests
+CASES=() NEWEST='' KEEP='' LIBURING=$TOP/target/liburing-tests
 option() {
     case $1 in
         --case) CASES+=("$(argument "${@:1:2}")") || exit; TOOK=2 ;;
@@ -41,18 +41,18 @@ ROOT=$SCRATCH/root DISK=$SCRATCH/disk KEEP=${KEEP:-$SCRATCH/kernels}
 mkdir -p "$KEEP"
 KEEP=$(cd "$KEEP" && pwd)
 
-SUITES=(bullseye bookworm trixie sid) SIZE=4m LOADS='write.0 write.1 randwrite.0 randwrite.1' NEW=
+SUITES=(bullseye bookworm trixie sid) SIZE=4m LOADS='write.0 write.1 randwrite.0 randwrite.1'
 if [ -n "$QUICK" ]; then
     SUITES=(bullseye sid) SIZE=2m LOADS='write.0 randwrite.1'
-    # What differed on old kernels once.
-    [ ${#CASES[@]} != 0 ] || {
+    if [ ${#CASES[@]} = 0 ]; then
+        # What differed on old kernels once, and what Linux 7.2 brought.
         CASES=('rw::*' 'futexv::*' 'buffers::*' 'region::*' 'open::*')
-        # What Linux 7.2 brought.
-        NEW='abi::* changed::* entries::* rules::* filters::*'
-    }
+        NEWEST='abi::* changed*::* entries::* rules::* filters::* programs::*'
+    fi
 fi
 [ ${#ONLY[@]} = 0 ] || SUITES=("${ONLY[@]}")
 [ ${#CASES[@]} != 0 ] || CASES=('*')
+NEWEST=${NEWEST:-${CASES[*]}}
 
 # The tests of liburing in scope that pass on a kernel's own rings.
 TESTS=
@@ -146,16 +146,16 @@ fi
 [ -n "$QUICK" ] || part 'qemu-img convert' convert
 # With the newest ABI's own kernel beside softring, that is asked, too.
 case \$(uname -r) in
-    7.*) how=beside ;;
-    *) how=denied ;;
+    7.*) how=beside cases='$NEWEST' ;;
+    *) how=denied cases='${CASES[*]}' ;;
 esac
-cases() {
+conform() {
     case \$how in
         beside) conformance all --jobs 2 --timeout 120 --door patch --case "\$1" ;;
         denied) softring deny -- conformance all --jobs 2 --timeout 120 --door patch --case "\$1" ;;
     esac
 }
-for case in ${CASES[@]} $NEW; do part "conformance, \$how: \$case" cases "\$case"; done
+for case in \$cases; do part "conformance, \$how: \$case" conform "\$case"; done
 TAIL=20
 for name in $TESTS; do part "liburing \$name" liburing \$name; done
 echo 'all parts were run'
