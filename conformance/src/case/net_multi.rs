@@ -219,6 +219,11 @@ fn capped(cx: &mut Cx) -> Outcome {
     let limit = multi(fd).set(|s| (s.len, s.file_index) = (4, 10)).link().ud(1);
     cx.start(&mut ring, &[limit, sqe::nop().ud(2)]);
     cx.reap_in_order(&mut ring, "until ten", &[(1, 4), (1, 4), (1, 4), (2, 0)]);
+    let endless = multi(fd).set(|s| s.file_index = 1 << 31);
+    cx.one(&mut ring, "any byte uses up 2 GiB", endless, 4);
+    one.write_all(b"x")?;
+    let more = IORING_RECV_MULTISHOT | IORING_RECVSEND_BUNDLE;
+    cx.one(&mut ring, "in a bundle, too", endless.set(|s| s.ioprio = more), 1);
     Ok(())
 }
 

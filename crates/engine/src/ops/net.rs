@@ -310,8 +310,14 @@ fn at_limit(call: &mut Call, n: i32) -> bool {
     if s.opcode != IORING_OP_RECV || s.off == 0 {
         return false;
     }
-    s.off = s.off.saturating_sub(u64::from(n.unsigned_abs()));
+    s.off = limit_left(s.off, u64::from(n.unsigned_abs()));
     s.off == 0
+}
+
+/// What `n` bytes leave of a limit. The kernel takes the two for `int` (`io_recv_finish`), so any
+/// byte uses up a limit of 2 GiB or more.
+pub fn limit_left(limit: u64, n: u64) -> u64 {
+    if limit > i32::MAX as u64 { 0 } else { limit.saturating_sub(n) }
 }
 
 /// The end of a request that failed on the way: what it has done counts (`io_sendrecv_fail`).

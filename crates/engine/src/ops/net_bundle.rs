@@ -7,7 +7,7 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::in_user;
-use crate::ops::net::{MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_WAITALL, attempt};
+use crate::ops::net::{MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_WAITALL, attempt, limit_left};
 use crate::ops::net_msg::{Msg, recv_vector};
 use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::rsrc::bundle::{ALL, Layout};
@@ -136,7 +136,7 @@ pub fn recv(call: &mut Call, how: Try) -> Outcome {
     call.last = first.empty;
     let full = n > 0 && n == first.len && !first.cut && !first.empty && !capped(cap, n);
     // What the request has brought is all that it was to bring.
-    let left = if limit == ALL { ALL } else { limit.saturating_sub(n) };
+    let left = if limit == ALL { ALL } else { limit_left(limit, n) };
     if full && left > 0 && how == Try::Nonblock {
         let fd = call.file.fd();
         let there = Socket::of(fd).pending(fd).filter(|&n| n > 1).unwrap_or(0);
