@@ -12,6 +12,7 @@ pub const CASES: &[Case] = &[
     case!("eventfd", eventfd_by_syscall_poll, [Reg(IORING_REGISTER_EVENTFD)], "a late completion wakes who sleeps on the eventfd"),
     case!("eventfd", batches, [Reg(IORING_REGISTER_EVENTFD)], "it counts batches, and what workers complete one by one"),
     case!("eventfd", tags, [Reg(IORING_REGISTER_FILES2), Reg(IORING_REGISTER_EVENTFD)], "each tag that comes counts by itself"),
+    case!("eventfd", messages, [Op(IORING_OP_MSG_RING), Reg(IORING_REGISTER_EVENTFD)], "so does each message, also a ring's to itself"),
     case!("eventfd", nothing_to_tell, [Reg(IORING_REGISTER_EVENTFD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a look at another file tells of nothing"),
     case!("eventfd", writes_that_block, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_WRITE)], "a write to a blocking eventfd is a worker's, its failure task work"),
     case!("eventfd", overflow, [Reg(IORING_REGISTER_EVENTFD), Trap("overflow")], "what overflowed is told of again when it finds room"),
@@ -219,6 +220,20 @@ fn tags(cx: &mut Cx) -> Outcome {
     cx.is("unregister", ring.register(IORING_UNREGISTER_FILES, 0, 0), 0);
     cx.reap(&mut ring, "all", &[(12, 0), (13, 0), (14, 0)]);
     cx.is("counted", counted(&ev), 3);
+    Ok(())
+}
+
+fn messages(cx: &mut Cx) -> Outcome {
+    let (mut ring, mut other) = (cx.ring(8, 0)?, cx.ring(8, 0)?);
+    let ev = nonblocking_eventfd()?;
+    let fd = [ev.as_raw_fd()];
+    cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD, &fd), 0);
+    let message = sqe::op(IORING_OP_MSG_RING, ring.fd);
+    let sqes = [message.set(|s| s.off = 11).ud(1), message.set(|s| s.off = 12).ud(2)];
+    cx.batch(&mut ring, "to itself", &sqes, &[(1, 0), (2, 0), (11, 0), (12, 0)]);
+    cx.is("counted", counted(&ev), 3);
+    cx.batch(&mut other, "from another", &sqes, &[(1, 0), (2, 0)]);
+    cx.is("counted", counted(&ev), 2);
     Ok(())
 }
 

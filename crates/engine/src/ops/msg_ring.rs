@@ -191,7 +191,8 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
         ctx.nr_reqs += 1;
         ctx.run.push_back(id);
     } else {
-        if let Some(e) = ctx.eventfd.as_mut().filter(|_| msg.by_worker) {
+        // Each is flushed by itself (`io_post_aux_cqe`).
+        if let Some(e) = ctx.eventfd.as_mut().filter(|e| msg.by_worker || !e.only_async) {
             e.worker_posts(false);
         }
         ctx.post(cqe);
