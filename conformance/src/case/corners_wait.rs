@@ -10,6 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
+    case!("corners_wait", poll_updated, [Op(IORING_OP_POLL_REMOVE)], "what is ready when a poll's events change has woken nobody"),
     case!("corners_wait", timeout_in_worker, [Op(IORING_OP_LINK_TIMEOUT)], "behind what a worker arms a linked timeout starts with its first attempt"),
     case!("corners_wait", chain_before_others, [Sqe(IOSQE_IO_LINK)], "a worker goes on with a chain before it takes other work"),
     case!("corners_wait", late_without_file, [Op(IORING_OP_NOP)], "a NOP that finds no file is late all the same"),
@@ -377,5 +378,21 @@ fn reads_behind_batch(cx: &mut Cx) -> Outcome {
     let many = many.set(|s| (s.off, s.buf_index) = (u64::MAX, GROUP));
     cx.start(&mut ring, &[many, sqe::nop().ud(2)]);
     cx.reap_in_order(&mut ring, "read", &[(1, 8), (2, 0), (1, 8), (1, 8)]);
+    Ok(())
+}
+
+fn poll_updated(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, two) = std::os::unix::net::UnixDatagram::pair()?;
+    let both = u32::from(libc::POLLRDNORM.cast_unsigned() | libc::POLLRDBAND.cast_unsigned());
+    let multi = sqe::poll_add(two.as_raw_fd(), 0).set(|s| s.len = IORING_POLL_ADD_MULTI);
+    cx.start(&mut ring, &[multi.ud(1)]);
+    one.send(b"x")?;
+    let update = sqe::op(IORING_OP_POLL_REMOVE, -1).op_flags(both);
+    let update = update.set(|s| (s.addr, s.len) = (1, IORING_POLL_UPDATE_EVENTS));
+    cx.one(&mut ring, "update", update.ud(2), 0);
+    cx.reap(&mut ring, "there", &[(1, i32::from(libc::POLLRDNORM))]);
+    one.send(b"x")?;
+    cx.reap(&mut ring, "comes", &[(1, both.cast_signed())]);
     Ok(())
 }

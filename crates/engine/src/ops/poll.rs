@@ -218,11 +218,14 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
         p.told = 0;
     }
     let events = p.events;
-    if events & EPOLLONESHOT != 0
-        && let Ok(mask @ 1..) = ready(poll.call.file.fd(), events).map(|r| mask_of(poll, r))
-    {
+    let now = ready(poll.call.file.fd(), events).map_or(0, |r| mask_of(poll, r));
+    if now != 0 && events & EPOLLONESHOT != 0 {
         ctx.poll_leave(id, false);
-        return ctx.end_soon(id, mask.cast_signed());
+        return ctx.end_soon(id, now.cast_signed());
+    }
+    // What is ready now has woken nobody.
+    if let Wait::Poll(p) = &mut poll.wait {
+        p.waits = now == 0;
     }
     // The poll set looks anew at what it is told to wait for: a multishot poll that is ready fires.
     ctx.transports.ready_now = true;
