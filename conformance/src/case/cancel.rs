@@ -16,6 +16,7 @@ pub const CASES: &[Case] = &[
     case!("cancel", in_worker, [Op(IORING_OP_ASYNC_CANCEL), Sqe(IOSQE_ASYNC)], "a cancel sent to a worker"),
     case!("cancel", chain, [Op(IORING_OP_ASYNC_CANCEL), Sqe(IOSQE_IO_LINK)], "the head's cancel cancels its chain"),
     case!("cancel", finished, [Op(IORING_OP_ASYNC_CANCEL)], "what has completed is not found"),
+    case!("cancel", time_is_over, [Op(IORING_OP_ASYNC_CANCEL), Op(IORING_OP_TIMEOUT)], "nor is a timeout whose time has come"),
     case!("cancel", sync_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "requests are cancelled by a call that waits for it"),
     case!("cancel", sync_cancel_refusals, [Reg(IORING_REGISTER_SYNC_CANCEL)], "no match, bad flags, pointers and times"),
     case!("cancel", told_already, [Op(IORING_OP_POLL_REMOVE)], "a poll whose wake-up is on its way is not removed"),
@@ -242,6 +243,18 @@ fn finished(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     cx.start(&mut ring, &[sqe::nop().ud(1), sqe::cancel(1, 0).ud(2)]);
     cx.reap(&mut ring, "too late", &[(1, 0), (2, -ENOENT)]);
+    Ok(())
+}
+
+fn time_is_over(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let now = sqe::millis(0);
+    for flags in [0, IORING_ASYNC_CANCEL_ALL] {
+        let timeout = sqe::timeout(&now, 0, 0).ud(1);
+        let none = if flags == 0 { -ENOENT } else { 0 };
+        let sqes = [timeout, sqe::cancel(1, flags).ud(2)];
+        cx.batch(&mut ring, "too late", &sqes, &[(1, -ETIME), (2, none)]);
+    }
     Ok(())
 }
 

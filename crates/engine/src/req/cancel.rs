@@ -122,7 +122,8 @@ impl Wanted {
             (State::Armed | State::Cancelled, _) => Some((1, (false, 0, 0))),
             (State::Timeout, Wait::Timeout(t)) => {
                 let found = req.opcode() == IORING_OP_TIMEOUT && self.file.is_none();
-                found.then(|| (TIMEOUTS, t.order()))
+                // One whose time has come is gone, as if a timer's interrupt had taken it.
+                (found && !t.is_over()).then(|| (TIMEOUTS, t.order()))
             }
             _ => None,
         }

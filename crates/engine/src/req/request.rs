@@ -532,4 +532,9 @@ impl Timer {
     pub const fn order(&self) -> (bool, u64, u64) {
         if self.count != 0 { (false, self.target, self.seq) } else { (true, 0, self.seq) }
     }
+
+    /// Has its time come?
+    pub fn is_over(&self) -> bool {
+        self.deadline <= self.clock.now()
+    }
 }
