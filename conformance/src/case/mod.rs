@@ -131,6 +131,7 @@ families![
     region,
     eventfd,
     worker,
+    iowq,
     tasks,
     creds,
     creds_change,

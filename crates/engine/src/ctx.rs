@@ -312,6 +312,8 @@ pub struct Ctx {
     pub drain: Drain,
     /// Task work: requests to issue next.
     pub run: VecDeque<ReqId>,
+    /// Requests that a worker is to begin (`req::iowq`).
+    pub iowq: VecDeque<ReqId>,
     /// Multishot receives that go on when the program next comes for completions (DEFER_TASKRUN).
     pub next_turn: VecDeque<ReqId>,
     /// Completions that wait for the program to enter (DEFER_TASKRUN).
@@ -381,6 +383,7 @@ impl Ctx {
             nr_ended: 0,
             drain: Drain::default(),
             run: VecDeque::new(),
+            iowq: VecDeque::new(),
             next_turn: VecDeque::new(),
             deferred: VecDeque::new(),
             overflow: Overflow::default(),

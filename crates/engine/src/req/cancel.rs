@@ -111,7 +111,8 @@ impl Wanted {
         match (req.state, req.wait) {
             // What a device has is not to be had back.
             (_, Wait::Model(_)) => None,
-            (State::Punted, _) => Some((0, (false, 0, 0))),
+            (State::Queued, _) => Some((0, (false, 0, 0))),
+            (State::Punted, _) => Some((0, (true, 0, 0))),
             (State::Parked, Wait::Sleeper) if req.opcode() != IORING_OP_WAITID => {
                 Some((FUTEXES, (false, 0, 0)))
             }
@@ -251,6 +252,10 @@ impl Ctx {
                 self.timeouts_disarm(id);
                 self.end_soon(id, Errno::ECANCELED.res());
             }
+            State::Queued => {
+                self.leave_iowq(id);
+                self.end_soon(id, Errno::ECANCELED.res());
+            }
             State::Punted if req.flags.contains(ReqFlags::DIRECT) => return Err(Errno::ENOENT),
             State::Punted => return self.cancel_punted(id),
             State::Cancelled => {}
@@ -290,6 +295,7 @@ impl Ctx {
         self.outbox.clear();
         self.delivering = false;
         self.run.clear();
+        self.iowq.clear();
         self.next_turn.clear();
         self.deferred.clear();
         self.outbox.clear();

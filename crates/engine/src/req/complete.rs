@@ -135,7 +135,7 @@ impl Ctx {
             }
             self.timeouts_by_count();
             // What a batch completes at once may start more.
-            if self.run.is_empty() && !self.transports_submit() {
+            if self.run.is_empty() && !self.run_iowq() && !self.transports_submit() {
                 if self.defers() || self.transports.stash.is_empty() {
                     break;
                 }
@@ -172,6 +172,9 @@ impl Ctx {
             } else if req.flags.contains(ReqFlags::ORPHAN) {
                 req.fail(Errno::EFAULT);
                 self.finish(&mut req);
+            } else if req.is_for_worker() {
+                let id = self.slab.insert(req);
+                self.join_iowq(id);
             } else {
                 self.events_first(&req);
                 self.queue_sqe(&mut req);

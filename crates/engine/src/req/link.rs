@@ -21,19 +21,11 @@ impl Ctx {
         self.disarm_next(req);
         if let Some(id) = req.link.take() {
             let worker = req.flags.contains(ReqFlags::ON_WORKER) && !self.defers();
-            if let Some(next) = self.slab.get_mut(id).filter(|_| worker) {
-                next.flags |= ReqFlags::ON_WORKER;
-                return self.queue_for_worker(id);
+            if worker {
+                return self.go_on_in_iowq(id);
             }
             self.run.push_back(id);
         }
-    }
-
-    /// A worker goes on with a chain before it takes other work.
-    fn queue_for_worker(&mut self, id: ReqId) {
-        let workers = |&other: &ReqId| self.slab.get(other).is_some_and(Req::is_workers);
-        let at = self.run.iter().position(workers).unwrap_or(self.run.len());
-        self.run.insert(at, id);
     }
 
     fn disarm_next(&mut self, req: &mut Req) {

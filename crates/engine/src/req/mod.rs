@@ -9,6 +9,7 @@ pub mod complete;
 pub mod drain;
 pub mod estate;
 pub mod fast;
+pub mod iowq;
 pub mod issue;
 pub mod link;
 pub mod moving;

@@ -337,6 +337,8 @@ pub enum State {
     Prepped,
     /// Waiting for readiness in the poll set.
     Armed,
+    /// In the queue of workers: none has begun it.
+    Queued,
     /// With a worker.
     Punted,
     /// With the kernel's aio.

@@ -170,6 +170,7 @@ impl Ctx {
         s.left == 0
             && s.head.is_none()
             && self.run.is_empty()
+            && self.iowq.is_empty()
             && self.overflow.is_empty()
             && self.transports.stash.is_empty()
             && self.mem.cq_filled() < s.waits

@@ -9,7 +9,7 @@ use crate::abi::*;
 use crate::creds::Creds;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
-use crate::opdef::{self, Issue, OPS};
+use crate::opdef::{self, OPS};
 use crate::req::clat::{Sampling, Timed};
 use crate::req::request::{Req, ReqFlags};
 use crate::req::slab::ReqId;
@@ -263,22 +263,8 @@ impl Ctx {
             }
         } else if self.drain.active {
             self.drain_req(id);
-        } else if matches!(OPS[req.opcode() as usize].issue, Issue::Ring(_)) {
-            req.flags |= ReqFlags::ON_WORKER;
-            // The kernel runs it on a worker, so after what is inline; it never blocks, so task
-            // work will do.
-            self.run.push_back(id);
-            if self.defers() {
-                self.announce_by(true);
-            }
-        } else if let Some(mut req) = self.slab.remove(id) {
-            req.flags |= ReqFlags::ON_WORKER;
-            let before = (self.nr_ended, self.run.len());
-            self.queue_sqe(&mut req);
-            // It has ended already; the kernel's worker brings that.
-            if self.defers() && before != (self.nr_ended, self.run.len()) {
-                self.announce_by(true);
-            }
+        } else {
+            self.queue_iowq(id);
         }
     }
 }

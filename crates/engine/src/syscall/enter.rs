@@ -239,6 +239,7 @@ impl Ctx {
     /// arming has just found the new one not to be.
     pub fn after_submit(&mut self, waits: bool, older: bool) {
         if self.defers() {
+            self.run_iowq();
             self.transports_submit();
             self.commit();
             if !waits && !self.transports.stash.is_empty() {

@@ -63,6 +63,7 @@ impl Ctx {
     pub fn has_work(&mut self) -> bool {
         !self.deferred.is_empty()
             || !self.run.is_empty()
+            || !self.iowq.is_empty()
             || !self.next_turn.is_empty()
             || self.next_event_in() == Some(0)
             || self.poll_set_has_work()

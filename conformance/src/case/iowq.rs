@@ -1,0 +1,113 @@
+//! The queue of workers: what goes there begins when its batch is through.
+
+use super::prelude::*;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use std::os::fd::IntoRawFd;
+
+pub const CASES: &[Case] = &[
+    case!("iowq", file_closed, [Sqe(IOSQE_ASYNC), Op(IORING_OP_CLOSE)], "its file is looked up behind the batch, which may have closed it"),
+    case!("iowq", cancelled, [Sqe(IOSQE_ASYNC), Op(IORING_OP_ASYNC_CANCEL)], "what is queued there is found by its batch, whatever it is"),
+    case!("iowq", not_polled, [Sqe(IOSQE_ASYNC), Op(IORING_OP_POLL_REMOVE)], "a poll that is queued there is none yet"),
+    case!("iowq", in_order, [Sqe(IOSQE_ASYNC), Op(IORING_OP_ASYNC_CANCEL)], "a cancellation there finds what is queued behind it"),
+    case!("iowq", behind_barrier, [Sqe(IOSQE_IO_DRAIN), Op(IORING_OP_ASYNC_CANCEL)], "what has waited for a barrier goes there"),
+    case!("iowq", open_chain, [Sqe(IOSQE_IO_LINK), Op(IORING_OP_ASYNC_CANCEL)], "so does a chain without an end, in front of what task work sends there"),
+];
+
+/// While this lives, the thread and its workers have one processor: a worker begins only when the
+/// thread has come back from its call.
+struct OneCpu(CpuSet);
+
+impl OneCpu {
+    fn new() -> Result<OneCpu, Stop> {
+        let before = sched_getaffinity(None)?;
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu());
+        sched_setaffinity(None, &one)?;
+        Ok(OneCpu(before))
+    }
+}
+
+impl Drop for OneCpu {
+    fn drop(&mut self) {
+        sched_setaffinity(None, &self.0).ok();
+    }
+}
+
+fn asynchronous(sqe: io_uring_sqe, ud: u64) -> io_uring_sqe {
+    sqe.with(IOSQE_ASYNC).ud(ud)
+}
+
+fn file_closed(cx: &mut Cx) -> Outcome {
+    let _one = OneCpu::new()?;
+    let mut ring = cx.ring(8, 0)?;
+    let fd = cx.file("f", b"data")?.into_raw_fd();
+    let sqes = [asynchronous(sqe::write(fd, b"x", 0), 1), sqe::op(IORING_OP_CLOSE, fd).ud(2)];
+    cx.batch(&mut ring, "closed first", &sqes, &[(1, -EBADF), (2, 0)]);
+    let content = cx.content("f")?;
+    cx.eq("nothing written", content, b"data".to_vec());
+    Ok(())
+}
+
+fn cancelled(cx: &mut Cx) -> Outcome {
+    let _one = OneCpu::new()?;
+    let mut ring = cx.ring(8, 0)?;
+    let (r, _w) = cx.pipe()?;
+    let mut buf = [0; 4];
+    let sqes = [
+        asynchronous(sqe::nop(), 1),
+        asynchronous(sqe::read(r.as_raw_fd(), &mut buf, 0), 2),
+        sqe::cancel(1, 0).ud(3),
+        sqe::cancel(2, 0).ud(4),
+    ];
+    let want = [(1, -ECANCELED), (2, -ECANCELED), (3, 0), (4, 0)];
+    cx.batch(&mut ring, "both", &sqes, &want);
+    Ok(())
+}
+
+fn not_polled(cx: &mut Cx) -> Outcome {
+    let _one = OneCpu::new()?;
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    let poll = asynchronous(sqe::poll_add(r.as_raw_fd(), libc::POLLIN), 1);
+    let remove = sqe::op(IORING_OP_POLL_REMOVE, -1).set(|s| s.addr = 1).ud(2);
+    cx.batch(&mut ring, "too early", &[poll, remove], &[(2, -ENOENT)]);
+    rustix::io::write(&w, b"x")?;
+    cx.reap(&mut ring, "told", &[(1, i32::from(libc::POLLIN))]);
+    Ok(())
+}
+
+fn in_order(cx: &mut Cx) -> Outcome {
+    let _one = OneCpu::new()?;
+    let mut ring = cx.ring(8, 0)?;
+    let sqes = [asynchronous(sqe::cancel(2, 0), 1), asynchronous(sqe::nop(), 2)];
+    cx.batch(&mut ring, "the next", &sqes, &[(1, 0), (2, -ECANCELED)]);
+    Ok(())
+}
+
+fn behind_barrier(cx: &mut Cx) -> Outcome {
+    let _one = OneCpu::new()?;
+    let mut ring = cx.ring(8, DEFER)?;
+    let (r, w) = cx.pipe()?;
+    let sqes = [
+        sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1),
+        sqe::nop().with(IOSQE_IO_DRAIN).ud(2),
+        sqe::cancel(4, 0).ud(3),
+        sqe::nop().ud(4),
+    ];
+    cx.start(&mut ring, &sqes);
+    rustix::io::write(&w, b"x")?;
+    cx.reap(&mut ring, "the last", &[(1, 1), (2, 0), (3, 0), (4, -ECANCELED)]);
+    Ok(())
+}
+
+fn open_chain(cx: &mut Cx) -> Outcome {
+    let _one = OneCpu::new()?;
+    let mut ring = cx.ring(8, 0)?;
+    let sqes = [
+        sqe::nop().link().ud(1),
+        asynchronous(sqe::cancel(3, 0), 2),
+        sqe::nop().link().ud(3),
+    ];
+    cx.batch(&mut ring, "it was first", &sqes, &[(1, 0), (2, -ENOENT), (3, 0)]);
+    Ok(())
+}
