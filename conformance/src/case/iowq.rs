@@ -1,7 +1,11 @@
 //! The queue of workers: what goes there begins when its batch is through.
 
+use super::net::{pair, recv};
+use super::pbuf::{GROUP, provide};
 use super::prelude::*;
+use libc::{ENOTSOCK, MSG_WAITALL};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use std::io::Write;
 use std::os::fd::IntoRawFd;
 
 pub const CASES: &[Case] = &[
@@ -11,6 +15,8 @@ pub const CASES: &[Case] = &[
     case!("iowq", in_order, [Sqe(IOSQE_ASYNC), Op(IORING_OP_ASYNC_CANCEL)], "a cancellation there finds what is queued behind it"),
     case!("iowq", behind_barrier, [Sqe(IOSQE_IO_DRAIN), Op(IORING_OP_ASYNC_CANCEL)], "what has waited for a barrier goes there"),
     case!("iowq", open_chain, [Sqe(IOSQE_IO_LINK), Op(IORING_OP_ASYNC_CANCEL)], "so does a chain without an end, in front of what task work sends there"),
+    case!("iowq", polls_first, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV)], "what is to be polled first, and is ready, waits in the worker"),
+    case!("iowq", no_socket, [Sqe(IOSQE_ASYNC), Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_RECV)], "what is no socket uses no buffer"),
 ];
 
 /// While this lives, the thread and its workers have one processor: a worker begins only when the
@@ -109,5 +115,43 @@ fn open_chain(cx: &mut Cx) -> Outcome {
         sqe::nop().link().ud(3),
     ];
     cx.batch(&mut ring, "it was first", &sqes, &[(1, 0), (2, -ENOENT), (3, 0)]);
+    Ok(())
+}
+
+fn polls_first(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (mut one, two) = pair()?;
+    let mut buf = [0; 4];
+    let first = recv(two.as_raw_fd(), &mut buf).op_flags(MSG_WAITALL as u32);
+    let first = first.set(|s| s.ioprio = IORING_RECVSEND_POLL_FIRST);
+    for (what, ready) in [("nothing is there", false), ("something is there", true)] {
+        if ready {
+            one.write_all(b"x")?;
+        }
+        cx.start(&mut ring, &[asynchronous(first, 1)]);
+        cx.quiet(&ring, what, 20);
+        // What runs is told to stop, and does not count.
+        let all = sqe::cancel(1, IORING_ASYNC_CANCEL_ALL).ud(2);
+        let res = if ready { 1 } else { -ECANCELED };
+        cx.batch(&mut ring, "cancel", &[all], &[(1, res), (2, i32::from(!ready))]);
+    }
+    Ok(())
+}
+
+fn no_socket(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, w) = cx.pipe()?;
+    rustix::io::write(&w, b"x")?;
+    let mut mem = [b'-'; 8];
+    cx.one(&mut ring, "provide", provide(&mut mem, 8, 0), 0);
+    let receive = sqe::rw(IORING_OP_RECV, r.as_raw_fd(), 0, 0, 0).with(IOSQE_BUFFER_SELECT);
+    for ioprio in [0, IORING_RECVSEND_POLL_FIRST] {
+        for flags in [0, IOSQE_ASYNC] {
+            let s = receive.set(|s| (s.buf_index, s.ioprio) = (GROUP, ioprio)).with(flags);
+            cx.one(&mut ring, "no socket", s, -ENOTSOCK);
+        }
+    }
+    let read = sqe::rw(IORING_OP_READ, r.as_raw_fd(), 0, 0, 0).with(IOSQE_BUFFER_SELECT);
+    cx.one(&mut ring, "the buffer is there", read.set(|s| s.buf_index = GROUP), 1);
     Ok(())
 }

@@ -64,7 +64,8 @@ impl Ctx {
             let fd = req.call.file.fd();
             let copies = || !req.flags.contains(ReqFlags::NOTIF) || check_socket(fd).is_ok();
             let waits = any || is_socket(fd) && copies();
-            return waits.then_some(Way::Poll);
+            let way = if waits && self.worker_finds_ready(req) { Way::Worker } else { Way::Poll };
+            return waits.then_some(way);
         }
         if req.opcode() == IORING_OP_WAITID {
             // It waits by itself, also on a worker.

@@ -6,8 +6,9 @@ use crate::abi::version::{Change, has};
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
+use crate::opdef::OPS;
 use crate::ops::iov::in_user;
-use crate::ops::{net_bundle, net_zc, rw_nowait};
+use crate::ops::{self, net_bundle, net_zc, rw_nowait};
 use crate::req::request::{Call, FileRef, Req, ReqFlags};
 use crate::req::route::{kind_of, receives_anything};
 use crate::rsrc::kbuf::Pick;
@@ -29,6 +30,11 @@ impl Ctx {
     }
 
     fn pick_buffer(&mut self, req: &mut Req) -> Result<()> {
+        // What is polled first is asked for its socket only now, and before it has a buffer.
+        let transfers = req.flags.contains(ReqFlags::SENDRECV);
+        if transfers && req.polls_first() && !is_socket(req.call.file.fd()) {
+            return Err(Errno::ENOTSOCK);
+        }
         // Nobody holds the ring's lock for a worker, to which goes back what it has armed once.
         let forced = ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT;
         let alone = req.is_with_worker() || req.flags & forced == ReqFlags::FORCE_ASYNC;
@@ -192,6 +198,16 @@ impl Ctx {
     fn waits_once(&mut self, file: &FileRef) -> bool {
         let fd = file.fd();
         self.can_poll(file) && (crate::fds::is_ring(fd) || !is_socket(fd) && !rw_nowait::tries(fd))
+    }
+
+    /// Would the kernel's worker, which is to poll first, find the file ready? Then it makes an
+    /// attempt that waits, and nobody polls any more.
+    pub fn worker_finds_ready(&mut self, req: &Req) -> bool {
+        let waits = ReqFlags::FORCE_ASYNC | ReqFlags::NOWAIT;
+        let events = ops::net::poll_events(req, OPS[req.opcode() as usize].poll_events());
+        req.flags.intersection(waits) == ReqFlags::FORCE_ASYNC
+            && self.can_poll(&req.call.file)
+            && sys::poll_now(req.call.file.fd(), (events as u16).cast_signed()) != 0
     }
 
     /// Can the file be polled? A device may look like a stream and not be one.
