@@ -2,7 +2,7 @@
 
 use super::pbuf::{GROUP, provide, refill, reg, register};
 use super::prelude::*;
-use libc::{ECONNREFUSED, SHUT_RD};
+use libc::{ECONNABORTED, ECONNREFUSED, SHUT_RD};
 use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -10,6 +10,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 pub const CASES: &[Case] = &[
     case!("corners_conn", accept_of_shut, [Op(IORING_OP_ACCEPT)], "an attempt is not told that a local listener is shut; who waits is"),
     case!("corners_conn", connect_again, [Op(IORING_OP_CONNECT)], "a worker's second connection that fails leaves the socket unconnected"),
+    case!("corners_conn", connect_in_chain, [Op(IORING_OP_CONNECT), Sqe(IOSQE_IO_LINK)], "a worker that goes on with a chain tries once on a socket whose last connection failed"),
     case!("corners_conn", path_to_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "a number that is open for its path only names no file to cancel by"),
     case!("corners_conn", polled_before_buffer, [Op(IORING_OP_SEND_ZC)], "in a worker what is to be polled first says so before its buffer is looked up"),
     case!("corners_conn", ring_before_buffer, [Op(IORING_OP_READ), Sqe(IOSQE_BUFFER_SELECT)], "a buffer is picked before a ring says that it cannot be read"),
@@ -117,6 +118,20 @@ fn connect_again(cx: &mut Cx) -> Outcome {
             cx.note("ready", format_args!("{:#x}", os::poll(sock.as_raw_fd(), libc::POLLIN, 0)));
         }
     }
+    Ok(())
+}
+
+fn connect_in_chain(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let at = os::loopback(listener.local_addr()?.port());
+    drop(listener);
+    let make = sqe::op(IORING_OP_SOCKET, libc::AF_INET).set(|s| s.off = 1);
+    let sock = cx.one_fd(&mut ring, "socket", make)?;
+    let connect = sqe::rw(IORING_OP_CONNECT, sock.as_raw_fd(), addr(&at), 0, 16);
+    cx.one(&mut ring, "refused", connect, -ECONNREFUSED);
+    cx.one(&mut ring, "the last one has failed", connect.link(), -ECONNABORTED);
+    cx.one(&mut ring, "refused again", connect.link(), -ECONNREFUSED);
     Ok(())
 }
 

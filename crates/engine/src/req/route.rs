@@ -139,8 +139,10 @@ impl Ctx {
             && (req.flags.contains(ReqFlags::SENDRECV)
                 || matches!(kind_of(&req.call.file), Kind::Pollable | Kind::Unknown));
         let blocks = req.follows_in_worker() && req.opcode() != IORING_OP_WAITID;
-        if blocks && ops::net_msg::never_waits(req) {
-            let e = ops::connect::under_way(req).unwrap_or(Errno::EAGAIN);
+        let progress = ops::connect::under_way(req);
+        // A worker's one attempt ends with the failure of the socket's last connection.
+        if blocks && (progress == Some(Errno::ECONNABORTED) || ops::net_msg::never_waits(req)) {
+            let e = progress.unwrap_or(Errno::EAGAIN);
             req.call.cflags = 0;
             return self.outcome(req, Outcome::Done(e.res()));
         }
