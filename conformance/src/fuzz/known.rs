@@ -174,7 +174,7 @@ fn shut_quietly(seen: &Seen) -> bool {
     let file = seen.request().and_then(|(ring, sqe)| seen.file(ring, sqe));
     let Some(file) = file else { return false };
     let peer = unix_peer(file);
-    if peer.is_none() && !matches!(file, Slot::TcpA | Slot::TcpB | Slot::UnixL) {
+    if peer.is_none() && !own_side_only(file) {
         return false;
     }
     let quiet = |slot, how| {
@@ -191,6 +191,11 @@ fn shut_quietly(seen: &Seen) -> bool {
     let (kernel, softring) = seen.results();
     let told = [libc::EPIPE, libc::ENOBUFS, libc::ENOENT, libc::ENOTCONN].map(res);
     shut && softring.is_empty() && matches!(kernel[..], [res] if told.contains(&res))
+}
+
+/// Is it a socket whose peer's half cannot be shut from there?
+fn own_side_only(slot: Slot) -> bool {
+    matches!(slot, Slot::TcpA | Slot::TcpB | Slot::UdpA | Slot::UdpB | Slot::UnixL)
 }
 
 /// The other end of a unix socket.
@@ -322,9 +327,10 @@ fn woken_by_failed_write(seen: &Seen) -> bool {
         cqes.any(|c| c.ud == ud && c.res == res(libc::EFAULT))
     };
     let to_it = |ring, sqe: &Sqe| writes(sqe.op) && seen.file(ring, sqe).and_then(pipe) == own;
-    own.is_some()
-        && seen.results().1.len() < seen.results().0.len()
-        && seen.sqes().any(|(ring, sqe)| to_it(ring, sqe) && failed(sqe.ud))
+    let (kernel, softring) = seen.results();
+    // It waits on, perhaps until it is removed.
+    let waits_on = softring.len() < kernel.len() || softring == [res(libc::ECANCELED)];
+    own.is_some() && waits_on && seen.sqes().any(|(ring, sqe)| to_it(ring, sqe) && failed(sqe.ud))
 }
 
 /// A count of completions that the kernel takes for over when another timeout ends.
