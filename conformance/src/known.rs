@@ -76,6 +76,7 @@ pub const KNOWN: &[Known] = &[
         "Nothing wakes a thread when that has come",
         &[Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)],
     ),
+    known("corners_conn::peer_closed", "A CLOSE lets its file go at once", &[Op(IORING_OP_CLOSE)]),
     // Of no row: of processes and files.
     known("effects::iowait", "is idle in the eyes of the system", &[]),
     known("tasks::one_thread_waiting", "need a process with one thread", &[]),

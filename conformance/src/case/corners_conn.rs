@@ -5,12 +5,14 @@ use super::prelude::*;
 use libc::{ECONNABORTED, ECONNREFUSED, SHUT_RD};
 use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
+use std::os::fd::IntoRawFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
 pub const CASES: &[Case] = &[
     case!("corners_conn", accept_of_shut, [Op(IORING_OP_ACCEPT)], "an attempt is not told that a local listener is shut; who waits is"),
     case!("corners_conn", connect_again, [Op(IORING_OP_CONNECT)], "a worker's second connection that fails leaves the socket unconnected"),
     case!("corners_conn", connect_in_chain, [Op(IORING_OP_CONNECT), Sqe(IOSQE_IO_LINK)], "a worker that goes on with a chain tries once on a socket whose last connection failed"),
+    case!("corners_conn", peer_closed, [Op(IORING_OP_CLOSE), Op(IORING_OP_SEND)], "what is closed goes when the batch is through"),
     case!("corners_conn", path_to_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "a number that is open for its path only names no file to cancel by"),
     case!("corners_conn", polled_before_buffer, [Op(IORING_OP_SEND_ZC)], "in a worker what is to be polled first says so before its buffer is looked up"),
     case!("corners_conn", ring_before_buffer, [Op(IORING_OP_READ), Sqe(IOSQE_BUFFER_SELECT)], "a buffer is picked before a ring says that it cannot be read"),
@@ -132,6 +134,16 @@ fn connect_in_chain(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "refused", connect, -ECONNREFUSED);
     cx.one(&mut ring, "the last one has failed", connect.link(), -ECONNABORTED);
     cx.one(&mut ring, "refused again", connect.link(), -ECONNREFUSED);
+    Ok(())
+}
+
+fn peer_closed(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, two) = std::os::unix::net::UnixStream::pair()?;
+    let closes = sqe::op(IORING_OP_CLOSE, one.into_raw_fd()).ud(1);
+    let send = sqe::rw(IORING_OP_SEND, two.as_raw_fd(), addr(b"x"), 1, 0).ud(2);
+    cx.batch(&mut ring, "still there", &[closes, send], &[(1, 0), (2, 1)]);
+    cx.one(&mut ring, "gone", send, -EPIPE);
     Ok(())
 }
 

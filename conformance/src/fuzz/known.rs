@@ -1,19 +1,11 @@
 //! Differences that `docs/LIMITATIONS.md` tells of, as far as random programs meet them. Each is
 //! told as narrowly as that page tells it, and names its words there; whatever else differs counts.
 
-use super::compare::Difference;
-use super::program::{Bad, Cell, Fd, Host, Program, Slot, Sqe, Step, Val};
+use super::program::{Bad, Host, Slot, Sqe, Step, Val};
+pub use super::seen::Seen;
+use super::seen::{other_end, own_side_only, reads, res, slot, unix_peer, writes};
 use super::transcript::{Cqe, Rec, Transcript};
 use softring_engine::abi::*;
-
-/// What differs, and where.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
-    pub program: &'a Program,
-    pub what: &'a Difference,
-    pub kernel: &'a Transcript,
-    pub softring: &'a Transcript,
-}
 
 /// Words of `docs/LIMITATIONS.md`, and whether they are about a difference.
 type Known = (&'static str, fn(&Seen) -> bool);
@@ -34,91 +26,12 @@ const KNOWN: &[Known] = &[
     ("it answers all that is ready. The kernel sometimes posts", told_all),
     ("Their notification comes at once, as the buffer is free then", acknowledged_late),
     ("none where something else has begun it", worker_not_first),
+    ("A CLOSE lets its file go at once", closed_at_once),
 ];
 
 /// The words about a difference, if there are any.
 pub fn reason(seen: &Seen) -> Option<&'static str> {
     KNOWN.iter().find(|(_, applies)| applies(seen)).map(|(words, _)| *words)
-}
-
-impl<'a> Seen<'a> {
-    fn sqes(&self) -> impl Iterator<Item = (u8, &'a Sqe)> {
-        self.program.steps.iter().filter_map(|step| match step {
-            Step::Sqe { ring, sqe, .. } => Some((*ring, sqe)),
-            _ => None,
-        })
-    }
-
-    /// The request that it is about, and its ring.
-    fn request(&self) -> Option<(u8, &'a Sqe)> {
-        self.sqes().find(|(_, sqe)| Some(sqe.ud) == self.what.ud)
-    }
-
-    fn defers(&self, ring: u8) -> bool {
-        self.program.steps.iter().any(|step| {
-            matches!(step, Step::Setup(s)
-                if s.ring == ring && s.flags & IORING_SETUP_DEFER_TASKRUN != 0)
-        })
-    }
-
-    /// The file that a request names, by its number or in a table of registered files.
-    fn file(&self, ring: u8, sqe: &Sqe) -> Option<Slot> {
-        let Fd::Num(index) = sqe.fd else { return slot(sqe) };
-        let mut tables = self.program.steps.iter().filter_map(|step| match step {
-            Step::Register { ring: of, arg, .. } if *of == ring => table(arg),
-            _ => None,
-        });
-        let fixed = sqe.flags & IOSQE_FIXED_FILE != 0;
-        let index = usize::try_from(index).ok().filter(|_| fixed)?;
-        match tables.next()?.get(index)? {
-            Fd::Slot(slot) => Some(*slot),
-            _ => None,
-        }
-    }
-
-    /// What only the kernel answered, and what only softring did.
-    fn results(&self) -> (Vec<i64>, Vec<i64>) {
-        let of = |cqes: &[Cqe]| cqes.iter().map(|c| c.res).collect();
-        (of(&self.what.kernel), of(&self.what.softring))
-    }
-}
-
-fn res(errno: i32) -> i64 {
-    -i64::from(errno)
-}
-
-/// The file that a request names, if that is a slot.
-fn slot(sqe: &Sqe) -> Option<Slot> {
-    match sqe.fd {
-        Fd::Slot(slot) if sqe.flags & IOSQE_FIXED_FILE == 0 => Some(slot),
-        _ => None,
-    }
-}
-
-/// The files that a register call names, in its argument or one step further.
-fn table(arg: &Val) -> Option<Vec<Fd>> {
-    let Val::Mem(cells) = arg else { return None };
-    let fd = |cell: &Cell| match cell {
-        Cell::Fd(fd) => Some(fd.clone()),
-        _ => None,
-    };
-    let fds: Vec<Fd> = cells.iter().filter_map(fd).collect();
-    let further = |cell: &Cell| match cell {
-        Cell::U64(val) => table(val),
-        _ => None,
-    };
-    if fds.is_empty() { cells.iter().find_map(further) } else { Some(fds) }
-}
-
-fn writes(op: u8) -> bool {
-    matches!(
-        op,
-        IORING_OP_WRITE | IORING_OP_WRITEV | IORING_OP_WRITE_FIXED | IORING_OP_WRITEV_FIXED
-    )
-}
-
-fn reads(op: u8) -> bool {
-    matches!(op, IORING_OP_READ | IORING_OP_READV | IORING_OP_READ_FIXED | IORING_OP_READV_FIXED)
 }
 
 /// Two rings wait for one file, and the other's request got what came, before a poll saw it.
@@ -193,21 +106,22 @@ fn shut_quietly(seen: &Seen) -> bool {
     shut && softring.is_empty() && matches!(kernel[..], [res] if told.contains(&res))
 }
 
-/// Is it a socket whose peer's half cannot be shut from there?
-fn own_side_only(slot: Slot) -> bool {
-    matches!(slot, Slot::TcpA | Slot::TcpB | Slot::UdpA | Slot::UdpB | Slot::UnixL)
-}
-
-/// The other end of a unix socket.
-fn unix_peer(slot: Slot) -> Option<Slot> {
-    use Slot::*;
-    let pairs =
-        [(SockA, SockB), (DgramA, DgramB), (SeqA, SeqB), (EagerA, EagerB), (TightA, TightB)];
-    pairs.into_iter().find_map(|(a, b)| match slot {
-        _ if slot == a => Some(b),
-        _ if slot == b => Some(a),
-        _ => None,
-    })
+/// The other end of a request's file was closed by the batch that the request is part of.
+fn closed_at_once(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let file = seen.file(ring, own);
+    let mut gone = Vec::new();
+    for step in &seen.program.steps {
+        match step {
+            Step::Enter(e) if e.ring == ring => gone.clear(),
+            Step::Sqe { ring: of, sqe, .. } if *of == ring && sqe.ud == own.ud => break,
+            Step::Sqe { ring: of, sqe, .. } if *of == ring && sqe.op == IORING_OP_CLOSE => {
+                gone.extend(slot(sqe).and_then(other_end));
+            }
+            _ => {}
+        }
+    }
+    file.is_some_and(|file| gone.contains(&file))
 }
 
 /// A request that the kernel tries in vain again and again, which a cancellation does not find, and

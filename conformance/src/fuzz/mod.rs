@@ -20,4 +20,5 @@ pub mod make;
 pub mod minimise;
 pub mod program;
 pub mod report;
+mod seen;
 pub mod transcript;

@@ -1,0 +1,124 @@
+//! What a program that differs asked for: its requests, and the files that they name.
+
+use super::compare::Difference;
+use super::program::{Cell, Fd, Program, Slot, Sqe, Step, Val};
+use super::transcript::{Cqe, Transcript};
+use softring_engine::abi::*;
+
+/// What differs, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    pub program: &'a Program,
+    pub what: &'a Difference,
+    pub kernel: &'a Transcript,
+    pub softring: &'a Transcript,
+}
+
+impl<'a> Seen<'a> {
+    pub fn sqes(&self) -> impl Iterator<Item = (u8, &'a Sqe)> {
+        self.program.steps.iter().filter_map(|step| match step {
+            Step::Sqe { ring, sqe, .. } => Some((*ring, sqe)),
+            _ => None,
+        })
+    }
+
+    /// The request that it is about, and its ring.
+    pub fn request(&self) -> Option<(u8, &'a Sqe)> {
+        self.sqes().find(|(_, sqe)| Some(sqe.ud) == self.what.ud)
+    }
+
+    pub fn defers(&self, ring: u8) -> bool {
+        self.program.steps.iter().any(|step| {
+            matches!(step, Step::Setup(s)
+                if s.ring == ring && s.flags & IORING_SETUP_DEFER_TASKRUN != 0)
+        })
+    }
+
+    /// The file that a request names, by its number or in a table of registered files.
+    pub fn file(&self, ring: u8, sqe: &Sqe) -> Option<Slot> {
+        let Fd::Num(index) = sqe.fd else { return slot(sqe) };
+        let mut tables = self.program.steps.iter().filter_map(|step| match step {
+            Step::Register { ring: of, arg, .. } if *of == ring => table(arg),
+            _ => None,
+        });
+        let fixed = sqe.flags & IOSQE_FIXED_FILE != 0;
+        let index = usize::try_from(index).ok().filter(|_| fixed)?;
+        match tables.next()?.get(index)? {
+            Fd::Slot(slot) => Some(*slot),
+            _ => None,
+        }
+    }
+
+    /// What only the kernel answered, and what only softring did.
+    pub fn results(&self) -> (Vec<i64>, Vec<i64>) {
+        let of = |cqes: &[Cqe]| cqes.iter().map(|c| c.res).collect();
+        (of(&self.what.kernel), of(&self.what.softring))
+    }
+}
+
+pub fn res(errno: i32) -> i64 {
+    -i64::from(errno)
+}
+
+/// The file that a request names, if that is a slot.
+pub fn slot(sqe: &Sqe) -> Option<Slot> {
+    match sqe.fd {
+        Fd::Slot(slot) if sqe.flags & IOSQE_FIXED_FILE == 0 => Some(slot),
+        _ => None,
+    }
+}
+
+/// The files that a register call names, in its argument or one step further.
+pub fn table(arg: &Val) -> Option<Vec<Fd>> {
+    let Val::Mem(cells) = arg else { return None };
+    let fd = |cell: &Cell| match cell {
+        Cell::Fd(fd) => Some(fd.clone()),
+        _ => None,
+    };
+    let fds: Vec<Fd> = cells.iter().filter_map(fd).collect();
+    let further = |cell: &Cell| match cell {
+        Cell::U64(val) => table(val),
+        _ => None,
+    };
+    if fds.is_empty() { cells.iter().find_map(further) } else { Some(fds) }
+}
+
+pub fn writes(op: u8) -> bool {
+    matches!(
+        op,
+        IORING_OP_WRITE | IORING_OP_WRITEV | IORING_OP_WRITE_FIXED | IORING_OP_WRITEV_FIXED
+    )
+}
+
+pub fn reads(op: u8) -> bool {
+    matches!(op, IORING_OP_READ | IORING_OP_READV | IORING_OP_READ_FIXED | IORING_OP_READV_FIXED)
+}
+
+/// The other end of a pipe or a socket.
+pub fn other_end(slot: Slot) -> Option<Slot> {
+    use Slot::*;
+    let pairs = [(PipeR, PipeW), (NbR, NbW), (FullR, FullW), (TcpA, TcpB), (UdpA, UdpB)];
+    let other = pairs.into_iter().find_map(|(a, b)| match slot {
+        _ if slot == a => Some(b),
+        _ if slot == b => Some(a),
+        _ => None,
+    });
+    other.or_else(|| unix_peer(slot))
+}
+
+/// Is it a socket whose peer's half cannot be shut from there?
+pub fn own_side_only(slot: Slot) -> bool {
+    matches!(slot, Slot::TcpA | Slot::TcpB | Slot::UdpA | Slot::UdpB | Slot::UnixL)
+}
+
+/// The other end of a unix socket.
+pub fn unix_peer(slot: Slot) -> Option<Slot> {
+    use Slot::*;
+    let pairs =
+        [(SockA, SockB), (DgramA, DgramB), (SeqA, SeqB), (EagerA, EagerB), (TightA, TightB)];
+    pairs.into_iter().find_map(|(a, b)| match slot {
+        _ if slot == a => Some(b),
+        _ if slot == b => Some(a),
+        _ => None,
+    })
+}
