@@ -305,11 +305,12 @@ impl Ctx {
         self.trace(Step::Armed, &req);
         let key = turns::key(&req);
         let stays = req.wait.stays_at();
+        let many = req.flags.contains(ReqFlags::MULTISHOT);
         // The id changes with the slot's generation, so the poll set learns the new one.
         let id = self.slab.insert(req);
         self.turns.rename(key, old, id);
         if let Some((fd, set)) = stays.zip(self.transports.poll.as_mut()) {
-            set.rename(fd, old, id);
+            set.rename(fd, old, id, !many);
         }
         match self.poll_again(id) {
             Ok(()) => {

@@ -54,8 +54,9 @@ impl Ctx {
         self.transports.poll.as_mut()?.standing(fd)
     }
 
-    /// Something happened under a number: those that wait for it are issued again, the longest
-    /// waiting first, until there is nothing left for them.
+    /// Something happened under a number: those that wait for it are issued again, the last to be
+    /// armed first, until there is nothing left for them. That is the order of the kernel's wait
+    /// queue, in which who waits again is first, too.
     pub fn standing_fired(&mut self, fd: i32, seen: u32) {
         let Some(s) = self.standing(fd) else { return };
         s.hear(seen);
@@ -65,7 +66,7 @@ impl Ctx {
         }
         let waiters = s.waiters.clone();
         let mut over = 0;
-        for id in waiters {
+        for id in waiters.into_iter().rev() {
             over |= self.wake_standing(fd, id, seen, over);
         }
     }
@@ -77,7 +78,15 @@ impl Ctx {
         let Wait::Poll(poll) = req.wait else { return 0 };
         let way = if req.opcode() == IORING_OP_POLL_ADD { 0 } else { poll.events & (IN | OUT) };
         let here = poll.stays && poll.at == fd;
-        if !here || seen & (poll.events | ALWAYS) == 0 || way & over != 0 {
+        if !here || seen & (poll.events | ALWAYS) == 0 {
+            return 0;
+        }
+        if way & over != 0 {
+            // It would wait again.
+            let many = req.flags.contains(ReqFlags::MULTISHOT);
+            if let Some(set) = self.transports.poll.as_mut().filter(|_| !many) {
+                set.rename(fd, id, id, true);
+            }
             return 0;
         }
         req.call.seen = seen;

@@ -155,7 +155,7 @@ pub struct Standing {
     pub trust: Trust,
     /// The set knew the number's file since somebody last came to wait there.
     checked: bool,
-    /// Who waits there, the longest first.
+    /// Who waits there, the last to be armed last.
     pub waiters: Vec<ReqId>,
     /// The descriptor, where it is the engine's: it stands as long as somebody waits.
     duplicate: Option<Arc<InternalFd>>,
@@ -277,11 +277,13 @@ impl PollSet {
         }
     }
 
-    /// A request that waits there has a new name.
-    pub fn rename(&mut self, fd: i32, old: ReqId, new: ReqId) {
-        let waiters = self.standing(fd).map(|s| s.waiters.iter_mut());
-        if let Some(place) = waiters.into_iter().flatten().find(|w| **w == old) {
-            *place = new;
+    /// A request that waits there has a new name. `anew`: it has the place of who came last.
+    pub fn rename(&mut self, fd: i32, old: ReqId, new: ReqId, anew: bool) {
+        let Some(s) = self.standing(fd) else { return };
+        let Some(at) = s.waiters.iter().position(|w| *w == old) else { return };
+        s.waiters[at] = new;
+        if anew {
+            s.waiters[at..].rotate_left(1);
         }
     }
 

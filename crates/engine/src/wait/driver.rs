@@ -20,11 +20,23 @@ use std::sync::Arc;
 
 use crate::ctx::Ctx;
 use crate::mem::lock::{Control, SPINNER};
+use crate::req::request::{ReqFlags, Wait};
 use crate::req::slab::ReqId;
 use crate::sys;
 use crate::transport::clock::CLOCK_DATA;
 use crate::transport::poll::{AIO_DATA, BATCH, Event, Kicker, PollSet};
 use crate::transport::standing;
+
+/// What a request that the poll set tells of waits for.
+#[derive(Clone, Copy)]
+struct WaitsOn {
+    /// The number of its file.
+    number: i32,
+    /// It stands under another, as one of several.
+    beside: bool,
+    /// How many have been armed since.
+    age: u32,
+}
 
 /// The thread that waits on the transports, if there is one.
 #[derive(Debug, Default)]
@@ -194,25 +206,68 @@ impl Ctx {
         if self.leaves_work() {
             return self.stash_events(events);
         }
-        for ev in events {
-            match ev.data {
-                0 => {
-                    if let Some(p) = &self.transports.poll {
-                        p.clear_kick();
-                    }
+        if self.may_share(events) {
+            let mut sorted = events.to_vec();
+            self.last_armed_first(&mut sorted);
+            return sorted.iter().for_each(|ev| self.poll_event(ev));
+        }
+        events.iter().for_each(|ev| self.poll_event(ev));
+    }
+
+    fn poll_event(&mut self, ev: &Event) {
+        match ev.data {
+            0 => {
+                if let Some(p) = &self.transports.poll {
+                    p.clear_kick();
                 }
-                AIO_DATA => {
-                    self.aio_reap();
-                }
-                // The end of a sleep: deadlines are looked at anyway.
-                CLOCK_DATA => {}
-                data => match standing::number(data) {
-                    Some(fd) => self.standing_fired(fd, ev.events),
-                    None => {
-                        self.poll_fired(ReqId::from_u64(data), ev.events);
-                    }
-                },
             }
+            AIO_DATA => {
+                self.aio_reap();
+            }
+            // The end of a sleep: deadlines are looked at anyway.
+            CLOCK_DATA => {}
+            data => match standing::number(data) {
+                Some(fd) => self.standing_fired(fd, ev.events),
+                None => {
+                    self.poll_fired(ReqId::from_u64(data), ev.events);
+                }
+            },
+        }
+    }
+
+    /// Is one of several requests that wait for one file among those told of? The set knows the
+    /// first under the file's number, and others under duplicates.
+    fn may_share(&self, events: &[Event]) -> bool {
+        events.len() > 1 && events.iter().any(|ev| self.waits_on(ev).is_some_and(|w| w.beside))
+    }
+
+    fn waits_on(&self, ev: &Event) -> Option<WaitsOn> {
+        let data = ev.data;
+        if data == 0 || data == AIO_DATA || data == CLOCK_DATA || standing::number(data).is_some() {
+            return None;
+        }
+        let id = ReqId::from_u64(data);
+        let req = self.slab.get(id)?;
+        let Wait::Poll(poll) = req.wait else { return None };
+        let fixed = req.flags.contains(ReqFlags::FIXED_FILE);
+        let number = if fixed { req.call.file.fd() } else { req.call.sqe.fd };
+        Some(WaitsOn { number, beside: poll.at != number, age: self.slab.age(id) })
+    }
+
+    /// Of the requests that wait for one file, the last to be armed is tried first: that is the
+    /// order of the kernel's wait queue.
+    #[cold]
+    fn last_armed_first(&self, events: &mut [Event]) {
+        let waiting: Vec<_> = events.iter().map(|ev| self.waits_on(ev)).collect();
+        let mut places: Vec<_> = (0..events.len()).filter(|&i| waiting[i].is_some()).collect();
+        let key = |i: &usize| waiting[*i].map_or((0, 0), |w| (w.number, w.age));
+        let mut order = places.clone();
+        order.sort_by_key(key);
+        // Each file's keep the places that they had together.
+        places.sort_by_key(|i| (key(i).0, *i));
+        let told = events.to_vec();
+        for (to, from) in places.into_iter().zip(order) {
+            events[to] = told[from];
         }
     }
 
