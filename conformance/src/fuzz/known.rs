@@ -1,7 +1,7 @@
 //! Differences that `docs/LIMITATIONS.md` tells of, as far as random programs meet them. Each is
 //! told as narrowly as that page tells it, and names its words there; whatever else differs counts.
 
-use super::program::{Bad, Host, Slot, Sqe, Step, Val};
+use super::program::{Bad, Cell, Fd, Host, Slot, Sqe, Step, Val};
 pub use super::seen::Seen;
 use super::seen::{other_end, own_side_only, reads, res, slot, unix_peer, writes};
 use super::transcript::{Cqe, Rec, Transcript};
@@ -20,6 +20,7 @@ const KNOWN: &[Known] = &[
     ("A provided buffer whose address no process can have", buffer_nowhere),
     ("Where the CQ has room for some only", no_room_for_all),
     ("a write to a pipe that fails with EFAULT wakes who polls", woken_by_failed_write),
+    ("who polls an epoll set that does not ask for it", set_woken_unasked),
     ("A timeout that counts completions is not hurried", hurried_count),
     ("A POLL_ADD that waits on a socket for POLLRDBAND", untold_data),
     ("the other may take what came before epoll looks at the file", taken_before_look),
@@ -245,6 +246,25 @@ fn woken_by_failed_write(seen: &Seen) -> bool {
     // It waits on, perhaps until it is removed.
     let waits_on = softring.len() < kernel.len() || softring == [res(libc::ECANCELED)];
     own.is_some() && waits_on && seen.sqes().any(|(ring, sqe)| to_it(ring, sqe) && failed(sqe.ud))
+}
+
+/// A poll of an epoll set that a TCP peer's end woke, of which the set is not to tell.
+fn set_woken_unasked(seen: &Seen) -> bool {
+    let tcp = |val: &Val| matches!(val, Val::Fd(Fd::Slot(Slot::TcpA | Slot::TcpB)));
+    let unasked = |(_, sqe): (u8, &Sqe)| {
+        let asked = match &sqe.addr {
+            Val::Mem(cells) => matches!(cells[..], [Cell::U32(events), ..]
+                if events & (libc::EPOLLIN | libc::EPOLLRDHUP) as u32 != 0),
+            _ => true,
+        };
+        sqe.op == IORING_OP_EPOLL_CTL && tcp(&sqe.off) && !asked
+    };
+    let own = seen.request().filter(|(_, sqe)| sqe.op == IORING_OP_POLL_ADD);
+    let (kernel, softring) = seen.results();
+    own.and_then(|(ring, sqe)| seen.file(ring, sqe)) == Some(Slot::Epoll)
+        && kernel == [i64::from(libc::POLLIN)]
+        && (softring.is_empty() || softring == [res(libc::ECANCELED)])
+        && seen.sqes().any(unasked)
 }
 
 /// A count of completions that the kernel takes for over when another timeout ends.
