@@ -115,7 +115,8 @@ fn position_at_border(cx: &mut Cx) -> Outcome {
     let at = os::border() - 100;
     for (what, file) in files {
         rustix::fs::ftruncate(&file, 4096)?;
-        for (flags, how) in [(0, "inline"), (IOSQE_ASYNC, "by a worker")] {
+        let chain = (IOSQE_IO_LINK, "in a worker's chain");
+        for (flags, how) in [(0, "inline"), (IOSQE_ASYNC, "by a worker"), chain] {
             for op in [IORING_OP_READ, IORING_OP_WRITE] {
                 rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0))?;
                 let sqe = sqe::rw(op, file.as_raw_fd(), at, 1000, u64::MAX).with(flags);

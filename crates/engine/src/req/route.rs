@@ -94,7 +94,9 @@ impl Ctx {
                     req.flags |= ReqFlags::STREAM;
                     None
                 }
-                _ => forced.then_some(Way::Worker),
+                // A worker makes one attempt, behind which the file's own position stays.
+                _ => (forced || (req.follows_in_worker() && req.call.sqe.off == ops::rw::CURRENT))
+                    .then_some(Way::Worker),
             };
         }
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT);
