@@ -40,6 +40,7 @@ const _: () = assert!(cfg!(panic = "abort") || cfg!(test), "build libsoftring wi
 mod start {
     /// The dynamic loader calls this once, before `main`.
     extern "C" fn constructor() {
+        crate::notice::start();
         crate::config::read();
         crate::proc::start();
         crate::children::start();

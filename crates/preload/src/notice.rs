@@ -6,7 +6,7 @@ use crate::config;
 use crate::door::Gaps;
 use crate::gate::Why;
 use crate::raw::raw;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use softring_engine::refused::Refusal;
 
 /// One line on stderr, unless the user asked for silence.
@@ -18,10 +18,44 @@ pub fn say(text: &str) {
 
 /// One line on stderr.
 pub fn line(text: &str) {
-    let line = format!("softring: {text}\n");
-    // SAFETY: write(2) reads the line, which outlives the call. Its answer does not matter: stderr
-    // may be closed.
-    unsafe { raw!(libc::SYS_write, 2, line.as_ptr().expose_provenance(), line.len()) };
+    write(format!("softring: {text}\n").as_bytes());
+}
+
+/// The device and number of the file that was stderr at start; no file has the device `NONE`.
+static STDERR: [AtomicU64; 2] = [AtomicU64::new(NONE), AtomicU64::new(0)];
+const NONE: u64 = u64::MAX;
+
+/// Remembers which file stderr is.
+pub fn start() {
+    if let Some([device, number]) = file(2) {
+        // Relaxed: before there are threads.
+        STDERR[0].store(device, Ordering::Relaxed);
+        STDERR[1].store(number, Ordering::Relaxed);
+    }
+}
+
+/// Writes a line to stderr, while descriptor 2 is the file that it was at start. A program may have
+/// put a file of its own there. Needs no memory.
+pub fn write(line: &[u8]) {
+    if file(2) == Some(STDERR.each_ref().map(|word| word.load(Ordering::Relaxed))) {
+        // SAFETY: write(2) reads the line, which outlives the call. Its answer does not matter.
+        unsafe { raw!(libc::SYS_write, 2, line.as_ptr().expose_provenance(), line.len()) };
+    }
+}
+
+/// The device and number of an open file, by one of the calls that dynamic loaders make, which no
+/// policy refuses all.
+fn file(fd: i32) -> Option<[u64; 2]> {
+    // SAFETY: zero is a valid `stat`, which the kernel fills in; an empty name.
+    unsafe {
+        let mut st: libc::stat = core::mem::zeroed();
+        let (name, to) = (c"".as_ptr().expose_provenance(), (&raw mut st).expose_provenance());
+        let mut answer = raw!(libc::SYS_newfstatat, fd, name, to, libc::AT_EMPTY_PATH);
+        if ![0, -libc::EBADF as isize].contains(&answer) {
+            answer = raw!(libc::SYS_fstat, fd, to);
+        }
+        (answer == 0).then_some([st.st_dev, st.st_ino])
+    }
 }
 
 /// Says once per process tree whose rings the program gets, and why.

@@ -11,7 +11,7 @@ mod file;
 mod rings;
 
 use crate::config;
-use crate::raw::{self, raw};
+use crate::raw;
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use softring_engine::user;
@@ -138,7 +138,5 @@ fn say(name: &file::Name, why: Why) {
     line.add(b"softring: ");
     line.add(name.bytes());
     line.add(why);
-    let line = line.bytes();
-    // SAFETY: write(2) reads the line.
-    unsafe { raw!(libc::SYS_write, 2, line.as_ptr().expose_provenance(), line.len()) };
+    crate::notice::write(line.bytes());
 }
