@@ -27,6 +27,12 @@ pub fn open() {
     }
 }
 
+/// Where the `syscall` is that other numbers go to, once it is found.
+pub fn next() -> Option<usize> {
+    let next = NEXT.load(Ordering::Relaxed);
+    (next != plain as *mut c_void).then(|| next.expose_provenance())
+}
+
 /// `syscall(2)`: indirect system call. Variadic in C, which on x86_64 passes integers as it passes
 /// any others.
 #[unsafe(no_mangle)]

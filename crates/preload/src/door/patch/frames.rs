@@ -7,7 +7,7 @@
 
 use super::modules::Module;
 use super::text::SYSCALL;
-use iced_x86::{Decoder, DecoderOptions, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 
 /// eh_frame_ptr `pcrel|sdata4`, fde_count `udata4`, table `datarel|sdata4`, after version 1.
 const ENCODINGS: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
@@ -78,6 +78,27 @@ pub fn padded(m: &Module, at: usize) -> Option<Function> {
         found |= ins.ip() as usize == i - start && ins.mnemonic() == Mnemonic::Syscall;
     }
     found.then_some(Function { start: first + start, end: first + end })
+}
+
+/// The function at `start` that makes a call in a straight line, up to where it first returns after
+/// that: musl's own have no frames.
+pub fn straight(m: &Module, start: usize) -> Option<Function> {
+    const LONGEST: usize = 512;
+    let (bytes, from) = m.text_at(start)?;
+    let code = &bytes[from..bytes.len().min(from + LONGEST)];
+    let mut called = false;
+    for i in &mut Decoder::with_ip(64, code, start as u64, DecoderOptions::NONE) {
+        called |= i.mnemonic() == Mnemonic::Syscall;
+        match i.flow_control() {
+            FlowControl::Return if called => {
+                return Some(Function { start, end: i.next_ip() as usize });
+            }
+            FlowControl::Next => {}
+            _ if called => {}
+            _ => return None,
+        }
+    }
+    None
 }
 
 const INT3: u8 = 0xcc;

@@ -9,6 +9,7 @@
 //! site      what to replace there, decided on decoded instructions
 //! stub      the code that is jumped to instead, near its site
 //! text      the writing
+//! libcs     libc's own `syscall()`, which programs reach past our name
 //! entry     from a stub to `gate::call`, with every register kept
 //! ```
 //!
@@ -38,6 +39,7 @@
 pub mod entry;
 mod flow;
 mod frames;
+mod libcs;
 mod modules;
 mod resident;
 mod scan;
@@ -78,8 +80,15 @@ static MISSED: AtomicUsize = AtomicUsize::new(0);
 /// There are rings of ours, so `mmap` and `close` matter in every module.
 static RINGS: AtomicBool = AtomicBool::new(false);
 
+/// Is libc's own `syscall()` one that goes past us?
+static LIBC_LEFT: AtomicBool = AtomicBool::new(false);
+
 /// Patches what is loaded, and arranges for what will be.
 pub fn open() {
+    let patched = libcs::patch();
+    report::SITES.add_many(patched.into());
+    // Relaxed: before there are threads.
+    LIBC_LEFT.store(!patched, Ordering::Relaxed);
     update(false);
     modules::watch();
 }
@@ -156,8 +165,10 @@ fn update(fresh: bool) {
         softring_engine::fds::closes_are_all_reported(false);
     }
     softring_engine::aio::all_calls_are_heard(seen.iter().all(|s| s.aio == 0));
-    report::GAPS.set(seen.iter().map(|s| s.gaps).sum());
-    SETUPS_LEFT.store(seen.iter().map(|s| s.setups).sum(), Ordering::Relaxed);
+    let libcs = usize::from(LIBC_LEFT.load(Ordering::Relaxed));
+    report::GAPS.set(seen.iter().map(|s| s.gaps).sum::<usize>() + libcs);
+    let setups = seen.iter().map(|s| s.setups).sum::<usize>();
+    SETUPS_LEFT.store(setups + libcs, Ordering::Relaxed);
     report::NANOS.add_many(cpu_time() - started);
 }
 

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::{stub, text};
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{PF_R, PF_W, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_LOAD};
 
@@ -101,6 +101,27 @@ unsafe extern "C" {
 pub fn own_text() -> Option<Text> {
     let here = own_text as *const c_void as usize;
     everything().into_iter().flat_map(|m| m.text).find(|t| t.holds(here))
+}
+
+/// The C library.
+pub fn libc() -> Option<Module> {
+    let here = libc::getauxval as *const c_void as usize;
+    everything().into_iter().find(|m| m.holds(here))
+}
+
+/// What the module that holds `getauxval` calls `name`, whoever stands in front of it.
+pub fn libcs(name: &CStr) -> Option<usize> {
+    let how = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
+    // SAFETY: an all-zero Dl_info is a valid one, and is filled in for an address of libc's; the
+    // names end in 0, and nothing is loaded.
+    unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        if libc::dladdr(libc::getauxval as *const c_void, &raw mut info) == 0 {
+            return None;
+        }
+        let handle = libc::dlopen(info.dli_fname, how);
+        (!handle.is_null()).then(|| libc::dlsym(handle, name.as_ptr()) as usize)
+    }
 }
 
 fn everything() -> Vec<Module> {

@@ -126,6 +126,14 @@ pub fn find(m: &Module, Seen { numbers, syscalls }: &Seen) -> Found {
     found
 }
 
+/// The site of the function at `start`, which takes the number as an argument and makes one call.
+pub fn wrapper(m: &Module, start: usize) -> Option<Site> {
+    let f = frames::function(m, start).or_else(|| frames::straight(m, start))?;
+    let body = Body::of(m, f);
+    let syscall = body.syscalls().next()?;
+    body.window(syscall).filter(|_| f.start == start && body.syscalls().count() == 1)
+}
+
 /// The function that holds `at`.
 fn bounds(m: &Module, at: usize) -> Option<Function> {
     let f = frames::function(m, at).or_else(|| frames::padded(m, at))?;

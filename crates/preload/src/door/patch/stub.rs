@@ -23,6 +23,7 @@
 use super::entry;
 use super::modules::Module;
 use super::site::Site;
+use super::text;
 use crate::raw::raw;
 use core::sync::atomic::{AtomicU8, Ordering};
 use iced_x86::{Encoder, Instruction};
@@ -93,11 +94,26 @@ impl Pool {
         call_entry(&mut code, at, self.start, site.behind_call())?;
         relocate(&mut code, at, &site.after)?;
         jump(&mut code, at, site.resume)?;
+        self.put(at, &code)
+    }
+
+    /// The same for a `mov` in front of the `syscall` at `syscall`, which stays in its place.
+    pub fn stub_of_move(&mut self, mov: [u8; text::JUMP], syscall: usize) -> Option<usize> {
+        let mut code = mov.to_vec();
+        let at = self.here().next_multiple_of(16);
+        let behind = syscall + text::SYSCALL;
+        dispatch(&mut code, at, self.start, Some(syscall))?;
+        call_entry(&mut code, at, self.start, behind)?;
+        jump(&mut code, at, behind)?;
+        self.put(at, &code)
+    }
+
+    fn put(&mut self, at: usize, code: &[u8]) -> Option<usize> {
         if code.len() > ROOM - 16 {
             return None;
         }
         self.used = at - self.start;
-        self.push(&code)?;
+        self.push(code)?;
         Some(at)
     }
 

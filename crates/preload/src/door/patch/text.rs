@@ -22,8 +22,7 @@ pub const WORD: usize = 8;
 
 /// Replaces the sites of a module; answers which. `fresh`: the module has not run yet.
 pub fn replace(m: &Module, sites: &[Site], fresh: bool) -> Vec<usize> {
-    let mut done = Vec::new();
-    let Some(mut pool) = stub::pool_for(m, sites.len()) else { return done };
+    let Some(mut pool) = stub::pool_for(m, sites.len()) else { return Vec::new() };
     let quiet = fresh || alone();
     let mut jumps = Vec::with_capacity(sites.len());
     for s in sites {
@@ -33,8 +32,25 @@ pub fn replace(m: &Module, sites: &[Site], fresh: bool) -> Vec<usize> {
         }
     }
     if jumps.is_empty() || !pool.seal() {
-        return done;
+        return Vec::new();
     }
+    write(m, &jumps, quiet)
+}
+
+/// Replaces one `mov` of a jump's length in front of a `syscall`, whose number the stub looks at.
+pub fn replace_move(m: &Module, at: usize, mov: [u8; JUMP]) -> bool {
+    let quiet = alone();
+    if !quiet && !in_one_word(at) && !straddle::may(at) {
+        return false;
+    }
+    let Some(mut pool) = stub::pool_for(m, 1) else { return false };
+    let Some(stub) = pool.stub_of_move(mov, at + JUMP) else { return false };
+    pool.seal() && !write(m, &[(at, JUMP, stub)], quiet).is_empty()
+}
+
+/// Writes jumps (where, of which length, to where) into a module's text; answers which are there.
+fn write(m: &Module, jumps: &[(usize, usize, usize)], quiet: bool) -> Vec<usize> {
+    let mut done = Vec::new();
     for t in &m.text {
         let here: Vec<_> = jumps.iter().filter(|j| t.holds(j.0)).collect();
         if here.is_empty() {

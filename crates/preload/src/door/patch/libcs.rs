@@ -1,0 +1,46 @@
+//! libc's own `syscall()`. Ours stands in front of it by name, but a program may reach it past that
+//! name: by dlsym(3) of libc's handle, as Python's ctypes does, or from a library that was opened
+//! with RTLD_DEEPBIND. So it looks at the number, too.
+//!
+//! glibc's is known by its bytes, as the decoder's tables take longer to build than most programs
+//! take to start. Another libc's is decoded.
+#![allow(unsafe_code)]
+
+use super::modules::{self, Module};
+use super::{site, text};
+use crate::door::syscall;
+
+/// glibc's, up to the `mov 8(%rsp),%r9` in front of its instruction `syscall`.
+const MOVES: [u8; 18] = [
+    0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0x48, 0x89, 0xd6, 0x48, 0x89, 0xca, 0x4d, 0x89, 0xc2, 0x4d,
+    0x89, 0xc8,
+];
+const LAST_MOVE: [u8; text::JUMP] = [0x4c, 0x8b, 0x4c, 0x24, 0x08];
+const SYSCALL: [u8; text::SYSCALL] = [0x0f, 0x05];
+/// With which it begins where the compiler was asked for branch protection.
+const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+
+/// Has libc's `syscall()` look at the number. False if it could not be patched.
+pub fn patch() -> bool {
+    let Some(m) = modules::libc() else { return true };
+    let is_there = |at: &usize| m.text_at(*at).is_some();
+    // Another library's may stand in front of it.
+    let found = syscall::next().filter(is_there);
+    let Some(at) = found.or_else(|| modules::libcs(c"syscall").filter(is_there)) else {
+        return true;
+    };
+    match last_move(&m, at) {
+        Some(at) => text::replace_move(&m, at, LAST_MOVE),
+        None => site::wrapper(&m, at).is_some_and(|s| text::replace(&m, &[s], false).len() == 1),
+    }
+}
+
+/// Where the last move of glibc's `syscall()` stands.
+fn last_move(m: &Module, at: usize) -> Option<usize> {
+    let (text, from) = m.text_at(at)?;
+    let code = &text[from..];
+    let endbr64 = if code.starts_with(&ENDBR64) { ENDBR64.len() } else { 0 };
+    let moves = code[endbr64..].strip_prefix(&MOVES)?;
+    let there = moves.strip_prefix(&LAST_MOVE)?.starts_with(&SYSCALL);
+    there.then_some(at + endbr64 + MOVES.len())
+}
