@@ -108,8 +108,14 @@ unsafe fn setup(a: &[usize; 6]) -> isize {
     learn();
     let why = match config::engine() {
         Engine::User => Why::Asked,
-        // SAFETY: the program's own call.
-        Engine::Kernel => return unsafe { kernel_setup(a) },
+        Engine::Kernel => {
+            // SAFETY: the program's own call.
+            let ret = unsafe { kernel_setup(a) };
+            if let Some(errno) = denied(ret).filter(|_| minimal_ring_refused().is_some()) {
+                notice::kernel_denies(errno);
+            }
+            return ret;
+        }
         Engine::Auto if asking_kills() => Why::Kills,
         Engine::Auto if cannot_poll(a) => Why::Unpolled,
         Engine::Auto => match trial::fault() {
@@ -158,7 +164,7 @@ fn learn() {
 }
 
 /// Does a policy kill who asks the kernel about rings?
-fn asking_kills() -> bool {
+pub fn asking_kills() -> bool {
     RINGS.into_iter().any(|nr| refused::how(nr) == Some(Refusal::Kills))
 }
 

@@ -2,8 +2,8 @@
 //! any state of the program's stdio.
 #![allow(unsafe_code)]
 
-use crate::config;
-use crate::door::Gaps;
+use crate::config::{self, Door};
+use crate::door::{Gaps, NoTrap};
 use crate::gate::Why;
 use crate::raw::raw;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -138,11 +138,7 @@ pub fn old_kernel(what: &str) {
 pub fn refused(gaps: &Gaps) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
-        let (sites, why) = (gaps.sites, no_trap(gaps));
-        say(&format!(
-            "io_uring stays denied: {sites} call site(s) of this program could not be patched and \
-             {why}"
-        ));
+        say(&format!("io_uring stays denied: {}", unreached(gaps)));
     }
 }
 
@@ -150,21 +146,44 @@ pub fn refused(gaps: &Gaps) {
 pub fn past_us(gaps: &Gaps) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
-        let (sites, why) = (gaps.sites, no_trap(gaps));
-        say(&format!(
-            "if this program uses io_uring, the kernel answers it: {sites} call site(s) could not \
-             be patched and {why}"
-        ));
+        let unreached = unreached(gaps);
+        say(&format!("if this program uses io_uring, the kernel answers it: {unreached}"));
     }
 }
 
-fn no_trap(gaps: &Gaps) -> String {
-    match gaps.blocked {
-        0 => "the SIGSYS trap is not available. See `softring doctor`".to_owned(),
-        n => format!(
-            "{n} thread(s) block SIGSYS, so that the trap would kill them. With `softring run \
-             --door=sigsys` it is set at start, and SIGSYS kept out of what threads block"
+/// Which calls are not heard of, why, and what to do.
+fn unreached(Gaps { sites, no_trap }: &Gaps) -> String {
+    if config::door() == Door::None {
+        return format!(
+            "SOFTRING_DOOR=none leaves {sites} call site(s) of this program alone. Unset it"
+        );
+    }
+    let why = match no_trap {
+        NoTrap::NotAsked => "SOFTRING_DOOR=patch sets no SIGSYS trap for them. With \
+             `softring run --door=auto` it is set"
+            .into(),
+        NoTrap::Blocked(threads) => format!(
+            "{threads} thread(s) block SIGSYS, so that the trap would kill them. With `softring \
+             run --door=sigsys` it is set at start, and SIGSYS kept out of what threads block"
         ),
+        NoTrap::Kills => "a seccomp policy kills who makes them, which outranks the SIGSYS trap. \
+             Have the policy answer EPERM in place of killing"
+            .into(),
+        NoTrap::NotToBeHad => "the SIGSYS trap is not available. See `softring doctor`".to_owned(),
+    };
+    format!("{sites} call site(s) of this program could not be patched, and {why}")
+}
+
+/// The program is to have the kernel's rings, and there are none.
+#[cold]
+pub fn kernel_denies(errno: i32) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        say(&format!(
+            "the kernel denies io_uring here ({}), and SOFTRING_ENGINE=kernel asks for no other \
+             rings. softring's: softring run --engine=auto",
+            errno_name(errno)
+        ));
     }
 }
 

@@ -22,34 +22,54 @@ pub fn open() {
         Door::Auto => {
             sigsys::inherit();
             patch::open();
-            trap_if_needed();
         }
         Door::Patch => patch::open(),
         Door::Sigsys => {
             let open = sigsys::open();
             aio::all_calls_are_heard(open && config::aio_hipri());
+            if !open {
+                patch::open();
+            }
         }
-        Door::None => aio::all_calls_are_heard(false),
+        Door::None => {
+            patch::look();
+            aio::all_calls_are_heard(false);
+        }
+    }
+    see_to_setups();
+}
+
+/// Are call sites patched? So they are where the trap was asked for and is not to be had, too.
+fn patches() -> bool {
+    match config::door() {
+        Door::Auto | Door::Patch => true,
+        Door::Sigsys => !sigsys::is_open(),
+        Door::None => false,
     }
 }
 
 /// After sites were patched: sets the trap where a call site may make a ring and was left, and the
-/// program's rings are to be ours. Nobody would hear of that ring; others' calls can wait until
-/// there is one ([`close_gaps`]).
-fn trap_if_needed() {
+/// program's rings are to be ours; or says that nobody hears of that ring. Others' calls can wait
+/// until there is one ([`close_gaps`]).
+fn see_to_setups() {
     let late = crate::gate::engine_rings() && GAPS.get() > 0;
-    if config::door() != Door::Auto || sigsys::is_open() || !late && patch::setups_left() == 0 {
+    if sigsys::is_open() || !late && patch::setups_left() == 0 {
         return;
     }
-    let ours = late || crate::gate::denies_all();
-    if let Some(Err(gaps)) = ours.then(close_gaps) {
-        notice::past_us(&gaps);
+    if late || crate::gate::denies_all() {
+        let gaps = match config::door() {
+            Door::None => Err(gaps(NoTrap::NotAsked)),
+            _ => close_gaps(),
+        };
+        if let Err(gaps) = gaps {
+            notice::past_us(&gaps);
+        }
     }
 }
 
 /// The engine is about to make a ring: how programs close and map it inline matters from now on.
 pub fn before_ring() {
-    if matches!(config::door(), Door::Auto | Door::Patch) {
+    if patches() {
         patch::before_ring();
     }
 }
@@ -57,30 +77,45 @@ pub fn before_ring() {
 /// Is every close of a descriptor heard of before it happens? Not where call sites are left alone,
 /// or are known only to the trap, which need not be told of `close`.
 pub fn hears_closes() -> bool {
-    let patched = matches!(config::door(), Door::Auto | Door::Patch);
-    patched && !sigsys::is_open() && patch::hears_closes()
+    patches() && !sigsys::is_open() && patch::hears_closes()
 }
 
 /// Call sites that would go past us.
 pub struct Gaps {
     pub sites: usize,
-    /// Threads that the trap for them would kill.
-    pub blocked: usize,
+    pub no_trap: NoTrap,
+}
+
+/// Why the trap does not catch them.
+pub enum NoTrap {
+    NotAsked,
+    /// It would kill so many threads, which block SIGSYS.
+    Blocked(usize),
+    /// A policy kills for the calls that it is for, and outranks it.
+    Kills,
+    NotToBeHad,
+}
+
+fn gaps(no_trap: NoTrap) -> Gaps {
+    Gaps { sites: GAPS.get() as usize, no_trap }
 }
 
 /// Never half-intercept: before the engine makes a ring, every call site must reach us. If some
 /// could not be patched, the trap has to catch them; if it cannot, or would kill a thread that
 /// blocks SIGSYS, answers what is in the way.
 pub fn close_gaps() -> Result<(), Gaps> {
-    let sites = GAPS.get() as usize;
-    let gaps = |sites, blocked| Err(Gaps { sites, blocked });
-    match config::door() {
-        Door::Auto if sites > 0 && !sigsys::is_open() => match sigsys::blocked_elsewhere() {
-            0 if sigsys::open() => Ok(()),
-            blocked => gaps(sites, blocked),
-        },
-        Door::Patch if sites > 0 => gaps(sites, 0),
-        Door::Sigsys if !sigsys::open() => gaps(sites.max(1), 0),
-        _ => Ok(()),
+    if config::door() == Door::None || sigsys::is_open() || GAPS.get() == 0 {
+        return Ok(());
+    }
+    if config::door() == Door::Patch {
+        return Err(gaps(NoTrap::NotAsked));
+    }
+    if sigsys::is_outranked() {
+        return Err(gaps(NoTrap::Kills));
+    }
+    match sigsys::blocked_elsewhere() {
+        0 if sigsys::open() => Ok(()),
+        0 => Err(gaps(NoTrap::NotToBeHad)),
+        threads => Err(gaps(NoTrap::Blocked(threads))),
     }
 }

@@ -57,7 +57,7 @@ pub fn is_open() -> bool {
 pub fn open() -> bool {
     match STATE.compare_exchange(IDLE, OPENING, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            let set = handle() && filter();
+            let set = handle() && !is_outranked() && filter();
             STATE.store(if set { OPEN } else { FAILED }, Ordering::Release);
             set
         }
@@ -69,6 +69,13 @@ pub fn open() -> bool {
         }
         Err(state) => state == OPEN,
     }
+}
+
+/// Does a policy kill who makes a call that the trap is for? Of all that filters answer, the kernel
+/// takes what is worst: the trap would not be heard of.
+pub fn is_outranked() -> bool {
+    refused::learn();
+    crate::gate::asking_kills()
 }
 
 /// Other threads of the program that block SIGSYS, whom a trapped call would kill: only they could

@@ -1,5 +1,5 @@
 //! Running programs under the library that this build made. Each test program uses a part of this.
-#![allow(dead_code)]
+#![allow(dead_code, unsafe_code)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -59,3 +59,37 @@ pub fn link(source: &str, to: &Path, options: &[&str]) {
     let mut cc = Command::new("cc");
     succeed(cc.args(["-nostartfiles", "-o"]).arg(to).arg(&asm).args(options));
 }
+
+/// Has the kernel answer calls `from..to` with `action`, in a child that is about to exec.
+pub fn deny(c: &mut Command, from: i64, to: i64, action: u32) -> &mut Command {
+    let op = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let (load, answer) = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_RET | libc::BPF_K);
+    let at_least = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
+    let filter = [
+        op(load, 0, 0, 0),
+        op(at_least, 0, 2, from as u32),
+        op(at_least, 1, 0, to as u32),
+        op(answer, 0, 0, action),
+        op(answer, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let install = move || {
+        let (len, program) = (filter.len() as u16, filter.as_ptr().cast_mut());
+        let program = libc::sock_fprog { len, filter: program };
+        // SAFETY: numbers, and a filter that the kernel copies.
+        let done = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+        };
+        if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: system calls only.
+    unsafe { std::os::unix::process::CommandExt::pre_exec(c, install) }
+}
+
+/// The three calls of io_uring.
+pub fn deny_rings(c: &mut Command, action: u32) -> &mut Command {
+    deny(c, libc::SYS_io_uring_setup, libc::SYS_io_uring_register + 1, action)
+}
+
+/// The answer EPERM.
+pub const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;

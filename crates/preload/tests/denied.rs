@@ -1,0 +1,79 @@
+//! No program finds io_uring denied without a line that says why, and nobody is killed where a ring
+//! can be refused.
+
+mod common;
+
+use common::{EPERM, count, deny_rings, example, succeed, under};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+
+fn wrapper(dir: &Path, flags: &[&str]) -> PathBuf {
+    let program = dir.join("wrapper");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/wrapper.c");
+    succeed(Command::new("cc").args(flags).arg("-o").arg(&program).arg(source));
+    program
+}
+
+/// What a program says, but for its report.
+fn said(out: &Output) -> String {
+    let text = String::from_utf8_lossy(&out.stderr);
+    let lines = text.lines().filter(|l| !l.starts_with("softring: report:"));
+    lines.map(|l| format!("{l}\n")).collect()
+}
+
+fn run(program: &Path, case: &str, engine: &str, door: &str, action: u32) -> Output {
+    let mut c = under(program, engine, door);
+    deny_rings(c.env_remove("SOFTRING_QUIET").arg(case), action).output().unwrap()
+}
+
+/// A policy's KILL outranks the trap, which is so no help.
+#[test]
+fn a_site_that_cannot_be_patched_gets_no_ring_under_a_policy_that_kills() {
+    for door in ["auto", "sigsys"] {
+        let out = run(&example("sites"), "full", "auto", door, KILL);
+        let said = said(&out);
+        assert!(said.contains("setup answered -38"), "{door}: {} {said}", out.status);
+        assert!(said.contains("kills who makes them, which outranks"), "{door}: {said}");
+        assert!(said.contains("answer EPERM in place"), "{door}: {said}");
+    }
+}
+
+#[test]
+fn a_policy_that_kills_for_enter_alone_is_no_different() {
+    let mut c = under(example("sites"), "auto", "auto");
+    let enter = libc::SYS_io_uring_enter;
+    let out = common::deny(c.env_remove("SOFTRING_QUIET").arg("full"), enter, enter + 1, KILL);
+    let said = said(&out.output().unwrap());
+    assert!(said.contains("setup answered -38") && said.contains("outranks"), "{said}");
+}
+
+#[test]
+fn where_the_trap_is_not_to_be_had_sites_are_patched() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = run(&wrapper(dir.path(), &["-O2"]), "own", "auto", "sigsys", KILL);
+    assert!(out.status.success(), "{}", said(&out));
+    assert!(count(&out, "patched") > 0);
+}
+
+#[test]
+fn each_way_to_go_without_the_trap_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = wrapper(dir.path(), &["-O2"]);
+    for (engine, door, why) in [
+        ("kernel", "auto", "SOFTRING_ENGINE=kernel asks for no other rings"),
+        ("auto", "none", "SOFTRING_DOOR=none leaves "),
+    ] {
+        let out = run(&program, "own", engine, door, EPERM);
+        let said = said(&out);
+        assert_eq!((out.status.code(), said.lines().count()), (Some(77), 1), "{door}: {said}");
+        assert!(said.contains(why), "{engine} {door}: {said}");
+    }
+    let out = run(&example("sites"), "full", "auto", "patch", EPERM);
+    assert!(said(&out).contains("SOFTRING_DOOR=patch sets no SIGSYS trap"), "{}", said(&out));
+    // And nothing where rings are not denied, or nobody wants them.
+    let mut c = under(&program, "kernel", "none");
+    let quiet = succeed(c.env_remove("SOFTRING_QUIET").arg("cost"));
+    assert_eq!(said(&quiet), "");
+}
