@@ -20,8 +20,12 @@ fn source(name: &str) -> PathBuf {
 }
 
 fn program(dir: &Path, flags: &[&str]) -> PathBuf {
+    build(dir, "wrapper.c", flags)
+}
+
+fn build(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
     let program = dir.join("wrapper");
-    succeed(Command::new("cc").args(flags).arg("-o").arg(&program).arg(source("wrapper.c")));
+    succeed(Command::new("cc").args(flags).arg("-o").arg(&program).arg(source(name)));
     program
 }
 
@@ -61,6 +65,23 @@ fn a_wrapper_of_unknown_bounds_is_trapped_from_the_start() {
     // The kernel's ring, or none: never half of one.
     let out = under(&program, "user", "patch").arg("name").output().unwrap();
     assert_eq!(out.status.code(), Some(77));
+}
+
+/// Without frames, whatever puts the number there, whoever can be seen to make the ring.
+#[test]
+fn a_computed_number_is_never_half_a_ring() {
+    for optimized in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
+        let dir = tempfile::tempdir().unwrap();
+        let program = build(dir.path(), "half.c", &[&[optimized], &NO_FRAMES[..]].concat());
+        let out = succeed(&mut under(&program, "user", "auto"));
+        assert_eq!(count(&out, "gaps") > 0, count(&out, "trapped") > 0, "{optimized}");
+        assert!(count(&out, "gaps") > 0 || optimized == "-O0", "{optimized}");
+        let out = under(&program, "user", "patch").output().unwrap();
+        assert!(matches!(out.status.code(), Some(0 | 77)), "{optimized}: {}", out.status);
+        let dir = tempfile::tempdir().unwrap();
+        let out = succeed(&mut under(build(dir.path(), "half.c", &[optimized]), "user", "auto"));
+        assert_eq!((count(&out, "gaps"), count(&out, "trapped")), (0, 0), "{optimized}");
+    }
 }
 
 /// Goroutines have 2 KiB of stack, and no page below that would fault.

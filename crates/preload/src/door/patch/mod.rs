@@ -5,6 +5,7 @@
 //! resident  that reading it does not leave it resident
 //! scan      where 425..=427 and `syscall` occur in it, at the speed of memory
 //! frames    the function around such a place, from .eh_frame
+//! unframed  whether it stands there, where no frames tell
 //! flow      that function, decoded: which numbers may reach its `syscall`
 //! site      what to replace there, decided on decoded instructions
 //! stub      the code that is jumped to instead, near its site
@@ -47,6 +48,7 @@ mod site;
 pub mod straddle;
 pub mod stub;
 mod text;
+mod unframed;
 
 use crate::report;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -8,15 +8,13 @@
 //!
 //! Where no jump fits in, the site is a gap.
 
-use super::flow::Body;
+use super::flow::{Body, Numbers};
 use super::frames::{self, Function};
 use super::modules::{Module, text_bytes};
 use super::text::{JUMP, SYSCALL};
+use super::unframed;
 use crate::door::libaio;
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    Register,
-};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 use std::collections::HashSet;
 
 const SETUP: u64 = libc::SYS_io_uring_setup as u64;
@@ -115,8 +113,11 @@ pub fn find(m: &Module, Seen { numbers, syscalls }: &Seen) -> Found {
                 Body::of(m, f).scan(&mut found);
             }
             None if known.contains(&(at + SYSCALL)) => {}
-            None if looks_like_call(m, at) => found.left(true),
-            None => {}
+            None => {
+                if let Some(f) = unframed::around(m, at) {
+                    Body::of(m, f).count_at(at, &mut found);
+                }
+            }
         }
     }
     prove_windows(m, &mut found);
@@ -146,44 +147,17 @@ fn is_engine(m: &Module, f: Function) -> bool {
     bytes[..at].ends_with(softring_engine::handlers::MARK.as_bytes())
 }
 
-/// Does an instruction of the function's begin at `at`? Most of the bytes that look like `syscall`
-/// are part of another.
+/// Does an instruction `syscall` of the function's end with the bytes at `at`? Most of the bytes
+/// that look like it are part of another.
 fn is_instruction(m: &Module, f: Function, at: usize) -> bool {
     let Some((bytes, from)) = m.text_at(f.start) else { return false };
     let mut decoder = Decoder::with_ip(64, &bytes[from..], f.start as u64, DecoderOptions::NONE);
     let mut i = Instruction::default();
-    while decoder.ip() < at as u64 && decoder.can_decode() {
+    while decoder.ip() < (at + SYSCALL) as u64 && decoder.can_decode() {
         decoder.decode_out(&mut i);
     }
-    decoder.ip() == at as u64
-}
-
-/// Is it a system call, where no frames tell? It is if a straight line leads there that fills eax
-/// and other registers of a call. (Text without frames often holds tables.)
-fn looks_like_call(m: &Module, at: usize) -> bool {
-    const LINE: usize = 40;
-    const CALL: [Register; 7] = {
-        use Register::{R8, R9, R10, RAX, RDI, RDX, RSI};
-        [RAX, RDI, RSI, RDX, R10, R8, R9]
-    };
-    let Some((text, end)) = m.text_at(at) else { return false };
-    let mut info = InstructionInfoFactory::new();
-    (end.saturating_sub(LINE)..end).any(|from| {
-        let mut filled = HashSet::new();
-        for i in Decoder::with_ip(64, &text[from..end], 0, DecoderOptions::NONE) {
-            if i.is_invalid() || i.flow_control() != FlowControl::Next {
-                return false;
-            }
-            let moves = [Mnemonic::Mov, Mnemonic::Xor, Mnemonic::Movsxd, Mnemonic::Pop];
-            let used = info.info(&i).used_registers();
-            let written = used.iter().filter(|u| u.access() == OpAccess::Write);
-            if moves.contains(&i.mnemonic()) {
-                filled.extend(written.map(|u| u.register().full_register()));
-            }
-        }
-        // io_uring_setup(2) has two arguments.
-        filled.contains(&CALL[0]) && CALL.iter().filter(|r| filled.contains(r)).count() >= 3
-    })
+    // A prefix that means nothing may stand in front of it.
+    i.mnemonic() == Mnemonic::Syscall && decoder.ip() == (at + SYSCALL) as u64
 }
 
 /// Finds the plain sites of `mmap` and `close` in a module that has no others, and how many there
@@ -279,6 +253,22 @@ impl Body {
             && RINGS.contains(&nr)
         {
             found.sites.push(self.plain(mov, i));
+        }
+    }
+
+    /// Where the function's bounds are not known: counts the `syscall` at `at` unless its number is
+    /// known, and is another's.
+    fn count_at(&self, at: usize, found: &mut Found) {
+        let Some(i) = self.syscalls().find(|&i| self.code[i].next_ip() as usize == at + SYSCALL)
+        else {
+            return;
+        };
+        let numbers = match self.plain_number(i) {
+            Some((nr, _)) => Numbers { known: [nr].into(), unknown: false },
+            None => self.numbers(i),
+        };
+        if numbers.may_be(|nr| RINGS.contains(&nr)) {
+            found.left(numbers.may_be(|nr| nr == SETUP));
         }
     }
 
