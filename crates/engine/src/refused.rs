@@ -40,6 +40,8 @@ const OPTIONAL: &[(u32, Args)] = &[
     (nr::__NR_memfd_create, bad(0, BAD)),
     (nr::__NR_ftruncate, bad(BAD, 0)),
     (nr::__NR_fstatfs, bad(BAD, 0)),
+    (nr::__NR_fstat, bad(BAD, 0)),
+    (nr::__NR_prlimit64, bad(BAD, BAD)),
     (nr::__NR_eventfd2, bad(0, BAD)),
     (nr::__NR_eventfd, bad(0, 0)),
     (nr::__NR_epoll_create1, bad(BAD, 0)),
@@ -188,13 +190,29 @@ pub fn essential() -> Option<(&'static str, Refusal)> {
     })
 }
 
+/// The calls of io_uring, for which most of the filters are that kill.
+const RINGS: [u32; 3] =
+    [nr::__NR_io_uring_setup, nr::__NR_io_uring_enter, nr::__NR_io_uring_register];
+/// Were they not asked for, as a filter might have killed us?
+static UNASKED: AtomicBool = AtomicBool::new(false);
+
+/// Do io_uring's calls count as killing only because there was no child to try them?
+pub fn rings_are_unasked() -> bool {
+    UNASKED.load(Relaxed)
+}
+
 fn ask() {
     let filtered = is_filtered();
-    if !filtered || founds_a_namespace() || !ask_in_children() {
-        // Without a filter, all kernels have eventfd(2) that have eventfd2(2). The descriptor would
-        // be seen by other threads and their children.
-        let asks = |i: &usize| filtered || OPTIONAL[*i].0 != nr::__NR_eventfd;
-        (0..N).filter(asks).for_each(|i| note(i, answer(i)));
+    let asked = if filtered && !founds_a_namespace() { ask_in_children() } else { 0 };
+    for (i, (nr, _)) in OPTIONAL.iter().enumerate().skip(asked) {
+        if filtered && RINGS.contains(nr) {
+            UNASKED.store(true, Relaxed);
+            note(i, KILLS);
+        } else if filtered || *nr != nr::__NR_eventfd {
+            // Without a filter, all kernels have eventfd(2) that have eventfd2(2). The descriptor
+            // would be seen by other threads and their children.
+            note(i, answer(i));
+        }
     }
 }
 
@@ -257,10 +275,10 @@ struct Found {
     trying: AtomicU8,
 }
 
-/// Has children try all calls: the one that is killed leaves the next to another. False if there is
-/// no process to be had.
-fn ask_in_children() -> bool {
-    let Some(found) = shared() else { return false };
+/// Has children try all calls: the one that is killed leaves the next to another. How many were
+/// tried: not all if there is no process to be had.
+fn ask_in_children() -> usize {
+    let Some(found) = shared() else { return 0 };
     let mut next = 0;
     while next < N {
         found.trying.store(next as u8, Relaxed);
@@ -280,10 +298,11 @@ fn ask_in_children() -> bool {
         }
         next = at + 1;
     }
-    found.answers.iter().enumerate().for_each(|(i, a)| note(i, a.load(Relaxed)));
+    let answers = found.answers.iter().enumerate().take(next);
+    answers.for_each(|(i, a)| note(i, a.load(Relaxed)));
     let at = core::ptr::from_ref(found).expose_provenance();
     syscall6(nr::__NR_munmap, bad(at, size_of::<Found>()));
-    next >= N
+    next.min(N)
 }
 
 /// A page of zeroes, shared with children.
@@ -317,9 +336,22 @@ fn in_child(f: impl FnOnce()) -> bool {
     if pid < 0 {
         return false;
     }
-    let wait = crate::sys::args([pid.cast_unsigned(), 0, WALL]);
-    while check(syscall6(nr::__NR_wait4, wait)) == Err(Errno::EINTR) {}
-    true
+    const P_PID: usize = 1;
+    const WEXITED: usize = 4;
+    let pid = pid.cast_unsigned();
+    let waits = [
+        (nr::__NR_wait4, crate::sys::args([pid, 0, WALL])),
+        (nr::__NR_waitid, crate::sys::args([P_PID, pid, 0, WEXITED | WALL])),
+    ];
+    // Of two calls that do the same one may be refused.
+    waits.into_iter().any(|(nr, args)| {
+        loop {
+            match check(syscall6(nr, args)) {
+                Err(Errno::EINTR) => {}
+                answer => return answer.is_ok(),
+            }
+        }
+    })
 }
 
 #[cfg(test)]
@@ -341,7 +373,7 @@ mod tests {
         assert!(in_child(|| {
             syscall6(nr::__NR_kill, bad(syscall6(nr::__NR_getpid, [0; 6]) as usize, 9));
         }));
-        assert!(ask_in_children());
+        assert_eq!(ask_in_children(), N);
         assert!(!is_filtered() || crate::sys::proc_text("/proc/self/status").is_some());
     }
 }

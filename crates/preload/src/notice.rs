@@ -7,7 +7,7 @@ use crate::door::{Gaps, NoTrap};
 use crate::gate::Why;
 use crate::raw::raw;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use softring_engine::refused::Refusal;
+use softring_engine::refused::{self, Refusal};
 
 /// One line on stderr, unless the user asked for silence.
 pub fn say(text: &str) {
@@ -73,6 +73,10 @@ pub fn engine_runs(why: Why) {
             "this program's io_uring runs in user space: the kernel denies it here ({})",
             errno_name(e)
         )),
+        Why::Kills if refused::rings_are_unasked() => say(
+            "this program's io_uring runs in user space: there is no process to be had that could \
+             try whether the seccomp policy kills who asks the kernel for it",
+        ),
         Why::Kills => say(
             "this program's io_uring runs in user space: a policy kills who asks the kernel for it",
         ),
