@@ -21,7 +21,7 @@ fn checked(ret: c_long) -> io::Result<c_long> {
 pub fn own_exe() -> io::Result<PathBuf> {
     std::env::current_exe().or_else(|_| {
         let given = OsStr::from_bytes(rustix::param::linux_execfn().to_bytes());
-        std::fs::canonicalize(given)
+        std::fs::canonicalize(given).or_else(|_| std::path::absolute(given))
     })
 }
 

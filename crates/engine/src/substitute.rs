@@ -4,9 +4,9 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::OnceLock;
 
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{FileType, Mode, OFlags, StatFs};
-use rustix::process::{Pid, PidfdFlags};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatFs};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 
 use crate::abi::version::Release;
 use crate::errno::{Errno, Result, check};
@@ -119,7 +119,7 @@ fn ends_early(fd: i32, off: u64) -> bool {
         && sys::borrow(fd).is_some_and(|fd| {
             let at = if off == CURRENT { position(fd) } else { off };
             // What has no size, as a block device, may go on, too.
-            rustix::fs::fstat(fd).is_ok_and(|s| s.st_size == 0 || at < s.st_size.cast_unsigned())
+            fstat(fd).is_ok_and(|s| s.st_size == 0 || at < s.st_size.cast_unsigned())
         })
 }
 
@@ -277,6 +277,39 @@ pub fn statfs(fd: BorrowedFd<'_>) -> Result<StatFs> {
         return Err(Errno::ENOSYS);
     }
     Ok(rustix::fs::fstatfs(fd)?)
+}
+
+/// fstat(2), or newfstatat(2) of the same file.
+///
+/// # Errors
+/// As fstat(2).
+pub fn fstat(fd: impl AsFd) -> rustix::io::Result<Stat> {
+    if refused::is::<{ nr::__NR_fstat }>() {
+        return rustix::fs::statat(fd, c"", AtFlags::EMPTY_PATH);
+    }
+    rustix::fs::fstat(fd)
+}
+
+/// prlimit(2) of this process, or getrlimit(2): no limits where neither is to be had.
+pub fn getrlimit(what: Resource) -> Rlimit {
+    let mut limits = [u64::MAX; 2];
+    let to = limits.as_mut_ptr().expose_provenance();
+    if sys!(__NR_prlimit64, 0, what as u32, 0, to) != 0 {
+        sys!(__NR_getrlimit, what as u32, to);
+    }
+    let [current, maximum] = limits.map(|most| (most != u64::MAX).then_some(most));
+    Rlimit { current, maximum }
+}
+
+/// The same, to set limits: setrlimit(2).
+///
+/// # Errors
+/// As prlimit(2).
+pub fn setrlimit(what: Resource, new: Rlimit) -> Result<()> {
+    let limits = [new.current, new.maximum].map(|most| most.unwrap_or(u64::MAX));
+    let from = limits.as_ptr().expose_provenance();
+    let done = check(sys!(__NR_prlimit64, 0, what as u32, from, 0));
+    done.or_else(|_| check(sys!(__NR_setrlimit, what as u32, from))).map(drop)
 }
 
 /// timerfd_create(2), of CLOCK_REALTIME, that never blocks.

@@ -342,7 +342,7 @@ pub(crate) fn file_flags(fd: i32) -> Option<rustix::fs::OFlags> {
 
 /// What kind of file the program's `fd` is; `None` if it is not open.
 pub(crate) fn file_type(fd: i32) -> Option<rustix::fs::FileType> {
-    let stat = rustix::fs::fstat(borrow(fd)?).ok()?;
+    let stat = crate::substitute::fstat(borrow(fd)?).ok()?;
     Some(rustix::fs::FileType::from_raw_mode(stat.st_mode))
 }
 

@@ -213,19 +213,20 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
     }
     match -ret as i32 {
         libc::ENOMEM => notice::no_memory(),
-        libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EOPNOTSUPP => no_file(),
+        errno @ (libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EOPNOTSUPP) => no_file(errno),
         _ => {}
     }
     ret
 }
 
-/// Was there nowhere to put a ring's memory? Then says so.
+/// Was there nowhere to put a ring's memory? Then says so, else that a call failed.
 #[cold]
-fn no_file() {
-    if let Some(how) = refused::how(libc::SYS_memfd_create)
-        && substitute::memory_file("[io_uring]").is_err()
-    {
-        notice::missing("memfd_create", how);
+fn no_file(errno: i32) {
+    match refused::how(libc::SYS_memfd_create) {
+        Some(how) if substitute::memory_file("[io_uring]").is_err() => {
+            notice::missing("memfd_create", how);
+        }
+        _ => notice::failed(errno),
     }
 }
 
@@ -326,7 +327,9 @@ fn denied(ret: isize) -> Option<i32> {
         }
         // A filter may answer with any errno. If not even the simplest ring is given, that is what
         // happened.
-        libc::EINVAL | libc::EFAULT => minimal_ring_refused(),
+        // What these tell may be over with the next call.
+        libc::EINTR | libc::EAGAIN | libc::EMFILE | libc::ENFILE => None,
+        errno if errno > 0 => minimal_ring_refused(),
         _ => None,
     }
 }

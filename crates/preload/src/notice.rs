@@ -212,6 +212,19 @@ pub fn missing(call: &str, how: Refusal) {
     ));
 }
 
+/// No ring of ours could be made, for a call that is not known to be refused.
+#[cold]
+pub fn failed(errno: i32) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        say(&format!(
+            "io_uring stays denied: a call that softring needs for a ring answers {}, most likely \
+             by a seccomp policy. docs/DOORS.md lists the calls; strace(1) tells which it is",
+            errno_name(errno)
+        ));
+    }
+}
+
 /// No ring of ours could be made: is it for a limit that the kernel's rings do not know?
 #[cold]
 pub fn no_memory() {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{EPERM, count, deny_rings, example, succeed, under};
+use common::{EPERM, count, deny, deny_rings, example, succeed, under};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -44,7 +44,7 @@ fn a_site_that_cannot_be_patched_gets_no_ring_under_a_policy_that_kills() {
 fn a_policy_that_kills_for_enter_alone_is_no_different() {
     let mut c = under(example("sites"), "auto", "auto");
     let enter = libc::SYS_io_uring_enter;
-    let out = common::deny(c.env_remove("SOFTRING_QUIET").arg("full"), enter, enter + 1, KILL);
+    let out = deny(c.env_remove("SOFTRING_QUIET").arg("full"), enter, enter + 1, KILL);
     let said = said(&out.output().unwrap());
     assert!(said.contains("setup answered -38") && said.contains("outranks"), "{said}");
 }
@@ -76,4 +76,68 @@ fn each_way_to_go_without_the_trap_is_told() {
     let mut c = under(&program, "kernel", "none");
     let quiet = succeed(c.env_remove("SOFTRING_QUIET").arg("cost"));
     assert_eq!(said(&quiet), "");
+}
+
+/// Answers `errno`.
+const fn answer(errno: i32) -> u32 {
+    libc::SECCOMP_RET_ERRNO | errno as u32
+}
+
+/// Without a child in which it could be tried, the probe itself would be killed.
+#[test]
+fn nobody_is_killed_where_no_process_is_to_be_had() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut c = under(wrapper(dir.path(), &["-O2"]), "auto", "auto");
+    c.env_remove("SOFTRING_QUIET").arg("own");
+    deny(&mut c, libc::SYS_clone, libc::SYS_clone + 1, EPERM);
+    let out = succeed(deny_rings(&mut c, KILL));
+    assert!(said(&out).contains("no process to be had that could try"), "{}", said(&out));
+}
+
+/// A child is waited for by whichever call is not refused.
+#[test]
+fn children_that_try_are_waited_for_without_wait4() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut c = under(wrapper(dir.path(), &["-O2"]), "auto", "auto");
+    c.env_remove("SOFTRING_QUIET").arg("own");
+    deny(&mut c, libc::SYS_wait4, libc::SYS_wait4 + 1, EPERM);
+    let out = succeed(deny_rings(&mut c, EPERM));
+    assert!(said(&out).contains("the kernel denies it here (EPERM)"), "{}", said(&out));
+}
+
+/// Another policy may do with rings what it likes.
+#[test]
+fn that_rings_work_is_not_taken_over_under_a_filter() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = wrapper(dir.path(), &["-O2"]);
+    // Leaves the record, if the kernel gives rings here.
+    let _ = under(&program, "auto", "auto").arg("own").output().unwrap();
+    let mut c = under(&program, "auto", "auto");
+    c.env_remove("SOFTRING_QUIET").arg("own");
+    let enter = libc::SYS_io_uring_enter;
+    let out = succeed(deny(&mut c, enter, enter + 1, answer(libc::ENODEV)));
+    assert!(said(&out).contains("runs in user space"), "{}", said(&out));
+}
+
+#[test]
+fn rings_work_without_what_has_a_substitute() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = wrapper(dir.path(), &["-O2"]);
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        for call in [libc::SYS_fstat, libc::SYS_prlimit64] {
+            let mut c = under(&program, "auto", "auto");
+            deny(c.arg("own"), call, call + 1, answer(errno));
+            succeed(deny_rings(&mut c, EPERM));
+        }
+    }
+}
+
+#[test]
+fn any_errno_of_a_policy_is_a_denial() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = wrapper(dir.path(), &["-O2"]);
+    for errno in [libc::ENODEV, libc::ENOENT, libc::EIO, libc::EINVAL] {
+        let out = run(&program, "own", "auto", "auto", answer(errno));
+        assert!(out.status.success(), "{errno}: {} {}", out.status, said(&out));
+    }
 }

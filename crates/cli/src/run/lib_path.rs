@@ -40,11 +40,16 @@ fn folder(dir: &Path, name: &str) -> PathBuf {
     }
 }
 
+/// The path without links, or with them where a policy refuses readlink(2).
+fn absolute(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().or_else(|_| std::path::absolute(path)).ok()
+}
+
 /// The absolute path of the library for a program of this C library, fit to stand in LD_PRELOAD:
 /// where no library is for it, that of another one.
 pub fn find(libc: Libc) -> anyhow::Result<PathBuf> {
     let tried = candidates(libc);
-    let there = tried.iter().filter_map(|p| p.canonicalize().ok().filter(|p| p.is_file()));
+    let there = tried.iter().filter(|p| p.is_file()).filter_map(|p| absolute(p));
     let there: Vec<PathBuf> = there.collect();
     let Some(lib) = there.iter().find(|lib| libc.takes(lib)).or(there.first()).cloned() else {
         let list: Vec<String> = tried.iter().map(|p| p.display().to_string()).collect();

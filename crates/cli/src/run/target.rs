@@ -4,6 +4,7 @@ use super::elf::{self, Elf};
 use super::needed::Libc;
 use crate::fail;
 use rustix::fs::Access;
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
@@ -74,7 +75,8 @@ fn look(path: &Path, lib: Option<&Path>, scripts_left: u32, found: &mut Vec<Trou
     if !meta.is_file() {
         return found.push(fatal(format!("{name} is not a regular file"), "give a program"));
     }
-    if rustix::fs::access(path, Access::EXEC_OK).is_err() {
+    // Another error is a policy's, of this call: exec will tell.
+    if rustix::fs::access(path, Access::EXEC_OK) == Err(Errno::ACCESS) {
         let hint = if meta.permissions().mode() & 0o111 == 0 {
             "make it executable (chmod +x), or start its interpreter: softring run -- sh FILE"
         } else {

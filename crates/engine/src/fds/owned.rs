@@ -178,7 +178,7 @@ pub(super) fn floor() -> i32 {
     if known != 0 {
         return known;
     }
-    let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let soft = crate::substitute::getrlimit(rustix::process::Resource::Nofile).current;
     let soft = soft.unwrap_or(1024).min(65_536) as i32;
     let floor = (soft / 2).clamp(3, 512);
     FLOOR.store(floor, Relaxed);

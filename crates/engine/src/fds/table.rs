@@ -87,7 +87,7 @@ pub(super) type File = (u64, u64);
 
 pub(super) fn file(fd: i32) -> File {
     let Some(fd) = borrow(fd) else { return File::default() };
-    rustix::fs::fstat(fd).map_or(File::default(), |s| (s.st_dev, s.st_ino))
+    crate::substitute::fstat(fd).map_or(File::default(), |s| (s.st_dev, s.st_ino))
 }
 
 /// Enters a new ring under its descriptor.

@@ -7,12 +7,12 @@
 //! kept from the program in any case.
 
 use rustix::fd::{AsFd, AsRawFd};
-use rustix::fs::fstat;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit};
 
 use crate::abi::IORING_OFF_SQES;
 use crate::alone::{Alone, Held};
 use crate::errno::{Errno, Result};
+use crate::substitute::{fstat, getrlimit, set_size, setrlimit};
 use crate::sys;
 
 const SIGXFSZ: u64 = 1 << 24;
@@ -53,7 +53,7 @@ pub fn grow(file: impl AsFd, size: u64) -> Result<()> {
         setrlimit(Resource::Fsize, new).map_err(|_| Errno::ENOMEM)?;
     }
     let pending = sys::pending_signals() & SIGXFSZ;
-    let done = crate::substitute::set_size(file.as_fd().as_raw_fd(), size);
+    let done = set_size(file.as_fd().as_raw_fd(), size);
     if lift {
         let _ = setrlimit(Resource::Fsize, old);
     }

@@ -4,7 +4,7 @@
 //! address ends the write there.
 
 use rustix::fd::{AsFd, AsRawFd};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::Resource;
 
 use super::region::Region;
 use crate::abi::kernel_timespec;
@@ -29,7 +29,10 @@ impl Scratch {
     /// None if there is no descriptor or memory for it, or if writing to it could exceed
     /// RLIMIT_FSIZE.
     fn new() -> Option<Scratch> {
-        if getrlimit(Resource::Fsize).current.is_some_and(|most| most < PAGE as u64) {
+        if crate::substitute::getrlimit(Resource::Fsize)
+            .current
+            .is_some_and(|most| most < PAGE as u64)
+        {
             return None;
         }
         let file = substitute::memfd("softring", false).ok()?;

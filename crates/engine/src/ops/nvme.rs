@@ -27,7 +27,7 @@ pub enum Device {
 impl Device {
     /// What `fd` is, as sysfs tells; none if it is neither.
     pub fn of(fd: i32) -> Option<Device> {
-        let stat = rustix::fs::fstat(sys::borrow(fd)?).ok()?;
+        let stat = crate::substitute::fstat(sys::borrow(fd)?).ok()?;
         let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
         if kind != rustix::fs::FileType::CharacterDevice {
             return None;

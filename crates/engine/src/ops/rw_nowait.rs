@@ -76,7 +76,7 @@ pub fn writes_unbuffered(fd: i32, kind: Kind) -> bool {
 /// Does the file lack `write_iter`, as an eventfd does? pwritev2(2) refuses it every flag.
 pub fn simple(call: &Call, kind: Kind) -> bool {
     let fd = sys::borrow(call.file.fd()).filter(|_| kind == Kind::Pollable);
-    let stat = fd.and_then(|fd| rustix::fs::fstat(fd).ok());
+    let stat = fd.and_then(|fd| crate::substitute::fstat(fd).ok());
     stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Unknown)
 }
 
@@ -230,7 +230,7 @@ fn is_pipe(fd: i32) -> bool {
 
 /// Is it /dev/zero, or /dev/null?
 fn is_zero(fd: i32) -> bool {
-    let stat = sys::borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok());
+    let stat = sys::borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok());
     stat.is_some_and(|s| {
         let device = (rustix::fs::major(s.st_rdev), rustix::fs::minor(s.st_rdev));
         FileType::from_raw_mode(s.st_mode) == FileType::CharacterDevice

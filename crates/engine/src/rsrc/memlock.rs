@@ -5,7 +5,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use rustix::process::{Resource, getrlimit};
+use rustix::process::Resource;
 
 use crate::errno::{Errno, Result};
 
@@ -24,7 +24,9 @@ impl Locked {
     /// `ENOMEM` past RLIMIT_MEMLOCK.
     pub fn range(addr: u64, len: u64) -> Result<Locked> {
         let pages = (addr + len).div_ceil(4096) - addr / 4096;
-        let Some(limit) = getrlimit(Resource::Memlock).current else { return Ok(Locked(0)) };
+        let Some(limit) = crate::substitute::getrlimit(Resource::Memlock).current else {
+            return Ok(Locked(0));
+        };
         if crate::creds::capabilities() & CAP_IPC_LOCK != 0 {
             return Ok(Locked(0));
         }

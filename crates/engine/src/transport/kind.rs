@@ -53,7 +53,7 @@ impl Kind {
     /// Looks at a descriptor: two or three system calls.
     pub fn of(fd: i32) -> Kind {
         let Some(fd) = crate::sys::borrow(fd) else { return Kind::Unknown };
-        let Ok(stat) = rustix::fs::fstat(fd) else { return Kind::Unknown };
+        let Ok(stat) = crate::substitute::fstat(fd) else { return Kind::Unknown };
         match FileType::from_raw_mode(stat.st_mode) {
             // The name of a device may lie in memory; its data do not.
             FileType::RegularFile if crate::substitute::statfs(fd).is_ok_and(|s| in_memory(&s)) => {
@@ -78,5 +78,6 @@ impl Kind {
 /// Is the descriptor a socket?
 pub fn is_socket(fd: i32) -> bool {
     let Some(fd) = crate::sys::borrow(fd) else { return false };
-    rustix::fs::fstat(fd).is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Socket)
+    crate::substitute::fstat(fd)
+        .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Socket)
 }

@@ -114,7 +114,7 @@ impl Devices {
 }
 
 fn device(fd: i32) -> u64 {
-    let stat = sys::borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok());
+    let stat = sys::borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok());
     stat.map_or(0, |s| match FileType::from_raw_mode(s.st_mode) {
         FileType::BlockDevice => s.st_rdev,
         _ => s.st_dev,

@@ -143,7 +143,7 @@ fn priority(cb: &iocb) -> Result<()> {
 
 /// A file that fsync(2) may wait for.
 pub(super) fn has_storage(fd: i32) -> bool {
-    let stat = borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok());
+    let stat = borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok());
     stat.is_none_or(|stat| {
         let kind = FileType::from_raw_mode(stat.st_mode);
         matches!(kind, FileType::RegularFile | FileType::BlockDevice | FileType::Directory)

@@ -122,6 +122,6 @@ fn knows_poll(fd: i32) -> bool {
 }
 
 fn kind(fd: i32) -> Option<FileType> {
-    let stat = borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok())?;
+    let stat = borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok())?;
     Some(FileType::from_raw_mode(stat.st_mode))
 }

@@ -63,7 +63,7 @@ fn wants_nothing(cb: &iocb) -> bool {
 /// A read of nothing, which preadv2(2) answers without asking the file. An eventfd, a timerfd and a
 /// signalfd refuse that as they refuse one byte.
 fn read_nothing(fd: i32) -> Result<usize> {
-    let stat = borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok());
+    let stat = borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok());
     let special = stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Unknown);
     let byte = iovec { base: 0, len: 1 };
     let at = core::ptr::from_ref(&byte).expose_provenance();

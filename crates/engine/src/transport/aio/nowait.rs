@@ -102,7 +102,7 @@ pub fn is_for_worker(e: Errno) -> bool {
 /// Does the file end at `end`, or before? A short read that was not to wait says so only where
 /// this holds. False where it is not known.
 pub fn ends_at(fd: i32, end: u64) -> bool {
-    let stat = sys::borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok());
+    let stat = sys::borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok());
     stat.is_some_and(|s| {
         FileType::from_raw_mode(s.st_mode) == FileType::RegularFile && s.st_size as u64 <= end
     })

@@ -95,7 +95,7 @@ pub fn closing(fd: i32) {
 
 fn identify(fd: i32) -> Option<Id> {
     let fd = sys::borrow(fd)?;
-    let (stat, flags) = (rustix::fs::fstat(fd).ok()?, rustix::fs::fcntl_getfl(fd).ok()?);
+    let (stat, flags) = (crate::substitute::fstat(fd).ok()?, rustix::fs::fcntl_getfl(fd).ok()?);
     Some(Id { device: stat.st_dev, inode: stat.st_ino, flags })
 }
 
@@ -148,7 +148,7 @@ impl File {
             (false, false) => Kind::Buffered,
         };
         let align = if direct && !memory { alignment(fd) } else { [1; 2] };
-        let stat = borrowed.and_then(|f| rustix::fs::fstat(f).ok());
+        let stat = borrowed.and_then(|f| crate::substitute::fstat(f).ok());
         let regular = stat.filter(|s| FileType::from_raw_mode(s.st_mode) == FileType::RegularFile);
         let size = regular.map_or(u64::MAX, |s| s.st_size.cast_unsigned());
         File { id, device, kind, twin: twin.map(Arc::new), direct, align, size }

@@ -144,7 +144,7 @@ pub fn default_limits(sq_entries: u32) -> [u32; 2] {
 }
 
 fn nproc() -> u32 {
-    let soft = rustix::process::getrlimit(rustix::process::Resource::Nproc).current;
+    let soft = crate::substitute::getrlimit(rustix::process::Resource::Nproc).current;
     soft.map_or(u32::MAX, |n| n.min(u64::from(u32::MAX)) as u32)
 }
 
