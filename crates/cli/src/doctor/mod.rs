@@ -37,7 +37,7 @@ struct Report {
 /// What a program started by `softring run` would get.
 #[derive(Serialize)]
 struct Verdict {
-    /// `kernel`, `softring` or `none`.
+    /// `kernel`, `softring`, `none`, or `unknown` where it could not be tried.
     rings: &'static str,
     why: String,
     /// What to do about each row that is not as wished, by its name.
@@ -122,7 +122,9 @@ fn verdict(rows: &[Row]) -> Verdict {
         why.push_str(" (most likely the seccomp filter that this process runs under)");
     }
     why.push_str(&tried.map_or(String::new(), |r| format!("; tried: {}", r.found)));
-    Verdict { rings: rings.unwrap_or("none"), why, change }
+    let untried = tried.is_some_and(|r| r.state == State::Unknown);
+    let unknown = if untried && is_ok(rows, "libsoftring.so") { "unknown" } else { "none" };
+    Verdict { rings: rings.unwrap_or(unknown), why, change }
 }
 
 fn print(report: &Report) -> anyhow::Result<()> {
@@ -140,6 +142,7 @@ fn print(report: &Report) -> anyhow::Result<()> {
     let what = match v.rings {
         "kernel" => "the kernel's rings",
         "softring" => "softring's rings",
+        "unknown" => "softring's rings or none: the trial could not be run",
         _ => "no rings",
     };
     out::line(&format!("\nA program under `softring run` gets {what}.\n  why: {}", v.why))?;
@@ -197,6 +200,8 @@ mod tests {
             let v = verdict(&[setup, library(), tried(found)]);
             assert_eq!(v.rings, want, "{found}");
         }
+        let untried = Row { state: State::Unknown, ..tried("it cannot be started: EAGAIN") };
+        assert_eq!(verdict(&[denied(), library(), untried]).rings, "unknown");
         assert_eq!(verdict(&[works()]).rings, "kernel");
         let found = format!("works (/{}[io_uring])", probes::OURS);
         let under = Row { found, ..fake("io_uring_setup", State::Ok) };
