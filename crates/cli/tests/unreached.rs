@@ -71,6 +71,12 @@ fn each_is_named_once_with_the_reason() {
     named_once(dir, "for i in 1 2 3; do LD_PRELOAD= ./ring; done", "./ring", lost);
     named_once(dir, "PATH=.:$PATH; env LD_PRELOAD= ring", "./ring", lost);
     named_once(dir, "env -i sh -c ./ring", "/bin/sh", "and so does all that it starts");
+    for launcher in ["nice", "timeout 9", "xargs -a /dev/null", "env"] {
+        let name = launcher.split(' ').next().unwrap();
+        let lines = said(dir, &["--deny"], &format!("env -i {launcher} ./ring"));
+        let named = format!("{name} starts without softring (");
+        assert!(lines.len() == 1 && lines[0].contains(&named), "{launcher}: {lines:?}");
+    }
     if build(dir, "static", &["-static"], RING).is_some() {
         named_once(dir, "./static; (./static name); true", "./static", "is statically linked");
     }

@@ -154,7 +154,7 @@ pub fn judge(program: Program, preloaded: bool) -> Option<(Name, Why)> {
         let n = fd.read(&mut head, 0);
         let Some(line) = head[..n.min(SHEBANG)].strip_prefix(b"#!") else {
             let why = match lacks(&fd, &head[..n], preloaded)? {
-                Why::Environment if is_shell(&name) => Why::Shell,
+                Why::Environment if is_launcher(&name) => Why::Launcher,
                 why => makes_rings(&fd, &head[..n]).then_some(why)?,
             };
             return Some((name, why));
@@ -168,12 +168,54 @@ pub fn judge(program: Program, preloaded: bool) -> Option<(Name, Why)> {
     None
 }
 
-fn is_shell(name: &Name) -> bool {
-    let file = name.bytes().rsplit(|&b| b == b'/').next();
-    matches!(
-        file,
-        Some(b"sh" | b"bash" | b"dash" | b"ash" | b"zsh" | b"ksh" | b"fish" | b"busybox")
-    )
+/// Programs that start others: shells, interpreters, and what is put in front of a command.
+const LAUNCHERS: &[&[u8]] = &[
+    b"sh",
+    b"bash",
+    b"dash",
+    b"ash",
+    b"zsh",
+    b"ksh",
+    b"fish",
+    b"busybox",
+    b"python",
+    b"perl",
+    b"ruby",
+    b"lua",
+    b"tclsh",
+    b"env",
+    b"nice",
+    b"ionice",
+    b"chrt",
+    b"taskset",
+    b"numactl",
+    b"nohup",
+    b"setsid",
+    b"timeout",
+    b"stdbuf",
+    b"time",
+    b"xargs",
+    b"parallel",
+    b"find",
+    b"flock",
+    b"make",
+    b"prlimit",
+    b"setpriv",
+    b"setarch",
+    b"unshare",
+    b"nsenter",
+    b"chroot",
+    b"runuser",
+    b"bwrap",
+    b"strace",
+    b"script",
+];
+
+/// Is it one of them, with a version behind its name or without?
+fn is_launcher(name: &Name) -> bool {
+    let file = name.bytes().rsplit(|&b| b == b'/').next().unwrap_or_default();
+    let version = |rest: &[u8]| rest.iter().all(|b| b.is_ascii_digit() || *b == b'.');
+    LAUNCHERS.iter().any(|known| file.strip_prefix(*known).is_some_and(version))
 }
 
 fn lacks(fd: &Fd, head: &[u8], preloaded: bool) -> Option<Why> {

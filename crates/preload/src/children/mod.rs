@@ -30,8 +30,8 @@ pub enum Program {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
     Environment,
-    /// The same, of a shell: what that starts is seen by nobody.
-    Shell,
+    /// The same, of a program that starts others: these are seen by nobody.
+    Launcher,
     Static,
     Privileged,
 }
@@ -120,7 +120,7 @@ fn say(name: &file::Name, why: Why) {
             b" starts without softring (LD_PRELOAD is not in its environment), and seems to use \
               io_uring: leave LD_PRELOAD and SOFTRING_* in the environment\n"
         }
-        Why::Shell => {
+        Why::Launcher => {
             b" starts without softring (LD_PRELOAD is not in its environment), and so does all \
               that it starts: leave LD_PRELOAD and SOFTRING_* in the environment\n"
         }
