@@ -165,3 +165,32 @@ fn helpers_without_rings_are_not_named() {
     let lines = said(dir, &["--deny"], "./ring");
     assert!(lines.len() == 1 && lines[0].contains("runs in user space"), "{lines:?}");
 }
+
+/// The loader is told of capabilities that no_new_privs keeps from the program.
+#[test]
+fn capabilities_under_no_new_privs_are_named() {
+    if !library() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (dir, lib) = (dir.path(), Path::new(ME).with_file_name("libsoftring.so"));
+    build(dir, "ring", &[], RING).unwrap();
+    for from in [Path::new(ME), &lib] {
+        fs::copy(from, dir.join(from.file_name().unwrap())).unwrap();
+    }
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
+    let run = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        Command::new(words[0]).args(&words[1..]).current_dir(dir).output()
+    };
+    if !run("setcap cap_net_bind_service=ep ring").is_ok_and(|o| o.status.success()) {
+        return println!("skipped: no setcap(8), or no right to use it");
+    }
+    let other = "setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs \
+                 ./softring run --deny --";
+    let o = run(&format!("{other} ./ring")).unwrap();
+    assert_eq!(o.status.code(), Some(2), "{}", text(&o.stderr));
+    assert!(text(&o.stderr).contains("has file capabilities"), "{}", text(&o.stderr));
+    let o = run(&format!("{other} sh -c ./ring")).unwrap();
+    assert!(text(&o.stderr).contains("or has capabilities)"), "{}", text(&o.stderr));
+}

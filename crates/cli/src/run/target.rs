@@ -166,16 +166,16 @@ fn is_loader(path: &Path) -> bool {
 /// The dynamic linker drops preloads with a path from a program that gains privileges by being
 /// started.
 fn look_privileges(path: &Path, meta: &fs::Metadata, found: &mut Vec<Trouble>) {
-    if crate::doctor::proc_status("NoNewPrivs").is_some_and(|v| v == "1") {
-        return;
-    }
+    let held = crate::doctor::proc_status("NoNewPrivs").is_some_and(|v| v == "1");
     let mode = meta.mode();
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let setuid = mode & 0o4000 != 0 && meta.uid() != uid;
-    let setgid = mode & 0o2010 == 0o2010 && meta.gid() != gid;
-    let capable = uid != 0
-        && rustix::fs::getxattr(path, "security.capability", &mut [0u8; 64][..])
-            .is_ok_and(|n| n > 0);
+    let setuid = !held && mode & 0o4000 != 0 && meta.uid() != uid;
+    let setgid = !held && mode & 0o2010 == 0o2010 && meta.gid() != gid;
+    let mut rights = [0u8; 64];
+    let has_rights = rustix::fs::getxattr(path, "security.capability", &mut rights[..]);
+    // Under no_new_privs they are not gained, but the linker is told so if they are effective
+    // (VFS_CAP_FLAGS_EFFECTIVE).
+    let capable = uid != 0 && has_rights.is_ok_and(|n| n > 0) && (!held || rights[0] & 1 != 0);
     let why = match (setuid, setgid, capable) {
         (true, ..) => "is setuid",
         (_, true, _) => "is setgid",

@@ -238,17 +238,19 @@ fn gains_rights(fd: &Fd) -> bool {
     unsafe {
         let mut stat: libc::stat = core::mem::zeroed();
         let mut rights = [0u8; 64];
-        if raw!(libc::SYS_prctl, libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1
-            || raw!(libc::SYS_fstat, fd.0, (&raw mut stat).expose_provenance()) != 0
-        {
+        if raw!(libc::SYS_fstat, fd.0, (&raw mut stat).expose_provenance()) != 0 {
             return false;
         }
+        let held = raw!(libc::SYS_prctl, libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1;
         let (uid, gid) = (raw!(libc::SYS_getuid) as u32, raw!(libc::SYS_getgid) as u32);
         let name = c"security.capability".as_ptr().expose_provenance();
         let to = rights.as_mut_ptr().expose_provenance();
-        stat.st_mode & 0o4000 != 0 && stat.st_uid != uid
-            || stat.st_mode & 0o2010 == 0o2010 && stat.st_gid != gid
-            || uid != 0 && raw!(libc::SYS_fgetxattr, fd.0, name, to, rights.len()) > 0
+        let setuid = stat.st_mode & 0o4000 != 0 && stat.st_uid != uid;
+        let setgid = stat.st_mode & 0o2010 == 0o2010 && stat.st_gid != gid;
+        let capable = uid != 0 && raw!(libc::SYS_fgetxattr, fd.0, name, to, rights.len()) > 0;
+        // Under no_new_privs capabilities are not gained, but the loader is told so if the file's
+        // are effective (VFS_CAP_FLAGS_EFFECTIVE).
+        !held && (setuid || setgid) || capable && (!held || rights[0] & 1 != 0)
     }
 }
 
