@@ -146,14 +146,11 @@ fi
 [ -n "$QUICK" ] || part 'qemu-img convert' convert
 # With the newest ABI's own kernel beside softring, that is asked, too.
 case \$(uname -r) in
-    7.*) how=beside cases='$NEWEST' ;;
-    *) how=denied cases='${CASES[*]}' ;;
+    7.*) how=beside under= cases='$NEWEST' ;;
+    *) how=denied under='softring deny --' cases='${CASES[*]}' ;;
 esac
 conform() {
-    case \$how in
-        beside) conformance all --jobs 2 --timeout 120 --door patch --case "\$1" ;;
-        denied) softring deny -- conformance all --jobs 2 --timeout 120 --door patch --case "\$1" ;;
-    esac
+    \$under conformance all --jobs 2 --timeout 120 --door patch --case "\$1"
 }
 for case in \$cases; do part "conformance, \$how: \$case" conform "\$case"; done
 TAIL=20
@@ -164,10 +161,8 @@ END
 FAILED=0
 for suite in "${SUITES[@]}"; do
     kernel=$KEEP/$suite
-    [ -s "$kernel" ] || fetch_kernel "$suite" "$kernel"
-    truncate -s 0 "$DISK"
-    truncate -s 512m "$DISK"
-    mkfs.ext4 -q "$DISK"
+    fetch_kernel "$suite" "$kernel"
+    new_disk
     note "booting the kernel of $suite"
     began=$SECONDS
     boot "$kernel" >"$LOGS/$suite"

@@ -38,9 +38,8 @@ export TMPDIR=/mnt HOME=/tmp
 echo "begin \$(uname -r)"
 $BIN/conformance record && echo end
 END
-[ -s "$KERNEL" ] || fetch_kernel sid "$KERNEL"
-truncate -s 512m "$DISK"
-mkfs.ext4 -q "$DISK"
+fetch_kernel sid "$KERNEL"
+new_disk
 note 'booting the newest kernel'
 boot "$KERNEL" | tr -d '\0' >"$SCRATCH/said"
 grep -q "^end$" "$SCRATCH/said" || {

@@ -14,9 +14,11 @@ unpack_kernel() {
     mv "$(find "$dir" -name 'vmlinuz*')" "$2"
 }
 
-# fetch_kernel SUITE TO  Debian's kernel for clouds of that suite, with NVMe and ext4 built in:
-# unpacked, not installed. The archive is the machine's own; lists of old suites have expired.
+# fetch_kernel SUITE TO  Debian's kernel for clouds of that suite, with NVMe and ext4 built in,
+# unless it is there: unpacked, not installed. The archive is the machine's own; lists of old suites
+# have expired.
 fetch_kernel() {
+    [ ! -s "$2" ] || return 0
     local suite=$1 apt=$SCRATCH/apt-$1 package uri
     mkdir -p "$apt/lists/partial" "$apt/debs"
     # shellcheck disable=SC2016  # apt-get fills this in
@@ -39,6 +41,13 @@ fetch_kernel() {
     (cd "$apt/debs" && apt-get "${options[@]}" download "$package") ||
         die "cannot fetch ${package:-the kernel linux-image-cloud-amd64} of $suite"
     unpack_kernel "$apt/debs"/linux-*.deb "$2"
+}
+
+# new_disk  makes DISK an empty file system.
+new_disk() {
+    truncate -s 0 "$DISK"
+    truncate -s 512m "$DISK"
+    mkfs.ext4 -q "$DISK"
 }
 
 # put FILE…  copies programs and the libraries that they need into ROOT, as they lie here.
