@@ -73,13 +73,10 @@ pub static VERSIONS: [Version; 2] = [
     },
 ];
 
-/// Where the one that is played if nobody says otherwise stands in [`VERSIONS`].
-pub const DEFAULT: u8 = NEWEST;
-
-/// Where the newest stands there.
+/// Where the newest stands in [`VERSIONS`]. It is played if nobody says otherwise.
 pub const NEWEST: u8 = 1;
 
-static PLAYED: AtomicU8 = AtomicU8::new(DEFAULT);
+static PLAYED: AtomicU8 = AtomicU8::new(NEWEST);
 
 /// The kernel that is played.
 #[inline]

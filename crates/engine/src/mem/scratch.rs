@@ -29,10 +29,7 @@ impl Scratch {
     /// None if there is no descriptor or memory for it, or if writing to it could exceed
     /// RLIMIT_FSIZE.
     fn new() -> Option<Scratch> {
-        if crate::substitute::getrlimit(Resource::Fsize)
-            .current
-            .is_some_and(|most| most < PAGE as u64)
-        {
+        if substitute::getrlimit(Resource::Fsize).current.is_some_and(|most| most < PAGE as u64) {
             return None;
         }
         let file = substitute::memfd("softring", false).ok()?;

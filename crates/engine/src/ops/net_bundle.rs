@@ -183,8 +183,8 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
         Err(_) => {
             (call.last, call.short) = (true, true);
             // The buffers picked for it were not used up.
-            let more = picked && call.message().head.inc;
-            let more = more && (singly || !has(Change::BufferPlaces));
+            let told = singly || !has(Change::BufferPlaces);
+            let more = picked && told && call.message().head.inc;
             if let Some(pick) = &mut call.pick {
                 pick.more = more;
             }

@@ -75,9 +75,7 @@ pub fn writes_unbuffered(fd: i32, kind: Kind) -> bool {
 
 /// Does the file lack `write_iter`, as an eventfd does? pwritev2(2) refuses it every flag.
 pub fn simple(call: &Call, kind: Kind) -> bool {
-    let fd = sys::borrow(call.file.fd()).filter(|_| kind == Kind::Pollable);
-    let stat = fd.and_then(|fd| crate::substitute::fstat(fd).ok());
-    stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Unknown)
+    kind == Kind::Pollable && sys::file_type(call.file.fd()) == Some(FileType::Unknown)
 }
 
 /// Is it a write to a [`simple`] file that blocks? No attempt is made without (`loop_rw_iter`).

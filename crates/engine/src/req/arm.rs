@@ -310,7 +310,10 @@ impl Ctx {
         let id = self.slab.insert(req);
         self.turns.rename(key, old, id);
         if let Some((fd, set)) = stays.zip(self.transports.poll.as_mut()) {
-            set.rename(fd, old, id, !many);
+            set.rename(fd, old, id);
+            if !many {
+                set.armed_anew(fd, id);
+            }
         }
         match self.poll_again(id) {
             Ok(()) => {

@@ -85,7 +85,7 @@ impl Ctx {
             // It would wait again.
             let many = req.flags.contains(ReqFlags::MULTISHOT);
             if let Some(set) = self.transports.poll.as_mut().filter(|_| !many) {
-                set.rename(fd, id, id, true);
+                set.armed_anew(fd, id);
             }
             return 0;
         }

@@ -77,7 +77,5 @@ impl Kind {
 
 /// Is the descriptor a socket?
 pub fn is_socket(fd: i32) -> bool {
-    let Some(fd) = crate::sys::borrow(fd) else { return false };
-    crate::substitute::fstat(fd)
-        .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Socket)
+    crate::sys::file_type(fd) == Some(FileType::Socket)
 }

@@ -277,12 +277,18 @@ impl PollSet {
         }
     }
 
-    /// A request that waits there has a new name. `anew`: it has the place of who came last.
-    pub fn rename(&mut self, fd: i32, old: ReqId, new: ReqId, anew: bool) {
+    /// A request that waits there has a new name.
+    pub fn rename(&mut self, fd: i32, old: ReqId, new: ReqId) {
+        let waiters = self.standing(fd).map(|s| s.waiters.iter_mut());
+        if let Some(place) = waiters.into_iter().flatten().find(|w| **w == old) {
+            *place = new;
+        }
+    }
+
+    /// A request that waits there is armed anew: it is the last that was.
+    pub fn armed_anew(&mut self, fd: i32, id: ReqId) {
         let Some(s) = self.standing(fd) else { return };
-        let Some(at) = s.waiters.iter().position(|w| *w == old) else { return };
-        s.waiters[at] = new;
-        if anew {
+        if let Some(at) = s.waiters.iter().position(|w| *w == id) {
             s.waiters[at..].rotate_left(1);
         }
     }

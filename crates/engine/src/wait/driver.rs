@@ -224,7 +224,7 @@ impl Ctx {
             AIO_DATA => {
                 self.aio_reap();
             }
-            // The end of a sleep: deadlines are looked at anyway.
+            // The end of a sleep: deadlines are checked anyway.
             CLOCK_DATA => {}
             data => match standing::number(data) {
                 Some(fd) => self.standing_fired(fd, ev.events),

@@ -8,7 +8,7 @@ use crate::ops::iov::{import_iov, in_user};
 use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE, RWF_NOWAIT};
 use crate::ops::rw_nowait::{UNKNOWN_FLAG, try_byte};
 use crate::rsrc::eventfd::is_eventfd;
-use crate::sys::{borrow, sys};
+use crate::sys::{file_type, sys};
 use crate::transport::kind::{Kind, is_socket};
 use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, OFlags};
@@ -143,9 +143,7 @@ fn priority(cb: &iocb) -> Result<()> {
 
 /// A file that fsync(2) may wait for.
 pub(super) fn has_storage(fd: i32) -> bool {
-    let stat = borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok());
-    stat.is_none_or(|stat| {
-        let kind = FileType::from_raw_mode(stat.st_mode);
+    file_type(fd).is_none_or(|kind| {
         matches!(kind, FileType::RegularFile | FileType::BlockDevice | FileType::Directory)
     })
 }

@@ -46,7 +46,7 @@ impl Poll {
         if now != 0 {
             return Ok(Poll::Ready(now));
         }
-        let kind = kind(fd);
+        let kind = sys::file_type(fd);
         if !can_be_awaited(fd, kind, flags) {
             return Err(Errno::EINVAL);
         }
@@ -119,9 +119,4 @@ fn knows_poll(fd: i32) -> bool {
     let data = epoll::EventData::new_u64(0);
     let added = borrow(fd).map(|fd| epoll::add(&set, fd, data, epoll::EventFlags::IN));
     added != Some(Err(rustix::io::Errno::PERM))
-}
-
-fn kind(fd: i32) -> Option<FileType> {
-    let stat = borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok())?;
-    Some(FileType::from_raw_mode(stat.st_mode))
 }

@@ -6,7 +6,7 @@ use crate::ops::iov::import_iov;
 use crate::ops::rw::RWF_NOWAIT;
 use crate::ops::rw_nowait::writes_unbuffered;
 use crate::substitute::transfer;
-use crate::sys::{borrow, sys};
+use crate::sys::{file_type, sys};
 use crate::transport::kind::{Kind, is_socket};
 use crate::user::iovec;
 use rustix::fs::FileType;
@@ -63,8 +63,7 @@ fn wants_nothing(cb: &iocb) -> bool {
 /// A read of nothing, which preadv2(2) answers without asking the file. An eventfd, a timerfd and a
 /// signalfd refuse that as they refuse one byte.
 fn read_nothing(fd: i32) -> Result<usize> {
-    let stat = borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok());
-    let special = stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Unknown);
+    let special = file_type(fd) == Some(FileType::Unknown);
     let byte = iovec { base: 0, len: 1 };
     let at = core::ptr::from_ref(&byte).expose_provenance();
     match check(sys!(__NR_readv, fd, at, usize::from(special))) {
