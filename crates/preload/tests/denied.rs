@@ -28,6 +28,13 @@ fn run(program: &Path, case: &str, engine: &str, door: &str, action: u32) -> Out
     deny_rings(c.env_remove("SOFTRING_QUIET").arg(case), action).output().unwrap()
 }
 
+/// A program of that directory that makes rings, and says why.
+fn makes_rings(dir: &Path) -> Command {
+    let mut c = under(wrapper(dir, &["-O2"]), "auto", "auto");
+    c.env_remove("SOFTRING_QUIET").arg("own");
+    c
+}
+
 /// A policy's KILL outranks the trap, which is so no help.
 #[test]
 fn a_site_that_cannot_be_patched_gets_no_ring_under_a_policy_that_kills() {
@@ -87,8 +94,7 @@ const fn answer(errno: i32) -> u32 {
 #[test]
 fn nobody_is_killed_where_no_process_is_to_be_had() {
     let dir = tempfile::tempdir().unwrap();
-    let mut c = under(wrapper(dir.path(), &["-O2"]), "auto", "auto");
-    c.env_remove("SOFTRING_QUIET").arg("own");
+    let mut c = makes_rings(dir.path());
     deny(&mut c, libc::SYS_clone, libc::SYS_clone + 1, EPERM);
     let out = succeed(deny_rings(&mut c, KILL));
     assert!(said(&out).contains("no process to be had that could try"), "{}", said(&out));
@@ -98,8 +104,7 @@ fn nobody_is_killed_where_no_process_is_to_be_had() {
 #[test]
 fn children_that_try_are_waited_for_without_wait4() {
     let dir = tempfile::tempdir().unwrap();
-    let mut c = under(wrapper(dir.path(), &["-O2"]), "auto", "auto");
-    c.env_remove("SOFTRING_QUIET").arg("own");
+    let mut c = makes_rings(dir.path());
     deny(&mut c, libc::SYS_wait4, libc::SYS_wait4 + 1, EPERM);
     let out = succeed(deny_rings(&mut c, EPERM));
     assert!(said(&out).contains("the kernel denies it here (EPERM)"), "{}", said(&out));

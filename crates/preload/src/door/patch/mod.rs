@@ -50,7 +50,7 @@ pub mod stub;
 mod text;
 mod unframed;
 
-use crate::report;
+use crate::{config, report};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use modules::Module;
 use resident::PageMap;
@@ -95,13 +95,14 @@ pub fn open() {
     modules::watch();
 }
 
-/// Nothing is to be patched.
-static LOOKS_ONLY: AtomicBool = AtomicBool::new(false);
-
 /// Only counts what is loaded, as sites that go past us.
 pub fn look() {
-    LOOKS_ONLY.store(true, Ordering::Relaxed);
     update(false);
+}
+
+/// Is nothing to be patched?
+fn looks_only() -> bool {
+    config::door() == config::Door::None
 }
 
 /// The loader has mapped or unmapped something; new modules have not run yet.
@@ -195,7 +196,7 @@ fn patch(m: &Module, fresh: bool) -> Seen {
         scan::text(bytes, |at| numbers.push(t.start + at), |at| syscalls.push(t.start + at));
     }
     // Before anything is written, for it decodes what is there.
-    let (mut aio, left) = match LOOKS_ONLY.load(Ordering::Relaxed) {
+    let (mut aio, left) = match looks_only() {
         true => (Vec::new(), 0),
         false => site::aio(m, &text.syscalls),
     };
@@ -225,8 +226,7 @@ fn patch_rings(m: &Module, text: &site::Seen, fresh: bool) -> (Vec<site::Site>, 
     if found.sites.is_empty() {
         return (Vec::new(), seen);
     }
-    let looks_only = LOOKS_ONLY.load(Ordering::Relaxed);
-    let done = if looks_only { Vec::new() } else { text::replace(m, &found.sites, fresh) };
+    let done = if looks_only() { Vec::new() } else { text::replace(m, &found.sites, fresh) };
     report::SITES.add_many(done.len());
     let left = |ring| {
         let left = found.sites.iter().filter(|s| s.ring == ring && !done.contains(&s.at));
