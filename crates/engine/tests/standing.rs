@@ -110,7 +110,8 @@ fn who_waits_last_is_tried_first_and_the_end_of_the_stream_is_for_all() {
     write(&mut a, b"yy");
     a.shutdown(Shutdown::Write).unwrap();
     r.submit(0, 2);
-    // Of those that go on waiting the last tried is the first the next time (`reissue::one_socket`).
+    // Of those that go on waiting the last tried is the first the next time
+    // (`reissue::one_socket`).
     assert_ne!(r.takes(1, 2) & IORING_CQE_F_SOCK_NONEMPTY, 0, "the end counts as something");
     r.takes(2, 0);
     r.recv(b.as_raw_fd(), 4);
