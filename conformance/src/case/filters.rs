@@ -155,8 +155,8 @@ fn chains(cx: &mut Cx) -> Outcome {
         cx.is("register", add(&ring, &of(IORING_OP_NOP, &word_is(0, 1))), 0);
         let nop = |ud| sqe::nop().ud(ud);
         for s in [nop(1), nop(2), nop(1)] {
- ring.push(s);
- }
+            ring.push(s);
+        }
         let got = ring.submit();
         let all = flags != 0;
         cx.is("a batch", got, if all { 3 } else { 2 });
@@ -165,8 +165,8 @@ fn chains(cx: &mut Cx) -> Outcome {
         let mut ring = cx.ring(8, flags)?;
         cx.is("register", add(&ring, &of(IORING_OP_NOP, &word_is(0, 1))), 0);
         for s in [nop(1).link(), nop(2).link(), nop(1)] {
- ring.push(s);
- }
+            ring.push(s);
+        }
         cx.note_answer("a chain", ring.submit());
         let want = [(1, -ECANCELED), (1, -ECANCELED), (2, -EACCES)];
         cx.reap(&mut ring, "what came", &want);

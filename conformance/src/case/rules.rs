@@ -277,7 +277,8 @@ fn task_execs(cx: &mut Cx) -> Outcome {
     }
     rights::no_new_privs();
     let rest = io_uring_bpf { flags: IO_URING_BPF_FILTER_DENY_REST, ..of(IORING_OP_READ, &ALLOW) };
-    let only_nop = of(IORING_OP_NOP, &word_is(0, 7));
+    let is_seven = word_is(0, 7);
+    let only_nop = of(IORING_OP_NOP, &is_seven);
     let rows = task_of([allow(IORING_OP_NOP), allow(IORING_OP_READ), allow(IORING_OP_WRITE)]);
     cx.is("restrict", lay(cx, &rows), 0);
     for filter in [&only_nop, &rest] {

@@ -259,12 +259,13 @@ fn pretend(call: &mut Call, file: &File) -> Outcome {
 
 /// Moves a request's data without waiting for a disk to be read; `Retry` sends it to a worker.
 fn move_data(req: &mut Req, file: &File) -> Outcome {
-    let (sqe, call) = (req.call.sqe, &mut req.call);
+    let sqe = req.call.sqe;
     let odd = sqe.op_flags & !(PLAIN | rw::RWF_HIPRI | rw::RWF_NOWAIT) != 0;
     let stands_in = file.direct && file.kind != Kind::Direct;
     let at_position = sqe.off == u64::MAX;
     // At its own position a worker reads otherwise than a submitter.
-    let own_way = at_position && sqe.flags & IOSQE_ASYNC != 0;
+    let own_way = at_position && (sqe.flags & IOSQE_ASYNC != 0 || req.follows_in_worker());
+    let call = &mut req.call;
     if call.creds.is_some() || file.kind == Kind::Direct || own_way {
         return Outcome::Retry;
     }
