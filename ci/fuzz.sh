@@ -33,7 +33,7 @@ if ! kernel_has_uring; then
     exit 0
 fi
 cd "$TOP"
-cargo build --release -p softring-preload -p softring-conformance
+cargo build --release --workspace
 rc=0
 # fuzz OPTION…  runs what the options say; the worst outcome is the script's.
 fuzz() {

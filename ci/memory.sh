@@ -33,7 +33,7 @@ RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$TARGET/asan \
     RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address -Cforce-frame-pointers=yes" \
     cargo test -q -p softring-engine --target "$HOST" --lib --tests --locked
 
-cargo build -q --locked -p softring-preload -p softring-conformance
+cargo build -q --locked --workspace
 scratch memory
 FAMILIES=('*')
 [ -z "$QUICK" ] || FAMILIES=('pbuf::*' 'net_msg::*' 'net::*' 'cq::*' 'cancel::*')

@@ -35,7 +35,7 @@ while [ $# -gt 0 ]; do
 done
 
 cd "$TOP"
-cargo build --release -p softring-preload -p softring-cli -p softring-conformance
+cargo build --release --workspace
 RC=0
 # leg NAME PERCENT HOST CONNECTIONS [COMMAND…]  runs the soak, under COMMAND, for its part of the
 # time.
