@@ -18,6 +18,9 @@ pub const CASES: &[Case] = &[
     case!("cancel", finished, [Op(IORING_OP_ASYNC_CANCEL)], "what has completed is not found"),
     case!("cancel", time_is_over, [Op(IORING_OP_ASYNC_CANCEL), Op(IORING_OP_TIMEOUT)], "nor is a timeout whose time has come"),
     case!("cancel", sync_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "requests are cancelled by a call that waits for it"),
+    case!("cancel", sync_cancel_of_worker, [
+        Reg(IORING_REGISTER_SYNC_CANCEL), Setup(IORING_SETUP_DEFER_TASKRUN),
+    ], "what a worker waits in is interrupted, which is waited for"),
     case!("cancel", sync_cancel_refusals, [Reg(IORING_REGISTER_SYNC_CANCEL)], "no match, bad flags, pointers and times"),
     case!("cancel", told_already, [Op(IORING_OP_POLL_REMOVE)], "a poll whose wake-up is on its way is not removed"),
 ];
@@ -295,6 +298,32 @@ fn sync_cancel(cx: &mut Cx) -> Outcome {
         cx.start(&mut ring, &[sqe::cancel(5, 0).ud(6)]);
         let left = if by_op { -ENOENT } else { 0 };
         cx.reap(&mut ring, what, &[(4, -ECANCELED), (5, -ECANCELED), (6, left)]);
+    }
+    Ok(())
+}
+
+/// The end of a worker's request is work for when the program enters, on rings with DEFER_TASKRUN:
+/// it wakes nobody who waits in this call, so that only the time's end does, unless the worker was
+/// quicker than the caller.
+fn sync_cancel_of_worker(cx: &mut Cx) -> Outcome {
+    const TIMES: usize = 6;
+    let (one, _two) = super::net::pair()?;
+    let mut buf = [0; 1];
+    let one_issuer = (IORING_SETUP_SINGLE_ISSUER, "one issuer");
+    for (flags, how) in [(0, "plain"), one_issuer, (DEFER, "defer")] {
+        let mut late = false;
+        for _ in 0..TIMES {
+            let mut ring = cx.ring(4, flags)?;
+            let read = sqe::read(one.as_raw_fd(), &mut buf, 0).with(IOSQE_IO_LINK);
+            cx.start(&mut ring, &[read.ud(1)]);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let timeout = sqe::millis(if flags == DEFER { 30 } else { 2000 });
+            let c = io_uring_sync_cancel_reg { addr: 1, timeout, ..Default::default() };
+            let got = ring.register(IORING_REGISTER_SYNC_CANCEL, addr(&c), 1);
+            late |= got == -(ETIME as isize);
+            cx.reap(&mut ring, how, &[(1, -EINTR)]);
+        }
+        cx.note(&format!("{how}: to the end of its time"), late);
     }
     Ok(())
 }
