@@ -1,8 +1,8 @@
-//! What Linux changed after 6.18 of buffers to pick, of turns, and of threads that end: cases of
-//! other families, whose answers are others since.
+//! What Linux changed after 6.18 of buffers to pick, of turns, of threads that end and of times:
+//! cases of other families, whose answers are others since.
 
 use super::prelude::*;
-use super::{corners_net, fair, hostile, net_bundle, waitid};
+use super::{corners_net, fair, hostile, net_bundle, timestamp, waitid};
 
 pub const CASES: &[Case] = &[
     newest!("changed_buffers", outside, [
@@ -13,6 +13,9 @@ pub const CASES: &[Case] = &[
     ], "bundles of such, and of what is not mapped"),
     newest!("changed_buffers", in_the_middle, [Op(IORING_OP_SEND)], "one of a bundle is outside"),
     newest!("changed_buffers", turns, [Op(IORING_OP_RECV)], "whose turn is over goes on in the same call"),
+    newest!("changed_buffers", times_without_room, [
+        Op(IORING_OP_URING_CMD),
+    ], "a TX_TIMESTAMP ends where the CQ has no room"),
     newest!("changed_buffers", thread_ends, [Op(IORING_OP_WAITID)], "a wait of an ended thread is cancelled"),
 ];
 
@@ -38,6 +41,10 @@ fn in_the_middle(cx: &mut Cx) -> Outcome {
 fn turns(cx: &mut Cx) -> Outcome {
     fair::bundles_capped(cx)?;
     fair::one_by_one(cx)
+}
+
+fn times_without_room(cx: &mut Cx) -> Outcome {
+    timestamp::full(cx)
 }
 
 fn thread_ends(cx: &mut Cx) -> Outcome {

@@ -277,7 +277,7 @@ fn recverr(cx: &mut Cx) -> Outcome {
     queued(cx, one.as_raw_fd())
 }
 
-fn full(cx: &mut Cx) -> Outcome {
+pub(super) fn full(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(2, WIDE)?;
     let (one, _two) = pair(cx, TIMES)?;
     cx.start(&mut ring, &[times(one.as_raw_fd()).ud(1)]);

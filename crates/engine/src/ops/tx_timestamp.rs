@@ -5,6 +5,7 @@
 //! times out of the error queue; recvmsg(2) takes whatever lies in front. So sockets that can have
 //! other things there are refused, or left alone.
 
+use crate::abi::version::{self, Change};
 use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::errno::{Errno, Result, check};
@@ -69,12 +70,15 @@ pub fn fired(ctx: &mut Ctx, id: ReqId) {
         return;
     }
     let mixed = ctx.flags & IORING_SETUP_CQE_MIXED != 0;
-    // What finds no room is left for the next time.
-    while ctx.mem.cq_takes_wide(&ctx.overflow)
-        && let Some(stamp) = take(fd)
-    {
+    // What finds no room is left in the queue: for the next time, if the request goes on.
+    while ctx.mem.cq_takes_wide(&ctx.overflow) {
+        let Some(stamp) = take(fd) else { return };
         let flags = stamp.flags | if mixed { IORING_CQE_F_32 } else { 0 };
         let _ = ctx.post_shot(Cqe { user_data, res: stamp.key, flags, big: stamp.time });
+    }
+    if version::has(Change::TimesEnd) && has_error_queue(fd) && wants_times(fd) {
+        ctx.poll_leave(id, false);
+        ctx.complete(id, Errno::ENOBUFS.res());
     }
 }
 
@@ -89,16 +93,18 @@ struct Stamp {
     time: [u64; 2],
 }
 
+/// Does the socket have times without their packets?
+fn wants_times(fd: i32) -> bool {
+    sys::socket_option::<i32>(fd, SOL_SOCKET, SO_TIMESTAMPING_OLD).is_ok_and(|wants| {
+        wants & SOF_TIMESTAMPING_OPT_TSONLY != 0
+            && wants & (SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RAW_HARDWARE) != 0
+    })
+}
+
 /// Takes the next time out of the error queue. One whose packet lies there with it, or that is not
 /// wanted, stays (`skb_has_tx_timestamp`).
 fn take(fd: i32) -> Option<Stamp> {
-    if !has_error_queue(fd) {
-        return None;
-    }
-    let wants = sys::socket_option::<i32>(fd, SOL_SOCKET, SO_TIMESTAMPING_OLD).ok()?;
-    if wants & SOF_TIMESTAMPING_OPT_TSONLY == 0
-        || wants & (SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RAW_HARDWARE) == 0
-    {
+    if !has_error_queue(fd) || !wants_times(fd) {
         return None;
     }
     let mut control = [0u64; ROOM / 8];
