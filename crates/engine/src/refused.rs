@@ -50,6 +50,7 @@ const OPTIONAL: &[(u32, Args)] = &[
     (nr::__NR_epoll_wait, bad(BAD, 0)),
     (nr::__NR_epoll_pwait, bad(BAD, 0)),
     (nr::__NR_epoll_pwait2, bad(BAD, 0)),
+    (nr::__NR_poll, bad(0, BAD)),
     (nr::__NR_timerfd_create, bad(BAD, BAD)),
     (nr::__NR_timer_create, bad(BAD, 0)),
     (nr::__NR_clone3, bad(0, 0)),

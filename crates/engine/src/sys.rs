@@ -360,7 +360,10 @@ struct PollFd(i32, i16, i16);
 /// `poll(2)` on one descriptor without waiting; answers the ready events.
 pub(crate) fn poll_now(fd: i32, events: i16) -> i16 {
     let mut p = PollFd(fd, events, 0);
-    sys!(__NR_poll, (&raw mut p).expose_provenance(), 1, 0);
+    let at = (&raw mut p).expose_provenance();
+    if sys!(__NR_poll, at, 1, 0) == Errno::ENOSYS.res() as isize {
+        sys!(__NR_ppoll, at, 1, [0u64; 2].as_ptr().expose_provenance(), 0, 8);
+    }
     p.2
 }
 
@@ -380,7 +383,12 @@ pub(crate) fn poll_in(fds: &[i32], time: Duration) -> bool {
 /// As poll(2): `EINTR`.
 pub(crate) fn poll_wait(fd: i32, events: i16) -> Result<i16> {
     let mut p = PollFd(fd, events, 0);
-    check(sys!(__NR_poll, (&raw mut p).expose_provenance(), 1, usize::MAX)).map(|_| p.2)
+    let at = (&raw mut p).expose_provenance();
+    let mut got = check(sys!(__NR_poll, at, 1, usize::MAX));
+    if got == Err(Errno::ENOSYS) {
+        got = check(sys!(__NR_ppoll, at, 1, 0, 0, 8));
+    }
+    got.map(|_| p.2)
 }
 
 /// Do two numbers mean the same open file? `None` where the kernel does not tell: before Linux 6.10
