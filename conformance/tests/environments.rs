@@ -80,3 +80,16 @@ fn what_has_none_is_refused_with_a_line() {
         assert!(said.contains(&format!("softring cannot do without {call}(2)")), "{said}");
     }
 }
+
+/// A program of C's does without them, and so must what starts it.
+#[test]
+fn run_starts_a_program_where_rust_would_start_none() {
+    built::library(EXE);
+    for call in ["poll", "rt_sigaction"] {
+        let mut c = Command::new(EXE);
+        c.args(["under", "rings=EPERM", &format!("{call}=EPERM"), "--"]);
+        let o = c.arg(built::command(EXE)).args(["run", "--", "true"]).output();
+        let o = o.expect("the launcher can be started");
+        assert!(o.status.success(), "{call}: {}", text(&o));
+    }
+}

@@ -1,12 +1,12 @@
 //! The command line of `softring-environments`.
 
 use super::policy::{self, Policy};
-use super::{Fault, checks};
+use super::{Fault, checks, sys};
 use crate::door::Door;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::io::Write;
+use std::process::ExitCode;
 
 /// Tells the checks which calls the policy refuses.
 const REFUSED: &str = "SOFTRING_CHECKS_REFUSED";
@@ -39,6 +39,11 @@ enum What {
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
+    /// Write a policy's seccomp filter, as `bwrap --seccomp` reads it
+    Filter {
+        /// As for `under`, of which only calls are filtered
+        policy: Vec<String>,
+    },
     /// List the calls that have a row of their own
     Calls {
         /// Only those that may kill
@@ -59,6 +64,12 @@ pub fn main() -> ExitCode {
         }
         What::Calls { kill } => policy::single_calls(kill).for_each(|name| println!("{name}")),
         What::List => checks::all().for_each(|check| println!("{}", check.name)),
+        What::Filter { policy } => {
+            if let Err(why) = filter(&policy) {
+                eprintln!("softring-environments: {why}");
+                return ExitCode::from(2);
+            }
+        }
         What::Under { policy, command } => {
             let why = under(&policy, &command).err().unwrap_or_default();
             eprintln!("softring-environments: {why}");
@@ -71,8 +82,18 @@ pub fn main() -> ExitCode {
 /// Answers only an error.
 fn under(words: &[String], command: &[OsString]) -> Result<(), Fault> {
     let policy = Policy::parse(words)?;
-    let mut started = Command::new(&command[0]);
-    started.args(&command[1..]).env(REFUSED, policy.refused.join(","));
-    policy.install()?;
-    Err(format!("cannot start {}: {}", command[0].to_string_lossy(), started.exec()))
+    let variable = (REFUSED, policy.refused.join(","));
+    let e = sys::become_command(command, &variable, || policy.install())?;
+    Err(format!("cannot start {}: {e}", command[0].to_string_lossy()))
+}
+
+fn filter(words: &[String]) -> Result<(), Fault> {
+    let mut out = std::io::stdout().lock();
+    for op in Policy::parse(words)?.filter() {
+        let [low, high] = op.code.to_ne_bytes();
+        let [a, b, c, d] = op.k.to_ne_bytes();
+        let written = out.write_all(&[low, high, op.jt, op.jf, a, b, c, d]);
+        written.map_err(|e| format!("cannot write the filter: {e}"))?;
+    }
+    Ok(())
 }

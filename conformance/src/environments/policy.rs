@@ -84,6 +84,8 @@ const CALLS: &[(&str, i64)] = &[
     ("timer_create", libc::SYS_timer_create),
     ("timerfd_create", libc::SYS_timerfd_create),
     ("unlinkat", libc::SYS_unlinkat),
+    ("poll", libc::SYS_poll),
+    ("rt_sigaction", libc::SYS_rt_sigaction),
     ("io_uring_setup", libc::SYS_io_uring_setup),
     ("io_uring_enter", libc::SYS_io_uring_enter),
     ("io_uring_register", libc::SYS_io_uring_register),
@@ -93,10 +95,14 @@ const CALLS: &[(&str, i64)] = &[
 /// standard library make them.
 const OWN: &[&str] = &["getrandom", "sched_getaffinity", "statx", "unlinkat"];
 
-/// The single calls that the table has a row for: those of [`CALLS`] but the rings',
-/// and if they kill, but those that the program of checks cannot do without.
+/// Without these no program of Rust's starts, whatever the answer.
+const START: &[&str] = &["poll", "rt_sigaction"];
+
+/// The single calls that the table has a row for: those of [`CALLS`] but the rings' and those that
+/// the program of checks does not start without, and if they kill, but those that it cannot do
+/// without.
 pub fn single_calls(kill: bool) -> impl Iterator<Item = &'static str> {
-    let own = move |name: &str| kill && OWN.contains(&name);
+    let own = move |name: &str| START.contains(&name) || (kill && OWN.contains(&name));
     CALLS.iter().map(|c| c.0).filter(move |name| !name.starts_with("io_uring") && !own(name))
 }
 
@@ -198,11 +204,16 @@ impl Policy {
         if self.rules.is_empty() && self.memory.is_empty() {
             return Ok(());
         }
+        sys::install(&self.filter())
+    }
+
+    /// The calls that are refused, as a seccomp filter.
+    pub fn filter(&self) -> Vec<sock_filter> {
         let mut filter = vec![op(LD, 0, 0, 0)];
         filter.extend_from_slice(&self.rules);
         filter.extend_from_slice(&self.memory);
         filter.push(op(RET, 0, 0, libc::SECCOMP_RET_ALLOW));
-        sys::install(&filter)
+        filter
     }
 }
 

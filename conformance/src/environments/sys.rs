@@ -3,6 +3,8 @@
 
 use super::Fault;
 use libc::sock_filter;
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 static DOING: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
@@ -66,6 +68,28 @@ pub fn limit(resource: libc::__rlimit_resource_t, most: u64) -> Result<(), Fault
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     // SAFETY: a live rlimit.
     checked(unsafe { libc::setrlimit(resource, &raw const limit) })
+}
+
+/// execvp(3): execute a file, with a variable more in its environment, after `last` was done. The
+/// standard library's way makes calls that `last` may have had refused. Answers why not.
+pub fn become_command(
+    command: &[OsString],
+    variable: &(&str, String),
+    last: impl FnOnce() -> Result<(), Fault>,
+) -> Result<Fault, Fault> {
+    let words = command.iter().map(|word| CString::new(word.as_bytes()));
+    let words = words.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
+    let mut args: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
+    args.push(std::ptr::null());
+    // SAFETY: this process has one thread; SIGPIPE is as it was before Rust's start-up, and no
+    // pointer is kept; `args` is a null-terminated array of strings that outlive the call.
+    unsafe {
+        std::env::set_var(variable.0, &variable.1);
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        last()?;
+        libc::execvp(args[0], args.as_ptr());
+    }
+    Ok(self::last())
 }
 
 /// Becomes another user, for good.

@@ -2,7 +2,6 @@
 //! has.
 
 use std::fmt;
-use std::process::ExitCode;
 
 /// The work itself failed: a program, a measurement, a check.
 pub const WORK: u8 = 1;
@@ -81,9 +80,9 @@ impl fmt::Display for ReaderGone {
 impl std::error::Error for ReaderGone {}
 
 /// Prints the error with its causes and its hint; answers the exit code.
-pub fn report(e: &anyhow::Error) -> ExitCode {
+pub fn report(e: &anyhow::Error) -> u8 {
     if e.is::<ReaderGone>() {
-        return ExitCode::SUCCESS;
+        return 0;
     }
     let causes: Vec<String> = e.chain().map(ToString::to_string).collect();
     crate::out::note(&format!("error: {}", causes.join(": ")));
@@ -91,7 +90,7 @@ pub fn report(e: &anyhow::Error) -> ExitCode {
     if let Some(hint) = told.and_then(|t| t.hint.as_deref()) {
         crate::out::note(&format!("hint: {hint}"));
     }
-    ExitCode::from(told.map_or(USAGE, |t| t.code))
+    told.map_or(USAGE, |t| t.code)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 the work failed, 2 usage or our own error. `run` becomes the program it
 //! starts, so that its exit code or signal is the program's own. A reader that closes our standard
 //! output early is no error.
+#![cfg_attr(not(test), no_main)]
 
 mod bench;
 mod cli;
@@ -19,6 +20,8 @@ mod out;
 mod run;
 mod signals;
 mod start;
+#[cfg(not(test))]
+mod startup;
 mod stat;
 mod stats;
 mod sys;
@@ -26,10 +29,12 @@ mod top;
 mod trace;
 
 use cli::{Cli, Command};
-use std::process::ExitCode;
+use std::ffi::OsString;
 
-fn main() -> ExitCode {
-    let cli = Cli::read();
+/// The whole program, with its arguments; answers the exit code.
+#[cfg_attr(test, allow(dead_code, reason = "tests have a main of their own"))]
+fn softring(args: Vec<OsString>) -> u8 {
+    let cli = Cli::read(args);
     let done = match cli.command {
         Command::Run(a) => run::command(&a),
         Command::Doctor(a) => doctor::command(&a),
@@ -45,7 +50,7 @@ fn main() -> ExitCode {
         Command::Gen(a) => gen_docs::command(&a),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(e) => fail::report(&e),
     }
 }
