@@ -12,6 +12,11 @@ bubblewrap() {
         --bind "$TMPDIR" "$TMPDIR" "$@"
 }
 
+# With a filter that denies rings, as Flatpak's does.
+bubblewrap_without_rings() {
+    bubblewrap --seccomp 9 "$@" 9<"$SCRATCH/no-rings.bpf"
+}
+
 gvisor() {
     timeout -k 5 $CONTAINER runsc --network=none "do" "$@"
 }
@@ -71,9 +76,18 @@ a_buildah() {
     timeout -k 5 $CONTAINER buildah "${RUN[@]}" "$1" -- "${@:2}"
 }
 
-image_build_rootless() {
+# nobodys_buildah CONTAINER COMMAND…
+nobodys_buildah() {
     in_build --isolation=rootless
-    nobody timeout -k 5 $CONTAINER buildah --storage-driver=vfs "${RUN[@]}" "$NOBODYS" -- "$@"
+    nobody timeout -k 5 $CONTAINER buildah --storage-driver=vfs "${RUN[@]}" "$1" -- "${@:2}"
+}
+
+image_build_rootless() {
+    nobodys_buildah "${NOBODYS[0]}" "$@"
+}
+
+image_build_rootless_docker() {
+    nobodys_buildah "${NOBODYS[1]}" "$@"
 }
 
 image_build() {
@@ -92,6 +106,17 @@ working_container() {
     image "$(buildah mount "$name")"
 }
 
+# nobodys_container [OPTION]…  makes one for Buildah without rights.
+nobodys_container() {
+    local name
+    name=$(nobody buildah --storage-driver=vfs from --quiet "$@" scratch 2>/dev/null)
+    NOBODYS+=("$name")
+    # shellcheck disable=SC2016  # the inner shell expands these
+    nobody buildah --storage-driver=vfs unshare sh -c \
+        'cp -a "$1/." "$(buildah --storage-driver=vfs mount "$2")"' sh \
+        "$ROOTLESS/image" "$name" 2>/dev/null
+}
+
 # image DIR  makes a root directory in which the machine's /usr can be mounted.
 image() {
     local link
@@ -102,7 +127,7 @@ image() {
 
 # containers  installs what containers need, and makes their images and profiles.
 containers() {
-    IMAGE=$SCRATCH/image ROOTLESS=$SCRATCH/rootless PROFILE='' BUILT=() NOBODYS=''
+    IMAGE=$SCRATCH/image ROOTLESS=$SCRATCH/rootless PROFILE='' BUILT=() NOBODYS=()
     export IMAGE
     (need podman:podman runc:runc buildah:buildah runsc:runsc newuidmap:uidmap bwrap:bubblewrap)
     image "$IMAGE"
@@ -110,6 +135,7 @@ containers() {
     mkdir -p "$ROOTLESS"/{home,run}
     chmod 700 "$ROOTLESS/run"
     chown -R 65534:65534 "$ROOTLESS" 2>/dev/null
+    "$CHECKS" filter rings=EPERM >"$SCRATCH/no-rings.bpf"
     if command -v go >/dev/null; then
         PROFILE=$(cd "$SCRATCH" && GOFLAGS=-modcacherw GOPATH=$SCRATCH/go \
             timeout 90 go mod download -json $PROFILES 2>/dev/null |
@@ -117,12 +143,11 @@ containers() {
     fi
     if command -v buildah >/dev/null; then
         working_container
-        [ ! -s "$PROFILE" ] || working_container "--security-opt=seccomp=$PROFILE"
-        NOBODYS=$(nobody buildah --storage-driver=vfs from --quiet scratch 2>/dev/null)
-        # shellcheck disable=SC2016  # the inner shell expands these
-        nobody buildah --storage-driver=vfs unshare sh -c \
-            'cp -a "$1/." "$(buildah --storage-driver=vfs mount "$2")"' sh \
-            "$ROOTLESS/image" "$NOBODYS" 2>/dev/null
+        nobodys_container
+        if [ -s "$PROFILE" ]; then
+            working_container "--security-opt=seccomp=$PROFILE"
+            nobodys_container "--security-opt=seccomp=$PROFILE"
+        fi
     fi
 }
 
