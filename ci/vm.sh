@@ -95,5 +95,5 @@ boot() {
         -initrd "$SCRATCH/initrd" \
         -append 'console=ttyS0 quiet loglevel=0 panic=-1 nvme.poll_queues=1' \
         -drive file="$DISK",if=none,format=raw,id=disk \
-        -device nvme,serial=softring,drive=disk "${@:2}" </dev/null | tr -d '\r'
+        -device nvme,serial=softring,drive=disk "${@:2}" </dev/null | sed -u 's|\r||g'
 }
