@@ -3,7 +3,7 @@
 
 use super::program::{Bad, Cell, Fd, Host, Slot, Sqe, Step, Val};
 pub use super::seen::Seen;
-use super::seen::{other_end, own_side_only, reads, res, slot, unix_peer, writes};
+use super::seen::{is_regular, other_end, own_side_only, reads, res, slot, unix_peer, writes};
 use super::transcript::{Cqe, Rec, Transcript};
 use softring_engine::abi::*;
 
@@ -28,6 +28,10 @@ const KNOWN: &[Known] = &[
     ("Their notification comes at once, as the buffer is free then", acknowledged_late),
     ("none where something else has begun it", worker_not_first),
     ("A CLOSE lets its file go at once", closed_at_once),
+    ("A buffered write to a regular file may be over", written_at_once),
+    ("Of a WAITID for a process and one for its group", rival_waits),
+    ("ends in front of an urgent byte", urgent_byte),
+    ("with MSG_PEEK and IORING_RECVSEND_BUNDLE", peeked_bundle),
 ];
 
 /// The words about a difference, if there are any.
@@ -123,6 +127,59 @@ fn closed_at_once(seen: &Seen) -> bool {
         }
     }
     file.is_some_and(|file| gone.contains(&file))
+}
+
+/// A cancellation of many, and a write that it has found on the kernel only.
+fn written_at_once(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let found = |sqe: &Sqe| {
+        let mut cqes = seen.kernel.recs.iter().flat_map(|r| &r.cqes);
+        writes(sqe.op)
+            && seen.file(ring, sqe).is_some_and(is_regular)
+            && cqes.any(|c| c.ud == sqe.ud && c.res == res(libc::ECANCELED))
+    };
+    found(own)
+        || own.op == IORING_OP_ASYNC_CANCEL && seen.sqes().any(|(of, sqe)| of == ring && found(sqe))
+}
+
+/// Waits for one child, by its number and by its group.
+fn rival_waits(seen: &Seen) -> bool {
+    let Some((_, own)) = seen.request() else { return false };
+    let child = |sqe: &Sqe| matches!(sqe.fd, Fd::Child(_)) && sqe.op == IORING_OP_WAITID;
+    let other = |sqe: &Sqe| child(sqe) && sqe.fd == own.fd && sqe.len != own.len;
+    let (kernel, softring) = seen.results();
+    let ended = |got: &[i64]| got == [0] || got == [res(libc::ECHILD)];
+    child(own) && seen.sqes().any(|(_, s)| other(s)) && (ended(&kernel) || ended(&softring))
+}
+
+/// A receive whose CQE has a flag less, of a socket to which an urgent byte was sent.
+fn urgent_byte(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let peer = seen.file(ring, own).and_then(other_end);
+    let sends = |sqe: &Sqe| {
+        matches!(sqe.op, IORING_OP_SEND | IORING_OP_SENDMSG | IORING_OP_SEND_ZC)
+            && sqe.op_flags & libc::MSG_OOB as u32 != 0
+            && seen.file(ring, sqe) == peer
+    };
+    let (kernel, softring) = (&seen.what.kernel, &seen.what.softring);
+    own.op == IORING_OP_RECV
+        && peer.is_some()
+        && seen.sqes().any(|(_, sqe)| sends(sqe))
+        && kernel.len() == softring.len()
+        && kernel
+            .iter()
+            .zip(softring)
+            .all(|(k, s)| k.res == s.res && k.flags & !IORING_CQE_F_SOCK_NONEMPTY == s.flags)
+}
+
+/// A multishot bundle that takes nothing out of the socket.
+fn peeked_bundle(seen: &Seen) -> bool {
+    let both = IORING_RECVSEND_BUNDLE | IORING_RECV_MULTISHOT;
+    seen.request().is_some_and(|(_, own)| {
+        own.op == IORING_OP_RECV
+            && own.ioprio & both == both
+            && own.op_flags & libc::MSG_PEEK as u32 != 0
+    })
 }
 
 /// A request that the kernel tries in vain again and again, which a cancellation does not find, and

@@ -94,6 +94,11 @@ pub fn reads(op: u8) -> bool {
     matches!(op, IORING_OP_READ | IORING_OP_READV | IORING_OP_READ_FIXED | IORING_OP_READV_FIXED)
 }
 
+/// Is it a regular file whose data go through the page cache?
+pub fn is_regular(slot: Slot) -> bool {
+    matches!(slot, Slot::A | Slot::B | Slot::Ro | Slot::Wo | Slot::Append)
+}
+
 /// The other end of a pipe or a socket.
 pub fn other_end(slot: Slot) -> Option<Slot> {
     use Slot::*;

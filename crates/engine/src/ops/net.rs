@@ -146,9 +146,7 @@ pub fn attempt(
     once: impl Fn(&mut Call, u32) -> Result<usize>,
 ) -> Outcome {
     let given = call.sqe.op_flags & !MSG_CMSG_COMPAT;
-    // The kernel's worker does not wait for errors, of a socket that has a queue of them.
-    let waits = given & MSG_DONTWAIT == 0
-        && (given & MSG_ERRQUEUE == 0 || !socket::has_error_queue(call.file.fd()));
+    let waits = waits_in_worker(call);
     let total = if all { total(call) } else { 0 };
     (call.short, call.blocked, call.dry, call.failed) = (false, false, false, false);
     loop {
@@ -196,8 +194,16 @@ pub fn asks_for_less(req: &Req) -> bool {
     req.flags.contains(ReqFlags::SENDRECV) && req.call.sqe.op_flags & less != 0
 }
 
+/// Does a worker wait for what it is to transfer? Not for errors, of a socket that has a queue of
+/// them.
+pub fn waits_in_worker(call: &Call) -> bool {
+    let given = call.sqe.op_flags;
+    given & MSG_DONTWAIT == 0
+        && (given & MSG_ERRQUEUE == 0 || !socket::has_error_queue(call.file.fd()))
+}
+
 /// Waits until `fd` is ready; false if a signal came instead.
-fn wait(fd: i32, events: i16) -> bool {
+pub fn wait(fd: i32, events: i16) -> bool {
     sys::poll_wait(fd, events).is_ok()
 }
 

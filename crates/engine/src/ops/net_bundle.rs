@@ -7,7 +7,9 @@ use crate::ctx::Ctx;
 use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::in_user;
-use crate::ops::net::{MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_WAITALL, attempt, limit_left};
+use crate::ops::net::{
+    MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_WAITALL, attempt, limit_left, wait, waits_in_worker,
+};
 use crate::ops::net_msg::{Msg, recv_vector};
 use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::rsrc::bundle::{ALL, Layout};
@@ -124,13 +126,21 @@ pub fn recv(call: &mut Call, how: Try) -> Outcome {
     if flags & MSG_WAITALL != 0 {
         return whole(call, how, first);
     }
-    let (n, mut used) = match step(call, &first, flags) {
-        Ok(n) => n,
-        Err(Errno::EAGAIN) if how == Try::Nonblock => {
-            call.blocked = true;
-            return Outcome::Retry;
+    let (n, mut used) = loop {
+        match step(call, &first, flags) {
+            Ok(n) => break n,
+            Err(Errno::EAGAIN) if how == Try::Nonblock => {
+                call.blocked = true;
+                return Outcome::Retry;
+            }
+            // Where the program's socket does not block, a worker's request does.
+            Err(Errno::EAGAIN) if waits_in_worker(call) => {
+                if !wait(call.file.fd(), sys::POLLIN) {
+                    return Outcome::Done(Errno::EINTR.res());
+                }
+            }
+            Err(e) => return Outcome::Done(e.res()),
         }
-        Err(e) => return Outcome::Done(e.res()),
     };
     let mut total = n;
     call.last = first.empty;

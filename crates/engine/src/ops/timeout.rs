@@ -124,6 +124,11 @@ fn set_deadline(t: &mut Timer, abs: bool) {
     t.deadline = if abs { t.period.max(now) } else { now.saturating_add(t.period) };
 }
 
+/// Has its time come?
+pub fn is_due(req: &Req) -> bool {
+    matches!(req.wait, Wait::Timeout(t) if t.deadline <= t.clock.now())
+}
+
 /// Has the time of a linked timeout come, when `head` ended? If it was not armed: before it could
 /// be. A head that is a timeout itself has ended in time, however late that is acted on; the kernel
 /// acts on it with the next task work.

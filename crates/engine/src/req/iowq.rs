@@ -23,7 +23,8 @@ impl Ctx {
     pub fn queue_iowq(&mut self, id: ReqId) {
         let defers = self.defers();
         let Some(req) = self.slab.get_mut(id) else { return };
-        if !defers || matches!(OPS[req.opcode() as usize].issue, Issue::Call(_)) {
+        let blocks = matches!(OPS[req.opcode() as usize].issue, Issue::Call(_));
+        if !defers || blocks || crate::ops::poll::only_arms(req) {
             return self.join_iowq(id);
         }
         // It never blocks, and only the ring's task may post what comes of it.

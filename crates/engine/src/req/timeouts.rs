@@ -180,6 +180,11 @@ impl Ctx {
                 break;
             }
             self.timeouts_disarm(id);
+            // The kernel's timer interrupts: what is due has fired before this.
+            if self.slab.get(id).is_some_and(|req| crate::ops::timeout::is_due(req)) {
+                crate::ops::timeout::expired(self, id);
+                continue;
+            }
             self.timeout_ended();
             self.end_soon(id, 0);
         }

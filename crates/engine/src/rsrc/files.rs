@@ -150,7 +150,7 @@ impl FileTable {
         self.slots.get(slot as usize).and_then(Option::as_ref)
     }
 
-    /// A free slot in the alloc range.
+    /// A free slot in the alloc range, which stays free.
     ///
     /// # Errors
     /// `ENFILE` if there is none.
@@ -159,12 +159,13 @@ impl FileTable {
         if self.hint < range.start || self.hint >= range.end {
             self.hint = range.start;
         }
-        let found = (self.hint..range.end)
-            .chain(range.start..self.hint)
-            .find(|&i| self.slots.get(i as usize).is_some_and(Option::is_none));
-        let slot = found.ok_or(Errno::ENFILE)?;
-        self.hint = slot + 1;
-        Ok(slot)
+        let free = |i: &u32| self.slots.get(*i as usize).is_some_and(Option::is_none);
+        if let Some(slot) = (self.hint..range.end).find(free) {
+            return Ok(slot);
+        }
+        let slot = (range.start..self.hint).find(free);
+        self.hint = range.start;
+        slot.ok_or(Errno::ENFILE)
     }
 }
 
