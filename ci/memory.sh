@@ -38,13 +38,19 @@ scratch memory
 FAMILIES=('*')
 [ -z "$QUICK" ] || FAMILIES=('pbuf::*' 'net_msg::*' 'net::*' 'cq::*' 'cancel::*')
 RC=0
-for cases in "${FAMILIES[@]}"; do
-    note "valgrind under $cases"
+# under_valgrind CASES  runs these cases; valgrind takes one processor at a time.
+under_valgrind() {
+    note "valgrind under $1"
     SOFTRING_ENGINE=user SOFTRING_QUIET=1 SOFTRING_DOOR=none \
         LD_PRELOAD=$TARGET/debug/libsoftring.so \
         valgrind -q --trace-children=yes --smc-check=all-non-file --log-file="$SCRATCH/%p.log" \
-        "$TARGET/debug/conformance" run --timeout 120 --case "$cases" || RC=1
+        "$TARGET/debug/conformance" run --timeout 120 --case "$1"
+}
+for cases in "${FAMILIES[@]}"; do
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n || RC=1; done
+    under_valgrind "$cases" &
 done
+for job in $(jobs -p); do wait "$job" || RC=1; done
 # Not "Syscall param": cases hand over bad pointers on purpose. Nor system calls that valgrind does
 # not know.
 grep -hE '^==[0-9]+== (Invalid|Conditional|Use of|Mismatched|Source and)' -A12 \
