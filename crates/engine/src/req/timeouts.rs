@@ -181,7 +181,7 @@ impl Ctx {
             }
             self.timeouts_disarm(id);
             // The kernel's timer interrupts: what is due has fired before this.
-            if self.slab.get(id).is_some_and(|req| crate::ops::timeout::is_due(req)) {
+            if self.slab.get(id).is_some_and(crate::ops::timeout::is_due) {
                 crate::ops::timeout::expired(self, id);
                 continue;
             }
