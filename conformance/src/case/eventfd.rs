@@ -95,6 +95,13 @@ fn eventfd_async(cx: &mut Cx) -> Outcome {
         std::thread::sleep(std::time::Duration::from_millis(5));
         cx.note("open chain: counted", counted(&ev));
     }
+    let mut ring = cx.ring(8, DEFER)?;
+    cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD_ASYNC, &fd), 0);
+    let (r, _w) = cx.pipe()?;
+    let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN).with(IOSQE_ASYNC);
+    cx.start(&mut ring, &[poll.ud(1)]);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    cx.is("a poll that waits: not counted", counted(&ev), 0);
     Ok(())
 }
 

@@ -330,5 +330,14 @@ fn rings_in_tables(cx: &mut Cx) -> Outcome {
     let other = cx.ring(4, 0)?;
     cx.is("itself", ring.register_slice(IORING_REGISTER_FILES, &[ring.fd]), -EBADF);
     cx.is("another", ring.register_slice(IORING_REGISTER_FILES, &[other.fd]), -EBADF);
+    // A slot that was picked for a ring in vain is the next that is picked.
+    let mut ring = ring;
+    cx.sparse_files(&ring, 3);
+    let alloc = u64::from(IORING_FILE_INDEX_ALLOC);
+    let mut fds = [other.fd];
+    cx.one(&mut ring, "picked", update_sqe(addr_mut(&mut fds), 1, alloc), -EBADF);
+    let socket = sqe::rw(IORING_OP_SOCKET, libc::AF_UNIX, 0, 0, libc::SOCK_DGRAM as u64);
+    let into_any = socket.set(|s| s.file_index = IORING_FILE_INDEX_ALLOC);
+    cx.one(&mut ring, "for another", into_any, 0);
     Ok(())
 }

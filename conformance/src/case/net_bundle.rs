@@ -20,6 +20,7 @@ pub const CASES: &[Case] = &[
     case!("net_bundle", incremental, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "buffers used up bit by bit"),
     case!("net_bundle", receive_list, [Op(IORING_OP_RECV)], "a list gives one buffer at a time"),
     case!("net_bundle", receive_list_on, [Op(IORING_OP_RECV), Op(IORING_OP_PROVIDE_BUFFERS)], "multishot, from a list, until that is empty"),
+    case!("net_bundle", worker_waits, [Op(IORING_OP_RECV), Sqe(IOSQE_IO_LINK)], "a worker waits on a socket that does not block"),
     case!("net_bundle", null_in_worker, [Op(IORING_OP_RECV), Sqe(IOSQE_ASYNC)], "a worker finds no buffer in one at address 0, and has used it"),
 ];
 
@@ -293,6 +294,21 @@ fn receive_list_on(cx: &mut Cx) -> Outcome {
         }
         cx.note("memory", format_args!("{:?}", std::hint::black_box(&mem)));
     }
+    Ok(())
+}
+
+fn worker_waits(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let mut mem = [0u8; 16];
+    let (mut one, two) = UnixStream::pair()?;
+    two.set_nonblocking(true)?;
+    cx.one(&mut ring, "provide", provide(&mut mem, 8, 0), 0);
+    // A chain that the batch leaves open is a worker's.
+    let recv = bundle(IORING_OP_RECV, two.as_raw_fd(), 0).with(IOSQE_IO_LINK);
+    cx.start(&mut ring, &[recv.ud(1)]);
+    cx.quiet(&ring, "waits", 20);
+    one.write_all(b"data")?;
+    cx.reap(&mut ring, "received", &[(1, 4)]);
     Ok(())
 }
 

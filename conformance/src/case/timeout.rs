@@ -23,6 +23,7 @@ pub const CASES: &[Case] = &[
     case!("timeout", link_too_late, [Op(IORING_OP_LINK_TIMEOUT)], "one that fires with its request, or behind it, finds nothing to cancel"),
     case!("timeout", link_refusals, [Op(IORING_OP_LINK_TIMEOUT)], "not first, not twice, bad words"),
     case!("timeout", link_to_chain, [Op(IORING_OP_LINK_TIMEOUT), Sqe(IOSQE_IO_LINK)], "a linked time-out within a longer chain"),
+    case!("timeout", none_and_count, [Op(IORING_OP_TIMEOUT)], "no time is over before what completes is counted"),
     case!("timeout", time_stable, [Op(IORING_OP_TIMEOUT)], "the time is read when the SQE is taken"),
 ];
 
@@ -364,6 +365,16 @@ fn link_to_chain(cx: &mut Cx) -> Outcome {
     ring.push(sqe::nop().ud(6));
     cx.is("submit", ring.submit(), 3);
     cx.reap(&mut ring, "breaks", &[(4, -ECANCELED), (5, -ETIME), (6, -ECANCELED)]);
+    Ok(())
+}
+
+fn none_and_count(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let (none, long) = (sqe::millis(0), sqe::millis(60_000));
+    for (what, ts, res) in [("no time", none, -ETIME), ("a long one", long, 0)] {
+        let both = [sqe::nop().ud(1), sqe::timeout(&ts, 1, 0).ud(2)];
+        cx.batch(&mut ring, what, &both, &[(1, 0), (2, res)]);
+    }
     Ok(())
 }
 
