@@ -34,6 +34,9 @@ use std::ffi::OsString;
 /// The whole program, with its arguments; answers the exit code.
 #[cfg_attr(test, allow(dead_code, reason = "tests have a main of their own"))]
 fn softring(args: Vec<OsString>) -> u8 {
+    // As Rust's start-up does.
+    sys::fill_standard_streams();
+    signals::ignore_sigpipe();
     let cli = Cli::read(args);
     let done = match cli.command {
         Command::Run(a) => run::command(&a),

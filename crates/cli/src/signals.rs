@@ -24,20 +24,17 @@ static NOTED: AtomicU64 = AtomicU64::new(0);
 /// Those of them that a process has sent to this one. A terminal sends to all its processes, the
 /// program among them.
 static SENT: AtomicU64 = AtomicU64::new(0);
-/// Whether SIGPIPE was ignored when this process started. Rust's start-up ignores it; a program
-/// that we start must find what we found.
+/// Whether SIGPIPE was ignored when this process started, which ignores it; a program that we start
+/// must find what we found.
 static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn record_sigpipe() {
+/// A reader that leaves early is an error from now on, and no end; where a policy refuses that, it
+/// ends this process.
+pub fn ignore_sigpipe() {
     SIGPIPE_IGNORED.store(is_ignored(SIGPIPE), Relaxed);
+    // SAFETY: no pointers.
+    unsafe { libc::signal(SIGPIPE, libc::SIG_IGN) };
 }
-
-/// Called by the dynamic linker before Rust's start-up.
-#[used]
-// SAFETY: .init_array holds pointers to C functions that are called once at start-up with arguments
-// we ignore.
-#[unsafe(link_section = ".init_array")]
-static AT_START: extern "C" fn() = record_sigpipe;
 
 /// Was SIGPIPE ignored when this process started?
 pub fn sigpipe_was_ignored() -> bool {
@@ -84,7 +81,7 @@ extern "C" fn note(signal: c_int, info: *const libc::siginfo_t, _: *const libc::
 /// From now on the signal is only noted, unless it is ignored. What is started gets it as ever: a
 /// handler does not outlive exec.
 fn catch(signal: c_int) {
-    // SIGPIPE is ignored by Rust's start-up: what counts is how it was before.
+    // SIGPIPE is ignored by our start-up: what counts is how it was before.
     let ignored = if signal == SIGPIPE { sigpipe_was_ignored() } else { is_ignored(signal) };
     if ignored {
         return;

@@ -59,24 +59,23 @@ pub fn inner_pid(folder: &str) -> Option<i32> {
     line.split_whitespace().next_back()?.parse().ok()
 }
 
-/// Which of the standard streams were closed when this process started, one bit each. Rust's
-/// start-up puts /dev/null there, where what is written is lost without a word.
+/// Which of the standard streams were closed when this process started, one bit each.
 static CLOSED: AtomicU32 = AtomicU32::new(0);
 
-extern "C" fn note_closed_streams() {
+/// Puts /dev/null where a standard stream is closed, so that no file that is opened later gets its
+/// number. What is written there is lost without a word.
+pub fn fill_standard_streams() {
     for fd in 0..3 {
-        // SAFETY: F_GETFD takes no pointer.
-        let closed = unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0;
-        CLOSED.fetch_or(u32::from(closed) << fd, Relaxed);
+        // SAFETY: F_GETFD takes no pointer; the path is a C string. The lowest free number is `fd`,
+        // and stays open for good.
+        unsafe {
+            if libc::fcntl(fd, libc::F_GETFD) < 0 {
+                CLOSED.fetch_or(1 << fd, Relaxed);
+                libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+            }
+        }
     }
 }
-
-/// Called by the dynamic linker before Rust's start-up.
-#[used]
-// SAFETY: .init_array holds pointers to C functions that are called once at start-up with arguments
-// we ignore.
-#[unsafe(link_section = ".init_array")]
-static AT_START: extern "C" fn() = note_closed_streams;
 
 /// Was standard output closed when this process started?
 pub fn stdout_was_closed() -> bool {
@@ -148,7 +147,7 @@ pub fn execve(path: &CStr, args: &[CString], env: &[CString]) -> io::Error {
         libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr());
     }
     let e = io::Error::last_os_error();
-    // SAFETY: as above; back to what Rust's start-up chose, since we live on.
+    // SAFETY: as above; back to what our start-up chose, since we live on.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     e
 }
