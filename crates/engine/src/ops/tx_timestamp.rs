@@ -76,7 +76,7 @@ pub fn fired(ctx: &mut Ctx, id: ReqId) {
         let flags = stamp.flags | if mixed { IORING_CQE_F_32 } else { 0 };
         let _ = ctx.post_shot(Cqe { user_data, res: stamp.key, flags, big: stamp.time });
     }
-    if version::has(Change::TimesEnd) && has_error_queue(fd) && wants_times(fd) {
+    if version::has(Change::TimesEnd) && has_times(fd) {
         ctx.poll_leave(id, false);
         ctx.complete(id, Errno::ENOBUFS.res());
     }
@@ -93,18 +93,19 @@ struct Stamp {
     time: [u64; 2],
 }
 
-/// Does the socket have times without their packets?
-fn wants_times(fd: i32) -> bool {
-    sys::socket_option::<i32>(fd, SOL_SOCKET, SO_TIMESTAMPING_OLD).is_ok_and(|wants| {
-        wants & SOF_TIMESTAMPING_OPT_TSONLY != 0
-            && wants & (SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RAW_HARDWARE) != 0
-    })
+/// May there be times in the error queue, without their packets?
+fn has_times(fd: i32) -> bool {
+    has_error_queue(fd)
+        && sys::socket_option::<i32>(fd, SOL_SOCKET, SO_TIMESTAMPING_OLD).is_ok_and(|wants| {
+            wants & SOF_TIMESTAMPING_OPT_TSONLY != 0
+                && wants & (SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RAW_HARDWARE) != 0
+        })
 }
 
 /// Takes the next time out of the error queue. One whose packet lies there with it, or that is not
 /// wanted, stays (`skb_has_tx_timestamp`).
 fn take(fd: i32) -> Option<Stamp> {
-    if !has_error_queue(fd) || !wants_times(fd) {
+    if !has_times(fd) {
         return None;
     }
     let mut control = [0u64; ROOM / 8];

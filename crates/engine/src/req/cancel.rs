@@ -4,7 +4,6 @@
 //! linked behind another request, behind a drain barrier, or with the kernel's aio is not found, as
 //! in the kernel.
 
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::SeqCst;
 use core::time::Duration;
 use std::sync::Arc;
@@ -326,7 +325,7 @@ pub fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> Result<u
     let deadline = Clock::Monotonic.now().saturating_add(limit);
     // The end of a worker's request is work for when the program enters: on such rings it wakes
     // nobody who waits here (`io_req_local_work_add`), so that only the time's end does.
-    let mut looks = 0;
+    let mut attempts = 0;
     loop {
         let mut ctx = ring.lock();
         let wanted = match &held {
@@ -343,14 +342,14 @@ pub fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> Result<u
         ctx.flush();
         match result {
             Err(Errno::EALREADY) => {}
-            result if looks == 0 => return result.map(|n| n as usize),
+            result if attempts == 0 => return result.map(|n| n as usize),
             Ok(_) | Err(Errno::ENOENT) => return Ok(0),
             Err(e) => return Err(e),
         }
-        looks += 1;
+        attempts += 1;
         if !ctx.defers() || forever {
             sleep(ctx, deadline)?;
-        } else if looks == 2 {
+        } else if attempts == 2 {
             drop(ctx);
             return Err(sleep_until(deadline));
         }
@@ -359,17 +358,8 @@ pub fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> Result<u
 
 /// Sleeps until the time is over, or a signal comes; answers which.
 fn sleep_until(deadline: u64) -> Errno {
-    let nobody = AtomicU32::new(0);
-    loop {
-        let now = Clock::Monotonic.now();
-        if now >= deadline {
-            return Errno::ETIME;
-        }
-        let left = Duration::from_nanos(deadline - now);
-        if sys::futex_wait_sig(&nobody, 0, left) == Err(Errno::EINTR) {
-            return Errno::EINTR;
-        }
-    }
+    let left = Duration::from_nanos(deadline.saturating_sub(Clock::Monotonic.now()));
+    sys::poll_or_stop(None, -1, left).err().unwrap_or(Errno::ETIME)
 }
 
 /// Sleeps until something completes, for a while.
