@@ -90,7 +90,7 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     ".size conformance_inline_any, . - conformance_inline_any",
-    // The next two are looked for only where frames tell what a function is.
+    // The next two are searched only where frames tell what a function is.
     ".balign 16",
     ".globl conformance_inline_close",
     ".type conformance_inline_close,@function",

@@ -326,12 +326,11 @@ fn bad_slots(cx: &mut Cx) -> Outcome {
 }
 
 fn rings_in_tables(cx: &mut Cx) -> Outcome {
-    let ring = cx.ring(4, 0)?;
+    let mut ring = cx.ring(4, 0)?;
     let other = cx.ring(4, 0)?;
     cx.is("itself", ring.register_slice(IORING_REGISTER_FILES, &[ring.fd]), -EBADF);
     cx.is("another", ring.register_slice(IORING_REGISTER_FILES, &[other.fd]), -EBADF);
     // A slot that was picked for a ring in vain is the next that is picked.
-    let mut ring = ring;
     cx.sparse_files(&ring, 3);
     let alloc = u64::from(IORING_FILE_INDEX_ALLOC);
     let mut fds = [other.fd];

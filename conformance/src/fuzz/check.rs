@@ -114,7 +114,7 @@ pub fn check(d: &Driver, p: &Program) -> Result<Verdict> {
     Ok(Verdict::Diverged(Box::new(Divergence { program, difference, kernel: k, softring })))
 }
 
-/// softring does as the kernel when looked at again. What it did at first does not count if a run
+/// softring does as the kernel when it is run again. What it did at first does not count if a run
 /// of the kernel's, `k` or another, did that as well.
 fn seen_once(d: &Driver, p: &Program, k: &Transcript, first: Box<Divergence>) -> Result<Verdict> {
     if compare(p, k, &first.softring).is_none() || is_race(d, p, [k, &first.softring])? {

@@ -90,24 +90,27 @@ const fn answer(errno: i32) -> u32 {
     libc::SECCOMP_RET_ERRNO | errno as u32
 }
 
+/// What is said, by a program that gets its rings, where `call` is refused and io_uring's calls
+/// have this action.
+fn said_without(call: libc::c_long, rings: u32) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let mut c = makes_rings(dir.path());
+    deny(&mut c, call, call + 1, EPERM);
+    said(&succeed(deny_rings(&mut c, rings)))
+}
+
 /// Without a child in which it could be tried, the probe itself would be killed.
 #[test]
 fn nobody_is_killed_where_no_process_is_to_be_had() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut c = makes_rings(dir.path());
-    deny(&mut c, libc::SYS_clone, libc::SYS_clone + 1, EPERM);
-    let out = succeed(deny_rings(&mut c, KILL));
-    assert!(said(&out).contains("no process to be had that could try"), "{}", said(&out));
+    let said = said_without(libc::SYS_clone, KILL);
+    assert!(said.contains("no process to be had that could try"), "{said}");
 }
 
 /// A child is waited for by whichever call is not refused.
 #[test]
 fn children_that_try_are_waited_for_without_wait4() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut c = makes_rings(dir.path());
-    deny(&mut c, libc::SYS_wait4, libc::SYS_wait4 + 1, EPERM);
-    let out = succeed(deny_rings(&mut c, EPERM));
-    assert!(said(&out).contains("the kernel denies it here (EPERM)"), "{}", said(&out));
+    let said = said_without(libc::SYS_wait4, EPERM);
+    assert!(said.contains("the kernel denies it here (EPERM)"), "{said}");
 }
 
 /// Another policy may do with rings what it likes.
