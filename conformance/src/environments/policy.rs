@@ -32,6 +32,7 @@ impl Action {
 
 /// The calls that a policy can name: what softring makes, and a program can do without.
 const CALLS: &[(&str, i64)] = &[
+    ("access", libc::SYS_access),
     ("clone3", libc::SYS_clone3),
     ("close_range", libc::SYS_close_range),
     ("capget", libc::SYS_capget),
@@ -41,6 +42,7 @@ const CALLS: &[(&str, i64)] = &[
     ("epoll_pwait2", libc::SYS_epoll_pwait2),
     ("epoll_wait", libc::SYS_epoll_wait),
     ("eventfd2", libc::SYS_eventfd2),
+    ("faccessat", libc::SYS_faccessat),
     ("faccessat2", libc::SYS_faccessat2),
     ("fallocate", libc::SYS_fallocate),
     ("fstatfs", libc::SYS_fstatfs),
@@ -91,9 +93,9 @@ const CALLS: &[(&str, i64)] = &[
     ("io_uring_register", libc::SYS_io_uring_register),
 ];
 
-/// Without these the program of checks ends, also on the kernel's rings: the C library and Rust's
-/// standard library make them.
-const OWN: &[&str] = &["getrandom", "sched_getaffinity", "statx", "unlinkat"];
+/// Without these the program of checks ends, also on the kernel's rings: the C library, its dynamic
+/// linker and Rust's standard library make them.
+const OWN: &[&str] = &["access", "getrandom", "sched_getaffinity", "statx", "unlinkat"];
 
 /// Without these no program of Rust's starts, whatever the answer.
 const START: &[&str] = &["poll", "rt_sigaction"];

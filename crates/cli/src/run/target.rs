@@ -75,8 +75,9 @@ fn look(path: &Path, lib: Option<&Path>, scripts_left: u32, found: &mut Vec<Trou
     if !meta.is_file() {
         return found.push(fatal(format!("{name} is not a regular file"), "give a program"));
     }
-    // Another error is a policy's, of this call: exec will tell.
-    if rustix::fs::access(path, Access::EXEC_OK) == Err(Errno::ACCESS) {
+    // Where a policy refuses access(2), exec will tell.
+    let denied = |path, how| rustix::fs::access(path, how) == Err(Errno::ACCESS);
+    if denied(path, Access::EXEC_OK) && !denied(Path::new("/"), Access::EXISTS) {
         let hint = if meta.permissions().mode() & 0o111 == 0 {
             "make it executable (chmod +x), or start its interpreter: softring run -- sh FILE"
         } else {

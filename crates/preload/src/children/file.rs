@@ -70,6 +70,17 @@ impl Fd {
         Fd::open(libc::AT_FDCWD, name.text.as_ptr().expose_provenance(), libc::O_RDONLY)
     }
 
+    /// An executable regular file, by its mode. faccessat(2) may be refused, or kill.
+    fn is_program(&self) -> bool {
+        // SAFETY: all-zero bytes are a valid `stat`; the kernel writes within it.
+        let (rc, stat) = unsafe {
+            let mut stat: libc::stat = core::mem::zeroed();
+            let rc = raw!(libc::SYS_fstat, self.0, (&raw mut stat).expose_provenance());
+            (rc, stat)
+        };
+        rc == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_mode & 0o111 != 0
+    }
+
     /// How many bytes there were.
     fn read(&self, to: &mut [u8], offset: u64) -> usize {
         // SAFETY: the kernel writes within `to`.
@@ -111,10 +122,7 @@ fn in_path(file: *const c_char) -> Option<(Fd, Name)> {
         let end = name.add_string(at, b':');
         name.add(if end == at { b"./" } else { b"/" });
         name.add_string(file, 0);
-        let path = name.text.as_ptr().expose_provenance();
-        // SAFETY: a path of ours.
-        let runs = unsafe { raw!(libc::SYS_faccessat, libc::AT_FDCWD, path, libc::X_OK) } == 0;
-        if runs && let Some(fd) = Fd::open_name(&name) {
+        if let Some(fd) = Fd::open_name(&name).filter(Fd::is_program) {
             return Some((fd, name));
         }
         if byte(end) == 0 {
