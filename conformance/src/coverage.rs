@@ -1,9 +1,9 @@
 //! What softring supports, by the engine's own tables: each row has a case at least, and the probe
 //! case asks for each operation.
 
-use softring_engine::abi::{IORING_OP_LAST, IORING_REGISTER_LAST};
 use softring_engine::opdef::OPS;
 use softring_engine::syscall::register::REGISTERS;
+use softring_uapi::{IORING_OP_LAST, IORING_REGISTER_LAST};
 
 /// Opcodes that softring plays.
 pub fn ops() -> impl Iterator<Item = u8> {

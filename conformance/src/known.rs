@@ -4,7 +4,7 @@
 
 use crate::case::Cover::{self, Op, Reg, Setup};
 use crate::case::glob;
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// One known difference.
 #[derive(Clone, Copy, Debug)]

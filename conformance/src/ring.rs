@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::door::{self, Door};
-use softring_engine::abi::*;
+use softring_uapi::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A positive errno.

@@ -1,7 +1,7 @@
 //! How numbers are written in a transcript: errnos and CQE flags by name.
 
 use libc as c;
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// Anything that is a value or an errno.
 pub trait Answer {

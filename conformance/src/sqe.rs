@@ -1,6 +1,6 @@
 //! SQEs by name: one constructor per opcode, and the few setters that most of them share.
 
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// Setters on an SQE, to be chained.
 pub trait SqeExt: Sized {

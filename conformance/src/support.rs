@@ -2,10 +2,10 @@
 
 use crate::case::{Cover, NEWEST, OLDEST};
 use crate::{known, show};
-use softring_engine::abi::version::CHANGES;
-use softring_engine::abi::*;
 use softring_engine::opdef::{OPS, Support};
 use softring_engine::syscall::register::REGISTERS;
+use softring_uapi::version::CHANGES;
+use softring_uapi::*;
 use std::fmt::Write as _;
 
 const HEAD: &str = "\
@@ -85,7 +85,7 @@ fn flags(
     line(out, format_args!("\n## {title}: {} of {}\n", there.count_ones(), names.len()));
     line(out, format_args!("| | since | supported |\n|---|---|---|"));
     for (bit, (name, since)) in (0..).map(|shift| 1 << shift).zip(names) {
-        let refused = Support::Refused(softring_engine::errno::Errno::EINVAL);
+        let refused = Support::Refused(softring_uapi::errno::Errno::EINVAL);
         let support = if there & bit == 0 { refused } else { Support::Full };
         line(out, format_args!("| {name} | {since} | {} |", word(support, cover(bit))));
     }

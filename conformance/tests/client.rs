@@ -1,7 +1,7 @@
 //! The raw client itself, on the kernel: every door and every layout of a ring moves a NOP through.
 
 use softring_conformance::{Door, Ring, sqe};
-use softring_engine::abi::*;
+use softring_uapi::*;
 use sqe::SqeExt;
 
 #[test]

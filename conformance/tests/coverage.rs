@@ -2,7 +2,7 @@
 
 use softring_conformance::case::{self, Cover};
 use softring_conformance::{coverage, known};
-use softring_engine::abi::{ENTER_NAMES, OP_NAMES, REGISTER_NAMES, SETUP_NAMES, SQE_NAMES};
+use softring_uapi::{ENTER_NAMES, OP_NAMES, REGISTER_NAMES, SETUP_NAMES, SQE_NAMES};
 
 fn covered(wanted: Cover) -> bool {
     case::all().any(|c| c.covers.contains(&wanted))

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 /// Runs the fuzzer on the kernel alone; `None`, with a word on stderr, where the kernel makes no
 /// rings.
 fn fuzz(args: &[&str]) -> Option<Output> {
-    let mut params = softring_engine::abi::io_uring_params::default();
+    let mut params = softring_uapi::io_uring_params::default();
     let fd = door::setup(Door::Syscall, 1, (&raw mut params).addr());
     if fd < 0 {
         eprintln!("skipped: this kernel makes no io_uring ({fd})");

@@ -157,7 +157,7 @@ fn socket_names(cx: &mut Cx) -> Outcome {
 /// A ring with one registered buffer.
 fn with_buffer(cx: &mut Cx, mem: &mut [u8]) -> Result<Ring, Stop> {
     let ring = cx.ring(8, 0)?;
-    let vec = [softring_engine::user::iovec { base: addr_mut(mem) as u64, len: mem.len() as u64 }];
+    let vec = [softring_uapi::iovec { base: addr_mut(mem) as u64, len: mem.len() as u64 }];
     cx.is("register", ring.register_slice(IORING_REGISTER_BUFFERS, &vec), 0);
     Ok(ring)
 }

@@ -4,7 +4,7 @@
 
 use super::prelude::*;
 use io_uring::{IoUring, opcode, types};
-use softring_engine::abi::version;
+use softring_uapi::version;
 
 pub const CASES: &[Case] = &[
     case!("client", read_write, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "write, read back, through the crate"),

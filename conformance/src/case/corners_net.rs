@@ -5,7 +5,7 @@ use super::net_msg::{hdr, part, take};
 use super::pbuf::{GROUP, refill, reg, register};
 use super::prelude::*;
 use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_WAITALL};
-use softring_engine::user::msghdr;
+use softring_uapi::msghdr;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::{UnixDatagram, UnixStream};

@@ -7,7 +7,7 @@
 
 mod cx;
 
-use softring_engine::abi::version::{Release, VERSIONS, Version};
+use softring_uapi::version::{Release, VERSIONS, Version};
 
 pub use cx::{Cx, Outcome, Stop, rsrc, rsrc_update};
 
@@ -91,7 +91,7 @@ pub(crate) mod prelude {
         EINVAL, EISDIR, EMFILE, ENOENT, ENOMEM, ENOSYS, ENOTDIR, ENXIO, EOPNOTSUPP, EOVERFLOW,
         EPERM, EPIPE, ESPIPE, ETIME,
     };
-    pub(crate) use softring_engine::abi::*;
+    pub(crate) use softring_uapi::*;
     pub(crate) use std::os::fd::AsRawFd;
 }
 

@@ -5,7 +5,7 @@ use libc::{
     EDESTADDRREQ, EMSGSIZE, ENOTCONN, ENOTSOCK, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
 };
 use std::io::{Read, Write};
-use softring_engine::user;
+use softring_uapi::iovec;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
@@ -331,7 +331,7 @@ fn ended(cx: &mut Cx) -> Outcome {
 fn vectorized(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (one, mut two) = UnixStream::pair()?;
-    let part = |s: &[u8]| user::iovec { base: addr(s) as u64, len: s.len() as u64 };
+    let part = |s: &[u8]| iovec { base: addr(s) as u64, len: s.len() as u64 };
     let parts = [part(b"abc"), part(b""), part(b"defgh")];
     let vector = |n: u32| {
         let s = sqe::rw(IORING_OP_SEND, one.as_raw_fd(), addr(&parts), 0, 0);

@@ -3,7 +3,7 @@
 use super::net::{arrived, pair, seen};
 use super::prelude::*;
 use libc::{EDESTADDRREQ, EMSGSIZE, ENOTSOCK, MSG_DONTWAIT, MSG_TRUNC, MSG_WAITALL};
-use softring_engine::user::{iovec, msghdr};
+use softring_uapi::{iovec, msghdr};
 use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::os::unix::net::{UnixDatagram, UnixStream};

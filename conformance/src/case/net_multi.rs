@@ -5,7 +5,7 @@ use super::net_msg::{hdr, part, take};
 use super::pbuf::{GROUP, provide, refill, reg, register};
 use super::prelude::*;
 use libc::{ENOBUFS, MSG_DONTWAIT, MSG_WAITALL};
-use softring_engine::user::{iovec, msghdr};
+use softring_uapi::{iovec, msghdr};
 use std::io::Write;
 use std::net::UdpSocket;
 use std::os::unix::net::{UnixDatagram, UnixStream};

@@ -24,7 +24,7 @@ fn zc(fd: i32, buf: &[u8]) -> io_uring_sqe {
     sqe::rw(IORING_OP_SEND_ZC, fd, addr(buf), buf.len(), 0)
 }
 
-fn msg(fd: i32, h: &softring_engine::user::msghdr) -> io_uring_sqe {
+fn msg(fd: i32, h: &softring_uapi::msghdr) -> io_uring_sqe {
     sqe::rw(IORING_OP_SENDMSG_ZC, fd, addr(h), 1, 0)
 }
 

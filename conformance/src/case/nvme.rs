@@ -2,7 +2,7 @@
 //! `ci/guest.sh` makes a virtual machine that has one.
 
 use super::prelude::*;
-use softring_engine::abi::nvme_passthru_cmd64 as Command;
+use softring_uapi::nvme_passthru_cmd64 as Command;
 use std::fs::File;
 use std::os::fd::RawFd;
 use std::os::unix::fs::FileExt;

@@ -5,7 +5,7 @@ use super::net_msg::take;
 use super::pbuf::{GROUP, reg, register};
 use super::prelude::*;
 use crate::show;
-use softring_engine::user::msghdr;
+use softring_uapi::msghdr;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};

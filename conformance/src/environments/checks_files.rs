@@ -4,7 +4,7 @@ use super::checks::{Check, check};
 use super::fixture::*;
 use super::{Checked, Fault};
 use crate::sqe::{self, SqeExt, addr, addr_mut};
-use softring_engine::abi::*;
+use softring_uapi::*;
 use std::ffi::CString;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;

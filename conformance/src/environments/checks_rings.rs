@@ -7,7 +7,7 @@ use super::policy::Policy;
 use crate::os;
 use crate::ring::{Errno, Ring};
 use crate::sqe::{self, SqeExt, addr, millis};
-use softring_engine::abi::*;
+use softring_uapi::*;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@ use crate::os;
 use crate::sqe::{self, SqeExt, addr, addr_mut, millis};
 use libc::{ECANCELED, ETIME};
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use softring_engine::abi::*;
+use softring_uapi::*;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;

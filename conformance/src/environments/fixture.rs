@@ -4,7 +4,7 @@ use super::{Checked, Fault};
 use crate::door::Door;
 use crate::ring::Ring;
 use crate::sqe::SqeExt;
-use softring_engine::abi::io_uring_sqe;
+use softring_uapi::io_uring_sqe;
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter};
 use std::path::PathBuf;

@@ -7,7 +7,7 @@
 
 use super::program::{Host, Program, Slot, Step};
 use super::transcript::{Cqe, End, Transcript};
-use softring_engine::abi::*;
+use softring_uapi::*;
 use std::collections::HashMap;
 
 /// The first thing that differs.

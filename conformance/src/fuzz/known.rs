@@ -5,7 +5,7 @@ use super::program::{Bad, Cell, Fd, Host, Slot, Sqe, Step, Val};
 pub use super::seen::Seen;
 use super::seen::{is_regular, other_end, own_side_only, reads, res, slot, unix_peer, writes};
 use super::transcript::{Cqe, Rec, Transcript};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// Words of `docs/LIMITATIONS.md`, and whether they are about a difference.
 type Known = (&'static str, fn(&Seen) -> bool);

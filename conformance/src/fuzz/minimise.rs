@@ -203,7 +203,7 @@ fn shorten_register(i: u32) -> Change {
 mod tests {
     use super::super::program::{Enter, Sqe};
     use super::*;
-    use softring_engine::abi::*;
+    use softring_uapi::*;
 
     fn noise(n: u64) -> Program {
         let mut steps = Vec::new();

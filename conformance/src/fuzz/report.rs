@@ -4,8 +4,8 @@ use super::check::Divergence;
 use super::compare::{about_step, op_name};
 use super::program::{Cell, Enter, Fd, Program, Setup, Sqe, Step, Val};
 use super::transcript::{NO_RING, QUEUE_FULL, Rec, SOME_FD, Transcript};
-use softring_engine::abi::*;
-use softring_engine::errno::Errno;
+use softring_uapi::errno::Errno;
+use softring_uapi::*;
 
 /// A return value, with an errno's name.
 pub fn ret(v: i64) -> String {

@@ -3,7 +3,7 @@
 use super::compare::Difference;
 use super::program::{Cell, Fd, Program, Slot, Sqe, Step, Val};
 use super::transcript::{Cqe, Transcript};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// What differs, and where.
 #[derive(Clone, Copy, Debug)]

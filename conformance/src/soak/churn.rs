@@ -11,7 +11,7 @@ use crate::door::Door;
 use crate::os;
 use crate::ring::{Cqe, Map};
 use crate::sqe::{self, SqeExt};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// Connections at a time, and bytes that each carries there and back.
 const AT_ONCE: usize = 64;

@@ -12,7 +12,7 @@ use super::{Check, Fault, ensure};
 use crate::door::Door;
 use crate::os;
 use crate::sqe::{self, SqeExt, addr};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 type Word = AtomicU32;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{Check, ensure};
 use crate::door::Door;
 use crate::ring::{Cqe, Ring};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// What may take longest until a request that was cancelled has its CQE, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::{Check, ensure, sys};
 use crate::ring::{Cqe, Map, Ring};
 use crate::sqe::addr;
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// A registered ring of buffers of equal size.
 pub struct Pbufs {

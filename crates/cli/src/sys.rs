@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use softring_engine::abi::io_uring_params;
+use softring_uapi::io_uring_params;
 use std::ffi::{CStr, CString, OsStr, c_long};
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -7,7 +7,7 @@ use common::load::job;
 use common::{ME, library, softring, text};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process_group};
 use serde_json::{Value, json};
-use softring_engine::abi::IORING_SETUP_SQPOLL;
+use softring_uapi::IORING_SETUP_SQPOLL;
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
 use std::path::Path;

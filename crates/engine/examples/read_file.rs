@@ -14,8 +14,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use softring_engine::abi::*;
 use softring_engine::{fds, syscall};
+use softring_uapi::*;
 
 const MAP_LEN: usize = 4096;
 

@@ -33,8 +33,8 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, OnceLock};
 
-use crate::errno::{Errno, Result, check};
 use crate::sys::sys;
+use softring_uapi::errno::{Errno, Result, check};
 
 const PR_GET_DUMPABLE: u32 = 3;
 const PR_SET_DUMPABLE: u32 = 4;

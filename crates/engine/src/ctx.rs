@@ -20,7 +20,6 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::abi::IORING_SETUP_DEFER_TASKRUN;
 use crate::creds::Creds;
 use crate::fds::InternalFd;
 use crate::mem::cq::Overflow;
@@ -49,6 +48,7 @@ use crate::transport::Transports;
 use crate::wait::cqwait::Patience;
 use crate::wait::driver::{Driver, Wakes};
 use crate::wait::sqpoll::SqPoll;
+use softring_uapi::IORING_SETUP_DEFER_TASKRUN;
 
 /// One ring, as threads share it.
 #[derive(Debug)]

@@ -2,13 +2,13 @@
 //! operations, register calls. Learned from rings of one entry, not from the kernel's release:
 //! distributions bring newer parts to old releases, and policies take some away.
 
-use crate::abi::version::Release;
-use crate::abi::*;
-use crate::errno::{Errno, Result, check};
 use crate::opdef::OPS;
 use crate::substitute::release;
 use crate::sys::sys;
 use crate::syscall::register::REGISTERS;
+use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::version::Release;
+use softring_uapi::*;
 
 /// How the kernel is asked: tests have a kernel of their own.
 #[derive(Clone, Copy)]

@@ -9,12 +9,10 @@
 //!   Queued -> its owner (timeout, poll, msg_ring) completes it later
 //! ```
 
-pub mod abi;
 pub mod aio;
 pub mod alone;
 pub mod creds;
 pub mod ctx;
-pub mod errno;
 pub mod fds;
 pub mod fork;
 pub mod handlers;

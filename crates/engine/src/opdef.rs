@@ -2,13 +2,13 @@
 //! and the coverage test all derive from it. To add an op: write its `prep` and `issue` in its
 //! family's file under `ops/`, and set its row here. Kernel counterpart: `io_uring/opdef.c`.
 
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::ops;
 use crate::req::request::{Call, Req};
 use crate::sys::nr::{EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
 use crate::transport::standing;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 /// What one attempt at a request came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
 use crate::alone::Alone;
-use crate::errno::{Errno, check};
 use crate::sys::{nr, syscall6};
+use softring_uapi::errno::{Errno, check};
 
 type Args = [usize; 6];
 

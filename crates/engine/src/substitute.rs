@@ -8,13 +8,14 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatFs};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 
-use crate::abi::version::Release;
-use crate::errno::{Errno, Result, check};
 use crate::ops::rw::RWF_NOWAIT;
 use crate::refused;
 use crate::sys::{self, nr, sys};
 use crate::transport::poll::Event;
-use crate::user::{self, iovec};
+use crate::user;
+use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::iovec;
+use softring_uapi::version::Release;
 
 const CLOEXEC: usize = 0o2_000_000;
 const NONBLOCK: usize = 0o4000;

@@ -11,10 +11,10 @@ use core::time::Duration;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use crate::errno::{Errno, Result, check};
 use crate::refused;
 use crate::transport::poll::Event;
 use crate::user::Plain;
+use softring_uapi::errno::{Errno, Result, check};
 
 pub use linux_raw_sys::general as nr;
 

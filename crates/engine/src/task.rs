@@ -15,8 +15,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 use crate::ctx::{Ctx, Ring};
-use crate::errno::Errno;
 use crate::req::request::{Req, ReqFlags, State};
+use softring_uapi::errno::Errno;
 
 std::thread_local! {
     /// This thread's name; 0 until a request of its has to wait. Needs no destructor: it is read

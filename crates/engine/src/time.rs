@@ -2,8 +2,8 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::abi::kernel_timespec;
-use crate::errno::{Errno, Result};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::kernel_timespec;
 
 /// The clocks that io_uring knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

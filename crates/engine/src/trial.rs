@@ -4,9 +4,9 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::abi::*;
-use crate::errno::{Result, check};
 use crate::sys::{POLLIN, sys};
+use softring_uapi::errno::{Result, check};
+use softring_uapi::*;
 
 /// How the trial makes its calls.
 #[derive(Clone, Copy, Debug)]

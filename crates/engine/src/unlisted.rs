@@ -16,10 +16,10 @@ use core::sync::atomic::Ordering::Acquire;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-use crate::errno::{Errno, Result, check};
 use crate::limits::WORKER_STACK;
 use crate::sys::{nr, sys};
 use crate::transport::worker::signal;
+use softring_uapi::errno::{Errno, Result, check};
 
 /// `CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
 /// CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID`: a thread, which says when it is gone.

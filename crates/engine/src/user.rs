@@ -10,8 +10,8 @@ use core::arch::asm;
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::errno::{Errno, Result};
 use crate::sys::sys;
+use softring_uapi::errno::{Errno, Result};
 
 /// Types whose every bit pattern is valid and that hold no padding to leak.
 ///
@@ -21,15 +21,15 @@ pub unsafe trait Plain: Copy + Default {}
 
 macro_rules! plain {
     ($($t:ty),* $(,)?) => {
-        // SAFETY: uapi structs (offsets asserted in `abi::layout`) and integers: no padding, every
-        // pattern valid.
+        // SAFETY: structs of the ABI (`softring_uapi::layout` asserts the offsets) and integers: no
+        // padding, every pattern valid.
         $(unsafe impl Plain for $t {})*
     };
 }
 
 // SAFETY: its elements are such, and there is nothing in between.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] where [T; N]: Default {}
-use crate::abi::*;
+use softring_uapi::*;
 plain!(
     u8,
     u16,
@@ -70,38 +70,6 @@ plain!(
     aio::iocb,
     aio::io_event,
 );
-
-/// `struct iovec`, with the base as a number.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct iovec {
-    pub base: u64,
-    pub len: u64,
-}
-
-/// `struct msghdr`, with addresses as numbers.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct msghdr {
-    pub name: u64,
-    pub namelen: u32,
-    pub pad: u32,
-    pub iov: u64,
-    pub iovlen: u64,
-    pub control: u64,
-    pub controllen: u64,
-    pub flags: u32,
-    pub pad2: u32,
-}
-
-impl msghdr {
-    /// Where the words lie that a receive writes.
-    pub const NAMELEN: u64 = core::mem::offset_of!(msghdr, namelen) as u64;
-    pub const CONTROLLEN: u64 = core::mem::offset_of!(msghdr, controllen) as u64;
-    pub const FLAGS: u64 = core::mem::offset_of!(msghdr, flags) as u64;
-}
-
-const _: () = assert!(size_of::<msghdr>() == 56);
 
 const PAGE: u64 = 4096;
 

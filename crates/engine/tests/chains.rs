@@ -7,9 +7,9 @@ use std::os::fd::AsRawFd;
 
 use client::{Client, sqe};
 use proptest::prelude::*;
-use softring_engine::abi::*;
 use softring_engine::fds;
 use softring_engine::req::cancel::sync_cancel;
+use softring_uapi::*;
 
 const ECANCELED: i32 = -125;
 const EINVAL: i32 = -22;

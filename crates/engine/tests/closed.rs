@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use client::{Client, sqe};
 use rustix::event::{PollFd, PollFlags, poll};
-use softring_engine::abi::*;
 use softring_engine::{fds, syscall};
+use softring_uapi::*;
 
 const EBADF: isize = -9;
 

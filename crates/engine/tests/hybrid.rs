@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use client::Client;
 use direct::{BLOCK, Block, file, keep, read};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 const HYBRID: u32 = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
 

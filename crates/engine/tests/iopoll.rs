@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use client::{Client, sqe};
 use direct::{BLOCK, Block, file, keep, read};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 #[test]
 fn entering_finds_what_is_polled() {

@@ -11,8 +11,8 @@ mod cost;
 
 use client::{Client, sqe};
 use cost::{BATCH, Next, at_once, compare, turn};
-use softring_engine::abi::*;
 use softring_engine::syscall;
+use softring_uapi::*;
 
 /// The thread rests a millisecond after its last request.
 fn ring() -> Client {

@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use client::{Client, sqe};
-use softring_engine::abi::*;
 use softring_engine::fds;
 use softring_engine::transport::model::{self, parse};
+use softring_uapi::*;
 
 const BLOCK: usize = 4096;
 const O_DIRECT: i32 = 0o40000;

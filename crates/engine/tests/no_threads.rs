@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use client::{Client, sqe};
 use rustix::process::{Resource, Rlimit, getuid, setrlimit};
 use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 const ETIME: i32 = -62;
 

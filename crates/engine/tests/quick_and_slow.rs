@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use client::Client;
 use direct::{BLOCK, Block, file_in, read};
-use softring_engine::abi::*;
 use softring_engine::transport::model::{self, parse};
 use softring_engine::wait::hybrid::Policy;
 use softring_engine::{fds, wait::polling};
+use softring_uapi::*;
 
 const SLOW: Duration = Duration::from_millis(300);
 /// Ten times what a read takes: machines are busy, and the slow read is far away yet.

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU32;
 
 use client::{Client, sqe};
 use rustix::thread::futex;
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 const ROUNDS: u32 = 300;
 /// `user_data` of the cancels.

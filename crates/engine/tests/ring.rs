@@ -7,10 +7,10 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use client::{Client, sqe};
-use softring_engine::abi::*;
 use softring_engine::fds;
 use softring_engine::opdef::{OPS, Support};
 use softring_engine::syscall::register::{REGISTERS, register};
+use softring_uapi::*;
 
 #[test]
 fn nops_complete_in_order() {

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use client::Client;
 use direct::{BLOCK, Block, read};
-use softring_engine::abi::*;
 use softring_engine::stats::{NAME, read as stats};
 use softring_engine::wait::sqpoll;
+use softring_uapi::*;
 
 const BLOCKS: u8 = 16;
 

@@ -7,8 +7,8 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use client::{Client, sqe};
-use softring_engine::abi::*;
 use softring_engine::syscall;
+use softring_uapi::*;
 
 const RINGS: usize = 64;
 const DEPTH: u32 = 32;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use client::{Client, sqe};
 use direct::{BLOCK, Block, read};
-use softring_engine::abi::*;
 use softring_engine::syscall;
+use softring_uapi::*;
 
 const STALL: Duration = Duration::from_millis(1000);
 const SQ: u32 = IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL;

@@ -10,8 +10,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, IntoRawFd};
 
 use client::{Client, sqe};
-use softring_engine::abi::*;
 use softring_engine::fds;
+use softring_uapi::*;
 
 fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -8,8 +8,8 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use client::{Client, sqe};
-use softring_engine::abi::*;
 use softring_engine::stats::{NAME, read};
+use softring_uapi::*;
 
 /// This process's page, which another test's thread may be just making.
 fn page() -> read::Page {

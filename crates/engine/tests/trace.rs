@@ -10,10 +10,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use client::{Client, sqe};
-use softring_engine::abi::*;
 use softring_engine::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use softring_engine::stats::trace::read::{Reader, Source};
 use softring_engine::stats::trace::{Clock, Event, Step};
+use softring_uapi::*;
 use tracing::open;
 
 /// One test at a time: there is one trace per process.

@@ -31,8 +31,8 @@
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
-use softring_engine::abi::version::{self, Release};
 use softring_engine::transport::model::{self, parse};
+use softring_uapi::version::{self, Release};
 use std::sync::OnceLock;
 
 use softring_engine::wait::hybrid::Policy;

@@ -15,10 +15,10 @@ use crate::raw::raw;
 use crate::wrap::{close, dup, exec, signal};
 use crate::{door, heap, notice, old, proc, report, threads, trial};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use softring_engine::abi::{IORING_SETUP_IOPOLL, io_uring_params};
 use softring_engine::refused::{self, Refusal};
 use softring_engine::transport::poll_queues;
 use softring_engine::{fds, substitute, syscall as engine, user};
+use softring_uapi::{IORING_SETUP_IOPOLL, io_uring_params};
 
 /// `IORING_ENTER_REGISTERED_RING`.
 const ENTER_REGISTERED_RING: usize = 1 << 4;

@@ -9,10 +9,10 @@
 use crate::{config, notice};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use softring_engine::abi::{version, *};
 use softring_engine::lacks::{self, Lacking};
 use softring_engine::syscall::register::REGISTERS;
 use softring_engine::user;
+use softring_uapi::{version, *};
 use std::sync::OnceLock;
 
 /// What a program cannot ask again without.

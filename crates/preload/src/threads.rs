@@ -7,9 +7,9 @@ use core::ffi::{CStr, c_char, c_void};
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 
-use softring_engine::errno::Errno;
 use softring_engine::refused::{self, Refusal};
 use softring_engine::threads::Life;
+use softring_uapi::errno::Errno;
 
 use crate::raw::{Next, next};
 

@@ -15,7 +15,7 @@ use crate::door::{self, Door};
 use crate::ring::Ring;
 use anyhow::{Context, Result};
 use arena::{Arena, Placed};
-use softring_engine::abi::*;
+use softring_uapi::*;
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::PathBuf;

@@ -4,7 +4,7 @@
 use super::Machine;
 use crate::fuzz::transcript::Rec;
 use crate::ring::Ring;
-use softring_engine::abi::*;
+use softring_uapi::*;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::time::{Duration, Instant};
 

@@ -8,7 +8,7 @@
 use super::pool::{FILES, Key, Made, WORLD, buf_key, is_child, is_file, is_slot, ud_key};
 use crate::fuzz::exec::arena::FUTEXES;
 use crate::fuzz::program::{Sqe, Val};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// Which other requests a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::Gen;
 use super::pool::{BUFFER_TABLE, FIXED_TABLE, Made, OPEN, slot_key, timespec};
 use crate::fuzz::program::{Fd, Slot, Val};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// Seconds that stand in for "does not happen while the program runs": as a time from now, and as
 /// one by any clock.

@@ -3,7 +3,7 @@
 use super::Gen;
 use super::pool::{FILES, FIXED_TABLE, Made, OPEN, WORLD, slot_key, ud_key};
 use crate::fuzz::program::{Cell, Fd, Out, Slot, Val};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// Flags of open(2) that keep to the directory and wait for nobody.
 const OPEN_FLAGS: [i32; 10] = [

@@ -5,7 +5,7 @@ use super::pool::{Made, group_key};
 use super::register::word;
 use crate::fuzz::exec::arena::{PROVIDED, RING_ENTRIES, RINGS};
 use crate::fuzz::program::{Cell, Host, Step, Supply, Val};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// Groups that programs use, and how long their memory is.
 pub const GROUPS: usize = 4;

@@ -24,7 +24,7 @@ use fastrand::Rng;
 use kbuf::Group;
 use ops::Family;
 use pool::Made;
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// The state of one program in the making.
 pub(crate) struct Gen<'a> {

@@ -5,7 +5,7 @@ use super::kbuf::Group;
 use super::pool::{BUFFER_TABLE, Made, buf_key, slot_key};
 use super::rw::room;
 use crate::fuzz::program::{Cell, Fd, Out, Slot, Val};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// `MSG_*` that a send takes; not MSG_MORE: what that holds back goes when time has passed.
 const SEND_FLAGS: [i32; 7] =

@@ -1,6 +1,6 @@
 //! The opcodes that programs are made of, and the themes that these have.
 
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// All of them, each as often as it stands here; the first [`FILES`] are about files and streams,
 /// the others about sockets, provided buffers, and waits of every kind.

@@ -2,7 +2,7 @@
 
 use super::Gen;
 use crate::fuzz::program::{Bad, Cell, Fd, Slot, Sqe, Val};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// Something that requests share, and whether this one changes it.
 pub type Key = (u64, bool);

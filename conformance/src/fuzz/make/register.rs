@@ -2,7 +2,7 @@
 
 use super::Gen;
 use crate::fuzz::program::{Cell, Fd, Out, Slot, Step, Val};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 pub(super) fn word(v: u64) -> Cell {
     Cell::U64(Val::Num(v))

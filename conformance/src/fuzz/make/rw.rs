@@ -3,7 +3,7 @@
 use super::Gen;
 use super::pool::{BUFFER_TABLE, Made, buf_key, iovecs, slot_key, waits};
 use crate::fuzz::program::{Fd, Slot, Val};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// `RWF_*` that change nothing but how a request waits, and some that are refused.
 const RW_FLAGS: [u32; 8] = [0x2, 0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x1];

@@ -2,7 +2,7 @@
 
 use super::Gen;
 use crate::fuzz::program::{Program, Setup, Step};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// Makes rings of threads that submit out of all rings that can be such; the program is the same
 /// otherwise. Their threads rest at once, soon, or not at all. Where a bad SQE ends a batch, they

@@ -4,7 +4,7 @@ use super::Gen;
 use super::pool::{FILES, Made, slot_key, ud_key};
 use super::register::word;
 use crate::fuzz::program::{Cell, Fd, Out, Slot, Val};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// Options of SOL_SOCKET that say the same in every run.
 const OPTIONS: [i32; 8] = [

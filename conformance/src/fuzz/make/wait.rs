@@ -5,7 +5,7 @@ use super::pool::{Made, buf_key, child_key, slot_key};
 use super::register::word;
 use crate::fuzz::exec::arena::FUTEXES;
 use crate::fuzz::program::{Cell, Fd, Out, Slot, Val};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// What the futexes hold at first.
 const HELD: u64 = 0x4848_4848;

@@ -7,7 +7,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use super::super::{Check, ensure};
 use super::{Place, finish, sys, wrong};
 use crate::sqe;
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// What waits on the old file gets the old file's data, what is asked for later the new one's.
 pub fn run(p: &mut Place) -> Check<bool> {

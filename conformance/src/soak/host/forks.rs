@@ -9,7 +9,7 @@ use super::{Place, one, wrong};
 use crate::os;
 use crate::ring::Ring;
 use crate::sqe;
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 pub fn run(p: &mut Place) -> Check<bool> {
     if p.rng.bool() { own_ring(p) } else { registered(p) }

@@ -7,7 +7,7 @@ use super::super::{Check, ensure};
 use super::{Place, one};
 use crate::door::{self, Door};
 use crate::{jump, os, sqe};
-use softring_engine::abi::IORING_ENTER_GETEVENTS;
+use softring_uapi::IORING_ENTER_GETEVENTS;
 
 static BUSY: AtomicBool = AtomicBool::new(false);
 static DOOR: AtomicU32 = AtomicU32::new(0);

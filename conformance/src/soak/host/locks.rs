@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use super::super::{Check, ensure};
 use super::{Book, Place, content, one, sys, wrong};
 use crate::sqe::{self, SqeExt};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 const LEN: usize = 16384;
 

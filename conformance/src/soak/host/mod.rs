@@ -25,7 +25,7 @@ use super::ledger::{End, Ledger, PATIENCE, Totals};
 use super::mix::transfer::Ways;
 use super::{Check, Fault, ensure, mix};
 use crate::door::Door;
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// Threads that disturb, and threads of the load.
 const DISTURBERS: u64 = 2;

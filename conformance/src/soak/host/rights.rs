@@ -8,7 +8,7 @@ use super::super::{Check, ensure};
 use super::{Place, one, sys, wrong};
 use crate::os;
 use crate::sqe::{self, SqeExt};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 const NOBODY: u32 = 65534;
 

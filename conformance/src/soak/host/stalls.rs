@@ -93,7 +93,7 @@ pub fn run(p: &mut Place) -> Check<bool> {
             *took.lock().unwrap_or_else(|e| e.into_inner()) = began.elapsed();
             done.store(true, Ordering::Release);
         });
-        let read = sqe::rw(softring_engine::abi::IORING_OP_READ, file.as_raw_fd(), addr, PAGE, 0);
+        let read = sqe::rw(softring_uapi::IORING_OP_READ, file.as_raw_fd(), addr, PAGE, 0);
         one(&mut book, read)
     })?;
     ensure(got == PAGE as i32, || format!("READ: {got}"))?;

@@ -9,7 +9,7 @@ use super::super::{Check, ensure, sys};
 use super::stage::{PATTERN, PIECE, PIECES, Scene, Stage, Step, Token};
 use crate::ring::Map;
 use crate::sqe::{self, SqeExt};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 const BLOCKS: u64 = 6;
 const LEN: usize = 4096;

@@ -17,7 +17,7 @@ use super::health::Health;
 use super::ledger::{PATIENCE, Totals};
 use super::{Check, ensure};
 use crate::door::Door;
-use softring_engine::abi::{IORING_ASYNC_CANCEL_ALL, IORING_ASYNC_CANCEL_ANY};
+use softring_uapi::{IORING_ASYNC_CANCEL_ALL, IORING_ASYNC_CANCEL_ANY};
 use stage::{MOST, Pattern, RINGS, Scene, Stage, Tally};
 use transfer::Ways;
 

@@ -10,7 +10,7 @@ use super::stage::{Scene, Stage, Step, Token};
 use crate::os;
 use crate::ring::Map;
 use crate::sqe::{self, SqeExt};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 fn token(scene: usize, n: u32) -> Token {
     Token { scene, who: 0, step: Step::Other(n) }

@@ -16,7 +16,7 @@ use crate::door::Door;
 use crate::os;
 use crate::ring::Map;
 use crate::sqe::addr;
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// A worker's rings: the default, for the task's own GETEVENTS, with an SQ thread.
 pub const RINGS: [u32; 3] =

@@ -8,7 +8,7 @@ use super::super::sys;
 use super::conn::Kind;
 use super::stage::{BIT_BY_BIT, WHOLE};
 use crate::sqe::{self, SqeExt};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// A file as an SQE names it.
 #[derive(Clone, Copy, Debug)]

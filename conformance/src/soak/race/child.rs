@@ -6,7 +6,7 @@ use super::super::{Check, ensure};
 use super::make::{Waiting, one_of, page, wrong};
 use crate::os;
 use crate::sqe::{self, SqeExt};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// WAITID for one child, or for any of a group, in which that child is alone.
 pub(super) fn waitid(group: bool) -> Check<Waiting> {

@@ -9,7 +9,7 @@ use super::super::{Check, ensure, sys};
 use super::make::{GROUP, Waiting, balance, ignore, one_of, page, pipe, took, unread, wrong};
 use crate::ring::Map;
 use crate::sqe::{self, SqeExt};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// Puts a vector into a page, and a header with it, for those that take one.
 pub(super) fn vector(page: &Map) {

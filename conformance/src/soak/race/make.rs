@@ -17,7 +17,7 @@ use super::tcp::{SENDERS, sender};
 use crate::os;
 use crate::ring::{Cqe, Map};
 use crate::sqe::{self, SqeExt};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// The group of provided buffers that the multishot kinds use.
 pub const GROUP: u16 = 7;

@@ -19,7 +19,7 @@ use crate::door::Door;
 use crate::ring::Cqe;
 use crate::sqe::{self, SqeExt, addr};
 use make::{GROUP, Waiting};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 /// What the rings are made with: the default, for the task's own GETEVENTS, with an SQ thread.
 pub const RINGS: [(&str, u32); 3] = [

@@ -10,7 +10,7 @@ use super::data::vector;
 use super::make::{Waiting, ended, page, took, unread, wrong};
 use crate::ring::Cqe;
 use crate::sqe;
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 type Sender = fn(RawFd, usize) -> io_uring_sqe;
 

@@ -12,7 +12,7 @@ use super::uring::Ring;
 use crate::cli::Driver;
 use anyhow::{Context, bail};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use softring_engine::abi::*;
+use softring_uapi::*;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;

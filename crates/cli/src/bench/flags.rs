@@ -4,7 +4,7 @@
 use super::job::Job;
 use crate::cli::{Op, name_of};
 use crate::fail;
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 const TASKRUN: u32 = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_DEFER_TASKRUN;
 

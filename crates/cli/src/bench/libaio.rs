@@ -3,7 +3,7 @@
 
 use super::buf::Slots;
 use super::client::{Client, Done, Io};
-use softring_engine::abi::aio::{IOCB_CMD_PREAD, IOCB_CMD_PWRITE, io_event, iocb};
+use softring_uapi::aio::{IOCB_CMD_PREAD, IOCB_CMD_PWRITE, io_event, iocb};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 

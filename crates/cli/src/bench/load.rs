@@ -7,7 +7,7 @@ use super::job::Job;
 use super::phase::{Counts, Phase, Stage};
 use crate::cli::{Driver, Rw};
 use anyhow::{Context, bail};
-use softring_engine::abi::IORING_SETUP_IOPOLL;
+use softring_uapi::IORING_SETUP_IOPOLL;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 

@@ -4,7 +4,7 @@
 
 use super::buf::Slots;
 use super::uring::Ring;
-use softring_engine::abi::{io_uring_buf, io_uring_buf_reg};
+use softring_uapi::{io_uring_buf, io_uring_buf_reg};
 use std::io;
 use std::sync::atomic::{AtomicU16, Ordering};
 

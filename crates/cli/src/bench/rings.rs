@@ -4,7 +4,7 @@ use super::job::{Idle, Job};
 use super::phase::{Counts, Phase, Stage};
 use super::uring::Ring;
 use anyhow::{Context, bail};
-use softring_engine::abi::io_uring_sqe;
+use softring_uapi::io_uring_sqe;
 use std::time::Instant;
 
 /// Rings held open to see what one costs.

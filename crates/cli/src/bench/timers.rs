@@ -5,8 +5,8 @@ use super::phase::{Counts, Measured};
 use super::uring::Ring;
 use crate::cli::Op;
 use anyhow::{Context, bail};
-use softring_engine::abi::*;
 use softring_engine::time::Clock;
+use softring_uapi::*;
 use std::time::Duration;
 
 /// Time to arm one, generously: all are armed before those of `timeout-expire` end.

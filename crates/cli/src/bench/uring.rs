@@ -9,7 +9,7 @@
 use super::buf::Slots;
 use super::client::{Client, Done, Io};
 use super::job::Job;
-use softring_engine::abi::{self, io_uring_cqe, io_uring_params, io_uring_sqe};
+use softring_uapi::{self as abi, io_uring_cqe, io_uring_params, io_uring_sqe};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering, fence};

@@ -5,7 +5,7 @@ use super::phase::{Counts, Phase, Stage};
 use super::uring::Ring;
 use anyhow::{Context, bail};
 use rustix::event::{EventfdFlags, eventfd};
-use softring_engine::abi::*;
+use softring_uapi::*;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc;

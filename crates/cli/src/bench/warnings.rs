@@ -5,7 +5,7 @@ use super::job::Job;
 use super::summary::Summary;
 use crate::cli::{Op, name_of};
 use serde::Serialize;
-use softring_engine::abi::IORING_SETUP_IOPOLL;
+use softring_uapi::IORING_SETUP_IOPOLL;
 use std::fs;
 use std::os::linux::fs::MetadataExt;
 use std::os::unix::fs::FileTypeExt;

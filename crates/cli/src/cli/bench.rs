@@ -359,7 +359,7 @@ pub struct BenchArgs {
 
 /// A setup flag by its kernel name, with or without the prefix.
 fn setup_flag(s: &str) -> Result<u32, String> {
-    use softring_engine::abi::SETUP_NAMES;
+    use softring_uapi::SETUP_NAMES;
     let upper = s.trim().to_ascii_uppercase();
     let name = upper.strip_prefix("IORING_SETUP_").unwrap_or(&upper);
     let bit = SETUP_NAMES.iter().position(|n| *n == name);

@@ -3,7 +3,7 @@
 use super::name_of;
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use serde::Serialize;
-use softring_engine::abi::version::Release;
+use softring_uapi::version::Release;
 use std::ffi::OsString;
 
 /// Whose rings the program gets.

@@ -2,8 +2,8 @@
 
 use super::pages::{Reading, op_name};
 use serde::Serialize;
-use softring_engine::abi::{SETUP_NAMES, names_of};
 use softring_engine::stats::{OPS, bounds, meter, read};
+use softring_uapi::{SETUP_NAMES, names_of};
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -201,7 +201,7 @@ impl Meter {
 impl Ring {
     /// -1, -1, 0, 0 where the thread is gone, as fdinfo says.
     fn sq(r: &read::Ring, meters: &[Meter]) -> Option<Sq> {
-        if r.flags() & u64::from(softring_engine::abi::IORING_SETUP_SQPOLL) == 0 {
+        if r.flags() & u64::from(softring_uapi::IORING_SETUP_SQPOLL) == 0 {
             return None;
         }
         let gone = Sq { sq_thread: -1, sq_thread_cpu: -1, sq_total_time: 0, sq_work_time: 0 };

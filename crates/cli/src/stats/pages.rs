@@ -1,9 +1,9 @@
 //! The statistics pages of running processes, found through `/proc`.
 
 use crate::{fail, memfd, out, sys};
-use softring_engine::abi::OP_NAMES;
 use softring_engine::stats::clean::printable;
 use softring_engine::stats::{NAME, read};
+use softring_uapi::OP_NAMES;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;

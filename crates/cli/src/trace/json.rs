@@ -7,8 +7,8 @@
 use super::record::{Kept, Record, began};
 use anyhow::Context;
 use serde_json::{Value, json};
-use softring_engine::abi::{OP_NAMES, SETUP_NAMES, names_of};
 use softring_engine::stats::trace::{Event, Step};
+use softring_uapi::{OP_NAMES, SETUP_NAMES, names_of};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

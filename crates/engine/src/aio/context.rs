@@ -18,8 +18,6 @@
 use super::look::{Manners, Wait};
 use super::naps::Naps;
 use super::{HEARD, table};
-use crate::abi::aio::*;
-use crate::errno::{Errno, Result};
 use crate::limits::{AIO_LEAVE, AIO_LOOK_BATCH, AIO_LOOKS};
 use crate::sync::Mutex;
 use crate::sys::{borrow, sys};
@@ -28,6 +26,8 @@ use crate::user;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use rustix::fs::OFlags;
+use softring_uapi::aio::*;
+use softring_uapi::errno::{Errno, Result};
 use std::sync::{OnceLock, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,6 @@
 //! io_getevents(2) that looks for completions before it sleeps.
 
 use super::context::Context;
-use crate::abi::kernel_timespec;
-use crate::errno::{Errno, Result};
 use crate::handlers::is_deferred;
 use crate::sys::{self, sleeps};
 use crate::time::Clock;
@@ -12,6 +10,8 @@ use crate::wait::hybrid::Policy;
 use crate::wait::polling::{LOOKS, forced};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::kernel_timespec;
 
 /// After so long without another completion, in ns, the thread sleeps: no device that is worth
 /// polling takes longer, and a signal must get through.

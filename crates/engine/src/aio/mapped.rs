@@ -7,11 +7,11 @@
 //! before use, and the tail is our own.
 #![allow(unsafe_code)]
 
-use crate::abi::aio::{AIO_RING_MAGIC, aio_ring, io_event};
-use crate::errno::{Errno, Result, check};
 use crate::sys::sys;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
+use softring_uapi::aio::{AIO_RING_MAGIC, aio_ring, io_event};
+use softring_uapi::errno::{Errno, Result, check};
 
 /// `AIO_RING_COMPAT_FEATURES`
 const COMPAT_FEATURES: u32 = 1;

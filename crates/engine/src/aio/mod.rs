@@ -34,13 +34,13 @@ pub use look::{Wait, looks};
 pub use naps::napped;
 pub use table::{Held, fork_child, fork_prepare};
 
-use crate::errno::{Errno, answer, check};
 use crate::handlers::{self, Call};
 use crate::sys::sys;
 use crate::syscall::child_check;
 use crate::user;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
+use softring_uapi::errno::{Errno, answer, check};
 use table::Entry;
 
 /// Every context is polled.

@@ -10,8 +10,6 @@
 
 use super::context::Context;
 use super::look::{Looks, Wait, count, end_under};
-use crate::abi::aio::{io_event, iocb};
-use crate::errno::{Errno, Result};
 use crate::limits::AIO_LOOK_BATCH;
 use crate::time::Clock;
 use crate::transport::aio::AioSigset;
@@ -22,6 +20,8 @@ use crate::wait::polling::{Polling, forced};
 use crate::wait::vigil::Vigil;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use softring_uapi::aio::{io_event, iocb};
+use softring_uapi::errno::{Errno, Result};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
@@ -251,7 +251,7 @@ impl Going<'_> {
             ..*self.wait
         }
         .kernel();
-        let n = crate::errno::check(n)? as isize;
+        let n = softring_uapi::errno::check(n)? as isize;
         self.naps.seen(events, n as usize);
         self.taken += n;
         Ok(self.taken)

@@ -25,8 +25,8 @@ use rustix::fd::AsRawFd;
 
 use super::owned::{InternalFd, floor, highest_free, is_internal, mark_internal};
 use super::{locks, table};
-use crate::errno::{Errno, Result, check as checked};
 use crate::sys::{self, sys};
+use softring_uapi::errno::{Errno, Result, check as checked};
 
 const NUMBERS: usize = 1 << 16;
 /// The number of what is lost: no descriptor's, ever.

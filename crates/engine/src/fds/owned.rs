@@ -9,8 +9,8 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use super::kinds::forget_kind;
 use super::lock_race::Closer;
 use super::{exec, kept, locks, moved, same_table};
-use crate::errno::{Errno, Result};
 use crate::sys::{EngineFd, borrow, sys};
+use softring_uapi::errno::{Errno, Result};
 
 const F_GETFD: u32 = 1;
 /// Words of a bit for each number.

@@ -113,5 +113,5 @@ pub fn after_setfl(fd: i32) {
 /// Where a mapping of ring `fd` at `offset` really lies: the CQ ring shares the SQ ring's memory.
 pub fn mmap_offset(fd: i32, offset: u64) -> u64 {
     let _call = Call::begin();
-    if offset == crate::abi::IORING_OFF_CQ_RING && is_ring(fd) { 0 } else { offset }
+    if offset == softring_uapi::IORING_OFF_CQ_RING && is_ring(fd) { 0 } else { offset }
 }

@@ -15,8 +15,8 @@ use super::owned::{
 use super::table_lock::{Locked, Read, Write};
 use super::{duplicates, kept, locks, moved};
 use crate::ctx::Ring;
-use crate::errno::{Errno, Result};
 use crate::sys::borrow;
+use softring_uapi::errno::{Errno, Result};
 
 /// What a table entry says about a number.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::collections::VecDeque;
 
 use super::rings::{Rings, off};
-use crate::abi::*;
+use softring_uapi::*;
 
 /// One completion, before it lies in the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,11 +9,11 @@
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::process::{Resource, Rlimit};
 
-use crate::abi::IORING_OFF_SQES;
 use crate::alone::{Alone, Held};
-use crate::errno::{Errno, Result};
 use crate::substitute::{fstat, getrlimit, set_size, setrlimit};
 use crate::sys;
+use softring_uapi::IORING_OFF_SQES;
+use softring_uapi::errno::{Errno, Result};
 
 const SIGXFSZ: u64 = 1 << 24;
 static LIFTS: Alone = Alone::new();

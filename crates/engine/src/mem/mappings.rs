@@ -12,9 +12,9 @@ use rustix::fd::AsRawFd;
 use rustix::fs::{Mode, OFlags, open};
 
 use super::region::Region;
-use crate::errno::{Errno, Result, check};
 use crate::sys::{self, sys};
 use crate::user;
+use softring_uapi::errno::{Errno, Result, check};
 
 const PAGE: u64 = 4096;
 /// File systems whose shared mappings take writes untold: those in memory.

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
 
-use crate::errno::{Errno, Result};
+use softring_uapi::errno::{Errno, Result};
 
 const PAGE: usize = 4096;
 

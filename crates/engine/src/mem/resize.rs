@@ -13,8 +13,8 @@ use rustix::fd::BorrowedFd;
 
 use super::region::Region;
 use super::rings::{Geometry, Rings, off};
-use crate::abi::*;
-use crate::errno::{Errno, Result};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 /// The entries between a head and a tail, as words.
 struct Kept {

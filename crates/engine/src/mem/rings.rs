@@ -9,8 +9,8 @@ use rustix::fs::{SealFlags, SeekFrom, fcntl_add_seals, seek};
 use super::lock::Control;
 use super::mappings::pin;
 use super::region::Region;
-use crate::abi::*;
-use crate::errno::Result;
+use softring_uapi::errno::Result;
+use softring_uapi::*;
 
 /// Offsets of `struct io_rings`, as in the kernel.
 pub mod off {

@@ -7,11 +7,11 @@ use rustix::fd::{AsFd, AsRawFd};
 use rustix::process::Resource;
 
 use super::region::Region;
-use crate::abi::kernel_timespec;
 use crate::fds::InternalFd;
 use crate::substitute;
 use crate::sys::sys;
-use crate::user::iovec;
+use softring_uapi::iovec;
+use softring_uapi::kernel_timespec;
 
 /// Structures read at once, at most.
 pub const BATCH: usize = 32;

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::rings::{Rings, off};
-use crate::abi::{IORING_SETUP_SQ_REWIND, io_uring_sqe};
+use softring_uapi::{IORING_SETUP_SQ_REWIND, io_uring_sqe};
 
 impl Rings {
     /// SQEs that the program has made available.

@@ -1,11 +1,11 @@
 //! FADVISE, MADVISE. Kernel counterpart: `io_uring/advise.c`.
 
 use crate::ctx::Ctx;
-use crate::errno::Result;
 use crate::opdef::{Outcome, Try};
 use crate::ops::{answer, zero};
 use crate::req::request::{Call, Req, ReqFlags};
 use crate::sys::sys;
+use softring_uapi::errno::Result;
 
 /// `POSIX_FADV_NORMAL`, `_RANDOM`, `_SEQUENTIAL`: these only set a flag of the open file.
 const QUICK: [u32; 3] = [0, 1, 2];

@@ -1,12 +1,12 @@
 //! ASYNC_CANCEL. Kernel counterpart: `io_async_cancel` in `io_uring/cancel.c`; the search is in
 //! [`crate::req::cancel`].
 
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::Outcome;
 use crate::req::cancel::{CANCEL_FLAGS, Wanted};
 use crate::req::request::{Req, ReqFlags};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 /// Checks an ASYNC_CANCEL (`io_async_cancel_prep`).
 pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {

@@ -15,10 +15,8 @@
 use rustix::fd::AsRawFd;
 use rustix::fs::OFlags;
 
-use crate::abi::*;
 use crate::alone::Alone;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
 use crate::ops::openclose::own;
 use crate::ops::socket::{SOCK_CLOEXEC, SOCK_NONBLOCK, address};
@@ -27,6 +25,8 @@ use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::sys::{self, sys};
 use crate::transport::kind::Kind;
 use crate::transport::socket::{POLLRDHUP, is_internet, option};
+use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::*;
 
 const F_SETFL: i32 = 4;
 const SOL_SOCKET: u32 = 1;

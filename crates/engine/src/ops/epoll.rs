@@ -4,7 +4,6 @@
 //! is free.
 
 use crate::ctx::{Ctx, Ring};
-use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
 use crate::ops::msg_ring::{Parcel, What};
 use crate::ops::{answer, zero};
@@ -14,6 +13,7 @@ use crate::sys::{self, sys};
 use crate::transport::kind::Kind;
 use crate::transport::poll::Event;
 use crate::user;
+use softring_uapi::errno::{Errno, Result};
 
 /// A change of an epoll set.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,13 @@
 //! FILES_UPDATE: changes the registered file table in the order of submission. Kernel counterpart:
 //! `io_files_update`.
 
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::Outcome;
 use crate::ops::zero;
 use crate::req::request::{Req, ReqFlags};
 use crate::rsrc::filetable::{Update, dup_for_table};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 /// Checks the SQE (`io_files_update_prep`).
 pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {

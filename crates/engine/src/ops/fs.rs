@@ -1,15 +1,15 @@
 //! RENAMEAT, UNLINKAT, MKDIRAT, SYMLINKAT, LINKAT: names in directories. They may wait for a disk,
 //! so a worker runs them. Kernel counterpart: `io_uring/fs.c`.
 
-use crate::abi::version::{Change, has};
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::fds::visible;
 use crate::opdef::{Outcome, Try};
 use crate::ops::{answer, no_fixed_file, path, zero};
 use crate::req::request::{Call, Keep, Req};
 use crate::sys::sys;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::{Change, has};
+use softring_uapi::*;
 
 const AT_REMOVEDIR: u32 = 0x200;
 pub const AT_EMPTY_PATH: u32 = 0x1000;

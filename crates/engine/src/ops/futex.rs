@@ -4,13 +4,13 @@
 //! ([`crate::transport::sleeper`]).
 
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result, check};
 use crate::opdef::Outcome;
 use crate::ops::zero;
 use crate::req::request::{Keep, Req, Wait};
 use crate::sys::sys;
 use crate::transport::sleeper::{Futex, Job};
 use crate::user;
+use softring_uapi::errno::{Errno, Result, check};
 
 const FUTEX2_SIZE_U32: u32 = 2;
 const FUTEX2_NUMA: u32 = 4;

@@ -1,7 +1,8 @@
 //! Vectors of the program's. Kernel counterpart: `lib/iov_iter.c`.
 
-use crate::errno::{Errno, Result};
-use crate::user::{self, iovec};
+use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::iovec;
 
 /// `UIO_MAXIOV`.
 pub const MAX_IOV: u32 = 1024;

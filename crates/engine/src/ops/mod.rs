@@ -3,11 +3,11 @@
 
 use std::ffi::CString;
 
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result, check};
 use crate::opdef::Outcome;
 use crate::req::request::{Call, Req, ReqFlags};
+use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::*;
 
 pub mod advise;
 pub mod cancel;

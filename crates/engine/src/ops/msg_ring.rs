@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 
-use crate::abi::version::{Change, has};
-use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
-use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::mem::cq::Cqe;
 use crate::opdef::Outcome;
 use crate::ops::epoll;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags};
 use crate::req::slab::ReqId;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::{Change, has};
+use softring_uapi::*;
 
 const FLAGS: u32 = IORING_MSG_RING_CQE_SKIP | IORING_MSG_RING_FLAGS_PASS;
 

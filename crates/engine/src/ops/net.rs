@@ -4,10 +4,7 @@
 //! An attempt is one system call with MSG_DONTWAIT. With MSG_WAITALL a stream goes on from where it
 //! stopped: `call.done` counts the bytes so far, and a request that ends early tells those.
 
-use crate::abi::version::{Change, has};
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::{import_iov, in_user};
 use crate::ops::net_bundle;
@@ -18,6 +15,9 @@ use crate::sys::nr::EPOLLIN;
 use crate::sys::{self, sys};
 use crate::transport::socket::{self, Socket, streams};
 use crate::transport::standing::{IN, STICKY};
+use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::version::{Change, has};
+use softring_uapi::*;
 
 const MSG_OOB: u32 = 0x1;
 pub const MSG_CTRUNC: u32 = 0x8;

@@ -1,10 +1,7 @@
 //! SEND from provided buffers, and bundles of them for SEND and RECV. Kernel counterpart:
 //! `io_send_select_buffer`, `io_recv_buf_select`, `io_recv_finish` in `io_uring/net.c`.
 
-use crate::abi::version::{Change, has};
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::in_user;
 use crate::ops::net::{
@@ -15,7 +12,10 @@ use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::rsrc::bundle::{ALL, Layout};
 use crate::sys;
 use crate::transport::socket::{Socket, is_socket};
-use crate::user::iovec;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::iovec;
+use softring_uapi::version::{Change, has};
+use softring_uapi::*;
 
 /// Does a request pick its buffers here?
 pub fn selects(req: &Req) -> bool {

@@ -2,9 +2,7 @@
 //! and control data that are received go straight to the program. Kernel counterpart:
 //! `io_uring/net.c`.
 
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::{import_iov, in_user, skip};
 use crate::ops::net::{MSG_CMSG_COMPAT, MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
@@ -15,7 +13,10 @@ use crate::rsrc::bundle::Head;
 use crate::sys::{self, sys};
 use crate::transport::kind::is_socket;
 use crate::transport::socket::{Socket, minds_empty_name};
-use crate::user::{self, iovec, msghdr};
+use crate::user;
+use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::*;
+use softring_uapi::{iovec, msghdr};
 
 /// `UIO_MAXIOV`.
 const MAX_IOV: u64 = 1024;

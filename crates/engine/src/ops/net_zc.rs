@@ -2,10 +2,7 @@
 //! the notification says so to a program that asks. Kernel counterpart: `io_uring/net.c`,
 //! `io_uring/notif.c`.
 
-use crate::abi::version::{Change, has};
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::MAX_RW_COUNT;
 use crate::ops::net::{common_prep, send_setup};
@@ -13,6 +10,9 @@ use crate::ops::{net, net_msg, zero};
 use crate::req::request::{Call, Req, ReqFlags};
 use crate::transport::kind::is_socket;
 use crate::transport::socket::Socket;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::{Change, has};
+use softring_uapi::*;
 
 const MSG_ZEROCOPY: u32 = 0x400_0000;
 const KNOWN: u16 = IORING_RECVSEND_POLL_FIRST

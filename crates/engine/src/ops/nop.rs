@@ -1,11 +1,11 @@
 //! NOP: do nothing, and return what was asked for. The tutorial op: `prep` refuses unknown bits,
 //! `issue` sets a result.
 
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::Outcome;
 use crate::req::request::{FileRef, Req, ReqFlags};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 const FLAGS: u32 = IORING_NOP_INJECT_RESULT
     | IORING_NOP_FILE

@@ -7,15 +7,15 @@
 
 use std::path::Path;
 
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::import_iov;
 use crate::ops::uring_cmd::{BIG_SQE, WIDE_CQE};
 use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::sys::{self, sys};
-use crate::user::iovec;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::iovec;
+use softring_uapi::*;
 
 /// What an NVMe character device stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::errno::{Errno, Result, check};
 use crate::sys::{self, sys};
+use softring_uapi::errno::{Errno, Result, check};
 
 const O_WRONLY: u64 = 1;
 const O_RDWR: u64 = 2;

@@ -7,9 +7,7 @@
 
 use rustix::fd::{FromRawFd, OwnedFd};
 
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result, check};
 use crate::fds::visible;
 use crate::opdef::{Outcome, Try};
 use crate::ops::open_how::{
@@ -20,6 +18,8 @@ use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::sys::sys;
 use crate::transport::kind::Kind;
 use crate::transport::standing::{self, Closing};
+use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::*;
 
 const F_DUPFD: i32 = 0;
 const F_SETFL: i32 = 4;

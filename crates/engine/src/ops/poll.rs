@@ -4,9 +4,7 @@
 //! multishot poll is edge-triggered there: each wake-up is a CQE, until it is cancelled or the CQ
 //! is full.
 
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::Outcome;
 use crate::ops::msg_ring::{Parcel, What};
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
@@ -18,6 +16,8 @@ use crate::sys::nr::{
 };
 use crate::transport::kind::Kind;
 use crate::transport::socket::is_socket;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 /// The bits of a mask that mean events.
 const EVENTS: u32 = 0x27ff;

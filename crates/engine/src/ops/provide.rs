@@ -1,11 +1,11 @@
 //! PROVIDE_BUFFERS and REMOVE_BUFFERS. Kernel counterpart: `io_uring/kbuf.c`.
 
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::Outcome;
 use crate::ops::iov::in_user;
 use crate::req::request::Req;
 use crate::rsrc::kbuf::{self, Buf, MAX_BIDS};
+use softring_uapi::errno::{Errno, Result};
 
 /// Checks counts, ids and the range (`io_provide_buffers_prep`).
 pub fn provide_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {

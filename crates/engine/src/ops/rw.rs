@@ -3,12 +3,7 @@
 //! A buffered read is tried with `RWF_NOWAIT` and goes on until the range is done or would block; a
 //! stream is read once.
 
-use crate::abi::aio::{
-    IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, IOCB_FLAG_IOPRIO, iocb,
-};
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result, check};
 use crate::fds;
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::{MAX_IOV, import_iov, in_user, skip};
@@ -19,8 +14,14 @@ use crate::rsrc::buffers::BufNode;
 use crate::sys::{self, nr, sys};
 use crate::transport::aio::nowait;
 use crate::transport::kind::{Kind, is_socket};
-use crate::user::{self, iovec};
+use crate::user;
 use rustix::fs::OFlags;
+use softring_uapi::aio::{
+    IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, IOCB_FLAG_IOPRIO, iocb,
+};
+use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::iovec;
+use softring_uapi::*;
 
 /// `RWF_HIPRI`.
 pub const RWF_HIPRI: u32 = 1;
@@ -423,7 +424,7 @@ pub fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<Option<
         cb.aio_reqprio = sqe.ioprio.cast_signed();
     }
     if let Some(fd) = resfd {
-        cb.aio_flags |= crate::abi::aio::IOCB_FLAG_RESFD;
+        cb.aio_flags |= softring_uapi::aio::IOCB_FLAG_RESFD;
         cb.aio_resfd = fd.cast_unsigned();
     }
     Ok(Some(cb))

@@ -12,12 +12,12 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32};
 
-use crate::abi::{IORING_OP_READ_FIXED, IOSQE_FIXED_FILE, io_uring_sqe};
 use crate::ctx::Ctx;
 use crate::req::request::FileRef;
 use crate::sys::{self, sys};
 use crate::transport::aio::nowait::Refusals;
 use crate::transport::kind::Kind;
+use softring_uapi::{IORING_OP_READ_FIXED, IOSQE_FIXED_FILE, io_uring_sqe};
 
 /// Reads from the cache in a row that earn trust.
 const STREAK: u16 = 512;

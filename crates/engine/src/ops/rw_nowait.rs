@@ -4,8 +4,6 @@
 use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, Mode, OFlags};
 
-use crate::abi::IORING_OP_WRITEV_FIXED;
-use crate::errno::{Errno, Result, check};
 use crate::fds::InternalFd;
 use crate::opdef::{Outcome, Try};
 use crate::ops::rw::{
@@ -18,7 +16,9 @@ use crate::req::route::kind_of;
 use crate::rsrc::eventfd::is_eventfd;
 use crate::sys::{self, sys};
 use crate::transport::kind::{Kind, is_socket};
-use crate::user::{iovec, msghdr};
+use softring_uapi::IORING_OP_WRITEV_FIXED;
+use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::{iovec, msghdr};
 
 /// `RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND`: what any file takes, though it may have no
 /// use for it.

@@ -1,16 +1,17 @@
 //! Reads into provided buffers: READ and READV with IOSQE_BUFFER_SELECT, and READ_MULTISHOT.
 //! Kernel counterpart: `io_uring/rw.c`.
 
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
 use crate::ops::rw;
 use crate::req::request::{Call, Req, ReqFlags};
 use crate::req::route::kind_of;
 use crate::sys;
 use crate::transport::kind::Kind;
-use crate::user::{self, iovec};
+use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::iovec;
+use softring_uapi::*;
 
 /// The buffer will be picked; a vector of one part says how long it may be
 /// (`io_iov_buffer_select_prep`).

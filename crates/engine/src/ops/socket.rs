@@ -1,9 +1,7 @@
 //! SOCKET, BIND, LISTEN, SHUTDOWN: what a socket needs before and after its life as a stream.
 //! Kernel counterpart: `io_uring/net.c`.
 
-use crate::abi::IORING_OP_CONNECT;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
 use crate::ops::openclose::own;
 use crate::ops::{answer, zero};
@@ -12,6 +10,8 @@ use crate::sys::sys;
 use crate::transport::kind::Kind;
 use crate::transport::socket::{SO_DOMAIN, option};
 use crate::user;
+use softring_uapi::IORING_OP_CONNECT;
+use softring_uapi::errno::{Errno, Result, check};
 
 /// `SOCK_TYPE_MASK`.
 const TYPE: u32 = 0xf;

@@ -3,13 +3,13 @@
 
 use rustix::fs::OFlags;
 
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
 use crate::req::request::{Call, FileRef, Keep, Req};
 use crate::sys::{self, sys};
 use crate::transport::kind::Kind;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 /// `SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT`.
 const FLAGS: u32 = 0xf;

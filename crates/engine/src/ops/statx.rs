@@ -2,12 +2,12 @@
 //! `io_uring/statx.c`.
 
 use crate::ctx::Ctx;
-use crate::errno::Result;
 use crate::opdef::{Outcome, Try};
 use crate::ops::fs::AT_EMPTY_PATH;
 use crate::ops::{answer, no_fixed_file, path, zero};
 use crate::req::request::{Call, Keep, Req};
 use crate::sys::sys;
+use softring_uapi::errno::Result;
 
 /// Checks the SQE (`io_statx_prep`).
 pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {

@@ -1,13 +1,13 @@
 //! FSYNC, SYNC_FILE_RANGE, FALLOCATE: all wait for the disk, so a worker runs them. Kernel
 //! counterpart: `io_uring/sync.c`.
 
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
 use crate::ops::{answer, zero};
 use crate::req::request::{Call, Req};
 use crate::sys::sys;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 /// Checks an FSYNC (`io_fsync_prep`).
 pub fn fsync_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {

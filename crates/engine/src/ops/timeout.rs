@@ -1,13 +1,13 @@
 //! TIMEOUT, TIMEOUT_REMOVE and its updates, LINK_TIMEOUT. Kernel counterpart: `io_uring/timeout.c`.
 
-use crate::abi::version::{Change, has};
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::Outcome;
 use crate::req::request::{Req, ReqFlags, State, Timer, Wait};
 use crate::req::slab::ReqId;
 use crate::time::Clock;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::{Change, has};
+use softring_uapi::*;
 
 const CLOCKS: u32 = IORING_TIMEOUT_BOOTTIME | IORING_TIMEOUT_REALTIME;
 const UPDATES: u32 = IORING_TIMEOUT_UPDATE | IORING_LINK_TIMEOUT_UPDATE;

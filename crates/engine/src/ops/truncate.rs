@@ -1,11 +1,11 @@
 //! FTRUNCATE, on a worker. Kernel counterpart: `io_uring/truncate.c`.
 
 use crate::ctx::Ctx;
-use crate::errno::Result;
 use crate::opdef::{Outcome, Try};
 use crate::ops::{answer, zero};
 use crate::req::request::{Call, Req};
 use crate::sys::sys;
+use softring_uapi::errno::Result;
 
 /// Checks the SQE (`io_ftruncate_prep`).
 pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {

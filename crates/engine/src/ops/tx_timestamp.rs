@@ -5,10 +5,7 @@
 //! times out of the error queue; recvmsg(2) takes whatever lies in front. So sockets that can have
 //! other things there are refused, or left alone.
 
-use crate::abi::version::{self, Change};
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result, check};
 use crate::mem::cq::Cqe;
 use crate::opdef::Outcome;
 use crate::req::request::{Call, Poll, ReqFlags};
@@ -16,7 +13,10 @@ use crate::req::slab::ReqId;
 use crate::sys::nr::{EPOLLERR, EPOLLET};
 use crate::sys::{self, sys};
 use crate::transport::socket::has_error_queue;
-use crate::user::msghdr;
+use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::msghdr;
+use softring_uapi::version::{self, Change};
+use softring_uapi::*;
 
 const SOL_IP: u32 = 0;
 const SOL_SOCKET: u32 = 1;

@@ -1,14 +1,14 @@
 //! URING_CMD: commands of a file's own. Sockets have some, and NVMe devices. Kernel counterpart:
 //! `io_uring/uring_cmd.c`, `io_uring/cmd_net.c`.
 
-use crate::abi::version::{Change, has};
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result, check};
 use crate::opdef::{Outcome, Try};
 use crate::ops::{nvme, tx_timestamp};
 use crate::req::request::{Call, Keep, Req, ReqFlags, Wait};
 use crate::sys::{self, sys};
+use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::version::{Change, has};
+use softring_uapi::*;
 
 const SOL_SOCKET: u32 = 1;
 const SO_DOMAIN: u32 = 39;

@@ -5,9 +5,7 @@
 
 use rustix::fs::OFlags;
 
-use crate::abi::version::{Change, has};
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result, check};
 use crate::fds::InternalFd;
 use crate::opdef::{Outcome, Try};
 use crate::ops::zero;
@@ -16,6 +14,8 @@ use crate::sys::{self, sys};
 use crate::transport::kind::Kind;
 use crate::transport::sleeper::{Child, Job};
 use crate::user;
+use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::version::{Change, has};
 
 const P_PID: u32 = 1;
 const P_PGID: u32 = 2;

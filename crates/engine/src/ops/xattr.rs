@@ -4,11 +4,11 @@
 use std::ffi::CString;
 
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::{Outcome, Try};
 use crate::ops::{answer, no_fixed_file, path};
 use crate::req::request::{Call, Keep, Req};
 use crate::sys::sys;
+use softring_uapi::errno::{Errno, Result};
 
 /// `XATTR_NAME_MAX`, with the NUL.
 const NAME_MAX: usize = 256;

@@ -17,9 +17,7 @@
 
 use std::sync::OnceLock;
 
-use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_SEND, IORING_OP_WAITID};
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS, Outcome};
 use crate::ops;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
@@ -31,6 +29,8 @@ use crate::sys::nr::{EPOLLET, EPOLLONESHOT};
 use crate::transport::Transports;
 use crate::transport::poll::PollSet;
 use crate::transport::standing::{OUT, STICKY};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::{IORING_OP_POLL_ADD, IORING_OP_SEND, IORING_OP_WAITID};
 
 /// Attempts in vain after which a multishot request waits for news alone.
 const IN_VAIN: u8 = 4;

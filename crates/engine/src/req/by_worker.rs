@@ -2,14 +2,7 @@
 //! it: only a worker signals an eventfd for late completions, and what is linked behind a request
 //! goes on where that has ended. Kernel counterpart: `io_wq_submit_work`, `io_req_complete_post`.
 
-use crate::abi::{
-    IORING_OP_ACCEPT, IORING_OP_ASYNC_CANCEL, IORING_OP_BIND, IORING_OP_EPOLL_WAIT,
-    IORING_OP_LISTEN, IORING_OP_PIPE, IORING_OP_POLL_ADD, IORING_OP_POLL_REMOVE,
-    IORING_OP_READ_MULTISHOT, IORING_OP_RECVMSG, IORING_OP_SEND, IORING_OP_SHUTDOWN,
-    IORING_OP_SOCKET, IORING_OP_URING_CMD, IORING_OP_URING_CMD128,
-};
 use crate::ctx::Ctx;
-use crate::errno::Errno;
 use crate::opdef::{self, OPS, Outcome};
 use crate::ops::{rw, rw_nowait};
 use crate::req::request::{Req, ReqFlags};
@@ -17,6 +10,13 @@ use crate::req::route::kind_of;
 use crate::sys;
 use crate::transport::kind::Kind;
 use crate::transport::socket::is_socket;
+use softring_uapi::errno::Errno;
+use softring_uapi::{
+    IORING_OP_ACCEPT, IORING_OP_ASYNC_CANCEL, IORING_OP_BIND, IORING_OP_EPOLL_WAIT,
+    IORING_OP_LISTEN, IORING_OP_PIPE, IORING_OP_POLL_ADD, IORING_OP_POLL_REMOVE,
+    IORING_OP_READ_MULTISHOT, IORING_OP_RECVMSG, IORING_OP_SEND, IORING_OP_SHUTDOWN,
+    IORING_OP_SOCKET, IORING_OP_URING_CMD, IORING_OP_URING_CMD128,
+};
 
 impl Req {
     /// Does the kernel run it on a worker?

@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 
-use crate::abi::*;
 use crate::ctx::{Ctx, Guard, Ring};
-use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::req::request::{FileRef, Req, ReqFlags, State, Wait};
 use crate::req::slab::ReqId;
 use crate::sys;
 use crate::time::Clock;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 /// The flags of a cancellation (`CANCEL_FLAGS`).
 pub const CANCEL_FLAGS: u32 = (1 << 6) - 1;

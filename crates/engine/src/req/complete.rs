@@ -4,13 +4,13 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::ctx::Ctx;
-use crate::errno::Errno;
 use crate::mem::cq::Cqe;
 use crate::opdef::Outcome;
 use crate::req::request::{Call, Req, ReqFlags, State, Wait};
 use crate::req::slab::ReqId;
 use crate::rsrc::eventfd::EventFd;
 use crate::stats::trace::Step;
+use softring_uapi::errno::Errno;
 
 /// What a worker brings back.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Ctx {
     /// As [`post_more`](Self::post_more), for a CQE that may be of 32 bytes.
     #[must_use]
     pub fn post_shot(&mut self, mut cqe: Cqe) -> bool {
-        cqe.flags |= crate::abi::IORING_CQE_F_MORE;
+        cqe.flags |= softring_uapi::IORING_CQE_F_MORE;
         let posted = self.mem.cq_try_add(&self.overflow, cqe);
         self.posted |= posted;
         posted
@@ -61,13 +61,13 @@ impl Ctx {
         }
         let notif = req.flags.contains(ReqFlags::NOTIF);
         if notif && !req.flags.contains(ReqFlags::WITH_CHAIN) {
-            req.call.cflags |= crate::abi::IORING_CQE_F_MORE;
+            req.call.cflags |= softring_uapi::IORING_CQE_F_MORE;
         }
         self.count_end(req);
         if !skip {
             let wide = req.flags.contains(ReqFlags::CQE32)
-                && self.mem.geo.flags & crate::abi::IORING_SETUP_CQE_MIXED != 0;
-            let flags = req.call.cflags | if wide { crate::abi::IORING_CQE_F_32 } else { 0 };
+                && self.mem.geo.flags & softring_uapi::IORING_SETUP_CQE_MIXED != 0;
+            let flags = req.call.cflags | if wide { softring_uapi::IORING_CQE_F_32 } else { 0 };
             let cqe = Cqe { user_data: req.call.sqe.user_data, res: req.res, flags, big: req.big };
             self.post(cqe);
         }

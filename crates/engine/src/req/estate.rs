@@ -19,9 +19,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pipe::PipeFlags;
 use rustix::process::Pid;
 
-use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
-use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::mem::lock::Control;
 use crate::ops::timeout::{clock_named, with_clock};
@@ -29,6 +27,8 @@ use crate::req::request::{Req, ReqFlags, State, Timer, Wait};
 use crate::req::slab::ReqId;
 use crate::sync::Mutex;
 use crate::wait::reactor;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 /// Requests of all children together that the page has room for.
 pub const SLOTS: usize = 96;

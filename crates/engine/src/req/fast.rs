@@ -3,12 +3,12 @@
 //! (`transport::lane`) or to be withheld (`transport::model`). Whatever is the least bit special (a
 //! link, a drain, a full CQ, a failure) goes the long way, which alone judges errors.
 
-use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::mem::cq::Cqe;
 use crate::opdef::OPS;
 use crate::ops::rw_hot;
 use crate::transport::model;
+use softring_uapi::*;
 
 impl Ctx {
     /// Answers `sqe` if its opcode has a fast lane that takes it: then its CQE is filled.

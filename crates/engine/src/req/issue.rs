@@ -1,18 +1,18 @@
 //! Issue: the one place that calls a row's `issue`. Kernel counterpart: `io_issue_sqe`,
 //! `io_queue_sqe`.
 
-use crate::abi::version::{Change, has};
-use crate::abi::{
-    IORING_OP_CLOSE, IORING_OP_POLL_ADD, IORING_OP_READ_MULTISHOT, IORING_OP_RECV,
-    IORING_OP_RECVMSG, IORING_OP_SOCKET,
-};
 use crate::creds::under;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::{self, Issue, OPS, Outcome, Try};
 use crate::req::request::{Call, FileRef, Req, ReqFlags, State, Wait};
 use crate::req::route::Way;
 use crate::stats::trace::Step;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::{Change, has};
+use softring_uapi::{
+    IORING_OP_CLOSE, IORING_OP_POLL_ADD, IORING_OP_READ_MULTISHOT, IORING_OP_RECV,
+    IORING_OP_RECVMSG, IORING_OP_SOCKET,
+};
 
 impl Ctx {
     /// Tries a request now; whatever comes of it is taken care of.

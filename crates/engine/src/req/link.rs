@@ -2,11 +2,11 @@
 //! starts at once, but with the next task work, behind the CQEs of the batch at hand. Kernel
 //! counterpart: `io_req_find_next`, `io_disarm_next`, `io_fail_links`.
 
-use crate::abi::IORING_OP_LINK_TIMEOUT;
 use crate::ctx::Ctx;
-use crate::errno::Errno;
 use crate::req::request::{FileRef, Req, ReqFlags, State};
 use crate::req::slab::ReqId;
+use softring_uapi::IORING_OP_LINK_TIMEOUT;
+use softring_uapi::errno::Errno;
 
 /// Was there a file to issue it with? That a number is closed shows here only when it is used.
 fn was_issued(req: &Req) -> bool {

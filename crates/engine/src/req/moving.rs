@@ -15,7 +15,6 @@ use std::sync::Arc;
 use rustix::fd::AsRawFd;
 
 use crate::ctx::{Ctx, Issuing, Ring};
-use crate::errno::Errno;
 use crate::fds::{InternalFd, dup_internal};
 use crate::opdef::{Outcome, Try};
 use crate::req::arm::events_of;
@@ -23,6 +22,7 @@ use crate::req::request::{Call, FileRef, Req, Wait};
 use crate::req::slab::ReqId;
 use crate::sys;
 use crate::transport::kind::Kind;
+use softring_uapi::errno::Errno;
 
 /// Numbers that closers have left, each with a duplicate: more than handlers come on top of each
 /// other.

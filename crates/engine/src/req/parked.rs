@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::abi::IORING_OP_WAITID;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::Outcome;
 use crate::req::request::{Keep, Req, ReqFlags, State};
 use crate::req::slab::ReqId;
 use crate::transport::sleeper::Sleeper;
+use softring_uapi::IORING_OP_WAITID;
+use softring_uapi::errno::{Errno, Result};
 
 impl Req {
     /// Does a sleeper have it?

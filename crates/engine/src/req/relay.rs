@@ -12,14 +12,14 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
-use crate::errno::Errno;
 use crate::opdef::Outcome;
 use crate::req::cancel::{Wanted, sleep};
 use crate::req::request::Call;
 use crate::time::Clock;
 use crate::wait::reactor;
+use softring_uapi::errno::Errno;
+use softring_uapi::*;
 
 /// How long the parent may take.
 const PATIENCE: Duration = Duration::from_secs(1);

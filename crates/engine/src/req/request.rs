@@ -11,11 +11,7 @@ use std::sync::Arc;
 use bitflags::bitflags;
 use rustix::fd::AsRawFd;
 
-use crate::abi::{IORING_OP_URING_CMD, IORING_OP_URING_CMD128, IOSQE_ASYNC};
-use crate::abi::{IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
-use crate::abi::{io_uring_sqe, nvme_passthru_cmd64};
 use crate::creds::Creds;
-use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::fds::kept::{self, KeptFd};
 use crate::opdef::OPS;
@@ -26,7 +22,11 @@ use crate::rsrc::kbuf::Pick;
 use crate::rsrc::plain::Plain;
 use crate::transport::kind::Kind;
 use crate::transport::sleeper::{Job, Sleeper};
-use crate::user::iovec;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::iovec;
+use softring_uapi::{IORING_OP_URING_CMD, IORING_OP_URING_CMD128, IOSQE_ASYNC};
+use softring_uapi::{IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
+use softring_uapi::{io_uring_sqe, nvme_passthru_cmd64};
 
 bitflags! {
     /// What the ring knows about a request. The low seven bits are the SQE's own flags.

@@ -5,10 +5,7 @@
 //! a pollable file never reaches a worker below the cap. Kernel counterpart: `io_queue_async`,
 //! `io_arm_poll_handler`, `io_queue_iowq`.
 
-use crate::abi::version::{Change, has};
-use crate::abi::{IORING_OP_ACCEPT, IORING_OP_RECV, IORING_OP_WAITID};
 use crate::ctx::Ctx;
-use crate::errno::Errno;
 use crate::opdef::{self, Issue, OPS, Outcome};
 use crate::ops;
 use crate::ops::net_zc::check_socket;
@@ -16,6 +13,9 @@ use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::stats::trace::Step;
 use crate::transport::kind::Kind;
 use crate::transport::socket::is_socket;
+use softring_uapi::errno::Errno;
+use softring_uapi::version::{Change, has};
+use softring_uapi::{IORING_OP_ACCEPT, IORING_OP_RECV, IORING_OP_WAITID};
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,7 @@
 //! wait for readiness, and names it in its CQE. Kernel counterpart: `io_buffer_select`,
 //! `io_put_kbuf`, `io_kbuf_recycle`.
 
-use crate::abi::version::{Change, has};
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::OPS;
 use crate::ops::iov::in_user;
 use crate::ops::{self, net_bundle, net_zc, rw_nowait};
@@ -15,6 +12,9 @@ use crate::rsrc::kbuf::Pick;
 use crate::sys;
 use crate::transport::kind::Kind;
 use crate::transport::socket::is_socket;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::{Change, has};
+use softring_uapi::*;
 
 impl Ctx {
     /// Before an attempt: picks a buffer, unless the request has one.

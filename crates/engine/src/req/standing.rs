@@ -1,9 +1,7 @@
 //! Requests that wait under a number that stays in the poll set (`transport::standing`), and what
 //! is known there without asking.
 
-use crate::abi::{IORING_OP_POLL_ADD, IORING_OP_READ_MULTISHOT, IORING_OP_RECV, IORING_OP_RECVMSG};
 use crate::ctx::Ctx;
-use crate::errno::Errno;
 use crate::ops::net::{MSG_DONTWAIT, MSG_NOSIGNAL};
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::req::slab::ReqId;
@@ -12,6 +10,10 @@ use crate::transport::clock::CLOCK_DATA;
 use crate::transport::poll::{self, AIO_DATA, BATCH, Event, PollSet};
 use crate::transport::socket::{self, Socket};
 use crate::transport::standing::{self, IN, OUT, STICKY, Standing, Trust};
+use softring_uapi::errno::Errno;
+use softring_uapi::{
+    IORING_OP_POLL_ADD, IORING_OP_READ_MULTISHOT, IORING_OP_RECV, IORING_OP_RECVMSG,
+};
 
 /// Whatever was asked for.
 const ALWAYS: u32 = EPOLLERR | EPOLLHUP;

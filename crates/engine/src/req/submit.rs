@@ -4,16 +4,16 @@
 use core::cell::Cell;
 use std::sync::Arc;
 
-use crate::abi::version::played;
-use crate::abi::*;
 use crate::creds::Creds;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::{self, OPS};
 use crate::req::clat::{Sampling, Timed};
 use crate::req::request::{Req, ReqFlags};
 use crate::req::slab::ReqId;
 use crate::transport::model::Found;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::played;
+use softring_uapi::*;
 
 /// The chain under construction.
 #[derive(Debug, Default)]

@@ -4,16 +4,16 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::BTreeMap;
 
-use crate::abi::{
-    IORING_OP_FUTEX_WAITV, IORING_OP_LINK_TIMEOUT, IORING_OP_TIMEOUT, IORING_OP_WAITID,
-    kernel_timespec,
-};
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::mem::scratch::{BATCH, Timespecs};
 use crate::req::request::{ReqFlags, State, Timer, Wait};
 use crate::req::slab::ReqId;
 use crate::time::Clock;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::{
+    IORING_OP_FUTEX_WAITV, IORING_OP_LINK_TIMEOUT, IORING_OP_TIMEOUT, IORING_OP_WAITID,
+    kernel_timespec,
+};
 
 /// Armed timeouts.
 #[derive(Debug, Default)]

@@ -1,11 +1,11 @@
 //! The steps of a request's life, as `softring trace` shows them (`stats::trace`). Off, each of
 //! these is a look at a byte.
 
-use crate::abi::io_uring_sqe;
 use crate::ctx::Ctx;
 use crate::req::request::Req;
 use crate::req::slab::ReqId;
 use crate::stats::trace::{Event, Span, Step};
+use softring_uapi::io_uring_sqe;
 
 impl Ctx {
     /// An SQE was taken; answers the request's number in the trace.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use super::files::TagSink;
 use super::memlock::Locked;
-use crate::abi::io_uring_rsrc_update2;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
-use crate::limits::{REG_BUFFER_LEN_MAX, REG_BUFFERS_MAX};
-use crate::user::{self, iovec};
+use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::io_uring_rsrc_update2;
+use softring_uapi::iovec;
+use softring_uapi::limits::{REG_BUFFER_LEN_MAX, REG_BUFFERS_MAX};
 
 /// A registered buffer.
 #[derive(Debug)]

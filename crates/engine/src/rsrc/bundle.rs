@@ -3,9 +3,9 @@
 
 use super::kbuf::{Buf, Group, Pick};
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::ops::iov::in_user;
-use crate::user::iovec;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::iovec;
 
 /// Buffers that one step of a transfer takes at most (`PEEK_MAX_IMPORT`).
 const STEP_MAX: usize = 256;

@@ -1,9 +1,9 @@
 //! The clock that waits with a timeout go by. Kernel counterpart: `io_register_clock`.
 
-use crate::abi::io_uring_clock_register;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::time::Clock;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::io_uring_clock_register;
 
 const CLOCK_MONOTONIC: u32 = 1;
 const CLOCK_BOOTTIME: u32 = 7;

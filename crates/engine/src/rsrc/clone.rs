@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use super::buffers::BufNode;
 use super::ring_fds;
-use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
-use crate::errno::{Errno, Result};
-use crate::limits::REG_BUFFERS_MAX;
 use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::limits::REG_BUFFERS_MAX;
+use softring_uapi::*;
 
 type Slot = Option<Arc<BufNode>>;
 

@@ -24,9 +24,9 @@ use rustix::net::{
 
 use super::files::{FileNode, FileTable};
 use super::plain::Plain;
-use crate::errno::{Errno, Result};
 use crate::fds::{InternalFd, adopt_opened};
 use crate::sys::sys;
+use softring_uapi::errno::{Errno, Result};
 
 /// `SCM_MAX_FD`.
 const MOST: usize = 253;

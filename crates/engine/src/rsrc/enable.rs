@@ -1,8 +1,8 @@
 //! Enabling a ring that was made disabled. Kernel counterpart: `io_register_enable_rings`.
 
-use crate::abi::{IORING_SETUP_R_DISABLED, IORING_SETUP_SINGLE_ISSUER};
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::{IORING_SETUP_R_DISABLED, IORING_SETUP_SINGLE_ISSUER};
 
 /// `IORING_REGISTER_ENABLE_RINGS`: from now on the ring may be entered, and its restrictions are in
 /// force.

@@ -5,10 +5,10 @@ use core::sync::atomic::Ordering::Relaxed;
 use rustix::fd::AsRawFd;
 
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::fds::{InternalFd, adopt_internal, dup_visible};
 use crate::sys::borrow;
 use crate::user;
+use softring_uapi::errno::{Errno, Result};
 
 /// An eventfd that is signalled when CQEs are posted.
 #[derive(Debug)]

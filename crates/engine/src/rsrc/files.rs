@@ -11,15 +11,15 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use super::deposit::Deposit;
 use super::filetable::{Update, dup_for_table};
 use super::plain::Plain;
-use crate::abi::{io_uring_file_index_range, io_uring_rsrc_update, io_uring_rsrc_update2};
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
-use crate::limits::FIXED_FILES_MAX;
 use crate::ops::rw_hot::Streak;
 use crate::transport::kind::Kind;
 use crate::transport::model;
 use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::limits::FIXED_FILES_MAX;
+use softring_uapi::{io_uring_file_index_range, io_uring_rsrc_update, io_uring_rsrc_update2};
 
 /// A registered file: our own duplicate of the program's descriptor, with what routing must know of
 /// it.

@@ -4,11 +4,11 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-use crate::abi::IORING_FILE_INDEX_ALLOC;
-use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::rsrc::files::{FileNode, FileTable, TagSink};
 use crate::rsrc::plain::Plain;
+use softring_uapi::IORING_FILE_INDEX_ALLOC;
+use softring_uapi::errno::{Errno, Result};
 
 /// In the array of an update: leave this slot as it is (`IORING_REGISTER_FILES_SKIP`).
 pub const FILES_SKIP: i32 = -2;

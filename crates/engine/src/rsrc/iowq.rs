@@ -1,13 +1,13 @@
 //! Where workers may run, and how many. Kernel counterpart: `io_register_iowq_aff`,
 //! `io_register_iowq_max_workers`.
 
-use crate::abi::IORING_SETUP_SQPOLL;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::limits::CPU_MASK_BYTES;
 use crate::sys::sys;
 use crate::transport::glue::task_sets_max;
 use crate::user;
+use softring_uapi::IORING_SETUP_SQPOLL;
+use softring_uapi::errno::{Errno, Result};
 
 /// `IORING_REGISTER_IOWQ_AFF`: confines the workers to a CPU mask of `len` bytes.
 ///

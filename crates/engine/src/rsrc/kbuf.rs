@@ -10,14 +10,14 @@ use core::sync::atomic::Ordering::Acquire;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::abi::version::{Change, has};
-use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
-use crate::errno::{Errno, Result};
 use crate::mem::mappings;
 use crate::mem::region::Region;
 use crate::ops::iov::in_user;
 use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::{Change, has};
+use softring_uapi::*;
 
 /// Buffer ids are 16 bits wide.
 pub const MAX_BIDS: u32 = 1 << 16;

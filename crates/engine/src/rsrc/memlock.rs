@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rustix::process::Resource;
 
-use crate::errno::{Errno, Result};
+use softring_uapi::errno::{Errno, Result};
 
 const CAP_IPC_LOCK: u64 = 1 << 14;
 static PAGES: AtomicU64 = AtomicU64::new(0);

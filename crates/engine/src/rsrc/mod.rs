@@ -1,8 +1,8 @@
 //! Registered resources.
 
-use crate::abi::{IORING_RSRC_REGISTER_SPARSE, io_uring_rsrc_register, io_uring_rsrc_update2};
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::{IORING_RSRC_REGISTER_SPARSE, io_uring_rsrc_register, io_uring_rsrc_update2};
 
 pub mod buffers;
 pub mod bundle;

@@ -2,10 +2,10 @@
 //! that is all, for only the kernel has network queues to poll. Kernel counterpart:
 //! `io_uring/napi.c`.
 
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 /// Longest time to poll, in µs (kernel: "cap NAPI at 10 msec of spin time").
 const MAX_POLL_US: u32 = 10_000;

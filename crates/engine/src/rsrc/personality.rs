@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::creds::Creds;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
+use softring_uapi::errno::{Errno, Result};
 
 /// Ids are handed out in a circle, from 1.
 #[derive(Debug, Default)]

@@ -1,11 +1,11 @@
 //! What the ring can do, opcode by opcode. Kernel counterpart: `io_probe`.
 
-use crate::abi::version::played;
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::opdef::OPS;
 use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::played;
+use softring_uapi::*;
 
 const HEAD: u64 = size_of::<io_uring_probe>() as u64;
 

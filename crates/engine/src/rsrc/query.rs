@@ -1,11 +1,11 @@
 //! What this io_uring knows, without a ring. Kernel counterpart: `io_uring/query.c`.
 
-use crate::abi::version::{Change, has, played};
-use crate::abi::*;
-use crate::errno::{Errno, Result};
-use crate::limits::QUERIES_MAX;
 use crate::syscall::setup;
 use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::limits::QUERIES_MAX;
+use softring_uapi::version::{Change, has, played};
+use softring_uapi::*;
 
 /// The longest answer.
 const LONGEST: usize = size_of::<io_uring_query_opcode>();

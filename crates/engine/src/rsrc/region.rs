@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use super::memlock::Locked;
-use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
-use crate::errno::{Errno, Result};
 use crate::mem::region::Region;
 use crate::sys;
 use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 const PAGE: u64 = 4096;
 

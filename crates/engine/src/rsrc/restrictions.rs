@@ -4,11 +4,11 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::abi::version::{Change, has, played};
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::{Change, has, played};
+use softring_uapi::*;
 
 /// Restrictions of a ring, in force once it is enabled, or of a task, for the rings that it makes.
 #[derive(Clone, Debug, Default)]

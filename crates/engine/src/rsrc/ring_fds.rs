@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
 
-use crate::abi::io_uring_rsrc_update;
 use crate::ctx::Ring;
-use crate::errno::{Errno, Result};
 use crate::fds::{self, RingFd};
-use crate::limits::RING_FDS_MAX;
 use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::io_uring_rsrc_update;
+use softring_uapi::limits::RING_FDS_MAX;
 
 const SLOTS_LEN: usize = RING_FDS_MAX as usize;
 

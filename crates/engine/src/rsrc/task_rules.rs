@@ -18,9 +18,9 @@ use std::sync::Mutex;
 
 use super::filters::Filters;
 use super::restrictions::Restrictions;
-use crate::abi::*;
-use crate::errno::{Errno, Result};
 use crate::{creds, sys, user};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 /// What a task has laid down. It is never taken back.
 #[derive(Clone, Debug, Default)]

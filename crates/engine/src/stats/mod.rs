@@ -25,7 +25,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::abi::IORING_OP_LAST;
+use softring_uapi::IORING_OP_LAST;
 
 pub mod clean;
 mod hist;

@@ -12,10 +12,10 @@ use rustix::fs::{SealFlags, fcntl_add_seals};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::{Header, Hist, MAGIC, MeterStats, NAME, OPS, PoolStats, RingStats, Section, VERSION};
-use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
 use crate::sys::sys;
+use softring_uapi::errno::{Errno, Result};
 
 static ENABLED: AtomicBool = AtomicBool::new(true);
 static PAGE: Mutex<Option<Page>> = Mutex::new(None);

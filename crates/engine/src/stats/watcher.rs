@@ -28,8 +28,8 @@ use rustix::net::{
 };
 use rustix::process::{geteuid, getuid};
 
-use crate::errno::{Errno, Result};
 use crate::sys::{self, EngineFd};
+use softring_uapi::errno::{Errno, Result};
 
 /// Bytes of a key: the first half names the socket, all of it proves that one was asked to send.
 pub const KEY: usize = 32;

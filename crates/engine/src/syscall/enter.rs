@@ -3,9 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-use crate::abi::*;
 use crate::ctx::{Ctx, Guard, Issuing, Ring};
-use crate::errno::{Errno, Result};
 use crate::handlers::Call;
 use crate::stats::trace::Step;
 use crate::wait::cqwait::{WaitArgs, cqring_wait};
@@ -14,6 +12,8 @@ use crate::wait::sqpoll::{self, SqPoll};
 use crate::wait::task_work;
 use crate::wait::vigil::Vigil;
 use crate::{sys, time, user};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 /// Of this many calls one looks whether the descriptor was closed behind our back.
 const CHECK_EVERY: u32 = 64;

@@ -6,9 +6,9 @@ pub mod register;
 pub mod resize;
 pub mod setup;
 
-use crate::errno::answer;
 use crate::handlers::Call;
 pub use enter::Args;
+use softring_uapi::errno::answer;
 
 /// `io_uring_setup(2)`: set up a context for performing asynchronous I/O.
 ///

@@ -4,15 +4,15 @@
 
 use std::sync::Arc;
 
-use crate::abi::version::{Change, has, played};
-use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
-use crate::errno::{Errno, Result};
 use crate::opdef::Support;
 use crate::rsrc::{
     buffers, clock, clone, enable, eventfd, files, filters, iowq, kbuf, napi, personality, probe,
     query, region, restrictions, ring_fds, task_rules,
 };
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::{Change, has, played};
+use softring_uapi::*;
 
 /// What the argument words must look like before anything else is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

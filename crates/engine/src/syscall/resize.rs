@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use super::setup::geometry;
-use crate::abi::*;
 use crate::ctx::Ring;
-use crate::errno::{Errno, Result};
 use crate::mem::rings::Rings;
 use crate::{sys, user};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 /// What the caller may ask for.
 const RESIZE_FLAGS: u32 = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use rustix::fd::IntoRawFd;
 
-use crate::abi::version::played;
-use crate::abi::*;
 use crate::ctx::{Ctx, Ring};
-use crate::errno::{Errno, Result};
 use crate::mem::rings::{Geometry, Rings};
 use crate::rsrc::task_rules;
-use crate::{limits, user};
+use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::limits;
+use softring_uapi::version::played;
+use softring_uapi::*;
 
 /// Features of kernels 6.18 to 7.2 that are true of us.
 pub const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP

@@ -2,7 +2,6 @@
 //! reaped from user memory by whoever drives the ring.
 
 use crate::ctx::Ctx;
-use crate::errno::Errno;
 use crate::ops::rw;
 use crate::ops::rw_hot::{self, Streak};
 use crate::req::request::{Req, State, Wait};
@@ -11,6 +10,7 @@ use crate::stats::trace::Step;
 use crate::time::Clock;
 use crate::transport::aio::AioCtx;
 use crate::transport::aio::nowait::is_for_worker;
+use softring_uapi::errno::Errno;
 
 /// Fewest and most requests of one ring with the kernel's aio: the first so that small rings batch
 /// too, the second because `fs.aio-max-nr` is shared by the whole system.

@@ -11,7 +11,7 @@ use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
 use super::Transports;
 use super::poll::PollSet;
-use crate::errno::Result;
+use softring_uapi::errno::Result;
 
 /// Event data of that timer; no request is named so.
 pub const CLOCK_DATA: u64 = u64::MAX - 1;

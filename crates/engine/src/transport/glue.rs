@@ -5,9 +5,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::worker::{Pool, Work, default_limits};
 use super::workers::Workers;
-use crate::abi::{
-    IORING_OP_ASYNC_CANCEL, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN, IOSQE_FIXED_FILE,
-};
 use crate::creds::Creds;
 use crate::ctx::{Ctx, Ring};
 use crate::opdef::{self, OPS};
@@ -17,6 +14,9 @@ use crate::req::request::{Call, FileRef};
 use crate::req::slab::ReqId;
 use crate::stats::PoolPlace;
 use crate::transport::kind::Kind;
+use softring_uapi::{
+    IORING_OP_ASYNC_CANCEL, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN, IOSQE_FIXED_FILE,
+};
 
 /// A call on its way through a worker.
 #[derive(Debug)]

@@ -3,9 +3,7 @@
 //! no link, no drain, no buffer of the ring's, and the kernel, too, finds nothing to cancel there.
 //! A registered file stays open by the reference that is kept with the SQE.
 
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::Errno;
 use crate::fds;
 use crate::mem::cq::Cqe;
 use crate::ops::iov::in_user;
@@ -16,6 +14,8 @@ use crate::rsrc::plain::Plain;
 use crate::stats::trace::Step;
 use crate::transport::aio;
 use crate::transport::kind::Kind;
+use softring_uapi::errno::Errno;
+use softring_uapi::*;
 
 /// The lower half of event data that names a lane's SQE: no request's slot is so high.
 const TAG: u64 = 0xffff_fffe;

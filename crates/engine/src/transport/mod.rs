@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 
-use crate::errno::Result;
 use crate::req::request::Poll;
 use crate::wait::polling::Polling;
+use softring_uapi::errno::Result;
 
 pub mod aio;
 pub mod batch;

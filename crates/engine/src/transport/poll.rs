@@ -19,13 +19,13 @@ use std::sync::Arc;
 use rustix::event::epoll;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::limits::SEATS_MAX;
 use crate::req::slab::ReqId;
 use crate::substitute;
 use crate::sys;
 use crate::transport::standing::Standing;
+use softring_uapi::errno::{Errno, Result};
 
 /// Events taken from the set at once.
 pub const BATCH: usize = 64;

@@ -4,7 +4,7 @@
 //! when the ring is in use, and no setup refuses it. A disk gets its queues when its driver is
 //! loaded (`nvme.poll_queues=N`), so most have none.
 
-use crate::abi::version::Release;
+use softring_uapi::version::Release;
 use std::fs;
 use std::path::Path;
 

@@ -43,10 +43,10 @@ use super::requeue;
 use super::sleeper_each::Each;
 use super::worker::signal;
 use crate::ctx::Ring;
-use crate::errno::{Errno, Result, check};
 use crate::limits::{IDLE_SLEEPERS, WORKER_KICK, WORKER_STACK};
 use crate::req::slab::ReqId;
 use crate::sys::{self, sys};
+use softring_uapi::errno::{Errno, Result, check};
 
 const WAIT_BITSET: u32 = 9;
 const CMP_REQUEUE: u32 = 4;

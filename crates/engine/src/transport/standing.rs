@@ -55,11 +55,11 @@ use std::sync::Arc;
 use rustix::fd::AsRawFd;
 
 use super::poll::PollSet;
-use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::req::slab::ReqId;
 use crate::sys::nr::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
 use crate::sys::{self, nr};
+use softring_uapi::errno::{Errno, Result};
 
 /// Numbers that may stand.
 pub const NUMBERS: usize = 1 << 16;

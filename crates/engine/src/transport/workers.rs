@@ -14,8 +14,8 @@ use std::sync::Arc;
 use super::glue::Job;
 use super::worker::Pool;
 use crate::creds::{self, Creds};
-use crate::errno::Result;
 use crate::sync::Mutex;
+use softring_uapi::errno::Result;
 
 /// Pools beside the first, at most; what finds none has its submitter run it.
 const MOST: usize = 64;

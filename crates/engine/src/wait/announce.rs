@@ -6,10 +6,10 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rustix::fd::AsRawFd;
 
-use crate::abi::{IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 use crate::ctx::{Ctx, Guard, Ring};
 use crate::rsrc::eventfd::EventFd;
 use crate::sys;
+use softring_uapi::{IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
 /// There has been a ring that tells by its flags word. Only ever turns on.
 static FLAGGING: AtomicBool = AtomicBool::new(false);

@@ -4,9 +4,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::time::Duration;
 
-use crate::abi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 use crate::ctx::{Ctx, Guard, Issuing, Ring};
-use crate::errno::{Errno, Result};
 use crate::handlers::{asleep, waits_under};
 use crate::mem::lock::SPINNER;
 use crate::stats::trace::Step;
@@ -17,6 +15,8 @@ use crate::transport::poll::{self, AIO_DATA, BATCH, Event};
 use crate::wait::hybrid::Nap;
 use crate::wait::task_work;
 use crate::wait::vigil::Vigil;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
 /// What the caller waits for.
 #[derive(Clone, Copy, Debug, Default)]

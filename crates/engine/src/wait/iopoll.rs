@@ -9,9 +9,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
-use crate::abi::*;
 use crate::ctx::{Ctx, Guard, Ring};
-use crate::errno::{Errno, Result};
 use crate::fds::is_direct;
 use crate::handlers::asleep;
 use crate::opdef::{self, OPS};
@@ -28,6 +26,8 @@ use crate::wait::cqwait::{end_by_signals, sleep_passively};
 use crate::wait::hybrid::Nap;
 use crate::wait::polling::{self, LOOKS};
 use crate::wait::vigil::Vigil;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 /// After so long without a completion, in ns, the thread sleeps for it: no device that is worth
 /// polling takes longer, and a signal must get through.

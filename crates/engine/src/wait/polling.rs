@@ -10,14 +10,14 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use super::hybrid::{Hybrid, Key, Load, Nap, Policy, Step, Tally, Ticket, Timer};
 use super::vigil::Vigil;
-use crate::abi::aio::{IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, iocb};
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::limits::AIO_WAIT_BATCH;
 use crate::sys;
 use crate::time::{Clock, cpu_time};
 use crate::transport::aio::Lent;
+use softring_uapi::aio::{IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, iocb};
+use softring_uapi::errno::{Errno, Result};
 
 /// The policy for every ring, whatever it was made with; 0: none, else [`Policy`] + 1.
 static FORCED: AtomicU8 = AtomicU8::new(0);
@@ -263,7 +263,7 @@ impl Ctx {
     /// any other blocks.
     pub fn policy(&self) -> Option<Policy> {
         let own = match self.polls() {
-            true if self.flags & crate::abi::IORING_SETUP_HYBRID_IOPOLL != 0 => Policy::Hybrid,
+            true if self.flags & softring_uapi::IORING_SETUP_HYBRID_IOPOLL != 0 => Policy::Hybrid,
             true => Policy::Spin,
             false => Policy::Block,
         };

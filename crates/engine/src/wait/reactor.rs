@@ -19,9 +19,7 @@ use std::sync::{Arc, Mutex, Weak};
 use rustix::event::epoll;
 use rustix::fd::AsRawFd;
 
-use crate::abi::IORING_SETUP_TASKRUN_FLAG;
 use crate::ctx::{Ctx, Guard, Issuing, Ring};
-use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::handlers;
 use crate::req::estate::{self, Children, End};
@@ -30,6 +28,8 @@ use crate::stats::trace::Step;
 use crate::sys;
 use crate::time::Clock;
 use crate::transport::poll::{self, BATCH, Event};
+use softring_uapi::IORING_SETUP_TASKRUN_FLAG;
+use softring_uapi::errno::{Errno, Result};
 
 /// How often the reactor looks at rings that waiters drive.
 pub const TICK: Duration = Duration::from_millis(2);

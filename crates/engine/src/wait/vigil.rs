@@ -16,10 +16,10 @@
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::errno::{Errno, Result};
 use crate::handlers::{self, Call};
 use crate::sys;
 use crate::transport::worker::signal::BlockAll;
+use softring_uapi::errno::{Errno, Result};
 
 /// A signal handler has entered a ring on top of its own thread's call.
 static HANDLERS_ENTER: AtomicBool = AtomicBool::new(false);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap};
-use softring_engine::abi::*;
 use softring_engine::{fds, syscall};
+use softring_uapi::*;
 
 /// A ring of the engine's, seen as a program sees it.
 pub struct Client {

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::client::{Client, sqe};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 pub const BATCH: u32 = 32;
 const BLOCK: usize = 4096;

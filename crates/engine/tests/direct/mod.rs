@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::client::sqe;
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 pub const BLOCK: usize = 4096;
 const O_DIRECT: i32 = 0o40000;

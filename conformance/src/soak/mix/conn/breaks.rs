@@ -6,7 +6,7 @@ use super::super::super::{Check, ensure, sys};
 use super::super::stage::{Stage, Step};
 use super::{Conn, HELD, Kind, Plan, STILL, UNHEARD};
 use crate::sqe;
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 impl Conn {
     /// The reader stops, and goes on when the sender could send no more for a while.

@@ -4,7 +4,7 @@ use super::super::super::ledger::End;
 use super::super::super::{Check, ensure, sys};
 use super::super::stage::{BIT_BY_BIT, Stage, Token, WHOLE};
 use super::{Conn, Plan};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 impl Conn {
     /// Of what was sent, all came, or, where an end was reset, no more than that.

@@ -16,7 +16,7 @@ use super::transfer::{self, Name, RECEIVES};
 use crate::os;
 use crate::ring::Map;
 use crate::sqe::{self, SqeExt};
-use softring_engine::abi::*;
+use softring_uapi::*;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {

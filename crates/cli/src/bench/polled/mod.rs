@@ -23,7 +23,7 @@ use floor::Floor;
 use naps::Naps;
 use row::Row;
 use serde::{Deserialize, Serialize};
-use softring_engine::abi::{IORING_SETUP_HYBRID_IOPOLL, IORING_SETUP_IOPOLL};
+use softring_uapi::{IORING_SETUP_HYBRID_IOPOLL, IORING_SETUP_IOPOLL};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;

@@ -13,7 +13,7 @@ use comfy_table::{Cell, CellAlignment, Table};
 use hdrhistogram::Histogram;
 use rustix::pipe::pipe;
 use serde::Serialize;
-use softring_engine::abi::{IORING_OP_READ, IORING_OP_RECV, io_uring_sqe};
+use softring_uapi::{IORING_OP_READ, IORING_OP_RECV, io_uring_sqe};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 

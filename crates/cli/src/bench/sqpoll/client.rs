@@ -8,7 +8,7 @@ use crate::bench::phase::{Counts, Phase, Stage};
 use crate::bench::uring::Ring;
 use anyhow::{Context, bail};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use softring_engine::abi::{IORING_OP_READ, io_uring_sqe};
+use softring_uapi::{IORING_OP_READ, io_uring_sqe};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

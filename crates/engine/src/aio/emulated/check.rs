@@ -1,8 +1,6 @@
 //! What io_submit(2) itself refuses, so that there is no event: io_submit_one, aio_prep_rw,
 //! aio_setup_rw, aio_fsync and aio_poll in `fs/aio.c`.
 
-use crate::abi::aio::*;
-use crate::errno::{Errno, Result, check};
 use crate::fds::adopt_internal;
 use crate::ops::iov::{import_iov, in_user};
 use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE, RWF_NOWAIT};
@@ -12,6 +10,8 @@ use crate::sys::{file_type, sys};
 use crate::transport::kind::{Kind, is_socket};
 use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, OFlags};
+use softring_uapi::aio::*;
+use softring_uapi::errno::{Errno, Result, check};
 use std::sync::OnceLock;
 
 /// Flags that every kernel knows, and any file with `read_iter` or `write_iter` takes, but for

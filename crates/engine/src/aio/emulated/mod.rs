@@ -19,8 +19,6 @@ mod wait;
 use super::context::polled_rules;
 use super::mapped::Mapped;
 use super::table::{self, Entry};
-use crate::abi::aio::*;
-use crate::errno::{Errno, Result, answer};
 use crate::fds::{self, InternalFd, dup_internal, dup_visible};
 use crate::rsrc::eventfd::is_eventfd;
 use crate::sync::Mutex;
@@ -34,6 +32,8 @@ use poll::Poll;
 use room::{processors, room};
 use rustix::fd::AsRawFd;
 use rustix::fs::OFlags;
+use softring_uapi::aio::*;
+use softring_uapi::errno::{Errno, Result, answer};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 

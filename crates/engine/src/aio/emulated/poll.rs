@@ -3,7 +3,6 @@
 //! pipes and sockets tell their waiters when data or room come, asked for or not.
 
 use super::check::has_storage;
-use crate::errno::{Errno, Result};
 use crate::sys::nr::{
     EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDBAND, EPOLLRDHUP, EPOLLRDNORM,
     EPOLLWRBAND, EPOLLWRNORM,
@@ -11,6 +10,7 @@ use crate::sys::nr::{
 use crate::sys::{self, EngineFd, borrow, sys};
 use rustix::event::epoll;
 use rustix::fs::{FileType, OFlags};
+use softring_uapi::errno::{Errno, Result};
 
 /// These come with a wake-up that says nothing: the kernel asks the file then.
 const ENDED: u16 = (EPOLLERR | EPOLLHUP | EPOLLRDHUP) as u16;

@@ -1,15 +1,15 @@
 //! Reads and writes, as an iocb asks for them.
 
-use crate::abi::aio::*;
-use crate::errno::{Errno, Result, answer, check};
 use crate::ops::iov::import_iov;
 use crate::ops::rw::RWF_NOWAIT;
 use crate::ops::rw_nowait::writes_unbuffered;
 use crate::substitute::transfer;
 use crate::sys::{file_type, sys};
 use crate::transport::kind::{Kind, is_socket};
-use crate::user::iovec;
 use rustix::fs::FileType;
+use softring_uapi::aio::*;
+use softring_uapi::errno::{Errno, Result, answer, check};
+use softring_uapi::iovec;
 
 /// Reads or writes.
 ///

@@ -5,9 +5,7 @@
 //! leaves events behind signals it again.
 
 use super::{Context, signal};
-use crate::abi::aio::io_event;
 use crate::aio::look::{Wait, end_under};
-use crate::errno::{Errno, Result};
 use crate::fds::{InternalFd, adopt_internal};
 use crate::limits::AIO_WAIT_BATCH;
 use crate::sys;
@@ -17,6 +15,8 @@ use crate::user;
 use core::sync::atomic::Ordering::{Acquire, SeqCst};
 use core::time::Duration;
 use rustix::fd::AsRawFd;
+use softring_uapi::aio::io_event;
+use softring_uapi::errno::{Errno, Result};
 
 /// Without an eventfd a sleep under a mask lasts so long at most.
 const SLICE: Duration = Duration::from_millis(1);

@@ -6,14 +6,14 @@ mod text;
 
 use std::sync::Arc;
 
-use crate::abi::version::played;
-use crate::abi::*;
 use crate::ctx::Ctx;
-use crate::errno::{Errno, Result};
 use crate::ops::open_how::{How, O_PATH};
 use crate::req::request::{Keep, Req, ReqFlags};
 use crate::user;
 use program::{DATA, Program};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::played;
+use softring_uapi::*;
 
 /// What is asked about an opcode.
 #[derive(Clone, Debug, Default)]

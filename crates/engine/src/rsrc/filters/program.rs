@@ -1,8 +1,8 @@
 //! Classic BPF, as far as a filter of requests may use it. Kernel counterpart:
 //! `bpf_check_classic`, `io_uring_check_cbpf_filter`, and what runs the program.
 
-use crate::abi::sock_filter;
-use crate::errno::{Errno, Result};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::sock_filter;
 
 /// What a filter loads from: ten words.
 pub const DATA: usize = 40;

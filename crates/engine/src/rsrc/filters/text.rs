@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::program::Program;
 use super::{Filters, Verdict};
-use crate::abi::{IORING_OP_LAST, sock_filter};
-use crate::errno::{Errno, Result};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::{IORING_OP_LAST, sock_filter};
 
 impl fmt::Display for Filters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

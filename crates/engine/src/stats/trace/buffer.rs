@@ -12,9 +12,9 @@ use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{CLOSED, DATA, Event, HEADS, Head, Header, MAGIC, NAME, SIZE, VERSION};
-use crate::errno::{Errno, Result};
 use crate::fds::InternalFd;
 use crate::limits::{TRACE_CHUNKS, TRACE_EVENTS};
+use softring_uapi::errno::{Errno, Result};
 
 /// Mapped memory of a trace. A program's own is never unmapped, a reader's is when it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

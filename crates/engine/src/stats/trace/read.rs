@@ -8,9 +8,9 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use super::buffer::Buffer;
 use super::clock::Clock;
 use super::{CLOSED, Event};
-use crate::errno::{Errno, Result};
 use crate::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use crate::stats::clean::printable;
+use softring_uapi::errno::{Errno, Result};
 
 /// Whose events they are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -2,9 +2,9 @@
 //! Who posts something that the sleeper waits for, and no completion of aio is, signals it.
 
 use super::{AioCtx, poll};
-use crate::abi::aio::iocb;
-use crate::errno::check;
 use crate::sys::{POLLIN, sys};
+use softring_uapi::aio::iocb;
+use softring_uapi::errno::check;
 
 /// The poll, at a fixed address: the kernel names it by that.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl AioCtx {
     /// The context ends, and its alarm with it; answers how many events that will make.
     pub(super) fn cancel_alarm(&mut self) -> u32 {
         if self.alarm.armed {
-            let mut event = crate::abi::aio::io_event::default();
+            let mut event = softring_uapi::aio::io_event::default();
             let event = (&raw mut event).expose_provenance();
             sys!(__NR_io_cancel, self.id, self.alarm.address(), event);
         }

@@ -1,7 +1,7 @@
 //! iocbs, one function per form; `data` comes back with the event.
 
-use crate::abi::aio::*;
-pub use crate::abi::aio::{IOCB_CMD_PREAD as READ, IOCB_CMD_PWRITE as WRITE};
+use softring_uapi::aio::*;
+pub use softring_uapi::aio::{IOCB_CMD_PREAD as READ, IOCB_CMD_PWRITE as WRITE};
 
 /// `RWF_NOWAIT`: answer EAGAIN rather than wait.
 pub const RWF_NOWAIT: i32 = 8;
@@ -31,22 +31,4 @@ pub fn fsync(fd: i32, datasync: bool, data: u64) -> iocb {
 /// One-shot poll: completes with the events (`POLLIN` …) as its result.
 pub fn poll(fd: i32, events: u16, data: u64) -> iocb {
     iocb { aio_buf: u64::from(events), ..base(IOCB_CMD_POLL, fd, data) }
-}
-
-impl iocb {
-    /// Signals an eventfd when done.
-    #[must_use]
-    pub fn with_resfd(mut self, eventfd: i32) -> iocb {
-        self.aio_flags |= IOCB_FLAG_RESFD;
-        self.aio_resfd = eventfd.cast_unsigned();
-        self
-    }
-
-    /// With an I/O priority, as ioprio_set(2) has it.
-    #[must_use]
-    pub fn with_ioprio(mut self, ioprio: i16) -> iocb {
-        self.aio_flags |= IOCB_FLAG_IOPRIO;
-        self.aio_reqprio = ioprio;
-        self
-    }
 }

@@ -18,13 +18,13 @@
 //! the rest by their iocb's address, as nobody has seen the call's answer yet.
 
 use super::{AioCtx, AioSigset};
-use crate::abi::aio::io_event;
-use crate::errno::{Errno, Result, check};
 use crate::limits::AIO_WAIT_BATCH;
 use crate::sys::{self, sleeps, sys};
 use core::cell::UnsafeCell;
 use core::time::Duration;
 use rustix::thread::Timespec;
+use softring_uapi::aio::io_event;
+use softring_uapi::errno::{Errno, Result, check};
 use std::sync::Arc;
 
 /// Who has the events.

@@ -29,13 +29,13 @@ mod tests;
 pub use build::*;
 pub use lent::Lent;
 
-use crate::abi::aio::{io_event, iocb};
-use crate::errno::{Errno, Result, check};
 use crate::limits::{AIO_DEPTH_MAX, AIO_WAIT_BATCH};
 use crate::sys::sys;
 use crate::wait::hybrid::Ticket;
 use core::time::Duration;
 use ring::Ring;
+use softring_uapi::aio::{io_event, iocb};
+use softring_uapi::errno::{Errno, Result, check};
 use std::sync::Arc;
 
 /// Names one prepared or submitted iocb until it completes.

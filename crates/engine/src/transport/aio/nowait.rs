@@ -14,8 +14,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::FileType;
 
-use crate::errno::Errno;
 use crate::sys;
+use softring_uapi::errno::Errno;
 
 /// Writes refused in a row, after which the next one is expected to be refused, too.
 const STREAK: u8 = 4;

@@ -1,10 +1,10 @@
 //! The completion ring that io_setup maps: see the parent module for who writes what, and in which
 //! order.
 
-use crate::abi::aio::{AIO_RING_MAGIC, aio_ring, io_event};
 use crate::sys::sys;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
+use softring_uapi::aio::{AIO_RING_MAGIC, aio_ring, io_event};
 
 #[derive(Debug)]
 pub(crate) struct Ring {

@@ -1,7 +1,7 @@
 use super::*;
-use crate::abi::aio::*;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
+use softring_uapi::aio::*;
 use std::collections::BTreeMap;
 
 fn file(dir: &str, name: &str) -> OwnedFd {

@@ -20,13 +20,13 @@ use std::sync::Arc;
 use rustix::fd::AsRawFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 
-use crate::abi::{IORING_OP_READ, IORING_OP_READ_FIXED, io_uring_sqe};
 use crate::fds::{self, InternalFd};
 use crate::limits::MODELLED_FILES;
 use crate::sync::Mutex;
 use crate::sys::{self, sys};
 use crate::transport::aio::RWF_NOWAIT;
 use crate::transport::kind::{Kind, in_memory};
+use softring_uapi::{IORING_OP_READ, IORING_OP_READ_FIXED, io_uring_sqe};
 
 /// What a file is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +177,7 @@ impl File {
             _ => {
                 let iov = [sqe.addr as usize, sqe.len as usize];
                 let iov = iov.as_ptr().expose_provenance();
-                crate::errno::answer(crate::substitute::transfer(
+                softring_uapi::errno::answer(crate::substitute::transfer(
                     false,
                     fd,
                     iov,

@@ -6,7 +6,6 @@ use super::device::{Due, Io};
 use super::files::{self, File};
 use super::queue::{Plain, Queue, What};
 use super::{any, device};
-use crate::abi::*;
 use crate::ctx::Ctx;
 use crate::mem::cq::Cqe;
 use crate::opdef::{Outcome, Try};
@@ -17,6 +16,7 @@ use crate::stats::trace::{Step, ns_until};
 use crate::time::Clock;
 use crate::transport::kind::Kind;
 use crate::wait::hybrid::{Key, Ticket};
+use softring_uapi::*;
 
 /// Flags of preadv2(2) under which the page cache may stand in for the device.
 const PLAIN: u32 = 0x2 | 0x4;

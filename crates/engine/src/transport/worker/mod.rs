@@ -52,13 +52,13 @@ pub(crate) mod signal;
 mod tests;
 mod thread;
 
-use crate::errno::{Errno, Result};
 use crate::limits::{CPU_MASK_BYTES, WORKER_IDLE, WORKER_STACK, WORKERS_MAX, WORKERS_PER_CPU};
 use crate::stats::PoolPlace;
 use crate::sync::{Mutex, Parker};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
 use queue::{Queue, account};
+use softring_uapi::errno::{Errno, Result};
 use std::sync::Arc;
 
 /// What a worker runs.

@@ -7,11 +7,11 @@
 //! worker leaves the signal unblocked only while it has work. See sigaction(2), timer_create(2),
 //! signal(7).
 
-use crate::errno::check;
 use crate::handlers;
 use crate::limits::WORKER_KICK;
 use crate::sys::{all_signals, set_sigmask, sys};
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use softring_uapi::errno::check;
 
 /// 63 and 64 are left to valgrind and to debuggers; below 34 are the C library's own, and 34 is
 /// what programs take first.

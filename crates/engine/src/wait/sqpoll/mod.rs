@@ -35,14 +35,14 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
-use crate::abi::*;
 use crate::ctx::Ring;
-use crate::errno::{Errno, Result};
 use crate::mem::lock::Control;
 use crate::mem::region::Region;
 use crate::mem::rings::off;
 use crate::sys;
 use crate::transport::poll::Kicker;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
 
 /// `sq_thread_idle` in ms where the program gives none.
 const DEFAULT_IDLE: u32 = 1000;
@@ -328,6 +328,6 @@ fn confine(cpu: u32) -> Result<()> {
     let mut mask = [0u8; MASK];
     let byte = mask.get_mut(cpu as usize / 8).ok_or(Errno::EINVAL)?;
     *byte = 1 << (cpu % 8);
-    crate::errno::check(sys::sys!(__NR_sched_setaffinity, 0, MASK, mask.as_ptr().addr()))?;
+    softring_uapi::errno::check(sys::sys!(__NR_sched_setaffinity, 0, MASK, mask.as_ptr().addr()))?;
     Ok(())
 }

@@ -18,6 +18,24 @@ pub struct iocb {
     pub aio_resfd: u32,
 }
 
+impl iocb {
+    /// Signals an eventfd when done.
+    #[must_use]
+    pub fn with_resfd(mut self, eventfd: i32) -> iocb {
+        self.aio_flags |= IOCB_FLAG_RESFD;
+        self.aio_resfd = eventfd.cast_unsigned();
+        self
+    }
+
+    /// With an I/O priority, as ioprio_set(2) has it.
+    #[must_use]
+    pub fn with_ioprio(mut self, ioprio: i16) -> iocb {
+        self.aio_flags |= IOCB_FLAG_IOPRIO;
+        self.aio_reqprio = ioprio;
+        self
+    }
+}
+
 /// One aio completion.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,6 +1,8 @@
 //! The kernel whose ABI is played, and **the table of what later kernels changed**. Linux 6.18 is
 //! the first that can be played, so that a machine's own kernel of that version can judge.
 
+use alloc::format;
+use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};

@@ -1,18 +1,25 @@
-//! The uapi: structs and constants of `linux/io_uring.h` (kernels 6.18 to 7.2) under their kernel
-//! names. No logic but which of them is played.
+//! The kernel's ABI of io_uring and aio: structs and constants of `linux/io_uring.h` (kernels 6.18
+//! to 7.2), `linux/aio_abi.h` and `linux/socket.h` under their kernel names, error numbers and
+//! bounds. No logic but which kernel is played.
 //!
 //! Every offset is asserted in [`layout`].
 
+#![no_std]
 #![allow(non_camel_case_types, missing_docs)]
+
+extern crate alloc;
 
 pub mod aio;
 pub mod cqe;
+pub mod errno;
 pub mod flags;
 pub mod layout;
+pub mod limits;
 pub mod nvme;
 pub mod op;
 pub mod params;
 pub mod register;
+pub mod socket;
 pub mod sqe;
 pub mod version;
 
@@ -22,4 +29,5 @@ pub use nvme::*;
 pub use op::*;
 pub use params::*;
 pub use register::*;
+pub use socket::*;
 pub use sqe::*;
