@@ -142,7 +142,8 @@ pub fn is_past(req: &Req, was_armed: bool, head: &Req) -> bool {
             }
             _ => now,
         };
-        return t.deadline <= ended;
+        // A timer of no time fires as it is armed, however long that took.
+        return t.period == 0 || t.deadline <= ended;
     }
     let abs = req.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
     t.period == 0 || (abs && t.period <= t.clock.now())
