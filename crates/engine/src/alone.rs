@@ -17,11 +17,11 @@ const WAITED: u32 = 1 << 31;
 /// The lock: a process, one thread of which holds it; 0: none. A forked child does not wait for a
 /// thread of its parent's.
 #[derive(Debug, Default)]
-pub struct Alone(AtomicU32);
+pub(crate) struct Alone(AtomicU32);
 
 /// It is held.
 #[derive(Debug)]
-pub struct Held {
+pub(crate) struct Held {
     word: &'static AtomicU32,
     /// Dropped after the lock is free.
     _blocked: BlockAll,
@@ -36,12 +36,12 @@ impl Drop for Held {
 }
 
 impl Alone {
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
     /// Waits until no other thread holds it.
-    pub fn hold(&'static self) -> Held {
+    pub(crate) fn hold(&'static self) -> Held {
         let (word, _blocked) = (&self.0, BlockAll::new());
         let me = getpid().as_raw_nonzero().get().cast_unsigned();
         let (mut seen, mut mine) = (0, me);

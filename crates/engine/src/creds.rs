@@ -99,7 +99,7 @@ std::thread_local! {
 }
 
 /// A ring is about to be made.
-pub fn begin() {
+pub(crate) fn begin() {
     START.get_or_init(|| {
         FIRST.store(epoch(), Relaxed);
         Creds::now().limits
@@ -112,7 +112,7 @@ pub fn changed() {
 }
 
 /// How often they did.
-pub fn epoch() -> u64 {
+pub(crate) fn epoch() -> u64 {
     EPOCH.load(SeqCst)
 }
 
@@ -123,12 +123,12 @@ pub fn restricted() {
 }
 
 /// Has any thread? Its threads inherit them, and nobody says which those are.
-pub fn any_restricted() -> bool {
+pub(crate) fn any_restricted() -> bool {
     TOKENS.load(Relaxed) != 0
 }
 
 /// What a thread that the calling one makes has of its limits.
-pub fn token() -> u64 {
+pub(crate) fn token() -> u64 {
     if any_restricted() && TOKEN.get() == 0 {
         restricted();
     }
@@ -136,22 +136,22 @@ pub fn token() -> u64 {
 }
 
 /// The calling thread is a worker, whose maker's limits were `token`'s.
-pub fn inherit(token: u64) {
+pub(crate) fn inherit(token: u64) {
     TOKEN.set(token);
 }
 
 /// The calling thread is one of ours, which changes no credentials by itself.
-pub fn is_ours() {
+pub(crate) fn is_ours() {
     OURS.set(true);
 }
 
 /// Is the calling thread one of ours?
-pub fn am_ours() -> bool {
+pub(crate) fn am_ours() -> bool {
     OURS.get()
 }
 
 /// The calling thread's credentials; a thread of ours knows them.
-pub fn mine() -> Arc<Creds> {
+pub(crate) fn mine() -> Arc<Creds> {
     if !OURS.get() {
         return Arc::new(Creds::now());
     }
@@ -171,7 +171,7 @@ fn known<T>(f: impl FnOnce(&Known) -> T) -> T {
 
 /// May the calling thread run a request under `creds` as it is? Not where the program may change
 /// the credentials of all threads in the midst of it, as one does that has done so before.
-pub fn is_under(creds: &Creds) -> bool {
+pub(crate) fn is_under(creds: &Creds) -> bool {
     let settles = || if OURS.get() { known(|known| known.settled) } else { settled() };
     *mine() == *creds && (epoch() == FIRST.load(Relaxed) || settles())
 }
@@ -230,7 +230,7 @@ impl Creds {
 /// # Errors
 /// `EPERM` if this thread may not take them on; `EAGAIN` or `ENOMEM` if there can be no other
 /// thread that does.
-pub fn under<T>(creds: Option<&Creds>, f: impl FnOnce() -> T) -> Result<T> {
+pub(crate) fn under<T>(creds: Option<&Creds>, f: impl FnOnce() -> T) -> Result<T> {
     let Some(creds) = creds else { return Ok(f()) };
     if is_under(creds) {
         return Ok(f());
@@ -321,12 +321,12 @@ fn caps() -> Caps {
 }
 
 /// Can the calling thread gain no rights by exec?
-pub fn no_new_privs() -> bool {
+pub(crate) fn no_new_privs() -> bool {
     prctl(PR_GET_NO_NEW_PRIVS) == 1
 }
 
 /// The calling thread's effective capabilities.
-pub fn capabilities() -> u64 {
+pub(crate) fn capabilities() -> u64 {
     bits(&caps(), EFFECTIVE)
 }
 
@@ -336,7 +336,7 @@ pub fn capabilities() -> u64 {
 /// # Errors
 /// `EPERM` for the real-time class without `CAP_SYS_ADMIN` or `CAP_SYS_NICE`; `EINVAL` for a class
 /// that does not exist.
-pub fn may_have_priority(ioprio: u16) -> Result<()> {
+pub(crate) fn may_have_priority(ioprio: u16) -> Result<()> {
     /// `IOPRIO_WHO_PROCESS`.
     const PROCESS: usize = 1;
     match check(sys!(__NR_ioprio_set, PROCESS, i32::MAX, ioprio)) {

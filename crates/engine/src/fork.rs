@@ -20,25 +20,25 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 static LATE: AtomicBool = AtomicBool::new(false);
 
 /// May this process, a forked child, have had POSIX locks before it closed what it inherited?
-pub fn noticed_late() -> bool {
+pub(crate) fn noticed_late() -> bool {
     LATE.load(Relaxed)
 }
 
 /// Tells a process from those that it was forked from.
 #[inline(always)]
-pub fn generation() -> u32 {
+pub(crate) fn generation() -> u32 {
     GENERATION.load(Relaxed)
 }
 
 /// Our process id, cached; 0 before the first ring.
-pub fn pid() -> u32 {
+pub(crate) fn pid() -> u32 {
     PID.load(Relaxed)
 }
 
 /// Our process id, and in the upper half the number of the pid namespace that it belongs to, or 0
 /// where that is not known: how the locks that rings share name their holder.
 #[inline]
-pub fn holder() -> u64 {
+pub(crate) fn holder() -> u64 {
     HOLDER.load(Relaxed)
 }
 
@@ -52,7 +52,7 @@ fn learn() {
 }
 
 /// Marks this address space as ours. Called before the first ring is made.
-pub fn init() {
+pub(crate) fn init() {
     if !PAGE.load(Acquire).is_null() {
         return;
     }
@@ -72,7 +72,7 @@ pub fn init() {
 }
 
 /// Is this a forked child that has not rebuilt its engine yet?
-pub fn in_new_child() -> bool {
+pub(crate) fn in_new_child() -> bool {
     let word = PAGE.load(Acquire);
     // SAFETY: non-null means `init` mapped it, and it is never unmapped.
     !word.is_null() && unsafe { (*word).load(Relaxed) } == 0 && pid() != rustix_pid()
@@ -83,7 +83,7 @@ fn rustix_pid() -> u32 {
 }
 
 /// The child makes the engine its own; `late`: it has run before, and may have POSIX locks.
-pub fn adopt(late: bool) {
+pub(crate) fn adopt(late: bool) {
     LATE.store(late, Relaxed);
     learn();
     GENERATION.fetch_add(1, Relaxed);
@@ -97,6 +97,6 @@ pub fn adopt(late: bool) {
 
 /// Is the caller a vfork child (or another process sharing our memory), which must not touch the
 /// engine?
-pub fn is_vfork_child() -> bool {
+pub(crate) fn is_vfork_child() -> bool {
     pid() != 0 && !in_new_child() && pid() != rustix_pid()
 }

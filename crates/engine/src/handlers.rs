@@ -148,7 +148,7 @@ pub fn on_need(need: fn()) {
 }
 
 /// Handlers are to be preceded by [`defers`] from now on.
-pub fn need() {
+pub(crate) fn need() {
     if let Some(need) = ON_NEED.get() {
         need();
     }

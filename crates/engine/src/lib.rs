@@ -9,24 +9,26 @@
 //!   Queued -> its owner (timeout, poll, msg_ring) completes it later
 //! ```
 
+#![warn(unreachable_pub)]
+
 pub mod aio;
-pub mod alone;
+mod alone;
 pub mod creds;
-pub mod ctx;
+mod ctx;
 pub mod fds;
-pub mod fork;
+mod fork;
 pub mod handlers;
 pub mod lacks;
 pub mod limits;
 pub mod mem;
 pub mod opdef;
-pub mod ops;
+mod ops;
 pub mod refused;
 pub mod req;
 pub mod rsrc;
 pub mod stats;
 pub mod substitute;
-pub mod sync;
+mod sync;
 pub mod sys;
 pub mod syscall;
 pub mod task;

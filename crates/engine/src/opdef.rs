@@ -74,35 +74,35 @@ pub struct OpDef {
 }
 
 /// `fd` names a file that must be open.
-pub const FILE: u32 = 1 << 0;
+pub(crate) const FILE: u32 = 1 << 0;
 /// Waits for input.
-pub const POLLIN: u32 = 1 << 1;
+pub(crate) const POLLIN: u32 = 1 << 1;
 /// Waits for output.
-pub const POLLOUT: u32 = 1 << 2;
+pub(crate) const POLLOUT: u32 = 1 << 2;
 /// `ioprio` is looked at by prep (else it must be 0).
-pub const IOPRIO: u32 = 1 << 3;
+pub(crate) const IOPRIO: u32 = 1 << 3;
 /// Allowed on IOPOLL rings.
-pub const IOPOLL: u32 = 1 << 4;
+pub(crate) const IOPOLL: u32 = 1 << 4;
 /// IOSQE_BUFFER_SELECT is legal.
-pub const BUFSEL: u32 = 1 << 5;
+pub(crate) const BUFSEL: u32 = 1 << 5;
 /// May block whatever the file: a worker runs it, never the submitter.
-pub const ASYNC: u32 = 1 << 6;
+pub(crate) const ASYNC: u32 = 1 << 6;
 /// Writes of one file are serialised on workers.
-pub const HASH: u32 = 1 << 7;
+pub(crate) const HASH: u32 = 1 << 7;
 /// Runs in the unbounded account when its file is not a regular one.
-pub const UNBOUND: u32 = 1 << 8;
+pub(crate) const UNBOUND: u32 = 1 << 8;
 /// Eligible for kernel aio.
-pub const AIO: u32 = 1 << 9;
+pub(crate) const AIO: u32 = 1 << 9;
 /// A second file is looked up with the first.
-pub const FILE_IN: u32 = 1 << 10;
+pub(crate) const FILE_IN: u32 = 1 << 10;
 /// When the call itself fails, a chain goes on, and a skipped CQE stays skipped: the kernel's issue
 /// functions of these do not mark the request as failed.
-pub const LENIENT: u32 = 1 << 11;
+pub(crate) const LENIENT: u32 = 1 << 11;
 /// Its result counts bytes: read with [`POLLIN`], written with [`POLLOUT`].
-pub const BYTES: u32 = 1 << 12;
+pub(crate) const BYTES: u32 = 1 << 12;
 /// The call asks for the rights of who makes it: it names a file, changes one (whose set-user-id
 /// bit goes if the writer may not keep it), or a socket passes them on.
-pub const CREDS: u32 = 1 << 13;
+pub(crate) const CREDS: u32 = 1 << 13;
 
 impl OpDef {
     pub const fn has(&self, bit: u32) -> bool {

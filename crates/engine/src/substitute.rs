@@ -40,7 +40,7 @@ fn with_flags(fd: usize, nonblock: bool) -> OwnedFd {
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`, `ENOMEM`; `ENOSYS` where both are refused.
-pub fn eventfd() -> Result<OwnedFd> {
+pub(crate) fn eventfd() -> Result<OwnedFd> {
     match check(sys!(__NR_eventfd2, 0, CLOEXEC | NONBLOCK)) {
         Err(Errno::ENOSYS) => Ok(with_flags(check(sys!(__NR_eventfd, 0))?, true)),
         made => Ok(own(made?)),
@@ -51,7 +51,7 @@ pub fn eventfd() -> Result<OwnedFd> {
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`, `ENOMEM`; `ENOSYS` where both are refused.
-pub fn epoll_create() -> Result<OwnedFd> {
+pub(crate) fn epoll_create() -> Result<OwnedFd> {
     match check(sys!(__NR_epoll_create1, CLOEXEC)) {
         Err(Errno::ENOSYS) => Ok(with_flags(check(sys!(__NR_epoll_create, 1))?, false)),
         made => Ok(own(made?)),
@@ -63,7 +63,7 @@ pub fn epoll_create() -> Result<OwnedFd> {
 ///
 /// # Errors
 /// As epoll_wait(2).
-pub fn epoll_now(ep: i32, buf: &mut [Event]) -> Result<usize> {
+pub(crate) fn epoll_now(ep: i32, buf: &mut [Event]) -> Result<usize> {
     let at = buf.as_mut_ptr().expose_provenance();
     match check(sys!(__NR_epoll_wait, ep, at, buf.len(), 0)) {
         Err(Errno::ENOSYS) => check(sys!(__NR_epoll_pwait, ep, at, buf.len(), 0, 0, 8)),
@@ -76,7 +76,7 @@ pub fn epoll_now(ep: i32, buf: &mut [Event]) -> Result<usize> {
 ///
 /// # Errors
 /// `EINTR` when a signal came.
-pub fn epoll_wait(
+pub(crate) fn epoll_wait(
     ep: i32,
     buf: &mut [Event],
     timeout_ns: Option<u64>,
@@ -166,7 +166,7 @@ fn upper_half(off: u64) -> u64 {
 ///
 /// # Errors
 /// As the call; `EAGAIN` also where a kernel takes what it has not read yet for the file's end.
-pub fn transfer(
+pub(crate) fn transfer(
     writes: bool,
     fd: i32,
     iov: usize,
@@ -258,7 +258,7 @@ fn unnamed(dir: &std::path::Path) -> Option<OwnedFd> {
 ///
 /// # Errors
 /// As ftruncate(2), for what grows.
-pub fn set_size(fd: i32, size: u64) -> Result<()> {
+pub(crate) fn set_size(fd: i32, size: u64) -> Result<()> {
     let done = match check(sys!(__NR_ftruncate, fd, size)) {
         Err(Errno::ENOSYS) => {
             let zero = 0u8;
@@ -284,7 +284,7 @@ pub fn statfs(fd: BorrowedFd<'_>) -> Result<StatFs> {
 ///
 /// # Errors
 /// As fstat(2).
-pub fn fstat(fd: impl AsFd) -> rustix::io::Result<Stat> {
+pub(crate) fn fstat(fd: impl AsFd) -> rustix::io::Result<Stat> {
     if refused::is::<{ nr::__NR_fstat }>() {
         return rustix::fs::statat(fd, c"", AtFlags::EMPTY_PATH);
     }
@@ -292,7 +292,7 @@ pub fn fstat(fd: impl AsFd) -> rustix::io::Result<Stat> {
 }
 
 /// prlimit(2) of this process, or getrlimit(2): no limits where neither is to be had.
-pub fn getrlimit(what: Resource) -> Rlimit {
+pub(crate) fn getrlimit(what: Resource) -> Rlimit {
     let mut limits = [u64::MAX; 2];
     let to = limits.as_mut_ptr().expose_provenance();
     if sys!(__NR_prlimit64, 0, what as u32, 0, to) != 0 {
@@ -306,7 +306,7 @@ pub fn getrlimit(what: Resource) -> Rlimit {
 ///
 /// # Errors
 /// As prlimit(2).
-pub fn setrlimit(what: Resource, new: Rlimit) -> Result<()> {
+pub(crate) fn setrlimit(what: Resource, new: Rlimit) -> Result<()> {
     let limits = [new.current, new.maximum].map(|most| most.unwrap_or(u64::MAX));
     let from = limits.as_ptr().expose_provenance();
     let done = check(sys!(__NR_prlimit64, 0, what as u32, from, 0));
@@ -317,7 +317,7 @@ pub fn setrlimit(what: Resource, new: Rlimit) -> Result<()> {
 ///
 /// # Errors
 /// As timerfd_create(2); `ENOSYS`.
-pub fn timerfd() -> Result<OwnedFd> {
+pub(crate) fn timerfd() -> Result<OwnedFd> {
     const CLOCK_REALTIME: usize = 0;
     check(sys!(__NR_timerfd_create, CLOCK_REALTIME, CLOEXEC | NONBLOCK)).map(own)
 }
@@ -326,12 +326,12 @@ pub fn timerfd() -> Result<OwnedFd> {
 ///
 /// # Errors
 /// As madvise(2); `ENOSYS`.
-pub fn advise(at: usize, len: usize, advice: u32) -> Result<()> {
+pub(crate) fn advise(at: usize, len: usize, advice: u32) -> Result<()> {
     check(sys!(__NR_madvise, at, len, advice)).map(|_| ())
 }
 
 /// Memory of a shared mapping, mapped once more: mremap(2) with an old size of 0.
-pub fn alias(at: usize, len: usize) -> Option<usize> {
+pub(crate) fn alias(at: usize, len: usize) -> Option<usize> {
     const MREMAP_MAYMOVE: usize = 1;
     check(sys!(__NR_mremap, at, 0, len, MREMAP_MAYMOVE)).ok()
 }
@@ -340,7 +340,7 @@ pub fn alias(at: usize, len: usize) -> Option<usize> {
 ///
 /// # Errors
 /// As pidfd_open(2); `ENOSYS`.
-pub fn pidfd_open(pid: Pid) -> Result<OwnedFd> {
+pub(crate) fn pidfd_open(pid: Pid) -> Result<OwnedFd> {
     if refused::is::<{ nr::__NR_pidfd_open }>() {
         return Err(Errno::ENOSYS);
     }

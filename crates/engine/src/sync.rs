@@ -7,9 +7,9 @@
 #![allow(unsafe_code)]
 
 #[cfg(loom)]
-pub use model::*;
+pub(crate) use model::*;
 #[cfg(not(loom))]
-pub use real::*;
+pub(crate) use real::*;
 
 #[cfg(not(loom))]
 mod real {
@@ -26,7 +26,7 @@ mod real {
 
     /// Mutual exclusion around a `T`.
     #[derive(Debug, Default)]
-    pub struct Mutex<T> {
+    pub(crate) struct Mutex<T> {
         word: AtomicU32,
         value: UnsafeCell<T>,
     }
@@ -38,20 +38,20 @@ mod real {
     unsafe impl<T: Send> Sync for Mutex<T> {}
 
     impl<T> Mutex<T> {
-        pub const fn new(value: T) -> Self {
+        pub(crate) const fn new(value: T) -> Self {
             Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
         }
 
         /// Waits for the lock; it is given back when the guard is dropped.
         #[inline]
-        pub fn lock(&self) -> MutexGuard<'_, T> {
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             self.hold();
             MutexGuard { mutex: self }
         }
 
         /// Waits for the lock and leaves it held, with no guard: for `fork`.
         #[inline]
-        pub fn hold(&self) {
+        pub(crate) fn hold(&self) {
             if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
                 self.hold_contended();
             }
@@ -70,7 +70,7 @@ mod real {
         /// The caller holds the lock, by `hold`, and has no reference into the value any more. In a
         /// forked child that is the one thread there is, whose parent held the lock over the fork.
         #[inline]
-        pub unsafe fn release(&self) {
+        pub(crate) unsafe fn release(&self) {
             if self.word.swap(FREE, Release) == CONTENDED {
                 let _ = futex::wake(&self.word, Flags::PRIVATE, 1);
             }
@@ -81,7 +81,7 @@ mod real {
         /// # Safety
         /// The caller holds the lock by `hold` and makes no second reference while this one lives.
         #[allow(clippy::mut_from_ref)]
-        pub unsafe fn held(&self) -> &mut T {
+        pub(crate) unsafe fn held(&self) -> &mut T {
             // SAFETY: the lock is held, says our caller, so this is the only reference.
             unsafe { &mut *self.value.get() }
         }
@@ -89,7 +89,7 @@ mod real {
 
     /// The lock, held.
     #[derive(Debug)]
-    pub struct MutexGuard<'a, T> {
+    pub(crate) struct MutexGuard<'a, T> {
         mutex: &'a Mutex<T>,
     }
 
@@ -126,11 +126,11 @@ mod real {
 
     /// One thread sleeps here; any other wakes it. A wake-up before the sleep is kept.
     #[derive(Debug, Default)]
-    pub struct Parker(AtomicU32);
+    pub(crate) struct Parker(AtomicU32);
 
     impl Parker {
         /// Sleeps until [`Self::unpark`], or for `limit`; true if woken. Only the owner parks.
-        pub fn park(&self, limit: Option<Duration>) -> bool {
+        pub(crate) fn park(&self, limit: Option<Duration>) -> bool {
             if self.0.compare_exchange(EMPTY, PARKED, Acquire, Acquire).is_err() {
                 self.0.store(EMPTY, Relaxed);
                 return true;
@@ -146,7 +146,7 @@ mod real {
         }
 
         /// Wakes the owner: one `futex_wake` if it sleeps, none if it does not yet.
-        pub fn unpark(&self) {
+        pub(crate) fn unpark(&self) {
             if self.0.swap(TOKEN, Release) == PARKED {
                 let _ = futex::wake(&self.0, Flags::PRIVATE, 1);
             }
@@ -157,7 +157,7 @@ mod real {
     ///
     /// # Errors
     /// As `pthread_create(3)`: EAGAIN, ENOMEM.
-    pub fn spawn(
+    pub(crate) fn spawn(
         name: &str,
         stack: usize,
         f: impl FnOnce() + Send + 'static,
@@ -169,17 +169,17 @@ mod real {
 #[cfg(loom)]
 mod model {
     use core::time::Duration;
-    pub use loom::sync::MutexGuard;
+    pub(crate) use loom::sync::MutexGuard;
 
     #[derive(Debug)]
-    pub struct Mutex<T>(loom::sync::Mutex<T>);
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
     impl<T> Mutex<T> {
-        pub fn new(value: T) -> Self {
+        pub(crate) fn new(value: T) -> Self {
             Self(loom::sync::Mutex::new(value))
         }
 
-        pub fn lock(&self) -> MutexGuard<'_, T> {
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap()
         }
     }
@@ -187,7 +187,7 @@ mod model {
     /// A sleep with a limit ends at once in the model: loom has no time, and this lets the timer
     /// lose or win every race.
     #[derive(Debug)]
-    pub struct Parker {
+    pub(crate) struct Parker {
         token: loom::sync::Mutex<bool>,
         cond: loom::sync::Condvar,
     }
@@ -199,7 +199,7 @@ mod model {
     }
 
     impl Parker {
-        pub fn park(&self, limit: Option<Duration>) -> bool {
+        pub(crate) fn park(&self, limit: Option<Duration>) -> bool {
             let mut t = self.token.lock().unwrap();
             while !*t && limit.is_none() {
                 t = self.cond.wait(t).unwrap();
@@ -207,13 +207,17 @@ mod model {
             core::mem::take(&mut *t)
         }
 
-        pub fn unpark(&self) {
+        pub(crate) fn unpark(&self) {
             *self.token.lock().unwrap() = true;
             self.cond.notify_one();
         }
     }
 
-    pub fn spawn(_: &str, _: usize, f: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    pub(crate) fn spawn(
+        _: &str,
+        _: usize,
+        f: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
         loom::thread::spawn(f);
         Ok(())
     }

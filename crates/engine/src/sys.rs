@@ -16,7 +16,7 @@ use crate::transport::poll::Event;
 use crate::user::Plain;
 use softring_uapi::errno::{Errno, Result, check};
 
-pub use linux_raw_sys::general as nr;
+pub(crate) use linux_raw_sys::general as nr;
 
 /// A raw system call with up to six arguments; answers the kernel's `rax`.
 ///

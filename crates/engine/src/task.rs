@@ -34,7 +34,7 @@ pub fn on_first(first: fn()) {
 
 /// The calling thread, as requests name it; never 0.
 #[inline]
-pub fn current() -> u32 {
+pub(crate) fn current() -> u32 {
     match TASK.get() {
         0 => begin(),
         task => task,
@@ -42,7 +42,7 @@ pub fn current() -> u32 {
 }
 
 /// The same, if the thread has had a request wait.
-pub fn known() -> Option<u32> {
+pub(crate) fn known() -> Option<u32> {
     Some(TASK.get()).filter(|&task| task != 0)
 }
 

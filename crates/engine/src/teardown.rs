@@ -11,7 +11,7 @@ use crate::wait::driver::{Driver, Wakes};
 /// The ring's last descriptor is closed: cancel what waits, let go of everything. While a thread
 /// is in `enter` the ring goes on, as the kernel's does, whose file that thread holds; the last
 /// to leave ends it.
-pub fn end(ring: &Arc<Ring>) {
+pub(crate) fn end(ring: &Arc<Ring>) {
     {
         let mut ctx = ring.lock_now();
         if ctx.entered > 0 {
@@ -50,7 +50,7 @@ pub fn end(ring: &Arc<Ring>) {
 
 /// In a forked child: is there anything in a ring that must be let go of at once? The state of any
 /// other is renewed when the child first uses it, since a page that is written to is copied.
-pub fn must_let_go(ring: &Ring) -> bool {
+pub(crate) fn must_let_go(ring: &Ring) -> bool {
     ring.moves.any()
         || ring.peek().is_none_or(|ctx| {
             let idle = ctx.nr_reqs == 0 && ctx.slab.is_empty() && ctx.outbox.is_empty();
@@ -60,7 +60,7 @@ pub fn must_let_go(ring: &Ring) -> bool {
 
 /// In a forked child: requests in flight belong to the parent; what carried them is gone or not
 /// ours.
-pub fn fork_child(ring: &Ring, ctx: &mut Ctx) {
+pub(crate) fn fork_child(ring: &Ring, ctx: &mut Ctx) {
     ctx.forget_in_flight();
     ctx.heir = Heir::new();
     ctx.files.fork_child();

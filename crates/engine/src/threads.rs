@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 pub type Life = Box<dyn FnOnce() + Send>;
 
 /// Starts a detached thread with a stack of that many bytes, or answers an errno.
-pub type Start = fn(usize, Life) -> core::result::Result<(), i32>;
+pub(crate) type Start = fn(usize, Life) -> core::result::Result<(), i32>;
 
 static START: OnceLock<Start> = OnceLock::new();
 

@@ -38,7 +38,7 @@ pub fn cpu_time() -> u64 {
 }
 
 /// Milliseconds of a clock that costs no more than a load.
-pub fn coarse_ms() -> u64 {
+pub(crate) fn coarse_ms() -> u64 {
     read(ClockId::MonotonicCoarse) / 1_000_000
 }
 
@@ -51,7 +51,7 @@ fn read(id: ClockId) -> u64 {
 ///
 /// # Errors
 /// `EINVAL` for negative seconds or nanoseconds (timeouts refuse them).
-pub fn to_ns(ts: kernel_timespec) -> Result<u64> {
+pub(crate) fn to_ns(ts: kernel_timespec) -> Result<u64> {
     if ts.tv_sec < 0 || ts.tv_nsec < 0 {
         return Err(Errno::EINVAL);
     }
@@ -59,7 +59,7 @@ pub fn to_ns(ts: kernel_timespec) -> Result<u64> {
 }
 
 /// A timespec as ns without judging it; negative times are long past.
-pub fn ns_of(ts: kernel_timespec) -> u64 {
+pub(crate) fn ns_of(ts: kernel_timespec) -> u64 {
     let ns = i128::from(ts.tv_sec) * 1_000_000_000 + i128::from(ts.tv_nsec);
     ns.clamp(0, i128::from(i64::MAX)) as u64
 }

@@ -58,7 +58,7 @@ impl Drop for Stack {
 ///
 /// # Errors
 /// `EAGAIN` or `ENOMEM` if there can be no such thread; then `f` has not run.
-pub fn run<T>(f: impl FnOnce() -> T) -> Result<T> {
+pub(crate) fn run<T>(f: impl FnOnce() -> T) -> Result<T> {
     let stack = Stack::new()?;
     let (mut f, mut answer) = (Some(f), None);
     let mut life = || answer = f.take().map(|f| f());

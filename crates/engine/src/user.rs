@@ -118,7 +118,7 @@ fn check(addr: u64, len: usize, advice: usize, probe: fn(u64) -> bool) -> Result
 
 /// Does the kernel know the advice (Linux 5.14), and heed it? Tried once, on an address that no
 /// program has: where the advice is unknown, or refused, the answer is another.
-pub fn populates() -> bool {
+pub(crate) fn populates() -> bool {
     static KNOWN: AtomicU8 = AtomicU8::new(0);
     const YES: u8 = 1;
     const NO: u8 = 2;
@@ -183,7 +183,7 @@ pub fn read_slice<T: Plain>(addr: u64, dst: &mut [T]) -> Result<()> {
 }
 
 /// Copies in as many of `n` values as are readable from the start.
-pub fn read_prefix<T: Plain>(addr: u64, n: usize) -> Vec<T> {
+pub(crate) fn read_prefix<T: Plain>(addr: u64, n: usize) -> Vec<T> {
     let mut all = vec![T::default(); n];
     if read_slice(addr, &mut all).is_ok() {
         return all;
@@ -204,7 +204,7 @@ pub fn read<T: Plain>(addr: u64) -> Result<T> {
 
 /// Copies one value in from each address, in order, until one is not readable; answers how many.
 /// Those that lie on one page cost one look.
-pub fn read_each<T: Plain>(from: &[u64], to: &mut [T]) -> usize {
+pub(crate) fn read_each<T: Plain>(from: &[u64], to: &mut [T]) -> usize {
     let mut known = u64::MAX;
     let mut each = from.iter().zip(&mut *to);
     let bad = each.position(|(&at, v)| {
@@ -243,7 +243,7 @@ fn writable_prefix(addr: u64, len: usize) -> usize {
 
 /// How many of these bytes are readable from the start.
 #[cold]
-pub fn readable_prefix(addr: u64, len: usize) -> usize {
+pub(crate) fn readable_prefix(addr: u64, len: usize) -> usize {
     if check_readable(addr, len).is_ok() { len } else { prefix(addr, len, check_readable) }
 }
 
@@ -273,7 +273,7 @@ pub fn write<T: Plain>(addr: u64, v: &T) -> Result<()> {
 ///
 /// # Errors
 /// `EFAULT`.
-pub fn write_whole<T: Plain>(addr: u64, v: &T) -> Result<()> {
+pub(crate) fn write_whole<T: Plain>(addr: u64, v: &T) -> Result<()> {
     check_writable(addr, size_of::<T>())?;
     write(addr, v)
 }
@@ -282,7 +282,7 @@ pub fn write_whole<T: Plain>(addr: u64, v: &T) -> Result<()> {
 ///
 /// # Errors
 /// `EFAULT` if it is not readable, `ENAMETOOLONG` if no NUL comes within `max` bytes.
-pub fn read_cstr(addr: u64, max: usize) -> Result<Vec<u8>> {
+pub(crate) fn read_cstr(addr: u64, max: usize) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     while out.len() < max {
         let at = addr + out.len() as u64;

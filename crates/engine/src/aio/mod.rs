@@ -32,7 +32,7 @@ mod table;
 
 pub use look::{Wait, looks};
 pub use naps::napped;
-pub use table::{Held, fork_child, fork_prepare};
+pub(crate) use table::{Held, fork_child, fork_prepare};
 
 use crate::handlers::{self, Call};
 use crate::sys::sys;

@@ -95,16 +95,16 @@ pub(super) fn settled() {
 }
 
 /// The table's lock.
-pub struct Held(#[allow(dead_code)] RwLockWriteGuard<'static, Table>);
+pub(crate) struct Held(#[allow(dead_code)] RwLockWriteGuard<'static, Table>);
 
 /// Before `fork`: held until both have gone on, so that the child finds the table whole.
-pub fn fork_prepare() -> Held {
+pub(crate) fn fork_prepare() -> Held {
     Held(write())
 }
 
 /// After `fork`, in the child: the contexts are its parent's, and the kernel knows none of them
 /// here. Their locks may be held by threads that are not here: never looked at again.
-pub fn fork_child() {
+pub(crate) fn fork_child() {
     COUNTED.store(0, Relaxed);
     Box::leak(Box::new(core::mem::take(&mut *write())));
 }

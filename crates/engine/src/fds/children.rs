@@ -39,7 +39,7 @@ fn is_through(end: &InternalFd, until: Instant) -> bool {
 }
 
 /// Waits until no child has a registered file of this process's only because it has not run yet.
-pub fn wait_for_closes() {
+pub(crate) fn wait_for_closes() {
     let waiting = children().clone();
     if waiting.is_empty() {
         return;

@@ -106,7 +106,7 @@ impl Drop for KeptFd {
 }
 
 /// The duplicate that is kept of the program's `fd`, if that means the same open file still.
-pub fn find(fd: i32) -> Option<(KeptFd, Kind)> {
+pub(crate) fn find(fd: i32) -> Option<(KeptFd, Kind)> {
     let place = place(fd);
     let word = place.load(Acquire);
     let entry = Entry::of(word).filter(|e| e.number == fd)?;
@@ -126,7 +126,7 @@ pub fn find(fd: i32) -> Option<(KeptFd, Kind)> {
 ///
 /// # Errors
 /// The duplicate, if its number is too high to be known here.
-pub fn keep(fd: i32, dup: InternalFd, kind: Kind) -> Result<KeptFd, InternalFd> {
+pub(crate) fn keep(fd: i32, dup: InternalFd, kind: Kind) -> Result<KeptFd, InternalFd> {
     let number = dup.first();
     let Some(users) = usize::try_from(number).ok().and_then(|n| USERS.get(n)) else {
         return Err(dup);
@@ -204,7 +204,7 @@ pub(super) fn fork_child(late: bool) {
 
 /// Is any duplicate kept for requests to come?
 #[inline]
-pub fn any() -> bool {
+pub(crate) fn any() -> bool {
     STAYING.load(Relaxed) > 0
 }
 

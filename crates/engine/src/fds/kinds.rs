@@ -26,7 +26,7 @@ static STREAKS: [Streak; REMEMBERED] = [const { Streak::new() }; REMEMBERED];
 /// Only files are remembered, because only there a number closed and reused behind our back (stdio,
 /// another library's raw calls) shows: a positioned read of what is now a stream answers ESPIPE,
 /// and then the kind is looked up anew (`ops::rw`). What says O_DIRECT is asked again each time.
-pub fn kind(fd: i32) -> Kind {
+pub(crate) fn kind(fd: i32) -> Kind {
     let Some(slot) = usize::try_from(fd).ok().and_then(|i| KINDS.get(i)) else {
         return Kind::of(fd);
     };
@@ -44,7 +44,7 @@ pub fn kind(fd: i32) -> Kind {
 }
 
 /// The number of the modelled device that the program's file is on.
-pub fn modelled(fd: i32) -> Option<u8> {
+pub(crate) fn modelled(fd: i32) -> Option<u8> {
     if !model::any() || is_hidden(fd) {
         return None;
     }
@@ -67,22 +67,22 @@ fn remembered(fd: i32) -> Option<Kind> {
 
 /// What is remembered of `fd`, where that needs no second look.
 #[inline]
-pub fn known_kind(fd: i32) -> Option<Kind> {
+pub(crate) fn known_kind(fd: i32) -> Option<Kind> {
     remembered(fd).filter(|&kind| kind != Kind::Direct)
 }
 
 /// Is `fd` remembered as O_DIRECT, and is it still? Of any other number the kernel is not asked.
-pub fn known_direct(fd: i32) -> bool {
+pub(crate) fn known_direct(fd: i32) -> bool {
     remembered(fd) == Some(Kind::Direct) && is_direct(fd)
 }
 
 /// Is `fd` open with O_DIRECT now?
-pub fn is_direct(fd: i32) -> bool {
+pub(crate) fn is_direct(fd: i32) -> bool {
     crate::sys::file_flags(fd).is_some_and(|flags| flags.contains(rustix::fs::OFlags::DIRECT))
 }
 
 /// The counter of reads in a row from the cache, where the doors report closes.
-pub fn streak(fd: i32) -> Option<&'static Streak> {
+pub(crate) fn streak(fd: i32) -> Option<&'static Streak> {
     let slot = usize::try_from(fd).ok().and_then(|i| STREAKS.get(i));
     slot.filter(|_| closes_reported())
 }

@@ -8,7 +8,7 @@ mod children;
 mod duplicates;
 pub mod exec;
 mod forked;
-pub mod kept;
+pub(crate) mod kept;
 mod kinds;
 mod lock_race;
 mod locks;
@@ -20,22 +20,28 @@ mod stand_in;
 mod table;
 mod table_lock;
 
-pub use children::wait_for_closes;
+pub(crate) use children::wait_for_closes;
 pub use forked::{check_forked, fork_child, fork_parent, fork_prepare};
-pub use kinds::{forget_kind, is_direct, kind, known_direct, known_kind, modelled, streak};
+pub use kinds::forget_kind;
+pub(crate) use kinds::{is_direct, kind, known_direct, known_kind, modelled, streak};
 pub use lock_race::{Setter, set_again};
-pub use moved::{check_now_and_then, know, move_away, now};
-pub use owned::{
-    InternalFd, adopt_internal, adopt_opened, check_visible, close_numbers, dup_internal,
-    dup_visible, is_hidden, is_internal, is_path_only, release, reserve_numbers, visible,
+pub use moved::move_away;
+pub(crate) use moved::{check_now_and_then, know, now};
+pub(crate) use owned::InternalFd;
+pub(crate) use owned::{
+    adopt_internal, adopt_opened, check_visible, close_numbers, dup_internal, dup_visible,
+    is_path_only, release, visible,
 };
+pub use owned::{is_hidden, is_internal, reserve_numbers};
 pub use reports::{
-    after_dup, after_setfl, before_close, before_close_range, closes_all_reported,
-    closes_are_all_reported, closes_are_reported, closes_reported, file_closes, mmap_offset,
-    number_closes,
+    after_dup, after_setfl, before_close, before_close_range, closes_are_all_reported,
+    closes_are_reported, mmap_offset,
 };
-pub use stand_in::{poll_fd, readable, signal_poll_fd, sq_full};
-pub use table::{
-    RingFd, adopt_ring, all, checked_ring, find, forget_ended, give_back, hold_ring, insert,
-    is_live_ring, is_ring, next_id, nth, ring, some, surely_no_ring, sweep,
+pub(crate) use reports::{closes_all_reported, closes_reported, file_closes, number_closes};
+pub(crate) use stand_in::signal_poll_fd;
+pub use stand_in::{poll_fd, sq_full};
+pub(crate) use table::{
+    RingFd, adopt_ring, all, checked_ring, forget_ended, give_back, hold_ring, insert,
+    is_live_ring, next_id, nth, some,
 };
+pub use table::{find, is_ring, ring, surely_no_ring, sweep};

@@ -53,7 +53,7 @@ fn of(table: &'static [AtomicI32; NUMBERS], fd: i32) -> Option<&'static AtomicI3
 
 /// The number of a descriptor of the engine's, by the one that it had at first.
 #[inline]
-pub fn now(first: i32) -> i32 {
+pub(crate) fn now(first: i32) -> i32 {
     match of(&NOW, first).map_or(0, |now| now.load(Relaxed)) {
         0 => first,
         now => now,
@@ -139,7 +139,7 @@ pub fn move_away(fd: i32) -> Result<bool> {
 }
 
 /// The file of a descriptor, by which [`check`] knows whether the engine's numbers are its own.
-pub fn know(fd: &InternalFd) {
+pub(crate) fn know(fd: &InternalFd) {
     let (dev, ino) = table::file(fd.as_raw_fd());
     KNOWN_FILE[0].store(dev, Relaxed);
     KNOWN_FILE[1].store(ino, Relaxed);
@@ -155,7 +155,7 @@ pub(super) fn known() -> Option<i32> {
 }
 
 /// Have numbers of the engine's been closed, and nobody heard of it? Costs a system call.
-pub fn check() {
+pub(super) fn check() {
     let first = KNOWN.load(Relaxed);
     let known = (KNOWN_FILE[0].load(Relaxed), KNOWN_FILE[1].load(Relaxed));
     if first != 0 && table::file(now(first)) != known {
@@ -181,7 +181,7 @@ pub(super) fn is_ours_still(fd: i32) -> bool {
 }
 
 /// As [`check`], unless that was done just now.
-pub fn check_now_and_then() {
+pub(crate) fn check_now_and_then() {
     let (now, last) = (sys::cycles(), CHECKED.load(Relaxed));
     if now.wrapping_sub(last) > PAUSE {
         CHECKED.store(now, Relaxed);

@@ -109,7 +109,7 @@ impl Drop for InternalFd {
 }
 
 /// Was `fd` opened with `O_PATH`, or is it not open? Such a number names no file to work on.
-pub fn is_path_only(fd: i32) -> bool {
+pub(crate) fn is_path_only(fd: i32) -> bool {
     crate::sys::file_flags(fd).is_none_or(|flags| flags.contains(rustix::fs::OFlags::PATH))
 }
 
@@ -152,7 +152,7 @@ pub fn is_hidden(fd: i32) -> bool {
 
 /// `fd`, or a number that is never open where the program has none under that name.
 #[inline]
-pub fn visible(fd: i32) -> i32 {
+pub(crate) fn visible(fd: i32) -> i32 {
     if is_hidden(fd) { -1 } else { fd }
 }
 
@@ -224,7 +224,7 @@ fn duplicate_from(fd: i32, low: i32) -> Result<EngineFd> {
 ///
 /// # Errors
 /// `EBADF` if it is not open, `EMFILE` if no number is free.
-pub fn dup_internal(fd: i32) -> Result<InternalFd> {
+pub(crate) fn dup_internal(fd: i32) -> Result<InternalFd> {
     if let Some(retained) = locks::reuse(fd) {
         return Ok(retained);
     }
@@ -243,13 +243,13 @@ pub fn dup_internal(fd: i32) -> Result<InternalFd> {
 ///
 /// # Errors
 /// As [`dup_internal`]; `EBADF` for one of the engine's own, or one that is open for its path only.
-pub fn dup_visible(fd: i32) -> Result<InternalFd> {
+pub(crate) fn dup_visible(fd: i32) -> Result<InternalFd> {
     check_visible(fd)?;
     dup_internal(fd)
 }
 
 /// Moves a descriptor of ours out of the program's way and marks it.
-pub fn adopt_internal(fd: OwnedFd) -> InternalFd {
+pub(crate) fn adopt_internal(fd: OwnedFd) -> InternalFd {
     let fd = EngineFd::from(fd);
     let high = duplicate(fd.as_raw_fd());
     InternalFd::new(high.unwrap_or(fd), false)
@@ -257,7 +257,7 @@ pub fn adopt_internal(fd: OwnedFd) -> InternalFd {
 
 /// As [`adopt_internal`], for a file that was opened by name, on which the program may have POSIX
 /// locks: it stays where it is if there are any, as they would go with the number that is left.
-pub fn adopt_opened(fd: OwnedFd) -> InternalFd {
+pub(crate) fn adopt_opened(fd: OwnedFd) -> InternalFd {
     let fd = EngineFd::from(fd);
     let Some(_closer) = Closer::begin(fd.as_raw_fd()) else { return InternalFd::new(fd, true) };
     let high = duplicate(fd.as_raw_fd());
@@ -266,7 +266,7 @@ pub fn adopt_opened(fd: OwnedFd) -> InternalFd {
 
 /// Closes numbers of the engine's own whose owners are left as they are: in a forked child, by as
 /// few calls as there are gaps.
-pub fn close_numbers(mut fds: Vec<i32>) {
+pub(crate) fn close_numbers(mut fds: Vec<i32>) {
     fds.retain(|&fd| !same_table::is_parents(fd));
     fds.sort_unstable();
     for run in fds.chunk_by(|a, b| a + 1 == *b) {
@@ -282,7 +282,7 @@ pub fn close_numbers(mut fds: Vec<i32>) {
 }
 
 /// Gives a descriptor to the program.
-pub fn release(fd: OwnedFd) -> i32 {
+pub(crate) fn release(fd: OwnedFd) -> i32 {
     fd.into_raw_fd()
 }
 
@@ -290,6 +290,6 @@ pub fn release(fd: OwnedFd) -> i32 {
 ///
 /// # Errors
 /// `EBADF` if not.
-pub fn check_visible(fd: i32) -> Result<()> {
+pub(crate) fn check_visible(fd: i32) -> Result<()> {
     if is_hidden(fd) || is_path_only(fd) { Err(Errno::EBADF) } else { Ok(()) }
 }

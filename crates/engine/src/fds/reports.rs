@@ -22,7 +22,7 @@ pub fn closes_are_reported() {
 }
 
 /// Is every close of a descriptor of the program's heard of?
-pub fn closes_reported() -> bool {
+pub(crate) fn closes_reported() -> bool {
     REPORTED.load(Relaxed)
 }
 
@@ -32,7 +32,7 @@ pub fn closes_are_all_reported(all: bool) {
 }
 
 /// Does a number mean the same file until its close is heard of?
-pub fn closes_all_reported() -> bool {
+pub(crate) fn closes_all_reported() -> bool {
     ALL_REPORTED.load(Relaxed)
 }
 
@@ -73,14 +73,14 @@ pub fn before_close_range(first: u32, last: u32) -> Closing {
 }
 
 /// What is held of the file of `fd` for no request goes before the program closes the number.
-pub fn file_closes(fd: i32) {
+pub(crate) fn file_closes(fd: i32) {
     kept::closing(fd);
     locks::closing(fd);
 }
 
 /// Who waits on `fd` in a poll set goes on under a number of the engine's. Called without any
 /// ring's lock, and while the number is [`Closing`].
-pub fn number_closes(fd: i32) {
+pub(crate) fn number_closes(fd: i32) {
     if stands_anywhere(fd) {
         each(|ring| ring.number_closes(fd));
     }

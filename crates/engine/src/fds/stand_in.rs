@@ -9,14 +9,6 @@ use crate::ctx::{Ctx, Ring};
 use crate::handlers::Call;
 use crate::sys::{self, borrow};
 
-/// Has ring `fd` completions to read? `None` if it is not a ring of ours.
-pub fn readable(fd: i32) -> Option<bool> {
-    let _call = Call::begin();
-    let ring = find(fd)?;
-    let ctx = ring.lock_now();
-    Some(ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty())
-}
-
 /// Is the submission queue of ring `fd` full? False if it is not a ring of ours, or where that
 /// cannot be found out in a signal handler.
 pub fn sq_full(fd: i32) -> bool {
@@ -78,7 +70,7 @@ fn stand_in(ring: &Ring) -> Option<i32> {
 }
 
 /// CQEs were published: whoever polls the ring sees it.
-pub fn signal_poll_fd(ctx: &Ctx) {
+pub(crate) fn signal_poll_fd(ctx: &Ctx) {
     if ctx.poll_fd.is_some() {
         check_now_and_then();
     }

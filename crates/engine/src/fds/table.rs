@@ -78,7 +78,7 @@ fn with_duplicates(mut table: Write<Table>) -> Write<Table> {
 }
 
 /// A fresh ring id.
-pub fn next_id() -> u64 {
+pub(crate) fn next_id() -> u64 {
     NEXT_ID.fetch_add(1, Relaxed)
 }
 
@@ -91,7 +91,7 @@ pub(super) fn file(fd: i32) -> File {
 }
 
 /// Enters a new ring under its descriptor.
-pub fn insert(fd: i32, ring: Arc<Ring>) {
+pub(crate) fn insert(fd: i32, ring: Arc<Ring>) {
     sweep();
     forget_kind(fd);
     let file = file(fd);
@@ -150,7 +150,7 @@ pub fn find(fd: i32) -> Option<Arc<Ring>> {
 ///
 /// # Errors
 /// As [`ring`].
-pub fn checked_ring(fd: i32) -> Result<Arc<Ring>> {
+pub(crate) fn checked_ring(fd: i32) -> Result<Arc<Ring>> {
     moved::check_now_and_then();
     if is_ring(fd) && !is_live_ring(fd) {
         sweep();
@@ -160,17 +160,17 @@ pub fn checked_ring(fd: i32) -> Result<Arc<Ring>> {
 
 /// A descriptor of the engine's own that keeps a ring open, as any of the program's does.
 #[derive(Debug)]
-pub struct RingFd {
+pub(crate) struct RingFd {
     fd: InternalFd,
     ring: Arc<Ring>,
 }
 
 impl RingFd {
-    pub fn ring(&self) -> &Arc<Ring> {
+    pub(crate) fn ring(&self) -> &Arc<Ring> {
         &self.ring
     }
 
-    pub fn fd(&self) -> i32 {
+    pub(crate) fn fd(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 }
@@ -185,13 +185,13 @@ impl Drop for RingFd {
 ///
 /// # Errors
 /// As [`ring`]; `EMFILE`.
-pub fn hold_ring(fd: i32) -> Result<RingFd> {
+pub(crate) fn hold_ring(fd: i32) -> Result<RingFd> {
     let ring = ring(fd)?;
     Ok(enter_internal(dup_internal(fd)?, ring))
 }
 
 /// Takes a new ring's only descriptor.
-pub fn adopt_ring(fd: OwnedFd, ring: Arc<Ring>) -> RingFd {
+pub(crate) fn adopt_ring(fd: OwnedFd, ring: Arc<Ring>) -> RingFd {
     sweep();
     enter_internal(adopt_internal(fd), ring)
 }
@@ -249,13 +249,13 @@ fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
 }
 
 /// Gives back what is held of the program's files for requests to come, and is not used.
-pub fn give_back() {
+pub(crate) fn give_back() {
     kept::sweep();
     locks::sweep();
 }
 
 /// A closed ring has ended.
-pub fn forget_ended() {
+pub(crate) fn forget_ended() {
     // None of them ends under the table's lock.
     let mut held = Vec::new();
     let Some(mut table) = write_soon() else { return };
@@ -269,12 +269,12 @@ pub fn forget_ended() {
 }
 
 /// Every ring there is, also those that are closed while somebody waits in them.
-pub fn all() -> Vec<Arc<Ring>> {
+pub(crate) fn all() -> Vec<Arc<Ring>> {
     read().all()
 }
 
 /// The rings for which `wanted` holds. Writes to no memory of the others.
-pub fn some(wanted: impl Fn(&Ring) -> bool) -> Vec<Arc<Ring>> {
+pub(crate) fn some(wanted: impl Fn(&Ring) -> bool) -> Vec<Arc<Ring>> {
     let table = read();
     let mut rings: Vec<_> = table.open().into_iter().filter(|r| wanted(r)).cloned().collect();
     rings.extend(table.closed.iter().filter_map(Weak::upgrade));
@@ -330,7 +330,7 @@ pub(super) fn each(f: impl Fn(&Ring)) {
 
 /// The ring behind the `i`th ring descriptor: to go through them all in a signal handler, without
 /// asking for memory, or for a lock that the interrupted thread may hold.
-pub fn nth(i: usize) -> Option<Arc<Ring>> {
+pub(crate) fn nth(i: usize) -> Option<Arc<Ring>> {
     let table = read();
     table.rings.get(i).map(|r| r.2.clone())
 }
@@ -345,7 +345,7 @@ pub fn is_ring(fd: i32) -> bool {
 }
 
 /// Is `fd` a ring of ours right now, and not a number that was reused behind our back?
-pub fn is_live_ring(fd: i32) -> bool {
+pub(crate) fn is_live_ring(fd: i32) -> bool {
     let known = read().entry(fd).map(|r| r.1);
     known.is_some_and(|known| file(fd) == known)
 }

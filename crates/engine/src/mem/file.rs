@@ -20,7 +20,7 @@ static LIFTS: Alone = Alone::new();
 
 /// Waits until no other thread lifts the limit: also over `fork`, or the child would keep it
 /// lifted.
-pub fn hold() -> Held {
+pub(crate) fn hold() -> Held {
     LIFTS.hold()
 }
 
@@ -38,7 +38,7 @@ pub fn no_ring() -> Option<u64> {
 ///
 /// # Errors
 /// `ENOMEM`, also past the hard RLIMIT_FSIZE, or where the soft one cannot be lifted.
-pub fn grow(file: impl AsFd, size: u64) -> Result<()> {
+pub(crate) fn grow(file: impl AsFd, size: u64) -> Result<()> {
     if fstat(&file)?.st_size.cast_unsigned() >= size {
         return Ok(());
     }

@@ -15,7 +15,7 @@ use crate::sys;
 type File = [u8; 40];
 
 /// Is process `pid` gone, or has it called execve(2) since it mapped the page at `addr`?
-pub fn is_gone(pid: u32, addr: usize) -> bool {
+pub(super) fn is_gone(pid: u32, addr: usize) -> bool {
     !sys::process_lives(pid) || (pid != me() && has_let_go(pid, addr) == Some(true))
 }
 

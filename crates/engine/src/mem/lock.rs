@@ -51,13 +51,13 @@ const SPINS: u32 = 100;
 const WAITED: u64 = 1 << 31;
 
 /// One who looks at the sequence word without sleeping, in the count of waiters.
-pub const SPINNER: u32 = 1 << 16;
+pub(crate) const SPINNER: u32 = 1 << 16;
 
 /// The thread that takes the locks of all rings, for a fork ([`Control::try_hold`]); 0: none does.
 static FORKING: AtomicUsize = AtomicUsize::new(0);
 
 /// The calling thread begins or ends to take the locks of all rings.
-pub fn set_forking(on: bool) {
+pub(crate) fn set_forking(on: bool) {
     FORKING.store(if on { sys::thread() } else { 0 }, Relaxed);
 }
 

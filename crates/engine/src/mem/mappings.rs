@@ -61,7 +61,7 @@ struct Mapping {
 ///
 /// # Errors
 /// `EINVAL` where it does not begin with a page, `EOVERFLOW`; as [`populate`].
-pub fn pin(addr: u64, len: usize) -> Result<Region> {
+pub(crate) fn pin(addr: u64, len: usize) -> Result<Region> {
     if addr == 0 {
         return Err(Errno::EFAULT);
     }
@@ -78,7 +78,7 @@ pub fn pin(addr: u64, len: usize) -> Result<Region> {
 ///
 /// # Errors
 /// `EFAULT` where it is not all memory that can be written and stay so.
-pub fn populate(range: &Range<u64>) -> Result<()> {
+pub(crate) fn populate(range: &Range<u64>) -> Result<()> {
     if shares_file(range) {
         return Err(Errno::EFAULT);
     }

@@ -18,13 +18,13 @@
 //! | control page: `sq_head`, `cq_tail` | lock holder | lock holder | under `lock` | the engine's own copies |
 //! | control page: `waiters`, `seq` | waiters; posters | posters; waiters | under `lock` + futex | `wait::cqwait` |
 
-pub mod cq;
+pub(crate) mod cq;
 pub mod file;
 mod holder;
-pub mod lock;
-pub mod mappings;
-pub mod region;
-pub mod resize;
-pub mod rings;
-pub mod scratch;
-pub mod sq;
+pub(crate) mod lock;
+pub(crate) mod mappings;
+pub(crate) mod region;
+pub(crate) mod resize;
+pub(crate) mod rings;
+pub(crate) mod scratch;
+pub(crate) mod sq;

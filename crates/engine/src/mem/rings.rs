@@ -13,20 +13,20 @@ use softring_uapi::errno::Result;
 use softring_uapi::*;
 
 /// Offsets of `struct io_rings`, as in the kernel.
-pub mod off {
-    pub const SQ_HEAD: usize = 0;
-    pub const SQ_TAIL: usize = 4;
-    pub const CQ_HEAD: usize = 8;
-    pub const CQ_TAIL: usize = 12;
-    pub const SQ_MASK: usize = 16;
-    pub const CQ_MASK: usize = 20;
-    pub const SQ_ENTRIES: usize = 24;
-    pub const CQ_ENTRIES: usize = 28;
-    pub const SQ_DROPPED: usize = 32;
-    pub const SQ_FLAGS: usize = 36;
-    pub const CQ_FLAGS: usize = 40;
-    pub const CQ_OVERFLOW: usize = 44;
-    pub const CQES: usize = 64;
+pub(crate) mod off {
+    pub(crate) const SQ_HEAD: usize = 0;
+    pub(crate) const SQ_TAIL: usize = 4;
+    pub(crate) const CQ_HEAD: usize = 8;
+    pub(crate) const CQ_TAIL: usize = 12;
+    pub(crate) const SQ_MASK: usize = 16;
+    pub(crate) const CQ_MASK: usize = 20;
+    pub(crate) const SQ_ENTRIES: usize = 24;
+    pub(crate) const CQ_ENTRIES: usize = 28;
+    pub(crate) const SQ_DROPPED: usize = 32;
+    pub(crate) const SQ_FLAGS: usize = 36;
+    pub(crate) const CQ_FLAGS: usize = 40;
+    pub(crate) const CQ_OVERFLOW: usize = 44;
+    pub(crate) const CQES: usize = 64;
 }
 
 /// Where the engine's own page lies in the ring's file: between the rings and the SQEs, where no

@@ -14,7 +14,7 @@ use softring_uapi::iovec;
 use softring_uapi::kernel_timespec;
 
 /// Structures read at once, at most.
-pub const BATCH: usize = 32;
+pub(crate) const BATCH: usize = 32;
 const SIZE: usize = size_of::<kernel_timespec>();
 const PAGE: usize = 4096;
 

@@ -9,7 +9,7 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
 /// Checks an ASYNC_CANCEL (`io_async_cancel_prep`).
-pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = &req.call.sqe;
     if req.flags.contains(ReqFlags::BUFFER_SELECT) || sqe.off != 0 || sqe.file_index != 0 {
         return Err(Errno::EINVAL);
@@ -25,7 +25,7 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Cancels what matches: 0, or their number with ALL or ANY (`io_async_cancel`). A worker asks a
 /// forked child's parent for what the child has not.
-pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     if req.is_workers() {
         ctx.events_first(req);
     }

@@ -46,7 +46,7 @@ const IN_PROGRESS: u64 = 1;
 const ABORTED_ONCE: u64 = 2;
 
 /// Checks a CONNECT and copies its address (`io_connect_prep`).
-pub fn connect_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn connect_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[s.len, u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))?;
     req.call.keep = ctx.unlocked(|| address(s.addr, s.off))?;
@@ -54,7 +54,7 @@ pub fn connect_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Connects; a connection under way waits for room to write, then tells how it went.
-pub fn connect(call: &mut Call, how: Try) -> Outcome {
+pub(crate) fn connect(call: &mut Call, how: Try) -> Outcome {
     let fd = call.file.fd();
     let pending = call.done & IN_PROGRESS != 0;
     if pending && how == Try::Nonblock && sys::poll_now(fd, 0) & POLLERR != 0 {
@@ -81,7 +81,7 @@ pub fn connect(call: &mut Call, how: Try) -> Outcome {
 }
 
 /// What a CONNECT under way answers where it does not wait.
-pub fn under_way(req: &Req) -> Option<Errno> {
+pub(crate) fn under_way(req: &Req) -> Option<Errno> {
     let progress = if req.opcode() == IORING_OP_CONNECT { req.call.done } else { 0 };
     match progress {
         0 => None,
@@ -92,7 +92,7 @@ pub fn under_way(req: &Req) -> Option<Errno> {
 
 /// Was the attempt before this one that of a socket whose last connection failed, of a request that
 /// the kernel gives to a worker? That finds it ready at once, and then waits with its next attempt.
-pub fn waits_with_next(req: &Req) -> bool {
+pub(crate) fn waits_with_next(req: &Req) -> bool {
     req.opcode() == IORING_OP_CONNECT
         && req.call.done == ABORTED_ONCE
         && req.flags.contains(ReqFlags::FORCE_ASYNC)
@@ -124,7 +124,7 @@ fn pending_error(fd: i32) -> i32 {
 }
 
 /// Checks an ACCEPT (`io_accept_prep`).
-pub fn accept_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn accept_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[u64::from(s.len), u64::from(s.buf_index)])?;
     let leaks = s.file_index != 0 && s.op_flags & SOCK_CLOEXEC != 0;
@@ -148,7 +148,7 @@ pub fn accept_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Takes a connection, for the program or for a slot.
-pub fn accept(call: &mut Call, how: Try) -> Outcome {
+pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
     let listener = call.file.fd();
     let direct = call.sqe.file_index != 0;
     let accepted = match how {
@@ -251,7 +251,7 @@ fn more_wait(fd: i32) -> Option<bool> {
 }
 
 /// Puts what was accepted into the table, under the lock.
-pub fn accept_finish(ctx: &mut Ctx, req: &mut Req) {
+pub(crate) fn accept_finish(ctx: &mut Ctx, req: &mut Req) {
     let index = req.call.sqe.file_index;
     if index == 0 || req.res < 0 {
         return;

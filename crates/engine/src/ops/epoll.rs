@@ -26,7 +26,7 @@ pub struct Change {
 
 /// Checks an EPOLL_CTL and copies its event (`io_epoll_ctl_prep`), into words of the SQE's copy
 /// that it has no other use for.
-pub fn ctl_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn ctl_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &mut req.call.sqe;
     zero(&[u64::from(s.buf_index), u64::from(s.file_index)])?;
     if s.len as usize != sys::EPOLL_CTL_DEL {
@@ -39,7 +39,7 @@ pub fn ctl_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Changes an epoll set.
-pub fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let s = &req.call.sqe;
     let event = Event { events: s.op_flags, data: s.addr3 };
     let [epoll, fd] = [s.fd, s.off as i32].map(crate::fds::visible);
@@ -56,7 +56,7 @@ fn apply(c: &Change, fd: i32) -> i32 {
 }
 
 /// Changes an epoll set for a ring in it. Called without any lock.
-pub fn ctl_of_ring(ring: &Ring, from: ReqId, change: &Change) {
+pub(crate) fn ctl_of_ring(ring: &Ring, from: ReqId, change: &Change) {
     let res = match crate::fds::poll_fd(change.fd) {
         Some(stand_in) => apply(change, stand_in),
         None => Errno::EBADF.res(),
@@ -65,13 +65,13 @@ pub fn ctl_of_ring(ring: &Ring, from: ReqId, change: &Change) {
 }
 
 /// Checks an EPOLL_WAIT (`io_epoll_wait_prep`).
-pub fn wait_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn wait_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[s.off, u64::from(s.op_flags), u64::from(s.buf_index), u64::from(s.file_index)])
 }
 
 /// Takes what the set has; waits for its descriptor to be readable if that is nothing.
-pub fn wait(call: &mut Call, how: Try) -> Outcome {
+pub(crate) fn wait(call: &mut Call, how: Try) -> Outcome {
     let s = &call.sqe;
     match answer(sys!(__NR_epoll_pwait, call.file.fd(), s.addr, s.len, 0, 0, 8)) {
         Outcome::Done(0) if how == Try::Nonblock => Outcome::Retry,

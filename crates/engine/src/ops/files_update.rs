@@ -10,7 +10,7 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
 /// Checks the SQE (`io_files_update_prep`).
-pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     if req.flags.intersects(ReqFlags::FIXED_FILE | ReqFlags::BUFFER_SELECT) {
         return Err(Errno::EINVAL);
@@ -20,7 +20,7 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Updates slots from `off`, or lets free slots be picked and tells which.
-pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = req.call.sqe;
     let offset = sqe.off as u32;
     let done = if offset == IORING_FILE_INDEX_ALLOC {

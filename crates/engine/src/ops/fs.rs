@@ -12,10 +12,10 @@ use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
 const AT_REMOVEDIR: u32 = 0x200;
-pub const AT_EMPTY_PATH: u32 = 0x1000;
+pub(crate) const AT_EMPTY_PATH: u32 = 0x1000;
 
 /// Checks a RENAMEAT (`io_renameat_prep`).
-pub fn rename_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn rename_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     zero(&[u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
@@ -23,13 +23,13 @@ pub fn rename_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Renames.
-pub fn rename(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn rename(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     answer(sys!(__NR_renameat2, visible(s.fd), s.addr, to_dir(s), s.off, s.op_flags))
 }
 
 /// Checks an UNLINKAT (`io_unlinkat_prep`).
-pub fn unlink_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn unlink_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     zero(&[sqe.off, u64::from(sqe.len), u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
@@ -43,13 +43,13 @@ pub fn unlink_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Removes a name or an empty directory.
-pub fn unlink(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn unlink(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     answer(sys!(__NR_unlinkat, visible(s.fd), s.addr, s.op_flags))
 }
 
 /// Checks a MKDIRAT (`io_mkdirat_prep`).
-pub fn mkdir_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn mkdir_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     let flags = u64::from(sqe.op_flags);
     zero(&[sqe.off, flags, u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
@@ -58,13 +58,13 @@ pub fn mkdir_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Makes a directory.
-pub fn mkdir(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn mkdir(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     answer(sys!(__NR_mkdirat, visible(s.fd), s.addr, s.len))
 }
 
 /// Checks a SYMLINKAT (`io_symlinkat_prep`).
-pub fn symlink_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn symlink_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     let (len, flags) = (u64::from(sqe.len), u64::from(sqe.op_flags));
     zero(&[len, flags, u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
@@ -73,13 +73,13 @@ pub fn symlink_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Makes a symbolic link.
-pub fn symlink(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn symlink(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     answer(sys!(__NR_symlinkat, s.addr, visible(s.fd), s.off))
 }
 
 /// Checks a LINKAT (`io_linkat_prep`).
-pub fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     zero(&[u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
@@ -87,7 +87,7 @@ pub fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Makes a hard link.
-pub fn link(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn link(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     answer(sys!(__NR_linkat, visible(s.fd), s.addr, to_dir(s), s.off, s.op_flags))
 }

@@ -38,7 +38,7 @@ fn narrow(word: u64) -> Result<u32> {
 }
 
 /// Checks a FUTEX_WAIT or FUTEX_WAKE (`io_futex_prep`).
-pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[s.len, s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))?;
     let flags = s.fd.cast_unsigned();
@@ -53,7 +53,7 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Waits for a wake, if the futex has its value (`io_futex_wait`).
-pub fn wait(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn wait(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     match &req.call.keep {
         Keep::Job(Job::Futex(futex, 1..)) => start(look(ctx, || futex.check())),
         _ => Outcome::Done(Errno::EINVAL.res()),
@@ -76,7 +76,7 @@ fn start(checked: Result<()>) -> Outcome {
 
 /// Wakes who waits (`io_futex_wake`). Under the lock, so that their CQEs come after the request's
 /// own.
-pub fn wake(_: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn wake(_: &mut Ctx, req: &mut Req) -> Outcome {
     let done = match &req.call.keep {
         Keep::Job(Job::Futex(futex, mask)) => futex_wake(futex, *mask),
         _ => Err(Errno::EINVAL),
@@ -103,7 +103,7 @@ fn futex_wake(f: &Futex, mask: u32) -> Result<usize> {
 }
 
 /// Checks a FUTEX_WAITV and copies what it waits for (`io_futexv_prep`).
-pub fn waitv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn waitv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[s.off, s.addr3])?;
     let fd = s.fd.cast_unsigned();
@@ -127,7 +127,7 @@ pub fn waitv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Waits for a wake of any, if all have their values (`io_futexv_wait`).
-pub fn waitv(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn waitv(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let Keep::Job(Job::AnyOf(all)) = &req.call.keep else {
         return Outcome::Done(Errno::EINVAL.res());
     };

@@ -5,14 +5,14 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 
 /// `UIO_MAXIOV`.
-pub const MAX_IOV: u32 = 1024;
+pub(crate) const MAX_IOV: u32 = 1024;
 /// The most that one call transfers.
-pub const MAX_RW_COUNT: u32 = 0x7fff_f000;
+pub(crate) const MAX_RW_COUNT: u32 = 0x7fff_f000;
 /// End of user addresses (x86-64, four-level page tables): what `access_ok` refuses beyond.
 const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 
 /// What `access_ok` checks.
-pub fn in_user(addr: u64, len: u64) -> Result<()> {
+pub(crate) fn in_user(addr: u64, len: u64) -> Result<()> {
     let end = addr.checked_add(len).ok_or(Errno::EFAULT)?;
     if end > TASK_SIZE { Err(Errno::EFAULT) } else { Ok(()) }
 }
@@ -21,7 +21,7 @@ pub fn in_user(addr: u64, len: u64) -> Result<()> {
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL` for a length that is negative or too many parts.
-pub fn import_iov(addr: u64, n: u32) -> Result<Vec<iovec>> {
+pub(crate) fn import_iov(addr: u64, n: u32) -> Result<Vec<iovec>> {
     if n > MAX_IOV {
         return Err(Errno::EINVAL);
     }
@@ -43,7 +43,7 @@ pub fn import_iov(addr: u64, n: u32) -> Result<Vec<iovec>> {
 }
 
 /// The vector without its first `done` bytes.
-pub fn skip(iov: &[iovec], mut done: u64) -> Vec<iovec> {
+pub(crate) fn skip(iov: &[iovec], mut done: u64) -> Vec<iovec> {
     let mut out = Vec::with_capacity(iov.len());
     for v in iov {
         let cut = done.min(v.len);

@@ -9,48 +9,48 @@ use crate::req::request::{Call, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::*;
 
-pub mod advise;
-pub mod cancel;
-pub mod connect;
-pub mod epoll;
-pub mod files_update;
-pub mod fs;
-pub mod futex;
-pub mod iov;
-pub mod msg_ring;
-pub mod net;
-pub mod net_bundle;
-pub mod net_msg;
-pub mod net_zc;
-pub mod nop;
-pub mod nvme;
-pub mod open_how;
-pub mod openclose;
-pub mod poll;
-pub mod provide;
-pub mod rw;
-pub mod rw_hot;
-pub mod rw_nowait;
-pub mod rw_position;
-pub mod rw_select;
-pub mod socket;
-pub mod splice;
-pub mod statx;
-pub mod sync;
-pub mod timeout;
-pub mod truncate;
-pub mod tx_timestamp;
-pub mod uring_cmd;
-pub mod waitid;
-pub mod xattr;
+pub(crate) mod advise;
+pub(crate) mod cancel;
+pub(crate) mod connect;
+pub(crate) mod epoll;
+pub(crate) mod files_update;
+pub(crate) mod fs;
+pub(crate) mod futex;
+pub(crate) mod iov;
+pub(crate) mod msg_ring;
+pub(crate) mod net;
+pub(crate) mod net_bundle;
+pub(crate) mod net_msg;
+pub(crate) mod net_zc;
+pub(crate) mod nop;
+pub(crate) mod nvme;
+pub(crate) mod open_how;
+pub(crate) mod openclose;
+pub(crate) mod poll;
+pub(crate) mod provide;
+pub(crate) mod rw;
+pub(crate) mod rw_hot;
+pub(crate) mod rw_nowait;
+pub(crate) mod rw_position;
+pub(crate) mod rw_select;
+pub(crate) mod socket;
+pub(crate) mod splice;
+pub(crate) mod statx;
+pub(crate) mod sync;
+pub(crate) mod timeout;
+pub(crate) mod truncate;
+pub(crate) mod tx_timestamp;
+pub(crate) mod uring_cmd;
+pub(crate) mod waitid;
+pub(crate) mod xattr;
 
 /// `prep` of an opcode that is not there: as a kernel that does not know it.
-pub fn refuse(_: &mut Ctx, _: &mut Req) -> Result<()> {
+pub(crate) fn refuse(_: &mut Ctx, _: &mut Req) -> Result<()> {
     Err(Errno::EINVAL)
 }
 
 /// `issue` of an opcode that is not there; prep has already refused it.
-pub fn refused(_: &mut Ctx, _: &mut Req) -> Outcome {
+pub(crate) fn refused(_: &mut Ctx, _: &mut Req) -> Outcome {
     Outcome::Done(Errno::EINVAL.res())
 }
 
@@ -59,7 +59,7 @@ pub fn refused(_: &mut Ctx, _: &mut Req) -> Outcome {
 ///
 /// # Errors
 /// What the kernel answers for a file that has no such operation.
-pub fn takes_ring(call: &Call) -> Result<()> {
+pub(crate) fn takes_ring(call: &Call) -> Result<()> {
     match call.sqe.opcode {
         IORING_OP_FALLOCATE => Err(Errno::ENODEV),
         IORING_OP_SYNC_FILE_RANGE => Err(Errno::ESPIPE),
@@ -74,13 +74,13 @@ pub fn takes_ring(call: &Call) -> Result<()> {
 }
 
 /// What a raw system call answered, as an outcome.
-pub fn answer(ret: isize) -> Outcome {
+pub(crate) fn answer(ret: isize) -> Outcome {
     Outcome::Done(check(ret).map_or_else(Errno::res, |v| v as i32))
 }
 
 /// The same for a call that may wait without end. Interrupted, it shows a program what the kernel's
 /// own worker shows: `ERESTARTSYS`, which no system call lets through.
-pub fn answer_waiting(ret: isize) -> Outcome {
+pub(crate) fn answer_waiting(ret: isize) -> Outcome {
     const ERESTARTSYS: Errno = Errno(512);
     match answer(ret) {
         Outcome::Done(res) if res == Errno::EINTR.res() => Outcome::Done(ERESTARTSYS.res()),
@@ -92,7 +92,7 @@ pub fn answer_waiting(ret: isize) -> Outcome {
 ///
 /// # Errors
 /// `EINVAL` if one is not.
-pub fn zero(words: &[u64]) -> Result<()> {
+pub(crate) fn zero(words: &[u64]) -> Result<()> {
     if words.iter().any(|&w| w != 0) { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
@@ -100,7 +100,7 @@ pub fn zero(words: &[u64]) -> Result<()> {
 ///
 /// # Errors
 /// `EBADF` with IOSQE_FIXED_FILE.
-pub fn no_fixed_file(req: &Req) -> Result<()> {
+pub(crate) fn no_fixed_file(req: &Req) -> Result<()> {
     if req.flags.contains(ReqFlags::FIXED_FILE) { Err(Errno::EBADF) } else { Ok(()) }
 }
 
@@ -109,7 +109,7 @@ pub fn no_fixed_file(req: &Req) -> Result<()> {
 /// # Errors
 /// `EFAULT`, `ENAMETOOLONG` from 4096 bytes on with the NUL, `ENOENT` if it is empty and may not
 /// be.
-pub fn path(addr: u64, may_be_empty: bool) -> Result<CString> {
+pub(crate) fn path(addr: u64, may_be_empty: bool) -> Result<CString> {
     const PATH_MAX: usize = 4096;
     let path = crate::user::read_cstr(addr, PATH_MAX)?;
     if path.is_empty() && !may_be_empty {

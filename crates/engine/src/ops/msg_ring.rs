@@ -61,7 +61,7 @@ struct SentFile {
 }
 
 /// Checks the SQE (`io_msg_ring_prep`).
-pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     check(&req.call.sqe)
 }
 
@@ -73,7 +73,7 @@ fn check(sqe: &io_uring_sqe) -> Result<()> {
 }
 
 /// Sends (`io_msg_ring`).
-pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     match send(ctx, req) {
         Ok(None) => Outcome::Queued,
         Ok(Some(res)) => Outcome::Done(res),
@@ -93,7 +93,7 @@ fn target(fd: i32) -> Result<Arc<Ring>> {
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT`, `EBADF`, `EBADFD`.
-pub fn send_without_ring(addr: u64, nr: u32) -> Result<usize> {
+pub(crate) fn send_without_ring(addr: u64, nr: u32) -> Result<usize> {
     if addr == 0 || nr != 1 {
         return Err(Errno::EINVAL);
     }
@@ -233,7 +233,7 @@ fn take_parcels(ring: &Arc<Ring>, mine: bool) -> Vec<Parcel> {
 }
 
 /// Delivers what a ring has for others. Called without any ring's lock.
-pub fn deliver(ring: &Arc<Ring>) {
+pub(crate) fn deliver(ring: &Arc<Ring>) {
     let mut mine = false;
     loop {
         let parcels = take_parcels(ring, mine);

@@ -20,17 +20,17 @@ use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
 const MSG_OOB: u32 = 0x1;
-pub const MSG_CTRUNC: u32 = 0x8;
-pub const MSG_TRUNC: u32 = 0x20;
-pub const MSG_DONTWAIT: u32 = 0x40;
-pub const MSG_WAITALL: u32 = 0x100;
+pub(crate) const MSG_CTRUNC: u32 = 0x8;
+pub(crate) const MSG_TRUNC: u32 = 0x20;
+pub(crate) const MSG_DONTWAIT: u32 = 0x40;
+pub(crate) const MSG_WAITALL: u32 = 0x100;
 const MSG_ERRQUEUE: u32 = 0x2000;
-pub const MSG_NOSIGNAL: u32 = 0x4000;
+pub(crate) const MSG_NOSIGNAL: u32 = 0x4000;
 /// For programs of 32 bits; their system calls alone may be given it.
-pub const MSG_CMSG_COMPAT: u32 = 0x8000_0000;
+pub(crate) const MSG_CMSG_COMPAT: u32 = 0x8000_0000;
 
 /// What all of the family say in the same words.
-pub fn common_prep(req: &mut Req, known: u16) -> Result<()> {
+pub(crate) fn common_prep(req: &mut Req, known: u16) -> Result<()> {
     let s = &req.call.sqe;
     if s.len.cast_signed() < 0 || s.ioprio & !known != 0 {
         return Err(Errno::EINVAL);
@@ -47,7 +47,7 @@ pub fn common_prep(req: &mut Req, known: u16) -> Result<()> {
 }
 
 /// Checks a SEND (`io_sendmsg_prep`).
-pub fn send_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn send_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     common_prep(
         req,
         IORING_RECVSEND_POLL_FIRST | IORING_RECVSEND_BUNDLE | IORING_SEND_VECTORIZED | fixed(),
@@ -76,7 +76,7 @@ fn alone(req: &Req, not: u16) -> Result<()> {
 }
 
 /// Copies what a SEND names: an address, a vector (`io_send_setup`).
-pub fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = req.call.sqe;
     // The upper half of the word that holds `addr_len`.
     if s.file_index >> 16 != 0 {
@@ -103,7 +103,7 @@ pub fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Sends.
-pub fn send(call: &mut Call, how: Try) -> Outcome {
+pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
     let all = call.sqe.op_flags & MSG_WAITALL != 0;
     let outcome = attempt(call, how, sys::POLLOUT, all, send_once);
     match outcome {
@@ -115,7 +115,7 @@ pub fn send(call: &mut Call, how: Try) -> Outcome {
 }
 
 /// One system call that sends what is left.
-pub fn send_once(call: &mut Call, flags: u32) -> Result<usize> {
+pub(crate) fn send_once(call: &mut Call, flags: u32) -> Result<usize> {
     let s = &call.sqe;
     let (at, len) = (s.addr + call.done, u64::from(s.len).saturating_sub(call.done));
     match &call.keep {
@@ -129,7 +129,7 @@ pub fn send_once(call: &mut Call, flags: u32) -> Result<usize> {
 }
 
 /// Bytes asked for.
-pub fn total(call: &Call) -> u64 {
+pub(crate) fn total(call: &Call) -> u64 {
     match &call.keep {
         Keep::Msg(msg) if !msg.iov.is_empty() => msg.iov.iter().map(|v| v.len).sum(),
         _ => u64::from(call.sqe.len),
@@ -138,7 +138,7 @@ pub fn total(call: &Call) -> u64 {
 
 /// Tries `once`, and what follows from its answer: the rest of a stream of which `all` is wanted, a
 /// wait for readiness, the end.
-pub fn attempt(
+pub(crate) fn attempt(
     call: &mut Call,
     how: Try,
     ready: i16,
@@ -182,33 +182,33 @@ pub fn attempt(
 
 /// Who reads the error queue does not wait for data, as far as POLLIN tells of it: normal data
 /// (POLLRDNORM) wakes it still, in vain.
-pub fn poll_events(req: &Req, events: u32) -> u32 {
+pub(crate) fn poll_events(req: &Req, events: u32) -> u32 {
     let errors =
         req.flags.contains(ReqFlags::SENDRECV) && req.call.sqe.op_flags & MSG_ERRQUEUE != 0;
     if errors { events & !EPOLLIN } else { events }
 }
 
 /// Does a receive ask for less than what the poll set tells of?
-pub fn asks_for_less(req: &Req) -> bool {
+pub(crate) fn asks_for_less(req: &Req) -> bool {
     let less = MSG_ERRQUEUE | MSG_OOB;
     req.flags.contains(ReqFlags::SENDRECV) && req.call.sqe.op_flags & less != 0
 }
 
 /// Does a worker wait for what it is to transfer? Not for errors, of a socket that has a queue of
 /// them.
-pub fn waits_in_worker(call: &Call) -> bool {
+pub(crate) fn waits_in_worker(call: &Call) -> bool {
     let given = call.sqe.op_flags;
     given & MSG_DONTWAIT == 0
         && (given & MSG_ERRQUEUE == 0 || !socket::has_error_queue(call.file.fd()))
 }
 
 /// Waits until `fd` is ready; false if a signal came instead.
-pub fn wait(fd: i32, events: i16) -> bool {
+pub(crate) fn wait(fd: i32, events: i16) -> bool {
     sys::poll_wait(fd, events).is_ok()
 }
 
 /// Checks what a receive says about going on (`io_recvmsg_prep`).
-pub fn recv_common(req: &mut Req, more: u16) -> Result<()> {
+pub(crate) fn recv_common(req: &mut Req, more: u16) -> Result<()> {
     let s = req.call.sqe;
     if s.off != 0 {
         return Err(Errno::EINVAL);
@@ -226,7 +226,7 @@ pub fn recv_common(req: &mut Req, more: u16) -> Result<()> {
 }
 
 /// Checks a RECV (`io_recvmsg_prep`).
-pub fn recv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn recv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     recv_common(req, fixed())?;
     let is_fixed = req.call.sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0;
     if is_fixed {
@@ -242,7 +242,7 @@ pub fn recv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Receives.
-pub fn recv(call: &mut Call, how: Try) -> Outcome {
+pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     let all = call.sqe.op_flags & MSG_WAITALL != 0;
     let bundle = call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0 && call.pick.is_some();
     let outcome = if bundle {
@@ -267,7 +267,7 @@ fn recv_once(call: &mut Call, flags: u32) -> Result<usize> {
 }
 
 /// After a receive: is there more, and does the request go on (`io_recv_finish`)?
-pub fn received(call: &mut Call, outcome: Outcome) -> Outcome {
+pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
     let Outcome::Done(n) = outcome else { return outcome };
     if n < 0 {
         return outcome;
@@ -322,13 +322,13 @@ fn at_limit(call: &mut Call, n: i32) -> bool {
 
 /// What `n` bytes leave of a limit. The kernel takes the two for `int` (`io_recv_finish`), so any
 /// byte uses up a limit of 2 GiB or more.
-pub fn limit_left(limit: u64, n: u64) -> u64 {
+pub(crate) fn limit_left(limit: u64, n: u64) -> u64 {
     if limit > i32::MAX as u64 { 0 } else { limit.saturating_sub(n) }
 }
 
 /// The end of a request that failed on the way: what it has done counts (`io_sendrecv_fail`).
 #[cold]
-pub fn failed(ctx: &mut Ctx, req: &mut Req) {
+pub(crate) fn failed(ctx: &mut Ctx, req: &mut Req) {
     if req.call.done > 0 {
         req.res = req.call.done as i32;
         ctx.put_buffer(req, req.res);

@@ -18,7 +18,7 @@ use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
 /// Does a request pick its buffers here?
-pub fn selects(req: &Req) -> bool {
+pub(crate) fn selects(req: &Req) -> bool {
     let bundle = req.call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0;
     req.flags.contains(ReqFlags::SENDRECV) && (req.opcode() == IORING_OP_SEND || bundle)
 }
@@ -84,7 +84,7 @@ impl Ctx {
 }
 
 /// A bundle was sent: the next one follows, unless that was the last buffer.
-pub fn sent(call: &mut Call, n: i32) -> Outcome {
+pub(crate) fn sent(call: &mut Call, n: i32) -> Outcome {
     // One that went to the poll set ends with its next step (`io_send_finish`).
     if call.last || call.polled {
         return Outcome::Done(n);
@@ -100,7 +100,7 @@ pub fn sent(call: &mut Call, n: i32) -> Outcome {
 
 /// Receives into one buffer; where that is full and there is more, goes on with as many as it
 /// takes.
-pub fn recv(call: &mut Call, how: Try) -> Outcome {
+pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     let given = call.sqe.op_flags & !MSG_CMSG_COMPAT;
     let flags = given | if how == Try::Nonblock { MSG_DONTWAIT } else { 0 };
     (call.last, call.blocked) = (false, false);

@@ -54,7 +54,7 @@ impl Msg {
 static SHORT: [u8; 1] = [0];
 
 /// One sendmsg(2) of what is left of a vector.
-pub fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
+pub(crate) fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
     let rest = if call.done > 0 { Some(skip(&msg.iov, call.done)) } else { None };
     let iov = rest.as_deref().unwrap_or(&msg.iov);
     let (mut name, mut namelen) = msg.name_parts();
@@ -78,7 +78,7 @@ pub fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
 }
 
 /// One recvmsg(2) for a RECV: into what is left of its buffer or vector.
-pub fn recv_vector(call: &mut Call, flags: u32) -> Result<usize> {
+pub(crate) fn recv_vector(call: &mut Call, flags: u32) -> Result<usize> {
     let s = &call.sqe;
     let one = [iovec { base: s.addr + call.done, len: u64::from(s.len).saturating_sub(call.done) }];
     let rest;
@@ -103,7 +103,7 @@ pub fn recv_vector(call: &mut Call, flags: u32) -> Result<usize> {
 
 /// Does a worker's attempt fail where it would wait? sendmsg(2), recvmsg(2) and connect(2) ask the
 /// file itself whether it blocks, where SEND and RECV do not (`____sys_recvmsg`).
-pub fn never_waits(req: &Req) -> bool {
+pub(crate) fn never_waits(req: &Req) -> bool {
     let asks = matches!(
         req.opcode(),
         IORING_OP_SENDMSG | IORING_OP_RECVMSG | IORING_OP_SENDMSG_ZC | IORING_OP_CONNECT
@@ -151,13 +151,13 @@ fn copy_header(req: &mut Req) -> Result<Box<Msg>> {
 }
 
 /// Checks a SENDMSG (`io_sendmsg_prep`).
-pub fn send_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn send_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     common_prep(req, IORING_RECVSEND_POLL_FIRST | IORING_SEND_VECTORIZED)?;
     send_setup(ctx, req)
 }
 
 /// Copies what a SENDMSG names (`io_sendmsg_setup`).
-pub fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &mut req.call.sqe;
     crate::ops::zero(&[s.off, u64::from(s.file_index)])?;
     s.op_flags |= MSG_NOSIGNAL;
@@ -166,7 +166,7 @@ pub fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Sends a message.
-pub fn send(call: &mut Call, how: Try) -> Outcome {
+pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
     let all = call.sqe.op_flags & MSG_WAITALL != 0;
     call.sqe.len = 0;
     attempt(call, how, sys::POLLOUT, all, |call, flags| match &call.keep {
@@ -176,7 +176,7 @@ pub fn send(call: &mut Call, how: Try) -> Outcome {
 }
 
 /// Checks a RECVMSG (`io_recvmsg_prep`).
-pub fn recv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn recv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     recv_common(req, 0)?;
     let s = &req.call.sqe;
     if s.file_index != 0 || s.ioprio & IORING_RECVSEND_BUNDLE != 0 {
@@ -192,7 +192,7 @@ pub fn recv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Receives a message.
-pub fn recv(call: &mut Call, how: Try) -> Outcome {
+pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     let outcome = if call.sqe.ioprio & IORING_RECV_MULTISHOT != 0 {
         attempt(call, how, sys::POLLIN, false, recv_out)
     } else {

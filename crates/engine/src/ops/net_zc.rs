@@ -21,7 +21,7 @@ const KNOWN: u16 = IORING_RECVSEND_POLL_FIRST
     | IORING_SEND_VECTORIZED;
 
 /// Checks a SEND_ZC or SENDMSG_ZC (`io_send_zc_prep`).
-pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     zero(&[req.call.sqe.pad2])?;
     if !has(Change::NotifData) {
         zero(&[req.call.sqe.addr3])?;
@@ -43,7 +43,7 @@ pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Does it send from, or receive into, a registered buffer?
-pub fn fixed(sqe: &io_uring_sqe) -> bool {
+pub(crate) fn fixed(sqe: &io_uring_sqe) -> bool {
     matches!(sqe.opcode, IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC | IORING_OP_SEND | IORING_OP_RECV)
         && sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0
 }
@@ -52,7 +52,7 @@ pub fn fixed(sqe: &io_uring_sqe) -> bool {
 ///
 /// # Errors
 /// `EOPNOTSUPP`.
-pub fn check_socket(fd: i32) -> Result<()> {
+pub(crate) fn check_socket(fd: i32) -> Result<()> {
     let socket = match Socket::of(fd) {
         // A refusal is worth a second look: the number may have been reused behind our back.
         Socket::UnixStream | Socket::Other => Socket::ask(fd),
@@ -63,7 +63,7 @@ pub fn check_socket(fd: i32) -> Result<()> {
 }
 
 /// Sends.
-pub fn send(call: &mut Call, how: Try) -> Outcome {
+pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
     if let Err(e) = check_socket(call.file.fd()) {
         return Outcome::Done(e.res());
     }

@@ -15,7 +15,7 @@ const FLAGS: u32 = IORING_NOP_INJECT_RESULT
     | IORING_NOP_CQE32;
 
 /// Checks the flags (`io_nop_prep`).
-pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let flags = req.call.sqe.op_flags;
     if flags & !FLAGS != 0 {
         return Err(Errno::EINVAL);
@@ -30,12 +30,12 @@ pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// One that asks for nothing gets nothing.
-pub fn fast(_: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
+pub(crate) fn fast(_: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
     (sqe.op_flags == 0).then_some(0)
 }
 
 /// Answers the injected result, after looking the file and the buffer up if asked (`io_nop`).
-pub fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = req.call.sqe;
     let flags = sqe.op_flags;
     let mut res = 0;

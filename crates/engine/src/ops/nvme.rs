@@ -19,14 +19,14 @@ use softring_uapi::*;
 
 /// What an NVMe character device stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Device {
+pub(crate) enum Device {
     Namespace,
     Controller,
 }
 
 impl Device {
     /// What `fd` is, as sysfs tells; none if it is neither.
-    pub fn of(fd: i32) -> Option<Device> {
+    pub(crate) fn of(fd: i32) -> Option<Device> {
         let stat = crate::substitute::fstat(sys::borrow(fd)?).ok()?;
         let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
         if kind != rustix::fs::FileType::CharacterDevice {
@@ -59,7 +59,7 @@ const fn ioctl(device: Device, cmd_op: u32) -> Option<(u32, bool)> {
 }
 
 /// Keeps the command of an SQE that may be one for NVMe: `rest` is the SQE's second half.
-pub fn prep(ctx: &Ctx, call: &mut Call, rest: [u64; 8]) {
+pub(crate) fn prep(ctx: &Ctx, call: &mut Call, rest: [u64; 8]) {
     let first = [call.sqe.addr3, call.sqe.pad2];
     call.keep = Keep::Nvme(Box::new(command(first, rest)));
     if call.sqe.op_flags & IORING_URING_CMD_FIXED != 0 {
@@ -96,7 +96,7 @@ fn command(first: [u64; 2], rest: [u64; 8]) -> nvme_passthru_cmd64 {
 }
 
 /// Runs a command.
-pub fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
+pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
     // Both are needed, big SQEs and wide CQEs (`nvme_uring_cmd_checks`).
     if call.sqe.len != WIDE_CQE | BIG_SQE {
         return Outcome::Done(Errno::EOPNOTSUPP.res());
@@ -144,7 +144,7 @@ fn place(call: &Call, cmd: &mut nvme_passthru_cmd64, request: u32, vector: bool)
 }
 
 /// The result of a command that the device has answered.
-pub fn finish(_: &mut Ctx, req: &mut Req) {
+pub(crate) fn finish(_: &mut Ctx, req: &mut Req) {
     if let Keep::Nvme(cmd) = &req.call.keep
         && req.res >= 0
     {

@@ -10,28 +10,28 @@ use softring_uapi::errno::{Errno, Result, check};
 const O_WRONLY: u64 = 1;
 const O_RDWR: u64 = 2;
 const O_CREAT: u64 = 0o100;
-pub const O_EXCL: u64 = 0o200;
+pub(crate) const O_EXCL: u64 = 0o200;
 const O_TRUNC: u64 = 0o1000;
-pub const O_NONBLOCK: u64 = 0o4000;
-pub const O_DIRECT: u64 = 0o40_000;
+pub(crate) const O_NONBLOCK: u64 = 0o4000;
+pub(crate) const O_DIRECT: u64 = 0o40_000;
 const O_DIRECTORY: u64 = 0o200_000;
 const O_NOFOLLOW: u64 = 0o400_000;
-pub const O_CLOEXEC: u64 = 0o2_000_000;
-pub const O_PATH: u64 = 0o10_000_000;
+pub(crate) const O_CLOEXEC: u64 = 0o2_000_000;
+pub(crate) const O_PATH: u64 = 0o10_000_000;
 /// `O_TMPFILE` without its O_DIRECTORY.
 const TMPFILE: u64 = 0o20_000_000;
 /// `VALID_OPEN_FLAGS`: every O_* flag; openat(2) ignores what is not among them.
 const VALID_OPEN: u64 = 0o37_777_703;
 const RESOLVE_BENEATH: u64 = 0x8;
 const RESOLVE_IN_ROOT: u64 = 0x10;
-pub const RESOLVE_CACHED: u64 = 0x20;
+pub(crate) const RESOLVE_CACHED: u64 = 0x20;
 /// `VALID_RESOLVE_FLAGS`
 const VALID_RESOLVE: u64 = 0x3f;
 
 /// `struct open_how`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct How {
+pub(crate) struct How {
     pub flags: u64,
     pub mode: u64,
     pub resolve: u64,
@@ -42,7 +42,7 @@ const HOW_SIZE: usize = size_of::<How>();
 
 impl How {
     /// What openat(2)'s flags and mode mean, as `build_open_how` has it.
-    pub fn of_openat(flags: u32, mode: u32) -> How {
+    pub(crate) fn of_openat(flags: u32, mode: u32) -> How {
         let mut flags = u64::from(flags) & VALID_OPEN;
         if flags & O_PATH != 0 {
             flags &= O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC;
@@ -52,7 +52,7 @@ impl How {
     }
 
     /// Copies the program's in; bytes beyond those known must be 0.
-    pub fn read(addr: u64, size: u32) -> Result<How> {
+    pub(crate) fn read(addr: u64, size: u32) -> Result<How> {
         let mut words = [0u64; HOW_SIZE / 8];
         let size = u64::from(size);
         if size < HOW_SIZE as u64 {
@@ -72,11 +72,11 @@ impl How {
         Ok(How { flags: words[0], mode: words[1], resolve: words[2] })
     }
 
-    pub fn to_bytes(self) -> Vec<u8> {
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
         [self.flags, self.mode, self.resolve].iter().flat_map(|w| w.to_ne_bytes()).collect()
     }
 
-    pub fn of_bytes(bytes: &[u8]) -> How {
+    pub(crate) fn of_bytes(bytes: &[u8]) -> How {
         let word = |i: usize| {
             let at = bytes.get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok());
             u64::from_ne_bytes(at.unwrap_or_default())
@@ -85,11 +85,11 @@ impl How {
     }
 
     /// These are sure to have to wait, or are not to be tried twice.
-    pub fn needs_worker(self) -> bool {
+    pub(crate) fn needs_worker(self) -> bool {
         self.flags & (O_TRUNC | O_CREAT | TMPFILE) != 0
     }
 
-    pub fn openat2(self, dir: i32, path: u64) -> Result<i32> {
+    pub(crate) fn openat2(self, dir: i32, path: u64) -> Result<i32> {
         let how = core::ptr::from_ref(&self).expose_provenance();
         check(sys!(__NR_openat2, dir, path, how, HOW_SIZE)).map(|fd| fd as i32)
     }
@@ -100,7 +100,7 @@ impl How {
     /// # Errors
     /// As openat2(2); `EAGAIN` for `RESOLVE_CACHED` where the kernel does not know it (before
     /// Linux 5.12), as if nothing were cached; `ENOSYS`.
-    pub fn openat2_or_less(self, dir: i32, path: u64) -> Result<i32> {
+    pub(crate) fn openat2_or_less(self, dir: i32, path: u64) -> Result<i32> {
         if self.resolve & RESOLVE_CACHED != 0 && !cached_lookup_works() {
             return Err(Errno::EAGAIN);
         }
@@ -114,7 +114,7 @@ impl How {
     ///
     /// # Errors
     /// As the call.
-    pub fn openat(self, dir: i32, path: u64) -> Result<i32> {
+    pub(crate) fn openat(self, dir: i32, path: u64) -> Result<i32> {
         check(sys!(__NR_openat, dir, path, self.flags, self.mode)).map(|fd| fd as i32)
     }
 
@@ -123,7 +123,7 @@ impl How {
     ///
     /// # Errors
     /// `EINVAL`.
-    pub fn check(self) -> Result<()> {
+    pub(crate) fn check(self) -> Result<()> {
         let has = |flags| self.flags & flags != 0;
         let creates = has(O_CREAT | TMPFILE);
         let both = RESOLVE_BENEATH | RESOLVE_IN_ROOT;
@@ -139,7 +139,7 @@ impl How {
 }
 
 /// Does the kernel know `RESOLVE_CACHED` (5.12), and may we call openat2(2)? Asked once.
-pub fn cached_lookup_works() -> bool {
+pub(crate) fn cached_lookup_works() -> bool {
     static KNOWN: AtomicU8 = AtomicU8::new(0);
     match KNOWN.load(Relaxed) {
         0 => {

@@ -26,13 +26,13 @@ const F_SETFL: i32 = 4;
 const F_DUPFD_CLOEXEC: i32 = 1030;
 
 /// Checks an OPENAT (`io_openat_prep`).
-pub fn openat_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn openat_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let how = How::of_openat(req.call.sqe.op_flags, req.call.sqe.len);
     open_prep(ctx, req, how)
 }
 
 /// Checks an OPENAT2 (`io_openat2_prep`).
-pub fn openat2_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn openat2_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let how = ctx.unlocked(|| How::read(req.call.sqe.off, req.call.sqe.len))?;
     open_prep(ctx, req, how)
 }
@@ -53,7 +53,7 @@ fn open_prep(ctx: &mut Ctx, req: &mut Req, how: How) -> Result<()> {
 }
 
 /// Opens: inline only what the directory cache knows, else on a worker.
-pub fn open(call: &mut Call, how_to: Try) -> Outcome {
+pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
     let Keep::PathBytes(_, bytes) = &call.keep else { return Outcome::Done(Errno::EINVAL.res()) };
     let mut how = How::of_bytes(bytes);
     let direct = call.sqe.file_index != 0;
@@ -110,7 +110,7 @@ fn open_blocking(how: How, dir: i32, sqe: &io_uring_sqe) -> Result<i32> {
 }
 
 /// Puts what was opened into the table, under the lock.
-pub fn open_finish(ctx: &mut Ctx, req: &mut Req) {
+pub(crate) fn open_finish(ctx: &mut Ctx, req: &mut Req) {
     let index = req.call.sqe.file_index;
     if index == 0 || req.res < 0 {
         return;
@@ -121,7 +121,7 @@ pub fn open_finish(ctx: &mut Ctx, req: &mut Req) {
 }
 
 /// Puts a file into the slot that `index` asks for; answers as the CQE does.
-pub fn place(ctx: &mut Ctx, index: u32, fd: crate::fds::InternalFd) -> i32 {
+pub(crate) fn place(ctx: &mut Ctx, index: u32, fd: crate::fds::InternalFd) -> i32 {
     let placed = ctx.files.install(index, fd, &ctx.tags);
     let alloc = index == IORING_FILE_INDEX_ALLOC;
     let answer = |slot: u32| if alloc { slot.cast_signed() } else { 0 };
@@ -129,7 +129,7 @@ pub fn place(ctx: &mut Ctx, index: u32, fd: crate::fds::InternalFd) -> i32 {
 }
 
 /// Checks a CLOSE (`io_close_prep`).
-pub fn close_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn close_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = req.call.sqe;
     zero(&[s.off, s.addr, u64::from(s.len), u64::from(s.op_flags), u64::from(s.buf_index)])?;
     no_fixed_file(req)?;
@@ -138,7 +138,7 @@ pub fn close_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Closes a descriptor. Rings cannot be closed this way, and the engine's own descriptors are not
 /// there.
-pub fn close(call: &mut Call, how: Try) -> Outcome {
+pub(crate) fn close(call: &mut Call, how: Try) -> Outcome {
     if call.sqe.file_index != 0 {
         return Outcome::Done(0);
     }
@@ -162,14 +162,14 @@ pub fn close(call: &mut Call, how: Try) -> Outcome {
 }
 
 /// Empties a slot, under the lock.
-pub fn close_finish(ctx: &mut Ctx, req: &mut Req) {
+pub(crate) fn close_finish(ctx: &mut Ctx, req: &mut Req) {
     if let Some(slot) = req.call.sqe.file_index.checked_sub(1) {
         req.res = ctx.files.remove(slot).map_or_else(Errno::res, |()| 0);
     }
 }
 
 /// Checks a FIXED_FD_INSTALL (`io_install_fixed_fd_prep`).
-pub fn install_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn install_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = req.call.sqe;
     let words = [s.len, u32::from(s.buf_index), s.file_index];
     zero(&[s.off, s.addr, s.addr3])?;
@@ -184,7 +184,7 @@ pub fn install_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Gives the program a descriptor for a registered file.
-pub fn install(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn install(call: &mut Call, _: Try) -> Outcome {
     let plain = call.sqe.op_flags & IORING_FIXED_FD_NO_CLOEXEC != 0;
     let cmd = if plain { F_DUPFD } else { F_DUPFD_CLOEXEC };
     match check(sys!(__NR_fcntl, call.file.fd(), cmd, 0)) {
@@ -197,7 +197,7 @@ pub fn install(call: &mut Call, _: Try) -> Outcome {
 }
 
 /// Checks a PIPE (`io_pipe_prep`). `O_EXCL` is the bit of `O_NOTIFICATION_PIPE`.
-pub fn pipe_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn pipe_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = req.call.sqe;
     if s.fd != 0 {
         return Err(Errno::EINVAL);
@@ -207,7 +207,7 @@ pub fn pipe_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Makes a pipe, as two descriptors or in two slots.
-pub fn pipe(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn pipe(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = req.call.sqe;
     let direct = sqe.file_index != 0;
     let mut fds = [-1i32; 2];

@@ -35,7 +35,7 @@ const fn parse(events: u32, flags: u32) -> u32 {
 }
 
 /// Checks a POLL_ADD (`io_poll_add_prep`).
-pub fn add_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn add_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = &req.call.sqe;
     if sqe.buf_index != 0 || sqe.off != 0 || sqe.addr != 0 {
         return Err(Errno::EINVAL);
@@ -90,14 +90,14 @@ fn news(p: &Poll, revents: u32, mask: u32) -> u32 {
 }
 
 /// Is it a POLL_ADD that finds nothing ready, so that there is nothing to tell of?
-pub fn only_arms(req: &Req) -> bool {
+pub(crate) fn only_arms(req: &Req) -> bool {
     let Wait::Poll(p) = req.wait else { return false };
     req.opcode() == IORING_OP_POLL_ADD
         && ready(req.call.file.fd(), p.events).is_ok_and(|revents| mask_of(req, revents) == 0)
 }
 
 /// Answers what is ready, or arms (`__io_arm_poll_handler`).
-pub fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let Wait::Poll(p) = req.wait else { return Outcome::Done(Errno::EINVAL.res()) };
     if let FileRef::Plain(fd) = req.call.file
         && crate::fds::is_ring(fd)
@@ -124,7 +124,7 @@ pub fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 }
 
 /// What a file that knows no waiting answers: what is ready, if anything (`!ipt->nr_entries`).
-pub fn unpollable(req: &Req) -> i32 {
+pub(crate) fn unpollable(req: &Req) -> i32 {
     let Wait::Poll(p) = req.wait else { return Errno::EINVAL.res() };
     match ready(req.call.file.fd(), p.events).map(|r| mask_of(req, r)) {
         Ok(mask) if mask != 0 && p.events & EPOLLET != 0 => mask.cast_signed(),
@@ -134,13 +134,13 @@ pub fn unpollable(req: &Req) -> i32 {
 }
 
 /// The words that the poll set wants for a request's.
-pub const fn epoll_events(events: u32) -> u32 {
+pub(crate) const fn epoll_events(events: u32) -> u32 {
     let how = if events & EPOLLONESHOT != 0 { EPOLLONESHOT } else { EPOLLET };
     events & (EVENTS & !EPOLLNVAL) | how
 }
 
 /// An armed POLL_ADD is ready.
-pub fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
+pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     let Some(req) = ctx.slab.get(id) else { return };
     let Wait::Poll(p) = req.wait else { return };
     let revents = if p.waits { woken(req, revents) } else { revents };
@@ -167,7 +167,7 @@ pub fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
 }
 
 /// Checks a POLL_REMOVE (`io_poll_remove_prep`).
-pub fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = &req.call.sqe;
     let flags = sqe.len;
     if sqe.buf_index != 0 || sqe.file_index != 0 {
@@ -186,7 +186,7 @@ pub fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Removes an armed poll, or changes its events or its name (`io_poll_remove`).
-pub fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = req.call.sqe;
     if req.is_workers() {
         ctx.events_first(req);
@@ -243,7 +243,7 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
 
 /// Arms a POLL_ADD on a ring, whose stand-in could not be looked up under our own lock. Called
 /// without any lock.
-pub fn arm_on_ring(ring: &crate::ctx::Ring, from: ReqId, fd: i32, poll: Poll) {
+pub(crate) fn arm_on_ring(ring: &crate::ctx::Ring, from: ReqId, fd: i32, poll: Poll) {
     let stand_in = crate::fds::poll_fd(fd).ok_or(Errno::EBADF);
     let held = stand_in.and_then(crate::fds::dup_internal);
     let mut ctx = ring.lock_now();

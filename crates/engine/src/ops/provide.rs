@@ -8,7 +8,7 @@ use crate::rsrc::kbuf::{self, Buf, MAX_BIDS};
 use softring_uapi::errno::{Errno, Result};
 
 /// Checks counts, ids and the range (`io_provide_buffers_prep`).
-pub fn provide_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn provide_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = &req.call.sqe;
     if sqe.op_flags != 0 || sqe.file_index != 0 {
         return Err(Errno::EINVAL);
@@ -33,7 +33,7 @@ pub fn provide_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Adds the buffers to their group.
-pub fn provide(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn provide(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = &req.call.sqe;
     let first = Buf { addr: sqe.addr, len: sqe.len, bid: sqe.off as u16 };
     let done =
@@ -42,7 +42,7 @@ pub fn provide(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 }
 
 /// Checks the count (`io_remove_buffers_prep`).
-pub fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = &req.call.sqe;
     let unused = [sqe.addr, sqe.off, u64::from(sqe.len | sqe.op_flags | sqe.file_index)];
     let nbufs = sqe.fd.cast_unsigned();
@@ -53,7 +53,7 @@ pub fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Takes buffers out of their group; the result is how many.
-pub fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = &req.call.sqe;
     let done = kbuf::remove(&mut ctx.groups, sqe.buf_index, sqe.fd.cast_unsigned());
     Outcome::Done(done.map_or_else(Errno::res, |n| n as i32))

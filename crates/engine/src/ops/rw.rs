@@ -24,18 +24,18 @@ use softring_uapi::iovec;
 use softring_uapi::*;
 
 /// `RWF_HIPRI`.
-pub const RWF_HIPRI: u32 = 1;
-pub const RWF_ATOMIC: u32 = 0x40;
-pub const RWF_DONTCACHE: u32 = 0x80;
+pub(crate) const RWF_HIPRI: u32 = 1;
+pub(crate) const RWF_ATOMIC: u32 = 0x40;
+pub(crate) const RWF_DONTCACHE: u32 = 0x80;
 /// Those up to `RWF_NOSIGNAL`.
 const RWF_KNOWN: u32 = 0x1ff;
-pub const RWF_NOAPPEND: u32 = 0x20;
+pub(crate) const RWF_NOAPPEND: u32 = 0x20;
 /// `RWF_NOWAIT`.
-pub const RWF_NOWAIT: u32 = 8;
+pub(crate) const RWF_NOWAIT: u32 = 8;
 /// As many parts as `kmalloc` has room for, which is tried first for registered buffers.
 const MAX_ALLOC: u32 = (4 << 20) / 16;
 /// The current position.
-pub const CURRENT: u64 = u64::MAX;
+pub(crate) const CURRENT: u64 = u64::MAX;
 
 fn vectored(opcode: u8) -> bool {
     matches!(
@@ -54,7 +54,7 @@ fn fixed(opcode: u8) -> bool {
     )
 }
 
-pub fn writes(opcode: u8) -> bool {
+pub(crate) fn writes(opcode: u8) -> bool {
     matches!(
         opcode,
         IORING_OP_WRITE | IORING_OP_WRITEV | IORING_OP_WRITE_FIXED | IORING_OP_WRITEV_FIXED
@@ -62,7 +62,7 @@ pub fn writes(opcode: u8) -> bool {
 }
 
 /// Checks the SQE (`io_prep_rw`).
-pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     ioprio_check(sqe.ioprio)?;
     attributes(ctx, &sqe)?;
@@ -127,7 +127,7 @@ fn import(call: &mut Call) -> Result<()> {
 ///
 /// # Errors
 /// `EFAULT`.
-pub fn assign_buffer(ctx: &Ctx, call: &mut Call) -> Result<()> {
+pub(crate) fn assign_buffer(ctx: &Ctx, call: &mut Call) -> Result<()> {
     let needs = fixed(call.sqe.opcode) || net_zc::fixed(&call.sqe);
     if !needs || call.buf.is_some() {
         return Ok(());
@@ -206,13 +206,13 @@ fn refused_flags(call: &Call) -> bool {
 }
 
 /// What a ring says, which can neither be read nor written, without waiting or with.
-pub fn refused_by_ring(call: &Call) -> Errno {
+pub(crate) fn refused_by_ring(call: &Call) -> Errno {
     let refused = RWF_ATOMIC | RWF_DONTCACHE | RWF_NOWAIT | !RWF_KNOWN;
     if call.sqe.op_flags & refused != 0 { Errno::EOPNOTSUPP } else { Errno::EINVAL }
 }
 
 /// A number that is closed, or open the other way, says so before anything else does.
-pub fn first_of(call: &Call, e: Errno) -> Errno {
+pub(crate) fn first_of(call: &Call, e: Errno) -> Errno {
     let flags = sys::file_flags(call.file.fd());
     let wrong = if writes(call.sqe.opcode) { OFlags::RDONLY } else { OFlags::WRONLY };
     match flags {
@@ -222,7 +222,7 @@ pub fn first_of(call: &Call, e: Errno) -> Errno {
 }
 
 /// Reads or writes: as far as it goes without blocking, or once with.
-pub fn issue(call: &mut Call, how: Try) -> Outcome {
+pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
     match check_at_issue(call, how).map_err(|e| first_of(call, e)) {
         Ok(()) => rw_nowait::left_to_task(attempt(call, how), call, how),
         Err(Errno::EAGAIN) => would_block(call),
@@ -342,13 +342,13 @@ fn would_block(call: &mut Call) -> Outcome {
     Outcome::Retry
 }
 
-pub fn finish(call: &mut Call, total: u64) -> Outcome {
+pub(crate) fn finish(call: &mut Call, total: u64) -> Outcome {
     call.short = call.done != total;
     Outcome::Done(call.done as i32)
 }
 
 /// Bytes asked for, cut as the kernel cuts (`MAX_RW_COUNT`).
-pub fn total(call: &Call) -> u64 {
+pub(crate) fn total(call: &Call) -> u64 {
     const MAX_RW_COUNT: u64 = 0x7fff_f000;
     let sum = match &call.keep {
         Keep::Iov(iov) => iov.iter().map(|v| v.len).sum(),
@@ -358,12 +358,12 @@ pub fn total(call: &Call) -> u64 {
 }
 
 /// One system call for what is left.
-pub fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
+pub(crate) fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
     transfer_by(call.file.fd(), call, kind, flags)
 }
 
 /// The same by another descriptor of the file.
-pub fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Result<usize> {
+pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Result<usize> {
     let sqe = &call.sqe;
     let stream = kind == Kind::Pollable;
     let off = match sqe.off {
@@ -397,7 +397,7 @@ pub fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Result<usize
 }
 
 /// The same request for kernel aio; `None` if it must go another way.
-pub fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<Option<iocb>> {
+pub(crate) fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<Option<iocb>> {
     let sqe = call.sqe;
     if sqe.off == CURRENT || sqe.op_flags & RWF_HIPRI != 0 {
         return Ok(None);
@@ -432,7 +432,7 @@ pub fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<Option<
 
 /// Is the result of kernel aio not the last word, as we, and not the program, have asked it not to
 /// wait? What it has done so far counts.
-pub fn aio_goes_on(call: &mut Call, res: i64) -> bool {
+pub(crate) fn aio_goes_on(call: &mut Call, res: i64) -> bool {
     let sqe = &call.sqe;
     if sqe.op_flags & RWF_NOWAIT != 0 {
         return false;
@@ -447,7 +447,7 @@ pub fn aio_goes_on(call: &mut Call, res: i64) -> bool {
 }
 
 /// Takes the result of kernel aio.
-pub fn aio_done(call: &mut Call, res: i64) -> i32 {
+pub(crate) fn aio_done(call: &mut Call, res: i64) -> i32 {
     if res >= 0 {
         call.short = res as u64 != total(call);
     }

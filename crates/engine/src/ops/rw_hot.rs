@@ -91,7 +91,7 @@ impl Streak {
 }
 
 /// What is remembered of a request's file.
-pub fn streak(file: &FileRef) -> Option<&Streak> {
+pub(crate) fn streak(file: &FileRef) -> Option<&Streak> {
     match file {
         FileRef::Plain(fd) => crate::fds::streak(*fd),
         FileRef::Fixed(node) => Some(&node.streak),
@@ -100,7 +100,7 @@ pub fn streak(file: &FileRef) -> Option<&Streak> {
 }
 
 /// Counts a careful read: from the cache or not.
-pub fn count(file: &FileRef, hit: bool) {
+pub(crate) fn count(file: &FileRef, hit: bool) {
     match streak(file) {
         Some(s) if hit => s.hit(),
         Some(s) => s.reset(),
@@ -109,21 +109,21 @@ pub fn count(file: &FileRef, hit: bool) {
 }
 
 /// A buffered write that may not wait was refused for that alone: those that follow need not ask.
-pub fn writes_punt(file: &FileRef) {
+pub(crate) fn writes_punt(file: &FileRef) {
     if let Some(s) = streak(file) {
         s.punts.store(true, Relaxed);
     }
 }
 
 /// Was a buffered write to this file refused so?
-pub fn write_punts(file: &FileRef) -> bool {
+pub(crate) fn write_punts(file: &FileRef) -> bool {
     streak(file).is_some_and(|s| s.punts.load(Relaxed))
 }
 
 /// READ and READ_FIXED of a trusted file, or of one in memory, from where the page cache has it.
 /// Only a read of the whole range counts.
 #[inline(always)]
-pub fn fast(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
+pub(crate) fn fast(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
     if sqe.op_flags != 0 || sqe.off.cast_signed() < 0 || sqe.pad2 != 0 || sqe.len == 0 {
         return None;
     }

@@ -28,7 +28,7 @@ const RWF_ANY: u32 = 0x2 | 0x4 | 0x10 | 0x20;
 ///
 /// # Errors
 /// As [`may_write`].
-pub fn flags_given(call: &Call, kind: Kind, how: Try) -> Result<u32> {
+pub(crate) fn flags_given(call: &Call, kind: Kind, how: Try) -> Result<u32> {
     let given = call.sqe.op_flags;
     let special = call.sqe.opcode == IORING_OP_WRITEV_FIXED || given & RWF_NOWAIT != 0;
     if !special || !writes(call.sqe.opcode) || !simple(call, kind) {
@@ -45,7 +45,7 @@ const UNBUFFERED: [u64; 2] = [0xef53, 0xf2f5_2010];
 
 /// Is it known beforehand that the file cannot do without waiting? Where there is nothing to
 /// transfer it does not say so itself.
-pub fn punts(call: &Call, kind: Kind) -> bool {
+pub(crate) fn punts(call: &Call, kind: Kind) -> bool {
     let flags = call.sqe.op_flags;
     match kind {
         Kind::Buffered if writes(call.sqe.opcode) => {
@@ -62,30 +62,30 @@ pub fn punts(call: &Call, kind: Kind) -> bool {
 ///
 /// # Errors
 /// `EAGAIN`.
-pub fn buffered(call: &Call, kind: Kind) -> Result<()> {
+pub(crate) fn buffered(call: &Call, kind: Kind) -> Result<()> {
     if writes_unbuffered(call.file.fd(), kind) { Err(Errno::EAGAIN) } else { Ok(()) }
 }
 
 /// Is it a buffered file of such a file system?
-pub fn writes_unbuffered(fd: i32, kind: Kind) -> bool {
+pub(crate) fn writes_unbuffered(fd: i32, kind: Kind) -> bool {
     let fd = sys::borrow(fd).filter(|_| kind == Kind::Buffered);
     let magic = fd.and_then(|fd| crate::substitute::statfs(fd).ok()).map(|s| s.f_type as u64);
     magic.is_some_and(|m| UNBUFFERED.contains(&m))
 }
 
 /// Does the file lack `write_iter`, as an eventfd does? pwritev2(2) refuses it every flag.
-pub fn simple(call: &Call, kind: Kind) -> bool {
+pub(crate) fn simple(call: &Call, kind: Kind) -> bool {
     kind == Kind::Pollable && sys::file_type(call.file.fd()) == Some(FileType::Unknown)
 }
 
 /// Is it a write to a [`simple`] file that blocks? No attempt is made without (`loop_rw_iter`).
-pub fn only_blocks(call: &Call, kind: Kind) -> bool {
+pub(crate) fn only_blocks(call: &Call, kind: Kind) -> bool {
     writes(call.sqe.opcode) && simple(call, kind) && sys::blocks(call.file.fd())
 }
 
 /// The outcome of an attempt that only a worker of the kernel's would make: a failure is left to
 /// task work.
-pub fn left_to_task(outcome: Outcome, call: &Call, how: Try) -> Outcome {
+pub(crate) fn left_to_task(outcome: Outcome, call: &Call, how: Try) -> Outcome {
     match outcome {
         Outcome::Done(e @ ..0)
             if how == Try::Nonblock && only_blocks(call, kind_of(&call.file)) =>
@@ -99,14 +99,14 @@ pub fn left_to_task(outcome: Outcome, call: &Call, how: Try) -> Outcome {
 /// Are there flags that some file systems can do, and not this one? pwritev2(2) looks at the
 /// position first.
 #[cold]
-pub fn unknown_to_file(call: &Call) -> bool {
+pub(crate) fn unknown_to_file(call: &Call) -> bool {
     let flags = call.sqe.op_flags & (RWF_ATOMIC | RWF_DONTCACHE);
     flags != 0 && try_byte(call.file.fd(), writes(call.sqe.opcode), flags) == UNKNOWN_FLAG
 }
 
 /// Is it a file that is read part by part, as inotify's, and so not at all if there is no part?
 /// Those refuse flags that others take; the others refuse a single byte.
-pub fn by_parts(call: &Call, kind: Kind) -> bool {
+pub(crate) fn by_parts(call: &Call, kind: Kind) -> bool {
     /// `RWF_DSYNC`, which says nothing to a read.
     const ANY_FLAG: u32 = 2;
     if super::rw::writes(call.sqe.opcode) || !simple(call, kind) {
@@ -119,7 +119,7 @@ pub fn by_parts(call: &Call, kind: Kind) -> bool {
 ///
 /// # Errors
 /// `EAGAIN` where it may not block.
-pub fn no_part(fd: i32, flags: u32) -> Result<usize> {
+pub(crate) fn no_part(fd: i32, flags: u32) -> Result<usize> {
     let file = sys::file_flags(fd);
     let waits = file.is_some_and(|fl| !fl.contains(OFlags::NONBLOCK));
     let asked = flags & super::rw::RWF_NOWAIT != 0;
@@ -129,7 +129,7 @@ pub fn no_part(fd: i32, flags: u32) -> Result<usize> {
 /// Takes flags out of `given` that a file refuses, though the newest kernel's io_uring takes them
 /// there: those that any file takes, of files without `read_iter` or `write_iter`; RWF_NOAPPEND, of
 /// Linux 6.9, where there is nothing to append to; RWF_NOWAIT of /dev/zero. False: there are none.
-pub fn drops_flags(call: &Call, kind: Kind, given: &mut u32) -> bool {
+pub(crate) fn drops_flags(call: &Call, kind: Kind, given: &mut u32) -> bool {
     let (fd, before) = (call.file.fd(), *given);
     if matches!(kind, Kind::Pollable | Kind::Other) {
         *given &= !RWF_ANY;
@@ -146,7 +146,7 @@ pub fn drops_flags(call: &Call, kind: Kind, given: &mut u32) -> bool {
 
 /// A file that takes RWF_NOWAIT on the newest kernel only was asked for that: what would wait is
 /// EAGAIN.
-pub fn not_to_wait(call: &mut Call, kind: Kind, given: u32) -> Outcome {
+pub(crate) fn not_to_wait(call: &mut Call, kind: Kind, given: u32) -> Outcome {
     match without(call, kind, given & !RWF_NOWAIT) {
         Outcome::Retry => Outcome::Done(Errno::EAGAIN.res()),
         done => done,
@@ -154,7 +154,7 @@ pub fn not_to_wait(call: &mut Call, kind: Kind, given: u32) -> Outcome {
 }
 
 /// The file knows no `RWF_NOWAIT`: readiness decides where it can be polled, else a worker does it.
-pub fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
+pub(crate) fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     if kind != Kind::Pollable {
         if kind == Kind::Buffered && writes(call.sqe.opcode) {
             rw_hot::writes_punt(&call.file);
@@ -218,7 +218,7 @@ fn judged(call: &Call) -> Option<Errno> {
 
 /// Is it a file that takes RWF_NOWAIT on the newest kernel, and not on each: pipes since Linux 6.4,
 /// until a splice(2), and eventfds since 5.12?
-pub fn newest_knows(fd: i32) -> bool {
+pub(crate) fn newest_knows(fd: i32) -> bool {
     is_pipe(fd) || is_eventfd(fd) || is_zero(fd)
 }
 
@@ -256,7 +256,7 @@ fn without_waiting(fd: i32) -> Result<Option<InternalFd>> {
 
 /// Does the file know no `RWF_NOWAIT`? preadv2(2) says so only where there is something to
 /// transfer.
-pub fn unknown(call: &Call, kind: Kind) -> bool {
+pub(crate) fn unknown(call: &Call, kind: Kind) -> bool {
     match kind {
         Kind::Memory => true,
         Kind::Pollable => !is_socket(call.file.fd()) && !tries(call.file.fd()),
@@ -266,13 +266,13 @@ pub fn unknown(call: &Call, kind: Kind) -> bool {
 }
 
 /// What a file answers to a flag that it does not know.
-pub const UNKNOWN_FLAG: Result<usize> = Err(Errno::EOPNOTSUPP);
+pub(crate) const UNKNOWN_FLAG: Result<usize> = Err(Errno::EOPNOTSUPP);
 
 /// preadv2(2) or pwritev2(2) of one byte at no address: no data move.
 ///
 /// # Errors
 /// What the file says of `flags`.
-pub fn try_byte(fd: i32, writes: bool, flags: u32) -> Result<usize> {
+pub(crate) fn try_byte(fd: i32, writes: bool, flags: u32) -> Result<usize> {
     let byte = iovec { base: 0, len: 1 };
     let at = core::ptr::from_ref(&byte).expose_provenance();
     crate::substitute::transfer(writes, fd, at, 1, u64::MAX, flags)
@@ -285,14 +285,14 @@ fn is_epoll(fd: i32) -> bool {
 
 /// May attempts at `fd`, which is no socket, be told not to wait (`FMODE_NOWAIT`)? A read of a byte
 /// to nowhere takes nothing out of a pipe, an eventfd and their kin.
-pub fn tries(fd: i32) -> bool {
+pub(crate) fn tries(fd: i32) -> bool {
     let takes = try_byte(fd, false, RWF_NOWAIT) != UNKNOWN_FLAG || newest_knows(fd);
     takes && !is_epoll(fd)
 }
 
 /// An epoll set: it can be polled, so that the kernel waits for it before it is refused; and it is
 /// not ready.
-pub fn never_ready(call: &Call, kind: Kind) -> bool {
+pub(crate) fn never_ready(call: &Call, kind: Kind) -> bool {
     let fd = call.file.fd();
     let epoll = || is_epoll(fd);
     let writes = super::rw::writes(call.sqe.opcode);
@@ -305,7 +305,7 @@ pub fn never_ready(call: &Call, kind: Kind) -> bool {
 /// `EAGAIN` if it is asked not to wait, and the file is not.
 /// `EINVAL` for parts of a registered buffer: in their place the kernel hands such a file their
 /// number and the address of their list, and an eventfd takes no less than eight bytes.
-pub fn may_write(call: &Call) -> Result<()> {
+pub(crate) fn may_write(call: &Call) -> Result<()> {
     let asked = call.sqe.op_flags & super::rw::RWF_NOWAIT != 0;
     if asked && sys::blocks(call.file.fd()) {
         return Err(Errno::EAGAIN);

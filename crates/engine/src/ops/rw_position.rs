@@ -11,7 +11,7 @@ const SEEK_SET: u32 = 0;
 const SEEK_CUR: u32 = 1;
 
 /// Writes what a file left undone at its own position.
-pub fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
+pub(crate) fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     let total = total(call);
     while kind != Kind::Pollable && call.done < total {
         match transfer(call, kind, flags) {
@@ -28,7 +28,7 @@ pub fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
 
 /// The last attempt has failed, though bytes went before: then the position stays where it was at
 /// first (`kiocb_done`).
-pub fn put_back(call: &Call, kind: Kind) {
+pub(crate) fn put_back(call: &Call, kind: Kind) {
     if call.sqe.off == CURRENT && kind != Kind::Pollable {
         let back = call.done.cast_signed().wrapping_neg();
         sys!(__NR_lseek, call.file.fd(), back.cast_unsigned(), SEEK_CUR);
@@ -37,7 +37,7 @@ pub fn put_back(call: &Call, kind: Kind) {
 
 /// The file takes no positions, which io_uring does not ask about: a seq_file written to, as
 /// /proc/PID/comm, or one without any, as /proc/kmsg. Its own position serves, and is put back.
-pub fn without_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
+pub(crate) fn without_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     let fd = call.file.fd();
     let off = core::mem::replace(&mut call.sqe.off, CURRENT);
     let before = sys!(__NR_lseek, fd, 0, SEEK_CUR);

@@ -15,7 +15,7 @@ use softring_uapi::*;
 
 /// The buffer will be picked; a vector of one part says how long it may be
 /// (`io_iov_buffer_select_prep`).
-pub fn prep(ctx: &mut Ctx, call: &mut Call) -> Result<()> {
+pub(crate) fn prep(ctx: &mut Ctx, call: &mut Call) -> Result<()> {
     call.bgid = call.sqe.buf_index;
     call.want = call.sqe.len;
     if call.sqe.opcode == IORING_OP_READV {
@@ -30,7 +30,7 @@ pub fn prep(ctx: &mut Ctx, call: &mut Call) -> Result<()> {
 }
 
 /// READ_MULTISHOT: needs buffers to pick from, and says nothing about them itself.
-pub fn multishot_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn multishot_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if !req.flags.contains(ReqFlags::BUFFER_SELECT) {
         return Err(Errno::EINVAL);
     }
@@ -43,7 +43,7 @@ pub fn multishot_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Reads what is there, as often as something comes.
-pub fn multishot(call: &mut Call, how: Try) -> Outcome {
+pub(crate) fn multishot(call: &mut Call, how: Try) -> Outcome {
     if kind_of(&call.file) != Kind::Pollable {
         return Outcome::Done(Errno::EBADFD.res());
     }

@@ -15,13 +15,13 @@ use softring_uapi::errno::{Errno, Result, check};
 
 /// `SOCK_TYPE_MASK`.
 const TYPE: u32 = 0xf;
-pub const SOCK_NONBLOCK: u32 = 0o4000;
-pub const SOCK_CLOEXEC: u32 = 0o2_000_000;
+pub(crate) const SOCK_NONBLOCK: u32 = 0o4000;
+pub(crate) const SOCK_CLOEXEC: u32 = 0o2_000_000;
 /// Size of `struct sockaddr_storage`.
 const ADDR_MAX: u32 = 128;
 
 /// Checks a SOCKET (`io_socket_prep`).
-pub fn socket_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn socket_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[s.addr, u64::from(s.op_flags), u64::from(s.buf_index)])?;
     let flags = s.off as u32 & !TYPE;
@@ -33,7 +33,7 @@ pub fn socket_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Makes a socket, for the program or for a slot.
-pub fn socket(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn socket(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     let direct = s.file_index != 0;
     let kind = s.off as u32 | if direct { SOCK_CLOEXEC } else { 0 };
@@ -55,7 +55,7 @@ pub fn socket(call: &mut Call, _: Try) -> Outcome {
 ///
 /// # Errors
 /// `EINVAL` for a length that no address has, `EFAULT`.
-pub fn address(addr: u64, len: u64) -> Result<Keep> {
+pub(crate) fn address(addr: u64, len: u64) -> Result<Keep> {
     // An int, as in the system calls.
     let len = len as u32;
     if len > ADDR_MAX {
@@ -67,7 +67,7 @@ pub fn address(addr: u64, len: u64) -> Result<Keep> {
 }
 
 /// Checks a BIND (`io_bind_prep`).
-pub fn bind_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn bind_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[s.len, u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))?;
     req.call.keep = ctx.unlocked(|| address(s.addr, s.off))?;
@@ -85,7 +85,7 @@ fn makes_file(addr: &[u8]) -> bool {
 
 /// Does a request on a socket that waits at first ask for its submitter's rights when it is tried
 /// again? A unix socket looks its peer up by name, or tells it who sends.
-pub fn passes_creds(req: &Req) -> bool {
+pub(crate) fn passes_creds(req: &Req) -> bool {
     const AF_UNIX: i32 = 1;
     match &req.call.keep {
         Keep::Bytes(addr) if req.opcode() == IORING_OP_CONNECT => makes_file(addr),
@@ -94,32 +94,32 @@ pub fn passes_creds(req: &Req) -> bool {
 }
 
 /// Gives the socket an address.
-pub fn bind(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn bind(call: &mut Call, _: Try) -> Outcome {
     let Keep::Bytes(addr) = &call.keep else { return Outcome::Done(Errno::EINVAL.res()) };
     answer(sys!(__NR_bind, call.file.fd(), addr.as_ptr().expose_provenance(), addr.len()))
 }
 
 /// Checks a LISTEN (`io_listen_prep`).
-pub fn listen_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn listen_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[s.addr, s.off])?;
     zero(&[u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))
 }
 
 /// Has the socket take connections.
-pub fn listen(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn listen(call: &mut Call, _: Try) -> Outcome {
     answer(sys!(__NR_listen, call.file.fd(), call.sqe.len))
 }
 
 /// Checks a SHUTDOWN (`io_shutdown_prep`).
-pub fn shutdown_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn shutdown_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[s.off, s.addr])?;
     zero(&[s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))
 }
 
 /// Ends one direction of a connection, or both.
-pub fn shutdown(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn shutdown(call: &mut Call, _: Try) -> Outcome {
     let done = answer(sys!(__NR_shutdown, call.file.fd(), call.sqe.len));
     // What the socket itself refuses breaks no chain.
     call.short = done == Outcome::Done(Errno::ENOTSOCK.res());

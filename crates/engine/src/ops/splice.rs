@@ -15,7 +15,7 @@ use softring_uapi::*;
 const FLAGS: u32 = 0xf;
 
 /// Checks a SPLICE (`io_splice_prep`).
-pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     if req.call.sqe.op_flags & !(FLAGS | SPLICE_F_FD_IN_FIXED) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -23,7 +23,7 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Checks a TEE (`io_tee_prep`).
-pub fn tee_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn tee_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if req.call.sqe.addr != 0 || req.call.sqe.off != 0 {
         return Err(Errno::EINVAL);
     }
@@ -34,7 +34,7 @@ pub fn tee_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 ///
 /// # Errors
 /// `EBADF` if it is not open, or the slot is empty.
-pub fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = &req.call.sqe;
     let fd = crate::fds::visible(sqe.splice_fd_in());
     let file = if sqe.op_flags & SPLICE_F_FD_IN_FIXED != 0 {
@@ -55,7 +55,7 @@ pub fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`, `ENOMEM`.
-pub fn stands_for_ring() -> Result<FileRef> {
+pub(crate) fn stands_for_ring() -> Result<FileRef> {
     let file = crate::fds::adopt_internal(crate::substitute::eventfd()?);
     Ok(FileRef::Owned(file, Kind::Pollable))
 }
@@ -65,7 +65,7 @@ fn fd_in(call: &Call) -> i32 {
 }
 
 /// Moves bytes between a pipe and a file; an offset of -1 is the file's own position.
-pub fn issue(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
     let s = call.sqe;
     if s.len == 0 {
         return Outcome::Done(0);
@@ -93,7 +93,7 @@ fn modes_allow(call: &Call) -> bool {
 }
 
 /// Copies bytes from one pipe to another without taking them out.
-pub fn tee(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn tee(call: &mut Call, _: Try) -> Outcome {
     let s = call.sqe;
     if s.len == 0 {
         return Outcome::Done(0);

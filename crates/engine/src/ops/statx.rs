@@ -10,7 +10,7 @@ use crate::sys::sys;
 use softring_uapi::errno::Result;
 
 /// Checks the SQE (`io_statx_prep`).
-pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe;
     zero(&[u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
@@ -21,7 +21,7 @@ pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Gets a file's status.
-pub fn issue(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     answer(sys!(__NR_statx, crate::fds::visible(s.fd), s.addr, s.op_flags, s.len, s.off))
 }

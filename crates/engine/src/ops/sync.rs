@@ -10,7 +10,7 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
 /// Checks an FSYNC (`io_fsync_prep`).
-pub fn fsync_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn fsync_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = req.call.sqe;
     zero(&[s.addr, u64::from(s.buf_index), u64::from(s.file_index)])?;
     if s.op_flags & !IORING_FSYNC_DATASYNC != 0 || s.off.cast_signed() < 0 {
@@ -21,7 +21,7 @@ pub fn fsync_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Writes a file out. The range that an SQE may name is a hint: no system call takes it, and the
 /// whole includes it.
-pub fn fsync(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn fsync(call: &mut Call, _: Try) -> Outcome {
     let fd = call.file.fd();
     if call.sqe.op_flags & IORING_FSYNC_DATASYNC != 0 {
         return answer(sys!(__NR_fdatasync, fd));
@@ -30,25 +30,25 @@ pub fn fsync(call: &mut Call, _: Try) -> Outcome {
 }
 
 /// Checks a SYNC_FILE_RANGE (`io_sfr_prep`).
-pub fn range_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn range_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = req.call.sqe;
     zero(&[s.addr, u64::from(s.buf_index), u64::from(s.file_index)])
 }
 
 /// Writes a range of a file out.
-pub fn range(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn range(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     answer(sys!(__NR_sync_file_range, call.file.fd(), s.off, s.len, s.op_flags))
 }
 
 /// Checks a FALLOCATE (`io_fallocate_prep`).
-pub fn fallocate_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn fallocate_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = req.call.sqe;
     zero(&[s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))
 }
 
 /// Reserves or releases space; the mode is in `len`, the length in `addr`.
-pub fn fallocate(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn fallocate(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     answer(sys!(__NR_fallocate, call.file.fd(), s.len, s.off, s.addr))
 }

@@ -13,12 +13,12 @@ const CLOCKS: u32 = IORING_TIMEOUT_BOOTTIME | IORING_TIMEOUT_REALTIME;
 const UPDATES: u32 = IORING_TIMEOUT_UPDATE | IORING_LINK_TIMEOUT_UPDATE;
 
 /// Checks a TIMEOUT (`io_timeout_prep`).
-pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     prep_common(ctx, req, false)
 }
 
 /// Checks a LINK_TIMEOUT, which belongs to the request before it (`io_link_timeout_prep`).
-pub fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     prep_common(ctx, req, true)?;
     let last = ctx.submit.last.ok_or(Errno::EINVAL)?;
     let last = ctx.slab.get_mut(last).ok_or(Errno::EINVAL)?;
@@ -89,7 +89,7 @@ fn clock_of(flags: u32, abs: bool) -> Clock {
 }
 
 /// A timeout's flags, naming the clock that it goes by; [`clock_named`] reads them.
-pub fn with_clock(flags: u32, clock: Clock) -> u32 {
+pub(crate) fn with_clock(flags: u32, clock: Clock) -> u32 {
     let name = match clock {
         Clock::Monotonic => 0,
         Clock::Boottime => IORING_TIMEOUT_BOOTTIME,
@@ -98,12 +98,12 @@ pub fn with_clock(flags: u32, clock: Clock) -> u32 {
     flags & !CLOCKS | name
 }
 
-pub fn clock_named(flags: u32) -> Clock {
+pub(crate) fn clock_named(flags: u32) -> Clock {
     clock_of(flags, true)
 }
 
 /// Arms the timeout.
-pub fn issue(_: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn issue(_: &mut Ctx, req: &mut Req) -> Outcome {
     start(req);
     Outcome::Queued
 }
@@ -112,7 +112,7 @@ pub fn issue(_: &mut Ctx, req: &mut Req) -> Outcome {
 const TASK_WORK_NS: u64 = 200_000;
 
 /// Sets the deadline: a relative timeout counts from now, and none fires before it is armed.
-pub fn start(req: &mut Req) {
+pub(crate) fn start(req: &mut Req) {
     let abs = req.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
     if let Wait::Timeout(t) = &mut req.wait {
         set_deadline(t, abs);
@@ -125,14 +125,14 @@ fn set_deadline(t: &mut Timer, abs: bool) {
 }
 
 /// Has its time come?
-pub fn is_due(req: &Req) -> bool {
+pub(crate) fn is_due(req: &Req) -> bool {
     matches!(req.wait, Wait::Timeout(t) if t.deadline <= t.clock.now())
 }
 
 /// Has the time of a linked timeout come, when `head` ended? If it was not armed: before it could
 /// be. A head that is a timeout itself has ended in time, however late that is acted on; the kernel
 /// acts on it with the next task work.
-pub fn is_past(req: &Req, was_armed: bool, head: &Req) -> bool {
+pub(crate) fn is_past(req: &Req, was_armed: bool, head: &Req) -> bool {
     let Wait::Timeout(t) = req.wait else { return false };
     if was_armed {
         let now = t.clock.now();
@@ -150,7 +150,7 @@ pub fn is_past(req: &Req, was_armed: bool, head: &Req) -> bool {
 }
 
 /// A timeout's time has come; it is off the queue.
-pub fn expired(ctx: &mut Ctx, id: ReqId) {
+pub(crate) fn expired(ctx: &mut Ctx, id: ReqId) {
     let Some(req) = ctx.slab.get_mut(id) else { return };
     if req.opcode() == IORING_OP_LINK_TIMEOUT {
         return ctx.linked_timeout_expired(id);
@@ -178,7 +178,7 @@ pub fn expired(ctx: &mut Ctx, id: ReqId) {
 }
 
 /// Checks a TIMEOUT_REMOVE (`io_timeout_remove_prep`).
-pub fn remove_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn remove_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if req.flags.intersects(ReqFlags::FIXED_FILE | ReqFlags::BUFFER_SELECT) {
         return Err(Errno::EINVAL);
     }
@@ -200,7 +200,7 @@ pub fn remove_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Removes a timeout, or moves its deadline (`io_timeout_remove`).
-pub fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let (sqe, wait) = (req.call.sqe, core::mem::take(&mut req.wait));
     let update = sqe.op_flags & IORING_TIMEOUT_UPDATE != 0;
     let linked = update && sqe.op_flags & IORING_LINK_TIMEOUT_UPDATE != 0;

@@ -8,7 +8,7 @@ use crate::sys::sys;
 use softring_uapi::errno::Result;
 
 /// Checks the SQE (`io_ftruncate_prep`).
-pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = req.call.sqe;
     let words = [s.op_flags, s.len, u32::from(s.buf_index), s.file_index];
     zero(&[s.addr, s.addr3])?;
@@ -16,6 +16,6 @@ pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Sets a file's length.
-pub fn issue(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
     answer(sys!(__NR_ftruncate, call.file.fd(), call.sqe.off))
 }

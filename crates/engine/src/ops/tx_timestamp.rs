@@ -40,12 +40,12 @@ const EVENTS: u32 = EPOLLERR | EPOLLET;
 const ROOM: usize = 512;
 
 /// What it waits for.
-pub fn poll() -> Poll {
+pub(crate) fn poll() -> Poll {
     Poll::new(EVENTS)
 }
 
 /// Waits, if the ring has CQEs of 32 bytes (`wide`).
-pub fn issue(call: &Call, wide: bool) -> Result<Outcome> {
+pub(crate) fn issue(call: &Call, wide: bool) -> Result<Outcome> {
     if !wide {
         return Err(Errno::EINVAL);
     }
@@ -59,7 +59,7 @@ fn shares_queue(fd: i32) -> bool {
 }
 
 /// There is something in the error queue, or was.
-pub fn fired(ctx: &mut Ctx, id: ReqId) {
+pub(crate) fn fired(ctx: &mut Ctx, id: ReqId) {
     let Some(req) = ctx.slab.get(id) else { return };
     if req.flags.contains(ReqFlags::ORPHAN) {
         ctx.poll_leave(id, false);

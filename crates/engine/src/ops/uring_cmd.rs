@@ -19,11 +19,11 @@ const FIONREAD: u32 = 0x541b;
 const TIOCOUTQ: u32 = 0x5411;
 
 /// What `len` of a checked SQE says: CQEs are of 32 bytes, SQEs of 128.
-pub const WIDE_CQE: u32 = 1;
-pub const BIG_SQE: u32 = 2;
+pub(crate) const WIDE_CQE: u32 = 1;
+pub(crate) const BIG_SQE: u32 = 2;
 
 /// Checks a URING_CMD (`io_uring_cmd_prep`).
-pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &mut req.call.sqe;
     let (fixed, multi) = (IORING_URING_CMD_FIXED, IORING_URING_CMD_MULTISHOT);
     if s.off >> 32 != 0 || s.op_flags & !(fixed | multi) != 0 {
@@ -55,7 +55,7 @@ pub fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Runs a command (`io_uring_cmd_sock`).
-pub fn issue(call: &mut Call, how: Try) -> Outcome {
+pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
     let s = &call.sqe;
     let fd = call.file.fd();
     let done = match domain(fd) {

@@ -32,7 +32,7 @@ const LINUX_ONLY: u32 = 0xe000_0000;
 type Info = [u32; 32];
 
 /// Checks a WAITID (`io_waitid_prep`).
-pub fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = &req.call.sqe;
     zero(&[s.addr, s.addr3, u64::from(s.buf_index), u64::from(s.op_flags)])?;
     let child = Child { which: s.len, id: s.fd, options: s.file_index };
@@ -63,7 +63,7 @@ fn judge(c: Child) -> Result<()> {
 }
 
 /// Takes what a child has to tell, or waits for it.
-pub fn issue(call: &mut Call, how: Try) -> Outcome {
+pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
     let c = child(call);
     if let Err(e) = judge(c) {
         return Outcome::Done(e.res());
@@ -99,7 +99,7 @@ fn pidfd(c: Child) -> Option<InternalFd> {
 }
 
 /// Takes what there is to tell; `Retry` if that is nothing yet.
-pub fn reap(call: &mut Call) -> Outcome {
+pub(crate) fn reap(call: &mut Call) -> Outcome {
     ask(call, WNOHANG)
 }
 
@@ -134,14 +134,14 @@ fn tell(call: &Call, info: &Info, res: i32) -> Outcome {
 
 /// The result for a task that has ended: there is nobody to tell of the child, which is left
 /// alone.
-pub fn orphaned() -> i32 {
+pub(crate) fn orphaned() -> i32 {
     let e = if has(Change::OrphanedWaits) { Errno::ECANCELED } else { Errno::EFAULT };
     e.res()
 }
 
 /// It is cancelled: that tells of no child. Answers its result, whatever comes of the telling
 /// (`__io_waitid_cancel`).
-pub fn cancelled(call: &Call) -> i32 {
+pub(crate) fn cancelled(call: &Call) -> i32 {
     tell(call, &[0; 32], 0);
     Errno::ECANCELED.res()
 }

@@ -18,14 +18,14 @@ const SIZE_MAX: u32 = 65_536;
 const SET_FLAGS: u32 = 3;
 
 /// Checks an FGETXATTR (`io_fgetxattr_prep`).
-pub fn fget_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn fget_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let name = ctx.unlocked(|| get_name(req))?;
     req.call.keep = Keep::Path(name);
     Ok(())
 }
 
 /// Checks a GETXATTR (`io_getxattr_prep`).
-pub fn get_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn get_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     no_fixed_file(req)?;
     let (name, file) = ctx.unlocked(|| Ok::<_, Errno>((get_name(req)?, file_path(req)?)))?;
     req.call.keep = Keep::Paths(name, file);
@@ -33,14 +33,14 @@ pub fn get_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Checks an FSETXATTR (`io_fsetxattr_prep`).
-pub fn fset_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn fset_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let (name, value) = ctx.unlocked(|| set_name_and_value(req))?;
     req.call.keep = Keep::PathBytes(name, value);
     Ok(())
 }
 
 /// Checks a SETXATTR (`io_setxattr_prep`).
-pub fn set_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn set_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     no_fixed_file(req)?;
     let (name, value) = ctx.unlocked(|| set_name_and_value(req))?;
     let file = ctx.unlocked(|| file_path(req))?;
@@ -49,25 +49,25 @@ pub fn set_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Reads an attribute of an open file.
-pub fn fget(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn fget(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     answer(sys!(__NR_fgetxattr, call.file.fd(), s.addr, s.off, s.len))
 }
 
 /// Reads an attribute by path.
-pub fn get(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn get(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     answer(sys!(__NR_getxattr, s.addr3, s.addr, s.off, s.len))
 }
 
 /// Sets an attribute of an open file.
-pub fn fset(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn fset(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     answer(sys!(__NR_fsetxattr, call.file.fd(), s.addr, s.off, s.len, s.op_flags))
 }
 
 /// Sets an attribute by path.
-pub fn set(call: &mut Call, _: Try) -> Outcome {
+pub(crate) fn set(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     answer(sys!(__NR_setxattr, s.addr3, s.addr, s.off, s.len, s.op_flags))
 }

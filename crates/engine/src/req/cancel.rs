@@ -20,7 +20,7 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
 /// The flags of a cancellation (`CANCEL_FLAGS`).
-pub const CANCEL_FLAGS: u32 = (1 << 6) - 1;
+pub(crate) const CANCEL_FLAGS: u32 = (1 << 6) - 1;
 const MANY: u32 = IORING_ASYNC_CANCEL_ALL | IORING_ASYNC_CANCEL_ANY;
 /// A sleeper in [`sync_cancel`] looks again this often, whatever wakes it.
 const SLICE: Duration = Duration::from_millis(5);
@@ -140,7 +140,7 @@ fn bucket(user_data: u64, cq_entries: u32) -> u64 {
 }
 
 /// Do two descriptors of ours mean the same open file?
-pub fn same_file(a: i32, b: i32) -> bool {
+pub(crate) fn same_file(a: i32, b: i32) -> bool {
     if a == b {
         return true;
     }
@@ -366,7 +366,7 @@ fn sleep_until(deadline: u64) -> Errno {
 ///
 /// # Errors
 /// `ETIME` past the deadline, `EINTR`.
-pub fn sleep(ctx: Guard<'_>, deadline: u64) -> Result<()> {
+pub(crate) fn sleep(ctx: Guard<'_>, deadline: u64) -> Result<()> {
     let now = Clock::Monotonic.now();
     if now >= deadline {
         return Err(Errno::ETIME);

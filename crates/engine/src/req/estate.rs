@@ -31,7 +31,7 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
 /// Requests of all children together that the page has room for.
-pub const SLOTS: usize = 96;
+pub(crate) const SLOTS: usize = 96;
 /// Words of a slot: whose it is (0: nobody's), what it is, then its `user_data`, deadline and
 /// period, its shots, and where an exec shows.
 const WORDS: usize = 10;
@@ -149,7 +149,7 @@ fn exec_pipe() -> u32 {
 
 /// In a forked child: the pipe is its parent's. Nobody holds the lock, which is taken only under
 /// that of a ring.
-pub fn fork_child() {
+pub(crate) fn fork_child() {
     *EXEC_PIPE.lock() = None;
 }
 
@@ -252,13 +252,13 @@ impl Ctx {
 }
 
 /// Has a child called since the reactor last looked?
-pub fn is_called(ring: &Ring) -> bool {
+pub(crate) fn is_called(ring: &Ring) -> bool {
     ring.control.heirs().load(Relaxed) != ring.heirs.load(Relaxed)
 }
 
 /// How a child's time with the ring is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     Exit,
     Exec,
 }
@@ -274,7 +274,7 @@ struct Child {
 
 /// The children of this process that its reactor watches.
 #[derive(Debug, Default)]
-pub struct Children(Vec<Child>);
+pub(crate) struct Children(Vec<Child>);
 
 impl Children {
     /// Marks the reactor's event data of a child; no ring has such an id.
@@ -283,7 +283,7 @@ impl Children {
     const EXEC: u64 = 1 << 62;
 
     /// A child has called: watches those that it does not know. Answers those whose time is over.
-    pub fn look(&mut self, set: impl AsFd, rings: &[Arc<Ring>]) -> Vec<(u32, End)> {
+    pub(crate) fn look(&mut self, set: impl AsFd, rings: &[Arc<Ring>]) -> Vec<(u32, End)> {
         let mut ended: Vec<(u32, End)> = Vec::new();
         for ring in rings {
             let calls = ring.control.heirs().load(Relaxed);
@@ -330,7 +330,7 @@ impl Children {
 
     /// The child that an event of the reactor's tells the end of, and which end. One that has ended
     /// is not watched any more.
-    pub fn ended(&mut self, set: impl AsFd, data: u64) -> Option<(u32, End)> {
+    pub(crate) fn ended(&mut self, set: impl AsFd, data: u64) -> Option<(u32, End)> {
         let pid = (data & Self::MARK != 0).then_some(data as u32)?;
         let at = self.0.iter().position(|child| child.pid == pid)?;
         if data & Self::EXEC != 0 {
@@ -348,7 +348,7 @@ impl Children {
 }
 
 /// Takes over what a child had in flight on a ring; false if that is nothing.
-pub fn settle(ring: &Arc<Ring>, child: u32, end: End) -> bool {
+pub(crate) fn settle(ring: &Arc<Ring>, child: u32, end: End) -> bool {
     let mut ctx = ring.lock();
     if ring.dead.load(Relaxed) || !ctx.take_over(child, end) {
         return false;

@@ -276,7 +276,7 @@ fn reads_first(req: &mut Req) -> bool {
 }
 
 /// One attempt on a worker, where it may block. Only `Call` rows come here.
-pub fn issue_blocking(call: &mut Call) -> Outcome {
+pub(crate) fn issue_blocking(call: &mut Call) -> Outcome {
     let def = &OPS[call.sqe.opcode as usize];
     match def.issue {
         Issue::Call(f) => {

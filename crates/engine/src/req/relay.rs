@@ -58,7 +58,7 @@ impl Ctx {
 }
 
 /// On a worker: has the parent cancel it. Answers as an ASYNC_CANCEL does.
-pub fn ask(ring: &Arc<Ring>, call: &Call) -> Outcome {
+pub(crate) fn ask(ring: &Arc<Ring>, call: &Call) -> Outcome {
     Outcome::Done(asked(ring, &call.sqe).unwrap_or_else(Errno::res))
 }
 
@@ -102,13 +102,13 @@ fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {
 
 /// Does a child seem to ask something? Read without the lock: whoever asks calls after it has
 /// written.
-pub fn is_asked(ring: &Ring) -> bool {
+pub(crate) fn is_asked(ring: &Ring) -> bool {
     let note = |word| ring.control.note(word).load(Relaxed);
     note(STATE) == ASKED && note(TO) == crate::fork::pid()
 }
 
 /// In the parent, on its reactor: cancels what a child asks for; false if none does.
-pub fn answer(ring: &Arc<Ring>) -> bool {
+pub(crate) fn answer(ring: &Arc<Ring>) -> bool {
     let me = crate::fork::pid();
     if !is_asked(ring) {
         return false;

@@ -31,7 +31,7 @@ pub enum Way {
 pub const MAX_ARMS: u8 = 128;
 
 /// What kind of file a request works on.
-pub fn kind_of(file: &FileRef) -> Kind {
+pub(crate) fn kind_of(file: &FileRef) -> Kind {
     match file {
         FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.kind,
         FileRef::Plain(fd) => crate::fds::kind(*fd),
@@ -41,7 +41,7 @@ pub fn kind_of(file: &FileRef) -> Kind {
 }
 
 /// Is it a RECV that is polled first, whatever its file? Later kernels ask for a socket before.
-pub fn receives_anything(req: &Req) -> bool {
+pub(crate) fn receives_anything(req: &Req) -> bool {
     req.opcode() == IORING_OP_RECV && req.polls_first() && !has(Change::CheckedFields)
 }
 

@@ -19,7 +19,7 @@ use softring_uapi::{
 const ALWAYS: u32 = EPOLLERR | EPOLLHUP;
 
 /// The number under which a request may wait that stays in the set; none if it may not.
-pub fn number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
+pub(crate) fn number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
     let FileRef::Plain(fd) = req.call.file else { return None };
     let known = req.flags.contains(ReqFlags::SENDRECV)
         || matches!(req.opcode(), IORING_OP_POLL_ADD | IORING_OP_READ_MULTISHOT);
@@ -34,7 +34,7 @@ fn receives(req: &Req) -> bool {
 }
 
 /// Notes what an attempt found out about the number.
-pub fn note(s: Option<&mut Standing>, req: &Req) {
+pub(crate) fn note(s: Option<&mut Standing>, req: &Req) {
     if let Some(s) = s
         && (req.call.dry || req.call.blocked)
         && receives(req)

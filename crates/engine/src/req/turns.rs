@@ -14,20 +14,20 @@ use crate::req::slab::ReqId;
 use softring_uapi::IORING_OP_ACCEPT;
 
 /// The listener, as the SQE names it: registered or not, and its number.
-pub type Key = (bool, i32);
+pub(crate) type Key = (bool, i32);
 
 /// Requests that wait in turn, the first first.
 #[derive(Debug, Default)]
 pub struct Turns(BTreeMap<Key, VecDeque<ReqId>>);
 
 /// Whose turn a request waits for; none if it does not wait in turn.
-pub fn key(req: &Req) -> Option<Key> {
+pub(crate) fn key(req: &Req) -> Option<Key> {
     let fixed = req.flags.contains(ReqFlags::FIXED_FILE);
     (req.opcode() == IORING_OP_ACCEPT).then_some((fixed, req.call.sqe.fd))
 }
 
 /// Does it stand in the poll set?
-pub fn stands(req: &Req) -> bool {
+pub(crate) fn stands(req: &Req) -> bool {
     matches!(req.wait, Wait::Poll(poll) if poll.at >= 0)
 }
 

@@ -145,7 +145,7 @@ fn node(((v, locked), tag): (Pinned, u64), sink: &Arc<TagSink>) -> Arc<BufNode> 
 /// # Errors
 /// `EBUSY` if there is a table; `EINVAL` for none or too many; `EFAULT`, `EOVERFLOW` for bad
 /// memory; `ENOMEM` past RLIMIT_MEMLOCK.
-pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub(crate) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     fill(ctx, addr, nr, 0)
 }
 
@@ -153,7 +153,7 @@ pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
 ///
 /// # Errors
 /// As [`register`]; `EINVAL` for a tag without a buffer.
-pub fn register2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
+pub(crate) fn register2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
     let r = super::read_register(ctx, addr, size)?;
     fill(ctx, r.data, r.nr, r.tags)
 }
@@ -179,7 +179,7 @@ fn fill(ctx: &mut Ctx, data: u64, nr: u32, tags: u64) -> Result<usize> {
 ///
 /// # Errors
 /// `ENXIO` if there is none.
-pub fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+pub(crate) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     if ctx.buffers.slots.is_empty() {
         return Err(Errno::ENXIO);
     }
@@ -194,7 +194,7 @@ pub fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 /// # Errors
 /// `EINVAL`, `EOVERFLOW`, `ENXIO` without a table; if the first slot already fails, as
 /// [`register`].
-pub fn update(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
+pub(crate) fn update(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
     let up = super::read_update(ctx, addr, size)?;
     let end = up.offset.checked_add(up.nr).ok_or(Errno::EOVERFLOW)?;
     if ctx.buffers.slots.is_empty() {

@@ -12,7 +12,7 @@ const STEP_MAX: usize = 256;
 /// Steps of a transfer; the buffer behind theirs shows whether any is left.
 const STEPS: usize = 2;
 /// `INT_MAX`: as much as there is.
-pub const ALL: u64 = 0x7fff_ffff;
+pub(crate) const ALL: u64 = 0x7fff_ffff;
 
 /// The buffers at a group's head.
 #[derive(Debug, Default)]

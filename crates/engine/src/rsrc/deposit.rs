@@ -35,7 +35,7 @@ const MSG_DONTWAIT: usize = 0x40;
 
 /// Some files of a table, on their way from this process to itself.
 #[derive(Debug)]
-pub struct Deposit {
+pub(crate) struct Deposit {
     from: InternalFd,
     to: InternalFd,
     /// The slots that they are in.

@@ -58,7 +58,7 @@ impl EventFd {
 /// # Errors
 /// `EINVAL` for a count other than 1 or a descriptor that is no eventfd, `EBUSY` if there is one,
 /// `EFAULT`, `EBADF`.
-pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub(crate) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     attach(ctx, addr, nr, false)
 }
 
@@ -66,7 +66,7 @@ pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
 ///
 /// # Errors
 /// As [`register`].
-pub fn register_async(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub(crate) fn register_async(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     attach(ctx, addr, nr, true)
 }
 
@@ -91,7 +91,7 @@ fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> 
 ///
 /// # Errors
 /// `ENXIO` if there is none.
-pub fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+pub(crate) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     ctx.eventfd.take().map(|_| 0).ok_or(Errno::ENXIO)
 }
 

@@ -174,7 +174,7 @@ impl FileTable {
 /// # Errors
 /// `EBUSY` if there is a table; `EINVAL` for none, `EMFILE` for too many descriptors; `EFAULT`;
 /// `EBADF` for one that is not open, a ring or `O_PATH`.
-pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub(crate) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     fill(ctx, addr, nr, 0)
 }
 
@@ -182,7 +182,7 @@ pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
 ///
 /// # Errors
 /// As [`register`]; `EINVAL` for a tag without a file.
-pub fn register2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
+pub(crate) fn register2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
     let r = super::read_register(ctx, addr, size)?;
     fill(ctx, r.data, r.nr, r.tags)
 }
@@ -236,7 +236,7 @@ fn open_all(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<Vec<Option<O
 ///
 /// # Errors
 /// `ENXIO` if there is none.
-pub fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+pub(crate) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     if ctx.files.slots.is_empty() {
         return Err(Errno::ENXIO);
     }
@@ -251,7 +251,7 @@ pub fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 ///
 /// # Errors
 /// As [`FileTable::update`].
-pub fn update(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub(crate) fn update(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     if nr == 0 {
         return Err(Errno::EINVAL);
     }
@@ -269,7 +269,7 @@ pub fn update(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
 ///
 /// # Errors
 /// As [`FileTable::update`].
-pub fn update2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
+pub(crate) fn update2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
     let up = super::read_update(ctx, addr, size)?;
     change(ctx, up)
 }
@@ -288,7 +288,7 @@ fn change(ctx: &mut Ctx, up: io_uring_rsrc_update2) -> Result<usize> {
 ///
 /// # Errors
 /// `EFAULT`, `EOVERFLOW`, `EINVAL` past the table's end.
-pub fn alloc_range(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
+pub(crate) fn alloc_range(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     let range: io_uring_file_index_range = ctx.unlocked(|| user::read(addr))?;
     let end = range.off.checked_add(range.len).ok_or(Errno::EOVERFLOW)?;
     if range.resv != 0 || end as usize > ctx.files.slots.len() {

@@ -11,7 +11,7 @@ use softring_uapi::IORING_FILE_INDEX_ALLOC;
 use softring_uapi::errno::{Errno, Result};
 
 /// In the array of an update: leave this slot as it is (`IORING_REGISTER_FILES_SKIP`).
-pub const FILES_SKIP: i32 = -2;
+pub(crate) const FILES_SKIP: i32 = -2;
 
 /// What an update puts into consecutive slots.
 #[derive(Clone, Copy, Debug)]
@@ -144,7 +144,7 @@ impl FileTable {
 /// # Errors
 /// `EBADF` if it is not open, a ring (a table must not keep rings alive), the engine's own, or
 /// `O_PATH`; `EMFILE`.
-pub fn dup_for_table(fd: i32) -> Result<InternalFd> {
+pub(crate) fn dup_for_table(fd: i32) -> Result<InternalFd> {
     if crate::fds::is_live_ring(fd) {
         return Err(Errno::EBADF);
     }

@@ -20,7 +20,7 @@ use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
 /// Buffer ids are 16 bits wide.
-pub const MAX_BIDS: u32 = 1 << 16;
+pub(crate) const MAX_BIDS: u32 = 1 << 16;
 const PAGE: u64 = 4096;
 
 /// One buffer, as the program gave it.
@@ -52,7 +52,7 @@ pub enum Group {
 }
 
 /// A ring's groups, by number.
-pub type Groups = BTreeMap<u16, Group>;
+pub(crate) type Groups = BTreeMap<u16, Group>;
 
 /// A request's pick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -224,7 +224,7 @@ impl Ctx {
 ///
 /// # Errors
 /// `EINVAL` if the group is a ring, `EOVERFLOW` if no id is left.
-pub fn provide(groups: &mut Groups, bgid: u16, first: Buf, nbufs: u32) -> Result<()> {
+pub(crate) fn provide(groups: &mut Groups, bgid: u16, first: Buf, nbufs: u32) -> Result<()> {
     let Group::List(list) = groups.entry(bgid).or_insert(Group::List(VecDeque::new())) else {
         return Err(Errno::EINVAL);
     };
@@ -242,7 +242,7 @@ pub fn provide(groups: &mut Groups, bgid: u16, first: Buf, nbufs: u32) -> Result
 ///
 /// # Errors
 /// `ENOENT` if there is no such group, `EINVAL` if it is a ring.
-pub fn remove(groups: &mut Groups, bgid: u16, nbufs: u32) -> Result<u32> {
+pub(crate) fn remove(groups: &mut Groups, bgid: u16, nbufs: u32) -> Result<u32> {
     match groups.get_mut(&bgid).ok_or(Errno::ENOENT)? {
         Group::Ring(_) => Err(Errno::EINVAL),
         Group::List(list) => {
@@ -258,7 +258,7 @@ pub fn remove(groups: &mut Groups, bgid: u16, nbufs: u32) -> Result<u32> {
 ///
 /// # Errors
 /// `EEXIST` for a group that has buffers; `EFAULT`, `EINVAL`, `EOVERFLOW`; `ENOMEM`.
-pub fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
+pub(crate) fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
     let reg: io_uring_buf_reg = user::read(addr)?;
     if !reserved_is_zero(&reg) || reg.flags & !(IOU_PBUF_RING_MMAP | IOU_PBUF_RING_INC) != 0 {
         return Err(Errno::EINVAL);
@@ -297,7 +297,7 @@ fn reserved_is_zero(reg: &io_uring_buf_reg) -> bool {
 ///
 /// # Errors
 /// `ENOENT` if there is no such group, `EINVAL` if it is a list; `EFAULT`.
-pub fn unregister_ring(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
+pub(crate) fn unregister_ring(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     let reg: io_uring_buf_reg = ctx.unlocked(|| user::read(addr))?;
     let old = !has(Change::MinLeft) && reg.min_left != 0;
     if reg.resv != [0; 5] || reg.flags != 0 || old {
@@ -312,7 +312,7 @@ pub fn unregister_ring(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
 ///
 /// # Errors
 /// As [`unregister_ring`].
-pub fn status(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
+pub(crate) fn status(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     let mut status: io_uring_buf_status = ctx.unlocked(|| user::read(addr))?;
     if status.resv != [0; 8] {
         return Err(Errno::EINVAL);

@@ -14,7 +14,7 @@ static PAGES: AtomicU64 = AtomicU64::new(0);
 
 /// Pages that count; given back on drop.
 #[derive(Debug)]
-pub struct Locked(u64);
+pub(crate) struct Locked(u64);
 
 impl Locked {
     /// Counts the pages that `[addr, addr + len)` touches, unless the caller may lock as much as it
@@ -22,7 +22,7 @@ impl Locked {
     ///
     /// # Errors
     /// `ENOMEM` past RLIMIT_MEMLOCK.
-    pub fn range(addr: u64, len: u64) -> Result<Locked> {
+    pub(crate) fn range(addr: u64, len: u64) -> Result<Locked> {
         let pages = (addr + len).div_ceil(4096) - addr / 4096;
         let Some(limit) = crate::substitute::getrlimit(Resource::Memlock).current else {
             return Ok(Locked(0));

@@ -81,7 +81,7 @@ fn first_id() -> u32 {
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT`, `EEXIST`, `ENOENT`.
-pub fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
+pub(crate) fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     if ctx.flags & IORING_SETUP_IOPOLL != 0 {
         return Err(Errno::EINVAL);
     }
@@ -106,7 +106,7 @@ pub fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT`.
-pub fn unregister(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub(crate) fn unregister(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     if nr != 1 {
         return Err(Errno::EINVAL);
     }
@@ -123,7 +123,7 @@ pub fn unregister(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
 ///
 /// # Errors
 /// `EINVAL` on a ring that could have none, else `EOPNOTSUPP`.
-pub fn no_zero_copy(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+pub(crate) fn no_zero_copy(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     let wide = ctx.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
     Err(if ctx.defers() && wide { Errno::EOPNOTSUPP } else { Errno::EINVAL })
 }
@@ -132,7 +132,7 @@ pub fn no_zero_copy(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 ///
 /// # Errors
 /// `EOPNOTSUPP`.
-pub fn no_control(_: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+pub(crate) fn no_control(_: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     Err(Errno::EOPNOTSUPP)
 }
 

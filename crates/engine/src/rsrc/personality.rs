@@ -40,7 +40,7 @@ impl Personalities {
 ///
 /// # Errors
 /// `EBUSY` if every id is in use.
-pub fn register(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+pub(crate) fn register(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     ctx.personalities.insert(Creds::now()).map(usize::from)
 }
 
@@ -48,7 +48,7 @@ pub fn register(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 ///
 /// # Errors
 /// `EINVAL` for an id that is not in use.
-pub fn unregister(ctx: &mut Ctx, _: u64, id: u32) -> Result<usize> {
+pub(crate) fn unregister(ctx: &mut Ctx, _: u64, id: u32) -> Result<usize> {
     let id = u16::try_from(id).map_err(|_| Errno::EINVAL)?;
     ctx.personalities.map.remove(&id).map(|_| 0).ok_or(Errno::EINVAL)
 }

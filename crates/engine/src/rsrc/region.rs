@@ -58,7 +58,7 @@ impl ParamRegion {
 /// # Errors
 /// `EBUSY` for a second one; `EFAULT`, `EINVAL`, `E2BIG`, `EOVERFLOW`; `ENOMEM` past
 /// RLIMIT_MEMLOCK.
-pub fn register(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
+pub(crate) fn register(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
     let mut ctx = ring.lock();
     if ctx.param_region.is_some() {
         return Err(Errno::EBUSY);

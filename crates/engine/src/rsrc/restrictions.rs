@@ -141,7 +141,7 @@ fn most_rows() -> u32 {
 ///
 /// # Errors
 /// `EBADFD` if the ring is not disabled, `EBUSY` for a second call; `EINVAL`, `EFAULT`.
-pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub(crate) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     if !ctx.disabled {
         return Err(Errno::EBADFD);
     }

@@ -30,7 +30,7 @@ fn in_table(index: u32) -> Result<usize> {
 
 /// The calling task has made a ring, submitted to one or registered one: from then on it has a
 /// table.
-pub fn touch() {
+pub(crate) fn touch() {
     TOUCHED.set(true);
 }
 
@@ -44,7 +44,7 @@ fn look<T>(index: i32, f: impl FnOnce(&RingFd) -> T) -> Result<T> {
 ///
 /// # Errors
 /// `EINVAL` for an index past the table or a task without one, `EBADF` for an empty slot.
-pub fn get(index: i32) -> Result<Arc<Ring>> {
+pub(crate) fn get(index: i32) -> Result<Arc<Ring>> {
     look(index, |r| r.ring().clone())
 }
 
@@ -52,7 +52,7 @@ pub fn get(index: i32) -> Result<Arc<Ring>> {
 ///
 /// # Errors
 /// As [`get`] and [`fds::ring`].
-pub fn find(fd: i32, by_index: bool) -> Result<(Arc<Ring>, i32)> {
+pub(crate) fn find(fd: i32, by_index: bool) -> Result<(Arc<Ring>, i32)> {
     if by_index {
         look(fd, |r| (r.ring().clone(), r.fd()))
     } else {
@@ -64,7 +64,7 @@ pub fn find(fd: i32, by_index: bool) -> Result<(Arc<Ring>, i32)> {
 ///
 /// # Errors
 /// `EBUSY` if the table is full.
-pub fn register_only(file: OwnedFd, ring: Arc<Ring>) -> Result<usize> {
+pub(crate) fn register_only(file: OwnedFd, ring: Arc<Ring>) -> Result<usize> {
     put(fds::adopt_ring(file, ring), 0..SLOTS_LEN)
 }
 
@@ -84,7 +84,7 @@ fn clear(index: usize) {
 }
 
 /// In a forked child, which inherits no registered ring.
-pub fn fork_child() {
+pub(crate) fn fork_child() {
     (0..SLOTS_LEN).for_each(clear);
     TOUCHED.set(false);
 }
@@ -109,7 +109,7 @@ fn each(addr: u64, nr: u32, f: impl Fn(u64, io_uring_rsrc_update) -> Result<()>)
 /// # Errors
 /// `EINVAL` for none, too many, a slot past the table; `EBUSY` for one in use; `EFAULT`, `EBADF`,
 /// `EOPNOTSUPP`, `EMFILE`.
-pub fn register(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usize> {
+pub(crate) fn register(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usize> {
     if (1..=RING_FDS_MAX).contains(&nr) {
         touch();
     }
@@ -133,7 +133,7 @@ pub fn register(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usize> {
 ///
 /// # Errors
 /// `EINVAL` for none, too many, a slot past the table; `EFAULT`.
-pub fn unregister(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usize> {
+pub(crate) fn unregister(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usize> {
     each(addr, nr, |_, row| {
         if row.resv != 0 || row.data != 0 {
             return Err(Errno::EINVAL);

@@ -88,12 +88,12 @@ pub fn mine() -> Option<&'static Rules> {
 }
 
 /// A fork is about to be made: the child's thread has another number.
-pub fn before_fork() {
+pub(crate) fn before_fork() {
     mine();
 }
 
 /// A forked child goes on with the rules of the thread that made it.
-pub fn in_child() {
+pub(crate) fn in_child() {
     if !ANY.load(Acquire) {
         return;
     }
@@ -144,7 +144,7 @@ fn may() -> Result<()> {
 ///
 /// # Errors
 /// `EPERM` if it has restrictions or filters already, `EACCES`, `EINVAL`, `EFAULT`.
-pub fn restrict(addr: u64, nr: u32) -> Result<usize> {
+pub(crate) fn restrict(addr: u64, nr: u32) -> Result<usize> {
     const ROWS: u64 = size_of::<io_uring_task_restriction>() as u64;
     let before = mine();
     if before.is_some() {
@@ -169,7 +169,7 @@ pub fn restrict(addr: u64, nr: u32) -> Result<usize> {
 ///
 /// # Errors
 /// `EACCES`; as [`Filters::add`].
-pub fn filter(addr: u64, nr: u32) -> Result<usize> {
+pub(crate) fn filter(addr: u64, nr: u32) -> Result<usize> {
     may()?;
     if nr != 1 {
         return Err(Errno::EINVAL);

@@ -37,9 +37,10 @@ pub mod trace;
 pub mod watcher;
 
 pub use hist::{BUCKETS, Hist, bounds};
+pub use page::disable;
 pub(crate) use page::{Held, hold};
-pub use page::{disable, enabled, fork_child};
-pub use place::{Place, PoolPlace};
+pub(crate) use page::{enabled, fork_child};
+pub(crate) use place::{Place, PoolPlace};
 
 /// What the memfd is called.
 pub const NAME: &str = "softring-stats";
@@ -172,13 +173,13 @@ pub struct Late {
 }
 
 /// Bytes of a meter's name; what is shorter ends with a 0.
-pub const METER_NAME: usize = 32;
+pub(crate) const METER_NAME: usize = 32;
 
 /// All that is counted of one thread that polls. Times are processor time of that one thread, as
 /// the kernel's `SqTotalTime` and `SqWorkTime` are, and never go back.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct MeterStats {
+pub(crate) struct MeterStats {
     /// Which meter of its process, from 1 on; 0: none.
     pub id: Count,
     /// [`meter::Kind`]
@@ -296,7 +297,7 @@ fn row(opcode: u8) -> usize {
 /// The workers of a ring, or of several that share them, of both accounts.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct PoolStats {
+pub(crate) struct PoolStats {
     /// Of what ends (regular files).
     pub bound: Workers,
     /// Of what may not (pipes, sockets).
@@ -306,7 +307,7 @@ pub struct PoolStats {
 /// The workers of one account.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct Workers {
+pub(crate) struct Workers {
     /// Threads that there are.
     pub workers: Count,
     /// Of those, the ones that wait for work; the others run something.

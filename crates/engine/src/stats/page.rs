@@ -26,7 +26,7 @@ pub fn disable() {
 }
 
 /// Are statistics kept?
-pub fn enabled() -> bool {
+pub(crate) fn enabled() -> bool {
     ENABLED.load(Relaxed)
 }
 
@@ -235,7 +235,7 @@ pub(crate) fn hold() -> Held {
 }
 
 /// In a forked child: the page is the parent's, and not looked at again. Its memory stays mapped.
-pub fn fork_child() {
+pub(crate) fn fork_child() {
     // Where the fork was by system call, the lock may be held by a thread that is no more.
     match PAGE.try_lock() {
         Ok(mut slot) => *slot = None,

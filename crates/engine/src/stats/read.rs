@@ -175,7 +175,7 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Source<R> {
 ///
 /// # Errors
 /// [`Unreadable`].
-pub fn page(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Result<Page, Unreadable> {
+pub(crate) fn page(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Result<Page, Unreadable> {
     let source = Source::new(read);
     let Head { words: header, rings, pools, hists, meters } = source.head()?;
     let meter = |place| Some(Meter { words: source.place(meters, place)? });
@@ -254,14 +254,6 @@ fn ring<R: Fn(u64, usize) -> Option<Vec<u8>>>(
 /// A stranger's counts may be any numbers.
 fn sum(counts: impl IntoIterator<Item = u64>) -> u64 {
     counts.into_iter().fold(0, u64::saturating_add)
-}
-
-/// For [`page`]: a page whose bytes one has.
-pub fn bytes(page: &[u8]) -> impl Fn(u64, usize) -> Option<Vec<u8>> {
-    |at, n| {
-        let at = usize::try_from(at).ok()?;
-        page.get(at..at.checked_add(n)?).map(<[u8]>::to_vec)
-    }
 }
 
 /// Words of a ring or a meter, by name.

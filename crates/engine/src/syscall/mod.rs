@@ -3,7 +3,7 @@
 
 pub mod enter;
 pub mod register;
-pub mod resize;
+pub(crate) mod resize;
 pub mod setup;
 
 use crate::handlers::Call;

@@ -26,7 +26,7 @@ const COPY_FLAGS: u32 = IORING_SETUP_NO_SQARRAY
 /// # Errors
 /// `EINVAL` for a ring without DEFER_TASKRUN, for other flags and for bad sizes; `EFAULT`;
 /// `EOVERFLOW` if what is in the rings does not fit; `ENOMEM`.
-pub fn resize(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
+pub(crate) fn resize(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
     let mut ctx = ring.lock();
     if !ctx.defers() {
         return Err(Errno::EINVAL);

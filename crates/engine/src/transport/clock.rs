@@ -14,7 +14,7 @@ use super::poll::PollSet;
 use softring_uapi::errno::Result;
 
 /// Event data of that timer; no request is named so.
-pub const CLOCK_DATA: u64 = u64::MAX - 1;
+pub(crate) const CLOCK_DATA: u64 = u64::MAX - 1;
 
 /// A time that does not come, in seconds: in the year 2242.
 const NEVER: i64 = 1 << 33;

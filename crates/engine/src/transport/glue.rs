@@ -88,7 +88,7 @@ std::thread_local! {
 
 /// The calling thread sets the most workers of a ring's, which were `own`; answers what they were.
 /// The kernel's workers belong to the thread, so another of its rings may have set them before.
-pub fn task_sets_max(max: [u32; 2], own: [u32; 2]) -> [u32; 2] {
+pub(crate) fn task_sets_max(max: [u32; 2], own: [u32; 2]) -> [u32; 2] {
     let pid = crate::fork::pid();
     let old = if MAX.get().0 == pid { MAX.get().1 } else { own };
     let mut new = old;
@@ -101,7 +101,7 @@ pub fn task_sets_max(max: [u32; 2], own: [u32; 2]) -> [u32; 2] {
 
 /// A thread has made a ring. The kernel's workers belong to the thread, and its first ring sets
 /// their number.
-pub fn made_ring(entries: u32) {
+pub(crate) fn made_ring(entries: u32) {
     let pid = crate::fork::pid();
     FIRST.set(if FIRST.get().0 == pid { FIRST.get() } else { (pid, entries) });
 }

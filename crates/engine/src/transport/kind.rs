@@ -27,7 +27,7 @@ pub enum Kind {
 const MEMORY_MAGICS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// Is it a file system in memory?
-pub fn in_memory(s: &rustix::fs::StatFs) -> bool {
+pub(crate) fn in_memory(s: &rustix::fs::StatFs) -> bool {
     MEMORY_MAGICS.contains(&(s.f_type as u64))
 }
 
@@ -76,6 +76,6 @@ impl Kind {
 }
 
 /// Is the descriptor a socket?
-pub fn is_socket(fd: i32) -> bool {
+pub(crate) fn is_socket(fd: i32) -> bool {
     crate::sys::file_type(fd) == Some(FileType::Socket)
 }

@@ -28,7 +28,7 @@ use crate::transport::standing::Standing;
 use softring_uapi::errno::{Errno, Result};
 
 /// Events taken from the set at once.
-pub const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 
 /// One event, as epoll_wait(2) gives it.
 #[repr(C, packed)]
@@ -100,7 +100,7 @@ pub struct PollSet {
 }
 
 /// Event data of the aio eventfd; no request is named so.
-pub const AIO_DATA: u64 = u64::MAX;
+pub(crate) const AIO_DATA: u64 = u64::MAX;
 
 impl PollSet {
     /// # Errors
@@ -286,7 +286,7 @@ impl PollSet {
 ///
 /// # Errors
 /// `EINTR` when a signal came.
-pub fn wait(
+pub(crate) fn wait(
     epoll: i32,
     buf: &mut [Event; BATCH],
     timeout_ns: Option<u64>,

@@ -27,7 +27,7 @@ fn disks_in(folder: &Path) -> Vec<(String, bool)> {
 }
 
 /// Is it known that no disk here can be polled by the kernel?
-pub fn nothing_polls() -> bool {
+pub(crate) fn nothing_polls() -> bool {
     none_polls(&disks())
 }
 

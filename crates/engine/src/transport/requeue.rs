@@ -16,7 +16,7 @@ const SILENT: u32 = 2;
 static KNOWN: AtomicU32 = AtomicU32::new(UNKNOWN);
 
 /// Asked once per process. Two that ask at once find the same.
-pub fn tells() -> bool {
+pub(super) fn tells() -> bool {
     if KNOWN.load(Relaxed) == UNKNOWN {
         KNOWN.store(if try_it() { TELLS } else { SILENT }, Relaxed);
     }

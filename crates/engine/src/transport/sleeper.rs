@@ -54,7 +54,7 @@ const WAKE: u32 = 1;
 const PRIVATE: u32 = 128;
 const SIZE_U32: u32 = 2;
 /// `FUTEX_BITSET_MATCH_ANY`
-pub const ANY: u32 = u32::MAX;
+pub(crate) const ANY: u32 = u32::MAX;
 
 /// What a sleeper's word says: nothing is asked of it; it stands at the program's futex; look at
 /// `job` or `leave`.
@@ -535,7 +535,7 @@ impl Job {
 }
 
 /// A word of our own, as a futex.
-pub fn on(word: &AtomicU32, val: u32, private: bool) -> Futex {
+pub(crate) fn on(word: &AtomicU32, val: u32, private: bool) -> Futex {
     Futex { addr: word.as_ptr().expose_provenance() as u64, val, private }
 }
 

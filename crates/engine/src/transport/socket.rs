@@ -12,7 +12,7 @@ const SO_TYPE: u32 = 3;
 const SO_RCVLOWAT: u32 = 18;
 const TCP_ULP: u32 = 31;
 const SO_PROTOCOL: u32 = 38;
-pub const SO_DOMAIN: u32 = 39;
+pub(crate) const SO_DOMAIN: u32 = 39;
 const AF_UNIX: i32 = 1;
 const AF_INET: i32 = 2;
 const AF_INET6: i32 = 10;
@@ -27,7 +27,7 @@ const TCP_INFO: u32 = 11;
 /// TCP_ESTABLISHED, and the states of who has ended its own direction alone.
 const OPEN: [u8; 3] = [1, 4, 5];
 const CLOSED: u8 = 7;
-pub const POLLRDHUP: i16 = 0x2000;
+pub(crate) const POLLRDHUP: i16 = 0x2000;
 
 /// Has the peer of a TCP socket not ended its direction (`SOCK_DONE`)? A connection that was
 /// refused has no peer that could have.
@@ -43,7 +43,7 @@ fn peer_goes_on(fd: i32) -> bool {
 
 /// A socket's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Socket {
+pub(crate) enum Socket {
     Tcp,
     Udp,
     UnixStream,
@@ -62,20 +62,20 @@ fn slot(fd: i32) -> Option<&'static AtomicU8> {
 }
 
 /// Forgets what `fd` is: it is closed, or about to be.
-pub fn forget(fd: i32) {
+pub(crate) fn forget(fd: i32) {
     if let Some(slot) = slot(fd) {
         slot.store(0, Relaxed);
     }
 }
 
 /// An option of SOL_SOCKET.
-pub fn option(fd: i32, name: u32) -> Option<i32> {
+pub(crate) fn option(fd: i32, name: u32) -> Option<i32> {
     sys::socket_option(fd, SOL_SOCKET, name).ok()
 }
 
 impl Socket {
     /// What `fd` is. Remembered where every close of that number is heard of.
-    pub fn of(fd: i32) -> Socket {
+    pub(crate) fn of(fd: i32) -> Socket {
         let known = slot(fd).map_or(0, |s| s.load(Relaxed));
         if let Some(socket) = usize::from(known).checked_sub(1).and_then(|i| ALL.get(i)) {
             return *socket;
@@ -90,7 +90,7 @@ impl Socket {
     }
 
     /// The same, without what is remembered.
-    pub fn ask(fd: i32) -> Socket {
+    pub(crate) fn ask(fd: i32) -> Socket {
         match option(fd, SO_DOMAIN) {
             Some(AF_INET | AF_INET6) => match option(fd, SO_PROTOCOL) {
                 Some(IPPROTO_TCP) => Socket::Tcp,
@@ -104,7 +104,7 @@ impl Socket {
 
     /// After a receive: is there more (`msg_inq`)? Only some sockets tell. The end of a TCP stream
     /// counts as something, unless it was this side that would have no more of it.
-    pub fn has_more(self, fd: i32) -> Option<bool> {
+    pub(crate) fn has_more(self, fd: i32) -> Option<bool> {
         match self {
             Socket::Tcp => {
                 let ready = sys::poll_now(fd, sys::POLLIN | POLLRDHUP);
@@ -121,7 +121,7 @@ impl Socket {
     }
 
     /// Bytes that are there to be received, where the socket tells.
-    pub fn pending(self, fd: i32) -> Option<u64> {
+    pub(crate) fn pending(self, fd: i32) -> Option<u64> {
         if !matches!(self, Socket::Tcp | Socket::UnixStream) {
             return None;
         }
@@ -133,7 +133,7 @@ impl Socket {
 
 /// Does `fd` announce everything that can be received, each byte by itself? Not with a low-water
 /// mark, and not where another protocol sits on top (TLS).
-pub fn tells_all(fd: i32) -> bool {
+pub(crate) fn tells_all(fd: i32) -> bool {
     option(fd, SO_RCVLOWAT) == Some(1) && !has_upper_layer(fd)
 }
 
@@ -143,28 +143,28 @@ fn has_upper_layer(fd: i32) -> bool {
 }
 
 /// Is the descriptor a socket of the internet's families?
-pub fn is_internet(fd: i32) -> bool {
+pub(crate) fn is_internet(fd: i32) -> bool {
     matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6))
 }
 
 /// Does MSG_ERRQUEUE read a socket's error queue? Unix sockets, for one, give their data.
-pub fn has_error_queue(fd: i32) -> bool {
+pub(crate) fn has_error_queue(fd: i32) -> bool {
     matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6 | AF_PACKET))
 }
 
 /// Does a socket take a name of no bytes for one that is too short? Internet sockets look whether
 /// there is one, all others, and raw ones, how long it is.
-pub fn minds_empty_name(fd: i32) -> bool {
+pub(crate) fn minds_empty_name(fd: i32) -> bool {
     is_internet(fd) && option(fd, SO_TYPE) != Some(SOCK_RAW)
 }
 
 /// Is the descriptor a socket?
-pub fn is_socket(fd: i32) -> bool {
+pub(crate) fn is_socket(fd: i32) -> bool {
     Socket::of(fd) != Socket::Other || kind::is_socket(fd)
 }
 
 /// Does `fd` keep what is sent in order and whole, so that the rest of a transfer may follow
 /// (`io_net_retry`)?
-pub fn streams(fd: i32) -> bool {
+pub(crate) fn streams(fd: i32) -> bool {
     matches!(option(fd, SO_TYPE), Some(SOCK_STREAM | SOCK_SEQPACKET))
 }

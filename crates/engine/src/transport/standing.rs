@@ -62,15 +62,15 @@ use crate::sys::{self, nr};
 use softring_uapi::errno::{Errno, Result};
 
 /// Numbers that may stand.
-pub const NUMBERS: usize = 1 << 16;
+pub(crate) const NUMBERS: usize = 1 << 16;
 /// The lower half of event data that names a number; the upper half is the number. No request's
 /// slot is so high.
 const TAG: u64 = 0xffff_fffd;
 
-pub const IN: u32 = nr::EPOLLIN | nr::EPOLLRDNORM;
-pub const OUT: u32 = nr::EPOLLOUT | nr::EPOLLWRNORM;
+pub(crate) const IN: u32 = nr::EPOLLIN | nr::EPOLLRDNORM;
+pub(crate) const OUT: u32 = nr::EPOLLOUT | nr::EPOLLWRNORM;
 /// Seen once, a receive has something to tell however much was taken.
-pub const STICKY: u32 = EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP;
+pub(crate) const STICKY: u32 = EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP;
 
 /// In how many rings' sets a number stands; with 255 it is as if in all, for good.
 static STANDS: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
@@ -94,12 +94,12 @@ fn less(count: &AtomicU8) {
 }
 
 /// Does `fd` stand in the set of any ring?
-pub fn stands_anywhere(fd: i32) -> bool {
+pub(crate) fn stands_anywhere(fd: i32) -> bool {
     count(fd) > 0
 }
 
 /// In how many rings' sets `fd` stands.
-pub fn count(fd: i32) -> u8 {
+pub(crate) fn count(fd: i32) -> u8 {
     at(&STANDS, fd).map_or(0, |n| n.load(SeqCst))
 }
 
@@ -162,7 +162,7 @@ pub struct Standing {
 }
 
 /// The number that event data names, if it names one.
-pub fn number(data: u64) -> Option<i32> {
+pub(crate) fn number(data: u64) -> Option<i32> {
     (data & 0xffff_ffff == TAG).then_some((data >> 32) as i32)
 }
 

@@ -15,7 +15,7 @@ use softring_uapi::{IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_TASKRUN_FLAG, IORIN
 static FLAGGING: AtomicBool = AtomicBool::new(false);
 
 /// A ring was made with these setup flags.
-pub fn made_ring(flags: u32) {
+pub(crate) fn made_ring(flags: u32) {
     if tells(flags) {
         FLAGGING.store(true, Relaxed);
     }

@@ -20,7 +20,7 @@ use softring_uapi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
 /// What the caller waits for.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct WaitArgs {
+pub(crate) struct WaitArgs {
     /// CQEs wanted.
     pub min: u32,
     /// When to give up, absolute in ns on the ring's clock.
@@ -123,7 +123,7 @@ fn gather(ctx: &mut Ctx, min: u32) {
 /// # Errors
 /// `ETIME` when the deadline passed and no CQE is there; `EINTR` when a signal came and none is
 /// there.
-pub fn cqring_wait<'r>(
+pub(crate) fn cqring_wait<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
     mut a: WaitArgs,
@@ -256,7 +256,7 @@ fn handle_signals<'r>(ring: &'r Ring, ctx: Guard<'r>, vigil: &Vigil) -> (Guard<'
 ///
 /// # Errors
 /// `EINTR` when a handler ran.
-pub fn end_by_signals<'r>(
+pub(crate) fn end_by_signals<'r>(
     ring: &'r Ring,
     ctx: Guard<'r>,
     vigil: &Vigil,
@@ -409,7 +409,7 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
 ///
 /// # Errors
 /// `EINTR` when a signal came.
-pub fn sleep_passively<'r>(
+pub(crate) fn sleep_passively<'r>(
     ring: &'r Ring,
     ctx: Guard<'r>,
     slice: Duration,

@@ -42,7 +42,7 @@ const SLICE: Duration = Duration::from_millis(1);
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT` for the argument, whose times are not honoured; `EINTR` when a signal came.
-pub fn iopoll_check<'r>(
+pub(crate) fn iopoll_check<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
     args: &Args,
@@ -152,7 +152,7 @@ impl Plain {
 ///
 /// # Errors
 /// `EINTR` when a signal came.
-pub fn doze<'r>(
+pub(crate) fn doze<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
     mut nap: Nap,

@@ -37,7 +37,7 @@ fn parse(text: &str) -> Option<Stat> {
 }
 
 /// Has the process's first thread ended? With what, if so.
-pub fn first_ended() -> Option<i32> {
+pub(super) fn first_ended() -> Option<i32> {
     stat("/proc/self/stat".into()).filter(|s| s.ended).map(|s| s.code)
 }
 
@@ -68,7 +68,7 @@ fn nobody_left() -> Option<bool> {
 
 /// Ends the process if its first thread has ended, with `code`, and no other is left. As the C
 /// library does after pthread_exit(3); after a raw exit(2) with a code nothing else is run.
-pub fn end_with(code: i32) {
+pub(super) fn end_with(code: i32) {
     if nobody_left() != Some(true) {
         return;
     }

@@ -3,16 +3,16 @@
 use crate::transport::worker::signal::BlockAll;
 
 pub mod announce;
-pub mod cqwait;
-pub mod driver;
+pub(crate) mod cqwait;
+pub(crate) mod driver;
 pub mod hybrid;
-pub mod iopoll;
+pub(crate) mod iopoll;
 mod last;
 pub mod polling;
-pub mod reactor;
+pub(crate) mod reactor;
 pub mod sqpoll;
 pub mod task_work;
-pub mod vigil;
+pub(crate) mod vigil;
 
 /// What a thread of the engine's own is called: `iou-WHAT-PID`.
 fn name(what: &str) -> String {

@@ -34,7 +34,7 @@ static CPUS: OnceLock<u32> = OnceLock::new();
 const TRIALS: usize = 6;
 const TRIAL_NS: u64 = 20_000;
 /// Looks in a row between two looks at the clock.
-pub const LOOKS: u32 = 64;
+pub(crate) const LOOKS: u32 = 64;
 /// The processor time of one nap in so many is measured.
 const COST_EVERY: u32 = 16;
 
@@ -44,12 +44,12 @@ pub fn force(policy: Policy) {
 }
 
 /// The policy that is forced on all rings.
-pub fn forced() -> Option<Policy> {
+pub(crate) fn forced() -> Option<Policy> {
     Policy::ALL.into_iter().find(|p| *p as u8 + 1 == FORCED.load(Relaxed))
 }
 
 /// One sleep of `ns`: how late it ended, and the processor time that it took, in ns.
-pub fn trial(ns: u64) -> (u64, u64) {
+pub(crate) fn trial(ns: u64) -> (u64, u64) {
     let spent = cpu_time();
     let until = Clock::Monotonic.now() + ns;
     sys::sleep_until(until);
@@ -58,7 +58,7 @@ pub fn trial(ns: u64) -> (u64, u64) {
 }
 
 /// What sleeps of `ns` cost the calling thread, tried a few times: a tenth of a millisecond or so.
-pub fn try_timer(ns: u64) -> Timer {
+pub(crate) fn try_timer(ns: u64) -> Timer {
     let tried: [(u64, u64); TRIALS] = core::array::from_fn(|_| trial(ns));
     let mut cpu = tried.map(|t| t.1);
     cpu.sort_unstable();
@@ -224,7 +224,7 @@ impl Polling {
 ///
 /// # Errors
 /// EINTR.
-pub fn sleep(lent: &mut Lent, nap: Nap, in_flight: u32, mask: Option<u64>) -> Result<bool> {
+pub(crate) fn sleep(lent: &mut Lent, nap: Nap, in_flight: u32, mask: Option<u64>) -> Result<bool> {
     let min = (nap.many.min(in_flight) as usize).clamp(1, AIO_WAIT_BATCH);
     let time = nap.until.saturating_sub(Clock::Monotonic.now());
     match lent.wait(min, Duration::from_nanos(time), mask) {
@@ -238,7 +238,7 @@ pub fn sleep(lent: &mut Lent, nap: Nap, in_flight: u32, mask: Option<u64>) -> Re
 ///
 /// # Errors
 /// EINTR.
-pub fn sleep_alone(nap: Nap, mask: Option<u64>, wake: Option<i32>) -> Result<bool> {
+pub(crate) fn sleep_alone(nap: Nap, mask: Option<u64>, wake: Option<i32>) -> Result<bool> {
     let time = Duration::from_nanos(nap.until.saturating_sub(Clock::Monotonic.now()));
     match (wake, mask) {
         (Some(wake), _) => sys::poll_or_stop(mask, wake, time)?,

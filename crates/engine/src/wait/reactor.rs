@@ -32,7 +32,7 @@ use softring_uapi::IORING_SETUP_TASKRUN_FLAG;
 use softring_uapi::errno::{Errno, Result};
 
 /// How often the reactor looks at rings that waiters drive.
-pub const TICK: Duration = Duration::from_millis(2);
+pub(crate) const TICK: Duration = Duration::from_millis(2);
 /// Ticks without any ring to look at before the reactor sleeps for good.
 const IDLE_TICKS: u32 = 50;
 /// How often the reactor looks for rings that are closed. It sleeps no longer than this.
@@ -43,7 +43,7 @@ const LAST_NS: u64 = 20_000_000;
 type Rings = Vec<Weak<Ring>>;
 
 #[derive(Debug)]
-pub struct Reactor {
+pub(crate) struct Reactor {
     epoll: InternalFd,
     wake: InternalFd,
     rings: Mutex<Rings>,
@@ -81,7 +81,7 @@ fn get() -> Result<Arc<Reactor>> {
 
 /// Somebody must notice if the rings are closed behind our back: starts the reactor. Called without
 /// any lock.
-pub fn ensure() {
+pub(crate) fn ensure() {
     if !RUNNING.load(Relaxed) {
         // Without a thread for it, the next setup notices.
         let _ = get();
@@ -89,12 +89,12 @@ pub fn ensure() {
 }
 
 /// Does the reactor issue a request of this ring at this moment?
-pub fn issues(ctx: &Ctx) -> bool {
+pub(crate) fn issues(ctx: &Ctx) -> bool {
     ctx.issuing == Issuing::Elsewhere && ctx.issuing_thread == THREAD.load(Relaxed)
 }
 
 /// Makes the reactor look at its rings' deadlines again.
-pub fn kick() {
+pub(crate) fn kick() {
     if let Ok(slot) = REACTOR.lock()
         && let Some(r) = &*slot
     {
@@ -104,7 +104,7 @@ pub fn kick() {
 
 /// A thread leaves `enter`: whoever is left in flight must not be forgotten. Called without the
 /// ring's lock.
-pub fn guard(ring: &Arc<Ring>, immediate: bool) {
+pub(crate) fn guard(ring: &Arc<Ring>, immediate: bool) {
     if ring.watched.load(Relaxed) {
         return;
     }
@@ -130,7 +130,7 @@ pub fn guard(ring: &Arc<Ring>, immediate: bool) {
 
 /// As [`guard`], of a ring whose descriptor is polled, perhaps in a signal handler; false if a lock
 /// that this takes is in use, perhaps by the interrupted thread.
-pub fn guard_soon(ring: &Arc<Ring>) -> bool {
+pub(crate) fn guard_soon(ring: &Arc<Ring>) -> bool {
     if ring.watched.load(Relaxed) {
         return true;
     }
@@ -165,15 +165,15 @@ fn briefly<T>(lock: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
 }
 
 /// The reactor's lock, held over a fork.
-pub type Held = std::sync::MutexGuard<'static, Option<Arc<Reactor>>>;
+pub(crate) type Held = std::sync::MutexGuard<'static, Option<Arc<Reactor>>>;
 
 /// Holds the reactor still over a fork.
-pub fn hold() -> Held {
+pub(crate) fn hold() -> Held {
     REACTOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// In a forked child: the thread is gone.
-pub fn fork_child(parent: u32) {
+pub(crate) fn fork_child(parent: u32) {
     let gone = REACTOR.lock().ok().and_then(|mut slot| slot.take());
     PARENT.store(if gone.is_some() { parent } else { 0 }, SeqCst);
     PARENT_WAKE.store(gone.map_or(-1, |r| r.wake.first()), SeqCst);
@@ -182,14 +182,14 @@ pub fn fork_child(parent: u32) {
 }
 
 /// The process that forked this one, if it lives and its reactor can be woken.
-pub fn parent() -> Option<u32> {
+pub(crate) fn parent() -> Option<u32> {
     let parent = PARENT.load(SeqCst);
     let now = rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get().cast_unsigned());
     (parent != 0 && parent == now).then_some(parent)
 }
 
 /// Has the parent's reactor look at what it is asked.
-pub fn wake_parent() {
+pub(crate) fn wake_parent() {
     if let Some(wake) = sys::borrow(crate::fds::now(PARENT_WAKE.load(SeqCst))) {
         let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
     }
@@ -423,7 +423,7 @@ fn bury(child: u32, end: End) {
 }
 
 /// Sends what the ring has for others, now that its lock is free.
-pub fn deliver(ring: &Arc<Ring>) {
+pub(crate) fn deliver(ring: &Arc<Ring>) {
     crate::ops::msg_ring::deliver(ring);
 }
 

@@ -41,7 +41,7 @@ pub fn run() {
 
 /// The ring, once the reactor has no request of the calling thread's at hand: it may be issuing the
 /// very one that is ready, without the lock. The kernel would issue it in this call.
-pub fn without_reactor<'r>(ring: &'r Ring, ctx: Guard<'r>) -> Guard<'r> {
+pub(crate) fn without_reactor<'r>(ring: &'r Ring, ctx: Guard<'r>) -> Guard<'r> {
     let mine = || task::known() == Some(ring.left_by.load(Relaxed));
     if !super::reactor::issues(&ctx) || !mine() {
         return ctx;

@@ -1,7 +1,7 @@
 //! BPF filters of requests: each opcode may have programs that look at a request before it is
 //! queued, and all must allow it. Kernel counterpart: `io_uring/bpf_filter.c`.
 
-pub mod program;
+pub(crate) mod program;
 mod text;
 
 use std::sync::Arc;
@@ -173,7 +173,7 @@ fn address(name: &[u8], to: &mut [u8]) {
 ///
 /// # Errors
 /// As [`Filters::add`].
-pub fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub(crate) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     if nr != 1 {
         return Err(Errno::EINVAL);
     }

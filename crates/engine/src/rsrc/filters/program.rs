@@ -5,59 +5,59 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::sock_filter;
 
 /// What a filter loads from: ten words.
-pub const DATA: usize = 40;
+pub(crate) const DATA: usize = 40;
 
 /// Cells of scratch memory.
 const CELLS: usize = 16;
 
 mod code {
-    pub const CLASS: u16 = 0x07;
-    pub const LD: u16 = 0x00;
-    pub const LDX: u16 = 0x01;
-    pub const ST: u16 = 0x02;
-    pub const STX: u16 = 0x03;
-    pub const ALU: u16 = 0x04;
-    pub const JMP: u16 = 0x05;
-    pub const RET_K: u16 = 0x06;
-    pub const RET_A: u16 = 0x16;
-    pub const TAX: u16 = 0x07;
-    pub const TXA: u16 = 0x87;
+    pub(super) const CLASS: u16 = 0x07;
+    pub(super) const LD: u16 = 0x00;
+    pub(super) const LDX: u16 = 0x01;
+    pub(super) const ST: u16 = 0x02;
+    pub(super) const STX: u16 = 0x03;
+    pub(super) const ALU: u16 = 0x04;
+    pub(super) const JMP: u16 = 0x05;
+    pub(super) const RET_K: u16 = 0x06;
+    pub(super) const RET_A: u16 = 0x16;
+    pub(super) const TAX: u16 = 0x07;
+    pub(super) const TXA: u16 = 0x87;
     /// Modes of loads.
-    pub const IMM: u16 = 0x00;
-    pub const ABS: u16 = 0x20;
-    pub const MEM: u16 = 0x60;
-    pub const LEN: u16 = 0x80;
+    pub(super) const IMM: u16 = 0x00;
+    pub(super) const ABS: u16 = 0x20;
+    pub(super) const MEM: u16 = 0x60;
+    pub(super) const LEN: u16 = 0x80;
     /// The operand is X, not the constant.
-    pub const X: u16 = 0x08;
-    pub const OP: u16 = 0xf0;
-    pub const ADD: u16 = 0x00;
-    pub const SUB: u16 = 0x10;
-    pub const MUL: u16 = 0x20;
-    pub const DIV: u16 = 0x30;
-    pub const OR: u16 = 0x40;
-    pub const AND: u16 = 0x50;
-    pub const LSH: u16 = 0x60;
-    pub const RSH: u16 = 0x70;
-    pub const NEG: u16 = 0x80;
-    pub const XOR: u16 = 0xa0;
-    pub const JA: u16 = 0x00;
-    pub const JEQ: u16 = 0x10;
-    pub const JGT: u16 = 0x20;
-    pub const JGE: u16 = 0x30;
-    pub const JSET: u16 = 0x40;
+    pub(super) const X: u16 = 0x08;
+    pub(super) const OP: u16 = 0xf0;
+    pub(super) const ADD: u16 = 0x00;
+    pub(super) const SUB: u16 = 0x10;
+    pub(super) const MUL: u16 = 0x20;
+    pub(super) const DIV: u16 = 0x30;
+    pub(super) const OR: u16 = 0x40;
+    pub(super) const AND: u16 = 0x50;
+    pub(super) const LSH: u16 = 0x60;
+    pub(super) const RSH: u16 = 0x70;
+    pub(super) const NEG: u16 = 0x80;
+    pub(super) const XOR: u16 = 0xa0;
+    pub(super) const JA: u16 = 0x00;
+    pub(super) const JEQ: u16 = 0x10;
+    pub(super) const JGT: u16 = 0x20;
+    pub(super) const JGE: u16 = 0x30;
+    pub(super) const JSET: u16 = 0x40;
 }
 use code::*;
 
 /// A program that was checked: it ends, and stays within its data and its memory.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Program(Vec<sock_filter>);
+pub(crate) struct Program(Vec<sock_filter>);
 
 impl Program {
     /// Checks a program.
     ///
     /// # Errors
     /// `EINVAL`.
-    pub fn new(insns: Vec<sock_filter>) -> Result<Program> {
+    pub(crate) fn new(insns: Vec<sock_filter>) -> Result<Program> {
         let ends = insns.last().is_some_and(|last| matches!(last.code, RET_K | RET_A));
         let known = insns.iter().all(is_known);
         if ends && known && jumps_stay(&insns) && memory_is_written(&insns) {
@@ -68,12 +68,12 @@ impl Program {
     }
 
     /// Its instructions.
-    pub fn insns(&self) -> &[sock_filter] {
+    pub(crate) fn insns(&self) -> &[sock_filter] {
         &self.0
     }
 
     /// Runs it; what it returns.
-    pub fn run(&self, data: &[u8; DATA]) -> u32 {
+    pub(crate) fn run(&self, data: &[u8; DATA]) -> u32 {
         let mut machine = Machine { a: 0, x: 0, mem: [0; CELLS] };
         let mut pc = 0;
         while let Some(insn) = self.0.get(pc) {

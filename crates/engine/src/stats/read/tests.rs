@@ -4,6 +4,14 @@ use super::*;
 use crate::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
 use core::cell::Cell;
 
+/// For [`page`]: a page whose bytes one has.
+fn bytes(page: &[u8]) -> impl Fn(u64, usize) -> Option<Vec<u8>> {
+    |at, n| {
+        let at = usize::try_from(at).ok()?;
+        page.get(at..at.checked_add(n)?).map(<[u8]>::to_vec)
+    }
+}
+
 fn to_bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_ne_bytes()).collect()
 }

@@ -18,7 +18,7 @@ use softring_uapi::errno::{Errno, Result};
 
 /// Mapped memory of a trace. A program's own is never unmapped, a reader's is when it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buffer(NonNull<u8>);
+pub(super) struct Buffer(NonNull<u8>);
 
 // SAFETY: only an address range; all that is looked at in it are atomic words.
 unsafe impl Send for Buffer {}
@@ -41,7 +41,7 @@ pub fn disable() {
 }
 
 /// Makes the memory, before the first ring is.
-pub fn prepare() {
+pub(crate) fn prepare() {
     if BUFFER.load(Relaxed).is_null() && !DISABLED.load(Relaxed) {
         make();
     }
@@ -85,7 +85,7 @@ fn install(buffer: Buffer) {
 }
 
 /// In a forked child: its parent's own memory is not its own.
-pub fn fork_child() {
+pub(crate) fn fork_child() {
     if BUFFER.load(Relaxed).is_null() {
         return;
     }
@@ -99,7 +99,7 @@ pub fn fork_child() {
 
 /// This process's memory, if it is to be written to.
 #[inline]
-pub fn wanted() -> Option<Buffer> {
+pub(super) fn wanted() -> Option<Buffer> {
     let at = NonNull::new(BUFFER.load(Acquire)).or_else(made_later)?;
     let buffer = Buffer(at);
     (buffer.header().until.load(Relaxed) != 0).then_some(buffer)
@@ -119,7 +119,7 @@ impl Buffer {
     ///
     /// # Errors
     /// As memfd_create(2), ftruncate(2), fcntl(2), mmap(2).
-    pub fn make(pid: u32) -> Result<(OwnedFd, Buffer)> {
+    pub(super) fn make(pid: u32) -> Result<(OwnedFd, Buffer)> {
         let fd = crate::substitute::memfd(NAME, true)?;
         crate::mem::file::grow(&fd, SIZE as u64)?;
         // Whoever may write to it must not be able to take it from under us.
@@ -139,7 +139,7 @@ impl Buffer {
     ///
     /// # Errors
     /// `EINVAL` if it is none of this layout, or could be taken away; as mmap(2).
-    pub fn map(fd: impl AsFd) -> Result<Buffer> {
+    pub(super) fn map(fd: impl AsFd) -> Result<Buffer> {
         let sealed = fcntl_get_seals(&fd).is_ok_and(|s| s.contains(SealFlags::SHRINK));
         if !sealed || fstat(&fd)?.st_size != SIZE as i64 {
             return Err(Errno::EINVAL);
@@ -168,19 +168,19 @@ impl Buffer {
 
     /// # Safety
     /// Nobody looks at it any more.
-    pub unsafe fn unmap(self) {
+    pub(super) unsafe fn unmap(self) {
         // SAFETY: mapped in `at` with that size; the caller has the last copy.
         let _ = unsafe { munmap(self.0.as_ptr().cast(), SIZE) };
     }
 
     #[inline]
-    pub fn header<'a>(self) -> &'a Header {
+    pub(super) fn header<'a>(self) -> &'a Header {
         // SAFETY: it begins with a header; mapped while a copy is in use; all words are valid.
         unsafe { self.0.cast().as_ref() }
     }
 
     #[inline]
-    pub fn head<'a>(self, chunk: u32) -> &'a Head {
+    pub(super) fn head<'a>(self, chunk: u32) -> &'a Head {
         let chunk = chunk as usize % TRACE_CHUNKS;
         // SAFETY: in bounds, aligned, as `HEADS` and the size are multiples of 64; else as above.
         unsafe { self.0.add(HEADS + chunk * size_of::<Head>()).cast().as_ref() }
@@ -195,7 +195,7 @@ impl Buffer {
 
     /// Gives the memory of all events back: they are lost, and what is written later takes new
     /// memory. The chunks' heads stay, which writers that have not looked yet go by.
-    pub fn give_back(self) {
+    pub(super) fn give_back(self) {
         const MADV_REMOVE: u32 = 9;
         let at = self.0.as_ptr().expose_provenance() + DATA;
         // On a page's boundary. All that looks at it are atomic loads and stores, which find zeros.
@@ -203,7 +203,7 @@ impl Buffer {
     }
 
     /// Takes a free chunk.
-    pub fn claim(self, ring: u64, flags: u32) -> Option<u32> {
+    pub(super) fn claim(self, ring: u64, flags: u32) -> Option<u32> {
         /// Chunks looked at: with so many taken in a row, hardly one is free.
         const LOOKS: u32 = 64;
         for _ in 0..LOOKS {
@@ -225,7 +225,7 @@ impl Buffer {
 
     /// Writes an event as the one behind `used` others. Only by whoever has the chunk.
     #[inline]
-    pub fn put(self, chunk: u32, used: u32, event: &Event) {
+    pub(super) fn put(self, chunk: u32, used: u32, event: &Event) {
         for (slot, word) in self.slot(chunk, used).iter().zip(event.words()) {
             slot.store(word, Relaxed);
         }
@@ -233,22 +233,22 @@ impl Buffer {
     }
 
     /// No more will come.
-    pub fn close(self, chunk: u32, used: u32) {
+    pub(super) fn close(self, chunk: u32, used: u32) {
         self.head(chunk).state.store((used + 1) | CLOSED, Release);
     }
 
     /// An event that the reader was told of.
-    pub fn get(self, chunk: u32, at: u32) -> Option<Event> {
+    pub(super) fn get(self, chunk: u32, at: u32) -> Option<Event> {
         Event::from_words(self.slot(chunk, at).each_ref().map(|word| word.load(Relaxed)))
     }
 
     /// The reader is through with a chunk.
-    pub fn free(self, chunk: u32) {
+    pub(super) fn free(self, chunk: u32) {
         self.head(chunk).state.store(0, Release);
     }
 
     /// Takes the place of the one reader; answers who has it.
-    pub fn take_reader(self, me: u64, old: u64) -> core::result::Result<u64, u64> {
+    pub(super) fn take_reader(self, me: u64, old: u64) -> core::result::Result<u64, u64> {
         self.header().reader.compare_exchange(old, me, SeqCst, SeqCst)
     }
 }

@@ -48,16 +48,18 @@ pub mod read;
 mod writer;
 
 use super::watcher;
-pub use buffer::{disable, fork_child, prepare};
+pub use buffer::disable;
+pub(crate) use buffer::{fork_child, prepare};
 pub use clock::Clock;
-pub use writer::{Napping, Span, Writer, now, ns_until};
+pub(crate) use writer::Writer;
+pub(crate) use writer::{Span, now, ns_until};
 
 /// What the memfd is called.
 pub const NAME: &str = "softring-trace";
 /// The first word.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"srtrace\0");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"srtrace\0");
 /// The layout, and the meaning of the events.
-pub const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 1;
 
 /// A request's step, or a stretch of a thread's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +167,7 @@ impl Event {
 /// Which clock the times are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Ticks {
+pub(crate) enum Ticks {
     /// The processor's time stamp counter.
     Counter = 0,
     /// CLOCK_MONOTONIC in ns.
@@ -175,7 +177,7 @@ pub enum Ticks {
 /// The start of the memory.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct Header {
+pub(crate) struct Header {
     pub magic: AtomicU64,
     pub version: AtomicU64,
     /// Who made it, as that knows itself. A copy that a fork has left behind names the parent.
@@ -198,7 +200,7 @@ pub struct Header {
 /// A chunk's own account.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct Head {
+pub(crate) struct Head {
     /// 0: free; else one more than the events written, with [`CLOSED`] if no more will come.
     pub state: AtomicU32,
     /// Whose events they are.
@@ -212,7 +214,7 @@ pub struct Head {
 }
 
 /// Its writer has left the chunk before it was full.
-pub const CLOSED: u32 = 1 << 31;
+pub(crate) const CLOSED: u32 = 1 << 31;
 
 const HEADS: usize = 4096;
 const DATA: usize = HEADS + TRACE_CHUNKS * size_of::<Head>();

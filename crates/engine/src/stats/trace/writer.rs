@@ -9,7 +9,7 @@ use crate::limits::TRACE_EVENTS;
 use crate::time::Clock;
 
 /// The start of a stretch of time, if events are wanted.
-pub type Span = Option<u64>;
+pub(crate) type Span = Option<u64>;
 
 /// A ring's part in the trace.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ pub struct Writer {
 
 /// The processor's time stamp counter, or CLOCK_MONOTONIC in ns.
 #[inline]
-pub fn ticks(counter: bool) -> u64 {
+pub(super) fn ticks(counter: bool) -> u64 {
     if counter {
         // SAFETY: every processor of x86-64 has the instruction; where a process has given it up
         // (PR_SET_TSC) its own reads of the clock trap as well.
@@ -50,7 +50,7 @@ fn uses_counter(buffer: Buffer) -> bool {
 
 /// Now, if events are wanted: for who does not hold the ring's lock.
 #[inline]
-pub fn now() -> Span {
+pub(crate) fn now() -> Span {
     buffer::wanted().map(|b| ticks(uses_counter(b)))
 }
 
@@ -63,7 +63,7 @@ pub struct Napping {
 }
 
 /// From now until a moment of CLOCK_MONOTONIC, in ns, as an event's value.
-pub fn ns_until(moment: u64) -> i32 {
+pub(crate) fn ns_until(moment: u64) -> i32 {
     i32::try_from(moment.saturating_sub(Clock::Monotonic.now())).unwrap_or(i32::MAX)
 }
 

@@ -1,7 +1,7 @@
 //! iocbs, one function per form; `data` comes back with the event.
 
 use softring_uapi::aio::*;
-pub use softring_uapi::aio::{IOCB_CMD_PREAD as READ, IOCB_CMD_PWRITE as WRITE};
+pub(crate) use softring_uapi::aio::{IOCB_CMD_PREAD as READ, IOCB_CMD_PWRITE as WRITE};
 
 /// `RWF_NOWAIT`: answer EAGAIN rather than wait.
 pub const RWF_NOWAIT: i32 = 8;
@@ -20,12 +20,6 @@ pub fn rw(op: u16, fd: i32, addr: u64, len: u64, offset: i64, flags: i32, data: 
         aio_rw_flags: flags,
         ..base(op, fd, data)
     }
-}
-
-/// fsync(2), or fdatasync(2). The kernel gives it to its own work queue: asynchronous on every file
-/// system.
-pub fn fsync(fd: i32, datasync: bool, data: u64) -> iocb {
-    base(if datasync { IOCB_CMD_FDSYNC } else { IOCB_CMD_FSYNC }, fd, data)
 }
 
 /// One-shot poll: completes with the events (`POLLIN` …) as its result.

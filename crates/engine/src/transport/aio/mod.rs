@@ -21,13 +21,13 @@ mod alarm;
 mod build;
 pub(crate) mod kept;
 mod lent;
-pub mod nowait;
+pub(crate) mod nowait;
 pub(crate) mod ring;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use build::*;
-pub use lent::Lent;
+pub(crate) use lent::Lent;
 
 use crate::limits::{AIO_DEPTH_MAX, AIO_WAIT_BATCH};
 use crate::sys::sys;

@@ -95,13 +95,13 @@ impl Refusals {
 
 /// Did io_submit(2) refuse an iocb for its `RWF_NOWAIT`, or for want of room? Then a worker can
 /// still do it; what fails there, too, gets its errno there.
-pub fn is_for_worker(e: Errno) -> bool {
+pub(crate) fn is_for_worker(e: Errno) -> bool {
     matches!(e, Errno::EAGAIN | Errno::ENOSYS | Errno::EINVAL | Errno::EOPNOTSUPP)
 }
 
 /// Does the file end at `end`, or before? A short read that was not to wait says so only where
 /// this holds. False where it is not known.
-pub fn ends_at(fd: i32, end: u64) -> bool {
+pub(crate) fn ends_at(fd: i32, end: u64) -> bool {
     let stat = sys::borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok());
     stat.is_some_and(|s| {
         FileType::from_raw_mode(s.st_mode) == FileType::RegularFile && s.st_size as u64 <= end

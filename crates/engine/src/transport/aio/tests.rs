@@ -12,6 +12,11 @@ fn file(dir: &str, name: &str) -> OwnedFd {
     fd
 }
 
+/// fsync(2), or fdatasync(2).
+fn fsync(fd: i32, datasync: bool, data: u64) -> iocb {
+    rw(if datasync { IOCB_CMD_FDSYNC } else { IOCB_CMD_FSYNC }, fd, 0, 0, 0, 0, data)
+}
+
 fn addr<T>(p: &mut [T]) -> u64 {
     p.as_mut_ptr().expose_provenance() as u64
 }

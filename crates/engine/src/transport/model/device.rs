@@ -49,7 +49,7 @@ pub struct Spec {
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
-pub struct Io {
+pub(crate) struct Io {
     pub write: bool,
     pub offset: u64,
     pub bytes: u64,
@@ -66,7 +66,7 @@ pub struct Due {
 
 /// What the device is doing. Times are in ns, of whatever clock the caller has.
 #[derive(Debug)]
-pub struct State {
+pub(crate) struct State {
     random: Rng,
     /// When each unit is free again; those that were never used are not there.
     units: BinaryHeap<Reverse<u64>>,
@@ -97,7 +97,7 @@ impl Direction {
 }
 
 impl State {
-    pub fn new(spec: &Spec) -> State {
+    pub(crate) fn new(spec: &Spec) -> State {
         State {
             random: Rng::with_seed(spec.seed),
             units: BinaryHeap::with_capacity(spec.queues as usize),
@@ -109,7 +109,7 @@ impl State {
 
     /// A request comes at `now`, `behind` ns later than if the completion before it had been seen
     /// in time: when is it done?
-    pub fn due(&mut self, spec: &Spec, now: u64, behind: u64, io: Io) -> Due {
+    pub(crate) fn due(&mut self, spec: &Spec, now: u64, behind: u64, io: Io) -> Due {
         let direction = spec.direction(io.write);
         let mut latency = direction.latency.sample(&mut self.random);
         if io.offset != self.head {

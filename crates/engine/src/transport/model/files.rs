@@ -67,17 +67,17 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// Moves when a number that means a modelled file may come to mean another.
 #[inline]
-pub fn generation() -> u32 {
+pub(crate) fn generation() -> u32 {
     GENERATION.load(Relaxed)
 }
 
 /// Such a number was closed or given away.
-pub fn changed() {
+pub(crate) fn changed() {
     GENERATION.fetch_add(1, Relaxed);
 }
 
 /// The program closes a number that means a modelled file: its twins go with it.
-pub fn closing(fd: i32) {
+pub(crate) fn closing(fd: i32) {
     if let Some(id) = identify(fd) {
         let gone: Vec<_> = {
             let mut table = TABLE.lock();
@@ -100,7 +100,7 @@ fn identify(fd: i32) -> Option<Id> {
 }
 
 /// The modelled file that the program's number means, if it means one.
-pub fn find(fd: i32) -> Option<Arc<File>> {
+pub(crate) fn find(fd: i32) -> Option<Arc<File>> {
     let number = fds::modelled(fd)?;
     let id = identify(fd)?;
     if let Some(f) = TABLE.lock().files.iter().find(|f| f.id == id && f.device == number) {
@@ -125,7 +125,7 @@ pub fn find(fd: i32) -> Option<Arc<File>> {
 }
 
 /// As [`find`], for a number of the engine's own that a table of registered files keeps open.
-pub fn registered(fd: i32) -> Option<Arc<File>> {
+pub(crate) fn registered(fd: i32) -> Option<Arc<File>> {
     let number = super::of_fd(fd)?;
     match Kind::of(fd) {
         Kind::Buffered | Kind::Memory | Kind::Direct => {

@@ -24,22 +24,22 @@ use std::sync::OnceLock;
 
 use crate::sync::Mutex;
 
-pub mod device;
-pub mod dist;
-pub mod files;
+pub(crate) mod device;
+pub(crate) mod dist;
+pub(crate) mod files;
 mod issue;
-pub mod late;
+pub(crate) mod late;
 pub mod parse;
-pub mod presets;
-pub mod queue;
+pub(crate) mod presets;
+pub(crate) mod queue;
 
 use device::{Due, Io, Spec, State};
-pub use issue::Found;
+pub(crate) use issue::Found;
 use parse::Model;
 
 /// A device and where its files are.
 #[derive(Debug)]
-pub struct Device {
+pub(crate) struct Device {
     path: PathBuf,
     pub spec: Spec,
     state: Mutex<State>,
@@ -62,7 +62,7 @@ pub fn set(models: Vec<Model>) {
 
 /// Is there any model?
 #[inline]
-pub fn any() -> bool {
+pub(crate) fn any() -> bool {
     ANY.load(Relaxed)
 }
 
@@ -71,7 +71,7 @@ fn devices() -> &'static [Device] {
 }
 
 /// The device that has a number.
-pub fn device(number: u8) -> Option<&'static Device> {
+pub(crate) fn device(number: u8) -> Option<&'static Device> {
     devices().get(usize::from(number))
 }
 
@@ -84,7 +84,7 @@ fn of_path(path: &Path) -> Option<u8> {
 }
 
 /// The number of the device that an open file is on.
-pub fn of_fd(fd: i32) -> Option<u8> {
+pub(crate) fn of_fd(fd: i32) -> Option<u8> {
     if !any() {
         return None;
     }
@@ -98,7 +98,7 @@ pub fn of_fd(fd: i32) -> Option<u8> {
 
 impl Device {
     /// A request comes at `now`, `behind` ns late: when is it done?
-    pub fn due(&self, now: u64, behind: u64, io: Io) -> Due {
+    pub(crate) fn due(&self, now: u64, behind: u64, io: Io) -> Due {
         self.state.lock().due(&self.spec, now, behind, io)
     }
 }

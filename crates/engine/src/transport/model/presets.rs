@@ -3,36 +3,32 @@
 
 /// A device by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Preset {
+pub(crate) struct Preset {
     pub name: &'static str,
     /// What it is like, as options.
     pub options: &'static str,
-    /// Where that is from.
-    pub source: &'static str,
 }
 
-pub const PRESETS: [Preset; 5] = [
+pub(crate) const PRESETS: [Preset; 5] = [
+    // Micron 7450 PRO 7.68 TB, data sheet: typical latency, 4 KiB random, sequential.
     Preset {
         name: "nvme-gen4",
         options: "latency:80us/15us,dist:lognormal,jitter:10%,iops:1m/215k,bw:6800m/5600m,\
                   queues:128,pollqueues:1",
-        source: "Micron 7450 PRO 7.68 TB, data sheet: typical latency, 4 KiB random, sequential",
     },
+    // Micron 9550 MAX 6.4 TB, data sheet: typical latency, 4 KiB random, sequential.
     Preset {
         name: "nvme-gen5",
         options: "latency:60us/15us,dist:lognormal,jitter:10%,iops:3300k/640k,bw:14000m/10000m,\
                   queues:256,pollqueues:1",
-        source: "Micron 9550 MAX 6.4 TB, data sheet: typical latency, 4 KiB random, sequential",
     },
+    // Amazon EBS gp3 without extras: 3,000 IOPS, 125 MiB/s, milliseconds of one digit.
     Preset {
         name: "cloud-ssd",
         options: "latency:1ms,dist:lognormal,jitter:30%,iops:3000,bw:131072k,queues:64",
-        source: "Amazon EBS gp3 without extras: 3,000 IOPS, 125 MiB/s, milliseconds of one digit",
     },
-    Preset {
-        name: "hdd",
-        options: "latency:100us,seek:12.4ms,jitter:3ms,bw:171m,queues:1",
-        source: "HGST Ultrastar 7K4000, specification: mean seek 8.2 ms, 7,200/min, 171 MB/s",
-    },
-    Preset { name: "null", options: "pollqueues:1", source: "nothing: the engine's own time" },
+    // HGST Ultrastar 7K4000, specification: mean seek 8.2 ms, 7,200/min, 171 MB/s.
+    Preset { name: "hdd", options: "latency:100us,seek:12.4ms,jitter:3ms,bw:171m,queues:1" },
+    // No device: the engine's own time.
+    Preset { name: "null", options: "pollqueues:1" },
 ];

@@ -7,7 +7,7 @@ use super::pace::Pace;
 
 /// Kinds of requests that are told apart at a time: more than a program mixes, and as many as a
 /// word has bits.
-pub const CLASSES: usize = 64;
+pub(crate) const CLASSES: usize = 64;
 
 /// A kind of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl Key {
 
 /// What is known of a kind.
 #[derive(Clone, Copy, Debug)]
-pub struct Class {
+pub(super) struct Class {
     key: Key,
     /// When it was last used, in calls of [`Classes::find`].
     used: u64,
@@ -41,7 +41,7 @@ pub struct Class {
 
 /// The kinds.
 #[derive(Debug)]
-pub struct Classes {
+pub(super) struct Classes {
     list: Vec<Class>,
     last: usize,
     clock: u64,
@@ -58,7 +58,7 @@ impl Default for Classes {
 
 impl Classes {
     /// The place of a kind, new if need be; none if all places are in use.
-    pub fn find(&mut self, key: Key) -> Option<u8> {
+    pub(super) fn find(&mut self, key: Key) -> Option<u8> {
         self.clock += 1;
         let known = self.list.get(self.last).is_some_and(|c| c.key == key);
         if !known {
@@ -82,17 +82,17 @@ impl Classes {
         Some(at)
     }
 
-    pub fn get(&mut self, at: u8) -> &mut Class {
+    pub(super) fn get(&mut self, at: u8) -> &mut Class {
         &mut self.list[usize::from(at)]
     }
 
     /// Those with requests in flight.
-    pub fn active(&self) -> impl Iterator<Item = &Class> {
+    pub(super) fn active(&self) -> impl Iterator<Item = &Class> {
         self.list.iter().enumerate().filter(|(at, _)| self.active >> at & 1 == 1).map(|(_, c)| c)
     }
 
     /// The same, to change them.
-    pub fn active_mut(&mut self) -> impl Iterator<Item = &mut Class> {
+    pub(super) fn active_mut(&mut self) -> impl Iterator<Item = &mut Class> {
         let active = self.active;
         self.list
             .iter_mut()

@@ -22,7 +22,7 @@ const SAMPLE_MAX: u64 = 4;
 
 /// What looking at a request told, against the age at which a nap for it would have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bit {
+pub(super) enum Bit {
     /// Still pending then: longer naps are possible.
     Under,
     /// Done by then: nobody looked.
@@ -31,7 +31,7 @@ pub enum Bit {
 
 /// The estimate for one kind of requests. Times in ns.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Estimate {
+pub(super) struct Estimate {
     /// Age at which a request of this kind deserves a thread that is awake; 0: not known yet.
     age: u64,
     /// How long one takes, on average; 0: not known yet.
@@ -43,22 +43,22 @@ pub struct Estimate {
 
 impl Estimate {
     /// Is there anything to go by?
-    pub fn known(&self) -> bool {
+    pub(super) fn known(&self) -> bool {
         self.age > 0
     }
 
     /// The age at which to be awake.
-    pub fn age(&self) -> u64 {
+    pub(super) fn age(&self) -> u64 {
         self.age
     }
 
     /// The time that one takes.
-    pub fn mean(&self) -> u64 {
+    pub(super) fn mean(&self) -> u64 {
         self.mean
     }
 
     /// A nap for such a request ended, or would have ended, at [`Self::age`].
-    pub fn learn(&mut self, bit: Bit) {
+    pub(super) fn learn(&mut self, bit: Bit) {
         if !self.known() {
             return;
         }
@@ -75,7 +75,7 @@ impl Estimate {
 
     /// One was done at an age between the two. What was not watched closely tells little: a program
     /// that pauses before it looks must not make its device seem slow.
-    pub fn took(&mut self, low: u64, high: u64) {
+    pub(super) fn took(&mut self, low: u64, high: u64) {
         let high = high.min(AGE_MAX);
         let close = high.saturating_sub(low) <= high / 4;
         if self.mean == 0 {
@@ -91,14 +91,14 @@ impl Estimate {
     }
 
     /// It was seen done at this age, which the estimate has passed meanwhile.
-    pub fn at_most(&mut self, age: u64) {
+    pub(super) fn at_most(&mut self, age: u64) {
         if self.known() {
             self.age = self.age.min(age.max(AGE_MIN));
         }
     }
 
     /// Nothing was heard for long: the device may be another by now. Less is claimed.
-    pub fn rest(&mut self) {
+    pub(super) fn rest(&mut self) {
         if self.known() {
             self.age = (self.age - self.age / 4).max(AGE_MIN);
             self.last = None;

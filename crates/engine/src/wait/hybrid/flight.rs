@@ -23,7 +23,7 @@ impl Default for Ticket {
 
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
-pub struct InFlight {
+pub(super) struct InFlight {
     pub issued: u64,
     pub class: u8,
     /// The batch of its class that it was submitted in, and its place in that.
@@ -44,7 +44,7 @@ struct Node {
 
 /// The requests of one class, oldest first.
 #[derive(Clone, Copy, Debug)]
-pub struct Queue {
+pub(super) struct Queue {
     first: u32,
     last: u32,
 }
@@ -56,14 +56,14 @@ impl Default for Queue {
 }
 
 impl Queue {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.first == NONE
     }
 }
 
 /// All of them.
 #[derive(Debug)]
-pub struct Flight {
+pub(super) struct Flight {
     nodes: Box<[Node]>,
     free: u32,
     count: u32,
@@ -71,7 +71,7 @@ pub struct Flight {
 
 impl Flight {
     /// Room for so many; further ones are not kept track of.
-    pub fn new(room: u32) -> Flight {
+    pub(super) fn new(room: u32) -> Flight {
         let node = |i: u32| {
             let next = if i + 1 == room { NONE } else { i + 1 };
             Node { request: None, generation: 1, prev: NONE, next }
@@ -80,12 +80,12 @@ impl Flight {
         Flight { nodes: (0..room).map(node).collect(), free, count: 0 }
     }
 
-    pub fn count(&self) -> u32 {
+    pub(super) fn count(&self) -> u32 {
         self.count
     }
 
     /// Takes a request in, as the newest of its class.
-    pub fn insert(&mut self, queue: &mut Queue, request: InFlight) -> Ticket {
+    pub(super) fn insert(&mut self, queue: &mut Queue, request: InFlight) -> Ticket {
         let at = self.free;
         let Some(node) = self.nodes.get_mut(at as usize) else { return Ticket::NONE };
         self.free = node.next;
@@ -101,13 +101,13 @@ impl Flight {
     }
 
     /// The request that a ticket names, if it is still in flight.
-    pub fn get(&mut self, ticket: Ticket) -> Option<&mut InFlight> {
+    pub(super) fn get(&mut self, ticket: Ticket) -> Option<&mut InFlight> {
         let node = self.nodes.get_mut(ticket.at as usize)?;
         if node.generation == ticket.generation { node.request.as_mut() } else { None }
     }
 
     /// Takes a request out; `queue` is that of its class.
-    pub fn remove(&mut self, queue: &mut Queue, ticket: Ticket) -> Option<InFlight> {
+    pub(super) fn remove(&mut self, queue: &mut Queue, ticket: Ticket) -> Option<InFlight> {
         self.get(ticket)?;
         let node = &mut self.nodes[ticket.at as usize];
         let (request, prev, next) = (node.request.take()?, node.prev, node.next);
@@ -127,7 +127,7 @@ impl Flight {
     }
 
     /// The oldest of a class.
-    pub fn oldest(&self, queue: &Queue) -> Option<(Ticket, InFlight)> {
+    pub(super) fn oldest(&self, queue: &Queue) -> Option<(Ticket, InFlight)> {
         let node = self.nodes.get(queue.first as usize)?;
         let ticket = Ticket { at: queue.first, generation: node.generation };
         node.request.map(|r| (ticket, r))

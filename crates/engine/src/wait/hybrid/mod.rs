@@ -35,11 +35,12 @@ pub mod sim;
 mod tests;
 mod timer;
 
-pub use class::{CLASSES, Key};
-pub use flight::Ticket;
+pub(crate) use class::Key;
+pub(crate) use flight::Ticket;
 pub use pace::GATHER_SHARE;
-pub use policy::{Load, Policy};
-pub use timer::Timer;
+pub(crate) use policy::Load;
+pub use policy::Policy;
+pub(crate) use timer::Timer;
 
 use class::Classes;
 use estimate::Bit;
@@ -47,12 +48,12 @@ use flight::{Flight, InFlight};
 use policy::{Scene, Way};
 
 /// Longest nap, in ns. Whatever the estimate says, whatever the clock does.
-pub const NAP_MAX: u64 = 4_000_000;
+pub(crate) const NAP_MAX: u64 = 4_000_000;
 /// A finished request may stay unseen for one part in so many of what its kind takes: a hundredth
 /// on average, if nothing else is to be gained by looking.
-pub const UNSEEN_SHARE: u64 = 50;
+pub(crate) const UNSEEN_SHARE: u64 = 50;
 /// Requests in flight that are kept track of, at most.
-pub const FLIGHT_MAX: u32 = 4096;
+pub(crate) const FLIGHT_MAX: u32 = 4096;
 /// A thread that looks in vain for so long, in ns, sleeps until something completes: nothing that
 /// is worth polling takes longer than its estimate by that much.
 const SPIN_MAX: u64 = 1_000_000;

@@ -96,7 +96,7 @@ struct Watch {
 
 /// What is known of the pace of a kind of requests. Times in ns.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
+pub(super) struct Pace {
     flying: u32,
     /// The batch that was submitted last, and its size so far.
     batch: u32,
@@ -129,7 +129,7 @@ pub struct Pace {
 
 impl Pace {
     /// A request is submitted, in a batch of that number; its place in it.
-    pub fn issued(&mut self, batch: u32, now: u64) -> u32 {
+    pub(super) fn issued(&mut self, batch: u32, now: u64) -> u32 {
         if self.flying == 0 {
             (self.since, self.count, self.watch) = (0, 0, None);
         }
@@ -152,7 +152,7 @@ impl Pace {
     }
 
     /// One is done, or gone; `close`: it was caught by looking.
-    pub fn done(&mut self, request: &InFlight, now: u64, close: bool) {
+    pub(super) fn done(&mut self, request: &InFlight, now: u64, close: bool) {
         self.absent(now);
         self.flying = self.flying.saturating_sub(1);
         match self.since {
@@ -242,14 +242,14 @@ impl Pace {
     }
 
     /// Must the thread look, as a watched batch is next?
-    pub fn watches(&self, oldest: &InFlight) -> bool {
+    pub(super) fn watches(&self, oldest: &InFlight) -> bool {
         let next = |w: &Watch| w.batch == oldest.batch || w.seen > 0;
         (self.step > 0 || self.trying) && self.watch.as_ref().is_some_and(next)
     }
 
     /// For how long completions may be gathered at `now`, if one takes `mean`, and a nap that is no
     /// longer than `least` is none; 0: not at all.
-    pub fn gathers(&self, now: u64, mean: u64, least: u64) -> u64 {
+    pub(super) fn gathers(&self, now: u64, mean: u64, least: u64) -> u64 {
         let interval = self.interval(now);
         let all = u64::from(self.flying).saturating_mul(interval).min(mean);
         // A batch to be watched must not be slept through.
@@ -282,12 +282,12 @@ impl Pace {
     }
 
     /// How many come in `time`.
-    pub fn come_in(&self, now: u64, time: u64) -> u64 {
+    pub(super) fn come_in(&self, now: u64, time: u64) -> u64 {
         time / self.interval(now)
     }
 
     /// A nap to gather them is taken.
-    pub fn gathering(&mut self, now: u64, mean: u64) {
+    pub(super) fn gathering(&mut self, now: u64, mean: u64) {
         self.naps = self.naps.saturating_add(1);
         if self.step == 0 && self.tries(now, mean) {
             let pause = (self.pause * 2).clamp(*TRY_EVERY.start(), *TRY_EVERY.end());

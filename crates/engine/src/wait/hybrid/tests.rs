@@ -115,7 +115,7 @@ fn a_pause_teaches_nothing() {
     let (ours, theirs) =
         (outcome(HYBRID, TraceKind::Pausing, 1), outcome(RuleKind::Source, TraceKind::Pausing, 1));
     assert!(ours.longest_nap < 100_000, "{}", ours.longest_nap);
-    assert!(theirs.longest_nap > sim::PAUSE / 4, "{}", theirs.longest_nap);
+    assert!(theirs.longest_nap > sim::trace::PAUSE / 4, "{}", theirs.longest_nap);
     let (paused, not) = (ours.cpu, outcome(HYBRID, TraceKind::Constant, 1).cpu);
     assert!((paused - not).abs() < 3.0, "{paused} {not}");
 }

@@ -27,7 +27,7 @@ const FORGET: u64 = 512;
 
 /// See the module. All times are in ns of one clock.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Beat {
+pub(super) struct Beat {
     period: u64,
     /// The last submission on the beat.
     at: u64,
@@ -40,7 +40,7 @@ pub struct Beat {
 
 /// What the beat says to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Advice {
+pub(super) enum Advice {
     /// Be awake from then on.
     AwakeAt(u64),
     /// Look until then.
@@ -49,7 +49,7 @@ pub enum Advice {
 
 impl Beat {
     /// A submission was seen as it came.
-    pub fn heard(&mut self, now: u64) {
+    pub(super) fn heard(&mut self, now: u64) {
         let gap = now.saturating_sub(core::mem::replace(&mut self.last, now));
         let since = now.saturating_sub(self.at);
         let beats = (since + self.period / 2).checked_div(self.period).unwrap_or(0);
@@ -74,7 +74,7 @@ impl Beat {
     }
 
     /// Something had come when a nap was over: on the beat, as far as is known.
-    pub fn overslept(&mut self, now: u64) {
+    pub(super) fn overslept(&mut self, now: u64) {
         self.last = now;
         let beats = now.saturating_sub(self.at).checked_div(self.period).unwrap_or(0);
         self.at += beats * self.period;
@@ -83,12 +83,12 @@ impl Beat {
     }
 
     /// So many had come when a nap was over: a program that was held up, or one that goes quicker.
-    pub fn doubt(&mut self, events: u32) {
+    pub(super) fn doubt(&mut self, events: u32) {
         self.kept = self.kept.saturating_sub(MOST / 16 * events);
     }
 
     /// What to do at `now`; none: there is no beat.
-    pub fn next(&self, now: u64) -> Option<Advice> {
+    pub(super) fn next(&self, now: u64) -> Option<Advice> {
         let since = now.checked_sub(self.at)?;
         let beats = since.checked_div(self.period)?;
         if self.kept < STEADY || beats >= LOST {

@@ -60,25 +60,25 @@ pub fn set_naps(on: bool) {
 /// Words of the thread's page, which forked children share.
 mod word {
     /// Bumped by whoever wants the thread awake; it sleeps on this.
-    pub const SEQ: usize = 0;
+    pub(super) const SEQ: usize = 0;
     /// It rests, or is about to: it does not drive its rings.
-    pub const RESTS: usize = 4;
+    pub(super) const RESTS: usize = 4;
     /// Its thread id; 0 once it has ended.
-    pub const TID: usize = 8;
+    pub(super) const TID: usize = 8;
     /// It naps, and what ends the nap ([`super::wakes_by`]): what cannot wait for the nap's end
     /// wakes it.
-    pub const NAPS: usize = 12;
+    pub(super) const NAPS: usize = 12;
     /// How many versions of the list of rings there were; which one it has.
-    pub const LIST: usize = 16;
-    pub const HAS: usize = 20;
+    pub(super) const LIST: usize = 16;
+    pub(super) const HAS: usize = 20;
 }
 
 /// What ends a nap of the thread.
 mod wakes_by {
     /// SEQ alone.
-    pub const WORD: u32 = 1;
+    pub(super) const WORD: u32 = 1;
     /// The eventfd, too: it may sleep for completions of kernel aio.
-    pub const EVENTFD: u32 = 2;
+    pub(super) const EVENTFD: u32 = 2;
 }
 
 /// One SQ thread (kernel: `struct io_sq_data`).
@@ -161,7 +161,7 @@ impl SqPoll {
 /// # Errors
 /// `EINVAL` for a processor that is not there or not allowed, or a ring to attach to that has no SQ
 /// thread; `ENXIO` if its thread is gone; `ENOMEM`, `EAGAIN`.
-pub fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring>) -> Result<()> {
+pub(crate) fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring>) -> Result<()> {
     let idle = if p.sq_thread_idle == 0 { DEFAULT_IDLE } else { p.sq_thread_idle };
     let shared = other.map(shared).transpose()?.flatten();
     let mut data = match &shared {
@@ -305,7 +305,7 @@ impl SqData {
 }
 
 /// SQ_WAIT: until the submission queue has room (`io_sqpoll_wait_sq`). A signal ends it.
-pub fn wait_sq(ring: &Ring) {
+pub(crate) fn wait_sq(ring: &Ring) {
     let Some(sq) = ring.sq.get() else { return };
     let (control, words) = (&ring.control, &sq.words);
     let entries = words.word(off::SQ_ENTRIES).load(Relaxed);

@@ -26,7 +26,7 @@ use super::beat::{Advice, Beat};
 use crate::wait::hybrid::Timer;
 
 /// Longest nap, in ns: a submission that nobody expected is found after so long at the latest.
-pub const NAP_MAX: u64 = 1_000_000;
+pub(super) const NAP_MAX: u64 = 1_000_000;
 /// Longest nap into the unknown, in ns.
 const UNKNOWN_MAX: u64 = 250_000;
 /// Into the unknown, the thread naps for one part in so many of the time that has passed.
@@ -48,7 +48,7 @@ const BUCKETS: usize = (30 - FIRST as usize) << SUB;
 
 /// What to do now that a look has found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(super) enum Step {
     Look,
     /// Sleep until then.
     Nap(u64),
@@ -56,7 +56,7 @@ pub enum Step {
 
 /// One SQ thread's view of its submissions. All times are in ns of one clock.
 #[derive(Debug)]
-pub struct Naps {
+pub(super) struct Naps {
     pub timer: Timer,
     /// Gaps seen, by size.
     gaps: [u16; BUCKETS],
@@ -76,7 +76,7 @@ pub struct Naps {
 
 /// What naps came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub(super) struct Tally {
     pub naps: u64,
     /// Naps that found submissions.
     pub over: u64,
@@ -98,7 +98,7 @@ fn edge(bucket: usize) -> u64 {
 }
 
 impl Naps {
-    pub fn new(timer: Timer) -> Naps {
+    pub(super) fn new(timer: Timer) -> Naps {
         Naps {
             timer,
             gaps: [0; BUCKETS],
@@ -123,7 +123,7 @@ impl Naps {
     }
 
     /// A look at `now` has found `sqes` new ones.
-    pub fn found(&mut self, sqes: u32, now: u64) {
+    pub(super) fn found(&mut self, sqes: u32, now: u64) {
         let last = self.last;
         (self.last, self.look_until) = (now, 0);
         let Some((begin, end)) = self.nap.take() else {
@@ -152,7 +152,7 @@ impl Naps {
     }
 
     /// A look at `now` has found nothing: what next?
-    pub fn next(&mut self, now: u64) -> Step {
+    pub(super) fn next(&mut self, now: u64) -> Step {
         self.nap = None;
         if now < self.look_until {
             return Step::Look;
@@ -225,7 +225,7 @@ impl Naps {
     }
 
     /// A nap is over; `timer`: because its time was.
-    pub fn woke(&mut self, now: u64, timer: bool) {
+    pub(super) fn woke(&mut self, now: u64, timer: bool) {
         let Some((begin, end)) = self.nap else { return };
         self.tally.slept += now.saturating_sub(begin);
         if timer {

@@ -56,9 +56,9 @@ impl TraceKind {
 }
 
 /// Eight minutes, in ns: the pause that the list archive reports of.
-pub const PAUSE: u64 = 480_000_000_000;
+pub(crate) const PAUSE: u64 = 480_000_000_000;
 /// How often it happens, in requests.
-pub const PAUSE_EVERY: u64 = 500;
+pub(super) const PAUSE_EVERY: u64 = 500;
 
 /// One request, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
