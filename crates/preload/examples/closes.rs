@@ -219,6 +219,26 @@ fn read(r: &mut IoUring, fd: RawFd, off: u64, data: u64) -> Outcome {
     )
 }
 
+/// A ring is closed, and a file gets its number: requests and poll(2) find the file there.
+fn ring_reused(way: &str) -> Outcome {
+    let mut r = ring()?;
+    // It lives on without a number: its end would close the file.
+    let gone = Box::leak(Box::new(ring()?)).as_raw_fd();
+    close(way, gone)?;
+    place(memory_file()?, gone)?;
+    read(&mut r, gone, 0, 1)?;
+    equal("read", one(&mut r)?.result(), 16)?;
+    let both = libc::POLLIN | libc::POLLOUT;
+    let mut p = libc::pollfd { fd: gone, events: both, revents: 0 };
+    // SAFETY: one entry.
+    equal("poll", unsafe { libc::poll(&raw mut p, 1, 0) }, 1)?;
+    equal("ready", p.revents, both)?;
+    // SAFETY: a number only.
+    let duplicate = unsafe { libc::dup(gone) };
+    read(&mut r, duplicate, 0, 2)?;
+    equal("read of the duplicate", one(&mut r)?.result(), 16)
+}
+
 /// A file is read and closed, and a FIFO gets its number: a read of that waits for data, and holds
 /// up nobody: neither the submission nor a timer.
 fn fifo_reused(way: &str) -> Outcome {
@@ -457,6 +477,7 @@ fn main() -> ExitCode {
         "recv_reused" => recv_reused(way),
         "recv_goes_on" => recv_goes_on(way),
         "fifo_reused" => fifo_reused(way),
+        "ring_reused" => ring_reused(way),
         "close_all" => close_all(way),
         "onto_any" => onto_any(way, 3..1000),
         "onto_all_high" => onto_all_high(way),

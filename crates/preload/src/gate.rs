@@ -265,7 +265,7 @@ unsafe fn register(a: &[usize; 6]) -> isize {
 fn answer(fd: i32, indexed: bool, ours: impl Fn() -> isize, kernel: impl Fn() -> isize) -> isize {
     if engine_rings() {
         proc::check_forked();
-        if !indexed && fds::is_ring(fd) {
+        if !indexed && fds::is_known_ring(fd) {
             return ours();
         }
         if !KERNEL_RINGS.load(Ordering::Relaxed) {

@@ -42,6 +42,16 @@ fn a_fifo_under_the_number_of_a_file() {
     on_both("fifo_reused", &WAYS);
 }
 
+#[test]
+fn a_file_under_the_number_of_a_ring() {
+    on_both("ring_reused", &WAYS);
+    for way in ["inline_close", "inline_dup2", "unheard"] {
+        for door in ["none", "sigsys"] {
+            succeed(under(example("closes"), "user", door).args(["ring_reused", way]));
+        }
+    }
+}
+
 /// Code that no loader knows of closes them.
 #[test]
 fn a_close_that_nobody_hears_of_costs_a_check() {

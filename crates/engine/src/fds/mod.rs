@@ -44,4 +44,4 @@ pub(crate) use table::{
     RingFd, adopt_ring, all, checked_ring, forget_ended, give_back, hold_ring, insert,
     is_live_ring, next_id, nth, some,
 };
-pub use table::{find, is_ring, ring, surely_no_ring, sweep};
+pub use table::{find, is_known_ring, is_ring, ring, surely_no_ring, sweep};

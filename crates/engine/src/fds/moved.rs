@@ -126,7 +126,7 @@ pub fn move_away(fd: i32) -> Result<bool> {
     };
     lose(high);
     let first = first_of(fd);
-    if table::is_ring(fd) {
+    if table::is_known_ring(fd) {
         table::moved(fd, high);
     }
     if let (Some(now), Some(moved)) = (of(&NOW, first), of(&FIRST, high)) {

@@ -4,7 +4,7 @@ use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::kinds::{REMEMBERED, forget_closing, forget_kind};
-use super::table::{duplicated, each, first_ring, is_ring, remove};
+use super::table::{duplicated, each, first_ring, is_known_ring, is_ring, remove};
 use super::{kept, locks, moved};
 use crate::handlers::Call;
 use crate::transport::standing::{Closing, NUMBERS, stands_anywhere};
@@ -44,7 +44,7 @@ pub fn before_close(fd: i32) -> Closing {
     forget_closing(fd);
     number_closes(fd);
     file_closes(fd);
-    if is_ring(fd) {
+    if is_known_ring(fd) {
         remove(fd);
     }
     closing
@@ -95,7 +95,7 @@ pub fn after_dup(old: i32, new: i32) {
     }
     // The kernel gave it to the program: it was closed, and nobody heard of it.
     moved::lose(new);
-    if is_ring(new) {
+    if is_known_ring(new) {
         remove(new);
     }
     if is_ring(old) {

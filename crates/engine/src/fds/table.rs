@@ -12,6 +12,7 @@ use super::kinds::forget_kind;
 use super::owned::{
     InternalFd, adopt_internal, check_visible, dup_internal, is_hidden, is_internal,
 };
+use super::reports::closes_all_reported;
 use super::table_lock::{Locked, Read, Write};
 use super::{duplicates, kept, locks, moved};
 use crate::ctx::Ring;
@@ -139,7 +140,7 @@ pub fn ring(fd: i32) -> Result<Arc<Ring>> {
 /// The ring behind a descriptor of the program's, if it is one of ours.
 #[inline]
 pub fn find(fd: i32) -> Option<Arc<Ring>> {
-    if !is_ring(fd) || is_hidden(fd) {
+    if !is_known_ring(fd) || is_hidden(fd) {
         return None;
     }
     read().entry(fd).map(|r| r.2.clone())
@@ -152,7 +153,7 @@ pub fn find(fd: i32) -> Option<Arc<Ring>> {
 /// As [`ring`].
 pub(crate) fn checked_ring(fd: i32) -> Result<Arc<Ring>> {
     moved::check_now_and_then();
-    if is_ring(fd) && !is_live_ring(fd) {
+    if is_known_ring(fd) && !is_live_ring(fd) {
         sweep();
     }
     ring(fd)
@@ -335,13 +336,20 @@ pub(crate) fn nth(i: usize) -> Option<Arc<Ring>> {
     table.rings.get(i).map(|r| r.2.clone())
 }
 
-/// Is `fd` a ring of ours?
+/// Was `fd` a ring of ours, the last that was heard of it?
 #[inline]
-pub fn is_ring(fd: i32) -> bool {
+pub fn is_known_ring(fd: i32) -> bool {
     if let Some((word, bit)) = bit(fd) {
         return word.load(SeqCst) & bit != 0;
     }
     fd >= 0 && read().rings.iter().any(|r| r.0 == fd)
+}
+
+/// Is `fd` a ring of ours? Where not every close is heard of, this costs a system call for a number
+/// that was a ring.
+#[inline]
+pub fn is_ring(fd: i32) -> bool {
+    is_known_ring(fd) && (closes_all_reported() || is_live_ring(fd))
 }
 
 /// Is `fd` a ring of ours right now, and not a number that was reused behind our back?
@@ -360,5 +368,5 @@ pub(super) fn first_ring(within: impl Fn(i32) -> bool) -> Option<i32> {
 }
 
 fn first_entry(within: impl Fn(i32) -> bool) -> Option<i32> {
-    read().rings.iter().map(|r| r.0).find(|&fd| within(fd) && !is_internal(fd) && is_ring(fd))
+    read().rings.iter().map(|r| r.0).find(|&fd| within(fd) && !is_internal(fd) && is_known_ring(fd))
 }
