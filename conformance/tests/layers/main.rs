@@ -1,0 +1,134 @@
+//! Arrows point down: a module of the engine names only modules of its own layer and of those
+//! below. Where that is not so yet stands in a list that can only become shorter.
+
+mod imports;
+#[path = "../sources/mod.rs"]
+#[allow(dead_code)]
+mod sources;
+
+use imports::{Imports, imports};
+use petgraph::algo::tarjan_scc;
+use petgraph::graphmap::DiGraphMap;
+use std::collections::BTreeSet;
+
+/// The layers of the engine from the bottom up, each with its modules. What is not named is of its
+/// parent's layer.
+const LAYERS: &[(&str, &[&str])] = &[
+    (
+        "host",
+        &[
+            "alone",
+            "creds",
+            "fds::kinds",
+            "fds::moved",
+            "fds::owned",
+            "fork",
+            "handlers",
+            "limits",
+            "refused",
+            "substitute",
+            "sync",
+            "sys",
+            "threads",
+            "time",
+            "trial",
+            "unlisted",
+            "user",
+        ],
+    ),
+    ("memory", &["mem"]),
+    ("stats", &["stats"]),
+    (
+        "policy",
+        &[
+            "transport::model::device",
+            "transport::model::dist",
+            "transport::model::late",
+            "transport::model::parse",
+            "transport::model::presets",
+            "wait::hybrid",
+            "wait::sqpoll::beat",
+            "wait::sqpoll::nap",
+        ],
+    ),
+    ("io", &["transport"]),
+    ("resources", &["rsrc"]),
+    ("ring", &["ctx", "opdef", "req", "task"]),
+    ("ops", &["ops"]),
+    (
+        "submit",
+        &[
+            "req::arm",
+            "req::fast",
+            "req::issue",
+            "req::route",
+            "req::submit",
+            "transport::batch",
+            "transport::glue",
+            "transport::lane",
+        ],
+    ),
+    ("drive", &["teardown", "wait"]),
+    ("process", &["fds", "req::estate", "req::relay"]),
+    ("libaio", &["aio"]),
+    ("syscall", &["lacks", "rsrc::enable", "rsrc::probe", "rsrc::query", "syscall"]),
+];
+
+/// The arrows that point up: `MODULE -> MODULE`, one to a line.
+const EXCEPTIONS: &str = include_str!("exceptions.txt");
+
+/// Modules in the largest circle of imports. To be at most 8, all in one folder.
+const LARGEST_CIRCLE: usize = 180;
+
+fn engine() -> Imports {
+    imports("crates/engine/src/")
+}
+
+/// The place of a module's layer in [`LAYERS`]: that of the longest name that it begins with.
+fn layer(module: &str) -> usize {
+    let within = |name: &str| {
+        module.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    };
+    let named = LAYERS.iter().enumerate().flat_map(|(i, l)| l.1.iter().map(move |name| (name, i)));
+    let best = named.filter(|(name, _)| within(name)).max_by_key(|(name, _)| name.len());
+    best.map(|(_, i)| i).unwrap_or_else(|| panic!("{module} has no layer: give it one in LAYERS"))
+}
+
+fn lines(lines: &BTreeSet<String>) -> String {
+    lines.iter().map(|line| format!("  {line}\n")).collect()
+}
+
+#[test]
+fn arrows_point_down() {
+    let mut up = BTreeSet::new();
+    for (from, names) in engine() {
+        for to in names.iter().filter(|to| !from.is_empty() && layer(to) > layer(&from)) {
+            up.insert(format!("{from} -> {to}"));
+        }
+    }
+    let known: BTreeSet<String> = EXCEPTIONS.lines().map(str::to_owned).collect();
+    let new: BTreeSet<String> = up.difference(&known).cloned().collect();
+    assert!(new.is_empty(), "these name what is above them; move what they need:\n{}", lines(&new));
+    let gone: BTreeSet<String> = known.difference(&up).cloned().collect();
+    assert!(gone.is_empty(), "take these out of layers/exceptions.txt:\n{}", lines(&gone));
+}
+
+#[test]
+fn circles_become_no_larger() {
+    let all = engine();
+    let mut graph = DiGraphMap::<&str, ()>::new();
+    for (from, names) in &all {
+        for to in names.iter().filter(|_| !from.is_empty()) {
+            graph.add_edge(from.as_str(), to.as_str(), ());
+        }
+    }
+    let circles = tarjan_scc(&graph);
+    let mut largest = circles.iter().max_by_key(|c| c.len()).cloned().unwrap_or_default();
+    largest.sort_unstable();
+    let n = largest.len();
+    assert!(n <= LARGEST_CIRCLE, "{n} modules name each other in a circle: {largest:?}");
+    assert!(
+        n == LARGEST_CIRCLE,
+        "the largest circle has {n} modules now: say so in LARGEST_CIRCLE"
+    );
+}
