@@ -26,6 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "handlers",
             "limits",
             "refused",
+            "signal",
             "substitute",
             "sync",
             "sys",

@@ -8,8 +8,8 @@ use core::time::Duration;
 
 use rustix::process::getpid;
 
+use crate::signal::BlockAll;
 use crate::sys;
-use crate::transport::worker::signal::BlockAll;
 
 /// Others wait; no process id has this bit.
 const WAITED: u32 = 1 << 31;

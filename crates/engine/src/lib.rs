@@ -26,6 +26,7 @@ mod ops;
 pub mod refused;
 pub mod req;
 pub mod rsrc;
+mod signal;
 pub mod stats;
 pub mod substitute;
 mod sync;

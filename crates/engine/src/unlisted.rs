@@ -17,8 +17,8 @@ use core::sync::atomic::Ordering::Acquire;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 use crate::limits::WORKER_STACK;
+use crate::signal;
 use crate::sys::{nr, sys};
-use crate::transport::worker::signal;
 use softring_uapi::errno::{Errno, Result, check};
 
 /// `CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |

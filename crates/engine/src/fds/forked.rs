@@ -5,7 +5,7 @@ use super::table_lock::Write;
 use super::{children, exec, kept, lock_race, locks, same_table};
 use crate::ctx::{Ctx, Ring};
 use crate::mem::lock;
-use crate::transport::worker::signal::BlockAll;
+use crate::signal::BlockAll;
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
 use std::sync::Arc;

@@ -32,7 +32,7 @@ fn try_it() -> bool {
         while theirs[1].load(SeqCst) == 0 && from.sleep(ANY).is_err() {}
     };
     let name = format!("iou-slp-{}", crate::fork::pid());
-    let _blocked = super::worker::signal::BlockAll::new();
+    let _blocked = crate::signal::BlockAll::new();
     if crate::threads::start(&name, WORKER_STACK, life).is_err() {
         return true;
     }

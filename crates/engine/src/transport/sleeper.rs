@@ -41,10 +41,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::requeue;
 use super::sleeper_each::Each;
-use super::worker::signal;
 use crate::ctx::Ring;
 use crate::limits::{IDLE_SLEEPERS, WORKER_KICK, WORKER_STACK};
 use crate::req::slab::ReqId;
+use crate::signal;
 use crate::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result, check};
 

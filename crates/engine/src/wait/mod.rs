@@ -1,6 +1,6 @@
 //! Who waits, who sleeps, who wakes whom.
 
-use crate::transport::worker::signal::BlockAll;
+use crate::signal::BlockAll;
 
 pub mod announce;
 pub(crate) mod cqwait;

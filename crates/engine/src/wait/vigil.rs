@@ -17,8 +17,8 @@ use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::handlers::{self, Call};
+use crate::signal::BlockAll;
 use crate::sys;
-use crate::transport::worker::signal::BlockAll;
 use softring_uapi::errno::{Errno, Result};
 
 /// A signal handler has entered a ring on top of its own thread's call.

@@ -16,8 +16,8 @@
 
 use super::ring::Ring;
 use crate::limits::{AIO_KEPT, AIO_KEPT_DEPTH};
+use crate::signal::BlockAll;
 use crate::sys::sys;
-use crate::transport::worker::signal::BlockAll;
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard};
 

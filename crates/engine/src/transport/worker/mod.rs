@@ -47,7 +47,6 @@
 
 mod queue;
 #[cfg_attr(loom, allow(dead_code))]
-pub(crate) mod signal;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -113,7 +112,7 @@ struct Seat<K> {
     running: Option<K>,
     bucket: Option<u32>,
     #[cfg(not(loom))]
-    kick: signal::Kick,
+    kick: crate::signal::Kick,
 }
 
 struct State<W: Work> {

@@ -16,7 +16,7 @@ pub(super) enum Next<W> {
 /// Starts a worker; false if there can be none. The caller has counted it already.
 pub(super) fn spawn<W: Work>(pool: &Arc<Pool<W>>, acct: Account) -> bool {
     #[cfg(not(loom))]
-    let _blocked = super::signal::BlockAll::new();
+    let _blocked = crate::signal::BlockAll::new();
     let (mine, limits) = (pool.clone(), crate::creds::token());
     let life = move || {
         crate::creds::is_ours();
@@ -40,10 +40,10 @@ fn live<W: Work>(pool: &Pool<W>, acct: Account) {
                 // Idle, a worker takes no signal at all: the number may come to be the program's
                 // own.
                 #[cfg(not(loom))]
-                super::signal::block();
+                crate::signal::block();
                 timed_out = !parker.park(limit);
                 #[cfg(not(loom))]
-                super::signal::unblock();
+                crate::signal::unblock();
             }
             Next::Leave => return,
         }
@@ -108,10 +108,10 @@ impl<W: Work> State<W> {
             running: None,
             bucket: None,
             #[cfg(not(loom))]
-            kick: super::signal::Kick::default(),
+            kick: crate::signal::Kick::default(),
         });
         #[cfg(not(loom))]
-        super::signal::unblock();
+        crate::signal::unblock();
         at as u32
     }
 

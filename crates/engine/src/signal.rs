@@ -88,11 +88,11 @@ impl Drop for BlockAll {
     }
 }
 
-pub(super) fn block() {
+pub(crate) fn block() {
     change_mask(SIG_BLOCK, own_bit());
 }
 
-pub(in crate::transport) fn unblock() {
+pub(crate) fn unblock() {
     change_mask(SIG_UNBLOCK, own_bit());
 }
 
@@ -139,14 +139,14 @@ fn install(n: i32) -> bool {
 
 /// The signals sent to one worker for its present item. Used under the pool's lock only.
 #[derive(Default)]
-pub(super) struct Kick {
+pub(crate) struct Kick {
     sent: bool,
     timer: Option<i32>,
 }
 
 impl Kick {
     /// Signals the worker now, and again and again until [`Self::stop`].
-    pub(super) fn start(&mut self, tid: i32) {
+    pub(crate) fn start(&mut self, tid: i32) {
         let n = SIGNAL.load(Relaxed);
         if self.sent || n == 0 || !install(n) {
             return;
@@ -159,7 +159,7 @@ impl Kick {
 
     /// No signal comes after this: deleting the timer, or else the plain system call, delivers what
     /// is pending.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         if let Some(timer) = self.timer.take() {
             sys!(__NR_timer_delete, timer);
         }
