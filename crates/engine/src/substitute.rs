@@ -11,8 +11,8 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 use crate::ops::rw::RWF_NOWAIT;
 use crate::refused;
 use crate::sys::{self, nr, sys};
-use crate::transport::poll::Event;
 use crate::user;
+use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::iovec;
 use softring_uapi::version::Release;
@@ -63,7 +63,7 @@ pub(crate) fn epoll_create() -> Result<OwnedFd> {
 ///
 /// # Errors
 /// As epoll_wait(2).
-pub(crate) fn epoll_now(ep: i32, buf: &mut [Event]) -> Result<usize> {
+pub(crate) fn epoll_now(ep: i32, buf: &mut [epoll_event]) -> Result<usize> {
     let at = buf.as_mut_ptr().expose_provenance();
     match check(sys!(__NR_epoll_wait, ep, at, buf.len(), 0)) {
         Err(Errno::ENOSYS) => check(sys!(__NR_epoll_pwait, ep, at, buf.len(), 0, 0, 8)),
@@ -78,7 +78,7 @@ pub(crate) fn epoll_now(ep: i32, buf: &mut [Event]) -> Result<usize> {
 /// `EINTR` when a signal came.
 pub(crate) fn epoll_wait(
     ep: i32,
-    buf: &mut [Event],
+    buf: &mut [epoll_event],
     timeout_ns: Option<u64>,
     sigmask: Option<u64>,
 ) -> Result<usize> {

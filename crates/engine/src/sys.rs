@@ -12,8 +12,8 @@ use core::time::Duration;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::refused;
-use crate::transport::poll::Event;
 use crate::user::Plain;
+use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result, check};
 
 pub(crate) use linux_raw_sys::general as nr;
@@ -191,7 +191,7 @@ pub(crate) const EPOLL_CTL_DEL: usize = 2;
 pub(crate) const EPOLL_CTL_MOD: usize = 3;
 
 /// `epoll_ctl(2)` with the event mask as raw bits.
-pub(crate) fn epoll_ctl(ep: i32, op: usize, fd: i32, ev: &Event) -> Result<()> {
+pub(crate) fn epoll_ctl(ep: i32, op: usize, fd: i32, ev: &epoll_event) -> Result<()> {
     let ev = core::ptr::from_ref(ev).expose_provenance();
     check(sys!(__NR_epoll_ctl, ep, op, fd, ev)).map(|_| ())
 }
@@ -199,7 +199,7 @@ pub(crate) fn epoll_ctl(ep: i32, op: usize, fd: i32, ev: &Event) -> Result<()> {
 /// `epoll_pwait2(2)`: nanosecond timeout.
 pub(crate) fn epoll_pwait2(
     ep: i32,
-    buf: &mut [Event],
+    buf: &mut [epoll_event],
     timeout_ns: Option<u64>,
     sigmask: Option<u64>,
 ) -> Result<usize> {
@@ -215,7 +215,11 @@ fn millis(timeout_ns: Option<u64>) -> i64 {
 }
 
 /// `epoll_wait(2)`: millisecond timeout, rounded up.
-pub(crate) fn epoll_wait(ep: i32, buf: &mut [Event], timeout_ns: Option<u64>) -> Result<usize> {
+pub(crate) fn epoll_wait(
+    ep: i32,
+    buf: &mut [epoll_event],
+    timeout_ns: Option<u64>,
+) -> Result<usize> {
     let ev = buf.as_mut_ptr().expose_provenance();
     check(sleeps!(__NR_epoll_wait, ep, ev, buf.len(), millis(timeout_ns)))
 }
@@ -223,7 +227,7 @@ pub(crate) fn epoll_wait(ep: i32, buf: &mut [Event], timeout_ns: Option<u64>) ->
 /// `epoll_pwait(2)`: millisecond timeout, rounded up, for hosts without `epoll_pwait2`.
 pub(crate) fn epoll_pwait(
     ep: i32,
-    buf: &mut [Event],
+    buf: &mut [epoll_event],
     timeout_ns: Option<u64>,
     sigmask: Option<u64>,
 ) -> Result<usize> {

@@ -11,6 +11,7 @@ extern crate alloc;
 
 pub mod aio;
 pub mod cqe;
+pub mod epoll;
 pub mod errno;
 pub mod flags;
 pub mod layout;
@@ -24,6 +25,7 @@ pub mod sqe;
 pub mod version;
 
 pub use cqe::*;
+pub use epoll::*;
 pub use flags::*;
 pub use nvme::*;
 pub use op::*;

@@ -11,8 +11,8 @@ use crate::req::request::{Call, Req};
 use crate::req::slab::ReqId;
 use crate::sys::{self, sys};
 use crate::transport::kind::Kind;
-use crate::transport::poll::Event;
 use crate::user;
+use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 
 /// A change of an epoll set.
@@ -21,7 +21,7 @@ pub struct Change {
     epoll: i32,
     op: u32,
     fd: i32,
-    event: Event,
+    event: epoll_event,
 }
 
 /// Checks an EPOLL_CTL and copies its event (`io_epoll_ctl_prep`), into words of the SQE's copy
@@ -41,7 +41,7 @@ pub(crate) fn ctl_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Changes an epoll set.
 pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let s = &req.call.sqe;
-    let event = Event { events: s.op_flags, data: s.addr3 };
+    let event = epoll_event { events: s.op_flags, data: s.addr3 };
     let [epoll, fd] = [s.fd, s.off as i32].map(crate::fds::visible);
     let change = Change { epoll, op: s.len, fd, event };
     if crate::fds::is_ring(change.fd) && crate::fds::kind(change.fd) == Kind::Memory {

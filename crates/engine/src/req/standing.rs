@@ -7,9 +7,10 @@ use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::req::slab::ReqId;
 use crate::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
 use crate::transport::clock::CLOCK_DATA;
-use crate::transport::poll::{self, AIO_DATA, BATCH, Event, PollSet};
+use crate::transport::poll::{self, AIO_DATA, BATCH, PollSet};
 use crate::transport::socket::{self, Socket};
 use crate::transport::standing::{self, IN, OUT, STICKY, Standing, Trust};
+use softring_uapi::epoll_event;
 use softring_uapi::errno::Errno;
 use softring_uapi::{
     IORING_OP_POLL_ADD, IORING_OP_READ_MULTISHOT, IORING_OP_RECV, IORING_OP_RECVMSG,
@@ -188,7 +189,7 @@ impl Ctx {
     }
 
     /// Does a request wait for this event?
-    pub fn awaited(&mut self, ev: &Event) -> bool {
+    pub fn awaited(&mut self, ev: &epoll_event) -> bool {
         let (data, seen) = (ev.data, ev.events);
         let Some(fd) = standing::number(data) else {
             let id = ReqId::from_u64(data);
@@ -216,7 +217,7 @@ impl Ctx {
         if self.leaves_work() {
             return;
         }
-        let mut buf = [Event::default(); BATCH];
+        let mut buf = [epoll_event::default(); BATCH];
         self.look(true);
         loop {
             let set = self.transports.epoll_fd().unwrap_or(-1);
@@ -241,7 +242,7 @@ impl Ctx {
     }
 
     /// Keeps events for [`take_stash`](Self::take_stash).
-    pub fn stash_events(&mut self, events: &[Event]) {
+    pub fn stash_events(&mut self, events: &[epoll_event]) {
         for ev in events {
             if let Some(s) = standing::number(ev.data).and_then(|fd| self.standing(fd)) {
                 s.hear(ev.events);

@@ -8,6 +8,7 @@ use rustix::fd::AsRawFd;
 
 use crate::req::request::Poll;
 use crate::wait::polling::Polling;
+use softring_uapi::epoll_event;
 use softring_uapi::errno::Result;
 
 pub mod aio;
@@ -28,7 +29,7 @@ pub(crate) mod worker;
 pub(crate) mod workers;
 
 use aio::AioCtx;
-use poll::{Event, PollSet};
+use poll::PollSet;
 use sleeper::Sleepers;
 use workers::Workers;
 
@@ -59,7 +60,7 @@ pub struct Transports {
     /// Requests put into the poll set since it was last looked at.
     pub unsettled: u32,
     /// Events that were taken from the set in the middle of a batch.
-    pub stash: VecDeque<Event>,
+    pub stash: VecDeque<epoll_event>,
     /// Looks at the poll set so far.
     pub looks: u32,
     /// Multishot POLL_ADDs in the poll set.

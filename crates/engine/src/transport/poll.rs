@@ -25,18 +25,11 @@ use crate::req::slab::ReqId;
 use crate::substitute;
 use crate::sys;
 use crate::transport::standing::Standing;
+use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 
 /// Events taken from the set at once.
 pub(crate) const BATCH: usize = 64;
-
-/// One event, as epoll_wait(2) gives it.
-#[repr(C, packed)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Event {
-    pub events: u32,
-    pub data: u64,
-}
 
 /// What is known of a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,7 +92,7 @@ pub struct PollSet {
     pub compares: bool,
 }
 
-/// Event data of the aio eventfd; no request is named so.
+/// epoll_event data of the aio eventfd; no request is named so.
 pub(crate) const AIO_DATA: u64 = u64::MAX;
 
 impl PollSet {
@@ -125,7 +118,7 @@ impl PollSet {
     }
 
     pub(super) fn ctl(&self, op: usize, fd: i32, events: u32, data: u64) -> Result<()> {
-        let ev = Event { events, data };
+        let ev = epoll_event { events, data };
         sys::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &ev)
     }
 
@@ -288,7 +281,7 @@ impl PollSet {
 /// `EINTR` when a signal came.
 pub(crate) fn wait(
     epoll: i32,
-    buf: &mut [Event; BATCH],
+    buf: &mut [epoll_event; BATCH],
     timeout_ns: Option<u64>,
     sigmask: Option<u64>,
 ) -> Result<usize> {
@@ -317,7 +310,7 @@ mod tests {
 
     /// The requests that are told something now.
     fn told(set: &PollSet) -> Vec<u64> {
-        let mut buf = [Event::default(); BATCH];
+        let mut buf = [epoll_event::default(); BATCH];
         let n = wait(set.fd().as_raw_fd(), &mut buf, Some(0), None).unwrap();
         let mut ids: Vec<_> = buf[..n].iter().map(|e| e.data & 0xffff_ffff).collect();
         ids.sort_unstable();

@@ -344,8 +344,9 @@ impl Drop for PollSet {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::transport::poll::{BATCH, Event, wait};
+    use crate::transport::poll::{BATCH, wait};
     use rustix::pipe::pipe;
+    use softring_uapi::epoll_event;
 
     #[test]
     fn those_who_go_on_together_are_told_by_one_event_and_leave_nothing() {
@@ -357,7 +358,7 @@ mod tests {
         assert_eq!(set.go_on(&dup, IN | EPOLLONESHOT, &ids), Ok(true));
         assert_eq!((set.armed(), count(fd)), (2, 1));
         rustix::io::write(&w, b"x").unwrap();
-        let mut buf = [Event::default(); BATCH];
+        let mut buf = [epoll_event::default(); BATCH];
         assert_eq!(wait(set.fd().as_raw_fd(), &mut buf, Some(0), None), Ok(1));
         assert_eq!(number(buf[0].data), Some(fd));
         assert_eq!(set.standing(fd).unwrap().waiters, ids);

@@ -11,10 +11,11 @@ use crate::stats::trace::Step;
 use crate::sys;
 use crate::time::Clock;
 use crate::transport::aio::AioCtx;
-use crate::transport::poll::{self, AIO_DATA, BATCH, Event};
+use crate::transport::poll::{self, AIO_DATA, BATCH};
 use crate::wait::hybrid::Nap;
 use crate::wait::task_work;
 use crate::wait::vigil::Vigil;
+use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
@@ -295,7 +296,7 @@ impl Ctx {
     /// Completions that a look in memory has found have left their mark in the poll set: takes it
     /// out, that it end no nap. True if there was something else to act on.
     fn clear_marks(&mut self) -> bool {
-        let mut buf = [Event::default(); BATCH];
+        let mut buf = [epoll_event::default(); BATCH];
         let epoll = self.transports.epoll_fd().unwrap_or(-1);
         let n = poll::wait(epoll, &mut buf, Some(0), None).unwrap_or(0);
         let marks = buf[..n].iter().filter(|ev| ev.data == AIO_DATA).count();
@@ -341,7 +342,7 @@ fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Gu
     drop(ctx);
     // It looks after those that wait on numbers whose close nobody has heard of.
     super::reactor::ensure();
-    let mut buf = [Event::default(); BATCH];
+    let mut buf = [epoll_event::default(); BATCH];
     let timeout = (left != u64::MAX).then_some(left);
     let r = {
         let _asleep = asleep();

@@ -24,8 +24,9 @@ use crate::req::request::{ReqFlags, Wait};
 use crate::req::slab::ReqId;
 use crate::sys;
 use crate::transport::clock::CLOCK_DATA;
-use crate::transport::poll::{AIO_DATA, BATCH, Event, Kicker, PollSet};
+use crate::transport::poll::{AIO_DATA, BATCH, Kicker, PollSet};
 use crate::transport::standing;
+use softring_uapi::epoll_event;
 
 /// What a request that the poll set tells of waits for.
 #[derive(Clone, Copy)]
@@ -202,7 +203,7 @@ impl Ctx {
     }
 
     /// Acts on events taken from the poll set.
-    pub fn poll_events(&mut self, events: &[Event]) {
+    pub fn poll_events(&mut self, events: &[epoll_event]) {
         if self.leaves_work() {
             return self.stash_events(events);
         }
@@ -214,7 +215,7 @@ impl Ctx {
         events.iter().for_each(|ev| self.poll_event(ev));
     }
 
-    fn poll_event(&mut self, ev: &Event) {
+    fn poll_event(&mut self, ev: &epoll_event) {
         match ev.data {
             0 => {
                 if let Some(p) = &self.transports.poll {
@@ -237,11 +238,11 @@ impl Ctx {
 
     /// Is one of several requests that wait for one file among those told of? The set knows the
     /// first under the file's number, and others under duplicates.
-    fn may_share(&self, events: &[Event]) -> bool {
+    fn may_share(&self, events: &[epoll_event]) -> bool {
         events.len() > 1 && events.iter().any(|ev| self.waits_on(ev).is_some_and(|w| w.beside))
     }
 
-    fn waits_on(&self, ev: &Event) -> Option<WaitsOn> {
+    fn waits_on(&self, ev: &epoll_event) -> Option<WaitsOn> {
         let data = ev.data;
         if data == 0 || data == AIO_DATA || data == CLOCK_DATA || standing::number(data).is_some() {
             return None;
@@ -257,7 +258,7 @@ impl Ctx {
     /// Of the requests that wait for one file, the last to be armed is tried first: that is the
     /// order of the kernel's wait queue.
     #[cold]
-    fn last_armed_first(&self, events: &mut [Event]) {
+    fn last_armed_first(&self, events: &mut [epoll_event]) {
         let waiting: Vec<_> = events.iter().map(|ev| self.waits_on(ev)).collect();
         let mut places: Vec<_> = (0..events.len()).filter(|&i| waiting[i].is_some()).collect();
         let key = |i: &usize| waiting[*i].map_or((0, 0), |w| (w.number, w.age));
@@ -299,7 +300,7 @@ impl Ctx {
         if self.leaves_work() {
             return;
         }
-        let mut buf = [Event::default(); BATCH];
+        let mut buf = [epoll_event::default(); BATCH];
         loop {
             let fd = self.transports.epoll_fd().unwrap_or(-1);
             let n = crate::transport::poll::wait(fd, &mut buf, Some(0), None).unwrap_or(0);

@@ -27,8 +27,9 @@ use crate::req::relay;
 use crate::stats::trace::Step;
 use crate::sys;
 use crate::time::Clock;
-use crate::transport::poll::{self, BATCH, Event};
+use crate::transport::poll::{self, BATCH};
 use softring_uapi::IORING_SETUP_TASKRUN_FLAG;
+use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 
 /// How often the reactor looks at rings that waiters drive.
@@ -211,7 +212,7 @@ impl Reactor {
         let fd = ctx.transports.epoll_fd().unwrap_or(-1);
         drop(ctx);
         // EPOLLIN | EPOLLONESHOT
-        let ev = Event { events: 1 | 1 << 30, data: ring.id };
+        let ev = epoll_event { events: 1 | 1 << 30, data: ring.id };
         let ep = self.epoll.as_raw_fd();
         if sys::epoll_ctl(ep, sys::EPOLL_CTL_MOD, fd, &ev).is_err() {
             let _ = sys::epoll_ctl(ep, sys::EPOLL_CTL_ADD, fd, &ev);
@@ -237,7 +238,7 @@ impl Reactor {
 
     fn run(self: Arc<Self>) {
         THREAD.store(sys::thread(), Relaxed);
-        let mut buf = [Event::default(); BATCH];
+        let mut buf = [epoll_event::default(); BATCH];
         let mut idle = 0;
         let mut swept = Clock::Monotonic.now();
         let mut children = Children::default();

@@ -14,11 +14,12 @@ use crate::stats::trace;
 use crate::sys;
 use crate::time::{Clock, coarse_ms};
 use crate::transport::aio::AioCtx;
-use crate::transport::poll::{self, BATCH, Event, PollSet};
+use crate::transport::poll::{self, BATCH, PollSet};
 use crate::wait::hybrid::Nap;
 use crate::wait::iopoll::doze;
 use crate::wait::polling::{Polling, trial, try_timer};
 use crate::wait::vigil::Vigil;
+use softring_uapi::epoll_event;
 
 /// SQEs that one of several rings gets in its turn (kernel: `IORING_SQPOLL_CAP_ENTRIES_VALUE`).
 const CAP: u32 = 8;
@@ -337,7 +338,7 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
     if ring.dead.load(Relaxed) {
         return none;
     }
-    let mut events = [Event::default(); BATCH];
+    let mut events = [epoll_event::default(); BATCH];
     let n = if ask { ctx.ask_readiness(&mut events) } else { 0 };
     let submits = ready > 0 && !ctx.disabled;
     if !submits && n == 0 && !ctx.memory_has_news(ask) {
@@ -382,7 +383,7 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
 
 impl Ctx {
     /// Events that wait in the poll set, unless a waiter takes them.
-    fn ask_readiness(&self, buf: &mut [Event; BATCH]) -> usize {
+    fn ask_readiness(&self, buf: &mut [epoll_event; BATCH]) -> usize {
         let tells = self.transports.poll.as_ref().is_some_and(PollSet::tells);
         if !tells || self.driver.active {
             return 0;
