@@ -6,6 +6,7 @@ use super::prelude::*;
 use libc::ENOBUFS;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
     case!("net_bundle", send_list, [Op(IORING_OP_SEND), Sqe(IOSQE_BUFFER_SELECT)], "a send picks a buffer of a list"),
@@ -21,6 +22,7 @@ pub const CASES: &[Case] = &[
     case!("net_bundle", receive_list, [Op(IORING_OP_RECV)], "a list gives one buffer at a time"),
     case!("net_bundle", receive_list_on, [Op(IORING_OP_RECV), Op(IORING_OP_PROVIDE_BUFFERS)], "multishot, from a list, until that is empty"),
     case!("net_bundle", worker_waits, [Op(IORING_OP_RECV), Sqe(IOSQE_IO_LINK)], "a worker waits on a socket that does not block"),
+    case!("net_bundle", second_step, [Op(IORING_OP_RECV), Sqe(IOSQE_ASYNC)], "a worker goes on behind the first buffer, and so does MSG_WAITALL"),
     case!("net_bundle", null_in_worker, [Op(IORING_OP_RECV), Sqe(IOSQE_ASYNC)], "a worker finds no buffer in one at address 0, and has used it"),
 ];
 
@@ -121,7 +123,7 @@ fn send_more(cx: &mut Cx) -> Outcome {
         let (one, two) = UnixStream::pair()?;
         cx.note("length", len);
         cx.start(&mut ring, &[bundle(IORING_OP_SEND, one.as_raw_fd(), len).ud(1)]);
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
         let got = ring.pop_all();
         let want: Vec<_> = got.iter().map(|c| (c.user_data, c.res)).collect();
         cx.completions("sent", &got, &want);
@@ -283,12 +285,12 @@ fn receive_list_on(cx: &mut Cx) -> Outcome {
         one.write_all(&b"0123456789"[..bytes])?;
         let recv = bundle(IORING_OP_RECV, two.as_raw_fd(), len);
         cx.start(&mut ring, &[recv.set(|s| s.ioprio |= IORING_RECV_MULTISHOT).ud(1)]);
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
         for got in ring.pop_all() {
             cx.note("received", format_args!("{} {:#x}", got.res, got.flags));
         }
         drop(one);
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
         for got in ring.pop_all() {
             cx.note("at the end", format_args!("{} {:#x}", got.res, got.flags));
         }
@@ -309,6 +311,62 @@ fn worker_waits(cx: &mut Cx) -> Outcome {
     cx.quiet(&ring, "waits", 20);
     one.write_all(b"data")?;
     cx.reap(&mut ring, "received", &[(1, 4)]);
+    Ok(())
+}
+
+/// A bundle that its batch does, or a worker, which was to start with it, or the batch has left a
+/// chain open. `there` bytes lie there before, twelve more come later.
+fn second_step(cx: &mut Cx) -> Outcome {
+    let (first, whole) = (IORING_RECVSEND_POLL_FIRST, libc::MSG_WAITALL as u32);
+    for (what, how, ioprio, flags) in [
+        ("here", 0, 0, 0),
+        ("here, whole", 0, 0, whole),
+        ("in a worker", IOSQE_ASYNC, 0, 0),
+        ("in a worker, once ready", IOSQE_ASYNC, first, 0),
+        ("in a worker, whole", IOSQE_ASYNC, 0, whole),
+        ("in a worker, once ready, whole", IOSQE_ASYNC, first, whole),
+        ("left open", IOSQE_IO_LINK, 0, 0),
+        ("left open, once ready", IOSQE_IO_LINK, first, 0),
+        ("left open, whole", IOSQE_IO_LINK, 0, whole),
+    ] {
+        for (there, len) in [(20, 0), (20, 3), (20, 12), (12, 0), (8, 0), (3, 0), (5, 12), (0, 0)] {
+            for kind in ["a ring", "bit by bit", "a list"] {
+                cx.note("case", format_args!("{what}, {there} there, {len} wanted, {kind}"));
+                let recv = bundle(IORING_OP_RECV, -1, len).with(how).op_flags(flags);
+                two_steps(cx, recv.set(|s| s.ioprio |= ioprio), there, kind)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn two_steps(cx: &mut Cx, recv: io_uring_sqe, there: usize, kind: &str) -> Outcome {
+    let (mut ring, mut mem) = (cx.ring(8, 0)?, [b'-'; 32]);
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    if kind == "a list" {
+        cx.one(&mut ring, "provide", provide(&mut mem, 8, 0), 0);
+    } else {
+        let flags = if kind == "a ring" { 0 } else { IOU_PBUF_RING_INC };
+        cx.is("register", register(&ring, &reg(page, 8, flags)), 0isize);
+        refill(page, 0, 8, &mut mem);
+    }
+    let (mut one, two) = UnixStream::pair()?;
+    one.write_all(&b"0123456789abcdefghij"[..there])?;
+    cx.start(&mut ring, &[recv.set(|s| s.fd = two.as_raw_fd()).ud(1)]);
+    let end = Instant::now() + Duration::from_millis(30);
+    while ring.cq_ready() == 0 && Instant::now() < end {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    one.write_all(b"klmnopqrstuv")?;
+    let got = ring.take(1)?[0];
+    cx.note("received", format_args!("{} {:#x} {}", got.res, got.flags, seen(&mem)));
+    // The next one tells which buffer is left.
+    let next = sqe::rw(IORING_OP_RECV, two.as_raw_fd(), 0, 1, 0).with(IOSQE_BUFFER_SELECT);
+    one.write_all(b"wx")?;
+    ring.push(next.set(|s| s.buf_index = GROUP)).submit_wait(1);
+    let got = ring.take(1)?[0];
+    cx.note("then", format_args!("{} {:#x}", got.res, got.flags));
+    lengths(cx, page);
     Ok(())
 }
 

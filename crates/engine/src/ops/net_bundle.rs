@@ -12,7 +12,7 @@ use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::rsrc::bundle::{ALL, Layout};
 use crate::sys;
 use crate::transport::socket::{Socket, is_socket};
-use softring_uapi::errno::{Errno, Result};
+use softring_uapi::errno::{self, Errno};
 use softring_uapi::iovec;
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
@@ -41,7 +41,7 @@ impl Ctx {
     ///
     /// # Errors
     /// `ENOENT`, `ENOBUFS`.
-    pub fn select_many(&mut self, req: &mut Req, alone: bool) -> Result<()> {
+    pub fn select_many(&mut self, req: &mut Req, alone: bool) -> errno::Result<()> {
         let call = &mut req.call;
         let none = |e| if alone && call.sqe.opcode == IORING_OP_RECV { Errno::ENOBUFS } else { e };
         let (mut pick, mut head) = self.kbuf_head(call.bgid).map_err(none)?;
@@ -123,31 +123,18 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
         Err(_) if !is_socket(call.file.fd()) => return Outcome::Done(Errno::ENOTSOCK.res()),
         Err(e) => return Outcome::Done(e.res()),
     };
-    if flags & MSG_WAITALL != 0 {
-        return whole(call, how, first);
-    }
-    let (n, mut used) = loop {
-        match step(call, &first, flags) {
-            Ok(n) => break n,
-            Err(Errno::EAGAIN) if how == Try::Nonblock => {
-                call.blocked = true;
-                return Outcome::Retry;
-            }
-            // Where the program's socket does not block, a worker's request does.
-            Err(Errno::EAGAIN) if waits_in_worker(call) => {
-                if !wait(call.file.fd(), sys::POLLIN) {
-                    return Outcome::Done(Errno::EINTR.res());
-                }
-            }
-            Err(e) => return Outcome::Done(e.res()),
-        }
+    let whole = flags & MSG_WAITALL != 0;
+    let done = if whole { fill(call, how, &first) } else { once(call, how, flags, &first) };
+    let (n, mut used) = match done {
+        Ok(done) => done,
+        Err(outcome) => return outcome,
     };
     let mut total = n;
     call.last = first.empty;
     let full = n > 0 && n == first.len && !first.cut && !first.empty && !capped(cap, n);
     // What the request has brought is all that it was to bring.
     let left = if limit == ALL { ALL } else { limit_left(limit, n) };
-    if full && left > 0 && how == Try::Nonblock {
+    if full && left > 0 {
         let fd = call.file.fd();
         let there = Socket::of(fd).pending(fd).filter(|&n| n > 1).unwrap_or(0);
         if there > 0 {
@@ -164,6 +151,40 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     Outcome::Done(total as i32)
 }
 
+/// The first step: the bytes, and the buffers that they fill; or what comes of the request.
+fn once(call: &mut Call, how: Try, flags: u32, first: &Layout) -> Result<(u64, u16), Outcome> {
+    loop {
+        match step(call, first, flags) {
+            Ok(n) => return Ok(n),
+            Err(Errno::EAGAIN) if how == Try::Nonblock => {
+                call.blocked = true;
+                return Err(Outcome::Retry);
+            }
+            // Where the program's socket does not block, a worker's request does.
+            Err(Errno::EAGAIN) if waits_in_worker(call) => {
+                if !wait(call.file.fd(), sys::POLLIN) {
+                    return Err(Outcome::Done(Errno::EINTR.res()));
+                }
+            }
+            Err(e) => return Err(Outcome::Done(e.res())),
+        }
+    }
+}
+
+/// With MSG_WAITALL the first buffers are filled, over several waits if need be.
+fn fill(call: &mut Call, how: Try, first: &Layout) -> Result<(u64, u16), Outcome> {
+    let count = first.iov.len() as u16;
+    if let Some(pick) = &mut call.pick {
+        pick.count = count;
+    }
+    call.last = first.empty;
+    call.message().iov.clone_from(&first.iov);
+    match attempt(call, how, sys::POLLIN, true, recv_vector) {
+        Outcome::Done(n @ 1..) => Ok((n.unsigned_abs().into(), count)),
+        other => Err(other),
+    }
+}
+
 /// Has a bundle brought as much as it may in one go (`IORING_RECV_MSHOT_CAP`)?
 fn capped(cap: u64, n: u64) -> bool {
     cap > 0 && n >= cap
@@ -173,12 +194,15 @@ fn capped(cap: u64, n: u64) -> bool {
 /// buffers `used` by the first. If it fails, what was received before counts, but the request has
 /// failed and ends.
 fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16) {
+    // An incremental buffer that was paid for while it waited for the rest (`MSG_WAITALL`) goes on
+    // behind what there was then, over the rest.
+    let bytes = call.pick.filter(|pick| pick.committed).map_or(used.0, |pick| pick.paid.into());
     let head = &mut call.message().head;
     let singly = head.singly;
-    head.advance(used.0, if singly { 1 } else { used.1 });
+    head.advance(bytes, if singly { 1 } else { used.1 });
     let layout = if singly { Ok(head.one(want)) } else { head.lay_out(0, want, usize::MAX) };
     if let (true, Ok(layout), Some(pick)) = (singly, &layout, &mut call.pick) {
-        pick.second = layout.len as u32;
+        pick.second = (1, layout.len as u32);
     }
     let picked = layout.is_ok();
     let layout = layout.and_then(|layout| match layout.iov[..] {
@@ -188,6 +212,10 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
     match layout.and_then(|layout| Ok((step(call, &layout, flags)?, layout.empty))) {
         Ok((done, empty)) => {
             call.last |= empty;
+            // The first step was paid for while it waited for the rest (`MSG_WAITALL`).
+            if let (false, Some(pick)) = (singly, &mut call.pick) {
+                pick.second = (done.1, done.0 as u32);
+            }
             done
         }
         Err(_) => {
@@ -203,18 +231,8 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
     }
 }
 
-/// With MSG_WAITALL the first buffers are filled, over several waits if need be.
-fn whole(call: &mut Call, how: Try, first: Layout) -> Outcome {
-    if let Some(pick) = &mut call.pick {
-        pick.count = first.iov.len() as u16;
-    }
-    call.last = first.empty;
-    call.message().iov = first.iov;
-    attempt(call, how, sys::POLLIN, true, recv_vector)
-}
-
 /// One recvmsg(2): the bytes, and the buffers that they fill.
-fn step(call: &mut Call, layout: &Layout, flags: u32) -> Result<(u64, u16)> {
+fn step(call: &mut Call, layout: &Layout, flags: u32) -> errno::Result<(u64, u16)> {
     call.message().iov.clone_from(&layout.iov);
     call.done = 0;
     let n = recv_vector(call, flags)? as u64;

@@ -62,12 +62,15 @@ pub struct Pick {
     pub count: u16,
     /// Bytes of a bundle's first step, if a second followed: each is paid for by itself.
     pub first: u32,
-    /// Bytes for which a second buffer was taken by itself, and not paid for yet.
-    pub second: u32,
+    /// Buffers of a bundle's second step, and the bytes for which they were taken: not paid for yet
+    /// where the first step is.
+    pub second: (u16, u32),
     /// It lies in a group's ring, whose head has not moved yet.
     pub in_ring: bool,
     /// It has been paid for: what comes of the request does not change the group any more.
     pub committed: bool,
+    /// Bytes that it was paid for with.
+    pub paid: u32,
     /// When it was paid for, room was left in it.
     pub more: bool,
 }
@@ -200,8 +203,8 @@ impl Ctx {
         {
             if !pick.committed {
                 more |= !ring.pay(pick, len);
-            } else if pick.second > 0 {
-                more = !ring.commit(1, pick.second);
+            } else if let (count @ 1.., len) = pick.second {
+                more = !ring.commit(count, len);
             }
         }
         pick.cqe_flags() | if more { IORING_CQE_F_BUF_MORE } else { 0 }
@@ -215,6 +218,7 @@ impl Ctx {
             && let Some(Group::Ring(ring)) = self.groups.get_mut(&bgid)
         {
             pick.more = !ring.pay(*pick, len);
+            pick.paid = len;
         }
         pick.committed = true;
     }
