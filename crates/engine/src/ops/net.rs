@@ -89,11 +89,16 @@ pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         msg.name = Some(name);
     }
     let elsewhere = req.flags.contains(ReqFlags::BUFFER_SELECT);
+    let fixed = s.ioprio & IORING_RECVSEND_FIXED_BUF != 0;
     if s.ioprio & IORING_SEND_VECTORIZED != 0 && !elsewhere {
+        // Only a message has parts of a registered buffer.
+        if fixed {
+            return Err(Errno::EINVAL);
+        }
         msg.iov = ctx.unlocked(|| import_iov(s.addr, s.len))?;
         // Of a vector without parts the address says nothing.
         req.call.sqe.addr = 0;
-    } else if s.ioprio & IORING_RECVSEND_FIXED_BUF == 0 && !elsewhere {
+    } else if !fixed && !elsewhere {
         in_user(s.addr, u64::from(s.len))?;
     }
     if msg.name.is_some() || !msg.iov.is_empty() {
