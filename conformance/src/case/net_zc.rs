@@ -13,6 +13,7 @@ pub const CASES: &[Case] = &[
     case!("net_zc", message, [Op(IORING_OP_SENDMSG_ZC)], "the same for a message"),
     case!("net_zc", usage, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "the notification tells of a copy"),
     case!("net_zc", fixed, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "from a registered buffer"),
+    case!("net_zc", fixed_parts, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "parts of a registered buffer, of no length, and none at all"),
     case!("net_zc", refusals, [Op(IORING_OP_SEND_ZC)], "some refusals bring a notification, some do not"),
     case!("net_zc", message_refusals, [Op(IORING_OP_SENDMSG_ZC)], "the same for messages"),
     case!("net_zc", datagram, [Op(IORING_OP_SEND_ZC)], "to an address"),
@@ -105,6 +106,64 @@ fn fixed(cx: &mut Cx) -> Outcome {
     let mut buf = [0u8; 21];
     two.read_exact(&mut buf)?;
     cx.holds("data", &buf == b"registeredgisregtered");
+    Ok(())
+}
+
+/// Notes what comes of a request, whatever it is.
+fn answer(cx: &mut Cx, ring: &mut Ring, what: &str, s: io_uring_sqe) -> Outcome {
+    ring.push(s).submit_wait(1);
+    let got = ring.take(1)?[0];
+    cx.note_answer(what, got.res);
+    ring.take(usize::from(got.flags & IORING_CQE_F_MORE != 0))?;
+    Ok(())
+}
+
+fn fixed_parts(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, mut two) = pair()?;
+    let file = cx.file("f", b"")?;
+    let mem = *b"registered";
+    let (none, some) = (part(&mem[..0]), part(&mem[..3]));
+    for table in [false, true] {
+        if table {
+            cx.is("register", ring.register_slice(IORING_REGISTER_BUFFERS, &[part(&mem)]), 0);
+        }
+        for (what, parts) in [
+            ("none", &[][..]),
+            ("one of no length", &[none]),
+            ("one", &[some]),
+            ("one of no length first", &[none, some]),
+            ("one of no length last", &[some, none]),
+            ("one of no length elsewhere", &[part(b"")]),
+        ] {
+            cx.note("parts", format_args!("{what}, with a table: {table}"));
+            let (h, len) = (hdr(parts), parts.len() as u32);
+            for (to, fd) in [("a socket", one.as_raw_fd()), ("a file", file.as_raw_fd())] {
+                let vector = zc(fd, b"").set(|s| (s.addr, s.len) = (addr(parts) as u64, len));
+                let vector = vector.set(|s| s.ioprio = IORING_SEND_VECTORIZED);
+                for (how, s) in [("message", msg(fd, &h)), ("vector", vector)] {
+                    let s = s.set(|s| s.ioprio |= IORING_RECVSEND_FIXED_BUF);
+                    answer(cx, &mut ring, &format!("{how} to {to}"), s)?;
+                    answer(cx, &mut ring, "in a worker", s.with(IOSQE_ASYNC))?;
+                }
+            }
+        }
+    }
+    let refused = zc(one.as_raw_fd(), &mem).set(|s| {
+        s.ioprio = IORING_RECVSEND_FIXED_BUF | IORING_SEND_VECTORIZED;
+    });
+    for (what, s) in [
+        ("address nowhere", refused.set(|s| (s.off, s.file_index) = (KERNEL as u64, 16))),
+        ("address too long", refused.set(|s| (s.off, s.file_index) = (8, 129))),
+        ("vector nowhere", refused.set(|s| (s.addr, s.len) = (KERNEL as u64, 1))),
+        ("vector too long", refused.set(|s| s.len = 1025)),
+    ] {
+        answer(cx, &mut ring, what, s)?;
+    }
+    drop(one);
+    let mut all = String::new();
+    two.read_to_string(&mut all)?;
+    cx.note("data", all);
     Ok(())
 }
 

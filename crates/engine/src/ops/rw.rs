@@ -146,15 +146,17 @@ pub(crate) fn assign_buffer(ctx: &Ctx, call: &mut Call) -> Result<()> {
 }
 
 fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
-    match &call.keep {
-        // A part of no length is refused, a vector of no parts is not (`io_vec_fill_bvec`).
-        Keep::Iov(iov) if iov.iter().any(|v| v.len == 0) => Err(Errno::EFAULT),
-        Keep::Iov(iov) => iov.iter().try_for_each(|v| node.check(v.base, v.len)),
-        Keep::Msg(msg) if !msg.iov.is_empty() => {
-            msg.iov.iter().try_for_each(|v| node.check(v.base, v.len))
-        }
-        _ => node.check(call.sqe.addr, u64::from(call.sqe.len)),
+    let iov = match &call.keep {
+        Keep::Iov(iov) => iov,
+        // Only a message has its parts there; a send has its address there.
+        Keep::Msg(msg) if call.sqe.opcode == IORING_OP_SENDMSG_ZC => &msg.iov,
+        _ => return node.check(call.sqe.addr, u64::from(call.sqe.len)),
+    };
+    // A part of no length is refused, a vector of no parts is not (`io_vec_fill_bvec`).
+    if iov.iter().any(|v| v.len == 0) {
+        return Err(Errno::EFAULT);
     }
+    iov.iter().try_for_each(|v| node.check(v.base, v.len))
 }
 
 /// What the kernel refuses at issue, before the file sees it (`io_rw_init_file`, `rw_verify_area`).
