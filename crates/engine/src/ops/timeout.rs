@@ -205,8 +205,6 @@ pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let update = sqe.op_flags & IORING_TIMEOUT_UPDATE != 0;
     let linked = update && sqe.op_flags & IORING_LINK_TIMEOUT_UPDATE != 0;
     let opcode = if linked { IORING_OP_LINK_TIMEOUT } else { IORING_OP_TIMEOUT };
-    // One whose time has come is gone, as if a timer's interrupt had taken it.
-    ctx.timeouts_expire();
     let Some(id) = armed(ctx, sqe.addr, opcode) else { return Outcome::Done(Errno::ENOENT.res()) };
     ctx.timeouts_disarm(id);
     match wait {
@@ -227,11 +225,12 @@ pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     Outcome::Done(0)
 }
 
-/// The armed timeout of that name that the kernel would find first.
+/// The armed timeout of that name that the kernel would find first. One whose time has come is
+/// gone, as if a timer's interrupt had taken it; its CQE comes with task work.
 fn armed(ctx: &Ctx, user_data: u64, opcode: u8) -> Option<ReqId> {
     let found = ctx.slab.named(user_data).filter_map(|(id, r)| match r.wait {
         Wait::Timeout(t) if r.state == State::Timeout && r.opcode() == opcode => {
-            Some((t.order(), id))
+            (!t.is_over()).then(|| (t.order(), id))
         }
         _ => None,
     });
