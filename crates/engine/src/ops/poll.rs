@@ -146,7 +146,7 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     let revents = if p.waits { woken(req, revents) } else { revents };
     let (all, user_data) = (mask_of(req, revents), req.call.sqe.user_data);
     let mask = news(&p, revents, all).cast_signed();
-    let ring = req.flags.contains(ReqFlags::POLLS_RING);
+    let ring = req.flags.contains(ReqFlags::POLLS_RING) && p.waits;
     let orphan = req.flags.contains(ReqFlags::ORPHAN);
     if mask == 0 {
         if p.events & EPOLLONESHOT != 0 {
