@@ -15,6 +15,9 @@ pub const CASES: &[Case] = &[
     case!("poll_ring", has_some, [
         Op(IORING_OP_POLL_ADD),
     ], "a ring that has completions is readable at once"),
+    case!("poll_ring", full, [
+        Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ), Op(IORING_OP_WRITE),
+    ], "what polls, reads or writes a ring waits for completions, or for room in its queue"),
 ];
 
 const IN: i32 = libc::POLLIN as i32;
@@ -106,6 +109,72 @@ fn has_some(cx: &mut Cx) -> Outcome {
         cx.is("a NOP", polled.push(sqe::nop()).submit(), 1);
         cx.start(&mut poller, &[poll(&polled)]);
         cx.is(what, poller.cq_ready(), 1);
+    }
+    Ok(())
+}
+
+/// What reads, writes and polls a ring.
+fn asked(fd: i32, mem: &mut [u8]) -> Vec<(&'static str, io_uring_sqe)> {
+    let at = addr_mut(mem);
+    let read = |op| sqe::rw(op, fd, at, 8, 0);
+    let poll = |events| sqe::poll_add(fd, events);
+    let many = |s: io_uring_sqe| s.set(|s| s.len = IORING_POLL_ADD_MULTI);
+    vec![
+        ("READ", read(IORING_OP_READ)),
+        ("WRITE", read(IORING_OP_WRITE)),
+        ("READV", read(IORING_OP_READV).set(|s| s.len = 0)),
+        ("WRITEV", read(IORING_OP_WRITEV).set(|s| s.len = 0)),
+        ("READ, not to wait", read(IORING_OP_READ).op_flags(libc::RWF_NOWAIT as u32)),
+        ("READ, no buffer", read(IORING_OP_READ).with(IOSQE_BUFFER_SELECT)),
+        ("READ_FIXED", read(IORING_OP_READ_FIXED)),
+        ("IN", poll(libc::POLLIN)),
+        ("OUT", poll(libc::POLLOUT)),
+        ("both", poll(libc::POLLIN | libc::POLLOUT)),
+        ("both, many", many(poll(libc::POLLIN | libc::POLLOUT))),
+    ]
+}
+
+/// All CQEs that come within a moment, and what comes right behind the first.
+fn comes(ring: &mut Ring) -> String {
+    let end = Instant::now() + Duration::from_millis(60);
+    while ring.cq_ready() == 0 && Instant::now() < end {
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    std::thread::sleep(Duration::from_millis(5));
+    let told: Vec<_> = ring.pop_all().iter().map(|c| (c.user_data, c.res)).collect();
+    format!("{told:?}")
+}
+
+fn full(cx: &mut Cx) -> Outcome {
+    let (idle, mut mem) = (cx.pipe()?, [0u8; 8]);
+    let waits = sqe::poll_add(idle.0.as_raw_fd(), libc::POLLIN).ud(9);
+    for i in 0..asked(-1, &mut mem).len() {
+        for (whose, own) in [("its own", true), ("another", false)] {
+            for fills in [true, false] {
+                for flags in [0, IOSQE_ASYNC] {
+                    let (mut ring, mut other) = (cx.ring(2, 0)?, cx.ring(2, 0)?);
+                    let fd = if own { ring.fd } else { other.fd };
+                    let (what, s) = asked(fd, &mut mem)[i];
+                    cx.note("case", format_args!("{what} of {whose}, full {fills}, {flags}"));
+                    ring.push(s.ud(1).with(flags));
+                    match own {
+                        true if fills => drop(ring.push(waits)),
+                        false if fills => drop(other.push(waits).push(waits)),
+                        _ => {}
+                    }
+                    cx.note("submitted", ring.submit());
+                    cx.note("at first", comes(&mut ring));
+                    let polled = if own { &mut ring } else { &mut other };
+                    if polled.sq_ready() == 0 {
+                        polled.push(sqe::nop().ud(7));
+                    }
+                    polled.submit();
+                    cx.note("with a completion", comes(&mut ring));
+                    ring.push(sqe::cancel(1, 0).ud(8)).submit();
+                    cx.note("cancelled", comes(&mut ring));
+                }
+            }
+        }
     }
     Ok(())
 }

@@ -28,9 +28,10 @@ impl Rings {
         }
     }
 
-    /// Is the submission queue full, as far as the program's words tell?
+    /// Is the submission queue full, as far as the program's words tell? To a batch it is as it was
+    /// before the batch.
     pub fn sq_full(&self) -> bool {
-        let head = if self.rewinds() { 0 } else { self.control.sq_head().load(Relaxed) };
+        let head = if self.rewinds() { 0 } else { self.rings.word(off::SQ_HEAD).load(Relaxed) };
         let tail = self.rings.word(off::SQ_TAIL).load(Acquire);
         tail.wrapping_sub(head) == self.geo.sq_entries
     }

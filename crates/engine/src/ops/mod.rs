@@ -5,9 +5,8 @@ use std::ffi::CString;
 
 use crate::ctx::Ctx;
 use crate::opdef::Outcome;
-use crate::req::request::{Call, Req, ReqFlags};
+use crate::req::request::{Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result, check};
-use softring_uapi::*;
 
 pub(crate) mod advise;
 pub(crate) mod cancel;
@@ -28,6 +27,7 @@ pub(crate) mod open_how;
 pub(crate) mod openclose;
 pub(crate) mod poll;
 pub(crate) mod provide;
+pub(crate) mod ring_file;
 pub(crate) mod rw;
 pub(crate) mod rw_hot;
 pub(crate) mod rw_nowait;
@@ -52,25 +52,6 @@ pub(crate) fn refuse(_: &mut Ctx, _: &mut Req) -> Result<()> {
 /// `issue` of an opcode that is not there; prep has already refused it.
 pub(crate) fn refused(_: &mut Ctx, _: &mut Req) -> Outcome {
     Outcome::Done(Errno::EINVAL.res())
-}
-
-/// May an operation have a ring for its file? What is behind its number here is the ring's memory,
-/// which nobody is to read, write or cut short so.
-///
-/// # Errors
-/// What the kernel answers for a file that has no such operation.
-pub(crate) fn takes_ring(call: &Call) -> Result<()> {
-    match call.sqe.opcode {
-        IORING_OP_FALLOCATE => Err(Errno::ENODEV),
-        IORING_OP_SYNC_FILE_RANGE => Err(Errno::ESPIPE),
-        IORING_OP_FSYNC | IORING_OP_FTRUNCATE => Err(Errno::EINVAL),
-        IORING_OP_READ..=IORING_OP_WRITE
-        | IORING_OP_READV..=IORING_OP_WRITE_FIXED
-        | IORING_OP_READ_MULTISHOT
-        | IORING_OP_READV_FIXED
-        | IORING_OP_WRITEV_FIXED => Err(rw::refused_by_ring(call)),
-        _ => Ok(()),
-    }
 }
 
 /// What a raw system call answered, as an outcome.

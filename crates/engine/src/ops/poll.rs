@@ -6,7 +6,7 @@
 
 use crate::ctx::Ctx;
 use crate::opdef::Outcome;
-use crate::ops::msg_ring::{Parcel, What};
+use crate::ops::ring_file;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::req::slab::ReqId;
 use crate::sys;
@@ -103,10 +103,8 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         && crate::fds::is_ring(fd)
         && crate::fds::kind(fd) == Kind::Memory
     {
-        req.flags |= ReqFlags::POLLS_RING;
-        req.wait = Wait::None;
-        ctx.outbox.push(Parcel { from: None, what: What::Poll(fd, p) });
-        return Outcome::Queued;
+        let none = if ring_file::is_full(ctx, req, fd) { ring_file::OUTPUT } else { 0 };
+        return ring_file::poll(ctx, req, fd, Poll { events: p.events & !none, ..p });
     }
     match ready(req.call.file.fd(), p.events).map(|r| mask_of(req, r)) {
         Err(e) => Outcome::Done(e.res()),
@@ -241,7 +239,7 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
     }
 }
 
-/// Arms a POLL_ADD on a ring, whose stand-in could not be looked up under our own lock. Called
+/// Arms a poll of a ring, whose stand-in could not be looked up under our own lock. Called
 /// without any lock.
 pub(crate) fn arm_on_ring(ring: &crate::ctx::Ring, from: ReqId, fd: i32, poll: Poll) {
     let stand_in = crate::fds::poll_fd(fd).ok_or(Errno::EBADF);
@@ -252,7 +250,10 @@ pub(crate) fn arm_on_ring(ring: &crate::ctx::Ring, from: ReqId, fd: i32, poll: P
         Ok(file) => {
             req.call.file = FileRef::Owned(file, Kind::Pollable);
             req.wait = Wait::Poll(poll);
-            let outcome = add(&mut ctx, &mut req);
+            let outcome = match req.opcode() {
+                IORING_OP_POLL_ADD => add(&mut ctx, &mut req),
+                _ => Outcome::Queued,
+            };
             ctx.outcome(&mut req, outcome);
         }
         Err(e) => {

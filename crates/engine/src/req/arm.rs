@@ -162,6 +162,9 @@ impl Ctx {
                 req.fail(Errno::ECANCELED);
                 self.finish(req);
             }
+            Issue::Call(_) if req.flags.contains(ReqFlags::POLLS_RING) => {
+                self.outcome(req, Outcome::Done(Errno::EINVAL.res()));
+            }
             // Nor does the worker wait for what is to be ready before it is tried.
             Issue::Call(_) if e == Errno::EPERM && req.polls_first() => {
                 let many = req.flags.contains(ReqFlags::MULTISHOT);
@@ -190,6 +193,14 @@ impl Ctx {
         }
     }
 
+    /// What comes of an armed request that is ready, where that is known without an attempt.
+    fn without_issue(&mut self, req: &mut Req) -> Option<Outcome> {
+        if req.flags.contains(ReqFlags::POLLS_RING) {
+            return Some(ops::ring_file::fired(self, req));
+        }
+        self.worker_gives_up(req).then_some(Outcome::Later(Errno::ECANCELED.res()))
+    }
+
     /// An armed request is ready: issue it again. True if there was nothing for it after all.
     pub fn poll_fired(&mut self, id: ReqId, events: u32) -> bool {
         let Some(req) = self.slab.get_mut(id) else { return false };
@@ -215,10 +226,10 @@ impl Ctx {
         let Some(mut req) = self.slab.remove(id) else { return false };
         self.count_reissue(&req);
         self.trace(Step::Reissue, &req);
-        if self.worker_gives_up(&req) {
+        if let Some(outcome) = self.without_issue(&mut req) {
             leave(&mut self.transports, id, &mut req, true);
             self.pass_turn(turns::key(&req), id, true);
-            self.outcome(&mut req, Outcome::Later(Errno::ECANCELED.res()));
+            self.outcome(&mut req, outcome);
             return false;
         }
         if self.runs_elsewhere(&req) {

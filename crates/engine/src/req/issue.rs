@@ -4,6 +4,7 @@
 use crate::creds::under;
 use crate::ctx::Ctx;
 use crate::opdef::{self, Issue, OPS, Outcome, Try};
+use crate::ops::ring_file;
 use crate::req::request::{Call, FileRef, Req, ReqFlags, State, Wait};
 use crate::req::route::Way;
 use crate::stats::trace::Step;
@@ -39,8 +40,8 @@ impl Ctx {
                 req.fail(e);
                 return self.finish(req);
             }
-            if let Err(e) = self.takes_file(req) {
-                return self.outcome(req, Outcome::Done(e.res()));
+            if let Some(outcome) = self.issue_for_ring(req) {
+                return self.outcome(req, outcome);
             }
         }
         req.flags |= ReqFlags::ISSUED;
@@ -221,17 +222,12 @@ impl Ctx {
         }
     }
 
-    /// Does its file know the operation? A ring of ours, which is a file in memory, would.
-    fn takes_file(&mut self, req: &mut Req) -> Result<()> {
-        let FileRef::Plain(fd) = req.call.file else { return Ok(()) };
-        if !crate::fds::is_ring(fd) {
-            return Ok(());
+    /// What comes of a request whose file is a ring of ours; none if that goes its way.
+    fn issue_for_ring(&mut self, req: &mut Req) -> Option<Outcome> {
+        match req.call.file {
+            FileRef::Plain(fd) if crate::fds::is_ring(fd) => ring_file::issue(self, req, fd),
+            _ => None,
         }
-        let refused = crate::ops::takes_ring(&req.call);
-        if refused.is_err() {
-            self.select_buffer(req)?;
-        }
-        refused
     }
 
     /// Looks its file up, as late as possible: a chain may open it on the way.

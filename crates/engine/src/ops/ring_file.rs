@@ -1,0 +1,100 @@
+//! A ring as the file of a request that polls, reads or writes it. What reads or writes is refused,
+//! but only once the ring is ready for it: its file knows no attempt that does not wait. Kernel
+//! counterpart: `io_uring_poll`, `io_file_supports_nowait`.
+
+use std::sync::Arc;
+
+use crate::ctx::Ctx;
+use crate::opdef::Outcome;
+use crate::ops::msg_ring::{Parcel, What};
+use crate::ops::rw;
+use crate::req::request::{Call, Poll, Req, ReqFlags, Wait};
+use crate::sys;
+use crate::sys::nr::{EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDNORM, EPOLLWRNORM};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::{
+    IORING_OP_FALLOCATE, IORING_OP_FSYNC, IORING_OP_FTRUNCATE, IORING_OP_READ,
+    IORING_OP_READ_FIXED, IORING_OP_READ_MULTISHOT, IORING_OP_READV, IORING_OP_READV_FIXED,
+    IORING_OP_SYNC_FILE_RANGE,
+};
+
+const INPUT: u32 = EPOLLIN | EPOLLRDNORM;
+/// Nobody is woken when the queue has room.
+pub(crate) const OUTPUT: u32 = EPOLLOUT | EPOLLWRNORM;
+
+/// What is ready on ring `fd`, for a request of `ctx`'s.
+fn ready(ctx: &Ctx, req: &Req, fd: i32) -> u32 {
+    let Some(ring) = crate::fds::find(fd) else { return OUTPUT };
+    let of = |ctx: &Ctx, full: bool| {
+        let input = ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty();
+        (if input { INPUT } else { 0 }) | if full { 0 } else { OUTPUT }
+    };
+    if core::ptr::eq(Arc::as_ptr(&ring), ctx.ring.as_ptr()) {
+        // A worker comes to it when the batch is through.
+        return of(ctx, !req.is_workers() && ctx.mem.sq_full());
+    }
+    ring.try_lock_now().map_or(OUTPUT, |other| of(&other, other.mem.sq_full()))
+}
+
+/// Has the ring that a request polls no room in its submission queue?
+pub(crate) fn is_full(ctx: &Ctx, req: &Req, fd: i32) -> bool {
+    ready(ctx, req, fd) & OUTPUT == 0
+}
+
+/// Hands a request to the poll of ring `fd`, whose stand-in cannot be looked up under this lock.
+pub(crate) fn poll(ctx: &mut Ctx, req: &mut Req, fd: i32, poll: Poll) -> Outcome {
+    req.flags |= ReqFlags::POLLS_RING | ReqFlags::ISSUED;
+    req.wait = Wait::None;
+    ctx.outbox.push(Parcel { from: None, what: What::Poll(fd, poll) });
+    Outcome::Queued
+}
+
+/// May an operation have a ring for its file? What is behind its number here is the ring's memory,
+/// which nobody is to read, write or cut short so.
+fn takes_ring(call: &Call) -> Result<()> {
+    match call.sqe.opcode {
+        IORING_OP_FALLOCATE => Err(Errno::ENODEV),
+        IORING_OP_SYNC_FILE_RANGE => Err(Errno::ESPIPE),
+        IORING_OP_FSYNC | IORING_OP_FTRUNCATE => Err(Errno::EINVAL),
+        opcode if reads(opcode) || rw::writes(opcode) => Err(rw::refused_by_ring(call)),
+        _ => Ok(()),
+    }
+}
+
+/// What comes of a request for ring `fd`; none if its operation is one for rings, too.
+#[cold]
+pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req, fd: i32) -> Option<Outcome> {
+    let refused = takes_ring(&req.call).err()?;
+    if let Err(e) = ctx.select_buffer(req) {
+        return Some(Outcome::Done(e.res()));
+    }
+    let input = reads(req.opcode());
+    // What a chain has brought to a worker waits there, and so is refused.
+    let waits = (input || rw::writes(req.opcode())) && !req.follows_in_worker();
+    let wanted = if input { INPUT } else { OUTPUT };
+    if refused != Errno::EINVAL || !waits || ready(ctx, req, fd) & wanted != 0 {
+        return Some(Outcome::Done(refused.res()));
+    }
+    if !sys::blocks(fd) {
+        return Some(Outcome::Done(Errno::EAGAIN.res()));
+    }
+    ctx.recycle_buffer(req);
+    Some(poll(ctx, req, fd, Poll::new(wanted & INPUT | EPOLLONESHOT)))
+}
+
+/// The ring is ready for what was to read or write it.
+pub(crate) fn fired(ctx: &mut Ctx, req: &mut Req) -> Outcome {
+    let refused = ctx.select_buffer(req).err().unwrap_or(Errno::EINVAL);
+    Outcome::Done(refused.res())
+}
+
+fn reads(opcode: u8) -> bool {
+    matches!(
+        opcode,
+        IORING_OP_READ
+            | IORING_OP_READV
+            | IORING_OP_READ_FIXED
+            | IORING_OP_READV_FIXED
+            | IORING_OP_READ_MULTISHOT
+    )
+}
