@@ -1,6 +1,7 @@
 //! Differences that `docs/LIMITATIONS.md` tells of, as far as random programs meet them. Each is
 //! told as narrowly as that page tells it, and names its words there; whatever else differs counts.
 
+use super::known_workers;
 use super::program::{Bad, Cell, Fd, Host, Slot, Sqe, Step, Val};
 pub use super::seen::Seen;
 use super::seen::{is_regular, other_end, own_side_only, reads, res, slot, unix_peer, writes};
@@ -32,6 +33,7 @@ const KNOWN: &[Known] = &[
     ("Of a WAITID for a process and one for its group", rival_waits),
     ("ends in front of an urgent byte", urgent_byte),
     ("with MSG_PEEK and IORING_RECVSEND_BUNDLE", peeked_bundle),
+    ("stays in its worker, and where that is the only one", known_workers::all_wait),
 ];
 
 /// The words about a difference, if there are any.

@@ -1,0 +1,81 @@
+//! A request that on the kernel finds no worker: all are in the middle of chains.
+
+use super::program::Step;
+use super::seen::{Seen, reads, writes};
+use super::transcript::Transcript;
+use softring_uapi::*;
+
+/// Do chains that wait for streams hold all workers that the kernel has for what ends by itself? It
+/// has as many as the task's first ring has entries (`io_init_wq_offload`).
+pub fn all_wait(seen: &Seen) -> bool {
+    let Some((_, own)) = seen.request() else { return false };
+    let (kernel, softring) = seen.results();
+    let worked = |i: usize| seen.kernel.recs.iter().any(|rec| rec.step == i && rec.ret == 0);
+    let told = |t: &Transcript, ud: u64| t.recs.iter().flat_map(|r| &r.cqes).any(|c| c.ud == ud);
+    let (mut workers, mut waiting, mut linked) = (None, 0, [false; 2]);
+    let steps = seen.program.steps.iter().enumerate().filter(|(i, _)| worked(*i));
+    for (_, step) in steps {
+        match step {
+            Step::Setup(s) if workers.is_none() => workers = s.entries.checked_next_power_of_two(),
+            Step::Sqe { sqe, .. } if sqe.ud == own.ud => break,
+            Step::Sqe { ring, sqe, .. } => {
+                let follows = &mut linked[usize::from(ring & 1)];
+                let ended = told(seen.kernel, sqe.ud) || told(seen.softring, sqe.ud);
+                waiting += u32::from(*follows && !ended && blocks(sqe.op));
+                *follows = sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
+            }
+            _ => {}
+        }
+    }
+    kernel.is_empty() && !softring.is_empty() && workers.is_some_and(|n| waiting >= n)
+}
+
+/// Does a worker wait in it, which has come to it by a chain?
+fn blocks(op: u8) -> bool {
+    let sockets =
+        [IORING_OP_SEND, IORING_OP_SENDMSG, IORING_OP_RECV, IORING_OP_RECVMSG, IORING_OP_ACCEPT];
+    reads(op) || writes(op) || sockets.contains(&op)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz::compare::compare;
+    use crate::fuzz::known::reason;
+    use crate::fuzz::program::{Fd, Program, Setup, Slot, Sqe};
+    use crate::fuzz::transcript::{Cqe, End, Rec};
+
+    /// A read of a pipe behind what a worker does, then something else for a worker, whose CQE only
+    /// softring has.
+    fn told(entries: u32, flags: u8) -> bool {
+        let sqe = |ud, op, fd, flags| {
+            let sqe = Sqe { ud, op, fd, flags, ..Sqe::default() };
+            Step::Sqe { ring: 0, sqe, bad_index: false }
+        };
+        let steps = vec![
+            Step::Setup(Setup { entries, ..Setup::default() }),
+            sqe(1, IORING_OP_FTRUNCATE, Fd::Slot(Slot::TightB), flags),
+            sqe(2, IORING_OP_READ, Fd::Slot(Slot::PipeR), 0),
+            sqe(3, IORING_OP_FSYNC, Fd::Slot(Slot::A), 0),
+            Step::Reap { ring: 0, max: None },
+        ];
+        let program = Program { steps, ..Program::default() };
+        let run = |uds: &[u64]| {
+            let cqe = |&ud: &u64| Cqe { ud, res: 0, flags: 0, big: None };
+            let cqes = |step| if step == 4 { uds.iter().map(cqe).collect() } else { Vec::new() };
+            let recs = (0..5).map(|step| Rec { step, cqes: cqes(step), ..Rec::default() });
+            Transcript { recs: recs.collect(), end: End::Exit }
+        };
+        let (kernel, softring) = (run(&[1]), run(&[1, 3]));
+        let what = compare(&program, &kernel, &softring).expect("they differ");
+        let seen = Seen { program: &program, what: &what, kernel: &kernel, softring: &softring };
+        reason(&seen).is_some()
+    }
+
+    #[test]
+    fn a_chain_in_the_only_worker_is_told_of() {
+        assert!(told(1, IOSQE_IO_LINK));
+        assert!(!told(2, IOSQE_IO_LINK));
+        assert!(!told(1, 0));
+    }
+}
