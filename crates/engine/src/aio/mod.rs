@@ -34,9 +34,9 @@ pub use look::{Wait, looks};
 pub use naps::napped;
 pub(crate) use table::{Held, fork_child, fork_prepare};
 
+use crate::fds::check_forked;
 use crate::handlers::{self, Call};
 use crate::sys::sys;
-use crate::syscall::child_check;
 use crate::user;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
@@ -65,7 +65,7 @@ pub fn all_calls_are_heard(all: bool) {
 /// As the system call: 0, or `-errno`.
 pub fn setup(nr: u32, at: usize, emulate: bool) -> isize {
     let _call = Call::begin();
-    child_check();
+    check_forked();
     let ret = sys!(__NR_io_setup, nr, at);
     match check(ret) {
         Ok(_) => {
@@ -84,7 +84,7 @@ pub fn setup(nr: u32, at: usize, emulate: bool) -> isize {
 /// `io_destroy(2)`: destroy an asynchronous I/O context.
 pub fn destroy(id: usize) -> isize {
     let _call = Call::begin();
-    child_check();
+    check_forked();
     match table::take(id) {
         Some(Entry::Kernels(ctx)) => ctx.destroy(),
         Some(Entry::Ours(ctx)) => ctx.destroy(),

@@ -5,7 +5,7 @@
 
 use super::context::Context;
 use super::{POLL_ALL, emulated};
-use crate::syscall::child_check;
+use crate::fds::check_forked;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ pub(super) fn find(id: usize) -> Option<Entry> {
 }
 
 fn find_counted(id: usize) -> Option<Entry> {
-    child_check();
+    check_forked();
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
     table.get(&id).filter(|e| e.counts()).cloned()
 }

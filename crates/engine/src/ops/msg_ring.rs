@@ -15,7 +15,7 @@ use crate::mem::cq::Cqe;
 use crate::opdef::Outcome;
 use crate::ops::epoll;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags};
-use crate::req::slab::ReqId;
+use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;

@@ -8,7 +8,6 @@ use crate::ctx::Ctx;
 use crate::opdef::Outcome;
 use crate::ops::ring_file;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
-use crate::req::slab::ReqId;
 use crate::sys;
 use crate::sys::nr::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLNVAL, EPOLLONESHOT, EPOLLOUT,
@@ -16,6 +15,7 @@ use crate::sys::nr::{
 };
 use crate::transport::kind::Kind;
 use crate::transport::socket::is_socket;
+use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

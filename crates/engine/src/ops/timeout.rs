@@ -3,8 +3,8 @@
 use crate::ctx::Ctx;
 use crate::opdef::Outcome;
 use crate::req::request::{Req, ReqFlags, State, Timer, Wait};
-use crate::req::slab::ReqId;
 use crate::time::Clock;
+use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;

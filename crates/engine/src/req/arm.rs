@@ -22,13 +22,13 @@ use crate::opdef::{self, Issue, OPS, Outcome};
 use crate::ops;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::req::route::{MAX_ARMS, Way};
-use crate::req::slab::ReqId;
 use crate::req::{standing, turns};
 use crate::stats::trace::Step;
 use crate::sys::nr::{EPOLLET, EPOLLONESHOT};
 use crate::transport::Transports;
 use crate::transport::poll::PollSet;
 use crate::transport::standing::{OUT, STICKY};
+use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{IORING_OP_POLL_ADD, IORING_OP_SEND, IORING_OP_WAITID};
 

@@ -11,7 +11,7 @@ use crate::creds::{self, Creds};
 use crate::ctx::Ctx;
 use crate::opdef::{self, OPS};
 use crate::req::request::{Req, ReqFlags};
-use crate::req::slab::ReqId;
+use crate::transport::token::ReqId;
 
 impl Ctx {
     /// As [`note_creds`](Self::note_creds), for a request that whoever drives the ring is to run

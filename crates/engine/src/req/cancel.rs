@@ -13,9 +13,9 @@ use rustix::fd::AsRawFd;
 use crate::ctx::{Ctx, Guard, Ring};
 use crate::fds::InternalFd;
 use crate::req::request::{FileRef, Req, ReqFlags, State, Wait};
-use crate::req::slab::ReqId;
 use crate::sys;
 use crate::time::Clock;
+use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

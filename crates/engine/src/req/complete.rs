@@ -7,9 +7,9 @@ use crate::ctx::Ctx;
 use crate::mem::cq::Cqe;
 use crate::opdef::Outcome;
 use crate::req::request::{Call, Req, ReqFlags, State, Wait};
-use crate::req::slab::ReqId;
 use crate::rsrc::eventfd::EventFd;
 use crate::stats::trace::Step;
+use crate::transport::token::ReqId;
 use softring_uapi::errno::Errno;
 
 /// What a worker brings back.

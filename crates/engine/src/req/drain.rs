@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use crate::ctx::Ctx;
 use crate::req::request::{ReqFlags, State};
-use crate::req::slab::ReqId;
 use crate::stats::trace::Step;
+use crate::transport::token::ReqId;
 
 /// The barrier's state.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::ctx::Ctx;
 use crate::opdef::{Issue, OPS};
 use crate::req::request::{Req, ReqFlags, State};
-use crate::req::slab::ReqId;
+use crate::transport::token::ReqId;
 
 impl Req {
     /// Has it come by task work, and is still to be queued for a worker (`io_req_task_submit`)?

@@ -4,7 +4,7 @@
 
 use crate::ctx::Ctx;
 use crate::req::request::{FileRef, Req, ReqFlags, State};
-use crate::req::slab::ReqId;
+use crate::transport::token::ReqId;
 use softring_uapi::IORING_OP_LINK_TIMEOUT;
 use softring_uapi::errno::Errno;
 

@@ -19,9 +19,9 @@ use crate::fds::{InternalFd, dup_internal};
 use crate::opdef::{Outcome, Try};
 use crate::req::arm::events_of;
 use crate::req::request::{Call, FileRef, Req, Wait};
-use crate::req::slab::ReqId;
 use crate::sys;
 use crate::transport::kind::Kind;
+use crate::transport::token::ReqId;
 use softring_uapi::errno::Errno;
 
 /// Numbers that closers have left, each with a duplicate: more than handlers come on top of each

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::ctx::Ctx;
 use crate::opdef::Outcome;
 use crate::req::request::{Keep, Req, ReqFlags, State};
-use crate::req::slab::ReqId;
 use crate::transport::sleeper::Sleeper;
+use crate::transport::token::ReqId;
 use softring_uapi::IORING_OP_WAITID;
 use softring_uapi::errno::{Errno, Result};
 

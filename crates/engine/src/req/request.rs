@@ -369,7 +369,7 @@ pub struct Req {
     /// Upper half of a 32-byte CQE.
     pub big: [u64; 2],
     /// The next request of its chain.
-    pub link: Option<super::slab::ReqId>,
+    pub link: Option<crate::transport::token::ReqId>,
     /// Whose it is, once it waits: see [`crate::task`].
     pub task: u32,
     /// Its number in the trace; 0: it is not in there.
@@ -454,7 +454,7 @@ pub struct Timer {
     /// Ties broken by arrival.
     pub seq: u64,
     /// The request that an armed LINK_TIMEOUT guards.
-    pub head: Option<super::slab::ReqId>,
+    pub head: Option<crate::transport::token::ReqId>,
 }
 
 impl Req {

@@ -4,25 +4,7 @@
 
 use super::request::{Req, ReqFlags, Wait};
 use crate::time::Clock;
-
-/// Names a waiting request. Never 0, so that 0 can mean "the ring itself" in event data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ReqId {
-    slot: u32,
-    generation: u32,
-}
-
-impl ReqId {
-    /// As event data (epoll, aio).
-    pub const fn to_u64(self) -> u64 {
-        (self.generation as u64) << 32 | self.slot as u64
-    }
-
-    /// From event data.
-    pub const fn from_u64(v: u64) -> Self {
-        ReqId { slot: v as u32, generation: (v >> 32) as u32 }
-    }
-}
+use crate::transport::token::ReqId;
 
 /// No slot.
 const NONE: u32 = u32::MAX;

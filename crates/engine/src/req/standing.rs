@@ -4,12 +4,12 @@
 use crate::ctx::Ctx;
 use crate::ops::net::{MSG_DONTWAIT, MSG_NOSIGNAL};
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
-use crate::req::slab::ReqId;
 use crate::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
 use crate::transport::clock::CLOCK_DATA;
 use crate::transport::poll::{self, AIO_DATA, BATCH, PollSet};
 use crate::transport::socket::{self, Socket};
 use crate::transport::standing::{self, IN, OUT, STICKY, Standing, Trust};
+use crate::transport::token::ReqId;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Errno;
 use softring_uapi::{

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use crate::ctx::Ctx;
 use crate::mem::scratch::{BATCH, Timespecs};
 use crate::req::request::{ReqFlags, State, Timer, Wait};
-use crate::req::slab::ReqId;
 use crate::time::Clock;
+use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{
     IORING_OP_FUTEX_WAITV, IORING_OP_LINK_TIMEOUT, IORING_OP_TIMEOUT, IORING_OP_WAITID,

@@ -3,8 +3,8 @@
 
 use crate::ctx::Ctx;
 use crate::req::request::Req;
-use crate::req::slab::ReqId;
 use crate::stats::trace::{Event, Span, Step};
+use crate::transport::token::ReqId;
 use softring_uapi::io_uring_sqe;
 
 impl Ctx {

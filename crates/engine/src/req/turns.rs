@@ -10,7 +10,7 @@ use crate::ctx::Ctx;
 use crate::req::arm::leave;
 use crate::req::cancel::same_file;
 use crate::req::request::{Req, ReqFlags, Wait};
-use crate::req::slab::ReqId;
+use crate::transport::token::ReqId;
 use softring_uapi::IORING_OP_ACCEPT;
 
 /// The listener, as the SQE names it: registered or not, and its number.

@@ -8,7 +8,7 @@ use crate::handlers::Call;
 use crate::stats::trace::Step;
 use crate::wait::cqwait::{WaitArgs, cqring_wait};
 use crate::wait::iopoll::iopoll_check;
-use crate::wait::sqpoll::{self, SqPoll};
+use crate::wait::sqpoll;
 use crate::wait::task_work;
 use crate::wait::vigil::Vigil;
 use crate::{sys, time, user};
@@ -75,7 +75,7 @@ fn enter_ring(ring: &Arc<Ring>, args: &Args, call: &Call) -> Result<usize> {
     ctx.trace.end(span, Step::Enter, args.submit);
     ctx.entered -= 1;
     let last = ctx.closed && ctx.entered == 0;
-    leave(ring, ctx);
+    crate::wait::leave::leave(ring, ctx);
     if last {
         crate::teardown::end(ring);
     }
@@ -179,39 +179,6 @@ fn turn_to_thread(ring: &Ring, flags: u32) -> Result<()> {
         sqpoll::wait_sq(ring);
     }
     Ok(())
-}
-
-/// Leaves the ring in good hands and its lock free: parcels are delivered, what is in flight is
-/// watched.
-pub fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
-    if ctx.leaves_work() {
-        // The thread that is in the middle of an issue leaves, too.
-        return;
-    }
-    if !ctx.outbox.is_empty() {
-        drop(ctx);
-        crate::wait::reactor::deliver(ring);
-        // A poll of another ring is armed only there.
-        ctx = ring.lock_now();
-        if ctx.leaves_work() {
-            return;
-        }
-    }
-    let nobody = ctx.in_flight() && !ctx.driver.active;
-    if nobody {
-        ring.left_by.store(crate::task::current(), Relaxed);
-        ctx.nudge();
-    }
-    let polled = nobody && ring.sq.get().is_some_and(SqPoll::takes_over);
-    let watch = nobody && !polled && ctx.wants_reactor() && ctx.needs_driver();
-    let holds = ctx.holds_anything() || crate::fds::kept::any();
-    let immediate = ctx.eventfd.is_some() || ctx.poll_fd.is_some() || ring.sq.get().is_some();
-    drop(ctx);
-    if watch {
-        crate::wait::reactor::guard(ring, immediate);
-    } else if holds {
-        crate::wait::reactor::ensure();
-    }
 }
 
 impl Ctx {

@@ -190,7 +190,7 @@ pub fn register(fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize> {
     }
     let (ring, fd) = ring_fds::find(fd, by_index)?;
     let r = call(&ring, fd, opcode, addr, nr);
-    super::enter::leave(&ring, ring.lock());
+    crate::wait::leave::leave(&ring, ring.lock());
     r
 }
 

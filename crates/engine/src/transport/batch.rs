@@ -5,11 +5,11 @@ use crate::ctx::Ctx;
 use crate::ops::rw;
 use crate::ops::rw_hot::{self, Streak};
 use crate::req::request::{Req, State, Wait};
-use crate::req::slab::ReqId;
 use crate::stats::trace::Step;
 use crate::time::Clock;
 use crate::transport::aio::AioCtx;
 use crate::transport::aio::nowait::is_for_worker;
+use crate::transport::token::ReqId;
 use softring_uapi::errno::Errno;
 
 /// Fewest and most requests of one ring with the kernel's aio: the first so that small rings batch

@@ -11,9 +11,9 @@ use crate::opdef::{self, OPS};
 use crate::req::complete::Finished;
 use crate::req::issue::issue_blocking;
 use crate::req::request::{Call, FileRef};
-use crate::req::slab::ReqId;
 use crate::stats::PoolPlace;
 use crate::transport::kind::Kind;
+use crate::transport::token::ReqId;
 use softring_uapi::{
     IORING_OP_ASYNC_CANCEL, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN, IOSQE_FIXED_FILE,
 };
@@ -47,7 +47,7 @@ impl Work for Job {
         ctx.worker_done(f);
         ctx.trace_work(began, opcode, number);
         // What came after it may wait for somebody to drive the ring.
-        crate::syscall::enter::leave(&self.ring, ctx);
+        crate::wait::leave::leave(&self.ring, ctx);
     }
 
     fn unbound(&self) -> bool {

@@ -25,6 +25,7 @@ pub(crate) mod sleeper;
 mod sleeper_each;
 pub(crate) mod socket;
 pub mod standing;
+pub(crate) mod token;
 pub(crate) mod worker;
 pub(crate) mod workers;
 

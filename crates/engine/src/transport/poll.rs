@@ -21,10 +21,10 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::fds::InternalFd;
 use crate::limits::SEATS_MAX;
-use crate::req::slab::ReqId;
 use crate::substitute;
 use crate::sys;
 use crate::transport::standing::Standing;
+use crate::transport::token::ReqId;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 

@@ -43,9 +43,9 @@ use super::requeue;
 use super::sleeper_each::Each;
 use crate::ctx::Ring;
 use crate::limits::{IDLE_SLEEPERS, WORKER_KICK, WORKER_STACK};
-use crate::req::slab::ReqId;
 use crate::signal;
 use crate::sys::{self, sys};
+use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result, check};
 
 const WAIT_BITSET: u32 = 9;
@@ -514,7 +514,7 @@ impl Sleeper {
             self.state.store(BUSY, SeqCst);
             return true;
         }
-        crate::syscall::enter::leave(&ring, ctx);
+        crate::wait::leave::leave(&ring, ctx);
         // Not earlier: who asks it holds the lock until it sleeps.
         let mut ctx = ring.lock_now();
         self.words.iter().for_each(|w| w.store(IDLE, SeqCst));

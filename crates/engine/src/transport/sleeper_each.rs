@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use super::sleeper::{ANY, Futex, Job, Shape, Sleeper, Sleepers};
 use crate::ctx::{Ctx, Ring};
-use crate::req::slab::ReqId;
+use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 
 /// The futexes of a request, and who sleeps there.

@@ -56,9 +56,9 @@ use rustix::fd::AsRawFd;
 
 use super::poll::PollSet;
 use crate::fds::InternalFd;
-use crate::req::slab::ReqId;
 use crate::sys::nr::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
 use crate::sys::{self, nr};
+use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 
 /// Numbers that may stand.

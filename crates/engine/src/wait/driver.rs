@@ -21,11 +21,11 @@ use std::sync::Arc;
 use crate::ctx::Ctx;
 use crate::mem::lock::{Control, SPINNER};
 use crate::req::request::{ReqFlags, Wait};
-use crate::req::slab::ReqId;
 use crate::sys;
 use crate::transport::clock::CLOCK_DATA;
 use crate::transport::poll::{AIO_DATA, BATCH, Kicker, PollSet};
 use crate::transport::standing;
+use crate::transport::token::ReqId;
 use softring_uapi::epoll_event;
 
 /// What a request that the poll set tells of waits for.

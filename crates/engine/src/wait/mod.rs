@@ -8,6 +8,7 @@ pub(crate) mod driver;
 pub mod hybrid;
 pub(crate) mod iopoll;
 mod last;
+pub(crate) mod leave;
 pub mod polling;
 pub(crate) mod reactor;
 pub mod sqpoll;

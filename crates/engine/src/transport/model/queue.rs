@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::device::Due;
 use super::late::Late;
-use crate::req::slab::ReqId;
+use crate::transport::token::ReqId;
 use crate::wait::hybrid::Ticket;
 
 /// A request whose data have moved.

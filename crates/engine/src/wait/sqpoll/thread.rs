@@ -258,7 +258,7 @@ impl Thread {
         fence(SeqCst);
         if each().all(|(ring, sq)| sq.ready(&ring.control) == 0) {
             for ring in &self.rings {
-                crate::syscall::enter::leave(ring, ring.lock());
+                crate::wait::leave::leave(ring, ring.lock());
             }
             if page.word(word::LIST).load(SeqCst) == page.word(word::HAS).load(Relaxed) {
                 sys::futex_wait(seq, seen, None);
