@@ -201,7 +201,7 @@ fn link_timeout(cx: &mut Cx) -> Outcome {
 
 fn chain(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
-    let ts = sqe::millis(30);
+    let ts = sqe::millis(200);
     let head = sqe::timeout(&ts, 0, IORING_TIMEOUT_ETIME_SUCCESS).ud(1).link();
     by_thread(cx, &mut ring, &[head, sqe::nop().ud(2).link(), sqe::nop().ud(3)]);
     cx.reap(&mut ring, "its time comes", &[(1, -ETIME), (2, -EFAULT), (3, -ECANCELED)]);
@@ -210,7 +210,7 @@ fn chain(cx: &mut Cx) -> Outcome {
 
 fn drained(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
-    let ts = sqe::millis(30);
+    let ts = sqe::millis(200);
     let head = sqe::timeout(&ts, 0, 0).ud(1);
     let behind = sqe::nop().ud(2).with(IOSQE_IO_DRAIN);
     by_thread(cx, &mut ring, &[head, behind, sqe::nop().ud(3)]);
