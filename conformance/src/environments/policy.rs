@@ -93,6 +93,35 @@ const CALLS: &[(&str, i64)] = &[
     ("io_uring_register", libc::SYS_io_uring_register),
 ];
 
+/// More that a policy can name, none of which has a row: most are calls that softring cannot do
+/// without.
+const OTHERS: &[(&str, i64)] = &[
+    ("clock_gettime", libc::SYS_clock_gettime),
+    ("clone", libc::SYS_clone),
+    ("dup2", libc::SYS_dup2),
+    ("fcntl", libc::SYS_fcntl),
+    ("fstat", libc::SYS_fstat),
+    ("getdents64", libc::SYS_getdents64),
+    ("getegid", libc::SYS_getegid),
+    ("geteuid", libc::SYS_geteuid),
+    ("getgid", libc::SYS_getgid),
+    ("getpid", libc::SYS_getpid),
+    ("getsockopt", libc::SYS_getsockopt),
+    ("gettid", libc::SYS_gettid),
+    ("getuid", libc::SYS_getuid),
+    ("getxattr", libc::SYS_getxattr),
+    ("ioctl", libc::SYS_ioctl),
+    ("kill", libc::SYS_kill),
+    ("lseek", libc::SYS_lseek),
+    ("pipe2", libc::SYS_pipe2),
+    ("preadv", libc::SYS_preadv),
+    ("pwritev", libc::SYS_pwritev),
+    ("readlink", libc::SYS_readlink),
+    ("rt_sigpending", libc::SYS_rt_sigpending),
+    ("uname", libc::SYS_uname),
+    ("wait4", libc::SYS_wait4),
+];
+
 /// Without these the program of checks ends, also on the kernel's rings: the C library, its dynamic
 /// linker and Rust's standard library make them.
 const OWN: &[&str] = &["access", "getrandom", "sched_getaffinity", "statx", "unlinkat"];
@@ -113,7 +142,8 @@ const JEQ: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const JGE: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
 const JSET: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
 const RET: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-/// Offset of the third argument's low half in `struct seccomp_data`.
+/// Offsets of the low halves of the first and third argument in `struct seccomp_data`.
+const FIRST: u32 = 16;
 const THIRD: u32 = 32;
 /// `PR_SET_MDWE`, `PR_MDWE_REFUSE_EXEC_GAIN`.
 const MDWE: (i32, u64) = (65, 1);
@@ -173,8 +203,10 @@ impl Policy {
                 let above = CALLS.iter().filter(|c| c.1 > from).map(|c| c.0.to_owned());
                 self.refused.extend(above);
             }
+            "processes" => self.clones(false, Action::of(value)?),
+            "threads" => self.clones(true, Action::of(value)?),
             call => {
-                let known = CALLS.iter().find(|c| c.0 == call);
+                let known = CALLS.iter().chain(OTHERS).find(|c| c.0 == call);
                 let (name, nr) = known.ok_or("no policy is called so")?;
                 self.range(*nr, 1, Action::of(value)?);
                 self.refused.push((*name).to_owned());
@@ -189,6 +221,23 @@ impl Policy {
             op(JGE, 1, 0, (first + n) as u32),
             op(RET, 0, 0, action.code()),
         ]);
+    }
+
+    /// Refuses new threads, or new processes, but not the other; clone3(2), whose arguments no
+    /// filter sees, is not known.
+    fn clones(&mut self, threads: bool, action: Action) {
+        let (yes, no) = if threads { (0, 1) } else { (1, 0) };
+        self.range(libc::SYS_clone3, 1, Action::Answer(libc::ENOSYS));
+        self.rules.extend([
+            op(JEQ, 0, 4, libc::SYS_clone as u32),
+            op(LD, 0, 0, FIRST),
+            op(JSET, yes, no, libc::CLONE_THREAD as u32),
+            op(RET, 0, 0, action.code()),
+            op(LD, 0, 0, 0),
+        ]);
+        if !threads {
+            self.range(libc::SYS_fork, 2, action);
+        }
     }
 
     /// Puts this process under the policy, for good.
