@@ -81,6 +81,18 @@ fn what_has_none_is_refused_with_a_line() {
     }
 }
 
+/// Files are read and written, by whatever of the calls is left.
+#[test]
+fn reads_and_writes_have_two_substitutes() {
+    let calls = ["preadv2", "preadv", "pwritev2", "pwritev"];
+    for answer in ["EPERM", "kill"] {
+        let mut policy: Vec<String> = calls.iter().map(|c| format!("{c}={answer}")).collect();
+        policy.push("rings=EPERM".into());
+        let o = checks(&policy.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(o.status.success(), "{answer}: {}", text(&o));
+    }
+}
+
 /// A program of C's does without them, and so must what starts it.
 #[test]
 fn run_starts_a_program_where_its_own_calls_are_refused() {

@@ -35,6 +35,8 @@ const OPTIONAL: &[(u32, Args)] = &[
     (nr::__NR_io_cancel, bad(0, 0)),
     (nr::__NR_io_getevents, bad(0, 0)),
     (nr::__NR_io_pgetevents, bad(0, 0)),
+    (nr::__NR_preadv, bad(BAD, 0)),
+    (nr::__NR_pwritev, bad(BAD, 0)),
     (nr::__NR_preadv2, bad(BAD, 0)),
     (nr::__NR_pwritev2, bad(BAD, 0)),
     (nr::__NR_memfd_create, bad(0, BAD)),

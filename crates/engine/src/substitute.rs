@@ -197,9 +197,49 @@ pub(crate) fn transfer(
     check(match (writes, off) {
         (true, CURRENT) => sys!(__NR_writev, fd, iov, count),
         (false, CURRENT) => sys!(__NR_readv, fd, iov, count),
-        (true, off) => sys!(__NR_pwritev, fd, iov, count, off, 0),
-        (false, off) => sys!(__NR_preadv, fd, iov, count, off, 0),
+        _ => return positioned(writes, fd, iov, count, off),
     })
+}
+
+/// preadv(2) or pwritev(2). Where those are refused, pread(2) or pwrite(2) of one part after the
+/// other: another writer may come between two.
+///
+/// # Errors
+/// As the call, for the first part.
+pub(crate) fn positioned(
+    writes: bool,
+    fd: i32,
+    iov: usize,
+    count: usize,
+    off: u64,
+) -> Result<usize> {
+    let done = check(match writes {
+        true => sys!(__NR_pwritev, fd, iov, count, off, 0),
+        false => sys!(__NR_preadv, fd, iov, count, off, 0),
+    });
+    if done != Err(Errno::ENOSYS) {
+        return done;
+    }
+    const IOV_MAX: usize = 1024;
+    if count > IOV_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let mut parts = vec![iovec::default(); count.max(1)];
+    user::read_slice(iov as u64, &mut parts[..count])?;
+    let mut total = 0;
+    for part in parts {
+        let at = off.wrapping_add(total as u64);
+        let done = check(match writes {
+            true => sys!(__NR_pwrite64, fd, part.base, part.len, at),
+            false => sys!(__NR_pread64, fd, part.base, part.len, at),
+        });
+        match done {
+            Err(e) if total == 0 => return Err(e),
+            Ok(n) if n as u64 == part.len => total += n,
+            done => return Ok(total + done.unwrap_or(0)),
+        }
+    }
+    Ok(total)
 }
 
 /// A file in memory that others may be kept from changing: memfd_create(2) alone, as its name tells

@@ -3,7 +3,7 @@
 use crate::ops::iov::import_iov;
 use crate::ops::rw::RWF_NOWAIT;
 use crate::ops::rw_nowait::writes_unbuffered;
-use crate::substitute::transfer;
+use crate::substitute::{positioned, transfer};
 use crate::sys::{file_type, sys};
 use crate::transport::kind::{Kind, is_socket};
 use rustix::fs::FileType;
@@ -27,8 +27,7 @@ pub(super) fn read_or_write(cb: &iocb, fd: i32) -> Result<usize> {
         answer(transfer(writes, fd, iov, n as usize, at, flags))
     };
     let done = match (writes, flags) {
-        (false, 0) => sys!(__NR_preadv, fd, iov, n, at, 0),
-        (true, 0) => sys!(__NR_pwritev, fd, iov, n, at, 0),
+        (_, 0) => answer(positioned(writes, fd, iov, n as usize, at.cast_unsigned())),
         _ => flagged(at),
     };
     if check(done) != Err(Errno::ESPIPE) {
