@@ -242,6 +242,18 @@ pub(crate) fn positioned(
     Ok(total)
 }
 
+/// Processors that this thread may use: sched_getaffinity(2) alone, where the standard library
+/// reads files as well; one, where that is refused.
+pub(crate) fn processors() -> u32 {
+    const MOST: usize = 8192;
+    let mut set = [0u64; MOST / 64];
+    let (to, len) = (set.as_mut_ptr().expose_provenance(), size_of_val(&set));
+    match sys!(__NR_sched_getaffinity, 0, len, to) {
+        1.. => set.iter().map(|word| word.count_ones()).sum::<u32>().max(1),
+        _ => 1,
+    }
+}
+
 /// A file in memory that others may be kept from changing: memfd_create(2) alone, as its name tells
 /// others what it is.
 ///

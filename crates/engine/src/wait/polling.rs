@@ -88,8 +88,8 @@ fn runnable() -> Option<u32> {
 }
 
 fn load() -> Load {
-    let count = || std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    Load { runnable: runnable().unwrap_or(0), cpus: *CPUS.get_or_init(count) }
+    let cpus = *CPUS.get_or_init(crate::substitute::processors);
+    Load { runnable: runnable().unwrap_or(0), cpus }
 }
 
 /// Which device a descriptor's file is on. Remembered by number, so it can be that of a file closed

@@ -14,9 +14,10 @@ pub(super) fn room(events: u32, processors: u32) -> u32 {
 /// `num_possible_cpus`: processors that the machine can have, whatever this process may use.
 pub(super) fn processors() -> u32 {
     static POSSIBLE: OnceLock<u32> = OnceLock::new();
-    let online = || std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let possible = || std::fs::read_to_string("/sys/devices/system/cpu/possible").ok();
-    *POSSIBLE.get_or_init(|| possible().and_then(|list| count(&list)).unwrap_or_else(online))
+    *POSSIBLE.get_or_init(|| {
+        possible().and_then(|list| count(&list)).unwrap_or_else(crate::substitute::processors)
+    })
 }
 
 /// The length of a list like `0-3,8-11`.

@@ -138,8 +138,7 @@ pub struct Pool<W: Work> {
 /// The kernel's default limits for a ring of `sq_entries` made by this thread: bounded is four per
 /// CPU, but not more than entries; unbounded is what RLIMIT_NPROC allows.
 pub(crate) fn default_limits(sq_entries: u32) -> [u32; 2] {
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    [sq_entries.min(WORKERS_PER_CPU * cpus), nproc()]
+    [sq_entries.min(WORKERS_PER_CPU * crate::substitute::processors()), nproc()]
 }
 
 fn nproc() -> u32 {
