@@ -81,6 +81,79 @@ fn what_has_none_is_refused_with_a_line() {
     }
 }
 
+/// The command under a policy.
+fn softring(policy: &[&str], words: &[&str]) -> Output {
+    built::library(EXE);
+    let mut c = Command::new(EXE);
+    c.arg("under").args(policy).arg("--").arg(built::command(EXE)).args(words);
+    c.output().expect("the launcher can be started")
+}
+
+/// A program with the library put under it by its name alone.
+fn by_name(policy: &[&str], program: &str) -> Output {
+    let library = built::library(EXE);
+    let mut c = Command::new(EXE);
+    c.arg("under").args(policy).args(["--", "env"]);
+    c.arg(format!("LD_PRELOAD={}", library.display())).arg(program);
+    c.output().expect("the launcher can be started")
+}
+
+/// A program that starts with the library under it is started by `softring run` as well, whatever a
+/// policy kills for.
+#[test]
+fn run_makes_no_call_that_its_program_can_do_without() {
+    let calls = [
+        "access",
+        "clock_gettime",
+        "dup2",
+        "fcntl",
+        "fstat",
+        "fstatfs",
+        "getdents64",
+        "getegid",
+        "geteuid",
+        "getgid",
+        "getpid",
+        "getuid",
+        "getxattr",
+        "ioctl",
+        "kill",
+        "lseek",
+        "pipe2",
+        "readlink",
+        "statx",
+        "uname",
+        "wait4",
+    ];
+    let mut started = 0;
+    for call in calls {
+        let policy = format!("{call}=kill");
+        for rings in [None, Some("rings=EPERM")] {
+            let policy: Vec<&str> = rings.into_iter().chain([&*policy]).collect();
+            if !by_name(&policy, "true").status.success() {
+                continue;
+            }
+            let o = softring(&policy, &["run", "--", "true"]);
+            assert!(o.status.success(), "{policy:?}: {}", text(&o));
+            started += 1;
+        }
+    }
+    assert!(started > calls.len(), "{started} of those started at all");
+}
+
+/// As docs/LIMITATIONS.md says: a child asks whether rings are denied, and a policy may kill for
+/// that child.
+#[test]
+fn a_policy_that_kills_for_new_processes_kills_the_command() {
+    use std::os::unix::process::ExitStatusExt;
+    for words in [&["run", "--", "true"][..], &["doctor"]] {
+        let o = softring(&["clone=kill"], words);
+        assert_eq!(o.status.signal(), Some(31), "{words:?}: {}", text(&o));
+    }
+    let o = softring(&["clone=kill"], &["run", "--engine=user", "--", "true"]);
+    assert!(o.status.success(), "{}", text(&o));
+}
+
 /// Files are read and written, by whatever of the calls is left.
 #[test]
 fn reads_and_writes_have_two_substitutes() {
@@ -90,6 +163,15 @@ fn reads_and_writes_have_two_substitutes() {
         policy.push("rings=EPERM".into());
         let o = checks(&policy.iter().map(String::as_str).collect::<Vec<_>>());
         assert!(o.status.success(), "{answer}: {}", text(&o));
+    }
+}
+
+/// No policy makes the command lose what its program writes.
+#[test]
+fn run_leaves_standard_streams_alone() {
+    for policy in ["fcntl=EPERM", "fcntl=EACCES"] {
+        let o = softring(&[policy, "rings=EPERM"], &["run", "--", "echo", "written"]);
+        assert_eq!(String::from_utf8_lossy(&o.stdout), "written\n", "{}", text(&o));
     }
 }
 

@@ -34,7 +34,10 @@ impl Cli {
     /// Reads the command line, as [`Parser::parse_from`], and notes which options of `bench` are
     /// there.
     pub fn read(args: Vec<OsString>) -> Cli {
-        let matches = Cli::command().get_matches_from(args);
+        let matches = Cli::command().try_get_matches_from(args).unwrap_or_else(|e| {
+            crate::signals::ignore_sigpipe();
+            e.exit()
+        });
         let mut cli = Cli::from_arg_matches(&matches)
             .unwrap_or_else(|e| e.format(&mut Cli::command()).exit());
         if let (Command::Bench(args), Some(m)) = (&mut cli.command, matches.subcommand()) {

@@ -6,12 +6,14 @@
 #![cfg_attr(not(test), no_main)]
 
 mod bench;
+mod child;
 mod cli;
 mod demo;
 mod deny;
 mod doctor;
 mod fail;
 mod family;
+mod files;
 mod gen_docs;
 mod inline;
 mod listener;
@@ -36,7 +38,10 @@ use std::ffi::OsString;
 fn softring(args: Vec<OsString>) -> u8 {
     // As Rust's start-up does.
     sys::fill_standard_streams();
-    signals::ignore_sigpipe();
+    // What becomes a program does so when it has something to say, if at all.
+    if !args.get(1).is_some_and(|word| word == "run" || word == "deny") {
+        signals::ignore_sigpipe();
+    }
     let cli = Cli::read(args);
     let done = match cli.command {
         Command::Run(a) => run::command(&a),

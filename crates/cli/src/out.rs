@@ -1,8 +1,10 @@
 //! Standard output and standard error.
 
+use crate::child::{self, Isolated};
 use crate::fail::{self, ReaderGone};
-use crate::sys;
+use crate::{signals, sys};
 use comfy_table::{LineStyle, TableStyle};
+use softring_engine::refused;
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, StdoutLock, Write};
 use std::path::Path;
@@ -53,6 +55,7 @@ pub fn may_write(path: &Path) -> io::Result<()> {
 
 /// One line on standard error; a closed one is nobody's loss.
 pub fn note(text: &str) {
+    signals::ignore_sigpipe();
     let _ = writeln!(io::stderr().lock(), "softring: {text}");
 }
 
@@ -66,7 +69,24 @@ pub fn table(header: &[&str]) -> comfy_table::Table {
     t.load_style(STYLE);
     t.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
     t.set_header(header);
+    if refused::is_filtered() {
+        t.force_no_tty();
+        if let Some(columns) = columns_by_child() {
+            t.set_width(columns);
+        }
+    }
     t
+}
+
+/// The width of the terminal that standard output is, if it is one; asked by a child, as a policy
+/// may kill for ioctl(2).
+fn columns_by_child() -> Option<u16> {
+    let ask = || rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
+    match child::isolated(|| ask().to_ne_bytes().to_vec()) {
+        Ok(Isolated::Answer(bytes)) => Some(u16::from_ne_bytes(bytes.try_into().ok()?)),
+        _ => None,
+    }
+    .filter(|&columns| columns > 0)
 }
 
 /// A number in at most five characters: 7, 0.5, 950, 1.2K, 34M.

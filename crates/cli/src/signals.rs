@@ -24,16 +24,30 @@ static NOTED: AtomicU64 = AtomicU64::new(0);
 /// Those of them that a process has sent to this one. A terminal sends to all its processes, the
 /// program among them.
 static SENT: AtomicU64 = AtomicU64::new(0);
-/// Whether SIGPIPE was ignored when this process started, which ignores it; a program that we start
+/// Whether SIGPIPE was ignored when this process began to ignore it; a program that we start
 /// must find what we found.
 static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process ignores SIGPIPE of its own accord.
+static SIGPIPE_CHANGED: AtomicBool = AtomicBool::new(false);
 
 /// A reader that leaves early is an error from now on, and no end; where a policy refuses that, it
 /// ends this process.
 pub fn ignore_sigpipe() {
+    if SIGPIPE_CHANGED.swap(true, Relaxed) {
+        return;
+    }
     SIGPIPE_IGNORED.store(is_ignored(SIGPIPE), Relaxed);
     // SAFETY: no pointers.
     unsafe { libc::signal(SIGPIPE, libc::SIG_IGN) };
+}
+
+/// Before exec: SIGPIPE as this process found it.
+pub fn restore_sigpipe() {
+    if SIGPIPE_CHANGED.swap(false, Relaxed) && !sigpipe_was_ignored() {
+        // SAFETY: no pointers.
+        unsafe { libc::signal(SIGPIPE, libc::SIG_DFL) };
+    }
 }
 
 /// Was SIGPIPE ignored when this process started?

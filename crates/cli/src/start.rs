@@ -2,7 +2,7 @@
 //! or says why it could not.
 
 use crate::cli::UnderArgs;
-use crate::{fail, signals, sys};
+use crate::{fail, files, signals};
 use anyhow::Context;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -24,7 +24,7 @@ impl Failure {
 
 /// Starts the program with these options.
 pub fn start(under: &UnderArgs, command: &[OsString]) -> anyhow::Result<(Child, Failure)> {
-    let own = sys::own_exe().context("cannot find this program's own file")?;
+    let own = files::own_exe().context("cannot find this program's own file")?;
     let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
     let (told, tells) = pipe_with(flags).context("cannot make a pipe")?;
     // For `softring run`, not for the program that it becomes.

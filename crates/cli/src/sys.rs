@@ -1,37 +1,18 @@
 //! System calls that no crate in use wraps safely: probes of doctor, `execve` that changes nothing
-//! else, `fork`.
+//! else.
 #![allow(unsafe_code)]
 
+use crate::{files, signals};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softring_uapi::io_uring_params;
 use std::ffi::{CStr, CString, OsStr, c_long};
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 fn checked(ret: c_long) -> io::Result<c_long> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
-}
-
-/// The file that this process runs: /proc's answer, or, without /proc, the path that the kernel
-/// was given (AT_EXECFN of getauxval(3)).
-pub fn own_exe() -> io::Result<PathBuf> {
-    std::env::current_exe().or_else(|_| {
-        let given = OsStr::from_bytes(rustix::param::linux_execfn().to_bytes());
-        std::fs::canonicalize(given).or_else(|_| std::path::absolute(given))
-    })
-}
-
-/// What a file of /proc says. It may hold a thread's name, which may be any bytes: those that are
-/// not UTF-8 are replaced, so that the rest can be read.
-///
-/// # Errors
-/// Those of reading the file.
-pub fn proc_text(path: &str) -> io::Result<String> {
-    std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Is there no such process, or only what whoever started it has yet to wait for? By its number, as
@@ -41,7 +22,7 @@ pub fn has_ended(pid: i32) -> bool {
     const GONE: [Option<i32>; 2] = [Some(libc::ENOENT), Some(libc::ESRCH)];
     /// Behind the name and the state; num_threads counts threads that live on without the first.
     const THREADS: usize = 17;
-    let stat = match proc_text(&format!("/proc/{pid}/stat")) {
+    let stat = match files::proc_text(&format!("/proc/{pid}/stat")) {
         Ok(stat) => stat,
         Err(e) => return GONE.contains(&e.raw_os_error()),
     };
@@ -54,7 +35,7 @@ pub fn has_ended(pid: i32) -> bool {
 /// A process, or a thread (`/proc/PID/task/TID`), by its folder, as it knows itself: it may have a
 /// pid namespace of its own.
 pub fn inner_pid(folder: &str) -> Option<i32> {
-    let status = proc_text(&format!("{folder}/status")).ok()?;
+    let status = files::proc_text(&format!("{folder}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     line.split_whitespace().next_back()?.parse().ok()
 }
@@ -63,16 +44,25 @@ pub fn inner_pid(folder: &str) -> Option<i32> {
 static CLOSED: AtomicU32 = AtomicU32::new(0);
 
 /// Puts /dev/null where a standard stream is closed, so that no file that is opened later gets its
-/// number. What is written there is lost without a word.
+/// number. What is written there is lost without a word. A stream is closed if a file that is
+/// opened gets its number: no answer of fcntl(2) tells as surely, which a policy may refuse.
 pub fn fill_standard_streams() {
-    for fd in 0..3 {
-        // SAFETY: F_GETFD takes no pointer; the path is a C string. The lowest free number is `fd`,
-        // and stays open for good.
+    loop {
+        // SAFETY: the paths are C strings; what gets a number above is closed again, the others
+        // stay open for good.
         unsafe {
-            if libc::fcntl(fd, libc::F_GETFD) < 0 {
-                CLOSED.fetch_or(1 << fd, Relaxed);
-                libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+            let mut fd = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+            if fd < 0 {
+                // A root without devices.
+                fd = libc::open(c"/".as_ptr(), libc::O_RDONLY);
             }
+            if !(0..3).contains(&fd) {
+                if fd >= 0 {
+                    libc::close(fd);
+                }
+                return;
+            }
+            CLOSED.fetch_or(1 << fd, Relaxed);
         }
     }
 }
@@ -80,6 +70,11 @@ pub fn fill_standard_streams() {
 /// Was standard output closed when this process started?
 pub fn stdout_was_closed() -> bool {
     CLOSED.load(Relaxed) & 1 << 1 != 0
+}
+
+/// In a child that has put files in their place: no standard stream counts as closed.
+pub fn streams_are_put() {
+    CLOSED.store(0, Relaxed);
 }
 
 /// Descriptors that this process may have besides a few.
@@ -136,20 +131,15 @@ pub fn execve(path: &CStr, args: &[CString], env: &[CString]) -> io::Error {
         list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
     };
     let (argv, envp) = (pointers(args), pointers(env));
-    // SAFETY: signal() and close() take no pointer; nobody uses a stream that was closed; argv and
-    // envp are null-terminated arrays of strings that outlive the call.
+    let closed = CLOSED.load(Relaxed);
+    signals::restore_sigpipe();
+    // SAFETY: close() takes no pointer; nobody uses a stream that was closed; argv and envp are
+    // null-terminated arrays of strings that outlive the call.
     unsafe {
-        let closed = CLOSED.load(Relaxed);
         (0..3).filter(|fd| closed & 1 << fd != 0).for_each(|fd| _ = libc::close(fd));
-        if !crate::signals::sigpipe_was_ignored() {
-            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        }
         libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr());
     }
-    let e = io::Error::last_os_error();
-    // SAFETY: as above; back to what our start-up chose, since we live on.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-    e
+    io::Error::last_os_error()
 }
 
 /// A write past RLIMIT_FSIZE is an error from now on, and no SIGXFSZ that ends us without a word.
@@ -163,93 +153,6 @@ pub fn ignore_file_limit_signal() {
 pub fn end_with_parent() {
     // SAFETY: no pointers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-}
-
-/// What became of a probe run in a process of its own.
-pub enum Isolated {
-    /// It answered this.
-    Answer(Vec<u8>),
-    /// It was killed by this signal.
-    Killed(i32),
-}
-
-/// Runs `probe` in a forked child, so that a sandbox that kills for a system call kills only the
-/// child.
-pub fn isolated(probe: impl FnOnce() -> Vec<u8>) -> io::Result<Isolated> {
-    let (mut from, mut to) = io::pipe()?;
-    // SAFETY: this process has one thread (doctor starts none), so the child may go on as usual.
-    let pid = unsafe { libc::fork() };
-    checked(c_long::from(pid))?;
-    if pid == 0 {
-        drop(from);
-        let sent = to.write_all(&probe());
-        // SAFETY: ends the child without running the parent's exit handlers.
-        unsafe { libc::_exit(i32::from(sent.is_err())) }
-    }
-    drop(to);
-    let mut answer = Vec::new();
-    from.read_to_end(&mut answer)?;
-    let status = match status_of(pid) {
-        // What it has written tells its end as well.
-        Err(_) if !answer.is_empty() => 0,
-        status => status?,
-    };
-    if libc::WIFSIGNALED(status) {
-        return Ok(Isolated::Killed(libc::WTERMSIG(status)));
-    }
-    Ok(Isolated::Answer(answer))
-}
-
-/// waitpid(2), of a child of ours.
-fn status_of(pid: i32) -> io::Result<i32> {
-    let mut status = 0;
-    // SAFETY: `status` is a live i32.
-    checked(c_long::from(unsafe { libc::waitpid(pid, &raw mut status, 0) }))?;
-    Ok(status)
-}
-
-/// What a program wrote, and how it ended.
-pub struct Captured {
-    pub stdout: String,
-    pub stderr: String,
-    pub killed: Option<i32>,
-}
-
-/// Runs a program by fork(2) and execve(2), with variables added to its environment. Not by what
-/// the standard library has for this: where a policy refuses a call of that (clone3), doctor goes
-/// on.
-pub fn captured(args: &[CString], add: &[(&str, &str)]) -> io::Result<Captured> {
-    let ((mut out, to_out), (mut err, to_err)) = (io::pipe()?, io::pipe()?);
-    let mut env = environ();
-    env.retain(|e| !add.iter().any(|a| e.as_bytes().starts_with(format!("{}=", a.0).as_bytes())));
-    env.extend(add.iter().filter_map(|(k, v)| CString::new(format!("{k}={v}")).ok()));
-    // SAFETY: this process has one thread, so the child may go on as usual.
-    let pid = unsafe { libc::fork() };
-    checked(c_long::from(pid))?;
-    if pid == 0 {
-        // SAFETY: descriptors that are open; ends the child if there is no such program.
-        unsafe {
-            libc::dup2(to_out.as_raw_fd(), 1);
-            libc::dup2(to_err.as_raw_fd(), 2);
-            execve(&args[0], args, &env);
-            libc::_exit(127)
-        }
-    }
-    drop((to_out, to_err));
-    // The program writes a few lines: no pipe fills while the other is read.
-    let (mut stdout, mut stderr) = (String::new(), String::new());
-    out.read_to_string(&mut stdout)?;
-    err.read_to_string(&mut stderr)?;
-    // A policy may refuse wait4(2); then the output has to tell.
-    let status = status_of(pid).unwrap_or(0);
-    let killed = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
-    Ok(Captured { stdout, stderr, killed })
-}
-
-/// Lends a descriptor that somebody else keeps open meanwhile.
-pub fn borrowed<T>(fd: i32, f: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
-    // SAFETY: the caller's.
-    f(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
 /// io_uring_setup(2): set up a context for performing asynchronous I/O.
@@ -301,7 +204,7 @@ pub fn epoll_pwait2() -> io::Result<()> {
 /// May this process change its own program text? Maps a page of its own executable privately, makes
 /// it writable, writes, and makes it executable again: what patching a call site takes.
 pub fn text_patch() -> io::Result<()> {
-    let exe = File::open(own_exe()?)?;
+    let exe = File::open(files::own_exe()?)?;
     let len = 4096;
     // SAFETY: a fresh private mapping that nothing else uses is changed and unmapped again.
     unsafe {
@@ -317,6 +220,30 @@ pub fn text_patch() -> io::Result<()> {
         libc::munmap(at, len);
         done.map(drop)
     }
+}
+
+/// Can a file be mapped as the dynamic linker maps a library's text? `EPERM` on a noexec mount.
+///
+/// # Errors
+/// As mmap(2).
+pub fn map_text(file: &File) -> io::Result<()> {
+    let (len, rights) = (4096, libc::PROT_READ | libc::PROT_EXEC);
+    // SAFETY: a fresh private mapping that nothing else uses is unmapped again.
+    unsafe {
+        let none = std::ptr::null_mut();
+        let at = libc::mmap(none, len, rights, libc::MAP_PRIVATE, file.as_raw_fd(), 0);
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        libc::munmap(at, len);
+    }
+    Ok(())
+}
+
+/// Is softring's library under this process? By a function that it alone has.
+pub fn is_under_softring() -> bool {
+    // SAFETY: a string; what is found is not called.
+    unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"softring_version".as_ptr()).is_null() }
 }
 
 /// Can a seccomp filter answer by SIGSYS (SECCOMP_RET_TRAP)? Installs nothing.

@@ -23,12 +23,27 @@ fn auto_takes_over_under_a_real_denial_and_says_so_once() {
     if !library() {
         return;
     }
-    let o = softring(&["run", "--deny", "--engine=auto", "--", ME, "doctor", "--json"]);
-    let report: Value = serde_json::from_slice(&o.stdout).expect("JSON");
-    assert_eq!(report["verdict"]["rings"], "softring", "{report}");
+    let o = softring(&["run", "--deny", "--engine=auto", "--", ME, "trial"]);
+    assert!(text(&o.stdout).contains("softring"), "{}", text(&o.stdout));
     let said = text(&o.stderr);
     let notice = "this program's io_uring runs in user space: the kernel denies it here (EPERM)";
     assert_eq!(said.matches(notice).count(), 1, "{said}");
+}
+
+/// What doctor's own rings have the library say is not the program's.
+#[test]
+fn doctor_under_run_prints_its_report_alone() {
+    if !library() {
+        return;
+    }
+    for options in [&[][..], &["--deny"], &["--engine=kernel", "--deny"]] {
+        let o = softring(&[&["run"], options, &["--", ME, "doctor", "--json"]].concat());
+        let report: Value = serde_json::from_slice(&o.stdout).expect("JSON");
+        let said = text(&o.stderr);
+        let none = report["verdict"]["rings"] == "none";
+        let error = "softring: error: neither the kernel's rings nor softring's can be had here\n";
+        assert_eq!(said, if none { error } else { "" }, "{options:?}: {report}");
+    }
 }
 
 /// The kernel's rings where they lack nothing of that release, softring's where they do.
@@ -37,7 +52,9 @@ fn at_least_goes_by_what_the_kernels_rings_lack() {
     let doctor = |options: &[&str]| {
         let o = softring(&[&["run"], options, &["--", ME, "doctor", "--json"]].concat());
         let report: Value = serde_json::from_slice(&o.stdout).expect("JSON");
-        (report, text(&o.stderr))
+        assert_eq!(text(&o.stderr), "", "doctor's own rings are no news");
+        let trial = softring(&[&["run"], options, &["--", ME, "trial"]].concat());
+        (report, text(&trial.stderr))
     };
     let (report, _) = doctor(&["--engine=kernel"]);
     let rows = report["checks"].as_array().expect("rows");

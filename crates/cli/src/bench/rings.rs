@@ -67,7 +67,7 @@ pub struct Held {
 impl Held {
     pub fn now() -> Held {
         let number = |field| {
-            let text = crate::doctor::proc_status(field).unwrap_or_default();
+            let text = crate::files::proc_status(field).unwrap_or_default();
             text.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
         };
         Held {

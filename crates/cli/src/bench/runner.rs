@@ -112,7 +112,7 @@ pub fn run_denied(job: &Job) -> anyhow::Result<Report> {
 }
 
 fn own_executable() -> anyhow::Result<PathBuf> {
-    crate::sys::own_exe().context("cannot find our own executable")
+    crate::files::own_exe().context("cannot find our own executable")
 }
 
 /// The command that `start` begins, ended as a worker.

@@ -35,6 +35,9 @@ pub struct Check {
     pub hint: &'static str,
 }
 
+/// The checks that make no call but those of the dynamic linker.
+pub const HARMLESS: [&str; 4] = ["io_uring_disabled", "seccomp", "lsm", "libsoftring.so"];
+
 macro_rules! checks {
     ($($group:ident { $($name:literal, $probe:expr, $meaning:literal, $hint:literal;)* })*) => {
         pub const CHECKS: &[Check] = &[$($(Check {

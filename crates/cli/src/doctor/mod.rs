@@ -5,13 +5,15 @@ mod checks;
 mod probes;
 mod trial;
 
+use crate::child::{self, End, Isolated};
 use crate::cli::DoctorArgs;
 use crate::{out, sys};
-use checks::{CHECKS, Check, Group};
+use checks::{CHECKS, Check, Group, HARMLESS};
 use probes::{Finding, State};
 use serde::Serialize;
+use softring_engine::refused;
 
-pub use probes::{kernel_ring_works, proc_status};
+pub use probes::kernel_ring_works;
 pub use trial::command as trial;
 
 /// One row, for programs.
@@ -54,10 +56,10 @@ pub fn command(args: &DoctorArgs) -> anyhow::Result<()> {
     } else {
         print(&report)?;
     }
-    if report.verdict.rings == "none" {
-        return Err(trial::none());
+    match report.verdict.rings {
+        "none" => Err(trial::none()),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn row(check: &Check, iopoll: bool) -> Row {
@@ -72,18 +74,27 @@ fn row(check: &Check, iopoll: bool) -> Row {
 /// Runs the probe where a deadly sandbox cannot take doctor with it.
 fn run_alone(check: &Check) -> Finding {
     let probe = || serde_json::to_vec(&(check.probe)()).unwrap_or_default();
-    match sys::isolated(probe) {
-        Ok(sys::Isolated::Answer(json)) => serde_json::from_slice(&json)
-            .unwrap_or_else(|_| Finding::new(State::Unknown, "the probe gave no answer")),
-        Ok(sys::Isolated::Killed(libc::SIGSYS)) => {
-            Finding::new(State::Denied, "killed by SIGSYS: a seccomp policy")
+    let denied = |found| Finding::new(State::Denied, found);
+    let unknown = |found: &str| Finding::new(State::Unknown, found);
+    match child::isolated(probe) {
+        Ok(Isolated::Answer(json)) => {
+            serde_json::from_slice(&json).unwrap_or_else(|_| unknown("the probe gave no answer"))
         }
-        Ok(sys::Isolated::Killed(n)) => {
-            Finding::new(State::Denied, format!("killed by signal {n}"))
+        Ok(Isolated::Ended(End::Killed(libc::SIGSYS))) => {
+            denied("killed by SIGSYS: a seccomp policy".to_owned())
         }
-        // No process to be had: better in here than not at all.
-        Err(_) => (check.probe)(),
+        Ok(Isolated::Ended(End::Killed(n))) => denied(format!("killed by signal {n}")),
+        Ok(Isolated::Ended(_)) => unknown("the probe gave no answer"),
+        // No process to be had: better in here than not at all, if nothing can kill for it.
+        Err(_) if !refused::is_filtered() || harms_not(check.name) => (check.probe)(),
+        Err(_) => unknown("not tried: no process to be had, and a filter may kill for it"),
     }
+}
+
+/// Is there no policy that kills for this check, and lets programs start? Under softring's library
+/// rings are that library's to ask for.
+fn harms_not(name: &str) -> bool {
+    HARMLESS.contains(&name) || name == "io_uring_setup" && sys::is_under_softring()
 }
 
 fn find<'a>(rows: &'a [Row], name: &str) -> Option<&'a Row> {
@@ -114,9 +125,9 @@ fn verdict(rows: &[Row]) -> Verdict {
         return Verdict { rings: "kernel", why: why.into(), change };
     }
     let mut why = format!("io_uring_setup: {}", setup.map_or("not probed", |r| &r.found));
-    let denied_by_sysctl = !is_ok(rows, "io_uring_disabled")
-        && find(rows, "io_uring_disabled").is_some_and(|r| r.state == State::Denied);
-    if denied_by_sysctl {
+    // Its value: where it could not be read, it denies nothing.
+    let sysctl = find(rows, "io_uring_disabled").filter(|r| r.state == State::Denied);
+    if sysctl.is_some_and(|r| r.found.parse::<u32>().is_ok()) {
         why.push_str(" (the sysctl kernel.io_uring_disabled)");
     } else if find(rows, "seccomp").is_some_and(|r| r.state != State::Ok) {
         why.push_str(" (most likely the seccomp filter that this process runs under)");
@@ -142,7 +153,7 @@ fn print(report: &Report) -> anyhow::Result<()> {
     let what = match v.rings {
         "kernel" => "the kernel's rings",
         "softring" => "softring's rings",
-        "unknown" => "softring's rings or none: the trial could not be run",
+        "unknown" => "some rings or none: the trial could not be run",
         _ => "no rings",
     };
     out::line(&format!("\nA program under `softring run` gets {what}.\n  why: {}", v.why))?;
@@ -165,6 +176,7 @@ mod tests {
             assert!(CHECKS[..i].iter().all(|d| d.name != c.name), "{} twice", c.name);
             assert!(!c.meaning.is_empty(), "{}", c.name);
         }
+        assert!(HARMLESS.iter().all(|name| CHECKS.iter().any(|c| c.name == *name)));
     }
 
     #[test]

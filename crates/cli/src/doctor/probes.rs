@@ -1,7 +1,8 @@
 //! One function per check: looks, and says what it found.
 
+use crate::files::{self, proc_status};
 use crate::run::{Libc, lib_path};
-use crate::sys;
+use crate::{child, sys};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::{Resource, getrlimit};
@@ -85,21 +86,18 @@ pub fn errno_text(errno: i32) -> String {
 }
 
 fn proc_text(path: &str) -> Option<String> {
-    sys::proc_text(path).ok().map(|s| s.trim().to_owned())
+    files::proc_text(path).ok().map(|s| s.trim().to_owned())
 }
 
-/// A field of /proc/self/status.
-pub fn proc_status(field: &str) -> Option<String> {
-    let text = sys::proc_text("/proc/self/status").ok()?;
-    let value = text.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(':'))?;
-    Some(value.trim().to_owned())
-}
-
-/// Does this process get a ring from the kernel? Asked by a child, as a policy may kill for it.
+/// Does this process get a ring from the kernel? Asked by a child where a policy may kill for it,
+/// and where softring's library is under this process, which would say whose ring that is.
 pub fn kernel_ring_works() -> bool {
     let asked = || sys::io_uring_setup(1, &mut io_uring_params::default()).is_ok();
-    let answer = sys::isolated(|| vec![u8::from(asked())]);
-    matches!(answer, Ok(sys::Isolated::Answer(works)) if works == [1])
+    if !refused::is_filtered() && !sys::is_under_softring() {
+        return asked();
+    }
+    let answer = child::isolated(|| vec![u8::from(asked())]);
+    matches!(answer, Ok(child::Isolated::Answer(works)) if works == [1])
 }
 
 pub fn ring_setup() -> Finding {
@@ -147,7 +145,7 @@ pub fn lacking() -> Finding {
 
 pub fn sysctl() -> Finding {
     let Some(value) = proc_text("/proc/sys/kernel/io_uring_disabled") else {
-        if !Path::new("/proc/sys/kernel").exists() {
+        if !files::exists(Path::new("/proc/sys/kernel")) {
             return Finding::new(State::Unknown, "/proc is not mounted here");
         }
         return Finding::new(State::Ok, "no such sysctl (it came with Linux 6.6)");

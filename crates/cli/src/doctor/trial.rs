@@ -2,8 +2,8 @@
 //! ring (`softring trial`, hidden); doctor runs it and reads what it says.
 
 use super::probes::{Finding, State};
-use crate::{fail, inline, out, sys};
-use rustix::fs::{FileType, fstat};
+use crate::child::{self, Captured, End};
+use crate::{fail, files, inline, out};
 use serde::{Deserialize, Serialize};
 use softring_engine::trial::{Calls, Trial};
 use std::ffi::CString;
@@ -25,9 +25,8 @@ pub fn command() -> anyhow::Result<()> {
         Err(e) => Said { rings: "none".into(), fault: Some(super::probes::errno_text(e.0)) },
         Ok(trial) => {
             // The kernel's ring has a file of no type.
-            let stat = sys::borrowed(trial.ring(), |fd| fstat(fd).ok());
-            let kind = stat.map(|s| FileType::from_raw_mode(s.st_mode));
-            let ours = kind == Some(FileType::RegularFile);
+            let mode = files::mode(trial.ring()).unwrap_or_default();
+            let ours = mode & libc::S_IFMT == libc::S_IFREG;
             let rings = if ours { "softring" } else { "kernel" };
             Said { rings: rings.into(), fault: trial.fault().map(str::to_owned) }
         }
@@ -41,25 +40,28 @@ pub const OURS: &str = "softring's rings";
 
 /// Runs the trial program under `softring run`.
 pub fn probe() -> Finding {
-    let Ok(me) = sys::own_exe() else {
+    let Ok(me) = files::own_exe() else {
         return Finding::new(State::Unknown, "cannot find this program's own file");
     };
     let me = me.to_string_lossy().into_owned();
     let words = [&*me, "run", "--", &*me, "trial"];
     let args: Vec<CString> = words.iter().filter_map(|w| CString::new(*w).ok()).collect();
-    match sys::captured(&args, &[("SOFTRING_REPORT", "1"), ("SOFTRING_QUIET", "0")]) {
+    match child::captured(&args, &[("SOFTRING_REPORT", "1"), ("SOFTRING_QUIET", "0")]) {
         Ok(done) => judge(&done),
         Err(e) => Finding::new(State::Unknown, format!("it cannot be started: {e}")),
     }
 }
 
 /// What its end and its output mean.
-fn judge(done: &sys::Captured) -> Finding {
+fn judge(done: &Captured) -> Finding {
     let lines = || done.stderr.lines().filter_map(|l| l.strip_prefix("softring: "));
     let why = lines().find(|l| !l.starts_with("report:") && !l.starts_with("this program's"));
     let why = why.unwrap_or("without a word");
     let Ok(said) = serde_json::from_str::<Said>(&done.stdout) else {
-        let end = done.killed.map_or("it ended".into(), |n| format!("it was killed by signal {n}"));
+        let end = match done.end {
+            End::Killed(n) => format!("it was killed by signal {n}"),
+            End::Exited | End::Unknown => "it ended".into(),
+        };
         return Finding::new(State::Denied, format!("{end}: {why}"));
     };
     let report = lines().find(|l| l.starts_with("report:")).unwrap_or_default();
@@ -102,26 +104,26 @@ pub fn none() -> anyhow::Error {
 mod tests {
     use super::*;
 
-    fn done(stdout: &str, stderr: &str, killed: Option<i32>) -> sys::Captured {
-        sys::Captured { stdout: stdout.into(), stderr: stderr.into(), killed }
+    fn done(stdout: &str, stderr: &str, end: End) -> Captured {
+        Captured { stdout: stdout.into(), stderr: stderr.into(), end }
     }
 
     #[test]
     fn judgements() {
         let report = "softring: report: pid 1 sites 3 gaps 0 setups 1 libc 0 patched 4 trapped 0";
-        let ours = judge(&done("{\"rings\":\"softring\"}", report, None));
+        let ours = judge(&done("{\"rings\":\"softring\"}", report, End::Exited));
         assert_eq!(ours.found, "softring's rings work, through patched call sites");
         assert_eq!((ours.state, rings(&ours.found)), (State::Ok, Some("softring")));
         let none = judge(&done(
             "{\"rings\":\"none\",\"fault\":\"EPERM\"}",
             "softring: io_uring stays denied: so it is",
-            None,
+            End::Exited,
         ));
         assert_eq!(none.found, "no rings (EPERM): io_uring stays denied: so it is");
-        let killed = judge(&done("", "", Some(31)));
+        let killed = judge(&done("", "", End::Killed(31)));
         assert_eq!(killed.found, "it was killed by signal 31: without a word");
         assert_eq!((killed.state, rings(&killed.found)), (State::Denied, None));
-        let broken = judge(&done("{\"rings\":\"kernel\",\"fault\":\"READ\"}", "", None));
+        let broken = judge(&done("{\"rings\":\"kernel\",\"fault\":\"READ\"}", "", End::Exited));
         assert_eq!(broken.found, "a ring does not work: READ");
     }
 }

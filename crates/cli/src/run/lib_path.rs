@@ -3,13 +3,10 @@
 //! loader takes is put under it.
 
 use super::needed::Libc;
-use crate::{fail, sys};
-use rustix::fs::StatVfsMountFlags;
-use softring_engine::{refused, substitute};
+use crate::{fail, files, sys};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -24,15 +21,14 @@ fn candidates(libc: Libc) -> Vec<PathBuf> {
     if let Some(lib) = env::var_os("SOFTRING_LIB").filter(|l| !l.is_empty()) {
         return vec![PathBuf::from(lib)];
     }
-    let Ok(exe) = sys::own_exe() else { return Vec::new() };
+    let Ok(exe) = files::own_exe() else { return Vec::new() };
     let Some(dir) = exe.parent() else { return Vec::new() };
     let one_for_all = BESIDE.iter().map(|b| folder(dir, b).join(NAME));
     let own = folder(dir, "../lib/softring").join(libc.folder()).join(NAME);
     one_for_all.chain([own]).collect()
 }
 
-/// The folder `name` beside `dir`, which has no links in it. Without a `..` left, at which
-/// realpath(3) makes a call that a policy may kill for (faccessat2).
+/// The folder `name` beside `dir`, which has no links in it.
 fn folder(dir: &Path, name: &str) -> PathBuf {
     match (name.strip_prefix("../"), dir.parent()) {
         (Some(name), Some(above)) => above.join(name),
@@ -40,17 +36,12 @@ fn folder(dir: &Path, name: &str) -> PathBuf {
     }
 }
 
-/// The path without links, or with them where a policy refuses readlink(2).
-fn absolute(path: &Path) -> Option<PathBuf> {
-    path.canonicalize().or_else(|_| std::path::absolute(path)).ok()
-}
-
 /// The absolute path of the library for a program of this C library, fit to stand in LD_PRELOAD:
 /// where no library is for it, that of another one.
 pub fn find(libc: Libc) -> anyhow::Result<PathBuf> {
     let tried = candidates(libc);
-    let there = tried.iter().filter(|p| p.is_file()).filter_map(|p| absolute(p));
-    let there: Vec<PathBuf> = there.collect();
+    let there = tried.iter().filter(|p| files::is_file(p));
+    let there: Vec<PathBuf> = there.filter_map(|p| std::path::absolute(p).ok()).collect();
     let Some(lib) = there.iter().find(|lib| libc.takes(lib)).or(there.first()).cloned() else {
         let list: Vec<String> = tried.iter().map(|p| p.display().to_string()).collect();
         return Err(fail::usage(
@@ -79,14 +70,11 @@ fn loadable(lib: &Path) -> anyhow::Result<()> {
         let hint = format!("let this user read it, or {copy}");
         fail::usage(format!("{} cannot be read: {e}", lib.display()), hint)
     })?;
-    // A policy may kill for this call; then the mount is taken to be well.
-    refused::learn();
-    let flags = substitute::statfs(file.as_fd()).map_or(0, |mount| mount.f_flags as u64);
-    if flags & StatVfsMountFlags::NOEXEC.bits() != 0 {
-        let what = format!("{} cannot be mapped: its mount is noexec", lib.display());
-        return Err(fail::usage(what, copy));
-    }
-    Ok(())
+    sys::map_text(&file).map_err(|e| {
+        let noexec = e.raw_os_error() == Some(libc::EPERM);
+        let why = if noexec { "its mount is noexec".into() } else { e.to_string() };
+        fail::usage(format!("{} cannot be mapped: {why}", lib.display()), copy)
+    })
 }
 
 /// LD_PRELOAD with `lib` before what was there, and `runtime` before that; each stands in it once.

@@ -8,7 +8,7 @@ mod needed;
 mod target;
 
 use crate::cli::{Engine, RunArgs, UnderArgs, name_of};
-use crate::{deny, fail, out, sys};
+use crate::{deny, fail, files, out, sys};
 use anyhow::Context;
 use softring_engine::transport::model::parse;
 use softring_uapi::version::Release;
@@ -203,8 +203,8 @@ pub fn find_program(name: &OsStr) -> anyhow::Result<PathBuf> {
 fn in_path(name: &OsStr) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     let files: Vec<PathBuf> =
-        env::split_paths(&path).map(|d| d.join(name)).filter(|f| f.is_file()).collect();
-    let runs = |f: &&PathBuf| rustix::fs::access(*f, rustix::fs::Access::EXEC_OK).is_ok();
+        env::split_paths(&path).map(|d| d.join(name)).filter(|f| files::is_file(f)).collect();
+    let runs = |f: &&PathBuf| files::access(f, libc::X_OK).is_ok();
     files.iter().find(runs).or(files.first()).cloned()
 }
 

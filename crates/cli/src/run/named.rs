@@ -2,22 +2,34 @@
 //! (`SOFTRING_RUN`): one for each run, made when there is something to note. Nobody outlives a run
 //! to remove its file; the next run does.
 
-use rustix::process::{Pid, getpid, getuid, test_kill_process};
+use crate::files;
+use rustix::process::{Pid, getpid, test_kill_process};
+use softring_engine::refused;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, fs};
 
 fn folder() -> PathBuf {
     let shared = Path::new("/dev/shm");
-    if shared.is_dir() { shared.to_owned() } else { env::temp_dir() }
+    if files::status(shared).is_ok_and(files::Status::is_dir) {
+        shared.to_owned()
+    } else {
+        env::temp_dir()
+    }
 }
 
 /// A name for this run, which is this process.
 pub fn file() -> PathBuf {
-    let (folder, mine) = (folder(), format!("softring-run-{}-", getuid().as_raw()));
-    sweep(&folder, &mine);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    folder.join(format!("{mine}{}-{:x}", getpid().as_raw_nonzero(), now.as_nanos()))
+    let (folder, mine) = (folder(), format!("softring-run-{}-", files::own_ids().0));
+    // Under a filter that is left to others: a policy may kill for what it takes.
+    if !refused::is_filtered() {
+        sweep(&folder, &mine);
+    }
+    folder.join(format!("{mine}{}-{:x}", own_pid(), files::random()))
+}
+
+fn own_pid() -> i32 {
+    let told = files::proc_status("Pid").and_then(|pid| pid.parse().ok());
+    told.unwrap_or_else(|| getpid().as_raw_nonzero().get())
 }
 
 /// Removes those whose run is over.

@@ -2,14 +2,14 @@
 
 use super::elf::{self, Elf};
 use super::needed::Libc;
+use crate::child::{self, Isolated};
 use crate::fail;
-use rustix::fs::Access;
-use rustix::io::Errno;
+use crate::files::{self, Status};
+use softring_engine::refused;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// What is wrong with a program.
@@ -34,10 +34,20 @@ fn missing(what: String, hint: &str) -> Trouble {
     Trouble::Fatal { code: fail::NOT_FOUND, what, hint: hint.into() }
 }
 
+/// How a program is to be started.
+#[derive(Clone, Copy)]
+struct Start<'a> {
+    /// With this library.
+    lib: Option<&'a Path>,
+    /// Under no_new_privs, which this process has.
+    held: bool,
+}
+
 /// Everything wrong with starting `path` with `lib` preloaded.
 pub fn examine(path: &Path, lib: Option<&Path>) -> Vec<Trouble> {
     let mut found = Vec::new();
-    look(path, lib, MAX_SCRIPTS, &mut found);
+    let held = files::proc_status("NoNewPrivs").is_some_and(|v| v == "1");
+    check(path, Start { lib, held }, MAX_SCRIPTS, &mut found);
     found
 }
 
@@ -58,9 +68,9 @@ pub fn libc(path: &Path) -> Libc {
     Libc::Glibc
 }
 
-fn look(path: &Path, lib: Option<&Path>, scripts_left: u32, found: &mut Vec<Trouble>) {
+fn check(path: &Path, start: Start<'_>, scripts_left: u32, found: &mut Vec<Trouble>) {
     let name = path.display();
-    let meta = match fs::metadata(path) {
+    let meta = match files::status(path) {
         Ok(m) => m,
         Err(e) => {
             let absent = e.kind() == io::ErrorKind::NotFound;
@@ -76,9 +86,10 @@ fn look(path: &Path, lib: Option<&Path>, scripts_left: u32, found: &mut Vec<Trou
         return found.push(fatal(format!("{name} is not a regular file"), "give a program"));
     }
     // Where a policy refuses access(2), exec will tell.
-    let denied = |path, how| rustix::fs::access(path, how) == Err(Errno::ACCESS);
-    if denied(path, Access::EXEC_OK) && !denied(Path::new("/"), Access::EXISTS) {
-        let hint = if meta.permissions().mode() & 0o111 == 0 {
+    let denied =
+        |path, how| files::access(path, how).is_err_and(|e| e.raw_os_error() == Some(libc::EACCES));
+    if denied(path, libc::X_OK) && !denied(Path::new("/"), libc::F_OK) {
+        let hint = if meta.mode & 0o111 == 0 {
             "make it executable (chmod +x), or start its interpreter: softring run -- sh FILE"
         } else {
             "it is executable, but not for this user or not on this mount (noexec)"
@@ -86,13 +97,15 @@ fn look(path: &Path, lib: Option<&Path>, scripts_left: u32, found: &mut Vec<Trou
         return found.push(fatal(format!("{name}: permission denied"), hint));
     }
     // An executable that may not be read can still be started; little more can be said of it.
-    let Ok(file) = File::open(path) else { return look_privileges(path, &meta, found) };
+    let Ok(file) = File::open(path) else {
+        return check_privileges(path, meta, start, found);
+    };
     match elf::read(&file) {
         Ok(Some(elf)) => {
-            look_elf(path, &elf, lib, found);
-            look_privileges(path, &meta, found);
+            check_elf(path, &elf, start.lib, found);
+            check_privileges(path, meta, start, found);
         }
-        Ok(None) => look_script(path, &file, lib, scripts_left, found),
+        Ok(None) => check_script(path, &file, start, scripts_left, found),
         Err(e) => found.push(fatal(format!("cannot read {name}: {e}"), "check the file system")),
     }
 }
@@ -107,7 +120,7 @@ fn missing_hint(e: &io::Error) -> &'static str {
     }
 }
 
-fn look_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble>) {
+fn check_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble>) {
     let name = path.display();
     if elf.machine != elf::OURS || elf.bits != 64 {
         let (theirs, ours) = (elf::machine_name(elf.machine), elf::machine_name(elf::OURS));
@@ -120,7 +133,7 @@ fn look_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble>
         ));
     }
     let loader = match &elf.interp {
-        Some(interp) if Path::new(interp).exists() => Path::new(interp),
+        Some(interp) if files::exists(Path::new(interp)) => Path::new(interp),
         Some(interp) => {
             return found.push(missing(
                 format!("{name} asks for the dynamic linker {interp}, which is not here"),
@@ -155,7 +168,7 @@ fn look_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble>
 /// The dynamic linker itself has no PT_INTERP, yet it honours LD_PRELOAD for the program it is
 /// given.
 fn is_loader(path: &Path) -> bool {
-    let file = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let file = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     // The file of musl's is its C library as well, and has that name.
     [path, &file]
         .into_iter()
@@ -164,19 +177,33 @@ fn is_loader(path: &Path) -> bool {
         .any(|name| name.starts_with(b"ld-") || name.starts_with(b"ld.so"))
 }
 
+/// The first byte of a file's capabilities, if it has some. A child asks where a filter may kill
+/// for getxattr(2), and where there is none to be had nobody does.
+fn capabilities(path: &Path) -> Option<u8> {
+    let ask = || {
+        let mut rights = [0u8; 64];
+        let n = rustix::fs::getxattr(path, "security.capability", &mut rights[..]).ok()?;
+        (n > 0).then_some(rights[0])
+    };
+    if !refused::is_filtered() {
+        return ask();
+    }
+    match child::isolated(|| ask().into_iter().collect()) {
+        Ok(Isolated::Answer(first)) => first.first().copied(),
+        _ => None,
+    }
+}
+
 /// The dynamic linker drops preloads with a path from a program that gains privileges by being
 /// started.
-fn look_privileges(path: &Path, meta: &fs::Metadata, found: &mut Vec<Trouble>) {
-    let held = crate::doctor::proc_status("NoNewPrivs").is_some_and(|v| v == "1");
-    let mode = meta.mode();
-    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let setuid = !held && mode & 0o4000 != 0 && meta.uid() != uid;
-    let setgid = !held && mode & 0o2010 == 0o2010 && meta.gid() != gid;
-    let mut rights = [0u8; 64];
-    let has_rights = rustix::fs::getxattr(path, "security.capability", &mut rights[..]);
+fn check_privileges(path: &Path, file: Status, start: Start<'_>, found: &mut Vec<Trouble>) {
+    let (mode, held) = (file.mode, start.held);
+    let (uid, gid) = files::own_ids();
+    let setuid = !held && mode & 0o4000 != 0 && file.uid != uid;
+    let setgid = !held && mode & 0o2010 == 0o2010 && file.gid != gid;
     // Under no_new_privs they are not gained, but the linker is told so if they are effective
     // (VFS_CAP_FLAGS_EFFECTIVE).
-    let capable = uid != 0 && has_rights.is_ok_and(|n| n > 0) && (!held || rights[0] & 1 != 0);
+    let capable = uid != 0 && capabilities(path).is_some_and(|first| !held || first & 1 != 0);
     let why = match (setuid, setgid, capable) {
         (true, ..) => "is setuid",
         (_, true, _) => "is setgid",
@@ -191,10 +218,10 @@ fn look_privileges(path: &Path, meta: &fs::Metadata, found: &mut Vec<Trouble>) {
     });
 }
 
-fn look_script(
+fn check_script(
     path: &Path,
     file: &File,
-    lib: Option<&Path>,
+    start: Start<'_>,
     scripts_left: u32,
     found: &mut Vec<Trouble>,
 ) {
@@ -218,12 +245,12 @@ fn look_script(
         return found.push(fatal(what, "shorten the chain of #! lines"));
     }
     let before = found.len();
-    look(&interp, lib, scripts_left - 1, found);
+    check(&interp, start, scripts_left - 1, found);
     if interp.file_name() == Some(OsStr::new("env"))
         && let Some(program) = arg.filter(|a| !a.as_bytes().starts_with(b"-"))
         && let Some(target) = super::in_path(&program)
     {
-        look(&target, lib, scripts_left - 1, found);
+        check(&target, start, scripts_left - 1, found);
     }
     for trouble in &mut found[before..] {
         if let Trouble::Fatal { what, .. } = trouble {
@@ -243,13 +270,15 @@ fn shebang(head: &[u8]) -> Option<(PathBuf, Option<std::ffi::OsString>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
     use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
 
     fn script(dir: &Path, name: &str, text: &[u8], mode: u32) -> PathBuf {
         let path = dir.join(name);
         let mut f = File::create(&path).unwrap();
         f.write_all(text).unwrap();
-        f.set_permissions(fs::Permissions::from_mode(mode)).unwrap();
+        f.set_permissions(Permissions::from_mode(mode)).unwrap();
         path
     }
 
@@ -264,7 +293,10 @@ mod tests {
         assert_eq!(examine(Path::new("/bin/sh"), None), []);
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(examine(&script(dir.path(), "a", b"#!/bin/sh\n:\n", 0o755), None), []);
-        assert_eq!(examine(&script(dir.path(), "b", b"#! /usr/bin/env sh\n:\n", 0o755), None), []);
+        assert_eq!(
+            examine(&script(dir.path(), "b", b"#! /usr/bin/env sh\n:\n", 0o755), None),
+            []
+        );
         assert_eq!(examine(&script(dir.path(), "c", b"echo no header\n", 0o755), None), []);
     }
 

@@ -1,9 +1,9 @@
 //! Two readings of all pages, and what lies between them: processes, their rings, the threads that
 //! poll.
 
+use crate::files;
 use crate::stats::json::{Meter, setup_flags};
 use crate::stats::pages::{self, All, Reading, op_name};
-use crate::sys;
 use serde::Serialize;
 use softring_engine::stats::{OPS, read};
 use std::collections::HashMap;
@@ -52,7 +52,7 @@ impl Tick {
 
 /// User and system time of a process, of all its threads; 0 if it is gone.
 fn cpu_us(pid: i32) -> u64 {
-    let stat = sys::proc_text(&format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = files::proc_text(&format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name, in parentheses, may hold anything.
     let rest = stat.rsplit(')').next().unwrap_or_default();
     let field = |n: usize| rest.split_whitespace().nth(n).and_then(|w| w.parse::<u64>().ok());

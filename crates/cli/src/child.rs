@@ -1,0 +1,298 @@
+//! Work in processes of its own: a policy that kills for a call then kills only those. Where this
+//! process is under a seccomp filter, its children are started and waited for without pipe2(2) and
+//! wait4(2), which a policy may refuse, or kill for, as well.
+#![allow(unsafe_code)]
+
+use crate::{files, sys};
+use rustix::process::{Resource, getrlimit};
+use softring_engine::refused;
+use std::ffi::{CString, c_long};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Exited,
+    /// By this signal.
+    Killed(i32),
+    /// Nobody tells.
+    Unknown,
+}
+
+/// What became of a probe run in a process of its own.
+pub enum Isolated {
+    /// It answered this.
+    Answer(Vec<u8>),
+    /// It ended so, without an answer.
+    Ended(End),
+}
+
+/// Memory that a child shares with us, for its answer.
+struct Answer {
+    at: *mut u8,
+}
+
+/// Bytes of an answer, at most; they take memory only where they are touched.
+const ROOM: usize = 1 << 20;
+const HEAD: usize = size_of::<usize>();
+
+impl Answer {
+    fn new() -> io::Result<Answer> {
+        let how = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), ROOM, rights, how, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Answer { at: at.cast() })
+    }
+
+    /// One more than the length of the answer; 0 if there is none.
+    fn length(&self) -> &AtomicUsize {
+        // SAFETY: a mapping begins on a page, and is of zeroes at first.
+        unsafe { AtomicUsize::from_ptr(self.at.cast()) }
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        let len = bytes.len().min(ROOM - HEAD);
+        // SAFETY: within the mapping; only the child writes there, and we read once it is done.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.add(HEAD), len) };
+        self.length().store(len + 1, Ordering::Release);
+    }
+
+    fn read(&self) -> Option<Vec<u8>> {
+        let len = self.length().load(Ordering::Acquire).checked_sub(1)?.min(ROOM - HEAD);
+        // SAFETY: within the mapping; the child has ended.
+        Some(unsafe { std::slice::from_raw_parts(self.at.add(HEAD), len) }.to_vec())
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, to which nothing refers any more.
+        unsafe { libc::munmap(self.at.cast(), ROOM) };
+    }
+}
+
+/// fork(2); the child is `None`.
+fn fork() -> io::Result<Option<i32>> {
+    // SAFETY: this process has one thread, so the child may go on as usual.
+    match unsafe { libc::fork() } {
+        0 => Ok(None),
+        pid if pid < 0 => Err(io::Error::last_os_error()),
+        pid => Ok(Some(pid)),
+    }
+}
+
+/// Opens a file under a number that is free or in use, by close(2) and open(2) alone; the numbers
+/// below are all in use.
+fn put(fd: i32, path: &str, flags: i32) -> bool {
+    let Ok(path) = CString::new(path) else { return false };
+    // SAFETY: nobody owns the standard streams; the path is a string.
+    unsafe {
+        libc::close(fd);
+        libc::open(path.as_ptr(), flags) == fd
+    }
+}
+
+/// Runs `probe` in a forked child, so that a sandbox that kills for a system call kills only the
+/// child. What softring's library says there, if it is under this process, is said to nobody.
+///
+/// # Errors
+/// There is no process to be had, or no memory.
+pub fn isolated(probe: impl FnOnce() -> Vec<u8>) -> io::Result<Isolated> {
+    let answer = Answer::new()?;
+    let Some(pid) = fork()? else {
+        put(2, "/dev/null", libc::O_WRONLY);
+        answer.write(&probe());
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(0) }
+    };
+    let end = wait(pid);
+    Ok(answer.read().map_or(Isolated::Ended(end), Isolated::Answer))
+}
+
+/// Waits for a child of ours. Under a filter by /proc, as far as there is one: it is left to be
+/// reaped when we end, or, if SIGCHLD is ignored, is reaped by the kernel.
+fn wait(pid: i32) -> End {
+    if refused::is_filtered() {
+        let path = format!("/proc/{pid}/stat");
+        let own = files::proc_text("/proc/self/stat").unwrap_or_default();
+        // Not where /proc is that of another pid namespace, in which the number is another's.
+        while let Ok(stat) = files::proc_text(&path)
+            && is_parent(&own, &stat)
+        {
+            if let Some(end) = end_of(&stat) {
+                return end;
+            }
+        }
+    }
+    let mut status = 0;
+    // SAFETY: `status` is a live i32.
+    while unsafe { libc::waitpid(pid, &raw mut status, 0) } < 0 {
+        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return End::Unknown;
+        }
+    }
+    of_status(status)
+}
+
+fn of_status(status: i32) -> End {
+    if libc::WIFSIGNALED(status) { End::Killed(libc::WTERMSIG(status)) } else { End::Exited }
+}
+
+/// Is the process that this text of proc_pid_stat(5) tells of the parent of the other?
+fn is_parent(parent: &str, child: &str) -> bool {
+    let above = child.rsplit(')').next().unwrap_or_default().split_whitespace().nth(1);
+    above.is_some() && parent.split_whitespace().next() == above
+}
+
+/// How a process has ended that proc_pid_stat(5) tells of; none while it runs.
+fn end_of(stat: &str) -> Option<End> {
+    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    if !matches!(fields.next(), Some("Z" | "X")) {
+        return None;
+    }
+    // `exit_code`, the last: a status as wait(2) has it.
+    let status = fields.next_back().and_then(|field| field.parse().ok());
+    Some(status.map_or(End::Unknown, of_status))
+}
+
+/// What a program wrote, and how it ended.
+#[derive(Debug)]
+pub struct Captured {
+    pub stdout: String,
+    pub stderr: String,
+    pub end: End,
+}
+
+/// Where a program's output goes.
+struct Output {
+    /// What we read it from: a pipe, or the file that it goes to.
+    from: File,
+    /// The other end of a pipe.
+    to: Option<File>,
+}
+
+impl Output {
+    /// A pipe; under a filter a file, unless a limit keeps it from being written.
+    fn new() -> io::Result<Output> {
+        const ENOUGH: u64 = 1 << 20;
+        let short = || getrlimit(Resource::Fsize).current.is_some_and(|most| most < ENOUGH);
+        if refused::is_filtered() && !short() {
+            return Ok(Output { from: unnamed()?, to: None });
+        }
+        let (from, to) = io::pipe()?;
+        let [from, to] = [OwnedFd::from(from), OwnedFd::from(to)].map(File::from);
+        Ok(Output { from, to: Some(to) })
+    }
+
+    /// In a child: makes a standard stream be this.
+    fn put(&self, fd: i32) -> bool {
+        redirect(self.to.as_ref().unwrap_or(&self.from), fd)
+    }
+
+    /// What was written: to a pipe until nobody can write there any more, to a file so far.
+    fn text(&mut self, is_pipe: bool) -> String {
+        const MOST: usize = 1 << 16;
+        let (mut bytes, mut len) = (vec![0; MOST], 0);
+        loop {
+            // From its beginning: a child may share our position in it.
+            let more = match is_pipe {
+                true => self.from.read(&mut bytes[len..]),
+                false => self.from.read_at(&mut bytes[len..], len as u64),
+            };
+            match more {
+                Ok(n @ 1..) => len += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // What came before an error is what there is.
+                _ => return String::from_utf8_lossy(&bytes[..len]).into_owned(),
+            }
+        }
+    }
+}
+
+/// Runs a program by fork(2) and execve(2), with variables added to its environment. Not by what
+/// the standard library has for this: where a policy refuses a call of that (clone3), doctor goes
+/// on. It writes a few lines: no pipe fills while the other is read.
+///
+/// # Errors
+/// There is no process to be had, or no place for what the program writes.
+pub fn captured(args: &[CString], add: &[(&str, &str)]) -> io::Result<Captured> {
+    let (mut out, mut err) = (Output::new()?, Output::new()?);
+    let mut env = sys::environ();
+    env.retain(|e| !add.iter().any(|a| e.as_bytes().starts_with(format!("{}=", a.0).as_bytes())));
+    env.extend(add.iter().filter_map(|(k, v)| CString::new(format!("{k}={v}")).ok()));
+    let Some(pid) = fork()? else {
+        if out.put(1) && err.put(2) {
+            sys::streams_are_put();
+            sys::execve(&args[0], args, &env);
+        }
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(127) }
+    };
+    let is_pipe = out.to.is_some();
+    (out.to, err.to) = (None, None);
+    // A file is whole once its writer has ended.
+    let mut texts = || (out.text(is_pipe), err.text(is_pipe));
+    let early = is_pipe.then(&mut texts);
+    let end = wait(pid);
+    let (stdout, stderr) = early.unwrap_or_else(texts);
+    Ok(Captured { stdout, stderr, end })
+}
+
+/// A file that no name leads to: by open(2) in a directory for temporary files, or in memory.
+///
+/// # Errors
+/// None can be made.
+pub fn unnamed() -> io::Result<File> {
+    let named = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let dirs = ["/dev/shm", "/tmp", "/var/tmp"].map(PathBuf::from).into_iter().chain(named);
+    let mut how = File::options();
+    how.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
+    if let Some(file) = dirs.into_iter().find_map(|dir| how.open(dir).ok()) {
+        return Ok(file);
+    }
+    refused::learn();
+    let made: Result<OwnedFd, _> = softring_engine::substitute::memfd("softring-doctor", false);
+    made.map(File::from).map_err(|e| io::Error::from_raw_os_error(e.0))
+}
+
+/// In a child: makes a standard stream be a file. By /proc, or by one of three calls, each of which
+/// a policy may refuse.
+fn redirect(to: &File, fd: i32) -> bool {
+    let from = to.as_raw_fd();
+    if put(fd, &format!("/proc/self/fd/{from}"), libc::O_RDWR) {
+        return true;
+    }
+    // SAFETY: numbers; nobody owns the standard streams.
+    let calls: [fn(i32, i32) -> c_long; 3] = unsafe {
+        [
+            |from, fd| libc::syscall(libc::SYS_dup2, from, fd),
+            |from, fd| libc::syscall(libc::SYS_dup3, from, fd, 0),
+            |from, _| libc::syscall(libc::SYS_dup, from),
+        ]
+    };
+    calls.into_iter().any(|call| call(from, fd) == c_long::from(fd))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_as_proc_tells_them() {
+        assert_eq!(end_of("12 (a) b) R 1 2 0"), None);
+        assert_eq!(end_of("12 (a) b) Z 1 2 0"), Some(End::Exited));
+        assert_eq!(end_of("12 (a) b) Z 1 2 159"), Some(End::Killed(31)));
+        assert_eq!(end_of("12 (a) b) Z 1 2 256"), Some(End::Exited));
+        assert!(is_parent("7 (a b) R 1 2 0", "12 (a) b) R 7 2 0"));
+        assert!(!is_parent("7 (a b) R 1 2 0", "12 (a) b) R 2 7 0") && !is_parent("", ""));
+    }
+}
