@@ -154,6 +154,42 @@ fn a_policy_that_kills_for_new_processes_kills_the_command() {
     assert!(o.status.success(), "{}", text(&o));
 }
 
+/// What `softring doctor` says, and all its output.
+fn doctor(policy: &[&str]) -> (serde_json::Value, String) {
+    let o = softring(policy, &["doctor", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap_or_default();
+    let said = format!("{policy:?}: {}: {}", report["verdict"], String::from_utf8_lossy(&o.stderr));
+    (report["verdict"].clone(), said)
+}
+
+#[test]
+fn doctor_says_what_a_program_gets() {
+    let rows: [(&[&str], &str, &str); 16] = [
+        (&["fcntl=EPERM", "rings=EPERM"], "partly", "cannot do a read by a worker thread ("),
+        (&["fstat=EPERM", "rings=EPERM"], "softring", ""),
+        (&["fstat=kill", "rings=EPERM"], "softring", ""),
+        (&["dup2=EPERM", "rings=EPERM"], "softring", ""),
+        (&["dup2=kill", "rings=EPERM"], "softring", ""),
+        (&["statx=kill", "rings=EPERM"], "softring", ""),
+        (&["sched_getaffinity=kill", "rings=EPERM"], "softring", ""),
+        (&["pwritev=kill", "rings=EPERM"], "softring", ""),
+        (&["preadv2=EPERM", "preadv=EPERM", "rings=EPERM"], "softring", ""),
+        (&["pwritev2=EPERM", "pwritev=EPERM", "rings=EPERM"], "softring", ""),
+        (&["gettid=kill", "rings=EPERM"], "partly", "killed by signal 31 at a read by a worker"),
+        (&["ioctl=kill", "rings=EPERM"], "partly", "killed by signal 31 at a receive"),
+        (&["getsockopt=kill", "rings=EPERM"], "partly", "killed by signal 31 at a receive"),
+        (&["threads=kill", "rings=EPERM"], "partly", "killed by signal 31 at "),
+        (&["wait4=kill", "rings=EPERM"], "none", "killed by signal 31"),
+        (&["processes=EPERM", "rings=kill"], "unknown", "no process to be had"),
+    ];
+    for (policy, rings, why) in rows {
+        let (verdict, said) = doctor(policy);
+        assert_eq!(verdict["rings"], rings, "{said}");
+        let told = verdict["why"].as_str().unwrap_or_default();
+        assert!(told.contains(why) && !told.contains("sysctl"), "{said}");
+    }
+}
+
 /// Files are read and written, by whatever of the calls is left.
 #[test]
 fn reads_and_writes_have_two_substitutes() {

@@ -30,7 +30,7 @@ pub mod sqpoll;
 mod stats;
 pub mod summary;
 mod timers;
-mod uring;
+pub mod uring;
 mod wakes;
 mod warnings;
 pub mod worker;

@@ -257,6 +257,11 @@ impl Ring {
         }
     }
 
+    /// Has completions that wait for a call posted, without waiting for more.
+    pub fn run_completions(&self) -> io::Result<()> {
+        self.call(0, 0, abi::IORING_ENTER_GETEVENTS).map(|_| ())
+    }
+
     /// io_uring_enter(2), once; answers how many SQEs it took.
     fn call(&self, submit: u32, want: u32, flags: u32) -> io::Result<u32> {
         let fd = self.fd.as_raw_fd();

@@ -2,6 +2,7 @@
 //! what to change.
 
 mod checks;
+mod exercise;
 mod probes;
 mod trial;
 
@@ -39,14 +40,16 @@ struct Report {
 /// What a program started by `softring run` would get.
 #[derive(Serialize)]
 struct Verdict {
-    /// `kernel`, `softring`, `none`, or `unknown` where it could not be tried.
+    /// `kernel`, `softring`, `partly` where softring's fail the program at something, `none`, or
+    /// `unknown` where it could not be tried.
     rings: &'static str,
     why: String,
     /// What to do about each row that is not as wished, by its name.
     change: Vec<String>,
 }
 
-/// `softring doctor [--json]`: exit code 1 if a program would get no rings at all.
+/// `softring doctor [--json]`: exit code 1 if a program would get no rings at all,
+/// or such as fail it.
 pub fn command(args: &DoctorArgs) -> anyhow::Result<()> {
     sys::ignore_file_limit_signal();
     let checks: Vec<Row> = CHECKS.iter().map(|check| row(check, args.iopoll)).collect();
@@ -58,6 +61,7 @@ pub fn command(args: &DoctorArgs) -> anyhow::Result<()> {
     }
     match report.verdict.rings {
         "none" => Err(trial::none()),
+        "partly" => Err(trial::partly()),
         _ => Ok(()),
     }
 }
@@ -153,6 +157,7 @@ fn print(report: &Report) -> anyhow::Result<()> {
     let what = match v.rings {
         "kernel" => "the kernel's rings",
         "softring" => "softring's rings",
+        "partly" => "softring's rings, and not all of them works",
         "unknown" => "some rings or none: the trial could not be run",
         _ => "no rings",
     };
@@ -208,6 +213,7 @@ mod tests {
             (denied(), "no rings (EPERM): without a word", "none"),
             (works(), "the kernel's rings work", "kernel"),
             (works(), "softring's rings work, through the SIGSYS trap", "softring"),
+            (denied(), "not all of softring's rings works: it ended at a timeout", "partly"),
         ] {
             let v = verdict(&[setup, library(), tried(found)]);
             assert_eq!(v.rings, want, "{found}");

@@ -1,6 +1,7 @@
 //! The trial program: what a program with inline system calls gets under `softring run`. It tries a
 //! ring (`softring trial`, hidden); doctor runs it and reads what it says.
 
+use super::exercise::{self, Told};
 use super::probes::{Finding, State};
 use crate::child::{self, Captured, End};
 use crate::{fail, files, inline, out};
@@ -8,30 +9,56 @@ use serde::{Deserialize, Serialize};
 use softring_engine::trial::{Calls, Trial};
 use std::ffi::CString;
 
-/// What the trial program says.
+/// What the trial program says, a line each.
 #[derive(Debug, Serialize, Deserialize)]
-struct Said {
-    /// `kernel`, `softring` or `none`.
-    rings: String,
-    /// What did not work, or the errno of the setup.
-    fault: Option<String>,
+#[serde(rename_all = "lowercase")]
+enum Said {
+    /// First: whose rings it has.
+    Rings {
+        /// `kernel`, `softring` or `none`.
+        whose: String,
+        /// What did not work, or the errno of the setup.
+        fault: Option<String>,
+    },
+    /// What it is about to do; empty: nothing in particular.
+    Tries(String),
+    /// What of that did not work.
+    Failed(String),
+    /// Last.
+    Done,
 }
 
 const INLINE: Calls = Calls { setup: inline::setup, enter: inline::enter, close: inline::close };
 
+fn say(said: &Said) -> anyhow::Result<()> {
+    out::line(&serde_json::to_string(said)?)
+}
+
 /// `softring trial`
 pub fn command() -> anyhow::Result<()> {
-    let said = match Trial::new(INLINE) {
-        Err(e) => Said { rings: "none".into(), fault: Some(super::probes::errno_text(e.0)) },
+    let (whose, fault) = match Trial::new(INLINE) {
+        Err(e) => ("none", Some(super::probes::errno_text(e.0))),
         Ok(trial) => {
             // The kernel's ring has a file of no type.
             let mode = files::mode(trial.ring()).unwrap_or_default();
             let ours = mode & libc::S_IFMT == libc::S_IFREG;
-            let rings = if ours { "softring" } else { "kernel" };
-            Said { rings: rings.into(), fault: trial.fault().map(str::to_owned) }
+            let whose = if ours { "softring" } else { "kernel" };
+            (whose, trial.fault().map(str::to_owned))
         }
     };
-    out::json(&said)
+    let exercises = whose == "softring" && fault.is_none();
+    say(&Said::Rings { whose: whose.into(), fault })?;
+    if exercises {
+        exercise::take(|told| {
+            let said = match told {
+                Told::Tries(what) => Said::Tries(what.into()),
+                Told::Failed(what) => Said::Failed(what),
+            };
+            // A doctor that has gone asks no more.
+            let _ = say(&said);
+        });
+    }
+    say(&Said::Done)
 }
 
 /// The rings of the trial program, as the found text names them.
@@ -57,24 +84,53 @@ fn judge(done: &Captured) -> Finding {
     let lines = || done.stderr.lines().filter_map(|l| l.strip_prefix("softring: "));
     let why = lines().find(|l| !l.starts_with("report:") && !l.starts_with("this program's"));
     let why = why.unwrap_or("without a word");
-    let Ok(said) = serde_json::from_str::<Said>(&done.stdout) else {
-        let end = match done.end {
-            End::Killed(n) => format!("it was killed by signal {n}"),
-            End::Exited | End::Unknown => "it ended".into(),
-        };
-        return Finding::new(State::Denied, format!("{end}: {why}"));
+    let end = match done.end {
+        End::Killed(n) => format!("it was killed by signal {n}"),
+        End::Exited | End::Unknown => "it ended".into(),
+    };
+    let mut said = done.stdout.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let Some(Said::Rings { whose, fault }) = said.next() else {
+        // Not by a policy: for want of memory, as by RLIMIT_AS, of which it needs more than others.
+        let other = matches!(done.end, End::Killed(n) if n != libc::SIGSYS);
+        let state = if other { State::Unknown } else { State::Denied };
+        return Finding::new(state, format!("{end}: {why}"));
     };
     let report = lines().find(|l| l.starts_with("report:")).unwrap_or_default();
-    match (&*said.rings, said.fault) {
+    match (&*whose, fault) {
         ("none", fault) => {
             let fault = fault.unwrap_or_default();
             Finding::new(State::Denied, format!("no rings ({fault}): {why}"))
         }
         (_, Some(fault)) => Finding::new(State::Denied, format!("a ring does not work: {fault}")),
         ("kernel", None) => Finding::new(State::Ok, format!("{KERNELS} work")),
-        _ => Finding::new(State::Ok, format!("{OURS} work, through {}", entry(report))),
+        _ => steps(said, &end, entry(report)),
     }
 }
+
+/// What became of the steps of the exercise.
+fn steps(said: impl Iterator<Item = Said>, end: &str, entry: &str) -> Finding {
+    let (mut trying, mut failed, mut done) = (String::new(), Vec::new(), false);
+    for said in said {
+        match said {
+            Said::Tries(what) => trying = what,
+            Said::Failed(what) => failed.push(what),
+            Said::Done => done = true,
+            Said::Rings { .. } => {}
+        }
+    }
+    if !done && !trying.is_empty() {
+        return Finding::new(State::Denied, format!("{PARTLY}: {end} at {trying}"));
+    }
+    if !failed.is_empty() {
+        let failed = failed.join(", ");
+        return Finding::new(State::Denied, format!("{PARTLY}: it cannot do {failed}"));
+    }
+    // Killed before it could try a step is no matter of rings.
+    Finding::new(State::Ok, format!("{OURS} work, through {entry}"))
+}
+
+/// How the found text begins where not all of a ring works.
+const PARTLY: &str = "not all of softring's rings works";
 
 /// Through which entry the calls came, as the report counts them.
 fn entry(report: &str) -> &'static str {
@@ -92,12 +148,17 @@ fn entry(report: &str) -> &'static str {
 /// The verdict of the trial program: whose rings, if it says.
 pub fn rings(found: &str) -> Option<&'static str> {
     let of = |start, rings| found.starts_with(start).then_some(rings);
-    of(KERNELS, "kernel").or(of(OURS, "softring"))
+    of(KERNELS, "kernel").or(of(OURS, "softring")).or(of(PARTLY, "partly"))
 }
 
 /// Where neither is to be had.
 pub fn none() -> anyhow::Error {
     fail::work("neither the kernel's rings nor softring's can be had here")
+}
+
+/// Where a program gets rings that fail it.
+pub fn partly() -> anyhow::Error {
+    fail::work("a program gets softring's rings here, and not all of them works")
 }
 
 #[cfg(test)]
@@ -108,14 +169,16 @@ mod tests {
         Captured { stdout: stdout.into(), stderr: stderr.into(), end }
     }
 
+    const SOFTRING: &str = r#"{"rings":{"whose":"softring","fault":null}}"#;
+
     #[test]
     fn judgements() {
         let report = "softring: report: pid 1 sites 3 gaps 0 setups 1 libc 0 patched 4 trapped 0";
-        let ours = judge(&done("{\"rings\":\"softring\"}", report, End::Exited));
+        let ours = judge(&done(&format!("{SOFTRING}\n\"done\""), report, End::Exited));
         assert_eq!(ours.found, "softring's rings work, through patched call sites");
         assert_eq!((ours.state, rings(&ours.found)), (State::Ok, Some("softring")));
         let none = judge(&done(
-            "{\"rings\":\"none\",\"fault\":\"EPERM\"}",
+            r#"{"rings":{"whose":"none","fault":"EPERM"}}"#,
             "softring: io_uring stays denied: so it is",
             End::Exited,
         ));
@@ -123,7 +186,22 @@ mod tests {
         let killed = judge(&done("", "", End::Killed(31)));
         assert_eq!(killed.found, "it was killed by signal 31: without a word");
         assert_eq!((killed.state, rings(&killed.found)), (State::Denied, None));
-        let broken = judge(&done("{\"rings\":\"kernel\",\"fault\":\"READ\"}", "", End::Exited));
+        let aborted = judge(&done("", "", End::Killed(6)));
+        assert_eq!((aborted.state, rings(&aborted.found)), (State::Unknown, None));
+        let broken =
+            judge(&done(r#"{"rings":{"whose":"kernel","fault":"READ"}}"#, "", End::Exited));
         assert_eq!(broken.found, "a ring does not work: READ");
+    }
+
+    #[test]
+    fn a_step_that_kills_or_fails_is_named() {
+        let tries = |more: &str| format!("{SOFTRING}\n{{\"tries\":\"a timeout\"}}\n{more}");
+        let killed = judge(&done(&tries(""), "", End::Killed(31)));
+        assert!(killed.found.ends_with("it was killed by signal 31 at a timeout"), "{killed:?}");
+        assert_eq!((killed.state, rings(&killed.found)), (State::Denied, Some("partly")));
+        let failed = judge(&done(&tries("{\"failed\":\"a timeout\"}\n\"done\""), "", End::Exited));
+        assert_eq!(rings(&failed.found), Some("partly"), "{failed:?}");
+        let between = judge(&done(&tries("{\"tries\":\"\"}"), "", End::Killed(31)));
+        assert_eq!(rings(&between.found), Some("softring"), "{between:?}");
     }
 }
