@@ -6,7 +6,7 @@ use common::{ME, text};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 fn softring(args: &[&str]) -> Command {
@@ -96,12 +96,22 @@ fn programs_that_cannot_start() {
     run(&at("lost"), 127, "/no/such/interpreter");
 }
 
+/// What `softring run` takes for its library, and does nothing.
+fn stand_in_library(dir: &Path) -> PathBuf {
+    let (source, file) = (dir.join("library.c"), dir.join("libsoftring.so"));
+    fs::write(&source, "const char *softring_version(void) { return \"\"; }\n").unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).arg(&file).arg(&source);
+    assert!(cc.status().expect("a C compiler").success());
+    file
+}
+
 /// `softring run --engine=user` of it: `code`, with what is wrong and what to do.
 #[track_caller]
 fn refused(file: &Path, code: i32, what: &str, hint: &str) {
+    let dir = tempfile::tempdir().unwrap();
     let mut c = softring(&["run", "--engine=user", "--"]);
-    // Any file does for the library, which no program here gets as far as loading.
-    let o = c.arg(file).env("SOFTRING_LIB", "/bin/true").output().unwrap();
+    let o = c.arg(file).env("SOFTRING_LIB", stand_in_library(dir.path())).output().unwrap();
     let err = text(&o.stderr);
     assert_eq!(o.status.code(), Some(code), "{err}");
     assert!(err.contains(what) && err.contains("hint: ") && err.contains(hint), "{err}");
@@ -206,18 +216,38 @@ fn a_missing_library_is_told() {
 #[test]
 fn run_sets_the_environment_and_keeps_what_was_there() {
     let dir = tempfile::tempdir().unwrap();
-    let lib = dir.path().join("libsoftring.so");
-    // Not loadable: the dynamic linker says so on standard error and goes on, which is enough here.
-    fs::write(&lib, "").unwrap();
+    let lib = stand_in_library(dir.path());
     let mut c = softring(&["run", "--engine=user", "--door=patch", "-q", "--", "env"]);
     c.env("SOFTRING_LIB", &lib).env("LD_PRELOAD", "/no/such/other.so");
     let env = text(&c.output().unwrap().stdout);
-    let lib = lib.canonicalize().unwrap();
     let expected = format!("LD_PRELOAD={}:/no/such/other.so\n", lib.display());
     for line in
         [&*expected, "SOFTRING_ENGINE=user\n", "SOFTRING_DOOR=patch\n", "SOFTRING_QUIET=1\n"]
     {
         assert!(env.contains(line), "{line} in {env}");
+    }
+}
+
+/// Neither a file of another kind nor another library is put under a program.
+#[test]
+fn what_is_not_our_library_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, other) = (dir.path().join("other.c"), dir.path().join("other.so"));
+    fs::write(&source, "int other;\n").unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).arg(&other).arg(&source);
+    assert!(cc.status().expect("a C compiler").success());
+    for lib in [Path::new("/etc/passwd"), Path::new("/bin/true"), &other] {
+        let o = softring(&["run", "--", "true"]).env("SOFTRING_LIB", lib).output().unwrap();
+        let said = text(&o.stderr);
+        assert_eq!(o.status.code(), Some(2), "{said}");
+        let what = format!("{} is not softring's library for this machine", lib.display());
+        assert!(said.contains(&what) && said.contains("SOFTRING_LIB"), "{said}");
+        let o = softring(&["doctor", "--json"]).env("SOFTRING_LIB", lib).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+        let checks = report["checks"].as_array().unwrap();
+        let row = checks.iter().find(|c| c["name"] == "libsoftring.so").unwrap();
+        assert_eq!((&row["state"], &row["found"]), (&"denied".into(), &what.into()));
     }
 }
 

@@ -45,7 +45,8 @@ fn programs() -> Option<Programs> {
     cc("musl-gcc", &[], &ring, RING);
     // As the compiler links where nobody asks for anything else.
     let source = "extern char *program_invocation_name; extern void _Unwind_Resume(void *);\n\
-        void *used[] = { &program_invocation_name, (void *)_Unwind_Resume };\n";
+        void *used[] = { &program_invocation_name, (void *)_Unwind_Resume };\n\
+        void softring_version(void) {}\n";
     cc("cc", &["-shared", "-fPIC", "-lgcc_s"], &glibcs, source);
     Some(Programs { dir, ring, glibcs })
 }
@@ -133,7 +134,7 @@ fn a_library_for_musl_is_kept_from_programs_of_glibcs() {
         "musl-gcc",
         &["-shared", "-fPIC"],
         &musls,
-        "#include <stdio.h>\nvoid f(void) { puts(\"\"); }",
+        "#include <stdio.h>\nvoid softring_version(void) { puts(\"\"); }",
     );
     let run = |engine: &str| {
         let mut c = Command::new(ME);

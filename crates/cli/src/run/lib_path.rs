@@ -2,7 +2,7 @@
 //! programs of glibc's and of musl's. Where several are installed, the first that the program's
 //! loader takes is put under it.
 
-use super::needed::Libc;
+use super::needed::{self, Libc};
 use crate::{fail, files, sys};
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -70,6 +70,15 @@ fn loadable(lib: &Path) -> anyhow::Result<()> {
         let hint = format!("let this user read it, or {copy}");
         fail::usage(format!("{} cannot be read: {e}", lib.display()), hint)
     })?;
+    if !needed::is_softring(&file) {
+        let what = format!("{} is not softring's library for this machine", lib.display());
+        let hint = if env::var_os("SOFTRING_LIB").is_some_and(|lib| !lib.is_empty()) {
+            "let SOFTRING_LIB name a libsoftring.so, or unset it"
+        } else {
+            "install softring anew"
+        };
+        return Err(fail::usage(what, hint));
+    }
     sys::map_text(&file).map_err(|e| {
         let noexec = e.raw_os_error() == Some(libc::EPERM);
         let why = if noexec { "its mount is noexec".into() } else { e.to_string() };

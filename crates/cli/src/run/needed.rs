@@ -5,12 +5,13 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::elf::read_up_to;
+use super::elf::{self, Elf, read_up_to};
 
 const PT_LOAD: u64 = 1;
 const PT_DYNAMIC: u64 = 2;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
+const DT_STRSZ: u64 = 10;
 /// More entries than any linker writes.
 const MAX: usize = 4096;
 
@@ -90,34 +91,69 @@ fn half(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?)))
 }
 
-fn needed(file: &File) -> Option<Vec<String>> {
-    let head = bytes(file, 0, 64)?;
-    if head.get(..6)? != b"\x7fELF\x02\x01" {
-        return None;
+/// The dynamic section of a 64-bit file of this byte order, and its table of strings.
+struct Dynamic {
+    entries: Vec<u8>,
+    /// Where the strings are in the file.
+    names: u64,
+}
+
+impl Dynamic {
+    fn read(file: &File) -> Option<Dynamic> {
+        let head = bytes(file, 0, 64)?;
+        if head.get(..6)? != b"\x7fELF\x02\x01" {
+            return None;
+        }
+        let (size, count) = (half(&head, 54)? as usize, half(&head, 56)? as usize);
+        if size < 56 {
+            return None;
+        }
+        let table = bytes(file, word(&head, 32)?, size * count.min(MAX))?;
+        let headers = || table.chunks_exact(size);
+        let kind = |h: &&[u8], kind| word(h, 0).is_some_and(|word| word & 0xffff_ffff == kind);
+        let dynamic = headers().find(|h| kind(h, PT_DYNAMIC))?;
+        let len = usize::try_from(word(dynamic, 32)?).ok()?.min(16 * MAX);
+        let entries = bytes(file, word(dynamic, 8)?, len)?;
+        let address = values(&entries, DT_STRTAB).next()?;
+        // p_offset, p_vaddr and p_filesz of the segment that the names are in.
+        let names = headers().filter(|h| kind(h, PT_LOAD)).find_map(|h| {
+            let within = address.checked_sub(word(h, 16)?)?;
+            (within < word(h, 32)?).then_some(word(h, 8)? + within)
+        })?;
+        Some(Dynamic { entries, names })
     }
-    let (size, count) = (half(&head, 54)? as usize, half(&head, 56)? as usize);
-    if size < 56 {
-        return None;
-    }
-    let table = bytes(file, word(&head, 32)?, size * count.min(MAX))?;
-    let headers = || table.chunks_exact(size);
-    let kind = |h: &&[u8], kind| word(h, 0).is_some_and(|word| word & 0xffff_ffff == kind);
-    let dynamic = headers().find(|h| kind(h, PT_DYNAMIC))?;
-    let len = usize::try_from(word(dynamic, 32)?).ok()?.min(16 * MAX);
-    let entries = bytes(file, word(dynamic, 8)?, len)?;
-    let tagged = |tag| entries.chunks_exact(16).filter(move |e| word(e, 0) == Some(tag));
-    let address = tagged(DT_STRTAB).find_map(|e| word(e, 8))?;
-    // p_offset, p_vaddr and p_filesz of the segment that the names are in.
-    let names = headers().filter(|h| kind(h, PT_LOAD)).find_map(|h| {
-        let within = address.checked_sub(word(h, 16)?)?;
-        (within < word(h, 32)?).then_some(word(h, 8)? + within)
-    })?;
-    let name = |offset: u64| {
-        let bytes = bytes(file, names.checked_add(offset)?, 256)?;
+
+    fn name(&self, file: &File, offset: u64) -> Option<String> {
+        let bytes = bytes(file, self.names.checked_add(offset)?, 256)?;
         let end = bytes.iter().position(|&b| b == 0)?;
         String::from_utf8(bytes[..end].to_vec()).ok()
+    }
+}
+
+/// The values of the entries of a dynamic section that have this tag.
+fn values(entries: &[u8], tag: u64) -> impl Iterator<Item = u64> {
+    let tagged = entries.chunks_exact(16).filter(move |e| word(e, 0) == Some(tag));
+    tagged.filter_map(|e| word(e, 8))
+}
+
+fn needed(file: &File) -> Option<Vec<String>> {
+    let dynamic = Dynamic::read(file)?;
+    let offsets = values(&dynamic.entries, DT_NEEDED);
+    Some(offsets.filter_map(|offset| dynamic.name(file, offset)).collect())
+}
+
+/// Is it softring's library for this machine? It has the name of a function of softring.h.
+pub fn is_softring(file: &File) -> bool {
+    const NAME: &[u8] = b"\0softring_version\0";
+    const MOST: u64 = 1 << 20;
+    let ours = |elf: Elf| elf.machine == elf::OURS && elf.bits == 64;
+    let names = || {
+        let dynamic = Dynamic::read(file)?;
+        let size = values(&dynamic.entries, DT_STRSZ).next()?.min(MOST);
+        bytes(file, dynamic.names, usize::try_from(size).ok()?)
     };
-    Some(tagged(DT_NEEDED).filter_map(|e| name(word(e, 8)?)).collect())
+    elf::read(file).is_ok_and(|elf| elf.is_some_and(ours))
+        && names().is_some_and(|names| names.windows(NAME.len()).any(|w| w == NAME))
 }
 
 #[cfg(test)]
@@ -142,5 +178,6 @@ mod tests {
         assert!(needed(&own).unwrap().iter().any(|name| name == "libc.so.6"));
         assert_eq!(sanitizer(Path::new("/proc/self/exe")), None);
         assert_eq!(sanitizer(Path::new("/etc/passwd")), None);
+        assert!(!is_softring(&own) && !is_softring(&File::open("/etc/passwd").unwrap()));
     }
 }
