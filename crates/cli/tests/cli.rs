@@ -228,6 +228,34 @@ fn run_sets_the_environment_and_keeps_what_was_there() {
     }
 }
 
+#[test]
+fn what_no_option_says_the_environment_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let lib = stand_in_library(dir.path());
+    let before =
+        [("SOFTRING_ENGINE", "user"), ("SOFTRING_DOOR", "odd"), ("SOFTRING_SQ_IDLE", "nap")];
+    let given = |options: &[&str]| {
+        let mut c = softring(&[&["run"], options, &["--", "env"]].concat());
+        let o = c.env("SOFTRING_LIB", &lib).envs(before).output().unwrap();
+        text(&o.stdout)
+    };
+    let env = given(&[]);
+    for (name, value) in before {
+        assert!(env.contains(&format!("{name}={value}\n")), "{name} in {env}");
+    }
+    let env = given(&["--engine=auto", "--door=patch", "--sq-idle=spin"]);
+    for line in ["SOFTRING_ENGINE=auto\n", "SOFTRING_DOOR=patch\n", "SOFTRING_SQ_IDLE=spin\n"] {
+        assert!(env.contains(line), "{line} in {env}");
+    }
+    // What they say counts as what an option says.
+    let mut c = softring(&["run", "--at-least=6.1", "--", "true"]);
+    let o = c.env("SOFTRING_LIB", &lib).env("SOFTRING_ENGINE", "user").output().unwrap();
+    assert_eq!(o.status.code(), Some(2), "{}", text(&o.stderr));
+    let mut c = softring(&["run", "--poll=spin", "--", "env"]);
+    let o = c.env("SOFTRING_LIB", &lib).env("SOFTRING_ENGINE", "odd").output().unwrap();
+    assert!(text(&o.stdout).contains("SOFTRING_ENGINE=user\n"), "{}", text(&o.stdout));
+}
+
 /// Neither a file of another kind nor another library is put under a program.
 #[test]
 fn what_is_not_our_library_is_told() {

@@ -54,16 +54,16 @@ pub enum Poll {
 /// The options of `softring run`.
 #[derive(Clone, Debug, Args)]
 pub struct UnderArgs {
-    /// Whose rings the program gets
-    #[arg(long, value_enum, default_value_t = Engine::Auto, value_name = "WHICH")]
-    pub engine: Engine,
+    /// Whose rings the program gets [default: SOFTRING_ENGINE, or auto]
+    #[arg(long, value_enum, value_name = "WHICH")]
+    pub engine: Option<Engine>,
     /// The kernel's rings only if they have all that those of this release of Linux have: its
     /// operations, set-up flags, features and register calls; else softring's
     #[arg(long, value_name = "RELEASE")]
     pub at_least: Option<Release>,
-    /// How the program's system calls reach softring
-    #[arg(long, value_enum, default_value_t = Door::Auto, value_name = "DOOR")]
-    pub door: Door,
+    /// How the program's system calls reach softring [default: SOFTRING_DOOR, or auto]
+    #[arg(long, value_enum, value_name = "DOOR")]
+    pub door: Option<Door>,
     /// No notice line and no warnings
     #[arg(long, short)]
     pub quiet: bool,
@@ -86,19 +86,18 @@ pub struct UnderArgs {
     /// Keep no statistics that `softring stats` could show
     #[arg(long)]
     pub no_stats: bool,
-    /// What SQ threads (SQPOLL) do between submissions
-    #[arg(long, value_enum, default_value_t = SqIdle::Spin, value_name = "HOW")]
-    pub sq_idle: SqIdle,
+    /// What SQ threads (SQPOLL) do between submissions [default: SOFTRING_SQ_IDLE, or spin]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub sq_idle: Option<SqIdle>,
 }
 
 impl UnderArgs {
     /// The words that say the same to `softring run`.
     pub fn words(&self) -> Vec<OsString> {
-        let mut words: Vec<OsString> = vec![
-            format!("--engine={}", name_of(self.engine)).into(),
-            format!("--door={}", name_of(self.door)).into(),
-            format!("--sq-idle={}", name_of(self.sq_idle)).into(),
-        ];
+        let mut words: Vec<OsString> = Vec::new();
+        words.extend(self.engine.map(|which| format!("--engine={}", name_of(which)).into()));
+        words.extend(self.door.map(|door| format!("--door={}", name_of(door)).into()));
+        words.extend(self.sq_idle.map(|how| format!("--sq-idle={}", name_of(how)).into()));
         words.extend(self.at_least.map(|v| format!("--at-least={v}").into()));
         words.extend(self.poll.map(|how| format!("--poll={}", name_of(how)).into()));
         let switches = [

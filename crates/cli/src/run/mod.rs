@@ -5,13 +5,12 @@ mod environment;
 pub mod lib_path;
 mod named;
 mod needed;
+mod options;
 mod target;
 
 use crate::cli::{Engine, RunArgs, UnderArgs, name_of};
 use crate::{deny, fail, files, out, sys};
 use anyhow::Context;
-use softring_engine::transport::model::parse;
-use softring_uapi::version::Release;
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -30,15 +29,19 @@ fn preload_environment(program: &Path, lib: &Path, under: &UnderArgs) -> Environ
     let sanitizer = needed::sanitizer(program);
     let preload = lib_path::preload_with(sanitizer.as_deref(), lib, env.get_last("LD_PRELOAD"));
     env.set("LD_PRELOAD", preload);
-    env.set("SOFTRING_ENGINE", name_of(engine(under)));
-    env.set("SOFTRING_DOOR", name_of(under.door));
+    if let Some(engine) = options::engine_to_set(under) {
+        env.set("SOFTRING_ENGINE", name_of(engine));
+    }
+    if let Some(door) = under.door {
+        env.set("SOFTRING_DOOR", name_of(door));
+    }
     // Not anew where an ancestor has had its notice: it is 0 there.
     if env.get("SOFTRING_NOTICE").is_none() {
         env.set("SOFTRING_NOTICE", "1");
     }
     if under.quiet {
         env.set("SOFTRING_QUIET", "1");
-    } else if env.get("SOFTRING_RUN").is_none() && needs_us(under) {
+    } else if env.get("SOFTRING_RUN").is_none() && !options::quiet(under) && needs_us(under) {
         env.set("SOFTRING_RUN", named::file());
     }
     env
@@ -65,11 +68,12 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
         return Err(fail::usage("no program given", "softring run -- CMD"));
     };
     let path = find_program(program)?;
+    let engine = options::engine(under);
     // With the kernel's rings and aio only, the library has nothing to do: its absence is no reason
     // to stop.
     let lib = match lib_path::find(target::libc(&path)) {
         Ok(lib) => Some(lib),
-        Err(_) if under.engine == Engine::Kernel && !under.aio_hipri => None,
+        Err(_) if engine == Engine::Kernel && !options::aio_hipri(under) => None,
         Err(e) => return Err(e),
     };
     let harmed = judge(under, target::examine(&path, lib.as_deref()))?;
@@ -77,8 +81,10 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
         Some(lib) if !harmed => preload_environment(&path, lib, under),
         _ => Environment::own(),
     };
-    env.set("SOFTRING_SQ_IDLE", name_of(under.sq_idle));
-    if let Some(release) = at_least(under)? {
+    if let Some(how) = under.sq_idle {
+        env.set("SOFTRING_SQ_IDLE", name_of(how));
+    }
+    if let Some(release) = options::at_least(under)? {
         env.set("SOFTRING_AT_LEAST", release.to_string());
     }
     if let Some(poll) = under.poll {
@@ -90,47 +96,13 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
     if under.aio_hipri {
         env.set("SOFTRING_AIO_HIPRI", "1");
     }
-    if let Some(models) = models(under)? {
+    if let Some(models) = options::models(under)? {
         env.set("SOFTRING_MODEL", models);
     }
     if under.deny {
         deny::install(EPERM, false)?;
     }
     exec(&path, &args.command, &env)
-}
-
-/// Whose rings the program gets: those of the kernel know no models, and wait by no policy of ours.
-fn engine(under: &UnderArgs) -> Engine {
-    match under.engine {
-        Engine::Auto if !under.model.is_empty() || under.poll.is_some() => Engine::User,
-        engine => engine,
-    }
-}
-
-/// The release whose rings the kernel's must match.
-fn at_least(under: &UnderArgs) -> anyhow::Result<Option<Release>> {
-    if under.at_least.is_some() && under.engine != Engine::Auto {
-        let hint = "leave --engine out: it says whose rings the program gets in any case";
-        return Err(fail::usage("--at-least chooses between the kernel's rings and ours", hint));
-    }
-    Ok(under.at_least)
-}
-
-/// The models, checked, as the environment carries them.
-fn models(under: &UnderArgs) -> anyhow::Result<Option<OsString>> {
-    if under.model.is_empty() {
-        return Ok(None);
-    }
-    if under.engine == Engine::Kernel {
-        let hint = "leave --engine out, or take --engine=user";
-        return Err(fail::usage("--model needs softring's rings", hint));
-    }
-    let hint = "softring run --help describes a model";
-    let wrong = |e: String| fail::usage(format!("--model: {e}"), hint);
-    let each = under.model.iter().map(|m| parse::absolute(m).map_err(wrong));
-    let all = each.collect::<Result<Vec<_>, _>>()?.join(OsStr::new(";"));
-    parse::models(&all).map_err(wrong)?;
-    Ok(Some(all))
 }
 
 /// Stops at what makes the run pointless, warns of the rest. True if the program is to start
@@ -144,7 +116,7 @@ fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<bool> {
                 if needs_us(under) {
                     return Err(fail::usage(what, hint));
                 }
-                if under.engine != Engine::Kernel {
+                if options::engine(under) != Engine::Kernel {
                     warn(under, &format!("{what}; it runs with the kernel's rings"), &hint);
                 }
             }
@@ -154,7 +126,7 @@ fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<bool> {
 }
 
 fn warn(under: &UnderArgs, what: &str, hint: &str) {
-    if !under.quiet {
+    if !options::quiet(under) {
         out::note(&format!("warning: {what}"));
         out::note(&format!("hint: {hint}"));
     }
@@ -162,12 +134,12 @@ fn warn(under: &UnderArgs, what: &str, hint: &str) {
 
 /// Would the program not get what it was started for if the library did not reach it?
 fn needs_us(under: &UnderArgs) -> bool {
-    match engine(under) {
-        _ if under.aio_hipri => true,
+    match options::engine(under) {
+        _ if options::aio_hipri(under) => true,
         Engine::User => true,
         Engine::Kernel => false,
         Engine::Auto => {
-            under.deny || under.at_least.is_some() || !crate::doctor::kernel_ring_works()
+            under.deny || options::has_least(under) || !crate::doctor::kernel_ring_works()
         }
     }
 }

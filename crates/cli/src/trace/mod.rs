@@ -74,7 +74,7 @@ impl Target {
 
 /// `softring trace`
 pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
-    if args.under.engine == Engine::Kernel {
+    if args.under.engine == Some(Engine::Kernel) {
         let hint = "leave --engine out";
         return Err(fail::usage("the kernel's rings cannot be traced", hint));
     }
@@ -159,7 +159,7 @@ fn counter_is_trusted() -> bool {
 /// Starts the program under `softring run`, which becomes it.
 fn start(args: &TraceArgs, key: &str) -> anyhow::Result<(Child, Failure)> {
     // Of the kernel's rings there would be nothing to see.
-    let under = UnderArgs { engine: Engine::User, ..args.under.clone() };
+    let under = UnderArgs { engine: Some(Engine::User), ..args.under.clone() };
     // By Command it would lose doubled entries and those without `=`.
     sys::set_env("SOFTRING_TRACE", key.as_ref());
     start::start(&under, &args.command)

@@ -1,0 +1,94 @@
+//! What is asked for by options, and, where these say nothing, by the environment, which the
+//! library reads: whose rings the program gets, and whether lines are wanted.
+
+use crate::cli::{Engine, UnderArgs};
+use crate::fail;
+use clap::ValueEnum;
+use softring_engine::transport::model::parse;
+use softring_uapi::version::Release;
+use std::env;
+use std::ffi::{OsStr, OsString};
+
+/// The value of a variable; an empty one counts as unset.
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Is a variable on that is off by default?
+fn is_on(name: &str) -> bool {
+    variable(name).is_some_and(|value| value != "0")
+}
+
+/// The engine that is named, by an option or else by a value that the library knows.
+fn named_engine(under: &UnderArgs) -> Engine {
+    let value = || Engine::from_str(variable("SOFTRING_ENGINE")?.to_str()?, false).ok();
+    under.engine.or_else(value).unwrap_or(Engine::Auto)
+}
+
+/// Whose rings the program gets: those of the kernel know no models, and wait by no policy of ours.
+pub fn engine(under: &UnderArgs) -> Engine {
+    match named_engine(under) {
+        Engine::Auto if under.poll.is_some() || has_models(under) => Engine::User,
+        engine => engine,
+    }
+}
+
+/// What `SOFTRING_ENGINE` is to say, if that is another thing than it says.
+pub fn engine_to_set(under: &UnderArgs) -> Option<Engine> {
+    let asked = engine(under);
+    (under.engine.is_some() || asked != named_engine(under)).then_some(asked)
+}
+
+fn has_models(under: &UnderArgs) -> bool {
+    let set = || variable("SOFTRING_MODEL").is_some_and(|text| parse::models(&text).is_ok());
+    !under.model.is_empty() || set()
+}
+
+/// Is kernel aio to be polled?
+pub fn aio_hipri(under: &UnderArgs) -> bool {
+    under.aio_hipri || is_on("SOFTRING_AIO_HIPRI")
+}
+
+/// Are no lines wanted?
+pub fn quiet(under: &UnderArgs) -> bool {
+    under.quiet || is_on("SOFTRING_QUIET")
+}
+
+/// Must the kernel's rings match those of a release?
+pub fn has_least(under: &UnderArgs) -> bool {
+    let set = || variable("SOFTRING_AT_LEAST")?.to_str()?.parse::<Release>().ok();
+    under.at_least.or_else(set).is_some()
+}
+
+/// The release of the option, checked.
+///
+/// # Errors
+/// It is of no use to this engine.
+pub fn at_least(under: &UnderArgs) -> anyhow::Result<Option<Release>> {
+    if under.at_least.is_some() && engine(under) != Engine::Auto {
+        let hint = "leave --engine out, and SOFTRING_ENGINE: they say whose rings the program gets \
+                    in any case";
+        return Err(fail::usage("--at-least chooses between the kernel's rings and ours", hint));
+    }
+    Ok(under.at_least)
+}
+
+/// The models of the options, checked, as the environment carries them.
+///
+/// # Errors
+/// One is not to be understood, or of no use to this engine.
+pub fn models(under: &UnderArgs) -> anyhow::Result<Option<OsString>> {
+    if under.model.is_empty() {
+        return Ok(None);
+    }
+    if engine(under) == Engine::Kernel {
+        let hint = "leave --engine out, and SOFTRING_ENGINE, or take --engine=user";
+        return Err(fail::usage("--model needs softring's rings", hint));
+    }
+    let hint = "softring run --help describes a model";
+    let wrong = |e: String| fail::usage(format!("--model: {e}"), hint);
+    let each = under.model.iter().map(|m| parse::absolute(m).map_err(wrong));
+    let all = each.collect::<Result<Vec<_>, _>>()?.join(OsStr::new(";"));
+    parse::models(&all).map_err(wrong)?;
+    Ok(Some(all))
+}
