@@ -181,6 +181,11 @@ fn setuid_programs_are_refused_where_they_need_us() {
         return println!("skipped: setuid does nothing here (NoNewPrivs)");
     }
     refused(&file, 2, "is setuid", "without the privilege");
+    // The filter comes with no_new_privs, where such a file gives no rights.
+    let mut c = softring(&["run", "--deny", "--"]);
+    let o = c.arg(&file).env("SOFTRING_LIB", stand_in_library(dir.path())).output().unwrap();
+    assert_ne!(o.status.code(), Some(2), "{}", text(&o.stderr));
+    assert!(!text(&o.stderr).contains("is setuid"), "{}", text(&o.stderr));
 }
 
 fn executable(path: &str) {

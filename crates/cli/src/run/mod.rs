@@ -76,7 +76,7 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
         Err(_) if engine == Engine::Kernel && !options::aio_hipri(under) => None,
         Err(e) => return Err(e),
     };
-    let harmed = judge(under, target::examine(&path, lib.as_deref()))?;
+    let harmed = judge(under, target::examine(&path, lib.as_deref(), under.deny))?;
     let mut env = match &lib {
         Some(lib) if !harmed => preload_environment(&path, lib, under),
         _ => Environment::own(),

@@ -39,14 +39,15 @@ fn missing(what: String, hint: &str) -> Trouble {
 struct Start<'a> {
     /// With this library.
     lib: Option<&'a Path>,
-    /// Under no_new_privs, which this process has.
+    /// Under no_new_privs, which this process has or is about to set.
     held: bool,
 }
 
-/// Everything wrong with starting `path` with `lib` preloaded.
-pub fn examine(path: &Path, lib: Option<&Path>) -> Vec<Trouble> {
+/// Everything wrong with starting `path` with `lib` preloaded, and, if `deny`, under our filter,
+/// which comes with no_new_privs.
+pub fn examine(path: &Path, lib: Option<&Path>, deny: bool) -> Vec<Trouble> {
     let mut found = Vec::new();
-    let held = files::proc_status("NoNewPrivs").is_some_and(|v| v == "1");
+    let held = deny || files::proc_status("NoNewPrivs").is_some_and(|v| v == "1");
     check(path, Start { lib, held }, MAX_SCRIPTS, &mut found);
     found
 }
@@ -283,21 +284,21 @@ mod tests {
     }
 
     fn only(path: &Path) -> Trouble {
-        let mut found = examine(path, None);
+        let mut found = examine(path, None, false);
         assert_eq!(found.len(), 1, "{found:?}");
         found.remove(0)
     }
 
     #[test]
     fn good_programs_have_no_trouble() {
-        assert_eq!(examine(Path::new("/bin/sh"), None), []);
+        assert_eq!(examine(Path::new("/bin/sh"), None, false), []);
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(examine(&script(dir.path(), "a", b"#!/bin/sh\n:\n", 0o755), None), []);
+        assert_eq!(examine(&script(dir.path(), "a", b"#!/bin/sh\n:\n", 0o755), None, false), []);
         assert_eq!(
-            examine(&script(dir.path(), "b", b"#! /usr/bin/env sh\n:\n", 0o755), None),
+            examine(&script(dir.path(), "b", b"#! /usr/bin/env sh\n:\n", 0o755), None, false),
             []
         );
-        assert_eq!(examine(&script(dir.path(), "c", b"echo no header\n", 0o755), None), []);
+        assert_eq!(examine(&script(dir.path(), "c", b"echo no header\n", 0o755), None, false), []);
     }
 
     #[test]
