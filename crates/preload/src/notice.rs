@@ -232,8 +232,9 @@ pub fn no_memory() {
     let Some(limit) = softring_engine::mem::file::no_ring() else { return };
     if !SAID.swap(true, Ordering::Relaxed) {
         say(&format!(
-            "no io_uring in user space: the memory of a ring is a (sparse) file of 256 MiB, and \
-             the hard limit on the size of files is {limit} bytes. Raise it: ulimit -f unlimited"
+            "no io_uring in user space: the memory of a ring is a (sparse) file of 256 MiB and \
+             some pages, and the hard limit on the size of files is {limit} bytes. Raise it: \
+             ulimit -f unlimited"
         ));
     }
 }

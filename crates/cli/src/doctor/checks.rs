@@ -123,7 +123,7 @@ checks! {
             "RLIMIT_NOFILE: a ring of softring takes a few descriptors of the program's",
             "raise it: ulimit -n 4096";
         "fsize", p::fsize,
-            "RLIMIT_FSIZE: the memory of a ring of softring is a sparse file of 256 MiB",
+            "RLIMIT_FSIZE: a ring of softring has a sparse file of 256 MiB and some pages",
             "raise the hard limit: ulimit -f unlimited, or LimitFSIZE=infinity (systemd)";
         "nproc", p::nproc,
             "RLIMIT_NPROC: softring's workers are threads of the program",
