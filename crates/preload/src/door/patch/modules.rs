@@ -67,10 +67,37 @@ impl Module {
     fn holds(&self, at: usize) -> bool {
         (self.low..self.high).contains(&at)
     }
+    /// Is this the name that the object has for the loader (`DT_SONAME`)?
+    fn is_called(&self, name: &CStr) -> bool {
+        const STRTAB: usize = 5;
+        const SONAME: usize = 14;
+        let (mut strings, mut offset) = (0, None);
+        for at in (self.dynamic..).step_by(2 * size_of::<usize>()).take(if self.dynamic == 0 {
+            0
+        } else {
+            128
+        }) {
+            // SAFETY: the loader's array of pairs, read up to the one of zeroes that ends it.
+            let [tag, value] = unsafe { *core::ptr::with_exposed_provenance::<[usize; 2]>(at) };
+            match tag {
+                0 => break,
+                STRTAB => strings = value,
+                SONAME => offset = Some(value),
+                _ => {}
+            }
+        }
+        // glibc's loader writes the address in place of the offset, where it may write.
+        let strings = if strings < self.base { self.base + strings } else { strings };
+        // SAFETY: a string of the object's table of strings.
+        offset.is_some_and(|offset| unsafe {
+            CStr::from_ptr(core::ptr::with_exposed_provenance(strings + offset)) == name
+        })
+    }
 }
 
 /// Every loaded object with text that may hold call sites: not the loader, libc (which once was two
-/// libraries), the vDSO, us, or what we brought along that makes no system calls.
+/// libraries), the vDSO, us, another copy of us, or what we brought along that makes no system
+/// calls.
 pub fn loaded() -> Vec<Module> {
     // SAFETY: no arguments that could be wrong.
     let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
@@ -83,6 +110,7 @@ pub fn loaded() -> Vec<Module> {
     let mut all = everything();
     all.retain(|m| {
         !m.text.is_empty()
+            && !m.is_called(c"libsoftring.so")
             && ![vdso, libc_text, threads, ours, loader, math, unwinder]
                 .iter()
                 .any(|at| m.holds(*at))
