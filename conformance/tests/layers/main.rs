@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "host",
         &[
             "alone",
+            "bpf",
             "creds",
             "fds::kinds",
             "fds::moved",

@@ -13,6 +13,7 @@
 
 pub mod aio;
 mod alone;
+mod bpf;
 pub mod creds;
 mod ctx;
 pub mod fds;

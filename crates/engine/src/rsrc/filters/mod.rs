@@ -1,19 +1,22 @@
 //! BPF filters of requests: each opcode may have programs that look at a request before it is
 //! queued, and all must allow it. Kernel counterpart: `io_uring/bpf_filter.c`.
 
-pub(crate) mod program;
 mod text;
 
 use std::sync::Arc;
 
+use crate::bpf;
 use crate::ctx::Ctx;
 use crate::ops::open_how::{How, O_PATH};
 use crate::req::request::{Keep, Req, ReqFlags};
 use crate::user;
-use program::{DATA, Program};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::played;
 use softring_uapi::*;
+
+/// What a filter loads from: ten words.
+const DATA: usize = 40;
+type Program = bpf::Program<DATA>;
 
 /// What is asked about an opcode.
 #[derive(Clone, Debug, Default)]

@@ -6,7 +6,7 @@ use core::fmt;
 use core::str::FromStr;
 use std::sync::Arc;
 
-use super::program::Program;
+use super::Program;
 use super::{Filters, Verdict};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{IORING_OP_LAST, sock_filter};

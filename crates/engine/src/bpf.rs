@@ -1,11 +1,9 @@
-//! Classic BPF, as far as a filter of requests may use it. Kernel counterpart:
-//! `bpf_check_classic`, `io_uring_check_cbpf_filter`, and what runs the program.
+//! Classic BPF, as far as a filter of requests or of system calls may use it. Kernel counterpart:
+//! `bpf_check_classic`, `io_uring_check_cbpf_filter`, `seccomp_check_filter`, and what runs the
+//! program.
 
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::sock_filter;
-
-/// What a filter loads from: ten words.
-pub(crate) const DATA: usize = 40;
 
 /// Cells of scratch memory.
 const CELLS: usize = 16;
@@ -48,18 +46,18 @@ mod code {
 }
 use code::*;
 
-/// A program that was checked: it ends, and stays within its data and its memory.
+/// A program that was checked: it ends, and stays within its `DATA` bytes and its memory.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Program(Vec<sock_filter>);
+pub(crate) struct Program<const DATA: usize>(Vec<sock_filter>);
 
-impl Program {
+impl<const DATA: usize> Program<DATA> {
     /// Checks a program.
     ///
     /// # Errors
     /// `EINVAL`.
-    pub(crate) fn new(insns: Vec<sock_filter>) -> Result<Program> {
+    pub(crate) fn new(insns: Vec<sock_filter>) -> Result<Self> {
         let ends = insns.last().is_some_and(|last| matches!(last.code, RET_K | RET_A));
-        let known = insns.iter().all(is_known);
+        let known = insns.iter().all(|i| is_known(i, DATA as u32));
         if ends && known && jumps_stay(&insns) && memory_is_written(&insns) {
             Ok(Program(insns))
         } else {
@@ -88,11 +86,11 @@ impl Program {
 }
 
 /// Is it an instruction that a filter may have, with an operand that it may have?
-fn is_known(i: &sock_filter) -> bool {
+fn is_known(i: &sock_filter, data: u32) -> bool {
     let shift = |op| matches!(op, LSH | RSH);
     match i.code & CLASS {
         LD | LDX if i.code & !CLASS == ABS => {
-            i.code & CLASS == LD && i.k.is_multiple_of(4) && i.k < DATA as u32
+            i.code & CLASS == LD && i.k.is_multiple_of(4) && i.k < data
         }
         LD | LDX => match i.code & !CLASS {
             IMM | LEN => true,
@@ -171,7 +169,7 @@ enum Step {
 }
 
 impl Machine {
-    fn step(&mut self, i: &sock_filter, data: &[u8; DATA]) -> Step {
+    fn step(&mut self, i: &sock_filter, data: &[u8]) -> Step {
         match i.code & CLASS {
             LD => self.a = self.load(i, data),
             LDX => self.x = self.load(i, data),
@@ -193,14 +191,14 @@ impl Machine {
         Step::Next
     }
 
-    fn load(&self, i: &sock_filter, data: &[u8; DATA]) -> u32 {
+    fn load(&self, i: &sock_filter, data: &[u8]) -> u32 {
         match i.code & !CLASS {
             ABS => {
-                let at = i.k as usize % DATA;
+                let at = i.k as usize;
                 data.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
             }
             MEM => self.mem[i.k as usize % CELLS],
-            LEN => DATA as u32,
+            LEN => data.len() as u32,
             _ => i.k,
         }
     }
@@ -242,6 +240,8 @@ impl Machine {
 mod tests {
     use super::*;
 
+    const DATA: usize = 40;
+
     const fn insn(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
         sock_filter { code, jt, jf, k }
     }
@@ -249,7 +249,7 @@ mod tests {
     fn run(insns: &[sock_filter]) -> Result<u32> {
         let mut data = [0; DATA];
         data[8] = 7;
-        Program::new(insns.to_vec()).map(|p| p.run(&data))
+        Program::<DATA>::new(insns.to_vec()).map(|p| p.run(&data))
     }
 
     const ALLOW: sock_filter = insn(RET_K, 0, 0, 1);
