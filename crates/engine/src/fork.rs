@@ -8,6 +8,10 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
+use crate::refused;
+use crate::sys::{args, nr, syscall6};
+use softring_uapi::errno::{Errno, check};
+
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static PID: AtomicU32 = AtomicU32::new(0);
 /// Before the first ring: any process, of no known namespace.
@@ -85,7 +89,10 @@ fn rustix_pid() -> u32 {
 /// The child makes the engine its own; `late`: it has run before, and may have POSIX locks.
 pub(crate) fn adopt(late: bool) {
     LATE.store(late, Relaxed);
-    learn();
+    // Else the first ring will.
+    if pid() != 0 {
+        learn();
+    }
     GENERATION.fetch_add(1, Relaxed);
     crate::rsrc::task_rules::in_child();
     let word = PAGE.load(Acquire);
@@ -99,4 +106,62 @@ pub(crate) fn adopt(late: bool) {
 /// engine?
 pub(crate) fn is_vfork_child() -> bool {
     pid() != 0 && !in_new_child() && pid() != rustix_pid()
+}
+
+/// Do known filters let a child be made, waited for and end?
+pub(crate) fn is_spared() -> bool {
+    let spares = |nr: u32| refused::spares(nr.into());
+    spares(nr::__NR_clone)
+        && spares(nr::__NR_exit_group)
+        && (spares(nr::__NR_wait4) || spares(nr::__NR_waitid))
+}
+
+/// Would the next child be the first process of a pid namespace, which would end with it? The
+/// program has called unshare(2), and is about to fork.
+pub(crate) fn would_found_a_namespace() -> bool {
+    let of = |path: &core::ffi::CStr| rustix::fs::stat(path).ok().map(|s| s.st_ino);
+    let [own, childrens] = [c"/proc/self/ns/pid", c"/proc/self/ns/pid_for_children"].map(of);
+    // Until it has its first process, that namespace has no file.
+    own.is_some() && own != childrens
+}
+
+/// Runs `f`, which only makes system calls, in a child of its own, and waits for its end. The child
+/// is no child to the program: it ends without a signal, and only `__WALL` finds it. False if there
+/// is none. The caller has signals blocked.
+pub(crate) fn in_child(f: impl FnOnce()) -> bool {
+    const WALL: usize = 0x4000_0000;
+    const RLIMIT_CORE: usize = 4;
+    // The least that is no core file, also where a program takes them.
+    let no_core = [1u64; 2];
+    let pid = syscall6(nr::__NR_clone, [0; 6]);
+    if pid == 0 {
+        let limit = no_core.as_ptr().expose_provenance();
+        if refused::spares(nr::__NR_prlimit64.into()) {
+            syscall6(nr::__NR_prlimit64, args([0, RLIMIT_CORE, limit]));
+        }
+        f();
+        loop {
+            syscall6(nr::__NR_exit_group, [0; 6]);
+        }
+    }
+    if pid < 0 {
+        return false;
+    }
+    const P_PID: usize = 1;
+    const WEXITED: usize = 4;
+    let pid = pid.cast_unsigned();
+    let spared = |call: &(u32, [usize; 6])| refused::spares(call.0.into());
+    let waits = [
+        (nr::__NR_wait4, args([pid, 0, WALL])),
+        (nr::__NR_waitid, args([P_PID, pid, 0, WEXITED | WALL])),
+    ];
+    // Of two calls that do the same one may be refused.
+    waits.into_iter().filter(spared).any(|(nr, args)| {
+        loop {
+            match check(syscall6(nr, args)) {
+                Err(Errno::EINTR) => {}
+                answer => return answer.is_ok(),
+            }
+        }
+    })
 }

@@ -42,7 +42,11 @@ fn with_flags(fd: usize, nonblock: bool) -> OwnedFd {
 /// `EMFILE`, `ENFILE`, `ENOMEM`; `ENOSYS` where both are refused.
 pub(crate) fn eventfd() -> Result<OwnedFd> {
     match check(sys!(__NR_eventfd2, 0, CLOEXEC | NONBLOCK)) {
-        Err(Errno::ENOSYS) => Ok(with_flags(check(sys!(__NR_eventfd, 0))?, true)),
+        Err(Errno::ENOSYS) => {
+            let made = check(sys!(__NR_eventfd, 0));
+            refused::want_if::<{ nr::__NR_eventfd2 }>("eventfd2", made == Err(Errno::ENOSYS));
+            Ok(with_flags(made?, true))
+        }
         made => Ok(own(made?)),
     }
 }
@@ -53,7 +57,12 @@ pub(crate) fn eventfd() -> Result<OwnedFd> {
 /// `EMFILE`, `ENFILE`, `ENOMEM`; `ENOSYS` where both are refused.
 pub(crate) fn epoll_create() -> Result<OwnedFd> {
     match check(sys!(__NR_epoll_create1, CLOEXEC)) {
-        Err(Errno::ENOSYS) => Ok(with_flags(check(sys!(__NR_epoll_create, 1))?, false)),
+        Err(Errno::ENOSYS) => {
+            let made = check(sys!(__NR_epoll_create, 1));
+            let none = made == Err(Errno::ENOSYS);
+            refused::want_if::<{ nr::__NR_epoll_create1 }>("epoll_create1", none);
+            Ok(with_flags(made?, false))
+        }
         made => Ok(own(made?)),
     }
 }
@@ -86,10 +95,30 @@ pub(crate) fn epoll_wait(
         Err(Errno::ENOSYS) => {}
         done => return done,
     }
-    match sys::epoll_pwait(ep, buf, timeout_ns, sigmask) {
+    let done = match sys::epoll_pwait(ep, buf, timeout_ns, sigmask) {
         Err(Errno::ENOSYS) if sigmask.is_none() => sys::epoll_wait(ep, buf, timeout_ns),
         done => done,
-    }
+    };
+    refused::want_if::<{ nr::__NR_epoll_pwait }>("epoll_pwait", done == Err(Errno::ENOSYS));
+    done
+}
+
+/// Puts `fd` into an epoll set.
+///
+/// # Errors
+/// As epoll_ctl(2); `ENOSYS`.
+pub(crate) fn epoll_add(set: impl AsFd, fd: impl AsFd, data: u64, events: u32) -> Result<()> {
+    let [set, fd] = [set.as_fd().as_raw_fd(), fd.as_fd().as_raw_fd()];
+    sys::epoll_ctl(set, sys::EPOLL_CTL_ADD, fd, &epoll_event { events, data })
+}
+
+/// Takes `fd` out of an epoll set.
+///
+/// # Errors
+/// As [`epoll_add`].
+pub(crate) fn epoll_delete(set: impl AsFd, fd: impl AsFd) -> Result<()> {
+    let [set, fd] = [set.as_fd().as_raw_fd(), fd.as_fd().as_raw_fd()];
+    sys::epoll_ctl(set, sys::EPOLL_CTL_DEL, fd, &epoll_event { events: 0, data: 0 })
 }
 
 /// The offset that means a file's own position.
@@ -337,10 +366,13 @@ pub fn statfs(fd: BorrowedFd<'_>) -> Result<StatFs> {
 /// # Errors
 /// As fstat(2).
 pub(crate) fn fstat(fd: impl AsFd) -> rustix::io::Result<Stat> {
-    if refused::is::<{ nr::__NR_fstat }>() {
-        return rustix::fs::statat(fd, c"", AtFlags::EMPTY_PATH);
+    if !refused::is::<{ nr::__NR_fstat }>() {
+        match rustix::fs::fstat(&fd) {
+            Err(e) if refused::has_come::<{ nr::__NR_fstat }>(e.into()) => {}
+            done => return done,
+        }
     }
-    rustix::fs::fstat(fd)
+    rustix::fs::statat(fd, c"", AtFlags::EMPTY_PATH)
 }
 
 /// prlimit(2) of this process, or getrlimit(2): no limits where neither is to be had.
@@ -396,5 +428,7 @@ pub(crate) fn pidfd_open(pid: Pid) -> Result<OwnedFd> {
     if refused::is::<{ nr::__NR_pidfd_open }>() {
         return Err(Errno::ENOSYS);
     }
-    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
+    let made = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(Errno::from);
+    let refused = |e| refused::has_come::<{ nr::__NR_pidfd_open }>(e);
+    made.map_err(|e| if refused(e) { Errno::ENOSYS } else { e })
 }

@@ -49,19 +49,28 @@ pub(crate) fn syscall6(n: u32, a: [usize; 6]) -> isize {
 
 /// [`syscall6`] of a call that a policy may refuse: `ENOSYS` then, whatever it answers.
 #[inline(always)]
-pub(crate) fn call<const NR: u32>(a: [usize; 6]) -> isize {
-    if refused::is::<NR>() { Errno::ENOSYS.ret() } else { syscall6(NR, a) }
+pub(crate) fn call<const NR: u32>(name: &'static str, a: [usize; 6]) -> isize {
+    if refused::withheld::<NR>() {
+        return refused::answer_without::<NR>(name);
+    }
+    refused::again::<NR>(syscall6(NR, a))
 }
 
 /// The same of a call that may sleep.
 #[inline(always)]
-pub(crate) fn sleeping_call<const NR: u32>(a: [usize; 6]) -> isize {
-    if refused::is::<NR>() { Errno::ENOSYS.ret() } else { crate::handlers::interruptible(NR, a) }
+pub(crate) fn sleeping_call<const NR: u32>(name: &'static str, a: [usize; 6]) -> isize {
+    if refused::withheld::<NR>() {
+        return refused::answer_without::<NR>(name);
+    }
+    refused::again::<NR>(crate::handlers::interruptible(NR, a))
 }
 
 macro_rules! sys {
     ($n:ident $(, $a:expr)* $(,)?) => {
-        $crate::sys::call::<{ $crate::sys::nr::$n }>($crate::sys::args([$($a as usize),*]))
+        $crate::sys::call::<{ $crate::sys::nr::$n }>(
+            stringify!($n),
+            $crate::sys::args([$($a as usize),*]),
+        )
     };
 }
 pub(crate) use sys;
@@ -71,6 +80,7 @@ pub(crate) use sys;
 macro_rules! sleeps {
     ($n:ident $(, $a:expr)* $(,)?) => {
         $crate::sys::sleeping_call::<{ $crate::sys::nr::$n }>(
+            stringify!($n),
             $crate::sys::args([$($a as usize),*]),
         )
     };
@@ -185,6 +195,8 @@ pub(crate) fn populate_write(addr: u64, len: usize) -> Result<()> {
     const MADV_POPULATE_WRITE: u32 = 23;
     check(sys!(__NR_madvise, addr, len, MADV_POPULATE_WRITE)).map(|_| ())
 }
+
+pub(crate) use nr::{EPOLLET, EPOLLIN};
 
 pub(crate) const EPOLL_CTL_ADD: usize = 1;
 pub(crate) const EPOLL_CTL_DEL: usize = 2;

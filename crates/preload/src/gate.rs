@@ -105,6 +105,20 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
 
 unsafe fn setup(a: &[usize; 6]) -> isize {
     report::SETUPS.add();
+    if config::engine() != Engine::Kernel
+        && let Some((call, how)) = impossible()
+    {
+        // SAFETY: the program's own call.
+        return unsafe { setup_without_ours(a, call, how) };
+    }
+    if config::engine() == Engine::Auto && refused::came_unheard() {
+        // What that filter kills for is not known, but for the program's own call: it comes first.
+        // SAFETY: as above.
+        let ret = unsafe { kernel_setup(a) };
+        if denied(ret).is_none() {
+            return ret;
+        }
+    }
     learn();
     let why = match config::engine() {
         Engine::User => Why::Asked,
@@ -132,6 +146,27 @@ unsafe fn setup(a: &[usize; 6]) -> isize {
         },
     };
     take_over(a, why)
+}
+
+/// Setup where our rings cannot be had: nothing is tried that only they need.
+///
+/// # Safety
+/// The program's own call.
+unsafe fn setup_without_ours(a: &[usize; 6], call: &str, how: Refusal) -> isize {
+    let why = match config::engine() {
+        Engine::Auto if !kills_for_rings() => {
+            // SAFETY: the caller's.
+            let ret = unsafe { kernel_setup(a) };
+            match denied(ret) {
+                Some(errno) => Why::Denied(errno),
+                None => return ret,
+            }
+        }
+        Engine::Auto => Why::Kills,
+        _ => Why::Asked,
+    };
+    notice::missing(call, how);
+    without_ours(a, why)
 }
 
 /// Why the kernel gives no ring, if it was not asked for a wrong one.
@@ -163,6 +198,11 @@ fn learn() {
     }
 }
 
+/// Does a policy kill who asks the kernel about rings, as far as that could be tried?
+fn kills_for_rings() -> bool {
+    asking_kills() && !refused::rings_are_unasked()
+}
+
 /// Does a policy kill who asks the kernel about rings?
 pub fn asking_kills() -> bool {
     RINGS.into_iter().any(|nr| refused::how(nr) == Some(Refusal::Kills))
@@ -181,7 +221,12 @@ fn without_ours(a: &[usize; 6], why: Why) -> isize {
 
 /// A call that our rings cannot do without, if a policy refuses one.
 fn missing() -> Option<(&'static str, Refusal)> {
-    threads::refused().or_else(refused::essential)
+    impossible().or_else(refused::essential)
+}
+
+/// The same, of those calls that no thread of a ring can do without.
+fn impossible() -> Option<(&'static str, Refusal)> {
+    threads::refused().or_else(refused::barred)
 }
 
 fn take_over(a: &[usize; 6], why: Why) -> isize {
@@ -278,6 +323,10 @@ fn answer(fd: i32, indexed: bool, ours: impl Fn() -> isize, kernel: impl Fn() ->
         }
         return kernel();
     }
+    let by_kernel = KERNEL_RINGS.load(Ordering::Relaxed);
+    if config::engine() == Engine::Auto && (by_kernel || impossible().is_some()) {
+        return kernel();
+    }
     learn();
     match config::engine() {
         Engine::Kernel => kernel(),
@@ -298,7 +347,9 @@ fn answer(fd: i32, indexed: bool, ours: impl Fn() -> isize, kernel: impl Fn() ->
 fn cannot_poll(a: &[usize; 6]) -> bool {
     let flags = a[1].wrapping_add(core::mem::offset_of!(io_uring_params, flags));
     let polls = |flags: u32| flags & IORING_SETUP_IOPOLL != 0;
+    let reads = [libc::SYS_openat, libc::SYS_getdents64, libc::SYS_read, libc::SYS_close];
     user::read(flags as u64).is_ok_and(polls)
+        && reads.into_iter().all(refused::spares)
         && poll_queues::refuses()
         && minimal_ring_refused().is_none()
 }

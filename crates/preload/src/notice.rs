@@ -37,7 +37,9 @@ pub fn start() {
 /// Writes a line to stderr, while descriptor 2 is the file that it was at start. A program may have
 /// put a file of its own there. Needs no memory.
 pub fn write(line: &[u8]) {
-    if file(2) == Some(STDERR.each_ref().map(|word| word.load(Ordering::Relaxed))) {
+    if refused::spares(libc::SYS_write)
+        && file(2) == Some(STDERR.each_ref().map(|word| word.load(Ordering::Relaxed)))
+    {
         // SAFETY: write(2) reads the line, which outlives the call. Its answer does not matter.
         unsafe { raw!(libc::SYS_write, 2, line.as_ptr().expose_provenance(), line.len()) };
     }
@@ -46,12 +48,19 @@ pub fn write(line: &[u8]) {
 /// The device and number of an open file, by one of the calls that dynamic loaders make, which no
 /// policy refuses all.
 fn file(fd: i32) -> Option<[u64; 2]> {
+    let [by_name, by_number] = [libc::SYS_newfstatat, libc::SYS_fstat].map(refused::spares);
+    if !by_name && !by_number {
+        return None;
+    }
     // SAFETY: zero is a valid `stat`, which the kernel fills in; an empty name.
     unsafe {
         let mut st: libc::stat = core::mem::zeroed();
         let (name, to) = (c"".as_ptr().expose_provenance(), (&raw mut st).expose_provenance());
-        let mut answer = raw!(libc::SYS_newfstatat, fd, name, to, libc::AT_EMPTY_PATH);
-        if ![0, -libc::EBADF as isize].contains(&answer) {
+        let mut answer = match by_name {
+            true => raw!(libc::SYS_newfstatat, fd, name, to, libc::AT_EMPTY_PATH),
+            false => -libc::ENOSYS as isize,
+        };
+        if ![0, -libc::EBADF as isize].contains(&answer) && by_number {
             answer = raw!(libc::SYS_fstat, fd, to);
         }
         (answer == 0).then_some([st.st_dev, st.st_ino])
@@ -197,6 +206,29 @@ pub fn missing(call: &str, how: Refusal) {
     if SAID.swap(true, Ordering::Relaxed) {
         return;
     }
+    let (how, hint) = refusal(call, how);
+    say(&format!(
+        "io_uring stays denied: softring cannot do without {call}(2), and a seccomp policy {how}. \
+         Allow it in the policy{hint}: docs/DOORS.md lists the calls"
+    ));
+}
+
+/// A request may fail for want of a call that a policy has come to refuse.
+#[cold]
+pub fn wanting(call: &str, how: Refusal) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if SAID.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let (how, hint) = refusal(call, how);
+    say(&format!(
+        "a request of io_uring may fail: softring cannot do without {call}(2), and a seccomp \
+         policy {how}. Allow it in the policy{hint}: docs/DOORS.md lists the calls"
+    ));
+}
+
+/// What a policy does with a call, and what else would do.
+fn refusal(call: &str, how: Refusal) -> (String, &'static str) {
     let how = match how {
         Refusal::Kills => "kills who calls it".to_owned(),
         Refusal::Answers(e) => format!("answers {}", errno_name(e.0)),
@@ -206,10 +238,7 @@ pub fn missing(call: &str, how: Refusal) {
         "memfd_create" => ", or let TMPDIR name a directory that can be written to",
         _ => "",
     };
-    say(&format!(
-        "io_uring stays denied: softring cannot do without {call}(2), and a seccomp policy {how}. \
-         Allow it in the policy{hint}: docs/DOORS.md lists the calls"
-    ));
+    (how, hint)
 }
 
 /// No ring of ours could be made, for a call that is not known to be refused.

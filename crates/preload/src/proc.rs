@@ -12,9 +12,9 @@
 
 use crate::config;
 use crate::door::patch::straddle;
-use crate::heap;
 use crate::raw::{self, raw};
 use crate::wrap::handlers;
+use crate::{heap, notice};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use softring_engine::{fds, refused, task};
@@ -40,6 +40,7 @@ pub fn start() {
     }
     softring_engine::handlers::on_need(handlers::activate);
     softring_engine::threads::start_by(crate::threads::start);
+    refused::on_want(notice::wanting);
     if crate::loaders::runs_on_musl() {
         softring_engine::sys::runs_on_musl();
     }
@@ -150,8 +151,12 @@ pub fn id() -> i32 {
     PID.load(Ordering::Relaxed)
 }
 
-/// The caller's process number, also in a vfork child.
+/// The caller's process number, also in a vfork child; where the program's own filter refuses to
+/// tell, the one that is known.
 pub fn getpid() -> i32 {
+    if !refused::spares(libc::SYS_getpid) {
+        return id();
+    }
     // SAFETY: no arguments.
     unsafe { raw!(libc::SYS_getpid) as i32 }
 }

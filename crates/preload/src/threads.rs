@@ -27,10 +27,19 @@ extern "C" fn lives(life: *mut c_void) -> *mut c_void {
 /// by clone3(2) since 2.34, and by clone(2) only where that answers ENOSYS; at their end it gives
 /// their stacks back by madvise(2), and does not mind errors.
 pub fn refused() -> Option<(&'static str, Refusal)> {
-    let how = |call| refused::how(call).filter(|_| by_clone3());
-    let start = how(libc::SYS_clone3).filter(|how| *how != Refusal::Answers(Errno::ENOSYS));
-    let end = how(libc::SYS_madvise).filter(|how| *how == Refusal::Kills);
-    start.map(|how| ("clone3", how)).or(end.map(|how| ("madvise", how)))
+    start_refused().or_else(|| {
+        let end = refused::how(libc::SYS_madvise).filter(|how| *how == Refusal::Kills);
+        end.filter(|_| by_clone3()).map(|how| ("madvise", how))
+    })
+}
+
+/// The call that starts threads, if it is refused.
+fn start_refused() -> Option<(&'static str, Refusal)> {
+    match refused::how(libc::SYS_clone3).filter(|_| by_clone3()) {
+        Some(how) if how != Refusal::Answers(Errno::ENOSYS) => Some(("clone3", how)),
+        None if by_clone3() => None,
+        _ => refused::known_refusal(libc::SYS_clone).map(|how| ("clone", how)),
+    }
 }
 
 fn by_clone3() -> bool {
@@ -61,6 +70,10 @@ fn minimum(attr: *const libc::pthread_attr_t) -> usize {
 /// # Errors
 /// As `pthread_create(3)`.
 pub fn start(stack: usize, life: Life) -> Result<(), i32> {
+    if let Some((call, how)) = start_refused() {
+        crate::notice::wanting(call, how);
+        return Err(libc::EPERM);
+    }
     let life = Box::into_raw(Box::new(life));
     let mut attr = MaybeUninit::uninit();
     let mut thread = MaybeUninit::uninit();

@@ -23,29 +23,42 @@ const KERNELS: Calls = Calls {
     close: |ring| unsafe { raw!(libc::SYS_close, ring) },
 };
 
-/// What of the kernel's rings does not work here, tried once per process; `None` also where it
-/// gives none at all.
+/// What a trial calls.
+const TRIED: [i64; 7] = [
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_pipe2,
+    libc::SYS_write,
+    libc::SYS_close,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+];
+
+/// What of the kernel's rings does not work here; `None` also where it gives none at all. Tried
+/// once per process, unless the program's own filter is in the way of the trial; what is refused
+/// may be more with each filter that it puts on.
 pub fn fault() -> Option<&'static str> {
     static FAULT: OnceLock<Option<&'static str>> = OnceLock::new();
+    if refused::how(libc::SYS_io_uring_setup).is_some() {
+        return None;
+    }
+    let calls = [
+        (libc::SYS_io_uring_enter, "io_uring_enter"),
+        (libc::SYS_io_uring_register, "io_uring_register"),
+    ];
+    if let Some((_, name)) = calls.iter().find(|(nr, _)| refused::how(*nr).is_some()) {
+        return Some(name);
+    }
     *FAULT.get_or_init(|| {
-        if refused::how(libc::SYS_io_uring_setup).is_some() {
+        let record = (!refused::is_filtered()).then(Record::new);
+        if record.as_ref().is_some_and(Record::is_there) || !TRIED.into_iter().all(refused::spares)
+        {
             return None;
         }
-        let calls = [
-            (libc::SYS_io_uring_enter, "io_uring_enter"),
-            (libc::SYS_io_uring_register, "io_uring_register"),
-        ];
-        let refused = calls.iter().find(|(nr, _)| refused::how(*nr).is_some());
-        refused.map(|(_, name)| *name).or_else(|| {
-            let record = (!refused::is_filtered()).then(Record::new);
-            if record.as_ref().is_some_and(Record::is_there) {
-                return None;
-            }
-            let fault = Trial::new(KERNELS).ok()?.fault();
-            if let Some(record) = record.filter(|_| fault.is_none()) {
-                record.make();
-            }
-            fault
-        })
+        let fault = Trial::new(KERNELS).ok()?.fault();
+        if let Some(record) = record.filter(|_| fault.is_none()) {
+            record.make();
+        }
+        fault
     })
 }

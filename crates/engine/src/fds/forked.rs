@@ -179,7 +179,10 @@ pub fn fork_child() {
     crate::stats::trace::fork_child();
     crate::aio::fork_child();
     crate::transport::aio::kept::fork_child();
-    for ring in some(crate::teardown::must_let_go) {
+    // Where there never was a ring, nothing is called for them: the program's own filter may kill
+    // for it.
+    let rings = if parent == 0 { Vec::new() } else { some(crate::teardown::must_let_go) };
+    for ring in rings {
         if ring.is_inherited() {
             ring.renew_now();
         }
@@ -189,9 +192,9 @@ pub fn fork_child() {
     kept::fork_child(late);
     locks::fork_child(late);
     exec::fork_child();
-    // Whoever waits in them does so in the parent.
-    write().closed.clear();
     if parent != 0 {
+        // Whoever waits in them does so in the parent.
+        write().closed.clear();
         crate::rsrc::ring_fds::fork_child();
     }
 }

@@ -13,7 +13,6 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock};
 
-use rustix::event::epoll;
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::PipeFlags;
@@ -25,6 +24,7 @@ use crate::mem::lock::Control;
 use crate::ops::timeout::{clock_named, with_clock};
 use crate::req::request::{Req, ReqFlags, State, Timer, Wait};
 use crate::sync::Mutex;
+use crate::sys;
 use crate::transport::token::ReqId;
 use crate::wait::reactor;
 use softring_uapi::errno::{Errno, Result};
@@ -313,16 +313,15 @@ impl Children {
     fn watch(&mut self, set: impl AsFd, pid: u32, number: u32) -> Result<Option<End>> {
         let child = Pid::from_raw(pid.cast_signed()).ok_or(Errno::ESRCH)?;
         let process = crate::fds::adopt_internal(crate::substitute::pidfd_open(child)?);
-        let data = epoll::EventData::new_u64(Self::MARK | u64::from(pid));
-        epoll::add(&set, &process, data, epoll::EventFlags::IN)?;
+        crate::substitute::epoll_add(&set, &process, Self::MARK | u64::from(pid), sys::EPOLLIN)?;
         // Without it an exec shows only when the process ends.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let path = format!("/proc/{pid}/fd/{number}");
         let opened = rustix::fs::open(path, flags, Mode::empty());
         let closed = number != 0 && opened.as_ref().err() == Some(&rustix::io::Errno::NOENT);
         let pipe = opened.ok().map(crate::fds::adopt_internal).filter(|pipe| {
-            let data = epoll::EventData::new_u64(Self::MARK | Self::EXEC | u64::from(pid));
-            epoll::add(&set, pipe, data, epoll::EventFlags::empty()).is_ok()
+            crate::substitute::epoll_add(&set, pipe, Self::MARK | Self::EXEC | u64::from(pid), 0)
+                .is_ok()
         });
         self.0.push(Child { pid, process, pipe });
         Ok((closed && lives_on(pid)).then_some(End::Exec))
@@ -335,13 +334,13 @@ impl Children {
         let at = self.0.iter().position(|child| child.pid == pid)?;
         if data & Self::EXEC != 0 {
             let pipe = self.0[at].pipe.take()?;
-            let _ = epoll::delete(&set, pipe);
+            let _ = crate::substitute::epoll_delete(&set, pipe);
             return lives_on(pid).then_some((pid, End::Exec));
         }
         let child = self.0.swap_remove(at);
-        let _ = epoll::delete(&set, &child.process);
+        let _ = crate::substitute::epoll_delete(&set, &child.process);
         if let Some(pipe) = child.pipe {
-            let _ = epoll::delete(&set, pipe);
+            let _ = crate::substitute::epoll_delete(&set, pipe);
         }
         Some((pid, End::Exit))
     }

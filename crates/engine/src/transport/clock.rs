@@ -6,11 +6,11 @@
 //! compares what CLOCK_REALTIME is ahead of CLOCK_MONOTONIC, and that grows by the length of a
 //! suspension, too.
 
-use rustix::event::epoll;
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
 use super::Transports;
 use super::poll::PollSet;
+use crate::sys;
 use softring_uapi::errno::Result;
 
 /// Event data of that timer; no request is named so.
@@ -34,8 +34,7 @@ impl PollSet {
         let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
         timerfd_settime(&fd, flags, &at)?;
         // The kernel tells of each step, also if nobody has read of the one before.
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(self.fd(), &fd, epoll::EventData::new_u64(CLOCK_DATA), flags)?;
+        crate::substitute::epoll_add(self.fd(), &fd, CLOCK_DATA, sys::EPOLLIN | sys::EPOLLET)?;
         self.clock = Some(fd);
         Ok(())
     }

@@ -16,7 +16,6 @@
 
 use std::sync::Arc;
 
-use rustix::event::epoll;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::fds::InternalFd;
@@ -101,7 +100,7 @@ impl PollSet {
     pub fn new() -> Result<Self> {
         let set = crate::fds::adopt_internal(substitute::epoll_create()?);
         let wake = Kicker::new()?;
-        epoll::add(&set, &*wake.0, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        crate::substitute::epoll_add(&set, &*wake.0, 0, sys::EPOLLIN)?;
         let (standing, seats) = (Vec::new(), Vec::new());
         let (armed, unchecked, compares) = (0, false, true);
         let (epoll, aio, clock) = (set, None, None);
@@ -252,8 +251,8 @@ impl PollSet {
         if self.aio.is_none() {
             let fd = substitute::eventfd().ok()?;
             let fd = crate::fds::adopt_internal(fd);
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(AIO_DATA), flags).ok()?;
+            crate::substitute::epoll_add(&self.epoll, &fd, AIO_DATA, sys::EPOLLIN | sys::EPOLLET)
+                .ok()?;
             self.aio = Some(fd);
         }
         self.aio.as_ref().map(|fd| fd.as_raw_fd())

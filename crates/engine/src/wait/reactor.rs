@@ -16,7 +16,6 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsiz
 use core::time::Duration;
 use std::sync::{Arc, Mutex, Weak};
 
-use rustix::event::epoll;
 use rustix::fd::AsRawFd;
 
 use crate::ctx::{Ctx, Guard, Issuing, Ring};
@@ -70,8 +69,7 @@ fn get() -> Result<Arc<Reactor>> {
     }
     let set = crate::fds::adopt_internal(crate::substitute::epoll_create()?);
     let wake = crate::fds::adopt_internal(crate::substitute::eventfd()?);
-    let wake_data = epoll::EventData::new_u64(0);
-    epoll::add(&set, &wake, wake_data, epoll::EventFlags::IN)?;
+    crate::substitute::epoll_add(&set, &wake, 0, sys::EPOLLIN)?;
     let r = Arc::new(Reactor { epoll: set, wake, rings: Mutex::default(), pace: SWEEP_NS.into() });
     let own = r.clone();
     super::spawn("rct", 256 << 10, move || own.run()).map_err(|_| Errno::EAGAIN)?;

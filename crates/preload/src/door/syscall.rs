@@ -182,8 +182,7 @@ unsafe extern "C" fn rights(
 ) -> c_long {
     let nr = nr & 0xffff_ffff;
     // SAFETY: the program's own call.
-    let ret = unsafe { raw::syscall6(nr, &[a0, a1, a2, a3, a4, a5]) };
-    crate::wrap::rights::heard(nr, a0, ret);
+    let ret = unsafe { crate::wrap::rights::call(nr, &[a0, a1, a2, a3, a4, a5]) };
     raw::libc_answer(ret) as c_long
 }
 

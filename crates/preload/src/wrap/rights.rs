@@ -4,11 +4,12 @@
 //! the engine is told of the thread that has got them.
 #![allow(unsafe_code)]
 
-use crate::proc;
 use crate::raw::{self, next};
+use crate::{copies, proc};
 use core::ffi::{c_char, c_int, c_ulong};
 use libc::{gid_t, size_t, uid_t};
-use softring_engine::{creds, refused};
+use softring_engine::creds;
+use softring_engine::refused::{self, Coming, Filter};
 
 /// Functions that change the ids of all threads.
 macro_rules! of_all_threads {
@@ -75,10 +76,11 @@ unsafe extern "C" fn setfsgid(gid: gid_t) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn prctl(op: c_int, a1: c_ulong, a2: c_ulong, a3: c_ulong, a4: c_ulong) -> c_int {
     let next = next!(c"prctl", fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int);
+    let coming = coming(libc::SYS_prctl as usize, &[op as usize, a1 as usize, a2 as usize]);
     // SAFETY: as above.
     let ret = next.map_or(-1, |f| unsafe { f(op, a1, a2, a3, a4) });
-    if op == libc::PR_SET_SECCOMP && ret == 0 {
-        filtered();
+    if ret == 0 {
+        filtered(coming);
     }
     ret
 }
@@ -86,10 +88,11 @@ unsafe extern "C" fn prctl(op: c_int, a1: c_ulong, a2: c_ulong, a3: c_ulong, a4:
 /// `unshare(2)`: disassociates parts of the execution context.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    let own = !proc::shares_memory();
     // SAFETY: as above.
     let ret = next!(c"unshare", fn(c_int) -> c_int).map_or(-1, |f| unsafe { f(flags) });
-    if ret == 0 {
-        restricted();
+    if ret == 0 && own {
+        creds::restricted();
     }
     ret
 }
@@ -97,25 +100,38 @@ unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 /// `setns(2)`: reassociates a thread with a namespace.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
+    let own = !proc::shares_memory();
     // SAFETY: as above.
     let ret = next!(c"setns", fn(c_int, c_int) -> c_int).map_or(-1, |f| unsafe { f(fd, kind) });
-    if ret == 0 {
-        restricted();
+    if ret == 0 && own {
+        creds::restricted();
     }
     ret
 }
 
-/// A system call through libc's `syscall()`, by its number and first argument, has answered `ret`.
-pub fn heard(nr: usize, first: usize, ret: isize) {
+/// Makes a system call that came through libc's `syscall()`, and notes what it does to the thread's
+/// rights.
+///
+/// # Safety
+/// The program's own call.
+pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
     const LANDLOCK_RESTRICT_SELF: i64 = 446;
-    const SETS_FILTER: usize = libc::SECCOMP_SET_MODE_FILTER as usize;
+    const TSYNC: usize = libc::SECCOMP_FILTER_FLAG_TSYNC as usize;
+    const LISTENS: usize = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as usize;
+    // A filter may kill for what is asked later.
+    let restricts =
+        [libc::SYS_unshare, libc::SYS_setns, LANDLOCK_RESTRICT_SELF].contains(&(nr as i64));
+    let own = restricts && !proc::shares_memory();
+    let coming = coming(nr, a);
+    // SAFETY: the caller's.
+    let ret = unsafe { raw::syscall6(nr, a) };
     match nr as i64 {
         libc::SYS_setfsuid | libc::SYS_setfsgid => creds::file_ids_set(),
         _ if ret < 0 => {}
-        libc::SYS_seccomp if first > SETS_FILTER => {}
-        libc::SYS_prctl if first != libc::PR_SET_SECCOMP as usize => {}
-        libc::SYS_prctl | libc::SYS_seccomp => filtered(),
-        libc::SYS_unshare | libc::SYS_setns | LANDLOCK_RESTRICT_SELF => restricted(),
+        // The number of a thread that could not be put under it.
+        libc::SYS_seccomp if ret > 0 && a[1] & TSYNC != 0 && a[1] & LISTENS == 0 => {}
+        libc::SYS_prctl | libc::SYS_seccomp => filtered(coming),
+        _ if own => creds::restricted(),
         // It may be a thread of the engine's: libpsx makes each repeat what one does.
         libc::SYS_setuid
         | libc::SYS_setgid
@@ -127,19 +143,32 @@ pub fn heard(nr: usize, first: usize, ret: isize) {
         | libc::SYS_capset => creds::changed(),
         _ => {}
     }
+    ret
 }
 
-fn restricted() {
-    if !proc::shares_memory() {
+/// Is this call about to put a seccomp filter on a thread of this process? Nothing may be called
+/// between that and the program's next call, so what there is to know is asked before.
+fn coming(nr: usize, a: &[usize]) -> Option<Coming> {
+    const STRICT: usize = libc::SECCOMP_MODE_STRICT as usize;
+    const FILTER: usize = libc::SECCOMP_MODE_FILTER as usize;
+    const SET_STRICT: usize = libc::SECCOMP_SET_MODE_STRICT as usize;
+    const SET_FILTER: usize = libc::SECCOMP_SET_MODE_FILTER as usize;
+    let sets = |op| op == libc::PR_SET_SECCOMP as usize;
+    let filter = match (nr as i64, a) {
+        (libc::SYS_prctl, [op, STRICT, ..]) if sets(*op) => Filter::Strict,
+        (libc::SYS_prctl, [op, FILTER, fprog, ..]) if sets(*op) => Filter::Program(*fprog as u64),
+        (libc::SYS_seccomp, [SET_STRICT, ..]) => Filter::Strict,
+        (libc::SYS_seccomp, [SET_FILTER, _, fprog, ..]) => Filter::Program(*fprog as u64),
+        _ => return None,
+    };
+    (!copies::stands_back() && !proc::shares_memory()).then(|| refused::filter_comes(filter))
+}
+
+/// It is on. Makes no system call.
+fn filtered(coming: Option<Coming>) {
+    if let Some(coming) = coming {
         creds::restricted();
-    }
-}
-
-/// Restricted by a seccomp filter.
-fn filtered() {
-    restricted();
-    if !proc::shares_memory() {
-        refused::filter_added();
+        refused::filter_added(coming);
     }
 }
 

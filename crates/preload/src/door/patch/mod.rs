@@ -54,6 +54,7 @@ use crate::{config, report};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use modules::Module;
 use resident::PageMap;
+use softring_engine::refused;
 use std::sync::{Mutex, OnceLock};
 
 /// A module that was looked at, and how many sites in it could not be patched.
@@ -82,6 +83,8 @@ static MISSED: AtomicUsize = AtomicUsize::new(0);
 /// There are rings of ours, so `mmap` and `close` matter in every module.
 static RINGS: AtomicBool = AtomicBool::new(false);
 
+/// Are there modules that could not be read?
+static UNREAD: AtomicBool = AtomicBool::new(false);
 /// Is libc's own `syscall()` one that goes past us?
 static LIBC_LEFT: AtomicBool = AtomicBool::new(false);
 
@@ -105,9 +108,31 @@ fn looks_only() -> bool {
     config::door() == config::Door::None
 }
 
+/// What is called to read a module and to patch it.
+const CALLS: [i64; 11] = [
+    libc::SYS_openat,
+    libc::SYS_newfstatat,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_write,
+    libc::SYS_close,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mprotect,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_clock_gettime,
+];
+
 /// The loader has mapped or unmapped something; new modules have not run yet.
 pub fn changed() {
-    if modules::consistent() {
+    if !CALLS.into_iter().all(refused::spares) {
+        // The program's own filter may kill for what it takes to read them: nobody knows their
+        // sites, of which one may make a ring.
+        if !UNREAD.swap(true, Ordering::Relaxed) {
+            report::GAPS.set(report::GAPS.get() as usize + 1);
+            SETUPS_LEFT.fetch_add(1, Ordering::Relaxed);
+        }
+    } else if modules::consistent() {
         update(true);
         super::see_to_setups();
     }
@@ -177,7 +202,8 @@ fn update(fresh: bool) {
         softring_engine::fds::closes_are_all_reported(false);
     }
     softring_engine::aio::all_calls_are_heard(seen.iter().all(|s| s.aio == 0));
-    let libcs = usize::from(LIBC_LEFT.load(Ordering::Relaxed));
+    let libcs = usize::from(LIBC_LEFT.load(Ordering::Relaxed))
+        + usize::from(UNREAD.load(Ordering::Relaxed));
     report::GAPS.set(seen.iter().map(|s| s.gaps).sum::<usize>() + libcs);
     let setups = seen.iter().map(|s| s.setups).sum::<usize>();
     SETUPS_LEFT.store(setups + libcs, Ordering::Relaxed);

@@ -47,8 +47,7 @@ static CHANGING: AtomicI32 = AtomicI32::new(0);
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 fn pid() -> i32 {
-    // SAFETY: no arguments.
-    unsafe { raw!(libc::SYS_getpid) as i32 }
+    crate::proc::getpid()
 }
 
 fn give_way() {

@@ -1,0 +1,169 @@
+//! Programs that put seccomp filters on themselves: nothing is called that they did not call
+//! before, rings of the kernel's stay what they were, and a ring or a request that cannot be had
+//! is told of.
+
+mod common;
+
+use common::{EPERM, deny_rings, example, under};
+use std::process::{Command, Output};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What the program of steps says, and whether it has ended well.
+fn told(out: &Output) -> (String, Option<i32>) {
+    (text(&out.stdout), out.status.code())
+}
+
+fn steps(engine: &str, steps: &[&str]) -> Command {
+    let mut c = under(example("filters"), engine, "auto");
+    c.env_remove("SOFTRING_QUIET").args(steps);
+    c
+}
+
+/// Does the kernel give rings here?
+fn kernel_gives_rings() -> bool {
+    let plain = Command::new(example("filters")).arg("ring").output().unwrap();
+    told(&plain).0 == "ring 1 1\nend\n"
+}
+
+/// The kernel's rings, and what the program's own filters leave of them, are as without the
+/// library.
+fn same(what: &[&str]) {
+    if !kernel_gives_rings() {
+        return println!("the kernel gives no rings here: not run");
+    }
+    let plain = Command::new(example("filters")).args(what).output().unwrap();
+    let with = steps("auto", what).output().unwrap();
+    assert_eq!(told(&plain), told(&with), "{what:?}: {}", text(&with.stderr));
+}
+
+fn says(engine: &str, what: &[&str], stdout: &str, line: &str) {
+    let out = steps(engine, what).output().unwrap();
+    let (said, lines) = (text(&out.stdout), text(&out.stderr));
+    assert_eq!(said, stdout, "{what:?}: {} {lines}", out.status);
+    assert!(out.status.success() && lines.contains(line), "{what:?}: {} {lines}", out.status);
+}
+
+const CLONES: &str = "kill=56,57,58,435";
+
+#[test]
+fn nothing_is_called_in_strict_mode() {
+    for engine in ["auto", "user", "kernel"] {
+        let out = steps(engine, &["strict"]).output().unwrap();
+        assert_eq!(told(&out), ("strict\n".into(), Some(3)), "{engine}: {}", out.status);
+    }
+}
+
+#[test]
+fn a_filter_that_kills_what_only_softring_would_call_kills_nobody() {
+    for call in ["14", "39", "61", "186", "228", "257", "56", "435"] {
+        let kill = format!("kill={call}");
+        for engine in ["auto", "user"] {
+            for what in [&[&kill[..]][..], &["ring", &kill]] {
+                let out = steps(engine, what).output().unwrap();
+                assert!(out.status.success(), "{engine} {what:?}: {}", out.status);
+            }
+        }
+    }
+}
+
+/// Also what is not called for rings at all: for fork(3) and dlopen(3).
+#[test]
+fn children_and_libraries_are_made_under_the_programs_own_filter() {
+    for call in ["14", "39", "228", "17,18"] {
+        for ring in ["ring", "fork"] {
+            same(&[ring, &format!("kill={call}"), "fork", "load", "fork"]);
+        }
+    }
+}
+
+#[test]
+fn rings_of_the_kernel_stay_under_the_programs_own_filter() {
+    for action in ["kill", "eperm"] {
+        let only = format!("only={action},425,426,427");
+        same(&["ring", &only, "ring"]);
+        same(&[&only, "ring"]);
+        let clones = CLONES.replace("kill", action);
+        same(&["ring", &clones, "ring"]);
+        same(&[&clones, "ring"]);
+    }
+    // Nobody is told of this one.
+    same(&["inline=kill,56,57,58,435,61", "ring", "ring"]);
+    for call in ["14", "39", "61", "186", "202", "228"] {
+        same(&[&format!("kill={call}"), "ring"]);
+    }
+}
+
+#[test]
+fn without_threads_a_ring_is_refused_with_a_line() {
+    let line = "softring cannot do without clone3(2), and a seccomp policy kills who calls it";
+    says("user", &[CLONES, "ring"], "no ring: 1\nend\n", line);
+    says("user", &["ring", CLONES, "ring"], "ring 1 1\nno ring: 1\nend\n", line);
+    let only = "only=kill";
+    says("user", &[only, "ring"], "no ring: 1\nend\n", line);
+    says("user", &["kill=56", "ring"], "ring 1 1\nend\n", "user space");
+    says("auto", &["kill=425,435", "ring"], "no ring: 38\nend\n", "clone3(2)");
+    says("user", &["kill=14", "ring"], "no ring: 1\nend\n", "rt_sigprocmask(2)");
+    let out = deny_rings(&mut steps("auto", &["kill=39", "ring"]), EPERM).output().unwrap();
+    assert_eq!(told(&out).0, "no ring: 1\nend\n", "{}", text(&out.stderr));
+}
+
+/// Of io_uring's calls each is asked about again when the program has another filter.
+#[test]
+fn a_filter_on_any_of_the_three_calls_has_the_next_ring_be_ours() {
+    if !kernel_gives_rings() {
+        return println!("the kernel gives no rings here: not run");
+    }
+    for call in ["425", "426", "427"] {
+        for action in ["eperm", "kill"] {
+            let filter = format!("{action}={call}");
+            let what = ["ring", &filter, "ring"];
+            says("auto", &what, "ring 1 1\nring 1 1\nend\n", "runs in user space");
+        }
+    }
+}
+
+/// A filter that nobody is told of: what it refuses shows when it is called.
+#[test]
+fn substitutes_are_taken_when_a_call_is_refused_later() {
+    let with_substitute =
+        ["441", "281,441", "232", "213", "291", "290", "319", "77", "302", "327,328", "312", "434"];
+    for calls in with_substitute {
+        let inline = format!("inline=eperm,{calls}");
+        let stops = Command::new("timeout")
+            .args(["-s", "KILL", "60"])
+            .arg(example("filters"))
+            .args(["keep", "poll", &inline, "poll", "read", "ring"])
+            .env("LD_PRELOAD", common::library())
+            .env("SOFTRING_ENGINE", "user")
+            .output()
+            .unwrap();
+        let want = "poll 1\npoll 1\nread 1\nring 1 1\nend\n";
+        assert_eq!(told(&stops).0, want, "{calls}: {}", text(&stops.stderr));
+    }
+}
+
+#[test]
+fn a_request_that_fails_for_want_of_a_call_is_told_of() {
+    for action in ["kill", "eperm"] {
+        let filter = format!("{action}=233");
+        let out = steps("user", &["keep", "read", &filter, "poll"]).output().unwrap();
+        let said = text(&out.stderr);
+        assert!(out.status.success(), "{action}: {} {said}", out.status);
+        assert_eq!(said.matches("softring cannot do without epoll_ctl(2)").count(), 1, "{said}");
+        let eventfds = format!("{action}=284,290");
+        says("user", &["keep", &eventfds, "poll"], "poll -38\nend\n", "eventfd2(2)");
+    }
+    for what in ["kill=302", "eperm=302", "kill=204"] {
+        says("user", &["keep", what, "poll", "read"], "poll 1\nread 1\nend\n", "user space");
+    }
+}
+
+/// For calls that have no substitute: `docs/LIMITATIONS.md` says so.
+#[test]
+fn a_ring_that_is_there_does_not_outlive_a_filter_that_kills_for_its_calls() {
+    let out = steps("user", &["keep", "kill=72", "read"]).output().unwrap();
+    assert_eq!(told(&out), (String::new(), None), "{} {}", out.status, text(&out.stderr));
+}
