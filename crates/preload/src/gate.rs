@@ -10,9 +10,9 @@
 #![allow(unsafe_code)]
 
 use crate::config::{self, Engine};
-use crate::door::libaio;
+use crate::door::{libaio, sigsys};
 use crate::raw::raw;
-use crate::wrap::{close, dup, exec, signal};
+use crate::wrap::{close, dup, exec, mask, signal};
 use crate::{door, heap, notice, old, proc, report, threads, trial};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use softring_engine::refused::{self, Refusal};
@@ -34,6 +34,9 @@ const RINGS: [i64; 3] =
 pub enum Why {
     Asked,
     Denied(i32),
+    /// The same, by a filter that hands the call back (SECCOMP_RET_TRAP), which an earlier program
+    /// has put on.
+    Trapped,
     /// Who asks the kernel is killed.
     Kills,
     /// The kernel would give a ring that does not work.
@@ -91,6 +94,7 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
             libc::SYS_dup3 => dup::raw_dup3(a[0] as i32, a[1] as i32, a[2] as i32),
             libc::SYS_fcntl => dup::raw_fcntl(a[0] as i32, a[1] as i32, a[2]),
             libc::SYS_rt_sigaction => signal::raw_sigaction(a[0] as i32, a[1], a[2], a[3]),
+            libc::SYS_rt_sigprocmask => mask::raw_sigprocmask(a[0] as i32, a[1], a[2], a[3]),
             libc::SYS_execve => exec::raw_execve(a),
             libc::SYS_execveat => exec::raw_execveat(a),
             libc::SYS_mmap => {
@@ -174,7 +178,8 @@ fn why_not(ret: isize, a: &[usize; 6]) -> Option<Why> {
     if ret >= 0 {
         return None;
     }
-    let denied = denied(ret).map(Why::Denied);
+    let why = |errno| if sigsys::is_inherited() { Why::Trapped } else { Why::Denied(errno) };
+    let denied = denied(ret).map(why);
     denied.or_else(|| old::shape(ret, a[1]).map(Why::NoFlag))
 }
 
@@ -211,7 +216,7 @@ pub fn asking_kills() -> bool {
 /// The answer where our rings cannot be had either.
 fn without_ours(a: &[usize; 6], why: Why) -> isize {
     match why {
-        Why::Asked => -(libc::EPERM as isize),
+        Why::Asked | Why::Trapped => -(libc::EPERM as isize),
         Why::Kills => -(libc::ENOSYS as isize),
         Why::Denied(errno) => -(errno as isize),
         // SAFETY: the program's own call.

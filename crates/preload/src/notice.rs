@@ -82,6 +82,12 @@ pub fn engine_runs(why: Why) {
             "this program's io_uring runs in user space: the kernel denies it here ({})",
             errno_name(e)
         )),
+        Why::Trapped => {
+            say("this program's io_uring runs in user space: it has inherited a SIGSYS trap, \
+             softring's own (--door=sigsys, or of a program whose call sites could not be \
+             patched), which stays for all that such a program starts. For the kernel's rings, \
+             start it by a softring run of its own, with --door=auto")
+        }
         Why::Kills if refused::rings_are_unasked() => say(
             "this program's io_uring runs in user space: there is no process to be had that could \
              try whether the seccomp policy kills who asks the kernel for it",

@@ -167,3 +167,42 @@ fn a_ring_that_is_there_does_not_outlive_a_filter_that_kills_for_its_calls() {
     let out = steps("user", &["keep", "kill=72", "read"]).output().unwrap();
     assert_eq!(told(&out), (String::new(), None), "{} {}", out.status, text(&out.stderr));
 }
+
+/// A child inherits the trap of its parent, and finds the kernel out of its own reach.
+#[test]
+fn an_inherited_trap_is_not_taken_for_a_policy_that_kills() {
+    if !kernel_gives_rings() {
+        return println!("the kernel gives no rings here: not run");
+    }
+    let mut c = under("sh", "auto", "sigsys");
+    c.env_remove("SOFTRING_QUIET").arg("-c");
+    let script = format!("{} ring; true", example("filters").display());
+    let out = c.arg(script).output().unwrap();
+    let said = text(&out.stderr);
+    assert_eq!(text(&out.stdout), "ring 1 1\nend\n", "{said}");
+    assert!(said.contains("it has inherited a SIGSYS trap"), "{said}");
+    assert!(!said.contains("kills"), "{said}");
+}
+
+/// The mask is the program's, whatever the trap needs.
+#[test]
+fn a_program_that_blocks_sigsys_is_shown_that_it_does() {
+    for (door, how) in [("auto", "mask"), ("auto", "raw-mask"), ("sigsys", "mask")] {
+        let mut c = under(example("filters"), "auto", door);
+        let all = ["shown", how, "ring", "shown", "raise", "ring", "shown"];
+        let out = deny_rings(c.args(all), EPERM).output().unwrap();
+        let want = "blocked false false\nring 1 1\nblocked true true\nring 1 1\n\
+                    blocked true true\nend\n";
+        assert_eq!(told(&out).0, want, "{door} {how}: {} {}", out.status, text(&out.stderr));
+    }
+}
+
+#[test]
+fn a_sigsys_that_was_blocked_comes_when_it_is_unblocked() {
+    for (how, back) in [("mask", "raw-unmask"), ("raw-mask", "unmask")] {
+        let mut c = under(example("filters"), "auto", "sigsys");
+        let out = c.args([how, "raise", "shown", back, "shown"]).output().unwrap();
+        assert_eq!(told(&out), ("blocked true true\n".into(), None), "{}", text(&out.stderr));
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&out.status), Some(libc::SIGSYS));
+    }
+}

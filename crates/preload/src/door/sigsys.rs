@@ -20,15 +20,15 @@
 //! programs started later gain nothing. Hence never the default, only where a call site could not
 //! be patched or the user asks.
 //!
-//! A trap is a fault: SIGSYS blocked or ignored at that moment kills. While armed, `wrap::signal`
-//! keeps it open, and keeps the program's own handler beside ours.
+//! A trap is a fault: SIGSYS blocked or ignored at that moment kills. While armed, `wrap::mask`
+//! keeps it open, and `wrap::signal` keeps the program's own handler beside ours.
 #![allow(unsafe_code)]
 
 use super::{filter, libaio, patch};
 use crate::raw::{self, next, raw};
 use crate::{config, wrap};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use libc::{siginfo_t, sock_fprog, ucontext_t};
 use softring_engine::refused;
 
@@ -41,6 +41,15 @@ const FAILED: u8 = 3;
 static STATE: AtomicU8 = AtomicU8::new(IDLE);
 /// Is the handler in place?
 static HANDLING: AtomicU8 = AtomicU8::new(0);
+
+/// Was a call of our own to the kernel trapped? By a filter that an earlier program has put on, as
+/// ours lets them pass.
+static INHERITED: AtomicBool = AtomicBool::new(false);
+
+/// Is the kernel out of our own reach, too, by a trap that this program was born with?
+pub fn is_inherited() -> bool {
+    INHERITED.load(Ordering::Relaxed)
+}
 
 /// Is SIGSYS ours?
 #[inline]
@@ -136,19 +145,23 @@ fn handle() -> bool {
     let done = set.is_some_and(|f| unsafe { f(libc::SIGSYS, &raw const new, &raw mut old) } == 0);
     if done {
         wrap::signal::keep(&old);
-        unblock();
+        wrap::mask::set(unblock());
         HANDLING.store(1, Ordering::Release);
+        refused::ring_traps_are_handled();
     }
     done
 }
 
-fn unblock() {
+/// Unblocks SIGSYS for the calling thread; was it blocked?
+fn unblock() -> bool {
     let set = 1u64 << (libc::SIGSYS - 1);
-    // SAFETY: a kernel signal set of 8 bytes.
+    let mut old = 0u64;
+    // SAFETY: kernel signal sets of 8 bytes.
     unsafe {
-        let set = (&raw const set).expose_provenance();
-        raw!(libc::SYS_rt_sigprocmask, libc::SIG_UNBLOCK, set, 0, 8);
+        let [new, old] = [(&raw const set).expose_provenance(), (&raw mut old).expose_provenance()];
+        raw!(libc::SYS_rt_sigprocmask, libc::SIG_UNBLOCK, new, old, 8);
     }
+    old & set != 0
 }
 
 /// Installs the filter ([`filter::program`]) for all threads.
@@ -198,7 +211,7 @@ unsafe extern "C" fn on_sigsys(signo: c_int, info: *mut siginfo_t, context: *mut
     let ring = (libc::SYS_io_uring_setup..=libc::SYS_io_uring_register).contains(&nr);
     let ours = ring || libaio::knows(nr);
     if sys.code != SYS_SECCOMP || !ours {
-        wrap::signal::forward(signo, info, context);
+        wrap::signal::forward(signo, info, context, sys.code == SYS_SECCOMP);
         return raw::set_errno(errno);
     }
     let regs = &mut uc.uc_mcontext.gregs;
@@ -207,6 +220,7 @@ unsafe extern "C" fn on_sigsys(signo: c_int, info: *mut siginfo_t, context: *mut
     if own.contains(&sys.call_addr) {
         // Our own call to the kernel, under a filter that a parent set for its own copy of this
         // library.
+        INHERITED.store(true, Ordering::Relaxed);
         regs[libc::REG_RAX as usize] = -i64::from(libc::EPERM);
     } else {
         regs[libc::REG_RAX as usize] = nr;

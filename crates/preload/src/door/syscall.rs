@@ -1,10 +1,10 @@
 //! libc's `syscall()`: the door of Rust's io-uring, libuv, Netty, libaio, and of fio's setup.
 //!
-//! These numbers are looked at: 425..=427, those of kernel aio, of rt_sigaction, of what changes a
-//! thread's rights and, once there are rings, of what closes, duplicates or maps a descriptor
-//! (libuv closes every descriptor so), or execs. Every other number leaves by a tail jump,
-//! registers and stack untouched, to the next `syscall` (libc's): no frame of ours is in the way of
-//! `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose child returns on the caller's stack.
+//! These numbers are looked at: 425..=427, those of kernel aio, of rt_sigaction and rt_sigprocmask,
+//! of what changes a thread's rights and, once there are rings, of what closes, duplicates or maps
+//! a descriptor (libuv closes every descriptor so), or execs. Every other number leaves by a tail
+//! jump, registers and stack untouched, to the next `syscall` (libc's): no frame of ours is in the
+//! way of `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose child returns on the caller's stack.
 #![allow(unsafe_code)]
 
 use super::libaio::{FIRST, PGETEVENTS};
@@ -53,16 +53,14 @@ unsafe extern "C" fn syscall() -> c_long {
         "jbe {rights}",
         "cmp edi, {prctl}",
         "je {rights}",
-        "cmp edi, {unshare}",
-        "je {rights}",
-        "cmp edi, {setns}",
-        "je {rights}",
+        "cmp edi, {unshare}; je {rights}",
+        "cmp edi, {setns}; je {rights}",
         "cmp edi, {seccomp}",
         "je {rights}",
         "cmp edi, 446", // landlock_restrict_self
         "je {rights}",
-        "cmp edi, {rt_sigaction}",
-        "je {ours}",
+        "lea eax, [rdi - {rt_sigaction}]; cmp eax, {to_sigprocmask}",
+        "jbe {ours}",
         "cmp edi, {execve}",
         "je {ours}",
         "cmp edi, {execveat}",
@@ -86,6 +84,7 @@ unsafe extern "C" fn syscall() -> c_long {
         "jmp qword ptr [rip + {next}]",
         ours = sym ours,
         rt_sigaction = const libc::SYS_rt_sigaction,
+        to_sigprocmask = const libc::SYS_rt_sigprocmask - libc::SYS_rt_sigaction,
         watched = sym gate::WATCHED,
         close = const libc::SYS_close,
         close_range = const libc::SYS_close_range,

@@ -9,6 +9,7 @@ pub mod exec;
 mod fork;
 pub mod handlers;
 pub mod locks;
+pub mod mask;
 pub mod mmap;
 mod poll;
 pub mod rights;

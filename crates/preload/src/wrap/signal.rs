@@ -1,17 +1,15 @@
-//! sigaction(2), also by its system call's number, signal(2), sigprocmask(2), pthread_sigmask(3):
-//! while SIGSYS is ours, about it; and about handlers that are to run between calls only
-//! ([`super::handlers`]).
+//! sigaction(2), also by its system call's number, and signal(2): while SIGSYS is ours, about it;
+//! and about handlers that are to run between calls only ([`super::handlers`]).
 //!
 //! The program's own SIGSYS handler is kept beside ours, called for what is not a ring call, and
-//! shown to the program as the one that is installed. SIGSYS is left out of every mask that blocks
-//! it: a trapped call under a blocked SIGSYS kills.
+//! shown to the program as the one that is installed. What blocks SIGSYS is [`super::mask`]'s.
 #![allow(unsafe_code)]
 
 use crate::door::sigsys;
 use crate::raw::{next, raw};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use libc::{sighandler_t, siginfo_t, sigset_t};
+use libc::{sighandler_t, siginfo_t};
 use softring_engine::user;
 use std::sync::Mutex;
 
@@ -31,8 +29,15 @@ pub fn keep(old: &libc::sigaction) {
     }
 }
 
-/// A SIGSYS that is not about rings: what would have happened without us.
-pub fn forward(signo: c_int, info: *mut siginfo_t, context: *mut c_void) {
+/// A SIGSYS that is not about rings: what would have happened without us. `trapped`: by another's
+/// filter, which kills a thread that blocks the signal.
+pub fn forward(signo: c_int, info: *mut siginfo_t, context: *mut c_void, trapped: bool) {
+    if trapped && super::mask::is_blocked() {
+        return die(signo);
+    }
+    if !trapped && super::mask::keeps_pending() {
+        return;
+    }
     // Not `lock`: the signal may have interrupted whoever holds it.
     let wish = WISH.try_lock().map_or(Wish { handler: libc::SIG_DFL, flags: 0 }, |w| *w);
     match wish.handler {
@@ -280,43 +285,4 @@ fn exchange(wanted: Option<Wish>) -> Wish {
         *wish = w;
     }
     before
-}
-
-/// `sigprocmask(2)`: examine and change blocked signals.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-    let next = next!(c"sigprocmask", fn(c_int, *const sigset_t, *mut sigset_t) -> c_int);
-    // SAFETY: the program's own call, or the same with a set of ours.
-    open_set(how, set, |set| next.map_or(-1, |f| unsafe { f(how, set, old) }))
-}
-
-/// `pthread_sigmask(3)`: examine and change mask of blocked signals.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn pthread_sigmask(
-    how: c_int,
-    set: *const sigset_t,
-    old: *mut sigset_t,
-) -> c_int {
-    let next = next!(c"pthread_sigmask", fn(c_int, *const sigset_t, *mut sigset_t) -> c_int);
-    // SAFETY: as in `sigprocmask`.
-    open_set(how, set, |set| next.map_or(libc::ENOSYS, |f| unsafe { f(how, set, old) }))
-}
-
-fn open_set(
-    how: c_int,
-    set: *const sigset_t,
-    call: impl FnOnce(*const sigset_t) -> c_int,
-) -> c_int {
-    if set.is_null() || how == libc::SIG_UNBLOCK || !sigsys::handling() {
-        return call(set);
-    }
-    // SAFETY: the program's set, which libc reads just so; the copy is ours.
-    let mut open = unsafe { *set };
-    leave_out(&mut open);
-    call(&raw const open)
-}
-
-fn leave_out(set: &mut sigset_t) {
-    // SAFETY: a whole set and a valid number.
-    unsafe { libc::sigdelset(set, libc::SIGSYS) };
 }

@@ -1,0 +1,158 @@
+//! sigprocmask(2), also by its system call's number, and pthread_sigmask(3), while SIGSYS is ours.
+//!
+//! A trapped call under a blocked SIGSYS kills, so the signal is left out of every mask that would
+//! block it. The program is shown the mask that it has set all the same, and a SIGSYS that somebody
+//! sends to a thread which means to block it stays pending.
+#![allow(unsafe_code)]
+
+use crate::door::sigsys;
+use crate::raw::{next, raw};
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU8};
+use libc::sigset_t;
+use softring_engine::user;
+
+const UNSET: u8 = 0;
+const OPEN: u8 = 1;
+const BLOCKED: u8 = 2;
+
+/// What a thread means to do about SIGSYS.
+struct Mask {
+    /// [`UNSET`]: it has the mask that it was made with.
+    wish: AtomicU8,
+    pending: AtomicBool,
+}
+
+std::thread_local! {
+    /// Atomics, because a handler on the same thread sees them.
+    static MASK: Mask =
+        const { Mask { wish: AtomicU8::new(UNSET), pending: AtomicBool::new(false) } };
+}
+
+/// What the thread that has set its mask last means: a new thread has the mask of its maker.
+static LAST: AtomicBool = AtomicBool::new(false);
+
+/// Does the calling thread mean to block SIGSYS?
+pub fn is_blocked() -> bool {
+    match MASK.with(|m| m.wish.load(Relaxed)) {
+        UNSET => LAST.load(Relaxed),
+        wish => wish == BLOCKED,
+    }
+}
+
+/// The calling thread means to block SIGSYS, or not to.
+pub fn set(blocked: bool) {
+    MASK.with(|m| m.wish.store(if blocked { BLOCKED } else { OPEN }, Relaxed));
+    LAST.store(blocked, Relaxed);
+}
+
+/// Somebody has sent SIGSYS: does it wait until the thread unblocks it?
+pub fn keeps_pending() -> bool {
+    let blocked = is_blocked();
+    if blocked {
+        MASK.with(|m| m.pending.store(true, Relaxed));
+    }
+    blocked
+}
+
+/// `sigprocmask(2)`: examine and change blocked signals.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    let next = next!(c"sigprocmask", fn(c_int, *const sigset_t, *mut sigset_t) -> c_int);
+    let call = |set| {
+        // SAFETY: the program's own call, or the same with a set of ours.
+        next.map_or(-1, |f| unsafe { f(how, set, old) })
+    };
+    // SAFETY: as above.
+    unsafe { change(how, set, old, call) }
+}
+
+/// `pthread_sigmask(3)`: examine and change mask of blocked signals.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_sigmask(
+    how: c_int,
+    set: *const sigset_t,
+    old: *mut sigset_t,
+) -> c_int {
+    let next = next!(c"pthread_sigmask", fn(c_int, *const sigset_t, *mut sigset_t) -> c_int);
+    let call = |set| {
+        // SAFETY: as in `sigprocmask`.
+        next.map_or(libc::ENOSYS, |f| unsafe { f(how, set, old) })
+    };
+    // SAFETY: as above.
+    unsafe { change(how, set, old, call) }
+}
+
+/// # Safety
+/// As for sigprocmask(2), which `call` is.
+unsafe fn change(
+    how: c_int,
+    new: *const sigset_t,
+    old: *mut sigset_t,
+    call: impl FnOnce(*const sigset_t) -> c_int,
+) -> c_int {
+    if !sigsys::handling() {
+        return call(new);
+    }
+    // SAFETY: the program's sets, which libc reads and writes just so; the copy is ours.
+    unsafe {
+        let mut open = new.as_ref().copied();
+        let has = open.as_mut().map(|set| {
+            let has = libc::sigismember(set, libc::SIGSYS) == 1;
+            // What unblocks it may do so.
+            if how != libc::SIG_UNBLOCK {
+                libc::sigdelset(set, libc::SIGSYS);
+            }
+            has
+        });
+        let ret = call(open.as_ref().map_or(core::ptr::null(), core::ptr::from_ref));
+        if ret == 0 {
+            if let Some(old) = old.as_mut().filter(|_| is_blocked()) {
+                libc::sigaddset(old, libc::SIGSYS);
+            }
+            note(how, has);
+        }
+        ret
+    }
+}
+
+/// rt_sigprocmask(2) by number: the kernel's set, its order of checks, its errors.
+pub fn raw_sigprocmask(how: c_int, new: usize, old: usize, size: usize) -> isize {
+    const SIGSYS: u64 = 1 << (libc::SIGSYS - 1);
+    let call = |new: usize| {
+        // SAFETY: the program's own call, or the same with a set of ours.
+        unsafe { raw!(libc::SYS_rt_sigprocmask, how, new, old, size) }
+    };
+    if size != size_of::<u64>() || !sigsys::handling() {
+        return call(new);
+    }
+    let Ok(set) = (new != 0).then(|| user::read::<u64>(new as u64)).transpose() else {
+        return -(libc::EFAULT as isize);
+    };
+    let open = set.map(|set| if how == libc::SIG_UNBLOCK { set } else { set & !SIGSYS });
+    let ret = call(open.as_ref().map_or(0, |open| core::ptr::from_ref(open).expose_provenance()));
+    if ret == 0 {
+        if old != 0 && is_blocked() {
+            let shown = user::read::<u64>(old as u64).map(|old| old | SIGSYS);
+            let _ = shown.and_then(|shown| user::write(old as u64, &shown));
+        }
+        note(how, set.map(|set| set & SIGSYS != 0));
+    }
+    ret
+}
+
+/// The call has succeeded: its set, if there was one, has SIGSYS or not.
+fn note(how: c_int, has: Option<bool>) {
+    let blocked = match (how, has) {
+        (libc::SIG_SETMASK, Some(has)) => has,
+        (libc::SIG_BLOCK, Some(true)) => true,
+        (libc::SIG_UNBLOCK, Some(true)) => false,
+        _ => return,
+    };
+    set(blocked);
+    if !blocked && MASK.with(|m| m.pending.swap(false, Relaxed)) {
+        // SAFETY: a signal for the calling thread, whose handler is ours.
+        unsafe { libc::raise(libc::SIGSYS) };
+    }
+}
