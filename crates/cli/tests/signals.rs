@@ -14,10 +14,15 @@ fn ways(file: &str) -> [Vec<String>; 2] {
     [words(&["stat", "-o", file]), words(&["trace", "-o", file])]
 }
 
-/// Starts a script so, and waits until it says that it is ready.
+/// Starts a script so. No signal is ignored there, as SIGINT is in what a shell's script puts into
+/// the background.
 fn start(way: &[String], script: &str) -> Child {
-    let mut c = Command::new(ME);
-    c.args(way).args(["--", "bash", "-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut c = Command::new("env");
+    c.args(["--default-signal", ME])
+        .args(way)
+        .args(["--", "bash", "-c", script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     c.spawn().unwrap()
 }
 
