@@ -88,9 +88,11 @@ impl Module {
         }
         // glibc's loader writes the address in place of the offset, where it may write.
         let strings = if strings < self.base { self.base + strings } else { strings };
-        // SAFETY: a string of the object's table of strings.
-        offset.is_some_and(|offset| unsafe {
-            CStr::from_ptr(core::ptr::with_exposed_provenance(strings + offset)) == name
+        // gVisor's vDSO says neither: it was linked for another address.
+        let text = offset.map(|offset| strings.wrapping_add(offset)).filter(|at| self.holds(*at));
+        // SAFETY: a string of the object's table of strings, within the object.
+        text.is_some_and(|at| unsafe {
+            CStr::from_ptr(core::ptr::with_exposed_provenance(at)) == name
         })
     }
 }
