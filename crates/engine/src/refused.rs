@@ -233,7 +233,7 @@ pub fn filter_comes(filter: Filter) -> Coming {
     is_filtered();
     Coming(match filter {
         Filter::Strict => Some(known::strict()),
-        // What the kernel will read is looked at by these two calls.
+        // One of these two calls checks what the kernel will read.
         Filter::Program(at) if works(nr::__NR_madvise.into()) || spares(SIGPROCMASK) => {
             read_filter(at)
         }

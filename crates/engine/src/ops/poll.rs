@@ -15,6 +15,7 @@ use crate::sys::nr::{
 };
 use crate::transport::kind::Kind;
 use crate::transport::socket::is_socket;
+use crate::transport::standing;
 use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
@@ -103,7 +104,7 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         && crate::fds::is_ring(fd)
         && crate::fds::kind(fd) == Kind::Memory
     {
-        let none = if ring_file::is_full(ctx, req, fd) { ring_file::OUTPUT } else { 0 };
+        let none = if ring_file::is_full(ctx, req, fd) { standing::OUT } else { 0 };
         return ring_file::poll(ctx, req, fd, Poll { events: p.events & !none, ..p });
     }
     match ready(req.call.file.fd(), p.events).map(|r| mask_of(req, r)) {

@@ -10,7 +10,8 @@ use crate::ops::msg_ring::{Parcel, What};
 use crate::ops::rw;
 use crate::req::request::{Call, Poll, Req, ReqFlags, Wait};
 use crate::sys;
-use crate::sys::nr::{EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDNORM, EPOLLWRNORM};
+use crate::sys::nr::EPOLLONESHOT;
+use crate::transport::standing::{IN, OUT};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{
     IORING_OP_FALLOCATE, IORING_OP_FSYNC, IORING_OP_FTRUNCATE, IORING_OP_READ,
@@ -18,30 +19,26 @@ use softring_uapi::{
     IORING_OP_SYNC_FILE_RANGE,
 };
 
-const INPUT: u32 = EPOLLIN | EPOLLRDNORM;
-/// Nobody is woken when the queue has room.
-pub(crate) const OUTPUT: u32 = EPOLLOUT | EPOLLWRNORM;
-
 /// What is ready on ring `fd`, for a request of `ctx`'s.
 fn ready(ctx: &Ctx, req: &Req, fd: i32) -> u32 {
-    let Some(ring) = crate::fds::find(fd) else { return OUTPUT };
+    let Some(ring) = crate::fds::find(fd) else { return OUT };
     let of = |ctx: &Ctx, full: bool| {
         let input = ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty();
-        (if input { INPUT } else { 0 }) | if full { 0 } else { OUTPUT }
+        (if input { IN } else { 0 }) | if full { 0 } else { OUT }
     };
     if core::ptr::eq(Arc::as_ptr(&ring), ctx.ring.as_ptr()) {
         // A worker comes to it when the batch is through.
         return of(ctx, !req.is_workers() && ctx.mem.sq_full());
     }
-    ring.try_lock_now().map_or(OUTPUT, |other| of(&other, other.mem.sq_full()))
+    ring.try_lock_now().map_or(OUT, |other| of(&other, other.mem.sq_full()))
 }
 
-/// Has the ring that a request polls no room in its submission queue?
+/// Has the ring that a request polls no room in its submission queue? Nobody is woken when it has.
 pub(crate) fn is_full(ctx: &Ctx, req: &Req, fd: i32) -> bool {
-    ready(ctx, req, fd) & OUTPUT == 0
+    ready(ctx, req, fd) & OUT == 0
 }
 
-/// Hands a request to the poll of ring `fd`, whose stand-in cannot be looked up under this lock.
+/// Hands a request to the poll of ring `fd`, whose stand-in cannot be asked for under this lock.
 pub(crate) fn poll(ctx: &mut Ctx, req: &mut Req, fd: i32, poll: Poll) -> Outcome {
     req.flags |= ReqFlags::POLLS_RING | ReqFlags::ISSUED;
     req.wait = Wait::None;
@@ -71,7 +68,7 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req, fd: i32) -> Option<Outcome> {
     let input = reads(req.opcode());
     // What a chain has brought to a worker waits there, and so is refused.
     let waits = (input || rw::writes(req.opcode())) && !req.follows_in_worker();
-    let wanted = if input { INPUT } else { OUTPUT };
+    let wanted = if input { IN } else { OUT };
     if refused != Errno::EINVAL || !waits || ready(ctx, req, fd) & wanted != 0 {
         return Some(Outcome::Done(refused.res()));
     }
@@ -79,7 +76,7 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req, fd: i32) -> Option<Outcome> {
         return Some(Outcome::Done(Errno::EAGAIN.res()));
     }
     ctx.recycle_buffer(req);
-    Some(poll(ctx, req, fd, Poll::new(wanted & INPUT | EPOLLONESHOT)))
+    Some(poll(ctx, req, fd, Poll::new(wanted & IN | EPOLLONESHOT)))
 }
 
 /// The ring is ready for what was to read or write it.
