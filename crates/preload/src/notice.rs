@@ -212,11 +212,7 @@ pub fn missing(call: &str, how: Refusal) {
     if SAID.swap(true, Ordering::Relaxed) {
         return;
     }
-    let (how, hint) = refusal(call, how);
-    say(&format!(
-        "io_uring stays denied: softring cannot do without {call}(2), and a seccomp policy {how}. \
-         Allow it in the policy{hint}: docs/DOORS.md lists the calls"
-    ));
+    say(&format!("io_uring stays denied: {}", refusal(call, how)));
 }
 
 /// A request may fail for want of a call that a policy has come to refuse.
@@ -226,15 +222,11 @@ pub fn wanting(call: &str, how: Refusal) {
     if SAID.swap(true, Ordering::Relaxed) {
         return;
     }
-    let (how, hint) = refusal(call, how);
-    say(&format!(
-        "a request of io_uring may fail: softring cannot do without {call}(2), and a seccomp \
-         policy {how}. Allow it in the policy{hint}: docs/DOORS.md lists the calls"
-    ));
+    say(&format!("a request of io_uring may fail: {}", refusal(call, how)));
 }
 
-/// What a policy does with a call, and what else would do.
-fn refusal(call: &str, how: Refusal) -> (String, &'static str) {
+/// What a policy does with a call, and what would help.
+fn refusal(call: &str, how: Refusal) -> String {
     let how = match how {
         Refusal::Kills => "kills who calls it".to_owned(),
         Refusal::Answers(e) => format!("answers {}", errno_name(e.0)),
@@ -244,7 +236,10 @@ fn refusal(call: &str, how: Refusal) -> (String, &'static str) {
         "memfd_create" => ", or let TMPDIR name a directory that can be written to",
         _ => "",
     };
-    (how, hint)
+    format!(
+        "softring cannot do without {call}(2), and a seccomp policy {how}. \
+         Allow it in the policy{hint}: docs/DOORS.md lists the calls"
+    )
 }
 
 /// No ring of ours could be made, for a call that is not known to be refused.

@@ -71,12 +71,13 @@ impl Module {
     fn is_called(&self, name: &CStr) -> bool {
         const STRTAB: usize = 5;
         const SONAME: usize = 14;
+        /// Pairs that are read at most.
+        const MOST: usize = 128;
+        if self.dynamic == 0 {
+            return false;
+        }
         let (mut strings, mut offset) = (0, None);
-        for at in (self.dynamic..).step_by(2 * size_of::<usize>()).take(if self.dynamic == 0 {
-            0
-        } else {
-            128
-        }) {
+        for at in (self.dynamic..).step_by(2 * size_of::<usize>()).take(MOST) {
             // SAFETY: the loader's array of pairs, read up to the one of zeroes that ends it.
             let [tag, value] = unsafe { *core::ptr::with_exposed_provenance::<[usize; 2]>(at) };
             match tag {
