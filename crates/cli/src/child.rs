@@ -149,13 +149,13 @@ fn of_status(status: i32) -> End {
 
 /// Is the process that this text of proc_pid_stat(5) tells of the parent of the other?
 fn is_parent(parent: &str, child: &str) -> bool {
-    let above = child.rsplit(')').next().unwrap_or_default().split_whitespace().nth(1);
+    let above = files::stat_fields(child).nth(1);
     above.is_some() && parent.split_whitespace().next() == above
 }
 
 /// How a process has ended that proc_pid_stat(5) tells of; none while it runs.
 fn end_of(stat: &str) -> Option<End> {
-    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let mut fields = files::stat_fields(stat);
     if !matches!(fields.next(), Some("Z" | "X")) {
         return None;
     }

@@ -110,6 +110,12 @@ pub fn proc_text(path: &str) -> io::Result<String> {
     read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// The fields of a text of proc_pid_stat(5) from the third, the state, on. The second is a name,
+/// which may hold any bytes.
+pub fn stat_fields(stat: &str) -> std::str::SplitWhitespace<'_> {
+    stat.rsplit(')').next().unwrap_or_default().split_whitespace()
+}
+
 /// The user and the group of this process, as exec(2) told it.
 pub fn own_ids() -> (u32, u32) {
     // SAFETY: numbers.

@@ -26,7 +26,7 @@ pub fn has_ended(pid: i32) -> bool {
         Ok(stat) => stat,
         Err(e) => return GONE.contains(&e.raw_os_error()),
     };
-    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let mut fields = files::stat_fields(&stat);
     let state = fields.next();
     let others = fields.nth(THREADS - 1).is_some_and(|n| n.parse::<u32>().is_ok_and(|n| n > 1));
     matches!(state, None | Some("Z" | "X")) && !others
