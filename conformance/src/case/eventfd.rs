@@ -11,6 +11,7 @@ pub const CASES: &[Case] = &[
     case!("eventfd", eventfd_disabled, [Reg(IORING_REGISTER_EVENTFD)], "the CQ flag EVENTFD_DISABLED silences it"),
     case!("eventfd", eventfd_by_syscall_poll, [Reg(IORING_REGISTER_EVENTFD)], "a late completion wakes who sleeps on the eventfd"),
     case!("eventfd", batches, [Reg(IORING_REGISTER_EVENTFD)], "it counts batches, and what workers complete one by one"),
+    case!("eventfd", connects, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_CONNECT)], "a connection is told of apart from the batch that begins it"),
     case!("eventfd", tags, [Reg(IORING_REGISTER_FILES2), Reg(IORING_REGISTER_EVENTFD)], "each tag that comes counts by itself"),
     case!("eventfd", messages, [Op(IORING_OP_MSG_RING), Reg(IORING_REGISTER_EVENTFD)], "so does each message, also a ring's to itself"),
     case!("eventfd", nothing_to_tell, [Reg(IORING_REGISTER_EVENTFD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a look at another file tells of nothing"),
@@ -155,6 +156,38 @@ fn batches(cx: &mut Cx) -> Outcome {
         std::thread::sleep(std::time::Duration::from_millis(5));
         cx.note("counted", counted(&ev));
         ring.pop_all();
+    }
+    Ok(())
+}
+
+fn connects(cx: &mut Cx) -> Outcome {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let at = os::loopback(listener.local_addr()?.port());
+    let ev = nonblocking_eventfd()?;
+    let [first, last] = [1, 3].map(|ud| sqe::nop().ud(ud));
+    let later = first.with(IOSQE_ASYNC);
+    for flags in [0, IORING_SETUP_COOP_TASKRUN] {
+        let mut ring = cx.ring(8, flags)?;
+        cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD, &[ev.as_raw_fd()]), 0);
+        for (what, before, after) in [
+            ("alone", &[][..], &[][..]),
+            ("last", &[first], &[]),
+            ("first", &[], &[last]),
+            ("between", &[first], &[last]),
+            ("beside a worker", &[later], &[]),
+            ("between, beside a worker", &[later], &[last]),
+        ] {
+            let make = sqe::op(IORING_OP_SOCKET, libc::AF_INET).set(|s| s.off = 1);
+            let sock = cx.one_fd(&mut ring, "socket", make)?;
+            counted(&ev);
+            let connect = sqe::rw(IORING_OP_CONNECT, sock.as_raw_fd(), addr(&at), 0, 16).ud(2);
+            let sqes = [before, &[connect], after].concat();
+            cx.start(&mut ring, &sqes);
+            cx.spin(&ring, what, sqes.len() as u32);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            cx.note("counted", format_args!("{flags:#x} {what}: {}", counted(&ev)));
+            ring.pop_all();
+        }
     }
     Ok(())
 }

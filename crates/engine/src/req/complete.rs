@@ -226,7 +226,7 @@ impl Ctx {
     }
 
     /// The kernel would flush what is posted so far, and tell its eventfd of that by itself.
-    fn flushed(&mut self) {
+    pub fn flushed(&mut self) {
         if let Some(e) = &mut self.eventfd
             && !self.mem.eventfd_disabled()
         {

@@ -64,6 +64,7 @@ impl Ctx {
         // What became ready meanwhile is task work, which comes first.
         if self.transports.unsettled > 0 && !self.defers() {
             self.look_aside();
+            self.flushed();
             self.take_stash();
             if !self.run.is_empty() {
                 return true;
