@@ -246,6 +246,7 @@ fn rw_flags(cx: &mut Cx) -> Outcome {
         ("write, DSYNC", flag(write, libc::RWF_DSYNC), 4),
         ("write, SYNC", flag(write, libc::RWF_SYNC), 4),
         ("write, HIPRI", flag(write, libc::RWF_HIPRI), -EINVAL),
+        ("write, HIPRI and ATOMIC", flag(write, libc::RWF_HIPRI | 0x40), -EOPNOTSUPP),
         ("read, ATOMIC", flag(read, 0x40), -EOPNOTSUPP),
         ("read, an unknown flag", flag(read, 1 << 20), -EOPNOTSUPP),
         ("write, an unknown flag", flag(write, 1 << 30), -EOPNOTSUPP),

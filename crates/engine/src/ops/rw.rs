@@ -166,7 +166,8 @@ fn check_at_issue(call: &Call, how: Try) -> Result<()> {
         return Err(Errno::EOPNOTSUPP);
     }
     if sqe.op_flags & RWF_HIPRI != 0 {
-        return Err(Errno::EINVAL);
+        let unknown = rw_nowait::unknown_to_file(call);
+        return Err(if unknown { Errno::EOPNOTSUPP } else { Errno::EINVAL });
     }
     let unwaiting = sqe.op_flags & RWF_NOWAIT != 0 && how == Try::Nonblock;
     if unwaiting && writes(sqe.opcode) {
