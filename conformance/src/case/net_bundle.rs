@@ -16,6 +16,7 @@ pub const CASES: &[Case] = &[
     case!("net_bundle", receive, [Op(IORING_OP_RECV)], "a bundle receives into as many buffers as it takes"),
     case!("net_bundle", receive_limited, [Op(IORING_OP_RECV)], "a length limits it"),
     case!("net_bundle", receive_many, [Op(IORING_OP_RECV)], "multishot, until the last buffer is used"),
+    case!("net_bundle", empty_buffer, [Op(IORING_OP_RECV)], "a buffer of no length is none, once it is known that there is more"),
     case!("net_bundle", receive_whole, [Op(IORING_OP_RECV)], "MSG_WAITALL fills its buffers"),
     case!("net_bundle", send_waits, [Op(IORING_OP_SEND)], "what is picked stays picked while it waits for room"),
     case!("net_bundle", incremental, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "buffers used up bit by bit"),
@@ -197,6 +198,23 @@ fn receive_many(cx: &mut Cx) -> Outcome {
     }
     drop(one);
     cx.reap_in_order(&mut ring, "the end", &[(1, 0)]);
+    Ok(())
+}
+
+fn empty_buffer(cx: &mut Cx) -> Outcome {
+    for empty in [0, 1, 2] {
+        let mut mem = [b'-'; 32];
+        let (mut ring, page) = with_buffers(cx, &mut mem)?;
+        os::store(page + 16 * empty + 8, &[0u32]);
+        let (mut one, two) = pair()?;
+        one.write_all(b"0123456789abcdefghij")?;
+        arrived(two.as_raw_fd(), 20);
+        let many = bundle(IORING_OP_RECV, two.as_raw_fd(), 0);
+        cx.start(&mut ring, &[many.set(|s| s.ioprio |= IORING_RECV_MULTISHOT).ud(1)]);
+        std::thread::sleep(Duration::from_millis(10));
+        let seen: Vec<_> = ring.pop_all().iter().map(|c| (c.res, c.flags)).collect();
+        cx.note("seen", format_args!("{empty}: {seen:x?}"));
+    }
     Ok(())
 }
 

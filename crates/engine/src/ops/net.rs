@@ -260,6 +260,9 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
         // One that failed on the way did not ask what is left.
         call.cflags = 0;
     }
+    if let (true, Keep::Msg(msg)) = (bundle, &mut call.keep) {
+        msg.more = call.cflags & IORING_CQE_F_SOCK_NONEMPTY != 0;
+    }
     outcome
 }
 

@@ -109,11 +109,13 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     let limit = if limit == 0 { ALL } else { limit };
     let cap = if call.sqe.ioprio & IORING_RECV_MULTISHOT == 0 { 0 } else { asked };
     let want = if asked == 0 { limit } else { asked.min(limit) };
-    let head = &call.message().head;
-    // Where no length is known, none is asked of the buffer.
+    let &mut Msg { ref head, more, .. } = call.message();
+    // Where no length is known, none is asked of the buffer: it is once a receive before this one
+    // has said how much there is.
+    let unknown = want == ALL && most == 1 && (!more || how == Try::Block);
     let first = if head.singly {
         Ok(head.one(if want == ALL { 0 } else { want }))
-    } else if want == ALL && most == 1 {
+    } else if unknown {
         head.first()
     } else {
         head.lay_out(0, want, most)

@@ -34,6 +34,8 @@ pub struct Msg {
     pub iov: Vec<iovec>,
     /// The provided buffers that a bundle may take.
     pub head: Head,
+    /// The last receive of a multishot bundle left something in the socket.
+    pub more: bool,
     /// Where the program's header lies.
     pub at: u64,
     /// The program's header.
