@@ -118,6 +118,9 @@ fn reset_before(cx: &mut Cx) -> Outcome {
             ring.push(sqe).submit_wait(1);
             let got = ring.take(1)?;
             cx.note_answer(what, got[0].res);
+            if got[0].res > 0 && !first_sends {
+                cx.note("more", got[0].flags & IORING_CQE_F_SOCK_NONEMPTY);
+            }
         }
         cx.one(&mut ring, "and a send", send(fd, b"x"), -EPIPE);
     }

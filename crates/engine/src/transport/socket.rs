@@ -28,6 +28,7 @@ const TCP_INFO: u32 = 11;
 const OPEN: [u8; 3] = [1, 4, 5];
 const CLOSED: u8 = 7;
 pub(crate) const POLLRDHUP: i16 = 0x2000;
+const POLLERR: i16 = 8;
 
 /// Has the peer of a TCP socket not ended its direction (`SOCK_DONE`)? A connection that was
 /// refused has no peer that could have.
@@ -103,7 +104,8 @@ impl Socket {
     }
 
     /// After a receive: is there more (`msg_inq`)? Only some sockets tell. The end of a TCP stream
-    /// counts as something, unless it was this side that would have no more of it.
+    /// counts as something, unless it was this side that would have no more of it; a reset that
+    /// nobody has heard of yet is no end.
     pub(crate) fn has_more(self, fd: i32) -> Option<bool> {
         match self {
             Socket::Tcp => {
@@ -111,7 +113,7 @@ impl Socket {
                 let some = ready & sys::POLLIN != 0;
                 Some(
                     some && (ready & POLLRDHUP == 0
-                        || !peer_goes_on(fd)
+                        || (ready & POLLERR == 0 && !peer_goes_on(fd))
                         || self.pending(fd) > Some(0)),
                 )
             }
