@@ -22,6 +22,7 @@ pub const CASES: &[Case] = &[
     case!("poll", one_shot_is_once, [Op(IORING_OP_POLL_ADD)], "a plain poll is told once"),
     case!("poll", number_closed, [Op(IORING_OP_POLL_ADD)], "what waits for a file keeps it though its number is closed"),
     case!("poll", number_reused, [Op(IORING_OP_POLL_ADD)], "what waits for a file goes on though its number means another"),
+    case!("poll", epoll_set, [Op(IORING_OP_POLL_ADD)], "an epoll set wakes with POLLIN alone, and is ready with POLLRDNORM, too"),
     case!("poll", tells_news, [Op(IORING_OP_POLL_ADD)], "a multishot poll tells what woke it, not what was there before"),
 ];
 
@@ -404,5 +405,20 @@ fn tells_news(cx: &mut Cx) -> Outcome {
         let data = [(1, libc::POLLIN.into()), (2, 8)];
         cx.batch(&mut ring, &format!("{what} has data, too"), &[write], &data);
     }
+    Ok(())
+}
+
+fn epoll_set(cx: &mut Cx) -> Outcome {
+    let count = cx.eventfd(0)?;
+    let set = os::edge_set(count.as_raw_fd());
+    let both = libc::POLLIN | libc::POLLRDNORM;
+    let poll = sqe::poll_add(set.as_raw_fd(), both);
+    let mut ring = cx.ring(8, 0)?;
+    let multi = poll.set(|s| s.len = IORING_POLL_ADD_MULTI);
+    cx.start(&mut ring, &[poll.ud(1), multi.ud(2)]);
+    rustix::io::write(&count, &1u64.to_ne_bytes())?;
+    let woke = libc::POLLIN.into();
+    cx.reap(&mut ring, "woken", &[(1, woke), (2, woke)]);
+    cx.one(&mut ring, "ready", poll.ud(3), both.into());
     Ok(())
 }

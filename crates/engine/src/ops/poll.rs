@@ -7,6 +7,7 @@
 use crate::ctx::Ctx;
 use crate::opdef::Outcome;
 use crate::ops::ring_file;
+use crate::ops::rw_nowait::is_epoll;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::sys;
 use crate::sys::nr::{
@@ -67,11 +68,16 @@ fn mask_of(req: &Req, mut revents: u32) -> u32 {
     revents & p.events & EVENTS
 }
 
-/// What the kernel tells who has waited: not what there is, but what woke it, and data that come to
-/// a socket wake those that wait for urgent ones, too (`sock_def_readable`).
+/// What the kernel tells who has waited: not what there is, but what woke it. Data that come to
+/// a socket wake those that wait for urgent ones, too (`sock_def_readable`); an epoll set that
+/// becomes ready does so with EPOLLIN alone (`ep_poll_safewake`).
 fn woken(req: &Req, revents: u32) -> u32 {
     const URGENT: u32 = EPOLLPRI | EPOLLRDBAND;
+    const BOTH: u32 = EPOLLIN | EPOLLRDNORM;
     let Wait::Poll(p) = req.wait else { return revents };
+    if p.events & revents & BOTH == BOTH && is_epoll(req.call.file.fd()) {
+        return revents & !EPOLLRDNORM;
+    }
     let ended = revents & (EPOLLERR | EPOLLHUP | EPOLLRDHUP) != 0;
     let data = p.events & URGENT != 0 && revents & (EPOLLIN | EPOLLRDNORM) != 0 && !ended;
     if data && is_socket(req.call.file.fd()) { revents | URGENT } else { revents }

@@ -279,7 +279,7 @@ pub(crate) fn try_byte(fd: i32, writes: bool, flags: u32) -> Result<usize> {
 }
 
 /// No other file than an epoll set tells an epoll_wait(2) without room from one of no use.
-fn is_epoll(fd: i32) -> bool {
+pub(crate) fn is_epoll(fd: i32) -> bool {
     sys!(__NR_epoll_pwait, fd, 0, 1, 0, 0, 8) != Errno::EINVAL.res() as isize
 }
 
