@@ -61,10 +61,10 @@ impl Ctx {
         if self.iowq.is_empty() {
             return false;
         }
+        self.flushed();
         // What became ready meanwhile is task work, which comes first.
         if self.transports.unsettled > 0 && !self.defers() {
             self.look_aside();
-            self.flushed();
             self.take_stash();
             if !self.run.is_empty() {
                 return true;
