@@ -20,6 +20,9 @@ pub const CASES: &[Case] = &[
     case!("link", drain_waits_for_slow, [Sqe(IOSQE_IO_DRAIN)], "a drain waits for a read that waits"),
     case!("link", drain_with_link, [Sqe(IOSQE_IO_DRAIN), Sqe(IOSQE_IO_LINK)], "a drained chain runs as one"),
     case!("link", two_drains, [Sqe(IOSQE_IO_DRAIN)], "drains keep their order"),
+    case!("link", drain_and_failure, [
+        Sqe(IOSQE_IO_DRAIN), Setup(IORING_SETUP_DEFER_TASKRUN),
+    ], "what a batch fails holds up nobody behind its barrier, and nothing passes what waits"),
     case!("link", drain_waits_for_multishot, [Sqe(IOSQE_IO_DRAIN)], "a drain waits for a multishot poll's end"),
 ];
 
@@ -256,6 +259,24 @@ fn drain_waits_for_slow(cx: &mut Cx) -> Outcome {
     cx.quiet(&ring, "what comes later waits, too", 10);
     rustix::io::write(&w, b"data")?;
     cx.reap_in_order(&mut ring, "in order", &[(1, 4), (2, 0), (3, 0), (4, 0)]);
+    Ok(())
+}
+
+fn drain_and_failure(cx: &mut Cx) -> Outcome {
+    let count = cx.eventfd(0)?;
+    let mut buf = [0; 8];
+    for flags in [0, IORING_SETUP_COOP_TASKRUN, DEFER] {
+        let mut ring = cx.ring(8, IORING_SETUP_SUBMIT_ALL | flags)?;
+        cx.one(&mut ring, "a barrier", drained(nop(1)), 0);
+        let fails = sqe::op(IORING_OP_MSG_RING, 0).set(|s| s.op_flags = 4).ud(2);
+        cx.start(&mut ring, &[fails, sqe::read(count.as_raw_fd(), &mut buf, 0).ud(3)]);
+        cx.start(&mut ring, &[nop(4)]);
+        cx.is("task work", ring.enter(0, 0, IORING_ENTER_GETEVENTS), 0);
+        cx.reap_in_order(&mut ring, "it fails", &[(2, -EINVAL)]);
+        cx.quiet(&ring, &format!("{flags:#x}: the last one waits"), 10);
+        rustix::io::write(&count, &1u64.to_ne_bytes())?;
+        cx.reap_in_order(&mut ring, "in order", &[(3, 8), (4, 0)]);
+    }
     Ok(())
 }
 

@@ -150,6 +150,15 @@ impl Ctx {
         self.commit();
     }
 
+    /// A batch is through, but its task work is not run: what has ended in it holds no barrier.
+    pub fn free_ended(&mut self) {
+        let ended = self.nr_ended > 0;
+        self.count_ended();
+        if ended && self.drain.active {
+            self.queue_deferred();
+        }
+    }
+
     /// Requests that have ended count until the batch that they ended in is through.
     pub fn count_ended(&mut self) {
         self.nr_reqs -= core::mem::take(&mut self.nr_ended);

@@ -109,7 +109,7 @@ impl Ctx {
         // What is issued later may find another file under the number.
         (self.submit.direct, self.submit.model) = (None, Found::default());
         self.mem.sq_commit();
-        self.count_ended();
+        self.free_ended();
         if done == 0 && n > 0 && !self.slab.has_room() { Err(Errno::EAGAIN) } else { Ok(done) }
     }
 
