@@ -76,6 +76,11 @@ pub const KNOWN: &[Known] = &[
         "Nothing wakes a thread when that has come",
         &[Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)],
     ),
+    known(
+        "peers::reset_told",
+        "after a reset whose error something has told already",
+        &[Op(IORING_OP_RECV)],
+    ),
     known("corners_conn::peer_closed", "A CLOSE lets its file go at once", &[Op(IORING_OP_CLOSE)]),
     // Of no row: of processes and files.
     known("effects::iowait", "is idle in the eyes of the system", &[]),

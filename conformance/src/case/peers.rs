@@ -11,6 +11,7 @@ pub const CASES: &[Case] = &[
     case!("peers", reset_receivers, [Op(IORING_OP_RECV)], "a reset ends what waits for data: one shot, multishot, a read, a poll"),
     case!("peers", reset_sender, [Op(IORING_OP_SEND), Op(IORING_OP_SEND_ZC)], "a reset ends what waits for room"),
     case!("peers", reset_before, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "what comes after a reset: the error once, then the end"),
+    case!("peers", reset_told, [Op(IORING_OP_RECV)], "nothing is behind a reset that has been told of"),
     case!("peers", half_closed, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "a peer that sends no more still receives"),
     case!("peers", own_half, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "shutting down wakes what waits on the same socket"),
     case!("peers", stops_reading, [Op(IORING_OP_SEND)], "a send is held up, goes on when the peer reads, or is cancelled"),
@@ -124,6 +125,20 @@ fn reset_before(cx: &mut Cx) -> Outcome {
         }
         cx.one(&mut ring, "and a send", send(fd, b"x"), -EPIPE);
     }
+    Ok(())
+}
+
+fn reset_told(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let mut buf = [0u8; 8];
+    let (mut one, two) = pair()?;
+    let fd = two.as_raw_fd();
+    one.write_all(b"data")?;
+    cx.one(&mut ring, "data", recv(fd, &mut buf), 4);
+    reset(one)?;
+    cx.one(&mut ring, "the error", recv(fd, &mut buf), -ECONNRESET);
+    let end = cx.one(&mut ring, "the end", recv(fd, &mut buf), 0);
+    cx.eq("more", end.flags & IORING_CQE_F_SOCK_NONEMPTY, 0);
     Ok(())
 }
 

@@ -1,11 +1,11 @@
 //! Differences that `docs/LIMITATIONS.md` tells of, as far as random programs meet them. Each is
 //! told as narrowly as that page tells it, and names its words there; whatever else differs counts.
 
-use super::known_workers;
 use super::program::{Bad, Cell, Fd, Host, Slot, Sqe, Step, Val};
 pub use super::seen::Seen;
 use super::seen::{is_regular, other_end, own_side_only, reads, res, slot, unix_peer, writes};
 use super::transcript::{Cqe, Rec, Transcript};
+use super::{known_pipes, known_workers};
 use softring_uapi::*;
 
 /// Words of `docs/LIMITATIONS.md`, and whether they are about a difference.
@@ -20,11 +20,15 @@ const KNOWN: &[Known] = &[
     ("Where their memory is given up", registered_given_up),
     ("A provided buffer whose address no process can have", buffer_nowhere),
     ("Where the CQ has room for some only", no_room_for_all),
-    ("a write to a pipe that fails with EFAULT wakes who polls", woken_by_failed_write),
+    (
+        "a write to a pipe that fails with EFAULT wakes who polls",
+        known_pipes::woken_by_failed_write,
+    ),
     ("who polls an epoll set that does not ask for it", set_woken_unasked),
     ("A timeout that counts completions is not hurried", hurried_count),
     ("A POLL_ADD that waits on a socket for POLLRDBAND", untold_data),
     ("the other may take what came before epoll looks at the file", taken_before_look),
+    ("A SPLICE or TEE into the pipe does not say", known_pipes::woken_unsaid),
     ("it answers all that is ready. The kernel sometimes posts", told_all),
     ("Their notification comes at once, as the buffer is free then", acknowledged_late),
     ("none where something else has begun it", worker_not_first),
@@ -109,8 +113,13 @@ fn shut_quietly(seen: &Seen) -> bool {
         _ => false,
     });
     let (kernel, softring) = seen.results();
+    // What was to be polled first has not been tried before.
+    let untried =
+        seen.request().is_some_and(|(_, sqe)| sqe.ioprio & IORING_RECVSEND_POLL_FIRST != 0);
+    let first = |res: &i64| untried && *res == -i64::from(libc::EOPNOTSUPP);
     let told = [libc::EPIPE, libc::ENOBUFS, libc::ENOENT, libc::ENOTCONN].map(res);
-    shut && softring.is_empty() && matches!(kernel[..], [res] if told.contains(&res))
+    let told = |res: &i64| told.contains(res) || first(res);
+    shut && softring.is_empty() && matches!(&kernel[..], [res] if told(res))
 }
 
 /// The other end of a request's file was closed by the batch that the request is part of.
@@ -282,29 +291,6 @@ fn no_room_for_all(seen: &Seen) -> bool {
         a != b && a.0 + b.0 > 0
     };
     (full(a) || full(b)) && a.cqes.iter().any(|c| differs(c.ud))
-}
-
-/// A poll of a pipe that a write woke which failed.
-fn woken_by_failed_write(seen: &Seen) -> bool {
-    let pipe = |slot| match slot {
-        Slot::PipeR | Slot::PipeW => Some(0),
-        Slot::NbR | Slot::NbW => Some(1),
-        Slot::FullR | Slot::FullW => Some(2),
-        _ => None,
-    };
-    let Some((ring, own)) = seen.request().filter(|(_, s)| s.op == IORING_OP_POLL_ADD) else {
-        return false;
-    };
-    let own = seen.file(ring, own).and_then(pipe);
-    let failed = |ud: u64| {
-        let mut cqes = seen.kernel.recs.iter().flat_map(|r| &r.cqes);
-        cqes.any(|c| c.ud == ud && c.res == res(libc::EFAULT))
-    };
-    let to_it = |ring, sqe: &Sqe| writes(sqe.op) && seen.file(ring, sqe).and_then(pipe) == own;
-    let (kernel, softring) = seen.results();
-    // It waits on, perhaps until it is removed.
-    let waits_on = softring.len() < kernel.len() || softring == [res(libc::ECANCELED)];
-    own.is_some() && waits_on && seen.sqes().any(|(ring, sqe)| to_it(ring, sqe) && failed(sqe.ud))
 }
 
 /// A poll of an epoll set that a TCP peer's end woke, of which the set is not to tell.

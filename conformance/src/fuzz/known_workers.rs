@@ -14,16 +14,19 @@ pub fn all_wait(seen: &Seen) -> bool {
     let told = |t: &Transcript, ud: u64| t.recs.iter().flat_map(|r| &r.cqes).any(|c| c.ud == ud);
     let (mut workers, mut waiting, mut linked) = (None, 0, [false; 2]);
     let steps = seen.program.steps.iter().enumerate().filter(|(i, _)| worked(*i));
+    let mut there = false;
     for (_, step) in steps {
         match step {
             Step::Setup(s) if workers.is_none() => workers = s.entries.checked_next_power_of_two(),
-            Step::Sqe { sqe, .. } if sqe.ud == own.ud => break,
             Step::Sqe { ring, sqe, .. } => {
+                there |= sqe.ud == own.ud;
                 let follows = &mut linked[usize::from(ring & 1)];
                 let ended = told(seen.kernel, sqe.ud) || told(seen.softring, sqe.ud);
                 waiting += u32::from(*follows && !ended && blocks(sqe.op));
                 *follows = sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
             }
+            // Of one batch any may come to its worker first.
+            _ if there => break,
             _ => {}
         }
     }

@@ -16,6 +16,7 @@ pub mod compare;
 pub mod driver;
 pub mod exec;
 pub mod known;
+mod known_pipes;
 mod known_workers;
 pub mod make;
 pub mod minimise;

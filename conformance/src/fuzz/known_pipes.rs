@@ -1,0 +1,54 @@
+//! Polls of pipes, which the kernel wakes for more than data that come.
+
+use super::program::{Fd, Slot, Sqe};
+use super::seen::{Seen, reads, res, writes};
+use softring_uapi::*;
+
+/// Which pipe a file is an end of.
+fn pipe(slot: Slot) -> Option<u8> {
+    match slot {
+        Slot::PipeR | Slot::PipeW => Some(0),
+        Slot::NbR | Slot::NbW => Some(1),
+        Slot::FullR | Slot::FullW => Some(2),
+        _ => None,
+    }
+}
+
+/// The pipe that the POLL_ADD is for which differs.
+fn polled(seen: &Seen) -> Option<u8> {
+    let (ring, own) = seen.request().filter(|(_, s)| s.op == IORING_OP_POLL_ADD)?;
+    seen.file(ring, own).and_then(pipe)
+}
+
+/// A poll of a pipe that a write woke which failed.
+pub fn woken_by_failed_write(seen: &Seen) -> bool {
+    let own = polled(seen);
+    let failed = |ud: u64| {
+        let mut cqes = seen.kernel.recs.iter().flat_map(|r| &r.cqes);
+        cqes.any(|c| c.ud == ud && c.res == res(libc::EFAULT))
+    };
+    let to_it = |ring, sqe: &Sqe| writes(sqe.op) && seen.file(ring, sqe).and_then(pipe) == own;
+    let (kernel, softring) = seen.results();
+    // It waits on, perhaps until it is removed.
+    let waits_on = softring.len() < kernel.len() || softring == [res(libc::ECANCELED)];
+    own.is_some() && waits_on && seen.sqes().any(|(ring, sqe)| to_it(ring, sqe) && failed(sqe.ud))
+}
+
+/// A poll of a pipe to which data were spliced that another request has read.
+pub fn woken_unsaid(seen: &Seen) -> bool {
+    let own = polled(seen);
+    let splices = |sqe: &Sqe| {
+        [IORING_OP_SPLICE, IORING_OP_TEE].contains(&sqe.op)
+            && matches!(sqe.fd, Fd::Slot(slot) if pipe(slot) == own)
+    };
+    let receives = |ring, sqe: &Sqe| {
+        (reads(sqe.op) || sqe.op == IORING_OP_READ_MULTISHOT)
+            && seen.file(ring, sqe).and_then(pipe) == own
+    };
+    let (kernel, softring) = seen.results();
+    own.is_some()
+        && (kernel.is_empty() || kernel == [res(libc::ECANCELED)])
+        && matches!(softring[..], [res] if res > 0)
+        && seen.sqes().any(|(_, sqe)| splices(sqe))
+        && seen.sqes().any(|(ring, sqe)| receives(ring, sqe))
+}
