@@ -243,6 +243,10 @@ fn writes_that_block(cx: &mut Cx) -> Outcome {
             std::thread::sleep(std::time::Duration::from_millis(5));
             cx.note("counted", counted(&ev));
         }
+        let sqes = [sqe::nop().link().ud(1), sqe::nop().ud(2), write(&one[..4]).ud(3)];
+        cx.batch(&mut ring, "beside a chain", &sqes, &[(1, 0), (2, 0), (3, -EINVAL)]);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        cx.note("counted", counted(&ev));
     }
     Ok(())
 }

@@ -24,6 +24,14 @@ impl Req {
         self.flags.intersects(ReqFlags::FORCE_ASYNC | ReqFlags::ON_WORKER)
     }
 
+    /// Has it failed in the kernel's worker, which hands it back later than the batch's own task
+    /// work?
+    pub fn is_handed_back(&self) -> bool {
+        self.flags.contains(ReqFlags::ENDED)
+            && !self.flags.contains(ReqFlags::WITH_CHAIN)
+            && OPS[self.opcode() as usize].has(opdef::AIO)
+    }
+
     /// Does the kernel's worker come to it by a chain? No attempt of its own was asked for.
     pub fn follows_in_worker(&self) -> bool {
         self.flags.contains(ReqFlags::ON_WORKER) && !self.flags.contains(ReqFlags::FORCE_ASYNC)

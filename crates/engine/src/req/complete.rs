@@ -176,6 +176,9 @@ impl Ctx {
             }
             if req.flags.intersects(ReqFlags::FAIL | ReqFlags::ENDED) {
                 let res = req.res;
+                if req.is_handed_back() {
+                    self.flushed();
+                }
                 self.put_buffer(&mut req, res);
                 self.finish(&mut req);
             } else if req.flags.contains(ReqFlags::ORPHAN) {
