@@ -211,6 +211,34 @@ fn run_leaves_standard_streams_alone() {
     }
 }
 
+/// Whoever waits for any child gets one of its own.
+#[test]
+fn run_leaves_its_program_no_child() {
+    let children = ["run", "--", "cat", "/proc/thread-self/children"];
+    for (policy, left) in [
+        (&["rings=EPERM"][..], false),
+        (&["rings=kill"], false),
+        (&["preadv2=kill", "memfd_create=kill"], false),
+        (&["rings=EPERM", "wait4=ENOSYS"], true),
+    ] {
+        let o = softring(policy, &children);
+        assert!(o.status.success(), "{policy:?}: {}", text(&o));
+        assert_eq!(!o.stdout.is_empty(), left, "{policy:?}: {}", text(&o));
+    }
+}
+
+/// The only processor is not kept from the child that is waited for.
+#[test]
+fn run_waits_for_a_child_of_a_real_time_thread() {
+    let mut c = Command::new("timeout");
+    c.args(["-s", "KILL", "20", "chrt", "-f", "1", "taskset", "-c", "0"]);
+    c.args([EXE, "under", "rings=EPERM", "--"]);
+    let o = c.arg(built::command(EXE)).args(["run", "--", "true"]).output();
+    let o = o.expect("timeout can be started");
+    let refused = text(&o).contains("failed to set");
+    assert!(o.status.success() || refused, "{}", text(&o));
+}
+
 /// A program of C's does without them, and so must what starts it.
 #[test]
 fn run_starts_a_program_where_its_own_calls_are_refused() {

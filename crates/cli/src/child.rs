@@ -1,6 +1,7 @@
 //! Work in processes of its own: a policy that kills for a call then kills only those. Where this
-//! process is under a seccomp filter, its children are started and waited for without pipe2(2) and
-//! wait4(2), which a policy may refuse, or kill for, as well.
+//! process is under a seccomp filter, its children are started without pipe2(2), which a policy may
+//! refuse, or kill for, as well. fork(2) itself waits for them to end, as vfork(2) does, and they
+//! are reaped by wait4(2) unless that is refused: one of them tries it.
 #![allow(unsafe_code)]
 
 use crate::{files, sys};
@@ -12,7 +13,9 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,14 +83,45 @@ impl Drop for Answer {
     }
 }
 
-/// fork(2); the child is `None`.
+/// fork(2); the child is `None`. Under a filter it answers once the child has ended.
 fn fork() -> io::Result<Option<i32>> {
-    // SAFETY: this process has one thread, so the child may go on as usual.
-    match unsafe { libc::fork() } {
+    // SAFETY: this process has one thread, so the child may go on as usual, in a copy of its
+    // memory. libc's own records of that thread are not the child's, which makes no use of them.
+    let pid = match refused::is_filtered() {
+        true => unsafe { libc::syscall(libc::SYS_clone, CLONE, 0, 0, 0, 0) as i32 },
+        false => unsafe { libc::fork() },
+    };
+    match pid {
         0 => Ok(None),
         pid if pid < 0 => Err(io::Error::last_os_error()),
         pid => Ok(Some(pid)),
     }
+}
+
+const CLONE: c_long = (libc::CLONE_VFORK | libc::SIGCHLD) as c_long;
+
+/// May wait4(2) be called? A child tries it, once.
+fn may_wait() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| {
+        let Ok(answer) = Answer::new() else { return true };
+        let Ok(child) = fork() else { return true };
+        let Some(pid) = child else {
+            // SAFETY: it asks for nobody's end; ends the child without the exit handlers.
+            unsafe {
+                let none = libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) < 0;
+                if none && *libc::__errno_location() == libc::ECHILD {
+                    answer.write(&[]);
+                }
+                libc::_exit(0)
+            }
+        };
+        let may = answer.read().is_some();
+        if may {
+            reap(pid);
+        }
+        may
+    })
 }
 
 /// Opens a file under a number that is free or in use, by close(2) and open(2) alone; the numbers
@@ -118,21 +152,28 @@ pub fn isolated(probe: impl FnOnce() -> Vec<u8>) -> io::Result<Isolated> {
     Ok(answer.read().map_or(Isolated::Ended(end), Isolated::Answer))
 }
 
-/// Waits for a child of ours. Under a filter by /proc, as far as there is one: it is left to be
-/// reaped when we end, or, if SIGCHLD is ignored, is reaped by the kernel.
+/// Waits for a child of ours, and reaps it: nobody whom we become is to find it. Where a filter
+/// refuses that, by /proc, as far as there is one.
 fn wait(pid: i32) -> End {
-    if refused::is_filtered() {
-        let path = format!("/proc/{pid}/stat");
-        let own = files::proc_text("/proc/self/stat").unwrap_or_default();
-        // Not where /proc is that of another pid namespace, in which the number is another's.
-        while let Ok(stat) = files::proc_text(&path)
-            && is_parent(&own, &stat)
-        {
-            if let Some(end) = end_of(&stat) {
-                return end;
-            }
-        }
+    if !refused::is_filtered() || may_wait() {
+        return reap(pid);
     }
+    let path = format!("/proc/{pid}/stat");
+    let own = files::proc_text("/proc/self/stat").unwrap_or_default();
+    // Not where /proc is that of another pid namespace, in which the number is another's.
+    while let Ok(stat) = files::proc_text(&path)
+        && is_parent(&own, &stat)
+    {
+        if let Some(end) = end_of(&stat) {
+            return end;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    End::Unknown
+}
+
+/// wait4(2).
+fn reap(pid: i32) -> End {
     let mut status = 0;
     // SAFETY: `status` is a live i32.
     while unsafe { libc::waitpid(pid, &raw mut status, 0) } < 0 {

@@ -29,6 +29,7 @@ mod old;
 mod proc;
 mod raw;
 mod report;
+mod stderr;
 pub mod symbols;
 mod threads;
 mod trial;
@@ -44,7 +45,7 @@ mod start {
         if crate::copies::find_out() {
             return crate::door::syscall::open();
         }
-        crate::notice::start();
+        crate::stderr::start();
         crate::config::read();
         crate::proc::start();
         crate::children::start();

@@ -1,12 +1,11 @@
 //! Lines for people, on stderr. Written by one raw `write(2)` each, so that they come out whole, in
 //! any state of the program's stdio.
-#![allow(unsafe_code)]
 
 use crate::config::{self, Door};
 use crate::door::{Gaps, NoTrap};
 use crate::gate::Why;
-use crate::raw::raw;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::stderr;
+use core::sync::atomic::{AtomicBool, Ordering};
 use softring_engine::refused::{self, Refusal};
 
 /// One line on stderr, unless the user asked for silence.
@@ -18,53 +17,7 @@ pub fn say(text: &str) {
 
 /// One line on stderr.
 pub fn line(text: &str) {
-    write(format!("softring: {text}\n").as_bytes());
-}
-
-/// The device and number of the file that was stderr at start; no file has the device `NONE`.
-static STDERR: [AtomicU64; 2] = [AtomicU64::new(NONE), AtomicU64::new(0)];
-const NONE: u64 = u64::MAX;
-
-/// Remembers which file stderr is.
-pub fn start() {
-    if let Some([device, number]) = file(2) {
-        // Relaxed: before there are threads.
-        STDERR[0].store(device, Ordering::Relaxed);
-        STDERR[1].store(number, Ordering::Relaxed);
-    }
-}
-
-/// Writes a line to stderr, while descriptor 2 is the file that it was at start. A program may have
-/// put a file of its own there. Needs no memory.
-pub fn write(line: &[u8]) {
-    if refused::spares(libc::SYS_write)
-        && file(2) == Some(STDERR.each_ref().map(|word| word.load(Ordering::Relaxed)))
-    {
-        // SAFETY: write(2) reads the line, which outlives the call. Its answer does not matter.
-        unsafe { raw!(libc::SYS_write, 2, line.as_ptr().expose_provenance(), line.len()) };
-    }
-}
-
-/// The device and number of an open file, by one of the calls that dynamic loaders make, which no
-/// policy refuses all.
-fn file(fd: i32) -> Option<[u64; 2]> {
-    let [by_name, by_number] = [libc::SYS_newfstatat, libc::SYS_fstat].map(refused::spares);
-    if !by_name && !by_number {
-        return None;
-    }
-    // SAFETY: zero is a valid `stat`, which the kernel fills in; an empty name.
-    unsafe {
-        let mut st: libc::stat = core::mem::zeroed();
-        let (name, to) = (c"".as_ptr().expose_provenance(), (&raw mut st).expose_provenance());
-        let mut answer = match by_name {
-            true => raw!(libc::SYS_newfstatat, fd, name, to, libc::AT_EMPTY_PATH),
-            false => -libc::ENOSYS as isize,
-        };
-        if ![0, -libc::EBADF as isize].contains(&answer) && by_number {
-            answer = raw!(libc::SYS_fstat, fd, to);
-        }
-        (answer == 0).then_some([st.st_dev, st.st_ino])
-    }
+    stderr::write(format!("softring: {text}\n").as_bytes());
 }
 
 /// Says once per process tree whose rings the program gets, and why.

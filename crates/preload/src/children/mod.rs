@@ -158,5 +158,5 @@ fn say(name: &file::Name, why: Why) {
     line.add(b"softring: ");
     line.add(name.bytes());
     line.add(why);
-    crate::notice::write(line.bytes());
+    crate::stderr::write(line.bytes());
 }
