@@ -305,12 +305,15 @@ pub fn barred() -> Option<(&'static str, Refusal)> {
     Some((name, known::refusal(*nr, &[0; 6])?))
 }
 
-/// The calls without which no ring of ours can be driven, each with those that do the same.
+/// The calls without which no ring of ours can be made or driven, each with those that do the same.
 const ESSENTIAL: &[(&str, &[u32])] = &[
     ("epoll_ctl", &[nr::__NR_epoll_ctl]),
     ("epoll_create1", &[nr::__NR_epoll_create1, nr::__NR_epoll_create]),
     ("epoll_wait", &[nr::__NR_epoll_wait, nr::__NR_epoll_pwait]),
     ("eventfd2", &[nr::__NR_eventfd2, nr::__NR_eventfd]),
+    ("fstat", &[nr::__NR_fstat, nr::__NR_newfstatat, nr::__NR_statx]),
+    ("fcntl", &[nr::__NR_fcntl]),
+    ("ftruncate", &[nr::__NR_ftruncate, nr::__NR_pwrite64]),
 ];
 
 /// A call that no ring of ours can do without, if one is refused.

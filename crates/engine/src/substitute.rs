@@ -5,7 +5,9 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::sync::OnceLock;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatFs};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, Stat, StatFs, Statx, StatxFlags, makedev, statx,
+};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 
 use crate::ops::rw::RWF_NOWAIT;
@@ -361,7 +363,7 @@ pub fn statfs(fd: BorrowedFd<'_>) -> Result<StatFs> {
     Ok(rustix::fs::fstatfs(fd)?)
 }
 
-/// fstat(2), or newfstatat(2) of the same file.
+/// fstat(2), newfstatat(2) of the same file, or statx(2).
 ///
 /// # Errors
 /// As fstat(2).
@@ -372,7 +374,24 @@ pub(crate) fn fstat(fd: impl AsFd) -> rustix::io::Result<Stat> {
             done => return done,
         }
     }
-    rustix::fs::statat(fd, c"", AtFlags::EMPTY_PATH)
+    match rustix::fs::statat(&fd, c"", AtFlags::EMPTY_PATH) {
+        Err(e) if refused::refuses(e.into()) => {
+            let told = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+            told.map(of_statx).or(Err(e))
+        }
+        done => done,
+    }
+}
+
+/// What statx(2) tells, as fstat(2) has it.
+fn of_statx(x: Statx) -> Stat {
+    let mut stat = sys::no_stat();
+    stat.st_dev = makedev(x.stx_dev_major, x.stx_dev_minor);
+    stat.st_rdev = makedev(x.stx_rdev_major, x.stx_rdev_minor);
+    (stat.st_ino, stat.st_nlink, stat.st_mode) = (x.stx_ino, x.stx_nlink.into(), x.stx_mode.into());
+    (stat.st_size, stat.st_blksize) = (x.stx_size.cast_signed(), x.stx_blksize.into());
+    (stat.st_uid, stat.st_gid) = (x.stx_uid, x.stx_gid);
+    stat
 }
 
 /// prlimit(2) of this process, or getrlimit(2): no limits where neither is to be had.

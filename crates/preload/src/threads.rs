@@ -35,11 +35,30 @@ pub fn refused() -> Option<(&'static str, Refusal)> {
 
 /// The call that starts threads, if it is refused.
 fn start_refused() -> Option<(&'static str, Refusal)> {
-    match refused::how(libc::SYS_clone3).filter(|_| by_clone3()) {
+    let start = match refused::how(libc::SYS_clone3).filter(|_| by_clone3()) {
         Some(how) if how != Refusal::Answers(Errno::ENOSYS) => Some(("clone3", how)),
         None if by_clone3() => None,
         _ => refused::known_refusal(libc::SYS_clone).map(|how| ("clone", how)),
-    }
+    };
+    start.or_else(beginning_refused)
+}
+
+/// The call of a thread's beginning that ends the process, if it is refused: glibc wants each
+/// thread registered for rseq(2) as the first one is, and does not mind that
+/// set_robust_list(2) fails.
+fn beginning_refused() -> Option<(&'static str, Refusal)> {
+    let rseq = || refused::known_refusal(libc::SYS_rseq).map(|how| ("rseq", how));
+    let list = refused::known_refusal(libc::SYS_set_robust_list);
+    let list = list.filter(|how| *how == Refusal::Kills).map(|how| ("set_robust_list", how));
+    list.or_else(|| if registers_rseq() { rseq() } else { None })
+}
+
+/// Has glibc, since 2.35, registered its first thread?
+fn registers_rseq() -> bool {
+    static SIZE: Next = Next::new(c"__rseq_size");
+    let size = SIZE.get().cast::<u32>();
+    // SAFETY: glibc's variable of this name, which stays as it is once a program runs.
+    !size.is_null() && unsafe { size.read() } != 0
 }
 
 fn by_clone3() -> bool {

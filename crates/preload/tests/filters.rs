@@ -106,8 +106,21 @@ fn without_threads_a_ring_is_refused_with_a_line() {
     says("user", &["kill=56", "ring"], "ring 1 1\nend\n", "user space");
     says("auto", &["kill=425,435", "ring"], "no ring: 38\nend\n", "clone3(2)");
     says("user", &["kill=14", "ring"], "no ring: 1\nend\n", "rt_sigprocmask(2)");
+    for action in ["kill", "eperm"] {
+        says("user", &[&format!("{action}=334"), "ring"], "no ring: 1\nend\n", "without rseq(2)");
+    }
+    says("user", &["kill=273", "ring"], "no ring: 1\nend\n", "without set_robust_list(2)");
+    says("user", &["eperm=273", "ring"], "ring 1 1\nend\n", "user space");
     let out = deny_rings(&mut steps("auto", &["kill=39", "ring"]), EPERM).output().unwrap();
     assert_eq!(told(&out).0, "no ring: 1\nend\n", "{}", text(&out.stderr));
+}
+
+#[test]
+fn a_ring_without_a_file_is_refused_with_a_line() {
+    says("user", &["eperm=5,262", "ring"], "ring 1 1\nend\n", "user space");
+    says("user", &["eperm=5,262,332", "ring"], "no ring: 1\nend\n", "without fstat(2)");
+    says("user", &["eperm=72", "ring"], "no ring: 1\nend\n", "without fcntl(2)");
+    says("user", &["eperm=77,18", "ring"], "no ring: 1\nend\n", "without ftruncate(2)");
 }
 
 /// Of io_uring's calls each is asked about again when the program has another filter.
