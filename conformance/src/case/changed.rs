@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
     newest!("changed", socket_names, [Op(IORING_OP_URING_CMD)], "a socket's name, and its peer's"),
     newest!("changed", fixed_send, [Op(IORING_OP_SEND)], "SEND takes a registered buffer"),
     newest!("changed", fixed_recv, [Op(IORING_OP_RECV)], "RECV takes a registered buffer"),
+    newest!("changed", fixed_vector, [Op(IORING_OP_SEND_ZC)], "SEND_ZC takes parts of a registered buffer"),
     newest!("changed", notification, [
         Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC),
     ], "a notification has a name of its own"),
@@ -200,6 +201,10 @@ fn fixed_send(cx: &mut Cx) -> Outcome {
     let n = cx.one(&mut ring, "what came", recv(two.as_raw_fd(), &mut got), 21).res;
     cx.note("bytes", super::net::seen(&got[..n.max(0) as usize]));
     Ok(())
+}
+
+fn fixed_vector(cx: &mut Cx) -> Outcome {
+    super::net_zc::fixed_parts(cx)
 }
 
 fn fixed_recv(cx: &mut Cx) -> Outcome {

@@ -118,7 +118,7 @@ fn answer(cx: &mut Cx, ring: &mut Ring, what: &str, s: io_uring_sqe) -> Outcome 
     Ok(())
 }
 
-fn fixed_parts(cx: &mut Cx) -> Outcome {
+pub fn fixed_parts(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (one, mut two) = pair()?;
     let file = cx.file("f", b"")?;

@@ -113,7 +113,8 @@ changes! {
     TaskRules: Release(7, 0), "restrictions and BPF filters of a task, for the rings that it \
         makes, and filters of a ring";
     Apart: Release(7, 0), "SQEs and register calls are restricted apart";
-    PlainBuffers: Release(7, 2), "SEND and RECV take registered buffers";
+    PlainBuffers: Release(7, 2), "SEND and RECV take registered buffers, and SEND_ZC a \
+        vector of their parts";
     NotifData: Release(7, 2), "addr3 of SEND_ZC and SENDMSG_ZC is the notification's user_data";
     MinLeft: Release(7, 2), "min_left of incremental buffer rings";
     CheckedFields: Release(7, 2), "UNLINKAT checks addr3 and the word behind it; RECV finds out \

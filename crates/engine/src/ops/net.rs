@@ -91,8 +91,8 @@ pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let elsewhere = req.flags.contains(ReqFlags::BUFFER_SELECT);
     let fixed = s.ioprio & IORING_RECVSEND_FIXED_BUF != 0;
     if s.ioprio & IORING_SEND_VECTORIZED != 0 && !elsewhere {
-        // Only a message has parts of a registered buffer.
-        if fixed {
+        // Only a message had parts of a registered buffer.
+        if fixed && !has(Change::PlainBuffers) {
             return Err(Errno::EINVAL);
         }
         msg.iov = ctx.unlocked(|| import_iov(s.addr, s.len))?;
@@ -101,7 +101,8 @@ pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     } else if !fixed && !elsewhere {
         in_user(s.addr, u64::from(s.len))?;
     }
-    if msg.name.is_some() || !msg.iov.is_empty() {
+    let parts = fixed && s.ioprio & IORING_SEND_VECTORIZED != 0;
+    if msg.name.is_some() || !msg.iov.is_empty() || parts {
         req.call.keep = Keep::Msg(Box::new(msg));
     }
     Ok(())

@@ -48,6 +48,11 @@ pub(crate) fn fixed(sqe: &io_uring_sqe) -> bool {
         && sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0
 }
 
+/// Are its buffers those of a vector?
+pub(crate) fn has_parts(sqe: &io_uring_sqe) -> bool {
+    sqe.opcode == IORING_OP_SENDMSG_ZC || sqe.ioprio & IORING_SEND_VECTORIZED != 0
+}
+
 /// Sockets whose memory is never sent from where it lies.
 ///
 /// # Errors

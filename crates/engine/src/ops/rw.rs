@@ -148,8 +148,8 @@ pub(crate) fn assign_buffer(ctx: &Ctx, call: &mut Call) -> Result<()> {
 fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
     let iov = match &call.keep {
         Keep::Iov(iov) => iov,
-        // Only a message has its parts there; a send has its address there.
-        Keep::Msg(msg) if call.sqe.opcode == IORING_OP_SENDMSG_ZC => &msg.iov,
+        // A message and a vector have their parts there; any other send has its address there.
+        Keep::Msg(msg) if net_zc::has_parts(&call.sqe) => &msg.iov,
         _ => return node.check(call.sqe.addr, u64::from(call.sqe.len)),
     };
     // A part of no length is refused, a vector of no parts is not (`io_vec_fill_bvec`).
