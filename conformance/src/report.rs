@@ -70,11 +70,12 @@ pub enum Outcome {
     Differs(Vec<String>),
 }
 
-/// Softring's answer, judged by its own checks and by the kernel's transcript.
+/// Softring's answer, judged by the case's own checks, and by the kernel's transcript unless the
+/// kernel itself has failed those.
 pub fn compare(kernel: &Answer, softring: &Answer) -> Outcome {
     match (&kernel.verdict, &softring.verdict) {
         (_, Verdict::Skip(why)) => Outcome::Skip(why.clone()),
-        (Verdict::Skip(_), Verdict::Pass) => Outcome::Pass,
+        (Verdict::Skip(_) | Verdict::Fail(_), Verdict::Pass) => Outcome::Pass,
         (Verdict::Pass, Verdict::Pass) if kernel.seen == softring.seen => Outcome::Pass,
         _ => Outcome::Differs(difference(kernel, softring)),
     }
