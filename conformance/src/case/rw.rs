@@ -11,6 +11,7 @@ pub const CASES: &[Case] = &[
     case!("rw", writev, [Op(IORING_OP_WRITEV)], "WRITEV takes its parts in turn"),
     case!("rw", current_position, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "offset -1 uses and moves the file's position"),
     case!("rw", position_at_border, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "where it is behind a transfer that memory ends"),
+    case!("rw", position_direct, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "with O_DIRECT it stays, but where a request ends at once"),
     case!("rw", bad_offsets, [Op(IORING_OP_READ)], "negative and huge offsets"),
     case!("rw", bad_fds, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "closed, wrong way and wrong kind of fds"),
     case!("rw", bad_pointers, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "a bad buffer answers EFAULT, or what came before it"),
@@ -126,6 +127,32 @@ fn position_at_border(cx: &mut Cx) -> Outcome {
             }
         }
     }
+    Ok(())
+}
+
+fn position_direct(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let content: Vec<u8> = (0..8).flat_map(|n| [n; 4096]).collect();
+    let file = cx.direct_file("f", &content)?;
+    let fd = file.as_raw_fd();
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    for (how, flags) in [("inline", 0), ("in a worker", IOSQE_ASYNC)] {
+        for op in [IORING_OP_READ, IORING_OP_WRITE] {
+            rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(4096))?;
+            let sqe = sqe::rw(op, fd, page, 4096, sqe::HERE).with(flags);
+            cx.one(&mut ring, how, sqe, 4096);
+            cx.note("read", os::load(page) & 0xff);
+            cx.note("position", format_args!("{op} {how}: {}", rustix::fs::tell(&file)?));
+            cx.batch(&mut ring, "two", &[sqe.ud(1), sqe.ud(2)], &[(1, 4096), (2, 4096)]);
+            cx.note("position", format_args!("{op} {how}, two: {}", rustix::fs::tell(&file)?));
+        }
+    }
+    rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))?;
+    let end = sqe::rw(IORING_OP_READ, fd, page, 4096, sqe::HERE);
+    cx.one(&mut ring, "the end", end, 0);
+    cx.note("position", rustix::fs::tell(&file)?);
+    cx.one(&mut ring, "it grows", end.set(|s| s.opcode = IORING_OP_WRITE), 4096);
+    cx.note("position", rustix::fs::tell(&file)?);
     Ok(())
 }
 

@@ -81,7 +81,11 @@ impl Ctx {
             if self.modelled(&req.call.file).is_some() {
                 return Some(Way::Model);
             }
-            return match self.kind_in_batch(&req.call.file) {
+            let kind = self.kind_in_batch(&req.call.file);
+            if kind == Kind::Direct && req.call.sqe.off == ops::rw::CURRENT {
+                ops::rw_position::take(&mut req.call);
+            }
+            return match kind {
                 Kind::Direct
                     if !req.names_personality() && !unwaiting && self.aio_is_to_try(req) =>
                 {
