@@ -19,6 +19,7 @@ pub const CASES: &[Case] = &[
     case!("blocking", offsets_ignored, [Op(IORING_OP_READ)], "offsets of a pipe"),
     case!("blocking", terminal, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "a terminal is read when a line is there"),
     case!("blocking", timerfd, [Op(IORING_OP_READ)], "a read of a timerfd waits for it"),
+    case!("blocking", last_page, [Op(IORING_OP_WRITE)], "a pipe without a free page takes what fits into its last"),
 ];
 
 fn pipe_read_waits(cx: &mut Cx) -> Outcome {
@@ -271,6 +272,30 @@ fn direct_at_once(cx: &mut Cx) -> Outcome {
         ring.push(sqe).submit_wait(1);
         let res = ring.take(1)?[0].res;
         cx.note_answer(what, res);
+    }
+    Ok(())
+}
+
+fn last_page(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let mut mem = [b'x'; 4096];
+    for (how, flags) in [("inline", 0), ("in a worker", IOSQE_ASYNC)] {
+        let (_r, w) = cx.pipe()?;
+        for _ in 0..15 {
+            rustix::io::write(&w, &mem)?;
+        }
+        rustix::io::write(&w, b"first")?;
+        cx.is("full", os::poll(w.as_raw_fd(), libc::POLLOUT, 0), 0);
+        let write = |n: usize, mem: &[u8]| sqe::write(w.as_raw_fd(), &mem[..n], 0).with(flags);
+        cx.one(&mut ring, how, write(46, &mem), 46);
+        let bad = write(1, &mem).set(|s| s.addr = BAD as u64);
+        cx.one(&mut ring, "from nowhere", bad, -EFAULT);
+        let all = write(4096, &mem);
+        cx.start(&mut ring, &[all.ud(1)]);
+        cx.quiet(&ring, "too much", 10);
+        cx.one(&mut ring, "cancel", sqe::op(IORING_OP_ASYNC_CANCEL, 0).set(|s| s.addr = 1), 0);
+        ring.pop_all();
+        mem[0] = b'y';
     }
     Ok(())
 }
