@@ -279,10 +279,20 @@ fn direct_at_once(cx: &mut Cx) -> Outcome {
 fn last_page(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let mut mem = [b'x'; 4096];
-    for (how, flags) in [("inline", 0), ("in a worker", IOSQE_ASYNC)] {
-        let (_r, w) = cx.pipe()?;
+    for (how, flags, splices) in
+        [("inline", 0, false), ("in a worker", IOSQE_ASYNC, false), ("behind a splice", 0, true)]
+    {
+        let ((_r, w), (from, to)) = (cx.pipe()?, cx.pipe()?);
+        let fill = if splices { &to } else { &w };
         for _ in 0..15 {
-            rustix::io::write(&w, &mem)?;
+            rustix::io::write(fill, &mem)?;
+        }
+        if splices {
+            let splice = sqe::op(IORING_OP_SPLICE, w.as_raw_fd()).set(|s| {
+                (s.addr, s.off, s.len) = (u64::MAX, u64::MAX, 15 * 4096);
+                s.file_index = from.as_raw_fd().cast_unsigned();
+            });
+            cx.one(&mut ring, "splice", splice, 15 * 4096);
         }
         rustix::io::write(&w, b"first")?;
         cx.is("full", os::poll(w.as_raw_fd(), libc::POLLOUT, 0), 0);

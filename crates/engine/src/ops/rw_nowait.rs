@@ -161,8 +161,11 @@ pub(crate) fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
         }
         return Outcome::Retry;
     }
-    let events = if writes(call.sqe.opcode) { sys::POLLOUT } else { sys::POLLIN };
-    if sys::poll_now(call.file.fd(), events) == 0 {
+    let writes = writes(call.sqe.opcode);
+    let events = if writes { sys::POLLOUT } else { sys::POLLIN };
+    // A pipe without a free page may have room in its last one.
+    let has_room = || writes && is_pipe(call.file.fd());
+    if sys::poll_now(call.file.fd(), events) == 0 && !has_room() {
         return judged(call).map_or(Outcome::Retry, |e| Outcome::Done(e.res()));
     }
     if is_socket(call.file.fd()) && total(call) > 0 {
