@@ -77,6 +77,11 @@ pub const KNOWN: &[Known] = &[
         &[Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)],
     ),
     known(
+        "poll::exclusive",
+        "takes the wake-up of a connection from an ACCEPT behind it",
+        &[Op(IORING_OP_POLL_ADD), Op(IORING_OP_ACCEPT)],
+    ),
+    known(
         "peers::reset_told",
         "after a reset whose error something has told already",
         &[Op(IORING_OP_RECV)],

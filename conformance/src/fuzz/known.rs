@@ -37,6 +37,8 @@ const KNOWN: &[Known] = &[
     ("Of a WAITID for a process and one for its group", rival_waits),
     ("ends in front of an urgent byte", urgent_byte),
     ("with MSG_PEEK and IORING_RECVSEND_BUNDLE", peeked_bundle),
+    ("takes the wake-up of a connection from an ACCEPT behind it", exclusive_poll),
+    ("A batch that takes longer than a linked timeout of its own", outlasted),
     ("stays in its worker, and where that is the only one", known_workers::all_wait),
 ];
 
@@ -93,10 +95,26 @@ fn own_eventfd_read(seen: &Seen) -> bool {
 }
 
 /// A request that waits on a socket that its own side shuts for sending, or a unix socket's peer
-/// for receiving: nothing tells of it.
+/// for receiving: nothing tells of it. Or, where one CQ had more at rest, there is such a request.
 fn shut_quietly(seen: &Seen) -> bool {
-    let file = seen.request().and_then(|(ring, sqe)| seen.file(ring, sqe));
-    let Some(file) = file else { return false };
+    let told = [libc::EPIPE, libc::ENOBUFS, libc::ENOENT, libc::ENOTCONN].map(res);
+    if seen.at_rest() {
+        let ended = |ud| seen.kernel_told(ud).any(|res| told.contains(&res));
+        return seen.sqes().any(|(ring, sqe)| ended(sqe.ud) && is_shut(seen, ring, sqe));
+    }
+    let Some((ring, own)) = seen.request() else { return false };
+    let (kernel, softring) = seen.results();
+    // What was to be polled first has not been tried before.
+    let untried = own.ioprio & IORING_RECVSEND_POLL_FIRST != 0;
+    let first = |answer: i64| untried && answer == res(libc::EOPNOTSUPP);
+    is_shut(seen, ring, own)
+        && softring.is_empty()
+        && matches!(kernel[..], [res] if told.contains(&res) || first(res))
+}
+
+/// Is the file of a request shut so that nothing tells of it?
+fn is_shut(seen: &Seen, ring: u8, sqe: &Sqe) -> bool {
+    let Some(file) = seen.file(ring, sqe) else { return false };
     let peer = unix_peer(file);
     if peer.is_none() && !own_side_only(file) {
         return false;
@@ -104,22 +122,14 @@ fn shut_quietly(seen: &Seen) -> bool {
     let quiet = |slot, how| {
         (slot, how) == (file, libc::SHUT_WR) || (Some(slot), how) == (peer, libc::SHUT_RD)
     };
-    let shut = seen.program.steps.iter().any(|step| match step {
+    seen.program.steps.iter().any(|step| match step {
         Step::Host(Host::Shutdown(slot, how)) => quiet(*slot, *how),
         Step::Sqe { ring, sqe, .. } if sqe.op == IORING_OP_SHUTDOWN => {
             let slot = seen.file(*ring, sqe);
             slot.is_some_and(|slot| quiet(slot, sqe.len.cast_signed()))
         }
         _ => false,
-    });
-    let (kernel, softring) = seen.results();
-    // What was to be polled first has not been tried before.
-    let untried =
-        seen.request().is_some_and(|(_, sqe)| sqe.ioprio & IORING_RECVSEND_POLL_FIRST != 0);
-    let first = |res: &i64| untried && *res == -i64::from(libc::EOPNOTSUPP);
-    let told = [libc::EPIPE, libc::ENOBUFS, libc::ENOENT, libc::ENOTCONN].map(res);
-    let told = |res: &i64| told.contains(res) || first(res);
-    shut && softring.is_empty() && matches!(&kernel[..], [res] if told(res))
+    })
 }
 
 /// The other end of a request's file was closed by the batch that the request is part of.
@@ -219,6 +229,14 @@ fn cancelled_at_once(seen: &Seen) -> bool {
             && told(seen.softring, sqe.ud, 0)
     };
     let (kernel, softring) = seen.results();
+    // A linked timeout that had come found the kernel's still trying.
+    let timed = |(_, sqe): (u8, &Sqe)| {
+        sqe.op == IORING_OP_LINK_TIMEOUT && told(seen.kernel, sqe.ud, res(libc::ENOENT))
+    };
+    let interrupted = kernel.is_empty() && softring == [res(libc::EINTR)];
+    if transfers && interrupted && seen.sqes().any(timed) {
+        return true;
+    }
     transfers
         && softring == [res(libc::ECANCELED)]
         && (kernel.is_empty() || kernel == [res(libc::EAGAIN)])
@@ -312,15 +330,22 @@ fn set_woken_unasked(seen: &Seen) -> bool {
         && seen.sqes().any(unasked)
 }
 
-/// A count of completions that the kernel takes for over when another timeout ends.
+/// A count of completions that the kernel takes for over when another timeout ends. Or, where one
+/// CQ had more at rest, there is such a count.
 fn hurried_count(seen: &Seen) -> bool {
-    let Some((ring, own)) = seen.request().filter(|(_, s)| s.op == IORING_OP_TIMEOUT) else {
-        return false;
+    let counts = |sqe: &Sqe| sqe.op == IORING_OP_TIMEOUT && sqe.off != Val::Num(0);
+    let beside = |ring, own: &Sqe| {
+        let mut sqes = seen.sqes().filter(|(r, sqe)| *r == ring && sqe.op == IORING_OP_TIMEOUT);
+        sqes.any(|(_, sqe)| sqe.ud != own.ud)
     };
-    let mut timeouts = seen.sqes().filter(|(r, sqe)| *r == ring && sqe.op == IORING_OP_TIMEOUT);
+    if seen.at_rest() {
+        let over = |sqe: &Sqe| counts(sqe) && seen.kernel_told(sqe.ud).any(|res| res == 0);
+        return seen.sqes().any(|(ring, sqe)| over(sqe) && beside(ring, sqe));
+    }
+    let Some((ring, own)) = seen.request().filter(|(_, sqe)| counts(sqe)) else { return false };
     let (kernel, softring) = seen.results();
     let later = softring.is_empty() || softring == [res(libc::ETIME)];
-    own.off != Val::Num(0) && kernel == [0] && later && timeouts.any(|(_, s)| s.ud != own.ud)
+    kernel == [0] && later && beside(ring, own)
 }
 
 /// A poll for urgent data alone, which plain data wake.
@@ -410,6 +435,32 @@ fn worker_not_first(seen: &Seen) -> bool {
     asked
         && matches!(looks, Some(Step::Host(Host::Read(Slot::RingEvent, _))))
         && seen.what.text == text
+}
+
+/// An ACCEPT that was not woken, as an exclusive poll of its listener was.
+fn exclusive_poll(seen: &Seen) -> bool {
+    const EPOLLEXCLUSIVE: u32 = 1 << 28;
+    let Some((ring, own)) = seen.request().filter(|(_, s)| s.op == IORING_OP_ACCEPT) else {
+        return false;
+    };
+    let polls = |(r, sqe): (u8, &Sqe)| {
+        sqe.op == IORING_OP_POLL_ADD
+            && sqe.op_flags & EPOLLEXCLUSIVE != 0
+            && seen.file(r, sqe) == seen.file(ring, own)
+    };
+    let (kernel, softring) = seen.results();
+    kernel.is_empty() && !softring.is_empty() && seen.sqes().any(polls)
+}
+
+/// A linked timeout that ran out while its batch provided thousands of buffers.
+fn outlasted(seen: &Seen) -> bool {
+    let (kernel, softring) = seen.results();
+    let many = |(_, sqe): (u8, &Sqe)| {
+        sqe.op == IORING_OP_PROVIDE_BUFFERS && matches!(sqe.fd, Fd::Num(4096..))
+    };
+    seen.request().is_some_and(|(_, sqe)| sqe.op == IORING_OP_LINK_TIMEOUT)
+        && (kernel, softring) == (vec![res(libc::ENOENT)], vec![res(libc::ECANCELED)])
+        && seen.sqes().any(many)
 }
 
 #[cfg(test)]
