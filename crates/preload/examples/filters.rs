@@ -48,7 +48,11 @@ const NEEDED: [i64; 20] = [
 ];
 
 fn action(name: &str) -> u32 {
-    if name == "kill" { KILL } else { libc::SECCOMP_RET_ERRNO | libc::EPERM as u32 }
+    match name {
+        "kill" => KILL,
+        "trap" => libc::SECCOMP_RET_TRAP,
+        _ => libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+    }
 }
 
 /// A filter that answers `hit` to these calls, and `rest` to all others.
@@ -188,7 +192,7 @@ fn main() {
             "keep" => kept = Some(make().expect("a ring")),
             "poll" => println!("poll {}", poll(kept.as_mut().expect("keep"))),
             "read" => println!("read {}", read(kept.as_mut().expect("keep"))),
-            "kill" | "eperm" => {
+            "kill" | "eperm" | "trap" => {
                 let refused = filter(&numbers(), action(what), libc::SECCOMP_RET_ALLOW);
                 install(&refused, How::Prctl);
             }

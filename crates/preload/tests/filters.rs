@@ -197,6 +197,12 @@ fn an_inherited_trap_is_not_taken_for_a_policy_that_kills() {
     assert!(!said.contains("kills"), "{said}");
 }
 
+#[test]
+fn somebody_elses_trap_is_not_taken_for_ours() {
+    let what = ["trap=425,426,427", "ring"];
+    says("auto", &what, "ring 1 1\nend\n", "a policy kills who asks the kernel for it");
+}
+
 /// The mask is the program's, whatever the trap needs.
 #[test]
 fn a_program_that_blocks_sigsys_is_shown_that_it_does() {

@@ -45,10 +45,16 @@ static HANDLING: AtomicU8 = AtomicU8::new(0);
 /// Was a call of our own to the kernel trapped? By a filter that an earlier program has put on, as
 /// ours lets them pass.
 static INHERITED: AtomicBool = AtomicBool::new(false);
+static FOREIGN: AtomicBool = AtomicBool::new(false);
 
 /// Is the kernel out of our own reach, too, by a trap that this program was born with?
 pub fn is_inherited() -> bool {
     INHERITED.load(Ordering::Relaxed)
+}
+
+/// Has a policy trapped a call of our own, which kills who has no handler?
+pub fn is_foreign() -> bool {
+    FOREIGN.load(Ordering::Relaxed)
 }
 
 /// Is SIGSYS ours?
@@ -219,8 +225,9 @@ unsafe extern "C" fn on_sigsys(signo: c_int, info: *mut siginfo_t, context: *mut
     let own = patch::own_text().unwrap_or_default();
     if own.contains(&sys.call_addr) {
         // Our own call to the kernel, under a filter that a parent set for its own copy of this
-        // library.
-        INHERITED.store(true, Ordering::Relaxed);
+        // library, or somebody else for any.
+        let by = if sys.errno == filter::MARK.into() { &INHERITED } else { &FOREIGN };
+        by.store(true, Ordering::Relaxed);
         regs[libc::REG_RAX as usize] = -i64::from(libc::EPERM);
     } else {
         regs[libc::REG_RAX as usize] = nr;
