@@ -91,7 +91,10 @@ fn run_alone(check: &Check) -> Finding {
         Ok(Isolated::Ended(_)) => unknown("the probe gave no answer"),
         // No process to be had: better in here than not at all, if nothing can kill for it.
         Err(_) if !refused::is_filtered() || harms_not(check.name) => (check.probe)(),
-        Err(_) => unknown("not tried: no process to be had, and a filter may kill for it"),
+        Err(e) => unknown(&format!(
+            "not tried: no process with memory to share is to be had ({e}), and a filter may kill \
+             for it"
+        )),
     }
 }
 
@@ -120,12 +123,13 @@ fn verdict(rows: &[Row]) -> Verdict {
     let tried = find(rows, "trial program");
     let rings = tried.and_then(|r| trial::rings(&r.found));
     let no_library = setup.is_some_and(|r| r.state == State::Ok) && !is_ok(rows, "libsoftring.so");
-    if rings == Some("kernel") || no_library {
-        let why = if is_ok(rows, "libsoftring.so") {
-            "io_uring_setup works: --engine=auto leaves programs on the kernel's rings"
-        } else {
-            "io_uring_setup works; without libsoftring.so only --engine=kernel starts programs"
-        };
+    if no_library {
+        let why = "it is not started: libsoftring.so is not there, and only --engine=kernel, which \
+                   would get the kernel's rings, does without";
+        return Verdict { rings: "none", why: why.into(), change };
+    }
+    if rings == Some("kernel") {
+        let why = "io_uring_setup works: --engine=auto leaves programs on the kernel's rings";
         return Verdict { rings: "kernel", why: why.into(), change };
     }
     let mut why = format!("io_uring_setup: {}", setup.map_or("not probed", |r| &r.found));
@@ -220,7 +224,7 @@ mod tests {
         }
         let untried = Row { state: State::Unknown, ..tried("it cannot be started: EAGAIN") };
         assert_eq!(verdict(&[denied(), library(), untried]).rings, "unknown");
-        assert_eq!(verdict(&[works()]).rings, "kernel");
+        assert_eq!(verdict(&[works()]).rings, "none");
         let found = format!("works (/{}[io_uring])", probes::OURS);
         let under = Row { found, ..fake("io_uring_setup", State::Ok) };
         assert_eq!(verdict(&[under]).rings, "softring");

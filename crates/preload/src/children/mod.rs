@@ -156,7 +156,8 @@ fn say(name: &file::Name, why: Why) {
     };
     let mut line = file::Name::new();
     line.add(b"softring: ");
-    line.add(name.bytes());
+    // A name is shown on one line, and sends a terminal nothing.
+    name.bytes().iter().for_each(|b| line.add(&[if b.is_ascii_control() { b'?' } else { *b }]));
     line.add(why);
     crate::stderr::write(line.bytes());
 }

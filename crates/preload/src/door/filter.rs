@@ -110,7 +110,11 @@ mod tests {
                 for nr in 0..500u32 {
                     let kernel_aio = libaio::knows(nr.into());
                     let ours = (425..428).contains(&nr) || aio && kernel_aio;
-                    let traps = if ours { libc::SECCOMP_RET_TRAP | MARK as u32 } else { libc::SECCOMP_RET_ALLOW };
+                    let traps = if ours {
+                        libc::SECCOMP_RET_TRAP | MARK as u32
+                    } else {
+                        libc::SECCOMP_RET_ALLOW
+                    };
                     for ip in outside {
                         assert_eq!(is(nr, AUDIT_ARCH_X86_64, ip), traps, "{nr} {ip:#x} {own:x?}");
                     }
