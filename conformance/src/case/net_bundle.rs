@@ -17,6 +17,7 @@ pub const CASES: &[Case] = &[
     case!("net_bundle", receive_limited, [Op(IORING_OP_RECV)], "a length limits it"),
     case!("net_bundle", receive_many, [Op(IORING_OP_RECV)], "multishot, until the last buffer is used"),
     case!("net_bundle", empty_buffer, [Op(IORING_OP_RECV)], "a buffer of no length is none, once it is known that there is more"),
+    case!("net_bundle", no_turn_without_data, [Op(IORING_OP_RECV)], "one that has brought enough waits for data, without a buffer"),
     case!("net_bundle", receive_whole, [Op(IORING_OP_RECV)], "MSG_WAITALL fills its buffers"),
     case!("net_bundle", send_waits, [Op(IORING_OP_SEND)], "what is picked stays picked while it waits for room"),
     case!("net_bundle", incremental, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "buffers used up bit by bit"),
@@ -214,6 +215,25 @@ fn empty_buffer(cx: &mut Cx) -> Outcome {
         std::thread::sleep(Duration::from_millis(10));
         let seen: Vec<_> = ring.pop_all().iter().map(|c| (c.res, c.flags)).collect();
         cx.note("seen", format_args!("{empty}: {seen:x?}"));
+    }
+    Ok(())
+}
+
+fn no_turn_without_data(cx: &mut Cx) -> Outcome {
+    let mut mem = [b'-'; 8];
+    for flags in [0, DEFER] {
+        let mut ring = cx.ring(8, flags)?;
+        let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+        cx.is("register", register(&ring, &reg(page, 8, 0)), 0isize);
+        refill(page, 0, 8, &mut mem);
+        let (one, two) = std::os::unix::net::UnixDatagram::pair()?;
+        let many = bundle(IORING_OP_RECV, two.as_raw_fd(), 1);
+        cx.start(&mut ring, &[many.set(|s| s.ioprio |= IORING_RECV_MULTISHOT).ud(1)]);
+        one.send(b"0123")?;
+        cx.reap(&mut ring, "as many as it takes", &[(1, 1)]);
+        cx.quiet(&ring, "no more", 10);
+        one.send(b"0123")?;
+        cx.reap(&mut ring, "no buffer", &[(1, -ENOBUFS)]);
     }
     Ok(())
 }

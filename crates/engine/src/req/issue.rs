@@ -8,6 +8,7 @@ use crate::ops::ring_file;
 use crate::req::request::{Call, FileRef, Req, ReqFlags, State, Wait};
 use crate::req::route::Way;
 use crate::stats::trace::Step;
+use crate::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::{
@@ -157,6 +158,10 @@ impl Ctx {
             }
         }
         let receives = matches!(req.opcode(), IORING_OP_RECV | IORING_OP_RECVMSG);
+        // Its next turn looks at the file first, and then for a buffer.
+        if receives && sys::poll_now(req.call.file.fd(), sys::POLLIN) == 0 {
+            return self.outcome(req, Outcome::Retry);
+        }
         let id = self.slab.insert(core::mem::take(req));
         if !receives || !self.defers() {
             return self.run.push_back(id);
