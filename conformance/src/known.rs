@@ -77,7 +77,7 @@ pub const KNOWN: &[Known] = &[
         &[Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)],
     ),
     known(
-        "poll::exclusive",
+        "fair::exclusive",
         "takes the wake-up of a connection from an ACCEPT behind it",
         &[Op(IORING_OP_POLL_ADD), Op(IORING_OP_ACCEPT)],
     ),

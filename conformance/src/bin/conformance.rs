@@ -54,7 +54,7 @@ enum What {
         /// Cases at a time.
         #[arg(long, default_value_t = 2)]
         jobs: usize,
-        /// What the kernel fails of its own counts for nothing: on a machine without KVM it is late.
+        /// What the kernel fails of its own counts for nothing: without KVM it is late.
         #[arg(long)]
         late_kernel: bool,
     },

@@ -14,6 +14,7 @@ pub const CASES: &[Case] = &[
     case!("epoll", wait_cancel, [Op(IORING_OP_EPOLL_WAIT), Op(IORING_OP_ASYNC_CANCEL)], "a wait is cancelled, or timed out by its link"),
     case!("epoll", wait_modes, [Op(IORING_OP_EPOLL_WAIT)], "in a worker, in a chain, on a registered set"),
     case!("epoll", wait_refusals, [Op(IORING_OP_EPOLL_WAIT)], "bad sets, counts, pointers and words"),
+    case!("epoll", polled, [Op(IORING_OP_POLL_ADD)], "a set wakes with POLLIN alone, and is ready with POLLRDNORM, too"),
     case!("epoll", edge, [Op(IORING_OP_EPOLL_WAIT)], "edge-triggered and one-shot members are told once"),
 ];
 
@@ -269,5 +270,20 @@ fn edge(cx: &mut Cx) -> Outcome {
             cx.batch(&mut ring, "cancel", &[sqe::cancel(1, 0).ud(2)], &[(1, -ECANCELED), (2, 0)]);
         }
     }
+    Ok(())
+}
+
+fn polled(cx: &mut Cx) -> Outcome {
+    let count = cx.eventfd(0)?;
+    let set = os::edge_set(count.as_raw_fd());
+    let both = libc::POLLIN | libc::POLLRDNORM;
+    let poll = sqe::poll_add(set.as_raw_fd(), both);
+    let mut ring = cx.ring(8, 0)?;
+    let multi = poll.set(|s| s.len = IORING_POLL_ADD_MULTI);
+    cx.start(&mut ring, &[poll.ud(1), multi.ud(2)]);
+    rustix::io::write(&count, &1u64.to_ne_bytes())?;
+    let woke = libc::POLLIN.into();
+    cx.reap(&mut ring, "woken", &[(1, woke), (2, woke)]);
+    cx.one(&mut ring, "ready", poll.ud(3), both.into());
     Ok(())
 }

@@ -146,7 +146,7 @@ fn batches(cx: &mut Cx) -> Outcome {
         ("a chain that fails", &[refused.link(), nop, nop], 3),
         ("beside a worker", &[later, nop], 2),
         ("beside two", &[later, nop, nop, later], 4),
-        ("a chain, beside a worker without a file", &[nop.link(), nop, refused.with(IOSQE_ASYNC)], 3),
+        ("a chain, beside that", &[nop.link(), nop, refused.with(IOSQE_ASYNC)], 3),
         ("a worker has no file for it", &[refused.with(IOSQE_ASYNC), nop], 2),
         ("a worker cannot poll for it", &[unfit.with(IOSQE_ASYNC), nop], 2),
         ("skipped", &[skipped, nop], 1),

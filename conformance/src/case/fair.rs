@@ -14,6 +14,7 @@ pub const CASES: &[Case] = &[
     case!("fair", one_by_one, [
         Op(IORING_OP_RECV),
     ], "a receive that is no bundle has 33 turns in a row"),
+    case!("fair", exclusive, [Op(IORING_OP_POLL_ADD)], "an exclusive poll is woken, and nobody behind it"),
 ];
 
 const SOCKETS: u64 = 3;
@@ -83,4 +84,19 @@ pub(super) fn bundles_capped(cx: &mut Cx) -> Outcome {
 
 pub(super) fn one_by_one(cx: &mut Cx) -> Outcome {
     turns(cx, 64 * 40, |fd| receive(fd, 64, 0))
+}
+
+fn exclusive(cx: &mut Cx) -> Outcome {
+    const EPOLLEXCLUSIVE: u32 = 1 << 28;
+    let mut ring = cx.ring(8, 0)?;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let fd = listener.as_raw_fd();
+    let poll = sqe::poll_add(fd, libc::POLLIN).set(|s| s.op_flags |= EPOLLEXCLUSIVE);
+    let accept = sqe::op(IORING_OP_ACCEPT, fd);
+    cx.start(&mut ring, &[poll.ud(1), accept.ud(2)]);
+    let _client = std::net::TcpStream::connect(listener.local_addr()?)?;
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let told: Vec<_> = ring.pop_all().iter().map(|c| (c.user_data, c.res.min(1))).collect();
+    cx.eq("told", told, vec![(1, libc::POLLIN.into())]);
+    Ok(())
 }

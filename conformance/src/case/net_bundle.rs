@@ -221,20 +221,15 @@ fn empty_buffer(cx: &mut Cx) -> Outcome {
 
 fn no_turn_without_data(cx: &mut Cx) -> Outcome {
     let mut mem = [b'-'; 8];
-    for flags in [0, DEFER] {
-        let mut ring = cx.ring(8, flags)?;
-        let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
-        cx.is("register", register(&ring, &reg(page, 8, 0)), 0isize);
-        refill(page, 0, 8, &mut mem);
-        let (one, two) = std::os::unix::net::UnixDatagram::pair()?;
-        let many = bundle(IORING_OP_RECV, two.as_raw_fd(), 1);
-        cx.start(&mut ring, &[many.set(|s| s.ioprio |= IORING_RECV_MULTISHOT).ud(1)]);
-        one.send(b"0123")?;
-        cx.reap(&mut ring, "as many as it takes", &[(1, 1)]);
-        cx.quiet(&ring, "no more", 10);
-        one.send(b"0123")?;
-        cx.reap(&mut ring, "no buffer", &[(1, -ENOBUFS)]);
-    }
+    let (mut ring, _) = with_buffers(cx, &mut mem)?;
+    let (one, two) = std::os::unix::net::UnixDatagram::pair()?;
+    let many = bundle(IORING_OP_RECV, two.as_raw_fd(), 1);
+    cx.start(&mut ring, &[many.set(|s| s.ioprio |= IORING_RECV_MULTISHOT).ud(1)]);
+    one.send(b"0123")?;
+    cx.reap(&mut ring, "as many as it takes", &[(1, 1)]);
+    cx.quiet(&ring, "no more", 10);
+    one.send(b"0123")?;
+    cx.reap(&mut ring, "no buffer", &[(1, -ENOBUFS)]);
     Ok(())
 }
 

@@ -22,8 +22,6 @@ pub const CASES: &[Case] = &[
     case!("poll", one_shot_is_once, [Op(IORING_OP_POLL_ADD)], "a plain poll is told once"),
     case!("poll", number_closed, [Op(IORING_OP_POLL_ADD)], "what waits for a file keeps it though its number is closed"),
     case!("poll", number_reused, [Op(IORING_OP_POLL_ADD)], "what waits for a file goes on though its number means another"),
-    case!("poll", epoll_set, [Op(IORING_OP_POLL_ADD)], "an epoll set wakes with POLLIN alone, and is ready with POLLRDNORM, too"),
-    case!("poll", exclusive, [Op(IORING_OP_POLL_ADD)], "an exclusive poll is woken, and nobody behind it"),
     case!("poll", tells_news, [Op(IORING_OP_POLL_ADD)], "a multishot poll tells what woke it, not what was there before"),
 ];
 
@@ -406,35 +404,5 @@ fn tells_news(cx: &mut Cx) -> Outcome {
         let data = [(1, libc::POLLIN.into()), (2, 8)];
         cx.batch(&mut ring, &format!("{what} has data, too"), &[write], &data);
     }
-    Ok(())
-}
-
-fn epoll_set(cx: &mut Cx) -> Outcome {
-    let count = cx.eventfd(0)?;
-    let set = os::edge_set(count.as_raw_fd());
-    let both = libc::POLLIN | libc::POLLRDNORM;
-    let poll = sqe::poll_add(set.as_raw_fd(), both);
-    let mut ring = cx.ring(8, 0)?;
-    let multi = poll.set(|s| s.len = IORING_POLL_ADD_MULTI);
-    cx.start(&mut ring, &[poll.ud(1), multi.ud(2)]);
-    rustix::io::write(&count, &1u64.to_ne_bytes())?;
-    let woke = libc::POLLIN.into();
-    cx.reap(&mut ring, "woken", &[(1, woke), (2, woke)]);
-    cx.one(&mut ring, "ready", poll.ud(3), both.into());
-    Ok(())
-}
-
-fn exclusive(cx: &mut Cx) -> Outcome {
-    const EPOLLEXCLUSIVE: u32 = 1 << 28;
-    let mut ring = cx.ring(8, 0)?;
-    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-    let fd = listener.as_raw_fd();
-    let poll = sqe::poll_add(fd, libc::POLLIN).set(|s| s.op_flags |= EPOLLEXCLUSIVE);
-    let accept = sqe::op(IORING_OP_ACCEPT, fd);
-    cx.start(&mut ring, &[poll.ud(1), accept.ud(2)]);
-    let _client = std::net::TcpStream::connect(listener.local_addr()?)?;
-    std::thread::sleep(std::time::Duration::from_millis(20));
-    let told: Vec<_> = ring.pop_all().iter().map(|c| (c.user_data, c.res.min(1))).collect();
-    cx.eq("told", told, vec![(1, libc::POLLIN.into())]);
     Ok(())
 }

@@ -3,9 +3,9 @@
 
 use super::program::{Bad, Cell, Fd, Host, Slot, Sqe, Step, Val};
 pub use super::seen::Seen;
-use super::seen::{is_regular, other_end, own_side_only, reads, res, slot, unix_peer, writes};
+use super::seen::{is_regular, other_end, reads, res, slot, writes};
 use super::transcript::{Cqe, Rec, Transcript};
-use super::{known_pipes, known_workers};
+use super::{known_pipes, known_sockets, known_workers};
 use softring_uapi::*;
 
 /// Words of `docs/LIMITATIONS.md`, and whether they are about a difference.
@@ -15,7 +15,7 @@ const KNOWN: &[Known] = &[
     ("Requests of several rings that wait for one listener or stream", taken_by_other_ring),
     ("On a DEFER_TASKRUN ring a write to an eventfd may complete", eventfd_written_at_once),
     ("The eventfd of a DEFER_TASKRUN ring is signalled once", own_eventfd_read),
-    ("waits on a socket whose own side is shut for sending", shut_quietly),
+    ("waits on a socket whose own side is shut for sending", known_sockets::shut_quietly),
     ("can be cancelled at once. The kernel tries it again 127 times", cancelled_at_once),
     ("Where their memory is given up", registered_given_up),
     ("A provided buffer whose address no process can have", buffer_nowhere),
@@ -37,7 +37,7 @@ const KNOWN: &[Known] = &[
     ("Of a WAITID for a process and one for its group", rival_waits),
     ("ends in front of an urgent byte", urgent_byte),
     ("with MSG_PEEK and IORING_RECVSEND_BUNDLE", peeked_bundle),
-    ("takes the wake-up of a connection from an ACCEPT behind it", exclusive_poll),
+    ("takes the wake-up of a connection from an ACCEPT behind it", known_sockets::exclusive_poll),
     ("A batch that takes longer than a linked timeout of its own", outlasted),
     ("stays in its worker, and where that is the only one", known_workers::all_wait),
 ];
@@ -92,44 +92,6 @@ fn own_eventfd_read(seen: &Seen) -> bool {
         reads(sqe.op) && slot(sqe) == Some(Slot::RingEvent) && (seen.defers(0) || seen.defers(ring))
     };
     seen.what.ud.is_none() && seen.what.text.starts_with("buf") && seen.sqes().any(reads)
-}
-
-/// A request that waits on a socket that its own side shuts for sending, or a unix socket's peer
-/// for receiving: nothing tells of it. Or, where one CQ had more at rest, there is such a request.
-fn shut_quietly(seen: &Seen) -> bool {
-    let told = [libc::EPIPE, libc::ENOBUFS, libc::ENOENT, libc::ENOTCONN].map(res);
-    if seen.at_rest() {
-        let ended = |ud| seen.kernel_told(ud).any(|res| told.contains(&res));
-        return seen.sqes().any(|(ring, sqe)| ended(sqe.ud) && is_shut(seen, ring, sqe));
-    }
-    let Some((ring, own)) = seen.request() else { return false };
-    let (kernel, softring) = seen.results();
-    // What was to be polled first has not been tried before.
-    let untried = own.ioprio & IORING_RECVSEND_POLL_FIRST != 0;
-    let first = |answer: i64| untried && answer == res(libc::EOPNOTSUPP);
-    is_shut(seen, ring, own)
-        && softring.is_empty()
-        && matches!(kernel[..], [res] if told.contains(&res) || first(res))
-}
-
-/// Is the file of a request shut so that nothing tells of it?
-fn is_shut(seen: &Seen, ring: u8, sqe: &Sqe) -> bool {
-    let Some(file) = seen.file(ring, sqe) else { return false };
-    let peer = unix_peer(file);
-    if peer.is_none() && !own_side_only(file) {
-        return false;
-    }
-    let quiet = |slot, how| {
-        (slot, how) == (file, libc::SHUT_WR) || (Some(slot), how) == (peer, libc::SHUT_RD)
-    };
-    seen.program.steps.iter().any(|step| match step {
-        Step::Host(Host::Shutdown(slot, how)) => quiet(*slot, *how),
-        Step::Sqe { ring, sqe, .. } if sqe.op == IORING_OP_SHUTDOWN => {
-            let slot = seen.file(*ring, sqe);
-            slot.is_some_and(|slot| quiet(slot, sqe.len.cast_signed()))
-        }
-        _ => false,
-    })
 }
 
 /// The other end of a request's file was closed by the batch that the request is part of.
@@ -437,21 +399,6 @@ fn worker_not_first(seen: &Seen) -> bool {
     asked
         && matches!(looks, Some(Step::Host(Host::Read(Slot::RingEvent, _))))
         && seen.what.text == text
-}
-
-/// An ACCEPT that was not woken, as an exclusive poll of its listener was.
-fn exclusive_poll(seen: &Seen) -> bool {
-    const EPOLLEXCLUSIVE: u32 = 1 << 28;
-    let Some((ring, own)) = seen.request().filter(|(_, s)| s.op == IORING_OP_ACCEPT) else {
-        return false;
-    };
-    let polls = |(r, sqe): (u8, &Sqe)| {
-        sqe.op == IORING_OP_POLL_ADD
-            && sqe.op_flags & EPOLLEXCLUSIVE != 0
-            && seen.file(r, sqe) == seen.file(ring, own)
-    };
-    let (kernel, softring) = seen.results();
-    kernel.is_empty() && !softring.is_empty() && seen.sqes().any(polls)
 }
 
 /// A linked timeout that ran out while its batch provided thousands of buffers.

@@ -17,6 +17,7 @@ pub mod driver;
 pub mod exec;
 pub mod known;
 mod known_pipes;
+mod known_sockets;
 mod known_workers;
 pub mod make;
 pub mod minimise;

@@ -87,9 +87,11 @@ impl Drop for Answer {
 fn fork() -> io::Result<Option<i32>> {
     // SAFETY: this process has one thread, so the child may go on as usual, in a copy of its
     // memory. libc's own records of that thread are not the child's, which makes no use of them.
-    let pid = match refused::is_filtered() {
-        true => unsafe { libc::syscall(libc::SYS_clone, CLONE, 0, 0, 0, 0) as i32 },
-        false => unsafe { libc::fork() },
+    let pid = unsafe {
+        match refused::is_filtered() {
+            true => libc::syscall(libc::SYS_clone, CLONE, 0, 0, 0, 0) as i32,
+            false => libc::fork(),
+        }
     };
     match pid {
         0 => Ok(None),

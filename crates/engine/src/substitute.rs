@@ -385,7 +385,7 @@ pub(crate) fn fstat(fd: impl AsFd) -> rustix::io::Result<Stat> {
 
 /// What statx(2) tells, as fstat(2) has it.
 fn of_statx(x: Statx) -> Stat {
-    let mut stat = sys::no_stat();
+    let mut stat = user::no_stat();
     stat.st_dev = makedev(x.stx_dev_major, x.stx_dev_minor);
     stat.st_rdev = makedev(x.stx_rdev_major, x.stx_rdev_minor);
     (stat.st_ino, stat.st_nlink, stat.st_mode) = (x.stx_ino, x.stx_nlink.into(), x.stx_mode.into());

@@ -356,12 +356,6 @@ pub(crate) fn file_flags(fd: i32) -> Option<rustix::fs::OFlags> {
     rustix::fs::fcntl_getfl(borrow(fd)?).ok()
 }
 
-/// What fstat(2) fills in, of zeroes.
-pub(crate) fn no_stat() -> rustix::fs::Stat {
-    // SAFETY: numbers, for which zero is one.
-    unsafe { core::mem::zeroed() }
-}
-
 /// What kind of file the program's `fd` is; `None` if it is not open.
 pub(crate) fn file_type(fd: i32) -> Option<rustix::fs::FileType> {
     let stat = crate::substitute::fstat(borrow(fd)?).ok()?;

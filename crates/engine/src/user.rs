@@ -330,3 +330,9 @@ mod tests {
         sys!(__NR_munmap, at, 2 * PAGE);
     }
 }
+
+/// What fstat(2) fills in, of zeroes.
+pub(crate) fn no_stat() -> rustix::fs::Stat {
+    // SAFETY: numbers, for which zero is one.
+    unsafe { core::mem::zeroed() }
+}

@@ -81,11 +81,10 @@ fn file(fd: i32) -> Option<Result<[u64; 2], isize>> {
 fn has_room() -> bool {
     let mut fd = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
     // SAFETY: one `pollfd`, which is live.
-    let ready = match refused::spares(libc::SYS_poll) {
-        true => unsafe { raw!(libc::SYS_poll, (&raw mut fd).expose_provenance(), 1, 0) },
-        false => -1,
-    };
-    ready < 0 || fd.revents & (libc::POLLOUT | libc::POLLERR | libc::POLLHUP) == libc::POLLOUT
+    let mut poll = || unsafe { raw!(libc::SYS_poll, (&raw mut fd).expose_provenance(), 1, 0) };
+    !refused::spares(libc::SYS_poll)
+        || poll() < 0
+        || fd.revents & (libc::POLLOUT | libc::POLLERR | libc::POLLHUP) == libc::POLLOUT
 }
 
 /// Makes a call whose signals do not come: they are blocked meanwhile, and taken away if they were

@@ -20,7 +20,7 @@ pub(crate) fn take(call: &mut Call) {
     let size = || sys::borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok());
     let grows = |stat: Stat| {
         FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-            && end > stat.st_size.cast_unsigned() as u64
+            && end > stat.st_size.cast_unsigned()
     };
     if !writes(call.sqe.opcode) || size().is_some_and(|stat| !grows(stat)) {
         call.sqe.off = at;

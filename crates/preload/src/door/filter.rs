@@ -18,7 +18,7 @@ const IP_LOW: u32 = 8;
 const IP_HIGH: u32 = 12;
 
 /// What the filter's SIGSYS has for `si_errno`; those of other filters hardly have it.
-pub const MARK: u16 = 0x5f72;
+pub const MARK: u32 = 0x5f72;
 
 const fn op(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code, jt, jf, k }
@@ -60,7 +60,7 @@ fn caller(own: &Range<usize>) -> [sock_filter; 9] {
         op(LD, 0, 0, IP_LOW),
         // All of the last half's low words lie below an end of 2^32.
         op(JGE, if end == 0 { 1 } else { 0 }, 1, end),
-        op(RET, 0, 0, libc::SECCOMP_RET_TRAP | MARK as u32),
+        op(RET, 0, 0, libc::SECCOMP_RET_TRAP | MARK),
         op(RET, 0, 0, libc::SECCOMP_RET_ALLOW),
     ]
 }
@@ -110,11 +110,8 @@ mod tests {
                 for nr in 0..500u32 {
                     let kernel_aio = libaio::knows(nr.into());
                     let ours = (425..428).contains(&nr) || aio && kernel_aio;
-                    let traps = if ours {
-                        libc::SECCOMP_RET_TRAP | MARK as u32
-                    } else {
-                        libc::SECCOMP_RET_ALLOW
-                    };
+                    let traps =
+                        if ours { libc::SECCOMP_RET_TRAP | MARK } else { libc::SECCOMP_RET_ALLOW };
                     for ip in outside {
                         assert_eq!(is(nr, AUDIT_ARCH_X86_64, ip), traps, "{nr} {ip:#x} {own:x?}");
                     }

@@ -226,7 +226,7 @@ unsafe extern "C" fn on_sigsys(signo: c_int, info: *mut siginfo_t, context: *mut
     if own.contains(&sys.call_addr) {
         // Our own call to the kernel, under a filter that a parent set for its own copy of this
         // library, or somebody else for any.
-        let by = if sys.errno == filter::MARK.into() { &INHERITED } else { &FOREIGN };
+        let by = if sys.errno == filter::MARK.cast_signed() { &INHERITED } else { &FOREIGN };
         by.store(true, Ordering::Relaxed);
         regs[libc::REG_RAX as usize] = -i64::from(libc::EPERM);
     } else {

@@ -1,0 +1,58 @@
+//! Requests that wait on sockets, of which nothing tells, or too much.
+
+use super::program::{Host, Sqe, Step};
+use super::seen::{Seen, own_side_only, res, unix_peer};
+use softring_uapi::*;
+
+/// A request that waits on a socket that its own side shuts for sending, or a unix socket's peer
+/// for receiving: nothing tells of it. Or, where one CQ had more at rest, there is such a request.
+pub fn shut_quietly(seen: &Seen) -> bool {
+    let told = [libc::EPIPE, libc::ENOBUFS, libc::ENOENT, libc::ENOTCONN].map(res);
+    if seen.at_rest() {
+        let ended = |ud| seen.kernel_told(ud).any(|res| told.contains(&res));
+        return seen.sqes().any(|(ring, sqe)| ended(sqe.ud) && is_shut(seen, ring, sqe));
+    }
+    let Some((ring, own)) = seen.request() else { return false };
+    let (kernel, softring) = seen.results();
+    // What was to be polled first has not been tried before.
+    let untried = own.ioprio & IORING_RECVSEND_POLL_FIRST != 0;
+    let first = |answer: i64| untried && answer == res(libc::EOPNOTSUPP);
+    is_shut(seen, ring, own)
+        && softring.is_empty()
+        && matches!(kernel[..], [res] if told.contains(&res) || first(res))
+}
+
+/// Is the file of a request shut so that nothing tells of it?
+fn is_shut(seen: &Seen, ring: u8, sqe: &Sqe) -> bool {
+    let Some(file) = seen.file(ring, sqe) else { return false };
+    let peer = unix_peer(file);
+    if peer.is_none() && !own_side_only(file) {
+        return false;
+    }
+    let quiet = |slot, how| {
+        (slot, how) == (file, libc::SHUT_WR) || (Some(slot), how) == (peer, libc::SHUT_RD)
+    };
+    seen.program.steps.iter().any(|step| match step {
+        Step::Host(Host::Shutdown(slot, how)) => quiet(*slot, *how),
+        Step::Sqe { ring, sqe, .. } if sqe.op == IORING_OP_SHUTDOWN => {
+            let slot = seen.file(*ring, sqe);
+            slot.is_some_and(|slot| quiet(slot, sqe.len.cast_signed()))
+        }
+        _ => false,
+    })
+}
+
+/// An ACCEPT that was not woken, as an exclusive poll of its listener was.
+pub fn exclusive_poll(seen: &Seen) -> bool {
+    const EPOLLEXCLUSIVE: u32 = 1 << 28;
+    let Some((ring, own)) = seen.request().filter(|(_, s)| s.op == IORING_OP_ACCEPT) else {
+        return false;
+    };
+    let polls = |(r, sqe): (u8, &Sqe)| {
+        sqe.op == IORING_OP_POLL_ADD
+            && sqe.op_flags & EPOLLEXCLUSIVE != 0
+            && seen.file(r, sqe) == seen.file(ring, own)
+    };
+    let (kernel, softring) = seen.results();
+    kernel.is_empty() && !softring.is_empty() && seen.sqes().any(polls)
+}
