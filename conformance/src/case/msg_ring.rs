@@ -13,6 +13,7 @@ pub const CASES: &[Case] = &[
     case!("msg_ring", itself, [Op(IORING_OP_MSG_RING)], "a ring may be its own target"),
     case!("msg_ring", itself_at_once, [Op(IORING_OP_MSG_RING)], "to itself it comes ahead of the batch it is part of"),
     case!("msg_ring", overflow, [Op(IORING_OP_MSG_RING)], "a full target keeps it in its overflow"),
+    case!("msg_ring", counted, [Op(IORING_OP_MSG_RING), Op(IORING_OP_TIMEOUT)], "timeouts of the target count it"),
     case!("msg_ring", without_ring, [Reg(IORING_REGISTER_SEND_MSG_RING)], "a completion is posted by a register call on no ring"),
     case!("msg_ring", without_ring_refusals, [Reg(IORING_REGISTER_SEND_MSG_RING)], "what such a call may not say"),
     case!("msg_ring", between_threads, [Op(IORING_OP_MSG_RING)], "rings of two threads"),
@@ -247,5 +248,17 @@ fn without_ring_refusals(cx: &mut Cx) -> Outcome {
     cx.eq("no pointer, no count, two", got, [-22; 3]);
     let got = [call(-1, BAD, 1), call(-2, addr(&good), 1), call(ring.fd, addr(&good), 1)];
     cx.note("a bad pointer, another fd, a ring", format_args!("{got:?}"));
+    Ok(())
+}
+
+fn counted(cx: &mut Cx) -> Outcome {
+    for flags in [0, DEFER] {
+        let (mut ring, mut other) = (cx.ring(8, flags)?, cx.ring(8, 0)?);
+        let ts = sqe::millis(5000);
+        cx.start(&mut ring, &[sqe::timeout(&ts, 2, 0).ud(1), sqe::nop().ud(2)]);
+        let message = sqe::op(IORING_OP_MSG_RING, ring.fd).set(|s| s.off = 3);
+        cx.one(&mut other, "message", message, 0);
+        cx.reap(&mut ring, "two have come", &[(1, 0), (2, 0), (3, 0)]);
+    }
     Ok(())
 }

@@ -56,7 +56,8 @@ fn taken_by_other_ring(seen: &Seen) -> bool {
                 IORING_OP_ACCEPT | IORING_OP_RECV | IORING_OP_RECVMSG | IORING_OP_READ_MULTISHOT
             )
     };
-    let Some((ring, own)) = seen.request() else { return false };
+    // Or what stands behind it in a chain.
+    let Some((ring, own)) = seen.head() else { return false };
     let file = seen.file(ring, own);
     let mut others = seen.sqes().filter(|(r, sqe)| *r != ring && waits(sqe.op));
     let (kernel, softring) = seen.results();
@@ -186,11 +187,15 @@ fn cancelled_at_once(seen: &Seen) -> bool {
             own.op,
             IORING_OP_SEND | IORING_OP_SENDMSG | IORING_OP_RECV | IORING_OP_RECVMSG
         );
+    let found = |t: &Transcript, ud: u64| {
+        t.recs.iter().flat_map(|r| &r.cqes).find(|c| c.ud == ud).map(|c| c.res)
+    };
     let missed = |sqe: &Sqe| {
-        sqe.op == IORING_OP_ASYNC_CANCEL
-            && sqe.addr == Val::Num(own.ud)
-            && told(seen.kernel, sqe.ud, res(libc::ENOENT))
-            && told(seen.softring, sqe.ud, 0)
+        let of = (found(seen.kernel, sqe.ud), found(seen.softring, sqe.ud));
+        let (Some(kernel), Some(softring)) = of else { return false };
+        let any = sqe.op_flags & IORING_ASYNC_CANCEL_ANY != 0 && softring == kernel + 1;
+        let one = sqe.addr == Val::Num(own.ud) && (kernel, softring) == (res(libc::ENOENT), 0);
+        sqe.op == IORING_OP_ASYNC_CANCEL && (any || one)
     };
     let (kernel, softring) = seen.results();
     // A linked timeout that had come found the kernel's still trying.
@@ -326,18 +331,7 @@ fn untold_data(seen: &Seen) -> bool {
 /// A poll, at the head of the chain of what did not end, of a file from which another took what had
 /// come, before the poll set was looked at.
 fn taken_before_look(seen: &Seen) -> bool {
-    let Some((ring, own)) = seen.request() else { return false };
-    let mut head = own;
-    let before: Vec<&Sqe> = seen
-        .sqes()
-        .filter(|(r, _)| *r == ring)
-        .map(|(_, sqe)| sqe)
-        .take_while(|sqe| sqe.ud != own.ud)
-        .collect();
-    let links = |sqe: &&Sqe| sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
-    for sqe in before.into_iter().rev().take_while(links) {
-        head = sqe;
-    }
+    let Some((ring, head)) = seen.head() else { return false };
     let file = seen.file(ring, head);
     let softring = seen.results().1;
     let took = |t: &Transcript, ud: u64| {

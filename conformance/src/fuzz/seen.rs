@@ -27,6 +27,15 @@ impl<'a> Seen<'a> {
         self.sqes().find(|(_, sqe)| Some(sqe.ud) == self.what.ud)
     }
 
+    /// The head of the chain that it is part of, and its ring.
+    pub fn head(&self) -> Option<(u8, &'a Sqe)> {
+        let (ring, own) = self.request()?;
+        let before = self.sqes().filter(|(r, _)| *r == ring).map(|(_, sqe)| sqe);
+        let before: Vec<&Sqe> = before.take_while(|sqe| sqe.ud != own.ud).collect();
+        let links = |sqe: &&Sqe| sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
+        Some((ring, before.into_iter().rev().take_while(links).last().unwrap_or(own)))
+    }
+
     pub fn defers(&self, ring: u8) -> bool {
         self.program.steps.iter().any(|step| {
             matches!(step, Step::Setup(s)

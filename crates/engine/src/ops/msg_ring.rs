@@ -208,7 +208,7 @@ fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
         other.kick_driver();
         other.nudge();
     } else {
-        other.commit();
+        other.commit_from_elsewhere();
     }
     Ok(res)
 }

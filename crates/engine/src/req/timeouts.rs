@@ -172,6 +172,15 @@ impl Ctx {
         }
     }
 
+    /// Publishes CQEs that came from elsewhere, and ends the timeouts that have counted enough.
+    pub fn commit_from_elsewhere(&mut self) {
+        if self.timeouts.by_count.is_empty() {
+            self.commit();
+        } else {
+            self.flush();
+        }
+    }
+
     fn end_by_count(&mut self) {
         let tail = self.mem.control.cq_tail().load(Relaxed);
         let events = self.timeouts.events(tail);
