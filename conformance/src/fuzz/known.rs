@@ -253,8 +253,12 @@ fn buffer_nowhere(seen: &Seen) -> bool {
         datagram && selects(sqe) && both
     };
     let state = seen.what.about == "files and memory" && seen.sqes().any(|(_, sqe)| keeps(sqe));
-    let answer = seen.request().is_some_and(|(_, sqe)| selects(sqe))
-        && seen.results().1 == [res(libc::EFAULT)];
+    let (kernel, softring) = seen.results();
+    let less = matches!((&kernel[..], &softring[..]), ([k], [s]) if (1..*k).contains(s));
+    let bundle = |sqe: &Sqe| sqe.ioprio & IORING_RECVSEND_BUNDLE != 0;
+    let answer = seen.request().is_some_and(|(_, sqe)| {
+        selects(sqe) && (softring == [res(libc::EFAULT)] || bundle(sqe) && less)
+    });
     given && (state || answer)
 }
 
