@@ -141,8 +141,12 @@ fn reads_set(at: u64) -> bool {
     sys!(__NR_rt_sigprocmask, NO_SUCH_HOW, at, 0, SET) != Errno::EFAULT.res() as isize
 }
 
-/// A futex operation that adds no bit to a word writes it.
+/// A futex operation that adds no bit to a word writes it. Before, the page is read: what is served
+/// late (userfaultfd(2)) is not waited for by a futex operation, which fails.
 fn writes_nothing(at: u64) -> bool {
+    if !reads_set(at & !7) {
+        return false;
+    }
     /// `FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG`.
     const WAKE_OP: usize = 5 | 128;
     /// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0x7ff)`.
