@@ -78,14 +78,14 @@ impl Ctx {
             return Some(Way::Worker);
         }
         if def.has(opdef::AIO) {
+            let own = req.call.sqe.off == ops::rw::CURRENT;
+            if own && self.kind_in_batch(&req.call.file) == Kind::Direct {
+                ops::rw_position::take(&mut req.call);
+            }
             if self.modelled(&req.call.file).is_some() {
                 return Some(Way::Model);
             }
-            let kind = self.kind_in_batch(&req.call.file);
-            if kind == Kind::Direct && req.call.sqe.off == ops::rw::CURRENT {
-                ops::rw_position::take(&mut req.call);
-            }
-            return match kind {
+            return match self.kind_in_batch(&req.call.file) {
                 Kind::Direct
                     if !req.names_personality() && !unwaiting && self.aio_is_to_try(req) =>
                 {
