@@ -165,7 +165,7 @@ fn doctor(policy: &[&str]) -> (serde_json::Value, String) {
 #[test]
 fn doctor_says_what_a_program_gets() {
     let rows: [(&[&str], &str, &str); 16] = [
-        (&["fcntl=EPERM", "rings=EPERM"], "partly", "cannot do a read by a worker thread ("),
+        (&["fcntl=EPERM", "rings=EPERM"], "none", "cannot do without fcntl(2)"),
         (&["fstat=EPERM", "rings=EPERM"], "softring", ""),
         (&["fstat=kill", "rings=EPERM"], "softring", ""),
         (&["dup2=EPERM", "rings=EPERM"], "softring", ""),
@@ -180,7 +180,7 @@ fn doctor_says_what_a_program_gets() {
         (&["getsockopt=kill", "rings=EPERM"], "partly", "killed by signal 31 at a receive"),
         (&["threads=kill", "rings=EPERM"], "partly", "killed by signal 31 at "),
         (&["wait4=kill", "rings=EPERM"], "none", "killed by signal 31"),
-        (&["processes=EPERM", "rings=kill"], "unknown", "no process to be had"),
+        (&["processes=EPERM", "rings=kill"], "unknown", "no process with memory"),
     ];
     for (policy, rings, why) in rows {
         let (verdict, said) = doctor(policy);
