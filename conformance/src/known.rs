@@ -83,6 +83,11 @@ pub const KNOWN: &[Known] = &[
         &[Op(IORING_OP_POLL_ADD), Op(IORING_OP_ACCEPT)],
     ),
     known(
+        "rw::position_direct",
+        "moves it, as read(2) and write(2) do",
+        &[Op(IORING_OP_READ), Op(IORING_OP_WRITE)],
+    ),
+    known(
         "peers::reset_told",
         "after a reset whose error something has told already",
         &[Op(IORING_OP_RECV)],

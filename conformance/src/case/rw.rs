@@ -11,7 +11,7 @@ pub const CASES: &[Case] = &[
     case!("rw", writev, [Op(IORING_OP_WRITEV)], "WRITEV takes its parts in turn"),
     case!("rw", current_position, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "offset -1 uses and moves the file's position"),
     case!("rw", position_at_border, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "where it is behind a transfer that memory ends"),
-    case!("rw", position_direct, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "with O_DIRECT it stays, but where a request ends at once"),
+    case!("rw", position_direct, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "with O_DIRECT it stays where a request is under way"),
     case!("rw", bad_offsets, [Op(IORING_OP_READ)], "negative and huge offsets"),
     case!("rw", bad_fds, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "closed, wrong way and wrong kind of fds"),
     case!("rw", bad_pointers, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "a bad buffer answers EFAULT, or what came before it"),

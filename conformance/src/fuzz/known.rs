@@ -38,6 +38,7 @@ const KNOWN: &[Known] = &[
     ("ends in front of an urgent byte", urgent_byte),
     ("with MSG_PEEK and IORING_RECVSEND_BUNDLE", peeked_bundle),
     ("takes the wake-up of a connection from an ACCEPT behind it", known_sockets::exclusive_poll),
+    ("moves it, as read(2) and write(2) do", position_direct),
     ("A batch that takes longer than a linked timeout of its own", outlasted),
     ("stays in its worker, and where that is the only one", known_workers::all_wait),
 ];
@@ -397,6 +398,16 @@ fn worker_not_first(seen: &Seen) -> bool {
     asked
         && matches!(looks, Some(Step::Host(Host::Read(Slot::RingEvent, _))))
         && seen.what.text == text
+}
+
+/// Two requests at the current position of a file with O_DIRECT.
+fn position_direct(seen: &Seen) -> bool {
+    let own = |(ring, sqe): &(u8, &Sqe)| {
+        (reads(sqe.op) || writes(sqe.op))
+            && sqe.off == Val::Num(u64::MAX)
+            && seen.file(*ring, sqe) == Some(Slot::Direct)
+    };
+    !seen.program.tmpfs && seen.sqes().filter(own).count() > 1
 }
 
 /// A linked timeout that ran out while its batch provided thousands of buffers.

@@ -2,30 +2,13 @@
 //! other. Kernel counterpart: `kiocb_update_pos`, `kiocb_done`.
 
 use crate::opdef::Outcome;
-use crate::ops::rw::{CURRENT, finish, total, transfer, writes};
+use crate::ops::rw::{CURRENT, finish, total, transfer};
 use crate::req::request::Call;
-use crate::sys::{self, sys};
+use crate::sys::sys;
 use crate::transport::kind::Kind;
-use rustix::fs::{FileType, Stat};
 
 const SEEK_SET: u32 = 0;
 const SEEK_CUR: u32 = 1;
-
-/// Where O_DIRECT moves data, the kernel notes the position while they are under way: it stays
-/// where it is. A write that makes the file longer is waited for, and moves it.
-pub(crate) fn take(call: &mut Call) {
-    let fd = call.file.fd();
-    let Ok(at) = u64::try_from(sys!(__NR_lseek, fd, 0, SEEK_CUR)) else { return };
-    let end = at.saturating_add(total(call));
-    let size = || sys::borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok());
-    let grows = |stat: Stat| {
-        FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-            && end > stat.st_size.cast_unsigned()
-    };
-    if !writes(call.sqe.opcode) || size().is_some_and(|stat| !grows(stat)) {
-        call.sqe.off = at;
-    }
-}
 
 /// Writes what a file left undone at its own position.
 pub(crate) fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {

@@ -78,10 +78,6 @@ impl Ctx {
             return Some(Way::Worker);
         }
         if def.has(opdef::AIO) {
-            let own = req.call.sqe.off == ops::rw::CURRENT;
-            if own && self.kind_in_batch(&req.call.file) == Kind::Direct {
-                ops::rw_position::take(&mut req.call);
-            }
             if self.modelled(&req.call.file).is_some() {
                 return Some(Way::Model);
             }
