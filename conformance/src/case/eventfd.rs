@@ -12,6 +12,9 @@ pub const CASES: &[Case] = &[
     case!("eventfd", eventfd_by_syscall_poll, [Reg(IORING_REGISTER_EVENTFD)], "a late completion wakes who sleeps on the eventfd"),
     case!("eventfd", batches, [Reg(IORING_REGISTER_EVENTFD)], "it counts batches, and what workers complete one by one"),
     case!("eventfd", connects, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_CONNECT)], "a connection is told of apart from the batch that begins it"),
+    case!("eventfd", drained, [
+        Sqe(IOSQE_IO_DRAIN), Setup(IORING_SETUP_DEFER_TASKRUN),
+    ], "what a barrier lets go is work to come for"),
     case!("eventfd", tags, [Reg(IORING_REGISTER_FILES2), Reg(IORING_REGISTER_EVENTFD)], "each tag that comes counts by itself"),
     case!("eventfd", messages, [Op(IORING_OP_MSG_RING), Reg(IORING_REGISTER_EVENTFD)], "so does each message, also a ring's to itself"),
     case!("eventfd", nothing_to_tell, [Reg(IORING_REGISTER_EVENTFD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a look at another file tells of nothing"),
@@ -157,6 +160,19 @@ fn batches(cx: &mut Cx) -> Outcome {
         std::thread::sleep(std::time::Duration::from_millis(5));
         cx.note("counted", counted(&ev));
         ring.pop_all();
+    }
+    Ok(())
+}
+
+fn drained(cx: &mut Cx) -> Outcome {
+    for first in [0, IOSQE_ASYNC] {
+        let mut ring = cx.ring(8, DEFER)?;
+        let ev = nonblocking_eventfd()?;
+        cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD, &[ev.as_raw_fd()]), 0);
+        cx.start(&mut ring, &[sqe::nop().with(IOSQE_IO_DRAIN | first).ud(1)]);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        cx.holds("told", counted(&ev) > 0);
+        cx.reap(&mut ring, "it ends", &[(1, 0)]);
     }
     Ok(())
 }

@@ -209,7 +209,8 @@ impl Ctx {
             self.run_iowq();
             self.transports_submit();
             self.commit();
-            if !waits && !self.transports.stash.is_empty() {
+            let any = !self.transports.stash.is_empty() || !self.run.is_empty();
+            if any && !waits {
                 self.announce_deferred();
             }
         } else {
