@@ -12,15 +12,12 @@ const NONE: u64 = u64::MAX;
 /// Was it one with positions? Those of the program's own are.
 static SEEKABLE: AtomicBool = AtomicBool::new(false);
 
-/// What a write to a pipe, a file or a terminal may send to who writes.
-const SENT: [i32; 3] = [libc::SIGPIPE, libc::SIGXFSZ, libc::SIGTTOU];
-
 /// Remembers which file stderr is.
 pub fn start() {
-    if let Some(Ok([device, number])) = file(2) {
+    if let Some(Ok(file)) = stat(2) {
         // Relaxed: before there are threads.
-        STDERR[0].store(device, Ordering::Relaxed);
-        STDERR[1].store(number, Ordering::Relaxed);
+        STDERR[0].store(file.st_dev, Ordering::Relaxed);
+        STDERR[1].store(file.st_ino, Ordering::Relaxed);
         SEEKABLE.store(is_seekable(2), Ordering::Relaxed);
     }
 }
@@ -29,7 +26,7 @@ pub fn start() {
 /// put a file of its own there. Where that has no room, or nobody reads it, the line is lost. Needs
 /// no memory.
 pub fn write(line: &[u8]) {
-    if refused::spares(libc::SYS_write) && is_stderr() && has_room() {
+    if refused::spares(libc::SYS_write) && is_stderr() && has_room(line.len()) {
         quietly(|| {
             // SAFETY: write(2) reads the line, which outlives the call. Its answer does not matter.
             unsafe { raw!(libc::SYS_write, 2, line.as_ptr().expose_provenance(), line.len()) };
@@ -41,8 +38,8 @@ pub fn write(line: &[u8]) {
 /// what has no position is no file of its own.
 fn is_stderr() -> bool {
     let at_start = STDERR.each_ref().map(|word| word.load(Ordering::Relaxed));
-    match file(2) {
-        Some(now) => now == Ok(at_start),
+    match stat(2) {
+        Some(now) => now.is_ok_and(|file| [file.st_dev, file.st_ino] == at_start),
         None => at_start[0] != NONE && (SEEKABLE.load(Ordering::Relaxed) || !is_seekable(2)),
     }
 }
@@ -52,9 +49,9 @@ fn is_seekable(fd: i32) -> bool {
     refused::spares(libc::SYS_lseek) && unsafe { raw!(libc::SYS_lseek, fd, 0, libc::SEEK_CUR) } >= 0
 }
 
-/// The device and number of an open file, or an error, by one of the calls that dynamic loaders
-/// make. None if a policy refuses all of them.
-fn file(fd: i32) -> Option<Result<[u64; 2], isize>> {
+/// What an open file is, or an error, by one of the calls that dynamic loaders make. None if a
+/// policy refuses all of them.
+fn stat(fd: i32) -> Option<Result<libc::stat, isize>> {
     let refusals = [libc::EPERM, libc::ENOSYS, libc::EACCES].map(|e| -e as isize);
     for nr in [libc::SYS_newfstatat, libc::SYS_fstat].into_iter().filter(|nr| refused::spares(*nr))
     {
@@ -69,7 +66,7 @@ fn file(fd: i32) -> Option<Result<[u64; 2], isize>> {
             (answer, st)
         };
         match answer {
-            0 => return Some(Ok([st.st_dev, st.st_ino])),
+            0 => return Some(Ok(st)),
             e if refusals.contains(&e) => {}
             e => return Some(Err(e)),
         }
@@ -77,40 +74,66 @@ fn file(fd: i32) -> Option<Result<[u64; 2], isize>> {
     None
 }
 
-/// Would a line go to stderr at once? Not if nobody reads what is written there.
-fn has_room() -> bool {
-    let mut fd = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one `pollfd`, which is live.
-    let mut poll = || unsafe { raw!(libc::SYS_poll, (&raw mut fd).expose_provenance(), 1, 0) };
-    !refused::spares(libc::SYS_poll)
-        || poll() < 0
-        || fd.revents & (libc::POLLOUT | libc::POLLERR | libc::POLLHUP) == libc::POLLOUT
+/// Would a line of so many bytes go to stderr at once, and without a signal? Not if nobody reads
+/// what is written there, and not past the limit on the size of files.
+fn has_room(len: usize) -> bool {
+    is_ready() && fits(len)
 }
 
-/// Makes a call whose signals do not come: they are blocked meanwhile, and taken away if they were
-/// not there before.
+fn is_ready() -> bool {
+    let mut fd = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
+    let at = (&raw mut fd).expose_provenance();
+    // SAFETY: one `pollfd`, which is live; no time to wait.
+    let asked = unsafe {
+        let no_time = [0i64; 2];
+        let until = no_time.as_ptr().expose_provenance();
+        (refused::spares(libc::SYS_poll) && raw!(libc::SYS_poll, at, 1, 0) >= 0)
+            || (refused::spares(libc::SYS_ppoll) && raw!(libc::SYS_ppoll, at, 1, until, 0, 0) >= 0)
+    };
+    !asked || fd.revents & (libc::POLLOUT | libc::POLLERR | libc::POLLHUP) == libc::POLLOUT
+}
+
+/// Does a file have room for so many bytes more, be it behind its end?
+fn fits(len: usize) -> bool {
+    if !is_seekable(2) || !refused::spares(libc::SYS_prlimit64) {
+        return true;
+    }
+    let mut limit = [u64::MAX; 2];
+    let to = limit.as_mut_ptr().expose_provenance();
+    // SAFETY: the kernel fills in the two words; numbers.
+    let at = unsafe {
+        raw!(libc::SYS_prlimit64, 0, libc::RLIMIT_FSIZE, 0, to);
+        raw!(libc::SYS_lseek, 2, 0, libc::SEEK_CUR)
+    };
+    let end = stat(2).and_then(Result::ok).map_or(0, |file| file.st_size);
+    let from = end.max(at as i64).max(0).cast_unsigned();
+    from.saturating_add(len as u64) <= limit[0]
+}
+
+/// Makes a call that stops no thread of a background job: who has SIGTTOU blocked may write to the
+/// terminal. A pipe whose last reader has gone since it was asked sends nothing either.
 fn quietly(call: impl FnOnce()) {
     const SIZE: usize = size_of::<u64>();
     let bit = |signal: i32| 1u64 << (signal - 1);
-    let sent = SENT.into_iter().map(bit).fold(0, |a, b| a | b);
-    let [mut mask, mut before, mut now] = [0u64; 3];
+    let sent = bit(libc::SIGTTOU) | bit(libc::SIGPIPE);
+    let [mut mask, mut now] = [0u64; 2];
     let at = |word: &mut u64| core::ptr::from_mut(word).expose_provenance();
-    let calls = [libc::SYS_rt_sigprocmask, libc::SYS_rt_sigpending, libc::SYS_rt_sigtimedwait];
-    if !calls.into_iter().all(refused::spares) {
+    if !refused::spares(libc::SYS_rt_sigprocmask) {
         return call();
     }
     // SAFETY: words of our own, as large as is said; what is blocked is let in again below.
     unsafe {
-        raw!(libc::SYS_rt_sigpending, at(&mut before), SIZE);
         raw!(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, at(&mut { sent }), at(&mut mask), SIZE);
         call();
-        raw!(libc::SYS_rt_sigpending, at(&mut now), SIZE);
-        let mut new = now & !before & !mask & sent;
-        let no_time = [0i64; 2];
-        while new != 0 {
-            let until = no_time.as_ptr().expose_provenance();
-            let got = raw!(libc::SYS_rt_sigtimedwait, at(&mut new), 0, until, SIZE);
-            new = if got > 0 { new & !bit(got as i32) } else { 0 };
+        let calls = [libc::SYS_rt_sigpending, libc::SYS_rt_sigtimedwait];
+        if mask & bit(libc::SIGPIPE) == 0 && calls.into_iter().all(refused::spares) {
+            raw!(libc::SYS_rt_sigpending, at(&mut now), SIZE);
+            if now & bit(libc::SIGPIPE) != 0 {
+                let no_time = [0i64; 2];
+                let until = no_time.as_ptr().expose_provenance();
+                let set = at(&mut { bit(libc::SIGPIPE) });
+                raw!(libc::SYS_rt_sigtimedwait, set, 0, until, SIZE);
+            }
         }
         raw!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, at(&mut mask), 0, SIZE);
     }

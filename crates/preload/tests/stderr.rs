@@ -3,6 +3,7 @@
 mod common;
 
 use common::{succeed, under};
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -53,4 +54,26 @@ fn a_program_without_stderr_stays_without() {
     shell.args(["-c", "exec 2>&-; exec \"$0\" \"$1\""]).arg(&program).arg(&data);
     succeed(shell.env_remove("SOFTRING_QUIET"));
     assert_eq!(std::fs::read(&data).unwrap(), b"");
+}
+
+/// A line that nobody can read, or that has no room, is lost; the program goes on.
+#[test]
+fn a_line_brings_no_signal_and_waits_for_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, file) = (build(dir.path()), dir.path().join("err"));
+    let (reader, broken) = std::io::pipe().unwrap();
+    drop(reader);
+    let (_unread, mut full) = std::io::pipe().unwrap();
+    // As much as a pipe holds.
+    full.write_all(&[0; 1 << 16]).unwrap();
+    let run = |c: &mut Command| {
+        let status = c.env_remove("SOFTRING_QUIET").env_remove("SOFTRING_REPORT").status().unwrap();
+        assert!(status.success(), "{c:?}: {status}");
+    };
+    run(under(&program, "user", "auto").stderr(broken));
+    run(under(&program, "user", "auto").stderr(full));
+    let mut limited = under("prlimit", "user", "auto");
+    limited.arg("--fsize=0:unlimited").arg(&program);
+    run(limited.stderr(std::fs::File::create(&file).unwrap()));
+    assert_eq!(std::fs::read(&file).unwrap(), b"");
 }
