@@ -83,14 +83,16 @@ impl Drop for Answer {
     }
 }
 
-/// fork(2); the child is `None`. Under a filter it answers once the child has ended.
+/// fork(2); the child is `None`. It answers once the child has ended, or another program runs
+/// there. The child's end sends nothing: a SIGCHLD would be left to whom we become. Where a policy
+/// refuses such a clone(2), a plain one.
 fn fork() -> io::Result<Option<i32>> {
     // SAFETY: this process has one thread, so the child may go on as usual, in a copy of its
     // memory. libc's own records of that thread are not the child's, which makes no use of them.
     let pid = unsafe {
-        match refused::is_filtered() {
-            true => libc::syscall(libc::SYS_clone, CLONE, 0, 0, 0, 0) as i32,
-            false => libc::fork(),
+        match libc::syscall(libc::SYS_clone, libc::CLONE_VFORK, 0, 0, 0, 0) {
+            pid if pid < 0 => libc::fork(),
+            pid => pid as i32,
         }
     };
     match pid {
@@ -99,8 +101,6 @@ fn fork() -> io::Result<Option<i32>> {
         pid => Ok(Some(pid)),
     }
 }
-
-const CLONE: c_long = (libc::CLONE_VFORK | libc::SIGCHLD) as c_long;
 
 /// May wait4(2) be called? A child tries it, once.
 fn may_wait() -> bool {
@@ -111,7 +111,8 @@ fn may_wait() -> bool {
         let Some(pid) = child else {
             // SAFETY: it asks for nobody's end; ends the child without the exit handlers.
             unsafe {
-                let none = libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) < 0;
+                let how = libc::WNOHANG | libc::__WALL;
+                let none = libc::waitpid(-1, std::ptr::null_mut(), how) < 0;
                 if none && *libc::__errno_location() == libc::ECHILD {
                     answer.write(&[]);
                 }
@@ -174,11 +175,11 @@ fn wait(pid: i32) -> End {
     End::Unknown
 }
 
-/// wait4(2).
+/// wait4(2), also for a child that sends no SIGCHLD.
 fn reap(pid: i32) -> End {
     let mut status = 0;
     // SAFETY: `status` is a live i32.
-    while unsafe { libc::waitpid(pid, &raw mut status, 0) } < 0 {
+    while unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) } < 0 {
         if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
             return End::Unknown;
         }
