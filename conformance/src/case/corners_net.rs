@@ -301,7 +301,8 @@ fn chain_with_full_queue(cx: &mut Cx) -> Outcome {
     cx.reap(&mut ring, "room", &[(1, 0), (2, -EBADFD)]);
     cx.start(&mut ring, &[sqe::nop().ud(3), sqe::nop().ud(4)]);
     cx.start(&mut ring, &[first, recv]);
-    std::thread::sleep(std::time::Duration::from_millis(10));
+    // The worker is to find no room, also where the processors are busy.
+    std::thread::sleep(std::time::Duration::from_millis(100));
     cx.reap(&mut ring, "before", &[(3, 0), (4, 0)]);
     ring.enter(0, 0, IORING_ENTER_GETEVENTS);
     cx.reap(&mut ring, "no room", &[(1, 0), (2, -libc::ENOTSOCK)]);
