@@ -1,7 +1,7 @@
-//! Work in processes of its own: a policy that kills for a call then kills only those. Where this
-//! process is under a seccomp filter, its children are started without pipe2(2), which a policy may
-//! refuse, or kill for, as well. fork(2) itself waits for them to end, as vfork(2) does, and they
-//! are reaped by wait4(2) unless that is refused: one of them tries it.
+//! Work in processes of its own: a policy that kills for a call then kills only those. fork(2)
+//! itself waits for them to end, as vfork(2) does. Where this process is under a seccomp filter,
+//! they are started without pipe2(2), which a policy may refuse, or kill for, as well, and reaped
+//! by wait4(2) unless that is refused: one of them tries it.
 #![allow(unsafe_code)]
 
 use crate::{files, sys};
@@ -102,31 +102,6 @@ fn fork() -> io::Result<Option<i32>> {
     }
 }
 
-/// May wait4(2) be called? A child tries it, once.
-fn may_wait() -> bool {
-    static MAY: OnceLock<bool> = OnceLock::new();
-    *MAY.get_or_init(|| {
-        let Ok(answer) = Answer::new() else { return true };
-        let Ok(child) = fork() else { return true };
-        let Some(pid) = child else {
-            // SAFETY: it asks for nobody's end; ends the child without the exit handlers.
-            unsafe {
-                let how = libc::WNOHANG | libc::__WALL;
-                let none = libc::waitpid(-1, std::ptr::null_mut(), how) < 0;
-                if none && *libc::__errno_location() == libc::ECHILD {
-                    answer.write(&[]);
-                }
-                libc::_exit(0)
-            }
-        };
-        let may = answer.read().is_some();
-        if may {
-            reap(pid);
-        }
-        may
-    })
-}
-
 /// Opens a file under a number that is free or in use, by close(2) and open(2) alone; the numbers
 /// below are all in use.
 fn put(fd: i32, path: &str, flags: i32) -> bool {
@@ -144,23 +119,54 @@ fn put(fd: i32, path: &str, flags: i32) -> bool {
 /// # Errors
 /// There is no process to be had, or no memory.
 pub fn isolated(probe: impl FnOnce() -> Vec<u8>) -> io::Result<Isolated> {
-    let answer = Answer::new()?;
-    let Some(pid) = fork()? else {
-        put(2, "/dev/null", libc::O_WRONLY);
-        answer.write(&probe());
-        // SAFETY: ends the child without running the parent's exit handlers.
-        unsafe { libc::_exit(0) }
-    };
+    let (pid, answer) = start(|| Some(probe()))?;
     let end = wait(pid);
     Ok(answer.read().map_or(Isolated::Ended(end), Isolated::Answer))
 }
 
-/// Waits for a child of ours, and reaps it: nobody whom we become is to find it. Where a filter
-/// refuses that, by /proc, as far as there is one.
-fn wait(pid: i32) -> End {
-    if !refused::is_filtered() || may_wait() {
-        return reap(pid);
+/// Starts a child for a probe, whose answer is there once it has ended.
+fn start(probe: impl FnOnce() -> Option<Vec<u8>>) -> io::Result<(i32, Answer)> {
+    let answer = Answer::new()?;
+    if let Some(pid) = fork()? {
+        return Ok((pid, answer));
     }
+    put(2, "/dev/null", libc::O_WRONLY);
+    if let Some(bytes) = probe() {
+        answer.write(&bytes);
+    }
+    // SAFETY: ends the child without running the parent's exit handlers.
+    unsafe { libc::_exit(0) }
+}
+
+/// Waits for a child of ours, and reaps it: nobody whom we become is to find it. Where a filter
+/// refuses that, by /proc.
+fn wait(pid: i32) -> End {
+    if !refused::is_filtered() || may_wait() { reap(pid) } else { end_by_proc(pid) }
+}
+
+/// May wait4(2) be called? A child tries it, once.
+fn may_wait() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    let no_child = || {
+        let how = libc::WNOHANG | libc::__WALL;
+        // SAFETY: it asks for nobody's end.
+        let none = unsafe { libc::waitpid(-1, std::ptr::null_mut(), how) } < 0;
+        let e = io::Error::last_os_error().raw_os_error();
+        (none && e == Some(libc::ECHILD)).then(Vec::new)
+    };
+    *MAY.get_or_init(|| {
+        let Ok((pid, answer)) = start(no_child) else { return true };
+        end_by_proc(pid);
+        let may = answer.read().is_some();
+        if may {
+            reap(pid);
+        }
+        may
+    })
+}
+
+/// Waits for a child of ours by /proc, as far as there is one; it is not reaped.
+fn end_by_proc(pid: i32) -> End {
     let path = format!("/proc/{pid}/stat");
     let own = files::proc_text("/proc/self/stat").unwrap_or_default();
     // Not where /proc is that of another pid namespace, in which the number is another's.
