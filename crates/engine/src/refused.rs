@@ -46,7 +46,7 @@ static KNOWN: AtomicBool = AtomicBool::new(false);
 static LEARNING: Alone = Alone::new();
 
 /// Does this answer mean that the call is not to be had here?
-pub(crate) const fn refuses(e: Errno) -> bool {
+pub const fn refuses(e: Errno) -> bool {
     matches!(e, Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EOPNOTSUPP)
 }
 

@@ -5,12 +5,13 @@
 use crate::raw::raw;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use softring_engine::refused;
+use softring_uapi::errno::Errno;
 
 /// The device and number of the file that was stderr at start; no file has the device `NONE`.
 static STDERR: [AtomicU64; 2] = [AtomicU64::new(NONE), AtomicU64::new(0)];
 const NONE: u64 = u64::MAX;
-/// Was it one with positions? Those of the program's own are.
-static SEEKABLE: AtomicBool = AtomicBool::new(false);
+/// Was it a regular file? Those of the program's own are.
+static REGULAR: AtomicBool = AtomicBool::new(false);
 
 /// Remembers which file stderr is.
 pub fn start() {
@@ -18,7 +19,7 @@ pub fn start() {
         // Relaxed: before there are threads.
         STDERR[0].store(file.st_dev, Ordering::Relaxed);
         STDERR[1].store(file.st_ino, Ordering::Relaxed);
-        SEEKABLE.store(is_seekable(2), Ordering::Relaxed);
+        REGULAR.store(file.st_mode & libc::S_IFMT == libc::S_IFREG, Ordering::Relaxed);
     }
 }
 
@@ -40,19 +41,22 @@ fn is_stderr() -> bool {
     let at_start = STDERR.each_ref().map(|word| word.load(Ordering::Relaxed));
     match stat(2) {
         Some(now) => now.is_ok_and(|file| [file.st_dev, file.st_ino] == at_start),
-        None => at_start[0] != NONE && (SEEKABLE.load(Ordering::Relaxed) || !is_seekable(2)),
+        None => at_start[0] != NONE && (REGULAR.load(Ordering::Relaxed) || position().is_none()),
     }
 }
 
-fn is_seekable(fd: i32) -> bool {
+/// Where the file at descriptor 2 is read and written, if it has positions.
+fn position() -> Option<u64> {
+    if !refused::spares(libc::SYS_lseek) {
+        return None;
+    }
     // SAFETY: numbers.
-    refused::spares(libc::SYS_lseek) && unsafe { raw!(libc::SYS_lseek, fd, 0, libc::SEEK_CUR) } >= 0
+    u64::try_from(unsafe { raw!(libc::SYS_lseek, 2, 0, libc::SEEK_CUR) }).ok()
 }
 
 /// What an open file is, or an error, by one of the calls that dynamic loaders make. None if a
 /// policy refuses all of them.
 fn stat(fd: i32) -> Option<Result<libc::stat, isize>> {
-    let refusals = [libc::EPERM, libc::ENOSYS, libc::EACCES].map(|e| -e as isize);
     for nr in [libc::SYS_newfstatat, libc::SYS_fstat].into_iter().filter(|nr| refused::spares(*nr))
     {
         // SAFETY: zero is a valid `stat`, which the kernel fills in; an empty name.
@@ -67,7 +71,7 @@ fn stat(fd: i32) -> Option<Result<libc::stat, isize>> {
         };
         match answer {
             0 => return Some(Ok(st)),
-            e if refusals.contains(&e) => {}
+            e if refused::refuses(Errno(-e as i32)) => {}
             e => return Some(Err(e)),
         }
     }
@@ -95,19 +99,15 @@ fn is_ready() -> bool {
 
 /// Does a file have room for so many bytes more, be it behind its end?
 fn fits(len: usize) -> bool {
-    if !is_seekable(2) || !refused::spares(libc::SYS_prlimit64) {
+    let Some(at) = position().filter(|_| refused::spares(libc::SYS_prlimit64)) else {
         return true;
-    }
+    };
     let mut limit = [u64::MAX; 2];
     let to = limit.as_mut_ptr().expose_provenance();
-    // SAFETY: the kernel fills in the two words; numbers.
-    let at = unsafe {
-        raw!(libc::SYS_prlimit64, 0, libc::RLIMIT_FSIZE, 0, to);
-        raw!(libc::SYS_lseek, 2, 0, libc::SEEK_CUR)
-    };
-    let end = stat(2).and_then(Result::ok).map_or(0, |file| file.st_size);
-    let from = end.max(at as i64).max(0).cast_unsigned();
-    from.saturating_add(len as u64) <= limit[0]
+    // SAFETY: the kernel fills in the two words.
+    unsafe { raw!(libc::SYS_prlimit64, 0, libc::RLIMIT_FSIZE, 0, to) };
+    let end = stat(2).and_then(Result::ok).map_or(0, |file| file.st_size.max(0).cast_unsigned());
+    at.max(end).saturating_add(len as u64) <= limit[0]
 }
 
 /// Makes a call that stops no thread of a background job: who has SIGTTOU blocked may write to the
@@ -116,7 +116,7 @@ fn quietly(call: impl FnOnce()) {
     const SIZE: usize = size_of::<u64>();
     let bit = |signal: i32| 1u64 << (signal - 1);
     let sent = bit(libc::SIGTTOU) | bit(libc::SIGPIPE);
-    let [mut mask, mut now] = [0u64; 2];
+    let mut mask = 0u64;
     let at = |word: &mut u64| core::ptr::from_mut(word).expose_provenance();
     if !refused::spares(libc::SYS_rt_sigprocmask) {
         return call();
@@ -125,15 +125,10 @@ fn quietly(call: impl FnOnce()) {
     unsafe {
         raw!(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, at(&mut { sent }), at(&mut mask), SIZE);
         call();
-        let calls = [libc::SYS_rt_sigpending, libc::SYS_rt_sigtimedwait];
-        if mask & bit(libc::SIGPIPE) == 0 && calls.into_iter().all(refused::spares) {
-            raw!(libc::SYS_rt_sigpending, at(&mut now), SIZE);
-            if now & bit(libc::SIGPIPE) != 0 {
-                let no_time = [0i64; 2];
-                let until = no_time.as_ptr().expose_provenance();
-                let set = at(&mut { bit(libc::SIGPIPE) });
-                raw!(libc::SYS_rt_sigtimedwait, set, 0, until, SIZE);
-            }
+        if mask & bit(libc::SIGPIPE) == 0 && refused::spares(libc::SYS_rt_sigtimedwait) {
+            let no_time = [0i64; 2];
+            let until = no_time.as_ptr().expose_provenance();
+            raw!(libc::SYS_rt_sigtimedwait, at(&mut { bit(libc::SIGPIPE) }), 0, until, SIZE);
         }
         raw!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, at(&mut mask), 0, SIZE);
     }
