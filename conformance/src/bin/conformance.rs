@@ -100,7 +100,7 @@ fn command(what: What) -> Result<ExitCode> {
             let doors = if door.is_empty() { Door::ALL.to_vec() } else { door };
             let mut launcher = launcher(&select, library)?;
             (launcher.model, launcher.no_aio, launcher.sq_nap) = (model, no_aio, sq_nap);
-            all(&select, &doors, &launcher, (jobs, late_kernel))
+            all(&select, &doors, &launcher, jobs, late_kernel)
         }
         What::Record(select) => record(&select),
         What::One { name, door } => {
@@ -210,7 +210,8 @@ fn all(
     select: &Select,
     doors: &[Door],
     launcher: &Launcher,
-    (jobs, late_kernel): (usize, bool),
+    jobs: usize,
+    late_kernel: bool,
 ) -> Result<ExitCode> {
     let rows = suite::run(launcher, &chosen(select)?, doors, jobs)?;
     let kernel = Target::Kernel(Door::Syscall).name();

@@ -199,12 +199,13 @@ fn cancelled_at_once(seen: &Seen) -> bool {
         sqe.op == IORING_OP_ASYNC_CANCEL && (any || one)
     };
     let (kernel, softring) = seen.results();
-    // A linked timeout that had come found the kernel's still trying.
+    // Its linked timeout had come, and found the kernel's still trying.
+    let mut behind = seen.sqes().skip_while(|(_, sqe)| sqe.ud != own.ud).skip(1);
     let timed = |(_, sqe): (u8, &Sqe)| {
         sqe.op == IORING_OP_LINK_TIMEOUT && told(seen.kernel, sqe.ud, res(libc::ENOENT))
     };
     let interrupted = kernel.is_empty() && softring == [res(libc::EINTR)];
-    if transfers && interrupted && seen.sqes().any(timed) {
+    if transfers && interrupted && behind.next().is_some_and(timed) {
         return true;
     }
     transfers
@@ -400,14 +401,17 @@ fn worker_not_first(seen: &Seen) -> bool {
         && seen.what.text == text
 }
 
-/// Two requests at the current position of a file with O_DIRECT.
+/// Two requests at the current position of a file with O_DIRECT, and what one of them or the file
+/// comes to.
 fn position_direct(seen: &Seen) -> bool {
+    let about = seen.what.about == "files and memory"
+        || seen.request().is_some_and(|(r, sqe)| seen.file(r, sqe) == Some(Slot::Direct));
     let own = |(ring, sqe): &(u8, &Sqe)| {
         (reads(sqe.op) || writes(sqe.op))
             && sqe.off == Val::Num(u64::MAX)
             && seen.file(*ring, sqe) == Some(Slot::Direct)
     };
-    !seen.program.tmpfs && seen.sqes().filter(own).count() > 1
+    about && !seen.program.tmpfs && seen.sqes().filter(own).count() > 1
 }
 
 /// A linked timeout that ran out while its batch provided thousands of buffers.
