@@ -144,9 +144,6 @@ fn reads_set(at: u64) -> bool {
 /// A futex operation that adds no bit to a word writes it. Before, the page is read: what is served
 /// late (userfaultfd(2)) is not waited for by a futex operation, which fails.
 fn writes_nothing(at: u64) -> bool {
-    if !reads_set(at & !7) {
-        return false;
-    }
     /// `FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG`.
     const WAKE_OP: usize = 5 | 128;
     /// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0x7ff)`.
@@ -154,7 +151,8 @@ fn writes_nothing(at: u64) -> bool {
     // Nobody waits for this one.
     let own = 0u32;
     let own = (&raw const own).expose_provenance();
-    sys!(__NR_futex, own, WAKE_OP, 0, 0, at, OR_NOTHING) != Errno::EFAULT.res() as isize
+    let writes = || sys!(__NR_futex, own, WAKE_OP, 0, 0, at, OR_NOTHING);
+    reads_set(at & !7) && writes() != Errno::EFAULT.res() as isize
 }
 
 /// Copies bytes that another thread, or another process, may write meanwhile.
@@ -302,6 +300,12 @@ pub(crate) fn read_cstr(addr: u64, max: usize) -> Result<Vec<u8>> {
     Err(Errno::ENAMETOOLONG)
 }
 
+/// What fstat(2) fills in, of zeroes.
+pub(crate) fn no_stat() -> rustix::fs::Stat {
+    // SAFETY: numbers, for which zero is one.
+    unsafe { core::mem::zeroed() }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -333,10 +337,4 @@ mod tests {
         assert_eq!((read_each(&from, &mut some), some), (3, [0, 7, 0, 0]));
         sys!(__NR_munmap, at, 2 * PAGE);
     }
-}
-
-/// What fstat(2) fills in, of zeroes.
-pub(crate) fn no_stat() -> rustix::fs::Stat {
-    // SAFETY: numbers, for which zero is one.
-    unsafe { core::mem::zeroed() }
 }

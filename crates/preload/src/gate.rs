@@ -178,10 +178,10 @@ fn why_not(ret: isize, a: &[usize; 6]) -> Option<Why> {
     if ret >= 0 {
         return None;
     }
-    let why = |errno| match errno {
-        _ if sigsys::is_inherited() => Why::Trapped,
-        _ if sigsys::is_foreign() => Why::Kills,
-        errno => Why::Denied(errno),
+    let why = |errno| match (sigsys::is_inherited(), sigsys::is_foreign()) {
+        (true, _) => Why::Trapped,
+        (_, true) => Why::Kills,
+        _ => Why::Denied(errno),
     };
     let denied = denied(ret).map(why);
     denied.or_else(|| old::shape(ret, a[1]).map(Why::NoFlag))

@@ -24,7 +24,7 @@ use crate::ops::zero;
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::sys::{self, sys};
 use crate::transport::kind::Kind;
-use crate::transport::socket::{POLLRDHUP, is_internet, option};
+use crate::transport::socket::{POLLERR, POLLRDHUP, is_internet, option};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::*;
 
@@ -35,7 +35,6 @@ const SO_RCVTIMEO: u32 = 20;
 const SO_ACCEPTCONN: u32 = 30;
 const AF_UNIX: i32 = 1;
 const SOCK_DGRAM: u32 = 2;
-const POLLERR: i16 = 8;
 /// The wait that is left to an ACCEPT that was beaten to its connection, in s and µs: nothing that
 /// a program would ask for.
 const MOMENT: [i64; 2] = [0, 13_000];

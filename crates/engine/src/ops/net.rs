@@ -90,7 +90,8 @@ pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     }
     let elsewhere = req.flags.contains(ReqFlags::BUFFER_SELECT);
     let fixed = s.ioprio & IORING_RECVSEND_FIXED_BUF != 0;
-    if s.ioprio & IORING_SEND_VECTORIZED != 0 && !elsewhere {
+    let vector = s.ioprio & IORING_SEND_VECTORIZED != 0;
+    if vector && !elsewhere {
         // Only a message had parts of a registered buffer.
         if fixed && !has(Change::PlainBuffers) {
             return Err(Errno::EINVAL);
@@ -101,8 +102,7 @@ pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     } else if !fixed && !elsewhere {
         in_user(s.addr, u64::from(s.len))?;
     }
-    let parts = fixed && s.ioprio & IORING_SEND_VECTORIZED != 0;
-    if msg.name.is_some() || !msg.iov.is_empty() || parts {
+    if msg.name.is_some() || !msg.iov.is_empty() || (fixed && vector) {
         req.call.keep = Keep::Msg(Box::new(msg));
     }
     Ok(())

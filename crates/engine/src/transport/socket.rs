@@ -28,7 +28,7 @@ const TCP_INFO: u32 = 11;
 const OPEN: [u8; 3] = [1, 4, 5];
 const CLOSED: u8 = 7;
 pub(crate) const POLLRDHUP: i16 = 0x2000;
-const POLLERR: i16 = 8;
+pub(crate) const POLLERR: i16 = 8;
 
 /// Has the peer of a TCP socket not ended its direction (`SOCK_DONE`)? A connection that was
 /// refused has no peer that could have.

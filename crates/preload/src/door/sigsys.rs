@@ -45,6 +45,7 @@ static HANDLING: AtomicU8 = AtomicU8::new(0);
 /// Was a call of our own to the kernel trapped? By a filter that an earlier program has put on, as
 /// ours lets them pass.
 static INHERITED: AtomicBool = AtomicBool::new(false);
+/// Was one, by a filter that is not softring's?
 static FOREIGN: AtomicBool = AtomicBool::new(false);
 
 /// Is the kernel out of our own reach, too, by a trap that this program was born with?

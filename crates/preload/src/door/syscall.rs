@@ -1,6 +1,6 @@
 //! libc's `syscall()`: the door of Rust's io-uring, libuv, Netty, libaio, and of fio's setup.
 //!
-//! These numbers are looked at: 425..=427, those of kernel aio, of rt_sigaction and rt_sigprocmask,
+//! These numbers are checked: 425..=427, those of kernel aio, of rt_sigaction and rt_sigprocmask,
 //! of what changes a thread's rights and, once there are rings, of what closes, duplicates or maps
 //! a descriptor (libuv closes every descriptor so), or execs. Every other number leaves by a tail
 //! jump, registers and stack untouched, to the next `syscall` (libc's): no frame of ours is in the
