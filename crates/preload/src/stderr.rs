@@ -28,9 +28,9 @@ pub fn start() {
 /// no memory.
 pub fn write(line: &[u8]) {
     if refused::spares(libc::SYS_write) && is_stderr() && has_room(line.len()) {
-        quietly(|| {
-            // SAFETY: write(2) reads the line, which outlives the call. Its answer does not matter.
-            unsafe { raw!(libc::SYS_write, 2, line.as_ptr().expose_provenance(), line.len()) };
+        // SAFETY: write(2) reads the line, which outlives the call.
+        quietly(|| unsafe {
+            raw!(libc::SYS_write, 2, line.as_ptr().expose_provenance(), line.len())
         });
     }
 }
@@ -111,21 +111,23 @@ fn fits(len: usize) -> bool {
 }
 
 /// Makes a call that stops no thread of a background job: who has SIGTTOU blocked may write to the
-/// terminal. A pipe whose last reader has gone since it was asked sends nothing either.
-fn quietly(call: impl FnOnce()) {
+/// terminal. A pipe whose last reader has gone since it was asked sends nothing either: with EPIPE
+/// comes a SIGPIPE, which is taken.
+fn quietly(call: impl FnOnce() -> isize) {
     const SIZE: usize = size_of::<u64>();
     let bit = |signal: i32| 1u64 << (signal - 1);
     let sent = bit(libc::SIGTTOU) | bit(libc::SIGPIPE);
     let mut mask = 0u64;
     let at = |word: &mut u64| core::ptr::from_mut(word).expose_provenance();
     if !refused::spares(libc::SYS_rt_sigprocmask) {
-        return call();
+        call();
+        return;
     }
     // SAFETY: words of our own, as large as is said; what is blocked is let in again below.
     unsafe {
         raw!(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, at(&mut { sent }), at(&mut mask), SIZE);
-        call();
-        if mask & bit(libc::SIGPIPE) == 0 && refused::spares(libc::SYS_rt_sigtimedwait) {
+        let is_sent = call() == -(libc::EPIPE as isize) && mask & bit(libc::SIGPIPE) == 0;
+        if is_sent && refused::spares(libc::SYS_rt_sigtimedwait) {
             let no_time = [0i64; 2];
             let until = no_time.as_ptr().expose_provenance();
             raw!(libc::SYS_rt_sigtimedwait, at(&mut { bit(libc::SIGPIPE) }), 0, until, SIZE);
