@@ -2,8 +2,8 @@
 # Runs softring on other kernels: Debian's for clouds, from 5.10 to the newest, in virtual machines.
 # There: the checks of ci/environments.sh (an uncached file read byte by byte among them) on
 # softring's rings, fio with verify, qemu-img convert, what doctor says beside what a program gets,
-# the sysctl io_uring_disabled, the tests of liburing, and, with io_uring denied, the conformance
-# cases.
+# what a ring comes to whose flags the kernel does not know, the sysctl io_uring_disabled, the
+# tests of liburing, and, with io_uring denied, the conformance cases.
 set -u
 # A guest without KVM is slow.
 LIMIT=${LIMIT:-2700}
@@ -122,6 +122,30 @@ doctor() {
     [ "\$says" = "\$gets" ] && [ "\$says" = "\$1" ]
 }
 
+# asks WANTED WORD FLAG…  sets a ring up, as the user of "softring run" sees it: what it comes to, and
+# a line on stderr that has WORD in it, or none.
+asks() {
+    wanted=\$1 word=\$2
+    shift 2
+    got=\$(softring run -- softring-environments ring "\$@" 2>/tmp/said)
+    echo "\$*: \$got; wanted: \$wanted; said:"
+    cat /tmp/said
+    [ "\$got" = "\$wanted" ] || return 1
+    if [ -n "\$word" ]; then grep -q "\$word" /tmp/said; else [ ! -s /tmp/said ]; fi
+}
+
+# A flag that shapes a ring, and one that is a hint, both newer than all kernels but the newest.
+set_up() {
+    case \$(uname -r) in
+        7.*) asks 'a ring' '' CQE_MIXED && asks 'a ring' '' IOPOLL HYBRID_IOPOLL ;;
+        *)
+            asks 'a ring' 'CQE_MIXED run in user space' CQE_MIXED &&
+                asks 'no ring: Invalid argument (os error 22)' 'softring run --engine=user' \
+                    IOPOLL HYBRID_IOPOLL && asks 'a ring' '' CLAMP
+            ;;
+    esac
+}
+
 # tried N SECONDS CMD…  runs a test at most N times, until one is not stopped for its time.
 tried() {
     tries=\$1 seconds=\$2
@@ -158,6 +182,7 @@ part 'checks, denied' checks --deny
 part 'checks, --at-least=6.18' checks --at-least=6.18
 for how in $LOADS; do part "fio \$how" load --engine=user \$how; done
 part "fio, the kernel's rings" load --engine=auto write.0
+part 'flags of set-up' set_up
 part 'doctor' doctor kernel
 if [ -e /proc/sys/kernel/io_uring_disabled ]; then
     echo 2 >/proc/sys/kernel/io_uring_disabled

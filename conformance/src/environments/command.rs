@@ -3,7 +3,9 @@
 use super::policy::{self, Policy};
 use super::{Fault, checks, sys};
 use crate::door::Door;
+use crate::ring::Ring;
 use clap::{Parser, Subcommand};
+use softring_uapi::SETUP_NAMES;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -50,6 +52,11 @@ enum What {
         #[arg(long)]
         kill: bool,
     },
+    /// Ask for a ring with set-up flags; exit code 1: there is none
+    Ring {
+        /// Names without IORING_SETUP_: CQE32
+        flags: Vec<String>,
+    },
     /// List the checks
     List,
 }
@@ -64,6 +71,7 @@ pub fn main() -> ExitCode {
         }
         What::Calls { kill } => policy::single_calls(kill).for_each(|name| println!("{name}")),
         What::List => checks::all().for_each(|check| println!("{}", check.name)),
+        What::Ring { flags } => return ring(&flags),
         What::Filter { policy } => {
             if let Err(why) = filter(&policy) {
                 eprintln!("softring-environments: {why}");
@@ -74,6 +82,25 @@ pub fn main() -> ExitCode {
             let why = under(&policy, &command).err().unwrap_or_default();
             eprintln!("softring-environments: {why}");
             return ExitCode::from(125);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn ring(names: &[String]) -> ExitCode {
+    let mut flags = 0;
+    for name in names {
+        let Some(bit) = SETUP_NAMES.iter().position(|known| known == name) else {
+            eprintln!("softring-environments: no set-up flag is called {name}");
+            return ExitCode::from(2);
+        };
+        flags |= 1 << bit;
+    }
+    match Ring::new(Door::Patch, 1, flags) {
+        Ok(_) => println!("a ring"),
+        Err(e) => {
+            println!("no ring: {}", std::io::Error::from_raw_os_error(e));
+            return ExitCode::FAILURE;
         }
     }
     ExitCode::SUCCESS
