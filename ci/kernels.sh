@@ -83,6 +83,8 @@ part() {
     "\$@" >/tmp/out 2>&1
     rc=\$?
     tail -n \${TAIL:-400} /tmp/out
+    # What was printed last may not end its line.
+    echo
     echo "part: \$name \$rc"
 }
 
