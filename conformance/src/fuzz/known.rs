@@ -41,6 +41,7 @@ const KNOWN: &[Known] = &[
     ("moves it, as read(2) and write(2) do", position_direct),
     ("A batch that takes longer than a linked timeout of its own", outlasted),
     ("stays in its worker, and where that is the only one", known_workers::all_wait),
+    ("A cancellation may find there what no worker has begun", known_workers::not_begun),
 ];
 
 /// The words about a difference, if there are any.

@@ -1,7 +1,8 @@
-//! A request that on the kernel finds no worker: all are in the middle of chains.
+//! Requests that on the kernel wait for a worker: all are in the middle of chains, or none has
+//! begun.
 
-use super::program::Step;
-use super::seen::{Seen, reads, writes};
+use super::program::{Sqe, Step};
+use super::seen::{Seen, reads, res, writes};
 use super::transcript::Transcript;
 use softring_uapi::*;
 
@@ -33,6 +34,28 @@ pub fn all_wait(seen: &Seen) -> bool {
     kernel.is_empty() && !softring.is_empty() && workers.is_some_and(|n| waiting >= n)
 }
 
+/// Does a cancellation find, on the kernel only, what no worker has begun?
+pub fn not_begun(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let cancelled = [res(libc::ECANCELED)];
+    let found = |sqe: &Sqe| {
+        let ends = |t: &Transcript| -> Vec<i64> {
+            let cqes = t.recs.iter().flat_map(|r| &r.cqes);
+            cqes.filter(|c| c.ud == sqe.ud).map(|c| c.res).collect()
+        };
+        sqe.flags & IOSQE_ASYNC != 0
+            && (sqe.op == IORING_OP_POLL_ADD || writes(sqe.op))
+            && ends(seen.kernel) == cancelled
+            && ends(seen.softring) != cancelled
+    };
+    let (kernel, softring) = seen.results();
+    let counts = matches!((&kernel[..], &softring[..]), ([k], [s]) if *k == s + 1 || *s < 0);
+    found(own)
+        || own.op == IORING_OP_ASYNC_CANCEL
+            && counts
+            && seen.sqes().any(|(of, sqe)| of == ring && found(sqe))
+}
+
 /// Does a worker wait in it, which has come to it by a chain?
 fn blocks(op: u8) -> bool {
     let sockets =
@@ -45,7 +68,7 @@ mod tests {
     use super::*;
     use crate::fuzz::compare::compare;
     use crate::fuzz::known::reason;
-    use crate::fuzz::program::{Fd, Program, Setup, Slot, Sqe};
+    use crate::fuzz::program::{Fd, Program, Setup, Slot};
     use crate::fuzz::transcript::{Cqe, End, Rec};
 
     /// A read of a pipe behind what a worker does, then something else for a worker, whose CQE only
