@@ -33,6 +33,9 @@ pub const CASES: &[Case] = &[
     case!("pbuf_inc", message_once, [
         Op(IORING_OP_RECVMSG),
     ], "a single message takes what it fills"),
+    case!("pbuf_inc", nowhere, [
+        Op(IORING_OP_RECVMSG), Op(IORING_OP_RECV), Op(IORING_OP_READ),
+    ], "a buffer without an address, with and without a length"),
 ];
 
 /// A ring of buffers of `each` bytes in `mem`, all there at once.
@@ -200,5 +203,34 @@ fn message_once(cx: &mut Cx) -> Outcome {
         told(cx, &mut ring, &format!("{n} bytes"));
     }
     rest(cx, page, &mem, 2);
+    Ok(())
+}
+
+fn nowhere(cx: &mut Cx) -> Outcome {
+    let h = &mut msghdr::default();
+    for inc in [0, IOU_PBUF_RING_INC] {
+        for len in [0u32, 16] {
+            for op in [IORING_OP_RECVMSG, IORING_OP_RECV, IORING_OP_READ] {
+                for flags in [0, IOSQE_IO_LINK, IOSQE_ASYNC] {
+                    let mut ring = cx.ring(8, 0)?;
+                    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+                    cx.is("register", register(&ring, &reg(page, 8, inc)), 0isize);
+                    os::store(page + 8, &[len]);
+                    os::store(page + 14, &[2u16]);
+                    let (_one, two) = UnixDatagram::pair()?;
+                    let fd = two.as_raw_fd();
+                    let sqe = match op {
+                        IORING_OP_RECVMSG => take(fd, h),
+                        _ => sqe::op(op, fd),
+                    };
+                    let sqe = sqe.with(IOSQE_BUFFER_SELECT | flags).set(|s| s.buf_index = GROUP);
+                    cx.start(&mut ring, &[sqe.ud(1)]);
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                    told(cx, &mut ring, &format!("{inc} {len} {op} {flags}"));
+                    cx.note("left", os::load(page + 8));
+                }
+            }
+        }
+    }
     Ok(())
 }

@@ -78,7 +78,8 @@ pub struct Pick {
 impl Pick {
     /// The flags of a CQE that names it.
     pub fn cqe_flags(&self) -> u32 {
-        IORING_CQE_F_BUFFER | u32::from(self.buf.bid) << IORING_CQE_BUFFER_SHIFT
+        let more = if self.more { IORING_CQE_F_BUF_MORE } else { 0 };
+        IORING_CQE_F_BUFFER | more | u32::from(self.buf.bid) << IORING_CQE_BUFFER_SHIFT
     }
 }
 
@@ -196,18 +197,17 @@ impl Ctx {
 
     /// Uses a pick up, of which `len` bytes were filled; answers the CQE's flags
     /// (`__io_put_kbufs`).
-    pub fn kbuf_put(&mut self, bgid: u16, pick: Pick, len: u32) -> u32 {
-        let mut more = pick.more;
+    pub fn kbuf_put(&mut self, bgid: u16, mut pick: Pick, len: u32) -> u32 {
         if pick.in_ring
             && let Some(Group::Ring(ring)) = self.groups.get_mut(&bgid)
         {
             if !pick.committed {
-                more |= !ring.pay(pick, len);
+                pick.more |= !ring.pay(pick, len);
             } else if let (count @ 1.., len) = pick.second {
-                more = !ring.commit(count, len);
+                pick.more = !ring.commit(count, len);
             }
         }
-        pick.cqe_flags() | if more { IORING_CQE_F_BUF_MORE } else { 0 }
+        pick.cqe_flags()
     }
 
     /// Pays for a pick before it is known what comes of it, because nobody will hold the ring's
