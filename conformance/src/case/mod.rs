@@ -191,6 +191,7 @@ families![
     corners_conn,
     corners_net,
     corners_wait,
+    corners_multishot,
     cq,
     process,
     jumps,

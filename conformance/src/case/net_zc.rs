@@ -14,6 +14,7 @@ pub const CASES: &[Case] = &[
     case!("net_zc", usage, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "the notification tells of a copy"),
     case!("net_zc", fixed, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "from a registered buffer"),
     case!("net_zc", fixed_parts, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "parts of a registered buffer, of no length, and none at all"),
+    case!("net_zc", fixed_polled_first, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "what is polled first looks for its buffer later"),
     case!("net_zc", refusals, [Op(IORING_OP_SEND_ZC)], "some refusals bring a notification, some do not"),
     case!("net_zc", message_refusals, [Op(IORING_OP_SENDMSG_ZC)], "the same for messages"),
     case!("net_zc", datagram, [Op(IORING_OP_SEND_ZC)], "to an address"),
@@ -71,6 +72,27 @@ fn message(cx: &mut Cx) -> Outcome {
     let mut buf = [0u8; 14];
     two.read_exact(&mut buf)?;
     cx.holds("data", &buf == b"abcdefgabcdefg");
+    Ok(())
+}
+
+fn fixed_polled_first(cx: &mut Cx) -> Outcome {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let (ready, _two) = pair()?;
+    let parts = [part(b"abc")];
+    let h = hdr(&parts);
+    let first = IORING_RECVSEND_POLL_FIRST | IORING_RECVSEND_FIXED_BUF;
+    for (what, fd) in [("ready", ready.as_raw_fd()), ("never ready", listener.as_raw_fd())] {
+        for flags in [0, IOSQE_ASYNC] {
+            for sqe in [zc(fd, b"abc"), msg(fd, &h)] {
+                let mut ring = cx.ring(8, 0)?;
+                let sqe = sqe.set(|s| s.ioprio = first).with(flags).ud(1);
+                cx.start(&mut ring, &[sqe]);
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                let got: Vec<_> = ring.pop_all().iter().map(|c| (c.res, c.flags)).collect();
+                cx.note(what, format_args!("{} {flags}: {got:?}", sqe.opcode));
+            }
+        }
+    }
     Ok(())
 }
 

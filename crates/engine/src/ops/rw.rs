@@ -127,7 +127,8 @@ fn import(call: &mut Call) -> Result<()> {
 ///
 /// # Errors
 /// `EFAULT`.
-pub(crate) fn assign_buffer(ctx: &Ctx, call: &mut Call) -> Result<()> {
+pub(crate) fn assign_buffer(ctx: &Ctx, req: &mut Req) -> Result<()> {
+    let call = &mut req.call;
     let needs = fixed(call.sqe.opcode) || net_zc::fixed(&call.sqe);
     if !needs || call.buf.is_some() {
         return Ok(());

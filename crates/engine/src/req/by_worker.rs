@@ -4,7 +4,7 @@
 
 use crate::ctx::Ctx;
 use crate::opdef::{self, OPS, Outcome};
-use crate::ops::{rw, rw_nowait};
+use crate::ops::{net_zc, rw, rw_nowait};
 use crate::req::request::{Req, ReqFlags};
 use crate::req::route::kind_of;
 use crate::sys;
@@ -30,6 +30,13 @@ impl Req {
         self.flags.contains(ReqFlags::ENDED)
             && !self.flags.contains(ReqFlags::WITH_CHAIN)
             && OPS[self.opcode() as usize].has(opdef::AIO)
+    }
+
+    /// Was there an attempt to send? What is handed back before gives its buffer back when it is
+    /// freed (`io_send_zc_cleanup`).
+    pub fn tried_to_send(&self) -> bool {
+        let has_buffer = self.call.buf.is_some() || !net_zc::fixed(&self.call.sqe);
+        self.flags.contains(ReqFlags::ISSUED) && has_buffer && !handed_back(self, self.res)
     }
 
     /// Does the kernel's worker come to it by a chain? No attempt of its own was asked for.

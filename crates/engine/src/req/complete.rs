@@ -74,8 +74,8 @@ impl Ctx {
         self.trace(Step::Done, req);
         self.nr_ended += 1;
         // It was on its way when a request that was tried ended.
-        let tried = req.flags.contains(ReqFlags::ISSUED);
-        if notif && tried {
+        let tried = notif && req.tried_to_send();
+        if tried {
             self.notify(req);
         }
         let disarm = ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT;

@@ -5,6 +5,7 @@ use crate::creds::under;
 use crate::ctx::Ctx;
 use crate::opdef::{self, Issue, OPS, Outcome, Try};
 use crate::ops::ring_file;
+use crate::ops::rw::assign_buffer;
 use crate::req::request::{Call, FileRef, Req, ReqFlags, State, Wait};
 use crate::req::route::Way;
 use crate::stats::trace::Step;
@@ -27,10 +28,13 @@ impl Ctx {
         let def = &OPS[req.opcode() as usize];
         if def.has(opdef::FILE) {
             let assigned = self.assign_file(req);
+            req.flags.set(ReqFlags::ISSUED, !matches!(req.call.file, FileRef::None));
             let assigned = assigned
                 .and_then(|()| self.check_polled(req))
                 .and_then(|()| self.before_buffers(req))
-                .and_then(|()| crate::ops::rw::assign_buffer(self, &mut req.call));
+                .and_then(
+                    |()| if req.waits_for_buffer() { Ok(()) } else { assign_buffer(self, req) },
+                );
             if let Err(e) = assigned {
                 // A worker lets task work end what has no file; a second one is the call's matter.
                 if def.has(opdef::FILE_IN) && !matches!(req.call.file, FileRef::None) {
@@ -52,7 +56,7 @@ impl Ctx {
         let looked = core::mem::take(&mut self.submit.looked);
         let way = self.first_route(req);
         if way != Some(Way::Poll)
-            && let Err(e) = self.select_buffer(req)
+            && let Err(e) = self.select_buffer(req).and_then(|()| assign_buffer(self, req))
         {
             let e = if req.names_no_file() { Errno::EBADF } else { e };
             return self.outcome(req, Outcome::Done(e.res()));
@@ -145,7 +149,10 @@ impl Ctx {
             if core::mem::take(&mut req.call.empty) {
                 return self.outcome(req, Outcome::Retry);
             }
-            let turn_over = core::mem::take(&mut req.call.turn_over) || reads_first(req);
+            if reads_first(req) {
+                return self.outcome(req, Outcome::Retry);
+            }
+            let turn_over = core::mem::take(&mut req.call.turn_over);
             if again == MAX_RETRY || turn_over || self.leaves_work() {
                 break;
             }
@@ -266,8 +273,8 @@ impl Ctx {
     }
 }
 
-/// Is it the first of many reads? The others are made when the file is found ready, behind the
-/// batch at hand (`io_read_mshot`).
+/// Is it the first of many reads? It arms all the same: the others are made when the file is found
+/// ready, behind the batch at hand, and a cancellation finds it until then (`io_read_mshot`).
 fn reads_first(req: &mut Req) -> bool {
     let first = req.opcode() == IORING_OP_READ_MULTISHOT && !req.flags.contains(ReqFlags::REISSUED);
     if first {

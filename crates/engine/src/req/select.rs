@@ -99,9 +99,7 @@ impl Ctx {
         if receives_anything(req) {
             return Ok(());
         }
-        // SENDMSG_ZC imported its buffer before it asked for the socket (`io_sendmsg_zc`).
-        let imports_first = req.opcode() == IORING_OP_SENDMSG_ZC && !has(Change::CheckedFields);
-        let sends_fixed = net_zc::fixed(&req.call.sqe) && !imports_first;
+        let sends_fixed = req.has_socket_first();
         let buffers = req.flags.contains(ReqFlags::BUFFER_SELECT) || sends_fixed;
         let transfers = req.flags.contains(ReqFlags::SENDRECV);
         let many = req.goes_on_by_worker();
@@ -226,6 +224,18 @@ impl Ctx {
 }
 
 impl Req {
+    /// Does it ask for its socket before its registered buffer? SENDMSG_ZC did not, once
+    /// (`io_sendmsg_zc`).
+    fn has_socket_first(&self) -> bool {
+        let imports_first = self.opcode() == IORING_OP_SENDMSG_ZC && !has(Change::CheckedFields);
+        net_zc::fixed(&self.call.sqe) && !imports_first
+    }
+
+    /// Is it to be polled before it asks for its registered buffer?
+    pub fn waits_for_buffer(&self) -> bool {
+        self.polls_first() && self.arms == 0 && self.has_socket_first()
+    }
+
     fn reads_once(&self) -> bool {
         self.opcode() == IORING_OP_READ
     }

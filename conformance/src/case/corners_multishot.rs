@@ -1,0 +1,74 @@
+//! Corners of multishot requests that random programs have found.
+
+use super::pbuf::{GROUP, provide};
+use super::prelude::*;
+
+pub const CASES: &[Case] = &[
+    case!("corners_multishot", reads_cancelled, [Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_ASYNC_CANCEL)], "the batch of a read that goes on finds it"),
+    case!("corners_multishot", timed, [Op(IORING_OP_LINK_TIMEOUT)], "what is refused once it has its file has armed its timeout"),
+];
+
+fn reads(fd: i32) -> io_uring_sqe {
+    let many = sqe::op(IORING_OP_READ_MULTISHOT, fd).with(IOSQE_BUFFER_SELECT).ud(1);
+    many.set(|s| (s.off, s.buf_index) = (u64::MAX, GROUP))
+}
+
+fn reads_cancelled(cx: &mut Cx) -> Outcome {
+    let any = IORING_ASYNC_CANCEL_ANY;
+    let one = sqe::op(IORING_OP_POLL_REMOVE, -1).set(|s| s.addr = 1);
+    for (what, found, want) in [
+        ("by name", sqe::cancel(1, 0), 0),
+        ("any", sqe::cancel(0, any), 1),
+        ("all", sqe::cancel(1, IORING_ASYNC_CANCEL_ALL), 1),
+        ("as a poll", one, -ENOENT),
+    ] {
+        for flags in [0, DEFER] {
+            let mut ring = cx.ring(8, flags)?;
+            let mut mem = [0u8; 32];
+            cx.one(&mut ring, "provide", provide(&mut mem, 8, 0), 0);
+            let (r, w) = cx.pipe()?;
+            rustix::io::write(&w, &[b'x'; 24])?;
+            cx.start(&mut ring, &[reads(r.as_raw_fd()), found.ud(2)]);
+            let end = if want < 0 { 8 } else { -ECANCELED };
+            cx.reap_in_order(&mut ring, what, &[(1, 8), (2, want), (1, end)]);
+        }
+    }
+    Ok(())
+}
+
+/// No time: what was issued finds its timeout over.
+fn timed(cx: &mut Cx) -> Outcome {
+    let unix = std::os::unix::net::UnixStream::pair()?.0;
+    let tcp = super::net::pair()?.0;
+    let none = std::fs::File::open("/dev/null")?;
+    let fd = none.as_raw_fd();
+    let selects = |op| sqe::op(op, fd).with(IOSQE_BUFFER_SELECT);
+    let fixed = |op| sqe::op(op, fd).set(|s| s.ioprio = IORING_RECVSEND_FIXED_BUF);
+    for (what, head) in [
+        ("many reads", reads(fd)),
+        ("a receive that selects", selects(IORING_OP_RECV)),
+        ("a message that selects", selects(IORING_OP_RECVMSG)),
+        ("a fixed send", fixed(IORING_OP_SEND_ZC)),
+        ("a send", sqe::op(IORING_OP_SEND_ZC, fd)),
+        ("a send to unix", sqe::op(IORING_OP_SEND_ZC, unix.as_raw_fd())),
+        ("a fixed send to unix", fixed(IORING_OP_SEND_ZC).set(|s| s.fd = unix.as_raw_fd())),
+        ("a fixed send to TCP", fixed(IORING_OP_SEND_ZC).set(|s| s.fd = tcp.as_raw_fd())),
+        ("a fixed message to unix", fixed(IORING_OP_SENDMSG_ZC).set(|s| s.fd = unix.as_raw_fd())),
+        ("a fixed read", sqe::op(IORING_OP_READ_FIXED, fd)),
+        ("a read that selects", selects(IORING_OP_READ)),
+        ("no file", sqe::op(IORING_OP_READ, 999)),
+        ("no file, to send", sqe::op(IORING_OP_SEND, 999)),
+        ("a splice", sqe::op(IORING_OP_SPLICE, fd).set(|s| s.file_index = 999)),
+    ] {
+        for seconds in [0, 3600] {
+            let mut ring = cx.ring(8, 0)?;
+            let time = kernel_timespec { tv_sec: seconds, tv_nsec: 0 };
+            cx.start(&mut ring, &[head.link().ud(1), sqe::link_timeout(&time, 0).ud(2)]);
+            let mut got = ring.take(2)?;
+            got.extend(ring.pop_all());
+            let got: Vec<_> = got.iter().map(|c| (c.user_data, c.res, c.flags)).collect();
+            cx.note(what, format_args!("{seconds}: {got:?}"));
+        }
+    }
+    Ok(())
+}
