@@ -1,11 +1,14 @@
 //! Corners of multishot requests that random programs have found.
 
-use super::pbuf::{GROUP, provide};
+use super::pbuf::{GROUP, provide, reg, register};
 use super::prelude::*;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
     case!("corners_multishot", reads_cancelled, [Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_ASYNC_CANCEL)], "the batch of a read that goes on finds it"),
     case!("corners_multishot", timed, [Op(IORING_OP_LINK_TIMEOUT)], "what is refused once it has its file has armed its timeout"),
+    case!("corners_multishot", limit_of_bundle, [Op(IORING_OP_RECV)], "what a bundle's first step has brought is counted again with the second"),
 ];
 
 fn reads(fd: i32) -> io_uring_sqe {
@@ -36,9 +39,42 @@ fn reads_cancelled(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
+fn limit_of_bundle(cx: &mut Cx) -> Outcome {
+    for (limit, n) in [(50, 90), (25, 90), (30, 90), (31, 90), (60, 90), (50, 24), (20, 20)] {
+        for listed in [true, false] {
+            let mut ring = cx.ring(8, 0)?;
+            let mut mem = [0u8; 200];
+            if listed {
+                cx.one(&mut ring, "provide", provide(&mut mem, 10, 0), 0);
+            } else {
+                let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+                cx.is("register", register(&ring, &reg(page, 16, 0)), 0isize);
+                for i in 0..16 {
+                    os::store(page + i * 16, &[(addr_mut(&mut mem) + i * 10) as u64]);
+                    os::store(page + i * 16 + 8, &[10u32]);
+                    os::store(page + i * 16 + 12, &[i as u16]);
+                }
+                os::store(page + 14, &[16u16]);
+            }
+            let (mut one, two) = UnixStream::pair()?;
+            one.write_all(&vec![b'x'; n])?;
+            let many = sqe::op(IORING_OP_RECV, two.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
+            let many = many.set(|s| {
+                (s.buf_index, s.file_index) = (GROUP, limit);
+                s.ioprio = IORING_RECVSEND_BUNDLE | IORING_RECV_MULTISHOT;
+            });
+            cx.start(&mut ring, &[many.ud(1)]);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            let got: Vec<_> = ring.pop_all().iter().map(|c| (c.res, c.flags)).collect();
+            cx.note("brought", format_args!("{limit} {n} {listed}: {got:x?}"));
+        }
+    }
+    Ok(())
+}
+
 /// No time: what was issued finds its timeout over.
 fn timed(cx: &mut Cx) -> Outcome {
-    let unix = std::os::unix::net::UnixStream::pair()?.0;
+    let unix = UnixStream::pair()?.0;
     let tcp = super::net::pair()?.0;
     let none = std::fs::File::open("/dev/null")?;
     let fd = none.as_raw_fd();

@@ -140,6 +140,10 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
         let fd = call.file.fd();
         let there = Socket::of(fd).pending(fd).filter(|&n| n > 1).unwrap_or(0);
         if there > 0 {
+            if limit != ALL {
+                // What comes of both steps is counted, too, behind the first (`io_recv_finish`).
+                call.sqe.off = left;
+            }
             let (n, more) = second(call, flags, (n, used), there.min(left));
             total += n;
             used += more;
