@@ -427,7 +427,12 @@ fn stopped(cx: &mut Cx) -> Outcome {
         os::signal(child, signal);
         std::thread::sleep(Duration::from_millis(20));
     }
-    cx.eq("one waits", os::futex_wake(word, 1, u32::MAX), 1);
+    // On a busy machine it may wait again only later.
+    let woken = (0..100).find(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        os::futex_wake(word, 1, u32::MAX) == 1
+    });
+    cx.holds("one waits", woken.is_some());
     cx.is("woken", os::wait_for(child), 10);
     Ok(())
 }

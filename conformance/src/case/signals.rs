@@ -194,7 +194,7 @@ fn signalled(cx: &Cx, wait: Wait, signals: &[i32]) -> i32 {
         Err(_) => 100,
     });
     for &signal in signals {
-        std::thread::sleep(Duration::from_millis(80));
+        std::thread::sleep(Duration::from_millis(150));
         os::signal(child, signal);
     }
     os::wait_for(child)
@@ -202,7 +202,7 @@ fn signalled(cx: &Cx, wait: Wait, signals: &[i32]) -> i32 {
 
 /// Not for ever, but much longer than the signals take.
 fn for_a_while(ring: &Ring, mask: u64) -> isize {
-    let time = sqe::millis(700);
+    let time = sqe::millis(1500);
     let sigmask = if mask == 0 { 0 } else { addr(&mask) as u64 };
     let ts = addr(&time) as u64;
     let arg = io_uring_getevents_arg { sigmask, sigmask_sz: 8, ts, ..Default::default() };

@@ -150,7 +150,7 @@ fn urgent_byte(seen: &Seen) -> bool {
             && seen.file(ring, sqe) == peer
     };
     let (kernel, softring) = (&seen.what.kernel, &seen.what.softring);
-    own.op == IORING_OP_RECV
+    matches!(own.op, IORING_OP_RECV | IORING_OP_RECVMSG)
         && peer.is_some()
         && seen.sqes().any(|(_, sqe)| sends(sqe))
         && kernel.len() == softring.len()
