@@ -124,8 +124,8 @@ doctor() {
     [ "\$says" = "\$gets" ] && [ "\$says" = "\$1" ]
 }
 
-# asks WANTED WORD FLAG…  sets a ring up, as the user of "softring run" sees it: what it comes to, and
-# a line on stderr that has WORD in it, or none.
+# asks WANTED WORD FLAG…  sets a ring up, as the user of "softring run" sees it: what it comes to,
+# and a line on stderr that has WORD in it, or none.
 asks() {
     wanted=\$1 word=\$2
     shift 2

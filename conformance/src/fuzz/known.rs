@@ -3,7 +3,7 @@
 
 use super::program::{Bad, Cell, Fd, Host, Slot, Sqe, Step, Val};
 pub use super::seen::Seen;
-use super::seen::{is_regular, other_end, reads, res, slot, writes};
+use super::seen::{is_regular, other_end, reads, res, sends, slot, writes};
 use super::transcript::{Cqe, Rec, Transcript};
 use super::{known_pipes, known_sockets, known_workers};
 use softring_uapi::*;
@@ -38,6 +38,7 @@ const KNOWN: &[Known] = &[
     ("ends in front of an urgent byte", urgent_byte),
     ("with MSG_PEEK and IORING_RECVSEND_BUNDLE", peeked_bundle),
     ("takes the wake-up of a connection from an ACCEPT behind it", known_sockets::exclusive_poll),
+    ("a request that follows a larger one: that may take more", known_sockets::larger_before),
     ("moves it, as read(2) and write(2) do", position_direct),
     ("A batch that takes longer than a linked timeout of its own", outlasted),
     ("stays in its worker, and where that is the only one", known_workers::all_wait),
@@ -144,15 +145,13 @@ fn rival_waits(seen: &Seen) -> bool {
 fn urgent_byte(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let peer = seen.file(ring, own).and_then(other_end);
-    let sends = |sqe: &Sqe| {
-        matches!(sqe.op, IORING_OP_SEND | IORING_OP_SENDMSG | IORING_OP_SEND_ZC)
-            && sqe.op_flags & libc::MSG_OOB as u32 != 0
-            && seen.file(ring, sqe) == peer
+    let urgent = |sqe: &Sqe| {
+        sends(sqe.op) && sqe.op_flags & libc::MSG_OOB as u32 != 0 && seen.file(ring, sqe) == peer
     };
     let (kernel, softring) = (&seen.what.kernel, &seen.what.softring);
     matches!(own.op, IORING_OP_RECV | IORING_OP_RECVMSG)
         && peer.is_some()
-        && seen.sqes().any(|(_, sqe)| sends(sqe))
+        && seen.sqes().any(|(_, sqe)| urgent(sqe))
         && kernel.len() == softring.len()
         && kernel
             .iter()

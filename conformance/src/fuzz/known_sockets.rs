@@ -42,6 +42,25 @@ fn is_shut(seen: &Seen, ring: u8, sqe: &Sqe) -> bool {
     })
 }
 
+/// A bundle that knows no length, behind a request for which the kernel has kept more room.
+pub fn larger_before(seen: &Seen) -> bool {
+    let bundle = |sqe: &Sqe| sqe.ioprio & IORING_RECVSEND_BUNDLE != 0;
+    let larger = |sqe: &Sqe| match sqe.op {
+        IORING_OP_SENDMSG | IORING_OP_SENDMSG_ZC | IORING_OP_RECVMSG => true,
+        IORING_OP_SEND | IORING_OP_RECV => bundle(sqe),
+        _ => false,
+    };
+    let Some((_, own)) = seen.request() else { return false };
+    let (kernel, softring) = seen.results();
+    let takes = |got: &[i64]| got.first().is_some_and(|n| *n > 0);
+    own.op == IORING_OP_RECV
+        && bundle(own)
+        && own.len == 0
+        && takes(&kernel)
+        && takes(&softring)
+        && seen.sqes().take_while(|(_, sqe)| sqe.ud != own.ud).any(|(_, sqe)| larger(sqe))
+}
+
 /// An ACCEPT that was not woken, as an exclusive poll of its listener was.
 pub fn exclusive_poll(seen: &Seen) -> bool {
     const EPOLLEXCLUSIVE: u32 = 1 << 28;

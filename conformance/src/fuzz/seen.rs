@@ -110,6 +110,10 @@ pub fn writes(op: u8) -> bool {
     )
 }
 
+pub fn sends(op: u8) -> bool {
+    matches!(op, IORING_OP_SEND | IORING_OP_SENDMSG | IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC)
+}
+
 pub fn reads(op: u8) -> bool {
     matches!(op, IORING_OP_READ | IORING_OP_READV | IORING_OP_READ_FIXED | IORING_OP_READV_FIXED)
 }
