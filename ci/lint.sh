@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Formatting and lints: of the Rust code by rustfmt and clippy, of the scripts by shellcheck.
+# Formatting and lints: of the Rust code by rustfmt and clippy, of the scripts by shellcheck, and of
+# the newest commits' subjects.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -13,3 +14,4 @@ for script in ci/*.sh .ci/run; do
     [ "$(head -c 2 "$script")" != '#!' ] || [ -x "$script" ] ||
         die "$script is not executable: chmod +x"
 done
+ci/commits.sh

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# The subjects of the newest commits, as CONTRIBUTING.md wants them: what a commit does, in the
+# imperative and in at most 72 characters.
+set -eu
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+usage() {
+    cat <<END
+usage: ci/commits.sh [RANGE]
+
+  RANGE   as git-log(1) reads it; without it the newest 50 commits, or as many as there are
+END
+}
+
+case ${1:-} in -h | --help) usage; exit 0 ;; esac
+cd "$TOP"
+if ! git rev-parse -q --verify HEAD >/dev/null 2>&1; then
+    note 'skipped: no commits here'
+    exit 0
+fi
+
+# Of verbs that commits are about: what was done, is being done, or is done by somebody.
+DONE='added adding adds allowed asked asks asking became broke called changed changes changing
+checked checks cleaned corrected created deleted did does dropped ended fixed fixes fixing gave gives
+giving handled handles implemented implements improved improves kept keeps keeping made makes making
+mended mends merged moved moves moving refactored refactors removed removes removing renamed renames
+replaced replaces reworked said says saying split-up supported supports took takes taking tested told
+tells updated updates updating used uses using was were wrote writes'
+# What no imperative begins with.
+NOUNS='a an the this that what who which whether no one every each some'
+
+FAILED=0
+bad() {
+    printf '%s: %s\n' "$1" "$2"
+    FAILED=1
+}
+
+if [ $# -gt 0 ]; then range=("$1"); else range=(-n 50); fi
+subjects=$(git log --no-merges --format=%s "${range[@]}" --) || die 'git log: see above'
+while read -r subject; do
+    [ ${#subject} -le 72 ] || bad "$subject" "${#subject} characters, at most 72"
+    case $subject in *.) bad "$subject" 'a subject has no full stop' ;; esac
+    # Behind the part that it is about, if it names one: "ci: ".
+    said=${subject#*: }
+    first=$(tr '[:upper:]' '[:lower:]' <<<"${said%% *}")
+    case " $(tr '\n' ' ' <<<"$DONE $NOUNS") " in
+        *" $first "*) bad "$subject" "\"$first\" is no imperative" ;;
+    esac
+done <<<"$subjects"
+exit $FAILED
