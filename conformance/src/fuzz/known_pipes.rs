@@ -20,18 +20,29 @@ fn polled(seen: &Seen) -> Option<u8> {
     seen.file(ring, own).and_then(pipe)
 }
 
-/// A poll of a pipe that a write woke which failed.
+/// A poll of a pipe that a write woke which failed. Or, where one CQ had more at rest, there is such
+/// a poll.
 pub fn woken_by_failed_write(seen: &Seen) -> bool {
-    let own = polled(seen);
-    let failed = |ud: u64| {
-        let mut cqes = seen.kernel.recs.iter().flat_map(|r| &r.cqes);
-        cqes.any(|c| c.ud == ud && c.res == res(libc::EFAULT))
+    let failed = |polled: u8| {
+        let to_it = |(ring, sqe): (u8, &Sqe)| {
+            writes(sqe.op)
+                && seen.file(ring, sqe).and_then(pipe) == Some(polled)
+                && seen.kernel_told(sqe.ud).any(|told| told == res(libc::EFAULT))
+        };
+        seen.sqes().any(to_it)
     };
-    let to_it = |ring, sqe: &Sqe| writes(sqe.op) && seen.file(ring, sqe).and_then(pipe) == own;
+    if seen.at_rest() {
+        let woken = |(ring, sqe): (u8, &Sqe)| {
+            sqe.op == IORING_OP_POLL_ADD
+                && seen.kernel_told(sqe.ud).any(|told| told > 0)
+                && seen.file(ring, sqe).and_then(pipe).is_some_and(failed)
+        };
+        return seen.sqes().any(woken);
+    }
     let (kernel, softring) = seen.results();
     // It waits on, perhaps until it is removed.
     let waits_on = softring.len() < kernel.len() || softring == [res(libc::ECANCELED)];
-    own.is_some() && waits_on && seen.sqes().any(|(ring, sqe)| to_it(ring, sqe) && failed(sqe.ud))
+    waits_on && polled(seen).is_some_and(failed)
 }
 
 /// A poll of a pipe to which data were spliced that another request has read.
