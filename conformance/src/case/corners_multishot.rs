@@ -76,6 +76,8 @@ fn limit_of_bundle(cx: &mut Cx) -> Outcome {
 fn timed(cx: &mut Cx) -> Outcome {
     let unix = UnixStream::pair()?.0;
     let tcp = super::net::pair()?.0;
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    udp.connect(udp.local_addr()?)?;
     let none = std::fs::File::open("/dev/null")?;
     let fd = none.as_raw_fd();
     let selects = |op| sqe::op(op, fd).with(IOSQE_BUFFER_SELECT);
@@ -88,6 +90,7 @@ fn timed(cx: &mut Cx) -> Outcome {
         ("a send", sqe::op(IORING_OP_SEND_ZC, fd)),
         ("a send to unix", sqe::op(IORING_OP_SEND_ZC, unix.as_raw_fd())),
         ("a fixed send to unix", fixed(IORING_OP_SEND_ZC).set(|s| s.fd = unix.as_raw_fd())),
+        ("an urgent send to UDP", sqe::op(IORING_OP_SEND_ZC, udp.as_raw_fd()).op_flags(1)),
         ("a fixed send to TCP", fixed(IORING_OP_SEND_ZC).set(|s| s.fd = tcp.as_raw_fd())),
         ("a fixed message to unix", fixed(IORING_OP_SENDMSG_ZC).set(|s| s.fd = unix.as_raw_fd())),
         ("a fixed read", sqe::op(IORING_OP_READ_FIXED, fd)),

@@ -135,8 +135,10 @@ fn handed_back(req: &Req, res: i32) -> bool {
             req.polls_first() || transfers && req.flags.contains(unwaiting)
         }
         _ => {
-            let unfit = req.flags.contains(ReqFlags::NOTIF) && is(Errno::EOPNOTSUPP);
-            transfers && (unfit || is(Errno::ENOTSOCK))
+            // A protocol may say so as well, of what it is to send.
+            let unfit = || net_zc::check_socket(req.call.file.fd()).is_err();
+            let copies = req.flags.contains(ReqFlags::NOTIF) && is(Errno::EOPNOTSUPP);
+            transfers && (copies && unfit() || is(Errno::ENOTSOCK))
         }
     }
 }
