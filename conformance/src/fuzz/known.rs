@@ -116,13 +116,13 @@ fn closed_at_once(seen: &Seen) -> bool {
     file.is_some_and(|file| gone.contains(&file))
 }
 
-/// A cancellation of many, and a write that it has found on the kernel only.
+/// A cancellation of many, and a write that it has found on one side only.
 fn written_at_once(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     // In memory, O_DIRECT says nothing.
     let is_cached = |slot| is_regular(slot) || seen.program.tmpfs && slot == Slot::Direct;
     let found = |sqe: &Sqe| {
-        let mut cqes = seen.kernel.recs.iter().flat_map(|r| &r.cqes);
+        let mut cqes = seen.kernel.recs.iter().chain(&seen.softring.recs).flat_map(|r| &r.cqes);
         writes(sqe.op)
             && seen.file(ring, sqe).is_some_and(is_cached)
             && cqes.any(|c| c.ud == sqe.ud && c.res == res(libc::ECANCELED))

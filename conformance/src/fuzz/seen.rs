@@ -58,9 +58,12 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Is it that one CQ had more than the other when both were at rest?
+    /// Is it that one CQ had more than the other when both were at rest, or had no room for it?
     pub fn at_rest(&self) -> bool {
-        self.what.ud.is_none() && self.what.text.starts_with("CQ tails")
+        let text = &self.what.text;
+        let more = text.starts_with("CQ tails");
+        let overflow = format!("sq flags {IORING_SQ_CQ_OVERFLOW:#x} / sq flags 0x0");
+        self.what.ud.is_none() && (more || *text == overflow)
     }
 
     /// What the kernel answered to a request.
