@@ -1,6 +1,7 @@
 //! The raw client itself, on the kernel: every door and every layout of a ring moves a NOP through.
 
 use softring_conformance::{Door, Ring, sqe};
+use softring_testing::skipped;
 use softring_uapi::*;
 use sqe::SqeExt;
 
@@ -21,7 +22,7 @@ fn every_layout_moves_a_nop_through_every_door() {
         for flags in layouts {
             let mut ring = match Ring::new(door, 4, flags) {
                 Ok(ring) => ring,
-                Err(libc::EPERM | libc::ENOSYS) => return eprintln!("skipped: no io_uring here"),
+                Err(libc::EPERM | libc::ENOSYS) => return skipped!("no io_uring here"),
                 Err(e) => panic!("setup {flags:#x} by {door}: errno {e}"),
             };
             for i in 0..20 {

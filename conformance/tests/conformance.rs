@@ -7,6 +7,7 @@ use softring_conformance::case::Case;
 use softring_conformance::report::{self, Counts, Outcome, Row};
 use softring_conformance::target::Launcher;
 use softring_conformance::{Door, case, suite};
+use softring_testing::skipped;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -82,7 +83,7 @@ fn print_skips(rows: &[Row]) {
         }
     }
     for (target, why, n) in &reasons {
-        println!("skipped {n} on {target}: {why}");
+        skipped!("{n} cases on {target}: {why}");
     }
     println!("{} skipped in all", Counts::of(rows.iter()).skip);
 }

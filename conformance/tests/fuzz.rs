@@ -2,6 +2,7 @@
 //! wrong. Both sides are the kernel here, so nothing but the kernel's io_uring is needed.
 
 use softring_conformance::door::{self, Door};
+use softring_testing::skipped;
 use std::process::{Command, Output};
 
 /// Runs the fuzzer on the kernel alone; `None`, with a word on stderr, where the kernel makes no
@@ -10,7 +11,7 @@ fn fuzz(args: &[&str]) -> Option<Output> {
     let mut params = softring_uapi::io_uring_params::default();
     let fd = door::setup(Door::Syscall, 1, (&raw mut params).addr());
     if fd < 0 {
-        eprintln!("skipped: this kernel makes no io_uring ({fd})");
+        skipped!("this kernel makes no io_uring ({fd})");
         return None;
     }
     door::close(Door::Syscall, fd as i32);

@@ -4,6 +4,7 @@ mod common;
 
 use common::{library, softring, text};
 use serde_json::Value;
+use softring_testing::skipped;
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -84,7 +85,7 @@ fn every_engine_without_a_ring_measures_and_verifies() {
 #[test]
 fn the_kernels_ring_measures_and_verifies() {
     if !kernel_ring() {
-        eprintln!("skipped: the kernel's io_uring is denied here");
+        skipped!("the kernel's io_uring is denied here");
         return;
     }
     for flags in

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{ME, text};
+use softring_testing::skipped;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -172,13 +173,13 @@ fn setuid_programs_are_refused_where_they_need_us() {
     } else {
         let known = ["/usr/bin/su", "/usr/bin/mount", "/bin/su", "/usr/bin/passwd"];
         let Some(file) = known.map(Path::new).into_iter().find(|p| other(p)) else {
-            return println!("skipped: no setuid program here, and none can be made");
+            return skipped!("no setuid program here, and none can be made");
         };
         file.to_owned()
     };
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     if status.contains("NoNewPrivs:\t1") {
-        return println!("skipped: setuid does nothing here (NoNewPrivs)");
+        return skipped!("setuid does nothing here (NoNewPrivs)");
     }
     refused(&file, 2, "is setuid", "without the privilege");
     // The filter comes with no_new_privs, where such a file gives no rights.

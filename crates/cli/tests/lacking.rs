@@ -6,6 +6,7 @@ mod common;
 
 use common::{ME, library, text};
 use serde_json::Value;
+use softring_testing::skipped;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -20,11 +21,11 @@ fn in_own_mounts(script: &str, args: &[&str]) -> Option<Output> {
     match new("mount -t tmpfs none /mnt", &[]) {
         Ok(o) if o.status.success() => Some(new(script, args).unwrap()),
         Ok(o) => {
-            println!("skipped: no mounts of our own here: {}", text(&o.stderr));
+            skipped!("no mounts of our own here: {}", text(&o.stderr));
             None
         }
         Err(e) => {
-            println!("skipped: unshare(1): {e}");
+            skipped!("unshare(1): {e}");
             None
         }
     }
@@ -164,7 +165,7 @@ fn no_threads_to_be_had() {
     c.args(&args[1..]).current_dir(dir.path());
     let o = match c.output() {
         Ok(o) => o,
-        Err(e) => return println!("skipped: {}(1): {e}", args[0]),
+        Err(e) => return skipped!("{}(1): {e}", args[0]),
     };
     // What starts a process of its own cannot, and says why.
     let before = args.iter().position(|a| *a == "run").unwrap();

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{ME, library, text};
+use softring_testing::skipped;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -37,7 +38,7 @@ fn cc(compiler: &str, options: &[&str], to: &Path, source: &str) {
 
 fn programs() -> Option<Programs> {
     if Command::new("musl-gcc").arg("--version").output().is_err() {
-        eprintln!("skipped: no musl-gcc");
+        skipped!("no musl-gcc");
         return None;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
 //! Programs with a sanitizer's runtime start under `softring run`, and are told nothing false.
 
+use softring_testing::skipped;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -43,7 +44,7 @@ fn compile(compiler: &str, flags: &[&str], source: &Path, dir: &Path) -> Option<
         cc.output().is_ok_and(|out| out.status.success())
     });
     if !built {
-        eprintln!("skipped: no {compiler} {flags:?}");
+        skipped!("no {compiler} {flags:?}");
     }
     built.then_some(program)
 }

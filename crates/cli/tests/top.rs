@@ -6,6 +6,7 @@ mod common;
 use common::load::{Load, at_work};
 use common::{ME, library, softring, text};
 use serde_json::Value;
+use softring_testing::skipped;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -132,7 +133,7 @@ impl Terminal {
                 Some(Terminal { server })
             }
             Err(e) => {
-                eprintln!("skipped: tmux does not start: {e}");
+                skipped!("tmux does not start: {e}");
                 None
             }
         }

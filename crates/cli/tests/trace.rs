@@ -6,6 +6,7 @@ mod common;
 use common::traced::{Dir, Load, check, events, job, wait};
 use common::{ME, library, softring, text};
 use serde_json::Value;
+use softring_testing::skipped;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -57,7 +58,7 @@ fn naps_are_slices() {
     let options = ["--engine=user", "--poll=hybrid", &model, "--", ME, "worker"];
     let (code, told) = wait(dir.start(Some(&at), &options));
     if code != Some(0) && told.contains("O_DIRECT") {
-        return println!("skipped: {told}");
+        return skipped!("{told}");
     }
     assert_eq!(code, Some(0), "{told}");
     let trace = dir.trace();
@@ -111,7 +112,7 @@ fn workers_have_tracks_of_their_own() {
         return;
     }
     if !conformance.exists() {
-        return println!("skipped: no {}", conformance.display());
+        return skipped!("no {}", conformance.display());
     }
     let dir = Dir::new();
     // More than once: of a process that has ended nobody can tell its threads' names.

@@ -6,6 +6,7 @@ mod common;
 use common::traced::{Dir, check, events, wait};
 use common::{ME, library, text};
 use serde_json::{Value, json};
+use softring_testing::skipped;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -35,7 +36,7 @@ fn traced_by(dir: &Dir, seconds: f64, through: &[&str]) -> Option<(Value, String
     let mut works = Command::new(through[0]);
     works.args(&through[1..]).arg("true").stderr(Stdio::null());
     if !works.status().is_ok_and(|s| s.success()) {
-        println!("skipped: {} does not work here", through.join(" "));
+        skipped!("{} does not work here", through.join(" "));
         return None;
     }
     let job = dir.job("rw", seconds);
@@ -62,7 +63,7 @@ fn for_everybody() -> Option<tempfile::TempDir> {
 fn another_user_in_the_family() {
     let rights = fs::metadata("/proc/self").expect("proc").uid() == 0;
     let (dir, Some(own)) = (Dir::new(), for_everybody().filter(|_| library() && rights)) else {
-        return println!("skipped: takes root, and the library");
+        return skipped!("takes root, and the library");
     };
     let job = dir.job("nop", 0.1);
     let me = own.path().join("softring");
@@ -72,7 +73,7 @@ fn another_user_in_the_family() {
     c.stdin(fs::File::open(job).unwrap()).stdout(Stdio::null()).stderr(Stdio::piped());
     let (code, told) = wait(c.spawn().expect("softring starts"));
     if code == Some(127) {
-        return println!("skipped: no setpriv");
+        return skipped!("no setpriv");
     }
     assert_eq!(code, Some(0), "{told}");
     let requests: u64 = check(&dir.trace()).values().sum();
@@ -112,7 +113,7 @@ fn who_cannot_be_traced_is_named() {
     let o = Command::new("sh").args(["-c", &limited, &many]).output().expect("it runs");
     let told = text(&o.stderr);
     if o.status.code() == Some(9) {
-        return println!("skipped: only root can raise a limit");
+        return skipped!("only root can raise a limit");
     }
     assert!(o.status.success(), "{told}");
     assert!(told.contains("not traced: ") && told.contains("ulimit -n"), "{told}");
@@ -160,7 +161,7 @@ fn who_has_the_number_of_one_that_has_ended_is_not_traced() {
     let mut c = Command::new("unshare");
     let can = c.args(alone).arg(can).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
     if !library() || !can {
-        return println!("skipped: takes the library, and a pid namespace");
+        return skipped!("takes the library, and a pid namespace");
     }
     let dir = Dir::new();
     let (job, out) = (dir.job("poll", 60.0), dir.at("out.json"));

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{ME, library, text};
+use softring_testing::skipped;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ fn build(dir: &Path, name: &str, how: &[&str], source: &str) -> Option<PathBuf> 
     fs::write(&file, source).unwrap();
     let o = Command::new("cc").args(how).args(["-O1", "-o"]).arg(&to).arg(&file).output().unwrap();
     if !o.status.success() {
-        println!("skipped: {name}: {}", text(&o.stderr));
+        skipped!("{name}: {}", text(&o.stderr));
     }
     o.status.success().then_some(to)
 }
@@ -83,7 +84,7 @@ fn each_is_named_once_with_the_reason() {
     let rights = dir.join("rights");
     fs::copy(dir.join("ring"), &rights).unwrap();
     if chown(&rights, Some(65534), None).is_err() {
-        return println!("skipped: set-user-id takes root");
+        return skipped!("set-user-id takes root");
     }
     fs::set_permissions(&rights, fs::Permissions::from_mode(0o4755)).unwrap();
     // Not with --deny: its filter comes with no_new_privs, where such a file gives no rights.
@@ -184,7 +185,7 @@ fn capabilities_under_no_new_privs_are_named() {
         Command::new(words[0]).args(&words[1..]).current_dir(dir).output()
     };
     if !run("setcap cap_net_bind_service=ep ring").is_ok_and(|o| o.status.success()) {
-        return println!("skipped: no setcap(8), or no right to use it");
+        return skipped!("no setcap(8), or no right to use it");
     }
     let other = "setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs \
                  ./softring run --deny --";

@@ -3,6 +3,7 @@
 
 mod client;
 
+use softring_testing::skipped;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -35,7 +36,7 @@ fn requests_complete_without_threads() {
     file.write_all(b"01234567").unwrap();
     let (r, w) = rustix::pipe::pipe().unwrap();
     if !no_more_threads() {
-        println!("skipped: threads cannot be forbidden here");
+        skipped!("threads cannot be forbidden here");
         return;
     }
     const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;

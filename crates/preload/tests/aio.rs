@@ -3,6 +3,7 @@
 mod common;
 
 use common::{count, example, succeed, under};
+use softring_testing::skipped;
 use std::process::Command;
 
 /// The cases of a list of the test program's.
@@ -142,7 +143,7 @@ fn who_polls_leaves_the_processor_to_others() {
     };
     let plain = slept(&[]);
     if plain < 0.5 {
-        return println!("skipped: this disk has nobody wait for it");
+        return skipped!("this disk has nobody wait for it");
     }
     for policy in ["spin", "hybrid", "adaptive"] {
         let polled = slept(&[("SOFTRING_AIO_HIPRI", "1"), ("SOFTRING_POLL", policy)]);

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{count, example, library, succeed, under};
+use softring_testing::skipped;
 use std::process::Command;
 
 /// What a program writes without the library and with it.
@@ -89,7 +90,7 @@ fn a_setuid_helper_does_what_it_did() {
     };
     let plain = match run("") {
         Ok(o) if o.status.code() == Some(5) => o,
-        other => return println!("skipped: nobody else to be here: {other:?}"),
+        other => return skipped!("nobody else to be here: {other:?}"),
     };
     assert_eq!(plain, run(lib.to_str().unwrap()).unwrap());
     println!("user of a setuid helper: {}", String::from_utf8_lossy(&plain.stdout).trim());

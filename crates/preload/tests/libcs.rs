@@ -3,12 +3,13 @@
 mod common;
 
 use common::{count, succeed, under};
+use softring_testing::skipped;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn build(dir: &Path, compiler: &str) -> Option<PathBuf> {
     if Command::new(compiler).arg("--version").output().is_err() {
-        eprintln!("skipped: no {compiler}");
+        skipped!("no {compiler}");
         return None;
     }
     let program = dir.join(compiler);
@@ -62,7 +63,7 @@ fn pythons_ctypes_gets_our_rings() {
                   fd = libc.syscall(ctypes.c_long(425), 4, p); print(fd >= 0, \
                   libc.syscall(ctypes.c_long(426), fd, 0, 0, 0, 0, 0))";
     if Command::new("python3").arg("--version").output().is_err() {
-        return println!("skipped: no python3");
+        return skipped!("no python3");
     }
     let out = succeed(under("python3", "user", "auto").args(["-c", script]));
     assert_eq!(String::from_utf8_lossy(&out.stdout), "True 0\n");

@@ -4,13 +4,14 @@
 mod common;
 
 use common::{count, library, succeed, under};
+use softring_testing::skipped;
 use std::path::PathBuf;
 use std::process::Command;
 
 /// `tests/common/late_read.c`, by musl's compiler; with the directory it is in.
 fn late_read(how: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
     if Command::new("musl-gcc").arg("--version").output().is_err() {
-        eprintln!("skipped: no musl-gcc");
+        skipped!("no musl-gcc");
         return None;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -44,7 +45,7 @@ fn the_kernels_rings_are_left_alone() {
 fn no_file_is_needed_that_musl_lacks() {
     let out = match Command::new("readelf").args(["-dW", "--dyn-syms"]).arg(library()).output() {
         Ok(out) => String::from_utf8_lossy(&out.stdout).into_owned(),
-        Err(e) => return eprintln!("skipped: readelf: {e}"),
+        Err(e) => return skipped!("readelf: {e}"),
     };
     let files = out.lines().filter(|line| line.contains("(NEEDED)"));
     let named = files.filter_map(|line| line.split('[').nth(1)?.strip_suffix(']'));

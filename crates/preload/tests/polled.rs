@@ -5,6 +5,7 @@ mod common;
 
 use common::{count, example, succeed, under};
 use softring_engine::transport::poll_queues;
+use softring_testing::skipped;
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -13,13 +14,13 @@ fn a_polled_ring_works_on_any_disk() {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("polled-block");
     std::fs::write(&path, [7; 4096]).unwrap();
     if let Err(e) = File::options().read(true).custom_flags(libc::O_DIRECT).open(&path) {
-        return println!("skipped: no O_DIRECT here: {e}");
+        return skipped!("no O_DIRECT here: {e}");
     }
     let run = |engine| under(example("polled"), engine, "auto").arg(&path).output().unwrap();
     let kernel = run("kernel");
     for engine in ["auto", "user"] {
         if engine == "auto" && !poll_queues::refuses() && !kernel.status.success() {
-            println!("skipped: another disk than this one has poll queues");
+            skipped!("another disk than this one has poll queues");
             continue;
         }
         let out = succeed(under(example("polled"), engine, "auto").arg(&path));

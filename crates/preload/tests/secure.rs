@@ -4,6 +4,7 @@
 mod common;
 
 use common::{library, succeed};
+use softring_testing::skipped;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -97,7 +98,7 @@ fn text(bytes: &[u8]) -> String {
 fn it_obeys_nobody() {
     let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
     if !root {
-        eprintln!("skipped: takes the rights of root");
+        skipped!("takes the rights of root");
         return;
     }
     let dir = tempfile::tempdir().unwrap();

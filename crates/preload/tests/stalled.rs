@@ -4,6 +4,7 @@
 mod common;
 
 use common::{example, under};
+use softring_testing::skipped;
 use std::process::Command;
 
 const SKIPPED: i32 = 77;
@@ -14,7 +15,7 @@ fn holds(c: &mut Command, case: &str) -> bool {
     let out = c.output().unwrap();
     let said = String::from_utf8_lossy(&out.stdout);
     if out.status.code() == Some(SKIPPED) {
-        println!("skipped: {case}: {}", said.trim());
+        skipped!("{case}: {}", said.trim());
         return false;
     }
     assert!(out.status.success(), "{case}: {}", String::from_utf8_lossy(&out.stderr));

@@ -4,6 +4,7 @@
 
 mod common;
 
+use softring_testing::skipped;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -42,7 +43,7 @@ fn a_backtrace_and_a_cancelled_thread_reach_main() {
 #[test]
 fn an_exception_out_of_a_handler_is_caught() {
     if Command::new("c++").arg("--version").output().is_err() {
-        eprintln!("skipped: no C++ compiler");
+        skipped!("no C++ compiler");
         return;
     }
     let (_dir, program) = program("c++", "throw.cc", &["-fnon-call-exceptions"]);

@@ -6,6 +6,7 @@
 mod common;
 
 use common::{example, under};
+use softring_testing::skipped;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ fn file(disk: &str, case: &str) -> Option<PathBuf> {
     match std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(&path) {
         Ok(_) => Some(path),
         Err(e) => {
-            println!("skipped: no O_DIRECT here: {e}");
+            skipped!("no O_DIRECT here: {e}");
             None
         }
     }
@@ -265,7 +266,7 @@ impl Drop for Brake {
 #[test]
 fn a_device_stops_answering() {
     let Some(brake) = Brake::new() else {
-        return println!("skipped: no loop devices, or no right to freeze a file system");
+        return skipped!("no loop devices, or no right to freeze a file system");
     };
     let device = brake.loops.last().unwrap();
     let Some(path) = file("disk", "stops") else { return };

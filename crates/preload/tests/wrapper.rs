@@ -5,6 +5,7 @@
 
 mod common;
 
+use softring_testing::skipped;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -93,7 +94,7 @@ fn goroutines_use_rings() {
     go.args(["build", "-o"]).arg(&program).arg(source("goroutines.go"));
     go.env("CGO_ENABLED", "1").env("GO111MODULE", "off");
     if Command::new("go").arg("version").output().is_err() {
-        eprintln!("skipped: no Go compiler");
+        skipped!("no Go compiler");
         return;
     }
     succeed(&mut go);

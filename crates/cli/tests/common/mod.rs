@@ -5,6 +5,7 @@ pub mod load;
 pub mod traced;
 
 use serde_json::Value;
+use softring_testing::skipped;
 use std::process::{Command, Output};
 
 pub const ME: &str = env!("CARGO_BIN_EXE_softring");
@@ -24,7 +25,7 @@ pub fn library() -> bool {
     let checks = report["checks"].as_array().unwrap();
     let there = checks.iter().any(|c| c["name"] == "libsoftring.so" && c["state"] == "ok");
     if !there {
-        eprintln!("skipped: libsoftring.so is not next to {ME}");
+        skipped!("libsoftring.so is not next to {ME}");
     }
     there
 }

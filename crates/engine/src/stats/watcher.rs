@@ -239,7 +239,7 @@ mod tests {
             set_thread_res_uid(nobody, nobody, nobody).is_ok().then(|| watcher(key))
         };
         let Some(stranger) = std::thread::spawn(squat).join().unwrap() else {
-            println!("skipped: only root can be another user");
+            softring_testing::skipped!("only root can be another user");
             return;
         };
         assert_eq!(STAT.send_to(key, Ok(page().as_fd())).err(), Some(Errno::EPERM));

@@ -2,6 +2,7 @@
 //! without, so that what else the machine does hits both alike.
 #![allow(dead_code)]
 
+use softring_testing::skipped;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -140,7 +141,7 @@ pub fn loads() -> Vec<(&'static str, Round)> {
     ];
     match direct {
         Ok(f) => all.push(("O_DIRECT 4 KiB reads, 32", batch(reads(f)))),
-        Err(e) => println!("O_DIRECT: skipped: {e}"),
+        Err(e) => skipped!("no O_DIRECT here: {e}"),
     }
     all
 }

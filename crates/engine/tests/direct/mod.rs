@@ -1,5 +1,6 @@
 //! Files open with O_DIRECT, on the disk of the build directory.
 
+use softring_testing::skipped;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -53,7 +54,7 @@ pub fn file_in(folder: &std::path::Path, blocks: u8) -> Option<File> {
     match open {
         Ok(f) => Some(f),
         Err(e) => {
-            println!("skipped: no O_DIRECT here: {e}");
+            skipped!("no O_DIRECT here: {e}");
             None
         }
     }

@@ -1,0 +1,78 @@
+//! Skipped tests. A test that cannot be run on a machine says so by [`skipped!`]: the reason is
+//! printed, `make test` counts it, and where the machine was to have what is missing the test
+//! fails.
+
+use std::ffi::OsString;
+use std::fmt::Arguments;
+use std::io::Write;
+
+/// The file to which skips are appended, a line each: test, tab, reason.
+const SKIPS: &str = "SOFTRING_TEST_SKIPS";
+/// What the machine is to have: words of reasons, with commas between them, or `all`.
+const REQUIRE: &str = "SOFTRING_TEST_REQUIRE";
+
+/// Notes that the running test, or a part of it, is skipped, and why. Format arguments as
+/// `println!` has them.
+///
+/// # Panics
+/// If `SOFTRING_TEST_REQUIRE` is `all` or names a word of the reason.
+#[macro_export]
+macro_rules! skipped {
+    ($($arg:tt)*) => { $crate::note(::core::format_args!($($arg)*)) };
+}
+
+/// The function behind [`skipped!`].
+///
+/// # Panics
+/// As `skipped!`.
+#[track_caller]
+pub fn note(why: Arguments<'_>) {
+    let why = why.to_string();
+    let why = why.trim().replace('\n', " ");
+    eprintln!("skipped: {why}");
+    let test = std::thread::current().name().unwrap_or("main").to_owned();
+    if let Some(path) = std::env::var_os(SKIPS) {
+        append(path, &format!("{test}\t{why}\n"));
+    }
+    let required = std::env::var(REQUIRE).unwrap_or_default();
+    if let Some(word) = wanted(&required, &why) {
+        panic!("{test} may not be skipped, as {REQUIRE} has {word:?}: {why}");
+    }
+}
+
+/// One write, so that the lines of tests that run at one time stay whole.
+fn append(path: OsString, line: &str) {
+    let file = std::fs::File::options().append(true).create(true).open(&path);
+    if let Err(e) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
+        eprintln!("{}: {e}: a skip is not counted", path.to_string_lossy());
+    }
+}
+
+/// The required word that a reason names.
+fn wanted<'a>(required: &'a str, why: &str) -> Option<&'a str> {
+    let mut words = required.split(',').map(str::trim).filter(|word| !word.is_empty());
+    words.find(|word| *word == "all" || why.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_required_word_is_found_in_a_reason() {
+        assert_eq!(wanted("tmux, musl-gcc", "no musl-gcc"), Some("musl-gcc"));
+        assert_eq!(wanted("all", "no Go compiler"), Some("all"));
+        assert_eq!(wanted("tmux,", "no Go compiler"), None);
+        assert_eq!(wanted("", "no Go compiler"), None);
+    }
+
+    #[test]
+    fn skips_are_appended() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for line in ["one\tno tmux\n", "two\tno tmux\n"] {
+            append(file.path().into(), line);
+        }
+        let all = std::fs::read_to_string(file.path()).unwrap();
+        assert_eq!(all, "one\tno tmux\ntwo\tno tmux\n");
+    }
+}
