@@ -22,11 +22,12 @@ fi
 
 # Of verbs that commits are about: what was done, is being done, or is done by somebody.
 DONE='added adding adds allowed asked asks asking became broke called changed changes changing
-checked checks cleaned corrected created deleted did does dropped ended fixed fixes fixing gave gives
-giving handled handles implemented implements improved improves kept keeps keeping made makes making
-mended mends merged moved moves moving refactored refactors removed removes removing renamed renames
-replaced replaces reworked said says saying split-up supported supports took takes taking tested told
-tells updated updates updating used uses using was were wrote writes'
+checked checks cleaned corrected created deleted did does dropped ended fixed fixes fixing
+gave gives giving handled handles implemented implements improved improves kept keeps
+keeping made makes making mended mends merged moved moves moving refactored refactors
+removed removes removing renamed renames replaced replaces reworked said says saying
+split-up supported supports took takes taking tested told tells updated updates updating
+used uses using was were wrote writes'
 # What no imperative begins with.
 NOUNS='a an the this that what who which whether no one every each some'
 

@@ -20,8 +20,8 @@ fn polled(seen: &Seen) -> Option<u8> {
     seen.file(ring, own).and_then(pipe)
 }
 
-/// A poll of a pipe that a write woke which failed. Or, where one CQ had more at rest, there is such
-/// a poll.
+/// A poll of a pipe that a write woke which failed. Or, where one CQ had more at rest, there is
+/// such a poll.
 pub fn woken_by_failed_write(seen: &Seen) -> bool {
     let failed = |polled: u8| {
         let to_it = |(ring, sqe): (u8, &Sqe)| {
