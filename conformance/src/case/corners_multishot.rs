@@ -2,6 +2,7 @@
 
 use super::pbuf::{GROUP, provide, reg, register};
 use super::prelude::*;
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 
@@ -9,6 +10,7 @@ pub const CASES: &[Case] = &[
     case!("corners_multishot", reads_cancelled, [Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_ASYNC_CANCEL)], "the batch of a read that goes on finds it"),
     case!("corners_multishot", timed, [Op(IORING_OP_LINK_TIMEOUT)], "what is refused once it has its file has armed its timeout"),
     case!("corners_multishot", limit_of_bundle, [Op(IORING_OP_RECV)], "what a bundle's first step has brought is counted again with the second"),
+    case!("corners_multishot", failures_late, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "what a file itself refuses comes behind the batch"),
 ];
 
 fn reads(fd: i32) -> io_uring_sqe {
@@ -78,7 +80,7 @@ fn timed(cx: &mut Cx) -> Outcome {
     let tcp = super::net::pair()?.0;
     let udp = std::net::UdpSocket::bind("127.0.0.1:0")?;
     udp.connect(udp.local_addr()?)?;
-    let none = std::fs::File::open("/dev/null")?;
+    let none = File::open("/dev/null")?;
     let fd = none.as_raw_fd();
     let selects = |op| sqe::op(op, fd).with(IOSQE_BUFFER_SELECT);
     let fixed = |op| sqe::op(op, fd).set(|s| s.ioprio = IORING_RECVSEND_FIXED_BUF);
@@ -107,6 +109,49 @@ fn timed(cx: &mut Cx) -> Outcome {
             got.extend(ring.pop_all());
             let got: Vec<_> = got.iter().map(|c| (c.user_data, c.res, c.flags)).collect();
             cx.note(what, format_args!("{seconds}: {got:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn failures_late(cx: &mut Cx) -> Outcome {
+    let ((r, w), (closed, broken)) = (cx.pipe()?, cx.pipe()?);
+    drop(closed);
+    let (one, _two) = UnixStream::pair()?;
+    let (tcp, _peer) = super::net::pair()?;
+    let ev = cx.eventfd(0)?;
+    let file = cx.file("f", b"data")?;
+    let full = File::options().read(true).write(true).open("/dev/full")?;
+    let dir = File::open("/")?;
+    let zero = File::options().read(true).write(true).open("/dev/zero")?;
+    rustix::io::write(&w, b"xx")?;
+    let (read, write) = (IORING_OP_READ, IORING_OP_WRITE);
+    let mut buf = [0u8; 8];
+    let good = addr_mut(&mut buf);
+    for (what, op, fd, at, len, off) in [
+        ("a pipe from nowhere", write, w.as_raw_fd(), BAD, 1, 0),
+        ("a pipe to nowhere", read, r.as_raw_fd(), BAD, 1, 0),
+        ("a broken pipe", write, broken.as_raw_fd(), good, 1, 0),
+        ("a socket with a position", write, one.as_raw_fd(), good, 1, 5),
+        ("a socket read with a position", read, one.as_raw_fd(), good, 1, 5),
+        ("a socket from nowhere", write, one.as_raw_fd(), BAD, 1, 0),
+        ("a TCP socket from nowhere", write, tcp.as_raw_fd(), BAD, 1, 0),
+        ("an eventfd", write, ev.as_raw_fd(), good, 7, 0),
+        ("an eventfd read", read, ev.as_raw_fd(), good, 7, 0),
+        ("a full device", write, full.as_raw_fd(), good, 4, 0),
+        ("a directory", read, dir.as_raw_fd(), good, 4, 0),
+        ("a file to nowhere", read, file.as_raw_fd(), BAD, 4, 0),
+        ("a file from nowhere", write, file.as_raw_fd(), BAD, 4, 0),
+        ("zeroes to nowhere", read, zero.as_raw_fd(), BAD, 4, 0),
+        ("a wrong end", write, r.as_raw_fd(), good, 1, 0),
+        ("a bad position", write, file.as_raw_fd(), good, 1, usize::MAX - 1),
+    ] {
+        for (flags, setup) in [(0, 0), (IOSQE_IO_LINK, 0), (IOSQE_IO_HARDLINK, 0), (0, DEFER)] {
+            let mut ring = cx.ring(8, setup)?;
+            let sqe = sqe::rw(op, fd, at, len, off as u64).with(flags).ud(1);
+            cx.start(&mut ring, &[sqe, sqe::nop().ud(2), sqe::nop().ud(3)]);
+            let got: Vec<_> = ring.take(3)?.iter().map(|c| (c.user_data, c.res)).collect();
+            cx.note(what, format_args!("{flags}: {got:?}"));
         }
     }
     Ok(())

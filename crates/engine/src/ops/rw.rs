@@ -227,10 +227,25 @@ pub(crate) fn first_of(call: &Call, e: Errno) -> Errno {
 
 /// Reads or writes: as far as it goes without blocking, or once with.
 pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
-    match check_at_issue(call, how).map_err(|e| first_of(call, e)) {
-        Ok(()) => rw_nowait::left_to_task(attempt(call, how), call, how),
+    let outcome = match check_at_issue(call, how).map_err(|e| first_of(call, e)) {
+        Ok(()) => attempt(call, how),
         Err(Errno::EAGAIN) => would_block(call),
         Err(e) => Outcome::Done(e.res()),
+    };
+    match outcome {
+        Outcome::Done(..0) if how == Try::Nonblock => left_to_task(call, outcome),
+        outcome => outcome,
+    }
+}
+
+/// A failed attempt: of a write the file's own refusal is left to task work (`io_rw_done`). That it
+/// is closed or open the other way, or does not know a flag, shows before the file is asked.
+#[cold]
+fn left_to_task(call: &Call, outcome: Outcome) -> Outcome {
+    let before = [Errno::EBADF, Errno::EOPNOTSUPP].map(Errno::res);
+    match outcome {
+        Outcome::Done(e) if writes(call.sqe.opcode) && !before.contains(&e) => Outcome::Later(e),
+        outcome => outcome,
     }
 }
 

@@ -12,7 +12,6 @@ use crate::ops::rw::{
 };
 use crate::ops::{iov::skip, net::MSG_DONTWAIT, rw_hot};
 use crate::req::request::{Call, Keep};
-use crate::req::route::kind_of;
 use crate::rsrc::eventfd::is_eventfd;
 use crate::sys::{self, sys};
 use crate::transport::kind::{Kind, is_socket};
@@ -81,19 +80,6 @@ pub(crate) fn simple(call: &Call, kind: Kind) -> bool {
 /// Is it a write to a [`simple`] file that blocks? No attempt is made without (`loop_rw_iter`).
 pub(crate) fn only_blocks(call: &Call, kind: Kind) -> bool {
     writes(call.sqe.opcode) && simple(call, kind) && sys::blocks(call.file.fd())
-}
-
-/// The outcome of an attempt that only a worker of the kernel's would make: a failure is left to
-/// task work.
-pub(crate) fn left_to_task(outcome: Outcome, call: &Call, how: Try) -> Outcome {
-    match outcome {
-        Outcome::Done(e @ ..0)
-            if how == Try::Nonblock && only_blocks(call, kind_of(&call.file)) =>
-        {
-            Outcome::Later(e)
-        }
-        outcome => outcome,
-    }
 }
 
 /// Are there flags that some file systems can do, and not this one? pwritev2(2) looks at the
