@@ -127,6 +127,8 @@ changes! {
     TurnsGoOn: Release(7, 2), "with DEFER_TASKRUN, receives whose turn was over go on in the call \
         that has come to them";
     TimesEnd: Release(7, 2), "a TX_TIMESTAMP whose time finds no room in the CQ ends with ENOBUFS";
+    CancelWakes: Release(7, 2), "IORING_REGISTER_SYNC_CANCEL on a ring with DEFER_TASKRUN returns \
+        when what it waits for has ended";
     OrphanedWaits: Release(7, 2), "a WAITID whose thread has ended is cancelled";
     Queries: Release(7, 2), "there are queries of zero-copy receive, of its events and of the \
         ring's header; one with room for more than a page is E2BIG";

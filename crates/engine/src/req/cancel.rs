@@ -17,6 +17,7 @@ use crate::sys;
 use crate::time::Clock;
 use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
 /// The flags of a cancellation (`CANCEL_FLAGS`).
@@ -323,8 +324,8 @@ pub fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> Result<u
     let forever = reg.timeout.tv_sec == -1 && reg.timeout.tv_nsec == -1;
     let limit = if forever { u64::MAX } else { crate::time::ns_of(reg.timeout) };
     let deadline = Clock::Monotonic.now().saturating_add(limit);
-    // The end of a worker's request is work for when the program enters: on such rings it wakes
-    // nobody who waits here (`io_req_local_work_add`), so that only the time's end does.
+    // With DEFER_TASKRUN the end of a worker's request is work for when the program enters. Before
+    // 7.2 it wakes nobody who waits here (`io_req_local_work_add`): only the time's end does.
     let mut attempts = 0;
     loop {
         let mut ctx = ring.lock();
@@ -347,7 +348,7 @@ pub fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> Result<u
             Err(e) => return Err(e),
         }
         attempts += 1;
-        if !ctx.defers() || forever {
+        if !ctx.defers() || forever || has(Change::CancelWakes) {
             sleep(ctx, deadline)?;
         } else if attempts == 2 {
             drop(ctx);
