@@ -281,6 +281,9 @@ fn rw_flags(cx: &mut Cx) -> Outcome {
     let zero = std::fs::File::open("/dev/zero")?;
     let nowait = flag(sqe::read(zero.as_raw_fd(), &mut buf, 0), libc::RWF_NOWAIT);
     cx.one(&mut ring, "zero, NOWAIT", nowait, 4);
+    let ev = cx.eventfd(0)?;
+    let short = flag(sqe::write(ev.as_raw_fd(), b"1", 0), 0x100);
+    cx.one(&mut ring, "too short for an eventfd, NOSIGNAL", short, -EINVAL);
     Ok(())
 }
 

@@ -22,6 +22,8 @@ use softring_uapi::{iovec, msghdr};
 /// `RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND`: what any file takes, though it may have no
 /// use for it.
 const RWF_ANY: u32 = 0x2 | 0x4 | 0x10 | 0x20;
+/// Of a file without `write_iter`, which sends no signal.
+const RWF_NOSIGNAL: u32 = 0x100;
 
 /// The flags of the SQE, but for the RWF_NOWAIT of a write that needs none.
 ///
@@ -119,6 +121,9 @@ pub(crate) fn drops_flags(call: &Call, kind: Kind, given: &mut u32) -> bool {
     let (fd, before) = (call.file.fd(), *given);
     if matches!(kind, Kind::Pollable | Kind::Other) {
         *given &= !RWF_ANY;
+    }
+    if *given & RWF_NOSIGNAL != 0 && simple(call, kind) {
+        *given &= !RWF_NOSIGNAL;
     }
     if *given & RWF_NOWAIT != 0 && is_zero(fd) {
         *given &= !RWF_NOWAIT;
