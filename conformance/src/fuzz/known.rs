@@ -39,6 +39,7 @@ const KNOWN: &[Known] = &[
     ("with MSG_PEEK and IORING_RECVSEND_BUNDLE", peeked_bundle),
     ("takes the wake-up of a connection from an ACCEPT behind it", known_sockets::exclusive_poll),
     ("a request that follows a larger one: that may take more", known_sockets::larger_before),
+    ("names the same buffers again", known_sockets::named_again),
     ("moves it, as read(2) and write(2) do", position_direct),
     ("A batch that takes longer than a linked timeout of its own", outlasted),
     ("stays in its worker, and where that is the only one", known_workers::all_wait),
@@ -59,6 +60,15 @@ fn taken_by_other_ring(seen: &Seen) -> bool {
                 IORING_OP_ACCEPT | IORING_OP_RECV | IORING_OP_RECVMSG | IORING_OP_READ_MULTISHOT
             )
     };
+    if seen.at_rest() {
+        let mut all = seen.sqes().filter(|(_, sqe)| waits(sqe.op));
+        let beside = |ring, sqe: &Sqe| {
+            let file = seen.file(ring, sqe);
+            let same = |(r, other): (u8, &Sqe)| r != ring && seen.file(r, other) == file;
+            file.is_some() && seen.sqes().filter(|(_, other)| waits(other.op)).any(same)
+        };
+        return all.any(|(ring, sqe)| beside(ring, sqe));
+    }
     // Or what stands behind it in a chain.
     let Some((ring, own)) = seen.head() else { return false };
     let file = seen.file(ring, own);

@@ -61,6 +61,19 @@ pub fn larger_before(seen: &Seen) -> bool {
         && seen.sqes().take_while(|(_, sqe)| sqe.ud != own.ud).any(|(_, sqe)| larger(sqe))
 }
 
+/// A bundle into an incremental ring whose tail is further ahead than it has entries.
+pub fn named_again(seen: &Seen) -> bool {
+    let ahead = |step: &Step| match step {
+        Step::Host(Host::Supply(s)) => s.tail > s.entries,
+        _ => false,
+    };
+    let Some((_, own)) = seen.request() else { return false };
+    own.op == IORING_OP_RECV
+        && own.ioprio & IORING_RECVSEND_BUNDLE != 0
+        && seen.what.kernel.iter().any(|c| c.flags & IORING_CQE_F_BUF_MORE != 0)
+        && seen.program.steps.iter().any(ahead)
+}
+
 /// An ACCEPT that was not woken, as an exclusive poll of its listener was.
 pub fn exclusive_poll(seen: &Seen) -> bool {
     const EPOLLEXCLUSIVE: u32 = 1 << 28;
