@@ -8,8 +8,7 @@ use crate::ops::iov::MAX_RW_COUNT;
 use crate::ops::net::{common_prep, send_setup};
 use crate::ops::{net, net_msg, zero};
 use crate::req::request::{Call, Req, ReqFlags};
-use crate::transport::kind::is_socket;
-use crate::transport::socket::Socket;
+use crate::transport::socket::check_zero_copy;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
@@ -42,34 +41,14 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if s.opcode == IORING_OP_SEND_ZC { send_setup(ctx, req) } else { net_msg::send_setup(ctx, req) }
 }
 
-/// Does it send from, or receive into, a registered buffer?
-pub(crate) fn fixed(sqe: &io_uring_sqe) -> bool {
-    matches!(sqe.opcode, IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC | IORING_OP_SEND | IORING_OP_RECV)
-        && sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0
-}
-
 /// Are its buffers those of a vector?
 pub(crate) fn has_parts(sqe: &io_uring_sqe) -> bool {
     sqe.opcode == IORING_OP_SENDMSG_ZC || sqe.ioprio & IORING_SEND_VECTORIZED != 0
 }
 
-/// Sockets whose memory is never sent from where it lies.
-///
-/// # Errors
-/// `EOPNOTSUPP`.
-pub(crate) fn check_socket(fd: i32) -> Result<()> {
-    let socket = match Socket::of(fd) {
-        // A refusal is worth a second look: the number may have been reused behind our back.
-        Socket::UnixStream | Socket::Other => Socket::ask(fd),
-        socket => socket,
-    };
-    let cannot = matches!(socket, Socket::UnixStream | Socket::Other) && is_socket(fd);
-    if cannot { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
-}
-
 /// Sends.
 pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
-    if let Err(e) = check_socket(call.file.fd()) {
+    if let Err(e) = check_zero_copy(call.file.fd()) {
         return Outcome::Done(e.res());
     }
     let done = match call.sqe.opcode {

@@ -129,7 +129,7 @@ fn import(call: &mut Call) -> Result<()> {
 /// `EFAULT`.
 pub(crate) fn assign_buffer(ctx: &Ctx, req: &mut Req) -> Result<()> {
     let call = &mut req.call;
-    let needs = fixed(call.sqe.opcode) || net_zc::fixed(&call.sqe);
+    let needs = fixed(call.sqe.opcode) || call.transfers_fixed();
     if !needs || call.buf.is_some() {
         return Ok(());
     }

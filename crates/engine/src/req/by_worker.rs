@@ -4,12 +4,12 @@
 
 use crate::ctx::Ctx;
 use crate::opdef::{self, OPS, Outcome};
-use crate::ops::{net_zc, rw, rw_nowait};
+use crate::ops::{rw, rw_nowait};
 use crate::req::request::{Req, ReqFlags};
 use crate::req::route::kind_of;
 use crate::sys;
 use crate::transport::kind::Kind;
-use crate::transport::socket::is_socket;
+use crate::transport::socket::{check_zero_copy, is_socket};
 use softring_uapi::errno::Errno;
 use softring_uapi::{
     IORING_OP_ACCEPT, IORING_OP_ASYNC_CANCEL, IORING_OP_BIND, IORING_OP_EPOLL_WAIT,
@@ -35,7 +35,7 @@ impl Req {
     /// Was there an attempt to send? What is handed back before gives its buffer back when it is
     /// freed (`io_send_zc_cleanup`).
     pub fn tried_to_send(&self) -> bool {
-        let has_buffer = self.call.buf.is_some() || !net_zc::fixed(&self.call.sqe);
+        let has_buffer = self.call.buf.is_some() || !self.call.transfers_fixed();
         self.flags.contains(ReqFlags::ISSUED) && has_buffer && !handed_back(self, self.res)
     }
 
@@ -136,7 +136,7 @@ fn handed_back(req: &Req, res: i32) -> bool {
         }
         _ => {
             // A protocol may say so as well, of what it is to send.
-            let unfit = || net_zc::check_socket(req.call.file.fd()).is_err();
+            let unfit = || check_zero_copy(req.call.file.fd()).is_err();
             let copies = req.flags.contains(ReqFlags::NOTIF) && is(Errno::EOPNOTSUPP);
             transfers && (copies && unfit() || is(Errno::ENOTSOCK))
         }

@@ -22,8 +22,10 @@ use crate::rsrc::kbuf::Pick;
 use crate::rsrc::plain::Plain;
 use crate::transport::kind::Kind;
 use crate::transport::sleeper::{Job, Sleeper};
+use softring_uapi::IORING_RECVSEND_FIXED_BUF;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
+use softring_uapi::{IORING_OP_RECV, IORING_OP_SEND, IORING_OP_SEND_ZC, IORING_OP_SENDMSG_ZC};
 use softring_uapi::{IORING_OP_URING_CMD, IORING_OP_URING_CMD128, IOSQE_ASYNC};
 use softring_uapi::{IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
 use softring_uapi::{io_uring_sqe, nvme_passthru_cmd64};
@@ -306,6 +308,14 @@ pub struct Call {
 }
 
 impl Call {
+    /// Does it send from, or receive into, a registered buffer?
+    pub fn transfers_fixed(&self) -> bool {
+        let opcode = self.sqe.opcode;
+        let zero_copy = matches!(opcode, IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC);
+        (zero_copy || matches!(opcode, IORING_OP_SEND | IORING_OP_RECV))
+            && self.sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0
+    }
+
     /// Takes out what travels to a worker; the nodes of registered files stay.
     pub fn lend(&mut self) -> Call {
         let mut lent = core::mem::take(self);

@@ -8,11 +8,10 @@
 use crate::ctx::Ctx;
 use crate::opdef::{self, Issue, OPS, Outcome};
 use crate::ops;
-use crate::ops::net_zc::check_socket;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::stats::trace::Step;
 use crate::transport::kind::Kind;
-use crate::transport::socket::is_socket;
+use crate::transport::socket::{check_zero_copy, is_socket};
 use softring_uapi::errno::Errno;
 use softring_uapi::version::{Change, has};
 use softring_uapi::{IORING_OP_ACCEPT, IORING_OP_RECV, IORING_OP_WAITID};
@@ -62,7 +61,7 @@ impl Ctx {
             // All but these first look whether it is a socket.
             let any = req.opcode() == IORING_OP_ACCEPT || receives_anything(req);
             let fd = req.call.file.fd();
-            let copies = || !req.flags.contains(ReqFlags::NOTIF) || check_socket(fd).is_ok();
+            let copies = || !req.flags.contains(ReqFlags::NOTIF) || check_zero_copy(fd).is_ok();
             let waits = any || is_socket(fd) && copies();
             let way = if waits && self.worker_finds_ready(req) { Way::Worker } else { Way::Poll };
             return waits.then_some(way);

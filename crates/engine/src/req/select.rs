@@ -5,13 +5,13 @@
 use crate::ctx::Ctx;
 use crate::opdef::OPS;
 use crate::ops::iov::in_user;
-use crate::ops::{self, net_bundle, net_zc, rw_nowait};
+use crate::ops::{self, net_bundle, rw_nowait};
 use crate::req::request::{Call, FileRef, Req, ReqFlags};
 use crate::req::route::{kind_of, receives_anything};
 use crate::rsrc::kbuf::Pick;
 use crate::sys;
 use crate::transport::kind::Kind;
-use crate::transport::socket::is_socket;
+use crate::transport::socket::{check_zero_copy, is_socket};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
@@ -108,7 +108,7 @@ impl Ctx {
         }
         if sends_fixed {
             if matches!(req.opcode(), IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC) {
-                net_zc::check_socket(file.fd())?;
+                check_zero_copy(file.fd())?;
             }
             let waits = !req.flags.contains(ReqFlags::NOWAIT) && !req.follows_in_worker();
             if req.polls_first() && !waits {
@@ -228,7 +228,7 @@ impl Req {
     /// (`io_sendmsg_zc`).
     fn has_socket_first(&self) -> bool {
         let imports_first = self.opcode() == IORING_OP_SENDMSG_ZC && !has(Change::CheckedFields);
-        net_zc::fixed(&self.call.sqe) && !imports_first
+        self.call.transfers_fixed() && !imports_first
     }
 
     /// Is it to be polled before it asks for its registered buffer?

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::kind;
 use crate::sys::{self, sys};
+use softring_uapi::errno::{Errno, Result};
 
 const SOL_SOCKET: u32 = 1;
 const SO_TYPE: u32 = 3;
@@ -158,6 +159,20 @@ pub(crate) fn has_error_queue(fd: i32) -> bool {
 /// there is one, all others, and raw ones, how long it is.
 pub(crate) fn minds_empty_name(fd: i32) -> bool {
     is_internet(fd) && option(fd, SO_TYPE) != Some(SOCK_RAW)
+}
+
+/// May memory be sent to the socket from where it lies?
+///
+/// # Errors
+/// `EOPNOTSUPP` if never.
+pub(crate) fn check_zero_copy(fd: i32) -> Result<()> {
+    let socket = match Socket::of(fd) {
+        // A refusal is worth a second look: the number may have been reused behind our back.
+        Socket::UnixStream | Socket::Other => Socket::ask(fd),
+        socket => socket,
+    };
+    let cannot = matches!(socket, Socket::UnixStream | Socket::Other) && kind::is_socket(fd);
+    if cannot { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
 }
 
 /// Is the descriptor a socket?
