@@ -73,7 +73,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("drive", &["teardown", "wait"]),
     ("process", &["fds", "req::estate", "req::relay"]),
     ("libaio", &["aio"]),
-    ("syscall", &["lacks", "rsrc::enable", "rsrc::probe", "rsrc::query", "syscall"]),
+    ("syscall", &["lacks", "syscall"]),
 ];
 
 /// The arrows that point up: `MODULE -> MODULE`, one to a line.

@@ -6,22 +6,16 @@ use softring_uapi::{IORING_RSRC_REGISTER_SPARSE, io_uring_rsrc_register, io_urin
 
 pub(crate) mod buffers;
 pub(crate) mod bundle;
-pub(crate) mod clock;
-pub(crate) mod clone;
 pub(crate) mod deposit;
-pub(crate) mod enable;
 pub(crate) mod eventfd;
 pub(crate) mod files;
 pub(crate) mod filetable;
 pub(crate) mod filters;
-pub(crate) mod iowq;
 pub(crate) mod kbuf;
 pub(crate) mod memlock;
 pub(crate) mod napi;
 pub(crate) mod personality;
 pub mod plain;
-pub(crate) mod probe;
-pub(crate) mod query;
 pub(crate) mod region;
 pub(crate) mod restrictions;
 pub(crate) mod ring_fds;

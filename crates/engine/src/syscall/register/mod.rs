@@ -1,14 +1,22 @@
 //! `io_uring_register(2)`: the table of register opcodes. Probe-like facts (`docs/SUPPORT.md`,
-//! coverage) derive from it. To add one: write its function in its resource's file under `rsrc/`,
-//! and set its row here. Kernel counterpart: `__io_uring_register`.
+//! coverage) derive from it. To add one: write its function in its resource's file beside this one,
+//! and set its row here. What a resource is and does stands in `rsrc`, which knows no ring. Kernel
+//! counterpart: `__io_uring_register`.
+
+mod clock;
+mod clone;
+mod enable;
+mod iowq;
+mod probe;
+mod query;
 
 use std::sync::Arc;
 
 use crate::ctx::{Ctx, Ring};
 use crate::opdef::Support;
 use crate::rsrc::{
-    buffers, clock, clone, enable, eventfd, files, filters, iowq, kbuf, napi, personality, probe,
-    query, region, restrictions, ring_fds, task_rules,
+    buffers, eventfd, files, filters, kbuf, napi, personality, region, restrictions, ring_fds,
+    task_rules,
 };
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has, played};

@@ -13,7 +13,7 @@ use softring_uapi::errno::{Errno, Result};
 ///
 /// # Errors
 /// `EFAULT`; `EINVAL` for a CPU that the cpuset does not allow.
-pub(crate) fn affinity(ctx: &mut Ctx, addr: u64, len: u32) -> Result<usize> {
+pub(super) fn affinity(ctx: &mut Ctx, addr: u64, len: u32) -> Result<usize> {
     let mut mask = [0u8; CPU_MASK_BYTES];
     let len = (len as usize).min(mask.len());
     ctx.unlocked(|| user::read_slice(addr, &mut mask[..len]))?;
@@ -30,7 +30,7 @@ pub(crate) fn affinity(ctx: &mut Ctx, addr: u64, len: u32) -> Result<usize> {
 ///
 /// # Errors
 /// None.
-pub(crate) fn no_affinity(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+pub(super) fn no_affinity(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     ctx.workers().set_affinity(None).map(|()| 0)
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn no_affinity(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 ///
 /// # Errors
 /// `EFAULT`; `EINVAL` for a number above `i32::MAX`.
-pub(crate) fn max_workers(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
+pub(super) fn max_workers(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     let mut max = [0u32; 2];
     ctx.unlocked(|| user::read_slice(addr, &mut max))?;
     let own = ctx.workers().set_max(max)?;

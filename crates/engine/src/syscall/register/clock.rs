@@ -12,7 +12,7 @@ const CLOCK_BOOTTIME: u32 = 7;
 ///
 /// # Errors
 /// `EFAULT`; `EINVAL` for another clock than the monotonic and the boot-time one.
-pub(crate) fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
+pub(super) fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     let reg: io_uring_clock_register = ctx.unlocked(|| crate::user::read(addr))?;
     if reg.resv != [0; 3] {
         return Err(Errno::EINVAL);

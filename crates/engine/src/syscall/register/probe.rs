@@ -13,7 +13,7 @@ const HEAD: u64 = size_of::<io_uring_probe>() as u64;
 ///
 /// # Errors
 /// `EFAULT`; `EINVAL` if the program's memory is not zeroed.
-pub(crate) fn probe(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub(super) fn probe(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     let known = played().ops;
     let nr = nr.min(known.into()) as usize;
     let mut ops = vec![io_uring_probe_op::default(); nr];

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use super::buffers::BufNode;
-use super::ring_fds;
 use crate::ctx::{Ctx, Ring};
+use crate::rsrc::buffers::BufNode;
+use crate::rsrc::ring_fds;
 use crate::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::REG_BUFFERS_MAX;
@@ -22,7 +22,7 @@ type Slot = Option<Arc<BufNode>>;
 /// `EFAULT`; `EINVAL` for flags, reserved words and ranges; `EBUSY` if there is a table and
 /// DST_REPLACE was not asked for; `EBADF`, `EOPNOTSUPP` for the source; `EEXIST` if it is another
 /// task's; `ENXIO` if it has no table; `EOVERFLOW`.
-pub(crate) fn clone_buffers(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Result<usize> {
+pub(super) fn clone_buffers(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Result<usize> {
     let arg: io_uring_clone_buffers = user::read(addr)?;
     if arg.flags & !(IORING_REGISTER_SRC_REGISTERED | IORING_REGISTER_DST_REPLACE) != 0 {
         return Err(Errno::EINVAL);

@@ -17,7 +17,7 @@ const ROOM_MAX: usize = 4096;
 /// # Errors
 /// `EINVAL` for a count, `EFAULT`, `ERANGE` for a chain that is too long, `E2BIG` for one with too
 /// much room. What one query came to is in its `result`.
-pub(crate) fn query(addr: u64, nr: u32) -> Result<usize> {
+pub(super) fn query(addr: u64, nr: u32) -> Result<usize> {
     if nr != 0 {
         return Err(Errno::EINVAL);
     }

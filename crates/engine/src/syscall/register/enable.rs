@@ -9,7 +9,7 @@ use softring_uapi::{IORING_SETUP_R_DISABLED, IORING_SETUP_SINGLE_ISSUER};
 ///
 /// # Errors
 /// `EBADFD` if the ring is not disabled.
-pub(crate) fn enable(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+pub(super) fn enable(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     if !ctx.disabled {
         return Err(Errno::EBADFD);
     }
