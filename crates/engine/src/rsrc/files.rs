@@ -9,17 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::deposit::Deposit;
-use super::filetable::{Update, dup_for_table};
 use super::plain::Plain;
-use crate::ctx::Ctx;
 use crate::fds::InternalFd;
 use crate::ops::rw_hot::Streak;
 use crate::transport::kind::Kind;
 use crate::transport::model;
-use crate::user;
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::limits::FIXED_FILES_MAX;
-use softring_uapi::{io_uring_file_index_range, io_uring_rsrc_update, io_uring_rsrc_update2};
 
 /// A registered file: our own duplicate of the program's descriptor, with what routing must know of
 /// it.
@@ -130,6 +125,22 @@ pub struct FileTable {
 }
 
 impl FileTable {
+    /// Fills a table that has none yet with `slots`.
+    pub fn fill(&mut self, slots: Vec<Option<Plain<FileNode>>>) {
+        self.slots = slots;
+        self.fresh = true;
+        self.used = self.slots.iter().flatten().count();
+        self.set_alloc_range(0..self.slots.len() as u32);
+    }
+
+    /// Lets go of every file and of the table.
+    pub fn clear(&mut self) {
+        self.withdraw_all();
+        // From the last slot down, as tags show.
+        while self.slots.pop().is_some() {}
+        *self = FileTable::default();
+    }
+
     /// Free slots are picked from `range`, from its start.
     pub fn set_alloc_range(&mut self, range: core::ops::Range<u32>) {
         self.hint = range.start;
@@ -167,133 +178,4 @@ impl FileTable {
         self.hint = range.start;
         slot.ok_or(Errno::ENFILE)
     }
-}
-
-/// `IORING_REGISTER_FILES`: a table from an array of descriptors, -1 for a free slot.
-///
-/// # Errors
-/// `EBUSY` if there is a table; `EINVAL` for none, `EMFILE` for too many descriptors; `EFAULT`;
-/// `EBADF` for one that is not open, a ring or `O_PATH`.
-pub(crate) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
-    fill(ctx, addr, nr, 0)
-}
-
-/// `IORING_REGISTER_FILES2`: the same with tags, or sparse.
-///
-/// # Errors
-/// As [`register`]; `EINVAL` for a tag without a file.
-pub(crate) fn register2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
-    let r = super::read_register(ctx, addr, size)?;
-    fill(ctx, r.data, r.nr, r.tags)
-}
-
-fn fill(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<usize> {
-    if !ctx.files.slots.is_empty() {
-        return Err(Errno::EBUSY);
-    }
-    if nr == 0 {
-        return Err(Errno::EINVAL);
-    }
-    let limit = crate::substitute::getrlimit(rustix::process::Resource::Nofile).current;
-    if nr > FIXED_FILES_MAX || limit.is_some_and(|n| u64::from(nr) > n) {
-        return Err(Errno::EMFILE);
-    }
-    // Nodes are made last: those of a table that fails must not post their tags.
-    let files = open_all(ctx, addr, nr, tags)?;
-    let sink = Arc::downgrade(&ctx.tags);
-    let node = |(fd, tag)| FileNode::new(fd, tag, sink.clone());
-    ctx.files.slots = files.into_iter().map(|f| f.map(node)).collect();
-    ctx.files.fresh = true;
-    ctx.files.used = ctx.files.slots.iter().flatten().count();
-    ctx.files.set_alloc_range(0..nr);
-    Ok(0)
-}
-
-/// A duplicate of a descriptor, with its tag.
-type Opened = (InternalFd, u64);
-
-/// Duplicates of the descriptors, with their tags.
-fn open_all(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<Vec<Option<Opened>>> {
-    let n = nr as usize;
-    let (fds, tags) = ctx.unlocked(|| {
-        let fds: Vec<i32> = if addr == 0 { vec![-1; n] } else { user::read_prefix(addr, n) };
-        let tags: Vec<u64> = if tags == 0 { vec![0; n] } else { user::read_prefix(tags, n) };
-        (fds, tags)
-    });
-    let mut files = Vec::with_capacity(n);
-    for i in 0..n {
-        let tag = *tags.get(i).ok_or(Errno::EFAULT)?;
-        let fd = *fds.get(i).ok_or(Errno::EFAULT)?;
-        if fd == -1 && tag != 0 {
-            return Err(Errno::EINVAL);
-        }
-        files.push(if fd == -1 { None } else { Some((dup_for_table(fd)?, tag)) });
-    }
-    Ok(files)
-}
-
-/// `IORING_UNREGISTER_FILES`: lets go of the table; requests in flight keep their files.
-///
-/// # Errors
-/// `ENXIO` if there is none.
-pub(crate) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
-    if ctx.files.slots.is_empty() {
-        return Err(Errno::ENXIO);
-    }
-    ctx.files.withdraw_all();
-    // From the last slot down, as tags show.
-    while ctx.files.slots.pop().is_some() {}
-    ctx.files = FileTable::default();
-    Ok(0)
-}
-
-/// `IORING_REGISTER_FILES_UPDATE`: changes consecutive slots; answers how many.
-///
-/// # Errors
-/// As [`FileTable::update`].
-pub(crate) fn update(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
-    if nr == 0 {
-        return Err(Errno::EINVAL);
-    }
-    let up: io_uring_rsrc_update = ctx.unlocked(|| user::read(addr))?;
-    if up.resv != 0 {
-        return Err(Errno::EINVAL);
-    }
-    change(
-        ctx,
-        io_uring_rsrc_update2 { offset: up.offset, data: up.data, nr, ..Default::default() },
-    )
-}
-
-/// `IORING_REGISTER_FILES_UPDATE2`: the same with tags.
-///
-/// # Errors
-/// As [`FileTable::update`].
-pub(crate) fn update2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
-    let up = super::read_update(ctx, addr, size)?;
-    change(ctx, up)
-}
-
-fn change(ctx: &mut Ctx, up: io_uring_rsrc_update2) -> Result<usize> {
-    ctx.files.check_range(up.offset, up.nr)?;
-    let (fds, tags) = ctx.unlocked(|| {
-        let tags = (up.tags != 0).then(|| user::read_prefix(up.tags, up.nr as usize));
-        (user::read_prefix(up.data, up.nr as usize), tags)
-    });
-    let up = Update { offset: up.offset, nr: up.nr, fds: &fds, tags: tags.as_deref() };
-    ctx.files.update(up, &ctx.tags).map(|n| n as usize)
-}
-
-/// `IORING_REGISTER_FILE_ALLOC_RANGE`: where free slots are picked.
-///
-/// # Errors
-/// `EFAULT`, `EOVERFLOW`, `EINVAL` past the table's end.
-pub(crate) fn alloc_range(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
-    let range: io_uring_file_index_range = ctx.unlocked(|| user::read(addr))?;
-    let end = range.off.checked_add(range.len).ok_or(Errno::EOVERFLOW)?;
-    if range.resv != 0 || end as usize > ctx.files.slots.len() {
-        return Err(Errno::EINVAL);
-    }
-    ctx.files.set_alloc_range(range.off..end);
-    Ok(0)
 }

@@ -3,20 +3,22 @@
 //! and set its row here. What a resource is and does stands in `rsrc`, which knows no ring. Kernel
 //! counterpart: `__io_uring_register`.
 
+mod buffers;
 mod clock;
 mod clone;
 mod enable;
+mod files;
 mod iowq;
 mod probe;
 mod query;
+mod tagged;
 
 use std::sync::Arc;
 
 use crate::ctx::{Ctx, Ring};
 use crate::opdef::Support;
 use crate::rsrc::{
-    buffers, eventfd, files, filters, kbuf, napi, personality, region, restrictions, ring_fds,
-    task_rules,
+    eventfd, filters, kbuf, napi, personality, region, restrictions, ring_fds, task_rules,
 };
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has, played};

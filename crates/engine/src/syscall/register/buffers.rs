@@ -1,0 +1,133 @@
+//! The calls for registered buffers ([`crate::rsrc::buffers`]). Kernel counterpart:
+//! `io_sqe_buffers_register`, `__io_sqe_buffers_update` in `io_uring/rsrc.c`.
+
+use super::tagged::{read_register, read_update};
+use crate::ctx::Ctx;
+use crate::rsrc::buffers::{Pinned, node, pin};
+use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::io_uring_rsrc_update2;
+use softring_uapi::iovec;
+use softring_uapi::limits::REG_BUFFERS_MAX;
+
+/// The buffers and tags of one call, as far as they could be read.
+struct Source {
+    iovs: Vec<iovec>,
+    tags: Vec<u64>,
+}
+
+impl Source {
+    fn read(data: u64, tags: u64, nr: u32) -> Source {
+        let n = nr as usize;
+        let iovs = if data == 0 { vec![iovec::default(); n] } else { user::read_prefix(data, n) };
+        let tags = if tags == 0 { vec![0; n] } else { user::read_prefix(tags, n) };
+        Source { iovs, tags }
+    }
+
+    fn iov(&self, i: usize) -> Result<iovec> {
+        let v = *self.iovs.get(i).ok_or(Errno::EFAULT)?;
+        if v.len > i64::MAX as u64 { Err(Errno::EINVAL) } else { Ok(v) }
+    }
+
+    fn tag(&self, i: usize) -> Result<u64> {
+        self.tags.get(i).copied().ok_or(Errno::EFAULT)
+    }
+
+    /// One slot's content. Which error wins where several apply differs between the kernel's two
+    /// callers.
+    fn get(&self, i: usize, tag_first: bool) -> Result<Option<(Pinned, u64)>> {
+        let iov = self.iov(i)?;
+        let tag = if tag_first { self.tag(i)? } else { 0 };
+        let pinned = pin(iov)?;
+        let tag = if tag_first { tag } else { self.tag(i)? };
+        match pinned {
+            None if tag != 0 => Err(Errno::EINVAL),
+            None => Ok(None),
+            Some(p) => Ok(Some((p, tag))),
+        }
+    }
+}
+
+/// `IORING_REGISTER_BUFFERS`: a table from an array of `struct iovec`; address and length 0 for a
+/// free slot.
+///
+/// # Errors
+/// `EBUSY` if there is a table; `EINVAL` for none or too many; `EFAULT`, `EOVERFLOW` for bad
+/// memory; `ENOMEM` past RLIMIT_MEMLOCK.
+pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+    fill(ctx, addr, nr, 0)
+}
+
+/// `IORING_REGISTER_BUFFERS2`: the same with tags, or sparse.
+///
+/// # Errors
+/// As [`register`]; `EINVAL` for a tag without a buffer.
+pub(super) fn register2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
+    let r = read_register(ctx, addr, size)?;
+    fill(ctx, r.data, r.nr, r.tags)
+}
+
+fn fill(ctx: &mut Ctx, data: u64, nr: u32, tags: u64) -> Result<usize> {
+    if !ctx.buffers.slots.is_empty() {
+        return Err(Errno::EBUSY);
+    }
+    if nr == 0 || nr > REG_BUFFERS_MAX {
+        return Err(Errno::EINVAL);
+    }
+    // Nodes are made last: those of a table that fails must not post their tags.
+    let all: Result<Vec<_>> = ctx.unlocked(|| {
+        let source = Source::read(data, tags, nr);
+        (0..nr as usize).map(|i| source.get(i, false)).collect()
+    });
+    let sink = ctx.tags.clone();
+    ctx.buffers.slots = all?.into_iter().map(|b| b.map(|b| node(b, &sink))).collect();
+    Ok(0)
+}
+
+/// `IORING_UNREGISTER_BUFFERS`: lets go of the table; requests in flight keep their buffers.
+///
+/// # Errors
+/// `ENXIO` if there is none.
+pub(super) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+    if ctx.buffers.slots.is_empty() {
+        return Err(Errno::ENXIO);
+    }
+    ctx.buffers.clear();
+    Ok(0)
+}
+
+/// `IORING_REGISTER_BUFFERS_UPDATE`: changes consecutive slots; answers how many were done before
+/// the first error.
+///
+/// # Errors
+/// `EINVAL`, `EOVERFLOW`, `ENXIO` without a table; if the first slot already fails, as
+/// [`register`].
+pub(super) fn update(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
+    let up = read_update(ctx, addr, size)?;
+    let end = up.offset.checked_add(up.nr).ok_or(Errno::EOVERFLOW)?;
+    if ctx.buffers.slots.is_empty() {
+        return Err(Errno::ENXIO);
+    }
+    if end as usize > ctx.buffers.slots.len() {
+        return Err(Errno::EINVAL);
+    }
+    change(ctx, up)
+}
+
+fn change(ctx: &mut Ctx, up: io_uring_rsrc_update2) -> Result<usize> {
+    // No array is no sparse update: NULL cannot be read.
+    let source = ctx.unlocked(|| {
+        let iovs = user::read_prefix(up.data, up.nr as usize);
+        Source { iovs, ..Source::read(0, up.tags, up.nr) }
+    });
+    for i in 0..up.nr as usize {
+        match ctx.unlocked(|| source.get(i, true)) {
+            Ok(b) => {
+                let sink = ctx.tags.clone();
+                ctx.buffers.slots[up.offset as usize + i] = b.map(|b| node(b, &sink));
+            }
+            Err(e) => return if i > 0 { Ok(i) } else { Err(e) },
+        }
+    }
+    Ok(up.nr as usize)
+}

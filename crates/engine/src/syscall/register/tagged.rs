@@ -1,0 +1,37 @@
+//! The arguments that the calls for files and those for buffers share: of the calls with tags.
+
+use crate::ctx::Ctx;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::{IORING_RSRC_REGISTER_SPARSE, io_uring_rsrc_register, io_uring_rsrc_update2};
+
+/// The argument of FILES2 and BUFFERS2, checked (`io_register_rsrc`).
+///
+/// # Errors
+/// `EINVAL`, `EFAULT`.
+pub(super) fn read_register(ctx: &mut Ctx, addr: u64, size: u32) -> Result<io_uring_rsrc_register> {
+    if size as usize != size_of::<io_uring_rsrc_register>() {
+        return Err(Errno::EINVAL);
+    }
+    let r: io_uring_rsrc_register = ctx.unlocked(|| crate::user::read(addr))?;
+    let sparse = r.flags & IORING_RSRC_REGISTER_SPARSE != 0;
+    let unknown = r.flags & !IORING_RSRC_REGISTER_SPARSE != 0;
+    if r.nr == 0 || r.resv2 != 0 || unknown || (sparse && r.data != 0) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(r)
+}
+
+/// The argument of FILES_UPDATE2 and BUFFERS_UPDATE, checked (`io_register_rsrc_update`).
+///
+/// # Errors
+/// `EINVAL`, `EFAULT`.
+pub(super) fn read_update(ctx: &mut Ctx, addr: u64, size: u32) -> Result<io_uring_rsrc_update2> {
+    if size as usize != size_of::<io_uring_rsrc_update2>() {
+        return Err(Errno::EINVAL);
+    }
+    let up: io_uring_rsrc_update2 = ctx.unlocked(|| crate::user::read(addr))?;
+    if up.nr == 0 || up.resv != 0 || up.resv2 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(up)
+}
