@@ -1,14 +1,7 @@
 //! The registered eventfd. Kernel counterpart: `io_uring/eventfd.c`.
 
-use core::sync::atomic::Ordering::Relaxed;
-
-use rustix::fd::AsRawFd;
-
-use crate::ctx::Ctx;
-use crate::fds::{InternalFd, adopt_internal, dup_visible};
+use crate::fds::{InternalFd, adopt_internal};
 use crate::sys::borrow;
-use crate::user;
-use softring_uapi::errno::{Errno, Result};
 
 /// An eventfd that is signalled when CQEs are posted.
 #[derive(Debug)]
@@ -25,6 +18,11 @@ pub struct EventFd {
 }
 
 impl EventFd {
+    /// `tail`: the CQ's, behind which is told of.
+    pub fn new(fd: InternalFd, only_async: bool, tail: u32) -> Self {
+        EventFd { fd, only_async, tail, by_workers: 0, due: 0 }
+    }
+
     /// Signals as often as the kernel would.
     pub fn signal(&self, times: u32) {
         crate::fds::check_now_and_then();
@@ -51,48 +49,6 @@ impl EventFd {
     pub fn take_due(&mut self) -> u32 {
         core::mem::take(&mut self.due)
     }
-}
-
-/// `IORING_REGISTER_EVENTFD`: signals an eventfd whenever completions are posted.
-///
-/// # Errors
-/// `EINVAL` for a count other than 1 or a descriptor that is no eventfd, `EBUSY` if there is one,
-/// `EFAULT`, `EBADF`.
-pub(crate) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
-    attach(ctx, addr, nr, false)
-}
-
-/// `IORING_REGISTER_EVENTFD_ASYNC`: the same, only for completions that workers post.
-///
-/// # Errors
-/// As [`register`].
-pub(crate) fn register_async(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
-    attach(ctx, addr, nr, true)
-}
-
-fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> {
-    if nr != 1 {
-        return Err(Errno::EINVAL);
-    }
-    if ctx.eventfd.is_some() {
-        return Err(Errno::EBUSY);
-    }
-    let given = ctx.unlocked(|| user::read(addr))?;
-    let fd = dup_visible(given)?;
-    if !is_eventfd(fd.as_raw_fd()) {
-        return Err(Errno::EINVAL);
-    }
-    let tail = ctx.mem.control.cq_tail().load(Relaxed);
-    ctx.eventfd = Some(EventFd { fd, only_async, tail, by_workers: 0, due: 0 });
-    Ok(0)
-}
-
-/// `IORING_UNREGISTER_EVENTFD`.
-///
-/// # Errors
-/// `ENXIO` if there is none.
-pub(crate) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
-    ctx.eventfd.take().map(|_| 0).ok_or(Errno::ENXIO)
 }
 
 /// Is it an eventfd? Without /proc, any anonymous inode passes: all of them share the one that an

@@ -2,8 +2,6 @@
 //! that is all, for only the kernel has network queues to poll. Kernel counterpart:
 //! `io_uring/napi.c`.
 
-use crate::ctx::Ctx;
-use crate::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -28,7 +26,13 @@ impl Default for Napi {
 }
 
 impl Napi {
-    fn settings(&self) -> io_uring_napi {
+    /// How queues to poll are found: `IO_URING_NAPI_TRACKING_*`.
+    pub fn tracking(&self) -> u32 {
+        self.tracking
+    }
+
+    /// The times, as the program is told them.
+    pub fn settings(&self) -> io_uring_napi {
         io_uring_napi {
             busy_poll_to: self.busy_poll_us,
             prefer_busy_poll: u8::from(self.prefer_busy_poll),
@@ -36,8 +40,11 @@ impl Napi {
         }
     }
 
-    /// `io_napi_register_napi`
-    fn set(&mut self, new: &io_uring_napi) -> Result<usize> {
+    /// Sets the times and the tracking, and forgets the queues (`io_napi_register_napi`).
+    ///
+    /// # Errors
+    /// `EINVAL` for a tracking that is none.
+    pub fn set(&mut self, new: &io_uring_napi) -> Result<usize> {
         if !matches!(new.op_param, IO_URING_NAPI_TRACKING_DYNAMIC | IO_URING_NAPI_TRACKING_STATIC) {
             return Err(Errno::EINVAL);
         }
@@ -48,7 +55,11 @@ impl Napi {
         Ok(0)
     }
 
-    fn add(&mut self, id: u32) -> Result<usize> {
+    /// Adds a queue that the program names.
+    ///
+    /// # Errors
+    /// `EINVAL` for a number that means a CPU, `EEXIST`.
+    pub fn add(&mut self, id: u32) -> Result<usize> {
         if id < first_id() {
             return Err(Errno::EINVAL);
         }
@@ -59,7 +70,11 @@ impl Napi {
         Ok(0)
     }
 
-    fn remove(&mut self, id: u32) -> Result<usize> {
+    /// Takes a queue out again.
+    ///
+    /// # Errors
+    /// `EINVAL` for a number that means a CPU, `ENOENT`.
+    pub fn remove(&mut self, id: u32) -> Result<usize> {
         if id < first_id() {
             return Err(Errno::EINVAL);
         }
@@ -75,92 +90,4 @@ fn first_id() -> u32 {
     const KERNEL_MAX: &str = "/sys/devices/system/cpu/kernel_max";
     let text = std::fs::read_to_string(KERNEL_MAX).unwrap_or_default();
     text.trim().parse().map_or(1, |last: u32| last.saturating_add(2))
-}
-
-/// `IORING_REGISTER_NAPI`: sets the times, or names a queue; the old settings are written back.
-///
-/// # Errors
-/// `EINVAL`, `EFAULT`, `EEXIST`, `ENOENT`.
-pub(crate) fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
-    if ctx.flags & IORING_SETUP_IOPOLL != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let new: io_uring_napi = ctx.unlocked(|| user::read(addr))?;
-    if new.pad != [0; 2] || new.resv != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let tracking = ctx.napi.tracking;
-    let old = io_uring_napi { op_param: tracking, ..ctx.napi.settings() };
-    ctx.unlocked(|| user::write(addr, &old))?;
-    let names = tracking == IO_URING_NAPI_TRACKING_STATIC;
-    match new.opcode {
-        IO_URING_NAPI_REGISTER_OP => ctx.napi.set(&new),
-        IO_URING_NAPI_STATIC_ADD_ID if names => ctx.napi.add(new.op_param),
-        IO_URING_NAPI_STATIC_DEL_ID if names => ctx.napi.remove(new.op_param),
-        _ => Err(Errno::EINVAL),
-    }
-}
-
-/// `IORING_UNREGISTER_NAPI`: switches it off; the old settings are written to `addr`, if there is
-/// one.
-///
-/// # Errors
-/// `EINVAL`, `EFAULT`.
-pub(crate) fn unregister(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
-    if nr != 1 {
-        return Err(Errno::EINVAL);
-    }
-    if addr != 0 {
-        let old = ctx.napi.settings();
-        ctx.unlocked(|| user::write(addr, &old))?;
-    }
-    ctx.napi = Napi::default();
-    Ok(0)
-}
-
-/// `IORING_REGISTER_ZCRX_IFQ`: only the kernel can hand a network queue over. As a kernel that was
-/// built without it.
-///
-/// # Errors
-/// `EINVAL` on a ring that could have none, else `EOPNOTSUPP`.
-pub(crate) fn no_zero_copy(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
-    let wide = ctx.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
-    Err(if ctx.defers() && wide { Errno::EOPNOTSUPP } else { Errno::EINVAL })
-}
-
-/// `IORING_REGISTER_ZCRX_CTRL`: the same.
-///
-/// # Errors
-/// `EOPNOTSUPP`.
-pub(crate) fn no_control(_: &mut Ctx, _: u64, _: u32) -> Result<usize> {
-    Err(Errno::EOPNOTSUPP)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::syscall;
-
-    /// A kernel that was built with them answers otherwise, so this is no case.
-    #[test]
-    fn a_queue_is_refused_as_by_a_kernel_built_without() {
-        let defers = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
-        let refused = |flags, nr| {
-            let mut params = io_uring_params { flags, ..Default::default() };
-            let fd = syscall::setup(4, (&raw mut params).expose_provenance());
-            assert!(fd >= 0, "setup with {flags:#x}: {fd}");
-            // Nobody looks at the argument.
-            syscall::register(fd as i32, IORING_REGISTER_ZCRX_IFQ, 8, nr)
-        };
-        for (flags, nr, errno) in [
-            (defers | IORING_SETUP_CQE32, 1, Errno::EOPNOTSUPP),
-            (defers | IORING_SETUP_CQE_MIXED, 1, Errno::EOPNOTSUPP),
-            (defers | IORING_SETUP_CQE32, 2, Errno::EINVAL),
-            (defers, 1, Errno::EINVAL),
-            (IORING_SETUP_CQE32, 1, Errno::EINVAL),
-            (0, 1, Errno::EINVAL),
-        ] {
-            assert_eq!(refused(flags, nr), errno.res() as isize, "flags {flags:#x}, {nr}");
-        }
-    }
 }

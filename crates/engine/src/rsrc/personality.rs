@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::creds::Creds;
-use crate::ctx::Ctx;
 use softring_uapi::errno::{Errno, Result};
 
 /// Ids are handed out in a circle, from 1.
@@ -24,9 +23,11 @@ impl Personalities {
         self.map.get(&id).cloned()
     }
 
+    /// Keeps credentials; answers their id.
+    ///
     /// # Errors
     /// `EBUSY` if every id is in use.
-    fn insert(&mut self, creds: Creds) -> Result<u16> {
+    pub fn insert(&mut self, creds: Creds) -> Result<u16> {
         let after = (1..=u16::MAX).map(|i| self.last.checked_add(i));
         let circle = after.flatten().chain(1..=self.last);
         let id = circle.into_iter().find(|id| !self.map.contains_key(id)).ok_or(Errno::EBUSY)?;
@@ -34,23 +35,14 @@ impl Personalities {
         self.last = id;
         Ok(id)
     }
-}
 
-/// `IORING_REGISTER_PERSONALITY`: registers the caller's credentials; answers their id.
-///
-/// # Errors
-/// `EBUSY` if every id is in use.
-pub(crate) fn register(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
-    ctx.personalities.insert(Creds::now()).map(usize::from)
-}
-
-/// `IORING_UNREGISTER_PERSONALITY`: forgets one; requests in flight keep it.
-///
-/// # Errors
-/// `EINVAL` for an id that is not in use.
-pub(crate) fn unregister(ctx: &mut Ctx, _: u64, id: u32) -> Result<usize> {
-    let id = u16::try_from(id).map_err(|_| Errno::EINVAL)?;
-    ctx.personalities.map.remove(&id).map(|_| 0).ok_or(Errno::EINVAL)
+    /// Forgets the credentials of an id.
+    ///
+    /// # Errors
+    /// `EINVAL` for an id that is not in use.
+    pub fn remove(&mut self, id: u16) -> Result<()> {
+        self.map.remove(&id).map(|_| ()).ok_or(Errno::EINVAL)
+    }
 }
 
 #[cfg(test)]
@@ -62,7 +54,8 @@ mod tests {
         let mut p = Personalities::default();
         assert_eq!(p.insert(Creds::default()), Ok(1));
         assert_eq!(p.insert(Creds::default()), Ok(2));
-        p.map.remove(&1);
+        assert_eq!(p.remove(1), Ok(()));
+        assert_eq!(p.remove(1), Err(Errno::EINVAL));
         assert_eq!(p.insert(Creds::default()), Ok(3));
         p.last = u16::MAX;
         assert_eq!(p.insert(Creds::default()), Ok(1));

@@ -4,7 +4,6 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::ctx::Ctx;
 use crate::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has, played};
@@ -135,22 +134,4 @@ impl FromStr for Restrictions {
 /// Rows of one call (`IORING_MAX_RESTRICTIONS`).
 fn most_rows() -> u32 {
     u32::from(IORING_RESTRICTION_LAST) + played().registers + u32::from(played().ops)
-}
-
-/// `IORING_REGISTER_RESTRICTIONS`: what a disabled ring may do once it is enabled.
-///
-/// # Errors
-/// `EBADFD` if the ring is not disabled, `EBUSY` for a second call; `EINVAL`, `EFAULT`.
-pub(crate) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
-    if !ctx.disabled {
-        return Err(Errno::EBADFD);
-    }
-    if ctx.restrictions.registered {
-        return Err(Errno::EBUSY);
-    }
-    if addr == 0 {
-        return Err(Errno::EINVAL);
-    }
-    ctx.restrictions = ctx.unlocked(|| Restrictions::read(addr, nr))?;
-    Ok(0)
 }

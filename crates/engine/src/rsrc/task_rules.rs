@@ -18,9 +18,8 @@ use std::sync::Mutex;
 
 use super::filters::Filters;
 use super::restrictions::Restrictions;
-use crate::{creds, sys, user};
+use crate::{creds, sys};
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::*;
 
 /// What a task has laid down. It is never taken back.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +31,11 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// Rules that are only these restrictions.
+    pub(crate) fn only(restrictions: Restrictions) -> Self {
+        Rules { restrictions, ..Rules::default() }
+    }
+
     /// What the environment of a program has to say that this task turns into, or starts.
     pub fn assignment(&self) -> &CStr {
         &self.assignment
@@ -114,7 +118,7 @@ pub fn inherit(value: &CStr) -> Result<()> {
 }
 
 /// Lays rules down for the calling thread, and those that it makes from now on.
-fn lay(mut rules: Rules) {
+pub(crate) fn lay(mut rules: Rules) {
     let me = sys::gettid();
     let assignment = format!("{}={rules}", VARIABLE.to_str().unwrap_or_default());
     rules.assignment = CString::new(assignment).unwrap_or_default();
@@ -130,52 +134,16 @@ fn lay(mut rules: Rules) {
     ANY.store(true, Release);
 }
 
-/// Only who cannot gain rights by exec, or has them anyway, may (as with seccomp(2)).
-fn may() -> Result<()> {
+/// May the calling task lay rules down? Only who cannot gain rights by exec, or has them anyway (as
+/// with seccomp(2)).
+///
+/// # Errors
+/// `EACCES` if not.
+pub(crate) fn may_lay() -> Result<()> {
     const CAP_SYS_ADMIN: u64 = 1 << 21;
     if creds::no_new_privs() || creds::capabilities() & CAP_SYS_ADMIN != 0 {
         Ok(())
     } else {
         Err(Errno::EACCES)
     }
-}
-
-/// `IORING_REGISTER_RESTRICTIONS` of the calling task.
-///
-/// # Errors
-/// `EPERM` if it has restrictions or filters already, `EACCES`, `EINVAL`, `EFAULT`.
-pub(crate) fn restrict(addr: u64, nr: u32) -> Result<usize> {
-    const ROWS: u64 = size_of::<io_uring_task_restriction>() as u64;
-    let before = mine();
-    if before.is_some() {
-        return Err(Errno::EPERM);
-    }
-    may()?;
-    if nr != 1 {
-        return Err(Errno::EINVAL);
-    }
-    let head: io_uring_task_restriction = user::read(addr)?;
-    if head.flags != 0 || head.resv != [0; 3] {
-        return Err(Errno::EINVAL);
-    }
-    let mut restrictions = Restrictions::read(addr + ROWS, head.nr_res.into())?;
-    // No ring of the task's is exempt, be it disabled or not.
-    restrictions.activate();
-    lay(Rules { restrictions, ..Rules::default() });
-    Ok(0)
-}
-
-/// `IORING_REGISTER_BPF_FILTER` of the calling task.
-///
-/// # Errors
-/// `EACCES`; as [`Filters::add`].
-pub(crate) fn filter(addr: u64, nr: u32) -> Result<usize> {
-    may()?;
-    if nr != 1 {
-        return Err(Errno::EINVAL);
-    }
-    let mut rules = mine().cloned().unwrap_or_default();
-    rules.filters.add(addr)?;
-    lay(rules);
-    Ok(0)
 }

@@ -6,7 +6,6 @@ mod text;
 use std::sync::Arc;
 
 use crate::bpf;
-use crate::ctx::Ctx;
 use crate::ops::open_how::{How, O_PATH};
 use crate::req::request::{Keep, Req, ReqFlags};
 use crate::user;
@@ -170,18 +169,4 @@ fn address(name: &[u8], to: &mut [u8]) {
         to[4..6].copy_from_slice(&name[2..4]);
         to[8..8 + len].copy_from_slice(&name[at..at + len]);
     }
-}
-
-/// `IORING_REGISTER_BPF_FILTER` of a ring.
-///
-/// # Errors
-/// As [`Filters::add`].
-pub(crate) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
-    if nr != 1 {
-        return Err(Errno::EINVAL);
-    }
-    let mut filters = ctx.filters.clone();
-    ctx.unlocked(|| filters.add(addr))?;
-    ctx.filters = filters;
-    Ok(0)
 }

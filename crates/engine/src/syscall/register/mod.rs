@@ -7,19 +7,22 @@ mod buffers;
 mod clock;
 mod clone;
 mod enable;
+mod eventfd;
 mod files;
+mod filters;
 mod iowq;
+mod napi;
+mod personality;
 mod probe;
 mod query;
+mod restrictions;
 mod tagged;
 
 use std::sync::Arc;
 
 use crate::ctx::{Ctx, Ring};
 use crate::opdef::Support;
-use crate::rsrc::{
-    eventfd, filters, kbuf, napi, personality, region, restrictions, ring_fds, task_rules,
-};
+use crate::rsrc::{kbuf, region, ring_fds};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has, played};
 use softring_uapi::*;
@@ -126,7 +129,7 @@ pub static REGISTERS: [RegDef; IORING_REGISTER_LAST as usize] = [
         IORING_REGISTER_RESTRICTIONS,
         "5.10",
         Own,
-        Task(restrictions::register, task_rules::restrict),
+        Task(restrictions::register, restrictions::register_for_task),
     ),
     reg(IORING_REGISTER_ENABLE_RINGS, "5.10", Zero, Locked(enable::enable)),
     reg(IORING_REGISTER_FILES2, "5.13", Own, Locked(files::register2)),
@@ -161,7 +164,12 @@ pub static REGISTERS: [RegDef; IORING_REGISTER_LAST as usize] = [
     reg(IORING_REGISTER_MEM_REGION, "6.13", Exactly(1), Free(region::register)),
     reg(IORING_REGISTER_QUERY, "6.18", Own, Blind(query::query)),
     no(reg(IORING_REGISTER_ZCRX_CTRL, "6.19", Own, Locked(napi::no_control)), Errno::EOPNOTSUPP),
-    reg(IORING_REGISTER_BPF_FILTER, "7.0", Own, Task(filters::register, task_rules::filter)),
+    reg(
+        IORING_REGISTER_BPF_FILTER,
+        "7.0",
+        Own,
+        Task(filters::register, filters::register_for_task),
+    ),
 ];
 
 impl Args {

@@ -1,0 +1,54 @@
+//! The calls for the registered eventfd ([`crate::rsrc::eventfd`]). Kernel counterpart:
+//! `io_eventfd_register` in `io_uring/eventfd.c`.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use rustix::fd::AsRawFd;
+
+use crate::ctx::Ctx;
+use crate::fds::dup_visible;
+use crate::rsrc::eventfd::{EventFd, is_eventfd};
+use crate::user;
+use softring_uapi::errno::{Errno, Result};
+
+/// `IORING_REGISTER_EVENTFD`: signals an eventfd whenever completions are posted.
+///
+/// # Errors
+/// `EINVAL` for a count other than 1 or a descriptor that is no eventfd, `EBUSY` if there is one,
+/// `EFAULT`, `EBADF`.
+pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+    attach(ctx, addr, nr, false)
+}
+
+/// `IORING_REGISTER_EVENTFD_ASYNC`: the same, only for completions that workers post.
+///
+/// # Errors
+/// As [`register`].
+pub(super) fn register_async(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+    attach(ctx, addr, nr, true)
+}
+
+fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> {
+    if nr != 1 {
+        return Err(Errno::EINVAL);
+    }
+    if ctx.eventfd.is_some() {
+        return Err(Errno::EBUSY);
+    }
+    let given = ctx.unlocked(|| user::read(addr))?;
+    let fd = dup_visible(given)?;
+    if !is_eventfd(fd.as_raw_fd()) {
+        return Err(Errno::EINVAL);
+    }
+    let tail = ctx.mem.control.cq_tail().load(Relaxed);
+    ctx.eventfd = Some(EventFd::new(fd, only_async, tail));
+    Ok(0)
+}
+
+/// `IORING_UNREGISTER_EVENTFD`.
+///
+/// # Errors
+/// `ENXIO` if there is none.
+pub(super) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+    ctx.eventfd.take().map(|_| 0).ok_or(Errno::ENXIO)
+}

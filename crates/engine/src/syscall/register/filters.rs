@@ -1,0 +1,35 @@
+//! The calls for filters ([`crate::rsrc::filters`]), a ring's and a task's. Kernel counterpart:
+//! `io_register_bpf_filter`, `io_register_bpf_filter_task`.
+
+use crate::ctx::Ctx;
+use crate::rsrc::task_rules;
+use softring_uapi::errno::{Errno, Result};
+
+/// `IORING_REGISTER_BPF_FILTER` of a ring.
+///
+/// # Errors
+/// As [`Filters::add`](crate::rsrc::filters::Filters::add).
+pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+    if nr != 1 {
+        return Err(Errno::EINVAL);
+    }
+    let mut filters = ctx.filters.clone();
+    ctx.unlocked(|| filters.add(addr))?;
+    ctx.filters = filters;
+    Ok(0)
+}
+
+/// `IORING_REGISTER_BPF_FILTER` of the calling task.
+///
+/// # Errors
+/// `EACCES`; as [`Filters::add`](crate::rsrc::filters::Filters::add).
+pub(super) fn register_for_task(addr: u64, nr: u32) -> Result<usize> {
+    task_rules::may_lay()?;
+    if nr != 1 {
+        return Err(Errno::EINVAL);
+    }
+    let mut rules = task_rules::mine().cloned().unwrap_or_default();
+    rules.filters.add(addr)?;
+    task_rules::lay(rules);
+    Ok(0)
+}

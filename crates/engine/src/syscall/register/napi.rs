@@ -1,0 +1,96 @@
+//! The calls for NAPI busy polling ([`crate::rsrc::napi`]), and those for what only the kernel can
+//! do with a network queue. Kernel counterpart: `io_register_napi`, `io_uring/zcrx.c`.
+
+use crate::ctx::Ctx;
+use crate::rsrc::napi::Napi;
+use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
+
+/// `IORING_REGISTER_NAPI`: sets the times, or names a queue; the old settings are written back.
+///
+/// # Errors
+/// `EINVAL`, `EFAULT`, `EEXIST`, `ENOENT`.
+pub(super) fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
+    if ctx.flags & IORING_SETUP_IOPOLL != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let new: io_uring_napi = ctx.unlocked(|| user::read(addr))?;
+    if new.pad != [0; 2] || new.resv != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let tracking = ctx.napi.tracking();
+    let old = io_uring_napi { op_param: tracking, ..ctx.napi.settings() };
+    ctx.unlocked(|| user::write(addr, &old))?;
+    let names = tracking == IO_URING_NAPI_TRACKING_STATIC;
+    match new.opcode {
+        IO_URING_NAPI_REGISTER_OP => ctx.napi.set(&new),
+        IO_URING_NAPI_STATIC_ADD_ID if names => ctx.napi.add(new.op_param),
+        IO_URING_NAPI_STATIC_DEL_ID if names => ctx.napi.remove(new.op_param),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `IORING_UNREGISTER_NAPI`: switches it off; the old settings are written to `addr`, if there is
+/// one.
+///
+/// # Errors
+/// `EINVAL`, `EFAULT`.
+pub(super) fn unregister(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+    if nr != 1 {
+        return Err(Errno::EINVAL);
+    }
+    if addr != 0 {
+        let old = ctx.napi.settings();
+        ctx.unlocked(|| user::write(addr, &old))?;
+    }
+    ctx.napi = Napi::default();
+    Ok(0)
+}
+
+/// `IORING_REGISTER_ZCRX_IFQ`: only the kernel can hand a network queue over. As a kernel that was
+/// built without it.
+///
+/// # Errors
+/// `EINVAL` on a ring that could have none, else `EOPNOTSUPP`.
+pub(super) fn no_zero_copy(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+    let wide = ctx.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
+    Err(if ctx.defers() && wide { Errno::EOPNOTSUPP } else { Errno::EINVAL })
+}
+
+/// `IORING_REGISTER_ZCRX_CTRL`: the same.
+///
+/// # Errors
+/// `EOPNOTSUPP`.
+pub(super) fn no_control(_: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+    Err(Errno::EOPNOTSUPP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::syscall;
+
+    /// A kernel that was built with them answers otherwise, so this is no case.
+    #[test]
+    fn a_queue_is_refused_as_by_a_kernel_built_without() {
+        let defers = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+        let refused = |flags, nr| {
+            let mut params = io_uring_params { flags, ..Default::default() };
+            let fd = syscall::setup(4, (&raw mut params).expose_provenance());
+            assert!(fd >= 0, "setup with {flags:#x}: {fd}");
+            // Nobody looks at the argument.
+            syscall::register(fd as i32, IORING_REGISTER_ZCRX_IFQ, 8, nr)
+        };
+        for (flags, nr, errno) in [
+            (defers | IORING_SETUP_CQE32, 1, Errno::EOPNOTSUPP),
+            (defers | IORING_SETUP_CQE_MIXED, 1, Errno::EOPNOTSUPP),
+            (defers | IORING_SETUP_CQE32, 2, Errno::EINVAL),
+            (defers, 1, Errno::EINVAL),
+            (IORING_SETUP_CQE32, 1, Errno::EINVAL),
+            (0, 1, Errno::EINVAL),
+        ] {
+            assert_eq!(refused(flags, nr), errno.res() as isize, "flags {flags:#x}, {nr}");
+        }
+    }
+}

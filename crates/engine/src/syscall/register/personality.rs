@@ -1,0 +1,23 @@
+//! The calls for personalities ([`crate::rsrc::personality`]). Kernel counterpart:
+//! `io_register_personality`, `io_unregister_personality`.
+
+use crate::creds::Creds;
+use crate::ctx::Ctx;
+use softring_uapi::errno::{Errno, Result};
+
+/// `IORING_REGISTER_PERSONALITY`: registers the caller's credentials; answers their id.
+///
+/// # Errors
+/// `EBUSY` if every id is in use.
+pub(super) fn register(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+    ctx.personalities.insert(Creds::now()).map(usize::from)
+}
+
+/// `IORING_UNREGISTER_PERSONALITY`: forgets one; requests in flight keep it.
+///
+/// # Errors
+/// `EINVAL` for an id that is not in use.
+pub(super) fn unregister(ctx: &mut Ctx, _: u64, id: u32) -> Result<usize> {
+    let id = u16::try_from(id).map_err(|_| Errno::EINVAL)?;
+    ctx.personalities.remove(id).map(|()| 0)
+}

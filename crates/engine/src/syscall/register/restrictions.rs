@@ -1,0 +1,51 @@
+//! The calls for restrictions ([`crate::rsrc::restrictions`]), a ring's and a task's. Kernel
+//! counterpart: `io_register_restrictions`, `io_register_restrictions_task`.
+
+use crate::ctx::Ctx;
+use crate::rsrc::restrictions::Restrictions;
+use crate::rsrc::task_rules::{self, Rules};
+use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::io_uring_task_restriction;
+
+/// `IORING_REGISTER_RESTRICTIONS`: what a disabled ring may do once it is enabled.
+///
+/// # Errors
+/// `EBADFD` if the ring is not disabled, `EBUSY` for a second call; `EINVAL`, `EFAULT`.
+pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+    if !ctx.disabled {
+        return Err(Errno::EBADFD);
+    }
+    if ctx.restrictions.registered {
+        return Err(Errno::EBUSY);
+    }
+    if addr == 0 {
+        return Err(Errno::EINVAL);
+    }
+    ctx.restrictions = ctx.unlocked(|| Restrictions::read(addr, nr))?;
+    Ok(0)
+}
+
+/// `IORING_REGISTER_RESTRICTIONS` of the calling task.
+///
+/// # Errors
+/// `EPERM` if it has restrictions or filters already, `EACCES`, `EINVAL`, `EFAULT`.
+pub(super) fn register_for_task(addr: u64, nr: u32) -> Result<usize> {
+    const ROWS: u64 = size_of::<io_uring_task_restriction>() as u64;
+    if task_rules::mine().is_some() {
+        return Err(Errno::EPERM);
+    }
+    task_rules::may_lay()?;
+    if nr != 1 {
+        return Err(Errno::EINVAL);
+    }
+    let head: io_uring_task_restriction = user::read(addr)?;
+    if head.flags != 0 || head.resv != [0; 3] {
+        return Err(Errno::EINVAL);
+    }
+    let mut restrictions = Restrictions::read(addr + ROWS, head.nr_res.into())?;
+    // No ring of the task's is exempt, be it disabled or not.
+    restrictions.activate();
+    task_rules::lay(Rules::only(restrictions));
+    Ok(0)
+}
