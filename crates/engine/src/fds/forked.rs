@@ -195,6 +195,6 @@ pub fn fork_child() {
     if parent != 0 {
         // Whoever waits in them does so in the parent.
         write().closed.clear();
-        crate::rsrc::ring_fds::fork_child();
+        super::registered::fork_child();
     }
 }

@@ -14,6 +14,7 @@ mod lock_race;
 mod locks;
 mod moved;
 mod owned;
+pub(crate) mod registered;
 mod reports;
 mod same_table;
 mod stand_in;
@@ -41,7 +42,6 @@ pub(crate) use reports::{closes_all_reported, closes_reported, file_closes, numb
 pub(crate) use stand_in::signal_poll_fd;
 pub use stand_in::{poll_fd, sq_full};
 pub(crate) use table::{
-    RingFd, adopt_ring, all, checked_ring, forget_ended, give_back, hold_ring, insert,
-    is_live_ring, next_id, nth, some,
+    all, checked_ring, forget_ended, give_back, hold_ring, insert, is_live_ring, next_id, nth, some,
 };
 pub use table::{find, is_known_ring, is_ring, ring, surely_no_ring, sweep};

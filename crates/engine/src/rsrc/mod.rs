@@ -15,5 +15,4 @@ pub(crate) mod personality;
 pub mod plain;
 pub(crate) mod region;
 pub(crate) mod restrictions;
-pub(crate) mod ring_fds;
 pub mod task_rules;

@@ -1,10 +1,7 @@
 //! A memory region that the program and the ring share. Kernel counterpart:
 //! `io_register_mem_region`, `io_uring/memmap.c`.
 
-use std::sync::Arc;
-
 use super::memlock::Locked;
-use crate::ctx::{Ctx, Ring};
 use crate::mem::region::Region;
 use crate::sys;
 use crate::user;
@@ -32,6 +29,16 @@ pub struct ParamRegion {
 }
 
 impl ParamRegion {
+    /// The region that `desc` asks for; one of the ring's lies in its file `fd`, and `desc` tells
+    /// where. It may hold wait arguments.
+    ///
+    /// # Errors
+    /// `EFAULT`, `EINVAL`, `E2BIG`, `EOVERFLOW`; `ENOMEM` past RLIMIT_MEMLOCK.
+    pub fn create(desc: &mut io_uring_region_desc, fd: i32, wait_args: bool) -> Result<Self> {
+        let (memory, locked) = create(desc, fd)?;
+        Ok(ParamRegion { wait_args, memory, _locked: locked })
+    }
+
     /// The wait arguments at byte `off`.
     ///
     /// # Errors
@@ -50,37 +57,6 @@ impl ParamRegion {
             Memory::Ours(region) => Ok(region.load(off as usize)),
         }
     }
-}
-
-/// `IORING_REGISTER_MEM_REGION`: memory of the program's, or of the ring's to be mapped at the
-/// offset told.
-///
-/// # Errors
-/// `EBUSY` for a second one; `EFAULT`, `EINVAL`, `E2BIG`, `EOVERFLOW`; `ENOMEM` past
-/// RLIMIT_MEMLOCK.
-pub(crate) fn register(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
-    let mut ctx = ring.lock();
-    if ctx.param_region.is_some() {
-        return Err(Errno::EBUSY);
-    }
-    let reg: io_uring_mem_region_reg = ctx.unlocked(|| user::read(addr))?;
-    let mut desc: io_uring_region_desc = ctx.unlocked(|| user::read(reg.region_uptr))?;
-    check(&ctx, &reg)?;
-    let (memory, locked) = ctx.unlocked(|| create(&mut desc, fd))?;
-    ctx.unlocked(|| user::write(reg.region_uptr, &desc))?;
-    let wait_args = reg.flags & IORING_MEM_REGION_REG_WAIT_ARG != 0;
-    ctx.param_region = Some(ParamRegion { wait_args, memory, _locked: locked });
-    Ok(0)
-}
-
-fn check(ctx: &Ctx, reg: &io_uring_mem_region_reg) -> Result<()> {
-    let wait = reg.flags & IORING_MEM_REGION_REG_WAIT_ARG != 0;
-    let unknown = reg.flags & !IORING_MEM_REGION_REG_WAIT_ARG != 0;
-    // While the ring is disabled nobody waits on it, so nobody meets a half-made region.
-    if reg.resv != [0; 2] || unknown || (wait && !ctx.disabled) {
-        return Err(Errno::EINVAL);
-    }
-    Ok(())
 }
 
 /// `io_create_region`.
@@ -115,7 +91,10 @@ fn create(desc: &mut io_uring_region_desc, fd: i32) -> Result<(Memory, Locked)> 
 }
 
 /// The ring's file grows by the region, which the program maps as it maps the rings.
-pub(super) fn in_file(fd: i32, offset: u64, size: u64) -> Result<Region> {
+///
+/// # Errors
+/// `EBADF`, `ENOMEM`.
+pub(crate) fn in_file(fd: i32, offset: u64, size: u64) -> Result<Region> {
     let file = sys::borrow(fd).ok_or(Errno::EBADF)?;
     crate::mem::file::grow(file, offset + size)?;
     Region::map(file, offset, size as usize).map_err(|_| Errno::ENOMEM)

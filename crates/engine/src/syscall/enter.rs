@@ -28,7 +28,7 @@ pub fn enter(fd: i32, args: &Args, call: &Call) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     if args.flags & IORING_ENTER_REGISTERED_RING != 0 {
-        return enter_ring(&crate::rsrc::ring_fds::get(fd)?, args, call);
+        return enter_ring(&crate::fds::registered::get(fd)?, args, call);
     }
     enter_by(fd, crate::fds::ring(fd)?, args, call)
 }
@@ -105,7 +105,7 @@ fn submit_and_wait<'r>(
         ctx = ring.lock_now();
         submitted = args.submit;
     } else if args.submit > 0 {
-        crate::rsrc::ring_fds::touch();
+        crate::fds::registered::touch();
         if let Err(e) = ctx.check_issuer() {
             return (ctx, Err(e));
         }

@@ -83,11 +83,11 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
             return Err(e);
         }
     }
-    crate::rsrc::ring_fds::touch();
+    crate::fds::registered::touch();
     crate::transport::glue::made_ring(geo.sq_entries);
     crate::wait::announce::made_ring(p.flags);
     if p.flags & IORING_SETUP_REGISTERED_FD_ONLY != 0 {
-        return crate::rsrc::ring_fds::register_only(fd, ring);
+        return crate::fds::registered::register_only(fd, ring);
     }
     let fd = fd.into_raw_fd();
     crate::fds::insert(fd, ring);

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use crate::ctx::{Ctx, Ring};
+use crate::fds::registered;
 use crate::rsrc::buffers::BufNode;
-use crate::rsrc::ring_fds;
 use crate::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::REG_BUFFERS_MAX;
@@ -32,7 +32,7 @@ pub(super) fn clone_buffers(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Resu
         return Err(Errno::EINVAL);
     }
     let by_index = arg.flags & IORING_REGISTER_SRC_REGISTERED != 0;
-    let (source, _) = ring_fds::find(arg.src_fd.cast_signed(), by_index)?;
+    let (source, _) = registered::find(arg.src_fd.cast_signed(), by_index)?;
     let from = {
         let ctx = source.lock();
         if source.id != ring.id && ctx.is_anothers() {

@@ -15,14 +15,17 @@ mod napi;
 mod personality;
 mod probe;
 mod query;
+mod region;
 mod restrictions;
+mod ring_fds;
 mod tagged;
 
 use std::sync::Arc;
 
 use crate::ctx::{Ctx, Ring};
+use crate::fds::registered;
 use crate::opdef::Support;
-use crate::rsrc::{kbuf, region, ring_fds};
+use crate::rsrc::kbuf;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has, played};
 use softring_uapi::*;
@@ -206,7 +209,7 @@ pub fn register(fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize> {
             _ => Err(Errno::EINVAL),
         };
     }
-    let (ring, fd) = ring_fds::find(fd, by_index)?;
+    let (ring, fd) = registered::find(fd, by_index)?;
     let r = call(&ring, fd, opcode, addr, nr);
     crate::wait::leave::leave(&ring, ring.lock());
     r

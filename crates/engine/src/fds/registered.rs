@@ -8,14 +8,13 @@ use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
 
+use super::table::{self, RingFd};
 use crate::ctx::Ring;
-use crate::fds::{self, RingFd};
-use crate::user;
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::io_uring_rsrc_update;
 use softring_uapi::limits::RING_FDS_MAX;
 
-const SLOTS_LEN: usize = RING_FDS_MAX as usize;
+/// Slots of a table.
+pub(crate) const SLOTS_LEN: usize = RING_FDS_MAX as usize;
 
 type Slots = [Option<RingFd>; SLOTS_LEN];
 
@@ -24,7 +23,11 @@ std::thread_local! {
     static TOUCHED: Cell<bool> = const { Cell::new(false) };
 }
 
-fn in_table(index: u32) -> Result<usize> {
+/// The place of a slot that the program names.
+///
+/// # Errors
+/// `EINVAL` past the table.
+pub(crate) fn in_table(index: u32) -> Result<usize> {
     if index < RING_FDS_MAX { Ok(index as usize) } else { Err(Errno::EINVAL) }
 }
 
@@ -51,12 +54,12 @@ pub(crate) fn get(index: i32) -> Result<Arc<Ring>> {
 /// The ring that a call names by descriptor or by index, with a descriptor of it.
 ///
 /// # Errors
-/// As [`get`] and [`fds::ring`].
+/// As [`get`] and [`table::ring`].
 pub(crate) fn find(fd: i32, by_index: bool) -> Result<(Arc<Ring>, i32)> {
     if by_index {
         look(fd, |r| (r.ring().clone(), r.fd()))
     } else {
-        Ok((fds::checked_ring(fd)?, fd))
+        Ok((table::checked_ring(fd)?, fd))
     }
 }
 
@@ -65,11 +68,14 @@ pub(crate) fn find(fd: i32, by_index: bool) -> Result<(Arc<Ring>, i32)> {
 /// # Errors
 /// `EBUSY` if the table is full.
 pub(crate) fn register_only(file: OwnedFd, ring: Arc<Ring>) -> Result<usize> {
-    put(fds::adopt_ring(file, ring), 0..SLOTS_LEN)
+    put(table::adopt_ring(file, ring), 0..SLOTS_LEN)
 }
 
 /// Puts a ring into the first free slot of `range`.
-fn put(entry: RingFd, mut range: Range<usize>) -> Result<usize> {
+///
+/// # Errors
+/// `EBUSY` if there is none.
+pub(crate) fn put(entry: RingFd, mut range: Range<usize>) -> Result<usize> {
     SLOTS.with_borrow_mut(|s| {
         let at = range.find(|&i| s[i].is_none()).ok_or(Errno::EBUSY)?;
         s[at] = Some(entry);
@@ -78,7 +84,7 @@ fn put(entry: RingFd, mut range: Range<usize>) -> Result<usize> {
 }
 
 /// Empties a slot. The ring may end with it, so not under the table's borrow.
-fn clear(index: usize) {
+pub(crate) fn clear(index: usize) {
     let old = SLOTS.with_borrow_mut(|s| s[index].take());
     drop(old);
 }
@@ -87,58 +93,4 @@ fn clear(index: usize) {
 pub(crate) fn fork_child() {
     (0..SLOTS_LEN).for_each(clear);
     TOUCHED.set(false);
-}
-
-/// Calls `f` for each row; answers how many went well, or the first one's error.
-fn each(addr: u64, nr: u32, f: impl Fn(u64, io_uring_rsrc_update) -> Result<()>) -> Result<usize> {
-    if nr == 0 || nr > RING_FDS_MAX {
-        return Err(Errno::EINVAL);
-    }
-    for i in 0..nr as usize {
-        let at = addr.wrapping_add((i * size_of::<io_uring_rsrc_update>()) as u64);
-        if let Err(e) = user::read(at).and_then(|row| f(at, row)) {
-            return if i > 0 { Ok(i) } else { Err(e) };
-        }
-    }
-    Ok(nr as usize)
-}
-
-/// `IORING_REGISTER_RING_FDS`: puts rings into the calling thread's table; `offset` chooses the
-/// slot, or is all ones and becomes it.
-///
-/// # Errors
-/// `EINVAL` for none, too many, a slot past the table; `EBUSY` for one in use; `EFAULT`, `EBADF`,
-/// `EOPNOTSUPP`, `EMFILE`.
-pub(crate) fn register(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usize> {
-    if (1..=RING_FDS_MAX).contains(&nr) {
-        touch();
-    }
-    each(addr, nr, |at, row| {
-        if row.resv != 0 {
-            return Err(Errno::EINVAL);
-        }
-        let range = if row.offset == u32::MAX {
-            0..SLOTS_LEN
-        } else {
-            let slot = in_table(row.offset)?;
-            slot..slot + 1
-        };
-        let slot = put(fds::hold_ring(row.data as i32)?, range)?;
-        let told = io_uring_rsrc_update { offset: slot as u32, ..row };
-        user::write(at, &told).inspect_err(|_| clear(slot))
-    })
-}
-
-/// `IORING_UNREGISTER_RING_FDS`: empties slots of the calling thread's table.
-///
-/// # Errors
-/// `EINVAL` for none, too many, a slot past the table; `EFAULT`.
-pub(crate) fn unregister(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usize> {
-    each(addr, nr, |_, row| {
-        if row.resv != 0 || row.data != 0 {
-            return Err(Errno::EINVAL);
-        }
-        clear(in_table(row.offset)?);
-        Ok(())
-    })
 }

@@ -1,0 +1,41 @@
+//! The call for a region of parameters ([`crate::rsrc::region`]). Kernel counterpart:
+//! `io_register_mem_region`.
+
+use std::sync::Arc;
+
+use crate::ctx::{Ctx, Ring};
+use crate::rsrc::region::ParamRegion;
+use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
+
+/// `IORING_REGISTER_MEM_REGION`: memory of the program's, or of the ring's to be mapped at the
+/// offset told.
+///
+/// # Errors
+/// `EBUSY` for a second one; `EFAULT`, `EINVAL`, `E2BIG`, `EOVERFLOW`; `ENOMEM` past
+/// RLIMIT_MEMLOCK.
+pub(super) fn register(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
+    let mut ctx = ring.lock();
+    if ctx.param_region.is_some() {
+        return Err(Errno::EBUSY);
+    }
+    let reg: io_uring_mem_region_reg = ctx.unlocked(|| user::read(addr))?;
+    let mut desc: io_uring_region_desc = ctx.unlocked(|| user::read(reg.region_uptr))?;
+    check(&ctx, &reg)?;
+    let wait_args = reg.flags & IORING_MEM_REGION_REG_WAIT_ARG != 0;
+    let region = ctx.unlocked(|| ParamRegion::create(&mut desc, fd, wait_args))?;
+    ctx.unlocked(|| user::write(reg.region_uptr, &desc))?;
+    ctx.param_region = Some(region);
+    Ok(0)
+}
+
+fn check(ctx: &Ctx, reg: &io_uring_mem_region_reg) -> Result<()> {
+    let wait = reg.flags & IORING_MEM_REGION_REG_WAIT_ARG != 0;
+    let unknown = reg.flags & !IORING_MEM_REGION_REG_WAIT_ARG != 0;
+    // While the ring is disabled nobody waits on it, so nobody meets a half-made region.
+    if reg.resv != [0; 2] || unknown || (wait && !ctx.disabled) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
