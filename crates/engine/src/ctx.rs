@@ -410,7 +410,7 @@ impl Ctx {
             tags: Arc::default(),
             personalities: Personalities::default(),
             sq_creds: None,
-            groups: Groups::new(),
+            groups: Groups::default(),
             param_region: None,
             napi: Napi::default(),
         }

@@ -44,12 +44,12 @@ impl Ctx {
     pub fn select_many(&mut self, req: &mut Req, alone: bool) -> errno::Result<()> {
         let call = &mut req.call;
         let none = |e| if alone && call.sqe.opcode == IORING_OP_RECV { Errno::ENOBUFS } else { e };
-        let (mut pick, mut head) = self.kbuf_head(call.bgid).map_err(none)?;
+        let (mut pick, mut head) = self.groups.head(call.bgid).map_err(none)?;
         let receives = call.sqe.opcode == IORING_OP_RECV;
         if alone && receives {
             head.take_singly();
             let len = head.one(u64::from(call.want)).len as u32;
-            self.kbuf_commit(call.bgid, &mut pick, len);
+            self.groups.commit(call.bgid, &mut pick, len);
         }
         // Who takes a single buffer knows one that is not there by its address.
         if head.singly && pick.buf.addr == 0 {
@@ -73,7 +73,7 @@ impl Ctx {
         }
         pick.count = layout.iov.len() as u16;
         // Nobody else may send the same bytes while this one waits.
-        self.kbuf_commit(call.bgid, &mut pick, layout.len as u32);
+        self.groups.commit(call.bgid, &mut pick, layout.len as u32);
         call.pick = Some(pick);
         call.last = layout.empty;
         // The length is for the first step.

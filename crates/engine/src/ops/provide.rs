@@ -4,7 +4,7 @@ use crate::ctx::Ctx;
 use crate::opdef::Outcome;
 use crate::ops::iov::in_user;
 use crate::req::request::Req;
-use crate::rsrc::kbuf::{self, Buf, MAX_BIDS};
+use crate::rsrc::kbuf::{Buf, MAX_BIDS};
 use softring_uapi::errno::{Errno, Result};
 
 /// Checks counts, ids and the range (`io_provide_buffers_prep`).
@@ -36,8 +36,7 @@ pub(crate) fn provide_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 pub(crate) fn provide(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = &req.call.sqe;
     let first = Buf { addr: sqe.addr, len: sqe.len, bid: sqe.off as u16 };
-    let done =
-        kbuf::provide(&mut ctx.groups, sqe.buf_index, first, sqe.fd.cast_unsigned()).map(|()| 0);
+    let done = ctx.groups.provide(sqe.buf_index, first, sqe.fd.cast_unsigned()).map(|()| 0);
     Outcome::Done(done.unwrap_or_else(Errno::res))
 }
 
@@ -55,6 +54,6 @@ pub(crate) fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Takes buffers out of their group; the result is how many.
 pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = &req.call.sqe;
-    let done = kbuf::remove(&mut ctx.groups, sqe.buf_index, sqe.fd.cast_unsigned());
+    let done = ctx.groups.remove(sqe.buf_index, sqe.fd.cast_unsigned());
     Outcome::Done(done.map_or_else(Errno::res, |n| n as i32))
 }

@@ -50,10 +50,10 @@ impl Ctx {
             return Err(Errno::EBADF);
         }
         let call = &mut req.call;
-        let mut pick = self.kbuf_select(call.bgid)?;
+        let mut pick = self.groups.select(call.bgid)?;
         call.place(pick.buf.addr, pick.buf.len);
         if at_once {
-            self.kbuf_commit(call.bgid, &mut pick, call.sqe.len);
+            self.groups.commit(call.bgid, &mut pick, call.sqe.len);
         }
         call.pick = Some(pick);
         if pick.buf.addr != 0 {
@@ -139,7 +139,7 @@ impl Ctx {
             let Call { bgid, pick, done, .. } = &mut req.call;
             if let Some(pick) = pick.as_mut().filter(|pick| !pick.committed) {
                 // The CQE does not say whether the buffer has room left.
-                self.kbuf_commit(*bgid, pick, *done as u32);
+                self.groups.commit(*bgid, pick, *done as u32);
                 pick.more = false;
             }
             return;
@@ -147,7 +147,7 @@ impl Ctx {
         let keeps = matches!(req.opcode(), IORING_OP_READ | IORING_OP_SEND);
         let free = |pick: &mut Pick| if pick.in_ring { !pick.committed } else { !keeps };
         if let Some(pick) = req.call.pick.take_if(free) {
-            self.kbuf_recycle(req.call.bgid, pick);
+            self.groups.recycle(req.call.bgid, pick);
         }
     }
 
@@ -155,7 +155,7 @@ impl Ctx {
     pub fn keep_buffer(&mut self, req: &mut Req) {
         let Call { bgid, sqe, pick, .. } = &mut req.call;
         if let Some(pick) = pick {
-            self.kbuf_commit(*bgid, pick, sqe.len);
+            self.groups.commit(*bgid, pick, sqe.len);
         }
     }
 
@@ -175,16 +175,16 @@ impl Ctx {
         if used && res == Errno::EBADF.res() && req.names_no_file() {
             // The kernel looks the file up before it picks a buffer.
             req.call.pick = None;
-            return self.kbuf_recycle(req.call.bgid, pick);
+            return self.groups.recycle(req.call.bgid, pick);
         }
         if !used {
             return self.recycle_buffer(req);
         }
         if let Some(pick) = req.call.pick.take() {
-            let flags = self.kbuf_put(req.call.bgid, pick, res.unsigned_abs());
+            let flags = self.groups.put(req.call.bgid, pick, res.unsigned_abs());
             req.call.cflags |= flags;
             if pick.count > 1 {
-                self.kbuf_drop_second(req.call.bgid, pick);
+                self.groups.drop_second(req.call.bgid, pick);
             }
         }
     }

@@ -1,8 +1,7 @@
 //! Several provided buffers for one transfer. Kernel counterpart: `io_ring_buffers_peek` in
 //! `io_uring/kbuf.c`.
 
-use super::kbuf::{Buf, Group, Pick};
-use crate::ctx::Ctx;
+use super::kbuf::{Buf, Group, Groups, Pick};
 use crate::ops::iov::in_user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
@@ -147,14 +146,14 @@ impl Head {
     }
 }
 
-impl Ctx {
+impl Groups {
     /// The buffers at the head of group `bgid`, and a pick of the first, which may become one of
     /// more.
     ///
     /// # Errors
     /// `ENOENT` if there is no such group, `ENOBUFS` if it is empty.
-    pub fn kbuf_head(&mut self, bgid: u16) -> Result<(Pick, Head)> {
-        let head = match self.groups.get(&bgid).ok_or(Errno::ENOENT)? {
+    pub fn head(&mut self, bgid: u16) -> Result<(Pick, Head)> {
+        let head = match self.get(bgid).ok_or(Errno::ENOENT)? {
             // A list gives one at a time.
             Group::List(list) => {
                 let bufs = list.iter().take(STEPS + 1).copied().collect();
@@ -166,14 +165,14 @@ impl Ctx {
                 Head { bufs, inc: ring.inc, singly: false }
             }
         };
-        Ok((self.kbuf_pick(bgid)?, head))
+        Ok((self.pick(bgid)?, head))
     }
 
     /// A list's second buffer was used, too.
-    pub fn kbuf_drop_second(&mut self, bgid: u16, pick: Pick) {
+    pub fn drop_second(&mut self, bgid: u16, pick: Pick) {
         if !pick.in_ring
             && pick.count > 1
-            && let Some(Group::List(list)) = self.groups.get_mut(&bgid)
+            && let Some(Group::List(list)) = self.get_mut(bgid)
         {
             list.pop_front();
         }

@@ -8,20 +8,15 @@
 
 use core::sync::atomic::Ordering::Acquire;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
-use crate::ctx::{Ctx, Ring};
-use crate::mem::mappings;
 use crate::mem::region::Region;
 use crate::ops::iov::in_user;
-use crate::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
 /// Buffer ids are 16 bits wide.
 pub(crate) const MAX_BIDS: u32 = 1 << 16;
-const PAGE: u64 = 4096;
 
 /// One buffer, as the program gave it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,13 +41,14 @@ pub struct BufRing {
 
 /// The buffers of one group.
 #[derive(Debug)]
-pub enum Group {
+pub(crate) enum Group {
     List(VecDeque<Buf>),
     Ring(BufRing),
 }
 
 /// A ring's groups, by number.
-pub(crate) type Groups = BTreeMap<u16, Group>;
+#[derive(Debug, Default)]
+pub struct Groups(BTreeMap<u16, Group>);
 
 /// A request's pick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,6 +81,14 @@ impl Pick {
 
 impl BufRing {
     const TAIL: usize = 14;
+
+    /// A ring in `mem`, of as many entries as `reg` says.
+    pub fn new(mem: Region, reg: &io_uring_buf_reg) -> Self {
+        let mask = (reg.ring_entries - 1) as u16;
+        let min_left = reg.min_left;
+        let inc = reg.flags & IOU_PBUF_RING_INC != 0;
+        BufRing { mem, mask, head: 0, inc, min_left }
+    }
 
     fn tail(&self) -> u16 {
         // The tail shares a word with the first entry's id.
@@ -153,14 +157,14 @@ impl Group {
     }
 }
 
-impl Ctx {
+impl Groups {
     /// Picks a buffer of group `bgid` (`io_buffer_select`).
     ///
     /// # Errors
     /// `ENOBUFS` if the group is not there or empty, or its first buffer is outside of the
     /// program's memory.
-    pub fn kbuf_select(&mut self, bgid: u16) -> Result<Pick> {
-        let pick = self.kbuf_pick(bgid)?;
+    pub fn select(&mut self, bgid: u16) -> Result<Pick> {
+        let pick = self.pick(bgid)?;
         let Buf { addr, len, .. } = pick.buf;
         if pick.in_ring && has(Change::BufferPlaces) && in_user(addr, len.into()).is_err() {
             return Err(Errno::ENOBUFS);
@@ -172,8 +176,8 @@ impl Ctx {
     ///
     /// # Errors
     /// `ENOBUFS` if the group is not there or empty.
-    pub fn kbuf_pick(&mut self, bgid: u16) -> Result<Pick> {
-        match self.groups.get_mut(&bgid).ok_or(Errno::ENOBUFS)? {
+    pub fn pick(&mut self, bgid: u16) -> Result<Pick> {
+        match self.0.get_mut(&bgid).ok_or(Errno::ENOBUFS)? {
             Group::List(list) => {
                 let buf = list.pop_front().ok_or(Errno::ENOBUFS)?;
                 Ok(Pick { buf, count: 1, committed: true, ..Pick::default() })
@@ -186,20 +190,20 @@ impl Ctx {
     }
 
     /// Gives an unused pick back (`io_kbuf_recycle`).
-    pub fn kbuf_recycle(&mut self, bgid: u16, pick: Pick) {
+    pub fn recycle(&mut self, bgid: u16, pick: Pick) {
         if pick.in_ring {
             return;
         }
-        if let Group::List(list) = self.groups.entry(bgid).or_insert(Group::List(VecDeque::new())) {
+        if let Group::List(list) = self.0.entry(bgid).or_insert(Group::List(VecDeque::new())) {
             list.push_front(pick.buf);
         }
     }
 
     /// Uses a pick up, of which `len` bytes were filled; answers the CQE's flags
     /// (`__io_put_kbufs`).
-    pub fn kbuf_put(&mut self, bgid: u16, mut pick: Pick, len: u32) -> u32 {
+    pub fn put(&mut self, bgid: u16, mut pick: Pick, len: u32) -> u32 {
         if pick.in_ring
-            && let Some(Group::Ring(ring)) = self.groups.get_mut(&bgid)
+            && let Some(Group::Ring(ring)) = self.0.get_mut(&bgid)
         {
             if !pick.committed {
                 pick.more |= !ring.pay(pick, len);
@@ -212,125 +216,95 @@ impl Ctx {
 
     /// Pays for a pick before it is known what comes of it, because nobody will hold the ring's
     /// lock then.
-    pub fn kbuf_commit(&mut self, bgid: u16, pick: &mut Pick, len: u32) {
+    pub fn commit(&mut self, bgid: u16, pick: &mut Pick, len: u32) {
         if pick.in_ring
             && !pick.committed
-            && let Some(Group::Ring(ring)) = self.groups.get_mut(&bgid)
+            && let Some(Group::Ring(ring)) = self.0.get_mut(&bgid)
         {
             pick.more = !ring.pay(*pick, len);
             pick.paid = len;
         }
         pick.committed = true;
     }
-}
 
-/// PROVIDE_BUFFERS: adds `nbufs` buffers of `len` bytes each, one behind the other from `addr`.
-///
-/// # Errors
-/// `EINVAL` if the group is a ring, `EOVERFLOW` if no id is left.
-pub(crate) fn provide(groups: &mut Groups, bgid: u16, first: Buf, nbufs: u32) -> Result<()> {
-    let Group::List(list) = groups.entry(bgid).or_insert(Group::List(VecDeque::new())) else {
-        return Err(Errno::EINVAL);
-    };
-    for i in 0..nbufs {
-        if list.len() as u32 >= MAX_BIDS - 1 {
-            return if i > 0 { Ok(()) } else { Err(Errno::EOVERFLOW) };
+    /// PROVIDE_BUFFERS: adds `nbufs` buffers of `len` bytes each, one behind the other from `addr`.
+    ///
+    /// # Errors
+    /// `EINVAL` if the group is a ring, `EOVERFLOW` if no id is left.
+    pub fn provide(&mut self, bgid: u16, first: Buf, nbufs: u32) -> Result<()> {
+        let Group::List(list) = self.0.entry(bgid).or_insert(Group::List(VecDeque::new())) else {
+            return Err(Errno::EINVAL);
+        };
+        for i in 0..nbufs {
+            if list.len() as u32 >= MAX_BIDS - 1 {
+                return if i > 0 { Ok(()) } else { Err(Errno::EOVERFLOW) };
+            }
+            let addr = first.addr + u64::from(i) * u64::from(first.len);
+            list.push_back(Buf { addr, bid: first.bid.wrapping_add(i as u16), ..first });
         }
-        let addr = first.addr + u64::from(i) * u64::from(first.len);
-        list.push_back(Buf { addr, bid: first.bid.wrapping_add(i as u16), ..first });
+        Ok(())
     }
-    Ok(())
-}
 
-/// REMOVE_BUFFERS: takes up to `nbufs` buffers out; answers how many.
-///
-/// # Errors
-/// `ENOENT` if there is no such group, `EINVAL` if it is a ring.
-pub(crate) fn remove(groups: &mut Groups, bgid: u16, nbufs: u32) -> Result<u32> {
-    match groups.get_mut(&bgid).ok_or(Errno::ENOENT)? {
-        Group::Ring(_) => Err(Errno::EINVAL),
-        Group::List(list) => {
-            let n = list.len().min(nbufs as usize);
-            list.drain(..n);
-            Ok(n as u32)
+    /// REMOVE_BUFFERS: takes up to `nbufs` buffers out; answers how many.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such group, `EINVAL` if it is a ring.
+    pub fn remove(&mut self, bgid: u16, nbufs: u32) -> Result<u32> {
+        match self.0.get_mut(&bgid).ok_or(Errno::ENOENT)? {
+            Group::Ring(_) => Err(Errno::EINVAL),
+            Group::List(list) => {
+                let n = list.len().min(nbufs as usize);
+                list.drain(..n);
+                Ok(n as u32)
+            }
         }
     }
-}
 
-/// `IORING_REGISTER_PBUF_RING`: a group in memory that both sides map, the program's or, to be
-/// mapped at `IORING_OFF_PBUF_RING` and the group's number shifted, the ring's.
-///
-/// # Errors
-/// `EEXIST` for a group that has buffers; `EFAULT`, `EINVAL`, `EOVERFLOW`; `ENOMEM`.
-pub(crate) fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
-    let reg: io_uring_buf_reg = user::read(addr)?;
-    if !reserved_is_zero(&reg) || reg.flags & !(IOU_PBUF_RING_MMAP | IOU_PBUF_RING_INC) != 0 {
-        return Err(Errno::EINVAL);
+    /// The group, if there is one.
+    pub(super) fn get(&self, bgid: u16) -> Option<&Group> {
+        self.0.get(&bgid)
     }
-    if !reg.ring_entries.is_power_of_two() || reg.ring_entries >= MAX_BIDS {
-        return Err(Errno::EINVAL);
-    }
-    let mut ctx = ring.lock();
-    if ctx.groups.get(&reg.bgid).is_some_and(|group| !group.is_empty_list()) {
-        return Err(Errno::EEXIST);
-    }
-    ctx.groups.remove(&reg.bgid);
-    let size = reg.ring_entries as usize * size_of::<io_uring_buf>();
-    let size = size.next_multiple_of(PAGE as usize);
-    let mem = if reg.flags & IOU_PBUF_RING_MMAP != 0 {
-        let offset = IORING_OFF_PBUF_RING | u64::from(reg.bgid) << IORING_OFF_PBUF_SHIFT;
-        super::region::in_file(fd, offset, size as u64)?
-    } else {
-        // Private memory must stay mapped while the group is registered.
-        ctx.unlocked(|| mappings::pin(reg.ring_addr, size))?
-    };
-    let mask = (reg.ring_entries - 1) as u16;
-    let min_left = reg.min_left;
-    let inc = reg.flags & IOU_PBUF_RING_INC != 0;
-    ctx.groups.insert(reg.bgid, Group::Ring(BufRing { mem, mask, head: 0, inc, min_left }));
-    Ok(0)
-}
 
-/// Only a ring that is used up bit by bit can say how little makes a buffer used up.
-fn reserved_is_zero(reg: &io_uring_buf_reg) -> bool {
-    let may_leave = has(Change::MinLeft) && reg.flags & IOU_PBUF_RING_INC != 0;
-    reg.resv == [0; 5] && (reg.min_left == 0 || may_leave)
-}
-
-/// `IORING_UNREGISTER_PBUF_RING`.
-///
-/// # Errors
-/// `ENOENT` if there is no such group, `EINVAL` if it is a list; `EFAULT`.
-pub(crate) fn unregister_ring(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
-    let reg: io_uring_buf_reg = ctx.unlocked(|| user::read(addr))?;
-    let old = !has(Change::MinLeft) && reg.min_left != 0;
-    if reg.resv != [0; 5] || reg.flags != 0 || old {
-        return Err(Errno::EINVAL);
+    pub(super) fn get_mut(&mut self, bgid: u16) -> Option<&mut Group> {
+        self.0.get_mut(&bgid)
     }
-    ring_of(ctx, reg.bgid)?;
-    ctx.groups.remove(&reg.bgid);
-    Ok(0)
-}
 
-/// `IORING_REGISTER_PBUF_STATUS`: where the head of a group's ring is.
-///
-/// # Errors
-/// As [`unregister_ring`].
-pub(crate) fn status(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
-    let mut status: io_uring_buf_status = ctx.unlocked(|| user::read(addr))?;
-    if status.resv != [0; 8] {
-        return Err(Errno::EINVAL);
+    /// Makes room for a ring: takes an empty list away.
+    ///
+    /// # Errors
+    /// `EEXIST` for a group that has buffers.
+    pub fn make_room(&mut self, bgid: u16) -> Result<()> {
+        if self.0.get(&bgid).is_some_and(|group| !group.is_empty_list()) {
+            return Err(Errno::EEXIST);
+        }
+        self.0.remove(&bgid);
+        Ok(())
     }
-    let group = u16::try_from(status.buf_group).map_err(|_| Errno::ENOENT)?;
-    status.head = u32::from(ring_of(ctx, group)?.head);
-    ctx.unlocked(|| user::write(addr, &status))?;
-    Ok(0)
-}
 
-fn ring_of(ctx: &Ctx, bgid: u16) -> Result<&BufRing> {
-    match ctx.groups.get(&bgid).ok_or(Errno::ENOENT)? {
-        Group::Ring(ring) => Ok(ring),
-        Group::List(_) => Err(Errno::EINVAL),
+    /// Makes a ring the group.
+    pub fn add_ring(&mut self, bgid: u16, ring: BufRing) {
+        self.0.insert(bgid, Group::Ring(ring));
+    }
+
+    /// The group's ring.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such group, `EINVAL` if it is a list.
+    pub fn ring(&self, bgid: u16) -> Result<&BufRing> {
+        match self.0.get(&bgid).ok_or(Errno::ENOENT)? {
+            Group::Ring(ring) => Ok(ring),
+            Group::List(_) => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Forgets a group that is a ring.
+    ///
+    /// # Errors
+    /// As [`Self::ring`].
+    pub fn remove_ring(&mut self, bgid: u16) -> Result<()> {
+        self.ring(bgid)?;
+        self.0.remove(&bgid);
+        Ok(())
     }
 }
 
@@ -339,15 +313,15 @@ mod tests {
     use super::*;
 
     fn list(n: u32) -> Groups {
-        let mut groups = Groups::new();
+        let mut groups = Groups::default();
         let first = Buf { addr: 0x1000, len: 16, bid: 5 };
-        assert_eq!(provide(&mut groups, 1, first, n), Ok(()));
+        assert_eq!(groups.provide(1, first, n), Ok(()));
         groups
     }
 
     #[test]
     fn provided_buffers_lie_one_behind_the_other() {
-        let Some(Group::List(bufs)) = list(3).remove(&1) else { panic!("a list") };
+        let Some(Group::List(bufs)) = list(3).0.remove(&1) else { panic!("a list") };
         let want = |i: u16| Buf { addr: 0x1000 + u64::from(i) * 16, len: 16, bid: 5 + i };
         assert_eq!(bufs, [want(0), want(1), want(2)]);
     }
@@ -355,8 +329,8 @@ mod tests {
     #[test]
     fn ids_run_out() {
         let mut groups = list(MAX_BIDS - 1);
-        assert_eq!(provide(&mut groups, 1, Buf::default(), 1), Err(Errno::EOVERFLOW));
-        assert_eq!(remove(&mut groups, 1, u32::MAX), Ok(MAX_BIDS - 1));
-        assert_eq!(remove(&mut groups, 2, 1), Err(Errno::ENOENT));
+        assert_eq!(groups.provide(1, Buf::default(), 1), Err(Errno::EOVERFLOW));
+        assert_eq!(groups.remove(1, u32::MAX), Ok(MAX_BIDS - 1));
+        assert_eq!(groups.remove(2, 1), Err(Errno::ENOENT));
     }
 }

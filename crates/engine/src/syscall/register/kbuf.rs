@@ -1,0 +1,77 @@
+//! The calls for groups of provided buffers ([`crate::rsrc::kbuf`]). Kernel counterpart:
+//! `io_register_pbuf_ring` and the others in `io_uring/kbuf.c`.
+
+use std::sync::Arc;
+
+use crate::ctx::{Ctx, Ring};
+use crate::mem::mappings;
+use crate::rsrc::kbuf::{BufRing, MAX_BIDS};
+use crate::rsrc::region::in_file;
+use crate::user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::{Change, has};
+use softring_uapi::*;
+
+const PAGE: usize = 4096;
+
+/// `IORING_REGISTER_PBUF_RING`: a group in memory that both sides map, the program's or, to be
+/// mapped at `IORING_OFF_PBUF_RING` and the group's number shifted, the ring's.
+///
+/// # Errors
+/// `EEXIST` for a group that has buffers; `EFAULT`, `EINVAL`, `EOVERFLOW`; `ENOMEM`.
+pub(super) fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
+    let reg: io_uring_buf_reg = user::read(addr)?;
+    if !reserved_is_zero(&reg) || reg.flags & !(IOU_PBUF_RING_MMAP | IOU_PBUF_RING_INC) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if !reg.ring_entries.is_power_of_two() || reg.ring_entries >= MAX_BIDS {
+        return Err(Errno::EINVAL);
+    }
+    let mut ctx = ring.lock();
+    ctx.groups.make_room(reg.bgid)?;
+    let size = reg.ring_entries as usize * size_of::<io_uring_buf>();
+    let size = size.next_multiple_of(PAGE);
+    let mem = if reg.flags & IOU_PBUF_RING_MMAP != 0 {
+        let offset = IORING_OFF_PBUF_RING | u64::from(reg.bgid) << IORING_OFF_PBUF_SHIFT;
+        in_file(fd, offset, size as u64)?
+    } else {
+        // Private memory must stay mapped while the group is registered.
+        ctx.unlocked(|| mappings::pin(reg.ring_addr, size))?
+    };
+    ctx.groups.add_ring(reg.bgid, BufRing::new(mem, &reg));
+    Ok(0)
+}
+
+/// Only a ring that is used up bit by bit can say how little makes a buffer used up.
+fn reserved_is_zero(reg: &io_uring_buf_reg) -> bool {
+    let may_leave = has(Change::MinLeft) && reg.flags & IOU_PBUF_RING_INC != 0;
+    reg.resv == [0; 5] && (reg.min_left == 0 || may_leave)
+}
+
+/// `IORING_UNREGISTER_PBUF_RING`.
+///
+/// # Errors
+/// `ENOENT` if there is no such group, `EINVAL` if it is a list; `EFAULT`.
+pub(super) fn unregister_ring(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
+    let reg: io_uring_buf_reg = ctx.unlocked(|| user::read(addr))?;
+    let old = !has(Change::MinLeft) && reg.min_left != 0;
+    if reg.resv != [0; 5] || reg.flags != 0 || old {
+        return Err(Errno::EINVAL);
+    }
+    ctx.groups.remove_ring(reg.bgid).map(|()| 0)
+}
+
+/// `IORING_REGISTER_PBUF_STATUS`: where the head of a group's ring is.
+///
+/// # Errors
+/// As [`unregister_ring`].
+pub(super) fn status(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
+    let mut status: io_uring_buf_status = ctx.unlocked(|| user::read(addr))?;
+    if status.resv != [0; 8] {
+        return Err(Errno::EINVAL);
+    }
+    let group = u16::try_from(status.buf_group).map_err(|_| Errno::ENOENT)?;
+    status.head = u32::from(ctx.groups.ring(group)?.head);
+    ctx.unlocked(|| user::write(addr, &status))?;
+    Ok(0)
+}
