@@ -71,6 +71,8 @@ plain!(
     aio::io_event,
 );
 
+/// End of user addresses (x86-64, four-level page tables): what `access_ok` refuses beyond.
+pub(crate) const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 const PAGE: u64 = 4096;
 
 const MADV_POPULATE_READ: usize = 22;
@@ -78,6 +80,15 @@ const MADV_POPULATE_WRITE: usize = 23;
 /// What the advice answers where nothing is mapped, and where what is mapped has no page.
 const NOT_MAPPED: isize = Errno::ENOMEM.res() as isize;
 const NOT_THERE: isize = Errno::EFAULT.res() as isize;
+
+/// What `access_ok` checks: may a program have memory at `[addr, addr + len)`?
+///
+/// # Errors
+/// `EFAULT` if not.
+pub(crate) fn in_user(addr: u64, len: u64) -> Result<()> {
+    let end = addr.checked_add(len).ok_or(Errno::EFAULT)?;
+    if end > TASK_SIZE { Err(Errno::EFAULT) } else { Ok(()) }
+}
 
 /// May the program's memory be read?
 ///

@@ -1,6 +1,6 @@
 //! Vectors of the program's. Kernel counterpart: `lib/iov_iter.c`.
 
-use crate::user;
+use crate::user::{self, TASK_SIZE};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 
@@ -8,14 +8,6 @@ use softring_uapi::iovec;
 pub(crate) const MAX_IOV: u32 = 1024;
 /// The most that one call transfers.
 pub(crate) const MAX_RW_COUNT: u32 = 0x7fff_f000;
-/// End of user addresses (x86-64, four-level page tables): what `access_ok` refuses beyond.
-const TASK_SIZE: u64 = 0x7fff_ffff_f000;
-
-/// What `access_ok` checks.
-pub(crate) fn in_user(addr: u64, len: u64) -> Result<()> {
-    let end = addr.checked_add(len).ok_or(Errno::EFAULT)?;
-    if end > TASK_SIZE { Err(Errno::EFAULT) } else { Ok(()) }
-}
 
 /// Copies a vector of `n` parts in (`import_iovec`).
 ///

@@ -6,7 +6,7 @@
 
 use crate::ctx::Ctx;
 use crate::opdef::{Outcome, Try};
-use crate::ops::iov::{import_iov, in_user};
+use crate::ops::iov::import_iov;
 use crate::ops::net_bundle;
 use crate::ops::net_msg::{self, Msg};
 use crate::ops::socket::address;
@@ -15,6 +15,7 @@ use crate::sys::nr::EPOLLIN;
 use crate::sys::{self, sys};
 use crate::transport::socket::{self, Socket, streams};
 use crate::transport::standing::{IN, STICKY};
+use crate::user::in_user;
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;

@@ -3,7 +3,6 @@
 
 use crate::ctx::Ctx;
 use crate::opdef::{Outcome, Try};
-use crate::ops::iov::in_user;
 use crate::ops::net::{
     MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_WAITALL, attempt, limit_left, wait, waits_in_worker,
 };
@@ -12,6 +11,7 @@ use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::rsrc::bundle::{ALL, Layout};
 use crate::sys;
 use crate::transport::socket::{Socket, is_socket};
+use crate::user::in_user;
 use softring_uapi::errno::{self, Errno};
 use softring_uapi::iovec;
 use softring_uapi::version::{Change, has};

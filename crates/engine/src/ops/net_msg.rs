@@ -4,7 +4,7 @@
 
 use crate::ctx::Ctx;
 use crate::opdef::{Outcome, Try};
-use crate::ops::iov::{import_iov, in_user, skip};
+use crate::ops::iov::{import_iov, skip};
 use crate::ops::net::{MSG_CMSG_COMPAT, MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
 use crate::ops::net::{attempt, common_prep, received, recv_common};
 use crate::ops::socket::address;
@@ -13,7 +13,7 @@ use crate::rsrc::bundle::Head;
 use crate::sys::{self, sys};
 use crate::transport::kind::is_socket;
 use crate::transport::socket::{Socket, minds_empty_name};
-use crate::user;
+use crate::user::{self, in_user};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::*;
 use softring_uapi::{iovec, msghdr};

@@ -2,9 +2,9 @@
 
 use crate::ctx::Ctx;
 use crate::opdef::Outcome;
-use crate::ops::iov::in_user;
 use crate::req::request::Req;
 use crate::rsrc::kbuf::{Buf, MAX_BIDS};
+use crate::user::in_user;
 use softring_uapi::errno::{Errno, Result};
 
 /// Checks counts, ids and the range (`io_provide_buffers_prep`).

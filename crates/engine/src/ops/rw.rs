@@ -6,7 +6,7 @@
 use crate::ctx::Ctx;
 use crate::fds;
 use crate::opdef::{Outcome, Try};
-use crate::ops::iov::{MAX_IOV, import_iov, in_user, skip};
+use crate::ops::iov::{MAX_IOV, import_iov, skip};
 use crate::ops::{net_zc, rw_hot, rw_nowait, rw_position, rw_select};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::req::route::kind_of;
@@ -14,7 +14,7 @@ use crate::rsrc::buffers::BufNode;
 use crate::sys::{self, nr, sys};
 use crate::transport::aio::nowait;
 use crate::transport::kind::{Kind, is_socket};
-use crate::user;
+use crate::user::{self, in_user};
 use rustix::fs::OFlags;
 use softring_uapi::aio::{
     IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, IOCB_FLAG_IOPRIO, iocb,

@@ -4,7 +4,6 @@
 
 use crate::ctx::Ctx;
 use crate::opdef::OPS;
-use crate::ops::iov::in_user;
 use crate::ops::{self, net_bundle, rw_nowait};
 use crate::req::request::{Call, FileRef, Req, ReqFlags};
 use crate::req::route::{kind_of, receives_anything};
@@ -12,6 +11,7 @@ use crate::rsrc::kbuf::Pick;
 use crate::sys;
 use crate::transport::kind::Kind;
 use crate::transport::socket::{check_zero_copy, is_socket};
+use crate::user::in_user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;

@@ -2,7 +2,7 @@
 //! `io_uring/kbuf.c`.
 
 use super::kbuf::{Buf, Group, Groups, Pick};
-use crate::ops::iov::in_user;
+use crate::user::in_user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 

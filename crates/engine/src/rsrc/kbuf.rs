@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::Acquire;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::mem::region::Region;
-use crate::ops::iov::in_user;
+use crate::user::in_user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;

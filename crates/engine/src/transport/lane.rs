@@ -6,7 +6,6 @@
 use crate::ctx::Ctx;
 use crate::fds;
 use crate::mem::cq::Cqe;
-use crate::ops::iov::in_user;
 use crate::ops::rw_hot::Streak;
 use crate::req::request::{FileRef, Req};
 use crate::rsrc::files::FileNode;
@@ -14,6 +13,7 @@ use crate::rsrc::plain::Plain;
 use crate::stats::trace::Step;
 use crate::transport::aio;
 use crate::transport::kind::Kind;
+use crate::user::in_user;
 use softring_uapi::errno::Errno;
 use softring_uapi::*;
 

@@ -9,12 +9,12 @@ use super::{any, device};
 use crate::ctx::Ctx;
 use crate::mem::cq::Cqe;
 use crate::opdef::{Outcome, Try};
-use crate::ops::iov::in_user;
 use crate::ops::rw;
 use crate::req::request::{Call, FileRef, Keep, Req, State, Wait};
 use crate::stats::trace::{Step, ns_until};
 use crate::time::Clock;
 use crate::transport::kind::Kind;
+use crate::user::in_user;
 use crate::wait::hybrid::{Key, Ticket};
 use softring_uapi::*;
 
