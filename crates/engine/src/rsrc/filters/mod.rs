@@ -6,15 +6,13 @@ mod text;
 use std::sync::Arc;
 
 use crate::bpf;
-use crate::ops::open_how::{How, O_PATH};
-use crate::req::request::{Keep, Req, ReqFlags};
 use crate::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::played;
 use softring_uapi::*;
 
 /// What a filter loads from: ten words.
-const DATA: usize = 40;
+pub(crate) const DATA: usize = 40;
 type Program = bpf::Program<DATA>;
 
 /// What is asked about an opcode.
@@ -54,14 +52,15 @@ impl Filters {
         self.0.is_some()
     }
 
-    /// May this request, which is checked otherwise, be queued?
-    pub fn allow(&self, req: &Req) -> bool {
+    /// May a request, which is checked otherwise, be queued? `data` makes what a filter may load of
+    /// it.
+    pub fn allow(&self, opcode: u8, data: impl FnOnce() -> [u8; DATA]) -> bool {
         let verdicts = self.0.as_deref();
-        let of = verdicts.and_then(|v| v.get(usize::from(req.opcode())));
+        let of = verdicts.and_then(|v| v.get(usize::from(opcode)));
         match of {
             None | Some(Verdict::Allow) => true,
             Some(Verdict::Deny) => false,
-            Some(ask) => ask.allows(&data(req)),
+            Some(ask) => ask.allows(&data()),
         }
     }
 
@@ -111,62 +110,12 @@ impl Filters {
 
 /// `BPF_MAXINSNS`.
 const MAX_INSNS: u32 = 4096;
-/// Which a program of 64 bits always means.
-const O_LARGEFILE: u64 = 0o100_000;
-const AF_INET: u16 = 2;
-const AF_INET6: u16 = 10;
 
 /// Bytes that an opcode's requests tell beyond the common ones.
-fn pdu_size(opcode: u8) -> u8 {
+pub(crate) fn pdu_size(opcode: u8) -> u8 {
     match opcode {
         IORING_OP_SOCKET => 12,
         IORING_OP_OPENAT | IORING_OP_OPENAT2 | IORING_OP_CONNECT => 24,
         _ => 0,
-    }
-}
-
-/// What a program may load of a request (`struct io_uring_bpf_ctx`).
-fn data(req: &Req) -> [u8; DATA] {
-    const PDU: usize = 16;
-    let s = &req.call.sqe;
-    let mut data = [0; DATA];
-    data[..8].copy_from_slice(&s.user_data.to_ne_bytes());
-    // What is a worker's from the start has the flag for that.
-    let worker = req.flags.contains(ReqFlags::FORCE_ASYNC);
-    let flags = s.flags | if worker { IOSQE_ASYNC } else { 0 };
-    data[8..11].copy_from_slice(&[s.opcode, flags, pdu_size(s.opcode)]);
-    match (s.opcode, &req.call.keep) {
-        (IORING_OP_SOCKET, _) => {
-            for (to, word) in
-                data[PDU..].chunks_exact_mut(4).zip([s.fd as u32, s.off as u32, s.len])
-            {
-                to.copy_from_slice(&word.to_ne_bytes());
-            }
-        }
-        (IORING_OP_OPENAT | IORING_OP_OPENAT2, Keep::PathBytes(_, how)) if how.len() == 24 => {
-            data[PDU..].copy_from_slice(how);
-            let flags = How::of_bytes(how).flags;
-            let large = if flags & O_PATH == 0 { O_LARGEFILE } else { 0 };
-            data[PDU..PDU + 8].copy_from_slice(&(flags | large).to_ne_bytes());
-        }
-        (IORING_OP_CONNECT, Keep::Bytes(name)) => address(name, &mut data[PDU..]),
-        _ => {}
-    }
-    data
-}
-
-/// Family, port and address of a name, as far as it has them (`io_connect_bpf_populate`).
-fn address(name: &[u8], to: &mut [u8]) {
-    let Some(family) = name.first_chunk().map(|b| u16::from_ne_bytes(*b)) else { return };
-    to[..4].copy_from_slice(&u32::from(family).to_ne_bytes());
-    let (whole, at, len) = match family {
-        AF_INET => (16, 4, 4),
-        // Without the scope (`SIN6_LEN_RFC2133`).
-        AF_INET6 => (24, 8, 16),
-        _ => return,
-    };
-    if name.len() >= whole {
-        to[4..6].copy_from_slice(&name[2..4]);
-        to[8..8 + len].copy_from_slice(&name[at..at + len]);
     }
 }
