@@ -5,7 +5,7 @@ use super::sources::sources;
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
-use syn::{Attribute, Item, ItemMod, ItemUse, Macro, UseTree};
+use syn::{Attribute, Item, ItemMod, ItemUse, Macro, UseTree, Visibility};
 
 type Name = Vec<String>;
 
@@ -184,6 +184,9 @@ impl<'ast> Visit<'ast> for Seen {
         self.paths.push(path.segments.iter().map(|s| s.ident.to_string()).collect());
         visit::visit_path(self, path);
     }
+
+    /// Who may name an item says nothing of what its module names.
+    fn visit_visibility(&mut self, _: &'ast Visibility) {}
 
     fn visit_macro(&mut self, call: &'ast Macro) {
         self.tokens(call.tokens.clone());
