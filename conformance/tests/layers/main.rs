@@ -20,9 +20,15 @@ const LAYERS: &[(&str, &[&str])] = &[
             "alone",
             "bpf",
             "creds",
+            "fds::children",
+            "fds::exec",
             "fds::kinds",
+            "fds::lock_race",
+            "fds::locks",
             "fds::moved",
+            "fds::numbers",
             "fds::owned",
+            "fds::same_table",
             "fork",
             "handlers",
             "limits",
@@ -80,7 +86,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const EXCEPTIONS: &str = include_str!("exceptions.txt");
 
 /// Modules in the largest circle of imports. To be at most 8, all in one folder.
-const LARGEST_CIRCLE: usize = 167;
+const LARGEST_CIRCLE: usize = 166;
 
 fn engine() -> Imports {
     imports("crates/engine/src/")

@@ -24,8 +24,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, fence};
 use rustix::fs::{Mode, OFlags, RawDir, open};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-use super::owned::{InternalFd, all_internal, is_internal, mark_internal};
-use super::table::{File, file};
+use super::numbers::{File, all_internal, file, is_internal, mark_internal};
+use super::owned::InternalFd;
 use super::{locks, moved};
 use crate::sys::{EngineFd, borrow};
 

@@ -3,9 +3,8 @@
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::numbers::{closes_reported, is_ring};
 use super::owned::is_hidden;
-use super::reports::closes_reported;
-use super::table::is_ring;
 use crate::ops::rw_hot::Streak;
 use crate::transport::kind::Kind;
 use crate::transport::model;

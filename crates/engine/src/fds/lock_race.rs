@@ -39,7 +39,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, fence};
 use core::time::Duration;
 
-use super::table::{File, file};
+use super::numbers::{File, file};
 use super::{exec, locks};
 use crate::sys;
 

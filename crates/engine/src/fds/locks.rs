@@ -17,8 +17,8 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use super::moved::now;
-use super::owned::{InternalFd, WORDS, marked};
-use super::table::{File, file};
+use super::numbers::{File, WORDS, file, marked};
+use super::owned::InternalFd;
 use crate::sys::{self, sys};
 
 const F_GETLK: u32 = 5;

@@ -1,5 +1,6 @@
-//! Descriptors: which are rings (`table`), which are the engine's own (`owned`), what kind of
-//! file the others are (`kinds`), and what the entry points tell of them (`reports`).
+//! Descriptors: which numbers are rings or the engine's own (`numbers`), the rings behind them
+//! (`table`), how the engine's own are taken and given back (`owned`), what kind of file the
+//! others are (`kinds`), and what the entry points tell of them (`reports`).
 //!
 //! The engine knows no C symbol. Whoever stands in front of it (the preload's wrappers of `close`,
 //! `dup` …) reports what happens to descriptors through the calls in `reports`.
@@ -13,6 +14,7 @@ mod kinds;
 mod lock_race;
 mod locks;
 mod moved;
+pub(crate) mod numbers;
 mod owned;
 pub(crate) mod registered;
 mod reports;
@@ -26,22 +28,20 @@ pub use forked::{check_forked, fork_child, fork_parent, fork_prepare};
 pub use kinds::forget_kind;
 pub(crate) use kinds::{is_direct, kind, known_direct, known_kind, modelled, streak};
 pub use lock_race::{Setter, set_again};
-pub use moved::move_away;
 pub(crate) use moved::{check_now_and_then, know, now};
+pub use numbers::{
+    closes_are_all_reported, closes_are_reported, is_internal, is_known_ring, is_ring,
+};
 pub(crate) use owned::InternalFd;
 pub(crate) use owned::{
     adopt_internal, adopt_opened, check_visible, close_numbers, dup_internal, dup_visible,
     is_path_only, release, visible,
 };
-pub use owned::{is_hidden, is_internal, reserve_numbers};
-pub use reports::{
-    after_dup, after_setfl, before_close, before_close_range, closes_are_all_reported,
-    closes_are_reported, mmap_offset,
-};
-pub(crate) use reports::{closes_all_reported, closes_reported, file_closes, number_closes};
-pub(crate) use stand_in::signal_poll_fd;
+pub use owned::{is_hidden, reserve_numbers};
+pub use reports::{after_dup, after_setfl, before_close, before_close_range, mmap_offset};
+pub(crate) use reports::{file_closes, number_closes};
 pub use stand_in::{poll_fd, sq_full};
 pub(crate) use table::{
-    all, checked_ring, forget_ended, give_back, hold_ring, insert, is_live_ring, next_id, nth, some,
+    all, checked_ring, forget_ended, give_back, hold_ring, insert, next_id, nth, some,
 };
-pub use table::{find, is_known_ring, is_ring, ring, surely_no_ring, sweep};
+pub use table::{find, move_away, ring, surely_no_ring, sweep};

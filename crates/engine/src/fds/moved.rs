@@ -23,8 +23,9 @@ use core::sync::atomic::{AtomicI32, AtomicU64};
 
 use rustix::fd::AsRawFd;
 
-use super::owned::{InternalFd, floor, highest_free, is_internal, mark_internal};
-use super::{locks, table};
+use super::locks;
+use super::numbers::{file, is_internal, mark_internal};
+use super::owned::{InternalFd, floor, highest_free};
 use crate::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result, check as checked};
 
@@ -104,12 +105,12 @@ pub(super) fn lose(fd: i32) {
     }
 }
 
-/// The program gets number `fd` by dup2(2): what the engine has there moves away. True if `fd` is
-/// open still, and to be replaced.
+/// The program gets number `fd` by dup2(2): what the engine has there moves to another number, of
+/// which `moves` is told before owners are. True if `fd` is open still, and to be replaced.
 ///
 /// # Errors
 /// `EMFILE`.
-pub fn move_away(fd: i32) -> Result<bool> {
+pub(super) fn move_away(fd: i32, moves: impl FnOnce(i32)) -> Result<bool> {
     check();
     if !is_internal(fd) {
         return Ok(false);
@@ -126,9 +127,7 @@ pub fn move_away(fd: i32) -> Result<bool> {
     };
     lose(high);
     let first = first_of(fd);
-    if table::is_known_ring(fd) {
-        table::moved(fd, high);
-    }
+    moves(high);
     if let (Some(now), Some(moved)) = (of(&NOW, first), of(&FIRST, high)) {
         now.store(high, Relaxed);
         moved.store(first, Relaxed);
@@ -140,7 +139,7 @@ pub fn move_away(fd: i32) -> Result<bool> {
 
 /// The file of a descriptor, by which [`check`] knows whether the engine's numbers are its own.
 pub(crate) fn know(fd: &InternalFd) {
-    let (dev, ino) = table::file(fd.as_raw_fd());
+    let (dev, ino) = file(fd.as_raw_fd());
     KNOWN_FILE[0].store(dev, Relaxed);
     KNOWN_FILE[1].store(ino, Relaxed);
     KNOWN.store(fd.first(), Relaxed);
@@ -151,14 +150,14 @@ pub(crate) fn know(fd: &InternalFd) {
 pub(super) fn known() -> Option<i32> {
     let first = KNOWN.load(Relaxed);
     let known = (KNOWN_FILE[0].load(Relaxed), KNOWN_FILE[1].load(Relaxed));
-    (first != 0 && table::file(now(first)) == known).then(|| now(first))
+    (first != 0 && file(now(first)) == known).then(|| now(first))
 }
 
 /// Have numbers of the engine's been closed, and nobody heard of it? Costs a system call.
 pub(super) fn check() {
     let first = KNOWN.load(Relaxed);
     let known = (KNOWN_FILE[0].load(Relaxed), KNOWN_FILE[1].load(Relaxed));
-    if first != 0 && table::file(now(first)) != known {
+    if first != 0 && file(now(first)) != known {
         KNOWN.store(0, Relaxed);
         (3..NUMBERS as i32).filter(|&fd| is_internal(fd)).for_each(lose_unless_ours);
     }

@@ -1,25 +1,18 @@
 //! Descriptors of the engine's own: out of the program's way, and marked, so that the entry points
 //! can refuse to close them.
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicI32, AtomicU64};
+use core::sync::atomic::AtomicI32;
+use core::sync::atomic::Ordering::Relaxed;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
-use super::kinds::forget_kind;
 use super::lock_race::Closer;
+use super::numbers::{is_internal, mark_internal};
 use super::{exec, kept, locks, moved, same_table};
 use crate::sys::{EngineFd, borrow, sys};
 use softring_uapi::errno::{Errno, Result};
 
 const F_GETFD: u32 = 1;
-/// Words of a bit for each number.
-pub(super) const WORDS: usize = 1024;
-/// The engine's own descriptors, one bit each.
-static INTERNAL: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
-/// The lowest of them that there ever was.
-static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
-
 /// A descriptor of the engine's own: out of the program's way, and marked, so that the doors can
 /// refuse to close it.
 #[derive(Debug)]
@@ -113,35 +106,6 @@ pub(crate) fn is_path_only(fd: i32) -> bool {
     crate::sys::file_flags(fd).is_none_or(|flags| flags.contains(rustix::fs::OFlags::PATH))
 }
 
-/// Is `fd` one of the engine's own descriptors, which the program must not close?
-#[inline]
-pub fn is_internal(fd: i32) -> bool {
-    fd >= LOWEST.load(Relaxed) && is_marked(fd)
-}
-
-fn is_marked(fd: i32) -> bool {
-    let Ok(fd) = usize::try_from(fd) else { return false };
-    INTERNAL.get(fd / 64).is_some_and(|w| w.load(Relaxed) >> (fd % 64) & 1 == 1)
-}
-
-/// The engine's own, one bit each.
-pub(super) fn internal_words() -> &'static [AtomicU64; WORDS] {
-    &INTERNAL
-}
-
-/// All of the engine's own.
-pub(super) fn all_internal() -> impl Iterator<Item = i32> {
-    marked(&INTERNAL)
-}
-
-/// The numbers whose bit is set.
-pub(super) fn marked(words: &[AtomicU64]) -> impl Iterator<Item = i32> {
-    words.iter().enumerate().flat_map(|(at, word)| {
-        let set = word.load(SeqCst);
-        (0..64).filter(move |bit| set >> bit & 1 == 1).map(move |bit| (at * 64 + bit) as i32)
-    })
-}
-
 /// Does `fd` mean nothing to the program, as the engine has it open? Then a request on it answers
 /// `EBADF`. The kernel is asked only about a number of the engine's own: the program may have
 /// closed it, and opened another file there, and nobody heard of that.
@@ -154,20 +118,6 @@ pub fn is_hidden(fd: i32) -> bool {
 #[inline]
 pub(crate) fn visible(fd: i32) -> i32 {
     if is_hidden(fd) { -1 } else { fd }
-}
-
-pub(super) fn mark_internal(number: i32, on: bool) {
-    let Ok(fd) = usize::try_from(number) else { return };
-    let Some(word) = INTERNAL.get(fd / 64) else { return };
-    if on {
-        // What is remembered of the program's file there says nothing of this one.
-        forget_kind(number);
-        LOWEST.fetch_min(number, Relaxed);
-        // See `exec`: whoever goes through them sees it, or is seen.
-        word.fetch_or(1 << (fd % 64), SeqCst);
-    } else {
-        word.fetch_and(!(1 << (fd % 64)), Relaxed);
-    }
 }
 
 /// Lowest number for the engine's own descriptors: out of the way of programs that count on small

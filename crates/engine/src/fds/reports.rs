@@ -1,40 +1,11 @@
 //! What the entry points report of the program's descriptors: closes, duplicates, changed flags.
 
-use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::Relaxed;
-
 use super::kinds::{REMEMBERED, forget_closing, forget_kind};
-use super::table::{duplicated, each, first_ring, is_known_ring, is_ring, remove};
+use super::numbers::{is_known_ring, is_ring};
+use super::table::{duplicated, each, first_ring, remove};
 use super::{kept, locks, moved};
 use crate::handlers::Call;
 use crate::transport::standing::{Closing, NUMBERS, stands_anywhere};
-
-/// The doors report every close: kinds of descriptors may be remembered.
-static REPORTED: AtomicBool = AtomicBool::new(false);
-
-/// They report every one, and before it happens.
-static ALL_REPORTED: AtomicBool = AtomicBool::new(false);
-
-/// The doors promise to report every close, dup and F_SETFL, so that the engine may remember what a
-/// descriptor is.
-pub fn closes_are_reported() {
-    REPORTED.store(true, Relaxed);
-}
-
-/// Is every close of a descriptor of the program's heard of?
-pub(crate) fn closes_reported() -> bool {
-    REPORTED.load(Relaxed)
-}
-
-/// The doors promise more: to report every close before it happens, without exception.
-pub fn closes_are_all_reported(all: bool) {
-    ALL_REPORTED.store(all, Relaxed);
-}
-
-/// Does a number mean the same file until its close is heard of?
-pub(crate) fn closes_all_reported() -> bool {
-    ALL_REPORTED.load(Relaxed)
-}
 
 /// The program is about to close `fd`. Call before the real `close(2)`, whatever `fd` is, and keep
 /// the answer until that is over.

@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
-use super::owned::{WORDS, internal_words};
+use super::numbers::{WORDS, internal_words};
 use super::{locks, moved};
 use crate::sys::sys;
 

@@ -4,8 +4,8 @@
 use core::sync::atomic::Ordering::SeqCst;
 
 use super::table::{find, write_soon};
-use super::{adopt_internal, check_now_and_then, now};
-use crate::ctx::{Ctx, Ring};
+use super::{adopt_internal, now};
+use crate::ctx::Ring;
 use crate::handlers::Call;
 use crate::sys::{self, borrow};
 
@@ -66,15 +66,5 @@ fn stand_in(ring: &Ring) -> Option<i32> {
             drop(e);
             Some(other)
         }
-    }
-}
-
-/// CQEs were published: whoever polls the ring sees it.
-pub(crate) fn signal_poll_fd(ctx: &Ctx) {
-    if ctx.poll_fd.is_some() {
-        check_now_and_then();
-    }
-    if let Some(e) = ctx.poll_fd.map(now).and_then(borrow) {
-        let _ = rustix::io::write(e, &1u64.to_ne_bytes());
     }
 }

@@ -3,20 +3,17 @@
 //! `register`, and by an `enter` now and then ([`checked_ring`]).
 
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use rustix::fd::{AsRawFd, OwnedFd};
 
 use super::kinds::forget_kind;
-use super::owned::{
-    InternalFd, adopt_internal, check_visible, dup_internal, is_hidden, is_internal,
-};
-use super::reports::closes_all_reported;
+use super::numbers::{Answers, File, file, is_internal, is_known_ring, is_live_ring, mark_ring};
+use super::owned::{InternalFd, adopt_internal, check_visible, dup_internal, is_hidden};
 use super::table_lock::{Locked, Read, Write};
-use super::{duplicates, kept, locks, moved};
+use super::{duplicates, kept, locks, moved, numbers};
 use crate::ctx::Ring;
-use crate::sys::borrow;
 use softring_uapi::errno::{Errno, Result};
 
 /// What a table entry says about a number.
@@ -36,25 +33,6 @@ static TABLE: Locked<Table> =
 /// Entries for which the table has memory beforehand: dup(2) may be called in a signal handler,
 /// which may not call malloc(3).
 const SPARE: usize = 16;
-/// Numbers that have a bit in [`RINGS`].
-const NUMBERS: usize = 1 << 16;
-/// Numbers that are rings, one bit each, so that whoever closes, duplicates or polls something else
-/// takes no lock. Changed with the table, and cleared before a number is closed.
-static RINGS: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
-
-fn bit(fd: i32) -> Option<(&'static AtomicU64, u64)> {
-    let at = usize::try_from(fd).ok()?;
-    Some((RINGS.get(at / 64)?, 1 << (at % 64)))
-}
-
-fn mark(fd: i32, on: bool) {
-    match bit(fd) {
-        Some((word, bit)) if on => word.fetch_or(bit, SeqCst),
-        Some((word, bit)) => word.fetch_and(!bit, SeqCst),
-        None => 0,
-    };
-}
-
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 pub(super) fn read() -> Read<'static, Table> {
@@ -83,14 +61,6 @@ pub(crate) fn next_id() -> u64 {
     NEXT_ID.fetch_add(1, Relaxed)
 }
 
-/// Which file a number means: device and inode; zeroes if it is not open.
-pub(super) type File = (u64, u64);
-
-pub(super) fn file(fd: i32) -> File {
-    let Some(fd) = borrow(fd) else { return File::default() };
-    crate::substitute::fstat(fd).map_or(File::default(), |s| (s.st_dev, s.st_ino))
-}
-
 /// Enters a new ring under its descriptor.
 pub(crate) fn insert(fd: i32, ring: Arc<Ring>) {
     sweep();
@@ -101,19 +71,33 @@ pub(crate) fn insert(fd: i32, ring: Arc<Ring>) {
 
 fn enter(fd: i32, file: File, ring: Arc<Ring>) {
     let mut table = write();
+    numbers::answer_by(Answers { has, is_live });
     table.rings.reserve(1 + SPARE);
-    mark(fd, true);
+    mark_ring(fd, true);
     table.rings.push((fd, file, ring));
 }
 
+/// The program gets number `fd` by dup2(2): what the engine has there moves away. True if `fd` is
+/// open still, and to be replaced.
+///
+/// # Errors
+/// `EMFILE`.
+pub fn move_away(fd: i32) -> Result<bool> {
+    moved::move_away(fd, |high| {
+        if is_known_ring(fd) {
+            ring_moved(fd, high);
+        }
+    })
+}
+
 /// The engine's own descriptor of a ring has another number.
-pub(super) fn moved(old: i32, new: i32) {
+fn ring_moved(old: i32, new: i32) {
     let Some(mut table) = write_soon() else { return };
     for entry in table.rings.iter_mut().filter(|r| r.0 == old) {
         entry.0 = new;
     }
-    mark(old, false);
-    mark(new, true);
+    mark_ring(old, false);
+    mark_ring(new, true);
 }
 
 /// `new` is a duplicate of ring `old`.
@@ -122,7 +106,7 @@ pub(super) fn duplicated(old: i32, new: i32) {
         return table.duplicated(old, new);
     }
     if duplicates::leave(new, duplicates::original(old)) {
-        mark(new, true);
+        mark_ring(new, true);
     }
 }
 
@@ -216,7 +200,7 @@ pub fn sweep() {
 /// reads the table, or has the lock of the ring that is to end, the next sweep does it, once the
 /// number is closed.
 pub(super) fn remove(fd: i32) {
-    mark(fd, false);
+    mark_ring(fd, false);
     duplicates::forget(fd);
     remove_if(|r| r.0 == fd);
 }
@@ -232,7 +216,7 @@ fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
             return;
         }
         let (fd, _, ring) = table.rings.swap_remove(at);
-        mark(fd, table.rings.iter().any(|r| r.0 == fd));
+        mark_ring(fd, table.rings.iter().any(|r| r.0 == fd));
         let poll = table.poll.iter().position(|p| last && p.0 == ring.id);
         let poll = poll.map(|i| table.poll.swap_remove(i));
         if last {
@@ -302,7 +286,7 @@ impl Table {
     fn duplicated(&mut self, old: i32, new: i32) {
         if let Some((_, file, ring)) = self.entry(old) {
             let entry = (new, *file, ring.clone());
-            mark(new, true);
+            mark_ring(new, true);
             self.rings.push(entry);
         }
     }
@@ -336,24 +320,11 @@ pub(crate) fn nth(i: usize) -> Option<Arc<Ring>> {
     table.rings.get(i).map(|r| r.2.clone())
 }
 
-/// Was `fd` a ring of ours, the last that was heard of it?
-#[inline]
-pub fn is_known_ring(fd: i32) -> bool {
-    if let Some((word, bit)) = bit(fd) {
-        return word.load(SeqCst) & bit != 0;
-    }
-    fd >= 0 && read().rings.iter().any(|r| r.0 == fd)
+fn has(fd: i32) -> bool {
+    read().rings.iter().any(|r| r.0 == fd)
 }
 
-/// Is `fd` a ring of ours? Where not every close is heard of, this costs a system call for a number
-/// that was a ring.
-#[inline]
-pub fn is_ring(fd: i32) -> bool {
-    is_known_ring(fd) && (closes_all_reported() || is_live_ring(fd))
-}
-
-/// Is `fd` a ring of ours right now, and not a number that was reused behind our back?
-pub(crate) fn is_live_ring(fd: i32) -> bool {
+fn is_live(fd: i32) -> bool {
     let known = read().entry(fd).map(|r| r.1);
     known.is_some_and(|known| file(fd) == known)
 }

@@ -44,7 +44,7 @@ pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let event = epoll_event { events: s.op_flags, data: s.addr3 };
     let [epoll, fd] = [s.fd, s.off as i32].map(crate::fds::visible);
     let change = Change { epoll, op: s.len, fd, event };
-    if crate::fds::is_ring(change.fd) && crate::fds::kind(change.fd) == Kind::Memory {
+    if crate::fds::numbers::is_ring(change.fd) && crate::fds::kind(change.fd) == Kind::Memory {
         ctx.outbox.push(Parcel { from: None, what: What::Epoll(change) });
         return Outcome::Queued;
     }

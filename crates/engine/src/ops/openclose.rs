@@ -143,7 +143,7 @@ pub(crate) fn close(call: &mut Call, how: Try) -> Outcome {
         return Outcome::Done(0);
     }
     let fd = call.sqe.fd;
-    if crate::fds::is_live_ring(fd) || crate::fds::is_hidden(fd) {
+    if crate::fds::numbers::is_live_ring(fd) || crate::fds::is_hidden(fd) {
         return Outcome::Done(Errno::EBADF.res());
     }
     let closing = Closing::new(fd);

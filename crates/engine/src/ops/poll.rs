@@ -107,7 +107,7 @@ pub(crate) fn only_arms(req: &Req) -> bool {
 pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let Wait::Poll(p) = req.wait else { return Outcome::Done(Errno::EINVAL.res()) };
     if let FileRef::Plain(fd) = req.call.file
-        && crate::fds::is_ring(fd)
+        && crate::fds::numbers::is_ring(fd)
         && crate::fds::kind(fd) == Kind::Memory
     {
         let none = if ring_file::is_full(ctx, req, fd) { standing::OUT } else { 0 };

@@ -4,7 +4,7 @@
 //! stream is read once.
 
 use crate::ctx::Ctx;
-use crate::fds;
+use crate::fds::{forget_kind, is_path_only};
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::{MAX_IOV, import_iov, skip};
 use crate::ops::{net_zc, rw_hot, rw_nowait, rw_position, rw_select};
@@ -135,7 +135,7 @@ pub(crate) fn assign_buffer(ctx: &Ctx, req: &mut Req) -> Result<()> {
     }
     // A number that is closed, or open for its path only, says so first.
     let closed = |e| match call.file {
-        FileRef::Plain(fd) if fds::is_path_only(fd) => Errno::EBADF,
+        FileRef::Plain(fd) if is_path_only(fd) => Errno::EBADF,
         _ => e,
     };
     let node = ctx.buffers.get(call.sqe.buf_index).and_then(|node| {
@@ -336,8 +336,8 @@ fn waits(e: Errno, kind: Kind) -> bool {
 fn misjudged(call: &Call, kind: &mut Kind) -> bool {
     let FileRef::Plain(fd) = call.file else { return false };
     let before = *kind;
-    fds::forget_kind(fd);
-    *kind = fds::kind(fd);
+    forget_kind(fd);
+    *kind = crate::fds::kind(fd);
     *kind != before
 }
 

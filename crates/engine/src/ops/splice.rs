@@ -39,7 +39,7 @@ pub(crate) fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let fd = crate::fds::visible(sqe.splice_fd_in());
     let file = if sqe.op_flags & SPLICE_F_FD_IN_FIXED != 0 {
         FileRef::Fixed(ctx.files.get(sqe.file_index)?)
-    } else if crate::fds::is_ring(fd) {
+    } else if crate::fds::numbers::is_ring(fd) {
         stands_for_ring()?
     } else {
         let mut file = FileRef::Plain(fd);

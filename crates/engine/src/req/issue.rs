@@ -237,7 +237,9 @@ impl Ctx {
     /// What comes of a request whose file is a ring of ours; none if that goes its way.
     fn issue_for_ring(&mut self, req: &mut Req) -> Option<Outcome> {
         match req.call.file {
-            FileRef::Plain(fd) if crate::fds::is_ring(fd) => ring_file::issue(self, req, fd),
+            FileRef::Plain(fd) if crate::fds::numbers::is_ring(fd) => {
+                ring_file::issue(self, req, fd)
+            }
             _ => None,
         }
     }
@@ -257,7 +259,7 @@ impl Ctx {
             || (def.has(opdef::LENIENT) && crate::fds::is_path_only(fd))
         {
             return Err(Errno::EBADF);
-        } else if crate::fds::is_ring(fd) && def.has(opdef::FILE_IN) {
+        } else if crate::fds::numbers::is_ring(fd) && def.has(opdef::FILE_IN) {
             crate::ops::splice::stands_for_ring()?
         } else {
             FileRef::Plain(fd)

@@ -43,7 +43,7 @@ impl Ctx {
         }
         // What cannot be polled is read at once.
         let file = &req.call.file;
-        let polled = kind_of(file) == Kind::Pollable || crate::fds::is_ring(file.fd());
+        let polled = kind_of(file) == Kind::Pollable || crate::fds::numbers::is_ring(file.fd());
         let at_once = alone || (req.reads_once() && !polled);
         if at_once && req.names_no_file() {
             // What is used up at once is not to be had back.
@@ -195,7 +195,8 @@ impl Ctx {
     /// one that waits, and a multishot request ends with it.
     fn waits_once(&mut self, file: &FileRef) -> bool {
         let fd = file.fd();
-        self.can_poll(file) && (crate::fds::is_ring(fd) || !is_socket(fd) && !rw_nowait::tries(fd))
+        self.can_poll(file)
+            && (crate::fds::numbers::is_ring(fd) || !is_socket(fd) && !rw_nowait::tries(fd))
     }
 
     /// Would the kernel's worker, which is to poll first, find the file ready? Then it makes an
@@ -212,7 +213,7 @@ impl Ctx {
     fn can_poll(&mut self, file: &FileRef) -> bool {
         const ALWAYS: i16 = 0x001 | 0x004 | 0x040 | 0x100;
         let fd = file.fd();
-        if crate::fds::is_ring(fd) {
+        if crate::fds::numbers::is_ring(fd) {
             return true;
         }
         if kind_of(file) != Kind::Pollable {

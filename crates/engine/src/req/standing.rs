@@ -25,7 +25,7 @@ pub(crate) fn number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
     let known = req.flags.contains(ReqFlags::SENDRECV)
         || matches!(req.opcode(), IORING_OP_POLL_ADD | IORING_OP_READ_MULTISHOT);
     let once = poll.events & EPOLLONESHOT != 0 && !req.flags.contains(ReqFlags::POLLS_RING);
-    (known && once && crate::fds::closes_all_reported() && set.may_stand(fd)).then_some(fd)
+    (known && once && crate::fds::numbers::closes_all_reported() && set.may_stand(fd)).then_some(fd)
 }
 
 /// Does a request take what comes in?
@@ -154,7 +154,7 @@ impl Ctx {
     /// that number shall know more than this one did.
     pub fn received_at_once(&mut self, req: &Req, res: i32) {
         let FileRef::Plain(fd) = req.call.file else { return };
-        if res <= 0 || !receives(req) || !crate::fds::closes_all_reported() {
+        if res <= 0 || !receives(req) || !crate::fds::numbers::closes_all_reported() {
             return;
         }
         if self.standing(fd).is_some() {

@@ -145,7 +145,7 @@ impl FileTable {
 /// `EBADF` if it is not open, a ring (a table must not keep rings alive), the engine's own, or
 /// `O_PATH`; `EMFILE`.
 pub(crate) fn dup_for_table(fd: i32) -> Result<InternalFd> {
-    if crate::fds::is_live_ring(fd) {
+    if crate::fds::numbers::is_live_ring(fd) {
         return Err(Errno::EBADF);
     }
     crate::fds::dup_visible(fd)

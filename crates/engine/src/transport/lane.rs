@@ -4,7 +4,6 @@
 //! A registered file stays open by the reference that is kept with the SQE.
 
 use crate::ctx::Ctx;
-use crate::fds;
 use crate::mem::cq::Cqe;
 use crate::ops::rw_hot::Streak;
 use crate::req::request::{FileRef, Req};
@@ -75,7 +74,7 @@ impl Kept {
     fn streak(&self) -> Option<&Streak> {
         match &self.file {
             Some(node) => Some(&node.streak),
-            None => fds::streak(self.sqe.fd).filter(|streak| streak.file() == self.meant),
+            None => crate::fds::streak(self.sqe.fd).filter(|streak| streak.file() == self.meant),
         }
     }
 
@@ -88,7 +87,7 @@ impl Kept {
 
     /// Does its number mean the file that it meant, as far as that is known?
     fn has_file(&self) -> bool {
-        self.streak().is_some() || fds::streak(self.sqe.fd).is_none()
+        self.streak().is_some() || crate::fds::streak(self.sqe.fd).is_none()
     }
 
     /// Is the result that the kernel's aio has for it not the last word, as it was asked not to
@@ -134,7 +133,7 @@ impl Ctx {
             return false;
         }
         let write = sqe.opcode == IORING_OP_WRITE;
-        let meant = match file.as_ref().map(|node| &node.streak).or(fds::streak(sqe.fd)) {
+        let meant = match file.as_ref().map(|node| &node.streak).or(crate::fds::streak(sqe.fd)) {
             Some(streak) if streak.refusals.none() => streak.file(),
             Some(streak) if streak.refusals.expected(write) => return false,
             Some(streak) => {

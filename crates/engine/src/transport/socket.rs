@@ -83,7 +83,7 @@ impl Socket {
             return *socket;
         }
         let socket = Self::ask(fd);
-        if (crate::fds::closes_reported() || crate::fds::is_internal(fd))
+        if (crate::fds::numbers::closes_reported() || crate::fds::numbers::is_internal(fd))
             && let Some(slot) = slot(fd)
         {
             slot.store(socket as u8 + 1, Relaxed);

@@ -107,7 +107,17 @@ impl Ctx {
             self.kick_driver();
         }
         self.nudge();
-        crate::fds::signal_poll_fd(self);
+        self.signal_poll_fd();
+    }
+
+    /// Makes the descriptor that stands for the ring readable: whoever polls it sees new CQEs.
+    fn signal_poll_fd(&self) {
+        if self.poll_fd.is_some() {
+            crate::fds::check_now_and_then();
+        }
+        if let Some(e) = self.poll_fd.map(crate::fds::now).and_then(sys::borrow) {
+            let _ = rustix::io::write(e, &1u64.to_ne_bytes());
+        }
     }
 
     /// Makes every passive sleeper look again, when the lock is given back.

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::announce::lock_soon;
 use crate::ctx::{Guard, Ring};
 use crate::handlers::Call;
-use crate::{fds, task};
+use crate::task;
 
 /// The calling thread has slept: posts what has become ready of the rings that it was the last to
 /// leave with requests in flight. Not on rings that defer task work to `enter`, that are polled
@@ -24,7 +24,7 @@ pub fn run() {
     if call.is_in_the_way() {
         return;
     }
-    for ring in (0..).map_while(fds::nth) {
+    for ring in (0..).map_while(crate::fds::nth) {
         if ring.left_by.load(Relaxed) != task || ring.is_inherited() || ring.sq.get().is_some() {
             continue;
         }

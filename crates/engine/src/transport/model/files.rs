@@ -20,7 +20,7 @@ use std::sync::Arc;
 use rustix::fd::AsRawFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 
-use crate::fds::{self, InternalFd};
+use crate::fds::{InternalFd, adopt_opened, forget_kind, modelled};
 use crate::limits::MODELLED_FILES;
 use crate::sync::Mutex;
 use crate::sys::{self, sys};
@@ -101,14 +101,14 @@ fn identify(fd: i32) -> Option<Id> {
 
 /// The modelled file that the program's number means, if it means one.
 pub(crate) fn find(fd: i32) -> Option<Arc<File>> {
-    let number = fds::modelled(fd)?;
+    let number = modelled(fd)?;
     let id = identify(fd)?;
     if let Some(f) = TABLE.lock().files.iter().find(|f| f.id == id && f.device == number) {
         return Some(f.clone());
     }
     // Seen for the first time; or the number means another file, behind our back.
-    fds::forget_kind(fd);
-    let number = fds::modelled(fd)?;
+    forget_kind(fd);
+    let number = modelled(fd)?;
     let file = Arc::new(File::open(fd, id, number));
     let mut table = TABLE.lock();
     let old = if table.files.len() < MODELLED_FILES {
@@ -205,7 +205,7 @@ fn twin(fd: i32, flags: OFlags) -> Option<InternalFd> {
     let flags = (flags - opening) | OFlags::CLOEXEC | OFlags::NOCTTY;
     let path = format!("/proc/thread-self/fd/{fd}");
     let twin = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-    Some(fds::adopt_opened(twin))
+    Some(adopt_opened(twin))
 }
 
 /// What O_DIRECT asks of addresses, and of places and lengths; a sector where the kernel does not
