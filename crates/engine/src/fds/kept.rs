@@ -18,10 +18,10 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fd::AsRawFd;
 
+use super::kind::Kind;
 use super::moved;
 use super::owned::InternalFd;
 use crate::sys;
-use crate::transport::kind::Kind;
 
 /// Places, each for the numbers of one remainder.
 const PLACES: usize = 64;

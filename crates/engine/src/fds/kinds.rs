@@ -1,24 +1,13 @@
 //! What kind of file the program's descriptors are, remembered by number until they are closed.
 
-use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::kind::Kind;
 use super::numbers::{closes_reported, is_ring};
 use super::owned::is_hidden;
-use crate::ops::rw_hot::Streak;
-use crate::transport::kind::Kind;
+use super::remembered::{self, ON_MODEL, forget_kind};
+use super::streak::Streak;
 use crate::transport::model;
-
-/// Remembered kinds, by number: 0 unknown, else the kind's code; above it the number of a modelled
-/// device, plus one. What is on one has no known kind, so that it comes upon no short cut.
-pub(super) const REMEMBERED: usize = 4096;
-
-const ON_MODEL: u8 = 8;
-
-static KINDS: [AtomicU8; REMEMBERED] = [const { AtomicU8::new(0) }; REMEMBERED];
-
-/// Reads in a row that the page cache answered, by number (`ops::rw_hot`).
-static STREAKS: [Streak; REMEMBERED] = [const { Streak::new() }; REMEMBERED];
 
 /// What kind of file the program's descriptor is.
 ///
@@ -26,7 +15,7 @@ static STREAKS: [Streak; REMEMBERED] = [const { Streak::new() }; REMEMBERED];
 /// another library's raw calls) shows: a positioned read of what is now a stream answers ESPIPE,
 /// and then the kind is looked up anew (`ops::rw`). What says O_DIRECT is asked again each time.
 pub(crate) fn kind(fd: i32) -> Kind {
-    let Some(slot) = usize::try_from(fd).ok().and_then(|i| KINDS.get(i)) else {
+    let Some(slot) = remembered::kind(fd) else {
         return Kind::of(fd);
     };
     match Kind::from_code(slot.load(Relaxed) & (ON_MODEL - 1)) {
@@ -47,7 +36,7 @@ pub(crate) fn modelled(fd: i32) -> Option<u8> {
     if !model::any() || is_hidden(fd) {
         return None;
     }
-    let slot = usize::try_from(fd).ok().and_then(|i| KINDS.get(i)).filter(|_| closes_reported());
+    let slot = remembered::kind(fd).filter(|_| closes_reported());
     if let Some(slot) = slot {
         if slot.load(Relaxed) == 0 {
             kind(fd);
@@ -59,20 +48,19 @@ pub(crate) fn modelled(fd: i32) -> Option<u8> {
 }
 
 #[inline]
-fn remembered(fd: i32) -> Option<Kind> {
-    let slot = usize::try_from(fd).ok().and_then(|i| KINDS.get(i))?;
-    Kind::from_code(slot.load(Relaxed))
+fn known(fd: i32) -> Option<Kind> {
+    Kind::from_code(remembered::kind(fd)?.load(Relaxed))
 }
 
 /// What is remembered of `fd`, where that needs no second look.
 #[inline]
 pub(crate) fn known_kind(fd: i32) -> Option<Kind> {
-    remembered(fd).filter(|&kind| kind != Kind::Direct)
+    known(fd).filter(|&kind| kind != Kind::Direct)
 }
 
 /// Is `fd` remembered as O_DIRECT, and is it still? Of any other number the kernel is not asked.
 pub(crate) fn known_direct(fd: i32) -> bool {
-    remembered(fd) == Some(Kind::Direct) && is_direct(fd)
+    known(fd) == Some(Kind::Direct) && is_direct(fd)
 }
 
 /// Is `fd` open with O_DIRECT now?
@@ -82,27 +70,12 @@ pub(crate) fn is_direct(fd: i32) -> bool {
 
 /// The counter of reads in a row from the cache, where the doors report closes.
 pub(crate) fn streak(fd: i32) -> Option<&'static Streak> {
-    let slot = usize::try_from(fd).ok().and_then(|i| STREAKS.get(i));
-    slot.filter(|_| closes_reported())
-}
-
-/// Forgets what kind of file `fd` is. For a number that the engine itself has just given to the
-/// program or closed.
-pub fn forget_kind(fd: i32) {
-    if let Some(i) = usize::try_from(fd).ok().filter(|&i| i < REMEMBERED) {
-        if KINDS[i].load(Relaxed) >= ON_MODEL {
-            model::files::changed();
-        }
-        KINDS[i].store(0, Relaxed);
-        STREAKS[i].forget();
-    }
-    crate::transport::socket::forget(fd);
+    remembered::streak(fd).filter(|_| closes_reported())
 }
 
 /// As [`forget_kind`], before a close: a file on a modelled device leaves more behind.
 pub(super) fn forget_closing(fd: i32) {
-    let slot = usize::try_from(fd).ok().and_then(|i| KINDS.get(i));
-    if slot.is_some_and(|s| s.load(Relaxed) >= ON_MODEL) {
+    if remembered::kind(fd).is_some_and(|s| s.load(Relaxed) >= ON_MODEL) {
         model::files::closing(fd);
     }
     forget_kind(fd);

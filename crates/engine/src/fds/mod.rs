@@ -10,22 +10,25 @@ mod duplicates;
 pub mod exec;
 mod forked;
 pub(crate) mod kept;
+pub(crate) mod kind;
 mod kinds;
 mod lock_race;
 mod locks;
 mod moved;
 pub(crate) mod numbers;
 mod owned;
+mod refusals;
 pub(crate) mod registered;
+pub(crate) mod remembered;
 mod reports;
 mod same_table;
 mod stand_in;
+pub(crate) mod streak;
 mod table;
 mod table_lock;
 
 pub(crate) use children::wait_for_closes;
 pub use forked::{check_forked, fork_child, fork_parent, fork_prepare};
-pub use kinds::forget_kind;
 pub(crate) use kinds::{is_direct, kind, known_direct, known_kind, modelled, streak};
 pub use lock_race::{Setter, set_again};
 pub(crate) use moved::{check_now_and_then, know, now};
@@ -38,6 +41,7 @@ pub(crate) use owned::{
     is_path_only, release, visible,
 };
 pub use owned::{is_hidden, reserve_numbers};
+pub use remembered::forget_kind;
 pub use reports::{after_dup, after_setfl, before_close, before_close_range, mmap_offset};
 pub(crate) use reports::{file_closes, number_closes};
 pub use stand_in::{poll_fd, sq_full};

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 use std::sync::OnceLock;
 
-use super::kinds::forget_kind;
+use super::remembered::forget_kind;
 use crate::sys::borrow;
 
 /// Numbers that have a bit in [`RINGS`].

@@ -8,6 +8,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use super::lock_race::Closer;
 use super::numbers::{is_internal, mark_internal};
+use super::remembered::forget_socket;
 use super::{exec, kept, locks, moved, same_table};
 use crate::sys::{EngineFd, borrow, sys};
 use softring_uapi::errno::{Errno, Result};
@@ -88,7 +89,7 @@ impl AsRawFd for InternalFd {
 impl Drop for InternalFd {
     fn drop(&mut self) {
         let (first, number) = (self.first(), self.as_raw_fd());
-        crate::transport::socket::forget(number);
+        forget_socket(number);
         self.fd.stay_open();
         if same_table::is_parents(number) {
             return;
@@ -221,7 +222,7 @@ pub(crate) fn close_numbers(mut fds: Vec<i32>) {
     fds.sort_unstable();
     for run in fds.chunk_by(|a, b| a + 1 == *b) {
         for &fd in run {
-            crate::transport::socket::forget(fd);
+            forget_socket(fd);
             moved::forget_number(fd);
         }
         let (first, last) = (run[0], run[run.len() - 1]);

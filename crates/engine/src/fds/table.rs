@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 
 use rustix::fd::{AsRawFd, OwnedFd};
 
-use super::kinds::forget_kind;
 use super::numbers::{Answers, File, file, is_internal, is_known_ring, is_live_ring, mark_ring};
 use super::owned::{InternalFd, adopt_internal, check_visible, dup_internal, is_hidden};
+use super::remembered::forget_kind;
 use super::table_lock::{Locked, Read, Write};
 use super::{duplicates, kept, locks, moved, numbers};
 use crate::ctx::Ring;

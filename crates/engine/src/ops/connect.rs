@@ -17,13 +17,13 @@ use rustix::fs::OFlags;
 
 use crate::alone::Alone;
 use crate::ctx::Ctx;
+use crate::fds::kind::Kind;
 use crate::opdef::{Outcome, Try};
 use crate::ops::openclose::own;
 use crate::ops::socket::{SOCK_CLOEXEC, SOCK_NONBLOCK, address};
 use crate::ops::zero;
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::sys::{self, sys};
-use crate::transport::kind::Kind;
 use crate::transport::socket::{POLLERR, POLLRDHUP, is_internet, option};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::*;

@@ -4,12 +4,12 @@
 //! is free.
 
 use crate::ctx::{Ctx, Ring};
+use crate::fds::kind::Kind;
 use crate::opdef::{Outcome, Try};
 use crate::ops::msg_ring::{Parcel, What};
 use crate::ops::{answer, zero};
 use crate::req::request::{Call, Req};
 use crate::sys::{self, sys};
-use crate::transport::kind::Kind;
 use crate::transport::token::ReqId;
 use crate::user;
 use softring_uapi::epoll_event;

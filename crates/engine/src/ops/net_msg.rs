@@ -3,6 +3,7 @@
 //! `io_uring/net.c`.
 
 use crate::ctx::Ctx;
+use crate::fds::kind::is_socket;
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::{import_iov, skip};
 use crate::ops::net::{MSG_CMSG_COMPAT, MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
@@ -11,7 +12,6 @@ use crate::ops::socket::address;
 use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::rsrc::bundle::Head;
 use crate::sys::{self, sys};
-use crate::transport::kind::is_socket;
 use crate::transport::socket::{Socket, minds_empty_name};
 use crate::user::{self, in_user};
 use softring_uapi::errno::{Errno, Result, check};

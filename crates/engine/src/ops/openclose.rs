@@ -8,6 +8,7 @@
 use rustix::fd::{FromRawFd, OwnedFd};
 
 use crate::ctx::Ctx;
+use crate::fds::kind::Kind;
 use crate::fds::visible;
 use crate::opdef::{Outcome, Try};
 use crate::ops::open_how::{
@@ -16,7 +17,6 @@ use crate::ops::open_how::{
 use crate::ops::{answer, answer_waiting, no_fixed_file, path, zero};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::sys::sys;
-use crate::transport::kind::Kind;
 use crate::transport::standing::{self, Closing};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::*;

@@ -5,6 +5,7 @@
 //! is full.
 
 use crate::ctx::Ctx;
+use crate::fds::kind::Kind;
 use crate::opdef::Outcome;
 use crate::ops::ring_file;
 use crate::ops::rw_nowait::is_epoll;
@@ -14,7 +15,6 @@ use crate::sys::nr::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLNVAL, EPOLLONESHOT, EPOLLOUT,
     EPOLLPRI, EPOLLRDBAND, EPOLLRDHUP, EPOLLRDNORM, EPOLLWRBAND, EPOLLWRNORM,
 };
-use crate::transport::kind::Kind;
 use crate::transport::socket::is_socket;
 use crate::transport::standing;
 use crate::transport::token::ReqId;

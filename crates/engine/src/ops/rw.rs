@@ -4,6 +4,7 @@
 //! stream is read once.
 
 use crate::ctx::Ctx;
+use crate::fds::kind::{Kind, is_socket};
 use crate::fds::{forget_kind, is_path_only};
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::{MAX_IOV, import_iov, skip};
@@ -13,7 +14,6 @@ use crate::req::route::kind_of;
 use crate::rsrc::buffers::BufNode;
 use crate::sys::{self, nr, sys};
 use crate::transport::aio::nowait;
-use crate::transport::kind::{Kind, is_socket};
 use crate::user::{self, in_user};
 use rustix::fs::OFlags;
 use softring_uapi::aio::{

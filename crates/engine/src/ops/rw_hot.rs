@@ -2,93 +2,22 @@
 //!
 //! `preadv2(RWF_NOWAIT)` never blocks, but costs 200 ns more than `pread` (measured: 1,370 against
 //! 1,170 ns of CPU for 4 KiB, where a batch of the kernel's own ring takes 1,220). A file whose
-//! last [`STREAK`] reads were all answered from the cache is therefore read with plain `pread`. If
-//! one such read takes longer than [`SLOW_CYCLES`] and the thread has given the processor up
-//! meanwhile (its count of voluntary switches moved; being preempted does not move it), it was no
-//! hit: trust is gone, and has to be earned again by reads that cannot block. So a submitter waits
-//! for the disk at most once in `STREAK` reads, and a file that is not cached is never read this
-//! way.
-
-use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32};
+//! last reads were all answered from the cache ([`Streak::is_trusted`]) is therefore read with
+//! plain `pread`. If one such read takes longer than [`SLOW_CYCLES`] and the thread has given the
+//! processor up meanwhile (its count of voluntary switches moved; being preempted does not move
+//! it), it was no hit: trust is gone, and has to be earned again by reads that cannot block. So a
+//! submitter waits for the disk at most once in `STREAK` reads, and a file that is not cached is
+//! never read this way.
 
 use crate::ctx::Ctx;
+use crate::fds::kind::Kind;
+use crate::fds::streak::Streak;
 use crate::req::request::FileRef;
 use crate::sys::{self, sys};
-use crate::transport::aio::nowait::Refusals;
-use crate::transport::kind::Kind;
 use softring_uapi::{IORING_OP_READ_FIXED, IOSQE_FIXED_FILE, io_uring_sqe};
 
-/// Reads from the cache in a row that earn trust.
-const STREAK: u16 = 512;
 /// Time-stamp cycles after which a read may have waited: 15 to 50 µs on machines of 1 to 3.3 GHz.
 const SLOW_CYCLES: u64 = 50_000;
-
-/// What is remembered of a file. Several threads may write it: the worst that a lost update
-/// does is to move the moment at which trust is given or taken.
-#[derive(Debug, Default)]
-pub struct Streak {
-    hits: AtomicU16,
-    /// Voluntary context switches of the reading thread when it was last looked at.
-    switches: AtomicU32,
-    /// Its buffered writes know no `RWF_NOWAIT`: they are for workers, untried.
-    punts: AtomicBool,
-    /// What it has answered to requests past the page cache.
-    pub refusals: Refusals,
-    /// How often the number has come to mean another file.
-    files: AtomicU16,
-}
-
-impl Streak {
-    pub const fn new() -> Self {
-        Streak {
-            hits: AtomicU16::new(0),
-            switches: AtomicU32::new(0),
-            punts: AtomicBool::new(false),
-            refusals: Refusals::new(),
-            files: AtomicU16::new(0),
-        }
-    }
-
-    /// Tells the file that a number means now from another that it means later.
-    #[inline]
-    pub fn file(&self) -> u16 {
-        self.files.load(Relaxed)
-    }
-
-    /// The number may mean another file.
-    pub fn forget(&self) {
-        self.reset();
-        self.punts.store(false, Relaxed);
-        self.refusals.forget();
-        self.files.fetch_add(1, Relaxed);
-    }
-
-    /// Trust is gone.
-    pub fn reset(&self) {
-        self.hits.store(0, Relaxed);
-    }
-
-    fn hit(&self) {
-        let n = self.hits.load(Relaxed);
-        if n < STREAK {
-            self.hits.store(n + 1, Relaxed);
-            if n + 1 == STREAK {
-                self.switches.store(sys::voluntary_switches(), Relaxed);
-            }
-        }
-    }
-
-    /// True if the thread has waited meanwhile, as far as is known.
-    fn slow(&self) -> bool {
-        let now = sys::voluntary_switches();
-        let waited = self.switches.swap(now, Relaxed) != now;
-        if waited {
-            self.reset();
-        }
-        waited
-    }
-}
 
 /// What is remembered of a request's file.
 pub(crate) fn streak(file: &FileRef) -> Option<&Streak> {
@@ -111,13 +40,13 @@ pub(crate) fn count(file: &FileRef, hit: bool) {
 /// A buffered write that may not wait was refused for that alone: those that follow need not ask.
 pub(crate) fn writes_punt(file: &FileRef) {
     if let Some(s) = streak(file) {
-        s.punts.store(true, Relaxed);
+        s.writes_punt();
     }
 }
 
 /// Was a buffered write to this file refused so?
 pub(crate) fn write_punts(file: &FileRef) -> bool {
-    streak(file).is_some_and(|s| s.punts.load(Relaxed))
+    streak(file).is_some_and(Streak::write_punts)
 }
 
 /// READ and READ_FIXED of a trusted file, or of one in memory, from where the page cache has it.
@@ -145,7 +74,7 @@ fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, streak: &Streak)
     let trusted = match kind {
         // A worker of the kernel's reads it, and tells an eventfd by itself.
         Kind::Memory => ctx.eventfd.is_none(),
-        Kind::Buffered => streak.hits.load(Relaxed) == STREAK,
+        Kind::Buffered => streak.is_trusted(),
         _ => false,
     };
     if !trusted {

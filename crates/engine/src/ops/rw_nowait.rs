@@ -5,6 +5,7 @@ use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::fds::InternalFd;
+use crate::fds::kind::{Kind, is_socket};
 use crate::opdef::{Outcome, Try};
 use crate::ops::rw::{
     RWF_ATOMIC, RWF_DONTCACHE, RWF_NOAPPEND, RWF_NOWAIT, finish, first_of, total, transfer_by,
@@ -14,7 +15,6 @@ use crate::ops::{iov::skip, net::MSG_DONTWAIT, rw_hot};
 use crate::req::request::{Call, Keep};
 use crate::rsrc::eventfd::is_eventfd;
 use crate::sys::{self, sys};
-use crate::transport::kind::{Kind, is_socket};
 use softring_uapi::IORING_OP_WRITEV_FIXED;
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::{iovec, msghdr};

@@ -1,11 +1,11 @@
 //! The position that a file keeps itself: where a request asks for it, or where the file knows no
 //! other. Kernel counterpart: `kiocb_update_pos`, `kiocb_done`.
 
+use crate::fds::kind::Kind;
 use crate::opdef::Outcome;
 use crate::ops::rw::{CURRENT, finish, total, transfer};
 use crate::req::request::Call;
 use crate::sys::sys;
-use crate::transport::kind::Kind;
 
 const SEEK_SET: u32 = 0;
 const SEEK_CUR: u32 = 1;

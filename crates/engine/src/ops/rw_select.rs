@@ -2,12 +2,12 @@
 //! Kernel counterpart: `io_uring/rw.c`.
 
 use crate::ctx::Ctx;
+use crate::fds::kind::Kind;
 use crate::opdef::{Outcome, Try};
 use crate::ops::rw;
 use crate::req::request::{Call, Req, ReqFlags};
 use crate::req::route::kind_of;
 use crate::sys;
-use crate::transport::kind::Kind;
 use crate::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;

@@ -2,12 +2,12 @@
 //! Kernel counterpart: `io_uring/net.c`.
 
 use crate::ctx::Ctx;
+use crate::fds::kind::Kind;
 use crate::opdef::{Outcome, Try};
 use crate::ops::openclose::own;
 use crate::ops::{answer, zero};
 use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
 use crate::sys::sys;
-use crate::transport::kind::Kind;
 use crate::transport::socket::{SO_DOMAIN, option};
 use crate::user;
 use softring_uapi::IORING_OP_CONNECT;

@@ -4,10 +4,10 @@
 use rustix::fs::OFlags;
 
 use crate::ctx::Ctx;
+use crate::fds::kind::Kind;
 use crate::opdef::{Outcome, Try};
 use crate::req::request::{Call, FileRef, Keep, Req};
 use crate::sys::{self, sys};
-use crate::transport::kind::Kind;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

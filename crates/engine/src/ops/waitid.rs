@@ -7,11 +7,11 @@ use rustix::fs::OFlags;
 
 use crate::ctx::Ctx;
 use crate::fds::InternalFd;
+use crate::fds::kind::Kind;
 use crate::opdef::{Outcome, Try};
 use crate::ops::zero;
 use crate::req::request::{Call, FileRef, Keep, Req, Wait};
 use crate::sys::{self, sys};
-use crate::transport::kind::Kind;
 use crate::transport::sleeper::{Child, Job};
 use crate::user;
 use softring_uapi::errno::{Errno, Result, check};

@@ -3,12 +3,12 @@
 //! goes on where that has ended. Kernel counterpart: `io_wq_submit_work`, `io_req_complete_post`.
 
 use crate::ctx::Ctx;
+use crate::fds::kind::Kind;
 use crate::opdef::{self, OPS, Outcome};
 use crate::ops::{rw, rw_nowait};
 use crate::req::request::{Req, ReqFlags};
 use crate::req::route::kind_of;
 use crate::sys;
-use crate::transport::kind::Kind;
 use crate::transport::socket::{check_zero_copy, is_socket};
 use softring_uapi::errno::Errno;
 use softring_uapi::{

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use rustix::fd::AsRawFd;
 
 use crate::ctx::{Ctx, Issuing, Ring};
+use crate::fds::kind::Kind;
 use crate::fds::{InternalFd, dup_internal};
 use crate::opdef::{Outcome, Try};
 use crate::req::arm::events_of;
 use crate::req::request::{Call, FileRef, Req, Wait};
 use crate::sys;
-use crate::transport::kind::Kind;
 use crate::transport::token::ReqId;
 use softring_uapi::errno::Errno;
 

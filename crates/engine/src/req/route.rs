@@ -6,11 +6,11 @@
 //! `io_arm_poll_handler`, `io_queue_iowq`.
 
 use crate::ctx::Ctx;
+use crate::fds::kind::Kind;
 use crate::opdef::{self, Issue, OPS, Outcome};
 use crate::ops;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::stats::trace::Step;
-use crate::transport::kind::Kind;
 use crate::transport::socket::{check_zero_copy, is_socket};
 use softring_uapi::errno::Errno;
 use softring_uapi::version::{Change, has};

@@ -3,13 +3,13 @@
 //! `io_put_kbuf`, `io_kbuf_recycle`.
 
 use crate::ctx::Ctx;
+use crate::fds::kind::Kind;
 use crate::opdef::OPS;
 use crate::ops::{self, net_bundle, rw_nowait};
 use crate::req::request::{Call, FileRef, Req, ReqFlags};
 use crate::req::route::{kind_of, receives_anything};
 use crate::rsrc::kbuf::Pick;
 use crate::sys;
-use crate::transport::kind::Kind;
 use crate::transport::socket::{check_zero_copy, is_socket};
 use crate::user::in_user;
 use softring_uapi::errno::{Errno, Result};

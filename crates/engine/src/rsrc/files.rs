@@ -11,8 +11,8 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use super::deposit::Deposit;
 use super::plain::Plain;
 use crate::fds::InternalFd;
-use crate::ops::rw_hot::Streak;
-use crate::transport::kind::Kind;
+use crate::fds::kind::Kind;
+use crate::fds::streak::Streak;
 use crate::transport::model;
 use softring_uapi::errno::{Errno, Result};
 

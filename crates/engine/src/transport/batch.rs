@@ -2,8 +2,9 @@
 //! reaped from user memory by whoever drives the ring.
 
 use crate::ctx::Ctx;
+use crate::fds::streak::Streak;
 use crate::ops::rw;
-use crate::ops::rw_hot::{self, Streak};
+use crate::ops::rw_hot;
 use crate::req::request::{Req, State, Wait};
 use crate::stats::trace::Step;
 use crate::time::Clock;

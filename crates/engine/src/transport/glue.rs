@@ -7,12 +7,12 @@ use super::worker::{Pool, Work, default_limits};
 use super::workers::Workers;
 use crate::creds::Creds;
 use crate::ctx::{Ctx, Ring};
+use crate::fds::kind::Kind;
 use crate::opdef::{self, OPS};
 use crate::req::complete::Finished;
 use crate::req::issue::issue_blocking;
 use crate::req::request::{Call, FileRef};
 use crate::stats::PoolPlace;
-use crate::transport::kind::Kind;
 use crate::transport::token::ReqId;
 use softring_uapi::{
     IORING_OP_ASYNC_CANCEL, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN, IOSQE_FIXED_FILE,

@@ -4,14 +4,14 @@
 //! A registered file stays open by the reference that is kept with the SQE.
 
 use crate::ctx::Ctx;
+use crate::fds::kind::Kind;
+use crate::fds::streak::Streak;
 use crate::mem::cq::Cqe;
-use crate::ops::rw_hot::Streak;
 use crate::req::request::{FileRef, Req};
 use crate::rsrc::files::FileNode;
 use crate::rsrc::plain::Plain;
 use crate::stats::trace::Step;
 use crate::transport::aio;
-use crate::transport::kind::Kind;
 use crate::user::in_user;
 use softring_uapi::errno::Errno;
 use softring_uapi::*;

@@ -15,7 +15,6 @@ pub mod aio;
 pub(crate) mod batch;
 pub(crate) mod clock;
 pub(crate) mod glue;
-pub(crate) mod kind;
 pub(crate) mod lane;
 pub mod model;
 pub(crate) mod poll;

@@ -1,10 +1,10 @@
 //! What kind of socket a descriptor is, as far as sending and receiving must know, and whether
 //! there is more to receive.
 
-use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::kind;
+use crate::fds::kind;
+use crate::fds::remembered::socket as slot;
 use crate::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result};
 
@@ -53,22 +53,8 @@ pub(crate) enum Socket {
     Other,
 }
 
+/// The places here, plus one, are what is remembered.
 const ALL: [Socket; 4] = [Socket::Tcp, Socket::Udp, Socket::UnixStream, Socket::Other];
-
-/// Remembered, by number: 0 unknown, else the place in [`ALL`] + 1.
-const REMEMBERED: usize = 4096;
-static KNOWN: [AtomicU8; REMEMBERED] = [const { AtomicU8::new(0) }; REMEMBERED];
-
-fn slot(fd: i32) -> Option<&'static AtomicU8> {
-    usize::try_from(fd).ok().and_then(|i| KNOWN.get(i))
-}
-
-/// Forgets what `fd` is: it is closed, or about to be.
-pub(crate) fn forget(fd: i32) {
-    if let Some(slot) = slot(fd) {
-        slot.store(0, Relaxed);
-    }
-}
 
 /// An option of SOL_SOCKET.
 pub(crate) fn option(fd: i32, name: u32) -> Option<i32> {

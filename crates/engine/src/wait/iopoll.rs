@@ -11,6 +11,7 @@ use core::time::Duration;
 
 use crate::ctx::{Ctx, Guard, Ring};
 use crate::fds::is_direct;
+use crate::fds::kind::Kind;
 use crate::handlers::asleep;
 use crate::opdef::{self, OPS};
 use crate::ops::rw;
@@ -20,7 +21,6 @@ use crate::sys;
 use crate::syscall::enter::Args;
 use crate::time::Clock;
 use crate::transport::aio::AioCtx;
-use crate::transport::kind::Kind;
 use crate::user;
 use crate::wait::cqwait::{end_by_signals, sleep_passively};
 use crate::wait::hybrid::Nap;

@@ -2,12 +2,12 @@
 //! aio_setup_rw, aio_fsync and aio_poll in `fs/aio.c`.
 
 use crate::fds::adopt_internal;
+use crate::fds::kind::{Kind, is_socket};
 use crate::ops::iov::import_iov;
 use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE, RWF_NOWAIT};
 use crate::ops::rw_nowait::{UNKNOWN_FLAG, try_byte};
 use crate::rsrc::eventfd::is_eventfd;
 use crate::sys::{file_type, sys};
-use crate::transport::kind::{Kind, is_socket};
 use crate::user::in_user;
 use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, OFlags};

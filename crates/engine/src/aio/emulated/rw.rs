@@ -1,11 +1,11 @@
 //! Reads and writes, as an iocb asks for them.
 
+use crate::fds::kind::{Kind, is_socket};
 use crate::ops::iov::import_iov;
 use crate::ops::rw::RWF_NOWAIT;
 use crate::ops::rw_nowait::writes_unbuffered;
 use crate::substitute::{positioned, transfer};
 use crate::sys::{file_type, sys};
-use crate::transport::kind::{Kind, is_socket};
 use rustix::fs::FileType;
 use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result, answer, check};

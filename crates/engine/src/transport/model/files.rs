@@ -10,22 +10,21 @@
 //! number, on a worker, as does everything where no twin can be had.
 //!
 //! A twin is known by device, inode and flags, and asked for anew in each batch, as the number may
-//! have been closed and used again behind our back; within a batch [`generation`] tells. It goes
-//! when the program closes the file, or when too many others came.
+//! have been closed and used again behind our back; within a batch `fds::remembered::generation`
+//! tells. It goes when the program closes the file, or when too many others came.
 
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 
+use crate::fds::kind::{Kind, in_memory};
+use crate::fds::remembered::changed;
 use crate::fds::{InternalFd, adopt_opened, forget_kind, modelled};
 use crate::limits::MODELLED_FILES;
 use crate::sync::Mutex;
 use crate::sys::{self, sys};
 use crate::transport::aio::RWF_NOWAIT;
-use crate::transport::kind::{Kind, in_memory};
 use softring_uapi::{IORING_OP_READ, IORING_OP_READ_FIXED, io_uring_sqe};
 
 /// What a file is known by.
@@ -63,18 +62,6 @@ struct Table {
 
 static TABLE: std::sync::LazyLock<Mutex<Table>> =
     std::sync::LazyLock::new(|| Mutex::new(Table { files: Vec::new(), next: 0 }));
-static GENERATION: AtomicU32 = AtomicU32::new(0);
-
-/// Moves when a number that means a modelled file may come to mean another.
-#[inline]
-pub(crate) fn generation() -> u32 {
-    GENERATION.load(Relaxed)
-}
-
-/// Such a number was closed or given away.
-pub(crate) fn changed() {
-    GENERATION.fetch_add(1, Relaxed);
-}
 
 /// The program closes a number that means a modelled file: its twins go with it.
 pub(crate) fn closing(fd: i32) {

@@ -7,13 +7,14 @@ use super::files::{self, File};
 use super::queue::{Plain, Queue, What};
 use super::{any, device};
 use crate::ctx::Ctx;
+use crate::fds::kind::Kind;
+use crate::fds::remembered;
 use crate::mem::cq::Cqe;
 use crate::opdef::{Outcome, Try};
 use crate::ops::rw;
 use crate::req::request::{Call, FileRef, Keep, Req, State, Wait};
 use crate::stats::trace::{Step, ns_until};
 use crate::time::Clock;
-use crate::transport::kind::Kind;
 use crate::user::in_user;
 use crate::wait::hybrid::{Key, Ticket};
 use softring_uapi::*;
@@ -44,13 +45,14 @@ impl Ctx {
     }
 
     fn modelled_number(&mut self, fd: i32) -> Option<Arc<File>> {
-        let generation = files::generation();
+        let generation = remembered::generation();
         let known = &self.submit.model;
         if known.file.is_some() && (known.fd, known.generation) == (fd, generation) {
             return known.file.clone();
         }
         let file = files::find(fd)?;
-        self.submit.model = Found { fd, generation: files::generation(), file: Some(file.clone()) };
+        self.submit.model =
+            Found { fd, generation: remembered::generation(), file: Some(file.clone()) };
         Some(file)
     }
 
