@@ -29,6 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "fds::moved",
             "fds::numbers",
             "fds::owned",
+            "fds::probe",
             "fds::refusals",
             "fds::remembered",
             "fds::same_table",
@@ -90,7 +91,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const EXCEPTIONS: &str = include_str!("exceptions.txt");
 
 /// Modules in the largest circle of imports. To be at most 8, all in one folder.
-const LARGEST_CIRCLE: usize = 168;
+const LARGEST_CIRCLE: usize = 98;
 
 fn engine() -> Imports {
     imports("crates/engine/src/")

@@ -94,7 +94,6 @@ pub(crate) fn adopt(late: bool) {
         learn();
     }
     GENERATION.fetch_add(1, Relaxed);
-    crate::rsrc::task_rules::in_child();
     let word = PAGE.load(Acquire);
     if !word.is_null() {
         // SAFETY: as in `in_new_child`.

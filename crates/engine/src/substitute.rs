@@ -10,14 +10,12 @@ use rustix::fs::{
 };
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 
-use crate::ops::rw::RWF_NOWAIT;
 use crate::refused;
 use crate::sys::{self, nr, sys};
 use crate::user;
-use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result, check};
-use softring_uapi::iovec;
 use softring_uapi::version::Release;
+use softring_uapi::{RWF_NOWAIT, epoll_event, iovec};
 
 const CLOEXEC: usize = 0o2_000_000;
 const NONBLOCK: usize = 0o4000;

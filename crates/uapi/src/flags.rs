@@ -176,3 +176,6 @@ pub const IORING_NOP_CQE32: u32 = 1 << 5;
 
 /// `file_index`: pick a free slot.
 pub const IORING_FILE_INDEX_ALLOC: u32 = u32::MAX;
+
+/// Flag of preadv2(2), pwritev2(2) and the SQEs of reads and writes: fail rather than wait.
+pub const RWF_NOWAIT: u32 = 1 << 3;

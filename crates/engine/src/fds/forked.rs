@@ -173,6 +173,7 @@ pub fn fork_child() {
     lock::set_forking(false);
     same_table::fork_child(late);
     lock_race::fork_child();
+    crate::rsrc::task_rules::in_child();
     crate::fork::adopt(late);
     crate::wait::reactor::fork_child(parent);
     crate::stats::fork_child();

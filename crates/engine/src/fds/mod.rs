@@ -17,6 +17,7 @@ mod locks;
 mod moved;
 pub(crate) mod numbers;
 mod owned;
+pub(crate) mod probe;
 mod refusals;
 pub(crate) mod registered;
 pub(crate) mod remembered;

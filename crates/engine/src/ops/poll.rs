@@ -6,9 +6,9 @@
 
 use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
+use crate::fds::probe::is_epoll;
 use crate::opdef::Outcome;
 use crate::ops::ring_file;
-use crate::ops::rw_nowait::is_epoll;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::sys;
 use crate::sys::nr::{

@@ -5,12 +5,12 @@
 
 use crate::ctx::Ctx;
 use crate::fds::kind::{Kind, is_socket};
+use crate::fds::probe::newest_knows;
 use crate::fds::{forget_kind, is_path_only};
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::{MAX_IOV, import_iov, skip};
 use crate::ops::{net_zc, rw_hot, rw_nowait, rw_position, rw_select};
-use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
-use crate::req::route::kind_of;
+use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags, kind_of};
 use crate::rsrc::buffers::BufNode;
 use crate::sys::{self, nr, sys};
 use crate::transport::aio::nowait;
@@ -30,8 +30,6 @@ pub(crate) const RWF_DONTCACHE: u32 = 0x80;
 /// Those up to `RWF_NOSIGNAL`.
 const RWF_KNOWN: u32 = 0x1ff;
 pub(crate) const RWF_NOAPPEND: u32 = 0x20;
-/// `RWF_NOWAIT`.
-pub(crate) const RWF_NOWAIT: u32 = 8;
 /// As many parts as `kmalloc` has room for, which is tried first for registered buffers.
 const MAX_ALLOC: u32 = (4 << 20) / 16;
 /// The current position.
@@ -298,7 +296,7 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
             Err(Errno::EOPNOTSUPP) if nowait && given & RWF_NOWAIT == 0 => {
                 return rw_nowait::without(call, kind, given);
             }
-            Err(Errno::EOPNOTSUPP) if nowait && rw_nowait::newest_knows(call.file.fd()) => {
+            Err(Errno::EOPNOTSUPP) if nowait && newest_knows(call.file.fd()) => {
                 return rw_nowait::not_to_wait(call, kind, given);
             }
             Err(Errno::ESPIPE) if misjudged(call, &mut kind) => {}

@@ -6,17 +6,16 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::fds::InternalFd;
 use crate::fds::kind::{Kind, is_socket};
+use crate::fds::probe::{UNKNOWN_FLAG, is_epoll, is_eventfd, is_pipe, is_zero, tries, try_byte};
 use crate::opdef::{Outcome, Try};
 use crate::ops::rw::{
-    RWF_ATOMIC, RWF_DONTCACHE, RWF_NOAPPEND, RWF_NOWAIT, finish, first_of, total, transfer_by,
-    writes,
+    RWF_ATOMIC, RWF_DONTCACHE, RWF_NOAPPEND, finish, first_of, total, transfer_by, writes,
 };
 use crate::ops::{iov::skip, net::MSG_DONTWAIT, rw_hot};
 use crate::req::request::{Call, Keep};
-use crate::rsrc::eventfd::is_eventfd;
 use crate::sys::{self, sys};
-use softring_uapi::IORING_OP_WRITEV_FIXED;
 use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::{IORING_OP_WRITEV_FIXED, RWF_NOWAIT};
 use softring_uapi::{iovec, msghdr};
 
 /// `RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND`: what any file takes, though it may have no
@@ -110,7 +109,7 @@ pub(crate) fn by_parts(call: &Call, kind: Kind) -> bool {
 pub(crate) fn no_part(fd: i32, flags: u32) -> Result<usize> {
     let file = sys::file_flags(fd);
     let waits = file.is_some_and(|fl| !fl.contains(OFlags::NONBLOCK));
-    let asked = flags & super::rw::RWF_NOWAIT != 0;
+    let asked = flags & RWF_NOWAIT != 0;
     if asked && waits && sys::poll_now(fd, sys::POLLIN) == 0 { Err(Errno::EAGAIN) } else { Ok(0) }
 }
 
@@ -210,26 +209,6 @@ fn judged(call: &Call) -> Option<Errno> {
     (e == Errno::EBADF || (total(call) < 8 && is_eventfd(call.file.fd()))).then_some(e)
 }
 
-/// Is it a file that takes RWF_NOWAIT on the newest kernel, and not on each: pipes since Linux 6.4,
-/// until a splice(2), and eventfds since 5.12?
-pub(crate) fn newest_knows(fd: i32) -> bool {
-    is_pipe(fd) || is_eventfd(fd) || is_zero(fd)
-}
-
-fn is_pipe(fd: i32) -> bool {
-    sys::file_type(fd) == Some(FileType::Fifo)
-}
-
-/// Is it /dev/zero, or /dev/null?
-fn is_zero(fd: i32) -> bool {
-    let stat = sys::borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok());
-    stat.is_some_and(|s| {
-        let device = (rustix::fs::major(s.st_rdev), rustix::fs::minor(s.st_rdev));
-        FileType::from_raw_mode(s.st_mode) == FileType::CharacterDevice
-            && matches!(device, (1, 3 | 5))
-    })
-}
-
 /// A second description that does not block of a pipe that does, where pipes know no `RWF_NOWAIT`
 /// (Linux before 6.4): that a pipe is ready means room for a page or a byte, not for all, and
 /// another reader may be faster. `None`: a call by `fd` itself waits for nobody, or the kernel's
@@ -259,31 +238,6 @@ pub(crate) fn unknown(call: &Call, kind: Kind) -> bool {
     }
 }
 
-/// What a file answers to a flag that it does not know.
-pub(crate) const UNKNOWN_FLAG: Result<usize> = Err(Errno::EOPNOTSUPP);
-
-/// preadv2(2) or pwritev2(2) of one byte at no address: no data move.
-///
-/// # Errors
-/// What the file says of `flags`.
-pub(crate) fn try_byte(fd: i32, writes: bool, flags: u32) -> Result<usize> {
-    let byte = iovec { base: 0, len: 1 };
-    let at = core::ptr::from_ref(&byte).expose_provenance();
-    crate::substitute::transfer(writes, fd, at, 1, u64::MAX, flags)
-}
-
-/// No other file than an epoll set tells an epoll_wait(2) without room from one of no use.
-pub(crate) fn is_epoll(fd: i32) -> bool {
-    sys!(__NR_epoll_pwait, fd, 0, 1, 0, 0, 8) != Errno::EINVAL.res() as isize
-}
-
-/// May attempts at `fd`, which is no socket, be told not to wait (`FMODE_NOWAIT`)? A read of a byte
-/// to nowhere takes nothing out of a pipe, an eventfd and their kin.
-pub(crate) fn tries(fd: i32) -> bool {
-    let takes = try_byte(fd, false, RWF_NOWAIT) != UNKNOWN_FLAG || newest_knows(fd);
-    takes && !is_epoll(fd)
-}
-
 /// An epoll set: it can be polled, so that the kernel waits for it before it is refused; and it is
 /// not ready.
 pub(crate) fn never_ready(call: &Call, kind: Kind) -> bool {
@@ -300,7 +254,7 @@ pub(crate) fn never_ready(call: &Call, kind: Kind) -> bool {
 /// `EINVAL` for parts of a registered buffer: in their place the kernel hands such a file their
 /// number and the address of their list, and an eventfd takes no less than eight bytes.
 pub(crate) fn may_write(call: &Call) -> Result<()> {
-    let asked = call.sqe.op_flags & super::rw::RWF_NOWAIT != 0;
+    let asked = call.sqe.op_flags & RWF_NOWAIT != 0;
     if asked && sys::blocks(call.file.fd()) {
         return Err(Errno::EAGAIN);
     }

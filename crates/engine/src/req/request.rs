@@ -114,6 +114,16 @@ pub enum FileRef {
     FixedDup(Plain<FileNode>, InternalFd),
 }
 
+/// What kind of file a request works on.
+pub(crate) fn kind_of(file: &FileRef) -> Kind {
+    match file {
+        FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.kind,
+        FileRef::Plain(fd) => crate::fds::kind(*fd),
+        FileRef::Owned(_, kind) | FileRef::Shared(_, kind) | FileRef::Kept(_, kind) => *kind,
+        FileRef::None => Kind::Unknown,
+    }
+}
+
 impl FileRef {
     /// The number to make system calls with; -1 (hence EBADF) where there is no file.
     pub fn fd(&self) -> i32 {

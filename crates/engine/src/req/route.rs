@@ -9,7 +9,7 @@ use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
 use crate::opdef::{self, Issue, OPS, Outcome};
 use crate::ops;
-use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
+use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait, kind_of};
 use crate::stats::trace::Step;
 use crate::transport::socket::{check_zero_copy, is_socket};
 use softring_uapi::errno::Errno;
@@ -28,16 +28,6 @@ pub enum Way {
 
 /// Readiness retries before a request goes to a worker (kernel: `APOLL_MAX_RETRY`).
 pub const MAX_ARMS: u8 = 128;
-
-/// What kind of file a request works on.
-pub(crate) fn kind_of(file: &FileRef) -> Kind {
-    match file {
-        FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.kind,
-        FileRef::Plain(fd) => crate::fds::kind(*fd),
-        FileRef::Owned(_, kind) | FileRef::Shared(_, kind) | FileRef::Kept(_, kind) => *kind,
-        FileRef::None => Kind::Unknown,
-    }
-}
 
 /// Is it a RECV that is polled first, whatever its file? Later kernels ask for a socket before.
 pub(crate) fn receives_anything(req: &Req) -> bool {

@@ -4,10 +4,11 @@
 
 use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
+use crate::fds::probe::tries;
 use crate::opdef::OPS;
-use crate::ops::{self, net_bundle, rw_nowait};
-use crate::req::request::{Call, FileRef, Req, ReqFlags};
-use crate::req::route::{kind_of, receives_anything};
+use crate::ops::{self, net_bundle};
+use crate::req::request::{Call, FileRef, Req, ReqFlags, kind_of};
+use crate::req::route::receives_anything;
 use crate::rsrc::kbuf::Pick;
 use crate::sys;
 use crate::transport::socket::{check_zero_copy, is_socket};
@@ -195,8 +196,7 @@ impl Ctx {
     /// one that waits, and a multishot request ends with it.
     fn waits_once(&mut self, file: &FileRef) -> bool {
         let fd = file.fd();
-        self.can_poll(file)
-            && (crate::fds::numbers::is_ring(fd) || !is_socket(fd) && !rw_nowait::tries(fd))
+        self.can_poll(file) && (crate::fds::numbers::is_ring(fd) || !is_socket(fd) && !tries(fd))
     }
 
     /// Would the kernel's worker, which is to poll first, find the file ready? Then it makes an

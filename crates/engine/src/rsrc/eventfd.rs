@@ -1,7 +1,6 @@
 //! The registered eventfd. Kernel counterpart: `io_uring/eventfd.c`.
 
-use crate::fds::{InternalFd, adopt_internal};
-use crate::sys::borrow;
+use crate::fds::InternalFd;
 
 /// An eventfd that is signalled when CQEs are posted.
 #[derive(Debug)]
@@ -49,17 +48,4 @@ impl EventFd {
     pub fn take_due(&mut self) -> u32 {
         core::mem::take(&mut self.due)
     }
-}
-
-/// Is it an eventfd? Without /proc, any anonymous inode passes: all of them share the one that an
-/// eventfd has.
-pub(crate) fn is_eventfd(fd: i32) -> bool {
-    let link = format!("/proc/thread-self/fd/{fd}");
-    if let Ok(target) = rustix::fs::readlink(link, Vec::new()) {
-        return target.as_bytes() == b"anon_inode:[eventfd]";
-    }
-    let one = crate::substitute::eventfd().map(adopt_internal);
-    let inode = |s: rustix::fs::Stat| (s.st_dev, s.st_ino);
-    let ours = one.ok().and_then(|one| rustix::fs::fstat(one).ok()).map(inode);
-    ours.is_some() && borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok()).map(inode) == ours
 }

@@ -56,7 +56,7 @@ impl Work for Job {
 
     fn hash_key(&self) -> Option<u64> {
         let def = &OPS[self.call.sqe.opcode as usize];
-        let regular = matches!(crate::req::route::kind_of(&self.call.file), Kind::Buffered);
+        let regular = matches!(crate::req::request::kind_of(&self.call.file), Kind::Buffered);
         let fixed = self.call.sqe.flags & IOSQE_FIXED_FILE != 0;
         (def.has(opdef::HASH) && regular).then(|| match &self.call.file {
             FileRef::Shared(fd, _) if fixed => Arc::as_ptr(fd).expose_provenance() as u64,

@@ -16,7 +16,7 @@ use crate::handlers::asleep;
 use crate::opdef::{self, OPS};
 use crate::ops::rw;
 use crate::req::request::Req;
-use crate::req::route::kind_of;
+use crate::req::request::kind_of;
 use crate::sys;
 use crate::syscall::enter::Args;
 use crate::time::Clock;

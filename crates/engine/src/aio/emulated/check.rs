@@ -3,14 +3,14 @@
 
 use crate::fds::adopt_internal;
 use crate::fds::kind::{Kind, is_socket};
+use crate::fds::probe::{UNKNOWN_FLAG, is_eventfd, try_byte};
 use crate::ops::iov::import_iov;
-use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE, RWF_NOWAIT};
-use crate::ops::rw_nowait::{UNKNOWN_FLAG, try_byte};
-use crate::rsrc::eventfd::is_eventfd;
+use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE};
 use crate::sys::{file_type, sys};
 use crate::user::in_user;
 use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, OFlags};
+use softring_uapi::RWF_NOWAIT;
 use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result, check};
 use std::sync::OnceLock;

@@ -2,14 +2,13 @@
 
 use crate::fds::kind::{Kind, is_socket};
 use crate::ops::iov::import_iov;
-use crate::ops::rw::RWF_NOWAIT;
 use crate::ops::rw_nowait::writes_unbuffered;
 use crate::substitute::{positioned, transfer};
 use crate::sys::{file_type, sys};
 use rustix::fs::FileType;
 use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result, answer, check};
-use softring_uapi::iovec;
+use softring_uapi::{RWF_NOWAIT, iovec};
 
 /// Reads or writes.
 ///

@@ -7,7 +7,8 @@ use rustix::fd::AsRawFd;
 
 use crate::ctx::Ctx;
 use crate::fds::dup_visible;
-use crate::rsrc::eventfd::{EventFd, is_eventfd};
+use crate::fds::probe::is_eventfd;
+use crate::rsrc::eventfd::EventFd;
 use crate::user;
 use softring_uapi::errno::{Errno, Result};
 

@@ -262,7 +262,7 @@ fn pretend(call: &mut Call, file: &File) -> Outcome {
 /// Moves a request's data without waiting for a disk to be read; `Retry` sends it to a worker.
 fn move_data(req: &mut Req, file: &File) -> Outcome {
     let sqe = req.call.sqe;
-    let odd = sqe.op_flags & !(PLAIN | rw::RWF_HIPRI | rw::RWF_NOWAIT) != 0;
+    let odd = sqe.op_flags & !(PLAIN | rw::RWF_HIPRI | RWF_NOWAIT) != 0;
     let stands_in = file.direct && file.kind != Kind::Direct;
     let at_position = sqe.off == u64::MAX;
     // At its own position a worker reads otherwise than a submitter.
@@ -276,12 +276,12 @@ fn move_data(req: &mut Req, file: &File) -> Outcome {
     }
     let waits = rw::writes(sqe.opcode) || file.kind == Kind::Memory;
     let Some(twin) = &file.twin else {
-        let asked = sqe.op_flags & rw::RWF_NOWAIT == 0;
+        let asked = sqe.op_flags & RWF_NOWAIT == 0;
         return rw::issue(call, if waits && asked { Try::Block } else { Try::Nonblock });
     };
     let how = if waits { Try::Block } else { Try::Nonblock };
     // A device's queue has room: who may not wait need not.
-    call.sqe.op_flags &= !rw::RWF_NOWAIT;
+    call.sqe.op_flags &= !RWF_NOWAIT;
     let own = core::mem::replace(&mut call.file, FileRef::Shared(twin.clone(), Kind::Buffered));
     let outcome = rw::issue(call, how);
     call.sqe.op_flags = sqe.op_flags;
@@ -291,7 +291,7 @@ fn move_data(req: &mut Req, file: &File) -> Outcome {
         call.file = own;
     }
     if by_worker {
-        call.sqe.op_flags &= !rw::RWF_NOWAIT;
+        call.sqe.op_flags &= !RWF_NOWAIT;
     }
     outcome
 }
