@@ -11,6 +11,7 @@ pub const CASES: &[Case] = &[
     case!("corners_multishot", timed, [Op(IORING_OP_LINK_TIMEOUT)], "what is refused once it has its file has armed its timeout"),
     case!("corners_multishot", limit_of_bundle, [Op(IORING_OP_RECV)], "what a bundle's first step has brought is counted again with the second"),
     case!("corners_multishot", failures_late, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "what a file itself refuses comes behind the batch"),
+    case!("corners_multishot", bundle_behind_end, [Op(IORING_OP_SEND)], "a worker gives up a bundle to a peer that sends no more"),
 ];
 
 fn reads(fd: i32) -> io_uring_sqe {
@@ -153,6 +154,29 @@ fn failures_late(cx: &mut Cx) -> Outcome {
             let got: Vec<_> = ring.take(3)?.iter().map(|c| (c.user_data, c.res)).collect();
             cx.note(what, format_args!("{flags}: {got:?}"));
         }
+    }
+    Ok(())
+}
+
+fn bundle_behind_end(cx: &mut Cx) -> Outcome {
+    for tcp in [false, true] {
+        let mut ring = cx.ring(8, 0)?;
+        let (fd, _ends): (i32, Box<dyn std::any::Any>) = if tcp {
+            let (one, two) = super::net::pair()?;
+            one.set_nonblocking(true)?;
+            while (&one).write(&[b'x'; 65536]).is_ok() {}
+            two.shutdown(std::net::Shutdown::Write)?;
+            (one.as_raw_fd(), Box::new((one, two)))
+        } else {
+            let (one, two) = UnixStream::pair()?;
+            one.set_nonblocking(true)?;
+            while (&one).write(&[b'x'; 4096]).is_ok() {}
+            two.shutdown(std::net::Shutdown::Write)?;
+            (one.as_raw_fd(), Box::new((one, two)))
+        };
+        let bundle = sqe::op(IORING_OP_SEND, fd).with(IOSQE_ASYNC).ud(1);
+        cx.start(&mut ring, &[bundle.set(|s| s.ioprio = IORING_RECVSEND_BUNDLE)]);
+        cx.reap(&mut ring, "given up", &[(1, -ECANCELED)]);
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::req::request::{Call, FileRef, Req, ReqFlags, kind_of};
 use crate::req::route::receives_anything;
 use crate::rsrc::kbuf::Pick;
 use crate::sys;
-use crate::transport::socket::{check_zero_copy, is_socket};
+use crate::transport::socket::{POLLRDHUP, check_zero_copy, is_socket};
 use crate::user::in_user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
@@ -266,9 +266,9 @@ impl Req {
     }
 }
 
-/// Would a send go at once?
+/// Would a send go at once? A peer that sends no more wakes who waits to send, too.
 fn may_send(req: &Req) -> bool {
-    sys::poll_now(req.call.file.fd(), sys::POLLOUT) != 0
+    sys::poll_now(req.call.file.fd(), sys::POLLOUT | POLLRDHUP) != 0
 }
 
 /// That error, if `fd` names an open file.
