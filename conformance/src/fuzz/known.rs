@@ -5,7 +5,7 @@ use super::program::{Bad, Cell, Fd, Host, Slot, Sqe, Step, Val};
 pub use super::seen::Seen;
 use super::seen::{is_regular, other_end, reads, res, sends, slot, writes};
 use super::transcript::{Cqe, Rec, Transcript};
-use super::{known_pipes, known_sockets, known_workers};
+use super::{known_eventfd, known_pipes, known_sockets, known_workers};
 use softring_uapi::*;
 
 /// Words of `docs/LIMITATIONS.md`, and whether they are about a difference.
@@ -13,8 +13,11 @@ type Known = (&'static str, fn(&Seen) -> bool);
 
 const KNOWN: &[Known] = &[
     ("Requests of several rings that wait for one listener or stream", taken_by_other_ring),
-    ("On a DEFER_TASKRUN ring a write to an eventfd may complete", eventfd_written_at_once),
-    ("The eventfd of a DEFER_TASKRUN ring is signalled once", own_eventfd_read),
+    (
+        "On a DEFER_TASKRUN ring a write to an eventfd may complete",
+        known_eventfd::eventfd_written_at_once,
+    ),
+    ("The eventfd of a DEFER_TASKRUN ring is signalled once", known_eventfd::own_eventfd_read),
     ("waits on a socket whose own side is shut for sending", known_sockets::shut_quietly),
     ("can be cancelled at once. The kernel tries it again 127 times", cancelled_at_once),
     ("Where their memory is given up", registered_given_up),
@@ -31,7 +34,7 @@ const KNOWN: &[Known] = &[
     ("A SPLICE or TEE into the pipe does not say", known_pipes::woken_unsaid),
     ("it answers all that is ready. The kernel sometimes posts", told_all),
     ("Their notification comes at once, as the buffer is free then", acknowledged_late),
-    ("none where something else has begun it", worker_not_first),
+    ("none where something else has begun it", known_eventfd::worker_not_first),
     ("A CLOSE lets its file go at once", closed_at_once),
     ("A buffered write to a regular file may be over", written_at_once),
     ("Of a WAITID for a process and one for its group", rival_waits),
@@ -40,6 +43,7 @@ const KNOWN: &[Known] = &[
     ("takes the wake-up of a connection from an ACCEPT behind it", known_sockets::exclusive_poll),
     ("a request that follows a larger one: that may take more", known_sockets::larger_before),
     ("names the same buffers again", known_sockets::named_again),
+    ("whose time has come while its batch is submitted", known_eventfd::told_with_others),
     ("moves it, as read(2) and write(2) do", position_direct),
     ("A batch that takes longer than a linked timeout of its own", outlasted),
     ("stays in its worker, and where that is the only one", known_workers::all_wait),
@@ -79,33 +83,6 @@ fn taken_by_other_ring(seen: &Seen) -> bool {
         && others.any(|(r, sqe)| seen.file(r, sqe) == file)
         && (polls || waits(own.op))
         && (softring.is_empty() || (kernel.is_empty() && !polls))
-}
-
-/// The LINK_TIMEOUT behind a write that the kernel puts off.
-fn eventfd_written_at_once(seen: &Seen) -> bool {
-    let Some((ring, own)) = seen.request() else { return false };
-    let mut before = None;
-    for (_, sqe) in seen.sqes().filter(|(r, _)| *r == ring) {
-        if sqe.ud == own.ud {
-            break;
-        }
-        before = Some(sqe);
-    }
-    let eventfd = |sqe: &Sqe| matches!(seen.file(ring, sqe), Some(Slot::Event | Slot::Sem));
-    let (kernel, softring) = seen.results();
-    own.op == IORING_OP_LINK_TIMEOUT
-        && seen.defers(ring)
-        && before.is_some_and(|sqe| writes(sqe.op) && eventfd(sqe))
-        && kernel == [res(libc::ENOENT)]
-        && softring == [res(libc::ECANCELED)]
-}
-
-/// What a request read from the ring's own eventfd is a count.
-fn own_eventfd_read(seen: &Seen) -> bool {
-    let reads = |(ring, sqe): (u8, &Sqe)| {
-        reads(sqe.op) && slot(sqe) == Some(Slot::RingEvent) && (seen.defers(0) || seen.defers(ring))
-    };
-    seen.what.ud.is_none() && seen.what.text.starts_with("buf") && seen.sqes().any(reads)
 }
 
 /// The other end of a request's file was closed by the batch that the request is part of.
@@ -395,20 +372,6 @@ fn acknowledged_late(seen: &Seen) -> bool {
     seen.what.text.starts_with("CQ tails")
         && seen.sqes().any(zero_copy)
         && all(seen.kernel) == all(seen.softring)
-}
-
-/// Did only softring signal an eventfd for what a worker posts to a DEFER_TASKRUN ring?
-fn worker_not_first(seen: &Seen) -> bool {
-    let mut steps = seen.program.steps.iter();
-    let asked = steps.any(|step| {
-        matches!(step, Step::Register { ring, op: IORING_REGISTER_EVENTFD_ASYNC, .. }
-            if seen.defers(*ring))
-    });
-    let text = format!("{} / 8", super::report::ret(res(libc::EAGAIN)));
-    let looks = seen.program.steps.get(seen.what.step);
-    asked
-        && matches!(looks, Some(Step::Host(Host::Read(Slot::RingEvent, _))))
-        && seen.what.text == text
 }
 
 /// Two requests at the current position of a file with O_DIRECT, and what one of them or the file

@@ -20,6 +20,13 @@ fn polled(seen: &Seen) -> Option<u8> {
     seen.file(ring, own).and_then(pipe)
 }
 
+/// The same, also of a READ_MULTISHOT, which finds no buffer when it is woken.
+fn waited_for(seen: &Seen) -> Option<u8> {
+    let (ring, own) = seen.request().filter(|(_, s)| s.op == IORING_OP_READ_MULTISHOT)?;
+    let no_buffer = seen.results().0 == [res(libc::ENOBUFS)];
+    seen.file(ring, own).and_then(pipe).filter(|_| no_buffer)
+}
+
 /// A poll of a pipe that a write woke which failed. Or, where one CQ had more at rest, there is
 /// such a poll.
 pub fn woken_by_failed_write(seen: &Seen) -> bool {
@@ -42,7 +49,7 @@ pub fn woken_by_failed_write(seen: &Seen) -> bool {
     let (kernel, softring) = seen.results();
     // It waits on, perhaps until it is removed.
     let waits_on = softring.len() < kernel.len() || softring == [res(libc::ECANCELED)];
-    waits_on && polled(seen).is_some_and(failed)
+    waits_on && polled(seen).or_else(|| waited_for(seen)).is_some_and(failed)
 }
 
 /// A poll of a pipe to which data were spliced that another request has read.

@@ -16,6 +16,7 @@ pub mod compare;
 pub mod driver;
 pub mod exec;
 pub mod known;
+mod known_eventfd;
 mod known_pipes;
 mod known_sockets;
 mod known_workers;

@@ -1,0 +1,62 @@
+//! Eventfds: when they are written, and how often a ring signals its own.
+
+use super::program::{Cell, Host, Slot, Sqe, Step, Val};
+use super::seen::{Seen, reads, res, slot, writes};
+use softring_uapi::*;
+
+/// The LINK_TIMEOUT behind a write that the kernel puts off.
+pub fn eventfd_written_at_once(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let mut before = None;
+    for (_, sqe) in seen.sqes().filter(|(r, _)| *r == ring) {
+        if sqe.ud == own.ud {
+            break;
+        }
+        before = Some(sqe);
+    }
+    let eventfd = |sqe: &Sqe| matches!(seen.file(ring, sqe), Some(Slot::Event | Slot::Sem));
+    let (kernel, softring) = seen.results();
+    own.op == IORING_OP_LINK_TIMEOUT
+        && seen.defers(ring)
+        && before.is_some_and(|sqe| writes(sqe.op) && eventfd(sqe))
+        && kernel == [res(libc::ENOENT)]
+        && softring == [res(libc::ECANCELED)]
+}
+
+/// What a request read from the ring's own eventfd is a count.
+pub fn own_eventfd_read(seen: &Seen) -> bool {
+    let reads = |(ring, sqe): (u8, &Sqe)| {
+        reads(sqe.op) && slot(sqe) == Some(Slot::RingEvent) && (seen.defers(0) || seen.defers(ring))
+    };
+    seen.what.ud.is_none() && seen.what.text.starts_with("buf") && seen.sqes().any(reads)
+}
+
+/// Did only softring signal an eventfd for what a worker posts to a DEFER_TASKRUN ring?
+pub fn worker_not_first(seen: &Seen) -> bool {
+    let mut steps = seen.program.steps.iter();
+    let asked = steps.any(|step| {
+        matches!(step, Step::Register { ring, op: IORING_REGISTER_EVENTFD_ASYNC, .. }
+            if seen.defers(*ring))
+    });
+    let text = format!("{} / 8", super::report::ret(res(libc::EAGAIN)));
+    let looks = seen.program.steps.get(seen.what.step);
+    asked
+        && matches!(looks, Some(Step::Host(Host::Read(Slot::RingEvent, _))))
+        && seen.what.text == text
+}
+
+/// A signal of an eventfd more, beside a timeout of no time.
+pub fn told_with_others(seen: &Seen) -> bool {
+    let none = |cell: &Cell| *cell == Cell::U64(Val::Num(0));
+    let at_once = |(_, sqe): (u8, &Sqe)| {
+        sqe.op == IORING_OP_TIMEOUT
+            && matches!(&sqe.addr, Val::Mem(cells) if cells.iter().all(none))
+    };
+    let reads = matches!(
+        seen.program.steps.get(seen.what.step),
+        Some(Step::Host(Host::Read(Slot::RingEvent, _)))
+    );
+    let mut counts = seen.what.text.split(" / ").map(|n| u8::from_str_radix(n.get(..2)?, 16).ok());
+    let (kernel, softring) = (counts.next().flatten(), counts.next().flatten());
+    reads && kernel.zip(softring).is_some_and(|(k, s)| s == k + 1) && seen.sqes().any(at_once)
+}
