@@ -12,6 +12,7 @@ pub const CASES: &[Case] = &[
     case!("corners_multishot", limit_of_bundle, [Op(IORING_OP_RECV)], "what a bundle's first step has brought is counted again with the second"),
     case!("corners_multishot", failures_late, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "what a file itself refuses comes behind the batch"),
     case!("corners_multishot", bundle_behind_end, [Op(IORING_OP_SEND)], "a worker gives up a bundle to a peer that sends no more"),
+    case!("corners_multishot", turn_not_to_wait, [Op(IORING_OP_RECV)], "what is not to wait ends with its first turn"),
 ];
 
 fn reads(fd: i32) -> io_uring_sqe {
@@ -67,7 +68,7 @@ fn limit_of_bundle(cx: &mut Cx) -> Outcome {
                 s.ioprio = IORING_RECVSEND_BUNDLE | IORING_RECV_MULTISHOT;
             });
             cx.start(&mut ring, &[many.ud(1)]);
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(std::time::Duration::from_millis(20));
             let got: Vec<_> = ring.pop_all().iter().map(|c| (c.res, c.flags)).collect();
             cx.note("brought", format_args!("{limit} {n} {listed}: {got:x?}"));
         }
@@ -177,6 +178,33 @@ fn bundle_behind_end(cx: &mut Cx) -> Outcome {
         let bundle = sqe::op(IORING_OP_SEND, fd).with(IOSQE_ASYNC).ud(1);
         cx.start(&mut ring, &[bundle.set(|s| s.ioprio = IORING_RECVSEND_BUNDLE)]);
         cx.reap(&mut ring, "given up", &[(1, -ECANCELED)]);
+    }
+    Ok(())
+}
+
+fn turn_not_to_wait(cx: &mut Cx) -> Outcome {
+    let both = IORING_RECV_MULTISHOT | IORING_RECVSEND_BUNDLE;
+    for (what, ioprio, len) in [("capped", both, 8), ("one by one", IORING_RECV_MULTISHOT, 0)] {
+        for setup in [0, DEFER] {
+            for n in [4, 100] {
+                let mut ring = cx.ring(8, setup)?;
+                let mut mem = [0u8; 256];
+                let each = if len == 0 { 1 } else { 16 };
+                let list = provide(&mut mem, each, 0);
+                cx.one(&mut ring, "provide", list, 0);
+                let (mut one, two) = UnixStream::pair()?;
+                one.write_all(&vec![b'x'; n])?;
+                let many = sqe::rw(IORING_OP_RECV, two.as_raw_fd(), 0, len, 0);
+                let many = many.with(IOSQE_BUFFER_SELECT).op_flags(libc::MSG_DONTWAIT as u32);
+                let many = many.set(|s| (s.buf_index, s.ioprio) = (GROUP, ioprio)).ud(1);
+                cx.start(&mut ring, &[many]);
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+                let got: Vec<_> = ring.pop_all().iter().map(|c| (c.res, c.flags & 7)).collect();
+                let last = got.last().copied().unwrap_or_default();
+                cx.note(what, format_args!("{n}: {} of them, then {last:?}", got.len()));
+            }
+        }
     }
     Ok(())
 }

@@ -165,6 +165,10 @@ impl Ctx {
             }
         }
         let receives = matches!(req.opcode(), IORING_OP_RECV | IORING_OP_RECVMSG);
+        // The kernel's first attempt ends with EAGAIN here, as one does that finds nothing.
+        if receives && req.may_not_wait() && !self.leaves_work() {
+            return self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));
+        }
         // Its next turn looks at the file first, and then for a buffer.
         if receives && sys::poll_now(req.call.file.fd(), sys::POLLIN) == 0 {
             return self.outcome(req, Outcome::Retry);
