@@ -225,7 +225,7 @@ fn nowhere(cx: &mut Cx) -> Outcome {
                     };
                     let sqe = sqe.with(IOSQE_BUFFER_SELECT | flags).set(|s| s.buf_index = GROUP);
                     cx.start(&mut ring, &[sqe.ud(1)]);
-                    std::thread::sleep(std::time::Duration::from_millis(5));
+                    ring.enter(0, 1, IORING_ENTER_GETEVENTS);
                     told(cx, &mut ring, &format!("{inc} {len} {op} {flags}"));
                     cx.note("left", os::load(page + 8));
                 }
