@@ -73,16 +73,17 @@ fn taken_by_other_ring(seen: &Seen) -> bool {
         };
         return all.any(|(ring, sqe)| beside(ring, sqe));
     }
-    // Or what stands behind it in a chain.
-    let Some((ring, own)) = seen.head() else { return false };
-    let file = seen.file(ring, own);
-    let mut others = seen.sqes().filter(|(r, sqe)| *r != ring && waits(sqe.op));
     let (kernel, softring) = seen.results();
-    let polls = own.op == IORING_OP_POLL_ADD;
-    file.is_some()
-        && others.any(|(r, sqe)| seen.file(r, sqe) == file)
-        && (polls || waits(own.op))
-        && (softring.is_empty() || (kernel.is_empty() && !polls))
+    // Or what stands behind it in a chain.
+    [seen.request(), seen.head()].into_iter().flatten().any(|(ring, own)| {
+        let file = seen.file(ring, own);
+        let mut others = seen.sqes().filter(|(r, sqe)| *r != ring && waits(sqe.op));
+        let polls = own.op == IORING_OP_POLL_ADD;
+        file.is_some()
+            && others.any(|(r, sqe)| seen.file(r, sqe) == file)
+            && (polls || waits(own.op))
+            && (softring.is_empty() || (kernel.is_empty() && !polls))
+    })
 }
 
 /// The other end of a request's file was closed by the batch that the request is part of.

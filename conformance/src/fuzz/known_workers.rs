@@ -43,10 +43,12 @@ pub fn not_begun(seen: &Seen) -> bool {
             let cqes = t.recs.iter().flat_map(|r| &r.cqes);
             cqes.filter(|c| c.ud == sqe.ud).map(|c| c.res).collect()
         };
-        sqe.flags & IOSQE_ASYNC != 0
-            && (sqe.op == IORING_OP_POLL_ADD || writes(sqe.op))
-            && ends(seen.kernel) == cancelled
-            && ends(seen.softring) != cancelled
+        // Or at the open end of a chain.
+        let flags = IOSQE_ASYNC | IOSQE_IO_LINK | IOSQE_IO_HARDLINK;
+        let opens = [IORING_OP_OPENAT, IORING_OP_OPENAT2].contains(&sqe.op);
+        let quick = [IORING_OP_POLL_ADD, IORING_OP_FIXED_FD_INSTALL].contains(&sqe.op);
+        let for_worker = opens || sqe.flags & flags != 0 && (quick || writes(sqe.op));
+        for_worker && ends(seen.kernel) == cancelled && ends(seen.softring) != cancelled
     };
     let (kernel, softring) = seen.results();
     let counts = matches!((&kernel[..], &softring[..]), ([k], [s]) if *k == s + 1 || *s < 0);
