@@ -379,7 +379,7 @@ impl Tally {
     }
 
     fn cover(&mut self, program: &Program, kernel: &Transcript) {
-        for cqe in kernel.recs.iter().flat_map(|r| &r.cqes) {
+        for cqe in kernel.cqes() {
             let count = self.coverage.entry(op_of(program, cqe.ud)).or_default();
             *count.entry(cqe.res.min(0)).or_default() += 1;
         }

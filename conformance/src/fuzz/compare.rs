@@ -257,8 +257,7 @@ pub fn promised(program: &Program, ran: &Transcript, ring: u8) -> Vec<(u64, u64)
 
 /// May a request have been refused when it was queued? Then it is no barrier.
 fn refused(ran: &Transcript, ud: u64) -> bool {
-    let mut cqes = ran.recs.iter().flat_map(|r| &r.cqes);
-    cqes.any(|c| c.ud == ud && c.res < 0 && c.res != i64::from(-libc::ETIME))
+    ran.told(ud).any(|answer| answer < 0 && answer != i64::from(-libc::ETIME))
 }
 
 fn order(program: &Program, a: &Transcript, b: &Transcript) -> Option<Difference> {

@@ -64,24 +64,20 @@ fn taken_by_other_ring(seen: &Seen) -> bool {
                 IORING_OP_ACCEPT | IORING_OP_RECV | IORING_OP_RECVMSG | IORING_OP_READ_MULTISHOT
             )
     };
+    let rival = |ring: u8, own: &Sqe| {
+        let file = seen.file(ring, own);
+        let same = |(r, sqe): (u8, &Sqe)| r != ring && waits(sqe.op) && seen.file(r, sqe) == file;
+        file.is_some() && seen.sqes().any(same)
+    };
     if seen.at_rest() {
-        let mut all = seen.sqes().filter(|(_, sqe)| waits(sqe.op));
-        let beside = |ring, sqe: &Sqe| {
-            let file = seen.file(ring, sqe);
-            let same = |(r, other): (u8, &Sqe)| r != ring && seen.file(r, other) == file;
-            file.is_some() && seen.sqes().filter(|(_, other)| waits(other.op)).any(same)
-        };
-        return all.any(|(ring, sqe)| beside(ring, sqe));
+        return seen.sqes().any(|(ring, sqe)| waits(sqe.op) && rival(ring, sqe));
     }
     let (kernel, softring) = seen.results();
     // Or what stands behind it in a chain.
     [seen.request(), seen.head()].into_iter().flatten().any(|(ring, own)| {
-        let file = seen.file(ring, own);
-        let mut others = seen.sqes().filter(|(r, sqe)| *r != ring && waits(sqe.op));
         let polls = own.op == IORING_OP_POLL_ADD;
-        file.is_some()
-            && others.any(|(r, sqe)| seen.file(r, sqe) == file)
-            && (polls || waits(own.op))
+        (polls || waits(own.op))
+            && rival(ring, own)
             && (softring.is_empty() || (kernel.is_empty() && !polls))
     })
 }
@@ -110,10 +106,10 @@ fn written_at_once(seen: &Seen) -> bool {
     // In memory, O_DIRECT says nothing.
     let is_cached = |slot| is_regular(slot) || seen.program.tmpfs && slot == Slot::Direct;
     let found = |sqe: &Sqe| {
-        let mut cqes = seen.kernel.recs.iter().chain(&seen.softring.recs).flat_map(|r| &r.cqes);
+        let mut told = seen.kernel.told(sqe.ud).chain(seen.softring.told(sqe.ud));
         writes(sqe.op)
             && seen.file(ring, sqe).is_some_and(is_cached)
-            && cqes.any(|c| c.ud == sqe.ud && c.res == res(libc::ECANCELED))
+            && told.any(|answer| answer == res(libc::ECANCELED))
     };
     found(own)
         || own.op == IORING_OP_ASYNC_CANCEL && seen.sqes().any(|(of, sqe)| of == ring && found(sqe))
@@ -160,9 +156,7 @@ fn peeked_bundle(seen: &Seen) -> bool {
 /// A request that the kernel tries in vain again and again, which a cancellation does not find, and
 /// then has a worker wait for.
 fn cancelled_at_once(seen: &Seen) -> bool {
-    let told = |t: &Transcript, ud: u64, want: i64| {
-        t.recs.iter().flat_map(|r| &r.cqes).any(|c| c.ud == ud && c.res == want)
-    };
+    let told = |t: &Transcript, ud: u64, want: i64| t.told(ud).any(|answer| answer == want);
     if seen.what.about == "REGISTER_SYNC_CANCEL" {
         let interrupted = |(_, sqe): (u8, &Sqe)| {
             told(seen.kernel, sqe.ud, res(libc::EINTR))
@@ -176,11 +170,8 @@ fn cancelled_at_once(seen: &Seen) -> bool {
             own.op,
             IORING_OP_SEND | IORING_OP_SENDMSG | IORING_OP_RECV | IORING_OP_RECVMSG
         );
-    let found = |t: &Transcript, ud: u64| {
-        t.recs.iter().flat_map(|r| &r.cqes).find(|c| c.ud == ud).map(|c| c.res)
-    };
     let missed = |sqe: &Sqe| {
-        let of = (found(seen.kernel, sqe.ud), found(seen.softring, sqe.ud));
+        let of = (seen.kernel.told(sqe.ud).next(), seen.softring.told(sqe.ud).next());
         let (Some(kernel), Some(softring)) = of else { return false };
         let any = sqe.op_flags & IORING_ASYNC_CANCEL_ANY != 0 && softring == kernel + 1;
         let one = sqe.addr == Val::Num(own.ud) && (kernel, softring) == (res(libc::ENOENT), 0);
@@ -231,9 +222,7 @@ fn buffer_nowhere(seen: &Seen) -> bool {
         _ => false,
     });
     let selects = |sqe: &Sqe| sqe.flags & IOSQE_BUFFER_SELECT != 0;
-    let told = |t: &Transcript, ud: u64| {
-        t.recs.iter().flat_map(|r| &r.cqes).any(|c| c.ud == ud && c.res == res(libc::EFAULT))
-    };
+    let told = |t: &Transcript, ud: u64| t.told(ud).any(|answer| answer == res(libc::EFAULT));
     let keeps = |sqe: &Sqe| {
         let datagram = matches!(
             slot(sqe),
@@ -302,7 +291,7 @@ fn hurried_count(seen: &Seen) -> bool {
         sqes.any(|(_, sqe)| sqe.ud != own.ud)
     };
     if seen.at_rest() {
-        let over = |sqe: &Sqe| counts(sqe) && seen.kernel_told(sqe.ud).any(|res| res == 0);
+        let over = |sqe: &Sqe| counts(sqe) && seen.kernel.told(sqe.ud).any(|res| res == 0);
         return seen.sqes().any(|(ring, sqe)| over(sqe) && beside(ring, sqe));
     }
     let Some((ring, own)) = seen.request().filter(|(_, sqe)| counts(sqe)) else { return false };
@@ -328,9 +317,7 @@ fn taken_before_look(seen: &Seen) -> bool {
     let Some((ring, head)) = seen.head() else { return false };
     let file = seen.file(ring, head);
     let softring = seen.results().1;
-    let took = |t: &Transcript, ud: u64| {
-        t.recs.iter().flat_map(|r| &r.cqes).any(|c| c.ud == ud && c.res > 0)
-    };
+    let took = |t: &Transcript, ud: u64| t.told(ud).any(|answer| answer > 0);
     let receives = |sqe: &Sqe| {
         let receive = [IORING_OP_RECV, IORING_OP_RECVMSG, IORING_OP_READ_MULTISHOT];
         reads(sqe.op) || receive.contains(&sqe.op)
@@ -361,11 +348,11 @@ fn told_all(seen: &Seen) -> bool {
 
 /// Notifications of what was sent over TCP came later on the kernel, and nothing else differs.
 fn acknowledged_late(seen: &Seen) -> bool {
-    let all = |t: &Transcript| {
-        let mut cqes: Vec<Cqe> = t.recs.iter().flat_map(|r| r.cqes.iter().cloned()).collect();
+    fn all(t: &Transcript) -> Vec<&Cqe> {
+        let mut cqes: Vec<&Cqe> = t.cqes().collect();
         cqes.sort();
         cqes
-    };
+    }
     let zero_copy = |(ring, sqe): (u8, &Sqe)| {
         matches!(sqe.op, IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC)
             && matches!(seen.file(ring, sqe), Some(Slot::TcpA | Slot::TcpB))

@@ -39,10 +39,13 @@ pub fn worker_not_first(seen: &Seen) -> bool {
             if seen.defers(*ring))
     });
     let text = format!("{} / 8", super::report::ret(res(libc::EAGAIN)));
-    let looks = seen.program.steps.get(seen.what.step);
-    asked
-        && matches!(looks, Some(Step::Host(Host::Read(Slot::RingEvent, _))))
-        && seen.what.text == text
+    asked && reads_count(seen) && seen.what.text == text
+}
+
+/// Is it what the program reads from the ring's own eventfd?
+fn reads_count(seen: &Seen) -> bool {
+    let step = seen.program.steps.get(seen.what.step);
+    matches!(step, Some(Step::Host(Host::Read(Slot::RingEvent, _))))
 }
 
 /// A signal of an eventfd more, beside a timeout of no time.
@@ -52,11 +55,9 @@ pub fn told_with_others(seen: &Seen) -> bool {
         sqe.op == IORING_OP_TIMEOUT
             && matches!(&sqe.addr, Val::Mem(cells) if cells.iter().all(none))
     };
-    let reads = matches!(
-        seen.program.steps.get(seen.what.step),
-        Some(Step::Host(Host::Read(Slot::RingEvent, _)))
-    );
     let mut counts = seen.what.text.split(" / ").map(|n| u8::from_str_radix(n.get(..2)?, 16).ok());
     let (kernel, softring) = (counts.next().flatten(), counts.next().flatten());
-    reads && kernel.zip(softring).is_some_and(|(k, s)| s == k + 1) && seen.sqes().any(at_once)
+    reads_count(seen)
+        && kernel.zip(softring).is_some_and(|(k, s)| s == k + 1)
+        && seen.sqes().any(at_once)
 }

@@ -9,7 +9,7 @@ use softring_uapi::*;
 pub fn shut_quietly(seen: &Seen) -> bool {
     let told = [libc::EPIPE, libc::ENOBUFS, libc::ENOENT, libc::ENOTCONN].map(res);
     if seen.at_rest() {
-        let ended = |ud| seen.kernel_told(ud).any(|res| told.contains(&res));
+        let ended = |ud| seen.kernel.told(ud).any(|res| told.contains(&res));
         return seen.sqes().any(|(ring, sqe)| ended(sqe.ud) && is_shut(seen, ring, sqe));
     }
     let Some((ring, own)) = seen.request() else { return false };

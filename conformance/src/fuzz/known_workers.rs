@@ -12,7 +12,7 @@ pub fn all_wait(seen: &Seen) -> bool {
     let Some((_, own)) = seen.request() else { return false };
     let (kernel, softring) = seen.results();
     let worked = |i: usize| seen.kernel.recs.iter().any(|rec| rec.step == i && rec.ret == 0);
-    let told = |t: &Transcript, ud: u64| t.recs.iter().flat_map(|r| &r.cqes).any(|c| c.ud == ud);
+    let told = |t: &Transcript, ud: u64| t.told(ud).next().is_some();
     let (mut workers, mut waiting, mut linked) = (None, 0, [false; 2]);
     let steps = seen.program.steps.iter().enumerate().filter(|(i, _)| worked(*i));
     let mut there = false;
@@ -39,16 +39,14 @@ pub fn not_begun(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let cancelled = [res(libc::ECANCELED)];
     let found = |sqe: &Sqe| {
-        let ends = |t: &Transcript| -> Vec<i64> {
-            let cqes = t.recs.iter().flat_map(|r| &r.cqes);
-            cqes.filter(|c| c.ud == sqe.ud).map(|c| c.res).collect()
-        };
         // Or at the open end of a chain.
         let flags = IOSQE_ASYNC | IOSQE_IO_LINK | IOSQE_IO_HARDLINK;
         let opens = [IORING_OP_OPENAT, IORING_OP_OPENAT2].contains(&sqe.op);
         let quick = [IORING_OP_POLL_ADD, IORING_OP_FIXED_FD_INSTALL].contains(&sqe.op);
         let for_worker = opens || sqe.flags & flags != 0 && (quick || writes(sqe.op));
-        for_worker && ends(seen.kernel) == cancelled && ends(seen.softring) != cancelled
+        for_worker
+            && seen.kernel.told(sqe.ud).eq(cancelled)
+            && !seen.softring.told(sqe.ud).eq(cancelled)
     };
     let (kernel, softring) = seen.results();
     let counts = matches!((&kernel[..], &softring[..]), ([k], [s]) if *k == s + 1 || *s < 0);

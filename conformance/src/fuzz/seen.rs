@@ -66,12 +66,6 @@ impl<'a> Seen<'a> {
         self.what.ud.is_none() && (more || *text == overflow)
     }
 
-    /// What the kernel answered to a request.
-    pub fn kernel_told(&self, ud: u64) -> impl Iterator<Item = i64> {
-        let cqes = self.kernel.recs.iter().flat_map(|r| &r.cqes);
-        cqes.filter(move |c| c.ud == ud).map(|c| c.res)
-    }
-
     /// What only the kernel answered, and what only softring did.
     pub fn results(&self) -> (Vec<i64>, Vec<i64>) {
         let of = |cqes: &[Cqe]| cqes.iter().map(|c| c.res).collect();

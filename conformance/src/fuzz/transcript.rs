@@ -49,6 +49,18 @@ pub struct Transcript {
     pub end: End,
 }
 
+impl Transcript {
+    /// All completions, in the order in which they were reaped.
+    pub fn cqes(&self) -> impl Iterator<Item = &Cqe> {
+        self.recs.iter().flat_map(|rec| &rec.cqes)
+    }
+
+    /// What a request was answered.
+    pub fn told(&self, ud: u64) -> impl Iterator<Item = i64> {
+        self.cqes().filter(move |cqe| cqe.ud == ud).map(|cqe| cqe.res)
+    }
+}
+
 impl std::fmt::Display for Cqe {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ud{}:", self.ud)?;
