@@ -20,7 +20,6 @@ use std::sync::OnceLock;
 use crate::ctx::Ctx;
 use crate::opdef::{self, Issue, OPS, Outcome};
 use crate::ops;
-use crate::ops::rw::assign_buffer;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::req::route::{MAX_ARMS, Way};
 use crate::req::{standing, turns};
@@ -239,8 +238,7 @@ impl Ctx {
             self.take_route(Way::Worker, &mut req);
             return false;
         }
-        let buffers = self.select_buffer(&mut req);
-        let outcome = match buffers.and_then(|()| assign_buffer(self, &mut req)) {
+        let outcome = match self.take_buffers(&mut req) {
             Ok(()) => self.issue(&mut req),
             Err(e) => Outcome::Done(e.res()),
         };

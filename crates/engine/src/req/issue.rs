@@ -56,7 +56,7 @@ impl Ctx {
         let looked = core::mem::take(&mut self.submit.looked);
         let way = self.first_route(req);
         if way != Some(Way::Poll)
-            && let Err(e) = self.select_buffer(req).and_then(|()| assign_buffer(self, req))
+            && let Err(e) = self.take_buffers(req)
         {
             let e = if req.names_no_file() { Errno::EBADF } else { e };
             return self.outcome(req, Outcome::Done(e.res()));
@@ -76,6 +76,16 @@ impl Ctx {
         let waits = matches!(outcome, Outcome::Retry) || !req.flags.contains(ReqFlags::STREAM);
         self.stats.reissue.at_once.add(u64::from(!waits));
         self.outcome(req, outcome);
+    }
+
+    /// Before an attempt: picks a buffer, and looks the registered one up of what was polled first.
+    ///
+    /// # Errors
+    /// As [`Self::select_buffer`] and [`assign_buffer`].
+    #[inline]
+    pub fn take_buffers(&mut self, req: &mut Req) -> Result<()> {
+        self.select_buffer(req)?;
+        if req.polls_first() { assign_buffer(self, req) } else { Ok(()) }
     }
 
     /// One attempt, without blocking.
