@@ -243,11 +243,16 @@ fn ring_refusals(cx: &mut Cx) -> Outcome {
 
 /// Entries from `tail` on, each of 8 bytes of `mem`; then the tail moves behind them.
 pub(super) fn refill(at: usize, tail: u16, entries: u16, mem: &mut [u8]) {
-    let n = mem.len() / 8;
+    supply(at, tail, entries, mem, 8);
+}
+
+/// The same with as many bytes for `each`.
+pub(super) fn supply(at: usize, tail: u16, entries: u16, mem: &mut [u8], each: usize) {
+    let n = mem.len() / each;
     for i in 0..n {
         let slot = usize::from(tail.wrapping_add(i as u16) & (entries - 1));
-        os::store(at + slot * 16, &[(addr_mut(mem) + i * 8) as u64]);
-        os::store(at + slot * 16 + 8, &[8u32]);
+        os::store(at + slot * 16, &[(addr_mut(mem) + i * each) as u64]);
+        os::store(at + slot * 16 + 8, &[each as u32]);
         os::store(at + slot * 16 + 12, &[100 + tail + i as u16]);
     }
     os::store(at + 14, &[tail + n as u16]);

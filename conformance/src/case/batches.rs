@@ -1,18 +1,14 @@
-//! Corners of multishot requests that random programs have found.
+//! What a batch leaves behind it: when its requests end, arm their timeouts, and are found.
 
-use super::pbuf::{GROUP, provide, reg, register};
+use super::pbuf::{GROUP, provide};
 use super::prelude::*;
 use std::fs::File;
-use std::io::Write;
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
-    case!("corners_multishot", reads_cancelled, [Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_ASYNC_CANCEL)], "the batch of a read that goes on finds it"),
-    case!("corners_multishot", timed, [Op(IORING_OP_LINK_TIMEOUT)], "what is refused once it has its file has armed its timeout"),
-    case!("corners_multishot", limit_of_bundle, [Op(IORING_OP_RECV)], "what a bundle's first step has brought is counted again with the second"),
-    case!("corners_multishot", failures_late, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "what a file itself refuses comes behind the batch"),
-    case!("corners_multishot", bundle_behind_end, [Op(IORING_OP_SEND)], "a worker gives up a bundle to a peer that sends no more"),
-    case!("corners_multishot", turn_not_to_wait, [Op(IORING_OP_RECV)], "what is not to wait ends with its first turn"),
+    case!("batches", reads_cancelled, [Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_ASYNC_CANCEL)], "the batch of a read that goes on finds it"),
+    case!("batches", timed, [Op(IORING_OP_LINK_TIMEOUT)], "what is refused once it has its file has armed its timeout"),
+    case!("batches", failures_late, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "what a file itself refuses comes behind the batch"),
 ];
 
 fn reads(fd: i32) -> io_uring_sqe {
@@ -38,39 +34,6 @@ fn reads_cancelled(cx: &mut Cx) -> Outcome {
             cx.start(&mut ring, &[reads(r.as_raw_fd()), found.ud(2)]);
             let end = if want < 0 { 8 } else { -ECANCELED };
             cx.reap_in_order(&mut ring, what, &[(1, 8), (2, want), (1, end)]);
-        }
-    }
-    Ok(())
-}
-
-fn limit_of_bundle(cx: &mut Cx) -> Outcome {
-    for (limit, n) in [(50, 90), (25, 90), (30, 90), (31, 90), (60, 90), (50, 24), (20, 20)] {
-        for listed in [true, false] {
-            let mut ring = cx.ring(8, 0)?;
-            let mut mem = [0u8; 200];
-            if listed {
-                cx.one(&mut ring, "provide", provide(&mut mem, 10, 0), 0);
-            } else {
-                let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
-                cx.is("register", register(&ring, &reg(page, 16, 0)), 0isize);
-                for i in 0..16 {
-                    os::store(page + i * 16, &[(addr_mut(&mut mem) + i * 10) as u64]);
-                    os::store(page + i * 16 + 8, &[10u32]);
-                    os::store(page + i * 16 + 12, &[i as u16]);
-                }
-                os::store(page + 14, &[16u16]);
-            }
-            let (mut one, two) = UnixStream::pair()?;
-            one.write_all(&vec![b'x'; n])?;
-            let many = sqe::op(IORING_OP_RECV, two.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
-            let many = many.set(|s| {
-                (s.buf_index, s.file_index) = (GROUP, limit);
-                s.ioprio = IORING_RECVSEND_BUNDLE | IORING_RECV_MULTISHOT;
-            });
-            cx.start(&mut ring, &[many.ud(1)]);
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            let got: Vec<_> = ring.pop_all().iter().map(|c| (c.res, c.flags)).collect();
-            cx.note("brought", format_args!("{limit} {n} {listed}: {got:x?}"));
         }
     }
     Ok(())
@@ -154,56 +117,6 @@ fn failures_late(cx: &mut Cx) -> Outcome {
             cx.start(&mut ring, &[sqe, sqe::nop().ud(2), sqe::nop().ud(3)]);
             let got: Vec<_> = ring.take(3)?.iter().map(|c| (c.user_data, c.res)).collect();
             cx.note(what, format_args!("{flags}: {got:?}"));
-        }
-    }
-    Ok(())
-}
-
-fn bundle_behind_end(cx: &mut Cx) -> Outcome {
-    for tcp in [false, true] {
-        let mut ring = cx.ring(8, 0)?;
-        let (fd, _ends): (i32, Box<dyn std::any::Any>) = if tcp {
-            let (one, two) = super::net::pair()?;
-            one.set_nonblocking(true)?;
-            while (&one).write(&[b'x'; 65536]).is_ok() {}
-            two.shutdown(std::net::Shutdown::Write)?;
-            (one.as_raw_fd(), Box::new((one, two)))
-        } else {
-            let (one, two) = UnixStream::pair()?;
-            one.set_nonblocking(true)?;
-            while (&one).write(&[b'x'; 4096]).is_ok() {}
-            two.shutdown(std::net::Shutdown::Write)?;
-            (one.as_raw_fd(), Box::new((one, two)))
-        };
-        let bundle = sqe::op(IORING_OP_SEND, fd).with(IOSQE_ASYNC).ud(1);
-        cx.start(&mut ring, &[bundle.set(|s| s.ioprio = IORING_RECVSEND_BUNDLE)]);
-        cx.reap(&mut ring, "given up", &[(1, -ECANCELED)]);
-    }
-    Ok(())
-}
-
-fn turn_not_to_wait(cx: &mut Cx) -> Outcome {
-    let both = IORING_RECV_MULTISHOT | IORING_RECVSEND_BUNDLE;
-    for (what, ioprio, len) in [("capped", both, 8), ("one by one", IORING_RECV_MULTISHOT, 0)] {
-        for setup in [0, DEFER] {
-            for n in [4, 100] {
-                let mut ring = cx.ring(8, setup)?;
-                let mut mem = [0u8; 256];
-                let each = if len == 0 { 1 } else { 16 };
-                let list = provide(&mut mem, each, 0);
-                cx.one(&mut ring, "provide", list, 0);
-                let (mut one, two) = UnixStream::pair()?;
-                one.write_all(&vec![b'x'; n])?;
-                let many = sqe::rw(IORING_OP_RECV, two.as_raw_fd(), 0, len, 0);
-                let many = many.with(IOSQE_BUFFER_SELECT).op_flags(libc::MSG_DONTWAIT as u32);
-                let many = many.set(|s| (s.buf_index, s.ioprio) = (GROUP, ioprio)).ud(1);
-                cx.start(&mut ring, &[many]);
-                std::thread::sleep(std::time::Duration::from_millis(5));
-                ring.enter(0, 0, IORING_ENTER_GETEVENTS);
-                let got: Vec<_> = ring.pop_all().iter().map(|c| (c.res, c.flags & 7)).collect();
-                let last = got.last().copied().unwrap_or_default();
-                cx.note(what, format_args!("{n}: {} of them, then {last:?}", got.len()));
-            }
         }
     }
     Ok(())

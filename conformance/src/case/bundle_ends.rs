@@ -1,0 +1,92 @@
+//! What ends a bundle, and a multishot receive: limits, peers that send no more, and turns.
+
+use super::pbuf::{GROUP, provide, reg, register, supply};
+use super::prelude::*;
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+pub const CASES: &[Case] = &[
+    case!("bundle_ends", limit_of_bundle, [Op(IORING_OP_RECV)], "what a bundle's first step has brought is counted again with the second"),
+    case!("bundle_ends", bundle_behind_end, [Op(IORING_OP_SEND)], "a worker gives up a bundle to a peer that sends no more"),
+    case!("bundle_ends", turn_not_to_wait, [Op(IORING_OP_RECV)], "what is not to wait ends with its first turn"),
+];
+
+fn limit_of_bundle(cx: &mut Cx) -> Outcome {
+    for (limit, n) in [(50, 90), (25, 90), (30, 90), (31, 90), (60, 90), (50, 24), (20, 20)] {
+        for listed in [true, false] {
+            let mut ring = cx.ring(8, 0)?;
+            let mut mem = [0u8; 200];
+            if listed {
+                cx.one(&mut ring, "provide", provide(&mut mem, 10, 0), 0);
+            } else {
+                let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+                cx.is("register", register(&ring, &reg(page, 16, 0)), 0isize);
+                supply(page, 0, 16, &mut mem[..160], 10);
+            }
+            let (mut one, two) = UnixStream::pair()?;
+            one.write_all(&vec![b'x'; n])?;
+            let many = sqe::op(IORING_OP_RECV, two.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
+            let many = many.set(|s| {
+                (s.buf_index, s.file_index) = (GROUP, limit);
+                s.ioprio = IORING_RECVSEND_BUNDLE | IORING_RECV_MULTISHOT;
+            });
+            cx.start(&mut ring, &[many.ud(1)]);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let got: Vec<_> = ring.pop_all().iter().map(|c| (c.res, c.flags)).collect();
+            cx.note("brought", format_args!("{limit} {n} {listed}: {got:x?}"));
+        }
+    }
+    Ok(())
+}
+
+fn bundle_behind_end(cx: &mut Cx) -> Outcome {
+    let (one, two) = UnixStream::pair()?;
+    one.set_nonblocking(true)?;
+    two.shutdown(Shutdown::Write)?;
+    gives_up(cx, &one)?;
+    let (one, two) = super::net::pair()?;
+    one.set_nonblocking(true)?;
+    two.shutdown(Shutdown::Write)?;
+    gives_up(cx, &one)
+}
+
+/// A worker's bundle to a socket that has no room, which does not block.
+fn gives_up<S: AsRawFd>(cx: &mut Cx, socket: &S) -> Outcome
+where
+    for<'a> &'a S: Write,
+{
+    let (mut ring, mut to) = (cx.ring(8, 0)?, socket);
+    while to.write(&[b'x'; 65536]).is_ok() {}
+    let bundle = sqe::op(IORING_OP_SEND, socket.as_raw_fd()).with(IOSQE_ASYNC).ud(1);
+    cx.start(&mut ring, &[bundle.set(|s| s.ioprio = IORING_RECVSEND_BUNDLE)]);
+    cx.reap(&mut ring, "given up", &[(1, -ECANCELED)]);
+    Ok(())
+}
+
+fn turn_not_to_wait(cx: &mut Cx) -> Outcome {
+    let both = IORING_RECV_MULTISHOT | IORING_RECVSEND_BUNDLE;
+    for (what, ioprio, len) in [("capped", both, 8), ("one by one", IORING_RECV_MULTISHOT, 0)] {
+        for setup in [0, DEFER] {
+            for n in [4, 100] {
+                let mut ring = cx.ring(8, setup)?;
+                let mut mem = [0u8; 256];
+                let each = if len == 0 { 1 } else { 16 };
+                let list = provide(&mut mem, each, 0);
+                cx.one(&mut ring, "provide", list, 0);
+                let (mut one, two) = UnixStream::pair()?;
+                one.write_all(&vec![b'x'; n])?;
+                let many = sqe::rw(IORING_OP_RECV, two.as_raw_fd(), 0, len, 0);
+                let many = many.with(IOSQE_BUFFER_SELECT).op_flags(libc::MSG_DONTWAIT as u32);
+                let many = many.set(|s| (s.buf_index, s.ioprio) = (GROUP, ioprio)).ud(1);
+                cx.start(&mut ring, &[many]);
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+                let got: Vec<_> = ring.pop_all().iter().map(|c| (c.res, c.flags & 7)).collect();
+                let last = got.last().copied().unwrap_or_default();
+                cx.note(what, format_args!("{n}: {} of them, then {last:?}", got.len()));
+            }
+        }
+    }
+    Ok(())
+}
