@@ -33,7 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "fds::refusals",
             "fds::remembered",
             "fds::same_table",
-            "fds::streak",
+            "fds::history",
             "fork",
             "handlers",
             "limits",

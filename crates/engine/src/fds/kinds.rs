@@ -2,11 +2,11 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::history::History;
 use super::kind::Kind;
 use super::numbers::{closes_reported, is_ring};
 use super::owned::is_hidden;
 use super::remembered::{self, ON_MODEL, forget_kind};
-use super::streak::Streak;
 use crate::transport::model;
 
 /// What kind of file the program's descriptor is.
@@ -69,8 +69,8 @@ pub(crate) fn is_direct(fd: i32) -> bool {
 }
 
 /// The counter of reads in a row from the cache, where the doors report closes.
-pub(crate) fn streak(fd: i32) -> Option<&'static Streak> {
-    remembered::streak(fd).filter(|_| closes_reported())
+pub(crate) fn history(fd: i32) -> Option<&'static History> {
+    remembered::history(fd).filter(|_| closes_reported())
 }
 
 /// As [`forget_kind`], before a close: a file on a modelled device leaves more behind.

@@ -9,6 +9,7 @@ mod children;
 mod duplicates;
 pub mod exec;
 mod forked;
+pub(crate) mod history;
 pub(crate) mod kept;
 pub(crate) mod kind;
 mod kinds;
@@ -24,13 +25,12 @@ pub(crate) mod remembered;
 mod reports;
 mod same_table;
 mod stand_in;
-pub(crate) mod streak;
 mod table;
 mod table_lock;
 
 pub(crate) use children::wait_for_closes;
 pub use forked::{check_forked, fork_child, fork_parent, fork_prepare};
-pub(crate) use kinds::{is_direct, kind, known_direct, known_kind, modelled, streak};
+pub(crate) use kinds::{history, is_direct, kind, known_direct, known_kind, modelled};
 pub use lock_race::{Setter, set_again};
 pub(crate) use moved::{check_now_and_then, know, now};
 pub use numbers::{

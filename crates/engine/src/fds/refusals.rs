@@ -7,14 +7,14 @@ use core::sync::atomic::Ordering::Relaxed;
 use softring_uapi::errno::Errno;
 
 /// Writes refused in a row, after which the next one is expected to be refused, too.
-const STREAK: u8 = 4;
+const TRUSTED_AFTER: u8 = 4;
 /// So many go to a worker untried before one is tried again.
 const UNTRIED: u8 = 64;
 /// The file knows no `RWF_NOWAIT`.
 const NEVER: u8 = u8::MAX;
 
-/// What a file has answered to requests that were not to wait: the length of a streak of refused
-/// writes, and above that the writes untried since. Several threads may write it; a lost update
+/// What a file has answered to requests that were not to wait: how many writes in a row were
+/// refused, and above that the writes untried since. Several threads may write it; a lost update
 /// costs a try in vain, or one not made.
 #[derive(Debug, Default)]
 pub struct Refusals(AtomicU8);
@@ -39,9 +39,9 @@ impl Refusals {
     #[inline]
     pub fn expected(&self, write: bool) -> bool {
         match self.0.load(Relaxed) {
-            n if n < STREAK => false,
+            n if n < TRUSTED_AFTER => false,
             NEVER => true,
-            n => write && n < STREAK + UNTRIED,
+            n => write && n < TRUSTED_AFTER + UNTRIED,
         }
     }
 
@@ -60,8 +60,8 @@ impl Refusals {
     #[inline]
     pub fn tried(&self, write: bool) {
         let n = self.0.load(Relaxed);
-        if write && n > STREAK && n != NEVER {
-            self.0.store(STREAK, Relaxed);
+        if write && n > TRUSTED_AFTER && n != NEVER {
+            self.0.store(TRUSTED_AFTER, Relaxed);
         }
     }
 
@@ -69,7 +69,7 @@ impl Refusals {
     pub fn refused(&self, e: Errno, write: bool) {
         match (e, self.0.load(Relaxed)) {
             (Errno::EOPNOTSUPP, _) => self.0.store(NEVER, Relaxed),
-            (Errno::EAGAIN, n) if write && n < STREAK => self.0.store(n + 1, Relaxed),
+            (Errno::EAGAIN, n) if write && n < TRUSTED_AFTER => self.0.store(n + 1, Relaxed),
             _ => {}
         }
     }
@@ -87,9 +87,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_streak_is_tried_again_now_and_then() {
+    fn what_refuses_in_a_row_is_tried_again_now_and_then() {
         let r = Refusals::new();
-        for _ in 0..STREAK {
+        for _ in 0..TRUSTED_AFTER {
             assert!(!r.skips(true));
             r.refused(Errno::EAGAIN, true);
         }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn reads_are_tried_unless_the_file_knows_no_such_flag() {
         let r = Refusals::new();
-        (0..STREAK).for_each(|_| r.refused(Errno::EAGAIN, true));
+        (0..TRUSTED_AFTER).for_each(|_| r.refused(Errno::EAGAIN, true));
         assert!(r.expected(true) && !r.expected(false));
         r.refused(Errno::EOPNOTSUPP, false);
         r.tried(true);

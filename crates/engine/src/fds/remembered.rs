@@ -1,11 +1,11 @@
 //! What is remembered of the program's descriptors, by number, until they are closed: the kind of
-//! file (`kinds`), how it has answered (`streak`), and the protocol of a socket
+//! file (`kinds`), how it has answered (`history`), and the protocol of a socket
 //! (`transport::socket`).
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU8, AtomicU32};
 
-use super::streak::Streak;
+use super::history::History;
 
 /// Numbers of which something is remembered.
 pub(super) const REMEMBERED: usize = 4096;
@@ -18,7 +18,7 @@ pub(super) const ON_MODEL: u8 = 8;
 static KINDS: [AtomicU8; REMEMBERED] = [const { AtomicU8::new(0) }; REMEMBERED];
 
 /// Reads in a row that the page cache answered, by number (`ops::rw_hot`).
-static STREAKS: [Streak; REMEMBERED] = [const { Streak::new() }; REMEMBERED];
+static HISTORIES: [History; REMEMBERED] = [const { History::new() }; REMEMBERED];
 
 /// Remembered protocols of sockets, by number: 0 unknown, else a code of `transport::socket`.
 static SOCKETS: [AtomicU8; REMEMBERED] = [const { AtomicU8::new(0) }; REMEMBERED];
@@ -37,10 +37,10 @@ pub(super) fn kind(fd: i32) -> Option<&'static AtomicU8> {
     slot(&KINDS, fd)
 }
 
-/// The place of a number's streak.
+/// The place of a number's history.
 #[inline]
-pub(super) fn streak(fd: i32) -> Option<&'static Streak> {
-    slot(&STREAKS, fd)
+pub(super) fn history(fd: i32) -> Option<&'static History> {
+    slot(&HISTORIES, fd)
 }
 
 /// The place of a socket's protocol.
@@ -68,7 +68,7 @@ pub fn forget_kind(fd: i32) {
             changed();
         }
         KINDS[i].store(0, Relaxed);
-        STREAKS[i].forget();
+        HISTORIES[i].forget();
     }
     forget_socket(fd);
 }

@@ -2,16 +2,16 @@
 //!
 //! `preadv2(RWF_NOWAIT)` never blocks, but costs 200 ns more than `pread` (measured: 1,370 against
 //! 1,170 ns of CPU for 4 KiB, where a batch of the kernel's own ring takes 1,220). A file whose
-//! last reads were all answered from the cache ([`Streak::is_trusted`]) is therefore read with
+//! last reads were all answered from the cache ([`History::is_trusted`]) is therefore read with
 //! plain `pread`. If one such read takes longer than [`SLOW_CYCLES`] and the thread has given the
 //! processor up meanwhile (its count of voluntary switches moved; being preempted does not move
 //! it), it was no hit: trust is gone, and has to be earned again by reads that cannot block. So a
-//! submitter waits for the disk at most once in `STREAK` reads, and a file that is not cached is
-//! never read this way.
+//! submitter waits for the disk at most once in `TRUSTED_AFTER` reads, and a file that is not
+//! cached is never read this way.
 
 use crate::ctx::Ctx;
+use crate::fds::history::History;
 use crate::fds::kind::Kind;
-use crate::fds::streak::Streak;
 use crate::req::request::FileRef;
 use crate::sys::{self, sys};
 use softring_uapi::{IORING_OP_READ_FIXED, IOSQE_FIXED_FILE, io_uring_sqe};
@@ -20,17 +20,17 @@ use softring_uapi::{IORING_OP_READ_FIXED, IOSQE_FIXED_FILE, io_uring_sqe};
 const SLOW_CYCLES: u64 = 50_000;
 
 /// What is remembered of a request's file.
-pub(crate) fn streak(file: &FileRef) -> Option<&Streak> {
+pub(crate) fn history(file: &FileRef) -> Option<&History> {
     match file {
-        FileRef::Plain(fd) => crate::fds::streak(*fd),
-        FileRef::Fixed(node) => Some(&node.streak),
+        FileRef::Plain(fd) => crate::fds::history(*fd),
+        FileRef::Fixed(node) => Some(&node.history),
         _ => None,
     }
 }
 
 /// Counts a careful read: from the cache or not.
 pub(crate) fn count(file: &FileRef, hit: bool) {
-    match streak(file) {
+    match history(file) {
         Some(s) if hit => s.hit(),
         Some(s) => s.reset(),
         None => {}
@@ -39,14 +39,14 @@ pub(crate) fn count(file: &FileRef, hit: bool) {
 
 /// A buffered write that may not wait was refused for that alone: those that follow need not ask.
 pub(crate) fn writes_punt(file: &FileRef) {
-    if let Some(s) = streak(file) {
+    if let Some(s) = history(file) {
         s.writes_punt();
     }
 }
 
 /// Was a buffered write to this file refused so?
 pub(crate) fn write_punts(file: &FileRef) -> bool {
-    streak(file).is_some_and(Streak::write_punts)
+    history(file).is_some_and(History::write_punts)
 }
 
 /// READ and READ_FIXED of a trusted file, or of one in memory, from where the page cache has it.
@@ -60,21 +60,21 @@ pub(crate) fn fast(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
         ctx.buffers.peek(sqe.buf_index)?.check(sqe.addr, u64::from(sqe.len)).ok()?;
     }
     if sqe.flags & IOSQE_FIXED_FILE == 0 {
-        let (kind, streak) = (crate::fds::known_kind(sqe.fd)?, crate::fds::streak(sqe.fd)?);
-        return read(ctx, sqe, sqe.fd, kind, streak);
+        let (kind, history) = (crate::fds::known_kind(sqe.fd)?, crate::fds::history(sqe.fd)?);
+        return read(ctx, sqe, sqe.fd, kind, history);
     }
     let node = ctx.files.peek(sqe.fd.cast_unsigned()).filter(|n| n.model.is_none())?;
     // A message may replace what the slot holds while the lock is free.
     let node = node.clone();
-    read(ctx, sqe, node.fd(), node.kind, &node.streak)
+    read(ctx, sqe, node.fd(), node.kind, &node.history)
 }
 
 #[inline(always)]
-fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, streak: &Streak) -> Option<i32> {
+fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, history: &History) -> Option<i32> {
     let trusted = match kind {
         // A worker of the kernel's reads it, and tells an eventfd by itself.
         Kind::Memory => ctx.eventfd.is_none(),
-        Kind::Buffered => streak.is_trusted(),
+        Kind::Buffered => history.is_trusted(),
         _ => false,
     };
     if !trusted {
@@ -86,7 +86,7 @@ fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, streak: &Streak)
     let (n, end) =
         ctx.unlocked(|| (sys!(__NR_pread64, fd, sqe.addr, sqe.len, sqe.off), sys::cycles()));
     ctx.submit.stamp.set(end);
-    if end.wrapping_sub(start) > SLOW_CYCLES && streak.slow() {
+    if end.wrapping_sub(start) > SLOW_CYCLES && history.slow() {
         // A file in memory does not wait: perhaps the number was reused behind our back.
         if kind == Kind::Memory && sqe.flags & IOSQE_FIXED_FILE == 0 {
             crate::fds::forget_kind(sqe.fd);

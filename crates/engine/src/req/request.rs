@@ -411,7 +411,7 @@ pub enum Wait {
     Poll(Poll),
     /// Place in the timeout queue.
     Timeout(Timer),
-    /// The kernel's aio has it, under a number that meant this file then (`Streak::file`).
+    /// The kernel's aio has it, under a number that meant this file then (`History::file`).
     Aio(u16),
     /// A thread waits for it.
     Sleeper,

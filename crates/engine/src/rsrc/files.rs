@@ -11,8 +11,8 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use super::deposit::Deposit;
 use super::plain::Plain;
 use crate::fds::InternalFd;
+use crate::fds::history::History;
 use crate::fds::kind::Kind;
-use crate::fds::streak::Streak;
 use crate::transport::model;
 use softring_uapi::errno::{Errno, Result};
 
@@ -26,7 +26,7 @@ pub struct FileNode {
     /// It is on a modelled device.
     pub model: Option<Arc<model::files::File>>,
     /// Reads in a row that the page cache answered (`ops::rw_hot`).
-    pub streak: Streak,
+    pub history: History,
     /// Posted as `user_data` when the last owner lets go; 0: never.
     pub tag: u64,
     pub notify: std::sync::Weak<TagSink>,
@@ -68,15 +68,15 @@ impl FileNode {
         let kind = Kind::of(fd.as_raw_fd());
         let model = model::files::registered(fd.as_raw_fd());
         let (fd, deposited) = (Arc::new(fd), AtomicBool::new(false));
-        Plain::new(FileNode { fd, kind, model, streak: Streak::new(), tag, notify, deposited })
+        Plain::new(FileNode { fd, kind, model, history: History::new(), tag, notify, deposited })
     }
 
     /// The same file, by another descriptor.
     pub fn again(&self, fd: InternalFd) -> Plain<Self> {
         let (model, notify) = (self.model.clone(), self.notify.clone());
-        let (fd, kind, tag, streak) = (Arc::new(fd), self.kind, self.tag, Streak::new());
+        let (fd, kind, tag, history) = (Arc::new(fd), self.kind, self.tag, History::new());
         let deposited = AtomicBool::new(false);
-        Plain::new(FileNode { fd, kind, model, streak, tag, notify, deposited })
+        Plain::new(FileNode { fd, kind, model, history, tag, notify, deposited })
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {

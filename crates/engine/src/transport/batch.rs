@@ -2,7 +2,7 @@
 //! reaped from user memory by whoever drives the ring.
 
 use crate::ctx::Ctx;
-use crate::fds::streak::Streak;
+use crate::fds::history::History;
 use crate::ops::rw;
 use crate::ops::rw_hot;
 use crate::req::request::{Req, State, Wait};
@@ -47,7 +47,7 @@ impl Ctx {
     /// and a worker can do it.
     pub fn aio_is_to_try(&mut self, req: &Req) -> bool {
         let write = rw::writes(req.opcode());
-        let refusals = rw_hot::streak(&req.call.file).map(|s| &s.refusals);
+        let refusals = rw_hot::history(&req.call.file).map(|s| &s.refusals);
         if !req.may_not_wait() && refusals.is_some_and(|r| r.skips(write)) {
             return false;
         }
@@ -72,7 +72,7 @@ impl Ctx {
         let id = self.slab.insert(core::mem::take(req));
         let resfd = self.aio_signal();
         let Some(req) = self.slab.get_mut(id) else { return };
-        req.wait = Wait::Aio(rw_hot::streak(&req.call.file).map_or(0, Streak::file));
+        req.wait = Wait::Aio(rw_hot::history(&req.call.file).map_or(0, History::file));
         let made = rw::to_iocb(&mut req.call, id.to_u64(), resfd);
         match (made, &mut self.transports.aio) {
             (Ok(Some(cb)), Some(aio)) => {
@@ -173,8 +173,8 @@ impl Ctx {
                 }
                 return nowait.push(id);
             }
-            if let Some(streak) = known(req).filter(|_| res >= 0 && rw::writes(req.opcode())) {
-                streak.refusals.written();
+            if let Some(history) = known(req).filter(|_| res >= 0 && rw::writes(req.opcode())) {
+                history.refusals.written();
             }
             let res = rw::aio_done(&mut req.call, res);
             self.complete(id, res);
@@ -194,20 +194,20 @@ impl Ctx {
 }
 
 /// What is remembered of a request's file; nothing, if its number means another one now.
-fn known(req: &Req) -> Option<&Streak> {
-    let same = |streak: &&Streak| req.wait == Wait::Aio(streak.file());
-    rw_hot::streak(&req.call.file).filter(same)
+fn known(req: &Req) -> Option<&History> {
+    let same = |history: &&History| req.wait == Wait::Aio(history.file());
+    rw_hot::history(&req.call.file).filter(same)
 }
 
 /// Does its number mean the file that it meant, as far as that is known?
 fn has_file(req: &Req) -> bool {
-    known(req).is_some() || rw_hot::streak(&req.call.file).is_none()
+    known(req).is_some() || rw_hot::history(&req.call.file).is_none()
 }
 
 /// The file of a request has refused it.
 fn refused(req: &Req, e: Errno) {
     // Flags of the program's may be refused, too.
-    if let Some(streak) = known(req).filter(|_| req.call.sqe.op_flags == 0) {
-        streak.refusals.refused(e, rw::writes(req.opcode()));
+    if let Some(history) = known(req).filter(|_| req.call.sqe.op_flags == 0) {
+        history.refusals.refused(e, rw::writes(req.opcode()));
     }
 }

@@ -4,8 +4,8 @@
 //! A registered file stays open by the reference that is kept with the SQE.
 
 use crate::ctx::Ctx;
+use crate::fds::history::History;
 use crate::fds::kind::Kind;
-use crate::fds::streak::Streak;
 use crate::mem::cq::Cqe;
 use crate::req::request::{FileRef, Req};
 use crate::rsrc::files::FileNode;
@@ -27,7 +27,7 @@ pub struct Kept {
     file: Option<Plain<FileNode>>,
     /// Its number in the trace; 0: there is no trace.
     trace: u32,
-    /// Which file the number of one that is not registered meant (`Streak::file`).
+    /// Which file the number of one that is not registered meant (`History::file`).
     meant: u16,
     /// Since when it is there (`req::clat`).
     start: u64,
@@ -71,23 +71,23 @@ impl Lane {
 
 impl Kept {
     /// What is remembered of its file; nothing, if its number means another one now.
-    fn streak(&self) -> Option<&Streak> {
+    fn history(&self) -> Option<&History> {
         match &self.file {
-            Some(node) => Some(&node.streak),
-            None => crate::fds::streak(self.sqe.fd).filter(|streak| streak.file() == self.meant),
+            Some(node) => Some(&node.history),
+            None => crate::fds::history(self.sqe.fd).filter(|history| history.file() == self.meant),
         }
     }
 
     /// Its file has refused it.
     fn refused(&self, e: Errno) {
-        if let Some(streak) = self.streak() {
-            streak.refusals.refused(e, self.sqe.opcode == IORING_OP_WRITE);
+        if let Some(history) = self.history() {
+            history.refusals.refused(e, self.sqe.opcode == IORING_OP_WRITE);
         }
     }
 
     /// Does its number mean the file that it meant, as far as that is known?
     fn has_file(&self) -> bool {
-        self.streak().is_some() || crate::fds::streak(self.sqe.fd).is_none()
+        self.history().is_some() || crate::fds::history(self.sqe.fd).is_none()
     }
 
     /// Is the result that the kernel's aio has for it not the last word, as it was asked not to
@@ -133,12 +133,12 @@ impl Ctx {
             return false;
         }
         let write = sqe.opcode == IORING_OP_WRITE;
-        let meant = match file.as_ref().map(|node| &node.streak).or(crate::fds::streak(sqe.fd)) {
-            Some(streak) if streak.refusals.none() => streak.file(),
-            Some(streak) if streak.refusals.expected(write) => return false,
-            Some(streak) => {
-                streak.refusals.tried(write);
-                streak.file()
+        let meant = match file.as_ref().map(|node| &node.history).or(crate::fds::history(sqe.fd)) {
+            Some(history) if history.refusals.none() => history.file(),
+            Some(history) if history.refusals.expected(write) => return false,
+            Some(history) => {
+                history.refusals.tried(write);
+                history.file()
             }
             None => 0,
         };
@@ -167,9 +167,9 @@ impl Ctx {
     pub fn lane_done(&mut self, kept: &Kept, res: i32) {
         let Kept { sqe, trace, start, .. } = kept;
         if sqe.opcode == IORING_OP_WRITE
-            && let Some(streak) = kept.streak().filter(|_| res >= 0)
+            && let Some(history) = kept.history().filter(|_| res >= 0)
         {
-            streak.refusals.written();
+            history.refusals.written();
         }
         if res < 0 {
             self.stats.count_error(sqe.opcode);

@@ -8,12 +8,12 @@ use super::refusals::Refusals;
 use crate::sys;
 
 /// Reads from the cache in a row that earn trust.
-const STREAK: u16 = 512;
+const TRUSTED_AFTER: u16 = 512;
 
 /// What is remembered of a file. Several threads may write it: the worst that a lost update
 /// does is to move the moment at which trust is given or taken.
 #[derive(Debug, Default)]
-pub struct Streak {
+pub struct History {
     hits: AtomicU16,
     /// Voluntary context switches of the reading thread when it was last looked at.
     switches: AtomicU32,
@@ -25,9 +25,9 @@ pub struct Streak {
     files: AtomicU16,
 }
 
-impl Streak {
+impl History {
     pub const fn new() -> Self {
-        Streak {
+        History {
             hits: AtomicU16::new(0),
             switches: AtomicU32::new(0),
             punts: AtomicBool::new(false),
@@ -53,7 +53,7 @@ impl Streak {
     /// Were the last reads all answered from the cache?
     #[inline]
     pub fn is_trusted(&self) -> bool {
-        self.hits.load(Relaxed) == STREAK
+        self.hits.load(Relaxed) == TRUSTED_AFTER
     }
 
     /// A buffered write that may not wait was refused for that alone.
@@ -74,9 +74,9 @@ impl Streak {
     /// A careful read was answered from the cache.
     pub fn hit(&self) {
         let n = self.hits.load(Relaxed);
-        if n < STREAK {
+        if n < TRUSTED_AFTER {
             self.hits.store(n + 1, Relaxed);
-            if n + 1 == STREAK {
+            if n + 1 == TRUSTED_AFTER {
                 self.switches.store(sys::voluntary_switches(), Relaxed);
             }
         }
