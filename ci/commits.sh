@@ -37,6 +37,7 @@ bad() {
     FAILED=1
 }
 
+NOT=" $(tr '\n' ' ' <<<"$DONE $NOUNS") "
 if [ $# -gt 0 ]; then range=("$1"); else range=(-n 50); fi
 subjects=$(git log --no-merges --format=%s "${range[@]}" --) || die 'git log: see above'
 while read -r subject; do
@@ -44,8 +45,8 @@ while read -r subject; do
     case $subject in *.) bad "$subject" 'a subject has no full stop' ;; esac
     # Behind the part that it is about, if it names one: "ci: ".
     said=${subject#*: }
-    first=$(tr '[:upper:]' '[:lower:]' <<<"${said%% *}")
-    case " $(tr '\n' ' ' <<<"$DONE $NOUNS") " in
+    first=${said%% *} first=${first,,}
+    case $NOT in
         *" $first "*) bad "$subject" "\"$first\" is no imperative" ;;
     esac
 done <<<"$subjects"
