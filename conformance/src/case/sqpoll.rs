@@ -8,6 +8,7 @@ pub const CASES: &[Case] = &[
     case!("sqpoll", every_transport, [Setup(IORING_SETUP_SQPOLL)], "files, pipes, timeouts, links, drains and cancels without entering"),
     case!("sqpoll", rests, [Enter(IORING_ENTER_SQ_WAKEUP), Trap("NEED_WAKEUP")], "an idle thread asks to be woken, and is"),
     case!("sqpoll", enter_answers, [Enter(IORING_ENTER_SQ_WAIT)], "enter answers what it was told to submit, at once"),
+    case!("sqpoll", sees_room, [Enter(IORING_ENTER_SQ_WAIT)], "who has waited for room sees it, however long the thread's batch takes"),
     case!("sqpoll", waits_for_room, [Enter(IORING_ENTER_SQ_WAIT)], "SQ_WAIT returns when there is room"),
     case!("sqpoll", waits_for_cqes, [Setup(IORING_SETUP_SQPOLL)], "GETEVENTS waits for what the thread submits"),
     case!("sqpoll", affinity, [Setup(IORING_SETUP_SQ_AFF)], "the thread's processor must be there"),
@@ -183,6 +184,26 @@ fn waits_for_room(cx: &mut Cx) -> Outcome {
     cx.holds("there is room", ring.sq_ready() < 4);
     until(|| ring.cq_ready() == 4);
     cx.reap(&mut ring, "all", &[(0, 0), (1, 0), (2, 0), (3, 0)]);
+    Ok(())
+}
+
+fn sees_room(cx: &mut Cx) -> Outcome {
+    let mut ring = ring(cx, 64, 0)?;
+    let full = std::fs::File::options().write(true).open("/dev/full")?;
+    let flags = IORING_ENTER_SQ_WAIT | IORING_ENTER_SQ_WAKEUP;
+    let mut unseen = 0;
+    for i in 0..2000 {
+        if ring.sq_ready() == 64 {
+            ring.enter(0, 0, flags);
+            unseen += u32::from(ring.sq_ready() == 64);
+            while ring.sq_ready() == 64 {
+                std::thread::yield_now();
+            }
+        }
+        ring.push(sqe::write(full.as_raw_fd(), b"x", 0).ud(i));
+        ring.pop_all();
+    }
+    cx.eq("waited, and saw no room", unseen, 0);
     Ok(())
 }
 

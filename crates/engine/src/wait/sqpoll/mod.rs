@@ -120,6 +120,14 @@ impl SqPoll {
         tail.wrapping_sub(control.sq_head().load(Relaxed))
     }
 
+    /// Does the program see no free entry? Those that the thread has in hand are given back
+    /// together.
+    fn is_full(&self) -> bool {
+        let head = self.words.word(off::SQ_HEAD).load(Acquire);
+        let tail = self.words.word(off::SQ_TAIL).load(Acquire);
+        tail.wrapping_sub(head) == self.words.word(off::SQ_ENTRIES).load(Relaxed)
+    }
+
     fn need_wakeup(&self, on: bool) {
         let flags = self.words.word(off::SQ_FLAGS);
         if on {
@@ -307,12 +315,11 @@ impl SqData {
 /// SQ_WAIT: until the submission queue has room (`io_sqpoll_wait_sq`). A signal ends it.
 pub(crate) fn wait_sq(ring: &Ring) {
     let Some(sq) = ring.sq.get() else { return };
-    let (control, words) = (&ring.control, &sq.words);
-    let entries = words.word(off::SQ_ENTRIES).load(Relaxed);
-    while sq.ready(control) == entries && sq.data.lives() && !ring.dead.load(Relaxed) {
+    let control = &ring.control;
+    while sq.is_full() && sq.data.lives() && !ring.dead.load(Relaxed) {
         control.waiters().fetch_add(1, SeqCst);
         let seen = control.seq().load(SeqCst);
-        let full = sq.ready(control) == entries;
+        let full = sq.is_full();
         let limit = core::time::Duration::from_millis(100);
         let slept = if full { sys::futex_wait_sig(control.seq(), seen, limit) } else { Ok(()) };
         control.waiters().fetch_sub(1, SeqCst);
