@@ -227,13 +227,20 @@ pub(crate) fn first_of(call: &Call, e: Errno) -> Errno {
 pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
     let outcome = match check_at_issue(call, how).map_err(|e| first_of(call, e)) {
         Ok(()) => attempt(call, how),
-        Err(Errno::EAGAIN) => would_block(call),
-        Err(e) => Outcome::Done(e.res()),
+        Err(Errno::EAGAIN) => return would_block(call),
+        Err(e) if e == Errno::ESPIPE || is_for_worker(call) => Outcome::Done(e.res()),
+        Err(e) => return Outcome::Done(e.res()),
     };
     match outcome {
         Outcome::Done(..0) if how == Try::Nonblock => left_to_task(call, outcome),
         outcome => outcome,
     }
+}
+
+/// Would only a worker of the kernel's ask the file at all? It is refused flags before that.
+fn is_for_worker(call: &Call) -> bool {
+    call.sqe.op_flags & RWF_HIPRI == 0
+        && matches!(kind_of(&call.file), Kind::Buffered | Kind::Memory)
 }
 
 /// A failed attempt: of a write the file's own refusal is left to task work (`io_rw_done`). That it
