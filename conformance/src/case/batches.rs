@@ -9,6 +9,8 @@ pub const CASES: &[Case] = &[
     case!("batches", reads_cancelled, [Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_ASYNC_CANCEL)], "the batch of a read that goes on finds it"),
     case!("batches", timed, [Op(IORING_OP_LINK_TIMEOUT)], "what is refused once it has its file has armed its timeout"),
     case!("batches", failures_late, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "what a file itself refuses comes behind the batch"),
+    case!("batches", failures_signal, [Op(IORING_OP_WRITE), Reg(IORING_REGISTER_EVENTFD)], "one signal for the failures of a batch"),
+    case!("batches", polled_unasked, [Op(IORING_OP_WRITE)], "a polled write to what knows no polling is refused in its batch"),
 ];
 
 fn reads(fd: i32) -> io_uring_sqe {
@@ -110,6 +112,10 @@ fn failures_late(cx: &mut Cx) -> Outcome {
         ("zeroes to nowhere", read, zero.as_raw_fd(), BAD, 4, 0),
         ("a wrong end", write, r.as_raw_fd(), good, 1, 0),
         ("a bad position", write, file.as_raw_fd(), good, 1, usize::MAX - 1),
+        ("a bad position in a pipe", write, w.as_raw_fd(), good, 1, usize::MAX - 1),
+        ("a bad position in a socket", write, one.as_raw_fd(), good, 1, usize::MAX - 1),
+        ("a bad position in an eventfd", write, ev.as_raw_fd(), good, 8, usize::MAX - 1),
+        ("a position too large", write, w.as_raw_fd(), good, 8, i64::MAX as usize),
     ] {
         for (flags, setup) in [(0, 0), (IOSQE_IO_LINK, 0), (IOSQE_IO_HARDLINK, 0), (0, DEFER)] {
             let mut ring = cx.ring(8, setup)?;
@@ -118,6 +124,44 @@ fn failures_late(cx: &mut Cx) -> Outcome {
             let got: Vec<_> = ring.take(3)?.iter().map(|c| (c.user_data, c.res)).collect();
             cx.note(what, format_args!("{flags}: {got:?}"));
         }
+    }
+    Ok(())
+}
+
+fn failures_signal(cx: &mut Cx) -> Outcome {
+    // LIMITATIONS tells of DEFER_TASKRUN.
+    for setup in [0, IORING_SETUP_COOP_TASKRUN] {
+        for (n, behind) in [(1, 0), (3, 0), (9, 0), (3, 2)] {
+            let (r, w) = cx.pipe()?;
+            drop(r);
+            let mut ring = cx.ring(16, setup)?;
+            let ev = cx.eventfd(0)?;
+            let (fd, mut count) = (ev.as_raw_fd(), [0u8; 8]);
+            cx.is("eventfd", ring.register_slice(IORING_REGISTER_EVENTFD, &[fd]), 0);
+            let failing = (0..n).map(|_| sqe::write(w.as_raw_fd(), b"x", 0));
+            let all: Vec<_> = failing.chain((0..behind).map(|_| sqe::nop())).collect();
+            cx.start(&mut ring, &all);
+            ring.take(all.len())?;
+            rustix::io::read(&ev, &mut count)?;
+            cx.note("signals", format_args!("{setup} {n} {behind}: {}", u64::from_ne_bytes(count)));
+        }
+    }
+    Ok(())
+}
+
+fn polled_unasked(cx: &mut Cx) -> Outcome {
+    const RWF_HIPRI: u32 = 1;
+    let (_r, w) = cx.pipe()?;
+    let (one, _two) = UnixStream::pair()?;
+    let ev = cx.eventfd(0)?;
+    for (what, fd) in
+        [("a pipe", w.as_raw_fd()), ("a socket", one.as_raw_fd()), ("an eventfd", ev.as_raw_fd())]
+    {
+        let mut ring = cx.ring(8, 0)?;
+        let write = sqe::write(fd, b"12345678", 0).op_flags(RWF_HIPRI).ud(1);
+        cx.start(&mut ring, &[write, sqe::nop().ud(2)]);
+        let got: Vec<_> = ring.take(2)?.iter().map(|c| (c.user_data, c.res)).collect();
+        cx.note(what, format_args!("{got:?}"));
     }
     Ok(())
 }

@@ -29,6 +29,18 @@ impl Req {
         self.flags.contains(ReqFlags::ENDED)
             && !self.flags.contains(ReqFlags::WITH_CHAIN)
             && OPS[self.opcode() as usize].has(opdef::AIO)
+            && !self.is_refused_inline()
+    }
+
+    /// Has its file refused a write that no worker made? It ends with the batch's task work, as one
+    /// that is cancelled does not.
+    fn is_refused_inline(&self) -> bool {
+        let kind = kind_of(&self.call.file);
+        rw::writes(self.opcode())
+            && self.res != Errno::ECANCELED.res()
+            && !self.is_workers()
+            && matches!(kind, Kind::Pollable | Kind::Other)
+            && !rw_nowait::only_blocks(&self.call, kind)
     }
 
     /// Was there an attempt to send? What is handed back before gives its buffer back when it is
