@@ -383,7 +383,8 @@ impl Body {
 }
 
 /// A function's cold part may lie far away and jump back: no 32-bit displacement anywhere in the
-/// module may lead into a window. (What looks like one and is not only costs us the site.)
+/// module may lead into a window. (Outside functions that frames tell of, what looks like one and
+/// is not costs us the site.)
 fn prove_windows(m: &Module, found: &mut Found) {
     let inside: HashSet<usize> =
         found.sites.iter().filter(|s| s.dynamic).flat_map(Site::not_entered).collect();
@@ -393,7 +394,11 @@ fn prove_windows(m: &Module, found: &mut Found) {
         for (i, w) in text_bytes(t).windows(4).enumerate() {
             let rel = i32::from_le_bytes([w[0], w[1], w[2], w[3]]);
             let to = (t.start + i + 4).wrapping_add_signed(rel as isize);
-            if (*low..=*high).contains(&to) && inside.contains(&to) && is_branch(text_bytes(t), i) {
+            if (*low..=*high).contains(&to)
+                && inside.contains(&to)
+                && is_branch(text_bytes(t), i)
+                && may_branch(m, t.start + i, to)
+            {
                 entered.insert(to);
             }
         }
@@ -401,6 +406,25 @@ fn prove_windows(m: &Module, found: &mut Found) {
     let is_bad = |s: &mut Site| s.dynamic && s.not_entered().any(|a| entered.contains(&a));
     let bad: Vec<_> = found.sites.extract_if(.., is_bad).collect();
     bad.iter().filter(|s| s.ring).for_each(|_| found.left(true));
+}
+
+/// May an instruction whose last four bytes are at `displacement` lead `to` there? Megabytes of text
+/// hold bytes by chance that look so: where frames tell which function they are of, its decoded
+/// instructions decide.
+fn may_branch(m: &Module, displacement: usize, to: usize) -> bool {
+    let Some(f) = frames::function(m, displacement) else { return true };
+    let Some((bytes, from)) = m.text_at(f.start) else { return true };
+    let behind = (displacement + 4) as u64;
+    for i in Decoder::with_ip(64, &bytes[from..], f.start as u64, DecoderOptions::NONE) {
+        // Data among the instructions: what follows may be taken apart wrongly.
+        if i.is_invalid() {
+            return true;
+        }
+        if i.next_ip() >= behind {
+            return i.next_ip() == behind && i.near_branch_target() == to as u64;
+        }
+    }
+    true
 }
 
 /// Is the displacement at `i` that of a call, a jmp or a jcc?
