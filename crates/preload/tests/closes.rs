@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{example, succeed, under};
+use common::{count, example, succeed, under};
 use std::process::Command;
 
-const WAYS: [&str; 10] = [
+const WAYS: [&str; 11] = [
     "close",
     "close_range",
     "syscall_close",
@@ -17,6 +17,7 @@ const WAYS: [&str; 10] = [
     "inline_close_range",
     "inline_dup2",
     "inline_dup3",
+    "hoisted_close",
 ];
 
 fn on_both(case: &str, ways: &[&str]) {
@@ -35,6 +36,15 @@ fn a_receive_on_a_number_that_was_reused() {
 #[test]
 fn a_receive_goes_on_when_its_number_is_closed() {
     on_both("recv_goes_on", &WAYS);
+}
+
+/// In a program whose rings' calls are libc's, too.
+#[test]
+fn a_close_whose_number_is_kept_over_a_call_is_patched() {
+    for way in ["inline_close", "hoisted_close"] {
+        let out = succeed(under(example("closes"), "user", "patch").args(["recv_goes_on", way]));
+        assert_eq!(count(&out, "patched"), 1, "{way}");
+    }
 }
 
 #[test]

@@ -30,10 +30,35 @@ inline!("closes_inline_dup2", 33);
 inline!("closes_inline_dup3", 292);
 inline!("closes_inline_close_range", 436);
 
+// As compilers make it of two calls in one function: the number kept in a register over another
+// call.
+global_asm!(
+    ".p2align 4",
+    ".type closes_hoisted_close, @function",
+    "closes_hoisted_close:",
+    ".cfi_startproc",
+    "push rbx",
+    "push r12",
+    "sub rsp, 8",
+    "mov ebx, 3",
+    "mov r12d, edi",
+    "call getppid@PLT",
+    "mov rax, rbx",
+    "mov edi, r12d",
+    "syscall",
+    "add rsp, 8",
+    "pop r12",
+    "pop rbx",
+    "ret",
+    ".cfi_endproc",
+    ".size closes_hoisted_close, . - closes_hoisted_close",
+);
+
 type Call = unsafe extern "C" fn(usize, usize, usize) -> isize;
 
 unsafe extern "C" {
     fn closes_inline_close(a: usize, b: usize, c: usize) -> isize;
+    fn closes_hoisted_close(a: usize, b: usize, c: usize) -> isize;
     fn closes_inline_dup2(a: usize, b: usize, c: usize) -> isize;
     fn closes_inline_dup3(a: usize, b: usize, c: usize) -> isize;
     fn closes_inline_close_range(a: usize, b: usize, c: usize) -> isize;
@@ -84,6 +109,7 @@ fn close(way: &str, fd: RawFd) -> Outcome {
             "syscall_dup2" => replaced(&|o| libc::syscall(libc::SYS_dup2, o, n) as isize),
             "syscall_dup3" => replaced(&|o| libc::syscall(libc::SYS_dup3, o, n, 0) as isize),
             "inline_close" => closes_inline_close(n, 0, 0),
+            "hoisted_close" => closes_hoisted_close(n, 0, 0),
             "inline_close_range" => closes_inline_close_range(n, n, 0),
             "inline_dup2" => replaced(&|o| closes_inline_dup2(o, n, 0)),
             "inline_dup3" => replaced(&|o| closes_inline_dup3(o, n, 0)),

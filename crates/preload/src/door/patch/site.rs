@@ -36,6 +36,8 @@ const AIO: [u64; 6] = [206, 207, 208, 209, 210, libaio::PGETEVENTS as u64];
 const LONGEST: usize = 256 * 1024;
 /// What is decoded where bounds are unknown.
 const UNKNOWN: usize = 96;
+/// How far before a call its number may have been put into a register that other calls keep.
+const KEPT: usize = 4096;
 
 /// A replacement: `len` bytes at `at` become a jump to a stub that runs `before`, the call, and
 /// `after`, and returns to `resume`.
@@ -160,26 +162,23 @@ fn is_instruction(m: &Module, f: Function, at: usize) -> bool {
     i.mnemonic() == Mnemonic::Syscall && decoder.ip() == (at + SYSCALL) as u64
 }
 
-/// Finds the plain sites of `mmap` and `close` in a module that has no others, and how many there
-/// are that are not plain.
+/// Finds the sites of `mmap` and `close` in a module that has no others, and how many there are
+/// that cannot be replaced.
 pub fn others(m: &Module, syscalls: &[usize]) -> (Vec<Site>, usize) {
-    let mut found = Found::default();
-    find_calls(m, &OTHERS, syscalls, &mut found);
-    plain_of(found)
+    calls(m, &OTHERS, syscalls)
 }
 
 /// The same of kernel aio's calls, in any module.
 pub fn aio(m: &Module, syscalls: &[usize]) -> (Vec<Site>, usize) {
-    let mut found = Found::default();
-    let gaps = find_calls(m, &AIO, syscalls, &mut found);
-    let (sites, left) = plain_of(found);
-    (sites, left + gaps)
+    calls(m, &AIO, syscalls)
 }
 
-fn plain_of(mut found: Found) -> (Vec<Site>, usize) {
+fn calls(m: &Module, calls: &[u64], syscalls: &[usize]) -> (Vec<Site>, usize) {
+    let mut found = Found::default();
+    let gaps = find_calls(m, calls, syscalls, &mut found);
     let all = found.sites.len();
-    found.sites.retain(|s| !s.dynamic);
-    let left = all - found.sites.len();
+    prove_windows(m, &mut found);
+    let left = gaps + all - found.sites.len();
     (found.sites, left)
 }
 
@@ -199,26 +198,47 @@ fn mov_before(m: &Module, imm: usize) -> Option<usize> {
     }
 }
 
-/// `mov $nr,%eax … syscall` for other calls than io_uring's. These numbers are small and common:
-/// only where frames tell that it is code, and which function's. Answers how many cannot be
-/// replaced.
+/// Other calls than io_uring's. These numbers are small and common: only where frames tell that it
+/// is code, and which function's; and where the number is near, or may be kept in a register over
+/// other calls. Answers how many cannot be replaced.
 fn find_calls(m: &Module, calls: &[u64], syscalls: &[usize], found: &mut Found) -> usize {
-    let mut near = HashSet::new();
+    let mut seen = HashSet::new();
     let mut gaps = 0;
     for &at in syscalls {
         let Some((bytes, i)) = m.text_at(at) else { continue };
-        let before = &bytes[i.saturating_sub(UNKNOWN)..i];
-        let number = |nr: [u8; 2]| calls.contains(&u16::from_le_bytes(nr).into());
-        let named = |w: &[u8]| matches!(w, [0xb8 | 0xc0, a, b, 0, 0] if number([*a, *b]));
-        if !before.windows(5).any(named) {
+        let Some(f) = frames::function(m, at).filter(|f| f.end - f.start <= LONGEST) else {
+            continue;
+        };
+        if seen.contains(&f.start) {
             continue;
         }
-        let Some(f) = frames::function(m, at) else { continue };
-        if f.end - f.start <= LONGEST && near.insert(f.start) {
+        let before = |far: usize| &bytes[i.saturating_sub(far)..i];
+        let reach = KEPT.min(at - f.start);
+        if is_near(before(UNKNOWN), calls) || keeps_number(before(reach), calls) {
+            seen.insert(f.start);
             gaps += Body::of(m, f).scan_for(calls, found);
         }
     }
     gaps
+}
+
+/// Do the bytes hold what may be a `mov $nr,%eax` of one of these numbers?
+fn is_near(code: &[u8], calls: &[u64]) -> bool {
+    code.windows(5).any(|w| matches!(w[0], 0xb8 | 0xc0) && holds(calls, w))
+}
+
+/// The same of a register that a call keeps: rbx, rbp, r12 to r15.
+fn keeps_number(code: &[u8], calls: &[u64]) -> bool {
+    let kept = |w: &[u8]| {
+        matches!(w[..2], [_, 0xbb | 0xbd | 0xc3 | 0xc5] | [0x41, 0xbc..=0xbf] | [0xc7, 0xc4..=0xc7])
+    };
+    // The upper half is zero: rare, and quick to see.
+    code.windows(6).any(|w| (w[4], w[5]) == (0, 0) && kept(w) && holds(calls, &w[1..]))
+}
+
+/// Is what follows the first byte one of these numbers?
+fn holds(calls: &[u64], w: &[u8]) -> bool {
+    calls.contains(&u32::from_le_bytes([w[1], w[2], w[3], w[4]]).into())
 }
 
 impl Body {
