@@ -273,6 +273,7 @@ fn rw_flags(cx: &mut Cx) -> Outcome {
         ("write, DSYNC", flag(write, libc::RWF_DSYNC), 4),
         ("write, SYNC", flag(write, libc::RWF_SYNC), 4),
         ("write, HIPRI", flag(write, libc::RWF_HIPRI), -EINVAL),
+        ("write, APPEND and NOAPPEND", write.op_flags(0x30), -EINVAL),
         ("write, HIPRI and ATOMIC", flag(write, libc::RWF_HIPRI | 0x40), -EOPNOTSUPP),
         ("read, ATOMIC", flag(read, 0x40), -EOPNOTSUPP),
         ("read, an unknown flag", flag(read, 1 << 20), -EOPNOTSUPP),
@@ -284,6 +285,11 @@ fn rw_flags(cx: &mut Cx) -> Outcome {
     let ev = cx.eventfd(0)?;
     let short = flag(sqe::write(ev.as_raw_fd(), b"1", 0), 0x100);
     cx.one(&mut ring, "too short for an eventfd, NOSIGNAL", short, -EINVAL);
+    let (a, b) = std::os::unix::net::UnixDatagram::pair()?;
+    let nothing = sqe::rw(IORING_OP_WRITEV, a.as_raw_fd(), 0, 0, 7).op_flags(0x30);
+    cx.one(&mut ring, "nothing to a socket, APPEND and NOAPPEND", nothing, -EINVAL);
+    b.set_nonblocking(true)?;
+    cx.holds("no message", b.recv(&mut buf).is_err());
     Ok(())
 }
 

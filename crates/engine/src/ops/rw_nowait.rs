@@ -9,7 +9,8 @@ use crate::fds::kind::{Kind, is_socket};
 use crate::fds::probe::{UNKNOWN_FLAG, is_epoll, is_eventfd, is_pipe, is_zero, tries, try_byte};
 use crate::opdef::{Outcome, Try};
 use crate::ops::rw::{
-    RWF_ATOMIC, RWF_DONTCACHE, RWF_NOAPPEND, finish, first_of, total, transfer_by, writes,
+    RWF_ATOMIC, RWF_DONTCACHE, RWF_KNOWN, RWF_NOAPPEND, finish, first_of, total, transfer_by,
+    writes,
 };
 use crate::ops::{iov::skip, net::MSG_DONTWAIT, rw_hot};
 use crate::req::request::{Call, Keep};
@@ -91,6 +92,14 @@ pub(crate) fn unknown_to_file(call: &Call) -> bool {
     flags != 0 && try_byte(call.file.fd(), writes(call.sqe.opcode), flags) == UNKNOWN_FLAG
 }
 
+/// Are there two flags that contradict each other (`kiocb_set_rw_flags`)? No file is asked then.
+pub(crate) fn contradicts(call: &Call) -> bool {
+    /// `RWF_APPEND`.
+    const APPEND: u32 = 0x10;
+    const BOTH: u32 = APPEND | RWF_NOAPPEND;
+    call.sqe.op_flags & (BOTH | !RWF_KNOWN) == BOTH
+}
+
 /// Is it a file that is read part by part, as inotify's, and so not at all if there is no part?
 /// Those refuse flags that others take; the others refuse a single byte.
 pub(crate) fn by_parts(call: &Call, kind: Kind) -> bool {
@@ -155,7 +164,10 @@ pub(crate) fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     let events = if writes { sys::POLLOUT } else { sys::POLLIN };
     // A pipe without a free page may have room in its last one.
     let has_room = || writes && is_pipe(call.file.fd());
-    if sys::poll_now(call.file.fd(), events) == 0 && !has_room() {
+    // That a file has hung up is enough for one that does not block (`io_file_supports_nowait`).
+    let ready = sys::poll_now(call.file.fd(), events);
+    let ready = if ready & events == 0 { ready != 0 && !sys::blocks(call.file.fd()) } else { true };
+    if !ready && !has_room() {
         return judged(call).map_or(Outcome::Retry, |e| Outcome::Done(e.res()));
     }
     if is_socket(call.file.fd()) && total(call) > 0 {
