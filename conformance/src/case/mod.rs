@@ -138,6 +138,7 @@ families![
     creds_queue,
     pbuf,
     pbuf_inc,
+    pbuf_waits,
     napi,
     nop,
     no_socket,

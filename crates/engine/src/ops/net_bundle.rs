@@ -103,11 +103,19 @@ pub(crate) fn sent(call: &mut Call, n: i32) -> Outcome {
 pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     let given = call.sqe.op_flags & !MSG_CMSG_COMPAT;
     let flags = given | if how == Try::Nonblock { MSG_DONTWAIT } else { 0 };
-    (call.last, call.blocked) = (false, false);
-    let (asked, limit) = (u64::from(call.want), call.sqe.off);
+    // What an attempt that found nothing has seen of the buffers stays (`REQ_F_BL_EMPTY`,
+    // `IORING_RECV_PARTIAL_MAP`).
+    if !core::mem::take(&mut call.blocked) {
+        (call.last, call.cut) = (false, false);
+    }
+    let limit = call.sqe.off;
+    // No more than into the one buffer of an attempt that found nothing.
+    let asked = [call.most, call.want].into_iter().filter(|n| *n > 0).min();
+    let asked = u64::from(asked.unwrap_or(0));
     let most = if (asked == 0 && limit == 0) || how == Try::Block { 1 } else { usize::MAX };
     let limit = if limit == 0 { ALL } else { limit };
-    let cap = if call.sqe.ioprio & IORING_RECV_MULTISHOT == 0 { 0 } else { asked };
+    let many = call.sqe.ioprio & IORING_RECV_MULTISHOT != 0;
+    let cap = if many { call.want.into() } else { 0 };
     let want = if asked == 0 { limit } else { asked.min(limit) };
     let &mut Msg { ref head, more, .. } = call.message();
     // Where no length is known, none is asked of the buffer: it is once a receive before this one
@@ -132,8 +140,9 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
         Err(outcome) => return outcome,
     };
     let mut total = n;
-    call.last = first.empty;
-    let full = n > 0 && n == first.len && !first.cut && !first.empty && !capped(cap, n);
+    call.last |= first.empty;
+    let full =
+        n > 0 && n == first.len && !first.cut && !call.cut && !first.empty && !capped(cap, n);
     // What the request has brought is all that it was to bring.
     let left = if limit == ALL { ALL } else { limit_left(limit, n) };
     if full && left > 0 {
@@ -164,6 +173,11 @@ fn once(call: &mut Call, how: Try, flags: u32, first: &Layout) -> Result<(u64, u
             Ok(n) => return Ok(n),
             Err(Errno::EAGAIN) if how == Try::Nonblock => {
                 call.blocked = true;
+                call.last |= first.empty;
+                call.cut |= first.cut;
+                if let [part] = &first.iov[..] {
+                    call.most = part.len as u32;
+                }
                 return Err(Outcome::Retry);
             }
             // Where the program's socket does not block, a worker's request does.
@@ -183,7 +197,7 @@ fn fill(call: &mut Call, how: Try, first: &Layout) -> Result<(u64, u16), Outcome
     if let Some(pick) = &mut call.pick {
         pick.count = count;
     }
-    call.last = first.empty;
+    call.last |= first.empty;
     call.message().iov.clone_from(&first.iov);
     match attempt(call, how, sys::POLLIN, true, recv_vector) {
         Outcome::Done(n @ 1..) => Ok((n.unsigned_abs().into(), count)),

@@ -154,7 +154,7 @@ impl Ctx {
             }
             self.trace(Step::More, req);
             self.count_bytes(req.opcode(), req.res);
-            req.call.cflags = 0;
+            (req.call.cflags, req.call.most) = (0, 0);
             req.arms = req.arms.min(1);
             if core::mem::take(&mut req.call.empty) {
                 return self.outcome(req, Outcome::Retry);

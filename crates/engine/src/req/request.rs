@@ -305,11 +305,15 @@ pub struct Call {
     pub seen: u32,
     /// What it received is the last of a multishot receive.
     pub last: bool,
+    /// A bundle ends in front of a buffer that its length would have cut short.
+    pub cut: bool,
     /// It has brought as much as a multishot receive may at a time: others come first.
     pub turn_over: bool,
     /// Where buffers are picked from, and how many bytes were asked for (0: as many as fit).
     pub bgid: u16,
     pub want: u32,
+    /// The length of the buffer that its last attempt found nothing for; 0: there was none.
+    pub most: u32,
     /// The buffer it has picked.
     pub pick: Option<Pick>,
     /// Credentials to act under: the submitter's, if another thread may come to run it (see
@@ -500,8 +504,9 @@ impl Req {
         }
         (call.done, call.cflags) = (0, 0);
         (call.short, call.empty, call.last, call.turn_over) = (false, false, false, false);
+        call.cut = false;
         (call.blocked, call.polled, call.dry, call.seen) = (false, false, false, 0);
-        (call.bgid, call.want, call.pick) = (0, 0, None);
+        (call.bgid, call.want, call.most, call.pick) = (0, 0, 0, None);
         self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
         self.state = State::Prepped;
         (self.res, self.big, self.link, self.arms, self.held) = (0, [0; 2], None, 0, 0);

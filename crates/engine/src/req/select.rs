@@ -146,6 +146,12 @@ impl Ctx {
             return;
         }
         let keeps = matches!(req.opcode(), IORING_OP_READ | IORING_OP_SEND);
+        // A READ_MULTISHOT forgets it, and a RECVMSG keeps it apart.
+        let clamps =
+            matches!(req.opcode(), IORING_OP_READ | IORING_OP_RECV) && !net_bundle::selects(req);
+        if let Some(pick) = req.call.pick.filter(|pick| clamps && pick.count <= 1) {
+            req.call.most = pick.buf.len.min(req.call.sqe.len);
+        }
         let free = |pick: &mut Pick| if pick.in_ring { !pick.committed } else { !keeps };
         if let Some(pick) = req.call.pick.take_if(free) {
             self.groups.recycle(req.call.bgid, pick);
@@ -183,7 +189,10 @@ impl Ctx {
         }
         if let Some(pick) = req.call.pick.take() {
             let flags = self.groups.put(req.call.bgid, pick, res.unsigned_abs());
-            req.call.cflags |= flags;
+            // What a worker has used up at once is not told of (`io_read_mshot`).
+            if res > 0 || req.opcode() != IORING_OP_READ_MULTISHOT {
+                req.call.cflags |= flags;
+            }
             if pick.count > 1 {
                 self.groups.drop_second(req.call.bgid, pick);
             }
@@ -285,9 +294,11 @@ fn before_none(req: &Req, e: Errno) -> Errno {
 }
 
 impl Call {
-    /// Aims at the buffer picked: all of it, or as much as was asked for.
+    /// Aims at the buffer picked: all of it, or as much as was asked for, and no more than into the
+    /// buffer of an attempt that found nothing (`io_buffer_select` is told the length of that).
     pub fn place(&mut self, addr: u64, len: u32) {
+        let most = |most: u32| if most == 0 { u32::MAX } else { most };
         self.sqe.addr = addr;
-        self.sqe.len = if self.want == 0 { len } else { len.min(self.want) };
+        self.sqe.len = len.min(most(self.want)).min(most(self.most));
     }
 }

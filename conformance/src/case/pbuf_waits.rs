@@ -1,0 +1,166 @@
+//! Provided buffers of requests that wait: others are there when something comes.
+
+use super::net::seen;
+use super::pbuf::{GROUP, provide, reg, register};
+use super::prelude::*;
+use crate::show;
+use softring_uapi::{iovec, msghdr};
+use std::os::unix::net::UnixDatagram;
+
+pub const CASES: &[Case] = &[
+    case!("pbuf_waits", longer_in_ring, [
+        Op(IORING_OP_READ), Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_RECV),
+        Op(IORING_OP_RECVMSG), Reg(IORING_REGISTER_PBUF_RING),
+    ], "the first buffer of a ring limits what the next attempts take"),
+    case!("pbuf_waits", longer_in_list, [
+        Op(IORING_OP_READ), Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_RECV),
+        Op(IORING_OP_RECVMSG), Op(IORING_OP_PROVIDE_BUFFERS),
+    ], "the first buffer of a list limits what the next attempts take"),
+    case!("pbuf_waits", hung_up, [Op(IORING_OP_READ_MULTISHOT)], "reads of a terminal that nobody has open at the other end"),
+    case!("pbuf_waits", worker_fails, [Op(IORING_OP_READ_MULTISHOT)], "a worker's failed read names no buffer"),
+];
+
+/// A way to wait for data: a name, and a request for as many bytes.
+fn ways(h: &msghdr) -> Vec<(&'static str, io_uring_sqe)> {
+    let select = |op| sqe::op(op, 0).with(IOSQE_BUFFER_SELECT).set(|s| s.buf_index = GROUP);
+    let how = |s: io_uring_sqe, how: u16| s.set(|s| s.ioprio = how);
+    let recv = select(IORING_OP_RECV);
+    let message = select(IORING_OP_RECVMSG).set(|s| (s.addr, s.len) = (addr(&[h]) as u64, 1));
+    let h = h as *const msghdr as u64;
+    let message = message.set(|s| s.addr = h);
+    vec![
+        ("READ", select(IORING_OP_READ)),
+        ("READ of 6", select(IORING_OP_READ).set(|s| s.len = 6)),
+        ("READ_MULTISHOT", select(IORING_OP_READ_MULTISHOT)),
+        ("RECV", recv),
+        ("RECV of 6", recv.set(|s| s.len = 6)),
+        ("RECV, polled first", how(recv, IORING_RECVSEND_POLL_FIRST)),
+        ("RECV, many", how(recv, IORING_RECV_MULTISHOT)),
+        ("RECV, a bundle", how(recv, IORING_RECVSEND_BUNDLE)),
+        ("RECV, many bundles", how(recv, IORING_RECVSEND_BUNDLE | IORING_RECV_MULTISHOT)),
+        ("RECVMSG", message),
+    ]
+}
+
+/// What came, and where it lies.
+fn told(cx: &mut Cx, ring: &mut Ring, what: &str, mem: &mut [u8]) {
+    ring.submit_wait(0);
+    let got = ring.pop_all();
+    let got: Vec<_> = got.iter().map(|c| (c.res, show::cqe_flags(c.flags))).collect();
+    cx.note(what, format_args!("{got:?} {}", seen(mem).escape_default()));
+    mem.fill(b'-');
+}
+
+fn longer_in_ring(cx: &mut Cx) -> Outcome {
+    let parts = iovec { base: 0, len: 0 };
+    let h = msghdr { iov: &raw const parts as u64, iovlen: 0, ..msghdr::default() };
+    for (name, request) in ways(&h) {
+        let mut ring = cx.ring(8, 0)?;
+        let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+        cx.is("register", register(&ring, &reg(page, 8, 0)), 0isize);
+        let mut mem = [b'-'; 48];
+        let place = |slot: usize, from: usize, len: u32, bid: u16| {
+            os::store(page + slot * 16, &[(addr(&mem) + from) as u64]);
+            os::store(page + slot * 16 + 8, &[len]);
+            os::store(page + slot * 16 + 12, &[bid]);
+        };
+        place(0, 0, 4, 5);
+        os::store(page + 14, &[1u16]);
+        let (a, b) = UnixDatagram::pair()?;
+        ring.push(request.set(|s| s.fd = a.as_raw_fd())).submit();
+        place(0, 0, 16, 6);
+        place(1, 16, 16, 7);
+        os::store(page + 14, &[2u16]);
+        for n in [10, 12] {
+            b.send(&vec![b'0' + n as u8 - 10; n])?;
+            told(cx, &mut ring, &format!("{name}, {n} bytes"), &mut mem);
+        }
+    }
+    Ok(())
+}
+
+fn longer_in_list(cx: &mut Cx) -> Outcome {
+    let parts = iovec { base: 0, len: 0 };
+    let h = msghdr { iov: &raw const parts as u64, iovlen: 0, ..msghdr::default() };
+    for (name, request) in ways(&h) {
+        let mut ring = cx.ring(8, 0)?;
+        let mut mem = [b'-'; 48];
+        cx.one(&mut ring, "provide", provide(&mut mem[..4], 4, 5), 0);
+        let (a, b) = UnixDatagram::pair()?;
+        ring.push(request.set(|s| s.fd = a.as_raw_fd())).submit();
+        let take = sqe::op(IORING_OP_REMOVE_BUFFERS, 1).set(|s| s.buf_index = GROUP);
+        ring.push(take.ud(9)).submit_wait(0);
+        told(cx, &mut ring, &format!("{name}, removed"), &mut mem);
+        cx.one(&mut ring, "provide", provide(&mut mem[16..], 16, 6), 0);
+        for n in [10, 12] {
+            b.send(&vec![b'0' + n as u8 - 10; n])?;
+            told(cx, &mut ring, &format!("{name}, {n} bytes"), &mut mem);
+        }
+    }
+    Ok(())
+}
+
+/// A buffer ring of two buffers.
+fn two(cx: &mut Cx, ring: &Ring, mem: &mut [u8; 48]) {
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    cx.is("register", register(ring, &reg(page, 8, 0)), 0isize);
+    for i in 0..2 {
+        os::store(page + i * 16, &[(addr_mut(mem) + i * 24) as u64]);
+        os::store(page + i * 16 + 8, &[24u32]);
+        os::store(page + i * 16 + 12, &[i as u16]);
+    }
+    os::store(page + 14, &[2u16]);
+}
+
+/// Reading would fail with EIO, but only an attempt says so: the kernel makes one if the file has
+/// something to read, or does not block.
+fn hung_up(cx: &mut Cx) -> Outcome {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    for blocks in [true, false] {
+        let mut ring = cx.ring(8, 0)?;
+        let mut mem = [b'-'; 48];
+        two(cx, &ring, &mut mem);
+        let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+        rustix::io::ioctl_fionbio(&main, !blocks)?;
+        grantpt(&main)?;
+        unlockpt(&main)?;
+        let name = ptsname(&main, Vec::new())?;
+        let how = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
+        let user = rustix::fs::open(&name, how, rustix::fs::Mode::empty())?;
+        let read = sqe::op(IORING_OP_READ_MULTISHOT, main.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
+        ring.push(read.set(|s| s.buf_index = GROUP)).submit();
+        // What is written to a terminal comes to its other end by a kernel thread.
+        let comes = || std::thread::sleep(std::time::Duration::from_millis(50));
+        rustix::io::write(&user, b"hello\n")?;
+        comes();
+        told(cx, &mut ring, "written", &mut mem);
+        drop(user);
+        comes();
+        told(cx, &mut ring, &format!("closed, blocks {blocks}"), &mut mem);
+        if blocks {
+            let user = rustix::fs::open(&name, how, rustix::fs::Mode::empty())?;
+            rustix::io::write(&user, b"x\n")?;
+            comes();
+            told(cx, &mut ring, "opened again and written", &mut mem);
+        }
+    }
+    Ok(())
+}
+
+fn worker_fails(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let mut mem = [b'-'; 48];
+    two(cx, &ring, &mut mem);
+    let file = cx.file("f", b"x")?;
+    let set = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
+    let ready = cx.eventfd(1)?;
+    let data = rustix::event::epoll::EventData::new_u64(0);
+    rustix::event::epoll::add(&set, &ready, data, rustix::event::epoll::EventFlags::IN)?;
+    let sync = sqe::op(IORING_OP_FSYNC, file.as_raw_fd()).with(IOSQE_IO_LINK).ud(1);
+    let read = sqe::op(IORING_OP_READ_MULTISHOT, set.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
+    ring.push(sync).push(read.set(|s| s.buf_index = GROUP).ud(2)).submit_wait(2);
+    let got = ring.take(2)?;
+    let got: Vec<_> = got.iter().map(|c| (c.res, show::cqe_flags(c.flags))).collect();
+    cx.note("answers", format_args!("{got:?}"));
+    Ok(())
+}
