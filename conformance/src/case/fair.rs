@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
         Op(IORING_OP_RECV),
     ], "a receive that is no bundle has 33 turns in a row"),
     case!("fair", exclusive, [Op(IORING_OP_POLL_ADD)], "an exclusive poll is woken, and nobody behind it"),
+    case!("fair", forced, [Op(IORING_OP_READ), Sqe(IOSQE_ASYNC)], "what goes back to a worker leaves what there is to the others"),
 ];
 
 const SOCKETS: u64 = 3;
@@ -98,5 +99,32 @@ fn exclusive(cx: &mut Cx) -> Outcome {
     std::thread::sleep(std::time::Duration::from_millis(20));
     let told: Vec<_> = ring.pop_all().iter().map(|c| (c.user_data, c.res.min(1))).collect();
     cx.eq("told", told, vec![(1, libc::POLLIN.into())]);
+    Ok(())
+}
+
+/// Two reads of one socket: of the two that was armed last the kernel wakes first, and hands it to
+/// a worker if it was to start with one.
+fn forced(cx: &mut Cx) -> Outcome {
+    for (name, flags) in [("plain", 0), ("deferred", DEFER)] {
+        for (how, first, last) in [
+            ("neither", 0, 0),
+            ("the last", 0, IOSQE_ASYNC),
+            ("the first", IOSQE_ASYNC, 0),
+            ("both", IOSQE_ASYNC, IOSQE_ASYNC),
+        ] {
+            let mut ring = cx.ring(8, flags)?;
+            let (a, b) = UnixStream::pair()?;
+            let mut mem = [[0; 8]; 2];
+            for (ud, forced) in [(1, first), (2, last)] {
+                let read = sqe::read(a.as_raw_fd(), &mut mem[ud as usize - 1], 0);
+                cx.start(&mut ring, &[read.with(forced).ud(ud)]);
+                cx.quiet(&ring, "waits", 20);
+            }
+            (&b).write_all(b"x")?;
+            ring.submit_wait(1);
+            let got: Vec<_> = ring.take(1)?.iter().map(|c| (c.user_data, c.res)).collect();
+            cx.note(&format!("{name}, {how} forced"), format_args!("{got:?}"));
+        }
+    }
     Ok(())
 }

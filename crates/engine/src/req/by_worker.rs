@@ -50,6 +50,13 @@ impl Req {
         self.flags.contains(ReqFlags::ISSUED) && has_buffer && !handed_back(self, self.res)
     }
 
+    /// Once it is ready, does the kernel hand it back to a worker (`io_req_task_submit`)? Others
+    /// that wait for its file are faster then.
+    pub fn goes_back_to_worker(&self) -> bool {
+        let flags = self.flags & (ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT);
+        flags == ReqFlags::FORCE_ASYNC && self.opcode() != IORING_OP_POLL_ADD
+    }
+
     /// Does the kernel's worker come to it by a chain? No attempt of its own was asked for.
     pub fn follows_in_worker(&self) -> bool {
         self.flags.contains(ReqFlags::ON_WORKER) && !self.flags.contains(ReqFlags::FORCE_ASYNC)

@@ -59,7 +59,7 @@ impl Ctx {
 
     /// Something happened under a number: those that wait for it are issued again, the last to be
     /// armed first, until there is nothing left for them. That is the order of the kernel's wait
-    /// queue, in which who waits again is first, too.
+    /// queue, in which who waits again is first, too. What goes back to a worker comes behind them.
     pub fn standing_fired(&mut self, fd: i32, seen: u32) {
         let Some(s) = self.standing(fd) else { return };
         s.hear(seen);
@@ -67,9 +67,11 @@ impl Ctx {
             self.wake_standing(fd, only, seen, 0);
             return;
         }
-        let waiters = s.waiters.clone();
+        let mut waiters = s.waiters.clone();
+        waiters.reverse();
+        waiters.sort_by_key(|id| self.slab.get(*id).is_some_and(Req::goes_back_to_worker));
         let mut over = 0;
-        for id in waiters.into_iter().rev() {
+        for id in waiters {
             over |= self.wake_standing(fd, id, seen, over);
         }
     }
@@ -261,7 +263,14 @@ impl Ctx {
 
     fn take_stash_now(&mut self) {
         while let Some(ev) = self.transports.stash.pop_front() {
-            self.poll_events(&[ev]);
+            if self.transports.stash.is_empty() {
+                self.poll_events(&[ev]);
+            } else {
+                // Together, for several may be of one file.
+                let others = self.transports.stash.drain(..);
+                let events: Vec<_> = core::iter::once(ev).chain(others).collect();
+                self.poll_events(&events);
+            }
         }
     }
 }

@@ -35,8 +35,8 @@ struct WaitsOn {
     number: i32,
     /// It stands under another, as one of several.
     beside: bool,
-    /// How many have been armed since.
-    age: u32,
+    /// Does a worker go on with it, and how many have been armed since?
+    order: (bool, u32),
 }
 
 /// The thread that waits on the transports, if there is one.
@@ -262,16 +262,17 @@ impl Ctx {
         let Wait::Poll(poll) = req.wait else { return None };
         let fixed = req.flags.contains(ReqFlags::FIXED_FILE);
         let number = if fixed { req.call.file.fd() } else { req.call.sqe.fd };
-        Some(WaitsOn { number, beside: poll.at != number, age: self.slab.age(id) })
+        let order = (req.goes_back_to_worker(), self.slab.age(id));
+        Some(WaitsOn { number, beside: poll.at != number, order })
     }
 
     /// Of the requests that wait for one file, the last to be armed is tried first: that is the
-    /// order of the kernel's wait queue.
+    /// order of the kernel's wait queue. What goes back to a worker comes behind them.
     #[cold]
     fn last_armed_first(&self, events: &mut [epoll_event]) {
         let waiting: Vec<_> = events.iter().map(|ev| self.waits_on(ev)).collect();
         let mut places: Vec<_> = (0..events.len()).filter(|&i| waiting[i].is_some()).collect();
-        let key = |i: &usize| waiting[*i].map_or((0, 0), |w| (w.number, w.age));
+        let key = |i: &usize| waiting[*i].map_or((0, (false, 0)), |w| (w.number, w.order));
         let mut order = places.clone();
         order.sort_by_key(key);
         // Each file's keep the places that they had together.
