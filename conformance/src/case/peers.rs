@@ -12,6 +12,7 @@ pub const CASES: &[Case] = &[
     case!("peers", reset_sender, [Op(IORING_OP_SEND), Op(IORING_OP_SEND_ZC)], "a reset ends what waits for room"),
     case!("peers", reset_before, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "what comes after a reset: the error once, then the end"),
     case!("peers", reset_told, [Op(IORING_OP_RECV)], "nothing is behind a reset that has been told of"),
+    case!("peers", reset_behind_end, [Op(IORING_OP_RECV)], "an end that a reset came behind is still an end"),
     case!("peers", half_closed, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "a peer that sends no more still receives"),
     case!("peers", own_half, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "shutting down wakes what waits on the same socket"),
     case!("peers", stops_reading, [Op(IORING_OP_SEND)], "a send is held up, goes on when the peer reads, or is cancelled"),
@@ -139,6 +140,25 @@ fn reset_told(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "the error", recv(fd, &mut buf), -ECONNRESET);
     let end = cx.one(&mut ring, "the end", recv(fd, &mut buf), 0);
     cx.eq("more", end.flags & IORING_CQE_F_SOCK_NONEMPTY, 0);
+    Ok(())
+}
+
+fn reset_behind_end(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let mut buf = [0u8; 8];
+    for len in [8, 0] {
+        let (one, mut two) = pair()?;
+        drop(one);
+        two.write_all(b"to nobody")?;
+        let fd = two.as_raw_fd();
+        while os::poll(fd, 0, 0) & i32::from(libc::POLLERR) == 0 {
+            std::thread::yield_now();
+        }
+        for what in ["first", "second"] {
+            let end = cx.one(&mut ring, what, recv(fd, &mut buf[..len]), 0);
+            cx.eq("more", end.flags, IORING_CQE_F_SOCK_NONEMPTY);
+        }
+    }
     Ok(())
 }
 

@@ -291,7 +291,7 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
         _ if call.failed => None,
         // Nor does what came out of line (`unix_stream_recv_urg`).
         Socket::UnixStream if urgent => None,
-        socket => socket.has_more(fd),
+        socket => socket.has_more(fd, n == 0),
     };
     call.cflags = if more == Some(true) { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
     let multishot = call.sqe.ioprio & IORING_RECV_MULTISHOT != 0;

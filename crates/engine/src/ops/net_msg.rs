@@ -248,7 +248,7 @@ fn untold(call: &mut Call, e: Errno) -> Result<usize> {
         return Ok(0);
     }
     let fd = call.file.fd();
-    let more = Socket::of(fd).has_more(fd) == Some(true);
+    let more = Socket::of(fd).has_more(fd, false) == Some(true);
     call.cflags = if more { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
     Err(e)
 }

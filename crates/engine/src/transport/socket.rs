@@ -92,15 +92,16 @@ impl Socket {
 
     /// After a receive: is there more (`msg_inq`)? Only some sockets tell. The end of a TCP stream
     /// counts as something, unless it was this side that would have no more of it; a reset that
-    /// nobody has heard of yet is no end.
-    pub(crate) fn has_more(self, fd: i32) -> Option<bool> {
+    /// nobody has heard of yet is no end. `ended`: the receive has brought nothing, which it does
+    /// at an end also in front of a reset.
+    pub(crate) fn has_more(self, fd: i32, ended: bool) -> Option<bool> {
         match self {
             Socket::Tcp => {
                 let ready = sys::poll_now(fd, sys::POLLIN | POLLRDHUP);
                 let some = ready & sys::POLLIN != 0;
                 Some(
                     some && (ready & POLLRDHUP == 0
-                        || (ready & POLLERR == 0 && !peer_goes_on(fd))
+                        || ((ready & POLLERR == 0 || ended) && !peer_goes_on(fd))
                         || self.pending(fd) > Some(0)),
                 )
             }
