@@ -243,7 +243,8 @@ pub fn promised(program: &Program, ran: &Transcript, ring: u8) -> Vec<(u64, u64)
                 if sqe.flags & IOSQE_IO_DRAIN != 0 && !refused(ran, sqe.ud) {
                     pairs.extend(seen.iter().map(|before| (*before, sqe.ud)));
                     drained = Some(sqe.ud);
-                } else {
+                } else if !refused(ran, sqe.ud) {
+                    // A chain that fails as it is queued is not behind the barrier.
                     pairs.extend(drained.map(|before| (before, sqe.ud)));
                 }
                 seen.push(sqe.ud);
@@ -255,7 +256,7 @@ pub fn promised(program: &Program, ran: &Transcript, ring: u8) -> Vec<(u64, u64)
     pairs
 }
 
-/// May a request have been refused when it was queued? Then it is no barrier.
+/// May a request have been refused when it was queued? Then it is no barrier, nor behind one.
 fn refused(ran: &Transcript, ud: u64) -> bool {
     ran.told(ud).any(|answer| answer < 0 && answer != i64::from(-libc::ETIME))
 }

@@ -5,7 +5,7 @@ use super::program::{Bad, Cell, Fd, Host, Slot, Sqe, Step, Val};
 pub use super::seen::Seen;
 use super::seen::{is_regular, other_end, reads, res, sends, slot, writes};
 use super::transcript::{Cqe, Rec, Transcript};
-use super::{known_eventfd, known_pipes, known_sockets, known_workers};
+use super::{known_eventfd, known_files, known_pipes, known_sockets, known_workers};
 use softring_uapi::*;
 
 /// Words of `docs/LIMITATIONS.md`, and whether they are about a difference.
@@ -44,10 +44,13 @@ const KNOWN: &[Known] = &[
     ("a request that follows a larger one: that may take more", known_sockets::larger_before),
     ("names the same buffers again", known_sockets::named_again),
     ("whose time has come while its batch is submitted", known_eventfd::told_with_others),
-    ("moves it, as read(2) and write(2) do", position_direct),
+    ("moves it, as read(2) and write(2) do", known_files::position_direct),
     ("A batch that takes longer than a linked timeout of its own", outlasted),
     ("stays in its worker, and where that is the only one", known_workers::all_wait),
     ("A cancellation may find there what no worker has begun", known_workers::not_begun),
+    ("that comes before its worker is through waits behind it, too", known_workers::behind_barrier),
+    ("that was reset behind its peer's end", known_sockets::reset_after_end),
+    ("two requests of a batch read into the same memory", known_files::read_over),
 ];
 
 /// The words about a difference, if there are any.
@@ -178,6 +181,16 @@ fn cancelled_at_once(seen: &Seen) -> bool {
         sqe.op == IORING_OP_ASYNC_CANCEL && (any || one)
     };
     let (kernel, softring) = seen.results();
+    // Its own answer is the same, if it had received a part.
+    if own.op == IORING_OP_ASYNC_CANCEL
+        && (&kernel[..], &softring[..]) == (&[res(libc::ENOENT)], &[0])
+    {
+        let part = |(_, sqe): (u8, &Sqe)| {
+            let whole = sqe.op_flags & libc::MSG_WAITALL as u32 != 0;
+            whole && own.addr == Val::Num(sqe.ud) && seen.kernel.told(sqe.ud).any(|n| n > 0)
+        };
+        return seen.sqes().any(part);
+    }
     // Its linked timeout had come, and found the kernel's still trying.
     let mut behind = seen.sqes().skip_while(|(_, sqe)| sqe.ud != own.ud).skip(1);
     let timed = |(_, sqe): (u8, &Sqe)| {
@@ -362,29 +375,24 @@ fn acknowledged_late(seen: &Seen) -> bool {
         && all(seen.kernel) == all(seen.softring)
 }
 
-/// Two requests at the current position of a file with O_DIRECT, and what one of them or the file
-/// comes to.
-fn position_direct(seen: &Seen) -> bool {
-    let about = seen.what.about == "files and memory"
-        || seen.request().is_some_and(|(r, sqe)| seen.file(r, sqe) == Some(Slot::Direct));
-    let own = |(ring, sqe): &(u8, &Sqe)| {
-        (reads(sqe.op) || writes(sqe.op))
-            && sqe.off == Val::Num(u64::MAX)
-            && seen.file(*ring, sqe) == Some(Slot::Direct)
-    };
-    about && !seen.program.tmpfs && seen.sqes().filter(own).count() > 1
-}
-
 /// A linked timeout that ran out while its batch provided thousands of buffers.
 fn outlasted(seen: &Seen) -> bool {
     let (kernel, softring) = seen.results();
     let many = |(_, sqe): (u8, &Sqe)| {
         sqe.op == IORING_OP_PROVIDE_BUFFERS && matches!(sqe.fd, Fd::Num(4096..))
     };
-    seen.request().is_some_and(|(_, sqe)| sqe.op == IORING_OP_LINK_TIMEOUT)
-        && (kernel, softring) == (vec![res(libc::ENOENT)], vec![res(libc::ECANCELED)])
-        && seen.sqes().any(many)
+    let over = [res(libc::ENOENT), res(libc::ECANCELED)];
+    let one_each = kernel != softring
+        && [&kernel[..], &softring[..]].iter().all(|of| matches!(of, [res] if over.contains(res)));
+    // A file may take that long to refuse its request, too.
+    let short =
+        |sqe: &Sqe| matches!(&sqe.addr, Val::Mem(cells) if cells.first() == Some(&NO_SECONDS));
+    seen.request().is_some_and(|(_, sqe)| sqe.op == IORING_OP_LINK_TIMEOUT && one_each)
+        && (seen.sqes().any(many) || seen.request().is_some_and(|(_, sqe)| short(sqe)))
 }
+
+/// The first part of a time below a second.
+const NO_SECONDS: Cell = Cell::U64(Val::Num(0));
 
 #[cfg(test)]
 mod tests {

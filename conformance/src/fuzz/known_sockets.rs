@@ -1,7 +1,8 @@
 //! Requests that wait on sockets, of which nothing tells, or too much.
 
-use super::program::{Host, Sqe, Step};
-use super::seen::{Seen, own_side_only, res, unix_peer};
+use super::program::{Host, Slot, Sqe, Step};
+use super::seen::{Seen, other_end, own_side_only, res, slot, unix_peer};
+use super::transcript::Cqe;
 use softring_uapi::*;
 
 /// A request that waits on a socket that its own side shuts for sending, or a unix socket's peer
@@ -18,8 +19,29 @@ pub fn shut_quietly(seen: &Seen) -> bool {
     let untried = own.ioprio & IORING_RECVSEND_POLL_FIRST != 0;
     let first = |answer: i64| untried && answer == res(libc::EOPNOTSUPP);
     is_shut(seen, ring, own)
-        && softring.is_empty()
+        // Something may cancel what waits on.
+        && (softring.is_empty() || softring == [res(libc::ECANCELED)])
         && matches!(kernel[..], [res] if told.contains(&res) || first(res))
+}
+
+/// The last bytes of a TCP socket that was reset behind its peer's end.
+pub fn reset_after_end(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let file = seen.file(ring, own);
+    let closes = |slot| Some(slot) == file.and_then(other_end);
+    let mut steps = seen.program.steps.iter();
+    let closed = steps.any(|step| match step {
+        Step::Host(Host::Close(slot)) => closes(*slot),
+        Step::Sqe { sqe, .. } => sqe.op == IORING_OP_CLOSE && slot(sqe).is_some_and(closes),
+        _ => false,
+    });
+    let told = |k: &Cqe, s: &Cqe| {
+        k.res > 0 && k.res == s.res && k.flags == s.flags | IORING_CQE_F_SOCK_NONEMPTY
+    };
+    matches!(own.op, IORING_OP_RECV | IORING_OP_RECVMSG)
+        && matches!(file, Some(Slot::TcpA | Slot::TcpB))
+        && closed
+        && matches!((&seen.what.kernel[..], &seen.what.softring[..]), ([k], [s]) if told(k, s))
 }
 
 /// Is the file of a request shut so that nothing tells of it?

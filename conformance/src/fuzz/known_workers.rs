@@ -56,6 +56,53 @@ pub fn not_begun(seen: &Seen) -> bool {
             && seen.sqes().any(|(of, sqe)| of == ring && found(sqe))
 }
 
+/// Did something come right behind a batch whose barrier the kernel's worker was still at? It waits
+/// behind the barrier, too, with what it holds and what comes after it; or the other way round, if
+/// what it waits for came first. Or it is the end of the program.
+pub fn behind_barrier(seen: &Seen) -> bool {
+    let told = |t: &Transcript, ud: u64| t.told(ud).next().is_some();
+    let late = |(ring, own): (u8, &Sqe)| {
+        let (kernel, softring) = (told(seen.kernel, own.ud), told(seen.softring, own.ud));
+        let ended =
+            !kernel && seen.what.step >= seen.program.steps.len() && barrier(seen, ring, own);
+        kernel != softring && (ended || one_behind_other(seen, ring))
+    };
+    if seen.at_rest() {
+        return seen.sqes().any(late);
+    }
+    seen.request().is_some_and(|of| late(of) || passed_by(seen, of))
+}
+
+/// Is there a barrier in front of a request?
+fn barrier(seen: &Seen, ring: u8, own: &Sqe) -> bool {
+    let before = seen.sqes().filter(|(of, _)| *of == ring).take_while(|(_, sqe)| sqe.ud != own.ud);
+    before.into_iter().any(|(_, sqe)| sqe.flags & IOSQE_IO_DRAIN != 0)
+}
+
+/// Does one batch follow another without a wait, behind a barrier?
+fn one_behind_other(seen: &Seen, ring: u8) -> bool {
+    let (mut drains, mut entered) = (false, false);
+    seen.program.steps.iter().any(|step| match step {
+        Step::Sqe { ring: of, sqe, .. } if *of == ring => {
+            drains |= sqe.flags & IOSQE_IO_DRAIN != 0;
+            false
+        }
+        Step::Enter(e) if e.ring == ring => core::mem::replace(&mut entered, drains),
+        Step::Settle => {
+            entered = false;
+            false
+        }
+        _ => false,
+    })
+}
+
+/// Does a worker do it, and what a barrier held with it is done before that?
+fn passed_by(seen: &Seen, (ring, own): (u8, &Sqe)) -> bool {
+    let moves = [IORING_OP_SPLICE, IORING_OP_TEE].contains(&own.op);
+    let fills = |(of, sqe): (u8, &Sqe)| of == ring && writes(sqe.op);
+    moves && barrier(seen, ring, own) && seen.sqes().any(fills)
+}
+
 /// Does a worker wait in it, which has come to it by a chain?
 fn blocks(op: u8) -> bool {
     let sockets =

@@ -17,6 +17,7 @@ pub mod driver;
 pub mod exec;
 pub mod known;
 mod known_eventfd;
+mod known_files;
 mod known_pipes;
 mod known_sockets;
 mod known_workers;

@@ -1,0 +1,49 @@
+//! What requests leave in files and in memory.
+
+use super::program::{Cell, Slot, Sqe, Val};
+use super::seen::{Seen, is_regular, reads, writes};
+
+/// Two reads into the same memory, one of a file in memory, for which the kernel takes a worker.
+pub fn read_over(seen: &Seen) -> bool {
+    let into = |sqe: &Sqe| -> Vec<u8> {
+        let buf = |val: &Val| if let Val::Buf(buf, _) = val { Some(*buf) } else { None };
+        match &sqe.addr {
+            Val::Mem(cells) => {
+                let part = |cell: &Cell| if let Cell::U64(val) = cell { buf(val) } else { None };
+                cells.iter().filter_map(part).collect()
+            }
+            val => buf(val).into_iter().collect(),
+        }
+    };
+    let in_memory = |(ring, sqe): (u8, &Sqe)| {
+        reads(sqe.op) && seen.file(ring, sqe).is_some_and(|s| s == Slot::Direct || is_regular(s))
+    };
+    let over = |(_, sqe): (u8, &Sqe)| {
+        let both = |buf: &u8| {
+            let same = |(_, other): &(u8, &Sqe)| other.ud != sqe.ud && into(other).contains(buf);
+            let reads = |(_, other): (u8, &Sqe)| reads(other.op);
+            let text = seen.what.text.contains(&format!("buf{buf} "));
+            text && seen.sqes().filter(same).any(reads)
+        };
+        // A vector that goes on behind what was written of it names any memory.
+        let parts = sqe.len as usize * 2;
+        let any = matches!(&sqe.addr, Val::Mem(cells) if cells.len() < parts);
+        any || into(sqe).iter().any(both)
+    };
+    seen.what.about == "files and memory"
+        && seen.program.tmpfs
+        && seen.sqes().filter(|of| in_memory(*of)).any(over)
+}
+
+/// Two requests at the current position of a file with O_DIRECT, and what one of them or the file
+/// comes to.
+pub fn position_direct(seen: &Seen) -> bool {
+    let about = seen.what.about == "files and memory"
+        || seen.request().is_some_and(|(r, sqe)| seen.file(r, sqe) == Some(Slot::Direct));
+    let own = |(ring, sqe): &(u8, &Sqe)| {
+        (reads(sqe.op) || writes(sqe.op))
+            && sqe.off == Val::Num(u64::MAX)
+            && seen.file(*ring, sqe) == Some(Slot::Direct)
+    };
+    about && !seen.program.tmpfs && seen.sqes().filter(own).count() > 1
+}
