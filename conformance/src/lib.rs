@@ -3,7 +3,8 @@
 //! [`ring`] is a raw client, [`door`] the ways in which it issues its calls, [`sqe`] names for
 //! submissions. A [`case`] states what a program may rely on; a [`target`] runs it in a process of
 //! its own; the [`suite`] runs all on all and compares transcripts; [`known`] lists the differences
-//! that the documentation admits. [`environments`] tries rings under other people's policies.
+//! that the documentation admits; [`retries`] counts those that
+//! do not show again. [`environments`] tries rings under other people's policies.
 
 pub mod case;
 pub mod coverage;
@@ -17,6 +18,7 @@ pub mod os;
 pub mod out;
 pub mod recorded;
 pub mod report;
+pub mod retries;
 pub mod rights;
 pub mod ring;
 mod show;

@@ -109,6 +109,9 @@ pub struct Row {
     pub case: String,
     pub family: &'static str,
     pub target: String,
+    /// How it differed each time before it was asked again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<Vec<String>>,
     #[serde(flatten)]
     pub outcome: Outcome,
 }

@@ -36,7 +36,7 @@ const AGAIN: usize = 2;
 /// How often one is that the kernel itself has not passed: it raced against a busy machine.
 const AGAIN_BUSY: usize = 8;
 
-/// Asks the cases that differ again, one at a time; what agrees then is said on stderr.
+/// Asks the cases that differ again, one at a time; how they differed stays in their rows.
 fn ask_again(
     l: &Launcher,
     cases: &[&Case],
@@ -54,12 +54,14 @@ fn ask_again(
                 break;
             }
             *left -= 1;
-            for row in got.iter() {
-                if let Outcome::Differs(how) = &row.outcome {
+            let before = std::mem::replace(got, one_case(l, cases[*at], doors, no_kernel)?);
+            for (row, before) in got.iter_mut().zip(before) {
+                row.earlier = before.earlier;
+                if let Outcome::Differs(how) = before.outcome {
                     eprintln!("{} on {}, asked again: {how:?}", row.case, row.target);
+                    row.earlier.push(how);
                 }
             }
-            *got = one_case(l, cases[*at], doors, no_kernel)?;
             if !got.iter().any(differs) {
                 eprintln!("{} agreed when asked again", cases[*at].path());
             }
@@ -121,6 +123,7 @@ fn one_case(
         case: case.path(),
         family: case.family,
         target: target.name(),
+        earlier: Vec::new(),
         outcome,
     };
     let mut rows = Vec::new();

@@ -26,10 +26,13 @@ pub enum Target {
     Recorded,
 }
 
+/// The name of the oracle.
+pub const KERNEL: &str = "kernel";
+
 impl Target {
     pub fn name(self) -> String {
         match self {
-            Self::Kernel(Door::Syscall) => "kernel".into(),
+            Self::Kernel(Door::Syscall) => KERNEL.into(),
             Self::Kernel(door) => format!("kernel/{door}"),
             Self::Softring(door) => format!("softring/{door}"),
             Self::Here(door) => format!("here/{door}"),

@@ -5,6 +5,7 @@ mod built;
 
 use softring_conformance::case::Case;
 use softring_conformance::report::{self, Counts, Outcome, Row};
+use softring_conformance::retries::{self, Budget};
 use softring_conformance::target::Launcher;
 use softring_conformance::{Door, case, suite};
 use softring_testing::skipped;
@@ -69,6 +70,10 @@ fn agrees(launcher: &Launcher, cases: &[&'static Case], doors: &[Door]) {
             println!("{} on {}:\n    {}", row.case, row.target, lines.join("\n    "));
         }
     }
+    let retried = retries::of(&rows);
+    retried.iter().for_each(|r| println!("{}", r.line(Budget::default())));
+    let over = retried.iter().any(|r| r.is_over(Budget::default()));
+    assert!(!over, "see above: too many differences agreed only when asked again");
     assert_eq!(faults, 0, "see above; `conformance all --case NAME` runs one alone");
 }
 

@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use softring_conformance::case::{self, Case, NEWEST};
 use softring_conformance::report::{self, Outcome, Row, Verdict};
+use softring_conformance::retries::{self, Budget};
 use softring_conformance::target::{self, Launcher, Target};
 use softring_conformance::{Door, recorded, say, suite};
 use std::path::PathBuf;
@@ -33,31 +34,7 @@ enum What {
         times: u32,
     },
     /// Run cases on the kernel and on softring through every door, and compare.
-    All {
-        #[command(flatten)]
-        select: Select,
-        /// Only through this door (may be given more than once).
-        #[arg(long)]
-        door: Vec<Door>,
-        /// libsoftring.so (looked for beside this program).
-        #[arg(long)]
-        library: Option<PathBuf>,
-        /// Under softring, the cases' files are on this disk (see `softring run --help`).
-        #[arg(long, value_name = "DISK")]
-        model: Option<String>,
-        /// Deny kernel aio to softring, too.
-        #[arg(long)]
-        no_aio: bool,
-        /// Under softring, SQ threads nap between submissions (`softring run --sq-idle=nap`).
-        #[arg(long)]
-        sq_nap: bool,
-        /// Cases at a time.
-        #[arg(long, default_value_t = 2)]
-        jobs: usize,
-        /// What the kernel fails of its own counts for nothing: without KVM it is late.
-        #[arg(long)]
-        late_kernel: bool,
-    },
+    All(All),
     /// Run the cases that need the newest ABI on its kernel, and print their records.
     Record(Select),
     /// Run one case in this process and print its transcript.
@@ -67,6 +44,39 @@ enum What {
         #[arg(long, default_value = "syscall")]
         door: Door,
     },
+}
+
+#[derive(clap::Args)]
+struct All {
+    #[command(flatten)]
+    select: Select,
+    /// Only through this door (may be given more than once).
+    #[arg(long)]
+    door: Vec<Door>,
+    /// libsoftring.so (looked for beside this program).
+    #[arg(long)]
+    library: Option<PathBuf>,
+    /// Under softring, the cases' files are on this disk (see `softring run --help`).
+    #[arg(long, value_name = "DISK")]
+    model: Option<String>,
+    /// Deny kernel aio to softring, too.
+    #[arg(long)]
+    no_aio: bool,
+    /// Under softring, SQ threads nap between submissions (`softring run --sq-idle=nap`).
+    #[arg(long)]
+    sq_nap: bool,
+    /// Cases at a time.
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// What the kernel fails of its own counts for nothing: without KVM it is late.
+    #[arg(long)]
+    late_kernel: bool,
+    /// Fail if more cases than this agree only when asked again, on softring through one door.
+    #[arg(long, value_name = "N", default_value_t = retries::SOFTRING)]
+    retry_budget: usize,
+    /// Fail if the kernel passes more cases than this only when asked again.
+    #[arg(long, value_name = "N", default_value_t = retries::KERNEL)]
+    kernel_retry_budget: usize,
 }
 
 #[derive(clap::Args)]
@@ -96,12 +106,7 @@ fn command(what: What) -> Result<ExitCode> {
     match what {
         What::List(select) => list(&select),
         What::Run { select, door, times } => run(&select, door, times),
-        What::All { select, door, library, model, no_aio, sq_nap, jobs, late_kernel } => {
-            let doors = if door.is_empty() { Door::ALL.to_vec() } else { door };
-            let mut launcher = launcher(&select, library)?;
-            (launcher.model, launcher.no_aio, launcher.sq_nap) = (model, no_aio, sq_nap);
-            all(&select, &doors, &launcher, jobs, late_kernel)
-        }
+        What::All(args) => all(args),
         What::Record(select) => record(&select),
         What::One { name, door } => {
             let cases = case::matching(&name);
@@ -206,21 +211,25 @@ fn record(select: &Select) -> Result<ExitCode> {
     Ok(code(well))
 }
 
-fn all(
-    select: &Select,
-    doors: &[Door],
-    launcher: &Launcher,
-    jobs: usize,
-    late_kernel: bool,
-) -> Result<ExitCode> {
-    let rows = suite::run(launcher, &chosen(select)?, doors, jobs)?;
-    let kernel = Target::Kernel(Door::Syscall).name();
-    let counts = |r: &Row| !late_kernel || r.target != kernel;
-    let differing: Vec<_> =
-        rows.iter().filter(|r| counts(r) && matches!(r.outcome, Outcome::Differs(_))).collect();
+fn all(args: All) -> Result<ExitCode> {
+    let All { select, door, late_kernel, .. } = args;
+    let doors = if door.is_empty() { Door::ALL.to_vec() } else { door };
+    let mut launcher = launcher(&select, args.library)?;
+    launcher.model = args.model;
+    (launcher.no_aio, launcher.sq_nap) = (args.no_aio, args.sq_nap);
+    let kernel = (!late_kernel).then_some(args.kernel_retry_budget);
+    let budget = Budget { softring: args.retry_budget, kernel };
+
+    let rows = suite::run(&launcher, &chosen(&select)?, &doors, args.jobs)?;
+    let retried = retries::of(&rows);
+    let counts = |r: &Row| !late_kernel || r.target != target::KERNEL;
+    let differs = |r: &Row| counts(r) && matches!(r.outcome, Outcome::Differs(_));
+    let well = !rows.iter().any(differs) && !retried.iter().any(|r| r.is_over(budget));
     if select.json {
         say!("{}", serde_json::to_string_pretty(&rows)?);
-        return Ok(code(differing.is_empty()));
+        let over = retried.iter().filter(|r| r.is_over(budget));
+        over.for_each(|r| eprintln!("{}", r.line(budget)));
+        return Ok(code(well));
     }
     for row in &rows {
         match &row.outcome {
@@ -234,5 +243,9 @@ fn all(
         }
     }
     say!("{}", report::table(&rows));
-    Ok(code(differing.is_empty()))
+    retried.iter().for_each(|r| say!("{}", r.line(budget)));
+    if retried.is_empty() {
+        say!("no difference agreed only when asked again");
+    }
+    Ok(code(well))
 }

@@ -1,0 +1,152 @@
+//! Differences that agreed only when a case was asked again: counted for each target, named in the
+//! summary, and too many of them fail the run. A fault that shows in one run of ten differs so.
+
+use crate::report::{Outcome, Row};
+use crate::target;
+use std::fmt::Write as _;
+
+/// What each of softring's doors may have, if nothing else is asked.
+pub const SOFTRING: usize = 3;
+/// The same of the kernel.
+pub const KERNEL: usize = 12;
+
+/// How many cases may agree only when asked again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Of softring's, through each door.
+    pub softring: usize,
+    /// Of the kernel's own, which depend on how busy the machine is; any number where there is
+    /// none.
+    pub kernel: Option<usize>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { softring: SOFTRING, kernel: Some(KERNEL) }
+    }
+}
+
+/// The cases that agreed only when asked again on one target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retried<'a> {
+    pub target: &'a str,
+    /// Each with how often it differed before.
+    pub cases: Vec<(&'a str, usize)>,
+}
+
+impl Retried<'_> {
+    /// Whether these are the kernel's own failures, by the name of its target.
+    fn is_kernels(&self) -> bool {
+        self.target == target::KERNEL
+    }
+
+    /// What this target may have.
+    const fn limit(&self, budget: Budget, kernels: bool) -> Option<usize> {
+        if kernels { budget.kernel } else { Some(budget.softring) }
+    }
+
+    /// Whether these are more than their target may have.
+    pub fn is_over(&self, budget: Budget) -> bool {
+        self.limit(budget, self.is_kernels()).is_some_and(|most| self.cases.len() > most)
+    }
+
+    /// A line for the summary.
+    pub fn line(&self, budget: Budget) -> String {
+        let what = if self.is_kernels() { "passed" } else { "agreed" };
+        let most = self.limit(budget, self.is_kernels());
+        let most = most.map_or_else(|| "any number".into(), |n| n.to_string());
+        let over = if self.is_over(budget) { "OVER BUDGET: " } else { "" };
+        let n = self.cases.len();
+        let mut line =
+            format!("{over}{what} only when asked again on {}: {n} of {most}", self.target);
+        for (case, times) in &self.cases {
+            let _ = write!(line, "\n    {case}, which differed {times} time(s) before");
+        }
+        line
+    }
+}
+
+/// What agreed only when asked again, target by target in the order of the rows.
+pub fn of(rows: &[Row]) -> Vec<Retried<'_>> {
+    let mut out: Vec<Retried<'_>> = Vec::new();
+    for row in rows {
+        if row.earlier.is_empty() || matches!(row.outcome, Outcome::Differs(_)) {
+            continue;
+        }
+        let case = (row.case.as_str(), row.earlier.len());
+        match out.iter_mut().find(|r| r.target == row.target) {
+            Some(r) => r.cases.push(case),
+            None => out.push(Retried { target: &row.target, cases: vec![case] }),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(case: &str, target: &str, earlier: usize, outcome: Outcome) -> Row {
+        Row {
+            case: case.into(),
+            family: "family",
+            target: target.into(),
+            earlier: vec![vec!["wrong".into()]; earlier],
+            outcome,
+        }
+    }
+
+    #[test]
+    fn only_what_differed_and_agreed_counts() {
+        let rows = [
+            row("a", "kernel", 0, Outcome::Pass),
+            row("a", "softring/patch", 1, Outcome::Pass),
+            row("b", "kernel", 3, Outcome::Pass),
+            row("b", "softring/patch", 0, Outcome::Pass),
+            row("c", "softring/patch", 2, Outcome::Differs(vec![])),
+            row("d", "softring/patch", 2, Outcome::Skip("busy".into())),
+        ];
+        let patch = Retried { target: "softring/patch", cases: vec![("a", 1), ("d", 2)] };
+        let kernel = Retried { target: "kernel", cases: vec![("b", 3)] };
+        assert_eq!(of(&rows), [patch, kernel]);
+    }
+
+    #[test]
+    fn each_door_has_the_whole_budget() {
+        let budget = Budget { softring: 1, kernel: Some(1) };
+        let mut rows = vec![
+            row("a", "softring/patch", 1, Outcome::Pass),
+            row("a", "softring/sigsys", 1, Outcome::Pass),
+        ];
+        assert!(of(&rows).iter().all(|r| !r.is_over(budget)));
+        rows.push(row("b", "softring/sigsys", 1, Outcome::Pass));
+        let over = |r: &Retried<'_>| (r.target.to_owned(), r.is_over(budget));
+        let want = [("softring/patch".to_owned(), false), ("softring/sigsys".to_owned(), true)];
+        assert_eq!(of(&rows).iter().map(over).collect::<Vec<_>>(), want);
+    }
+
+    #[test]
+    fn how_often_one_case_differed_is_no_second_case() {
+        let rows = [row("a", "softring/patch", 2, Outcome::Pass)];
+        assert!(!of(&rows)[0].is_over(Budget { softring: 1, kernel: None }));
+        assert!(of(&rows)[0].is_over(Budget { softring: 0, kernel: None }));
+    }
+
+    #[test]
+    fn the_kernel_has_a_budget_of_its_own() {
+        let rows = [row("a", "kernel", 8, Outcome::Pass), row("b", "kernel", 1, Outcome::Pass)];
+        let kernel = |kernel| of(&rows)[0].is_over(Budget { softring: 0, kernel });
+        assert!(kernel(Some(1)));
+        assert!(!kernel(Some(2)));
+        assert!(!kernel(None));
+    }
+
+    #[test]
+    fn the_line_names_every_case() {
+        let rows = [row("a", "softring/patch", 2, Outcome::Pass)];
+        let line = of(&rows)[0].line(Budget { softring: 0, kernel: None });
+        let want = "OVER BUDGET: agreed only when asked again on softring/patch: 1 of 0\n    \
+                    a, which differed 2 time(s) before";
+        assert_eq!(line, want);
+    }
+}
