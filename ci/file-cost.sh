@@ -41,7 +41,8 @@ once() {
     local out n
     # What memory has lost meanwhile would be read by a worker.
     cat "$SCRATCH/data" >/dev/null
-    out=$(job "$1" "$2" | SOFTRING_ENGINE=user SOFTRING_QUIET=1 SOFTRING_DOOR=none LD_PRELOAD=$LIB \
+    out=$(job "$1" "$2" | SOFTRING_ENGINE=user SOFTRING_QUIET=1 SOFTRING_INTERCEPT=none \
+        LD_PRELOAD=$LIB \
         valgrind --tool=callgrind --toggle-collect=softring_engine::syscall::enter::enter_by \
         --smc-check=all-non-file --callgrind-out-file=/dev/null "$SOFTRING" worker \
         2>"$SCRATCH/log") || die "$(cat "$SCRATCH/log")"

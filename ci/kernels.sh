@@ -200,8 +200,8 @@ case \$(uname -r) in
 esac
 # Without KVM softring is late, too, so more of its cases may agree only when asked again.
 conform() {
-    \$under conformance all --jobs 2 --timeout 120 --late-kernel --retry-budget 10 --door patch \\
-        --case "\$1" >/tmp/all
+    \$under conformance all --jobs 2 --timeout 120 --late-kernel --retry-budget 10 \\
+        --intercept patch --case "\$1" >/tmp/all
     rc=\$?
     grep -v '^skipped' /tmp/all
     return \$rc

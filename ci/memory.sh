@@ -41,7 +41,7 @@ RC=0
 # under_valgrind CASES  runs these cases; valgrind takes one processor at a time.
 under_valgrind() {
     note "valgrind under $1"
-    SOFTRING_ENGINE=user SOFTRING_QUIET=1 SOFTRING_DOOR=none \
+    SOFTRING_ENGINE=user SOFTRING_QUIET=1 SOFTRING_INTERCEPT=none \
         LD_PRELOAD=$TARGET/debug/libsoftring.so \
         valgrind -q --trace-children=yes --smc-check=all-non-file --log-file="$SCRATCH/%p.log" \
         "$TARGET/debug/conformance" run --timeout 120 --case "$1"

@@ -40,15 +40,15 @@ RC=0
 # leg NAME PERCENT HOST CONNECTIONS [COMMAND…]  runs the soak, under COMMAND, for its part of the
 # time.
 leg() {
-    local name=$1 seconds=$((LONG * $2 / 100)) host=$3 connections=$4 door=syscall
+    local name=$1 seconds=$((LONG * $2 / 100)) host=$3 connections=$4 how=syscall
     local parts=()
     shift 4
     [ "$name" != kernel ] || parts=("${KERNEL[@]}")
     [ "$name" != softring ] || parts+=(--hours "$HOURS")
-    [ "$name" != 'softring, patched' ] || door='patch'
+    [ "$name" != 'softring, patched' ] || how='patch'
     printf '\n-- %s\n' "$name"
     "$@" target/release/softring-soak --seconds "$seconds" --host "$host" \
-        --connections "$connections" --door $door "${SEED[@]}" "${parts[@]}" || RC=1
+        --connections "$connections" --intercept $how "${SEED[@]}" "${parts[@]}" || RC=1
 }
 
 if kernel_has_uring; then

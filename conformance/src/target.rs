@@ -79,7 +79,7 @@ impl Launcher {
         if let Target::Softring(_) = target {
             cmd.env("SOFTRING_ABI", pin(case.abi).name);
         }
-        cmd.args(["one", &case.path(), "--door", target.door().name()]);
+        cmd.args(["one", &case.path(), "--intercept", target.door().name()]);
         cmd.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         crate::os::own_group(&mut cmd);
         let mut child = cmd.spawn().with_context(|| format!("cannot start {:?}", self.exe))?;
@@ -111,7 +111,7 @@ impl Launcher {
         };
         cmd.env("LD_PRELOAD", library).env("SOFTRING_ENGINE", "user").env("SOFTRING_QUIET", "1");
         let inline = if door == Door::Syscall { "none" } else { door.name() };
-        cmd.env("SOFTRING_DOOR", inline);
+        cmd.env("SOFTRING_INTERCEPT", inline);
         if let Some(model) = &self.model {
             let path = self.scratch.path().display();
             cmd.env("SOFTRING_MODEL", format!("{path}={model}"));

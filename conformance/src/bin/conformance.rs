@@ -27,7 +27,7 @@ enum What {
         #[command(flatten)]
         select: Select,
         /// How the calls are issued: syscall, patch or sigsys.
-        #[arg(long, default_value = "syscall")]
+        #[arg(long = "intercept", alias = "door", value_name = "HOW", default_value = "syscall")]
         door: Door,
         /// Run each case so often, to find one that is not certain.
         #[arg(long, default_value_t = 1)]
@@ -41,7 +41,7 @@ enum What {
     #[command(hide = true)]
     One {
         name: String,
-        #[arg(long, default_value = "syscall")]
+        #[arg(long = "intercept", alias = "door", value_name = "HOW", default_value = "syscall")]
         door: Door,
     },
 }
@@ -51,7 +51,7 @@ struct All {
     #[command(flatten)]
     select: Select,
     /// Only through this door (may be given more than once).
-    #[arg(long)]
+    #[arg(long = "intercept", alias = "door", value_name = "HOW")]
     door: Vec<Door>,
     /// libsoftring.so (looked for beside this program).
     #[arg(long)]

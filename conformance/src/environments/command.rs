@@ -27,7 +27,7 @@ enum What {
     /// Run the checks; exit code 1: one has failed; 3: there is no ring
     Checks {
         /// How the calls are issued: syscall, patch or sigsys
-        #[arg(long, default_value = "patch")]
+        #[arg(long = "intercept", alias = "door", value_name = "HOW", default_value = "patch")]
         door: Door,
         /// Only these checks
         names: Vec<String>,

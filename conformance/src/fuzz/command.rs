@@ -57,7 +57,7 @@ struct Cli {
     #[arg(long)]
     lib: Option<PathBuf>,
     /// How the programs' calls leave them: syscall, patch or sigsys
-    #[arg(long, default_value = "syscall")]
+    #[arg(long = "intercept", alias = "door", value_name = "HOW", default_value = "syscall")]
     door: Door,
     /// Compare the kernel with itself, to try the fuzzer: no divergence may be found
     #[arg(long)]
@@ -187,7 +187,7 @@ fn again(cli: &Cli, file: &str) -> String {
         out += &format!(" --lib {}", lib.display());
     }
     if cli.door != Door::default() {
-        out += &format!(" --door {}", cli.door);
+        out += &format!(" --intercept {}", cli.door);
     }
     out
 }

@@ -75,7 +75,7 @@ impl Driver {
         let mut cmd = Command::new(&self.exe);
         cmd.arg("exec").arg("--program").arg(&input).arg("--out").arg(&output);
         cmd.arg("--dir").arg(&work).args(["--quiet", &pace.quiet.to_string()]);
-        cmd.args(["--door", self.door.name()]);
+        cmd.args(["--intercept", self.door.name()]);
         if let Some(follow) = pace.follow {
             let expect = files.join("expect");
             std::fs::write(&expect, lines(&follow.recs)?)?;
@@ -107,7 +107,7 @@ impl Driver {
         let Some(library) = &self.library else { return };
         cmd.env("LD_PRELOAD", library).env("SOFTRING_ENGINE", "user").env("SOFTRING_QUIET", "1");
         let inline = if self.door == Door::Syscall { "none" } else { self.door.name() };
-        cmd.env("SOFTRING_DOOR", inline);
+        cmd.env("SOFTRING_INTERCEPT", inline);
         cmd.env("SOFTRING_ABI", pin(OLDEST.release).name);
         let deny = self.deny.clone();
         let apply = move || {

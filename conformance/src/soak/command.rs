@@ -38,7 +38,7 @@ struct Cli {
     #[arg(long)]
     seed: Option<u64>,
     /// How the calls are issued: syscall, patch or sigsys
-    #[arg(long, default_value = "syscall")]
+    #[arg(long = "intercept", alias = "door", value_name = "HOW", default_value = "syscall")]
     door: Door,
     /// Only these parts: race, futexes, mix, host, connections
     #[arg(long, value_delimiter = ',')]
@@ -89,7 +89,7 @@ pub fn main() -> ExitCode {
     }
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seed = cli.seed.unwrap_or_else(|| clock.map_or(1, |t| t.as_nanos() as u64 % 1_000_000));
-    say!("seed {seed}, door {}", cli.door);
+    say!("seed {seed}, intercept {}", cli.door);
     let terminal = std::io::stderr().is_terminal();
     let mut soak = Soak { cli, seed, terminal, rows: Vec::new() };
     soak.races();

@@ -223,12 +223,12 @@ fn a_missing_library_is_told() {
 fn run_sets_the_environment_and_keeps_what_was_there() {
     let dir = tempfile::tempdir().unwrap();
     let lib = stand_in_library(dir.path());
-    let mut c = softring(&["run", "--engine=user", "--door=patch", "-q", "--", "env"]);
+    let mut c = softring(&["run", "--engine=user", "--intercept=patch", "-q", "--", "env"]);
     c.env("SOFTRING_LIB", &lib).env("LD_PRELOAD", "/no/such/other.so");
     let env = text(&c.output().unwrap().stdout);
     let expected = format!("LD_PRELOAD={}:/no/such/other.so\n", lib.display());
     for line in
-        [&*expected, "SOFTRING_ENGINE=user\n", "SOFTRING_DOOR=patch\n", "SOFTRING_QUIET=1\n"]
+        [&*expected, "SOFTRING_ENGINE=user\n", "SOFTRING_INTERCEPT=patch\n", "SOFTRING_QUIET=1\n"]
     {
         assert!(env.contains(line), "{line} in {env}");
     }
@@ -239,7 +239,7 @@ fn what_no_option_says_the_environment_says() {
     let dir = tempfile::tempdir().unwrap();
     let lib = stand_in_library(dir.path());
     let before =
-        [("SOFTRING_ENGINE", "user"), ("SOFTRING_DOOR", "odd"), ("SOFTRING_SQ_IDLE", "nap")];
+        [("SOFTRING_ENGINE", "user"), ("SOFTRING_INTERCEPT", "odd"), ("SOFTRING_SQ_IDLE", "nap")];
     let given = |options: &[&str]| {
         let mut c = softring(&[&["run"], options, &["--", "env"]].concat());
         let o = c.env("SOFTRING_LIB", &lib).envs(before).output().unwrap();
@@ -249,8 +249,9 @@ fn what_no_option_says_the_environment_says() {
     for (name, value) in before {
         assert!(env.contains(&format!("{name}={value}\n")), "{name} in {env}");
     }
-    let env = given(&["--engine=auto", "--door=patch", "--sq-idle=spin"]);
-    for line in ["SOFTRING_ENGINE=auto\n", "SOFTRING_DOOR=patch\n", "SOFTRING_SQ_IDLE=spin\n"] {
+    let env = given(&["--engine=auto", "--intercept=patch", "--sq-idle=spin"]);
+    for line in ["SOFTRING_ENGINE=auto\n", "SOFTRING_INTERCEPT=patch\n", "SOFTRING_SQ_IDLE=spin\n"]
+    {
         assert!(env.contains(line), "{line} in {env}");
     }
     // What they say counts as what an option says.

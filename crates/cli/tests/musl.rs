@@ -70,7 +70,7 @@ impl Programs {
 fn a_musl_program_gets_rings() {
     let Some(programs) = programs().filter(|_| library()) else { return };
     let ring = programs.ring.to_str().unwrap();
-    for options in [&["--engine=user"][..], &["--deny"], &["--deny", "--door=sigsys"]] {
+    for options in [&["--engine=user"][..], &["--deny"], &["--deny", "--intercept=sigsys"]] {
         let o = programs.run(options, &[ring]);
         let said = text(&o.stderr);
         assert_eq!(o.status.code(), Some(0), "{options:?}: {said}");

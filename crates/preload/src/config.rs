@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | `SOFTRING_ENGINE` | `auto` (default), `user`, `kernel` | whose rings a program gets |
 //! | `SOFTRING_AT_LEAST` | a release, as `6.1` | `auto`: the kernel's only if they have all of it |
-//! | `SOFTRING_DOOR` | `auto` (default), `patch`, `sigsys`, `none` | how inline calls reach us |
+//! | `SOFTRING_INTERCEPT` | `auto` (default), `patch`, `sigsys`, `none` | how inline calls reach us |
+//! | `SOFTRING_DOOR` | the same | its older name, where that is not set |
 //! | `SOFTRING_AIO_HIPRI` | `0` (default), `1` | `1`: every context of kernel aio is polled |
 //! | `SOFTRING_MODEL` | `PATH=OPTIONS;…` | modelled disks; `auto` is `user` then |
 //! | `SOFTRING_QUIET` | `0` (default), `1` | `1`: no notice line on stderr |
@@ -137,7 +138,9 @@ pub fn read() {
         ("sigsys", Door::Sigsys as u8),
         ("none", Door::None as u8),
     ];
-    DOOR.store(choice(c"SOFTRING_DOOR", &names), Ordering::Relaxed);
+    let newer = value(c"SOFTRING_INTERCEPT").is_some_and(|v| !v.is_empty());
+    let name = if newer { c"SOFTRING_INTERCEPT" } else { c"SOFTRING_DOOR" };
+    DOOR.store(choice(name, &names), Ordering::Relaxed);
     let mut policies = [("default", 0); 5];
     for (name, policy) in policies[1..].iter_mut().zip(Policy::ALL) {
         *name = (policy.name(), policy as u8 + 1);

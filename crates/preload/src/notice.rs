@@ -37,9 +37,9 @@ pub fn engine_runs(why: Why) {
         )),
         Why::Trapped => {
             say("this program's io_uring runs in user space: it has inherited a SIGSYS trap, \
-             softring's own (--door=sigsys, or of a program whose call sites could not be \
+             softring's own (--intercept=sigsys, or of a program whose call sites could not be \
              patched), which stays for all that such a program starts. For the kernel's rings, \
-             start it by a softring run of its own, with --door=auto")
+             start it by a softring run of its own, with --intercept=auto")
         }
         Why::Kills if refused::rings_are_unasked() => say(
             "this program's io_uring runs in user space: there is no process to be had that could \
@@ -127,16 +127,16 @@ pub fn past_us(gaps: &Gaps) {
 fn unreached(Gaps { sites, no_trap }: &Gaps) -> String {
     if config::door() == Door::None {
         return format!(
-            "SOFTRING_DOOR=none leaves {sites} call site(s) of this program alone. Unset it"
+            "SOFTRING_INTERCEPT=none leaves {sites} call site(s) of this program alone. Unset it"
         );
     }
     let why = match no_trap {
-        NoTrap::NotAsked => "SOFTRING_DOOR=patch sets no SIGSYS trap for them. With \
-             `softring run --door=auto` it is set"
+        NoTrap::NotAsked => "SOFTRING_INTERCEPT=patch sets no SIGSYS trap for them. With \
+             `softring run --intercept=auto` it is set"
             .into(),
         NoTrap::Blocked(threads) => format!(
             "{threads} thread(s) block SIGSYS, so that the trap would kill them. With `softring \
-             run --door=sigsys` it is set at start, and SIGSYS kept out of what threads block"
+             run --intercept=sigsys` it is set at start, and SIGSYS kept out of what threads block"
         ),
         NoTrap::Kills => "a seccomp policy kills who makes them, which outranks the SIGSYS trap. \
              Have the policy answer EPERM in place of killing"

@@ -70,7 +70,7 @@ fn each_way_to_go_without_the_trap_is_told() {
     let program = wrapper(dir.path(), &["-O2"]);
     for (engine, door, why) in [
         ("kernel", "auto", "SOFTRING_ENGINE=kernel asks for no other rings"),
-        ("auto", "none", "SOFTRING_DOOR=none leaves "),
+        ("auto", "none", "SOFTRING_INTERCEPT=none leaves "),
     ] {
         let out = run(&program, "own", engine, door, EPERM);
         let said = said(&out);
@@ -78,7 +78,7 @@ fn each_way_to_go_without_the_trap_is_told() {
         assert!(said.contains(why), "{engine} {door}: {said}");
     }
     let out = run(&example("sites"), "full", "auto", "patch", EPERM);
-    assert!(said(&out).contains("SOFTRING_DOOR=patch sets no SIGSYS trap"), "{}", said(&out));
+    assert!(said(&out).contains("SOFTRING_INTERCEPT=patch sets no SIGSYS trap"), "{}", said(&out));
     // And nothing where rings are not denied, or nobody wants them.
     let mut c = under(&program, "kernel", "none");
     let quiet = succeed(c.env_remove("SOFTRING_QUIET").arg("cost"));

@@ -37,7 +37,7 @@ fn said(variables: &[(&str, &str)]) -> String {
 
 #[test]
 fn an_unknown_value_is_reported_and_harmless() {
-    for name in "ENGINE DOOR NOTICE POLL SQ_IDLE STATS".split(' ') {
+    for name in "ENGINE INTERCEPT DOOR NOTICE POLL SQ_IDLE STATS".split(' ') {
         for value in ["x", "7", "11"] {
             let told = said(&[(name, value)]);
             let begins = format!("softring: SOFTRING_{name}={value} is not known");
@@ -45,6 +45,7 @@ fn an_unknown_value_is_reported_and_harmless() {
         }
         assert_eq!(said(&[(name, "")]), "", "{name}");
     }
+    assert_eq!(said(&[("INTERCEPT", "patch"), ("DOOR", "x")]), "", "the older name");
     for (name, value) in [("STATS", "0"), ("STATS", "1"), ("QUIET", "0"), ("NOTICE", "1")] {
         assert_eq!(said(&[(name, value)]), "", "{name}={value}");
     }

@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, default_value_t = 3000)]
     pub quiet: u64,
     /// How calls leave the program: syscall, patch or sigsys
-    #[arg(long, default_value = "syscall")]
+    #[arg(long = "intercept", alias = "door", value_name = "HOW", default_value = "syscall")]
     pub door: Door,
 }
 

@@ -61,9 +61,9 @@ pub struct UnderArgs {
     /// operations, set-up flags, features and register calls; else softring's
     #[arg(long, value_name = "RELEASE")]
     pub at_least: Option<Release>,
-    /// How the program's system calls reach softring [default: SOFTRING_DOOR, or auto]
-    #[arg(long, value_enum, value_name = "DOOR")]
-    pub door: Option<Door>,
+    /// How the program's system calls reach softring [default: SOFTRING_INTERCEPT, or auto]
+    #[arg(long, value_enum, value_name = "HOW", alias = "door")]
+    pub intercept: Option<Door>,
     /// No notice line and no warnings
     #[arg(long, short)]
     pub quiet: bool,
@@ -96,7 +96,7 @@ impl UnderArgs {
     pub fn words(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = Vec::new();
         words.extend(self.engine.map(|which| format!("--engine={}", name_of(which)).into()));
-        words.extend(self.door.map(|door| format!("--door={}", name_of(door)).into()));
+        words.extend(self.intercept.map(|how| format!("--intercept={}", name_of(how)).into()));
         words.extend(self.sq_idle.map(|how| format!("--sq-idle={}", name_of(how)).into()));
         words.extend(self.at_least.map(|v| format!("--at-least={v}").into()));
         words.extend(self.poll.map(|how| format!("--poll={}", name_of(how)).into()));
@@ -117,13 +117,13 @@ impl UnderArgs {
 #[cfg(test)]
 mod tests {
     use crate::cli::{Cli, Command};
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
 
     #[test]
     fn the_words_say_the_same() {
         let given = [
             "--engine=user",
-            "--door=patch",
+            "--intercept=patch",
             "--sq-idle=nap",
             "--poll=adaptive",
             "--quiet",
@@ -136,5 +136,15 @@ mod tests {
         let all = ["softring", "run"].into_iter().chain(given).chain(["--", "true"]);
         let Command::Run(args) = Cli::parse_from(all).command else { panic!("run expected") };
         assert_eq!(args.under.words(), given);
+    }
+
+    #[test]
+    fn the_older_name_of_an_option_works_and_is_not_shown() {
+        let words = ["softring", "run", "--door=sigsys", "--", "true"];
+        let Command::Run(args) = Cli::parse_from(words).command else { panic!("run expected") };
+        assert_eq!(args.under.words(), ["--intercept=sigsys"]);
+        let mut cli = Cli::command();
+        let help = cli.find_subcommand_mut("run").expect("run").render_long_help().to_string();
+        assert!(help.contains("--intercept") && !help.contains("--door"), "{help}");
     }
 }

@@ -76,9 +76,9 @@ checks! {
             "use a dynamically linked build of softring and of the program";
         "patched call sites", p::patch_door,
             "the door for inline system calls: liburing, fio; needs text that may be changed",
-            "allow it: MemoryDenyWriteExecute=no (systemd), execmod (SELinux); or --door=sigsys";
+            "allow it: MemoryDenyWriteExecute=no (systemd), execmod (SELinux); --intercept=sigsys";
         "seccomp trap", p::trap_door,
-            "the last door (--door=sigsys): every call site, some microseconds each",
+            "the last door (--intercept=sigsys): every call site, some microseconds each",
             "allow seccomp(2) with SECCOMP_RET_TRAP";
         "trial program", super::trial::probe,
             "a small program with inline calls under softring run: what does it get?",

@@ -32,8 +32,8 @@ fn preload_environment(program: &Path, lib: &Path, under: &UnderArgs) -> Environ
     if let Some(engine) = options::engine_to_set(under) {
         env.set("SOFTRING_ENGINE", name_of(engine));
     }
-    if let Some(door) = under.door {
-        env.set("SOFTRING_DOOR", name_of(door));
+    if let Some(how) = under.intercept {
+        env.set("SOFTRING_INTERCEPT", name_of(how));
     }
     // Not anew where an ancestor has had its notice: it is 0 there.
     if env.get("SOFTRING_NOTICE").is_none() {

@@ -25,7 +25,7 @@ pub fn example(name: &str) -> PathBuf {
 pub fn under(program: impl AsRef<Path>, engine: &str, door: &str) -> Command {
     let mut c = Command::new(program.as_ref());
     c.env("LD_PRELOAD", library());
-    c.env("SOFTRING_ENGINE", engine).env("SOFTRING_DOOR", door);
+    c.env("SOFTRING_ENGINE", engine).env("SOFTRING_INTERCEPT", door);
     c.env("SOFTRING_REPORT", "1").env("SOFTRING_QUIET", "1");
     c
 }
