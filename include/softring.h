@@ -4,7 +4,7 @@
  *
  * A program linked with -lsoftring needs nothing of this header: its io_uring calls, through liburing, libc's
  * syscall() or inline, reach softring as they do under `softring run`, and the environment variables of
- * docs/DOORS.md apply. The first functions below are for programs that make the three system calls themselves;
+ * docs/INTERCEPTION.md apply. The first functions below are for programs that make the three system calls themselves;
  * each is the system call of the same name: the arguments and answers are those of io_uring_setup(2),
  * io_uring_enter(2) and io_uring_register(2), with -1 and errno on failure. The others are for threads that poll.
  */

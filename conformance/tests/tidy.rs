@@ -293,9 +293,9 @@ fn the_checker_reads_rust() {
     assert_eq!(module_name("use a::mod_b;"), None);
 }
 
-/// `docs/DOORS.md` names every system call that softring makes.
+/// `docs/INTERCEPTION.md` names every system call that softring makes.
 #[test]
-fn doors_md_names_every_call() {
+fn interception_md_names_every_call() {
     let part_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut made = BTreeSet::new();
     for file in sources(&[".rs"]) {
@@ -308,11 +308,14 @@ fn doors_md_names_every_call() {
         }
     }
     assert!(made.len() > 100, "{made:?}");
-    let text = fs::read_to_string(top().join("docs/DOORS.md")).expect("a document");
+    let text = fs::read_to_string(top().join("docs/INTERCEPTION.md")).expect("a document");
     let section = text.split("\n## ").find(|s| s.starts_with("What softring asks")).expect("it");
     let rows = section.lines().filter(|l| l.starts_with('|'));
     let cells = rows.flat_map(|row| row.split('|').skip(1).take(2));
     let named: BTreeSet<_> = cells.flat_map(|c| c.split(|c| !part_of_name(c))).collect();
     let left: Vec<_> = made.iter().filter(|call| !named.contains(call.as_str())).collect();
-    assert!(left.is_empty(), "docs/DOORS.md, \"What softring asks of the system\", lacks {left:?}");
+    assert!(
+        left.is_empty(),
+        "docs/INTERCEPTION.md, \"What softring asks of the system\", lacks {left:?}"
+    );
 }

@@ -4,7 +4,8 @@
 //! EOPNOTSUPP mean what ENOSYS means: take the substitute. So each call of [`OPTIONAL`] is tried
 //! once, before the first ring, with arguments that the kernel refuses: by this thread, or, in a
 //! process under a filter whose program is not known, by a child, which may be killed. From then on
-//! `sys!` answers ENOSYS for what is refused, without a call. docs/DOORS.md lists the substitutes.
+//! `sys!` answers ENOSYS for what is refused, without a call. docs/INTERCEPTION.md lists
+//! the substitutes.
 //!
 //! A filter that the program puts on through the C library is [`known`]: what it answers is worked
 //! out, and nothing is called for that. A filter of which nobody is told (by an inline system call)

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The constructor reads the environment ([`config`]), opens the doors and returns: nothing else
-//! happens until a program asks for a ring. `docs/DOORS.md` tells users about all this.
+//! happens until a program asks for a ring. `docs/INTERCEPTION.md` tells users about all this.
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]

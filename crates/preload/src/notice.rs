@@ -191,7 +191,7 @@ fn refusal(call: &str, how: Refusal) -> String {
     };
     format!(
         "softring cannot do without {call}(2), and a seccomp policy {how}. \
-         Allow it in the policy{hint}: docs/DOORS.md lists the calls"
+         Allow it in the policy{hint}: docs/INTERCEPTION.md lists the calls"
     )
 }
 
@@ -202,7 +202,7 @@ pub fn failed(errno: i32) {
     if !SAID.swap(true, Ordering::Relaxed) {
         say(&format!(
             "io_uring stays denied: a call that softring needs for a ring answers {}, most likely \
-             by a seccomp policy. docs/DOORS.md lists the calls; strace(1) tells which it is",
+             by a seccomp policy. docs/INTERCEPTION.md lists them; strace(1) tells which it is",
             errno_name(errno)
         ));
     }

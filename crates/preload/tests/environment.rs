@@ -25,7 +25,11 @@ fn what_is_read_is_what_is_documented() {
     assert!(read_here.len() > 10, "{read_here:?}");
     assert_eq!(names(&read("src/config.rs"), "//! | `", '`'), read_here, "the table of config.rs");
     read_here.extend(names(&read("../cli/src/run/lib_path.rs"), "var_os(\"", '"'));
-    assert_eq!(names(&read("../../docs/DOORS.md"), "\n| `", '`'), read_here, "docs/DOORS.md");
+    assert_eq!(
+        names(&read("../../docs/INTERCEPTION.md"), "\n| `", '`'),
+        read_here,
+        "docs/INTERCEPTION.md"
+    );
 }
 
 /// What `true` says with these variables.
