@@ -15,6 +15,7 @@ mod overflow;
 mod placing;
 mod queues;
 mod sqpoll;
+mod tick;
 mod trace;
 mod wake;
 

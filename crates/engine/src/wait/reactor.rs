@@ -287,8 +287,11 @@ impl Reactor {
                 if idle > IDLE_TICKS {
                     idle = 0;
                     TICKING.store(false, SeqCst);
-                    // A guard that saw it ticking just before must not be forgotten.
-                    self.tick(&rings);
+                    // A guard that saw it ticking just before must not be forgotten, nor a ring
+                    // that came into the list since.
+                    if self.tick(&self.rings()) {
+                        TICKING.store(true, SeqCst);
+                    }
                 }
             }
         }
