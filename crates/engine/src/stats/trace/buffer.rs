@@ -102,7 +102,7 @@ pub(crate) fn fork_child() {
 pub(super) fn wanted() -> Option<Buffer> {
     let at = NonNull::new(BUFFER.load(Acquire)).or_else(made_later)?;
     let buffer = Buffer(at);
-    (buffer.header().until.load(Relaxed) != 0).then_some(buffer)
+    (buffer.header().until.load(Acquire) != 0).then_some(buffer)
 }
 
 /// The memory of a forked child, which makes it when it first uses a ring.
