@@ -1,9 +1,9 @@
 //! How the client issues its system calls.
 //!
-//! Real programs reach io_uring in three ways, and softring has one door for each; a case that
-//! passes through one of them must pass through all. Besides the three io_uring calls, a program
-//! with inline calls also maps and closes its ring inline, so [`close`], [`mmap`] and [`munmap`]
-//! follow the same choice.
+//! Real programs reach io_uring in three ways, and softring has one entry point for each; a case
+//! that passes through one of them must pass through all. Besides the three io_uring calls, a
+//! program with inline calls also maps and closes its ring inline, so [`close`], [`mmap`] and
+//! [`munmap`] follow the same choice.
 #![allow(unsafe_code)]
 
 use std::arch::global_asm;
@@ -46,7 +46,7 @@ impl FromStr for Door {
 
     fn from_str(s: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|d| d.name() == s);
-        found.ok_or_else(|| format!("no door is called {s:?}: use syscall, patch or sigsys"))
+        found.ok_or_else(|| format!("there is no entry point {s:?}: use syscall, patch or sigsys"))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::report::{Outcome, Row};
 use crate::target;
 use std::fmt::Write as _;
 
-/// What each of softring's doors may have, if nothing else is asked.
+/// What each of softring's entry points may have, if nothing else is asked.
 pub const SOFTRING: usize = 3;
 /// The same of the kernel.
 pub const KERNEL: usize = 12;
@@ -13,7 +13,7 @@ pub const KERNEL: usize = 12;
 /// How many cases may agree only when asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Of softring's, through each door.
+    /// Of softring's, through each entry point.
     pub softring: usize,
     /// Of the kernel's own, which depend on how busy the machine is; any number where there is
     /// none.

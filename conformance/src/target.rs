@@ -1,5 +1,5 @@
-//! Where a case runs: on the kernel, or on softring through one of its doors, always in a process
-//! of its own.
+//! Where a case runs: on the kernel, or on softring through one of its entry points, always in a
+//! process of its own.
 
 use crate::case::{Case, Cx, NEWEST, OLDEST, Stop};
 use crate::door::Door;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Who plays the kernel's side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The kernel itself; the door only changes how the calls are issued.
+    /// The kernel itself; the entry point only changes how the calls are issued.
     Kernel(Door),
     /// `libsoftring.so`, with io_uring denied.
     Softring(Door),

@@ -1,4 +1,5 @@
-//! The raw client itself, on the kernel: every door and every layout of a ring moves a NOP through.
+//! The raw client itself, on the kernel: every entry point and every layout of a ring moves a NOP
+//! through.
 
 use softring_conformance::{Door, Ring, sqe};
 use softring_testing::skipped;

@@ -33,7 +33,7 @@ enum What {
         #[arg(long, default_value_t = 1)]
         times: u32,
     },
-    /// Run cases on the kernel and on softring through every door, and compare.
+    /// Run cases on the kernel and on softring through every entry point, and compare.
     All(All),
     /// Run the cases that need the newest ABI on its kernel, and print their records.
     Record(Select),
@@ -50,7 +50,7 @@ enum What {
 struct All {
     #[command(flatten)]
     select: Select,
-    /// Only through this door (may be given more than once).
+    /// Only through this entry point (may be given more than once).
     #[arg(long = "intercept", alias = "door", value_name = "HOW")]
     door: Vec<Door>,
     /// libsoftring.so (looked for beside this program).
@@ -71,7 +71,8 @@ struct All {
     /// What the kernel fails of its own counts for nothing: without KVM it is late.
     #[arg(long)]
     late_kernel: bool,
-    /// Fail if more cases than this agree only when asked again, on softring through one door.
+    /// Fail if more cases than this agree only when asked again, on softring through one entry
+    /// point.
     #[arg(long, value_name = "N", default_value_t = retries::SOFTRING)]
     retry_budget: usize,
     /// Fail if the kernel passes more cases than this only when asked again.

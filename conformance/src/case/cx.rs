@@ -1,4 +1,4 @@
-//! What a case runs in: its door, its directory, and the transcript it leaves.
+//! What a case runs in: its entry point, its directory, and the transcript it leaves.
 
 use super::{NEWEST, OLDEST};
 use crate::door::{self, Door};
@@ -162,7 +162,7 @@ impl Cx {
 
     // Rings.
 
-    /// A ring through this case's door.
+    /// A ring through this case's entry point.
     pub fn ring(&mut self, entries: u32, flags: u32) -> Result<Ring, Stop> {
         self.ring_with(entries, io_uring_params { flags, ..Default::default() })
     }

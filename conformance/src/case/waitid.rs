@@ -382,7 +382,7 @@ fn ring_closed(cx: &mut Cx) -> Outcome {
         let sqes = [wait(P_PID, pid, WEXITED, a).ud(1), wait(P_ALL, 0, WEXITED, b).ud(1)];
         cx.start(&mut ring, &sqes);
     }
-    // Through the sigsys door softring may notice a close two seconds late.
+    // Through the trap softring may notice a close two seconds late.
     std::thread::sleep(Duration::from_millis(2200));
     drop(w);
     cx.is("the child was left alone", os::wait_for(pid), 3);

@@ -1,6 +1,7 @@
-//! Raw host system calls: never a libc name that a door interposes, so no recursion. rustix (its
-//! `linux_raw` backend) serves where our own objects are meant; these serve where the program's
-//! pointers go to the kernel unlooked-at, so that a bad one is `-EFAULT` and never a SIGSEGV.
+//! Raw host system calls: never a libc name that an entry point interposes, so no recursion. rustix
+//! (its `linux_raw` backend) serves where our own objects are meant; these serve where the
+//! program's pointers go to the kernel unlooked-at, so that a bad one is `-EFAULT` and never a
+//! SIGSEGV.
 #![allow(unsafe_code)]
 
 use core::arch::asm;
@@ -119,7 +120,7 @@ pub(crate) fn own(fd: i32) -> OwnedFd {
 }
 
 /// A descriptor of the engine's own. It is closed by a raw system call: a libc close would come
-/// back in through the doors, under whatever lock is held.
+/// back in through the entry points, under whatever lock is held.
 #[derive(Debug)]
 pub(crate) struct EngineFd {
     fd: ManuallyDrop<OwnedFd>,

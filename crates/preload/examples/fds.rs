@@ -1,6 +1,6 @@
-//! A program that does to ring descriptors what programs do to descriptors. The tests of the doors
-//! run it on the kernel's rings and on ours; both must answer the same. `fds CASE` exits with 0 if
-//! the case holds.
+//! A program that does to ring descriptors what programs do to descriptors. The tests of the entry
+//! points run it on the kernel's rings and on ours; both must answer the same. `fds CASE` exits
+//! with 0 if the case holds.
 #![allow(unsafe_code)]
 
 use core::arch::global_asm;

@@ -1,6 +1,6 @@
 //! A program whose io_uring calls are inline `syscall` instructions of the shapes that compilers
-//! make; the tests of the doors run it under libsoftring.so. `sites CASE` exits with 0 if the case
-//! holds.
+//! make; the tests of the entry points run it under libsoftring.so. `sites CASE` exits with 0 if
+//! the case holds.
 #![allow(unsafe_code)]
 
 use core::arch::global_asm;

@@ -46,7 +46,7 @@ pub enum Engine {
     Auto,
     /// Ours.
     User,
-    /// The kernel's: the doors are open, and pass every call on.
+    /// The kernel's: the entry points are open, and pass every call on.
     Kernel,
 }
 

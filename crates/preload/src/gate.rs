@@ -1,5 +1,5 @@
-//! Who answers an io_uring call: the engine or the kernel. Every door ends here; of kernel aio the
-//! engine decides for each context.
+//! Who answers an io_uring call: the engine or the kernel. Every entry point ends here; of kernel
+//! aio the engine decides for each context.
 //!
 //! A ring belongs to whoever made it, so calls on a ring fd need no rule. What is not tied to a
 //! ring fd (a registered ring's index, `register` on fd -1, a descriptor that is no ring) is

@@ -1,5 +1,5 @@
-//! libsoftring.so: the doors through which a program's io_uring calls reach the engine. Translation
-//! only.
+//! libsoftring.so: the entry points through which a program's io_uring calls reach the engine.
+//! Translation only.
 //!
 //! ```text
 //! program ── libc's syscall() ──────────── door::syscall ─┐
@@ -9,8 +9,8 @@
 //!         ── close, dup, poll … ────────── wrap ──────────── engine::fds
 //! ```
 //!
-//! The constructor reads the environment ([`config`]), opens the doors and returns: nothing else
-//! happens until a program asks for a ring. `docs/INTERCEPTION.md` tells users about all this.
+//! The constructor reads the environment ([`config`]), opens the entry points and returns: nothing
+//! else happens until a program asks for a ring. `docs/INTERCEPTION.md` tells users about all this.
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
@@ -35,7 +35,8 @@ mod threads;
 mod trial;
 mod wrap;
 
-/// Unwinding out of a door would run through the program's frames, which know nothing of it.
+/// Unwinding out of an entry point would run through the program's frames, which know nothing of
+/// it.
 const _: () = assert!(cfg!(panic = "abort") || cfg!(test), "build libsoftring with panic=abort");
 
 #[allow(unsafe_code)]

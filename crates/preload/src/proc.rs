@@ -2,8 +2,8 @@
 //! memory.
 //!
 //! `fork(3)` tells us through `pthread_atfork`. A fork by raw system call does not, but wipes
-//! [`Mark`]'s page (`MADV_WIPEONFORK`), which the next call through a door sees. A vfork child sees
-//! its parent's memory unchanged, so only its process number betrays it.
+//! [`Mark`]'s page (`MADV_WIPEONFORK`), which the next call through an entry point sees. A vfork
+//! child sees its parent's memory unchanged, so only its process number betrays it.
 //!
 //! And which thread: one that leaves requests in flight gets a value under a key of pthreads, whose
 //! destructor runs when the thread ends, and not, as that of a thread-local would, when it calls

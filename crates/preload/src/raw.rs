@@ -1,5 +1,5 @@
-//! System calls below the doors, and libc's names behind them. A raw call never goes through a name
-//! that this library interposes, so nothing here can recurse.
+//! System calls below the entry points, and libc's names behind them. A raw call never goes through
+//! a name that this library interposes, so nothing here can recurse.
 #![allow(unsafe_code)]
 
 use core::arch::asm;

@@ -1,4 +1,4 @@
-//! Counters, printed at exit if `SOFTRING_REPORT` asks: which door saw how many calls.
+//! Counters, printed at exit if `SOFTRING_REPORT` asks: which entry point saw how many calls.
 
 use crate::config;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ impl Count {
     }
 }
 
-/// `io_uring_setup` calls through any door.
+/// `io_uring_setup` calls through any entry point.
 pub static SETUPS: Count = Count::new();
 /// Calls through libc's `syscall()`.
 pub static LIBC: Count = Count::new();
@@ -33,7 +33,7 @@ pub static LIBC: Count = Count::new();
 pub static PATCHED: Count = Count::new();
 /// Calls through the SIGSYS trap.
 pub static TRAPPED: Count = Count::new();
-/// Calls of kernel aio through any door.
+/// Calls of kernel aio through any entry point.
 pub static AIO: Count = Count::new();
 /// Sites patched.
 pub static SITES: Count = Count::new();

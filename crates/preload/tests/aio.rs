@@ -1,4 +1,5 @@
-//! Kernel aio through the doors: as it is without them, polled, and where the kernel has none.
+//! Kernel aio through the entry points: as it is without them, polled, and where the kernel has
+//! none.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Each shape of call site through each door, and what a door may not disturb.
+//! Each shape of call site through each entry point, and what an entry point may not disturb.
 
 #![allow(unsafe_code)]
 

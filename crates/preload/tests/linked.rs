@@ -1,4 +1,5 @@
-//! A program linked with `-lsoftring` has the same doors as one that is started under the library.
+//! A program linked with `-lsoftring` has the same entry points as one that is started under the
+//! library.
 
 mod common;
 

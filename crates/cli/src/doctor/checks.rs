@@ -72,13 +72,13 @@ checks! {
             "the preload library that softring run puts under programs",
             "install it next to softring or in ../lib, or name it in SOFTRING_LIB";
         "syscall()", p::libc_door,
-            "the door for programs that call libc's syscall(): Rust, libuv, fio's set-up",
+            "for programs that call libc's syscall(): Rust, libuv, fio's set-up",
             "use a dynamically linked build of softring and of the program";
         "patched call sites", p::patch_door,
-            "the door for inline system calls: liburing, fio; needs text that may be changed",
+            "for inline system calls: liburing, fio; needs text that may be changed",
             "allow it: MemoryDenyWriteExecute=no (systemd), execmod (SELinux); --intercept=sigsys";
         "seccomp trap", p::trap_door,
-            "the last door (--intercept=sigsys): every call site, some microseconds each",
+            "for every call site, some microseconds each (--intercept=sigsys)",
             "allow seccomp(2) with SECCOMP_RET_TRAP";
         "trial program", super::trial::probe,
             "a small program with inline calls under softring run: what does it get?",

@@ -45,7 +45,7 @@ use table::Entry;
 
 /// Every context is polled.
 static POLL_ALL: AtomicBool = AtomicBool::new(false);
-/// Each call on a context reaches us, as far as the doors know.
+/// Each call on a context reaches us, as far as the entry points know.
 static HEARD: AtomicBool = AtomicBool::new(true);
 
 /// From now on every new context is polled, as if its iocbs had the flag, but for the flag's rules.

@@ -5,7 +5,7 @@
 //! This rests on hearing of every close before it happens
 //! ([`crate::fds::numbers::closes_all_reported`]): then the number means one file all the time, and
 //! those that wait there move to a duplicate when it is closed ([`Ctx::number_closes`]). Where the
-//! doors cannot promise that, nothing stands.
+//! entry points cannot promise that, nothing stands.
 //!
 //! A number must not come to stand between the moment at which its waiters move away and its close:
 //! what stands then would be the file that gets the number next. So whoever closes says so first

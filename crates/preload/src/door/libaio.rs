@@ -2,9 +2,9 @@
 //!
 //! libaio's functions are not interposed: they come in three versions of symbols, and what they add
 //! to their system calls (a look at the ring that is mapped for the program, callbacks) is theirs
-//! to keep. All of them end in six system calls, which reach us through the doors that io_uring's
-//! do: libc's `syscall()` (libaio since 0.3.113, Seastar), patched sites (libaio before that), the
-//! trap.
+//! to keep. All of them end in six system calls, which reach us through the entry points that
+//! io_uring's do: libc's `syscall()` (libaio since 0.3.113, Seastar), patched sites (libaio before
+//! that), the trap.
 //!
 //! Nobody needs us here: a call that goes past us is answered by the kernel, as it would be
 //! without. So a site that cannot be patched is no gap.

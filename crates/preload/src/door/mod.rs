@@ -1,4 +1,4 @@
-//! The doors, fastest first: libc's `syscall()`, patched call sites, the SIGSYS trap.
+//! The entry points, fastest first: libc's `syscall()`, patched call sites, the SIGSYS trap.
 
 mod filter;
 pub mod libaio;

@@ -1,4 +1,5 @@
-//! libc's `syscall()`: the door of Rust's io-uring, libuv, Netty, libaio, and of fio's setup.
+//! libc's `syscall()`: the entry point of Rust's io-uring, libuv, Netty, libaio, and of fio's
+//! setup.
 //!
 //! These numbers are checked: 425..=427, those of kernel aio, of rt_sigaction and rt_sigprocmask,
 //! of what changes a thread's rights and, once there are rings, of what closes, duplicates or maps
