@@ -7,7 +7,7 @@ mod namespaces;
 
 pub use namespaces::{mount_tmpfs, own_mounts, own_users, spawn_in_namespace, unshare_time};
 
-use crate::door::errno;
+use crate::entry::errno;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 

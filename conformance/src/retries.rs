@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn each_door_has_the_whole_budget() {
+    fn each_entry_point_has_the_whole_budget() {
         let budget = Budget { softring: 1, kernel: Some(1) };
         let mut rows = vec![
             row("a", "softring/patch", 1, Outcome::Pass),

@@ -5,7 +5,7 @@
 //! The caller keeps alive what an SQE points at until its completion is reaped.
 #![allow(unsafe_code)]
 
-use crate::door::{self, Door};
+use crate::entry::{self, EntryPoint};
 use softring_uapi::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,14 +26,14 @@ pub struct Cqe {
 pub struct Map {
     pub addr: usize,
     pub len: usize,
-    door: Door,
+    entry: EntryPoint,
 }
 
 impl Map {
     /// Maps `len` bytes of the ring at one of the `IORING_OFF_*` offsets.
-    pub fn of_fd(door: Door, fd: i32, len: usize, offset: u64) -> Result<Self, Errno> {
-        let addr = value(door::mmap(door, fd, len, offset))?;
-        Ok(Self { addr, len, door })
+    pub fn of_fd(entry: EntryPoint, fd: i32, len: usize, offset: u64) -> Result<Self, Errno> {
+        let addr = value(entry::mmap(entry, fd, len, offset))?;
+        Ok(Self { addr, len, entry })
     }
 
     /// Fresh zeroed memory, aligned to a page.
@@ -42,14 +42,14 @@ impl Map {
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let addr = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, kind, -1, 0) };
         if addr == libc::MAP_FAILED {
-            return Err(door::errno());
+            return Err(entry::errno());
         }
-        Ok(Self { addr: addr.expose_provenance(), len, door: Door::Syscall })
+        Ok(Self { addr: addr.expose_provenance(), len, entry: EntryPoint::Syscall })
     }
 
     /// Memory that the caller has mapped, and unmaps.
     pub const fn of_program(addr: usize, len: usize) -> Self {
-        Self { addr, len, door: Door::Syscall }
+        Self { addr, len, entry: EntryPoint::Syscall }
     }
 
     /// The word at byte `off`.
@@ -79,7 +79,7 @@ impl Map {
 impl Drop for Map {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and its last user is being dropped.
-        unsafe { door::munmap(self.door, self.addr, self.len) };
+        unsafe { entry::munmap(self.entry, self.addr, self.len) };
     }
 }
 
@@ -89,8 +89,9 @@ pub fn value(ret: isize) -> Result<usize, Errno> {
 }
 
 /// `io_uring_setup(2)` without mapping anything: the fd, or an errno.
-pub fn setup(door: Door, entries: u32, p: &mut io_uring_params) -> Result<i32, Errno> {
-    value(door::setup(door, entries, std::ptr::from_mut(p).expose_provenance())).map(|fd| fd as i32)
+pub fn setup(entry: EntryPoint, entries: u32, p: &mut io_uring_params) -> Result<i32, Errno> {
+    value(entry::setup(entry, entries, std::ptr::from_mut(p).expose_provenance()))
+        .map(|fd| fd as i32)
 }
 
 /// One ring and its mappings.
@@ -98,7 +99,7 @@ pub fn setup(door: Door, entries: u32, p: &mut io_uring_params) -> Result<i32, E
 pub struct Ring {
     /// The ring's fd, or its index if made with `IORING_SETUP_REGISTERED_FD_ONLY`.
     pub fd: i32,
-    pub door: Door,
+    pub entry: EntryPoint,
     pub params: io_uring_params,
     /// `fd` is an index into this task's registered rings.
     pub registered: bool,
@@ -111,12 +112,16 @@ pub struct Ring {
 
 impl Ring {
     /// A ring of `entries` with setup `flags`.
-    pub fn new(door: Door, entries: u32, flags: u32) -> Result<Self, Errno> {
-        Self::with(door, entries, io_uring_params { flags, ..Default::default() })
+    pub fn new(entry: EntryPoint, entries: u32, flags: u32) -> Result<Self, Errno> {
+        Self::with(entry, entries, io_uring_params { flags, ..Default::default() })
     }
 
     /// A ring as `params` asks. With `NO_MMAP` and no address given, the memory is provided here.
-    pub fn with(door: Door, entries: u32, mut params: io_uring_params) -> Result<Self, Errno> {
+    pub fn with(
+        entry: EntryPoint,
+        entries: u32,
+        mut params: io_uring_params,
+    ) -> Result<Self, Errno> {
         let own = if params.flags & IORING_SETUP_NO_MMAP != 0 && params.cq_off.user_addr == 0 {
             let (rings, sqes) = own_memory(entries, &params)?;
             params.cq_off.user_addr = rings.addr as u64;
@@ -125,15 +130,15 @@ impl Ring {
         } else {
             None
         };
-        let fd = setup(door, entries, &mut params)?;
-        Self::adopt(door, fd, params, own).inspect_err(|_| {
-            door::close(door, fd);
+        let fd = setup(entry, entries, &mut params)?;
+        Self::adopt(entry, fd, params, own).inspect_err(|_| {
+            entry::close(entry, fd);
         })
     }
 
     /// Maps a ring that is already set up. `own` is its memory if it was made with `NO_MMAP`.
     pub fn adopt(
-        door: Door,
+        entry: EntryPoint,
         fd: i32,
         params: io_uring_params,
         own: Option<(Map, Map)>,
@@ -141,19 +146,19 @@ impl Ring {
         let (rings, sqes) = match own {
             Some(maps) => maps,
             None => (
-                Map::of_fd(door, fd, ring_len(&params), IORING_OFF_SQ_RING)?,
-                Map::of_fd(door, fd, sqes_len(&params), IORING_OFF_SQES)?,
+                Map::of_fd(entry, fd, ring_len(&params), IORING_OFF_SQ_RING)?,
+                Map::of_fd(entry, fd, sqes_len(&params), IORING_OFF_SQES)?,
             ),
         };
         let registered = params.flags & IORING_SETUP_REGISTERED_FD_ONLY != 0;
-        Ok(Self { fd, door, params, registered, rings, sqes, keep_fd: false, hidden: 0 })
+        Ok(Self { fd, entry, params, registered, rings, sqes, keep_fd: false, hidden: 0 })
     }
 
     /// Maps the ring anew, as a program does after `IORING_REGISTER_RESIZE_RINGS`; `params` is what
     /// that call answered.
     pub fn remap(&mut self, params: io_uring_params) -> Result<(), Errno> {
-        self.rings = Map::of_fd(self.door, self.fd, ring_len(&params), IORING_OFF_SQ_RING)?;
-        self.sqes = Map::of_fd(self.door, self.fd, sqes_len(&params), IORING_OFF_SQES)?;
+        self.rings = Map::of_fd(self.entry, self.fd, ring_len(&params), IORING_OFF_SQ_RING)?;
+        self.sqes = Map::of_fd(self.entry, self.fd, sqes_len(&params), IORING_OFF_SQES)?;
         self.params = params;
         Ok(())
     }
@@ -316,7 +321,7 @@ impl Ring {
     /// `io_uring_enter(2)`; a registered-only ring adds `IORING_ENTER_REGISTERED_RING`.
     pub fn enter_raw(&self, submit: u32, min: u32, flags: u32, arg: usize, sz: usize) -> isize {
         let flags = flags | if self.registered { IORING_ENTER_REGISTERED_RING } else { 0 };
-        door::enter(self.door, self.fd, submit, min, flags, arg, sz)
+        entry::enter(self.entry, self.fd, submit, min, flags, arg, sz)
     }
 
     /// `io_uring_enter(2)` with `IORING_ENTER_EXT_ARG`.
@@ -334,7 +339,7 @@ impl Ring {
     /// `io_uring_register(2)` with a raw argument.
     pub fn register(&self, opcode: u32, arg: usize, nr_args: u32) -> isize {
         let opcode = opcode | if self.registered { IORING_REGISTER_USE_REGISTERED_RING } else { 0 };
-        door::register(self.door, self.fd, opcode, arg, nr_args)
+        entry::register(self.entry, self.fd, opcode, arg, nr_args)
     }
 
     /// `io_uring_register(2)` with an array.
@@ -438,7 +443,7 @@ impl Drop for Ring {
             let up = io_uring_rsrc_update { offset: self.fd.cast_unsigned(), ..Default::default() };
             self.register_slice(IORING_UNREGISTER_RING_FDS, &[up]);
         } else {
-            door::close(self.door, self.fd);
+            entry::close(self.entry, self.fd);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The cases on every target, and the comparison.
 
 use crate::case::{Case, OLDEST};
-use crate::door::Door;
+use crate::entry::EntryPoint;
 use crate::report::{Answer, Outcome, Row, Verdict, compare};
 use crate::ring::Ring;
 use crate::target::{Launcher, Target};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Why the kernel cannot be asked here, or nothing.
 pub fn kernel_denies() -> Option<String> {
-    match Ring::new(Door::Syscall, 1, 0) {
+    match Ring::new(EntryPoint::Syscall, 1, 0) {
         Ok(_) => None,
         Err(e) => {
             let e = std::io::Error::from_raw_os_error(e);
@@ -40,7 +40,7 @@ const AGAIN_BUSY: usize = 8;
 fn ask_again(
     l: &Launcher,
     cases: &[&Case],
-    doors: &[Door],
+    entries: &[EntryPoint],
     no_kernel: Option<&str>,
     rows: &mut [(usize, Vec<Row>)],
 ) -> Result<()> {
@@ -54,7 +54,7 @@ fn ask_again(
                 break;
             }
             *left -= 1;
-            let before = std::mem::replace(got, one_case(l, cases[*at], doors, no_kernel)?);
+            let before = std::mem::replace(got, one_case(l, cases[*at], entries, no_kernel)?);
             for (row, before) in got.iter_mut().zip(before) {
                 row.earlier = before.earlier;
                 if let Outcome::Differs(how) = before.outcome {
@@ -70,14 +70,20 @@ fn ask_again(
     Ok(())
 }
 
-/// Runs `cases` on the kernel and on softring through `doors`; rows come in the order of the cases.
-pub fn run(launcher: &Launcher, cases: &[&Case], doors: &[Door], jobs: usize) -> Result<Vec<Row>> {
+/// Runs `cases` on the kernel and on softring through `entries`; rows come in the order of the
+/// cases.
+pub fn run(
+    launcher: &Launcher,
+    cases: &[&Case],
+    entries: &[EntryPoint],
+    jobs: usize,
+) -> Result<Vec<Row>> {
     let no_kernel = kernel_denies();
     let next = AtomicUsize::new(0);
     let rows: Mutex<Vec<(usize, Vec<Row>)>> = Mutex::new(Vec::new());
     let work = || -> Result<()> {
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let got = one_case(launcher, case, doors, no_kernel.as_deref())?;
+            let got = one_case(launcher, case, entries, no_kernel.as_deref())?;
             let at = cases.iter().position(|c| std::ptr::eq(*c, *case)).unwrap_or_default();
             let mut rows = rows.lock().map_err(|_| anyhow::anyhow!("a worker died"))?;
             rows.push((at, got));
@@ -91,7 +97,7 @@ pub fn run(launcher: &Launcher, cases: &[&Case], doors: &[Door], jobs: usize) ->
     })?;
     let mut rows = rows.into_inner().unwrap_or_default();
     rows.sort_by_key(|(at, _)| *at);
-    ask_again(launcher, cases, doors, no_kernel.as_deref(), &mut rows)?;
+    ask_again(launcher, cases, entries, no_kernel.as_deref(), &mut rows)?;
     Ok(rows.into_iter().flat_map(|(_, rows)| rows).collect())
 }
 
@@ -99,7 +105,7 @@ pub fn run(launcher: &Launcher, cases: &[&Case], doors: &[Door], jobs: usize) ->
 /// one has been recorded there.
 fn kernels(l: &Launcher, case: &Case, no_kernel: Option<&str>) -> Result<(Target, Answer)> {
     let here = release();
-    let oracle = Target::Kernel(Door::Syscall);
+    let oracle = Target::Kernel(EntryPoint::Syscall);
     if case.abi > OLDEST.release && (no_kernel.is_some() || here < case.abi) {
         let none = || Answer::skipped("there is no record of it: see HACKING.md");
         return Ok((Target::Recorded, recorded::answer(&case.path()).unwrap_or_else(none)));
@@ -116,7 +122,7 @@ fn kernels(l: &Launcher, case: &Case, no_kernel: Option<&str>) -> Result<(Target
 fn one_case(
     l: &Launcher,
     case: &Case,
-    doors: &[Door],
+    entries: &[EntryPoint],
     no_kernel: Option<&str>,
 ) -> Result<Vec<Row>> {
     let row = |target: Target, outcome| Row {
@@ -129,8 +135,8 @@ fn one_case(
     let mut rows = Vec::new();
     let (oracle, kernel) = kernels(l, case, no_kernel)?;
     rows.push(row(oracle, compare(&Answer::skipped(""), &kernel)));
-    for door in doors {
-        let target = Target::Softring(*door);
+    for entry in entries {
+        let target = Target::Softring(*entry);
         let outcome = match compare(&kernel, &l.run(case, target)?) {
             Outcome::Differs(lines) => known::reason_on(release(), &case.path())
                 .map_or(Outcome::Differs(lines), Outcome::Known),

@@ -2,7 +2,7 @@
 //! process of its own.
 
 use crate::case::{Case, Cx, NEWEST, OLDEST, Stop};
-use crate::door::Door;
+use crate::entry::EntryPoint;
 use crate::report::{Answer, Verdict};
 use anyhow::{Context, Result, bail};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The kernel itself; the entry point only changes how the calls are issued.
-    Kernel(Door),
+    Kernel(EntryPoint),
     /// `libsoftring.so`, with io_uring denied.
-    Softring(Door),
+    Softring(EntryPoint),
     /// Whoever does for this process.
-    Here(Door),
+    Here(EntryPoint),
     /// The newest kernel, when the case was recorded there.
     Recorded,
 }
@@ -32,18 +32,18 @@ pub const KERNEL: &str = "kernel";
 impl Target {
     pub fn name(self) -> String {
         match self {
-            Self::Kernel(Door::Syscall) => KERNEL.into(),
-            Self::Kernel(door) => format!("kernel/{door}"),
-            Self::Softring(door) => format!("softring/{door}"),
-            Self::Here(door) => format!("here/{door}"),
+            Self::Kernel(EntryPoint::Syscall) => KERNEL.into(),
+            Self::Kernel(entry) => format!("kernel/{entry}"),
+            Self::Softring(entry) => format!("softring/{entry}"),
+            Self::Here(entry) => format!("here/{entry}"),
             Self::Recorded => format!("recorded on {}", NEWEST.name),
         }
     }
 
-    pub const fn door(self) -> Door {
+    pub const fn entry(self) -> EntryPoint {
         match self {
-            Self::Kernel(door) | Self::Softring(door) | Self::Here(door) => door,
-            Self::Recorded => Door::Syscall,
+            Self::Kernel(entry) | Self::Softring(entry) | Self::Here(entry) => entry,
+            Self::Recorded => EntryPoint::Syscall,
         }
     }
 }
@@ -79,7 +79,7 @@ impl Launcher {
         if let Target::Softring(_) = target {
             cmd.env("SOFTRING_ABI", pin(case.abi).name);
         }
-        cmd.args(["one", &case.path(), "--intercept", target.door().name()]);
+        cmd.args(["one", &case.path(), "--intercept", target.entry().name()]);
         cmd.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         crate::os::own_group(&mut cmd);
         let mut child = cmd.spawn().with_context(|| format!("cannot start {:?}", self.exe))?;
@@ -97,20 +97,20 @@ impl Launcher {
     fn command(&self, target: Target) -> Result<Command> {
         let mut cmd = Command::new(&self.exe);
         cmd.env("TMPDIR", self.scratch.path());
-        let door = match target {
+        let entry = match target {
             Target::Here(_) => return Ok(cmd),
             Target::Recorded => bail!("nothing runs there"),
             Target::Kernel(_) => {
                 cmd.env_remove("LD_PRELOAD");
                 return Ok(cmd);
             }
-            Target::Softring(door) => door,
+            Target::Softring(entry) => entry,
         };
         let Some(library) = &self.library else {
             bail!("libsoftring.so was not found: build it, or name it with --library")
         };
         cmd.env("LD_PRELOAD", library).env("SOFTRING_ENGINE", "user").env("SOFTRING_QUIET", "1");
-        let inline = if door == Door::Syscall { "none" } else { door.name() };
+        let inline = if entry == EntryPoint::Syscall { "none" } else { entry.name() };
         cmd.env("SOFTRING_INTERCEPT", inline);
         if let Some(model) = &self.model {
             let path = self.scratch.path().display();
@@ -175,8 +175,8 @@ fn wait(child: &mut Child, timeout: Duration) -> Result<Option<String>> {
 }
 
 /// Runs one case in this process and prints its transcript; the last line is the verdict.
-pub fn run_here(case: &Case, door: Door) -> Verdict {
-    let mut cx = Cx::new(door);
+pub fn run_here(case: &Case, entry: EntryPoint) -> Verdict {
+    let mut cx = Cx::new(entry);
     let outcome = if case.abi > cx.abi().release {
         Err(Stop::Skip(format!("it needs the ABI of Linux {}", NEWEST.name)))
     } else {

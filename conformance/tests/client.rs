@@ -1,13 +1,13 @@
 //! The raw client itself, on the kernel: every entry point and every layout of a ring moves a NOP
 //! through.
 
-use softring_conformance::{Door, Ring, sqe};
+use softring_conformance::{EntryPoint, Ring, sqe};
 use softring_testing::skipped;
 use softring_uapi::*;
 use sqe::SqeExt;
 
 #[test]
-fn every_layout_moves_a_nop_through_every_door() {
+fn every_layout_moves_a_nop_through_every_entry_point() {
     let layouts = [
         0,
         IORING_SETUP_SQE128,
@@ -19,18 +19,18 @@ fn every_layout_moves_a_nop_through_every_door() {
         IORING_SETUP_NO_MMAP | IORING_SETUP_REGISTERED_FD_ONLY,
         IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
     ];
-    for door in Door::ALL {
+    for entry in EntryPoint::ALL {
         for flags in layouts {
-            let mut ring = match Ring::new(door, 4, flags) {
+            let mut ring = match Ring::new(entry, 4, flags) {
                 Ok(ring) => ring,
                 Err(libc::EPERM | libc::ENOSYS) => return skipped!("no io_uring here"),
-                Err(e) => panic!("setup {flags:#x} by {door}: errno {e}"),
+                Err(e) => panic!("setup {flags:#x} by {entry}: errno {e}"),
             };
             for i in 0..20 {
                 ring.push(sqe::nop().ud(i)).push(sqe::nop().ud(i + 100));
-                assert_eq!(ring.submit_wait(2), 2, "{flags:#x} by {door}");
+                assert_eq!(ring.submit_wait(2), 2, "{flags:#x} by {entry}");
                 let got: Vec<_> = ring.pop_all().iter().map(|c| (c.user_data, c.res)).collect();
-                assert_eq!(got, [(i, 0), (i + 100, 0)], "{flags:#x} by {door}");
+                assert_eq!(got, [(i, 0), (i + 100, 0)], "{flags:#x} by {entry}");
             }
         }
     }

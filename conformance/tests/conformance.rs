@@ -1,5 +1,5 @@
-//! Every case on the kernel and on softring through each door: no difference that the documentation
-//! does not name.
+//! Every case on the kernel and on softring through each entry point: no difference that the
+//! documentation does not name.
 
 mod built;
 
@@ -7,7 +7,7 @@ use softring_conformance::case::Case;
 use softring_conformance::report::{self, Counts, Outcome, Row};
 use softring_conformance::retries::{self, Budget};
 use softring_conformance::target::Launcher;
-use softring_conformance::{Door, case, suite};
+use softring_conformance::{EntryPoint, case, suite};
 use softring_testing::skipped;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ fn launcher() -> Launcher {
 fn softring_answers_as_the_kernel_does() {
     let launcher = launcher();
     let cases: Vec<_> = case::all().collect();
-    agrees(&launcher, &cases, &Door::ALL);
+    agrees(&launcher, &cases, &EntryPoint::ALL);
 }
 
 /// On a modelled disk results and data are those of a real one.
@@ -35,7 +35,7 @@ fn a_modelled_disk_changes_no_answer() {
     let cases: Vec<_> = case::all().filter(|c| FAMILIES.contains(&c.family)).collect();
     for model in ["null", "latency:200us,jitter:50%,queues:2"] {
         launcher.model = Some(model.into());
-        agrees(&launcher, &cases, &[Door::Syscall]);
+        agrees(&launcher, &cases, &[EntryPoint::Syscall]);
     }
 }
 
@@ -45,7 +45,7 @@ fn without_kernel_aio_answers_are_the_same() {
     let mut launcher = launcher();
     launcher.no_aio = true;
     let cases: Vec<_> = case::all().collect();
-    agrees(&launcher, &cases, &[Door::Syscall]);
+    agrees(&launcher, &cases, &[EntryPoint::Syscall]);
 }
 
 /// SQ threads that nap between submissions are only later.
@@ -56,11 +56,11 @@ fn sq_threads_that_nap_change_no_answer() {
     launcher.sq_nap = true;
     // The other families have no ring with an SQ thread.
     let cases: Vec<_> = case::all().filter(|c| FAMILIES.contains(&c.family)).collect();
-    agrees(&launcher, &cases, &[Door::Syscall]);
+    agrees(&launcher, &cases, &[EntryPoint::Syscall]);
 }
 
-fn agrees(launcher: &Launcher, cases: &[&'static Case], doors: &[Door]) {
-    let rows = suite::run(launcher, cases, doors, 2).expect("the cases can be run");
+fn agrees(launcher: &Launcher, cases: &[&'static Case], entries: &[EntryPoint]) {
+    let rows = suite::run(launcher, cases, entries, 2).expect("the cases can be run");
     print_skips(&rows);
     println!("{}", report::table(&rows));
     let mut faults = 0;

@@ -68,7 +68,10 @@ fn the_other_traps_have_a_test_of_the_library() {
     for (file, test) in [
         ("examples/aio/polled.rs", "fn polled_unmarked("),
         ("tests/aio.rs", "fn contexts_of_polled_iocbs("),
-        ("tests/doors.rs", "fn a_library_opened_later_is_patched_before_its_constructors_run("),
+        (
+            "tests/entry_points.rs",
+            "fn a_library_opened_later_is_patched_before_its_constructors_run(",
+        ),
     ] {
         let text = std::fs::read_to_string(format!("{library}{file}")).expect(file);
         assert!(text.contains(test), "{file} has no {test}");

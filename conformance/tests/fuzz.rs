@@ -1,7 +1,7 @@
 //! The fuzzer itself: it finds what is wrong, makes it small, and finds nothing where nothing is
 //! wrong. Both sides are the kernel here, so nothing but the kernel's io_uring is needed.
 
-use softring_conformance::door::{self, Door};
+use softring_conformance::entry::{self, EntryPoint};
 use softring_testing::skipped;
 use std::process::{Command, Output};
 
@@ -9,12 +9,12 @@ use std::process::{Command, Output};
 /// rings.
 fn fuzz(args: &[&str]) -> Option<Output> {
     let mut params = softring_uapi::io_uring_params::default();
-    let fd = door::setup(Door::Syscall, 1, (&raw mut params).addr());
+    let fd = entry::setup(EntryPoint::Syscall, 1, (&raw mut params).addr());
     if fd < 0 {
         skipped!("this kernel makes no io_uring ({fd})");
         return None;
     }
-    door::close(Door::Syscall, fd as i32);
+    entry::close(EntryPoint::Syscall, fd as i32);
     let mut cmd = Command::new(env!("CARGO_BIN_EXE_softring-fuzz"));
     Some(cmd.arg("--against-kernel").args(args).output().expect("the fuzzer starts"))
 }

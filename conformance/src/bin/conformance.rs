@@ -6,7 +6,7 @@ use softring_conformance::case::{self, Case, NEWEST};
 use softring_conformance::report::{self, Outcome, Row, Verdict};
 use softring_conformance::retries::{self, Budget};
 use softring_conformance::target::{self, Launcher, Target};
-use softring_conformance::{Door, recorded, say, suite};
+use softring_conformance::{EntryPoint, recorded, say, suite};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -27,8 +27,8 @@ enum What {
         #[command(flatten)]
         select: Select,
         /// How the calls are issued: syscall, patch or sigsys.
-        #[arg(long = "intercept", alias = "door", value_name = "HOW", default_value = "syscall")]
-        door: Door,
+        #[arg(long, alias = "door", value_name = "HOW", default_value = "syscall")]
+        intercept: EntryPoint,
         /// Run each case so often, to find one that is not certain.
         #[arg(long, default_value_t = 1)]
         times: u32,
@@ -41,8 +41,8 @@ enum What {
     #[command(hide = true)]
     One {
         name: String,
-        #[arg(long = "intercept", alias = "door", value_name = "HOW", default_value = "syscall")]
-        door: Door,
+        #[arg(long, alias = "door", value_name = "HOW", default_value = "syscall")]
+        intercept: EntryPoint,
     },
 }
 
@@ -51,8 +51,8 @@ struct All {
     #[command(flatten)]
     select: Select,
     /// Only through this entry point (may be given more than once).
-    #[arg(long = "intercept", alias = "door", value_name = "HOW")]
-    door: Vec<Door>,
+    #[arg(long, alias = "door", value_name = "HOW")]
+    intercept: Vec<EntryPoint>,
     /// libsoftring.so (looked for beside this program).
     #[arg(long)]
     library: Option<PathBuf>,
@@ -106,16 +106,16 @@ fn main() -> ExitCode {
 fn command(what: What) -> Result<ExitCode> {
     match what {
         What::List(select) => list(&select),
-        What::Run { select, door, times } => run(&select, door, times),
+        What::Run { select, intercept, times } => run(&select, intercept, times),
         What::All(args) => all(args),
         What::Record(select) => record(&select),
-        What::One { name, door } => {
+        What::One { name, intercept } => {
             let cases = case::matching(&name);
             let Some(case) = cases.iter().find(|c| c.path() == name) else {
                 bail!("there is no case {name:?}: see `conformance list`")
             };
             // The verdict is in the transcript; the status tells only of the process.
-            target::run_here(case, door);
+            target::run_here(case, intercept);
             Ok(code(true))
         }
     }
@@ -157,14 +157,14 @@ fn launcher(select: &Select, library: Option<PathBuf>) -> Result<Launcher> {
     Launcher::new(exe, library, Duration::from_secs(select.timeout))
 }
 
-fn run(select: &Select, door: Door, times: u32) -> Result<ExitCode> {
+fn run(select: &Select, entry: EntryPoint, times: u32) -> Result<ExitCode> {
     let launcher = launcher(select, None)?;
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     let mut answers = Vec::new();
     for case in chosen(select)? {
         let mut first: Option<Vec<String>> = None;
         for _ in 0..times {
-            let answer = launcher.run(case, Target::Here(door))?;
+            let answer = launcher.run(case, Target::Here(entry))?;
             let seen = first.get_or_insert_with(|| answer.seen.clone());
             let stable = *seen == answer.seen;
             match &answer.verdict {
@@ -200,7 +200,7 @@ fn record(select: &Select) -> Result<ExitCode> {
     let launcher = launcher(select, None)?;
     let mut well = true;
     for case in chosen(select)?.into_iter().filter(|c| c.abi == NEWEST.release) {
-        let answer = launcher.run(case, Target::Kernel(Door::Syscall))?;
+        let answer = launcher.run(case, Target::Kernel(EntryPoint::Syscall))?;
         match recorded::record(case, &answer) {
             Ok(text) => say!("{}", text.trim_end()),
             Err(why) => {
@@ -213,15 +213,16 @@ fn record(select: &Select) -> Result<ExitCode> {
 }
 
 fn all(args: All) -> Result<ExitCode> {
-    let All { select, door, late_kernel, .. } = args;
-    let doors = if door.is_empty() { Door::ALL.to_vec() } else { door };
+    let All { select, intercept, late_kernel, .. } = args;
+    let all = intercept.is_empty();
+    let entries = if all { EntryPoint::ALL.to_vec() } else { intercept };
     let mut launcher = launcher(&select, args.library)?;
     launcher.model = args.model;
     (launcher.no_aio, launcher.sq_nap) = (args.no_aio, args.sq_nap);
     let kernel = (!late_kernel).then_some(args.kernel_retry_budget);
     let budget = Budget { softring: args.retry_budget, kernel };
 
-    let rows = suite::run(&launcher, &chosen(&select)?, &doors, args.jobs)?;
+    let rows = suite::run(&launcher, &chosen(&select)?, &entries, args.jobs)?;
     let retried = retries::of(&rows);
     let counts = |r: &Row| !late_kernel || r.target != target::KERNEL;
     let differs = |r: &Row| counts(r) && matches!(r.outcome, Outcome::Differs(_));

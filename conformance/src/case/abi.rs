@@ -83,10 +83,10 @@ fn ends_in_time(
     what: &str,
     wait: fn(&mut Ring, &kernel_timespec, ClockId, u32) -> bool,
 ) {
-    let (door, before) = (cx.door, clock_gettime(ClockId::Monotonic).tv_sec);
+    let (entry, before) = (cx.entry, clock_gettime(ClockId::Monotonic).tv_sec);
     for (clock, flag) in [(ClockId::Monotonic, 0), (ClockId::Boottime, IORING_TIMEOUT_BOOTTIME)] {
         let in_child = os::in_child(|| {
-            let Ok(mut ring) = Ring::new(door, 4, 0) else { return 2 };
+            let Ok(mut ring) = Ring::new(entry, 4, 0) else { return 2 };
             if clock_gettime(clock).tv_sec < before + 900 {
                 return 3;
             }

@@ -259,8 +259,8 @@ fn accept_waits(cx: &mut Cx) -> Outcome {
 }
 
 /// Takes connections until none is `left`: how many, and how often that failed.
-fn take_some(door: Door, fd: i32, left: &AtomicUsize) -> Result<(usize, usize), Errno> {
-    let (mut ring, mut taken, mut failed) = (Ring::new(door, 4, 0)?, 0, 0);
+fn take_some(entry: EntryPoint, fd: i32, left: &AtomicUsize) -> Result<(usize, usize), Errno> {
+    let (mut ring, mut taken, mut failed) = (Ring::new(entry, 4, 0)?, 0, 0);
     while left.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_ok() {
         ring.push(take(fd)).submit_wait(1);
         match ring.take(1)?[0].res {
@@ -276,10 +276,10 @@ fn accept_two_rings(cx: &mut Cx) -> Outcome {
     const ALL: usize = 80;
     for round in 0..8 {
         let (listener, _) = listener()?;
-        let (fd, at, door, left) =
-            (listener.as_raw_fd(), listener.local_addr()?, cx.door, AtomicUsize::new(ALL));
+        let (fd, at, entry, left) =
+            (listener.as_raw_fd(), listener.local_addr()?, cx.entry, AtomicUsize::new(ALL));
         let (ended, took) = std::thread::scope(|scope| {
-            let takers = [(); 2].map(|()| scope.spawn(|| take_some(door, fd, &left)));
+            let takers = [(); 2].map(|()| scope.spawn(|| take_some(entry, fd, &left)));
             let ended = (0..ALL / 8).flat_map(|_| {
                 let some = [(); 8].map(|()| TcpStream::connect(at));
                 some.map(|c| c.and_then(|mut c| c.read(&mut [0])))

@@ -191,9 +191,10 @@ fn dup_of_ring(cx: &mut Cx) -> Outcome {
     let twin = os::dup(ring.fd);
     cx.holds("dup", twin >= 0);
     ring.push(sqe::nop().ud(1));
-    cx.is("submit by the twin", door::enter(cx.door, twin, 1, 1, IORING_ENTER_GETEVENTS, 0, 0), 1);
+    let submitted = entry::enter(cx.entry, twin, 1, 1, IORING_ENTER_GETEVENTS, 0, 0);
+    cx.is("submit by the twin", submitted, 1);
     cx.reap(&mut ring, "completion", &[(1, 0)]);
-    cx.is("close the first", door::close(cx.door, ring.fd), 0);
+    cx.is("close the first", entry::close(cx.entry, ring.fd), 0);
     ring.fd = twin;
     cx.one(&mut ring, "by the twin", sqe::nop(), 0);
     Ok(())

@@ -1,7 +1,7 @@
 //! What a case runs in: its entry point, its directory, and the transcript it leaves.
 
 use super::{NEWEST, OLDEST};
-use crate::door::{self, Door};
+use crate::entry::{self, EntryPoint};
 use crate::ring::{Cqe, Errno, Ring};
 use crate::show::{self, Answer};
 use crate::sqe::{SqeExt, addr, addr_mut};
@@ -64,14 +64,14 @@ pub fn rsrc_update<T>(offset: u32, new: &[T], tags: &[u64]) -> io_uring_rsrc_upd
 /// it came: two blanks before what was seen, `! ` before what should have been otherwise.
 #[derive(Debug)]
 pub struct Cx {
-    pub door: Door,
+    pub entry: EntryPoint,
     dir: Option<tempfile::TempDir>,
     failures: u32,
 }
 
 impl Cx {
-    pub fn new(door: Door) -> Self {
-        Self { door, dir: None, failures: 0 }
+    pub fn new(entry: EntryPoint) -> Self {
+        Self { entry, dir: None, failures: 0 }
     }
 
     /// Checks that did not hold.
@@ -88,7 +88,7 @@ impl Cx {
             size: size_of_val(&told) as u32,
             ..Default::default()
         };
-        door::register(self.door, -1, IORING_REGISTER_QUERY, addr_mut(&mut hdr), 0);
+        entry::register(self.entry, -1, IORING_REGISTER_QUERY, addr_mut(&mut hdr), 0);
         let queries = std::hint::black_box(&told).nr_query_opcodes;
         if queries >= NEWEST.queries { NEWEST } else { OLDEST }
     }
@@ -169,13 +169,13 @@ impl Cx {
 
     /// A ring as `params` asks.
     pub fn ring_with(&mut self, entries: u32, params: io_uring_params) -> Result<Ring, Stop> {
-        Ring::with(self.door, entries, params)
+        Ring::with(self.entry, entries, params)
             .map_err(|e| Stop::Fail(format!("no ring: {}", show::answer(-i64::from(e)))))
     }
 
     /// Records and checks what setup answers; a ring that comes of it is closed.
     pub fn setup_is(&mut self, what: &str, entries: u32, p: io_uring_params, want: i32) {
-        let got = Ring::with(self.door, entries, p);
+        let got = Ring::with(self.entry, entries, p);
         self.is(what, got, want);
     }
 
@@ -357,7 +357,7 @@ impl Cx {
 
     /// Closes an fd by libc, and records that it went well.
     pub fn close(&mut self, fd: i32) {
-        let got = door::close(Door::Syscall, fd);
+        let got = entry::close(EntryPoint::Syscall, fd);
         self.is("close", got, 0);
     }
 }

@@ -23,8 +23,8 @@ fn waiting() -> Result<u32, Stop> {
 }
 
 /// Submits a read of an empty pipe, and waits for it.
-fn waiter(door: Door, flag: u32) -> i32 {
-    let Ok(mut ring) = Ring::with(door, 4, io_uring_params::default()) else { return 1 };
+fn waiter(entry: EntryPoint, flag: u32) -> i32 {
+    let Ok(mut ring) = Ring::with(entry, 4, io_uring_params::default()) else { return 1 };
     let Ok((r, _w)) = rustix::pipe::pipe() else { return 2 };
     let mut buf = [0u8; 8];
     ring.push(sqe::read(r.as_raw_fd(), &mut buf, sqe::HERE));
@@ -34,10 +34,10 @@ fn waiter(door: Door, flag: u32) -> i32 {
 
 fn iowait(cx: &mut Cx) -> Outcome {
     const WAITERS: u32 = 48;
-    let door = cx.door;
+    let entry = cx.entry;
     for (what, flag) in [("usually", 0), ("with NO_IOWAIT", IORING_ENTER_NO_IOWAIT)] {
         let waiters: Vec<i32> =
-            (0..WAITERS).map(|_| os::spawn_child(|| waiter(door, flag))).collect();
+            (0..WAITERS).map(|_| os::spawn_child(|| waiter(entry, flag))).collect();
         // Others on this machine wait for I/O as well, now and then.
         let mut least = u32::MAX;
         for _ in 0..40 {

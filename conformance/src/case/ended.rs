@@ -64,17 +64,17 @@ fn ready_before(cx: &mut Cx) -> Outcome {
         for (i, ((r, _), buf)) in pipes.iter().zip(&mut bufs).enumerate() {
             ring.push(sqe::read(r.as_raw_fd(), buf, 0).ud(i as u64));
         }
-        let (door, fd) = (cx.door, ring.fd);
+        let (entry, fd) = (cx.entry, ring.fd);
         let (submitted, written) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
         let n = std::thread::scope(|s| {
             let thread = s.spawn(|| {
-                let n = door::enter(door, fd, READS as u32, 0, 0, 0, 0);
+                let n = entry::enter(entry, fd, READS as u32, 0, 0, 0, 0);
                 submitted.wait();
                 written.wait();
                 n
             });
             submitted.wait();
-            let all = || door::enter(door, fd, 0, READS as u32, IORING_ENTER_GETEVENTS, 0, 0);
+            let all = || entry::enter(entry, fd, 0, READS as u32, IORING_ENTER_GETEVENTS, 0, 0);
             let waiter = waits.then(|| s.spawn(all));
             std::thread::sleep(Duration::from_millis(if waits { 20 } else { 0 }));
             for (_, w) in &pipes {
@@ -344,8 +344,8 @@ fn main_goes_on(cx: &mut Cx) -> Outcome {
 }
 
 /// A new ring moves what a vector says, and keeps a read that waits.
-fn works_alone(door: Door, file: i32, pipe: i32) -> Outcome {
-    let ring = Box::leak(Box::new(Ring::new(door, 8, 0)?));
+fn works_alone(entry: EntryPoint, file: i32, pipe: i32) -> Outcome {
+    let ring = Box::leak(Box::new(Ring::new(entry, 8, 0)?));
     let (part, waiting) = (vec![0u8; 4].leak(), vec![0u8; 4].leak());
     let iov = [libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: 4 }];
     ring.push(sqe::rw(IORING_OP_READV, file, sqe::addr(&iov), 1, 0).ud(1)).submit_wait(1);
@@ -357,12 +357,12 @@ fn works_alone(door: Door, file: i32, pipe: i32) -> Outcome {
 fn first_thread(cx: &mut Cx) -> Outcome {
     let (r, _w) = cx.pipe()?;
     let file = cx.file("f", b"data")?;
-    let (door, file, pipe) = (cx.door, file.as_raw_fd(), r.as_raw_fd());
+    let (entry, file, pipe) = (cx.entry, file.as_raw_fd(), r.as_raw_fd());
     let child = os::in_child(|| {
         std::thread::spawn(move || {
             // The first thread has its time to go.
             std::thread::sleep(Duration::from_millis(50));
-            if works_alone(door, file, pipe).is_err() {
+            if works_alone(entry, file, pipe).is_err() {
                 std::process::abort();
             }
         });
@@ -375,9 +375,9 @@ fn first_thread(cx: &mut Cx) -> Outcome {
 fn last_thread(cx: &mut Cx) -> Outcome {
     let (r, _w) = cx.pipe()?;
     let file = cx.file("f", b"data")?;
-    let (door, file, pipe) = (cx.door, file.as_raw_fd(), r.as_raw_fd());
+    let (entry, file, pipe) = (cx.entry, file.as_raw_fd(), r.as_raw_fd());
     let child = os::in_child(|| {
-        let works = works_alone(door, file, pipe).is_ok();
+        let works = works_alone(entry, file, pipe).is_ok();
         os::exit_thread(if works { 3 } else { 4 })
     });
     cx.is("ends as its only thread did", child, 3);

@@ -47,9 +47,9 @@ fn bad_fds(cx: &mut Cx) -> Outcome {
         ("a pipe", r.as_raw_fd(), -EOPNOTSUPP),
     ];
     for (what, fd, want) in rows {
-        cx.is(what, door::enter(cx.door, fd, 0, 0, 0, 0, 0), want);
+        cx.is(what, entry::enter(cx.entry, fd, 0, 0, 0, 0, 0), want);
         let flags = IORING_ENTER_GETEVENTS;
-        cx.is(&format!("{what}, waiting"), door::enter(cx.door, fd, 1, 1, flags, 0, 0), want);
+        cx.is(&format!("{what}, waiting"), entry::enter(cx.entry, fd, 1, 1, flags, 0, 0), want);
     }
     Ok(())
 }
@@ -59,7 +59,7 @@ fn unknown_flags(cx: &mut Cx) -> Outcome {
     for bit in 8..32 {
         cx.is(&format!("bit {bit}"), ring.enter(0, 0, 1 << bit), -EINVAL);
     }
-    cx.is("before the fd", door::enter(cx.door, -1, 0, 0, 1 << 20, 0, 0), -EINVAL);
+    cx.is("before the fd", entry::enter(cx.entry, -1, 0, 0, 1 << 20, 0, 0), -EINVAL);
     Ok(())
 }
 
@@ -67,8 +67,8 @@ fn closed_ring(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, 0)?;
     let fd = ring.fd;
     drop(ring);
-    cx.is("enter", door::enter(cx.door, fd, 0, 0, 0, 0, 0), -EBADF);
-    cx.is("register", door::register(cx.door, fd, IORING_UNREGISTER_FILES, 0, 0), -EBADF);
+    cx.is("enter", entry::enter(cx.entry, fd, 0, 0, 0, 0, 0), -EBADF);
+    cx.is("register", entry::register(cx.entry, fd, IORING_UNREGISTER_FILES, 0, 0), -EBADF);
     Ok(())
 }
 
@@ -241,7 +241,7 @@ fn registered_ring(cx: &mut Cx) -> Outcome {
     cx.is("index", index, 0);
     ring.push(sqe::nop().ud(4));
     let reg = IORING_ENTER_REGISTERED_RING;
-    let enter = |fd: i32, submit| door::enter(cx.door, fd, submit, 0, reg, 0, 0);
+    let enter = |fd: i32, submit| entry::enter(cx.entry, fd, submit, 0, reg, 0, 0);
     let rows = [
         ("submit", enter(0, 1), 1),
         ("free index", enter(1, 0), -EBADF as isize),
@@ -255,23 +255,23 @@ fn registered_ring(cx: &mut Cx) -> Outcome {
     up[0].data = 0;
     let got = ring.register_slice(IORING_UNREGISTER_RING_FDS, &up);
     cx.is("unregister", got, 1);
-    cx.is("after it", door::enter(cx.door, 0, 0, 0, reg, 0, 0), -EBADF);
+    cx.is("after it", entry::enter(cx.entry, 0, 0, 0, reg, 0, 0), -EBADF);
     Ok(())
 }
 
 /// What a raw enter of `fd` answers to another thread.
-fn enter_elsewhere(door: Door, fd: i32, submit: u32, flags: u32) -> isize {
-    std::thread::spawn(move || door::enter(door, fd, submit, 0, flags, 0, 0)).join().unwrap_or(1)
+fn enter_elsewhere(entry: EntryPoint, fd: i32, submit: u32, flags: u32) -> isize {
+    std::thread::spawn(move || entry::enter(entry, fd, submit, 0, flags, 0, 0)).join().unwrap_or(1)
 }
 
 fn single_issuer(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, IORING_SETUP_SINGLE_ISSUER)?;
     cx.one(&mut ring, "here", sqe::nop(), 0);
     ring.push(sqe::nop().ud(2));
-    let (door, fd) = (cx.door, ring.fd);
-    cx.is("submit elsewhere", enter_elsewhere(door, fd, 1, 0), -EEXIST);
-    cx.is("wait elsewhere", enter_elsewhere(door, fd, 0, IORING_ENTER_GETEVENTS), 0);
-    let files = move || door::register(door, fd, IORING_UNREGISTER_FILES, 0, 0);
+    let (entry, fd) = (cx.entry, ring.fd);
+    cx.is("submit elsewhere", enter_elsewhere(entry, fd, 1, 0), -EEXIST);
+    cx.is("wait elsewhere", enter_elsewhere(entry, fd, 0, IORING_ENTER_GETEVENTS), 0);
+    let files = move || entry::register(entry, fd, IORING_UNREGISTER_FILES, 0, 0);
     cx.is("register elsewhere", std::thread::spawn(files).join().unwrap_or(1), -EEXIST);
     cx.is("here again", ring.submit(), 1);
     cx.reap(&mut ring, "completion", &[(2, 0)]);
@@ -281,8 +281,8 @@ fn single_issuer(cx: &mut Cx) -> Outcome {
 fn single_issuer_disabled(cx: &mut Cx) -> Outcome {
     let setup = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_R_DISABLED;
     let ring = cx.ring(4, setup)?;
-    let (door, fd) = (cx.door, ring.fd);
-    let enable = move || door::register(door, fd, IORING_REGISTER_ENABLE_RINGS, 0, 0);
+    let (entry, fd) = (cx.entry, ring.fd);
+    let enable = move || entry::register(entry, fd, IORING_REGISTER_ENABLE_RINGS, 0, 0);
     cx.is("enabled elsewhere", std::thread::spawn(enable).join().unwrap_or(1), 0);
     cx.is("submit here", ring.enter(1, 0, 0), -EEXIST);
     Ok(())
@@ -297,9 +297,9 @@ fn defer_taskrun(cx: &mut Cx) -> Outcome {
     cx.quiet(&ring, "not posted by itself", 20);
     cx.is("nor by an enter without GETEVENTS", ring.enter(0, 0, 0), 0);
     cx.quiet(&ring, "so", 5);
-    let (door, fd) = (cx.door, ring.fd);
+    let (entry, fd) = (cx.entry, ring.fd);
     let flags = IORING_ENTER_GETEVENTS;
-    cx.is("GETEVENTS elsewhere", enter_elsewhere(door, fd, 0, flags), -EEXIST);
+    cx.is("GETEVENTS elsewhere", enter_elsewhere(entry, fd, 0, flags), -EEXIST);
     cx.is("GETEVENTS here", ring.enter(0, 0, flags), 0);
     let got = ring.pop_all();
     cx.completions("posted", &got, &[(1, libc::POLLIN.into())]);
@@ -357,7 +357,7 @@ fn any_thread_submits(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     for ud in 0..3 {
         ring.push(sqe::nop().ud(ud));
-        cx.is("elsewhere", enter_elsewhere(cx.door, ring.fd, 1, 0), 1);
+        cx.is("elsewhere", enter_elsewhere(cx.entry, ring.fd, 1, 0), 1);
     }
     cx.reap_in_order(&mut ring, "completions", &[(0, 0), (1, 0), (2, 0)]);
     Ok(())

@@ -69,7 +69,7 @@ fn words(cx: &mut Cx, what: &str, s: io_uring_sqe) -> Outcome {
     let mut told = [0u32; 10];
     for (at, word) in (0..).step_by(4).zip(told.iter_mut()) {
         for bit in 0..32 {
-            let mut ring = Ring::new(cx.door, 2, 0)?;
+            let mut ring = Ring::new(cx.entry, 2, 0)?;
             let program = [insn(0x20, 0, 0, at), insn(0x45, 0, 1, 1 << bit), ret(0), ret(1)];
             if add(&ring, &of(s.opcode, &program)) != 0 {
                 return Err(Stop::Fail("no filter".into()));
@@ -292,11 +292,11 @@ fn refusals(cx: &mut Cx) -> Outcome {
 
 fn task(cx: &mut Cx) -> Outcome {
     rights::no_new_privs();
-    let task = |f: &io_uring_bpf, nr: u32| door::register(cx.door, -1, CALL, addr(f), nr);
+    let task = |f: &io_uring_bpf, nr: u32| entry::register(cx.entry, -1, CALL, addr(f), nr);
     let program = word_is(0, 1);
     let one = of(IORING_OP_NOP, &program);
     let got = [task(&one, 0), task(&one, 1)];
-    let null = door::register(cx.door, -1, CALL, 0, 1);
+    let null = entry::register(cx.entry, -1, CALL, 0, 1);
     cx.is("no count", got[0], -(EINVAL as isize));
     cx.is("a filter", got[1], 0);
     cx.is("null", null, -(EFAULT as isize));
@@ -310,10 +310,10 @@ fn task(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "1", sqe::nop().ud(1), -EACCES);
     let mut other = cx.ring(4, 0)?;
     cx.one(&mut other, "1 on another ring", sqe::nop().ud(1), 0);
-    let door = cx.door;
+    let entry = cx.entry;
     let child = os::in_child(|| {
-        let denied = door::register(door, -1, CALL, addr(&of(IORING_OP_NOP, &DENY)), 1);
-        let ring = Ring::new(door, 4, 0);
+        let denied = entry::register(entry, -1, CALL, addr(&of(IORING_OP_NOP, &DENY)), 1);
+        let ring = Ring::new(entry, 4, 0);
         let res = ring.ok().and_then(|mut r| {
             r.push(sqe::nop().ud(1)).submit_wait(1);
             r.pop().map(|cqe| cqe.res)

@@ -411,9 +411,9 @@ fn lock(cx: &mut Cx) -> Outcome {
 fn stopped(cx: &mut Cx) -> Outcome {
     let memory = crate::ring::Map::anonymous(4096).map_err(Stop::from)?;
     let (word, told) = (memory.word(8), memory.word(12));
-    let door = cx.door;
+    let entry = cx.entry;
     let child = os::spawn_child(|| {
-        let Ok(mut ring) = Ring::new(door, 4, 0) else { return 1 };
+        let Ok(mut ring) = Ring::new(entry, 4, 0) else { return 1 };
         ring.push(wait_on(word, 0).ud(1)).submit();
         told.store(1, Ordering::SeqCst);
         // Being stopped may end a wait.

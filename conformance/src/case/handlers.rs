@@ -2,7 +2,7 @@
 //! library's sigaction(2).
 #![allow(unsafe_code)]
 
-use super::jumps::{keep_door, nop, round, wait};
+use super::jumps::{keep_entry, nop, round, wait};
 use super::prelude::*;
 use crate::jump::{self, JUMPED};
 use crate::stack::Stack;
@@ -24,7 +24,7 @@ const RESTORER: i32 = 0x0400_0000;
 fn rt_sigaction(signal: i32, new: usize, old: usize, size: usize) -> isize {
     // SAFETY: what is passed is an action of a case's own, or for the kernel to refuse.
     match unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, size) } {
-        -1 => -(door::errno() as isize),
+        -1 => -(entry::errno() as isize),
         ret => ret as isize,
     }
 }
@@ -88,7 +88,7 @@ fn jumps(cx: &mut Cx) -> Outcome {
     const ROUNDS: u64 = 100;
     os::handle(libc::SIGUSR1, one, 0);
     let mut ring = cx.ring(8, 0)?;
-    keep_door(ring.door);
+    keep_entry(ring.entry);
     install(libc::SIGUSR2, jump::handler, libc::SA_NODEFER, 0);
     let (mut jumped, mut here, mut there) = (0, 0, 0);
     for n in 0..ROUNDS {

@@ -234,9 +234,9 @@ fn child_uses_slots(cx: &mut Cx) -> Outcome {
 
 fn orphan_uses_slots(cx: &mut Cx) -> Outcome {
     let (r, w) = cx.pipe()?;
-    let door = cx.door;
+    let entry = cx.entry;
     let parent = os::spawn_child(|| {
-        let Ok(mut ring) = Ring::new(door, 8, 0) else { return 10 };
+        let Ok(mut ring) = Ring::new(entry, 8, 0) else { return 10 };
         let registered = ring.register_slice(IORING_REGISTER_FILES, &[-1, w.as_raw_fd()]);
         os::close(w.as_raw_fd());
         os::spawn_child(|| {

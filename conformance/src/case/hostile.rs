@@ -138,11 +138,11 @@ fn memory(cx: &mut Cx) -> Outcome {
 fn unmapped(cx: &mut Cx) -> Outcome {
     let (mut peer, socket) = pair()?;
     peer.write_all(b"01234567")?;
-    let (fd, door) = (socket.as_raw_fd(), cx.door);
+    let (fd, entry) = (socket.as_raw_fd(), cx.entry);
     arrived(fd, 8);
     // 128 + SIGSEGV where the memory is not held.
     let child = os::in_child(|| {
-        let Ok(mut ring) = Ring::new(door, 4, 0) else { return 10 };
+        let Ok(mut ring) = Ring::new(entry, 4, 0) else { return 10 };
         let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
         let mut mem = [b'-'; 8];
         if register(&ring, &reg(page, ENTRIES.into(), 0)) != 0 {

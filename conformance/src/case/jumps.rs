@@ -20,18 +20,18 @@ const ROUNDS: u64 = 300;
 /// Requests of a round: see [`push`].
 const MANY: usize = 4;
 
-static DOOR: AtomicU32 = AtomicU32::new(0);
+static ENTRY: AtomicU32 = AtomicU32::new(0);
 /// A cancelled thread has begun.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-pub(super) fn keep_door(door: Door) {
-    let at = Door::ALL.iter().position(|d| *d == door).unwrap_or(0);
-    DOOR.store(at as u32, Ordering::Relaxed);
+pub(super) fn keep_entry(entry: EntryPoint) {
+    let at = EntryPoint::ALL.iter().position(|d| *d == entry).unwrap_or(0);
+    ENTRY.store(at as u32, Ordering::Relaxed);
 }
 
 fn enter(fd: i32, submit: u32, min: u32) -> isize {
-    let door = Door::ALL[DOOR.load(Ordering::Relaxed) as usize];
-    door::enter(door, fd, submit, min, IORING_ENTER_GETEVENTS, 0, 0)
+    let entry = EntryPoint::ALL[ENTRY.load(Ordering::Relaxed) as usize];
+    entry::enter(entry, fd, submit, min, IORING_ENTER_GETEVENTS, 0, 0)
 }
 
 /// Waits for what never comes.
@@ -115,7 +115,7 @@ fn out_of_a_wait(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (to_read, to_write) = cx.pipe()?;
     let mut byte = [0u8];
-    keep_door(ring.door);
+    keep_entry(ring.entry);
     os::handle(libc::SIGUSR2, jump::handler, libc::SA_NODEFER);
     let (mut jumped, mut here, mut there, mut read) = (0, 0, 0, 0);
     for n in 0..ROUNDS {
@@ -169,7 +169,7 @@ fn out_of_anything(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (to_read, to_write) = cx.pipe()?;
     let (mut byte, soon) = ([0u8], kernel_timespec { tv_sec: 0, tv_nsec: 60_000 });
-    keep_door(ring.door);
+    keep_entry(ring.entry);
     os::handle(libc::SIGUSR2, jump::handler, libc::SA_NODEFER);
     let (mut jumped, mut whole, mut there) = (0, 0, 0);
     for n in 0..ROUNDS {
@@ -229,7 +229,7 @@ fn cancelled(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (to_read, to_write) = cx.pipe()?;
     let mut byte = [0u8];
-    keep_door(ring.door);
+    keep_entry(ring.entry);
     let (mut ended, mut whole) = (0, 0);
     for n in 0..ROUNDS {
         rustix::io::write(&to_write, b"x")?;

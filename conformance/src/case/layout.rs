@@ -165,13 +165,13 @@ fn no_mmap_refusals(cx: &mut Cx) -> Outcome {
         p
     };
     let mut try_it = |what: &str, p: io_uring_params| {
-        let got = door::setup(cx.door, 8, sqe::addr(&p));
+        let got = entry::setup(cx.entry, 8, sqe::addr(&p));
         cx.is(what, got, -EFAULT);
     };
     try_it("no memory", both(0, 0));
     try_it("no memory for SQEs", both(page, 0));
     try_it("unmapped", both(0x1000, page));
-    let got = door::setup(cx.door, 8, sqe::addr(&both(page + 8, page)));
+    let got = entry::setup(cx.entry, 8, sqe::addr(&both(page + 8, page)));
     cx.is("not page aligned", got, -EINVAL);
     Ok(())
 }

@@ -156,7 +156,7 @@ fn little_memory(cx: &mut Cx) -> Outcome {
     let pipe = cx.pipe()?;
     let mut ring = cx.ring(4096, 0)?;
     let was = os::set_limit(libc::RLIMIT_AS, os::address_space() + (1 << 20));
-    let large = Ring::new(cx.door, 32768, 0);
+    let large = Ring::new(cx.entry, 32768, 0);
     let fd = pipe.0.as_raw_fd();
     for i in 0..4096 {
         ring.push(sqe::poll_add(fd, libc::POLLIN).ud(i));

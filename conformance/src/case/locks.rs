@@ -240,11 +240,11 @@ fn outlive_children(cx: &mut Cx) -> Outcome {
 fn outlive_exec(cx: &mut Cx) -> Outcome {
     let (r, w) = cx.pipe()?;
     let file = cx.file("f", b"data")?;
-    let (path, door, ready) = (cx.dir()?.join("f"), cx.door, cx.eventfd(0)?);
+    let (path, entry, ready) = (cx.dir()?.join("f"), cx.entry, cx.eventfd(0)?);
     let child = os::spawn_child(|| {
         // Its standard input is the file, by a description of its own, and nothing else is.
         let own = File::options().read(true).write(true).open(path);
-        let Ok(mut ring) = Ring::new(door, 4, 0) else { return 10 };
+        let Ok(mut ring) = Ring::new(entry, 4, 0) else { return 10 };
         let moved = own.is_ok_and(|own| os::dup2(own.as_raw_fd(), 0) == 0);
         if !moved || os::close(file.as_raw_fd()) != 0 {
             return 11;

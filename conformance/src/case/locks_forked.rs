@@ -84,20 +84,20 @@ fn nop(ring: &mut Ring) -> bool {
 }
 
 /// What a child does after it has set the lock: true if it works.
-type Then = fn(&mut Ring, Door) -> bool;
+type Then = fn(&mut Ring, EntryPoint) -> bool;
 
 const THEN: [(&str, Then); 4] = [
     ("NOP", |ring, _| nop(ring)),
-    ("a new ring", |_, door| Ring::new(door, 4, 0).is_ok_and(|mut ring| nop(&mut ring))),
-    ("both", |ring, door| nop(ring) && Ring::new(door, 4, 0).is_ok_and(|mut new| nop(&mut new))),
+    ("a new ring", |_, entry| Ring::new(entry, 4, 0).is_ok_and(|mut ring| nop(&mut ring))),
+    ("both", |ring, entry| nop(ring) && Ring::new(entry, 4, 0).is_ok_and(|mut new| nop(&mut new))),
     ("a close", |ring, _| os::close(os::dup(ring.fd)) == 0 && nop(ring)),
 ];
 
 fn raw_child_keeps(cx: &mut Cx) -> Outcome {
-    let door = cx.door;
+    let entry = cx.entry;
     each(cx, |cx, done, f, ring| {
         for (what, then) in THEN {
-            let child = os::in_raw_child(0, || f.lock_and(|| then(ring, door)));
+            let child = os::in_raw_child(0, || f.lock_and(|| then(ring, entry)));
             cx.is(&format!("{done}, then {what}"), child, 0);
         }
         cx.holds("nobody has it", !f.locked());
@@ -157,8 +157,8 @@ fn raw_child_flight(cx: &mut Cx) -> Outcome {
     let splice = sqe::rw(IORING_OP_SPLICE, f.fd(), 0, 4, 0).ud(1);
     cx.start(&mut ring, &[splice.set(|s| (s.addr, s.file_index) = (u64::MAX, from))]);
     cx.quiet(&ring, "it waits", 10);
-    let door = cx.door;
-    let works = || Ring::new(door, 4, 0).is_ok_and(|mut new| nop(&mut new));
+    let entry = cx.entry;
+    let works = || Ring::new(entry, 4, 0).is_ok_and(|mut new| nop(&mut new));
     let child = os::in_raw_child(0, || f.lock_and(works));
     cx.is("child", child, 0);
     rustix::io::write(&w, b"data")?;
@@ -167,10 +167,10 @@ fn raw_child_flight(cx: &mut Cx) -> Outcome {
 }
 
 fn child_keeps(cx: &mut Cx) -> Outcome {
-    let door = cx.door;
+    let entry = cx.entry;
     each(cx, |cx, done, f, ring| {
         for (what, then) in THEN {
-            let child = os::in_child(|| f.lock_and(|| then(ring, door)));
+            let child = os::in_child(|| f.lock_and(|| then(ring, entry)));
             cx.is(&format!("{done}, then {what}"), child, 0);
         }
         Ok(())
@@ -207,19 +207,19 @@ fn vforked(cx: &mut Cx) -> Outcome {
 }
 
 fn same_table(cx: &mut Cx) -> Outcome {
-    let door = cx.door;
+    let entry = cx.entry;
     each(cx, |cx, done, f, ring| {
         for (what, then) in THEN {
             cx.is("lock", os::lock(f.fd()), 0);
             let child = os::in_raw_child(libc::CLONE_FILES, || {
-                let works = then(ring, door);
+                let works = then(ring, entry);
                 i32::from(!works) << 1 | i32::from(!f.locked()) << 2
             });
             cx.is(&format!("{done}, then {what}"), child, 0);
             cx.holds("the parent's lock", f.locked());
             cx.is("unlock", os::unlock(f.fd()), 0);
             let mut child = || os::in_raw_child(libc::CLONE_FILES, || {
-                i32::from(os::lock(f.fd()) != 0 || !then(ring, door) || !f.locked())
+                i32::from(os::lock(f.fd()) != 0 || !then(ring, entry) || !f.locked())
             });
             cx.is(&format!("{done}, {what} by a child with a lock"), child(), 0);
             cx.holds("its lock is the parent's", f.locked());

@@ -82,7 +82,7 @@ pub(crate) mod prelude {
     pub(crate) use super::{Case, Cx, Outcome, Stop, case, newest, rsrc, rsrc_update};
     /// A ring whose completions wait for its task's GETEVENTS.
     pub(crate) const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
-    pub(crate) use crate::door::{self, Door};
+    pub(crate) use crate::entry::{self, EntryPoint};
     pub(crate) use crate::os::{self, BAD, KERNEL};
     pub(crate) use crate::ring::{Cqe, Ring};
     pub(crate) use crate::sqe::{self, SqeExt, addr, addr_mut, in_slot};

@@ -189,7 +189,7 @@ fn itself_at_once(cx: &mut Cx) -> Outcome {
 
 /// The register call on fd -1.
 fn ringless(cx: &Cx, sqe: &io_uring_sqe) -> isize {
-    door::register(cx.door, -1, IORING_REGISTER_SEND_MSG_RING, addr(sqe), 1)
+    entry::register(cx.entry, -1, IORING_REGISTER_SEND_MSG_RING, addr(sqe), 1)
 }
 
 fn without_ring(cx: &mut Cx) -> Outcome {
@@ -204,10 +204,10 @@ fn without_ring(cx: &mut Cx) -> Outcome {
     cx.quiet(&b, "not yet", 5);
     cx.reap(&mut b, "there", &[(2, 5)]);
     let to = a.fd;
-    let door = cx.door;
+    let entry = cx.entry;
     let sender = std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_millis(20));
-        door::register(door, -1, IORING_REGISTER_SEND_MSG_RING, addr(&msg(to, 3, 9)), 1)
+        entry::register(entry, -1, IORING_REGISTER_SEND_MSG_RING, addr(&msg(to, 3, 9)), 1)
     });
     cx.reap(&mut a, "it wakes who waits", &[(9, 3)]);
     cx.eq("sent", sender.join().ok(), Some(0));
@@ -242,8 +242,8 @@ fn without_ring_refusals(cx: &mut Cx) -> Outcome {
     for (what, sqe, want) in rows {
         cx.is(what, ringless(cx, &sqe), want);
     }
-    let door = cx.door;
-    let call = |fd, at, nr| door::register(door, fd, IORING_REGISTER_SEND_MSG_RING, at, nr);
+    let entry = cx.entry;
+    let call = |fd, at, nr| entry::register(entry, fd, IORING_REGISTER_SEND_MSG_RING, at, nr);
     let got = [call(-1, 0, 1), call(-1, addr(&good), 0), call(-1, addr(&good), 2)];
     cx.eq("no pointer, no count, two", got, [-22; 3]);
     let got = [call(-1, BAD, 1), call(-2, addr(&good), 1), call(ring.fd, addr(&good), 1)];

@@ -15,13 +15,19 @@ pub const CASES: &[Case] = &[
 ];
 
 /// A ring in one page for the rings and one for SQEs, at `at`, with a READ of a pipe in flight.
-fn in_pages(door: Door, at: usize, setup: u32, pipe: RawFd, buf: &mut [u8]) -> Result<Ring, i32> {
+fn in_pages(
+    entry: EntryPoint,
+    at: usize,
+    setup: u32,
+    pipe: RawFd,
+    buf: &mut [u8],
+) -> Result<Ring, i32> {
     let flags = setup | IORING_SETUP_NO_MMAP | IORING_SETUP_REGISTERED_FD_ONLY;
     let mut p = io_uring_params { flags, ..Default::default() };
     (p.cq_off.user_addr, p.sq_off.user_addr) = (at as u64, at as u64 + 4096);
-    let fd = ring::setup(door, 4, &mut p)?;
+    let fd = ring::setup(entry, 4, &mut p)?;
     let own = (Map::of_program(at, 4096), Map::of_program(at + 4096, 4096));
-    let mut ring = Ring::adopt(door, fd, p, Some(own))?;
+    let mut ring = Ring::adopt(entry, fd, p, Some(own))?;
     ring.push(sqe::read(pipe, buf, 0).ud(1));
     // A new SQ thread that finds nothing sleeps at once.
     if ring.enter(1, 0, IORING_ENTER_SQ_WAKEUP) == 1 { Ok(ring) } else { Err(1) }
@@ -29,11 +35,11 @@ fn in_pages(door: Door, at: usize, setup: u32, pipe: RawFd, buf: &mut [u8]) -> R
 
 /// What becomes of a child whose ring lies in memory of this kind, which it unmaps: the status of
 /// the child, 128 + SIGSEGV where the memory is not held.
-fn unmaps(door: Door, setup: u32, kind: i32, anew: bool) -> i32 {
+fn unmaps(entry: EntryPoint, setup: u32, kind: i32, anew: bool) -> i32 {
     os::in_child(|| {
         let Ok((reader, writer)) = rustix::pipe::pipe() else { return 10 };
         let (at, mut buf) = (os::pages(2, kind), [0; 4]);
-        let Ok(ring) = in_pages(door, at, setup, reader.as_raw_fd(), &mut buf) else { return 11 };
+        let Ok(ring) = in_pages(entry, at, setup, reader.as_raw_fd(), &mut buf) else { return 11 };
         os::unmap_pages(at, 2);
         if anew && os::pages_at(at, 2) != at {
             return 12;
@@ -61,14 +67,14 @@ fn unmaps(door: Door, setup: u32, kind: i32, anew: bool) -> i32 {
 
 fn unmapped(cx: &mut Cx) -> Outcome {
     for (what, setup) in [("plain", 0), ("deferring", DEFER)] {
-        cx.is(what, unmaps(cx.door, setup, libc::MAP_SHARED, false), 0);
-        cx.is("private memory", unmaps(cx.door, setup, libc::MAP_PRIVATE, false), 0);
+        cx.is(what, unmaps(cx.entry, setup, libc::MAP_SHARED, false), 0);
+        cx.is("private memory", unmaps(cx.entry, setup, libc::MAP_PRIVATE, false), 0);
     }
-    cx.is("with a thread", unmaps(cx.door, IORING_SETUP_SQPOLL, libc::MAP_SHARED, false), 0);
+    cx.is("with a thread", unmaps(cx.entry, IORING_SETUP_SQPOLL, libc::MAP_SHARED, false), 0);
     Ok(())
 }
 
 fn mapped_anew(cx: &mut Cx) -> Outcome {
-    cx.is("shared memory", unmaps(cx.door, 0, libc::MAP_SHARED, true), 0);
+    cx.is("shared memory", unmaps(cx.entry, 0, libc::MAP_SHARED, true), 0);
     Ok(())
 }

@@ -83,11 +83,11 @@ fn signals_in_child(cx: &mut Cx) -> Outcome {
 fn first_realtime_signal(cx: &mut Cx) -> Outcome {
     let (r, _w) = cx.pipe()?;
     let file = cx.file("f", b"data")?;
-    let door = cx.door;
+    let entry = cx.entry;
     let child = os::in_child(|| {
         let signal = libc::SIGRTMIN();
         os::block(signal, true);
-        let Ok(mut ring) = Ring::new(door, 4, 0) else { return 10 };
+        let Ok(mut ring) = Ring::new(entry, 4, 0) else { return 10 };
         // For what waits, and for what may: threads of the engine's.
         ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN));
         ring.push(sqe::op(IORING_OP_FSYNC, file.as_raw_fd()).with(IOSQE_ASYNC));
@@ -109,9 +109,9 @@ fn child_makes_new(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let file = cx.file("f", b"data")?;
     cx.one(&mut ring, "parent first", sqe::nop(), 0);
-    let door = cx.door;
+    let entry = cx.entry;
     let child = os::in_child(|| {
-        let Ok(mut own) = Ring::new(door, 4, 0) else { return 10 };
+        let Ok(mut own) = Ring::new(entry, 4, 0) else { return 10 };
         let mut buf = [0; 4];
         own.push(sqe::read(file.as_raw_fd(), &mut buf, 0).ud(1).with(IOSQE_ASYNC));
         if own.submit_wait(1) != 1 {
@@ -259,7 +259,7 @@ fn vfork_child(cx: &mut Cx) -> Outcome {
 }
 
 fn threads_own_rings(cx: &mut Cx) -> Outcome {
-    let door = cx.door;
+    let entry = cx.entry;
     let files = (0..8u8)
         .map(|i| cx.file(&format!("f{i}"), &[i; 64]))
         .collect::<Result<Vec<_>, _>>()?;
@@ -267,7 +267,7 @@ fn threads_own_rings(cx: &mut Cx) -> Outcome {
         .zip(files)
         .map(|(i, file)| {
             std::thread::spawn(move || {
-                let Ok(mut ring) = Ring::new(door, 8, 0) else { return 0 };
+                let Ok(mut ring) = Ring::new(entry, 8, 0) else { return 0 };
                 let mut good = 0;
                 for _ in 0..200 {
                     let mut buf = [0xff; 64];
@@ -290,7 +290,7 @@ fn one_waits_others_submit(cx: &mut Cx) -> Outcome {
     const EACH: u64 = 100;
     let mut ring = cx.ring(64, 0)?;
     let mut seen = vec![false; 4 * EACH as usize];
-    let (fd, door) = (ring.fd, cx.door);
+    let (fd, entry) = (ring.fd, cx.entry);
     let turn = std::sync::Mutex::new(());
     let shared = &ring;
     std::thread::scope(|s| {
@@ -304,7 +304,7 @@ fn one_waits_others_submit(cx: &mut Cx) -> Outcome {
                     shared.write_sqe(slot, &sqe::nop().ud(t * EACH + i));
                     shared.set_array(slot, slot);
                     shared.set_sq_tail(tail.wrapping_add(1));
-                    while door::enter(door, fd, 1, 0, 0, 0, 0) != 1 {}
+                    while entry::enter(entry, fd, 1, 0, 0, 0, 0) != 1 {}
                 }
             });
         }
@@ -384,7 +384,7 @@ fn registers_survive(cx: &mut Cx) -> Outcome {
     let mut kept = 0;
     for _ in 0..100 {
         ring.push(sqe::nop());
-        kept += u32::from(door::enter_keeps_registers(cx.door, ring.fd, 1));
+        kept += u32::from(entry::enter_keeps_registers(cx.entry, ring.fd, 1));
         ring.take(1)?;
     }
     cx.is("calls that kept them", kept, 100);

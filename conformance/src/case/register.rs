@@ -23,7 +23,7 @@ pub const CASES: &[Case] = &[
 fn bad_calls(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, 0)?;
     let file = cx.file("f", b"")?;
-    let call = |fd: i32, opcode: u32| door::register(cx.door, fd, opcode, 0, 0);
+    let call = |fd: i32, opcode: u32| entry::register(cx.entry, fd, opcode, 0, 0);
     let rows = [
         ("-1", call(-1, IORING_UNREGISTER_FILES), -EINVAL),
         ("not open", call(1234, IORING_UNREGISTER_FILES), -EBADF),
@@ -227,7 +227,7 @@ fn by_registered_ring(cx: &mut Cx) -> Outcome {
     let mut row = [ring_row(3, ring.fd)];
     cx.is("register", ring.register(IORING_REGISTER_RING_FDS, addr_mut(&mut row), 1), 1);
     let call = |index: i32, op: u32, arg: usize, nr: u32| {
-        door::register(cx.door, index, op | IORING_REGISTER_USE_REGISTERED_RING, arg, nr)
+        entry::register(cx.entry, index, op | IORING_REGISTER_USE_REGISTERED_RING, arg, nr)
     };
     let fds = [0];
     let rows = [
@@ -252,7 +252,7 @@ fn query(cx: &mut Cx) -> Outcome {
     };
     for (what, fd) in [("without a ring", -1), ("with one", ring.fd)] {
         let mut h = hdr;
-        let got = door::register(cx.door, fd, IORING_REGISTER_QUERY, addr_mut(&mut h), 0);
+        let got = entry::register(cx.entry, fd, IORING_REGISTER_QUERY, addr_mut(&mut h), 0);
         cx.is(what, got, 0);
         let h = *std::hint::black_box(&h);
         cx.is("result", h.result, 0);

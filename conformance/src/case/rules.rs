@@ -50,7 +50,7 @@ pub(super) fn task_of<const N: usize>(rows: [io_uring_restriction; N]) -> Task<N
 }
 
 pub(super) fn lay<const N: usize>(cx: &Cx, task: &Task<N>) -> isize {
-    door::register(cx.door, -1, RESTRICT, addr(task), 1)
+    entry::register(cx.entry, -1, RESTRICT, addr(task), 1)
 }
 
 /// One instruction.
@@ -199,11 +199,11 @@ fn task_refusals(cx: &mut Cx) -> Outcome {
         ("unknown call", addr(&number), 1, -EINVAL),
     ];
     for (what, at, nr, want) in rows {
-        cx.is(what, door::register(cx.door, -1, RESTRICT, at, nr), want);
+        cx.is(what, entry::register(cx.entry, -1, RESTRICT, at, nr), want);
     }
     many.head.nr_res = 107;
     cx.is("107 rows", lay(cx, &many), 0);
-    cx.is("no count then", door::register(cx.door, -1, RESTRICT, addr(&good), 0), -EPERM);
+    cx.is("no count then", entry::register(cx.entry, -1, RESTRICT, addr(&good), 0), -EPERM);
     Ok(())
 }
 
@@ -216,7 +216,7 @@ fn task_rights(cx: &mut Cx) -> Outcome {
     }
     let good = task_of([allow(IORING_OP_NOP)]);
     let filter = of(IORING_OP_NOP, &ALLOW);
-    let task = |what: u32, at: usize, nr: u32| door::register(cx.door, -1, what, at, nr);
+    let task = |what: u32, at: usize, nr: u32| entry::register(cx.entry, -1, what, at, nr);
     let got = [
         task(RESTRICT, addr(&good), 1),
         task(RESTRICT, BAD, 7),
@@ -238,11 +238,11 @@ fn task_forked(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, 0)?;
     drop(ring);
     cx.is("restrict", lay(cx, &good), 0);
-    let door = cx.door;
+    let entry = cx.entry;
     let read = sqe::op(IORING_OP_READ, -1);
     let answers = move || -> Option<[i32; 3]> {
-        let again = door::register(door, -1, RESTRICT, addr(&good), 1) as i32;
-        let mut ring = Ring::new(door, 4, 0).ok()?;
+        let again = entry::register(entry, -1, RESTRICT, addr(&good), 1) as i32;
+        let mut ring = Ring::new(entry, 4, 0).ok()?;
         ring.push(sqe::nop()).submit_wait(1);
         let nop = ring.pop()?.res;
         ring.push(read).submit_wait(1);
@@ -282,7 +282,7 @@ fn task_execs(cx: &mut Cx) -> Outcome {
     let rows = task_of([allow(IORING_OP_NOP), allow(IORING_OP_READ), allow(IORING_OP_WRITE)]);
     cx.is("restrict", lay(cx, &rows), 0);
     for filter in [&only_nop, &rest] {
-        cx.is("filter", door::register(cx.door, -1, CALL, addr(filter), 1), 0);
+        cx.is("filter", entry::register(cx.entry, -1, CALL, addr(filter), 1), 0);
     }
     answers_with_rules(cx)?;
     let started = own_program()?.stdout(std::process::Stdio::null()).status()?;
@@ -306,15 +306,15 @@ fn answers_with_rules(cx: &mut Cx) -> Outcome {
 
 fn threads(cx: &mut Cx) -> Outcome {
     rights::no_new_privs();
-    let door = cx.door;
+    let entry = cx.entry;
     let nop = move || -> Option<i32> {
-        let mut ring = Ring::new(door, 4, 0).ok()?;
+        let mut ring = Ring::new(entry, 4, 0).ok()?;
         ring.push(sqe::nop()).submit_wait(1);
         ring.pop().map(|cqe| cqe.res)
     };
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let before = std::thread::spawn(move || wait.recv().ok().and_then(|()| nop()));
-    let got = door::register(cx.door, -1, CALL, addr(&of(IORING_OP_NOP, &DENY)), 1);
+    let got = entry::register(cx.entry, -1, CALL, addr(&of(IORING_OP_NOP, &DENY)), 1);
     cx.is("filter", got, 0);
     let after = std::thread::spawn(nop).join().ok().flatten();
     let _ = go.send(());
@@ -326,7 +326,7 @@ fn threads(cx: &mut Cx) -> Outcome {
 
 fn zero_copy(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, 0)?;
-    let call = |fd: i32, nr: u32| door::register(cx.door, fd, IORING_REGISTER_ZCRX_CTRL, BAD, nr);
+    let call = |fd: i32, nr: u32| entry::register(cx.entry, fd, IORING_REGISTER_ZCRX_CTRL, BAD, nr);
     let got = [call(-1, 0), call(-1, 1)];
     got.into_iter().for_each(|got| cx.is("without a ring", got, -(EINVAL as isize)));
     cx.is("unknown call", ring.register(38, 0, 0), -EINVAL);

@@ -34,7 +34,7 @@ fn flags(flags: u32) -> io_uring_params {
 
 fn sizes(cx: &mut Cx, entries: u32, p: io_uring_params) {
     let what = format!("{entries} entries, CQ {} asked", p.cq_entries);
-    match Ring::with(cx.door, entries, p) {
+    match Ring::with(cx.entry, entries, p) {
         Ok(ring) => cx.note(&what, format_args!("{} {}", ring.sq_entries(), ring.cq_entries())),
         Err(e) => cx.note_answer(&what, -e),
     }
@@ -103,7 +103,7 @@ fn flag_combinations(cx: &mut Cx) -> Outcome {
             let flags = 1 << a | 1 << b;
             let wq_fd = parent.fd.cast_unsigned();
             let p = io_uring_params { flags, wq_fd, cq_entries: 16, ..Default::default() };
-            let got = Ring::with(cx.door, 8, p);
+            let got = Ring::with(cx.entry, 8, p);
             let names = format!("{} {}", SETUP_NAMES[a as usize], SETUP_NAMES[b as usize]);
             match got {
                 Err(e) => cx.note_answer(&names, -e),
@@ -139,13 +139,13 @@ fn bad_params(cx: &mut Cx) -> Outcome {
     let rows =
         [("null", 0), ("unmapped", BAD), ("kernel", KERNEL), ("read-only", readonly), ("cut", cut)];
     for (what, params) in rows {
-        let got = door::setup(cx.door, 4, params);
+        let got = entry::setup(cx.entry, 4, params);
         cx.is(what, got, -EFAULT);
     }
     let left = os::open_fds();
     cx.eq("fds left open", left - before, 0);
     // Which is looked at first: the pointer, or the entries?
-    let got = door::setup(cx.door, 0, BAD);
+    let got = entry::setup(cx.entry, 0, BAD);
     cx.is("null entries too", got, -EFAULT);
     Ok(())
 }
@@ -185,13 +185,13 @@ fn registered_fd_only(cx: &mut Cx) -> Outcome {
     let second = cx.ring(4, setup)?;
     cx.is("second index", second.fd, 1);
     drop(ring);
-    cx.is("enter of a dropped index", second_enter(cx.door, 0), -EBADF);
-    cx.is("enter of the other", second_enter(cx.door, 1), 0);
+    cx.is("enter of a dropped index", second_enter(cx.entry, 0), -EBADF);
+    cx.is("enter of the other", second_enter(cx.entry, 1), 0);
     Ok(())
 }
 
-fn second_enter(door: Door, index: i32) -> isize {
-    door::enter(door, index, 0, 0, IORING_ENTER_REGISTERED_RING, 0, 0)
+fn second_enter(entry: EntryPoint, index: i32) -> isize {
+    entry::enter(entry, index, 0, 0, IORING_ENTER_REGISTERED_RING, 0, 0)
 }
 
 fn disabled(cx: &mut Cx) -> Outcome {
@@ -223,7 +223,7 @@ fn fd_limit(cx: &mut Cx) -> Outcome {
     let spare = std::fs::File::open("/dev/null")?;
     let next = spare.as_raw_fd() as u64 + 1;
     let was = os::set_limit(libc::RLIMIT_NOFILE, next);
-    let got = Ring::new(cx.door, 4, 0);
+    let got = Ring::new(cx.entry, 4, 0);
     let after = os::set_limit(libc::RLIMIT_NOFILE, was);
     cx.is("setup", got, -EMFILE);
     cx.holds("limit put back", after == next);

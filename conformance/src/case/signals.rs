@@ -188,8 +188,8 @@ fn blocked_by_the_wait(cx: &mut Cx) -> Outcome {
 
 /// Sends `signals` to a child that waits in `wait`; answers how the wait ended.
 fn signalled(cx: &Cx, wait: Wait, signals: &[i32]) -> i32 {
-    let door = cx.door;
-    let child = os::spawn_child(|| match Ring::new(door, 8, 0) {
+    let entry = cx.entry;
+    let child = os::spawn_child(|| match Ring::new(entry, 8, 0) {
         Ok(mut ring) => -wait(&mut ring) as i32,
         Err(_) => 100,
     });

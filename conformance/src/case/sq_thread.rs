@@ -76,7 +76,7 @@ fn idle_is_the_longest(cx: &mut Cx) -> Outcome {
 
 fn attached_elsewhere(cx: &mut Cx) -> Outcome {
     let mut ring = with_idle(cx, 20, 0, 0)?;
-    let (door, fd) = (cx.door, ring.fd);
+    let (entry, fd) = (cx.entry, ring.fd);
     let in_child = |flags: u32| {
         os::in_child(|| {
             let p = io_uring_params {
@@ -85,7 +85,7 @@ fn attached_elsewhere(cx: &mut Cx) -> Outcome {
                 wq_fd: fd.cast_unsigned(),
                 ..Default::default()
             };
-            let Ok(mut own) = Ring::with(door, 4, p) else { return 1 };
+            let Ok(mut own) = Ring::with(entry, 4, p) else { return 1 };
             own.push(sqe::nop().ud(5));
             if flags & IORING_SETUP_SQPOLL == 0 {
                 own.submit_wait(1);

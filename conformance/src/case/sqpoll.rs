@@ -318,7 +318,7 @@ fn flags(cx: &mut Cx) -> Outcome {
             continue;
         }
         let p = io_uring_params { cq_entries: 16, ..params(flag) };
-        match Ring::with(cx.door, 8, p) {
+        match Ring::with(cx.entry, 8, p) {
             Err(e) => cx.note_answer(SETUP_NAMES[bit as usize], -e),
             Ok(ring) => {
                 cx.note(SETUP_NAMES[bit as usize], format_args!("flags {:#x}", ring.params.flags));

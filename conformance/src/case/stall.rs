@@ -40,7 +40,7 @@ pub const CASES: &[Case] = &[
 
 /// What goes on beside the stall.
 pub(super) struct Beside {
-    door: Door,
+    entry: EntryPoint,
     /// The ring whose submission sleeps.
     stalled: i32,
     other: Ring,
@@ -53,7 +53,7 @@ impl Beside {
         ("fork", |b| b.answers.push(os::in_child(|| 7) as isize)),
         ("poll", |b| b.answers.push(os::poll(b.stalled, libc::POLLIN, 0) as isize)),
         ("enter", |b| {
-            b.answers.push(door::enter(b.door, b.stalled, 0, 0, IORING_ENTER_GETEVENTS, 0, 0));
+            b.answers.push(entry::enter(b.entry, b.stalled, 0, 0, IORING_ENTER_GETEVENTS, 0, 0));
         }),
         ("enter with a time limit", |b| b.answers.push(b.enter(1, 10))),
         ("another ring", |b| {
@@ -64,20 +64,20 @@ impl Beside {
             b.other.push(sqe::rw(IORING_OP_MSG_RING, b.stalled, 0, 5, 77).ud(2));
             b.answers.push(b.other.submit_wait(2));
         }),
-        ("a new ring", |b| b.answers.push(isize::from(Ring::new(b.door, 4, 0).is_ok()))),
+        ("a new ring", |b| b.answers.push(isize::from(Ring::new(b.entry, 4, 0).is_ok()))),
     ];
     /// What each of them answers.
     pub(super) const ANSWERS: [isize; 7] = [7, 0, 0, -(ETIME as isize), 1, 1, 1];
 
     pub(super) fn new(cx: &mut Cx, ring: &Ring) -> Result<Beside, Stop> {
-        Ok(Beside { door: cx.door, stalled: ring.fd, other: cx.ring(4, 0)?, answers: vec![] })
+        Ok(Beside { entry: cx.entry, stalled: ring.fd, other: cx.ring(4, 0)?, answers: vec![] })
     }
 
     fn enter(&self, min: u32, timeout_ms: i64) -> isize {
         let ts = kernel_timespec { tv_sec: 0, tv_nsec: timeout_ms * 1_000_000 };
         let arg = io_uring_getevents_arg { ts: addr(&ts) as u64, ..Default::default() };
         let flags = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
-        door::enter(self.door, self.stalled, 0, min, flags, addr(&arg), size_of_val(&arg))
+        entry::enter(self.entry, self.stalled, 0, min, flags, addr(&arg), size_of_val(&arg))
     }
 }
 
@@ -91,8 +91,8 @@ fn late_read(file: &std::fs::File, page: &LatePage) -> io_uring_sqe {
 }
 
 /// Submits what is in the queue of ring `fd`.
-pub(super) fn submit(door: Door, fd: i32) -> impl Fn() -> isize + Send + Copy {
-    move || door::enter(door, fd, 1, 0, 0, 0, 0)
+pub(super) fn submit(entry: EntryPoint, fd: i32) -> impl Fn() -> isize + Send + Copy {
+    move || entry::enter(entry, fd, 1, 0, 0, 0, 0)
 }
 
 fn others_go_on(cx: &mut Cx) -> Outcome {
@@ -101,7 +101,7 @@ fn others_go_on(cx: &mut Cx) -> Outcome {
     let file = cx.file("f", &[b'x'; 4096])?;
     ring.push(late_read(&file, &page).ud(2));
     let mut beside = Beside::new(cx, &ring)?;
-    let (submitted, late) = page.while_stalled(submit(cx.door, ring.fd), &mut beside, Beside::ANY);
+    let (submitted, late) = page.while_stalled(submit(cx.entry, ring.fd), &mut beside, Beside::ANY);
     cx.eq("waited for the stall", late, vec![]);
     cx.eq("submitted", submitted, Some(1));
     cx.eq("answers", beside.answers, Beside::ANSWERS.to_vec());
@@ -118,9 +118,9 @@ fn received_late(cx: &mut Cx) -> Outcome {
     b.write_all(b"once")?;
     cx.one(&mut ring, "once", net::recv(a.as_raw_fd(), &mut first), 4);
     ring.push(sqe::rw(IORING_OP_RECV, a.as_raw_fd(), page.addr(), 100, 0).ud(2));
-    let (mut beside, door, stalled) = (Beside::new(cx, &ring)?, cx.door, ring.fd);
+    let (mut beside, entry, stalled) = (Beside::new(cx, &ring)?, cx.entry, ring.fd);
     // The task that submits it is the one that tries it again.
-    let wait = move || door::enter(door, stalled, 1, 2, IORING_ENTER_GETEVENTS, 0, 0);
+    let wait = move || entry::enter(entry, stalled, 1, 2, IORING_ENTER_GETEVENTS, 0, 0);
     let sender = std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_millis(50));
         b.write_all(&[7; 100]).map(|()| b)
@@ -148,7 +148,7 @@ fn closed_meanwhile(cx: &mut Cx) -> Outcome {
     let meanwhile: &[Step<(i32, i32)>] =
         &[("close", |ends| _ = os::close(ends.0)), ("dup2", |ends| _ = os::dup2(ends.1, ends.0))];
     let (submitted, late) =
-        page.while_stalled(submit(cx.door, ring.fd), &mut ends, meanwhile);
+        page.while_stalled(submit(cx.entry, ring.fd), &mut ends, meanwhile);
     cx.eq("waited for the stall", late, vec![]);
     cx.eq("submitted", submitted, Some(1));
     cx.reap(&mut ring, "what stalled", &[(2, 100)]);
@@ -168,7 +168,7 @@ fn submitters_take_turns(cx: &mut Cx) -> Outcome {
     let nops: Vec<_> = (2..6).map(|ud| sqe::nop().ud(ud)).collect();
     ring.push(late_read(&file, &page).ud(1));
     nops.iter().for_each(|nop| _ = ring.push(*nop));
-    let submit = submit(cx.door, ring.fd);
+    let submit = submit(cx.entry, ring.fd);
     let second = std::thread::scope(|s| {
         let others = || nops.iter().map(|_| s.spawn(submit)).collect::<Vec<_>>();
         let mut state = (Vec::new(), Some(others));
@@ -191,7 +191,7 @@ fn other_namespace(cx: &mut Cx) -> Outcome {
     let (go, mut begin) = cx.pipe()?;
     ring.push(late_read(&file, &page).ud(1));
     ring.push(sqe::nop().ud(2));
-    let submit = submit(cx.door, ring.fd);
+    let submit = submit(cx.entry, ring.fd);
     let child = os::spawn_in_namespace(|| {
         let began = rustix::io::read(&go, &mut [0; 1]);
         if began.is_ok() { submit() as i32 } else { -1 }

@@ -180,7 +180,7 @@ fn requests(cx: &mut Cx) -> Outcome {
         let (mut ring, page) = (cx.ring(8, 0)?, late_page()?);
         cx.sparse_files(&ring, 4);
         ring.push(make(&names, page.addr()).ud(2));
-        let submitted = beside(cx, &ring, &page, submit(cx.door, ring.fd))?;
+        let submitted = beside(cx, &ring, &page, submit(cx.entry, ring.fd))?;
         cx.eq(name, submitted, Some(1));
         cx.reap(&mut ring, "all", &[(2, res), (77, 5)]);
         cx.one(&mut ring, "goes on", sqe::nop(), 0);
@@ -195,8 +195,8 @@ fn in_a_chain(cx: &mut Cx) -> Outcome {
     ring.push(sqe::timeout(&far, 0, 0).link().ud(2));
     ring.push(sqe::rw(IORING_OP_LINK_TIMEOUT, -1, page.addr(), 1, 0).link().ud(3));
     ring.push(sqe::rw(IORING_OP_WRITEV, names.file(), page.addr(), 1, 0).ud(4));
-    let (door, fd) = (cx.door, ring.fd);
-    let submit = move || door::enter(door, fd, 4, 0, 0, 0, 0);
+    let (entry, fd) = (cx.entry, ring.fd);
+    let submit = move || entry::enter(entry, fd, 4, 0, 0, 0, 0);
     let submitted = beside(cx, &ring, &page, submit)?;
     cx.eq("submitted", submitted, Some(4));
     cx.reap(
@@ -210,8 +210,8 @@ fn in_a_chain(cx: &mut Cx) -> Outcome {
 fn copied_by_thread(cx: &mut Cx) -> Outcome {
     let (mut ring, page) = (cx.ring(8, IORING_SETUP_SQPOLL)?, late_page()?);
     ring.push(sqe::rw(IORING_OP_OPENAT, CWD, page.addr(), 0, 0).ud(2));
-    let (door, fd) = (cx.door, ring.fd);
-    let wake = move || door::enter(door, fd, 1, 0, IORING_ENTER_SQ_WAKEUP, 0, 0);
+    let (entry, fd) = (cx.entry, ring.fd);
+    let wake = move || entry::enter(entry, fd, 1, 0, IORING_ENTER_SQ_WAKEUP, 0, 0);
     let submitted = beside(cx, &ring, &page, wake)?;
     cx.eq("submitted", submitted, Some(1));
     cx.reap(&mut ring, "all", &[(2, -ENOENT), (77, 5)]);
@@ -247,8 +247,8 @@ fn registrations(cx: &mut Cx) -> Outcome {
         cx.sparse_files(&ring, 4);
         let made = make(page.addr() as u64);
         let arg = if made == [0; 5] { page.addr() } else { addr(&made) };
-        let (door, fd) = (cx.door, ring.fd);
-        let register = move || door::register(door, fd, opcode, arg, nr);
+        let (entry, fd) = (cx.entry, ring.fd);
+        let register = move || entry::register(entry, fd, opcode, arg, nr);
         let answered = beside(cx, &ring, &page, register)?;
         cx.eq(name, answered, Some(answer));
         cx.reap(&mut ring, "message", &[(77, 5)]);
@@ -268,8 +268,8 @@ fn waits(cx: &mut Cx) -> Outcome {
             _ => {}
         }
         let arg = if name == "argument" { page.addr() } else { addr(&ext) };
-        let (door, fd) = (cx.door, ring.fd);
-        let wait = move || door::enter(door, fd, 0, 1, flags, arg, size_of_val(&ext));
+        let (entry, fd) = (cx.entry, ring.fd);
+        let wait = move || entry::enter(entry, fd, 0, 1, flags, arg, size_of_val(&ext));
         let waited = beside(cx, &ring, &page, wait)?;
         cx.eq(name, waited, Some(0));
         cx.reap(&mut ring, "message", &[(77, 5)]);

@@ -26,8 +26,8 @@ fn row(offset: u32, fd: i32) -> io_uring_rsrc_update {
     io_uring_rsrc_update { offset, resv: 0, data: u64::from(fd.cast_unsigned()) }
 }
 
-fn enter(door: Door, index: i32, submit: u32) -> isize {
-    door::enter(door, index, submit, 0, IORING_ENTER_REGISTERED_RING, 0, 0)
+fn enter(entry: EntryPoint, index: i32, submit: u32) -> isize {
+    entry::enter(entry, index, submit, 0, IORING_ENTER_REGISTERED_RING, 0, 0)
 }
 
 fn registered_ring_stays_open(cx: &mut Cx) -> Outcome {
@@ -39,12 +39,12 @@ fn registered_ring_stays_open(cx: &mut Cx) -> Outcome {
     cx.is("close the copy", os::close(copy), 0);
     cx.close(ring.fd);
     cx.is("by fd", ring.enter(1, 0, 0), -EBADF);
-    cx.is("by index", enter(cx.door, 2, 1), 1);
+    cx.is("by index", enter(cx.entry, 2, 1), 1);
     cx.spin(&ring, "completed", 1);
     let opcode = IORING_UNREGISTER_RING_FDS | IORING_REGISTER_USE_REGISTERED_RING;
     let gone = row(2, 0);
-    cx.is("unregister by itself", door::register(cx.door, 2, opcode, addr(&gone), 1), 1);
-    cx.is("then", enter(cx.door, 2, 0), -EBADF);
+    cx.is("unregister by itself", entry::register(cx.entry, 2, opcode, addr(&gone), 1), 1);
+    cx.is("then", enter(cx.entry, 2, 0), -EBADF);
     Ok(())
 }
 
@@ -52,21 +52,21 @@ fn registered_rings_of_threads(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, 0)?;
     let mut one = row(0, ring.fd);
     cx.is("register", ring.register_struct(IORING_REGISTER_RING_FDS, &mut one, 1), 1);
-    let (door, fd) = (cx.door, ring.fd);
+    let (entry, fd) = (cx.entry, ring.fd);
     let other = move || {
-        let before = enter(door, 0, 0);
+        let before = enter(entry, 0, 0);
         let mut own = row(1, fd);
         let at = addr_mut(&mut own);
-        let registered = door::register(door, fd, IORING_REGISTER_RING_FDS, at, 1);
-        [before, registered, enter(door, 0, 0), enter(door, 1, 0)]
+        let registered = entry::register(entry, fd, IORING_REGISTER_RING_FDS, at, 1);
+        [before, registered, enter(entry, 0, 0), enter(entry, 1, 0)]
     };
     let got = std::thread::spawn(other).join().unwrap_or([1; 4]);
     let want = [-EINVAL, 1, -EBADF, 0];
     for (i, what) in ["before", "register there", "ours there", "its own"].into_iter().enumerate() {
         cx.is(what, got[i], want[i]);
     }
-    cx.is("its own here", enter(cx.door, 1, 0), -EBADF);
-    cx.is("ours here", enter(cx.door, 0, 0), 0);
+    cx.is("its own here", enter(cx.entry, 1, 0), -EBADF);
+    cx.is("ours here", enter(cx.entry, 0, 0), 0);
     Ok(())
 }
 
@@ -74,10 +74,10 @@ fn registered_rings_after_fork(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, 0)?;
     let mut one = row(0, ring.fd);
     cx.is("register", ring.register_struct(IORING_REGISTER_RING_FDS, &mut one, 1), 1);
-    let door = cx.door;
-    let code = os::in_child(|| (-enter(door, 0, 0)) as i32);
+    let entry = cx.entry;
+    let code = os::in_child(|| (-enter(entry, 0, 0)) as i32);
     cx.is("in a child", -code, -EINVAL);
-    cx.is("in the parent", enter(cx.door, 0, 0), 0);
+    cx.is("in the parent", enter(cx.entry, 0, 0), 0);
     Ok(())
 }
 
@@ -90,7 +90,7 @@ fn partial_ring_fds(cx: &mut Cx) -> Outcome {
     cx.eq("indices", rows.map(|r| r.offset), [0, u32::MAX, u32::MAX]);
     let undo = [row(0, 0), row(16, 0)];
     cx.is("undo, too", ring.register(IORING_UNREGISTER_RING_FDS, addr(&undo), 2), 1);
-    cx.is("undone", enter(cx.door, 0, 0), -EBADF);
+    cx.is("undone", enter(cx.entry, 0, 0), -EBADF);
     let with_fd = [row(0, 1)];
     cx.is("undo with an fd", ring.register(IORING_UNREGISTER_RING_FDS, addr(&with_fd), 1), -EINVAL);
     Ok(())
@@ -126,12 +126,12 @@ fn rights_given_up(cx: &mut Cx) -> Outcome {
     if !rustix::process::geteuid().is_root() {
         return Err(Stop::Skip("takes the rights of root".into()));
     }
-    let (path, door) = (cx.path("f")?, cx.door);
+    let (path, entry) = (cx.path("f")?, cx.entry);
     let only_root = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     cx.file("f", b"")?.set_permissions(only_root)?;
     // What the open answers: 0 for a descriptor, else an errno.
     let child = os::in_child(|| {
-        let Ok(mut ring) = Ring::new(door, 4, 0) else { return 200 };
+        let Ok(mut ring) = Ring::new(entry, 4, 0) else { return 200 };
         if ring.register(IORING_REGISTER_PERSONALITY, 0, 0) != 1 || !os::become_nobody() {
             return 201;
         }
@@ -207,8 +207,8 @@ fn clone_of_anothers(cx: &mut Cx) -> Outcome {
     cx.is("register", src.register_slice(IORING_REGISTER_BUFFERS, &[iov]), 0);
     let dst = cx.ring(4, 0)?;
     let call = io_uring_clone_buffers { src_fd: src.fd.cast_unsigned(), ..Default::default() };
-    let (door, fd, op) = (cx.door, dst.fd, IORING_REGISTER_CLONE_BUFFERS);
-    let clone = move || door::register(door, fd, op, addr(&call), 1);
+    let (entry, fd, op) = (cx.entry, dst.fd, IORING_REGISTER_CLONE_BUFFERS);
+    let clone = move || entry::register(entry, fd, op, addr(&call), 1);
     cx.is("elsewhere", std::thread::spawn(clone).join().unwrap_or(1), -EEXIST);
     cx.is("here", clone(), 0);
     let itself = io_uring_clone_buffers {
@@ -265,13 +265,13 @@ fn flag_by_poll(cx: &mut Cx) -> Outcome {
 /// unshare(CLONE_NEWUSER), which a process with more threads than one is refused, in a child that
 /// has made a ring and used it as `with` does: 0, or what went wrong.
 fn unshare_after(cx: &mut Cx, with: fn(&mut Ring) -> bool) -> Result<i32, Stop> {
-    let door = cx.door;
+    let entry = cx.entry;
     let plain = os::in_child(os::own_users);
     if plain != 0 {
         return Err(Stop::Skip(format!("no user namespaces (errno {plain})")));
     }
     Ok(os::in_child(|| {
-        let Ok(mut ring) = Ring::new(door, 4, 0) else { return 255 };
+        let Ok(mut ring) = Ring::new(entry, 4, 0) else { return 255 };
         if with(&mut ring) { os::own_users() } else { 254 }
     }))
 }

@@ -162,10 +162,10 @@ fn registrations(cx: &mut Cx) -> Outcome {
         };
         let attach = IORING_SETUP_ATTACH_WQ;
         let params = io_uring_params { flags: attach, wq_fd: n as u32, ..Default::default() };
-        let setup = Ring::with(cx.door, 4, params).map(|_| 0).unwrap_or_else(|e| -e as isize);
-        let enter = |n| door::enter(cx.door, n, 0, 0, 0, 0, 0);
+        let setup = Ring::with(cx.entry, 4, params).map(|_| 0).unwrap_or_else(|e| -e as isize);
+        let enter = |n| entry::enter(cx.entry, n, 0, 0, 0, 0, 0);
         let clone = io_uring_clone_buffers { src_fd: n as u32, ..Default::default() };
-        let register = |op, arg, nr| door::register(cx.door, n, op, arg, nr);
+        let register = |op, arg, nr| entry::register(cx.entry, n, op, arg, nr);
         let probe = register(IORING_REGISTER_PROBE, addr_mut(&mut [0u64; 34]), 1);
         for (what, got) in [
             ("FILES", free.register_slice(IORING_REGISTER_FILES, &fds)),
@@ -174,8 +174,8 @@ fn registrations(cx: &mut Cx) -> Outcome {
             ("RING_FDS", ring.register_struct(IORING_REGISTER_RING_FDS, &mut own, 1)),
             ("SYNC_CANCEL", ring.register(IORING_REGISTER_SYNC_CANCEL, addr(&cancel), 1)),
             ("CLONE_BUFFERS", free.register(IORING_REGISTER_CLONE_BUFFERS, addr(&clone), 1)),
-            ("SEND_MSG_RING", door::register(
-                cx.door, -1, IORING_REGISTER_SEND_MSG_RING, addr(&msg), 1,
+            ("SEND_MSG_RING", entry::register(
+                cx.entry, -1, IORING_REGISTER_SEND_MSG_RING, addr(&msg), 1,
             )),
             ("ATTACH_WQ", setup),
             ("enter", enter(n)),
@@ -208,6 +208,6 @@ fn taken(cx: &mut Cx) -> Outcome {
     let msg = sqe::op(IORING_OP_MSG_RING, n).set(|s| (s.len, s.off) = (7, 8));
     cx.one(&mut b.ring, "a message to it", msg, 0);
     cx.reap(&mut b.other, "there", &[(8, 7)]);
-    cx.is("enter", door::enter(cx.door, n, 0, 0, 0, 0, 0), 0);
+    cx.is("enter", entry::enter(cx.entry, n, 0, 0, 0, 0, 0), 0);
     Ok(())
 }

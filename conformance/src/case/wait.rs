@@ -116,10 +116,10 @@ fn spin_without_entering(cx: &mut Cx) -> Outcome {
 fn other_thread_wakes(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     ring.push(sqe::nop().ud(9));
-    let (door, fd) = (cx.door, ring.fd);
+    let (entry, fd) = (cx.entry, ring.fd);
     let submitter = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
-        door::enter(door, fd, 1, 0, 0, 0, 0)
+        entry::enter(entry, fd, 1, 0, 0, 0, 0)
     });
     cx.is("wait", ring.enter(0, 1, IORING_ENTER_GETEVENTS), 0);
     cx.is("there", ring.cq_ready(), 1);
@@ -407,7 +407,7 @@ fn closed_meanwhile(cx: &mut Cx) -> Outcome {
     let waited = std::thread::scope(|s| {
         let waiter = s.spawn(|| ring.enter(0, 1, IORING_ENTER_GETEVENTS));
         nap();
-        door::close(ring.door, ring.fd);
+        entry::close(ring.entry, ring.fd);
         nap();
         let _ = rustix::io::write(&w, b"late");
         waiter.join()

@@ -2,7 +2,7 @@
 
 use super::fixture::Fixture;
 use super::{Checked, checks_files, checks_rings, checks_waits, sys};
-use crate::door::Door;
+use crate::entry::EntryPoint;
 use std::process::ExitCode;
 
 /// One check.
@@ -36,10 +36,10 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
 
 /// Runs the checks that need none of the calls `refused`, prints a line for each; code 1 if one has
 /// failed.
-pub fn run(door: Door, refused: &[String], only: &[String]) -> ExitCode {
+pub fn run(entry: EntryPoint, refused: &[String], only: &[String]) -> ExitCode {
     sys::doing("start");
     sys::end_after(LIMIT);
-    let fixture = match Fixture::new(door) {
+    let fixture = match Fixture::new(entry) {
         Ok(fixture) => fixture,
         Err(why) => {
             println!("start: failed: {why}");

@@ -73,7 +73,7 @@ fn wait_with_time(f: &Fixture) -> Checked {
 fn sq_thread(f: &Fixture) -> Checked {
     let params =
         io_uring_params { flags: IORING_SETUP_SQPOLL, sq_thread_idle: 20, ..Default::default() };
-    let ring = Ring::with(f.door, 8, params);
+    let ring = Ring::with(f.entry, 8, params);
     let mut ring = ring.map_err(|e| format!("io_uring_setup: {}", name(e)))?;
     for _ in 0..2 {
         ring.push(sqe::nop().ud(1));

@@ -2,7 +2,7 @@
 
 use super::policy::{self, Policy};
 use super::{Fault, checks, sys};
-use crate::door::Door;
+use crate::entry::EntryPoint;
 use crate::ring::Ring;
 use clap::{Parser, Subcommand};
 use softring_uapi::SETUP_NAMES;
@@ -27,8 +27,8 @@ enum What {
     /// Run the checks; exit code 1: one has failed; 3: there is no ring
     Checks {
         /// How the calls are issued: syscall, patch or sigsys
-        #[arg(long = "intercept", alias = "door", value_name = "HOW", default_value = "patch")]
-        door: Door,
+        #[arg(long, alias = "door", value_name = "HOW", default_value = "patch")]
+        intercept: EntryPoint,
         /// Only these checks
         names: Vec<String>,
     },
@@ -64,10 +64,10 @@ enum What {
 /// The whole program.
 pub fn main() -> ExitCode {
     match Cli::parse().what {
-        What::Checks { door, names } => {
+        What::Checks { intercept, names } => {
             let refused = std::env::var(REFUSED).unwrap_or_default();
             let refused: Vec<String> = refused.split(',').map(str::to_owned).collect();
-            return checks::run(door, &refused, &names);
+            return checks::run(intercept, &refused, &names);
         }
         What::Calls { kill } => policy::single_calls(kill).for_each(|name| println!("{name}")),
         What::List => checks::all().for_each(|check| println!("{}", check.name)),
@@ -96,7 +96,7 @@ fn ring(names: &[String]) -> ExitCode {
         };
         flags |= 1 << bit;
     }
-    match Ring::new(Door::Patch, 1, flags) {
+    match Ring::new(EntryPoint::Patch, 1, flags) {
         Ok(_) => println!("a ring"),
         Err(e) => {
             println!("no ring: {}", std::io::Error::from_raw_os_error(e));

@@ -1,7 +1,7 @@
 //! What a check works with: its rings, its files, its expectations.
 
 use super::{Checked, Fault};
-use crate::door::Door;
+use crate::entry::EntryPoint;
 use crate::ring::Ring;
 use crate::sqe::SqeExt;
 use softring_uapi::io_uring_sqe;
@@ -12,18 +12,18 @@ use std::path::PathBuf;
 /// What all checks share.
 #[derive(Debug)]
 pub struct Fixture {
-    pub door: Door,
+    pub entry: EntryPoint,
     dir: tempfile::TempDir,
 }
 
 impl Fixture {
-    pub fn new(door: Door) -> Result<Self, Fault> {
+    pub fn new(entry: EntryPoint) -> Result<Self, Fault> {
         let dir = tempfile::tempdir().map_err(|e| format!("no directory for files: {e}"))?;
-        Ok(Self { door, dir })
+        Ok(Self { entry, dir })
     }
 
     pub fn ring(&self, entries: u32, flags: u32) -> Result<Ring, Fault> {
-        Ring::new(self.door, entries, flags).map_err(|e| format!("io_uring_setup: {}", name(e)))
+        Ring::new(self.entry, entries, flags).map_err(|e| format!("io_uring_setup: {}", name(e)))
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -7,7 +7,7 @@ use super::known::{self, Seen};
 use super::program::{Program, Step};
 use super::transcript::Transcript;
 use super::{exec, make, report};
-use crate::door::Door;
+use crate::entry::EntryPoint;
 use crate::say;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, Subcommand};
@@ -57,8 +57,8 @@ struct Cli {
     #[arg(long)]
     lib: Option<PathBuf>,
     /// How the programs' calls leave them: syscall, patch or sigsys
-    #[arg(long = "intercept", alias = "door", value_name = "HOW", default_value = "syscall")]
-    door: Door,
+    #[arg(long, alias = "door", value_name = "HOW", default_value = "syscall")]
+    intercept: EntryPoint,
     /// Compare the kernel with itself, to try the fuzzer: no divergence may be found
     #[arg(long)]
     against_kernel: bool,
@@ -122,7 +122,7 @@ fn driver(cli: &Cli) -> Result<Driver> {
         );
         Some(library.canonicalize()?)
     };
-    let mut driver = Driver::new(exe, library, cli.door)?;
+    let mut driver = Driver::new(exe, library, cli.intercept)?;
     driver.spoil = cli.spoil;
     Ok(driver)
 }
@@ -186,8 +186,8 @@ fn again(cli: &Cli, file: &str) -> String {
     if let Some(lib) = &cli.lib {
         out += &format!(" --lib {}", lib.display());
     }
-    if cli.door != Door::default() {
-        out += &format!(" --intercept {}", cli.door);
+    if cli.intercept != EntryPoint::default() {
+        out += &format!(" --intercept {}", cli.intercept);
     }
     out
 }

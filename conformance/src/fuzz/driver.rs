@@ -4,7 +4,7 @@
 use super::program::Program;
 use super::transcript::{End, Rec, Transcript};
 use crate::case::OLDEST;
-use crate::door::Door;
+use crate::entry::EntryPoint;
 use crate::target::pin;
 use anyhow::{Context, Result};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
@@ -39,7 +39,7 @@ pub struct Driver {
     exe: PathBuf,
     /// The preload library; without it both sides are the kernel.
     library: Option<PathBuf>,
-    door: Door,
+    entry: EntryPoint,
     /// An opcode whose results are falsified on the second side, to try the fuzzer itself.
     pub spoil: Option<u8>,
     deny: BpfProgram,
@@ -57,8 +57,8 @@ fn deny() -> Result<BpfProgram> {
 impl Driver {
     /// # Errors
     /// The running program's own path is unknown, or the filter cannot be built.
-    pub fn new(exe: PathBuf, library: Option<PathBuf>, door: Door) -> Result<Self> {
-        Ok(Self { exe, library, door, spoil: None, deny: deny()? })
+    pub fn new(exe: PathBuf, library: Option<PathBuf>, entry: EntryPoint) -> Result<Self> {
+        Ok(Self { exe, library, entry, spoil: None, deny: deny()? })
     }
 
     /// Runs `program` once.
@@ -75,7 +75,7 @@ impl Driver {
         let mut cmd = Command::new(&self.exe);
         cmd.arg("exec").arg("--program").arg(&input).arg("--out").arg(&output);
         cmd.arg("--dir").arg(&work).args(["--quiet", &pace.quiet.to_string()]);
-        cmd.args(["--intercept", self.door.name()]);
+        cmd.args(["--intercept", self.entry.name()]);
         if let Some(follow) = pace.follow {
             let expect = files.join("expect");
             std::fs::write(&expect, lines(&follow.recs)?)?;
@@ -106,7 +106,7 @@ impl Driver {
     fn under_softring(&self, cmd: &mut Command) {
         let Some(library) = &self.library else { return };
         cmd.env("LD_PRELOAD", library).env("SOFTRING_ENGINE", "user").env("SOFTRING_QUIET", "1");
-        let inline = if self.door == Door::Syscall { "none" } else { self.door.name() };
+        let inline = if self.entry == EntryPoint::Syscall { "none" } else { self.entry.name() };
         cmd.env("SOFTRING_INTERCEPT", inline);
         cmd.env("SOFTRING_ABI", pin(OLDEST.release).name);
         let deny = self.deny.clone();

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::spawn_child;
-use crate::door::errno;
+use crate::entry::errno;
 use std::os::fd::AsRawFd;
 
 fn checked(ret: i32) -> std::io::Result<()> {

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use super::health::Health;
 use super::ledger::{End, Ledger, PATIENCE, Totals};
 use super::{Check, Fault, ensure, sys};
-use crate::door::Door;
+use crate::entry::EntryPoint;
 use crate::os;
 use crate::ring::{Cqe, Map};
 use crate::sqe::{self, SqeExt};
@@ -79,7 +79,7 @@ pub fn pattern(number: u64, i: usize) -> u8 {
 }
 
 /// Makes `wanted` connections; `tell` hears how many have ended.
-pub fn run(door: Door, wanted: u64, mut tell: impl FnMut(u64)) -> Check<Outcome> {
+pub fn run(entry: EntryPoint, wanted: u64, mut tell: impl FnMut(u64)) -> Check<Outcome> {
     let start = Health::now();
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").map_err(wrong)?;
     let port = tcp.local_addr().map_err(wrong)?.port();
@@ -89,7 +89,7 @@ pub fn run(door: Door, wanted: u64, mut tell: impl FnMut(u64)) -> Check<Outcome>
     let (unix, len) = sys::abstract_listener(at + 64, AT_ONCE as i32)?;
     let params = io_uring_params { flags: IORING_SETUP_COOP_TASKRUN, ..Default::default() };
     let mut churn = Churn {
-        ledger: Ledger::new(door, 256, params)?,
+        ledger: Ledger::new(entry, 256, params)?,
         clients: (0..AT_ONCE).map(|_| Client { fd: -1, number: 0, unix: false }).collect(),
         memory,
         names: [(at, 16), (at + 64, len)],

@@ -11,7 +11,7 @@ use super::health::Health;
 use super::ledger::Totals;
 use super::mix::transfer::{COPYING, SENDS, Ways};
 use super::{Check, churn, futex, host, hours, mix, race};
-use crate::door::Door;
+use crate::entry::EntryPoint;
 use crate::say;
 
 /// Race cancels against completions, mix everything, do so in a process that closes, forks and has
@@ -38,8 +38,8 @@ struct Cli {
     #[arg(long)]
     seed: Option<u64>,
     /// How the calls are issued: syscall, patch or sigsys
-    #[arg(long = "intercept", alias = "door", value_name = "HOW", default_value = "syscall")]
-    door: Door,
+    #[arg(long, alias = "door", value_name = "HOW", default_value = "syscall")]
+    intercept: EntryPoint,
     /// Only these parts: race, futexes, mix, host, connections
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -83,13 +83,13 @@ pub fn main() -> ExitCode {
         told(what);
         std::process::exit(101);
     }));
-    if let Err(e) = crate::ring::Ring::new(cli.door, 8, 0) {
+    if let Err(e) = crate::ring::Ring::new(cli.intercept, 8, 0) {
         eprintln!("softring-soak: no ring can be made: errno {e}");
         return ExitCode::from(2);
     }
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seed = cli.seed.unwrap_or_else(|| clock.map_or(1, |t| t.as_nanos() as u64 % 1_000_000));
-    say!("seed {seed}, intercept {}", cli.door);
+    say!("seed {seed}, intercept {}", cli.intercept);
     let terminal = std::io::stderr().is_terminal();
     let mut soak = Soak { cli, seed, terminal, rows: Vec::new() };
     soak.races();
@@ -135,7 +135,7 @@ impl Soak {
         let before = Health::now();
         for (name, flags) in race::RINGS {
             self.part(&format!("race, {name}"), |soak| {
-                let (score, totals) = race::run(soak.cli.door, flags, soak.seed, time)?;
+                let (score, totals) = race::run(soak.cli.intercept, flags, soak.seed, time)?;
                 let sum = |i: usize| score.values().map(|s| s[i]).sum::<u64>();
                 let one_sided: Vec<_> =
                     score.iter().filter(|(_, s)| s.contains(&0)).map(|(n, _)| *n).collect();
@@ -157,7 +157,7 @@ impl Soak {
             return;
         }
         let time = Duration::from_secs(self.cli.seconds) / 10;
-        self.part("futexes", |soak| futex::run(soak.cli.door, soak.seed, time));
+        self.part("futexes", |soak| futex::run(soak.cli.intercept, soak.seed, time));
     }
 
     fn mix(&mut self) {
@@ -166,7 +166,7 @@ impl Soak {
         }
         let time = Duration::from_secs(self.cli.seconds) * 6 / 10;
         self.part("mix", |soak| {
-            let out = mix::run(soak.cli.door, soak.sends(), soak.seed, time)?;
+            let out = mix::run(soak.cli.intercept, soak.sends(), soak.seed, time)?;
             let counts: Vec<_> = out.tally.iter().map(|(what, n)| format!("{n} {what}")).collect();
             let (middle, end) = (out.middle.private_kib, out.end.private_kib);
             let what = format!("{}; private KiB {middle} then {end}", counts.join(", "));
@@ -181,7 +181,7 @@ impl Soak {
         let time = Duration::from_secs(self.cli.host);
         self.part("host", |soak| {
             let cli = &soak.cli;
-            let out = host::run(cli.door, soak.sends(), soak.seed, time, &cli.without)?;
+            let out = host::run(cli.intercept, soak.sends(), soak.seed, time, &cli.without)?;
             let counts: Vec<_> = out.tally.iter().map(|(what, n)| format!("{n} {what}")).collect();
             let load: Vec<_> = out.load.tally.iter().map(|(w, n)| format!("{n} {w}")).collect();
             Ok((format!("{}; beside {}", counts.join(", "), load.join(", ")), out.totals))
@@ -194,7 +194,7 @@ impl Soak {
         }
         self.part("connections", |soak| {
             let wanted = soak.cli.connections;
-            let out = churn::run(soak.cli.door, wanted, |n| {
+            let out = churn::run(soak.cli.intercept, wanted, |n| {
                 if n.is_multiple_of(1000) {
                     soak.progress(&format!("connections: {n} of {wanted}"));
                 }

@@ -9,7 +9,7 @@ use fastrand::Rng;
 
 use super::ledger::{Ledger, PATIENCE, Totals};
 use super::{Check, Fault, ensure};
-use crate::door::Door;
+use crate::entry::EntryPoint;
 use crate::os;
 use crate::sqe::{self, SqeExt, addr};
 use softring_uapi::*;
@@ -64,7 +64,7 @@ enum Token {
 
 struct Worker<'a> {
     common: &'a Common,
-    door: Door,
+    entry: EntryPoint,
     rng: Rng,
     totals: Totals,
     /// What FUTEX_WAITV is given; read at submission.
@@ -72,7 +72,7 @@ struct Worker<'a> {
 }
 
 /// Plays for `time`.
-pub fn run(door: Door, seed: u64, time: Duration) -> Check<(String, Totals)> {
+pub fn run(entry: EntryPoint, seed: u64, time: Duration) -> Check<(String, Totals)> {
     let common = Common {
         words: Default::default(),
         left: Word::new(0),
@@ -86,7 +86,7 @@ pub fn run(door: Door, seed: u64, time: Duration) -> Check<(String, Totals)> {
     let totals = std::thread::scope(|scope| {
         let play = |i| {
             let (common, rng) = (&common, Rng::with_seed(seed ^ (i as u64 + 1)));
-            let worker = Worker { common, door, rng, totals: Totals::default(), entries: vec![] };
+            let worker = Worker { common, entry, rng, totals: Totals::default(), entries: vec![] };
             scope.spawn(move || worker.play(i))
         };
         let threads: Vec<_> = (0..THREADS).map(play).collect();
@@ -144,7 +144,7 @@ impl Worker<'_> {
         common.tids[i].store(os::gettid().cast_unsigned(), SeqCst);
         let flags = RINGS[self.rng.usize(..RINGS.len())];
         let params = io_uring_params { flags, ..Default::default() };
-        let mut ledger = Ledger::new(self.door, 32, params)?;
+        let mut ledger = Ledger::new(self.entry, 32, params)?;
         for _ in 0..self.rng.usize(1..20) {
             self.round(&mut ledger)?;
             common.rounds.fetch_add(1, SeqCst);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::{Check, ensure};
-use crate::door::Door;
+use crate::entry::EntryPoint;
 use crate::ring::{Cqe, Ring};
 use softring_uapi::*;
 
@@ -66,8 +66,8 @@ pub struct Ledger<T> {
 }
 
 impl<T: Copy + std::fmt::Debug> Ledger<T> {
-    pub fn new(door: Door, entries: u32, params: io_uring_params) -> Check<Self> {
-        let ring = Ring::with(door, entries, params);
+    pub fn new(entry: EntryPoint, entries: u32, params: io_uring_params) -> Check<Self> {
+        let ring = Ring::with(entry, entries, params);
         let ring = ring.map_err(|e| format!("setup with {:#x}: errno {e}", params.flags))?;
         Ok(Ledger { ring, due: HashMap::new(), next: 1, totals: Totals::default() })
     }

@@ -53,7 +53,7 @@ pub enum Engine {
 /// How inline system calls reach us; libc's `syscall()` always does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Door {
+pub enum Intercept {
     /// By patching; by the trap as well if a program that needs our rings has a site that cannot be
     /// patched.
     Auto,
@@ -66,7 +66,7 @@ pub enum Door {
 }
 
 static ENGINE: AtomicU8 = AtomicU8::new(Engine::Auto as u8);
-static DOOR: AtomicU8 = AtomicU8::new(Door::Auto as u8);
+static INTERCEPT: AtomicU8 = AtomicU8::new(Intercept::Auto as u8);
 static QUIET: AtomicU8 = AtomicU8::new(0);
 static REPORT: AtomicU8 = AtomicU8::new(0);
 static AIO_HIPRI: AtomicU8 = AtomicU8::new(0);
@@ -88,12 +88,12 @@ pub fn at_least() -> Option<Release> {
     *AT_LEAST.get()?
 }
 
-pub fn door() -> Door {
-    match DOOR.load(Ordering::Relaxed) {
-        1 => Door::Patch,
-        2 => Door::Sigsys,
-        3 => Door::None,
-        _ => Door::Auto,
+pub fn intercept() -> Intercept {
+    match INTERCEPT.load(Ordering::Relaxed) {
+        1 => Intercept::Patch,
+        2 => Intercept::Sigsys,
+        3 => Intercept::None,
+        _ => Intercept::Auto,
     }
 }
 
@@ -134,13 +134,13 @@ pub fn read() {
     let _ = AT_LEAST.set(release(c"SOFTRING_AT_LEAST"));
     let names = [
         ("auto", 0),
-        ("patch", Door::Patch as u8),
-        ("sigsys", Door::Sigsys as u8),
-        ("none", Door::None as u8),
+        ("patch", Intercept::Patch as u8),
+        ("sigsys", Intercept::Sigsys as u8),
+        ("none", Intercept::None as u8),
     ];
     let newer = value(c"SOFTRING_INTERCEPT").is_some_and(|v| !v.is_empty());
     let name = if newer { c"SOFTRING_INTERCEPT" } else { c"SOFTRING_DOOR" };
-    DOOR.store(choice(name, &names), Ordering::Relaxed);
+    INTERCEPT.store(choice(name, &names), Ordering::Relaxed);
     let mut policies = [("default", 0); 5];
     for (name, policy) in policies[1..].iter_mut().zip(Policy::ALL) {
         *name = (policy.name(), policy as u8 + 1);

@@ -10,10 +10,10 @@
 #![allow(unsafe_code)]
 
 use crate::config::{self, Engine};
-use crate::door::{libaio, sigsys};
+use crate::intercept::{libaio, sigsys};
 use crate::raw::raw;
 use crate::wrap::{close, dup, exec, mask, signal};
-use crate::{door, heap, notice, old, proc, report, threads, trial};
+use crate::{heap, intercept, notice, old, proc, report, threads, trial};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use softring_engine::refused::{self, Refusal};
 use softring_engine::transport::poll_queues;
@@ -65,7 +65,7 @@ pub fn watched() -> bool {
 /// There is a descriptor of the engine's, or will be in a moment.
 pub fn watch() {
     if !WATCHED.swap(true, Ordering::Relaxed) {
-        door::patch::stub::watch();
+        intercept::patch::stub::watch();
     }
 }
 
@@ -243,7 +243,7 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
     if !heap::has_spare() {
         return -(libc::ENOMEM as isize);
     }
-    if let Err(gaps) = door::close_gaps() {
+    if let Err(gaps) = intercept::close_gaps() {
         notice::refused(&gaps);
         return without_ours(a, why);
     }
@@ -251,12 +251,12 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
         notice::missing(call, how);
         return without_ours(a, why);
     }
-    door::before_ring();
+    intercept::before_ring();
     proc::first_ring();
     crate::wrap::close::first_ring();
     proc::check_forked();
     fds::closes_are_reported();
-    fds::closes_are_all_reported(door::hears_closes());
+    fds::closes_are_all_reported(intercept::hears_closes());
     // Before the ring exists: whoever sees the new descriptor sees this as well.
     watch();
     let first = !ENGINE_RINGS.swap(true, Ordering::Relaxed);

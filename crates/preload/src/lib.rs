@@ -2,11 +2,11 @@
 //! Translation only.
 //!
 //! ```text
-//! program ── libc's syscall() ──────────── door::syscall ─┐
-//!         ── inline `syscall`, patched ─── door::patch ───┼─ gate ── engine, or the kernel
-//!         ── inline `syscall`, trapped ─── door::sigsys ──┤
-//!         ── softring.h ────────────────── capi ──────────┘
-//!         ── close, dup, poll … ────────── wrap ──────────── engine::fds
+//! program ── libc's syscall() ──────────── intercept::syscall ─┐
+//!         ── inline `syscall`, patched ─── intercept::patch ───┼─ gate ── engine, or the kernel
+//!         ── inline `syscall`, trapped ─── intercept::sigsys ──┤
+//!         ── softring.h ────────────────── capi ───────────────┘
+//!         ── close, dup, poll … ────────── wrap ───────────────── engine::fds
 //! ```
 //!
 //! The constructor reads the environment ([`config`]), opens the entry points and returns: nothing
@@ -20,9 +20,9 @@ mod capi;
 mod children;
 mod config;
 mod copies;
-mod door;
 mod gate;
 mod heap;
+mod intercept;
 mod loaders;
 mod notice;
 mod old;
@@ -44,7 +44,7 @@ mod start {
     /// The dynamic loader calls this once, before `main`.
     extern "C" fn constructor() {
         if crate::copies::find_out() {
-            return crate::door::syscall::open();
+            return crate::intercept::syscall::open();
         }
         crate::stderr::start();
         crate::config::read();
@@ -54,7 +54,7 @@ mod start {
             softring_engine::fds::reserve_numbers();
         }
         crate::wrap::exec::start();
-        crate::door::open();
+        crate::intercept::open();
     }
 
     extern "C" fn destructor() {

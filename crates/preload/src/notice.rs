@@ -1,9 +1,9 @@
 //! Lines for people, on stderr. Written by one raw `write(2)` each, so that they come out whole, in
 //! any state of the program's stdio.
 
-use crate::config::{self, Door};
-use crate::door::{Gaps, NoTrap};
+use crate::config::{self, Intercept};
 use crate::gate::Why;
+use crate::intercept::{Gaps, NoTrap};
 use crate::stderr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use softring_engine::refused::{self, Refusal};
@@ -125,7 +125,7 @@ pub fn past_us(gaps: &Gaps) {
 
 /// Which calls are not heard of, why, and what to do.
 fn unreached(Gaps { sites, no_trap }: &Gaps) -> String {
-    if config::door() == Door::None {
+    if config::intercept() == Intercept::None {
         return format!(
             "SOFTRING_INTERCEPT=none leaves {sites} call site(s) of this program alone. Unset it"
         );

@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use crate::config;
-use crate::door::patch::straddle;
+use crate::intercept::patch::straddle;
 use crate::raw::{self, raw};
 use crate::wrap::handlers;
 use crate::{heap, notice};
@@ -109,7 +109,7 @@ pub fn thread_begins() {
 
 extern "C" fn thread_ends(_: *mut c_void) {
     task::ends();
-    crate::door::stack::thread_ends();
+    crate::intercept::stack::thread_ends();
 }
 
 /// True for the first caller among this process and all that were forked from it since the

@@ -60,7 +60,7 @@ pub fn at_exit() {
             PATCHED.get(),
             TRAPPED.get(),
             AIO.get(),
-            crate::door::patch::missed(),
+            crate::intercept::patch::missed(),
             BYTES.get() / 1024,
             NANOS.get() / 1000
         ));

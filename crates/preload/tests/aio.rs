@@ -60,10 +60,10 @@ fn contexts_of_polled_iocbs() {
 fn unheard_calls_on_polled_contexts() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for case in cases("--unheard") {
-        for door in ["auto", "patch", "sigsys", "none"] {
+        for intercept in ["auto", "patch", "sigsys", "none"] {
             for policy in ["default", "hybrid"] {
-                println!("{case} {door} {policy}");
-                let mut c = under(example("aio"), "auto", door);
+                println!("{case} {intercept} {policy}");
+                let mut c = under(example("aio"), "auto", intercept);
                 c.arg(&case).env("AIO_DIR", dir.path()).env("SOFTRING_POLL", policy);
                 succeed(&mut c);
             }
@@ -75,8 +75,8 @@ fn unheard_calls_on_polled_contexts() {
 #[test]
 fn inline_calls() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let run = |case: &str, door: &str, hipri: &str| {
-        let mut c = under(example("aio"), "auto", door);
+    let run = |case: &str, intercept: &str, hipri: &str| {
+        let mut c = under(example("aio"), "auto", intercept);
         c.arg(case).env("AIO_INLINE", "1").env("AIO_DIR", dir.path());
         succeed(c.env("SOFTRING_AIO_HIPRI", hipri))
     };

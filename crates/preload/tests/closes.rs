@@ -56,8 +56,8 @@ fn a_fifo_under_the_number_of_a_file() {
 fn a_file_under_the_number_of_a_ring() {
     on_both("ring_reused", &WAYS);
     for way in ["inline_close", "inline_dup2", "unheard"] {
-        for door in ["none", "sigsys"] {
-            succeed(under(example("closes"), "user", door).args(["ring_reused", way]));
+        for intercept in ["none", "sigsys"] {
+            succeed(under(example("closes"), "user", intercept).args(["ring_reused", way]));
         }
     }
 }
@@ -121,8 +121,8 @@ fn handlers_close_duplicate_and_poll_at_any_moment() {
 fn handlers_on_top_of_malloc_ask_for_no_memory() {
     for case in ["waited", "last", "used"] {
         succeed(Command::new(example("asks")).arg(case));
-        for door in ["auto", "none"] {
-            succeed(under(example("asks"), "user", door).arg(case));
+        for intercept in ["auto", "none"] {
+            succeed(under(example("asks"), "user", intercept).arg(case));
         }
     }
 }

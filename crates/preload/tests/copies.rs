@@ -29,8 +29,8 @@ fn only_the_first_has_rings() {
     let copies = copies(&dir, 3);
     for n in 1..=3 {
         for engine in ["auto", "user"] {
-            for door in ["auto", "patch", "sigsys"] {
-                let mut c = under(example("filters"), engine, door);
+            for intercept in ["auto", "patch", "sigsys"] {
+                let mut c = under(example("filters"), engine, intercept);
                 c.args(["ring", "kill=39", "ring"]);
                 let out = with(&copies[..n], c);
                 let said = String::from_utf8_lossy(&out.stderr);

@@ -23,8 +23,8 @@ fn said(out: &Output) -> String {
     lines.map(|l| format!("{l}\n")).collect()
 }
 
-fn run(program: &Path, case: &str, engine: &str, door: &str, action: u32) -> Output {
-    let mut c = under(program, engine, door);
+fn run(program: &Path, case: &str, engine: &str, intercept: &str, action: u32) -> Output {
+    let mut c = under(program, engine, intercept);
     deny_rings(c.env_remove("SOFTRING_QUIET").arg(case), action).output().unwrap()
 }
 
@@ -38,12 +38,12 @@ fn makes_rings(dir: &Path) -> Command {
 /// A policy's KILL outranks the trap, which is so no help.
 #[test]
 fn a_site_that_cannot_be_patched_gets_no_ring_under_a_policy_that_kills() {
-    for door in ["auto", "sigsys"] {
-        let out = run(&example("sites"), "full", "auto", door, KILL);
+    for intercept in ["auto", "sigsys"] {
+        let out = run(&example("sites"), "full", "auto", intercept, KILL);
         let said = said(&out);
-        assert!(said.contains("setup answered -38"), "{door}: {} {said}", out.status);
-        assert!(said.contains("kills who makes them, which outranks"), "{door}: {said}");
-        assert!(said.contains("answer EPERM in place"), "{door}: {said}");
+        assert!(said.contains("setup answered -38"), "{intercept}: {} {said}", out.status);
+        assert!(said.contains("kills who makes them, which outranks"), "{intercept}: {said}");
+        assert!(said.contains("answer EPERM in place"), "{intercept}: {said}");
     }
 }
 
@@ -68,14 +68,14 @@ fn where_the_trap_is_not_to_be_had_sites_are_patched() {
 fn each_way_to_go_without_the_trap_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let program = wrapper(dir.path(), &["-O2"]);
-    for (engine, door, why) in [
+    for (engine, intercept, why) in [
         ("kernel", "auto", "SOFTRING_ENGINE=kernel asks for no other rings"),
         ("auto", "none", "SOFTRING_INTERCEPT=none leaves "),
     ] {
-        let out = run(&program, "own", engine, door, EPERM);
+        let out = run(&program, "own", engine, intercept, EPERM);
         let said = said(&out);
-        assert_eq!((out.status.code(), said.lines().count()), (Some(77), 1), "{door}: {said}");
-        assert!(said.contains(why), "{engine} {door}: {said}");
+        assert_eq!((out.status.code(), said.lines().count()), (Some(77), 1), "{intercept}: {said}");
+        assert!(said.contains(why), "{engine} {intercept}: {said}");
     }
     let out = run(&example("sites"), "full", "auto", "patch", EPERM);
     assert!(said(&out).contains("SOFTRING_INTERCEPT=patch sets no SIGSYS trap"), "{}", said(&out));

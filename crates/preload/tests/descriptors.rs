@@ -56,7 +56,7 @@ fn programs_started_after_the_notice_are_silent() {
 }
 
 #[test]
-fn a_ring_closed_past_every_door_is_noticed() {
+fn a_ring_closed_past_every_entry_point_is_noticed() {
     let out = succeed(under(example("fds"), "user", "none").arg("inline_close"));
     assert_eq!(count(&out, "patched"), 0);
 }

@@ -206,13 +206,13 @@ fn somebody_elses_trap_is_not_taken_for_ours() {
 /// The mask is the program's, whatever the trap needs.
 #[test]
 fn a_program_that_blocks_sigsys_is_shown_that_it_does() {
-    for (door, how) in [("auto", "mask"), ("auto", "raw-mask"), ("sigsys", "mask")] {
-        let mut c = under(example("filters"), "auto", door);
+    for (intercept, how) in [("auto", "mask"), ("auto", "raw-mask"), ("sigsys", "mask")] {
+        let mut c = under(example("filters"), "auto", intercept);
         let all = ["shown", how, "ring", "shown", "raise", "ring", "shown"];
         let out = deny_rings(c.args(all), EPERM).output().unwrap();
         let want = "blocked false false\nring 1 1\nblocked true true\nring 1 1\n\
                     blocked true true\nend\n";
-        assert_eq!(told(&out).0, want, "{door} {how}: {} {}", out.status, text(&out.stderr));
+        assert_eq!(told(&out).0, want, "{intercept} {how}: {} {}", out.status, text(&out.stderr));
     }
 }
 

@@ -24,12 +24,12 @@ fn a_ring_past_the_name_is_ours() {
     for (compiler, file) in [("cc", "libc.so.6"), ("musl-gcc", "libc.so")] {
         let Some(program) = build(dir.path(), compiler) else { continue };
         for (how, past) in [("all", 2), ("half", 1)] {
-            for (door, patched) in [("auto", past), ("patch", past), ("sigsys", 0)] {
-                let out = succeed(under(&program, "user", door).args([file, how]));
-                assert_eq!(count(&out, "gaps"), 0, "{compiler} {how} {door}");
-                assert_eq!(count(&out, "patched"), patched, "{compiler} {how} {door}");
+            for (intercept, patched) in [("auto", past), ("patch", past), ("sigsys", 0)] {
+                let out = succeed(under(&program, "user", intercept).args([file, how]));
+                assert_eq!(count(&out, "gaps"), 0, "{compiler} {how} {intercept}");
+                assert_eq!(count(&out, "patched"), patched, "{compiler} {how} {intercept}");
                 let trapped = if patched == 0 { past } else { 0 };
-                assert_eq!(count(&out, "trapped"), trapped, "{compiler} {how} {door}");
+                assert_eq!(count(&out, "trapped"), trapped, "{compiler} {how} {intercept}");
             }
         }
     }
@@ -74,8 +74,8 @@ fn pythons_ctypes_gets_our_rings() {
 fn the_cost_of_other_calls_past_the_name() {
     let dir = tempfile::tempdir().unwrap();
     let program = build(dir.path(), "cc").unwrap();
-    let of = |door| {
-        let out = succeed(under(&program, "kernel", door).args(["libc.so.6", "cost"]));
+    let of = |intercept| {
+        let out = succeed(under(&program, "kernel", intercept).args(["libc.so.6", "cost"]));
         String::from_utf8_lossy(&out.stdout).trim().to_owned()
     };
     println!("plain: {} ns; patched: {} ns", of("none"), of("patch"));

@@ -22,12 +22,12 @@ fn late_read(how: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
 }
 
 #[test]
-fn a_program_of_musls_has_rings_through_every_door() {
+fn a_program_of_musls_has_rings_through_every_entry_point() {
     let Some((_dir, program)) = late_read(&[]) else { return };
-    for (door, patched) in [("auto", true), ("patch", true), ("sigsys", false)] {
-        let out = succeed(&mut under(&program, "user", door));
-        assert_eq!(String::from_utf8_lossy(&out.stdout), "4 late\n", "{door}");
-        assert_eq!((count(&out, "setups"), count(&out, "gaps")), (1, 0), "{door}");
+    for (intercept, patched) in [("auto", true), ("patch", true), ("sigsys", false)] {
+        let out = succeed(&mut under(&program, "user", intercept));
+        assert_eq!(String::from_utf8_lossy(&out.stdout), "4 late\n", "{intercept}");
+        assert_eq!((count(&out, "setups"), count(&out, "gaps")), (1, 0), "{intercept}");
         assert_eq!((count(&out, "patched") > 0, count(&out, "trapped") > 0), (patched, !patched));
     }
 }

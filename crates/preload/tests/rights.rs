@@ -9,8 +9,8 @@ use common::{example, succeed, under};
 fn filters_bind_the_requests_of_their_threads() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("f"), b"").unwrap();
-    for door in ["patch", "sigsys"] {
-        let mut c = under(example("rights"), "user", door);
+    for intercept in ["patch", "sigsys"] {
+        let mut c = under(example("rights"), "user", intercept);
         let out = succeed(c.arg(dir.path()));
         let want = [
             "a worker is there: -2",
@@ -22,7 +22,7 @@ fn filters_bind_the_requests_of_their_threads() {
             "unlink by another: 0",
         ];
         let got = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert_eq!(got.lines().collect::<Vec<_>>(), want, "{door}");
+        assert_eq!(got.lines().collect::<Vec<_>>(), want, "{intercept}");
         std::fs::remove_dir(dir.path().join("new")).unwrap();
         std::fs::write(dir.path().join("f"), b"").unwrap();
     }

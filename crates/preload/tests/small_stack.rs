@@ -15,16 +15,16 @@ fn a_call_uses_little_of_a_small_stack() {
     let source = format!("{}/tests/common/small_stack.c", env!("CARGO_MANIFEST_DIR"));
     let flags = ["-O1", "-fno-optimize-sibling-calls", "-pthread"];
     succeed(Command::new("cc").args(flags).arg("-o").arg(&program).arg(source));
-    for (how, door) in [("name", "none"), ("inline", "patch"), ("inline", "sigsys")] {
+    for (how, intercept) in [("name", "none"), ("inline", "patch"), ("inline", "sigsys")] {
         let ran = Command::new(&program).arg(how).status().unwrap();
         // 77: the kernel makes no ring.
         assert!(matches!(ran.code(), Some(0 | 77)), "on the kernel, {how}: {ran}");
-        let out = succeed(under(&program, "user", door).arg(how));
+        let out = succeed(under(&program, "user", intercept).arg(how));
         let ways = (count(&out, "patched") > 0, count(&out, "trapped") > 0);
-        assert_eq!(ways, (door == "patch", door == "sigsys"));
+        assert_eq!(ways, (intercept == "patch", intercept == "sigsys"));
         // Rings of the kernel's, through the same entry points; a trapped setup is refused.
-        if ran.code() == Some(0) && door != "sigsys" {
-            succeed(under(&program, "kernel", door).arg(how));
+        if ran.code() == Some(0) && intercept != "sigsys" {
+            succeed(under(&program, "kernel", intercept).arg(how));
         }
     }
 }

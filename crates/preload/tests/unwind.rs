@@ -23,13 +23,13 @@ fn program(compiler: &str, source: &str, flags: &[&str]) -> (tempfile::TempDir, 
 }
 
 fn reaches_main(program: PathBuf) {
-    for (how, door) in WAYS {
+    for (how, intercept) in WAYS {
         let ran = Command::new(&program).arg(how).status().unwrap();
         // 77: the kernel makes no ring.
         assert!(matches!(ran.code(), Some(0 | 77)), "on the kernel, {how}: {ran}");
-        let out = succeed(under(&program, "user", door).arg(how));
+        let out = succeed(under(&program, "user", intercept).arg(how));
         let ways = (count(&out, "patched") > 0, count(&out, "trapped") > 0);
-        assert_eq!(ways, (door == "patch", door == "sigsys"));
+        assert_eq!(ways, (intercept == "patch", intercept == "sigsys"));
     }
 }
 

@@ -30,12 +30,12 @@ fn build(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// Runs it on the kernel and, by `door`, on our rings.
-fn run(program: &Path, how: &str, door: &str) -> Output {
+/// Runs it on the kernel and, by `intercept`, on our rings.
+fn run(program: &Path, how: &str, intercept: &str) -> Output {
     let ran = Command::new(program).arg(how).status().unwrap();
     // 77: the kernel makes no ring.
     assert!(matches!(ran.code(), Some(0 | 77)), "on the kernel, {how}: {ran}");
-    succeed(under(program, "user", door).arg(how))
+    succeed(under(program, "user", intercept).arg(how))
 }
 
 #[test]
@@ -98,12 +98,12 @@ fn goroutines_use_rings() {
         return;
     }
     succeed(&mut go);
-    for door in ["auto", "patch", "sigsys"] {
-        let mut run = under(&program, "user", door);
+    for intercept in ["auto", "patch", "sigsys"] {
+        let mut run = under(&program, "user", intercept);
         run.env_remove("SOFTRING_QUIET");
         let out = succeed(&mut run);
         let said = String::from_utf8_lossy(&out.stderr);
-        assert!(said.contains("runs in user space"), "{door}: {said}");
+        assert!(said.contains("runs in user space"), "{intercept}: {said}");
     }
 }
 
@@ -111,8 +111,8 @@ fn goroutines_use_rings() {
 fn the_cost_of_other_calls_through_a_wrapper() {
     let dir = tempfile::tempdir().unwrap();
     let program = program(dir.path(), &["-O2"]);
-    let of = |door| {
-        let out = succeed(under(&program, "kernel", door).arg("cost"));
+    let of = |intercept| {
+        let out = succeed(under(&program, "kernel", intercept).arg("cost"));
         String::from_utf8_lossy(&out.stdout).trim().to_owned()
     };
     println!("plain: {} ns; patched: {} ns", of("none"), of("patch"));

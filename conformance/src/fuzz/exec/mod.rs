@@ -11,7 +11,7 @@ mod world;
 
 use super::program::{Enter, Fd, Program, Setup, Slot, Sqe, Step, Val};
 use super::transcript::{Cqe, NO_RING, QUEUE_FULL, Rec, SOME_FD};
-use crate::door::{self, Door};
+use crate::entry::{self, EntryPoint};
 use crate::ring::Ring;
 use anyhow::{Context, Result};
 use arena::{Arena, Placed};
@@ -42,8 +42,8 @@ pub struct Args {
     #[arg(long, default_value_t = 3000)]
     pub quiet: u64,
     /// How calls leave the program: syscall, patch or sigsys
-    #[arg(long = "intercept", alias = "door", value_name = "HOW", default_value = "syscall")]
-    pub door: Door,
+    #[arg(long, alias = "door", value_name = "HOW", default_value = "syscall")]
+    pub intercept: EntryPoint,
 }
 
 /// Runs `args.program` from its first to its last step.
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<()> {
         came: Vec::new(),
         supplies: net::Supplies::new(),
         last: 0,
-        door: args.door,
+        entry: args.intercept,
         quiet: args.quiet,
         guided: args.expect.is_some(),
     };
@@ -103,7 +103,7 @@ struct Machine {
     supplies: net::Supplies,
     /// What the step before this one returned.
     last: i64,
-    door: Door,
+    entry: EntryPoint,
     quiet: u64,
     guided: bool,
 }
@@ -192,7 +192,7 @@ impl Machine {
             resv: [s.resv, 0, 0],
             ..Default::default()
         };
-        match Ring::with(self.door, s.entries, params) {
+        match Ring::with(self.entry, s.entries, params) {
             Err(e) => ret(-i64::from(e)),
             Ok(ring) => {
                 let p = ring.params;
@@ -260,11 +260,11 @@ impl Machine {
         let flags = e.flags | registered | wakeup;
         let (fd, size) = (own.unwrap_or(r.fd), e.size as usize);
         host::alarm(ALARM);
-        let got = door::enter(self.door, fd, submit, e.min, flags, arg as usize, size);
+        let got = entry::enter(self.entry, fd, submit, e.min, flags, arg as usize, size);
         host::alarm(0);
         // A thread that is awake takes what it sees, whatever the call came to; one that rests is
         // woken. Of a ring that is disabled it takes nothing.
-        if polled && (got >= 0 || door::enter(self.door, r.fd, 0, 0, wakeup, 0, 0) >= 0) {
+        if polled && (got >= 0 || entry::enter(self.entry, r.fd, 0, 0, wakeup, 0, 0) >= 0) {
             settle::taken(r);
         }
         let note = format!("queued {} dropped {}", r.sq_ready(), r.sq_dropped());

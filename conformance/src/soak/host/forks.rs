@@ -17,9 +17,9 @@ pub fn run(p: &mut Place) -> Check<bool> {
 
 /// A child makes a ring, and has a NOP and a TIMEOUT on it.
 fn own_ring(p: &mut Place) -> Check<bool> {
-    let door = p.door;
+    let entry = p.entry;
     let code = os::in_child(|| {
-        let Ok(mut ring) = Ring::new(door, 4, 0) else { return 2 };
+        let Ok(mut ring) = Ring::new(entry, 4, 0) else { return 2 };
         let ts = kernel_timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         ring.push(sqe::nop()).push(sqe::timeout(&ts, 0, 0));
         match (ring.submit_wait(2), ring.pop_all().len()) {

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use super::super::{Check, ensure};
 use super::{Place, one};
-use crate::door::{self, Door};
+use crate::entry::{self, EntryPoint};
 use crate::{jump, os, sqe};
 use softring_uapi::IORING_ENTER_GETEVENTS;
 
 static BUSY: AtomicBool = AtomicBool::new(false);
-static DOOR: AtomicU32 = AtomicU32::new(0);
+static ENTRY: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn wait(fd: i32) -> isize {
-    let door = Door::ALL[DOOR.load(Ordering::Relaxed) as usize];
+    let entry = EntryPoint::ALL[ENTRY.load(Ordering::Relaxed) as usize];
     jump::begin();
-    let ret = door::enter(door, fd, 0, 1, IORING_ENTER_GETEVENTS, 0, 0);
+    let ret = entry::enter(entry, fd, 0, 1, IORING_ENTER_GETEVENTS, 0, 0);
     jump::end();
     ret
 }
@@ -35,8 +35,8 @@ fn leave(p: &mut Place) -> Check<bool> {
     os::handle(libc::SIGUSR2, jump::handler, libc::SA_NODEFER);
     let mut book = p.ring_with(0)?;
     let fd = book.ring.fd;
-    let door = Door::ALL.iter().position(|d| *d == p.door).unwrap_or(0);
-    DOOR.store(door as u32, Ordering::Relaxed);
+    let entry = EntryPoint::ALL.iter().position(|d| *d == p.entry).unwrap_or(0);
+    ENTRY.store(entry as u32, Ordering::Relaxed);
     let (late, back) = (Duration::from_micros(p.rng.u64(0..2000)), AtomicBool::new(false));
     let got = std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {

@@ -24,7 +24,7 @@ use super::health::Health;
 use super::ledger::{End, Ledger, PATIENCE, Totals};
 use super::mix::transfer::Ways;
 use super::{Check, Fault, ensure, mix};
-use crate::door::Door;
+use crate::entry::EntryPoint;
 use softring_uapi::*;
 
 /// Threads that disturb, and threads of the load.
@@ -57,7 +57,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// Where a disturbance takes place.
 struct Place<'a> {
-    door: Door,
+    entry: EntryPoint,
     rng: Rng,
     dir: &'a Path,
     /// The first of [`NUMBERS`] that are this thread's.
@@ -89,7 +89,7 @@ impl Place<'_> {
     }
 
     fn ring_with(&self, flags: u32) -> Check<Book> {
-        Ledger::new(self.door, 64, io_uring_params { flags, ..Default::default() })
+        Ledger::new(self.entry, 64, io_uring_params { flags, ..Default::default() })
     }
 
     /// A new file of `len` bytes that say where they stand.
@@ -140,7 +140,7 @@ fn one(book: &mut Book, sqe: io_uring_sqe) -> Check<i32> {
 
 /// Disturbs for `time`; nothing is left behind afterwards.
 pub fn run(
-    door: Door,
+    entry: EntryPoint,
     sends: Ways,
     seed: u64,
     time: Duration,
@@ -161,7 +161,7 @@ pub fn run(
         let (bell, chosen, dir) = (&bell, &chosen, dir.path());
         let load = (0..LOAD).map(|i| seed ^ (i + 2) << 32).map(|seed| {
             scope.spawn(move || {
-                let load = bell.hears(|| mix::beside(door, sends, seed, until));
+                let load = bell.hears(|| mix::beside(entry, sends, seed, until));
                 let load = load.map_err(|fault| format!("the load: {fault}"))?;
                 Ok(Outcome { load, ..Outcome::default() })
             })
@@ -169,7 +169,7 @@ pub fn run(
         let load: Vec<_> = load.collect();
         let disturbers = (0..DISTURBERS).map(|i| {
             let mut place = Place {
-                door,
+                entry,
                 rng: Rng::with_seed(seed ^ (i + 100) << 32),
                 dir,
                 numbers: NUMBERS.0 + i as i32 * NUMBERS.1,

@@ -55,7 +55,7 @@ pub fn close_by(way: usize, fd: RawFd) {
             1 => libc::syscall(libc::SYS_close_range, fd, fd, 0),
             #[cfg(target_env = "gnu")]
             2 => libc::close_range(fd as u32, fd as u32, 0).into(),
-            3 => crate::door::close(crate::door::Door::Patch, fd) as i64,
+            3 => crate::entry::close(crate::entry::EntryPoint::Patch, fd) as i64,
             _ => libc::close(fd).into(),
         };
     }

@@ -16,7 +16,7 @@ use fastrand::Rng;
 use super::health::Health;
 use super::ledger::{PATIENCE, Totals};
 use super::{Check, ensure};
-use crate::door::Door;
+use crate::entry::EntryPoint;
 use softring_uapi::{IORING_ASYNC_CANCEL_ALL, IORING_ASYNC_CANCEL_ANY};
 use stage::{MOST, Pattern, RINGS, Scene, Stage, Tally};
 use transfer::Ways;
@@ -39,7 +39,7 @@ pub struct Outcome {
 }
 
 /// Plays for `time`; nothing is left behind afterwards.
-pub fn run(door: Door, sends: Ways, seed: u64, time: Duration) -> Check<Outcome> {
+pub fn run(entry: EntryPoint, sends: Ways, seed: u64, time: Duration) -> Check<Outcome> {
     let before = Health::now();
     let mut out = Outcome::default();
     let pattern = Arc::new(Pattern::new(&mut Rng::with_seed(seed))?);
@@ -51,7 +51,7 @@ pub fn run(door: Door, sends: Ways, seed: u64, time: Duration) -> Check<Outcome>
                 .map(|i| {
                     let seed = seed ^ (u64::from(act) * THREADS + i + 1) << 32;
                     let pattern = pattern.clone();
-                    scope.spawn(move || Worker::new(door, sends, seed, pattern)?.run(until))
+                    scope.spawn(move || Worker::new(entry, sends, seed, pattern)?.run(until))
                 })
                 .collect();
             let mut faults = Vec::new();
@@ -78,9 +78,9 @@ pub fn run(door: Door, sends: Ways, seed: u64, time: Duration) -> Check<Outcome>
 }
 
 /// One thread of the mix, beside something else.
-pub fn beside(door: Door, sends: Ways, seed: u64, until: Instant) -> Check<Outcome> {
+pub fn beside(entry: EntryPoint, sends: Ways, seed: u64, until: Instant) -> Check<Outcome> {
     let pattern = Arc::new(Pattern::new(&mut Rng::with_seed(seed))?);
-    let (tally, totals) = Worker::new(door, sends, seed, pattern)?.run(until)?;
+    let (tally, totals) = Worker::new(entry, sends, seed, pattern)?.run(until)?;
     Ok(Outcome { tally, totals, ..Outcome::default() })
 }
 
@@ -98,9 +98,9 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(door: Door, sends: Ways, seed: u64, pattern: Arc<Pattern>) -> Check<Self> {
+    fn new(entry: EntryPoint, sends: Ways, seed: u64, pattern: Arc<Pattern>) -> Check<Self> {
         let scenes = (0..MOST).map(|_| None).collect();
-        Ok(Worker { stage: Stage::new(door, sends, seed, pattern)?, scenes })
+        Ok(Worker { stage: Stage::new(entry, sends, seed, pattern)?, scenes })
     }
 
     fn run(mut self, until: Instant) -> Check<(Tally, Totals)> {

@@ -12,7 +12,7 @@ use super::super::ledger::{End, Ledger};
 use super::super::pbuf::Pbufs;
 use super::super::{Check, Fault, ensure, sys};
 use super::transfer::Ways;
-use crate::door::Door;
+use crate::entry::EntryPoint;
 use crate::os;
 use crate::ring::Map;
 use crate::sqe::addr;
@@ -136,9 +136,9 @@ fn wrong(e: impl std::fmt::Display) -> Fault {
 }
 
 impl Hand {
-    fn new(door: Door, flags: u32, pattern: &Map, pieces: &Map) -> Check<Self> {
+    fn new(entry: EntryPoint, flags: u32, pattern: &Map, pieces: &Map) -> Check<Self> {
         let params = io_uring_params { flags, sq_thread_idle: 2, ..Default::default() };
-        let ledger = Ledger::new(door, 256, params)?;
+        let ledger = Ledger::new(entry, 256, params)?;
         let whole = Pbufs::new(&ledger.ring, WHOLE, 16, 2048)?;
         let bits = Pbufs::with(&ledger.ring, BIT_BY_BIT, 8, 8192, IOU_PBUF_RING_INC)?;
         let buffers = [pattern, pieces].map(|m| [m.addr as u64, m.len as u64]);
@@ -153,11 +153,11 @@ impl Hand {
 }
 
 impl Stage {
-    pub fn new(door: Door, sends: Ways, seed: u64, pattern: Arc<Pattern>) -> Check<Self> {
+    pub fn new(entry: EntryPoint, sends: Ways, seed: u64, pattern: Arc<Pattern>) -> Check<Self> {
         let pieces = Map::anonymous(MOST * PIECE).map_err(wrong)?;
         let listener = TcpListener::bind("127.0.0.1:0").map_err(wrong)?;
         sys::small_segments(&listener);
-        let hand = |flags| Hand::new(door, flags, &pattern.map, &pieces);
+        let hand = |flags| Hand::new(entry, flags, &pattern.map, &pieces);
         Ok(Stage {
             hands: RINGS.into_iter().map(hand).collect::<Check<_>>()?,
             rng: Rng::with_seed(seed),

@@ -15,7 +15,7 @@ use fastrand::Rng;
 use super::ledger::{End, Ledger, PATIENCE, Totals};
 use super::pbuf::Pbufs;
 use super::{Check, ensure};
-use crate::door::Door;
+use crate::entry::EntryPoint;
 use crate::ring::Cqe;
 use crate::sqe::{self, SqeExt, addr};
 use make::{GROUP, Waiting};
@@ -46,9 +46,9 @@ struct Race {
 }
 
 /// Races for `time`, on a ring made with `flags`.
-pub fn run(door: Door, flags: u32, seed: u64, time: Duration) -> Check<(Score, Totals)> {
+pub fn run(entry: EntryPoint, flags: u32, seed: u64, time: Duration) -> Check<(Score, Totals)> {
     let params = io_uring_params { flags, sq_thread_idle: 5, ..Default::default() };
-    let ledger = Ledger::new(door, ENTRIES, params)?;
+    let ledger = Ledger::new(entry, ENTRIES, params)?;
     let pbufs = Pbufs::new(&ledger.ring, GROUP, 64, 32)?;
     let mut race = Race { ledger, pbufs, rng: Rng::with_seed(seed) };
     let mut score = Score::new();

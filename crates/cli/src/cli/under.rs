@@ -19,7 +19,7 @@ pub enum Engine {
 
 /// How the program's io_uring system calls reach softring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Door {
+pub enum Intercept {
     /// Patched call sites; the trap for those that cannot be patched
     Auto,
     /// Patched call sites only
@@ -63,7 +63,7 @@ pub struct UnderArgs {
     pub at_least: Option<Release>,
     /// How the program's system calls reach softring [default: SOFTRING_INTERCEPT, or auto]
     #[arg(long, value_enum, value_name = "HOW", alias = "door")]
-    pub intercept: Option<Door>,
+    pub intercept: Option<Intercept>,
     /// No notice line and no warnings
     #[arg(long, short)]
     pub quiet: bool,

@@ -8,7 +8,7 @@ use serde::Serialize;
 #[serde(rename_all = "lowercase")]
 pub enum Group {
     Denial,
-    Doors,
+    Interception,
     Transports,
     Polling,
     Limits,
@@ -18,7 +18,7 @@ impl Group {
     pub const fn title(self) -> &'static str {
         match self {
             Group::Denial => "What denies io_uring",
-            Group::Doors => "How programs reach softring",
+            Group::Interception => "How programs reach softring",
             Group::Transports => "What softring works with",
             Group::Polling => "Which disks the kernel can poll",
             Group::Limits => "Limits",
@@ -67,23 +67,23 @@ checks! {
             "SELinux and others can deny io_uring by policy, which shows only in the audit log",
             "";
     }
-    Doors {
+    Interception {
         "libsoftring.so", p::library,
             "the preload library that softring run puts under programs",
             "install it next to softring or in ../lib, or name it in SOFTRING_LIB";
-        "syscall()", p::libc_door,
+        "syscall()", p::libc_entry,
             "for programs that call libc's syscall(): Rust, libuv, fio's set-up",
             "use a dynamically linked build of softring and of the program";
-        "patched call sites", p::patch_door,
+        "patched call sites", p::patch_entry,
             "for inline system calls: liburing, fio; needs text that may be changed",
             "allow it: MemoryDenyWriteExecute=no (systemd), execmod (SELinux); --intercept=sigsys";
-        "seccomp trap", p::trap_door,
+        "seccomp trap", p::trap_entry,
             "for every call site, some microseconds each (--intercept=sigsys)",
             "allow seccomp(2) with SECCOMP_RET_TRAP";
         "trial program", super::trial::probe,
             "a small program with inline calls under softring run: what does it get?",
             "";
-        "user dispatch", p::dispatch_door,
+        "user dispatch", p::dispatch_entry,
             "Syscall User Dispatch (Linux 5.11): not used, as the trap taxes other calls less",
             "";
     }

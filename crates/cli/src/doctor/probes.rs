@@ -187,22 +187,22 @@ pub fn library() -> Finding {
     }
 }
 
-pub fn libc_door() -> Finding {
+pub fn libc_entry() -> Finding {
     if cfg!(target_feature = "crt-static") {
         return Finding::new(State::Less, "this softring is static: it cannot run itself under it");
     }
     Finding::new(State::Ok, "works for dynamically linked programs")
 }
 
-pub fn patch_door() -> Finding {
+pub fn patch_entry() -> Finding {
     Finding::works(sys::text_patch())
 }
 
-pub fn trap_door() -> Finding {
+pub fn trap_entry() -> Finding {
     Finding::works(sys::seccomp_trap())
 }
 
-pub fn dispatch_door() -> Finding {
+pub fn dispatch_entry() -> Finding {
     Finding::works(sys::user_dispatch())
 }
 

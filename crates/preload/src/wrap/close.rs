@@ -16,7 +16,7 @@ static OWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// Notes which calls are our own. Before the first ring.
 pub fn first_ring() {
-    if let Some(text) = crate::door::patch::own_text() {
+    if let Some(text) = crate::intercept::patch::own_text() {
         // Relaxed: a caller in our text runs after the first ring was made.
         OWN[1].store(text.end, Ordering::Relaxed);
         OWN[0].store(text.start, Ordering::Relaxed);

@@ -5,7 +5,7 @@
 //! sends to a thread which means to block it stays pending.
 #![allow(unsafe_code)]
 
-use crate::door::sigsys;
+use crate::intercept::sigsys;
 use crate::raw::{next, raw};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;

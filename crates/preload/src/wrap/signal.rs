@@ -5,7 +5,7 @@
 //! shown to the program as the one that is installed. What blocks SIGSYS is [`super::mask`]'s.
 #![allow(unsafe_code)]
 
-use crate::door::sigsys;
+use crate::intercept::sigsys;
 use crate::raw::{next, raw};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -22,10 +22,10 @@ pub fn example(name: &str) -> PathBuf {
 }
 
 /// `program` under the library, with a report and no notice.
-pub fn under(program: impl AsRef<Path>, engine: &str, door: &str) -> Command {
+pub fn under(program: impl AsRef<Path>, engine: &str, intercept: &str) -> Command {
     let mut c = Command::new(program.as_ref());
     c.env("LD_PRELOAD", library());
-    c.env("SOFTRING_ENGINE", engine).env("SOFTRING_INTERCEPT", door);
+    c.env("SOFTRING_ENGINE", engine).env("SOFTRING_INTERCEPT", intercept);
     c.env("SOFTRING_REPORT", "1").env("SOFTRING_QUIET", "1");
     c
 }

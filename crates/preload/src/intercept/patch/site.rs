@@ -13,7 +13,7 @@ use super::frames::{self, Function};
 use super::modules::{Module, text_bytes};
 use super::text::{JUMP, SYSCALL};
 use super::unframed;
-use crate::door::libaio;
+use crate::intercept::libaio;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 use std::collections::HashSet;
 

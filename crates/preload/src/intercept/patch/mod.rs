@@ -33,7 +33,7 @@
 //! Those of kernel aio (libaio before 0.3.113, programs linked with it) are, in any module, at
 //! start. To miss one means that polled contexts are not to be had, and nothing else.
 //!
-//! What is found but cannot be replaced is a gap: `door::close_gaps` puts the trap there, or
+//! What is found but cannot be replaced is a gap: `intercept::close_gaps` puts the trap there, or
 //! refuses our rings.
 #![allow(unsafe_code)]
 
@@ -105,7 +105,7 @@ pub fn look() {
 
 /// Is nothing to be patched?
 fn looks_only() -> bool {
-    config::door() == config::Door::None
+    config::intercept() == config::Intercept::None
 }
 
 /// What is called to read a module and to patch it.

@@ -6,7 +6,7 @@
 //! their initial state, which is what they were in.
 #![allow(unsafe_code)]
 
-use crate::door::stack::{self, enter_stack, leave_stack};
+use crate::intercept::stack::{self, enter_stack, leave_stack};
 use crate::{gate, raw, report};
 use core::arch::naked_asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};

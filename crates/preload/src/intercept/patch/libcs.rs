@@ -8,7 +8,7 @@
 
 use super::modules::{self, Module};
 use super::{site, text};
-use crate::door::syscall;
+use crate::intercept::syscall;
 
 /// glibc's, up to the `mov 8(%rsp),%r9` in front of its instruction `syscall`.
 const MOVES: [u8; 18] = [

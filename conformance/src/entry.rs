@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 /// The way a call leaves this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Door {
+pub enum EntryPoint {
     /// libc's `syscall()` function, which a preloaded library can replace.
     #[default]
     Syscall,
@@ -23,7 +23,7 @@ pub enum Door {
     Sigsys,
 }
 
-impl Door {
+impl EntryPoint {
     pub const ALL: [Self; 3] = [Self::Syscall, Self::Patch, Self::Sigsys];
 
     pub const fn name(self) -> &'static str {
@@ -35,13 +35,13 @@ impl Door {
     }
 }
 
-impl fmt::Display for Door {
+impl fmt::Display for EntryPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Door {
+impl FromStr for EntryPoint {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
@@ -175,19 +175,19 @@ pub fn errno() -> i32 {
 }
 
 /// `io_uring_setup(2)`: a value, or `-errno`. `params` may be any number, to test bad pointers.
-pub fn setup(door: Door, entries: u32, params: usize) -> isize {
+pub fn setup(entry: EntryPoint, entries: u32, params: usize) -> isize {
     let entries = entries as usize;
-    match door {
-        Door::Syscall => by_libc(SETUP, [entries, params, 0, 0, 0, 0]),
+    match entry {
+        EntryPoint::Syscall => by_libc(SETUP, [entries, params, 0, 0, 0, 0]),
         // SAFETY: a system call with integers, as in `by_libc`.
-        Door::Patch => unsafe { conformance_inline_setup(entries, params) },
-        Door::Sigsys => by_number(SETUP, [entries, params, 0, 0, 0, 0]),
+        EntryPoint::Patch => unsafe { conformance_inline_setup(entries, params) },
+        EntryPoint::Sigsys => by_number(SETUP, [entries, params, 0, 0, 0, 0]),
     }
 }
 
 /// `io_uring_enter(2)`: a value, or `-errno`. `arg` may be any number, to test bad pointers.
 pub fn enter(
-    door: Door,
+    entry: EntryPoint,
     fd: i32,
     submit: u32,
     min: u32,
@@ -196,47 +196,49 @@ pub fn enter(
     sz: usize,
 ) -> isize {
     let a = [word(fd), submit as usize, min as usize, flags as usize, arg, sz];
-    match door {
-        Door::Syscall => by_libc(ENTER, a),
+    match entry {
+        EntryPoint::Syscall => by_libc(ENTER, a),
         // SAFETY: a system call with integers, as in `by_libc`.
-        Door::Patch => unsafe { conformance_inline_enter(a[0], a[1], a[2], a[3], a[4], a[5]) },
-        Door::Sigsys => by_number(ENTER, a),
+        EntryPoint::Patch => unsafe {
+            conformance_inline_enter(a[0], a[1], a[2], a[3], a[4], a[5])
+        },
+        EntryPoint::Sigsys => by_number(ENTER, a),
     }
 }
 
 /// `io_uring_register(2)`: a value, or `-errno`. `arg` may be any number, to test bad pointers.
-pub fn register(door: Door, fd: i32, opcode: u32, arg: usize, nr_args: u32) -> isize {
+pub fn register(entry: EntryPoint, fd: i32, opcode: u32, arg: usize, nr_args: u32) -> isize {
     let a = [word(fd), opcode as usize, arg, nr_args as usize, 0, 0];
-    match door {
-        Door::Syscall => by_libc(REGISTER, a),
+    match entry {
+        EntryPoint::Syscall => by_libc(REGISTER, a),
         // SAFETY: a system call with integers, as in `by_libc`.
-        Door::Patch => unsafe { conformance_inline_register(a[0], a[1], a[2], a[3]) },
-        Door::Sigsys => by_number(REGISTER, a),
+        EntryPoint::Patch => unsafe { conformance_inline_register(a[0], a[1], a[2], a[3]) },
+        EntryPoint::Sigsys => by_number(REGISTER, a),
     }
 }
 
 /// `close(2)`: through libc's wrapper, or inline as a static liburing does it.
-pub fn close(door: Door, fd: i32) -> isize {
-    match door {
+pub fn close(entry: EntryPoint, fd: i32) -> isize {
+    match entry {
         // SAFETY: closing an fd touches no memory.
-        Door::Syscall if unsafe { libc::close(fd) } == -1 => -(errno() as isize),
-        Door::Syscall => 0,
+        EntryPoint::Syscall if unsafe { libc::close(fd) } == -1 => -(errno() as isize),
+        EntryPoint::Syscall => 0,
         // SAFETY: as above.
-        Door::Patch => unsafe { conformance_inline_close(word(fd)) },
-        Door::Sigsys => by_number(libc::SYS_close as usize, [word(fd), 0, 0, 0, 0, 0]),
+        EntryPoint::Patch => unsafe { conformance_inline_close(word(fd)) },
+        EntryPoint::Sigsys => by_number(libc::SYS_close as usize, [word(fd), 0, 0, 0, 0, 0]),
     }
 }
 
 /// `mmap(2)` of `len` bytes of `fd` at `offset`, shared and populated: the address, or `-errno`.
-pub fn mmap(door: Door, fd: i32, len: usize, offset: u64) -> isize {
+pub fn mmap(entry: EntryPoint, fd: i32, len: usize, offset: u64) -> isize {
     let prot = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     let flags = (libc::MAP_SHARED | libc::MAP_POPULATE) as usize;
     let a = [0, len, prot, flags, word(fd), offset as usize];
-    match door {
-        Door::Syscall => by_libc(libc::SYS_mmap as usize, a),
+    match entry {
+        EntryPoint::Syscall => by_libc(libc::SYS_mmap as usize, a),
         // SAFETY: a new mapping overlaps nothing.
-        Door::Patch => unsafe { conformance_inline_mmap(a[0], a[1], a[2], a[3], a[4], a[5]) },
-        Door::Sigsys => by_number(libc::SYS_mmap as usize, a),
+        EntryPoint::Patch => unsafe { conformance_inline_mmap(a[0], a[1], a[2], a[3], a[4], a[5]) },
+        EntryPoint::Sigsys => by_number(libc::SYS_mmap as usize, a),
     }
 }
 
@@ -244,10 +246,12 @@ pub fn mmap(door: Door, fd: i32, len: usize, offset: u64) -> isize {
 ///
 /// # Safety
 /// Nothing may use the range afterwards.
-pub unsafe fn munmap(door: Door, addr: usize, len: usize) -> isize {
-    match door {
-        Door::Syscall => by_libc(libc::SYS_munmap as usize, [addr, len, 0, 0, 0, 0]),
-        Door::Patch | Door::Sigsys => by_number(libc::SYS_munmap as usize, [addr, len, 0, 0, 0, 0]),
+pub unsafe fn munmap(entry: EntryPoint, addr: usize, len: usize) -> isize {
+    match entry {
+        EntryPoint::Syscall => by_libc(libc::SYS_munmap as usize, [addr, len, 0, 0, 0, 0]),
+        EntryPoint::Patch | EntryPoint::Sigsys => {
+            by_number(libc::SYS_munmap as usize, [addr, len, 0, 0, 0, 0])
+        }
     }
 }
 
@@ -351,11 +355,11 @@ unsafe extern "C" {
 ///
 /// libc's `syscall()` is a function, which need not keep them: there the answer is whether the call
 /// went well.
-pub fn enter_keeps_registers(door: Door, fd: i32, submit: u32) -> bool {
-    if door == Door::Syscall {
-        return enter(door, fd, submit, 0, 0, 0, 0) == submit as isize;
+pub fn enter_keeps_registers(entry: EntryPoint, fd: i32, submit: u32) -> bool {
+    if entry == EntryPoint::Syscall {
+        return enter(entry, fd, submit, 0, 0, 0, 0) == submit as isize;
     }
-    let immediate = usize::from(door == Door::Patch);
+    let immediate = usize::from(entry == EntryPoint::Patch);
     // SAFETY: a system call with integers; the stub saves what the C calling convention asks for.
     unsafe { conformance_keeps(word(fd), submit as usize, immediate) == 1 }
 }

@@ -7,7 +7,7 @@ pub mod sigsys;
 pub mod stack;
 pub mod syscall;
 
-use crate::config::{self, Door};
+use crate::config::{self, Intercept};
 use crate::notice;
 use crate::report::GAPS;
 use softring_engine::aio;
@@ -18,20 +18,20 @@ pub fn open() {
     patch::entry::probe();
     syscall::open();
     patch::own_text();
-    match config::door() {
-        Door::Auto => {
+    match config::intercept() {
+        Intercept::Auto => {
             sigsys::inherit();
             patch::open();
         }
-        Door::Patch => patch::open(),
-        Door::Sigsys => {
+        Intercept::Patch => patch::open(),
+        Intercept::Sigsys => {
             let open = sigsys::open();
             aio::all_calls_are_heard(open && config::aio_hipri());
             if !open {
                 patch::open();
             }
         }
-        Door::None => {
+        Intercept::None => {
             patch::look();
             aio::all_calls_are_heard(false);
         }
@@ -41,10 +41,10 @@ pub fn open() {
 
 /// Are call sites patched? So they are where the trap was asked for and is not to be had, too.
 fn patches() -> bool {
-    match config::door() {
-        Door::Auto | Door::Patch => true,
-        Door::Sigsys => !sigsys::is_open(),
-        Door::None => false,
+    match config::intercept() {
+        Intercept::Auto | Intercept::Patch => true,
+        Intercept::Sigsys => !sigsys::is_open(),
+        Intercept::None => false,
     }
 }
 
@@ -57,8 +57,8 @@ fn see_to_setups() {
         return;
     }
     if late || crate::gate::denies_all() {
-        let gaps = match config::door() {
-            Door::None => Err(gaps(NoTrap::NotAsked)),
+        let gaps = match config::intercept() {
+            Intercept::None => Err(gaps(NoTrap::NotAsked)),
             _ => close_gaps(),
         };
         if let Err(gaps) = gaps {
@@ -104,10 +104,10 @@ fn gaps(no_trap: NoTrap) -> Gaps {
 /// could not be patched, the trap has to catch them; if it cannot, or would kill a thread that
 /// blocks SIGSYS, answers what is in the way.
 pub fn close_gaps() -> Result<(), Gaps> {
-    if config::door() == Door::None || sigsys::is_open() || GAPS.get() == 0 {
+    if config::intercept() == Intercept::None || sigsys::is_open() || GAPS.get() == 0 {
         return Ok(());
     }
-    if config::door() == Door::Patch {
+    if config::intercept() == Intercept::Patch {
         return Err(gaps(NoTrap::NotAsked));
     }
     if sigsys::is_outranked() {

@@ -8,8 +8,8 @@ use std::os::unix::process::CommandExt;
 
 use common::{count, example, link, succeed, under};
 
-fn site(case: &str, engine: &str, door: &str) -> std::process::Output {
-    succeed(under(example("sites"), engine, door).arg(case))
+fn site(case: &str, engine: &str, intercept: &str) -> std::process::Output {
+    succeed(under(example("sites"), engine, intercept).arg(case))
 }
 
 #[test]
@@ -38,9 +38,9 @@ fn the_trap_catches_every_shape() {
 }
 
 #[test]
-fn every_register_survives_each_door() {
-    for door in ["patch", "sigsys", "auto", "none"] {
-        site("full", "kernel", door);
+fn every_register_survives_each_entry_point() {
+    for intercept in ["patch", "sigsys", "auto", "none"] {
+        site("full", "kernel", intercept);
     }
 }
 
@@ -144,8 +144,8 @@ fn the_trap_is_not_set_under_a_thread_that_blocks_it() {
 
 #[test]
 fn vfork_by_number_returns_twice() {
-    for door in ["auto", "none", "sigsys"] {
-        site("vfork", "auto", door);
+    for intercept in ["auto", "none", "sigsys"] {
+        site("vfork", "auto", intercept);
     }
 }
 
@@ -160,8 +160,8 @@ fn a_library_opened_later_is_patched_before_its_constructors_run() {
 
 #[test]
 fn the_overhead_of_a_patched_call() {
-    let of = |door| {
-        let out = site("loop", "kernel", door);
+    let of = |intercept| {
+        let out = site("loop", "kernel", intercept);
         String::from_utf8_lossy(&out.stdout).trim().to_owned()
     };
     println!("plain: {}; patched: {}; trapped: {}", of("none"), of("patch"), of("sigsys"));
