@@ -24,7 +24,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DIRECT = ["--direct=1", "--size=1g"]
 SEQUENTIAL = ["--bs=128k", "--direct=1", "--size=256m"]
 RANDOM = ["--bs=4k", "--direct=1", "--size=256m"]
-# The rows of docs/PERFORMANCE.md: name -> (directory, fio's options).
+# The rows of the measurements by fio: name -> (directory, fio's options).
 ROWS = {
     "direct-qd1": ("disk", ["--rw=randread", "--bs=4k", "--iodepth=1", *DIRECT]),
     "direct-qd32": ("disk", ["--rw=randread", "--bs=4k", "--iodepth=32", *DIRECT]),
