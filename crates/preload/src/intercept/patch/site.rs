@@ -428,9 +428,9 @@ fn prove_windows(m: &Module, found: &mut Found) {
     bad.iter().filter(|s| s.ring).for_each(|_| found.left(true));
 }
 
-/// May an instruction whose last four bytes are at `displacement` lead `to` there? Megabytes of text
-/// hold bytes by chance that look so: where frames tell which function they are of, its decoded
-/// instructions decide.
+/// May an instruction whose last four bytes are at `displacement` lead `to` there? Megabytes of
+/// text hold bytes by chance that look so: where frames tell which function they are of, its
+/// decoded instructions decide.
 fn may_branch(m: &Module, displacement: usize, to: usize) -> bool {
     let Some(f) = frames::function(m, displacement) else { return true };
     let Some((bytes, from)) = m.text_at(f.start) else { return true };
