@@ -6,7 +6,7 @@ use crate::target;
 use std::fmt::Write as _;
 
 /// What each of softring's entry points may have, if nothing else is asked.
-pub const SOFTRING: usize = 3;
+pub const SOFTRING: usize = 5;
 /// The same of the kernel.
 pub const KERNEL: usize = 12;
 
