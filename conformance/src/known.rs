@@ -34,6 +34,11 @@ const FILES: &[Cover] = &[
 /// All of them.
 pub const KNOWN: &[Known] = &[
     known("layout::mmap_elsewhere", "maps at any offset", &[Setup(IORING_SETUP_NO_MMAP)]),
+    known(
+        "pbuf_waits::end_behind_data",
+        "tells the end of a unix stream behind its data at once",
+        &[Op(IORING_OP_RECV)],
+    ),
     known("layout::no_file", "A ring's descriptor is that of a file in memory", &[]),
     known(
         "wait::last_of_region",

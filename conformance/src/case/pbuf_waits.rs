@@ -16,8 +16,10 @@ pub const CASES: &[Case] = &[
         Op(IORING_OP_READ), Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_RECV),
         Op(IORING_OP_RECVMSG), Op(IORING_OP_PROVIDE_BUFFERS),
     ], "the first buffer of a list limits what the next attempts take"),
+    case!("pbuf_waits", last_in_ring, [Op(IORING_OP_RECV)], "a bundle that waits for its last buffer ends with it"),
     case!("pbuf_waits", hung_up, [Op(IORING_OP_READ_MULTISHOT)], "reads of a terminal that nobody has open at the other end"),
     case!("pbuf_waits", worker_fails, [Op(IORING_OP_READ_MULTISHOT)], "a worker's failed read names no buffer"),
+    case!("pbuf_waits", end_behind_data, [Op(IORING_OP_RECV)], "a stream ends behind what a receive that was polled first has brought"),
 ];
 
 /// A way to wait for data: a name, and a request for as many bytes.
@@ -75,6 +77,27 @@ fn longer_in_ring(cx: &mut Cx) -> Outcome {
             b.send(&vec![b'0' + n as u8 - 10; n])?;
             told(cx, &mut ring, &format!("{name}, {n} bytes"), &mut mem);
         }
+    }
+    Ok(())
+}
+
+/// A bundle that has waited for its last buffer ends with that, whatever there is.
+fn last_in_ring(cx: &mut Cx) -> Outcome {
+    use std::io::Write;
+    for how in [IORING_RECVSEND_BUNDLE, IORING_RECVSEND_BUNDLE | IORING_RECV_MULTISHOT] {
+        let mut ring = cx.ring(8, 0)?;
+        let mut mem = [b'-'; 48];
+        two(cx, &ring, &mut mem);
+        let (a, mut b) = std::os::unix::net::UnixStream::pair()?;
+        let recv = sqe::op(IORING_OP_RECV, a.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
+        let recv = recv.set(|s| (s.buf_index, s.ioprio) = (GROUP, how));
+        // The first buffer goes to another.
+        b.write_all(b"first")?;
+        let one = recv.set(|s| s.ioprio = 0);
+        cx.one(&mut ring, "the first buffer", one, 5);
+        ring.push(recv).submit();
+        b.write_all(&[b'x'; 64])?;
+        told(cx, &mut ring, &format!("{how:#x}"), &mut mem);
     }
     Ok(())
 }
@@ -162,5 +185,23 @@ fn worker_fails(cx: &mut Cx) -> Outcome {
     let got = ring.take(2)?;
     let got: Vec<_> = got.iter().map(|c| (c.res, show::cqe_flags(c.flags))).collect();
     cx.note("answers", format_args!("{got:?}"));
+    Ok(())
+}
+
+fn end_behind_data(cx: &mut Cx) -> Outcome {
+    use std::io::Write;
+    for first in [0, IORING_RECVSEND_POLL_FIRST] {
+        let mut ring = cx.ring(8, 0)?;
+        let mut mem = [b'-'; 48];
+        two(cx, &ring, &mut mem);
+        let (a, mut b) = std::os::unix::net::UnixStream::pair()?;
+        b.write_all(b"data")?;
+        drop(b);
+        let recv = sqe::op(IORING_OP_RECV, a.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
+        let how = IORING_RECV_MULTISHOT | first;
+        ring.push(recv.set(|s| (s.buf_index, s.ioprio) = (GROUP, how))).submit();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        told(cx, &mut ring, &format!("polled first: {}", first != 0), &mut mem);
+    }
     Ok(())
 }

@@ -50,6 +50,9 @@ const KNOWN: &[Known] = &[
     ("A cancellation may find there what no worker has begun", known_workers::not_begun),
     ("that comes before its worker is through waits behind it, too", known_workers::behind_barrier),
     ("that was reset behind its peer's end", known_sockets::reset_after_end),
+    ("in a vector that an earlier message has left", known_sockets::vector_at_hand),
+    ("tells the end of a unix stream behind its data at once", known_sockets::end_untold),
+    ("Of two timers that are due at once either may be first", due_at_once),
     ("two requests of a batch read into the same memory", known_files::read_over),
 ];
 
@@ -389,6 +392,20 @@ fn outlasted(seen: &Seen) -> bool {
         |sqe: &Sqe| matches!(&sqe.addr, Val::Mem(cells) if cells.first() == Some(&NO_SECONDS));
     seen.request().is_some_and(|(_, sqe)| sqe.op == IORING_OP_LINK_TIMEOUT && one_each)
         && (seen.sqes().any(many) || seen.request().is_some_and(|(_, sqe)| short(sqe)))
+}
+
+/// A multishot timeout of no time, and a linked one that ends it.
+fn due_at_once(seen: &Seen) -> bool {
+    let none = |sqe: &Sqe| match &sqe.addr {
+        Val::Mem(cells) => cells.iter().all(|cell| *cell == NO_SECONDS),
+        _ => false,
+    };
+    let many = |sqe: &Sqe| {
+        sqe.op == IORING_OP_TIMEOUT && sqe.op_flags & IORING_TIMEOUT_MULTISHOT != 0 && none(sqe)
+    };
+    let mut behind = seen.sqes().skip_while(|(_, sqe)| Some(sqe.ud) != seen.what.ud).skip(1);
+    seen.request().is_some_and(|(_, sqe)| many(sqe))
+        && behind.next().is_some_and(|(_, sqe)| sqe.op == IORING_OP_LINK_TIMEOUT)
 }
 
 /// The first part of a time below a second.

@@ -24,6 +24,40 @@ pub fn shut_quietly(seen: &Seen) -> bool {
         && matches!(kernel[..], [res] if told.contains(&res) || first(res))
 }
 
+/// A bundle that has taken the last buffer, in a vector that an earlier message left.
+pub fn vector_at_hand(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let message = |(of, sqe): (u8, &Sqe)| {
+        of == ring && matches!(sqe.op, IORING_OP_SENDMSG | IORING_OP_RECVMSG | IORING_OP_SENDMSG_ZC)
+    };
+    let first = |cqes: &[Cqe], more: bool| {
+        let is = |cqe: &Cqe| cqe.res > 0 && (cqe.flags & IORING_CQE_F_MORE != 0) == more;
+        cqes.iter().any(is)
+    };
+    own.op == IORING_OP_RECV
+        && own.ioprio & IORING_RECVSEND_BUNDLE != 0
+        && own.len == 0
+        && first(&seen.what.kernel, false)
+        && first(&seen.what.softring, true)
+        && seen.sqes().any(message)
+}
+
+/// A multishot receive that was armed before its first attempt, and a unix stream that ends behind
+/// what it brought.
+pub fn end_untold(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let stream = matches!(
+        seen.file(ring, own),
+        Some(Slot::SockA | Slot::SockB | Slot::EagerA | Slot::EagerB | Slot::TightA | Slot::TightB)
+    );
+    let (kernel, softring) = seen.results();
+    own.op == IORING_OP_RECV
+        && own.ioprio & IORING_RECV_MULTISHOT != 0
+        && stream
+        && kernel.is_empty()
+        && matches!(softring[..], [0] | [-105])
+}
+
 /// The last bytes of a TCP socket that was reset behind its peer's end.
 pub fn reset_after_end(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };

@@ -141,8 +141,7 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     };
     let mut total = n;
     call.last |= first.empty;
-    let full =
-        n > 0 && n == first.len && !first.cut && !call.cut && !first.empty && !capped(cap, n);
+    let full = n > 0 && n == first.len && !first.cut && !call.cut && !call.last && !capped(cap, n);
     // What the request has brought is all that it was to bring.
     let left = if limit == ALL { ALL } else { limit_left(limit, n) };
     if full && left > 0 {
