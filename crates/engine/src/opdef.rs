@@ -123,6 +123,14 @@ impl core::fmt::Debug for OpDef {
     }
 }
 
+impl Default for &OpDef {
+    /// The row of a request that has no SQE.
+    fn default() -> Self {
+        static NONE: OpDef = no(IORING_OP_NOP, "");
+        &NONE
+    }
+}
+
 /// A row: opcode, kernel, bits, prep, issue.
 const fn op(
     code: u8,

@@ -18,7 +18,7 @@
 use std::sync::OnceLock;
 
 use crate::ctx::Ctx;
-use crate::opdef::{self, Issue, OPS, Outcome};
+use crate::opdef::{self, Issue, Outcome};
 use crate::ops;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::req::route::{MAX_ARMS, Way};
@@ -157,7 +157,7 @@ impl Ctx {
     pub fn abort(&mut self, id: ReqId, e: Errno) {
         let Some(mut req) = self.slab.remove(id) else { return };
         let req = &mut req;
-        match OPS[req.opcode() as usize].issue {
+        match req.row.issue {
             Issue::Call(_) if req.is_command() => {
                 req.fail(Errno::ECANCELED);
                 self.finish(req);
@@ -207,7 +207,7 @@ impl Ctx {
         if req.state != State::Armed {
             return false;
         }
-        if matches!(OPS[req.opcode() as usize].issue, Issue::Ring(_)) {
+        if matches!(req.row.issue, Issue::Ring(_)) {
             ops::poll::fired(self, id, events);
             return false;
         }
@@ -341,7 +341,7 @@ impl Ctx {
 
 /// Is a request issued again when it is ready?
 fn reissues(req: &Req) -> bool {
-    !req.is_command() && matches!(OPS[req.opcode() as usize].issue, Issue::Call(_))
+    !req.is_command() && matches!(req.row.issue, Issue::Call(_))
 }
 
 /// Does it wait for room to send?
@@ -360,8 +360,7 @@ fn found_nothing(req: &Req) -> bool {
 /// set under it.
 fn number_at_hand(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
     // Neither a ring's stand-in nor a child's pidfd has the number that the SQE names.
-    let named =
-        OPS[req.opcode() as usize].has(opdef::FILE) && !req.flags.contains(ReqFlags::POLLS_RING);
+    let named = req.row.has(opdef::FILE) && !req.flags.contains(ReqFlags::POLLS_RING);
     let number = match &req.call.file {
         FileRef::Fixed(node) => node.fd(),
         FileRef::Plain(fd) if set.compares => *fd,

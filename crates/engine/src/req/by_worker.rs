@@ -4,7 +4,7 @@
 
 use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
-use crate::opdef::{self, OPS, Outcome};
+use crate::opdef::{self, Outcome};
 use crate::ops::{rw, rw_nowait};
 use crate::req::request::{Req, ReqFlags, kind_of};
 use crate::sys;
@@ -28,7 +28,7 @@ impl Req {
     pub fn is_handed_back(&self) -> bool {
         self.flags.contains(ReqFlags::ENDED)
             && !self.flags.contains(ReqFlags::WITH_CHAIN)
-            && OPS[self.opcode() as usize].has(opdef::AIO)
+            && self.row.has(opdef::AIO)
             && !self.is_refused_inline()
     }
 
@@ -109,7 +109,7 @@ impl Ctx {
     /// shows.
     fn worker_ends(&self, req: &Req) -> bool {
         (req.linked() || self.eventfd.is_some())
-            && OPS[req.opcode() as usize].has(opdef::AIO)
+            && req.row.has(opdef::AIO)
             && match kind_of(&req.call.file) {
                 Kind::Memory => true,
                 kind => rw_nowait::only_blocks(&req.call, kind),
@@ -131,7 +131,7 @@ fn handed_back(req: &Req, res: i32) -> bool {
     let selects = req.flags.contains(ReqFlags::BUFFER_SELECT) && req.call.pick.is_none();
     let is = |e: Errno| res == e.res();
     match opcode {
-        _ if OPS[opcode as usize].has(opdef::AIO) => true,
+        _ if req.row.has(opdef::AIO) => true,
         // It is not issued.
         _ if is(Errno::EBADF) && req.names_no_file() => true,
         IORING_OP_POLL_ADD | IORING_OP_POLL_REMOVE | IORING_OP_PIPE | IORING_OP_READ_MULTISHOT => {

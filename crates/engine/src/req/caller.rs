@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::creds::{self, Creds};
 use crate::ctx::Ctx;
-use crate::opdef::{self, OPS};
+use crate::opdef;
 use crate::req::request::{Req, ReqFlags};
 use crate::transport::token::ReqId;
 
@@ -27,7 +27,7 @@ impl Ctx {
     /// Takes note of the submitter's credentials, if the request asks for them (`asks`: whatever
     /// its row says). Called by the submitter.
     pub fn note_creds(&mut self, req: &mut Req, asks: bool) {
-        let row = OPS[req.opcode() as usize].has(opdef::CREDS);
+        let row = req.row.has(opdef::CREDS);
         let named = req.names_personality();
         let asks = asks || row || named || creds::any_restricted();
         if !asks || req.flags.contains(ReqFlags::CREDS_NOTED) {
@@ -71,7 +71,7 @@ impl Ctx {
     /// Has this thread other credentials than the request? Then it must not try it.
     pub fn runs_elsewhere(&mut self, req: &Req) -> bool {
         if self.sq_creds.is_some() && creds::am_ours() {
-            return OPS[req.opcode() as usize].has(opdef::CREDS) && !self.is_as_maker();
+            return req.row.has(opdef::CREDS) && !self.is_as_maker();
         }
         req.flags.contains(ReqFlags::CREDS_NOTED)
             && !req.names_personality()
@@ -93,7 +93,7 @@ impl Ctx {
     /// Is it a write, for which the calling thread has what workers have? What that asks for is
     /// capabilities (CAP_FSETID, CAP_SYS_RESOURCE), which takes one system call to tell.
     pub fn writes_alike(&mut self, req: &Req) -> bool {
-        let row = &OPS[req.opcode() as usize];
+        let row = req.row;
         let own = req.task == 0 || req.task == crate::task::current();
         let special = req.call.creds.is_some() || self.sq_creds.is_some();
         let write = row.has(opdef::AIO) && row.has(opdef::CREDS);

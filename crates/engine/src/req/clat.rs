@@ -12,7 +12,7 @@
 //! * Not timed: multishot requests, which end when nobody wants them any more.
 
 use crate::ctx::Ctx;
-use crate::opdef::{self, OPS};
+use crate::opdef::{self, OpDef};
 use crate::req::request::{Req, ReqFlags};
 use crate::time::Clock;
 
@@ -83,7 +83,7 @@ impl Ctx {
         if req.res < 0 {
             self.stats.count_error(req.opcode());
         } else {
-            self.count_bytes(req.opcode(), req.res);
+            self.count_bytes(req.row, req.res);
         }
         if req.start != 0 && !req.flags.contains(ReqFlags::MULTISHOT) {
             self.count_waited(req.opcode(), req.start);
@@ -92,11 +92,10 @@ impl Ctx {
 
     /// One result of a request, or of its only one.
     #[inline]
-    pub fn count_bytes(&self, opcode: u8, res: i32) {
-        let def = &OPS[opcode as usize];
-        if res > 0 && def.has(opdef::BYTES) {
+    pub fn count_bytes(&self, row: &OpDef, res: i32) {
+        if res > 0 && row.has(opdef::BYTES) {
             let stats = &self.stats;
-            let sum = if def.has(opdef::POLLIN) { &stats.read_bytes } else { &stats.written_bytes };
+            let sum = if row.has(opdef::POLLIN) { &stats.read_bytes } else { &stats.written_bytes };
             sum.add(u64::from(res.cast_unsigned()));
         }
     }

@@ -21,6 +21,7 @@ use rustix::process::Pid;
 use crate::ctx::{Ctx, Ring};
 use crate::fds::InternalFd;
 use crate::mem::lock::Control;
+use crate::opdef::OPS;
 use crate::ops::timeout::{clock_named, with_clock};
 use crate::req::request::{Req, ReqFlags, State, Timer, Wait};
 use crate::sync::Mutex;
@@ -127,7 +128,7 @@ impl Left {
             ..io_uring_sqe::default()
         };
         let wait = if timeout { Wait::Timeout(self.timer) } else { Wait::None };
-        let mut req = Req { wait, ..Req::new(sqe) };
+        let mut req = Req { wait, ..Req::new(sqe, &OPS[sqe.opcode as usize]) };
         req.flags |= ReqFlags::ORPHAN;
         req
     }

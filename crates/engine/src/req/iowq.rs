@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::ctx::Ctx;
-use crate::opdef::{Issue, OPS};
+use crate::opdef::Issue;
 use crate::req::request::{Req, ReqFlags, State};
 use crate::transport::token::ReqId;
 
@@ -23,7 +23,7 @@ impl Ctx {
     pub fn queue_iowq(&mut self, id: ReqId) {
         let defers = self.defers();
         let Some(req) = self.slab.get_mut(id) else { return };
-        let blocks = matches!(OPS[req.opcode() as usize].issue, Issue::Call(_));
+        let blocks = matches!(req.row.issue, Issue::Call(_));
         if !defers || blocks || crate::ops::poll::only_arms(req) {
             return self.join_iowq(id);
         }

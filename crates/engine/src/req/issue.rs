@@ -25,7 +25,7 @@ impl Ctx {
             return self.run.push_back(id);
         }
         self.trace(Step::Issue, req);
-        let def = &OPS[req.opcode() as usize];
+        let def = req.row;
         if def.has(opdef::FILE) {
             let assigned = self.assign_file(req);
             req.flags.set(ReqFlags::ISSUED, !matches!(req.call.file, FileRef::None));
@@ -90,7 +90,7 @@ impl Ctx {
 
     /// One attempt, without blocking.
     pub fn issue(&mut self, req: &mut Req) -> Outcome {
-        match OPS[req.opcode() as usize].issue {
+        match req.row.issue {
             Issue::Ring(f) => f(self, req),
             Issue::Call(f) => self.attempt(req, f),
         }
@@ -107,7 +107,7 @@ impl Ctx {
                 self.ends_by(req, res);
                 req.res = res;
                 self.put_buffer(req, res);
-                let def = &OPS[req.opcode() as usize];
+                let def = req.row;
                 if let Some(finish) = def.finish {
                     finish(self, req);
                 }
@@ -141,7 +141,7 @@ impl Ctx {
         for again in 0..=MAX_RETRY {
             req.res = res;
             self.put_buffer(req, res);
-            if let Some(finish) = OPS[req.opcode() as usize].finish {
+            if let Some(finish) = req.row.finish {
                 finish(self, req);
             }
             let posted =
@@ -153,7 +153,7 @@ impl Ctx {
                 return self.finish(req);
             }
             self.trace(Step::More, req);
-            self.count_bytes(req.opcode(), req.res);
+            self.count_bytes(req.row, req.res);
             (req.call.cflags, req.call.most) = (0, 0);
             req.arms = req.arms.min(1);
             if core::mem::take(&mut req.call.empty) {
@@ -260,7 +260,7 @@ impl Ctx {
 
     /// Looks its file up, as late as possible: a chain may open it on the way.
     pub fn assign_file(&mut self, req: &mut Req) -> Result<()> {
-        let def = &OPS[req.opcode() as usize];
+        let def = req.row;
         if !def.has(opdef::FILE) || !matches!(req.call.file, FileRef::None) {
             return Ok(());
         }

@@ -15,7 +15,7 @@ use crate::creds::Creds;
 use crate::fds::InternalFd;
 use crate::fds::kept::{self, KeptFd};
 use crate::fds::kind::Kind;
-use crate::opdef::OPS;
+use crate::opdef::OpDef;
 use crate::ops::net_msg::Msg;
 use crate::rsrc::buffers::BufNode;
 use crate::rsrc::files::FileNode;
@@ -384,6 +384,8 @@ pub enum State {
 #[derive(Debug, Default)]
 pub struct Req {
     pub call: Call,
+    /// The table's row for its opcode.
+    pub row: &'static OpDef,
     pub flags: ReqFlags,
     pub state: State,
     /// Result for the CQE.
@@ -482,9 +484,9 @@ pub struct Timer {
 }
 
 impl Req {
-    pub fn new(sqe: io_uring_sqe) -> Self {
+    pub fn new(sqe: io_uring_sqe, row: &'static OpDef) -> Self {
         let flags = ReqFlags::from_bits_retain(u32::from(sqe.flags));
-        Req { call: Call { sqe, ..Call::default() }, flags, ..Req::default() }
+        Req { call: Call { sqe, ..Call::default() }, row, flags, ..Req::default() }
     }
 
     /// Makes a used request a fresh one for the SQE now in it, field by field: most were never
@@ -540,7 +542,7 @@ impl Req {
 
     /// Is it to wait for readiness before its first attempt?
     pub fn polls_first(&self) -> bool {
-        self.call.sqe.ioprio & OPS[self.opcode() as usize].poll_first != 0
+        self.call.sqe.ioprio & self.row.poll_first != 0
     }
 
     /// Does the SQE ask for other credentials than the submitter's?

@@ -7,7 +7,7 @@
 
 use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
-use crate::opdef::{self, Issue, OPS, Outcome};
+use crate::opdef::{self, Issue, Outcome};
 use crate::ops;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait, kind_of};
 use crate::stats::trace::Step;
@@ -37,7 +37,7 @@ pub(crate) fn receives_anything(req: &Req) -> bool {
 impl Ctx {
     /// Where a request goes without an inline attempt; `None`: try it now.
     pub fn first_route(&mut self, req: &mut Req) -> Option<Way> {
-        let def = &OPS[req.opcode() as usize];
+        let def = req.row;
         if !matches!(def.issue, Issue::Call(_)) {
             return None;
         }
@@ -124,7 +124,7 @@ impl Ctx {
         if req.may_not_wait() {
             return self.not_now(req);
         }
-        let def = &OPS[req.opcode() as usize];
+        let def = req.row;
         // Only a socket answers a send or a receive so.
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT)
             && (req.flags.contains(ReqFlags::SENDRECV)
@@ -191,7 +191,7 @@ impl Ctx {
             Way::Poll => {
                 self.recycle_buffer(req);
                 self.stats.routes.poll.add(u64::from(req.arms == 0));
-                let def = &OPS[req.opcode() as usize];
+                let def = req.row;
                 let events = ops::net::poll_events(req, def.poll_events());
                 req.wait = Wait::Poll(Poll::new(events));
                 req.arms += 1;
@@ -225,7 +225,7 @@ impl Ctx {
         let kind = kind_of(&call.file);
         // Where kernel aio is missing, or would not have it. What was to go to a worker is the
         // worker's until that one begins.
-        let device = kind == Kind::Direct && OPS[req.opcode() as usize].has(opdef::AIO);
+        let device = kind == Kind::Direct && req.row.has(opdef::AIO);
         req.flags.set(ReqFlags::DIRECT, device && !req.flags.contains(ReqFlags::FORCE_ASYNC));
         let unbound = kind == Kind::Other || kind == Kind::Pollable;
         let blocks = req.arms > 0 && kind == Kind::Pollable;

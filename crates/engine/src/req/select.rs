@@ -5,7 +5,6 @@
 use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
 use crate::fds::probe::tries;
-use crate::opdef::OPS;
 use crate::ops::{self, net_bundle};
 use crate::req::request::{Call, FileRef, Req, ReqFlags, kind_of};
 use crate::req::route::receives_anything;
@@ -212,7 +211,7 @@ impl Ctx {
     /// attempt that waits, and nobody polls any more.
     pub fn worker_finds_ready(&mut self, req: &Req) -> bool {
         let waits = ReqFlags::FORCE_ASYNC | ReqFlags::NOWAIT;
-        let events = ops::net::poll_events(req, OPS[req.opcode() as usize].poll_events());
+        let events = ops::net::poll_events(req, req.row.poll_events());
         req.flags.intersection(waits) == ReqFlags::FORCE_ASYNC
             && self.can_poll(&req.call.file)
             && sys::poll_now(req.call.file.fd(), (events as u16).cast_signed()) != 0

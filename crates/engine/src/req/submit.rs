@@ -187,12 +187,14 @@ impl Ctx {
         let sqe = req.call.sqe;
         if sqe.opcode >= played().ops {
             req.call.sqe.opcode = IORING_OP_NOP;
+            req.row = &OPS[IORING_OP_NOP as usize];
             return Err(Errno::EINVAL);
         }
+        let def = &OPS[sqe.opcode as usize];
+        req.row = def;
         if matches!(sqe.opcode, IORING_OP_NOP128 | IORING_OP_URING_CMD128) {
             self.init_double()?;
         }
-        let def = &OPS[sqe.opcode as usize];
         self.init_flags(req, def)?;
         if !def.has(opdef::IOPRIO) && sqe.ioprio != 0 {
             return Err(Errno::EINVAL);

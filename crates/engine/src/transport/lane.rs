@@ -7,6 +7,7 @@ use crate::ctx::Ctx;
 use crate::fds::history::History;
 use crate::fds::kind::Kind;
 use crate::mem::cq::Cqe;
+use crate::opdef::OPS;
 use crate::req::request::{FileRef, Req};
 use crate::rsrc::files::FileNode;
 use crate::rsrc::plain::Plain;
@@ -174,7 +175,7 @@ impl Ctx {
         if res < 0 {
             self.stats.count_error(sqe.opcode);
         }
-        self.count_bytes(sqe.opcode, res);
+        self.count_bytes(&OPS[sqe.opcode as usize], res);
         if *start != 0 {
             self.count_waited(sqe.opcode, *start);
         }
@@ -187,7 +188,7 @@ impl Ctx {
 
     /// The kernel's aio would not have it, or not all of it: a worker does the rest.
     pub fn lane_instead(&mut self, Kept { sqe, file, trace, start, .. }: Kept, done: u64) {
-        let mut req = Req { trace, start, ..Req::new(sqe) };
+        let mut req = Req { trace, start, ..Req::new(sqe, &OPS[sqe.opcode as usize]) };
         req.call.file = file.map_or(FileRef::Plain(sqe.fd), FileRef::Fixed);
         req.call.done = done;
         self.punt(&mut req);

@@ -13,7 +13,7 @@ use crate::ctx::{Ctx, Guard, Ring};
 use crate::fds::is_direct;
 use crate::fds::kind::Kind;
 use crate::handlers::asleep;
-use crate::opdef::{self, OPS};
+use crate::opdef;
 use crate::ops::rw;
 use crate::req::request::Req;
 use crate::req::request::kind_of;
@@ -237,7 +237,7 @@ impl Ctx {
     /// # Errors
     /// `EOPNOTSUPP`; `EBADF` as ever.
     pub fn check_polled(&self, req: &mut Req) -> Result<()> {
-        if !self.polls() || !OPS[req.opcode() as usize].has(opdef::AIO) {
+        if !self.polls() || !req.row.has(opdef::AIO) {
             return Ok(());
         }
         // All I/O here is of that kind.

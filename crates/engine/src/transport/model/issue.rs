@@ -10,7 +10,7 @@ use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
 use crate::fds::remembered;
 use crate::mem::cq::Cqe;
-use crate::opdef::{Outcome, Try};
+use crate::opdef::{OPS, Outcome, Try};
 use crate::ops::rw;
 use crate::req::request::{Call, FileRef, Keep, Req, State, Wait};
 use crate::stats::trace::{Step, ns_until};
@@ -202,7 +202,7 @@ impl Ctx {
             match entry.what {
                 What::Request(id) => self.complete(id, entry.res),
                 What::Plain(Plain { user_data, opcode, start }) => {
-                    self.count_bytes(opcode, entry.res);
+                    self.count_bytes(&OPS[opcode as usize], entry.res);
                     if start != 0 {
                         self.count_waited(opcode, start);
                     }
