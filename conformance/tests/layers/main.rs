@@ -79,6 +79,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "transport::batch",
             "transport::glue",
             "transport::lane",
+            "transport::model::issue",
         ],
     ),
     ("drive", &["teardown", "wait"]),
@@ -91,7 +92,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const EXCEPTIONS: &str = include_str!("exceptions.txt");
 
 /// Modules in the largest circle of imports. To be at most 8, all in one folder.
-const LARGEST_CIRCLE: usize = 98;
+const LARGEST_CIRCLE: usize = 90;
 
 fn engine() -> Imports {
     imports("crates/engine/src/")

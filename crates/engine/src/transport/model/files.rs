@@ -54,6 +54,14 @@ pub struct File {
     size: u64,
 }
 
+/// The modelled file that was found last in the batch at hand.
+#[derive(Debug, Default)]
+pub struct Found {
+    pub fd: i32,
+    pub generation: u32,
+    pub file: Option<Arc<File>>,
+}
+
 #[derive(Debug)]
 struct Table {
     files: Vec<Arc<File>>,

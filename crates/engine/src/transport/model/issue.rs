@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::device::{Due, Io};
-use super::files::{self, File};
+use super::files::{self, File, Found};
 use super::queue::{Plain, Queue, What};
 use super::{any, device};
 use crate::ctx::Ctx;
@@ -21,14 +21,6 @@ use softring_uapi::*;
 
 /// Flags of preadv2(2) under which the page cache may stand in for the device.
 const PLAIN: u32 = 0x2 | 0x4;
-
-/// The modelled file that was found last in the batch at hand.
-#[derive(Debug, Default)]
-pub struct Found {
-    fd: i32,
-    generation: u32,
-    file: Option<Arc<File>>,
-}
 
 impl Ctx {
     /// The modelled file that a request works on, if it does on one. The kernel is asked about a

@@ -34,7 +34,7 @@ pub(crate) mod presets;
 pub(crate) mod queue;
 
 use device::{Due, Io, Spec, State};
-pub(crate) use issue::Found;
+pub(crate) use files::Found;
 use parse::Model;
 
 /// A device and where its files are.
