@@ -2,7 +2,7 @@
 //! operations, register calls. Learned from rings of one entry, not from the kernel's release:
 //! distributions bring newer parts to old releases, and policies take some away.
 
-use crate::opdef::OPS;
+use crate::ops::table::OPS;
 use crate::substitute::release;
 use crate::sys::sys;
 use crate::syscall::register::REGISTERS;

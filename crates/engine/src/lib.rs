@@ -23,7 +23,7 @@ pub mod lacks;
 pub mod limits;
 pub mod mem;
 pub mod opdef;
-mod ops;
+pub mod ops;
 pub mod refused;
 pub mod req;
 pub mod rsrc;

@@ -3,7 +3,6 @@
 
 use std::ffi::CString;
 
-use crate::ctx::Ctx;
 use crate::opdef::Outcome;
 use crate::req::request::{Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result, check};
@@ -37,22 +36,13 @@ pub(crate) mod socket;
 pub(crate) mod splice;
 pub(crate) mod statx;
 pub(crate) mod sync;
+pub mod table;
 pub(crate) mod timeout;
 pub(crate) mod truncate;
 pub(crate) mod tx_timestamp;
 pub(crate) mod uring_cmd;
 pub(crate) mod waitid;
 pub(crate) mod xattr;
-
-/// `prep` of an opcode that is not there: as a kernel that does not know it.
-pub(crate) fn refuse(_: &mut Ctx, _: &mut Req) -> Result<()> {
-    Err(Errno::EINVAL)
-}
-
-/// `issue` of an opcode that is not there; prep has already refused it.
-pub(crate) fn refused(_: &mut Ctx, _: &mut Req) -> Outcome {
-    Outcome::Done(Errno::EINVAL.res())
-}
 
 /// What a raw system call answered, as an outcome.
 pub(crate) fn answer(ret: isize) -> Outcome {

@@ -21,7 +21,7 @@ use rustix::process::Pid;
 use crate::ctx::{Ctx, Ring};
 use crate::fds::InternalFd;
 use crate::mem::lock::Control;
-use crate::opdef::OPS;
+use crate::ops::table::OPS;
 use crate::ops::timeout::{clock_named, with_clock};
 use crate::req::request::{Req, ReqFlags, State, Timer, Wait};
 use crate::sync::Mutex;

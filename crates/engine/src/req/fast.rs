@@ -5,8 +5,8 @@
 
 use crate::ctx::Ctx;
 use crate::mem::cq::Cqe;
-use crate::opdef::OPS;
 use crate::ops::rw_hot;
+use crate::ops::table::OPS;
 use crate::transport::model;
 use softring_uapi::*;
 

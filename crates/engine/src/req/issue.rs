@@ -3,9 +3,10 @@
 
 use crate::creds::under;
 use crate::ctx::Ctx;
-use crate::opdef::{self, Issue, OPS, Outcome, Try};
+use crate::opdef::{self, Issue, Outcome, Try};
 use crate::ops::ring_file;
 use crate::ops::rw::assign_buffer;
+use crate::ops::table::OPS;
 use crate::req::request::{Call, FileRef, Req, ReqFlags, State, Wait};
 use crate::req::route::Way;
 use crate::stats::trace::Step;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use crate::creds::Creds;
 use crate::ctx::Ctx;
-use crate::opdef::{self, OPS};
+use crate::opdef;
 use crate::ops::open_how::{How, O_PATH};
+use crate::ops::table::OPS;
 use crate::req::clat::{Sampling, Timed};
 use crate::req::request::{Keep, Req, ReqFlags};
 use crate::rsrc::filters::{DATA, pdu_size};

@@ -7,7 +7,7 @@ use crate::ctx::Ctx;
 use crate::fds::history::History;
 use crate::fds::kind::Kind;
 use crate::mem::cq::Cqe;
-use crate::opdef::OPS;
+use crate::ops::table::OPS;
 use crate::req::request::{FileRef, Req};
 use crate::rsrc::files::FileNode;
 use crate::rsrc::plain::Plain;

@@ -1,7 +1,7 @@
 //! What the ring can do, opcode by opcode. Kernel counterpart: `io_probe`.
 
 use crate::ctx::Ctx;
-use crate::opdef::OPS;
+use crate::ops::table::OPS;
 use crate::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::played;

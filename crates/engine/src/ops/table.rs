@@ -1,0 +1,120 @@
+//! **The op table**: one row per opcode. Probe, restrictions, statistics labels, `docs/SUPPORT.md`
+//! and the coverage test all derive from it. To add an op: write its `prep` and `issue` in its
+//! family's file beside this one, and set its row here. Kernel counterpart: `io_uring/opdef.c`.
+
+use super::openclose::{close_finish, open, open_finish};
+use super::rw_select::{multishot, multishot_prep};
+use super::{
+    advise, cancel, connect, epoll, files_update, fs, futex, msg_ring, net, net_msg, net_zc, nop,
+    nvme, openclose, poll, provide, rw, rw_hot, socket, splice, statx, sync, timeout, truncate,
+    uring_cmd, waitid, xattr,
+};
+use crate::opdef::Issue::{Call as Sys, Ring};
+use crate::opdef::{
+    AIO, ASYNC, BUFSEL, BYTES, CREDS, FILE, FILE_IN, HASH, IOPOLL, IOPRIO, LENIENT, OpDef, POLLIN,
+    POLLOUT, UNBOUND, no, op, refused,
+};
+use softring_uapi::*;
+
+/// Rows that work on names, on a worker.
+const NAMES: u32 = ASYNC | LENIENT | CREDS;
+/// Rows that work on an open file, on a worker.
+const FILE_ASYNC: u32 = FILE | ASYNC | LENIENT;
+/// Rows that change an open file, on a worker, one at a time.
+const FILE_HASH: u32 = FILE | ASYNC | HASH | LENIENT | CREDS;
+/// Rows that move bytes between files, on a worker.
+const SPLICE: u32 = FILE | FILE_IN | ASYNC | HASH | UNBOUND | CREDS;
+
+/// Rows that send and receive.
+const NET: u32 = FILE | IOPRIO | UNBOUND | BYTES;
+const SEND: u32 = NET | POLLOUT | CREDS;
+const RECV: u32 = NET | POLLIN | BUFSEL;
+/// Rows that make connections.
+const ACCEPT: u32 = FILE | IOPRIO | POLLIN | UNBOUND;
+const CONNECT: u32 = FILE | POLLOUT | UNBOUND | CREDS;
+/// Rows that read and write.
+const RW: u32 = FILE | IOPRIO | IOPOLL | AIO | UNBOUND | BYTES;
+const WRITE: u32 = RW | POLLOUT | HASH | CREDS;
+const READ_MANY: u32 = FILE | POLLIN | BUFSEL | BYTES;
+/// Rows for commands of a file's own.
+const COMMAND: u32 = FILE | IOPOLL | BUFSEL | CREDS;
+
+/// The bit of `ioprio` by which sends and receives wait for readiness first.
+const POLL_FIRST: u16 = IORING_RECVSEND_POLL_FIRST;
+
+/// The table, in opcode order.
+#[rustfmt::skip]
+pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
+    op(IORING_OP_NOP, "5.1", IOPOLL, nop::prep, Ring(nop::issue)).fast(nop::fast),
+    op(IORING_OP_READV, "5.1", RW | POLLIN | BUFSEL, rw::prep, Sys(rw::issue)),
+    op(IORING_OP_WRITEV, "5.1", WRITE, rw::prep, Sys(rw::issue)),
+    op(IORING_OP_FSYNC, "5.1", FILE_ASYNC, sync::fsync_prep, Sys(sync::fsync)),
+    op(IORING_OP_READ_FIXED, "5.1", RW | POLLIN, rw::prep, Sys(rw::issue)).fast(rw_hot::fast),
+    op(IORING_OP_WRITE_FIXED, "5.1", WRITE, rw::prep, Sys(rw::issue)),
+    op(IORING_OP_POLL_ADD, "5.1", FILE, poll::add_prep, Ring(poll::add)),
+    op(IORING_OP_POLL_REMOVE, "5.1", 0, poll::remove_prep, Ring(poll::remove)),
+    op(IORING_OP_SYNC_FILE_RANGE, "5.1", FILE_ASYNC, sync::range_prep, Sys(sync::range)),
+    op(IORING_OP_SENDMSG, "5.3", SEND, net_msg::send_prep, Sys(net_msg::send))
+        .poll_first(POLL_FIRST),
+    op(IORING_OP_RECVMSG, "5.3", RECV, net_msg::recv_prep, Sys(net_msg::recv))
+        .poll_first(POLL_FIRST),
+    op(IORING_OP_TIMEOUT, "5.4", 0, timeout::prep, Ring(timeout::issue)),
+    op(IORING_OP_TIMEOUT_REMOVE, "5.5", 0, timeout::remove_prep, Ring(timeout::remove)),
+    op(IORING_OP_ACCEPT, "5.5", ACCEPT, connect::accept_prep, Sys(connect::accept))
+        .poll_first(IORING_ACCEPT_POLL_FIRST).finish(connect::accept_finish),
+    op(IORING_OP_ASYNC_CANCEL, "5.5", 0, cancel::prep, Ring(cancel::issue)),
+    op(IORING_OP_LINK_TIMEOUT, "5.5", 0, timeout::link_prep, Ring(refused)),
+    op(IORING_OP_CONNECT, "5.5", CONNECT, connect::connect_prep, Sys(connect::connect)),
+    op(IORING_OP_FALLOCATE, "5.6", FILE_HASH, sync::fallocate_prep, Sys(sync::fallocate)),
+    op(IORING_OP_OPENAT, "5.6", CREDS, openclose::openat_prep, Sys(open)).finish(open_finish),
+    op(IORING_OP_CLOSE, "5.6", 0, openclose::close_prep, Sys(openclose::close))
+        .finish(close_finish),
+    op(IORING_OP_FILES_UPDATE, "5.6", IOPOLL, files_update::prep, Ring(files_update::issue)),
+    op(IORING_OP_STATX, "5.6", NAMES, statx::prep, Sys(statx::issue)),
+    op(IORING_OP_READ, "5.6", RW | POLLIN | BUFSEL, rw::prep, Sys(rw::issue)).fast(rw_hot::fast),
+    op(IORING_OP_WRITE, "5.6", WRITE, rw::prep, Sys(rw::issue)),
+    op(IORING_OP_FADVISE, "5.6", FILE, advise::fadvise_prep, Sys(advise::fadvise)),
+    op(IORING_OP_MADVISE, "5.6", NAMES, advise::madvise_prep, Sys(advise::madvise)),
+    op(IORING_OP_SEND, "5.6", SEND | BUFSEL, net::send_prep, Sys(net::send)).poll_first(POLL_FIRST),
+    op(IORING_OP_RECV, "5.6", RECV, net::recv_prep, Sys(net::recv)).poll_first(POLL_FIRST),
+    op(IORING_OP_OPENAT2, "5.6", CREDS, openclose::openat2_prep, Sys(open)).finish(open_finish),
+    op(IORING_OP_EPOLL_CTL, "5.6", 0, epoll::ctl_prep, Ring(epoll::ctl)),
+    op(IORING_OP_SPLICE, "5.7", SPLICE, splice::prep, Sys(splice::issue)),
+    op(IORING_OP_PROVIDE_BUFFERS, "5.7", IOPOLL, provide::provide_prep, Ring(provide::provide)),
+    op(IORING_OP_REMOVE_BUFFERS, "5.7", IOPOLL, provide::remove_prep, Ring(provide::remove)),
+    op(IORING_OP_TEE, "5.8", SPLICE, splice::tee_prep, Sys(splice::tee)),
+    op(IORING_OP_SHUTDOWN, "5.11", FILE_ASYNC, socket::shutdown_prep, Sys(socket::shutdown)),
+    op(IORING_OP_RENAMEAT, "5.11", NAMES, fs::rename_prep, Sys(fs::rename)),
+    op(IORING_OP_UNLINKAT, "5.11", NAMES, fs::unlink_prep, Sys(fs::unlink)),
+    op(IORING_OP_MKDIRAT, "5.15", NAMES, fs::mkdir_prep, Sys(fs::mkdir)),
+    op(IORING_OP_SYMLINKAT, "5.15", NAMES, fs::symlink_prep, Sys(fs::symlink)),
+    op(IORING_OP_LINKAT, "5.15", NAMES, fs::link_prep, Sys(fs::link)),
+    op(IORING_OP_MSG_RING, "5.18", FILE | IOPOLL, msg_ring::prep, Ring(msg_ring::issue)),
+    op(IORING_OP_FSETXATTR, "5.19", FILE_ASYNC | CREDS, xattr::fset_prep, Sys(xattr::fset)),
+    op(IORING_OP_SETXATTR, "5.19", NAMES, xattr::set_prep, Sys(xattr::set)),
+    op(IORING_OP_FGETXATTR, "5.19", FILE_ASYNC | CREDS, xattr::fget_prep, Sys(xattr::fget)),
+    op(IORING_OP_GETXATTR, "5.19", NAMES, xattr::get_prep, Sys(xattr::get)),
+    op(IORING_OP_SOCKET, "5.19", CREDS, socket::socket_prep, Sys(socket::socket))
+        .finish(open_finish),
+    op(IORING_OP_URING_CMD, "5.19", COMMAND, uring_cmd::prep, Sys(uring_cmd::issue))
+        .finish(nvme::finish).partly("sockets and NVMe"),
+    op(IORING_OP_SEND_ZC, "6.0", SEND, net_zc::prep, Sys(net_zc::send)).poll_first(POLL_FIRST),
+    op(IORING_OP_SENDMSG_ZC, "6.1", SEND, net_zc::prep, Sys(net_zc::send)).poll_first(POLL_FIRST),
+    op(IORING_OP_READ_MULTISHOT, "6.7", READ_MANY, multishot_prep, Sys(multishot)),
+    op(IORING_OP_WAITID, "6.7", POLLIN, waitid::prep, Sys(waitid::issue)),
+    op(IORING_OP_FUTEX_WAIT, "6.7", 0, futex::prep, Ring(futex::wait)),
+    op(IORING_OP_FUTEX_WAKE, "6.7", 0, futex::prep, Ring(futex::wake)),
+    op(IORING_OP_FUTEX_WAITV, "6.7", 0, futex::waitv_prep, Ring(futex::waitv)),
+    op(IORING_OP_FIXED_FD_INSTALL, "6.8", FILE, openclose::install_prep, Sys(openclose::install)),
+    op(IORING_OP_FTRUNCATE, "6.9", FILE_HASH, truncate::prep, Sys(truncate::issue)),
+    op(IORING_OP_BIND, "6.11", FILE | CREDS, socket::bind_prep, Sys(socket::bind)),
+    op(IORING_OP_LISTEN, "6.11", FILE | CREDS, socket::listen_prep, Sys(socket::listen)),
+    no(IORING_OP_RECV_ZC, "6.15"),
+    op(IORING_OP_EPOLL_WAIT, "6.15", FILE | POLLIN | UNBOUND, epoll::wait_prep, Sys(epoll::wait)),
+    op(IORING_OP_READV_FIXED, "6.15", RW | POLLIN, rw::prep, Sys(rw::issue)),
+    op(IORING_OP_WRITEV_FIXED, "6.15", WRITE, rw::prep, Sys(rw::issue)),
+    op(IORING_OP_PIPE, "6.16", 0, openclose::pipe_prep, Ring(openclose::pipe)),
+    op(IORING_OP_NOP128, "6.19", IOPOLL, nop::prep, Ring(nop::issue)),
+    op(IORING_OP_URING_CMD128, "6.19", COMMAND, uring_cmd::prep, Sys(uring_cmd::issue))
+        .finish(nvme::finish).partly("sockets and NVMe"),
+];
