@@ -303,7 +303,7 @@ impl Ctx {
         (self.nr_reqs, self.nr_ended) = (0, 0);
         self.drain = crate::req::drain::Drain::default();
         self.timeouts = crate::req::timeouts::Timeouts::default();
-        self.submit = crate::req::submit::SubmitState::default();
+        self.submit = crate::req::batch::SubmitState::default();
         self.turns = crate::req::turns::Turns::default();
     }
 }

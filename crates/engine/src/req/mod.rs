@@ -1,6 +1,7 @@
 //! A request from fetch to CQE.
 
 pub mod arm;
+pub(crate) mod batch;
 pub(crate) mod by_worker;
 pub(crate) mod caller;
 pub mod cancel;

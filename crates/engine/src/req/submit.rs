@@ -1,15 +1,11 @@
 //! Submission: fetch, init, prep, link, queue. Kernel counterpart: `io_submit_sqes`,
 //! `io_submit_sqe`, `io_init_req`.
 
-use core::cell::Cell;
-use std::sync::Arc;
-
-use crate::creds::Creds;
 use crate::ctx::Ctx;
 use crate::opdef;
 use crate::ops::open_how::{How, O_PATH};
 use crate::ops::table::OPS;
-use crate::req::clat::{Sampling, Timed};
+use crate::req::clat::Timed;
 use crate::req::request::{Keep, Req, ReqFlags};
 use crate::rsrc::filters::{DATA, pdu_size};
 use crate::transport::model::Found;
@@ -17,33 +13,6 @@ use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::played;
 use softring_uapi::*;
-
-/// The chain under construction.
-#[derive(Debug, Default)]
-pub struct SubmitState {
-    pub head: Option<ReqId>,
-    pub last: Option<ReqId>,
-    /// Time stamp of the last trusted read of this batch; 0: none yet (`ops::rw_hot`).
-    pub stamp: Cell<u64>,
-    /// SQEs of the batch behind the one at hand.
-    pub left: u32,
-    /// CQEs that the caller of this batch waits for.
-    pub waits: u32,
-    /// The poll set was looked at since anything else was tried.
-    pub looked: bool,
-    /// The descriptor that was last found to be O_DIRECT in this batch; none between batches.
-    pub direct: Option<i32>,
-    /// The file on a modelled device that was last found in this batch.
-    pub model: Found,
-    pub sampling: Sampling,
-    /// A batch is being submitted, by a thread with these credentials, once it was asked.
-    pub open: bool,
-    pub caller: Option<Arc<Creds>>,
-    /// That thread has the capabilities of workers.
-    pub alike: bool,
-    /// The epoch of credentials, and the thread that had those of the ring's maker then (SQPOLL).
-    pub as_maker: (u64, u32),
-}
 
 impl Ctx {
     /// Submits up to `want` SQEs; answers how many were consumed as submitted.
