@@ -11,24 +11,16 @@ use crate::ops::net_bundle;
 use crate::ops::net_msg::{self, Msg};
 use crate::ops::socket::address;
 use crate::req::request::{Call, Keep, Req, ReqFlags};
-use crate::sys::nr::EPOLLIN;
 use crate::sys::{self, sys};
-use crate::transport::socket::{self, Socket, streams};
+use crate::transport::socket::{
+    self, MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_OOB, MSG_WAITALL, Socket,
+    streams,
+};
 use crate::transport::standing::{IN, STICKY};
 use crate::user::in_user;
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
-
-const MSG_OOB: u32 = 0x1;
-pub(crate) const MSG_CTRUNC: u32 = 0x8;
-pub(crate) const MSG_TRUNC: u32 = 0x20;
-pub(crate) const MSG_DONTWAIT: u32 = 0x40;
-pub(crate) const MSG_WAITALL: u32 = 0x100;
-const MSG_ERRQUEUE: u32 = 0x2000;
-pub(crate) const MSG_NOSIGNAL: u32 = 0x4000;
-/// For programs of 32 bits; their system calls alone may be given it.
-pub(crate) const MSG_CMSG_COMPAT: u32 = 0x8000_0000;
 
 /// What all of the family say in the same words.
 pub(crate) fn common_prep(req: &mut Req, known: u16) -> Result<()> {
@@ -185,20 +177,6 @@ pub(crate) fn attempt(
         call.short |= call.done < total;
         return Outcome::Done(call.done as i32);
     }
-}
-
-/// Who reads the error queue does not wait for data, as far as POLLIN tells of it: normal data
-/// (POLLRDNORM) wakes it still, in vain.
-pub(crate) fn poll_events(req: &Req, events: u32) -> u32 {
-    let errors =
-        req.flags.contains(ReqFlags::SENDRECV) && req.call.sqe.op_flags & MSG_ERRQUEUE != 0;
-    if errors { events & !EPOLLIN } else { events }
-}
-
-/// Does a receive ask for less than what the poll set tells of?
-pub(crate) fn asks_for_less(req: &Req) -> bool {
-    let less = MSG_ERRQUEUE | MSG_OOB;
-    req.flags.contains(ReqFlags::SENDRECV) && req.call.sqe.op_flags & less != 0
 }
 
 /// Does a worker wait for what it is to transfer? Not for errors, of a socket that has a queue of

@@ -3,14 +3,12 @@
 
 use crate::ctx::Ctx;
 use crate::opdef::{Outcome, Try};
-use crate::ops::net::{
-    MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_WAITALL, attempt, limit_left, wait, waits_in_worker,
-};
+use crate::ops::net::{attempt, limit_left, wait, waits_in_worker};
 use crate::ops::net_msg::{Msg, recv_vector};
 use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::rsrc::bundle::{ALL, Layout};
 use crate::sys;
-use crate::transport::socket::{Socket, is_socket};
+use crate::transport::socket::{MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_WAITALL, Socket, is_socket};
 use crate::user::in_user;
 use softring_uapi::errno::{self, Errno};
 use softring_uapi::iovec;

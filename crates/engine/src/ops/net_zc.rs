@@ -8,7 +8,7 @@ use crate::ops::iov::MAX_RW_COUNT;
 use crate::ops::net::{common_prep, send_setup};
 use crate::ops::{net, net_msg, zero};
 use crate::req::request::{Call, Req, ReqFlags};
-use crate::transport::socket::check_zero_copy;
+use crate::transport::socket::{MSG_NOSIGNAL, check_zero_copy};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
@@ -37,7 +37,7 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     req.call.sqe.len = req.call.sqe.len.min(MAX_RW_COUNT);
     common_prep(req, KNOWN)?;
     let s = &mut req.call.sqe;
-    s.op_flags = s.op_flags & !MSG_ZEROCOPY | net::MSG_NOSIGNAL;
+    s.op_flags = s.op_flags & !MSG_ZEROCOPY | MSG_NOSIGNAL;
     if s.opcode == IORING_OP_SEND_ZC { send_setup(ctx, req) } else { net_msg::send_setup(ctx, req) }
 }
 

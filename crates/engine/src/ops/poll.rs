@@ -15,14 +15,13 @@ use crate::sys::nr::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLNVAL, EPOLLONESHOT, EPOLLOUT,
     EPOLLPRI, EPOLLRDBAND, EPOLLRDHUP, EPOLLRDNORM, EPOLLWRBAND, EPOLLWRNORM,
 };
+use crate::transport::poll::EVENTS;
 use crate::transport::socket::is_socket;
 use crate::transport::standing;
 use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
-/// The bits of a mask that mean events.
-const EVENTS: u32 = 0x27ff;
 /// Reported whether asked for or not (`IO_POLL_UNMASK`).
 const UNMASK: u32 = EPOLLERR | EPOLLHUP | EPOLLNVAL | EPOLLRDHUP;
 
@@ -136,12 +135,6 @@ pub(crate) fn unpollable(req: &Req) -> i32 {
         Ok(_) => Errno::EINVAL.res(),
         Err(e) => e.res(),
     }
-}
-
-/// The words that the poll set wants for a request's.
-pub(crate) const fn epoll_events(events: u32) -> u32 {
-    let how = if events & EPOLLONESHOT != 0 { EPOLLONESHOT } else { EPOLLET };
-    events & (EVENTS & !EPOLLNVAL) | how
 }
 
 /// An armed POLL_ADD is ready.

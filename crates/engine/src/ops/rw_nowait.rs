@@ -12,9 +12,10 @@ use crate::ops::rw::{
     RWF_ATOMIC, RWF_DONTCACHE, RWF_KNOWN, RWF_NOAPPEND, finish, first_of, total, transfer_by,
     writes,
 };
-use crate::ops::{iov::skip, net::MSG_DONTWAIT, rw_hot};
+use crate::ops::{iov::skip, rw_hot};
 use crate::req::request::{Call, Keep};
 use crate::sys::{self, sys};
+use crate::transport::socket::MSG_DONTWAIT;
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::{IORING_OP_WRITEV_FIXED, RWF_NOWAIT};
 use softring_uapi::{iovec, msghdr};

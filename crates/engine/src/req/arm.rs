@@ -22,15 +22,15 @@ use crate::opdef::{self, Issue, Outcome};
 use crate::ops;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::req::route::{MAX_ARMS, Way};
+use crate::req::standing::{events_of, leave};
 use crate::req::{standing, turns};
 use crate::stats::trace::Step;
 use crate::sys::nr::{EPOLLET, EPOLLONESHOT};
-use crate::transport::Transports;
 use crate::transport::poll::PollSet;
 use crate::transport::standing::{OUT, STICKY};
 use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::{IORING_OP_POLL_ADD, IORING_OP_SEND, IORING_OP_WAITID};
+use softring_uapi::{IORING_OP_SEND, IORING_OP_WAITID};
 
 /// Attempts in vain after which a multishot request waits for news alone.
 const IN_VAIN: u8 = 4;
@@ -353,7 +353,7 @@ fn sends(req: &Req) -> bool {
 /// data alone learns nothing about other data, for which the kernel tries it again.
 fn found_nothing(req: &Req) -> bool {
     let once = !req.flags.contains(ReqFlags::MULTISHOT);
-    req.call.blocked && !(once && ops::net::asks_for_less(req))
+    req.call.blocked && !(once && req.asks_for_less())
 }
 
 /// The number that a request's file has anyway, if a request that waits once may stand in the poll
@@ -368,30 +368,4 @@ fn number_at_hand(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
         _ => return None,
     };
     (poll.events & EPOLLONESHOT != 0 && set.is_free(number)).then_some(number)
-}
-
-/// The events that the poll set is told to wait for.
-pub(super) fn events_of(req: &Req, poll: Poll) -> u32 {
-    let asked = req.opcode() == IORING_OP_POLL_ADD;
-    if asked { ops::poll::epoll_events(poll.events) } else { poll.events }
-}
-
-/// Takes a request out of the poll set. Where an event has disarmed it under a number that is not
-/// its own, the registration stays for the next.
-pub(super) fn leave(transports: &mut Transports, id: ReqId, req: &mut Req, fired: bool) {
-    let Wait::Poll(poll) = &mut req.wait else { return };
-    let at = core::mem::replace(&mut poll.at, -1);
-    if at < 0 {
-        return;
-    }
-    transports.one_poll_less(*poll);
-    if core::mem::take(&mut poll.stays) {
-        if let Some(set) = &mut transports.poll {
-            set.depart(at, id);
-        }
-    } else if fired && !req.call.file.owns(at) {
-        transports.poll_leave(at);
-    } else {
-        transports.poll_del(at);
-    }
 }

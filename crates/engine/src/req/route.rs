@@ -13,8 +13,7 @@ use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait, kind_of};
 use crate::stats::trace::Step;
 use crate::transport::socket::{check_zero_copy, is_socket};
 use softring_uapi::errno::Errno;
-use softring_uapi::version::{Change, has};
-use softring_uapi::{IORING_OP_ACCEPT, IORING_OP_RECV, IORING_OP_WAITID};
+use softring_uapi::{IORING_OP_ACCEPT, IORING_OP_WAITID};
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +27,6 @@ pub enum Way {
 
 /// Readiness retries before a request goes to a worker (kernel: `APOLL_MAX_RETRY`).
 pub const MAX_ARMS: u8 = 128;
-
-/// Is it a RECV that is polled first, whatever its file? Later kernels ask for a socket before.
-pub(crate) fn receives_anything(req: &Req) -> bool {
-    req.opcode() == IORING_OP_RECV && req.polls_first() && !has(Change::CheckedFields)
-}
 
 impl Ctx {
     /// Where a request goes without an inline attempt; `None`: try it now.
@@ -49,7 +43,7 @@ impl Ctx {
         }
         if req.polls_first() && req.arms == 0 {
             // All but these first look whether it is a socket.
-            let any = req.opcode() == IORING_OP_ACCEPT || receives_anything(req);
+            let any = req.opcode() == IORING_OP_ACCEPT || req.receives_anything();
             let fd = req.call.file.fd();
             let copies = || !req.flags.contains(ReqFlags::NOTIF) || check_zero_copy(fd).is_ok();
             let waits = any || is_socket(fd) && copies();
@@ -192,7 +186,7 @@ impl Ctx {
                 self.recycle_buffer(req);
                 self.stats.routes.poll.add(u64::from(req.arms == 0));
                 let def = req.row;
-                let events = ops::net::poll_events(req, def.poll_events());
+                let events = req.poll_events();
                 req.wait = Wait::Poll(Poll::new(events));
                 req.arms += 1;
                 req.call.polled = true;

@@ -5,12 +5,12 @@
 use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
 use crate::fds::probe::tries;
-use crate::ops::{self, net_bundle};
+use crate::ops::net_bundle;
 use crate::req::request::{Call, FileRef, Req, ReqFlags, kind_of};
-use crate::req::route::receives_anything;
 use crate::rsrc::kbuf::Pick;
 use crate::sys;
-use crate::transport::socket::{POLLRDHUP, check_zero_copy, is_socket};
+use crate::sys::nr::EPOLLIN;
+use crate::transport::socket::{MSG_ERRQUEUE, MSG_OOB, POLLRDHUP, check_zero_copy, is_socket};
 use crate::user::in_user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
@@ -96,7 +96,7 @@ impl Ctx {
         }
         let req = &*req;
         let file = &req.call.file;
-        if receives_anything(req) {
+        if req.receives_anything() {
             return Ok(());
         }
         let sends_fixed = req.has_socket_first();
@@ -211,7 +211,7 @@ impl Ctx {
     /// attempt that waits, and nobody polls any more.
     pub fn worker_finds_ready(&mut self, req: &Req) -> bool {
         let waits = ReqFlags::FORCE_ASYNC | ReqFlags::NOWAIT;
-        let events = ops::net::poll_events(req, req.row.poll_events());
+        let events = req.poll_events();
         req.flags.intersection(waits) == ReqFlags::FORCE_ASYNC
             && self.can_poll(&req.call.file)
             && sys::poll_now(req.call.file.fd(), (events as u16).cast_signed()) != 0
@@ -233,6 +233,28 @@ impl Ctx {
 }
 
 impl Req {
+    /// The epoll events that a retry waits for. Who reads the error queue does not wait for data,
+    /// as far as POLLIN tells of it: normal data (POLLRDNORM) wakes it still, in vain.
+    pub fn poll_events(&self) -> u32 {
+        let events = self.row.poll_events();
+        if self.asks_for(MSG_ERRQUEUE) { events & !EPOLLIN } else { events }
+    }
+
+    /// Does a receive ask for less than what the poll set tells of?
+    pub fn asks_for_less(&self) -> bool {
+        self.asks_for(MSG_ERRQUEUE | MSG_OOB)
+    }
+
+    /// Does it send or receive with one of these flags?
+    fn asks_for(&self, flags: u32) -> bool {
+        self.flags.contains(ReqFlags::SENDRECV) && self.call.sqe.op_flags & flags != 0
+    }
+
+    /// Is it a RECV that is polled first, whatever its file? Later kernels ask for a socket before.
+    pub fn receives_anything(&self) -> bool {
+        self.opcode() == IORING_OP_RECV && self.polls_first() && !has(Change::CheckedFields)
+    }
+
     /// Does it ask for its socket before its registered buffer? SENDMSG_ZC did not, once
     /// (`io_sendmsg_zc`).
     fn has_socket_first(&self) -> bool {

@@ -2,12 +2,12 @@
 //! is known there without asking.
 
 use crate::ctx::Ctx;
-use crate::ops::net::{MSG_DONTWAIT, MSG_NOSIGNAL};
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
+use crate::transport::Transports;
 use crate::transport::clock::CLOCK_DATA;
 use crate::transport::poll::{self, AIO_DATA, BATCH, PollSet};
-use crate::transport::socket::{self, Socket};
+use crate::transport::socket::{self, MSG_DONTWAIT, MSG_NOSIGNAL, Socket};
 use crate::transport::standing::{self, IN, OUT, STICKY, Standing, Trust};
 use crate::transport::token::ReqId;
 use softring_uapi::epoll_event;
@@ -26,6 +26,32 @@ pub(crate) fn number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
         || matches!(req.opcode(), IORING_OP_POLL_ADD | IORING_OP_READ_MULTISHOT);
     let once = poll.events & EPOLLONESHOT != 0 && !req.flags.contains(ReqFlags::POLLS_RING);
     (known && once && crate::fds::numbers::closes_all_reported() && set.may_stand(fd)).then_some(fd)
+}
+
+/// The events that the poll set is told to wait for.
+pub(super) fn events_of(req: &Req, wait: Poll) -> u32 {
+    let asked = req.opcode() == IORING_OP_POLL_ADD;
+    if asked { poll::epoll_events(wait.events) } else { wait.events }
+}
+
+/// Takes a request out of the poll set. Where an event has disarmed it under a number that is not
+/// its own, the registration stays for the next.
+pub(super) fn leave(transports: &mut Transports, id: ReqId, req: &mut Req, fired: bool) {
+    let Wait::Poll(poll) = &mut req.wait else { return };
+    let at = core::mem::replace(&mut poll.at, -1);
+    if at < 0 {
+        return;
+    }
+    transports.one_poll_less(*poll);
+    if core::mem::take(&mut poll.stays) {
+        if let Some(set) = &mut transports.poll {
+            set.depart(at, id);
+        }
+    } else if fired && !req.call.file.owns(at) {
+        transports.poll_leave(at);
+    } else {
+        transports.poll_del(at);
+    }
 }
 
 /// Does a request take what comes in?

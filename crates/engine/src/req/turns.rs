@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::ctx::Ctx;
-use crate::req::arm::leave;
 use crate::req::cancel::same_file;
 use crate::req::request::{Req, ReqFlags, Wait};
+use crate::req::standing::leave;
 use crate::transport::token::ReqId;
 use softring_uapi::IORING_OP_ACCEPT;
 

@@ -22,6 +22,7 @@ use crate::fds::InternalFd;
 use crate::limits::SEATS_MAX;
 use crate::substitute;
 use crate::sys;
+use crate::sys::nr::{EPOLLET, EPOLLNVAL, EPOLLONESHOT};
 use crate::transport::standing::Standing;
 use crate::transport::token::ReqId;
 use softring_uapi::epoll_event;
@@ -29,6 +30,15 @@ use softring_uapi::errno::{Errno, Result};
 
 /// Events taken from the set at once.
 pub(crate) const BATCH: usize = 64;
+
+/// The bits of a mask that mean events.
+pub(crate) const EVENTS: u32 = 0x27ff;
+
+/// The words that the poll set wants for a request's.
+pub(crate) const fn epoll_events(events: u32) -> u32 {
+    let how = if events & EPOLLONESHOT != 0 { EPOLLONESHOT } else { EPOLLET };
+    events & (EVENTS & !EPOLLNVAL) | how
+}
 
 /// What is known of a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

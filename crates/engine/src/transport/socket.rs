@@ -28,6 +28,17 @@ const TCP_INFO: u32 = 11;
 /// TCP_ESTABLISHED, and the states of who has ended its own direction alone.
 const OPEN: [u8; 3] = [1, 4, 5];
 const CLOSED: u8 = 7;
+/// Flags of send(2) and recv(2).
+pub(crate) const MSG_OOB: u32 = 0x1;
+pub(crate) const MSG_CTRUNC: u32 = 0x8;
+pub(crate) const MSG_TRUNC: u32 = 0x20;
+pub(crate) const MSG_DONTWAIT: u32 = 0x40;
+pub(crate) const MSG_WAITALL: u32 = 0x100;
+pub(crate) const MSG_ERRQUEUE: u32 = 0x2000;
+pub(crate) const MSG_NOSIGNAL: u32 = 0x4000;
+/// For programs of 32 bits; their system calls alone may be given it.
+pub(crate) const MSG_CMSG_COMPAT: u32 = 0x8000_0000;
+
 pub(crate) const POLLRDHUP: i16 = 0x2000;
 pub(crate) const POLLERR: i16 = 8;
 
