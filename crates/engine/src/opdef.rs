@@ -101,6 +101,8 @@ pub(crate) const BYTES: u32 = 1 << 12;
 /// The call asks for the rights of who makes it: it names a file, changes one (whose set-user-id
 /// bit goes if the writer may not keep it), or a socket passes them on.
 pub(crate) const CREDS: u32 = 1 << 13;
+/// It takes provided buffers as a bundle does, also where it takes one.
+pub(crate) const SELECT_MANY: u32 = 1 << 14;
 
 impl OpDef {
     pub const fn has(&self, bit: u32) -> bool {

@@ -8,8 +8,9 @@ use crate::ctx::Ctx;
 use crate::opdef::{Outcome, Try};
 use crate::ops::iov::import_iov;
 use crate::ops::net_bundle;
-use crate::ops::net_msg::{self, Msg};
+use crate::ops::net_msg;
 use crate::ops::socket::address;
+use crate::req::message::Msg;
 use crate::req::request::{Call, Keep, Req, ReqFlags};
 use crate::sys::{self, sys};
 use crate::transport::socket::{

@@ -4,8 +4,9 @@
 use crate::ctx::Ctx;
 use crate::opdef::{Outcome, Try};
 use crate::ops::net::{attempt, limit_left, wait, waits_in_worker};
-use crate::ops::net_msg::{Msg, recv_vector};
-use crate::req::request::{Call, Keep, Req, ReqFlags};
+use crate::ops::net_msg::recv_vector;
+use crate::req::message::Msg;
+use crate::req::request::{Call, Keep, Req};
 use crate::rsrc::bundle::{ALL, Layout};
 use crate::sys;
 use crate::transport::socket::{MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_WAITALL, Socket, is_socket};
@@ -14,12 +15,6 @@ use softring_uapi::errno::{self, Errno};
 use softring_uapi::iovec;
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
-
-/// Does a request pick its buffers here?
-pub(crate) fn selects(req: &Req) -> bool {
-    let bundle = req.call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0;
-    req.flags.contains(ReqFlags::SENDRECV) && (req.opcode() == IORING_OP_SEND || bundle)
-}
 
 impl Call {
     /// The message that lies with the request, made now if there is none.

@@ -8,8 +8,8 @@ use crate::opdef::{Outcome, Try};
 use crate::ops::iov::{import_iov, skip};
 use crate::ops::net::{attempt, common_prep, received, recv_common};
 use crate::ops::socket::address;
+use crate::req::message::Msg;
 use crate::req::request::{Call, Keep, Req, ReqFlags};
-use crate::rsrc::bundle::Head;
 use crate::sys::{self, sys};
 use crate::transport::socket::{MSG_CMSG_COMPAT, MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
 use crate::transport::socket::{Socket, minds_empty_name};
@@ -24,33 +24,6 @@ const MAX_IOV: u64 = 1024;
 const NAME_MAX: usize = 128;
 /// Size of `struct io_uring_recvmsg_out`.
 const OUT: u32 = 16;
-
-/// A message to send, or where one goes.
-#[derive(Debug, Default)]
-pub struct Msg {
-    /// The address to send to.
-    pub name: Option<Vec<u8>>,
-    /// The vector.
-    pub iov: Vec<iovec>,
-    /// The provided buffers that a bundle may take.
-    pub head: Head,
-    /// The last receive of a multishot bundle left something in the socket.
-    pub more: bool,
-    /// Where the program's header lies.
-    pub at: u64,
-    /// The program's header.
-    pub hdr: msghdr,
-}
-
-impl Msg {
-    /// The name's address and length, as a system call takes them.
-    pub fn name_parts(&self) -> (usize, usize) {
-        match &self.name {
-            Some(name) => (name.as_ptr().expose_provenance(), name.len()),
-            None => (0, 0),
-        }
-    }
-}
 
 /// A name that is too short for any family.
 static SHORT: [u8; 1] = [0];

@@ -12,7 +12,7 @@ use super::{
 use crate::opdef::Issue::{Call as Sys, Ring};
 use crate::opdef::{
     AIO, ASYNC, BUFSEL, BYTES, CREDS, FILE, FILE_IN, HASH, IOPOLL, IOPRIO, LENIENT, OpDef, POLLIN,
-    POLLOUT, UNBOUND, no, op, refused,
+    POLLOUT, SELECT_MANY, UNBOUND, no, op, refused,
 };
 use softring_uapi::*;
 
@@ -75,7 +75,8 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_WRITE, "5.6", WRITE, rw::prep, Sys(rw::issue)),
     op(IORING_OP_FADVISE, "5.6", FILE, advise::fadvise_prep, Sys(advise::fadvise)),
     op(IORING_OP_MADVISE, "5.6", NAMES, advise::madvise_prep, Sys(advise::madvise)),
-    op(IORING_OP_SEND, "5.6", SEND | BUFSEL, net::send_prep, Sys(net::send)).poll_first(POLL_FIRST),
+    op(IORING_OP_SEND, "5.6", SEND | BUFSEL | SELECT_MANY, net::send_prep, Sys(net::send))
+        .poll_first(POLL_FIRST),
     op(IORING_OP_RECV, "5.6", RECV, net::recv_prep, Sys(net::recv)).poll_first(POLL_FIRST),
     op(IORING_OP_OPENAT2, "5.6", CREDS, openclose::openat2_prep, Sys(open)).finish(open_finish),
     op(IORING_OP_EPOLL_CTL, "5.6", 0, epoll::ctl_prep, Ring(epoll::ctl)),

@@ -13,6 +13,7 @@ pub(crate) mod fast;
 pub(crate) mod iowq;
 pub(crate) mod issue;
 pub(crate) mod link;
+pub(crate) mod message;
 pub(crate) mod moving;
 pub(crate) mod parked;
 pub(crate) mod relay;

@@ -16,7 +16,7 @@ use crate::fds::InternalFd;
 use crate::fds::kept::{self, KeptFd};
 use crate::fds::kind::Kind;
 use crate::opdef::OpDef;
-use crate::ops::net_msg::Msg;
+use crate::req::message::Msg;
 use crate::rsrc::buffers::BufNode;
 use crate::rsrc::files::FileNode;
 use crate::rsrc::kbuf::Pick;

@@ -5,7 +5,7 @@
 use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
 use crate::fds::probe::tries;
-use crate::ops::net_bundle;
+use crate::opdef;
 use crate::req::request::{Call, FileRef, Req, ReqFlags, kind_of};
 use crate::rsrc::kbuf::Pick;
 use crate::sys;
@@ -38,7 +38,7 @@ impl Ctx {
         // Nobody holds the ring's lock for a worker, to which goes back what it has armed once.
         let forced = ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT;
         let alone = req.is_with_worker() || req.flags & forced == ReqFlags::FORCE_ASYNC;
-        if net_bundle::selects(req) {
+        if req.selects_many() {
             return self.select_many(req, alone);
         }
         // What cannot be polled is read at once.
@@ -146,8 +146,7 @@ impl Ctx {
         }
         let keeps = matches!(req.opcode(), IORING_OP_READ | IORING_OP_SEND);
         // A READ_MULTISHOT forgets it, and a RECVMSG keeps it apart.
-        let clamps =
-            matches!(req.opcode(), IORING_OP_READ | IORING_OP_RECV) && !net_bundle::selects(req);
+        let clamps = matches!(req.opcode(), IORING_OP_READ | IORING_OP_RECV) && !req.selects_many();
         if let Some(pick) = req.call.pick.filter(|pick| clamps && pick.count <= 1) {
             req.call.most = pick.buf.len.min(req.call.sqe.len);
         }
@@ -248,6 +247,12 @@ impl Req {
     /// Does it send or receive with one of these flags?
     fn asks_for(&self, flags: u32) -> bool {
         self.flags.contains(ReqFlags::SENDRECV) && self.call.sqe.op_flags & flags != 0
+    }
+
+    /// Does it pick its buffers as a bundle does?
+    fn selects_many(&self) -> bool {
+        let bundle = self.call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0;
+        self.flags.contains(ReqFlags::SENDRECV) && (self.row.has(opdef::SELECT_MANY) || bundle)
     }
 
     /// Is it a RECV that is polled first, whatever its file? Later kernels ask for a socket before.
