@@ -104,77 +104,8 @@ pub(crate) fn clock_named(flags: u32) -> Clock {
 
 /// Arms the timeout.
 pub(crate) fn issue(_: &mut Ctx, req: &mut Req) -> Outcome {
-    start(req);
+    req.start_timer();
     Outcome::Queued
-}
-
-/// As long as the kernel's task work may be in coming.
-const TASK_WORK_NS: u64 = 200_000;
-
-/// Sets the deadline: a relative timeout counts from now, and none fires before it is armed.
-pub(crate) fn start(req: &mut Req) {
-    let abs = req.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
-    if let Wait::Timeout(t) = &mut req.wait {
-        set_deadline(t, abs);
-    }
-}
-
-fn set_deadline(t: &mut Timer, abs: bool) {
-    let now = t.clock.now();
-    t.deadline = if abs { t.period.max(now) } else { now.saturating_add(t.period) };
-}
-
-/// Has its time come?
-pub(crate) fn is_due(req: &Req) -> bool {
-    matches!(req.wait, Wait::Timeout(t) if t.deadline <= t.clock.now())
-}
-
-/// Has the time of a linked timeout come, when `head` ended? If it was not armed: before it could
-/// be. A head that is a timeout itself has ended in time, however late that is acted on; the kernel
-/// acts on it with the next task work.
-pub(crate) fn is_past(req: &Req, was_armed: bool, head: &Req) -> bool {
-    let Wait::Timeout(t) = req.wait else { return false };
-    if was_armed {
-        let now = t.clock.now();
-        let ended = match head.wait {
-            Wait::Timeout(h) if head.res == Errno::ETIME.res() && h.clock == t.clock => {
-                now.min(h.deadline.saturating_add(TASK_WORK_NS))
-            }
-            _ => now,
-        };
-        // A timer of no time fires as it is armed, however long that took.
-        return t.period == 0 || t.deadline <= ended;
-    }
-    let abs = req.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
-    t.period == 0 || (abs && t.period <= t.clock.now())
-}
-
-/// A timeout's time has come; it is off the queue.
-pub(crate) fn expired(ctx: &mut Ctx, id: ReqId) {
-    let Some(req) = ctx.slab.get_mut(id) else { return };
-    if req.opcode() == IORING_OP_LINK_TIMEOUT {
-        return ctx.linked_timeout_expired(id);
-    }
-    let (sqe, Wait::Timeout(t)) = (req.call.sqe, &mut req.wait) else { return };
-    let mut last = sqe.op_flags & IORING_TIMEOUT_MULTISHOT == 0;
-    if !last && t.shots > 0 {
-        t.shots -= 1;
-        last = t.shots == 0;
-    }
-    ctx.timeout_ended();
-    if !last && ctx.post_more(sqe.user_data, Errno::ETIME.res(), 0) {
-        ctx.trace_more(id, Errno::ETIME.res());
-        if let Some(Wait::Timeout(t)) = ctx.slab.get_mut(id).map(|r| &mut r.wait) {
-            set_deadline(t, false);
-        }
-        return ctx.timeouts_insert(id);
-    }
-    let Some(mut req) = ctx.slab.remove(id) else { return };
-    if sqe.op_flags & IORING_TIMEOUT_ETIME_SUCCESS == 0 {
-        req.set_fail();
-    }
-    req.res = Errno::ETIME.res();
-    ctx.finish(&mut req);
 }
 
 /// Checks a TIMEOUT_REMOVE (`io_timeout_remove_prep`).
@@ -216,7 +147,7 @@ pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
                 // What counted, be it completions or shots, counts no more.
                 (t.period, t.count, t.shots) = (new.period, 0, 0);
                 t.clock = clock_of(req.call.sqe.op_flags, abs);
-                set_deadline(t, abs);
+                t.set_deadline(abs);
             }
             ctx.timeouts_insert(id);
         }

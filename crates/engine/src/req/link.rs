@@ -3,16 +3,39 @@
 //! counterpart: `io_req_find_next`, `io_disarm_next`, `io_fail_links`.
 
 use crate::ctx::Ctx;
-use crate::req::request::{FileRef, Req, ReqFlags, State};
+use crate::req::request::{FileRef, Req, ReqFlags, State, Wait};
 use crate::transport::token::ReqId;
-use softring_uapi::IORING_OP_LINK_TIMEOUT;
 use softring_uapi::errno::Errno;
+use softring_uapi::{IORING_OP_LINK_TIMEOUT, IORING_TIMEOUT_ABS};
 
 /// Was there a file to issue it with? That a number is closed shows here only when it is used.
 fn was_issued(req: &Req) -> bool {
     let none = |fd| req.res == Errno::EBADF.res() && crate::fds::is_path_only(fd);
     let closed = matches!(req.call.file, FileRef::Plain(fd) if none(fd));
     req.flags.contains(ReqFlags::ISSUED) && !closed
+}
+
+/// As long as the kernel's task work may be in coming.
+const TASK_WORK_NS: u64 = 200_000;
+
+/// Has the time of a linked timeout come, when `head` ended? If it was not armed: before it could
+/// be. A head that is a timeout itself has ended in time, however late that is acted on; the kernel
+/// acts on it with the next task work.
+fn is_past(req: &Req, was_armed: bool, head: &Req) -> bool {
+    let Wait::Timeout(t) = req.wait else { return false };
+    if was_armed {
+        let now = t.clock.now();
+        let ended = match head.wait {
+            Wait::Timeout(h) if head.res == Errno::ETIME.res() && h.clock == t.clock => {
+                now.min(h.deadline.saturating_add(TASK_WORK_NS))
+            }
+            _ => now,
+        };
+        // A timer of no time fires as it is armed, however long that took.
+        return t.period == 0 || t.deadline <= ended;
+    }
+    let abs = req.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
+    t.period == 0 || (abs && t.period <= t.clock.now())
 }
 
 impl Ctx {
@@ -39,7 +62,7 @@ impl Ctx {
                 // The kernel arms it even behind a head that ends when it is issued. One whose time
                 // had come by then fires, and finds nothing to cancel.
                 let tried = armed || was_issued(req);
-                let past = |r: &Req| crate::ops::timeout::is_past(r, armed, req);
+                let past = |r: &Req| is_past(r, armed, req);
                 let late = tried && self.slab.get(id).is_some_and(past);
                 let res = if late { Errno::ENOENT } else { Errno::ECANCELED }.res();
                 // Its own link goes to the head: it ends alone, and not as a failure.

@@ -562,6 +562,12 @@ impl Timer {
         if self.count != 0 { (false, self.target, self.seq) } else { (true, 0, self.seq) }
     }
 
+    /// Sets the deadline by what the program gave: the time itself, or how far it is from now.
+    pub fn set_deadline(&mut self, abs: bool) {
+        let now = self.clock.now();
+        self.deadline = if abs { self.period.max(now) } else { now.saturating_add(self.period) };
+    }
+
     /// Has its time come?
     pub fn is_over(&self) -> bool {
         self.deadline <= self.clock.now()

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 use crate::ctx::Ctx;
 use crate::mem::scratch::{BATCH, Timespecs};
-use crate::req::request::{ReqFlags, State, Timer, Wait};
+use crate::req::request::{Req, ReqFlags, State, Timer, Wait};
 use crate::time::Clock;
 use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{
     IORING_OP_FUTEX_WAITV, IORING_OP_LINK_TIMEOUT, IORING_OP_TIMEOUT, IORING_OP_WAITID,
-    kernel_timespec,
+    IORING_TIMEOUT_ABS, IORING_TIMEOUT_ETIME_SUCCESS, IORING_TIMEOUT_MULTISHOT, kernel_timespec,
 };
 
 /// Armed timeouts.
@@ -85,6 +85,21 @@ impl Timeouts {
     }
 }
 
+/// Has its time come?
+fn is_due(req: &Req) -> bool {
+    matches!(req.wait, Wait::Timeout(t) if t.is_over())
+}
+
+impl Req {
+    /// Sets the deadline: a relative timeout counts from now, and none fires before it is armed.
+    pub fn start_timer(&mut self) {
+        let abs = self.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
+        if let Wait::Timeout(t) = &mut self.wait {
+            t.set_deadline(abs);
+        }
+    }
+}
+
 impl Ctx {
     /// Copies in what the TIMEOUT at hand points to, and with it what those right behind it do.
     ///
@@ -124,7 +139,7 @@ impl Ctx {
     /// Arms a LINK_TIMEOUT whose head now waits.
     pub fn timeouts_arm_linked(&mut self, id: ReqId, head: ReqId) {
         let Some(req) = self.slab.get_mut(id) else { return };
-        crate::ops::timeout::start(req);
+        req.start_timer();
         if let Wait::Timeout(t) = &mut req.wait {
             t.head = Some(head);
         }
@@ -159,7 +174,7 @@ impl Ctx {
                 {
                     self.timeouts.by_count.remove(&(t.target, t.seq));
                 }
-                crate::ops::timeout::expired(self, id);
+                self.timeout_expired(id);
             }
         }
     }
@@ -190,13 +205,41 @@ impl Ctx {
             }
             self.timeouts_disarm(id);
             // The kernel's timer interrupts: what is due has fired before this.
-            if self.slab.get(id).is_some_and(crate::ops::timeout::is_due) {
-                crate::ops::timeout::expired(self, id);
+            if self.slab.get(id).is_some_and(is_due) {
+                self.timeout_expired(id);
                 continue;
             }
             self.timeout_ended();
             self.end_soon(id, 0);
         }
+    }
+
+    /// A timeout's time has come; it is off the queue.
+    fn timeout_expired(&mut self, id: ReqId) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        if req.opcode() == IORING_OP_LINK_TIMEOUT {
+            return self.linked_timeout_expired(id);
+        }
+        let (sqe, Wait::Timeout(t)) = (req.call.sqe, &mut req.wait) else { return };
+        let mut last = sqe.op_flags & IORING_TIMEOUT_MULTISHOT == 0;
+        if !last && t.shots > 0 {
+            t.shots -= 1;
+            last = t.shots == 0;
+        }
+        self.timeout_ended();
+        if !last && self.post_more(sqe.user_data, Errno::ETIME.res(), 0) {
+            self.trace_more(id, Errno::ETIME.res());
+            if let Some(Wait::Timeout(t)) = self.slab.get_mut(id).map(|r| &mut r.wait) {
+                t.set_deadline(false);
+            }
+            return self.timeouts_insert(id);
+        }
+        let Some(mut req) = self.slab.remove(id) else { return };
+        if sqe.op_flags & IORING_TIMEOUT_ETIME_SUCCESS == 0 {
+            req.set_fail();
+        }
+        req.res = Errno::ETIME.res();
+        self.finish(&mut req);
     }
 
     /// A timeout of the program's has fired: its CQE will not count, and whoever waits returns.
