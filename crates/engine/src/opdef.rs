@@ -68,7 +68,27 @@ pub struct OpDef {
     pub fast: Option<fn(&mut Ctx, &io_uring_sqe) -> Option<i32>>,
     /// Under the lock after a `Call`: installs descriptors, selects results.
     pub finish: Option<fn(&mut Ctx, &mut Req)>,
+    /// It ends with a failure: what it has done before may count all the same.
+    pub fail: Option<fn(&mut Ctx, &mut Req)>,
+    /// Is the result a failure that its issue hands back, where others keep theirs as the result
+    /// (see [`HANDS_BACK`])?
+    pub hands_back: Option<fn(&Req, i32) -> bool>,
+    /// Would an attempt arm it, and nothing else?
+    pub only_arms: Option<fn(&Req) -> bool>,
+    /// It waits for what only it can ask for.
+    pub waiting: Option<&'static Waiting>,
     pub support: Support,
+}
+
+/// What an operation says that waits for an event of its own kind.
+#[derive(Debug)]
+pub struct Waiting {
+    /// The event has come; `Retry`: it was for somebody else.
+    pub ready: fn(&mut Call) -> Outcome,
+    /// It is cancelled; its result.
+    pub cancel: fn(&Call) -> i32,
+    /// The task that submitted it has ended; its result.
+    pub orphan: fn() -> i32,
 }
 
 /// `fd` names a file that must be open.
@@ -103,6 +123,12 @@ pub(crate) const BYTES: u32 = 1 << 12;
 pub(crate) const CREDS: u32 = 1 << 13;
 /// It takes provided buffers as a bundle does, also where it takes one.
 pub(crate) const SELECT_MANY: u32 = 1 << 14;
+/// Each failure of its issue is handed back: from a worker's hand task work ends the request.
+pub(crate) const HANDS_BACK: u32 = 1 << 15;
+/// It looks for other requests.
+pub(crate) const SEARCHES: u32 = 1 << 16;
+/// A cancellation tells how many of it there were.
+pub(crate) const COUNTED: u32 = 1 << 17;
 
 impl OpDef {
     pub const fn has(&self, bit: u32) -> bool {
@@ -111,6 +137,11 @@ impl OpDef {
 
     pub const fn supported(&self) -> bool {
         !matches!(self.support, Support::Refused(_))
+    }
+
+    /// Does it write to a file?
+    pub const fn writes(&self) -> bool {
+        self.has(AIO) && self.has(POLLOUT)
     }
 
     /// The epoll events that a retry waits for, one-shot.
@@ -155,6 +186,10 @@ pub(crate) const fn op(
         poll_first: 0,
         fast: None,
         finish: None,
+        fail: None,
+        hands_back: None,
+        only_arms: None,
+        waiting: None,
         support: Support::Full,
     }
 }
@@ -181,6 +216,30 @@ impl OpDef {
     /// Its `Call` is followed by a step under the lock.
     pub(crate) const fn finish(mut self, finish: fn(&mut Ctx, &mut Req)) -> Self {
         self.finish = Some(finish);
+        self
+    }
+
+    /// What it has done counts where it fails.
+    pub(crate) const fn fail(mut self, fail: fn(&mut Ctx, &mut Req)) -> Self {
+        self.fail = Some(fail);
+        self
+    }
+
+    /// Its issue hands some failures back.
+    pub(crate) const fn hands_back(mut self, handed_back: fn(&Req, i32) -> bool) -> Self {
+        self.hands_back = Some(handed_back);
+        self
+    }
+
+    /// An attempt may only arm it.
+    pub(crate) const fn only_arms(mut self, only_arms: fn(&Req) -> bool) -> Self {
+        self.only_arms = Some(only_arms);
+        self
+    }
+
+    /// It waits for an event of its own kind.
+    pub(crate) const fn waiting(mut self, waiting: &'static Waiting) -> Self {
+        self.waiting = Some(waiting);
         self
     }
 

@@ -2,6 +2,7 @@
 
 use rustix::fs::FileType;
 
+use super::kind::Kind;
 use super::owned::adopt_internal;
 use crate::sys::{self, borrow, sys};
 use softring_uapi::errno::{Errno, Result};
@@ -64,4 +65,9 @@ pub(crate) fn is_epoll(fd: i32) -> bool {
 pub(crate) fn tries(fd: i32) -> bool {
     let takes = try_byte(fd, false, RWF_NOWAIT) != UNKNOWN_FLAG || newest_knows(fd);
     takes && !is_epoll(fd)
+}
+
+/// Does the file lack `write_iter`, as an eventfd does? pwritev2(2) refuses it every flag.
+pub(crate) fn is_simple(fd: i32, kind: Kind) -> bool {
+    kind == Kind::Pollable && sys::file_type(fd) == Some(FileType::Unknown)
 }

@@ -80,3 +80,8 @@ pub(crate) fn wait(call: &mut Call, how: Try) -> Outcome {
         done => done,
     }
 }
+
+/// The failure of an EPOLL_WAIT that its issue hands back.
+pub(crate) fn hands_back(_: &Req, res: i32) -> bool {
+    res == Errno::EAGAIN.res()
+}

@@ -323,3 +323,9 @@ pub(crate) fn failed(ctx: &mut Ctx, req: &mut Req) {
         ctx.put_buffer(req, req.res);
     }
 }
+
+/// A SEND hands back that there is no buffer to pick.
+pub(crate) fn send_hands_back(req: &Req, res: i32) -> bool {
+    let none = [Errno::ENOBUFS, Errno::ENOENT].iter().any(|e| res == e.res());
+    none && req.selects_in_vain()
+}

@@ -295,3 +295,8 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     call.last = n == 0;
     Ok((before + n.min(room)) as usize)
 }
+
+/// A RECVMSG hands back that there is no buffer to pick.
+pub(crate) fn recv_hands_back(req: &Req, res: i32) -> bool {
+    res == Errno::ENOBUFS.res() && req.selects_in_vain()
+}

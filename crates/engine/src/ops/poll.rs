@@ -95,11 +95,10 @@ fn news(p: &Poll, revents: u32, mask: u32) -> u32 {
     }
 }
 
-/// Is it a POLL_ADD that finds nothing ready, so that there is nothing to tell of?
+/// Does a POLL_ADD find nothing ready, so that there is nothing to tell of?
 pub(crate) fn only_arms(req: &Req) -> bool {
     let Wait::Poll(p) = req.wait else { return false };
-    req.opcode() == IORING_OP_POLL_ADD
-        && ready(req.call.file.fd(), p.events).is_ok_and(|revents| mask_of(req, revents) == 0)
+    ready(req.call.file.fd(), p.events).is_ok_and(|revents| mask_of(req, revents) == 0)
 }
 
 /// Answers what is ready, or arms (`__io_arm_poll_handler`).

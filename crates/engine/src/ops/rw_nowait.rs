@@ -6,7 +6,9 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::fds::InternalFd;
 use crate::fds::kind::{Kind, is_socket};
-use crate::fds::probe::{UNKNOWN_FLAG, is_epoll, is_eventfd, is_pipe, is_zero, tries, try_byte};
+use crate::fds::probe::{
+    UNKNOWN_FLAG, is_epoll, is_eventfd, is_pipe, is_simple, is_zero, tries, try_byte,
+};
 use crate::opdef::{Outcome, Try};
 use crate::ops::rw::{
     RWF_ATOMIC, RWF_DONTCACHE, RWF_KNOWN, RWF_NOAPPEND, finish, first_of, total, transfer_by,
@@ -33,7 +35,7 @@ const RWF_NOSIGNAL: u32 = 0x100;
 pub(crate) fn flags_given(call: &Call, kind: Kind, how: Try) -> Result<u32> {
     let given = call.sqe.op_flags;
     let special = call.sqe.opcode == IORING_OP_WRITEV_FIXED || given & RWF_NOWAIT != 0;
-    if !special || !writes(call.sqe.opcode) || !simple(call, kind) {
+    if !special || !writes(call.sqe.opcode) || !is_simple(call.file.fd(), kind) {
         return Ok(given);
     }
     if how == Try::Nonblock {
@@ -75,16 +77,6 @@ pub(crate) fn writes_unbuffered(fd: i32, kind: Kind) -> bool {
     magic.is_some_and(|m| UNBUFFERED.contains(&m))
 }
 
-/// Does the file lack `write_iter`, as an eventfd does? pwritev2(2) refuses it every flag.
-pub(crate) fn simple(call: &Call, kind: Kind) -> bool {
-    kind == Kind::Pollable && sys::file_type(call.file.fd()) == Some(FileType::Unknown)
-}
-
-/// Is it a write to a [`simple`] file that blocks? No attempt is made without (`loop_rw_iter`).
-pub(crate) fn only_blocks(call: &Call, kind: Kind) -> bool {
-    writes(call.sqe.opcode) && simple(call, kind) && sys::blocks(call.file.fd())
-}
-
 /// Are there flags that some file systems can do, and not this one? pwritev2(2) looks at the
 /// position first.
 #[cold]
@@ -106,7 +98,7 @@ pub(crate) fn contradicts(call: &Call) -> bool {
 pub(crate) fn by_parts(call: &Call, kind: Kind) -> bool {
     /// `RWF_DSYNC`, which says nothing to a read.
     const ANY_FLAG: u32 = 2;
-    if super::rw::writes(call.sqe.opcode) || !simple(call, kind) {
+    if super::rw::writes(call.sqe.opcode) || !is_simple(call.file.fd(), kind) {
         return false;
     }
     try_byte(call.file.fd(), false, ANY_FLAG) == UNKNOWN_FLAG
@@ -131,7 +123,7 @@ pub(crate) fn drops_flags(call: &Call, kind: Kind, given: &mut u32) -> bool {
     if matches!(kind, Kind::Pollable | Kind::Other) {
         *given &= !RWF_ANY;
     }
-    if *given & RWF_NOSIGNAL != 0 && simple(call, kind) {
+    if *given & RWF_NOSIGNAL != 0 && is_simple(call.file.fd(), kind) {
         *given &= !RWF_NOSIGNAL;
     }
     if *given & RWF_NOWAIT != 0 && is_zero(fd) {
@@ -257,7 +249,7 @@ pub(crate) fn never_ready(call: &Call, kind: Kind) -> bool {
     let fd = call.file.fd();
     let epoll = || is_epoll(fd);
     let writes = super::rw::writes(call.sqe.opcode);
-    simple(call, kind) && epoll() && (writes || sys::poll_now(fd, sys::POLLIN) == 0)
+    is_simple(call.file.fd(), kind) && epoll() && (writes || sys::poll_now(fd, sys::POLLIN) == 0)
 }
 
 /// A write to a [`simple`] file: may it be tried?

@@ -125,3 +125,13 @@ pub(crate) fn shutdown(call: &mut Call, _: Try) -> Outcome {
     call.short = done == Outcome::Done(Errno::ENOTSOCK.res());
     done
 }
+
+/// The failure that SHUTDOWN, BIND and LISTEN hand back.
+pub(crate) fn needs_socket(_: &Req, res: i32) -> bool {
+    res == Errno::ENOTSOCK.res()
+}
+
+/// What makes a socket hands back that there is no number for it.
+pub(crate) fn needs_number(req: &Req, res: i32) -> bool {
+    res == Errno::EMFILE.res() && req.call.sqe.file_index == 0
+}

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::opdef::Issue::{Call as Sys, Ring};
 use crate::opdef::{
-    AIO, ASYNC, BUFSEL, BYTES, CREDS, FILE, FILE_IN, HASH, IOPOLL, IOPRIO, LENIENT, OpDef, POLLIN,
-    POLLOUT, SELECT_MANY, UNBOUND, no, op, refused,
+    AIO, ASYNC, BUFSEL, BYTES, COUNTED, CREDS, FILE, FILE_IN, HANDS_BACK, HASH, IOPOLL, IOPRIO,
+    LENIENT, OpDef, POLLIN, POLLOUT, SEARCHES, SELECT_MANY, UNBOUND, no, op, refused,
 };
 use softring_uapi::*;
 
@@ -35,7 +35,7 @@ const CONNECT: u32 = FILE | POLLOUT | UNBOUND | CREDS;
 /// Rows that read and write.
 const RW: u32 = FILE | IOPRIO | IOPOLL | AIO | UNBOUND | BYTES;
 const WRITE: u32 = RW | POLLOUT | HASH | CREDS;
-const READ_MANY: u32 = FILE | POLLIN | BUFSEL | BYTES;
+const READ_MANY: u32 = FILE | POLLIN | BUFSEL | BYTES | HANDS_BACK;
 /// Rows for commands of a file's own.
 const COMMAND: u32 = FILE | IOPOLL | BUFSEL | CREDS;
 
@@ -51,18 +51,20 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_FSYNC, "5.1", FILE_ASYNC, sync::fsync_prep, Sys(sync::fsync)),
     op(IORING_OP_READ_FIXED, "5.1", RW | POLLIN, rw::prep, Sys(rw::issue)).fast(rw_hot::fast),
     op(IORING_OP_WRITE_FIXED, "5.1", WRITE, rw::prep, Sys(rw::issue)),
-    op(IORING_OP_POLL_ADD, "5.1", FILE, poll::add_prep, Ring(poll::add)),
-    op(IORING_OP_POLL_REMOVE, "5.1", 0, poll::remove_prep, Ring(poll::remove)),
+    op(IORING_OP_POLL_ADD, "5.1", FILE | HANDS_BACK, poll::add_prep, Ring(poll::add))
+        .only_arms(poll::only_arms),
+    op(IORING_OP_POLL_REMOVE, "5.1", HANDS_BACK | SEARCHES, poll::remove_prep, Ring(poll::remove)),
     op(IORING_OP_SYNC_FILE_RANGE, "5.1", FILE_ASYNC, sync::range_prep, Sys(sync::range)),
     op(IORING_OP_SENDMSG, "5.3", SEND, net_msg::send_prep, Sys(net_msg::send))
-        .poll_first(POLL_FIRST),
+        .poll_first(POLL_FIRST).fail(net::failed),
     op(IORING_OP_RECVMSG, "5.3", RECV, net_msg::recv_prep, Sys(net_msg::recv))
-        .poll_first(POLL_FIRST),
+        .poll_first(POLL_FIRST).fail(net::failed).hands_back(net_msg::recv_hands_back),
     op(IORING_OP_TIMEOUT, "5.4", 0, timeout::prep, Ring(timeout::issue)),
     op(IORING_OP_TIMEOUT_REMOVE, "5.5", 0, timeout::remove_prep, Ring(timeout::remove)),
     op(IORING_OP_ACCEPT, "5.5", ACCEPT, connect::accept_prep, Sys(connect::accept))
-        .poll_first(IORING_ACCEPT_POLL_FIRST).finish(connect::accept_finish),
-    op(IORING_OP_ASYNC_CANCEL, "5.5", 0, cancel::prep, Ring(cancel::issue)),
+        .poll_first(IORING_ACCEPT_POLL_FIRST).finish(connect::accept_finish)
+        .hands_back(socket::needs_number),
+    op(IORING_OP_ASYNC_CANCEL, "5.5", SEARCHES, cancel::prep, Ring(cancel::issue)),
     op(IORING_OP_LINK_TIMEOUT, "5.5", 0, timeout::link_prep, Ring(refused)),
     op(IORING_OP_CONNECT, "5.5", CONNECT, connect::connect_prep, Sys(connect::connect)),
     op(IORING_OP_FALLOCATE, "5.6", FILE_HASH, sync::fallocate_prep, Sys(sync::fallocate)),
@@ -76,15 +78,17 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_FADVISE, "5.6", FILE, advise::fadvise_prep, Sys(advise::fadvise)),
     op(IORING_OP_MADVISE, "5.6", NAMES, advise::madvise_prep, Sys(advise::madvise)),
     op(IORING_OP_SEND, "5.6", SEND | BUFSEL | SELECT_MANY, net::send_prep, Sys(net::send))
-        .poll_first(POLL_FIRST),
-    op(IORING_OP_RECV, "5.6", RECV, net::recv_prep, Sys(net::recv)).poll_first(POLL_FIRST),
+        .poll_first(POLL_FIRST).fail(net::failed).hands_back(net::send_hands_back),
+    op(IORING_OP_RECV, "5.6", RECV, net::recv_prep, Sys(net::recv))
+        .poll_first(POLL_FIRST).fail(net::failed),
     op(IORING_OP_OPENAT2, "5.6", CREDS, openclose::openat2_prep, Sys(open)).finish(open_finish),
     op(IORING_OP_EPOLL_CTL, "5.6", 0, epoll::ctl_prep, Ring(epoll::ctl)),
     op(IORING_OP_SPLICE, "5.7", SPLICE, splice::prep, Sys(splice::issue)),
     op(IORING_OP_PROVIDE_BUFFERS, "5.7", IOPOLL, provide::provide_prep, Ring(provide::provide)),
     op(IORING_OP_REMOVE_BUFFERS, "5.7", IOPOLL, provide::remove_prep, Ring(provide::remove)),
     op(IORING_OP_TEE, "5.8", SPLICE, splice::tee_prep, Sys(splice::tee)),
-    op(IORING_OP_SHUTDOWN, "5.11", FILE_ASYNC, socket::shutdown_prep, Sys(socket::shutdown)),
+    op(IORING_OP_SHUTDOWN, "5.11", FILE_ASYNC, socket::shutdown_prep, Sys(socket::shutdown))
+        .hands_back(socket::needs_socket),
     op(IORING_OP_RENAMEAT, "5.11", NAMES, fs::rename_prep, Sys(fs::rename)),
     op(IORING_OP_UNLINKAT, "5.11", NAMES, fs::unlink_prep, Sys(fs::unlink)),
     op(IORING_OP_MKDIRAT, "5.15", NAMES, fs::mkdir_prep, Sys(fs::mkdir)),
@@ -96,26 +100,32 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_FGETXATTR, "5.19", FILE_ASYNC | CREDS, xattr::fget_prep, Sys(xattr::fget)),
     op(IORING_OP_GETXATTR, "5.19", NAMES, xattr::get_prep, Sys(xattr::get)),
     op(IORING_OP_SOCKET, "5.19", CREDS, socket::socket_prep, Sys(socket::socket))
-        .finish(open_finish),
+        .finish(open_finish).hands_back(socket::needs_number),
     op(IORING_OP_URING_CMD, "5.19", COMMAND, uring_cmd::prep, Sys(uring_cmd::issue))
-        .finish(nvme::finish).partly("sockets and NVMe"),
-    op(IORING_OP_SEND_ZC, "6.0", SEND, net_zc::prep, Sys(net_zc::send)).poll_first(POLL_FIRST),
-    op(IORING_OP_SENDMSG_ZC, "6.1", SEND, net_zc::prep, Sys(net_zc::send)).poll_first(POLL_FIRST),
+        .finish(nvme::finish).hands_back(uring_cmd::hands_back).partly("sockets and NVMe"),
+    op(IORING_OP_SEND_ZC, "6.0", SEND, net_zc::prep, Sys(net_zc::send))
+        .poll_first(POLL_FIRST).fail(net::failed),
+    op(IORING_OP_SENDMSG_ZC, "6.1", SEND, net_zc::prep, Sys(net_zc::send))
+        .poll_first(POLL_FIRST).fail(net::failed),
     op(IORING_OP_READ_MULTISHOT, "6.7", READ_MANY, multishot_prep, Sys(multishot)),
-    op(IORING_OP_WAITID, "6.7", POLLIN, waitid::prep, Sys(waitid::issue)),
-    op(IORING_OP_FUTEX_WAIT, "6.7", 0, futex::prep, Ring(futex::wait)),
-    op(IORING_OP_FUTEX_WAKE, "6.7", 0, futex::prep, Ring(futex::wake)),
-    op(IORING_OP_FUTEX_WAITV, "6.7", 0, futex::waitv_prep, Ring(futex::waitv)),
+    op(IORING_OP_WAITID, "6.7", POLLIN | COUNTED, waitid::prep, Sys(waitid::issue))
+        .waiting(&waitid::WAITING),
+    op(IORING_OP_FUTEX_WAIT, "6.7", COUNTED, futex::prep, Ring(futex::wait)),
+    op(IORING_OP_FUTEX_WAKE, "6.7", COUNTED, futex::prep, Ring(futex::wake)),
+    op(IORING_OP_FUTEX_WAITV, "6.7", COUNTED, futex::waitv_prep, Ring(futex::waitv)),
     op(IORING_OP_FIXED_FD_INSTALL, "6.8", FILE, openclose::install_prep, Sys(openclose::install)),
     op(IORING_OP_FTRUNCATE, "6.9", FILE_HASH, truncate::prep, Sys(truncate::issue)),
-    op(IORING_OP_BIND, "6.11", FILE | CREDS, socket::bind_prep, Sys(socket::bind)),
-    op(IORING_OP_LISTEN, "6.11", FILE | CREDS, socket::listen_prep, Sys(socket::listen)),
+    op(IORING_OP_BIND, "6.11", FILE | CREDS, socket::bind_prep, Sys(socket::bind))
+        .hands_back(socket::needs_socket),
+    op(IORING_OP_LISTEN, "6.11", FILE | CREDS, socket::listen_prep, Sys(socket::listen))
+        .hands_back(socket::needs_socket),
     no(IORING_OP_RECV_ZC, "6.15"),
-    op(IORING_OP_EPOLL_WAIT, "6.15", FILE | POLLIN | UNBOUND, epoll::wait_prep, Sys(epoll::wait)),
+    op(IORING_OP_EPOLL_WAIT, "6.15", FILE | POLLIN | UNBOUND, epoll::wait_prep, Sys(epoll::wait))
+        .hands_back(epoll::hands_back),
     op(IORING_OP_READV_FIXED, "6.15", RW | POLLIN, rw::prep, Sys(rw::issue)),
     op(IORING_OP_WRITEV_FIXED, "6.15", WRITE, rw::prep, Sys(rw::issue)),
-    op(IORING_OP_PIPE, "6.16", 0, openclose::pipe_prep, Ring(openclose::pipe)),
+    op(IORING_OP_PIPE, "6.16", HANDS_BACK, openclose::pipe_prep, Ring(openclose::pipe)),
     op(IORING_OP_NOP128, "6.19", IOPOLL, nop::prep, Ring(nop::issue)),
     op(IORING_OP_URING_CMD128, "6.19", COMMAND, uring_cmd::prep, Sys(uring_cmd::issue))
-        .finish(nvme::finish).partly("sockets and NVMe"),
+        .finish(nvme::finish).hands_back(uring_cmd::hands_back).partly("sockets and NVMe"),
 ];

@@ -6,6 +6,7 @@ use crate::opdef::{Outcome, Try};
 use crate::ops::{nvme, tx_timestamp};
 use crate::req::request::{Call, Keep, Req, ReqFlags, Wait};
 use crate::sys::{self, sys};
+use crate::transport::socket::is_socket;
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
@@ -142,4 +143,9 @@ fn getsockopt(fd: i32, s: &io_uring_sqe) -> Result<i32> {
 fn setsockopt(fd: i32, s: &io_uring_sqe) -> Result<i32> {
     let (level, name) = (s.addr as u32, (s.addr >> 32) as u32);
     check(sys!(__NR_setsockopt, fd, level, name, s.addr3, s.file_index)).map(|n| n as i32)
+}
+
+/// The failure of a command that its issue hands back: only sockets keep theirs.
+pub(crate) fn hands_back(req: &Req, res: i32) -> bool {
+    res == Errno::EOPNOTSUPP.res() && !is_socket(req.call.file.fd())
 }

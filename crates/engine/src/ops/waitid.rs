@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 use crate::ctx::Ctx;
 use crate::fds::InternalFd;
 use crate::fds::kind::Kind;
-use crate::opdef::{Outcome, Try};
+use crate::opdef::{Outcome, Try, Waiting};
 use crate::ops::zero;
 use crate::req::request::{Call, FileRef, Keep, Req, Wait};
 use crate::sys::{self, sys};
@@ -99,7 +99,7 @@ fn pidfd(c: Child) -> Option<InternalFd> {
 }
 
 /// Takes what there is to tell; `Retry` if that is nothing yet.
-pub(crate) fn reap(call: &mut Call) -> Outcome {
+fn reap(call: &mut Call) -> Outcome {
     ask(call, WNOHANG)
 }
 
@@ -132,16 +132,19 @@ fn tell(call: &Call, info: &Info, res: i32) -> Outcome {
     Outcome::Done(if told { res } else { Errno::EFAULT.res() })
 }
 
+/// How a WAITID waits.
+pub(crate) static WAITING: Waiting = Waiting { ready: reap, cancel: cancelled, orphan: orphaned };
+
 /// The result for a task that has ended: there is nobody to tell of the child, which is left
 /// alone.
-pub(crate) fn orphaned() -> i32 {
+fn orphaned() -> i32 {
     let e = if has(Change::OrphanedWaits) { Errno::ECANCELED } else { Errno::EFAULT };
     e.res()
 }
 
 /// It is cancelled: that tells of no child. Answers its result, whatever comes of the telling
 /// (`__io_waitid_cancel`).
-pub(crate) fn cancelled(call: &Call) -> i32 {
+fn cancelled(call: &Call) -> i32 {
     tell(call, &[0; 32], 0);
     Errno::ECANCELED.res()
 }

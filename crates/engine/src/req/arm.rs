@@ -29,8 +29,8 @@ use crate::sys::nr::{EPOLLET, EPOLLONESHOT};
 use crate::transport::poll::PollSet;
 use crate::transport::standing::{OUT, STICKY};
 use crate::transport::token::ReqId;
+use softring_uapi::IORING_OP_SEND;
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::{IORING_OP_SEND, IORING_OP_WAITID};
 
 /// Attempts in vain after which a multishot request waits for news alone.
 const IN_VAIN: u8 = 4;
@@ -216,9 +216,9 @@ impl Ctx {
             return false;
         }
         if req.flags.contains(ReqFlags::ORPHAN) {
-            let child = req.opcode() == IORING_OP_WAITID;
+            let waiting = req.row.waiting;
             self.poll_leave(id, true);
-            let res = if child { ops::waitid::orphaned() } else { Errno::ECANCELED.res() };
+            let res = waiting.map_or(Errno::ECANCELED.res(), |waiting| (waiting.orphan)());
             self.complete(id, res);
             return false;
         }

@@ -4,18 +4,12 @@
 
 use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
-use crate::opdef::{self, Outcome};
-use crate::ops::{rw, rw_nowait};
+use crate::fds::probe::is_simple;
+use crate::opdef::{self, Issue, Outcome};
 use crate::req::request::{Req, ReqFlags, kind_of};
 use crate::sys;
-use crate::transport::socket::{check_zero_copy, is_socket};
+use crate::transport::socket::check_zero_copy;
 use softring_uapi::errno::Errno;
-use softring_uapi::{
-    IORING_OP_ACCEPT, IORING_OP_ASYNC_CANCEL, IORING_OP_BIND, IORING_OP_EPOLL_WAIT,
-    IORING_OP_LISTEN, IORING_OP_PIPE, IORING_OP_POLL_ADD, IORING_OP_POLL_REMOVE,
-    IORING_OP_READ_MULTISHOT, IORING_OP_RECVMSG, IORING_OP_SEND, IORING_OP_SHUTDOWN,
-    IORING_OP_SOCKET, IORING_OP_URING_CMD, IORING_OP_URING_CMD128,
-};
 
 impl Req {
     /// Does the kernel run it on a worker?
@@ -36,11 +30,18 @@ impl Req {
     /// that is cancelled does not.
     fn is_refused_inline(&self) -> bool {
         let kind = kind_of(&self.call.file);
-        rw::writes(self.opcode())
+        self.row.writes()
             && self.res != Errno::ECANCELED.res()
             && !self.is_workers()
             && matches!(kind, Kind::Pollable | Kind::Other)
-            && !rw_nowait::only_blocks(&self.call, kind)
+            && !self.only_blocks(kind)
+    }
+
+    /// Is it a write to a file without `write_iter` that blocks? No attempt is made without
+    /// (`loop_rw_iter`).
+    fn only_blocks(&self, kind: Kind) -> bool {
+        let fd = self.call.file.fd();
+        self.row.writes() && is_simple(fd, kind) && sys::blocks(fd)
     }
 
     /// Was there an attempt to send? What is handed back before gives its buffer back when it is
@@ -54,7 +55,7 @@ impl Req {
     /// that wait for its file are faster then.
     pub fn goes_back_to_worker(&self) -> bool {
         let flags = self.flags & (ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT);
-        flags == ReqFlags::FORCE_ASYNC && self.opcode() != IORING_OP_POLL_ADD
+        flags == ReqFlags::FORCE_ASYNC && matches!(self.row.issue, Issue::Call(_))
     }
 
     /// Does the kernel's worker come to it by a chain? No attempt of its own was asked for.
@@ -68,7 +69,7 @@ impl Req {
         self.call.short
             && self.follows_in_worker()
             && matches!(outcome, Outcome::Done(1..))
-            && rw::writes(self.opcode())
+            && self.row.writes()
             && kind_of(&self.call.file) == Kind::Pollable
             && sys::blocks(self.call.file.fd())
     }
@@ -78,8 +79,7 @@ impl Ctx {
     /// Acts on what is ready before task work goes on with a request that looks for others, in a
     /// chain: their own was queued earlier, and a worker gets to it when that is done.
     pub fn events_first(&mut self, req: &Req) {
-        let looks = matches!(req.opcode(), IORING_OP_ASYNC_CANCEL | IORING_OP_POLL_REMOVE);
-        if looks && !self.defers() {
+        if req.row.has(opdef::SEARCHES) && !self.defers() {
             self.look_aside();
             self.take_stash();
         }
@@ -112,7 +112,7 @@ impl Ctx {
             && req.row.has(opdef::AIO)
             && match kind_of(&req.call.file) {
                 Kind::Memory => true,
-                kind => rw_nowait::only_blocks(&req.call, kind),
+                kind => req.only_blocks(kind),
             }
     }
 }
@@ -120,43 +120,29 @@ impl Ctx {
 /// Is it a write to a file that has stopped short? The kernel's issue function asks for another
 /// attempt (`need_complete_io`), and a worker's task work ends it with what is written.
 fn stops_short(req: &Req) -> bool {
-    req.call.short && rw::writes(req.opcode()) && kind_of(&req.call.file).is_file()
+    req.call.short && req.row.writes() && kind_of(&req.call.file).is_file()
 }
 
 /// Does the kernel's issue function hand this failure back, where others keep theirs as the result?
 /// From a worker's hand task work ends the request (`io_req_task_queue_fail`).
 fn handed_back(req: &Req, res: i32) -> bool {
-    let opcode = req.opcode();
     let transfers = req.flags.contains(ReqFlags::SENDRECV);
-    let selects = req.flags.contains(ReqFlags::BUFFER_SELECT) && req.call.pick.is_none();
     let is = |e: Errno| res == e.res();
-    match opcode {
-        _ if req.row.has(opdef::AIO) => true,
-        // It is not issued.
-        _ if is(Errno::EBADF) && req.names_no_file() => true,
-        IORING_OP_POLL_ADD | IORING_OP_POLL_REMOVE | IORING_OP_PIPE | IORING_OP_READ_MULTISHOT => {
-            true
-        }
-        IORING_OP_EPOLL_WAIT => is(Errno::EAGAIN),
-        IORING_OP_SHUTDOWN | IORING_OP_BIND | IORING_OP_LISTEN => is(Errno::ENOTSOCK),
-        // There is no number for what they make.
-        IORING_OP_SOCKET => is(Errno::EMFILE) && req.call.sqe.file_index == 0,
-        IORING_OP_ACCEPT if is(Errno::EMFILE) => req.call.sqe.file_index == 0,
-        IORING_OP_URING_CMD | IORING_OP_URING_CMD128 => {
-            is(Errno::EOPNOTSUPP) && !is_socket(req.call.file.fd())
-        }
-        IORING_OP_SEND | IORING_OP_RECVMSG if selects && is(Errno::ENOBUFS) => true,
-        IORING_OP_SEND if selects && is(Errno::ENOENT) => true,
-        _ if is(Errno::EAGAIN) => {
-            // It was to wait for readiness, and the worker does not, or it was not to wait.
-            let unwaiting = ReqFlags::FORCE_ASYNC | ReqFlags::NOWAIT;
-            req.polls_first() || transfers && req.flags.contains(unwaiting)
-        }
-        _ => {
-            // A protocol may say so as well, of what it is to send.
-            let unfit = || check_zero_copy(req.call.file.fd()).is_err();
-            let copies = req.flags.contains(ReqFlags::NOTIF) && is(Errno::EOPNOTSUPP);
-            transfers && (copies && unfit() || is(Errno::ENOTSOCK))
-        }
+    // What names no file is not issued.
+    let never_issued = || is(Errno::EBADF) && req.names_no_file();
+    if req.row.has(opdef::AIO | opdef::HANDS_BACK) || never_issued() {
+        return true;
     }
+    if req.row.hands_back.is_some_and(|f| f(req, res)) {
+        return true;
+    }
+    if is(Errno::EAGAIN) {
+        // It was to wait for readiness, and the worker does not, or it was not to wait.
+        let unwaiting = ReqFlags::FORCE_ASYNC | ReqFlags::NOWAIT;
+        return req.polls_first() || transfers && req.flags.contains(unwaiting);
+    }
+    // A protocol may say so as well, of what it is to send.
+    let unfit = || check_zero_copy(req.call.file.fd()).is_err();
+    let copies = req.flags.contains(ReqFlags::NOTIF) && is(Errno::EOPNOTSUPP);
+    transfers && (copies && unfit() || is(Errno::ENOTSOCK))
 }

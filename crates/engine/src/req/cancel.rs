@@ -114,13 +114,11 @@ impl Wanted {
             (_, Wait::Model(_)) => None,
             (State::Queued, _) => Some((0, (false, 0, 0))),
             (State::Punted, _) => Some((0, (true, 0, 0))),
-            (State::Parked, Wait::Sleeper) if req.opcode() != IORING_OP_WAITID => {
+            (State::Parked, Wait::Sleeper) if req.row.waiting.is_none() => {
                 Some((FUTEXES, (false, 0, 0)))
             }
             (State::Parked, Wait::Sleeper) => Some((CHILDREN, (false, 0, 0))),
-            (State::Armed, _) if req.opcode() == IORING_OP_WAITID => {
-                Some((CHILDREN, (false, 0, 0)))
-            }
+            (State::Armed, _) if req.row.waiting.is_some() => Some((CHILDREN, (false, 0, 0))),
             (State::Armed | State::Cancelled, _) => Some((1, (false, 0, 0))),
             (State::Timeout, Wait::Timeout(t)) => {
                 let found = req.opcode() == IORING_OP_TIMEOUT && self.file.is_none();
@@ -239,8 +237,10 @@ impl Ctx {
         match req.state {
             State::Armed => {
                 self.poll_leave(id, false);
-                if let Some(req) = self.slab.get(id).filter(|r| r.opcode() == IORING_OP_WAITID) {
-                    let res = crate::ops::waitid::cancelled(&req.call);
+                if let Some(req) = self.slab.get(id)
+                    && let Some(waiting) = req.row.waiting
+                {
+                    let res = (waiting.cancel)(&req.call);
                     self.end_soon(id, res);
                     return Ok(());
                 }

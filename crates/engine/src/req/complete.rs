@@ -56,8 +56,10 @@ impl Ctx {
     /// Ends a request, with or without a CQE.
     #[inline]
     pub fn finish_quiet(&mut self, req: &mut Req, skip: bool) {
-        if req.flags.contains(ReqFlags::SENDRECV) && req.res < 0 {
-            crate::ops::net::failed(self, req);
+        if req.res < 0
+            && let Some(fail) = req.row.fail
+        {
+            fail(self, req);
         }
         let notif = req.flags.contains(ReqFlags::NOTIF);
         if notif && !req.flags.contains(ReqFlags::WITH_CHAIN) {

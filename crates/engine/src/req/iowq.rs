@@ -24,7 +24,7 @@ impl Ctx {
         let defers = self.defers();
         let Some(req) = self.slab.get_mut(id) else { return };
         let blocks = matches!(req.row.issue, Issue::Call(_));
-        if !defers || blocks || crate::ops::poll::only_arms(req) {
+        if !defers || blocks || req.row.only_arms.is_some_and(|f| f(req)) {
             return self.join_iowq(id);
         }
         // It never blocks, and only the ring's task may post what comes of it.

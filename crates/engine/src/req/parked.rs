@@ -7,7 +7,6 @@ use crate::opdef::Outcome;
 use crate::req::request::{Keep, Req, ReqFlags, State};
 use crate::transport::sleeper::Sleeper;
 use crate::transport::token::ReqId;
-use softring_uapi::IORING_OP_WAITID;
 use softring_uapi::errno::{Errno, Result};
 
 impl Req {
@@ -18,7 +17,7 @@ impl Req {
 
     /// Does one wait for a futex? Such a request is cancelled when its task ends.
     pub fn waits_on_futex(&self) -> bool {
-        self.has_sleeper() && self.opcode() != IORING_OP_WAITID
+        self.has_sleeper() && self.row.waiting.is_none()
     }
 }
 
@@ -56,13 +55,13 @@ impl Ctx {
     pub fn sleeper_done(&mut self, by: &Arc<Sleeper>, id: ReqId, mut res: i32) -> bool {
         let mine = self.sleeps_for(by, id);
         let Some(req) = self.slab.get_mut(id).filter(|_| mine) else { return true };
-        if req.opcode() == IORING_OP_WAITID && req.flags.contains(ReqFlags::ORPHAN) {
-            res = crate::ops::waitid::orphaned();
-        } else if req.opcode() == IORING_OP_WAITID {
-            match crate::ops::waitid::reap(&mut req.call) {
+        match req.row.waiting {
+            Some(waiting) if req.flags.contains(ReqFlags::ORPHAN) => res = (waiting.orphan)(),
+            Some(waiting) => match (waiting.ready)(&mut req.call) {
                 Outcome::Done(done) => res = done,
                 _ => return false,
-            }
+            },
+            None => {}
         }
         req.call.keep = Keep::None;
         if self.defers() {
@@ -89,8 +88,8 @@ impl Ctx {
             return Err(Errno::ENOENT);
         }
         req.call.keep = Keep::None;
-        if req.opcode() == IORING_OP_WAITID {
-            let res = crate::ops::waitid::cancelled(&req.call);
+        if let Some(waiting) = req.row.waiting {
+            let res = (waiting.cancel)(&req.call);
             self.end_soon(id, res);
             return Ok(());
         }

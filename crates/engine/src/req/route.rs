@@ -12,8 +12,8 @@ use crate::ops;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait, kind_of};
 use crate::stats::trace::Step;
 use crate::transport::socket::{check_zero_copy, is_socket};
+use softring_uapi::IORING_OP_ACCEPT;
 use softring_uapi::errno::Errno;
-use softring_uapi::{IORING_OP_ACCEPT, IORING_OP_WAITID};
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Ctx {
             let way = if waits && self.worker_finds_ready(req) { Way::Worker } else { Way::Poll };
             return waits.then_some(way);
         }
-        if req.opcode() == IORING_OP_WAITID {
+        if req.row.waiting.is_some() {
             // It waits by itself, also on a worker.
             return None;
         }
@@ -123,7 +123,7 @@ impl Ctx {
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT)
             && (req.flags.contains(ReqFlags::SENDRECV)
                 || matches!(kind_of(&req.call.file), Kind::Pollable | Kind::Unknown));
-        let blocks = req.follows_in_worker() && req.opcode() != IORING_OP_WAITID;
+        let blocks = req.follows_in_worker() && req.row.waiting.is_none();
         let progress = ops::connect::under_way(req);
         // A worker's one attempt ends with the failure of the socket's last connection.
         if blocks && (progress == Some(Errno::ECONNABORTED) || ops::net_msg::never_waits(req)) {

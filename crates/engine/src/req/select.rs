@@ -249,6 +249,11 @@ impl Req {
         self.flags.contains(ReqFlags::SENDRECV) && self.call.sqe.op_flags & flags != 0
     }
 
+    /// Was it to pick a buffer, and has none?
+    pub fn selects_in_vain(&self) -> bool {
+        self.flags.contains(ReqFlags::BUFFER_SELECT) && self.call.pick.is_none()
+    }
+
     /// Does it pick its buffers as a bundle does?
     fn selects_many(&self) -> bool {
         let bundle = self.call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0;

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 
 use crate::ctx::Ctx;
 use crate::mem::scratch::{BATCH, Timespecs};
+use crate::opdef;
 use crate::req::request::{Req, ReqFlags, State, Timer, Wait};
 use crate::time::Clock;
 use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{
-    IORING_OP_FUTEX_WAITV, IORING_OP_LINK_TIMEOUT, IORING_OP_TIMEOUT, IORING_OP_WAITID,
-    IORING_TIMEOUT_ABS, IORING_TIMEOUT_ETIME_SUCCESS, IORING_TIMEOUT_MULTISHOT, kernel_timespec,
+    IORING_OP_LINK_TIMEOUT, IORING_OP_TIMEOUT, IORING_TIMEOUT_ABS, IORING_TIMEOUT_ETIME_SUCCESS,
+    IORING_TIMEOUT_MULTISHOT, kernel_timespec,
 };
 
 /// Armed timeouts.
@@ -260,7 +261,7 @@ impl Ctx {
         if let Some((head, h)) = head.and_then(|head| Some((head, self.slab.get_mut(head)?))) {
             h.link = timeout.link.take();
             h.flags.remove(ReqFlags::LINK_TIMEOUT | ReqFlags::ARM_LTIMEOUT);
-            let counts = matches!(h.opcode(), IORING_OP_WAITID..=IORING_OP_FUTEX_WAITV);
+            let counts = h.row.has(opdef::COUNTED);
             if timeout.flags.contains(ReqFlags::ORPHAN) {
                 timeout.res = Errno::ECANCELED.res();
             } else if let Err(e) = self.cancel_one(head) {
