@@ -29,6 +29,7 @@ use crate::req::batch::SubmitState;
 use crate::req::drain::Drain;
 use crate::req::estate::Heir;
 use crate::req::moving::Moves;
+use crate::req::outbox::Parcel;
 use crate::req::slab::Slab;
 use crate::req::timeouts::Timeouts;
 use crate::req::turns::Turns;
@@ -344,7 +345,7 @@ pub struct Ctx {
     pub stats: Place,
     pub trace: Writer,
     /// What is to be posted to other rings once this one's lock is released.
-    pub outbox: Vec<crate::ops::msg_ring::Parcel>,
+    pub outbox: Vec<Parcel>,
     /// A thread delivers what was in it: what comes later queues behind.
     pub delivering: bool,
 

@@ -6,23 +6,14 @@
 use crate::ctx::{Ctx, Ring};
 use crate::fds::kind::Kind;
 use crate::opdef::{Outcome, Try};
-use crate::ops::msg_ring::{Parcel, What};
 use crate::ops::{answer, zero};
+use crate::req::outbox::{EpollChange, Parcel, What};
 use crate::req::request::{Call, Req};
 use crate::sys::{self, sys};
 use crate::transport::token::ReqId;
 use crate::user;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
-
-/// A change of an epoll set.
-#[derive(Clone, Copy, Debug)]
-pub struct Change {
-    epoll: i32,
-    op: u32,
-    fd: i32,
-    event: epoll_event,
-}
 
 /// Checks an EPOLL_CTL and copies its event (`io_epoll_ctl_prep`), into words of the SQE's copy
 /// that it has no other use for.
@@ -43,7 +34,7 @@ pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let s = &req.call.sqe;
     let event = epoll_event { events: s.op_flags, data: s.addr3 };
     let [epoll, fd] = [s.fd, s.off as i32].map(crate::fds::visible);
-    let change = Change { epoll, op: s.len, fd, event };
+    let change = EpollChange { epoll, op: s.len, fd, event };
     if crate::fds::numbers::is_ring(change.fd) && crate::fds::kind(change.fd) == Kind::Memory {
         ctx.outbox.push(Parcel { from: None, what: What::Epoll(change) });
         return Outcome::Queued;
@@ -51,12 +42,12 @@ pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     Outcome::Done(apply(&change, change.fd))
 }
 
-fn apply(c: &Change, fd: i32) -> i32 {
+fn apply(c: &EpollChange, fd: i32) -> i32 {
     sys::epoll_ctl(c.epoll, c.op as usize, fd, &c.event).map_or_else(Errno::res, |()| 0)
 }
 
 /// Changes an epoll set for a ring in it. Called without any lock.
-pub(crate) fn ctl_of_ring(ring: &Ring, from: ReqId, change: &Change) {
+pub(crate) fn ctl_of_ring(ring: &Ring, from: ReqId, change: &EpollChange) {
     let res = match crate::fds::poll_fd(change.fd) {
         Some(stand_in) => apply(change, stand_in),
         None => Errno::EBADF.res(),

@@ -10,55 +10,16 @@ use std::sync::Arc;
 use rustix::fd::AsRawFd;
 
 use crate::ctx::{Ctx, Ring};
-use crate::fds::InternalFd;
 use crate::mem::cq::Cqe;
 use crate::opdef::Outcome;
 use crate::ops::epoll;
-use crate::req::request::{FileRef, Poll, Req, ReqFlags};
-use crate::transport::token::ReqId;
+use crate::req::outbox::{Msg, Parcel, SentFile, What};
+use crate::req::request::{FileRef, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
 const FLAGS: u32 = IORING_MSG_RING_CQE_SKIP | IORING_MSG_RING_FLAGS_PASS;
-
-/// Something that concerns another ring, done when our own lock is free.
-#[derive(Debug)]
-pub struct Parcel {
-    /// The request that waits for it, once it has its place.
-    pub from: Option<ReqId>,
-    pub what: What,
-}
-
-/// What a parcel holds.
-#[derive(Debug)]
-pub enum What {
-    /// A message.
-    Msg(Arc<Ring>, Msg),
-    /// A POLL_ADD on the ring behind `fd`.
-    Poll(i32, Poll),
-    /// An EPOLL_CTL of a ring.
-    Epoll(epoll::Change),
-}
-
-/// A message.
-#[derive(Debug, Default)]
-pub struct Msg {
-    cqe: Cqe,
-    /// The file that goes with it.
-    file: Option<SentFile>,
-    /// A worker sends it.
-    by_worker: bool,
-}
-
-#[derive(Debug)]
-struct SentFile {
-    /// A ring that takes no messages says so first.
-    fd: Result<Arc<InternalFd>>,
-    /// `file_index` of the SQE: slot + 1, or `IORING_FILE_INDEX_ALLOC`.
-    index: u32,
-    quiet: bool,
-}
 
 /// Checks the SQE (`io_msg_ring_prep`).
 pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {

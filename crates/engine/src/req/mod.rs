@@ -15,6 +15,7 @@ pub(crate) mod issue;
 pub(crate) mod link;
 pub(crate) mod message;
 pub(crate) mod moving;
+pub(crate) mod outbox;
 pub(crate) mod parked;
 pub(crate) mod relay;
 pub(crate) mod request;
