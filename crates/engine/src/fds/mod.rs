@@ -1,11 +1,13 @@
 //! Descriptors: which numbers are rings or the engine's own (`numbers`), the rings behind them
-//! (`table`), how the engine's own are taken and given back (`owned`), what kind of file the
-//! others are (`kinds`), and what the entry points tell of them (`reports`).
+//! (`table`) and how they come and go (`closing`), how the engine's own are taken and given back
+//! (`owned`), what kind of file the others are (`kinds`), and what the entry points tell of them
+//! (`reports`).
 //!
 //! The engine knows no C symbol. Whoever stands in front of it (the preload's wrappers of `close`,
 //! `dup` …) reports what happens to descriptors through the calls in `reports`.
 
 mod children;
+mod closing;
 mod duplicates;
 pub mod exec;
 mod forked;
@@ -29,6 +31,8 @@ mod table;
 mod table_lock;
 
 pub(crate) use children::wait_for_closes;
+pub use closing::sweep;
+pub(crate) use closing::{checked_ring, give_back, hold_ring, insert};
 pub use forked::{check_forked, fork_child, fork_parent, fork_prepare};
 pub(crate) use kinds::{history, is_direct, kind, known_direct, known_kind, modelled};
 pub use lock_race::{Setter, set_again};
@@ -46,7 +50,5 @@ pub use remembered::forget_kind;
 pub use reports::{after_dup, after_setfl, before_close, before_close_range, mmap_offset};
 pub(crate) use reports::{file_closes, number_closes};
 pub use stand_in::{poll_fd, sq_full};
-pub(crate) use table::{
-    all, checked_ring, forget_ended, give_back, hold_ring, insert, next_id, nth, some,
-};
-pub use table::{find, move_away, ring, surely_no_ring, sweep};
+pub(crate) use table::{all, forget_ended, next_id, nth, some};
+pub use table::{find, move_away, ring, surely_no_ring};

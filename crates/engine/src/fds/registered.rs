@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
 
-use super::table::{self, RingFd};
+use super::closing::{self, RingFd};
 use crate::ctx::Ring;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::RING_FDS_MAX;
@@ -54,12 +54,12 @@ pub(crate) fn get(index: i32) -> Result<Arc<Ring>> {
 /// The ring that a call names by descriptor or by index, with a descriptor of it.
 ///
 /// # Errors
-/// As [`get`] and [`table::ring`].
+/// As [`get`] and [`ring`](super::ring).
 pub(crate) fn find(fd: i32, by_index: bool) -> Result<(Arc<Ring>, i32)> {
     if by_index {
         look(fd, |r| (r.ring().clone(), r.fd()))
     } else {
-        Ok((table::checked_ring(fd)?, fd))
+        Ok((closing::checked_ring(fd)?, fd))
     }
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn find(fd: i32, by_index: bool) -> Result<(Arc<Ring>, i32)> {
 /// # Errors
 /// `EBUSY` if the table is full.
 pub(crate) fn register_only(file: OwnedFd, ring: Arc<Ring>) -> Result<usize> {
-    put(table::adopt_ring(file, ring), 0..SLOTS_LEN)
+    put(closing::adopt_ring(file, ring), 0..SLOTS_LEN)
 }
 
 /// Puts a ring into the first free slot of `range`.

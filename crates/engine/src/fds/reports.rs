@@ -1,9 +1,10 @@
 //! What the entry points report of the program's descriptors: closes, duplicates, changed flags.
 
+use super::closing::remove;
 use super::kinds::forget_closing;
 use super::numbers::{is_known_ring, is_ring};
 use super::remembered::{REMEMBERED, forget_kind};
-use super::table::{duplicated, each, first_ring, remove};
+use super::table::{duplicated, each, first_ring};
 use super::{kept, locks, moved};
 use crate::handlers::Call;
 use crate::transport::standing::{Closing, NUMBERS, stands_anywhere};

@@ -1,18 +1,13 @@
-//! The rings by descriptor. A ring whose descriptor was closed behind its back (a raw system call)
-//! is noticed by the sweep that each setup makes and the reactor makes every second, by each
-//! `register`, and by an `enter` now and then ([`checked_ring`]).
+//! The rings by descriptor: which ring a number means. How they get in and out is for `closing`.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
-use rustix::fd::{AsRawFd, OwnedFd};
-
-use super::numbers::{Answers, File, file, is_internal, is_known_ring, is_live_ring, mark_ring};
-use super::owned::{InternalFd, adopt_internal, check_visible, dup_internal, is_hidden};
-use super::remembered::forget_kind;
+use super::numbers::{Answers, File, file, is_internal, is_known_ring, mark_ring};
+use super::owned::{InternalFd, check_visible, is_hidden};
 use super::table_lock::{Locked, Read, Write};
-use super::{duplicates, kept, locks, moved, numbers};
+use super::{duplicates, moved, numbers};
 use crate::ctx::Ring;
 use softring_uapi::errno::{Errno, Result};
 
@@ -61,15 +56,8 @@ pub(crate) fn next_id() -> u64 {
     NEXT_ID.fetch_add(1, Relaxed)
 }
 
-/// Enters a new ring under its descriptor.
-pub(crate) fn insert(fd: i32, ring: Arc<Ring>) {
-    sweep();
-    forget_kind(fd);
-    let file = file(fd);
-    enter(fd, file, ring);
-}
-
-fn enter(fd: i32, file: File, ring: Arc<Ring>) {
+/// Enters a ring under a descriptor that means `file`.
+pub(super) fn enter(fd: i32, file: File, ring: Arc<Ring>) {
     let mut table = write();
     numbers::answer_by(Answers { has, is_live });
     table.rings.reserve(1 + SPARE);
@@ -130,113 +118,28 @@ pub fn find(fd: i32) -> Option<Arc<Ring>> {
     read().entry(fd).map(|r| r.2.clone())
 }
 
-/// As [`ring`], and makes sure that the number was not closed, or reused, behind our back. Costs a
-/// system call.
-///
-/// # Errors
-/// As [`ring`].
-pub(crate) fn checked_ring(fd: i32) -> Result<Arc<Ring>> {
-    moved::check_now_and_then();
-    if is_known_ring(fd) && !is_live_ring(fd) {
-        sweep();
+/// A ring whose last descriptor was taken out of the table, and what stood for it in polls.
+pub(super) type Closed = (Arc<Ring>, Option<InternalFd>);
+
+/// Takes the entry that is meant out of the table; answers its ring, if that was the last one. In a
+/// signal handler whose thread reads the table, or has the lock of the ring that is to end, it
+/// stays.
+pub(super) fn take_out(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) -> Option<Closed> {
+    let mut table = write_soon()?;
+    let at = table.rings.iter().position(meant)?;
+    let of = &table.rings[at].2;
+    let last = table.rings.iter().filter(|r| r.2.id == of.id).count() == 1;
+    if last && of.control.is_held_here() {
+        return None;
     }
-    ring(fd)
-}
-
-/// A descriptor of the engine's own that keeps a ring open, as any of the program's does.
-#[derive(Debug)]
-pub(crate) struct RingFd {
-    fd: InternalFd,
-    ring: Arc<Ring>,
-}
-
-impl RingFd {
-    pub(crate) fn ring(&self) -> &Arc<Ring> {
-        &self.ring
+    let (fd, _, ring) = table.rings.swap_remove(at);
+    mark_ring(fd, table.rings.iter().any(|r| r.0 == fd));
+    let poll = table.poll.iter().position(|p| last && p.0 == ring.id);
+    let poll = poll.map(|i| table.poll.swap_remove(i).1);
+    if last {
+        table.closed.push(Arc::downgrade(&ring));
     }
-
-    pub(crate) fn fd(&self) -> i32 {
-        self.fd.as_raw_fd()
-    }
-}
-
-impl Drop for RingFd {
-    fn drop(&mut self) {
-        remove(self.fd());
-    }
-}
-
-/// Takes a further descriptor of ring `fd`.
-///
-/// # Errors
-/// As [`ring`]; `EMFILE`.
-pub(crate) fn hold_ring(fd: i32) -> Result<RingFd> {
-    let ring = ring(fd)?;
-    Ok(enter_internal(dup_internal(fd)?, ring))
-}
-
-/// Takes a new ring's only descriptor.
-pub(crate) fn adopt_ring(fd: OwnedFd, ring: Arc<Ring>) -> RingFd {
-    sweep();
-    enter_internal(adopt_internal(fd), ring)
-}
-
-fn enter_internal(fd: InternalFd, ring: Arc<Ring>) -> RingFd {
-    let file = file(fd.as_raw_fd());
-    enter(fd.as_raw_fd(), file, ring.clone());
-    RingFd { fd, ring }
-}
-
-/// Drops entries whose descriptor was closed or reused behind our back.
-pub fn sweep() {
-    moved::check();
-    let known: Vec<(i32, File)> = read().rings.iter().map(|r| (r.0, r.1)).collect();
-    for (fd, was) in known.into_iter().filter(|k| file(k.0) != k.1) {
-        remove_if(|r| (r.0, r.1) == (fd, was));
-    }
-}
-
-/// Forgets a ring descriptor; with the last one the ring ends. In a signal handler whose thread
-/// reads the table, or has the lock of the ring that is to end, the next sweep does it, once the
-/// number is closed.
-pub(super) fn remove(fd: i32) {
-    mark_ring(fd, false);
-    duplicates::forget(fd);
-    remove_if(|r| r.0 == fd);
-}
-
-/// As [`remove`], for the entry that is meant: its number may belong to another ring by now.
-fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
-    let gone = {
-        let Some(mut table) = write_soon() else { return };
-        let Some(at) = table.rings.iter().position(meant) else { return };
-        let of = &table.rings[at].2;
-        let last = table.rings.iter().filter(|r| r.2.id == of.id).count() == 1;
-        if last && of.control.is_held_here() {
-            return;
-        }
-        let (fd, _, ring) = table.rings.swap_remove(at);
-        mark_ring(fd, table.rings.iter().any(|r| r.0 == fd));
-        let poll = table.poll.iter().position(|p| last && p.0 == ring.id);
-        let poll = poll.map(|i| table.poll.swap_remove(i));
-        if last {
-            table.closed.push(Arc::downgrade(&ring));
-        }
-        last.then_some((ring, poll))
-    };
-    if let Some((ring, poll)) = gone {
-        drop(poll);
-        crate::teardown::end(&ring);
-        if surely_no_ring() {
-            kept::give_up_all();
-        }
-    }
-}
-
-/// Gives back what is held of the program's files for requests to come, and is not used.
-pub(crate) fn give_back() {
-    kept::sweep();
-    locks::sweep();
+    last.then_some((ring, poll))
 }
 
 /// A closed ring has ended.

@@ -1,0 +1,116 @@
+//! Rings come and go with their descriptors: entered, held, closed. A ring whose descriptor was
+//! closed behind its back (a raw system call) is noticed by the sweep that each setup makes and the
+//! reactor makes every second, by each `register`, and by an `enter` now and then
+//! ([`checked_ring`]).
+
+use std::sync::Arc;
+
+use rustix::fd::{AsRawFd, OwnedFd};
+
+use super::numbers::{File, file, is_known_ring, is_live_ring, mark_ring};
+use super::owned::{InternalFd, adopt_internal, dup_internal};
+use super::remembered::forget_kind;
+use super::table::{enter, read, ring, surely_no_ring, take_out};
+use super::{duplicates, kept, locks, moved};
+use crate::ctx::Ring;
+use softring_uapi::errno::Result;
+
+/// Enters a new ring under its descriptor.
+pub(crate) fn insert(fd: i32, ring: Arc<Ring>) {
+    sweep();
+    forget_kind(fd);
+    let file = file(fd);
+    enter(fd, file, ring);
+}
+
+/// As [`ring`], and makes sure that the number was not closed, or reused, behind our back. Costs a
+/// system call.
+///
+/// # Errors
+/// As [`ring`].
+pub(crate) fn checked_ring(fd: i32) -> Result<Arc<Ring>> {
+    moved::check_now_and_then();
+    if is_known_ring(fd) && !is_live_ring(fd) {
+        sweep();
+    }
+    ring(fd)
+}
+
+/// A descriptor of the engine's own that keeps a ring open, as any of the program's does.
+#[derive(Debug)]
+pub(crate) struct RingFd {
+    fd: InternalFd,
+    ring: Arc<Ring>,
+}
+
+impl RingFd {
+    pub(crate) fn ring(&self) -> &Arc<Ring> {
+        &self.ring
+    }
+
+    pub(crate) fn fd(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Drop for RingFd {
+    fn drop(&mut self) {
+        remove(self.fd());
+    }
+}
+
+/// Takes a further descriptor of ring `fd`.
+///
+/// # Errors
+/// As [`ring`]; `EMFILE`.
+pub(crate) fn hold_ring(fd: i32) -> Result<RingFd> {
+    let ring = ring(fd)?;
+    Ok(enter_internal(dup_internal(fd)?, ring))
+}
+
+/// Takes a new ring's only descriptor.
+pub(crate) fn adopt_ring(fd: OwnedFd, ring: Arc<Ring>) -> RingFd {
+    sweep();
+    enter_internal(adopt_internal(fd), ring)
+}
+
+fn enter_internal(fd: InternalFd, ring: Arc<Ring>) -> RingFd {
+    let file = file(fd.as_raw_fd());
+    enter(fd.as_raw_fd(), file, ring.clone());
+    RingFd { fd, ring }
+}
+
+/// Drops entries whose descriptor was closed or reused behind our back.
+pub fn sweep() {
+    moved::check();
+    let known: Vec<(i32, File)> = read().rings.iter().map(|r| (r.0, r.1)).collect();
+    for (fd, was) in known.into_iter().filter(|k| file(k.0) != k.1) {
+        remove_if(|r| (r.0, r.1) == (fd, was));
+    }
+}
+
+/// Forgets a ring descriptor; with the last one the ring ends. In a signal handler whose thread
+/// reads the table, or has the lock of the ring that is to end, the next sweep does it, once the
+/// number is closed.
+pub(super) fn remove(fd: i32) {
+    mark_ring(fd, false);
+    duplicates::forget(fd);
+    remove_if(|r| r.0 == fd);
+}
+
+/// As [`remove`], for the entry that is meant: its number may belong to another ring by now.
+fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
+    if let Some((ring, poll)) = take_out(meant) {
+        drop(poll);
+        crate::teardown::end(&ring);
+        if surely_no_ring() {
+            kept::give_up_all();
+        }
+    }
+}
+
+/// Gives back what is held of the program's files for requests to come, and is not used.
+pub(crate) fn give_back() {
+    kept::sweep();
+    locks::sweep();
+}
