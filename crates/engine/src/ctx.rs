@@ -27,12 +27,13 @@ use crate::mem::lock::Control;
 use crate::mem::rings::Rings;
 use crate::req::batch::SubmitState;
 use crate::req::drain::Drain;
-use crate::req::estate::Heir;
+use crate::req::inherited::Inherited;
 use crate::req::moving::Moves;
 use crate::req::outbox::Parcel;
 use crate::req::slab::Slab;
 use crate::req::timeouts::Timeouts;
 use crate::req::turns::Turns;
+use crate::req::waiters::{AdaptiveSpin, Driver, Wakes};
 use crate::rsrc::buffers::BufTable;
 use crate::rsrc::eventfd::EventFd;
 use crate::rsrc::files::{FileTable, TagSink};
@@ -47,8 +48,6 @@ use crate::stats::trace::Writer;
 use crate::time::Clock;
 use crate::transport::Transports;
 use crate::transport::token::ReqId;
-use crate::wait::cqwait::Patience;
-use crate::wait::driver::{Driver, Wakes};
 use crate::wait::sqpoll::SqPoll;
 use softring_uapi::IORING_SETUP_DEFER_TASKRUN;
 
@@ -237,7 +236,7 @@ impl Ring {
     #[cold]
     pub fn renew_now(&self) {
         // SAFETY: nobody else reaches the state, as above.
-        crate::teardown::fork_child(self, unsafe { &mut *self.ctx.get() });
+        unsafe { &mut *self.ctx.get() }.fork_child(self);
         self.generation.store(crate::fork::generation(), Relaxed);
     }
 
@@ -289,7 +288,7 @@ pub struct Ctx {
     pub clock: Clock,
     pub disabled: bool,
     /// What it is to a forked child.
-    pub heir: Heir,
+    pub heir: Inherited,
     /// The one task that may submit (SINGLE_ISSUER), once known.
     pub issuer: Option<i32>,
     pub restrictions: Restrictions,
@@ -338,7 +337,7 @@ pub struct Ctx {
     /// The last descriptor is closed; the ring ends when nobody is in `enter` any more.
     pub closed: bool,
     pub wakes: Wakes,
-    pub patience: Patience,
+    pub spin: AdaptiveSpin,
     pub transports: Transports,
     /// Who waits in turn.
     pub turns: Turns,
@@ -370,7 +369,7 @@ impl Ctx {
             flags,
             clock: Clock::Monotonic,
             disabled: false,
-            heir: Heir::default(),
+            heir: Inherited::default(),
             issuer: None,
             restrictions: Restrictions::default(),
             filters: Filters::default(),
@@ -399,7 +398,7 @@ impl Ctx {
             entered: 0,
             closed: false,
             wakes: Wakes::default(),
-            patience: Patience::default(),
+            spin: AdaptiveSpin::default(),
             transports: Transports::default(),
             turns: Turns::default(),
             stats: Place::default(),

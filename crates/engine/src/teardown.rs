@@ -1,12 +1,10 @@
-//! The end of a ring: its last descriptor closed, or the process forked.
+//! The end of a ring: its last descriptor is closed.
 //! Kernel counterpart: `io_ring_ctx_wait_and_kill`.
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
-use crate::ctx::{Ctx, Issuing, Ring};
-use crate::req::estate::Heir;
-use crate::wait::driver::{Driver, Wakes};
+use crate::ctx::{Issuing, Ring};
 
 /// The ring's last descriptor is closed: cancel what waits, let go of everything. While a thread
 /// is in `enter` the ring goes on, as the kernel's does, whose file that thread holds; the last
@@ -56,26 +54,4 @@ pub(crate) fn must_let_go(ring: &Ring) -> bool {
             let idle = ctx.nr_reqs == 0 && ctx.slab.is_empty() && ctx.outbox.is_empty();
             !idle || ctx.moved.is_some() || ctx.transports.any() || ctx.files.is_deposited()
         })
-}
-
-/// In a forked child: requests in flight belong to the parent; what carried them is gone or not
-/// ours.
-pub(crate) fn fork_child(ring: &Ring, ctx: &mut Ctx) {
-    ctx.forget_in_flight();
-    ctx.heir = Heir::new();
-    ctx.files.fork_child();
-    // Whoever drove or waited did so in the parent.
-    (ctx.entered, ctx.driver, ctx.wakes) = (0, Driver::default(), Wakes::default());
-    // Nor is anybody in the middle of an issue here.
-    (ctx.issuing, ctx.left_work, ctx.at_hand) = (Issuing::Nobody, false, -1);
-    ring.control.fork_child();
-    let transports = core::mem::take(&mut ctx.transports);
-    transports.forget();
-    ctx.stats.fork_child();
-    ctx.trace.fork_child();
-    ctx.slab.timed = false;
-    ctx.counted_tail = ctx.mem.control.cq_tail().load(Relaxed);
-    ring.watched.store(false, SeqCst);
-    ring.listed.store(false, SeqCst);
-    ring.driven.store(false, SeqCst);
 }

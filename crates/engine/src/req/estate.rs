@@ -51,26 +51,6 @@ const OP_FLAGS: u32 = 16;
 /// What of an SQE's flags concerns who is told of its end.
 const KEPT: u8 = IOSQE_IO_LINK | IOSQE_IO_HARDLINK | IOSQE_CQE_SKIP_SUCCESS;
 
-/// A ring in a forked child.
-#[derive(Debug, Default)]
-pub struct Heir {
-    /// The process that forked this one had it before.
-    pub inherited: bool,
-    /// Requests that are written down for the parent.
-    written: usize,
-    /// The parent was told to watch this child.
-    watched: bool,
-    /// The parent did not answer, and is not asked again (`req::relay`).
-    pub deaf_parent: bool,
-}
-
-impl Heir {
-    /// Of a child that has just been forked.
-    pub fn new() -> Heir {
-        Heir { inherited: true, ..Heir::default() }
-    }
-}
-
 /// One request, as it is written down.
 #[derive(Clone, Copy, Debug, Default)]
 struct Left {

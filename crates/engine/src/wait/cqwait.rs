@@ -35,8 +35,6 @@ pub(crate) struct WaitArgs {
 /// How long a passive waiter looks at the word before it sleeps: a sleep and a wake-up cost as
 /// much.
 const SPIN_NS: u64 = 10_000;
-/// Of so many waits one looks, where the last look was in vain.
-const TRY_EVERY: u32 = 32;
 /// A passive sleeper that must watch something else too looks again this often.
 const SLICE_NS: u64 = 5_000_000;
 /// Futex sleeps are never unbounded, so that a handler installed with SA_RESTART still ends them
@@ -60,27 +58,6 @@ fn spin(word: &AtomicU32, seen: u32) -> bool {
         if Clock::Monotonic.now() >= end {
             return false;
         }
-    }
-}
-
-/// Whether to look for a moment before a sleep: as long as that was worth it the last time, and
-/// now and then to find out.
-#[derive(Debug, Default)]
-pub struct Patience {
-    /// The last wait that looked was over before it slept.
-    short: bool,
-    waits: u32,
-}
-
-impl Patience {
-    /// A wait begins.
-    fn try_now(&mut self) -> bool {
-        self.waits = self.waits.wrapping_add(1);
-        core::mem::take(&mut self.short) || self.waits.is_multiple_of(TRY_EVERY)
-    }
-
-    fn was_short(&mut self) {
-        self.short = true;
     }
 }
 
@@ -371,7 +348,7 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
     let slices = beside || a.sigmask.is_some() || ctx.in_flight();
     let slice = if slices { SLICE_NS } else { FOREVER_NS };
     let control = ctx.mem.control.clone();
-    let spins = a.sigmask.is_none() && ctx.patience.try_now();
+    let spins = a.sigmask.is_none() && ctx.spin.try_now();
     control.waiters().fetch_add(if spins { SPINNER } else { 1 }, SeqCst);
     let seen = control.seq().load(SeqCst);
     drop(ctx);
@@ -381,7 +358,7 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
         control.waiters().fetch_add(sleeps.wrapping_sub(SPINNER), SeqCst);
         if moved {
             let mut ctx = ring.lock_now();
-            ctx.patience.was_short();
+            ctx.spin.was_short();
             return (ctx, Slept::Woken);
         }
     }

@@ -16,14 +16,14 @@
 //! ```
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::Arc;
 
 use crate::ctx::Ctx;
-use crate::mem::lock::{Control, SPINNER};
+use crate::mem::lock::SPINNER;
 use crate::req::request::{ReqFlags, Wait};
+use crate::req::waiters::Driver;
 use crate::sys;
 use crate::transport::clock::CLOCK_DATA;
-use crate::transport::poll::{AIO_DATA, BATCH, Kicker, PollSet};
+use crate::transport::poll::{AIO_DATA, BATCH, PollSet};
 use crate::transport::standing;
 use crate::transport::token::ReqId;
 use softring_uapi::epoll_event;
@@ -37,66 +37,6 @@ struct WaitsOn {
     beside: bool,
     /// Does a worker go on with it, and how many have been armed since?
     order: (bool, u32),
-}
-
-/// The thread that waits on the transports, if there is one.
-#[derive(Debug, Default)]
-pub struct Driver {
-    /// A thread has the role.
-    pub active: bool,
-    /// Which one, as [`sys::thread`] has it.
-    pub thread: usize,
-    /// It sleeps (or is about to), without the lock.
-    pub sleeping: bool,
-    /// It has been kicked awake already.
-    pub kicked: bool,
-    /// CQEs it waits for.
-    pub want: u32,
-    /// When it wakes by itself, in ns of CLOCK_MONOTONIC.
-    pub until: u64,
-}
-
-/// Who is to be woken when the uring lock is given back: woken under it, they would have to wait
-/// for it at once.
-#[derive(Debug, Default)]
-pub struct Wakes {
-    nudge: bool,
-    kick: Option<Kicker>,
-    /// Those of other rings, who may want to answer here.
-    others: Vec<(Arc<Control>, Wakes)>,
-}
-
-impl Wakes {
-    pub fn is_empty(&self) -> bool {
-        !self.nudge && self.kick.is_none() && self.others.is_empty()
-    }
-
-    /// Takes over who is to be woken of the ring of `control`.
-    pub fn adopt(&mut self, control: &Arc<Control>, other: Wakes) {
-        let known = self.others.iter_mut().find(|(c, _)| Arc::ptr_eq(c, control));
-        match known {
-            Some((_, known)) => {
-                known.nudge |= other.nudge;
-                known.kick = other.kick.or(known.kick.take());
-            }
-            None if !other.is_empty() => self.others.push((control.clone(), other)),
-            None => {}
-        }
-    }
-
-    /// Wakes them. Called without the lock that `control` holds.
-    #[cold]
-    pub fn run(self, control: &Control) {
-        if let Some(kick) = self.kick {
-            kick.kick();
-        }
-        if self.nudge {
-            sys::futex_wake(control.seq(), i32::MAX.cast_unsigned());
-        }
-        for (control, wakes) in self.others {
-            wakes.run(&control);
-        }
-    }
 }
 
 impl Ctx {

@@ -1,0 +1,50 @@
+//! A ring in a forked child, which goes on with it.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use crate::ctx::{Ctx, Issuing, Ring};
+use crate::req::waiters::{Driver, Wakes};
+
+/// A ring in a forked child.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    /// The process that forked this one had it before.
+    pub inherited: bool,
+    /// Requests that are written down for the parent.
+    pub written: usize,
+    /// The parent was told to watch this child.
+    pub watched: bool,
+    /// The parent did not answer, and is not asked again (`req::relay`).
+    pub deaf_parent: bool,
+}
+
+impl Inherited {
+    /// Of a child that has just been forked.
+    pub fn new() -> Inherited {
+        Inherited { inherited: true, ..Inherited::default() }
+    }
+}
+
+impl Ctx {
+    /// In a forked child: requests in flight belong to the parent; what carried them is gone or not
+    /// ours.
+    pub fn fork_child(&mut self, ring: &Ring) {
+        self.forget_in_flight();
+        self.heir = Inherited::new();
+        self.files.fork_child();
+        // Whoever drove or waited did so in the parent.
+        (self.entered, self.driver, self.wakes) = (0, Driver::default(), Wakes::default());
+        // Nor is anybody in the middle of an issue here.
+        (self.issuing, self.left_work, self.at_hand) = (Issuing::Nobody, false, -1);
+        ring.control.fork_child();
+        let transports = core::mem::take(&mut self.transports);
+        transports.forget();
+        self.stats.fork_child();
+        self.trace.fork_child();
+        self.slab.timed = false;
+        self.counted_tail = self.mem.control.cq_tail().load(Relaxed);
+        ring.watched.store(false, SeqCst);
+        ring.listed.store(false, SeqCst);
+        ring.driven.store(false, SeqCst);
+    }
+}
