@@ -5,6 +5,8 @@
 use std::io::{Error, Result};
 use std::sync::OnceLock;
 
+use crate::signal::BlockAll;
+
 /// What a new thread does.
 pub type Life = Box<dyn FnOnce() + Send>;
 
@@ -38,4 +40,22 @@ pub(crate) fn start(name: &str, stack: usize, f: impl FnOnce() + Send + 'static)
         life();
     };
     start(stack, Box::new(named)).map_err(Error::from_raw_os_error)
+}
+
+/// What a thread of the engine's own is called: `iou-WHAT-PID`.
+pub(crate) fn name(what: &str) -> String {
+    format!("iou-{what}-{}", crate::fork::pid())
+}
+
+/// Starts a thread of the engine's own, with every signal blocked that may be.
+///
+/// # Errors
+/// As [`start`].
+pub(crate) fn spawn(what: &str, stack: usize, f: impl FnOnce() + Send + 'static) -> Result<()> {
+    let _blocked = BlockAll::new();
+    let ours = move || {
+        crate::creds::is_ours();
+        f();
+    };
+    start(&name(what), stack, ours)
 }

@@ -139,7 +139,7 @@ impl Ctx {
         let looks = self.transports.looks;
         req.wait = Wait::Poll(Poll { at: at.unwrap_or(-1), looks, ..poll });
         if at.is_err() {
-            self.transports.one_poll_less(poll);
+            self.transports.one_poll_less(poll.tells_each());
         }
         at.map(|_| ())
     }

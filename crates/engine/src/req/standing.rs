@@ -42,7 +42,7 @@ pub(super) fn leave(transports: &mut Transports, id: ReqId, req: &mut Req, fired
     if at < 0 {
         return;
     }
-    transports.one_poll_less(*poll);
+    transports.one_poll_less(poll.tells_each());
     if core::mem::take(&mut poll.stays) {
         if let Some(set) = &mut transports.poll {
             set.depart(at, id);

@@ -7,7 +7,7 @@ use crate::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::handlers::Call;
 use crate::stats::trace::Step;
 use crate::wait::cqwait::{WaitArgs, cqring_wait};
-use crate::wait::iopoll::iopoll_check;
+use crate::wait::iopoll::{Args, iopoll_check};
 use crate::wait::sqpoll;
 use crate::wait::task_work;
 use crate::wait::vigil::Vigil;
@@ -50,16 +50,6 @@ pub fn enter_by(fd: i32, mut ring: Arc<Ring>, args: &Args, call: &Call) -> Resul
         ring = crate::fds::checked_ring(fd)?;
     }
     enter_ring(&ring, args, call)
-}
-
-/// The arguments of io_uring_enter(2) behind the descriptor.
-#[derive(Clone, Copy, Debug)]
-pub struct Args {
-    pub submit: u32,
-    pub min: u32,
-    pub flags: u32,
-    pub arg: u64,
-    pub argsz: usize,
 }
 
 fn enter_ring(ring: &Arc<Ring>, args: &Args, call: &Call) -> Result<usize> {

@@ -7,7 +7,7 @@ pub(crate) mod resize;
 pub mod setup;
 
 use crate::handlers::Call;
-pub use enter::Args;
+pub use crate::wait::iopoll::Args;
 use softring_uapi::errno::answer;
 
 /// `io_uring_setup(2)`: set up a context for performing asynchronous I/O.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 
-use crate::req::request::Poll;
 use crate::wait::polling::Polling;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Result;
@@ -122,8 +121,9 @@ impl Transports {
     }
 
     /// A request stands in the poll set no more.
-    pub fn one_poll_less(&mut self, poll: Poll) {
-        let multishot = u32::from(poll.tells_each());
+    /// `multishot`: each wake-up had a completion of its own.
+    pub fn one_poll_less(&mut self, multishot: bool) {
+        let multishot = u32::from(multishot);
         self.multishot_polls = self.multishot_polls.saturating_sub(multishot);
     }
 

@@ -18,7 +18,6 @@ use crate::ops::rw;
 use crate::req::request::Req;
 use crate::req::request::kind_of;
 use crate::sys;
-use crate::syscall::enter::Args;
 use crate::time::Clock;
 use crate::transport::aio::AioCtx;
 use crate::user;
@@ -28,6 +27,16 @@ use crate::wait::polling::{self, LOOKS};
 use crate::wait::vigil::Vigil;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
+
+/// The arguments of io_uring_enter(2) behind the descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Args {
+    pub submit: u32,
+    pub min: u32,
+    pub flags: u32,
+    pub arg: u64,
+    pub argsz: usize,
+}
 
 /// After so long without a completion, in ns, the thread sleeps for it: no device that is worth
 /// polling takes longer, and a signal must get through.

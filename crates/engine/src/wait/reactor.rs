@@ -72,7 +72,7 @@ fn get() -> Result<Arc<Reactor>> {
     crate::substitute::epoll_add(&set, &wake, 0, sys::EPOLLIN)?;
     let r = Arc::new(Reactor { epoll: set, wake, rings: Mutex::default(), pace: SWEEP_NS.into() });
     let own = r.clone();
-    super::spawn("rct", 256 << 10, move || own.run()).map_err(|_| Errno::EAGAIN)?;
+    crate::threads::spawn("rct", 256 << 10, move || own.run()).map_err(|_| Errno::EAGAIN)?;
     RUNNING.store(true, SeqCst);
     *slot = Some(r.clone());
     Ok(r)

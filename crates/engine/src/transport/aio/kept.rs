@@ -99,7 +99,7 @@ pub(super) fn keep(ctx: Kept) {
     if state.ending.is_empty() || state.ends {
         return;
     }
-    state.ends = crate::wait::spawn(NAME, STACK, end_surplus).is_ok();
+    state.ends = crate::threads::spawn(NAME, STACK, end_surplus).is_ok();
     if !state.ends {
         let ending = core::mem::take(&mut state.ending);
         drop(state);

@@ -226,7 +226,7 @@ impl SqData {
         let cpu = (p.flags & IORING_SETUP_SQ_AFF != 0).then_some(p.sq_thread_cpu);
         let own = data.clone();
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        let thread = super::spawn("sqp", 512 << 10, move || {
+        let thread = crate::threads::spawn("sqp", 512 << 10, move || {
             let confined = cpu.map_or(Ok(()), confine);
             if confined.is_ok() {
                 own.page.word(word::TID).store(sys::gettid().cast_unsigned(), SeqCst);

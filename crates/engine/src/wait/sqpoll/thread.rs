@@ -56,7 +56,7 @@ struct Found {
 impl Thread {
     /// For the calling thread.
     pub(super) fn new(data: Arc<SqData>) -> Thread {
-        let name = crate::wait::name("sqp");
+        let name = crate::threads::name("sqp");
         let meter = crate::stats::enabled().then(|| Meter::of(Kind::SqThread, &name));
         let naps = super::NAPS.load(Relaxed).then(|| {
             sys::exact_timers();
