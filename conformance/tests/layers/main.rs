@@ -66,7 +66,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wait::sqpoll::nap",
         ],
     ),
-    ("io", &["fds::kinds", "transport"]),
+    ("io", &["fds::kinds", "transport", "wait::polling", "wait::vigil"]),
     ("resources", &["rsrc"]),
     ("ring", &["ctx", "fds::table", "opdef", "req", "task"]),
     ("ops", &["ops"]),
@@ -94,7 +94,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const EXCEPTIONS: &str = include_str!("exceptions.txt");
 
 /// Modules in the largest circle of imports. To be at most 8, all in one folder.
-const LARGEST_CIRCLE: usize = 91;
+const LARGEST_CIRCLE: usize = 90;
 
 fn engine() -> Imports {
     imports("crates/engine/src/")

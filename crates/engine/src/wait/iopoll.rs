@@ -22,8 +22,8 @@ use crate::time::Clock;
 use crate::transport::aio::AioCtx;
 use crate::user;
 use crate::wait::cqwait::{end_by_signals, sleep_passively};
-use crate::wait::hybrid::Nap;
-use crate::wait::polling::{self, LOOKS};
+use crate::wait::hybrid::{Nap, Policy, Tally};
+use crate::wait::polling::{self, LOOKS, Polling};
 use crate::wait::vigil::Vigil;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
@@ -280,6 +280,42 @@ impl Ctx {
         let wake = set.wake_fd();
         let hears = !aio || self.transports.aio.as_mut().is_some_and(|aio| aio.arm_alarm(wake));
         hears.then_some(wake)
+    }
+}
+
+impl Ctx {
+    /// By which policy this ring waits, if it is not by what it was made for: a polled one spins,
+    /// any other blocks.
+    pub fn policy(&self) -> Option<Policy> {
+        let own = match self.polls() {
+            true if self.flags & IORING_SETUP_HYBRID_IOPOLL != 0 => Policy::Hybrid,
+            true => Policy::Spin,
+            false => Policy::Block,
+        };
+        let usual = if self.polls() { Policy::Spin } else { Policy::Block };
+        Some(polling::forced().unwrap_or(own)).filter(|p| *p != usual)
+    }
+
+    /// Those who wait for up to `room` requests go by a policy from now on.
+    pub fn start_polling(&mut self, room: u32) {
+        let mut polling = self.policy().map(|p| Polling::new(p, room));
+        // Who waits for whatever may come is woken by the first completion.
+        if let Some(polling) = polling.as_mut().filter(|_| !self.polls()) {
+            polling.hybrid.wakes_at_once();
+        }
+        self.transports.polling = polling;
+    }
+
+    /// Enters what naps came to in the statistics.
+    pub fn count_naps(&mut self) {
+        let Some(polling) = &mut self.transports.polling else { return };
+        let Tally { naps, under, over, spared_ns, spun_ns } = polling.hybrid.take_tally();
+        if naps + spun_ns > 0 {
+            let n = &self.stats.naps;
+            let counts = [naps, under, over, spared_ns, spun_ns];
+            let words = [&n.naps, &n.under, &n.over, &n.spared_ns, &n.spun_ns];
+            words.into_iter().zip(counts).for_each(|(word, count)| word.add(count));
+        }
     }
 }
 
