@@ -26,6 +26,7 @@ use crate::mem::cq::Overflow;
 use crate::mem::lock::Control;
 use crate::mem::rings::Rings;
 use crate::req::batch::SubmitState;
+use crate::req::direct::DirectSqes;
 use crate::req::drain::Drain;
 use crate::req::inherited::Inherited;
 use crate::req::moving::Moves;
@@ -339,6 +340,8 @@ pub struct Ctx {
     pub wakes: Wakes,
     pub spin: AdaptiveSpin,
     pub transports: Transports,
+    /// SQEs with kernel aio that are no requests.
+    pub direct: DirectSqes,
     /// Who waits in turn.
     pub turns: Turns,
     pub stats: Place,
@@ -400,6 +403,7 @@ impl Ctx {
             wakes: Wakes::default(),
             spin: AdaptiveSpin::default(),
             transports: Transports::default(),
+            direct: DirectSqes::default(),
             turns: Turns::default(),
             stats: Place::default(),
             trace: Writer::default(),

@@ -41,8 +41,10 @@ pub(crate) fn end(ring: &Arc<Ring>) {
     core::mem::take(&mut ctx.files).end();
     ctx.buffers.slots.clear();
     let transports = core::mem::take(&mut ctx.transports);
+    let direct = core::mem::take(&mut ctx.direct);
     drop(ctx);
     transports.end();
+    drop(direct);
     crate::fds::forget_ended();
 }
 

@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::ctx::{Ctx, Issuing, Ring};
+use crate::req::direct::DirectSqes;
 use crate::req::waiters::{Driver, Wakes};
 
 /// A ring in a forked child.
@@ -39,6 +40,7 @@ impl Ctx {
         ring.control.fork_child();
         let transports = core::mem::take(&mut self.transports);
         transports.forget();
+        self.direct = DirectSqes::default();
         self.stats.fork_child();
         self.trace.fork_child();
         self.slab.timed = false;

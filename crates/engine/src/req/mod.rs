@@ -7,6 +7,7 @@ pub(crate) mod caller;
 pub mod cancel;
 pub(crate) mod clat;
 pub(crate) mod complete;
+pub(crate) mod direct;
 pub(crate) mod drain;
 pub(crate) mod estate;
 pub(crate) mod fast;

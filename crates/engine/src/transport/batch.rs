@@ -118,7 +118,7 @@ impl Ctx {
         self.transports.polling = polling;
         self.transports.aio = Some(aio);
         for (data, e) in failed {
-            if let Some(kept) = self.transports.lane.take(data) {
+            if let Some(kept) = self.direct.take(data) {
                 self.lane_refused(kept, e);
                 continue;
             }
@@ -159,7 +159,7 @@ impl Ctx {
             None => {}
         };
         let each = |data, res| {
-            if let Some(kept) = self.transports.lane.take(data) {
+            if let Some(kept) = self.direct.take(data) {
                 return match kept.goes_on(res) {
                     Some(done) => lanes.push((kept, done)),
                     None => self.lane_done(&kept, res as i32),

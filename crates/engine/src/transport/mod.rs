@@ -50,8 +50,6 @@ pub struct Transports {
     pub aio_refused: bool,
     /// Requests with modelled devices.
     pub model: Option<Box<model::queue::Queue>>,
-    /// What went into its batches without a request.
-    pub lane: lane::Lane,
     /// A batch waits for submission.
     pub aio_queued: bool,
     /// Something was ready already when it was armed: look before leaving `enter`.
