@@ -29,6 +29,7 @@ use crate::req::batch::SubmitState;
 use crate::req::direct::DirectSqes;
 use crate::req::drain::Drain;
 use crate::req::inherited::Inherited;
+use crate::req::job::Job;
 use crate::req::moving::Moves;
 use crate::req::outbox::Parcel;
 use crate::req::slab::Slab;
@@ -49,6 +50,7 @@ use crate::stats::trace::Writer;
 use crate::time::Clock;
 use crate::transport::Transports;
 use crate::transport::token::ReqId;
+use crate::transport::workers::Workers;
 use crate::wait::sqpoll::SqPoll;
 use softring_uapi::IORING_SETUP_DEFER_TASKRUN;
 
@@ -340,6 +342,8 @@ pub struct Ctx {
     pub wakes: Wakes,
     pub spin: AdaptiveSpin,
     pub transports: Transports,
+    /// Its workers, once it has needed one.
+    pub pool: Option<Arc<Workers<Job>>>,
     /// SQEs with kernel aio that are no requests.
     pub direct: DirectSqes,
     /// Who waits in turn.
@@ -403,6 +407,7 @@ impl Ctx {
             wakes: Wakes::default(),
             spin: AdaptiveSpin::default(),
             transports: Transports::default(),
+            pool: None,
             direct: DirectSqes::default(),
             turns: Turns::default(),
             stats: Place::default(),

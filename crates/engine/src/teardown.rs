@@ -41,8 +41,9 @@ pub(crate) fn end(ring: &Arc<Ring>) {
     core::mem::take(&mut ctx.files).end();
     ctx.buffers.slots.clear();
     let transports = core::mem::take(&mut ctx.transports);
-    let direct = core::mem::take(&mut ctx.direct);
+    let (pool, direct) = (ctx.pool.take(), core::mem::take(&mut ctx.direct));
     drop(ctx);
+    drop(pool);
     transports.end();
     drop(direct);
     crate::fds::forget_ended();
@@ -54,6 +55,10 @@ pub(crate) fn must_let_go(ring: &Ring) -> bool {
     ring.moves.any()
         || ring.peek().is_none_or(|ctx| {
             let idle = ctx.nr_reqs == 0 && ctx.slab.is_empty() && ctx.outbox.is_empty();
-            !idle || ctx.moved.is_some() || ctx.transports.any() || ctx.files.is_deposited()
+            !idle
+                || ctx.moved.is_some()
+                || ctx.transports.any()
+                || ctx.pool.is_some()
+                || ctx.files.is_deposited()
         })
 }

@@ -101,7 +101,7 @@ impl Ctx {
             return false;
         }
         if !self.submit.alike {
-            let workers = self.transports.pool.as_ref().and_then(|w| w.capabilities());
+            let workers = self.pool.as_ref().and_then(|w| w.capabilities());
             let alike = workers == Some(creds::capabilities());
             self.submit.alike = alike && self.submit.open;
             return alike;

@@ -38,6 +38,10 @@ impl Ctx {
         // Nor is anybody in the middle of an issue here.
         (self.issuing, self.left_work, self.at_hand) = (Issuing::Nobody, false, -1);
         ring.control.fork_child();
+        if let Some(pool) = self.pool.take() {
+            // Its threads are gone and its lock may be held by one of them: never looked at again.
+            Box::leak(Box::new(pool));
+        }
         let transports = core::mem::take(&mut self.transports);
         transports.forget();
         self.direct = DirectSqes::default();

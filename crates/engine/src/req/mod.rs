@@ -14,6 +14,7 @@ pub(crate) mod fast;
 pub(crate) mod inherited;
 pub(crate) mod iowq;
 pub(crate) mod issue;
+pub(crate) mod job;
 pub(crate) mod link;
 pub(crate) mod message;
 pub(crate) mod moving;

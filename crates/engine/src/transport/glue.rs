@@ -3,78 +3,37 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::worker::{Pool, Work, default_limits};
+use super::worker::{Pool, default_limits};
 use super::workers::Workers;
-use crate::creds::Creds;
-use crate::ctx::{Ctx, Ring};
-use crate::fds::kind::Kind;
-use crate::opdef;
+use crate::ctx::Ctx;
 use crate::ops::table::OPS;
 use crate::req::complete::Finished;
 use crate::req::issue::issue_blocking;
-use crate::req::request::{Call, FileRef};
+use crate::req::job::Job;
+use crate::req::request::Call;
 use crate::stats::PoolPlace;
 use crate::transport::token::ReqId;
-use softring_uapi::{
-    IORING_OP_ASYNC_CANCEL, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN, IOSQE_FIXED_FILE,
-};
+use softring_uapi::{IORING_OP_ASYNC_CANCEL, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
-/// A call on its way through a worker.
-#[derive(Debug)]
-pub struct Job {
-    ring: Arc<Ring>,
-    id: ReqId,
-    call: Box<Call>,
-    unbound: bool,
-}
-
-impl Work for Job {
-    type Key = (u64, ReqId);
-
-    fn run(mut self) {
-        let began = crate::stats::trace::now();
-        let opcode = self.call.sqe.opcode;
-        let outcome = match opcode {
-            IORING_OP_ASYNC_CANCEL => crate::req::relay::ask(&self.ring, &self.call),
-            _ => issue_blocking(&mut self.call),
-        };
-        let f = Finished { id: self.id, call: *self.call, outcome };
-        let mut ctx = self.ring.lock_now();
-        ctx.transports.workers = ctx.transports.workers.saturating_sub(1);
-        if self.ring.dead.load(Relaxed) {
-            return;
-        }
-        let number = ctx.slab.get(self.id).map_or(0, |req| req.trace);
-        ctx.worker_done(f);
-        ctx.trace_work(began, opcode, number);
-        // What came after it may wait for somebody to drive the ring.
-        crate::wait::leave::leave(&self.ring, ctx);
+/// Runs a call on a worker thread, and brings it back.
+fn run(mut job: Job) {
+    let began = crate::stats::trace::now();
+    let opcode = job.call.sqe.opcode;
+    let outcome = match opcode {
+        IORING_OP_ASYNC_CANCEL => crate::req::relay::ask(&job.ring, &job.call),
+        _ => issue_blocking(&mut job.call),
+    };
+    let f = Finished { id: job.id, call: *job.call, outcome };
+    let mut ctx = job.ring.lock_now();
+    ctx.transports.workers = ctx.transports.workers.saturating_sub(1);
+    if job.ring.dead.load(Relaxed) {
+        return;
     }
-
-    fn unbound(&self) -> bool {
-        self.unbound
-    }
-
-    fn hash_key(&self) -> Option<u64> {
-        let def = &OPS[self.call.sqe.opcode as usize];
-        let regular = matches!(crate::req::request::kind_of(&self.call.file), Kind::Buffered);
-        let fixed = self.call.sqe.flags & IOSQE_FIXED_FILE != 0;
-        (def.has(opdef::HASH) && regular).then(|| match &self.call.file {
-            FileRef::Shared(fd, _) if fixed => Arc::as_ptr(fd).expose_provenance() as u64,
-            _ => u64::from(self.call.sqe.fd.cast_unsigned()),
-        })
-    }
-
-    fn key(&self) -> Self::Key {
-        (self.ring.id, self.id)
-    }
-}
-
-impl Job {
-    /// The credentials that it runs under; none where it does not ask for any.
-    pub fn creds(&self) -> Option<&Arc<Creds>> {
-        self.call.creds.as_ref()
-    }
+    let number = ctx.slab.get(job.id).map_or(0, |req| req.trace);
+    ctx.worker_done(f);
+    ctx.trace_work(began, opcode, number);
+    // What came after it may wait for somebody to drive the ring.
+    crate::wait::leave::leave(&job.ring, ctx);
 }
 
 std::thread_local! {
@@ -109,24 +68,24 @@ pub(crate) fn made_ring(entries: u32) {
 
 impl Ctx {
     /// This ring's workers, made now if need be (threads come with the first job).
-    pub fn workers(&mut self) -> &Arc<Workers> {
+    pub fn workers(&mut self) -> &Arc<Workers<Job>> {
         let (pid, first) = FIRST.get();
         let entries = if pid == crate::fork::pid() { first } else { self.mem.geo.sq_entries };
-        if self.transports.pool.is_none() {
+        if self.pool.is_none() {
             let [bound, unbound] = default_limits(entries);
             let pool = Pool::new(crate::fork::pid(), bound, unbound);
             if self.stats.seen() {
                 pool.count_at(PoolPlace::new());
             }
-            self.transports.pool = Some(Arc::new(Workers::new(pool)));
+            self.pool = Some(Arc::new(Workers::new(pool)));
             self.show_pool();
         }
-        self.transports.pool.as_ref().expect("made above")
+        self.pool.as_ref().expect("made above")
     }
 
     /// Names its workers in the ring's statistics.
     pub fn show_pool(&self) {
-        let name = self.transports.pool.as_ref().map_or(0, |workers| workers.place());
+        let name = self.pool.as_ref().map_or(0, |workers| workers.place());
         self.stats.pool.set(name);
     }
 
@@ -141,20 +100,20 @@ impl Ctx {
         unbound: bool,
     ) -> Result<(), Box<Call>> {
         let Some(ring) = self.ring.upgrade() else { return Err(call) };
-        let job = Job { ring, id, call, unbound };
+        let job = Job { ring, id, row: &OPS[call.sqe.opcode as usize], call, unbound, run };
         self.workers().queue(job).map_err(|job| job.call)
     }
 
     /// Takes a call back from the queue of workers; one that runs is interrupted and stays.
     pub fn worker_cancel(&mut self, id: ReqId) -> Option<Call> {
         let ring = self.ring.upgrade()?.id;
-        let workers = self.transports.pool.as_ref()?;
+        let workers = self.pool.as_ref()?;
         workers.cancel(|&k| k == (ring, id)).map(|job| *job.call)
     }
 
     /// Interrupts a call if a worker runs it; one that waits for a worker goes on waiting.
     pub fn worker_interrupt(&self, id: ReqId) {
-        if let (Some(ring), Some(workers)) = (self.ring.upgrade(), &self.transports.pool) {
+        if let (Some(ring), Some(workers)) = (self.ring.upgrade(), &self.pool) {
             workers.interrupt(|&k| k == (ring.id, id));
         }
     }

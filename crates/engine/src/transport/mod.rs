@@ -2,7 +2,6 @@
 //! when first needed, and one that cannot be had is replaced by a slower one that is right.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 
@@ -30,7 +29,6 @@ pub(crate) mod workers;
 use aio::AioCtx;
 use poll::PollSet;
 use sleeper::Sleepers;
-use workers::Workers;
 
 /// So many waits in a row find enough without a look at the poll set; the last of them looks.
 const UNSEEN_MAX: u32 = 32;
@@ -41,7 +39,6 @@ pub struct Transports {
     pub poll: Option<PollSet>,
     /// Requests with workers.
     pub workers: u32,
-    pub pool: Option<Arc<Workers>>,
     pub sleepers: Sleepers,
     pub aio: Option<AioCtx>,
     /// How those who wait for them do, where it is not the ring's usual way.
@@ -128,7 +125,6 @@ impl Transports {
     /// Was any of them made?
     pub fn any(&self) -> bool {
         self.poll.is_some()
-            || self.pool.is_some()
             || self.aio.is_some()
             || self.model.is_some()
             || self.polling.is_some()
@@ -138,13 +134,9 @@ impl Transports {
     /// The ring ends: let go of everything.
     pub fn end(self) {}
 
-    /// In a forked child: workers and aio contexts are the parent's. The epoll set is shared with
+    /// In a forked child: aio contexts are the parent's. The epoll set is shared with
     /// the parent, so it is closed without touching what it watches.
     pub fn forget(self) {
-        if let Some(pool) = self.pool {
-            // Its threads are gone and its lock may be held by one of them: never looked at again.
-            Box::leak(Box::new(pool));
-        }
         if let Some(aio) = self.aio {
             aio.fork_child();
         }

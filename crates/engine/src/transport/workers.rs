@@ -11,50 +11,53 @@
 
 use std::sync::Arc;
 
-use super::glue::Job;
-use super::worker::Pool;
+use super::worker::{Pool, Work};
 use crate::creds::{self, Creds};
 use crate::sync::Mutex;
 use softring_uapi::errno::Result;
 
 /// Pools beside the first, at most; what finds none has its submitter run it.
 const MOST: usize = 64;
-/// What names a job.
-type Key = <Job as super::worker::Work>::Key;
+
+/// What workers are chosen for by its credentials.
+pub trait HasCreds: Work {
+    /// The credentials that it runs under; none where it does not ask for any.
+    fn creds(&self) -> Option<&Arc<Creds>>;
+}
 
 /// The workers of a ring, or of several that share them (ATTACH_WQ); they go home with the last
 /// ring.
-pub struct Workers {
-    pool: Arc<Pool<Job>>,
-    born: Mutex<Born>,
+pub struct Workers<W: HasCreds> {
+    pool: Arc<Pool<W>>,
+    born: Mutex<Born<W>>,
 }
 
 /// Who the workers are.
-struct Born {
+struct Born<W: HasCreds> {
     /// Those of the first pool. When the C library changes the credentials of all threads, they
     /// follow.
     first: Arc<Creds>,
     epoch: u64,
-    others: Vec<Other>,
+    others: Vec<Other<W>>,
 }
 
 /// A further pool.
-struct Other {
+struct Other<W: HasCreds> {
     creds: Arc<Creds>,
     epoch: u64,
-    pool: Arc<Pool<Job>>,
+    pool: Arc<Pool<W>>,
 }
 
 /// A pool, and what its workers are born with.
-type Chosen = (Arc<Pool<Job>>, Arc<Creds>);
+type Chosen<W> = (Arc<Pool<W>>, Arc<Creds>);
 
-impl core::fmt::Debug for Workers {
+impl<W: HasCreds> core::fmt::Debug for Workers<W> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Workers").field("counts", &self.pool.counts()).finish()
     }
 }
 
-impl Drop for Workers {
+impl<W: HasCreds> Drop for Workers<W> {
     fn drop(&mut self) {
         for pool in self.all() {
             drop(pool.shutdown());
@@ -62,9 +65,9 @@ impl Drop for Workers {
     }
 }
 
-impl Workers {
+impl<W: HasCreds> Workers<W> {
     /// Workers that the calling thread makes.
-    pub fn new(pool: Arc<Pool<Job>>) -> Workers {
+    pub fn new(pool: Arc<Pool<W>>) -> Self {
         let (first, epoch) = (creds::mine(), creds::epoch());
         Workers { pool, born: Mutex::new(Born { first, epoch, others: Vec::new() }) }
     }
@@ -73,7 +76,7 @@ impl Workers {
     ///
     /// # Errors
     /// The job, if no worker can be had: the caller runs it.
-    pub fn queue(&self, job: Job) -> core::result::Result<(), Job> {
+    pub fn queue(&self, job: W) -> core::result::Result<(), W> {
         let (pool, born) = self.choose(job.creds());
         let Err(job) = pool.queue_if(job, || *creds::mine() == *born) else { return Ok(()) };
         let mine = creds::mine();
@@ -97,7 +100,7 @@ impl Workers {
         self.choose(Some(creds)).0.keep_one();
     }
 
-    fn choose(&self, creds: Option<&Arc<Creds>>) -> Chosen {
+    fn choose(&self, creds: Option<&Arc<Creds>>) -> Chosen<W> {
         let mut born = self.born.lock();
         let now = creds::epoch();
         if born.epoch != now {
@@ -107,7 +110,7 @@ impl Workers {
         }
         let first = (self.pool.clone(), born.first.clone());
         let Some(creds) = creds.filter(|c| **c != born.first) else { return first };
-        let same = |o: &&Other| o.epoch == now && o.creds == *creds;
+        let same = |o: &&Other<W>| o.epoch == now && o.creds == *creds;
         if let Some(other) = born.others.iter().find(same) {
             return (other.pool.clone(), creds.clone());
         }
@@ -125,14 +128,14 @@ impl Workers {
         (pool, creds.clone())
     }
 
-    fn all(&self) -> Vec<Arc<Pool<Job>>> {
+    fn all(&self) -> Vec<Arc<Pool<W>>> {
         let born = self.born.lock();
         let others = born.others.iter().map(|other| other.pool.clone());
         core::iter::once(self.pool.clone()).chain(others).collect()
     }
 
     /// Takes a job out of the queue; one that runs is interrupted and stays.
-    pub fn cancel(&self, mut which: impl FnMut(&Key) -> bool) -> Option<Job> {
+    pub fn cancel(&self, mut which: impl FnMut(&W::Key) -> bool) -> Option<W> {
         for pool in self.all() {
             let (mut queued, running) = pool.cancel(&mut which, false);
             if running > 0 {
@@ -146,7 +149,7 @@ impl Workers {
     }
 
     /// Interrupts a job if a worker runs it; one that waits for a worker goes on waiting.
-    pub fn interrupt(&self, mut which: impl FnMut(&Key) -> bool) {
+    pub fn interrupt(&self, mut which: impl FnMut(&W::Key) -> bool) {
         for pool in self.all() {
             pool.interrupt(&mut which);
         }
@@ -179,6 +182,6 @@ impl Workers {
 }
 
 /// Has it neither workers nor anything for them?
-fn is_empty(pool: &Pool<Job>) -> bool {
+fn is_empty<W: HasCreds>(pool: &Pool<W>) -> bool {
     pool.counts().iter().all(|c| c.workers == 0 && c.queued == 0)
 }

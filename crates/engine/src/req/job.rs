@@ -1,0 +1,56 @@
+//! A call on its way through a worker.
+
+use std::sync::Arc;
+
+use crate::creds::Creds;
+use crate::ctx::Ring;
+use crate::fds::kind::Kind;
+use crate::opdef::{self, OpDef};
+use crate::req::request::{Call, FileRef, kind_of};
+use crate::transport::token::ReqId;
+use crate::transport::worker::Work;
+use crate::transport::workers::HasCreds;
+use softring_uapi::IOSQE_FIXED_FILE;
+
+/// A call that a worker is to make.
+#[derive(Debug)]
+pub struct Job {
+    pub ring: Arc<Ring>,
+    pub id: ReqId,
+    pub row: &'static OpDef,
+    pub call: Box<Call>,
+    pub unbound: bool,
+    /// Makes the call and brings it back: that takes layers above this one.
+    pub run: fn(Job),
+}
+
+impl Work for Job {
+    type Key = (u64, ReqId);
+
+    fn run(self) {
+        (self.run)(self);
+    }
+
+    fn unbound(&self) -> bool {
+        self.unbound
+    }
+
+    fn hash_key(&self) -> Option<u64> {
+        let regular = matches!(kind_of(&self.call.file), Kind::Buffered);
+        let fixed = self.call.sqe.flags & IOSQE_FIXED_FILE != 0;
+        (self.row.has(opdef::HASH) && regular).then(|| match &self.call.file {
+            FileRef::Shared(fd, _) if fixed => Arc::as_ptr(fd).expose_provenance() as u64,
+            _ => u64::from(self.call.sqe.fd.cast_unsigned()),
+        })
+    }
+
+    fn key(&self) -> Self::Key {
+        (self.ring.id, self.id)
+    }
+}
+
+impl HasCreds for Job {
+    fn creds(&self) -> Option<&Arc<Creds>> {
+        self.call.creds.as_ref()
+    }
+}
