@@ -1,11 +1,13 @@
 //! Requests with a sleeper: handed over, woken, cancelled.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::ctx::Ctx;
 use crate::opdef::Outcome;
 use crate::req::request::{Keep, Req, ReqFlags, State};
 use crate::transport::sleeper::Sleeper;
+use crate::transport::sleeper_each::Each;
+use crate::transport::sleeper_owner::Owner;
 use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 
@@ -26,7 +28,8 @@ impl Ctx {
     pub fn park_with_sleeper(&mut self, req: &mut Req) {
         let Keep::Job(job) = core::mem::take(&mut req.call.keep) else { return };
         let id = self.slab.insert(core::mem::take(req));
-        let asked = self.transports.sleepers.ask(&self.ring, id, job);
+        let owner: Weak<dyn Owner> = self.ring.clone();
+        let asked = self.transports.sleepers.ask(&owner, id, job);
         match asked {
             Ok(sleeper) => {
                 if let Some(req) = self.slab.get_mut(id) {
@@ -49,6 +52,14 @@ impl Ctx {
         let theirs =
             |r: &Req| matches!(&r.call.keep, Keep::Sleeper(other) if Arc::ptr_eq(w, other));
         self.slab.get(id).is_some_and(theirs)
+    }
+
+    /// The sleeper `by` of several was woken.
+    pub fn one_done(&mut self, by: &Arc<Sleeper>, id: ReqId, each: &Each, index: usize) {
+        let leader = each.leader().filter(|leader| self.sleeps_for(leader, id));
+        let Some(leader) = leader else { return each.too_late(index) };
+        let first = each.claim(&mut self.transports.sleepers, by, index);
+        self.sleeper_done(&leader, id, first);
     }
 
     /// A sleeper was woken: its request ends. False if it has to wait on. Called by the sleeper.

@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::requeue;
 use super::sleeper_each::Each;
-use crate::ctx::Ring;
+use super::sleeper_owner::{Owner, Told};
 use crate::limits::{IDLE_SLEEPERS, WORKER_KICK, WORKER_STACK};
 use crate::signal;
 use crate::sys::{self, sys};
@@ -204,12 +204,12 @@ impl Sleepers {
     ///
     /// # Errors
     /// `EAGAIN` if a futex has changed, `ENOMEM` if there can be no thread; as futex(2).
-    pub fn ask(&mut self, ring: &Weak<Ring>, id: ReqId, job: Job) -> Result<Arc<Sleeper>> {
+    pub fn ask(&mut self, owner: &Weak<dyn Owner>, id: ReqId, job: Job) -> Result<Arc<Sleeper>> {
         let job = match job {
-            Job::AnyOf(all) if !has_waitv() => return self.ask_each(ring, id, all),
+            Job::AnyOf(all) if !has_waitv() => return self.ask_each(owner, id, all),
             job => job,
         };
-        let w = self.one_for(ring, Shape::of(&job))?;
+        let w = self.one_for(owner, Shape::of(&job))?;
         w.give(id, job.clone());
         let placed = match &job {
             Job::Child(_) | Job::OneOf(..) => {
@@ -231,10 +231,14 @@ impl Sleepers {
     }
 
     /// An idle sleeper, or a new one.
-    pub(super) fn one_for(&mut self, ring: &Weak<Ring>, shape: Shape) -> Result<Arc<Sleeper>> {
+    pub(super) fn one_for(
+        &mut self,
+        owner: &Weak<dyn Owner>,
+        shape: Shape,
+    ) -> Result<Arc<Sleeper>> {
         match self.0.iter().rposition(|w| w.shape == shape) {
             Some(at) => Ok(self.0.remove(at)),
-            None => Sleeper::start(ring, shape),
+            None => Sleeper::start(owner, shape),
         }
     }
 
@@ -266,7 +270,7 @@ impl Sleepers {
 }
 
 impl Sleeper {
-    fn start(ring: &Weak<Ring>, shape: Shape) -> Result<Arc<Sleeper>> {
+    fn start(owner: &Weak<dyn Owner>, shape: Shape) -> Result<Arc<Sleeper>> {
         let n = if let Shape::Many(all) = &shape { all.len() } else { 1 };
         let w = Arc::new(Sleeper {
             shape,
@@ -277,10 +281,10 @@ impl Sleeper {
             leave: AtomicBool::new(false),
             job: Mutex::new(None),
         });
-        let (me, ring) = (w.clone(), ring.clone());
+        let (me, owner) = (w.clone(), owner.clone());
         let _blocked = signal::BlockAll::new();
         let name = format!("iou-slp-{}", crate::fork::pid());
-        crate::threads::start(&name, WORKER_STACK, move || me.live(&ring))
+        crate::threads::start(&name, WORKER_STACK, move || me.live(&owner))
             .map_err(|_| Errno::ENOMEM)?;
         Ok(w)
     }
@@ -387,7 +391,7 @@ impl Sleeper {
 
     // On its own thread.
 
-    fn live(self: Arc<Self>, ring: &Weak<Ring>) {
+    fn live(self: Arc<Self>, owner: &Weak<dyn Owner>) {
         self.tid.store(rustix::thread::gettid().as_raw_nonzero().get(), Release);
         signal::unblock();
         loop {
@@ -402,7 +406,7 @@ impl Sleeper {
                 sys::futex_wake(&self.state, 1);
             }
             match woken {
-                Some(res) if !self.tell(ring, res) => return,
+                Some(res) if !self.tell(owner, res) => return,
                 _ if leave => return,
                 _ => {}
             }
@@ -492,34 +496,30 @@ impl Sleeper {
         check(sys!(__NR_waitid, c.which, c.id, 0, c.options | WNOWAIT, 0))
     }
 
-    /// Tells the ring; false if that has ended.
-    fn tell(self: &Arc<Self>, ring: &Weak<Ring>, res: i32) -> bool {
-        let Some(ring) = ring.upgrade() else { return false };
+    /// Tells the owner; false if that has ended.
+    fn tell(self: &Arc<Self>, owner: &Weak<dyn Owner>, res: i32) -> bool {
+        let Some(owner) = owner.upgrade() else { return false };
         let Some((id, job)) = self.job().clone() else { return false };
         let res = job.first_woken(res);
-        let mut ctx = ring.lock_now();
-        if ring.dead.load(SeqCst) {
-            return false;
-        }
-        let done = match &job {
-            Job::OneOf(each, i) => {
-                ctx.one_done(self, id, each, *i);
+        match owner.clone().woken(self, id, &job, res) {
+            Told::Ended => false,
+            Told::WaitsOn => {
+                debug_assert!(matches!(job, Job::Child(_)));
                 true
             }
-            _ => ctx.sleeper_done(self, id, res),
-        };
-        if !done {
-            // Somebody else was told of the child: on with it.
-            debug_assert!(matches!(job, Job::Child(_)));
-            self.state.store(BUSY, SeqCst);
-            return true;
+            // Not earlier: who asks it holds the lock until it sleeps.
+            Told::Done => owner.take_in(self),
         }
-        crate::wait::leave::leave(&ring, ctx);
-        // Not earlier: who asks it holds the lock until it sleeps.
-        let mut ctx = ring.lock_now();
+    }
+
+    /// Somebody else was told of the child: on with it. Called under the owner's lock.
+    pub fn wait_on(&self) {
+        self.state.store(BUSY, SeqCst);
+    }
+
+    /// Nothing is asked of it any more. Called under the owner's lock.
+    pub fn reset(&self) {
         self.words.iter().for_each(|w| w.store(IDLE, SeqCst));
-        ctx.transports.sleepers.idle(self.clone());
-        !ring.dead.load(SeqCst)
     }
 }
 

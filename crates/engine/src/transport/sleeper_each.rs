@@ -22,7 +22,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use super::sleeper::{ANY, Futex, Job, Shape, Sleeper, Sleepers};
-use crate::ctx::{Ctx, Ring};
+use super::sleeper_owner::Owner;
 use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 
@@ -57,6 +57,27 @@ impl Each {
         key(one) == key(other)
     }
 
+    /// In whose name the request waits.
+    pub fn leader(&self) -> Option<Arc<Sleeper>> {
+        self.leader.get().and_then(Weak::upgrade)
+    }
+
+    /// The wake at a futex comes when the request is over.
+    pub fn too_late(&self, index: usize) {
+        if self.claimed.get().is_none_or(|&other| !self.same(other, index)) {
+            self.all[index].wake();
+        }
+    }
+
+    /// The wake at a futex ends the request; answers with which result.
+    pub fn claim(&self, sleepers: &mut Sleepers, by: &Arc<Sleeper>, index: usize) -> i32 {
+        let woken = sleepers.dissolve(self, Some(by));
+        // Of those at one word the first is woken first.
+        let first = woken.into_iter().filter(|&i| self.same(i, index)).fold(index, usize::min);
+        let _ = self.claimed.set(first);
+        first as i32
+    }
+
     /// The ring ends.
     pub fn abandon(&self) {
         self.take().iter().for_each(|w| w.end());
@@ -67,7 +88,7 @@ impl Sleepers {
     /// As [`ask`](Self::ask), with a thread for each futex.
     pub(super) fn ask_each(
         &mut self,
-        ring: &Weak<Ring>,
+        owner: &Weak<dyn Owner>,
         id: ReqId,
         all: Box<[Futex]>,
     ) -> Result<Arc<Sleeper>> {
@@ -76,7 +97,7 @@ impl Sleepers {
         let mut asked = Ok(());
         for (i, f) in each.all.iter().enumerate() {
             let shape = Shape::One { private: f.private, mask: ANY };
-            asked = self.one_for(ring, shape).and_then(|w| {
+            asked = self.one_for(owner, shape).and_then(|w| {
                 each.add(&w);
                 w.give(id, Job::OneOf(each.clone(), i));
                 w.place(core::slice::from_ref(f))
@@ -85,7 +106,7 @@ impl Sleepers {
                 break;
             }
         }
-        let leader = each.leader.get().and_then(Weak::upgrade);
+        let leader = each.leader();
         match (asked, leader) {
             (Ok(()), Some(leader)) => Ok(leader),
             // One was woken meanwhile: its own thread will tell.
@@ -105,24 +126,5 @@ impl Sleepers {
             }
         }
         woken
-    }
-}
-
-impl Ctx {
-    /// The sleeper `by` of several was woken.
-    pub(super) fn one_done(&mut self, by: &Arc<Sleeper>, id: ReqId, each: &Each, index: usize) {
-        let leader = each.leader.get().and_then(Weak::upgrade);
-        let leader = leader.filter(|leader| self.sleeps_for(leader, id));
-        let Some(leader) = leader else {
-            if each.claimed.get().is_none_or(|&other| !each.same(other, index)) {
-                each.all[index].wake();
-            }
-            return;
-        };
-        let woken = self.transports.sleepers.dissolve(each, Some(by));
-        // Of those at one word the first is woken first.
-        let first = woken.into_iter().filter(|&i| each.same(i, index)).fold(index, usize::min);
-        let _ = each.claimed.set(first);
-        self.sleeper_done(&leader, id, first as i32);
     }
 }

@@ -3,6 +3,7 @@
 pub mod announce;
 pub(crate) mod cqwait;
 pub(crate) mod driver;
+mod futex_waiters;
 pub mod hybrid;
 pub(crate) mod iopoll;
 mod last;
