@@ -208,6 +208,12 @@ pub(crate) fn any() -> bool {
     STAYING.load(Relaxed) > 0
 }
 
+/// What is held of the file of `fd` for no request goes before the program closes the number.
+pub(crate) fn file_closes(fd: i32) {
+    closing(fd);
+    super::locks::closing(fd);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -34,6 +34,7 @@ pub(crate) use children::wait_for_closes;
 pub use closing::sweep;
 pub(crate) use closing::{checked_ring, give_back, hold_ring, insert};
 pub use forked::{check_forked, fork_child, fork_parent, fork_prepare};
+pub(crate) use kept::file_closes;
 pub(crate) use kinds::{history, is_direct, kind, known_direct, known_kind, modelled};
 pub use lock_race::{Setter, set_again};
 pub(crate) use moved::{check_now_and_then, know, now};
@@ -48,7 +49,6 @@ pub(crate) use owned::{
 pub use owned::{is_hidden, reserve_numbers};
 pub use remembered::forget_kind;
 pub use reports::{after_dup, after_setfl, before_close, before_close_range, mmap_offset};
-pub(crate) use reports::{file_closes, number_closes};
 pub use stand_in::{poll_fd, sq_full};
-pub(crate) use table::{all, forget_ended, next_id, nth, some};
+pub(crate) use table::{all, forget_ended, next_id, nth, number_closes, some};
 pub use table::{find, move_away, ring, surely_no_ring};

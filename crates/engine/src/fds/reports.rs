@@ -1,13 +1,14 @@
 //! What the entry points report of the program's descriptors: closes, duplicates, changed flags.
 
 use super::closing::remove;
+use super::kept::file_closes;
 use super::kinds::forget_closing;
 use super::numbers::{is_known_ring, is_ring};
 use super::remembered::{REMEMBERED, forget_kind};
-use super::table::{duplicated, each, first_ring};
+use super::table::{duplicated, first_ring, number_closes};
 use super::{kept, locks, moved};
 use crate::handlers::Call;
-use crate::transport::standing::{Closing, NUMBERS, stands_anywhere};
+use crate::transport::standing::{Closing, NUMBERS};
 
 /// The program is about to close `fd`. Call before the real `close(2)`, whatever `fd` is, and keep
 /// the answer until that is over.
@@ -43,20 +44,6 @@ pub fn before_close_range(first: u32, last: u32) -> Closing {
         remove(fd);
     }
     closing
-}
-
-/// What is held of the file of `fd` for no request goes before the program closes the number.
-pub(crate) fn file_closes(fd: i32) {
-    kept::closing(fd);
-    locks::closing(fd);
-}
-
-/// Who waits on `fd` in a poll set goes on under a number of the engine's. Called without any
-/// ring's lock, and while the number is [`Closing`].
-pub(crate) fn number_closes(fd: i32) {
-    if stands_anywhere(fd) {
-        each(|ring| ring.number_closes(fd));
-    }
 }
 
 /// `new` has just become a duplicate of `old` (dup, dup2, dup3, F_DUPFD, F_DUPFD_CLOEXEC).

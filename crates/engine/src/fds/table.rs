@@ -9,6 +9,7 @@ use super::owned::{InternalFd, check_visible, is_hidden};
 use super::table_lock::{Locked, Read, Write};
 use super::{duplicates, moved, numbers};
 use crate::ctx::Ring;
+use crate::transport::standing;
 use softring_uapi::errno::{Errno, Result};
 
 /// What a table entry says about a number.
@@ -207,13 +208,21 @@ impl Table {
 
 /// Calls `f` with every ring there is, some more than once. As [`all`] for a signal handler: asks
 /// for no memory. From the end, since a ring that goes moves those behind it forward.
-pub(super) fn each(f: impl Fn(&Ring)) {
+fn each(f: impl Fn(&Ring)) {
     let open = |i: usize| read().rings.get(i).map(|r| r.2.clone());
     let closed = |i: usize| read().closed.get(i).and_then(Weak::upgrade);
     let rings = read().rings.len();
     (0..rings).rev().filter_map(open).for_each(|ring| f(&ring));
     let rings = read().closed.len();
     (0..rings).rev().filter_map(closed).for_each(|ring| f(&ring));
+}
+
+/// Who waits on `fd` in a poll set goes on under a number of the engine's. Called without any
+/// ring's lock, and while the number is [`standing::Closing`].
+pub(crate) fn number_closes(fd: i32) {
+    if standing::stands_anywhere(fd) {
+        each(|ring| ring.number_closes(fd));
+    }
 }
 
 /// The ring behind the `i`th ring descriptor: to go through them all in a signal handler, without
