@@ -31,7 +31,7 @@ use crate::req::drain::Drain;
 use crate::req::inherited::Inherited;
 use crate::req::job::Job;
 use crate::req::moving::Moves;
-use crate::req::outbox::Parcel;
+use crate::req::pending::Parcel;
 use crate::req::slab::Slab;
 use crate::req::timeouts::Timeouts;
 use crate::req::turns::Turns;

@@ -3,14 +3,13 @@
 //! A ring cannot stand in an epoll set itself; its stand-in is looked up when our own ring's lock
 //! is free.
 
-use crate::ctx::{Ctx, Ring};
+use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
 use crate::opdef::{Outcome, Try};
 use crate::ops::{answer, zero};
-use crate::req::outbox::{EpollChange, Parcel, What};
+use crate::req::pending::{EpollChange, Parcel, What};
 use crate::req::request::{Call, Req};
 use crate::sys::{self, sys};
-use crate::transport::token::ReqId;
 use crate::user;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
@@ -42,17 +41,9 @@ pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     Outcome::Done(apply(&change, change.fd))
 }
 
-fn apply(c: &EpollChange, fd: i32) -> i32 {
+/// Makes a change with `fd` in the place of the number that was given; answers the result.
+pub(crate) fn apply(c: &EpollChange, fd: i32) -> i32 {
     sys::epoll_ctl(c.epoll, c.op as usize, fd, &c.event).map_or_else(Errno::res, |()| 0)
-}
-
-/// Changes an epoll set for a ring in it. Called without any lock.
-pub(crate) fn ctl_of_ring(ring: &Ring, from: ReqId, change: &EpollChange) {
-    let res = match crate::fds::poll_fd(change.fd) {
-        Some(stand_in) => apply(change, stand_in),
-        None => Errno::EBADF.res(),
-    };
-    ring.lock_now().complete(from, res);
 }
 
 /// Checks an EPOLL_WAIT (`io_epoll_wait_prep`).

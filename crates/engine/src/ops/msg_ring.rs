@@ -12,8 +12,7 @@ use rustix::fd::AsRawFd;
 use crate::ctx::{Ctx, Ring};
 use crate::mem::cq::Cqe;
 use crate::opdef::Outcome;
-use crate::ops::epoll;
-use crate::req::outbox::{Msg, Parcel, SentFile, What};
+use crate::req::pending::{Msg, Parcel, SentFile, What};
 use crate::req::request::{FileRef, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
@@ -161,7 +160,8 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
     Ok(if msg.file.is_some() { cqe.res } else { 0 })
 }
 
-fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
+/// Takes a message in and wakes whom it concerns; answers the sender's result.
+pub(crate) fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
     let res = accept(other, msg)?;
     if other.defers() {
         other.commit();
@@ -180,44 +180,4 @@ fn install(ctx: &mut Ctx, file: &SentFile) -> Result<i32> {
     ctx.files.fetch_if_away();
     let slot = ctx.files.install(file.index, dup, &ctx.tags)?;
     Ok(if file.index == IORING_FILE_INDEX_ALLOC { slot.cast_signed() } else { 0 })
-}
-
-/// What a ring has for others, taken by the one thread that delivers; none for a second thread, so
-/// that nothing overtakes what the first has in hand.
-fn take_parcels(ring: &Arc<Ring>, mine: bool) -> Vec<Parcel> {
-    let mut ctx = ring.lock_now();
-    if ctx.delivering && !mine {
-        return Vec::new();
-    }
-    ctx.delivering = !ctx.outbox.is_empty();
-    core::mem::take(&mut ctx.outbox)
-}
-
-/// Delivers what a ring has for others. Called without any ring's lock.
-pub(crate) fn deliver(ring: &Arc<Ring>) {
-    let mut mine = false;
-    loop {
-        let parcels = take_parcels(ring, mine);
-        if parcels.is_empty() {
-            return;
-        }
-        mine = true;
-        for parcel in parcels {
-            let Some(from) = parcel.from else { continue };
-            match parcel.what {
-                What::Poll(fd, poll) => crate::ops::poll::arm_on_ring(ring, from, fd, poll),
-                What::Epoll(change) => epoll::ctl_of_ring(ring, from, &change),
-                What::Msg(target, msg) => {
-                    let sent = accept_and_wake(&mut target.lock_now(), &msg);
-                    ring.lock_now().complete(from, sent.unwrap_or_else(Errno::res));
-                }
-            }
-        }
-        let mut ctx = ring.lock_now();
-        if ctx.defers() {
-            ctx.commit();
-        } else {
-            ctx.flush();
-        }
-    }
 }

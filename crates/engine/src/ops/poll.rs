@@ -237,27 +237,3 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
         ctx.end_soon(id, e.res());
     }
 }
-
-/// Arms a poll of a ring, whose stand-in could not be looked up under our own lock. Called
-/// without any lock.
-pub(crate) fn arm_on_ring(ring: &crate::ctx::Ring, from: ReqId, fd: i32, poll: Poll) {
-    let stand_in = crate::fds::poll_fd(fd).ok_or(Errno::EBADF);
-    let held = stand_in.and_then(crate::fds::dup_internal);
-    let mut ctx = ring.lock_now();
-    let Some(mut req) = ctx.slab.remove(from) else { return };
-    match held {
-        Ok(file) => {
-            req.call.file = FileRef::Owned(file, Kind::Pollable);
-            req.wait = Wait::Poll(poll);
-            let outcome = match req.opcode() {
-                IORING_OP_POLL_ADD => add(&mut ctx, &mut req),
-                _ => Outcome::Queued,
-            };
-            ctx.outcome(&mut req, outcome);
-        }
-        Err(e) => {
-            req.fail(e);
-            ctx.finish(&mut req);
-        }
-    }
-}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::ctx::Ctx;
 use crate::opdef::Outcome;
 use crate::ops::rw;
-use crate::req::outbox::{Parcel, What};
+use crate::req::pending::{Parcel, What};
 use crate::req::request::{Call, Poll, Req, ReqFlags, Wait};
 use crate::sys;
 use crate::sys::nr::EPOLLONESHOT;

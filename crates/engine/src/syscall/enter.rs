@@ -124,7 +124,7 @@ fn submit_and_wait<'r>(
     }
     if !ctx.outbox.is_empty() {
         drop(ctx);
-        crate::wait::reactor::deliver(ring);
+        crate::wait::pending::flush(ring);
         ctx = ring.lock_now();
     }
     let (ctx, waited) = wait(ring, ctx, args, vigil);

@@ -15,7 +15,7 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
     }
     if !ctx.outbox.is_empty() {
         drop(ctx);
-        super::reactor::deliver(ring);
+        super::pending::flush(ring);
         // A poll of another ring is armed only there.
         ctx = ring.lock_now();
         if ctx.leaves_work() {

@@ -8,6 +8,7 @@ pub mod hybrid;
 pub(crate) mod iopoll;
 mod last;
 pub(crate) mod leave;
+pub(crate) mod pending;
 pub mod polling;
 pub(crate) mod reactor;
 pub mod sqpoll;

@@ -392,7 +392,7 @@ impl Reactor {
                 again |= ctx.in_flight();
             }
         }
-        deliver(ring);
+        super::pending::flush(ring);
         if again {
             self.watch(ring);
         }
@@ -422,11 +422,6 @@ fn check_standing(ring: &Arc<Ring>) {
 fn bury(child: u32, end: End) {
     let rings = crate::fds::all();
     rings.iter().filter(|ring| estate::settle(ring, child, end)).for_each(|ring| guard(ring, true));
-}
-
-/// Sends what the ring has for others, now that its lock is free.
-pub(crate) fn deliver(ring: &Arc<Ring>) {
-    crate::ops::msg_ring::deliver(ring);
 }
 
 impl Ctx {

@@ -35,7 +35,7 @@ pub fn run() {
         ctx = without_reactor(&ring, ctx);
         ctx.post_ready();
         drop(ctx);
-        super::reactor::deliver(&ring);
+        super::pending::flush(&ring);
     }
 }
 

@@ -376,7 +376,7 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
     let parcels = !ctx.outbox.is_empty();
     drop(ctx);
     if parcels {
-        crate::wait::reactor::deliver(ring);
+        crate::wait::pending::flush(ring);
     }
     Found { work: submits || posted, sqes: if submits { ready.min(most) } else { 0 } }
 }
