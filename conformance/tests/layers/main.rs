@@ -85,7 +85,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("drive", &["fds::stand_in", "teardown", "wait"]),
-    ("process", &["fds", "req::estate", "req::relay"]),
+    ("process", &["fds", "req::estate", "req::relay", "req::worker_side"]),
     ("libaio", &["aio"]),
     ("syscall", &["lacks", "syscall"]),
 ];

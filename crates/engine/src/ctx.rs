@@ -342,6 +342,8 @@ pub struct Ctx {
     pub wakes: Wakes,
     pub spin: AdaptiveSpin,
     pub transports: Transports,
+    /// What a worker does with a call of this ring's.
+    pub run_job: fn(Job),
     /// Its workers, once it has needed one.
     pub pool: Option<Arc<Workers<Job>>>,
     /// SQEs with kernel aio that are no requests.
@@ -369,7 +371,7 @@ pub struct Ctx {
 }
 
 impl Ctx {
-    pub fn new(mem: Rings, flags: u32) -> Self {
+    pub fn new(mem: Rings, flags: u32, run_job: fn(Job)) -> Self {
         Ctx {
             ring: Weak::new(),
             mem,
@@ -407,6 +409,7 @@ impl Ctx {
             wakes: Wakes::default(),
             spin: AdaptiveSpin::default(),
             transports: Transports::default(),
+            run_job,
             pool: None,
             direct: DirectSqes::default(),
             turns: Turns::default(),

@@ -31,3 +31,4 @@ pub(crate) mod timeouts;
 pub(crate) mod trace;
 pub(crate) mod turns;
 pub(crate) mod waiters;
+pub(crate) mod worker_side;

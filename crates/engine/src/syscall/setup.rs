@@ -54,7 +54,7 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     let (fd, mem) = Rings::create(geo, p.cq_off.user_addr, p.sq_off.user_addr)?;
-    let mut ctx = Ctx::new(mem, p.flags);
+    let mut ctx = Ctx::new(mem, p.flags, crate::req::worker_side::run);
     if let Some(rules) = task_rules::mine() {
         ctx.restrictions = rules.restrictions.clone();
         ctx.filters = rules.filters.clone();

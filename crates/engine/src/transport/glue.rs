@@ -1,40 +1,17 @@
 //! Between the ring and what runs its requests: workers and kernel aio.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::worker::{Pool, default_limits};
 use super::workers::Workers;
 use crate::ctx::Ctx;
 use crate::ops::table::OPS;
 use crate::req::complete::Finished;
-use crate::req::issue::issue_blocking;
 use crate::req::job::Job;
 use crate::req::request::Call;
 use crate::stats::PoolPlace;
 use crate::transport::token::ReqId;
-use softring_uapi::{IORING_OP_ASYNC_CANCEL, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
-
-/// Runs a call on a worker thread, and brings it back.
-fn run(mut job: Job) {
-    let began = crate::stats::trace::now();
-    let opcode = job.call.sqe.opcode;
-    let outcome = match opcode {
-        IORING_OP_ASYNC_CANCEL => crate::req::relay::ask(&job.ring, &job.call),
-        _ => issue_blocking(&mut job.call),
-    };
-    let f = Finished { id: job.id, call: *job.call, outcome };
-    let mut ctx = job.ring.lock_now();
-    ctx.transports.workers = ctx.transports.workers.saturating_sub(1);
-    if job.ring.dead.load(Relaxed) {
-        return;
-    }
-    let number = ctx.slab.get(job.id).map_or(0, |req| req.trace);
-    ctx.worker_done(f);
-    ctx.trace_work(began, opcode, number);
-    // What came after it may wait for somebody to drive the ring.
-    crate::wait::leave::leave(&job.ring, ctx);
-}
+use softring_uapi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
 std::thread_local! {
     /// Process, and SQ entries of the first ring that this thread made.
@@ -100,7 +77,8 @@ impl Ctx {
         unbound: bool,
     ) -> Result<(), Box<Call>> {
         let Some(ring) = self.ring.upgrade() else { return Err(call) };
-        let job = Job { ring, id, row: &OPS[call.sqe.opcode as usize], call, unbound, run };
+        let job =
+            Job { ring, id, row: &OPS[call.sqe.opcode as usize], call, unbound, run: self.run_job };
         self.workers().queue(job).map_err(|job| job.call)
     }
 
@@ -120,7 +98,7 @@ impl Ctx {
 
     /// A worker is through: completes the request, or keeps it for when the program enters
     /// (DEFER_TASKRUN).
-    fn worker_done(&mut self, f: Finished) {
+    pub fn worker_done(&mut self, f: Finished) {
         if !self.defers() {
             self.finished(f);
             return self.flush();

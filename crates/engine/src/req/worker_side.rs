@@ -1,0 +1,32 @@
+//! What a worker does with a request's call.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::req::complete::Finished;
+use crate::req::issue::issue_blocking;
+use crate::req::job::Job;
+use crate::req::relay;
+use crate::stats::trace;
+use crate::wait::leave::leave;
+use softring_uapi::IORING_OP_ASYNC_CANCEL;
+
+/// Runs a call on a worker thread, and brings it back.
+pub(crate) fn run(mut job: Job) {
+    let began = trace::now();
+    let opcode = job.call.sqe.opcode;
+    let outcome = match opcode {
+        IORING_OP_ASYNC_CANCEL => relay::ask(&job.ring, &job.call),
+        _ => issue_blocking(&mut job.call),
+    };
+    let f = Finished { id: job.id, call: *job.call, outcome };
+    let mut ctx = job.ring.lock_now();
+    ctx.transports.workers = ctx.transports.workers.saturating_sub(1);
+    if job.ring.dead.load(Relaxed) {
+        return;
+    }
+    let number = ctx.slab.get(job.id).map_or(0, |req| req.trace);
+    ctx.worker_done(f);
+    ctx.trace_work(began, opcode, number);
+    // What came after it may wait for somebody to drive the ring.
+    leave(&job.ring, ctx);
+}
