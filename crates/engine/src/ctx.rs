@@ -33,6 +33,7 @@ use crate::req::job::Job;
 use crate::req::moving::Moves;
 use crate::req::pending::Parcel;
 use crate::req::slab::Slab;
+use crate::req::sq_thread::SqPoll;
 use crate::req::timeouts::Timeouts;
 use crate::req::turns::Turns;
 use crate::req::waiters::{AdaptiveSpin, Driver, Wakes};
@@ -51,7 +52,6 @@ use crate::time::Clock;
 use crate::transport::Transports;
 use crate::transport::token::ReqId;
 use crate::transport::workers::Workers;
-use crate::wait::sqpoll::SqPoll;
 use softring_uapi::IORING_SETUP_DEFER_TASKRUN;
 
 /// One ring, as threads share it.

@@ -25,6 +25,7 @@ pub(crate) mod request;
 pub mod route;
 pub(crate) mod select;
 pub(crate) mod slab;
+pub(crate) mod sq_thread;
 pub(crate) mod standing;
 pub(crate) mod submit;
 pub(crate) mod timeouts;

@@ -3,8 +3,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-use super::sqpoll::SqPoll;
 use crate::ctx::{Guard, Ring};
+use crate::req::sq_thread::SqPoll;
 
 /// Leaves the ring in good hands and its lock free: parcels are delivered, what is in flight is
 /// watched.

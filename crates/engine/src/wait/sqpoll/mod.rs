@@ -39,6 +39,7 @@ use crate::ctx::Ring;
 use crate::mem::lock::Control;
 use crate::mem::region::Region;
 use crate::mem::rings::off;
+use crate::req::sq_thread::{SqData, SqPoll};
 use crate::sys;
 use crate::transport::poll::Kicker;
 use softring_uapi::errno::{Errno, Result};
@@ -79,38 +80,6 @@ mod wakes_by {
     pub(super) const WORD: u32 = 1;
     /// The eventfd, too: it may sleep for completions of kernel aio.
     pub(super) const EVENTFD: u32 = 2;
-}
-
-/// One SQ thread (kernel: `struct io_sq_data`).
-#[derive(Debug)]
-pub struct SqData {
-    /// The process that it lives in.
-    pid: u32,
-    page: Region,
-    /// Ends a sleep for completions of kernel aio; of a thread that has a polled ring.
-    kicker: OnceLock<Kicker>,
-    rings: Mutex<Vec<Weak<Ring>>>,
-    /// Longest `sq_thread_idle` of its rings, in ms.
-    idle: AtomicU32,
-}
-
-/// A ring's part in its SQ thread.
-#[derive(Debug)]
-pub struct SqPoll {
-    pub data: Arc<SqData>,
-    idle: u32,
-    /// The ring's words, without the lock. A ring with an SQ thread is never resized, and whoever
-    /// looks has the ring.
-    words: Region,
-    /// Something is in flight that the thread drives.
-    drives: AtomicBool,
-    /// The poll set through which that tells of itself; -1: none.
-    poll_fd: AtomicI32,
-    /// It alone finds the ring's completions (IOPOLL): while there are some to come, it sleeps for
-    /// those, too, where it would rest.
-    polls: bool,
-    /// It goes by a policy (HYBRID_IOPOLL).
-    policy: AtomicBool,
 }
 
 impl SqPoll {

@@ -7,8 +7,9 @@ use std::sync::{Arc, Weak};
 
 use super::nap::{NAP_MAX, Naps, Step};
 use super::stall::Vain;
-use super::{SqData, SqPoll, wakes_by, word};
+use super::{wakes_by, word};
 use crate::ctx::{Ctx, Ring};
+use crate::req::sq_thread::{SqData, SqPoll};
 use crate::stats::meter::{Kind, Meter};
 use crate::stats::trace;
 use crate::sys;
