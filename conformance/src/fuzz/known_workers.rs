@@ -70,13 +70,19 @@ pub fn behind_barrier(seen: &Seen) -> bool {
     if seen.at_rest() {
         return seen.sqes().any(late);
     }
-    seen.request().is_some_and(|of| late(of) || passed_by(seen, of))
+    // Or it is told of in the same call on softring only, and later on the kernel.
+    let later = |(ring, own): (u8, &Sqe)| {
+        let same = seen.kernel.told(own.ud).eq(seen.softring.told(own.ud));
+        same && seen.what.kernel.is_empty() && barrier(seen, ring, own)
+    };
+    seen.request().is_some_and(|of| late(of) || later(of) || passed_by(seen, of))
 }
 
-/// Is there a barrier in front of a request?
+/// Is a request a barrier, or is there one in front of it?
 fn barrier(seen: &Seen, ring: u8, own: &Sqe) -> bool {
     let before = seen.sqes().filter(|(of, _)| *of == ring).take_while(|(_, sqe)| sqe.ud != own.ud);
-    before.into_iter().any(|(_, sqe)| sqe.flags & IOSQE_IO_DRAIN != 0)
+    own.flags & IOSQE_IO_DRAIN != 0
+        || before.into_iter().any(|(_, sqe)| sqe.flags & IOSQE_IO_DRAIN != 0)
 }
 
 /// Does one batch follow another without a wait, behind a barrier?
