@@ -41,19 +41,19 @@ impl Retried<'_> {
     }
 
     /// What this target may have.
-    const fn limit(&self, budget: Budget, kernels: bool) -> Option<usize> {
-        if kernels { budget.kernel } else { Some(budget.softring) }
+    fn limit(&self, budget: Budget) -> Option<usize> {
+        if self.is_kernels() { budget.kernel } else { Some(budget.softring) }
     }
 
     /// Whether these are more than their target may have.
     pub fn is_over(&self, budget: Budget) -> bool {
-        self.limit(budget, self.is_kernels()).is_some_and(|most| self.cases.len() > most)
+        self.limit(budget).is_some_and(|most| self.cases.len() > most)
     }
 
     /// A line for the summary.
     pub fn line(&self, budget: Budget) -> String {
         let what = if self.is_kernels() { "passed" } else { "agreed" };
-        let most = self.limit(budget, self.is_kernels());
+        let most = self.limit(budget);
         let most = most.map_or_else(|| "any number".into(), |n| n.to_string());
         let over = if self.is_over(budget) { "OVER BUDGET: " } else { "" };
         let n = self.cases.len();

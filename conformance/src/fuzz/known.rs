@@ -390,8 +390,8 @@ fn outlasted(seen: &Seen) -> bool {
     // A file may take that long to refuse its request, too.
     let short =
         |sqe: &Sqe| matches!(&sqe.addr, Val::Mem(cells) if cells.first() == Some(&NO_SECONDS));
-    seen.request().is_some_and(|(_, sqe)| sqe.op == IORING_OP_LINK_TIMEOUT && one_each)
-        && (seen.sqes().any(many) || seen.request().is_some_and(|(_, sqe)| short(sqe)))
+    let Some((_, own)) = seen.request() else { return false };
+    own.op == IORING_OP_LINK_TIMEOUT && one_each && (short(own) || seen.sqes().any(many))
 }
 
 /// A multishot timeout of no time, and a linked one that ends it.

@@ -12,7 +12,6 @@ pub fn all_wait(seen: &Seen) -> bool {
     let Some((_, own)) = seen.request() else { return false };
     let (kernel, softring) = seen.results();
     let worked = |i: usize| seen.kernel.recs.iter().any(|rec| rec.step == i && rec.ret == 0);
-    let told = |t: &Transcript, ud: u64| t.told(ud).next().is_some();
     let (mut workers, mut waiting, mut linked) = (None, 0, [false; 2]);
     let steps = seen.program.steps.iter().enumerate().filter(|(i, _)| worked(*i));
     let mut there = false;
@@ -60,7 +59,6 @@ pub fn not_begun(seen: &Seen) -> bool {
 /// behind the barrier, too, with what it holds and what comes after it; or the other way round, if
 /// what it waits for came first. Or it is the end of the program.
 pub fn behind_barrier(seen: &Seen) -> bool {
-    let told = |t: &Transcript, ud: u64| t.told(ud).next().is_some();
     let late = |(ring, own): (u8, &Sqe)| {
         let (kernel, softring) = (told(seen.kernel, own.ud), told(seen.softring, own.ud));
         let ended =
@@ -107,6 +105,11 @@ fn passed_by(seen: &Seen, (ring, own): (u8, &Sqe)) -> bool {
     let moves = [IORING_OP_SPLICE, IORING_OP_TEE].contains(&own.op);
     let fills = |(of, sqe): (u8, &Sqe)| of == ring && writes(sqe.op);
     moves && barrier(seen, ring, own) && seen.sqes().any(fills)
+}
+
+/// Is anything told of a request?
+fn told(t: &Transcript, ud: u64) -> bool {
+    t.told(ud).next().is_some()
 }
 
 /// Does a worker wait in it, which has come to it by a chain?

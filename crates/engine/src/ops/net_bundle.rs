@@ -126,6 +126,7 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
         Err(_) if !is_socket(call.file.fd()) => return Outcome::Done(Errno::ENOTSOCK.res()),
         Err(e) => return Outcome::Done(e.res()),
     };
+    (call.last, call.cut) = (call.last | first.empty, call.cut | first.cut);
     let whole = flags & MSG_WAITALL != 0;
     let done = if whole { fill(call, how, &first) } else { once(call, how, flags, &first) };
     let (n, mut used) = match done {
@@ -133,8 +134,7 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
         Err(outcome) => return outcome,
     };
     let mut total = n;
-    call.last |= first.empty;
-    let full = n > 0 && n == first.len && !first.cut && !call.cut && !call.last && !capped(cap, n);
+    let full = n > 0 && n == first.len && !call.cut && !call.last && !capped(cap, n);
     // What the request has brought is all that it was to bring.
     let left = if limit == ALL { ALL } else { limit_left(limit, n) };
     if full && left > 0 {
@@ -165,8 +165,6 @@ fn once(call: &mut Call, how: Try, flags: u32, first: &Layout) -> Result<(u64, u
             Ok(n) => return Ok(n),
             Err(Errno::EAGAIN) if how == Try::Nonblock => {
                 call.blocked = true;
-                call.last |= first.empty;
-                call.cut |= first.cut;
                 if let [part] = &first.iov[..] {
                     call.most = part.len as u32;
                 }
@@ -189,7 +187,6 @@ fn fill(call: &mut Call, how: Try, first: &Layout) -> Result<(u64, u16), Outcome
     if let Some(pick) = &mut call.pick {
         pick.count = count;
     }
-    call.last |= first.empty;
     call.message().iov.clone_from(&first.iov);
     match attempt(call, how, sys::POLLIN, true, recv_vector) {
         Outcome::Done(n @ 1..) => Ok((n.unsigned_abs().into(), count)),

@@ -28,7 +28,7 @@ pub(crate) const RWF_HIPRI: u32 = 1;
 pub(crate) const RWF_ATOMIC: u32 = 0x40;
 pub(crate) const RWF_DONTCACHE: u32 = 0x80;
 /// Those up to `RWF_NOSIGNAL`.
-pub(crate) const RWF_KNOWN: u32 = 0x1ff;
+const RWF_KNOWN: u32 = 0x1ff;
 pub(crate) const RWF_NOAPPEND: u32 = 0x20;
 /// As many parts as `kmalloc` has room for, which is tried first for registered buffers.
 const MAX_ALLOC: u32 = (4 << 20) / 16;
@@ -225,7 +225,8 @@ pub(crate) fn first_of(call: &Call, e: Errno) -> Errno {
 
 /// Reads or writes: as far as it goes without blocking, or once with.
 pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
-    if rw_nowait::contradicts(call) {
+    let flags = call.sqe.op_flags;
+    if flags & !RWF_KNOWN == 0 && rw_nowait::contradict(flags) {
         return Outcome::Done(first_of(call, Errno::EINVAL).res());
     }
     let outcome = match check_at_issue(call, how).map_err(|e| first_of(call, e)) {

@@ -11,8 +11,7 @@ use crate::fds::probe::{
 };
 use crate::opdef::{Outcome, Try};
 use crate::ops::rw::{
-    RWF_ATOMIC, RWF_DONTCACHE, RWF_KNOWN, RWF_NOAPPEND, finish, first_of, total, transfer_by,
-    writes,
+    RWF_ATOMIC, RWF_DONTCACHE, RWF_NOAPPEND, finish, first_of, total, transfer_by, writes,
 };
 use crate::ops::{iov::skip, rw_hot};
 use crate::req::request::{Call, Keep};
@@ -85,12 +84,12 @@ pub(crate) fn unknown_to_file(call: &Call) -> bool {
     flags != 0 && try_byte(call.file.fd(), writes(call.sqe.opcode), flags) == UNKNOWN_FLAG
 }
 
-/// Are there two flags that contradict each other (`kiocb_set_rw_flags`)? No file is asked then.
-pub(crate) fn contradicts(call: &Call) -> bool {
+/// Do two of these flags contradict each other (`kiocb_set_rw_flags`)? No file is asked then.
+pub(crate) fn contradict(flags: u32) -> bool {
     /// `RWF_APPEND`.
     const APPEND: u32 = 0x10;
     const BOTH: u32 = APPEND | RWF_NOAPPEND;
-    call.sqe.op_flags & (BOTH | !RWF_KNOWN) == BOTH
+    flags & BOTH == BOTH
 }
 
 /// Is it a file that is read part by part, as inotify's, and so not at all if there is no part?
@@ -158,8 +157,8 @@ pub(crate) fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     // A pipe without a free page may have room in its last one.
     let has_room = || writes && is_pipe(call.file.fd());
     // That a file has hung up is enough for one that does not block (`io_file_supports_nowait`).
-    let ready = sys::poll_now(call.file.fd(), events);
-    let ready = if ready & events == 0 { ready != 0 && !sys::blocks(call.file.fd()) } else { true };
+    let found = sys::poll_now(call.file.fd(), events);
+    let ready = found & events != 0 || found != 0 && !sys::blocks(call.file.fd());
     if !ready && !has_room() {
         return judged(call).map_or(Outcome::Retry, |e| Outcome::Done(e.res()));
     }
@@ -249,10 +248,10 @@ pub(crate) fn never_ready(call: &Call, kind: Kind) -> bool {
     let fd = call.file.fd();
     let epoll = || is_epoll(fd);
     let writes = super::rw::writes(call.sqe.opcode);
-    is_simple(call.file.fd(), kind) && epoll() && (writes || sys::poll_now(fd, sys::POLLIN) == 0)
+    is_simple(fd, kind) && epoll() && (writes || sys::poll_now(fd, sys::POLLIN) == 0)
 }
 
-/// A write to a [`simple`] file: may it be tried?
+/// A write to a [simple](is_simple) file: may it be tried?
 ///
 /// # Errors
 /// `EAGAIN` if it is asked not to wait, and the file is not.

@@ -6,6 +6,7 @@ use crate::fds::kind::{Kind, is_socket};
 use crate::fds::probe::{UNKNOWN_FLAG, is_eventfd, try_byte};
 use crate::ops::iov::import_iov;
 use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE};
+use crate::ops::rw_nowait::contradict;
 use crate::sys::{file_type, sys};
 use crate::user::in_user;
 use rustix::fd::AsRawFd;
@@ -79,7 +80,7 @@ fn rw_flags(asked: u32, fd: i32, writes: bool) -> Result<()> {
     if asked & !RWF_SUPPORTED != 0 || asked & RWF_ATOMIC != 0 && !writes {
         return Err(Errno::EOPNOTSUPP);
     }
-    if asked & RWF_APPEND != 0 && asked & RWF_NOAPPEND != 0 {
+    if contradict(asked) {
         return Err(Errno::EINVAL);
     }
     if asked & RWF_NOWAIT != 0 && !knows_nowait(fd) {
