@@ -1,7 +1,7 @@
 //! Multishot receives of several sockets that all have data. Whose turn is over goes on behind the
 //! others; with DEFER_TASKRUN, when its task next comes for completions.
 
-use super::pbuf::{GROUP, reg, register};
+use super::pbuf::{GROUP, reg, register, supply};
 use super::prelude::*;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -26,12 +26,7 @@ const BUFFERS: usize = 256;
 fn buffers(cx: &mut Cx, ring: &Ring, mem: &mut [u8]) {
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     cx.is("register", register(ring, &reg(page, BUFFERS as u32, 0)), 0isize);
-    for i in 0..BUFFERS {
-        os::store(page + i * 16, &[(addr_mut(mem) + i * BUFFER) as u64]);
-        os::store(page + i * 16 + 8, &[BUFFER as u32]);
-        os::store(page + i * 16 + 12, &[i as u16]);
-    }
-    os::store(page + 14, &[BUFFERS as u16]);
+    supply(page, 0, BUFFERS as u16, mem, BUFFER);
 }
 
 /// What each call brings of `bytes` in every socket, with receives as `sqe` says.

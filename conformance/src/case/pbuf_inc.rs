@@ -2,7 +2,7 @@
 
 use super::net::seen;
 use super::net_msg::take;
-use super::pbuf::{GROUP, reg, register};
+use super::pbuf::{GROUP, reg, register, supply};
 use super::prelude::*;
 use crate::show;
 use softring_uapi::msghdr;
@@ -42,13 +42,7 @@ pub const CASES: &[Case] = &[
 fn buffers(cx: &mut Cx, ring: &Ring, mem: &mut [u8], each: usize) -> usize {
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     cx.is("register", register(ring, &reg(page, 8, IOU_PBUF_RING_INC)), 0isize);
-    let n = mem.len() / each;
-    for i in 0..n {
-        os::store(page + i * 16, &[(addr_mut(mem) + i * each) as u64]);
-        os::store(page + i * 16 + 8, &[each as u32]);
-        os::store(page + i * 16 + 12, &[i as u16]);
-    }
-    os::store(page + 14, &[n as u16]);
+    supply(page, 0, 8, mem, each);
     page
 }
 

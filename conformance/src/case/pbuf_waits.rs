@@ -1,7 +1,7 @@
 //! Provided buffers of requests that wait: others are there when something comes.
 
 use super::net::seen;
-use super::pbuf::{GROUP, provide, reg, register};
+use super::pbuf::{GROUP, provide, reg, register, supply};
 use super::prelude::*;
 use crate::show;
 use softring_uapi::{iovec, msghdr};
@@ -27,9 +27,8 @@ fn ways(h: &msghdr) -> Vec<(&'static str, io_uring_sqe)> {
     let select = |op| sqe::op(op, 0).with(IOSQE_BUFFER_SELECT).set(|s| s.buf_index = GROUP);
     let how = |s: io_uring_sqe, how: u16| s.set(|s| s.ioprio = how);
     let recv = select(IORING_OP_RECV);
-    let message = select(IORING_OP_RECVMSG).set(|s| (s.addr, s.len) = (addr(&[h]) as u64, 1));
-    let h = h as *const msghdr as u64;
-    let message = message.set(|s| s.addr = h);
+    let h = core::ptr::from_ref(h) as u64;
+    let message = select(IORING_OP_RECVMSG).set(|s| (s.addr, s.len) = (h, 1));
     vec![
         ("READ", select(IORING_OP_READ)),
         ("READ of 6", select(IORING_OP_READ).set(|s| s.len = 6)),
@@ -127,12 +126,7 @@ fn longer_in_list(cx: &mut Cx) -> Outcome {
 fn two(cx: &mut Cx, ring: &Ring, mem: &mut [u8; 48]) {
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     cx.is("register", register(ring, &reg(page, 8, 0)), 0isize);
-    for i in 0..2 {
-        os::store(page + i * 16, &[(addr_mut(mem) + i * 24) as u64]);
-        os::store(page + i * 16 + 8, &[24u32]);
-        os::store(page + i * 16 + 12, &[i as u16]);
-    }
-    os::store(page + 14, &[2u16]);
+    supply(page, 0, 8, mem, 24);
 }
 
 /// Reading would fail with EIO, but only an attempt says so: the kernel makes one if the file has
