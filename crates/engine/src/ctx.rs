@@ -1,6 +1,6 @@
 //! One ring. [`Ring`] is what threads share; [`Ctx`] is everything the uring lock guards.
 //!
-//! Lock order: a ring's uring lock is never waited for while another's is held (`outbox` carries
+//! Lock order: a ring's uring lock is never waited for while another's is held (`pending` carries
 //! what is meant for others), nor while holding the descriptor table, which may be read while
 //! holding one. The reactor's list is never locked while holding one.
 //!
@@ -31,7 +31,7 @@ use crate::req::drain::Drain;
 use crate::req::inherited::Inherited;
 use crate::req::job::Job;
 use crate::req::moving::Moves;
-use crate::req::pending::Parcel;
+use crate::req::pending::Pending;
 use crate::req::slab::Slab;
 use crate::req::sq_thread::SqPoll;
 use crate::req::timeouts::Timeouts;
@@ -291,7 +291,7 @@ pub struct Ctx {
     pub clock: Clock,
     pub disabled: bool,
     /// What it is to a forked child.
-    pub heir: Inherited,
+    pub inherited: Inherited,
     /// The one task that may submit (SINGLE_ISSUER), once known.
     pub issuer: Option<i32>,
     pub restrictions: Restrictions,
@@ -353,7 +353,7 @@ pub struct Ctx {
     pub stats: Place,
     pub trace: Writer,
     /// What is to be posted to other rings once this one's lock is released.
-    pub outbox: Vec<Parcel>,
+    pub pending: Vec<Pending>,
     /// A thread delivers what was in it: what comes later queues behind.
     pub delivering: bool,
 
@@ -378,7 +378,7 @@ impl Ctx {
             flags,
             clock: Clock::Monotonic,
             disabled: false,
-            heir: Inherited::default(),
+            inherited: Inherited::default(),
             issuer: None,
             restrictions: Restrictions::default(),
             filters: Filters::default(),
@@ -415,7 +415,7 @@ impl Ctx {
             turns: Turns::default(),
             stats: Place::default(),
             trace: Writer::default(),
-            outbox: Vec::new(),
+            pending: Vec::new(),
             delivering: false,
             files: FileTable::default(),
             buffers: BufTable::default(),

@@ -54,7 +54,7 @@ pub(crate) fn end(ring: &Arc<Ring>) {
 pub(crate) fn must_let_go(ring: &Ring) -> bool {
     ring.moves.any()
         || ring.peek().is_none_or(|ctx| {
-            let idle = ctx.nr_reqs == 0 && ctx.slab.is_empty() && ctx.outbox.is_empty();
+            let idle = ctx.nr_reqs == 0 && ctx.slab.is_empty() && ctx.pending.is_empty();
             !idle
                 || ctx.moved.is_some()
                 || ctx.transports.any()

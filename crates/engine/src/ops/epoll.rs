@@ -7,7 +7,7 @@ use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
 use crate::opdef::{Outcome, Try};
 use crate::ops::{answer, zero};
-use crate::req::pending::{EpollChange, Parcel, What};
+use crate::req::pending::{EpollChange, Pending, What};
 use crate::req::request::{Call, Req};
 use crate::sys::{self, sys};
 use crate::user;
@@ -35,7 +35,7 @@ pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let [epoll, fd] = [s.fd, s.off as i32].map(crate::fds::visible);
     let change = EpollChange { epoll, op: s.len, fd, event };
     if crate::fds::numbers::is_ring(change.fd) && crate::fds::kind(change.fd) == Kind::Memory {
-        ctx.outbox.push(Parcel { from: None, what: What::Epoll(change) });
+        ctx.pending.push(Pending { from: None, what: What::Epoll(change) });
         return Outcome::Queued;
     }
     Outcome::Done(apply(&change, change.fd))

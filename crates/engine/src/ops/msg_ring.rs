@@ -2,8 +2,8 @@
 //! `io_uring/msg_ring.c`.
 //!
 //! If the other ring's lock is free the message is delivered at once. If not, it waits in the
-//! outbox until our own lock is free, for no ring's lock is waited for while holding another's; so
-//! does whatever follows it, to keep the order.
+//! pending queue until our own lock is free, for no ring's lock is waited for while holding
+//! another's; so does whatever follows it, to keep the order.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use rustix::fd::AsRawFd;
 use crate::ctx::{Ctx, Ring};
 use crate::mem::cq::Cqe;
 use crate::opdef::Outcome;
-use crate::req::pending::{Msg, Parcel, SentFile, What};
+use crate::req::pending::{Msg, Pending, SentFile, What};
 use crate::req::request::{FileRef, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
@@ -86,7 +86,7 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
     if own {
         return accept(ctx, &msg).map(Some);
     }
-    if ctx.outbox.is_empty()
+    if ctx.pending.is_empty()
         && !ctx.delivering
         && let Some(mut other) = target.try_lock_now()
     {
@@ -96,7 +96,7 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
         ctx.wakes.adopt(&target.control, wakes);
         return sent;
     }
-    ctx.outbox.push(Parcel { from: None, what: What::Msg(target, msg) });
+    ctx.pending.push(Pending { from: None, what: What::Msg(target, msg) });
     Ok(None)
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::ctx::Ctx;
 use crate::opdef::Outcome;
 use crate::ops::rw;
-use crate::req::pending::{Parcel, What};
+use crate::req::pending::{Pending, What};
 use crate::req::request::{Call, Poll, Req, ReqFlags, Wait};
 use crate::sys;
 use crate::sys::nr::EPOLLONESHOT;
@@ -42,7 +42,7 @@ pub(crate) fn is_full(ctx: &Ctx, req: &Req, fd: i32) -> bool {
 pub(crate) fn poll(ctx: &mut Ctx, req: &mut Req, fd: i32, poll: Poll) -> Outcome {
     req.flags |= ReqFlags::POLLS_RING | ReqFlags::ISSUED;
     req.wait = Wait::None;
-    ctx.outbox.push(Parcel { from: None, what: What::Poll(fd, poll) });
+    ctx.pending.push(Pending { from: None, what: What::Poll(fd, poll) });
     Outcome::Queued
 }
 

@@ -293,13 +293,13 @@ impl Ctx {
                 req.call.file = FileRef::None;
             }
         }
-        self.outbox.clear();
+        self.pending.clear();
         self.delivering = false;
         self.run.clear();
         self.iowq.clear();
         self.next_turn.clear();
         self.deferred.clear();
-        self.outbox.clear();
+        self.pending.clear();
         (self.nr_reqs, self.nr_ended) = (0, 0);
         self.drain = crate::req::drain::Drain::default();
         self.timeouts = crate::req::timeouts::Timeouts::default();

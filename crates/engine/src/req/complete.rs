@@ -225,7 +225,7 @@ impl Ctx {
     /// Publishes CQEs and wakes whoever waits for them.
     pub fn commit(&mut self) {
         // Before anybody sees that a request has ended, and may end this process.
-        if self.heir.inherited {
+        if self.inherited.has_parent {
             self.write_down();
         }
         let published = self.mem.cq_commit();

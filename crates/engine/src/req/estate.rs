@@ -152,27 +152,27 @@ impl Ctx {
     /// In a child that has inherited the ring: writes down what it has in flight.
     #[cold]
     pub fn write_down(&mut self) {
-        if self.slab.is_empty() && self.heir.written == 0 {
+        if self.slab.is_empty() && self.inherited.written == 0 {
             return;
         }
-        let heir = !self.defers() && reactor::parent().is_some();
-        let left = if heir { self.in_order() } else { Vec::new() };
+        let has_parent = !self.defers() && reactor::parent().is_some();
+        let left = if has_parent { self.in_order() } else { Vec::new() };
         let (me, page) = (crate::fork::pid(), self.mem.control.clone());
-        let before = core::mem::take(&mut self.heir.written);
+        let before = core::mem::take(&mut self.inherited.written);
         let mut used = [false; SLOTS];
         let free = (0..SLOTS).filter(|&slot| [0, me].contains(&owner(&page, slot)));
         for (slot, left) in free.zip(&left) {
             left.write(&page, slot, me);
             used[slot] = true;
-            self.heir.written += 1;
+            self.inherited.written += 1;
         }
         // What was written before and is not any more: other children's slots may lie between.
         if before > 0 {
             let stale = (0..SLOTS).filter(|&slot| !used[slot] && owner(&page, slot) == me);
             stale.for_each(|slot| page.left(slot * WORDS).store(0, Relaxed));
         }
-        self.heir.inherited = heir;
-        if self.heir.written > 0 && !core::mem::replace(&mut self.heir.watched, true) {
+        self.inherited.has_parent = has_parent;
+        if self.inherited.written > 0 && !core::mem::replace(&mut self.inherited.watched, true) {
             page.heirs().fetch_add(1, Relaxed);
             reactor::wake_parent();
         }

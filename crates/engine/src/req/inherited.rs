@@ -10,7 +10,7 @@ use crate::req::waiters::{Driver, Wakes};
 #[derive(Debug, Default)]
 pub struct Inherited {
     /// The process that forked this one had it before.
-    pub inherited: bool,
+    pub has_parent: bool,
     /// Requests that are written down for the parent.
     pub written: usize,
     /// The parent was told to watch this child.
@@ -22,7 +22,7 @@ pub struct Inherited {
 impl Inherited {
     /// Of a child that has just been forked.
     pub fn new() -> Inherited {
-        Inherited { inherited: true, ..Inherited::default() }
+        Inherited { has_parent: true, ..Inherited::default() }
     }
 }
 
@@ -31,7 +31,7 @@ impl Ctx {
     /// ours.
     pub fn fork_child(&mut self, ring: &Ring) {
         self.forget_in_flight();
-        self.heir = Inherited::new();
+        self.inherited = Inherited::new();
         self.files.fork_child();
         // Whoever drove or waited did so in the parent.
         (self.entered, self.driver, self.wakes) = (0, Driver::default(), Wakes::default());

@@ -239,10 +239,10 @@ impl Ctx {
                 if let Some(req) = self.slab.get_mut(id) {
                     req.state = State::Parked;
                 }
-                if let Some(parcel) = self.outbox.last_mut()
-                    && parcel.from.is_none()
+                if let Some(pending) = self.pending.last_mut()
+                    && pending.from.is_none()
                 {
-                    parcel.from = Some(id);
+                    pending.from = Some(id);
                 }
                 self.arm_linked_timeout(id);
             }

@@ -13,13 +13,13 @@ use softring_uapi::errno::Result;
 
 /// Something that concerns another ring, done when our own lock is free.
 #[derive(Debug)]
-pub struct Parcel {
+pub struct Pending {
     /// The request that waits for it, once it has its place.
     pub from: Option<ReqId>,
     pub what: What,
 }
 
-/// What a parcel holds.
+/// What is to be delivered.
 #[derive(Debug)]
 pub enum What {
     /// A message.

@@ -52,7 +52,7 @@ impl Ctx {
 
     /// May the parent have what this cancellation did not find?
     pub fn may_ask_parent(&self, sqe: &io_uring_sqe) -> bool {
-        let asks = self.heir.inherited && !self.heir.deaf_parent;
+        let asks = self.inherited.has_parent && !self.inherited.deaf_parent;
         asks && !self.defers() && sqe.op_flags & OWN == 0 && reactor::parent().is_some()
     }
 }
@@ -93,7 +93,7 @@ fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {
         let late = Clock::Monotonic.now() >= deadline || reactor::parent().is_none();
         if late || ring.dead.load(Relaxed) {
             ctx.set_note(STATE, FREE);
-            ctx.heir.deaf_parent = true;
+            ctx.inherited.deaf_parent = true;
             return Err(Errno::ENOENT);
         }
         let _ = sleep(ctx, deadline);

@@ -122,7 +122,7 @@ fn submit_and_wait<'r>(
     if submitted != args.submit || args.flags & IORING_ENTER_GETEVENTS == 0 {
         return (ctx, Ok(submitted as usize));
     }
-    if !ctx.outbox.is_empty() {
+    if !ctx.pending.is_empty() {
         drop(ctx);
         crate::wait::pending::flush(ring);
         ctx = ring.lock_now();
@@ -224,7 +224,7 @@ impl Ctx {
             && self.flags & looks == 0
             && !self.in_flight()
             && self.overflow.is_empty()
-            && self.outbox.is_empty()
+            && self.pending.is_empty()
             && self.next_turn.is_empty()
     }
 

@@ -33,7 +33,7 @@ impl Ctx {
         let file = if plain && registered { self.lane_file(sqe) } else { None };
         let direct = file.is_some() || !registered && self.is_direct_in_batch(sqe.fd);
         // What a forked child has in flight must be known.
-        if !plain || !ranges || !direct || self.heir.inherited || !self.aio_ready() {
+        if !plain || !ranges || !direct || self.inherited.has_parent || !self.aio_ready() {
             return false;
         }
         let eventfd = self.aio_signal();

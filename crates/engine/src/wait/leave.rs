@@ -6,14 +6,14 @@ use std::sync::Arc;
 use crate::ctx::{Guard, Ring};
 use crate::req::sq_thread::SqPoll;
 
-/// Leaves the ring in good hands and its lock free: parcels are delivered, what is in flight is
-/// watched.
+/// Leaves the ring in good hands and its lock free: what is pending for others is delivered, what
+/// is in flight is watched.
 pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
     if ctx.leaves_work() {
         // The thread that is in the middle of an issue leaves, too.
         return;
     }
-    if !ctx.outbox.is_empty() {
+    if !ctx.pending.is_empty() {
         drop(ctx);
         super::pending::flush(ring);
         // A poll of another ring is armed only there.

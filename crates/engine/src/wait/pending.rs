@@ -6,7 +6,7 @@ use crate::ctx::Ring;
 use crate::fds::kind::Kind;
 use crate::opdef::Outcome;
 use crate::ops::{epoll, msg_ring, poll};
-use crate::req::pending::{EpollChange, Parcel, What};
+use crate::req::pending::{EpollChange, Pending, What};
 use crate::req::request::{FileRef, Poll, Wait};
 use crate::transport::token::ReqId;
 use softring_uapi::IORING_OP_POLL_ADD;
@@ -14,27 +14,27 @@ use softring_uapi::errno::Errno;
 
 /// What a ring has for others, taken by the one thread that delivers; none for a second thread, so
 /// that nothing overtakes what the first has in hand.
-fn take_pending(ring: &Arc<Ring>, mine: bool) -> Vec<Parcel> {
+fn take_pending(ring: &Arc<Ring>, mine: bool) -> Vec<Pending> {
     let mut ctx = ring.lock_now();
     if ctx.delivering && !mine {
         return Vec::new();
     }
-    ctx.delivering = !ctx.outbox.is_empty();
-    core::mem::take(&mut ctx.outbox)
+    ctx.delivering = !ctx.pending.is_empty();
+    core::mem::take(&mut ctx.pending)
 }
 
 /// Delivers what a ring has for others. Called without any ring's lock.
 pub(crate) fn flush(ring: &Arc<Ring>) {
     let mut mine = false;
     loop {
-        let parcels = take_pending(ring, mine);
-        if parcels.is_empty() {
+        let pending = take_pending(ring, mine);
+        if pending.is_empty() {
             return;
         }
         mine = true;
-        for parcel in parcels {
-            let Some(from) = parcel.from else { continue };
-            match parcel.what {
+        for pending in pending {
+            let Some(from) = pending.from else { continue };
+            match pending.what {
                 What::Poll(fd, poll) => arm_on_ring(ring, from, fd, poll),
                 What::Epoll(change) => change_epoll(ring, from, &change),
                 What::Msg(target, msg) => {

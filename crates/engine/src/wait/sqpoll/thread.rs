@@ -374,9 +374,9 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
     sq.drives.store(ctx.needs_driver(), Relaxed);
     sq.poll_fd.store(ctx.transports.epoll_fd().unwrap_or(-1), Relaxed);
     ctx.trace.end(span, trace::Step::Pass, if submits { ready.min(most) } else { 0 });
-    let parcels = !ctx.outbox.is_empty();
+    let pending = !ctx.pending.is_empty();
     drop(ctx);
-    if parcels {
+    if pending {
         crate::wait::pending::flush(ring);
     }
     Found { work: submits || posted, sqes: if submits { ready.min(most) } else { 0 } }
