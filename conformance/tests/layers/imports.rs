@@ -142,7 +142,7 @@ impl Seen {
     }
 }
 
-fn is_for_tests(attributes: &[Attribute]) -> bool {
+pub(super) fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().filter(|a| a.path().is_ident("cfg")).any(|a| {
         let what = a.meta.require_list().map(|list| list.tokens.to_string()).unwrap_or_default();
         // Tests that loom does not run are tests.
@@ -151,7 +151,7 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
-fn attributes(item: &Item) -> &[Attribute] {
+pub(super) fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(i) => &i.attrs,
         Item::Enum(i) => &i.attrs,

@@ -1,16 +1,22 @@
 //! Forked children. A page that the kernel wipes in a forked child (MADV_WIPEONFORK) tells us,
 //! however the fork was made, that our threads, epoll sets and aio contexts are gone; a vfork child
 //! shares our memory and sees it unwiped, but has another pid.
+//!
+//! Each module with process-wide state says by an [`AtFork`] what becomes of it; `fds::forked` has
+//! them all, in the order in which a child goes through them. The conformance crate's `layers` test
+//! fails for one that is not there.
 #![allow(unsafe_code)]
 
+use core::any::Any;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::OnceLock;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::refused;
 use crate::sys::{args, nr, syscall6};
-use softring_uapi::errno::{Errno, check};
+use softring_uapi::errno::{self, Errno};
 
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static PID: AtomicU32 = AtomicU32::new(0);
@@ -22,6 +28,57 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// Was the last of these noticed late?
 static LATE: AtomicBool = AtomicBool::new(false);
+
+/// What a child does with all process-wide state.
+static IN_CHILD: OnceLock<fn()> = OnceLock::new();
+
+/// What becomes of a module's process-wide state when the process forks.
+#[derive(Debug)]
+pub(crate) struct AtFork {
+    /// Before the fork: takes the lock that the child is to find free. Called with the locks of all
+    /// rings held.
+    pub(crate) hold: fn() -> Option<Box<dyn Any>>,
+    /// In the child, which holds no lock any more. Where the fork was noticed late, a lock may be
+    /// held for ever, by a thread that the child does not have.
+    pub(crate) child: fn(&Child),
+}
+
+/// A child, as its state is told of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Child {
+    /// The process that forked it; 0 if that never made a ring.
+    pub(crate) parent: u32,
+    /// It has run before: nobody told us of the fork, and it may have POSIX locks.
+    pub(crate) late: bool,
+}
+
+impl AtFork {
+    /// State that takes no lock to be whole.
+    pub(crate) const fn new(child: fn(&Child)) -> AtFork {
+        AtFork { hold: || None, child }
+    }
+
+    /// State that is whole while that lock is held.
+    pub(crate) const fn held(hold: fn() -> Option<Box<dyn Any>>, child: fn(&Child)) -> AtFork {
+        AtFork { hold, child }
+    }
+}
+
+/// Which process this is.
+pub(crate) const AT_FORK: AtFork = AtFork::new(|child| adopt(child.late));
+
+/// Who notices a fork below the layer that knows all state calls this ([`check`]).
+pub(crate) fn noticed_by(in_child: fn()) {
+    let _ = IN_CHILD.set(in_child);
+}
+
+/// A fork that nobody told us of (by a raw system call) is noticed here.
+pub(crate) fn check() {
+    if in_new_child() {
+        // Before the first ring no state but this module's is another process's.
+        IN_CHILD.get().map_or_else(|| adopt(true), |in_child| in_child());
+    }
+}
 
 /// May this process, a forked child, have had POSIX locks before it closed what it inherited?
 pub(crate) fn noticed_late() -> bool {
@@ -87,7 +144,7 @@ fn rustix_pid() -> u32 {
 }
 
 /// The child makes the engine its own; `late`: it has run before, and may have POSIX locks.
-pub(crate) fn adopt(late: bool) {
+fn adopt(late: bool) {
     LATE.store(late, Relaxed);
     // Else the first ring will.
     if pid() != 0 {
@@ -159,7 +216,7 @@ pub(crate) fn in_child(f: impl FnOnce()) -> bool {
     // Of two calls that do the same one may be refused.
     waits.into_iter().filter(spared).any(|(nr, args)| {
         loop {
-            match check(syscall6(nr, args)) {
+            match errno::check(syscall6(nr, args)) {
                 Err(Errno::EINTR) => {}
                 answer => return answer.is_ok(),
             }

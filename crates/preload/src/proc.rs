@@ -38,6 +38,7 @@ pub fn start() {
     if config::aio_hipri() {
         handlers::activate();
     }
+    fds::notice_forks();
     softring_engine::handlers::on_need(handlers::activate);
     softring_engine::threads::start_by(crate::threads::start);
     refused::on_want(notice::wanting);

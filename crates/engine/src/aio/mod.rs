@@ -32,9 +32,9 @@ mod table;
 
 pub use look::{Wait, looks};
 pub use naps::napped;
-pub(crate) use table::{Held, fork_child, fork_prepare};
+pub(crate) use table::AT_FORK;
 
-use crate::fds::check_forked;
+use crate::fork;
 use crate::handlers::{self, Call};
 use crate::sys::sys;
 use crate::user;
@@ -65,7 +65,7 @@ pub fn all_calls_are_heard(all: bool) {
 /// As the system call: 0, or `-errno`.
 pub fn setup(nr: u32, at: usize, emulate: bool) -> isize {
     let _call = Call::begin();
-    check_forked();
+    fork::check();
     let ret = sys!(__NR_io_setup, nr, at);
     match check(ret) {
         Ok(_) => {
@@ -84,7 +84,7 @@ pub fn setup(nr: u32, at: usize, emulate: bool) -> isize {
 /// `io_destroy(2)`: destroy an asynchronous I/O context.
 pub fn destroy(id: usize) -> isize {
     let _call = Call::begin();
-    check_forked();
+    fork::check();
     match table::take(id) {
         Some(Entry::Kernels(ctx)) => ctx.destroy(),
         Some(Entry::Ours(ctx)) => ctx.destroy(),

@@ -5,7 +5,7 @@
 
 use super::context::Context;
 use super::{POLL_ALL, emulated};
-use crate::fds::check_forked;
+use crate::fork::{self, AtFork};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ fn write() -> RwLockWriteGuard<'static, Table> {
 
 /// Notes a context that the kernel has just made for `nr` iocbs.
 pub(super) fn note(id: usize, nr: u32) {
-    crate::fork::init();
+    fork::init();
     insert(Entry::Kernels(Arc::new(Context::new(id, nr, POLL_ALL.load(Relaxed)))));
 }
 
@@ -71,7 +71,7 @@ pub(super) fn find(id: usize) -> Option<Entry> {
 }
 
 fn find_counted(id: usize) -> Option<Entry> {
-    check_forked();
+    fork::check();
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
     table.get(&id).filter(|e| e.counts()).cloned()
 }
@@ -94,17 +94,12 @@ pub(super) fn settled() {
     COUNTED.fetch_sub(1, Relaxed);
 }
 
-/// The table's lock.
-pub(crate) struct Held(#[allow(dead_code)] RwLockWriteGuard<'static, Table>);
+/// The child finds the table whole.
+pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(Box::new(write())), |_| forget());
 
-/// Before `fork`: held until both have gone on, so that the child finds the table whole.
-pub(crate) fn fork_prepare() -> Held {
-    Held(write())
-}
-
-/// After `fork`, in the child: the contexts are its parent's, and the kernel knows none of them
-/// here. Their locks may be held by threads that are not here: never looked at again.
-pub(crate) fn fork_child() {
+/// The contexts are the parent's, and the kernel knows none of them here. Their locks may be held
+/// by threads that are not here: never looked at again.
+fn forget() {
     COUNTED.store(0, Relaxed);
     Box::leak(Box::new(core::mem::take(&mut *write())));
 }

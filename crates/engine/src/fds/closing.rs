@@ -11,12 +11,14 @@ use super::numbers::{File, file, is_known_ring, is_live_ring, mark_ring};
 use super::owned::{InternalFd, adopt_internal, dup_internal};
 use super::remembered::forget_kind;
 use super::table::{enter, read, ring, surely_no_ring, take_out};
-use super::{duplicates, kept, locks, moved};
+use super::{duplicates, duties, kept, locks, moved};
 use crate::ctx::Ring;
+use crate::wait::reactor;
 use softring_uapi::errno::Result;
 
 /// Enters a new ring under its descriptor.
 pub(crate) fn insert(fd: i32, ring: Arc<Ring>) {
+    reactor::has_duties(duties::make);
     sweep();
     forget_kind(fd);
     let file = file(fd);
@@ -70,6 +72,7 @@ pub(crate) fn hold_ring(fd: i32) -> Result<RingFd> {
 
 /// Takes a new ring's only descriptor.
 pub(crate) fn adopt_ring(fd: OwnedFd, ring: Arc<Ring>) -> RingFd {
+    reactor::has_duties(duties::make);
     sweep();
     enter_internal(adopt_internal(fd), ring)
 }
@@ -110,7 +113,7 @@ fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
 }
 
 /// Gives back what is held of the program's files for requests to come, and is not used.
-pub(crate) fn give_back() {
+pub(super) fn give_back() {
     kept::sweep();
     locks::sweep();
 }

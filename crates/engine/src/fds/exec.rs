@@ -27,6 +27,7 @@ use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use super::numbers::{File, all_internal, file, is_internal, mark_internal};
 use super::owned::InternalFd;
 use super::{locks, moved};
+use crate::fork::AtFork;
 use crate::sys::{EngineFd, borrow};
 
 /// Where the open descriptors can't be listed, those from here on are not looked at.
@@ -147,8 +148,8 @@ pub fn inherit(fd: i32, of: (u64, u64), born_with: bool) -> bool {
     is_internal(fd)
 }
 
-/// In a forked child.
-pub(super) fn fork_child() {
+/// Its parent's threads are not here.
+pub(super) const AT_FORK: AtFork = AtFork::new(|_| {
     EXECUTING.store(0, SeqCst);
     STAYING.store(false, SeqCst);
-}
+});

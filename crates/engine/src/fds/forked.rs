@@ -2,13 +2,43 @@
 
 use super::table::{Table, all, some, surely_no_ring, write};
 use super::table_lock::Write;
-use super::{children, exec, kept, lock_race, locks, same_table};
+use super::{children, exec, kept, lock_race, locks, registered, same_table};
 use crate::ctx::{Ctx, Ring};
-use crate::mem::lock;
+use crate::fork::{self, AtFork, Child};
+use crate::mem::{self, lock};
+use crate::req::estate;
+use crate::rsrc::task_rules;
 use crate::signal::BlockAll;
+use crate::wait::reactor;
+use crate::{aio, stats, transport};
+use core::any::Any;
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
 use std::sync::Arc;
+
+/// All process-wide state that a fork concerns, in the order in which a child goes through it.
+const STATES: &[AtFork] = &[
+    // What those that follow ask before they close anything.
+    same_table::AT_FORK,
+    lock_race::AT_FORK,
+    task_rules::AT_FORK,
+    // From here on this process is one of its own.
+    fork::AT_FORK,
+    reactor::AT_FORK,
+    stats::AT_FORK,
+    stats::trace::AT_FORK,
+    aio::AT_FORK,
+    transport::aio::kept::AT_FORK,
+    transport::model::files::AT_FORK,
+    mem::file::AT_FORK,
+    // A ring gives things back to all that is above.
+    AtFork::new(renew_rings),
+    estate::AT_FORK,
+    kept::AT_FORK,
+    locks::AT_FORK,
+    exec::AT_FORK,
+    registered::AT_FORK,
+];
 
 std::thread_local! {
     /// What `fork_prepare` holds until the fork is over. A handler that forks may come between any
@@ -23,10 +53,8 @@ struct Held {
     /// All others are locked, too.
     table: Write<Table>,
     children: children::Held,
-    _reactor: crate::wait::reactor::Held,
-    _aio: crate::aio::Held,
-    _stats: crate::stats::Held,
-    _limit: crate::alone::Held,
+    /// What [`STATES`] hold.
+    others: Vec<Box<dyn Any>>,
     /// No handler runs in the middle: it might fork.
     signals: BlockAll,
 }
@@ -41,6 +69,7 @@ impl Held {
     /// locks.
     fn release(self) -> (Vec<Arc<Ring>>, BlockAll, children::Held) {
         lock::set_forking(false);
+        drop(self.others);
         (self.closed, self.signals, self.children)
     }
 }
@@ -48,24 +77,27 @@ impl Held {
 /// Tries to lock all rings before it waits for each.
 const TRIES: u32 = 20;
 
+/// From now on a fork that nobody tells us of is noticed wherever the engine looks for one.
+pub fn notice_forks() {
+    fork::noticed_by(fork_child);
+}
+
 /// A fork that nobody told us of (by a raw system call) is noticed here.
 pub fn check_forked() {
-    if crate::fork::in_new_child() {
-        fork_child();
-    }
+    fork::check();
 }
 
 /// Before `fork`: takes every lock so that the child finds a consistent engine.
 pub fn fork_prepare() {
-    crate::rsrc::task_rules::before_fork();
+    task_rules::before_fork();
     check_forked();
-    if crate::fork::pid() == 0 || crate::fork::is_vfork_child() {
+    if fork::pid() == 0 || fork::is_vfork_child() {
         return;
     }
     let signals = BlockAll::new();
     if !surely_no_ring() {
         // The child may ask it for what it cannot do itself.
-        crate::wait::reactor::ensure();
+        reactor::ensure();
     }
     for ring in some(|ring| !ring.control.try_hold() || is_fresh(ring)) {
         ring.lock_now().files.deposit();
@@ -76,10 +108,7 @@ pub fn fork_prepare() {
         closed,
         table,
         children: children::fork_prepare(tell),
-        _reactor: crate::wait::reactor::hold(),
-        _aio: crate::aio::fork_prepare(),
-        _stats: crate::stats::hold(),
-        _limit: crate::mem::file::hold(),
+        others: STATES.iter().filter_map(|state| (state.hold)()).collect(),
         signals,
     };
     HELD.set(Some(ManuallyDrop::new(held)));
@@ -160,7 +189,7 @@ pub fn fork_parent() {
 /// late, since nobody told us of the fork: then it asks before each close of a file of the
 /// program's, as any process does.
 pub fn fork_child() {
-    let parent = crate::fork::pid();
+    let parent = fork::pid();
     // A handler that forks finds what follows done, or not begun: signals stay as they were blocked
     // before the fork, until the end. (Blocked once more, they would be left blocked.)
     let held = Held::take().map(Held::release);
@@ -171,31 +200,21 @@ pub fn fork_child() {
     // Dropped at the end: a last one would give its place on the parent's page back.
     let _rings = rings;
     lock::set_forking(false);
-    same_table::fork_child(late);
-    lock_race::fork_child();
-    crate::rsrc::task_rules::in_child();
-    crate::fork::adopt(late);
-    crate::wait::reactor::fork_child(parent);
-    crate::stats::fork_child();
-    crate::stats::trace::fork_child();
-    crate::aio::fork_child();
-    crate::transport::aio::kept::fork_child();
+    STATES.iter().for_each(|state| (state.child)(&Child { parent, late }));
+    children.map_or_else(children::forget, children::Held::fork_child);
+}
+
+fn renew_rings(child: &Child) {
     // Where there never was a ring, nothing is called for them: the program's own filter may kill
     // for it.
-    let rings = if parent == 0 { Vec::new() } else { some(crate::teardown::must_let_go) };
-    for ring in rings {
+    if child.parent == 0 {
+        return;
+    }
+    for ring in some(crate::teardown::must_let_go) {
         if ring.is_inherited() {
             ring.renew_now();
         }
     }
-    children.map_or_else(children::forget, children::Held::fork_child);
-    crate::req::estate::fork_child();
-    kept::fork_child(late);
-    locks::fork_child(late);
-    exec::fork_child();
-    if parent != 0 {
-        // Whoever waits in them does so in the parent.
-        write().closed.clear();
-        super::registered::fork_child();
-    }
+    // Whoever waits in them does so in the parent.
+    write().closed.clear();
 }

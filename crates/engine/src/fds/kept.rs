@@ -21,6 +21,7 @@ use rustix::fd::AsRawFd;
 use super::kind::Kind;
 use super::moved;
 use super::owned::InternalFd;
+use crate::fork::{AtFork, Child};
 use crate::sys;
 
 /// Places, each for the numbers of one remainder.
@@ -190,10 +191,13 @@ pub(super) fn give_up_all() {
     give_up_if(|_| true);
 }
 
-/// In a forked child, whose parent goes on with what is in flight. It has none of its parent's
-/// locks, but may have some of its own if the fork is noticed late.
-pub(super) fn fork_child(late: bool) {
-    let close = if late { drop } else { InternalFd::close };
+/// Its parent goes on with what is in flight.
+pub(super) const AT_FORK: AtFork = AtFork::new(in_child);
+
+/// A child has none of its parent's locks, but may have some of its own if the fork is noticed
+/// late.
+fn in_child(child: &Child) {
+    let close = if child.late { drop } else { InternalFd::close };
     for entry in PLACE.iter().filter_map(|place| Entry::of(place.swap(0, Relaxed))) {
         if USERS[entry.dup as usize].swap(0, Relaxed) > 0 {
             close(InternalFd::of_program(entry.dup));

@@ -41,6 +41,7 @@ use core::time::Duration;
 
 use super::numbers::{File, file};
 use super::{exec, locks};
+use crate::fork::AtFork;
 use crate::sys;
 
 /// Closers at the same time. One more retains its duplicate.
@@ -137,9 +138,10 @@ fn may_be(number: i32, of: File) -> bool {
     found == of || found == File::default()
 }
 
-/// In a forked child: its parent's threads are not here. The counts go on from where they are, for
-/// a thread of the child's may be setting a lock already.
-pub(super) fn fork_child() {
+pub(super) const AT_FORK: AtFork = AtFork::new(|_| forget_parents_threads());
+
+/// The counts go on from where they are, for a thread of the child's may be setting a lock already.
+fn forget_parents_threads() {
     CLOSING.iter().for_each(|slot| slot.store(0, Relaxed));
     ENDED.store(BEGUN.load(SeqCst), SeqCst);
     SETTERS.store(0, Relaxed);

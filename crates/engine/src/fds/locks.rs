@@ -19,6 +19,7 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use super::moved::now;
 use super::numbers::{File, WORDS, file, marked};
 use super::owned::InternalFd;
+use crate::fork::{AtFork, Child};
 use crate::sys::{self, sys};
 
 const F_GETLK: u32 = 5;
@@ -147,10 +148,12 @@ pub(super) fn sweep() {
     retained().filter(|&fd| !any(now(fd))).filter_map(claim).for_each(drop);
 }
 
-/// In a forked child, which has none of its parent's locks, but may have some of its own if the
-/// fork is noticed late.
-pub(super) fn fork_child(late: bool) {
-    let close = if late { drop } else { InternalFd::close };
+pub(super) const AT_FORK: AtFork = AtFork::new(in_child);
+
+/// A child has none of its parent's locks, but may have some of its own if the fork is noticed
+/// late.
+fn in_child(child: &Child) {
+    let close = if child.late { drop } else { InternalFd::close };
     retained().filter_map(claim).for_each(close);
 }
 

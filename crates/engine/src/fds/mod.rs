@@ -9,6 +9,7 @@
 mod children;
 mod closing;
 mod duplicates;
+mod duties;
 pub mod exec;
 mod forked;
 pub(crate) mod history;
@@ -32,8 +33,8 @@ mod table_lock;
 
 pub(crate) use children::wait_for_closes;
 pub use closing::sweep;
-pub(crate) use closing::{checked_ring, give_back, hold_ring, insert};
-pub use forked::{check_forked, fork_child, fork_parent, fork_prepare};
+pub(crate) use closing::{checked_ring, hold_ring, insert};
+pub use forked::{check_forked, fork_child, fork_parent, fork_prepare, notice_forks};
 pub(crate) use kept::file_closes;
 pub(crate) use kinds::{history, is_direct, kind, known_direct, known_kind, modelled};
 pub use lock_race::{Setter, set_again};
@@ -50,5 +51,5 @@ pub use owned::{is_hidden, reserve_numbers};
 pub use remembered::forget_kind;
 pub use reports::{after_dup, after_setfl, before_close, before_close_range, mmap_offset};
 pub use stand_in::{poll_fd, sq_full};
-pub(crate) use table::{all, forget_ended, next_id, nth, number_closes, some};
 pub use table::{find, move_away, ring, surely_no_ring};
+pub(crate) use table::{forget_ended, next_id, nth, number_closes, some};

@@ -10,6 +10,7 @@ use rustix::fd::OwnedFd;
 
 use super::closing::{self, RingFd};
 use crate::ctx::Ring;
+use crate::fork::AtFork;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::RING_FDS_MAX;
 
@@ -89,8 +90,10 @@ pub(crate) fn clear(index: usize) {
     drop(old);
 }
 
-/// In a forked child, which inherits no registered ring.
-pub(crate) fn fork_child() {
-    (0..SLOTS_LEN).for_each(clear);
-    TOUCHED.set(false);
-}
+/// A child inherits no registered ring.
+pub(super) const AT_FORK: AtFork = AtFork::new(|child| {
+    if child.parent != 0 {
+        (0..SLOTS_LEN).for_each(clear);
+        TOUCHED.set(false);
+    }
+});

@@ -7,12 +7,16 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use super::numbers::{WORDS, internal_words};
 use super::{locks, moved};
+use crate::fork::{AtFork, Child};
 use crate::sys::sys;
 
 /// Has this process its parent's table?
 static SAME: AtomicBool = AtomicBool::new(false);
 /// Then: the engine's descriptors at the fork, one bit each.
 static PARENTS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+
+/// Before the child closes anything.
+pub(super) const AT_FORK: AtFork = AtFork::new(in_child);
 
 const KCMP_FILES: u32 = 2;
 
@@ -37,10 +41,9 @@ pub(super) fn take(fd: i32) {
     }
 }
 
-/// In a forked child, before it closes anything. No library's fork makes such a child, so one that
-/// was told of its fork need not ask.
-pub(super) fn fork_child(late: bool) {
-    let same = late && is_same();
+/// No library's fork makes such a child, so one that was told of its fork need not ask.
+fn in_child(child: &Child) {
+    let same = child.late && is_same();
     if same {
         for (parents, own) in PARENTS.iter().zip(internal_words()) {
             parents.fetch_or(own.load(Relaxed), Relaxed);

@@ -9,7 +9,8 @@
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::process::{Resource, Rlimit};
 
-use crate::alone::{Alone, Held};
+use crate::alone::Alone;
+use crate::fork::AtFork;
 use crate::substitute::{fstat, getrlimit, set_size, setrlimit};
 use crate::sys;
 use softring_uapi::IORING_OFF_SQES;
@@ -18,11 +19,8 @@ use softring_uapi::errno::{Errno, Result};
 const SIGXFSZ: u64 = 1 << 24;
 static LIFTS: Alone = Alone::new();
 
-/// Waits until no other thread lifts the limit: also over `fork`, or the child would keep it
-/// lifted.
-pub(crate) fn hold() -> Held {
-    LIFTS.hold()
-}
+/// No other thread lifts the limit over a fork, or the child would keep it lifted.
+pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(Box::new(LIFTS.hold())), |_| ());
 
 fn short(limit: Option<u64>, size: u64) -> bool {
     limit.is_some_and(|most| most < size)
@@ -42,7 +40,7 @@ pub(crate) fn grow(file: impl AsFd, size: u64) -> Result<()> {
     if fstat(&file)?.st_size.cast_unsigned() >= size {
         return Ok(());
     }
-    let _held = hold();
+    let _held = LIFTS.hold();
     let old = getrlimit(Resource::Fsize);
     if short(old.maximum, size) {
         return Err(Errno::ENOMEM);

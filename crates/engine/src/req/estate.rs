@@ -20,6 +20,7 @@ use rustix::process::Pid;
 
 use crate::ctx::{Ctx, Ring};
 use crate::fds::InternalFd;
+use crate::fork::AtFork;
 use crate::mem::lock::Control;
 use crate::ops::table::OPS;
 use crate::ops::timeout::{clock_named, with_clock};
@@ -128,11 +129,8 @@ fn exec_pipe() -> u32 {
     pipe.as_ref().map_or(0, |[read, _]| read.as_raw_fd().cast_unsigned())
 }
 
-/// In a forked child: the pipe is its parent's. Nobody holds the lock, which is taken only under
-/// that of a ring.
-pub(crate) fn fork_child() {
-    *EXEC_PIPE.lock() = None;
-}
+/// The pipe is its parent's. Nobody holds the lock, which is taken only under that of a ring.
+pub(crate) const AT_FORK: AtFork = AtFork::new(|_| *EXEC_PIPE.lock() = None);
 
 /// A child's pipe is closed: was that by an exec? If that cannot be told from its end, no.
 fn lives_on(pid: u32) -> bool {

@@ -18,6 +18,7 @@ use std::sync::Mutex;
 
 use super::filters::Filters;
 use super::restrictions::Restrictions;
+use crate::fork::AtFork;
 use crate::{creds, sys};
 use softring_uapi::errno::{Errno, Result};
 
@@ -97,7 +98,9 @@ pub(crate) fn before_fork() {
 }
 
 /// A forked child goes on with the rules of the thread that made it.
-pub(crate) fn in_child() {
+pub(crate) const AT_FORK: AtFork = AtFork::new(|_| in_child());
+
+fn in_child() {
     if !ANY.load(Acquire) {
         return;
     }

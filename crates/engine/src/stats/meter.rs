@@ -125,7 +125,7 @@ impl Meter {
 
     pub(crate) fn of(kind: Kind, name: &str) -> Meter {
         fork::init();
-        crate::fds::check_forked();
+        fork::check();
         let name = &name.as_bytes()[..name.len().min(METER_NAME - 1)];
         Meter::make(kind, |at| {
             for (word, bytes) in at.name.iter().zip(name.chunks(8)) {
@@ -206,7 +206,7 @@ impl Meter {
     /// In a forked child the words are the parent's: a new place, which starts from nothing.
     #[cold]
     fn fork_child(&mut self) {
-        crate::fds::check_forked();
+        fork::check();
         let old = self.words();
         let kind =
             if old.kind.get() == Kind::SqThread as u64 { Kind::SqThread } else { Kind::Program };

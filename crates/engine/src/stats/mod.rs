@@ -38,8 +38,7 @@ pub mod watcher;
 
 pub use hist::{BUCKETS, Hist, bounds};
 pub use page::disable;
-pub(crate) use page::{Held, hold};
-pub(crate) use page::{enabled, fork_child};
+pub(crate) use page::{AT_FORK, enabled};
 pub(crate) use place::{Place, PoolPlace};
 
 /// What the memfd is called.

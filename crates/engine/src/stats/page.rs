@@ -13,6 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::{Header, Hist, MAGIC, MeterStats, NAME, OPS, PoolStats, RingStats, Section, VERSION};
 use crate::fds::InternalFd;
+use crate::fork::AtFork;
 use crate::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
 use crate::sys::sys;
 use softring_uapi::errno::{Errno, Result};
@@ -226,16 +227,15 @@ pub(super) fn give_meter(place: usize) {
     }
 }
 
-/// The page's lock.
-pub(crate) type Held = MutexGuard<'static, Option<Page>>;
+/// The page stands still over a fork.
+pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(Box::new(hold())), |_| forget());
 
-/// Takes the page's lock; over a fork it holds the page still.
-pub(crate) fn hold() -> Held {
+fn hold() -> MutexGuard<'static, Option<Page>> {
     PAGE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// In a forked child: the page is the parent's, and not looked at again. Its memory stays mapped.
-pub(crate) fn fork_child() {
+fn forget() {
     // Where the fork was by system call, the lock may be held by a thread that is no more.
     match PAGE.try_lock() {
         Ok(mut slot) => *slot = None,

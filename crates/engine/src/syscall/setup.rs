@@ -39,6 +39,7 @@ pub const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
 /// `EFAULT`, `EINVAL`, `ENOMEM`, `EMFILE`, `ENFILE`, as io_uring_setup(2).
 pub fn setup(entries: u32, params: u64) -> Result<usize> {
     crate::refused::learn();
+    crate::fds::notice_forks();
     crate::fork::init();
     crate::creds::begin();
     let mut p: io_uring_params = user::read(params)?;

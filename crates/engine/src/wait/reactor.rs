@@ -8,21 +8,20 @@
 //! program that stops entering sees its completions after two ticks at most, and one that keeps
 //! entering pays nothing but the tick.
 //!
-//! Once a second it also looks for rings that were closed behind our back, and ends when there is
-//! no ring left; and whether the program has a thread left ([`super::last`]).
+//! Once a second it also looks whether the program has a thread left ([`super::last`]), and ends
+//! when there is no ring left. What it does for the layers above they say by their [`Duties`].
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
 use core::time::Duration;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use rustix::fd::AsRawFd;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::fds::InternalFd;
+use crate::fork::AtFork;
 use crate::handlers;
-use crate::req::estate::{self, Children, End};
-use crate::req::relay;
 use crate::stats::trace::Step;
 use crate::sys;
 use crate::time::Clock;
@@ -39,6 +38,20 @@ const IDLE_TICKS: u32 = 50;
 const SWEEP_NS: u64 = 1_000_000_000;
 /// The same once the program's first thread has ended, when each may be the last.
 const LAST_NS: u64 = 20_000_000;
+/// What the process has its reactor do besides driving rings.
+pub(crate) trait Duties {
+    /// Forked children may have asked for something. What is to be waited for goes into the
+    /// reactor's epoll set `set`, under numbers that no ring has as its id.
+    fn serve(&mut self, set: BorrowedFd<'_>);
+    /// An event of that set with this number; true if it was one of theirs.
+    fn event(&mut self, set: BorrowedFd<'_>, data: u64) -> bool;
+    /// About once a second: what is gone, and nobody has told of.
+    fn sweep(&mut self);
+}
+
+/// Makes them for a reactor that starts.
+pub(crate) type MakeDuties = fn() -> Box<dyn Duties>;
+
 /// Rings and their ids in event data.
 type Rings = Vec<Weak<Ring>>;
 
@@ -52,6 +65,7 @@ pub(crate) struct Reactor {
 }
 
 static REACTOR: Mutex<Option<Arc<Reactor>>> = Mutex::new(None);
+static DUTIES: OnceLock<MakeDuties> = OnceLock::new();
 static TICKING: AtomicBool = AtomicBool::new(false);
 static RUNNING: AtomicBool = AtomicBool::new(false);
 /// The reactor's thread, as [`sys::thread`] has it.
@@ -60,6 +74,11 @@ static THREAD: AtomicUsize = AtomicUsize::new(0);
 /// descriptor stays: the thread that had it besides is the parent's.
 static PARENT: AtomicU32 = AtomicU32::new(0);
 static PARENT_WAKE: AtomicI32 = AtomicI32::new(-1);
+
+/// Says what reactors that start from now on do besides; the first word counts.
+pub(crate) fn has_duties(make: MakeDuties) {
+    let _ = DUTIES.set(make);
+}
 
 /// The reactor, started now if need be.
 fn get() -> Result<Arc<Reactor>> {
@@ -163,16 +182,13 @@ fn briefly<T>(lock: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
     })
 }
 
-/// The reactor's lock, held over a fork.
-pub(crate) type Held = std::sync::MutexGuard<'static, Option<Arc<Reactor>>>;
+/// The reactor stands still over a fork; in the child its thread is gone.
+pub(crate) const AT_FORK: AtFork = AtFork::held(
+    || Some(Box::new(REACTOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner))),
+    |child| forget(child.parent),
+);
 
-/// Holds the reactor still over a fork.
-pub(crate) fn hold() -> Held {
-    REACTOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// In a forked child: the thread is gone.
-pub(crate) fn fork_child(parent: u32) {
+fn forget(parent: u32) {
     let gone = REACTOR.lock().ok().and_then(|mut slot| slot.take());
     PARENT.store(if gone.is_some() { parent } else { 0 }, SeqCst);
     PARENT_WAKE.store(gone.map_or(-1, |r| r.wake.first()), SeqCst);
@@ -239,7 +255,7 @@ impl Reactor {
         let mut buf = [epoll_event::default(); BATCH];
         let mut idle = 0;
         let mut swept = Clock::Monotonic.now();
-        let mut children = Children::default();
+        let mut duties = DUTIES.get().map(|make| make());
         loop {
             let timeout = self.timeout();
             let slept = poll::wait(self.epoll.as_raw_fd(), &mut buf, timeout, None);
@@ -254,25 +270,24 @@ impl Reactor {
                 let id = ev.data;
                 if id == 0 {
                     let _ = rustix::io::read(&self.wake, &mut scratch);
-                    self.serve(&mut children);
-                } else if let Some((child, end)) = children.ended(&self.epoll, id) {
-                    bury(child, end);
-                } else if let Some(ring) = rings.iter().find(|r| r.id == id) {
+                    duties.iter_mut().for_each(|d| d.serve(self.epoll.as_fd()));
+                } else if !duties.iter_mut().any(|d| d.event(self.epoll.as_fd(), id))
+                    && let Some(ring) = rings.iter().find(|r| r.id == id)
+                {
                     self.drive(ring);
                 }
             }
             let now = Clock::Monotonic.now();
             if now - swept >= self.pace.load(Relaxed) {
                 swept = now;
-                crate::fds::sweep();
-                crate::fds::give_back();
+                duties.iter_mut().for_each(|d| d.sweep());
                 rings.iter().for_each(check_standing);
                 if let Some(code) = super::last::first_ended() {
                     // The code is that of the last one, which by now is another: the C library's 0.
                     let before = self.pace.swap(LAST_NS, Relaxed) == LAST_NS;
                     super::last::end_with(if before { 0 } else { code });
                 }
-                self.serve(&mut children);
+                duties.iter_mut().for_each(|d| d.serve(self.epoll.as_fd()));
                 if self.may_end() {
                     return;
                 }
@@ -295,15 +310,6 @@ impl Reactor {
                 }
             }
         }
-    }
-
-    /// Does what forked children ask for.
-    fn serve(&self, children: &mut Children) {
-        let rings = crate::fds::some(|ring| relay::is_asked(ring) || estate::is_called(ring));
-        let asked = rings.iter().filter(|ring| relay::answer(ring));
-        asked.for_each(|ring| guard(ring, true));
-        let ended = children.look(&self.epoll, &rings);
-        ended.into_iter().for_each(|(child, end)| bury(child, end));
     }
 
     /// Gives the place up, unless somebody is about to hand a ring over.
@@ -415,13 +421,6 @@ fn check_standing(ring: &Arc<Ring>) {
     {
         ctx.check_standing();
     }
-}
-
-/// A child has ended, or is another program: its requests are now those of the rings that it had in
-/// common with us.
-fn bury(child: u32, end: End) {
-    let rings = crate::fds::all();
-    rings.iter().filter(|ring| estate::settle(ring, child, end)).for_each(|ring| guard(ring, true));
 }
 
 impl Ctx {

@@ -21,7 +21,7 @@ use super::mapped::Mapped;
 use super::table::{self, Entry};
 use crate::fds::kind::Kind;
 use crate::fds::probe::is_eventfd;
-use crate::fds::{self, InternalFd, dup_internal, dup_visible};
+use crate::fds::{InternalFd, dup_internal, dup_visible, is_path_only, visible};
 use crate::sync::Mutex;
 use crate::sys::{self, borrow, futex_wake, sys};
 use crate::transport::worker::{Pool, Work, default_limits};
@@ -192,7 +192,7 @@ impl Context {
 
     fn prepare(self: &Arc<Self>, cb: iocb, obj: u64) -> Result<Job> {
         let fd = cb.aio_fildes.cast_signed();
-        let open = borrow(fds::visible(fd)).ok_or(Errno::EBADF)?;
+        let open = borrow(visible(fd)).ok_or(Errno::EBADF)?;
         let flags = rustix::fs::fcntl_getfl(open)?;
         if flags.contains(OFlags::PATH) {
             return Err(Errno::EBADF);
@@ -336,7 +336,7 @@ fn key_of(obj: u64) -> u64 {
 /// A duplicate of the program's eventfd.
 fn eventfd(fd: u32) -> Result<InternalFd> {
     let own = dup_visible(fd.cast_signed())?;
-    if fds::is_path_only(own.as_raw_fd()) {
+    if is_path_only(own.as_raw_fd()) {
         return Err(Errno::EBADF);
     }
     if is_eventfd(own.as_raw_fd()) { Ok(own) } else { Err(Errno::EINVAL) }

@@ -13,6 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{CLOSED, DATA, Event, HEADS, Head, Header, MAGIC, NAME, SIZE, VERSION};
 use crate::fds::InternalFd;
+use crate::fork::AtFork;
 use crate::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use softring_uapi::errno::{Errno, Result};
 
@@ -84,8 +85,10 @@ fn install(buffer: Buffer) {
     BUFFER.store(buffer.0.as_ptr(), Release);
 }
 
-/// In a forked child: its parent's own memory is not its own.
-pub(crate) fn fork_child() {
+/// The memory is its parent's own.
+pub(crate) const AT_FORK: AtFork = AtFork::new(|_| forget());
+
+fn forget() {
     if BUFFER.load(Relaxed).is_null() {
         return;
     }

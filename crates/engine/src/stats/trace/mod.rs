@@ -49,7 +49,7 @@ mod writer;
 
 use super::watcher;
 pub use buffer::disable;
-pub(crate) use buffer::{fork_child, prepare};
+pub(crate) use buffer::{AT_FORK, prepare};
 pub use clock::Clock;
 pub(crate) use writer::Writer;
 pub(crate) use writer::{Span, now, ns_until};

@@ -15,6 +15,7 @@
 //! its holder, and a child be forked beside it.
 
 use super::ring::Ring;
+use crate::fork::AtFork;
 use crate::limits::{AIO_KEPT, AIO_KEPT_DEPTH};
 use crate::signal::BlockAll;
 use crate::sys::sys;
@@ -144,8 +145,10 @@ pub(super) fn make_room() -> bool {
     some
 }
 
-/// In a forked child: the contexts are its parent's, whose rings are still mapped here.
-pub(crate) fn fork_child() {
+/// The contexts are the parent's, whose rings are still mapped in the child.
+pub(crate) const AT_FORK: AtFork = AtFork::new(|_| forget());
+
+fn forget() {
     let Some(mut state) = state() else { return };
     for kept in state.kept.drain(..) {
         if let Some(ring) = kept.ring {

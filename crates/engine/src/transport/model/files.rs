@@ -21,6 +21,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use crate::fds::kind::{Kind, in_memory};
 use crate::fds::remembered::changed;
 use crate::fds::{InternalFd, adopt_opened, forget_kind, modelled};
+use crate::fork::AtFork;
 use crate::limits::MODELLED_FILES;
 use crate::sync::Mutex;
 use crate::sys::{self, sys};
@@ -70,6 +71,10 @@ struct Table {
 
 static TABLE: std::sync::LazyLock<Mutex<Table>> =
     std::sync::LazyLock::new(|| Mutex::new(Table { files: Vec::new(), next: 0 }));
+
+/// Whoever closes a modelled file has the lock, which a child must find free.
+pub(crate) const AT_FORK: AtFork =
+    AtFork::held(|| if super::any() { Some(Box::new(TABLE.lock())) } else { None }, |_| ());
 
 /// The program closes a number that means a modelled file: its twins go with it.
 pub(crate) fn closing(fd: i32) {

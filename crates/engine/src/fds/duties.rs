@@ -1,0 +1,49 @@
+//! What the reactor does for the process: it watches forked children and answers them, and finds
+//! what was closed and nobody told of.
+
+use rustix::fd::BorrowedFd;
+
+use super::closing::{give_back, sweep};
+use super::table::{all, some};
+use crate::req::estate::{self, Children, End};
+use crate::req::relay;
+use crate::wait::reactor::{Duties, guard};
+
+/// The children that one reactor watches.
+#[derive(Default)]
+struct OfProcess {
+    children: Children,
+}
+
+pub(super) fn make() -> Box<dyn Duties> {
+    Box::<OfProcess>::default()
+}
+
+impl Duties for OfProcess {
+    fn serve(&mut self, set: BorrowedFd<'_>) {
+        let rings = some(|ring| relay::is_asked(ring) || estate::is_called(ring));
+        let asked = rings.iter().filter(|ring| relay::answer(ring));
+        asked.for_each(|ring| guard(ring, true));
+        let ended = self.children.look(set, &rings);
+        ended.into_iter().for_each(|(child, end)| take_over(child, end));
+    }
+
+    fn event(&mut self, set: BorrowedFd<'_>, data: u64) -> bool {
+        let ended = self.children.ended(set, data);
+        let ours = ended.is_some();
+        ended.into_iter().for_each(|(child, end)| take_over(child, end));
+        ours
+    }
+
+    fn sweep(&mut self) {
+        sweep();
+        give_back();
+    }
+}
+
+/// A child has ended, or is another program: its requests are now those of the rings that it had in
+/// common with us.
+fn take_over(child: u32, end: End) {
+    let rings = all();
+    rings.iter().filter(|ring| estate::settle(ring, child, end)).for_each(|ring| guard(ring, true));
+}
