@@ -87,7 +87,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("drive", &["fds::stand_in", "teardown", "wait"]),
     ("libaio", &["aio"]),
-    ("process", &["fds", "req::estate", "req::relay", "req::worker_side"]),
+    ("process", &["exit", "fds", "req::estate", "req::relay", "req::worker_side"]),
     ("syscall", &["lacks", "syscall"]),
 ];
 
@@ -95,7 +95,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const EXCEPTIONS: &str = include_str!("exceptions.txt");
 
 /// Modules in the largest circle of imports. To be at most 8, all in one folder.
-const LARGEST_CIRCLE: usize = 19;
+const LARGEST_CIRCLE: usize = 8;
 
 fn engine() -> Imports {
     imports("crates/engine/src/")

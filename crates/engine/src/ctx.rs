@@ -25,17 +25,17 @@ use crate::fds::InternalFd;
 use crate::mem::cq::Overflow;
 use crate::mem::lock::Control;
 use crate::mem::rings::Rings;
+use crate::req::barrier::Drain;
 use crate::req::batch::SubmitState;
 use crate::req::direct::DirectSqes;
-use crate::req::drain::Drain;
 use crate::req::inherited::Inherited;
-use crate::req::job::Job;
-use crate::req::moving::Moves;
+use crate::req::job::{Finished, Job};
+use crate::req::left::Moves;
 use crate::req::pending::Pending;
 use crate::req::slab::Slab;
 use crate::req::sq_thread::SqPoll;
-use crate::req::timeouts::Timeouts;
-use crate::req::turns::Turns;
+use crate::req::timer_queue::Timeouts;
+use crate::req::turn_queues::Turns;
 use crate::req::waiters::{AdaptiveSpin, Driver, Wakes};
 use crate::rsrc::buffers::BufTable;
 use crate::rsrc::eventfd::EventFd;
@@ -321,7 +321,7 @@ pub struct Ctx {
     /// Multishot receives that go on when the program next comes for completions (DEFER_TASKRUN).
     pub next_turn: VecDeque<ReqId>,
     /// Completions that wait for the program to enter (DEFER_TASKRUN).
-    pub deferred: VecDeque<crate::req::complete::Finished>,
+    pub deferred: VecDeque<Finished>,
 
     // Completion.
     pub overflow: Overflow,

@@ -16,6 +16,7 @@ mod alone;
 mod bpf;
 pub mod creds;
 mod ctx;
+pub mod exit;
 pub mod fds;
 mod fork;
 pub mod handlers;

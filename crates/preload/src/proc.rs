@@ -17,7 +17,7 @@ use crate::wrap::handlers;
 use crate::{heap, notice};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
-use softring_engine::{fds, refused, task};
+use softring_engine::{exit, fds, refused, task};
 
 /// A page of our own. All zero in a fork.
 struct Mark {
@@ -109,7 +109,7 @@ pub fn thread_begins() {
 }
 
 extern "C" fn thread_ends(_: *mut c_void) {
-    task::ends();
+    exit::task_ends();
     crate::intercept::stack::thread_ends();
 }
 

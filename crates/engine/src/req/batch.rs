@@ -4,7 +4,6 @@ use core::cell::Cell;
 use std::sync::Arc;
 
 use crate::creds::Creds;
-use crate::req::clat::Sampling;
 use crate::transport::model::Found;
 use crate::transport::token::ReqId;
 
@@ -33,4 +32,18 @@ pub struct SubmitState {
     pub alike: bool,
     /// The epoch of credentials, and the thread that had those of the ring's maker then (SQPOLL).
     pub as_maker: (u64, u32),
+}
+
+/// Which request is timed next.
+#[derive(Debug)]
+pub struct Sampling {
+    /// It is so many behind the last of the batch before.
+    pub(super) due: u32,
+    pub(super) taken: u32,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Sampling { due: 1, taken: 0 }
+    }
 }

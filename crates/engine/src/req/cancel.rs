@@ -301,10 +301,10 @@ impl Ctx {
         self.deferred.clear();
         self.pending.clear();
         (self.nr_reqs, self.nr_ended) = (0, 0);
-        self.drain = crate::req::drain::Drain::default();
-        self.timeouts = crate::req::timeouts::Timeouts::default();
+        self.drain = crate::req::barrier::Drain::default();
+        self.timeouts = crate::req::timer_queue::Timeouts::default();
         self.submit = crate::req::batch::SubmitState::default();
-        self.turns = crate::req::turns::Turns::default();
+        self.turns = crate::req::turn_queues::Turns::default();
     }
 }
 

@@ -22,20 +22,6 @@ const PERIOD: u32 = 509;
 /// little.
 const EACH: u32 = 64;
 
-/// Which request is timed next.
-#[derive(Debug)]
-pub struct Sampling {
-    /// It is so many behind the last of the batch before.
-    due: u32,
-    taken: u32,
-}
-
-impl Default for Sampling {
-    fn default() -> Self {
-        Sampling { due: 1, taken: 0 }
-    }
-}
-
 /// The start of a timed attempt: the clock, and how many requests there were before.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timed {

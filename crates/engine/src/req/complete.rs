@@ -6,19 +6,12 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::ctx::Ctx;
 use crate::mem::cq::Cqe;
 use crate::opdef::Outcome;
-use crate::req::request::{Call, Req, ReqFlags, State, Wait};
+use crate::req::job::Finished;
+use crate::req::request::{Req, ReqFlags, State, Wait};
 use crate::rsrc::eventfd::EventFd;
 use crate::stats::trace::Step;
 use crate::transport::token::ReqId;
 use softring_uapi::errno::Errno;
-
-/// What a worker brings back.
-#[derive(Debug)]
-pub struct Finished {
-    pub id: ReqId,
-    pub call: Call,
-    pub outcome: Outcome,
-}
 
 impl Ctx {
     /// Posts a CQE. The tail is published by [`commit`](Self::commit).

@@ -1,26 +1,10 @@
 //! IOSQE_IO_DRAIN: a barrier. A drained request starts when every request before it has ended;
 //! those after it wait behind it. Kernel counterpart: `io_drain_req`, `io_queue_deferred`.
 
-use std::collections::VecDeque;
-
 use crate::ctx::Ctx;
 use crate::req::request::{ReqFlags, State};
 use crate::stats::trace::Step;
 use crate::transport::token::ReqId;
-
-/// The barrier's state.
-#[derive(Debug, Default)]
-pub struct Drain {
-    /// Requests queue behind a barrier.
-    pub active: bool,
-    /// The request or chain after the current chain is a barrier too.
-    pub next: bool,
-    /// IOSQE_CQE_SKIP_SUCCESS was seen: draining is refused from then on.
-    pub disabled: bool,
-    list: VecDeque<ReqId>,
-    /// Requests on the list, with the chains that hang on them.
-    drained: u32,
-}
 
 impl Ctx {
     /// A request with IOSQE_IO_DRAIN is being initialised.

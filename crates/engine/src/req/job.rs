@@ -1,11 +1,11 @@
-//! A call on its way through a worker.
+//! A call on its way through a worker, and back.
 
 use std::sync::Arc;
 
 use crate::creds::Creds;
 use crate::ctx::Ring;
 use crate::fds::kind::Kind;
-use crate::opdef::{self, OpDef};
+use crate::opdef::{self, OpDef, Outcome};
 use crate::req::request::{Call, FileRef, kind_of};
 use crate::transport::token::ReqId;
 use crate::transport::worker::Work;
@@ -22,6 +22,14 @@ pub struct Job {
     pub unbound: bool,
     /// Makes the call and brings it back: that takes layers above this one.
     pub run: fn(Job),
+}
+
+/// What a worker brings back.
+#[derive(Debug)]
+pub struct Finished {
+    pub id: ReqId,
+    pub call: Call,
+    pub outcome: Outcome,
 }
 
 impl Work for Job {

@@ -1,6 +1,7 @@
 //! A request from fetch to CQE.
 
 pub mod arm;
+pub(crate) mod barrier;
 pub(crate) mod batch;
 pub(crate) mod by_worker;
 pub(crate) mod caller;
@@ -15,12 +16,14 @@ pub(crate) mod inherited;
 pub(crate) mod iowq;
 pub(crate) mod issue;
 pub(crate) mod job;
+pub(crate) mod left;
 pub(crate) mod link;
 pub(crate) mod message;
 pub(crate) mod moving;
 pub(crate) mod parked;
 pub(crate) mod pending;
 pub(crate) mod relay;
+pub(crate) mod renew;
 pub(crate) mod request;
 pub mod route;
 pub(crate) mod select;
@@ -29,7 +32,10 @@ pub(crate) mod sq_thread;
 pub(crate) mod standing;
 pub(crate) mod submit;
 pub(crate) mod timeouts;
+pub(crate) mod timer_queue;
 pub(crate) mod trace;
+pub(crate) mod turn_queues;
 pub(crate) mod turns;
+pub(crate) mod wait;
 pub(crate) mod waiters;
 pub(crate) mod worker_side;

@@ -7,8 +7,6 @@
 //! And where the closer is a signal handler that has interrupted the holder of the lock, it takes a
 //! duplicate itself and leaves it to whoever takes the lock next.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicU64};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -23,43 +21,6 @@ use crate::req::standing::events_of;
 use crate::sys;
 use crate::transport::token::ReqId;
 use softring_uapi::errno::Errno;
-
-/// Numbers that closers have left, each with a duplicate: more than handlers come on top of each
-/// other.
-const LEFT: usize = 16;
-
-/// What closers have left for who takes the lock next.
-#[derive(Debug, Default)]
-pub struct Moves {
-    any: AtomicBool,
-    /// The number plus one, above its duplicate; 0: free.
-    left: [AtomicU64; LEFT],
-}
-
-impl Moves {
-    /// Is anything left?
-    #[inline]
-    pub fn any(&self) -> bool {
-        self.any.load(Relaxed)
-    }
-
-    /// Leaves a number that is about to be closed. Safe in a signal handler.
-    fn leave(&self, fd: i32) {
-        let Ok(dup) = dup_internal(fd) else { return };
-        let both = u64::from(fd.cast_unsigned() + 1) << 32 | dup.first() as u64;
-        let free = |slot: &&AtomicU64| slot.compare_exchange(0, both, Release, Relaxed).is_ok();
-        if self.left.iter().find(free).is_some() {
-            dup.into_number();
-            self.any.store(true, Release);
-        }
-    }
-
-    fn take(&self) -> impl Iterator<Item = (i32, InternalFd)> {
-        self.any.store(false, Relaxed);
-        let taken = self.left.iter().map(|slot| slot.swap(0, Acquire)).filter(|&both| both != 0);
-        taken.map(|both| ((both >> 32) as i32 - 1, InternalFd::of_program(both as u32 as i32)))
-    }
-}
 
 impl Ring {
     /// The program closes `fd`. Called without any ring's lock.

@@ -236,7 +236,7 @@ impl Ctx {
             } else {
                 self.unlocked(|| crate::req::issue::issue_blocking(&mut call))
             };
-            self.finished(crate::req::complete::Finished { id, call, outcome });
+            self.finished(crate::req::job::Finished { id, call, outcome });
         }
         // No linked timeout is armed here: the kernel arms none behind a request that it hands to a
         // worker.

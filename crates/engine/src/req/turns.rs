@@ -4,21 +4,15 @@
 //! `EPOLLEXCLUSIVE`); epoll's own flag of that name knows neither one-shot entries nor several
 //! requests behind one set.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::ctx::Ctx;
 use crate::req::cancel::same_file;
 use crate::req::request::{Req, ReqFlags, Wait};
 use crate::req::standing::leave;
+use crate::req::turn_queues::Key;
 use crate::transport::token::ReqId;
 use softring_uapi::IORING_OP_ACCEPT;
-
-/// The listener, as the SQE names it: registered or not, and its number.
-pub(crate) type Key = (bool, i32);
-
-/// Requests that wait in turn, the first first.
-#[derive(Debug, Default)]
-pub struct Turns(BTreeMap<Key, VecDeque<ReqId>>);
 
 /// Whose turn a request waits for; none if it does not wait in turn.
 pub(crate) fn key(req: &Req) -> Option<Key> {
@@ -29,21 +23,6 @@ pub(crate) fn key(req: &Req) -> Option<Key> {
 /// Does it stand in the poll set?
 pub(crate) fn stands(req: &Req) -> bool {
     matches!(req.wait, Wait::Poll(poll) if poll.at >= 0)
-}
-
-impl Turns {
-    /// A request in the queue has a new name.
-    pub fn rename(&mut self, key: Option<Key>, old: ReqId, new: ReqId) {
-        let queue = key.and_then(|key| self.0.get_mut(&key));
-        if let Some(place) = queue.and_then(|q| q.iter_mut().find(|id| **id == old)) {
-            *place = new;
-        }
-    }
-
-    /// Is there nobody behind a request to pass its turn on to?
-    pub fn alone(&self, key: Option<Key>) -> bool {
-        key.and_then(|key| self.0.get(&key)).is_none_or(|q| q.len() <= 1)
-    }
 }
 
 impl Ctx {

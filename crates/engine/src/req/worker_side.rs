@@ -2,9 +2,8 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::req::complete::Finished;
 use crate::req::issue::issue_blocking;
-use crate::req::job::Job;
+use crate::req::job::{Finished, Job};
 use crate::req::relay;
 use crate::stats::trace;
 use crate::wait::leave::leave;

@@ -1,0 +1,44 @@
+//! What closers that could not take a ring's lock have left for whoever takes it next: numbers that
+//! are closed by then, each with a duplicate (`moving`).
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+
+use crate::fds::{InternalFd, dup_internal};
+
+/// Numbers that closers have left, each with a duplicate: more than handlers come on top of each
+/// other.
+const LEFT: usize = 16;
+
+/// What closers have left for who takes the lock next.
+#[derive(Debug, Default)]
+pub struct Moves {
+    any: AtomicBool,
+    /// The number plus one, above its duplicate; 0: free.
+    left: [AtomicU64; LEFT],
+}
+
+impl Moves {
+    /// Is anything left?
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any.load(Relaxed)
+    }
+
+    /// Leaves a number that is about to be closed. Safe in a signal handler.
+    pub fn leave(&self, fd: i32) {
+        let Ok(dup) = dup_internal(fd) else { return };
+        let both = u64::from(fd.cast_unsigned() + 1) << 32 | dup.first() as u64;
+        let free = |slot: &&AtomicU64| slot.compare_exchange(0, both, Release, Relaxed).is_ok();
+        if self.left.iter().find(free).is_some() {
+            dup.into_number();
+            self.any.store(true, Release);
+        }
+    }
+
+    pub fn take(&self) -> impl Iterator<Item = (i32, InternalFd)> {
+        self.any.store(false, Relaxed);
+        let taken = self.left.iter().map(|slot| slot.swap(0, Acquire)).filter(|&both| both != 0);
+        taken.map(|both| ((both >> 32) as i32 - 1, InternalFd::of_program(both as u32 as i32)))
+    }
+}
