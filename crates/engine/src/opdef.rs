@@ -63,6 +63,10 @@ pub struct OpDef {
     pub issue: Issue,
     /// The bit of `ioprio` that sends a request to the poll set before its first attempt.
     pub poll_first: u16,
+    /// The bit of `ioprio` that says not to wait once an attempt has found nothing.
+    pub dont_wait: u16,
+    /// What filters may load of its SQE beyond what all have.
+    pub filtered: Option<Filtered>,
     /// The fast lane: the CQE's `res` for an SQE without flags (but FIXED_FILE) that ends at once;
     /// `None` sends it the long way, as if nothing had been tried.
     pub fast: Option<fn(&mut Ctx, &io_uring_sqe) -> Option<i32>>,
@@ -89,6 +93,15 @@ pub struct Waiting {
     pub cancel: fn(&Call) -> i32,
     /// The task that submitted it has ended; its result.
     pub orphan: fn() -> i32,
+}
+
+/// What filters may load of an operation's SQE (`struct io_uring_bpf_ctx`).
+#[derive(Clone, Copy)]
+pub struct Filtered {
+    /// Bytes.
+    pub len: u8,
+    /// Writes them.
+    pub fill: fn(&Req, &mut [u8]),
 }
 
 /// `fd` names a file that must be open.
@@ -129,6 +142,34 @@ pub(crate) const HANDS_BACK: u32 = 1 << 15;
 pub(crate) const SEARCHES: u32 = 1 << 16;
 /// A cancellation tells how many of it there were.
 pub(crate) const COUNTED: u32 = 1 << 17;
+/// `fd` is a number that it closes.
+pub(crate) const CLOSES: u32 = 1 << 18;
+/// It receives from a socket.
+pub(crate) const RECEIVES: u32 = 1 << 19;
+/// What it transfers stands in a message: its buffer is kept apart from the SQE's copy.
+pub(crate) const MESSAGE: u32 = 1 << 20;
+/// It reads a file or a stream, once, into one buffer.
+pub(crate) const READS_ONCE: u32 = 1 << 21;
+/// It reads whenever there is something; the first attempt only arms it.
+pub(crate) const READS_MANY: u32 = 1 << 22;
+/// It sends without a copy, as far as the socket can.
+pub(crate) const ZERO_COPY: u32 = 1 << 23;
+/// A bit of `ioprio` has it work in a registered buffer.
+pub(crate) const FIXED_BY_FLAG: u32 = 1 << 24;
+/// It asked for that buffer before its socket, up to 6.18.
+pub(crate) const BUFFER_FIRST: u32 = 1 << 25;
+/// Of those that wait for one file, one is woken at a time.
+pub(crate) const EXCLUSIVE: u32 = 1 << 26;
+/// Where it is polled first, nobody asks what its file is.
+pub(crate) const ANY_FILE: u32 = 1 << 27;
+/// Only the call's own failure breaks a chain, not that of what follows it.
+pub(crate) const CALL_FAILS: u32 = 1 << 28;
+/// It asks for readiness, and nothing else: with the events that its SQE names.
+pub(crate) const POLLS: u32 = 1 << 29;
+/// A command of its file's own.
+pub(crate) const COMMANDS: u32 = 1 << 30;
+/// Its SQE has 128 bytes.
+pub(crate) const DOUBLE: u32 = 1 << 31;
 
 impl OpDef {
     pub const fn has(&self, bit: u32) -> bool {
@@ -161,14 +202,6 @@ impl core::fmt::Debug for OpDef {
     }
 }
 
-impl Default for &OpDef {
-    /// The row of a request that has no SQE.
-    fn default() -> Self {
-        static NONE: OpDef = no(IORING_OP_NOP, "");
-        &NONE
-    }
-}
-
 /// A row: opcode, kernel, bits, prep, issue.
 pub(crate) const fn op(
     code: u8,
@@ -184,6 +217,8 @@ pub(crate) const fn op(
         prep,
         issue,
         poll_first: 0,
+        dont_wait: 0,
+        filtered: None,
         fast: None,
         finish: None,
         fail: None,
@@ -246,6 +281,18 @@ impl OpDef {
     /// That bit of `ioprio` says to wait for readiness first.
     pub(crate) const fn poll_first(mut self, bit: u16) -> Self {
         self.poll_first = bit;
+        self
+    }
+
+    /// That bit of `ioprio` says not to wait in vain.
+    pub(crate) const fn dont_wait(mut self, bit: u16) -> Self {
+        self.dont_wait = bit;
+        self
+    }
+
+    /// Filters may load so many bytes of it, which `fill` writes.
+    pub(crate) const fn filtered(mut self, len: u8, fill: fn(&Req, &mut [u8])) -> Self {
+        self.filtered = Some(Filtered { len, fill });
         self
     }
 

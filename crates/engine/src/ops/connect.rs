@@ -260,6 +260,27 @@ pub(crate) fn accept_finish(ctx: &mut Ctx, req: &mut Req) {
     }
 }
 
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+
+/// What a filter may load of a CONNECT: family, port and address, as far as the name has them
+/// (`io_connect_bpf_populate`).
+pub(crate) fn filtered(req: &Req, to: &mut [u8]) {
+    let Keep::Bytes(name) = &req.call.keep else { return };
+    let Some(family) = name.first_chunk().map(|b| u16::from_ne_bytes(*b)) else { return };
+    to[..4].copy_from_slice(&u32::from(family).to_ne_bytes());
+    let (whole, at, len) = match family {
+        AF_INET => (16, 4, 4),
+        // Without the scope (`SIN6_LEN_RFC2133`).
+        AF_INET6 => (24, 8, 16),
+        _ => return,
+    };
+    if name.len() >= whole {
+        to[4..6].copy_from_slice(&name[2..4]);
+        to[8..8 + len].copy_from_slice(&name[at..at + len]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! NOP: do nothing, and return what was asked for. The tutorial op: `prep` refuses unknown bits,
 //! `issue` sets a result.
 
+use super::table::OPS;
 use crate::ctx::Ctx;
 use crate::opdef::Outcome;
 use crate::req::request::{FileRef, Req, ReqFlags};
@@ -13,6 +14,15 @@ const FLAGS: u32 = IORING_NOP_INJECT_RESULT
     | IORING_NOP_FIXED_BUFFER
     | IORING_NOP_TW
     | IORING_NOP_CQE32;
+
+/// For what only is to end.
+pub(crate) const OPCODE: u8 = IORING_OP_NOP;
+
+/// The opcode is none that there is: the request fails as a NOP.
+pub(crate) fn stands_for_unknown(req: &mut Req) {
+    req.call.sqe.opcode = IORING_OP_NOP;
+    req.row = &OPS[IORING_OP_NOP as usize];
+}
 
 /// Checks the flags (`io_nop_prep`).
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {

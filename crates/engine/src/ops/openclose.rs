@@ -254,3 +254,18 @@ pub(super) fn own(fd: i32) -> OwnedFd {
     // SAFETY: the kernel gave us `fd` this moment, so nobody else owns it.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
+
+/// A flag of open(2) that a program of 64 bits always means.
+const O_LARGEFILE: u64 = 0o100_000;
+
+/// What a filter may load of an OPENAT: its `struct open_how`.
+pub(crate) fn filtered(req: &Req, to: &mut [u8]) {
+    if let Keep::PathBytes(_, how) = &req.call.keep
+        && how.len() == to.len()
+    {
+        to.copy_from_slice(how);
+        let flags = How::of_bytes(how).flags;
+        let large = if flags & O_PATH == 0 { O_LARGEFILE } else { 0 };
+        to[..8].copy_from_slice(&(flags | large).to_ne_bytes());
+    }
+}

@@ -126,8 +126,8 @@ fn import(call: &mut Call) -> Result<()> {
 /// # Errors
 /// `EFAULT`.
 pub(crate) fn assign_buffer(ctx: &Ctx, req: &mut Req) -> Result<()> {
+    let needs = fixed(req.opcode()) || req.transfers_fixed();
     let call = &mut req.call;
-    let needs = fixed(call.sqe.opcode) || call.transfers_fixed();
     if !needs || call.buf.is_some() {
         return Ok(());
     }

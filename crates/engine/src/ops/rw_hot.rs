@@ -14,7 +14,10 @@ use crate::fds::history::History;
 use crate::fds::kind::Kind;
 use crate::req::request::FileRef;
 use crate::sys::{self, sys};
-use softring_uapi::{IORING_OP_READ_FIXED, IOSQE_FIXED_FILE, io_uring_sqe};
+use softring_uapi::{
+    IORING_OP_READ, IORING_OP_READ_FIXED, IORING_OP_WRITE, IORING_OP_WRITE_FIXED, IOSQE_FIXED_FILE,
+    io_uring_sqe,
+};
 
 /// Time-stamp cycles after which a read may have waited: 15 to 50 µs on machines of 1 to 3.3 GHz.
 const SLOW_CYCLES: u64 = 50_000;
@@ -47,6 +50,24 @@ pub(crate) fn writes_punt(file: &FileRef) {
 /// Was a buffered write to this file refused so?
 pub(crate) fn write_punts(file: &FileRef) -> bool {
     history(file).is_some_and(History::write_punts)
+}
+
+/// Is it a READ or a WRITE?
+#[inline(always)]
+pub(crate) const fn is_simple(opcode: u8) -> bool {
+    matches!(opcode, IORING_OP_READ | IORING_OP_WRITE)
+}
+
+/// Is it a READ_FIXED or a WRITE_FIXED?
+#[inline(always)]
+pub(crate) const fn is_simple_fixed(opcode: u8) -> bool {
+    matches!(opcode, IORING_OP_READ_FIXED | IORING_OP_WRITE_FIXED)
+}
+
+/// Is [`fast`] for this opcode?
+#[inline(always)]
+pub(crate) const fn is_for(opcode: u8) -> bool {
+    matches!(opcode, IORING_OP_READ | IORING_OP_READ_FIXED)
 }
 
 /// READ and READ_FIXED of a trusted file, or of one in memory, from where the page cache has it.

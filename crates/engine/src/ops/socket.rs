@@ -135,3 +135,11 @@ pub(crate) fn needs_socket(_: &Req, res: i32) -> bool {
 pub(crate) fn needs_number(req: &Req, res: i32) -> bool {
     res == Errno::EMFILE.res() && req.call.sqe.file_index == 0
 }
+
+/// What a filter may load of a SOCKET: family, type and protocol.
+pub(crate) fn filtered(req: &Req, to: &mut [u8]) {
+    let s = &req.call.sqe;
+    for (to, word) in to.chunks_exact_mut(4).zip([s.fd as u32, s.off as u32, s.len]) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+}

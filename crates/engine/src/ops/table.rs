@@ -11,8 +11,10 @@ use super::{
 };
 use crate::opdef::Issue::{Call as Sys, Ring};
 use crate::opdef::{
-    AIO, ASYNC, BUFSEL, BYTES, COUNTED, CREDS, FILE, FILE_IN, HANDS_BACK, HASH, IOPOLL, IOPRIO,
-    LENIENT, OpDef, POLLIN, POLLOUT, SEARCHES, SELECT_MANY, UNBOUND, no, op, refused,
+    AIO, ANY_FILE, ASYNC, BUFFER_FIRST, BUFSEL, BYTES, CALL_FAILS, CLOSES, COMMANDS, COUNTED,
+    CREDS, DOUBLE, EXCLUSIVE, FILE, FILE_IN, FIXED_BY_FLAG, HANDS_BACK, HASH, IOPOLL, IOPRIO,
+    LENIENT, MESSAGE, OpDef, POLLIN, POLLOUT, POLLS, READS_MANY, READS_ONCE, RECEIVES, SEARCHES,
+    SELECT_MANY, UNBOUND, ZERO_COPY, no, op, refused,
 };
 use softring_uapi::*;
 
@@ -28,16 +30,19 @@ const SPLICE: u32 = FILE | FILE_IN | ASYNC | HASH | UNBOUND | CREDS;
 /// Rows that send and receive.
 const NET: u32 = FILE | IOPRIO | UNBOUND | BYTES;
 const SEND: u32 = NET | POLLOUT | CREDS;
-const RECV: u32 = NET | POLLIN | BUFSEL;
+const RECV: u32 = NET | POLLIN | BUFSEL | RECEIVES;
+const SEND_MANY: u32 = SEND | BUFSEL | SELECT_MANY | FIXED_BY_FLAG;
+const SEND_ZC: u32 = SEND | ZERO_COPY | FIXED_BY_FLAG;
+const SENDMSG_ZC: u32 = SEND_ZC | MESSAGE | BUFFER_FIRST;
 /// Rows that make connections.
-const ACCEPT: u32 = FILE | IOPRIO | POLLIN | UNBOUND;
+const ACCEPT: u32 = FILE | IOPRIO | POLLIN | UNBOUND | EXCLUSIVE | ANY_FILE;
 const CONNECT: u32 = FILE | POLLOUT | UNBOUND | CREDS;
 /// Rows that read and write.
 const RW: u32 = FILE | IOPRIO | IOPOLL | AIO | UNBOUND | BYTES;
 const WRITE: u32 = RW | POLLOUT | HASH | CREDS;
-const READ_MANY: u32 = FILE | POLLIN | BUFSEL | BYTES | HANDS_BACK;
+const READ_MANY: u32 = FILE | POLLIN | BUFSEL | BYTES | HANDS_BACK | READS_MANY;
 /// Rows for commands of a file's own.
-const COMMAND: u32 = FILE | IOPOLL | BUFSEL | CREDS;
+const COMMAND: u32 = FILE | IOPOLL | BUFSEL | CREDS | COMMANDS;
 
 /// The bit of `ioprio` by which sends and receives wait for readiness first.
 const POLL_FIRST: u16 = IORING_RECVSEND_POLL_FIRST;
@@ -51,37 +56,41 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_FSYNC, "5.1", FILE_ASYNC, sync::fsync_prep, Sys(sync::fsync)),
     op(IORING_OP_READ_FIXED, "5.1", RW | POLLIN, rw::prep, Sys(rw::issue)).fast(rw_hot::fast),
     op(IORING_OP_WRITE_FIXED, "5.1", WRITE, rw::prep, Sys(rw::issue)),
-    op(IORING_OP_POLL_ADD, "5.1", FILE | HANDS_BACK, poll::add_prep, Ring(poll::add))
+    op(IORING_OP_POLL_ADD, "5.1", FILE | HANDS_BACK | POLLS, poll::add_prep, Ring(poll::add))
         .only_arms(poll::only_arms),
     op(IORING_OP_POLL_REMOVE, "5.1", HANDS_BACK | SEARCHES, poll::remove_prep, Ring(poll::remove)),
     op(IORING_OP_SYNC_FILE_RANGE, "5.1", FILE_ASYNC, sync::range_prep, Sys(sync::range)),
-    op(IORING_OP_SENDMSG, "5.3", SEND, net_msg::send_prep, Sys(net_msg::send))
+    op(IORING_OP_SENDMSG, "5.3", SEND | MESSAGE, net_msg::send_prep, Sys(net_msg::send))
         .poll_first(POLL_FIRST).fail(net::failed),
-    op(IORING_OP_RECVMSG, "5.3", RECV, net_msg::recv_prep, Sys(net_msg::recv))
+    op(IORING_OP_RECVMSG, "5.3", RECV | MESSAGE, net_msg::recv_prep, Sys(net_msg::recv))
         .poll_first(POLL_FIRST).fail(net::failed).hands_back(net_msg::recv_hands_back),
     op(IORING_OP_TIMEOUT, "5.4", 0, timeout::prep, Ring(timeout::issue)),
     op(IORING_OP_TIMEOUT_REMOVE, "5.5", 0, timeout::remove_prep, Ring(timeout::remove)),
     op(IORING_OP_ACCEPT, "5.5", ACCEPT, connect::accept_prep, Sys(connect::accept))
-        .poll_first(IORING_ACCEPT_POLL_FIRST).finish(connect::accept_finish)
-        .hands_back(socket::needs_number),
+        .poll_first(IORING_ACCEPT_POLL_FIRST).dont_wait(IORING_ACCEPT_DONTWAIT)
+        .finish(connect::accept_finish).hands_back(socket::needs_number),
     op(IORING_OP_ASYNC_CANCEL, "5.5", SEARCHES, cancel::prep, Ring(cancel::issue)),
     op(IORING_OP_LINK_TIMEOUT, "5.5", 0, timeout::link_prep, Ring(refused)),
-    op(IORING_OP_CONNECT, "5.5", CONNECT, connect::connect_prep, Sys(connect::connect)),
+    op(IORING_OP_CONNECT, "5.5", CONNECT, connect::connect_prep, Sys(connect::connect))
+        .filtered(24, connect::filtered),
     op(IORING_OP_FALLOCATE, "5.6", FILE_HASH, sync::fallocate_prep, Sys(sync::fallocate)),
-    op(IORING_OP_OPENAT, "5.6", CREDS, openclose::openat_prep, Sys(open)).finish(open_finish),
-    op(IORING_OP_CLOSE, "5.6", 0, openclose::close_prep, Sys(openclose::close))
+    op(IORING_OP_OPENAT, "5.6", CREDS, openclose::openat_prep, Sys(open)).finish(open_finish)
+        .filtered(24, openclose::filtered),
+    op(IORING_OP_CLOSE, "5.6", CLOSES, openclose::close_prep, Sys(openclose::close))
         .finish(close_finish),
     op(IORING_OP_FILES_UPDATE, "5.6", IOPOLL, files_update::prep, Ring(files_update::issue)),
     op(IORING_OP_STATX, "5.6", NAMES, statx::prep, Sys(statx::issue)),
-    op(IORING_OP_READ, "5.6", RW | POLLIN | BUFSEL, rw::prep, Sys(rw::issue)).fast(rw_hot::fast),
+    op(IORING_OP_READ, "5.6", RW | POLLIN | BUFSEL | READS_ONCE, rw::prep, Sys(rw::issue))
+        .fast(rw_hot::fast),
     op(IORING_OP_WRITE, "5.6", WRITE, rw::prep, Sys(rw::issue)),
     op(IORING_OP_FADVISE, "5.6", FILE, advise::fadvise_prep, Sys(advise::fadvise)),
     op(IORING_OP_MADVISE, "5.6", NAMES, advise::madvise_prep, Sys(advise::madvise)),
-    op(IORING_OP_SEND, "5.6", SEND | BUFSEL | SELECT_MANY, net::send_prep, Sys(net::send))
+    op(IORING_OP_SEND, "5.6", SEND_MANY, net::send_prep, Sys(net::send))
         .poll_first(POLL_FIRST).fail(net::failed).hands_back(net::send_hands_back),
-    op(IORING_OP_RECV, "5.6", RECV, net::recv_prep, Sys(net::recv))
+    op(IORING_OP_RECV, "5.6", RECV | FIXED_BY_FLAG, net::recv_prep, Sys(net::recv))
         .poll_first(POLL_FIRST).fail(net::failed),
-    op(IORING_OP_OPENAT2, "5.6", CREDS, openclose::openat2_prep, Sys(open)).finish(open_finish),
+    op(IORING_OP_OPENAT2, "5.6", CREDS, openclose::openat2_prep, Sys(open)).finish(open_finish)
+        .filtered(24, openclose::filtered),
     op(IORING_OP_EPOLL_CTL, "5.6", 0, epoll::ctl_prep, Ring(epoll::ctl)),
     op(IORING_OP_SPLICE, "5.7", SPLICE, splice::prep, Sys(splice::issue)),
     op(IORING_OP_PROVIDE_BUFFERS, "5.7", IOPOLL, provide::provide_prep, Ring(provide::provide)),
@@ -99,13 +108,13 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_SETXATTR, "5.19", NAMES, xattr::set_prep, Sys(xattr::set)),
     op(IORING_OP_FGETXATTR, "5.19", FILE_ASYNC | CREDS, xattr::fget_prep, Sys(xattr::fget)),
     op(IORING_OP_GETXATTR, "5.19", NAMES, xattr::get_prep, Sys(xattr::get)),
-    op(IORING_OP_SOCKET, "5.19", CREDS, socket::socket_prep, Sys(socket::socket))
-        .finish(open_finish).hands_back(socket::needs_number),
+    op(IORING_OP_SOCKET, "5.19", CREDS | CALL_FAILS, socket::socket_prep, Sys(socket::socket))
+        .filtered(12, socket::filtered).finish(open_finish).hands_back(socket::needs_number),
     op(IORING_OP_URING_CMD, "5.19", COMMAND, uring_cmd::prep, Sys(uring_cmd::issue))
         .finish(nvme::finish).hands_back(uring_cmd::hands_back).partly("sockets and NVMe"),
-    op(IORING_OP_SEND_ZC, "6.0", SEND, net_zc::prep, Sys(net_zc::send))
+    op(IORING_OP_SEND_ZC, "6.0", SEND_ZC, net_zc::prep, Sys(net_zc::send))
         .poll_first(POLL_FIRST).fail(net::failed),
-    op(IORING_OP_SENDMSG_ZC, "6.1", SEND, net_zc::prep, Sys(net_zc::send))
+    op(IORING_OP_SENDMSG_ZC, "6.1", SENDMSG_ZC, net_zc::prep, Sys(net_zc::send))
         .poll_first(POLL_FIRST).fail(net::failed),
     op(IORING_OP_READ_MULTISHOT, "6.7", READ_MANY, multishot_prep, Sys(multishot)),
     op(IORING_OP_WAITID, "6.7", POLLIN | COUNTED, waitid::prep, Sys(waitid::issue))
@@ -125,7 +134,16 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_READV_FIXED, "6.15", RW | POLLIN, rw::prep, Sys(rw::issue)),
     op(IORING_OP_WRITEV_FIXED, "6.15", WRITE, rw::prep, Sys(rw::issue)),
     op(IORING_OP_PIPE, "6.16", HANDS_BACK, openclose::pipe_prep, Ring(openclose::pipe)),
-    op(IORING_OP_NOP128, "6.19", IOPOLL, nop::prep, Ring(nop::issue)),
-    op(IORING_OP_URING_CMD128, "6.19", COMMAND, uring_cmd::prep, Sys(uring_cmd::issue))
+    op(IORING_OP_NOP128, "6.19", IOPOLL | DOUBLE, nop::prep, Ring(nop::issue)),
+    op(IORING_OP_URING_CMD128, "6.19", COMMAND | DOUBLE, uring_cmd::prep, Sys(uring_cmd::issue))
         .finish(nvme::finish).hands_back(uring_cmd::hands_back).partly("sockets and NVMe"),
 ];
+
+/// The row of what has no opcode: of a request without an SQE, or of a number that no row has.
+static NONE: OpDef = no(IORING_OP_NOP, "");
+
+impl Default for &OpDef {
+    fn default() -> Self {
+        &NONE
+    }
+}

@@ -29,7 +29,6 @@ use crate::sys::nr::{EPOLLET, EPOLLONESHOT};
 use crate::transport::poll::PollSet;
 use crate::transport::standing::{OUT, STICKY};
 use crate::transport::token::ReqId;
-use softring_uapi::IORING_OP_SEND;
 use softring_uapi::errno::{Errno, Result};
 
 /// Attempts in vain after which a multishot request waits for news alone.
@@ -246,7 +245,7 @@ impl Ctx {
         if let Some(at) = stays {
             standing::note(self.standing(at), &req);
         }
-        let many = req.flags.contains(ReqFlags::MULTISHOT) && req.opcode() != IORING_OP_SEND;
+        let many = req.flags.contains(ReqFlags::MULTISHOT) && !req.row.has(opdef::SELECT_MANY);
         let news = req.call.blocked && many;
         if outcome == Outcome::Retry && sends(&req) && events & OUT == 0 {
             // It is ready in another respect and stays so: the kernel uses up its attempts.

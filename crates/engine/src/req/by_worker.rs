@@ -47,7 +47,7 @@ impl Req {
     /// Was there an attempt to send? What is handed back before gives its buffer back when it is
     /// freed (`io_send_zc_cleanup`).
     pub fn tried_to_send(&self) -> bool {
-        let has_buffer = self.call.buf.is_some() || !self.call.transfers_fixed();
+        let has_buffer = self.call.buf.is_some() || !self.transfers_fixed();
         self.flags.contains(ReqFlags::ISSUED) && has_buffer && !handed_back(self, self.res)
     }
 

@@ -15,6 +15,8 @@ const TAG: u64 = 0xffff_fffe;
 #[derive(Debug)]
 pub struct DirectSqe {
     pub sqe: io_uring_sqe,
+    /// It writes; else it reads.
+    pub writes: bool,
     /// The registered file that it names.
     pub file: Option<Plain<FileNode>>,
     /// Its number in the trace; 0: there is no trace.
@@ -74,7 +76,7 @@ impl DirectSqe {
     /// Its file has refused it.
     pub fn refused(&self, e: Errno) {
         if let Some(history) = self.history() {
-            history.refusals.refused(e, self.sqe.opcode == IORING_OP_WRITE);
+            history.refusals.refused(e, self.writes);
         }
     }
 
@@ -87,7 +89,6 @@ impl DirectSqe {
     /// wait? What it has done so far.
     #[inline]
     pub fn goes_on(&self, res: i64) -> Option<u64> {
-        let read = self.sqe.opcode == IORING_OP_READ;
         let len = i64::from(self.sqe.len);
         if res == len || res < 0 && res != i64::from(Errno::EAGAIN.res()) || !self.has_file() {
             return None;
@@ -97,7 +98,7 @@ impl DirectSqe {
             0
         });
         let fd = self.file.as_ref().map_or(self.sqe.fd, |node| node.fd());
-        let more = res < 0 || read && !aio::nowait::ends_at(fd, self.sqe.off + done);
+        let more = res < 0 || !self.writes && !aio::nowait::ends_at(fd, self.sqe.off + done);
         more.then_some(done)
     }
 }
@@ -113,7 +114,7 @@ mod tests {
         let mut sqes = DirectSqes::default();
         let named = |user_data| {
             let sqe = io_uring_sqe { user_data, ..Default::default() };
-            DirectSqe { sqe, file: None, trace: 7, meant: 0, start: 9 }
+            DirectSqe { sqe, writes: false, file: None, trace: 7, meant: 0, start: 9 }
         };
         let (a, b) = (sqes.put(named(1)), sqes.put(named(2)));
         assert_eq!(sqes.take(a).map(|k| (k.sqe.user_data, k.trace, k.start)), Some((1, 7, 9)));

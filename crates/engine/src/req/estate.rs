@@ -22,6 +22,7 @@ use crate::ctx::{Ctx, Ring};
 use crate::fds::InternalFd;
 use crate::fork::AtFork;
 use crate::mem::lock::Control;
+use crate::ops::nop;
 use crate::ops::table::OPS;
 use crate::ops::timeout::{clock_named, with_clock};
 use crate::req::request::{Req, ReqFlags, State, Timer, Wait};
@@ -102,7 +103,7 @@ impl Left {
     fn request(&self) -> Req {
         let timeout = self.what & TIMEOUT != 0;
         let sqe = io_uring_sqe {
-            opcode: if timeout { IORING_OP_TIMEOUT } else { IORING_OP_NOP },
+            opcode: if timeout { IORING_OP_TIMEOUT } else { nop::OPCODE },
             flags: self.what as u8,
             op_flags: if timeout { self.what >> OP_FLAGS } else { 0 },
             user_data: self.user_data,

@@ -21,19 +21,19 @@ impl Ctx {
         if model::any() && self.model_lane(sqe) {
             return true;
         }
-        let direct = matches!(sqe.opcode, IORING_OP_READ | IORING_OP_WRITE);
+        let direct = rw_hot::is_simple(sqe.opcode);
         if self.polls() {
             return direct && self.lane_queue(sqe);
         }
-        let res = match sqe.opcode {
-            // By name: branch prediction is cold after each system call, so that a call through
-            // the table would cost a read some 20 ns.
-            IORING_OP_READ | IORING_OP_READ_FIXED => {
-                let res = rw_hot::fast(self, sqe);
-                self.stats.read_bytes.add(u64::from(res.map_or(0, i32::unsigned_abs)));
-                res
-            }
-            code => OPS.get(code as usize).and_then(|def| def.fast).and_then(|f| f(self, sqe)),
+        // Not through the table: branch prediction is cold after each system call, so that such a
+        // call would cost a read some 20 ns.
+        let res = if rw_hot::is_for(sqe.opcode) {
+            let res = rw_hot::fast(self, sqe);
+            self.stats.read_bytes.add(u64::from(res.map_or(0, i32::unsigned_abs)));
+            res
+        } else {
+            let row = OPS.get(usize::from(sqe.opcode));
+            row.and_then(|def| def.fast).and_then(|f| f(self, sqe))
         };
         let Some(res) = res else {
             return direct && self.lane_queue(sqe);

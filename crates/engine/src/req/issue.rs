@@ -13,10 +13,6 @@ use crate::stats::trace::Step;
 use crate::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
-use softring_uapi::{
-    IORING_OP_CLOSE, IORING_OP_POLL_ADD, IORING_OP_READ_MULTISHOT, IORING_OP_RECV,
-    IORING_OP_RECVMSG, IORING_OP_SOCKET,
-};
 
 impl Ctx {
     /// Tries a request now; whatever comes of it is taken care of.
@@ -51,7 +47,7 @@ impl Ctx {
             }
         }
         req.flags |= ReqFlags::ISSUED;
-        if req.opcode() == IORING_OP_CLOSE && self.closes_number(req) {
+        if def.has(opdef::CLOSES) && self.closes_number(req) {
             return self.take_route(Way::Worker, req);
         }
         let looked = core::mem::take(&mut self.submit.looked);
@@ -102,7 +98,7 @@ impl Ctx {
     pub fn outcome(&mut self, req: &mut Req, outcome: Outcome) {
         match outcome {
             Outcome::Done(res) => {
-                if req.opcode() == IORING_OP_RECV {
+                if req.receives_plainly() {
                     self.received_at_once(req, res);
                 }
                 self.ends_by(req, res);
@@ -113,7 +109,7 @@ impl Ctx {
                     finish(self, req);
                 }
                 // A socket that finds no slot is no failure.
-                let failed = if req.opcode() == IORING_OP_SOCKET { res } else { req.res };
+                let failed = if def.has(opdef::CALL_FAILS) { res } else { req.res };
                 if (failed < 0 && !def.has(opdef::LENIENT)) || req.call.short {
                     req.set_fail();
                 }
@@ -175,7 +171,7 @@ impl Ctx {
                 other => return self.outcome(req, other),
             }
         }
-        let receives = matches!(req.opcode(), IORING_OP_RECV | IORING_OP_RECVMSG);
+        let receives = req.row.has(opdef::RECEIVES);
         // The kernel's first attempt ends with EAGAIN here, as one does that finds nothing.
         if receives && req.may_not_wait() && !self.leaves_work() {
             return self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));
@@ -220,7 +216,7 @@ impl Ctx {
         self.stats.routes.queued.add(1);
         self.trace(Step::Queued, req);
         // A poll of what cannot be polled ends there.
-        if req.opcode() != IORING_OP_POLL_ADD {
+        if !req.row.has(opdef::POLLS) {
             req.flags.remove(ReqFlags::ON_WORKER);
         }
         match req.wait {
@@ -293,7 +289,7 @@ impl Ctx {
 /// Is it the first of many reads? It arms all the same: the others are made when the file is found
 /// ready, behind the batch at hand, and a cancellation finds it until then (`io_read_mshot`).
 fn reads_first(req: &mut Req) -> bool {
-    let first = req.opcode() == IORING_OP_READ_MULTISHOT && !req.flags.contains(ReqFlags::REISSUED);
+    let first = req.row.has(opdef::READS_MANY) && !req.flags.contains(ReqFlags::REISSUED);
     if first {
         req.flags |= ReqFlags::REISSUED;
     }

@@ -15,7 +15,7 @@ use crate::creds::Creds;
 use crate::fds::InternalFd;
 use crate::fds::kept::{self, KeptFd};
 use crate::fds::kind::Kind;
-use crate::opdef::OpDef;
+use crate::opdef::{self, OpDef};
 use crate::req::message::Msg;
 use crate::rsrc::buffers::BufNode;
 use crate::rsrc::files::FileNode;
@@ -26,9 +26,7 @@ use crate::transport::token::ReqId;
 use softring_uapi::IORING_RECVSEND_FIXED_BUF;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
-use softring_uapi::{IORING_OP_RECV, IORING_OP_SEND, IORING_OP_SEND_ZC, IORING_OP_SENDMSG_ZC};
-use softring_uapi::{IORING_OP_URING_CMD, IORING_OP_URING_CMD128, IOSQE_ASYNC};
-use softring_uapi::{IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
+use softring_uapi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
 use softring_uapi::{io_uring_sqe, nvme_passthru_cmd64};
 
 pub(crate) use super::wait::{Poll, Timer, Wait};
@@ -325,14 +323,6 @@ pub struct Call {
 }
 
 impl Call {
-    /// Does it send from, or receive into, a registered buffer?
-    pub fn transfers_fixed(&self) -> bool {
-        let opcode = self.sqe.opcode;
-        let zero_copy = matches!(opcode, IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC);
-        (zero_copy || matches!(opcode, IORING_OP_SEND | IORING_OP_RECV))
-            && self.sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0
-    }
-
     /// Takes out what travels to a worker; the nodes of registered files stay.
     pub fn lend(&mut self) -> Call {
         let mut lent = core::mem::take(self);
@@ -465,7 +455,12 @@ impl Req {
 
     /// Is it a command of a file's own?
     pub fn is_command(&self) -> bool {
-        matches!(self.opcode(), IORING_OP_URING_CMD | IORING_OP_URING_CMD128)
+        self.row.has(opdef::COMMANDS)
+    }
+
+    /// Does it send from, or receive into, a registered buffer?
+    pub fn transfers_fixed(&self) -> bool {
+        self.row.has(opdef::FIXED_BY_FLAG) && self.call.sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0
     }
 
     /// Is it to wait for readiness before its first attempt?

@@ -12,7 +12,6 @@ use crate::ops;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait, kind_of};
 use crate::stats::trace::Step;
 use crate::transport::socket::{check_zero_copy, is_socket};
-use softring_uapi::IORING_OP_ACCEPT;
 use softring_uapi::errno::Errno;
 
 /// Where a request goes.
@@ -43,7 +42,7 @@ impl Ctx {
         }
         if req.polls_first() && req.arms == 0 {
             // All but these first look whether it is a socket.
-            let any = req.opcode() == IORING_OP_ACCEPT || req.receives_anything();
+            let any = def.has(opdef::ANY_FILE) || req.receives_anything();
             let fd = req.call.file.fd();
             let copies = || !req.flags.contains(ReqFlags::NOTIF) || check_zero_copy(fd).is_ok();
             let waits = any || is_socket(fd) && copies();

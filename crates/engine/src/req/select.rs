@@ -57,12 +57,12 @@ impl Ctx {
         }
         call.pick = Some(pick);
         if pick.buf.addr != 0 {
-            let reads = matches!(call.sqe.opcode, IORING_OP_READ | IORING_OP_READ_MULTISHOT);
+            let reads = req.row.bits & (opdef::READS_ONCE | opdef::READS_MANY) != 0;
             // A RECV's own call says so itself.
             let bad = reads && in_user(call.sqe.addr, u64::from(call.sqe.len)).is_err();
             return if bad { Err(self.bad_buffer(req)) } else { Ok(()) };
         }
-        if call.sqe.opcode == IORING_OP_RECVMSG {
+        if req.row.has(opdef::MESSAGE) {
             // Its CQE names the buffer; one of a ring stays there.
             call.pick = None;
             call.cflags |= pick.cqe_flags();
@@ -107,7 +107,7 @@ impl Ctx {
             return open_or(file.fd(), Errno::ENOTSOCK);
         }
         if sends_fixed {
-            if matches!(req.opcode(), IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC) {
+            if req.row.has(opdef::ZERO_COPY) {
                 check_zero_copy(file.fd())?;
             }
             let waits = !req.flags.contains(ReqFlags::NOWAIT) && !req.follows_in_worker();
@@ -115,11 +115,11 @@ impl Ctx {
                 return Err(Errno::EAGAIN);
             }
         }
-        let reads_many = req.opcode() == IORING_OP_READ_MULTISHOT;
+        let reads_many = req.row.has(opdef::READS_MANY);
         if (reads_many || many) && !self.can_poll(file) {
             return open_or(file.fd(), Errno::EBADFD);
         }
-        if many && req.opcode() == IORING_OP_SEND && may_send(req) {
+        if many && req.row.has(opdef::SELECT_MANY) && may_send(req) {
             return Err(Errno::ECANCELED);
         }
         Ok(())
@@ -129,7 +129,7 @@ impl Ctx {
     /// armed and woken, it goes back to a worker if it was to start with one.
     pub fn worker_gives_up(&self, req: &Req) -> bool {
         let forced = ReqFlags::MULTISHOT | ReqFlags::FORCE_ASYNC;
-        req.opcode() == IORING_OP_SEND && req.flags.contains(forced) && may_send(req)
+        req.row.has(opdef::SELECT_MANY) && req.flags.contains(forced) && may_send(req)
     }
 
     /// The request has to wait for readiness: somebody else may use the buffer meanwhile. (A READ
@@ -144,9 +144,9 @@ impl Ctx {
             }
             return;
         }
-        let keeps = matches!(req.opcode(), IORING_OP_READ | IORING_OP_SEND);
+        let keeps = req.row.bits & (opdef::READS_ONCE | opdef::SELECT_MANY) != 0;
         // A READ_MULTISHOT forgets it, and a RECVMSG keeps it apart.
-        let clamps = matches!(req.opcode(), IORING_OP_READ | IORING_OP_RECV) && !req.selects_many();
+        let clamps = (req.reads_once() || req.receives_plainly()) && !req.selects_many();
         if let Some(pick) = req.call.pick.filter(|pick| clamps && pick.count <= 1) {
             req.call.most = pick.buf.len.min(req.call.sqe.len);
         }
@@ -175,7 +175,7 @@ impl Ctx {
         // lost what it took from a list. A SEND always uses what it took.
         let used = res > 0
             || (pick.in_ring && pick.committed)
-            || req.opcode() == IORING_OP_SEND
+            || req.row.has(opdef::SELECT_MANY)
             || (req.reads_once() && (res == 0 || !pick.in_ring));
         if used && res == Errno::EBADF.res() && req.names_no_file() {
             // The kernel looks the file up before it picks a buffer.
@@ -188,7 +188,7 @@ impl Ctx {
         if let Some(pick) = req.call.pick.take() {
             let flags = self.groups.put(req.call.bgid, pick, res.unsigned_abs());
             // What a worker has used up at once is not told of (`io_read_mshot`).
-            if res > 0 || req.opcode() != IORING_OP_READ_MULTISHOT {
+            if res > 0 || !req.row.has(opdef::READS_MANY) {
                 req.call.cflags |= flags;
             }
             if pick.count > 1 {
@@ -262,14 +262,14 @@ impl Req {
 
     /// Is it a RECV that is polled first, whatever its file? Later kernels ask for a socket before.
     pub fn receives_anything(&self) -> bool {
-        self.opcode() == IORING_OP_RECV && self.polls_first() && !has(Change::CheckedFields)
+        self.receives_plainly() && self.polls_first() && !has(Change::CheckedFields)
     }
 
     /// Does it ask for its socket before its registered buffer? SENDMSG_ZC did not, once
     /// (`io_sendmsg_zc`).
     fn has_socket_first(&self) -> bool {
-        let imports_first = self.opcode() == IORING_OP_SENDMSG_ZC && !has(Change::CheckedFields);
-        self.call.transfers_fixed() && !imports_first
+        let imports_first = self.row.has(opdef::BUFFER_FIRST) && !has(Change::CheckedFields);
+        self.transfers_fixed() && !imports_first
     }
 
     /// Is it to be polled before it asks for its registered buffer?
@@ -277,8 +277,13 @@ impl Req {
         self.polls_first() && self.arms == 0 && self.has_socket_first()
     }
 
+    /// Does it receive into the buffer that its SQE names, or picks?
+    pub fn receives_plainly(&self) -> bool {
+        self.row.bits & (opdef::RECEIVES | opdef::MESSAGE) == opdef::RECEIVES
+    }
+
     fn reads_once(&self) -> bool {
-        self.opcode() == IORING_OP_READ
+        self.row.has(opdef::READS_ONCE)
     }
 
     /// Does its number name no file, or only a path?
@@ -289,8 +294,7 @@ impl Req {
     /// Is it to fail where it would wait? What waits already, or is armed by a worker, waits on;
     /// but who was told not to does not accept in vain (`io_accept`).
     pub fn may_not_wait(&self) -> bool {
-        let accepts = self.opcode() == IORING_OP_ACCEPT && self.call.blocked;
-        let now = accepts && self.call.sqe.ioprio & IORING_ACCEPT_DONTWAIT != 0;
+        let now = self.call.blocked && self.call.sqe.ioprio & self.row.dont_wait != 0;
         let waits = self.flags.contains(ReqFlags::REISSUED) || self.goes_on_by_worker();
         self.flags.contains(ReqFlags::NOWAIT) && (now || !waits)
     }

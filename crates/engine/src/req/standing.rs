@@ -2,6 +2,7 @@
 //! is known there without asking.
 
 use crate::ctx::Ctx;
+use crate::opdef;
 use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
 use crate::transport::Transports;
@@ -12,9 +13,6 @@ use crate::transport::standing::{self, IN, OUT, STICKY, Standing, Trust};
 use crate::transport::token::ReqId;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Errno;
-use softring_uapi::{
-    IORING_OP_POLL_ADD, IORING_OP_READ_MULTISHOT, IORING_OP_RECV, IORING_OP_RECVMSG,
-};
 
 /// Whatever was asked for.
 const ALWAYS: u32 = EPOLLERR | EPOLLHUP;
@@ -23,14 +21,14 @@ const ALWAYS: u32 = EPOLLERR | EPOLLHUP;
 pub(crate) fn number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
     let FileRef::Plain(fd) = req.call.file else { return None };
     let known = req.flags.contains(ReqFlags::SENDRECV)
-        || matches!(req.opcode(), IORING_OP_POLL_ADD | IORING_OP_READ_MULTISHOT);
+        || req.row.bits & (opdef::POLLS | opdef::READS_MANY) != 0;
     let once = poll.events & EPOLLONESHOT != 0 && !req.flags.contains(ReqFlags::POLLS_RING);
     (known && once && crate::fds::numbers::closes_all_reported() && set.may_stand(fd)).then_some(fd)
 }
 
 /// The events that the poll set is told to wait for.
 pub(super) fn events_of(req: &Req, wait: Poll) -> u32 {
-    let asked = req.opcode() == IORING_OP_POLL_ADD;
+    let asked = req.row.has(opdef::POLLS);
     if asked { poll::epoll_events(wait.events) } else { wait.events }
 }
 
@@ -56,8 +54,7 @@ pub(super) fn leave(transports: &mut Transports, id: ReqId, req: &mut Req, fired
 
 /// Does a request take what comes in?
 fn receives(req: &Req) -> bool {
-    matches!(req.opcode(), IORING_OP_RECV | IORING_OP_RECVMSG)
-        && req.call.sqe.op_flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) == 0
+    req.row.has(opdef::RECEIVES) && req.call.sqe.op_flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) == 0
 }
 
 /// Notes what an attempt found out about the number.
@@ -107,7 +104,7 @@ impl Ctx {
     fn wake_standing(&mut self, fd: i32, id: ReqId, seen: u32, over: u32) -> u32 {
         let Some(req) = self.slab.get_mut(id) else { return 0 };
         let Wait::Poll(poll) = req.wait else { return 0 };
-        let way = if req.opcode() == IORING_OP_POLL_ADD { 0 } else { poll.events & (IN | OUT) };
+        let way = if req.row.has(opdef::POLLS) { 0 } else { poll.events & (IN | OUT) };
         let here = poll.stays && poll.at == fd;
         if !here || seen & (poll.events | ALWAYS) == 0 {
             return 0;

@@ -3,11 +3,11 @@
 
 use crate::ctx::Ctx;
 use crate::opdef;
-use crate::ops::open_how::{How, O_PATH};
+use crate::ops::nop;
 use crate::ops::table::OPS;
 use crate::req::clat::Timed;
-use crate::req::request::{Keep, Req, ReqFlags};
-use crate::rsrc::filters::{DATA, pdu_size};
+use crate::req::request::{Req, ReqFlags};
+use crate::rsrc::filters::DATA;
 use crate::transport::model::Found;
 use crate::transport::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
@@ -156,13 +156,12 @@ impl Ctx {
     fn init_req(&mut self, req: &mut Req) -> Result<()> {
         let sqe = req.call.sqe;
         if sqe.opcode >= played().ops {
-            req.call.sqe.opcode = IORING_OP_NOP;
-            req.row = &OPS[IORING_OP_NOP as usize];
+            nop::stands_for_unknown(req);
             return Err(Errno::EINVAL);
         }
         let def = &OPS[sqe.opcode as usize];
         req.row = def;
-        if matches!(sqe.opcode, IORING_OP_NOP128 | IORING_OP_URING_CMD128) {
+        if def.has(opdef::DOUBLE) {
             self.init_double()?;
         }
         self.init_flags(req, def)?;
@@ -243,53 +242,19 @@ impl Ctx {
     }
 }
 
-/// A flag of open(2) that a program of 64 bits always means.
-const O_LARGEFILE: u64 = 0o100_000;
-const AF_INET: u16 = 2;
-const AF_INET6: u16 = 10;
-
 /// What a filter may load of a request (`struct io_uring_bpf_ctx`).
 fn filter_data(req: &Req) -> [u8; DATA] {
-    const PDU: usize = 16;
+    const OWN: usize = 16;
     let s = &req.call.sqe;
     let mut data = [0; DATA];
     data[..8].copy_from_slice(&s.user_data.to_ne_bytes());
     // What is a worker's from the start has the flag for that.
     let worker = req.flags.contains(ReqFlags::FORCE_ASYNC);
     let flags = s.flags | if worker { IOSQE_ASYNC } else { 0 };
-    data[8..11].copy_from_slice(&[s.opcode, flags, pdu_size(s.opcode)]);
-    match (s.opcode, &req.call.keep) {
-        (IORING_OP_SOCKET, _) => {
-            for (to, word) in
-                data[PDU..].chunks_exact_mut(4).zip([s.fd as u32, s.off as u32, s.len])
-            {
-                to.copy_from_slice(&word.to_ne_bytes());
-            }
-        }
-        (IORING_OP_OPENAT | IORING_OP_OPENAT2, Keep::PathBytes(_, how)) if how.len() == 24 => {
-            data[PDU..].copy_from_slice(how);
-            let flags = How::of_bytes(how).flags;
-            let large = if flags & O_PATH == 0 { O_LARGEFILE } else { 0 };
-            data[PDU..PDU + 8].copy_from_slice(&(flags | large).to_ne_bytes());
-        }
-        (IORING_OP_CONNECT, Keep::Bytes(name)) => address(name, &mut data[PDU..]),
-        _ => {}
+    let own = req.row.filtered;
+    data[8..11].copy_from_slice(&[s.opcode, flags, own.map_or(0, |own| own.len)]);
+    if let Some(own) = own {
+        (own.fill)(req, &mut data[OWN..]);
     }
     data
-}
-
-/// Family, port and address of a name, as far as it has them (`io_connect_bpf_populate`).
-fn address(name: &[u8], to: &mut [u8]) {
-    let Some(family) = name.first_chunk().map(|b| u16::from_ne_bytes(*b)) else { return };
-    to[..4].copy_from_slice(&u32::from(family).to_ne_bytes());
-    let (whole, at, len) = match family {
-        AF_INET => (16, 4, 4),
-        // Without the scope (`SIN6_LEN_RFC2133`).
-        AF_INET6 => (24, 8, 16),
-        _ => return,
-    };
-    if name.len() >= whole {
-        to[4..6].copy_from_slice(&name[2..4]);
-        to[8..8 + len].copy_from_slice(&name[at..at + len]);
-    }
 }

@@ -1,4 +1,5 @@
-//! Timeouts come, fire, count and go; their order is kept in `timer_queue`. Kernel counterpart: `io_uring/timeout.c`.
+//! Timeouts come, fire, count and go; their order is kept in `timer_queue`.
+//! Kernel counterpart: `io_uring/timeout.c`.
 
 use core::sync::atomic::Ordering::Relaxed;
 

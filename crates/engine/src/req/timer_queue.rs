@@ -1,5 +1,5 @@
-//! Armed timeouts in their order: deadlines on three clocks, and completion counts. Every step costs
-//! the logarithm of the number armed.
+//! Armed timeouts in their order: deadlines on three clocks, and completion counts. Every step
+//! costs the logarithm of the number armed.
 
 use std::collections::BTreeMap;
 

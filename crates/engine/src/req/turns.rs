@@ -7,17 +7,17 @@
 use std::collections::VecDeque;
 
 use crate::ctx::Ctx;
+use crate::opdef;
 use crate::req::cancel::same_file;
 use crate::req::request::{Req, ReqFlags, Wait};
 use crate::req::standing::leave;
 use crate::req::turn_queues::Key;
 use crate::transport::token::ReqId;
-use softring_uapi::IORING_OP_ACCEPT;
 
 /// Whose turn a request waits for; none if it does not wait in turn.
 pub(crate) fn key(req: &Req) -> Option<Key> {
     let fixed = req.flags.contains(ReqFlags::FIXED_FILE);
-    (req.opcode() == IORING_OP_ACCEPT).then_some((fixed, req.call.sqe.fd))
+    req.row.has(opdef::EXCLUSIVE).then_some((fixed, req.call.sqe.fd))
 }
 
 /// Does it stand in the poll set?

@@ -2,20 +2,21 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::opdef::Issue;
 use crate::req::issue::issue_blocking;
 use crate::req::job::{Finished, Job};
 use crate::req::relay;
 use crate::stats::trace;
 use crate::wait::leave::leave;
-use softring_uapi::IORING_OP_ASYNC_CANCEL;
 
 /// Runs a call on a worker thread, and brings it back.
 pub(crate) fn run(mut job: Job) {
     let began = trace::now();
     let opcode = job.call.sqe.opcode;
-    let outcome = match opcode {
-        IORING_OP_ASYNC_CANCEL => relay::ask(&job.ring, &job.call),
-        _ => issue_blocking(&mut job.call),
+    let outcome = match job.row.issue {
+        // A cancellation that a forked child has not found (`Ctx::may_ask_parent`).
+        Issue::Ring(_) => relay::ask(&job.ring, &job.call),
+        Issue::Call(_) => issue_blocking(&mut job.call),
     };
     let f = Finished { id: job.id, call: *job.call, outcome };
     let mut ctx = job.ring.lock_now();

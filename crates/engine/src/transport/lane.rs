@@ -6,6 +6,7 @@
 use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
 use crate::mem::cq::Cqe;
+use crate::ops::rw;
 use crate::ops::table::OPS;
 use crate::req::direct::DirectSqe;
 use crate::req::request::{FileRef, Req};
@@ -40,7 +41,7 @@ impl Ctx {
         if eventfd.is_none() && !self.polls() {
             return false;
         }
-        let write = sqe.opcode == IORING_OP_WRITE;
+        let write = rw::writes(sqe.opcode);
         let meant = match file.as_ref().map(|node| &node.history).or(crate::fds::history(sqe.fd)) {
             Some(history) if history.refusals.none() => history.file(),
             Some(history) if history.refusals.expected(write) => return false,
@@ -57,7 +58,8 @@ impl Ctx {
         let Some(aio) = &mut self.transports.aio else { return false };
         let op = if write { aio::WRITE } else { aio::READ };
         let fd = file.as_ref().map_or(sqe.fd, |node| node.fd());
-        let kept = DirectSqe { sqe: *sqe, file, trace, meant, start: self.slab.now() };
+        let kept =
+            DirectSqe { sqe: *sqe, writes: write, file, trace, meant, start: self.slab.now() };
         let data = self.direct.put(kept);
         let (len, off) = (u64::from(sqe.len), sqe.off.cast_signed());
         let iocb = aio::rw(op, fd, sqe.addr, len, off, aio::RWF_NOWAIT, data);
@@ -73,10 +75,8 @@ impl Ctx {
     /// A lane's SQE has its result.
     #[inline]
     pub fn lane_done(&mut self, kept: &DirectSqe, res: i32) {
-        let DirectSqe { sqe, trace, start, .. } = kept;
-        if sqe.opcode == IORING_OP_WRITE
-            && let Some(history) = kept.history().filter(|_| res >= 0)
-        {
+        let DirectSqe { sqe, writes, trace, start, .. } = kept;
+        if *writes && let Some(history) = kept.history().filter(|_| res >= 0) {
             history.refusals.written();
         }
         if res < 0 {

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use crate::ctx::Ring;
 use crate::fds::kind::Kind;
-use crate::opdef::Outcome;
-use crate::ops::{epoll, msg_ring, poll};
+use crate::opdef::{self, Outcome};
+use crate::ops::{epoll, msg_ring};
 use crate::req::pending::{EpollChange, Pending, What};
 use crate::req::request::{FileRef, Poll, Wait};
 use crate::transport::token::ReqId;
-use softring_uapi::IORING_OP_POLL_ADD;
 use softring_uapi::errno::Errno;
 
 /// What a ring has for others, taken by the one thread that delivers; none for a second thread, so
@@ -72,10 +71,8 @@ fn arm_on_ring(ring: &Ring, from: ReqId, fd: i32, wait: Poll) {
         Ok(file) => {
             req.call.file = FileRef::Owned(file, Kind::Pollable);
             req.wait = Wait::Poll(wait);
-            let outcome = match req.opcode() {
-                IORING_OP_POLL_ADD => poll::add(&mut ctx, &mut req),
-                _ => Outcome::Queued,
-            };
+            let polls = req.row.has(opdef::POLLS);
+            let outcome = if polls { ctx.issue(&mut req) } else { Outcome::Queued };
             ctx.outcome(&mut req, outcome);
         }
         Err(e) => {

@@ -64,11 +64,12 @@ impl Filters {
         }
     }
 
-    /// Reads a filter and puts it in front (`io_register_bpf_filter`).
+    /// Reads a filter and puts it in front (`io_register_bpf_filter`). `own`: how many bytes the
+    /// requests of an opcode tell beyond what all tell.
     ///
     /// # Errors
     /// `EFAULT`, `EINVAL`; `EMSGSIZE` if the program wants more of a request than there is.
-    pub fn add(&mut self, addr: u64) -> Result<()> {
+    pub fn add(&mut self, addr: u64, own: fn(u8) -> u8) -> Result<()> {
         let mut reg: io_uring_bpf = user::read(addr)?;
         let unknown = reg.flags & !(IO_URING_BPF_FILTER_DENY_REST | IO_URING_BPF_FILTER_SZ_STRICT);
         if reg.cmd_type != IO_URING_BPF_CMD_FILTER
@@ -82,7 +83,7 @@ impl Filters {
             return Err(Errno::EINVAL);
         }
         let opcode = reg.opcode as u8;
-        let (asked, there) = (reg.pdu_size, pdu_size(opcode));
+        let (asked, there) = (reg.pdu_size, own(opcode));
         if asked != there {
             reg.pdu_size = there;
             user::write(addr, &reg)?;
@@ -110,12 +111,3 @@ impl Filters {
 
 /// `BPF_MAXINSNS`.
 const MAX_INSNS: u32 = 4096;
-
-/// Bytes that an opcode's requests tell beyond the common ones.
-pub(crate) fn pdu_size(opcode: u8) -> u8 {
-    match opcode {
-        IORING_OP_SOCKET => 12,
-        IORING_OP_OPENAT | IORING_OP_OPENAT2 | IORING_OP_CONNECT => 24,
-        _ => 0,
-    }
-}

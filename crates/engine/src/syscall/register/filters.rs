@@ -2,6 +2,7 @@
 //! `io_register_bpf_filter`, `io_register_bpf_filter_task`.
 
 use crate::ctx::Ctx;
+use crate::ops::table::OPS;
 use crate::rsrc::task_rules;
 use softring_uapi::errno::{Errno, Result};
 
@@ -14,7 +15,7 @@ pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     let mut filters = ctx.filters.clone();
-    ctx.unlocked(|| filters.add(addr))?;
+    ctx.unlocked(|| filters.add(addr, own))?;
     ctx.filters = filters;
     Ok(0)
 }
@@ -29,7 +30,12 @@ pub(super) fn register_for_task(addr: u64, nr: u32) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     let mut rules = task_rules::mine().cloned().unwrap_or_default();
-    rules.filters.add(addr)?;
+    rules.filters.add(addr, own)?;
     task_rules::lay(rules);
     Ok(0)
+}
+
+/// Bytes that an opcode's requests tell a filter beyond what all tell.
+fn own(opcode: u8) -> u8 {
+    OPS[usize::from(opcode)].filtered.map_or(0, |own| own.len)
 }

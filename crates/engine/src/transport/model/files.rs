@@ -26,7 +26,7 @@ use crate::limits::MODELLED_FILES;
 use crate::sync::Mutex;
 use crate::sys::{self, sys};
 use crate::transport::aio::RWF_NOWAIT;
-use softring_uapi::{IORING_OP_READ, IORING_OP_READ_FIXED, io_uring_sqe};
+use softring_uapi::io_uring_sqe;
 
 /// What a file is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,12 +167,11 @@ impl File {
 
     /// Moves the data of a plain read or write, whole. `None` if it takes more than that.
     #[inline]
-    pub fn transfer(&self, own: i32, sqe: &io_uring_sqe) -> Option<i32> {
+    pub fn transfer(&self, own: i32, sqe: &io_uring_sqe, writes: bool) -> Option<i32> {
         let fd = self.number(own);
-        let reads = matches!(sqe.opcode, IORING_OP_READ | IORING_OP_READ_FIXED);
         let n = match self.kind {
             Kind::Direct => return None,
-            _ if !reads => sys!(__NR_pwrite64, fd, sqe.addr, sqe.len, sqe.off),
+            _ if writes => sys!(__NR_pwrite64, fd, sqe.addr, sqe.len, sqe.off),
             Kind::Memory => sys!(__NR_pread64, fd, sqe.addr, sqe.len, sqe.off),
             _ => {
                 let iov = [sqe.addr as usize, sqe.len as usize];
@@ -188,7 +187,7 @@ impl File {
             }
         };
         // A write that was cut short has been made; a read is made again.
-        let enough = if reads { n == sqe.len as isize } else { n > 0 };
+        let enough = if writes { n > 0 } else { n == sqe.len as isize };
         enough.then_some(n as i32)
     }
 

@@ -11,8 +11,8 @@ use crate::fds::kind::Kind;
 use crate::fds::remembered;
 use crate::mem::cq::Cqe;
 use crate::opdef::{Outcome, Try};
-use crate::ops::rw;
 use crate::ops::table::OPS;
+use crate::ops::{rw, rw_hot};
 use crate::req::request::{Call, FileRef, Keep, Req, State, Wait};
 use crate::stats::trace::{Step, ns_until};
 use crate::time::Clock;
@@ -52,9 +52,9 @@ impl Ctx {
     /// The fast lane: a plain READ or WRITE of a modelled file, which never becomes a request.
     /// False if it must go the long way.
     pub fn model_lane(&mut self, sqe: &io_uring_sqe) -> bool {
-        let fixed = matches!(sqe.opcode, IORING_OP_READ_FIXED | IORING_OP_WRITE_FIXED);
+        let fixed = rw_hot::is_simple_fixed(sqe.opcode);
         // A request can be followed in a trace.
-        if self.trace.on || !fixed && !matches!(sqe.opcode, IORING_OP_READ | IORING_OP_WRITE) {
+        if self.trace.on || !fixed && !rw_hot::is_simple(sqe.opcode) {
             return false;
         }
         let len = u64::from(sqe.len);
@@ -80,7 +80,7 @@ impl Ctx {
         let res = if dev.spec.empty {
             Some(file.pretend(write, sqe.off, len)).filter(|&n| n > 0)
         } else {
-            file.transfer(own, sqe)
+            file.transfer(own, sqe, write)
         };
         let Some(res) = res else { return false };
         let io = Io { write, offset: sqe.off, bytes: res.cast_unsigned().into() };
