@@ -7,6 +7,7 @@ mod opcodes;
 #[allow(dead_code)]
 mod sources;
 mod statics;
+mod unsafety;
 
 use imports::{Imports, imports};
 use petgraph::algo::tarjan_scc;

@@ -230,23 +230,30 @@ impl Ring {
     #[inline(always)]
     fn renew(&self) {
         if self.is_inherited() {
-            self.renew_now();
+            // SAFETY: the lock has just been taken, and no guard is made yet.
+            unsafe { self.renew_now() };
         }
     }
 
-    /// As the lock is held, or by the only thread of a fresh child: the parent may hold the shared
-    /// lock on its own behalf then.
+    /// A forked child makes the state its own.
+    ///
+    /// # Safety
+    /// The caller holds the lock and has no guard, or is the only thread of a fresh child: the
+    /// parent may hold the shared lock on its own behalf then.
     #[cold]
-    pub fn renew_now(&self) {
-        // SAFETY: nobody else reaches the state, as above.
+    pub unsafe fn renew_now(&self) {
+        // SAFETY: nobody else reaches the state, says our caller.
         unsafe { &mut *self.ctx.get() }.fork_child(self);
         self.generation.store(crate::fork::generation(), Relaxed);
     }
 
-    /// To look at the state where the lock is held without a guard, which writes to it, or by the
-    /// only thread of a fresh child. None while somebody is in the middle of an issue.
-    pub fn peek(&self) -> Option<&Ctx> {
-        // SAFETY: nobody else reaches it, as above.
+    /// Looks at the state without a guard, which would write to it. None while somebody is in the
+    /// middle of an issue.
+    ///
+    /// # Safety
+    /// As for [`Self::renew_now`], as long as what this answers is used.
+    pub unsafe fn peek(&self) -> Option<&Ctx> {
+        // SAFETY: nobody else reaches it, says our caller.
         (!self.control.issuing()).then(|| unsafe { &*self.ctx.get() })
     }
 }

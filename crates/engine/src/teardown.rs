@@ -1,5 +1,6 @@
 //! The end of a ring: its last descriptor is closed.
 //! Kernel counterpart: `io_ring_ctx_wait_and_kill`.
+#![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
@@ -51,9 +52,14 @@ pub(crate) fn end(ring: &Arc<Ring>) {
 
 /// In a forked child: is there anything in a ring that must be let go of at once? The state of any
 /// other is renewed when the child first uses it, since a page that is written to is copied.
-pub(crate) fn must_let_go(ring: &Ring) -> bool {
+///
+/// # Safety
+/// The caller is the only thread of the child, and has no guard of the ring.
+pub(crate) unsafe fn must_let_go(ring: &Ring) -> bool {
+    // SAFETY: no other thread is there, says our caller.
+    let state = unsafe { ring.peek() };
     ring.moves.any()
-        || ring.peek().is_none_or(|ctx| {
+        || state.is_none_or(|ctx| {
             let idle = ctx.nr_reqs == 0 && ctx.slab.is_empty() && ctx.pending.is_empty();
             !idle
                 || ctx.moved.is_some()

@@ -1,4 +1,5 @@
 //! `fork(3)`: what is held over it, and what the child makes of the engine.
+#![allow(unsafe_code)]
 
 use super::table::{Table, all, some, surely_no_ring, write};
 use super::table_lock::Write;
@@ -103,7 +104,9 @@ pub fn fork_prepare() {
         ring.lock_now().files.deposit();
     }
     let (table, closed) = try_hold_all().unwrap_or_else(lock_all);
-    let tell = table.open().iter().any(|ring| ring.peek().is_some_and(has_deposits));
+    // SAFETY: the locks of all rings in the table are held, without guards.
+    let tell = |ring: &&Arc<Ring>| unsafe { ring.peek() }.is_some_and(has_deposits);
+    let tell = table.open().iter().any(tell);
     let held = Held {
         closed,
         table,
@@ -120,7 +123,8 @@ fn has_deposits(ctx: &Ctx) -> bool {
 
 /// Has a ring, whose lock is held, files that a child would not find? Gives the lock back.
 fn is_fresh(ring: &Ring) -> bool {
-    let fresh = ring.peek().is_none_or(|ctx| ctx.files.is_fresh());
+    // SAFETY: the lock is held, without a guard.
+    let fresh = unsafe { ring.peek() }.is_none_or(|ctx| ctx.files.is_fresh());
     ring.control.unlock();
     fresh
 }
@@ -210,9 +214,11 @@ fn renew_rings(child: &Child) {
     if child.parent == 0 {
         return;
     }
-    for ring in some(crate::teardown::must_let_go) {
+    // SAFETY: a fresh child has this one thread, which is in no call on a ring.
+    for ring in some(|ring| unsafe { crate::teardown::must_let_go(ring) }) {
         if ring.is_inherited() {
-            ring.renew_now();
+            // SAFETY: as above.
+            unsafe { ring.renew_now() };
         }
     }
     // Whoever waits in them does so in the parent.

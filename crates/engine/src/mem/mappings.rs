@@ -4,7 +4,6 @@
 //! The kernel pins such pages for writing, for a long time. A file system that must be told
 //! of each first write to a page cannot have that, so shared mappings of its files are refused
 //! (`writable_file_mapping_allowed` in `mm/gup.c`).
-#![allow(unsafe_code)]
 
 use core::ops::Range;
 

@@ -10,7 +10,6 @@
 //!   a time does so: a second one would take the moment for the program's timeout, and put that
 //!   back last; or wait without one, once the first has taken its own away. Of another process the
 //!   moment tells by its length.
-#![allow(unsafe_code)]
 
 use rustix::fd::AsRawFd;
 use rustix::fs::OFlags;

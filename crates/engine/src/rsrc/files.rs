@@ -1,6 +1,7 @@
 //! The registered file table: one node per slot, owned by the table and by each request in flight;
 //! the last owner lets go of the duplicate. The count is a plain integer (`rsrc::plain`). Kernel
 //! counterpart: `io_uring/filetable.c`, `rsrc.c`.
+#![allow(unsafe_code)]
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -68,7 +69,7 @@ impl FileNode {
         let kind = Kind::of(fd.as_raw_fd());
         let model = model::files::registered(fd.as_raw_fd());
         let (fd, deposited) = (Arc::new(fd), AtomicBool::new(false));
-        Plain::new(FileNode { fd, kind, model, history: History::new(), tag, notify, deposited })
+        FileNode { fd, kind, model, history: History::new(), tag, notify, deposited }.counted()
     }
 
     /// The same file, by another descriptor.
@@ -76,7 +77,13 @@ impl FileNode {
         let (model, notify) = (self.model.clone(), self.notify.clone());
         let (fd, kind, tag, history) = (Arc::new(fd), self.kind, self.tag, History::new());
         let deposited = AtomicBool::new(false);
-        Plain::new(FileNode { fd, kind, model, history, tag, notify, deposited })
+        FileNode { fd, kind, model, history, tag, notify, deposited }.counted()
+    }
+
+    fn counted(self) -> Plain<Self> {
+        // SAFETY: nodes are only in a ring's table and in its requests, both of which its lock
+        // guards; what leaves the lock takes `share`.
+        unsafe { Plain::new(self) }
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {

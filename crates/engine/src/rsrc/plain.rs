@@ -39,12 +39,15 @@ impl<T> Inner<T> {
 /// A reference to a value of one ring's; the last one drops it.
 pub struct Plain<T>(NonNull<Inner<T>>);
 
-// SAFETY: the rule above, which the owner of each reference upholds: the uring lock orders every
-// access to the count, whichever thread holds it, and the value itself may be sent and shared.
+// SAFETY: the rule above, which whoever made the first reference answers for: the uring lock orders
+// every access to the count, whichever thread holds it, and the value may be sent and shared.
 unsafe impl<T: Send + Sync> Send for Plain<T> {}
 
 impl<T> Plain<T> {
-    pub fn new(value: T) -> Self {
+    /// # Safety
+    /// The rule above holds for this reference and all that are cloned from it: whoever clones or
+    /// drops one holds the lock of the one ring that they are of, or is the only one to reach it.
+    pub unsafe fn new(value: T) -> Self {
         let inner = Inner {
             count: Cell::new(1),
             #[cfg(debug_assertions)]
@@ -106,7 +109,8 @@ mod tests {
             steps in prop::collection::vec((0u8..3, 0usize..8), 0..64),
         ) {
             let value = Arc::new(());
-            let mut held = vec![Plain::new(value.clone())];
+            // SAFETY: they are this thread's.
+            let mut held = vec![unsafe { Plain::new(value.clone()) }];
             for (what, at) in steps {
                 match what {
                     0 if !held.is_empty() => drop(held.swap_remove(at % held.len())),

@@ -16,6 +16,7 @@
 //! blocked otherwise), and want the events itself: it takes them back in its thread's name, and the
 //! sleeper's loan is void. So they are kept where both find them, those that are there told from
 //! the rest by their iocb's address, as nobody has seen the call's answer yet.
+#![allow(unsafe_code)]
 
 use super::{AioCtx, AioSigset};
 use crate::limits::AIO_WAIT_BATCH;

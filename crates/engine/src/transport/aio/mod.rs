@@ -15,7 +15,6 @@
 //!
 //! Kernel counterpart: `fs/aio.c`. See io_setup(2), io_submit(2), io_getevents(2), io_cancel(2),
 //! io_destroy(2).
-#![allow(unsafe_code)]
 
 mod alarm;
 mod build;

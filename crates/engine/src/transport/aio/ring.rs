@@ -1,5 +1,6 @@
 //! The completion ring that io_setup maps: see the parent module for who writes what, and in which
 //! order.
+#![allow(unsafe_code)]
 
 use crate::sys::sys;
 use core::ptr::NonNull;

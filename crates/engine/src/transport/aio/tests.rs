@@ -1,3 +1,5 @@
+#![allow(unsafe_code)]
+
 use super::*;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
