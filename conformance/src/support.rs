@@ -2,8 +2,8 @@
 
 use crate::case::{Cover, NEWEST, OLDEST};
 use crate::{known, show};
-use softring_engine::opdef::Support;
 use softring_engine::ops::table::OPS;
+use softring_engine::ring::opdef::Support;
 use softring_engine::syscall::register::REGISTERS;
 use softring_uapi::version::CHANGES;
 use softring_uapi::*;

@@ -6,7 +6,7 @@ use crate::entry::EntryPoint;
 use crate::report::{Answer, Verdict};
 use anyhow::{Context, Result, bail};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
-use softring_engine::substitute::release;
+use softring_engine::host::substitute::release;
 use softring_uapi::version::{Release, Version};
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -12,7 +12,7 @@ const NAMED: &[&str] = &["TIMEOUT", "LINK_TIMEOUT"];
 const COUNT: &str = "LAST";
 
 /// Files that fill SQEs as a program does.
-const PROGRAMS: &[&str] = &["trial.rs"];
+const PROGRAMS: &[&str] = &["host/trial.rs"];
 
 fn names(code: &str) -> impl Iterator<Item = &str> {
     let is_end = |c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_';

@@ -6,7 +6,7 @@ mod common;
 use common::{ME, text};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use softring_engine::limits::STATS_RINGS;
+use softring_engine::host::limits::STATS_RINGS;
 use softring_engine::stats::{Header, Hist, MAGIC, NAME, OPS, RingStats, VERSION};
 use std::fs::File;
 use std::mem::{MaybeUninit, offset_of};

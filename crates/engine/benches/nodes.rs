@@ -1,13 +1,13 @@
 //! What a reference to a registered file costs: taken for a request and given back at its end, by a
-//! plain count (`rsrc::plain`), an atomic one, and one under a lock; alone, and for a batch of 32
-//! as a ring takes them.
+//! plain count (`resources::plain`), an atomic one, and one under a lock; alone, and for a batch of
+//! 32 as a ring takes them.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
 use std::sync::{Arc, Mutex};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use softring_engine::rsrc::plain::Plain;
+use softring_engine::resources::plain::Plain;
 
 const BATCH: usize = 32;
 

@@ -12,7 +12,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{IoSliceMut, ReadWriteFlags, preadv, preadv2};
 use rustix::time::{ClockId, clock_gettime};
-use softring_engine::transport::aio::{AioCtx, RWF_NOWAIT, poll, rw};
+use softring_engine::io::aio::{AioCtx, RWF_NOWAIT, poll, rw};
 use softring_uapi::aio::IOCB_CMD_PREAD;
 use std::time::Instant;
 

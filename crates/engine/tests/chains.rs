@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use client::{Client, sqe};
 use proptest::prelude::*;
 use softring_engine::fds;
-use softring_engine::req::cancel::sync_cancel;
+use softring_engine::ring::cancel::sync_cancel;
 use softring_uapi::*;
 
 const ECANCELED: i32 = -125;

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use client::Client;
 use direct::{BLOCK, Block, file_in, read};
-use softring_engine::transport::model::{self, parse};
-use softring_engine::wait::hybrid::Policy;
-use softring_engine::{fds, wait::polling};
+use softring_engine::fds;
+use softring_engine::io::model::{self, parse};
+use softring_engine::io::polling;
+use softring_engine::policy::hybrid::Policy;
 use softring_uapi::*;
 
 const SLOW: Duration = Duration::from_millis(300);

@@ -8,8 +8,8 @@ use std::os::fd::AsRawFd;
 
 use client::{Client, sqe};
 use softring_engine::fds;
-use softring_engine::opdef::Support;
 use softring_engine::ops::table::OPS;
+use softring_engine::ring::opdef::Support;
 use softring_engine::syscall::register::{REGISTERS, register};
 use softring_uapi::*;
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use client::Client;
 use direct::{BLOCK, Block, read};
+use softring_engine::drive::sqpoll;
 use softring_engine::stats::{NAME, read as stats};
-use softring_engine::wait::sqpoll;
 use softring_uapi::*;
 
 const BLOCKS: u8 = 16;

@@ -1,5 +1,5 @@
 //! Sockets that stay in the poll set, where every close is reported before it happens
-//! (`transport::standing`).
+//! (`io::standing`).
 #![allow(unsafe_code)]
 
 mod client;

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use client::{Client, sqe};
-use softring_engine::limits::{TRACE_CHUNKS, TRACE_EVENTS};
+use softring_engine::host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use softring_engine::stats::trace::read::{Reader, Source};
 use softring_engine::stats::trace::{Clock, Event, Step};
 use softring_uapi::*;

@@ -6,7 +6,7 @@ use crate::gate::Why;
 use crate::intercept::{Gaps, NoTrap};
 use crate::stderr;
 use core::sync::atomic::{AtomicBool, Ordering};
-use softring_engine::refused::{self, Refusal};
+use softring_engine::host::refused::{self, Refusal};
 
 /// One line on stderr, unless the user asked for silence.
 pub fn say(text: &str) {
@@ -70,7 +70,7 @@ pub fn engine_runs(why: Why) {
 }
 
 fn release() -> String {
-    format!("Linux {}", softring_engine::substitute::release())
+    format!("Linux {}", softring_engine::host::substitute::release())
 }
 
 /// The first of many names, and how many there are.
@@ -212,7 +212,7 @@ pub fn failed(errno: i32) {
 #[cold]
 pub fn no_memory() {
     static SAID: AtomicBool = AtomicBool::new(false);
-    let Some(limit) = softring_engine::mem::file::no_ring() else { return };
+    let Some(limit) = softring_engine::memory::file::no_ring() else { return };
     if !SAID.swap(true, Ordering::Relaxed) {
         say(&format!(
             "no io_uring in user space: the memory of a ring is a (sparse) file of 256 MiB and \

@@ -17,7 +17,10 @@ use crate::wrap::handlers;
 use crate::{heap, notice};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
-use softring_engine::{exit, fds, refused, task};
+use softring_engine::fds;
+use softring_engine::host::refused;
+use softring_engine::process::exit;
+use softring_engine::ring::task;
 
 /// A page of our own. All zero in a fork.
 struct Mark {
@@ -39,11 +42,11 @@ pub fn start() {
         handlers::activate();
     }
     fds::notice_forks();
-    softring_engine::handlers::on_need(handlers::activate);
-    softring_engine::threads::start_by(crate::threads::start);
+    softring_engine::host::handlers::on_need(handlers::activate);
+    softring_engine::host::threads::start_by(crate::threads::start);
     refused::on_want(notice::wanting);
     if crate::loaders::runs_on_musl() {
-        softring_engine::sys::runs_on_musl();
+        softring_engine::host::sys::runs_on_musl();
     }
     // SAFETY: the three functions take and return nothing, and stay loaded: this library is never
     // unloaded.

@@ -47,7 +47,7 @@ pub static NANOS: Count = Count::new();
 pub fn at_exit() {
     if config::report() {
         let ((looked, found), naps) =
-            (softring_engine::aio::looks(), softring_engine::aio::napped());
+            (softring_engine::libaio::looks(), softring_engine::libaio::napped());
         crate::notice::line(&format!(
             "report: pid {} sites {} gaps {} setups {} libc {} patched {} trapped {} \
              aio {} looked {looked} found {found} naps {naps} unheard {} \

@@ -6,7 +6,7 @@ use crate::{fail, out};
 use clap::{Args, ValueHint};
 use comfy_table::{Cell, CellAlignment};
 use serde::Serialize;
-use softring_engine::wait::hybrid::sim::{Machine, RuleKind, Trace, TraceKind, run};
+use softring_engine::policy::hybrid::sim::{Machine, RuleKind, Trace, TraceKind, run};
 use std::path::PathBuf;
 
 const HYBRID_AFTER: &str = "\

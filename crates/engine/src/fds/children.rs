@@ -1,6 +1,6 @@
-//! Children that have not closed yet what they inherit of the registered files (`rsrc::deposit`).
-//! fork(2) returns before the child has run: until it has, it holds a port that the parent gives
-//! up. So who gives up such a file waits for them ([`wait_for_closes`]).
+//! Children that have not closed yet what they inherit of the registered files
+//! (`resources::deposit`). fork(2) returns before the child has run: until it has, it holds a port
+//! that the parent gives up. So who gives up such a file waits for them ([`wait_for_closes`]).
 //!
 //! A pipe tells: a child has its end to write until it is through, and loses it also if it ends.
 //! Where the fork failed nobody has it.

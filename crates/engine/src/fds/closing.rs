@@ -12,8 +12,8 @@ use super::owned::{InternalFd, adopt_internal, dup_internal};
 use super::remembered::forget_kind;
 use super::table::{enter, read, ring, surely_no_ring, take_out};
 use super::{duplicates, duties, kept, locks, moved};
-use crate::ctx::Ring;
-use crate::wait::reactor;
+use crate::drive::reactor;
+use crate::ring::ctx::Ring;
 use softring_uapi::errno::Result;
 
 /// Enters a new ring under its descriptor.
@@ -105,7 +105,7 @@ pub(super) fn remove(fd: i32) {
 fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
     if let Some((ring, poll)) = take_out(meant) {
         drop(poll);
-        crate::teardown::end(&ring);
+        crate::drive::teardown::end(&ring);
         if surely_no_ring() {
             kept::give_up_all();
         }

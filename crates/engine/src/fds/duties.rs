@@ -5,9 +5,9 @@ use rustix::fd::BorrowedFd;
 
 use super::closing::{give_back, sweep};
 use super::table::{all, some};
-use crate::req::estate::{self, Children, End};
-use crate::req::relay;
-use crate::wait::reactor::{Duties, guard};
+use crate::drive::reactor::{Duties, guard};
+use crate::process::estate::{self, Children, End};
+use crate::process::relay;
 
 /// The children that one reactor watches.
 #[derive(Default)]

@@ -27,8 +27,8 @@ use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use super::numbers::{File, all_internal, file, is_internal, mark_internal};
 use super::owned::InternalFd;
 use super::{locks, moved};
-use crate::fork::AtFork;
-use crate::sys::{EngineFd, borrow};
+use crate::host::fork::AtFork;
+use crate::host::sys::{EngineFd, borrow};
 
 /// Where the open descriptors can't be listed, those from here on are not looked at.
 const NUMBERS: i32 = 1 << 16;

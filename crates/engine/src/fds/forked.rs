@@ -4,14 +4,14 @@
 use super::table::{Table, all, some, surely_no_ring, write};
 use super::table_lock::Write;
 use super::{children, exec, kept, lock_race, locks, registered, same_table};
-use crate::ctx::{Ctx, Ring};
-use crate::fork::{self, AtFork, Child};
-use crate::mem::{self, lock};
-use crate::req::estate;
-use crate::rsrc::task_rules;
-use crate::signal::BlockAll;
-use crate::wait::reactor;
-use crate::{aio, stats, transport};
+use crate::drive::reactor;
+use crate::host::fork::{self, AtFork, Child};
+use crate::host::signal::BlockAll;
+use crate::memory::{self, lock};
+use crate::process::estate;
+use crate::resources::task_rules;
+use crate::ring::ctx::{Ctx, Ring};
+use crate::{io, libaio, stats};
 use core::any::Any;
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
@@ -28,10 +28,10 @@ const STATES: &[AtFork] = &[
     reactor::AT_FORK,
     stats::AT_FORK,
     stats::trace::AT_FORK,
-    aio::AT_FORK,
-    transport::aio::kept::AT_FORK,
-    transport::model::files::AT_FORK,
-    mem::file::AT_FORK,
+    libaio::AT_FORK,
+    io::aio::kept::AT_FORK,
+    io::model::files::AT_FORK,
+    memory::file::AT_FORK,
     // A ring gives things back to all that is above.
     AtFork::new(renew_rings),
     estate::AT_FORK,
@@ -215,7 +215,7 @@ fn renew_rings(child: &Child) {
         return;
     }
     // SAFETY: a fresh child has this one thread, which is in no call on a ring.
-    for ring in some(|ring| unsafe { crate::teardown::must_let_go(ring) }) {
+    for ring in some(|ring| unsafe { crate::drive::teardown::must_let_go(ring) }) {
         if ring.is_inherited() {
             // SAFETY: as above.
             unsafe { ring.renew_now() };

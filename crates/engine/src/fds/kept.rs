@@ -21,8 +21,8 @@ use rustix::fd::AsRawFd;
 use super::kind::Kind;
 use super::moved;
 use super::owned::InternalFd;
-use crate::fork::{AtFork, Child};
-use crate::sys;
+use crate::host::fork::{AtFork, Child};
+use crate::host::sys;
 
 /// Places, each for the numbers of one remainder.
 const PLACES: usize = 64;

@@ -52,11 +52,13 @@ impl Kind {
 
     /// Looks at a descriptor: two or three system calls.
     pub fn of(fd: i32) -> Kind {
-        let Some(fd) = crate::sys::borrow(fd) else { return Kind::Unknown };
-        let Ok(stat) = crate::substitute::fstat(fd) else { return Kind::Unknown };
+        let Some(fd) = crate::host::sys::borrow(fd) else { return Kind::Unknown };
+        let Ok(stat) = crate::host::substitute::fstat(fd) else { return Kind::Unknown };
         match FileType::from_raw_mode(stat.st_mode) {
             // The name of a device may lie in memory; its data do not.
-            FileType::RegularFile if crate::substitute::statfs(fd).is_ok_and(|s| in_memory(&s)) => {
+            FileType::RegularFile
+                if crate::host::substitute::statfs(fd).is_ok_and(|s| in_memory(&s)) =>
+            {
                 Kind::Memory
             }
             FileType::RegularFile | FileType::BlockDevice => Self::of_disk(fd),
@@ -77,5 +79,5 @@ impl Kind {
 
 /// Is the descriptor a socket?
 pub(crate) fn is_socket(fd: i32) -> bool {
-    crate::sys::file_type(fd) == Some(FileType::Socket)
+    crate::host::sys::file_type(fd) == Some(FileType::Socket)
 }

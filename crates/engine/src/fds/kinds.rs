@@ -7,7 +7,7 @@ use super::kind::Kind;
 use super::numbers::{closes_reported, is_ring};
 use super::owned::is_hidden;
 use super::remembered::{self, ON_MODEL, forget_kind};
-use crate::transport::model;
+use crate::io::model;
 
 /// What kind of file the program's descriptor is.
 ///
@@ -65,7 +65,7 @@ pub(crate) fn known_direct(fd: i32) -> bool {
 
 /// Is `fd` open with O_DIRECT now?
 pub(crate) fn is_direct(fd: i32) -> bool {
-    crate::sys::file_flags(fd).is_some_and(|flags| flags.contains(rustix::fs::OFlags::DIRECT))
+    crate::host::sys::file_flags(fd).is_some_and(|flags| flags.contains(rustix::fs::OFlags::DIRECT))
 }
 
 /// The counter of reads in a row from the cache, where the doors report closes.

@@ -41,8 +41,8 @@ use core::time::Duration;
 
 use super::numbers::{File, file};
 use super::{exec, locks};
-use crate::fork::AtFork;
-use crate::sys;
+use crate::host::fork::AtFork;
+use crate::host::sys;
 
 /// Closers at the same time. One more retains its duplicate.
 const SLOTS: usize = 16;

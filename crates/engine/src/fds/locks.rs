@@ -19,8 +19,8 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use super::moved::now;
 use super::numbers::{File, WORDS, file, marked};
 use super::owned::InternalFd;
-use crate::fork::{AtFork, Child};
-use crate::sys::{self, sys};
+use crate::host::fork::{AtFork, Child};
+use crate::host::sys::{self, sys};
 
 const F_GETLK: u32 = 5;
 const F_SETLK: u32 = 6;

@@ -26,7 +26,7 @@ use rustix::fd::AsRawFd;
 use super::locks;
 use super::numbers::{file, is_internal, mark_internal};
 use super::owned::{InternalFd, floor, highest_free};
-use crate::sys::{self, sys};
+use crate::host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result, check as checked};
 
 const NUMBERS: usize = 1 << 16;

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 use std::sync::OnceLock;
 
 use super::remembered::forget_kind;
-use crate::sys::borrow;
+use crate::host::sys::borrow;
 
 /// Numbers that have a bit in [`RINGS`].
 const NUMBERS: usize = 1 << 16;
@@ -90,7 +90,7 @@ pub(crate) type File = (u64, u64);
 /// The file that a number means.
 pub(crate) fn file(fd: i32) -> File {
     let Some(fd) = borrow(fd) else { return File::default() };
-    crate::substitute::fstat(fd).map_or(File::default(), |s| (s.st_dev, s.st_ino))
+    crate::host::substitute::fstat(fd).map_or(File::default(), |s| (s.st_dev, s.st_ino))
 }
 
 /// Is `fd` one of the engine's own descriptors, which the program must not close?

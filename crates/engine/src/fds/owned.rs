@@ -10,7 +10,7 @@ use super::lock_race::Closer;
 use super::numbers::{is_internal, mark_internal};
 use super::remembered::forget_socket;
 use super::{exec, kept, locks, moved, same_table};
-use crate::sys::{EngineFd, borrow, sys};
+use crate::host::sys::{EngineFd, borrow, sys};
 use softring_uapi::errno::{Errno, Result};
 
 const F_GETFD: u32 = 1;
@@ -104,7 +104,7 @@ impl Drop for InternalFd {
 
 /// Was `fd` opened with `O_PATH`, or is it not open? Such a number names no file to work on.
 pub(crate) fn is_path_only(fd: i32) -> bool {
-    crate::sys::file_flags(fd).is_none_or(|flags| flags.contains(rustix::fs::OFlags::PATH))
+    crate::host::sys::file_flags(fd).is_none_or(|flags| flags.contains(rustix::fs::OFlags::PATH))
 }
 
 /// Does `fd` mean nothing to the program, as the engine has it open? Then a request on it answers
@@ -129,7 +129,7 @@ pub(super) fn floor() -> i32 {
     if known != 0 {
         return known;
     }
-    let soft = crate::substitute::getrlimit(rustix::process::Resource::Nofile).current;
+    let soft = crate::host::substitute::getrlimit(rustix::process::Resource::Nofile).current;
     let soft = soft.unwrap_or(1024).min(65_536) as i32;
     let floor = (soft / 2).clamp(3, 512);
     FLOOR.store(floor, Relaxed);

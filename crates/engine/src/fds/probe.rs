@@ -4,7 +4,7 @@ use rustix::fs::FileType;
 
 use super::kind::Kind;
 use super::owned::adopt_internal;
-use crate::sys::{self, borrow, sys};
+use crate::host::sys::{self, borrow, sys};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{RWF_NOWAIT, iovec};
 
@@ -15,7 +15,7 @@ pub(crate) fn is_eventfd(fd: i32) -> bool {
     if let Ok(target) = rustix::fs::readlink(link, Vec::new()) {
         return target.as_bytes() == b"anon_inode:[eventfd]";
     }
-    let one = crate::substitute::eventfd().map(adopt_internal);
+    let one = crate::host::substitute::eventfd().map(adopt_internal);
     let inode = |s: rustix::fs::Stat| (s.st_dev, s.st_ino);
     let ours = one.ok().and_then(|one| rustix::fs::fstat(one).ok()).map(inode);
     ours.is_some() && borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok()).map(inode) == ours
@@ -34,7 +34,7 @@ pub(crate) fn is_pipe(fd: i32) -> bool {
 
 /// Is it /dev/zero, or /dev/null?
 pub(crate) fn is_zero(fd: i32) -> bool {
-    let stat = sys::borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok());
+    let stat = sys::borrow(fd).and_then(|fd| crate::host::substitute::fstat(fd).ok());
     stat.is_some_and(|s| {
         let device = (rustix::fs::major(s.st_rdev), rustix::fs::minor(s.st_rdev));
         FileType::from_raw_mode(s.st_mode) == FileType::CharacterDevice
@@ -52,7 +52,7 @@ pub(crate) const UNKNOWN_FLAG: Result<usize> = Err(Errno::EOPNOTSUPP);
 pub(crate) fn try_byte(fd: i32, writes: bool, flags: u32) -> Result<usize> {
     let byte = iovec { base: 0, len: 1 };
     let at = core::ptr::from_ref(&byte).expose_provenance();
-    crate::substitute::transfer(writes, fd, at, 1, u64::MAX, flags)
+    crate::host::substitute::transfer(writes, fd, at, 1, u64::MAX, flags)
 }
 
 /// No other file than an epoll set tells an epoll_wait(2) without room from one of no use.

@@ -1,5 +1,5 @@
 //! What a file has answered to requests that kernel aio was not to wait for
-//! (`transport::aio::nowait`).
+//! (`io::aio::nowait`).
 
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;

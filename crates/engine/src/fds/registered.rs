@@ -9,8 +9,8 @@ use std::sync::Arc;
 use rustix::fd::OwnedFd;
 
 use super::closing::{self, RingFd};
-use crate::ctx::Ring;
-use crate::fork::AtFork;
+use crate::host::fork::AtFork;
+use crate::ring::ctx::Ring;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::RING_FDS_MAX;
 

@@ -1,6 +1,6 @@
 //! What is remembered of the program's descriptors, by number, until they are closed: the kind of
 //! file (`kinds`), how it has answered (`history`), and the protocol of a socket
-//! (`transport::socket`).
+//! (`io::socket`).
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU8, AtomicU32};
@@ -20,7 +20,7 @@ static KINDS: [AtomicU8; REMEMBERED] = [const { AtomicU8::new(0) }; REMEMBERED];
 /// Reads in a row that the page cache answered, by number (`ops::rw_hot`).
 static HISTORIES: [History; REMEMBERED] = [const { History::new() }; REMEMBERED];
 
-/// Remembered protocols of sockets, by number: 0 unknown, else a code of `transport::socket`.
+/// Remembered protocols of sockets, by number: 0 unknown, else a code of `io::socket`.
 static SOCKETS: [AtomicU8; REMEMBERED] = [const { AtomicU8::new(0) }; REMEMBERED];
 
 /// How often a number that meant a modelled file was closed or given away.

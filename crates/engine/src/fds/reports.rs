@@ -7,8 +7,8 @@ use super::numbers::{is_known_ring, is_ring};
 use super::remembered::{REMEMBERED, forget_kind};
 use super::table::{duplicated, first_ring, number_closes};
 use super::{kept, locks, moved};
-use crate::handlers::Call;
-use crate::transport::standing::{Closing, NUMBERS};
+use crate::host::handlers::Call;
+use crate::io::standing::{Closing, NUMBERS};
 
 /// The program is about to close `fd`. Call before the real `close(2)`, whatever `fd` is, and keep
 /// the answer until that is over.

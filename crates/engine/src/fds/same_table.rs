@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use super::numbers::{WORDS, internal_words};
 use super::{locks, moved};
-use crate::fork::{AtFork, Child};
-use crate::sys::sys;
+use crate::host::fork::{AtFork, Child};
+use crate::host::sys::sys;
 
 /// Has this process its parent's table?
 static SAME: AtomicBool = AtomicBool::new(false);

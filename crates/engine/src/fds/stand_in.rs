@@ -5,9 +5,9 @@ use core::sync::atomic::Ordering::SeqCst;
 
 use super::table::{find, write_soon};
 use super::{adopt_internal, now};
-use crate::ctx::Ring;
-use crate::handlers::Call;
-use crate::sys::{self, borrow};
+use crate::host::handlers::Call;
+use crate::host::sys::{self, borrow};
+use crate::ring::ctx::Ring;
 
 /// Is the submission queue of ring `fd` full? False if it is not a ring of ours, or where that
 /// cannot be found out in a signal handler.
@@ -39,7 +39,7 @@ pub fn poll_fd(fd: i32) -> Option<i32> {
             _ => {}
         }
     });
-    if locked.is_none() || !crate::wait::reactor::guard_soon(&ring) {
+    if locked.is_none() || !crate::drive::reactor::guard_soon(&ring) {
         let _ = rustix::io::write(e, &1u64.to_ne_bytes());
     }
     Some(stand_in)
@@ -51,7 +51,7 @@ fn stand_in(ring: &Ring) -> Option<i32> {
     if known >= 0 {
         return Some(known);
     }
-    let e = crate::substitute::eventfd().ok()?;
+    let e = crate::host::substitute::eventfd().ok()?;
     let e = adopt_internal(e);
     let first = e.first();
     let mut table = write_soon()?;

@@ -8,8 +8,8 @@ use super::numbers::{Answers, File, file, is_internal, is_known_ring, mark_ring}
 use super::owned::{InternalFd, check_visible, is_hidden};
 use super::table_lock::{Locked, Read, Write};
 use super::{duplicates, moved, numbers};
-use crate::ctx::Ring;
-use crate::transport::standing;
+use crate::io::standing;
+use crate::ring::ctx::Ring;
 use softring_uapi::errno::{Errno, Result};
 
 /// What a table entry says about a number.

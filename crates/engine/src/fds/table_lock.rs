@@ -14,8 +14,8 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 
-use crate::signal::BlockAll;
-use crate::sys;
+use crate::host::signal::BlockAll;
+use crate::host::sys;
 
 /// Somebody writes. The bits below count readers.
 const WRITER: u32 = 1 << 31;

@@ -1,10 +1,10 @@
 //! FADVISE, MADVISE. Kernel counterpart: `io_uring/advise.c`.
 
-use crate::ctx::Ctx;
-use crate::opdef::{Outcome, Try};
+use crate::host::sys::sys;
 use crate::ops::{answer, zero};
-use crate::req::request::{Call, Req, ReqFlags};
-use crate::sys::sys;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::request::{Call, Req, ReqFlags};
 use softring_uapi::errno::Result;
 
 /// `POSIX_FADV_NORMAL`, `_RANDOM`, `_SEQUENTIAL`: these only set a flag of the open file.

@@ -1,10 +1,10 @@
 //! ASYNC_CANCEL. Kernel counterpart: `io_async_cancel` in `io_uring/cancel.c`; the search is in
-//! [`crate::req::cancel`].
+//! [`crate::ring::cancel`].
 
-use crate::ctx::Ctx;
-use crate::opdef::Outcome;
-use crate::req::cancel::{CANCEL_FLAGS, Wanted};
-use crate::req::request::{Req, ReqFlags};
+use crate::ring::cancel::{CANCEL_FLAGS, Wanted};
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::Outcome;
+use crate::ring::request::{Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

@@ -14,16 +14,16 @@
 use rustix::fd::AsRawFd;
 use rustix::fs::OFlags;
 
-use crate::alone::Alone;
-use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
-use crate::opdef::{Outcome, Try};
+use crate::host::alone::Alone;
+use crate::host::sys::{self, sys};
+use crate::io::socket::{POLLERR, POLLRDHUP, is_internet, option};
 use crate::ops::openclose::own;
 use crate::ops::socket::{SOCK_CLOEXEC, SOCK_NONBLOCK, address};
 use crate::ops::zero;
-use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
-use crate::sys::{self, sys};
-use crate::transport::socket::{POLLERR, POLLRDHUP, is_internet, option};
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::*;
 

@@ -3,14 +3,14 @@
 //! A ring cannot stand in an epoll set itself; its stand-in is looked up when our own ring's lock
 //! is free.
 
-use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
-use crate::opdef::{Outcome, Try};
+use crate::host::sys::{self, sys};
+use crate::host::user;
 use crate::ops::{answer, zero};
-use crate::req::pending::{EpollChange, Pending, What};
-use crate::req::request::{Call, Req};
-use crate::sys::{self, sys};
-use crate::user;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::pending::{EpollChange, Pending, What};
+use crate::ring::request::{Call, Req};
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 

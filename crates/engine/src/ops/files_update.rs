@@ -1,11 +1,11 @@
 //! FILES_UPDATE: changes the registered file table in the order of submission. Kernel counterpart:
 //! `io_files_update`.
 
-use crate::ctx::Ctx;
-use crate::opdef::Outcome;
 use crate::ops::zero;
-use crate::req::request::{Req, ReqFlags};
-use crate::rsrc::filetable::{Update, dup_for_table};
+use crate::resources::filetable::{Update, dup_for_table};
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::Outcome;
+use crate::ring::request::{Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -33,7 +33,7 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 
 fn update(ctx: &mut Ctx, offset: u32, addr: u64, nr: u32) -> Result<u32> {
     ctx.files.check_range(offset, nr)?;
-    let fds: Vec<i32> = ctx.unlocked(|| crate::user::read_prefix(addr, nr as usize));
+    let fds: Vec<i32> = ctx.unlocked(|| crate::host::user::read_prefix(addr, nr as usize));
     ctx.files.update(Update { offset, nr, fds: &fds, tags: None }, &ctx.tags)
 }
 
@@ -53,14 +53,14 @@ fn allocate(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<u32> {
 }
 
 fn allocate_one(ctx: &mut Ctx, at: u64) -> Result<()> {
-    let fd = ctx.unlocked(|| crate::user::read::<i32>(at))?;
+    let fd = ctx.unlocked(|| crate::host::user::read::<i32>(at))?;
     if crate::fds::numbers::is_live_ring(fd) {
         // A ring is refused only once it has its place.
         return Err(ctx.files.free_slot().err().unwrap_or(Errno::EBADF));
     }
     let fd = dup_for_table(fd)?;
     let slot = ctx.files.install(IORING_FILE_INDEX_ALLOC, fd, &ctx.tags)?;
-    ctx.unlocked(|| crate::user::write(at, &slot)).inspect_err(|_| {
+    ctx.unlocked(|| crate::host::user::write(at, &slot)).inspect_err(|_| {
         let _ = ctx.files.remove(slot);
     })
 }

@@ -1,15 +1,15 @@
 //! FUTEX_WAIT, FUTEX_WAITV, FUTEX_WAKE. Kernel counterpart: `io_uring/futex.c`.
 //!
 //! A wait whose futex has the value that was asked for goes to a thread that sleeps there
-//! ([`crate::transport::sleeper`]).
+//! ([`crate::io::sleeper`]).
 
-use crate::ctx::Ctx;
-use crate::opdef::Outcome;
+use crate::host::sys::sys;
+use crate::host::user;
+use crate::io::sleeper::{Futex, Job};
 use crate::ops::zero;
-use crate::req::request::{Keep, Req, Wait};
-use crate::sys::sys;
-use crate::transport::sleeper::{Futex, Job};
-use crate::user;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::Outcome;
+use crate::ring::request::{Keep, Req, Wait};
 use softring_uapi::errno::{Errno, Result, check};
 
 const FUTEX2_SIZE_U32: u32 = 2;

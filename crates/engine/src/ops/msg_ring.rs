@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 
-use crate::ctx::{Ctx, Ring};
-use crate::mem::cq::Cqe;
-use crate::opdef::Outcome;
-use crate::req::pending::{Msg, Pending, SentFile, What};
-use crate::req::request::{FileRef, Req, ReqFlags};
+use crate::memory::cq::Cqe;
+use crate::ring::ctx::{Ctx, Ring};
+use crate::ring::opdef::Outcome;
+use crate::ring::pending::{Msg, Pending, SentFile, What};
+use crate::ring::request::{FileRef, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
@@ -57,7 +57,7 @@ pub(crate) fn send_without_ring(addr: u64, nr: u32) -> Result<usize> {
     if addr == 0 || nr != 1 {
         return Err(Errno::EINVAL);
     }
-    let sqe: io_uring_sqe = crate::user::read(addr)?;
+    let sqe: io_uring_sqe = crate::host::user::read(addr)?;
     if sqe.flags != 0 || sqe.opcode != IORING_OP_MSG_RING {
         return Err(Errno::EINVAL);
     }

@@ -4,21 +4,21 @@
 //! An attempt is one system call with MSG_DONTWAIT. With MSG_WAITALL a stream goes on from where it
 //! stopped: `call.done` counts the bytes so far, and a request that ends early tells those.
 
-use crate::ctx::Ctx;
-use crate::opdef::{Outcome, Try};
+use crate::host::sys::{self, sys};
+use crate::host::user::in_user;
+use crate::io::socket::{
+    self, MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_OOB, MSG_WAITALL, Socket,
+    streams,
+};
+use crate::io::standing::{IN, STICKY};
 use crate::ops::iov::import_iov;
 use crate::ops::net_bundle;
 use crate::ops::net_msg;
 use crate::ops::socket::address;
-use crate::req::message::Msg;
-use crate::req::request::{Call, Keep, Req, ReqFlags};
-use crate::sys::{self, sys};
-use crate::transport::socket::{
-    self, MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_OOB, MSG_WAITALL, Socket,
-    streams,
-};
-use crate::transport::standing::{IN, STICKY};
-use crate::user::in_user;
+use crate::ring::ctx::Ctx;
+use crate::ring::message::Msg;
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::request::{Call, Keep, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;

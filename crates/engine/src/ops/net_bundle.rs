@@ -1,16 +1,16 @@
 //! SEND from provided buffers, and bundles of them for SEND and RECV. Kernel counterpart:
 //! `io_send_select_buffer`, `io_recv_buf_select`, `io_recv_finish` in `io_uring/net.c`.
 
-use crate::ctx::Ctx;
-use crate::opdef::{Outcome, Try};
+use crate::host::sys;
+use crate::host::user::in_user;
+use crate::io::socket::{MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_WAITALL, Socket, is_socket};
 use crate::ops::net::{attempt, limit_left, wait, waits_in_worker};
 use crate::ops::net_msg::recv_vector;
-use crate::req::message::Msg;
-use crate::req::request::{Call, Keep, Req};
-use crate::rsrc::bundle::{ALL, Layout};
-use crate::sys;
-use crate::transport::socket::{MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_WAITALL, Socket, is_socket};
-use crate::user::in_user;
+use crate::resources::bundle::{ALL, Layout};
+use crate::ring::ctx::Ctx;
+use crate::ring::message::Msg;
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::request::{Call, Keep, Req};
 use softring_uapi::errno::{self, Errno};
 use softring_uapi::iovec;
 use softring_uapi::version::{Change, has};

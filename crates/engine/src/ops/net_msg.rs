@@ -2,18 +2,18 @@
 //! and control data that are received go straight to the program. Kernel counterpart:
 //! `io_uring/net.c`.
 
-use crate::ctx::Ctx;
 use crate::fds::kind::is_socket;
-use crate::opdef::{Outcome, Try};
+use crate::host::sys::{self, sys};
+use crate::host::user::{self, in_user};
+use crate::io::socket::{MSG_CMSG_COMPAT, MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
+use crate::io::socket::{Socket, minds_empty_name};
 use crate::ops::iov::{import_iov, skip};
 use crate::ops::net::{attempt, common_prep, received, recv_common};
 use crate::ops::socket::address;
-use crate::req::message::Msg;
-use crate::req::request::{Call, Keep, Req, ReqFlags};
-use crate::sys::{self, sys};
-use crate::transport::socket::{MSG_CMSG_COMPAT, MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
-use crate::transport::socket::{Socket, minds_empty_name};
-use crate::user::{self, in_user};
+use crate::ring::ctx::Ctx;
+use crate::ring::message::Msg;
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::request::{Call, Keep, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::*;
 use softring_uapi::{iovec, msghdr};

@@ -2,13 +2,13 @@
 //! the notification says so to a program that asks. Kernel counterpart: `io_uring/net.c`,
 //! `io_uring/notif.c`.
 
-use crate::ctx::Ctx;
-use crate::opdef::{Outcome, Try};
+use crate::io::socket::{MSG_NOSIGNAL, check_zero_copy};
 use crate::ops::iov::MAX_RW_COUNT;
 use crate::ops::net::{common_prep, send_setup};
 use crate::ops::{net, net_msg, zero};
-use crate::req::request::{Call, Req, ReqFlags};
-use crate::transport::socket::{MSG_NOSIGNAL, check_zero_copy};
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::request::{Call, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;

@@ -2,9 +2,9 @@
 //! `issue` sets a result.
 
 use super::table::OPS;
-use crate::ctx::Ctx;
-use crate::opdef::Outcome;
-use crate::req::request::{FileRef, Req, ReqFlags};
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::Outcome;
+use crate::ring::request::{FileRef, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

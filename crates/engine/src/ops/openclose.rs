@@ -7,17 +7,17 @@
 
 use rustix::fd::{FromRawFd, OwnedFd};
 
-use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
 use crate::fds::visible;
-use crate::opdef::{Outcome, Try};
+use crate::host::sys::sys;
+use crate::io::standing::{self, Closing};
 use crate::ops::open_how::{
     How, O_CLOEXEC, O_DIRECT, O_EXCL, O_NONBLOCK, O_PATH, RESOLVE_CACHED, cached_lookup_works,
 };
 use crate::ops::{answer, answer_waiting, no_fixed_file, path, zero};
-use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
-use crate::sys::sys;
-use crate::transport::standing::{self, Closing};
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::*;
 
@@ -223,7 +223,7 @@ pub(crate) fn pipe(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 fn pipe_fds(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<()> {
     use rustix::fd::AsRawFd;
     let fds = [ends[0].as_raw_fd(), ends[1].as_raw_fd()];
-    ctx.unlocked(|| crate::user::write_slice(sqe.addr, &fds))?;
+    ctx.unlocked(|| crate::host::user::write_slice(sqe.addr, &fds))?;
     for end in ends {
         crate::fds::forget_kind(crate::fds::release(end));
     }
@@ -243,7 +243,7 @@ fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<(
         let _ = ctx.files.remove(first);
     })?;
     let slots = [first.cast_signed(), second.cast_signed()];
-    ctx.unlocked(|| crate::user::write_slice(sqe.addr, &slots)).inspect_err(|_| {
+    ctx.unlocked(|| crate::host::user::write_slice(sqe.addr, &slots)).inspect_err(|_| {
         let _ = ctx.files.remove(first);
         let _ = ctx.files.remove(second);
     })

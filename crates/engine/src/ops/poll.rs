@@ -4,21 +4,21 @@
 //! multishot poll is edge-triggered there: each wake-up is a CQE, until it is cancelled or the CQ
 //! is full.
 
-use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
 use crate::fds::probe::is_epoll;
-use crate::opdef::Outcome;
-use crate::ops::ring_file;
-use crate::req::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
-use crate::sys;
-use crate::sys::nr::{
+use crate::host::sys;
+use crate::host::sys::nr::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLNVAL, EPOLLONESHOT, EPOLLOUT,
     EPOLLPRI, EPOLLRDBAND, EPOLLRDHUP, EPOLLRDNORM, EPOLLWRBAND, EPOLLWRNORM,
 };
-use crate::transport::poll::EVENTS;
-use crate::transport::socket::is_socket;
-use crate::transport::standing;
-use crate::transport::token::ReqId;
+use crate::io::poll::EVENTS;
+use crate::io::socket::is_socket;
+use crate::io::standing;
+use crate::io::token::ReqId;
+use crate::ops::ring_file;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::Outcome;
+use crate::ring::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

@@ -9,11 +9,11 @@
 //! submitter waits for the disk at most once in `TRUSTED_AFTER` reads, and a file that is not
 //! cached is never read this way.
 
-use crate::ctx::Ctx;
 use crate::fds::history::History;
 use crate::fds::kind::Kind;
-use crate::req::request::FileRef;
-use crate::sys::{self, sys};
+use crate::host::sys::{self, sys};
+use crate::ring::ctx::Ctx;
+use crate::ring::request::FileRef;
 use softring_uapi::{
     IORING_OP_READ, IORING_OP_READ_FIXED, IORING_OP_WRITE, IORING_OP_WRITE_FIXED, IOSQE_FIXED_FILE,
     io_uring_sqe,

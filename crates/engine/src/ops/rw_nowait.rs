@@ -9,14 +9,14 @@ use crate::fds::kind::{Kind, is_socket};
 use crate::fds::probe::{
     UNKNOWN_FLAG, is_epoll, is_eventfd, is_pipe, is_simple, is_zero, tries, try_byte,
 };
-use crate::opdef::{Outcome, Try};
+use crate::host::sys::{self, sys};
+use crate::io::socket::MSG_DONTWAIT;
 use crate::ops::rw::{
     RWF_ATOMIC, RWF_DONTCACHE, RWF_NOAPPEND, finish, first_of, total, transfer_by, writes,
 };
 use crate::ops::{iov::skip, rw_hot};
-use crate::req::request::{Call, Keep};
-use crate::sys::{self, sys};
-use crate::transport::socket::MSG_DONTWAIT;
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::request::{Call, Keep};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::{IORING_OP_WRITEV_FIXED, RWF_NOWAIT};
 use softring_uapi::{iovec, msghdr};
@@ -72,7 +72,7 @@ pub(crate) fn buffered(call: &Call, kind: Kind) -> Result<()> {
 /// Is it a buffered file of such a file system?
 pub(crate) fn writes_unbuffered(fd: i32, kind: Kind) -> bool {
     let fd = sys::borrow(fd).filter(|_| kind == Kind::Buffered);
-    let magic = fd.and_then(|fd| crate::substitute::statfs(fd).ok()).map(|s| s.f_type as u64);
+    let magic = fd.and_then(|fd| crate::host::substitute::statfs(fd).ok()).map(|s| s.f_type as u64);
     magic.is_some_and(|m| UNBUFFERED.contains(&m))
 }
 

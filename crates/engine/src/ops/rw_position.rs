@@ -2,10 +2,10 @@
 //! other. Kernel counterpart: `kiocb_update_pos`, `kiocb_done`.
 
 use crate::fds::kind::Kind;
-use crate::opdef::Outcome;
+use crate::host::sys::sys;
 use crate::ops::rw::{CURRENT, finish, total, transfer};
-use crate::req::request::Call;
-use crate::sys::sys;
+use crate::ring::opdef::Outcome;
+use crate::ring::request::Call;
 
 const SEEK_SET: u32 = 0;
 const SEEK_CUR: u32 = 1;

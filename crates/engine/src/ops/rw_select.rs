@@ -1,13 +1,13 @@
 //! Reads into provided buffers: READ and READV with IOSQE_BUFFER_SELECT, and READ_MULTISHOT.
 //! Kernel counterpart: `io_uring/rw.c`.
 
-use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
-use crate::opdef::{Outcome, Try};
+use crate::host::sys;
+use crate::host::user;
 use crate::ops::rw;
-use crate::req::request::{Call, Req, ReqFlags, kind_of};
-use crate::sys;
-use crate::user;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::request::{Call, Req, ReqFlags, kind_of};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 use softring_uapi::*;

@@ -1,15 +1,15 @@
 //! SOCKET, BIND, LISTEN, SHUTDOWN: what a socket needs before and after its life as a stream.
 //! Kernel counterpart: `io_uring/net.c`.
 
-use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
-use crate::opdef::{Outcome, Try};
+use crate::host::sys::sys;
+use crate::host::user;
+use crate::io::socket::{SO_DOMAIN, option};
 use crate::ops::openclose::own;
 use crate::ops::{answer, zero};
-use crate::req::request::{Call, FileRef, Keep, Req, ReqFlags};
-use crate::sys::sys;
-use crate::transport::socket::{SO_DOMAIN, option};
-use crate::user;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
 use softring_uapi::IORING_OP_CONNECT;
 use softring_uapi::errno::{Errno, Result, check};
 

@@ -3,11 +3,11 @@
 
 use rustix::fs::OFlags;
 
-use crate::ctx::Ctx;
 use crate::fds::kind::Kind;
-use crate::opdef::{Outcome, Try};
-use crate::req::request::{Call, FileRef, Keep, Req};
-use crate::sys::{self, sys};
+use crate::host::sys::{self, sys};
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::request::{Call, FileRef, Keep, Req};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -56,7 +56,7 @@ pub(crate) fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// # Errors
 /// `EMFILE`, `ENFILE`, `ENOMEM`.
 pub(crate) fn stands_for_ring() -> Result<FileRef> {
-    let file = crate::fds::adopt_internal(crate::substitute::eventfd()?);
+    let file = crate::fds::adopt_internal(crate::host::substitute::eventfd()?);
     Ok(FileRef::Owned(file, Kind::Pollable))
 }
 

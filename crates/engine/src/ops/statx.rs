@@ -1,12 +1,12 @@
 //! STATX. It may wait for a disk or a server, so a worker runs it. Kernel counterpart:
 //! `io_uring/statx.c`.
 
-use crate::ctx::Ctx;
-use crate::opdef::{Outcome, Try};
+use crate::host::sys::sys;
 use crate::ops::fs::AT_EMPTY_PATH;
 use crate::ops::{answer, no_fixed_file, path, zero};
-use crate::req::request::{Call, Keep, Req};
-use crate::sys::sys;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::request::{Call, Keep, Req};
 use softring_uapi::errno::Result;
 
 /// Checks the SQE (`io_statx_prep`).

@@ -9,8 +9,8 @@ use super::{
     nvme, openclose, poll, provide, rw, rw_hot, socket, splice, statx, sync, timeout, truncate,
     uring_cmd, waitid, xattr,
 };
-use crate::opdef::Issue::{Call as Sys, Ring};
-use crate::opdef::{
+use crate::ring::opdef::Issue::{Call as Sys, Ring};
+use crate::ring::opdef::{
     AIO, ANY_FILE, ASYNC, BUFFER_FIRST, BUFSEL, BYTES, CALL_FAILS, CLOSES, COMMANDS, COUNTED,
     CREDS, DOUBLE, EXCLUSIVE, FILE, FILE_IN, FIXED_BY_FLAG, HANDS_BACK, HASH, IOPOLL, IOPRIO,
     LENIENT, MESSAGE, OpDef, POLLIN, POLLOUT, POLLS, READS_MANY, READS_ONCE, RECEIVES, SEARCHES,

@@ -1,19 +1,19 @@
 //! WAITID. Kernel counterpart: `io_uring/waitid.c`.
 //!
 //! The end of one child is waited for by its pidfd in the poll set; anything else, by a thread that
-//! sleeps in waitid(2) and takes nothing ([`crate::transport::sleeper`]).
+//! sleeps in waitid(2) and takes nothing ([`crate::io::sleeper`]).
 
 use rustix::fs::OFlags;
 
-use crate::ctx::Ctx;
 use crate::fds::InternalFd;
 use crate::fds::kind::Kind;
-use crate::opdef::{Outcome, Try, Waiting};
+use crate::host::sys::{self, sys};
+use crate::host::user;
+use crate::io::sleeper::{Child, Job};
 use crate::ops::zero;
-use crate::req::request::{Call, FileRef, Keep, Req, Wait};
-use crate::sys::{self, sys};
-use crate::transport::sleeper::{Child, Job};
-use crate::user;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{Outcome, Try, Waiting};
+use crate::ring::request::{Call, FileRef, Keep, Req, Wait};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::version::{Change, has};
 

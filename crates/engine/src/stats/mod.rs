@@ -107,7 +107,7 @@ pub struct Header {
     pub meters: Section,
 }
 
-/// What became of attempts at files that can be polled (`req::arm`).
+/// What became of attempts at files that can be polled (`submit::arm`).
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Reissue {
@@ -136,13 +136,13 @@ pub struct Routes {
     pub aio: Count,
     /// To a worker.
     pub worker: Count,
-    /// Completed as a modelled disk would (`transport::model`).
+    /// Completed as a modelled disk would (`io::model`).
     pub model: Count,
     /// To their own owner: timeouts, POLL_ADD, futexes, messages, children.
     pub queued: Count,
 }
 
-/// What threads that wait by polling did between their looks (`wait::hybrid`).
+/// What threads that wait by polling did between their looks (`policy::hybrid`).
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Naps {
@@ -159,7 +159,7 @@ pub struct Naps {
 }
 
 /// How late completions of modelled disks were seen: after the model had them done
-/// (`transport::model::late`).
+/// (`io::model::late`).
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Late {
@@ -196,7 +196,7 @@ pub(crate) struct MeterStats {
     /// Stretches of work.
     pub stretches: Count,
     pub name: [Count; METER_NAME / 8],
-    /// Naps of an SQ thread between submissions (`wait::sqpoll`), those of them that found
+    /// Naps of an SQ thread between submissions (`drive::sqpoll`), those of them that found
     /// something submitted meanwhile, and the time spent in them in µs.
     pub naps: Count,
     pub naps_over: Count,

@@ -13,9 +13,9 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::{Header, Hist, MAGIC, MeterStats, NAME, OPS, PoolStats, RingStats, Section, VERSION};
 use crate::fds::InternalFd;
-use crate::fork::AtFork;
-use crate::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
-use crate::sys::sys;
+use crate::host::fork::AtFork;
+use crate::host::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
+use crate::host::sys::sys;
 use softring_uapi::errno::{Errno, Result};
 
 static ENABLED: AtomicBool = AtomicBool::new(true);
@@ -111,8 +111,8 @@ const SIZE: usize = METERS + STATS_METERS * size_of::<MeterStats>();
 
 impl Page {
     fn new() -> Result<Page> {
-        let fd = crate::substitute::memfd(NAME, true)?;
-        crate::mem::file::grow(&fd, SIZE as u64)?;
+        let fd = crate::host::substitute::memfd(NAME, true)?;
+        crate::memory::file::grow(&fd, SIZE as u64)?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let null = core::ptr::null_mut();
         // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
@@ -138,7 +138,7 @@ impl Page {
     fn fill_header(&mut self) {
         let header = Self::header(self.at);
         header.version.set(VERSION);
-        header.pid.set(u64::from(crate::fork::pid()));
+        header.pid.set(u64::from(crate::host::fork::pid()));
         header.header_size.set(size_of::<Header>() as u64);
         header.made.set(now());
         let section = |s: &Section, at: usize, size: usize, room: usize| {

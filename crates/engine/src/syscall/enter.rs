@@ -3,15 +3,15 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-use crate::ctx::{Ctx, Guard, Issuing, Ring};
-use crate::handlers::Call;
+use crate::drive::cqwait::{WaitArgs, cqring_wait};
+use crate::drive::iopoll::{Args, iopoll_check};
+use crate::drive::sqpoll;
+use crate::drive::task_work;
+use crate::host::handlers::Call;
+use crate::host::{sys, time, user};
+use crate::io::vigil::Vigil;
+use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::stats::trace::Step;
-use crate::wait::cqwait::{WaitArgs, cqring_wait};
-use crate::wait::iopoll::{Args, iopoll_check};
-use crate::wait::sqpoll;
-use crate::wait::task_work;
-use crate::wait::vigil::Vigil;
-use crate::{sys, time, user};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -65,9 +65,9 @@ fn enter_ring(ring: &Arc<Ring>, args: &Args, call: &Call) -> Result<usize> {
     ctx.trace.end(span, Step::Enter, args.submit);
     ctx.entered -= 1;
     let last = ctx.closed && ctx.entered == 0;
-    crate::wait::leave::leave(ring, ctx);
+    crate::drive::leave::leave(ring, ctx);
     if last {
-        crate::teardown::end(ring);
+        crate::drive::teardown::end(ring);
     }
     answer
 }
@@ -124,7 +124,7 @@ fn submit_and_wait<'r>(
     }
     if !ctx.pending.is_empty() {
         drop(ctx);
-        crate::wait::pending::flush(ring);
+        crate::drive::pending::flush(ring);
         ctx = ring.lock_now();
     }
     let (ctx, waited) = wait(ring, ctx, args, vigil);

@@ -2,12 +2,13 @@
 //! value, or `-errno`.
 
 pub mod enter;
+pub mod lacks;
 pub mod register;
 pub(crate) mod resize;
 pub mod setup;
 
-use crate::handlers::Call;
-pub use crate::wait::iopoll::Args;
+pub use crate::drive::iopoll::Args;
+use crate::host::handlers::Call;
 use softring_uapi::errno::answer;
 
 /// `io_uring_setup(2)`: set up a context for performing asynchronous I/O.

@@ -1,12 +1,12 @@
 //! Rings of another size. Kernel counterpart: `io_register_resize_rings`; the memory is in
-//! [`crate::mem::resize`].
+//! [`crate::memory::resize`].
 
 use std::sync::Arc;
 
 use super::setup::geometry;
-use crate::ctx::Ring;
-use crate::mem::rings::Rings;
-use crate::{sys, user};
+use crate::host::{sys, user};
+use crate::memory::rings::Rings;
+use crate::ring::ctx::Ring;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rustix::fd::IntoRawFd;
 
-use crate::ctx::{Ctx, Ring};
-use crate::mem::rings::{Geometry, Rings};
-use crate::rsrc::task_rules;
-use crate::user;
+use crate::host::user;
+use crate::memory::rings::{Geometry, Rings};
+use crate::resources::task_rules;
+use crate::ring::ctx::{Ctx, Ring};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits;
 use softring_uapi::version::played;
@@ -38,10 +38,10 @@ pub const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
 /// # Errors
 /// `EFAULT`, `EINVAL`, `ENOMEM`, `EMFILE`, `ENFILE`, as io_uring_setup(2).
 pub fn setup(entries: u32, params: u64) -> Result<usize> {
-    crate::refused::learn();
+    crate::host::refused::learn();
     crate::fds::notice_forks();
-    crate::fork::init();
-    crate::creds::begin();
+    crate::host::fork::init();
+    crate::host::creds::begin();
     let mut p: io_uring_params = user::read(params)?;
     if p.resv != [0; 3] || p.flags & !played().setup_flags != 0 {
         return Err(Errno::EINVAL);
@@ -55,7 +55,7 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     let (fd, mem) = Rings::create(geo, p.cq_off.user_addr, p.sq_off.user_addr)?;
-    let mut ctx = Ctx::new(mem, p.flags, crate::req::worker_side::run);
+    let mut ctx = Ctx::new(mem, p.flags, crate::process::worker_side::run);
     if let Some(rules) = task_rules::mine() {
         ctx.restrictions = rules.restrictions.clone();
         ctx.filters = rules.filters.clone();
@@ -63,7 +63,7 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     if p.flags & IORING_SETUP_R_DISABLED != 0 {
         ctx.disabled = true;
     } else if p.flags & IORING_SETUP_SINGLE_ISSUER != 0 {
-        ctx.issuer = Some(crate::sys::gettid());
+        ctx.issuer = Some(crate::host::sys::gettid());
     }
     geo.publish(&mut p);
     p.features = FEATURES;
@@ -78,15 +78,15 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     ctx.stats.name(id, [p.flags, p.sq_entries, p.cq_entries].map(u64::from));
     let ring = Ring::new(id, ctx);
     if polls {
-        crate::wait::sqpoll::offload(&ring, &p, other.as_deref())?;
+        crate::drive::sqpoll::offload(&ring, &p, other.as_deref())?;
         if let Err(e) = user::write(params, &p) {
-            crate::teardown::end(&ring);
+            crate::drive::teardown::end(&ring);
             return Err(e);
         }
     }
     crate::fds::registered::touch();
-    crate::transport::glue::made_ring(geo.sq_entries);
-    crate::wait::announce::made_ring(p.flags);
+    crate::submit::glue::made_ring(geo.sq_entries);
+    crate::drive::announce::made_ring(p.flags);
     if p.flags & IORING_SETUP_REGISTERED_FD_ONLY != 0 {
         return crate::fds::registered::register_only(fd, ring);
     }

@@ -1,8 +1,8 @@
-//! Who ends a request: what it waits for, or a cancel. `req::cancel`'s `cancel_one`,
-//! `transport::glue`'s `Job::run` and `worker_cancel`, `worker::Pool::{queue, cancel, interrupt,
-//! next}`, `req::complete::finished`, the driver's `poll_events`, and `Sleeper::{take_back, live}`.
-//! Each request has one final CQE, a cancelled one has done nothing, and a signal that is meant for
-//! one call never reaches the next.
+//! Who ends a request: what it waits for, or a cancel. `ring::cancel`'s `cancel_one`,
+//! `submit::glue`'s `Job::run` and `worker_cancel`, `worker::Pool::{queue, cancel, interrupt,
+//! next}`, `ring::complete::finished`, the driver's `poll_events`, and `Sleeper::{take_back,
+//! live}`. Each request has one final CQE, a cancelled one has done nothing, and a signal that is
+//! meant for one call never reaches the next.
 
 use super::{Bucket, explore, found};
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst, fence};

@@ -1,4 +1,4 @@
-//! A number's close against a ring in whose poll set it begins to stand: `transport::standing`'s
+//! A number's close against a ring in whose poll set it begins to stand: `io::standing`'s
 //! `Closing` and `fds::number_closes` on one side, `PollSet::begin` on the other.
 
 use super::{explore, found};

@@ -1,4 +1,4 @@
-//! The uring lock and the issue word: `mem::lock::Control::{lock, lock_now, lock_slow, unlock,
+//! The uring lock and the issue word: `memory::lock::Control::{lock, lock_now, lock_slow, unlock,
 //! await_issue, begin_issue, end_issue}`, without spinning, and without the take-over from a dead
 //! holder, which needs a clock.
 

@@ -5,7 +5,7 @@
 //!
 //! Each also runs with one fault put in, which loom must find ([`found`]): so the model is seen to
 //! be able to tell. The worker queue is not modelled but run itself:
-//! `transport::worker::tests::model`. Run all with `ci/loom.sh`.
+//! `io::worker::tests::model`. Run all with `ci/loom.sh`.
 
 mod cancel;
 mod closing;
@@ -60,7 +60,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// `sys::futex_wait`
+    /// `host::sys::futex_wait`
     fn wait(&self, word: &AtomicU32, seen: u32) {
         let guard = self.lock.lock().unwrap();
         if word.load(SeqCst) == seen {
@@ -68,13 +68,13 @@ impl Bucket {
         }
     }
 
-    /// `sys::futex_wake` of one
+    /// `host::sys::futex_wake` of one
     fn wake_one(&self) {
         drop(self.lock.lock().unwrap());
         self.sleepers.notify_one();
     }
 
-    /// `sys::futex_wake` of all
+    /// `host::sys::futex_wake` of all
     fn wake_all(&self) {
         drop(self.lock.lock().unwrap());
         self.sleepers.notify_all();

@@ -1,5 +1,6 @@
-//! CQEs that find no room: `mem::cq::{cq_add, cq_flush, cq_commit}` under the uring lock, against
-//! a program that reaps, and enters when it finds the ring empty and `IORING_SQ_CQ_OVERFLOW` set.
+//! CQEs that find no room: `memory::cq::{cq_add, cq_flush, cq_commit}` under the uring lock,
+//! against a program that reaps, and enters when it finds the ring empty and
+//! `IORING_SQ_CQ_OVERFLOW` set.
 
 use super::{explore, found};
 use loom::cell::UnsafeCell;

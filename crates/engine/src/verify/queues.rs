@@ -1,5 +1,5 @@
-//! Hand-over in ring memory. The engine's end: `mem::sq::{sq_ready, sq_fetch, sq_commit}` and
-//! `mem::cq::{cq_room, cq_fill, cq_commit}`. The program's end: what liburing's inline functions
+//! Hand-over in ring memory. The engine's end: `memory::sq::{sq_ready, sq_fetch, sq_commit}` and
+//! `memory::cq::{cq_room, cq_fill, cq_commit}`. The program's end: what liburing's inline functions
 //! do. Entries are cells, so that loom reports any that is read while it is written.
 
 use super::{explore, found};

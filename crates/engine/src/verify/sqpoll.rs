@@ -1,4 +1,4 @@
-//! NEED_WAKEUP: `wait::sqpoll::{thread::Thread::rest, SqData::wake, SqPoll::ready}` on one side, a
+//! NEED_WAKEUP: `drive::sqpoll::{thread::Thread::rest, SqData::wake, SqPoll::ready}` on one side, a
 //! program on the other: it stores the tail, and enters with SQ_WAKEUP if it sees the flag.
 //!
 //! And the end of a ring ([`Group`]): `SqData::detach` and `thread::Thread::take_list`.

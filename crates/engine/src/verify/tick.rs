@@ -1,5 +1,5 @@
-//! The reactor's tick ends while a thread leaves `enter`: `wait::leave::leave` and
-//! `wait::reactor::{guard, Reactor::run, Reactor::tick}`. Whatever the order, somebody looks after
+//! The reactor's tick ends while a thread leaves `enter`: `drive::leave::leave` and
+//! `drive::reactor::{guard, Reactor::run, Reactor::tick}`. Whatever the order, somebody looks after
 //! what the thread has left in flight: the tick goes on, or the reactor watches the ring, or it is
 //! woken.
 

@@ -1,9 +1,9 @@
-//! Wake-up: `wait::cqwait::{cqring_wait, drive, passive}`, `wait::driver::{wake, nudge,
+//! Wake-up: `drive::cqwait::{cqring_wait, drive, passive}`, `drive::driver::{wake, nudge,
 //! kick_driver}` and `syscall::enter::leave`. Threads wait for CQEs of one ring: the first drives,
 //! the others sleep on the sequence word. Events come to whoever drives, or are posted by a worker.
 
 use super::{Bucket, explore, found};
-use crate::mem::lock::SPINNER;
+use crate::memory::lock::SPINNER;
 use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 use loom::thread;

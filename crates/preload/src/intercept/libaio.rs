@@ -11,7 +11,7 @@
 
 use crate::config::{self, Engine};
 use crate::report;
-use softring_engine::aio::{self, Wait};
+use softring_engine::libaio::{self as aio, Wait};
 
 /// The first five numbers; the sixth is io_pgetevents's.
 pub const FIRST: i64 = libc::SYS_io_setup;

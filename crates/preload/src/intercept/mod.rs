@@ -10,7 +10,7 @@ pub mod syscall;
 use crate::config::{self, Intercept};
 use crate::notice;
 use crate::report::GAPS;
-use softring_engine::aio;
+use softring_engine::libaio as aio;
 
 /// Opens what the configuration asks for. Called by the constructor.
 pub fn open() {

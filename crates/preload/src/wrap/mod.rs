@@ -19,7 +19,7 @@ mod sleep;
 
 use crate::{gate, proc};
 use softring_engine::fds;
-use softring_engine::transport::standing::Closing;
+use softring_engine::io::standing::Closing;
 
 /// The descriptor is one of the engine's own.
 pub struct Internal;

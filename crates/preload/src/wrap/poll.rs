@@ -16,7 +16,8 @@ use crate::gate::watched;
 use crate::raw::{self, next, raw};
 use core::ffi::c_int;
 use libc::{nfds_t, pollfd, sigset_t, timespec};
-use softring_engine::{fds, user};
+use softring_engine::fds;
+use softring_engine::host::user;
 
 /// What most programs poll at once; more is kept in a mapping, since a signal handler may not call
 /// malloc.
@@ -84,7 +85,7 @@ fn translated(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> 
     }
     let ret = through(theirs, n, call);
     if ret > 0 && watched() {
-        softring_engine::wait::announce::hurry();
+        softring_engine::drive::announce::hurry();
     }
     ret
 }

@@ -8,7 +8,8 @@ use crate::gate::watched;
 use crate::raw::{self, next};
 use core::ffi::c_int;
 use libc::{fd_set, sigset_t, timespec, timeval};
-use softring_engine::{fds, user};
+use softring_engine::fds;
+use softring_engine::host::user;
 
 const SETS: usize = 3;
 const LIMIT: usize = libc::FD_SETSIZE;

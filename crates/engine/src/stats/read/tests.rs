@@ -1,7 +1,7 @@
 //! Pages made by hand: whole, cut short, and foreign.
 
 use super::*;
-use crate::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
+use crate::host::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
 use core::cell::Cell;
 
 /// For [`page`]: a page whose bytes one has.

@@ -40,7 +40,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::limits::{TRACE_CHUNKS, TRACE_EVENTS};
+use crate::host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 
 mod buffer;
 mod clock;

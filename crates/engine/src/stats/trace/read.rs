@@ -8,7 +8,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use super::buffer::Buffer;
 use super::clock::Clock;
 use super::{CLOSED, Event};
-use crate::limits::{TRACE_CHUNKS, TRACE_EVENTS};
+use crate::host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use crate::stats::clean::printable;
 use softring_uapi::errno::{Errno, Result};
 
@@ -80,7 +80,7 @@ impl Reader {
             old = now;
         }
         let wanted = header.until.load(Relaxed) != 0;
-        if wanted && old != 0 && old != me && crate::sys::process_lives(old as u32) {
+        if wanted && old != 0 && old != me && crate::host::sys::process_lives(old as u32) {
             let _ = self.buffer.take_reader(old, me);
             return Err(Errno::EBUSY);
         }

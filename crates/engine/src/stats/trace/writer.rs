@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::buffer::{self, Buffer};
 use super::{Event, Step, Ticks};
-use crate::limits::TRACE_EVENTS;
-use crate::time::Clock;
+use crate::host::limits::TRACE_EVENTS;
+use crate::host::time::Clock;
 
 /// The start of a stretch of time, if events are wanted.
 pub(crate) type Span = Option<u64>;
@@ -192,7 +192,7 @@ impl Writer {
 
     /// Writes an event, of this thread.
     pub fn put(&mut self, event: &mut Event) {
-        event.tid = crate::sys::gettid().cast_unsigned();
+        event.tid = crate::host::sys::gettid().cast_unsigned();
         let Some(buffer) = self.buffer else { return };
         let full = self.used as usize == TRACE_EVENTS;
         let chunk = match self.chunk {

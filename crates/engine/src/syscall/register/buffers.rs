@@ -1,10 +1,10 @@
-//! The calls for registered buffers ([`crate::rsrc::buffers`]). Kernel counterpart:
+//! The calls for registered buffers ([`crate::resources::buffers`]). Kernel counterpart:
 //! `io_sqe_buffers_register`, `__io_sqe_buffers_update` in `io_uring/rsrc.c`.
 
 use super::tagged::{read_register, read_update};
-use crate::ctx::Ctx;
-use crate::rsrc::buffers::{Pinned, node, pin};
-use crate::user;
+use crate::host::user;
+use crate::resources::buffers::{Pinned, node, pin};
+use crate::ring::ctx::Ctx;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::io_uring_rsrc_update2;
 use softring_uapi::iovec;

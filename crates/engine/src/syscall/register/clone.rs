@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::ctx::{Ctx, Ring};
 use crate::fds::registered;
-use crate::rsrc::buffers::BufNode;
-use crate::user;
+use crate::host::user;
+use crate::resources::buffers::BufNode;
+use crate::ring::ctx::{Ctx, Ring};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::REG_BUFFERS_MAX;
 use softring_uapi::*;

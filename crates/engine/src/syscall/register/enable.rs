@@ -1,6 +1,6 @@
 //! Enabling a ring that was made disabled. Kernel counterpart: `io_register_enable_rings`.
 
-use crate::ctx::Ctx;
+use crate::ring::ctx::Ctx;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{IORING_SETUP_R_DISABLED, IORING_SETUP_SINGLE_ISSUER};
 
@@ -14,7 +14,7 @@ pub(super) fn enable(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
         return Err(Errno::EBADFD);
     }
     if ctx.flags & IORING_SETUP_SINGLE_ISSUER != 0 {
-        ctx.issuer.get_or_insert_with(crate::sys::gettid);
+        ctx.issuer.get_or_insert_with(crate::host::sys::gettid);
     }
     ctx.restrictions.activate();
     ctx.flags &= !IORING_SETUP_R_DISABLED;

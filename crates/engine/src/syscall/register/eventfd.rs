@@ -1,15 +1,15 @@
-//! The calls for the registered eventfd ([`crate::rsrc::eventfd`]). Kernel counterpart:
+//! The calls for the registered eventfd ([`crate::resources::eventfd`]). Kernel counterpart:
 //! `io_eventfd_register` in `io_uring/eventfd.c`.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use rustix::fd::AsRawFd;
 
-use crate::ctx::Ctx;
 use crate::fds::dup_visible;
 use crate::fds::probe::is_eventfd;
-use crate::rsrc::eventfd::EventFd;
-use crate::user;
+use crate::host::user;
+use crate::resources::eventfd::EventFd;
+use crate::ring::ctx::Ctx;
 use softring_uapi::errno::{Errno, Result};
 
 /// `IORING_REGISTER_EVENTFD`: signals an eventfd whenever completions are posted.

@@ -1,14 +1,14 @@
-//! The calls for registered files ([`crate::rsrc::files`]). Kernel counterpart:
+//! The calls for registered files ([`crate::resources::files`]). Kernel counterpart:
 //! `io_sqe_files_register`, `__io_sqe_files_update` in `io_uring/rsrc.c`.
 
 use std::sync::Arc;
 
 use super::tagged::{read_register, read_update};
-use crate::ctx::Ctx;
 use crate::fds::InternalFd;
-use crate::rsrc::files::FileNode;
-use crate::rsrc::filetable::{Update, dup_for_table};
-use crate::user;
+use crate::host::user;
+use crate::resources::files::FileNode;
+use crate::resources::filetable::{Update, dup_for_table};
+use crate::ring::ctx::Ctx;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::FIXED_FILES_MAX;
 use softring_uapi::{io_uring_file_index_range, io_uring_rsrc_update, io_uring_rsrc_update2};
@@ -38,7 +38,7 @@ fn fill(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<usize> {
     if nr == 0 {
         return Err(Errno::EINVAL);
     }
-    let limit = crate::substitute::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit = crate::host::substitute::getrlimit(rustix::process::Resource::Nofile).current;
     if nr > FIXED_FILES_MAX || limit.is_some_and(|n| u64::from(nr) > n) {
         return Err(Errno::EMFILE);
     }
@@ -88,7 +88,7 @@ pub(super) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 /// `IORING_REGISTER_FILES_UPDATE`: changes consecutive slots; answers how many.
 ///
 /// # Errors
-/// As [`FileTable::update`](crate::rsrc::files::FileTable::update).
+/// As [`FileTable::update`](crate::resources::files::FileTable::update).
 pub(super) fn update(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     if nr == 0 {
         return Err(Errno::EINVAL);
@@ -106,7 +106,7 @@ pub(super) fn update(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
 /// `IORING_REGISTER_FILES_UPDATE2`: the same with tags.
 ///
 /// # Errors
-/// As [`FileTable::update`](crate::rsrc::files::FileTable::update).
+/// As [`FileTable::update`](crate::resources::files::FileTable::update).
 pub(super) fn update2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
     let up = read_update(ctx, addr, size)?;
     change(ctx, up)

@@ -1,15 +1,16 @@
-//! The calls for filters ([`crate::rsrc::filters`]), a ring's and a task's. Kernel counterpart:
+//! The calls for filters ([`crate::resources::filters`]), a ring's and a task's. Kernel
+//! counterpart:
 //! `io_register_bpf_filter`, `io_register_bpf_filter_task`.
 
-use crate::ctx::Ctx;
 use crate::ops::table::OPS;
-use crate::rsrc::task_rules;
+use crate::resources::task_rules;
+use crate::ring::ctx::Ctx;
 use softring_uapi::errno::{Errno, Result};
 
 /// `IORING_REGISTER_BPF_FILTER` of a ring.
 ///
 /// # Errors
-/// As [`Filters::add`](crate::rsrc::filters::Filters::add).
+/// As [`Filters::add`](crate::resources::filters::Filters::add).
 pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     if nr != 1 {
         return Err(Errno::EINVAL);
@@ -23,7 +24,7 @@ pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
 /// `IORING_REGISTER_BPF_FILTER` of the calling task.
 ///
 /// # Errors
-/// `EACCES`; as [`Filters::add`](crate::rsrc::filters::Filters::add).
+/// `EACCES`; as [`Filters::add`](crate::resources::filters::Filters::add).
 pub(super) fn register_for_task(addr: u64, nr: u32) -> Result<usize> {
     task_rules::may_lay()?;
     if nr != 1 {

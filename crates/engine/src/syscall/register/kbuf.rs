@@ -1,13 +1,13 @@
-//! The calls for groups of provided buffers ([`crate::rsrc::kbuf`]). Kernel counterpart:
+//! The calls for groups of provided buffers ([`crate::resources::kbuf`]). Kernel counterpart:
 //! `io_register_pbuf_ring` and the others in `io_uring/kbuf.c`.
 
 use std::sync::Arc;
 
-use crate::ctx::{Ctx, Ring};
-use crate::mem::mappings;
-use crate::rsrc::kbuf::{BufRing, MAX_BIDS};
-use crate::rsrc::region::in_file;
-use crate::user;
+use crate::host::user;
+use crate::memory::mappings;
+use crate::resources::kbuf::{BufRing, MAX_BIDS};
+use crate::resources::region::in_file;
+use crate::ring::ctx::{Ctx, Ring};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;

@@ -23,9 +23,9 @@ mod tagged;
 
 use std::sync::Arc;
 
-use crate::ctx::{Ctx, Ring};
 use crate::fds::registered;
-use crate::opdef::Support;
+use crate::ring::ctx::{Ctx, Ring};
+use crate::ring::opdef::Support;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has, played};
 use softring_uapi::*;
@@ -211,7 +211,7 @@ pub fn register(fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize> {
     }
     let (ring, fd) = registered::find(fd, by_index)?;
     let r = call(&ring, fd, opcode, addr, nr);
-    crate::wait::leave::leave(&ring, ring.lock());
+    crate::drive::leave::leave(&ring, ring.lock());
     r
 }
 
@@ -241,7 +241,7 @@ fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<us
 impl Ctx {
     /// SINGLE_ISSUER: is the ring another task's?
     pub fn is_anothers(&self) -> bool {
-        self.issuer.is_some_and(|t| t != crate::sys::gettid())
+        self.issuer.is_some_and(|t| t != crate::host::sys::gettid())
     }
 
     /// SINGLE_ISSUER and restrictions, in the kernel's order.
@@ -253,9 +253,9 @@ impl Ctx {
     }
 }
 
-/// `IORING_REGISTER_SYNC_CANCEL`: see [`crate::req::cancel::sync_cancel`].
+/// `IORING_REGISTER_SYNC_CANCEL`: see [`crate::ring::cancel::sync_cancel`].
 fn sync_cancel(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Result<usize> {
-    crate::req::cancel::sync_cancel(ring, &crate::user::read(addr)?)
+    crate::ring::cancel::sync_cancel(ring, &crate::host::user::read(addr)?)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! The call for a region of parameters ([`crate::rsrc::region`]). Kernel counterpart:
+//! The call for a region of parameters ([`crate::resources::region`]). Kernel counterpart:
 //! `io_register_mem_region`.
 
 use std::sync::Arc;
 
-use crate::ctx::{Ctx, Ring};
-use crate::rsrc::region::ParamRegion;
-use crate::user;
+use crate::host::user;
+use crate::resources::region::ParamRegion;
+use crate::ring::ctx::{Ctx, Ring};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::ctx::Ring;
 use crate::fds::hold_ring;
 use crate::fds::registered::{self, SLOTS_LEN, clear, in_table, put};
-use crate::user;
+use crate::host::user;
+use crate::ring::ctx::Ring;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::io_uring_rsrc_update;
 use softring_uapi::limits::RING_FDS_MAX;

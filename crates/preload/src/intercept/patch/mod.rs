@@ -54,7 +54,7 @@ use crate::{config, report};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use modules::Module;
 use resident::PageMap;
-use softring_engine::refused;
+use softring_engine::host::refused;
 use std::sync::{Mutex, OnceLock};
 
 /// A module that was looked at, and how many sites in it could not be patched.
@@ -201,7 +201,7 @@ fn update(fresh: bool) {
     if !hears_closes() {
         softring_engine::fds::closes_are_all_reported(false);
     }
-    softring_engine::aio::all_calls_are_heard(seen.iter().all(|s| s.aio == 0));
+    softring_engine::libaio::all_calls_are_heard(seen.iter().all(|s| s.aio == 0));
     let libcs = usize::from(LIBC_LEFT.load(Ordering::Relaxed))
         + usize::from(UNREAD.load(Ordering::Relaxed));
     report::GAPS.set(seen.iter().map(|s| s.gaps).sum::<usize>() + libcs);

@@ -1,0 +1,102 @@
+//! What a ring with DEFER_TASKRUN tells its program while that does not enter: there is something
+//! to do (IORING_SQ_TASKRUN, the eventfd). Kernel counterpart: `io_req_local_work_add`.
+
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+
+use rustix::fd::AsRawFd;
+
+use crate::host::sys;
+use crate::resources::eventfd::EventFd;
+use crate::ring::ctx::{Ctx, Guard, Ring};
+use softring_uapi::{IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
+
+/// There has been a ring that tells by its flags word. Only ever turns on.
+static FLAGGING: AtomicBool = AtomicBool::new(false);
+
+/// A ring was made with these setup flags.
+pub(crate) fn made_ring(flags: u32) {
+    if tells(flags) {
+        FLAGGING.store(true, Relaxed);
+    }
+}
+
+fn tells(flags: u32) -> bool {
+    let both = IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
+    flags & both == both
+}
+
+/// The program has just learnt from poll(2) that a file is ready. Where a ring waits for that file,
+/// too, the kernel has set the ring's flag by then; the reactor may be on its way.
+pub fn hurry() {
+    if !FLAGGING.load(Relaxed) {
+        return;
+    }
+    // poll(2) is called in signal handlers, too: no memory is asked for, and no lock waited for
+    // without end.
+    for ring in (0..).map_while(crate::fds::nth) {
+        if let Some(mut ctx) = lock_soon(&ring)
+            && tells(ctx.flags)
+            && !ctx.driver.active
+            && !ctx.leaves_work()
+            && ctx.has_work()
+        {
+            ctx.announce_deferred();
+        }
+    }
+}
+
+/// The lock, unless its holder keeps it. Often that is the reactor, about to do the same.
+pub(super) fn lock_soon(ring: &Ring) -> Option<Guard<'_>> {
+    const TRIES: u32 = 100;
+    (0..TRIES).find_map(|_| {
+        let got = ring.try_lock_now();
+        if got.is_none() {
+            std::thread::yield_now();
+        }
+        got
+    })
+}
+
+impl Ctx {
+    /// Is there anything that entering would do? Called while nobody drives.
+    pub fn has_work(&mut self) -> bool {
+        !self.deferred.is_empty()
+            || !self.run.is_empty()
+            || !self.iowq.is_empty()
+            || !self.next_turn.is_empty()
+            || self.next_event_in() == Some(0)
+            || self.poll_set_has_work()
+    }
+
+    /// Does the poll set tell of anything that a request waits for? What is for none is dropped:
+    /// some numbers stay in the set when nobody waits there (`io::standing`).
+    fn poll_set_has_work(&mut self) -> bool {
+        let Some(set) = self.transports.epoll_fd() else { return false };
+        if sys::poll_now(set, sys::POLLIN) != 0 {
+            self.look_aside();
+        }
+        let mut stash = core::mem::take(&mut self.transports.stash);
+        stash.retain(|ev| self.awaited(ev));
+        self.transports.stash = stash;
+        !self.transports.stash.is_empty()
+    }
+
+    /// DEFER_TASKRUN: something is ready, but only the program's entering may post it; tell it so.
+    pub fn announce_deferred(&mut self) {
+        self.announce_by(false);
+    }
+
+    /// As [`announce_deferred`](Self::announce_deferred); does a worker bring it?
+    pub fn announce_by(&mut self, worker: bool) {
+        if self.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
+            self.mem.sq_flag(IORING_SQ_TASKRUN, true);
+        }
+        // A signal that the program has not taken yet tells it already.
+        let pending = |e: &EventFd| sys::poll_now(e.fd.as_raw_fd(), sys::POLLIN) != 0;
+        if self.eventfd.as_ref().is_some_and(pending) {
+            return;
+        }
+        self.tell_of_work(worker);
+    }
+}

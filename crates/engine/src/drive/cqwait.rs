@@ -1,0 +1,400 @@
+//! Waiting for completions inside `enter`. Kernel counterpart: `io_cqring_wait`.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::time::Duration;
+
+use crate::drive::task_work;
+use crate::host::handlers::{asleep, waits_under};
+use crate::host::sys;
+use crate::host::time::Clock;
+use crate::io::aio::AioCtx;
+use crate::io::poll::{self, AIO_DATA, BATCH};
+use crate::io::vigil::Vigil;
+use crate::memory::lock::SPINNER;
+use crate::policy::hybrid::Nap;
+use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
+use crate::stats::trace::Step;
+use softring_uapi::epoll_event;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
+
+/// What the caller waits for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WaitArgs {
+    /// CQEs wanted.
+    pub min: u32,
+    /// When to give up, absolute in ns on the ring's clock.
+    pub deadline: Option<u64>,
+    /// When to be content with fewer, absolute in ns on the ring's clock.
+    pub min_deadline: Option<u64>,
+    /// Signal mask while waiting.
+    pub sigmask: Option<u64>,
+}
+
+/// How long a passive waiter looks at the word before it sleeps: a sleep and a wake-up cost as
+/// much.
+const SPIN_NS: u64 = 10_000;
+/// A passive sleeper that must watch something else too looks again this often.
+const SLICE_NS: u64 = 5_000_000;
+/// Futex sleeps are never unbounded, so that a handler installed with SA_RESTART still ends them
+/// with EINTR.
+const FOREVER_NS: u64 = 3_600_000_000_000;
+
+/// A wait that took no longer did not sleep: giving the processor up and getting it back takes ten
+/// microseconds and more, looking at a batch of events one, on a busy machine two or three.
+const PROMPT_NS: u64 = 5_000;
+
+/// Looks at a word for as long as a sleep and its end take; true if it changed.
+fn spin(word: &AtomicU32, seen: u32) -> bool {
+    let end = Clock::Monotonic.now() + SPIN_NS;
+    loop {
+        for _ in 0..16 {
+            if word.load(SeqCst) != seen {
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        if Clock::Monotonic.now() >= end {
+            return false;
+        }
+    }
+}
+
+/// One sleep's outcome.
+enum Slept {
+    Woken,
+    Signal,
+}
+
+/// What can be had without waiting, where `min` CQEs are wanted.
+fn gather(ctx: &mut Ctx, min: u32) {
+    if ctx.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
+        ctx.mem.sq_flag(IORING_SQ_TASKRUN, false);
+    }
+    if ctx.begin_turn() {
+        ctx.flush();
+    }
+    if min == 0 || ctx.defers() {
+        ctx.collect();
+    } else {
+        ctx.collect_memory();
+    }
+    ctx.flush();
+    // Until the buffers are used up, at the latest.
+    while ctx.may_go_on() && ctx.begin_turn() {
+        ctx.flush();
+    }
+    if !ctx.overflow.is_empty() {
+        ctx.flush_overflow();
+        if ctx.mem.cq_ready() < min {
+            ctx.flush();
+        }
+    }
+    if min > 0 && !ctx.defers() && ctx.mem.cq_ready() >= min && ctx.transports.unseen_long() {
+        ctx.post_ready();
+    }
+}
+
+/// Waits until `a.min` CQEs are ready. The lock is held on entry and on return, not while asleep.
+///
+/// # Errors
+/// `ETIME` when the deadline passed and no CQE is there; `EINTR` when a signal came and none is
+/// there.
+pub(crate) fn cqring_wait<'r>(
+    ring: &'r Ring,
+    mut ctx: Guard<'r>,
+    mut a: WaitArgs,
+    vigil: &mut Vigil,
+) -> (Guard<'r>, Result<usize>) {
+    a.min = a.min.min(ctx.mem.geo.cq_entries);
+    ctx = task_work::without_reactor(ring, ctx);
+    gather(&mut ctx, a.min);
+    // A timeout that ends while we wait ends the wait too, however few CQEs there are
+    // (`io_should_wake`).
+    let timeouts = ctx.timeouts.own;
+    let mut result = Ok(0);
+    let _under = a.sigmask.map(waits_under);
+    vigil.wait_under(a.sigmask);
+    a.sigmask = vigil.mask();
+    if let Some(polling) = &mut ctx.transports.polling {
+        polling.begin();
+    }
+    loop {
+        if !ctx.overflow.is_empty() {
+            ctx.flush_overflow();
+        }
+        let timed_out = ctx.timeouts.own != timeouts;
+        if ctx.mem.cq_ready() >= a.min || timed_out || result.is_err() {
+            break;
+        }
+        if ring.dead.load(Relaxed) {
+            result = Err(Errno::EBADF);
+            break;
+        }
+        if ctx.begin_turn() {
+            ctx.flush();
+            continue;
+        }
+        let Some(left) = time_left(&mut a, &ctx) else {
+            result = Err(Errno::ETIME);
+            continue;
+        };
+        let slept;
+        (ctx, slept) = sleep(ring, ctx, &mut a, left, vigil);
+        if let Slept::Signal = slept {
+            result = Err(Errno::EINTR);
+        }
+        ctx.collect_memory();
+        ctx.flush();
+    }
+    ctx.count_naps();
+    ring.driven.store(true, Relaxed);
+    let any = ctx.mem.cq_ready() > 0;
+    (ctx, if any { Ok(0) } else { result })
+}
+
+/// Time to the next deadline of the caller's; `None` if it has passed. Passing the minimum-wait
+/// deadline lowers the number wanted to one; a deadline that comes earlier waits for it, and where
+/// there is none it is the last (`io_cqring_min_timer_wakeup`).
+fn time_left(a: &mut WaitArgs, ctx: &Guard<'_>) -> Option<u64> {
+    if a.deadline.is_none() && a.min_deadline.is_none() {
+        return Some(u64::MAX);
+    }
+    let now = ctx.clock.now();
+    if let Some(at) = a.min_deadline {
+        if at > now {
+            return Some(at - now);
+        }
+        a.min_deadline = None;
+        a.min = a.min.min(1);
+        if ctx.mem.cq_ready() >= a.min {
+            return Some(0);
+        }
+        a.deadline.get_or_insert(at);
+    }
+    a.deadline.filter(|&at| at > now).map(|at| at - now)
+}
+
+/// Sleeps once: as the ring's driver if there is something to drive and nobody does, else
+/// passively.
+fn sleep<'r>(
+    ring: &'r Ring,
+    mut ctx: Guard<'r>,
+    a: &mut WaitArgs,
+    left: u64,
+    vigil: &mut Vigil,
+) -> (Guard<'r>, Slept) {
+    if left == 0 {
+        return (ctx, Slept::Woken);
+    }
+    if ctx.leaves_work() {
+        // That thread takes the events, and tells who sleeps here of what it posts.
+        return passive(ring, ctx, a, left);
+    }
+    if !ctx.transports.stash.is_empty() {
+        return (ctx, Slept::Woken);
+    }
+    // The mask and the sleep must be one system call, which only the poll set's wait is; and the
+    // poll set tells of steps of the clock.
+    let jumps = left != u64::MAX && ctx.clock.jumps();
+    if jumps {
+        ctx.transports.watch_clock();
+    }
+    let drives = (ctx.in_flight() || a.sigmask.is_some() || jumps) && !ctx.driver.active;
+    let rest = if drives { ctx.rest_for_aio(vigil) } else { Ok(Rest::Block) };
+    a.sigmask = vigil.mask();
+    match rest {
+        Ok(Rest::Look) => {
+            // Others get the lock in between.
+            drop(ctx);
+            core::hint::spin_loop();
+            return (ring.lock_now(), Slept::Woken);
+        }
+        Ok(Rest::Nap(nap)) if nap != Nap::BLOCK => return take_nap(ring, ctx, a, left, nap),
+        Err(_) => return handle_signals(ring, ctx, vigil),
+        Ok(Rest::Block | Rest::Nap(_)) => {}
+    }
+    let span = ctx.trace.begin_now();
+    let (mut ctx, slept) =
+        if drives { drive(ring, ctx, a, left) } else { passive(ring, ctx, a, left) };
+    ctx.trace.end(span, Step::Sleep, 0);
+    (ctx, slept)
+}
+
+/// Has signals handled that were kept back while the thread looked, without the lock.
+fn handle_signals<'r>(ring: &'r Ring, ctx: Guard<'r>, vigil: &Vigil) -> (Guard<'r>, Slept) {
+    drop(ctx);
+    let handled = vigil.handle_signals();
+    let slept = if handled.is_err() { Slept::Signal } else { Slept::Woken };
+    (ring.lock_now(), slept)
+}
+
+/// The same.
+///
+/// # Errors
+/// `EINTR` when a handler ran.
+pub(crate) fn end_by_signals<'r>(
+    ring: &'r Ring,
+    ctx: Guard<'r>,
+    vigil: &Vigil,
+) -> (Guard<'r>, Result<usize>) {
+    match handle_signals(ring, ctx, vigil) {
+        (ctx, Slept::Signal) => (ctx, Err(Errno::EINTR)),
+        (ctx, Slept::Woken) => (ctx, Ok(0)),
+    }
+}
+
+/// What to do before blocking.
+enum Rest {
+    Block,
+    Nap(Nap),
+    Look,
+}
+
+impl Ctx {
+    /// Where completions of kernel aio or of a modelled disk are to come and a policy says how to
+    /// wait for them: its answer.
+    ///
+    /// # Errors
+    /// `EINTR` when a signal came.
+    fn rest_for_aio(&mut self, vigil: &mut Vigil) -> Result<Rest> {
+        let aio = self.transports.aio.as_ref().is_some_and(|a| a.in_flight() > 0);
+        let comes = aio || self.transports.with_models();
+        // On a polled ring an SQ thread looks.
+        let looks = comes && !self.polls();
+        let Some(polling) = self.transports.polling.as_mut().filter(|_| looks) else {
+            return Ok(Rest::Block);
+        };
+        let rest = polling.rest(vigil)?;
+        Ok(rest.map_or(Rest::Look, Rest::Nap))
+    }
+
+    /// Completions that a look in memory has found have left their mark in the poll set: takes it
+    /// out, that it end no nap. True if there was something else to act on.
+    fn clear_marks(&mut self) -> bool {
+        let mut buf = [epoll_event::default(); BATCH];
+        let epoll = self.transports.epoll_fd().unwrap_or(-1);
+        let n = poll::wait(epoll, &mut buf, Some(0), None).unwrap_or(0);
+        let marks = buf[..n].iter().filter(|ev| ev.data == AIO_DATA).count();
+        self.poll_events(&buf[..n]);
+        n > marks || self.transports.aio.as_ref().is_some_and(AioCtx::ready)
+    }
+}
+
+/// Drives until it is time to look for completions of aio.
+fn take_nap<'r>(
+    ring: &'r Ring,
+    mut ctx: Guard<'r>,
+    a: &WaitArgs,
+    left: u64,
+    nap: Nap,
+) -> (Guard<'r>, Slept) {
+    let napping = ctx.trace.begin_nap(nap.until, nap.many);
+    let found = ctx.clear_marks();
+    let time = nap.until.saturating_sub(Clock::Monotonic.now());
+    let (mut ctx, slept) = match found || time == 0 {
+        true => (ctx, Slept::Woken),
+        false => drive(ring, ctx, a, left.min(time)),
+    };
+    if let Some(polling) = &mut ctx.transports.polling {
+        polling.woke(Clock::Monotonic.now() < nap.until);
+    }
+    ctx.trace.end_nap(&napping);
+    (ctx, slept)
+}
+
+fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
+    if ctx.transports.poll_set().is_err() {
+        return passive(ring, ctx, a, left.min(SLICE_NS));
+    }
+    let left = left.min(ctx.next_event_in().unwrap_or(u64::MAX));
+    if ctx.transports.with_models() {
+        sys::exact_timers();
+    }
+    let epoll = ctx.transports.epoll_fd().unwrap_or(-1);
+    let start = Clock::Monotonic.now();
+    ctx.begin_drive(a.min, start.saturating_add(left));
+    let settles = ctx.transports.unsettled > 0;
+    drop(ctx);
+    // It looks after those that wait on numbers whose close nobody has heard of.
+    super::reactor::ensure();
+    let mut buf = [epoll_event::default(); BATCH];
+    let timeout = (left != u64::MAX).then_some(left);
+    let r = {
+        let _asleep = asleep();
+        poll::wait(epoll, &mut buf, timeout, a.sigmask)
+    };
+    let prompt = settles && Clock::Monotonic.now() - start < PROMPT_NS;
+    let mut ctx = ring.lock_now();
+    ctx.look(prompt);
+    ctx.end_drive();
+    match r {
+        Ok(n) => {
+            ctx.poll_events(&buf[..n]);
+            if n == BATCH {
+                ctx.take_events();
+            }
+            (ctx, Slept::Woken)
+        }
+        Err(Errno::EINTR) => (ctx, Slept::Signal),
+        Err(_) => (ctx, Slept::Woken),
+    }
+}
+
+/// Sleeps on the control page's sequence word, which whoever posts bumps, in whatever process.
+fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
+    let beside = ctx.issuing == Issuing::Elsewhere;
+    let slices = beside || a.sigmask.is_some() || ctx.in_flight();
+    let slice = if slices { SLICE_NS } else { FOREVER_NS };
+    let control = ctx.mem.control.clone();
+    let spins = a.sigmask.is_none() && ctx.spin.try_now();
+    control.waiters().fetch_add(if spins { SPINNER } else { 1 }, SeqCst);
+    let seen = control.seq().load(SeqCst);
+    drop(ctx);
+    if spins {
+        let moved = spin(control.seq(), seen);
+        let sleeps = u32::from(!moved);
+        control.waiters().fetch_add(sleeps.wrapping_sub(SPINNER), SeqCst);
+        if moved {
+            let mut ctx = ring.lock_now();
+            ctx.spin.was_short();
+            return (ctx, Slept::Woken);
+        }
+    }
+    if slice == FOREVER_NS {
+        // It tells when the process was stopped.
+        super::reactor::ensure();
+    }
+    let time = Duration::from_nanos(left.min(slice));
+    let asleep = asleep();
+    let slept = match a.sigmask {
+        Some(mask) => sys::sleep_under(mask, time),
+        None => sys::futex_wait_sig(control.seq(), seen, time),
+    };
+    drop(asleep);
+    let slept = if slept == Err(Errno::EINTR) { Slept::Signal } else { Slept::Woken };
+    control.waiters().fetch_sub(1, SeqCst);
+    let ctx = ring.lock_now();
+    if ctx.issuing == Issuing::Elsewhere {
+        // Its process may be gone.
+        control.end_issue_of_dead();
+    }
+    (ctx, slept)
+}
+
+/// Sleeps until somebody posts, for `slice` at most.
+///
+/// # Errors
+/// `EINTR` when a signal came.
+pub(crate) fn sleep_passively<'r>(
+    ring: &'r Ring,
+    ctx: Guard<'r>,
+    slice: Duration,
+) -> (Guard<'r>, Result<usize>) {
+    let (ctx, slept) = passive(ring, ctx, &WaitArgs::default(), slice.as_nanos() as u64);
+    match slept {
+        Slept::Signal => (ctx, Err(Errno::EINTR)),
+        Slept::Woken => (ctx, Ok(0)),
+    }
+}

@@ -1,0 +1,280 @@
+//! The driver: the one thread that takes events from a ring's transports. Usually it is a thread
+//! waiting inside `enter`; where the program does not enter, the reactor does it. Everything here
+//! happens under the uring lock except the wait itself.
+//!
+//! No wake-up is lost: a sleeper says under the lock that it sleeps and what for, and whoever posts
+//! looks under the lock.
+//!
+//! ```text
+//! waiter                          poster
+//! lock                            lock
+//!   ready < want                    post, publish tail
+//!   sleeping = true                 sleeping && ready >= want: kick it
+//! unlock                          unlock
+//!                                   kick (eventfd: level, cannot be missed)
+//! epoll_wait(set with eventfd)
+//! ```
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use crate::host::sys;
+use crate::io::clock::CLOCK_DATA;
+use crate::io::poll::{AIO_DATA, BATCH, PollSet};
+use crate::io::standing;
+use crate::io::token::ReqId;
+use crate::memory::lock::SPINNER;
+use crate::ring::ctx::Ctx;
+use crate::ring::request::{ReqFlags, Wait};
+use crate::ring::waiters::Driver;
+use softring_uapi::epoll_event;
+
+/// What a request that the poll set tells of waits for.
+#[derive(Clone, Copy)]
+struct WaitsOn {
+    /// The number of its file.
+    number: i32,
+    /// It stands under another, as one of several.
+    beside: bool,
+    /// Does a worker go on with it, and how many have been armed since?
+    order: (bool, u32),
+}
+
+impl Ctx {
+    /// New CQEs are published: wake who waits for them.
+    #[inline]
+    pub fn wake(&mut self) {
+        if self.driver.sleeping && self.mem.cq_ready() >= self.driver.want {
+            self.kick_driver();
+        }
+        self.nudge();
+        self.signal_poll_fd();
+    }
+
+    /// Makes the descriptor that stands for the ring readable: whoever polls it sees new CQEs.
+    fn signal_poll_fd(&self) {
+        if self.poll_fd.is_some() {
+            crate::fds::check_now_and_then();
+        }
+        if let Some(e) = self.poll_fd.map(crate::fds::now).and_then(sys::borrow) {
+            let _ = rustix::io::write(e, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Makes every passive sleeper look again, when the lock is given back.
+    #[inline]
+    pub fn nudge(&mut self) {
+        let control = &self.mem.control;
+        if control.waiters().load(SeqCst) > 0 {
+            control.seq().fetch_add(1, SeqCst);
+            // Who only looks sees it. Who went to sleep before this asks was counted; who goes
+            // later finds the word changed, because this, too, is a write.
+            let asleep = control.waiters().fetch_add(0, SeqCst);
+            self.wakes.nudge |= !asleep.is_multiple_of(SPINNER);
+        }
+    }
+
+    /// The calling thread takes the role, and is about to sleep until `until` for `want` CQEs.
+    pub fn begin_drive(&mut self, want: u32, until: u64) {
+        let (active, sleeping, kicked) = (true, true, false);
+        self.driver = Driver { active, thread: sys::thread(), sleeping, kicked, want, until };
+    }
+
+    /// It gives the role back, unless a handler has taken it over.
+    pub fn end_drive(&mut self) {
+        if self.driver.thread == sys::thread() {
+            (self.driver.active, self.driver.sleeping, self.driver.thread) = (false, false, 0);
+        }
+        // Whoever waits passively may have to take the role over.
+        self.nudge();
+    }
+
+    /// A program enters. Where it is a handler that has interrupted a sleep of its own thread in
+    /// `enter`, that thread goes on only after it, so it takes over the role, and the events.
+    #[inline]
+    pub fn supersede(&mut self) {
+        let aio = self.transports.aio.as_mut().filter(|aio| aio.is_lent());
+        if self.driver.active || aio.is_some() {
+            if let Some(aio) = aio {
+                aio.take_back();
+            }
+            if self.driver.thread == sys::thread() {
+                self.end_drive();
+            }
+        }
+    }
+
+    /// Ends the driver's sleep, when the lock is given back.
+    pub fn kick_driver(&mut self) {
+        if self.driver.sleeping
+            && !self.driver.kicked
+            && let Some(p) = &self.transports.poll
+        {
+            self.driver.kicked = true;
+            self.wakes.kick = Some(p.kicker());
+        }
+    }
+
+    /// Time until the earliest deadline of a timeout or a modelled device, in ns; 0 if it has
+    /// passed.
+    pub fn next_event_in(&self) -> Option<u64> {
+        let timeout = self.timeouts.next_in();
+        let Some(due) = self.model_due() else {
+            return timeout;
+        };
+        let left = due.saturating_sub(crate::host::time::Clock::Monotonic.now());
+        Some(timeout.map_or(left, |t| t.min(left)))
+    }
+
+    /// The earliest deadline may have moved: tell who sleeps past it.
+    pub fn deadline_moved(&mut self) {
+        let Some(left) = self.next_event_in() else { return };
+        let at = crate::host::time::Clock::Monotonic.now().saturating_add(left);
+        if self.driver.sleeping && at < self.driver.until {
+            self.kick_driver();
+        }
+        if let Some(ring) = self.ring.upgrade() {
+            let before = ring.next_deadline.swap(at, Relaxed);
+            if at < before && ring.watched.load(Relaxed) {
+                super::reactor::kick();
+            }
+        }
+    }
+
+    /// The poll set is being looked at: at what was put there before, this is the first look.
+    /// `prompt`: it does not sleep.
+    pub fn look(&mut self, prompt: bool) {
+        if self.leaves_work() {
+            // What it arms is not looked at yet.
+            return;
+        }
+        self.transports.looks = self.transports.looks.wrapping_add(1);
+        self.transports.unsettled = 0;
+        self.transports.prompt = prompt;
+    }
+
+    /// Acts on events taken from the poll set.
+    pub fn poll_events(&mut self, events: &[epoll_event]) {
+        if self.leaves_work() {
+            return self.stash_events(events);
+        }
+        if self.may_share(events) {
+            let mut sorted = events.to_vec();
+            self.last_armed_first(&mut sorted);
+            return sorted.iter().for_each(|ev| self.poll_event(ev));
+        }
+        events.iter().for_each(|ev| self.poll_event(ev));
+    }
+
+    fn poll_event(&mut self, ev: &epoll_event) {
+        match ev.data {
+            0 => {
+                if let Some(p) = &self.transports.poll {
+                    p.clear_kick();
+                }
+            }
+            AIO_DATA => {
+                self.aio_reap();
+            }
+            // The end of a sleep: deadlines are checked anyway.
+            CLOCK_DATA => {}
+            data => match standing::number(data) {
+                Some(fd) => self.standing_fired(fd, ev.events),
+                None => {
+                    self.poll_fired(ReqId::from_u64(data), ev.events);
+                }
+            },
+        }
+    }
+
+    /// Is one of several requests that wait for one file among those told of? The set knows the
+    /// first under the file's number, and others under duplicates.
+    fn may_share(&self, events: &[epoll_event]) -> bool {
+        events.len() > 1 && events.iter().any(|ev| self.waits_on(ev).is_some_and(|w| w.beside))
+    }
+
+    fn waits_on(&self, ev: &epoll_event) -> Option<WaitsOn> {
+        let data = ev.data;
+        if data == 0 || data == AIO_DATA || data == CLOCK_DATA || standing::number(data).is_some() {
+            return None;
+        }
+        let id = ReqId::from_u64(data);
+        let req = self.slab.get(id)?;
+        let Wait::Poll(poll) = req.wait else { return None };
+        let fixed = req.flags.contains(ReqFlags::FIXED_FILE);
+        let number = if fixed { req.call.file.fd() } else { req.call.sqe.fd };
+        let order = (req.goes_back_to_worker(), self.slab.age(id));
+        Some(WaitsOn { number, beside: poll.at != number, order })
+    }
+
+    /// Of the requests that wait for one file, the last to be armed is tried first: that is the
+    /// order of the kernel's wait queue. What goes back to a worker comes behind them.
+    #[cold]
+    fn last_armed_first(&self, events: &mut [epoll_event]) {
+        let waiting: Vec<_> = events.iter().map(|ev| self.waits_on(ev)).collect();
+        let mut places: Vec<_> = (0..events.len()).filter(|&i| waiting[i].is_some()).collect();
+        let key = |i: &usize| waiting[*i].map_or((0, (false, 0)), |w| (w.number, w.order));
+        let mut order = places.clone();
+        order.sort_by_key(key);
+        // Each file's keep the places that they had together.
+        places.sort_by_key(|i| (key(i).0, *i));
+        let told = events.to_vec();
+        for (to, from) in places.into_iter().zip(order) {
+            events[to] = told[from];
+        }
+    }
+
+    /// Takes what is there without waiting: aio completions, readiness, due timeouts, workers'
+    /// results.
+    pub fn collect(&mut self) {
+        if self.leaves_work() {
+            return;
+        }
+        self.collect_memory();
+        if self.transports.poll.as_ref().is_some_and(PollSet::tells) {
+            self.look(true);
+            self.take_events();
+        }
+    }
+
+    /// The kernel runs task work in each call: posts what has become ready, unless a thread waits
+    /// for just that.
+    pub fn post_ready(&mut self) {
+        if self.in_flight() && !self.driver.active {
+            self.collect();
+            self.flush();
+        }
+    }
+
+    /// Acts on all that is ready in the poll set. What one look takes is not all where more than
+    /// that many are ready; and only behind all does anything get its second turn.
+    pub fn take_events(&mut self) {
+        if self.leaves_work() {
+            return;
+        }
+        let mut buf = [epoll_event::default(); BATCH];
+        loop {
+            let fd = self.transports.epoll_fd().unwrap_or(-1);
+            let n = crate::io::poll::wait(fd, &mut buf, Some(0), None).unwrap_or(0);
+            self.poll_events(&buf[..n]);
+            if n < BATCH {
+                break;
+            }
+        }
+    }
+
+    /// The part of [`collect`](Self::collect) that costs no system call.
+    pub fn collect_memory(&mut self) {
+        if self.leaves_work() {
+            return;
+        }
+        self.take_stash();
+        while let Some(f) = self.deferred.pop_front() {
+            self.finished(f);
+        }
+        self.aio_reap();
+        self.model_reap();
+        if !self.timeouts.is_empty() {
+            self.timeouts_expire();
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Polled I/O (IOPOLL): whoever enters looks for completions until there are enough. Kernel
+//! counterpart: `io_iopoll_check`, `io_do_iopoll`.
+//!
+//! What is polled is the completion memory of the kernel's aio, mapped into this process: finding a
+//! completion takes no system call, no eventfd and no wake-up. The device signals as ever, so it
+//! needs no poll queue. A modelled device is polled by the clock. All that has come is taken in one
+//! look: nothing that is done waits behind something slow.
+
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+
+use crate::drive::cqwait::{end_by_signals, sleep_passively};
+use crate::fds::is_direct;
+use crate::fds::kind::Kind;
+use crate::host::handlers::asleep;
+use crate::host::sys;
+use crate::host::time::Clock;
+use crate::host::user;
+use crate::io::aio::AioCtx;
+use crate::io::polling::{self, LOOKS, Polling};
+use crate::io::vigil::Vigil;
+use crate::ops::rw;
+use crate::policy::hybrid::{Nap, Policy, Tally};
+use crate::ring::ctx::{Ctx, Guard, Ring};
+use crate::ring::opdef;
+use crate::ring::request::Req;
+use crate::ring::request::kind_of;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
+
+/// The arguments of io_uring_enter(2) behind the descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Args {
+    pub submit: u32,
+    pub min: u32,
+    pub flags: u32,
+    pub arg: u64,
+    pub argsz: usize,
+}
+
+/// After so long without a completion, in ns, the thread sleeps for it: no device that is worth
+/// polling takes longer, and a signal must get through.
+const SPIN_NS: u64 = 1_000_000;
+/// After so long it blocks: the device has stalled.
+const STALLED_NS: u64 = 10_000_000;
+/// Until then it sleeps so long at most: what others post does not wake it.
+const SLICE: Duration = Duration::from_millis(1);
+
+/// Looks for completions until `args.min` have come, or nothing is in flight any more; `min` is a
+/// hint. Does not look if the CQ has some.
+///
+/// # Errors
+/// `EINVAL`, `EFAULT` for the argument, whose times are not honoured; `EINTR` when a signal came.
+pub(crate) fn iopoll_check<'r>(
+    ring: &'r Ring,
+    mut ctx: Guard<'r>,
+    args: &Args,
+    vigil: &mut Vigil,
+) -> (Guard<'r>, Result<usize>) {
+    if let Err(e) = validate_ext_arg(&mut ctx, args) {
+        return (ctx, Err(e));
+    }
+    if !ctx.overflow.is_empty() {
+        ctx.flush_overflow();
+    }
+    let want = args.min.min(ctx.mem.geo.cq_entries) as usize;
+    if ctx.mem.cq_ready() > 0 {
+        return (ctx, Ok(0));
+    }
+    if let Some(polling) = &mut ctx.transports.polling {
+        polling.begin();
+    }
+    let (mut ctx, done) = poll_until(ring, ctx, want, vigil);
+    ctx.count_naps();
+    (ctx, done)
+}
+
+/// Looks, naps and sleeps until `want` have come.
+fn poll_until<'r>(
+    ring: &'r Ring,
+    mut ctx: Guard<'r>,
+    want: usize,
+    vigil: &mut Vigil,
+) -> (Guard<'r>, Result<usize>) {
+    // What others post meanwhile counts, as it ends the kernel's.
+    let (before, mut found, mut plain) = (ctx.completions(), 0, Plain::default());
+    loop {
+        ctx.collect_memory();
+        ctx.flush();
+        let all = ctx.completions().wrapping_sub(before) as usize;
+        if all != found {
+            (found, plain.since) = (all, None);
+        }
+        if found >= want || !ctx.in_flight() || ring.dead.load(Relaxed) {
+            return (ctx, Ok(0));
+        }
+        if !ctx.polls_memory() {
+            // Workers have something, or another thread sleeps for what aio has: they need the
+            // lock, and wake who sleeps.
+            let asleep;
+            (ctx, asleep) = match vigil.heeds() {
+                Err(_) => end_by_signals(ring, ctx, vigil),
+                Ok(()) => sleep_passively(ring, ctx, SLICE),
+            };
+            if asleep.is_err() {
+                return (ctx, asleep);
+            }
+            continue;
+        }
+        let rest = match &mut ctx.transports.polling {
+            Some(polling) => polling.rest(vigil),
+            None => plain.rest(vigil),
+        };
+        let rested;
+        (ctx, rested) = match rest {
+            Ok(Some(nap)) => {
+                let (ctx, slept) = doze(ring, ctx, nap, vigil.mask());
+                (ctx, slept.map(|_| 0))
+            }
+            Ok(None) => {
+                // Others get the lock in between.
+                drop(ctx);
+                core::hint::spin_loop();
+                (ring.lock(), Ok(0))
+            }
+            Err(_) => end_by_signals(ring, ctx, vigil),
+        };
+        if rested.is_err() {
+            return (ctx, rested);
+        }
+    }
+}
+
+/// A ring without a policy of its own: it spins for a while, then sleeps.
+#[derive(Debug, Default)]
+struct Plain {
+    looks: u32,
+    since: Option<u64>,
+}
+
+impl Plain {
+    fn rest(&mut self, vigil: &mut Vigil) -> Result<Option<Nap>> {
+        let skips = !self.looks.is_multiple_of(LOOKS);
+        self.looks += 1;
+        if skips {
+            return Ok(None);
+        }
+        let now = Clock::Monotonic.now();
+        vigil.spins(now)?;
+        let slice = Nap { until: now + SLICE.as_nanos() as u64, many: 1 };
+        Ok(match now - *self.since.get_or_insert(now) {
+            vain if vain > STALLED_NS => Some(Nap::BLOCK),
+            vain if vain > SPIN_NS => Some(slice),
+            _ => None,
+        })
+    }
+}
+
+/// Sleeps for completions of aio, or of a modelled device, without the lock. False if it did not,
+/// as there are none to sleep for: the ring's nap is cancelled.
+///
+/// # Errors
+/// `EINTR` when a signal came.
+pub(crate) fn doze<'r>(
+    ring: &'r Ring,
+    mut ctx: Guard<'r>,
+    mut nap: Nap,
+    mask: Option<u64>,
+) -> (Guard<'r>, Result<bool>) {
+    let aio = ctx.transports.aio.as_mut().filter(|aio| aio.in_flight() > 0);
+    let in_flight = aio.as_ref().map_or(0, |aio| aio.in_flight());
+    let mut lent = aio.and_then(AioCtx::lend);
+    // Completions of aio that another thread takes would not end a sleep without an end.
+    let hears = nap == Nap::BLOCK && (in_flight == 0 || lent.is_some());
+    let wake = if hears { ctx.hear_others(lent.is_some()) } else { None };
+    let blocks = wake.is_some();
+    if !blocks && (ctx.transports.workers > 0 || nap == Nap::BLOCK) {
+        // What others post ends no such sleep.
+        nap.until = nap.until.min(Clock::Monotonic.now() + SLICE.as_nanos() as u64);
+    }
+    let napping = ctx.trace.begin_nap(nap.until, nap.many);
+    // A modelled device wakes who sleeps for it, as a real one does.
+    let due = ctx.model_due().filter(|&due| !nap.through() && due < nap.until);
+    let nap = Nap { until: due.unwrap_or(nap.until), ..nap };
+    if ctx.transports.with_models() {
+        sys::exact_timers();
+    } else if lent.is_none() {
+        if let Some(polling) = &mut ctx.transports.polling {
+            polling.cancel(false);
+        }
+        return (ctx, Ok(false));
+    }
+    if blocks {
+        // Any CQE ends it: the program may have taken it when the driver is asked for.
+        ctx.begin_drive(0, nap.until);
+    }
+    drop(ctx);
+    let asleep = asleep();
+    let slept = match &mut lent {
+        Some(lent) => polling::sleep(lent, nap, in_flight, mask),
+        None => polling::sleep_alone(nap, mask, wake),
+    };
+    drop(asleep);
+    let slept = slept.map(|early| early || due.is_some());
+    let mut ctx = ring.lock();
+    if let Some((aio, lent)) = ctx.transports.aio.as_mut().zip(lent) {
+        aio.give_back(&lent);
+    }
+    if blocks {
+        ctx.end_drive();
+    }
+    ctx.trace.end_nap(&napping);
+    // Another waiter may have to go on where this one leaves.
+    ctx.nudge();
+    if let Some(polling) = &mut ctx.transports.polling {
+        polling.woke(slept != Ok(false));
+    }
+    (ctx, slept.map(|_| true))
+}
+
+/// `io_validate_ext_arg`
+fn validate_ext_arg(ctx: &mut Ctx, args: &Args) -> Result<()> {
+    if args.flags & IORING_ENTER_EXT_ARG == 0 {
+        return Ok(());
+    }
+    let size = size_of::<io_uring_getevents_arg>();
+    if args.flags & IORING_ENTER_EXT_ARG_REG != 0 || args.argsz != size {
+        return Err(Errno::EINVAL);
+    }
+    ctx.unlocked(|| user::read::<io_uring_getevents_arg>(args.arg)).map(|_| ())
+}
+
+impl Ctx {
+    /// Completions are polled for.
+    pub fn polls(&self) -> bool {
+        self.flags & IORING_SETUP_IOPOLL != 0
+    }
+
+    /// Is it up to who enters to look for completions, and not to an SQ thread?
+    pub fn polls_by_enter(&self) -> bool {
+        self.flags & (IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL) == IORING_SETUP_IOPOLL
+    }
+
+    /// A polled read or write needs a file with O_DIRECT (`io_rw_init_file`).
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`; `EBADF` as ever.
+    pub fn check_polled(&self, req: &mut Req) -> Result<()> {
+        if !self.polls() || !req.row.has(opdef::AIO) {
+            return Ok(());
+        }
+        // All I/O here is of that kind.
+        req.call.sqe.op_flags &= !rw::RWF_HIPRI;
+        let file = &req.call.file;
+        // A file in memory goes by that, also where it was opened with O_DIRECT.
+        let memory = || kind_of(file) == Kind::Memory && is_direct(file.fd());
+        if kind_of(file) == Kind::Direct || memory() {
+            return Ok(());
+        }
+        Err(rw::first_of(&req.call, Errno::EOPNOTSUPP))
+    }
+
+    /// Are there completions to look for, of aio, for which nobody else sleeps, or of a modelled
+    /// device?
+    pub fn polls_memory(&self) -> bool {
+        let aio = self.transports.aio.as_ref();
+        aio.is_some_and(|aio| aio.in_flight() > 0 && !aio.is_lent())
+            || self.transports.with_models()
+    }
+
+    /// The eventfd by which a sleep hears of what others post, and of earlier deadlines of modelled
+    /// devices; `aio`: it is a sleep for completions of aio. Then the thread that sleeps so is the
+    /// driver, which others wake. None if that cannot be.
+    fn hear_others(&mut self, aio: bool) -> Option<i32> {
+        if self.driver.active {
+            return None;
+        }
+        let set = self.transports.poll_set().ok()?;
+        set.clear_kick();
+        let wake = set.wake_fd();
+        let hears = !aio || self.transports.aio.as_mut().is_some_and(|aio| aio.arm_alarm(wake));
+        hears.then_some(wake)
+    }
+}
+
+impl Ctx {
+    /// By which policy this ring waits, if it is not by what it was made for: a polled one spins,
+    /// any other blocks.
+    pub fn policy(&self) -> Option<Policy> {
+        let own = match self.polls() {
+            true if self.flags & IORING_SETUP_HYBRID_IOPOLL != 0 => Policy::Hybrid,
+            true => Policy::Spin,
+            false => Policy::Block,
+        };
+        let usual = if self.polls() { Policy::Spin } else { Policy::Block };
+        Some(polling::forced().unwrap_or(own)).filter(|p| *p != usual)
+    }
+
+    /// Those who wait for up to `room` requests go by a policy from now on.
+    pub fn start_polling(&mut self, room: u32) {
+        let mut polling = self.policy().map(|p| Polling::new(p, room));
+        // Who waits for whatever may come is woken by the first completion.
+        if let Some(polling) = polling.as_mut().filter(|_| !self.polls()) {
+            polling.hybrid.wakes_at_once();
+        }
+        self.transports.polling = polling;
+    }
+
+    /// Enters what naps came to in the statistics.
+    pub fn count_naps(&mut self) {
+        let Some(polling) = &mut self.transports.polling else { return };
+        let Tally { naps, under, over, spared_ns, spun_ns } = polling.hybrid.take_tally();
+        if naps + spun_ns > 0 {
+            let n = &self.stats.naps;
+            let counts = [naps, under, over, spared_ns, spun_ns];
+            let words = [&n.naps, &n.under, &n.over, &n.spared_ns, &n.spun_ns];
+            words.into_iter().zip(counts).for_each(|(word, count)| word.add(count));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{fds, syscall};
+
+    /// As where only workers have something.
+    #[test]
+    fn a_nap_with_nothing_to_sleep_for_is_none() {
+        let flags = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
+        let mut params = io_uring_params { flags, ..Default::default() };
+        let fd = syscall::setup(4, (&raw mut params).expose_provenance()) as i32;
+        let ring = fds::ring(fd).unwrap();
+        let (mut vigil, mut ctx) = (Vigil::default(), ring.lock());
+        ctx.start_polling(4);
+        let nap = loop {
+            let polling = ctx.transports.polling.as_mut().unwrap();
+            if let Some(nap) = polling.rest(&mut vigil).unwrap() {
+                break nap;
+            }
+        };
+        let (mut ctx, slept) = doze(&ring, ctx, nap, None);
+        assert_eq!(slept, Ok(false));
+        let polling = ctx.transports.polling.as_mut().unwrap();
+        assert_eq!(polling.hybrid.take_tally().naps, 0);
+    }
+}

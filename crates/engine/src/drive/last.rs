@@ -1,0 +1,114 @@
+//! The end of a program whose threads end one by one, the first of them by pthread_exit(3).
+//!
+//! The kernel ends a process with its last thread, and the C library calls `exit(0)` in the last
+//! one that it knows. Ours count for both, so somebody has to look whether any other is left: the
+//! reactor, about once a second, and more often once the first thread has ended. Before that a look
+//! is one file read. Without /proc nobody can tell.
+
+use core::mem::MaybeUninit;
+
+use rustix::fs::{Mode, OFlags, RawDir, open};
+
+use crate::host::sys::{EngineFd, sys};
+
+/// What proc_pid_stat(5) says of a task.
+struct Stat {
+    /// Its name.
+    comm: String,
+    /// It has ended, though its number is still taken.
+    ended: bool,
+    /// What it ended with, as wait(2) has it.
+    code: i32,
+}
+
+fn stat(path: String) -> Option<Stat> {
+    let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0u8; 1024];
+    let n = rustix::io::read(EngineFd::from(fd), &mut text).ok()?;
+    parse(&String::from_utf8_lossy(&text[..n]))
+}
+
+/// `TID (COMM) STATE …`, with the exit code as the last of 52 fields; the name may hold anything.
+fn parse(text: &str) -> Option<Stat> {
+    let (head, rest) = text.rsplit_once(") ")?;
+    let comm = head.split_once(" (")?.1.to_owned();
+    let code = rest.split_ascii_whitespace().nth(49).and_then(|w| w.parse().ok()).unwrap_or(0);
+    Some(Stat { comm, ended: rest.starts_with(['Z', 'X']), code })
+}
+
+/// Has the process's first thread ended? With what, if so.
+pub(super) fn first_ended() -> Option<i32> {
+    stat("/proc/self/stat".into()).filter(|s| s.ended).map(|s| s.code)
+}
+
+/// Is no thread left but the engine's own?
+fn nobody_left() -> Option<bool> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = EngineFd::from(open(c"/proc/self/task", flags, Mode::empty()).ok()?);
+    let end = format!("-{}", crate::host::fork::pid());
+    let mut buf = [MaybeUninit::uninit(); 1024];
+    let mut entries = RawDir::new(&dir, &mut buf);
+    while let Some(entry) = entries.next() {
+        let entry = entry.ok()?;
+        let tid = entry.file_name().to_str().ok()?;
+        if tid.starts_with('.') {
+            continue;
+        }
+        // One that is gone by now is none that is left.
+        let left = stat(format!("/proc/self/task/{tid}/stat")).is_some_and(|s| {
+            let ours = s.comm.starts_with("iou-") && s.comm.ends_with(&end);
+            !ours && !s.ended
+        });
+        if left {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+/// Ends the process if its first thread has ended, with `code`, and no other is left. As the C
+/// library does after pthread_exit(3); after a raw exit(2) with a code nothing else is run.
+pub(super) fn end_with(code: i32) {
+    if nobody_left() != Some(true) {
+        return;
+    }
+    if code == 0 {
+        std::process::exit(0);
+    }
+    sys!(__NR_exit_group, code >> 8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let line = |comm: &str, state: &str| format!("7 ({comm}) {state}{} 768\n", " 0".repeat(48));
+        let s = parse(&line("a) Z (b", "Z")).unwrap();
+        assert_eq!((s.comm.as_str(), s.ended, s.code), ("a) Z (b", true, 768));
+        assert!(!parse(&line("iou-wrk-7", "S")).unwrap().ended);
+        assert!(parse("").is_none());
+    }
+
+    #[test]
+    fn a_name_need_not_be_text() {
+        let name = c"ab\x9b";
+        std::thread::spawn(move || {
+            const PR_SET_NAME: usize = 15;
+            sys!(__NR_prctl, PR_SET_NAME, name.as_ptr().expose_provenance(), 0, 0, 0);
+            assert!(
+                stat("/proc/thread-self/stat".into()).is_some_and(|s| s.comm.starts_with("ab"))
+            );
+            assert!(crate::host::sys::file_ids_by_proc().is_some());
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn we_are_here() {
+        assert_eq!(first_ended(), None);
+        assert_eq!(nobody_left(), Some(false));
+    }
+}

@@ -1,0 +1,40 @@
+//! The end of a call that had a ring: who goes on with what is in flight.
+
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+use crate::ring::ctx::{Guard, Ring};
+use crate::ring::sq_thread::SqPoll;
+
+/// Leaves the ring in good hands and its lock free: what is pending for others is delivered, what
+/// is in flight is watched.
+pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
+    if ctx.leaves_work() {
+        // The thread that is in the middle of an issue leaves, too.
+        return;
+    }
+    if !ctx.pending.is_empty() {
+        drop(ctx);
+        super::pending::flush(ring);
+        // A poll of another ring is armed only there.
+        ctx = ring.lock_now();
+        if ctx.leaves_work() {
+            return;
+        }
+    }
+    let nobody = ctx.in_flight() && !ctx.driver.active;
+    if nobody {
+        ring.left_by.store(crate::ring::task::current(), Relaxed);
+        ctx.nudge();
+    }
+    let polled = nobody && ring.sq.get().is_some_and(SqPoll::takes_over);
+    let watch = nobody && !polled && ctx.wants_reactor() && ctx.needs_driver();
+    let holds = ctx.holds_anything() || crate::fds::kept::any();
+    let immediate = ctx.eventfd.is_some() || ctx.poll_fd.is_some() || ring.sq.get().is_some();
+    drop(ctx);
+    if watch {
+        super::reactor::guard(ring, immediate);
+    } else if holds {
+        super::reactor::ensure();
+    }
+}

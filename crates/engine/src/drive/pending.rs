@@ -1,0 +1,83 @@
+//! What a ring has for other rings (`ring::pending`) is done once its own lock is free.
+
+use std::sync::Arc;
+
+use crate::fds::kind::Kind;
+use crate::io::token::ReqId;
+use crate::ops::{epoll, msg_ring};
+use crate::ring::ctx::Ring;
+use crate::ring::opdef::{self, Outcome};
+use crate::ring::pending::{EpollChange, Pending, What};
+use crate::ring::request::{FileRef, Poll, Wait};
+use softring_uapi::errno::Errno;
+
+/// What a ring has for others, taken by the one thread that delivers; none for a second thread, so
+/// that nothing overtakes what the first has in hand.
+fn take_pending(ring: &Arc<Ring>, mine: bool) -> Vec<Pending> {
+    let mut ctx = ring.lock_now();
+    if ctx.delivering && !mine {
+        return Vec::new();
+    }
+    ctx.delivering = !ctx.pending.is_empty();
+    core::mem::take(&mut ctx.pending)
+}
+
+/// Delivers what a ring has for others. Called without any ring's lock.
+pub(crate) fn flush(ring: &Arc<Ring>) {
+    let mut mine = false;
+    loop {
+        let pending = take_pending(ring, mine);
+        if pending.is_empty() {
+            return;
+        }
+        mine = true;
+        for pending in pending {
+            let Some(from) = pending.from else { continue };
+            match pending.what {
+                What::Poll(fd, poll) => arm_on_ring(ring, from, fd, poll),
+                What::Epoll(change) => change_epoll(ring, from, &change),
+                What::Msg(target, msg) => {
+                    let sent = msg_ring::accept_and_wake(&mut target.lock_now(), &msg);
+                    ring.lock_now().complete(from, sent.unwrap_or_else(Errno::res));
+                }
+            }
+        }
+        let mut ctx = ring.lock_now();
+        if ctx.defers() {
+            ctx.commit();
+        } else {
+            ctx.flush();
+        }
+    }
+}
+
+/// Changes an epoll set for a ring in it. Called without any lock.
+fn change_epoll(ring: &Ring, from: ReqId, change: &EpollChange) {
+    let res = match crate::fds::poll_fd(change.fd) {
+        Some(stand_in) => epoll::apply(change, stand_in),
+        None => Errno::EBADF.res(),
+    };
+    ring.lock_now().complete(from, res);
+}
+
+/// Arms a poll of a ring, whose stand-in could not be looked up under our own lock. Called
+/// without any lock.
+fn arm_on_ring(ring: &Ring, from: ReqId, fd: i32, wait: Poll) {
+    let stand_in = crate::fds::poll_fd(fd).ok_or(Errno::EBADF);
+    let held = stand_in.and_then(crate::fds::dup_internal);
+    let mut ctx = ring.lock_now();
+    let Some(mut req) = ctx.slab.remove(from) else { return };
+    match held {
+        Ok(file) => {
+            req.call.file = FileRef::Owned(file, Kind::Pollable);
+            req.wait = Wait::Poll(wait);
+            let polls = req.row.has(opdef::POLLS);
+            let outcome = if polls { ctx.issue(&mut req) } else { Outcome::Queued };
+            ctx.outcome(&mut req, outcome);
+        }
+        Err(e) => {
+            req.fail(e);
+            ctx.finish(&mut req);
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! The reactor: one thread per process that drives the rings nobody waits on, so that completions
+//! appear though the program never enters again. It starts when first needed and steps aside while
+//! a waiter drives.
+//!
+//! Its epoll set holds each ring's poll set, one-shot: an event disarms the ring until the reactor
+//! has dealt with it. A ring that a waiter drove recently is not watched at all; the reactor looks
+//! at such rings every [`TICK`], and takes one over that nobody drove since the last look. So a
+//! program that stops entering sees its completions after two ticks at most, and one that keeps
+//! entering pays nothing but the tick.
+//!
+//! Once a second it also looks whether the program has a thread left ([`super::last`]), and ends
+//! when there is no ring left. What it does for the layers above they say by their [`Duties`].
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
+use core::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use crate::fds::InternalFd;
+use crate::host::fork::AtFork;
+use crate::host::handlers;
+use crate::host::sys;
+use crate::host::time::Clock;
+use crate::io::poll::{self, BATCH};
+use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
+use crate::stats::trace::Step;
+use softring_uapi::IORING_SETUP_TASKRUN_FLAG;
+use softring_uapi::epoll_event;
+use softring_uapi::errno::{Errno, Result};
+
+/// How often the reactor looks at rings that waiters drive.
+pub(crate) const TICK: Duration = Duration::from_millis(2);
+/// Ticks without any ring to look at before the reactor sleeps for good.
+const IDLE_TICKS: u32 = 50;
+/// How often the reactor looks for rings that are closed. It sleeps no longer than this.
+const SWEEP_NS: u64 = 1_000_000_000;
+/// The same once the program's first thread has ended, when each may be the last.
+const LAST_NS: u64 = 20_000_000;
+/// What the process has its reactor do besides driving rings.
+pub(crate) trait Duties {
+    /// Forked children may have asked for something. What is to be waited for goes into the
+    /// reactor's epoll set `set`, under numbers that no ring has as its id.
+    fn serve(&mut self, set: BorrowedFd<'_>);
+    /// An event of that set with this number; true if it was one of theirs.
+    fn event(&mut self, set: BorrowedFd<'_>, data: u64) -> bool;
+    /// About once a second: what is gone, and nobody has told of.
+    fn sweep(&mut self);
+}
+
+/// Makes them for a reactor that starts.
+pub(crate) type MakeDuties = fn() -> Box<dyn Duties>;
+
+/// Rings and their ids in event data.
+type Rings = Vec<Weak<Ring>>;
+
+#[derive(Debug)]
+pub(crate) struct Reactor {
+    epoll: InternalFd,
+    wake: InternalFd,
+    rings: Mutex<Rings>,
+    /// How often it looks for what is gone, in ns.
+    pace: AtomicU64,
+}
+
+static REACTOR: Mutex<Option<Arc<Reactor>>> = Mutex::new(None);
+static DUTIES: OnceLock<MakeDuties> = OnceLock::new();
+static TICKING: AtomicBool = AtomicBool::new(false);
+static RUNNING: AtomicBool = AtomicBool::new(false);
+/// The reactor's thread, as [`sys::thread`] has it.
+static THREAD: AtomicUsize = AtomicUsize::new(0);
+/// The process that forked this one, and the eventfd of its reactor, if it had one; 0: none. That
+/// descriptor stays: the thread that had it besides is the parent's.
+static PARENT: AtomicU32 = AtomicU32::new(0);
+static PARENT_WAKE: AtomicI32 = AtomicI32::new(-1);
+
+/// Says what reactors that start from now on do besides; the first word counts.
+pub(crate) fn has_duties(make: MakeDuties) {
+    let _ = DUTIES.set(make);
+}
+
+/// The reactor, started now if need be.
+fn get() -> Result<Arc<Reactor>> {
+    let mut slot = REACTOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(r) = &*slot {
+        return Ok(r.clone());
+    }
+    let set = crate::fds::adopt_internal(crate::host::substitute::epoll_create()?);
+    let wake = crate::fds::adopt_internal(crate::host::substitute::eventfd()?);
+    crate::host::substitute::epoll_add(&set, &wake, 0, sys::EPOLLIN)?;
+    let r = Arc::new(Reactor { epoll: set, wake, rings: Mutex::default(), pace: SWEEP_NS.into() });
+    let own = r.clone();
+    crate::host::threads::spawn("rct", 256 << 10, move || own.run()).map_err(|_| Errno::EAGAIN)?;
+    RUNNING.store(true, SeqCst);
+    *slot = Some(r.clone());
+    Ok(r)
+}
+
+/// Somebody must notice if the rings are closed behind our back: starts the reactor. Called without
+/// any lock.
+pub(crate) fn ensure() {
+    if !RUNNING.load(Relaxed) {
+        // Without a thread for it, the next setup notices.
+        let _ = get();
+    }
+}
+
+/// Does the reactor issue a request of this ring at this moment?
+pub(crate) fn issues(ctx: &Ctx) -> bool {
+    ctx.issuing == Issuing::Elsewhere && ctx.issuing_thread == THREAD.load(Relaxed)
+}
+
+/// Makes the reactor look at its rings' deadlines again.
+pub(crate) fn kick() {
+    if let Ok(slot) = REACTOR.lock()
+        && let Some(r) = &*slot
+    {
+        let _ = rustix::io::write(&r.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// A thread leaves `enter`: whoever is left in flight must not be forgotten. Called without the
+/// ring's lock.
+pub(crate) fn guard(ring: &Arc<Ring>, immediate: bool) {
+    if ring.watched.load(Relaxed) {
+        return;
+    }
+    let recent = ring.driven.load(Relaxed) && !immediate;
+    if recent && TICKING.load(SeqCst) && ring.listed.load(Relaxed) {
+        return;
+    }
+    let Ok(r) = get() else { return };
+    if !ring.listed.swap(true, Relaxed) {
+        r.rings
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .push(Arc::downgrade(ring));
+    }
+    if recent {
+        if !TICKING.swap(true, SeqCst) {
+            let _ = rustix::io::write(&r.wake, &1u64.to_ne_bytes());
+        }
+        return;
+    }
+    r.watch(ring);
+}
+
+/// As [`guard`], of a ring whose descriptor is polled, perhaps in a signal handler; false if a lock
+/// that this takes is in use, perhaps by the interrupted thread.
+pub(crate) fn guard_soon(ring: &Arc<Ring>) -> bool {
+    if ring.watched.load(Relaxed) {
+        return true;
+    }
+    let known = briefly(&REACTOR).map(|slot| slot.clone());
+    let r = match known {
+        Some(Some(r)) => r,
+        Some(None) => match get() {
+            Ok(r) => r,
+            Err(_) => return true,
+        },
+        None => return false,
+    };
+    if !ring.listed.load(Relaxed) {
+        let Some(mut list) = briefly(&r.rings) else { return false };
+        if !ring.listed.swap(true, Relaxed) {
+            list.push(Arc::downgrade(ring));
+        }
+    }
+    ring.lock_soon().map(|ctx| r.watch_locked(ring, ctx)).is_some()
+}
+
+/// A lock, unless it is in use for some microseconds.
+fn briefly<T>(lock: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
+    const TRIES: u32 = 100;
+    (0..TRIES).find_map(|_| {
+        let got = lock.try_lock().ok();
+        if got.is_none() {
+            std::thread::yield_now();
+        }
+        got
+    })
+}
+
+/// The reactor stands still over a fork; in the child its thread is gone.
+pub(crate) const AT_FORK: AtFork = AtFork::held(
+    || Some(Box::new(REACTOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner))),
+    |child| forget(child.parent),
+);
+
+fn forget(parent: u32) {
+    let gone = REACTOR.lock().ok().and_then(|mut slot| slot.take());
+    PARENT.store(if gone.is_some() { parent } else { 0 }, SeqCst);
+    PARENT_WAKE.store(gone.map_or(-1, |r| r.wake.first()), SeqCst);
+    RUNNING.store(false, SeqCst);
+    TICKING.store(false, SeqCst);
+}
+
+/// The process that forked this one, if it lives and its reactor can be woken.
+pub(crate) fn parent() -> Option<u32> {
+    let parent = PARENT.load(SeqCst);
+    let now = rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get().cast_unsigned());
+    (parent != 0 && parent == now).then_some(parent)
+}
+
+/// Has the parent's reactor look at what it is asked.
+pub(crate) fn wake_parent() {
+    if let Some(wake) = sys::borrow(crate::fds::now(PARENT_WAKE.load(SeqCst))) {
+        let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+    }
+}
+
+impl Reactor {
+    /// Arms a ring: the next event in its poll set, or its next deadline, comes to the reactor.
+    fn watch(&self, ring: &Arc<Ring>) {
+        ring.watched.store(true, SeqCst);
+        self.watch_locked(ring, ring.lock_now());
+    }
+
+    fn watch_locked(&self, ring: &Arc<Ring>, mut ctx: Guard<'_>) {
+        ring.watched.store(true, SeqCst);
+        if ctx.transports.poll_set().is_err() {
+            drop(ctx);
+            return self.look_now_and_then(ring);
+        }
+        let fd = ctx.transports.epoll_fd().unwrap_or(-1);
+        drop(ctx);
+        // EPOLLIN | EPOLLONESHOT
+        let ev = epoll_event { events: 1 | 1 << 30, data: ring.id };
+        let ep = self.epoll.as_raw_fd();
+        if sys::epoll_ctl(ep, sys::EPOLL_CTL_MOD, fd, &ev).is_err() {
+            let _ = sys::epoll_ctl(ep, sys::EPOLL_CTL_ADD, fd, &ev);
+        }
+        if ring.next_deadline.load(Relaxed) != u64::MAX {
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// No descriptor is free for the ring's poll set: looks at it every tick, until one is.
+    fn look_now_and_then(&self, ring: &Ring) {
+        ring.watched.store(false, SeqCst);
+        if !TICKING.swap(true, SeqCst) {
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn rings(&self) -> Vec<Arc<Ring>> {
+        let mut list = self.rings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        list.retain(|w| w.strong_count() > 0);
+        list.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn run(self: Arc<Self>) {
+        THREAD.store(sys::thread(), Relaxed);
+        let mut buf = [epoll_event::default(); BATCH];
+        let mut idle = 0;
+        let mut swept = Clock::Monotonic.now();
+        let mut duties = DUTIES.get().map(|make| make());
+        loop {
+            let timeout = self.timeout();
+            let slept = poll::wait(self.epoll.as_raw_fd(), &mut buf, timeout, None);
+            if slept == Err(Errno::EINTR) {
+                tell_of_stop();
+            }
+            let n = slept.unwrap_or(0);
+            let mut scratch = [0u8; 8];
+            let rings = self.rings();
+            crate::fds::check_now_and_then();
+            for ev in &buf[..n] {
+                let id = ev.data;
+                if id == 0 {
+                    let _ = rustix::io::read(&self.wake, &mut scratch);
+                    duties.iter_mut().for_each(|d| d.serve(self.epoll.as_fd()));
+                } else if !duties.iter_mut().any(|d| d.event(self.epoll.as_fd(), id))
+                    && let Some(ring) = rings.iter().find(|r| r.id == id)
+                {
+                    self.drive(ring);
+                }
+            }
+            let now = Clock::Monotonic.now();
+            if now - swept >= self.pace.load(Relaxed) {
+                swept = now;
+                duties.iter_mut().for_each(|d| d.sweep());
+                rings.iter().for_each(check_standing);
+                if let Some(code) = super::last::first_ended() {
+                    // The code is that of the last one, which by now is another: the C library's 0.
+                    let before = self.pace.swap(LAST_NS, Relaxed) == LAST_NS;
+                    super::last::end_with(if before { 0 } else { code });
+                }
+                duties.iter_mut().for_each(|d| d.serve(self.epoll.as_fd()));
+                if self.may_end() {
+                    return;
+                }
+            }
+            for ring in rings.iter().filter(|r| r.watched.load(Relaxed)) {
+                if ring.next_deadline.load(Relaxed) <= now {
+                    self.drive(ring);
+                }
+            }
+            if TICKING.load(SeqCst) {
+                idle = if self.tick(&rings) { 0 } else { idle + 1 };
+                if idle > IDLE_TICKS {
+                    idle = 0;
+                    TICKING.store(false, SeqCst);
+                    // A guard that saw it ticking just before must not be forgotten, nor a ring
+                    // that came into the list since.
+                    if self.tick(&self.rings()) {
+                        TICKING.store(true, SeqCst);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives the place up, unless somebody is about to hand a ring over.
+    fn may_end(self: &Arc<Self>) -> bool {
+        let mut slot = REACTOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // The slot's and our own: under the slot's lock nobody takes another. (A fork takes this
+        // lock with the table held, so the table is not waited for.)
+        if Arc::strong_count(self) > 2 || !crate::fds::surely_no_ring() {
+            return false;
+        }
+        *slot = None;
+        RUNNING.store(false, SeqCst);
+        TICKING.store(false, SeqCst);
+        true
+    }
+
+    fn timeout(&self) -> Option<u64> {
+        let now = Clock::Monotonic.now();
+        let list = self.rings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let deadline = list
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter(|r| r.watched.load(Relaxed))
+            .map(|r| r.next_deadline.load(Relaxed))
+            .filter(|&d| d != u64::MAX)
+            .map(|d| d.saturating_sub(now))
+            .min();
+        let tick = TICKING.load(SeqCst).then_some(TICK.as_nanos() as u64);
+        deadline.into_iter().chain(tick).chain([self.pace.load(Relaxed)]).min()
+    }
+
+    /// Takes over rings that nobody drove since the last look; true if there was any ring to look
+    /// at.
+    fn tick(&self, rings: &[Arc<Ring>]) -> bool {
+        let mut any = false;
+        for ring in rings {
+            if ring.watched.load(Relaxed) || ring.dead.load(Relaxed) {
+                continue;
+            }
+            if ring.driven.swap(false, Relaxed) {
+                any = true;
+                continue;
+            }
+            let wanted = {
+                let mut ctx = ring.lock_now();
+                if ctx.leaves_work() {
+                    any = true;
+                    continue;
+                }
+                ctx.in_flight() && !ctx.driver.active && ctx.wants_reactor()
+            };
+            if wanted {
+                any = true;
+                self.watch(ring);
+                self.drive(ring);
+            }
+        }
+        any
+    }
+
+    /// Does a ring's pending work, if nobody else does.
+    fn drive(&self, ring: &Arc<Ring>) {
+        ring.watched.store(false, SeqCst);
+        let mut again = false;
+        {
+            let mut ctx = ring.lock_now();
+            if ring.dead.load(Relaxed) || ctx.driver.active {
+                return;
+            }
+            if ctx.leaves_work() {
+                drop(ctx);
+                return self.look_now_and_then(ring);
+            }
+            if !ctx.defers() {
+                let span = ctx.trace.begin_now();
+                ctx.collect();
+                ctx.flush();
+                ctx.trace.end(span, Step::Drive, 0);
+                ctx.note_deadline();
+                again |= ctx.in_flight();
+            } else if ctx.has_work() {
+                return ctx.announce_deferred();
+            } else {
+                // The program has entered meanwhile, and taken what was there.
+                ctx.note_deadline();
+                again |= ctx.in_flight();
+            }
+        }
+        super::pending::flush(ring);
+        if again {
+            self.watch(ring);
+        }
+    }
+}
+
+/// The process was stopped, and goes on, which ends the kernel's waits. epoll_wait(2) of this
+/// thread, which blocks all signals, tells of it; futex(2) of those that sleep passively does not.
+fn tell_of_stop() {
+    handlers::stopped();
+    let sleeps = |ring: &Ring| ring.control.waiters().load(SeqCst) > 0;
+    crate::fds::some(sleeps).iter().for_each(|ring| ring.lock_now().nudge());
+}
+
+/// Looks for numbers whose close nobody has heard of. A ring that is busy has its turn later.
+fn check_standing(ring: &Arc<Ring>) {
+    if let Some(mut ctx) = ring.try_lock_now()
+        && !ring.dead.load(Relaxed)
+        && ctx.issuing != Issuing::Elsewhere
+    {
+        ctx.check_standing();
+    }
+}
+
+impl Ctx {
+    /// May completions appear without the program entering?
+    pub fn wants_reactor(&self) -> bool {
+        if self.polls() {
+            return false;
+        }
+        !self.defers()
+            || self.eventfd.is_some()
+            || self.poll_fd.is_some()
+            || self.flags & IORING_SETUP_TASKRUN_FLAG != 0
+    }
+
+    /// Publishes the earliest deadline for the reactor.
+    pub fn note_deadline(&mut self) {
+        let at = match self.next_event_in() {
+            Some(left) => Clock::Monotonic.now().saturating_add(left),
+            None => u64::MAX,
+        };
+        if let Some(ring) = self.ring.upgrade() {
+            ring.next_deadline.store(at, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! SQPOLL: a thread that watches submission queues, so that the program need not enter.
+//! Kernel counterpart: `io_uring/sqpoll.c`.
+//!
+//! One thread serves a ring, or several that share it (ATTACH_WQ). While there is work, and for
+//! `sq_thread_idle` after it, the thread spins: it looks at the tails, submits, and drives the
+//! rings' transports. Then it rests: it sets NEED_WAKEUP, hands what is in flight to the reactor,
+//! and sleeps until a program wakes it by `enter`. One of the two sees a queue that fills up just
+//! then, because each stores before it loads, with a full fence between:
+//!
+//! ```text
+//! program                         thread                     without the fences, both loads
+//! tail = new                      flags |= NEED_WAKEUP       may come first: the program sees
+//! fence                           fence                      no flag and does not enter, the
+//! flags & NEED_WAKEUP -> enter    tail == head -> sleep      thread sees no SQE and sleeps
+//! ```
+//!
+//! `verify::sqpoll` has that as a model. A wake-up that comes before the sleep is kept in `seq`.
+//!
+//! Where it is asked for (`set_naps`), the thread does not only spin before it rests, but naps
+//! where that spares processor time and nothing is expected ([`nap`]). NEED_WAKEUP is not set
+//! meanwhile: the program does not enter, and what it submits is found at the nap's end. On a ring
+//! with HYBRID_IOPOLL it naps for completions, as the kernel's does: what is submitted meanwhile
+//! waits for the nap's end, too.
+//!
+//! While only devices of polled rings have something to do, it pauses and sleeps ([`stall`]).
+
+mod stall;
+mod thread;
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+use core::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Instant;
+
+use crate::host::sys;
+use crate::io::poll::Kicker;
+use crate::memory::lock::Control;
+use crate::memory::region::Region;
+use crate::memory::rings::off;
+use crate::ring::ctx::Ring;
+use crate::ring::sq_thread::{SqData, SqPoll};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
+
+/// `sq_thread_idle` in ms where the program gives none.
+const DEFAULT_IDLE: u32 = 1000;
+/// Whoever closes a ring waits for its SQ thread to let go of it, but no longer than this: it may
+/// be a signal handler that has interrupted the holder of a lock that the thread waits for.
+const LET_GO: Duration = Duration::from_secs(1);
+
+static NAPS: AtomicBool = AtomicBool::new(false);
+
+/// SQ threads that start from now on nap between submissions (`thread::Thread::doze`), or spin.
+pub fn set_naps(on: bool) {
+    NAPS.store(on, Relaxed);
+}
+
+/// Words of the thread's page, which forked children share.
+mod word {
+    /// Bumped by whoever wants the thread awake; it sleeps on this.
+    pub(super) const SEQ: usize = 0;
+    /// It rests, or is about to: it does not drive its rings.
+    pub(super) const RESTS: usize = 4;
+    /// Its thread id; 0 once it has ended.
+    pub(super) const TID: usize = 8;
+    /// It naps, and what ends the nap ([`super::wakes_by`]): what cannot wait for the nap's end
+    /// wakes it.
+    pub(super) const NAPS: usize = 12;
+    /// How many versions of the list of rings there were; which one it has.
+    pub(super) const LIST: usize = 16;
+    pub(super) const HAS: usize = 20;
+}
+
+/// What ends a nap of the thread.
+mod wakes_by {
+    /// SEQ alone.
+    pub(super) const WORD: u32 = 1;
+    /// The eventfd, too: it may sleep for completions of kernel aio.
+    pub(super) const EVENTFD: u32 = 2;
+}
+
+impl SqPoll {
+    /// SQEs that wait.
+    fn ready(&self, control: &Control) -> u32 {
+        let tail = self.words.word(off::SQ_TAIL).load(Acquire);
+        tail.wrapping_sub(control.sq_head().load(Relaxed))
+    }
+
+    /// Does the program see no free entry? Those that the thread has in hand are given back
+    /// together.
+    fn is_full(&self) -> bool {
+        let head = self.words.word(off::SQ_HEAD).load(Acquire);
+        let tail = self.words.word(off::SQ_TAIL).load(Acquire);
+        tail.wrapping_sub(head) == self.words.word(off::SQ_ENTRIES).load(Relaxed)
+    }
+
+    fn need_wakeup(&self, on: bool) {
+        let flags = self.words.word(off::SQ_FLAGS);
+        if on {
+            flags.fetch_or(IORING_SQ_NEED_WAKEUP, SeqCst);
+        } else {
+            flags.fetch_and(!IORING_SQ_NEED_WAKEUP, SeqCst);
+        }
+    }
+
+    /// Somebody leaves the ring with work in flight: true if the thread drives it.
+    pub fn takes_over(&self) -> bool {
+        let awake = self.data.page.word(word::RESTS).load(SeqCst) == 0;
+        if awake {
+            self.drives.store(true, SeqCst);
+            self.hurry();
+        }
+        awake && self.data.pid == crate::host::fork::pid()
+    }
+
+    /// There is something to do that cannot wait for the end of a nap. Late by a nap if that
+    /// begins just now.
+    pub fn hurry(&self) {
+        if self.data.page.word(word::NAPS).load(SeqCst) != 0 {
+            self.data.wake();
+        }
+    }
+
+    /// The thread is to submit, and somebody is about to wait for it.
+    pub fn await_thread(&self, control: &Control) {
+        if self.ready(control) > 0 {
+            self.hurry();
+        }
+    }
+}
+
+/// Gives a new ring its SQ thread: that of the `other` that it attaches to, or one of its own
+/// (`io_sq_offload_create`).
+///
+/// # Errors
+/// `EINVAL` for a processor that is not there or not allowed, or a ring to attach to that has no SQ
+/// thread; `ENXIO` if its thread is gone; `ENOMEM`, `EAGAIN`.
+pub(crate) fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring>) -> Result<()> {
+    let idle = if p.sq_thread_idle == 0 { DEFAULT_IDLE } else { p.sq_thread_idle };
+    let shared = other.map(shared).transpose()?.flatten();
+    let mut data = match &shared {
+        Some(data) => data.clone(),
+        None => SqData::start(p)?,
+    };
+    let words = {
+        let rings = &ring.lock().mem.rings;
+        Region::view(rings.addr() as u64, rings.len())?
+    };
+    ring.lock().sq_creds = Some(crate::host::creds::mine());
+    let polls = p.flags & IORING_SETUP_IOPOLL != 0;
+    if !data.attach(ring) {
+        // It has ended, with the last ring that it had, since we looked.
+        data = SqData::start(p)?;
+        data.attach(ring);
+    }
+    if polls
+        && data.kicker.get().is_none()
+        && let Ok(kicker) = Kicker::new()
+    {
+        // Another that attaches may have been faster.
+        let _ = data.kicker.set(kicker);
+    }
+    let (drives, poll_fd) = (AtomicBool::new(false), AtomicI32::new(-1));
+    let tid = data.page.word(word::TID).load(SeqCst);
+    ring.lock().stats.sq_thread.set(u64::from(tid));
+    let policy = AtomicBool::new(false);
+    let sq = SqPoll { data: data.clone(), idle, words, drives, poll_fd, polls, policy };
+    let _ = ring.sq.set(sq);
+    data.list_changed(&data.list());
+    crate::drive::reactor::ensure();
+    Ok(())
+}
+
+/// The SQ thread of a ring that another attaches to; none if that is another process's.
+fn shared(ring: &Ring) -> Result<Option<Arc<SqData>>> {
+    let data = ring.sq.get().ok_or(Errno::EINVAL)?.data.clone();
+    if data.pid != crate::host::fork::pid() {
+        return Ok(None);
+    }
+    if data.lives() { Ok(Some(data)) } else { Err(Errno::ENXIO) }
+}
+
+impl SqData {
+    fn start(p: &io_uring_params) -> Result<Arc<SqData>> {
+        let data = Arc::new(SqData {
+            pid: crate::host::fork::pid(),
+            page: Region::anonymous(4096)?,
+            kicker: OnceLock::new(),
+            rings: Mutex::default(),
+            idle: AtomicU32::new(DEFAULT_IDLE),
+        });
+        let cpu = (p.flags & IORING_SETUP_SQ_AFF != 0).then_some(p.sq_thread_cpu);
+        let own = data.clone();
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let thread = crate::host::threads::spawn("sqp", 512 << 10, move || {
+            let confined = cpu.map_or(Ok(()), confine);
+            if confined.is_ok() {
+                own.page.word(word::TID).store(sys::gettid().cast_unsigned(), SeqCst);
+            }
+            let _ = tell.send(confined);
+            if confined.is_ok() {
+                thread::Thread::new(own).run();
+            }
+        });
+        thread.map_err(|_| Errno::EAGAIN)?;
+        told.recv().map_err(|_| Errno::EAGAIN)??;
+        Ok(data)
+    }
+
+    fn list(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Ring>>> {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// False if the thread has ended: it looks at the list once more before it does.
+    fn attach(&self, ring: &Arc<Ring>) -> bool {
+        let mut list = self.list();
+        let lives = self.page.word(word::TID).load(SeqCst) != 0;
+        if lives {
+            list.push(Arc::downgrade(ring));
+        }
+        lives
+    }
+
+    /// The ring ends; with the last one the thread does. When this answers, the thread has let go
+    /// of the ring's memory, which may be the program's own (NO_MMAP).
+    ///
+    /// ```text
+    /// detach                          thread
+    /// LIST = n, wake                  pass over the old list, without the uring lock
+    /// HAS < n -> sleep on HAS         LIST != HAS: takes the new list; HAS = n, wake
+    /// ```
+    pub fn detach(&self, ring: &Arc<Ring>) {
+        if self.pid != crate::host::fork::pid() {
+            return;
+        }
+        let version = {
+            let mut list = self.list();
+            list.retain(|w| w.upgrade().is_some_and(|r| r.id != ring.id));
+            self.list_changed(&list)
+        };
+        let (has, tid) = (self.page.word(word::HAS), self.page.word(word::TID));
+        let end = Instant::now() + LET_GO;
+        while tid.load(SeqCst) != 0 && tid.load(SeqCst) != sys::gettid().cast_unsigned() {
+            let seen = has.load(SeqCst);
+            let left = end.saturating_duration_since(Instant::now());
+            if version.wrapping_sub(seen).cast_signed() <= 0 || left.is_zero() {
+                return;
+            }
+            sys::futex_wait(has, seen, Some(left));
+        }
+    }
+
+    /// Answers the list's version.
+    fn list_changed(&self, list: &[Weak<Ring>]) -> u32 {
+        let idle = |w: &Weak<Ring>| w.upgrade()?.sq.get().map(|sq| sq.idle);
+        self.idle.store(list.iter().filter_map(idle).max().unwrap_or(0), Relaxed);
+        let version = self.page.word(word::LIST).fetch_add(1, SeqCst) + 1;
+        self.wake();
+        version
+    }
+
+    /// Is the thread there? Asks the kernel only in a forked child, whose parent it lives in.
+    pub fn lives(&self) -> bool {
+        let ours = self.pid == crate::host::fork::pid();
+        self.page.word(word::TID).load(Relaxed) != 0 && (ours || sys::process_lives(self.pid))
+    }
+
+    /// Ends the thread's rest, and its sleep for devices.
+    pub fn wake(&self) {
+        let seq = self.page.word(word::SEQ);
+        seq.fetch_add(1, SeqCst);
+        sys::futex_wake(seq, 1);
+        if self.page.word(word::NAPS).load(SeqCst) == wakes_by::EVENTFD
+            && let Some(kicker) = self.kicker.get()
+        {
+            kicker.kick();
+        }
+    }
+}
+
+/// SQ_WAIT: until the submission queue has room (`io_sqpoll_wait_sq`). A signal ends it.
+pub(crate) fn wait_sq(ring: &Ring) {
+    let Some(sq) = ring.sq.get() else { return };
+    let control = &ring.control;
+    while sq.is_full() && sq.data.lives() && !ring.dead.load(Relaxed) {
+        control.waiters().fetch_add(1, SeqCst);
+        let seen = control.seq().load(SeqCst);
+        let full = sq.is_full();
+        let limit = core::time::Duration::from_millis(100);
+        let slept = if full { sys::futex_wait_sig(control.seq(), seen, limit) } else { Ok(()) };
+        control.waiters().fetch_sub(1, SeqCst);
+        if slept == Err(Errno::EINTR) {
+            return;
+        }
+    }
+}
+
+/// A processor that is not there, or not in the cpuset, is EINVAL.
+fn confine(cpu: u32) -> Result<()> {
+    const MASK: usize = 1024;
+    let mut mask = [0u8; MASK];
+    let byte = mask.get_mut(cpu as usize / 8).ok_or(Errno::EINVAL)?;
+    *byte = 1 << (cpu % 8);
+    softring_uapi::errno::check(sys::sys!(__NR_sched_setaffinity, 0, MASK, mask.as_ptr().addr()))?;
+    Ok(())
+}

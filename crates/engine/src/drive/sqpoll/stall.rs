@@ -1,0 +1,207 @@
+//! An SQ thread whose polled rings (IOPOLL) wait for a device that is slow.
+//!
+//! It alone finds their completions, so the kernel's spins until the last of them. Ours gives the
+//! processor up, in two steps:
+//!
+//! ```text
+//! the last SQE or CQE       SPIN_MAX              sq_thread_idle
+//! ──────────────────────────▶│────────────────────▶│─────────────────────────────▶
+//!          spins             pauses that grow,      sleeps until a completion, or a
+//!                            PAUSE_MAX at most      wake-up (NEED_WAKEUP is set)
+//! ```
+//!
+//! Completions of kernel aio end a sleep in io_getevents, and modelled devices tell when they are
+//! done. Wake-ups reach io_getevents through an eventfd that is polled in the same context: so one
+//! context can be slept for. With more of them, or with a poll set of a ring that is not polled, it
+//! goes on with pauses.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::fence;
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::thread::{Listen, Thread, busy, served};
+use super::{wakes_by, word};
+use crate::host::sys;
+use crate::host::time::Clock;
+use crate::io::aio::AioCtx;
+use crate::io::polling;
+use crate::policy::hybrid::Nap;
+use crate::ring::ctx::{Guard, Ring};
+
+/// Spinning in vain before the first pause, in ns: submissions of a program whose device is quicker
+/// are found at once.
+const SPIN_MAX: u64 = 10_000_000;
+/// A pause is one part in so many of the time in vain, so that what comes is found no later than by
+/// that share,
+const PAUSE_SHARE: u64 = 16;
+/// and no longer than this, in ns.
+const PAUSE_MAX: u64 = 1_000_000;
+/// Polls between two looks at the clock, while it spins.
+const POLLS: u32 = 64;
+
+/// For how long there was no work.
+#[derive(Debug, Default)]
+pub(super) struct Vain {
+    /// Since when, in ns; 0: there was some.
+    since: u64,
+    polls: u32,
+}
+
+impl Vain {
+    pub(super) fn end(&mut self) {
+        *self = Vain::default();
+    }
+
+    /// Nothing was found. Answers until when to pause.
+    fn pause(&mut self, clock: impl Fn() -> u64) -> Option<u64> {
+        self.polls = self.polls.wrapping_add(1);
+        if self.since != 0 && !self.polls.is_multiple_of(POLLS) {
+            return None;
+        }
+        let now = clock();
+        if self.since == 0 {
+            self.since = now.max(1);
+        }
+        let vain = now.saturating_sub(self.since);
+        if vain < SPIN_MAX {
+            return None;
+        }
+        // After a pause the clock is asked at once.
+        self.polls = POLLS.wrapping_sub(1);
+        Some(now.saturating_add((vain / PAUSE_SHARE).min(PAUSE_MAX)))
+    }
+}
+
+/// What can end a sleep for devices.
+enum Sleep<'a> {
+    /// Completions of the one context of kernel aio.
+    Context(&'a Arc<Ring>),
+    /// The time at which a modelled device is done.
+    Time,
+    /// Too much for one sleep.
+    Pauses,
+}
+
+impl Thread {
+    /// Between two polls of rings that are polled: spins, or pauses. False if there are none.
+    pub(super) fn pause(&mut self) -> bool {
+        if !busy(&self.rings).any(|(_, sq)| sq.polls) {
+            return false;
+        }
+        if let Some(until) = self.vain.pause(|| Clock::Monotonic.now()) {
+            let until = until.min(self.due());
+            self.sleep(&Listen::default(), until);
+        }
+        true
+    }
+
+    /// The idle time is over, and only devices have something to do: sleeps until one has done it,
+    /// or somebody wakes the thread.
+    pub(super) fn wait_for_devices(&mut self) {
+        let data = self.data.clone();
+        let (page, rings) = (&data.page, &self.rings);
+        let (seq, sleeps) = (page.word(word::SEQ), page.word(word::NAPS));
+        let seen = seq.load(SeqCst);
+        let how = if data.kicker.get().is_some() { wakes_by::EVENTFD } else { wakes_by::WORD };
+        if let Some(kicker) = data.kicker.get() {
+            kicker.clear();
+        }
+        sleeps.store(how, SeqCst);
+        served(rings).for_each(|(_, sq)| sq.need_wakeup(true));
+        fence(SeqCst);
+        let empty =
+            served(rings).all(|(ring, sq)| ring.dead.load(Relaxed) || sq.ready(&ring.control) == 0);
+        let same = page.word(word::LIST).load(SeqCst) == page.word(word::HAS).load(Relaxed);
+        if empty && same {
+            let due = self.due();
+            let asleep = match (self.what_ends(), data.kicker.get()) {
+                (Sleep::Context(ring), Some(kicker)) => sleep_for(ring, kicker.fd(), due),
+                (Sleep::Time, _) => sleep_until(due, |time| sys::futex_wait(seq, seen, time)),
+                _ => false,
+            };
+            if !asleep {
+                let pause = Clock::Monotonic.now() + PAUSE_MAX;
+                sleep_until(due.min(pause), |time| sys::futex_wait(seq, seen, time));
+            }
+        }
+        sleeps.store(0, SeqCst);
+        let live = served(rings).filter(|(ring, _)| !ring.dead.load(Relaxed));
+        live.for_each(|(_, sq)| sq.need_wakeup(false));
+    }
+
+    fn what_ends(&self) -> Sleep<'_> {
+        let mut context = None;
+        for (ring, sq) in busy(&self.rings) {
+            if !sq.polls && sq.poll_fd.load(Relaxed) >= 0 {
+                return Sleep::Pauses;
+            }
+            let in_flight = ring.lock().transports.aio.as_ref().map_or(0, AioCtx::in_flight);
+            if in_flight > 0 && context.replace(ring).is_some() {
+                return Sleep::Pauses;
+            }
+        }
+        context.map_or(Sleep::Time, Sleep::Context)
+    }
+
+    /// When a modelled device is done with something, or a timeout is over; `u64::MAX`: never.
+    fn due(&self) -> u64 {
+        let left = |(ring, _): (&Arc<Ring>, _)| ring.lock().next_event_in();
+        let left = busy(&self.rings).filter_map(left).min();
+        left.map_or(u64::MAX, |left| Clock::Monotonic.now().saturating_add(left))
+    }
+}
+
+/// Sleeps for the time that is left until then; for as long as it takes, if that is never.
+fn sleep_until(until: u64, sleep: impl FnOnce(Option<Duration>) -> bool) -> bool {
+    let left = until.saturating_sub(Clock::Monotonic.now());
+    let time = (until != u64::MAX).then(|| Duration::from_nanos(left));
+    if time != Some(Duration::ZERO) {
+        sys::exact_timers();
+        sleep(time);
+    }
+    true
+}
+
+/// Sleeps until something of a ring's context completes, or `kicker` is signalled. False if it
+/// cannot.
+fn sleep_for(ring: &Ring, kicker: i32, until: u64) -> bool {
+    let borrowed = |ctx: &mut Guard<'_>| {
+        let aio = ctx.transports.aio.as_mut()?;
+        Some((aio.arm_alarm(kicker).then(|| aio.lend())??, aio.in_flight()))
+    };
+    let Some((mut lent, in_flight)) = borrowed(&mut ring.lock()) else { return false };
+    sys::exact_timers();
+    let _ = polling::sleep(&mut lent, Nap { until, many: 1 }, in_flight, None);
+    let mut ctx = ring.lock();
+    if let Some(aio) = ctx.transports.aio.as_mut() {
+        aio.give_back(&lent);
+    }
+    ctx.nudge();
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Polls of a microsecond each, until a second is over.
+    #[test]
+    fn pauses_grow_with_the_time_in_vain() {
+        let (mut vain, mut now, mut pauses) = (Vain::default(), 1, Vec::new());
+        while now < 1_000_000_000 {
+            match vain.pause(|| now) {
+                Some(until) => {
+                    assert!(until - now <= PAUSE_MAX && until - now <= now / PAUSE_SHARE + 1);
+                    pauses.push(until - now);
+                    now = until;
+                }
+                None => now += 1_000,
+            }
+        }
+        assert!(pauses.is_sorted() && pauses.last() == Some(&PAUSE_MAX));
+        assert!((900..1_020).contains(&pauses.len()), "{}", pauses.len());
+        vain.end();
+        assert_eq!(vain.pause(|| now), None);
+    }
+}

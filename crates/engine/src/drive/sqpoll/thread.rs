@@ -1,0 +1,403 @@
+//! The SQ thread itself: passes over its rings, naps, and rest (kernel: `io_sq_thread`).
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::fence;
+use core::time::Duration;
+use std::sync::{Arc, Weak};
+
+use super::stall::Vain;
+use super::{wakes_by, word};
+use crate::drive::iopoll::doze;
+use crate::host::sys;
+use crate::host::time::{Clock, coarse_ms};
+use crate::io::aio::AioCtx;
+use crate::io::poll::{self, BATCH, PollSet};
+use crate::io::polling::{Polling, trial, try_timer};
+use crate::io::vigil::Vigil;
+use crate::policy::hybrid::Nap;
+use crate::policy::nap::{NAP_MAX, Naps, Step};
+use crate::ring::ctx::{Ctx, Ring};
+use crate::ring::sq_thread::{SqData, SqPoll};
+use crate::stats::meter::{Kind, Meter};
+use crate::stats::trace;
+use softring_uapi::epoll_event;
+
+/// SQEs that one of several rings gets in its turn (kernel: `IORING_SQPOLL_CAP_ENTRIES_VALUE`).
+const CAP: u32 = 8;
+/// While it spins, the thread asks the kernel about readiness in one pass of so many.
+const ASK_EVERY: u32 = 16;
+/// A nap that tells what a timer costs is taken so often while the thread takes no others, as that
+/// may change, and is so long, in ns.
+const TRIAL_EVERY: u64 = 100_000_000;
+const TRIAL: u64 = 2_000;
+/// Poll sets that a napping thread listens to; where more have something in flight, it spins.
+const LISTENS: usize = 8;
+
+/// An SQ thread's own state.
+pub(super) struct Thread {
+    pub(super) data: Arc<SqData>,
+    pub(super) rings: Vec<Arc<Ring>>,
+    /// None where no statistics are kept.
+    meter: Option<Meter>,
+    turn: u32,
+    naps: Option<Naps>,
+    /// When the timer's cost was last looked at.
+    tried: u64,
+    vigil: Vigil,
+    pub(super) vain: Vain,
+}
+
+/// What a pass came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    work: bool,
+    sqes: u32,
+}
+
+impl Thread {
+    /// For the calling thread.
+    pub(super) fn new(data: Arc<SqData>) -> Thread {
+        let name = crate::host::threads::name("sqp");
+        let meter = crate::stats::enabled().then(|| Meter::of(Kind::SqThread, &name));
+        let naps = super::NAPS.load(Relaxed).then(|| {
+            sys::exact_timers();
+            Naps::new(try_timer(TRIAL))
+        });
+        let (tried, vigil) = (Clock::Monotonic.now(), Vigil::default());
+        let (rings, vain) = (Vec::new(), Vain::default());
+        Thread { data, rings, meter, turn: 0, naps, tried, vigil, vain }
+    }
+
+    pub(super) fn run(mut self) {
+        let mut until = None;
+        loop {
+            // With another list the idle time may be another.
+            if self.take_list() {
+                until = None;
+            }
+            if self.passes() {
+                self.vain.end();
+                until = None;
+                continue;
+            }
+            if let Some(meter) = &mut self.meter {
+                meter.end();
+            }
+            let now = coarse_ms();
+            let idle = u64::from(self.data.idle.load(Relaxed));
+            if now < *until.get_or_insert(now + idle) {
+                self.doze();
+                continue;
+            }
+            if self.may_end() {
+                return;
+            }
+            let polling = |sq: &SqPoll| sq.polls && sq.drives.load(Relaxed);
+            if self.rings.iter().any(|r| r.sq.get().is_some_and(polling)) {
+                self.wait_for_devices();
+                continue;
+            }
+            self.rest();
+            until = None;
+        }
+    }
+
+    /// Takes the list of rings if it has changed; true if so.
+    fn take_list(&mut self) -> bool {
+        let (list, has) = (self.data.page.word(word::LIST), self.data.page.word(word::HAS));
+        let version = list.load(SeqCst);
+        if version == has.load(Relaxed) {
+            return false;
+        }
+        self.rings = self.data.list().iter().filter_map(Weak::upgrade).collect();
+        has.store(version, SeqCst);
+        sys::futex_wake(has, i32::MAX.cast_unsigned());
+        true
+    }
+
+    /// Ends the thread if it has no ring any more.
+    fn may_end(&self) -> bool {
+        let list = self.data.list();
+        if list.iter().any(|w| w.strong_count() > 0) {
+            return false;
+        }
+        let has = self.data.page.word(word::HAS);
+        self.data.page.word(word::TID).store(0, SeqCst);
+        // Whoever waits for it to let go of a ring.
+        has.store(self.data.page.word(word::LIST).load(SeqCst), SeqCst);
+        sys::futex_wake(has, i32::MAX.cast_unsigned());
+        true
+    }
+
+    /// Looks at all rings; true if there was work.
+    fn passes(&mut self) -> bool {
+        self.turn = self.turn.wrapping_add(1);
+        let ask = self.turn.is_multiple_of(ASK_EVERY);
+        let most = if self.rings.len() > 1 { CAP } else { u32::MAX };
+        let mut all = Found::default();
+        for ring in &self.rings {
+            let found = pass(ring, most, ask, &mut self.meter);
+            all = Found { work: all.work | found.work, sqes: all.sqes + found.sqes };
+        }
+        if all.sqes > 0
+            && let Some(naps) = &mut self.naps
+        {
+            naps.found(all.sqes, Clock::Monotonic.now());
+        }
+        all.work
+    }
+
+    /// Between two looks.
+    fn doze(&mut self) {
+        core::hint::spin_loop();
+        if self.doze_for_completions() || self.pause() {
+            return;
+        }
+        if self.naps.is_none() || self.rings.is_empty() {
+            return;
+        }
+        let Some(listen) = self.listen() else { return };
+        let Some(naps) = &mut self.naps else { return };
+        let now = Clock::Monotonic.now();
+        let Step::Nap(until) = naps.next(now) else {
+            if now.saturating_sub(self.tried) > TRIAL_EVERY {
+                self.tried = now;
+                let (late, cpu) = trial(TRIAL);
+                naps.timer.woke_late(late);
+                naps.timer.cost(cpu);
+            }
+            return;
+        };
+        self.tried = now;
+        // A deadline that is past was dealt with in the last pass.
+        let deadline = if listen.deadline > now { listen.deadline } else { u64::MAX };
+        let timer = self.sleep(&listen, until.min(deadline)) && until <= deadline;
+        let Some(naps) = &mut self.naps else { return };
+        naps.woke(Clock::Monotonic.now(), timer);
+        if let Some(meter) = &self.meter {
+            let t = naps.tally;
+            meter.naps(t.naps, t.over, t.slept);
+        }
+    }
+
+    /// Where rings that go by a policy have something in flight, that says what to do until their
+    /// next completion. False if none has: only submissions are to come, and what [`Self::listen`]
+    /// knows.
+    fn doze_for_completions(&mut self) -> bool {
+        let rings = &self.rings;
+        if !busy(rings).any(|(_, sq)| sq.policy.load(Relaxed)) {
+            return false;
+        }
+        // What rings of other kinds wait for would not end the nap.
+        if !busy(rings).all(|(_, sq)| sq.policy.load(Relaxed)) {
+            return self.pause();
+        }
+        let mut early = false;
+        busy(rings).for_each(|(ring, _)| polling(ring, |polling| early |= polling.too_early()));
+        if early {
+            return true;
+        }
+        let mut slept = None;
+        if let Some((ring, nap)) = first_nap(rings, &mut self.vigil) {
+            let (mut ctx, rested) = doze(ring, ring.lock(), nap, self.vigil.mask());
+            slept = (rested != Ok(false)).then_some(ring.id);
+            ctx.count_naps();
+        }
+        let others = busy(rings).filter(|(ring, _)| slept != Some(ring.id));
+        others.for_each(|(ring, _)| polling(ring, |polling| polling.cancel(slept.is_some())));
+        true
+    }
+
+    /// What a nap must not miss; none where there is too much of that, or the thread alone finds
+    /// completions (IOPOLL).
+    fn listen(&self) -> Option<Listen> {
+        let mut listen = Listen::default();
+        for (ring, sq) in busy(&self.rings) {
+            listen.deadline = listen.deadline.min(ring.next_deadline.load(Relaxed));
+            let fd = sq.poll_fd.load(Relaxed);
+            if sq.polls || listen.count == LISTENS {
+                return None;
+            }
+            if fd >= 0 {
+                listen.fds[listen.count] = fd;
+                listen.count += 1;
+            }
+        }
+        Some(listen)
+    }
+
+    /// Naps; true if it was not woken before.
+    pub(super) fn sleep(&self, listen: &Listen, until: u64) -> bool {
+        let page = &self.data.page;
+        let (seq, naps) = (page.word(word::SEQ), page.word(word::NAPS));
+        let seen = seq.load(SeqCst);
+        naps.store(wakes_by::WORD, SeqCst);
+        fence(SeqCst);
+        let empty = served(&self.rings)
+            .all(|(ring, sq)| ring.dead.load(Relaxed) || sq.ready(&ring.control) == 0);
+        let same = page.word(word::LIST).load(SeqCst) == page.word(word::HAS).load(Relaxed);
+        let left = until.saturating_sub(Clock::Monotonic.now());
+        let slept = empty && same && left > 0 && {
+            let left = Duration::from_nanos(left);
+            match listen.count {
+                0 => sys::futex_wait(seq, seen, Some(left)),
+                n => sys::poll_in(&listen.fds[..n], left),
+            }
+        };
+        naps.store(0, SeqCst);
+        slept
+    }
+
+    /// Sleeps until somebody wakes it, unless a queue has filled up.
+    fn rest(&self) {
+        let page = &self.data.page;
+        let (seq, rests) = (page.word(word::SEQ), page.word(word::RESTS));
+        let seen = seq.load(SeqCst);
+        rests.store(1, SeqCst);
+        let each = || served(&self.rings);
+        each().for_each(|(_, sq)| sq.need_wakeup(true));
+        fence(SeqCst);
+        if each().all(|(ring, sq)| sq.ready(&ring.control) == 0) {
+            for ring in &self.rings {
+                crate::drive::leave::leave(ring, ring.lock());
+            }
+            if page.word(word::LIST).load(SeqCst) == page.word(word::HAS).load(Relaxed) {
+                sys::futex_wait(seq, seen, None);
+            }
+        }
+        rests.store(0, SeqCst);
+        for (_, sq) in each().filter(|(ring, _)| !ring.dead.load(Relaxed)) {
+            sq.need_wakeup(false);
+            sq.drives.store(true, Relaxed);
+        }
+    }
+}
+
+/// What ends a nap early.
+#[derive(Debug)]
+pub(super) struct Listen {
+    fds: [i32; LISTENS],
+    count: usize,
+    deadline: u64,
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        Listen { fds: [-1; LISTENS], count: 0, deadline: u64::MAX }
+    }
+}
+
+/// Rings, with their part in the thread.
+pub(super) fn served(rings: &[Arc<Ring>]) -> impl Iterator<Item = (&Arc<Ring>, &SqPoll)> {
+    rings.iter().filter_map(|r| Some((r, r.sq.get()?)))
+}
+
+/// Those of which the thread looks for completions.
+pub(super) fn busy(rings: &[Arc<Ring>]) -> impl Iterator<Item = (&Arc<Ring>, &SqPoll)> {
+    served(rings).filter(|(_, sq)| sq.drives.load(Relaxed))
+}
+
+fn polling(ring: &Arc<Ring>, f: impl FnOnce(&mut Polling)) {
+    ring.lock().transports.polling.as_deref_mut().map(f);
+}
+
+/// The nap to take where all would nap: that of the ring whose completions are to end it, which
+/// must have some to sleep for. Those of the others are looked for when it is over: at the earliest
+/// time that any of the rings would nap until.
+fn first_nap<'a>(rings: &'a [Arc<Ring>], vigil: &mut Vigil) -> Option<(&'a Arc<Ring>, Nap)> {
+    let (mut first, mut until, mut all) = (None::<(&Arc<Ring>, Nap)>, u64::MAX, true);
+    for (ring, _) in busy(rings) {
+        let mut ctx = ring.lock();
+        let sleeps = ctx.polls_memory();
+        let Some(polling) = ctx.transports.polling.as_deref_mut() else { continue };
+        let Ok(Some(nap)) = polling.rest(vigil) else {
+            all = false;
+            continue;
+        };
+        until = until.min(nap.until);
+        if sleeps && first.as_ref().is_none_or(|(_, f)| nap.until < f.until) {
+            first = Some((ring, nap));
+        }
+    }
+    let (ring, nap) = first.filter(|_| all)?;
+    Some((ring, Nap { until: until.min(Clock::Monotonic.now() + NAP_MAX), ..nap }))
+}
+
+/// Looks at one ring (`__io_sq_thread`).
+fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Found {
+    let none = Found::default();
+    let Some(sq) = ring.sq.get() else { return none };
+    // Its memory may be the program's (NO_MMAP), and about to go.
+    if ring.dead.load(Relaxed) {
+        return none;
+    }
+    let ready = sq.ready(&ring.control);
+    if ready == 0 && !sq.drives.load(Relaxed) {
+        return none;
+    }
+    let mut ctx = ring.lock();
+    if ring.dead.load(Relaxed) {
+        return none;
+    }
+    let mut events = [epoll_event::default(); BATCH];
+    let n = if ask { ctx.ask_readiness(&mut events) } else { 0 };
+    let submits = ready > 0 && !ctx.disabled;
+    if !submits && n == 0 && !ctx.memory_has_news(ask) {
+        sq.drives.store(ctx.needs_driver(), Relaxed);
+        return none;
+    }
+    if let Some(meter) = meter {
+        meter.begin();
+    }
+    ctx.trace.look();
+    let span = ctx.trace.begin();
+    let before = ctx.completions();
+    if submits {
+        let _ = ctx.submit_sqes(ready.min(most));
+        // For older requests an SQ thread polls at other times.
+        ctx.after_submit(false, false);
+        let polling = ctx.transports.polling.as_mut().filter(|_| sq.polls);
+        sq.policy.store(polling.is_some(), Relaxed);
+        if let Some(polling) = polling {
+            polling.begin();
+        }
+    }
+    ctx.poll_events(&events[..n]);
+    if n == BATCH {
+        ctx.take_events();
+    }
+    ctx.collect_memory();
+    ctx.flush();
+    // Whoever waits for room in the submission queue.
+    ctx.nudge();
+    let posted = ctx.completions() != before;
+    sq.drives.store(ctx.needs_driver(), Relaxed);
+    sq.poll_fd.store(ctx.transports.epoll_fd().unwrap_or(-1), Relaxed);
+    ctx.trace.end(span, trace::Step::Pass, if submits { ready.min(most) } else { 0 });
+    let pending = !ctx.pending.is_empty();
+    drop(ctx);
+    if pending {
+        crate::drive::pending::flush(ring);
+    }
+    Found { work: submits || posted, sqes: if submits { ready.min(most) } else { 0 } }
+}
+
+impl Ctx {
+    /// Events that wait in the poll set, unless a waiter takes them.
+    fn ask_readiness(&self, buf: &mut [epoll_event; BATCH]) -> usize {
+        let tells = self.transports.poll.as_ref().is_some_and(PollSet::tells);
+        if !tells || self.driver.active {
+            return 0;
+        }
+        poll::wait(self.transports.epoll_fd().unwrap_or(-1), buf, Some(0), None).unwrap_or(0)
+    }
+
+    /// Is there something for [`Self::collect_memory`]?
+    fn memory_has_news(&self, ask: bool) -> bool {
+        // Where its ring cannot be seen, the kernel has to be asked.
+        let unseen = |a: &AioCtx| ask && a.in_flight() > 0 && !a.user_mapped();
+        !self.transports.stash.is_empty()
+            || self.transports.aio.as_ref().is_some_and(|a| a.ready() || unseen(a))
+            || self.next_event_in() == Some(0)
+    }
+}

@@ -1,0 +1,51 @@
+//! Task work of a thread that comes back from a sleep.
+//!
+//! The kernel posts the completions of a thread's requests when that thread returns from any
+//! system call. The engine sees calls of `enter` only; for a thread that leaves requests in flight
+//! and does not come back the reactor posts, some time later. A program that sleeps for a
+//! millisecond and then reads its CQ expects to find there what came meanwhile, and all of it.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::announce::lock_soon;
+use crate::host::handlers::Call;
+use crate::ring::ctx::{Guard, Ring};
+use crate::ring::task;
+
+/// The calling thread has slept: posts what has become ready of the rings that it was the last to
+/// leave with requests in flight. Not on rings that defer task work to `enter`, that are polled
+/// there, or whose SQ thread has it.
+///
+/// It may be called in a signal handler: no memory is asked for, and no lock waited for without
+/// end.
+pub fn run() {
+    let Some(task) = task::known() else { return };
+    let call = Call::begin();
+    if call.is_in_the_way() {
+        return;
+    }
+    for ring in (0..).map_while(crate::fds::nth) {
+        if ring.left_by.load(Relaxed) != task || ring.is_inherited() || ring.sq.get().is_some() {
+            continue;
+        }
+        let Some(mut ctx) = lock_soon(&ring) else { continue };
+        if ctx.defers() || ctx.polls() {
+            continue;
+        }
+        ctx = without_reactor(&ring, ctx);
+        ctx.post_ready();
+        drop(ctx);
+        super::pending::flush(&ring);
+    }
+}
+
+/// The ring, once the reactor has no request of the calling thread's at hand: it may be issuing the
+/// very one that is ready, without the lock. The kernel would issue it in this call.
+pub(crate) fn without_reactor<'r>(ring: &'r Ring, ctx: Guard<'r>) -> Guard<'r> {
+    let mine = || task::known() == Some(ring.left_by.load(Relaxed));
+    if !super::reactor::issues(&ctx) || !mine() {
+        return ctx;
+    }
+    drop(ctx);
+    ring.lock()
+}

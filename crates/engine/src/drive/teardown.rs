@@ -1,0 +1,70 @@
+//! The end of a ring: its last descriptor is closed.
+//! Kernel counterpart: `io_ring_ctx_wait_and_kill`.
+#![allow(unsafe_code)]
+
+use core::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+
+use crate::ring::ctx::{Issuing, Ring};
+
+/// The ring's last descriptor is closed: cancel what waits, let go of everything. While a thread
+/// is in `enter` the ring goes on, as the kernel's does, whose file that thread holds; the last
+/// to leave ends it.
+pub(crate) fn end(ring: &Arc<Ring>) {
+    {
+        let mut ctx = ring.lock_now();
+        if ctx.entered > 0 {
+            ctx.poll_fd = None;
+            ctx.closed = true;
+            return;
+        }
+        if ctx.issuing == Issuing::Elsewhere {
+            // No thread of the program: soon over, or the kernel's close, too, waits for it.
+            drop(ctx);
+            ctx = ring.lock();
+        }
+        ctx.poll_fd = None;
+        // What has come before the close is not cancelled: on the kernel its task has it already.
+        if !ctx.defers() {
+            ctx.collect();
+            ctx.flush();
+        }
+        ring.dead.store(true, SeqCst);
+    }
+    if let Some(sq) = ring.sq.get() {
+        sq.data.detach(ring);
+    }
+    let mut ctx = ring.lock();
+    ctx.cancel_everything();
+    ctx.kick_driver();
+    ctx.nudge();
+    ctx.eventfd = None;
+    core::mem::take(&mut ctx.files).end();
+    ctx.buffers.slots.clear();
+    let transports = core::mem::take(&mut ctx.transports);
+    let (pool, direct) = (ctx.pool.take(), core::mem::take(&mut ctx.direct));
+    drop(ctx);
+    drop(pool);
+    transports.end();
+    drop(direct);
+    crate::fds::forget_ended();
+}
+
+/// In a forked child: is there anything in a ring that must be let go of at once? The state of any
+/// other is renewed when the child first uses it, since a page that is written to is copied.
+///
+/// # Safety
+/// The caller is the only thread of the child, and has no guard of the ring.
+pub(crate) unsafe fn must_let_go(ring: &Ring) -> bool {
+    // SAFETY: no other thread is there, says our caller.
+    let state = unsafe { ring.peek() };
+    ring.moves.any()
+        || state.is_none_or(|ctx| {
+            let idle = ctx.nr_reqs == 0 && ctx.slab.is_empty() && ctx.pending.is_empty();
+            !idle
+                || ctx.moved.is_some()
+                || ctx.transports.any()
+                || ctx.pool.is_some()
+                || ctx.files.is_deposited()
+        })
+}

@@ -1,0 +1,52 @@
+//! What ends a sleep in io_pgetevents that has no bound: a poll of an eventfd, in the same context.
+//! Who posts something that the sleeper waits for, and no completion of aio is, signals it.
+
+use super::{AioCtx, poll};
+use crate::host::sys::{POLLIN, sys};
+use softring_uapi::aio::iocb;
+use softring_uapi::errno::check;
+
+/// The poll, at a fixed address: the kernel names it by that.
+#[derive(Debug, Default)]
+pub(super) struct Alarm {
+    iocb: Box<iocb>,
+    /// The kernel has it.
+    armed: bool,
+}
+
+impl Alarm {
+    fn address(&self) -> usize {
+        core::ptr::from_ref(&*self.iocb).expose_provenance()
+    }
+
+    /// Is this the address in its event? Then it has gone off.
+    pub(super) fn goes_off(&mut self, obj: u64) -> bool {
+        let own = self.armed && obj == self.address() as u64;
+        self.armed &= !own;
+        own
+    }
+}
+
+impl AioCtx {
+    /// From now on a sleep for completions ends, too, when `eventfd` is signalled. False where the
+    /// kernel cannot poll so.
+    pub fn arm_alarm(&mut self, eventfd: i32) -> bool {
+        if !self.alarm.armed {
+            *self.alarm.iocb = poll(eventfd, POLLIN.cast_unsigned(), 0);
+            let list = [self.alarm.address()];
+            let list = list.as_ptr().expose_provenance();
+            self.alarm.armed = check(sys!(__NR_io_submit, self.id, 1, list)) == Ok(1);
+        }
+        self.alarm.armed
+    }
+
+    /// The context ends, and its alarm with it; answers how many events that will make.
+    pub(super) fn cancel_alarm(&mut self) -> u32 {
+        if self.alarm.armed {
+            let mut event = softring_uapi::aio::io_event::default();
+            let event = (&raw mut event).expose_provenance();
+            sys!(__NR_io_cancel, self.id, self.alarm.address(), event);
+        }
+        self.alarm.armed.into()
+    }
+}

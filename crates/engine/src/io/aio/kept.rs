@@ -1,0 +1,160 @@
+//! Contexts of rings that have ended.
+//!
+//! io_destroy(2) waits for everything in flight, and then for a grace period of the kernel's: tens
+//! of milliseconds for a context that has nothing. Close of a ring waits for neither, as on the
+//! kernel. So a context is kept for the next ring, which takes it once its last event is there;
+//! its iocbs are copies in the kernel, and write into no memory of ours but the context's ring. Of
+//! what is kept beyond a bound a thread is made that ends it, and goes.
+//!
+//! ```text
+//! ring ends ──▶ kept ──▶ next ring          (all its events have come)
+//!                └─────▶ ending ──▶ thread: io_destroy
+//! ```
+//!
+//! Nobody waits for the lock: one that finds it taken does without, so a handler may come on top of
+//! its holder, and a child be forked beside it.
+
+use super::ring::Ring;
+use crate::host::fork::AtFork;
+use crate::host::limits::{AIO_KEPT, AIO_KEPT_DEPTH};
+use crate::host::signal::BlockAll;
+use crate::host::sys::sys;
+use core::time::Duration;
+use std::sync::{Mutex, MutexGuard};
+
+/// A context of the kernel's.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub id: usize,
+    /// For how many iocbs it was made.
+    pub depth: u32,
+    /// `None` where the mapped ring is not of the known form.
+    pub ring: Option<Ring>,
+    /// Iocbs whose events have not come.
+    pub in_flight: u32,
+    /// A thread is in io_getevents on it.
+    pub awaited: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The oldest first.
+    kept: Vec<Kept>,
+    /// Ids, for the thread that ends them.
+    ending: Vec<usize>,
+    /// There is such a thread.
+    ends: bool,
+}
+
+static STATE: Mutex<State> =
+    Mutex::new(State { kept: Vec::new(), ending: Vec::new(), ends: false });
+
+/// Name and stack of the thread, and how often it tries for the lock.
+const NAME: &str = "aio";
+const STACK: usize = 64 << 10;
+const RETRY: Duration = Duration::from_millis(1);
+
+fn state() -> Option<MutexGuard<'static, State>> {
+    STATE.try_lock().ok()
+}
+
+impl Kept {
+    /// Takes the events that have come, for nobody; true if none is to come.
+    fn is_idle(&mut self) -> bool {
+        let Some(ring) = &mut self.ring else { return false };
+        while self.in_flight > 0 && ring.pop().is_some() {
+            self.in_flight -= 1;
+        }
+        ring.release();
+        self.in_flight == 0
+    }
+
+    fn end(self) {
+        sys!(__NR_io_destroy, self.id);
+    }
+}
+
+/// A context for `depth` iocbs, if one is kept that has room for them.
+pub(super) fn take(depth: u32) -> Option<Kept> {
+    let mut state = state()?;
+    let fits = |kept: &mut Kept| kept.depth >= depth && kept.is_idle();
+    let at = state.kept.iter_mut().position(fits)?;
+    Some(state.kept.remove(at))
+}
+
+/// A ring has ended: keeps its context.
+pub(super) fn keep(ctx: Kept) {
+    // Handlers find the lock free, or the call that they interrupt.
+    let _blocked = BlockAll::new();
+    let Some(mut state) = state() else { return ctx.end() };
+    if ctx.ring.is_none() || ctx.awaited {
+        state.ending.push(ctx.id);
+    } else {
+        state.kept.push(ctx);
+    }
+    while state.is_too_much() {
+        let idle = state.kept.iter_mut().position(Kept::is_idle);
+        let surplus = state.kept.remove(idle.unwrap_or(0));
+        state.ending.push(surplus.id);
+    }
+    if state.ending.is_empty() || state.ends {
+        return;
+    }
+    state.ends = crate::host::threads::spawn(NAME, STACK, end_surplus).is_ok();
+    if !state.ends {
+        let ending = core::mem::take(&mut state.ending);
+        drop(state);
+        ending.into_iter().for_each(|id| _ = sys!(__NR_io_destroy, id));
+    }
+}
+
+impl State {
+    fn is_too_much(&self) -> bool {
+        let depth: u32 = self.kept.iter().map(|kept| kept.depth).sum();
+        self.kept.len() > AIO_KEPT || depth > AIO_KEPT_DEPTH
+    }
+}
+
+/// The life of the thread.
+fn end_surplus() {
+    loop {
+        let Some(mut state) = state() else {
+            crate::host::sys::pause(RETRY);
+            continue;
+        };
+        let Some(id) = state.ending.pop() else {
+            state.ends = false;
+            return;
+        };
+        drop(state);
+        sys!(__NR_io_destroy, id);
+    }
+}
+
+/// The system has no room for another context: ends what is kept and has nothing in flight. True
+/// if there was something.
+pub(super) fn make_room() -> bool {
+    let Some(mut state) = state() else { return false };
+    let all = core::mem::take(&mut state.kept);
+    let (idle, busy): (Vec<_>, Vec<_>) =
+        all.into_iter().map(|mut kept| (kept.is_idle(), kept)).partition(|(idle, _)| *idle);
+    state.kept = busy.into_iter().map(|(_, kept)| kept).collect();
+    drop(state);
+    let some = !idle.is_empty();
+    idle.into_iter().for_each(|(_, kept)| kept.end());
+    some
+}
+
+/// The contexts are the parent's, whose rings are still mapped in the child.
+pub(crate) const AT_FORK: AtFork = AtFork::new(|_| forget());
+
+fn forget() {
+    let Some(mut state) = state() else { return };
+    for kept in state.kept.drain(..) {
+        if let Some(ring) = kept.ring {
+            ring.unmap();
+        }
+    }
+    state.ending.clear();
+    state.ends = false;
+}

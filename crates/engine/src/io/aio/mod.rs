@@ -1,0 +1,336 @@
+//! Kernel aio in batches: one io_submit(2) for many reads, writes and fsyncs, completions read from
+//! user memory.
+//!
+//! Runs on: the thread that submits and the one that reaps, one at a time (`&mut`, under the ring's
+//! lock). May block in: [`AioCtx::wait`]; `submit` only as long as the file system makes a
+//! submission wait: it runs buffered I/O to its end, and so what a file system does not do
+//! asynchronously, unless the iocb has `RWF_NOWAIT` ([`nowait`]). What is in flight when a context
+//! is dropped goes on ([`kept`]).
+//!
+//! The context's id is the address of a ring that the kernel maps into us: the kernel writes events
+//! and then moves `tail` (release); we load `tail` (acquire), copy events, and give their room back
+//! by moving `head` (release). There is one consumer: we, or the kernel inside io_getevents on
+//! behalf of the same `&mut` owner. The memory is the program's too: indices are reduced before
+//! use, and an event is matched to a slot that is really in flight.
+//!
+//! Kernel counterpart: `fs/aio.c`. See io_setup(2), io_submit(2), io_getevents(2), io_cancel(2),
+//! io_destroy(2).
+
+mod alarm;
+mod build;
+pub(crate) mod kept;
+mod lent;
+pub(crate) mod nowait;
+pub(crate) mod ring;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use build::*;
+pub(crate) use lent::Lent;
+
+use crate::host::limits::{AIO_DEPTH_MAX, AIO_WAIT_BATCH};
+use crate::host::sys::sys;
+use crate::policy::hybrid::Ticket;
+use core::time::Duration;
+use ring::Ring;
+use softring_uapi::aio::{io_event, iocb};
+use softring_uapi::errno::{Errno, Result, check};
+use std::sync::Arc;
+
+/// Names one prepared or submitted iocb until it completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token(u32);
+
+/// An aio context with the iocbs that it has in hand.
+#[derive(Debug)]
+pub struct AioCtx {
+    id: usize,
+    /// For how many iocbs the kernel made it.
+    depth: u32,
+    /// `None` where the mapped ring is not of the known form: then reaping asks the kernel.
+    ring: Option<Ring>,
+    /// At fixed addresses: the kernel names an iocb by its address, in events and in io_cancel.
+    slots: Box<[iocb]>,
+    state: Box<[Slot]>,
+    /// What names each for whoever keeps track of those in flight.
+    tickets: Box<[Ticket]>,
+    free: Vec<u32>,
+    /// Addresses of prepared iocbs, as io_submit takes them.
+    batch: Vec<usize>,
+    /// Events that a wait has taken and [`Self::reap`] will hand on.
+    taken: Vec<io_event>,
+    /// A thread sleeps in the kernel, which takes events for it: nobody else may.
+    lent: Option<lent::Loan>,
+    /// Loans so far.
+    loans: u32,
+    /// Where the kernel puts the events of a loan.
+    basket: Arc<lent::Basket>,
+    alarm: alarm::Alarm,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    Free,
+    Prepared,
+    InFlight,
+}
+
+#[repr(C)]
+pub(crate) struct AioSigset {
+    pub mask: usize,
+    pub size: usize,
+}
+
+impl AioCtx {
+    /// Creates an asynchronous I/O context for up to `depth` iocbs (at least 1, at most
+    /// [`AIO_DEPTH_MAX`]).
+    ///
+    /// # Errors
+    /// EAGAIN when `fs.aio-max-nr` is exhausted, ENOMEM, ENOSYS where there is no kernel aio, EPERM
+    /// where it is denied.
+    pub fn new(depth: u32) -> Result<AioCtx> {
+        let depth = depth.clamp(1, AIO_DEPTH_MAX);
+        let (id, made_for, ring) = match kept::take(depth) {
+            Some(kept) => (kept.id, kept.depth, kept.ring),
+            None => {
+                let id = setup(depth)?;
+                (id, depth, Ring::at(id))
+            }
+        };
+        Ok(AioCtx {
+            id,
+            depth: made_for,
+            ring,
+            slots: vec![iocb::default(); depth as usize].into_boxed_slice(),
+            state: vec![Slot::Free; depth as usize].into_boxed_slice(),
+            tickets: vec![Ticket::NONE; depth as usize].into_boxed_slice(),
+            free: (0..depth).rev().collect(),
+            batch: Vec::with_capacity(depth as usize),
+            taken: Vec::with_capacity(AIO_WAIT_BATCH),
+            lent: None,
+            loans: 0,
+            basket: Arc::default(),
+            alarm: alarm::Alarm::default(),
+        })
+    }
+
+    /// How many more iocbs can be prepared.
+    pub fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    /// How many the kernel has, those included whose events nobody has reaped yet.
+    pub fn in_flight(&self) -> u32 {
+        (self.slots.len() - self.free.len() - self.batch.len()) as u32
+    }
+
+    /// How many are prepared and not submitted.
+    pub fn prepared(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Are completions read from user memory, without a system call?
+    pub fn user_mapped(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Adds an iocb to the next batch. `None` if there is no room. Does not allocate.
+    pub fn prep(&mut self, cb: iocb) -> Option<Token> {
+        let at = self.free.pop()?;
+        self.state[at as usize] = Slot::Prepared;
+        let slot = &mut self.slots[at as usize];
+        *slot = cb;
+        self.batch.push((&raw mut *slot).expose_provenance());
+        Some(Token(at))
+    }
+
+    /// Submits the batch, by one io_submit unless the kernel refuses an iocb; answers how many were
+    /// taken. A refused one (EINVAL, EAGAIN, EBADF, EFAULT …) is reported by its `aio_data`, and
+    /// the rest of the batch goes on.
+    pub fn submit(&mut self, on_fail: impl FnMut(u64, Errno)) -> usize {
+        self.submit_tracked(on_fail, |_| Ticket::NONE)
+    }
+
+    /// As [`Self::submit`]; `issued` is told of each iocb that was taken, and names it for
+    /// [`Self::reap_tracked`].
+    pub fn submit_tracked(
+        &mut self,
+        mut on_fail: impl FnMut(u64, Errno),
+        mut issued: impl FnMut(&iocb) -> Ticket,
+    ) -> usize {
+        let (mut at, mut taken) = (0, 0);
+        while at < self.batch.len() {
+            let rest = &self.batch[at..];
+            let iocbs = rest.as_ptr().expose_provenance();
+            match check(sys!(__NR_io_submit, self.id, rest.len(), iocbs)) {
+                Ok(n) if n > 0 => {
+                    for i in at..at + n.min(rest.len()) {
+                        let slot = self.slot_of(self.batch[i]).expect("our own address");
+                        self.state[slot] = Slot::InFlight;
+                        self.tickets[slot] = issued(&self.slots[slot]);
+                    }
+                    at += n;
+                    taken += n;
+                }
+                Err(Errno::EINTR) => {}
+                r => {
+                    let slot = self.slot_of(self.batch[at]).expect("our own address");
+                    let data = self.slots[slot].aio_data;
+                    self.free_slot(slot);
+                    at += 1;
+                    on_fail(data, r.err().unwrap_or(Errno::EAGAIN));
+                }
+            }
+        }
+        self.batch.clear();
+        taken
+    }
+
+    /// Are there events to reap? Without a system call; false where the ring is not mapped.
+    pub fn ready(&self) -> bool {
+        !self.is_lent() && (!self.taken.is_empty() || self.ring.as_ref().is_some_and(Ring::ready))
+    }
+
+    /// Hands on all events that are there, as `(aio_data, res)`, and answers how many. Does not
+    /// block. None while a thread sleeps for them ([`Self::lend`]).
+    pub fn reap(&mut self, f: impl FnMut(u64, i64)) -> usize {
+        self.reap_tracked(f, |_, _| ())
+    }
+
+    /// As [`Self::reap`]; `done` is told by which name each was submitted, and its result.
+    pub fn reap_tracked(
+        &mut self,
+        mut f: impl FnMut(u64, i64),
+        mut done: impl FnMut(Ticket, i64),
+    ) -> usize {
+        if self.is_lent() {
+            return 0;
+        }
+        if self.ring.is_none() && self.taken.is_empty() && self.in_flight() > 0 {
+            let _ = self.take_events(0, Some(Duration::ZERO), None);
+        }
+        let mut n = 0;
+        while let Some(e) = self.taken.pop().or_else(|| self.ring.as_mut()?.pop()) {
+            n += usize::from(self.complete(e, &mut f, &mut done));
+        }
+        if let Some(r) = &mut self.ring {
+            r.release();
+        }
+        n
+    }
+
+    /// Waits until `min` events are there (at most [`AIO_WAIT_BATCH`] count) or the time is over,
+    /// with `sigmask` (a kernel sigset) in force meanwhile; answers how many [`Self::reap`] will
+    /// now hand on without waiting.
+    ///
+    /// # Errors
+    /// EINTR; ENOSYS where io_pgetevents is missing and a mask is asked for.
+    pub fn wait(
+        &mut self,
+        min: usize,
+        timeout: Option<Duration>,
+        sigmask: Option<u64>,
+    ) -> Result<usize> {
+        let have = self.taken.len();
+        if have > 0 {
+            return Ok(have);
+        }
+        self.take_events(min.min(AIO_WAIT_BATCH), timeout, sigmask)
+    }
+
+    /// Asks the kernel to cancel one iocb. Only polls can be (and a few gadget drivers' requests);
+    /// true if its event now comes early, false if it runs on.
+    pub fn cancel(&mut self, t: Token) -> bool {
+        let at = t.0 as usize;
+        if self.state.get(at) != Some(&Slot::InFlight) {
+            return false;
+        }
+        let (cb, mut e) = ((&raw mut self.slots[at]).expose_provenance(), io_event::default());
+        // Kernels since 3.11 deliver the event through the ring and answer EINPROGRESS.
+        let r = check(sys!(__NR_io_cancel, self.id, cb, (&raw mut e).expose_provenance()));
+        r == Err(Errno::EINPROGRESS) || r.is_ok()
+    }
+
+    /// In a forked child: the context belongs to the parent's memory and is no context here
+    /// (io_submit answers EINVAL), but its ring is still mapped *shared with the parent*, so it
+    /// must not be touched: it is unmapped, and nothing is destroyed. Prepared iocbs are forgotten;
+    /// the parent runs its own.
+    pub fn fork_child(mut self) {
+        if let Some(r) = self.ring.take() {
+            r.unmap();
+        }
+        self.id = 0;
+    }
+
+    fn take_events(
+        &mut self,
+        min: usize,
+        timeout: Option<Duration>,
+        sigmask: Option<u64>,
+    ) -> Result<usize> {
+        let mut buf = [io_event::default(); AIO_WAIT_BATCH];
+        let r = lent::get_events(self.id, min, timeout, sigmask, &raw mut buf);
+        if let Some(ring) = &mut self.ring {
+            ring.resync();
+        }
+        let n = r?;
+        // Reaped from the end: keep the kernel's order.
+        self.taken.extend(buf[..n].iter().rev());
+        Ok(n)
+    }
+
+    fn complete(
+        &mut self,
+        e: io_event,
+        f: &mut impl FnMut(u64, i64),
+        done: &mut impl FnMut(Ticket, i64),
+    ) -> bool {
+        if self.alarm.goes_off(e.obj) {
+            return false;
+        }
+        let slot = self.slot_of(e.obj as usize);
+        let Some(at) = slot.filter(|&s| self.state[s] == Slot::InFlight) else { return false };
+        let data = self.slots[at].aio_data;
+        done(core::mem::take(&mut self.tickets[at]), e.res);
+        self.free_slot(at);
+        f(data, e.res);
+        true
+    }
+
+    fn free_slot(&mut self, at: usize) {
+        self.state[at] = Slot::Free;
+        self.free.push(at as u32);
+    }
+
+    fn slot_of(&self, addr: usize) -> Option<usize> {
+        let off = addr.checked_sub(self.slots.as_ptr().addr())?;
+        let at = off / size_of::<iocb>();
+        (off % size_of::<iocb>() == 0 && at < self.slots.len()).then_some(at)
+    }
+}
+
+/// io_setup(2)
+fn setup(depth: u32) -> Result<usize> {
+    let mut id = 0usize;
+    let mut setup =
+        || check(sys!(__NR_io_setup, depth, (&raw mut id).expose_provenance())).map(|_| id);
+    match setup() {
+        Err(Errno::EAGAIN) if kept::make_room() => setup(),
+        made => made,
+    }
+}
+
+impl Drop for AioCtx {
+    /// The kernel writes into no memory of ours any more but the mapped ring: it has copied the
+    /// iocbs. What it reads and writes for the program goes on.
+    fn drop(&mut self) {
+        if self.id == 0 {
+            return;
+        }
+        self.reap(|_, _| ());
+        let in_flight = self.in_flight() + self.cancel_alarm();
+        let awaited = self.is_lent();
+        let Self { id, depth, .. } = *self;
+        kept::keep(kept::Kept { id, depth, ring: self.ring.take(), in_flight, awaited });
+    }
+}

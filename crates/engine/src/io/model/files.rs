@@ -1,0 +1,225 @@
+//! Files on modelled devices: how their data are moved without waiting for the real device.
+//!
+//! A file in memory is read and written under the program's own number. So is a buffered one; a
+//! read that the page cache cannot answer goes to a worker. A file opened with O_DIRECT would wait
+//! for its device, so it gets a *twin*: a second description of the same file, opened through
+//! `/proc/self/fd` without O_DIRECT and otherwise with the same flags. The page cache and direct
+//! I/O agree: before a direct read the kernel writes back what is dirty in that range, and after a
+//! direct write it drops what it has cached of it. What direct I/O would refuse (an address or a
+//! place that is not aligned) and what only it can do (RWF_ATOMIC) runs under the program's own
+//! number, on a worker, as does everything where no twin can be had.
+//!
+//! A twin is known by device, inode and flags, and asked for anew in each batch, as the number may
+//! have been closed and used again behind our back; within a batch `fds::remembered::generation`
+//! tells. It goes when the program closes the file, or when too many others came.
+
+use std::sync::Arc;
+
+use rustix::fd::AsRawFd;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
+
+use crate::fds::kind::{Kind, in_memory};
+use crate::fds::remembered::changed;
+use crate::fds::{InternalFd, adopt_opened, forget_kind, modelled};
+use crate::host::fork::AtFork;
+use crate::host::limits::MODELLED_FILES;
+use crate::host::sync::Mutex;
+use crate::host::sys::{self, sys};
+use crate::io::aio::RWF_NOWAIT;
+use softring_uapi::io_uring_sqe;
+
+/// What a file is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Id {
+    device: u64,
+    inode: u64,
+    flags: OFlags,
+}
+
+/// A file on a modelled device.
+#[derive(Debug)]
+pub struct File {
+    id: Id,
+    /// The device's number.
+    pub device: u8,
+    /// How its data move: `Memory`, `Buffered`, or `Direct` where only the file's own description
+    /// will do.
+    pub kind: Kind,
+    /// The second description.
+    pub twin: Option<Arc<InternalFd>>,
+    /// Opened with O_DIRECT.
+    pub direct: bool,
+    /// Of O_DIRECT: addresses, and places with lengths, are multiples of these.
+    align: [u64; 2],
+    /// Bytes in it when it was first seen; of a device, no bound. For models that move no data.
+    size: u64,
+}
+
+/// The modelled file that was found last in the batch at hand.
+#[derive(Debug, Default)]
+pub struct Found {
+    pub fd: i32,
+    pub generation: u32,
+    pub file: Option<Arc<File>>,
+}
+
+#[derive(Debug)]
+struct Table {
+    files: Vec<Arc<File>>,
+    next: usize,
+}
+
+static TABLE: std::sync::LazyLock<Mutex<Table>> =
+    std::sync::LazyLock::new(|| Mutex::new(Table { files: Vec::new(), next: 0 }));
+
+/// Whoever closes a modelled file has the lock, which a child must find free.
+pub(crate) const AT_FORK: AtFork =
+    AtFork::held(|| if super::any() { Some(Box::new(TABLE.lock())) } else { None }, |_| ());
+
+/// The program closes a number that means a modelled file: its twins go with it.
+pub(crate) fn closing(fd: i32) {
+    if let Some(id) = identify(fd) {
+        let gone: Vec<_> = {
+            let mut table = TABLE.lock();
+            let same = |f: &Arc<File>| (f.id.device, f.id.inode) == (id.device, id.inode);
+            let all = core::mem::take(&mut table.files);
+            let (gone, left) = all.into_iter().partition(same);
+            table.files = left;
+            gone
+        };
+        // Closed without the lock.
+        drop(gone);
+    }
+    changed();
+}
+
+fn identify(fd: i32) -> Option<Id> {
+    let fd = sys::borrow(fd)?;
+    let (stat, flags) =
+        (crate::host::substitute::fstat(fd).ok()?, rustix::fs::fcntl_getfl(fd).ok()?);
+    Some(Id { device: stat.st_dev, inode: stat.st_ino, flags })
+}
+
+/// The modelled file that the program's number means, if it means one.
+pub(crate) fn find(fd: i32) -> Option<Arc<File>> {
+    let number = modelled(fd)?;
+    let id = identify(fd)?;
+    if let Some(f) = TABLE.lock().files.iter().find(|f| f.id == id && f.device == number) {
+        return Some(f.clone());
+    }
+    // Seen for the first time; or the number means another file, behind our back.
+    forget_kind(fd);
+    let number = modelled(fd)?;
+    let file = Arc::new(File::open(fd, id, number));
+    let mut table = TABLE.lock();
+    let old = if table.files.len() < MODELLED_FILES {
+        table.files.push(file.clone());
+        None
+    } else {
+        let at = table.next % MODELLED_FILES;
+        table.next = at + 1;
+        Some(core::mem::replace(&mut table.files[at], file.clone()))
+    };
+    drop(table);
+    drop(old);
+    Some(file)
+}
+
+/// As [`find`], for a number of the engine's own that a table of registered files keeps open.
+pub(crate) fn registered(fd: i32) -> Option<Arc<File>> {
+    let number = super::of_fd(fd)?;
+    match Kind::of(fd) {
+        Kind::Buffered | Kind::Memory | Kind::Direct => {
+            Some(Arc::new(File::open(fd, identify(fd)?, number)))
+        }
+        _ => None,
+    }
+}
+
+impl File {
+    fn open(fd: i32, id: Id, device: u8) -> File {
+        let borrowed = sys::borrow(fd);
+        let direct = id.flags.contains(OFlags::DIRECT);
+        let memory = borrowed
+            .and_then(|f| crate::host::substitute::statfs(f).ok())
+            .is_some_and(|s| in_memory(&s));
+        let twin = if direct && !memory { twin(fd, id.flags) } else { None };
+        let kind = match (memory, direct && twin.is_none()) {
+            (true, _) => Kind::Memory,
+            (false, true) => Kind::Direct,
+            (false, false) => Kind::Buffered,
+        };
+        let align = if direct && !memory { alignment(fd) } else { [1; 2] };
+        let stat = borrowed.and_then(|f| crate::host::substitute::fstat(f).ok());
+        let regular = stat.filter(|s| FileType::from_raw_mode(s.st_mode) == FileType::RegularFile);
+        let size = regular.map_or(u64::MAX, |s| s.st_size.cast_unsigned());
+        File { id, device, kind, twin: twin.map(Arc::new), direct, align, size }
+    }
+
+    /// Would the file take it with O_DIRECT?
+    pub fn fits(&self, addr: u64, offset: u64, len: u64) -> bool {
+        let [memory, place] = self.align;
+        addr.is_multiple_of(memory) && (offset | len).is_multiple_of(place)
+    }
+
+    /// The number to move data under; `own` is the program's, or the table's.
+    pub fn number(&self, own: i32) -> i32 {
+        self.twin.as_ref().map_or(own, |t| t.as_raw_fd())
+    }
+
+    /// Moves the data of a plain read or write, whole. `None` if it takes more than that.
+    #[inline]
+    pub fn transfer(&self, own: i32, sqe: &io_uring_sqe, writes: bool) -> Option<i32> {
+        let fd = self.number(own);
+        let n = match self.kind {
+            Kind::Direct => return None,
+            _ if writes => sys!(__NR_pwrite64, fd, sqe.addr, sqe.len, sqe.off),
+            Kind::Memory => sys!(__NR_pread64, fd, sqe.addr, sqe.len, sqe.off),
+            _ => {
+                let iov = [sqe.addr as usize, sqe.len as usize];
+                let iov = iov.as_ptr().expose_provenance();
+                softring_uapi::errno::answer(crate::host::substitute::transfer(
+                    false,
+                    fd,
+                    iov,
+                    1,
+                    sqe.off,
+                    RWF_NOWAIT.cast_unsigned(),
+                ))
+            }
+        };
+        // A write that was cut short has been made; a read is made again.
+        let enough = if writes { n > 0 } else { n == sqe.len as isize };
+        enough.then_some(n as i32)
+    }
+
+    /// What a transfer would answer that moves nothing: a read ends where the file does.
+    pub fn pretend(&self, write: bool, offset: u64, len: u64) -> i32 {
+        let most = if write { len } else { self.size.saturating_sub(offset) };
+        len.min(most) as i32
+    }
+}
+
+/// A second description without O_DIRECT.
+fn twin(fd: i32, flags: OFlags) -> Option<InternalFd> {
+    let opening = OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC | OFlags::DIRECT;
+    let flags = (flags - opening) | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let path = format!("/proc/thread-self/fd/{fd}");
+    let twin = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    Some(adopt_opened(twin))
+}
+
+/// What O_DIRECT asks of addresses, and of places and lengths; a sector where the kernel does not
+/// tell.
+fn alignment(fd: i32) -> [u64; 2] {
+    const SECTOR: u64 = 512;
+    /// `STATX_DIOALIGN`.
+    const DIOALIGN: StatxFlags = StatxFlags::from_bits_retain(0x2000);
+    let Some(fd) = sys::borrow(fd) else { return [SECTOR; 2] };
+    match rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, DIOALIGN) {
+        Ok(s) if s.stx_mask & DIOALIGN.bits() != 0 && s.stx_dio_offset_align != 0 => {
+            [s.stx_dio_mem_align, s.stx_dio_offset_align].map(|n| u64::from(n).max(1))
+        }
+        _ => [SECTOR; 2],
+    }
+}

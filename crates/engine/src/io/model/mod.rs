@@ -1,0 +1,103 @@
+//! Modelled disks: I/O on the files under a path completes when it would on a device that is
+//! described in numbers, with the data that are really there.
+//!
+//! ```text
+//! submission: when would the device be done? (device: pure)   move the data now, cheaply (files)
+//!             └──────────────▶ a queue of the ring's, by that time ◀──────┘ with the result
+//! completion: whoever drives the ring takes what is due (reap); who sleeps, sleeps until the next
+//! ```
+//!
+//! Runs on: the submitter, and whoever drives the ring; always under the uring lock. May block: a
+//! write, as long as the page cache makes it wait; what may wait for a disk to be read goes to a
+//! worker, and is withheld until its time when it comes back.
+//!
+//! A device is one for all rings of a process; its state is taken under a lock of a few
+//! instructions, a leaf. A forked child goes on with a copy. Data move through the page cache
+//! ([`files`]), also those of files opened with O_DIRECT.
+
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use crate::host::sync::Mutex;
+
+pub(crate) mod device;
+pub(crate) mod dist;
+pub(crate) mod files;
+pub(crate) mod late;
+pub mod parse;
+pub(crate) mod presets;
+pub(crate) mod queue;
+
+use device::{Due, Io, Spec, State};
+pub(crate) use files::Found;
+use parse::Model;
+
+/// A device and where its files are.
+#[derive(Debug)]
+pub(crate) struct Device {
+    path: PathBuf,
+    pub spec: Spec,
+    state: Mutex<State>,
+}
+
+static DEVICES: OnceLock<Box<[Device]>> = OnceLock::new();
+// Relaxed: set before the first ring, by the thread that then makes rings possible.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// The models of this process, for good. Called before the first ring is made.
+pub fn set(models: Vec<Model>) {
+    let made = models.into_iter().take(parse::MOST).map(|m| Device {
+        state: Mutex::new(State::new(&m.spec)),
+        path: m.path,
+        spec: m.spec,
+    });
+    let any = DEVICES.set(made.collect()).is_ok() && !devices().is_empty();
+    ANY.fetch_or(any, Relaxed);
+}
+
+/// Is there any model?
+#[inline]
+pub(crate) fn any() -> bool {
+    ANY.load(Relaxed)
+}
+
+fn devices() -> &'static [Device] {
+    DEVICES.get().map_or(&[], |d| d)
+}
+
+/// The device that has a number.
+pub(crate) fn device(number: u8) -> Option<&'static Device> {
+    devices().get(usize::from(number))
+}
+
+/// The number of the device that the file at `path` is on: of several, the one whose path is the
+/// longest.
+fn of_path(path: &Path) -> Option<u8> {
+    let on = |d: &Device| path.starts_with(&d.path).then_some(d.path.as_os_str().len());
+    let found = (0u8..).zip(devices()).filter_map(|(i, d)| Some((on(d)?, i)));
+    found.max_by_key(|&(len, _)| len).map(|(_, i)| i)
+}
+
+/// The number of the device that an open file is on.
+pub(crate) fn of_fd(fd: i32) -> Option<u8> {
+    if !any() {
+        return None;
+    }
+    let link = rustix::fs::readlink(format!("/proc/thread-self/fd/{fd}"), Vec::new()).ok()?;
+    let bytes = link.as_bytes();
+    // So the kernel writes of a file that has no name any more.
+    let named = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes);
+    of_path(Path::new(OsStr::from_bytes(named)))
+        .or_else(|| of_path(Path::new(OsStr::from_bytes(bytes))))
+}
+
+impl Device {
+    /// A request comes at `now`, `behind` ns late: when is it done?
+    pub(crate) fn due(&self, now: u64, behind: u64, io: Io) -> Due {
+        self.state.lock().due(&self.spec, now, behind, io)
+    }
+}

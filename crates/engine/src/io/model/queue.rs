@@ -1,0 +1,146 @@
+//! What a ring has with modelled devices, by the time at which it is due.
+
+use core::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use super::device::Due;
+use super::late::Late;
+use crate::io::token::ReqId;
+use crate::policy::hybrid::Ticket;
+
+/// A request whose data have moved.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// When it is shown, in ns of CLOCK_MONOTONIC.
+    pub due: u64,
+    /// When the device was done with it ([`Due`]).
+    done: u64,
+    /// Ties broken by arrival.
+    seq: u64,
+    pub what: What,
+    pub res: i32,
+    /// What names it for who keeps track of those in flight.
+    pub ticket: Ticket,
+}
+
+/// Whose result it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A request of the slab.
+    Request(ReqId),
+    /// One that never became a request.
+    Plain(Plain),
+}
+
+/// What is left of an SQE that never became a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plain {
+    pub user_data: u64,
+    pub opcode: u8,
+    /// When it was taken, in ns of CLOCK_MONOTONIC; 0: nobody would see it.
+    pub start: u64,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.due, self.seq).cmp(&(other.due, other.seq))
+    }
+}
+
+/// A device makes up for so many ns at most: a process that was stopped does not find all done.
+const MOST_BEHIND: u64 = 1_000_000_000;
+
+/// A ring's requests with modelled devices.
+#[derive(Debug, Default)]
+pub struct Queue {
+    heap: BinaryHeap<Reverse<Entry>>,
+    next: u64,
+    pub late: Late,
+    /// When the last completion was seen, and how late that was for the device.
+    seen: (u64, u64),
+}
+
+impl Queue {
+    /// With room for `n`, so that nothing is asked for later.
+    pub fn with_capacity(n: usize) -> Queue {
+        Queue { heap: BinaryHeap::with_capacity(n), ..Queue::default() }
+    }
+
+    /// Adds one; true if it is the next due.
+    pub fn push(&mut self, due: Due, what: What, res: i32, ticket: Ticket) -> bool {
+        let seq = self.next;
+        self.next += 1;
+        let Due { done, shown: due } = due;
+        self.heap.push(Reverse(Entry { due, done, seq, what, res, ticket }));
+        self.heap.peek().is_some_and(|e| e.0.seq == seq)
+    }
+
+    /// Takes one that is due at `now`.
+    #[inline]
+    pub fn pop(&mut self, now: u64) -> Option<Entry> {
+        let Reverse(first) = self.heap.peek()?;
+        if first.due > now {
+            return None;
+        }
+        self.late.add(now - first.due);
+        self.seen = (now, (now - first.done).min(MOST_BEHIND));
+        self.heap.pop().map(|e| e.0)
+    }
+
+    /// A request comes at `now`: by how much later than if the completion before it had been seen
+    /// in time? 0 if it does not follow that at once.
+    pub fn behind(&self, now: u64) -> u64 {
+        let (at, late) = self.seen;
+        if now.saturating_sub(at) <= late { late } else { 0 }
+    }
+
+    /// When the next is due.
+    #[inline]
+    pub fn next_due(&self) -> Option<u64> {
+        self.heap.peek().map(|e| e.0.due)
+    }
+
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_come_by_time_and_then_by_arrival() {
+        let mut q = Queue::with_capacity(4);
+        let plain = |user_data| What::Plain(Plain { user_data, opcode: 0, start: 0 });
+        let at = |ns| Due { done: ns, shown: ns };
+        assert!(q.push(at(30), plain(1), 0, Ticket::NONE));
+        assert!(q.push(at(10), plain(2), 0, Ticket::NONE));
+        assert!(!q.push(at(10), plain(3), 0, Ticket::NONE));
+        assert!(!q.push(at(40), plain(4), 0, Ticket::NONE));
+        assert_eq!((q.next_due(), q.pop(9).is_none()), (Some(10), true));
+        let order: Vec<_> = core::iter::from_fn(|| q.pop(39)).map(|e| e.what).collect();
+        assert_eq!(order, [2, 3, 1].map(plain));
+        assert_eq!((q.len(), q.late.count()), (1, 3));
+        // The last was due at 30, and seen at 39.
+        assert_eq!([39, 48, 49].map(|now| q.behind(now)), [9, 9, 0]);
+    }
+}

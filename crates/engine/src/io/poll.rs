@@ -1,0 +1,377 @@
+//! The poll set: an epoll instance per ring. Runs on whoever drives the ring; only `wait` may
+//! block.
+//!
+//! epoll knows a file by the number that it was added under. Of the requests that wait for a file,
+//! one at a time stands under the file's own number: the program's, or that of its place among the
+//! registered files. An event disarms the registration (one-shot) and leaves it in the set, so that
+//! the next request there only changes it (EPOLL_CTL_MOD), a fifth of what adding and removing
+//! cost. It keeps no file open: with the last descriptor of its file it goes. The others, and what
+//! stays armed after an event, stand under a number of their own (a duplicate).
+//!
+//! The program may close its number, and open another file under it. Then the kernel knows no such
+//! registration, and a fresh one is made; what stood there goes on under the old file. A
+//! registration that is left armed by that names a request that is no more, and says so once.
+//!
+//! The ring's wake eventfd stands in the set too, under data 0: a kick ends a wait.
+
+use std::sync::Arc;
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use crate::fds::InternalFd;
+use crate::host::limits::SEATS_MAX;
+use crate::host::substitute;
+use crate::host::sys;
+use crate::host::sys::nr::{EPOLLET, EPOLLNVAL, EPOLLONESHOT};
+use crate::io::standing::Standing;
+use crate::io::token::ReqId;
+use softring_uapi::epoll_event;
+use softring_uapi::errno::{Errno, Result};
+
+/// Events taken from the set at once.
+pub(crate) const BATCH: usize = 64;
+
+/// The bits of a mask that mean events.
+pub(crate) const EVENTS: u32 = 0x27ff;
+
+/// The words that the poll set wants for a request's.
+pub(crate) const fn epoll_events(events: u32) -> u32 {
+    let how = if events & EPOLLONESHOT != 0 { EPOLLONESHOT } else { EPOLLET };
+    events & (EVENTS & !EPOLLNVAL) | how
+}
+
+/// What is known of a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Seat {
+    /// Nothing stands under it.
+    #[default]
+    Empty,
+    /// A request stands under it.
+    Taken,
+    /// One stood under it, and its registration was left in the set.
+    Left,
+}
+
+/// What ends a wait on a poll set; it may outlive the set.
+#[derive(Clone, Debug)]
+pub struct Kicker(Arc<InternalFd>);
+
+impl Kicker {
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`.
+    pub fn new() -> Result<Kicker> {
+        let fd = substitute::eventfd()?;
+        Ok(Kicker(Arc::new(crate::fds::adopt_internal(fd))))
+    }
+
+    pub fn fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+
+    /// Forgets earlier kicks.
+    pub fn clear(&self) {
+        let mut buf = [0u8; 8];
+        let _ = rustix::io::read(&*self.0, &mut buf);
+    }
+
+    /// Ends a wait in progress, or the next one.
+    pub fn kick(&self) {
+        crate::fds::check_now_and_then();
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// The poll set of one ring.
+#[derive(Debug)]
+pub struct PollSet {
+    epoll: InternalFd,
+    wake: Kicker,
+    /// Signalled by aio completions; edge-triggered, so that nobody need read it.
+    aio: Option<InternalFd>,
+    /// Tells of steps of the clock; edge-triggered as well.
+    pub(super) clock: Option<InternalFd>,
+    pub(super) armed: u32,
+    /// By number.
+    pub(super) standing: Vec<Standing>,
+    /// Somebody came to wait on one of those since they were last checked.
+    pub(super) unchecked: bool,
+    /// By number; those beyond [`SEATS_MAX`] are only ever a request's own.
+    seats: Vec<Seat>,
+    /// The kernel tells whether two numbers mean the same open file.
+    pub compares: bool,
+}
+
+/// epoll_event data of the aio eventfd; no request is named so.
+pub(crate) const AIO_DATA: u64 = u64::MAX;
+
+impl PollSet {
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`.
+    pub fn new() -> Result<Self> {
+        let set = crate::fds::adopt_internal(substitute::epoll_create()?);
+        let wake = Kicker::new()?;
+        crate::host::substitute::epoll_add(&set, &*wake.0, 0, sys::EPOLLIN)?;
+        let (standing, seats) = (Vec::new(), Vec::new());
+        let (armed, unchecked, compares) = (0, false, true);
+        let (epoll, aio, clock) = (set, None, None);
+        Ok(PollSet { epoll, wake, aio, clock, armed, standing, unchecked, seats, compares })
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Requests in the set.
+    pub fn armed(&self) -> u32 {
+        self.armed
+    }
+
+    pub(super) fn ctl(&self, op: usize, fd: i32, events: u32, data: u64) -> Result<()> {
+        let ev = epoll_event { events, data };
+        sys::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &ev)
+    }
+
+    /// Could `fd` stand in the set?
+    pub fn takes(&self, fd: i32) -> bool {
+        let added = self.ctl(sys::EPOLL_CTL_ADD, fd, 0, 0);
+        if added.is_ok() {
+            let _ = self.ctl(sys::EPOLL_CTL_DEL, fd, 0, 0);
+        }
+        added != Err(Errno::EPERM)
+    }
+
+    fn seat(&self, fd: i32) -> Seat {
+        let seat = usize::try_from(fd).ok().and_then(|fd| self.seats.get(fd));
+        seat.copied().unwrap_or_default()
+    }
+
+    fn set_seat(&mut self, fd: i32, seat: Seat) {
+        let Some(at) = usize::try_from(fd).ok().filter(|&at| at < SEATS_MAX) else { return };
+        if at >= self.seats.len() {
+            self.seats.resize(at + 1, Seat::Empty);
+        }
+        self.seats[at] = seat;
+    }
+
+    /// Nobody sits under `fd`.
+    pub(super) fn empty_seat(&mut self, fd: i32) {
+        if self.seat(fd) != Seat::Empty {
+            self.set_seat(fd, Seat::Empty);
+        }
+    }
+
+    /// May a request stand under the number that its file has anyway?
+    pub fn is_free(&self, fd: i32) -> bool {
+        let known = usize::try_from(fd).is_ok_and(|fd| fd < SEATS_MAX);
+        known && self.seat(fd) != Seat::Taken && !self.stands(fd)
+    }
+
+    /// Does no request that waits once stand under `fd`?
+    pub(super) fn is_unseated(&self, fd: i32) -> bool {
+        self.seat(fd) != Seat::Taken
+    }
+
+    /// Waits for `events` in the name of `id`: under the number `at` if there is one, still means
+    /// the file of `own`, and takes it; else under `own`. Answers under which.
+    ///
+    /// # Errors
+    /// `EPERM` for a file that cannot be polled; `EEXIST` if another request stands under `own`;
+    /// `ENOMEM`, `ENOSPC`.
+    pub fn add(&mut self, at: Option<i32>, own: i32, events: u32, id: ReqId) -> Result<i32> {
+        if let Some(at) = at
+            && self.enter(at, events, id).is_ok()
+        {
+            if self.same(at, own) {
+                return Ok(at);
+            }
+            self.del(at);
+        }
+        self.enter(own, events, id)?;
+        Ok(own)
+    }
+
+    fn enter(&mut self, fd: i32, events: u32, id: ReqId) -> Result<()> {
+        let data = id.to_u64();
+        let seat = self.seat(fd);
+        let done = match seat {
+            Seat::Taken => Err(Errno::EEXIST),
+            Seat::Left => self.ctl(sys::EPOLL_CTL_MOD, fd, events, data),
+            Seat::Empty => self.ctl(sys::EPOLL_CTL_ADD, fd, events, data),
+        };
+        match done {
+            // The number means another file by now.
+            Err(Errno::ENOENT) if seat == Seat::Left => {
+                self.ctl(sys::EPOLL_CTL_ADD, fd, events, data)?;
+            }
+            // It meant this file before another.
+            Err(Errno::EEXIST) if self.is_free(fd) => {
+                self.ctl(sys::EPOLL_CTL_MOD, fd, events, data)?;
+            }
+            done => done?,
+        }
+        self.set_seat(fd, Seat::Taken);
+        self.armed += 1;
+        Ok(())
+    }
+
+    /// Do both numbers mean the same open file?
+    fn same(&mut self, at: i32, own: i32) -> bool {
+        let same = if at == own { Some(true) } else { sys::same_open_file(at, own) };
+        self.compares &= same.is_some();
+        same == Some(true)
+    }
+
+    /// Waits again, for other events or under a new name; answers under which number.
+    ///
+    /// # Errors
+    /// As [`Self::add`]; then it stands there no more.
+    pub fn modify(&mut self, at: i32, own: i32, events: u32, id: ReqId) -> Result<i32> {
+        let done = self.ctl(sys::EPOLL_CTL_MOD, at, events, id.to_u64());
+        if done.is_ok() && self.same(at, own) {
+            return Ok(at);
+        }
+        self.del(at);
+        if at == own {
+            done?;
+        }
+        self.add(None, own, events, id)
+    }
+
+    /// Takes out what stands under `fd`.
+    pub fn del(&mut self, fd: i32) {
+        let gone = self.ctl(sys::EPOLL_CTL_DEL, fd, 0, 0).is_ok();
+        let tracked = usize::try_from(fd).is_ok_and(|fd| fd < SEATS_MAX);
+        if if tracked { self.seat(fd) == Seat::Taken } else { gone } {
+            self.armed -= 1;
+        }
+        self.set_seat(fd, Seat::Empty);
+    }
+
+    /// An event has disarmed what stands under `fd`: leaves it for the next.
+    pub fn leave(&mut self, fd: i32) {
+        if self.seat(fd) != Seat::Taken {
+            return self.del(fd);
+        }
+        self.set_seat(fd, Seat::Left);
+        self.armed -= 1;
+    }
+
+    /// The eventfd that aio completions signal, in the set from now on.
+    pub fn aio_fd(&mut self) -> Option<i32> {
+        if self.aio.is_none() {
+            let fd = substitute::eventfd().ok()?;
+            let fd = crate::fds::adopt_internal(fd);
+            crate::host::substitute::epoll_add(
+                &self.epoll,
+                &fd,
+                AIO_DATA,
+                sys::EPOLLIN | sys::EPOLLET,
+            )
+            .ok()?;
+            self.aio = Some(fd);
+        }
+        self.aio.as_ref().map(|fd| fd.as_raw_fd())
+    }
+
+    /// What [`Self::kicker`] signals.
+    pub fn wake_fd(&self) -> i32 {
+        self.wake.fd()
+    }
+
+    pub fn kicker(&self) -> Kicker {
+        self.wake.clone()
+    }
+
+    /// Forgets earlier kicks.
+    pub fn clear_kick(&self) {
+        self.wake.clear();
+    }
+}
+
+/// Waits on a poll set without holding its ring's lock: for `timeout_ns` at most (`None`: for
+/// ever), under `sigmask`.
+///
+/// # Errors
+/// `EINTR` when a signal came.
+pub(crate) fn wait(
+    epoll: i32,
+    buf: &mut [epoll_event; BATCH],
+    timeout_ns: Option<u64>,
+    sigmask: Option<u64>,
+) -> Result<usize> {
+    if timeout_ns == Some(0) && sigmask.is_none() {
+        return substitute::epoll_now(epoll, buf);
+    }
+    substitute::epoll_wait(epoll, buf, timeout_ns, sigmask)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::host::sys::sys;
+    use rustix::pipe::pipe;
+
+    const IN_ONCE: u32 = 1 | 1 << 30;
+
+    fn id(n: u64) -> ReqId {
+        ReqId::from_u64(1 << 32 | n)
+    }
+
+    /// Makes number `n` mean the file of `other`.
+    fn become_file(n: i32, other: i32) {
+        assert_eq!(sys!(__NR_dup2, other, n), n as isize);
+    }
+
+    /// The requests that are told something now.
+    fn told(set: &PollSet) -> Vec<u64> {
+        let mut buf = [epoll_event::default(); BATCH];
+        let n = wait(set.fd().as_raw_fd(), &mut buf, Some(0), None).unwrap();
+        let mut ids: Vec<_> = buf[..n].iter().map(|e| e.data & 0xffff_ffff).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    #[test]
+    fn one_stands_under_the_number_at_hand_and_leaves_its_place() {
+        let mut set = PollSet::new().unwrap();
+        let ((r, w), (r2, w2)) = (pipe().unwrap(), pipe().unwrap());
+        let n = r.as_raw_fd();
+        let own = crate::fds::dup_internal(n).unwrap();
+        let number = own.as_raw_fd();
+        assert!(set.is_free(n));
+        assert_eq!(set.add(Some(n), number, IN_ONCE, id(1)), Ok(n));
+        assert!(!set.is_free(n));
+        assert_eq!(set.add(None, number, IN_ONCE, id(2)), Ok(number));
+        assert_eq!(set.add(None, n, IN_ONCE, id(3)), Err(Errno::EEXIST));
+        assert_eq!(set.armed(), 2);
+        rustix::io::write(&w, b"x").unwrap();
+        assert_eq!(told(&set), [1, 2]);
+        set.leave(n);
+        set.del(number);
+        assert_eq!((set.armed(), told(&set).len()), (0, 0));
+
+        // Of another file, the number is not taken for that of `own`.
+        become_file(n, r2.as_raw_fd());
+        assert_eq!(set.add(Some(n), number, IN_ONCE, id(4)), Ok(number));
+        assert_eq!(told(&set), [4]);
+        set.del(number);
+        assert_eq!(set.add(Some(n), n, IN_ONCE, id(5)), Ok(n));
+        assert_eq!(told(&set), [] as [u64; 0]);
+        rustix::io::write(&w2, b"x").unwrap();
+        assert_eq!(told(&set), [5]);
+        assert_eq!(set.modify(n, n, IN_ONCE, id(6)), Ok(n));
+        assert_eq!(told(&set), [6]);
+        set.leave(n);
+
+        // The first file again, whose registration is still there.
+        become_file(n, own.as_raw_fd());
+        assert_eq!(set.add(Some(n), number, IN_ONCE, id(7)), Ok(n));
+        assert_eq!(told(&set), [7]);
+        // What meanwhile means another goes on under its own.
+        become_file(n, r2.as_raw_fd());
+        assert_eq!(set.modify(n, number, IN_ONCE, id(8)), Ok(number));
+        assert_eq!(told(&set), [8]);
+        set.del(number);
+        assert_eq!(set.armed(), 0);
+    }
+}

@@ -1,0 +1,258 @@
+//! A policy at work: what [`Hybrid`] decides on, with clocks, devices and the machine's load; and
+//! what of it is the process's, the cost of a timer and a policy that the user forces.
+
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use std::sync::OnceLock;
+
+use rustix::fs::{FileType, Mode, OFlags};
+
+use super::vigil::Vigil;
+use crate::fds::InternalFd;
+use crate::host::limits::AIO_WAIT_BATCH;
+use crate::host::sys;
+use crate::host::time::{Clock, cpu_time};
+use crate::io::aio::Lent;
+use crate::policy::hybrid::{Hybrid, Key, Load, Nap, Policy, Step, Ticket, Timer};
+use softring_uapi::aio::{IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, iocb};
+use softring_uapi::errno::{Errno, Result};
+
+/// The policy for every ring, whatever it was made with; 0: none, else [`Policy`] + 1.
+static FORCED: AtomicU8 = AtomicU8::new(0);
+/// What a timer costs here, once measured.
+static TIMER: OnceLock<Timer> = OnceLock::new();
+/// `/proc/loadavg`, opened once: opening it anew each time would take numbers that the program
+/// counts on.
+static LOADAVG: OnceLock<Option<InternalFd>> = OnceLock::new();
+
+/// Processors that the process may use, counted once: that takes files and system calls.
+static CPUS: OnceLock<u32> = OnceLock::new();
+
+/// Sleeps measured before the first ring of its kind is used, and how long each is, in ns.
+const TRIALS: usize = 6;
+const TRIAL_NS: u64 = 20_000;
+/// Looks in a row between two looks at the clock.
+pub(crate) const LOOKS: u32 = 64;
+/// The processor time of one nap in so many is measured.
+const COST_EVERY: u32 = 16;
+
+/// Every ring waits by this policy from now on, polled or not.
+pub fn force(policy: Policy) {
+    FORCED.store(policy as u8 + 1, Relaxed);
+}
+
+/// The policy that is forced on all rings.
+pub(crate) fn forced() -> Option<Policy> {
+    Policy::ALL.into_iter().find(|p| *p as u8 + 1 == FORCED.load(Relaxed))
+}
+
+/// One sleep of `ns`: how late it ended, and the processor time that it took, in ns.
+pub(crate) fn trial(ns: u64) -> (u64, u64) {
+    let spent = cpu_time();
+    let until = Clock::Monotonic.now() + ns;
+    sys::sleep_until(until);
+    let late = Clock::Monotonic.now().saturating_sub(until);
+    (late, cpu_time().saturating_sub(spent))
+}
+
+/// What sleeps of `ns` cost the calling thread, tried a few times: a tenth of a millisecond or so.
+pub(crate) fn try_timer(ns: u64) -> Timer {
+    let tried: [(u64, u64); TRIALS] = core::array::from_fn(|_| trial(ns));
+    let mut cpu = tried.map(|t| t.1);
+    cpu.sort_unstable();
+    // The first sleeps find their code and data far away.
+    Timer::measured(&tried.map(|t| t.0)[1..], cpu[TRIALS / 2])
+}
+
+/// The same, with the timer that a [`Vigil`] naps with.
+pub fn try_nap(ns: u64) -> Timer {
+    let mut vigil = Vigil::default();
+    vigil.naps();
+    try_timer(ns)
+}
+
+/// What a nap costs, once per process.
+fn timer() -> Timer {
+    *TIMER.get_or_init(|| try_nap(TRIAL_NS))
+}
+
+/// Runnable threads of the machine: the fourth field of proc_loadavg(5).
+fn runnable() -> Option<u32> {
+    let fd = LOADAVG.get()?.as_ref()?;
+    let mut buf = [0u8; 64];
+    let n = rustix::io::pread(fd, &mut buf, 0).ok()?;
+    let text = core::str::from_utf8(&buf[..n]).ok()?;
+    text.split(' ').nth(3)?.split('/').next()?.parse().ok()
+}
+
+fn load() -> Load {
+    let cpus = *CPUS.get_or_init(crate::host::substitute::processors);
+    Load { runnable: runnable().unwrap_or(0), cpus }
+}
+
+/// Which device a descriptor's file is on. Remembered by number, so it can be that of a file closed
+/// meanwhile: then one estimate is off for a while, and nothing else.
+#[derive(Debug, Default)]
+struct Devices {
+    seats: [(i32, u32, u64); 16],
+}
+
+impl Devices {
+    /// Looked up anew after so many uses.
+    const USES: u32 = 1024;
+
+    fn of(&mut self, fd: i32) -> u64 {
+        let seat = &mut self.seats[fd as usize % 16];
+        if seat.0 != fd || seat.1 == 0 {
+            *seat = (fd, Self::USES, device(fd));
+        }
+        seat.1 -= 1;
+        seat.2
+    }
+}
+
+fn device(fd: i32) -> u64 {
+    let stat = sys::borrow(fd).and_then(|fd| crate::host::substitute::fstat(fd).ok());
+    stat.map_or(0, |s| match FileType::from_raw_mode(s.st_mode) {
+        FileType::BlockDevice => s.st_rdev,
+        _ => s.st_dev,
+    })
+}
+
+/// The estimator of one ring or context, at work.
+#[derive(Debug)]
+pub struct Polling {
+    pub hybrid: Hybrid,
+    devices: Devices,
+    /// Looks to make before the clock is asked again.
+    looks: u32,
+    naps: u32,
+    /// The thread's processor time when a nap began that is measured.
+    spent: Option<u64>,
+}
+
+impl Polling {
+    /// For `room` requests in flight.
+    pub fn new(policy: Policy, room: u32) -> Box<Polling> {
+        if policy == Policy::Adaptive {
+            LOADAVG.get_or_init(|| {
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                let fd = rustix::fs::open(c"/proc/loadavg", flags, Mode::empty());
+                fd.ok().map(crate::fds::adopt_internal)
+            });
+        }
+        let hybrid = Hybrid::new(policy, room, timer());
+        Box::new(Polling { hybrid, devices: Devices::default(), looks: 0, naps: 0, spent: None })
+    }
+
+    /// The kernel's aio has taken an iocb.
+    pub fn issued(&mut self, cb: &iocb, now: u64) -> Ticket {
+        let op = cb.aio_lio_opcode;
+        let vector = matches!(op, IOCB_CMD_PREADV | IOCB_CMD_PWRITEV);
+        // Of a vector only the parts are known here.
+        let bytes = if vector { cb.aio_nbytes.saturating_mul(4096) } else { cb.aio_nbytes };
+        let device = self.devices.of(cb.aio_fildes.cast_signed());
+        let write = matches!(op, IOCB_CMD_PWRITE | IOCB_CMD_PWRITEV);
+        self.hybrid.issued(Key::new(device, write, bytes), now)
+    }
+
+    /// A wait begins.
+    pub fn begin(&mut self) {
+        self.hybrid.begin();
+        self.looks = 0;
+    }
+
+    /// Is it too early to read the clock again? Counts the looks until then.
+    pub fn too_early(&mut self) -> bool {
+        let early = self.looks > 0;
+        self.looks -= u32::from(early);
+        early
+    }
+
+    /// The nap that [`Self::rest`] has answered was not taken, or one for something else was that
+    /// ended sooner (`slept`).
+    pub fn cancel(&mut self, slept: bool) {
+        self.spent = None;
+        self.hybrid.cancel(slept, Clock::Monotonic.now());
+    }
+
+    /// A look has found nothing, or too little: the nap to take now, or [`Nap::BLOCK`]; none: look
+    /// again.
+    ///
+    /// # Errors
+    /// EINTR when a signal waits for the thread.
+    pub fn rest(&mut self, vigil: &mut Vigil) -> Result<Option<Nap>> {
+        if self.too_early() {
+            return Ok(None);
+        }
+        let now = Clock::Monotonic.now();
+        if self.hybrid.wants_load(now) {
+            self.hybrid.set_load(load(), now);
+        }
+        match self.hybrid.next(now) {
+            Step::Look => {
+                self.looks = LOOKS;
+                vigil.spins(now)?;
+                Ok(None)
+            }
+            Step::Block => {
+                vigil.naps();
+                Ok(Some(Nap::BLOCK))
+            }
+            Step::Nap(nap) => {
+                vigil.naps();
+                self.spent = self.naps.is_multiple_of(COST_EVERY).then(cpu_time);
+                self.naps = self.naps.wrapping_add(1);
+                Ok(Some(nap))
+            }
+        }
+    }
+
+    /// The nap is over.
+    pub fn woke(&mut self, early: bool) {
+        if let Some(before) = self.spent.take() {
+            self.hybrid.timer.cost(cpu_time().saturating_sub(before));
+        }
+        self.hybrid.woke(Clock::Monotonic.now(), early);
+    }
+}
+
+/// Takes a nap, or a sleep of a time, for completions of `lent`'s; `in_flight` are to come. True if
+/// so many came as were to end it.
+///
+/// # Errors
+/// EINTR.
+pub(crate) fn sleep(lent: &mut Lent, nap: Nap, in_flight: u32, mask: Option<u64>) -> Result<bool> {
+    let min = (nap.many.min(in_flight) as usize).clamp(1, AIO_WAIT_BATCH);
+    let time = nap.until.saturating_sub(Clock::Monotonic.now());
+    match lent.wait(min, Duration::from_nanos(time), mask) {
+        Err(Errno::EINTR) => Err(Errno::EINTR),
+        r => Ok(r.is_ok_and(|n| n >= min)),
+    }
+}
+
+/// The same where there is nothing but the time to wait for, and the eventfd `wake`, if there is
+/// one.
+///
+/// # Errors
+/// EINTR.
+pub(crate) fn sleep_alone(nap: Nap, mask: Option<u64>, wake: Option<i32>) -> Result<bool> {
+    let time = Duration::from_nanos(nap.until.saturating_sub(Clock::Monotonic.now()));
+    match (wake, mask) {
+        (Some(wake), _) => sys::poll_or_stop(mask, wake, time)?,
+        (None, Some(mask)) => sys::sleep_under(mask, time)?,
+        (None, None) => sys::sleep(time)?,
+    }
+    Ok(false)
+}
+
+impl Polling {
+    /// An event was found; all of one look have one time.
+    pub fn seen(&mut self, ticket: Ticket, now: &mut Option<u64>) {
+        if ticket != Ticket::NONE {
+            let now = *now.get_or_insert_with(|| Clock::Monotonic.now());
+            self.hybrid.done(ticket, now);
+        }
+    }
+}

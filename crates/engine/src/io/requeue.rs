@@ -1,0 +1,57 @@
+//! Does the kernel tell how many sleepers FUTEX_CMP_REQUEUE has moved? gVisor's moves them, and
+//! counts only those that it has woken.
+//!
+//! Runs on: whoever asks first, who moves a thread made for that from one word to another.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::Arc;
+
+use super::sleeper::{ANY, on};
+use crate::host::limits::WORKER_STACK;
+
+const UNKNOWN: u32 = 0;
+const TELLS: u32 = 1;
+const SILENT: u32 = 2;
+static KNOWN: AtomicU32 = AtomicU32::new(UNKNOWN);
+
+/// Asked once per process. Two that ask at once find the same.
+pub(super) fn tells() -> bool {
+    if KNOWN.load(Relaxed) == UNKNOWN {
+        KNOWN.store(if try_it() { TELLS } else { SILENT }, Relaxed);
+    }
+    KNOWN.load(Relaxed) == TELLS
+}
+
+/// True also where no thread can be had.
+fn try_it() -> bool {
+    let words = Arc::new([const { AtomicU32::new(0) }; 2]);
+    let theirs = words.clone();
+    let life = move || {
+        let [from, _] = theirs.each_ref().map(|word| on(word, 0, true));
+        while theirs[1].load(SeqCst) == 0 && from.sleep(ANY).is_err() {}
+    };
+    let name = format!("iou-slp-{}", crate::host::fork::pid());
+    let _blocked = crate::host::signal::BlockAll::new();
+    if crate::host::threads::start(&name, WORKER_STACK, life).is_err() {
+        return true;
+    }
+    let [from, to] = words.each_ref().map(|word| on(word, 0, true));
+    loop {
+        let moved = from.requeue(&to).unwrap_or(1);
+        let woken = to.wake();
+        if moved > 0 || woken > 0 {
+            words[1].store(1, SeqCst);
+            return moved > 0;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn linux_tells() {
+        assert!(super::tells());
+    }
+}

@@ -1,0 +1,550 @@
+//! Sleepers: threads that sleep in a futex, or until a child has something to tell, each in the
+//! name of one request.
+//!
+//! Runs on: threads of its own, named `iou-slp-PID`, all signals blocked but the one that workers
+//! are interrupted with. A sleeper blocks in one system call at a time; who asks it is held up only
+//! until it is asleep.
+//!
+//! # A request waits before its submission returns
+//! A program may wake a futex right after it has submitted a FUTEX_WAIT, and that wake must count.
+//! So a thread does not go to the program's futex by itself. An idle sleeper sleeps on a word of
+//! its own, and `FUTEX_CMP_REQUEUE` moves it from there to the program's futex in one step.
+//!
+//! ```text
+//! sleeper                         submitter (holds the uring lock)
+//! FUTEX_WAIT(word, IDLE)
+//!   asleep                          *futex == val? if not: EAGAIN
+//!                                   requeue(word -> futex), until it has moved one sleeper
+//!                                   word = PLACED; requeue(word -> futex)
+//!                                   *futex == val? if not: take it back, EAGAIN
+//!   woken by the program
+//! ```
+//!
+//! gVisor's requeue does not tell that it has moved somebody: there the sleeper has had time enough
+//! to fall asleep, and goes by itself if it has not ([`super::requeue`]).
+//!
+//! The last look is for a wake between the first look and the move, which found nobody. The second
+//! requeue is for a stopped process: the kernel starts the sleeper's system call anew, so that it
+//! is back on its own word; once that says PLACED, it goes to the program's futex by itself.
+//!
+//! # Taking back
+//! A signal ends the sleeper's system call. Whether it was woken before that, only the sleeper
+//! knows: who takes it back waits for its word on that.
+//!
+//! # Locks
+//! The uring lock guards who is idle and what each sleeper does. A sleeper takes it when it was
+//! woken, never before it has said so.
+
+use core::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::requeue;
+use super::sleeper_each::Each;
+use super::sleeper_owner::{Owner, Told};
+use crate::host::limits::{IDLE_SLEEPERS, WORKER_KICK, WORKER_STACK};
+use crate::host::signal;
+use crate::host::sys::{self, sys};
+use crate::io::token::ReqId;
+use softring_uapi::errno::{Errno, Result, check};
+
+const WAIT_BITSET: u32 = 9;
+const CMP_REQUEUE: u32 = 4;
+const WAKE: u32 = 1;
+const PRIVATE: u32 = 128;
+const SIZE_U32: u32 = 2;
+/// `FUTEX_BITSET_MATCH_ANY`
+pub(crate) const ANY: u32 = u32::MAX;
+
+/// What a sleeper's word says: nothing is asked of it; it stands at the program's futex; look at
+/// `job` or `leave`.
+const IDLE: u32 = 0;
+const PLACED: u32 = 1;
+const ASKED: u32 = 2;
+
+/// So many times after another thread could run, a new thread is asleep where a processor is free.
+const SURELY_ASLEEP: u32 = 50;
+
+/// `state`: nothing to tell, woken, taken back.
+const BUSY: u32 = 0;
+const WOKEN: u32 = 1;
+const BACK: u32 = 2;
+
+/// A futex of the program's, as a request names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Futex {
+    pub addr: u64,
+    pub val: u32,
+    pub private: bool,
+}
+
+/// A child, or several, as waitid(2) names them.
+#[derive(Clone, Copy, Debug)]
+pub struct Child {
+    pub which: u32,
+    pub id: i32,
+    pub options: u32,
+}
+
+/// What a request waits for.
+#[derive(Clone, Debug)]
+pub enum Job {
+    Futex(Futex, u32),
+    AnyOf(Box<[Futex]>),
+    /// One of several futexes of a request, by its number ([`super::sleeper_each`]).
+    OneOf(Arc<Each>, usize),
+    Child(Child),
+}
+
+/// How a sleeper sleeps while idle, which is how it will sleep at the program's futex.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    One { private: bool, mask: u32 },
+    Many(Box<[bool]>),
+}
+
+impl Shape {
+    fn of(job: &Job) -> Shape {
+        match job {
+            Job::Futex(f, mask) => Shape::One { private: f.private, mask: *mask },
+            Job::AnyOf(all) => Shape::Many(all.iter().map(|f| f.private).collect()),
+            Job::OneOf(each, i) => Shape::One { private: each.futex(*i).private, mask: ANY },
+            Job::Child(_) => Shape::One { private: true, mask: ANY },
+        }
+    }
+
+    /// Will another request want to sleep so?
+    fn is_common(&self) -> bool {
+        matches!(self, Shape::One { mask: ANY, .. })
+    }
+}
+
+/// `struct futex_waitv`
+#[repr(C)]
+struct Entry {
+    val: u64,
+    uaddr: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+const fn op(op: u32, private: bool) -> u32 {
+    op | if private { PRIVATE } else { 0 }
+}
+
+impl Futex {
+    /// Does it have its value? What the kernel would say of its address, it says here, too: it is
+    /// asked to move nobody from there, if the value is so.
+    ///
+    /// # Errors
+    /// `EAGAIN` if not, `EINVAL` for a crooked address, `EFAULT`.
+    pub fn check(&self) -> Result<()> {
+        let op = op(CMP_REQUEUE, self.private);
+        check(sys!(__NR_futex, self.addr, op, 0, 0, self.addr, self.val)).map(|_| ())
+    }
+
+    /// Waits for a wake, if it has its value.
+    pub fn sleep(&self, mask: u32) -> Result<usize> {
+        let op = op(WAIT_BITSET, self.private);
+        check(sys!(__NR_futex, self.addr, op, self.val, 0, 0, mask))
+    }
+
+    /// Moves one sleeper from here to another, if this one has its value.
+    pub fn requeue(&self, to: &Futex) -> Result<usize> {
+        let op = op(CMP_REQUEUE, to.private);
+        check(sys!(__NR_futex, self.addr, op, 0, 1, to.addr, self.val))
+    }
+
+    /// Wakes one sleeper; how many it was.
+    pub fn wake(&self) -> usize {
+        check(sys!(__NR_futex, self.addr, op(WAKE, self.private), 1)).unwrap_or(0)
+    }
+
+    const fn entry(&self) -> Entry {
+        let flags = SIZE_U32 | if self.private { PRIVATE } else { 0 };
+        Entry { val: self.val as u64, uaddr: self.addr, flags, reserved: 0 }
+    }
+}
+
+/// One thread that waits.
+#[derive(Debug)]
+pub struct Sleeper {
+    shape: Shape,
+    /// One for each futex.
+    words: Box<[AtomicU32]>,
+    tid: AtomicI32,
+    state: AtomicU32,
+    /// It is being taken back.
+    stop: AtomicBool,
+    /// It shall end.
+    leave: AtomicBool,
+    job: Mutex<Option<(ReqId, Job)>>,
+}
+
+/// The sleepers of one ring that have nothing to do.
+#[derive(Debug, Default)]
+pub struct Sleepers(Vec<Arc<Sleeper>>);
+
+impl Sleepers {
+    pub fn any(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+impl Drop for Sleepers {
+    fn drop(&mut self) {
+        for w in &self.0 {
+            w.send_home();
+        }
+    }
+}
+
+impl Sleepers {
+    /// Hands a job to a thread; when this returns, it waits.
+    ///
+    /// # Errors
+    /// `EAGAIN` if a futex has changed, `ENOMEM` if there can be no thread; as futex(2).
+    pub fn ask(&mut self, owner: &Weak<dyn Owner>, id: ReqId, job: Job) -> Result<Arc<Sleeper>> {
+        let job = match job {
+            Job::AnyOf(all) if !has_waitv() => return self.ask_each(owner, id, all),
+            job => job,
+        };
+        let w = self.one_for(owner, Shape::of(&job))?;
+        w.give(id, job.clone());
+        let placed = match &job {
+            Job::Child(_) | Job::OneOf(..) => {
+                w.rouse();
+                return Ok(w);
+            }
+            Job::Futex(f, _) => w.place(core::slice::from_ref(f)),
+            Job::AnyOf(all) => w.place(all),
+        };
+        match placed {
+            Ok(()) => Ok(w),
+            // Woken meanwhile: its own thread will tell.
+            Err(_) if !w.take_back() => Ok(w),
+            Err(e) => {
+                self.idle(w);
+                Err(e)
+            }
+        }
+    }
+
+    /// An idle sleeper, or a new one.
+    pub(super) fn one_for(
+        &mut self,
+        owner: &Weak<dyn Owner>,
+        shape: Shape,
+    ) -> Result<Arc<Sleeper>> {
+        match self.0.iter().rposition(|w| w.shape == shape) {
+            Some(at) => Ok(self.0.remove(at)),
+            None => Sleeper::start(owner, shape),
+        }
+    }
+
+    /// Takes a sleeper away from what it waits for, to be idle, with all that wait for the same
+    /// request; false if one was woken before, and will tell.
+    pub fn take_back(&mut self, w: &Arc<Sleeper>) -> bool {
+        if let Some(each) = w.each() {
+            return self.dissolve(&each, None).is_empty();
+        }
+        let back = w.take_back();
+        if back {
+            self.idle(w.clone());
+        }
+        back
+    }
+
+    /// A sleeper is free again.
+    pub fn idle(&mut self, w: Arc<Sleeper>) {
+        if !w.shape.is_common() {
+            return;
+        }
+        *w.job() = None;
+        if self.0.len() < IDLE_SLEEPERS && !w.leave.load(SeqCst) {
+            self.0.push(w);
+        } else {
+            w.send_home();
+        }
+    }
+}
+
+impl Sleeper {
+    fn start(owner: &Weak<dyn Owner>, shape: Shape) -> Result<Arc<Sleeper>> {
+        let n = if let Shape::Many(all) = &shape { all.len() } else { 1 };
+        let w = Arc::new(Sleeper {
+            shape,
+            words: (0..n).map(|_| AtomicU32::new(IDLE)).collect(),
+            tid: AtomicI32::new(0),
+            state: AtomicU32::new(BUSY),
+            stop: AtomicBool::new(false),
+            leave: AtomicBool::new(false),
+            job: Mutex::new(None),
+        });
+        let (me, owner) = (w.clone(), owner.clone());
+        let _blocked = signal::BlockAll::new();
+        let name = format!("iou-slp-{}", crate::host::fork::pid());
+        crate::host::threads::start(&name, WORKER_STACK, move || me.live(&owner))
+            .map_err(|_| Errno::ENOMEM)?;
+        Ok(w)
+    }
+
+    fn job(&self) -> std::sync::MutexGuard<'_, Option<(ReqId, Job)>> {
+        self.job.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The word that tells what is asked.
+    fn flag(&self) -> &AtomicU32 {
+        &self.words[self.words.len() - 1]
+    }
+
+    /// Those that wait for the same request.
+    fn each(&self) -> Option<Arc<Each>> {
+        match &*self.job() {
+            Some((_, Job::OneOf(each, _))) => Some(each.clone()),
+            _ => None,
+        }
+    }
+
+    // On the side of who asks, under the uring lock.
+
+    pub(super) fn give(&self, id: ReqId, job: Job) {
+        *self.job() = Some((id, job));
+        self.state.store(BUSY, SeqCst);
+    }
+
+    /// Moves the sleeper to the program's futexes, one after the other: the last word tells that
+    /// all is done.
+    ///
+    /// # Errors
+    /// As futex(2); `EAGAIN` also if it was woken at one futex before it stood at the next: it does
+    /// not come back to its own words then.
+    pub(super) fn place(&self, all: &[Futex]) -> Result<()> {
+        for (word, f) in self.words.iter().zip(all) {
+            self.move_there(word, f)?;
+            word.store(PLACED, SeqCst);
+            on(word, PLACED, f.private).requeue(f)?;
+        }
+        all.iter().try_for_each(Futex::check)
+    }
+
+    /// Moves the sleeper from `word` to `f`, once it is asleep.
+    fn move_there(&self, word: &AtomicU32, f: &Futex) -> Result<()> {
+        let mut tries = 0;
+        while on(word, IDLE, f.private).requeue(f)? == 0 {
+            if self.state.load(SeqCst) != BUSY {
+                return Err(Errno::EAGAIN);
+            }
+            // Not asleep yet, or it was moved, and the kernel does not say so.
+            tries += 1;
+            if tries > SURELY_ASLEEP && !requeue::tells() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Ends its sleep on its own word, to look what is asked.
+    fn rouse(&self) {
+        let word = self.flag();
+        word.store(ASKED, SeqCst);
+        for private in [false, true] {
+            on(word, ASKED, private).wake();
+        }
+    }
+
+    fn send_home(&self) {
+        self.leave.store(true, SeqCst);
+        self.rouse();
+    }
+
+    /// Takes it away from what it waits for; false if it was woken before, and will tell.
+    pub(super) fn take_back(&self) -> bool {
+        self.stop.store(true, SeqCst);
+        let mut sent = 0;
+        while self.state.load(SeqCst) == BUSY && signal::interrupt(self.tid.load(Acquire)) {
+            sent += 1;
+            sys::futex_wait(&self.state, BUSY, Some(WORKER_KICK));
+        }
+        let back = self.state.load(SeqCst) == BACK;
+        if sent > u32::from(back) {
+            // The last signal may come late, and end what the thread is asked next.
+            self.leave.store(true, SeqCst);
+        }
+        self.stop.store(false, SeqCst);
+        back
+    }
+
+    /// The ring ends: the thread goes, wherever it is.
+    pub fn abandon(&self) {
+        if let Some(each) = self.each() {
+            return each.abandon();
+        }
+        self.end()
+    }
+
+    pub(super) fn end(&self) {
+        self.leave.store(true, SeqCst);
+        self.take_back();
+    }
+
+    // On its own thread.
+
+    fn live(self: Arc<Self>, owner: &Weak<dyn Owner>) {
+        self.tid.store(rustix::thread::gettid().as_raw_nonzero().get(), Release);
+        signal::unblock();
+        loop {
+            let woken = self.sleep();
+            if woken.is_none() {
+                self.words.iter().for_each(|w| w.store(IDLE, SeqCst));
+            }
+            let leave = self.leave.load(SeqCst) || !self.shape.is_common();
+            self.state.store(if woken.is_some() { WOKEN } else { BACK }, SeqCst);
+            // Who takes it back says so first, then looks at the state.
+            if self.stop.load(SeqCst) {
+                sys::futex_wake(&self.state, 1);
+            }
+            match woken {
+                Some(res) if !self.tell(owner, res) => return,
+                _ if leave => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Sleeps until there is something to tell; `None` if it was taken back, or shall end.
+    fn sleep(&self) -> Option<i32> {
+        loop {
+            let at = self.flag().load(SeqCst);
+            let slept = match at {
+                _ if self.leave.load(SeqCst) => return None,
+                IDLE => self.sleep_idle(),
+                PLACED => self.sleep_there(),
+                _ => self.watch_children(),
+            };
+            match slept {
+                Err(Errno::EINTR) if self.stop.load(SeqCst) => return None,
+                Err(Errno::EINTR) => {}
+                Ok(_) | Err(Errno::EAGAIN) if at == IDLE && self.is_asked() => {}
+                // Nothing is asked of it: a late wake of what had its word's address before.
+                Ok(_) if self.job().is_none() => {}
+                // It changed while nobody stood there: as good as woken.
+                Err(Errno::EAGAIN) => match self.changed() {
+                    None if at == IDLE => {}
+                    which => return Some(which.unwrap_or(0)),
+                },
+                Ok(n) => return Some(n as i32),
+                Err(e) => return Some(e.res()),
+            }
+        }
+    }
+
+    fn is_asked(&self) -> bool {
+        self.flag().load(SeqCst) == ASKED
+    }
+
+    /// Sleeps on its own words; of several, on those that are not placed.
+    fn sleep_idle(&self) -> Result<usize> {
+        let own = |i: usize, private| on(&self.words[i], IDLE, private);
+        match &self.shape {
+            Shape::One { private, mask } => own(0, *private).sleep(*mask),
+            Shape::Many(all) => {
+                let job = self.job();
+                let there = match &*job {
+                    Some((_, Job::AnyOf(there))) => &**there,
+                    _ => &[],
+                };
+                let entry = |(i, private): (usize, &bool)| match there.get(i) {
+                    Some(f) if self.words[i].load(SeqCst) == PLACED => f.entry(),
+                    _ => own(i, *private).entry(),
+                };
+                let entries: Vec<Entry> = all.iter().enumerate().map(entry).collect();
+                drop(job);
+                sleep_on(&entries)
+            }
+        }
+    }
+
+    /// Sleeps at the program's futexes.
+    fn sleep_there(&self) -> Result<usize> {
+        let job = self.job().clone();
+        match job {
+            Some((_, Job::Futex(f, mask))) => f.sleep(mask),
+            Some((_, Job::OneOf(each, i))) => each.futex(i).sleep(ANY),
+            Some((_, Job::AnyOf(all))) => {
+                sleep_on(&all.iter().map(Futex::entry).collect::<Vec<_>>())
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Which of the futexes where it stands has another value.
+    fn changed(&self) -> Option<i32> {
+        let Some((_, Job::AnyOf(all))) = &*self.job() else { return None };
+        let mut there = self.words.iter().zip(all);
+        let changed = |(w, f): (&AtomicU32, &Futex)| {
+            w.load(SeqCst) == PLACED && f.check() == Err(Errno::EAGAIN)
+        };
+        there.position(changed).map(|i| i as i32)
+    }
+
+    /// Waits until waitid(2) would answer at once, and takes nothing.
+    fn watch_children(&self) -> Result<usize> {
+        const WNOWAIT: u32 = 0x0100_0000;
+        let Some((_, Job::Child(c))) = *self.job() else { return Err(Errno::EINVAL) };
+        check(sys!(__NR_waitid, c.which, c.id, 0, c.options | WNOWAIT, 0))
+    }
+
+    /// Tells the owner; false if that has ended.
+    fn tell(self: &Arc<Self>, owner: &Weak<dyn Owner>, res: i32) -> bool {
+        let Some(owner) = owner.upgrade() else { return false };
+        let Some((id, job)) = self.job().clone() else { return false };
+        let res = job.first_woken(res);
+        match owner.clone().woken(self, id, &job, res) {
+            Told::Ended => false,
+            Told::WaitsOn => {
+                debug_assert!(matches!(job, Job::Child(_)));
+                true
+            }
+            // Not earlier: who asks it holds the lock until it sleeps.
+            Told::Done => owner.take_in(self),
+        }
+    }
+
+    /// Somebody else was told of the child: on with it. Called under the owner's lock.
+    pub fn wait_on(&self) {
+        self.state.store(BUSY, SeqCst);
+    }
+
+    /// Nothing is asked of it any more. Called under the owner's lock.
+    pub fn reset(&self) {
+        self.words.iter().for_each(|w| w.store(IDLE, SeqCst));
+    }
+}
+
+impl Job {
+    /// futex_waitv(2) tells the last that was woken. Of those that wait for one word the first is
+    /// woken first, and this is what a FUTEX_WAITV answers (`io_futexv_claim`).
+    fn first_woken(&self, res: i32) -> i32 {
+        let Job::AnyOf(all) = self else { return res };
+        let woken = usize::try_from(res).ok().and_then(|n| all.get(n));
+        let same = |w: &Futex| all.iter().position(|f| (f.addr, f.private) == (w.addr, w.private));
+        woken.and_then(same).map_or(res, |n| n as i32)
+    }
+}
+
+/// A word of our own, as a futex.
+pub(crate) fn on(word: &AtomicU32, val: u32, private: bool) -> Futex {
+    Futex { addr: word.as_ptr().expose_provenance() as u64, val, private }
+}
+
+/// Is there futex_waitv(2)?
+fn has_waitv() -> bool {
+    !crate::host::refused::is::<{ sys::nr::__NR_futex_waitv }>()
+}
+
+fn sleep_on(entries: &[Entry]) -> Result<usize> {
+    let at = entries.as_ptr().expose_provenance();
+    check(sys!(__NR_futex_waitv, at, entries.len(), 0, 0, 0))
+}

@@ -1,0 +1,25 @@
+//! Whom sleepers tell of wake-ups: all that they know of a ring.
+
+use std::sync::Arc;
+
+use super::sleeper::{Job, Sleeper};
+use crate::io::token::ReqId;
+
+/// Whose requests the threads wait for.
+pub trait Owner: Send + Sync {
+    /// `by` was woken, in the name of a request.
+    fn woken(self: Arc<Self>, by: &Arc<Sleeper>, id: ReqId, job: &Job, res: i32) -> Told;
+
+    /// Takes it back among the idle; false if the owner has ended.
+    fn take_in(&self, by: &Arc<Sleeper>) -> bool;
+}
+
+/// What came of a wake-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The owner has ended.
+    Ended,
+    /// It was for somebody else.
+    WaitsOn,
+    Done,
+}

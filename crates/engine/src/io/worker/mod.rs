@@ -1,0 +1,434 @@
+//! Workers: threads that run what would block, the io-wq of user space.
+//!
+//! Runs on: its own threads, named `iou-wrk-PID`, all signals blocked. A worker may block on
+//! anything that a [`Work`] does; no caller of this module ever does, beyond the pool's lock.
+//!
+//! Two accounts, as in the kernel: *bounded* work ends in finite time (regular files), *unbounded*
+//! work may not (pipes, sockets); each has its own workers and limit, so that neither waits behind
+//! the other. A worker is made when an item finds no idle one and the limit allows it; it leaves
+//! after [`WORKER_IDLE`](crate::host::limits::WORKER_IDLE) unless it is its account's last. Items
+//! with equal hash keys run one at a time, in order, and never occupy more than one worker.
+//!
+//! # No item is left behind
+//! Everything is decided under the pool's lock: an item is pushed and an idle worker chosen in one
+//! critical section; a worker finds the queue empty and joins the idle list in one; it leaves only
+//! if still in the idle list. The interleaving that would lose, and why it does not:
+//!
+//! ```text
+//! submitter                               worker W (idle, alone in the list)
+//!                                         park() times out
+//! lock; push item; take W off the list
+//! unlock; unpark W  ── token kept ──┐     lock: W is not in the idle list, so a wake-up
+//!                                   │     is on its way: it must not leave; it pops the
+//!                                   │     item (or finds it taken and parks, which the
+//!                                   └───▶ token ends at once)
+//! ```
+//!
+//! `tests::model` has loom try every order of this.
+//!
+//! # Interrupting a running item
+//! A signal handler without `SA_RESTART` makes the blocked system call answer EINTR. A signal that
+//! comes just before the worker enters its call is lost, so [`Pool::interrupt`] sends one at once
+//! and has a kernel timer repeat it every [`WORKER_KICK`](crate::host::limits::WORKER_KICK) until
+//! the item is done. An item must therefore treat EINTR as cancelled once it has been asked to, and
+//! may see it more than once. No signal reaches the worker's next item: they are sent, and their
+//! timer is deleted, under the lock that the worker takes between two items.
+//!
+//! # Locks
+//! One, the pool's; a leaf: neither a predicate nor `Work::key`, `hash_key`, `unbound` may call
+//! into the pool or take another lock that is held around calls to it. [`Work::run`] runs without
+//! it. Over `fork`: `fork_prepare`, then `fork_parent` or `fork_child`. A child that was forked
+//! without `fork_prepare` may find the lock held by a thread that it does not have: it must leave
+//! the pool untouched for ever and make a new one.
+//!
+//! Kernel counterpart: `io_uring/io-wq.c`. See io_uring_register(2),
+//! IORING_REGISTER_IOWQ_MAX_WORKERS.
+#![allow(unsafe_code)]
+
+mod queue;
+#[cfg_attr(loom, allow(dead_code))]
+#[cfg(test)]
+mod tests;
+mod thread;
+
+use crate::host::limits::{
+    CPU_MASK_BYTES, WORKER_IDLE, WORKER_STACK, WORKERS_MAX, WORKERS_PER_CPU,
+};
+use crate::host::sync::{Mutex, Parker};
+use crate::stats::PoolPlace;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::time::Duration;
+use queue::{Queue, account};
+use softring_uapi::errno::{Errno, Result};
+use std::sync::Arc;
+
+/// What a worker runs.
+pub trait Work: Send + 'static {
+    /// What is still known of an item while it runs; what predicates look at.
+    type Key: Copy + Send + 'static;
+
+    /// Runs on a worker thread, may block; posts its own completion.
+    fn run(self);
+
+    /// Which account: false for what ends in finite time (regular files), true for what may not.
+    fn unbound(&self) -> bool;
+
+    /// Items with equal keys run one at a time, in order (buffered writes, by inode). These are
+    /// always bounded work.
+    fn hash_key(&self) -> Option<u64>;
+
+    fn key(&self) -> Self::Key;
+}
+
+/// The two kinds of workers, numbered as `IORING_REGISTER_IOWQ_MAX_WORKERS` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Account {
+    Bound = 0,
+    Unbound = 1,
+}
+
+/// How many there are, of one account.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub workers: u32,
+    pub idle: u32,
+    pub running: u32,
+    /// Items that wait: ready ones and those behind their hash key.
+    pub queued: u32,
+    pub max: u32,
+}
+
+struct Acct {
+    workers: u32,
+    max: u32,
+    /// Seats of parked workers; the last to park is the first to be woken, so that the others grow
+    /// old and leave.
+    idle: Vec<u32>,
+}
+
+/// One worker, seen from the pool.
+struct Seat<K> {
+    acct: Account,
+    parker: Arc<Parker>,
+    tid: i32,
+    running: Option<K>,
+    bucket: Option<u32>,
+    #[cfg(not(loom))]
+    kick: crate::host::signal::Kick,
+}
+
+struct State<W: Work> {
+    queue: Queue<W>,
+    acct: [Acct; 2],
+    seats: Vec<Option<Seat<W::Key>>>,
+    affinity: Option<Box<[u8]>>,
+    down: bool,
+    place: PoolPlace,
+}
+
+/// The workers of one process's rings (the kernel has one io-wq per task), and the items that wait
+/// for them.
+pub struct Pool<W: Work> {
+    state: Mutex<State<W>>,
+    name: String,
+    idle: Duration,
+    stack: usize,
+    /// Workers of each account that stay though they have nothing to do.
+    stay: AtomicU32,
+}
+
+/// The kernel's default limits for a ring of `sq_entries` made by this thread: bounded is four per
+/// CPU, but not more than entries; unbounded is what RLIMIT_NPROC allows.
+pub(crate) fn default_limits(sq_entries: u32) -> [u32; 2] {
+    [sq_entries.min(WORKERS_PER_CPU * crate::host::substitute::processors()), nproc()]
+}
+
+fn nproc() -> u32 {
+    let soft = crate::host::substitute::getrlimit(rustix::process::Resource::Nproc).current;
+    soft.map_or(u32::MAX, |n| n.min(u64::from(u32::MAX)) as u32)
+}
+
+impl<W: Work> Pool<W> {
+    /// An empty pool; its threads are named after `pid`, the task that made the ring.
+    pub fn new(pid: u32, bounded_max: u32, unbounded_max: u32) -> Arc<Self> {
+        Self::with(pid, [bounded_max, unbounded_max], WORKER_IDLE, WORKER_STACK)
+    }
+
+    /// [`Self::new`] with another idle time and stack size.
+    pub fn with(pid: u32, max: [u32; 2], idle: Duration, stack: usize) -> Arc<Self> {
+        let acct = max.map(|max| Acct { workers: 0, max: max.max(1), idle: Vec::new() });
+        let (queue, seats, place) = (Queue::new(), Vec::new(), PoolPlace::default());
+        let state = State { queue, acct, seats, affinity: None, down: false, place };
+        let name = format!("iou-wrk-{pid}");
+        Arc::new(Self { state: Mutex::new(state), name, idle, stack, stay: AtomicU32::new(1) })
+    }
+
+    /// A further pool with the same limits, for a while: all its workers leave when idle.
+    pub fn another(&self) -> Arc<Self> {
+        let s = self.state.lock();
+        let acct = [0, 1].map(|a| Acct { workers: 0, max: s.acct[a].max, idle: Vec::new() });
+        let (queue, seats, place) = (Queue::new(), Vec::new(), PoolPlace::default());
+        let affinity = s.affinity.clone();
+        let state = State { queue, acct, seats, affinity, down: false, place };
+        let (name, idle, stack) = (self.name.clone(), self.idle, self.stack);
+        Arc::new(Self { state: Mutex::new(state), name, idle, stack, stay: AtomicU32::new(0) })
+    }
+
+    /// Makes a bounded worker if there is none, which stays.
+    pub fn keep_one(self: &Arc<Self>) {
+        self.stay.store(1, Relaxed);
+        let mut s = self.state.lock();
+        if s.down || s.acct[Account::Bound as usize].workers > 0 {
+            return;
+        }
+        s.acct[Account::Bound as usize].workers += 1;
+        drop(s);
+        if !thread::spawn(self, Account::Bound) {
+            self.state.lock().acct[Account::Bound as usize].workers -= 1;
+        }
+    }
+
+    /// Where its workers are counted from now on.
+    pub fn count_at(&self, place: PoolPlace) {
+        let mut s = self.state.lock();
+        s.place = place;
+        s.count();
+    }
+
+    /// That place, as a ring's statistics name it.
+    pub fn place(&self) -> u64 {
+        self.state.lock().place.name()
+    }
+
+    /// Hands an item over. Costs one futex wake if a worker is idle, none if all are busy or the
+    /// item waits behind its hash key, a thread's creation if there is room for another.
+    ///
+    /// # Errors
+    /// The item, when no worker runs and none can be made (RLIMIT_NPROC, ENOMEM) or the pool was
+    /// shut down: the caller runs it inline.
+    pub fn queue(self: &Arc<Self>, w: W) -> core::result::Result<(), W> {
+        self.queue_if(w, || true)
+    }
+
+    /// As [`Self::queue`], where the calling thread makes a worker only if it may.
+    ///
+    /// # Errors
+    /// As [`Self::queue`].
+    pub fn queue_if(
+        self: &Arc<Self>,
+        w: W,
+        may_make: impl FnOnce() -> bool,
+    ) -> core::result::Result<(), W> {
+        let a = account(&w);
+        let mut s = self.state.lock();
+        if s.down {
+            return Err(w);
+        }
+        let acct = &mut s.acct[a as usize];
+        let needs_worker = acct.idle.is_empty() && acct.workers < acct.max.min(WORKERS_MAX);
+        if needs_worker && !s.queue.must_wait(&w) {
+            s.acct[a as usize].workers += 1;
+            // Not under the lock: making a thread takes tens of microseconds, and workers want to
+            // finish meanwhile.
+            drop(s);
+            let made = may_make() && thread::spawn(self, a);
+            s = self.state.lock();
+            if !made {
+                s.acct[a as usize].workers -= 1;
+            }
+            if s.down || s.acct[a as usize].workers == 0 {
+                return Err(w);
+            }
+        }
+        let wake = if s.queue.must_wait(&w) { None } else { s.pop_idle(a) };
+        s.queue.push(w);
+        s.count();
+        drop(s);
+        if let Some(parker) = wake {
+            parker.unpark();
+        }
+        Ok(())
+    }
+
+    /// Takes out queued items whose key matches: the first, or all. If none was taken out, or with
+    /// `all`, also counts the running ones that match (at most one without `all`); those are left
+    /// alone, see [`Self::interrupt`].
+    pub fn cancel(&self, mut pred: impl FnMut(&W::Key) -> bool, all: bool) -> (Vec<W>, usize) {
+        let mut s = self.state.lock();
+        let removed = s.queue.remove(&mut pred, all);
+        s.count();
+        if !all && !removed.is_empty() {
+            return (removed, 0);
+        }
+        let running =
+            s.running().filter(|k| pred(k)).take(if all { usize::MAX } else { 1 }).count();
+        (removed, running)
+    }
+
+    /// Makes the system calls of running items whose key matches answer EINTR, until the item is
+    /// done; answers how many matched. What cannot be interrupted (disk I/O) runs to its end.
+    #[cfg(not(loom))]
+    pub fn interrupt(&self, mut pred: impl FnMut(&W::Key) -> bool) -> usize {
+        let mut s = self.state.lock();
+        let mut n = 0;
+        for seat in s.seats.iter_mut().flatten() {
+            if seat.running.as_ref().is_some_and(&mut pred) {
+                seat.kick.start(seat.tid);
+                n += 1;
+            }
+        }
+        n
+    }
+
+    /// Signals are not modelled.
+    #[cfg(loom)]
+    pub fn interrupt(&self, _: impl FnMut(&W::Key) -> bool) -> usize {
+        0
+    }
+
+    /// Sets the most workers of each account and answers the limits so far; 0 leaves one as it is.
+    /// As in the kernel, no more than RLIMIT_NPROC counts. Workers beyond a lowered limit leave
+    /// when they have nothing to do.
+    ///
+    /// # Errors
+    /// EINVAL for a number above `i32::MAX`.
+    pub fn set_max(&self, max: [u32; 2]) -> Result<[u32; 2]> {
+        if max.iter().any(|&n| n > i32::MAX as u32) {
+            return Err(Errno::EINVAL);
+        }
+        let limit = nproc();
+        let mut s = self.state.lock();
+        let old = [s.acct[0].max, s.acct[1].max];
+        for (acct, n) in s.acct.iter_mut().zip(max) {
+            if n != 0 {
+                acct.max = n.min(limit).max(1);
+            }
+        }
+        s.count();
+        Ok(old)
+    }
+
+    /// Confines the workers, present and future, to a CPU mask (bit per CPU); `None` lifts it. A
+    /// mask without any CPU of this machine or cpuset changes nothing, as sched_setaffinity(2)
+    /// refuses it.
+    ///
+    /// # Errors
+    /// EINVAL for a mask longer than any kernel's.
+    pub fn set_affinity(&self, mask: Option<&[u8]>) -> Result<()> {
+        if mask.is_some_and(|m| m.len() > CPU_MASK_BYTES) {
+            return Err(Errno::EINVAL);
+        }
+        let mut s = self.state.lock();
+        s.affinity = mask.map(|m| {
+            // sched_setaffinity reads whole longs on no kernel, but a padded mask is right on all.
+            let mut m = m.to_vec();
+            m.resize(m.len().next_multiple_of(8), 0);
+            m.into_boxed_slice()
+        });
+        let every_cpu = [0xff; CPU_MASK_BYTES];
+        let now = s.affinity.as_deref().unwrap_or(&every_cpu);
+        for seat in s.seats.iter().flatten().filter(|seat| seat.tid != 0) {
+            thread::confine(seat.tid, now);
+        }
+        Ok(())
+    }
+
+    /// How many workers and items there are, by [`Account`].
+    pub fn counts(&self) -> [Counts; 2] {
+        let s = self.state.lock();
+        [Account::Bound, Account::Unbound].map(|a| {
+            let acct = &s.acct[a as usize];
+            let mine = s.seats.iter().flatten().filter(|seat| seat.acct == a);
+            Counts {
+                workers: acct.workers,
+                idle: acct.idle.len() as u32,
+                running: mine.filter(|seat| seat.running.is_some()).count() as u32,
+                queued: s.queue.waiting(a),
+                max: acct.max,
+            }
+        })
+    }
+
+    /// Ends the pool: answers the items that waited, sends the idle workers home; the others finish
+    /// what they run and follow. From now on [`Self::queue`] hands every item back.
+    pub fn shutdown(&self) -> Vec<W> {
+        let mut s = self.state.lock();
+        s.down = true;
+        let left = s.queue.remove(|_| true, true);
+        for a in [Account::Bound, Account::Unbound] {
+            while let Some(parker) = s.pop_idle(a) {
+                parker.unpark();
+            }
+        }
+        left
+    }
+
+    /// Before `fork`: takes the lock, so that the child finds the pool whole.
+    #[cfg(not(loom))]
+    pub fn fork_prepare(&self) {
+        self.state.hold();
+    }
+
+    /// After `fork`, in the parent.
+    ///
+    /// # Safety
+    /// This thread has called [`Self::fork_prepare`] and neither this nor [`Self::fork_child`]
+    /// since.
+    #[cfg(not(loom))]
+    pub unsafe fn fork_parent(&self) {
+        // SAFETY: held by fork_prepare, says our caller; no reference was made.
+        unsafe { self.state.release() }
+    }
+
+    /// After `fork`, in the child, where no worker exists any more: forgets them and answers the
+    /// items that waited, which are the parent's to run (the child drops them). The pool is usable
+    /// again; the running items' memory is leaked.
+    ///
+    /// # Safety
+    /// As for [`Self::fork_parent`].
+    #[cfg(not(loom))]
+    pub unsafe fn fork_child(&self) -> Vec<W> {
+        // SAFETY: held by fork_prepare, and this is the child's only thread; the reference ends
+        // before the release.
+        let queued = unsafe { self.state.held().forget_workers() };
+        // SAFETY: as above.
+        unsafe { self.state.release() };
+        queued
+    }
+}
+
+impl<W: Work> State<W> {
+    fn pop_idle(&mut self, a: Account) -> Option<Arc<Parker>> {
+        let seat = self.acct[a as usize].idle.pop()?;
+        self.seats[seat as usize].as_ref().map(|s| s.parker.clone())
+    }
+
+    /// Writes what the statistics page tells.
+    fn count(&self) {
+        self.place.set(|| {
+            [Account::Bound, Account::Unbound].map(|a| {
+                let acct = &self.acct[a as usize];
+                let idle = acct.idle.len() as u64;
+                let [workers, queued, max] = [acct.workers, self.queue.waiting(a), acct.max];
+                [u64::from(workers), idle, u64::from(queued), u64::from(max)]
+            })
+        });
+    }
+
+    fn running(&self) -> impl Iterator<Item = &W::Key> {
+        self.seats.iter().flatten().filter_map(|s| s.running.as_ref())
+    }
+
+    #[cfg(not(loom))]
+    fn forget_workers(&mut self) -> Vec<W> {
+        let queue = core::mem::replace(&mut self.queue, Queue::new());
+        // On the parent's page.
+        self.place = PoolPlace::default();
+        self.seats.clear();
+        for acct in &mut self.acct {
+            acct.workers = 0;
+            acct.idle.clear();
+        }
+        queue.into_items()
+    }
+}

@@ -1,0 +1,144 @@
+//! A worker's life: made, runs items, parks, leaves.
+
+use super::{Account, Pool, Seat, State, Work};
+use crate::host::sync::{self, Parker};
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use std::sync::Arc;
+
+/// What a worker does next.
+pub(super) enum Next<W> {
+    Run(W),
+    Park(Option<Duration>),
+    Leave,
+}
+
+/// Starts a worker; false if there can be none. The caller has counted it already.
+pub(super) fn spawn<W: Work>(pool: &Arc<Pool<W>>, acct: Account) -> bool {
+    #[cfg(not(loom))]
+    let _blocked = crate::host::signal::BlockAll::new();
+    let (mine, limits) = (pool.clone(), crate::host::creds::token());
+    let life = move || {
+        crate::host::creds::is_ours();
+        crate::host::creds::inherit(limits);
+        live(&mine, acct);
+    };
+    sync::spawn(&pool.name, pool.stack, life).is_ok()
+}
+
+fn live<W: Work>(pool: &Pool<W>, acct: Account) {
+    let parker = Arc::new(Parker::default());
+    let seat = pool.state.lock().sit_down(acct, parker.clone());
+    let mut timed_out = false;
+    loop {
+        match pool.next(seat, timed_out) {
+            Next::Run(w) => {
+                timed_out = false;
+                w.run();
+            }
+            Next::Park(limit) => {
+                // Idle, a worker takes no signal at all: the number may come to be the program's
+                // own.
+                #[cfg(not(loom))]
+                crate::host::signal::block();
+                timed_out = !parker.park(limit);
+                #[cfg(not(loom))]
+                crate::host::signal::unblock();
+            }
+            Next::Leave => return,
+        }
+    }
+}
+
+impl<W: Work> Pool<W> {
+    /// Ends what the worker ran, and chooses what comes next; all in one critical section.
+    pub(super) fn next(&self, seat: u32, timed_out: bool) -> Next<W> {
+        let mut guard = self.state.lock();
+        let next = guard.next(seat, timed_out, self.idle, self.stay.load(Relaxed));
+        guard.count();
+        next
+    }
+}
+
+impl<W: Work> State<W> {
+    fn next(&mut self, seat: u32, timed_out: bool, patience: Duration, stay: u32) -> Next<W> {
+        let s = self;
+        s.finish(seat);
+        let me =
+            s.seats[seat as usize].as_mut().expect("a worker's seat is its own till it leaves");
+        let acct = &mut s.acct[me.acct as usize];
+        let was_idle = acct.idle.iter().position(|&i| i == seat);
+        if let Some((w, bucket)) = s.queue.pop(me.acct) {
+            if let Some(at) = was_idle {
+                acct.idle.remove(at);
+            }
+            me.running = Some(w.key());
+            me.bucket = bucket;
+            return Next::Run(w);
+        }
+        // Not in the idle list means that a wake-up is on its way: see the module's drawing.
+        let old = timed_out && was_idle.is_some() && acct.workers > stay;
+        if s.down || old || acct.workers > acct.max {
+            if let Some(at) = was_idle {
+                acct.idle.remove(at);
+            }
+            acct.workers -= 1;
+            s.seats[seat as usize] = None;
+            return Next::Leave;
+        }
+        if was_idle.is_none() {
+            acct.idle.push(seat);
+        }
+        Next::Park((acct.workers > stay).then_some(patience))
+    }
+
+    fn sit_down(&mut self, acct: Account, parker: Arc<Parker>) -> u32 {
+        let at = self.seats.iter().position(Option::is_none).unwrap_or(self.seats.len());
+        if at == self.seats.len() {
+            self.seats.push(None);
+        }
+        let tid = own_tid();
+        if let Some(mask) = self.affinity.as_deref() {
+            confine(tid, mask);
+        }
+        self.seats[at] = Some(Seat {
+            acct,
+            parker,
+            tid,
+            running: None,
+            bucket: None,
+            #[cfg(not(loom))]
+            kick: crate::host::signal::Kick::default(),
+        });
+        #[cfg(not(loom))]
+        crate::host::signal::unblock();
+        at as u32
+    }
+
+    fn finish(&mut self, seat: u32) {
+        let Some(me) = self.seats[seat as usize].as_mut() else { return };
+        if me.running.take().is_none() {
+            return;
+        }
+        #[cfg(not(loom))]
+        me.kick.stop();
+        if let Some(b) = me.bucket.take() {
+            self.queue.done(b);
+        }
+    }
+}
+
+#[cfg(not(loom))]
+fn own_tid() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+#[cfg(loom)]
+fn own_tid() -> i32 {
+    0
+}
+
+/// Best effort, as the kernel's own workers: a mask that the cpuset does not allow changes nothing.
+pub(super) fn confine(tid: i32, mask: &[u8]) {
+    let _ = crate::host::sys::sys!(__NR_sched_setaffinity, tid, mask.len(), mask.as_ptr().addr());
+}

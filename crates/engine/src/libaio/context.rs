@@ -1,0 +1,249 @@
+//! A context of the kernel's, and what its iocbs have made of it.
+//!
+//! A context is new until its first iocb, which decides for good whether it is polled: to mix is
+//! EINVAL. The ring of a polled one loses the mark by which libaio and others know that they may
+//! read it instead of calling. Its iocbs and events stay the kernel's own, in that ring: a thread
+//! that submits or waits past us does so as on any context.
+//!
+//! **Looking and ending.** Completion memory is unmapped when its context ends, maybe by one thread
+//! while another looks at it. Who looks holds `mapped` for reading and asks `ending` before each
+//! look; who ends it sets `ending`, then waits for `mapped`:
+//!
+//! ```text
+//! looks: hold; ending? no        ends: ending = true
+//!        look; ending? yes             wait for `mapped` ◀── released
+//!        release                       io_destroy, which unmaps
+//! ```
+
+use super::look::{Manners, Wait};
+use super::naps::Naps;
+use super::{HEARD, table};
+use crate::host::limits::{AIO_LEAVE, AIO_LOOK_BATCH, AIO_LOOKS};
+use crate::host::sync::Mutex;
+use crate::host::sys::{borrow, sys};
+use crate::host::user;
+use crate::io::aio::ring::Ring;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU32};
+use rustix::fs::OFlags;
+use softring_uapi::aio::*;
+use softring_uapi::errno::{Errno, Result};
+use std::sync::{OnceLock, RwLock, RwLockReadGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+const NEW: u32 = 0;
+const PLAIN: u32 = 1;
+const POLLED: u32 = 2;
+
+/// Commands that can be polled.
+const POLLABLE: [u16; 4] = [IOCB_CMD_PREAD, IOCB_CMD_PWRITE, IOCB_CMD_PREADV, IOCB_CMD_PWRITEV];
+
+#[derive(Debug)]
+pub(super) struct Context {
+    id: usize,
+    /// How many iocbs the program asked for.
+    nr: u32,
+    /// The ring that is mapped for the program; `None` where it is not of the known form.
+    own: Option<Ring>,
+    /// Polled, whatever its iocbs say.
+    forced: bool,
+    /// One of the three above.
+    mode: AtomicU32,
+    deciding: Mutex<()>,
+    looked: AtomicU32,
+    manners: Manners,
+    /// Of a polled context whose waiters go by a policy.
+    naps: OnceLock<Naps>,
+    mapped: RwLock<()>,
+    ending: AtomicBool,
+}
+
+impl Context {
+    pub(super) fn new(id: usize, nr: u32, forced: bool) -> Self {
+        let naps = forced.then(|| Naps::new(nr)).flatten();
+        Self {
+            id,
+            nr,
+            own: Ring::at(id),
+            forced,
+            mode: AtomicU32::new(NEW),
+            deciding: Mutex::new(()),
+            looked: AtomicU32::new(0),
+            manners: Manners::default(),
+            naps: naps.map_or_else(OnceLock::new, OnceLock::from),
+            mapped: RwLock::new(()),
+            ending: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn id(&self) -> usize {
+        self.id
+    }
+
+    /// Do its calls need a look?
+    pub(super) fn counts(&self) -> bool {
+        self.forced || self.looked.load(Relaxed) < AIO_LOOKS
+    }
+
+    pub(super) fn naps(&self) -> Option<&Naps> {
+        self.naps.get()
+    }
+
+    pub(super) fn manners(&self) -> &Manners {
+        &self.manners
+    }
+
+    pub(super) fn ends(&self) -> bool {
+        self.ending.load(SeqCst)
+    }
+
+    /// Keeps the completion memory mapped; `None` if the context ends.
+    pub(super) fn hold(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        let held = self.mapped.try_read().ok()?;
+        (!self.ends()).then_some(held)
+    }
+
+    pub(super) fn destroy(&self) -> isize {
+        self.ending.store(true, SeqCst);
+        let started = Instant::now();
+        while matches!(self.mapped.try_write(), Err(TryLockError::WouldBlock)) {
+            if started.elapsed() > AIO_LEAVE {
+                break;
+            }
+            crate::host::sys::pause(Duration::from_micros(20));
+        }
+        sys!(__NR_io_destroy, self.id)
+    }
+
+    pub(super) fn getevents(&self, wait: &Wait) -> isize {
+        let polled = self.forced || self.mode.load(Acquire) == POLLED;
+        match self.own.as_ref().filter(|_| polled) {
+            Some(ring) => wait.look(self, ring),
+            None => wait.kernel(),
+        }
+    }
+
+    pub(super) fn submit(&self, nr: isize, list: usize) -> isize {
+        let known = self.mode.load(Acquire) == PLAIN && self.naps().is_none();
+        if nr <= 0 || known && self.seen_enough() {
+            return sys!(__NR_io_submit, self.id, nr, list);
+        }
+        let mut done = 0;
+        while done < nr {
+            let rest = list.wrapping_add(done as usize * size_of::<usize>());
+            let n = (nr - done).min(AIO_LOOK_BATCH as isize) as usize;
+            let (good, bad) = self.examine(rest as u64, n);
+            if good > 0 {
+                let ret = sys!(__NR_io_submit, self.id, good, rest);
+                self.told(ret, good, rest);
+                if ret < 0 {
+                    return if done > 0 { done } else { ret };
+                }
+                done += ret;
+                if ret < good as isize {
+                    return done;
+                }
+            }
+            if let Some(e) = bad {
+                return if done > 0 { done } else { e.ret() };
+            }
+        }
+        done
+    }
+
+    /// Of `good` iocbs at `list` the kernel has taken some.
+    fn told(&self, ret: isize, good: usize, list: usize) {
+        let taken = ret.max(0) as usize;
+        if let Some(naps) = self.naps().filter(|_| taken < good) {
+            naps.refused((list + taken * size_of::<usize>()) as u64, good - taken);
+        }
+    }
+
+    /// Has it been looked at so often without a polled iocb that none is expected any more?
+    fn seen_enough(&self) -> bool {
+        if self.looked.load(Relaxed) >= AIO_LOOKS {
+            return true;
+        }
+        if self.looked.fetch_add(1, Relaxed) == AIO_LOOKS - 1 && !self.forced {
+            table::settled();
+        }
+        false
+    }
+
+    /// How many of the `n` iocbs from the start may be submitted, and why the next may not.
+    fn examine(&self, list: u64, n: usize) -> (usize, Option<Errno>) {
+        let mut at = [0u64; AIO_LOOK_BATCH];
+        let mut cbs = [iocb::default(); AIO_LOOK_BATCH];
+        let mut readable = n;
+        if user::read_slice(list, &mut at[..n]).is_err() {
+            let each: [u64; AIO_LOOK_BATCH] =
+                core::array::from_fn(|i| list.wrapping_add(8 * i as u64));
+            readable = user::read_each(&each[..n], &mut at);
+        }
+        let readable = user::read_each(&at[..readable], &mut cbs);
+        let mut last_direct = None;
+        for (i, cb) in cbs[..readable].iter().enumerate() {
+            if let Err(e) = self.judge(cb, &mut last_direct) {
+                return (i, Some(e));
+            }
+            if let Some(naps) = self.naps() {
+                naps.issued(at[i], cb);
+            }
+        }
+        (readable, (readable < n).then_some(Errno::EFAULT))
+    }
+
+    fn judge(&self, cb: &iocb, last_direct: &mut Option<u32>) -> Result<()> {
+        let flagged = cb.aio_flags & IOCB_FLAG_HIPRI != 0 && HEARD.load(Relaxed);
+        let wanted = if flagged { POLLED } else { PLAIN };
+        if wanted == POLLED {
+            polled_rules(cb, last_direct)?;
+        }
+        let mode = match self.mode.load(Acquire) {
+            NEW => self.decide(wanted),
+            mode => mode,
+        };
+        if (mode == POLLED) == flagged { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Its first iocb is of this kind. Answers what the context is now: another thread may have
+    /// been faster.
+    fn decide(&self, wanted: u32) -> u32 {
+        let _one = self.deciding.lock();
+        let mode = self.mode.load(Acquire);
+        if mode != NEW {
+            return mode;
+        }
+        if wanted == POLLED {
+            crate::host::handlers::need();
+            if let Some(naps) = Naps::new(self.nr) {
+                let _ = self.naps.set(naps);
+            }
+            if let (Some(own), Some(_held)) = (&self.own, self.hold()) {
+                own.disown();
+            }
+        }
+        self.mode.store(wanted, Release);
+        wanted
+    }
+}
+
+/// What a polled iocb must be.
+///
+/// # Errors
+/// `EBADF`; `EINVAL` if it is to signal an eventfd, or is no read or write; `EOPNOTSUPP` if its
+/// file is not open with O_DIRECT.
+pub(super) fn polled_rules(cb: &iocb, last_direct: &mut Option<u32>) -> Result<()> {
+    let direct = *last_direct == Some(cb.aio_fildes) || {
+        let fd = borrow(cb.aio_fildes.cast_signed()).ok_or(Errno::EBADF)?;
+        rustix::fs::fcntl_getfl(fd)?.contains(OFlags::DIRECT)
+    };
+    if cb.aio_flags & IOCB_FLAG_RESFD != 0 || !POLLABLE.contains(&cb.aio_lio_opcode) {
+        return Err(Errno::EINVAL);
+    }
+    if !direct {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    *last_direct = Some(cb.aio_fildes);
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! What io_submit(2) itself refuses, so that there is no event: io_submit_one, aio_prep_rw,
+//! aio_setup_rw, aio_fsync and aio_poll in `fs/aio.c`.
+
+use crate::fds::adopt_internal;
+use crate::fds::kind::{Kind, is_socket};
+use crate::fds::probe::{UNKNOWN_FLAG, is_eventfd, try_byte};
+use crate::host::sys::{file_type, sys};
+use crate::host::user::in_user;
+use crate::ops::iov::import_iov;
+use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE};
+use crate::ops::rw_nowait::contradict;
+use rustix::fd::AsRawFd;
+use rustix::fs::{FileType, OFlags};
+use softring_uapi::RWF_NOWAIT;
+use softring_uapi::aio::*;
+use softring_uapi::errno::{Errno, Result, check};
+use std::sync::OnceLock;
+
+/// Flags that every kernel knows, and any file with `read_iter` or `write_iter` takes, but for
+/// `RWF_NOWAIT`: `RWF_HIPRI` to `RWF_APPEND`.
+const BASIC: u32 = 0x1f;
+const RWF_APPEND: u32 = 0x10;
+const RWF_NOAPPEND: u32 = 0x20;
+/// `RWF_SUPPORTED` of Linux 6.18.
+const RWF_SUPPORTED: u32 = 0x1ff;
+
+/// Refuses an iocb by what it says, and by its file `fd`, which is open with `flags`.
+///
+/// # Errors
+/// `EBADF`, `EFAULT`, `EINVAL`, `EOPNOTSUPP`.
+pub(super) fn command(cb: &iocb, fd: i32, flags: OFlags) -> Result<()> {
+    let bare = cb.aio_offset == 0 && cb.aio_nbytes == 0 && cb.aio_rw_flags == 0;
+    match cb.aio_lio_opcode {
+        IOCB_CMD_PREAD | IOCB_CMD_PREADV => read_or_write(cb, fd, flags, OFlags::WRONLY),
+        IOCB_CMD_PWRITE | IOCB_CMD_PWRITEV => read_or_write(cb, fd, flags, OFlags::RDONLY),
+        IOCB_CMD_FSYNC | IOCB_CMD_FDSYNC if bare && cb.aio_buf == 0 => Ok(()),
+        IOCB_CMD_POLL if bare && cb.aio_buf <= u64::from(u16::MAX) => Ok(()),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `wrong`: the access mode for which it is not allowed.
+fn read_or_write(cb: &iocb, fd: i32, flags: OFlags, wrong: OFlags) -> Result<()> {
+    priority(cb)?;
+    let (asked, writes) = (cb.aio_rw_flags.cast_unsigned(), wrong == OFlags::RDONLY);
+    rw_flags(asked, fd, writes)?;
+    let direct = flags.contains(OFlags::DIRECT);
+    // A worker's error would be an event's.
+    if asked & RWF_ATOMIC != 0 && direct && try_byte(fd, true, RWF_ATOMIC) == UNKNOWN_FLAG {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if flags & OFlags::ACCMODE == wrong {
+        // The kernel looks at the flags before.
+        let atomic = asked & RWF_ATOMIC != 0 && !direct;
+        let special = atomic || asked & RWF_DONTCACHE != 0 && !knows_dontcache(fd);
+        return Err(if special { Errno::EOPNOTSUPP } else { Errno::EBADF });
+    }
+    if !has_iter(fd, writes) {
+        // Such a file takes neither of these.
+        let special = asked & (RWF_ATOMIC | RWF_DONTCACHE) != 0;
+        return Err(if special { Errno::EOPNOTSUPP } else { Errno::EINVAL });
+    }
+    let total = match cb.aio_lio_opcode {
+        IOCB_CMD_PREAD | IOCB_CMD_PWRITE => {
+            in_user(cb.aio_buf, cb.aio_nbytes)?;
+            cb.aio_nbytes
+        }
+        _ => {
+            let parts = u32::try_from(cb.aio_nbytes).map_err(|_| Errno::EINVAL)?;
+            import_iov(cb.aio_buf, parts)?.iter().map(|part| part.len).sum()
+        }
+    };
+    // `rw_verify_area`.
+    let end = i64::try_from(total).ok().and_then(|total| cb.aio_offset.checked_add(total));
+    if cb.aio_offset < 0 || end.is_none() { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
+/// What of `kiocb_set_rw_flags` no read or write that is tried tells from its own errors.
+fn rw_flags(asked: u32, fd: i32, writes: bool) -> Result<()> {
+    if asked & !RWF_SUPPORTED != 0 || asked & RWF_ATOMIC != 0 && !writes {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if contradict(asked) {
+        return Err(Errno::EINVAL);
+    }
+    if asked & RWF_NOWAIT != 0 && !knows_nowait(fd) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    Ok(())
+}
+
+/// May I/O on the file leave nothing in the page cache (`FOP_DONTCACHE`)?
+fn knows_dontcache(fd: i32) -> bool {
+    let cached = matches!(Kind::of(fd), Kind::Buffered | Kind::Direct);
+    cached && try_byte(fd, false, RWF_DONTCACHE) != UNKNOWN_FLAG
+}
+
+/// Has the file `read` or `read_iter`, or for a write `write` or `write_iter`?
+fn has_any(fd: i32, writes: bool) -> bool {
+    let nothing = if writes { sys!(__NR_writev, fd, 0, 0) } else { sys!(__NR_readv, fd, 0, 0) };
+    check(nothing) != Err(Errno::EINVAL)
+}
+
+/// May I/O on the file be told not to wait (`FMODE_NOWAIT`)? Of a file that is open for writing
+/// alone nothing tells, but its file system.
+fn knows_nowait(fd: i32) -> bool {
+    if is_socket(fd) {
+        return true;
+    }
+    if Kind::of(fd) == Kind::Memory {
+        return false;
+    }
+    try_byte(fd, false, RWF_NOWAIT) != UNKNOWN_FLAG && has_any(fd, false)
+}
+
+/// Has the file `read_iter`, or for a write `write_iter`? What has only `read` or `write`, as the
+/// write side of an eventfd, refuses every flag before it looks at the rest. Of the others each
+/// refuses two flags that contradict each other.
+fn has_iter(fd: i32, writes: bool) -> bool {
+    match try_byte(fd, writes, RWF_APPEND | RWF_NOAPPEND) {
+        Err(Errno::EOPNOTSUPP) if knows_both() => false,
+        // Linux before 6.9 knows only one of the two flags.
+        Err(Errno::EOPNOTSUPP) => !(writes && is_eventfd(fd)),
+        _ => has_any(fd, writes),
+    }
+}
+
+/// Does the kernel know both flags of [`has_iter`]? An eventfd has `read_iter`.
+fn knows_both() -> bool {
+    static KNOWS: OnceLock<bool> = OnceLock::new();
+    *KNOWS.get_or_init(|| {
+        let Ok(fd) = crate::host::substitute::eventfd().map(adopt_internal) else { return false };
+        let tried = try_byte(fd.as_raw_fd(), false, RWF_APPEND | RWF_NOAPPEND);
+        tried == Err(Errno::EINVAL)
+    })
+}
+
+/// `ioprio_check_cap`.
+fn priority(cb: &iocb) -> Result<()> {
+    if cb.aio_flags & IOCB_FLAG_IOPRIO == 0 || cb.aio_reqprio == 0 {
+        return Ok(());
+    }
+    crate::host::creds::may_have_priority(cb.aio_reqprio.cast_unsigned())
+}
+
+/// A file that fsync(2) may wait for.
+pub(super) fn has_storage(fd: i32) -> bool {
+    file_type(fd).is_none_or(|kind| {
+        matches!(kind, FileType::RegularFile | FileType::BlockDevice | FileType::Directory)
+    })
+}
+
+/// Is what was tried at once, with this result, refused by io_submit?
+pub(super) fn refusal(cb: &iocb, res: isize) -> Option<Errno> {
+    let e = check(res).err()?;
+    match cb.aio_lio_opcode {
+        IOCB_CMD_FSYNC | IOCB_CMD_FDSYNC => (e == Errno::EINVAL).then_some(e),
+        IOCB_CMD_POLL => None,
+        _ if e == Errno::EOPNOTSUPP => (cb.aio_rw_flags.cast_unsigned() & !BASIC != 0).then_some(e),
+        // A directory has no read_iter.
+        _ if e == Errno::EISDIR => Some(Errno::EINVAL),
+        _ => None,
+    }
+}

@@ -1,0 +1,122 @@
+//! IOCB_CMD_POLL: what its event says. A poll that finds its file ready says what is ready of what
+//! it asked for. One that had to wait says what woke it (`aio_poll_wake` in `fs/aio.c`): all that
+//! pipes and sockets tell their waiters when data or room come, asked for or not.
+
+use super::check::has_storage;
+use crate::host::sys::nr::{
+    EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDBAND, EPOLLRDHUP, EPOLLRDNORM,
+    EPOLLWRBAND, EPOLLWRNORM,
+};
+use crate::host::sys::{self, EngineFd, borrow, sys};
+use rustix::event::epoll;
+use rustix::fs::{FileType, OFlags};
+use softring_uapi::errno::{Errno, Result};
+
+/// These come with a wake-up that says nothing: the kernel asks the file then.
+const ENDED: u16 = (EPOLLERR | EPOLLHUP | EPOLLRDHUP) as u16;
+/// `sock_def_readable`, `sk_stream_write_space`.
+const OF_SOCKETS: [u16; 2] = [
+    (EPOLLIN | EPOLLPRI | EPOLLRDNORM | EPOLLRDBAND) as u16,
+    (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND) as u16,
+];
+/// `pipe_write`, `pipe_read`.
+const OF_PIPES: [u16; 2] = [(EPOLLIN | EPOLLRDNORM) as u16, (EPOLLOUT | EPOLLWRNORM) as u16];
+
+/// What became of a poll when it was submitted.
+pub(super) enum Poll {
+    /// The file is ready for this.
+    Ready(u16),
+    Waits(Wait),
+}
+
+/// A poll of a file that was not ready.
+pub(super) struct Wait {
+    events: u16,
+    /// What ends it: `events`, and what was not there and comes with a wake-up for those.
+    awaited: u16,
+    /// What such a file tells its waiters when data come, and when room does.
+    wakes: [u16; 2],
+}
+
+impl Poll {
+    /// # Errors
+    /// `EINVAL` if the file is not ready, and nobody can wait for such a file.
+    pub(super) fn new(fd: i32, events: u16, flags: OFlags) -> Result<Poll> {
+        let now = ready(fd, events);
+        if now != 0 {
+            return Ok(Poll::Ready(now));
+        }
+        let kind = sys::file_type(fd);
+        if !can_be_awaited(fd, kind, flags) {
+            return Err(Errno::EINVAL);
+        }
+        let wakes = match kind {
+            Some(FileType::Socket) => OF_SOCKETS,
+            Some(FileType::Fifo) => OF_PIPES,
+            _ => [0; 2],
+        };
+        let data = if events & wakes[0] != 0 { wakes[0] & !ready(fd, wakes[0]) } else { 0 };
+        Ok(Poll::Waits(Wait { events, awaited: events | data, wakes }))
+    }
+
+    /// What its event says.
+    pub(super) fn result(&self, fd: i32) -> u16 {
+        match self {
+            Poll::Ready(events) => *events,
+            Poll::Waits(wait) => wait.result(fd),
+        }
+    }
+}
+
+impl Wait {
+    /// 0 if a signal ends the wait.
+    fn result(&self, fd: i32) -> u16 {
+        let mut awaited = self.awaited;
+        loop {
+            let Ok(woken) = sys::poll_wait(fd, awaited.cast_signed()).map(i16::cast_unsigned)
+            else {
+                return 0;
+            };
+            if ready(fd, ENDED) & ENDED == 0 {
+                let all = self.wakes.into_iter().find(|wake| woken & wake != 0);
+                return all.unwrap_or(woken);
+            }
+            match ready(fd, self.events) {
+                // Nothing of what it asked for has come with the end.
+                0 => awaited = self.events,
+                ready => return ready,
+            }
+        }
+    }
+}
+
+/// What is ready of `events`, and what is told in any case.
+fn ready(fd: i32, events: u16) -> u16 {
+    sys::poll_now(fd, events.cast_signed()).cast_unsigned()
+}
+
+/// Can a poll that does not find such a file ready wait for it? Not where the file has no place to
+/// wait, nor where it has two: `aio_poll` takes one.
+fn can_be_awaited(fd: i32, kind: Option<FileType>, flags: OFlags) -> bool {
+    match kind {
+        Some(FileType::Fifo) => flags & OFlags::ACCMODE != OFlags::RDWR,
+        Some(FileType::CharacterDevice) => !is_terminal(fd) && knows_poll(fd),
+        _ => !has_storage(fd),
+    }
+}
+
+fn is_terminal(fd: i32) -> bool {
+    const TCGETS: u32 = 0x5401;
+    let mut termios = [0u32; 16];
+    sys!(__NR_ioctl, fd, TCGETS, (&raw mut termios).expose_provenance()) == 0
+}
+
+/// Does a device know poll(2)? Only an epoll set tells.
+fn knows_poll(fd: i32) -> bool {
+    let Ok(set) = crate::host::substitute::epoll_create().map(EngineFd::from) else {
+        return true;
+    };
+    let data = epoll::EventData::new_u64(0);
+    let added = borrow(fd).map(|fd| epoll::add(&set, fd, data, epoll::EventFlags::IN));
+    added != Some(Err(rustix::io::Errno::PERM))
+}

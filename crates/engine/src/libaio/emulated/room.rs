@@ -1,0 +1,54 @@
+//! How many requests a context takes before io_submit answers EAGAIN: ioctx_alloc, aio_setup_ring
+//! and get_reqs_available in `fs/aio.c`.
+
+use std::sync::OnceLock;
+
+/// How many requests there can be where a ring has room for so many events. Each processor takes
+/// room in batches (`__get_reqs_available`), and what is left when the last whole batch is gone is
+/// nobody's. A program that submits on one processor finds just this.
+pub(super) fn room(events: u32, processors: u32) -> u32 {
+    let batch = (events / (4 * processors)).max(1);
+    events - events % batch
+}
+
+/// `num_possible_cpus`: processors that the machine can have, whatever this process may use.
+pub(super) fn processors() -> u32 {
+    static POSSIBLE: OnceLock<u32> = OnceLock::new();
+    let possible = || std::fs::read_to_string("/sys/devices/system/cpu/possible").ok();
+    *POSSIBLE.get_or_init(|| {
+        possible().and_then(|list| count(&list)).unwrap_or_else(crate::host::substitute::processors)
+    })
+}
+
+/// The length of a list like `0-3,8-11`.
+fn count(list: &str) -> Option<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        last.parse::<u32>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)
+    };
+    list.trim().split(',').map(range).sum::<Option<u32>>().filter(|&n| (1..1 << 20).contains(&n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Events that rings of one, two, three and 16 pages have room for, and what the kernel's
+    /// io_submit takes before EAGAIN on a machine of two processors.
+    #[test]
+    fn a_context_has_room_for_whole_batches() {
+        for (events, taken) in [(126, 120), (254, 248), (382, 376), (2046, 2040)] {
+            assert_eq!(room(events, 2), taken);
+        }
+        assert_eq!((room(126, 64), room(126, 1)), (126, 124));
+    }
+
+    #[test]
+    fn processors_are_counted_in_ranges() {
+        assert_eq!(
+            (count("0-1\n"), count("0"), count("0-3,8-11,16\n")),
+            (Some(2), Some(1), Some(9))
+        );
+        assert_eq!([count(""), count("x-1"), count("3-1"), count("0-4294967295")], [None; 4]);
+    }
+}

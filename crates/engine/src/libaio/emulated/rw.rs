@@ -1,0 +1,81 @@
+//! Reads and writes, as an iocb asks for them.
+
+use crate::fds::kind::{Kind, is_socket};
+use crate::host::substitute::{positioned, transfer};
+use crate::host::sys::{file_type, sys};
+use crate::ops::iov::import_iov;
+use crate::ops::rw_nowait::writes_unbuffered;
+use rustix::fs::FileType;
+use softring_uapi::aio::*;
+use softring_uapi::errno::{Errno, Result, answer, check};
+use softring_uapi::{RWF_NOWAIT, iovec};
+
+/// Reads or writes.
+///
+/// # Errors
+/// Those of preadv2(2) and pwritev2(2).
+pub(super) fn read_or_write(cb: &iocb, fd: i32) -> Result<usize> {
+    let (buf, len, at, flags) = (cb.aio_buf, cb.aio_nbytes, cb.aio_offset, cb.aio_rw_flags);
+    let iov = iovec { base: buf, len };
+    let vectored = [IOCB_CMD_PREADV, IOCB_CMD_PWRITEV].contains(&cb.aio_lio_opcode);
+    let (iov, n) =
+        if vectored { (buf as usize, len) } else { ((&raw const iov).expose_provenance(), 1) };
+    let writes = [IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV].contains(&cb.aio_lio_opcode);
+    let flagged = |at: i64| {
+        let (at, flags) = (at.cast_unsigned(), flags.cast_unsigned());
+        answer(transfer(writes, fd, iov, n as usize, at, flags))
+    };
+    let done = match (writes, flags) {
+        (_, 0) => answer(positioned(writes, fd, iov, n as usize, at.cast_unsigned())),
+        _ => flagged(at),
+    };
+    if check(done) != Err(Errno::ESPIPE) {
+        // pwritev2(2) answers for a write of nothing without asking the file.
+        let nowait = writes && flags.cast_unsigned() & RWF_NOWAIT != 0;
+        let refused = nowait && check(done) == Ok(0) && writes_unbuffered(fd, Kind::of(fd));
+        return if refused { Err(Errno::EOPNOTSUPP) } else { check(done) };
+    }
+    // A stream, which has no position: the kernel's aio does not ask for one.
+    let nowhere = -1i64;
+    let done = check(match (writes, flags) {
+        (false, 0) => sys!(__NR_readv, fd, iov, n),
+        (true, 0) => sys!(__NR_writev, fd, iov, n),
+        _ => flagged(nowhere),
+    });
+    match done == Ok(0) && wants_nothing(cb) {
+        true if writes => write_nothing(fd, flags),
+        true => read_nothing(fd),
+        false => done,
+    }
+}
+
+fn wants_nothing(cb: &iocb) -> bool {
+    if [IOCB_CMD_PREAD, IOCB_CMD_PWRITE].contains(&cb.aio_lio_opcode) {
+        return cb.aio_nbytes == 0;
+    }
+    let parts = u32::try_from(cb.aio_nbytes).map_err(|_| Errno::EINVAL);
+    let parts = parts.and_then(|n| import_iov(cb.aio_buf, n));
+    parts.is_ok_and(|parts| parts.iter().all(|part| part.len == 0))
+}
+
+/// A read of nothing, which preadv2(2) answers without asking the file. An eventfd, a timerfd and a
+/// signalfd refuse that as they refuse one byte.
+fn read_nothing(fd: i32) -> Result<usize> {
+    let special = file_type(fd) == Some(FileType::Unknown);
+    let byte = iovec { base: 0, len: 1 };
+    let at = core::ptr::from_ref(&byte).expose_provenance();
+    match check(sys!(__NR_readv, fd, at, usize::from(special))) {
+        Err(Errno::EINVAL) => Err(Errno::EINVAL),
+        _ => Ok(0),
+    }
+}
+
+/// A write of nothing, which to a socket is a datagram.
+fn write_nothing(fd: i32, flags: i32) -> Result<usize> {
+    const MSG_DONTWAIT: u32 = 0x40;
+    if !is_socket(fd) {
+        return Ok(0);
+    }
+    let wait = if flags.cast_unsigned() & RWF_NOWAIT != 0 { MSG_DONTWAIT } else { 0 };
+    check(sys!(__NR_sendto, fd, 0, 0, wait, 0, 0))
+}

@@ -1,0 +1,255 @@
+//! io_getevents(2) that looks for completions before it sleeps.
+
+use super::context::Context;
+use crate::host::handlers::is_deferred;
+use crate::host::sys::{self, sleeps};
+use crate::host::time::Clock;
+use crate::host::user;
+use crate::io::aio::ring::Ring;
+use crate::io::polling::{LOOKS, forced};
+use crate::policy::hybrid::Policy;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::kernel_timespec;
+
+/// After so long without another completion, in ns, the thread sleeps: no device that is worth
+/// polling takes longer, and a signal must get through.
+const SPIN_NS: u64 = 1_000_000;
+/// A thread for which so long a time passes between two looks did not run meanwhile: others want
+/// the processor. In time-stamp cycles: 80 to 400 µs on machines of 5 to 1 GHz.
+const PUT_ASIDE_CYCLES: u64 = 400_000;
+/// For how long its waits sleep then, in ns, at first and at most.
+const SLEEPS: core::ops::Range<u64> = 20_000_000..1_000_000_000;
+/// One that is put aside again within so many times that sleeps twice as long.
+const SOON: u64 = 4;
+
+/// Waits that looked for events, and those that found them so; statistics only, so relaxed.
+static LOOKED: AtomicU64 = AtomicU64::new(0);
+static FOUND: AtomicU64 = AtomicU64::new(0);
+
+/// How many waits of this process looked for events before they slept, and how many found what they
+/// waited for.
+pub fn looks() -> (u64, u64) {
+    (LOOKED.load(Relaxed), FOUND.load(Relaxed))
+}
+
+/// A wait that looked has found something, or has not.
+pub(super) fn count(found: bool) {
+    LOOKED.fetch_add(1, Relaxed);
+    FOUND.fetch_add(found.into(), Relaxed);
+}
+
+/// The arguments of io_getevents(2) or io_pgetevents(2).
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    pub id: usize,
+    pub min: isize,
+    pub nr: isize,
+    pub events: usize,
+    pub timeout: usize,
+    /// Of io_pgetevents.
+    pub sigset: Option<usize>,
+}
+
+/// Whether to look at all. A thread that looks until another takes the processor gets it back only
+/// when others have had as much, also for the waits that it then sleeps through: these take as long
+/// as the others' time slices. So after one look that ended so it sleeps for some time. Notes of
+/// several threads may get lost.
+#[derive(Debug, Default)]
+pub(super) struct Manners {
+    /// Until when its waits sleep, in ns of CLOCK_MONOTONIC; 0: it was never put aside.
+    until: AtomicU64,
+    /// For how long that was.
+    time: AtomicU64,
+}
+
+impl Manners {
+    pub(super) fn sleeps(&self) -> bool {
+        let until = self.until.load(Relaxed);
+        until != 0 && Clock::Monotonic.now() < until
+    }
+
+    fn put_aside(&self, now: u64) {
+        let (until, time) = (self.until.load(Relaxed), self.time.load(Relaxed));
+        let again = until != 0 && now.saturating_sub(until) < SOON * time;
+        let time = if again { (2 * time).min(SLEEPS.end) } else { SLEEPS.start };
+        self.time.store(time, Relaxed);
+        self.until.store(now + time, Relaxed);
+    }
+}
+
+/// The looks of one wait: tells when the thread did not run between two of them.
+#[derive(Debug)]
+pub(super) struct Looks {
+    last: u64,
+}
+
+impl Looks {
+    pub(super) fn begin() -> Self {
+        Looks { last: sys::cycles() }
+    }
+
+    /// Looks up to here were without a pause. True if the thread was put aside meanwhile.
+    pub(super) fn went_on(&mut self, manners: &Manners) -> bool {
+        let (now, last) = (sys::cycles(), self.last);
+        self.last = now;
+        let aside = now.wrapping_sub(last) > PUT_ASIDE_CYCLES;
+        if aside {
+            manners.put_aside(Clock::Monotonic.now());
+        }
+        aside
+    }
+}
+
+impl Wait {
+    /// Has the kernel answer.
+    pub(super) fn kernel(&self) -> isize {
+        let Wait { id, min, nr, events, timeout, sigset } = *self;
+        match sigset {
+            None => sleeps!(__NR_io_getevents, id, min, nr, events, timeout),
+            Some(set) => sleeps!(__NR_io_pgetevents, id, min, nr, events, timeout, set),
+        }
+    }
+
+    /// The same with so much of the time left.
+    fn kernel_by(&self, deadline: Option<u64>) -> isize {
+        let Some(deadline) = deadline else { return self.kernel() };
+        let left = deadline.saturating_sub(Clock::Monotonic.now());
+        let left = [left / 1_000_000_000, left % 1_000_000_000];
+        let timeout = (&raw const left).expose_provenance();
+        Wait { timeout, ..*self }.kernel()
+    }
+
+    /// Is it to wait, as far as the numbers tell?
+    pub(super) fn waits(&self) -> bool {
+        0 < self.min && self.min <= self.nr
+    }
+
+    /// When its time is over, in ns of CLOCK_MONOTONIC; never, if it is negative. The kernel does
+    /// not judge its parts, and adds them.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    pub(super) fn deadline(&self) -> Result<Option<u64>> {
+        /// Of `ktime_set`, which makes all from here up the end of time, and lets the rest wrap.
+        const KTIME_SEC_MAX: i64 = i64::MAX / 1_000_000_000;
+        if self.timeout == 0 {
+            return Ok(None);
+        }
+        let time = user::read::<kernel_timespec>(self.timeout as u64)?;
+        let ns = match time.tv_sec {
+            KTIME_SEC_MAX.. => i64::MAX,
+            sec => sec.wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec),
+        };
+        let ends = |ns| Clock::Monotonic.now().checked_add(ns);
+        Ok(u64::try_from(ns).ok().and_then(ends))
+    }
+
+    /// The signal mask that is to be in force meanwhile.
+    ///
+    /// # Errors
+    /// `EFAULT`, `EINVAL`.
+    pub(super) fn sigmask(&self) -> Result<Option<u64>> {
+        let Some(set) = self.sigset.filter(|&set| set != 0) else { return Ok(None) };
+        let mut set_and_size = [0u64; 2];
+        user::read_slice(set as u64, &mut set_and_size)?;
+        match set_and_size {
+            [0, _] => Ok(None),
+            [mask, 8] => user::read(mask).map(Some),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Looks at `ring`, then has the kernel take the events, or sleep for them.
+    pub(super) fn look(&self, ctx: &Context, ring: &Ring) -> isize {
+        if let Some(naps) = ctx.naps() {
+            return self.nap(ctx, ring, naps);
+        }
+        if !self.waits() || forced() == Some(Policy::Block) {
+            return self.kernel();
+        }
+        let want = self.min.min(ring.room() as isize) as u32;
+        let Some(held) = ctx.hold() else { return self.kernel() };
+        if ring.available() >= want {
+            drop(held);
+            return self.kernel();
+        }
+        // A time that cannot be read, the kernel refuses.
+        let Ok(deadline) = self.deadline() else { return self.kernel() };
+        if ctx.manners().sleeps() {
+            drop(held);
+            return self.kernel();
+        }
+        let found = spin(ctx, ring, want, deadline);
+        drop(held);
+        count(found);
+        if found { self.kernel() } else { self.kernel_by(deadline) }
+    }
+}
+
+/// Looks until `want` events are there; false if they are not.
+fn spin(ctx: &Context, ring: &Ring, want: u32, deadline: Option<u64>) -> bool {
+    let mut until = None;
+    let mut seen = 0;
+    let mut looks = Looks::begin();
+    loop {
+        for _ in 0..LOOKS {
+            if ctx.ends() {
+                return false;
+            }
+            if ring.available() >= want {
+                // The events may have come while others ran.
+                looks.went_on(ctx.manners());
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        if is_deferred() || looks.went_on(ctx.manners()) {
+            return false;
+        }
+        let (now, there) = (Clock::Monotonic.now(), ring.available());
+        let longest = deadline.unwrap_or(u64::MAX);
+        if there != seen || until.is_none() {
+            (seen, until) = (there, Some(longest.min(now + SPIN_NS)));
+        }
+        if until.is_some_and(|until| now >= until) {
+            return false;
+        }
+    }
+}
+
+/// Ends a call under a mask that has `n` to answer, as the kernel does: signals that the mask lets
+/// in are handled, and are the answer if there is nothing else.
+pub(super) fn end_under(mask: u64, n: isize) -> isize {
+    match sys::handle_signals(mask) {
+        Err(e) if n == 0 => e.ret(),
+        _ => n,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_put_aside_again_and_again_sleeps_longer() {
+        let manners = Manners::default();
+        assert!(!manners.sleeps());
+        let mut now = Clock::Monotonic.now();
+        for expected in [SLEEPS.start, 2 * SLEEPS.start, 4 * SLEEPS.start] {
+            manners.put_aside(now);
+            assert_eq!(manners.until.load(Relaxed), now + expected);
+            now += expected + SOON * expected - 1;
+        }
+        assert!(manners.sleeps());
+        for _ in 0..20 {
+            manners.put_aside(now);
+            now = manners.until.load(Relaxed);
+        }
+        assert_eq!(manners.time.load(Relaxed), SLEEPS.end);
+        now += SOON * SLEEPS.end;
+        manners.put_aside(now);
+        assert_eq!(manners.time.load(Relaxed), SLEEPS.start, "it was left alone for long");
+    }
+}

@@ -1,0 +1,277 @@
+//! A polled context whose waiters go by a policy (`softring run --poll`) instead of spinning.
+//!
+//! As on a polled ring, [`Polling`] says when to look, nap or sleep, and is told of each iocb that
+//! the kernel takes and of each event that comes. A nap is the kernel's own io_pgetevents, so the
+//! first completion ends it, and what it brings lies where the program wants it.
+//!
+//! One thread at a time waits so; others sleep in the kernel. Nobody waits for a lock, who might be
+//! a signal handler on top of its holder: what is not told because of that is no more than an
+//! estimate that learns a little later.
+
+use super::context::Context;
+use super::look::{Looks, Wait, count, end_under};
+use crate::host::limits::AIO_LOOK_BATCH;
+use crate::host::time::Clock;
+use crate::host::user;
+use crate::io::aio::AioSigset;
+use crate::io::aio::ring::Ring;
+use crate::io::polling::{Polling, forced};
+use crate::io::vigil::Vigil;
+use crate::policy::hybrid::{FLIGHT_MAX, Nap, Policy, Ticket};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use softring_uapi::aio::{io_event, iocb};
+use softring_uapi::errno::{Errno, Result};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+
+/// An iocb that was not heard of for so long, in ns, is not waited for: a program that reads its
+/// ring itself has taken the event.
+const LOST: u64 = 1_000_000_000;
+
+/// Naps of this process; statistics only, so relaxed.
+static NAPS: AtomicU64 = AtomicU64::new(0);
+
+/// How many naps the waiters of this process took.
+pub fn napped() -> u64 {
+    NAPS.load(Relaxed)
+}
+
+/// What is in flight, by address of its iocb, and since when.
+#[derive(Debug)]
+struct Flight {
+    polling: Box<Polling>,
+    tickets: HashMap<u64, (Ticket, u64)>,
+    /// When those were forgotten last that are lost.
+    swept: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Naps {
+    flight: Mutex<Flight>,
+    waits: Mutex<()>,
+}
+
+impl Naps {
+    /// For `nr` iocbs in flight; none if no policy is asked for, or one that needs none of this.
+    pub(super) fn new(nr: u32) -> Option<Naps> {
+        let policy = forced().filter(|p| matches!(p, Policy::Hybrid | Policy::Adaptive))?;
+        let polling = Polling::new(policy, nr.min(FLIGHT_MAX));
+        let flight = Flight { polling, tickets: HashMap::new(), swept: 0 };
+        Some(Naps { flight: Mutex::new(flight), waits: Mutex::new(()) })
+    }
+
+    fn flight(&self) -> Option<MutexGuard<'_, Flight>> {
+        self.flight.try_lock().ok()
+    }
+
+    /// The kernel is about to take an iocb.
+    pub(super) fn issued(&self, at: u64, cb: &iocb) {
+        let Some(mut flight) = self.flight() else { return };
+        let now = Clock::Monotonic.now();
+        if flight.tickets.len() >= FLIGHT_MAX as usize {
+            flight.forget_lost(now);
+        }
+        let ticket = flight.polling.issued(cb, now);
+        if ticket == Ticket::NONE {
+            return;
+        }
+        // The program had the event of the one before without asking us.
+        if let Some((before, _)) = flight.tickets.insert(at, (ticket, now)) {
+            flight.polling.hybrid.gone(before);
+        }
+    }
+
+    /// It did not take the `n` iocbs of the list from `at` on.
+    pub(super) fn refused(&self, at: u64, n: usize) {
+        let mut list = [0u64; AIO_LOOK_BATCH];
+        let list = &mut list[..n];
+        if user::read_slice(at, list).is_ok() {
+            let Some(mut flight) = self.flight() else { return };
+            list.iter().for_each(|at| flight.gone(*at));
+        }
+    }
+
+    /// The kernel has put `n` events to `at`.
+    fn seen(&self, mut at: usize, mut n: usize) {
+        let (Some(mut flight), mut now) = (self.flight(), None) else { return };
+        let mut events = [io_event::default(); AIO_LOOK_BATCH];
+        while n > 0 {
+            let some = &mut events[..n.min(AIO_LOOK_BATCH)];
+            if user::read_slice(at as u64, some).is_err() {
+                return;
+            }
+            for event in &*some {
+                if let Some((ticket, _)) = flight.tickets.remove(&event.obj) {
+                    flight.polling.seen(ticket, &mut now);
+                }
+            }
+            (at, n) = (at + size_of_val(some), n - some.len());
+        }
+    }
+
+    fn begin(&self) {
+        let Some(mut flight) = self.flight() else { return };
+        flight.forget_lost(Clock::Monotonic.now());
+        flight.polling.begin();
+    }
+
+    fn rest(&self, vigil: &mut Vigil) -> Result<Option<Nap>> {
+        self.flight().map_or(Ok(None), |mut flight| flight.polling.rest(vigil))
+    }
+
+    fn woke(&self, early: bool) {
+        NAPS.fetch_add(1, Relaxed);
+        if let Some(mut flight) = self.flight() {
+            flight.polling.woke(early);
+        }
+    }
+}
+
+impl Flight {
+    fn gone(&mut self, at: u64) {
+        if let Some((ticket, _)) = self.tickets.remove(&at) {
+            self.polling.hybrid.gone(ticket);
+        }
+    }
+
+    fn forget_lost(&mut self, now: u64) {
+        if now.saturating_sub(self.swept) < LOST {
+            return;
+        }
+        self.swept = now;
+        let Flight { polling, tickets, .. } = self;
+        tickets.retain(|_, (ticket, since)| {
+            let stays = now.saturating_sub(*since) < LOST;
+            if !stays {
+                polling.hybrid.gone(*ticket);
+            }
+            stays
+        });
+    }
+}
+
+/// A wait that goes by a policy, as far as it has come.
+struct Going<'a> {
+    wait: &'a Wait,
+    naps: &'a Naps,
+    taken: isize,
+}
+
+impl Wait {
+    /// As [`Wait::look`], by the policy of `naps`.
+    pub(super) fn nap(&self, ctx: &Context, ring: &Ring, naps: &Naps) -> isize {
+        let mut going = Going { wait: self, naps, taken: 0 };
+        let looks = self.waits() && !ctx.manners().sleeps();
+        let Some(_one) = naps.waits.try_lock().ok().filter(|_| looks) else {
+            return going.whole();
+        };
+        // What cannot be read, the kernel refuses.
+        let (Ok(deadline), Ok(mask)) = (self.deadline(), self.sigmask()) else {
+            return self.kernel();
+        };
+        let n = going.goes_on(ctx, ring, deadline.unwrap_or(u64::MAX), mask);
+        mask.map_or(n, |mask| end_under(mask, n))
+    }
+}
+
+impl Going<'_> {
+    /// Looks, naps and sleeps until it is over.
+    fn goes_on(&mut self, ctx: &Context, ring: &Ring, deadline: u64, mask: Option<u64>) -> isize {
+        let mut vigil = Vigil::default();
+        vigil.wait_under(mask);
+        self.naps.begin();
+        let mut looks = Looks::begin();
+        loop {
+            let late = deadline < u64::MAX && Clock::Monotonic.now() >= deadline;
+            let found = !late && self.finds(ctx, ring);
+            let aside = looks.went_on(ctx.manners());
+            let ends = !late && !found && ctx.ends();
+            let rested = match () {
+                () if found || late => self.take(0, 0, None),
+                // The kernel knows what a wait comes to whose context goes.
+                () if ends => {
+                    self.sleep(Nap { until: deadline, many: u32::MAX }, deadline, vigil.mask())
+                }
+                () if aside => self.sleep(Nap::BLOCK, deadline, vigil.mask()),
+                () => match self.naps.rest(&mut vigil) {
+                    Ok(Some(nap)) => {
+                        let slept = self.sleep(nap, deadline, vigil.mask());
+                        looks = Looks::begin();
+                        slept
+                    }
+                    Ok(None) => Ok(self.taken),
+                    Err(_) => vigil.handle_signals().map(|()| self.taken),
+                },
+            };
+            match rested {
+                Ok(n) if ends || late || n >= self.wait.min => {
+                    count(found);
+                    return n;
+                }
+                // Another thread has taken what was there, or it is too little.
+                Ok(_) => {}
+                Err(e) if self.taken == 0 => return self.at_last(e),
+                Err(_) => return self.taken,
+            }
+        }
+    }
+
+    /// The whole wait in the kernel.
+    fn whole(&self) -> isize {
+        let n = self.wait.kernel();
+        if n > 0 {
+            self.naps.seen(self.wait.events, n as usize);
+        }
+        n
+    }
+
+    /// Are all there that are still to come?
+    fn finds(&self, ctx: &Context, ring: &Ring) -> bool {
+        let Some(_held) = ctx.hold() else { return false };
+        let want = (self.wait.min - self.taken).min(ring.room() as isize) as u32;
+        core::hint::spin_loop();
+        ring.available() >= want
+    }
+
+    /// Has the kernel put events behind those that are there, at least `min` of them within `ns`.
+    /// Answers how many there are now.
+    fn take(&mut self, min: isize, ns: u64, mask: Option<u64>) -> Result<isize> {
+        let time = [ns / 1_000_000_000, ns % 1_000_000_000];
+        let set = mask
+            .as_ref()
+            .map(|m| AioSigset { mask: core::ptr::from_ref(m).expose_provenance(), size: 8 });
+        let events = self.wait.events + self.taken as usize * size_of::<io_event>();
+        let n = Wait {
+            min,
+            nr: self.wait.nr - self.taken,
+            events,
+            timeout: time.as_ptr().expose_provenance(),
+            sigset: set.as_ref().map(|s| core::ptr::from_ref(s).expose_provenance()),
+            ..*self.wait
+        }
+        .kernel();
+        let n = softring_uapi::errno::check(n)? as isize;
+        self.naps.seen(events, n as usize);
+        self.taken += n;
+        Ok(self.taken)
+    }
+
+    /// Takes a nap.
+    fn sleep(&mut self, nap: Nap, deadline: u64, mask: Option<u64>) -> Result<isize> {
+        let before = self.taken;
+        let min = (nap.many as isize).clamp(1, self.wait.min - before);
+        let ns = nap.until.min(deadline).saturating_sub(Clock::Monotonic.now());
+        let slept = self.take(min, ns, mask);
+        self.naps.woke(slept != Ok(before));
+        slept
+    }
+
+    /// A signal came: what is there all the same?
+    fn at_last(&mut self, e: Errno) -> isize {
+        match self.take(0, 0, None) {
+            Ok(n) if n > 0 => n,
+            _ => e.ret(),
+        }
+    }
+}

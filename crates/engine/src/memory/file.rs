@@ -1,0 +1,62 @@
+//! Files in memory: their sizes, and what RLIMIT_FSIZE has to do with them.
+//!
+//! What lies in files here are no files in the kernel, so the limit has nothing to do with it.
+//! Where only the soft one is too low, it is lifted for one call. The limit is the whole process's:
+//! for that moment it is lifted for the program's other threads too, so only one thread at a time
+//! may do so. Others can lower it meanwhile, with setrlimit(2) or from another process: SIGXFSZ is
+//! kept from the program in any case.
+
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::process::{Resource, Rlimit};
+
+use crate::host::alone::Alone;
+use crate::host::fork::AtFork;
+use crate::host::substitute::{fstat, getrlimit, set_size, setrlimit};
+use crate::host::sys;
+use softring_uapi::IORING_OFF_SQES;
+use softring_uapi::errno::{Errno, Result};
+
+const SIGXFSZ: u64 = 1 << 24;
+static LIFTS: Alone = Alone::new();
+
+/// No other thread lifts the limit over a fork, or the child would keep it lifted.
+pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(Box::new(LIFTS.hold())), |_| ());
+
+fn short(limit: Option<u64>, size: u64) -> bool {
+    limit.is_some_and(|most| most < size)
+}
+
+/// The hard RLIMIT_FSIZE, in bytes, if it is too low for any ring: the file of one ends where its
+/// SQEs do.
+pub fn no_ring() -> Option<u64> {
+    getrlimit(Resource::Fsize).maximum.filter(|most| *most < IORING_OFF_SQES + 4096)
+}
+
+/// Makes a file at least `size` bytes long; they take memory only where they are touched.
+///
+/// # Errors
+/// `ENOMEM`, also past the hard RLIMIT_FSIZE, or where the soft one cannot be lifted.
+pub(crate) fn grow(file: impl AsFd, size: u64) -> Result<()> {
+    if fstat(&file)?.st_size.cast_unsigned() >= size {
+        return Ok(());
+    }
+    let _held = LIFTS.hold();
+    let old = getrlimit(Resource::Fsize);
+    if short(old.maximum, size) {
+        return Err(Errno::ENOMEM);
+    }
+    let lift = short(old.current, size);
+    if lift {
+        let new = Rlimit { current: old.maximum, maximum: old.maximum };
+        setrlimit(Resource::Fsize, new).map_err(|_| Errno::ENOMEM)?;
+    }
+    let pending = sys::pending_signals() & SIGXFSZ;
+    let done = set_size(file.as_fd().as_raw_fd(), size);
+    if lift {
+        let _ = setrlimit(Resource::Fsize, old);
+    }
+    if done == Err(Errno::EFBIG) && pending == 0 {
+        sys::take_signal(SIGXFSZ);
+    }
+    done.map_err(|_| Errno::ENOMEM)
+}

@@ -1,0 +1,118 @@
+//! Whether the process that a ring's lock names can still give it back.
+//!
+//! It cannot once it has ended, and neither once it has called execve(2), which ends its threads
+//! wherever they are and lets go of its memory, while its id lives on. So the question is whether
+//! it maps the ring's page still. Where /proc does not tell, it is taken to do so.
+
+use core::ffi::CStr;
+use std::io::Write;
+
+use rustix::fs::{Mode, OFlags, open};
+
+use crate::host::sys;
+
+/// Device and inode of a mapping, as /proc/PID/maps has them in one piece.
+type File = [u8; 40];
+
+/// Is process `pid` gone, or has it called execve(2) since it mapped the page at `addr`?
+pub(super) fn is_gone(pid: u32, addr: usize) -> bool {
+    !sys::process_lives(pid) || (pid != me() && has_let_go(pid, addr) == Some(true))
+}
+
+fn me() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get().cast_unsigned()
+}
+
+/// Does the process map nothing of the file that is mapped here at `addr`? `None`: nobody knows.
+fn has_let_go(pid: u32, addr: usize) -> Option<bool> {
+    let mut ours = None;
+    maps(me(), |range, file| {
+        if range.contains(&addr) {
+            ours = Some(*file);
+        }
+    })?;
+    let ours = ours?;
+    let mut any = false;
+    let mut found = false;
+    maps(pid, |_, file| {
+        any = true;
+        found |= *file == ours;
+    })?;
+    // A process in the middle of its end, or of an exec, has no memory to show.
+    any.then_some(!found)
+}
+
+/// Calls `f` with each mapping of a process: its range, and which file it is of. No memory is asked
+/// for: the caller may be a signal handler.
+fn maps(pid: u32, mut f: impl FnMut(core::ops::Range<usize>, &File)) -> Option<()> {
+    let mut path = [0; 32];
+    write!(&mut path[..], "/proc/{pid}/maps").ok()?;
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    let list = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let list = sys::EngineFd::from(list);
+    let mut buf = [0; 4096];
+    // What is kept of a line: all but its path.
+    let (mut line, mut len) = ([0; 96], 0);
+    loop {
+        let n = rustix::io::read(&list, &mut buf).ok()?;
+        if n == 0 {
+            return Some(());
+        }
+        for &byte in &buf[..n] {
+            if byte == b'\n' {
+                let (range, file) = parse(&line[..len])?;
+                f(range, &file);
+                len = 0;
+            } else if len < line.len() {
+                line[len] = byte;
+                len += 1;
+            }
+        }
+    }
+}
+
+/// `from-to rwxp offset device inode path`.
+fn parse(line: &[u8]) -> Option<(core::ops::Range<usize>, File)> {
+    let mut fields = line.split(|&b| b == b' ');
+    let (from, to) = core::str::from_utf8(fields.next()?).ok()?.split_once('-')?;
+    let hex = |s| usize::from_str_radix(s, 16).ok();
+    let mut file = [0; size_of::<File>()];
+    let (device, inode) = (fields.nth(2)?, fields.next()?);
+    let (first, rest) = file.split_at_mut_checked(device.len())?;
+    first.copy_from_slice(device);
+    let (space, rest) = rest.split_first_mut()?;
+    *space = b' ';
+    rest.get_mut(..inode.len())?.copy_from_slice(inode);
+    Some((hex(from)?..hex(to)?, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_line_names_its_range_and_its_file() {
+        let line = b"7f00-7f10 rw-s 00000000 00:01 1045    /memfd:[io_uring] (deleted)";
+        let (range, file) = parse(line).unwrap();
+        assert_eq!(range, 0x7f00..0x7f10);
+        assert!(file.starts_with(b"00:01 1045\0"));
+        assert!(parse(b"nonsense").is_none());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "no /proc")]
+    fn who_maps_the_page_holds_it_and_who_execs_does_not() {
+        let page = std::fs::File::from(
+            rustix::fs::memfd_create("page", rustix::fs::MemfdFlags::CLOEXEC).unwrap(),
+        );
+        page.set_len(4096).unwrap();
+        let region = crate::memory::region::Region::map(page.as_fd(), 0, 4096).unwrap();
+        assert_eq!(has_let_go(me(), region.addr()), Some(false));
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(is_gone(other.id(), region.addr()));
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert!(is_gone(other.id(), region.addr()));
+    }
+}

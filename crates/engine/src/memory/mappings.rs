@@ -1,0 +1,199 @@
+//! What lies under an address of the program's, as far as the registration of buffers, of buffer
+//! rings and of the ring's own memory must know.
+//!
+//! The kernel pins such pages for writing, for a long time. A file system that must be told
+//! of each first write to a page cannot have that, so shared mappings of its files are refused
+//! (`writable_file_mapping_allowed` in `mm/gup.c`).
+
+use core::ops::Range;
+
+use rustix::fd::AsRawFd;
+use rustix::fs::{Mode, OFlags, open};
+
+use super::region::Region;
+use crate::host::sys::{self, sys};
+use crate::host::user;
+use softring_uapi::errno::{Errno, Result, check};
+
+const PAGE: u64 = 4096;
+/// File systems whose shared mappings take writes untold: those in memory.
+const UNTOLD: [&str; 5] = ["tmpfs", "devtmpfs", "ramfs", "hugetlbfs", "rootfs"];
+
+/// `struct procmap_query` of `linux/fs.h`, without names.
+#[repr(C)]
+#[derive(Default)]
+struct Query {
+    size: u64,
+    flags: u64,
+    addr: u64,
+    vma_start: u64,
+    vma_end: u64,
+    vma_flags: u64,
+    page_size: u64,
+    offset: u64,
+    inode: u64,
+    dev_major: u32,
+    dev_minor: u32,
+    name_size: u32,
+    build_id_size: u32,
+    name_addr: u64,
+    build_id_addr: u64,
+}
+
+/// `PROCMAP_QUERY`, since Linux 6.11.
+const PROCMAP_QUERY: u32 = 0xc068_6611;
+const _: () = assert!(size_of::<Query>() == 0x68);
+/// `VMA_WRITABLE | VMA_SHARED | COVERING_OR_NEXT_VMA | FILE_BACKED_VMA`.
+const SHARED_FILES: u64 = 0x2 | 0x8 | 0x10 | 0x20;
+
+/// One line of `/proc/self/maps`.
+#[derive(Debug, PartialEq, Eq)]
+struct Mapping {
+    range: Range<u64>,
+    writable: bool,
+    shared: bool,
+    device: (u32, u32),
+}
+
+/// Memory of the program's that the ring keeps (`io_pin_pages`): page-aligned, writable, and
+/// touched now, so that a bad address fails at once.
+///
+/// # Errors
+/// `EINVAL` where it does not begin with a page, `EOVERFLOW`; as [`populate`].
+pub(crate) fn pin(addr: u64, len: usize) -> Result<Region> {
+    if addr == 0 {
+        return Err(Errno::EFAULT);
+    }
+    if !addr.is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    let pages = (len as u64).next_multiple_of(PAGE);
+    let end = addr.checked_add(pages).ok_or(Errno::EOVERFLOW)?;
+    populate(&(addr..end))?;
+    Region::of_program(addr, len)
+}
+
+/// Faults `range` in for writing, as pinning it would.
+///
+/// # Errors
+/// `EFAULT` where it is not all memory that can be written and stay so.
+pub(crate) fn populate(range: &Range<u64>) -> Result<()> {
+    if shares_file(range) {
+        return Err(Errno::EFAULT);
+    }
+    let len = (range.end - range.start) as usize;
+    match sys::populate_write(range.start, len) {
+        Ok(()) => Ok(()),
+        Err(Errno::EINVAL | Errno::ENOSYS) if !user::populates() => {
+            user::check_writable(range.start, len)
+        }
+        Err(_) => Err(Errno::EFAULT),
+    }
+}
+
+/// Is there a shared mapping of a file that must be told of writes?
+fn shares_file(range: &Range<u64>) -> bool {
+    match query(range) {
+        Ok(devices) => devices.into_iter().any(is_told),
+        Err(_) => mappings().is_some_and(|all| {
+            all.into_iter().any(|m| {
+                let within = m.range.start < range.end && range.start < m.range.end;
+                within && m.shared && m.writable && is_told(m.device)
+            })
+        }),
+    }
+}
+
+/// The devices of the files whose shared mappings lie there. A program has few such, so that
+/// mostly this is one question.
+///
+/// # Errors
+/// As ioctl(2), where it has none of the kind; without /proc.
+fn query(range: &Range<u64>) -> Result<Vec<(u32, u32)>> {
+    let maps = open(c"/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let (mut found, mut addr) = (Vec::new(), range.start);
+    while addr < range.end {
+        let size = size_of::<Query>() as u64;
+        let mut q = Query { size, flags: SHARED_FILES, addr, ..Query::default() };
+        let at = (&raw mut q).expose_provenance();
+        match check(sys!(__NR_ioctl, maps.as_raw_fd(), PROCMAP_QUERY, at)) {
+            Ok(_) if q.vma_start < range.end => found.push((q.dev_major, q.dev_minor)),
+            Ok(_) | Err(Errno::ENOENT) => break,
+            Err(e) => return Err(e),
+        }
+        addr = q.vma_end;
+    }
+    Ok(found)
+}
+
+/// All mappings, in the order of their addresses.
+fn mappings() -> Option<Vec<Mapping>> {
+    let text = sys::proc_text("/proc/self/maps")?;
+    Some(text.lines().filter_map(Mapping::parse).collect())
+}
+
+impl Mapping {
+    fn parse(line: &str) -> Option<Mapping> {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let (mode, _, device) = (words.next()?.as_bytes(), words.next()?, words.next()?);
+        let (major, minor) = device.split_once(':')?;
+        let hex = |s| u64::from_str_radix(s, 16).ok();
+        Some(Mapping {
+            range: hex(start)?..hex(end)?,
+            writable: mode.get(1) == Some(&b'w'),
+            shared: mode.get(3) == Some(&b's'),
+            device: (hex(major)? as u32, hex(minor)? as u32),
+        })
+    }
+}
+
+/// Is the file system on a device told of writes? One that is mounted nowhere is the kernel's own:
+/// of memfds, of shared memory.
+fn is_told(device: (u32, u32)) -> bool {
+    let text = sys::proc_text("/proc/self/mountinfo").unwrap_or_default();
+    let own = device.0 == 0;
+    kind_of(&text, device).map_or(!own, |kind| !UNTOLD.contains(&kind))
+}
+
+/// The type of the file system on a device, from the text of `/proc/self/mountinfo`.
+fn kind_of(text: &str, device: (u32, u32)) -> Option<&str> {
+    let name = format!("{}:{}", device.0, device.1);
+    let line = text.lines().find(|l| l.split(' ').nth(2) == Some(&*name))?;
+    line.split_once(" - ")?.1.split(' ').next()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_proc() {
+        let line = "7f12-8000 rw-s 00001000 fe:0a 12  /a b\n";
+        let want =
+            Mapping { range: 0x7f12..0x8000, writable: true, shared: true, device: (0xfe, 10) };
+        assert_eq!(Mapping::parse(line), Some(want));
+        assert_eq!(Mapping::parse("7f12 rw-p"), None);
+        let mounts = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+                      23 22 0:21 / /dev/shm rw - tmpfs tmpfs rw\n";
+        assert_eq!(kind_of(mounts, (0, 21)), Some("tmpfs"));
+        assert_eq!(kind_of(mounts, (254, 0)), Some("ext4"));
+        assert_eq!(kind_of(mounts, (254, 1)), None);
+    }
+
+    #[test]
+    fn both_ways_to_ask_find_the_same() {
+        // In the text of the mappings stands a name that is not UTF-8.
+        let file = rustix::fs::memfd_create(c"f\x9b", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 4096).unwrap();
+        let fd = file.as_raw_fd();
+        // PROT_READ | PROT_WRITE, MAP_SHARED.
+        let at = check(sys!(__NR_mmap, 0, 4096, 3, 1, fd, 0)).unwrap() as u64;
+        let range = at..at + 4096;
+        let line = mappings().unwrap().into_iter().find(|m| m.range.contains(&at)).unwrap();
+        assert!(line.shared && line.writable);
+        assert!(query(&range).is_ok_and(|q| q == [line.device]) || query(&range).is_err());
+        assert!(!is_told(line.device));
+        sys!(__NR_munmap, at, 4096);
+    }
+}

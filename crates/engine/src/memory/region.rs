@@ -1,0 +1,182 @@
+//! A mapping: of our own, or what of the program's memory a ring lies in.
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use rustix::fd::BorrowedFd;
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
+
+use softring_uapi::errno::{Errno, Result};
+
+const PAGE: usize = 4096;
+
+/// A shared mapping, unmapped on drop; or memory of the program's, left alone on drop.
+#[derive(Debug)]
+pub struct Region {
+    base: NonNull<u8>,
+    len: usize,
+    owned: bool,
+}
+
+// SAFETY: a region is only an address range; accesses through it are atomic or volatile, made under
+// the ring's lock.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps `len` bytes of `fd` at `offset`, shared.
+    ///
+    /// # Errors
+    /// `ENOMEM` and whatever else mmap(2) answers.
+    pub fn map(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Region> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
+        let p = unsafe { mmap(core::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, offset) }?;
+        let base = NonNull::new(p.cast()).ok_or(Errno::ENOMEM)?;
+        Ok(Region { base, len, owned: true })
+    }
+
+    /// Fresh zeroed memory, which forked children share.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn anonymous(len: usize) -> Result<Region> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: as in `map`.
+        let p = unsafe { mmap_anonymous(core::ptr::null_mut(), len, prot, MapFlags::SHARED) }?;
+        let base = NonNull::new(p.cast()).ok_or(Errno::ENOMEM)?;
+        Ok(Region { base, len, owned: true })
+    }
+
+    /// Memory that the program brought, and may unmap while it is in use: the kernel holds the
+    /// pages. Shared memory is mapped a second time, and so stays whatever the program does to its
+    /// own mapping. Private memory can have one mapping only: see [`is_gone`](Self::is_gone).
+    ///
+    /// # Errors
+    /// `EFAULT` for no address.
+    pub fn of_program(addr: u64, len: usize) -> Result<Region> {
+        let theirs = Self::view(addr, len)?;
+        Ok(theirs.alias().filter(|own| own.is_same(&theirs)).unwrap_or(theirs))
+    }
+
+    /// Memory that somebody else keeps mapped as long as this lives.
+    ///
+    /// # Errors
+    /// `EFAULT` for no address.
+    pub fn view(addr: u64, len: usize) -> Result<Region> {
+        let p = core::ptr::with_exposed_provenance_mut(addr as usize);
+        Ok(Region { base: NonNull::new(p).ok_or(Errno::EFAULT)?, len, owned: false })
+    }
+
+    /// The same memory, mapped once more: mremap(2) with an old size of 0, for shared mappings.
+    fn alias(&self) -> Option<Region> {
+        let len = self.len.next_multiple_of(PAGE);
+        // The old mapping stays, and the new one is at an address of the kernel's choice.
+        let at = crate::host::substitute::alias(self.base.as_ptr().expose_provenance(), len)?;
+        let base = NonNull::new(core::ptr::with_exposed_provenance_mut(at))?;
+        Some(Region { base, len, owned: true })
+    }
+
+    /// Does each page of this alias show what the same page of the other shows? Not if the
+    /// program's memory is made of several mappings, of which mremap(2) has followed the first.
+    /// Nobody else uses this memory yet.
+    fn is_same(&self, other: &Region) -> bool {
+        if crate::host::user::check_writable(self.addr() as u64, self.len).is_err() {
+            return false;
+        }
+        (0..other.len).step_by(PAGE).all(|at| {
+            let was = self.word(at).fetch_xor(u32::MAX, SeqCst);
+            let same = other.word(at).load(SeqCst) == !was;
+            self.word(at).store(was, SeqCst);
+            same
+        })
+    }
+
+    /// Is it the program's memory, which it may unmap?
+    pub fn is_programs(&self) -> bool {
+        !self.owned
+    }
+
+    /// Has the program unmapped it? Memory mapped there anew can't be told from the old.
+    pub fn is_gone(&self) -> bool {
+        let (at, len) = (self.base.as_ptr().cast(), self.len);
+        // SAFETY: MS_ASYNC does nothing but look whether there is a mapping.
+        self.is_programs()
+            && unsafe { msync(at, len, MsyncFlags::ASYNC) } == Err(rustix::io::Errno::NOMEM)
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn addr(&self) -> usize {
+        self.base.as_ptr().expose_provenance()
+    }
+
+    /// The word at byte `off`.
+    #[inline]
+    pub fn word(&self, off: usize) -> &AtomicU32 {
+        assert!(off.is_multiple_of(4) && off + 4 <= self.len);
+        // SAFETY: in bounds and aligned (asserted; the base is page- or cache-line-aligned); mapped
+        // as long as `self`.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(off).cast()) }
+    }
+
+    /// The two words at byte `off`, as one.
+    #[inline]
+    pub fn word64(&self, off: usize) -> &AtomicU64 {
+        assert!(off.is_multiple_of(8) && off + 8 <= self.len);
+        // SAFETY: as in `word`.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(off).cast()) }
+    }
+
+    /// Copies the bytes at `off` out, once.
+    #[inline]
+    pub fn load<T: crate::host::user::Plain>(&self, off: usize) -> T {
+        assert!(off.is_multiple_of(align_of::<T>()) && off + size_of::<T>() <= self.len);
+        // SAFETY: in bounds and aligned (asserted); volatile because the program may write at the
+        // same time, and any bit pattern is a valid `T: Plain`.
+        unsafe { self.base.as_ptr().add(off).cast::<T>().read_volatile() }
+    }
+
+    /// Copies the words at `off` into `v`, each once.
+    #[inline]
+    pub fn load_into<T: crate::host::user::Plain>(&self, off: usize, v: &mut T) {
+        const { assert!(align_of::<T>() == 8 && size_of::<T>().is_multiple_of(8)) };
+        assert!(off.is_multiple_of(8) && off + size_of::<T>() <= self.len);
+        let to: *mut u64 = core::ptr::from_mut(v).cast();
+        for i in 0..size_of::<T>() / 8 {
+            // SAFETY: both sides in bounds and aligned (asserted); atomic because the program may
+            // write at the same time, and any bit pattern is a valid `T: Plain`.
+            unsafe {
+                let from = AtomicU64::from_ptr(self.base.as_ptr().add(off).cast::<u64>().add(i));
+                to.add(i).write(from.load(Relaxed));
+            }
+        }
+    }
+
+    /// Stores `v` at `off`.
+    #[inline]
+    pub fn store<T: crate::host::user::Plain>(&self, off: usize, v: T) {
+        assert!(off.is_multiple_of(align_of::<T>()) && off + size_of::<T>() <= self.len);
+        // SAFETY: in bounds and aligned (asserted); the slot is the engine's until the tail is
+        // published.
+        unsafe { self.base.as_ptr().add(off).cast::<T>().write_volatile(v) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.owned {
+            // SAFETY: we mapped exactly this range and nobody borrows from it past `self`.
+            let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        }
+    }
+}

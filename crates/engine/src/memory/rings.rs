@@ -1,0 +1,195 @@
+//! How a ring lies in memory: `struct io_rings` with its arrays, then (in the file) the SQEs and a
+//! control page.
+
+use std::sync::Arc;
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{SealFlags, SeekFrom, fcntl_add_seals, seek};
+
+use super::lock::Control;
+use super::mappings::pin;
+use super::region::Region;
+use softring_uapi::errno::Result;
+use softring_uapi::*;
+
+/// Offsets of `struct io_rings`, as in the kernel.
+pub(crate) mod off {
+    pub(crate) const SQ_HEAD: usize = 0;
+    pub(crate) const SQ_TAIL: usize = 4;
+    pub(crate) const CQ_HEAD: usize = 8;
+    pub(crate) const CQ_TAIL: usize = 12;
+    pub(crate) const SQ_MASK: usize = 16;
+    pub(crate) const CQ_MASK: usize = 20;
+    pub(crate) const SQ_ENTRIES: usize = 24;
+    pub(crate) const CQ_ENTRIES: usize = 28;
+    pub(crate) const SQ_DROPPED: usize = 32;
+    pub(crate) const SQ_FLAGS: usize = 36;
+    pub(crate) const CQ_FLAGS: usize = 40;
+    pub(crate) const CQ_OVERFLOW: usize = 44;
+    pub(crate) const CQES: usize = 64;
+}
+
+/// Where the engine's own page lies in the ring's file: between the rings and the SQEs, where no
+/// program maps.
+const OFF_CONTROL: u64 = 0x0700_0000;
+
+/// Sizes that follow from the setup flags.
+#[derive(Clone, Copy, Debug)]
+pub struct Geometry {
+    pub flags: u32,
+    pub sq_entries: u32,
+    pub cq_entries: u32,
+}
+
+impl Geometry {
+    pub fn sqe_size(&self) -> usize {
+        if self.flags & IORING_SETUP_SQE128 != 0 { 128 } else { 64 }
+    }
+
+    pub fn cqe_size(&self) -> usize {
+        if self.flags & IORING_SETUP_CQE32 != 0 { 32 } else { 16 }
+    }
+
+    /// Offset of the SQ index array, if the ring has one.
+    pub fn array(&self) -> Option<usize> {
+        // Twice the size with CQEs of twice the size, as in the kernel, which doubles what is
+        // before them, too.
+        let wide = u32::from(self.flags & IORING_SETUP_CQE32 != 0);
+        let end = (off::CQES + self.cq_entries as usize * 16) << wide;
+        (self.flags & IORING_SETUP_NO_SQARRAY == 0).then(|| end.next_multiple_of(64))
+    }
+
+    pub fn rings_size(&self) -> usize {
+        match self.array() {
+            Some(a) => a + self.sq_entries as usize * 4,
+            None => off::CQES + self.cq_entries as usize * self.cqe_size(),
+        }
+    }
+
+    pub fn sqes_size(&self) -> usize {
+        self.sq_entries as usize * self.sqe_size()
+    }
+
+    /// Fills the offsets that setup answers.
+    pub fn publish(&self, p: &mut io_uring_params) {
+        let (sq_user, cq_user) = (p.sq_off.user_addr, p.cq_off.user_addr);
+        p.sq_entries = self.sq_entries;
+        p.cq_entries = self.cq_entries;
+        p.sq_off = io_sqring_offsets {
+            head: off::SQ_HEAD as u32,
+            tail: off::SQ_TAIL as u32,
+            ring_mask: off::SQ_MASK as u32,
+            ring_entries: off::SQ_ENTRIES as u32,
+            flags: off::SQ_FLAGS as u32,
+            dropped: off::SQ_DROPPED as u32,
+            array: self.array().unwrap_or(0) as u32,
+            resv1: 0,
+            user_addr: sq_user,
+        };
+        p.cq_off = io_cqring_offsets {
+            head: off::CQ_HEAD as u32,
+            tail: off::CQ_TAIL as u32,
+            ring_mask: off::CQ_MASK as u32,
+            ring_entries: off::CQ_ENTRIES as u32,
+            overflow: off::CQ_OVERFLOW as u32,
+            cqes: off::CQES as u32,
+            flags: off::CQ_FLAGS as u32,
+            resv1: 0,
+            user_addr: cq_user,
+        };
+        if self.flags & IORING_SETUP_NO_MMAP == 0 {
+            p.sq_off.user_addr = 0;
+            p.cq_off.user_addr = 0;
+        }
+    }
+}
+
+/// The memory of one ring.
+#[derive(Debug)]
+pub struct Rings {
+    pub geo: Geometry,
+    /// The SQ index array's offset, as [`Geometry::array`] computes it.
+    pub array: Option<usize>,
+    pub rings: Region,
+    pub sqes: Region,
+    pub control: Arc<Control>,
+}
+
+impl Rings {
+    /// Makes a ring's file and maps it; with NO_MMAP the rings lie where the program says.
+    ///
+    /// # Errors
+    /// `ENOMEM`, `EMFILE`, `ENFILE`; `EINVAL`, `EFAULT` for bad NO_MMAP addresses.
+    pub fn create(geo: Geometry, cq_user: u64, sq_user: u64) -> Result<(OwnedFd, Rings)> {
+        let fd = crate::host::substitute::memory_file("[io_uring]")?;
+        let size = IORING_OFF_SQES + geo.sqes_size() as u64;
+        super::file::grow(&fd, size.next_multiple_of(4096))?;
+        let _ = fcntl_add_seals(&fd, SealFlags::SHRINK);
+        // A ring cannot be read or written: from the last position there is, read(2) and write(2)
+        // answer EINVAL.
+        let _ = seek(&fd, SeekFrom::Start(i64::MAX as u64));
+        let control = Arc::new(Control::new(Region::map(fd.as_fd(), OFF_CONTROL, 4096)?));
+        let (rings, sqes) = if geo.flags & IORING_SETUP_NO_MMAP != 0 {
+            (pin(cq_user, geo.rings_size())?, pin(sq_user, geo.sqes_size())?)
+        } else {
+            (
+                Region::map(fd.as_fd(), 0, geo.rings_size().next_multiple_of(4096))?,
+                Region::map(fd.as_fd(), IORING_OFF_SQES, geo.sqes_size().next_multiple_of(4096))?,
+            )
+        };
+        let this = Rings { geo, array: geo.array(), rings, sqes, control };
+        this.init();
+        Ok((fd, this))
+    }
+
+    /// Does the ring lie in memory that the program may unmap?
+    #[inline]
+    pub fn may_go(&self) -> bool {
+        self.rings.is_programs() || self.sqes.is_programs()
+    }
+
+    /// Where the program has unmapped its memory (NO_MMAP), the ring goes on in memory of ours: the
+    /// kernel's goes on in the old pages, which nobody sees any more. Lock holder only.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    #[cold]
+    pub fn outlive(&mut self) -> Result<()> {
+        use core::sync::atomic::Ordering::Relaxed;
+        if self.sqes.is_gone() {
+            self.sqes = Region::anonymous(self.sqes.len())?;
+        }
+        if self.rings.is_gone() {
+            self.rings = Region::anonymous(self.rings.len())?;
+            self.init();
+            let (head, tail) = (self.control.sq_head(), self.control.cq_tail());
+            for at in [off::SQ_HEAD, off::SQ_TAIL] {
+                self.rings.word(at).store(head.load(Relaxed), Relaxed);
+            }
+            for at in [off::CQ_HEAD, off::CQ_TAIL] {
+                self.rings.word(at).store(tail.load(Relaxed), Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn init(&self) {
+        use core::sync::atomic::Ordering::Relaxed;
+        for (at, v) in [
+            (off::SQ_HEAD, 0),
+            (off::SQ_TAIL, 0),
+            (off::CQ_HEAD, 0),
+            (off::CQ_TAIL, 0),
+            (off::SQ_MASK, self.geo.sq_entries - 1),
+            (off::CQ_MASK, self.geo.cq_entries - 1),
+            (off::SQ_ENTRIES, self.geo.sq_entries),
+            (off::CQ_ENTRIES, self.geo.cq_entries),
+            (off::SQ_DROPPED, 0),
+            (off::SQ_FLAGS, 0),
+            (off::CQ_FLAGS, 0),
+            (off::CQ_OVERFLOW, 0),
+        ] {
+            self.rings.word(at).store(v, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! When an SQ thread that has found nothing should look again at once, and when it may nap. Pure
+//! code: no clock and no system call, times are handed in.
+//!
+//! It learns the gaps between submissions, as a histogram by size. So long after the last one, the
+//! next is expected where, of the gaps that were longer, the shortest few lie; until shortly before
+//! that, the thread naps, and then it looks without a pause:
+//!
+//! ```text
+//! last ─────────────────────────────────────▶ next submission
+//!        work │ nap ─────▶ │ lead │ looks …
+//!             until an absolute moment, less what a timer is late on this machine
+//! ```
+//!
+//! So a steady program is met awake, one that submits in bursts is looked out for after a short
+//! and after a long gap, and where gaps are of all sizes, or shorter than a nap is worth, the
+//! thread spins. Where nothing is known yet of gaps so long, it naps for a share of the time that
+//! has passed, so that what comes then waits for no more than that share longer.
+//!
+//! Where submissions have a beat (`beat`), that says when the next is due.
+//!
+//! What comes during a nap tells only that the nap was too long: how long the gap was is not known,
+//! and to take the time of waking for it would lengthen the next nap, and so on for ever. It counts
+//! as a gap shorter than the nap. No nap is longer than [`NAP_MAX`].
+
+use super::beat::{Advice, Beat};
+use crate::policy::hybrid::Timer;
+
+/// Longest nap, in ns: a submission that nobody expected is found after so long at the latest.
+pub(crate) const NAP_MAX: u64 = 1_000_000;
+/// Longest nap into the unknown, in ns.
+const UNKNOWN_MAX: u64 = 250_000;
+/// Into the unknown, the thread naps for one part in so many of the time that has passed.
+const UNKNOWN_SHARE: u64 = 8;
+/// Submissions that may come during a nap: one in so many.
+const MISSES: u32 = 256;
+/// Gaps that must have been seen for them to tell something.
+const KNOWN: u32 = 16;
+/// A submission that does not come after the longest known gap is looked out for until so many
+/// times that have passed.
+const OVERDUE: u64 = 2;
+/// At so many gaps, all count half.
+const FULL: u32 = 2048;
+/// Buckets per doubling, and the first: 2^10 ns.
+const SUB: u32 = 3;
+const FIRST: u32 = 10;
+/// Up to 2^30 ns, a second.
+const BUCKETS: usize = (30 - FIRST as usize) << SUB;
+
+/// What to do now that a look has found nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Look,
+    /// Sleep until then.
+    Nap(u64),
+}
+
+/// One SQ thread's view of its submissions. All times are in ns of one clock.
+#[derive(Debug)]
+pub(crate) struct Naps {
+    pub timer: Timer,
+    /// Gaps seen, by size.
+    gaps: [u16; BUCKETS],
+    seen: u32,
+    beat: Beat,
+    /// The last submission.
+    last: u64,
+    /// SQEs that usually come at once, times 16.
+    batch: u64,
+    /// Until then there is nothing to decide.
+    look_until: u64,
+    /// The nap of which it is not known yet whether something came meanwhile: its beginning, and
+    /// the end that it was to have.
+    nap: Option<(u64, u64)>,
+    pub tally: Tally,
+}
+
+/// What naps came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub naps: u64,
+    /// Naps that found submissions.
+    pub over: u64,
+    /// Time spent in naps, in ns.
+    pub slept: u64,
+}
+
+fn bucket(gap: u64) -> usize {
+    let gap = gap.max(1 << FIRST);
+    let top = gap.ilog2();
+    let at = ((top - FIRST) << SUB) + ((gap >> (top - SUB)) as u32 & ((1 << SUB) - 1));
+    (at as usize).min(BUCKETS - 1)
+}
+
+/// The shortest gap of a bucket.
+fn edge(bucket: usize) -> u64 {
+    let (top, part) = (bucket >> SUB, bucket as u64 & ((1 << SUB) - 1));
+    ((1 << SUB) + part) << (top + FIRST as usize - SUB as usize)
+}
+
+impl Naps {
+    pub(crate) fn new(timer: Timer) -> Naps {
+        Naps {
+            timer,
+            gaps: [0; BUCKETS],
+            seen: 0,
+            beat: Beat::default(),
+            last: 0,
+            batch: 16,
+            look_until: 0,
+            nap: None,
+            tally: Tally::default(),
+        }
+    }
+
+    fn learn(&mut self, gap: u64, times: u32) {
+        let count = &mut self.gaps[bucket(gap)];
+        *count = count.saturating_add(times as u16);
+        self.seen += times;
+        if self.seen >= FULL {
+            self.gaps.iter_mut().for_each(|n| *n /= 2);
+            self.seen = self.gaps.iter().map(|n| u32::from(*n)).sum();
+        }
+    }
+
+    /// A look at `now` has found `sqes` new ones.
+    pub(crate) fn found(&mut self, sqes: u32, now: u64) {
+        let last = self.last;
+        (self.last, self.look_until) = (now, 0);
+        let Some((begin, end)) = self.nap.take() else {
+            if last > 0 {
+                self.batch = (self.batch * 15 / 16 + u64::from(sqes)).max(16);
+                self.learn(now.saturating_sub(last), 1);
+            }
+            self.beat.heard(now);
+            return;
+        };
+        self.tally.over += 1;
+        let usual = (self.batch / 16).max(1) as u32;
+        let events = (sqes / usual).clamp(1, 64);
+        if events > 1 {
+            self.beat.doubt(events);
+            // Between the first and the last there cannot have been more than the nap.
+            self.learn(now.saturating_sub(begin) / u64::from(events), events - 1);
+        } else {
+            self.beat.overslept(now);
+        }
+        if now.saturating_sub(end) < 8 * self.timer.lead() {
+            // What was held up by others than the timer would be so after a shorter nap, too.
+            let [begin, end] = [begin, end.min(now)].map(|at| at.saturating_sub(last));
+            self.learn(begin.max(end - end / 8), 1);
+        }
+    }
+
+    /// A look at `now` has found nothing: what next?
+    pub(crate) fn next(&mut self, now: u64) -> Step {
+        self.nap = None;
+        if now < self.look_until {
+            return Step::Look;
+        }
+        if self.last == 0 {
+            self.last = now;
+        }
+        let passed = now.saturating_sub(self.last);
+        // Through the bucket at hand.
+        let mut look_until =
+            self.last + edge((bucket(passed) + 1).min(BUCKETS - 1)).max(passed + 1);
+        let until = match self.beat.next(now) {
+            Some(Advice::LookUntil(until)) => {
+                self.look_until = until;
+                return Step::Look;
+            }
+            Some(Advice::AwakeAt(until)) => {
+                look_until = until.max(now);
+                until
+            }
+            None => self.expected(now, passed),
+        };
+        let until = until.clamp(now, now + NAP_MAX);
+        if self.timer.worth(until - now) {
+            let until = until - self.timer.lead();
+            self.nap = Some((now, until));
+            self.tally.naps += 1;
+            return Step::Nap(until);
+        }
+        self.look_until = look_until;
+        Step::Look
+    }
+
+    /// When the next submission may come, by the gaps that were longer than what has passed.
+    fn expected(&self, now: u64, passed: u64) -> u64 {
+        let from = bucket(passed);
+        let rest: u32 = self.gaps[from..].iter().map(|n| u32::from(*n)).sum();
+        let until = if rest < KNOWN && passed < OVERDUE * self.longest() {
+            None
+        } else if rest < KNOWN {
+            let share = (passed / UNKNOWN_SHARE).min(UNKNOWN_MAX);
+            (share > self.timer.lead()).then(|| now + share)
+        } else {
+            let due = edge(self.due(from, rest));
+            self.last.checked_add(due)
+        };
+        until.unwrap_or(now)
+    }
+
+    /// The longest gap of those that are known; 0: none is.
+    fn longest(&self) -> u64 {
+        let mut sum = 0;
+        let known = self.gaps.iter().enumerate().rev().find(|(_, n)| {
+            sum += u32::from(**n);
+            sum >= KNOWN
+        });
+        known.map_or(0, |(at, _)| edge(at))
+    }
+
+    /// The first bucket from `from` on in which the next submission is likely.
+    fn due(&self, from: usize, rest: u32) -> usize {
+        let mut sum = 0;
+        for (at, n) in self.gaps.iter().enumerate().skip(from) {
+            sum += u32::from(*n);
+            if sum > 1 && sum * MISSES > rest {
+                return at;
+            }
+        }
+        from
+    }
+
+    /// A nap is over; `timer`: because its time was.
+    pub(crate) fn woke(&mut self, now: u64, timer: bool) {
+        let Some((begin, end)) = self.nap else { return };
+        self.tally.slept += now.saturating_sub(begin);
+        if timer {
+            self.timer.woke_late(now.saturating_sub(end));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_have_edges() {
+        assert_eq!((bucket(0), edge(0)), (0, 1024));
+        for at in 0..BUCKETS - 1 {
+            assert_eq!((bucket(edge(at)), bucket(edge(at + 1) - 1)), (at, at));
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    /// What a run came to.
+    struct Run {
+        /// Share of the time spent awake.
+        cpu: f64,
+        /// Delays of submissions, sorted.
+        delays: Vec<u64>,
+    }
+
+    impl Run {
+        fn delay(&self, part: f64) -> u64 {
+            self.delays[((self.delays.len() - 1) as f64 * part) as usize]
+        }
+    }
+
+    /// Plays arrivals at the given gaps; a nap takes `late` ns more than asked, of which `cpu`
+    /// count as used. The last half is measured.
+    fn play(gaps: &[u64], late: u64, cpu: u64) -> Run {
+        const LOOK: u64 = 100;
+        const WORK: u64 = 2_000;
+        let mut naps = Naps::new(Timer::measured(&[late], cpu));
+        let mut arrivals = Vec::new();
+        gaps.iter().fold(0, |at, gap| {
+            arrivals.push(at + gap);
+            at + gap
+        });
+        let (mut now, mut next, mut slept, mut begun) = (0, 0, 0, 0);
+        let mut delays = Vec::new();
+        while next < arrivals.len() {
+            let due = arrivals[next..].iter().take_while(|at| **at <= now).count();
+            if next <= arrivals.len() / 2 {
+                (slept, begun) = (0, now);
+                delays.clear();
+            }
+            if due > 0 {
+                naps.found(due as u32, now);
+                delays.extend(arrivals[next..next + due].iter().map(|at| now - at));
+                next += due;
+                now += WORK;
+                continue;
+            }
+            match naps.next(now) {
+                Step::Look => now += LOOK,
+                Step::Nap(until) => {
+                    let end = until.max(now) + late;
+                    assert!(end - now <= NAP_MAX + late);
+                    slept += (end - now).saturating_sub(cpu);
+                    now = end;
+                    naps.woke(now, true);
+                }
+            }
+        }
+        delays.sort_unstable();
+        Run { cpu: 1.0 - slept as f64 / (now - begun) as f64, delays }
+    }
+
+    /// A simple generator of numbers below `n`.
+    fn random(seed: &mut u64, n: u64) -> u64 {
+        *seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (*seed >> 33) % n
+    }
+
+    fn steady(gap: u64, jitter: u64) -> Vec<u64> {
+        let mut seed = 7;
+        (0..6000).map(|_| gap - jitter / 2 + random(&mut seed, jitter.max(1))).collect()
+    }
+
+    #[test]
+    fn a_steady_program_is_met_awake() {
+        for (gap, most) in [(500_000, 0.2), (100_000, 0.35), (50_000, 0.5)] {
+            let run = play(&steady(gap, gap / 50), 5_000, 3_000);
+            assert!(run.cpu < most, "{gap}: {}", run.cpu);
+            assert!(run.delay(0.99) <= 2_000, "{gap}: {}", run.delay(0.99));
+        }
+    }
+
+    #[test]
+    fn a_steady_program_that_is_held_up_now_and_then() {
+        // One in ten submissions is late, by up to three periods; the next is when it would be.
+        const PERIOD: u64 = 500_000;
+        let (mut seed, mut free, mut last, mut gaps) = (5, 0, 0, Vec::new());
+        for due in (1..12_000).map(|n| n * PERIOD) {
+            let held_up = random(&mut seed, 10) == 0;
+            let late =
+                if held_up { random(&mut seed, 3 * PERIOD) } else { random(&mut seed, 2_000) };
+            free = due.max(free) + late;
+            gaps.push(free - last);
+            last = free;
+        }
+        let run = play(&gaps, 40_000, 30_000);
+        assert!(run.cpu < 0.45, "{}", run.cpu);
+        assert!(run.delay(0.95) <= 2_000, "{}", run.delay(0.95));
+    }
+
+    #[test]
+    fn where_naps_are_dear_it_spins() {
+        let run = play(&steady(20_000, 500), 30_000, 30_000);
+        assert!(run.cpu > 0.99 && run.delay(0.99) <= 2_000, "{} {}", run.cpu, run.delay(0.99));
+    }
+
+    #[test]
+    fn where_gaps_are_of_all_sizes_few_come_during_a_nap() {
+        let mut seed = 3;
+        let uniform: Vec<u64> = (0..6000).map(|_| random(&mut seed, 1_000_000)).collect();
+        let run = play(&uniform, 5_000, 3_000);
+        assert!(run.delay(0.97) <= 2_000, "{}", run.delay(0.97));
+    }
+
+    #[test]
+    fn bursts_are_met_at_their_beginning() {
+        let gaps: Vec<u64> =
+            (0..12_000).map(|n| if n % 10 == 0 { 10_000_000 } else { 5_000 }).collect();
+        let run = play(&gaps, 5_000, 3_000);
+        assert!(run.cpu < 0.2, "{}", run.cpu);
+        assert!(run.delay(0.99) <= 5_000, "{}", run.delay(0.99));
+    }
+
+    #[test]
+    fn a_program_that_grows_quick_is_not_slept_over() {
+        let gaps: Vec<u64> = steady(500_000, 0).into_iter().chain(steady(20_000, 0)).collect();
+        let run = play(&gaps, 5_000, 3_000);
+        assert!(run.delay(0.98) <= 3_000, "{}", run.delay(0.98));
+        // And slow again.
+        let gaps: Vec<u64> = steady(20_000, 0).into_iter().chain(steady(500_000, 0)).collect();
+        let run = play(&gaps, 5_000, 3_000);
+        assert!(run.cpu < 0.25 && run.delay(0.97) <= 2_000, "{} {}", run.cpu, run.delay(0.97));
+    }
+
+    #[test]
+    fn naps_that_come_too_late_grow_shorter() {
+        // The timer is thought to be quicker than it is.
+        let mut naps = Naps::new(Timer::measured(&[1_000], 1_000));
+        let mut now = 1;
+        let mut over = 0;
+        for n in 0..6000 {
+            naps.found(1, now);
+            let next = now + 300_000;
+            now += 2_000;
+            while now < next {
+                now = match naps.next(now) {
+                    Step::Look => now + 100,
+                    Step::Nap(until) => {
+                        let end = until.max(now) + 25_000;
+                        naps.woke(end, true);
+                        over += u32::from(end > next + 100 && n > 3000);
+                        end
+                    }
+                };
+            }
+        }
+        assert!(over < 60, "{over}");
+    }
+}

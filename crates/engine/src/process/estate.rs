@@ -1,0 +1,349 @@
+//! What a forked child has in flight on its parent's ring when it ends: its parent takes it over.
+//!
+//! A request lives in the process that submitted it, and ends with that. So a child writes down
+//! what it has in flight, at the end of each batch, on the engine's page of the ring, and has its
+//! parent's reactor watch it ([`Children`]). When the child has ended, by whatever cause, the
+//! parent goes by what is written: its timeouts go on, and all else is cancelled. On the kernel,
+//! too, timeouts go on, and what would run in the child's name ends with ECANCELED. If the child
+//! execs instead, its timeouts are cancelled as well; a pipe that exec closes tells of that,
+//! however it is called. Kernel counterpart: `io_uring_cancel_generic`, `io_fallback_req_func`.
+//!
+//! The page is written and read under the uring lock. It has room for [`SLOTS`] requests.
+
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, LazyLock};
+
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::PipeFlags;
+use rustix::process::Pid;
+
+use crate::drive::reactor;
+use crate::fds::InternalFd;
+use crate::host::fork::AtFork;
+use crate::host::sync::Mutex;
+use crate::host::sys;
+use crate::io::token::ReqId;
+use crate::memory::lock::Control;
+use crate::ops::nop;
+use crate::ops::table::OPS;
+use crate::ops::timeout::{clock_named, with_clock};
+use crate::ring::ctx::{Ctx, Ring};
+use crate::ring::request::{Req, ReqFlags, State, Timer, Wait};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
+
+/// Requests of all children together that the page has room for.
+pub(crate) const SLOTS: usize = 96;
+/// Words of a slot: whose it is (0: nobody's), what it is, then its `user_data`, deadline and
+/// period, its shots, and where an exec shows.
+const WORDS: usize = 10;
+const OWNER: usize = 0;
+const WHAT: usize = 1;
+const NAME: usize = 2;
+const DEADLINE: usize = 4;
+const PERIOD: usize = 6;
+const SHOTS: usize = 8;
+/// The number of the pipe that tells of an exec, in its process.
+const PIPE: usize = 9;
+/// What it is: the flags of its SQE, and above them these and the flags of a timeout.
+const FOLLOWS: u32 = 1 << 8;
+const TIMEOUT: u32 = 1 << 9;
+const OP_FLAGS: u32 = 16;
+/// What of an SQE's flags concerns who is told of its end.
+const KEPT: u8 = IOSQE_IO_LINK | IOSQE_IO_HARDLINK | IOSQE_CQE_SKIP_SUCCESS;
+
+/// One request, as it is written down.
+#[derive(Clone, Copy, Debug, Default)]
+struct Left {
+    what: u32,
+    user_data: u64,
+    timer: Timer,
+}
+
+impl Left {
+    fn of(req: &Req, follows: bool) -> Left {
+        let sqe = &req.call.sqe;
+        let mut what = u32::from(sqe.flags & KEPT) | if follows { FOLLOWS } else { 0 };
+        let mut timer = Timer::default();
+        if let (State::Timeout, IORING_OP_TIMEOUT, Wait::Timeout(t)) =
+            (req.state, req.opcode(), req.wait)
+        {
+            what |= TIMEOUT | with_clock(sqe.op_flags, t.clock) << OP_FLAGS;
+            timer = t;
+        }
+        Left { what, user_data: sqe.user_data, timer }
+    }
+
+    fn write(&self, page: &Control, slot: usize, owner: u32) {
+        let wide = |at: usize, value: u64| {
+            page.left(slot * WORDS + at).store(value as u32, Relaxed);
+            page.left(slot * WORDS + at + 1).store((value >> 32) as u32, Relaxed);
+        };
+        wide(NAME, self.user_data);
+        wide(DEADLINE, self.timer.deadline);
+        wide(PERIOD, self.timer.period);
+        page.left(slot * WORDS + SHOTS).store(self.timer.shots, Relaxed);
+        page.left(slot * WORDS + PIPE).store(exec_pipe(), Relaxed);
+        page.left(slot * WORDS + WHAT).store(self.what, Relaxed);
+        page.left(slot * WORDS + OWNER).store(owner, Relaxed);
+    }
+
+    fn read(page: &Control, slot: usize) -> Left {
+        let word = |at: usize| page.left(slot * WORDS + at).load(Relaxed);
+        let wide = |at: usize| u64::from(word(at)) | u64::from(word(at + 1)) << 32;
+        let what = word(WHAT);
+        let clock = clock_named(what >> OP_FLAGS);
+        let (deadline, period, shots) = (wide(DEADLINE), wide(PERIOD), word(SHOTS));
+        let timer = Timer { clock, deadline, period, shots, ..Timer::default() };
+        Left { what, user_data: wide(NAME), timer }
+    }
+
+    /// The request that stands for it here: a NOP, if it is no timeout.
+    fn request(&self) -> Req {
+        let timeout = self.what & TIMEOUT != 0;
+        let sqe = io_uring_sqe {
+            opcode: if timeout { IORING_OP_TIMEOUT } else { nop::OPCODE },
+            flags: self.what as u8,
+            op_flags: if timeout { self.what >> OP_FLAGS } else { 0 },
+            user_data: self.user_data,
+            ..io_uring_sqe::default()
+        };
+        let wait = if timeout { Wait::Timeout(self.timer) } else { Wait::None };
+        let mut req = Req { wait, ..Req::new(sqe, &OPS[sqe.opcode as usize]) };
+        req.flags |= ReqFlags::ORPHAN;
+        req
+    }
+}
+
+/// A pipe that this process alone has open, and that exec closes: it hangs up when the process
+/// execs or ends. Its ends: to read, to write.
+static EXEC_PIPE: LazyLock<Mutex<Option<[InternalFd; 2]>>> = LazyLock::new(|| Mutex::new(None));
+
+/// The number of its end to read; 0: none is free.
+fn exec_pipe() -> u32 {
+    let mut pipe = EXEC_PIPE.lock();
+    if pipe.is_none() {
+        let made = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+        *pipe = made.ok().map(|(r, w)| [r, w].map(crate::fds::adopt_internal));
+    }
+    pipe.as_ref().map_or(0, |[read, _]| read.as_raw_fd().cast_unsigned())
+}
+
+/// The pipe is its parent's. Nobody holds the lock, which is taken only under that of a ring.
+pub(crate) const AT_FORK: AtFork = AtFork::new(|_| *EXEC_PIPE.lock() = None);
+
+/// A child's pipe is closed: was that by an exec? If that cannot be told from its end, no.
+fn lives_on(pid: u32) -> bool {
+    const PF_EXITING: u32 = 4;
+    const FLAGS: usize = 6;
+    let stat = crate::host::sys::proc_text(&format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit(") ").next().unwrap_or_default();
+    let flags = after_name.split(' ').nth(FLAGS).and_then(|flags| flags.parse::<u32>().ok());
+    flags.is_some_and(|flags| flags & PF_EXITING == 0)
+}
+
+fn owner(page: &Control, slot: usize) -> u32 {
+    page.left(slot * WORDS + OWNER).load(Relaxed)
+}
+
+impl Ctx {
+    /// In a child that has inherited the ring: writes down what it has in flight.
+    #[cold]
+    pub fn write_down(&mut self) {
+        if self.slab.is_empty() && self.inherited.written == 0 {
+            return;
+        }
+        let has_parent = !self.defers() && reactor::parent().is_some();
+        let left = if has_parent { self.in_order() } else { Vec::new() };
+        let (me, page) = (crate::host::fork::pid(), self.mem.control.clone());
+        let before = core::mem::take(&mut self.inherited.written);
+        let mut used = [false; SLOTS];
+        let free = (0..SLOTS).filter(|&slot| [0, me].contains(&owner(&page, slot)));
+        for (slot, left) in free.zip(&left) {
+            left.write(&page, slot, me);
+            used[slot] = true;
+            self.inherited.written += 1;
+        }
+        // What was written before and is not any more: other children's slots may lie between.
+        if before > 0 {
+            let stale = (0..SLOTS).filter(|&slot| !used[slot] && owner(&page, slot) == me);
+            stale.for_each(|slot| page.left(slot * WORDS).store(0, Relaxed));
+        }
+        self.inherited.has_parent = has_parent;
+        if self.inherited.written > 0 && !core::mem::replace(&mut self.inherited.watched, true) {
+            page.heirs().fetch_add(1, Relaxed);
+            reactor::wake_parent();
+        }
+    }
+
+    /// What is in flight, as far as there is room for: each chain from its head on.
+    fn in_order(&self) -> Vec<Left> {
+        let few = || self.slab.iter().take(SLOTS);
+        let followers: Vec<ReqId> = few().filter_map(|(_, req)| req.link).collect();
+        let next = |id: &ReqId| self.slab.get(*id).and_then(|req| req.link);
+        let chain = |head| core::iter::successors(Some(head), next).map(move |id| (head, id));
+        let heads = few().map(|(id, _)| id).filter(|id| !followers.contains(id));
+        let left = |(head, id)| Some(Left::of(self.slab.get(id)?, id != head));
+        heads.flat_map(chain).filter_map(left).take(SLOTS).collect()
+    }
+
+    /// Takes what `child` has written down off the page, and over; its timeouts, too, end with it
+    /// where it execs.
+    fn take_over(&mut self, child: u32, end: End) -> bool {
+        let page = self.mem.control.clone();
+        let mut chain: Vec<Left> = Vec::new();
+        let mut any = false;
+        for slot in (0..SLOTS).filter(|&slot| owner(&page, slot) == child) {
+            let mut left = Left::read(&page, slot);
+            page.left(slot * WORDS).store(0, Relaxed);
+            if end == End::Exec {
+                left.what &= !TIMEOUT;
+            }
+            if left.what & FOLLOWS == 0 {
+                self.adopt(&core::mem::take(&mut chain));
+            }
+            chain.push(left);
+            any = true;
+        }
+        self.adopt(&chain);
+        any
+    }
+
+    /// Goes on with one chain.
+    fn adopt(&mut self, chain: &[Left]) {
+        let Some((head, rest)) = chain.split_first() else { return };
+        let mut next = None;
+        for left in rest.iter().rev() {
+            next = Some(self.slab.insert(Req { link: next, ..left.request() }));
+        }
+        self.nr_reqs += chain.len() as u32;
+        let mut req = Req { link: next, ..head.request() };
+        if head.what & TIMEOUT != 0 {
+            let id = self.slab.insert(req);
+            self.timeouts_insert(id);
+        } else {
+            // Whatever hangs on it ends with it.
+            req.flags.remove(ReqFlags::HARDLINK);
+            req.fail(Errno::ECANCELED);
+            self.finish(&mut req);
+        }
+    }
+}
+
+/// Has a child called since the reactor last looked?
+pub(crate) fn is_called(ring: &Ring) -> bool {
+    ring.control.heirs().load(Relaxed) != ring.heirs.load(Relaxed)
+}
+
+/// How a child's time with the ring is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Exit,
+    Exec,
+}
+
+/// A child that is watched.
+#[derive(Debug)]
+struct Child {
+    pid: u32,
+    process: InternalFd,
+    /// Its pipe's end to read, opened once more.
+    pipe: Option<InternalFd>,
+}
+
+/// The children of this process that its reactor watches.
+#[derive(Debug, Default)]
+pub(crate) struct Children(Vec<Child>);
+
+impl Children {
+    /// Marks the reactor's event data of a child; no ring has such an id.
+    const MARK: u64 = 1 << 63;
+    /// What tells of its exec.
+    const EXEC: u64 = 1 << 62;
+
+    /// A child has called: watches those that it does not know. Answers those whose time is over.
+    pub(crate) fn look(&mut self, set: impl AsFd, rings: &[Arc<Ring>]) -> Vec<(u32, End)> {
+        let mut ended: Vec<(u32, End)> = Vec::new();
+        for ring in rings {
+            let calls = ring.control.heirs().load(Relaxed);
+            if ring.heirs.swap(calls, Relaxed) == calls {
+                continue;
+            }
+            let ctx = ring.lock();
+            for slot in 0..SLOTS {
+                let pid = owner(&ctx.mem.control, slot);
+                let known = self.0.iter().any(|c| c.pid == pid) || ended.iter().any(|e| e.0 == pid);
+                if pid == 0 || pid == crate::host::fork::pid() || known {
+                    continue;
+                }
+                let pipe = ctx.mem.control.left(slot * WORDS + PIPE).load(Relaxed);
+                match self.watch(&set, pid, pipe) {
+                    Err(Errno::ESRCH) => ended.push((pid, End::Exit)),
+                    // At the next look.
+                    Err(_) => ring.heirs.store(calls.wrapping_sub(1), Relaxed),
+                    Ok(end) => ended.extend(end.map(|end| (pid, end))),
+                }
+            }
+        }
+        ended
+    }
+
+    /// Watches a child, whose pipe has that number. It may have called execve(2) since it called.
+    fn watch(&mut self, set: impl AsFd, pid: u32, number: u32) -> Result<Option<End>> {
+        let child = Pid::from_raw(pid.cast_signed()).ok_or(Errno::ESRCH)?;
+        let process = crate::fds::adopt_internal(crate::host::substitute::pidfd_open(child)?);
+        crate::host::substitute::epoll_add(
+            &set,
+            &process,
+            Self::MARK | u64::from(pid),
+            sys::EPOLLIN,
+        )?;
+        // Without it an exec shows only when the process ends.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let path = format!("/proc/{pid}/fd/{number}");
+        let opened = rustix::fs::open(path, flags, Mode::empty());
+        let closed = number != 0 && opened.as_ref().err() == Some(&rustix::io::Errno::NOENT);
+        let pipe = opened.ok().map(crate::fds::adopt_internal).filter(|pipe| {
+            crate::host::substitute::epoll_add(
+                &set,
+                pipe,
+                Self::MARK | Self::EXEC | u64::from(pid),
+                0,
+            )
+            .is_ok()
+        });
+        self.0.push(Child { pid, process, pipe });
+        Ok((closed && lives_on(pid)).then_some(End::Exec))
+    }
+
+    /// The child that an event of the reactor's tells the end of, and which end. One that has ended
+    /// is not watched any more.
+    pub(crate) fn ended(&mut self, set: impl AsFd, data: u64) -> Option<(u32, End)> {
+        let pid = (data & Self::MARK != 0).then_some(data as u32)?;
+        let at = self.0.iter().position(|child| child.pid == pid)?;
+        if data & Self::EXEC != 0 {
+            let pipe = self.0[at].pipe.take()?;
+            let _ = crate::host::substitute::epoll_delete(&set, pipe);
+            return lives_on(pid).then_some((pid, End::Exec));
+        }
+        let child = self.0.swap_remove(at);
+        let _ = crate::host::substitute::epoll_delete(&set, &child.process);
+        if let Some(pipe) = child.pipe {
+            let _ = crate::host::substitute::epoll_delete(&set, pipe);
+        }
+        Some((pid, End::Exit))
+    }
+}
+
+/// Takes over what a child had in flight on a ring; false if that is nothing.
+pub(crate) fn settle(ring: &Arc<Ring>, child: u32, end: End) -> bool {
+    let mut ctx = ring.lock();
+    if ring.dead.load(Relaxed) || !ctx.take_over(child, end) {
+        return false;
+    }
+    ctx.collect_memory();
+    ctx.flush();
+    ctx.nudge();
+    true
+}

@@ -1,0 +1,96 @@
+//! The end of a task: what becomes of what a thread has in flight when it ends.
+//!
+//! As in the kernel, what is ready when a task ends completes. Beyond that nothing is looked for: a
+//! request whose task is gone goes on waiting, and fails
+//! when it comes to what only its task could have done (`tw.cancel`). A poll or a read that is
+//! ready is ECANCELED, a linked timeout cancels nothing, what comes next in a chain or behind a
+//! barrier is EFAULT; a timeout, or what the disk brings back, ends as ever. Only workers go with
+//! their task, and it waits for them (`io_wq_put_and_exit`).
+
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+use crate::host::fork;
+use crate::ring::cancel::sleep;
+use crate::ring::ctx::{Ctx, Ring};
+use crate::ring::request::{Req, ReqFlags, State};
+use crate::ring::task;
+use softring_uapi::errno::Errno;
+
+/// The calling thread ends. Its workers are told to stop and waited for; the rest of what it has in
+/// flight goes on without it. Called without any lock.
+pub fn task_ends() {
+    let Some(task) = task::end() else { return };
+    if fork::in_new_child() || fork::is_vfork_child() {
+        return;
+    }
+    // In one that the process has inherited and not used it has nothing.
+    for ring in crate::fds::some(|ring| !ring.is_inherited()) {
+        ends_on(&ring, task);
+    }
+}
+
+/// How often a thread that ends waits for the driver to act on what it may have in hand.
+const HANDS: u32 = 3;
+
+fn ends_on(ring: &Arc<Ring>, task: u32) {
+    let mut hands = 0;
+    while !ring.dead.load(Relaxed) {
+        // The kernel's, too, waits here for who is in the middle of an issue: that one may have
+        // in hand what is ready.
+        let mut ctx = ring.lock();
+        // What is ready is not cancelled: on the kernel it would have run by now.
+        if !ctx.defers() && ctx.slab.iter().any(|(_, r)| r.task == task) {
+            if hands < HANDS && ctx.driver.active {
+                hands += 1;
+                ctx.kick_driver();
+                let _ = sleep(ctx, u64::MAX);
+                continue;
+            }
+            ctx.collect();
+            ctx.flush();
+        }
+        let running = ctx.orphan(task);
+        if !ctx.defers() {
+            ctx.flush();
+        }
+        if !running {
+            return;
+        }
+        // A signal only makes it look earlier.
+        let _ = sleep(ctx, u64::MAX);
+    }
+}
+
+impl Ctx {
+    /// Marks what `task` leaves behind, and takes back what is with workers; true while one of them
+    /// still runs.
+    fn orphan(&mut self, task: u32) -> bool {
+        let mine = self.slab.iter().filter(|(_, r)| r.task == task);
+        let mine: Vec<_> = mine.map(|(id, r)| (id, r.state, r.flags)).collect();
+        let mut running = false;
+        for (id, state, flags) in mine {
+            if let Some(req) = self.slab.get_mut(id) {
+                req.flags |= ReqFlags::ORPHAN;
+            }
+            if self.slab.get(id).is_some_and(Req::waits_on_futex) {
+                let _ = self.cancel_one(id);
+                continue;
+            }
+            // What a worker has done waits for a task that does not come any more (DEFER_TASKRUN).
+            let done = || self.deferred.iter().any(|f| f.id == id);
+            if state != State::Punted || done() {
+                continue;
+            }
+            if flags.contains(ReqFlags::FORCE_ASYNC) {
+                running |= self.cancel_one(id) == Err(Errno::EALREADY);
+            } else {
+                // What nobody sent to a worker the kernel may have done at once: it is not taken
+                // back, only told to hurry.
+                self.worker_interrupt(id);
+                running = true;
+            }
+        }
+        running
+    }
+}

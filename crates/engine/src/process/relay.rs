@@ -1,0 +1,129 @@
+//! A forked child's cancellation, of what its parent has in flight on the ring that they share.
+//!
+//! A request lives in the process that submitted it. What a child does not find among its own, it
+//! asks its parent for: by a note on the engine's page of the ring, which is written and read under
+//! the uring lock, and by the eventfd of the parent's reactor, which the child has inherited. A
+//! worker of the child's waits for the answer, so that nobody else has to.
+//!
+//! Only the process is asked that forked this one, and only if its reactor ran then. One that does
+//! not answer is not asked on that ring again: it may have closed the ring, or called exec.
+
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use std::sync::Arc;
+
+use crate::drive::reactor;
+use crate::host::time::Clock;
+use crate::ring::cancel::{Wanted, sleep};
+use crate::ring::ctx::{Ctx, Ring};
+use crate::ring::opdef::Outcome;
+use crate::ring::request::Call;
+use softring_uapi::errno::Errno;
+use softring_uapi::*;
+
+/// How long the parent may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The words of the note.
+const STATE: usize = 0;
+const ASKER: usize = 1;
+const TO: usize = 2;
+const FLAGS: usize = 3;
+const OPCODE: usize = 4;
+const NAME: usize = 5;
+const RESULT: usize = 7;
+/// What the note's first word says.
+const FREE: u32 = 0;
+const ASKED: u32 = 1;
+const ANSWERED: u32 = 2;
+/// A descriptor is a number of one process; what asks for many is answered for one's own.
+const OWN: u32 = IORING_ASYNC_CANCEL_FD
+    | IORING_ASYNC_CANCEL_FD_FIXED
+    | IORING_ASYNC_CANCEL_ALL
+    | IORING_ASYNC_CANCEL_ANY;
+
+impl Ctx {
+    fn note(&self, word: usize) -> u32 {
+        self.mem.control.note(word).load(Relaxed)
+    }
+
+    fn set_note(&self, word: usize, value: u32) {
+        self.mem.control.note(word).store(value, Relaxed);
+    }
+
+    /// May the parent have what this cancellation did not find?
+    pub fn may_ask_parent(&self, sqe: &io_uring_sqe) -> bool {
+        let asks = self.inherited.has_parent && !self.inherited.deaf_parent;
+        asks && !self.defers() && sqe.op_flags & OWN == 0 && reactor::parent().is_some()
+    }
+}
+
+/// On a worker: has the parent cancel it. Answers as an ASYNC_CANCEL does.
+pub(crate) fn ask(ring: &Arc<Ring>, call: &Call) -> Outcome {
+    Outcome::Done(asked(ring, &call.sqe).unwrap_or_else(Errno::res))
+}
+
+fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {
+    let deadline = Clock::Monotonic.now() + PATIENCE.as_nanos() as u64;
+    let me = crate::host::fork::pid();
+    loop {
+        let ctx = ring.lock();
+        let to = reactor::parent().ok_or(Errno::ENOENT)?;
+        if ctx.note(STATE) == FREE || !crate::host::sys::process_lives(ctx.note(ASKER)) {
+            let name = [sqe.addr as u32, (sqe.addr >> 32) as u32];
+            let words = [me, to, sqe.op_flags, sqe.len, name[0], name[1]];
+            (ASKER..).zip(words).for_each(|(at, word)| ctx.set_note(at, word));
+            ctx.set_note(STATE, ASKED);
+            break;
+        }
+        // Another child's turn.
+        if sleep(ctx, deadline) == Err(Errno::ETIME) {
+            return Err(Errno::ENOENT);
+        }
+    }
+    reactor::wake_parent();
+    loop {
+        let mut ctx = ring.lock();
+        if ctx.note(ASKER) != me {
+            return Err(Errno::ENOENT);
+        }
+        if ctx.note(STATE) == ANSWERED {
+            ctx.set_note(STATE, FREE);
+            return Ok(ctx.note(RESULT).cast_signed());
+        }
+        let late = Clock::Monotonic.now() >= deadline || reactor::parent().is_none();
+        if late || ring.dead.load(Relaxed) {
+            ctx.set_note(STATE, FREE);
+            ctx.inherited.deaf_parent = true;
+            return Err(Errno::ENOENT);
+        }
+        let _ = sleep(ctx, deadline);
+    }
+}
+
+/// Does a child seem to ask something? Read without the lock: whoever asks calls after it has
+/// written.
+pub(crate) fn is_asked(ring: &Ring) -> bool {
+    let note = |word| ring.control.note(word).load(Relaxed);
+    note(STATE) == ASKED && note(TO) == crate::host::fork::pid()
+}
+
+/// In the parent, on its reactor: cancels what a child asks for; false if none does.
+pub(crate) fn answer(ring: &Arc<Ring>) -> bool {
+    let me = crate::host::fork::pid();
+    if !is_asked(ring) {
+        return false;
+    }
+    let mut ctx = ring.lock();
+    if ctx.note(STATE) != ASKED || ctx.note(TO) != me || ring.dead.load(Relaxed) {
+        return false;
+    }
+    let name = u64::from(ctx.note(NAME)) | u64::from(ctx.note(NAME + 1)) << 32;
+    let (flags, opcode) = (ctx.note(FLAGS) & !OWN, ctx.note(OPCODE) as u8);
+    let result = Wanted::new(&ctx, name, flags, -1, opcode).and_then(|w| ctx.cancel(&w));
+    ctx.set_note(RESULT, result.map_or_else(Errno::res, u32::cast_signed).cast_unsigned());
+    ctx.set_note(STATE, ANSWERED);
+    ctx.collect_memory();
+    ctx.flush();
+    ctx.nudge();
+    true
+}

@@ -1,0 +1,108 @@
+//! The registered buffer table. A buffer is an address range of the program's, faulted in for
+//! writing when it is registered, as pinning would. Kernel counterpart: `io_uring/rsrc.c`.
+
+use std::sync::Arc;
+
+use super::files::TagSink;
+use super::memlock::Locked;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::iovec;
+use softring_uapi::limits::REG_BUFFER_LEN_MAX;
+
+/// A registered buffer.
+#[derive(Debug)]
+pub struct BufNode {
+    pub addr: u64,
+    pub len: u64,
+    /// Posted as `user_data` when the last owner lets go; 0: never.
+    pub tag: u64,
+    pub notify: std::sync::Weak<TagSink>,
+    /// Shared with its clones in other rings.
+    locked: Arc<Locked>,
+}
+
+impl Drop for BufNode {
+    fn drop(&mut self) {
+        if self.tag != 0
+            && let Some(sink) = self.notify.upgrade()
+        {
+            sink.push(self.tag);
+        }
+    }
+}
+
+impl BufNode {
+    /// Checks that `[addr, addr + len)` lies inside.
+    ///
+    /// # Errors
+    /// `EFAULT`, as `io_import_fixed` answers; `EOVERFLOW`-like wraps are `EFAULT` too.
+    pub fn check(&self, addr: u64, len: u64) -> Result<()> {
+        let end = addr.checked_add(len).ok_or(Errno::EFAULT)?;
+        if addr < self.addr || end > self.addr + self.len {
+            return Err(Errno::EFAULT);
+        }
+        Ok(())
+    }
+
+    /// The same memory for another table, without the tag.
+    pub fn share(&self) -> Arc<BufNode> {
+        let locked = self.locked.clone();
+        let notify = std::sync::Weak::new();
+        Arc::new(BufNode { addr: self.addr, len: self.len, tag: 0, notify, locked })
+    }
+}
+
+/// The table; an empty slot answers EFAULT as the kernel's dummy node does.
+#[derive(Debug, Default)]
+pub struct BufTable {
+    pub slots: Vec<Option<Arc<BufNode>>>,
+}
+
+impl BufTable {
+    /// The buffer in `slot`.
+    ///
+    /// # Errors
+    /// `EFAULT` for an empty slot or one past the table.
+    pub fn get(&self, slot: u16) -> Result<Arc<BufNode>> {
+        self.peek(slot).cloned().ok_or(Errno::EFAULT)
+    }
+
+    /// As [`get`](Self::get), for a look only.
+    #[inline]
+    pub fn peek(&self, slot: u16) -> Option<&Arc<BufNode>> {
+        self.slots.get(slot as usize).and_then(Option::as_ref)
+    }
+
+    /// Lets go of every buffer, from the last slot down, as tags show.
+    pub fn clear(&mut self) {
+        while self.slots.pop().is_some() {}
+    }
+}
+
+/// A range, faulted in and counted, that is to become a node.
+pub(crate) type Pinned = (iovec, Arc<Locked>);
+
+/// Checks a buffer and faults it in (`io_buffer_validate`, `io_sqe_buffer_register`); none for a
+/// free slot.
+///
+/// # Errors
+/// `EFAULT`, `EOVERFLOW` for bad memory; `ENOMEM` past RLIMIT_MEMLOCK.
+pub(crate) fn pin(v: iovec) -> Result<Option<Pinned>> {
+    if v.base == 0 {
+        return if v.len == 0 { Ok(None) } else { Err(Errno::EFAULT) };
+    }
+    if v.len == 0 || v.len > REG_BUFFER_LEN_MAX {
+        return Err(Errno::EFAULT);
+    }
+    let end = v.base.checked_add(v.len).ok_or(Errno::EOVERFLOW)?;
+    let end = end.checked_add(4095).ok_or(Errno::EOVERFLOW)? & !4095;
+    let start = v.base & !4095;
+    crate::memory::mappings::populate(&(start..end))?;
+    Ok(Some((v, Arc::new(Locked::range(v.base, v.len)?))))
+}
+
+/// A node of a pinned range; its tag is posted through `sink`.
+pub(crate) fn node(((v, locked), tag): (Pinned, u64), sink: &Arc<TagSink>) -> Arc<BufNode> {
+    let notify = Arc::downgrade(sink);
+    Arc::new(BufNode { addr: v.base, len: v.len, tag, notify, locked })
+}

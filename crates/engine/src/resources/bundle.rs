@@ -1,0 +1,213 @@
+//! Several provided buffers for one transfer. Kernel counterpart: `io_ring_buffers_peek` in
+//! `io_uring/kbuf.c`.
+
+use super::kbuf::{Buf, Group, Groups, Pick};
+use crate::host::user::in_user;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::iovec;
+
+/// Buffers that one step of a transfer takes at most (`PEEK_MAX_IMPORT`).
+const STEP_MAX: usize = 256;
+/// Steps of a transfer; the buffer behind theirs shows whether any is left.
+const STEPS: usize = 2;
+/// `INT_MAX`: as much as there is.
+pub(crate) const ALL: u64 = 0x7fff_ffff;
+
+/// The buffers at a group's head.
+#[derive(Debug, Default)]
+pub struct Head {
+    pub bufs: Vec<Buf>,
+    /// A buffer is used up bit by bit.
+    pub inc: bool,
+    /// Each step takes one buffer.
+    pub singly: bool,
+}
+
+/// Bytes laid out over buffers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    pub iov: Vec<iovec>,
+    pub len: u64,
+    /// No buffer is left behind these.
+    pub empty: bool,
+    /// The last buffer was too large for what was wanted.
+    pub cut: bool,
+}
+
+impl Layout {
+    /// Buffers that the first `len` bytes fill (`io_bundle_nbufs`).
+    pub fn used(&self, mut len: u64) -> u16 {
+        let mut n = 0;
+        for v in &self.iov {
+            if len == 0 {
+                break;
+            }
+            len -= len.min(v.len);
+            n += 1;
+        }
+        n
+    }
+}
+
+/// A place outside of all memory: a system call would refuse a vector with such a part before it
+/// asks the socket, where the kernel finds it out in the transfer. No memory is at address 0.
+fn nowhere_is_null(part: &mut iovec) {
+    if in_user(part.base, part.len).is_err() {
+        part.base = 0;
+    }
+}
+
+impl Head {
+    /// As much as there is into the first buffer, which may have no room at all.
+    ///
+    /// # Errors
+    /// `ENOBUFS`.
+    pub fn first(&self) -> Result<Layout> {
+        match self.bufs[..] {
+            [Buf { addr, len: 0, .. }, ref rest @ ..] => Ok(Layout {
+                iov: vec![iovec { base: addr, len: 0 }],
+                empty: rest.is_empty(),
+                ..Layout::default()
+            }),
+            _ => self.lay_out(0, ALL, 1),
+        }
+    }
+
+    /// Each step is to take one buffer.
+    pub fn take_singly(&mut self) {
+        self.singly = true;
+        self.bufs.truncate(STEPS + 1);
+    }
+
+    /// One buffer for `want` bytes, or for as many as it takes.
+    pub fn one(&self, want: u64) -> Layout {
+        let Some(&Buf { addr, len, .. }) = self.bufs.first() else { return Layout::default() };
+        let len = if want == 0 { u64::from(len) } else { u64::from(len).min(want) };
+        let empty = self.bufs.len() == 1;
+        Layout { iov: vec![iovec { base: addr, len }], len, empty, cut: false }
+    }
+
+    /// `len` bytes in `count` buffers are used up; of an incremental buffer the rest stays.
+    pub fn advance(&mut self, mut len: u64, count: u16) {
+        if !self.inc {
+            self.bufs.drain(..self.bufs.len().min(count.into()));
+            return;
+        }
+        while let Some(first) = self.bufs.first_mut()
+            && len > 0
+        {
+            let used = u64::from(first.len).min(len) as u32;
+            len -= u64::from(used);
+            (first.addr, first.len) = (first.addr.wrapping_add(used.into()), first.len - used);
+            if first.len > 0 || used == 0 {
+                break;
+            }
+            self.bufs.remove(0);
+        }
+    }
+
+    /// Lays `want` bytes out over the buffers from the `skip`th on; at most over `most` of them. A
+    /// buffer that is not needed whole is only taken as the first.
+    ///
+    /// # Errors
+    /// `ENOBUFS`.
+    pub fn lay_out(&self, skip: usize, want: u64, most: usize) -> Result<Layout> {
+        let bufs = self.bufs.get(skip..).filter(|b| !b.is_empty()).ok_or(Errno::ENOBUFS)?;
+        let first = u64::from(bufs[0].len);
+        if first == 0 {
+            return Err(Errno::ENOBUFS);
+        }
+        let needed = want.div_ceil(first).clamp(1, STEP_MAX as u64) as usize;
+        let mut out = Layout::default();
+        let mut left = want;
+        let mut taken = 0;
+        for buf in &bufs[..bufs.len().min(needed).min(most)] {
+            let mut len = u64::from(buf.len);
+            if len > left {
+                len = left;
+                out.cut = !self.inc;
+                if out.cut && !out.iov.is_empty() {
+                    break;
+                }
+            }
+            out.iov.push(iovec { base: buf.addr, len });
+            out.len += len;
+            left -= len;
+            if left == 0 {
+                break;
+            }
+            taken += 1;
+        }
+        out.empty = taken == bufs.len();
+        if let [_, _, ..] = out.iov[..] {
+            out.iov.iter_mut().for_each(nowhere_is_null);
+        }
+        Ok(out)
+    }
+}
+
+impl Groups {
+    /// The buffers at the head of group `bgid`, and a pick of the first, which may become one of
+    /// more.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such group, `ENOBUFS` if it is empty.
+    pub fn head(&mut self, bgid: u16) -> Result<(Pick, Head)> {
+        let head = match self.get(bgid).ok_or(Errno::ENOENT)? {
+            // A list gives one at a time.
+            Group::List(list) => {
+                let bufs = list.iter().take(STEPS + 1).copied().collect();
+                Head { bufs, inc: false, singly: true }
+            }
+            Group::Ring(ring) => {
+                let n = ring.ready().min(2 * STEP_MAX as u16 + 1);
+                let bufs = (0..n).map(|i| ring.peek(i)).collect();
+                Head { bufs, inc: ring.inc, singly: false }
+            }
+        };
+        Ok((self.pick(bgid)?, head))
+    }
+
+    /// A list's second buffer was used, too.
+    pub fn drop_second(&mut self, bgid: u16, pick: Pick) {
+        if !pick.in_ring
+            && pick.count > 1
+            && let Some(Group::List(list)) = self.get_mut(bgid)
+        {
+            list.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(n: usize) -> Head {
+        let buf = |i: usize| Buf { addr: 100 * i as u64, len: 8, bid: i as u16 };
+        Head { bufs: (0..n).map(buf).collect(), ..Head::default() }
+    }
+
+    #[test]
+    fn what_fits_exactly_leaves_the_head_on_the_last() {
+        let out = head(4).lay_out(0, 32, usize::MAX).unwrap();
+        assert_eq!((out.iov.len(), out.len, out.empty, out.cut), (4, 32, false, false));
+        let out = head(4).lay_out(0, 33, usize::MAX).unwrap();
+        assert_eq!((out.iov.len(), out.len, out.empty, out.cut), (4, 32, true, false));
+    }
+
+    #[test]
+    fn a_part_of_a_buffer_is_taken_only_as_the_first() {
+        let out = head(4).lay_out(0, 20, usize::MAX).unwrap();
+        assert_eq!((out.iov.len(), out.len, out.cut), (2, 16, true));
+        let out = head(4).lay_out(0, 3, usize::MAX).unwrap();
+        assert_eq!((out.iov.len(), out.len, out.cut), (1, 3, true));
+        assert_eq!(head(2).lay_out(2, 1, 1), Err(Errno::ENOBUFS));
+    }
+
+    #[test]
+    fn bytes_count_as_buffers() {
+        let out = head(3).lay_out(0, ALL, usize::MAX).unwrap();
+        assert_eq!([0, 1, 8, 9, 24].map(|n| out.used(n)), [0, 1, 1, 2, 3]);
+    }
+}

@@ -1,0 +1,197 @@
+//! Registered files of a process that forks. On the kernel the ring has them, which parent and
+//! child share: the child's own copies of our duplicates would keep a pipe's reader from its end,
+//! and a port from being bound again, though the parent has unregistered and closed both.
+//!
+//! So a child closes its copies at once. Before the fork the parent sends its registered files to
+//! itself over a socket pair, and leaves them there: they are nobody's descriptors then, and the
+//! pair holds them, as the ring does on the kernel, until the parent takes them out, or until all
+//! have closed it. A child that uses the ring peeks at them (`MSG_PEEK`), which gives it
+//! descriptors and leaves the message for its siblings; also when its parent has ended. A slot
+//! that the parent empties is taken out of its message.
+//!
+//! A message holds 253 files. What cannot be sent (`RLIMIT_NOFILE` bounds what a user has on the
+//! way, see unix(7)) remains open in the child.
+
+use core::mem::ManuallyDrop;
+use core::sync::atomic::Ordering::Relaxed;
+use std::io::{IoSlice, IoSliceMut};
+
+use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+use super::files::{FileNode, FileTable};
+use super::plain::Plain;
+use crate::fds::{InternalFd, adopt_opened};
+use crate::host::sys::sys;
+use softring_uapi::errno::{Errno, Result};
+
+/// `SCM_MAX_FD`.
+const MOST: usize = 253;
+const SPACE: usize = rustix::cmsg_space!(ScmRights(MOST));
+const MSG_DONTWAIT: usize = 0x40;
+
+/// Some files of a table, on their way from this process to itself.
+#[derive(Debug)]
+pub(crate) struct Deposit {
+    from: InternalFd,
+    to: InternalFd,
+    /// The slots that they are in.
+    slots: Vec<u32>,
+}
+
+impl Deposit {
+    fn new(slots: Vec<u32>, files: &[Option<Plain<FileNode>>]) -> Result<Deposit> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let [from, to] = [pair.0, pair.1].map(crate::fds::adopt_internal);
+        let deposit = Deposit { from, to, slots };
+        deposit.send(files).map(|()| deposit)
+    }
+
+    fn send(&self, files: &[Option<Plain<FileNode>>]) -> Result<()> {
+        let nodes = self.slots.iter().filter_map(|&s| files.get(s as usize)?.as_ref());
+        let fds: Vec<BorrowedFd<'_>> = nodes.map(|node| node.as_fd()).collect();
+        let slots: Vec<u8> = self.slots.iter().flat_map(|s| s.to_ne_bytes()).collect();
+        let mut space = [const { core::mem::MaybeUninit::uninit() }; SPACE];
+        let mut rights = SendAncillaryBuffer::new(&mut space);
+        if !rights.push(SendAncillaryMessage::ScmRights(&fds)) {
+            return Err(Errno::ENOMEM);
+        }
+        sendmsg(&self.to, &[IoSlice::new(&slots)], &mut rights, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Takes one message out, with its files.
+    fn take_out(&self) {
+        let mut byte = 0u8;
+        let at = (&raw mut byte).expose_provenance();
+        sys!(__NR_recvfrom, self.from.as_raw_fd(), at, 1, MSG_DONTWAIT, 0, 0);
+    }
+
+    /// The files, with their slots.
+    fn peek(&self) -> Vec<(u32, InternalFd)> {
+        let mut slots = [0u8; MOST * 4];
+        let mut space = [const { core::mem::MaybeUninit::uninit() }; SPACE];
+        let mut rights = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let Ok(got) = recvmsg(&self.from, &mut [IoSliceMut::new(&mut slots)], &mut rights, flags)
+        else {
+            return Vec::new();
+        };
+        let fds = rights.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        });
+        let words = slots[..got.bytes].chunks_exact(4);
+        let slots = words.map(|w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]]));
+        slots.zip(fds.flatten().map(adopt_opened)).collect()
+    }
+}
+
+impl FileTable {
+    /// Before a fork: is there anything to do for [`Self::deposit`]?
+    pub fn is_fresh(&self) -> bool {
+        self.fresh && !self.away
+    }
+
+    pub fn is_deposited(&self) -> bool {
+        !self.deposits.is_empty() && !self.away
+    }
+
+    /// Before a fork: children find the files. Called under the ring's lock.
+    pub fn deposit(&mut self) {
+        if !core::mem::take(&mut self.fresh) || self.away {
+            return;
+        }
+        let mine = |node: &Plain<FileNode>| !node.deposited.load(Relaxed);
+        let slots = (0..).zip(&self.slots).filter(|(_, n)| n.as_ref().is_some_and(mine));
+        let slots: Vec<u32> = slots.map(|(slot, _)| slot).collect();
+        for some in slots.chunks(MOST) {
+            let Ok(deposit) = Deposit::new(some.to_vec(), &self.slots) else {
+                self.fresh = true;
+                return;
+            };
+            self.mark(some);
+            self.deposits.push(deposit);
+        }
+    }
+
+    fn mark(&self, slots: &[u32]) {
+        for node in slots.iter().filter_map(|&slot| self.peek(slot)) {
+            node.deposited.store(true, Relaxed);
+        }
+    }
+
+    /// A slot loses its file, which was deposited: its message is sent again without it. First the
+    /// new one, so that a child that looks finds one.
+    pub(super) fn withdraw(&mut self, slot: u32) {
+        let Some(at) = self.deposits.iter().position(|d| d.slots.contains(&slot)) else { return };
+        let deposit = &mut self.deposits[at];
+        deposit.slots.retain(|&s| s != slot);
+        let none = deposit.slots.is_empty() || deposit.send(&self.slots).is_err();
+        deposit.take_out();
+        if none {
+            self.deposits.swap_remove(at);
+        }
+        crate::fds::wait_for_closes();
+    }
+
+    /// The table is given up. (Where the ring ends, children may have it still, and the files.)
+    pub(super) fn withdraw_all(&mut self) {
+        if !self.deposits.is_empty() {
+            self.deposits.drain(..).for_each(|deposit| deposit.take_out());
+            crate::fds::wait_for_closes();
+        }
+    }
+
+    /// In a forked child: closes what was deposited, until the child uses the ring.
+    pub fn fork_child(&mut self) {
+        if self.deposits.is_empty() || self.away {
+            return;
+        }
+        self.away = true;
+        let deposited = |node: &&Plain<FileNode>| node.deposited.load(Relaxed);
+        let nodes = self.slots.iter().flatten().filter(deposited);
+        if crate::host::fork::noticed_late() {
+            // The child may have locks on them.
+            return nodes.for_each(|node| drop(InternalFd::of_program(node.first())));
+        }
+        crate::fds::close_numbers(nodes.map(|node| node.fd()).collect());
+    }
+
+    /// A child uses the ring: gets its files back, but for those that the parent has given up.
+    #[inline]
+    pub fn fetch_if_away(&mut self) {
+        if self.away {
+            self.fetch();
+        }
+    }
+
+    #[cold]
+    fn fetch(&mut self) {
+        self.away = false;
+        let mut found: Vec<_> = self.deposits.drain(..).flat_map(|d| d.peek()).collect();
+        for (slot, place) in (0..).zip(&mut self.slots) {
+            let Some(old) = place.take_if(|node| node.deposited.load(Relaxed)) else { continue };
+            // Its number is another's by now.
+            let old = ManuallyDrop::new(old);
+            let at = found.iter().position(|(s, _)| *s == slot);
+            let fd = at.map(|at| found.swap_remove(at).1);
+            *place = fd.map(|fd| old.again(fd));
+            self.used -= usize::from(place.is_none());
+        }
+        self.fresh = true;
+    }
+
+    /// The ring ends.
+    pub fn end(mut self) {
+        if self.away {
+            let closed = |node: &Plain<FileNode>| node.deposited.load(Relaxed);
+            let gone = self.slots.iter_mut().filter_map(|place| place.take_if(|n| closed(n)));
+            gone.map(ManuallyDrop::new).for_each(drop);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The registered file table: one node per slot, owned by the table and by each request in flight;
+//! the last owner lets go of the duplicate. The count is a plain integer (`resources::plain`).
+//! Kernel counterpart: `io_uring/filetable.c`, `rsrc.c`.
+#![allow(unsafe_code)]
+
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use super::deposit::Deposit;
+use super::plain::Plain;
+use crate::fds::InternalFd;
+use crate::fds::history::History;
+use crate::fds::kind::Kind;
+use crate::io::model;
+use softring_uapi::errno::{Errno, Result};
+
+/// A registered file: our own duplicate of the program's descriptor, with what routing must know of
+/// it.
+#[derive(Debug)]
+pub struct FileNode {
+    /// Atomically counted: a worker has it without the ring's lock.
+    fd: Arc<InternalFd>,
+    pub kind: Kind,
+    /// It is on a modelled device.
+    pub model: Option<Arc<model::files::File>>,
+    /// Reads in a row that the page cache answered (`ops::rw_hot`).
+    pub history: History,
+    /// Posted as `user_data` when the last owner lets go; 0: never.
+    pub tag: u64,
+    pub notify: std::sync::Weak<TagSink>,
+    /// Forked children find it (`resources::deposit`).
+    pub deposited: AtomicBool,
+}
+
+/// Where tags of released nodes are collected for posting.
+#[derive(Debug, Default)]
+pub struct TagSink {
+    /// [`Self::any`]; spares the lock, for every enter looks here.
+    any: AtomicBool,
+    list: Mutex<Vec<u64>>,
+}
+
+impl TagSink {
+    pub fn push(&self, tag: u64) {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).push(tag);
+        self.any.store(true, Release);
+    }
+
+    /// May there be some?
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any.load(Acquire)
+    }
+
+    /// What was collected since the last look.
+    pub fn take(&self) -> Vec<u64> {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        self.any.store(false, Release);
+        core::mem::take(&mut *list)
+    }
+}
+
+impl FileNode {
+    /// A node owning `fd`; `tag` is posted through `notify` when the last owner lets go (0: never).
+    pub fn new(fd: InternalFd, tag: u64, notify: std::sync::Weak<TagSink>) -> Plain<Self> {
+        let kind = Kind::of(fd.as_raw_fd());
+        let model = model::files::registered(fd.as_raw_fd());
+        let (fd, deposited) = (Arc::new(fd), AtomicBool::new(false));
+        FileNode { fd, kind, model, history: History::new(), tag, notify, deposited }.counted()
+    }
+
+    /// The same file, by another descriptor.
+    pub fn again(&self, fd: InternalFd) -> Plain<Self> {
+        let (model, notify) = (self.model.clone(), self.notify.clone());
+        let (fd, kind, tag, history) = (Arc::new(fd), self.kind, self.tag, History::new());
+        let deposited = AtomicBool::new(false);
+        FileNode { fd, kind, model, history, tag, notify, deposited }.counted()
+    }
+
+    fn counted(self) -> Plain<Self> {
+        // SAFETY: nodes are only in a ring's table and in its requests, both of which its lock
+        // guards; what leaves the lock takes `share`.
+        unsafe { Plain::new(self) }
+    }
+
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The descriptor, for who works on it without the ring's lock.
+    pub fn share(&self) -> Arc<InternalFd> {
+        self.fd.clone()
+    }
+
+    pub fn fd(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+
+    /// The number that the descriptor had at first.
+    pub fn first(&self) -> i32 {
+        self.fd.first()
+    }
+}
+
+impl Drop for FileNode {
+    fn drop(&mut self) {
+        if self.tag != 0
+            && let Some(sink) = self.notify.upgrade()
+        {
+            sink.push(self.tag);
+        }
+    }
+}
+
+/// The table. Slots are sparse; allocation of a free slot goes round-robin within the alloc range.
+#[derive(Debug, Default)]
+pub struct FileTable {
+    pub slots: Vec<Option<Plain<FileNode>>>,
+    pub alloc: core::ops::Range<u32>,
+    pub hint: u32,
+    /// Slots in use.
+    pub used: usize,
+    /// Where forked children find the files.
+    pub(super) deposits: Vec<Deposit>,
+    /// There may be some that they do not find.
+    pub(super) fresh: bool,
+    /// In a forked child that has not used the ring yet: what was deposited is closed.
+    pub(super) away: bool,
+}
+
+impl FileTable {
+    /// Fills a table that has none yet with `slots`.
+    pub fn fill(&mut self, slots: Vec<Option<Plain<FileNode>>>) {
+        self.slots = slots;
+        self.fresh = true;
+        self.used = self.slots.iter().flatten().count();
+        self.set_alloc_range(0..self.slots.len() as u32);
+    }
+
+    /// Lets go of every file and of the table.
+    pub fn clear(&mut self) {
+        self.withdraw_all();
+        // From the last slot down, as tags show.
+        while self.slots.pop().is_some() {}
+        *self = FileTable::default();
+    }
+
+    /// Free slots are picked from `range`, from its start.
+    pub fn set_alloc_range(&mut self, range: core::ops::Range<u32>) {
+        self.hint = range.start;
+        self.alloc = range;
+    }
+
+    /// The node in `slot`.
+    ///
+    /// # Errors
+    /// `EBADF` for an empty slot or one past the table.
+    pub fn get(&self, slot: u32) -> Result<Plain<FileNode>> {
+        self.peek(slot).cloned().ok_or(Errno::EBADF)
+    }
+
+    /// As [`get`](Self::get), for a look only.
+    #[inline]
+    pub fn peek(&self, slot: u32) -> Option<&Plain<FileNode>> {
+        self.slots.get(slot as usize).and_then(Option::as_ref)
+    }
+
+    /// A free slot in the alloc range, which stays free.
+    ///
+    /// # Errors
+    /// `ENFILE` if there is none.
+    pub fn free_slot(&mut self) -> Result<u32> {
+        let range = self.alloc.clone();
+        if self.hint < range.start || self.hint >= range.end {
+            self.hint = range.start;
+        }
+        let free = |i: &u32| self.slots.get(*i as usize).is_some_and(Option::is_none);
+        if let Some(slot) = (self.hint..range.end).find(free) {
+            return Ok(slot);
+        }
+        let slot = (range.start..self.hint).find(free);
+        self.hint = range.start;
+        slot.ok_or(Errno::ENFILE)
+    }
+}

@@ -1,0 +1,43 @@
+//! What registered memory counts against RLIMIT_MEMLOCK. Nothing is really pinned; the limit is
+//! kept so that a program meets the same ENOMEM as on the kernel, and falls back in the same way.
+//! Kernel counterpart: `__io_account_mem`, which counts per user; here it is per process.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+use rustix::process::Resource;
+
+use softring_uapi::errno::{Errno, Result};
+
+const CAP_IPC_LOCK: u64 = 1 << 14;
+static PAGES: AtomicU64 = AtomicU64::new(0);
+
+/// Pages that count; given back on drop.
+#[derive(Debug)]
+pub(crate) struct Locked(u64);
+
+impl Locked {
+    /// Counts the pages that `[addr, addr + len)` touches, unless the caller may lock as much as it
+    /// likes.
+    ///
+    /// # Errors
+    /// `ENOMEM` past RLIMIT_MEMLOCK.
+    pub(crate) fn range(addr: u64, len: u64) -> Result<Locked> {
+        let pages = (addr + len).div_ceil(4096) - addr / 4096;
+        let Some(limit) = crate::host::substitute::getrlimit(Resource::Memlock).current else {
+            return Ok(Locked(0));
+        };
+        if crate::host::creds::capabilities() & CAP_IPC_LOCK != 0 {
+            return Ok(Locked(0));
+        }
+        let within = |now: u64| Some(now + pages).filter(|&n| n <= limit / 4096);
+        PAGES.fetch_update(Relaxed, Relaxed, within).map_err(|_| Errno::ENOMEM)?;
+        Ok(Locked(pages))
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        PAGES.fetch_sub(self.0, Relaxed);
+    }
+}

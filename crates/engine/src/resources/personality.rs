@@ -1,0 +1,63 @@
+//! Registered personalities: credentials to act under. Kernel counterpart:
+//! `io_register_personality`.
+//!
+//! The kernel lends a request the whole credentials. Here they are what decides about calls: the
+//! file-system ids, the groups and the effective capabilities. A worker takes them on for the one
+//! call ([`crate::host::creds::under`]), within the limits of the thread that submits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::host::creds::Creds;
+use softring_uapi::errno::{Errno, Result};
+
+/// Ids are handed out in a circle, from 1.
+#[derive(Debug, Default)]
+pub struct Personalities {
+    map: BTreeMap<u16, Arc<Creds>>,
+    last: u16,
+}
+
+impl Personalities {
+    pub fn get(&self, id: u16) -> Option<Arc<Creds>> {
+        self.map.get(&id).cloned()
+    }
+
+    /// Keeps credentials; answers their id.
+    ///
+    /// # Errors
+    /// `EBUSY` if every id is in use.
+    pub fn insert(&mut self, creds: Creds) -> Result<u16> {
+        let after = (1..=u16::MAX).map(|i| self.last.checked_add(i));
+        let circle = after.flatten().chain(1..=self.last);
+        let id = circle.into_iter().find(|id| !self.map.contains_key(id)).ok_or(Errno::EBUSY)?;
+        self.map.insert(id, Arc::new(creds));
+        self.last = id;
+        Ok(id)
+    }
+
+    /// Forgets the credentials of an id.
+    ///
+    /// # Errors
+    /// `EINVAL` for an id that is not in use.
+    pub fn remove(&mut self, id: u16) -> Result<()> {
+        self.map.remove(&id).map(|_| ()).ok_or(Errno::EINVAL)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_go_in_a_circle() {
+        let mut p = Personalities::default();
+        assert_eq!(p.insert(Creds::default()), Ok(1));
+        assert_eq!(p.insert(Creds::default()), Ok(2));
+        assert_eq!(p.remove(1), Ok(()));
+        assert_eq!(p.remove(1), Err(Errno::EINVAL));
+        assert_eq!(p.insert(Creds::default()), Ok(3));
+        p.last = u16::MAX;
+        assert_eq!(p.insert(Creds::default()), Ok(1));
+    }
+}

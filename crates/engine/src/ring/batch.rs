@@ -1,0 +1,49 @@
+//! What is known while a batch of SQEs is submitted. Kernel counterpart: `struct io_submit_state`.
+
+use core::cell::Cell;
+use std::sync::Arc;
+
+use crate::host::creds::Creds;
+use crate::io::model::Found;
+use crate::io::token::ReqId;
+
+/// The batch at hand: the chain under construction, and what one request learns for the next.
+#[derive(Debug, Default)]
+pub struct SubmitState {
+    pub head: Option<ReqId>,
+    pub last: Option<ReqId>,
+    /// Time stamp of the last trusted read of this batch; 0: none yet (`ops::rw_hot`).
+    pub stamp: Cell<u64>,
+    /// SQEs of the batch behind the one at hand.
+    pub left: u32,
+    /// CQEs that the caller of this batch waits for.
+    pub waits: u32,
+    /// The poll set was looked at since anything else was tried.
+    pub looked: bool,
+    /// The descriptor that was last found to be O_DIRECT in this batch; none between batches.
+    pub direct: Option<i32>,
+    /// The file on a modelled device that was last found in this batch.
+    pub model: Found,
+    pub sampling: Sampling,
+    /// A batch is being submitted, by a thread with these credentials, once it was asked.
+    pub open: bool,
+    pub caller: Option<Arc<Creds>>,
+    /// That thread has the capabilities of workers.
+    pub alike: bool,
+    /// The epoch of credentials, and the thread that had those of the ring's maker then (SQPOLL).
+    pub as_maker: (u64, u32),
+}
+
+/// Which request is timed next.
+#[derive(Debug)]
+pub struct Sampling {
+    /// It is so many behind the last of the batch before.
+    pub(super) due: u32,
+    pub(super) taken: u32,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Sampling { due: 1, taken: 0 }
+    }
+}

@@ -1,0 +1,383 @@
+//! Cancelling requests, wherever they wait. Kernel counterpart: `io_uring/cancel.c`.
+//!
+//! Searched, in this order: workers (queued or running), the poll set, the timeout queue. What is
+//! linked behind another request, behind a drain barrier, or with the kernel's aio is not found, as
+//! in the kernel.
+
+use core::sync::atomic::Ordering::SeqCst;
+use core::time::Duration;
+use std::sync::Arc;
+
+use rustix::fd::AsRawFd;
+
+use crate::fds::InternalFd;
+use crate::host::sys;
+use crate::host::time::Clock;
+use crate::io::token::ReqId;
+use crate::ring::ctx::{Ctx, Guard, Ring};
+use crate::ring::request::{FileRef, Req, ReqFlags, State, Wait};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::{Change, has};
+use softring_uapi::*;
+
+/// The flags of a cancellation (`CANCEL_FLAGS`).
+pub(crate) const CANCEL_FLAGS: u32 = (1 << 6) - 1;
+const MANY: u32 = IORING_ASYNC_CANCEL_ALL | IORING_ASYNC_CANCEL_ANY;
+/// A sleeper in [`sync_cancel`] looks again this often, whatever wakes it.
+const SLICE: Duration = Duration::from_millis(5);
+
+/// Kinds of requests, in the order of the search; 0 is workers, 1 the poll set.
+const CHILDREN: u8 = 2;
+const FUTEXES: u8 = 3;
+const TIMEOUTS: u8 = 4;
+
+/// Where a request is found: with which of those that are searched, and its place there.
+type Order = (u8, (bool, u64, u64));
+
+/// What a cancellation looks for (`struct io_cancel_data`).
+#[derive(Debug)]
+pub struct Wanted {
+    flags: u32,
+    user_data: u64,
+    opcode: u8,
+    file: Option<File>,
+}
+
+/// The file that a match must work on.
+#[derive(Debug)]
+enum File {
+    Plain(i32),
+    Held(Arc<InternalFd>),
+}
+
+impl File {
+    fn fd(&self) -> i32 {
+        match self {
+            File::Plain(fd) => *fd,
+            File::Held(fd) => fd.as_raw_fd(),
+        }
+    }
+}
+
+impl Wanted {
+    /// # Errors
+    /// `EBADF` if a file is wanted and is not open.
+    pub fn new(ctx: &Ctx, user_data: u64, flags: u32, fd: i32, opcode: u8) -> Result<Self> {
+        let file = if flags & IORING_ASYNC_CANCEL_FD == 0 {
+            None
+        } else if flags & IORING_ASYNC_CANCEL_FD_FIXED != 0 {
+            let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
+            Some(File::Held(ctx.files.get(slot)?.share()))
+        } else {
+            crate::fds::check_visible(fd)?;
+            Some(File::Plain(fd))
+        };
+        Ok(Wanted { flags, user_data, opcode, file })
+    }
+
+    fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Does `user_data` decide?
+    fn by_name(&self) -> bool {
+        let narrow = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_OP;
+        let named = self.has(IORING_ASYNC_CANCEL_USERDATA) || !self.has(narrow);
+        named && !self.has(IORING_ASYNC_CANCEL_ANY)
+    }
+
+    /// Would a cancellation that runs on a worker come upon itself?
+    pub fn itself(&self, req: &Req) -> bool {
+        let named = !self.by_name() || req.call.sqe.user_data == self.user_data;
+        let op = !self.has(IORING_ASYNC_CANCEL_OP) || req.opcode() == self.opcode;
+        !self.has(MANY) && named && op
+    }
+
+    /// `io_cancel_req_match`, but for the name.
+    fn matches(&self, req: &Req) -> bool {
+        // Only SYNC_CANCEL takes ANY together with a file or an opcode, which then say nothing.
+        if self.has(IORING_ASYNC_CANCEL_ANY) {
+            return true;
+        }
+        let op = !self.has(IORING_ASYNC_CANCEL_OP) || req.opcode() == self.opcode;
+        let file = |f: &File| {
+            let fd = if req.state == State::Punted { req.held } else { req.call.file.poll_fd() };
+            fd >= 0 && same_file(fd, f.fd())
+        };
+        op && self.file.as_ref().is_none_or(file)
+    }
+
+    /// Where the kernel would come upon a request: by kind, then by its place there.
+    fn order(&self, req: &Req) -> Option<Order> {
+        match (req.state, req.wait) {
+            // What a device has is not to be had back.
+            (_, Wait::Model(_)) => None,
+            (State::Queued, _) => Some((0, (false, 0, 0))),
+            (State::Punted, _) => Some((0, (true, 0, 0))),
+            (State::Parked, Wait::Sleeper) if req.row.waiting.is_none() => {
+                Some((FUTEXES, (false, 0, 0)))
+            }
+            (State::Parked, Wait::Sleeper) => Some((CHILDREN, (false, 0, 0))),
+            (State::Armed, _) if req.row.waiting.is_some() => Some((CHILDREN, (false, 0, 0))),
+            (State::Armed | State::Cancelled, _) => Some((1, (false, 0, 0))),
+            (State::Timeout, Wait::Timeout(t)) => {
+                let found = req.opcode() == IORING_OP_TIMEOUT && self.file.is_none();
+                // One whose time has come is gone, as if a timer's interrupt had taken it.
+                (found && !t.is_over()).then(|| (TIMEOUTS, t.order()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The bucket of the kernel's hash that a name falls into: there is one for each 32 CQEs, up to 256
+/// (`io_alloc_hash_table`, `hash_long`).
+fn bucket(user_data: u64, cq_entries: u32) -> u64 {
+    const GOLDEN_RATIO: u64 = 0x61c8_8646_80b5_83eb;
+    let bits = cq_entries.max(1).ilog2().saturating_sub(5).clamp(1, 8);
+    user_data.wrapping_mul(GOLDEN_RATIO) >> (64 - bits)
+}
+
+/// Do two descriptors of ours mean the same open file?
+pub(crate) fn same_file(a: i32, b: i32) -> bool {
+    if a == b {
+        return true;
+    }
+    // Where the kernel does not tell, the same inode opened the same way is as near as one gets.
+    sys::same_open_file(a, b).unwrap_or_else(|| same_inode(a, b).unwrap_or(false))
+}
+
+fn same_inode(a: i32, b: i32) -> Option<bool> {
+    let id = |fd| {
+        let stat = rustix::fs::fstat(sys::borrow(fd)?).ok()?;
+        let flags = sys::file_flags(fd)?;
+        Some((stat.st_dev, stat.st_ino, flags))
+    };
+    Some(id(a)? == id(b)?)
+}
+
+impl Ctx {
+    /// Cancels what is wanted: 0, or with ALL or ANY how many.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is nothing to cancel, `EALREADY` if it runs already (it is told to stop).
+    pub fn cancel(&mut self, wanted: &Wanted) -> Result<u32> {
+        let mut found: Vec<_> = if wanted.by_name() {
+            let named = self.slab.named(wanted.user_data);
+            named.filter_map(|(id, r)| Some((wanted.order(r)?, id))).collect()
+        } else {
+            self.slab.iter().filter_map(|(id, r)| Some((wanted.order(r)?, id))).collect()
+        };
+        found.retain(|&(_, id)| self.slab.get(id).is_some_and(|r| wanted.matches(r)));
+        for (order, id) in &mut found {
+            self.place(order, *id);
+        }
+        found.sort_by_key(|&(order, _)| order);
+        if wanted.has(MANY) {
+            Ok(self.cancel_many(&found, wanted.has(IORING_ASYNC_CANCEL_ALL)))
+        } else {
+            self.cancel_first(&found)
+        }
+    }
+
+    /// Where among those of its kind the kernel finds a request: of polls, those of one bucket of
+    /// its hash after those of another; and everywhere the newest first.
+    fn place(&self, order: &mut Order, id: ReqId) {
+        let age = u64::from(self.slab.age(id));
+        match (order.0, self.slab.get(id)) {
+            (1, Some(req)) => {
+                let bucket = bucket(req.call.sqe.user_data, self.mem.geo.cq_entries);
+                order.1 = (false, bucket, age);
+            }
+            (CHILDREN | FUTEXES, _) => order.1 = (false, 0, age),
+            _ => {}
+        }
+    }
+
+    fn cancel_first(&mut self, found: &[(Order, ReqId)]) -> Result<u32> {
+        let mut result = Err(Errno::ENOENT);
+        for &((kind, _), id) in found {
+            match self.cancel_one(id) {
+                // Of these the kernel tells how many.
+                Ok(()) => return Ok(u32::from(matches!(kind, CHILDREN | FUTEXES))),
+                // What runs is told so, and the search goes on.
+                Err(Errno::EALREADY) => result = Err(Errno::EALREADY),
+                Err(_) => {}
+            }
+        }
+        result
+    }
+
+    /// All that were queued for workers count as one, and as none if any of them ran already. With
+    /// ALL, so do all that wait for children, and all that wait for futexes.
+    fn cancel_many(&mut self, found: &[(Order, ReqId)], all: bool) -> u32 {
+        let (mut queued, mut running, mut n) = (false, false, 0);
+        let mut counted = 0;
+        for &((kind, _), id) in found {
+            match self.cancel_one(id) {
+                Ok(()) if kind == 0 => queued = true,
+                Ok(()) if all && matches!(kind, CHILDREN | FUTEXES) => {
+                    n += u32::from(kind != counted);
+                    counted = kind;
+                }
+                Ok(()) => n += 1,
+                Err(Errno::EALREADY) => running = true,
+                Err(_) => {}
+            }
+        }
+        n + u32::from(queued && !running)
+    }
+
+    /// Cancels one waiting request; its CQE (ECANCELED) comes with the next task work.
+    ///
+    /// # Errors
+    /// `ENOENT` if it is not there or not cancelable, `EALREADY` if it is already being executed.
+    pub fn cancel_one(&mut self, id: ReqId) -> Result<()> {
+        let req = self.slab.get(id).ok_or(Errno::ENOENT)?;
+        match req.state {
+            State::Armed => {
+                self.poll_leave(id, false);
+                if let Some(req) = self.slab.get(id)
+                    && let Some(waiting) = req.row.waiting
+                {
+                    let res = (waiting.cancel)(&req.call);
+                    self.end_soon(id, res);
+                    return Ok(());
+                }
+                self.end_soon(id, Errno::ECANCELED.res());
+                if let Some(req) = self.slab.get_mut(id) {
+                    req.state = State::Cancelled;
+                }
+            }
+            State::Timeout => {
+                self.timeouts_disarm(id);
+                self.end_soon(id, Errno::ECANCELED.res());
+            }
+            State::Queued => {
+                self.leave_iowq(id);
+                self.end_soon(id, Errno::ECANCELED.res());
+            }
+            State::Punted if req.flags.contains(ReqFlags::DIRECT) => return Err(Errno::ENOENT),
+            State::Punted => return self.cancel_punted(id),
+            State::Cancelled => {}
+            State::Parked if req.has_sleeper() => return self.cancel_parked(id),
+            State::Aio | State::Model | State::Prepped | State::Drained | State::Parked => {
+                return Err(Errno::ENOENT);
+            }
+        }
+        Ok(())
+    }
+
+    /// A request with a worker: taken off its queue, or interrupted where it blocks.
+    fn cancel_punted(&mut self, id: ReqId) -> Result<()> {
+        let call = self.worker_cancel(id).ok_or(Errno::EALREADY)?;
+        self.transports.workers -= 1;
+        if let Some(req) = self.slab.get_mut(id) {
+            req.call.take_back(call);
+        }
+        self.end_soon(id, Errno::ECANCELED.res());
+        Ok(())
+    }
+
+    /// The ring ends: everything is dropped, nothing is posted.
+    pub fn cancel_everything(&mut self) {
+        self.abandon_sleepers();
+        self.forget_in_flight();
+    }
+
+    /// Drops every request.
+    pub fn forget_in_flight(&mut self) {
+        let ids: Vec<ReqId> = self.slab.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            if let Some(mut req) = self.slab.remove(id) {
+                req.call.file = FileRef::None;
+            }
+        }
+        self.pending.clear();
+        self.delivering = false;
+        self.run.clear();
+        self.iowq.clear();
+        self.next_turn.clear();
+        self.deferred.clear();
+        self.pending.clear();
+        (self.nr_reqs, self.nr_ended) = (0, 0);
+        self.drain = crate::ring::barrier::Drain::default();
+        self.timeouts = crate::ring::timer_queue::Timeouts::default();
+        self.submit = crate::ring::batch::SubmitState::default();
+        self.turns = crate::ring::turn_queues::Turns::default();
+    }
+}
+
+/// `IORING_REGISTER_SYNC_CANCEL`: cancels, and waits until nothing that matches runs any more
+/// (`io_sync_cancel`).
+///
+/// # Errors
+/// `EINVAL`, `EBADF`, `ENOENT` if nothing matched at all, `ETIME`, `EINTR`.
+pub fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> Result<usize> {
+    if reg.flags & !CANCEL_FLAGS != 0 || reg.pad != [0; 7] || reg.pad2 != [0; 3] {
+        return Err(Errno::EINVAL);
+    }
+    let by_fd = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_FD_FIXED;
+    let plain = reg.flags & by_fd == IORING_ASYNC_CANCEL_FD;
+    // A plain descriptor is taken once; a registered one is looked up anew each time.
+    let held = if plain { Some(Arc::new(crate::fds::dup_visible(reg.fd)?)) } else { None };
+    let forever = reg.timeout.tv_sec == -1 && reg.timeout.tv_nsec == -1;
+    let limit = if forever { u64::MAX } else { crate::host::time::ns_of(reg.timeout) };
+    let deadline = Clock::Monotonic.now().saturating_add(limit);
+    // With DEFER_TASKRUN the end of a worker's request is work for when the program enters. Before
+    // 7.2 it wakes nobody who waits here (`io_req_local_work_add`): only the time's end does.
+    let mut attempts = 0;
+    loop {
+        let mut ctx = ring.lock();
+        let wanted = match &held {
+            Some(fd) => Wanted {
+                flags: reg.flags,
+                user_data: reg.addr,
+                opcode: reg.opcode,
+                file: Some(File::Held(fd.clone())),
+            },
+            None => Wanted::new(&ctx, reg.addr, reg.flags, reg.fd, reg.opcode)?,
+        };
+        let result = ctx.cancel(&wanted);
+        ctx.collect_memory();
+        ctx.flush();
+        match result {
+            Err(Errno::EALREADY) => {}
+            result if attempts == 0 => return result.map(|n| n as usize),
+            Ok(_) | Err(Errno::ENOENT) => return Ok(0),
+            Err(e) => return Err(e),
+        }
+        attempts += 1;
+        if !ctx.defers() || forever || has(Change::CancelWakes) {
+            sleep(ctx, deadline)?;
+        } else if attempts == 2 {
+            drop(ctx);
+            return Err(sleep_until(deadline));
+        }
+    }
+}
+
+/// Sleeps until the time is over, or a signal comes; answers which.
+fn sleep_until(deadline: u64) -> Errno {
+    let left = Duration::from_nanos(deadline.saturating_sub(Clock::Monotonic.now()));
+    sys::poll_or_stop(None, -1, left).err().unwrap_or(Errno::ETIME)
+}
+
+/// Sleeps until something completes, for a while.
+///
+/// # Errors
+/// `ETIME` past the deadline, `EINTR`.
+pub(crate) fn sleep(ctx: Guard<'_>, deadline: u64) -> Result<()> {
+    let now = Clock::Monotonic.now();
+    if now >= deadline {
+        return Err(Errno::ETIME);
+    }
+    let control = ctx.mem.control.clone();
+    control.waiters().fetch_add(1, SeqCst);
+    let seen = control.seq().load(SeqCst);
+    drop(ctx);
+    let slice = SLICE.min(Duration::from_nanos(deadline - now));
+    let slept = sys::futex_wait_sig(control.seq(), seen, slice);
+    control.waiters().fetch_sub(1, SeqCst);
+    if slept == Err(Errno::EINTR) { slept } else { Ok(()) }
+}

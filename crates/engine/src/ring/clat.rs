@@ -1,0 +1,105 @@
+//! What requests came to: errors, bytes, and how long they took.
+//!
+//! The latency is fio's clat, completion latency: from when a request was taken to when its CQE was
+//! written. No clock is read for each.
+//!
+//! * A request that has to wait: from when the first of its batch had to, to when the first of
+//!   those reaped with it ended: a clock read per batch on either side, which is as fine as a
+//!   program can see.
+//! * A request that ends at once: one in [`PERIOD`] is timed, and stands for them all; the first
+//!   [`EACH`] of a ring each stand for themselves. [`PERIOD`] is a prime, so that in batches of any
+//!   size each place has its turn.
+//! * Not timed: multishot requests, which end when nobody wants them any more.
+
+use crate::host::time::Clock;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{self, OpDef};
+use crate::ring::request::{Req, ReqFlags};
+
+/// Of so many requests that end at once one is timed: two clock reads are then 0.2 ns of each.
+const PERIOD: u32 = 509;
+/// Requests of a ring's that are timed before that, so that something is known of one that does
+/// little.
+const EACH: u32 = 64;
+
+/// The start of a timed attempt: the clock, and how many requests there were before.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timed {
+    at: u64,
+    reqs: u32,
+}
+
+impl Ctx {
+    /// Which SQE of the batch is timed first, from 1 on.
+    #[inline]
+    pub fn samples_begin(&mut self) -> u32 {
+        self.slab.start = 0;
+        if self.stats.seen() { self.submit.sampling.due } else { u32::MAX }
+    }
+
+    /// `done` SQEs were taken, and the next to be timed would have been `due`.
+    #[inline]
+    pub fn samples_end(&mut self, due: u32, done: u32) {
+        self.submit.sampling.due = due.saturating_sub(done).max(1);
+    }
+
+    /// This one is timed.
+    #[cold]
+    pub fn sample_start(&self) -> Timed {
+        Timed { at: Clock::Monotonic.now(), reqs: self.nr_reqs - self.nr_ended }
+    }
+
+    /// It was tried; answers how many behind it the next one is. It counts only if it has ended:
+    /// what waits is timed otherwise.
+    #[cold]
+    pub fn sample_end(&mut self, opcode: u8, timed: Timed) -> u32 {
+        let each = |taken| if taken < EACH { 1 } else { PERIOD };
+        let taken = self.submit.sampling.taken;
+        if self.nr_reqs - self.nr_ended == timed.reqs {
+            let ns = Clock::Monotonic.now().saturating_sub(timed.at);
+            self.stats.latency(opcode, ns, u64::from(each(taken)));
+        }
+        self.submit.sampling.taken = taken.saturating_add(1);
+        each(taken.saturating_add(1))
+    }
+
+    /// A request ends.
+    #[inline]
+    pub fn count_end(&mut self, req: &Req) {
+        if req.res < 0 {
+            self.stats.count_error(req.opcode());
+        } else {
+            self.count_bytes(req.row, req.res);
+        }
+        if req.start != 0 && !req.flags.contains(ReqFlags::MULTISHOT) {
+            self.count_waited(req.opcode(), req.start);
+        }
+    }
+
+    /// One result of a request, or of its only one.
+    #[inline]
+    pub fn count_bytes(&self, row: &OpDef, res: i32) {
+        if res > 0 && row.has(opdef::BYTES) {
+            let stats = &self.stats;
+            let sum = if row.has(opdef::POLLIN) { &stats.read_bytes } else { &stats.written_bytes };
+            sum.add(u64::from(res.cast_unsigned()));
+        }
+    }
+
+    /// A request that has waited since `start` ends.
+    pub fn count_waited(&mut self, opcode: u8, start: u64) {
+        if self.reaped == 0 {
+            self.reaped = Clock::Monotonic.now();
+        }
+        self.stats.latency(opcode, self.reaped.saturating_sub(start), 1);
+    }
+
+    /// CQEs were published, up to this tail.
+    #[inline]
+    pub fn count_pass(&mut self, tail: u32) {
+        self.reaped = 0;
+        let new = tail.wrapping_sub(core::mem::replace(&mut self.counted_tail, tail));
+        self.stats.cqes.add(u64::from(new));
+        self.stats.in_flight.set(u64::from(self.nr_reqs - self.nr_ended));
+    }
+}

@@ -1,0 +1,284 @@
+//! The end of a request: its CQE, its links, the barrier, the commit.
+//! Kernel counterpart: `io_submit_flush_completions`, `io_free_batch_list`.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::io::token::ReqId;
+use crate::memory::cq::Cqe;
+use crate::resources::eventfd::EventFd;
+use crate::ring::ctx::Ctx;
+use crate::ring::job::Finished;
+use crate::ring::opdef::Outcome;
+use crate::ring::request::{Req, ReqFlags, State, Wait};
+use crate::stats::trace::Step;
+use softring_uapi::errno::Errno;
+
+impl Ctx {
+    /// Posts a CQE. The tail is published by [`commit`](Self::commit).
+    #[inline(always)]
+    pub fn post(&mut self, cqe: Cqe) {
+        if !self.mem.cq_add(&mut self.overflow, cqe) {
+            self.stats.overflowed.add(1);
+        }
+        self.posted = true;
+    }
+
+    /// Posts one CQE of a multishot request that goes on. False if the CQ is full: then nothing was
+    /// posted, and the request must end (`io_req_post_cqe`).
+    #[must_use]
+    pub fn post_more(&mut self, user_data: u64, res: i32, flags: u32) -> bool {
+        self.post_shot(Cqe { user_data, res, flags, big: [0; 2] })
+    }
+
+    /// As [`post_more`](Self::post_more), for a CQE that may be of 32 bytes.
+    #[must_use]
+    pub fn post_shot(&mut self, mut cqe: Cqe) -> bool {
+        cqe.flags |= softring_uapi::IORING_CQE_F_MORE;
+        let posted = self.mem.cq_try_add(&self.overflow, cqe);
+        self.posted |= posted;
+        posted
+    }
+
+    /// Ends a request: posts its CQE unless skipped, and lets its chain go on.
+    #[inline]
+    pub fn finish(&mut self, req: &mut Req) {
+        let skip = req.flags.contains(ReqFlags::CQE_SKIP);
+        self.finish_quiet(req, skip);
+    }
+
+    /// Ends a request, with or without a CQE.
+    #[inline]
+    pub fn finish_quiet(&mut self, req: &mut Req, skip: bool) {
+        if req.res < 0
+            && let Some(fail) = req.row.fail
+        {
+            fail(self, req);
+        }
+        let notif = req.flags.contains(ReqFlags::NOTIF);
+        if notif && !req.flags.contains(ReqFlags::WITH_CHAIN) {
+            req.call.cflags |= softring_uapi::IORING_CQE_F_MORE;
+        }
+        self.count_end(req);
+        if !skip {
+            let wide = req.flags.contains(ReqFlags::CQE32)
+                && self.mem.geo.flags & softring_uapi::IORING_SETUP_CQE_MIXED != 0;
+            let flags = req.call.cflags | if wide { softring_uapi::IORING_CQE_F_32 } else { 0 };
+            let cqe = Cqe { user_data: req.call.sqe.user_data, res: req.res, flags, big: req.big };
+            self.post(cqe);
+        }
+        self.trace(Step::Done, req);
+        self.nr_ended += 1;
+        // It was on its way when a request that was tried ended.
+        let tried = notif && req.tried_to_send();
+        if tried {
+            self.notify(req);
+        }
+        let disarm = ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT;
+        if req.flags.intersects(disarm) || req.link.is_some() {
+            self.queue_next(req);
+        }
+        if notif && !tried {
+            self.notify(req);
+        }
+    }
+
+    /// Ends a waiting request with a result.
+    pub fn complete(&mut self, id: ReqId, res: i32) {
+        if let Some(mut req) = self.slab.remove(id) {
+            if req.state == State::Model {
+                self.ends_by(&mut req, res);
+            }
+            req.res = res;
+            if res < 0 || req.call.short {
+                req.set_fail();
+            }
+            if res < 0 {
+                req.call.cflags = 0;
+            }
+            self.put_buffer(&mut req, res);
+            self.finish(&mut req);
+        }
+    }
+
+    /// A worker is through with a request, or an attempt made elsewhere has an outcome.
+    pub fn finished(&mut self, f: Finished) {
+        if let Some(req) = self.slab.get_mut(f.id) {
+            req.call.take_back(f.call);
+            req.state = State::Prepped;
+            if let Some(mut req) = self.slab.remove(f.id) {
+                if let (Wait::Model(due), Outcome::Done(res @ 1..)) = (req.wait, f.outcome) {
+                    return self.model_moved(&mut req, due, res);
+                }
+                // A device's interrupt ends what is its own.
+                req.flags.set(ReqFlags::ON_WORKER, !req.flags.contains(ReqFlags::DIRECT));
+                self.outcome(&mut req, f.outcome);
+            }
+        }
+    }
+
+    /// Runs task work, flushes the barrier and sequence timeouts, publishes CQEs, wakes whoever
+    /// waits for them.
+    pub fn flush(&mut self) {
+        if self.leaves_work() {
+            return self.commit();
+        }
+        loop {
+            self.count_ended();
+            self.post_tags();
+            if self.drain.active {
+                self.queue_deferred();
+            }
+            self.timeouts_by_count();
+            // What a batch completes at once may start more.
+            if self.run.is_empty() && !self.run_iowq() && !self.transports_submit() {
+                if self.defers() || self.transports.stash.is_empty() {
+                    break;
+                }
+                // Events that a linked receive found on its way are in no poll set any more.
+                self.take_stash();
+            }
+            self.flushed();
+            // A timeout counts from behind the CQEs of the batch before it.
+            self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
+            self.run_task_work();
+        }
+        self.commit();
+    }
+
+    /// A batch is through, but its task work is not run: what has ended in it holds no barrier.
+    pub fn free_ended(&mut self) {
+        let ended = self.nr_ended > 0;
+        self.count_ended();
+        if ended && self.drain.active {
+            self.queue_deferred();
+        }
+    }
+
+    /// Requests that have ended count until the batch that they ended in is through.
+    pub fn count_ended(&mut self) {
+        self.nr_reqs -= core::mem::take(&mut self.nr_ended);
+    }
+
+    /// Issues what the run queue holds now (not what that adds: others first).
+    pub fn run_task_work(&mut self) {
+        for _ in 0..self.run.len() {
+            let Some(id) = self.run.pop_front() else { break };
+            let Some(mut req) = self.slab.remove(id) else { continue };
+            // What a worker would do comes after every CQE so far, for a timeout that counts them,
+            // too.
+            if req.is_workers() {
+                self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
+            }
+            if req.flags.intersects(ReqFlags::FAIL | ReqFlags::ENDED) {
+                let res = req.res;
+                if req.is_handed_back() {
+                    self.flushed();
+                }
+                self.put_buffer(&mut req, res);
+                self.finish(&mut req);
+            } else if req.flags.contains(ReqFlags::ORPHAN) {
+                req.fail(Errno::EFAULT);
+                self.finish(&mut req);
+            } else if req.is_for_worker() {
+                let id = self.slab.insert(req);
+                self.join_iowq(id);
+            } else {
+                self.events_first(&req);
+                self.queue_sqe(&mut req);
+            }
+        }
+    }
+
+    /// CQEs so far, those included that wait for room; wraps.
+    pub fn completions(&self) -> u32 {
+        let tail = self.mem.control.cq_tail().load(Relaxed);
+        tail.wrapping_add(self.overflow.len() as u32)
+    }
+
+    /// Moves overflowed CQEs into the ring as far as there is room, and tells of them. It is now
+    /// that they count for timeouts.
+    pub fn flush_overflow(&mut self) {
+        let Ctx { mem, overflow, .. } = self;
+        if mem.cq_flush(overflow) {
+            // A timeout counts from behind them.
+            self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
+            self.wake();
+            self.signal_eventfd();
+            self.timeouts_by_count();
+            if self.defers() {
+                if !self.run.is_empty() {
+                    self.announce_deferred();
+                }
+            } else {
+                self.flush();
+            }
+        }
+    }
+
+    /// Publishes CQEs and wakes whoever waits for them.
+    pub fn commit(&mut self) {
+        // Before anybody sees that a request has ended, and may end this process.
+        if self.inherited.has_parent {
+            self.write_down();
+        }
+        let published = self.mem.cq_commit();
+        let tail = self.mem.control.cq_tail().load(Relaxed);
+        self.timeouts.committed = tail;
+        self.count_pass(tail);
+        if published || self.posted {
+            self.wake();
+            self.signal_eventfd();
+        }
+        self.posted = false;
+    }
+
+    /// The kernel would flush what is posted so far, and tell its eventfd of that by itself.
+    pub fn flushed(&mut self) {
+        if let Some(e) = &mut self.eventfd
+            && !self.mem.eventfd_disabled()
+        {
+            e.flushed(self.mem.control.cq_tail().load(Relaxed));
+        }
+    }
+
+    /// Signals the eventfd, if there are CQEs that it has not told of (`io_eventfd_signal`).
+    fn signal_eventfd(&mut self) {
+        self.flushed();
+        let most = if self.defers() { 1 } else { u32::MAX };
+        let due = self.eventfd.as_mut().map_or(0, EventFd::take_due).min(most);
+        if let Some(e) = self.eventfd.as_ref().filter(|_| due > 0) {
+            e.signal(due);
+        }
+    }
+
+    /// DEFER_TASKRUN: there is work for when the program enters. An eventfd for late completions
+    /// tells of it if a worker brings it.
+    pub fn tell_of_work(&mut self, by_worker: bool) {
+        self.wake();
+        if let Some(e) = &self.eventfd
+            && (!e.only_async || by_worker)
+            && !self.mem.eventfd_disabled()
+        {
+            e.signal(1);
+        }
+    }
+
+    /// Posts the tags of resources whose last owner is gone.
+    #[inline]
+    pub fn post_tags(&mut self) {
+        if self.tags.any() {
+            self.post_tags_taken();
+        }
+    }
+
+    #[cold]
+    fn post_tags_taken(&mut self) {
+        for user_data in self.tags.take() {
+            self.post(Cqe { user_data, ..Cqe::default() });
+            // Each is flushed by itself (`io_post_aux_cqe`).
+            if let Some(e) = self.eventfd.as_mut().filter(|e| !e.only_async) {
+                e.worker_posts(false);
+            }
+        }
+    }
+}

@@ -1,0 +1,519 @@
+//! One ring. [`Ring`] is what threads share; [`Ctx`] is everything the uring lock guards.
+//!
+//! Lock order: a ring's uring lock is never waited for while another's is held (`pending` carries
+//! what is meant for others), nor while holding the descriptor table, which may be read while
+//! holding one. The reactor's list is never locked while holding one.
+//!
+//! Around a system call that may sleep the lock is given back ([`Ctx::unlocked`]; `memory::lock`
+//! draws the protocol). Two things make that sound. The thread that calls lends its own `&mut Ctx`:
+//! who takes the lock meanwhile ([`Ring::lock_now`]) borrows from that pointer, not from the ring's
+//! cell. And only one thread lends at a time, because whoever finds the lock lent issues nothing
+//! ([`Issuing::Elsewhere`]). Kernel counterpart: `struct io_ring_ctx`.
+#![allow(unsafe_code)]
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock, Weak};
+
+use crate::fds::InternalFd;
+use crate::host::creds::Creds;
+use crate::host::time::Clock;
+use crate::io::Transports;
+use crate::io::token::ReqId;
+use crate::io::workers::Workers;
+use crate::memory::cq::Overflow;
+use crate::memory::lock::Control;
+use crate::memory::rings::Rings;
+use crate::resources::buffers::BufTable;
+use crate::resources::eventfd::EventFd;
+use crate::resources::files::{FileTable, TagSink};
+use crate::resources::filters::Filters;
+use crate::resources::kbuf::Groups;
+use crate::resources::napi::Napi;
+use crate::resources::personality::Personalities;
+use crate::resources::region::ParamRegion;
+use crate::resources::restrictions::Restrictions;
+use crate::ring::barrier::Drain;
+use crate::ring::batch::SubmitState;
+use crate::ring::direct::DirectSqes;
+use crate::ring::inherited::Inherited;
+use crate::ring::job::{Finished, Job};
+use crate::ring::left::Moves;
+use crate::ring::pending::Pending;
+use crate::ring::slab::Slab;
+use crate::ring::sq_thread::SqPoll;
+use crate::ring::timer_queue::Timeouts;
+use crate::ring::turn_queues::Turns;
+use crate::ring::waiters::{AdaptiveSpin, Driver, Wakes};
+use crate::stats::Place;
+use crate::stats::trace::Writer;
+use softring_uapi::IORING_SETUP_DEFER_TASKRUN;
+
+/// One ring, as threads share it.
+#[derive(Debug)]
+pub struct Ring {
+    /// Unique in this process.
+    pub id: u64,
+    pub control: Arc<Control>,
+    ctx: UnsafeCell<Ctx>,
+    /// Earliest armed timeout in ns of CLOCK_MONOTONIC, for the reactor; `u64::MAX`: none.
+    pub next_deadline: AtomicU64,
+    /// The reactor watches this ring's poll set.
+    pub watched: AtomicBool,
+    /// A thread inside `enter` drove this ring since the reactor last looked.
+    pub driven: AtomicBool,
+    /// The reactor knows this ring.
+    pub listed: AtomicBool,
+    /// The task that last left `enter` with requests in flight; 0: none.
+    pub left_by: AtomicU32,
+    /// All descriptors are closed.
+    pub dead: AtomicBool,
+    /// The eventfd that stands for the ring where the program polls it, by its first
+    /// number; -1: none yet.
+    pub stand_in: AtomicI32,
+    /// Calls of `enter` by descriptor: now and then one makes sure that the descriptor is still
+    /// open.
+    pub enters: AtomicU32,
+    /// The process that its state is of, as [`crate::host::fork::generation`] tells.
+    generation: AtomicU32,
+    /// Calls of children that the reactor has looked at (`process::estate`).
+    pub heirs: AtomicU32,
+    /// Numbers that were closed while their closer could not take the lock.
+    pub moves: Moves,
+    /// Its part in an SQ thread (SQPOLL).
+    pub sq: OnceLock<SqPoll>,
+}
+
+// SAFETY: `ctx` is reached only through `Guard`, which holds the uring lock; everything else is
+// atomic or immutable.
+unsafe impl Sync for Ring {}
+// SAFETY: as above; nothing in it is tied to a thread.
+unsafe impl Send for Ring {}
+
+/// The uring lock, held.
+#[derive(Debug)]
+pub struct Guard<'a> {
+    ring: &'a Ring,
+    /// What it guards: the ring's cell, or what the issuing thread has lent.
+    ctx: NonNull<Ctx>,
+}
+
+/// Who is in the middle of an issue, and makes its system calls without the lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Issuing {
+    /// Nobody.
+    #[default]
+    Nobody,
+    /// The thread that holds the lock.
+    Here,
+    /// Another thread. The holder of the lock issues nothing and takes no events from transports.
+    Elsewhere,
+}
+
+impl Ring {
+    pub fn new(id: u64, mut ctx: Ctx) -> Arc<Ring> {
+        let control = ctx.mem.control.clone();
+        Arc::new_cyclic(|weak| {
+            ctx.ring = weak.clone();
+            Ring {
+                id,
+                control,
+                ctx: UnsafeCell::new(ctx),
+                next_deadline: AtomicU64::new(u64::MAX),
+                watched: AtomicBool::new(false),
+                driven: AtomicBool::new(false),
+                listed: AtomicBool::new(false),
+                left_by: AtomicU32::new(0),
+                dead: AtomicBool::new(false),
+                stand_in: AtomicI32::new(-1),
+                enters: AtomicU32::new(0),
+                generation: crate::host::fork::generation().into(),
+                heirs: AtomicU32::new(0),
+                moves: Moves::default(),
+                sq: OnceLock::new(),
+            }
+        })
+    }
+
+    /// Takes the uring lock when no other thread is in the middle of an issue. That may take as
+    /// long as a file system or a page fault does: for submission and registration, which wait for
+    /// each other on the kernel, too.
+    #[inline(always)]
+    pub fn lock(&self) -> Guard<'_> {
+        self.control.lock();
+        self.renew();
+        self.guard(self.cell())
+    }
+
+    /// Takes the uring lock, also while another thread is in the middle of an issue: for whatever
+    /// must not wait for the I/O of others.
+    #[inline]
+    pub fn lock_now(&self) -> Guard<'_> {
+        self.control.lock_now();
+        self.locked_now()
+    }
+
+    /// As [`Self::lock_now`], if nobody holds the lock: the one way to it while holding another
+    /// ring's.
+    pub fn try_lock_now(&self) -> Option<Guard<'_>> {
+        // Lazily: a guard made in vain would unlock what another thread holds.
+        self.control.try_lock_now().then(|| self.locked_now())
+    }
+
+    #[inline]
+    fn cell(&self) -> NonNull<Ctx> {
+        // SAFETY: the address of a cell is not null.
+        unsafe { NonNull::new_unchecked(self.ctx.get()) }
+    }
+
+    fn locked_now(&self) -> Guard<'_> {
+        self.renew();
+        if !self.control.issuing() {
+            return self.guard(self.cell());
+        }
+        // None is lent where the issuer is in another process, which has a `Ctx` of its own.
+        let lent = NonNull::new(self.control.lent().cast());
+        let ctx = lent.unwrap_or_else(|| self.cell());
+        // SAFETY: the lock is held.
+        unsafe { (*ctx.as_ptr()).issuing = Issuing::Elsewhere };
+        self.guard(ctx)
+    }
+
+    /// The lock has been taken: the ring's memory is there, and what closers have left is done.
+    #[inline(always)]
+    fn guard(&self, ctx: NonNull<Ctx>) -> Guard<'_> {
+        let mut guard = Guard { ring: self, ctx };
+        if guard.mem.may_go() {
+            // Without memory for it there is nothing better to do than to go on.
+            let _ = guard.mem.outlive();
+        }
+        if self.moves.any() {
+            guard.take_moves();
+        }
+        guard
+    }
+
+    /// Takes the uring lock unless the calling thread has it: in a signal handler, in the middle of
+    /// the engine. No other thread keeps it for long; should one all the same, it is given up after
+    /// a second.
+    pub fn lock_soon(&self) -> Option<Guard<'_>> {
+        for _ in 0..1000 {
+            if let Some(guard) = self.try_lock_now() {
+                return Some(guard);
+            }
+            if self.control.is_held_here() {
+                return None;
+            }
+            crate::host::sys::pause(core::time::Duration::from_micros(20));
+        }
+        for _ in 0..980 {
+            if let Some(guard) = self.try_lock_now() {
+                return Some(guard);
+            }
+            crate::host::sys::pause(core::time::Duration::from_millis(1));
+        }
+        None
+    }
+
+    /// Is its state still as a process had it that this one was forked from?
+    #[inline(always)]
+    pub fn is_inherited(&self) -> bool {
+        self.generation.load(Relaxed) != crate::host::fork::generation()
+    }
+
+    /// The lock has been taken: a forked child makes the state its own when it first does so.
+    #[inline(always)]
+    fn renew(&self) {
+        if self.is_inherited() {
+            // SAFETY: the lock has just been taken, and no guard is made yet.
+            unsafe { self.renew_now() };
+        }
+    }
+
+    /// A forked child makes the state its own.
+    ///
+    /// # Safety
+    /// The caller holds the lock and has no guard, or is the only thread of a fresh child: the
+    /// parent may hold the shared lock on its own behalf then.
+    #[cold]
+    pub unsafe fn renew_now(&self) {
+        // SAFETY: nobody else reaches the state, says our caller.
+        unsafe { &mut *self.ctx.get() }.fork_child(self);
+        self.generation.store(crate::host::fork::generation(), Relaxed);
+    }
+
+    /// Looks at the state without a guard, which would write to it. None while somebody is in the
+    /// middle of an issue.
+    ///
+    /// # Safety
+    /// As for [`Self::renew_now`], as long as what this answers is used.
+    pub unsafe fn peek(&self) -> Option<&Ctx> {
+        // SAFETY: nobody else reaches it, says our caller.
+        (!self.control.issuing()).then(|| unsafe { &*self.ctx.get() })
+    }
+}
+
+impl Deref for Guard<'_> {
+    type Target = Ctx;
+    fn deref(&self) -> &Ctx {
+        // SAFETY: the uring lock is held, so nobody else reaches what it guards; a pointer that was
+        // lent is good until the lender has the lock back.
+        unsafe { self.ctx.as_ref() }
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut Ctx {
+        // SAFETY: as in `deref`; `&mut self` makes the borrow unique within this guard.
+        unsafe { self.ctx.as_mut() }
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if self.issuing != Issuing::Nobody {
+            self.stop_issuing();
+        }
+        let wakes = (!self.wakes.is_empty()).then(|| core::mem::take(&mut self.wakes));
+        self.ring.control.unlock();
+        if let Some(wakes) = wakes {
+            wakes.run(&self.ring.control);
+        }
+    }
+}
+
+/// Everything the uring lock guards.
+#[derive(Debug)]
+pub struct Ctx {
+    // Read-mostly.
+    pub ring: Weak<Ring>,
+    pub mem: Rings,
+    /// Setup flags.
+    pub flags: u32,
+    pub clock: Clock,
+    pub disabled: bool,
+    /// What it is to a forked child.
+    pub inherited: Inherited,
+    /// The one task that may submit (SINGLE_ISSUER), once known.
+    pub issuer: Option<i32>,
+    pub restrictions: Restrictions,
+    pub filters: Filters,
+
+    // Submission.
+    pub issuing: Issuing,
+    /// Which thread it is, as [`crate::host::sys::thread`] has it, once it makes a system call.
+    pub issuing_thread: usize,
+    /// The program's number that the call is about; -1: none.
+    pub at_hand: i32,
+    /// What that number meant, if it was closed during the call.
+    pub moved: Option<InternalFd>,
+    /// Somebody left work to the thread that is in the middle of an issue.
+    pub left_work: bool,
+    pub submit: SubmitState,
+    pub slab: Slab,
+    /// Requests in existence: those in the slab and the one at hand.
+    pub nr_reqs: u32,
+    /// Those of them that have ended since the last look.
+    pub nr_ended: u32,
+    pub drain: Drain,
+    /// Task work: requests to issue next.
+    pub run: VecDeque<ReqId>,
+    /// Requests that a worker is to begin (`ring::iowq`).
+    pub iowq: VecDeque<ReqId>,
+    /// Multishot receives that go on when the program next comes for completions (DEFER_TASKRUN).
+    pub next_turn: VecDeque<ReqId>,
+    /// Completions that wait for the program to enter (DEFER_TASKRUN).
+    pub deferred: VecDeque<Finished>,
+
+    // Completion.
+    pub overflow: Overflow,
+    pub eventfd: Option<EventFd>,
+    /// The eventfd that stands for the ring where the program polls it, by its first number.
+    pub poll_fd: Option<i32>,
+    pub posted: bool,
+    /// When the first of what is being reaped ended, in ns of CLOCK_MONOTONIC; 0: not read yet.
+    pub reaped: u64,
+    /// The CQ's tail when CQEs were last counted.
+    pub counted_tail: u32,
+    pub timeouts: Timeouts,
+    pub driver: Driver,
+    /// Threads that are in `enter`.
+    pub entered: u32,
+    /// The last descriptor is closed; the ring ends when nobody is in `enter` any more.
+    pub closed: bool,
+    pub wakes: Wakes,
+    pub spin: AdaptiveSpin,
+    pub transports: Transports,
+    /// What a worker does with a call of this ring's.
+    pub run_job: fn(Job),
+    /// Its workers, once it has needed one.
+    pub pool: Option<Arc<Workers<Job>>>,
+    /// SQEs with kernel aio that are no requests.
+    pub direct: DirectSqes,
+    /// Who waits in turn.
+    pub turns: Turns,
+    pub stats: Place,
+    pub trace: Writer,
+    /// What is to be posted to other rings once this one's lock is released.
+    pub pending: Vec<Pending>,
+    /// A thread delivers what was in it: what comes later queues behind.
+    pub delivering: bool,
+
+    // Resources.
+    pub files: FileTable,
+    pub buffers: BufTable,
+    pub tags: Arc<TagSink>,
+    pub personalities: Personalities,
+    /// What an SQ thread submits is its ring's maker's.
+    pub sq_creds: Option<Arc<Creds>>,
+    /// Provided buffers.
+    pub groups: Groups,
+    pub param_region: Option<ParamRegion>,
+    pub napi: Napi,
+}
+
+impl Ctx {
+    pub fn new(mem: Rings, flags: u32, run_job: fn(Job)) -> Self {
+        Ctx {
+            ring: Weak::new(),
+            mem,
+            flags,
+            clock: Clock::Monotonic,
+            disabled: false,
+            inherited: Inherited::default(),
+            issuer: None,
+            restrictions: Restrictions::default(),
+            filters: Filters::default(),
+            issuing: Issuing::Nobody,
+            issuing_thread: 0,
+            at_hand: -1,
+            moved: None,
+            left_work: false,
+            submit: SubmitState::default(),
+            slab: Slab::default(),
+            nr_reqs: 0,
+            nr_ended: 0,
+            drain: Drain::default(),
+            run: VecDeque::new(),
+            iowq: VecDeque::new(),
+            next_turn: VecDeque::new(),
+            deferred: VecDeque::new(),
+            overflow: Overflow::default(),
+            eventfd: None,
+            poll_fd: None,
+            posted: false,
+            reaped: 0,
+            counted_tail: 0,
+            timeouts: Timeouts::default(),
+            driver: Driver::default(),
+            entered: 0,
+            closed: false,
+            wakes: Wakes::default(),
+            spin: AdaptiveSpin::default(),
+            transports: Transports::default(),
+            run_job,
+            pool: None,
+            direct: DirectSqes::default(),
+            turns: Turns::default(),
+            stats: Place::default(),
+            trace: Writer::default(),
+            pending: Vec::new(),
+            delivering: false,
+            files: FileTable::default(),
+            buffers: BufTable::default(),
+            tags: Arc::default(),
+            personalities: Personalities::default(),
+            sq_creds: None,
+            groups: Groups::default(),
+            param_region: None,
+            napi: Napi::default(),
+        }
+    }
+
+    /// Calls `f`, which may sleep, without the lock. Others take the lock meanwhile, and find the
+    /// ring whole but for what the caller has at hand. Whatever the caller has read of the ring
+    /// before may have changed afterwards, except for what only submission and registration change:
+    /// they wait.
+    #[inline(always)]
+    pub fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        if self.issuing == Issuing::Elsewhere {
+            // That thread lends the ring already.
+            return f();
+        }
+        let lent = core::ptr::from_mut(self);
+        // SAFETY: nobody changes which control page a ring has, and `self` outlives the call.
+        let control = unsafe { &*Arc::as_ptr(&(*lent).mem.control) };
+        // SAFETY: as above; the lock is still held.
+        unsafe {
+            if (*lent).issuing == Issuing::Nobody {
+                (*lent).issuing = Issuing::Here;
+                (*lent).issuing_thread = crate::host::sys::thread();
+                control.begin_issue(lent.cast());
+            }
+        }
+        // SAFETY: as above; only the issuing thread writes this.
+        let thread = unsafe { (*lent).issuing_thread };
+        control.unlock();
+        let answer = f();
+        control.lock_now_as(thread);
+        // SAFETY: the lock is held again, and every borrow from what was lent has ended with it.
+        unsafe { (*lent).issuing = Issuing::Here };
+        answer
+    }
+
+    /// The lock is about to be given back by who took it.
+    #[inline]
+    fn stop_issuing(&mut self) {
+        if self.issuing == Issuing::Here {
+            while self.left_work {
+                self.left_work = false;
+                self.take_left_work();
+            }
+            self.mem.control.end_issue();
+        }
+        self.issuing = Issuing::Nobody;
+    }
+
+    /// Does what others came upon while this thread was in the middle of an issue.
+    #[cold]
+    fn take_left_work(&mut self) {
+        if !self.defers() {
+            self.collect_memory();
+            return self.flush();
+        }
+        self.commit();
+        if self.has_work() {
+            self.announce_deferred();
+        }
+    }
+
+    /// Is another thread in the middle of an issue? Then it is told that there is more to do.
+    #[inline]
+    pub fn leaves_work(&mut self) -> bool {
+        if self.issuing != Issuing::Elsewhere {
+            return false;
+        }
+        self.left_work = true;
+        true
+    }
+
+    /// Completions wait for the program to enter (DEFER_TASKRUN).
+    pub fn defers(&self) -> bool {
+        self.flags & IORING_SETUP_DEFER_TASKRUN != 0
+    }
+
+    /// Does the ring hold what others wait for, should its closing go unnoticed: requests, files,
+    /// an eventfd?
+    pub fn holds_anything(&self) -> bool {
+        self.nr_reqs > 0 || self.eventfd.is_some() || self.files.used > 0
+    }
+
+    /// Is anything of this process in flight that its driver would wait for?
+    pub fn in_flight(&self) -> bool {
+        self.transports.in_flight() || !self.timeouts.is_empty()
+    }
+}

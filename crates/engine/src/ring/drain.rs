@@ -1,0 +1,69 @@
+//! IOSQE_IO_DRAIN: a barrier. A drained request starts when every request before it has ended;
+//! those after it wait behind it. Kernel counterpart: `io_drain_req`, `io_queue_deferred`.
+
+use crate::io::token::ReqId;
+use crate::ring::ctx::Ctx;
+use crate::ring::request::{ReqFlags, State};
+use crate::stats::trace::Step;
+
+impl Ctx {
+    /// A request with IOSQE_IO_DRAIN is being initialised.
+    pub fn init_drain(&mut self) {
+        self.drain.active = true;
+        if let Some(head) = self.submit.head.and_then(|id| self.slab.get_mut(id)) {
+            // In the middle of a chain: the chain's head becomes the barrier, and so does what
+            // follows the chain.
+            head.flags |= ReqFlags::IO_DRAIN | ReqFlags::FORCE_ASYNC;
+            self.drain.next = true;
+        }
+    }
+
+    /// Queues a request behind the barrier.
+    pub fn drain_req(&mut self, id: ReqId) {
+        self.note_creds_of_chain(Some(id));
+        self.keep_creds_of_chain(id);
+        let Some(req) = self.slab.get_mut(id) else { return };
+        req.state = State::Drained;
+        let barrier = req.flags.contains(ReqFlags::IO_DRAIN);
+        let (sqe, number) = (req.call.sqe, req.trace);
+        self.trace_step(Step::Drained, &sqe, number, 0);
+        self.drain.drained += self.chain_len(id);
+        self.drain.list.push_back(id);
+        self.queue_deferred();
+        if !barrier && self.drain.list.is_empty() {
+            self.drain.active = false;
+        }
+    }
+
+    /// Lets go what the barrier no longer holds: the first on the list when nothing else is left of
+    /// the ring, and with it those after it up to the next barrier.
+    pub fn queue_deferred(&mut self) {
+        let (mut first, mut barrier) = (true, false);
+        while let Some(&id) = self.drain.list.front() {
+            barrier |= self.slab.get(id).is_some_and(|r| r.flags.contains(ReqFlags::IO_DRAIN));
+            if (first || barrier) && self.drain.drained != self.nr_reqs {
+                break;
+            }
+            first = false;
+            self.drain.list.pop_front();
+            self.drain.drained -= self.chain_len(id);
+            if let Some(req) = self.slab.get_mut(id) {
+                req.state = State::Prepped;
+                self.run.push_back(id);
+            }
+        }
+    }
+
+    /// The kernel takes the credentials of what waits behind a barrier (`io_prep_async_link`).
+    fn keep_creds_of_chain(&mut self, head: ReqId) {
+        let mut next = Some(head);
+        while let Some(req) = next.and_then(|id| self.slab.get_mut(id)) {
+            req.flags |= ReqFlags::CREDS_KEPT;
+            next = req.link;
+        }
+    }
+
+    fn chain_len(&self, id: ReqId) -> u32 {
+        core::iter::successors(Some(id), |&id| self.slab.get(id)?.link).count() as u32
+    }
+}

@@ -1,0 +1,64 @@
+//! A call on its way through a worker, and back.
+
+use std::sync::Arc;
+
+use crate::fds::kind::Kind;
+use crate::host::creds::Creds;
+use crate::io::token::ReqId;
+use crate::io::worker::Work;
+use crate::io::workers::HasCreds;
+use crate::ring::ctx::Ring;
+use crate::ring::opdef::{self, OpDef, Outcome};
+use crate::ring::request::{Call, FileRef, kind_of};
+use softring_uapi::IOSQE_FIXED_FILE;
+
+/// A call that a worker is to make.
+#[derive(Debug)]
+pub struct Job {
+    pub ring: Arc<Ring>,
+    pub id: ReqId,
+    pub row: &'static OpDef,
+    pub call: Box<Call>,
+    pub unbound: bool,
+    /// Makes the call and brings it back: that takes layers above this one.
+    pub run: fn(Job),
+}
+
+/// What a worker brings back.
+#[derive(Debug)]
+pub struct Finished {
+    pub id: ReqId,
+    pub call: Call,
+    pub outcome: Outcome,
+}
+
+impl Work for Job {
+    type Key = (u64, ReqId);
+
+    fn run(self) {
+        (self.run)(self);
+    }
+
+    fn unbound(&self) -> bool {
+        self.unbound
+    }
+
+    fn hash_key(&self) -> Option<u64> {
+        let regular = matches!(kind_of(&self.call.file), Kind::Buffered);
+        let fixed = self.call.sqe.flags & IOSQE_FIXED_FILE != 0;
+        (self.row.has(opdef::HASH) && regular).then(|| match &self.call.file {
+            FileRef::Shared(fd, _) if fixed => Arc::as_ptr(fd).expose_provenance() as u64,
+            _ => u64::from(self.call.sqe.fd.cast_unsigned()),
+        })
+    }
+
+    fn key(&self) -> Self::Key {
+        (self.ring.id, self.id)
+    }
+}
+
+impl HasCreds for Job {
+    fn creds(&self) -> Option<&Arc<Creds>> {
+        self.call.creds.as_ref()
+    }
+}

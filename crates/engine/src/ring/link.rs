@@ -1,0 +1,126 @@
+//! Chains: what follows a request when it ends, and linked timeouts. What follows never ends or
+//! starts at once, but with the next task work, behind the CQEs of the batch at hand. Kernel
+//! counterpart: `io_req_find_next`, `io_disarm_next`, `io_fail_links`.
+
+use crate::io::token::ReqId;
+use crate::ring::ctx::Ctx;
+use crate::ring::request::{FileRef, Req, ReqFlags, State, Wait};
+use softring_uapi::errno::Errno;
+use softring_uapi::{IORING_OP_LINK_TIMEOUT, IORING_TIMEOUT_ABS};
+
+/// Was there a file to issue it with? That a number is closed shows here only when it is used.
+fn was_issued(req: &Req) -> bool {
+    let none = |fd| req.res == Errno::EBADF.res() && crate::fds::is_path_only(fd);
+    let closed = matches!(req.call.file, FileRef::Plain(fd) if none(fd));
+    req.flags.contains(ReqFlags::ISSUED) && !closed
+}
+
+/// As long as the kernel's task work may be in coming.
+const TASK_WORK_NS: u64 = 200_000;
+
+/// Has the time of a linked timeout come, when `head` ended? If it was not armed: before it could
+/// be. A head that is a timeout itself has ended in time, however late that is acted on; the kernel
+/// acts on it with the next task work.
+fn is_past(req: &Req, was_armed: bool, head: &Req) -> bool {
+    let Wait::Timeout(t) = req.wait else { return false };
+    if was_armed {
+        let now = t.clock.now();
+        let ended = match head.wait {
+            Wait::Timeout(h) if head.res == Errno::ETIME.res() && h.clock == t.clock => {
+                now.min(h.deadline.saturating_add(TASK_WORK_NS))
+            }
+            _ => now,
+        };
+        // A timer of no time fires as it is armed, however long that took.
+        return t.period == 0 || t.deadline <= ended;
+    }
+    let abs = req.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
+    t.period == 0 || (abs && t.period <= t.clock.now())
+}
+
+impl Ctx {
+    /// A request has ended: disarm its linked timeout, fail or queue what follows.
+    pub fn queue_next(&mut self, req: &mut Req) {
+        self.disarm_next(req);
+        if let Some(id) = req.link.take() {
+            let worker = req.flags.contains(ReqFlags::ON_WORKER) && !self.defers();
+            if worker {
+                return self.go_on_in_iowq(id);
+            }
+            self.run.push_back(id);
+        }
+    }
+
+    fn disarm_next(&mut self, req: &mut Req) {
+        if req.flags.intersects(ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT) {
+            req.flags.remove(ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT);
+            let is_timeout = |r: &Req| r.opcode() == IORING_OP_LINK_TIMEOUT;
+            if let Some(id) = req.link
+                && self.slab.get(id).is_some_and(is_timeout)
+            {
+                let armed = self.timeouts_disarm(id);
+                // The kernel arms it even behind a head that ends when it is issued. One whose time
+                // had come by then fires, and finds nothing to cancel.
+                let tried = armed || was_issued(req);
+                let past = |r: &Req| is_past(r, armed, req);
+                let late = tried && self.slab.get(id).is_some_and(past);
+                let res = if late { Errno::ENOENT } else { Errno::ECANCELED }.res();
+                // Its own link goes to the head: it ends alone, and not as a failure.
+                req.link = self.end_linked(id, res);
+            }
+        }
+        if req.flags.contains(ReqFlags::FAIL) && !req.flags.contains(ReqFlags::HARDLINK) {
+            self.fail_links(req);
+        }
+    }
+
+    /// Cancels all that hangs on a failed request.
+    fn fail_links(&mut self, req: &mut Req) {
+        let skip = req.flags.contains(ReqFlags::SKIP_LINK_CQES);
+        let mut next = req.link.take();
+        while let Some(id) = next {
+            let Some(link) = self.slab.get_mut(id) else { break };
+            let failed = link.flags.contains(ReqFlags::FAIL);
+            let res = if failed { link.res } else { Errno::ECANCELED.res() };
+            link.flags.set(ReqFlags::CQE_SKIP, skip);
+            next = self.end_linked(id, res);
+        }
+    }
+
+    /// Takes a member out of its chain, to end with `res`; answers what came after it.
+    fn end_linked(&mut self, id: ReqId, res: i32) -> Option<ReqId> {
+        let req = self.slab.get_mut(id)?;
+        let next = req.link.take();
+        req.flags.remove(ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT);
+        req.flags |= ReqFlags::ENDED | ReqFlags::WITH_CHAIN;
+        req.res = res;
+        req.call.cflags = 0;
+        self.run.push_back(id);
+        next
+    }
+
+    /// Ends a waiting request with the next task work (`io_req_task_queue_fail`).
+    pub fn end_soon(&mut self, id: ReqId, res: i32) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        req.res = res;
+        if res < 0 {
+            req.set_fail();
+            req.call.cflags = 0;
+        }
+        req.flags |= ReqFlags::ENDED;
+        req.state = State::Prepped;
+        self.run.push_back(id);
+    }
+
+    /// Arms the LINK_TIMEOUT behind a request that now waits.
+    pub fn arm_linked_timeout(&mut self, id: ReqId) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        if !req.flags.contains(ReqFlags::ARM_LTIMEOUT) {
+            return;
+        }
+        req.flags.remove(ReqFlags::ARM_LTIMEOUT);
+        let Some(timeout) = req.link else { return };
+        req.flags |= ReqFlags::LINK_TIMEOUT;
+        self.timeouts_arm_linked(timeout, id);
+    }
+}

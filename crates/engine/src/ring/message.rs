@@ -1,0 +1,32 @@
+//! What a request that sends or receives keeps of its message. Kernel counterpart:
+//! `struct io_async_msghdr`.
+
+use crate::resources::bundle::Head;
+use softring_uapi::{iovec, msghdr};
+
+/// A message to send, or where one goes.
+#[derive(Debug, Default)]
+pub struct Msg {
+    /// The address to send to.
+    pub name: Option<Vec<u8>>,
+    /// The vector.
+    pub iov: Vec<iovec>,
+    /// The provided buffers that a bundle may take.
+    pub head: Head,
+    /// The last receive of a multishot bundle left something in the socket.
+    pub more: bool,
+    /// Where the program's header lies.
+    pub at: u64,
+    /// The program's header.
+    pub hdr: msghdr,
+}
+
+impl Msg {
+    /// The name's address and length, as a system call takes them.
+    pub fn name_parts(&self) -> (usize, usize) {
+        match &self.name {
+            Some(name) => (name.as_ptr().expose_provenance(), name.len()),
+            None => (0, 0),
+        }
+    }
+}

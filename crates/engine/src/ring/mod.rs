@@ -1,0 +1,36 @@
+//! A ring, its requests and the tables that they stand in.
+
+pub(crate) mod barrier;
+pub(crate) mod batch;
+pub(crate) mod by_worker;
+pub(crate) mod caller;
+pub mod cancel;
+pub(crate) mod clat;
+pub(crate) mod complete;
+pub(crate) mod ctx;
+pub(crate) mod direct;
+pub(crate) mod drain;
+pub(crate) mod inherited;
+pub(crate) mod iowq;
+pub(crate) mod job;
+pub(crate) mod left;
+pub(crate) mod link;
+pub(crate) mod message;
+pub(crate) mod moving;
+pub mod opdef;
+pub(crate) mod parked;
+pub(crate) mod pending;
+pub(crate) mod renew;
+pub(crate) mod request;
+pub(crate) mod select;
+pub(crate) mod slab;
+pub(crate) mod sq_thread;
+pub(crate) mod standing;
+pub mod task;
+pub(crate) mod timeouts;
+pub(crate) mod timer_queue;
+pub(crate) mod trace;
+pub(crate) mod turn_queues;
+pub(crate) mod turns;
+pub(crate) mod wait;
+pub(crate) mod waiters;

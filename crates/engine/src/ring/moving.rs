@@ -1,0 +1,146 @@
+//! The program closes a number that requests wait under (`io::standing`): they go on under
+//! one of the engine's, before the number means another file.
+//!
+//! Two of them need care. The request that another thread has at hand, in a system call without the
+//! lock, is in no table: it may be about to use the number. So the closer waits until that thread
+//! has the lock back, or must be inside the call by now, and leaves it a duplicate.
+//! And where the closer is a signal handler that has interrupted the holder of the lock, it takes a
+//! duplicate itself and leaves it to whoever takes the lock next.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use rustix::fd::AsRawFd;
+
+use crate::fds::kind::Kind;
+use crate::fds::{InternalFd, dup_internal};
+use crate::host::sys;
+use crate::io::token::ReqId;
+use crate::ring::ctx::{Ctx, Issuing, Ring};
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::request::{Call, FileRef, Req, Wait};
+use crate::ring::standing::events_of;
+use softring_uapi::errno::Errno;
+
+impl Ring {
+    /// The program closes `fd`. Called without any ring's lock.
+    pub fn number_closes(&self, fd: i32) {
+        let mut waited = 0;
+        loop {
+            let Some(mut ctx) = self.lock_soon() else { return self.moves.leave(fd) };
+            if !ctx.is_at_hand(fd, waited) {
+                ctx.number_closes(fd, None);
+                if !ctx.defers() {
+                    ctx.flush();
+                }
+                return;
+            }
+            drop(ctx);
+            crate::host::sys::pause(Duration::from_micros(50));
+            waited += 1;
+        }
+    }
+}
+
+impl Ctx {
+    /// Makes an attempt at a request that is in no table, without the lock.
+    #[inline]
+    pub fn attempt(&mut self, req: &mut Req, f: fn(&mut Call, Try) -> Outcome) -> Outcome {
+        if let FileRef::Plain(fd) = req.call.file {
+            self.at_hand = fd;
+        }
+        let outcome = self.unlocked(|| f(&mut req.call, Try::Nonblock));
+        self.at_hand = -1;
+        if self.moved.is_some() {
+            self.take_moved(req);
+        }
+        outcome
+    }
+
+    #[cold]
+    fn take_moved(&mut self, req: &mut Req) {
+        let Some(dup) = self.moved.take() else { return };
+        req.call.file = FileRef::Owned(dup, Kind::Pollable);
+        if let Wait::Poll(poll) = &mut req.wait
+            && poll.stays
+        {
+            (poll.at, poll.stays) = (-1, false);
+        }
+    }
+
+    /// Is another thread about to use the number for the request that it has at hand? `waited`: how
+    /// often the caller has asked.
+    fn is_at_hand(&self, fd: i32, waited: u32) -> bool {
+        /// The call has begun by then: at least a quarter of a second.
+        const LONG: u32 = 5000;
+        let used = self.issuing == Issuing::Elsewhere && self.at_hand == fd;
+        used && waited < LONG && self.issuing_thread != sys::thread()
+    }
+
+    /// Takes what closers have left.
+    #[cold]
+    pub fn take_moves(&mut self) {
+        let Some(ring) = self.ring.upgrade() else { return };
+        for (fd, dup) in ring.moves.take() {
+            self.number_closes(fd, Some(&dup));
+        }
+    }
+
+    /// The program closes a number: who waits there goes on under one of the engine's. `dup`: what
+    /// the number meant, if it may be closed already.
+    pub fn number_closes(&mut self, fd: i32, dup: Option<&InternalFd>) {
+        let from = dup.map_or(fd, AsRawFd::as_raw_fd);
+        if self.issuing == Issuing::Elsewhere && self.at_hand == fd {
+            self.moved = dup_internal(from).ok();
+        }
+        let Some(set) = &mut self.transports.poll else { return };
+        let waiters = set.fall(fd);
+        if waiters.len() > 1 && self.go_on_together(&waiters, from) {
+            return;
+        }
+        waiters.into_iter().for_each(|id| self.go_on_alone(id, from));
+    }
+
+    /// Requests that waited for the file of `from` go on under one duplicate of it.
+    fn go_on_together(&mut self, waiters: &[ReqId], from: i32) -> bool {
+        let Ok(dup) = dup_internal(from).map(Arc::new) else { return false };
+        let events = |&id: &ReqId| {
+            let req = self.slab.get(id)?;
+            let Wait::Poll(poll) = req.wait else { return None };
+            Some(events_of(req, poll))
+        };
+        let all = waiters.iter().filter_map(events).fold(0, |all, events| all | events);
+        let Some(set) = &mut self.transports.poll else { return false };
+        if set.go_on(&dup, all, waiters) != Ok(true) {
+            return false;
+        }
+        for &id in waiters {
+            let Some(req) = self.slab.get_mut(id) else { continue };
+            req.call.file = FileRef::Shared(dup.clone(), Kind::Pollable);
+            if let Wait::Poll(poll) = &mut req.wait {
+                (poll.at, poll.stays) = (dup.as_raw_fd(), true);
+            }
+        }
+        true
+    }
+
+    /// A request that waited for the file of `from` goes on under a duplicate of its own.
+    fn go_on_alone(&mut self, id: ReqId, from: i32) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        if let Wait::Poll(poll) = &mut req.wait {
+            (poll.at, poll.stays) = (-1, false);
+        }
+        if let FileRef::Plain(_) = req.call.file
+            && let Ok(own) = dup_internal(from)
+        {
+            req.call.file = FileRef::Owned(own, Kind::Pollable);
+        }
+        let held = req.call.file.hold_for_poll();
+        let plain = matches!(req.call.file, FileRef::Plain(_));
+        if held.is_err() || plain || self.stand(id).is_err() {
+            // No descriptor is left for it.
+            self.complete(id, Errno::ECANCELED.res());
+            self.commit();
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! What a row of the op table says. The rows themselves are in [`ops::table`](crate::ops::table);
+//! a request carries its own. Kernel counterpart: `struct io_issue_def`.
+
+use crate::host::sys::nr::{EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
+use crate::io::standing;
+use crate::ring::ctx::Ctx;
+use crate::ring::request::{Call, Req};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::*;
+
+/// What one attempt at a request came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Finished; the value is the CQE's `res` (negative: `-errno`).
+    Done(i32),
+    /// One result of a multishot request, which goes on.
+    More(i32),
+    /// It would block: [`submit::route`](crate::submit::route) chooses where it waits.
+    Retry,
+    /// Finished with that value, but its CQE comes with the next task work.
+    Later(i32),
+    /// Its owner (timeout queue, poll set) keeps it and completes it later; `Req::wait` says how.
+    Queued,
+}
+
+/// May an attempt block?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Try {
+    /// On the submitter: never block, answer [`Outcome::Retry`] instead.
+    Nonblock,
+    /// On a worker: block as long as it takes.
+    Block,
+}
+
+/// How an opcode runs.
+#[derive(Clone, Copy)]
+pub enum Issue {
+    /// Under the ring's lock, with the ring's state; never blocks.
+    Ring(fn(&mut Ctx, &mut Req) -> Outcome),
+    /// System calls only, on any thread.
+    Call(fn(&mut Call, Try) -> Outcome),
+}
+
+/// How much of an opcode is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// As the kernel's.
+    Full,
+    /// As the kernel's but for what the note says.
+    Partial(&'static str),
+    /// Answers this, as a kernel without it does, and the probe says so.
+    Refused(Errno),
+}
+
+/// One row.
+#[derive(Clone, Copy)]
+pub struct OpDef {
+    pub name: &'static str,
+    /// The kernel that brought it.
+    pub since: &'static str,
+    pub bits: u32,
+    pub prep: fn(&mut Ctx, &mut Req) -> Result<()>,
+    pub issue: Issue,
+    /// The bit of `ioprio` that sends a request to the poll set before its first attempt.
+    pub poll_first: u16,
+    /// The bit of `ioprio` that says not to wait once an attempt has found nothing.
+    pub dont_wait: u16,
+    /// What filters may load of its SQE beyond what all have.
+    pub filtered: Option<Filtered>,
+    /// The fast lane: the CQE's `res` for an SQE without flags (but FIXED_FILE) that ends at once;
+    /// `None` sends it the long way, as if nothing had been tried.
+    pub fast: Option<fn(&mut Ctx, &io_uring_sqe) -> Option<i32>>,
+    /// Under the lock after a `Call`: installs descriptors, selects results.
+    pub finish: Option<fn(&mut Ctx, &mut Req)>,
+    /// It ends with a failure: what it has done before may count all the same.
+    pub fail: Option<fn(&mut Ctx, &mut Req)>,
+    /// Is the result a failure that its issue hands back, where others keep theirs as the result
+    /// (see [`HANDS_BACK`])?
+    pub hands_back: Option<fn(&Req, i32) -> bool>,
+    /// Would an attempt arm it, and nothing else?
+    pub only_arms: Option<fn(&Req) -> bool>,
+    /// It waits for what only it can ask for.
+    pub waiting: Option<&'static Waiting>,
+    pub support: Support,
+}
+
+/// What an operation says that waits for an event of its own kind.
+#[derive(Debug)]
+pub struct Waiting {
+    /// The event has come; `Retry`: it was for somebody else.
+    pub ready: fn(&mut Call) -> Outcome,
+    /// It is cancelled; its result.
+    pub cancel: fn(&Call) -> i32,
+    /// The task that submitted it has ended; its result.
+    pub orphan: fn() -> i32,
+}
+
+/// What filters may load of an operation's SQE (`struct io_uring_bpf_ctx`).
+#[derive(Clone, Copy)]
+pub struct Filtered {
+    /// Bytes.
+    pub len: u8,
+    /// Writes them.
+    pub fill: fn(&Req, &mut [u8]),
+}
+
+/// `fd` names a file that must be open.
+pub(crate) const FILE: u32 = 1 << 0;
+/// Waits for input.
+pub(crate) const POLLIN: u32 = 1 << 1;
+/// Waits for output.
+pub(crate) const POLLOUT: u32 = 1 << 2;
+/// `ioprio` is looked at by prep (else it must be 0).
+pub(crate) const IOPRIO: u32 = 1 << 3;
+/// Allowed on IOPOLL rings.
+pub(crate) const IOPOLL: u32 = 1 << 4;
+/// IOSQE_BUFFER_SELECT is legal.
+pub(crate) const BUFSEL: u32 = 1 << 5;
+/// May block whatever the file: a worker runs it, never the submitter.
+pub(crate) const ASYNC: u32 = 1 << 6;
+/// Writes of one file are serialised on workers.
+pub(crate) const HASH: u32 = 1 << 7;
+/// Runs in the unbounded account when its file is not a regular one.
+pub(crate) const UNBOUND: u32 = 1 << 8;
+/// Eligible for kernel aio.
+pub(crate) const AIO: u32 = 1 << 9;
+/// A second file is looked up with the first.
+pub(crate) const FILE_IN: u32 = 1 << 10;
+/// When the call itself fails, a chain goes on, and a skipped CQE stays skipped: the kernel's issue
+/// functions of these do not mark the request as failed.
+pub(crate) const LENIENT: u32 = 1 << 11;
+/// Its result counts bytes: read with [`POLLIN`], written with [`POLLOUT`].
+pub(crate) const BYTES: u32 = 1 << 12;
+/// The call asks for the rights of who makes it: it names a file, changes one (whose set-user-id
+/// bit goes if the writer may not keep it), or a socket passes them on.
+pub(crate) const CREDS: u32 = 1 << 13;
+/// It takes provided buffers as a bundle does, also where it takes one.
+pub(crate) const SELECT_MANY: u32 = 1 << 14;
+/// Each failure of its issue is handed back: from a worker's hand task work ends the request.
+pub(crate) const HANDS_BACK: u32 = 1 << 15;
+/// It looks for other requests.
+pub(crate) const SEARCHES: u32 = 1 << 16;
+/// A cancellation tells how many of it there were.
+pub(crate) const COUNTED: u32 = 1 << 17;
+/// `fd` is a number that it closes.
+pub(crate) const CLOSES: u32 = 1 << 18;
+/// It receives from a socket.
+pub(crate) const RECEIVES: u32 = 1 << 19;
+/// What it transfers stands in a message: its buffer is kept apart from the SQE's copy.
+pub(crate) const MESSAGE: u32 = 1 << 20;
+/// It reads a file or a stream, once, into one buffer.
+pub(crate) const READS_ONCE: u32 = 1 << 21;
+/// It reads whenever there is something; the first attempt only arms it.
+pub(crate) const READS_MANY: u32 = 1 << 22;
+/// It sends without a copy, as far as the socket can.
+pub(crate) const ZERO_COPY: u32 = 1 << 23;
+/// A bit of `ioprio` has it work in a registered buffer.
+pub(crate) const FIXED_BY_FLAG: u32 = 1 << 24;
+/// It asked for that buffer before its socket, up to 6.18.
+pub(crate) const BUFFER_FIRST: u32 = 1 << 25;
+/// Of those that wait for one file, one is woken at a time.
+pub(crate) const EXCLUSIVE: u32 = 1 << 26;
+/// Where it is polled first, nobody asks what its file is.
+pub(crate) const ANY_FILE: u32 = 1 << 27;
+/// Only the call's own failure breaks a chain, not that of what follows it.
+pub(crate) const CALL_FAILS: u32 = 1 << 28;
+/// It asks for readiness, and nothing else: with the events that its SQE names.
+pub(crate) const POLLS: u32 = 1 << 29;
+/// A command of its file's own.
+pub(crate) const COMMANDS: u32 = 1 << 30;
+/// Its SQE has 128 bytes.
+pub(crate) const DOUBLE: u32 = 1 << 31;
+
+impl OpDef {
+    pub const fn has(&self, bit: u32) -> bool {
+        self.bits & bit != 0
+    }
+
+    pub const fn supported(&self) -> bool {
+        !matches!(self.support, Support::Refused(_))
+    }
+
+    /// Does it write to a file?
+    pub const fn writes(&self) -> bool {
+        self.has(AIO) && self.has(POLLOUT)
+    }
+
+    /// The epoll events that a retry waits for, one-shot.
+    pub const fn poll_events(&self) -> u32 {
+        // What can be read when the peer has ended its direction is what wakes who receives.
+        let dir = if self.has(POLLIN) { standing::IN } else { standing::OUT | EPOLLRDHUP };
+        dir | EPOLLPRI | EPOLLONESHOT
+    }
+}
+
+impl core::fmt::Debug for OpDef {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("OpDef")
+            .field("name", &self.name)
+            .field("support", &self.support)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A row: opcode, kernel, bits, prep, issue.
+pub(crate) const fn op(
+    code: u8,
+    since: &'static str,
+    bits: u32,
+    prep: fn(&mut Ctx, &mut Req) -> Result<()>,
+    issue: Issue,
+) -> OpDef {
+    OpDef {
+        name: OP_NAMES[code as usize],
+        since,
+        bits,
+        prep,
+        issue,
+        poll_first: 0,
+        dont_wait: 0,
+        filtered: None,
+        fast: None,
+        finish: None,
+        fail: None,
+        hands_back: None,
+        only_arms: None,
+        waiting: None,
+        support: Support::Full,
+    }
+}
+
+/// A row that is not there (yet): prep answers EINVAL.
+pub(crate) const fn no(code: u8, since: &'static str) -> OpDef {
+    let mut row = op(code, since, 0, refuse, Issue::Ring(refused));
+    row.support = Support::Refused(Errno::EINVAL);
+    row
+}
+
+/// `prep` of an opcode that is not there: as a kernel that does not know it.
+fn refuse(_: &mut Ctx, _: &mut Req) -> Result<()> {
+    Err(Errno::EINVAL)
+}
+
+/// `issue` of an opcode that is never issued: prep has refused it, or it waits for another.
+pub(crate) fn refused(_: &mut Ctx, _: &mut Req) -> Outcome {
+    Outcome::Done(Errno::EINVAL.res())
+}
+
+/// What a row adds to [`op`].
+impl OpDef {
+    /// Its `Call` is followed by a step under the lock.
+    pub(crate) const fn finish(mut self, finish: fn(&mut Ctx, &mut Req)) -> Self {
+        self.finish = Some(finish);
+        self
+    }
+
+    /// What it has done counts where it fails.
+    pub(crate) const fn fail(mut self, fail: fn(&mut Ctx, &mut Req)) -> Self {
+        self.fail = Some(fail);
+        self
+    }
+
+    /// Its issue hands some failures back.
+    pub(crate) const fn hands_back(mut self, handed_back: fn(&Req, i32) -> bool) -> Self {
+        self.hands_back = Some(handed_back);
+        self
+    }
+
+    /// An attempt may only arm it.
+    pub(crate) const fn only_arms(mut self, only_arms: fn(&Req) -> bool) -> Self {
+        self.only_arms = Some(only_arms);
+        self
+    }
+
+    /// It waits for an event of its own kind.
+    pub(crate) const fn waiting(mut self, waiting: &'static Waiting) -> Self {
+        self.waiting = Some(waiting);
+        self
+    }
+
+    /// That bit of `ioprio` says to wait for readiness first.
+    pub(crate) const fn poll_first(mut self, bit: u16) -> Self {
+        self.poll_first = bit;
+        self
+    }
+
+    /// That bit of `ioprio` says not to wait in vain.
+    pub(crate) const fn dont_wait(mut self, bit: u16) -> Self {
+        self.dont_wait = bit;
+        self
+    }
+
+    /// Filters may load so many bytes of it, which `fill` writes.
+    pub(crate) const fn filtered(mut self, len: u8, fill: fn(&Req, &mut [u8])) -> Self {
+        self.filtered = Some(Filtered { len, fill });
+        self
+    }
+
+    /// It has a fast lane.
+    pub(crate) const fn fast(mut self, fast: fn(&mut Ctx, &io_uring_sqe) -> Option<i32>) -> Self {
+        self.fast = Some(fast);
+        self
+    }
+
+    /// It is not all there.
+    pub(crate) const fn partly(mut self, note: &'static str) -> Self {
+        self.support = Support::Partial(note);
+        self
+    }
+}

@@ -1,0 +1,123 @@
+//! Requests with a sleeper: handed over, woken, cancelled.
+
+use std::sync::{Arc, Weak};
+
+use crate::io::sleeper::Sleeper;
+use crate::io::sleeper_each::Each;
+use crate::io::sleeper_owner::Owner;
+use crate::io::token::ReqId;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::Outcome;
+use crate::ring::request::{Keep, Req, ReqFlags, State};
+use softring_uapi::errno::{Errno, Result};
+
+impl Req {
+    /// Does a sleeper have it?
+    pub fn has_sleeper(&self) -> bool {
+        self.state == State::Parked && matches!(self.call.keep, Keep::Sleeper(_))
+    }
+
+    /// Does one wait for a futex? Such a request is cancelled when its task ends.
+    pub fn waits_on_futex(&self) -> bool {
+        self.has_sleeper() && self.row.waiting.is_none()
+    }
+}
+
+impl Ctx {
+    /// Hands a request to a sleeper; where that cannot be, the request ends.
+    pub fn park_with_sleeper(&mut self, req: &mut Req) {
+        let Keep::Job(job) = core::mem::take(&mut req.call.keep) else { return };
+        let id = self.slab.insert(core::mem::take(req));
+        let owner: Weak<dyn Owner> = self.ring.clone();
+        let asked = self.transports.sleepers.ask(&owner, id, job);
+        match asked {
+            Ok(sleeper) => {
+                if let Some(req) = self.slab.get_mut(id) {
+                    req.state = State::Parked;
+                    req.call.keep = Keep::Sleeper(sleeper);
+                }
+                self.arm_linked_timeout(id);
+            }
+            Err(e) => {
+                if let Some(mut req) = self.slab.remove(id) {
+                    req.fail(e);
+                    self.finish(&mut req);
+                }
+            }
+        }
+    }
+
+    /// Does the request wait in the name of this sleeper?
+    pub fn sleeps_for(&self, w: &Arc<Sleeper>, id: ReqId) -> bool {
+        let theirs =
+            |r: &Req| matches!(&r.call.keep, Keep::Sleeper(other) if Arc::ptr_eq(w, other));
+        self.slab.get(id).is_some_and(theirs)
+    }
+
+    /// The sleeper `by` of several was woken.
+    pub fn one_done(&mut self, by: &Arc<Sleeper>, id: ReqId, each: &Each, index: usize) {
+        let leader = each.leader().filter(|leader| self.sleeps_for(leader, id));
+        let Some(leader) = leader else { return each.too_late(index) };
+        let first = each.claim(&mut self.transports.sleepers, by, index);
+        self.sleeper_done(&leader, id, first);
+    }
+
+    /// A sleeper was woken: its request ends. False if it has to wait on. Called by the sleeper.
+    pub fn sleeper_done(&mut self, by: &Arc<Sleeper>, id: ReqId, mut res: i32) -> bool {
+        let mine = self.sleeps_for(by, id);
+        let Some(req) = self.slab.get_mut(id).filter(|_| mine) else { return true };
+        match req.row.waiting {
+            Some(waiting) if req.flags.contains(ReqFlags::ORPHAN) => res = (waiting.orphan)(),
+            Some(waiting) => match (waiting.ready)(&mut req.call) {
+                Outcome::Done(done) => res = done,
+                _ => return false,
+            },
+            None => {}
+        }
+        req.call.keep = Keep::None;
+        if self.defers() {
+            self.end_soon(id, res);
+            self.announce_deferred();
+            self.kick_driver();
+            self.nudge();
+        } else {
+            self.complete(id, res);
+            self.flush();
+        }
+        true
+    }
+
+    /// Takes a request back from its sleeper; it ends with the next task work.
+    ///
+    /// # Errors
+    /// `ENOENT` if it was woken before.
+    pub fn cancel_parked(&mut self, id: ReqId) -> Result<()> {
+        let Some(req) = self.slab.get_mut(id) else { return Err(Errno::ENOENT) };
+        let Keep::Sleeper(w) = &req.call.keep else { return Err(Errno::ENOENT) };
+        let w = w.clone();
+        if !self.transports.sleepers.take_back(&w) {
+            return Err(Errno::ENOENT);
+        }
+        req.call.keep = Keep::None;
+        if let Some(waiting) = req.row.waiting {
+            let res = (waiting.cancel)(&req.call);
+            self.end_soon(id, res);
+            return Ok(());
+        }
+        // A futex does not fail by being cancelled: what is linked behind it goes on.
+        req.res = Errno::ECANCELED.res();
+        req.flags |= ReqFlags::ENDED;
+        req.state = State::Prepped;
+        self.run.push_back(id);
+        Ok(())
+    }
+
+    /// The ring ends: sends away who waits for its requests.
+    pub fn abandon_sleepers(&mut self) {
+        for (_, req) in self.slab.iter() {
+            if let Keep::Sleeper(w) = &req.call.keep {
+                w.abandon();
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! A forked child makes a ring that it has inherited its own.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use crate::ring::ctx::{Ctx, Issuing, Ring};
+use crate::ring::direct::DirectSqes;
+use crate::ring::inherited::Inherited;
+use crate::ring::waiters::{Driver, Wakes};
+
+impl Ctx {
+    /// In a forked child: requests in flight belong to the parent; what carried them is gone or not
+    /// ours.
+    pub fn fork_child(&mut self, ring: &Ring) {
+        self.forget_in_flight();
+        self.inherited = Inherited::new();
+        self.files.fork_child();
+        // Whoever drove or waited did so in the parent.
+        (self.entered, self.driver, self.wakes) = (0, Driver::default(), Wakes::default());
+        // Nor is anybody in the middle of an issue here.
+        (self.issuing, self.left_work, self.at_hand) = (Issuing::Nobody, false, -1);
+        ring.control.fork_child();
+        if let Some(pool) = self.pool.take() {
+            // Its threads are gone and its lock may be held by one of them: never looked at again.
+            Box::leak(Box::new(pool));
+        }
+        let transports = core::mem::take(&mut self.transports);
+        transports.forget();
+        self.direct = DirectSqes::default();
+        self.stats.fork_child();
+        self.trace.fork_child();
+        self.slab.timed = false;
+        self.counted_tail = self.mem.control.cq_tail().load(Relaxed);
+        ring.watched.store(false, SeqCst);
+        ring.listed.store(false, SeqCst);
+        ring.driven.store(false, SeqCst);
+    }
+}

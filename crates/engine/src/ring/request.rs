@@ -1,0 +1,479 @@
+//! One request, from the fetched SQE to its CQE.
+//!
+//! A request lives on the submitter's stack while it is tried inline, which is all that most ever
+//! need; it moves into the ring's [`Slab`](super::slab::Slab) when it has to wait (armed, punted,
+//! linked, drained).
+//! Kernel counterpart: `struct io_kiocb` in `include/linux/io_uring_types.h`.
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use bitflags::bitflags;
+use rustix::fd::AsRawFd;
+
+use crate::fds::InternalFd;
+use crate::fds::kept::{self, KeptFd};
+use crate::fds::kind::Kind;
+use crate::host::creds::Creds;
+use crate::io::sleeper::{Job, Sleeper};
+use crate::io::token::ReqId;
+use crate::resources::buffers::BufNode;
+use crate::resources::files::FileNode;
+use crate::resources::kbuf::Pick;
+use crate::resources::plain::Plain;
+use crate::ring::message::Msg;
+use crate::ring::opdef::{self, OpDef};
+use softring_uapi::IORING_RECVSEND_FIXED_BUF;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::iovec;
+use softring_uapi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
+use softring_uapi::{io_uring_sqe, nvme_passthru_cmd64};
+
+pub(crate) use super::wait::{Poll, Timer, Wait};
+
+bitflags! {
+    /// What the ring knows about a request. The low seven bits are the SQE's own flags.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ReqFlags: u32 {
+        const FIXED_FILE = 1 << 0;
+        const IO_DRAIN = 1 << 1;
+        const LINK = 1 << 2;
+        const HARDLINK = 1 << 3;
+        const FORCE_ASYNC = 1 << 4;
+        const BUFFER_SELECT = 1 << 5;
+        const CQE_SKIP = 1 << 6;
+        /// The result is a failure: a soft link after it is cancelled.
+        const FAIL = 1 << 8;
+        /// The request failed and had CQE_SKIP: the CQEs of its cancelled links are skipped too.
+        const SKIP_LINK_CQES = 1 << 9;
+        /// The next request in the chain is a LINK_TIMEOUT to arm once this one is issued and
+        /// waits.
+        const ARM_LTIMEOUT = 1 << 10;
+        /// That linked timeout is armed.
+        const LINK_TIMEOUT = 1 << 11;
+        /// A CQE of 32 bytes: `big` is valid.
+        const CQE32 = 1 << 12;
+        /// Never wait: answer EAGAIN (RWF_NOWAIT).
+        const NOWAIT = 1 << 13;
+        /// Posts CQEs with F_MORE until it ends.
+        const MULTISHOT = 1 << 14;
+        /// The issue is a repetition after readiness.
+        const REISSUED = 1 << 15;
+        /// It has its result: task work posts it.
+        const ENDED = 1 << 16;
+        /// POLL_ADD on a ring: the file is that ring's stand-in.
+        const POLLS_RING = 1 << 17;
+        /// The kernel would run it on a worker, where it blocks instead of waiting for readiness.
+        const ON_WORKER = 1 << 18;
+        /// It was issued, or handed over to be: its file was found.
+        const ISSUED = 1 << 19;
+        /// The thread that submitted it has ended.
+        const ORPHAN = 1 << 20;
+        /// SEND, RECV and their kin: what was transferred before a failure counts.
+        const SENDRECV = 1 << 21;
+        /// A notification follows its CQE.
+        const NOTIF = 1 << 22;
+        /// It ended with its chain, before it was tried.
+        const WITH_CHAIN = 1 << 23;
+        /// What it works on can be polled.
+        const STREAM = 1 << 24;
+        /// A worker does what is the device's, past the page cache: it is not to be had back.
+        const DIRECT = 1 << 25;
+        /// Its `creds` are what it runs under: its submitter's, or within those.
+        const CREDS_NOTED = 1 << 26;
+        /// It waited behind a barrier: it runs under its `creds` also on its submitter's thread.
+        const CREDS_KEPT = 1 << 27;
+        /// Bits that `flags` of the SQE may set.
+        const SQE = 0x7f;
+        const LINKS = Self::LINK.bits() | Self::HARDLINK.bits();
+    }
+}
+
+const _: () = assert!(ReqFlags::IO_DRAIN.bits() == IOSQE_IO_DRAIN as u32);
+const _: () = assert!(ReqFlags::FORCE_ASYNC.bits() == IOSQE_ASYNC as u32);
+const _: () = assert!(ReqFlags::CQE_SKIP.bits() == IOSQE_CQE_SKIP_SUCCESS as u32);
+
+/// The file that a request works on.
+#[derive(Debug, Default)]
+pub enum FileRef {
+    /// The row needs no file, or it has not been assigned yet.
+    #[default]
+    None,
+    /// The program's own number, good only while the submitter is inside `enter`.
+    Plain(i32),
+    /// A duplicate taken because the request outlives `enter`: the program may close its number and
+    /// reuse it.
+    Owned(InternalFd, Kind),
+    /// A duplicate of the engine's that others have as well: a registered file's, or a modelled
+    /// file's second description.
+    Shared(Arc<InternalFd>, Kind),
+    /// The duplicate that requests on the same number have in common.
+    Kept(KeptFd, Kind),
+    /// A slot of the registered table.
+    Fixed(Plain<FileNode>),
+    /// A slot of the registered table, with a duplicate to stand in the poll set under.
+    FixedDup(Plain<FileNode>, InternalFd),
+}
+
+/// What kind of file a request works on.
+pub(crate) fn kind_of(file: &FileRef) -> Kind {
+    match file {
+        FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.kind,
+        FileRef::Plain(fd) => crate::fds::kind(*fd),
+        FileRef::Owned(_, kind) | FileRef::Shared(_, kind) | FileRef::Kept(_, kind) => *kind,
+        FileRef::None => Kind::Unknown,
+    }
+}
+
+impl FileRef {
+    /// The number to make system calls with; -1 (hence EBADF) where there is no file.
+    pub fn fd(&self) -> i32 {
+        match self {
+            FileRef::None => -1,
+            FileRef::Plain(fd) => *fd,
+            FileRef::Owned(fd, _) => fd.as_raw_fd(),
+            FileRef::Shared(fd, _) => fd.as_raw_fd(),
+            FileRef::Kept(fd, _) => fd.as_raw_fd(),
+            FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.fd(),
+        }
+    }
+
+    /// Takes a duplicate of a plain descriptor so that the request may outlive `enter`: the one
+    /// that is kept of that number, or else a new one, which is kept from now on.
+    ///
+    /// Without a free descriptor the plain number stays: right as long as the program keeps it
+    /// open.
+    ///
+    /// # Errors
+    /// `EBADF` if the number is not open.
+    pub fn hold(&mut self) -> Result<()> {
+        let FileRef::Plain(fd) = *self else { return Ok(()) };
+        if let Some((dup, kind)) = kept::find(fd) {
+            *self = FileRef::Kept(dup, kind);
+            return Ok(());
+        }
+        self.hold_own()?;
+        if let FileRef::Owned(dup, kind) = core::mem::replace(self, FileRef::Plain(fd)) {
+            *self = match kept::keep(fd, dup, kind) {
+                Ok(dup) => FileRef::Kept(dup, kind),
+                Err(dup) => FileRef::Owned(dup, kind),
+            };
+        }
+        Ok(())
+    }
+
+    /// As [`Self::hold`], with a duplicate that nobody else uses.
+    ///
+    /// # Errors
+    /// As [`Self::hold`].
+    pub fn hold_own(&mut self) -> Result<()> {
+        self.hold_as(crate::fds::kind)
+    }
+
+    fn hold_as(&mut self, kind: impl FnOnce(i32) -> Kind) -> Result<()> {
+        if let FileRef::Plain(fd) = *self {
+            match crate::fds::dup_internal(fd) {
+                Ok(dup) => *self = FileRef::Owned(dup, kind(fd)),
+                Err(Errno::EMFILE) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a duplicate of its own, under which the request may stand in the poll set. What that
+    /// takes is pollable, so nobody asks; for what it refuses, [`Self::look_again`].
+    ///
+    /// # Errors
+    /// `EBADF` if the number is not open.
+    pub fn hold_for_poll(&mut self) -> Result<()> {
+        let shared = match self {
+            FileRef::Shared(fd, kind) => Some((fd.as_raw_fd(), *kind)),
+            FileRef::Kept(fd, kind) => Some((fd.as_raw_fd(), *kind)),
+            _ => None,
+        };
+        if let Some((fd, kind)) = shared {
+            *self = FileRef::Owned(crate::fds::dup_internal(fd)?, kind);
+        }
+        if let FileRef::Fixed(node) = self {
+            let dup = crate::fds::dup_internal(node.fd())?;
+            *self = FileRef::FixedDup(node.clone(), dup);
+        }
+        self.hold_as(|_| Kind::Pollable)
+    }
+
+    /// What a worker gets of it, who runs without the ring's lock: a registered file's descriptor,
+    /// while its node stays; anything else goes as it is.
+    fn lend(&mut self) -> FileRef {
+        match self {
+            FileRef::Fixed(node) | FileRef::FixedDup(node, _) => {
+                FileRef::Shared(node.share(), node.kind)
+            }
+            other => core::mem::take(other),
+        }
+    }
+
+    /// The node that stayed takes its place again.
+    fn restore(&mut self, stayed: FileRef) {
+        if matches!(stayed, FileRef::Fixed(_) | FileRef::FixedDup(..)) {
+            *self = stayed;
+        }
+    }
+
+    /// The poll set refused it: finds out what it is.
+    pub fn look_again(&mut self) {
+        if let FileRef::Owned(fd, kind) = self {
+            *kind = Kind::of(fd.as_raw_fd());
+        }
+    }
+
+    /// Is `fd` the request's own, which goes with it?
+    pub fn owns(&self, fd: i32) -> bool {
+        match self {
+            FileRef::Owned(own, _) | FileRef::FixedDup(_, own) => own.as_raw_fd() == fd,
+            _ => false,
+        }
+    }
+
+    /// The number to stand under in the poll set, if no other will do.
+    pub fn poll_fd(&self) -> i32 {
+        match self {
+            FileRef::FixedDup(_, dup) => dup.as_raw_fd(),
+            other => other.fd(),
+        }
+    }
+}
+
+/// What prep copied in from the program, because the request may outlive the program's copy.
+/// While it is held, the addresses in the request's SQE copy point into it.
+#[derive(Debug, Default)]
+pub enum Keep {
+    #[default]
+    None,
+    /// One path (`addr`), or none where the program passed NULL.
+    Path(CString),
+    /// Two paths or strings (`addr`, then `addr2` or `addr3`).
+    Paths(CString, CString),
+    /// A copied vector.
+    Iov(Vec<iovec>),
+    /// Any copied structure.
+    Bytes(Vec<u8>),
+    /// A path or name, and a copied structure or value (`openat2`'s how).
+    PathBytes(CString, Vec<u8>),
+    /// A name, a path and a value.
+    PathsBytes(CString, CString, Vec<u8>),
+    /// A message.
+    Msg(Box<Msg>),
+    /// What a sleeper is to wait for.
+    Job(Job),
+    /// The sleeper that does.
+    Sleeper(Arc<Sleeper>),
+    /// A command for an NVMe device.
+    Nvme(Box<nvme_passthru_cmd64>),
+    /// A second file: what splice and tee read from.
+    File(FileRef),
+}
+
+/// The part of a request that its system call needs: it travels to a worker and back.
+#[derive(Debug, Default)]
+pub struct Call {
+    /// The SQE, copied once. Prep may rewrite fields of this copy (addresses into `keep`).
+    pub sqe: io_uring_sqe,
+    pub file: FileRef,
+    pub keep: Keep,
+    /// The registered buffer it works in.
+    pub buf: Option<Arc<BufNode>>,
+    /// Bytes already transferred by earlier attempts.
+    pub done: u64,
+    /// Flags for the CQE.
+    pub cflags: u32,
+    /// The result is short of what was asked: a link after it breaks though `res` is no error.
+    pub short: bool,
+    /// What it receives from is known to be empty now: no further attempt before it is ready.
+    pub empty: bool,
+    /// The last attempt found nothing: EAGAIN, or poll(2) said so.
+    pub blocked: bool,
+    /// It is ready, and a call could wait all the same: no attempt but a worker's.
+    pub may_wait: bool,
+    /// It has waited for readiness, or was to (`REQ_F_POLLED`).
+    pub polled: bool,
+    /// The last attempt failed, though earlier ones have transferred something.
+    pub failed: bool,
+    /// It took all that there was, of a stream that goes on.
+    pub dry: bool,
+    /// What the poll set said when it was found ready, with the end of the stream if there is one;
+    /// 0: not known.
+    pub seen: u32,
+    /// What it received is the last of a multishot receive.
+    pub last: bool,
+    /// A bundle ends in front of a buffer that its length would have cut short.
+    pub cut: bool,
+    /// It has brought as much as a multishot receive may at a time: others come first.
+    pub turn_over: bool,
+    /// Where buffers are picked from, and how many bytes were asked for (0: as many as fit).
+    pub bgid: u16,
+    pub want: u32,
+    /// The length of the buffer that its last attempt found nothing for; 0: there was none.
+    pub most: u32,
+    /// The buffer it has picked.
+    pub pick: Option<Pick>,
+    /// Credentials to act under: the submitter's, if another thread may come to run it (see
+    /// `ring::caller`), or those that the SQE names.
+    pub creds: Option<Arc<Creds>>,
+}
+
+impl Call {
+    /// Takes out what travels to a worker; the nodes of registered files stay.
+    pub fn lend(&mut self) -> Call {
+        let mut lent = core::mem::take(self);
+        self.sqe = lent.sqe;
+        let file = lent.file.lend();
+        self.file = core::mem::replace(&mut lent.file, file);
+        if let Keep::File(file) = &mut lent.keep {
+            let second = file.lend();
+            self.keep = Keep::File(core::mem::replace(file, second));
+        }
+        lent
+    }
+
+    /// A worker is through with what it was lent, or never got it.
+    pub fn take_back(&mut self, lent: Call) {
+        let stayed = core::mem::replace(self, lent);
+        self.file.restore(stayed.file);
+        if let (Keep::File(file), Keep::File(second)) = (&mut self.keep, stayed.keep) {
+            file.restore(second);
+        }
+    }
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Prepared; linked behind another, or in the run queue.
+    #[default]
+    Prepped,
+    /// Waiting for readiness in the poll set.
+    Armed,
+    /// In the queue of workers: none has begun it.
+    Queued,
+    /// With a worker.
+    Punted,
+    /// With the kernel's aio.
+    Aio,
+    /// With a modelled device: its data have moved, its time has not come.
+    Model,
+    /// In the timeout queue.
+    Timeout,
+    /// Behind a drain barrier.
+    Drained,
+    /// Waits on a lock of its owner (futex, waitid, msg_ring).
+    Parked,
+    /// Cancelled while it was armed; its CQE comes with the next task work. A further cancel finds
+    /// it still.
+    Cancelled,
+}
+
+/// A request.
+#[derive(Debug, Default)]
+pub struct Req {
+    pub call: Call,
+    /// The table's row for its opcode.
+    pub row: &'static OpDef,
+    pub flags: ReqFlags,
+    pub state: State,
+    /// Result for the CQE.
+    pub res: i32,
+    /// The number its file has while `call` is with a worker.
+    pub held: i32,
+    /// Upper half of a 32-byte CQE.
+    pub big: [u64; 2],
+    /// The next request of its chain.
+    pub link: Option<ReqId>,
+    /// Whose it is, once it waits: see [`crate::ring::task`].
+    pub task: u32,
+    /// Its number in the trace; 0: it is not in there.
+    pub trace: u32,
+    /// When it was found to wait, in ns of CLOCK_MONOTONIC; 0: not yet.
+    pub start: u64,
+    /// Poll arms so far (a cap sends the request to a worker).
+    pub arms: u8,
+    /// What the poll set or the timeout queue must know.
+    pub wait: Wait,
+}
+
+impl Req {
+    pub fn new(sqe: io_uring_sqe, row: &'static OpDef) -> Self {
+        let flags = ReqFlags::from_bits_retain(u32::from(sqe.flags));
+        Req { call: Call { sqe, ..Call::default() }, row, flags, ..Req::default() }
+    }
+
+    /// Makes a used request a fresh one for the SQE now in it, field by field: most were never
+    /// touched.
+    #[inline]
+    pub fn reset(&mut self) {
+        let call = &mut self.call;
+        // Asked first: dropping what is not there costs calls.
+        if !matches!(call.file, FileRef::None | FileRef::Plain(_))
+            || !matches!(call.keep, Keep::None)
+        {
+            (call.keep, call.buf) = (Keep::None, None);
+        }
+        call.file = FileRef::None;
+        if call.buf.is_some() || call.creds.is_some() {
+            (call.buf, call.creds) = (None, None);
+        }
+        (call.done, call.cflags) = (0, 0);
+        (call.short, call.empty, call.last, call.turn_over) = (false, false, false, false);
+        call.cut = false;
+        (call.blocked, call.polled, call.dry, call.seen) = (false, false, false, 0);
+        (call.bgid, call.want, call.most, call.pick) = (0, 0, 0, None);
+        self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
+        self.state = State::Prepped;
+        (self.res, self.big, self.link, self.arms, self.held) = (0, [0; 2], None, 0, 0);
+        (self.wait, self.trace, self.start) = (Wait::None, 0, 0);
+    }
+
+    /// Marks the request failed, as `req_set_fail` does.
+    pub fn set_fail(&mut self) {
+        self.flags |= ReqFlags::FAIL;
+        if self.flags.contains(ReqFlags::CQE_SKIP) {
+            self.flags.remove(ReqFlags::CQE_SKIP);
+            self.flags |= ReqFlags::SKIP_LINK_CQES;
+        }
+    }
+
+    /// Sets a failure as result.
+    pub fn fail(&mut self, e: Errno) {
+        self.set_fail();
+        self.res = e.res();
+        self.call.cflags = 0;
+    }
+
+    pub fn opcode(&self) -> u8 {
+        self.call.sqe.opcode
+    }
+
+    /// Is it a command of a file's own?
+    pub fn is_command(&self) -> bool {
+        self.row.has(opdef::COMMANDS)
+    }
+
+    /// Does it send from, or receive into, a registered buffer?
+    pub fn transfers_fixed(&self) -> bool {
+        self.row.has(opdef::FIXED_BY_FLAG) && self.call.sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0
+    }
+
+    /// Is it to wait for readiness before its first attempt?
+    pub fn polls_first(&self) -> bool {
+        self.call.sqe.ioprio & self.row.poll_first != 0
+    }
+
+    /// Does the SQE ask for other credentials than the submitter's?
+    pub fn names_personality(&self) -> bool {
+        self.call.sqe.personality != 0 && self.call.creds.is_some()
+    }
+
+    pub fn linked(&self) -> bool {
+        self.flags.intersects(ReqFlags::LINKS)
+    }
+}

@@ -1,0 +1,339 @@
+//! IOSQE_BUFFER_SELECT: a request picks its buffer when it is tried, gives it back if it has to
+//! wait for readiness, and names it in its CQE. Kernel counterpart: `io_buffer_select`,
+//! `io_put_kbuf`, `io_kbuf_recycle`.
+
+use crate::fds::kind::Kind;
+use crate::fds::probe::tries;
+use crate::host::sys;
+use crate::host::sys::nr::EPOLLIN;
+use crate::host::user::in_user;
+use crate::io::socket::{MSG_ERRQUEUE, MSG_OOB, POLLRDHUP, check_zero_copy, is_socket};
+use crate::resources::kbuf::Pick;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef;
+use crate::ring::request::{Call, FileRef, Req, ReqFlags, kind_of};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::{Change, has};
+use softring_uapi::*;
+
+impl Ctx {
+    /// Before an attempt: picks a buffer, unless the request has one.
+    ///
+    /// # Errors
+    /// `ENOBUFS`, `ENOENT`, `EFAULT`; `ENOTSOCK` where there is no buffer and no socket, either.
+    #[inline]
+    pub fn select_buffer(&mut self, req: &mut Req) -> Result<()> {
+        if !req.flags.contains(ReqFlags::BUFFER_SELECT) || req.call.pick.is_some() {
+            return Ok(());
+        }
+        self.pick_buffer(req).map_err(|e| before_none(req, e))
+    }
+
+    fn pick_buffer(&mut self, req: &mut Req) -> Result<()> {
+        // What is polled first is asked for its socket only now, and before it has a buffer.
+        let transfers = req.flags.contains(ReqFlags::SENDRECV);
+        if transfers && req.polls_first() && !is_socket(req.call.file.fd()) {
+            return Err(Errno::ENOTSOCK);
+        }
+        // Nobody holds the ring's lock for a worker, to which goes back what it has armed once.
+        let forced = ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT;
+        let alone = req.is_with_worker() || req.flags & forced == ReqFlags::FORCE_ASYNC;
+        if req.selects_many() {
+            return self.select_many(req, alone);
+        }
+        // What cannot be polled is read at once.
+        let file = &req.call.file;
+        let polled = kind_of(file) == Kind::Pollable || crate::fds::numbers::is_ring(file.fd());
+        let at_once = alone || (req.reads_once() && !polled);
+        if at_once && req.names_no_file() {
+            // What is used up at once is not to be had back.
+            return Err(Errno::EBADF);
+        }
+        let call = &mut req.call;
+        let mut pick = self.groups.select(call.bgid)?;
+        call.place(pick.buf.addr, pick.buf.len);
+        if at_once {
+            self.groups.commit(call.bgid, &mut pick, call.sqe.len);
+        }
+        call.pick = Some(pick);
+        if pick.buf.addr != 0 {
+            let reads = req.row.bits & (opdef::READS_ONCE | opdef::READS_MANY) != 0;
+            // A RECV's own call says so itself.
+            let bad = reads && in_user(call.sqe.addr, u64::from(call.sqe.len)).is_err();
+            return if bad { Err(self.bad_buffer(req)) } else { Ok(()) };
+        }
+        if req.row.has(opdef::MESSAGE) {
+            // Its CQE names the buffer; one of a ring stays there.
+            call.pick = None;
+            call.cflags |= pick.cqe_flags();
+        }
+        Err(Errno::ENOBUFS)
+    }
+
+    /// The buffer that a read has picked is nowhere, which shows before its file is looked at. It
+    /// is used up where that cannot be polled, which some devices only seem to.
+    #[cold]
+    fn bad_buffer(&mut self, req: &mut Req) -> Errno {
+        self.use_up(req);
+        Errno::EFAULT
+    }
+
+    /// A read that cannot wait for readiness has used up what it picked, whatever comes of it.
+    #[cold]
+    fn use_up(&mut self, req: &mut Req) {
+        if req.reads_once() && !self.can_poll(&req.call.file) {
+            self.keep_buffer(req);
+        }
+    }
+
+    /// What is refused before a buffer is picked or looked up.
+    ///
+    /// # Errors
+    /// `ENOTSOCK`, `EBADFD`, `ECANCELED`; `EAGAIN` for what is to wait and not to wait.
+    pub fn before_buffers(&mut self, req: &mut Req) -> Result<()> {
+        if req.goes_on_by_worker() && self.waits_once(&req.call.file) {
+            req.flags.remove(ReqFlags::MULTISHOT);
+        }
+        let req = &*req;
+        let file = &req.call.file;
+        if req.receives_anything() {
+            return Ok(());
+        }
+        let sends_fixed = req.has_socket_first();
+        let buffers = req.flags.contains(ReqFlags::BUFFER_SELECT) || sends_fixed;
+        let transfers = req.flags.contains(ReqFlags::SENDRECV);
+        let many = req.goes_on_by_worker();
+        if transfers && buffers && !is_socket(file.fd()) && !many {
+            return open_or(file.fd(), Errno::ENOTSOCK);
+        }
+        if sends_fixed {
+            if req.row.has(opdef::ZERO_COPY) {
+                check_zero_copy(file.fd())?;
+            }
+            let waits = !req.flags.contains(ReqFlags::NOWAIT) && !req.follows_in_worker();
+            if req.polls_first() && !waits {
+                return Err(Errno::EAGAIN);
+            }
+        }
+        let reads_many = req.row.has(opdef::READS_MANY);
+        if (reads_many || many) && !self.can_poll(file) {
+            return open_or(file.fd(), Errno::EBADFD);
+        }
+        if many && req.row.has(opdef::SELECT_MANY) && may_send(req) {
+            return Err(Errno::ECANCELED);
+        }
+        Ok(())
+    }
+
+    /// The kernel's worker only arms a bundle to send, and gives up if it could go at once. Once
+    /// armed and woken, it goes back to a worker if it was to start with one.
+    pub fn worker_gives_up(&self, req: &Req) -> bool {
+        let forced = ReqFlags::MULTISHOT | ReqFlags::FORCE_ASYNC;
+        req.row.has(opdef::SELECT_MANY) && req.flags.contains(forced) && may_send(req)
+    }
+
+    /// The request has to wait for readiness: somebody else may use the buffer meanwhile. (A READ
+    /// and a SEND keep what they took from a list, as the kernel's do.)
+    pub fn recycle_buffer(&mut self, req: &mut Req) {
+        if req.flags.contains(ReqFlags::SENDRECV) && req.call.done > 0 {
+            let Call { bgid, pick, done, .. } = &mut req.call;
+            if let Some(pick) = pick.as_mut().filter(|pick| !pick.committed) {
+                // The CQE does not say whether the buffer has room left.
+                self.groups.commit(*bgid, pick, *done as u32);
+                pick.more = false;
+            }
+            return;
+        }
+        let keeps = req.row.bits & (opdef::READS_ONCE | opdef::SELECT_MANY) != 0;
+        // A READ_MULTISHOT forgets it, and a RECVMSG keeps it apart.
+        let clamps = (req.reads_once() || req.receives_plainly()) && !req.selects_many();
+        if let Some(pick) = req.call.pick.filter(|pick| clamps && pick.count <= 1) {
+            req.call.most = pick.buf.len.min(req.call.sqe.len);
+        }
+        let free = |pick: &mut Pick| if pick.in_ring { !pick.committed } else { !keeps };
+        if let Some(pick) = req.call.pick.take_if(free) {
+            self.groups.recycle(req.call.bgid, pick);
+        }
+    }
+
+    /// The request goes where nobody holds the ring's lock: its buffer is its own from here.
+    pub fn keep_buffer(&mut self, req: &mut Req) {
+        let Call { bgid, sqe, pick, .. } = &mut req.call;
+        if let Some(pick) = pick {
+            self.groups.commit(*bgid, pick, sqe.len);
+        }
+    }
+
+    /// The request has its result: its CQE names the buffer if that was used.
+    #[inline]
+    pub fn put_buffer(&mut self, req: &mut Req, res: i32) {
+        if res <= 0 && req.call.pick.is_some_and(|pick| pick.in_ring) {
+            self.use_up(req);
+        }
+        let Some(pick) = req.call.pick else { return };
+        // The end of a stream uses no buffer; the end of a file does, and a READ that fails has
+        // lost what it took from a list. A SEND always uses what it took.
+        let used = res > 0
+            || (pick.in_ring && pick.committed)
+            || req.row.has(opdef::SELECT_MANY)
+            || (req.reads_once() && (res == 0 || !pick.in_ring));
+        if used && res == Errno::EBADF.res() && req.names_no_file() {
+            // The kernel looks the file up before it picks a buffer.
+            req.call.pick = None;
+            return self.groups.recycle(req.call.bgid, pick);
+        }
+        if !used {
+            return self.recycle_buffer(req);
+        }
+        if let Some(pick) = req.call.pick.take() {
+            let flags = self.groups.put(req.call.bgid, pick, res.unsigned_abs());
+            // What a worker has used up at once is not told of (`io_read_mshot`).
+            if res > 0 || !req.row.has(opdef::READS_MANY) {
+                req.call.cflags |= flags;
+            }
+            if pick.count > 1 {
+                self.groups.drop_second(req.call.bgid, pick);
+            }
+        }
+    }
+}
+
+impl Ctx {
+    /// Can the file be polled, and knows no attempt without waiting? The kernel's worker then makes
+    /// one that waits, and a multishot request ends with it.
+    fn waits_once(&mut self, file: &FileRef) -> bool {
+        let fd = file.fd();
+        self.can_poll(file) && (crate::fds::numbers::is_ring(fd) || !is_socket(fd) && !tries(fd))
+    }
+
+    /// Would the kernel's worker, which is to poll first, find the file ready? Then it makes an
+    /// attempt that waits, and nobody polls any more.
+    pub fn worker_finds_ready(&mut self, req: &Req) -> bool {
+        let waits = ReqFlags::FORCE_ASYNC | ReqFlags::NOWAIT;
+        let events = req.poll_events();
+        req.flags.intersection(waits) == ReqFlags::FORCE_ASYNC
+            && self.can_poll(&req.call.file)
+            && sys::poll_now(req.call.file.fd(), (events as u16).cast_signed()) != 0
+    }
+
+    /// Can the file be polled? A device may look like a stream and not be one.
+    fn can_poll(&mut self, file: &FileRef) -> bool {
+        const ALWAYS: i16 = 0x001 | 0x004 | 0x040 | 0x100;
+        let fd = file.fd();
+        if crate::fds::numbers::is_ring(fd) {
+            return true;
+        }
+        if kind_of(file) != Kind::Pollable {
+            return false;
+        }
+        sys::poll_now(fd, ALWAYS) != ALWAYS
+            || self.transports.poll_set().map_or(true, |set| set.takes(fd))
+    }
+}
+
+impl Req {
+    /// The epoll events that a retry waits for. Who reads the error queue does not wait for data,
+    /// as far as POLLIN tells of it: normal data (POLLRDNORM) wakes it still, in vain.
+    pub fn poll_events(&self) -> u32 {
+        let events = self.row.poll_events();
+        if self.asks_for(MSG_ERRQUEUE) { events & !EPOLLIN } else { events }
+    }
+
+    /// Does a receive ask for less than what the poll set tells of?
+    pub fn asks_for_less(&self) -> bool {
+        self.asks_for(MSG_ERRQUEUE | MSG_OOB)
+    }
+
+    /// Does it send or receive with one of these flags?
+    fn asks_for(&self, flags: u32) -> bool {
+        self.flags.contains(ReqFlags::SENDRECV) && self.call.sqe.op_flags & flags != 0
+    }
+
+    /// Was it to pick a buffer, and has none?
+    pub fn selects_in_vain(&self) -> bool {
+        self.flags.contains(ReqFlags::BUFFER_SELECT) && self.call.pick.is_none()
+    }
+
+    /// Does it pick its buffers as a bundle does?
+    fn selects_many(&self) -> bool {
+        let bundle = self.call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0;
+        self.flags.contains(ReqFlags::SENDRECV) && (self.row.has(opdef::SELECT_MANY) || bundle)
+    }
+
+    /// Is it a RECV that is polled first, whatever its file? Later kernels ask for a socket before.
+    pub fn receives_anything(&self) -> bool {
+        self.receives_plainly() && self.polls_first() && !has(Change::CheckedFields)
+    }
+
+    /// Does it ask for its socket before its registered buffer? SENDMSG_ZC did not, once
+    /// (`io_sendmsg_zc`).
+    fn has_socket_first(&self) -> bool {
+        let imports_first = self.row.has(opdef::BUFFER_FIRST) && !has(Change::CheckedFields);
+        self.transfers_fixed() && !imports_first
+    }
+
+    /// Is it to be polled before it asks for its registered buffer?
+    pub fn waits_for_buffer(&self) -> bool {
+        self.polls_first() && self.arms == 0 && self.has_socket_first()
+    }
+
+    /// Does it receive into the buffer that its SQE names, or picks?
+    pub fn receives_plainly(&self) -> bool {
+        self.row.bits & (opdef::RECEIVES | opdef::MESSAGE) == opdef::RECEIVES
+    }
+
+    fn reads_once(&self) -> bool {
+        self.row.has(opdef::READS_ONCE)
+    }
+
+    /// Does its number name no file, or only a path?
+    pub fn names_no_file(&self) -> bool {
+        matches!(self.call.file, FileRef::Plain(fd) if crate::fds::is_path_only(fd))
+    }
+
+    /// Is it to fail where it would wait? What waits already, or is armed by a worker, waits on;
+    /// but who was told not to does not accept in vain (`io_accept`).
+    pub fn may_not_wait(&self) -> bool {
+        let now = self.call.blocked && self.call.sqe.ioprio & self.row.dont_wait != 0;
+        let waits = self.flags.contains(ReqFlags::REISSUED) || self.goes_on_by_worker();
+        self.flags.contains(ReqFlags::NOWAIT) && (now || !waits)
+    }
+
+    /// Would the kernel make its first attempt on a worker?
+    fn is_with_worker(&self) -> bool {
+        self.is_workers() && !self.flags.contains(ReqFlags::REISSUED)
+    }
+
+    /// Is it a multishot request that the kernel would give to a worker first?
+    pub fn goes_on_by_worker(&self) -> bool {
+        self.flags.contains(ReqFlags::MULTISHOT) && self.is_with_worker()
+    }
+}
+
+/// Would a send go at once? A peer that sends no more wakes who waits to send, too.
+fn may_send(req: &Req) -> bool {
+    sys::poll_now(req.call.file.fd(), sys::POLLOUT | POLLRDHUP) != 0
+}
+
+/// That error, if `fd` names an open file.
+fn open_or(fd: i32, e: Errno) -> Result<()> {
+    Err(if crate::fds::is_path_only(fd) { Errno::EBADF } else { e })
+}
+
+/// The kernel asks for the socket before it asks for a buffer. A request that was polled first
+/// does so only now; where it has a buffer, its system call says the same.
+#[cold]
+fn before_none(req: &Req, e: Errno) -> Errno {
+    let transfers = req.flags.contains(ReqFlags::SENDRECV);
+    if transfers && !is_socket(req.call.file.fd()) { Errno::ENOTSOCK } else { e }
+}
+
+impl Call {
+    /// Aims at the buffer picked: all of it, or as much as was asked for, and no more than into the
+    /// buffer of an attempt that found nothing (`io_buffer_select` is told the length of that).
+    pub fn place(&mut self, addr: u64, len: u32) {
+        let most = |most: u32| if most == 0 { u32::MAX } else { most };
+        self.sqe.addr = addr;
+        self.sqe.len = len.min(most(self.want)).min(most(self.most));
+    }
+}

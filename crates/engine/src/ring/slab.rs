@@ -1,0 +1,294 @@
+//! Requests that wait, in one growing table; an id names a slot and its generation, so that a late
+//! event for a request long gone finds nothing instead of somebody else. A hash over the slots
+//! finds requests by their `user_data`, as cancel and update must (kernel: `ctx->cancel_table`).
+
+use super::request::{Req, ReqFlags, Wait};
+use crate::host::time::Clock;
+use crate::io::token::ReqId;
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+/// Buckets of the smallest hash.
+const MIN_BUCKETS: usize = 16;
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    /// Neighbours in the chain of its bucket.
+    prev: u32,
+    next: u32,
+    /// `user_data` it is hashed under.
+    key: u64,
+    /// How many were hashed before it; wraps.
+    born: u32,
+    req: Option<Req>,
+}
+
+/// The table of waiting requests.
+#[derive(Debug, Default)]
+pub struct Slab {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// First slot of each chain, newest first; a power of two, or empty before the first request.
+    buckets: Vec<u32>,
+    /// Requests hashed so far; wraps.
+    hashed: u32,
+    /// Requests are given the time at which they come.
+    pub timed: bool,
+    /// That time, for all of one batch; 0: not read yet.
+    pub start: u64,
+}
+
+impl Slab {
+    pub fn with_capacity(n: usize) -> Self {
+        let (slots, free) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        Slab { slots, free, ..Slab::default() }
+    }
+
+    /// Is there room for one more? Makes it if memory allows; after that [`Self::insert`] needs
+    /// none.
+    #[inline]
+    pub fn has_room(&mut self) -> bool {
+        let spare = self.slots.len() < self.slots.capacity() && !self.buckets.is_empty();
+        !self.free.is_empty() || spare || self.grow()
+    }
+
+    #[cold]
+    fn grow(&mut self) -> bool {
+        if self.buckets.is_empty() && !self.rehash() {
+            return false;
+        }
+        // Every slot may be free one day.
+        let grown = self.slots.try_reserve(1).and_then(|()| {
+            let slots = self.slots.capacity();
+            self.free.try_reserve(slots - self.free.len())
+        });
+        grown.is_ok()
+    }
+
+    /// The time for what comes now; 0 where nobody would see it.
+    pub fn now(&mut self) -> u64 {
+        if self.start == 0 && self.timed {
+            self.start = Clock::Monotonic.now();
+        }
+        self.start
+    }
+
+    pub fn insert(&mut self, mut req: Req) -> ReqId {
+        if req.task == 0 {
+            req.task = crate::ring::task::current();
+        }
+        if req.start == 0 {
+            req.start = self.now();
+        }
+        if self.len() >= self.buckets.len() {
+            self.rehash();
+        }
+        let timer = if req.flags.contains(ReqFlags::LINK_TIMEOUT) { req.link } else { None };
+        let key = req.call.sqe.user_data;
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize].req = Some(req);
+                slot
+            }
+            None => {
+                let new =
+                    Slot { generation: 1, prev: NONE, next: NONE, key, born: 0, req: Some(req) };
+                self.slots.push(new);
+                self.slots.len() as u32 - 1
+            }
+        };
+        self.enter(slot, key);
+        let id = ReqId { slot, generation: self.slots[slot as usize].generation };
+        // A request that moves stays known to its armed linked timeout.
+        if let Some(Wait::Timeout(t)) = timer.and_then(|t| self.get_mut(t)).map(|t| &mut t.wait) {
+            t.head = Some(id);
+        }
+        id
+    }
+
+    /// Puts a request back that was just removed; its name stays, if its slot is not in use again.
+    pub fn put_back(&mut self, id: ReqId, req: Req) -> ReqId {
+        let free = self.free.last() == Some(&id.slot);
+        let slot = self.slots.get_mut(id.slot as usize).filter(|_| free);
+        if let Some(s) = slot.filter(|s| s.generation == id.generation.wrapping_add(1).max(1)) {
+            s.generation = id.generation;
+        }
+        self.insert(req)
+    }
+
+    pub fn get(&self, id: ReqId) -> Option<&Req> {
+        let s = self.slots.get(id.slot as usize)?;
+        if s.generation == id.generation { s.req.as_ref() } else { None }
+    }
+
+    pub fn get_mut(&mut self, id: ReqId) -> Option<&mut Req> {
+        let s = self.slots.get_mut(id.slot as usize)?;
+        if s.generation == id.generation { s.req.as_mut() } else { None }
+    }
+
+    pub fn remove(&mut self, id: ReqId) -> Option<Req> {
+        let s = self.slots.get_mut(id.slot as usize)?;
+        if s.generation != id.generation {
+            return None;
+        }
+        let req = s.req.take()?;
+        s.generation = s.generation.wrapping_add(1).max(1);
+        self.unhash(id.slot);
+        self.free.push(id.slot);
+        Some(req)
+    }
+
+    /// Gives a waiting request another `user_data`.
+    pub fn rename(&mut self, id: ReqId, user_data: u64) {
+        if let Some(req) = self.get_mut(id) {
+            req.call.sqe.user_data = user_data;
+            self.unhash(id.slot);
+            self.enter(id.slot, user_data);
+        }
+    }
+
+    /// Waiting requests of that `user_data`, newest first.
+    pub fn named(&self, user_data: u64) -> impl Iterator<Item = (ReqId, &Req)> {
+        let first =
+            if self.buckets.is_empty() { NONE } else { self.buckets[self.bucket(user_data)] };
+        let slot = |i: u32| self.slots.get(i as usize).map(|s| (i, s));
+        core::iter::successors(slot(first), move |(_, s)| slot(s.next))
+            .filter(move |(_, s)| s.key == user_data)
+            .filter_map(|(slot, s)| {
+                let id = ReqId { slot, generation: s.generation };
+                s.req.as_ref().map(|r| (id, r))
+            })
+    }
+
+    /// How many have come since a waiting request did, or was renamed.
+    pub fn age(&self, id: ReqId) -> u32 {
+        let born = self.slots.get(id.slot as usize).map_or(0, |s| s.born);
+        self.hashed.wrapping_sub(born)
+    }
+
+    /// Waiting requests, in slot order.
+    pub fn iter(&self) -> impl Iterator<Item = (ReqId, &Req)> {
+        self.slots.iter().enumerate().filter_map(|(i, s)| {
+            let id = ReqId { slot: i as u32, generation: s.generation };
+            s.req.as_ref().map(|r| (id, r))
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Gives memory back once nothing waits any more.
+    pub fn shrink(&mut self) {
+        if self.is_empty() && self.slots.capacity() > 1024 {
+            *self = Slab { timed: self.timed, ..Slab::default() };
+        }
+    }
+
+    /// Sixteen names in a row lie side by side: many programs count, and then walk through.
+    fn bucket(&self, key: u64) -> usize {
+        let hash = (key >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        (hash + (key & 15)) as usize & (self.buckets.len() - 1)
+    }
+
+    /// Hashes a request that comes, or has another name.
+    fn enter(&mut self, slot: u32, key: u64) {
+        self.hash(slot, key);
+        self.hashed = self.hashed.wrapping_add(1);
+        self.slots[slot as usize].born = self.hashed;
+    }
+
+    fn hash(&mut self, slot: u32, key: u64) {
+        let bucket = self.bucket(key);
+        let next = core::mem::replace(&mut self.buckets[bucket], slot);
+        if let Some(n) = self.slots.get_mut(next as usize) {
+            n.prev = slot;
+        }
+        let s = &mut self.slots[slot as usize];
+        (s.key, s.prev, s.next) = (key, NONE, next);
+    }
+
+    fn unhash(&mut self, slot: u32) {
+        let Slot { prev, next, key, .. } = self.slots[slot as usize];
+        match self.slots.get_mut(prev as usize) {
+            Some(p) => p.next = next,
+            None => {
+                let bucket = self.bucket(key);
+                self.buckets[bucket] = next;
+            }
+        }
+        if let Some(n) = self.slots.get_mut(next as usize) {
+            n.prev = prev;
+        }
+    }
+
+    /// Twice the buckets, every chain still newest first. Without memory for them the chains stay
+    /// longer than they should be; false.
+    fn rehash(&mut self) -> bool {
+        let mut new = Vec::new();
+        let n = (self.buckets.len() * 2).max(MIN_BUCKETS);
+        if new.try_reserve_exact(n).is_err() {
+            return false;
+        }
+        new.resize(n, NONE);
+        for first in core::mem::replace(&mut self.buckets, new) {
+            // From the oldest on.
+            let mut at = first;
+            while let Some(s) = self.slots.get(at as usize).filter(|s| s.next != NONE) {
+                at = s.next;
+            }
+            while let Some(s) = self.slots.get(at as usize) {
+                let (slot, key) = (at, s.key);
+                at = if slot == first { NONE } else { s.prev };
+                self.hash(slot, key);
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(user_data: u64) -> Req {
+        let mut req = Req::default();
+        req.call.sqe.user_data = user_data;
+        req
+    }
+
+    #[test]
+    fn a_stale_id_finds_nothing() {
+        let mut slab = Slab::default();
+        let a = slab.insert(Req::default());
+        assert!(slab.remove(a).is_some());
+        let b = slab.insert(Req::default());
+        assert!(slab.get(a).is_none() && slab.get(b).is_some());
+        assert!(slab.remove(a).is_none());
+        assert_eq!(ReqId::from_u64(b.to_u64()), b);
+        assert_eq!(slab.len(), 1);
+    }
+
+    #[test]
+    fn requests_are_found_by_name_newest_first() {
+        let mut slab = Slab::default();
+        let ids: Vec<ReqId> = (0..100).map(|i| slab.insert(named(i % 10))).collect();
+        let found = |slab: &Slab, ud| slab.named(ud).map(|(id, _)| id).collect::<Vec<_>>();
+        let want = |ud: usize| ids.iter().copied().skip(ud).step_by(10).rev().collect::<Vec<_>>();
+        assert_eq!(found(&slab, 3), want(3));
+        slab.rename(ids[13], 77);
+        slab.remove(ids[23]);
+        let mut left = want(3);
+        left.retain(|&id| id != ids[13] && id != ids[23]);
+        assert_eq!((found(&slab, 3), found(&slab, 77)), (left, vec![ids[13]]));
+        for id in ids {
+            slab.remove(id);
+        }
+        assert!(slab.is_empty() && (0..100).all(|ud| found(&slab, ud).is_empty()));
+    }
+}

@@ -1,0 +1,207 @@
+//! Timeouts come, fire, count and go; their order is kept in `timer_queue`.
+//! Kernel counterpart: `io_uring/timeout.c`.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::host::time::Clock;
+use crate::io::token::ReqId;
+use crate::memory::scratch::BATCH;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef;
+use crate::ring::request::{Req, ReqFlags, State, Wait};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::{
+    IORING_OP_LINK_TIMEOUT, IORING_OP_TIMEOUT, IORING_TIMEOUT_ABS, IORING_TIMEOUT_ETIME_SUCCESS,
+    IORING_TIMEOUT_MULTISHOT, kernel_timespec,
+};
+
+/// Has its time come?
+fn is_due(req: &Req) -> bool {
+    matches!(req.wait, Wait::Timeout(t) if t.is_over())
+}
+
+impl Req {
+    /// Sets the deadline: a relative timeout counts from now, and none fires before it is armed.
+    pub fn start_timer(&mut self) {
+        let abs = self.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
+        if let Wait::Timeout(t) = &mut self.wait {
+            t.set_deadline(abs);
+        }
+    }
+}
+
+impl Ctx {
+    /// Copies in what the TIMEOUT at hand points to, and with it what those right behind it do.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    pub fn read_timespec(&mut self, addr: u64) -> Result<kernel_timespec> {
+        if let Some(ts) = self.timeouts.specs.take(addr) {
+            return Ok(ts);
+        }
+        let (mut addrs, mut n) = ([addr; BATCH], 1);
+        let more = self.submit.left.min(BATCH as u32 - 1);
+        self.mem.sq_peek(more, IORING_OP_TIMEOUT, |addr| {
+            addrs[n] = addr;
+            n += 1;
+        });
+        if let Some(reading) = self.timeouts.specs.begin() {
+            let n = self.unlocked(|| reading.read(&addrs[..n]));
+            self.timeouts.specs.end(&addrs[..n]);
+        }
+        let taken = self.timeouts.specs.take(addr);
+        taken.map_or_else(|| self.unlocked(|| crate::host::user::read(addr)), Ok)
+    }
+
+    /// Arms a timeout in the slab, whose `wait` says when.
+    pub fn timeouts_insert(&mut self, id: ReqId) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        let Wait::Timeout(t) = &mut req.wait else { return };
+        req.state = State::Timeout;
+        if t.clock.jumps() {
+            self.transports.watch_clock();
+        }
+        if self.timeouts.insert(t, id) {
+            self.deadline_moved();
+        }
+    }
+
+    /// Arms a LINK_TIMEOUT whose head now waits.
+    pub fn timeouts_arm_linked(&mut self, id: ReqId, head: ReqId) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        req.start_timer();
+        if let Wait::Timeout(t) = &mut req.wait {
+            t.head = Some(head);
+        }
+        self.timeouts_insert(id);
+    }
+
+    /// Takes a timeout off the queue; it stays in the slab.
+    pub fn timeouts_disarm(&mut self, id: ReqId) -> bool {
+        let Some(req) = self.slab.get_mut(id) else { return false };
+        if req.state != State::Timeout {
+            return false;
+        }
+        req.state = State::Prepped;
+        if let Wait::Timeout(t) = req.wait {
+            self.timeouts.remove(&t);
+        }
+        true
+    }
+
+    /// Completes every timeout whose time has come.
+    pub fn timeouts_expire(&mut self) {
+        for clock in Clock::ALL {
+            if self.timeouts.by_time[clock as usize].is_empty() {
+                continue;
+            }
+            let now = clock.now();
+            while let Some(id) = self.timeouts.pop_due(clock, now) {
+                let Some(req) = self.slab.get_mut(id) else { continue };
+                req.state = State::Prepped;
+                if let Wait::Timeout(t) = req.wait
+                    && t.count != 0
+                {
+                    self.timeouts.by_count.remove(&(t.target, t.seq));
+                }
+                self.timeout_expired(id);
+            }
+        }
+    }
+
+    /// Ends every timeout whose completion count is reached (`io_flush_timeouts`).
+    #[inline]
+    pub fn timeouts_by_count(&mut self) {
+        if !self.timeouts.by_count.is_empty() {
+            self.end_by_count();
+        }
+    }
+
+    /// Publishes CQEs that came from elsewhere, and ends the timeouts that have counted enough.
+    pub fn commit_from_elsewhere(&mut self) {
+        if self.timeouts.by_count.is_empty() {
+            self.commit();
+        } else {
+            self.flush();
+        }
+    }
+
+    fn end_by_count(&mut self) {
+        let tail = self.mem.control.cq_tail().load(Relaxed);
+        let events = self.timeouts.events(tail);
+        while let Some((&(target, _), &id)) = self.timeouts.by_count.first_key_value() {
+            if target > events {
+                break;
+            }
+            self.timeouts_disarm(id);
+            // The kernel's timer interrupts: what is due has fired before this.
+            if self.slab.get(id).is_some_and(is_due) {
+                self.timeout_expired(id);
+                continue;
+            }
+            self.timeout_ended();
+            self.end_soon(id, 0);
+        }
+    }
+
+    /// A timeout's time has come; it is off the queue.
+    fn timeout_expired(&mut self, id: ReqId) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        if req.opcode() == IORING_OP_LINK_TIMEOUT {
+            return self.linked_timeout_expired(id);
+        }
+        let (sqe, Wait::Timeout(t)) = (req.call.sqe, &mut req.wait) else { return };
+        let mut last = sqe.op_flags & IORING_TIMEOUT_MULTISHOT == 0;
+        if !last && t.shots > 0 {
+            t.shots -= 1;
+            last = t.shots == 0;
+        }
+        self.timeout_ended();
+        if !last && self.post_more(sqe.user_data, Errno::ETIME.res(), 0) {
+            self.trace_more(id, Errno::ETIME.res());
+            if let Some(Wait::Timeout(t)) = self.slab.get_mut(id).map(|r| &mut r.wait) {
+                t.set_deadline(false);
+            }
+            return self.timeouts_insert(id);
+        }
+        let Some(mut req) = self.slab.remove(id) else { return };
+        if sqe.op_flags & IORING_TIMEOUT_ETIME_SUCCESS == 0 {
+            req.set_fail();
+        }
+        req.res = Errno::ETIME.res();
+        self.finish(&mut req);
+    }
+
+    /// A timeout of the program's has fired: its CQE will not count, and whoever waits returns.
+    pub fn timeout_ended(&mut self) {
+        self.timeouts.own = self.timeouts.own.wrapping_add(1);
+        self.kick_driver();
+    }
+
+    /// A linked timeout fired: it leaves the chain, its head is cancelled, and it ends with ETIME,
+    /// or with the cancellation's own failure. It is no failure of its own: with CQE_SKIP_SUCCESS
+    /// it is not heard of.
+    pub fn linked_timeout_expired(&mut self, id: ReqId) {
+        let Some(mut timeout) = self.slab.remove(id) else { return };
+        debug_assert!(timeout.opcode() == IORING_OP_LINK_TIMEOUT);
+        let head = if let Wait::Timeout(t) = timeout.wait { t.head } else { None };
+        timeout.res = Errno::ETIME.res();
+        timeout.flags.remove(ReqFlags::LINKS);
+        if let Some((head, h)) = head.and_then(|head| Some((head, self.slab.get_mut(head)?))) {
+            h.link = timeout.link.take();
+            h.flags.remove(ReqFlags::LINK_TIMEOUT | ReqFlags::ARM_LTIMEOUT);
+            let counts = h.row.has(opdef::COUNTED);
+            if timeout.flags.contains(ReqFlags::ORPHAN) {
+                timeout.res = Errno::ECANCELED.res();
+            } else if let Err(e) = self.cancel_one(head) {
+                // One that runs on a worker is told to stop, and is reported as not found, as
+                // `io_try_cancel` does.
+                timeout.res = if e == Errno::EALREADY { Errno::ENOENT.res() } else { e.res() };
+            } else if counts {
+                // Of these the kernel tells how many were cancelled, in the place of ETIME.
+                timeout.res = 1;
+            }
+        }
+        self.finish(&mut timeout);
+    }
+}

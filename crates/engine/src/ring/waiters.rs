@@ -1,0 +1,91 @@
+//! What a ring knows of those who wait for its completions.
+
+use std::sync::Arc;
+
+use crate::host::sys;
+use crate::io::poll::Kicker;
+use crate::memory::lock::Control;
+
+/// Of so many waits one spins, where the last spin was in vain.
+const TRY_EVERY: u32 = 32;
+
+/// The thread that waits on the transports, if there is one.
+#[derive(Debug, Default)]
+pub struct Driver {
+    /// A thread has the role.
+    pub active: bool,
+    /// Which one, as [`sys::thread`] has it.
+    pub thread: usize,
+    /// It sleeps (or is about to), without the lock.
+    pub sleeping: bool,
+    /// It has been kicked awake already.
+    pub kicked: bool,
+    /// CQEs it waits for.
+    pub want: u32,
+    /// When it wakes by itself, in ns of CLOCK_MONOTONIC.
+    pub until: u64,
+}
+
+/// Who is to be woken when the uring lock is given back: woken under it, they would have to wait
+/// for it at once.
+#[derive(Debug, Default)]
+pub struct Wakes {
+    pub nudge: bool,
+    pub kick: Option<Kicker>,
+    /// Those of other rings, who may want to answer here.
+    others: Vec<(Arc<Control>, Wakes)>,
+}
+
+impl Wakes {
+    pub fn is_empty(&self) -> bool {
+        !self.nudge && self.kick.is_none() && self.others.is_empty()
+    }
+
+    /// Takes over who is to be woken of the ring of `control`.
+    pub fn adopt(&mut self, control: &Arc<Control>, other: Wakes) {
+        let known = self.others.iter_mut().find(|(c, _)| Arc::ptr_eq(c, control));
+        match known {
+            Some((_, known)) => {
+                known.nudge |= other.nudge;
+                known.kick = other.kick.or(known.kick.take());
+            }
+            None if !other.is_empty() => self.others.push((control.clone(), other)),
+            None => {}
+        }
+    }
+
+    /// Wakes them. Called without the lock that `control` holds.
+    #[cold]
+    pub fn run(self, control: &Control) {
+        if let Some(kick) = self.kick {
+            kick.kick();
+        }
+        if self.nudge {
+            sys::futex_wake(control.seq(), i32::MAX.cast_unsigned());
+        }
+        for (control, wakes) in self.others {
+            wakes.run(&control);
+        }
+    }
+}
+
+/// Whether to look for a moment before a sleep: as long as that was worth it the last time, and
+/// now and then to find out.
+#[derive(Debug, Default)]
+pub struct AdaptiveSpin {
+    /// The last wait that looked was over before it slept.
+    short: bool,
+    waits: u32,
+}
+
+impl AdaptiveSpin {
+    /// A wait begins.
+    pub fn try_now(&mut self) -> bool {
+        self.waits = self.waits.wrapping_add(1);
+        core::mem::take(&mut self.short) || self.waits.is_multiple_of(TRY_EVERY)
+    }
+
+    pub fn was_short(&mut self) {
+        self.short = true;
+    }
+}

@@ -1,0 +1,370 @@
+//! Reissue: an attempt that would block arms readiness, and is issued again when the file is ready.
+//! Kernel counterpart: `io_arm_poll_handler`, `io_poll_check_events`.
+//!
+//! The kernel's arm step answers one of three. Here it is two steps, since epoll_ctl(2) looks at
+//! the file but keeps what it saw to itself:
+//!
+//! - **Ok**: the request stands in the poll set ([`Ctx::arm_poll`]);
+//! - **Aborted**: it cannot ([`Ctx::abort`]): a worker waits in its place, as io-wq would;
+//! - **Ready**: the look at the set that follows, one for all that a batch has armed, finds it
+//!   (`after_submit`). Where the program waits, its wait is that look, so that it costs nothing.
+//!
+//! What is ready, at arm or later, is issued again in the order in which epoll tells of it, once
+//! each ([`Ctx::poll_fired`]). What would still block then goes to the end of epoll's list, behind
+//! all the others, and is only tried again in the next pass. A linked timeout runs on meanwhile,
+//! and a selected buffer is anybody's until the next attempt. After [`MAX_ARMS`] attempts in vain
+//! a worker waits.
+
+use std::sync::OnceLock;
+
+use crate::host::sys::nr::{EPOLLET, EPOLLONESHOT};
+use crate::io::poll::PollSet;
+use crate::io::standing::{OUT, STICKY};
+use crate::io::token::ReqId;
+use crate::ops;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{self, Issue, Outcome};
+use crate::ring::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
+use crate::ring::standing::{events_of, leave};
+use crate::ring::{standing, turns};
+use crate::stats::trace::Step;
+use crate::submit::route::{MAX_ARMS, Way};
+use softring_uapi::errno::{Errno, Result};
+
+/// Attempts in vain after which a multishot request waits for news alone.
+const IN_VAIN: u8 = 4;
+
+/// Called between each attempt that would block and its arming.
+static BETWEEN: OnceLock<fn() -> bool> = OnceLock::new();
+
+/// For measurements that need something to happen at that very moment (`softring bench reissue`):
+/// has `f` called between each attempt that would block and its arming, under the ring's lock. If
+/// it answers false the arm step aborts. Only the first call counts.
+pub fn call_between(f: fn() -> bool) {
+    let _ = BETWEEN.set(f);
+}
+
+impl Ctx {
+    /// Arms a request: it waits in the poll set, or for its turn there, or is aborted.
+    pub fn arm_poll(&mut self, req: &mut Req) {
+        self.trace(if reissues(req) { Step::Armed } else { Step::Queued }, req);
+        req.state = State::Armed;
+        let goes_on = BETWEEN.get().is_none_or(|f| !reissues(req) || f());
+        let by_worker = req.goes_on_by_worker();
+        let id = self.slab.insert(core::mem::take(req));
+        if !goes_on {
+            return self.abort(id, Errno::ENOMEM);
+        }
+        let armed = if self.takes_turn(id) { self.hold_meanwhile(id) } else { self.stand(id) };
+        if armed.is_ok()
+            && let Some(req) = self.slab.get_mut(id)
+        {
+            req.flags.remove(ReqFlags::ON_WORKER);
+        }
+        match armed {
+            // The kernel's worker arms none.
+            Ok(()) if by_worker => {}
+            Ok(()) => self.arm_linked_timeout(id),
+            Err(e) => {
+                let key = self.slab.get(id).and_then(turns::key);
+                self.pass_turn(key, id, true);
+                self.abort(id, e);
+            }
+        }
+    }
+
+    /// A request that does not stand in the poll set yet outlives `enter` all the same.
+    fn hold_meanwhile(&mut self, id: ReqId) -> Result<()> {
+        let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
+        self.stats.reissue.armed.add(1);
+        req.call.file.hold_own()
+    }
+
+    /// Puts a request into the poll set.
+    ///
+    /// # Errors
+    /// As [`PollSet::add`]; `EMFILE`, `EBADF`.
+    pub fn stand(&mut self, id: ReqId) -> Result<()> {
+        let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
+        let Wait::Poll(poll) = req.wait else { return Ok(()) };
+        let transports = &mut self.transports;
+        let set = transports.poll_set()?;
+        if let Some(fd) = standing::number(set, req, poll) {
+            standing::note(set.standing(fd), req);
+            let vain = match set.standing(fd) {
+                Some(s) if sends(req) => found_nothing(req) && s.seen & STICKY == 0,
+                Some(s) => found_nothing(req) || (s.dry && poll.events & OUT == 0),
+                None => found_nothing(req),
+            };
+            if set.stand(fd, events_of(req, poll), vain, id)? {
+                standing::note(set.standing(fd), req);
+                let looks = transports.looks;
+                req.wait = Wait::Poll(Poll { at: fd, looks, stays: true, ..poll });
+                if reissues(req) {
+                    transports.unsettled += 1;
+                    self.stats.reissue.armed.add(1);
+                }
+                return Ok(());
+            }
+        }
+        let at = number_at_hand(set, req, poll);
+        // A registered file is held as it is.
+        if at.is_none() || !matches!(req.call.file, FileRef::Fixed(_)) {
+            req.call.file.hold_for_poll()?;
+        }
+        let at = set.add(at, req.call.file.poll_fd(), events_of(req, poll), id)?;
+        transports.multishot_polls += u32::from(poll.tells_each());
+        req.wait = Wait::Poll(Poll { at, looks: transports.looks, ..poll });
+        if reissues(req) {
+            transports.unsettled += 1;
+            self.stats.reissue.armed.add(1);
+        }
+        Ok(())
+    }
+
+    /// A request in the poll set waits again: it has a new name, or other events.
+    ///
+    /// # Errors
+    /// As [`PollSet::modify`].
+    pub fn poll_again(&mut self, id: ReqId) -> Result<()> {
+        let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
+        let Wait::Poll(poll) = req.wait else { return Ok(()) };
+        let (own, events) = (req.call.file.poll_fd(), events_of(req, poll));
+        let set = self.transports.poll_set()?;
+        if poll.stays {
+            return set.look_again(poll.at, events, found_nothing(req));
+        }
+        let at = set.modify(poll.at, own, events, id);
+        let looks = self.transports.looks;
+        req.wait = Wait::Poll(Poll { at: at.unwrap_or(-1), looks, ..poll });
+        if at.is_err() {
+            self.transports.one_poll_less(poll.tells_each());
+        }
+        at.map(|_| ())
+    }
+
+    /// A request stands in the poll set no more. `fired`: an event has disarmed it.
+    pub fn poll_leave(&mut self, id: ReqId, fired: bool) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        let (key, stood) = (turns::key(req), turns::stands(req));
+        leave(&mut self.transports, id, req, fired);
+        self.pass_turn(key, id, stood);
+    }
+
+    /// The file cannot be polled (EPERM), or there is no descriptor or memory for it: a worker
+    /// waits instead. A POLL_ADD of what cannot be polled is ready.
+    pub fn abort(&mut self, id: ReqId, e: Errno) {
+        let Some(mut req) = self.slab.remove(id) else { return };
+        let req = &mut req;
+        match req.row.issue {
+            Issue::Call(_) if req.is_command() => {
+                req.fail(Errno::ECANCELED);
+                self.finish(req);
+            }
+            Issue::Call(_) if req.flags.contains(ReqFlags::POLLS_RING) => {
+                self.outcome(req, Outcome::Done(Errno::EINVAL.res()));
+            }
+            // Nor does the worker wait for what is to be ready before it is tried.
+            Issue::Call(_) if e == Errno::EPERM && req.polls_first() => {
+                let many = req.flags.contains(ReqFlags::MULTISHOT);
+                let e = if many { Errno::EBADFD } else { Errno::EAGAIN };
+                self.outcome(req, Outcome::Done(e.res()));
+            }
+            Issue::Call(_) if e != Errno::EBADF => {
+                self.stats.reissue.aborted.add(1);
+                req.wait = Wait::None;
+                req.call.file.look_again();
+                // It gave its buffer back when it was to wait.
+                if let Err(e) = self.select_buffer(req) {
+                    return self.outcome(req, Outcome::Done(e.res()));
+                }
+                self.keep_buffer(req);
+                self.punt(req);
+            }
+            Issue::Ring(_) if e == Errno::EPERM => {
+                let res = ops::poll::unpollable(req);
+                self.outcome(req, Outcome::Done(res));
+            }
+            _ => {
+                req.fail(e);
+                self.finish(req);
+            }
+        }
+    }
+
+    /// What comes of an armed request that is ready, where that is known without an attempt.
+    fn without_issue(&mut self, req: &mut Req) -> Option<Outcome> {
+        if req.flags.contains(ReqFlags::POLLS_RING) {
+            return Some(ops::ring_file::fired(self, req));
+        }
+        self.worker_gives_up(req).then_some(Outcome::Later(Errno::ECANCELED.res()))
+    }
+
+    /// An armed request is ready: issue it again. True if there was nothing for it after all.
+    pub fn poll_fired(&mut self, id: ReqId, events: u32) -> bool {
+        let Some(req) = self.slab.get_mut(id) else { return false };
+        if req.state != State::Armed {
+            return false;
+        }
+        if matches!(req.row.issue, Issue::Ring(_)) {
+            ops::poll::fired(self, id, events);
+            return false;
+        }
+        if req.is_command() {
+            ops::tx_timestamp::fired(self, id);
+            return false;
+        }
+        if req.flags.contains(ReqFlags::ORPHAN) {
+            let waiting = req.row.waiting;
+            self.poll_leave(id, true);
+            let res = waiting.map_or(Errno::ECANCELED.res(), |waiting| (waiting.orphan)());
+            self.complete(id, res);
+            return false;
+        }
+        req.flags |= ReqFlags::REISSUED;
+        let Some(mut req) = self.slab.remove(id) else { return false };
+        self.count_reissue(&req);
+        self.trace(Step::Reissue, &req);
+        if let Some(outcome) = self.without_issue(&mut req) {
+            leave(&mut self.transports, id, &mut req, true);
+            self.pass_turn(turns::key(&req), id, true);
+            self.outcome(&mut req, outcome);
+            return false;
+        }
+        if self.runs_elsewhere(&req) {
+            leave(&mut self.transports, id, &mut req, true);
+            self.pass_turn(turns::key(&req), id, true);
+            self.take_route(Way::Worker, &mut req);
+            return false;
+        }
+        let outcome = match self.take_buffers(&mut req) {
+            Ok(()) => self.issue(&mut req),
+            Err(e) => Outcome::Done(e.res()),
+        };
+        let stays = req.wait.stays_at();
+        if let Some(at) = stays {
+            standing::note(self.standing(at), &req);
+        }
+        let many = req.flags.contains(ReqFlags::MULTISHOT) && !req.row.has(opdef::SELECT_MANY);
+        let news = req.call.blocked && many;
+        if outcome == Outcome::Retry && sends(&req) && events & OUT == 0 {
+            // It is ready in another respect and stays so: the kernel uses up its attempts.
+            req.arms = MAX_ARMS;
+        }
+        let more = (news || req.arms < MAX_ARMS) && self.turns.alone(turns::key(&req));
+        match outcome {
+            Outcome::Retry if more && news && stays.is_none() && req.arms >= IN_VAIN => {
+                self.recycle_buffer(&mut req);
+                self.await_news(req, id);
+                true
+            }
+            Outcome::Retry if more && !req.may_not_wait() && !req.call.may_wait => {
+                self.recycle_buffer(&mut req);
+                self.rearm(req, id);
+                true
+            }
+            outcome => {
+                leave(&mut self.transports, id, &mut req, true);
+                self.pass_turn(turns::key(&req), id, true);
+                self.outcome(&mut req, outcome);
+                false
+            }
+        }
+    }
+
+    fn count_reissue(&self, req: &Req) {
+        let first = self.transports.looks.wrapping_sub(1);
+        let ready = matches!(req.wait, Wait::Poll(poll) if poll.looks == first);
+        let stats = &self.stats.reissue;
+        stats.reissued.add(1);
+        stats.ready_at_arm.add(u64::from(ready && self.transports.prompt));
+    }
+
+    /// A multishot request finds nothing, though its file is ready all the time: it waits for what
+    /// comes next, under a number of its own, edge-triggered. The kernel's always waits so.
+    fn await_news(&mut self, mut req: Req, old: ReqId) {
+        req.arms = req.arms.saturating_add(1);
+        self.trace(Step::Armed, &req);
+        let key = turns::key(&req);
+        if !matches!(req.wait, Wait::Poll(poll) if poll.events & EPOLLET != 0) {
+            leave(&mut self.transports, old, &mut req, true);
+            if let Wait::Poll(poll) = &mut req.wait {
+                poll.events = poll.events & !EPOLLONESHOT | EPOLLET;
+            }
+        }
+        let id = self.slab.put_back(old, req);
+        self.turns.rename(key, old, id);
+        let waits = self
+            .slab
+            .get(id)
+            .is_some_and(|req| matches!(req.wait, Wait::Poll(poll) if poll.at >= 0));
+        let stood = match waits {
+            true if id == old => Ok(()),
+            true => self.poll_again(id),
+            false => self.stand(id),
+        };
+        if let Err(e) = stood {
+            self.pass_turn(key, id, true);
+            self.complete(id, e.res());
+        }
+    }
+
+    /// Not ready after all: wait again.
+    fn rearm(&mut self, mut req: Req, old: ReqId) {
+        req.arms = req.arms.saturating_add(1);
+        self.trace(Step::Armed, &req);
+        let key = turns::key(&req);
+        let stays = req.wait.stays_at();
+        let many = req.flags.contains(ReqFlags::MULTISHOT);
+        // The id changes with the slot's generation, so the poll set learns the new one.
+        let id = self.slab.insert(req);
+        self.turns.rename(key, old, id);
+        if let Some((fd, set)) = stays.zip(self.transports.poll.as_mut()) {
+            set.rename(fd, old, id);
+            if !many {
+                set.armed_anew(fd, id);
+            }
+        }
+        match self.poll_again(id) {
+            Ok(()) => {
+                self.transports.unsettled += 1;
+                self.stats.reissue.armed.add(1);
+            }
+            Err(e) => {
+                self.pass_turn(key, id, true);
+                self.complete(id, e.res());
+            }
+        }
+    }
+}
+
+/// Is a request issued again when it is ready?
+fn reissues(req: &Req) -> bool {
+    !req.is_command() && matches!(req.row.issue, Issue::Call(_))
+}
+
+/// Does it wait for room to send?
+fn sends(req: &Req) -> bool {
+    matches!(req.wait, Wait::Poll(poll) if poll.events & OUT != 0) && reissues(req)
+}
+
+/// Did its last attempt show that what it waits for is not there? Who asks for errors or urgent
+/// data alone learns nothing about other data, for which the kernel tries it again.
+fn found_nothing(req: &Req) -> bool {
+    let once = !req.flags.contains(ReqFlags::MULTISHOT);
+    req.call.blocked && !(once && req.asks_for_less())
+}
+
+/// The number that a request's file has anyway, if a request that waits once may stand in the poll
+/// set under it.
+fn number_at_hand(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
+    // Neither a ring's stand-in nor a child's pidfd has the number that the SQE names.
+    let named = req.row.has(opdef::FILE) && !req.flags.contains(ReqFlags::POLLS_RING);
+    let number = match &req.call.file {
+        FileRef::Fixed(node) => node.fd(),
+        FileRef::Plain(fd) if set.compares => *fd,
+        FileRef::Owned(..) if set.compares && named => req.call.sqe.fd,
+        _ => return None,
+    };
+    (poll.events & EPOLLONESHOT != 0 && set.is_free(number)).then_some(number)
+}

@@ -1,0 +1,213 @@
+//! Requests with kernel aio: queued while a batch is submitted, handed over in one system call,
+//! reaped from user memory by whoever drives the ring.
+
+use crate::fds::history::History;
+use crate::host::time::Clock;
+use crate::io::aio::AioCtx;
+use crate::io::aio::nowait::is_for_worker;
+use crate::io::token::ReqId;
+use crate::ops::rw;
+use crate::ops::rw_hot;
+use crate::ring::ctx::Ctx;
+use crate::ring::request::{Req, State, Wait};
+use crate::stats::trace::Step;
+use softring_uapi::errno::Errno;
+
+/// Fewest and most requests of one ring with the kernel's aio: the first so that small rings batch
+/// too, the second because `fs.aio-max-nr` is shared by the whole system.
+const DEPTH: core::ops::RangeInclusive<u32> = 64..=1024;
+
+/// The result of what was not to wait.
+const AGAIN: i64 = Errno::EAGAIN.res() as i64;
+
+impl Ctx {
+    /// Can kernel aio take a request?
+    pub fn aio_ready(&mut self) -> bool {
+        if self.transports.aio.is_none() && !self.transports.aio_refused {
+            // Its completions show in the poll set only: no descriptor for that, no aio now.
+            let seen = self.transports.poll_set().is_ok_and(|p| p.aio_fd().is_some());
+            if !seen && !self.polls() {
+                return false;
+            }
+            let depth = self.mem.geo.cq_entries.clamp(*DEPTH.start(), *DEPTH.end());
+            match AioCtx::new(depth) {
+                Ok(aio) => {
+                    self.transports.aio = Some(aio);
+                    if self.transports.polling.is_none() {
+                        self.start_polling(depth);
+                    }
+                }
+                Err(_) => self.transports.aio_refused = true,
+            }
+        }
+        self.transports.aio.as_ref().is_some_and(|a| a.room() > 0)
+    }
+
+    /// As [`Self::aio_ready`], and is it worth trying? Not if the file has refused what is like it,
+    /// and a worker can do it.
+    pub fn aio_is_to_try(&mut self, req: &Req) -> bool {
+        let write = rw::writes(req.opcode());
+        let refusals = rw_hot::history(&req.call.file).map(|s| &s.refusals);
+        if !req.may_not_wait() && refusals.is_some_and(|r| r.skips(write)) {
+            return false;
+        }
+        if let Some(refusals) = refusals {
+            refusals.tried(write);
+        }
+        self.aio_ready()
+    }
+
+    /// The eventfd that tells the poll set of aio completions; none where they are polled for.
+    pub fn aio_signal(&mut self) -> Option<i32> {
+        if self.polls() {
+            return None;
+        }
+        self.transports.poll.as_mut().and_then(|p| p.aio_fd())
+    }
+
+    /// Queues a request for the next batch.
+    pub fn aio_queue(&mut self, req: &mut Req) {
+        self.trace(Step::Aio, req);
+        req.state = State::Aio;
+        let id = self.slab.insert(core::mem::take(req));
+        let resfd = self.aio_signal();
+        let Some(req) = self.slab.get_mut(id) else { return };
+        req.wait = Wait::Aio(rw_hot::history(&req.call.file).map_or(0, History::file));
+        let made = rw::to_iocb(&mut req.call, id.to_u64(), resfd);
+        match (made, &mut self.transports.aio) {
+            (Ok(Some(cb)), Some(aio)) => {
+                let _token = aio.prep(cb);
+                self.transports.aio_queued = true;
+                self.arm_linked_timeout(id);
+            }
+            (Err(e), _) => self.complete(id, e.res()),
+            _ => self.aio_instead(id),
+        }
+    }
+
+    /// What aio cannot take goes to a worker; what is not to wait is tried here, and that is it.
+    fn aio_instead(&mut self, id: ReqId) {
+        let Some(mut req) = self.slab.remove(id) else { return };
+        req.wait = Wait::None;
+        if !req.may_not_wait() {
+            return self.punt(&mut req);
+        }
+        req.state = State::Prepped;
+        let outcome = self.issue(&mut req);
+        self.outcome(&mut req, outcome);
+    }
+
+    /// Submits what was queued; false if there was nothing.
+    #[inline]
+    pub fn transports_submit(&mut self) -> bool {
+        core::mem::take(&mut self.transports.aio_queued) && self.aio_submit()
+    }
+
+    fn aio_submit(&mut self) -> bool {
+        let Some(mut aio) = self.transports.aio.take() else { return false };
+        let mut failed: Vec<(u64, Errno)> = Vec::new();
+        let fail = |data, e| failed.push((data, e));
+        let mut polling = self.transports.polling.take();
+        let taken = self.unlocked(|| match &mut polling {
+            Some(polling) => {
+                let now = Clock::Monotonic.now();
+                aio.submit_tracked(fail, |cb| polling.issued(cb, now))
+            }
+            None => aio.submit(fail),
+        });
+        self.transports.polling = polling;
+        self.transports.aio = Some(aio);
+        for (data, e) in failed {
+            if let Some(kept) = self.direct.take(data) {
+                self.lane_refused(kept, e);
+                continue;
+            }
+            self.aio_refused(ReqId::from_u64(data), e);
+        }
+        let refused = self.aio_reap();
+        self.stats.routes.aio.add(taken.saturating_sub(refused) as u64);
+        true
+    }
+
+    /// A request was refused when it was submitted.
+    fn aio_refused(&mut self, id: ReqId, e: Errno) {
+        if !is_for_worker(e) {
+            return self.complete(id, e.res());
+        }
+        if let Some(req) = self.slab.get(id) {
+            refused(req, e);
+        }
+        self.aio_instead(id);
+    }
+
+    /// Takes aio completions from user memory; answers how many were none, as the request goes on
+    /// elsewhere.
+    #[inline]
+    pub fn aio_reap(&mut self) -> usize {
+        let any = self.transports.aio.as_ref().is_some_and(|a| a.ready() || !a.user_mapped());
+        if any { self.aio_reap_ready() } else { 0 }
+    }
+
+    fn aio_reap_ready(&mut self) -> usize {
+        let Some(mut aio) = self.transports.aio.take() else { return 0 };
+        let (mut nowait, mut lanes) = (Vec::new(), Vec::new());
+        let mut polling = self.transports.polling.take();
+        let mut now = None;
+        let seen = |ticket, res| match &mut polling {
+            Some(polling) if res == AGAIN => polling.hybrid.gone(ticket),
+            Some(polling) => polling.seen(ticket, &mut now),
+            None => {}
+        };
+        let each = |data, res| {
+            if let Some(kept) = self.direct.take(data) {
+                return match kept.goes_on(res) {
+                    Some(done) => lanes.push((kept, done)),
+                    None => self.lane_done(&kept, res as i32),
+                };
+            }
+            let id = ReqId::from_u64(data);
+            let Some(req) = self.slab.get_mut(id) else { return };
+            if has_file(req) && rw::aio_goes_on(&mut req.call, res) {
+                if res == AGAIN {
+                    refused(req, Errno::EAGAIN);
+                }
+                return nowait.push(id);
+            }
+            if let Some(history) = known(req).filter(|_| res >= 0 && rw::writes(req.opcode())) {
+                history.refusals.written();
+            }
+            let res = rw::aio_done(&mut req.call, res);
+            self.complete(id, res);
+        };
+        aio.reap_tracked(each, seen);
+        self.transports.polling = polling;
+        self.transports.aio = Some(aio);
+        let elsewhere = nowait.len() + lanes.len();
+        for id in nowait {
+            self.aio_instead(id);
+        }
+        for (kept, done) in lanes {
+            self.lane_instead(kept, done);
+        }
+        elsewhere
+    }
+}
+
+/// What is remembered of a request's file; nothing, if its number means another one now.
+fn known(req: &Req) -> Option<&History> {
+    let same = |history: &&History| req.wait == Wait::Aio(history.file());
+    rw_hot::history(&req.call.file).filter(same)
+}
+
+/// Does its number mean the file that it meant, as far as that is known?
+fn has_file(req: &Req) -> bool {
+    known(req).is_some() || rw_hot::history(&req.call.file).is_none()
+}
+
+/// The file of a request has refused it.
+fn refused(req: &Req, e: Errno) {
+    // Flags of the program's may be refused, too.
+    if let Some(history) = known(req).filter(|_| req.call.sqe.op_flags == 0) {
+        history.refusals.refused(e, rw::writes(req.opcode()));
+    }
+}

@@ -1,0 +1,55 @@
+//! The fast lane: an SQE of the simplest form that can end at once is answered straight from its
+//! copy and never becomes a request; nor does one that only has to join a batch of kernel aio
+//! (`submit::lane`) or to be withheld (`io::model`). Whatever is the least bit special (a
+//! link, a drain, a full CQ, a failure) goes the long way, which alone judges errors.
+
+use crate::io::model;
+use crate::memory::cq::Cqe;
+use crate::ops::rw_hot;
+use crate::ops::table::OPS;
+use crate::ring::ctx::Ctx;
+use softring_uapi::*;
+
+impl Ctx {
+    /// Answers `sqe` if its opcode has a fast lane that takes it: then its CQE is filled.
+    #[inline(always)]
+    pub fn submit_fast(&mut self, sqe: &io_uring_sqe) -> bool {
+        let special = sqe.flags & !IOSQE_FIXED_FILE != 0 || sqe.ioprio != 0 || sqe.personality != 0;
+        if special || !self.lane_open() {
+            return false;
+        }
+        if model::any() && self.model_lane(sqe) {
+            return true;
+        }
+        let direct = rw_hot::is_simple(sqe.opcode);
+        if self.polls() {
+            return direct && self.lane_queue(sqe);
+        }
+        // Not through the table: branch prediction is cold after each system call, so that such a
+        // call would cost a read some 20 ns.
+        let res = if rw_hot::is_for(sqe.opcode) {
+            let res = rw_hot::fast(self, sqe);
+            self.stats.read_bytes.add(u64::from(res.map_or(0, i32::unsigned_abs)));
+            res
+        } else {
+            let row = OPS.get(usize::from(sqe.opcode));
+            row.and_then(|def| def.fast).and_then(|f| f(self, sqe))
+        };
+        let Some(res) = res else {
+            return direct && self.lane_queue(sqe);
+        };
+        self.trace_inline(sqe, res);
+        self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
+        true
+    }
+
+    /// Does nothing queue that an SQE would have to queue behind?
+    #[inline]
+    fn lane_open(&self) -> bool {
+        self.submit.head.is_none()
+            && !self.drain.active
+            && !self.drain.next
+            && !self.restrictions.restricts_sqes()
+            && !self.filters.any()
+    }
+}

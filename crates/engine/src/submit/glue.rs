@@ -1,0 +1,113 @@
+//! Between the ring and what runs its requests: workers and kernel aio.
+
+use std::sync::Arc;
+
+use crate::io::token::ReqId;
+use crate::io::worker::{Pool, default_limits};
+use crate::io::workers::Workers;
+use crate::ops::table::OPS;
+use crate::ring::ctx::Ctx;
+use crate::ring::job::{Finished, Job};
+use crate::ring::request::Call;
+use crate::stats::PoolPlace;
+use softring_uapi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
+
+std::thread_local! {
+    /// Process, and SQ entries of the first ring that this thread made.
+    static FIRST: core::cell::Cell<(u32, u32)> = const { core::cell::Cell::new((0, 0)) };
+}
+
+std::thread_local! {
+    /// Process, and the most workers of either kind that this thread has asked for.
+    static MAX: core::cell::Cell<(u32, [u32; 2])> = const { core::cell::Cell::new((0, [0; 2])) };
+}
+
+/// The calling thread sets the most workers of a ring's, which were `own`; answers what they were.
+/// The kernel's workers belong to the thread, so another of its rings may have set them before.
+pub(crate) fn task_sets_max(max: [u32; 2], own: [u32; 2]) -> [u32; 2] {
+    let pid = crate::host::fork::pid();
+    let old = if MAX.get().0 == pid { MAX.get().1 } else { own };
+    let mut new = old;
+    for (new, max) in new.iter_mut().zip(max).filter(|(_, max)| *max != 0) {
+        *new = max;
+    }
+    MAX.set((pid, new));
+    old
+}
+
+/// A thread has made a ring. The kernel's workers belong to the thread, and its first ring sets
+/// their number.
+pub(crate) fn made_ring(entries: u32) {
+    let pid = crate::host::fork::pid();
+    FIRST.set(if FIRST.get().0 == pid { FIRST.get() } else { (pid, entries) });
+}
+
+impl Ctx {
+    /// This ring's workers, made now if need be (threads come with the first job).
+    pub fn workers(&mut self) -> &Arc<Workers<Job>> {
+        let (pid, first) = FIRST.get();
+        let entries = if pid == crate::host::fork::pid() { first } else { self.mem.geo.sq_entries };
+        if self.pool.is_none() {
+            let [bound, unbound] = default_limits(entries);
+            let pool = Pool::new(crate::host::fork::pid(), bound, unbound);
+            if self.stats.seen() {
+                pool.count_at(PoolPlace::new());
+            }
+            self.pool = Some(Arc::new(Workers::new(pool)));
+            self.show_pool();
+        }
+        self.pool.as_ref().expect("made above")
+    }
+
+    /// Names its workers in the ring's statistics.
+    pub fn show_pool(&self) {
+        let name = self.pool.as_ref().map_or(0, |workers| workers.place());
+        self.stats.pool.set(name);
+    }
+
+    /// Hands a call to a worker; gives it back if no worker can be had.
+    ///
+    /// # Errors
+    /// The call, for the caller to run.
+    pub fn worker_queue(
+        &mut self,
+        id: ReqId,
+        call: Box<Call>,
+        unbound: bool,
+    ) -> Result<(), Box<Call>> {
+        let Some(ring) = self.ring.upgrade() else { return Err(call) };
+        let job =
+            Job { ring, id, row: &OPS[call.sqe.opcode as usize], call, unbound, run: self.run_job };
+        self.workers().queue(job).map_err(|job| job.call)
+    }
+
+    /// Takes a call back from the queue of workers; one that runs is interrupted and stays.
+    pub fn worker_cancel(&mut self, id: ReqId) -> Option<Call> {
+        let ring = self.ring.upgrade()?.id;
+        let workers = self.pool.as_ref()?;
+        workers.cancel(|&k| k == (ring, id)).map(|job| *job.call)
+    }
+
+    /// Interrupts a call if a worker runs it; one that waits for a worker goes on waiting.
+    pub fn worker_interrupt(&self, id: ReqId) {
+        if let (Some(ring), Some(workers)) = (self.ring.upgrade(), &self.pool) {
+            workers.interrupt(|&k| k == (ring.id, id));
+        }
+    }
+
+    /// A worker is through: completes the request, or keeps it for when the program enters
+    /// (DEFER_TASKRUN).
+    pub fn worker_done(&mut self, f: Finished) {
+        if !self.defers() {
+            self.finished(f);
+            return self.flush();
+        }
+        self.deferred.push_back(f);
+        if self.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
+            self.mem.sq_flag(IORING_SQ_TASKRUN, true);
+        }
+        self.kick_driver();
+        self.nudge();
+        self.tell_of_work(true);
+    }
+}

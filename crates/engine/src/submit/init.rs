@@ -1,0 +1,260 @@
+//! Submission: fetch, init, prep, link, queue. Kernel counterpart: `io_submit_sqes`,
+//! `io_submit_sqe`, `io_init_req`.
+
+use crate::io::model::Found;
+use crate::io::token::ReqId;
+use crate::ops::nop;
+use crate::ops::table::OPS;
+use crate::resources::filters::DATA;
+use crate::ring::clat::Timed;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef;
+use crate::ring::request::{Req, ReqFlags};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::played;
+use softring_uapi::*;
+
+impl Ctx {
+    /// Submits up to `want` SQEs; answers how many were consumed as submitted.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is no memory for the first; later ones are left in the queue.
+    pub fn submit_sqes(&mut self, want: u32) -> Result<u32> {
+        let n = want.min(self.mem.sq_ready());
+        self.mem.sq_begin();
+        let mut done = 0;
+        // Runs of one opcode are counted as one, so that most batches cost one addition.
+        let (mut opcode, mut counted) = (0, 0);
+        if self.stats.waits {
+            self.stats.settle();
+            self.slab.timed = self.stats.seen();
+            self.show_pool();
+        }
+        let (mut due, mut timed) = (self.samples_begin(), Timed::default());
+        self.submit.stamp.set(0);
+        self.submit.looked = false;
+        // What ran since the last batch may have left something there.
+        (self.submit.direct, self.submit.model) = (None, Found::default());
+        self.timeouts.specs.clear();
+        self.submit.open = true;
+        // One place for all that end at once, which most do.
+        let mut req = Req::default();
+        while done < n {
+            if !self.mem.sq_fetch(&mut req.call.sqe) {
+                break;
+            }
+            if req.call.sqe.opcode != opcode {
+                self.stats.count_ops(opcode, done - counted);
+                (opcode, counted) = (req.call.sqe.opcode, done);
+            }
+            done += 1;
+            self.submit.left = n - done;
+            if done == due {
+                timed = self.sample_start();
+            }
+            if !self.submit_fast(&req.call.sqe) {
+                if !self.slab.has_room() {
+                    self.mem.sq_unfetch();
+                    done -= 1;
+                    break;
+                }
+                req.reset();
+                let stop = self.submit_sqe(&mut req).is_err();
+                done = n - self.submit.left;
+                if stop && self.flags & IORING_SETUP_SUBMIT_ALL == 0 {
+                    break;
+                }
+            }
+            if done == due {
+                due += self.sample_end(opcode, timed);
+            }
+        }
+        self.samples_end(due, done);
+        self.stats.count_ops(opcode, done - counted);
+        self.stats.enters.add(1);
+        if let Some(head) = self.submit.head.take() {
+            self.submit.last = None;
+            self.queue_fallback(head);
+        }
+        // What comes later may be another thread's.
+        (self.submit.open, self.submit.caller, self.submit.alike) = (false, None, false);
+        // What is issued later may find another file under the number.
+        (self.submit.direct, self.submit.model) = (None, Found::default());
+        self.mem.sq_commit();
+        self.free_ended();
+        if done == 0 && n > 0 && !self.slab.has_room() { Err(Errno::EAGAIN) } else { Ok(done) }
+    }
+
+    /// One SQE. An error is what failed init; the CQE for it is on its way.
+    fn submit_sqe(&mut self, req: &mut Req) -> Result<()> {
+        self.nr_reqs += 1;
+        req.trace = self.trace_submit(&req.call.sqe);
+        if let Err(e) = self.init_req(req) {
+            return self.fail_init(req, e);
+        }
+        if let Some(head) = self.submit.head {
+            let more = req.linked();
+            self.chain(req);
+            if more {
+                return Ok(());
+            }
+            self.submit.head = None;
+            self.submit.last = None;
+            let slow = ReqFlags::FORCE_ASYNC | ReqFlags::FAIL;
+            if self.slab.get(head).is_some_and(|r| r.flags.intersects(slow)) {
+                self.queue_fallback(head);
+            } else if let Some(mut req) = self.slab.remove(head) {
+                self.queue_sqe(&mut req);
+            }
+        } else if req.linked() {
+            self.chain(req);
+        } else if req.flags.contains(ReqFlags::FORCE_ASYNC) {
+            let id = self.slab.insert(core::mem::take(req));
+            self.queue_fallback(id);
+        } else {
+            self.queue_sqe(req);
+        }
+        Ok(())
+    }
+
+    /// Appends to the chain under construction, or starts one.
+    fn chain(&mut self, req: &mut Req) {
+        let id = self.slab.insert(core::mem::take(req));
+        match self.submit.last.and_then(|last| self.slab.get_mut(last)) {
+            Some(last) => last.link = Some(id),
+            None => self.submit.head = Some(id),
+        }
+        self.submit.last = Some(id);
+    }
+
+    /// Init failed: fail the chain as a whole, but go on assembling it (`io_submit_fail_init`).
+    fn fail_init(&mut self, req: &mut Req, e: Errno) -> Result<()> {
+        req.fail(e);
+        if let Some(head) = self.submit.head.and_then(|id| self.slab.get_mut(id))
+            && !head.flags.contains(ReqFlags::FAIL)
+        {
+            head.fail(Errno::ECANCELED);
+        }
+        if req.linked() {
+            self.chain(req);
+            return Ok(());
+        }
+        let id = match self.submit.head {
+            Some(head) => {
+                self.chain(req);
+                self.submit.head = None;
+                self.submit.last = None;
+                head
+            }
+            None => self.slab.insert(core::mem::take(req)),
+        };
+        self.queue_fallback(id);
+        Err(e)
+    }
+
+    /// Checks what is common to all opcodes, then the opcode's own prep.
+    fn init_req(&mut self, req: &mut Req) -> Result<()> {
+        let sqe = req.call.sqe;
+        if sqe.opcode >= played().ops {
+            nop::stands_for_unknown(req);
+            return Err(Errno::EINVAL);
+        }
+        let def = &OPS[sqe.opcode as usize];
+        req.row = def;
+        if def.has(opdef::DOUBLE) {
+            self.init_double()?;
+        }
+        self.init_flags(req, def)?;
+        if !def.has(opdef::IOPRIO) && sqe.ioprio != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if !def.has(opdef::IOPOLL) && self.flags & IORING_SETUP_IOPOLL != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if sqe.personality != 0 {
+            req.call.creds = Some(self.personalities.get(sqe.personality).ok_or(Errno::EINVAL)?);
+        }
+        (def.prep)(self, req)?;
+        if self.filters.any() && !self.filters.allow(req.opcode(), || filter_data(req)) {
+            return Err(Errno::EACCES);
+        }
+        Ok(())
+    }
+
+    /// An SQE of 128 bytes takes two entries of a mixed ring, both of this submission.
+    fn init_double(&mut self) -> Result<()> {
+        if self.flags & IORING_SETUP_SQE128 != 0 {
+            return Ok(());
+        }
+        let mixed = self.flags & IORING_SETUP_SQE_MIXED != 0;
+        if !mixed || self.submit.left == 0 || !self.mem.sq_take_second() {
+            return Err(Errno::EINVAL);
+        }
+        self.submit.left -= 1;
+        Ok(())
+    }
+
+    fn init_flags(&mut self, req: &mut Req, def: &opdef::OpDef) -> Result<()> {
+        let sqe = req.call.sqe;
+        if sqe.flags & !IOSQE_ALL != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if sqe.flags & IOSQE_BUFFER_SELECT != 0 && !def.has(opdef::BUFSEL) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if sqe.flags & IOSQE_CQE_SKIP_SUCCESS != 0 {
+            self.drain.disabled = true;
+        }
+        if sqe.flags & IOSQE_IO_DRAIN != 0 {
+            if self.drain.disabled {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            self.init_drain();
+        }
+        if !self.restrictions.allows_sqe(sqe.opcode, sqe.flags) {
+            return Err(Errno::EACCES);
+        }
+        if self.drain.active {
+            req.flags |= ReqFlags::FORCE_ASYNC;
+        }
+        if self.drain.next && self.submit.head.is_none() {
+            self.drain.next = false;
+            self.drain.active = true;
+            req.flags |= ReqFlags::IO_DRAIN | ReqFlags::FORCE_ASYNC;
+        }
+        Ok(())
+    }
+
+    /// The slow ways to queue: a failed chain, a drained request, one that asks for a worker.
+    pub fn queue_fallback(&mut self, id: ReqId) {
+        let Some(req) = self.slab.get_mut(id) else { return };
+        if req.flags.contains(ReqFlags::FAIL) {
+            req.flags.remove(ReqFlags::HARDLINK);
+            req.flags |= ReqFlags::LINK;
+            if let Some(mut req) = self.slab.remove(id) {
+                self.finish(&mut req);
+            }
+        } else if self.drain.active {
+            self.drain_req(id);
+        } else {
+            self.queue_iowq(id);
+        }
+    }
+}
+
+/// What a filter may load of a request (`struct io_uring_bpf_ctx`).
+fn filter_data(req: &Req) -> [u8; DATA] {
+    const OWN: usize = 16;
+    let s = &req.call.sqe;
+    let mut data = [0; DATA];
+    data[..8].copy_from_slice(&s.user_data.to_ne_bytes());
+    // What is a worker's from the start has the flag for that.
+    let worker = req.flags.contains(ReqFlags::FORCE_ASYNC);
+    let flags = s.flags | if worker { IOSQE_ASYNC } else { 0 };
+    let own = req.row.filtered;
+    data[8..11].copy_from_slice(&[s.opcode, flags, own.map_or(0, |own| own.len)]);
+    if let Some(own) = own {
+        (own.fill)(req, &mut data[OWN..]);
+    }
+    data
+}

@@ -1,0 +1,312 @@
+//! Issue: the one place that calls a row's `issue`. Kernel counterpart: `io_issue_sqe`,
+//! `io_queue_sqe`.
+
+use crate::host::creds::under;
+use crate::host::sys;
+use crate::ops::ring_file;
+use crate::ops::rw::assign_buffer;
+use crate::ops::table::OPS;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{self, Issue, Outcome, Try};
+use crate::ring::request::{Call, FileRef, Req, ReqFlags, State, Wait};
+use crate::stats::trace::Step;
+use crate::submit::route::Way;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::version::{Change, has};
+
+impl Ctx {
+    /// Tries a request now; whatever comes of it is taken care of.
+    pub fn queue_sqe(&mut self, req: &mut Req) {
+        if self.leaves_work() {
+            let id = self.slab.insert(core::mem::take(req));
+            return self.run.push_back(id);
+        }
+        self.trace(Step::Issue, req);
+        let def = req.row;
+        if def.has(opdef::FILE) {
+            let assigned = self.assign_file(req);
+            req.flags.set(ReqFlags::ISSUED, !matches!(req.call.file, FileRef::None));
+            let assigned = assigned
+                .and_then(|()| self.check_polled(req))
+                .and_then(|()| self.before_buffers(req))
+                .and_then(
+                    |()| if req.waits_for_buffer() { Ok(()) } else { assign_buffer(self, req) },
+                );
+            if let Err(e) = assigned {
+                // A worker lets task work end what has no file; a second one is the call's matter.
+                if def.has(opdef::FILE_IN) && !matches!(req.call.file, FileRef::None) {
+                    self.ends_by(req, e.res());
+                } else if req.is_workers() {
+                    return self.outcome(req, Outcome::Later(e.res()));
+                }
+                req.fail(e);
+                return self.finish(req);
+            }
+            if let Some(outcome) = self.issue_for_ring(req) {
+                return self.outcome(req, outcome);
+            }
+        }
+        req.flags |= ReqFlags::ISSUED;
+        if def.has(opdef::CLOSES) && self.closes_number(req) {
+            return self.take_route(Way::Worker, req);
+        }
+        let looked = core::mem::take(&mut self.submit.looked);
+        let way = self.first_route(req);
+        if way != Some(Way::Poll)
+            && let Err(e) = self.take_buffers(req)
+        {
+            let e = if req.names_no_file() { Errno::EBADF } else { e };
+            return self.outcome(req, Outcome::Done(e.res()));
+        }
+        let outcome = match (way, def.issue) {
+            (Some(way), _) => return self.take_route(way, req),
+            (None, Issue::Call(_)) if self.known_dry(req, looked) => {
+                req.call.blocked = true;
+                Outcome::Retry
+            }
+            (None, Issue::Ring(f)) => f(self, req),
+            (None, Issue::Call(f)) => self.attempt(req, f),
+        };
+        if req.writes_rest_by_worker(outcome) {
+            return self.take_route(Way::Worker, req);
+        }
+        let waits = matches!(outcome, Outcome::Retry) || !req.flags.contains(ReqFlags::STREAM);
+        self.stats.reissue.at_once.add(u64::from(!waits));
+        self.outcome(req, outcome);
+    }
+
+    /// Before an attempt: picks a buffer, and looks the registered one up of what was polled first.
+    ///
+    /// # Errors
+    /// As [`Self::select_buffer`] and [`assign_buffer`].
+    #[inline]
+    pub fn take_buffers(&mut self, req: &mut Req) -> Result<()> {
+        self.select_buffer(req)?;
+        if req.polls_first() { assign_buffer(self, req) } else { Ok(()) }
+    }
+
+    /// One attempt, without blocking.
+    pub fn issue(&mut self, req: &mut Req) -> Outcome {
+        match req.row.issue {
+            Issue::Ring(f) => f(self, req),
+            Issue::Call(f) => self.attempt(req, f),
+        }
+    }
+
+    /// Acts on an attempt's outcome.
+    #[inline]
+    pub fn outcome(&mut self, req: &mut Req, outcome: Outcome) {
+        match outcome {
+            Outcome::Done(res) => {
+                if req.receives_plainly() {
+                    self.received_at_once(req, res);
+                }
+                self.ends_by(req, res);
+                req.res = res;
+                self.put_buffer(req, res);
+                let def = req.row;
+                if let Some(finish) = def.finish {
+                    finish(self, req);
+                }
+                // A socket that finds no slot is no failure.
+                let failed = if def.has(opdef::CALL_FAILS) { res } else { req.res };
+                if (failed < 0 && !def.has(opdef::LENIENT)) || req.call.short {
+                    req.set_fail();
+                }
+                self.finish(req);
+            }
+            Outcome::Later(res) => {
+                // Task work ends it: what is linked behind it goes on there.
+                req.flags.remove(ReqFlags::ON_WORKER);
+                let id = self.slab.insert(core::mem::take(req));
+                self.end_soon(id, res);
+            }
+            Outcome::More(res) => self.shots(req, res),
+            Outcome::Retry => self.queue_async(req),
+            Outcome::Queued => {
+                self.note_creds_of_links(req);
+                self.enqueue(req);
+            }
+        }
+    }
+
+    /// A multishot request has something to tell, and goes on: a few times here, then behind
+    /// others.
+    fn shots(&mut self, req: &mut Req, mut res: i32) {
+        /// Kernel: `MULTISHOT_MAX_RETRY`.
+        const MAX_RETRY: u32 = 32;
+        for again in 0..=MAX_RETRY {
+            req.res = res;
+            self.put_buffer(req, res);
+            if let Some(finish) = req.row.finish {
+                finish(self, req);
+            }
+            let posted =
+                req.res >= 0 && self.post_more(req.call.sqe.user_data, req.res, req.call.cflags);
+            if !posted {
+                if req.res < 0 {
+                    req.set_fail();
+                }
+                return self.finish(req);
+            }
+            self.trace(Step::More, req);
+            self.count_bytes(req.row, req.res);
+            (req.call.cflags, req.call.most) = (0, 0);
+            req.arms = req.arms.min(1);
+            if core::mem::take(&mut req.call.empty) {
+                return self.outcome(req, Outcome::Retry);
+            }
+            if reads_first(req) {
+                return self.outcome(req, Outcome::Retry);
+            }
+            let turn_over = core::mem::take(&mut req.call.turn_over);
+            if again == MAX_RETRY || turn_over || self.leaves_work() {
+                break;
+            }
+            if let Err(e) = self.select_buffer(req) {
+                return self.outcome(req, Outcome::Done(e.res()));
+            }
+            match self.issue(req) {
+                Outcome::More(more) => res = more,
+                other => return self.outcome(req, other),
+            }
+        }
+        let receives = req.row.has(opdef::RECEIVES);
+        // The kernel's first attempt ends with EAGAIN here, as one does that finds nothing.
+        if receives && req.may_not_wait() && !self.leaves_work() {
+            return self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));
+        }
+        // Its next turn looks at the file first, and then for a buffer.
+        if receives && sys::poll_now(req.call.file.fd(), sys::POLLIN) == 0 {
+            return self.outcome(req, Outcome::Retry);
+        }
+        let id = self.slab.insert(core::mem::take(req));
+        if !receives || !self.defers() {
+            return self.run.push_back(id);
+        }
+        self.next_turn.push_back(id);
+        if self.next_turn.len() == 1 {
+            self.announce_deferred();
+        }
+    }
+
+    /// DEFER_TASKRUN: receives whose turn was over may go on. True if there were any.
+    #[inline(always)]
+    pub fn begin_turn(&mut self) -> bool {
+        let any = !self.next_turn.is_empty();
+        if any {
+            self.run_next_turn();
+        }
+        any
+    }
+
+    /// Do receives whose turn was over go on in the call that has come to them?
+    #[inline(always)]
+    pub fn may_go_on(&self) -> bool {
+        !self.next_turn.is_empty() && has(Change::TurnsGoOn)
+    }
+
+    #[cold]
+    fn run_next_turn(&mut self) {
+        self.run.append(&mut self.next_turn);
+    }
+
+    /// Hands a request to the owner that its issue chose.
+    fn enqueue(&mut self, req: &mut Req) {
+        self.stats.routes.queued.add(1);
+        self.trace(Step::Queued, req);
+        // A poll of what cannot be polled ends there.
+        if !req.row.has(opdef::POLLS) {
+            req.flags.remove(ReqFlags::ON_WORKER);
+        }
+        match req.wait {
+            Wait::Timeout(_) => {
+                let id = self.slab.insert(core::mem::take(req));
+                self.timeouts_insert(id);
+                self.arm_linked_timeout(id);
+            }
+            Wait::Poll(_) => {
+                self.transports.ready_now |= req.is_command();
+                self.arm_poll(req);
+            }
+            Wait::Sleeper => self.park_with_sleeper(req),
+            Wait::None | Wait::Model(_) | Wait::Aio(_) => {
+                let id = self.slab.insert(core::mem::take(req));
+                if let Some(req) = self.slab.get_mut(id) {
+                    req.state = State::Parked;
+                }
+                if let Some(pending) = self.pending.last_mut()
+                    && pending.from.is_none()
+                {
+                    pending.from = Some(id);
+                }
+                self.arm_linked_timeout(id);
+            }
+        }
+    }
+
+    /// What comes of a request whose file is a ring of ours; none if that goes its way.
+    fn issue_for_ring(&mut self, req: &mut Req) -> Option<Outcome> {
+        match req.call.file {
+            FileRef::Plain(fd) if crate::fds::numbers::is_ring(fd) => {
+                ring_file::issue(self, req, fd)
+            }
+            _ => None,
+        }
+    }
+
+    /// Looks its file up, as late as possible: a chain may open it on the way.
+    pub fn assign_file(&mut self, req: &mut Req) -> Result<()> {
+        let def = req.row;
+        if !def.has(opdef::FILE) || !matches!(req.call.file, FileRef::None) {
+            return Ok(());
+        }
+        let fd = req.call.sqe.fd;
+        let mut file = if req.flags.contains(ReqFlags::FIXED_FILE) {
+            let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
+            FileRef::Fixed(self.files.get(slot)?)
+        } else if fd < 0
+            || crate::fds::is_hidden(fd)
+            || (def.has(opdef::LENIENT) && crate::fds::is_path_only(fd))
+        {
+            return Err(Errno::EBADF);
+        } else if crate::fds::numbers::is_ring(fd) && def.has(opdef::FILE_IN) {
+            crate::ops::splice::stands_for_ring()?
+        } else {
+            FileRef::Plain(fd)
+        };
+        if !def.has(opdef::FILE_IN) {
+            req.call.file = file;
+            return Ok(());
+        }
+        // A duplicate of the second file may be given the number of the first, if that is closed.
+        file.hold()?;
+        req.call.file = file;
+        crate::ops::splice::assign_in(self, req)
+    }
+}
+
+/// Is it the first of many reads? It arms all the same: the others are made when the file is found
+/// ready, behind the batch at hand, and a cancellation finds it until then (`io_read_mshot`).
+fn reads_first(req: &mut Req) -> bool {
+    let first = req.row.has(opdef::READS_MANY) && !req.flags.contains(ReqFlags::REISSUED);
+    if first {
+        req.flags |= ReqFlags::REISSUED;
+    }
+    first
+}
+
+/// One attempt on a worker, where it may block. Only `Call` rows come here.
+pub(crate) fn issue_blocking(call: &mut Call) -> Outcome {
+    let def = &OPS[call.sqe.opcode as usize];
+    match def.issue {
+        Issue::Call(f) => {
+            let creds = call.creds.take();
+            let done = under(creds.as_deref(), || f(call, Try::Block));
+            call.creds = creds;
+            done.unwrap_or_else(|e| Outcome::Done(e.res()))
+        }
+        // A cancellation, and no worker to ask the parent.
+        Issue::Ring(_) => Outcome::Done(Errno::ENOENT.res()),
+    }
+}

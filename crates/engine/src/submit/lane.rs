@@ -1,0 +1,116 @@
+//! The fast lane of O_DIRECT: a plain read or write of a file that is known to be O_DIRECT goes
+//! into the aio batch straight from its SQE, without a request. Nothing can ask for it meanwhile:
+//! no link, no drain, no buffer of the ring's, and the kernel, too, finds nothing to cancel there.
+//! A registered file stays open by the reference that is kept with the SQE.
+
+use crate::fds::kind::Kind;
+use crate::host::user::in_user;
+use crate::io::aio;
+use crate::memory::cq::Cqe;
+use crate::ops::rw;
+use crate::ops::table::OPS;
+use crate::resources::files::FileNode;
+use crate::resources::plain::Plain;
+use crate::ring::ctx::Ctx;
+use crate::ring::direct::DirectSqe;
+use crate::ring::request::{FileRef, Req};
+use crate::stats::trace::Step;
+use softring_uapi::errno::Errno;
+use softring_uapi::*;
+
+impl Ctx {
+    /// The registered file of an SQE, if kernel aio can have it.
+    fn lane_file(&self, sqe: &io_uring_sqe) -> Option<Plain<FileNode>> {
+        let node = self.files.peek(sqe.fd.cast_unsigned())?;
+        (node.kind == Kind::Direct && node.model.is_none()).then(|| node.clone())
+    }
+
+    /// Queues a READ or WRITE for the next batch; false if it must go the long way, as all do that
+    /// have a flag but FIXED_FILE.
+    pub fn lane_queue(&mut self, sqe: &io_uring_sqe) -> bool {
+        let registered = sqe.flags == IOSQE_FIXED_FILE;
+        let plain = (sqe.flags == 0 || registered) && sqe.op_flags == 0 && sqe.pad2 == 0;
+        let ranges = sqe.off.cast_signed() >= 0 && in_user(sqe.addr, u64::from(sqe.len)).is_ok();
+        let file = if plain && registered { self.lane_file(sqe) } else { None };
+        let direct = file.is_some() || !registered && self.is_direct_in_batch(sqe.fd);
+        // What a forked child has in flight must be known.
+        if !plain || !ranges || !direct || self.inherited.has_parent || !self.aio_ready() {
+            return false;
+        }
+        let eventfd = self.aio_signal();
+        if eventfd.is_none() && !self.polls() {
+            return false;
+        }
+        let write = rw::writes(sqe.opcode);
+        let meant = match file.as_ref().map(|node| &node.history).or(crate::fds::history(sqe.fd)) {
+            Some(history) if history.refusals.none() => history.file(),
+            Some(history) if history.refusals.expected(write) => return false,
+            Some(history) => {
+                history.refusals.tried(write);
+                history.file()
+            }
+            None => 0,
+        };
+        let trace = self.trace_submit(sqe);
+        if trace != 0 {
+            self.trace_step(Step::Aio, sqe, trace, 0);
+        }
+        let Some(aio) = &mut self.transports.aio else { return false };
+        let op = if write { aio::WRITE } else { aio::READ };
+        let fd = file.as_ref().map_or(sqe.fd, |node| node.fd());
+        let kept =
+            DirectSqe { sqe: *sqe, writes: write, file, trace, meant, start: self.slab.now() };
+        let data = self.direct.put(kept);
+        let (len, off) = (u64::from(sqe.len), sqe.off.cast_signed());
+        let iocb = aio::rw(op, fd, sqe.addr, len, off, aio::RWF_NOWAIT, data);
+        let _token = aio.prep(match eventfd {
+            Some(fd) => iocb.with_resfd(fd),
+            None => iocb,
+        });
+        self.transports.aio_queued = true;
+        self.nr_reqs += 1;
+        true
+    }
+
+    /// A lane's SQE has its result.
+    #[inline]
+    pub fn lane_done(&mut self, kept: &DirectSqe, res: i32) {
+        let DirectSqe { sqe, writes, trace, start, .. } = kept;
+        if *writes && let Some(history) = kept.history().filter(|_| res >= 0) {
+            history.refusals.written();
+        }
+        if res < 0 {
+            self.stats.count_error(sqe.opcode);
+        }
+        self.count_bytes(&OPS[sqe.opcode as usize], res);
+        if *start != 0 {
+            self.count_waited(sqe.opcode, *start);
+        }
+        if *trace != 0 {
+            self.trace_step(Step::Done, sqe, *trace, res);
+        }
+        self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
+        self.nr_ended += 1;
+    }
+
+    /// The kernel's aio would not have it, or not all of it: a worker does the rest.
+    pub fn lane_instead(
+        &mut self,
+        DirectSqe { sqe, file, trace, start, .. }: DirectSqe,
+        done: u64,
+    ) {
+        let mut req = Req { trace, start, ..Req::new(sqe, &OPS[sqe.opcode as usize]) };
+        req.call.file = file.map_or(FileRef::Plain(sqe.fd), FileRef::Fixed);
+        req.call.done = done;
+        self.punt(&mut req);
+    }
+
+    /// A lane's SQE was refused when it was submitted.
+    pub fn lane_refused(&mut self, kept: DirectSqe, e: Errno) {
+        if !aio::nowait::is_for_worker(e) {
+            return self.lane_done(&kept, e.res());
+        }
+        kept.refused(e);
+        self.lane_instead(kept, 0);
+    }
+}

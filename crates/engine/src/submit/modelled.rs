@@ -1,0 +1,290 @@
+//! Requests with modelled devices: taken in, withheld until they are due, posted.
+
+use std::sync::Arc;
+
+use crate::fds::kind::Kind;
+use crate::fds::remembered;
+use crate::host::time::Clock;
+use crate::host::user::in_user;
+use crate::io::model::device::{Due, Io};
+use crate::io::model::files::{self, File, Found};
+use crate::io::model::queue::{Plain, Queue, What};
+use crate::io::model::{any, device};
+use crate::memory::cq::Cqe;
+use crate::ops::table::OPS;
+use crate::ops::{rw, rw_hot};
+use crate::policy::hybrid::{Key, Ticket};
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::request::{Call, FileRef, Keep, Req, State, Wait};
+use crate::stats::trace::{Step, ns_until};
+use softring_uapi::*;
+
+/// Flags of preadv2(2) under which the page cache may stand in for the device.
+const PLAIN: u32 = 0x2 | 0x4;
+
+impl Ctx {
+    /// The modelled file that a request works on, if it does on one. The kernel is asked about a
+    /// number once in a batch.
+    pub fn modelled(&mut self, file: &FileRef) -> Option<Arc<File>> {
+        if !any() {
+            return None;
+        }
+        match file {
+            FileRef::Plain(fd) => self.modelled_number(*fd),
+            FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.model.clone(),
+            _ => None,
+        }
+    }
+
+    fn modelled_number(&mut self, fd: i32) -> Option<Arc<File>> {
+        let generation = remembered::generation();
+        let known = &self.submit.model;
+        if known.file.is_some() && (known.fd, known.generation) == (fd, generation) {
+            return known.file.clone();
+        }
+        let file = files::find(fd)?;
+        self.submit.model =
+            Found { fd, generation: remembered::generation(), file: Some(file.clone()) };
+        Some(file)
+    }
+
+    /// The fast lane: a plain READ or WRITE of a modelled file, which never becomes a request.
+    /// False if it must go the long way.
+    pub fn model_lane(&mut self, sqe: &io_uring_sqe) -> bool {
+        let fixed = rw_hot::is_simple_fixed(sqe.opcode);
+        // A request can be followed in a trace.
+        if self.trace.on || !fixed && !rw_hot::is_simple(sqe.opcode) {
+            return false;
+        }
+        let len = u64::from(sqe.len);
+        let plain = sqe.op_flags == 0 && sqe.pad2 == 0 && sqe.off.cast_signed() >= 0 && len > 0;
+        if !plain || in_user(sqe.addr, len).is_err() {
+            return false;
+        }
+        let buffer = || self.buffers.peek(sqe.buf_index)?.check(sqe.addr, len).ok();
+        if fixed && buffer().is_none() {
+            return false;
+        }
+        let (own, file) = if sqe.flags & IOSQE_FIXED_FILE == 0 {
+            (sqe.fd, self.modelled_number(sqe.fd))
+        } else {
+            let node = self.files.peek(sqe.fd.cast_unsigned());
+            (node.map_or(-1, |n| n.fd()), node.and_then(|n| n.model.clone()))
+        };
+        let Some(file) = file.filter(|f| f.direct || !self.polls()) else { return false };
+        let Some(dev) = device(file.device).filter(|_| file.fits(sqe.addr, sqe.off, len)) else {
+            return false;
+        };
+        let (now, write) = (Clock::Monotonic.now(), rw::writes(sqe.opcode));
+        let res = if dev.spec.empty {
+            Some(file.pretend(write, sqe.off, len)).filter(|&n| n > 0)
+        } else {
+            file.transfer(own, sqe, write)
+        };
+        let Some(res) = res else { return false };
+        let io = Io { write, offset: sqe.off, bytes: res.cast_unsigned().into() };
+        let due = self.visible(dev.due(now, self.model_behind(now), io), &file);
+        self.nr_reqs += 1;
+        self.stats.routes.model.add(1);
+        let start = if self.slab.timed { now } else { 0 };
+        let plain = Plain { user_data: sqe.user_data, opcode: sqe.opcode, start };
+        let ticket = self.model_issued(&file, io, now);
+        self.model_push(due, What::Plain(plain), res, ticket);
+        true
+    }
+
+    /// Takes a request in: its data move now, or on a worker.
+    pub fn model_queue(&mut self, req: &mut Req) {
+        let Some(file) = self.modelled(&req.call.file) else { return self.punt(req) };
+        let Some(dev) = device(file.device) else { return self.punt(req) };
+        let (now, sqe) = (Clock::Monotonic.now(), req.call.sqe);
+        let outcome =
+            if dev.spec.empty { pretend(&mut req.call, &file) } else { move_data(req, &file) };
+        let bytes = match outcome {
+            Outcome::Done(res) if res > 0 => u64::from(res.cast_unsigned()),
+            Outcome::Retry => rw::total(&req.call),
+            // Failed, or there was nothing: the device has no part in it.
+            _ => return self.outcome(req, outcome),
+        };
+        let io = Io { write: rw::writes(sqe.opcode), offset: sqe.off, bytes };
+        let due = self.visible(dev.due(now, self.model_behind(now), io), &file);
+        self.stats.routes.model.add(1);
+        if let Outcome::Done(res) = outcome {
+            let ticket = self.model_issued(&file, io, now);
+            return self.model_park(req, due, res, ticket);
+        }
+        req.wait = Wait::Model(due.shown);
+        // It is not counted as a worker's.
+        req.arms = req.arms.max(1);
+        self.punt(req);
+    }
+
+    /// A worker is through with the data of a request that is due at `due`.
+    pub fn model_moved(&mut self, req: &mut Req, due: u64, res: i32) {
+        req.wait = Wait::None;
+        self.model_park(req, Due { done: due, shown: due }, res, Ticket::NONE);
+    }
+
+    fn model_park(&mut self, req: &mut Req, due: Due, res: i32, ticket: Ticket) {
+        if self.trace.on {
+            self.trace_step(Step::Model, &req.call.sqe, req.trace, ns_until(due.shown));
+        }
+        req.state = State::Model;
+        let id = self.slab.insert(core::mem::take(req));
+        self.model_push(due, What::Request(id), res, ticket);
+        self.arm_linked_timeout(id);
+    }
+
+    /// Tells the policy by which this ring waits of a request: on which device, how much; not when
+    /// it will be done, which is for the policy to find out.
+    fn model_issued(&mut self, file: &File, io: Io, now: u64) -> Ticket {
+        if self.transports.model.is_none() {
+            let room = self.mem.geo.cq_entries;
+            self.transports.model = Some(Queue::with_capacity(room as usize).into());
+            if self.transports.polling.is_none() {
+                self.start_polling(room);
+            }
+        }
+        // Apart from the numbers that real devices have.
+        let device = u64::MAX - u64::from(file.device);
+        let Some(polling) = &mut self.transports.polling else { return Ticket::NONE };
+        polling.hybrid.issued(Key::new(device, io.write, io.bytes), now)
+    }
+
+    fn model_push(&mut self, due: Due, what: What, res: i32, ticket: Ticket) {
+        let queue = self.transports.model.get_or_insert_default();
+        if queue.push(due, what, res, ticket) {
+            self.deadline_moved();
+        }
+    }
+
+    /// When who polls sees what is done at `due`: on a device without poll queues, when the
+    /// interrupt is through. Who sleeps is woken by a timer, whose interrupt is real.
+    fn visible(&self, due: Due, file: &File) -> Due {
+        let spec = device(file.device).map(|d| &d.spec);
+        let late = spec.filter(|s| self.polls() && !s.pollqueues).map_or(0, |s| s.interrupt);
+        Due { done: due.done.saturating_add(late), shown: due.shown.saturating_add(late) }
+    }
+
+    /// How much too late a request comes at `now` for a completion that was seen late.
+    fn model_behind(&self, now: u64) -> u64 {
+        self.transports.model.as_ref().map_or(0, |q| q.behind(now))
+    }
+
+    /// When the next request with a modelled device is due, in ns of CLOCK_MONOTONIC.
+    pub fn model_due(&self) -> Option<u64> {
+        self.transports.model.as_ref()?.next_due()
+    }
+
+    /// Posts what is due.
+    #[inline]
+    pub fn model_reap(&mut self) {
+        if self.transports.model.as_ref().is_some_and(|q| !q.is_empty()) {
+            self.model_reap_at(Clock::Monotonic.now());
+        }
+    }
+
+    fn model_reap_at(&mut self, now: u64) {
+        let mut at = Some(now);
+        let before = self.lateness();
+        while let Some(entry) = self.transports.model.as_mut().and_then(|q| q.pop(now)) {
+            if let Some(polling) = &mut self.transports.polling {
+                polling.seen(entry.ticket, &mut at);
+            }
+            match entry.what {
+                What::Request(id) => self.complete(id, entry.res),
+                What::Plain(Plain { user_data, opcode, start }) => {
+                    self.count_bytes(&OPS[opcode as usize], entry.res);
+                    if start != 0 {
+                        self.count_waited(opcode, start);
+                    }
+                    self.post(Cqe { user_data, res: entry.res, ..Cqe::default() });
+                    self.nr_ended += 1;
+                }
+            }
+        }
+        self.count_lateness(before);
+    }
+
+    /// Completions seen, and how late they were in sum.
+    fn lateness(&self) -> (u64, u64) {
+        self.transports.model.as_ref().map_or((0, 0), |q| (q.late.count(), q.late.sum()))
+    }
+
+    /// Enters in the statistics how late those were that came since `before`.
+    fn count_lateness(&mut self, before: (u64, u64)) {
+        let (seen, ns) = self.lateness();
+        let (new, words) = (seen.wrapping_sub(before.0), &self.stats.late);
+        if new == 0 {
+            return;
+        }
+        words.seen.add(new);
+        words.ns.add(ns.wrapping_sub(before.1));
+        // As soon as there are some, and then seldom: it takes a pass over all buckets.
+        if seen / LATE_EVERY != before.0 / LATE_EVERY || seen < LATE_FEW {
+            let Some(queue) = &self.transports.model else { return };
+            words.p50_ns.set(queue.late.quantile(0.5));
+            words.p99_ns.set(queue.late.quantile(0.99));
+        }
+    }
+}
+
+/// Quantiles are taken each time until there are so many completions, then once in so many.
+const LATE_FEW: u64 = 64;
+const LATE_EVERY: u64 = 4096;
+
+/// Would O_DIRECT take all parts of a request?
+fn fits(call: &Call, file: &File) -> bool {
+    let sqe = &call.sqe;
+    match &call.keep {
+        Keep::Iov(iov) => iov.iter().all(|v| file.fits(v.base, sqe.off, v.len)),
+        _ => file.fits(sqe.addr, sqe.off, u64::from(sqe.len)),
+    }
+}
+
+/// The outcome of a request on a device that moves no data.
+fn pretend(call: &mut Call, file: &File) -> Outcome {
+    let total = rw::total(call);
+    let res = file.pretend(rw::writes(call.sqe.opcode), call.sqe.off, total);
+    call.done = u64::from(res.cast_unsigned());
+    call.short = call.done != total;
+    Outcome::Done(res)
+}
+
+/// Moves a request's data without waiting for a disk to be read; `Retry` sends it to a worker.
+fn move_data(req: &mut Req, file: &File) -> Outcome {
+    let sqe = req.call.sqe;
+    let odd = sqe.op_flags & !(PLAIN | rw::RWF_HIPRI | RWF_NOWAIT) != 0;
+    let stands_in = file.direct && file.kind != Kind::Direct;
+    let at_position = sqe.off == u64::MAX;
+    // At its own position a worker reads otherwise than a submitter.
+    let own_way = at_position && (sqe.flags & IOSQE_ASYNC != 0 || req.follows_in_worker());
+    let call = &mut req.call;
+    if call.creds.is_some() || file.kind == Kind::Direct || own_way {
+        return Outcome::Retry;
+    }
+    if stands_in && (odd || at_position || !fits(call, file)) {
+        return Outcome::Retry;
+    }
+    let waits = rw::writes(sqe.opcode) || file.kind == Kind::Memory;
+    let Some(twin) = &file.twin else {
+        let asked = sqe.op_flags & RWF_NOWAIT == 0;
+        return rw::issue(call, if waits && asked { Try::Block } else { Try::Nonblock });
+    };
+    let how = if waits { Try::Block } else { Try::Nonblock };
+    // A device's queue has room: who may not wait need not.
+    call.sqe.op_flags &= !RWF_NOWAIT;
+    let own = core::mem::replace(&mut call.file, FileRef::Shared(twin.clone(), Kind::Buffered));
+    let outcome = rw::issue(call, how);
+    call.sqe.op_flags = sqe.op_flags;
+    let by_worker = outcome == Outcome::Retry;
+    // A worker goes on under the twin, but not where somebody counts who has the registered file.
+    if !by_worker || !matches!(own, FileRef::Plain(_)) {
+        call.file = own;
+    }
+    if by_worker {
+        call.sqe.op_flags &= !RWF_NOWAIT;
+    }
+    outcome
+}

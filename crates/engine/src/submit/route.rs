@@ -1,0 +1,243 @@
+//! Where a request waits: the one place that decides.
+//!
+//! What cannot block is tried inline; what may block goes to kernel aio or to a worker; what waits
+//! for readiness goes to the poll set and is issued again. A cached read never changes threads, and
+//! a pollable file never reaches a worker below the cap. Kernel counterpart: `io_queue_async`,
+//! `io_arm_poll_handler`, `io_queue_iowq`.
+
+use crate::fds::kind::Kind;
+use crate::io::socket::{check_zero_copy, is_socket};
+use crate::ops;
+use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{self, Issue, Outcome};
+use crate::ring::request::{FileRef, Poll, Req, ReqFlags, State, Wait, kind_of};
+use crate::stats::trace::Step;
+use softring_uapi::errno::Errno;
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Aio,
+    /// To a modelled device.
+    Model,
+    Worker,
+    Poll,
+}
+
+/// Readiness retries before a request goes to a worker (kernel: `APOLL_MAX_RETRY`).
+pub const MAX_ARMS: u8 = 128;
+
+impl Ctx {
+    /// Where a request goes without an inline attempt; `None`: try it now.
+    pub fn first_route(&mut self, req: &mut Req) -> Option<Way> {
+        let def = req.row;
+        if !matches!(def.issue, Issue::Call(_)) {
+            return None;
+        }
+        if self.runs_elsewhere(req) {
+            return Some(Way::Worker);
+        }
+        if req.goes_on_by_worker() {
+            return Some(Way::Poll);
+        }
+        if req.polls_first() && req.arms == 0 {
+            // All but these first look whether it is a socket.
+            let any = def.has(opdef::ANY_FILE) || req.receives_anything();
+            let fd = req.call.file.fd();
+            let copies = || !req.flags.contains(ReqFlags::NOTIF) || check_zero_copy(fd).is_ok();
+            let waits = any || is_socket(fd) && copies();
+            let way = if waits && self.worker_finds_ready(req) { Way::Worker } else { Way::Poll };
+            return waits.then_some(way);
+        }
+        if req.row.waiting.is_some() {
+            // It waits by itself, also on a worker.
+            return None;
+        }
+        let forced = req.flags.contains(ReqFlags::FORCE_ASYNC) || req.names_personality();
+        // A worker waits also where it is asked not to.
+        let unwaiting = forced && req.flags.contains(ReqFlags::NOWAIT);
+        if req.flags.contains(ReqFlags::ON_WORKER | ReqFlags::NOWAIT) && !forced {
+            return Some(Way::Worker);
+        }
+        if def.has(opdef::AIO) {
+            if self.modelled(&req.call.file).is_some() {
+                return Some(Way::Model);
+            }
+            return match self.kind_in_batch(&req.call.file) {
+                Kind::Direct
+                    if !req.names_personality() && !unwaiting && self.aio_is_to_try(req) =>
+                {
+                    Some(Way::Aio)
+                }
+                // Without kernel aio.
+                Kind::Direct if req.may_not_wait() && !forced => None,
+                Kind::Direct => Some(Way::Worker),
+                Kind::Pollable => {
+                    req.flags |= ReqFlags::STREAM;
+                    None
+                }
+                // A worker makes one attempt, behind which the file's own position stays.
+                _ => (forced || (req.follows_in_worker() && req.call.sqe.off == ops::rw::CURRENT))
+                    .then_some(Way::Worker),
+            };
+        }
+        let pollable = def.has(opdef::POLLIN | opdef::POLLOUT);
+        req.flags.set(ReqFlags::STREAM, pollable);
+        (def.has(opdef::ASYNC) || (forced && !pollable)).then_some(Way::Worker)
+    }
+
+    /// As [`kind_of`], which asks the kernel each time about a number that stands for O_DIRECT:
+    /// here once in a batch.
+    fn kind_in_batch(&mut self, file: &FileRef) -> Kind {
+        let FileRef::Plain(fd) = *file else { return kind_of(file) };
+        if self.submit.direct == Some(fd) {
+            return Kind::Direct;
+        }
+        let kind = kind_of(file);
+        if kind == Kind::Direct {
+            self.submit.direct = Some(fd);
+        }
+        kind
+    }
+
+    /// Is the program's `fd` known to stand for an O_DIRECT file? What is not known yet shows when
+    /// its first request goes the long way, so that a stream's reads ask nothing here.
+    pub fn is_direct_in_batch(&mut self, fd: i32) -> bool {
+        if self.submit.direct != Some(fd) {
+            if !crate::fds::known_direct(fd) {
+                return false;
+            }
+            self.submit.direct = Some(fd);
+        }
+        true
+    }
+
+    /// An attempt said it would block.
+    pub fn queue_async(&mut self, req: &mut Req) {
+        if req.may_not_wait() {
+            return self.not_now(req);
+        }
+        let def = req.row;
+        // Only a socket answers a send or a receive so.
+        let pollable = def.has(opdef::POLLIN | opdef::POLLOUT)
+            && (req.flags.contains(ReqFlags::SENDRECV)
+                || matches!(kind_of(&req.call.file), Kind::Pollable | Kind::Unknown));
+        let blocks = req.follows_in_worker() && req.row.waiting.is_none();
+        let progress = ops::connect::under_way(req);
+        // A worker's one attempt ends with the failure of the socket's last connection.
+        if blocks && (progress == Some(Errno::ECONNABORTED) || ops::net_msg::never_waits(req)) {
+            let e = progress.unwrap_or(Errno::EAGAIN);
+            req.call.cflags = 0;
+            return self.outcome(req, Outcome::Done(e.res()));
+        }
+        let capped = req.arms >= MAX_ARMS;
+        self.stats.reissue.capped.add(u64::from(pollable && !blocks && capped));
+        if pollable && capped && req.flags.contains(ReqFlags::MULTISHOT) {
+            // The kernel's worker would only arm it.
+            return self.outcome(req, Outcome::Later(Errno::ECANCELED.res()));
+        }
+        let may_wait =
+            core::mem::take(&mut req.call.may_wait) || ops::connect::waits_with_next(req);
+        let poll = pollable && !blocks && !capped && !may_wait;
+        self.take_route(if poll { Way::Poll } else { Way::Worker }, req);
+    }
+
+    /// It is not to wait.
+    fn not_now(&mut self, req: &mut Req) {
+        req.call.cflags = 0;
+        self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));
+    }
+
+    /// Sends a request where it is to wait.
+    pub fn take_route(&mut self, way: Way, req: &mut Req) {
+        if way == Way::Poll && req.may_not_wait() {
+            if req.names_no_file() {
+                return self.outcome(req, Outcome::Done(Errno::EBADF.res()));
+            }
+            return self.not_now(req);
+        }
+        self.note_creds_of_links(req);
+        let blocks = req.follows_in_worker();
+        if way == Way::Poll && blocks && req.polls_first() && !req.goes_on_by_worker() {
+            // The kernel's worker does not poll for it, unless it is a multishot request.
+            let e = if req.names_no_file() { Errno::EBADF } else { Errno::EAGAIN };
+            return self.outcome(req, Outcome::Done(e.res()));
+        }
+        // A modelled disk answers as the page cache does: where a worker asks, there it ends. Who
+        // waits for readiness is a worker's until that is armed.
+        if !matches!(way, Way::Model | Way::Poll) {
+            req.flags.remove(ReqFlags::ON_WORKER);
+        }
+        match way {
+            Way::Worker => {
+                self.keep_buffer(req);
+                self.punt(req);
+            }
+            Way::Aio => {
+                self.keep_buffer(req);
+                self.aio_queue(req);
+            }
+            Way::Model => {
+                self.keep_buffer(req);
+                self.model_queue(req);
+            }
+            Way::Poll => {
+                self.recycle_buffer(req);
+                self.stats.routes.poll.add(u64::from(req.arms == 0));
+                let def = req.row;
+                let events = req.poll_events();
+                req.wait = Wait::Poll(Poll::new(events));
+                req.arms += 1;
+                req.call.polled = true;
+                if def.has(opdef::CREDS) && ops::socket::passes_creds(req) {
+                    self.note_creds_ahead(req);
+                }
+                self.arm_poll(req);
+            }
+        }
+    }
+
+    /// Hands a request to a worker; where no worker can be had, runs it here, slower but right. One
+    /// that is known to block would hold up the ring: it is cancelled, as io-wq cancels what it has
+    /// no thread for. A file that no descriptor could be had for is also worked on here, before its
+    /// number can mean another.
+    pub fn punt(&mut self, req: &mut Req) {
+        self.stats.routes.worker.add(u64::from(req.arms == 0));
+        if let Err(e) = req.call.file.hold() {
+            req.fail(e);
+            return self.finish(req);
+        }
+        let other = kind_of(&req.call.file) == Kind::Other;
+        if other || !self.writes_alike(req) {
+            self.note_creds(req, other);
+        }
+        self.trace(Step::Punt, req);
+        req.state = State::Punted;
+        let call = req.call.lend();
+        req.held = call.file.fd();
+        let kind = kind_of(&call.file);
+        // Where kernel aio is missing, or would not have it. What was to go to a worker is the
+        // worker's until that one begins.
+        let device = kind == Kind::Direct && req.row.has(opdef::AIO);
+        req.flags.set(ReqFlags::DIRECT, device && !req.flags.contains(ReqFlags::FORCE_ASYNC));
+        let unbound = kind == Kind::Other || kind == Kind::Pollable;
+        let blocks = req.arms > 0 && kind == Kind::Pollable;
+        let at_once = matches!(call.file, FileRef::Plain(_)) && !unbound;
+        let id = self.slab.insert(core::mem::take(req));
+        self.transports.workers += 1;
+        let call = Box::new(call);
+        let queued = if at_once { Err(call) } else { self.worker_queue(id, call, unbound) };
+        if let Err(call) = queued {
+            self.transports.workers -= 1;
+            let mut call = *call;
+            let outcome = if blocks {
+                Outcome::Done(Errno::ECANCELED.res())
+            } else {
+                self.unlocked(|| crate::submit::issue::issue_blocking(&mut call))
+            };
+            self.finished(crate::ring::job::Finished { id, call, outcome });
+        }
+        // No linked timeout is armed here: the kernel arms none behind a request that it hands to a
+        // worker.
+    }
+}

@@ -1,0 +1,271 @@
+//! What the kernel's rings lack of what the newest kernel's have: set-up flags, features,
+//! operations, register calls. Learned from rings of one entry, not from the kernel's release:
+//! distributions bring newer parts to old releases, and policies take some away.
+
+use crate::host::substitute::release;
+use crate::host::sys::sys;
+use crate::ops::table::OPS;
+use crate::syscall::register::REGISTERS;
+use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::version::Release;
+use softring_uapi::*;
+
+/// How the kernel is asked: tests have a kernel of their own.
+#[derive(Clone, Copy)]
+struct Calls {
+    /// io_uring_setup(2): entries, parameters.
+    setup: fn(usize, usize) -> isize,
+    /// io_uring_register(2): ring, opcode, argument, count.
+    register: fn(usize, usize, usize, usize) -> isize,
+}
+
+const KERNELS: Calls = Calls {
+    setup: |entries, params| sys!(__NR_io_uring_setup, entries, params),
+    register: |ring, opcode, arg, nr| sys!(__NR_io_uring_register, ring, opcode, arg, nr),
+};
+
+/// A row of the tables of this crate, which a test reads.
+fn since(text: &str) -> Release {
+    text.parse().unwrap_or(Release::NEWEST)
+}
+
+/// Is a row of the tables of this crate newer than the running kernel calls itself?
+pub fn newer_than_kernel(row: &str) -> bool {
+    since(row) > release()
+}
+
+/// The names of the features that setup tells, in bit order, and the release that brought each.
+const FEATURES: [(&str, &str); 18] = [
+    ("SINGLE_MMAP", "5.4"),
+    ("NODROP", "5.5"),
+    ("SUBMIT_STABLE", "5.5"),
+    ("RW_CUR_POS", "5.6"),
+    ("CUR_PERSONALITY", "5.6"),
+    ("FAST_POLL", "5.7"),
+    ("POLL_32BITS", "5.9"),
+    ("SQPOLL_NONFIXED", "5.11"),
+    ("EXT_ARG", "5.11"),
+    ("NATIVE_WORKERS", "5.12"),
+    ("RSRC_TAGS", "5.13"),
+    ("CQE_SKIP", "5.17"),
+    ("LINKED_FILE", "5.17"),
+    ("REG_REG_RING", "6.3"),
+    ("RECVSEND_BUNDLE", "6.10"),
+    ("MIN_TIMEOUT", "6.12"),
+    ("RW_ATTR", "6.14"),
+    ("NO_IOWAIT", "6.15"),
+];
+
+/// Set-up flags that are not asked about: they are as old as rings that work, and to ask would
+/// start a thread.
+const OLD: u32 = IORING_SETUP_SUBMIT_ALL - 1;
+
+/// What a set-up flag goes with.
+const fn companions(flag: u32) -> u32 {
+    match flag {
+        IORING_SETUP_TASKRUN_FLAG => IORING_SETUP_COOP_TASKRUN,
+        IORING_SETUP_DEFER_TASKRUN => IORING_SETUP_SINGLE_ISSUER,
+        IORING_SETUP_HYBRID_IOPOLL => IORING_SETUP_IOPOLL,
+        IORING_SETUP_SQ_REWIND => IORING_SETUP_NO_SQARRAY,
+        _ => 0,
+    }
+}
+
+/// Which of these set-up flags the kernel does not know: each is asked for by itself, and EINVAL
+/// says so.
+pub fn setup_flags(asked: u32) -> u32 {
+    lacking_flags(KERNELS, asked)
+}
+
+fn lacking_flags(calls: Calls, asked: u32) -> u32 {
+    let bits = (0..SETUP_SINCE.len()).map(|bit| 1 << bit);
+    let asked = bits.filter(|flag| asked & !OLD & flag != 0);
+    asked.filter(|flag| lacks_flag(calls, *flag)).fold(0, |all, flag| all | flag)
+}
+
+fn lacks_flag(calls: Calls, flag: u32) -> bool {
+    match flag {
+        // Of the same release; a ring without a descriptor would leave its mark in the task.
+        IORING_SETUP_REGISTERED_FD_ONLY => lacks_flag(calls, IORING_SETUP_NO_MMAP),
+        IORING_SETUP_NO_MMAP => in_memory(calls) == Err(Errno::EINVAL),
+        _ => try_ring(calls, &mut with(flag | companions(flag))) == Err(Errno::EINVAL),
+    }
+}
+
+fn with(flags: u32) -> io_uring_params {
+    io_uring_params { flags, ..io_uring_params::default() }
+}
+
+/// Makes a ring of one entry.
+fn make_ring(calls: Calls, params: &mut io_uring_params) -> Result<usize> {
+    check((calls.setup)(1, core::ptr::from_mut(params).expose_provenance()))
+}
+
+/// Makes one, and closes it.
+fn try_ring(calls: Calls, params: &mut io_uring_params) -> Result<()> {
+    make_ring(calls, params).map(|fd| _ = sys!(__NR_close, fd))
+}
+
+/// A ring in memory of ours.
+fn in_memory(calls: Calls) -> Result<()> {
+    const PAGE: usize = 4096;
+    /// `PROT_READ | PROT_WRITE`, `MAP_PRIVATE | MAP_ANONYMOUS`.
+    const HOW: [usize; 2] = [3, 0x22];
+    let at = check(sys!(__NR_mmap, 0, 2 * PAGE, HOW[0], HOW[1], usize::MAX, 0))?;
+    let mut params = with(IORING_SETUP_NO_MMAP);
+    params.cq_off.user_addr = at as u64;
+    params.sq_off.user_addr = (at + PAGE) as u64;
+    let made = try_ring(calls, &mut params);
+    sys!(__NR_munmap, at, 2 * PAGE);
+    made
+}
+
+/// Register calls, with an argument that the kernel refuses otherwise than by EINVAL if it knows
+/// the call: memory that nobody may read, or none, and a count. Those of Linux 5.10 and newer.
+const REGISTER_CALLS: &[(u32, usize, usize)] = &[
+    (IORING_REGISTER_RESTRICTIONS, BAD, 1),
+    (IORING_REGISTER_ENABLE_RINGS, 0, 0),
+    (IORING_REGISTER_FILES2, BAD, 32),
+    (IORING_REGISTER_FILES_UPDATE2, BAD, 32),
+    (IORING_REGISTER_BUFFERS2, BAD, 32),
+    (IORING_REGISTER_BUFFERS_UPDATE, BAD, 32),
+    (IORING_REGISTER_IOWQ_AFF, BAD, 8),
+    (IORING_UNREGISTER_IOWQ_AFF, 0, 0),
+    (IORING_REGISTER_IOWQ_MAX_WORKERS, BAD, 2),
+    (IORING_REGISTER_RING_FDS, BAD, 1),
+    (IORING_UNREGISTER_RING_FDS, BAD, 1),
+    (IORING_REGISTER_PBUF_RING, BAD, 1),
+    (IORING_UNREGISTER_PBUF_RING, BAD, 1),
+    (IORING_REGISTER_SYNC_CANCEL, BAD, 1),
+    (IORING_REGISTER_FILE_ALLOC_RANGE, BAD, 0),
+    (IORING_REGISTER_PBUF_STATUS, BAD, 1),
+    (IORING_REGISTER_NAPI, BAD, 1),
+    (IORING_UNREGISTER_NAPI, BAD, 1),
+    (IORING_REGISTER_CLOCK, BAD, 0),
+    (IORING_REGISTER_CLONE_BUFFERS, BAD, 1),
+    (IORING_REGISTER_RESIZE_RINGS, BAD, 1),
+    (IORING_REGISTER_MEM_REGION, BAD, 1),
+    (IORING_REGISTER_QUERY, 0, 0),
+    (IORING_REGISTER_BPF_FILTER, BAD, 1),
+];
+
+/// The lowest address of the kernel's half.
+const BAD: usize = 0xffff_8000_0000_0000;
+
+/// What the kernel's rings lack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lacking {
+    pub setup: u32,
+    pub features: u32,
+    /// A bit for each operation.
+    pub ops: u128,
+    /// A bit for each register call.
+    pub registers: u64,
+}
+
+impl Lacking {
+    /// Asks the kernel for all that `release` has.
+    ///
+    /// # Errors
+    /// Why it gives no ring.
+    pub fn of(release: Release) -> Result<Lacking> {
+        Lacking::ask(release, KERNELS)
+    }
+
+    fn ask(release: Release, calls: Calls) -> Result<Lacking> {
+        let has = |text: &str| since(text) <= release;
+        let bits = |known: &mut dyn Iterator<Item = bool>| {
+            known.enumerate().fold(0u128, |all, (bit, has)| all | u128::from(has) << bit)
+        };
+        let setup = bits(&mut SETUP_SINCE.iter().map(|s| has(s))) as u32;
+        let setup = lacking_flags(calls, setup);
+        let features = bits(&mut FEATURES.iter().map(|(_, s)| has(s))) as u32;
+        let ops = bits(&mut OPS.iter().map(|op| has(op.since) && op.supported()));
+        // Some calls are for rings of that kind only.
+        let defers = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+        let mut params = with(defers);
+        let fd = make_ring(calls, &mut params).or_else(|_| {
+            params = with(0);
+            make_ring(calls, &mut params)
+        })?;
+        let has_call = |opcode: u32| has(REGISTERS[opcode as usize].since);
+        let answer = |(opcode, arg, nr)| (calls.register)(fd, opcode as usize, arg, nr);
+        let unknown = |call: &&(u32, usize, usize)| {
+            has_call(call.0) && check(answer(**call)) == Err(Errno::EINVAL)
+        };
+        let registers =
+            REGISTER_CALLS.iter().filter(unknown).fold(0, |all, call| all | 1 << call.0);
+        let known = probed(calls, fd);
+        sys!(__NR_close, fd);
+        Ok(Lacking { setup, features: features & !params.features, ops: ops & !known, registers })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == Lacking::default()
+    }
+
+    /// The names of all, those of operations in front.
+    pub fn names(&self) -> Vec<String> {
+        let named = |bits: u128, names: &mut dyn Iterator<Item = (&str, &str)>| {
+            let there = names.enumerate().filter(|(bit, _)| bits >> bit & 1 != 0);
+            there.map(|(_, (prefix, name))| format!("{prefix}{name}")).collect::<Vec<_>>()
+        };
+        let mut all = named(self.ops, &mut OPS.iter().map(|op| ("", op.name)));
+        all.extend(named(self.setup.into(), &mut SETUP_NAMES.iter().map(|n| ("SETUP_", *n))));
+        all.extend(named(self.registers.into(), &mut REGISTERS.iter().map(|r| ("", r.name))));
+        all.extend(named(self.features.into(), &mut FEATURES.iter().map(|(n, _)| ("FEAT_", *n))));
+        all.into_iter().map(|name| name.trim_start_matches("IORING_").to_owned()).collect()
+    }
+}
+
+/// Which operations a ring supports, a bit each.
+fn probed(calls: Calls, fd: usize) -> u128 {
+    const OPS_ASKED: usize = 128;
+    // A head of two words, then a word for each operation.
+    let mut probe = [0u64; 2 + OPS_ASKED];
+    let at = probe.as_mut_ptr().expose_provenance();
+    (calls.register)(fd, IORING_REGISTER_PROBE as usize, at, OPS_ASKED);
+    core::hint::black_box(&mut probe);
+    let supported = |word: &u64| word.to_ne_bytes()[2] & IO_URING_OP_SUPPORTED as u8 != 0;
+    probe[2..].iter().map(supported).enumerate().fold(0, |all, (i, s)| all | u128::from(s) << i)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases() {
+        assert_eq!("6.1".parse(), Ok(Release(6, 1)));
+        assert!(Release(5, 19) < Release(6, 1));
+        for bad in ["6", "6.x", "5.0", "9.1", "6.1.2", ""] {
+            assert!(bad.parse::<Release>().is_err(), "{bad}");
+        }
+        let rows = SETUP_SINCE.iter().chain(FEATURES.iter().map(|(_, s)| s));
+        let rows = rows.copied().chain(OPS.iter().map(|op| op.since));
+        for row in rows.chain(REGISTERS.iter().map(|r| r.since)) {
+            assert!(row.parse::<Release>().is_ok(), "{row}");
+        }
+    }
+
+    /// The rows of the running kernel's release and older ones: none is missed.
+    #[test]
+    fn this_kernel_has_what_its_release_has() {
+        let release = release().min(Release::NEWEST);
+        let Ok(lacking) = Lacking::of(release) else { return };
+        assert_eq!(lacking.names(), [] as [String; 0], "Linux {release}");
+    }
+
+    #[test]
+    fn a_call_that_nobody_knows_is_lacking() {
+        let nothing = Calls { register: |_, _, _, _| Errno::EINVAL.res() as isize, ..KERNELS };
+        let Ok(lacking) = Lacking::ask(Release(6, 18), nothing) else { return };
+        let calls = REGISTER_CALLS
+            .iter()
+            .filter(|c| since(REGISTERS[c.0 as usize].since) <= Release(6, 18));
+        assert_eq!(lacking.registers.count_ones() as usize, calls.count());
+        let there = OPS.iter().filter(|op| op.supported() && since(op.since) <= Release(6, 18));
+        assert_eq!(lacking.ops.count_ones() as usize, there.count());
+        assert!(lacking.names().iter().any(|n| n == "REGISTER_PBUF_RING"));
+    }
+}
