@@ -1,9 +1,8 @@
 //! Locks and parking, by futex or by loom; chosen here and nowhere else.
 //!
-//! Our own mutex, because a lock must be held across `fork` without a guard's lifetime:
-//! [`Mutex::hold`] before, [`Mutex::release`] after, in parent and child. It spins not at all: what
-//! it guards takes nanoseconds, and a preempted holder is better slept on. Kernel counterpart:
-//! none; see futex(2) and Drepper's "Futexes are tricky", mutex 2.
+//! Our own mutex, so that loom can take its place, and because it spins not at all: what it guards
+//! takes nanoseconds, and a preempted holder is better slept on. Kernel counterpart: none; see
+//! futex(2) and Drepper's "Futexes are tricky", mutex 2.
 #![allow(unsafe_code)]
 
 #[cfg(loom)]
@@ -49,9 +48,8 @@ mod real {
             MutexGuard { mutex: self }
         }
 
-        /// Waits for the lock and leaves it held, with no guard: for `fork`.
         #[inline]
-        pub(crate) fn hold(&self) {
+        fn hold(&self) {
             if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
                 self.hold_contended();
             }
@@ -67,23 +65,12 @@ mod real {
         /// Gives back what [`Self::hold`] took.
         ///
         /// # Safety
-        /// The caller holds the lock, by `hold`, and has no reference into the value any more. In a
-        /// forked child that is the one thread there is, whose parent held the lock over the fork.
+        /// The caller holds the lock, by `hold`, and has no reference into the value any more.
         #[inline]
-        pub(crate) unsafe fn release(&self) {
+        unsafe fn release(&self) {
             if self.word.swap(FREE, Release) == CONTENDED {
                 let _ = futex::wake(&self.word, Flags::PRIVATE, 1);
             }
-        }
-
-        /// The value, to a caller that holds the lock by [`Self::hold`].
-        ///
-        /// # Safety
-        /// The caller holds the lock by `hold` and makes no second reference while this one lives.
-        #[allow(clippy::mut_from_ref)]
-        pub(crate) unsafe fn held(&self) -> &mut T {
-            // SAFETY: the lock is held, says our caller, so this is the only reference.
-            unsafe { &mut *self.value.get() }
         }
     }
 

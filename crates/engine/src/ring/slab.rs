@@ -40,11 +40,6 @@ pub struct Slab {
 }
 
 impl Slab {
-    pub fn with_capacity(n: usize) -> Self {
-        let (slots, free) = (Vec::with_capacity(n), Vec::with_capacity(n));
-        Slab { slots, free, ..Slab::default() }
-    }
-
     /// Is there room for one more? Makes it if memory allows; after that [`Self::insert`] needs
     /// none.
     #[inline]
@@ -181,13 +176,6 @@ impl Slab {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Gives memory back once nothing waits any more.
-    pub fn shrink(&mut self) {
-        if self.is_empty() && self.slots.capacity() > 1024 {
-            *self = Slab { timed: self.timed, ..Slab::default() };
-        }
     }
 
     /// Sixteen names in a row lie side by side: many programs count, and then walk through.

@@ -37,13 +37,11 @@
 //! # Locks
 //! One, the pool's; a leaf: neither a predicate nor `Work::key`, `hash_key`, `unbound` may call
 //! into the pool or take another lock that is held around calls to it. [`Work::run`] runs without
-//! it. Over `fork`: `fork_prepare`, then `fork_parent` or `fork_child`. A child that was forked
-//! without `fork_prepare` may find the lock held by a thread that it does not have: it must leave
-//! the pool untouched for ever and make a new one.
+//! it. A forked child may find the lock held by a thread that it does not have: it leaves the pool
+//! untouched for ever, and makes a new one.
 //!
 //! Kernel counterpart: `io_uring/io-wq.c`. See io_uring_register(2),
 //! IORING_REGISTER_IOWQ_MAX_WORKERS.
-#![allow(unsafe_code)]
 
 mod queue;
 #[cfg_attr(loom, allow(dead_code))]
@@ -362,39 +360,6 @@ impl<W: Work> Pool<W> {
         }
         left
     }
-
-    /// Before `fork`: takes the lock, so that the child finds the pool whole.
-    #[cfg(not(loom))]
-    pub fn fork_prepare(&self) {
-        self.state.hold();
-    }
-
-    /// After `fork`, in the parent.
-    ///
-    /// # Safety
-    /// This thread has called [`Self::fork_prepare`] and neither this nor [`Self::fork_child`]
-    /// since.
-    #[cfg(not(loom))]
-    pub unsafe fn fork_parent(&self) {
-        // SAFETY: held by fork_prepare, says our caller; no reference was made.
-        unsafe { self.state.release() }
-    }
-
-    /// After `fork`, in the child, where no worker exists any more: forgets them and answers the
-    /// items that waited, which are the parent's to run (the child drops them). The pool is usable
-    /// again; the running items' memory is leaked.
-    ///
-    /// # Safety
-    /// As for [`Self::fork_parent`].
-    #[cfg(not(loom))]
-    pub unsafe fn fork_child(&self) -> Vec<W> {
-        // SAFETY: held by fork_prepare, and this is the child's only thread; the reference ends
-        // before the release.
-        let queued = unsafe { self.state.held().forget_workers() };
-        // SAFETY: as above.
-        unsafe { self.state.release() };
-        queued
-    }
 }
 
 impl<W: Work> State<W> {
@@ -417,18 +382,5 @@ impl<W: Work> State<W> {
 
     fn running(&self) -> impl Iterator<Item = &W::Key> {
         self.seats.iter().flatten().filter_map(|s| s.running.as_ref())
-    }
-
-    #[cfg(not(loom))]
-    fn forget_workers(&mut self) -> Vec<W> {
-        let queue = core::mem::replace(&mut self.queue, Queue::new());
-        // On the parent's page.
-        self.place = PoolPlace::default();
-        self.seats.clear();
-        for acct in &mut self.acct {
-            acct.workers = 0;
-            acct.idle.clear();
-        }
-        queue.into_items()
     }
 }

@@ -147,11 +147,6 @@ impl<W: Work> Queue<W> {
         }
     }
 
-    #[cfg(not(loom))]
-    pub(super) fn into_items(self) -> Vec<W> {
-        self.slab.into_iter().filter_map(|s| s.item).collect()
-    }
-
     pub(super) fn waiting(&self, acct: Account) -> u32 {
         self.waiting[acct as usize]
     }

@@ -310,38 +310,6 @@ mod threads {
         pool.shutdown();
     }
 
-    #[test]
-    fn a_forked_child_starts_afresh() {
-        let pool = Pool::new(81, 1, 1);
-        let (j, hold) = held(0, None);
-        assert!(pool.queue(j).is_ok());
-        until("running", || pool.counts()[0].running == 1);
-        assert!(pool.queue(job(1, None, || ())).is_ok());
-        // libc's, not the bare system call: its malloc and threads must work in the child.
-        unsafe extern "C" {
-            safe fn fork() -> i32;
-        }
-        pool.fork_prepare();
-        let pid = fork();
-        if pid == 0 {
-            // SAFETY: fork_prepare was called above, by this thread.
-            let left = unsafe { pool.fork_child() };
-            let (r, w) = pipe();
-            let f = move || assert_eq!(rustix::io::write(&w, b"x"), Ok(1));
-            let queued = pool.queue(job(2, None, f)).is_ok() && left.len() == 1;
-            let read = rustix::io::read(&r, &mut [0u8; 1]) == Ok(1);
-            sys!(__NR_exit_group, usize::from(!(queued && read)));
-        }
-        // SAFETY: fork_prepare was called above, by this thread.
-        unsafe { pool.fork_parent() };
-        let mut status = 0i32;
-        sys!(__NR_wait4, pid, (&raw mut status).expose_provenance(), 0usize, 0usize);
-        assert_eq!(status, 0);
-        drop(hold);
-        until("the parent's run", || pool.counts()[0].queued == 0);
-        pool.shutdown();
-    }
-
     /// Not a check but a number: `cargo test --profile quick … -- --ignored --nocapture hand_over`.
     #[test]
     #[ignore = "measures"]
