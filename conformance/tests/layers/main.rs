@@ -17,28 +17,7 @@ use std::collections::BTreeSet;
 /// The layers of the engine from the bottom up, each with its modules. What is not named is of its
 /// parent's layer.
 const LAYERS: &[(&str, &[&str])] = &[
-    (
-        "host",
-        &[
-            "host",
-            "fds::children",
-            "fds::duplicates",
-            "fds::exec",
-            "fds::history",
-            "fds::kept",
-            "fds::kind",
-            "fds::lock_race",
-            "fds::locks",
-            "fds::moved",
-            "fds::numbers",
-            "fds::owned",
-            "fds::probe",
-            "fds::refusals",
-            "fds::remembered",
-            "fds::same_table",
-            "fds::table_lock",
-        ],
-    ),
+    ("host", &["host"]),
     ("memory", &["memory"]),
     ("stats", &["stats"]),
     (
@@ -52,14 +31,14 @@ const LAYERS: &[(&str, &[&str])] = &[
             "policy",
         ],
     ),
-    ("io", &["fds::kinds", "io"]),
+    ("io", &["io"]),
     ("resources", &["resources"]),
-    ("ring", &["fds::table", "ring"]),
+    ("ring", &["ring"]),
     ("ops", &["ops"]),
     ("submit", &["submit"]),
-    ("drive", &["drive", "fds::stand_in"]),
+    ("drive", &["drive"]),
     ("libaio", &["libaio"]),
-    ("process", &["fds", "process"]),
+    ("process", &["process"]),
     ("syscall", &["syscall"]),
 ];
 

@@ -1,6 +1,6 @@
 //! The engine's statics that can change: a process has each once, and a forked child inherits it.
 //! So a module either says by an `AT_FORK` what a child does with its own (the compiler warns of
-//! one that `fds::forked` does not name), or stands in a list that says why it need do nothing.
+//! one that `process::forked` does not name), or stands in a list that says why it need do nothing.
 
 use super::imports::{attributes, is_for_tests};
 use super::lines;

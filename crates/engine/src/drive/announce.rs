@@ -34,7 +34,7 @@ pub fn hurry() {
     }
     // poll(2) is called in signal handlers, too: no memory is asked for, and no lock waited for
     // without end.
-    for ring in (0..).map_while(crate::fds::nth) {
+    for ring in (0..).map_while(crate::ring::table::nth) {
         if let Some(mut ctx) = lock_soon(&ring)
             && tells(ctx.flags)
             && !ctx.driver.active

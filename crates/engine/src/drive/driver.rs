@@ -53,9 +53,9 @@ impl Ctx {
     /// Makes the descriptor that stands for the ring readable: whoever polls it sees new CQEs.
     fn signal_poll_fd(&self) {
         if self.poll_fd.is_some() {
-            crate::fds::check_now_and_then();
+            crate::host::fd::check_now_and_then();
         }
-        if let Some(e) = self.poll_fd.map(crate::fds::now).and_then(sys::borrow) {
+        if let Some(e) = self.poll_fd.map(crate::host::fd::now).and_then(sys::borrow) {
             let _ = rustix::io::write(e, &1u64.to_ne_bytes());
         }
     }

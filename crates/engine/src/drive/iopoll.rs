@@ -10,13 +10,13 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
 use crate::drive::cqwait::{end_by_signals, sleep_passively};
-use crate::fds::is_direct;
-use crate::fds::kind::Kind;
+use crate::host::fd::kind::Kind;
 use crate::host::handlers::asleep;
 use crate::host::sys;
 use crate::host::time::Clock;
 use crate::host::user;
 use crate::io::aio::AioCtx;
+use crate::io::kinds::is_direct;
 use crate::io::polling::{self, LOOKS, Polling};
 use crate::io::vigil::Vigil;
 use crate::ops::rw;

@@ -10,5 +10,6 @@ pub(crate) mod leave;
 pub(crate) mod pending;
 pub(crate) mod reactor;
 pub mod sqpoll;
+pub mod stand_in;
 pub mod task_work;
 pub(crate) mod teardown;

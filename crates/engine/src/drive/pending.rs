@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::fds::kind::Kind;
+use crate::host::fd::kind::Kind;
 use crate::io::token::ReqId;
 use crate::ops::{epoll, msg_ring};
 use crate::ring::ctx::Ring;
@@ -53,7 +53,7 @@ pub(crate) fn flush(ring: &Arc<Ring>) {
 
 /// Changes an epoll set for a ring in it. Called without any lock.
 fn change_epoll(ring: &Ring, from: ReqId, change: &EpollChange) {
-    let res = match crate::fds::poll_fd(change.fd) {
+    let res = match crate::drive::stand_in::poll_fd(change.fd) {
         Some(stand_in) => epoll::apply(change, stand_in),
         None => Errno::EBADF.res(),
     };
@@ -63,8 +63,8 @@ fn change_epoll(ring: &Ring, from: ReqId, change: &EpollChange) {
 /// Arms a poll of a ring, whose stand-in could not be looked up under our own lock. Called
 /// without any lock.
 fn arm_on_ring(ring: &Ring, from: ReqId, fd: i32, wait: Poll) {
-    let stand_in = crate::fds::poll_fd(fd).ok_or(Errno::EBADF);
-    let held = stand_in.and_then(crate::fds::dup_internal);
+    let stand_in = crate::drive::stand_in::poll_fd(fd).ok_or(Errno::EBADF);
+    let held = stand_in.and_then(crate::host::fd::dup_internal);
     let mut ctx = ring.lock_now();
     let Some(mut req) = ctx.slab.remove(from) else { return };
     match held {

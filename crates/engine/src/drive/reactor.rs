@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use crate::fds::InternalFd;
+use crate::host::fd::InternalFd;
 use crate::host::fork::AtFork;
 use crate::host::handlers;
 use crate::host::sys;
@@ -86,8 +86,8 @@ fn get() -> Result<Arc<Reactor>> {
     if let Some(r) = &*slot {
         return Ok(r.clone());
     }
-    let set = crate::fds::adopt_internal(crate::host::substitute::epoll_create()?);
-    let wake = crate::fds::adopt_internal(crate::host::substitute::eventfd()?);
+    let set = crate::host::fd::adopt_internal(crate::host::substitute::epoll_create()?);
+    let wake = crate::host::fd::adopt_internal(crate::host::substitute::eventfd()?);
     crate::host::substitute::epoll_add(&set, &wake, 0, sys::EPOLLIN)?;
     let r = Arc::new(Reactor { epoll: set, wake, rings: Mutex::default(), pace: SWEEP_NS.into() });
     let own = r.clone();
@@ -205,7 +205,7 @@ pub(crate) fn parent() -> Option<u32> {
 
 /// Has the parent's reactor look at what it is asked.
 pub(crate) fn wake_parent() {
-    if let Some(wake) = sys::borrow(crate::fds::now(PARENT_WAKE.load(SeqCst))) {
+    if let Some(wake) = sys::borrow(crate::host::fd::now(PARENT_WAKE.load(SeqCst))) {
         let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
     }
 }
@@ -265,7 +265,7 @@ impl Reactor {
             let n = slept.unwrap_or(0);
             let mut scratch = [0u8; 8];
             let rings = self.rings();
-            crate::fds::check_now_and_then();
+            crate::host::fd::check_now_and_then();
             for ev in &buf[..n] {
                 let id = ev.data;
                 if id == 0 {
@@ -317,7 +317,7 @@ impl Reactor {
         let mut slot = REACTOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // The slot's and our own: under the slot's lock nobody takes another. (A fork takes this
         // lock with the table held, so the table is not waited for.)
-        if Arc::strong_count(self) > 2 || !crate::fds::surely_no_ring() {
+        if Arc::strong_count(self) > 2 || !crate::ring::table::surely_no_ring() {
             return false;
         }
         *slot = None;
@@ -410,7 +410,7 @@ impl Reactor {
 fn tell_of_stop() {
     handlers::stopped();
     let sleeps = |ring: &Ring| ring.control.waiters().load(SeqCst) > 0;
-    crate::fds::some(sleeps).iter().for_each(|ring| ring.lock_now().nudge());
+    crate::ring::table::some(sleeps).iter().for_each(|ring| ring.lock_now().nudge());
 }
 
 /// Looks for numbers whose close nobody has heard of. A ring that is busy has its turn later.

@@ -24,7 +24,7 @@ pub fn run() {
     if call.is_in_the_way() {
         return;
     }
-    for ring in (0..).map_while(crate::fds::nth) {
+    for ring in (0..).map_while(crate::ring::table::nth) {
         if ring.left_by.load(Relaxed) != task || ring.is_inherited() || ring.sq.get().is_some() {
             continue;
         }

@@ -47,7 +47,7 @@ pub(crate) fn end(ring: &Arc<Ring>) {
     drop(pool);
     transports.end();
     drop(direct);
-    crate::fds::forget_ended();
+    crate::ring::table::forget_ended();
 }
 
 /// In a forked child: is there anything in a ring that must be let go of at once? The state of any

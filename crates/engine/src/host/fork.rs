@@ -2,9 +2,9 @@
 //! however the fork was made, that our threads, epoll sets and aio contexts are gone; a vfork child
 //! shares our memory and sees it unwiped, but has another pid.
 //!
-//! Each module with process-wide state says by an [`AtFork`] what becomes of it; `fds::forked` has
-//! them all, in the order in which a child goes through them. The conformance crate's `layers` test
-//! fails for one that is not there.
+//! Each module with process-wide state says by an [`AtFork`] what becomes of it; `process::forked`
+//! has them all, in the order in which a child goes through them. The conformance crate's `layers`
+//! test fails for one that is not there.
 #![allow(unsafe_code)]
 
 use core::any::Any;

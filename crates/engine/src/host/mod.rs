@@ -3,6 +3,7 @@
 pub(crate) mod alone;
 pub(crate) mod bpf;
 pub mod creds;
+pub mod fd;
 pub(crate) mod fork;
 pub mod handlers;
 pub mod limits;

@@ -11,6 +11,7 @@ use softring_uapi::errno::Result;
 
 pub mod aio;
 pub(crate) mod clock;
+pub(crate) mod kinds;
 pub mod model;
 pub(crate) mod poll;
 pub mod poll_queues;

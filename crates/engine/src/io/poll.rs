@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use crate::fds::InternalFd;
+use crate::host::fd::InternalFd;
 use crate::host::limits::SEATS_MAX;
 use crate::host::substitute;
 use crate::host::sys;
@@ -61,7 +61,7 @@ impl Kicker {
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn new() -> Result<Kicker> {
         let fd = substitute::eventfd()?;
-        Ok(Kicker(Arc::new(crate::fds::adopt_internal(fd))))
+        Ok(Kicker(Arc::new(crate::host::fd::adopt_internal(fd))))
     }
 
     pub fn fd(&self) -> i32 {
@@ -76,7 +76,7 @@ impl Kicker {
 
     /// Ends a wait in progress, or the next one.
     pub fn kick(&self) {
-        crate::fds::check_now_and_then();
+        crate::host::fd::check_now_and_then();
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
@@ -108,7 +108,7 @@ impl PollSet {
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn new() -> Result<Self> {
-        let set = crate::fds::adopt_internal(substitute::epoll_create()?);
+        let set = crate::host::fd::adopt_internal(substitute::epoll_create()?);
         let wake = Kicker::new()?;
         crate::host::substitute::epoll_add(&set, &*wake.0, 0, sys::EPOLLIN)?;
         let (standing, seats) = (Vec::new(), Vec::new());
@@ -260,7 +260,7 @@ impl PollSet {
     pub fn aio_fd(&mut self) -> Option<i32> {
         if self.aio.is_none() {
             let fd = substitute::eventfd().ok()?;
-            let fd = crate::fds::adopt_internal(fd);
+            let fd = crate::host::fd::adopt_internal(fd);
             crate::host::substitute::epoll_add(
                 &self.epoll,
                 &fd,
@@ -336,7 +336,7 @@ mod tests {
         let mut set = PollSet::new().unwrap();
         let ((r, w), (r2, w2)) = (pipe().unwrap(), pipe().unwrap());
         let n = r.as_raw_fd();
-        let own = crate::fds::dup_internal(n).unwrap();
+        let own = crate::host::fd::dup_internal(n).unwrap();
         let number = own.as_raw_fd();
         assert!(set.is_free(n));
         assert_eq!(set.add(Some(n), number, IN_ONCE, id(1)), Ok(n));

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::vigil::Vigil;
-use crate::fds::InternalFd;
+use crate::host::fd::InternalFd;
 use crate::host::limits::AIO_WAIT_BATCH;
 use crate::host::sys;
 use crate::host::time::{Clock, cpu_time};
@@ -139,7 +139,7 @@ impl Polling {
             LOADAVG.get_or_init(|| {
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC;
                 let fd = rustix::fs::open(c"/proc/loadavg", flags, Mode::empty());
-                fd.ok().map(crate::fds::adopt_internal)
+                fd.ok().map(crate::host::fd::adopt_internal)
             });
         }
         let hybrid = Hybrid::new(policy, room, timer());

@@ -3,8 +3,8 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::fds::kind;
-use crate::fds::remembered::socket as slot;
+use crate::host::fd::kind;
+use crate::host::fd::remembered::socket as slot;
 use crate::host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result};
 
@@ -80,7 +80,8 @@ impl Socket {
             return *socket;
         }
         let socket = Self::ask(fd);
-        if (crate::fds::numbers::closes_reported() || crate::fds::numbers::is_internal(fd))
+        if (crate::host::fd::numbers::closes_reported()
+            || crate::host::fd::numbers::is_internal(fd))
             && let Some(slot) = slot(fd)
         {
             slot.store(socket as u8 + 1, Relaxed);

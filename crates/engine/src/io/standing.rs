@@ -3,9 +3,9 @@
 //! system call, and neither does a receive that is known to find nothing.
 //!
 //! This rests on hearing of every close before it happens
-//! ([`crate::fds::numbers::closes_all_reported`]): then the number means one file all the time, and
-//! those that wait there move to a duplicate when it is closed ([`Ctx::number_closes`]). Where the
-//! entry points cannot promise that, nothing stands.
+//! ([`crate::host::fd::numbers::closes_all_reported`]): then the number means one file all the
+//! time, and those that wait there move to a duplicate when it is closed ([`Ctx::number_closes`]).
+//! Where the entry points cannot promise that, nothing stands.
 //!
 //! A number must not come to stand between the moment at which its waiters move away and its close:
 //! what stands then would be the file that gets the number next. So whoever closes says so first
@@ -55,7 +55,7 @@ use std::sync::Arc;
 use rustix::fd::AsRawFd;
 
 use super::poll::PollSet;
-use crate::fds::InternalFd;
+use crate::host::fd::InternalFd;
 use crate::host::sys::nr::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
 use crate::host::sys::{self, nr};
 use crate::io::token::ReqId;
@@ -353,7 +353,7 @@ mod tests {
         let mut set = PollSet::new().unwrap();
         let (r, w) = pipe().unwrap();
         let ids = [1, 2].map(|n| ReqId::from_u64(1 << 32 | n));
-        let dup = Arc::new(crate::fds::dup_internal(r.as_raw_fd()).unwrap());
+        let dup = Arc::new(crate::host::fd::dup_internal(r.as_raw_fd()).unwrap());
         let fd = dup.as_raw_fd();
         assert_eq!(set.go_on(&dup, IN | EPOLLONESHOT, &ids), Ok(true));
         assert_eq!((set.armed(), count(fd)), (2, 1));

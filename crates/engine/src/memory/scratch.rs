@@ -7,7 +7,7 @@ use rustix::fd::{AsFd, AsRawFd};
 use rustix::process::Resource;
 
 use super::region::Region;
-use crate::fds::InternalFd;
+use crate::host::fd::InternalFd;
 use crate::host::substitute;
 use crate::host::sys::sys;
 use softring_uapi::iovec;
@@ -34,7 +34,7 @@ impl Scratch {
         }
         let file = substitute::memfd("softring", false).ok()?;
         substitute::set_size(file.as_raw_fd(), PAGE as u64).ok()?;
-        let file = crate::fds::adopt_internal(file);
+        let file = crate::host::fd::adopt_internal(file);
         let page = Region::map(file.as_fd(), 0, PAGE).ok()?;
         Some(Scratch { file, page })
     }

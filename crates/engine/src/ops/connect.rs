@@ -14,8 +14,8 @@
 use rustix::fd::AsRawFd;
 use rustix::fs::OFlags;
 
-use crate::fds::kind::Kind;
 use crate::host::alone::Alone;
+use crate::host::fd::kind::Kind;
 use crate::host::sys::{self, sys};
 use crate::io::socket::{POLLERR, POLLRDHUP, is_internet, option};
 use crate::ops::openclose::own;
@@ -166,11 +166,11 @@ pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
     };
     tell_more(call, listener);
     let res = if direct {
-        let fd = crate::fds::adopt_internal(own(fd));
+        let fd = crate::host::fd::adopt_internal(own(fd));
         call.keep = Keep::File(FileRef::Owned(fd, Kind::Unknown));
         0
     } else {
-        crate::fds::forget_kind(fd);
+        crate::host::fd::forget_kind(fd);
         fd
     };
     let multishot = call.sqe.ioprio & IORING_ACCEPT_MULTISHOT != 0;

@@ -3,7 +3,7 @@
 //! A ring cannot stand in an epoll set itself; its stand-in is looked up when our own ring's lock
 //! is free.
 
-use crate::fds::kind::Kind;
+use crate::host::fd::kind::Kind;
 use crate::host::sys::{self, sys};
 use crate::host::user;
 use crate::ops::{answer, zero};
@@ -32,9 +32,11 @@ pub(crate) fn ctl_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let s = &req.call.sqe;
     let event = epoll_event { events: s.op_flags, data: s.addr3 };
-    let [epoll, fd] = [s.fd, s.off as i32].map(crate::fds::visible);
+    let [epoll, fd] = [s.fd, s.off as i32].map(crate::host::fd::visible);
     let change = EpollChange { epoll, op: s.len, fd, event };
-    if crate::fds::numbers::is_ring(change.fd) && crate::fds::kind(change.fd) == Kind::Memory {
+    if crate::host::fd::numbers::is_ring(change.fd)
+        && crate::io::kinds::kind(change.fd) == Kind::Memory
+    {
         ctx.pending.push(Pending { from: None, what: What::Epoll(change) });
         return Outcome::Queued;
     }

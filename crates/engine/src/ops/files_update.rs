@@ -54,7 +54,7 @@ fn allocate(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<u32> {
 
 fn allocate_one(ctx: &mut Ctx, at: u64) -> Result<()> {
     let fd = ctx.unlocked(|| crate::host::user::read::<i32>(at))?;
-    if crate::fds::numbers::is_live_ring(fd) {
+    if crate::host::fd::numbers::is_live_ring(fd) {
         // A ring is refused only once it has its place.
         return Err(ctx.files.free_slot().err().unwrap_or(Errno::EBADF));
     }

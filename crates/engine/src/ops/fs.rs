@@ -1,7 +1,7 @@
 //! RENAMEAT, UNLINKAT, MKDIRAT, SYMLINKAT, LINKAT: names in directories. They may wait for a disk,
 //! so a worker runs them. Kernel counterpart: `io_uring/fs.c`.
 
-use crate::fds::visible;
+use crate::host::fd::visible;
 use crate::host::sys::sys;
 use crate::ops::{answer, no_fixed_file, path, zero};
 use crate::ring::ctx::Ctx;

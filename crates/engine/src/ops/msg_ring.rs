@@ -42,8 +42,8 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 }
 
 fn target(fd: i32) -> Result<Arc<Ring>> {
-    crate::fds::ring(fd).map_err(|e| match e {
-        Errno::EOPNOTSUPP if crate::fds::is_path_only(fd) => Errno::EBADF,
+    crate::ring::table::ring(fd).map_err(|e| match e {
+        Errno::EOPNOTSUPP if crate::host::fd::is_path_only(fd) => Errno::EBADF,
         Errno::EOPNOTSUPP => Errno::EBADFD,
         e => e,
     })
@@ -176,7 +176,7 @@ pub(crate) fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
 
 /// Puts the file into a slot (`__io_fixed_fd_install`); answers the slot if it was ours to choose.
 fn install(ctx: &mut Ctx, file: &SentFile) -> Result<i32> {
-    let dup = crate::fds::dup_internal(file.fd.as_ref().map_err(|e| *e)?.as_raw_fd())?;
+    let dup = crate::host::fd::dup_internal(file.fd.as_ref().map_err(|e| *e)?.as_raw_fd())?;
     ctx.files.fetch_if_away();
     let slot = ctx.files.install(file.index, dup, &ctx.tags)?;
     Ok(if file.index == IORING_FILE_INDEX_ALLOC { slot.cast_signed() } else { 0 })

@@ -2,7 +2,7 @@
 //! and control data that are received go straight to the program. Kernel counterpart:
 //! `io_uring/net.c`.
 
-use crate::fds::kind::is_socket;
+use crate::host::fd::kind::is_socket;
 use crate::host::sys::{self, sys};
 use crate::host::user::{self, in_user};
 use crate::io::socket::{MSG_CMSG_COMPAT, MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};

@@ -7,8 +7,8 @@
 
 use rustix::fd::{FromRawFd, OwnedFd};
 
-use crate::fds::kind::Kind;
-use crate::fds::visible;
+use crate::host::fd::kind::Kind;
+use crate::host::fd::visible;
 use crate::host::sys::sys;
 use crate::io::standing::{self, Closing};
 use crate::ops::open_how::{
@@ -72,11 +72,11 @@ pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
     match opened {
         Err(e) => answer_waiting(e.ret()),
         Ok(fd) if direct => {
-            call.file = FileRef::Owned(crate::fds::adopt_opened(own(fd)), Kind::Unknown);
+            call.file = FileRef::Owned(crate::host::fd::adopt_opened(own(fd)), Kind::Unknown);
             Outcome::Done(0)
         }
         Ok(fd) => {
-            crate::fds::forget_kind(fd);
+            crate::host::fd::forget_kind(fd);
             Outcome::Done(fd)
         }
     }
@@ -121,7 +121,7 @@ pub(crate) fn open_finish(ctx: &mut Ctx, req: &mut Req) {
 }
 
 /// Puts a file into the slot that `index` asks for; answers as the CQE does.
-pub(crate) fn place(ctx: &mut Ctx, index: u32, fd: crate::fds::InternalFd) -> i32 {
+pub(crate) fn place(ctx: &mut Ctx, index: u32, fd: crate::host::fd::InternalFd) -> i32 {
     let placed = ctx.files.install(index, fd, &ctx.tags);
     let alloc = index == IORING_FILE_INDEX_ALLOC;
     let answer = |slot: u32| if alloc { slot.cast_signed() } else { 0 };
@@ -143,21 +143,21 @@ pub(crate) fn close(call: &mut Call, how: Try) -> Outcome {
         return Outcome::Done(0);
     }
     let fd = call.sqe.fd;
-    if crate::fds::numbers::is_live_ring(fd) || crate::fds::is_hidden(fd) {
+    if crate::host::fd::numbers::is_live_ring(fd) || crate::host::fd::is_hidden(fd) {
         return Outcome::Done(Errno::EBADF.res());
     }
     let closing = Closing::new(fd);
     if how == Try::Block {
         // A worker holds no ring's lock.
-        crate::fds::number_closes(fd);
+        crate::ring::table::number_closes(fd);
     } else if standing::count(fd) > 0 {
         // Another ring's: see `Ctx::closes_number`.
         return Outcome::Retry;
     }
-    crate::fds::file_closes(fd);
+    crate::host::fd::file_closes(fd);
     let done = answer(sys!(__NR_close, fd));
     drop(closing);
-    crate::fds::forget_kind(fd);
+    crate::host::fd::forget_kind(fd);
     done
 }
 
@@ -189,7 +189,7 @@ pub(crate) fn install(call: &mut Call, _: Try) -> Outcome {
     let cmd = if plain { F_DUPFD } else { F_DUPFD_CLOEXEC };
     match check(sys!(__NR_fcntl, call.file.fd(), cmd, 0)) {
         Ok(fd) => {
-            crate::fds::forget_kind(fd as i32);
+            crate::host::fd::forget_kind(fd as i32);
             Outcome::Done(fd as i32)
         }
         Err(e) => Outcome::Done(e.res()),
@@ -225,7 +225,7 @@ fn pipe_fds(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<()>
     let fds = [ends[0].as_raw_fd(), ends[1].as_raw_fd()];
     ctx.unlocked(|| crate::host::user::write_slice(sqe.addr, &fds))?;
     for end in ends {
-        crate::fds::forget_kind(crate::fds::release(end));
+        crate::host::fd::forget_kind(crate::host::fd::release(end));
     }
     Ok(())
 }
@@ -235,7 +235,7 @@ fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<(
     if u64::from(sqe.op_flags) & O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
-    let [read, write] = ends.map(crate::fds::adopt_internal);
+    let [read, write] = ends.map(crate::host::fd::adopt_internal);
     let alloc = sqe.file_index == IORING_FILE_INDEX_ALLOC;
     let next = if alloc { sqe.file_index } else { sqe.file_index.wrapping_add(1) };
     let first = ctx.files.install(sqe.file_index, read, &ctx.tags)?;

@@ -4,8 +4,8 @@
 //! multishot poll is edge-triggered there: each wake-up is a CQE, until it is cancelled or the CQ
 //! is full.
 
-use crate::fds::kind::Kind;
-use crate::fds::probe::is_epoll;
+use crate::host::fd::kind::Kind;
+use crate::host::fd::probe::is_epoll;
 use crate::host::sys;
 use crate::host::sys::nr::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLNVAL, EPOLLONESHOT, EPOLLOUT,
@@ -105,8 +105,8 @@ pub(crate) fn only_arms(req: &Req) -> bool {
 pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let Wait::Poll(p) = req.wait else { return Outcome::Done(Errno::EINVAL.res()) };
     if let FileRef::Plain(fd) = req.call.file
-        && crate::fds::numbers::is_ring(fd)
-        && crate::fds::kind(fd) == Kind::Memory
+        && crate::host::fd::numbers::is_ring(fd)
+        && crate::io::kinds::kind(fd) == Kind::Memory
     {
         let none = if ring_file::is_full(ctx, req, fd) { standing::OUT } else { 0 };
         return ring_file::poll(ctx, req, fd, Poll { events: p.events & !none, ..p });

@@ -21,7 +21,7 @@ use softring_uapi::{
 
 /// What is ready on ring `fd`, for a request of `ctx`'s.
 fn ready(ctx: &Ctx, req: &Req, fd: i32) -> u32 {
-    let Some(ring) = crate::fds::find(fd) else { return OUT };
+    let Some(ring) = crate::ring::table::find(fd) else { return OUT };
     let of = |ctx: &Ctx, full: bool| {
         let input = ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty();
         (if input { IN } else { 0 }) | if full { 0 } else { OUT }

@@ -3,9 +3,9 @@
 //! A buffered read is tried with `RWF_NOWAIT` and goes on until the range is done or would block; a
 //! stream is read once.
 
-use crate::fds::kind::{Kind, is_socket};
-use crate::fds::probe::newest_knows;
-use crate::fds::{forget_kind, is_path_only};
+use crate::host::fd::kind::{Kind, is_socket};
+use crate::host::fd::probe::newest_knows;
+use crate::host::fd::{forget_kind, is_path_only};
 use crate::host::sys::{self, nr, sys};
 use crate::host::user::{self, in_user};
 use crate::io::aio::nowait;
@@ -346,7 +346,7 @@ fn misjudged(call: &Call, kind: &mut Kind) -> bool {
     let FileRef::Plain(fd) = call.file else { return false };
     let before = *kind;
     forget_kind(fd);
-    *kind = crate::fds::kind(fd);
+    *kind = crate::io::kinds::kind(fd);
     *kind != before
 }
 

@@ -9,8 +9,8 @@
 //! submitter waits for the disk at most once in `TRUSTED_AFTER` reads, and a file that is not
 //! cached is never read this way.
 
-use crate::fds::history::History;
-use crate::fds::kind::Kind;
+use crate::host::fd::history::History;
+use crate::host::fd::kind::Kind;
 use crate::host::sys::{self, sys};
 use crate::ring::ctx::Ctx;
 use crate::ring::request::FileRef;
@@ -25,7 +25,7 @@ const SLOW_CYCLES: u64 = 50_000;
 /// What is remembered of a request's file.
 pub(crate) fn history(file: &FileRef) -> Option<&History> {
     match file {
-        FileRef::Plain(fd) => crate::fds::history(*fd),
+        FileRef::Plain(fd) => crate::io::kinds::history(*fd),
         FileRef::Fixed(node) => Some(&node.history),
         _ => None,
     }
@@ -81,7 +81,8 @@ pub(crate) fn fast(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
         ctx.buffers.peek(sqe.buf_index)?.check(sqe.addr, u64::from(sqe.len)).ok()?;
     }
     if sqe.flags & IOSQE_FIXED_FILE == 0 {
-        let (kind, history) = (crate::fds::known_kind(sqe.fd)?, crate::fds::history(sqe.fd)?);
+        let (kind, history) =
+            (crate::io::kinds::known_kind(sqe.fd)?, crate::io::kinds::history(sqe.fd)?);
         return read(ctx, sqe, sqe.fd, kind, history);
     }
     let node = ctx.files.peek(sqe.fd.cast_unsigned()).filter(|n| n.model.is_none())?;
@@ -110,7 +111,7 @@ fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, history: &Histor
     if end.wrapping_sub(start) > SLOW_CYCLES && history.slow() {
         // A file in memory does not wait: perhaps the number was reused behind our back.
         if kind == Kind::Memory && sqe.flags & IOSQE_FIXED_FILE == 0 {
-            crate::fds::forget_kind(sqe.fd);
+            crate::host::fd::forget_kind(sqe.fd);
         }
     }
     (n as usize == sqe.len as usize).then_some(n as i32)

@@ -4,9 +4,9 @@
 use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, Mode, OFlags};
 
-use crate::fds::InternalFd;
-use crate::fds::kind::{Kind, is_socket};
-use crate::fds::probe::{
+use crate::host::fd::InternalFd;
+use crate::host::fd::kind::{Kind, is_socket};
+use crate::host::fd::probe::{
     UNKNOWN_FLAG, is_epoll, is_eventfd, is_pipe, is_simple, is_zero, tries, try_byte,
 };
 use crate::host::sys::{self, sys};
@@ -228,7 +228,7 @@ fn without_waiting(fd: i32) -> Result<Option<InternalFd>> {
     let same = flags & (OFlags::RWMODE | OFlags::DIRECT);
     let path = format!("/proc/thread-self/fd/{fd}");
     let how = same | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(Some(crate::fds::adopt_opened(rustix::fs::open(path, how, Mode::empty())?)))
+    Ok(Some(crate::host::fd::adopt_opened(rustix::fs::open(path, how, Mode::empty())?)))
 }
 
 /// Does the file know no `RWF_NOWAIT`? preadv2(2) says so only where there is something to

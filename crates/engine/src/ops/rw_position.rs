@@ -1,7 +1,7 @@
 //! The position that a file keeps itself: where a request asks for it, or where the file knows no
 //! other. Kernel counterpart: `kiocb_update_pos`, `kiocb_done`.
 
-use crate::fds::kind::Kind;
+use crate::host::fd::kind::Kind;
 use crate::host::sys::sys;
 use crate::ops::rw::{CURRENT, finish, total, transfer};
 use crate::ring::opdef::Outcome;

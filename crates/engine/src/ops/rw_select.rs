@@ -1,7 +1,7 @@
 //! Reads into provided buffers: READ and READV with IOSQE_BUFFER_SELECT, and READ_MULTISHOT.
 //! Kernel counterpart: `io_uring/rw.c`.
 
-use crate::fds::kind::Kind;
+use crate::host::fd::kind::Kind;
 use crate::host::sys;
 use crate::host::user;
 use crate::ops::rw;

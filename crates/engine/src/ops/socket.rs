@@ -1,7 +1,7 @@
 //! SOCKET, BIND, LISTEN, SHUTDOWN: what a socket needs before and after its life as a stream.
 //! Kernel counterpart: `io_uring/net.c`.
 
-use crate::fds::kind::Kind;
+use crate::host::fd::kind::Kind;
 use crate::host::sys::sys;
 use crate::host::user;
 use crate::io::socket::{SO_DOMAIN, option};
@@ -40,12 +40,12 @@ pub(crate) fn socket(call: &mut Call, _: Try) -> Outcome {
     match check(sys!(__NR_socket, s.fd, kind, s.len)) {
         Err(e) => Outcome::Done(e.res()),
         Ok(fd) if direct => {
-            let fd = crate::fds::adopt_internal(own(fd as i32));
+            let fd = crate::host::fd::adopt_internal(own(fd as i32));
             call.file = FileRef::Owned(fd, Kind::Unknown);
             Outcome::Done(0)
         }
         Ok(fd) => {
-            crate::fds::forget_kind(fd as i32);
+            crate::host::fd::forget_kind(fd as i32);
             Outcome::Done(fd as i32)
         }
     }

@@ -23,5 +23,5 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Gets a file's status.
 pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_statx, crate::fds::visible(s.fd), s.addr, s.op_flags, s.len, s.off))
+    answer(sys!(__NR_statx, crate::host::fd::visible(s.fd), s.addr, s.op_flags, s.len, s.off))
 }

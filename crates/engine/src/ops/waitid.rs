@@ -5,8 +5,8 @@
 
 use rustix::fs::OFlags;
 
-use crate::fds::InternalFd;
-use crate::fds::kind::Kind;
+use crate::host::fd::InternalFd;
+use crate::host::fd::kind::Kind;
 use crate::host::sys::{self, sys};
 use crate::host::user;
 use crate::io::sleeper::{Child, Job};
@@ -59,7 +59,7 @@ fn judge(c: Child) -> Result<()> {
     if !named || c.options & !known != 0 || c.options & events == 0 {
         return Err(Errno::EINVAL);
     }
-    if c.which == P_PIDFD && crate::fds::is_hidden(c.id) { Err(Errno::EBADF) } else { Ok(()) }
+    if c.which == P_PIDFD && crate::host::fd::is_hidden(c.id) { Err(Errno::EBADF) } else { Ok(()) }
 }
 
 /// Takes what a child has to tell, or waits for it.
@@ -91,9 +91,9 @@ fn pidfd(c: Child) -> Option<InternalFd> {
     match c.which {
         P_PID => {
             let fd = check(sys!(__NR_pidfd_open, c.id, 0)).ok()?;
-            Some(crate::fds::adopt_internal(crate::ops::openclose::own(fd as i32)))
+            Some(crate::host::fd::adopt_internal(crate::ops::openclose::own(fd as i32)))
         }
-        P_PIDFD => crate::fds::dup_internal(c.id).ok(),
+        P_PIDFD => crate::host::fd::dup_internal(c.id).ok(),
         _ => None,
     }
 }

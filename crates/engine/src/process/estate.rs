@@ -19,7 +19,7 @@ use rustix::pipe::PipeFlags;
 use rustix::process::Pid;
 
 use crate::drive::reactor;
-use crate::fds::InternalFd;
+use crate::host::fd::InternalFd;
 use crate::host::fork::AtFork;
 use crate::host::sync::Mutex;
 use crate::host::sys;
@@ -125,7 +125,7 @@ fn exec_pipe() -> u32 {
     let mut pipe = EXEC_PIPE.lock();
     if pipe.is_none() {
         let made = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
-        *pipe = made.ok().map(|(r, w)| [r, w].map(crate::fds::adopt_internal));
+        *pipe = made.ok().map(|(r, w)| [r, w].map(crate::host::fd::adopt_internal));
     }
     pipe.as_ref().map_or(0, |[read, _]| read.as_raw_fd().cast_unsigned())
 }
@@ -292,7 +292,7 @@ impl Children {
     /// Watches a child, whose pipe has that number. It may have called execve(2) since it called.
     fn watch(&mut self, set: impl AsFd, pid: u32, number: u32) -> Result<Option<End>> {
         let child = Pid::from_raw(pid.cast_signed()).ok_or(Errno::ESRCH)?;
-        let process = crate::fds::adopt_internal(crate::host::substitute::pidfd_open(child)?);
+        let process = crate::host::fd::adopt_internal(crate::host::substitute::pidfd_open(child)?);
         crate::host::substitute::epoll_add(
             &set,
             &process,
@@ -304,7 +304,7 @@ impl Children {
         let path = format!("/proc/{pid}/fd/{number}");
         let opened = rustix::fs::open(path, flags, Mode::empty());
         let closed = number != 0 && opened.as_ref().err() == Some(&rustix::io::Errno::NOENT);
-        let pipe = opened.ok().map(crate::fds::adopt_internal).filter(|pipe| {
+        let pipe = opened.ok().map(crate::host::fd::adopt_internal).filter(|pipe| {
             crate::host::substitute::epoll_add(
                 &set,
                 pipe,

@@ -25,7 +25,7 @@ pub fn task_ends() {
         return;
     }
     // In one that the process has inherited and not used it has nothing.
-    for ring in crate::fds::some(|ring| !ring.is_inherited()) {
+    for ring in crate::ring::table::some(|ring| !ring.is_inherited()) {
         ends_on(&ring, task);
     }
 }

@@ -11,9 +11,9 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::deposit::Deposit;
 use super::plain::Plain;
-use crate::fds::InternalFd;
-use crate::fds::history::History;
-use crate::fds::kind::Kind;
+use crate::host::fd::InternalFd;
+use crate::host::fd::history::History;
+use crate::host::fd::kind::Kind;
 use crate::io::model;
 use softring_uapi::errno::{Errno, Result};
 

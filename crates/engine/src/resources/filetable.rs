@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-use crate::fds::InternalFd;
+use crate::host::fd::InternalFd;
 use crate::resources::files::{FileNode, FileTable, TagSink};
 use crate::resources::plain::Plain;
 use softring_uapi::IORING_FILE_INDEX_ALLOC;
@@ -145,10 +145,10 @@ impl FileTable {
 /// `EBADF` if it is not open, a ring (a table must not keep rings alive), the engine's own, or
 /// `O_PATH`; `EMFILE`.
 pub(crate) fn dup_for_table(fd: i32) -> Result<InternalFd> {
-    if crate::fds::numbers::is_live_ring(fd) {
+    if crate::host::fd::numbers::is_live_ring(fd) {
         return Err(Errno::EBADF);
     }
-    crate::fds::dup_visible(fd)
+    crate::host::fd::dup_visible(fd)
 }
 
 #[cfg(test)]

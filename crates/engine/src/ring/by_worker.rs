@@ -2,8 +2,8 @@
 //! it: only a worker signals an eventfd for late completions, and what is linked behind a request
 //! goes on where that has ended. Kernel counterpart: `io_wq_submit_work`, `io_req_complete_post`.
 
-use crate::fds::kind::Kind;
-use crate::fds::probe::is_simple;
+use crate::host::fd::kind::Kind;
+use crate::host::fd::probe::is_simple;
 use crate::host::sys;
 use crate::io::socket::check_zero_copy;
 use crate::ring::ctx::Ctx;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 
-use crate::fds::InternalFd;
+use crate::host::fd::InternalFd;
 use crate::host::sys;
 use crate::host::time::Clock;
 use crate::io::token::ReqId;
@@ -69,7 +69,7 @@ impl Wanted {
             let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
             Some(File::Held(ctx.files.get(slot)?.share()))
         } else {
-            crate::fds::check_visible(fd)?;
+            crate::host::fd::check_visible(fd)?;
             Some(File::Plain(fd))
         };
         Ok(Wanted { flags, user_data, opcode, file })
@@ -320,7 +320,7 @@ pub fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> Result<u
     let by_fd = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_FD_FIXED;
     let plain = reg.flags & by_fd == IORING_ASYNC_CANCEL_FD;
     // A plain descriptor is taken once; a registered one is looked up anew each time.
-    let held = if plain { Some(Arc::new(crate::fds::dup_visible(reg.fd)?)) } else { None };
+    let held = if plain { Some(Arc::new(crate::host::fd::dup_visible(reg.fd)?)) } else { None };
     let forever = reg.timeout.tv_sec == -1 && reg.timeout.tv_nsec == -1;
     let limit = if forever { u64::MAX } else { crate::host::time::ns_of(reg.timeout) };
     let deadline = Clock::Monotonic.now().saturating_add(limit);

@@ -19,8 +19,8 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::fds::InternalFd;
 use crate::host::creds::Creds;
+use crate::host::fd::InternalFd;
 use crate::host::time::Clock;
 use crate::io::Transports;
 use crate::io::token::ReqId;

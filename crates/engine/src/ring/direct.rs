@@ -1,7 +1,7 @@
 //! SQEs that are with the kernel's aio and never became requests: plain reads and writes of files
 //! that are known to be O_DIRECT (`submit::lane`).
 
-use crate::fds::history::History;
+use crate::host::fd::history::History;
 use crate::io::aio;
 use crate::resources::files::FileNode;
 use crate::resources::plain::Plain;
@@ -69,7 +69,8 @@ impl DirectSqe {
     pub fn history(&self) -> Option<&History> {
         match &self.file {
             Some(node) => Some(&node.history),
-            None => crate::fds::history(self.sqe.fd).filter(|history| history.file() == self.meant),
+            None => crate::io::kinds::history(self.sqe.fd)
+                .filter(|history| history.file() == self.meant),
         }
     }
 
@@ -82,7 +83,7 @@ impl DirectSqe {
 
     /// Does its number mean the file that it meant, as far as that is known?
     fn has_file(&self) -> bool {
-        self.history().is_some() || crate::fds::history(self.sqe.fd).is_none()
+        self.history().is_some() || crate::io::kinds::history(self.sqe.fd).is_none()
     }
 
     /// Is the result that the kernel's aio has for it not the last word, as it was asked not to

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::fds::kind::Kind;
 use crate::host::creds::Creds;
+use crate::host::fd::kind::Kind;
 use crate::io::token::ReqId;
 use crate::io::worker::Work;
 use crate::io::workers::HasCreds;

@@ -26,6 +26,7 @@ pub(crate) mod select;
 pub(crate) mod slab;
 pub(crate) mod sq_thread;
 pub(crate) mod standing;
+pub mod table;
 pub mod task;
 pub(crate) mod timeouts;
 pub(crate) mod timer_queue;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 
-use crate::fds::kind::Kind;
-use crate::fds::{InternalFd, dup_internal};
+use crate::host::fd::kind::Kind;
+use crate::host::fd::{InternalFd, dup_internal};
 use crate::host::sys;
 use crate::io::token::ReqId;
 use crate::ring::ctx::{Ctx, Issuing, Ring};

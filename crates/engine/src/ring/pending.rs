@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::fds::InternalFd;
+use crate::host::fd::InternalFd;
 use crate::io::token::ReqId;
 use crate::memory::cq::Cqe;
 use crate::ring::ctx::Ring;

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use bitflags::bitflags;
 use rustix::fd::AsRawFd;
 
-use crate::fds::InternalFd;
-use crate::fds::kept::{self, KeptFd};
-use crate::fds::kind::Kind;
 use crate::host::creds::Creds;
+use crate::host::fd::InternalFd;
+use crate::host::fd::kept::{self, KeptFd};
+use crate::host::fd::kind::Kind;
 use crate::io::sleeper::{Job, Sleeper};
 use crate::io::token::ReqId;
 use crate::resources::buffers::BufNode;
@@ -119,7 +119,7 @@ pub enum FileRef {
 pub(crate) fn kind_of(file: &FileRef) -> Kind {
     match file {
         FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.kind,
-        FileRef::Plain(fd) => crate::fds::kind(*fd),
+        FileRef::Plain(fd) => crate::io::kinds::kind(*fd),
         FileRef::Owned(_, kind) | FileRef::Shared(_, kind) | FileRef::Kept(_, kind) => *kind,
         FileRef::None => Kind::Unknown,
     }
@@ -167,12 +167,12 @@ impl FileRef {
     /// # Errors
     /// As [`Self::hold`].
     pub fn hold_own(&mut self) -> Result<()> {
-        self.hold_as(crate::fds::kind)
+        self.hold_as(crate::io::kinds::kind)
     }
 
     fn hold_as(&mut self, kind: impl FnOnce(i32) -> Kind) -> Result<()> {
         if let FileRef::Plain(fd) = *self {
-            match crate::fds::dup_internal(fd) {
+            match crate::host::fd::dup_internal(fd) {
                 Ok(dup) => *self = FileRef::Owned(dup, kind(fd)),
                 Err(Errno::EMFILE) => {}
                 Err(e) => return Err(e),
@@ -193,10 +193,10 @@ impl FileRef {
             _ => None,
         };
         if let Some((fd, kind)) = shared {
-            *self = FileRef::Owned(crate::fds::dup_internal(fd)?, kind);
+            *self = FileRef::Owned(crate::host::fd::dup_internal(fd)?, kind);
         }
         if let FileRef::Fixed(node) = self {
-            let dup = crate::fds::dup_internal(node.fd())?;
+            let dup = crate::host::fd::dup_internal(node.fd())?;
             *self = FileRef::FixedDup(node.clone(), dup);
         }
         self.hold_as(|_| Kind::Pollable)

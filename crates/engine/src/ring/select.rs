@@ -2,8 +2,8 @@
 //! wait for readiness, and names it in its CQE. Kernel counterpart: `io_buffer_select`,
 //! `io_put_kbuf`, `io_kbuf_recycle`.
 
-use crate::fds::kind::Kind;
-use crate::fds::probe::tries;
+use crate::host::fd::kind::Kind;
+use crate::host::fd::probe::tries;
 use crate::host::sys;
 use crate::host::sys::nr::EPOLLIN;
 use crate::host::user::in_user;
@@ -43,7 +43,8 @@ impl Ctx {
         }
         // What cannot be polled is read at once.
         let file = &req.call.file;
-        let polled = kind_of(file) == Kind::Pollable || crate::fds::numbers::is_ring(file.fd());
+        let polled =
+            kind_of(file) == Kind::Pollable || crate::host::fd::numbers::is_ring(file.fd());
         let at_once = alone || (req.reads_once() && !polled);
         if at_once && req.names_no_file() {
             // What is used up at once is not to be had back.
@@ -203,7 +204,8 @@ impl Ctx {
     /// one that waits, and a multishot request ends with it.
     fn waits_once(&mut self, file: &FileRef) -> bool {
         let fd = file.fd();
-        self.can_poll(file) && (crate::fds::numbers::is_ring(fd) || !is_socket(fd) && !tries(fd))
+        self.can_poll(file)
+            && (crate::host::fd::numbers::is_ring(fd) || !is_socket(fd) && !tries(fd))
     }
 
     /// Would the kernel's worker, which is to poll first, find the file ready? Then it makes an
@@ -220,7 +222,7 @@ impl Ctx {
     fn can_poll(&mut self, file: &FileRef) -> bool {
         const ALWAYS: i16 = 0x001 | 0x004 | 0x040 | 0x100;
         let fd = file.fd();
-        if crate::fds::numbers::is_ring(fd) {
+        if crate::host::fd::numbers::is_ring(fd) {
             return true;
         }
         if kind_of(file) != Kind::Pollable {
@@ -288,7 +290,7 @@ impl Req {
 
     /// Does its number name no file, or only a path?
     pub fn names_no_file(&self) -> bool {
-        matches!(self.call.file, FileRef::Plain(fd) if crate::fds::is_path_only(fd))
+        matches!(self.call.file, FileRef::Plain(fd) if crate::host::fd::is_path_only(fd))
     }
 
     /// Is it to fail where it would wait? What waits already, or is armed by a worker, waits on;
@@ -317,7 +319,7 @@ fn may_send(req: &Req) -> bool {
 
 /// That error, if `fd` names an open file.
 fn open_or(fd: i32, e: Errno) -> Result<()> {
-    Err(if crate::fds::is_path_only(fd) { Errno::EBADF } else { e })
+    Err(if crate::host::fd::is_path_only(fd) { Errno::EBADF } else { e })
 }
 
 /// The kernel asks for the socket before it asks for a buffer. A request that was polled first

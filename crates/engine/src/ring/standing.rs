@@ -23,7 +23,8 @@ pub(crate) fn number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
     let known = req.flags.contains(ReqFlags::SENDRECV)
         || req.row.bits & (opdef::POLLS | opdef::READS_MANY) != 0;
     let once = poll.events & EPOLLONESHOT != 0 && !req.flags.contains(ReqFlags::POLLS_RING);
-    (known && once && crate::fds::numbers::closes_all_reported() && set.may_stand(fd)).then_some(fd)
+    (known && once && crate::host::fd::numbers::closes_all_reported() && set.may_stand(fd))
+        .then_some(fd)
 }
 
 /// The events that the poll set is told to wait for.
@@ -126,7 +127,7 @@ impl Ctx {
     pub fn check_standing(&mut self) {
         let lost = self.transports.poll.as_mut().map(PollSet::lost).unwrap_or_default();
         for fd in lost {
-            crate::fds::forget_kind(fd);
+            crate::host::fd::forget_kind(fd);
             let waiters = self.transports.poll.as_mut().map(|set| set.fall(fd));
             for id in waiters.into_iter().flatten() {
                 let Some(req) = self.slab.get_mut(id) else { continue };
@@ -179,7 +180,7 @@ impl Ctx {
     /// that number shall know more than this one did.
     pub fn received_at_once(&mut self, req: &Req, res: i32) {
         let FileRef::Plain(fd) = req.call.file else { return };
-        if res <= 0 || !receives(req) || !crate::fds::numbers::closes_all_reported() {
+        if res <= 0 || !receives(req) || !crate::host::fd::numbers::closes_all_reported() {
             return;
         }
         if self.standing(fd).is_some() {

@@ -12,7 +12,7 @@ use rustix::fs::{SealFlags, fcntl_add_seals};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::{Header, Hist, MAGIC, MeterStats, NAME, OPS, PoolStats, RingStats, Section, VERSION};
-use crate::fds::InternalFd;
+use crate::host::fd::InternalFd;
 use crate::host::fork::AtFork;
 use crate::host::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
 use crate::host::sys::sys;
@@ -128,9 +128,9 @@ impl Page {
             hists: Taken([0; STATS_HISTS / 64]),
             meters: Taken([0; STATS_METERS / 64]),
             sums: [0; OPS],
-            fd: crate::fds::adopt_internal(fd),
+            fd: crate::host::fd::adopt_internal(fd),
         };
-        crate::fds::know(&page.fd);
+        crate::host::fd::know(&page.fd);
         page.fill_header();
         Ok(page)
     }

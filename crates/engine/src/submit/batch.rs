@@ -1,7 +1,7 @@
 //! Requests with kernel aio: queued while a batch is submitted, handed over in one system call,
 //! reaped from user memory by whoever drives the ring.
 
-use crate::fds::history::History;
+use crate::host::fd::history::History;
 use crate::host::time::Clock;
 use crate::io::aio::AioCtx;
 use crate::io::aio::nowait::is_for_worker;

@@ -248,7 +248,7 @@ impl Ctx {
     /// What comes of a request whose file is a ring of ours; none if that goes its way.
     fn issue_for_ring(&mut self, req: &mut Req) -> Option<Outcome> {
         match req.call.file {
-            FileRef::Plain(fd) if crate::fds::numbers::is_ring(fd) => {
+            FileRef::Plain(fd) if crate::host::fd::numbers::is_ring(fd) => {
                 ring_file::issue(self, req, fd)
             }
             _ => None,
@@ -266,11 +266,11 @@ impl Ctx {
             let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
             FileRef::Fixed(self.files.get(slot)?)
         } else if fd < 0
-            || crate::fds::is_hidden(fd)
-            || (def.has(opdef::LENIENT) && crate::fds::is_path_only(fd))
+            || crate::host::fd::is_hidden(fd)
+            || (def.has(opdef::LENIENT) && crate::host::fd::is_path_only(fd))
         {
             return Err(Errno::EBADF);
-        } else if crate::fds::numbers::is_ring(fd) && def.has(opdef::FILE_IN) {
+        } else if crate::host::fd::numbers::is_ring(fd) && def.has(opdef::FILE_IN) {
             crate::ops::splice::stands_for_ring()?
         } else {
             FileRef::Plain(fd)

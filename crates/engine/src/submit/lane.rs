@@ -3,7 +3,7 @@
 //! no link, no drain, no buffer of the ring's, and the kernel, too, finds nothing to cancel there.
 //! A registered file stays open by the reference that is kept with the SQE.
 
-use crate::fds::kind::Kind;
+use crate::host::fd::kind::Kind;
 use crate::host::user::in_user;
 use crate::io::aio;
 use crate::memory::cq::Cqe;
@@ -42,15 +42,16 @@ impl Ctx {
             return false;
         }
         let write = rw::writes(sqe.opcode);
-        let meant = match file.as_ref().map(|node| &node.history).or(crate::fds::history(sqe.fd)) {
-            Some(history) if history.refusals.none() => history.file(),
-            Some(history) if history.refusals.expected(write) => return false,
-            Some(history) => {
-                history.refusals.tried(write);
-                history.file()
-            }
-            None => 0,
-        };
+        let meant =
+            match file.as_ref().map(|node| &node.history).or(crate::io::kinds::history(sqe.fd)) {
+                Some(history) if history.refusals.none() => history.file(),
+                Some(history) if history.refusals.expected(write) => return false,
+                Some(history) => {
+                    history.refusals.tried(write);
+                    history.file()
+                }
+                None => 0,
+            };
         let trace = self.trace_submit(sqe);
         if trace != 0 {
             self.trace_step(Step::Aio, sqe, trace, 0);

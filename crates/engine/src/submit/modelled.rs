@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::fds::kind::Kind;
-use crate::fds::remembered;
+use crate::host::fd::kind::Kind;
+use crate::host::fd::remembered;
 use crate::host::time::Clock;
 use crate::host::user::in_user;
 use crate::io::model::device::{Due, Io};

@@ -5,7 +5,7 @@
 //! a pollable file never reaches a worker below the cap. Kernel counterpart: `io_queue_async`,
 //! `io_arm_poll_handler`, `io_queue_iowq`.
 
-use crate::fds::kind::Kind;
+use crate::host::fd::kind::Kind;
 use crate::io::socket::{check_zero_copy, is_socket};
 use crate::ops;
 use crate::ring::ctx::Ctx;
@@ -104,7 +104,7 @@ impl Ctx {
     /// its first request goes the long way, so that a stream's reads ask nothing here.
     pub fn is_direct_in_batch(&mut self, fd: i32) -> bool {
         if self.submit.direct != Some(fd) {
-            if !crate::fds::known_direct(fd) {
+            if !crate::io::kinds::known_direct(fd) {
                 return false;
             }
             self.submit.direct = Some(fd);

@@ -28,9 +28,9 @@ pub fn enter(fd: i32, args: &Args, call: &Call) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     if args.flags & IORING_ENTER_REGISTERED_RING != 0 {
-        return enter_ring(&crate::fds::registered::get(fd)?, args, call);
+        return enter_ring(&crate::process::registered::get(fd)?, args, call);
     }
-    enter_by(fd, crate::fds::ring(fd)?, args, call)
+    enter_by(fd, crate::ring::table::ring(fd)?, args, call)
 }
 
 /// As [`enter`], for a descriptor that is known to be `ring`'s.
@@ -47,7 +47,7 @@ pub fn enter_by(fd: i32, mut ring: Arc<Ring>, args: &Args, call: &Call) -> Resul
     ring.enters.store(n, Relaxed);
     let idle = args.submit == 0 && args.flags & IORING_ENTER_GETEVENTS == 0;
     if idle || n.is_multiple_of(CHECK_EVERY) {
-        ring = crate::fds::checked_ring(fd)?;
+        ring = crate::process::checked_ring(fd)?;
     }
     enter_ring(&ring, args, call)
 }
@@ -95,7 +95,7 @@ fn submit_and_wait<'r>(
         ctx = ring.lock_now();
         submitted = args.submit;
     } else if args.submit > 0 {
-        crate::fds::registered::touch();
+        crate::process::registered::touch();
         if let Err(e) = ctx.check_issuer() {
             return (ctx, Err(e));
         }

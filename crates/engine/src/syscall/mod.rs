@@ -39,7 +39,7 @@ pub fn enter(
 pub fn enter_ours(fd: i32, args: &Args) -> Option<isize> {
     let call = Call::begin();
     child_check();
-    let ring = crate::fds::find(fd)?;
+    let ring = crate::ring::table::find(fd)?;
     Some(answer(enter::enter_by(fd, ring, args, &call)))
 }
 
@@ -52,5 +52,5 @@ pub fn register(fd: i32, opcode: u32, arg: usize, nr_args: u32) -> isize {
 
 /// A fork that no handler told us of (a raw system call) is noticed here.
 pub(crate) fn child_check() {
-    crate::fds::check_forked();
+    crate::process::check_forked();
 }

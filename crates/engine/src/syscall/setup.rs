@@ -39,7 +39,7 @@ pub const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
 /// `EFAULT`, `EINVAL`, `ENOMEM`, `EMFILE`, `ENFILE`, as io_uring_setup(2).
 pub fn setup(entries: u32, params: u64) -> Result<usize> {
     crate::host::refused::learn();
-    crate::fds::notice_forks();
+    crate::process::notice_forks();
     crate::host::fork::init();
     crate::host::creds::begin();
     let mut p: io_uring_params = user::read(params)?;
@@ -70,7 +70,7 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     if !polls {
         user::write(params, &p)?;
     }
-    let id = crate::fds::next_id();
+    let id = crate::ring::table::next_id();
     ctx.stats = crate::stats::Place::new();
     crate::stats::trace::prepare();
     ctx.trace.name(id, p.flags);
@@ -84,14 +84,14 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
             return Err(e);
         }
     }
-    crate::fds::registered::touch();
+    crate::process::registered::touch();
     crate::submit::glue::made_ring(geo.sq_entries);
     crate::drive::announce::made_ring(p.flags);
     if p.flags & IORING_SETUP_REGISTERED_FD_ONLY != 0 {
-        return crate::fds::registered::register_only(fd, ring);
+        return crate::process::registered::register_only(fd, ring);
     }
     let fd = fd.into_raw_fd();
-    crate::fds::insert(fd, ring);
+    crate::process::insert(fd, ring);
     Ok(fd as usize)
 }
 
@@ -144,7 +144,7 @@ pub(super) fn geometry(entries: u32, p: &io_uring_params) -> Result<Geometry> {
 
 /// The ring whose workers, or SQ thread, ATTACH_WQ shares: the descriptor must be one.
 fn attached(p: &io_uring_params) -> Result<Arc<Ring>> {
-    crate::fds::ring(p.wq_fd.cast_signed()).map_err(|e| match e {
+    crate::ring::table::ring(p.wq_fd.cast_signed()).map_err(|e| match e {
         Errno::EBADF => Errno::ENXIO,
         _ => Errno::EINVAL,
     })

@@ -1,5 +1,5 @@
 //! A number's close against a ring in whose poll set it begins to stand: `io::standing`'s
-//! `Closing` and `fds::number_closes` on one side, `PollSet::begin` on the other.
+//! `Closing` and `ring::table::number_closes` on one side, `PollSet::begin` on the other.
 
 use super::{explore, found};
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst, fence};

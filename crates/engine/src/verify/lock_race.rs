@@ -1,5 +1,5 @@
 //! A thread that sets a POSIX lock against one that closes duplicates of the file:
-//! `fds::lock_race`'s `Setter` and `set_again` on one side, `Closer` on the other.
+//! `host::fd::lock_race`'s `Setter` and `set_again` on one side, `Closer` on the other.
 
 use super::{explore, found};
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst, fence};

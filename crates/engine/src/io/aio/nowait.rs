@@ -6,7 +6,7 @@
 //! kernel's io_uring tries each request first, and what is refused for that goes to a worker.
 //!
 //! A file that grows refuses one write after the other. Its refusals are counted, so that most
-//! such writes go to a worker without having been tried (`fds::refusals`). Kernel counterpart:
+//! such writes go to a worker without having been tried (`host::fd::refusals`). Kernel counterpart:
 //! `io_write`, `io_file_supports_nowait`.
 
 use rustix::fs::FileType;

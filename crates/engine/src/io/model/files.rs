@@ -10,22 +10,24 @@
 //! number, on a worker, as does everything where no twin can be had.
 //!
 //! A twin is known by device, inode and flags, and asked for anew in each batch, as the number may
-//! have been closed and used again behind our back; within a batch `fds::remembered::generation`
-//! tells. It goes when the program closes the file, or when too many others came.
+//! have been closed and used again behind our back; within a batch
+//! `host::fd::remembered::generation` tells. It goes when the program closes the file, or when too
+//! many others came.
 
 use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 
-use crate::fds::kind::{Kind, in_memory};
-use crate::fds::remembered::changed;
-use crate::fds::{InternalFd, adopt_opened, forget_kind, modelled};
+use crate::host::fd::kind::{Kind, in_memory};
+use crate::host::fd::remembered::changed;
+use crate::host::fd::{InternalFd, adopt_opened, forget_kind};
 use crate::host::fork::AtFork;
 use crate::host::limits::MODELLED_FILES;
 use crate::host::sync::Mutex;
 use crate::host::sys::{self, sys};
 use crate::io::aio::RWF_NOWAIT;
+use crate::io::kinds::modelled;
 use softring_uapi::io_uring_sqe;
 
 /// What a file is known by.

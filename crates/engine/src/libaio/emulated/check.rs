@@ -1,9 +1,9 @@
 //! What io_submit(2) itself refuses, so that there is no event: io_submit_one, aio_prep_rw,
 //! aio_setup_rw, aio_fsync and aio_poll in `fs/aio.c`.
 
-use crate::fds::adopt_internal;
-use crate::fds::kind::{Kind, is_socket};
-use crate::fds::probe::{UNKNOWN_FLAG, is_eventfd, try_byte};
+use crate::host::fd::adopt_internal;
+use crate::host::fd::kind::{Kind, is_socket};
+use crate::host::fd::probe::{UNKNOWN_FLAG, is_eventfd, try_byte};
 use crate::host::sys::{file_type, sys};
 use crate::host::user::in_user;
 use crate::ops::iov::import_iov;

@@ -1,6 +1,6 @@
 //! Reads and writes, as an iocb asks for them.
 
-use crate::fds::kind::{Kind, is_socket};
+use crate::host::fd::kind::{Kind, is_socket};
 use crate::host::substitute::{positioned, transfer};
 use crate::host::sys::{file_type, sys};
 use crate::ops::iov::import_iov;

@@ -5,7 +5,7 @@
 //! leaves events behind signals it again.
 
 use super::{Context, signal};
-use crate::fds::{InternalFd, adopt_internal};
+use crate::host::fd::{InternalFd, adopt_internal};
 use crate::host::limits::AIO_WAIT_BATCH;
 use crate::host::signal::BlockAll;
 use crate::host::sys;

@@ -12,7 +12,7 @@ use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{CLOSED, DATA, Event, HEADS, Head, Header, MAGIC, NAME, SIZE, VERSION};
-use crate::fds::InternalFd;
+use crate::host::fd::InternalFd;
 use crate::host::fork::AtFork;
 use crate::host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use softring_uapi::errno::{Errno, Result};
@@ -58,7 +58,7 @@ fn make() {
     let made = Buffer::make(crate::host::fork::pid());
     let fd = match made {
         Ok((fd, buffer)) => {
-            let fd = slot.insert(crate::fds::adopt_internal(fd)).as_fd().as_raw_fd();
+            let fd = slot.insert(crate::host::fd::adopt_internal(fd)).as_fd().as_raw_fd();
             install(buffer);
             // SAFETY: it stays open as long as the process lives. Only a forked child lets go of
             // it, which has its own descriptors.

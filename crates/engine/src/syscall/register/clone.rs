@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::fds::registered;
 use crate::host::user;
+use crate::process::registered;
 use crate::resources::buffers::BufNode;
 use crate::ring::ctx::{Ctx, Ring};
 use softring_uapi::errno::{Errno, Result};

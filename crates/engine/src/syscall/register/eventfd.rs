@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rustix::fd::AsRawFd;
 
-use crate::fds::dup_visible;
-use crate::fds::probe::is_eventfd;
+use crate::host::fd::dup_visible;
+use crate::host::fd::probe::is_eventfd;
 use crate::host::user;
 use crate::resources::eventfd::EventFd;
 use crate::ring::ctx::Ctx;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::tagged::{read_register, read_update};
-use crate::fds::InternalFd;
+use crate::host::fd::InternalFd;
 use crate::host::user;
 use crate::resources::files::FileNode;
 use crate::resources::filetable::{Update, dup_for_table};

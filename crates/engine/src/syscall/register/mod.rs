@@ -23,7 +23,7 @@ mod tagged;
 
 use std::sync::Arc;
 
-use crate::fds::registered;
+use crate::process::registered;
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::opdef::Support;
 use softring_uapi::errno::{Errno, Result};

@@ -1,11 +1,11 @@
-//! The calls for registered rings ([`crate::fds::registered`]). Kernel counterpart:
+//! The calls for registered rings ([`crate::process::registered`]). Kernel counterpart:
 //! `io_ringfd_register`, `io_ringfd_unregister` in `io_uring/tctx.c`.
 
 use std::sync::Arc;
 
-use crate::fds::hold_ring;
-use crate::fds::registered::{self, SLOTS_LEN, clear, in_table, put};
 use crate::host::user;
+use crate::process::hold_ring;
+use crate::process::registered::{self, SLOTS_LEN, clear, in_table, put};
 use crate::ring::ctx::Ring;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::io_uring_rsrc_update;

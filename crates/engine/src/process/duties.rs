@@ -3,11 +3,11 @@
 
 use rustix::fd::BorrowedFd;
 
-use super::closing::{give_back, sweep};
-use super::table::{all, some};
 use crate::drive::reactor::{Duties, guard};
+use crate::process::closing::{give_back, sweep};
 use crate::process::estate::{self, Children, End};
 use crate::process::relay;
+use crate::ring::table::{all, some};
 
 /// The children that one reactor watches.
 #[derive(Default)]
@@ -15,7 +15,7 @@ struct OfProcess {
     children: Children,
 }
 
-pub(super) fn make() -> Box<dyn Duties> {
+pub(crate) fn make() -> Box<dyn Duties> {
     Box::<OfProcess>::default()
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
 
-use super::closing::{self, RingFd};
 use crate::host::fork::AtFork;
+use crate::process::closing::{self, RingFd};
 use crate::ring::ctx::Ring;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::RING_FDS_MAX;
@@ -55,7 +55,7 @@ pub(crate) fn get(index: i32) -> Result<Arc<Ring>> {
 /// The ring that a call names by descriptor or by index, with a descriptor of it.
 ///
 /// # Errors
-/// As [`get`] and [`ring`](super::ring).
+/// As [`get`] and [`ring`](crate::ring::table::ring).
 pub(crate) fn find(fd: i32, by_index: bool) -> Result<(Arc<Ring>, i32)> {
     if by_index {
         look(fd, |r| (r.ring().clone(), r.fd()))
@@ -91,7 +91,7 @@ pub(crate) fn clear(index: usize) {
 }
 
 /// A child inherits no registered ring.
-pub(super) const AT_FORK: AtFork = AtFork::new(|child| {
+pub(crate) const AT_FORK: AtFork = AtFork::new(|child| {
     if child.parent != 0 {
         (0..SLOTS_LEN).for_each(clear);
         TOUCHED.set(false);

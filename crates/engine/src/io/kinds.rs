@@ -2,11 +2,11 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::history::History;
-use super::kind::Kind;
-use super::numbers::{closes_reported, is_ring};
-use super::owned::is_hidden;
-use super::remembered::{self, ON_MODEL, forget_kind};
+use crate::host::fd::history::History;
+use crate::host::fd::kind::Kind;
+use crate::host::fd::numbers::{closes_reported, is_ring};
+use crate::host::fd::owned::is_hidden;
+use crate::host::fd::remembered::{self, ON_MODEL, forget_kind};
 use crate::io::model;
 
 /// What kind of file the program's descriptor is.
@@ -74,7 +74,7 @@ pub(crate) fn history(fd: i32) -> Option<&'static History> {
 }
 
 /// As [`forget_kind`], before a close: a file on a modelled device leaves more behind.
-pub(super) fn forget_closing(fd: i32) {
+pub(crate) fn forget_closing(fd: i32) {
     if remembered::kind(fd).is_some_and(|s| s.load(Relaxed) >= ON_MODEL) {
         model::files::closing(fd);
     }

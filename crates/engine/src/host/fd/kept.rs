@@ -18,9 +18,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fd::AsRawFd;
 
-use super::kind::Kind;
-use super::moved;
-use super::owned::InternalFd;
+use crate::host::fd::kind::Kind;
+use crate::host::fd::moved;
+use crate::host::fd::owned::InternalFd;
 use crate::host::fork::{AtFork, Child};
 use crate::host::sys;
 
@@ -162,7 +162,7 @@ fn give_up_if(which: impl Fn(Entry) -> bool) {
 }
 
 /// The program is about to close `fd`, or it means another file, or has other flags.
-pub(super) fn closing(fd: i32) {
+pub(crate) fn closing(fd: i32) {
     let place = place(fd);
     loop {
         let word = place.load(Acquire);
@@ -174,12 +174,12 @@ pub(super) fn closing(fd: i32) {
 }
 
 /// As [`closing`], for all numbers from `first` to `last`.
-pub(super) fn closing_range(first: u32, last: u32) {
+pub(crate) fn closing_range(first: u32, last: u32) {
     give_up_if(|e| (first..=last).contains(&e.number.cast_unsigned()));
 }
 
 /// Gives up what was not used since the last call.
-pub(super) fn sweep() {
+pub(crate) fn sweep() {
     give_up_if(|e| !e.used || !e.stays());
     for place in &PLACE {
         place.fetch_and(!USED, AcqRel);
@@ -187,12 +187,12 @@ pub(super) fn sweep() {
 }
 
 /// Gives up all: numbers are short, or there is no ring any more.
-pub(super) fn give_up_all() {
+pub(crate) fn give_up_all() {
     give_up_if(|_| true);
 }
 
 /// Its parent goes on with what is in flight.
-pub(super) const AT_FORK: AtFork = AtFork::new(in_child);
+pub(crate) const AT_FORK: AtFork = AtFork::new(in_child);
 
 /// A child has none of its parent's locks, but may have some of its own if the fork is noticed
 /// late.
@@ -215,7 +215,7 @@ pub(crate) fn any() -> bool {
 /// What is held of the file of `fd` for no request goes before the program closes the number.
 pub(crate) fn file_closes(fd: i32) {
     closing(fd);
-    super::locks::closing(fd);
+    crate::host::fd::locks::closing(fd);
 }
 
 #[cfg(test)]
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     fn hold(fd: i32) -> KeptFd {
-        let dup = crate::fds::dup_internal(fd).unwrap();
+        let dup = crate::host::fd::dup_internal(fd).unwrap();
         keep(fd, dup, Kind::Buffered).unwrap()
     }
 
@@ -240,9 +240,9 @@ mod tests {
         assert_eq!((again.as_raw_fd(), kind), (dup, Kind::Buffered));
         rustix::io::dup2(&other, &mut core::mem::ManuallyDrop::new(file)).unwrap();
         assert!(find(fd).is_none(), "another file");
-        assert!(crate::fds::is_internal(dup), "in use");
+        assert!(crate::host::fd::is_internal(dup), "in use");
         drop(again);
-        assert!(!crate::fds::is_internal(dup), "closed");
+        assert!(!crate::host::fd::is_internal(dup), "closed");
 
         drop(hold(fd));
         closing(fd);

@@ -2,14 +2,14 @@
 //! which file a number means, and what the entry points promise to report of them.
 //!
 //! A bit says that a number was a ring, the last that was heard of it. Whether it still is, and
-//! what numbers beyond the bits are, only the ring table knows (`fds::table`), which lies above: it
-//! says how to ask ([`Answers`]) when it enters its first ring.
+//! what numbers beyond the bits are, only the ring table knows (`ring::table`), which lies above:
+//! it says how to ask ([`Answers`]) when it enters its first ring.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 use std::sync::OnceLock;
 
-use super::remembered::forget_kind;
+use crate::host::fd::remembered::forget_kind;
 use crate::host::sys::borrow;
 
 /// Numbers that have a bit in [`RINGS`].
@@ -45,7 +45,7 @@ pub(crate) struct Answers {
 
 /// The ring table is about to enter a ring. It holds its lock, so that no fork, and no handler of
 /// the thread's, comes in the middle.
-pub(super) fn answer_by(answers: Answers) {
+pub(crate) fn answer_by(answers: Answers) {
     let _ = ANSWERS.set(answers);
 }
 
@@ -55,7 +55,7 @@ fn bit(fd: i32) -> Option<(&'static AtomicU64, u64)> {
 }
 
 /// A number is a ring from now on, or is none.
-pub(super) fn mark_ring(fd: i32, on: bool) {
+pub(crate) fn mark_ring(fd: i32, on: bool) {
     match bit(fd) {
         Some((word, bit)) if on => word.fetch_or(bit, SeqCst),
         Some((word, bit)) => word.fetch_and(!bit, SeqCst),
@@ -105,17 +105,17 @@ fn is_marked(fd: i32) -> bool {
 }
 
 /// The engine's own, one bit each.
-pub(super) fn internal_words() -> &'static [AtomicU64; WORDS] {
+pub(crate) fn internal_words() -> &'static [AtomicU64; WORDS] {
     &INTERNAL
 }
 
 /// All of the engine's own.
-pub(super) fn all_internal() -> impl Iterator<Item = i32> {
+pub(crate) fn all_internal() -> impl Iterator<Item = i32> {
     marked(&INTERNAL)
 }
 
 /// The numbers whose bit is set.
-pub(super) fn marked(words: &[AtomicU64]) -> impl Iterator<Item = i32> {
+pub(crate) fn marked(words: &[AtomicU64]) -> impl Iterator<Item = i32> {
     words.iter().enumerate().flat_map(|(at, word)| {
         let set = word.load(SeqCst);
         (0..64).filter(move |bit| set >> bit & 1 == 1).map(move |bit| (at * 64 + bit) as i32)
@@ -123,7 +123,7 @@ pub(super) fn marked(words: &[AtomicU64]) -> impl Iterator<Item = i32> {
 }
 
 /// A number is the engine's own from now on, or is not.
-pub(super) fn mark_internal(number: i32, on: bool) {
+pub(crate) fn mark_internal(number: i32, on: bool) {
     let Ok(fd) = usize::try_from(number) else { return };
     let Some(word) = INTERNAL.get(fd / 64) else { return };
     if on {

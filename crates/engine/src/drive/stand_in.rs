@@ -3,11 +3,11 @@
 
 use core::sync::atomic::Ordering::SeqCst;
 
-use super::table::{find, write_soon};
-use super::{adopt_internal, now};
+use crate::host::fd::{adopt_internal, now};
 use crate::host::handlers::Call;
 use crate::host::sys::{self, borrow};
 use crate::ring::ctx::Ring;
+use crate::ring::table::{find, write_soon};
 
 /// Is the submission queue of ring `fd` full? False if it is not a ring of ours, or where that
 /// cannot be found out in a signal handler.

@@ -6,10 +6,10 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
-use super::lock_race::Closer;
-use super::numbers::{is_internal, mark_internal};
-use super::remembered::forget_socket;
-use super::{exec, kept, locks, moved, same_table};
+use crate::host::fd::lock_race::Closer;
+use crate::host::fd::numbers::{is_internal, mark_internal};
+use crate::host::fd::remembered::forget_socket;
+use crate::host::fd::{exec, kept, locks, moved, same_table};
 use crate::host::sys::{EngineFd, borrow, sys};
 use softring_uapi::errno::{Errno, Result};
 
@@ -61,7 +61,7 @@ impl InternalFd {
     }
 
     /// Closes it whatever locks there are.
-    pub(super) fn close(mut self) {
+    pub(crate) fn close(mut self) {
         self.of_program = false;
     }
 
@@ -123,7 +123,7 @@ pub(crate) fn visible(fd: i32) -> i32 {
 
 /// Lowest number for the engine's own descriptors: out of the way of programs that count on small
 /// numbers.
-pub(super) fn floor() -> i32 {
+pub(crate) fn floor() -> i32 {
     static FLOOR: AtomicI32 = AtomicI32::new(0);
     let known = FLOOR.load(Relaxed);
     if known != 0 {
@@ -157,7 +157,7 @@ fn duplicate(fd: i32) -> Result<EngineFd> {
 
 /// The highest number that is free below those that the engine takes: for when the program has all
 /// from there up.
-pub(super) fn highest_free() -> Option<i32> {
+pub(crate) fn highest_free() -> Option<i32> {
     (3..floor()).rev().find(|&fd| sys!(__NR_fcntl, fd, F_GETFD) == Errno::EBADF.res() as isize)
 }
 

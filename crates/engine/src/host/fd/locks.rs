@@ -16,9 +16,9 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use super::moved::now;
-use super::numbers::{File, WORDS, file, marked};
-use super::owned::InternalFd;
+use crate::host::fd::moved::now;
+use crate::host::fd::numbers::{File, WORDS, file, marked};
+use crate::host::fd::owned::InternalFd;
 use crate::host::fork::{AtFork, Child};
 use crate::host::sys::{self, sys};
 
@@ -60,7 +60,7 @@ fn ask(cmd: u32, fd: i32, first: i64, last: i64) -> Option<Flock> {
 }
 
 /// May this process have a POSIX lock on the file of `fd`?
-pub(super) fn any(fd: i32) -> bool {
+pub(crate) fn any(fd: i32) -> bool {
     any_in(fd, 0, i64::MAX, &mut QUESTIONS.clone())
 }
 
@@ -84,14 +84,14 @@ fn is_own(fd: i32, lock: &Flock, end: i64) -> bool {
 }
 
 /// Locks a file of the engine's own, for [`is_own_table`].
-pub(super) fn mark_table(fd: i32) {
+pub(crate) fn mark_table(fd: i32) {
     let mut lock = Flock { kind: F_WRLCK, ..Flock::default() };
     sys!(__NR_fcntl, fd, F_SETLK, (&raw mut lock).expose_provenance());
 }
 
 /// Was `fd` locked through the table of descriptors that this process has? None if it is not locked
 /// at all.
-pub(super) fn is_own_table(fd: i32) -> Option<bool> {
+pub(crate) fn is_own_table(fd: i32) -> Option<bool> {
     lock_in(fd, 0, i64::MAX).map(|_| ask(F_GETLK, fd, 0, i64::MAX).is_none())
 }
 
@@ -101,7 +101,7 @@ fn word(fd: i32) -> Option<(&'static AtomicU64, u64)> {
 }
 
 /// A duplicate is not closed now. One beyond all numbers that are known here is never closed.
-pub(super) fn retain(fd: i32) {
+pub(crate) fn retain(fd: i32) {
     if let Some((word, bit)) = word(fd) {
         COUNT.fetch_add(1, Relaxed);
         word.fetch_or(bit, AcqRel);
@@ -124,14 +124,14 @@ fn retained() -> impl Iterator<Item = i32> {
 }
 
 /// A retained duplicate of what the program's `fd` means.
-pub(super) fn reuse(fd: i32) -> Option<InternalFd> {
+pub(crate) fn reuse(fd: i32) -> Option<InternalFd> {
     let mut same = retained().filter(|&own| sys::same_open_file(now(own), fd) == Some(true));
     same.find_map(claim)
 }
 
 /// The program is about to close `fd`, which ends its locks on that file: there is no more reason
 /// to retain duplicates.
-pub(super) fn closing(fd: i32) {
+pub(crate) fn closing(fd: i32) {
     if COUNT.load(Relaxed) == 0 {
         return;
     }
@@ -143,12 +143,12 @@ pub(super) fn closing(fd: i32) {
 }
 
 /// Closes retained duplicates of files without locks.
-pub(super) fn sweep() {
+pub(crate) fn sweep() {
     // Whoever is locked still is retained anew.
     retained().filter(|&fd| !any(now(fd))).filter_map(claim).for_each(drop);
 }
 
-pub(super) const AT_FORK: AtFork = AtFork::new(in_child);
+pub(crate) const AT_FORK: AtFork = AtFork::new(in_child);
 
 /// A child has none of its parent's locks, but may have some of its own if the fork is noticed
 /// late.
@@ -160,7 +160,7 @@ fn in_child(child: &Child) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fds::dup_internal;
+    use crate::host::fd::dup_internal;
     use rustix::fd::AsRawFd;
 
     fn set_lock(fd: &impl AsRawFd, kind: i16, start: i64, len: i64) {

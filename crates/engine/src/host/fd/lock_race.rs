@@ -39,8 +39,8 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, fence};
 use core::time::Duration;
 
-use super::numbers::{File, file};
-use super::{exec, locks};
+use crate::host::fd::numbers::{File, file};
+use crate::host::fd::{exec, locks};
 use crate::host::fork::AtFork;
 use crate::host::sys;
 
@@ -62,11 +62,11 @@ static SETTERS: AtomicU32 = AtomicU32::new(0);
 
 /// A thread that closes a descriptor of a file of the program's, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Closer(&'static AtomicI32);
+pub(crate) struct Closer(&'static AtomicI32);
 
 impl Closer {
     /// None if the process may have a lock on the file, or be about to set one.
-    pub(super) fn begin(number: i32) -> Option<Closer> {
+    pub(crate) fn begin(number: i32) -> Option<Closer> {
         let free = |slot: &&AtomicI32| slot.compare_exchange(0, number, SeqCst, Relaxed).is_ok();
         let closer = Closer(CLOSING.iter().find(free)?);
         BEGUN.fetch_add(1, SeqCst);
@@ -138,7 +138,7 @@ fn may_be(number: i32, of: File) -> bool {
     found == of || found == File::default()
 }
 
-pub(super) const AT_FORK: AtFork = AtFork::new(|_| forget_parents_threads());
+pub(crate) const AT_FORK: AtFork = AtFork::new(|_| forget_parents_threads());
 
 /// The counts go on from where they are, for a thread of the child's may be setting a lock already.
 fn forget_parents_threads() {

@@ -24,9 +24,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, fence};
 use rustix::fs::{Mode, OFlags, RawDir, open};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-use super::numbers::{File, all_internal, file, is_internal, mark_internal};
-use super::owned::InternalFd;
-use super::{locks, moved};
+use crate::host::fd::numbers::{File, all_internal, file, is_internal, mark_internal};
+use crate::host::fd::owned::InternalFd;
+use crate::host::fd::{locks, moved};
 use crate::host::fork::AtFork;
 use crate::host::sys::{EngineFd, borrow};
 
@@ -86,7 +86,7 @@ pub fn failed_vforked() {
 
 /// There is a new duplicate, or a new lock.
 #[inline]
-pub(super) fn changed() {
+pub(crate) fn changed() {
     if EXECUTING.load(SeqCst) > 0 {
         go_through(|_, _| STAYING.store(true, SeqCst));
     }
@@ -149,7 +149,7 @@ pub fn inherit(fd: i32, of: (u64, u64), born_with: bool) -> bool {
 }
 
 /// Its parent's threads are not here.
-pub(super) const AT_FORK: AtFork = AtFork::new(|_| {
+pub(crate) const AT_FORK: AtFork = AtFork::new(|_| {
     EXECUTING.store(0, SeqCst);
     STAYING.store(false, SeqCst);
 });

@@ -5,8 +5,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
-use super::numbers::{WORDS, internal_words};
-use super::{locks, moved};
+use crate::host::fd::numbers::{WORDS, internal_words};
+use crate::host::fd::{locks, moved};
 use crate::host::fork::{AtFork, Child};
 use crate::host::sys::sys;
 
@@ -16,7 +16,7 @@ static SAME: AtomicBool = AtomicBool::new(false);
 static PARENTS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
 /// Before the child closes anything.
-pub(super) const AT_FORK: AtFork = AtFork::new(in_child);
+pub(crate) const AT_FORK: AtFork = AtFork::new(in_child);
 
 const KCMP_FILES: u32 = 2;
 
@@ -27,13 +27,13 @@ fn bit(fd: i32) -> Option<(&'static AtomicU64, u64)> {
 
 /// Is a number of the engine's the parent's, too?
 #[inline]
-pub(super) fn is_parents(fd: i32) -> bool {
+pub(crate) fn is_parents(fd: i32) -> bool {
     SAME.load(Relaxed) && bit(fd).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
 }
 
 /// The kernel has given this process a number.
 #[inline]
-pub(super) fn take(fd: i32) {
+pub(crate) fn take(fd: i32) {
     if SAME.load(Relaxed)
         && let Some((word, bit)) = bit(fd)
     {

@@ -12,7 +12,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::owned::{InternalFd, adopt_internal};
+use crate::host::fd::owned::{InternalFd, adopt_internal};
 
 /// Nobody waits longer: the child may be stopped.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -53,13 +53,13 @@ pub(crate) fn wait_for_closes() {
 
 /// The list, held over a fork, and the pipe of the child that it makes.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(crate) struct Held {
     children: MutexGuard<'static, Vec<Arc<InternalFd>>>,
     pipe: Option<[InternalFd; 2]>,
 }
 
 /// Before a fork; `tell`: the child has something to close. Without a free number nobody waits.
-pub(super) fn fork_prepare(tell: bool) -> Held {
+pub(crate) fn fork_prepare(tell: bool) -> Held {
     let mut children = children();
     let now = Instant::now();
     children.retain(|end| !is_through(end, now));
@@ -69,7 +69,7 @@ pub(super) fn fork_prepare(tell: bool) -> Held {
 
 impl Held {
     /// After the fork, in the parent.
-    pub(super) fn fork_parent(mut self) {
+    pub(crate) fn fork_parent(mut self) {
         if let Some([read, write]) = self.pipe {
             drop(write);
             self.children.push(Arc::new(read));
@@ -77,13 +77,13 @@ impl Held {
     }
 
     /// In the child, which is through: its siblings are its parent's.
-    pub(super) fn fork_child(mut self) {
+    pub(crate) fn fork_child(mut self) {
         self.children.clear();
     }
 }
 
 /// In a child whose fork was noticed late.
-pub(super) fn forget() {
+pub(crate) fn forget() {
     // The lock may be held by a thread that is no more.
     if let Ok(mut children) = CHILDREN.try_lock() {
         children.clear();

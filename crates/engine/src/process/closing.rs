@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use rustix::fd::{AsRawFd, OwnedFd};
 
-use super::numbers::{File, file, is_known_ring, is_live_ring, mark_ring};
-use super::owned::{InternalFd, adopt_internal, dup_internal};
-use super::remembered::forget_kind;
-use super::table::{enter, read, ring, surely_no_ring, take_out};
-use super::{duplicates, duties, kept, locks, moved};
 use crate::drive::reactor;
+use crate::host::fd::numbers::{File, file, is_known_ring, is_live_ring, mark_ring};
+use crate::host::fd::owned::{InternalFd, adopt_internal, dup_internal};
+use crate::host::fd::remembered::forget_kind;
+use crate::host::fd::{duplicates, kept, locks, moved};
+use crate::process::duties;
 use crate::ring::ctx::Ring;
+use crate::ring::table::{enter, read, ring, surely_no_ring, take_out};
 use softring_uapi::errno::Result;
 
 /// Enters a new ring under its descriptor.
@@ -95,7 +96,7 @@ pub fn sweep() {
 /// Forgets a ring descriptor; with the last one the ring ends. In a signal handler whose thread
 /// reads the table, or has the lock of the ring that is to end, the next sweep does it, once the
 /// number is closed.
-pub(super) fn remove(fd: i32) {
+pub(crate) fn remove(fd: i32) {
     mark_ring(fd, false);
     duplicates::forget(fd);
     remove_if(|r| r.0 == fd);
@@ -113,7 +114,7 @@ fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
 }
 
 /// Gives back what is held of the program's files for requests to come, and is not used.
-pub(super) fn give_back() {
+pub(crate) fn give_back() {
     kept::sweep();
     locks::sweep();
 }

@@ -2,8 +2,8 @@
 
 use rustix::fs::FileType;
 
-use super::kind::Kind;
-use super::owned::adopt_internal;
+use crate::host::fd::kind::Kind;
+use crate::host::fd::owned::adopt_internal;
 use crate::host::sys::{self, borrow, sys};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{RWF_NOWAIT, iovec};

@@ -31,7 +31,7 @@ std::thread_local! {
 
 /// A value and its lock.
 #[derive(Debug)]
-pub(super) struct Locked<T> {
+pub(crate) struct Locked<T> {
     word: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -40,13 +40,13 @@ pub(super) struct Locked<T> {
 unsafe impl<T: Send + Sync> Sync for Locked<T> {}
 
 impl<T> Locked<T> {
-    pub(super) const fn new(value: T) -> Self {
+    pub(crate) const fn new(value: T) -> Self {
         Locked { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
     /// Takes it for reading; waits only for a writer.
     #[inline]
-    pub(super) fn read(&self) -> Read<'_, T> {
+    pub(crate) fn read(&self) -> Read<'_, T> {
         let mut tries = 0;
         loop {
             if let Some(read) = self.try_read() {
@@ -59,7 +59,7 @@ impl<T> Locked<T> {
 
     /// As [`Self::read`], if nobody writes.
     #[inline]
-    pub(super) fn try_read(&self) -> Option<Read<'_, T>> {
+    pub(crate) fn try_read(&self) -> Option<Read<'_, T>> {
         let more = |w: u32| (w & WRITER == 0).then(|| w + 1);
         // First: a handler in between would wait for what nobody but its thread gives back.
         let reads = Reads::one_more();
@@ -71,7 +71,7 @@ impl<T> Locked<T> {
     }
 
     /// Takes it for writing.
-    pub(super) fn write(&'static self) -> Write<T> {
+    pub(crate) fn write(&'static self) -> Write<T> {
         let signals = BlockAll::new();
         let mut tries = 0;
         while !self.enter() {
@@ -82,7 +82,7 @@ impl<T> Locked<T> {
     }
 
     /// As [`Self::write`]; none where the calling thread reads, which a handler has interrupted.
-    pub(super) fn write_soon(&'static self) -> Option<Write<T>> {
+    pub(crate) fn write_soon(&'static self) -> Option<Write<T>> {
         (READS.get() == 0).then(|| self.write())
     }
 
@@ -128,7 +128,7 @@ impl Reads {
 
 /// Held for reading, by the thread that has taken it.
 #[derive(Debug)]
-pub(super) struct Read<'a, T> {
+pub(crate) struct Read<'a, T> {
     lock: &'a Locked<T>,
     reads: Reads,
 }
@@ -152,7 +152,7 @@ impl<T> Drop for Read<'_, T> {
 
 /// Held for writing, with signals blocked.
 #[derive(Debug)]
-pub(super) struct Write<T: 'static> {
+pub(crate) struct Write<T: 'static> {
     lock: &'static Locked<T>,
     _signals: BlockAll,
 }

@@ -23,9 +23,9 @@ use core::sync::atomic::{AtomicI32, AtomicU64};
 
 use rustix::fd::AsRawFd;
 
-use super::locks;
-use super::numbers::{file, is_internal, mark_internal};
-use super::owned::{InternalFd, floor, highest_free};
+use crate::host::fd::locks;
+use crate::host::fd::numbers::{file, is_internal, mark_internal};
+use crate::host::fd::owned::{InternalFd, floor, highest_free};
 use crate::host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result, check as checked};
 
@@ -62,12 +62,12 @@ pub(crate) fn now(first: i32) -> i32 {
 }
 
 /// Does a descriptor that is elsewhere now, or lost, go by this number?
-pub(super) fn is_taken(first: i32) -> bool {
+pub(crate) fn is_taken(first: i32) -> bool {
     of(&NOW, first).is_some_and(|now| now.load(Relaxed) != 0)
 }
 
 /// Its owner gives a descriptor up; answers its number, unless that is lost.
-pub(super) fn forget(first: i32) -> Option<i32> {
+pub(crate) fn forget(first: i32) -> Option<i32> {
     let _ = KNOWN.compare_exchange(first, 0, Relaxed, Relaxed);
     let at = now(first);
     if let Some(now) = of(&NOW, first) {
@@ -84,7 +84,7 @@ pub(super) fn forget(first: i32) -> Option<i32> {
 }
 
 /// As [`forget`], by the number that it has now.
-pub(super) fn forget_number(fd: i32) {
+pub(crate) fn forget_number(fd: i32) {
     let _ = forget(first_of(fd));
 }
 
@@ -96,7 +96,7 @@ fn first_of(fd: i32) -> i32 {
 }
 
 /// A number of the engine's is not its own any more.
-pub(super) fn lose(fd: i32) {
+pub(crate) fn lose(fd: i32) {
     if is_internal(fd)
         && let Some(now) = of(&NOW, first_of(fd))
     {
@@ -110,7 +110,7 @@ pub(super) fn lose(fd: i32) {
 ///
 /// # Errors
 /// `EMFILE`.
-pub(super) fn move_away(fd: i32, moves: impl FnOnce(i32)) -> Result<bool> {
+pub(crate) fn move_away(fd: i32, moves: impl FnOnce(i32)) -> Result<bool> {
     check();
     if !is_internal(fd) {
         return Ok(false);
@@ -147,14 +147,14 @@ pub(crate) fn know(fd: &InternalFd) {
 }
 
 /// The number of that descriptor, if it means that file.
-pub(super) fn known() -> Option<i32> {
+pub(crate) fn known() -> Option<i32> {
     let first = KNOWN.load(Relaxed);
     let known = (KNOWN_FILE[0].load(Relaxed), KNOWN_FILE[1].load(Relaxed));
     (first != 0 && file(now(first)) == known).then(|| now(first))
 }
 
 /// Have numbers of the engine's been closed, and nobody heard of it? Costs a system call.
-pub(super) fn check() {
+pub(crate) fn check() {
     let first = KNOWN.load(Relaxed);
     let known = (KNOWN_FILE[0].load(Relaxed), KNOWN_FILE[1].load(Relaxed));
     if first != 0 && file(now(first)) != known {
@@ -173,7 +173,7 @@ fn lose_unless_ours(fd: i32) {
 
 /// Is a number that is marked as the engine's own so still, as far as the kernel tells?
 #[cold]
-pub(super) fn is_ours_still(fd: i32) -> bool {
+pub(crate) fn is_ours_still(fd: i32) -> bool {
     check();
     lose_unless_ours(fd);
     is_internal(fd)

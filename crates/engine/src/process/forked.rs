@@ -1,16 +1,17 @@
 //! `fork(3)`: what is held over it, and what the child makes of the engine.
 #![allow(unsafe_code)]
 
-use super::table::{Table, all, some, surely_no_ring, write};
-use super::table_lock::Write;
-use super::{children, exec, kept, lock_race, locks, registered, same_table};
 use crate::drive::reactor;
+use crate::host::fd::table_lock::Write;
+use crate::host::fd::{children, exec, kept, lock_race, locks, same_table};
 use crate::host::fork::{self, AtFork, Child};
 use crate::host::signal::BlockAll;
 use crate::memory::{self, lock};
 use crate::process::estate;
+use crate::process::registered;
 use crate::resources::task_rules;
 use crate::ring::ctx::{Ctx, Ring};
+use crate::ring::table::{Table, all, some, surely_no_ring, write};
 use crate::{io, libaio, stats};
 use core::any::Any;
 use core::cell::Cell;

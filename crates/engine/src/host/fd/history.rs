@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32};
 
-use super::refusals::Refusals;
+use crate::host::fd::refusals::Refusals;
 use crate::host::sys;
 
 /// Reads from the cache in a row that earn trust.

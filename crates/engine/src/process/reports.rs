@@ -1,14 +1,14 @@
 //! What the entry points report of the program's descriptors: closes, duplicates, changed flags.
 
-use super::closing::remove;
-use super::kept::file_closes;
-use super::kinds::forget_closing;
-use super::numbers::{is_known_ring, is_ring};
-use super::remembered::{REMEMBERED, forget_kind};
-use super::table::{duplicated, first_ring, number_closes};
-use super::{kept, locks, moved};
+use crate::host::fd::kept::file_closes;
+use crate::host::fd::numbers::{is_known_ring, is_ring};
+use crate::host::fd::remembered::{REMEMBERED, forget_kind};
+use crate::host::fd::{kept, locks, moved};
 use crate::host::handlers::Call;
+use crate::io::kinds::forget_closing;
 use crate::io::standing::{Closing, NUMBERS};
+use crate::process::closing::remove;
+use crate::ring::table::{duplicated, first_ring, number_closes};
 
 /// The program is about to close `fd`. Call before the real `close(2)`, whatever `fd` is, and keep
 /// the answer until that is over.

@@ -5,13 +5,13 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU8, AtomicU32};
 
-use super::history::History;
+use crate::host::fd::history::History;
 
 /// Numbers of which something is remembered.
-pub(super) const REMEMBERED: usize = 4096;
+pub(crate) const REMEMBERED: usize = 4096;
 
 /// What stands for the first modelled device; what is below is a kind's.
-pub(super) const ON_MODEL: u8 = 8;
+pub(crate) const ON_MODEL: u8 = 8;
 
 /// Remembered kinds, by number: 0 unknown, else the kind's code; above it the number of a modelled
 /// device, plus one. What is on one has no known kind, so that it comes upon no short cut.
@@ -33,13 +33,13 @@ fn slot<T>(of: &'static [T; REMEMBERED], fd: i32) -> Option<&'static T> {
 
 /// The place of a number's kind.
 #[inline]
-pub(super) fn kind(fd: i32) -> Option<&'static AtomicU8> {
+pub(crate) fn kind(fd: i32) -> Option<&'static AtomicU8> {
     slot(&KINDS, fd)
 }
 
 /// The place of a number's history.
 #[inline]
-pub(super) fn history(fd: i32) -> Option<&'static History> {
+pub(crate) fn history(fd: i32) -> Option<&'static History> {
     slot(&HISTORIES, fd)
 }
 
@@ -74,7 +74,7 @@ pub fn forget_kind(fd: i32) {
 }
 
 /// Forgets what socket `fd` is: it is closed, or about to be.
-pub(super) fn forget_socket(fd: i32) {
+pub(crate) fn forget_socket(fd: i32) {
     if let Some(slot) = socket(fd) {
         slot.store(0, Relaxed);
     }

@@ -4,23 +4,23 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
-use super::numbers::{Answers, File, file, is_internal, is_known_ring, mark_ring};
-use super::owned::{InternalFd, check_visible, is_hidden};
-use super::table_lock::{Locked, Read, Write};
-use super::{duplicates, moved, numbers};
+use crate::host::fd::numbers::{Answers, File, file, is_internal, is_known_ring, mark_ring};
+use crate::host::fd::owned::{InternalFd, check_visible, is_hidden};
+use crate::host::fd::table_lock::{Locked, Read, Write};
+use crate::host::fd::{duplicates, moved, numbers};
 use crate::io::standing;
 use crate::ring::ctx::Ring;
 use softring_uapi::errno::{Errno, Result};
 
 /// What a table entry says about a number.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// Rings by descriptor, with what proves that the number still means that ring.
-    pub(super) rings: Vec<(i32, File, Arc<Ring>)>,
+    pub(crate) rings: Vec<(i32, File, Arc<Ring>)>,
     /// A descriptor that polls readable while a ring has completions.
-    pub(super) poll: Vec<(u64, InternalFd)>,
+    pub(crate) poll: Vec<(u64, InternalFd)>,
     /// Rings without a descriptor that have not ended yet: somebody waits in them.
-    pub(super) closed: Vec<Weak<Ring>>,
+    pub(crate) closed: Vec<Weak<Ring>>,
 }
 
 static TABLE: Locked<Table> =
@@ -31,16 +31,16 @@ static TABLE: Locked<Table> =
 const SPARE: usize = 16;
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-pub(super) fn read() -> Read<'static, Table> {
+pub(crate) fn read() -> Read<'static, Table> {
     TABLE.read()
 }
 
-pub(super) fn write() -> Write<Table> {
+pub(crate) fn write() -> Write<Table> {
     with_duplicates(TABLE.write())
 }
 
 /// As [`write`], where a signal handler may call it: see [`Locked::write_soon`].
-pub(super) fn write_soon() -> Option<Write<Table>> {
+pub(crate) fn write_soon() -> Option<Write<Table>> {
     TABLE.write_soon().map(with_duplicates)
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn next_id() -> u64 {
 }
 
 /// Enters a ring under a descriptor that means `file`.
-pub(super) fn enter(fd: i32, file: File, ring: Arc<Ring>) {
+pub(crate) fn enter(fd: i32, file: File, ring: Arc<Ring>) {
     let mut table = write();
     numbers::answer_by(Answers { has, is_live });
     table.rings.reserve(1 + SPARE);
@@ -90,7 +90,7 @@ fn ring_moved(old: i32, new: i32) {
 }
 
 /// `new` is a duplicate of ring `old`.
-pub(super) fn duplicated(old: i32, new: i32) {
+pub(crate) fn duplicated(old: i32, new: i32) {
     if let Some(mut table) = write_soon() {
         return table.duplicated(old, new);
     }
@@ -120,12 +120,12 @@ pub fn find(fd: i32) -> Option<Arc<Ring>> {
 }
 
 /// A ring whose last descriptor was taken out of the table, and what stood for it in polls.
-pub(super) type Closed = (Arc<Ring>, Option<InternalFd>);
+pub(crate) type Closed = (Arc<Ring>, Option<InternalFd>);
 
 /// Takes the entry that is meant out of the table; answers its ring, if that was the last one. In a
 /// signal handler whose thread reads the table, or has the lock of the ring that is to end, it
 /// stays.
-pub(super) fn take_out(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) -> Option<Closed> {
+pub(crate) fn take_out(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) -> Option<Closed> {
     let mut table = write_soon()?;
     let at = table.rings.iter().position(meant)?;
     let of = &table.rings[at].2;
@@ -174,7 +174,7 @@ pub(crate) fn some(wanted: impl Fn(&Ring) -> bool) -> Vec<Arc<Ring>> {
 
 impl Table {
     /// Each ring that has a descriptor, once, in the order of their ids.
-    pub(super) fn open(&self) -> Vec<&Arc<Ring>> {
+    pub(crate) fn open(&self) -> Vec<&Arc<Ring>> {
         let mut rings: Vec<_> = self.rings.iter().map(|r| &r.2).collect();
         rings.sort_by_key(|r| r.id);
         rings.dedup_by_key(|r| r.id);
@@ -196,7 +196,7 @@ impl Table {
     }
 
     /// As [`all`].
-    pub(super) fn all(&self) -> Vec<Arc<Ring>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Ring>> {
         let open = self.rings.iter().map(|r| r.2.clone());
         let closed = self.closed.iter().filter_map(Weak::upgrade);
         let mut rings: Vec<_> = open.chain(closed).collect();
@@ -246,7 +246,7 @@ pub fn surely_no_ring() -> bool {
     TABLE.try_read().is_some_and(|t| t.rings.is_empty())
 }
 
-pub(super) fn first_ring(within: impl Fn(i32) -> bool) -> Option<i32> {
+pub(crate) fn first_ring(within: impl Fn(i32) -> bool) -> Option<i32> {
     duplicates::any(&within).or_else(|| first_entry(within))
 }
 

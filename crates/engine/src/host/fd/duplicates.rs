@@ -15,7 +15,7 @@ fn numbers(word: u64) -> Option<(i32, i32)> {
 }
 
 /// Leaves a duplicate; false if there is no slot.
-pub(super) fn leave(new: i32, old: i32) -> bool {
+pub(crate) fn leave(new: i32, old: i32) -> bool {
     let word = u64::from(new.cast_unsigned() + 1) << 32 | u64::from(old.cast_unsigned());
     LEFT.iter().any(|slot| slot.compare_exchange(0, word, SeqCst, SeqCst).is_ok())
 }
@@ -26,17 +26,17 @@ fn left() -> impl Iterator<Item = (i32, i32)> {
 
 /// The number by which the table knows the ring of `fd`.
 #[cold]
-pub(super) fn original(fd: i32) -> i32 {
+pub(crate) fn original(fd: i32) -> i32 {
     left().find(|&(new, _)| new == fd).map_or(fd, |(_, old)| old)
 }
 
 /// One of those that are left.
-pub(super) fn any(within: impl Fn(i32) -> bool) -> Option<i32> {
+pub(crate) fn any(within: impl Fn(i32) -> bool) -> Option<i32> {
     left().map(|(new, _)| new).find(|&fd| within(fd))
 }
 
 /// `fd` is closed.
-pub(super) fn forget(fd: i32) {
+pub(crate) fn forget(fd: i32) {
     for slot in &LEFT {
         let word = slot.load(SeqCst);
         if numbers(word).is_some_and(|(new, _)| new == fd) {
@@ -46,7 +46,7 @@ pub(super) fn forget(fd: i32) {
 }
 
 /// Takes them all: (new, old). The table is held for writing.
-pub(super) fn take() -> impl Iterator<Item = (i32, i32)> {
+pub(crate) fn take() -> impl Iterator<Item = (i32, i32)> {
     LEFT.iter()
         .filter(|slot| slot.load(SeqCst) != 0)
         .filter_map(|slot| numbers(slot.swap(0, SeqCst)))
