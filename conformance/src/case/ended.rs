@@ -222,7 +222,7 @@ fn drained(cx: &mut Cx) -> Outcome {
 const ERESTARTSYS: i32 = 512;
 
 /// Opens a FIFO that nobody writes to: blocks where nothing but a worker may block.
-fn open_fifo(cx: &mut Cx) -> Result<(std::ffi::CString, io_uring_sqe), Stop> {
+pub(super) fn open_fifo(cx: &mut Cx) -> Result<(std::ffi::CString, io_uring_sqe), Stop> {
     let path = cx.path("fifo")?;
     rustix::fs::mknodat(
         rustix::fs::CWD,

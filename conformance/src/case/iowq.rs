@@ -1,12 +1,15 @@
 //! The queue of workers: what goes there begins when its batch is through.
 
+use super::ended::open_fifo;
 use super::net::{pair, recv};
 use super::pbuf::{GROUP, provide};
 use super::prelude::*;
 use libc::{ENOTSOCK, MSG_WAITALL};
+use rustix::fs::{Mode, OFlags};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::io::Write;
 use std::os::fd::IntoRawFd;
+use std::time::Duration;
 
 pub const CASES: &[Case] = &[
     case!("iowq", file_closed, [Sqe(IOSQE_ASYNC), Op(IORING_OP_CLOSE)], "its file is looked up behind the batch, which may have closed it"),
@@ -17,6 +20,7 @@ pub const CASES: &[Case] = &[
     case!("iowq", open_chain, [Sqe(IOSQE_IO_LINK), Op(IORING_OP_ASYNC_CANCEL)], "so does a chain without an end, in front of what task work sends there"),
     case!("iowq", polls_first, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV)], "what is to be polled first, and is ready, waits in the worker"),
     case!("iowq", no_socket, [Sqe(IOSQE_ASYNC), Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_RECV)], "what is no socket uses no buffer"),
+    case!("iowq", ring_ends, [Sqe(IOSQE_ASYNC), Op(IORING_OP_OPENAT)], "a ring that ends interrupts what its workers wait in, and leaves the jobs of others alone"),
 ];
 
 /// While this lives, the thread and its workers have one processor: a worker begins only when the
@@ -153,5 +157,33 @@ fn no_socket(cx: &mut Cx) -> Outcome {
     }
     let read = sqe::rw(IORING_OP_READ, r.as_raw_fd(), 0, 0, 0).with(IOSQE_BUFFER_SELECT);
     cx.one(&mut ring, "the buffer is there", read.set(|s| s.buf_index = GROUP), 1);
+    Ok(())
+}
+
+/// Two rings of one thread, or of one set of workers.
+fn ring_ends(cx: &mut Cx) -> Outcome {
+    let (path, open) = open_fifo(cx)?;
+    let ends = |flags| rustix::fs::open(&path, OFlags::NONBLOCK | flags, Mode::empty());
+    for attached in [false, true] {
+        let mut other = cx.ring(8, 0)?;
+        let (flags, fd) = if attached { (IORING_SETUP_ATTACH_WQ, other.fd) } else { (0, 0) };
+        let wq_fd = fd.cast_unsigned();
+        let params = io_uring_params { flags, wq_fd, ..Default::default() };
+        let mut ring = cx.ring_with(8, params)?;
+        cx.start(&mut ring, &[open.ud(1), open.ud(2)]);
+        std::thread::sleep(Duration::from_millis(10));
+        drop(ring);
+        // A close by a call that no entry point sees is noticed with the next ring.
+        drop(cx.ring(8, 0)?);
+        std::thread::sleep(Duration::from_millis(60));
+        let reader = ends(OFlags::WRONLY);
+        cx.eq("nobody reads any more", reader.err(), Some(rustix::io::Errno::NXIO));
+        cx.start(&mut other, &[open.ud(3)]);
+        std::thread::sleep(Duration::from_millis(10));
+        drop(ends(OFlags::WRONLY)?);
+        let fd = other.take(1)?[0].res;
+        cx.holds("the other's is served", fd >= 0);
+        os::close(fd);
+    }
     Ok(())
 }

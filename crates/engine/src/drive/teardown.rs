@@ -44,7 +44,9 @@ pub(crate) fn end(ring: &Arc<Ring>) {
     let transports = core::mem::take(&mut ctx.transports);
     let (pool, direct) = (ctx.pool.take(), core::mem::take(&mut ctx.direct));
     drop(ctx);
-    drop(pool);
+    if let Some(workers) = pool {
+        drop(workers.cancel_all(|&(id, _)| id == ring.id));
+    }
     transports.end();
     drop(direct);
     crate::ring::table::forget_ended();

@@ -149,6 +149,20 @@ impl<W: HasCreds> Workers<W> {
         None
     }
 
+    /// Takes out of the queue all jobs that match, and interrupts those that run: a ring ends
+    /// whose workers others share (`io_uring_try_cancel_iowq`).
+    pub fn cancel_all(&self, mut which: impl FnMut(&W::Key) -> bool) -> Vec<W> {
+        let mut taken = Vec::new();
+        for pool in self.all() {
+            let (queued, running) = pool.cancel(&mut which, true);
+            if running > 0 {
+                pool.interrupt(&mut which);
+            }
+            taken.extend(queued);
+        }
+        taken
+    }
+
     /// Interrupts a job if a worker runs it; one that waits for a worker goes on waiting.
     pub fn interrupt(&self, mut which: impl FnMut(&W::Key) -> bool) {
         for pool in self.all() {
