@@ -21,6 +21,7 @@ pub const CASES: &[Case] = &[
     case!("eventfd", writes_that_block, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_WRITE)], "a write to a blocking eventfd is a worker's, its failure task work"),
     case!("eventfd", overflow, [Reg(IORING_REGISTER_EVENTFD), Trap("overflow")], "what overflowed is told of again when it finds room"),
     case!("eventfd", overflow_async, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Trap("overflow")], "but not to an async eventfd"),
+    case!("eventfd", full_for_worker, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Trap("overflow")], "a worker that finds no room tells of what is there"),
 ];
 
 /// What an eventfd has counted since it was last asked; 0 for nothing.
@@ -218,6 +219,26 @@ fn overflow(cx: &mut Cx) -> Outcome {
 
 fn overflow_async(cx: &mut Cx) -> Outcome {
     overflows(cx, IORING_REGISTER_EVENTFD_ASYNC, 0)
+}
+
+fn full_for_worker(cx: &mut Cx) -> Outcome {
+    for register in [IORING_REGISTER_EVENTFD_ASYNC, IORING_REGISTER_EVENTFD] {
+        let mut ring = cx.ring(2, 0)?;
+        let ev = nonblocking_eventfd()?;
+        cx.is("register", ring.register_slice(register, &[ev.as_raw_fd()]), 0);
+        for n in 1..=2 {
+            cx.start(&mut ring, &[sqe::nop().ud(n), sqe::nop().ud(n)]);
+        }
+        cx.note("by the task", counted(&ev));
+        for n in 3..=4 {
+            cx.start(&mut ring, &[sqe::nop().with(IOSQE_ASYNC).ud(n)]);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            cx.note("by a worker", counted(&ev));
+        }
+        let all: Vec<_> = ring.take(6)?.iter().map(|c| c.user_data).collect();
+        cx.note("all", format_args!("{all:?}"));
+    }
+    Ok(())
 }
 
 fn overflows(cx: &mut Cx, register: u32, flags: u32) -> Outcome {

@@ -91,14 +91,14 @@ impl Ctx {
         let posts = !self.defers() && !req.flags.contains(ReqFlags::MULTISHOT);
         let workers = req.is_workers() || self.worker_ends(req);
         let skips = res >= 0 && req.flags.contains(ReqFlags::CQE_SKIP);
-        // Where the CQ has no room, task work posts, too (`io_req_complete_post`).
-        let stays = workers
-            && posts
-            && !(if res < 0 { handed_back(req, res) } else { stops_short(req) })
-            && (skips || self.mem.cq_has_room(&self.overflow));
-        req.flags.set(ReqFlags::ON_WORKER, stays);
-        if let Some(e) = self.eventfd.as_mut().filter(|_| stays) {
-            e.worker_posts(skips);
+        let by_itself =
+            workers && posts && !(if res < 0 { handed_back(req, res) } else { stops_short(req) });
+        // Where the CQ has no room, task work posts, too; but the worker has tried, and has told
+        // the eventfd of what was there (`io_req_complete_post`).
+        let room = self.mem.cq_has_room(&self.overflow);
+        req.flags.set(ReqFlags::ON_WORKER, by_itself && (skips || room));
+        if let Some(e) = self.eventfd.as_mut().filter(|_| by_itself) {
+            e.worker_posts(skips || !room);
         }
     }
 }
