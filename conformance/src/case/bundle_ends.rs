@@ -10,6 +10,7 @@ pub const CASES: &[Case] = &[
     case!("bundle_ends", limit_of_bundle, [Op(IORING_OP_RECV)], "what a bundle's first step has brought is counted again with the second"),
     case!("bundle_ends", bundle_behind_end, [Op(IORING_OP_SEND)], "a worker gives up a bundle to a peer that sends no more"),
     case!("bundle_ends", turn_not_to_wait, [Op(IORING_OP_RECV)], "what is not to wait ends with its first turn"),
+    case!("bundle_ends", named_again, [Op(IORING_OP_RECV)], "buffers that the tail names again are used again, or are used up"),
 ];
 
 fn limit_of_bundle(cx: &mut Cx) -> Outcome {
@@ -86,6 +87,28 @@ fn turn_not_to_wait(cx: &mut Cx) -> Outcome {
                 let last = got.last().copied().unwrap_or_default();
                 cx.note(what, format_args!("{n}: {} of them, then {last:?}", got.len()));
             }
+        }
+    }
+    Ok(())
+}
+
+fn named_again(cx: &mut Cx) -> Outcome {
+    for (flags, ahead, n) in [(0, 3, 200), (IOU_PBUF_RING_INC, 1, 200), (IOU_PBUF_RING_INC, 3, 90)] {
+        for how in [0, IORING_RECV_MULTISHOT] {
+            let mut ring = cx.ring(8, 0)?;
+            let mut mem = [0u8; 80];
+            let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+            cx.is("register", register(&ring, &reg(page, 8, flags)), 0isize);
+            supply(page, 0, 8, &mut mem, 10);
+            os::store(page + 14, &[8u16 + ahead]);
+            let (mut one, two) = UnixStream::pair()?;
+            one.write_all(&vec![b'x'; n])?;
+            let recv = sqe::op(IORING_OP_RECV, two.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
+            let recv = recv.set(|s| (s.buf_index, s.ioprio) = (GROUP, IORING_RECVSEND_BUNDLE | how));
+            cx.start(&mut ring, &[recv.ud(1)]);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let got: Vec<_> = ring.pop_all().iter().map(|c| (c.res, c.flags)).collect();
+            cx.note("brought", format_args!("{flags} {ahead} {n} {how}: {got:x?}"));
         }
     }
     Ok(())

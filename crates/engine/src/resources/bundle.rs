@@ -161,7 +161,11 @@ impl Groups {
             }
             Group::Ring(ring) => {
                 let n = ring.ready().min(2 * STEP_MAX as u16 + 1);
-                let bufs = (0..n).map(|i| ring.peek(i)).collect();
+                let mut bufs: Vec<_> = (0..n).map(|i| ring.peek(i)).collect();
+                if ring.inc {
+                    // Of a buffer that the tail names again its first use has left nothing.
+                    bufs.iter_mut().skip(ring.entries().into()).for_each(|buf| buf.len = 0);
+                }
                 Head { bufs, inc: ring.inc, singly: false }
             }
         };

@@ -99,6 +99,11 @@ impl BufRing {
         usize::from(index & self.mask) * size_of::<io_uring_buf>()
     }
 
+    /// Slots of the ring: a power of two.
+    pub fn entries(&self) -> u16 {
+        self.mask + 1
+    }
+
     /// Buffers between head and tail.
     pub fn ready(&self) -> u16 {
         self.tail().wrapping_sub(self.head)
