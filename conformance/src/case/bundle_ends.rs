@@ -92,23 +92,33 @@ fn turn_not_to_wait(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
+/// Flags, how far the tail is ahead of the entries, bytes there, bytes asked for.
+const AGAIN: [(u16, u16, usize, u32); 5] = [
+    (0, 3, 200, 0),
+    (IOU_PBUF_RING_INC, 1, 200, 0),
+    (IOU_PBUF_RING_INC, 1, 200, 4),
+    (IOU_PBUF_RING_INC, 3, 200, 4),
+    (IOU_PBUF_RING_INC, 3, 90, 0),
+];
+
 fn named_again(cx: &mut Cx) -> Outcome {
-    for (flags, ahead, n) in [(0, 3, 200), (IOU_PBUF_RING_INC, 1, 200), (IOU_PBUF_RING_INC, 3, 90)] {
+    for (flags, ahead, n, len) in AGAIN {
         for how in [0, IORING_RECV_MULTISHOT] {
             let mut ring = cx.ring(8, 0)?;
             let mut mem = [0u8; 80];
             let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
             cx.is("register", register(&ring, &reg(page, 8, flags)), 0isize);
             supply(page, 0, 8, &mut mem, 10);
-            os::store(page + 14, &[8u16 + ahead]);
+            os::store(page + 14, &[8 + ahead]);
             let (mut one, two) = UnixStream::pair()?;
             one.write_all(&vec![b'x'; n])?;
+            let how = IORING_RECVSEND_BUNDLE | how;
             let recv = sqe::op(IORING_OP_RECV, two.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
-            let recv = recv.set(|s| (s.buf_index, s.ioprio) = (GROUP, IORING_RECVSEND_BUNDLE | how));
+            let recv = recv.set(|s| (s.buf_index, s.ioprio, s.len) = (GROUP, how, len));
             cx.start(&mut ring, &[recv.ud(1)]);
             std::thread::sleep(std::time::Duration::from_millis(20));
             let got: Vec<_> = ring.pop_all().iter().map(|c| (c.res, c.flags)).collect();
-            cx.note("brought", format_args!("{flags} {ahead} {n} {how}: {got:x?}"));
+            cx.note("brought", format_args!("{flags} {ahead} {n} {len} {how}: {got:x?}"));
         }
     }
     Ok(())

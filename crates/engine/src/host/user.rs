@@ -12,6 +12,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::host::sys::sys;
 use softring_uapi::errno::{Errno, Result};
+use softring_uapi::iovec;
 
 /// Types whose every bit pattern is valid and that hold no padding to leak.
 ///
@@ -88,6 +89,13 @@ const NOT_THERE: isize = Errno::EFAULT.res() as isize;
 pub(crate) fn in_user(addr: u64, len: u64) -> Result<()> {
     let end = addr.checked_add(len).ok_or(Errno::EFAULT)?;
     if end > TASK_SIZE { Err(Errno::EFAULT) } else { Ok(()) }
+}
+
+/// A part of a vector, at address 0 if it is outside of all memory: a system call would refuse a
+/// vector with such a part before it asks the socket, where the kernel finds it out in the
+/// transfer, as it does at address 0, where no memory is.
+pub(crate) fn nowhere_is_null(part: iovec) -> iovec {
+    if in_user(part.base, part.len).is_err() { iovec { base: 0, ..part } } else { part }
 }
 
 /// May the program's memory be read?

@@ -2,7 +2,7 @@
 //! `io_uring/kbuf.c`.
 
 use super::kbuf::{Buf, Group, Groups, Pick};
-use crate::host::user::in_user;
+use crate::host::user::nowhere_is_null;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 
@@ -21,6 +21,8 @@ pub struct Head {
     pub inc: bool,
     /// Each step takes one buffer.
     pub singly: bool,
+    /// Slots of the ring: the buffer as many places on is the same, if the tail is that far ahead.
+    slots: usize,
 }
 
 /// Bytes laid out over buffers.
@@ -46,14 +48,6 @@ impl Layout {
             n += 1;
         }
         n
-    }
-}
-
-/// A place outside of all memory: a system call would refuse a vector with such a part before it
-/// asks the socket, where the kernel finds it out in the transfer. No memory is at address 0.
-fn nowhere_is_null(part: &mut iovec) {
-    if in_user(part.base, part.len).is_err() {
-        part.base = 0;
     }
 }
 
@@ -99,6 +93,10 @@ impl Head {
             let used = u64::from(first.len).min(len) as u32;
             len -= u64::from(used);
             (first.addr, first.len) = (first.addr.wrapping_add(used.into()), first.len - used);
+            let first = *first;
+            if let Some(again) = self.bufs.get_mut(self.slots) {
+                *again = first;
+            }
             if first.len > 0 || used == 0 {
                 break;
             }
@@ -140,7 +138,7 @@ impl Head {
         }
         out.empty = taken == bufs.len();
         if let [_, _, ..] = out.iov[..] {
-            out.iov.iter_mut().for_each(nowhere_is_null);
+            out.iov.iter_mut().for_each(|part| *part = nowhere_is_null(*part));
         }
         Ok(out)
     }
@@ -157,16 +155,12 @@ impl Groups {
             // A list gives one at a time.
             Group::List(list) => {
                 let bufs = list.iter().take(STEPS + 1).copied().collect();
-                Head { bufs, inc: false, singly: true }
+                Head { bufs, inc: false, singly: true, slots: usize::MAX }
             }
             Group::Ring(ring) => {
                 let n = ring.ready().min(2 * STEP_MAX as u16 + 1);
-                let mut bufs: Vec<_> = (0..n).map(|i| ring.peek(i)).collect();
-                if ring.inc {
-                    // Of a buffer that the tail names again its first use has left nothing.
-                    bufs.iter_mut().skip(ring.entries().into()).for_each(|buf| buf.len = 0);
-                }
-                Head { bufs, inc: ring.inc, singly: false }
+                let bufs = (0..n).map(|i| ring.peek(i)).collect();
+                Head { bufs, inc: ring.inc, singly: false, slots: ring.entries().into() }
             }
         };
         Ok((self.pick(bgid)?, head))
