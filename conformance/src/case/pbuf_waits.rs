@@ -5,7 +5,8 @@ use super::pbuf::{GROUP, provide, reg, register, supply};
 use super::prelude::*;
 use crate::show;
 use softring_uapi::{iovec, msghdr};
-use std::os::unix::net::UnixDatagram;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 
 pub const CASES: &[Case] = &[
     case!("pbuf_waits", longer_in_ring, [
@@ -19,6 +20,7 @@ pub const CASES: &[Case] = &[
     case!("pbuf_waits", last_in_ring, [Op(IORING_OP_RECV)], "a bundle that waits for its last buffer ends with it"),
     case!("pbuf_waits", hung_up, [Op(IORING_OP_READ_MULTISHOT)], "reads of a terminal that nobody has open at the other end"),
     case!("pbuf_waits", worker_fails, [Op(IORING_OP_READ_MULTISHOT)], "a worker's failed read names no buffer"),
+    case!("pbuf_waits", message_nowhere, [Op(IORING_OP_RECVMSG)], "a message finds out that its buffer is no memory where it is to be put there"),
     case!("pbuf_waits", end_behind_data, [Op(IORING_OP_RECV)], "a stream ends behind what a receive that was polled first has brought"),
 ];
 
@@ -198,4 +200,67 @@ fn end_behind_data(cx: &mut Cx) -> Outcome {
         told(cx, &mut ring, &format!("polled first: {}", first != 0), &mut mem);
     }
     Ok(())
+}
+
+/// Is something there first? Flags of the call, and of the request.
+const NOWHERE: [(bool, i32, u16); 7] = [
+    (true, 0, 0),
+    (false, 0, 0),
+    (true, libc::MSG_OOB, 0),
+    (false, libc::MSG_OOB, 0),
+    (true, libc::MSG_PEEK, 0),
+    (true, 0, IORING_RECV_MULTISHOT),
+    (false, 0, IORING_RECV_MULTISHOT),
+];
+
+fn message_nowhere(cx: &mut Cx) -> Outcome {
+    const OUTSIDE: u64 = 0xffff_8000_0000_0000;
+    for at in [OUTSIDE, BAD as u64] {
+        for (there, flags, how) in NOWHERE {
+            let (tcp, stream, datagram) =
+                (super::net::pair()?, UnixStream::pair()?, UnixDatagram::pair()?);
+            let pairs: [(&str, OwnedFd, OwnedFd); 3] = [
+                ("TCP", tcp.0.into(), tcp.1.into()),
+                ("stream", stream.0.into(), stream.1.into()),
+                ("datagram", datagram.0.into(), datagram.1.into()),
+            ];
+            for (name, from, to) in &pairs {
+                let got = nowhere(cx, at, from, to, (there, flags, how))?;
+                cx.note(&format!("{name} at {at:#x}, {there} {flags} {how}"), got);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What comes of a message for a buffer that is at `at`, and how much is in its socket after that.
+fn nowhere(
+    cx: &mut Cx,
+    at: u64,
+    from: &OwnedFd,
+    to: &OwnedFd,
+    (there, flags, how): (bool, i32, u16),
+) -> Result<String, Stop> {
+    let mut ring = cx.ring(8, 0)?;
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    cx.is("register", register(&ring, &reg(page, 8, 0)), 0isize);
+    os::store(page, &[at]);
+    os::store(page + 8, &[100u32, 9]);
+    os::store(page + 14, &[1u16]);
+    let tell = || rustix::net::send(from, b"0123456789", rustix::net::SendFlags::empty());
+    if there {
+        tell()?;
+        super::net::arrived(to.as_raw_fd(), 10);
+    }
+    let mut h = msghdr::default();
+    let s = sqe::rw(IORING_OP_RECVMSG, to.as_raw_fd(), addr_mut(&mut h), 1, 0);
+    let s = s.with(IOSQE_BUFFER_SELECT).op_flags(flags as u32);
+    ring.push(s.set(|s| (s.buf_index, s.ioprio) = (GROUP, how))).submit();
+    if !there {
+        tell()?;
+    }
+    std::thread::sleep(std::time::Duration::from_millis(10));
+    ring.submit_wait(0);
+    let got: Vec<_> = ring.pop_all().iter().map(|c| (c.res, show::cqe_flags(c.flags))).collect();
+    Ok(format!("{got:?}, {} left", rustix::io::ioctl_fionread(to)?))
 }

@@ -4,7 +4,7 @@
 
 use crate::host::fd::kind::is_socket;
 use crate::host::sys::{self, sys};
-use crate::host::user::{self, in_user};
+use crate::host::user::{self, nowhere_is_null};
 use crate::io::socket::{MSG_CMSG_COMPAT, MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
 use crate::io::socket::{Socket, minds_empty_name};
 use crate::ops::iov::{import_iov, skip};
@@ -185,7 +185,8 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
 fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
     let Keep::Msg(msg) = &call.keep else { return Err(Errno::EINVAL) };
     let s = &call.sqe;
-    let one = [iovec { base: s.addr + call.done, len: u64::from(s.len).saturating_sub(call.done) }];
+    let len = u64::from(s.len).saturating_sub(call.done);
+    let one = [nowhere_is_null(iovec { base: s.addr + call.done, len })];
     let rest;
     let iov = match () {
         () if call.pick.is_some() => &one[..],
@@ -206,7 +207,7 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
         (hdr.name, hdr.namelen) = (name.as_mut_ptr().expose_provenance() as u64, NAME_MAX as u32);
     }
     let to = (&raw mut hdr).expose_provenance();
-    let n = received_or_wait(call, check(sys!(__NR_recvmsg, call.file.fd(), to, flags)))?;
+    let n = check(sys!(__NR_recvmsg, call.file.fd(), to, flags))?;
     if let Err(e) = tell(msg, &hdr, &name, s.op_flags & MSG_CMSG_COMPAT != 0) {
         return untold(call, e);
     }
@@ -249,14 +250,6 @@ fn tell(msg: &Msg, hdr: &msghdr, name: &[u8; NAME_MAX], compat: bool) -> Result<
     user::write(msg.at + flags, &hdr.flags)
 }
 
-/// A provided buffer that is none is found out when there is something to put there, not before.
-fn received_or_wait(call: &Call, done: Result<usize>) -> Result<usize> {
-    let s = &call.sqe;
-    let bad = || call.pick.is_some() && in_user(s.addr, u64::from(s.len)).is_err();
-    let nothing = || sys::poll_now(call.file.fd(), sys::POLLIN) == 0;
-    if done == Err(Errno::EFAULT) && bad() && nothing() { Err(Errno::EAGAIN) } else { done }
-}
-
 impl Msg {
     /// Bytes before the payload in a multishot receive's buffer; none if that is no number.
     fn out_len(&self) -> Option<u32> {
@@ -277,6 +270,7 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     let (namelen, controllen) = (msg.hdr.namelen, msg.hdr.controllen);
     let name = buf.wrapping_add(OUT.into());
     let payload = iovec { base: buf.wrapping_add(before.into()), len: u64::from(room) };
+    let payload = nowhere_is_null(payload);
     let mut hdr = msghdr {
         name: if namelen > 0 { name } else { 0 },
         namelen,
@@ -287,7 +281,7 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
         ..msghdr::default()
     };
     let to = (&raw mut hdr).expose_provenance();
-    let n = received_or_wait(call, check(sys!(__NR_recvmsg, call.file.fd(), to, flags)))? as u32;
+    let n = check(sys!(__NR_recvmsg, call.file.fd(), to, flags))? as u32;
     let out = [hdr.namelen, hdr.controllen as u32, n, hdr.flags];
     if let Err(e) = user::write_slice(buf, &out) {
         return untold(call, e);
