@@ -93,12 +93,13 @@ fn turn_not_to_wait(cx: &mut Cx) -> Outcome {
 }
 
 /// Flags, how far the tail is ahead of the entries, bytes there, bytes asked for.
-const AGAIN: [(u16, u16, usize, u32); 5] = [
+const AGAIN: [(u16, u16, usize, u32); 6] = [
     (0, 3, 200, 0),
     (IOU_PBUF_RING_INC, 1, 200, 0),
     (IOU_PBUF_RING_INC, 1, 200, 4),
     (IOU_PBUF_RING_INC, 3, 200, 4),
     (IOU_PBUF_RING_INC, 3, 90, 0),
+    (IOU_PBUF_RING_INC, 100, 900, 4),
 ];
 
 fn named_again(cx: &mut Cx) -> Outcome {

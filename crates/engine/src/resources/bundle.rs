@@ -94,9 +94,7 @@ impl Head {
             len -= u64::from(used);
             (first.addr, first.len) = (first.addr.wrapping_add(used.into()), first.len - used);
             let first = *first;
-            if let Some(again) = self.bufs.get_mut(self.slots) {
-                *again = first;
-            }
+            self.bufs.iter_mut().step_by(self.slots).for_each(|again| *again = first);
             if first.len > 0 || used == 0 {
                 break;
             }
