@@ -229,7 +229,18 @@ impl Ctx {
         if self.leaves_work() {
             return;
         }
+        // What was ready when it was armed comes before a timer that was due by then.
+        let armed = core::mem::take(&mut self.transports.ready_now);
+        if armed {
+            self.collect_events();
+        }
         self.collect_memory();
+        if !armed {
+            self.collect_events();
+        }
+    }
+
+    fn collect_events(&mut self) {
         if self.transports.poll.as_ref().is_some_and(PollSet::tells) {
             self.look(true);
             self.take_events();

@@ -207,7 +207,7 @@ impl Ctx {
             self.take_stash();
             self.model_reap();
             self.flush();
-            if core::mem::take(&mut self.transports.ready_now) {
+            if self.transports.ready_now {
                 self.collect();
                 self.flush();
             } else if !waits && (older || self.transports.unsettled > 0) {
