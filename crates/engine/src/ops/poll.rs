@@ -140,6 +140,7 @@ pub(crate) fn unpollable(req: &Req) -> i32 {
 pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     let Some(req) = ctx.slab.get(id) else { return };
     let Wait::Poll(p) = req.wait else { return };
+    let revents = if revents & EPOLLERR != 0 { error_left(req, revents) } else { revents };
     let revents = if p.waits { woken(req, revents) } else { revents };
     let (all, user_data) = (mask_of(req, revents), req.call.sqe.user_data);
     let mask = news(&p, revents, all).cast_signed();
@@ -161,6 +162,14 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     }
     ctx.poll_leave(id, p.events & EPOLLONESHOT != 0);
     ctx.complete(id, if orphan { Errno::ECANCELED.res() } else { mask });
+}
+
+/// What is ready, without the error if another request has taken it since: an error wakes without
+/// saying so, and the kernel asks the file when it tells of it.
+fn error_left(req: &Req, revents: u32) -> u32 {
+    let fd = req.call.file.poll_fd();
+    let left = ready(fd, EPOLLERR).map_or(EPOLLERR, |now| now & EPOLLERR);
+    revents & (!EPOLLERR | left)
 }
 
 /// Checks a POLL_REMOVE (`io_poll_remove_prep`).
