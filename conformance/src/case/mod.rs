@@ -202,6 +202,7 @@ families![
     limits,
     sweep,
     unopened,
+    vain,
     client,
 ];
 

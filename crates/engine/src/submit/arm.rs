@@ -17,6 +17,7 @@
 
 use std::sync::OnceLock;
 
+use crate::host::sys;
 use crate::host::sys::nr::{EPOLLET, EPOLLONESHOT};
 use crate::io::poll::PollSet;
 use crate::io::standing::{OUT, STICKY};
@@ -245,15 +246,14 @@ impl Ctx {
         if let Some(at) = stays {
             standing::note(self.standing(at), &req);
         }
-        let many = req.flags.contains(ReqFlags::MULTISHOT) && !req.row.has(opdef::SELECT_MANY);
-        let news = req.call.blocked && many;
-        if outcome == Outcome::Retry && sends(&req) && events & OUT == 0 {
-            // It is ready in another respect and stays so: the kernel uses up its attempts.
-            req.arms = MAX_ARMS;
-        }
-        let more = (news || req.arms < MAX_ARMS) && self.turns.alone(turns::key(&req));
+        let news = after_attempt(&mut req, &outcome, events);
+        let alone = self.turns.alone(turns::key(&req));
+        let tries = news || req.arms < MAX_ARMS;
+        let more = outcome == Outcome::Retry && tries && (news || alone || is_ready(&req));
         match outcome {
-            Outcome::Retry if more && news && stays.is_none() && req.arms >= IN_VAIN => {
+            Outcome::Retry
+                if more && news && stays.is_none() && (req.arms >= IN_VAIN || !alone) =>
+            {
                 self.recycle_buffer(&mut req);
                 self.await_news(req, id);
                 true
@@ -346,6 +346,30 @@ fn reissues(req: &Req) -> bool {
 /// Does it wait for room to send?
 fn sends(req: &Req) -> bool {
     matches!(req.wait, Wait::Poll(poll) if poll.events & OUT != 0) && reissues(req)
+}
+
+/// Is its file ready, though the attempt was in vain? Then it is tried again at once, and nobody's
+/// turn comes by that. (One of many keeps its place anyway.)
+fn is_ready(req: &Req) -> bool {
+    sys::poll_now(req.call.file.fd(), sys::POLLIN) != 0
+}
+
+/// An attempt of a request that `events` woke is over: does the request wait for news alone?
+fn after_attempt(req: &mut Req, outcome: &Outcome, events: u32) -> bool {
+    let elsewhere = sends(req) && events & OUT == 0;
+    let news = awaits_news(req) || elsewhere && req.flags.contains(ReqFlags::MULTISHOT);
+    if *outcome == Outcome::Retry && elsewhere && !news {
+        // It is ready in another respect and stays so: the kernel uses up its attempts.
+        req.arms = MAX_ARMS;
+    }
+    news
+}
+
+/// Has a multishot request found nothing? Once armed, the kernel's stays so, and is only tried
+/// again when something happens.
+pub(crate) fn awaits_news(req: &Req) -> bool {
+    let many = req.flags.contains(ReqFlags::MULTISHOT) && !req.row.has(opdef::SELECT_MANY);
+    req.call.blocked && many
 }
 
 /// Did its last attempt show that what it waits for is not there? Who asks for errors or urgent

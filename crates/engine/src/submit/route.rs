@@ -12,6 +12,7 @@ use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome};
 use crate::ring::request::{FileRef, Poll, Req, ReqFlags, State, Wait, kind_of};
 use crate::stats::trace::Step;
+use crate::submit::arm::awaits_news;
 use softring_uapi::errno::Errno;
 
 /// Where a request goes.
@@ -130,7 +131,7 @@ impl Ctx {
             req.call.cflags = 0;
             return self.outcome(req, Outcome::Done(e.res()));
         }
-        let capped = req.arms >= MAX_ARMS;
+        let capped = req.arms >= MAX_ARMS && !awaits_news(req);
         self.stats.reissue.capped.add(u64::from(pollable && !blocks && capped));
         if pollable && capped && req.flags.contains(ReqFlags::MULTISHOT) {
             // The kernel's worker would only arm it.
@@ -187,7 +188,7 @@ impl Ctx {
                 let def = req.row;
                 let events = req.poll_events();
                 req.wait = Wait::Poll(Poll::new(events));
-                req.arms += 1;
+                req.arms = req.arms.saturating_add(1);
                 req.call.polled = true;
                 if def.has(opdef::CREDS) && ops::socket::passes_creds(req) {
                     self.note_creds_ahead(req);

@@ -1,0 +1,93 @@
+//! Requests that are woken for something else, or for what another has taken by then.
+
+use super::net::{pair, recv};
+use super::pbuf::{GROUP, reg, register, supply};
+use super::prelude::*;
+use crate::show;
+use std::io::Write;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+pub const CASES: &[Case] = &[
+    case!("vain", urgent_byte, [Op(IORING_OP_SEND)], "a bundle that waits for room is not ended by an urgent byte that came in"),
+    case!("vain", many_accepts, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT behind another waits on at a listener that is shut"),
+    case!("vain", error_taken, [Op(IORING_OP_POLL_ADD)], "a poll is not told of an error that a receive has taken"),
+    case!("vain", ready_before_due, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_LINK_TIMEOUT)], "a poll tells what is ready before a timer that is due ends it"),
+];
+
+/// What came within a moment.
+fn told(cx: &mut Cx, ring: &mut Ring, what: &str) {
+    std::thread::sleep(Duration::from_millis(30));
+    // With DEFER_TASKRUN what a timer cancels is told of one call later.
+    for _ in 0..2 {
+        ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+    }
+    let got = ring.pop_all();
+    let got: Vec<_> =
+        got.iter().map(|c| (c.user_data, c.res, show::cqe_flags(c.flags))).collect();
+    cx.note(what, format_args!("{got:?}"));
+}
+
+fn urgent_byte(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    cx.is("register", register(&ring, &reg(page, 8, 0)), 0isize);
+    let mut mem = [7; 32];
+    supply(page, 0, 8, &mut mem, 8);
+    let (one, two) = UnixStream::pair()?;
+    one.set_nonblocking(true)?;
+    while (&one).write(&[7; 4096]).is_ok() {}
+    one.set_nonblocking(false)?;
+    let s = sqe::op(IORING_OP_SEND, one.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
+    let bundle = s.set(|s| (s.buf_index, s.ioprio) = (GROUP, IORING_RECVSEND_BUNDLE));
+    cx.start(&mut ring, &[bundle.ud(1)]);
+    rustix::net::send(&two, b"!", rustix::net::SendFlags::OOB)?;
+    told(cx, &mut ring, "an urgent byte");
+    drop(two);
+    told(cx, &mut ring, "the end");
+    Ok(())
+}
+
+fn many_accepts(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let path = cx.dir()?.join("listener");
+    let listener = UnixListener::bind(path)?;
+    let fd = listener.as_raw_fd();
+    let accept = |how: u16| sqe::op(IORING_OP_ACCEPT, fd).set(|s| s.ioprio = how);
+    let many = IORING_ACCEPT_MULTISHOT | IORING_ACCEPT_POLL_FIRST;
+    let shut = sqe::op(IORING_OP_SHUTDOWN, fd).ud(3);
+    cx.start(&mut ring, &[accept(0).ud(1), accept(many).ud(2), shut]);
+    told(cx, &mut ring, "shut");
+    cx.one(&mut ring, "cancel", sqe::cancel(2, 0).ud(4), 0);
+    told(cx, &mut ring, "cancelled");
+    Ok(())
+}
+
+fn error_taken(cx: &mut Cx) -> Outcome {
+    for events in [0, libc::POLLIN] {
+        let mut ring = cx.ring(8, 0)?;
+        let (one, mut two) = pair()?;
+        let mut buf = [0; 4];
+        let poll = sqe::poll_add(two.as_raw_fd(), events).ud(1);
+        cx.start(&mut ring, &[poll, recv(two.as_raw_fd(), &mut buf).ud(2)]);
+        two.write_all(b"never read")?;
+        super::net::arrived(one.as_raw_fd(), 10);
+        drop(one);
+        told(cx, &mut ring, &format!("reset, {events}"));
+    }
+    Ok(())
+}
+
+fn ready_before_due(cx: &mut Cx) -> Outcome {
+    for (many, flags) in [(0, 0), (IORING_POLL_ADD_MULTI, 0), (IORING_POLL_ADD_MULTI, DEFER)] {
+        let mut ring = cx.ring(8, flags)?;
+        let (r, w) = cx.pipe()?;
+        rustix::io::write(&w, b"x")?;
+        let past = sqe::millis(1000);
+        let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN).set(|s| s.len = many);
+        let due = sqe::link_timeout(&past, IORING_TIMEOUT_ABS).ud(2);
+        cx.start(&mut ring, &[poll.link().ud(1), due]);
+        told(cx, &mut ring, "both");
+    }
+    Ok(())
+}
