@@ -5,7 +5,7 @@ use super::program::{Bad, Cell, Fd, Host, Slot, Sqe, Step, Val};
 pub use super::seen::Seen;
 use super::seen::{is_regular, other_end, reads, res, sends, slot, writes};
 use super::transcript::{Cqe, Rec, Transcript};
-use super::{known_eventfd, known_files, known_pipes, known_sockets, known_workers};
+use super::{known_eventfd, known_files, known_pipes, known_races, known_sockets, known_workers};
 use softring_uapi::*;
 
 /// Words of `docs/LIMITATIONS.md`, and whether they are about a difference.
@@ -19,10 +19,16 @@ const KNOWN: &[Known] = &[
     ),
     ("The eventfd of a DEFER_TASKRUN ring is signalled once", known_eventfd::own_eventfd_read),
     ("waits on a socket whose own side is shut for sending", known_sockets::shut_quietly),
+    ("waits on a socket whose own side is shut for sending", known_sockets::shut_and_cancelled),
+    ("has kept the buffer that it picked for that", known_sockets::kept_in_vain),
     ("can be cancelled at once. The kernel tries it again 127 times", cancelled_at_once),
     ("Where their memory is given up", registered_given_up),
     ("A provided buffer whose address no process can have", buffer_nowhere),
     ("Where the CQ has room for some only", no_room_for_all),
+    ("goes on by task work, and waits where a worker would not", known_races::chain_without_room),
+    ("Two requests that workers run may run in either order", known_races::side_by_side),
+    ("finds what a worker's call has just made ready", known_races::ready_by_worker),
+    ("A read of the eventfd that counts a ring's own completions", known_races::counts_of_workers),
     (
         "a write to a pipe that fails with EFAULT wakes who polls",
         known_pipes::woken_by_failed_write,
@@ -33,7 +39,10 @@ const KNOWN: &[Known] = &[
     ("the other may take what came before epoll looks at the file", taken_before_look),
     ("A SPLICE or TEE into the pipe does not say", known_pipes::woken_unsaid),
     ("it answers all that is ready. The kernel sometimes posts", told_all),
-    ("Their notification comes at once, as the buffer is free then", acknowledged_late),
+    (
+        "Their notification comes at once, as the buffer is free then",
+        known_sockets::acknowledged_late,
+    ),
     ("none where something else has begun it", known_eventfd::worker_not_first),
     ("A CLOSE lets its file go at once", closed_at_once),
     ("A buffered write to a regular file may be over", written_at_once),
@@ -42,7 +51,6 @@ const KNOWN: &[Known] = &[
     ("with MSG_PEEK and IORING_RECVSEND_BUNDLE", peeked_bundle),
     ("takes the wake-up of a connection from an ACCEPT behind it", known_sockets::exclusive_poll),
     ("a request that follows a larger one: that may take more", known_sockets::larger_before),
-    ("names the same buffers again", known_sockets::named_again),
     ("whose time has come while its batch is submitted", known_eventfd::told_with_others),
     ("moves it, as read(2) and write(2) do", known_files::position_direct),
     ("A batch that takes longer than a linked timeout of its own", outlasted),
@@ -360,22 +368,6 @@ fn told_all(seen: &Seen) -> bool {
         && own.len & IORING_POLL_ADD_MULTI != 0
         && kernel.len() == softring.len()
         && kernel.iter().zip(&softring).all(more)
-}
-
-/// Notifications of what was sent over TCP came later on the kernel, and nothing else differs.
-fn acknowledged_late(seen: &Seen) -> bool {
-    fn all(t: &Transcript) -> Vec<&Cqe> {
-        let mut cqes: Vec<&Cqe> = t.cqes().collect();
-        cqes.sort();
-        cqes
-    }
-    let zero_copy = |(ring, sqe): (u8, &Sqe)| {
-        matches!(sqe.op, IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC)
-            && matches!(seen.file(ring, sqe), Some(Slot::TcpA | Slot::TcpB))
-    };
-    seen.what.text.starts_with("CQ tails")
-        && seen.sqes().any(zero_copy)
-        && all(seen.kernel) == all(seen.softring)
 }
 
 /// A linked timeout that ran out while its batch provided thousands of buffers.

@@ -1,8 +1,8 @@
 //! Requests that wait on sockets, of which nothing tells, or too much.
 
-use super::program::{Host, Slot, Sqe, Step};
+use super::program::{Host, Slot, Sqe, Step, Val};
 use super::seen::{Seen, other_end, own_side_only, res, slot, unix_peer};
-use super::transcript::Cqe;
+use super::transcript::{Cqe, Transcript};
 use softring_uapi::*;
 
 /// A request that waits on a socket that its own side shuts for sending, or a unix socket's peer
@@ -109,25 +109,79 @@ pub fn larger_before(seen: &Seen) -> bool {
     let Some((_, own)) = seen.request() else { return false };
     let (kernel, softring) = seen.results();
     let takes = |got: &[i64]| got.first().is_some_and(|n| *n > 0);
+    // Of what it may take more, something may be no memory.
+    let finds_bad = kernel == [res(libc::EFAULT)] && supplies_bad(seen);
     own.op == IORING_OP_RECV
         && bundle(own)
         && own.len == 0
-        && takes(&kernel)
+        && (takes(&kernel) || finds_bad)
         && takes(&softring)
         && seen.sqes().take_while(|(_, sqe)| sqe.ud != own.ud).any(|(_, sqe)| larger(sqe))
 }
 
-/// A bundle into an incremental ring whose tail is further ahead than it has entries.
-pub fn named_again(seen: &Seen) -> bool {
-    let ahead = |step: &Step| match step {
-        Step::Host(Host::Supply(s)) => s.tail > s.entries,
+/// Does a ring of buffers get one that is no memory?
+fn supplies_bad(seen: &Seen) -> bool {
+    let bad = |(val, ..): &(Val, u32, u16)| matches!(val, Val::Bad(_));
+    seen.program.steps.iter().any(|step| match step {
+        Step::Host(Host::Supply(s)) => s.bufs.iter().any(bad),
         _ => false,
+    })
+}
+
+/// A request that found no buffer, since another that a worker tried in vain has kept one.
+pub fn kept_in_vain(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let (kernel, softring) = seen.results();
+    let forced = IOSQE_ASYNC | IOSQE_BUFFER_SELECT;
+    let keeps = |(of, sqe): (u8, &Sqe)| {
+        of == ring
+            && sqe.ud != own.ud
+            && sqe.flags & forced == forced
+            && sqe.buf_index == own.buf_index
+            && is_shut(seen, of, sqe)
     };
-    let Some((_, own)) = seen.request() else { return false };
-    own.op == IORING_OP_RECV
-        && own.ioprio & IORING_RECVSEND_BUNDLE != 0
-        && seen.what.kernel.iter().any(|c| c.flags & IORING_CQE_F_BUF_MORE != 0)
-        && seen.program.steps.iter().any(ahead)
+    // Or it found the one behind it.
+    let (k, s) = (&seen.what.kernel, &seen.what.softring);
+    let other = kernel == softring && k.iter().zip(s).any(|(k, s)| k.flags != s.flags);
+    let none = res(libc::ENOBUFS);
+    let one_less = kernel.is_empty() && seen.kernel.told(own.ud).any(|answer| answer == none);
+    own.flags & IOSQE_BUFFER_SELECT != 0
+        && (kernel == [none] && softring != kernel || other || one_less)
+        && seen.sqes().any(keeps)
+}
+
+/// A cancellation that waits, and found what the kernel has tried again.
+pub fn shut_and_cancelled(seen: &Seen) -> bool {
+    let asks = seen.program.steps.get(seen.what.step);
+    let tried = |(ring, sqe): (u8, &Sqe)| {
+        let failed = [libc::EPIPE, libc::ENOBUFS, libc::ENOENT, libc::ENOTCONN].map(res);
+        seen.kernel.told(sqe.ud).any(|res| failed.contains(&res)) && is_shut(seen, ring, sqe)
+    };
+    matches!(asks, Some(Step::Register { op: IORING_REGISTER_SYNC_CANCEL, .. }))
+        && seen.sqes().any(tried)
+}
+
+/// Notifications of what was sent over TCP came later on the kernel, and nothing else differs; or
+/// not at all, as more was to follow.
+pub fn acknowledged_late(seen: &Seen) -> bool {
+    fn all(t: &Transcript) -> Vec<&Cqe> {
+        let mut cqes: Vec<&Cqe> = t.cqes().collect();
+        cqes.sort();
+        cqes
+    }
+    let zero_copy = |(ring, sqe): (u8, &Sqe)| {
+        matches!(sqe.op, IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC)
+            && matches!(seen.file(ring, sqe), Some(Slot::TcpA | Slot::TcpB))
+    };
+    let held = |of: (u8, &Sqe)| zero_copy(of) && of.1.op_flags & libc::MSG_MORE as u32 != 0;
+    let notified = || {
+        let told = |cqe: &Cqe| cqe.flags & IORING_CQE_F_NOTIF != 0;
+        !seen.what.kernel.iter().any(told) && seen.what.softring.iter().any(told)
+    };
+    let later = seen.what.text.starts_with("CQ tails")
+        && seen.sqes().any(zero_copy)
+        && all(seen.kernel) == all(seen.softring);
+    later || seen.request().is_some_and(held) && notified()
 }
 
 /// An ACCEPT that was not woken, as an exclusive poll of its listener was.

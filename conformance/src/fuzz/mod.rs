@@ -19,6 +19,7 @@ pub mod known;
 mod known_eventfd;
 mod known_files;
 mod known_pipes;
+mod known_races;
 mod known_sockets;
 mod known_workers;
 pub mod make;

@@ -1,0 +1,103 @@
+//! What depends on which of two workers is first, or on a worker and the task.
+
+use super::program::{Fd, Slot, Sqe, Step};
+use super::seen::{Seen, reads, res, slot};
+use softring_uapi::*;
+
+const LINKED: u8 = IOSQE_IO_LINK | IOSQE_IO_HARDLINK;
+
+/// The requests of a ring, each with the one before it.
+fn pairs<'a>(seen: &Seen<'a>, ring: u8) -> impl Iterator<Item = (Option<&'a Sqe>, &'a Sqe)> {
+    let mut before = None;
+    let own = seen.sqes().filter(move |(of, _)| *of == ring);
+    own.map(move |(_, sqe)| (before.replace(sqe), sqe))
+}
+
+/// What is in front of a request in its chain.
+fn in_front<'a>(seen: &Seen<'a>, ring: u8, own: &Sqe) -> Option<&'a Sqe> {
+    let (before, _) = pairs(seen, ring).find(|(_, sqe)| sqe.ud == own.ud)?;
+    before.filter(|sqe| sqe.flags & LINKED != 0)
+}
+
+/// May a worker run it? What is behind a barrier goes there, too.
+fn for_worker(seen: &Seen, ring: u8, own: &Sqe) -> bool {
+    let always = matches!(
+        own.op,
+        IORING_OP_PIPE
+            | IORING_OP_OPENAT
+            | IORING_OP_OPENAT2
+            | IORING_OP_SOCKET
+            | IORING_OP_MKDIRAT
+            | IORING_OP_SETXATTR
+            | IORING_OP_FSETXATTR
+            | IORING_OP_FTRUNCATE
+    );
+    let to_own = pairs(seen, ring).take_while(|(_, sqe)| sqe.ud != own.ud);
+    let behind = to_own.into_iter().any(|(_, sqe)| sqe.flags & IOSQE_IO_DRAIN != 0);
+    let flags = IOSQE_ASYNC | IOSQE_IO_DRAIN | LINKED;
+    always || behind || own.flags & flags != 0 || in_front(seen, ring, own).is_some()
+}
+
+/// A NOP asks for a descriptor that another makes beside it; or a timeout counts what a worker ends
+/// while another removes it.
+pub fn side_by_side(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let beside = |of: &dyn Fn(&Sqe) -> bool| {
+        let other = |sqe: &Sqe| sqe.ud != own.ud && of(sqe) && for_worker(seen, ring, sqe);
+        pairs(seen, ring).any(|(_, sqe)| other(sqe))
+    };
+    let makes = |sqe: &Sqe| {
+        let files = [IORING_OP_PIPE, IORING_OP_FIXED_FD_INSTALL, IORING_OP_OPENAT];
+        let more = [IORING_OP_OPENAT2, IORING_OP_SOCKET, IORING_OP_ACCEPT, IORING_OP_CLOSE];
+        files.contains(&sqe.op) || more.contains(&sqe.op)
+    };
+    let (kernel, softring) = seen.results();
+    let either = |e: i32| (kernel == [res(e)]) != (softring == [res(e)]);
+    let removes = |sqe: &Sqe| matches!(sqe.op, IORING_OP_TIMEOUT_REMOVE | IORING_OP_ASYNC_CANCEL);
+    let asks = own.op == IORING_OP_NOP && own.op_flags & IORING_NOP_FILE != 0;
+    let asks = asks && matches!(own.fd, Fd::Num(_));
+    asks && either(libc::EBADF) && for_worker(seen, ring, own) && beside(&makes)
+        || own.op == IORING_OP_TIMEOUT && either(libc::ECANCELED) && beside(&removes)
+}
+
+/// A poll of what a worker's call has made ready, and a cancellation behind that call in its chain.
+pub fn ready_by_worker(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let (kernel, softring) = seen.results();
+    let moves = |sqe: &Sqe| matches!(sqe.op, IORING_OP_SPLICE | IORING_OP_TEE);
+    let cancels = |sqe: &Sqe| {
+        sqe.op == IORING_OP_ASYNC_CANCEL && in_front(seen, ring, sqe).is_some_and(moves)
+    };
+    kernel == [res(libc::ECANCELED)]
+        && softring.iter().all(|res| *res > 0)
+        && !softring.is_empty()
+        && own.op == IORING_OP_POLL_ADD
+        && pairs(seen, ring).any(|(_, sqe)| cancels(sqe))
+}
+
+/// The request behind a worker's, which found the CQ full on one of the two only.
+pub fn chain_without_room(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let (kernel, softring) = seen.results();
+    let full = format!("sq flags {IORING_SQ_CQ_OVERFLOW:#x}");
+    let overflowed = seen.kernel.recs.iter().any(|rec| rec.notes.contains(&full));
+    let waits = |got: &[i64], other: &[i64]| got.is_empty() && other == [res(libc::EAGAIN)];
+    overflowed
+        && in_front(seen, ring, own).is_some()
+        && (waits(&kernel, &softring) || waits(&softring, &kernel))
+}
+
+/// What a request read from the ring's own eventfd, beside a worker whose CQE that counts.
+pub fn counts_of_workers(seen: &Seen) -> bool {
+    let own = |(_, sqe): (u8, &Sqe)| reads(sqe.op) && slot(sqe) == Some(Slot::RingEvent);
+    let counted = seen
+        .program
+        .steps
+        .iter()
+        .any(|step| matches!(step, Step::Register { op: IORING_REGISTER_EVENTFD, .. }));
+    seen.what.ud.is_none()
+        && seen.what.text.contains("buf")
+        && counted
+        && seen.sqes().any(own)
+        && seen.sqes().any(|(_, sqe)| sqe.flags & IOSQE_ASYNC != 0)
+}
