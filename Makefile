@@ -13,6 +13,7 @@ PORTABLE := $(TARGET)/portable
 # What is installed: what `make build-portable` has made, unless `make build` made a newer one.
 BUILT = $(shell [ $(PORTABLE)/lib/libsoftring.so -nt $(RELEASE)/libsoftring.so ] && echo portable)
 SKIPS := $(TARGET)/skipped-tests
+REMARKS := $(TARGET)/test-remarks
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
 .PHONY: all build build-portable demo test clients environments kernels liburing-tests libaio-tests fuzz soak memory support
@@ -33,8 +34,10 @@ demo: build
 # Skipped tests are listed at the end; SOFTRING_TEST_REQUIRE names what may not be missing.
 test:
 	$(CARGO) build --workspace
-	@rm -f $(SKIPS)
-	SOFTRING_TEST_SKIPS=$(abspath $(SKIPS)) $(CARGO) test --workspace --no-fail-fast; rc=$$?; \
+	@rm -f $(SKIPS) $(REMARKS)
+	SOFTRING_TEST_SKIPS=$(abspath $(SKIPS)) SOFTRING_TEST_REMARKS=$(abspath $(REMARKS)) \
+		$(CARGO) test --workspace --no-fail-fast; rc=$$?; \
+		if [ -s $(REMARKS) ]; then sort -u $(REMARKS); fi; \
 		if [ -s $(SKIPS) ]; then echo "skipped, in whole or in part:"; sort -u $(SKIPS); \
 		else echo "no test was skipped"; fi; exit $$rc
 

@@ -16,6 +16,7 @@ pub mod known;
 pub mod late;
 pub mod os;
 pub mod out;
+pub mod record;
 pub mod recorded;
 pub mod report;
 pub mod retries;

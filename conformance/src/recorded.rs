@@ -1,33 +1,170 @@
-//! What the newest kernel answered to the cases that need its ABI, recorded on it by `conformance
-//! record`: the oracle of machines with an older one.
+//! What kernels answered to the cases when they were recorded by `conformance record`: the oracle
+//! where the running kernel gives no ring, or is older than a case needs.
 
-use crate::case::{Case, NEWEST};
-use crate::report::{Answer, Verdict};
+use crate::case::{Case, NEWEST, OLDEST};
+use crate::report::{Answer, Outcome, Row, Verdict};
+use crate::target::Target;
+use rustix::thread::CapabilitySet;
+use softring_engine::host::substitute::release;
+use softring_uapi::version::{Release, Version};
+use std::fmt::Write as _;
+use std::path::Path;
 
-/// The records, case by case: a line `case NAME`, then what was seen.
-const RECORDS: &str = include_str!("../recorded/7.2.txt");
-
-/// What the newest kernel answered to the case of that name.
-pub fn answer(case: &str) -> Option<Answer> {
-    let mut lines = RECORDS.lines().skip_while(|l| l.strip_prefix("case ") != Some(case));
-    lines.next()?;
-    let seen = lines.map_while(|l| l.strip_prefix("  ")).map(str::to_owned).collect();
-    Some(Answer { verdict: Verdict::Pass, seen, wrong: vec![], noise: String::new() })
+/// The records of one kernel. A line `case NAME`, with what it needs of the machine behind it, is
+/// followed by what was seen; a line `unrecorded NAME` is a case whose answer varies, or that could
+/// not be asked.
+#[derive(Debug)]
+struct Records {
+    of: &'static Version,
+    text: &'static str,
 }
 
-/// The record of an answer.
-///
-/// # Errors
-/// The answer is no oracle's: why.
-pub fn record(case: &Case, answer: &Answer) -> Result<String, String> {
-    if case.abi < NEWEST.release {
-        return Err(format!("{} needs no record", case.path()));
+static RECORDS: [Records; 2] = [
+    Records { of: OLDEST, text: include_str!("../recorded/6.18.txt") },
+    Records { of: NEWEST, text: include_str!("../recorded/7.2.txt") },
+];
+
+/// What an answer may need of the machine beside its kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// The user is root with every capability, but for CAP_SYS_RESOURCE.
+    Rights,
+    /// The cases' files lie on ext4.
+    Ext4,
+    /// The limits of open files and of locked memory are those of [`Need::LIMITS`] or higher.
+    Limits,
+}
+
+impl Need {
+    pub const ALL: [Self; 3] = [Self::Rights, Self::Ext4, Self::Limits];
+    /// Soft limits that a container may have: open files, and bytes of locked memory.
+    pub const LIMITS: [(rustix::process::Resource, u64); 2] =
+        [(rustix::process::Resource::Nofile, 1024), (rustix::process::Resource::Memlock, 64 << 10)];
+
+    /// As it stands in a record.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Rights => "rights",
+            Self::Ext4 => "ext4",
+            Self::Limits => "limits",
+        }
     }
-    if answer.verdict != Verdict::Pass {
-        return Err(format!("{}: {}: {:?}", case.path(), answer.verdict, answer.wrong));
+
+    /// Why a record that needs it says nothing where it is missing.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Rights => "recorded as root with every capability",
+            Self::Ext4 => "recorded on ext4",
+            Self::Limits => "recorded with higher limits of open files and locked memory",
+        }
     }
-    let lines = answer.seen.iter().map(|l| format!("  {l}\n")).collect::<String>();
-    Ok(format!("case {}\n{lines}", case.path()))
+}
+
+/// What the machine has of what answers need.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    release: Release,
+    has: Vec<Need>,
+}
+
+impl Machine {
+    /// This process's rights and limits, and the file system of `dir`, where cases make their
+    /// files.
+    pub fn here(dir: &Path) -> Self {
+        // The recorder's root has this one nowhere, as a container's; no case needs it.
+        let last = CapabilitySet::CHECKPOINT_RESTORE.bits();
+        let recorders = CapabilitySet::from_bits_retain(2 * last - 1);
+        let recorders = recorders.difference(CapabilitySet::SYS_RESOURCE);
+        let rights =
+            rustix::thread::capabilities(None).is_ok_and(|own| own.effective.contains(recorders));
+        let rights = rights && rustix::process::geteuid().is_root();
+        let has = [
+            (Need::Rights, rights),
+            (Need::Ext4, is_ext4(dir)),
+            (Need::Limits, Need::LIMITS.into_iter().all(|(limit, small)| exceeds(limit, small))),
+        ];
+        let has = has.into_iter().filter(|(_, there)| *there).map(|(need, _)| need).collect();
+        Self { release: release(), has }
+    }
+
+    /// What records are made with, and this machine has not.
+    pub fn first_lack(&self) -> Option<Need> {
+        Need::ALL.into_iter().find(|need| !self.has.contains(need))
+    }
+
+    /// Whether the running kernel is the one that was recorded as `version`. The calls by which
+    /// softring replaces io_uring answer differently on others.
+    pub fn runs(&self, version: &Version) -> bool {
+        self.release == version.release
+    }
+}
+
+fn exceeds(limit: rustix::process::Resource, small: u64) -> bool {
+    rustix::process::getrlimit(limit).current.is_none_or(|soft| soft > small)
+}
+
+/// Whether the files of `dir` lie on ext4.
+pub fn is_ext4(dir: &Path) -> bool {
+    const EXT4: i64 = 0xef53;
+    rustix::fs::statfs(dir).is_ok_and(|fs| fs.f_type == EXT4)
+}
+
+/// The kernel whose answer to `case` is recorded: the first that the case can be asked on.
+pub fn version(case: &Case) -> &'static Version {
+    if case.abi > OLDEST.release { NEWEST } else { OLDEST }
+}
+
+/// A case whose record no longer shows what the kernel answers, or that has none.
+pub const OUT_OF_DATE: &str = "the recordings are out of date: see HACKING.md";
+
+/// What was recorded of `case`, or why that says nothing on this machine.
+pub fn answer(case: &Case, machine: &Machine) -> Answer {
+    let (path, version) = (case.path(), version(case));
+    let text = RECORDS.iter().find(|r| r.of == version).map_or("", |r| r.text);
+    let mut lines = text.lines();
+    let needs = loop {
+        let Some(line) = lines.next() else { return Answer::skipped(OUT_OF_DATE) };
+        if line.strip_prefix("unrecorded ") == Some(&path) {
+            return Answer::skipped("not recorded, as the answer varies or needs a device");
+        }
+        if let Some((_, needs)) = header(line).filter(|(name, _)| *name == path) {
+            break needs;
+        }
+    };
+    let lacks = |need: &Need| needs.contains(need.word()) && !machine.has.contains(need);
+    if let Some(need) = Need::ALL.into_iter().find(lacks) {
+        return Answer::skipped(need.reason());
+    }
+    let seen = lines.map_while(|l| l.strip_prefix("  ")).map(str::to_owned).collect();
+    Answer { verdict: Verdict::Pass, seen, wrong: vec![], noise: String::new() }
+}
+
+/// A case's name and what its answer needs, of the line that begins its record.
+fn header(line: &str) -> Option<(&str, &str)> {
+    let rest = line.strip_prefix("case ")?;
+    Some(rest.split_once(' ').unwrap_or((rest, "")))
+}
+
+/// The record of an answer that needs `needs`.
+pub fn record(case: &Case, seen: &[String], needs: &[Need]) -> String {
+    let mut out = format!("case {}", case.path());
+    needs.iter().for_each(|need| out.extend([" ", need.word()]));
+    out.push('\n');
+    for line in seen {
+        let _ = writeln!(out, "  {line}");
+    }
+    out
+}
+
+/// How many cases were compared with records, and how many of these oracles had nothing to say, in
+/// a line for the summary; nothing where the running kernel was the oracle of all.
+pub fn summary(rows: &[Row]) -> Option<String> {
+    let names = [OLDEST, NEWEST].map(|version| Target::Recorded(version).name());
+    let of = |row: &&Row| names.contains(&row.target);
+    let compared = rows.iter().filter(of).filter(|r| r.outcome == Outcome::Pass).count();
+    let silent = rows.iter().filter(of).count() - compared;
+    let line = || format!("{compared} cases compared with records, {silent} not (see the skips)");
+    (compared + silent > 0).then(line)
 }
 
 #[cfg(test)]
@@ -35,14 +172,48 @@ mod tests {
     use super::*;
     use crate::case;
 
+    fn names(records: &Records) -> Vec<String> {
+        let named = |l: &'static str| header(l).map(|h| h.0).or(l.strip_prefix("unrecorded "));
+        let mut names: Vec<_> = records.text.lines().filter_map(named).map(str::to_owned).collect();
+        names.sort();
+        names
+    }
+
     #[test]
     fn every_case_of_the_newest_is_recorded_and_no_other() {
         let wanted = case::all().filter(|c| c.abi == NEWEST.release).map(Case::path);
         let mut wanted: Vec<_> = wanted.collect();
-        let there = RECORDS.lines().filter_map(|l| l.strip_prefix("case ")).map(str::to_owned);
-        let mut there: Vec<_> = there.collect();
         wanted.sort();
-        there.sort();
-        assert_eq!(there, wanted);
+        assert_eq!(names(&RECORDS[1]), wanted);
+    }
+
+    /// A new case is recorded when the recordings are made anew; one that is gone has none.
+    #[test]
+    fn only_cases_of_the_oldest_are_recorded_as_its() {
+        let there: Vec<_> =
+            case::all().filter(|c| c.abi == OLDEST.release).map(Case::path).collect();
+        for name in names(&RECORDS[0]) {
+            assert!(there.contains(&name), "{name} is recorded, and no case");
+        }
+    }
+
+    #[test]
+    fn what_the_machine_lacks_is_said() {
+        let rights = RECORDS[0].text.lines().filter_map(header).find(|(_, n)| *n == "rights");
+        let (name, _) = rights.expect("a case that needs rights");
+        let case = case::all().find(|c| c.path() == name).expect("it is one");
+        let machine = |has: &[Need]| Machine { release: OLDEST.release, has: has.to_vec() };
+        assert_eq!(answer(case, &machine(&[Need::Rights])).verdict, Verdict::Pass);
+        let lacking = answer(case, &machine(&[Need::Ext4, Need::Limits])).verdict;
+        assert_eq!(lacking, Verdict::Skip(Need::Rights.reason().into()));
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let case = case::all().next().expect("a case");
+        let text = record(case, &["a: 1".into(), "b: ".into()], &[Need::Rights, Need::Ext4]);
+        assert_eq!(text, format!("case {} rights ext4\n  a: 1\n  b: \n", case.path()));
+        let first = text.lines().next().expect("a line");
+        assert_eq!(header(first), Some((case.path().as_str(), "rights ext4")));
     }
 }

@@ -1,10 +1,11 @@
 //! The cases on every target, and the comparison.
 
-use crate::case::{Case, OLDEST};
+use crate::case::{Case, NEWEST, OLDEST};
 use crate::entry::EntryPoint;
+use crate::recorded::{Machine, Need};
 use crate::report::{Answer, Outcome, Row, Verdict, compare};
 use crate::ring::Ring;
-use crate::target::{Launcher, Target};
+use crate::target::{Launcher, Target, pin};
 use crate::{known, recorded};
 use anyhow::Result;
 use softring_engine::host::substitute::release;
@@ -18,7 +19,7 @@ pub fn kernel_denies() -> Option<String> {
         Ok(_) => None,
         Err(e) => {
             let e = std::io::Error::from_raw_os_error(e);
-            Some(format!("this kernel gives no ring ({e}): nothing to compare with"))
+            Some(format!("this kernel gives no ring ({e})"))
         }
     }
 }
@@ -41,7 +42,7 @@ fn ask_again(
     l: &Launcher,
     cases: &[&Case],
     entries: &[EntryPoint],
-    no_kernel: Option<&str>,
+    oracle: &Oracle,
     rows: &mut [(usize, Vec<Row>)],
 ) -> Result<()> {
     let differs = |row: &Row| matches!(row.outcome, Outcome::Differs(_));
@@ -54,7 +55,7 @@ fn ask_again(
                 break;
             }
             *left -= 1;
-            let before = std::mem::replace(got, one_case(l, cases[*at], entries, no_kernel)?);
+            let before = std::mem::replace(got, one_case(l, cases[*at], entries, oracle)?);
             for (row, before) in got.iter_mut().zip(before) {
                 row.earlier = before.earlier;
                 if let Outcome::Differs(how) = before.outcome {
@@ -78,12 +79,13 @@ pub fn run(
     entries: &[EntryPoint],
     jobs: usize,
 ) -> Result<Vec<Row>> {
-    let no_kernel = kernel_denies();
+    let machine = Machine::here(launcher.scratch());
+    let oracle = Oracle { denied: kernel_denies().is_some(), machine };
     let next = AtomicUsize::new(0);
     let rows: Mutex<Vec<(usize, Vec<Row>)>> = Mutex::new(Vec::new());
     let work = || -> Result<()> {
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let got = one_case(launcher, case, entries, no_kernel.as_deref())?;
+            let got = one_case(launcher, case, entries, &oracle)?;
             let at = cases.iter().position(|c| std::ptr::eq(*c, *case)).unwrap_or_default();
             let mut rows = rows.lock().map_err(|_| anyhow::anyhow!("a worker died"))?;
             rows.push((at, got));
@@ -97,33 +99,87 @@ pub fn run(
     })?;
     let mut rows = rows.into_inner().unwrap_or_default();
     rows.sort_by_key(|(at, _)| *at);
-    ask_again(launcher, cases, entries, no_kernel.as_deref(), &mut rows)?;
-    Ok(rows.into_iter().flat_map(|(_, rows)| rows).collect())
+    ask_again(launcher, cases, entries, &oracle, &mut rows)?;
+    Ok(rows.into_iter().flat_map(|(_, rows)| rows).map(stale_is_a_skip).collect())
 }
 
-/// The kernel's answer, and where it comes from: a case that needs a newer kernel than the running
-/// one has been recorded there.
-fn kernels(l: &Launcher, case: &Case, no_kernel: Option<&str>) -> Result<(Target, Answer)> {
-    let here = release();
-    let oracle = Target::Kernel(EntryPoint::Syscall);
-    if case.abi > OLDEST.release && (no_kernel.is_some() || here < case.abi) {
-        let none = || Answer::skipped("there is no record of it: see HACKING.md");
-        return Ok((Target::Recorded, recorded::answer(&case.path()).unwrap_or_else(none)));
+/// Where the right answers come from.
+struct Oracle {
+    /// Whether the running kernel gives no ring.
+    denied: bool,
+    machine: Machine,
+}
+
+impl Oracle {
+    /// The right answer, and where it comes from: from a record where the running kernel gives no
+    /// ring, or is older than the case needs.
+    fn ask(&self, l: &Launcher, case: &Case) -> Result<(Target, Answer)> {
+        let here = release();
+        if self.denied || case.abi > OLDEST.release && here < case.abi {
+            let recorded = Target::Recorded(recorded::version(case));
+            return Ok((recorded, recorded::answer(case, &self.machine)));
+        }
+        let oracle = Target::Kernel(EntryPoint::Syscall);
+        let kernel = l.run(case, oracle)?;
+        let old = here < OLDEST.release && matches!(kernel.verdict, Verdict::Fail(_));
+        let older = || Answer::skipped(&format!("this kernel is older than {}", OLDEST.name));
+        Ok((oracle, if old { older() } else { kernel }))
     }
-    let kernel = match no_kernel {
-        Some(why) => Answer::skipped(why),
-        None => l.run(case, oracle)?,
-    };
-    let old = here < OLDEST.release && matches!(kernel.verdict, Verdict::Fail(_));
-    let older = || Answer::skipped(&format!("this kernel is older than {}", OLDEST.name));
-    Ok((oracle, if old { older() } else { kernel }))
+
+    /// The record of `case`, compared with what the kernel of its version answers here.
+    fn is_recorded(&self, case: &Case, kernel: &Answer) -> Option<(Target, Outcome)> {
+        let version = recorded::version(case);
+        let record = recorded::answer(case, &self.machine);
+        let stale = record.verdict == Verdict::Skip(recorded::OUT_OF_DATE.into());
+        let told = record.verdict == Verdict::Pass || stale;
+        if !self.machine.runs(version) || kernel.verdict != Verdict::Pass || !told {
+            return None;
+        }
+        let outcome = if stale { Outcome::Differs(vec![]) } else { compare(&record, kernel) };
+        let differs = matches!(outcome, Outcome::Differs(_));
+        differs.then_some((Target::Recorded(version), outcome))
+    }
+
+    /// What comes of softring's answer on `target`.
+    fn judge(&self, right: &(Target, Answer), case: &Case, softring: &Answer) -> Outcome {
+        let outcome = compare(&right.1, softring);
+        let Outcome::Differs(lines) = outcome else { return outcome };
+        if let Some(known) = known::reason_on(release(), &case.path()) {
+            return Outcome::Known(known);
+        }
+        // The kernel would fail the case's own checks, too.
+        if let Verdict::Skip(why) = &right.1.verdict
+            && Need::ALL.iter().any(|need| need.reason() == why)
+        {
+            return Outcome::Skip(why.clone());
+        }
+        match right.0 {
+            // The calls in io_uring's place are the running kernel's.
+            Target::Recorded(version)
+                if version == OLDEST
+                    && !self.machine.runs(version)
+                    && softring.verdict == Verdict::Pass =>
+            {
+                let (here, name) = (release(), version.name);
+                Outcome::Skip(format!("other than recorded on {name}, as Linux {here} may be"))
+            }
+            _ => Outcome::Differs(lines),
+        }
+    }
+}
+
+/// A record that its own kernel does not confirm is nothing that softring does wrong.
+fn stale_is_a_skip(row: Row) -> Row {
+    let recorded = [OLDEST, NEWEST].map(|version| Target::Recorded(version).name());
+    let stale = matches!(row.outcome, Outcome::Differs(_)) && recorded.contains(&row.target);
+    if stale { Row { outcome: Outcome::Skip(recorded::OUT_OF_DATE.into()), ..row } } else { row }
 }
 
 fn one_case(
     l: &Launcher,
     case: &Case,
     entries: &[EntryPoint],
-    no_kernel: Option<&str>,
+    oracle: &Oracle,
 ) -> Result<Vec<Row>> {
     let row = |target: Target, outcome| Row {
         case: case.path(),
@@ -133,16 +189,21 @@ fn one_case(
         outcome,
     };
     let mut rows = Vec::new();
-    let (oracle, kernel) = kernels(l, case, no_kernel)?;
-    rows.push(row(oracle, compare(&Answer::skipped(""), &kernel)));
+    let right = oracle.ask(l, case)?;
+    rows.push(row(right.0, compare(&Answer::skipped(""), &right.1)));
+    let version = match right.0 {
+        Target::Recorded(version) => version,
+        _ => pin(case.abi),
+    };
     for entry in entries {
         let target = Target::Softring(*entry);
-        let outcome = match compare(&kernel, &l.run(case, target)?) {
-            Outcome::Differs(lines) => known::reason_on(release(), &case.path())
-                .map_or(Outcome::Differs(lines), Outcome::Known),
-            other => other,
-        };
-        rows.push(row(target, outcome));
+        let softring = l.run_as(case, target, version)?;
+        rows.push(row(target, oracle.judge(&right, case, &softring)));
+    }
+    if let Target::Kernel(_) = right.0 {
+        rows.extend(
+            oracle.is_recorded(case, &right.1).map(|(target, outcome)| row(target, outcome)),
+        );
     }
     Ok(rows)
 }

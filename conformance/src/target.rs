@@ -4,11 +4,15 @@
 use crate::case::{Case, Cx, NEWEST, OLDEST, Stop};
 use crate::entry::EntryPoint;
 use crate::report::{Answer, Verdict};
+use crate::rights::NOBODY;
 use anyhow::{Context, Result, bail};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use softring_engine::host::substitute::release;
 use softring_uapi::version::{Release, Version};
+use std::fs::Permissions;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,8 +26,8 @@ pub enum Target {
     Softring(EntryPoint),
     /// Whoever does for this process.
     Here(EntryPoint),
-    /// The newest kernel, when the case was recorded there.
-    Recorded,
+    /// A kernel of this version, when the case was recorded there.
+    Recorded(&'static Version),
 }
 
 /// The name of the oracle.
@@ -36,14 +40,14 @@ impl Target {
             Self::Kernel(entry) => format!("kernel/{entry}"),
             Self::Softring(entry) => format!("softring/{entry}"),
             Self::Here(entry) => format!("here/{entry}"),
-            Self::Recorded => format!("recorded on {}", NEWEST.name),
+            Self::Recorded(version) => format!("recorded on {}", version.name),
         }
     }
 
     pub const fn entry(self) -> EntryPoint {
         match self {
             Self::Kernel(entry) | Self::Softring(entry) | Self::Here(entry) => entry,
-            Self::Recorded => EntryPoint::Syscall,
+            Self::Recorded(_) => EntryPoint::Syscall,
         }
     }
 }
@@ -61,6 +65,8 @@ pub struct Launcher {
     pub no_aio: bool,
     /// Whether SQ threads nap, as `softring run --sq-idle=nap` has it.
     pub sq_nap: bool,
+    /// Whether the cases run as a user without rights, which takes a right to do.
+    pub as_nobody: bool,
     /// What a case may take.
     pub timeout: Duration,
     /// Where the cases make their directories: what a killed case leaves goes with it.
@@ -68,16 +74,40 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    pub fn new(exe: PathBuf, library: Option<PathBuf>, timeout: Duration) -> Result<Self> {
-        let scratch = tempfile::tempdir().context("no directory for the cases' files")?;
-        Ok(Self { exe, library, model: None, no_aio: false, sq_nap: false, timeout, scratch })
+    /// Cases make their files in `dir`, or where temporary files are made.
+    pub fn new(
+        exe: PathBuf,
+        library: Option<PathBuf>,
+        timeout: Duration,
+        dir: Option<&Path>,
+    ) -> Result<Self> {
+        let scratch = dir.map_or_else(tempfile::tempdir, tempfile::tempdir_in);
+        let scratch = scratch.context("no directory for the cases' files")?;
+        // Cases may run as another user.
+        std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o1777))?;
+        let (model, no_aio, sq_nap, as_nobody) = (None, false, false, false);
+        Ok(Self { exe, library, model, no_aio, sq_nap, as_nobody, timeout, scratch })
     }
 
-    /// Runs `case` on `target` in a process of its own.
+    /// Where the cases make their directories.
+    pub fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Runs `case` on `target` in a process of its own. Softring plays the running kernel's ABI, if
+    /// that is enough.
     pub fn run(&self, case: &Case, target: Target) -> Result<Answer> {
+        self.run_as(case, target, pin(case.abi))
+    }
+
+    /// As [`Self::run`], where softring plays `version`.
+    pub fn run_as(&self, case: &Case, target: Target, version: &Version) -> Result<Answer> {
         let mut cmd = self.command(target)?;
         if let Target::Softring(_) = target {
-            cmd.env("SOFTRING_ABI", pin(case.abi).name);
+            cmd.env("SOFTRING_ABI", version.name);
+        }
+        if self.as_nobody {
+            cmd.uid(NOBODY).gid(NOBODY);
         }
         cmd.args(["one", &case.path(), "--intercept", target.entry().name()]);
         cmd.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -99,7 +129,7 @@ impl Launcher {
         cmd.env("TMPDIR", self.scratch.path());
         let entry = match target {
             Target::Here(_) => return Ok(cmd),
-            Target::Recorded => bail!("nothing runs there"),
+            Target::Recorded(_) => bail!("nothing runs there"),
             Target::Kernel(_) => {
                 cmd.env_remove("LD_PRELOAD");
                 return Ok(cmd);

@@ -7,8 +7,8 @@ use softring_conformance::case::Case;
 use softring_conformance::report::{self, Counts, Outcome, Row};
 use softring_conformance::retries::{self, Budget};
 use softring_conformance::target::Launcher;
-use softring_conformance::{EntryPoint, case, suite};
-use softring_testing::skipped;
+use softring_conformance::{EntryPoint, case, recorded, suite};
+use softring_testing::{remark, skipped};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use std::time::Duration;
 fn launcher() -> Launcher {
     let exe = PathBuf::from(env!("CARGO_BIN_EXE_conformance"));
     let library = built::library(env!("CARGO_BIN_EXE_conformance"));
-    Launcher::new(exe, Some(library), Duration::from_secs(20)).expect("scratch")
+    Launcher::new(exe, Some(library), Duration::from_secs(20), None).expect("scratch")
 }
 
 #[test]
@@ -90,6 +90,7 @@ fn print_skips(rows: &[Row]) {
     for (target, why, n) in &reasons {
         skipped!("{n} cases on {target}: {why}");
     }
+    recorded::summary(rows).iter().for_each(|line| remark!("{line}"));
     println!("{} skipped in all", Counts::of(rows.iter()).skip);
 }
 

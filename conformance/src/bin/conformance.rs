@@ -2,11 +2,11 @@
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
-use softring_conformance::case::{self, Case, NEWEST};
+use softring_conformance::case::{self, Case};
 use softring_conformance::report::{self, Outcome, Row, Verdict};
 use softring_conformance::retries::{self, Budget};
 use softring_conformance::target::{self, Launcher, Target};
-use softring_conformance::{EntryPoint, recorded, say, suite};
+use softring_conformance::{EntryPoint, record, recorded, say, suite};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -35,8 +35,21 @@ enum What {
     },
     /// Run cases on the kernel and on softring through every entry point, and compare.
     All(All),
-    /// Run the cases that need the newest ABI on its kernel, and print their records.
-    Record(Select),
+    /// Ask the running kernel, and print what it answers as a record for other machines.
+    Record {
+        #[command(flatten)]
+        select: Select,
+        /// Ask each case so often as this process is; what varies is no record.
+        #[arg(long, default_value_t = 3)]
+        times: usize,
+        /// Cases at a time.
+        #[arg(long, default_value_t = 3)]
+        jobs: usize,
+        /// Ask each case with its files in this directory, too, which is not on ext4 (may be given
+        /// more than once).
+        #[arg(long, value_name = "DIR")]
+        also_in: Vec<PathBuf>,
+    },
     /// Run one case in this process and print its transcript.
     #[command(hide = true)]
     One {
@@ -108,7 +121,15 @@ fn command(what: What) -> Result<ExitCode> {
         What::List(select) => list(&select),
         What::Run { select, intercept, times } => run(&select, intercept, times),
         What::All(args) => all(args),
-        What::Record(select) => record(&select),
+        What::Record { select, times, jobs, also_in } => {
+            let (exe, timeout) = (std::env::current_exe()?, Duration::from_secs(select.timeout));
+            let plan = record::Plan { exe, timeout, times, jobs, elsewhere: also_in };
+            let abi = target::pin(case::OLDEST.release).release;
+            let cases: Vec<_> = chosen(&select)?.into_iter().filter(|c| c.abi == abi).collect();
+            // The text is whole lines.
+            say!("{}", record::record(&plan, &cases)?.trim_end_matches('\n'));
+            Ok(code(true))
+        }
         What::One { name, intercept } => {
             let cases = case::matching(&name);
             let Some(case) = cases.iter().find(|c| c.path() == name) else {
@@ -154,7 +175,7 @@ fn list(select: &Select) -> Result<ExitCode> {
 fn launcher(select: &Select, library: Option<PathBuf>) -> Result<Launcher> {
     let exe = std::env::current_exe()?;
     let library = library.or_else(|| target::find_library(&exe));
-    Launcher::new(exe, library, Duration::from_secs(select.timeout))
+    Launcher::new(exe, library, Duration::from_secs(select.timeout), None)
 }
 
 fn run(select: &Select, entry: EntryPoint, times: u32) -> Result<ExitCode> {
@@ -196,22 +217,6 @@ fn run(select: &Select, entry: EntryPoint, times: u32) -> Result<ExitCode> {
     Ok(code(failed == 0))
 }
 
-fn record(select: &Select) -> Result<ExitCode> {
-    let launcher = launcher(select, None)?;
-    let mut well = true;
-    for case in chosen(select)?.into_iter().filter(|c| c.abi == NEWEST.release) {
-        let answer = launcher.run(case, Target::Kernel(EntryPoint::Syscall))?;
-        match recorded::record(case, &answer) {
-            Ok(text) => say!("{}", text.trim_end()),
-            Err(why) => {
-                eprintln!("{why}");
-                well = false;
-            }
-        }
-    }
-    Ok(code(well))
-}
-
 fn all(args: All) -> Result<ExitCode> {
     let All { select, intercept, late_kernel, .. } = args;
     let all = intercept.is_empty();
@@ -245,6 +250,7 @@ fn all(args: All) -> Result<ExitCode> {
         }
     }
     say!("{}", report::table(&rows));
+    recorded::summary(&rows).iter().for_each(|line| say!("{line}"));
     retried.iter().for_each(|r| say!("{}", r.line(budget)));
     if retried.is_empty() {
         say!("no difference agreed only when asked again");

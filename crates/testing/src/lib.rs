@@ -1,6 +1,6 @@
 //! Skipped tests. A test that cannot be run on a machine says so by [`skipped!`]: the reason is
 //! printed, `make test` counts it, and where the machine was to have what is missing the test
-//! fails.
+//! fails. What a test has to say for itself at the end of `make test`, it says by [`remark!`].
 
 use std::ffi::OsString;
 use std::fmt::Arguments;
@@ -8,6 +8,8 @@ use std::io::Write;
 
 /// The file to which skips are appended, a line each: test, tab, reason.
 const SKIPS: &str = "SOFTRING_TEST_SKIPS";
+/// The file to which remarks are appended, a line each.
+const REMARKS: &str = "SOFTRING_TEST_REMARKS";
 /// What the machine is to have: words of reasons, with commas between them, or `all`.
 const REQUIRE: &str = "SOFTRING_TEST_REQUIRE";
 
@@ -40,11 +42,26 @@ pub fn note(why: Arguments<'_>) {
     }
 }
 
+/// Prints a line, and again at the end of `make test`. Format arguments as `println!` has them.
+#[macro_export]
+macro_rules! remark {
+    ($($arg:tt)*) => { $crate::remember(::core::format_args!($($arg)*)) };
+}
+
+/// The function behind [`remark!`].
+pub fn remember(what: Arguments<'_>) {
+    let test = std::thread::current().name().unwrap_or("main").to_owned();
+    println!("{what}");
+    if let Some(path) = std::env::var_os(REMARKS) {
+        append(path, &format!("{test}\t{what}\n"));
+    }
+}
+
 /// One write, so that the lines of tests that run at one time stay whole.
 fn append(path: OsString, line: &str) {
     let file = std::fs::File::options().append(true).create(true).open(&path);
     if let Err(e) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
-        eprintln!("{}: {e}: a skip is not counted", path.to_string_lossy());
+        eprintln!("{}: {e}: a line is not counted", path.to_string_lossy());
     }
 }
 
