@@ -24,6 +24,8 @@ pub mod ring;
 pub mod stats;
 pub mod submit;
 pub mod syscall;
+#[cfg(all(test, not(loom)))]
+mod tests;
 #[cfg(all(test, loom))]
 #[allow(unsafe_code)]
 mod verify;

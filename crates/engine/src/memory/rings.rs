@@ -142,6 +142,20 @@ impl Rings {
         Ok((fd, this))
     }
 
+    /// Rings that no file is behind.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn anonymous(geo: Geometry) -> Result<Rings> {
+        let control = Arc::new(Control::new(Region::anonymous(4096)?));
+        let rings = Region::anonymous(geo.rings_size().next_multiple_of(4096))?;
+        let sqes = Region::anonymous(geo.sqes_size().next_multiple_of(4096))?;
+        let this = Rings { geo, array: geo.array(), rings, sqes, control };
+        this.init();
+        Ok(this)
+    }
+
     /// Does the ring lie in memory that the program may unmap?
     #[inline]
     pub fn may_go(&self) -> bool {

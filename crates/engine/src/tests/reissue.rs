@@ -1,0 +1,135 @@
+//! Attempts: a request is tried, waits, is tried again, and tells of each result once.
+
+use super::*;
+use crate::ops::table::OPS;
+use crate::ring::job::Finished;
+use crate::ring::opdef::{Issue, OpDef, Outcome};
+use crate::ring::request::{Call, Req};
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+thread_local! {
+    /// What comes of the attempts of this test's requests, in turn.
+    static SCRIPT: RefCell<VecDeque<Outcome>> = const { RefCell::new(VecDeque::new()) };
+}
+
+fn attempt(_: &mut Ctx, _: &mut Req) -> Outcome {
+    SCRIPT.with_borrow_mut(VecDeque::pop_front).expect("no attempt after the last outcome")
+}
+
+/// A row whose attempts come to what the script says.
+static ROW: OpDef = OpDef { issue: Issue::Ring(attempt), ..OPS[IORING_OP_NOP as usize] };
+
+/// As a prepared request comes to its first attempt.
+fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
+    SCRIPT.set(script.iter().copied().collect());
+    let mut req = Req { row: &ROW, ..Req::default() };
+    req.call.sqe = sqe(IORING_OP_NOP, user_data);
+    let mut ctx = ring.lock();
+    ctx.nr_reqs += 1;
+    ctx.queue_sqe(&mut req);
+    ctx.flush();
+}
+
+/// What it waits for has come: it is tried again.
+fn again(ring: &TestRing, id: ReqId) {
+    let mut ctx = ring.lock();
+    ctx.slab.get_mut(id).expect("it waits").state = State::Prepped;
+    ctx.run.push_back(id);
+    ctx.flush();
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Attempt {
+    More(i32),
+    Wait,
+}
+
+fn tried() -> impl Strategy<Value = Attempt> {
+    prop_oneof![3 => (0..9i32).prop_map(Attempt::More), 1 => Just(Attempt::Wait)]
+}
+
+proptest! {
+    /// However often it waits in between: each shot has a completion with MORE, and the end one
+    /// without.
+    #[test]
+    fn each_result_is_told_once(
+        attempts in prop::collection::vec(tried(), 0..80),
+        last in prop_oneof![Just(0), Just(4), Just(-5)],
+    ) {
+        let ring = TestRing::new(8, 128, 0);
+        let outcome = |a: &Attempt| match a {
+            Attempt::More(res) => Outcome::More(*res),
+            Attempt::Wait => Outcome::Queued,
+        };
+        let script: Vec<_> = attempts.iter().map(outcome).chain([Outcome::Done(last)]).collect();
+        begin(&ring, 1, &script);
+        while let Some(id) = ring.id(1) {
+            prop_assert!(ring.lock().nr_reqs == 1);
+            again(&ring, id);
+        }
+        let shot = |a: &Attempt| match a {
+            Attempt::More(res) => Some((1, *res, IORING_CQE_F_MORE)),
+            Attempt::Wait => None,
+        };
+        let want: Vec<_> = attempts.iter().filter_map(shot).chain([(1, last, 0)]).collect();
+        prop_assert_eq!(ring.take(usize::MAX), want);
+        prop_assert!(ring.is_idle());
+    }
+
+    /// A shot that finds no room ends its request, and its completion says so.
+    #[test]
+    fn a_shot_without_room_is_the_last(shots in 1..12usize) {
+        const ROOM: usize = 4;
+        let ring = TestRing::new(8, ROOM as u32, 0);
+        begin(&ring, 1, &[vec![Outcome::More(1); shots], vec![Outcome::Done(2)]].concat());
+        let mut got = ring.take(usize::MAX);
+        ring.lock().flush_overflow();
+        got.extend(ring.take(usize::MAX));
+        let told = shots.min(ROOM);
+        let end = if shots > ROOM { 1 } else { 2 };
+        let want = [vec![(1, 1, IORING_CQE_F_MORE); told], vec![(1, end, 0)]].concat();
+        prop_assert_eq!(got, want);
+        prop_assert!(ring.is_idle());
+    }
+}
+
+/// After 32 shots in a row others have their turn.
+#[test]
+fn many_shots_let_others_in_between() {
+    let ring = TestRing::new(8, 128, 0);
+    let mut ctx = ring.lock();
+    let mut other = Req::default();
+    other.call.sqe = sqe(IORING_OP_NOP, 2);
+    ctx.nr_reqs += 1;
+    let other = ctx.slab.insert(other);
+    ctx.run.push_back(other);
+    drop(ctx);
+    begin(&ring, 1, &[vec![Outcome::More(0); 50], vec![Outcome::Done(0)]].concat());
+    let got = ring.reap();
+    assert_eq!(got.iter().position(|&(name, _)| name == 2), Some(33));
+    assert_eq!(got.len(), 52);
+    assert!(ring.is_idle());
+}
+
+/// What a worker or a device brings for a request that is gone finds nothing, also where its slot
+/// is another's by then.
+#[test]
+fn a_late_result_finds_nobody() {
+    let ring = TestRing::new(8, 16, 0);
+    begin(&ring, 1, &[Outcome::Queued]);
+    let gone = ring.id(1).expect("it waits");
+    let bring = |res| {
+        let mut ctx = ring.lock();
+        ctx.finished(Finished { id: gone, call: Call::default(), outcome: Outcome::Done(res) });
+        ctx.flush();
+    };
+    bring(3);
+    begin(&ring, 2, &[Outcome::Queued]);
+    let next = ring.id(2).expect("it waits");
+    assert_eq!((next.slot, next != gone), (gone.slot, true));
+    bring(4);
+    assert_eq!(ring.reap().len(), 1);
+    assert_eq!(ring.waiting(), [2]);
+}
