@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Has loom try every order of the steps of our protocols on shared words: the models in
+# Has loom try every order of the steps of our protocols on shared words: the protocols in
 # crates/engine/src/verify, and the worker pool as it is. docs/ORDERING.md says what they show.
 set -eu
 # shellcheck source=ci/lib.sh

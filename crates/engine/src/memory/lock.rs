@@ -32,23 +32,16 @@
 //! on. Nothing is torn by a death: ring words are published last, and everything else is private to
 //! the dead process.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+pub(crate) mod protocol;
+
+use core::sync::atomic::Ordering::{self, Relaxed};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use core::time::Duration;
 
+use self::protocol::{Locked, WAITED, Word};
 use super::holder;
 use super::region::Region;
 use crate::host::sys;
-
-/// When a sleeper first checks that the holder lives: a process may end while a thread of the
-/// engine's has the lock. It doubles from check to check, up to [`LOCK_CHECK`].
-const FIRST_CHECK: Duration = Duration::from_millis(1);
-/// How often a sleeper checks at the least.
-const LOCK_CHECK: Duration = Duration::from_millis(100);
-/// Spins before sleeping: holders rarely keep it longer than one inline operation.
-const SPINS: u32 = 100;
-/// Somebody may sleep on the word. No process id has this bit.
-const WAITED: u64 = 1 << 31;
 
 /// One who looks at the sequence word without sleeping, in the count of waiters.
 pub(crate) const SPINNER: u32 = 1 << 16;
@@ -59,6 +52,43 @@ static FORKING: AtomicUsize = AtomicUsize::new(0);
 /// The calling thread begins or ends to take the locks of all rings.
 pub(crate) fn set_forking(on: bool) {
     FORKING.store(if on { sys::thread() } else { 0 }, Relaxed);
+}
+
+/// A word of a ring's page. The kernel compares its low half when a thread goes to sleep on it.
+#[derive(Clone, Copy)]
+pub(crate) struct Futex<'a> {
+    word: &'a AtomicU64,
+    low: &'a AtomicU32,
+}
+
+impl Word for Futex<'_> {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        self.word.load(order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, order: Ordering) {
+        self.word.store(value, order);
+    }
+
+    #[inline(always)]
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.word.swap(value, order)
+    }
+
+    #[inline(always)]
+    fn exchange(&self, old: u64, new: u64, success: Ordering) -> bool {
+        self.word.compare_exchange(old, new, success, Relaxed).is_ok()
+    }
+
+    fn sleep(&self, seen: u64, limit: Duration) -> bool {
+        sys::futex_wait(self.low, seen as u32, Some(limit))
+    }
+
+    fn wake(&self, n: u32) {
+        sys::futex_wake(self.low, n);
+    }
 }
 
 /// The engine's page of a ring.
@@ -75,23 +105,6 @@ pub struct Control {
 impl Control {
     pub fn new(page: Region) -> Self {
         Control { page, lent: AtomicPtr::default(), holder: AtomicUsize::new(0) }
-    }
-
-    fn lock_word(&self) -> &AtomicU64 {
-        self.page.word64(0)
-    }
-
-    /// The low half of [`lock_word`](Self::lock_word), to sleep on.
-    fn lock_futex(&self) -> &AtomicU32 {
-        self.page.word(0)
-    }
-
-    fn issue_word(&self) -> &AtomicU64 {
-        self.page.word64(16)
-    }
-
-    fn issue_futex(&self) -> &AtomicU32 {
-        self.page.word(16)
     }
 
     /// SQEs consumed: the engine's copy of `sq.head`. Lock holder only.
@@ -134,49 +147,36 @@ impl Control {
     /// Takes the lock when no other thread is in the middle of an issue.
     #[inline(always)]
     pub fn lock(&self) {
-        self.lock_now();
-        let mut check = FIRST_CHECK;
-        while self.issuing() {
-            self.await_issue(check);
-            check = (check * 2).min(LOCK_CHECK);
-        }
+        Locked::lock(self);
     }
 
     /// Takes the lock, also while another thread is in the middle of an issue.
     #[inline(always)]
     pub fn lock_now(&self) {
-        self.lock_now_as(sys::thread());
+        Locked::lock_now(self);
     }
 
     /// As [`lock_now`](Self::lock_now), for a caller that knows which thread it is.
     #[inline(always)]
     pub fn lock_now_as(&self, thread: usize) {
-        if !self.try_lock_word() {
-            self.lock_slow();
-        }
+        self.take_word();
         self.holder.store(thread, Relaxed);
     }
 
     /// As [`lock_now`](Self::lock_now), if nobody holds the lock.
     #[inline]
     pub fn try_lock_now(&self) -> bool {
-        let free = self.try_lock_word();
+        let free = self.try_take_word();
         if free {
-            self.holder.store(sys::thread(), Relaxed);
+            self.note_holder(true);
         }
         free
-    }
-
-    #[inline(always)]
-    fn try_lock_word(&self) -> bool {
-        let me = crate::host::fork::holder();
-        self.lock_word().compare_exchange(0, me, Acquire, Relaxed).is_ok()
     }
 
     /// As [`try_lock_now`](Self::try_lock_now), for a fork: writes to no memory of this process
     /// alone, as a forked child may have the same page, and would keep the old one.
     pub fn try_hold(&self) -> bool {
-        self.try_lock_word()
+        self.try_take_word()
     }
 
     /// Does the calling thread have the lock, as far as it can tell? Right but for the moment in
@@ -186,97 +186,24 @@ impl Control {
         if forking != 0 {
             return forking == sys::thread();
         }
-        self.holder.load(Relaxed) == sys::thread() && self.lock_word().load(Relaxed) != 0
-    }
-
-    /// Will the holder that `word` names surely never give the lock back?
-    fn is_dead(&self, word: u64) -> bool {
-        let (pid, namespace) = ((word & !WAITED) as u32, word >> 32);
-        let known = namespace != 0 && namespace == crate::host::fork::holder() >> 32;
-        known && holder::is_gone(pid, self.page.addr())
-    }
-
-    #[cold]
-    fn lock_slow(&self) {
-        let (w, me) = (self.lock_word(), crate::host::fork::holder());
-        for _ in 0..SPINS {
-            if w.load(Relaxed) == 0 && w.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
-                return;
-            }
-            core::hint::spin_loop();
-        }
-        // From here on nobody knows whether others sleep, too: it is taken as if they did.
-        let me = me | WAITED;
-        let mut check = FIRST_CHECK;
-        loop {
-            let seen = w.load(Relaxed);
-            let marked = seen | WAITED;
-            if seen == 0 {
-                if w.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
-                    return;
-                }
-                continue;
-            }
-            if seen != marked && w.compare_exchange(seen, marked, Relaxed, Relaxed).is_err() {
-                continue;
-            }
-            if !sys::futex_wait(self.lock_futex(), marked as u32, Some(check)) {
-                continue;
-            }
-            check = (check * 2).min(LOCK_CHECK);
-            if self.is_dead(marked) && w.compare_exchange(marked, me, Acquire, Relaxed).is_ok() {
-                return;
-            }
-        }
+        self.holder.load(Relaxed) == sys::thread() && self.lock_word().word.load(Relaxed) != 0
     }
 
     /// Gives the lock back.
     #[inline]
     pub fn unlock(&self) {
-        self.holder.store(0, Relaxed);
-        if self.lock_word().swap(0, Release) & WAITED != 0 {
-            sys::futex_wake(self.lock_futex(), 1);
-        }
+        Locked::unlock(self);
     }
 
     /// Is a thread, of whatever process, in the middle of an issue? Lock holder only.
     #[inline]
     pub fn issuing(&self) -> bool {
-        self.issue_word().load(Relaxed) != 0
-    }
-
-    /// Sleeps until the issue that another thread is in the middle of may be over, and `check` at
-    /// the most. The lock is held before and afterwards.
-    #[cold]
-    fn await_issue(&self, check: Duration) {
-        self.unlock();
-        let w = self.issue_word();
-        for _ in 0..SPINS {
-            if w.load(Relaxed) == 0 {
-                return self.lock_now();
-            }
-            core::hint::spin_loop();
-        }
-        self.lock_now();
-        let marked = w.load(Relaxed) | WAITED;
-        if marked == WAITED {
-            return;
-        }
-        w.store(marked, Relaxed);
-        self.unlock();
-        let timed_out = sys::futex_wait(self.issue_futex(), marked as u32, Some(check));
-        self.lock_now();
-        if timed_out {
-            self.end_issue_of_dead();
-        }
+        Locked::issuing(self)
     }
 
     /// Ends an issue whose process is gone. Lock holder only.
     pub fn end_issue_of_dead(&self) {
-        let seen = self.issue_word().load(Relaxed);
-        if seen != 0 && self.is_dead(seen) {
-            self.end_issue();
-        }
+        Locked::end_issue_of_dead(self);
     }
 
     /// The calling thread is in the middle of an issue from now on, and lends what the lock guards
@@ -284,18 +211,13 @@ impl Control {
     #[inline]
     pub fn begin_issue(&self, guarded: *mut ()) {
         self.lent.store(guarded, Relaxed);
-        self.issue_word().store(crate::host::fork::holder(), Relaxed);
+        self.mark_issue();
     }
 
     /// It is no more; wakes who waits for that. Lock holder only.
     #[inline]
     pub fn end_issue(&self) {
-        let w = self.issue_word();
-        let before = w.load(Relaxed);
-        w.store(0, Relaxed);
-        if before & WAITED != 0 {
-            sys::futex_wake(self.issue_futex(), i32::MAX.cast_unsigned());
-        }
+        Locked::end_issue(self);
     }
 
     /// In a forked child: what the parent's issuer has lent is the parent's.
@@ -305,7 +227,37 @@ impl Control {
 
     /// What was lent; null where another process issues. Lock holder only.
     pub fn lent(&self) -> *mut () {
-        let here = self.issue_word().load(Relaxed) & !WAITED == crate::host::fork::holder();
+        let here = self.issue_word().word.load(Relaxed) & !WAITED == crate::host::fork::holder();
         if here { self.lent.load(Relaxed) } else { core::ptr::null_mut() }
+    }
+}
+
+impl Locked for Control {
+    type Word<'a> = Futex<'a>;
+
+    #[inline(always)]
+    fn lock_word(&self) -> Futex<'_> {
+        Futex { word: self.page.word64(0), low: self.page.word(0) }
+    }
+
+    #[inline(always)]
+    fn issue_word(&self) -> Futex<'_> {
+        Futex { word: self.page.word64(16), low: self.page.word(16) }
+    }
+
+    #[inline(always)]
+    fn me(&self) -> u64 {
+        crate::host::fork::holder()
+    }
+
+    fn is_dead(&self, word: u64) -> bool {
+        let (pid, namespace) = ((word & !WAITED) as u32, word >> 32);
+        let known = namespace != 0 && namespace == crate::host::fork::holder() >> 32;
+        known && holder::is_gone(pid, self.page.addr())
+    }
+
+    #[inline(always)]
+    fn note_holder(&self, holds: bool) {
+        self.holder.store(if holds { sys::thread() } else { 0 }, Relaxed);
     }
 }

@@ -1,14 +1,13 @@
-//! The uring lock and the issue word: `memory::lock::Control::{lock, lock_now, lock_slow, unlock,
-//! await_issue, begin_issue, end_issue}`, without spinning, and without the take-over from a dead
-//! holder, which needs a clock.
+//! The uring lock and the issue word: `memory::lock::protocol` itself, on loom's words. Loom has no
+//! clock, so no sleep ends by time, and no holder dies.
 
-use super::{Bucket, explore, found};
+use super::{explore, found};
+use crate::memory::lock::protocol::{Locked, Word};
+use core::time::Duration;
 use loom::cell::UnsafeCell;
-use loom::sync::Arc;
-use loom::sync::atomic::AtomicU32;
-use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-
-const WAITED: u32 = 1 << 31;
+use loom::sync::atomic::Ordering::{self, Relaxed};
+use loom::sync::atomic::{AtomicU64, AtomicUsize};
+use loom::sync::{Arc, Condvar, Mutex};
 
 /// What is put in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,69 +21,106 @@ enum Fault {
     IssuesBeside,
 }
 
+/// A word, and where its sleepers are.
+struct Futex {
+    word: AtomicU64,
+    /// As the kernel's bucket: comparing and going to sleep are one step.
+    lock: Mutex<()>,
+    sleepers: Condvar,
+    wakes: bool,
+}
+
+impl Futex {
+    fn new(wakes: bool) -> Self {
+        let (word, lock) = (AtomicU64::new(0), Mutex::new(()));
+        Self { word, lock, sleepers: Condvar::new(), wakes }
+    }
+}
+
+impl Word for &Futex {
+    fn load(&self, order: Ordering) -> u64 {
+        self.word.load(order)
+    }
+
+    fn store(&self, value: u64, order: Ordering) {
+        self.word.store(value, order);
+    }
+
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.word.swap(value, order)
+    }
+
+    fn exchange(&self, old: u64, new: u64, success: Ordering) -> bool {
+        self.word.compare_exchange(old, new, success, Relaxed).is_ok()
+    }
+
+    fn sleep(&self, seen: u64, _: Duration) -> bool {
+        let guard = self.lock.lock().unwrap();
+        if self.word.load(Ordering::SeqCst) as u32 == seen as u32 {
+            drop(self.sleepers.wait(guard).unwrap());
+        }
+        false
+    }
+
+    fn wake(&self, n: u32) {
+        drop(self.lock.lock().unwrap());
+        match (self.wakes, n) {
+            (false, _) => {}
+            (true, 1) => self.sleepers.notify_one(),
+            (true, _) => self.sleepers.notify_all(),
+        }
+    }
+}
+
 struct Uring {
     fault: Fault,
-    word: AtomicU32,
-    issue: AtomicU32,
-    bucket: Bucket,
-    issue_bucket: Bucket,
+    word: Futex,
+    issue: Futex,
+    /// Threads that have noted that they hold the lock.
+    holders: AtomicUsize,
     /// What the lock guards.
     guarded: UnsafeCell<u32>,
     /// What only one issuer at a time may touch: the order of issues.
     order: UnsafeCell<u32>,
 }
 
+impl Locked for Uring {
+    type Word<'a> = &'a Futex;
+
+    fn lock_word(&self) -> &Futex {
+        &self.word
+    }
+
+    fn issue_word(&self) -> &Futex {
+        &self.issue
+    }
+
+    /// Threads of one process have one name.
+    fn me(&self) -> u64 {
+        1
+    }
+
+    fn is_dead(&self, _: u64) -> bool {
+        false
+    }
+
+    fn note_holder(&self, holds: bool) {
+        let before = self.holders.load(Relaxed);
+        assert_eq!(before, usize::from(!holds), "two hold it");
+        self.holders.store(usize::from(holds), Relaxed);
+    }
+}
+
 impl Uring {
     fn new(fault: Fault) -> Arc<Uring> {
         Arc::new(Uring {
             fault,
-            word: AtomicU32::new(0),
-            issue: AtomicU32::new(0),
-            bucket: Bucket::default(),
-            issue_bucket: Bucket::default(),
+            word: Futex::new(fault != Fault::ForgetsSleepers),
+            issue: Futex::new(fault != Fault::ForgetsIssuers),
+            holders: AtomicUsize::new(0),
             guarded: UnsafeCell::new(0),
             order: UnsafeCell::new(0),
         })
-    }
-
-    fn lock_now(&self, me: u32) {
-        if self.word.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
-            return;
-        }
-        let me = me | WAITED;
-        loop {
-            let seen = self.word.load(Relaxed);
-            let marked = seen | WAITED;
-            if seen == 0 {
-                if self.word.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
-                    return;
-                }
-                continue;
-            }
-            if seen != marked && self.word.compare_exchange(seen, marked, Relaxed, Relaxed).is_err()
-            {
-                continue;
-            }
-            self.bucket.wait(&self.word, marked);
-        }
-    }
-
-    fn unlock(&self) {
-        let waited = self.word.swap(0, Release) & WAITED != 0;
-        if waited && self.fault != Fault::ForgetsSleepers {
-            self.bucket.wake_one();
-        }
-    }
-
-    fn lock(&self, me: u32) {
-        self.lock_now(me);
-        while self.issue.load(Relaxed) != 0 && self.fault != Fault::IssuesBeside {
-            let marked = self.issue.load(Relaxed) | WAITED;
-            self.issue.store(marked, Relaxed);
-            self.unlock();
-            self.issue_bucket.wait(&self.issue, marked);
-            self.lock_now(me);
-        }
     }
 
     fn add(&self) {
@@ -93,25 +129,25 @@ impl Uring {
     }
 
     /// `Ctx::unlocked` and the end of its guard.
-    fn issues(&self, me: u32) {
-        self.lock(me);
-        self.issue.store(me, Relaxed);
+    fn issues(&self) {
+        if self.fault == Fault::IssuesBeside {
+            self.lock_now()
+        } else {
+            self.lock()
+        }
+        self.mark_issue();
         self.unlock();
         // SAFETY: no other thread issues, which is what loom checks here.
         self.order.with_mut(|n| unsafe { *n += 1 });
-        self.lock_now(me);
+        self.lock_now();
         self.add();
-        let before = self.issue.load(Relaxed);
-        self.issue.store(0, Relaxed);
-        if before & WAITED != 0 && self.fault != Fault::ForgetsIssuers {
-            self.issue_bucket.wake_all();
-        }
+        self.end_issue();
         self.unlock();
     }
 
     /// Whoever must not wait for an issue.
-    fn passes(&self, me: u32) {
-        self.lock_now(me);
+    fn passes(&self) {
+        self.lock_now();
         self.add();
         self.unlock();
     }
@@ -122,9 +158,9 @@ fn three_threads(fault: Fault) {
     explore(move || {
         let uring = Uring::new(fault);
         let (second, third) = (uring.clone(), uring.clone());
-        let second = loom::thread::spawn(move || second.issues(2));
-        let third = loom::thread::spawn(move || third.passes(3));
-        uring.issues(1);
+        let second = loom::thread::spawn(move || second.issues());
+        let third = loom::thread::spawn(move || third.passes());
+        uring.issues();
         second.join().unwrap();
         third.join().unwrap();
         // SAFETY: the other threads have ended.

@@ -4,7 +4,7 @@
 //! and uses the same operation with the same ordering; change both together.
 //!
 //! Each also runs with one fault put in, which loom must find ([`found`]): so the model is seen to
-//! be able to tell. The worker queue is not modelled but run itself:
+//! be able to tell. The lock and the worker queue are not modelled but run themselves: `lock`, and
 //! `io::worker::tests::model`. Run all with `ci/loom.sh`.
 
 mod cancel;

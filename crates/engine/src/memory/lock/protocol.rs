@@ -1,0 +1,179 @@
+//! The steps of the lock and of the issue word, on whatever words there are: those of a ring's
+//! page, or loom's (`verify::lock`).
+
+use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use core::time::Duration;
+
+/// When a sleeper first checks that the holder lives: a process may end while a thread of the
+/// engine's has the lock. It doubles from check to check, up to [`LOCK_CHECK`].
+const FIRST_CHECK: Duration = Duration::from_millis(1);
+/// How often a sleeper checks at the least.
+const LOCK_CHECK: Duration = Duration::from_millis(100);
+/// Spins before sleeping: holders rarely keep it longer than one inline operation. Under loom the
+/// other thread would not run meanwhile.
+const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
+/// Somebody may sleep on the word. No process id has this bit.
+pub(crate) const WAITED: u64 = 1 << 31;
+
+/// A word that threads share and sleep on. A holder is named by a number that is not 0 and has not
+/// [`WAITED`].
+pub(crate) trait Word {
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+    fn swap(&self, value: u64, order: Ordering) -> u64;
+    /// Whether the word was `old`, and is `new`.
+    fn exchange(&self, old: u64, new: u64, success: Ordering) -> bool;
+    /// Sleeps if the word is `seen`, until it is woken, or for `limit`; true if that has passed.
+    fn sleep(&self, seen: u64, limit: Duration) -> bool;
+    /// Wakes as many as `n` that sleep.
+    fn wake(&self, n: u32);
+}
+
+/// What has the two words, and the steps on them.
+pub(crate) trait Locked {
+    type Word<'a>: Word
+    where
+        Self: 'a;
+
+    fn lock_word(&self) -> Self::Word<'_>;
+    fn issue_word(&self) -> Self::Word<'_>;
+    /// How the calling thread's process is named.
+    fn me(&self) -> u64;
+    /// Will the holder that a word names surely never give it back?
+    fn is_dead(&self, word: u64) -> bool;
+    /// The calling thread has taken the lock, or is about to give it back.
+    fn note_holder(&self, holds: bool);
+
+    /// Takes the lock when no other thread is in the middle of an issue.
+    #[inline(always)]
+    fn lock(&self) {
+        self.lock_now();
+        let mut check = FIRST_CHECK;
+        while self.issuing() {
+            self.await_issue(check);
+            check = (check * 2).min(LOCK_CHECK);
+        }
+    }
+
+    /// Takes the lock, also while another thread is in the middle of an issue.
+    #[inline(always)]
+    fn lock_now(&self) {
+        self.take_word();
+        self.note_holder(true);
+    }
+
+    /// Takes the lock's word.
+    #[inline(always)]
+    fn take_word(&self) {
+        if !self.try_take_word() {
+            self.take_word_slowly();
+        }
+    }
+
+    /// The same, if nobody holds the lock.
+    #[inline(always)]
+    fn try_take_word(&self) -> bool {
+        self.lock_word().exchange(0, self.me(), Acquire)
+    }
+
+    #[cold]
+    fn take_word_slowly(&self) {
+        let (w, me) = (self.lock_word(), self.me());
+        for _ in 0..SPINS {
+            if w.load(Relaxed) == 0 && w.exchange(0, me, Acquire) {
+                return;
+            }
+            core::hint::spin_loop();
+        }
+        // From here on nobody knows whether others sleep, too: it is taken as if they did.
+        let me = me | WAITED;
+        let mut check = FIRST_CHECK;
+        loop {
+            let seen = w.load(Relaxed);
+            let marked = seen | WAITED;
+            if seen == 0 {
+                if w.exchange(0, me, Acquire) {
+                    return;
+                }
+                continue;
+            }
+            if seen != marked && !w.exchange(seen, marked, Relaxed) {
+                continue;
+            }
+            if !w.sleep(marked, check) {
+                continue;
+            }
+            check = (check * 2).min(LOCK_CHECK);
+            if self.is_dead(marked) && w.exchange(marked, me, Acquire) {
+                return;
+            }
+        }
+    }
+
+    /// Gives the lock back.
+    #[inline(always)]
+    fn unlock(&self) {
+        self.note_holder(false);
+        let word = self.lock_word();
+        if word.swap(0, Release) & WAITED != 0 {
+            word.wake(1);
+        }
+    }
+
+    /// Is a thread, of whatever process, in the middle of an issue? Lock holder only.
+    #[inline(always)]
+    fn issuing(&self) -> bool {
+        self.issue_word().load(Relaxed) != 0
+    }
+
+    /// Sleeps until the issue that another thread is in the middle of may be over, and `check` at
+    /// the most. The lock is held before and afterwards.
+    #[cold]
+    fn await_issue(&self, check: Duration) {
+        self.unlock();
+        let w = self.issue_word();
+        for _ in 0..SPINS {
+            if w.load(Relaxed) == 0 {
+                return self.lock_now();
+            }
+            core::hint::spin_loop();
+        }
+        self.lock_now();
+        let marked = w.load(Relaxed) | WAITED;
+        if marked == WAITED {
+            return;
+        }
+        w.store(marked, Relaxed);
+        self.unlock();
+        let timed_out = w.sleep(marked, check);
+        self.lock_now();
+        if timed_out {
+            self.end_issue_of_dead();
+        }
+    }
+
+    /// Ends an issue whose process is gone. Lock holder only.
+    fn end_issue_of_dead(&self) {
+        let seen = self.issue_word().load(Relaxed);
+        if seen != 0 && self.is_dead(seen) {
+            self.end_issue();
+        }
+    }
+
+    /// The calling thread is in the middle of an issue from now on. Lock holder only.
+    #[inline(always)]
+    fn mark_issue(&self) {
+        self.issue_word().store(self.me(), Relaxed);
+    }
+
+    /// It is no more; wakes who waits for that. Lock holder only.
+    #[inline(always)]
+    fn end_issue(&self) {
+        let w = self.issue_word();
+        let before = w.load(Relaxed);
+        w.store(0, Relaxed);
+        if before & WAITED != 0 {
+            w.wake(i32::MAX.cast_unsigned());
+        }
+    }
+}
