@@ -1,12 +1,14 @@
 //! `softring bench hybrid --simulate`: rules for napping, tried on traces in simulated time.
 
+mod simulation;
+
+use self::simulation::{Machine, RuleKind, Trace, TraceKind, run};
 use super::plot;
 use super::summary::{count, time};
 use crate::{fail, out};
 use clap::{Args, ValueHint};
 use comfy_table::{Cell, CellAlignment};
 use serde::Serialize;
-use softring_engine::policy::hybrid::sim::{Machine, RuleKind, Trace, TraceKind, run};
 use std::path::PathBuf;
 
 const HYBRID_AFTER: &str = "\

@@ -30,17 +30,16 @@ mod estimate;
 mod flight;
 mod pace;
 mod policy;
-pub mod sim;
 #[cfg(test)]
 mod tests;
 mod timer;
 
-pub(crate) use class::Key;
-pub(crate) use flight::Ticket;
+pub use class::Key;
+pub use flight::Ticket;
 pub use pace::GATHER_SHARE;
 pub(crate) use policy::Load;
 pub use policy::Policy;
-pub(crate) use timer::Timer;
+pub use timer::Timer;
 
 use class::Classes;
 use estimate::Bit;
@@ -48,7 +47,7 @@ use flight::{Flight, InFlight};
 use policy::{Scene, Way};
 
 /// Longest nap, in ns. Whatever the estimate says, whatever the clock does.
-pub(crate) const NAP_MAX: u64 = 4_000_000;
+pub const NAP_MAX: u64 = 4_000_000;
 /// A finished request may stay unseen for one part in so many of what its kind takes: a hundredth
 /// on average, if nothing else is to be gained by looking.
 pub(crate) const UNSEEN_SHARE: u64 = 50;

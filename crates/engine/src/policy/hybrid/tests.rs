@@ -1,92 +1,5 @@
-use super::sim::{Machine, Outcome, RuleKind, Trace, TraceKind, run};
 use super::*;
 use proptest::prelude::*;
-
-const MACHINE: Machine = Machine { late: 3_000, cpu: 2_500, submit: 1_000 };
-const HYBRID: RuleKind = RuleKind::Ours(Policy::Hybrid);
-const SPIN: RuleKind = RuleKind::Ours(Policy::Spin);
-
-fn outcome(rule: RuleKind, trace: TraceKind, depth: usize) -> Outcome {
-    let mut trace = Trace::new(trace, 1);
-    run(&mut *rule.rule(MACHINE, depth), &mut trace, MACHINE, depth, 8_000)
-}
-
-#[test]
-fn at_depth_one_it_has_the_latency_of_polling() {
-    for trace in TraceKind::ALL {
-        let (ours, spin) = (outcome(HYBRID, trace, 1), outcome(SPIN, trace, 1));
-        let ratio = ours.latency / spin.latency;
-        assert!(ratio <= 1.05, "{}: {ratio}", trace.name());
-        assert!(ours.longest_nap <= NAP_MAX + 10 * MACHINE.late, "{}", trace.name());
-    }
-}
-
-#[test]
-fn it_spares_most_of_what_can_be_foreseen() {
-    let cpu = |rule, trace| outcome(rule, trace, 1).cpu;
-    assert!(cpu(HYBRID, TraceKind::Constant) < 35.0);
-    assert!(cpu(HYBRID, TraceKind::Drifting) < 40.0);
-    assert!(cpu(HYBRID, TraceKind::Pausing) < 35.0);
-    // A quarter of the run time is all that half of the minimum comes to.
-    assert!(cpu(RuleKind::HalfMinimum, TraceKind::Constant) > 65.0);
-    for trace in TraceKind::ALL {
-        assert!(cpu(HYBRID, trace) <= cpu(SPIN, trace) + 0.1, "{}", trace.name());
-    }
-}
-
-#[test]
-fn it_is_never_worse_than_blocking() {
-    for (trace, depth) in TraceKind::ALL.into_iter().flat_map(|t| [1, 8, 64].map(|d| (t, d))) {
-        let block = outcome(RuleKind::Ours(Policy::Block), trace, depth);
-        for policy in [Policy::Hybrid, Policy::Adaptive] {
-            let ours = outcome(RuleKind::Ours(policy), trace, depth);
-            let ratio = ours.iops / block.iops;
-            assert!(ratio >= 0.97, "{policy:?} {} {depth}: {ratio}", trace.name());
-        }
-    }
-}
-
-#[test]
-fn at_depth_it_keeps_the_throughput_of_polling() {
-    for trace in TraceKind::ALL {
-        let (ours, spin) = (outcome(HYBRID, trace, 64), outcome(SPIN, trace, 64));
-        let ratio = ours.iops / spin.iops;
-        assert!(ratio >= 0.98, "{}: {ratio}", trace.name());
-    }
-}
-
-/// As on virtual machines.
-const DEAR: Machine = Machine { late: 40_000, cpu: 35_000, submit: 500 };
-
-fn dear(policy: Policy, trace: TraceKind, depth: usize, ios: usize) -> Outcome {
-    let rule = RuleKind::Ours(policy);
-    run(&mut *rule.rule(DEAR, depth), &mut Trace::new(trace, 1), DEAR, depth, ios)
-}
-
-#[test]
-fn a_busy_device_is_not_watched_and_loses_nothing() {
-    for (trace, cpu) in [(TraceKind::Busy, 25.0), (TraceKind::BusyUneven, 50.0)] {
-        let (ours, spin): (Outcome, Outcome) =
-            [Policy::Hybrid, Policy::Spin].map(|p| dear(p, trace, 64, 12_000)).into();
-        let name = trace.name();
-        assert!(ours.iops >= spin.iops * 0.995, "{name}: {} {}", ours.iops, spin.iops);
-        assert!(ours.cpu < cpu, "{name}: {}", ours.cpu);
-        // Its average is 1,216 µs.
-        let most = 1_216_000 / GATHER_SHARE + 3 * DEAR.late;
-        assert!(ours.longest_nap < most, "{name}: {}", ours.longest_nap);
-        assert!((ours.p99 as f64) < spin.p99 as f64 + most as f64, "{name}: {}", ours.p99);
-    }
-}
-
-#[test]
-fn a_device_with_gaps_is_not_taken_for_a_busy_one() {
-    for (trace, depth) in TraceKind::ALL.into_iter().flat_map(|t| [64, 88].map(|d| (t, d))) {
-        let (ours, spin): (Outcome, Outcome) =
-            [Policy::Hybrid, Policy::Spin].map(|p| dear(p, trace, depth, 6_000)).into();
-        let ratio = ours.iops / spin.iops;
-        assert!(ratio >= 0.985, "{} {depth}: {ratio}", trace.name());
-    }
-}
 
 #[test]
 fn who_wakes_at_once_gathers_nothing() {
@@ -108,33 +21,6 @@ fn who_wakes_at_once_gathers_nothing() {
             flying.extend((0..8).map(|_| h.issued(KEY(), now)));
         }
     }
-}
-
-#[test]
-fn a_pause_teaches_nothing() {
-    let (ours, theirs) =
-        (outcome(HYBRID, TraceKind::Pausing, 1), outcome(RuleKind::Source, TraceKind::Pausing, 1));
-    assert!(ours.longest_nap < 100_000, "{}", ours.longest_nap);
-    assert!(theirs.longest_nap > sim::trace::PAUSE / 4, "{}", theirs.longest_nap);
-    let (paused, not) = (ours.cpu, outcome(HYBRID, TraceKind::Constant, 1).cpu);
-    assert!((paused - not).abs() < 3.0, "{paused} {not}");
-}
-
-/// Half of the mean is beyond the quick ones where run times differ: they lie unseen.
-#[test]
-fn half_of_the_mean_oversleeps_what_is_quick() {
-    let mean = |trace| outcome(RuleKind::HalfMean, trace, 1);
-    for trace in [TraceKind::Bimodal, TraceKind::HeavyTail] {
-        let (ours, theirs, name) = (outcome(HYBRID, trace, 1), mean(trace), trace.name());
-        let (us, they) = (ours.oversleep, theirs.oversleep);
-        assert!(they > 3.0 * us && they > 1_500.0, "{name}: {us} {they}");
-        assert!(theirs.latency > ours.latency, "{name}: {} {}", ours.latency, theirs.latency);
-    }
-    // Where they do not differ nothing is overslept, and half of the processor time is gone.
-    let (ours, theirs) = (outcome(HYBRID, TraceKind::Constant, 1), mean(TraceKind::Constant));
-    assert!(theirs.oversleep == 0.0 && theirs.cpu > 40.0 && ours.cpu < 35.0, "{theirs:?}");
-    let spin = outcome(SPIN, TraceKind::Bimodal, 1).latency;
-    assert!(mean(TraceKind::Bimodal).latency > 1.05 * spin, "{spin}");
 }
 
 fn one(policy: Policy) -> Hybrid {

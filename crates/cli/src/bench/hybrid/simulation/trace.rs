@@ -56,7 +56,7 @@ impl TraceKind {
 }
 
 /// Eight minutes, in ns: the pause that the list archive reports of.
-pub(crate) const PAUSE: u64 = 480_000_000_000;
+pub(super) const PAUSE: u64 = 480_000_000_000;
 /// How often it happens, in requests.
 pub(super) const PAUSE_EVERY: u64 = 500;
 

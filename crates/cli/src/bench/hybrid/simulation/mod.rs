@@ -2,23 +2,24 @@
 //! time. What a rule would have cost is known here to the nanosecond, as it never is on a device.
 
 mod rules;
-pub(super) mod trace;
+#[cfg(test)]
+mod tests;
+mod trace;
 
-pub(crate) use rules::Rule;
-pub use rules::RuleKind;
+pub use rules::{Rule, RuleKind};
 pub use trace::{Trace, TraceKind};
 
-use super::{Nap, Step};
+use softring_engine::policy::hybrid::{Nap, Step};
 
 /// Time between two looks at the clock of a thread that spins, in ns.
 const CHUNK: u64 = 4_000;
 
 /// A number that looks random, by splitmix64.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(pub u64);
+struct Random(pub u64);
 
 impl Random {
-    pub(crate) fn draw(&mut self) -> u64 {
+    fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,12 +28,12 @@ impl Random {
     }
 
     /// Between 0 and 1, without 1.
-    pub(crate) fn unit(&mut self) -> f64 {
+    fn unit(&mut self) -> f64 {
         (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// About normal, around 0 with deviation 1.
-    pub(crate) fn normal(&mut self) -> f64 {
+    fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }
 }
