@@ -1,6 +1,6 @@
 //! The same cases on the kernel's io_uring and on softring: the kernel is the oracle.
 //!
-//! [`ring`] is a raw client, [`entry`] the ways in which it issues its calls, [`sqe`] names for
+//! [`ring`] is the test client, [`entry`] the ways in which it issues its calls, [`sqe`] names for
 //! submissions. A [`case`] states what a program may rely on; a [`target`] runs it in a process of
 //! its own; the [`suite`] runs all on all and compares transcripts; [`known`] lists the differences
 //! that the documentation admits; [`retries`] counts those that

@@ -88,7 +88,7 @@ fn jumps(cx: &mut Cx) -> Outcome {
     const ROUNDS: u64 = 100;
     os::handle(libc::SIGUSR1, one, 0);
     let mut ring = cx.ring(8, 0)?;
-    keep_entry(ring.entry);
+    keep_entry(ring.calls);
     install(libc::SIGUSR2, jump::handler, libc::SA_NODEFER, 0);
     let (mut jumped, mut here, mut there) = (0, 0, 0);
     for n in 0..ROUNDS {

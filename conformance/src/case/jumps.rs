@@ -115,7 +115,7 @@ fn out_of_a_wait(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (to_read, to_write) = cx.pipe()?;
     let mut byte = [0u8];
-    keep_entry(ring.entry);
+    keep_entry(ring.calls);
     os::handle(libc::SIGUSR2, jump::handler, libc::SA_NODEFER);
     let (mut jumped, mut here, mut there, mut read) = (0, 0, 0, 0);
     for n in 0..ROUNDS {
@@ -169,7 +169,7 @@ fn out_of_anything(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (to_read, to_write) = cx.pipe()?;
     let (mut byte, soon) = ([0u8], kernel_timespec { tv_sec: 0, tv_nsec: 60_000 });
-    keep_entry(ring.entry);
+    keep_entry(ring.calls);
     os::handle(libc::SIGUSR2, jump::handler, libc::SA_NODEFER);
     let (mut jumped, mut whole, mut there) = (0, 0, 0);
     for n in 0..ROUNDS {
@@ -229,7 +229,7 @@ fn cancelled(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (to_read, to_write) = cx.pipe()?;
     let mut byte = [0u8];
-    keep_entry(ring.entry);
+    keep_entry(ring.calls);
     let (mut ended, mut whole) = (0, 0);
     for n in 0..ROUNDS {
         rustix::io::write(&to_write, b"x")?;

@@ -407,7 +407,7 @@ fn closed_meanwhile(cx: &mut Cx) -> Outcome {
     let waited = std::thread::scope(|s| {
         let waiter = s.spawn(|| ring.enter(0, 1, IORING_ENTER_GETEVENTS));
         nap();
-        entry::close(ring.entry, ring.fd);
+        entry::close(ring.calls, ring.fd);
         nap();
         let _ = rustix::io::write(&w, b"late");
         waiter.join()

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use client::Client;
 use direct::{BLOCK, Block, file_in, read};
+use softring_client::Cqe;
 use softring_engine::fds;
 use softring_engine::io::model::{self, parse};
 use softring_engine::io::polling;
@@ -43,7 +44,7 @@ fn on(device: &Path) -> Option<File> {
 }
 
 /// Enters until there is a completion.
-fn next(c: &Client) -> io_uring_cqe {
+fn next(c: &Client) -> Cqe {
     loop {
         match c.pop() {
             Some(cqe) => return cqe,

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use client::{Client, sqe};
+use softring_client::Cqe;
 use softring_engine::fds;
 use softring_engine::ops::table::OPS;
 use softring_engine::ring::opdef::Support;
@@ -21,7 +22,7 @@ fn nops_complete_in_order() {
     }
     assert_eq!(c.enter(8, 8), 8);
     for i in 0..8 {
-        assert_eq!(c.pop(), Some(io_uring_cqe { user_data: i, res: 0, flags: 0 }));
+        assert_eq!(c.pop(), Some(Cqe { user_data: i, ..Default::default() }));
     }
     assert_eq!(c.pop(), None);
 }
@@ -47,7 +48,7 @@ fn a_file_is_read_and_a_pipe_waits() {
     for _ in 0..1000 {
         std::thread::sleep(std::time::Duration::from_millis(1));
         if let Some(cqe) = c.pop() {
-            assert_eq!(cqe, io_uring_cqe { user_data: 2, res: 4, flags: 0 });
+            assert_eq!(cqe, Cqe { user_data: 2, res: 4, ..Default::default() });
             return;
         }
     }
@@ -72,7 +73,7 @@ fn a_timeout_ends_a_wait() {
     let addr = (&raw const ts).expose_provenance() as u64;
     c.push(io_uring_sqe { addr, len: 1, ..sqe(IORING_OP_TIMEOUT, 3) });
     assert_eq!(c.enter(1, 1), 1);
-    assert_eq!(c.pop(), Some(io_uring_cqe { user_data: 3, res: -62, flags: 0 }));
+    assert_eq!(c.pop(), Some(Cqe { user_data: 3, res: -62, ..Default::default() }));
 }
 
 #[test]
