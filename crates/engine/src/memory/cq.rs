@@ -6,9 +6,13 @@
 //! a waiter enters and finds room.
 //! Kernel counterpart: `io_cqe_cache_refill`, `io_cqring_overflow_flush`.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+pub(crate) mod protocol;
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::collections::VecDeque;
 
+use self::protocol::Queue;
 use super::rings::{Rings, off};
 use softring_uapi::*;
 
@@ -52,31 +56,7 @@ impl Rings {
         tail.wrapping_sub(self.rings.word(off::CQ_HEAD).load(Acquire))
     }
 
-    fn cq_room(&self) -> u32 {
-        let used = self.control.cq_tail().load(Relaxed);
-        let used = used.wrapping_sub(self.rings.word(off::CQ_HEAD).load(Acquire));
-        self.geo.cq_entries.saturating_sub(used)
-    }
-
-    /// Fills one CQE behind the tail; false if there is no room. Lock holder only.
-    #[inline(always)]
-    fn cq_fill(&self, cqe: &Cqe) -> bool {
-        if self.geo.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0 {
-            return self.cq_fill_wide(cqe);
-        }
-        if self.cq_room() == 0 {
-            return false;
-        }
-        let word = self.control.cq_tail();
-        let tail = word.load(Relaxed);
-        let at = off::CQES + (tail & (self.geo.cq_entries - 1)) as usize * 16;
-        self.rings.store(at, cqe.user_data);
-        self.rings.store(at + 8, u64::from(cqe.flags) << 32 | u64::from(cqe.res.cast_unsigned()));
-        word.store(tail.wrapping_add(1), Relaxed);
-        true
-    }
-
-    /// As [`cq_fill`](Self::cq_fill), for rings with CQEs of 32 bytes.
+    /// Fills one CQE on a ring with CQEs of 32 bytes.
     fn cq_fill_wide(&self, cqe: &Cqe) -> bool {
         let mixed = self.geo.flags & IORING_SETUP_CQE_MIXED != 0;
         let wide = mixed && cqe.flags & IORING_CQE_F_32 != 0;
@@ -84,7 +64,7 @@ impl Rings {
         let mut tail = word.load(Relaxed);
         let mask = self.geo.cq_entries - 1;
         let need = self.cq_slots(wide);
-        if self.cq_room() < need {
+        if self.room() < need {
             return false;
         }
         if need == 3 {
@@ -118,7 +98,7 @@ impl Rings {
     /// Would a CQE of 32 bytes find room, now and in its turn?
     pub fn cq_takes_wide(&self, overflow: &Overflow) -> bool {
         let mixed = self.geo.flags & IORING_SETUP_CQE_MIXED != 0;
-        overflow.is_empty() && self.cq_room() >= self.cq_slots(mixed)
+        overflow.is_empty() && self.room() >= self.cq_slots(mixed)
     }
 
     fn cq_store(&self, slot: u32, cqe: io_uring_cqe) {
@@ -129,59 +109,28 @@ impl Rings {
     /// after [`cq_commit`](Self::cq_commit).
     #[inline(always)]
     pub fn cq_add(&self, overflow: &mut Overflow, cqe: Cqe) -> bool {
-        let fits = overflow.is_empty() && self.cq_fill(&cqe);
-        if !fits {
-            self.cq_keep(overflow, cqe);
-        }
-        fits
-    }
-
-    /// There is no room.
-    #[cold]
-    fn cq_keep(&self, overflow: &mut Overflow, cqe: Cqe) {
-        if overflow.list.try_reserve(1).is_err() {
-            // No memory to keep it: counted, as the kernel does.
-            self.rings.word(off::CQ_OVERFLOW).fetch_add(1, Relaxed);
-            return;
-        }
-        overflow.list.push_back(cqe);
-        self.rings.word(off::SQ_FLAGS).fetch_or(IORING_SQ_CQ_OVERFLOW, Relaxed);
+        self.add(overflow, cqe)
     }
 
     /// Adds a CQE if there is room and none has overflowed; false if not.
     pub fn cq_try_add(&self, overflow: &Overflow, cqe: Cqe) -> bool {
-        overflow.is_empty() && self.cq_fill(&cqe)
+        overflow.is_empty() && self.fill(&cqe)
     }
 
     /// Is there room for one more CQE, and has none overflowed?
     pub fn cq_has_room(&self, overflow: &Overflow) -> bool {
-        overflow.is_empty() && self.cq_room() > 0
+        overflow.is_empty() && self.room() > 0
     }
 
     /// Moves overflowed CQEs into the ring, in order, as far as there is room, and publishes them;
     /// true if there were any.
     pub fn cq_flush(&self, overflow: &mut Overflow) -> bool {
-        while let Some(cqe) = overflow.list.front() {
-            if !self.cq_fill(cqe) {
-                break;
-            }
-            overflow.list.pop_front();
-        }
-        if overflow.is_empty() {
-            self.rings.word(off::SQ_FLAGS).fetch_and(!IORING_SQ_CQ_OVERFLOW, Relaxed);
-        }
-        self.cq_commit()
+        self.flush(overflow)
     }
 
     /// Publishes filled CQEs; true if there were any.
     pub fn cq_commit(&self) -> bool {
-        let tail = self.control.cq_tail().load(Relaxed);
-        let word = self.rings.word(off::CQ_TAIL);
-        if word.load(Relaxed) == tail {
-            return false;
-        }
-        word.store(tail, Release);
-        true
+        self.commit()
     }
 
     /// Sets or clears a bit of the SQ ring's flags word.
@@ -197,5 +146,54 @@ impl Rings {
     /// The program has switched eventfd notification off for now.
     pub fn eventfd_disabled(&self) -> bool {
         self.rings.word(off::CQ_FLAGS).load(Relaxed) & IORING_CQ_EVENTFD_DISABLED != 0
+    }
+}
+
+impl Queue for Rings {
+    type Word = AtomicU32;
+
+    #[inline(always)]
+    fn head(&self) -> &AtomicU32 {
+        self.rings.word(off::CQ_HEAD)
+    }
+
+    #[inline(always)]
+    fn tail(&self) -> &AtomicU32 {
+        self.rings.word(off::CQ_TAIL)
+    }
+
+    #[inline(always)]
+    fn filled(&self) -> &AtomicU32 {
+        self.control.cq_tail()
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> &AtomicU32 {
+        self.rings.word(off::SQ_FLAGS)
+    }
+
+    #[inline(always)]
+    fn entries(&self) -> u32 {
+        self.geo.cq_entries
+    }
+
+    #[inline(always)]
+    fn is_wide(&self) -> bool {
+        self.geo.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0
+    }
+
+    fn fill_wide(&self, cqe: &Cqe) -> bool {
+        self.cq_fill_wide(cqe)
+    }
+
+    #[inline(always)]
+    fn put(&self, slot: u32, cqe: &Cqe) {
+        let at = off::CQES + slot as usize * 16;
+        self.rings.store(at, cqe.user_data);
+        self.rings.store(at + 8, u64::from(cqe.flags) << 32 | u64::from(cqe.res.cast_unsigned()));
+    }
+
+    fn lose(&self) {
+        self.rings.word(off::CQ_OVERFLOW).fetch_add(1, Relaxed);
     }
 }

@@ -4,8 +4,8 @@
 //! and uses the same operation with the same ordering; change both together.
 //!
 //! Each also runs with one fault put in, which loom must find ([`found`]): so the model is seen to
-//! be able to tell. The lock and the worker queue are not modelled but run themselves: `lock`, and
-//! `io::worker::tests::model`. Run all with `ci/loom.sh`.
+//! be able to tell. The lock, the completion queue and the worker queue are not modelled but run
+//! themselves: `lock`, `overflow` and `io::worker::tests::model`. Run all with `ci/loom.sh`.
 
 mod cancel;
 mod closing;

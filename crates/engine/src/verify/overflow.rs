@@ -1,69 +1,108 @@
-//! CQEs that find no room: `memory::cq::{cq_add, cq_flush, cq_commit}` under the uring lock,
+//! CQEs that find no room: `memory::cq::protocol` itself, on loom's words, under the uring lock,
 //! against a program that reaps, and enters when it finds the ring empty and
 //! `IORING_SQ_CQ_OVERFLOW` set.
 
 use super::{explore, found};
+use crate::memory::cq::protocol::{Queue, Word};
+use crate::memory::cq::{Cqe, Overflow};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU32;
-use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use loom::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
-use std::collections::VecDeque;
+use softring_uapi::IORING_SQ_CQ_OVERFLOW;
 
 const ENTRIES: u32 = 1;
 const ITEMS: u32 = 3;
 
-/// What the uring lock guards.
-#[derive(Default)]
-struct Locked {
-    tail: u32,
-    overflow: VecDeque<u32>,
+impl Word for AtomicU32 {
+    fn load(&self, order: Ordering) -> u32 {
+        self.load(order)
+    }
+
+    fn store(&self, value: u32, order: Ordering) {
+        self.store(value, order);
+    }
+
+    fn set(&self, bits: u32, order: Ordering) {
+        self.fetch_or(bits, order);
+    }
+
+    fn clear(&self, bits: u32, order: Ordering) {
+        self.fetch_and(!bits, order);
+    }
 }
 
 #[derive(Default)]
 struct Cq {
     head: AtomicU32,
     tail: AtomicU32,
-    /// Only the overflow bit of `sq.flags`.
+    filled: AtomicU32,
     flags: AtomicU32,
-    entries: [UnsafeCell<u32>; ENTRIES as usize],
-    locked: Mutex<Locked>,
+    entries: [UnsafeCell<u64>; ENTRIES as usize],
+    /// What the uring lock guards.
+    overflow: Mutex<Overflow>,
+}
+
+impl Queue for Cq {
+    type Word = AtomicU32;
+
+    fn head(&self) -> &AtomicU32 {
+        &self.head
+    }
+
+    fn tail(&self) -> &AtomicU32 {
+        &self.tail
+    }
+
+    fn filled(&self) -> &AtomicU32 {
+        &self.filled
+    }
+
+    fn flags(&self) -> &AtomicU32 {
+        &self.flags
+    }
+
+    fn entries(&self) -> u32 {
+        ENTRIES
+    }
+
+    fn is_wide(&self) -> bool {
+        false
+    }
+
+    fn fill_wide(&self, _: &Cqe) -> bool {
+        unreachable!("none is")
+    }
+
+    fn put(&self, slot: u32, cqe: &Cqe) {
+        // SAFETY: the slot is ours until the tail is published, which loom checks.
+        self.entries[slot as usize].with_mut(|e| unsafe { *e = cqe.user_data });
+    }
+
+    fn lose(&self) {
+        unreachable!("there is memory")
+    }
 }
 
 impl Cq {
-    fn fill(&self, locked: &mut Locked, value: u32) -> bool {
-        if locked.tail.wrapping_sub(self.head.load(Acquire)) >= ENTRIES {
-            return false;
-        }
-        // SAFETY: the slot is ours until the tail is published, which loom checks.
-        self.entries[(locked.tail % ENTRIES) as usize].with_mut(|e| unsafe { *e = value });
-        locked.tail += 1;
-        true
-    }
-
     /// `overtakes`: a CQE that finds room does not queue behind those that found none.
     fn post(&self, value: u32, overtakes: bool) {
-        let mut locked = self.locked.lock().unwrap();
-        let first = locked.overflow.is_empty() || overtakes;
-        if !(first && self.fill(&mut locked, value)) {
-            locked.overflow.push_back(value);
-            self.flags.fetch_or(1, Relaxed);
+        let cqe = Cqe { user_data: value.into(), ..Cqe::default() };
+        let mut overflow = self.overflow.lock().unwrap();
+        if !(overtakes && self.fill(&cqe)) {
+            self.add(&mut overflow, cqe);
         }
-        self.tail.store(locked.tail, Release);
+        self.commit();
     }
 
-    fn flush(&self, forgets: bool) {
-        let mut locked = self.locked.lock().unwrap();
-        while let Some(&value) = locked.overflow.front() {
-            if !self.fill(&mut locked, value) {
-                break;
-            }
-            locked.overflow.pop_front();
+    /// `forgets`: the flag goes although something is left.
+    fn enter(&self, forgets: bool) {
+        let mut overflow = self.overflow.lock().unwrap();
+        self.flush(&mut overflow);
+        if forgets {
+            self.flags.fetch_and(!IORING_SQ_CQ_OVERFLOW, Relaxed);
         }
-        if locked.overflow.is_empty() || forgets {
-            self.flags.fetch_and(0, Relaxed);
-        }
-        self.tail.store(locked.tail, Release);
     }
 }
 
@@ -79,17 +118,17 @@ fn reap(overtakes: bool, forgets: bool) {
             if cq.tail.load(Acquire) != seen {
                 // SAFETY: published, and ours until the head is; loom checks both.
                 let value = cq.entries[(seen % ENTRIES) as usize].with(|e| unsafe { *e });
-                assert_eq!(value, seen, "out of order");
+                assert_eq!(value, u64::from(seen), "out of order");
                 seen += 1;
                 cq.head.store(seen, Release);
             } else if cq.flags.load(Relaxed) != 0 {
-                cq.flush(forgets);
+                cq.enter(forgets);
             } else {
                 thread::yield_now();
             }
         }
         poster.join().unwrap();
-        assert!(cq.locked.lock().unwrap().overflow.is_empty());
+        assert!(cq.overflow.lock().unwrap().is_empty());
     });
 }
 

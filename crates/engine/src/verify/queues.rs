@@ -1,6 +1,6 @@
 //! Hand-over in ring memory. The engine's end: `memory::sq::{sq_ready, sq_fetch, sq_commit}` and
-//! `memory::cq::{cq_room, cq_fill, cq_commit}`. The program's end: what liburing's inline functions
-//! do. Entries are cells, so that loom reports any that is read while it is written.
+//! `memory::cq::protocol::Queue::{room, fill, commit}`. The program's end: what liburing's inline
+//! functions do. Entries are cells, so that loom reports any that is read while it is written.
 
 use super::{explore, found};
 use loom::cell::UnsafeCell;
@@ -94,7 +94,7 @@ fn completion(publish: Ordering) {
             thread::spawn(move || {
                 let mut filled = 0;
                 while filled < ITEMS {
-                    // cq_fill while cq_room, then one cq_commit
+                    // fill while there is room, then one commit
                     while filled < ITEMS && filled.wrapping_sub(cq.head.load(Acquire)) < ENTRIES {
                         cq.put(filled, filled + 10);
                         filled += 1;
