@@ -22,11 +22,24 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// All there is with its words, as it comes.
+fn whole(reader: &mut Reader, clock: &mut Clock) -> Vec<(Event, Vec<u64>)> {
+    let mut all = Vec::new();
+    clock.look();
+    reader.poll(clock, |_, event, more| all.push((event, more.to_vec())));
+    all
+}
+
+fn bytes((event, more): &(Event, Vec<u64>)) -> Vec<u8> {
+    let all = more.iter().flat_map(|w| w.to_ne_bytes());
+    all.take(event.data as usize).collect()
+}
+
 /// All there is, by time.
 fn events(reader: &mut Reader, clock: &mut Clock) -> Vec<(Source, Event)> {
     let mut all = Vec::new();
     clock.look();
-    reader.poll(clock, |source, event| all.push((source.clone(), event)));
+    reader.poll(clock, |source, event, _| all.push((source.clone(), event)));
     all.sort_by_key(|(_, e)| e.time);
     all
 }
@@ -46,7 +59,7 @@ fn every_step_is_told() {
     assert_eq!(c.enter(1, 1), 1);
     assert_eq!(events(&mut reader, &mut clock), [], "nobody has asked for any");
 
-    reader.start(&clock).unwrap();
+    reader.start(&clock, false).unwrap();
     let (mut one, two) = UnixStream::pair().unwrap();
     let mut buf = [0u8; 8];
     let addr = buf.as_mut_ptr().expose_provenance() as u64;
@@ -65,12 +78,12 @@ fn every_step_is_told() {
     let (source, inline) = all.iter().find(|(_, e)| e.step == Step::Inline).unwrap();
     assert_eq!((source.pid, source.flags), (std::process::id(), 0));
     assert_eq!((inline.data, inline.opcode, inline.value), (2, IORING_OP_NOP, 0));
-    use Step::{Armed, Done, Issue, Punt, Reissue, Submit, Work};
+    use Step::{Armed, Done, Issue, Punt, Reissue, Submit, Text, Work};
     assert_eq!(steps(&all, 1), [Submit, Issue, Armed, Reissue, Done]);
     let mut worked = steps(&all, 2);
     let at = worked.iter().position(|s| *s == Work).expect("a worker ran it");
     worked.remove(at);
-    assert_eq!(worked, [Submit, Issue, Punt, Done]);
+    assert_eq!(worked, [Submit, Text, Issue, Punt, Done]);
     let done = all.iter().find(|(_, e)| e.step == Done && e.req == 1).unwrap().1;
     assert_eq!((done.data, done.opcode, done.value), (77, IORING_OP_RECV, 1));
     // What a thread did lies around what it wrote meanwhile.
@@ -86,12 +99,60 @@ fn every_step_is_told() {
     assert_eq!(events(&mut reader, &mut clock), [], "it is off again");
 }
 
+/// SQEs come whole, and what they point to: paths, and what their descriptors mean.
+#[test]
+fn a_request_is_told_with_all_that_it_says() {
+    let _alone = alone();
+    let c = Client::new(8, 0);
+    let (mut reader, mut clock) = (open(), Clock::new(true));
+    reader.start(&clock, true).unwrap();
+    let (file, mut buf) = (std::fs::File::open("/etc/passwd").unwrap(), [0u8; 8]);
+    let addr = buf.as_mut_ptr().expose_provenance() as u64;
+    let fd = file.as_raw_fd();
+    let read = io_uring_sqe { fd, addr, len: 8, off: 4, ..sqe(IORING_OP_READ, 1) };
+    let long = format!("/{}\0", "x".repeat(1500));
+    let at = long.as_ptr().expose_provenance() as u64;
+    let open_at = io_uring_sqe { fd: -100, addr: at, len: 0o600, ..sqe(IORING_OP_OPENAT, 2) };
+    let open_at = io_uring_sqe { op_flags: 0x800, file_index: 7, ..open_at };
+    let (_one, two) = UnixStream::pair().unwrap();
+    let fd = two.as_raw_fd();
+    let recv = io_uring_sqe { fd, addr, len: 8, op_flags: 0x40, ..sqe(IORING_OP_RECV, 3) };
+    let all: Vec<_> = (0..40)
+        .flat_map(|_| {
+            for sqe in [read, read, open_at, recv] {
+                c.push(sqe);
+            }
+            assert_eq!(c.enter(4, 4), 4);
+            while c.pop().is_some() {}
+            whole(&mut reader, &mut clock)
+        })
+        .collect();
+    let sqes: Vec<_> = all
+        .iter()
+        .filter(|(e, _)| matches!(e.step, Step::Submit | Step::Inline))
+        .map(|(e, more)| e.sqe(more).unwrap())
+        .collect();
+    for sent in [read, open_at, recv] {
+        let n = sqes.iter().filter(|s| **s == sent).count();
+        assert_eq!(n, if sent == read { 80 } else { 40 }, "{sent:?} of {sqes:?}");
+    }
+    let texts: Vec<_> = all.iter().filter(|(e, _)| e.step == Step::Text).collect();
+    assert_eq!(texts.len(), 40);
+    assert!(texts.iter().all(|t| bytes(t) == long.as_bytes()[..992]), "cut: a chunk has room");
+    let names: Vec<_> = all.iter().filter(|(e, _)| e.step == Step::Name).collect();
+    let of = |fd: i32| names.iter().filter(|n| n.0.value == fd).count();
+    assert_eq!((of(file.as_raw_fd()), of(two.as_raw_fd())), (1, 1), "told once");
+    assert!(names.iter().any(|n| bytes(n) == b"/etc/passwd"));
+    assert!(names.iter().any(|n| bytes(n).starts_with(b"socket:[")));
+    assert_eq!(all.iter().filter(|(e, _)| e.step == Step::Address).count(), 2);
+}
+
 #[test]
 fn what_finds_no_room_is_counted() {
     let _alone = alone();
     let c = Client::new(128, 0);
     let (mut reader, mut clock) = (open(), Clock::new(false));
-    reader.start(&clock).unwrap();
+    reader.start(&clock, false).unwrap();
     let (mut sent, room) = (0, (TRACE_CHUNKS * TRACE_EVENTS) as u64);
     // An event for each, and one for each call.
     while sent < room {
@@ -118,9 +179,9 @@ fn one_reader_at_a_time_and_none_that_has_died() {
     let _alone = alone();
     let c = Client::new(8, 0);
     let (mut reader, mut clock) = (open(), Clock::new(true));
-    reader.start(&clock).unwrap();
+    reader.start(&clock, false).unwrap();
     let mut second = open();
-    assert!(second.start(&clock).is_ok(), "the same process takes its own place");
+    assert!(second.start(&clock, false).is_ok(), "the same process takes its own place");
     // Nobody asks any more: after two seconds nothing is written.
     std::thread::sleep(std::time::Duration::from_millis(2200));
     c.push(sqe(IORING_OP_NOP, 1));
@@ -134,7 +195,7 @@ fn what_a_multishot_request_posts_is_told() {
     let _alone = alone();
     let c = Client::new(8, 0);
     let (mut reader, mut clock) = (open(), Clock::new(true));
-    reader.start(&clock).unwrap();
+    reader.start(&clock, false).unwrap();
     let (mut one, two) = UnixStream::pair().unwrap();
     let poll = io_uring_sqe { fd: two.as_raw_fd(), len: 1, ..sqe(IORING_OP_POLL_ADD, 5) };
     c.push(io_uring_sqe { op_flags: 1, ..poll });

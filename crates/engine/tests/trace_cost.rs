@@ -1,6 +1,6 @@
-//! What `softring trace` costs the program that it looks at: a ring takes turns of a few
-//! milliseconds, in which its steps are written down, and in which they are not. What the reader
-//! does is not the program's cost, and done between the turns. Measures, so it runs by hand:
+//! What `softring trace` and `softring strace` cost the program that they look at: a ring takes
+//! turns of a few milliseconds, in which its steps are written down, and in which they are not.
+//! What the reader does is not the program's cost, and done between the turns. Measures, so it runs by hand:
 //!
 //! ```text
 //! cargo test --release -p softring-engine --test trace_cost -- --ignored --nocapture costs
@@ -31,6 +31,11 @@ fn counter() -> bool {
     std::fs::read_to_string(at).is_ok_and(|name| name.trim() == "tsc")
 }
 
+/// Are descriptors to be named, as `softring strace -y` asks for? NAMES=1 says so.
+fn names() -> bool {
+    std::env::var_os("NAMES").is_some_and(|v| v == "1")
+}
+
 #[test]
 #[ignore = "measures"]
 fn costs() {
@@ -41,7 +46,7 @@ fn costs() {
         compare(name, |on| {
             // Both wait for the same.
             clock.look();
-            reader.start(&clock).unwrap();
+            reader.start(&clock, names()).unwrap();
             if !on {
                 reader.stop();
             }
@@ -49,7 +54,7 @@ fn costs() {
             reader.stop();
             // The ring hears of it in its next call.
             round(&c);
-            let events = reader.poll(&clock, |_, _| ());
+            let events = reader.poll(&clock, |_, _, _| ());
             assert!(events as u32 >= BATCH || !on, "{events} events");
             dropped += reader.dropped();
             rate
@@ -65,7 +70,7 @@ fn costs() {
 fn fixed() {
     let c = Client::new(2 * BATCH, 0);
     let mut reader = open();
-    reader.start(&Clock::new(counter())).unwrap();
+    reader.start(&Clock::new(counter()), names()).unwrap();
     if std::env::var_os("TRACED").is_none_or(|v| v != "1") {
         reader.stop();
     }

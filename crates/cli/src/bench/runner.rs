@@ -67,7 +67,7 @@ impl Runner<'_> {
                 loop {
                     let last = over.load(Acquire);
                     readers.take();
-                    readers.poll(|_, _, event| events.push(event));
+                    readers.poll(|_, _, event, _| events.push(event));
                     if last {
                         return events;
                     }

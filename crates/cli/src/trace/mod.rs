@@ -211,7 +211,7 @@ fn follow(
         }
         // Also once more after the stop: what was written until then.
         if on && due || stop {
-            readers.poll(|process, source, event| record.add(process, source, event));
+            readers.poll(|process, source, event, _| record.add(process, source, event));
         }
         match (ended, &target) {
             (Some(status), _) => return Ok(status),

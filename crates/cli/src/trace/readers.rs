@@ -129,7 +129,7 @@ impl Readers {
             return Ok(());
         }
         if self.on {
-            reader.start(&self.clock).map_err(|e| io::Error::from_raw_os_error(-e.res()))?;
+            reader.start(&self.clock, false).map_err(|e| io::Error::from_raw_os_error(-e.res()))?;
         }
         for before in self.each.iter_mut().filter(|t| pid != 0 && t.pid == pid) {
             before.over = true;
@@ -166,14 +166,14 @@ impl Readers {
 
     /// Hands on what has been written since the last call, with the serial number of the process,
     /// and has it go on.
-    pub fn poll(&mut self, mut f: impl FnMut(u32, &Source, Event)) {
+    pub fn poll(&mut self, mut f: impl FnMut(u32, &Source, Event, &[u64])) {
         self.clock.look();
         let (clock, dropped) = (&self.clock, &mut self.dropped);
         self.each.retain_mut(|t| {
             // First: what has ended writes nothing after that.
             let over = t.over || t.pid != 0 && sys::has_ended(t.pid);
             let serial = t.serial;
-            let n = t.reader.poll(clock, |source, event| f(serial, source, event));
+            let n = t.reader.poll(clock, |source, event, more| f(serial, source, event, more));
             let done = over && n == 0;
             if done {
                 *dropped += t.reader.dropped();

@@ -114,8 +114,7 @@ mod tests {
     #[test]
     fn only_the_newest_are_kept() {
         let source = |ring| Source { pid: 1, ring, flags: 0, comm: "x".into() };
-        let event =
-            |time| Event { time, data: 0, req: 1, tid: 1, step: Step::Done, opcode: 0, value: 0 };
+        let event = |time| Event { time, req: 1, tid: 1, step: Step::Done, ..Event::default() };
         let mut r = Record::new(3);
         for time in 0..5 {
             r.add(0, &source(time % 2), event(time));

@@ -82,7 +82,7 @@ fn first(events: &[Kept]) -> usize {
 fn requests(events: &[Kept], record: &Record, at: &impl Fn(u64) -> f64) -> Vec<Row> {
     let (mut rows, mut known) = (Vec::<Row>::new(), HashMap::new());
     let last = events.last().map_or(0.0, |k| at(k.event.time));
-    for Kept { source, event: e } in &events[first(events)..] {
+    for Kept { source, event: e, .. } in &events[first(events)..] {
         let ring = record.sources[*source as usize].ring;
         let (name, ts) = (format!("ring {ring} {}", op_name(e.opcode)), at(e.time));
         match e.step {
@@ -117,7 +117,7 @@ fn threads(
     end: f64,
 ) -> Vec<Row> {
     let (mut rows, mut known) = (Vec::<Row>::new(), HashMap::new());
-    for Kept { source, event: e } in events.iter().filter(|k| k.event.step.is_span()) {
+    for Kept { source, event: e, .. } in events.iter().filter(|k| k.event.step.is_span()) {
         let (from, to) = (at(began(e)), at(e.time));
         let what = match e.step {
             Step::Enter | Step::Pass => "enter",

@@ -78,8 +78,8 @@ pub(crate) const STATS_HISTS: usize = 2048;
 pub(crate) const STATS_METERS: usize = 1024;
 
 /// Chunks of a trace, one for each ring that has something to tell, and those that wait for their
-/// reader: what rings write within a fifth of a second at a million requests a second.
+/// reader: what rings write within a tenth of a second at a million requests a second.
 pub const TRACE_CHUNKS: usize = 2048;
 
-/// Events of one chunk: a page of memory.
+/// Places of one chunk for events: a page of memory.
 pub const TRACE_EVENTS: usize = 128;

@@ -71,6 +71,7 @@ impl Ctx {
             own => own,
         };
         notif.call.cflags = IORING_CQE_F_NOTIF;
+        notif.trace = req.trace;
         let ioprio = req.call.sqe.ioprio;
         let begun = req.res == Errno::EFAULT.res() && req.call.short;
         if ioprio & !KNOWN == 0 && ioprio & IORING_SEND_ZC_REPORT_USAGE != 0 && !begun {

@@ -10,7 +10,6 @@ use crate::ring::ctx::Ctx;
 use crate::ring::job::Finished;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{Req, ReqFlags, State, Wait};
-use crate::stats::trace::Step;
 use softring_uapi::errno::Errno;
 
 impl Ctx {
@@ -59,14 +58,16 @@ impl Ctx {
             req.call.cflags |= softring_uapi::IORING_CQE_F_MORE;
         }
         self.count_end(req);
+        let mut cqe_flags = None;
         if !skip {
             let wide = req.flags.contains(ReqFlags::CQE32)
                 && self.mem.geo.flags & softring_uapi::IORING_SETUP_CQE_MIXED != 0;
             let flags = req.call.cflags | if wide { softring_uapi::IORING_CQE_F_32 } else { 0 };
             let cqe = Cqe { user_data: req.call.sqe.user_data, res: req.res, flags, big: req.big };
             self.post(cqe);
+            cqe_flags = Some(flags);
         }
-        self.trace(Step::Done, req);
+        self.trace_done(req, cqe_flags);
         self.nr_ended += 1;
         // It was on its way when a request that was tried ended.
         let tried = notif && req.tried_to_send();

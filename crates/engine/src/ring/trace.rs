@@ -1,11 +1,12 @@
-//! The steps of a request's life, as `softring trace` shows them (`stats::trace`). Off, each of
-//! these is a look at a byte.
+//! The steps of a request's life, as `softring trace` and `softring strace` show them
+//! (`stats::trace`). Off, each of these is a look at a byte.
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
-use crate::ring::request::Req;
-use crate::stats::trace::{Event, Span, Step};
-use softring_uapi::io_uring_sqe;
+use crate::ring::request::{Keep, Req};
+use crate::stats::trace::{Event, NO_CQE, Span, Step, pack};
+use crate::stats::trace::{TEXT_FIRST, TEXT_SECOND, TEXT_STRUCTURE};
+use softring_uapi::*;
 
 impl Ctx {
     /// An SQE was taken; answers the request's number in the trace.
@@ -14,7 +15,8 @@ impl Ctx {
         let number = self.trace.number();
         if number != 0 {
             // It was taken when the one before was dealt with: no clock is read.
-            self.trace_put(Step::Submit, self.trace.last(), sqe, number, sqe.fd);
+            let time = self.trace.last();
+            self.trace_sqe(Step::Submit, time, sqe, number, sqe.fd);
         }
         number
     }
@@ -26,7 +28,7 @@ impl Ctx {
             let before = self.trace.last();
             let now = self.trace.stamp();
             let took = u32::try_from(now.saturating_sub(before)).unwrap_or(u32::MAX);
-            self.trace_put(Step::Inline, now, sqe, took, res);
+            self.trace_sqe(Step::Inline, now, sqe, took, res);
         }
     }
 
@@ -44,8 +46,46 @@ impl Ctx {
         if self.trace.on
             && let Some((sqe, number)) = self.slab.get(id).map(|r| (r.call.sqe, r.trace))
         {
-            self.trace_step(Step::More, &sqe, number, res);
+            self.trace_cqe(Step::More, &sqe, number, res, IORING_CQE_F_MORE, [0; 2]);
         }
+    }
+
+    /// A request that goes on has posted a CQE with its result and its flags.
+    #[inline]
+    pub fn trace_shot(&mut self, req: &Req) {
+        if self.trace.on {
+            let flags = req.call.cflags | IORING_CQE_F_MORE;
+            self.trace_cqe(Step::More, &req.call.sqe, req.trace, req.res, flags, req.big);
+        }
+    }
+
+    /// A request has ended; with a CQE, which had these flags, or without.
+    #[inline]
+    pub fn trace_done(&mut self, req: &Req, cqe_flags: Option<u32>) {
+        if self.trace.on {
+            let flags = cqe_flags.unwrap_or(u32::from(NO_CQE));
+            self.trace_cqe(Step::Done, &req.call.sqe, req.trace, req.res, flags, req.big);
+        }
+    }
+
+    #[cold]
+    fn trace_cqe(
+        &mut self,
+        step: Step,
+        sqe: &io_uring_sqe,
+        number: u32,
+        value: i32,
+        flags: u32,
+        big: [u64; 2],
+    ) {
+        if number == 0 || !self.trace.on {
+            return;
+        }
+        let mut event = event(step, self.trace.stamp(), sqe, number, value);
+        event.flags = flags as u8;
+        let more = [u64::from(flags), big[0], big[1], 0];
+        let has_more = flags > 0xff || big != [0; 2];
+        self.trace.put(&mut event, if has_more { &more } else { &[] });
     }
 
     /// As [`trace`](Self::trace), of what is no request but was given a number.
@@ -53,14 +93,62 @@ impl Ctx {
     pub fn trace_step(&mut self, step: Step, sqe: &io_uring_sqe, number: u32, res: i32) {
         if number != 0 && self.trace.on {
             let now = self.trace.stamp();
-            self.trace_put(step, now, sqe, number, res);
+            self.trace.put(&mut event(step, now, sqe, number, res), &[]);
+        }
+    }
+
+    /// The first event of a request.
+    #[cold]
+    fn trace_sqe(&mut self, step: Step, time: u64, sqe: &io_uring_sqe, req: u32, value: i32) {
+        if self.trace.names_wanted() {
+            self.trace_name(time, sqe);
+        }
+        let (words, n) = pack(sqe);
+        self.trace.put(&mut event(step, time, sqe, req, value), &words[..n]);
+    }
+
+    /// What the SQE's descriptor means, if that was not told yet.
+    fn trace_name(&mut self, time: u64, sqe: &io_uring_sqe) {
+        if sqe.fd < 0 || !names_file(sqe) {
+            return;
+        }
+        if sqe.flags & IOSQE_FIXED_FILE == 0 {
+            self.trace.name_file(time, sqe.fd, sqe.fd, false);
+        } else if let Some(fd) = self.files.peek(sqe.fd as u32).map(|node| node.fd()) {
+            self.trace.name_file(time, sqe.fd, fd, true);
+        }
+    }
+
+    /// What prep has copied of what the SQE points to: paths, and a socket's address.
+    #[inline]
+    pub fn trace_texts(&mut self, req: &Req) {
+        if self.trace.on && req.trace != 0 {
+            self.trace_copies(req);
         }
     }
 
     #[cold]
-    fn trace_put(&mut self, step: Step, time: u64, sqe: &io_uring_sqe, req: u32, value: i32) {
-        let (data, opcode) = (sqe.user_data, sqe.opcode);
-        self.trace.put(&mut Event { time, data, req, tid: 0, step, opcode, value });
+    fn trace_copies(&mut self, req: &Req) {
+        let opcode = req.call.sqe.opcode;
+        let texts: [(i32, &[u8]); 2] = match &req.call.keep {
+            Keep::Path(path) => [(TEXT_FIRST, path.as_bytes()), (TEXT_SECOND, &[])],
+            Keep::Paths(one, two) | Keep::PathsBytes(one, two, _) => {
+                [(TEXT_FIRST, one.as_bytes()), (TEXT_SECOND, two.as_bytes())]
+            }
+            Keep::PathBytes(path, bytes) => {
+                let how: &[u8] = if opcode == IORING_OP_OPENAT2 { bytes } else { &[] };
+                [(TEXT_FIRST, path.as_bytes()), (TEXT_STRUCTURE, how)]
+            }
+            Keep::Bytes(bytes) if matches!(opcode, IORING_OP_CONNECT | IORING_OP_BIND) => {
+                [(TEXT_STRUCTURE, bytes), (TEXT_SECOND, &[])]
+            }
+            _ => return,
+        };
+        let time = self.trace.last();
+        for (which, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+            let mut event = event(Step::Text, time, &req.call.sqe, req.trace, which);
+            self.trace.put_bytes(&mut event, text);
+        }
     }
 
     /// A worker has run a request since `began`.
@@ -68,5 +156,39 @@ impl Ctx {
         if let Some(began) = began.filter(|_| number != 0 && self.trace.on) {
             self.trace.span(Step::Work, began, number, opcode, 0);
         }
+    }
+}
+
+fn event(step: Step, time: u64, sqe: &io_uring_sqe, req: u32, value: i32) -> Event {
+    let (data, opcode) = (sqe.user_data, sqe.opcode);
+    Event { time, data, req, tid: 0, step, opcode, flags: 0, value }
+}
+
+/// Is `fd` of an SQE a file, or a directory, and no other number?
+fn names_file(sqe: &io_uring_sqe) -> bool {
+    match sqe.opcode {
+        // It may close a slot.
+        IORING_OP_CLOSE => sqe.file_index == 0,
+        IORING_OP_NOP
+        | IORING_OP_NOP128
+        | IORING_OP_POLL_REMOVE
+        | IORING_OP_TIMEOUT
+        | IORING_OP_TIMEOUT_REMOVE
+        | IORING_OP_LINK_TIMEOUT
+        | IORING_OP_FILES_UPDATE
+        | IORING_OP_MADVISE
+        | IORING_OP_PROVIDE_BUFFERS
+        | IORING_OP_REMOVE_BUFFERS
+        | IORING_OP_SETXATTR
+        | IORING_OP_GETXATTR
+        | IORING_OP_SOCKET
+        | IORING_OP_WAITID
+        | IORING_OP_FUTEX_WAIT
+        | IORING_OP_FUTEX_WAKE
+        | IORING_OP_FUTEX_WAITV
+        | IORING_OP_PIPE => false,
+        // What is cancelled may be found by its file.
+        IORING_OP_ASYNC_CANCEL => sqe.op_flags & IORING_ASYNC_CANCEL_FD != 0,
+        code => code < IORING_OP_LAST,
     }
 }

@@ -89,7 +89,9 @@ impl Ctx {
     fn submit_sqe(&mut self, req: &mut Req) -> Result<()> {
         self.nr_reqs += 1;
         req.trace = self.trace_submit(&req.call.sqe);
-        if let Err(e) = self.init_req(req) {
+        let init = self.init_req(req);
+        self.trace_texts(req);
+        if let Err(e) = init {
             return self.fail_init(req, e);
         }
         if let Some(head) = self.submit.head {

@@ -149,7 +149,7 @@ impl Ctx {
                 }
                 return self.finish(req);
             }
-            self.trace(Step::More, req);
+            self.trace_shot(req);
             self.count_bytes(req.row, req.res);
             (req.call.cflags, req.call.most) = (0, 0);
             req.arms = req.arms.min(1);

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     fn event(step: Step, time: u64, req: u32, data: u64, value: i32) -> Event {
-        Event { time, data, req, tid: 1, step, opcode: 0, value }
+        Event { time, data, req, tid: 1, step, value, ..Event::default() }
     }
 
     #[test]

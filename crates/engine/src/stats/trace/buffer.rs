@@ -226,13 +226,20 @@ impl Buffer {
         None
     }
 
-    /// Writes an event as the one behind `used` others. Only by whoever has the chunk.
+    /// Writes an event and its words behind `used` places; answers how many are used then. Only by
+    /// whoever has the chunk, where there is room.
     #[inline]
-    pub(super) fn put(self, chunk: u32, used: u32, event: &Event) {
-        for (slot, word) in self.slot(chunk, used).iter().zip(event.words()) {
+    pub(super) fn put(self, chunk: u32, used: u32, event: &Event, more: &[u64]) -> u32 {
+        let slots = more.len().div_ceil(4) as u32;
+        for (slot, word) in self.slot(chunk, used).iter().zip(event.words(slots as u8)) {
             slot.store(word, Relaxed);
         }
-        self.head(chunk).state.store(used + 2, Release);
+        for (at, words) in (used + 1..).zip(more.chunks(4)) {
+            let words = words.iter().copied().chain(core::iter::repeat(0));
+            self.slot(chunk, at).iter().zip(words).for_each(|(slot, w)| slot.store(w, Relaxed));
+        }
+        self.head(chunk).state.store(used + slots + 2, Release);
+        used + slots + 1
     }
 
     /// No more will come.
@@ -240,9 +247,9 @@ impl Buffer {
         self.head(chunk).state.store((used + 1) | CLOSED, Release);
     }
 
-    /// An event that the reader was told of.
-    pub(super) fn get(self, chunk: u32, at: u32) -> Option<Event> {
-        Event::from_words(self.slot(chunk, at).each_ref().map(|word| word.load(Relaxed)))
+    /// The words of a place that the reader was told of.
+    pub(super) fn get(self, chunk: u32, at: u32) -> [u64; 4] {
+        self.slot(chunk, at).each_ref().map(|word| word.load(Relaxed))
     }
 
     /// The reader is through with a chunk.

@@ -7,7 +7,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::buffer::Buffer;
 use super::clock::Clock;
-use super::{CLOSED, Event};
+use super::{CLOSED, Event, WANT_NAMES};
 use crate::host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use crate::stats::clean::printable;
 use softring_uapi::errno::{Errno, Result};
@@ -33,6 +33,8 @@ pub struct Reader {
     /// The process as its reader knows it, which may have another pid namespace.
     pid: Option<u32>,
     on: bool,
+    /// The words of the event at hand.
+    more: Vec<u64>,
     /// It is this one that has turned it on.
     started: bool,
     /// Refused before it began.
@@ -53,6 +55,7 @@ impl Reader {
             seen: vec![0; TRACE_CHUNKS],
             pid,
             on: false,
+            more: Vec::new(),
             started: false,
             dropped: 0,
         })
@@ -68,11 +71,11 @@ impl Reader {
         self.fd.as_fd()
     }
 
-    /// Turns it on.
+    /// Turns it on; `names`: descriptors are to be named.
     ///
     /// # Errors
     /// `EBUSY` if another process reads it.
-    pub fn start(&mut self, clock: &Clock) -> Result<()> {
+    pub fn start(&mut self, clock: &Clock, names: bool) -> Result<()> {
         let me = u64::from(std::process::id());
         let header = self.buffer.header();
         let mut old = header.reader.load(Relaxed);
@@ -86,6 +89,7 @@ impl Reader {
         }
         self.discard();
         header.clock.store(clock.kind as u64, Relaxed);
+        header.wants.store(if names { WANT_NAMES } else { 0 }, Relaxed);
         self.dropped = header.dropped.load(Relaxed);
         (self.on, self.started) = (true, true);
         header.until.store(clock.lease_ends(), Release);
@@ -105,10 +109,13 @@ impl Reader {
         }
     }
 
-    /// Hands on what has been written since the last call, by ring and in its order there, and has
-    /// the writers go on; answers how many events there were. Whoever calls it often enough has
-    /// `clock` look before.
-    pub fn poll(&mut self, clock: &Clock, mut f: impl FnMut(&Source, Event)) -> usize {
+    /// Hands on what has been written since the last call, each event with the words that belong to
+    /// it, and has the writers go on; answers how many places were read. Whoever calls it often
+    /// enough has `clock` look before.
+    ///
+    /// Chunks are read in no order of time. But what is not read by this call is younger than
+    /// the call's beginning, or is all that its ring has written since.
+    pub fn poll(&mut self, clock: &Clock, mut f: impl FnMut(&Source, Event, &[u64])) -> usize {
         // Also where it had run out, as we were stopped.
         if self.on {
             self.buffer.header().until.store(clock.lease_ends(), Relaxed);
@@ -116,7 +123,7 @@ impl Reader {
         (0..TRACE_CHUNKS as u32).map(|chunk| self.take(chunk, &mut f)).sum()
     }
 
-    fn take(&mut self, chunk: u32, f: &mut impl FnMut(&Source, Event)) -> usize {
+    fn take(&mut self, chunk: u32, f: &mut impl FnMut(&Source, Event, &[u64])) -> usize {
         let head = self.buffer.head(chunk);
         let state = head.state.load(Acquire);
         if state == 0 {
@@ -134,10 +141,17 @@ impl Reader {
                 flags: head.flags.load(Relaxed) as u32,
                 comm: printable(&bytes),
             };
-            for at in from..n {
-                if let Some(event) = self.buffer.get(chunk, at) {
-                    f(&source, event);
+            let mut at = from;
+            while at < n {
+                let words = self.buffer.get(chunk, at);
+                let end = (at + 1 + Event::slots(words)).min(n);
+                let more = (at + 1..end).flat_map(|at| self.buffer.get(chunk, at));
+                self.more.clear();
+                self.more.extend(more);
+                if let Some(event) = Event::from_words(words) {
+                    f(&source, event, &self.more);
                 }
+                at = end;
             }
             *seen = n;
         }

@@ -4,7 +4,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::buffer::{self, Buffer};
-use super::{Event, Step, Ticks};
+use super::names::Names;
+use super::{Event, MOST_TEXT, Step, Ticks, WANT_NAMES};
 use crate::host::limits::TRACE_EVENTS;
 use crate::host::time::Clock;
 
@@ -24,6 +25,9 @@ pub struct Writer {
     /// Events to refuse before a chunk is looked for again.
     refuse: u32,
     counter: bool,
+    /// Descriptors are to be named.
+    pub(super) wants_names: bool,
+    pub(super) names: Names,
     /// As last read from the header.
     until: u64,
     /// When the last event was, or the look before it.
@@ -92,6 +96,8 @@ impl Writer {
         self.on = wanted.is_some();
         if let Some(buffer) = wanted {
             self.counter = uses_counter(buffer);
+            self.wants_names = buffer.header().wants.load(Relaxed) & WANT_NAMES != 0;
+            self.names = Names::default();
             self.until = buffer.header().until.load(Relaxed);
         }
     }
@@ -187,28 +193,44 @@ impl Writer {
     #[cold]
     pub fn span(&mut self, step: Step, data: u64, req: u32, opcode: u8, value: i32) {
         let (time, tid) = (self.stamp(), 0);
-        self.put(&mut Event { time, data, req, tid, step, opcode, value });
+        self.put(&mut Event { time, data, req, tid, step, opcode, flags: 0, value }, &[]);
     }
 
-    /// Writes an event, of this thread.
-    pub fn put(&mut self, event: &mut Event) {
+    /// Writes an event, of this thread, with words that belong to it.
+    pub fn put(&mut self, event: &mut Event, more: &[u64]) {
         event.tid = crate::host::sys::gettid().cast_unsigned();
         let Some(buffer) = self.buffer else { return };
-        let full = self.used as usize == TRACE_EVENTS;
+        let fits = self.used as usize + 1 + more.len().div_ceil(4) <= TRACE_EVENTS;
         let chunk = match self.chunk {
-            Some(chunk) if !full => chunk,
+            Some(chunk) if fits => chunk,
             _ => match self.claim(buffer) {
                 Some(chunk) => chunk,
                 None => return,
             },
         };
-        buffer.put(chunk, self.used, event);
-        self.used += 1;
+        self.used = buffer.put(chunk, self.used, event, more);
+    }
+
+    /// Writes an event with bytes that belong to it, as many of them as are kept.
+    pub fn put_bytes(&mut self, event: &mut Event, bytes: &[u8]) {
+        let bytes = &bytes[..bytes.len().min(MOST_TEXT)];
+        event.data = bytes.len() as u64;
+        let mut words = [0; MOST_TEXT / 8];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(whole);
+        }
+        self.put(event, &words[..bytes.len().div_ceil(8)]);
     }
 
     #[cold]
     fn claim(&mut self, buffer: Buffer) -> Option<u32> {
-        self.chunk = None;
+        // A chunk that is full tells so itself.
+        if self.used as usize == TRACE_EVENTS {
+            self.chunk = None;
+        }
+        self.close();
         if self.refuse == 0 {
             self.chunk = buffer.claim(self.ring, self.flags);
             self.used = 0;

@@ -1,0 +1,101 @@
+//! What descriptors mean, told in the trace where that is asked for: once for each number, and
+//! again when it has come to mean another file.
+
+use rustix::fs::FileType;
+
+use super::writer::Writer;
+use super::{Event, FIXED, LOCAL, PEER, Step};
+use crate::host::sys::{self, sys};
+
+/// What has been told of a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Told {
+    /// One more than the number; 0: nothing.
+    number: u64,
+    fixed: bool,
+    file: (u64, u64),
+    /// A socket's other end, which comes later than the socket.
+    peer: u64,
+}
+
+/// What was told last: a number shares its place with others.
+#[derive(Debug)]
+pub(super) struct Names([Told; PLACES]);
+
+const PLACES: usize = 64;
+
+impl Default for Names {
+    fn default() -> Self {
+        Names([Told::default(); PLACES])
+    }
+}
+
+/// The longest address (`sockaddr_storage`).
+const ADDRESS: usize = 128;
+
+/// An address of a socket's, and its length, by getsockname(2) or getpeername(2).
+fn address(fd: i32, peer: bool) -> ([u8; ADDRESS], usize) {
+    let (mut bytes, mut len) = ([0u8; ADDRESS], ADDRESS as u32);
+    let at = bytes.as_mut_ptr().expose_provenance();
+    let size = (&raw mut len).expose_provenance();
+    let done = match peer {
+        false => sys!(__NR_getsockname, fd, at, size),
+        true => sys!(__NR_getpeername, fd, at, size),
+    };
+    if done < 0 { (bytes, 0) } else { (bytes, ADDRESS.min(len as usize)) }
+}
+
+/// FNV-1a: whether an address has changed.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn socket_type(fd: i32) -> u8 {
+    const SOL_SOCKET: u32 = 1;
+    const SO_TYPE: u32 = 3;
+    sys::socket_option(fd, SOL_SOCKET, SO_TYPE).map_or(0, |[kind]: [u32; 1]| kind as u8)
+}
+
+impl Writer {
+    /// Are descriptors to be named?
+    pub fn names_wanted(&self) -> bool {
+        self.wants_names
+    }
+
+    /// Tells what `number` means, a descriptor or a slot, if it is not what was told last; `fd` is
+    /// a descriptor of the same file.
+    #[cold]
+    pub fn name_file(&mut self, time: u64, number: i32, fd: i32, fixed: bool) {
+        let stat = sys::borrow(fd).and_then(|fd| crate::host::substitute::fstat(fd).ok());
+        let Some(stat) = stat else { return };
+        let socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+        let peer = if socket { address(fd, true) } else { ([0; ADDRESS], 0) };
+        let told = Told {
+            number: u64::from(number.cast_unsigned()) + 1,
+            fixed,
+            file: (stat.st_dev, stat.st_ino),
+            peer: hash(&peer.0[..peer.1]),
+        };
+        let place = &mut self.names.0[number as usize % PLACES];
+        if *place == told {
+            return;
+        }
+        *place = told;
+        let flags = if fixed { FIXED } else { 0 };
+        let (data, req, tid, step, opcode) = (0, 0, 0, Step::Name, 0);
+        let mut event = Event { time, data, req, tid, step, opcode, flags, value: number };
+        let link = format!("/proc/thread-self/fd/{fd}");
+        let path = rustix::fs::readlink(link, Vec::new()).unwrap_or_default();
+        self.put_bytes(&mut event, path.as_bytes());
+        if socket {
+            event.step = Step::Address;
+            event.opcode = socket_type(fd);
+            for (which, (bytes, len)) in [(LOCAL, address(fd, false)), (PEER, peer)] {
+                event.req = which;
+                self.put_bytes(&mut event, &bytes[..len]);
+            }
+        }
+    }
+}
