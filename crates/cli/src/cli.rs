@@ -9,18 +9,20 @@ use std::path::PathBuf;
 
 mod bench;
 mod stats;
+mod strace;
 mod trace;
 mod under;
 
 pub use bench::{BenchArgs, BenchOf, Driver, Op, PolledArgs, ReissueArgs, Rw, SqpollArgs};
 pub use stats::{Format, StatArgs, StatsArgs, TopArgs};
+pub use strace::StraceArgs;
 pub use trace::TraceArgs;
 pub use under::{Engine, Poll, UnderArgs};
 
 const AFTER: &str = "\
 Exit codes: 0 done, 1 the work failed, 2 usage or an error of softring itself. \
-`softring run`, `stat`, `trace` and `deny` pass the program's own exit code or signal through; \
-126: it cannot be executed, 127: it was not found.";
+`softring run`, `stat`, `trace`, `strace` and `deny` pass the program's own exit code or signal \
+through; 126: it cannot be executed, 127: it was not found.";
 
 /// Run io_uring programs where io_uring is denied.
 #[derive(Debug, Parser)]
@@ -63,6 +65,8 @@ pub enum Command {
     Stats(StatsArgs),
     /// Write down every step of every request, for a viewer of traces
     Trace(TraceArgs),
+    /// Write a line for every request of a program, as strace(1) does for system calls
+    Strace(Box<StraceArgs>),
     /// Run a program, or watch one, and tell at its end what its rings did
     Stat(StatArgs),
     /// Show what the rings of running programs do now, and keep showing it
@@ -231,7 +235,7 @@ mod tests {
 
     #[test]
     fn an_unknown_option_is_no_program() {
-        for command in ["run", "stat", "trace"] {
+        for command in ["run", "stat", "trace", "strace"] {
             let e = Cli::try_parse_from(["softring", command, "--nope", "--", "ls"]).unwrap_err();
             assert_eq!(e.kind(), clap::error::ErrorKind::UnknownArgument, "{command}");
         }

@@ -26,6 +26,7 @@ mod start;
 mod startup;
 mod stat;
 mod stats;
+mod strace;
 mod sys;
 mod top;
 mod trace;
@@ -48,6 +49,7 @@ fn softring(args: Vec<OsString>) -> u8 {
         Command::Doctor(a) => doctor::command(&a),
         Command::Stats(a) => stats::command(&a),
         Command::Trace(a) => trace::command(&a),
+        Command::Strace(a) => strace::command(&a),
         Command::Stat(a) => stat::command(&a),
         Command::Top(a) => top::command(&a),
         Command::Demo(a) => demo::command(&a),

@@ -286,3 +286,15 @@ fn times(whose: libc::c_int) -> (u64, u64) {
     let us = |t: libc::timeval| t.tv_sec.cast_unsigned() * 1_000_000 + t.tv_usec.cast_unsigned();
     (us(usage.ru_utime), us(usage.ru_stime))
 }
+
+/// The local time of day of a moment in seconds since 1970: hours, minutes, seconds.
+pub fn local_time(seconds: u64) -> [i32; 3] {
+    let seconds = seconds.cast_signed();
+    // SAFETY: all-zero bytes are a valid `tm`, which the call fills in; it reads the other.
+    let tm = unsafe {
+        let mut tm: libc::tm = std::mem::zeroed();
+        libc::localtime_r(&raw const seconds, &raw mut tm);
+        tm
+    };
+    [tm.tm_hour, tm.tm_min, tm.tm_sec]
+}

@@ -1,6 +1,7 @@
 //! What `softring trace` and `softring strace` cost the program that they look at: a ring takes
 //! turns of a few milliseconds, in which its steps are written down, and in which they are not.
-//! What the reader does is not the program's cost, and done between the turns. Measures, so it runs by hand:
+//! What the reader does is not the program's cost, and done between the turns. Measures, so it runs
+//! by hand:
 //!
 //! ```text
 //! cargo test --release -p softring-engine --test trace_cost -- --ignored --nocapture costs

@@ -57,7 +57,7 @@ impl Runner<'_> {
 
     /// The same, with the steps of its requests: times in ns, in order.
     pub fn run_traced(&self, job: &Job) -> anyhow::Result<(Report, Vec<Event>)> {
-        let mut readers = Readers::listen(false)?;
+        let mut readers = Readers::listen(false, false)?;
         let mut command = self.command(job.driver)?;
         command.env("SOFTRING_TRACE", readers.key());
         let over = AtomicBool::new(false);

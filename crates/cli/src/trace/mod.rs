@@ -6,121 +6,73 @@ mod json;
 mod output;
 mod readers;
 mod record;
+pub mod session;
 mod svg;
 
 pub use readers::Readers;
 
-use crate::cli::{Engine, TraceArgs, UnderArgs};
-use crate::family::Family;
-use crate::start::{self, Failure};
-use crate::{fail, out, signals, sys};
+use crate::cli::{Engine, TraceArgs};
+use crate::{fail, out};
 use anyhow::Context;
 use output::Output;
 use record::Record;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use session::{Session, Sink};
+use softring_engine::stats::trace::Event;
+use softring_engine::stats::trace::read::Source;
 use std::fs;
-use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ExitStatus};
-use std::time::{Duration, Instant};
-
-/// Between two looks at the program's memory, which takes what a million requests a second write
-/// within ten times as long.
-const LOOK: Duration = Duration::from_millis(20);
 
 const NOTHING_SEEN: &str = "hint: no ring of softring's was seen to do anything; a process that \
                             is short-lived and cannot reach softring (another network namespace, \
                             a sandbox) is not seen";
 
-/// Whom it is about.
-enum Target {
-    Child(Child, Failure),
-    Process(Other),
-}
-
-/// A process that is not ours. Its number may come to be another's; its pidfd does not.
-struct Other {
-    pid: i32,
-    fd: Option<OwnedFd>,
-}
-
-impl Other {
-    fn new(pid: i32) -> Other {
-        let fd = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        Other { pid, fd }
+impl Sink for Record {
+    fn event(&mut self, process: u32, source: &Source, event: Event, _: &[u64]) {
+        self.add(process, source, event);
     }
 
-    /// Has it ended? Whoever started it need not have waited for it.
-    fn ended(&self) -> bool {
-        let Some(fd) = &self.fd else {
-            // A kernel without pidfd_open(2).
-            return sys::has_ended(self.pid);
-        };
-        let mut fds = [PollFd::new(fd, PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
-    }
-}
-
-impl Target {
-    /// Has it ended? How is known of a child.
-    fn ended(&mut self) -> Option<Option<ExitStatus>> {
-        match self {
-            Target::Child(child, _) => child.try_wait().ok()?.map(Some),
-            Target::Process(other) => other.ended().then_some(None),
-        }
-    }
+    fn looked(&mut self, _: &Readers) {}
 }
 
 /// `softring trace`
 pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
-    if args.under.engine == Some(Engine::Kernel) {
-        let hint = "leave --engine out";
-        return Err(fail::usage("the kernel's rings cannot be traced", hint));
-    }
+    refuse_kernel(args.under.engine)?;
     crate::bench::plot::check(args.svg.as_deref())?;
-    // Before its memory is looked for: from here on the number cannot mean another process.
-    let other = args.pid.map(Other::new);
-    let memory = args.pid.map(find::open).transpose()?;
+    let found = args.pid.map(session::find).transpose()?;
     let output = Output::open(&args.output)?;
-    match args.pid {
-        Some(_) => signals::catch_ends(),
-        None => signals::catch_for_program(),
-    }
-    let (mut readers, mut target) = match (other, memory) {
-        (Some(other), Some(memory)) => {
-            let readers = Readers::one(other.pid, memory, counter_is_trusted());
-            let hint = "wait until it is done";
-            let busy = |_| fail::work_hint("another softring trace reads this process", hint);
-            (readers.map_err(busy)?, Target::Process(other))
-        }
-        _ => {
-            let readers = Readers::listen(counter_is_trusted())?;
-            let (child, failure) = start(args, readers.key())?;
-            // Only now: the program has the limit that we found.
-            sys::raise_descriptors();
-            (readers, Target::Child(child, failure))
-        }
+    let mut session = match found {
+        Some(found) => Session::attach(found, false)?,
+        None => Session::start(&args.under, &args.command, false)?,
     };
     let mut record = Record::new(args.keep);
-    let status = follow(args, &mut readers, &mut record, &mut target)?;
-    if let (Target::Child(_, failure), Some(code)) = (&target, status.and_then(|s| s.code()))
-        && failure.told()
-    {
-        // It has said why.
+    let status = session.follow(args.seconds, &mut record)?;
+    if let Some(code) = session.never_ran(status) {
         output.discard();
         std::process::exit(code);
     }
+    let readers = &session.readers;
     record.dropped = readers.dropped();
-    let told = write(args, output, &readers, &mut record)?;
+    let told = write(args, output, readers, &mut record)?;
     tell(args, &record, &told, &readers.missing());
-    match status {
-        Some(status) if !status.success() => match status.signal() {
-            Some(signal) => signals::die_of(signal),
-            None => std::process::exit(status.code().unwrap_or(1)),
-        },
+    session::end_as(status)
+}
+
+/// There is nothing to see of the kernel's rings.
+pub fn refuse_kernel(engine: Option<Engine>) -> anyhow::Result<()> {
+    match engine {
+        Some(Engine::Kernel) => {
+            Err(fail::usage("the kernel's rings cannot be traced", "leave --engine out"))
+        }
         _ => Ok(()),
     }
+}
+
+/// What is said where nothing came. `attached`: to a process, not of a program that was started.
+pub fn nothing_seen(attached: bool) {
+    out::note(match attached {
+        true => "hint: no ring of softring's did anything meanwhile",
+        // Who cannot reach us is looked for in /proc, and may have ended before.
+        false => NOTHING_SEEN,
+    });
 }
 
 /// Writes what was seen.
@@ -150,21 +102,6 @@ fn write(
     Ok(told)
 }
 
-/// Does the kernel make its own clock of the processor's time stamp counter?
-fn counter_is_trusted() -> bool {
-    let at = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    fs::read_to_string(at).is_ok_and(|name| name.trim() == "tsc")
-}
-
-/// Starts the program under `softring run`, which becomes it.
-fn start(args: &TraceArgs, key: &str) -> anyhow::Result<(Child, Failure)> {
-    // Of the kernel's rings there would be nothing to see.
-    let under = UnderArgs { engine: Some(Engine::User), ..args.under.clone() };
-    // By Command it would lose doubled entries and those without `=`.
-    sys::set_env("SOFTRING_TRACE", key.as_ref());
-    start::start(&under, &args.command)
-}
-
 fn title(args: &TraceArgs) -> String {
     match args.pid {
         Some(pid) => format!("process {pid}"),
@@ -172,56 +109,6 @@ fn title(args: &TraceArgs) -> String {
             let words: Vec<_> = args.command.iter().map(|w| w.to_string_lossy()).collect();
             words.join(" ")
         }
-    }
-}
-
-/// Takes events until the program has ended, or the time is over; answers how a child ended.
-fn follow(
-    args: &TraceArgs,
-    readers: &mut Readers,
-    record: &mut Record,
-    target: &mut Target,
-) -> anyhow::Result<Option<ExitStatus>> {
-    let limit = args.seconds.map(Duration::from_secs_f64);
-    let start = Instant::now();
-    let mut family = match target {
-        Target::Child(child, _) => Some(Family::of(i32::try_from(child.id())?)),
-        Target::Process(_) => None,
-    };
-    let (mut on, mut next) = (true, start);
-    loop {
-        let ended = target.ended();
-        let over = limit.is_some_and(|limit| start.elapsed() >= limit);
-        let asked = match &*target {
-            Target::Child(child, _) => {
-                signals::pass_on(child);
-                false
-            }
-            Target::Process(_) => signals::end().is_some(),
-        };
-        let stop = ended.is_some() || over || asked;
-        readers.take();
-        if on && stop {
-            readers.stop();
-            on = false;
-        }
-        let due = next <= Instant::now();
-        if let Some(family) = family.as_mut().filter(|_| on && due) {
-            readers.look(family);
-        }
-        // Also once more after the stop: what was written until then.
-        if on && due || stop {
-            readers.poll(|process, source, event, _| record.add(process, source, event));
-        }
-        match (ended, &target) {
-            (Some(status), _) => return Ok(status),
-            (None, Target::Process(_)) if stop => return Ok(None),
-            _ => {}
-        }
-        if due {
-            next = Instant::now() + LOOK;
-        }
-        readers.wait(next.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -243,10 +130,6 @@ fn tell(args: &TraceArgs, record: &Record, told: &json::Told, missing: &[String]
         out::note(&format!("not traced: {who}"));
     }
     if told.events == 0 && record.dropped == 0 && missing.is_empty() {
-        out::note(match args.pid {
-            Some(_) => "hint: no ring of softring's did anything meanwhile",
-            // Who cannot reach us is looked for in /proc, and may have ended before.
-            None => NOTHING_SEEN,
-        });
+        nothing_seen(args.pid.is_some());
     }
 }

@@ -42,6 +42,8 @@ pub struct Readers {
     listener: Option<Listener>,
     each: Vec<Traced>,
     on: bool,
+    /// Descriptors are to be named.
+    names: bool,
     next: u32,
     /// Events refused in those that are over.
     dropped: u64,
@@ -52,12 +54,13 @@ pub struct Readers {
 }
 
 impl Readers {
-    fn new(listener: Option<Listener>, counter: bool) -> Readers {
+    fn new(listener: Option<Listener>, counter: bool, names: bool) -> Readers {
         Readers {
             clock: Clock::new(counter),
             listener,
             each: Vec::new(),
             on: true,
+            names,
             next: 0,
             dropped: 0,
             untraced: BTreeMap::new(),
@@ -66,17 +69,17 @@ impl Readers {
     }
 
     /// Those of whoever is told the [key](Self::key). `counter`: the kernel trusts the processor's
-    /// time stamp counter.
-    pub fn listen(counter: bool) -> anyhow::Result<Readers> {
-        Ok(Readers::new(Some(Listener::open(&TRACE)?), counter))
+    /// time stamp counter. `names`: descriptors are to be named.
+    pub fn listen(counter: bool, names: bool) -> anyhow::Result<Readers> {
+        Ok(Readers::new(Some(Listener::open(&TRACE)?), counter, names))
     }
 
     /// That of one process.
     ///
     /// # Errors
     /// `ResourceBusy` if another process reads it.
-    pub fn one(pid: i32, reader: Reader, counter: bool) -> io::Result<Readers> {
-        let mut readers = Readers::new(None, counter);
+    pub fn one(pid: i32, reader: Reader, counter: bool, names: bool) -> io::Result<Readers> {
+        let mut readers = Readers::new(None, counter, names);
         readers.add(pid, reader)?;
         Ok(readers)
     }
@@ -129,7 +132,9 @@ impl Readers {
             return Ok(());
         }
         if self.on {
-            reader.start(&self.clock, false).map_err(|e| io::Error::from_raw_os_error(-e.res()))?;
+            reader
+                .start(&self.clock, self.names)
+                .map_err(|e| io::Error::from_raw_os_error(-e.res()))?;
         }
         for before in self.each.iter_mut().filter(|t| pid != 0 && t.pid == pid) {
             before.over = true;
@@ -214,6 +219,12 @@ impl Readers {
         named.chain(more).chain(self.starved.then(|| starved.to_owned())).collect()
     }
 
+    /// When the last [`Self::poll`] began, in ticks. What the program wrote before has been handed
+    /// on; of what it wrote meanwhile, the end of a request may have come before its beginning.
+    pub fn polled_at(&self) -> u64 {
+        self.clock.looked_at()
+    }
+
     /// A time in ns of CLOCK_MONOTONIC, as far as is known now.
     pub fn ns(&self, ticks: u64) -> u64 {
         self.clock.ns(ticks)
@@ -226,7 +237,7 @@ mod tests {
 
     #[test]
     fn who_is_missing_is_named() {
-        let mut readers = Readers::new(None, false);
+        let mut readers = Readers::new(None, false, false);
         assert!(readers.missing().is_empty());
         for pid in 0..10 {
             readers.untraced.insert(pid, ("x".into(), "no memory".into()));

@@ -40,6 +40,11 @@ impl Clock {
         self.anchors[1] = anchor(self.kind);
     }
 
+    /// When the last look was, in ticks.
+    pub fn looked_at(&self) -> u64 {
+        self.anchors[1].0
+    }
+
     /// Until when writers may write if nothing is heard of their reader after the last look.
     pub(super) fn lease_ends(&self) -> u64 {
         self.anchors[1].0 + self.lease

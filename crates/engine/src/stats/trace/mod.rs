@@ -116,8 +116,8 @@ pub enum Step {
     /// ([`TEXT_FIRST`] and the others), `data` how many bytes there are, which follow as more
     /// words.
     Text,
-    /// What the descriptor `value`, or with [`FIXED`] in `flags` the slot, means from now on: a path
-    /// of `data` bytes follows, as proc(5) has it. Only if names were asked for.
+    /// What the descriptor `value`, or with [`FIXED`] in `flags` the slot, means from now on: a
+    /// path of `data` bytes follows, as proc(5) has it. Only if names were asked for.
     Name,
     /// The same of a socket: `req` is [`LOCAL`] or [`PEER`], and a `sockaddr` follows. `opcode` is
     /// the socket's type.

@@ -1,0 +1,102 @@
+//! The command line of `softring strace`.
+
+use super::{UnderArgs, seconds};
+use crate::strace::select::{Ops, duration, ops};
+use clap::{ArgAction, Args, ValueEnum, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const STRACE_AFTER: &str = "\
+A line is a request: [pid PROCESS] (with tid THREAD if that is not its first one), when it was \
+taken, the ring, the operation with its arguments, its result, <seconds until its CQE>, and the \
+way it took:
+
+inline: ended when it was submitted. aio: with the kernel's aio. poll: waited for readiness. \
+worker: with a thread. model: with a modelled disk. queued: a timeout, a poll, a futex. drained: \
+behind a barrier. link N: the N-th of a chain.
+
+A CQE's flags stand behind the result without their prefix: a multishot request has a line for \
+each CQE, with MORE on all but the last; BUFFER(N) is the buffer that it took. `(no CQE)`: none \
+came, as the SQE asked. <unfinished ...>: it had not ended when the trace did. <... OP resumed>: \
+it began before the trace did.
+
+The program runs with softring's rings, also where the kernel would give it some, and its \
+children are traced, too; exit code and signal are the program's own. It is not stopped at each \
+request, as by strace(1): a line comes up to a twentieth of a second late, and what comes faster \
+than it can be read is lost, and counted in a line of its own.
+
+softring strace -y -e READ,WRITE -- CMD
+softring strace --slow 10ms -o slow.txt -p PID";
+
+/// Digits of a latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Precision {
+    S,
+    Ms,
+    Us,
+    Ns,
+}
+
+impl Precision {
+    pub fn digits(self) -> usize {
+        self as usize * 3
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = STRACE_AFTER)]
+pub struct StraceArgs {
+    /// Trace this running process (until it ends, or Ctrl-C)
+    #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(conflicts_with_all = ["command", "UnderArgs"])]
+    pub pid: Option<i32>,
+    /// Stop tracing after so many seconds
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub seconds: Option<f64>,
+    /// Only these operations, or with ! all but these: READ,WRITE or '!NOP'
+    #[arg(short = 'e', long = "trace", value_name = "OP,...", value_parser = ops)]
+    #[arg(action = ArgAction::Append)]
+    pub ops: Vec<Ops>,
+    /// Tell what each descriptor is: its path, or a socket's ends
+    #[arg(short = 'y', long = "decode-fds")]
+    pub names: bool,
+    /// Only requests that failed
+    #[arg(long, short = 'Z', alias = "failed-only")]
+    pub failed: bool,
+    /// Only requests that took at least so long: 10ms, 200us
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub slow: Option<Duration>,
+    /// Only a table at the end: requests, errors and time by operation
+    #[arg(long = "summary-only", short = 'c')]
+    pub summary: bool,
+    /// The same table behind the lines
+    #[arg(long = "summary", short = 'C')]
+    pub summary_too: bool,
+    /// Where the lines go, instead of standard error
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Write times in whole seconds; twice: with microseconds (default); thrice: since 1970
+    #[arg(short = 't', action = ArgAction::Count)]
+    pub time: u8,
+    /// Write the time since the line before
+    #[arg(short = 'r', long = "relative-timestamps")]
+    pub relative: bool,
+    /// How precisely latencies are written
+    #[arg(short = 'T', long = "syscall-times", value_enum, value_name = "UNIT")]
+    #[arg(num_args = 0..=1, require_equals = true, default_value = "us")]
+    #[arg(default_missing_value = "us")]
+    pub precision: Precision,
+    /// Write user_data and addresses of memory, too
+    #[arg(short = 'v', long = "no-abbrev")]
+    pub verbose: bool,
+    /// Follow children: always done
+    #[arg(short = 'f', long = "follow-forks")]
+    pub follow: bool,
+    #[command(flatten)]
+    pub under: UnderArgs,
+    /// The program and its arguments
+    #[arg(required_unless_present = "pid", trailing_var_arg = true)]
+    #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}

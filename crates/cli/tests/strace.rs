@@ -1,0 +1,224 @@
+//! `softring strace`, on programs that run under the library; without that library next to the
+//! executable the tests say that they were skipped.
+
+mod common;
+
+use common::traced::{Dir, Load, job, wait};
+use common::{ME, library, softring, text};
+use softring_testing::skipped;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// `softring strace OPTIONS`, with a job on standard input.
+fn start(job: Option<&Path>, options: &[&str]) -> Child {
+    let mut c = Command::new(ME);
+    c.arg("strace").args(options).stdout(Stdio::null()).stderr(Stdio::piped());
+    c.stdin(job.map_or_else(Stdio::null, |at| fs::File::open(at).expect("a job").into()));
+    c.spawn().expect("softring starts")
+}
+
+/// The lines of requests.
+fn lines(told: &str) -> Vec<&str> {
+    told.lines().filter(|l| l.starts_with("[pid ")).collect()
+}
+
+/// Reads of a file that the loads make: the line has all its parts.
+#[test]
+fn a_line_for_each_request() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let child = start(Some(&dir.job("rw", 0.05)), &["-y", "--", ME, "worker"]);
+    let pid = child.id();
+    let (code, told) = wait(child);
+    assert_eq!(code, Some(0), "{told}");
+    let reads: Vec<&str> = lines(&told).into_iter().filter(|l| l.contains(" READ(")).collect();
+    assert!(reads.len() > 100, "{told}");
+    let file = format!("<{}>, off=", dir.at("data").display());
+    for line in reads {
+        // [pid N tid N] HH:MM:SS.UUUUUU ring N READ(…
+        let (who, rest) = line.split_once("] ").expect("a thread");
+        let words: Vec<&str> = rest.split(' ').collect();
+        let program: u32 = who.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a process");
+        assert!(program != pid && words[0].len() == 15 && words[1] == "ring", "{line}");
+        assert!(line.contains(&file) && line.contains(", len=4096) = 4096 <0."), "{line}");
+        assert!(line.ends_with("> inline") || line.ends_with("> worker"), "{line}");
+    }
+    assert!(told.ends_with("+++ exited with 0 +++\n"), "{told}");
+}
+
+#[test]
+fn what_is_shown_can_be_chosen() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let out = dir.at("lines").display().to_string();
+    let run = |options: &[&str]| {
+        let options = [options, &["-o", &out, "--", ME, "worker"]].concat();
+        let (code, told) = wait(start(Some(&dir.job("rw", 0.05)), &options));
+        assert_eq!(code, Some(0), "{told}");
+        assert!(lines(&told).is_empty(), "they go to the file: {told}");
+        fs::read_to_string(&out).expect("a file")
+    };
+    assert!(lines(&run(&["-e", "!read"])).iter().all(|l| !l.contains(" READ(")));
+    assert!(lines(&run(&["-e", "NOP,write"])).iter().all(|l| !l.contains(" READ(")));
+    assert!(lines(&run(&["--slow", "100s"])).is_empty());
+    assert!(lines(&run(&["--failed"])).iter().all(|l| l.contains(" = -1 E")));
+    let table = run(&["-c"]);
+    assert!(table.starts_with("% time     seconds  usecs/call"), "{table}");
+    assert!(table.contains(" READ\n") && table.trim_end().ends_with("total"), "{table}");
+    assert!(lines(&table).is_empty());
+    let both = run(&["-C", "-f", "-ttt", "-T=ns", "-v"]);
+    let line = lines(&both)[0];
+    let time = line.split_once("] ").expect("a thread").1.split(' ').next().expect("a time");
+    let time = time.split_once('.').expect("microseconds");
+    assert!(time.0.parse::<u64>().is_ok_and(|s| s > 1_500_000_000) && time.1.len() == 6, "{line}");
+    assert!(line.contains("user_data=0x") && line.contains("addr=0x"), "{line}");
+    let took = line.split_once('<').expect("a latency").1.split_once('>').expect("its end").0;
+    assert_eq!(took.split_once('.').map(|t| t.1.len()), Some(9), "{line}");
+    assert!(both.contains(" total\n"));
+    let bad = softring(&["strace", "-e", "raed", "--", "true"]);
+    assert!(bad.status.code() == Some(2) && text(&bad.stderr).contains("'RAED'"));
+    let bad = softring(&["strace", "-o", "/nowhere/x", "--", "true"]);
+    assert!(bad.status.code() == Some(2) && text(&bad.stderr).contains("-o FILE"));
+}
+
+/// Errors, paths, links, multishot, ways: by cases of the conformance suite.
+#[test]
+fn requests_are_decoded() {
+    let conformance = Path::new(ME).with_file_name("conformance");
+    if !library() {
+        return;
+    }
+    if !conformance.exists() {
+        return skipped!("no {}", conformance.display());
+    }
+    let conformance = conformance.display().to_string();
+    let run = |case: &str| {
+        let o = start(None, &["-y", "--", &conformance, "one", case]).wait_with_output().unwrap();
+        text(&o.stderr)
+    };
+    let has = |told: &str, parts: &[&str]| {
+        let found = lines(told).iter().any(|l| parts.iter().all(|part| l.contains(part)));
+        assert!(found, "{parts:?}: {told}");
+    };
+    let opens = run("open::openat_case");
+    has(&opens, &["OPENAT(AT_FDCWD, \"/", "O_RDONLY", " = ", "> "]);
+    has(&run("open::openat_refusals"), &["OPENAT(", " = -1 ENOENT (No such file or directory) <"]);
+    has(&run("open::openat2_case"), &["OPENAT2(", "{flags=O_", "resolve="]);
+    has(&run("sync::fsync"), &["FSYNC(", "> worker"]);
+    let net = run("net::tcp");
+    has(&net, &["<TCP:[127.0.0.1:", "->127.0.0.1:"]);
+    has(&run("net::waits"), &["RECV(", "> poll"]);
+    let chains = run("net::chains");
+    has(&chains, &["IOSQE_IO_LINK", " link 1"]);
+    has(&chains, &[" link 2"]);
+    let many = run("net_multi::stream");
+    has(&many, &["IORING_RECV_MULTISHOT", "BUFFER(", "MORE"]);
+    has(&run("timeout::runs_out"), &["TIMEOUT(", " = -1 ETIME (Timer expired) <", "> queued"]);
+}
+
+#[test]
+fn children_are_followed_and_the_end_is_the_program_s() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let one = format!("{ME} worker < {} > /dev/null", dir.job("rw", 0.05).display());
+    let both = format!("{one} & {one}; wait; exit 7");
+    let (code, told) = wait(start(None, &["--", "sh", "-c", &both]));
+    assert_eq!(code, Some(7), "{told}");
+    let mut pids: Vec<&str> = lines(&told).iter().filter_map(|l| l.split(' ').nth(1)).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    assert_eq!(pids.len(), 2, "{pids:?}");
+    assert!(told.ends_with("+++ exited with 7 +++\n"), "{told}");
+    let o = start(None, &["--", "sh", "-c", "kill -9 $$"]).wait_with_output().unwrap();
+    assert_eq!(o.status.signal(), Some(9));
+    assert!(text(&o.stderr).contains("+++ killed by SIGKILL +++"), "{}", text(&o.stderr));
+}
+
+/// A running process, by its number; the end of what was in flight then shows that it began
+/// before. A flood loses events, and says so.
+#[test]
+fn a_running_process() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let load = Load::start(&dir, "poll");
+    let (code, told) = wait(start(None, &["-p", &load.pid(), "--seconds", "0.3"]));
+    assert_eq!(code, Some(0), "{told}");
+    assert!(lines(&told).iter().any(|l| l.contains("POLL_ADD(") && l.ends_with("poll")), "{told}");
+    // Ctrl-C ends it, and the table comes.
+    let tracer = start(None, &["-c", "-p", &load.pid()]);
+    std::thread::sleep(Duration::from_millis(300));
+    let sent = Command::new("kill").args(["-INT", &tracer.id().to_string()]).status();
+    assert!(sent.is_ok_and(|s| s.success()));
+    let (code, told) = wait(tracer);
+    assert!(code == Some(0) && told.contains(" POLL_ADD\n"), "{told}");
+    drop(load);
+    let flood = Load::start(&dir, "nop");
+    // A tracer that is stopped cannot keep up.
+    let tracer = start(None, &["-c", "-p", &flood.pid(), "--seconds", "1.5"]);
+    std::thread::sleep(Duration::from_millis(300));
+    for signal in ["-STOP", "-CONT"] {
+        let sent = Command::new("kill").args([signal, &tracer.id().to_string()]).status();
+        assert!(sent.is_ok_and(|s| s.success()));
+        std::thread::sleep(Duration::from_millis(700));
+    }
+    let (code, told) = wait(tracer);
+    assert!(code == Some(0) && told.contains(" events lost: they came too fast ---"), "{told}");
+    for (pid, why) in [("999999999", "no process"), (&std::process::id().to_string(), "no ring")] {
+        let o = softring(&["strace", "-p", pid]);
+        assert!(o.status.code() == Some(1) && text(&o.stderr).contains(why), "{pid}");
+    }
+}
+
+/// A program that no library can enter is not started: what is wrong, and what to do.
+#[test]
+fn a_program_that_cannot_be_entered() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let mut elf = [0u8; 64];
+    elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    elf[18] = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+    let at = dir.at("static");
+    fs::write(&at, elf).unwrap();
+    fs::set_permissions(&at, fs::Permissions::from_mode(0o755)).unwrap();
+    let at = at.display().to_string();
+    for command in ["strace", "trace"] {
+        let o = softring(&[command, "--", &at]);
+        let told = text(&o.stderr);
+        assert_eq!(o.status.code(), Some(2), "{command}: {told}");
+        assert!(told.contains("is statically linked") && told.contains("hint: link it"), "{told}");
+        assert!(!told.contains("+++"), "{told}");
+    }
+    // The kernel's rings are not to be seen.
+    let o = softring(&["strace", "--engine=kernel", "--", "true"]);
+    assert!(o.status.code() == Some(2) && text(&o.stderr).contains("cannot be traced"));
+    let (code, told) = wait(start(None, &["--", "true"]));
+    assert!(code == Some(0) && told.contains("no ring of softring's was seen"), "{told}");
+}
+
+/// Nobody reads: the program goes on, and the end is an error.
+#[test]
+fn lines_that_cannot_be_written_are_an_error() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let at = dir.at("job");
+    fs::write(&at, job("rw", 0.05, &dir.at("data")).to_string()).expect("a file");
+    let (code, told) = wait(start(Some(&at), &["-o", "/dev/full", "--", ME, "worker"]));
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("cannot write the trace: No space left"), "{told}");
+}
