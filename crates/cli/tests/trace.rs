@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::traced::{Dir, Load, check, events, job, wait};
+use common::traced::{Dir, Load, check, events, job, requests, wait};
 use common::{ME, library, softring, text};
 use serde_json::Value;
 use softring_testing::skipped;
@@ -27,13 +27,15 @@ fn a_program_from_its_start_to_its_end() {
         let (code, told) = wait(child);
         assert_eq!(code, Some(0), "{told}");
         let trace = dir.trace();
-        let requests = check(&trace);
+        let tracks = check(&trace);
         // It may have made one before.
-        let track = requests.keys().next().expect("a track");
+        let track = tracks.keys().next().expect("a track");
         let ring = track.split(' ').take(2).collect::<Vec<_>>().join(" ");
-        assert!(ring.starts_with("ring "), "{requests:?}");
-        let begun = |e: &&Value| e["ph"] == "b" && e["name"] == what;
-        assert!(events(&trace).iter().any(|e| begun(&e)), "{what}");
+        assert!(ring.starts_with("ring "), "{tracks:?}");
+        assert!(requests(&trace).any(|e| e["name"] == what), "{what}");
+        assert!(
+            events(&trace).iter().any(|e| e["ph"] == "C" && e["name"] == format!("IOPS, {ring}"))
+        );
         assert!(events(&trace).iter().any(|e| e["ph"] == "X" && e["name"] == "enter"));
         assert!(told.contains("requests"), "{told}");
         let process = events(&trace).iter().find(|e| e["name"] == "process_name").unwrap();
@@ -41,6 +43,42 @@ fn a_program_from_its_start_to_its_end() {
         let drawn = fs::read_to_string(picture).expect("a picture");
         assert!(drawn.starts_with("<svg") && drawn.contains(&format!("{ring} {what}")), "{drawn}");
     }
+}
+
+/// A request tells what it did, in few bytes; only those that are asked for are there.
+#[test]
+fn requests_tell_what_they_did() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let (job, out) = (dir.job("rw", 0.2), dir.at("out.json"));
+    let (code, told) = wait(dir.start(Some(&job), &["--", ME, "worker"]));
+    assert_eq!(code, Some(0), "{told}");
+    let trace = dir.trace();
+    let all = requests(&trace).filter(|e| e["name"] == "read").count() as u64;
+    let path = dir.at("data").display().to_string();
+    for e in requests(&trace).filter(|e| e["name"] == "read") {
+        let args = &e["args"];
+        assert!(args["off"].as_u64().is_some_and(|off| off % 4096 == 0 && off < 65536), "{e}");
+        assert_eq!((args["len"].as_u64(), args["res"].as_u64()), (Some(4096), Some(4096)), "{e}");
+        assert_eq!(args["path"], path.as_str(), "{e}");
+        assert!(args["inline"] == true || args["way"].is_string(), "{e}");
+    }
+    let size = fs::metadata(&out).expect("a trace").len();
+    assert!(all > 100 && size / all <= 300, "{size} bytes for {all} requests");
+    // The same, packed, and without what was not asked for.
+    let packed = dir.at("out.json.gz").display().to_string();
+    let options = ["-o", &packed, "-e", "!read", "--slow", "0ns", "--no-paths", "--"];
+    let mut c = Command::new(ME);
+    c.arg("trace").args(options).args([ME, "worker"]).stdin(fs::File::open(&job).unwrap());
+    let o = c.output().expect("it runs");
+    assert!(o.status.success(), "{}", text(&o.stderr));
+    let unpacked = Command::new("gzip").args(["-dc", &packed]).output().expect("gzip");
+    let trace: Value = serde_json::from_slice(&unpacked.stdout).expect("JSON");
+    check(&trace);
+    assert!(requests(&trace).all(|e| e["name"] != "read"));
+    assert!(events(&trace).iter().any(|e| e["name"] == "enter"));
 }
 
 /// On a modelled disk of a millisecond a thread naps most of the time.

@@ -1,20 +1,25 @@
 //! The command line of `softring trace`.
 
 use super::{UnderArgs, seconds};
-use clap::{Args, ValueHint};
+use crate::strace::select::{Ops, duration, ops};
+use clap::{ArgAction, Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 const TRACE_AFTER: &str = "\
-The file is in Chrome's Trace Event Format: open it in ui.perfetto.dev or chrome://tracing. Each \
-ring has a track of its requests, each thread one of what it did: calls of io_uring_enter, sleeps, \
-what workers ran, passes of SQ threads. Arrows lead from where a request was taken to where it was \
-completed.
+The file is in Chrome's Trace Event Format: open it in ui.perfetto.dev or chrome://tracing, also \
+compressed (.json.gz). Each ring has tracks of its requests, with their file, offset, length and \
+result, and counters of what is in flight and of IOPS; each thread has a track of what it did: \
+calls of io_uring_enter, sleeps, what workers ran, passes of SQ threads. An arrow leads from where \
+a request was taken to where it was completed, if that was another thread.
 
-submit: the SQE was taken. issue: first attempt. armed: waits for readiness. reissue: tried again \
-when ready. punted: waits for a worker, or is with one. aio: with the kernel's aio. model: with a \
-modelled disk. queued: with its own owner: a timeout, a poll, a futex. drained: behind a barrier. \
-A request that ended when it was taken has no such phases.
+\"way\" tells what a request waited for; more than one wait are slices in it. armed: waits for \
+readiness. reissue: tried again when ready. punted: waits for a worker, or is with one. aio: with \
+the kernel's aio. model: with a modelled disk. queued: with its own owner: a timeout, a poll, a \
+futex. drained: behind a barrier. \"inline\": it ended when it was taken.
+
+-e, --failed and --slow choose requests; counters and what threads did stay whole.
 
 The program runs with softring's rings, also where the kernel would give it some, and its \
 children are traced, too. Requests that were in flight when the trace began are not shown. \
@@ -24,8 +29,8 @@ and of what was read the newest is kept.";
 #[derive(Debug, Args)]
 #[command(after_help = TRACE_AFTER)]
 pub struct TraceArgs {
-    /// Where the trace goes
-    #[arg(long, short, default_value = "softring-trace.json", value_name = "FILE.json")]
+    /// Where the trace goes; compressed if the name ends with .gz
+    #[arg(long, short, default_value = "softring-trace.json", value_name = "FILE.json[.gz]")]
     #[arg(value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
     /// Trace this running process (until it ends, or Ctrl-C)
@@ -38,6 +43,19 @@ pub struct TraceArgs {
     /// Events to keep
     #[arg(long, default_value_t = 500_000, value_name = "N")]
     pub keep: usize,
+    /// Only requests of these operations, or with ! all but these: READ,WRITE or '!NOP'
+    #[arg(short = 'e', long = "trace", value_name = "OP,...", value_parser = ops)]
+    #[arg(action = ArgAction::Append)]
+    pub ops: Vec<Ops>,
+    /// Only requests that failed
+    #[arg(long, short = 'Z')]
+    pub failed: bool,
+    /// Only requests that took at least so long: 10ms, 200us
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub slow: Option<Duration>,
+    /// Do not ask what each descriptor is, which takes the program an fstat(2) per request
+    #[arg(long)]
+    pub no_paths: bool,
     /// Also draw a few requests, from the first that had to wait on
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     pub svg: Option<PathBuf>,

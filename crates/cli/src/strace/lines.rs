@@ -1,15 +1,14 @@
 //! From events to lines: what is known of each request until it has ended.
 
-use super::address;
 use super::args::{Said, operation};
 use super::errnos::result;
+use super::file_name;
 use super::flags::{CQE, flags};
 use super::select::Select;
 use super::summary::Summary;
 use super::times::Times;
-use softring_engine::stats::clean::printable;
 use softring_engine::stats::trace::read::Source;
-use softring_engine::stats::trace::{Event, FIXED, LOCAL, NO_CQE, Step};
+use softring_engine::stats::trace::{Event, FIXED, NO_CQE, Step};
 use softring_engine::stats::trace::{TEXT_SECOND, TEXT_STRUCTURE};
 use softring_uapi::{
     IORING_CQE_BUFFER_SHIFT, IORING_CQE_F_BUFFER, IORING_CQE_F_MORE, IORING_CQE_F_NOTIF,
@@ -184,15 +183,8 @@ impl Lines {
     }
 
     fn name(&mut self, ring: Ring, w: &Waiting) {
-        let (e, told) = (&w.event, bytes(w));
-        let name = match e.step {
-            Step::Address if e.req == LOCAL => {
-                self.local = told;
-                return;
-            }
-            Step::Address => address::socket(e.opcode, &self.local, &told),
-            _ => Some(printable(&told)).filter(|name| !name.is_empty()),
-        };
+        let e = &w.event;
+        let name = file_name(e, bytes(w), &mut self.local);
         if self.names.len() >= MOST_NAMES {
             self.names.clear();
         }

@@ -16,8 +16,9 @@ use crate::trace::{Readers, nothing_seen, refuse_kernel};
 use crate::{out, signals};
 use lines::{How, Lines, Waiting};
 use select::{Ops, Select};
-use softring_engine::stats::trace::Event;
+use softring_engine::stats::clean::printable;
 use softring_engine::stats::trace::read::Source;
+use softring_engine::stats::trace::{Event, LOCAL, Step};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -45,6 +46,19 @@ pub fn quoted(bytes: &[u8]) -> String {
         }
     }
     text + "\""
+}
+
+/// What a file is, of the events that tell it; the last one of a socket has all. `local` keeps what
+/// comes before that.
+pub fn file_name(event: &Event, told: Vec<u8>, local: &mut Vec<u8>) -> Option<String> {
+    match event.step {
+        Step::Address if event.req == LOCAL => {
+            *local = told;
+            None
+        }
+        Step::Address => address::socket(event.opcode, local, &told),
+        _ => Some(printable(&told)).filter(|name| !name.is_empty()),
+    }
 }
 
 /// As kill(1) knows it, with the prefix.

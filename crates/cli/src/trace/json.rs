@@ -1,17 +1,22 @@
 //! The trace as Chrome's Trace Event Format, which ui.perfetto.dev and chrome://tracing show.
 //!
-//! A request is an asynchronous slice with its phases inside; all of one ring have a track
-//! together. What a thread did is a slice on that thread's track. An arrow leads from where a
-//! request was taken to where it was completed.
+//! A request is a slice on a track of its ring; what it waited for lies inside, if that was more
+//! than one thing. What a thread did is a slice on that thread's track. An arrow leads from where a
+//! request was taken to where it was completed, if that was another thread. Events are short: a
+//! trace has a million of them soon.
 
+use super::counters::points;
+use super::lanes::{Lanes, Place};
 use super::record::{Kept, Record, began};
+use crate::strace::{file_name, select::Select};
 use anyhow::Context;
 use serde_json::{Value, json};
-use softring_engine::stats::trace::{Event, Step};
-use softring_uapi::{OP_NAMES, SETUP_NAMES, names_of};
+use softring_engine::stats::clean::printable;
+use softring_engine::stats::trace::{Event, FIXED, Step, TEXT_STRUCTURE};
+use softring_uapi::{IOSQE_FIXED_FILE, OP_NAMES, SETUP_NAMES, io_uring_sqe, names_of};
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::fmt::Write as _;
+use std::io::{self, Write};
 
 /// What the file holds.
 #[derive(Debug, Default)]
@@ -25,21 +30,29 @@ pub struct Told {
 /// A request that has begun.
 struct Life {
     opcode: u8,
-    /// The name of the phase it is in.
-    phase: Option<&'static str>,
-    /// The arrow's number; 0 until it has had to wait.
-    flow: u64,
-    taken: (f64, u32),
+    /// What is told of it.
+    args: String,
+    /// What it waits for, and since when.
+    phase: Option<(&'static str, u64)>,
+    /// What it has waited for: from when, until when.
+    waited: Vec<(&'static str, u64, u64)>,
+    began: u64,
+    tid: u32,
+    place: Place,
 }
 
-struct Writer<'a> {
-    out: BufWriter<File>,
+struct Writer<'a, W, F> {
+    out: W,
     record: &'a Record,
+    select: Select,
+    /// Times in µs.
+    at: F,
+    lanes: Lanes,
     lives: HashMap<(u32, u32), Life>,
+    names: HashMap<(u32, bool, i32), String>,
+    local: Vec<u8>,
     told: Told,
     flows: u64,
-    /// Numbers of requests that have none of their own.
-    inline: u64,
     first: bool,
     error: io::Result<()>,
 }
@@ -68,29 +81,34 @@ pub fn phase(step: Step) -> Option<&'static str> {
 
 /// Writes the file. `events` are in order, and `at` tells their times in µs from `start` on.
 pub fn write(
-    file: File,
+    out: impl Write,
     events: &[Kept],
     record: &Record,
+    select: Select,
     at: impl Fn(u64) -> f64,
     about: &Value,
 ) -> anyhow::Result<Told> {
     let mut w = Writer {
-        out: BufWriter::new(file),
+        out,
         record,
+        select,
+        at,
+        lanes: Lanes::default(),
         lives: HashMap::new(),
+        names: record.names.clone(),
+        local: Vec::new(),
         told: Told { events: events.len(), ..Told::default() },
         flows: 0,
-        inline: 1 << 32,
         first: true,
         error: Ok(()),
     };
     w.raw("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
-    w.names();
+    w.thread_names();
     for kept in events {
-        w.event(kept, at(began(&kept.event)), at(kept.event.time));
+        w.event(kept);
     }
-    let end = events.last().map_or(0.0, |k| at(k.event.time));
-    w.unfinished(end);
+    w.unfinished(events.last().map_or(0, |k| k.event.time));
+    w.counters(events);
     let mut other = about.clone();
     let counts = [w.told.events as u64, w.told.requests, w.told.unfinished];
     for (name, n) in ["events", "requests", "unfinished"].into_iter().zip(counts) {
@@ -101,177 +119,299 @@ pub fn write(
     Ok(w.told)
 }
 
-impl Writer<'_> {
+impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
     fn raw(&mut self, text: &str) {
         if self.error.is_ok() {
             self.error = self.out.write_all(text.as_bytes());
         }
     }
 
-    fn put(&mut self, value: &Value) {
+    fn put(&mut self, event: &str) {
         let comma = if std::mem::take(&mut self.first) { "" } else { ",\n" };
-        self.raw(&format!("{comma}{value}"));
+        self.raw(comma);
+        self.raw(event);
+    }
+
+    fn name(&mut self, what: &str, pid: u32, tid: Option<u32>, name: &str) {
+        let mut event = json!({"ph": "M", "pid": pid, "name": what, "args": {"name": name}});
+        if let Some(tid) = tid {
+            event["tid"] = tid.into();
+        }
+        self.put(&event.to_string());
     }
 
     /// Processes and threads.
-    fn names(&mut self) {
+    fn thread_names(&mut self) {
         let record = self.record;
         let mut pids: Vec<(u32, &str)> =
             record.sources.iter().map(|s| (s.pid, s.comm.as_str())).collect();
         pids.sort_unstable();
         pids.dedup_by_key(|(pid, _)| *pid);
         for (pid, comm) in pids {
-            let args = json!({ "name": comm });
-            self.put(&json!({"ph": "M", "pid": pid, "name": "process_name", "args": args}));
+            self.name("process_name", pid, None, comm);
         }
         let mut threads: Vec<_> = record.threads.iter().collect();
         threads.sort_unstable();
         for ((pid, tid), name) in threads {
-            let args = json!({ "name": if name.is_empty() { "thread" } else { name } });
-            let name = "thread_name";
-            self.put(&json!({"ph": "M", "pid": pid, "tid": tid, "name": name, "args": args}));
+            let name = if name.is_empty() { "thread" } else { name };
+            self.name("thread_name", *pid, Some(*tid), name);
         }
     }
 
-    /// One event of a request's: they belong together by their id.
-    fn of(&mut self, ph: &str, name: &str, id: (u32, u64), ts: f64, tid: u32, args: &Value) {
-        let source = &self.record.sources[id.0 as usize];
-        let local = format!("{:#x}", u64::from(id.0) << 40 | id.1);
-        let mut event = json!({
-            "ph": ph, "cat": "request", "name": name, "pid": source.pid, "tid": tid, "ts": ts,
-            "id2": {"local": local},
-        });
-        if !args.is_null() {
-            event["args"] = args.clone();
-        }
-        self.put(&event);
+    /// A slice, from one moment to another in ticks.
+    fn slice(&mut self, name: &str, pid: u32, tid: u32, from: u64, to: u64, args: &str) {
+        let (ts, end) = ((self.at)(from), (self.at)(to));
+        let dur = ((end - ts).max(0.0) * 1000.0).round() / 1000.0;
+        let args = if args.is_empty() { String::new() } else { format!(",\"args\":{{{args}}}") };
+        self.put(&format!(
+            "{{\"ph\":\"X\",\"name\":\"{name}\",\"pid\":{pid},\"tid\":{tid},\"ts\":{ts},\
+             \"dur\":{dur}{args}}}"
+        ));
     }
 
-    fn event(&mut self, kept: &Kept, began: f64, ts: f64) {
+    fn event(&mut self, kept: &Kept) {
         let e = &kept.event;
         match e.step {
             Step::Inline => {
-                self.inline += 1;
-                let id = (kept.source, self.inline);
-                self.begin(id, e, began);
-                let name = op_name(e.opcode);
-                self.of("e", &name, id, ts, e.tid, &json!({"res": e.value, "inline": true}));
+                let from = began(e);
+                if self.select.shows(e.opcode, e.value, self.ns(from, e.time)) {
+                    let (place, life) = self.begin(kept, from);
+                    self.lanes.give(place, e.time);
+                    self.end(&life, e.time, Some(e.value));
+                }
             }
-            step if step.is_span() => self.span(kept, began, ts),
-            _ if e.req != 0 => self.step(kept, ts),
+            Step::Text => self.text(kept),
+            Step::Name | Step::Address => self.file(kept),
+            step if step.is_span() => self.span(kept),
+            _ if e.req != 0 => self.step(kept),
             _ => {}
         }
     }
 
-    /// The slice of a request, on the track of its ring: that has the name of the first event.
-    fn begin(&mut self, id: (u32, u64), e: &Event, ts: f64) {
-        self.told.requests += 1;
-        let source = &self.record.sources[id.0 as usize];
-        let flags: Vec<&str> = names_of(source.flags, &SETUP_NAMES).collect();
-        let track = match flags.as_slice() {
-            [] => format!("ring {}", source.ring),
-            flags => format!("ring {} ({})", source.ring, flags.join(", ")),
-        };
-        self.of("n", &track, id, ts, e.tid, &Value::Null);
-        let args = match e.step {
-            Step::Submit => json!({"user_data": format!("{:#x}", e.data), "fd": e.value}),
-            _ => json!({"user_data": format!("{:#x}", e.data)}),
-        };
-        self.of("b", &op_name(e.opcode), id, ts, e.tid, &args);
+    fn ns(&self, from: u64, to: u64) -> u64 {
+        (((self.at)(to) - (self.at)(from)).max(0.0) * 1000.0) as u64
     }
 
-    fn step(&mut self, kept: &Kept, ts: f64) {
+    /// A request begins, on a track of its ring.
+    fn begin(&mut self, kept: &Kept, from: u64) -> (Place, Life) {
         let e = &kept.event;
-        let (key, id) = ((kept.source, e.req), (kept.source, u64::from(e.req)));
+        let source = &self.record.sources[kept.source as usize];
+        let (place, new) = self.lanes.take(kept.source, from);
+        if new {
+            let flags: Vec<&str> = names_of(source.flags, &SETUP_NAMES).collect();
+            let track = match flags.as_slice() {
+                [] => format!("ring {}", source.ring),
+                flags => format!("ring {} ({})", source.ring, flags.join(", ")),
+            };
+            let tid = self.lanes.tid(place);
+            self.name("thread_name", source.pid, Some(tid), &track);
+        }
+        let args = self.arguments(kept);
+        let (phase, waited) = (None, Vec::new());
+        (place, Life { opcode: e.opcode, args, phase, waited, began: from, tid: e.tid, place })
+    }
+
+    /// What an SQE says.
+    fn arguments(&self, kept: &Kept) -> String {
+        let e = &kept.event;
+        let mut args = String::new();
+        // Writing to a string does not fail.
+        if let Some(sqe) = e.sqe(&kept.more) {
+            let file = self.names.get(&(kept.source, sqe.flags & IOSQE_FIXED_FILE != 0, sqe.fd));
+            let _ = write!(args, "\"fd\":{}", sqe.fd);
+            if let Some(file) = file {
+                let _ = write!(args, ",\"path\":{}", Value::from(file.as_str()));
+            }
+            if has_place(&sqe) {
+                let _ = write!(args, ",\"off\":{},\"len\":{}", sqe.off.cast_signed(), sqe.len);
+            } else if sqe.len != 0 {
+                let _ = write!(args, ",\"len\":{}", sqe.len);
+            }
+        }
+        if e.data != 0 {
+            let comma = if args.is_empty() { "" } else { "," };
+            let _ = write!(args, "{comma}\"user_data\":\"{:#x}\"", e.data);
+        }
+        args
+    }
+
+    fn text(&mut self, kept: &Kept) {
+        let e = &kept.event;
+        let Some(life) = self.lives.get_mut(&(kept.source, e.req)) else { return };
+        if e.value != TEXT_STRUCTURE {
+            let name = if e.value == 0 { "name" } else { "name2" };
+            let text = Value::from(printable(&kept.bytes()));
+            let comma = if life.args.is_empty() { "" } else { "," };
+            let _ = write!(life.args, "{comma}\"{name}\":{text}");
+        }
+    }
+
+    fn file(&mut self, kept: &Kept) {
+        let key = (kept.source, kept.event.flags & FIXED != 0, kept.event.value);
+        if let Some(name) = file_name(&kept.event, kept.bytes(), &mut self.local) {
+            self.names.insert(key, name);
+        }
+    }
+
+    fn step(&mut self, kept: &Kept) {
+        let e = &kept.event;
+        let key = (kept.source, e.req);
         let mut life = match self.lives.remove(&key) {
             Some(life) => life,
             // What began before the trace is shown from its next phase on.
             None if phase(e.step).is_none() => return,
-            None => {
-                self.begin(id, e, ts);
-                Life { opcode: e.opcode, phase: None, flow: 0, taken: (ts, e.tid) }
-            }
+            None => self.begin(kept, e.time).1,
         };
         if e.step == Step::More {
-            self.of("n", "cqe", id, ts, e.tid, &json!({"res": e.value}));
-            self.lives.insert(key, life);
-            return;
-        }
-        if let Some(old) = life.phase.take() {
-            self.of("e", old, id, ts, e.tid, &Value::Null);
-        }
-        if let Some(new) = phase(e.step) {
-            self.of("b", new, id, ts, e.tid, &Value::Null);
-            life.phase = Some(new);
-            if life.flow == 0 && !matches!(e.step, Step::Submit | Step::Issue) {
-                self.flows += 1;
-                life.flow = self.flows;
+            if self.select.shows(life.opcode, e.value, self.ns(life.began, e.time)) {
+                let (pid, tid) = (self.pid(kept.source), self.lanes.tid(life.place));
+                let (ts, res) = ((self.at)(e.time), e.value);
+                self.put(&format!(
+                    "{{\"ph\":\"i\",\"s\":\"t\",\"name\":\"cqe\",\"pid\":{pid},\"tid\":{tid},\
+                     \"ts\":{ts},\"args\":{{\"res\":{res}}}}}"
+                ));
             }
             self.lives.insert(key, life);
             return;
         }
-        self.of("e", &op_name(life.opcode), id, ts, e.tid, &json!({"res": e.value}));
-        if life.flow != 0 {
-            self.flow("s", life.flow, kept.source, life.taken);
-            self.flow("f", life.flow, kept.source, (ts, e.tid));
+        life.leave(e.time);
+        if let Some(new) = phase(e.step) {
+            life.phase = Some((new, e.time));
+            self.lives.insert(key, life);
+            return;
+        }
+        self.lanes.give(life.place, e.time);
+        if self.select.shows(life.opcode, e.value, self.ns(life.began, e.time)) {
+            self.end(&life, e.time, Some(e.value));
+            if life.tid != e.tid && !life.waited.is_empty() {
+                self.arrow(self.pid(kept.source), &life, e);
+            }
         }
     }
 
-    /// One end of an arrow between the slices that two threads are in.
-    fn flow(&mut self, ph: &str, id: u64, source: u32, (ts, tid): (f64, u32)) {
-        let pid = self.record.sources[source as usize].pid;
-        let mut event = json!({
-            "ph": ph, "cat": "request", "name": "request", "id": id,
-            "pid": pid, "tid": tid, "ts": ts,
-        });
-        if ph == "f" {
-            event["bp"] = "e".into();
+    fn pid(&self, source: u32) -> u32 {
+        self.record.sources[source as usize].pid
+    }
+
+    /// Writes a request, which has ended, or has not.
+    fn end(&mut self, life: &Life, time: u64, res: Option<i32>) {
+        self.told.requests += 1;
+        let (pid, tid) = (self.pid(life.place.0), self.lanes.tid(life.place));
+        let mut args = life.args.clone();
+        let comma = if args.is_empty() { "" } else { "," };
+        let _ = match res {
+            Some(res) => write!(args, "{comma}\"res\":{res}"),
+            None => write!(args, "{comma}\"unfinished\":true"),
+        };
+        match life.waited.as_slice() {
+            [] if res.is_some() => args.push_str(",\"inline\":true"),
+            [(one, ..)] => _ = write!(args, ",\"way\":\"{one}\""),
+            _ => {}
         }
-        self.put(&event);
+        self.slice(&op_name(life.opcode), pid, tid, life.began, time, &args);
+        if life.waited.len() > 1 {
+            for (name, from, to) in &life.waited {
+                self.slice(name, pid, tid, *from, *to, "");
+            }
+        }
+    }
+
+    /// From the slice of one thread to that of another.
+    fn arrow(&mut self, pid: u32, life: &Life, e: &Event) {
+        self.flows += 1;
+        let id = self.flows;
+        for (ph, tid, at) in [("s", life.tid, life.began), ("f", e.tid, e.time)] {
+            let ts = (self.at)(at);
+            let bind = if ph == "f" { ",\"bp\":\"e\"" } else { "" };
+            self.put(&format!(
+                "{{\"ph\":\"{ph}\",\"cat\":\"io\",\"name\":\"io\",\"id\":{id},\"pid\":{pid},\
+                 \"tid\":{tid},\"ts\":{ts}{bind}}}"
+            ));
+        }
     }
 
     /// What a thread did.
-    fn span(&mut self, kept: &Kept, began: f64, ts: f64) {
+    fn span(&mut self, kept: &Kept) {
         let e = &kept.event;
         let source = &self.record.sources[kept.source as usize];
-        let name = match e.step {
-            Step::Enter => "enter".to_owned(),
-            Step::Sleep => "sleep".to_owned(),
-            Step::Nap => "nap".to_owned(),
-            Step::Work => op_name(e.opcode),
-            Step::Pass => "SQ pass".to_owned(),
-            _ => "drive".to_owned(),
-        };
-        let mut args = json!({"ring": source.ring});
-        match e.step {
-            Step::Enter | Step::Pass => args["to_submit"] = e.value.into(),
-            Step::Work => args["request"] = e.req.into(),
+        let (pid, ring) = (source.pid, source.ring);
+        if e.step == Step::Work && !self.select.ops.has(e.opcode) {
+            return;
+        }
+        let (name, args) = match e.step {
+            Step::Enter => ("enter", format!("\"ring\":{ring},\"to_submit\":{}", e.value)),
+            Step::Pass => ("SQ pass", format!("\"ring\":{ring},\"to_submit\":{}", e.value)),
+            // Inside the call, which tells the ring.
+            Step::Sleep => ("sleep", String::new()),
             // For how long, in µs, unless so many completions come before.
             Step::Nap => {
-                args["length"] = (f64::from(e.value) / 1000.0).into();
-                args["completions"] = e.req.into();
+                let length = f64::from(e.value) / 1000.0;
+                ("nap", format!("\"length\":{length},\"completions\":{}", e.req))
             }
-            _ => {}
-        }
-        let dur = ((ts - began) * 1000.0).round() / 1000.0;
-        let event = json!({
-            "ph": "X", "cat": "thread", "name": name, "pid": source.pid, "tid": e.tid,
-            "ts": began, "dur": dur, "args": args,
-        });
-        self.put(&event);
+            Step::Work => ("", format!("\"ring\":{ring}")),
+            _ => ("drive", format!("\"ring\":{ring}")),
+        };
+        let work = op_name(e.opcode);
+        let name = if name.is_empty() { &work } else { name };
+        self.slice(name, pid, e.tid, began(e), e.time, &args);
     }
 
     /// What has not ended is shown up to the end of the trace.
-    fn unfinished(&mut self, ts: f64) {
+    fn unfinished(&mut self, time: u64) {
         let mut lives: Vec<_> = std::mem::take(&mut self.lives).into_iter().collect();
         lives.sort_unstable_by_key(|(key, _)| *key);
-        for ((source, req), life) in lives {
-            let (id, tid) = ((source, u64::from(req)), life.taken.1);
-            self.told.unfinished += 1;
-            if let Some(phase) = life.phase {
-                self.of("e", phase, id, ts, tid, &Value::Null);
+        for (_, mut life) in lives {
+            if self.select.failed || !self.select.shows(life.opcode, 0, self.ns(life.began, time)) {
+                continue;
             }
-            self.of("e", &op_name(life.opcode), id, ts, tid, &json!({"unfinished": true}));
+            self.told.unfinished += 1;
+            life.leave(time);
+            self.end(&life, time, None);
         }
     }
+
+    /// How many were in flight and ended, by ring.
+    fn counters(&mut self, events: &[Kept]) {
+        for p in points(events, &self.at) {
+            let source = &self.record.sources[p.source as usize];
+            let (pid, ring, ts) = (source.pid, source.ring, (p.ts * 1000.0).round() / 1000.0);
+            for (name, value) in [("in flight", f64::from(p.in_flight)), ("IOPS", p.per_second)] {
+                self.put(&format!(
+                    "{{\"ph\":\"C\",\"name\":\"{name}, ring {ring}\",\"pid\":{pid},\"ts\":{ts},\
+                     \"args\":{{\"n\":{value}}}}}"
+                ));
+            }
+        }
+    }
+}
+
+impl Life {
+    /// It leaves its phase. What lasts until the next one only is no wait.
+    fn leave(&mut self, time: u64) {
+        if let Some((name, from)) = self.phase.take()
+            && !matches!(name, "submit" | "issue")
+        {
+            self.waited.push((name, from, time));
+        }
+    }
+}
+
+/// Is `off` a position in a file?
+fn has_place(sqe: &io_uring_sqe) -> bool {
+    use softring_uapi::*;
+    matches!(
+        sqe.opcode,
+        IORING_OP_READ
+            | IORING_OP_WRITE
+            | IORING_OP_READV
+            | IORING_OP_WRITEV
+            | IORING_OP_READ_FIXED
+            | IORING_OP_WRITE_FIXED
+            | IORING_OP_READV_FIXED
+            | IORING_OP_WRITEV_FIXED
+            | IORING_OP_FALLOCATE
+            | IORING_OP_FADVISE
+            | IORING_OP_SYNC_FILE_RANGE
+            | IORING_OP_SPLICE
+    )
 }

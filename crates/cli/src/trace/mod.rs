@@ -1,8 +1,10 @@
 //! `softring trace`: the steps of every request, as a Chrome trace (`softring_engine::stats::trace`
 //! has where they come from).
 
+mod counters;
 mod find;
 mod json;
+mod lanes;
 mod output;
 mod readers;
 mod record;
@@ -12,22 +14,27 @@ mod svg;
 pub use readers::Readers;
 
 use crate::cli::{Engine, TraceArgs};
+use crate::strace::select::{Ops, Select};
 use crate::{fail, out};
 use anyhow::Context;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use output::Output;
 use record::Record;
 use session::{Session, Sink};
 use softring_engine::stats::trace::Event;
 use softring_engine::stats::trace::read::Source;
 use std::fs;
+use std::io::BufWriter;
+use std::path::Path;
 
 const NOTHING_SEEN: &str = "hint: no ring of softring's was seen to do anything; a process that \
                             is short-lived and cannot reach softring (another network namespace, \
                             a sandbox) is not seen";
 
 impl Sink for Record {
-    fn event(&mut self, process: u32, source: &Source, event: Event, _: &[u64]) {
-        self.add(process, source, event);
+    fn event(&mut self, process: u32, source: &Source, event: Event, more: &[u64]) {
+        self.add(process, source, event, more);
     }
 
     fn looked(&mut self, _: &Readers) {}
@@ -40,8 +47,8 @@ pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
     let found = args.pid.map(session::find).transpose()?;
     let output = Output::open(&args.output)?;
     let mut session = match found {
-        Some(found) => Session::attach(found, false)?,
-        None => Session::start(&args.under, &args.command, false)?,
+        Some(found) => Session::attach(found, !args.no_paths)?,
+        None => Session::start(&args.under, &args.command, !args.no_paths)?,
     };
     let mut record = Record::new(args.keep);
     let status = session.follow(args.seconds, &mut record)?;
@@ -94,12 +101,26 @@ fn write(
         "dropped": record.dropped,
         "left_out": record.left_out,
     });
-    let told = output.write(|file| json::write(file, &events, record, at, &about))?;
+    let select = Select { ops: Ops::of(&args.ops), failed: args.failed, slow: args.slow };
+    let told = output.write(|file| {
+        let out = BufWriter::new(file);
+        if !is_gzip(&args.output) {
+            return json::write(out, &events, record, select, at, &about);
+        }
+        let mut out = GzEncoder::new(out, Compression::default());
+        let told = json::write(&mut out, &events, record, select, at, &about)?;
+        out.try_finish().context("cannot write the trace")?;
+        Ok(told)
+    })?;
     if let Some(path) = &args.svg {
         let picture = svg::draw(&events, record, at);
         fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(told)
+}
+
+fn is_gzip(path: &Path) -> bool {
+    path.extension().is_some_and(|ext| ext == "gz")
 }
 
 fn title(args: &TraceArgs) -> String {

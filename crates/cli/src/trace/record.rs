@@ -1,10 +1,11 @@
 //! What was seen, in bounded memory: of events the newest, of names as many as tracks can be told
 //! apart.
 
+use crate::strace::file_name;
 use crate::sys;
 use softring_engine::stats::clean::printable;
 use softring_engine::stats::trace::read::Source;
-use softring_engine::stats::trace::{Event, Step};
+use softring_engine::stats::trace::{Event, FIXED, Step};
 use std::collections::{HashMap, VecDeque};
 use std::fs;
 
@@ -12,11 +13,21 @@ use std::fs;
 const MOST: usize = 65_536;
 
 /// An event, and whose it is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Kept {
     /// Index of its source.
     pub source: u32,
     pub event: Event,
+    /// The words that belong to it.
+    pub more: Box<[u64]>,
+}
+
+impl Kept {
+    /// The bytes that belong to it.
+    pub fn bytes(&self) -> Vec<u8> {
+        let all = self.more.iter().flat_map(|word| word.to_ne_bytes());
+        all.take(self.event.data as usize).collect()
+    }
 }
 
 /// When an event's stretch of time began, in ticks.
@@ -35,6 +46,10 @@ pub struct Record {
     pub sources: Vec<Source>,
     /// By process and ring.
     known: HashMap<(u32, u64), u32>,
+    /// What descriptors meant when the first event that is kept came: by source, whether it is a
+    /// slot, and number.
+    pub names: HashMap<(u32, bool, i32), String>,
+    local: Vec<u8>,
     /// Names of threads, by process and thread.
     pub threads: HashMap<(u32, u32), String>,
     /// Events that found no room in the program's memory.
@@ -50,6 +65,8 @@ impl Record {
             keep: keep.max(1),
             sources: Vec::new(),
             known: HashMap::new(),
+            names: HashMap::new(),
+            local: Vec::new(),
             threads: HashMap::new(),
             dropped: 0,
             left_out: 0,
@@ -57,7 +74,7 @@ impl Record {
     }
 
     /// `process`: tells it from others with the same number.
-    pub fn add(&mut self, process: u32, source: &Source, event: Event) {
+    pub fn add(&mut self, process: u32, source: &Source, event: Event, more: &[u64]) {
         let Some(index) = self.index((process, source.ring), source) else {
             self.left_out += 1;
             return;
@@ -67,10 +84,22 @@ impl Record {
             self.threads.insert(thread, name_of(thread));
         }
         if self.events.len() == self.keep {
-            self.events.pop_front();
+            self.leave_out();
             self.left_out += 1;
         }
-        self.events.push_back(Kept { source: index, event });
+        self.events.push_back(Kept { source: index, event, more: more.into() });
+    }
+
+    /// Lets the oldest event go. What it says of a descriptor is still good.
+    fn leave_out(&mut self) {
+        let Some(kept) = self.events.pop_front() else { return };
+        if matches!(kept.event.step, Step::Name | Step::Address)
+            && self.names.len() < MOST
+            && let Some(name) = file_name(&kept.event, kept.bytes(), &mut self.local)
+        {
+            let e = &kept.event;
+            self.names.insert((kept.source, e.flags & FIXED != 0, e.value), name);
+        }
     }
 
     /// Takes the events, in the order of their times.
@@ -117,12 +146,12 @@ mod tests {
         let event = |time| Event { time, req: 1, tid: 1, step: Step::Done, ..Event::default() };
         let mut r = Record::new(3);
         for time in 0..5 {
-            r.add(0, &source(time % 2), event(time));
+            r.add(0, &source(time % 2), event(time), &[]);
         }
         let times: Vec<u64> = r.by_time().iter().map(|k| k.event.time).collect();
         assert_eq!((times, r.left_out, r.sources.len()), (vec![2, 3, 4], 2, 2));
         for ring in 0..MOST as u64 + 9 {
-            r.add(0, &source(ring), event(9));
+            r.add(0, &source(ring), event(9), &[]);
         }
         assert_eq!(r.sources.len(), MOST);
     }

@@ -94,7 +94,8 @@ fn requests(events: &[Kept], record: &Record, at: &impl Fn(u64) -> f64) -> Vec<R
                 known.insert((*source, e.req), rows.len());
                 rows.push(Row { open: Some(("submit", ts)), ..Row::new(name) });
             }
-            _ if e.step.is_span() || e.step == Step::More => {}
+            _ if e.step.is_span() => {}
+            Step::More | Step::Text | Step::Name | Step::Address => {}
             _ => {
                 let Some(&row) = known.get(&(*source, e.req)) else { continue };
                 rows[row].close(ts);

@@ -144,42 +144,48 @@ fn check_threads(trace: &Value) {
     }
 }
 
+/// The first number of a track of requests: above those of threads.
+const TRACKS: u64 = 5_000_000;
+
+/// Slices of requests; those inside them tell what they waited for.
+pub fn requests(trace: &Value) -> impl Iterator<Item = &Value> {
+    let on_track = |e: &&Value| e["ph"] == "X" && e["tid"].as_u64() >= Some(TRACKS);
+    let ended = |e: &&Value| !e["args"]["res"].is_null() || !e["args"]["unfinished"].is_null();
+    events(trace).iter().filter(on_track).filter(ended)
+}
+
 /// Looks whether all slices nest, and answers requests by the name of their track.
 pub fn check(trace: &Value) -> BTreeMap<String, u64> {
     check_threads(trace);
-    let mut open: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
-    let mut tracks: BTreeMap<String, String> = BTreeMap::new();
-    let mut requests = BTreeMap::new();
-    let mut named = BTreeSet::new();
+    let mut names: BTreeMap<(u64, u64), String> = BTreeMap::new();
+    let mut processes = BTreeSet::new();
     for e in events(trace) {
-        let (ph, name) = (e["ph"].as_str().unwrap(), e["name"].as_str().unwrap().to_owned());
-        let thread = (e["pid"].as_u64().unwrap(), e["tid"].as_u64());
-        if ph == "M" {
-            named.insert((thread, name));
-            continue;
-        }
-        let ts = e["ts"].as_f64().unwrap();
-        assert!(ts >= 0.0 && named.contains(&(thread, "thread_name".into())), "{e}");
-        assert!(named.contains(&((thread.0, None), "process_name".into())), "{e}");
-        let id = e["id2"]["local"].as_str().unwrap_or_default().to_owned();
-        match ph {
-            "X" => assert!(e["dur"].as_f64() >= Some(0.0), "{e}"),
-            "n" => _ = tracks.entry(id).or_insert(name),
-            "b" => {
-                let slices = open.entry(id.clone()).or_default();
-                if slices.is_empty() {
-                    *requests.entry(tracks[&id].clone()).or_default() += 1;
-                }
-                slices.push((name, ts));
+        let ph = e["ph"].as_str().unwrap();
+        let (pid, tid) = (e["pid"].as_u64().unwrap(), e["tid"].as_u64());
+        match (ph, tid) {
+            ("M", Some(tid)) => {
+                let name = e["args"]["name"].as_str().expect("a name").to_owned();
+                names.insert((pid, tid), name);
             }
-            "e" => {
-                let (began, at) = open.get_mut(&id).and_then(Vec::pop).expect("a begin");
-                assert!(began == name && at <= ts, "{e}");
+            ("M", None) => _ = processes.insert(pid),
+            ("C", None) => {
+                assert!(e["args"]["n"].as_f64() >= Some(0.0), "{e}");
+                assert!(e["name"].as_str().unwrap().contains("ring "), "{e}");
             }
-            _ => assert!(["s", "f"].contains(&ph), "{e}"),
+            (_, Some(tid)) => {
+                assert!(["X", "i", "s", "f"].contains(&ph), "{e}");
+                assert!(e["ts"].as_f64() >= Some(0.0) && names.contains_key(&(pid, tid)), "{e}");
+                assert!(ph != "X" || e["dur"].as_f64() >= Some(0.0), "{e}");
+            }
+            _ => panic!("{e}"),
         }
+        assert!(processes.contains(&pid), "{e}");
     }
-    assert!(open.values().all(Vec::is_empty), "something has not ended");
-    assert_eq!(trace["otherData"]["requests"].as_u64(), Some(requests.values().sum()));
-    requests
+    let mut all = BTreeMap::new();
+    for e in requests(trace) {
+        let track = (e["pid"].as_u64().unwrap(), e["tid"].as_u64().unwrap());
+        *all.entry(names[&track].clone()).or_default() += 1;
+    }
+    assert_eq!(trace["otherData"]["requests"].as_u64(), Some(all.values().sum()));
+    all
 }
