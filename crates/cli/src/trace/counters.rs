@@ -5,7 +5,7 @@ use softring_engine::stats::trace::Step;
 use std::collections::BTreeMap;
 
 /// Requests for which there is one point, and the most points of a ring.
-const EACH: usize = 25;
+const EACH: usize = 200;
 const MOST: usize = 400;
 
 /// A ring's count in a stretch of time.
@@ -73,16 +73,16 @@ mod tests {
             let event = Event { time, step, req: 1, ..Event::default() };
             Kept { source: 0, event, more: Box::default() }
         };
-        // Two in flight at a time, for 50 requests, one ended in each µs.
+        // Two in flight at a time, for 400 requests, one ended in each µs.
         let mut events = vec![kept(0, Step::Submit)];
-        for i in 0..50 {
+        for i in 0..400 {
             events.extend([kept(i, Step::Submit), kept(i + 1, Step::Done)]);
         }
         let points = points(&events, |t| t as f64);
         assert_eq!(points.len(), 2, "{points:?}");
         assert!(points.iter().all(|p| p.in_flight == 2), "{points:?}");
-        let ended: f64 = points.iter().map(|p| p.per_second * 25.0 / 1e6).sum();
-        assert!((49.0..=51.0).contains(&ended), "{points:?}");
+        let ended: f64 = points.iter().map(|p| p.per_second * 200.0 / 1e6).sum();
+        assert!((399.0..=401.0).contains(&ended), "{points:?}");
         assert!(super::points(&[], |t| t as f64).is_empty());
     }
 }

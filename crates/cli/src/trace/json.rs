@@ -51,6 +51,8 @@ struct Writer<'a, W, F> {
     lives: HashMap<(u32, u32), Life>,
     names: HashMap<(u32, bool, i32), String>,
     local: Vec<u8>,
+    /// For how long a thread slept in the call that it is in, by source, in ns.
+    slept: HashMap<(u32, u32), u64>,
     told: Told,
     flows: u64,
     first: bool,
@@ -97,6 +99,7 @@ pub fn write(
         lives: HashMap::new(),
         names: record.names.clone(),
         local: Vec::new(),
+        slept: HashMap::new(),
         told: Told { events: events.len(), ..Told::default() },
         flows: 0,
         first: true,
@@ -339,10 +342,20 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
             return;
         }
         let (name, args) = match e.step {
-            Step::Enter => ("enter", format!("\"ring\":{ring},\"to_submit\":{}", e.value)),
-            Step::Pass => ("SQ pass", format!("\"ring\":{ring},\"to_submit\":{}", e.value)),
-            // Inside the call, which tells the ring.
-            Step::Sleep => ("sleep", String::new()),
+            Step::Enter => {
+                let mut args = format!("\"ring\":{ring},\"sqes\":{}", e.value);
+                if let Some(ns) = self.slept.remove(&(kept.source, e.tid)) {
+                    let _ = write!(args, ",\"slept\":{:.1}", ns as f64 / 1000.0);
+                }
+                ("enter", args)
+            }
+            Step::Pass => ("SQ pass", format!("\"ring\":{ring},\"sqes\":{}", e.value)),
+            // The call in which it slept tells for how long.
+            Step::Sleep => {
+                let ns = self.ns(began(e), e.time);
+                *self.slept.entry((kept.source, e.tid)).or_default() += ns;
+                return;
+            }
             // For how long, in µs, unless so many completions come before.
             Step::Nap => {
                 let length = f64::from(e.value) / 1000.0;
@@ -391,7 +404,11 @@ impl Life {
         if let Some((name, from)) = self.phase.take()
             && !matches!(name, "submit" | "issue")
         {
-            self.waited.push((name, from, time));
+            match self.waited.last_mut() {
+                // The same went on.
+                Some((same, _, end)) if *same == name && *end == from => *end = time,
+                _ => self.waited.push((name, from, time)),
+            }
         }
     }
 }
