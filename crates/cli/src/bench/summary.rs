@@ -99,13 +99,16 @@ pub fn table(rows: &[Summary], io: &str) -> Table {
     let per_io = format!("CPU µs/{io}");
     let (to, cpu_to) = (format!("rate vs {base}"), format!("CPU/{io} vs {base}"));
     let rate = if io == "I/O" { "IOPS".to_owned() } else { format!("{io}s/s") };
-    let header = ["engine", &rate, "MiB/s", "p50", "p99", "CPU %", &per_io, "spread", &to, &cpu_to];
-    let mut t = out::table(&header);
+    // What moves no data has no such column.
+    let moves = rows.iter().any(|r| r.mib_per_second > 0.0);
+    let bytes = if moves { &["MiB/s"][..] } else { &[] };
+    let first = ["engine", &rate];
+    let last = ["p50", "p99", "CPU %", &per_io, "spread", &to, &cpu_to];
+    let mut t = out::table(&[&first, bytes, &last].concat());
     for r in rows {
-        t.add_row([
-            Cell::new(name_of(r.engine)),
-            number(count(r.iops)),
-            number(format!("{:.0}", r.mib_per_second)),
+        let mib = moves.then(|| number(format!("{:.0}", r.mib_per_second)));
+        let first = [Cell::new(name_of(r.engine)), number(count(r.iops))];
+        t.add_row(first.into_iter().chain(mib).chain([
             number(time(r.p50_ns)),
             number(time(r.p99_ns)),
             number(format!("{:.0}", r.cpu_percent)),
@@ -113,7 +116,7 @@ pub fn table(rows: &[Summary], io: &str) -> Table {
             number(format!("{:.0} %", r.spread * 100.0)),
             number(ratio_text(r.iops_ratio)),
             number(ratio_text(r.cpu_per_io_ratio)),
-        ]);
+        ]));
     }
     t
 }
