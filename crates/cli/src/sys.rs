@@ -83,6 +83,16 @@ pub fn descriptors() -> usize {
     usize::try_from(most.saturating_sub(16)).unwrap_or(usize::MAX).max(4)
 }
 
+/// How many descriptors this process, and one that it starts, may have.
+pub fn descriptor_limit() -> Rlimit {
+    getrlimit(Resource::Nofile)
+}
+
+/// Sets that limit; it stays as it is where that fails.
+pub fn set_descriptor_limit(limit: Rlimit) {
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
 /// Takes all the descriptors that the hard limit allows; as it is if not.
 pub fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);

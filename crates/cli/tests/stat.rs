@@ -46,6 +46,89 @@ fn a_summary_follows_the_program() {
     assert!(told.contains(": count     distribution") && told.contains("|****"), "{told}");
 }
 
+/// A program that chooses its rings itself gets softring's, as with `trace`.
+#[test]
+fn the_program_gets_rings_that_can_be_counted() {
+    if !library() {
+        return;
+    }
+    let o = stat(&[], &[ME, "worker"]);
+    let told = text(&o.stderr);
+    assert!(o.status.success() && told.contains("100.00 %"), "{told}");
+    // NOPs move no bytes.
+    assert!(!told.contains("bytes ") && !told.contains("B/s"), "{told}");
+    let o = stat(&["--engine=kernel"], &["true"]);
+    assert!(o.status.code() == Some(2) && text(&o.stderr).contains("leave --engine out"));
+}
+
+#[test]
+fn a_program_can_be_run_more_than_once() {
+    if !library() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (file, load) = (dir.path().join("summary"), dir.path().join("job"));
+    std::fs::write(&load, job(0.1, 0).to_string()).unwrap();
+    let one = format!("{ME} worker < {} > /dev/null", load.display());
+    let o = stat(&["-q", "-r", "3"], &["sh", "-c", &one]);
+    let told = text(&o.stderr);
+    assert!(o.status.success() && told.contains("(3 runs)"), "{told}");
+    let spread = |name: &str| {
+        let line = told.lines().find(|l| l.contains(name)).expect(name);
+        line.contains("( +- ") && line.ends_with("% )")
+    };
+    assert!(spread("  requests ") && spread(" seconds elapsed") && spread("  nop"), "{told}");
+    let args = ["-q", "-r", "2", "--json", "-o", file.to_str().unwrap()];
+    assert!(stat(&args, &["sh", "-c", &one]).status.success());
+    let told: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).expect("JSON");
+    assert_eq!((told["runs"].as_u64(), told["processes"].as_array().unwrap().len()), (Some(2), 2));
+    // The first that fails is the last.
+    let count = dir.path().join("count");
+    let fails = format!("echo >> {}; exit 5", count.display());
+    assert_eq!(stat(&["-q", "-r", "3"], &["sh", "-c", &fails]).status.code(), Some(5));
+    assert_eq!(std::fs::read(count).unwrap(), b"\n");
+}
+
+#[test]
+fn stretches_of_time_are_told_while_it_runs() {
+    if !library() {
+        return;
+    }
+    let o = stat(&["-q", "-I", "100"], &[ME, "worker"]);
+    let told = text(&o.stderr);
+    assert!(o.status.success(), "{told}");
+    let (stretches, end) = told.split_once(" Rings of '").expect("a summary");
+    let requests = |text: &str| -> u64 {
+        let lines = text.lines().filter(|l| l.contains("  requests "));
+        let number = |l: &str| {
+            let words: Vec<&str> = l.split_whitespace().collect();
+            let at = words.iter().position(|w| *w == "requests").expect("the word");
+            words[at - 1].replace(',', "").parse::<u64>().expect("a number")
+        };
+        lines.map(number).sum()
+    };
+    let times: Vec<f64> = stretches
+        .lines()
+        .filter(|l| l.contains("  requests "))
+        .map(|l| l.split_whitespace().next().unwrap().parse().expect("a time"))
+        .collect();
+    assert!(times.len() >= 2 && times.is_sorted() && times[0] >= 0.1, "{told}");
+    assert!(requests(stretches) > 0 && requests(stretches) <= requests(end), "{told}");
+    assert!(!stretches.contains("bytes"), "{told}");
+    // Of a running process, and into a file.
+    let load = Load::start(&[]);
+    at_work(&load);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("out").display().to_string();
+    let o = softring(&["stat", "-p", &load.pid(), "--seconds", "0.5", "-I", "100", "-o", &file]);
+    assert!(o.status.success() && o.stdout.is_empty(), "{}", text(&o.stderr));
+    let told = std::fs::read_to_string(&file).unwrap();
+    assert!(
+        told.matches("  requests ").count() >= 4 && told.contains(" Rings of process"),
+        "{told}"
+    );
+}
+
 #[test]
 fn children_count_and_programs_can_read_it() {
     if !library() {

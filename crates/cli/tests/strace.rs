@@ -195,7 +195,7 @@ fn a_program_that_cannot_be_entered() {
     fs::write(&at, elf).unwrap();
     fs::set_permissions(&at, fs::Permissions::from_mode(0o755)).unwrap();
     let at = at.display().to_string();
-    for command in ["strace", "trace"] {
+    for command in ["strace", "trace", "stat"] {
         let o = softring(&[command, "--", &at]);
         let told = text(&o.stderr);
         assert_eq!(o.status.code(), Some(2), "{command}: {told}");

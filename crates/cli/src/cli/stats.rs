@@ -1,4 +1,4 @@
-//! The options of `stats`, `stat` and `top`.
+//! The options of `metrics`, `stat` and `top`.
 
 use super::{UnderArgs, seconds};
 use crate::top::Sort;
@@ -68,6 +68,11 @@ written. What waits is timed; of what ends at once one request in 509, which sta
 SQPOLL the SQ thread takes it: how long the request lay in the queue before that is not in it. \
 docs/STATS.md says more.
 
+The program runs with softring's rings, also where the kernel would give it some, of which there \
+is nothing to count. With -r a number is the mean of all runs, and +- the standard error of that; \
+the first run that fails is the last. With -I a line is a count of the stretch that ended then; \
+counts that are 0 are left out.
+
 Exit code and signal are the program's own.";
 
 #[derive(Debug, Args)]
@@ -83,6 +88,14 @@ pub struct StatArgs {
     /// For programs
     #[arg(long)]
     pub json: bool,
+    /// Run the program so many times, and tell the means and how far they are from each other
+    #[arg(long, short, value_name = "N", default_value_t = 1, conflicts_with = "pid")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Also tell what was done in each so many milliseconds, while it is done
+    #[arg(long, short = 'I', value_name = "MS", conflicts_with_all = ["json", "repeat"])]
+    #[arg(value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
+    pub interval: Option<u64>,
     /// Where the summary goes
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
@@ -101,7 +114,7 @@ quit (q); h shows them all. In a pipe, or with --once: plain lines.
 A line is a process, below it its rings, below those threads that poll. IOPS: completions per \
 second. P50, P99: how long what ended since the last refresh took. INFL: requests in flight. CPU%: \
 processor time; of a thread that polls, what it holds of a processor, and WORK% the part of it in \
-which it had work. ROUTES: where requests went, as softring stats tells.
+which it had work. ROUTES: where requests went, as softring metrics tells.
 
 Processes of other users are shown to root only.";
 

@@ -1,13 +1,16 @@
 //! `softring stat`: what the rings of one program did, told when it has ended.
 
+mod interval;
 mod report;
 mod watch;
 
-use crate::cli::StatArgs;
+use crate::cli::{Engine, StatArgs, UnderArgs};
 use crate::listener::Listener;
 use crate::stats::pages;
 use crate::{fail, signals, start, sys};
 use anyhow::Context;
+use interval::Intervals;
+use report::Run;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use softring_engine::stats::watcher::STAT;
@@ -20,7 +23,7 @@ use watch::Watch;
 
 /// `softring stat -p PID`, `softring stat -- CMD`
 pub fn command(args: &StatArgs) -> anyhow::Result<()> {
-    report::check(args.output.as_deref())?;
+    report::check(args)?;
     match args.pid {
         Some(pid) => attach(args, pid),
         None => run(args),
@@ -34,12 +37,15 @@ fn attach(args: &StatArgs, pid: i32) -> anyhow::Result<()> {
     let start = Instant::now();
     let mut watch = Watch::new(pid);
     watch.begin_now();
+    let mut intervals = Intervals::new(args, start);
     let over = |start: Instant| args.seconds.is_some_and(|s| start.elapsed().as_secs_f64() >= s);
     while watch.look() && signals::end().is_none() && !over(start) {
-        std::thread::sleep(Watch::EVERY);
+        intervals.tell(&watch)?;
+        std::thread::sleep(Watch::EVERY.min(intervals.left()));
     }
     let elapsed = start.elapsed();
-    report::tell(args, &format!("process {pid}"), &watch.finish(), elapsed, None)
+    let run = Run { summary: watch.finish(), elapsed, times: None };
+    report::tell(args, &format!("process {pid}"), &[run])
 }
 
 /// Runs the program as `softring run` would, and ends as it does.
@@ -47,30 +53,26 @@ fn run(args: &StatArgs) -> anyhow::Result<()> {
     if args.under.no_stats {
         return Err(fail::usage("--no-stats leaves nothing to tell", "leave it out"));
     }
-    let listener = Listener::open(&STAT)?;
-    // By Command it would lose doubled entries and those without `=`.
-    sys::set_env("SOFTRING_STAT", OsStr::new(listener.key()));
+    if args.under.engine == Some(Engine::Kernel) {
+        let hint = "leave --engine out";
+        return Err(fail::usage("of the kernel's rings nothing is counted", hint));
+    }
     // What ends the program ends this, when it has been told of.
     signals::catch_for_program();
-    let start = Instant::now();
-    let (mut child, failure) = start::start(&args.under, &args.command)?;
-    // Only now: the program has the limit that we found.
-    sys::raise_descriptors();
-    let pid = i32::try_from(child.id()).context("a process number")?;
-    let (status, watch) = follow(&mut child, Watch::at(pid, listener))?;
-    let elapsed = start.elapsed();
-    if let (Some(code), true) = (status.code(), failure.told()) {
-        // It has said why, and there is nothing to tell.
-        std::process::exit(code);
+    // A program gets the limit that was found here, every time.
+    let limit = sys::descriptor_limit();
+    let (mut runs, mut status) = (Vec::new(), None);
+    while runs.len() < args.repeat as usize {
+        sys::set_descriptor_limit(limit);
+        let (run, ended) = run_once(args)?;
+        runs.push(run);
+        if !status.insert(ended).success() {
+            break;
+        }
     }
     let name = args.command.first().map_or_else(String::new, |c| c.to_string_lossy().into_owned());
-    report::tell(
-        args,
-        &format!("'{name}'"),
-        &watch.finish(),
-        elapsed,
-        Some(sys::children_times()),
-    )?;
+    report::tell(args, &format!("'{name}'"), &runs)?;
+    let Some(status) = status else { return Ok(()) };
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
         (Some(code), _) => std::process::exit(code),
@@ -79,8 +81,35 @@ fn run(args: &StatArgs) -> anyhow::Result<()> {
     }
 }
 
+fn run_once(args: &StatArgs) -> anyhow::Result<(Run, ExitStatus)> {
+    let listener = Listener::open(&STAT)?;
+    // By Command it would lose doubled entries and those without `=`.
+    sys::set_env("SOFTRING_STAT", OsStr::new(listener.key()));
+    // Of the kernel's rings there would be nothing to tell.
+    let under = UnderArgs { engine: Some(Engine::User), ..args.under.clone() };
+    let (start, before) = (Instant::now(), sys::children_times());
+    let (mut child, failure) = start::start(&under, &args.command)?;
+    // Only now: the program has the limit that we found.
+    sys::raise_descriptors();
+    let pid = i32::try_from(child.id()).context("a process number")?;
+    let intervals = Intervals::new(args, start);
+    let (status, watch) = follow(&mut child, Watch::at(pid, listener), intervals)?;
+    let elapsed = start.elapsed();
+    if let (Some(code), true) = (status.code(), failure.told()) {
+        // It has said why, and there is nothing to tell.
+        std::process::exit(code);
+    }
+    let now = sys::children_times();
+    let times = Some((now.0 - before.0, now.1 - before.1));
+    Ok((Run { summary: watch.finish(), elapsed, times }, status))
+}
+
 /// Watches until the program has ended; passes on what asks us to end.
-fn follow(child: &mut Child, mut watch: Watch) -> anyhow::Result<(ExitStatus, Watch)> {
+fn follow(
+    child: &mut Child,
+    mut watch: Watch,
+    mut intervals: Intervals<'_>,
+) -> anyhow::Result<(ExitStatus, Watch)> {
     let pid = Pid::from_child(child);
     // Says when the program has ended; where there is none, one looks now and then.
     let ends = pidfd_open(pid, PidfdFlags::empty()).ok();
@@ -97,7 +126,8 @@ fn follow(child: &mut Child, mut watch: Watch) -> anyhow::Result<(ExitStatus, Wa
             return Ok((status, watch));
         }
         signals::pass_on(child);
-        wait(&watch, ends.as_ref(), next);
+        intervals.tell(&watch)?;
+        wait(&watch, ends.as_ref(), next.min(Instant::now() + intervals.left()));
     }
 }
 

@@ -13,9 +13,18 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// For programs.
+/// What a run of the program came to.
+pub struct Run {
+    pub summary: Summary,
+    pub elapsed: Duration,
+    /// User and system time in µs.
+    pub times: Option<(u64, u64)>,
+}
+
+/// For programs. Of several runs all are added up.
 #[derive(Serialize)]
 struct Report {
+    runs: usize,
     seconds: f64,
     /// Processor time of a program that was started here, in seconds.
     user_seconds: Option<f64>,
@@ -30,52 +39,74 @@ struct Report {
     missed_processes: usize,
 }
 
-/// Writes the summary to where the arguments say. `times`: user and system time in µs.
-pub fn tell(
-    args: &StatArgs,
-    of: &str,
-    summary: &Summary,
-    elapsed: Duration,
-    times: Option<(u64, u64)>,
-) -> anyhow::Result<()> {
-    let mut total = summary.ended.total.clone();
-    summary.each.iter().for_each(|r| total.add(&r.total));
-    if summary.missed > 0 {
+impl Run {
+    fn total(&self) -> read::Ring {
+        let mut total = self.summary.ended.total.clone();
+        self.summary.each.iter().for_each(|r| total.add(&r.total));
+        total
+    }
+}
+
+/// Writes the summary of all runs to where the arguments say.
+pub fn tell(args: &StatArgs, of: &str, runs: &[Run]) -> anyhow::Result<()> {
+    let missed: usize = runs.iter().map(|run| run.summary.missed).sum();
+    if missed > 0 {
         out::note(&format!(
-            "{} processes are not counted: no descriptor was free for their pages, or these could \
-             not be read; raise `ulimit -n`",
-            summary.missed
+            "{missed} processes are not counted: no descriptor was free for their pages, or these \
+             could not be read; raise `ulimit -n`"
         ));
     }
-    let text = if args.json {
-        let us = |us: u64| us as f64 / 1e6;
-        serde_json::to_string_pretty(&Report {
-            seconds: elapsed.as_secs_f64(),
-            user_seconds: times.map(|t| us(t.0)),
-            system_seconds: times.map(|t| us(t.1)),
-            total: Ring::new(&total, &[]),
-            processes: summary.each.iter().map(|r| Process::from(&r.reading)).collect(),
-            ended_processes: summary.ended.processes,
-            missed_processes: summary.missed,
-        })?
-    } else {
-        text(of, summary, &total, elapsed, times)
+    let text = if args.json { json(runs, missed)? } else { text(of, runs) };
+    write(args, &text)
+}
+
+fn json(runs: &[Run], missed: usize) -> anyhow::Result<String> {
+    let mut total = read::Ring::default();
+    runs.iter().for_each(|run| total.add(&run.total()));
+    let seconds = |time: fn(&(u64, u64)) -> u64| {
+        let all = runs.iter().map(|run| run.times.as_ref().map(time));
+        all.sum::<Option<u64>>().map(|us| us as f64 / 1e6)
     };
+    let each = runs.iter().flat_map(|run| &run.summary.each);
+    Ok(serde_json::to_string_pretty(&Report {
+        runs: runs.len(),
+        seconds: runs.iter().map(|run| run.elapsed.as_secs_f64()).sum(),
+        user_seconds: seconds(|t| t.0),
+        system_seconds: seconds(|t| t.1),
+        total: Ring::new(&total, &[]),
+        processes: each.map(|r| Process::from(&r.reading)).collect(),
+        ended_processes: runs.iter().map(|run| run.summary.ended.processes).sum(),
+        missed_processes: missed,
+    })?)
+}
+
+/// Writes lines to where the arguments say.
+pub fn write(args: &StatArgs, text: &str) -> anyhow::Result<()> {
     match &args.output {
-        Some(path) => fs::write(path, text + "\n").map_err(|e| unwritable(path, &e)),
+        // Behind those of the stretches before it.
+        Some(path) if args.interval.is_some() => {
+            let file = fs::File::options().create(true).append(true).open(path);
+            let written = file.and_then(|mut file| writeln!(file, "{text}"));
+            written.map_err(|e| unwritable(path, &e))
+        }
+        Some(path) => fs::write(path, format!("{text}\n")).map_err(|e| unwritable(path, &e)),
         // Standard output is the program's.
         None if args.pid.is_none() => {
             let _ = writeln!(std::io::stderr().lock(), "{text}");
             Ok(())
         }
-        None => out::line(&text),
+        None => out::line(text),
     }
 }
 
 /// Before the program starts: can the summary be written when it has ended?
-pub fn check(output: Option<&Path>) -> anyhow::Result<()> {
-    let Some(path) = output else { return Ok(()) };
-    out::may_write(path).map_err(|e| unwritable(path, &e))
+pub fn check(args: &StatArgs) -> anyhow::Result<()> {
+    let Some(path) = &args.output else { return Ok(()) };
+    out::may_write(path).map_err(|e| unwritable(path, &e))?;
+    match args.interval {
+        Some(_) => fs::write(path, "").map_err(|e| unwritable(path, &e)),
+        None => Ok(()),
+    }
 }
 
 fn unwritable(path: &Path, e: &std::io::Error) -> anyhow::Error {
@@ -90,37 +121,95 @@ const NONE_SEEN: [&str; 3] = [
     "     network namespace, a sandbox)",
 ];
 
-fn text(
-    of: &str,
-    summary: &Summary,
-    total: &read::Ring,
-    elapsed: Duration,
-    times: Option<(u64, u64)>,
-) -> String {
-    let mut lines = vec![String::new(), format!(" Rings of {of}:"), String::new()];
-    let processes = summary.each.len() as u64 + summary.ended.processes;
-    if processes == 0 {
+fn text(of: &str, runs: &[Run]) -> String {
+    let times = match runs.len() {
+        1 => String::new(),
+        n => format!(" ({n} runs)"),
+    };
+    let mut lines = vec![String::new(), format!(" Rings of {of}{times}:"), String::new()];
+    let mut total = read::Ring::default();
+    runs.iter().for_each(|run| total.add(&run.total()));
+    let processes = |s: &Summary| s.each.len() as u64 + s.ended.processes;
+    if runs.iter().all(|run| processes(&run.summary) == 0) {
         lines.extend(NONE_SEEN.map(str::to_owned));
-        if summary.forbidden > 0 {
-            let n = summary.forbidden;
+        let n: usize = runs.iter().map(|run| run.summary.forbidden).sum();
+        if n > 0 {
             lines.push(format!("     {n} process(es) of the program may not be looked at"));
         }
     } else {
-        lines.extend(counters(processes, total, elapsed.as_secs_f64()));
+        let each: Vec<[Vec<Count>; 2]> = runs
+            .iter()
+            .map(|run| {
+                let n = processes(&run.summary);
+                counters(n, &run.total(), run.elapsed.as_secs_f64())
+            })
+            .collect();
+        let all: u64 = runs.iter().map(|run| processes(&run.summary)).sum();
+        let seconds = runs.iter().map(|run| run.elapsed.as_secs_f64()).sum();
+        let [first, ops] = counters(all, &total, seconds);
+        lines.extend(first.iter().map(|count| mean_row(count, each.iter().map(|e| &e[0]))));
+        lines.push(String::new());
+        lines.extend(ops.iter().map(|count| mean_row(count, each.iter().map(|e| &e[1]))));
         for (&op, l) in total.latencies.iter().filter(|(_, l)| l.count() > 0) {
             lines.extend(latencies(&op_name(op), l));
         }
     }
     lines.push(String::new());
-    lines.push(format!("{:>16.6} seconds elapsed", elapsed.as_secs_f64()));
-    if let Some((user, system)) = times {
-        lines.push(format!("{:>16.6} seconds user", user as f64 / 1e6));
-        lines.push(format!("{:>16.6} seconds sys", system as f64 / 1e6));
-    }
+    let mut time = |name: &str, of: &dyn Fn(&Run) -> Option<f64>| {
+        if let Some(all) = runs.iter().map(of).collect::<Option<Vec<f64>>>() {
+            let (mean, error) = mean(&all);
+            lines.push(format!("{mean:>16.6} seconds {name}{}", spread(&all, mean, error)));
+        }
+    };
+    time("elapsed", &|run| Some(run.elapsed.as_secs_f64()));
+    time("user", &|run| run.times.map(|t| t.0 as f64 / 1e6));
+    time("sys", &|run| run.times.map(|t| t.1 as f64 / 1e6));
     lines.join("\n")
 }
 
-fn counters(processes: u64, r: &read::Ring, seconds: f64) -> Vec<String> {
+/// A number, what it counts, and a remark.
+type Count = (u64, String, String);
+
+/// The mean of numbers and its standard error.
+fn mean(all: &[f64]) -> (f64, f64) {
+    let n = all.len().max(1) as f64;
+    let mean = all.iter().sum::<f64>() / n;
+    let squares: f64 = all.iter().map(|x| (x - mean) * (x - mean)).sum();
+    (mean, (squares / (n - 1.0).max(1.0) / n).sqrt())
+}
+
+/// `  ( +- 1.23% )`, of more than one run.
+fn spread(all: &[f64], mean: f64, error: f64) -> String {
+    if all.len() < 2 || mean == 0.0 {
+        return String::new();
+    }
+    format!("  ( +- {:.2}% )", error * 100.0 / mean)
+}
+
+/// The mean of a count of all runs; one that a run does not have is 0 there.
+fn mean_row<'a>((sum, name, note): &Count, runs: impl Iterator<Item = &'a Vec<Count>>) -> String {
+    let of = |counts: &Vec<Count>| counts.iter().find(|c| c.1 == *name).map_or(0, |c| c.0) as f64;
+    let all: Vec<f64> = runs.map(of).collect();
+    if all.len() < 2 {
+        return row(*sum, name, note);
+    }
+    let (mean, error) = mean(&all);
+    format!("{}{}", row(mean.round() as u64, name, note), spread(&all, mean, error))
+}
+
+/// The lines of a stretch of time that ended `at`, in seconds.
+pub fn interval(done: &read::Ring, at: f64, seconds: f64) -> String {
+    let [first, ops] = counters(0, done, seconds);
+    let some = first.into_iter().chain(ops).filter(|(n, ..)| *n > 0);
+    let lines: Vec<String> = some.map(|(n, name, note)| row(n, &name, &note)).collect();
+    if lines.is_empty() {
+        return format!("{at:>12.6} {}", row(0, "requests", ""));
+    }
+    lines.iter().map(|line| format!("{at:>12.6} {line}")).collect::<Vec<_>>().join("\n")
+}
+
+/// What all rings did, and that by operation.
+fn counters(processes: u64, r: &read::Ring, seconds: f64) -> [Vec<Count>; 2] {
     let rate = |n: u64| format!("{}/s", count_short(n as f64 / seconds));
     let bytes = |n: u64| format!("{}B/s", bytes_short(n as f64 / seconds));
     let share = |n: u64, of: u64| format!("{:.2} %", n as f64 * 100.0 / of.max(1) as f64);
@@ -156,12 +245,12 @@ fn counters(processes: u64, r: &read::Ring, seconds: f64) -> Vec<String> {
     let ops = used.map(|op| {
         let errors = r.op_errors(op);
         let note = if errors > 0 { format!("{errors} errors") } else { String::new() };
-        row(r.ops(op), &op_name(op), &note)
+        (r.ops(op), op_name(op), note)
     });
     // What is 0 says nothing but for the first ones.
-    let shown = rows.iter().enumerate().filter(|(at, (n, ..))| *at < 5 || *n > 0);
-    let shown = shown.map(|(_, (n, name, note))| row(*n, name, note));
-    shown.chain([String::new()]).chain(ops).collect()
+    let shown = rows.into_iter().enumerate().filter(|(at, (n, ..))| *at < 5 || *n > 0);
+    let shown = shown.map(|(_, (n, name, note))| (n, name.to_owned(), note));
+    [shown.collect(), ops.collect()]
 }
 
 fn row(n: u64, name: &str, note: &str) -> String {

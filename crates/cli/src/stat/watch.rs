@@ -241,6 +241,15 @@ impl Watch {
         some
     }
 
+    /// What all of them did until now, as far as their pages are known.
+    pub fn so_far(&self) -> read::Ring {
+        let mut total = self.ended.total.clone();
+        for result in self.pages.values().filter_map(Watched::result) {
+            total.add(&result.total);
+        }
+        total
+    }
+
     /// What all of them did until now, also those whose pages have come and were not yet taken.
     pub fn finish(mut self) -> Summary {
         self.spare.clear();
