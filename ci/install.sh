@@ -38,7 +38,7 @@ read -ra flags <<<"$(pkg-config --cflags --libs softring)"
 cc -Wall -Werror -o "$SCRATCH/poll-loop" "$TOP/examples/poll-loop.c" "${flags[@]}"
 "$SCRATCH/poll-loop" 50 3 >/dev/null &
 sleep 1
-softring stats -p $! --json | grep -q poll-loop || die "the meter of poll-loop is not to be seen"
+softring metrics -p $! --json | grep -q poll-loop || die "the meter of poll-loop is not to be seen"
 wait $!
 
 # What a packager does: files for another place than they are put in.

@@ -5,7 +5,7 @@
  *
  *	cc -O2 -o poll-loop poll-loop.c $(pkg-config --cflags --libs softring)
  *	./poll-loop 25 10 &			# a load of 25 % for 10 seconds
- *	softring stats -p $!
+ *	softring metrics -p $!
  *
  * The meter is declared weak here, so that the program also runs without the library: build it without pkg-config,
  * and start it with `softring run --engine=kernel -- ./poll-loop 25 10`.

@@ -37,7 +37,7 @@ const char *softring_version(void);
  * Work meters: what a thread that polls really does with the processor that it holds.
  *
  * The thread makes a meter and says when it works. Two counters, in microseconds of that thread's processor time
- * and only ever growing, tell the time since the meter was made and the time spent with work; `softring stats -p PID`
+ * and only ever growing, tell the time since the meter was made and the time spent with work; `softring metrics -p PID`
  * shows them while the program runs, as it does for SQ threads of rings. A poll loop looks like this:
  *
  *	struct softring_meter *m = softring_meter_create("rx 0");

@@ -62,7 +62,8 @@ pub enum Command {
     /// Show what denies io_uring here, what works instead, and what to change
     Doctor(DoctorArgs),
     /// Show what the rings of running programs did: counters by ring and operation
-    Stats(StatsArgs),
+    #[command(alias = "stats")]
+    Metrics(StatsArgs),
     /// Write down every step of every request, for a viewer of traces
     Trace(TraceArgs),
     /// Write a line for every request of a program, as strace(1) does for system calls
@@ -231,6 +232,15 @@ mod tests {
         let Command::Run(a) = cli.command else { panic!("run expected") };
         assert!(a.under.quiet);
         assert_eq!(a.command, ["ls", "--engine", "x"]);
+    }
+
+    /// `stats` was too like `stat`.
+    #[test]
+    fn the_older_name_of_a_command_works_and_is_not_shown() {
+        let cli = Cli::parse_from(["softring", "stats", "--json"]);
+        assert!(matches!(cli.command, Command::Metrics(args) if args.json));
+        let help = Cli::command().render_long_help().to_string();
+        assert!(help.contains("  metrics ") && !help.contains("  stats "), "{help}");
     }
 
     #[test]

@@ -47,7 +47,7 @@ fn softring(args: Vec<OsString>) -> u8 {
     let done = match cli.command {
         Command::Run(a) => run::command(&a),
         Command::Doctor(a) => doctor::command(&a),
-        Command::Stats(a) => stats::command(&a),
+        Command::Metrics(a) => stats::command(&a),
         Command::Trace(a) => trace::command(&a),
         Command::Strace(a) => strace::command(&a),
         Command::Stat(a) => stat::command(&a),

@@ -69,7 +69,7 @@ pub fn of(
 pub fn refused(pid: i32, e: &io::Error, what: &str) -> anyhow::Error {
     match e.kind() {
         io::ErrorKind::NotFound => {
-            let hint = "softring stats lists the processes that have rings";
+            let hint = "softring metrics lists the processes that have rings";
             fail::work_hint(format!("there is no process {pid}"), hint)
         }
         io::ErrorKind::PermissionDenied => {

@@ -11,7 +11,7 @@
 //! | `SOFTRING_QUIET` | `0` (default), `1` | `1`: no notice line on stderr |
 //! | `SOFTRING_NOTICE` | `0`, `1` | `1`: becomes `0` when the notice is out: children are silent |
 //! | `SOFTRING_POLL` | `default`, `spin`, `hybrid`, `adaptive`, `block` | how threads wait |
-//! | `SOFTRING_STATS` | `1` (default), `0` | `0`: no statistics page (`softring stats`) |
+//! | `SOFTRING_STATS` | `1` (default), `0` | `0`: no statistics page (`softring metrics`) |
 //! | `SOFTRING_STAT` | a key | who counts, and gets the statistics pages (`softring stat`) |
 //! | `SOFTRING_SQ_IDLE` | `spin` (default), `nap` | what SQ threads do between submissions |
 //! | `SOFTRING_TRACE` | a key, `0` | who traces (`softring trace`); none may trace |

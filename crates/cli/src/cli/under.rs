@@ -83,7 +83,7 @@ pub struct UnderArgs {
     /// --engine says nothing else, all rings are softring's
     #[arg(long, value_enum, value_name = "HOW")]
     pub poll: Option<Poll>,
-    /// Keep no statistics that `softring stats` could show
+    /// Keep no statistics that `softring metrics` could show
     #[arg(long)]
     pub no_stats: bool,
     /// What SQ threads (SQPOLL) do between submissions [default: SOFTRING_SQ_IDLE, or spin]

@@ -90,7 +90,7 @@ checks! {
     Transports {
         "memfd_create", p::memfd,
             "ring memory; where it is refused, a file in /dev/shm or $TMPDIR",
-            "allow memfd_create(2): without it softring stats and trace find nothing";
+            "allow memfd_create(2): without it softring metrics and trace find nothing";
         "eventfd", p::eventfd,
             "wakes pollers of a ring",
             "allow eventfd2(2)";

@@ -1,4 +1,4 @@
-//! `softring stats`: what the rings of running programs did, read from the pages that they keep
+//! `softring metrics`: what the rings of running programs did, read from the pages that they keep
 //! (`softring_engine::stats`).
 
 pub mod json;
@@ -10,7 +10,7 @@ use crate::out;
 use comfy_table::{Cell, CellAlignment};
 use json::{Process, Ring};
 
-/// `softring stats`
+/// `softring metrics`
 pub fn command(args: &StatsArgs) -> anyhow::Result<()> {
     let readings = match args.pid {
         Some(pid) => pages::one(pid)?.read().into_iter().collect(),

@@ -130,7 +130,7 @@ pub fn one(pid: i32) -> anyhow::Result<Source> {
         Ok(Some(source)) => Ok(source),
         Ok(None) => Err(fail::work_hint(
             format!("process {pid} keeps no statistics: no ring of softring's, or --no-stats"),
-            "softring stats without -p lists the processes that have any",
+            "softring metrics without -p lists the processes that have any",
         )),
         Err(Trouble::Version(v)) => Err(fail::work_hint(
             format!("process {pid} runs another version of softring (page version {v})"),
