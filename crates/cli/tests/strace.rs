@@ -121,7 +121,10 @@ fn requests_are_decoded() {
     has(&chains, &[" link 2"]);
     let many = run("net_multi::stream");
     has(&many, &["IORING_RECV_MULTISHOT", "BUFFER(", "MORE"]);
-    has(&run("timeout::runs_out"), &["TIMEOUT(", " = -1 ETIME (Timer expired) <", "> queued"]);
+    has(
+        &run("timeout::runs_out"),
+        &["TIMEOUT({tv_sec=0, tv_nsec=", " = -1 ETIME (Timer expired) <", "> queued"],
+    );
 }
 
 #[test]

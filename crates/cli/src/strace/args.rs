@@ -145,7 +145,6 @@ impl Said {
             "first" => format!("off={off}"),
             "count?" if s.off != 0 => format!("count={}", s.off),
             "target" => format!("user_data={:#x}", s.addr),
-            "timeout" => format!("ts={:#x}", s.addr),
             "mode" if s.opcode == IORING_OP_MKDIRAT || s.op_flags & 0o100 != 0 => {
                 format!("mode=0{:o}", s.len)
             }
@@ -220,6 +219,14 @@ impl Said {
             "closed" => format!("{}{}", s.fd, self.meaning()),
             "path" => text(0),
             "path2" => text(1),
+            "timeout" => match self.structure.as_deref().and_then(<[u8]>::first_chunk) {
+                Some(ns) => {
+                    let ns = u64::from_ne_bytes(*ns);
+                    let (sec, nsec) = (ns / 1_000_000_000, ns % 1_000_000_000);
+                    format!("{{tv_sec={sec}, tv_nsec={nsec}}}")
+                }
+                None => format!("ts={:#x}", s.addr),
+            },
             "address" => self.structure.as_ref().map_or("?".to_owned(), |b| address::argument(b)),
             "how" => self.structure.as_ref().map_or("?".to_owned(), |b| open_how(b)),
             "cancelled" => match s.op_flags {

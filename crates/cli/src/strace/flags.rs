@@ -96,6 +96,7 @@ pub const TIMEOUT: Names = &[
     (0x10, "IORING_LINK_TIMEOUT_UPDATE"),
     (0x20, "IORING_TIMEOUT_ETIME_SUCCESS"),
     (0x40, "IORING_TIMEOUT_MULTISHOT"),
+    (0x80, "IORING_TIMEOUT_IMMEDIATE_ARG"),
 ];
 
 pub const CANCEL: Names = &[

@@ -3,7 +3,7 @@
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
-use crate::ring::request::{Keep, Req};
+use crate::ring::request::{Keep, Req, Wait};
 use crate::stats::trace::{Event, NO_CQE, Span, Step, pack};
 use crate::stats::trace::{TEXT_FIRST, TEXT_SECOND, TEXT_STRUCTURE};
 use softring_uapi::*;
@@ -119,7 +119,7 @@ impl Ctx {
         }
     }
 
-    /// What prep has copied of what the SQE points to: paths, and a socket's address.
+    /// What prep has copied of what the SQE points to: paths, a socket's address, a time.
     #[inline]
     pub fn trace_texts(&mut self, req: &Req) {
         if self.trace.on && req.trace != 0 {
@@ -130,6 +130,10 @@ impl Ctx {
     #[cold]
     fn trace_copies(&mut self, req: &Req) {
         let opcode = req.call.sqe.opcode;
+        let period = match &req.wait {
+            Wait::Timeout(timer) => timer.period.to_ne_bytes(),
+            _ => [0; 8],
+        };
         let texts: [(i32, &[u8]); 2] = match &req.call.keep {
             Keep::Path(path) => [(TEXT_FIRST, path.as_bytes()), (TEXT_SECOND, &[])],
             Keep::Paths(one, two) | Keep::PathsBytes(one, two, _) => {
@@ -141,6 +145,9 @@ impl Ctx {
             }
             Keep::Bytes(bytes) if matches!(opcode, IORING_OP_CONNECT | IORING_OP_BIND) => {
                 [(TEXT_STRUCTURE, bytes), (TEXT_SECOND, &[])]
+            }
+            _ if matches!(req.wait, Wait::Timeout(_)) => {
+                [(TEXT_STRUCTURE, &period), (TEXT_SECOND, &[])]
             }
             _ => return,
         };

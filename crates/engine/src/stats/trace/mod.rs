@@ -163,7 +163,7 @@ pub const FIXED: u8 = 1;
 pub const TEXT_FIRST: i32 = 0;
 /// The second path.
 pub const TEXT_SECOND: i32 = 1;
-/// A structure: a socket's address, `openat2`'s `open_how`.
+/// A structure: a socket's address, `openat2`'s `open_how`, a timeout's time in ns.
 pub const TEXT_STRUCTURE: i32 = 2;
 /// In `req` of an address: that of this end, or of the other.
 pub const LOCAL: u32 = 0;
