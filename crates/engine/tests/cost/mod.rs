@@ -16,7 +16,7 @@ use softring_uapi::*;
 pub const BATCH: u32 = 32;
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 1024;
-const TURN: Duration = Duration::from_millis(4);
+const TURN: Duration = Duration::from_millis(3);
 pub const PAIRS: usize = 250;
 const O_DIRECT: i32 = 0o40000;
 
