@@ -49,11 +49,11 @@ fn help_names_every_public_command() {
     let o = output(&["--help"]);
     assert!(o.status.success());
     let help = text(&o.stdout);
-    for command in ["run", "doctor", "stats", "trace", "demo", "bench"] {
+    for command in ["run", "doctor", "metrics", "stat", "trace", "strace", "demo", "bench"] {
         assert!(help.contains(&format!("\n  {command} ")), "{command}: {help}");
         assert!(output(&[command, "--help"]).status.success());
     }
-    for hidden in ["worker", "deny", "gen"] {
+    for hidden in ["worker", "deny", "gen", "stats"] {
         assert!(!help.contains(&format!("\n  {hidden} ")), "{hidden} shows");
     }
     assert!(help.contains("Exit codes"));
@@ -300,8 +300,8 @@ fn the_environment_arrives_as_it_was() {
     assert!(cc.arg("-o").arg(&file).arg(&source).status().expect("a C compiler").success());
     let me = env!("CARGO_BIN_EXE_softring");
     let trace = dir.path().join("trace.json").display().to_string();
-    let ways: [&[&str]; 4] =
-        [&["run", "--engine=kernel"], &["deny"], &["stat"], &["trace", "-o", &trace]];
+    let ways: [&[&str]; 5] =
+        [&["run", "--engine=kernel"], &["deny"], &["stat"], &["trace", "-o", &trace], &["strace"]];
     for way in ways {
         let mut c = Command::new(&file);
         let o = c.arg(me).args(way).args(["--", "/usr/bin/env"]).output().unwrap();

@@ -8,10 +8,10 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// `stat` and `trace`, with where they write.
-fn ways(file: &str) -> [Vec<String>; 2] {
+/// `stat`, `trace` and `strace`, with where they write.
+fn ways(file: &str) -> [Vec<String>; 3] {
     let words = |w: &[&str]| w.iter().map(ToString::to_string).collect();
-    [words(&["stat", "-o", file]), words(&["trace", "-o", file])]
+    [words(&["stat", "-o", file]), words(&["trace", "-o", file]), words(&["strace", "-o", file])]
 }
 
 /// Starts a script so. No signal is ignored there, as SIGINT is in what a shell's script puts into
