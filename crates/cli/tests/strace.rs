@@ -184,6 +184,43 @@ fn a_running_process() {
     }
 }
 
+/// Children that a running process makes are followed, too.
+#[test]
+fn children_of_a_running_process() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let (source, program) = (dir.at("forks.c"), dir.at("forks"));
+    let code = "#include <linux/io_uring.h>\n#include <string.h>\n#include <sys/mman.h>\n\
+        #include <sys/syscall.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+        static void nops(void) { struct io_uring_params p; memset(&p, 0, sizeof p);\n\
+        int ring = syscall(SYS_io_uring_setup, 4, &p);\n\
+        char *sq = mmap(0, 4096, 3, 1, ring, 0);\n\
+        struct io_uring_sqe *sqes = mmap(0, 4096, 3, 1, ring, IORING_OFF_SQES);\n\
+        memset(sqes, 0, 4 * sizeof *sqes);\n\
+        for (int i = 0; i < 20; i++) { ++*(volatile unsigned *)(sq + p.sq_off.tail);\n\
+        syscall(SYS_io_uring_enter, ring, 1, 0, 0, 0, 8); usleep(20000); } }\n\
+        int main(void) { for (;;) { nops(); if (!fork()) { nops(); _exit(0); } wait(0); } }\n";
+    fs::write(&source, code).unwrap();
+    let cc = Command::new("cc").arg("-o").arg(&program).arg(&source).status();
+    if !cc.is_ok_and(|s| s.success()) {
+        return skipped!("no C compiler");
+    }
+    let mut c = Command::new(ME);
+    let mut load =
+        c.args(["run", "--engine=user", "-q", "--"]).arg(&program).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(300));
+    let pid = load.id().to_string();
+    let (code, told) = wait(start(None, &["-p", &pid, "--seconds", "2"]));
+    load.kill().unwrap();
+    load.wait().unwrap();
+    assert_eq!(code, Some(0), "{told}");
+    let own = format!("[pid {pid}]");
+    assert!(lines(&told).iter().any(|l| l.starts_with(&own) && l.contains(" NOP() = 0")), "{told}");
+    assert!(lines(&told).iter().any(|l| !l.starts_with(&own)), "{told}");
+}
+
 /// A program that no library can enter is not started: what is wrong, and what to do.
 #[test]
 fn a_program_that_cannot_be_entered() {

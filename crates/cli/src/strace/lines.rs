@@ -239,15 +239,15 @@ impl Lines {
         self.text.push_str(&format!("{thread} {time} ring {} {text}\n", source.ring));
     }
 
-    /// What has not ended. A condition on results leaves it out.
-    pub fn unfinished(&mut self) {
+    /// What has not ended by now, in ns. A condition on results leaves it out.
+    pub fn unfinished(&mut self, now: u64) {
         let open: BTreeMap<_, _> = std::mem::take(&mut self.open).into_iter().collect();
         if self.select.failed || !self.how.lines {
             return;
         }
         for request in open.into_values().filter(|r| !r.sent) {
             let opcode = request.said.sqe.opcode;
-            if self.select.ops.has(opcode) {
+            if self.select.shows(opcode, 0, now.saturating_sub(request.began)) {
                 let said = request.said.arguments(self.how.verbose);
                 let text =
                     format!("{}({said}) <unfinished ...>{}", operation(opcode), route(&request));

@@ -144,7 +144,7 @@ impl Strace {
     /// What is said when it is over.
     fn finish(&mut self, readers: &Readers, status: Option<ExitStatus>) {
         self.take_until(u64::MAX, readers);
-        self.lines.unfinished();
+        self.lines.unfinished(readers.ns(readers.polled_at()));
         if let Some(summary) = &self.lines.summary {
             self.lines.text.push_str(&summary.text());
         } else if let Some(status) = status {

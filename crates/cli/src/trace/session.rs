@@ -134,10 +134,10 @@ impl Session {
         let Session { readers, target } = self;
         let limit = seconds.map(Duration::from_secs_f64);
         let start = Instant::now();
-        let mut family = match target {
-            Target::Child(child, _) => Some(Family::of(i32::try_from(child.id())?)),
-            Target::Process(_) => None,
-        };
+        let mut family = Family::of(match target {
+            Target::Child(child, _) => i32::try_from(child.id())?,
+            Target::Process(other) => other.pid,
+        });
         let (mut on, mut next) = (true, start);
         loop {
             let ended = target.ended();
@@ -156,8 +156,8 @@ impl Session {
                 on = false;
             }
             let due = next <= Instant::now();
-            if let Some(family) = family.as_mut().filter(|_| on && due) {
-                readers.look(family);
+            if on && due {
+                readers.look(&mut family);
             }
             // Also once more after the stop: what was written until then.
             if on && due || stop {
