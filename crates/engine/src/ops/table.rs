@@ -13,36 +13,36 @@ use crate::ring::opdef::Issue::{Call as Sys, Ring};
 use crate::ring::opdef::{
     AIO, ANY_FILE, ASYNC, BUFFER_FIRST, BUFSEL, BYTES, CALL_FAILS, CLOSES, COMMANDS, COUNTED,
     CREDS, DOUBLE, EXCLUSIVE, FILE, FILE_IN, FIXED_BY_FLAG, HANDS_BACK, HASH, IOPOLL, IOPRIO,
-    LENIENT, MESSAGE, OpDef, POLLIN, POLLOUT, POLLS, READS_MANY, READS_ONCE, RECEIVES, SEARCHES,
-    SELECT_MANY, UNBOUND, ZERO_COPY, no, op, refused,
+    LENIENT, MESSAGE, NO_FD, OpDef, POLLIN, POLLOUT, POLLS, READS_MANY, READS_ONCE, RECEIVES,
+    SEARCHES, SELECT_MANY, UNBOUND, ZERO_COPY, no, op, refused,
 };
 use softring_uapi::*;
 
 /// Rows that work on names, on a worker.
-const NAMES: u32 = ASYNC | LENIENT | CREDS;
+const NAMES: u64 = ASYNC | LENIENT | CREDS;
 /// Rows that work on an open file, on a worker.
-const FILE_ASYNC: u32 = FILE | ASYNC | LENIENT;
+const FILE_ASYNC: u64 = FILE | ASYNC | LENIENT;
 /// Rows that change an open file, on a worker, one at a time.
-const FILE_HASH: u32 = FILE | ASYNC | HASH | LENIENT | CREDS;
+const FILE_HASH: u64 = FILE | ASYNC | HASH | LENIENT | CREDS;
 /// Rows that move bytes between files, on a worker.
-const SPLICE: u32 = FILE | FILE_IN | ASYNC | HASH | UNBOUND | CREDS;
+const SPLICE: u64 = FILE | FILE_IN | ASYNC | HASH | UNBOUND | CREDS;
 
 /// Rows that send and receive.
-const NET: u32 = FILE | IOPRIO | UNBOUND | BYTES;
-const SEND: u32 = NET | POLLOUT | CREDS;
-const RECV: u32 = NET | POLLIN | BUFSEL | RECEIVES;
-const SEND_MANY: u32 = SEND | BUFSEL | SELECT_MANY | FIXED_BY_FLAG;
-const SEND_ZC: u32 = SEND | ZERO_COPY | FIXED_BY_FLAG;
-const SENDMSG_ZC: u32 = SEND_ZC | MESSAGE | BUFFER_FIRST;
+const NET: u64 = FILE | IOPRIO | UNBOUND | BYTES;
+const SEND: u64 = NET | POLLOUT | CREDS;
+const RECV: u64 = NET | POLLIN | BUFSEL | RECEIVES;
+const SEND_MANY: u64 = SEND | BUFSEL | SELECT_MANY | FIXED_BY_FLAG;
+const SEND_ZC: u64 = SEND | ZERO_COPY | FIXED_BY_FLAG;
+const SENDMSG_ZC: u64 = SEND_ZC | MESSAGE | BUFFER_FIRST;
 /// Rows that make connections.
-const ACCEPT: u32 = FILE | IOPRIO | POLLIN | UNBOUND | EXCLUSIVE | ANY_FILE;
-const CONNECT: u32 = FILE | POLLOUT | UNBOUND | CREDS;
+const ACCEPT: u64 = FILE | IOPRIO | POLLIN | UNBOUND | EXCLUSIVE | ANY_FILE;
+const CONNECT: u64 = FILE | POLLOUT | UNBOUND | CREDS;
 /// Rows that read and write.
-const RW: u32 = FILE | IOPRIO | IOPOLL | AIO | UNBOUND | BYTES;
-const WRITE: u32 = RW | POLLOUT | HASH | CREDS;
-const READ_MANY: u32 = FILE | POLLIN | BUFSEL | BYTES | HANDS_BACK | READS_MANY;
+const RW: u64 = FILE | IOPRIO | IOPOLL | AIO | UNBOUND | BYTES;
+const WRITE: u64 = RW | POLLOUT | HASH | CREDS;
+const READ_MANY: u64 = FILE | POLLIN | BUFSEL | BYTES | HANDS_BACK | READS_MANY;
 /// Rows for commands of a file's own.
-const COMMAND: u32 = FILE | IOPOLL | BUFSEL | CREDS | COMMANDS;
+const COMMAND: u64 = FILE | IOPOLL | BUFSEL | CREDS | COMMANDS;
 
 /// The bit of `ioprio` by which sends and receives wait for readiness first.
 const POLL_FIRST: u16 = IORING_RECVSEND_POLL_FIRST;
@@ -50,7 +50,7 @@ const POLL_FIRST: u16 = IORING_RECVSEND_POLL_FIRST;
 /// The table, in opcode order.
 #[rustfmt::skip]
 pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
-    op(IORING_OP_NOP, "5.1", IOPOLL, nop::prep, Ring(nop::issue)).fast(nop::fast),
+    op(IORING_OP_NOP, "5.1", NO_FD | IOPOLL, nop::prep, Ring(nop::issue)).fast(nop::fast),
     op(IORING_OP_READV, "5.1", RW | POLLIN | BUFSEL, rw::prep, Sys(rw::issue)),
     op(IORING_OP_WRITEV, "5.1", WRITE, rw::prep, Sys(rw::issue)),
     op(IORING_OP_FSYNC, "5.1", FILE_ASYNC, sync::fsync_prep, Sys(sync::fsync)),
@@ -58,19 +58,20 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_WRITE_FIXED, "5.1", WRITE, rw::prep, Sys(rw::issue)),
     op(IORING_OP_POLL_ADD, "5.1", FILE | HANDS_BACK | POLLS, poll::add_prep, Ring(poll::add))
         .only_arms(poll::only_arms),
-    op(IORING_OP_POLL_REMOVE, "5.1", HANDS_BACK | SEARCHES, poll::remove_prep, Ring(poll::remove)),
+    op(IORING_OP_POLL_REMOVE, "5.1", NO_FD | HANDS_BACK | SEARCHES, poll::remove_prep,
+        Ring(poll::remove)),
     op(IORING_OP_SYNC_FILE_RANGE, "5.1", FILE_ASYNC, sync::range_prep, Sys(sync::range)),
     op(IORING_OP_SENDMSG, "5.3", SEND | MESSAGE, net_msg::send_prep, Sys(net_msg::send))
         .poll_first(POLL_FIRST).fail(net::failed),
     op(IORING_OP_RECVMSG, "5.3", RECV | MESSAGE, net_msg::recv_prep, Sys(net_msg::recv))
         .poll_first(POLL_FIRST).fail(net::failed).hands_back(net_msg::recv_hands_back),
-    op(IORING_OP_TIMEOUT, "5.4", 0, timeout::prep, Ring(timeout::issue)),
-    op(IORING_OP_TIMEOUT_REMOVE, "5.5", 0, timeout::remove_prep, Ring(timeout::remove)),
+    op(IORING_OP_TIMEOUT, "5.4", NO_FD, timeout::prep, Ring(timeout::issue)),
+    op(IORING_OP_TIMEOUT_REMOVE, "5.5", NO_FD, timeout::remove_prep, Ring(timeout::remove)),
     op(IORING_OP_ACCEPT, "5.5", ACCEPT, connect::accept_prep, Sys(connect::accept))
         .poll_first(IORING_ACCEPT_POLL_FIRST).dont_wait(IORING_ACCEPT_DONTWAIT)
         .finish(connect::accept_finish).hands_back(socket::needs_number),
     op(IORING_OP_ASYNC_CANCEL, "5.5", SEARCHES, cancel::prep, Ring(cancel::issue)),
-    op(IORING_OP_LINK_TIMEOUT, "5.5", 0, timeout::link_prep, Ring(refused)),
+    op(IORING_OP_LINK_TIMEOUT, "5.5", NO_FD, timeout::link_prep, Ring(refused)),
     op(IORING_OP_CONNECT, "5.5", CONNECT, connect::connect_prep, Sys(connect::connect))
         .filtered(24, connect::filtered),
     op(IORING_OP_FALLOCATE, "5.6", FILE_HASH, sync::fallocate_prep, Sys(sync::fallocate)),
@@ -78,13 +79,14 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         .filtered(24, openclose::filtered),
     op(IORING_OP_CLOSE, "5.6", CLOSES, openclose::close_prep, Sys(openclose::close))
         .finish(close_finish),
-    op(IORING_OP_FILES_UPDATE, "5.6", IOPOLL, files_update::prep, Ring(files_update::issue)),
+    op(IORING_OP_FILES_UPDATE, "5.6", NO_FD | IOPOLL, files_update::prep,
+        Ring(files_update::issue)),
     op(IORING_OP_STATX, "5.6", NAMES, statx::prep, Sys(statx::issue)),
     op(IORING_OP_READ, "5.6", RW | POLLIN | BUFSEL | READS_ONCE, rw::prep, Sys(rw::issue))
         .fast(rw_hot::fast),
     op(IORING_OP_WRITE, "5.6", WRITE, rw::prep, Sys(rw::issue)),
     op(IORING_OP_FADVISE, "5.6", FILE, advise::fadvise_prep, Sys(advise::fadvise)),
-    op(IORING_OP_MADVISE, "5.6", NAMES, advise::madvise_prep, Sys(advise::madvise)),
+    op(IORING_OP_MADVISE, "5.6", NO_FD | NAMES, advise::madvise_prep, Sys(advise::madvise)),
     op(IORING_OP_SEND, "5.6", SEND_MANY, net::send_prep, Sys(net::send))
         .poll_first(POLL_FIRST).fail(net::failed).hands_back(net::send_hands_back),
     op(IORING_OP_RECV, "5.6", RECV | FIXED_BY_FLAG, net::recv_prep, Sys(net::recv))
@@ -93,8 +95,10 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         .filtered(24, openclose::filtered),
     op(IORING_OP_EPOLL_CTL, "5.6", 0, epoll::ctl_prep, Ring(epoll::ctl)),
     op(IORING_OP_SPLICE, "5.7", SPLICE, splice::prep, Sys(splice::issue)),
-    op(IORING_OP_PROVIDE_BUFFERS, "5.7", IOPOLL, provide::provide_prep, Ring(provide::provide)),
-    op(IORING_OP_REMOVE_BUFFERS, "5.7", IOPOLL, provide::remove_prep, Ring(provide::remove)),
+    op(IORING_OP_PROVIDE_BUFFERS, "5.7", NO_FD | IOPOLL, provide::provide_prep,
+        Ring(provide::provide)),
+    op(IORING_OP_REMOVE_BUFFERS, "5.7", NO_FD | IOPOLL, provide::remove_prep,
+        Ring(provide::remove)),
     op(IORING_OP_TEE, "5.8", SPLICE, splice::tee_prep, Sys(splice::tee)),
     op(IORING_OP_SHUTDOWN, "5.11", FILE_ASYNC, socket::shutdown_prep, Sys(socket::shutdown))
         .hands_back(socket::needs_socket),
@@ -105,10 +109,11 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_LINKAT, "5.15", NAMES, fs::link_prep, Sys(fs::link)),
     op(IORING_OP_MSG_RING, "5.18", FILE | IOPOLL, msg_ring::prep, Ring(msg_ring::issue)),
     op(IORING_OP_FSETXATTR, "5.19", FILE_ASYNC | CREDS, xattr::fset_prep, Sys(xattr::fset)),
-    op(IORING_OP_SETXATTR, "5.19", NAMES, xattr::set_prep, Sys(xattr::set)),
+    op(IORING_OP_SETXATTR, "5.19", NO_FD | NAMES, xattr::set_prep, Sys(xattr::set)),
     op(IORING_OP_FGETXATTR, "5.19", FILE_ASYNC | CREDS, xattr::fget_prep, Sys(xattr::fget)),
-    op(IORING_OP_GETXATTR, "5.19", NAMES, xattr::get_prep, Sys(xattr::get)),
-    op(IORING_OP_SOCKET, "5.19", CREDS | CALL_FAILS, socket::socket_prep, Sys(socket::socket))
+    op(IORING_OP_GETXATTR, "5.19", NO_FD | NAMES, xattr::get_prep, Sys(xattr::get)),
+    op(IORING_OP_SOCKET, "5.19", NO_FD | CREDS | CALL_FAILS, socket::socket_prep,
+        Sys(socket::socket))
         .filtered(12, socket::filtered).finish(open_finish).hands_back(socket::needs_number),
     op(IORING_OP_URING_CMD, "5.19", COMMAND, uring_cmd::prep, Sys(uring_cmd::issue))
         .finish(nvme::finish).hands_back(uring_cmd::hands_back).partly("sockets and NVMe"),
@@ -117,11 +122,11 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_SENDMSG_ZC, "6.1", SENDMSG_ZC, net_zc::prep, Sys(net_zc::send))
         .poll_first(POLL_FIRST).fail(net::failed),
     op(IORING_OP_READ_MULTISHOT, "6.7", READ_MANY, multishot_prep, Sys(multishot)),
-    op(IORING_OP_WAITID, "6.7", POLLIN | COUNTED, waitid::prep, Sys(waitid::issue))
+    op(IORING_OP_WAITID, "6.7", NO_FD | POLLIN | COUNTED, waitid::prep, Sys(waitid::issue))
         .waiting(&waitid::WAITING),
-    op(IORING_OP_FUTEX_WAIT, "6.7", COUNTED, futex::prep, Ring(futex::wait)),
-    op(IORING_OP_FUTEX_WAKE, "6.7", COUNTED, futex::prep, Ring(futex::wake)),
-    op(IORING_OP_FUTEX_WAITV, "6.7", COUNTED, futex::waitv_prep, Ring(futex::waitv)),
+    op(IORING_OP_FUTEX_WAIT, "6.7", NO_FD | COUNTED, futex::prep, Ring(futex::wait)),
+    op(IORING_OP_FUTEX_WAKE, "6.7", NO_FD | COUNTED, futex::prep, Ring(futex::wake)),
+    op(IORING_OP_FUTEX_WAITV, "6.7", NO_FD | COUNTED, futex::waitv_prep, Ring(futex::waitv)),
     op(IORING_OP_FIXED_FD_INSTALL, "6.8", FILE, openclose::install_prep, Sys(openclose::install)),
     op(IORING_OP_FTRUNCATE, "6.9", FILE_HASH, truncate::prep, Sys(truncate::issue)),
     op(IORING_OP_BIND, "6.11", FILE | CREDS, socket::bind_prep, Sys(socket::bind))
@@ -133,8 +138,8 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         .hands_back(epoll::hands_back),
     op(IORING_OP_READV_FIXED, "6.15", RW | POLLIN, rw::prep, Sys(rw::issue)),
     op(IORING_OP_WRITEV_FIXED, "6.15", WRITE, rw::prep, Sys(rw::issue)),
-    op(IORING_OP_PIPE, "6.16", HANDS_BACK, openclose::pipe_prep, Ring(openclose::pipe)),
-    op(IORING_OP_NOP128, "6.19", IOPOLL | DOUBLE, nop::prep, Ring(nop::issue)),
+    op(IORING_OP_PIPE, "6.16", NO_FD | HANDS_BACK, openclose::pipe_prep, Ring(openclose::pipe)),
+    op(IORING_OP_NOP128, "6.19", NO_FD | IOPOLL | DOUBLE, nop::prep, Ring(nop::issue)),
     op(IORING_OP_URING_CMD128, "6.19", COMMAND | DOUBLE, uring_cmd::prep, Sys(uring_cmd::issue))
         .finish(nvme::finish).hands_back(uring_cmd::hands_back).partly("sockets and NVMe"),
 ];

@@ -58,7 +58,7 @@ pub struct OpDef {
     pub name: &'static str,
     /// The kernel that brought it.
     pub since: &'static str,
-    pub bits: u32,
+    pub bits: u64,
     pub prep: fn(&mut Ctx, &mut Req) -> Result<()>,
     pub issue: Issue,
     /// The bit of `ioprio` that sends a request to the poll set before its first attempt.
@@ -105,74 +105,76 @@ pub struct Filtered {
 }
 
 /// `fd` names a file that must be open.
-pub(crate) const FILE: u32 = 1 << 0;
+pub(crate) const FILE: u64 = 1 << 0;
 /// Waits for input.
-pub(crate) const POLLIN: u32 = 1 << 1;
+pub(crate) const POLLIN: u64 = 1 << 1;
 /// Waits for output.
-pub(crate) const POLLOUT: u32 = 1 << 2;
+pub(crate) const POLLOUT: u64 = 1 << 2;
 /// `ioprio` is looked at by prep (else it must be 0).
-pub(crate) const IOPRIO: u32 = 1 << 3;
+pub(crate) const IOPRIO: u64 = 1 << 3;
 /// Allowed on IOPOLL rings.
-pub(crate) const IOPOLL: u32 = 1 << 4;
+pub(crate) const IOPOLL: u64 = 1 << 4;
 /// IOSQE_BUFFER_SELECT is legal.
-pub(crate) const BUFSEL: u32 = 1 << 5;
+pub(crate) const BUFSEL: u64 = 1 << 5;
 /// May block whatever the file: a worker runs it, never the submitter.
-pub(crate) const ASYNC: u32 = 1 << 6;
+pub(crate) const ASYNC: u64 = 1 << 6;
 /// Writes of one file are serialised on workers.
-pub(crate) const HASH: u32 = 1 << 7;
+pub(crate) const HASH: u64 = 1 << 7;
 /// Runs in the unbounded account when its file is not a regular one.
-pub(crate) const UNBOUND: u32 = 1 << 8;
+pub(crate) const UNBOUND: u64 = 1 << 8;
 /// Eligible for kernel aio.
-pub(crate) const AIO: u32 = 1 << 9;
+pub(crate) const AIO: u64 = 1 << 9;
 /// A second file is looked up with the first.
-pub(crate) const FILE_IN: u32 = 1 << 10;
+pub(crate) const FILE_IN: u64 = 1 << 10;
 /// When the call itself fails, a chain goes on, and a skipped CQE stays skipped: the kernel's issue
 /// functions of these do not mark the request as failed.
-pub(crate) const LENIENT: u32 = 1 << 11;
+pub(crate) const LENIENT: u64 = 1 << 11;
 /// Its result counts bytes: read with [`POLLIN`], written with [`POLLOUT`].
-pub(crate) const BYTES: u32 = 1 << 12;
+pub(crate) const BYTES: u64 = 1 << 12;
 /// The call asks for the rights of who makes it: it names a file, changes one (whose set-user-id
 /// bit goes if the writer may not keep it), or a socket passes them on.
-pub(crate) const CREDS: u32 = 1 << 13;
+pub(crate) const CREDS: u64 = 1 << 13;
 /// It takes provided buffers as a bundle does, also where it takes one.
-pub(crate) const SELECT_MANY: u32 = 1 << 14;
+pub(crate) const SELECT_MANY: u64 = 1 << 14;
 /// Each failure of its issue is handed back: from a worker's hand task work ends the request.
-pub(crate) const HANDS_BACK: u32 = 1 << 15;
+pub(crate) const HANDS_BACK: u64 = 1 << 15;
 /// It looks for other requests.
-pub(crate) const SEARCHES: u32 = 1 << 16;
+pub(crate) const SEARCHES: u64 = 1 << 16;
 /// A cancellation tells how many of it there were.
-pub(crate) const COUNTED: u32 = 1 << 17;
+pub(crate) const COUNTED: u64 = 1 << 17;
 /// `fd` is a number that it closes.
-pub(crate) const CLOSES: u32 = 1 << 18;
+pub(crate) const CLOSES: u64 = 1 << 18;
 /// It receives from a socket.
-pub(crate) const RECEIVES: u32 = 1 << 19;
+pub(crate) const RECEIVES: u64 = 1 << 19;
 /// What it transfers stands in a message: its buffer is kept apart from the SQE's copy.
-pub(crate) const MESSAGE: u32 = 1 << 20;
+pub(crate) const MESSAGE: u64 = 1 << 20;
 /// It reads a file or a stream, once, into one buffer.
-pub(crate) const READS_ONCE: u32 = 1 << 21;
+pub(crate) const READS_ONCE: u64 = 1 << 21;
 /// It reads whenever there is something; the first attempt only arms it.
-pub(crate) const READS_MANY: u32 = 1 << 22;
+pub(crate) const READS_MANY: u64 = 1 << 22;
 /// It sends without a copy, as far as the socket can.
-pub(crate) const ZERO_COPY: u32 = 1 << 23;
+pub(crate) const ZERO_COPY: u64 = 1 << 23;
 /// A bit of `ioprio` has it work in a registered buffer.
-pub(crate) const FIXED_BY_FLAG: u32 = 1 << 24;
+pub(crate) const FIXED_BY_FLAG: u64 = 1 << 24;
 /// It asked for that buffer before its socket, up to 6.18.
-pub(crate) const BUFFER_FIRST: u32 = 1 << 25;
+pub(crate) const BUFFER_FIRST: u64 = 1 << 25;
 /// Of those that wait for one file, one is woken at a time.
-pub(crate) const EXCLUSIVE: u32 = 1 << 26;
+pub(crate) const EXCLUSIVE: u64 = 1 << 26;
 /// Where it is polled first, nobody asks what its file is.
-pub(crate) const ANY_FILE: u32 = 1 << 27;
+pub(crate) const ANY_FILE: u64 = 1 << 27;
 /// Only the call's own failure breaks a chain, not that of what follows it.
-pub(crate) const CALL_FAILS: u32 = 1 << 28;
+pub(crate) const CALL_FAILS: u64 = 1 << 28;
 /// It asks for readiness, and nothing else: with the events that its SQE names.
-pub(crate) const POLLS: u32 = 1 << 29;
+pub(crate) const POLLS: u64 = 1 << 29;
 /// A command of its file's own.
-pub(crate) const COMMANDS: u32 = 1 << 30;
+pub(crate) const COMMANDS: u64 = 1 << 30;
 /// Its SQE has 128 bytes.
-pub(crate) const DOUBLE: u32 = 1 << 31;
+pub(crate) const DOUBLE: u64 = 1 << 31;
+/// The number in its `fd` names no file.
+pub(crate) const NO_FD: u64 = 1 << 32;
 
 impl OpDef {
-    pub const fn has(&self, bit: u32) -> bool {
+    pub const fn has(&self, bit: u64) -> bool {
         self.bits & bit != 0
     }
 
@@ -206,7 +208,7 @@ impl core::fmt::Debug for OpDef {
 pub(crate) const fn op(
     code: u8,
     since: &'static str,
-    bits: u32,
+    bits: u64,
     prep: fn(&mut Ctx, &mut Req) -> Result<()>,
     issue: Issue,
 ) -> OpDef {

@@ -3,32 +3,33 @@
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
+use crate::ring::opdef::{self, OpDef};
 use crate::ring::request::{Keep, Req, Wait};
 use crate::stats::trace::{Event, NO_CQE, Span, Step, pack};
 use crate::stats::trace::{TEXT_FIRST, TEXT_SECOND, TEXT_STRUCTURE};
 use softring_uapi::*;
 
 impl Ctx {
-    /// An SQE was taken; answers the request's number in the trace.
+    /// An SQE was taken, of the table `rows`; answers the request's number in the trace.
     #[inline]
-    pub fn trace_submit(&mut self, sqe: &io_uring_sqe) -> u32 {
+    pub fn trace_submit(&mut self, rows: &[OpDef], sqe: &io_uring_sqe) -> u32 {
         let number = self.trace.number();
         if number != 0 {
             // It was taken when the one before was dealt with: no clock is read.
             let time = self.trace.last();
-            self.trace_sqe(Step::Submit, time, sqe, number, sqe.fd);
+            self.trace_sqe(rows, Step::Submit, time, sqe, number, sqe.fd);
         }
         number
     }
 
     /// An SQE was taken, tried and done.
     #[inline]
-    pub fn trace_inline(&mut self, sqe: &io_uring_sqe, res: i32) {
+    pub fn trace_inline(&mut self, rows: &[OpDef], sqe: &io_uring_sqe, res: i32) {
         if self.trace.on {
             let before = self.trace.last();
             let now = self.trace.stamp();
             let took = u32::try_from(now.saturating_sub(before)).unwrap_or(u32::MAX);
-            self.trace_sqe(Step::Inline, now, sqe, took, res);
+            self.trace_sqe(rows, Step::Inline, now, sqe, took, res);
         }
     }
 
@@ -99,17 +100,25 @@ impl Ctx {
 
     /// The first event of a request.
     #[cold]
-    fn trace_sqe(&mut self, step: Step, time: u64, sqe: &io_uring_sqe, req: u32, value: i32) {
+    fn trace_sqe(
+        &mut self,
+        rows: &[OpDef],
+        step: Step,
+        time: u64,
+        sqe: &io_uring_sqe,
+        req: u32,
+        value: i32,
+    ) {
         if self.trace.names_wanted() {
-            self.trace_name(time, sqe);
+            self.trace_name(rows, time, sqe);
         }
         let (words, n) = pack(sqe);
         self.trace.put(&mut event(step, time, sqe, req, value), &words[..n]);
     }
 
     /// What the SQE's descriptor means, if that was not told yet.
-    fn trace_name(&mut self, time: u64, sqe: &io_uring_sqe) {
-        if sqe.fd < 0 || !names_file(sqe) {
+    fn trace_name(&mut self, rows: &[OpDef], time: u64, sqe: &io_uring_sqe) {
+        if sqe.fd < 0 || !names_file(rows, sqe) {
             return;
         }
         if sqe.flags & IOSQE_FIXED_FILE == 0 {
@@ -129,7 +138,6 @@ impl Ctx {
 
     #[cold]
     fn trace_copies(&mut self, req: &Req) {
-        let opcode = req.call.sqe.opcode;
         let period = match &req.wait {
             Wait::Timeout(timer) => timer.period.to_ne_bytes(),
             _ => [0; 8],
@@ -140,12 +148,9 @@ impl Ctx {
                 [(TEXT_FIRST, one.as_bytes()), (TEXT_SECOND, two.as_bytes())]
             }
             Keep::PathBytes(path, bytes) => {
-                let how: &[u8] = if opcode == IORING_OP_OPENAT2 { bytes } else { &[] };
-                [(TEXT_FIRST, path.as_bytes()), (TEXT_STRUCTURE, how)]
+                [(TEXT_FIRST, path.as_bytes()), (TEXT_STRUCTURE, bytes)]
             }
-            Keep::Bytes(bytes) if matches!(opcode, IORING_OP_CONNECT | IORING_OP_BIND) => {
-                [(TEXT_STRUCTURE, bytes), (TEXT_SECOND, &[])]
-            }
+            Keep::Bytes(bytes) => [(TEXT_STRUCTURE, bytes), (TEXT_SECOND, &[])],
             _ if matches!(req.wait, Wait::Timeout(_)) => {
                 [(TEXT_STRUCTURE, &period), (TEXT_SECOND, &[])]
             }
@@ -172,30 +177,11 @@ fn event(step: Step, time: u64, sqe: &io_uring_sqe, req: u32, value: i32) -> Eve
 }
 
 /// Is `fd` of an SQE a file, or a directory, and no other number?
-fn names_file(sqe: &io_uring_sqe) -> bool {
-    match sqe.opcode {
+fn names_file(rows: &[OpDef], sqe: &io_uring_sqe) -> bool {
+    let Some(row) = rows.get(usize::from(sqe.opcode)) else { return false };
+    !row.has(opdef::NO_FD)
         // It may close a slot.
-        IORING_OP_CLOSE => sqe.file_index == 0,
-        IORING_OP_NOP
-        | IORING_OP_NOP128
-        | IORING_OP_POLL_REMOVE
-        | IORING_OP_TIMEOUT
-        | IORING_OP_TIMEOUT_REMOVE
-        | IORING_OP_LINK_TIMEOUT
-        | IORING_OP_FILES_UPDATE
-        | IORING_OP_MADVISE
-        | IORING_OP_PROVIDE_BUFFERS
-        | IORING_OP_REMOVE_BUFFERS
-        | IORING_OP_SETXATTR
-        | IORING_OP_GETXATTR
-        | IORING_OP_SOCKET
-        | IORING_OP_WAITID
-        | IORING_OP_FUTEX_WAIT
-        | IORING_OP_FUTEX_WAKE
-        | IORING_OP_FUTEX_WAITV
-        | IORING_OP_PIPE => false,
+        && (!row.has(opdef::CLOSES) || sqe.file_index == 0)
         // What is cancelled may be found by its file.
-        IORING_OP_ASYNC_CANCEL => sqe.op_flags & IORING_ASYNC_CANCEL_FD != 0,
-        code => code < IORING_OP_LAST,
-    }
+        && (!row.has(opdef::SEARCHES) || sqe.op_flags & IORING_ASYNC_CANCEL_FD != 0)
 }

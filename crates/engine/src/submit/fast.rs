@@ -38,7 +38,7 @@ impl Ctx {
         let Some(res) = res else {
             return direct && self.lane_queue(sqe);
         };
-        self.trace_inline(sqe, res);
+        self.trace_inline(&OPS, sqe, res);
         self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
         true
     }

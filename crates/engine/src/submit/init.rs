@@ -88,7 +88,7 @@ impl Ctx {
     /// One SQE. An error is what failed init; the CQE for it is on its way.
     fn submit_sqe(&mut self, req: &mut Req) -> Result<()> {
         self.nr_reqs += 1;
-        req.trace = self.trace_submit(&req.call.sqe);
+        req.trace = self.trace_submit(&OPS, &req.call.sqe);
         let init = self.init_req(req);
         self.trace_texts(req);
         if let Err(e) = init {

@@ -52,7 +52,7 @@ impl Ctx {
                 }
                 None => 0,
             };
-        let trace = self.trace_submit(sqe);
+        let trace = self.trace_submit(&OPS, sqe);
         if trace != 0 {
             self.trace_step(Step::Aio, sqe, trace, 0);
         }
