@@ -32,6 +32,8 @@ pub enum Target {
 
 /// The name of the oracle.
 pub const KERNEL: &str = "kernel";
+/// The beginning of a record's name.
+pub const RECORDED: &str = "recorded on";
 
 impl Target {
     pub fn name(self) -> String {
@@ -40,7 +42,7 @@ impl Target {
             Self::Kernel(entry) => format!("kernel/{entry}"),
             Self::Softring(entry) => format!("softring/{entry}"),
             Self::Here(entry) => format!("here/{entry}"),
-            Self::Recorded(version) => format!("recorded on {}", version.name),
+            Self::Recorded(version) => format!("{RECORDED} {}", version.name),
         }
     }
 
