@@ -18,7 +18,7 @@
 use std::sync::OnceLock;
 
 use crate::host::sys;
-use crate::host::sys::nr::{EPOLLET, EPOLLONESHOT};
+use crate::host::sys::nr::{EPOLLET, EPOLLONESHOT, EPOLLPRI};
 use crate::io::poll::PollSet;
 use crate::io::standing::{OUT, STICKY};
 use crate::io::token::ReqId;
@@ -357,7 +357,9 @@ fn is_ready(req: &Req) -> bool {
 /// An attempt of a request that `events` woke is over: does the request wait for news alone?
 fn after_attempt(req: &mut Req, outcome: &Outcome, events: u32) -> bool {
     let elsewhere = sends(req) && events & OUT == 0;
-    let news = awaits_news(req) || elsewhere && req.flags.contains(ReqFlags::MULTISHOT);
+    // An urgent byte wakes nobody who waits for room; an end does, in vain.
+    let urgent = elsewhere && events & STICKY & !EPOLLPRI == 0;
+    let news = awaits_news(req) || urgent && req.flags.contains(ReqFlags::MULTISHOT);
     if *outcome == Outcome::Retry && elsewhere && !news {
         // It is ready in another respect and stays so: the kernel uses up its attempts.
         req.arms = MAX_ARMS;
