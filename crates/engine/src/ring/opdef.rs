@@ -172,6 +172,8 @@ pub(crate) const COMMANDS: u64 = 1 << 30;
 pub(crate) const DOUBLE: u64 = 1 << 31;
 /// The number in its `fd` names no file.
 pub(crate) const NO_FD: u64 = 1 << 32;
+/// What it keeps in bytes is a structure of the program's.
+pub(crate) const STRUCTURE: u64 = 1 << 33;
 
 impl OpDef {
     pub const fn has(&self, bit: u64) -> bool {

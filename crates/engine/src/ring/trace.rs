@@ -138,6 +138,7 @@ impl Ctx {
 
     #[cold]
     fn trace_copies(&mut self, req: &Req) {
+        let structure = req.row.has(opdef::STRUCTURE);
         let period = match &req.wait {
             Wait::Timeout(timer) => timer.period.to_ne_bytes(),
             _ => [0; 8],
@@ -148,9 +149,10 @@ impl Ctx {
                 [(TEXT_FIRST, one.as_bytes()), (TEXT_SECOND, two.as_bytes())]
             }
             Keep::PathBytes(path, bytes) => {
-                [(TEXT_FIRST, path.as_bytes()), (TEXT_STRUCTURE, bytes)]
+                let how: &[u8] = if structure { bytes } else { &[] };
+                [(TEXT_FIRST, path.as_bytes()), (TEXT_STRUCTURE, how)]
             }
-            Keep::Bytes(bytes) => [(TEXT_STRUCTURE, bytes), (TEXT_SECOND, &[])],
+            Keep::Bytes(bytes) if structure => [(TEXT_STRUCTURE, bytes), (TEXT_SECOND, &[])],
             _ if matches!(req.wait, Wait::Timeout(_)) => {
                 [(TEXT_STRUCTURE, &period), (TEXT_SECOND, &[])]
             }
