@@ -68,7 +68,7 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         req.flags |= ReqFlags::NOWAIT;
     }
     if req.flags.contains(ReqFlags::BUFFER_SELECT) {
-        return rw_select::prep(ctx, &mut req.call);
+        return rw_select::prep(ctx, req);
     }
     if vectored(sqe.opcode) {
         if sqe.len > MAX_IOV {

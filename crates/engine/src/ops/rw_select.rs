@@ -5,6 +5,7 @@ use crate::host::fd::kind::Kind;
 use crate::host::sys;
 use crate::host::user;
 use crate::ops::rw;
+use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Req, ReqFlags, kind_of};
@@ -14,7 +15,8 @@ use softring_uapi::*;
 
 /// The buffer will be picked; a vector of one part says how long it may be
 /// (`io_iov_buffer_select_prep`).
-pub(crate) fn prep(ctx: &mut Ctx, call: &mut Call) -> Result<()> {
+pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+    let call = &mut req.call;
     call.bgid = call.sqe.buf_index;
     call.want = call.sqe.len;
     if call.sqe.opcode == IORING_OP_READV {
@@ -24,6 +26,7 @@ pub(crate) fn prep(ctx: &mut Ctx, call: &mut Call) -> Result<()> {
         let part: iovec = ctx.unlocked(|| user::read(call.sqe.addr))?;
         call.want = part.len as u32;
         call.sqe.opcode = IORING_OP_READ;
+        req.row = &OPS[IORING_OP_READ as usize];
     }
     Ok(())
 }
