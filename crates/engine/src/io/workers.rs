@@ -137,30 +137,15 @@ impl<W: HasCreds> Workers<W> {
 
     /// Takes a job out of the queue; one that runs is interrupted and stays.
     pub fn cancel(&self, mut which: impl FnMut(&W::Key) -> bool) -> Option<W> {
-        for pool in self.all() {
-            let (mut queued, running) = pool.cancel(&mut which, false);
-            if running > 0 {
-                pool.interrupt(&mut which);
-            }
-            if let Some(job) = queued.pop() {
-                return Some(job);
-            }
-        }
-        None
+        let mut pools = self.all().into_iter();
+        pools.find_map(|pool| pool.cancel_and_interrupt(&mut which, false).0.pop())
     }
 
     /// Takes out of the queue all jobs that match, and interrupts those that run: a ring ends
     /// whose workers others share (`io_uring_try_cancel_iowq`).
     pub fn cancel_all(&self, mut which: impl FnMut(&W::Key) -> bool) -> Vec<W> {
-        let mut taken = Vec::new();
-        for pool in self.all() {
-            let (queued, running) = pool.cancel(&mut which, true);
-            if running > 0 {
-                pool.interrupt(&mut which);
-            }
-            taken.extend(queued);
-        }
-        taken
+        let pools = self.all().into_iter();
+        pools.flat_map(|pool| pool.cancel_and_interrupt(&mut which, true).0).collect()
     }
 
     /// Interrupts a job if a worker runs it; one that waits for a worker goes on waiting.

@@ -263,6 +263,19 @@ impl<W: Work> Pool<W> {
         (removed, running)
     }
 
+    /// As [`Self::cancel`]; what runs and matches is interrupted, too.
+    pub fn cancel_and_interrupt(
+        &self,
+        mut pred: impl FnMut(&W::Key) -> bool,
+        all: bool,
+    ) -> (Vec<W>, usize) {
+        let (queued, running) = self.cancel(&mut pred, all);
+        if running > 0 {
+            self.interrupt(pred);
+        }
+        (queued, running)
+    }
+
     /// Makes the system calls of running items whose key matches answer EINTR, until the item is
     /// done; answers how many matched. What cannot be interrupted (disk I/O) runs to its end.
     #[cfg(not(loom))]

@@ -257,10 +257,7 @@ impl Context {
     }
 
     fn cancel_polls(&self, which: impl Fn(&Option<u64>) -> bool, all: bool) -> usize {
-        let (queued, running) = self.pool.cancel(&which, all);
-        if running > 0 {
-            self.pool.interrupt(&which);
-        }
+        let (queued, running) = self.pool.cancel_and_interrupt(which, all);
         queued.iter().for_each(|job| self.post(job, 0));
         queued.len() + running
     }
