@@ -91,9 +91,8 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         .poll_first(POLL_FIRST).fail(net::failed).hands_back(net::send_hands_back),
     op(IORING_OP_RECV, "5.6", RECV | FIXED_BY_FLAG, net::recv_prep, Sys(net::recv))
         .poll_first(POLL_FIRST).fail(net::failed),
-    op(IORING_OP_OPENAT2, "5.6", CREDS | STRUCTURE, openclose::openat2_prep,
-        Sys(open)).finish(open_finish)
-        .filtered(24, openclose::filtered),
+    op(IORING_OP_OPENAT2, "5.6", CREDS | STRUCTURE, openclose::openat2_prep, Sys(open))
+        .finish(open_finish).filtered(24, openclose::filtered),
     op(IORING_OP_EPOLL_CTL, "5.6", 0, epoll::ctl_prep, Ring(epoll::ctl)),
     op(IORING_OP_SPLICE, "5.7", SPLICE, splice::prep, Sys(splice::issue)),
     op(IORING_OP_PROVIDE_BUFFERS, "5.7", NO_FD | IOPOLL, provide::provide_prep,
