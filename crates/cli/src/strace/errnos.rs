@@ -17,13 +17,14 @@ ESHUTDOWN ETOOMANYREFS ETIMEDOUT ECONNREFUSED EHOSTDOWN EHOSTUNREACH EALREADY EI
 EUCLEAN ENOTNAM ENAVAIL EISNAM EREMOTEIO EDQUOT ENOMEDIUM EMEDIUMTYPE ECANCELED ENOKEY \
 EKEYEXPIRED EKEYREVOKED EKEYREJECTED EOWNERDEAD ENOTRECOVERABLE ERFKILL EHWPOISON";
 
-/// The largest negative number that is an error.
-const MOST: i32 = 4095;
+/// Is a result an error?
+pub fn is_error(res: i32) -> bool {
+    (-4095..0).contains(&res)
+}
 
 /// `4096`, or `-1 ENOENT (No such file or directory)`.
 pub fn result(res: i32) -> String {
-    let error = res.checked_neg().filter(|e| (1..=MOST).contains(e));
-    error.map_or_else(|| res.to_string(), failure)
+    if is_error(res) { failure(-res) } else { res.to_string() }
 }
 
 fn failure(errno: i32) -> String {

@@ -1,6 +1,12 @@
 //! Names of flags, as headers have them.
 
+use softring_uapi::*;
 use std::fmt::Write;
+
+/// Flags of the ABI, each by its own name.
+macro_rules! named {
+    ($($name:ident),* $(,)?) => { &[$(($name as u32, stringify!($name))),*] };
+}
 
 /// A set of flags.
 pub type Names = &'static [(u32, &'static str)];
@@ -29,24 +35,24 @@ pub fn one(value: u32, names: Names) -> String {
     name.map_or_else(|| format!("{value:#x}"), |(_, name)| (*name).to_owned())
 }
 
-pub const SQE: Names = &[
-    (1, "IOSQE_FIXED_FILE"),
-    (2, "IOSQE_IO_DRAIN"),
-    (4, "IOSQE_IO_LINK"),
-    (8, "IOSQE_IO_HARDLINK"),
-    (0x10, "IOSQE_ASYNC"),
-    (0x20, "IOSQE_BUFFER_SELECT"),
-    (0x40, "IOSQE_CQE_SKIP_SUCCESS"),
+pub const SQE: Names = named![
+    IOSQE_FIXED_FILE,
+    IOSQE_IO_DRAIN,
+    IOSQE_IO_LINK,
+    IOSQE_IO_HARDLINK,
+    IOSQE_ASYNC,
+    IOSQE_BUFFER_SELECT,
+    IOSQE_CQE_SKIP_SUCCESS,
 ];
 
 /// Of a CQE, without the prefix, and but for the buffer's.
 pub const CQE: Names = &[
-    (2, "MORE"),
-    (4, "SOCK_NONEMPTY"),
-    (8, "NOTIF"),
-    (0x10, "BUF_MORE"),
-    (0x20, "SKIP"),
-    (1 << 15, "32"),
+    (IORING_CQE_F_MORE, "MORE"),
+    (IORING_CQE_F_SOCK_NONEMPTY, "SOCK_NONEMPTY"),
+    (IORING_CQE_F_NOTIF, "NOTIF"),
+    (IORING_CQE_F_BUF_MORE, "BUF_MORE"),
+    (IORING_CQE_F_SKIP, "SKIP"),
+    (IORING_CQE_F_32, "32"),
 ];
 
 pub const RWF: Names = &[
@@ -60,7 +66,7 @@ pub const RWF: Names = &[
     (0x80, "RWF_DONTCACHE"),
 ];
 
-pub const FSYNC: Names = &[(1, "IORING_FSYNC_DATASYNC")];
+pub const FSYNC: Names = named![IORING_FSYNC_DATASYNC];
 
 pub const POLL: Names = &[
     (1, "POLLIN"),
@@ -81,31 +87,31 @@ pub const POLL: Names = &[
 ];
 
 /// In `len` of a poll.
-pub const POLL_HOW: Names = &[
-    (1, "IORING_POLL_ADD_MULTI"),
-    (2, "IORING_POLL_UPDATE_EVENTS"),
-    (4, "IORING_POLL_UPDATE_USER_DATA"),
-    (8, "IORING_POLL_ADD_LEVEL"),
+pub const POLL_HOW: Names = named![
+    IORING_POLL_ADD_MULTI,
+    IORING_POLL_UPDATE_EVENTS,
+    IORING_POLL_UPDATE_USER_DATA,
+    IORING_POLL_ADD_LEVEL,
 ];
 
-pub const TIMEOUT: Names = &[
-    (1, "IORING_TIMEOUT_ABS"),
-    (2, "IORING_TIMEOUT_UPDATE"),
-    (4, "IORING_TIMEOUT_BOOTTIME"),
-    (8, "IORING_TIMEOUT_REALTIME"),
-    (0x10, "IORING_LINK_TIMEOUT_UPDATE"),
-    (0x20, "IORING_TIMEOUT_ETIME_SUCCESS"),
-    (0x40, "IORING_TIMEOUT_MULTISHOT"),
-    (0x80, "IORING_TIMEOUT_IMMEDIATE_ARG"),
+pub const TIMEOUT: Names = named![
+    IORING_TIMEOUT_ABS,
+    IORING_TIMEOUT_UPDATE,
+    IORING_TIMEOUT_BOOTTIME,
+    IORING_TIMEOUT_REALTIME,
+    IORING_LINK_TIMEOUT_UPDATE,
+    IORING_TIMEOUT_ETIME_SUCCESS,
+    IORING_TIMEOUT_MULTISHOT,
+    IORING_TIMEOUT_IMMEDIATE_ARG,
 ];
 
-pub const CANCEL: Names = &[
-    (1, "IORING_ASYNC_CANCEL_ALL"),
-    (2, "IORING_ASYNC_CANCEL_FD"),
-    (4, "IORING_ASYNC_CANCEL_ANY"),
-    (8, "IORING_ASYNC_CANCEL_FD_FIXED"),
-    (0x10, "IORING_ASYNC_CANCEL_USERDATA"),
-    (0x20, "IORING_ASYNC_CANCEL_OP"),
+pub const CANCEL: Names = named![
+    IORING_ASYNC_CANCEL_ALL,
+    IORING_ASYNC_CANCEL_FD,
+    IORING_ASYNC_CANCEL_ANY,
+    IORING_ASYNC_CANCEL_FD_FIXED,
+    IORING_ASYNC_CANCEL_USERDATA,
+    IORING_ASYNC_CANCEL_OP,
 ];
 
 pub const MSG: Names = &[
@@ -128,21 +134,18 @@ pub const MSG: Names = &[
 ];
 
 /// In `ioprio` of sends and receives.
-pub const NET_HOW: Names = &[
-    (1, "IORING_RECVSEND_POLL_FIRST"),
-    (2, "IORING_RECV_MULTISHOT"),
-    (4, "IORING_RECVSEND_FIXED_BUF"),
-    (8, "IORING_SEND_ZC_REPORT_USAGE"),
-    (0x10, "IORING_RECVSEND_BUNDLE"),
-    (0x20, "IORING_SEND_VECTORIZED"),
+pub const NET_HOW: Names = named![
+    IORING_RECVSEND_POLL_FIRST,
+    IORING_RECV_MULTISHOT,
+    IORING_RECVSEND_FIXED_BUF,
+    IORING_SEND_ZC_REPORT_USAGE,
+    IORING_RECVSEND_BUNDLE,
+    IORING_SEND_VECTORIZED,
 ];
 
 /// In `ioprio` of ACCEPT.
-pub const ACCEPT_HOW: Names = &[
-    (1, "IORING_ACCEPT_MULTISHOT"),
-    (2, "IORING_ACCEPT_DONTWAIT"),
-    (4, "IORING_ACCEPT_POLL_FIRST"),
-];
+pub const ACCEPT_HOW: Names =
+    named![IORING_ACCEPT_MULTISHOT, IORING_ACCEPT_DONTWAIT, IORING_ACCEPT_POLL_FIRST];
 
 pub const SOCK: Names = &[(0x800, "SOCK_NONBLOCK"), (0x8_0000, "SOCK_CLOEXEC")];
 
@@ -210,7 +213,7 @@ pub const SPLICE: Names = &[
     (2, "SPLICE_F_NONBLOCK"),
     (4, "SPLICE_F_MORE"),
     (8, "SPLICE_F_GIFT"),
-    (1 << 31, "SPLICE_F_FD_IN_FIXED"),
+    (SPLICE_F_FD_IN_FIXED, "SPLICE_F_FD_IN_FIXED"),
 ];
 
 pub const FALLOCATE: Names = &[
@@ -247,7 +250,7 @@ pub const MADVICE: Names = &[
 
 pub const EPOLL_CTL: Names = &[(1, "EPOLL_CTL_ADD"), (2, "EPOLL_CTL_DEL"), (3, "EPOLL_CTL_MOD")];
 
-pub const MSG_RING: Names = &[(0, "IORING_MSG_DATA"), (1, "IORING_MSG_SEND_FD")];
+pub const MSG_RING: Names = named![IORING_MSG_DATA, IORING_MSG_SEND_FD];
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,6 @@
 //! Which requests are shown: by operation, by failure, by how long they took.
 
+use super::errnos::is_error;
 use softring_uapi::OP_NAMES;
 use std::time::Duration;
 
@@ -78,7 +79,7 @@ impl Select {
     /// Is a result of an operation shown that came after so many ns?
     pub fn shows(&self, opcode: u8, res: i32, ns: u64) -> bool {
         self.ops.has(opcode)
-            && (!self.failed || (-4095..0).contains(&res))
+            && (!self.failed || is_error(res))
             && self.slow.is_none_or(|slow| u128::from(ns) >= slow.as_nanos())
     }
 }

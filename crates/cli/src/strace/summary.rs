@@ -1,6 +1,7 @@
 //! The table of `-c`, as strace(1) writes it.
 
 use super::args::operation;
+use super::errnos::is_error;
 use std::fmt::Write;
 
 /// What is counted of an operation.
@@ -24,7 +25,7 @@ impl Summary {
         let row = &mut self.0[usize::from(opcode)];
         row.ns += u128::from(ns);
         row.calls += 1;
-        row.errors += u64::from((-4095..0).contains(&res));
+        row.errors += u64::from(is_error(res));
     }
 
     /// What took most time comes first.
