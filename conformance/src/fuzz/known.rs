@@ -1,7 +1,7 @@
 //! Differences that `docs/LIMITATIONS.md` tells of, as far as random programs meet them. Each is
 //! told as narrowly as that page tells it, and names its words there; whatever else differs counts.
 
-use super::program::{Bad, Cell, Fd, Host, Slot, Sqe, Step, Val};
+use super::program::{Bad, Cell, Fd, Slot, Sqe, Step, Val};
 pub use super::seen::Seen;
 use super::seen::{is_regular, other_end, reads, res, sends, slot, writes};
 use super::transcript::{Cqe, Rec, Transcript};
@@ -240,11 +240,8 @@ fn registered_given_up(seen: &Seen) -> bool {
 /// keeps its datagram.
 fn buffer_nowhere(seen: &Seen) -> bool {
     let nowhere = |val: &Val| matches!(val, Val::Bad(Bad::Kernel | Bad::NonCanonical));
-    let given = seen.program.steps.iter().any(|step| match step {
-        Step::Host(Host::Supply(s)) => s.bufs.iter().any(|(addr, ..)| nowhere(addr)),
-        Step::Sqe { sqe, .. } => sqe.op == IORING_OP_PROVIDE_BUFFERS && nowhere(&sqe.addr),
-        _ => false,
-    });
+    let provides = |sqe: &Sqe| sqe.op == IORING_OP_PROVIDE_BUFFERS && nowhere(&sqe.addr);
+    let given = seen.supplies(nowhere) || seen.sqes().any(|(_, sqe)| provides(sqe));
     let selects = |sqe: &Sqe| sqe.flags & IOSQE_BUFFER_SELECT != 0;
     let told = |t: &Transcript, ud: u64| t.told(ud).any(|answer| answer == res(libc::EFAULT));
     let keeps = |sqe: &Sqe| {

@@ -7,13 +7,7 @@ use softring_uapi::*;
 /// The LINK_TIMEOUT behind a write that the kernel puts off.
 pub fn eventfd_written_at_once(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
-    let mut before = None;
-    for (_, sqe) in seen.sqes().filter(|(r, _)| *r == ring) {
-        if sqe.ud == own.ud {
-            break;
-        }
-        before = Some(sqe);
-    }
+    let before = seen.before(ring, own);
     let eventfd = |sqe: &Sqe| matches!(seen.file(ring, sqe), Some(Slot::Event | Slot::Sem));
     let (kernel, softring) = seen.results();
     own.op == IORING_OP_LINK_TIMEOUT

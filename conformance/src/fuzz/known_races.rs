@@ -6,17 +6,9 @@ use softring_uapi::*;
 
 const LINKED: u8 = IOSQE_IO_LINK | IOSQE_IO_HARDLINK;
 
-/// The requests of a ring, each with the one before it.
-fn pairs<'a>(seen: &Seen<'a>, ring: u8) -> impl Iterator<Item = (Option<&'a Sqe>, &'a Sqe)> {
-    let mut before = None;
-    let own = seen.sqes().filter(move |(of, _)| *of == ring);
-    own.map(move |(_, sqe)| (before.replace(sqe), sqe))
-}
-
 /// What is in front of a request in its chain.
 fn in_front<'a>(seen: &Seen<'a>, ring: u8, own: &Sqe) -> Option<&'a Sqe> {
-    let (before, _) = pairs(seen, ring).find(|(_, sqe)| sqe.ud == own.ud)?;
-    before.filter(|sqe| sqe.flags & LINKED != 0)
+    seen.before(ring, own).filter(|sqe| sqe.flags & LINKED != 0)
 }
 
 /// May a worker run it? What is behind a barrier goes there, too.
@@ -32,7 +24,7 @@ fn for_worker(seen: &Seen, ring: u8, own: &Sqe) -> bool {
             | IORING_OP_FSETXATTR
             | IORING_OP_FTRUNCATE
     );
-    let to_own = pairs(seen, ring).take_while(|(_, sqe)| sqe.ud != own.ud);
+    let to_own = seen.pairs(ring).take_while(|(_, sqe)| sqe.ud != own.ud);
     let behind = to_own.into_iter().any(|(_, sqe)| sqe.flags & IOSQE_IO_DRAIN != 0);
     let flags = IOSQE_ASYNC | IOSQE_IO_DRAIN | LINKED;
     always || behind || own.flags & flags != 0 || in_front(seen, ring, own).is_some()
@@ -44,7 +36,7 @@ pub fn side_by_side(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let beside = |of: &dyn Fn(&Sqe) -> bool| {
         let other = |sqe: &Sqe| sqe.ud != own.ud && of(sqe) && for_worker(seen, ring, sqe);
-        pairs(seen, ring).any(|(_, sqe)| other(sqe))
+        seen.pairs(ring).any(|(_, sqe)| other(sqe))
     };
     let makes = |sqe: &Sqe| {
         let files = [IORING_OP_PIPE, IORING_OP_FIXED_FD_INSTALL, IORING_OP_OPENAT];
@@ -72,7 +64,7 @@ pub fn ready_by_worker(seen: &Seen) -> bool {
         && softring.iter().all(|res| *res > 0)
         && !softring.is_empty()
         && own.op == IORING_OP_POLL_ADD
-        && pairs(seen, ring).any(|(_, sqe)| cancels(sqe))
+        && seen.pairs(ring).any(|(_, sqe)| cancels(sqe))
 }
 
 /// The request behind a worker's, which found the CQ full on one of the two only.

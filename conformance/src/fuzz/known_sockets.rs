@@ -110,22 +110,14 @@ pub fn larger_before(seen: &Seen) -> bool {
     let (kernel, softring) = seen.results();
     let takes = |got: &[i64]| got.first().is_some_and(|n| *n > 0);
     // Of what it may take more, something may be no memory.
-    let finds_bad = kernel == [res(libc::EFAULT)] && supplies_bad(seen);
+    let finds_bad =
+        kernel == [res(libc::EFAULT)] && seen.supplies(|addr| matches!(addr, Val::Bad(_)));
     own.op == IORING_OP_RECV
         && bundle(own)
         && own.len == 0
         && (takes(&kernel) || finds_bad)
         && takes(&softring)
         && seen.sqes().take_while(|(_, sqe)| sqe.ud != own.ud).any(|(_, sqe)| larger(sqe))
-}
-
-/// Does a ring of buffers get one that is no memory?
-fn supplies_bad(seen: &Seen) -> bool {
-    let bad = |(val, ..): &(Val, u32, u16)| matches!(val, Val::Bad(_));
-    seen.program.steps.iter().any(|step| match step {
-        Step::Host(Host::Supply(s)) => s.bufs.iter().any(bad),
-        _ => false,
-    })
 }
 
 /// A request that found no buffer, since another that a worker tried in vain has kept one.

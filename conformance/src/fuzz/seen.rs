@@ -1,7 +1,7 @@
 //! What a program that differs asked for: its requests, and the files that they name.
 
 use super::compare::Difference;
-use super::program::{Cell, Fd, Program, Slot, Sqe, Step, Val};
+use super::program::{Cell, Fd, Host, Program, Slot, Sqe, Step, Val};
 use super::transcript::{Cqe, Transcript};
 use softring_uapi::*;
 
@@ -34,6 +34,26 @@ impl<'a> Seen<'a> {
         let before: Vec<&Sqe> = before.take_while(|sqe| sqe.ud != own.ud).collect();
         let links = |sqe: &&Sqe| sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
         Some((ring, before.into_iter().rev().take_while(links).last().unwrap_or(own)))
+    }
+
+    /// The requests of a ring, each with the one before it.
+    pub fn pairs(&self, ring: u8) -> impl Iterator<Item = (Option<&'a Sqe>, &'a Sqe)> {
+        let mut before = None;
+        let own = self.sqes().filter(move |(of, _)| *of == ring);
+        own.map(move |(_, sqe)| (before.replace(sqe), sqe))
+    }
+
+    /// The request of a ring that comes before `own`.
+    pub fn before(&self, ring: u8, own: &Sqe) -> Option<&'a Sqe> {
+        self.pairs(ring).find(|(_, sqe)| sqe.ud == own.ud)?.0
+    }
+
+    /// Is a ring of buffers given one whose address `is` so?
+    pub fn supplies(&self, is: impl Fn(&Val) -> bool) -> bool {
+        self.program.steps.iter().any(|step| match step {
+            Step::Host(Host::Supply(s)) => s.bufs.iter().any(|(addr, ..)| is(addr)),
+            _ => false,
+        })
     }
 
     pub fn defers(&self, ring: u8) -> bool {
