@@ -20,6 +20,7 @@ pub const CASES: &[Case] = &[
     case!("pbuf_waits", last_in_ring, [Op(IORING_OP_RECV)], "a bundle that waits for its last buffer ends with it"),
     case!("pbuf_waits", hung_up, [Op(IORING_OP_READ_MULTISHOT)], "reads of a terminal that nobody has open at the other end"),
     case!("pbuf_waits", worker_fails, [Op(IORING_OP_READ_MULTISHOT)], "a worker's failed read names no buffer"),
+    case!("pbuf_waits", read_in_vain, [Op(IORING_OP_READ), Op(IORING_OP_READV)], "a read that fails, or finds an end, says which buffer it had"),
     case!("pbuf_waits", message_nowhere, [Op(IORING_OP_RECVMSG)], "a message finds out that its buffer is no memory where it is to be put there"),
     case!("pbuf_waits", end_behind_data, [Op(IORING_OP_RECV)], "a stream ends behind what a receive that was polled first has brought"),
 ];
@@ -263,4 +264,36 @@ fn nowhere(
     ring.submit_wait(0);
     let got: Vec<_> = ring.pop_all().iter().map(|c| (c.res, show::cqe_flags(c.flags))).collect();
     Ok(format!("{got:?}, {} left", rustix::io::ioctl_fionread(to)?))
+}
+
+/// From a ring of buffers, and from a list.
+fn read_in_vain(cx: &mut Cx) -> Outcome {
+    let (socket, _peer) = UnixDatagram::pair()?;
+    let (empty, (_r, w)) = (cx.file("f", b"")?, cx.pipe()?);
+    let fds = [socket.as_raw_fd(), empty.as_raw_fd(), w.as_raw_fd()];
+    let part = iovec { base: 0, len: 8 };
+    let read = sqe::op(IORING_OP_READ, 0).set(|s| s.len = 8);
+    let readv = sqe::rw(IORING_OP_READV, 0, addr(&part), 1, 0);
+    for listed in [false, true] {
+        let mut ring = cx.ring(8, 0)?;
+        let mut mem = [b'-'; 128];
+        if listed {
+            cx.one(&mut ring, "provide", provide(&mut mem, 8, 0), 0);
+        } else {
+            let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+            cx.is("register", register(&ring, &reg(page, 16, 0)), 0isize);
+            supply(page, 0, 16, &mut mem, 8);
+        }
+        for (name, request) in [("READ", read), ("READV", readv)] {
+            for (fd, off) in fds.into_iter().zip([9, 0, 0]) {
+                let request = request.with(IOSQE_BUFFER_SELECT);
+                ring.push(request.set(|s| (s.fd, s.off, s.buf_index) = (fd, off, GROUP)));
+                ring.submit_wait(1);
+                let got = ring.pop_all();
+                let got: Vec<_> = got.iter().map(|c| (c.res, c.flags)).collect();
+                cx.note(name, format_args!("{got:x?}"));
+            }
+        }
+    }
+    Ok(())
 }
