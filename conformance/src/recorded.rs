@@ -5,7 +5,7 @@ use crate::case::{Case, NEWEST, OLDEST};
 use crate::report::{Answer, Outcome, Row, Verdict};
 use crate::target::Target;
 use rustix::thread::CapabilitySet;
-use softring_engine::host::substitute::release;
+use softring_host::substitute::release;
 use softring_uapi::version::{Release, Version};
 use std::fmt::Write as _;
 use std::path::Path;

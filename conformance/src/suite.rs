@@ -8,7 +8,7 @@ use crate::ring::Ring;
 use crate::target::{Launcher, Target, pin};
 use crate::{known, recorded};
 use anyhow::Result;
-use softring_engine::host::substitute::release;
+use softring_host::substitute::release;
 use std::io::IsTerminal as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -7,7 +7,7 @@ use crate::report::{Answer, Verdict};
 use crate::rights::NOBODY;
 use anyhow::{Context, Result, bail};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
-use softring_engine::host::substitute::release;
+use softring_host::substitute::release;
 use softring_uapi::version::{Release, Version};
 use std::fs::Permissions;
 use std::io::Read;

@@ -14,10 +14,10 @@ use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
 use std::collections::BTreeSet;
 
-/// The layers of the engine from the bottom up, each with its modules. What is not named is of its
+/// The layers of the engine from the bottom up, each with its modules; the crates `uapi` and
+/// `host` are below them all. What is not named is of its
 /// parent's layer.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("host", &["host"]),
     ("memory", &["memory"]),
     ("stats", &["stats"]),
     (
@@ -47,6 +47,15 @@ const EXCEPTIONS: &str = include_str!("exceptions.txt");
 
 /// Modules in the largest circle of imports. May be at most 8; each circle is in one folder.
 const LARGEST_CIRCLE: usize = 8;
+
+/// The crates with what a process has once and with unsafe code, and how the lists name their
+/// modules.
+const CRATES: &[(&str, &str)] = &[("crates/engine/src/", ""), ("crates/host/src/", "host/")];
+
+/// A file's name in the lists.
+fn listed(name: &str) -> Option<String> {
+    CRATES.iter().find_map(|(path, prefix)| Some(format!("{prefix}{}", name.strip_prefix(path)?)))
+}
 
 fn engine() -> Imports {
     imports("crates/engine/src/")
@@ -83,7 +92,11 @@ fn arrows_point_down() {
 
 #[test]
 fn circles_become_no_larger() {
-    let all = engine();
+    let mut all = engine();
+    let host = imports("crates/host/src/");
+    let of_host = |module: &String| format!("host::{module}");
+    let below = host.iter().filter(|(from, _)| !from.is_empty());
+    all.extend(below.map(|(from, names)| (of_host(from), names.iter().map(of_host).collect())));
     let mut graph = DiGraphMap::<&str, ()>::new();
     for (from, names) in &all {
         for to in names.iter().filter(|_| !from.is_empty()) {

@@ -6,7 +6,7 @@
 
 use crate::{files, sys};
 use rustix::process::{Resource, getrlimit};
-use softring_engine::host::refused;
+use softring_host::refused;
 use std::ffi::{CString, c_long};
 use std::fs::File;
 use std::io::{self, Read};
@@ -310,8 +310,7 @@ pub fn unnamed() -> io::Result<File> {
         return Ok(file);
     }
     refused::learn();
-    let made: Result<OwnedFd, _> =
-        softring_engine::host::substitute::memfd("softring-doctor", false);
+    let made: Result<OwnedFd, _> = softring_host::substitute::memfd("softring-doctor", false);
     made.map(File::from).map_err(|e| io::Error::from_raw_os_error(e.0))
 }
 

@@ -4,7 +4,7 @@ use crate::child::{self, Isolated};
 use crate::fail::{self, ReaderGone};
 use crate::{signals, sys};
 use comfy_table::{LineStyle, TableStyle};
-use softring_engine::host::refused;
+use softring_host::refused;
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, StdoutLock, Write};
 use std::path::Path;

@@ -12,7 +12,6 @@
 #![warn(unreachable_pub)]
 
 pub mod drive;
-pub mod host;
 pub mod io;
 pub mod libaio;
 pub mod memory;
@@ -33,13 +32,13 @@ mod verify;
 /// What entry points tell of descriptors and forks, and ask.
 pub mod fds {
     pub use crate::drive::stand_in::{poll_fd, sq_full};
-    pub use crate::host::fd::{
-        Setter, closes_are_all_reported, closes_are_reported, exec, forget_kind, is_hidden,
-        is_internal, is_known_ring, is_ring, reserve_numbers, set_again,
-    };
     pub use crate::process::{
         after_dup, after_setfl, before_close, before_close_range, check_forked, fork_child,
         fork_parent, fork_prepare, mmap_offset, notice_forks, sweep,
     };
     pub use crate::ring::table::{find, move_away, ring, surely_no_ring};
+    pub use softring_host::fd::{
+        Setter, closes_are_all_reported, closes_are_reported, exec, forget_kind, is_hidden,
+        is_internal, is_known_ring, is_ring, reserve_numbers, set_again,
+    };
 }

@@ -10,9 +10,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use client::{Client, sqe};
-use softring_engine::host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use softring_engine::stats::trace::read::{Reader, Source};
 use softring_engine::stats::trace::{Clock, Event, Step};
+use softring_host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use softring_uapi::*;
 use tracing::open;
 

@@ -25,7 +25,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use crate::raw::{raw, thread};
-use softring_engine::host::refused;
+use softring_host::refused;
 
 /// A region of a shard's, and its alignment.
 const REGION: usize = 256 << 10;

@@ -6,7 +6,7 @@ use crate::gate::Why;
 use crate::intercept::{Gaps, NoTrap};
 use crate::stderr;
 use core::sync::atomic::{AtomicBool, Ordering};
-use softring_engine::host::refused::{self, Refusal};
+use softring_host::refused::{self, Refusal};
 
 /// One line on stderr, unless the user asked for silence.
 pub fn say(text: &str) {
@@ -70,7 +70,7 @@ pub fn engine_runs(why: Why) {
 }
 
 fn release() -> String {
-    format!("Linux {}", softring_engine::host::substitute::release())
+    format!("Linux {}", softring_host::substitute::release())
 }
 
 /// The first of many names, and how many there are.

@@ -18,9 +18,9 @@ use crate::{heap, notice};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use softring_engine::fds;
-use softring_engine::host::refused;
 use softring_engine::process::exit;
 use softring_engine::ring::task;
+use softring_host::refused;
 
 /// A page of our own. All zero in a fork.
 struct Mark {
@@ -42,11 +42,11 @@ pub fn start() {
         handlers::activate();
     }
     fds::notice_forks();
-    softring_engine::host::handlers::on_need(handlers::activate);
-    softring_engine::host::threads::start_by(crate::threads::start);
+    softring_host::handlers::on_need(handlers::activate);
+    softring_host::threads::start_by(crate::threads::start);
     refused::on_want(notice::wanting);
     if crate::loaders::runs_on_musl() {
-        softring_engine::host::sys::runs_on_musl();
+        softring_host::sys::runs_on_musl();
     }
     // SAFETY: the three functions take and return nothing, and stay loaded: this library is never
     // unloaded.

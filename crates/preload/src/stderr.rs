@@ -4,7 +4,7 @@
 
 use crate::raw::raw;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use softring_engine::host::refused;
+use softring_host::refused;
 use softring_uapi::errno::Errno;
 
 /// The device and number of the file that was stderr at start; no file has the device `NONE`.

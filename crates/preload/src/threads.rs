@@ -7,8 +7,8 @@ use core::ffi::{CStr, c_char, c_void};
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 
-use softring_engine::host::refused::{self, Refusal};
-use softring_engine::host::threads::Life;
+use softring_host::refused::{self, Refusal};
+use softring_host::threads::Life;
 use softring_uapi::errno::Errno;
 
 use crate::raw::{Next, next};

@@ -7,8 +7,8 @@
 #![allow(unsafe_code)]
 
 use crate::raw::raw;
-use softring_engine::host::refused;
-use softring_engine::host::trial::{Calls, Record, Trial};
+use softring_host::refused;
+use softring_host::trial::{Calls, Record, Trial};
 use std::sync::OnceLock;
 
 /// The kernel's own calls.

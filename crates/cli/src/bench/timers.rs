@@ -5,7 +5,7 @@ use super::phase::{Counts, Measured};
 use super::uring::Ring;
 use crate::cli::Op;
 use anyhow::{Context, bail};
-use softring_engine::host::time::Clock;
+use softring_host::time::Clock;
 use softring_uapi::*;
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use crate::{out, sys};
 use checks::{CHECKS, Check, Group, HARMLESS};
 use probes::{Finding, State};
 use serde::Serialize;
-use softring_engine::host::refused;
+use softring_host::refused;
 
 pub use probes::kernel_ring_works;
 pub use trial::command as trial;

@@ -6,7 +6,7 @@ use super::probes::{Finding, State};
 use crate::child::{self, Captured, End};
 use crate::{fail, files, inline, out};
 use serde::{Deserialize, Serialize};
-use softring_engine::host::trial::{Calls, Trial};
+use softring_host::trial::{Calls, Trial};
 use std::ffi::CString;
 
 /// What the trial program says, a line each.

@@ -4,7 +4,7 @@
 
 use crate::files;
 use rustix::process::{Pid, getpid, test_kill_process};
-use softring_engine::host::refused;
+use softring_host::refused;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 

@@ -5,7 +5,7 @@ use super::needed::Libc;
 use crate::child::{self, Isolated};
 use crate::fail;
 use crate::files::{self, Status};
-use softring_engine::host::refused;
+use softring_host::refused;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;

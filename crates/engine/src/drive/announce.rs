@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rustix::fd::AsRawFd;
 
-use crate::host::sys;
 use crate::resources::eventfd::EventFd;
 use crate::ring::ctx::{Ctx, Guard, Ring};
+use softring_host::sys;
 use softring_uapi::{IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
 /// There has been a ring that tells by its flags word. Only ever turns on.

@@ -17,7 +17,6 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use crate::host::sys;
 use crate::io::clock::CLOCK_DATA;
 use crate::io::poll::{AIO_DATA, BATCH, PollSet};
 use crate::io::standing;
@@ -26,6 +25,7 @@ use crate::memory::lock::SPINNER;
 use crate::ring::ctx::Ctx;
 use crate::ring::request::{ReqFlags, Wait};
 use crate::ring::waiters::Driver;
+use softring_host::sys;
 use softring_uapi::epoll_event;
 
 /// What a request that the poll set tells of waits for.
@@ -53,9 +53,9 @@ impl Ctx {
     /// Makes the descriptor that stands for the ring readable: whoever polls it sees new CQEs.
     fn signal_poll_fd(&self) {
         if self.poll_fd.is_some() {
-            crate::host::fd::check_now_and_then();
+            softring_host::fd::check_now_and_then();
         }
-        if let Some(e) = self.poll_fd.map(crate::host::fd::now).and_then(sys::borrow) {
+        if let Some(e) = self.poll_fd.map(softring_host::fd::now).and_then(sys::borrow) {
             let _ = rustix::io::write(e, &1u64.to_ne_bytes());
         }
     }
@@ -121,14 +121,14 @@ impl Ctx {
         let Some(due) = self.model_due() else {
             return timeout;
         };
-        let left = due.saturating_sub(crate::host::time::Clock::Monotonic.now());
+        let left = due.saturating_sub(softring_host::time::Clock::Monotonic.now());
         Some(timeout.map_or(left, |t| t.min(left)))
     }
 
     /// The earliest deadline may have moved: tell who sleeps past it.
     pub fn deadline_moved(&mut self) {
         let Some(left) = self.next_event_in() else { return };
-        let at = crate::host::time::Clock::Monotonic.now().saturating_add(left);
+        let at = softring_host::time::Clock::Monotonic.now().saturating_add(left);
         if self.driver.sleeping && at < self.driver.until {
             self.kick_driver();
         }

@@ -10,11 +10,6 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
 use crate::drive::cqwait::{end_by_signals, sleep_passively};
-use crate::host::fd::kind::Kind;
-use crate::host::handlers::asleep;
-use crate::host::sys;
-use crate::host::time::Clock;
-use crate::host::user;
 use crate::io::aio::AioCtx;
 use crate::io::kinds::is_direct;
 use crate::io::polling::{self, LOOKS, Polling};
@@ -25,6 +20,11 @@ use crate::ring::ctx::{Ctx, Guard, Ring};
 use crate::ring::opdef;
 use crate::ring::request::Req;
 use crate::ring::request::kind_of;
+use softring_host::fd::kind::Kind;
+use softring_host::handlers::asleep;
+use softring_host::sys;
+use softring_host::time::Clock;
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

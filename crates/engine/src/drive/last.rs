@@ -9,7 +9,7 @@ use core::mem::MaybeUninit;
 
 use rustix::fs::{Mode, OFlags, RawDir, open};
 
-use crate::host::sys::{EngineFd, sys};
+use softring_host::sys::{EngineFd, sys};
 
 /// What proc_pid_stat(5) says of a task.
 struct Stat {
@@ -45,7 +45,7 @@ pub(super) fn first_ended() -> Option<i32> {
 fn nobody_left() -> Option<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = EngineFd::from(open(c"/proc/self/task", flags, Mode::empty()).ok()?);
-    let end = format!("-{}", crate::host::fork::pid());
+    let end = format!("-{}", softring_host::fork::pid());
     let mut buf = [MaybeUninit::uninit(); 1024];
     let mut entries = RawDir::new(&dir, &mut buf);
     while let Some(entry) = entries.next() {
@@ -100,7 +100,7 @@ mod tests {
             assert!(
                 stat("/proc/thread-self/stat".into()).is_some_and(|s| s.comm.starts_with("ab"))
             );
-            assert!(crate::host::sys::file_ids_by_proc().is_some());
+            assert!(softring_host::sys::file_ids_by_proc().is_some());
         })
         .join()
         .unwrap();

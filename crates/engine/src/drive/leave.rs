@@ -29,7 +29,7 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
     }
     let polled = nobody && ring.sq.get().is_some_and(SqPoll::takes_over);
     let watch = nobody && !polled && ctx.wants_reactor() && ctx.needs_driver();
-    let holds = ctx.holds_anything() || crate::host::fd::kept::any();
+    let holds = ctx.holds_anything() || softring_host::fd::kept::any();
     let immediate = ctx.eventfd.is_some() || ctx.poll_fd.is_some() || ring.sq.get().is_some();
     drop(ctx);
     if watch {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::host::fd::kind::Kind;
 use crate::io::token::ReqId;
 use crate::ops::{epoll, msg_ring};
 use crate::ring::ctx::Ring;
 use crate::ring::opdef::{self, Outcome};
 use crate::ring::pending::{EpollChange, Pending, What};
 use crate::ring::request::{FileRef, Poll, Wait};
+use softring_host::fd::kind::Kind;
 use softring_uapi::errno::Errno;
 
 /// What a ring has for others, taken by the one thread that delivers; none for a second thread, so
@@ -64,7 +64,7 @@ fn change_epoll(ring: &Ring, from: ReqId, change: &EpollChange) {
 /// without any lock.
 fn arm_on_ring(ring: &Ring, from: ReqId, fd: i32, wait: Poll) {
     let stand_in = crate::drive::stand_in::poll_fd(fd).ok_or(Errno::EBADF);
-    let held = stand_in.and_then(crate::host::fd::dup_internal);
+    let held = stand_in.and_then(softring_host::fd::dup_internal);
     let mut ctx = ring.lock_now();
     let Some(mut req) = ctx.slab.remove(from) else { return };
     match held {

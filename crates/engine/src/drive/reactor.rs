@@ -18,14 +18,14 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use crate::host::fd::InternalFd;
-use crate::host::fork::AtFork;
-use crate::host::handlers;
-use crate::host::sys;
-use crate::host::time::Clock;
 use crate::io::poll::{self, BATCH};
 use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::stats::trace::Step;
+use softring_host::fd::InternalFd;
+use softring_host::fork::AtFork;
+use softring_host::handlers;
+use softring_host::sys;
+use softring_host::time::Clock;
 use softring_uapi::IORING_SETUP_TASKRUN_FLAG;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
@@ -86,12 +86,13 @@ fn get() -> Result<Arc<Reactor>> {
     if let Some(r) = &*slot {
         return Ok(r.clone());
     }
-    let set = crate::host::fd::adopt_internal(crate::host::substitute::epoll_create()?);
-    let wake = crate::host::fd::adopt_internal(crate::host::substitute::eventfd()?);
-    crate::host::substitute::epoll_add(&set, &wake, 0, sys::EPOLLIN)?;
+    let set = softring_host::fd::adopt_internal(softring_host::substitute::epoll_create()?);
+    let wake = softring_host::fd::adopt_internal(softring_host::substitute::eventfd()?);
+    softring_host::substitute::epoll_add(&set, &wake, 0, sys::EPOLLIN)?;
     let r = Arc::new(Reactor { epoll: set, wake, rings: Mutex::default(), pace: SWEEP_NS.into() });
     let own = r.clone();
-    crate::host::threads::spawn("rct", 256 << 10, move || own.run()).map_err(|_| Errno::EAGAIN)?;
+    softring_host::threads::spawn("rct", 256 << 10, move || own.run())
+        .map_err(|_| Errno::EAGAIN)?;
     RUNNING.store(true, SeqCst);
     *slot = Some(r.clone());
     Ok(r)
@@ -205,7 +206,7 @@ pub(crate) fn parent() -> Option<u32> {
 
 /// Has the parent's reactor look at what it is asked.
 pub(crate) fn wake_parent() {
-    if let Some(wake) = sys::borrow(crate::host::fd::now(PARENT_WAKE.load(SeqCst))) {
+    if let Some(wake) = sys::borrow(softring_host::fd::now(PARENT_WAKE.load(SeqCst))) {
         let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
     }
 }
@@ -265,7 +266,7 @@ impl Reactor {
             let n = slept.unwrap_or(0);
             let mut scratch = [0u8; 8];
             let rings = self.rings();
-            crate::host::fd::check_now_and_then();
+            softring_host::fd::check_now_and_then();
             for ev in &buf[..n] {
                 let id = ev.data;
                 if id == 0 {

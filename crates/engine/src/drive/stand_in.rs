@@ -3,11 +3,11 @@
 
 use core::sync::atomic::Ordering::SeqCst;
 
-use crate::host::fd::{adopt_internal, now};
-use crate::host::handlers::Call;
-use crate::host::sys::{self, borrow};
 use crate::ring::ctx::Ring;
 use crate::ring::table::{find, write_soon};
+use softring_host::fd::{adopt_internal, now};
+use softring_host::handlers::Call;
+use softring_host::sys::{self, borrow};
 
 /// Is the submission queue of ring `fd` full? False if it is not a ring of ours, or where that
 /// cannot be found out in a signal handler.
@@ -51,7 +51,7 @@ fn stand_in(ring: &Ring) -> Option<i32> {
     if known >= 0 {
         return Some(known);
     }
-    let e = crate::host::substitute::eventfd().ok()?;
+    let e = softring_host::substitute::eventfd().ok()?;
     let e = adopt_internal(e);
     let first = e.first();
     let mut table = write_soon()?;

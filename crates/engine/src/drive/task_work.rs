@@ -8,9 +8,9 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::announce::lock_soon;
-use crate::host::handlers::Call;
 use crate::ring::ctx::{Guard, Ring};
 use crate::ring::task;
+use softring_host::handlers::Call;
 
 /// The calling thread has slept: posts what has become ready of the rings that it was the last to
 /// leave with requests in flight. Not on rings that defer task work to `enter`, that are polled

@@ -10,7 +10,7 @@ use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
 use super::Transports;
 use super::poll::PollSet;
-use crate::host::sys;
+use softring_host::sys;
 use softring_uapi::errno::Result;
 
 /// Event data of that timer; no request is named so.
@@ -28,13 +28,13 @@ impl PollSet {
         if self.clock.is_some() {
             return Ok(());
         }
-        let fd = crate::host::fd::adopt_internal(crate::host::substitute::timerfd()?);
+        let fd = softring_host::fd::adopt_internal(softring_host::substitute::timerfd()?);
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let at = Itimerspec { it_interval: zero, it_value: Timespec { tv_sec: NEVER, tv_nsec: 0 } };
         let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
         timerfd_settime(&fd, flags, &at)?;
         // The kernel tells of each step, also if nobody has read of the one before.
-        crate::host::substitute::epoll_add(
+        softring_host::substitute::epoll_add(
             self.fd(),
             &fd,
             CLOCK_DATA,

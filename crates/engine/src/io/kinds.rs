@@ -2,12 +2,12 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::host::fd::history::History;
-use crate::host::fd::kind::Kind;
-use crate::host::fd::numbers::{closes_reported, is_ring};
-use crate::host::fd::owned::is_hidden;
-use crate::host::fd::remembered::{self, ON_MODEL, forget_kind};
 use crate::io::model;
+use softring_host::fd::history::History;
+use softring_host::fd::kind::Kind;
+use softring_host::fd::numbers::{closes_reported, is_ring};
+use softring_host::fd::owned::is_hidden;
+use softring_host::fd::remembered::{self, ON_MODEL, forget_kind};
 
 /// What kind of file the program's descriptor is.
 ///
@@ -65,7 +65,8 @@ pub(crate) fn known_direct(fd: i32) -> bool {
 
 /// Is `fd` open with O_DIRECT now?
 pub(crate) fn is_direct(fd: i32) -> bool {
-    crate::host::sys::file_flags(fd).is_some_and(|flags| flags.contains(rustix::fs::OFlags::DIRECT))
+    softring_host::sys::file_flags(fd)
+        .is_some_and(|flags| flags.contains(rustix::fs::OFlags::DIRECT))
 }
 
 /// The counter of reads in a row from the cache, where the doors report closes.

@@ -18,13 +18,13 @@ use std::sync::Arc;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use crate::host::fd::InternalFd;
-use crate::host::limits::SEATS_MAX;
-use crate::host::substitute;
-use crate::host::sys;
-use crate::host::sys::nr::{EPOLLET, EPOLLNVAL, EPOLLONESHOT};
 use crate::io::standing::Standing;
 use crate::io::token::ReqId;
+use softring_host::fd::InternalFd;
+use softring_host::limits::SEATS_MAX;
+use softring_host::substitute;
+use softring_host::sys;
+use softring_host::sys::nr::{EPOLLET, EPOLLNVAL, EPOLLONESHOT};
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 
@@ -61,7 +61,7 @@ impl Kicker {
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn new() -> Result<Kicker> {
         let fd = substitute::eventfd()?;
-        Ok(Kicker(Arc::new(crate::host::fd::adopt_internal(fd))))
+        Ok(Kicker(Arc::new(softring_host::fd::adopt_internal(fd))))
     }
 
     pub fn fd(&self) -> i32 {
@@ -76,7 +76,7 @@ impl Kicker {
 
     /// Ends a wait in progress, or the next one.
     pub fn kick(&self) {
-        crate::host::fd::check_now_and_then();
+        softring_host::fd::check_now_and_then();
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
@@ -108,9 +108,9 @@ impl PollSet {
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn new() -> Result<Self> {
-        let set = crate::host::fd::adopt_internal(substitute::epoll_create()?);
+        let set = softring_host::fd::adopt_internal(substitute::epoll_create()?);
         let wake = Kicker::new()?;
-        crate::host::substitute::epoll_add(&set, &*wake.0, 0, sys::EPOLLIN)?;
+        softring_host::substitute::epoll_add(&set, &*wake.0, 0, sys::EPOLLIN)?;
         let (standing, seats) = (Vec::new(), Vec::new());
         let (armed, unchecked, compares) = (0, false, true);
         let (epoll, aio, clock) = (set, None, None);
@@ -260,8 +260,8 @@ impl PollSet {
     pub fn aio_fd(&mut self) -> Option<i32> {
         if self.aio.is_none() {
             let fd = substitute::eventfd().ok()?;
-            let fd = crate::host::fd::adopt_internal(fd);
-            crate::host::substitute::epoll_add(
+            let fd = softring_host::fd::adopt_internal(fd);
+            softring_host::substitute::epoll_add(
                 &self.epoll,
                 &fd,
                 AIO_DATA,
@@ -308,8 +308,8 @@ pub(crate) fn wait(
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::host::sys::sys;
     use rustix::pipe::pipe;
+    use softring_host::sys::sys;
 
     const IN_ONCE: u32 = 1 | 1 << 30;
 
@@ -336,7 +336,7 @@ mod tests {
         let mut set = PollSet::new().unwrap();
         let ((r, w), (r2, w2)) = (pipe().unwrap(), pipe().unwrap());
         let n = r.as_raw_fd();
-        let own = crate::host::fd::dup_internal(n).unwrap();
+        let own = softring_host::fd::dup_internal(n).unwrap();
         let number = own.as_raw_fd();
         assert!(set.is_free(n));
         assert_eq!(set.add(Some(n), number, IN_ONCE, id(1)), Ok(n));

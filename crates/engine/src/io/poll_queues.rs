@@ -33,7 +33,7 @@ pub(crate) fn nothing_polls() -> bool {
 
 /// Does the kernel refuse to poll every disk here? Before Linux 6.11 it does polled I/O on any.
 pub fn refuses() -> bool {
-    crate::host::substitute::release() >= Release(6, 11) && nothing_polls()
+    softring_host::substitute::release() >= Release(6, 11) && nothing_polls()
 }
 
 fn none_polls(disks: &[(String, bool)]) -> bool {

@@ -9,12 +9,12 @@ use std::sync::OnceLock;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::vigil::Vigil;
-use crate::host::fd::InternalFd;
-use crate::host::limits::AIO_WAIT_BATCH;
-use crate::host::sys;
-use crate::host::time::{Clock, cpu_time};
 use crate::io::aio::Lent;
 use crate::policy::hybrid::{Hybrid, Key, Load, Nap, Policy, Step, Ticket, Timer};
+use softring_host::fd::InternalFd;
+use softring_host::limits::AIO_WAIT_BATCH;
+use softring_host::sys;
+use softring_host::time::{Clock, cpu_time};
 use softring_uapi::aio::{IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, iocb};
 use softring_uapi::errno::{Errno, Result};
 
@@ -87,7 +87,7 @@ fn runnable() -> Option<u32> {
 }
 
 fn load() -> Load {
-    let cpus = *CPUS.get_or_init(crate::host::substitute::processors);
+    let cpus = *CPUS.get_or_init(softring_host::substitute::processors);
     Load { runnable: runnable().unwrap_or(0), cpus }
 }
 
@@ -113,7 +113,7 @@ impl Devices {
 }
 
 fn device(fd: i32) -> u64 {
-    let stat = sys::borrow(fd).and_then(|fd| crate::host::substitute::fstat(fd).ok());
+    let stat = sys::borrow(fd).and_then(|fd| softring_host::substitute::fstat(fd).ok());
     stat.map_or(0, |s| match FileType::from_raw_mode(s.st_mode) {
         FileType::BlockDevice => s.st_rdev,
         _ => s.st_dev,
@@ -139,7 +139,7 @@ impl Polling {
             LOADAVG.get_or_init(|| {
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC;
                 let fd = rustix::fs::open(c"/proc/loadavg", flags, Mode::empty());
-                fd.ok().map(crate::host::fd::adopt_internal)
+                fd.ok().map(softring_host::fd::adopt_internal)
             });
         }
         let hybrid = Hybrid::new(policy, room, timer());

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::Arc;
 
 use super::sleeper::{ANY, on};
-use crate::host::limits::WORKER_STACK;
+use softring_host::limits::WORKER_STACK;
 
 const UNKNOWN: u32 = 0;
 const TELLS: u32 = 1;
@@ -31,9 +31,9 @@ fn try_it() -> bool {
         let [from, _] = theirs.each_ref().map(|word| on(word, 0, true));
         while theirs[1].load(SeqCst) == 0 && from.sleep(ANY).is_err() {}
     };
-    let name = format!("iou-slp-{}", crate::host::fork::pid());
-    let _blocked = crate::host::signal::BlockAll::new();
-    if crate::host::threads::start(&name, WORKER_STACK, life).is_err() {
+    let name = format!("iou-slp-{}", softring_host::fork::pid());
+    let _blocked = softring_host::signal::BlockAll::begin();
+    if softring_host::threads::start(&name, WORKER_STACK, life).is_err() {
         return true;
     }
     let [from, to] = words.each_ref().map(|word| on(word, 0, true));

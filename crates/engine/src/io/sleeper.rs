@@ -42,10 +42,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::requeue;
 use super::sleeper_each::Each;
 use super::sleeper_owner::{Owner, Told};
-use crate::host::limits::{IDLE_SLEEPERS, WORKER_KICK, WORKER_STACK};
-use crate::host::signal;
-use crate::host::sys::{self, sys};
 use crate::io::token::ReqId;
+use softring_host::limits::{IDLE_SLEEPERS, WORKER_KICK, WORKER_STACK};
+use softring_host::signal;
+use softring_host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result, check};
 
 const WAIT_BITSET: u32 = 9;
@@ -282,9 +282,9 @@ impl Sleeper {
             job: Mutex::new(None),
         });
         let (me, owner) = (w.clone(), owner.clone());
-        let _blocked = signal::BlockAll::new();
-        let name = format!("iou-slp-{}", crate::host::fork::pid());
-        crate::host::threads::start(&name, WORKER_STACK, move || me.live(&owner))
+        let _blocked = signal::BlockAll::begin();
+        let name = format!("iou-slp-{}", softring_host::fork::pid());
+        softring_host::threads::start(&name, WORKER_STACK, move || me.live(&owner))
             .map_err(|_| Errno::ENOMEM)?;
         Ok(w)
     }
@@ -541,7 +541,7 @@ pub(crate) fn on(word: &AtomicU32, val: u32, private: bool) -> Futex {
 
 /// Is there futex_waitv(2)?
 fn has_waitv() -> bool {
-    !crate::host::refused::is::<{ sys::nr::__NR_futex_waitv }>()
+    !softring_host::refused::is::<{ sys::nr::__NR_futex_waitv }>()
 }
 
 fn sleep_on(entries: &[Entry]) -> Result<usize> {

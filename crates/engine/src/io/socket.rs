@@ -3,9 +3,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::host::fd::kind;
-use crate::host::fd::remembered::socket as slot;
-use crate::host::sys::{self, sys};
+use softring_host::fd::kind;
+use softring_host::fd::remembered::socket as slot;
+use softring_host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result};
 
 const SOL_SOCKET: u32 = 1;
@@ -80,8 +80,8 @@ impl Socket {
             return *socket;
         }
         let socket = Self::ask(fd);
-        if (crate::host::fd::numbers::closes_reported()
-            || crate::host::fd::numbers::is_internal(fd))
+        if (softring_host::fd::numbers::closes_reported()
+            || softring_host::fd::numbers::is_internal(fd))
             && let Some(slot) = slot(fd)
         {
             slot.store(socket as u8 + 1, Relaxed);

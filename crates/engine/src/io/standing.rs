@@ -3,7 +3,7 @@
 //! system call, and neither does a receive that is known to find nothing.
 //!
 //! This rests on hearing of every close before it happens
-//! ([`crate::host::fd::numbers::closes_all_reported`]): then the number means one file all the
+//! ([`softring_host::fd::numbers::closes_all_reported`]): then the number means one file all the
 //! time, and those that wait there move to a duplicate when it is closed ([`Ctx::number_closes`]).
 //! Where the entry points cannot promise that, nothing stands.
 //!
@@ -55,10 +55,10 @@ use std::sync::Arc;
 use rustix::fd::AsRawFd;
 
 use super::poll::PollSet;
-use crate::host::fd::InternalFd;
-use crate::host::sys::nr::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
-use crate::host::sys::{self, nr};
 use crate::io::token::ReqId;
+use softring_host::fd::InternalFd;
+use softring_host::sys::nr::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
+use softring_host::sys::{self, nr};
 use softring_uapi::errno::{Errno, Result};
 
 /// Numbers that may stand.
@@ -353,7 +353,7 @@ mod tests {
         let mut set = PollSet::new().unwrap();
         let (r, w) = pipe().unwrap();
         let ids = [1, 2].map(|n| ReqId::from_u64(1 << 32 | n));
-        let dup = Arc::new(crate::host::fd::dup_internal(r.as_raw_fd()).unwrap());
+        let dup = Arc::new(softring_host::fd::dup_internal(r.as_raw_fd()).unwrap());
         let fd = dup.as_raw_fd();
         assert_eq!(set.go_on(&dup, IN | EPOLLONESHOT, &ids), Ok(true));
         assert_eq!((set.armed(), count(fd)), (2, 1));

@@ -6,7 +6,7 @@
 //! taken under the program's own mask, and end with EINTR. A pending signal is handled before the
 //! wait answers EINTR: one that nobody handles ends no wait.
 //!
-//! Handlers that run between calls only ([`handlers`](crate::host::handlers)) are no concern of the
+//! Handlers that run between calls only ([`handlers`](softring_host::handlers)) are no concern of the
 //! rest. Another one that runs inside a sleep may enter the same ring: it takes over what its
 //! thread sleeps for ([`Ctx::supersede`](crate::ring::ctx::Ctx::supersede)). One that runs while
 //! its thread is in the middle of something, under a lock, cannot, and is answered EINTR. That
@@ -16,9 +16,9 @@
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::host::handlers::{self, Call};
-use crate::host::signal::BlockAll;
-use crate::host::sys;
+use softring_host::handlers::{self, Call};
+use softring_host::signal::BlockAll;
+use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
 
 /// A signal handler has entered a ring on top of its own thread's call.
@@ -62,7 +62,7 @@ impl Vigil {
     }
 
     fn blocks(&mut self) {
-        self.blocked.get_or_insert_with(BlockAll::new);
+        self.blocked.get_or_insert_with(BlockAll::begin);
     }
 
     /// The program wants to wait under a mask of its own ([`handlers::waits_under`]).

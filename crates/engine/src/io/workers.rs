@@ -13,8 +13,8 @@
 use std::sync::Arc;
 
 use super::worker::{Pool, Work};
-use crate::host::creds::{self, Creds};
-use crate::host::sync::Mutex;
+use softring_host::creds::{self, Creds};
+use softring_host::sync::Mutex;
 use softring_uapi::errno::Result;
 
 /// Pools beside the first, at most; what finds none has its submitter run it.

@@ -18,14 +18,14 @@
 use super::look::{Manners, Wait};
 use super::naps::Naps;
 use super::{HEARD, table};
-use crate::host::limits::{AIO_LEAVE, AIO_LOOK_BATCH, AIO_LOOKS};
-use crate::host::sync::Mutex;
-use crate::host::sys::{borrow, sys};
-use crate::host::user;
 use crate::io::aio::ring::Ring;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use rustix::fs::OFlags;
+use softring_host::limits::{AIO_LEAVE, AIO_LOOK_BATCH, AIO_LOOKS};
+use softring_host::sync::Mutex;
+use softring_host::sys::{borrow, sys};
+use softring_host::user;
 use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result};
 use std::sync::{OnceLock, RwLock, RwLockReadGuard, TryLockError};
@@ -110,7 +110,7 @@ impl Context {
             if started.elapsed() > AIO_LEAVE {
                 break;
             }
-            crate::host::sys::pause(Duration::from_micros(20));
+            softring_host::sys::pause(Duration::from_micros(20));
         }
         sys!(__NR_io_destroy, self.id)
     }
@@ -215,7 +215,7 @@ impl Context {
             return mode;
         }
         if wanted == POLLED {
-            crate::host::handlers::need();
+            softring_host::handlers::need();
             if let Some(naps) = Naps::new(self.nr) {
                 let _ = self.naps.set(naps);
             }

@@ -1,15 +1,15 @@
 //! io_getevents(2) that looks for completions before it sleeps.
 
 use super::context::Context;
-use crate::host::handlers::is_deferred;
-use crate::host::sys::{self, sleeps};
-use crate::host::time::Clock;
-use crate::host::user;
 use crate::io::aio::ring::Ring;
 use crate::io::polling::{LOOKS, forced};
 use crate::policy::hybrid::Policy;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use softring_host::handlers::is_deferred;
+use softring_host::sys::{self, sleeps};
+use softring_host::time::Clock;
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::kernel_timespec;
 

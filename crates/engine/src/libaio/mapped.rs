@@ -7,9 +7,9 @@
 //! before use, and the tail is our own.
 #![allow(unsafe_code)]
 
-use crate::host::sys::sys;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
+use softring_host::sys::sys;
 use softring_uapi::aio::{AIO_RING_MAGIC, aio_ring, io_event};
 use softring_uapi::errno::{Errno, Result, check};
 

@@ -34,12 +34,12 @@ pub use look::{Wait, looks};
 pub use naps::napped;
 pub(crate) use table::AT_FORK;
 
-use crate::host::fork;
-use crate::host::handlers::{self, Call};
-use crate::host::sys::sys;
-use crate::host::user;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
+use softring_host::fork;
+use softring_host::handlers::{self, Call};
+use softring_host::sys::sys;
+use softring_host::user;
 use softring_uapi::errno::{Errno, answer, check};
 use table::Entry;
 

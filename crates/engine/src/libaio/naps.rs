@@ -10,9 +10,6 @@
 
 use super::context::Context;
 use super::look::{Looks, Wait, count, end_under};
-use crate::host::limits::AIO_LOOK_BATCH;
-use crate::host::time::Clock;
-use crate::host::user;
 use crate::io::aio::AioSigset;
 use crate::io::aio::ring::Ring;
 use crate::io::polling::{Polling, forced};
@@ -20,6 +17,9 @@ use crate::io::vigil::Vigil;
 use crate::policy::hybrid::{FLIGHT_MAX, Nap, Policy, Ticket};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use softring_host::limits::AIO_LOOK_BATCH;
+use softring_host::time::Clock;
+use softring_host::user;
 use softring_uapi::aio::{io_event, iocb};
 use softring_uapi::errno::{Errno, Result};
 use std::collections::HashMap;

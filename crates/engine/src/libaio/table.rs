@@ -5,9 +5,9 @@
 
 use super::context::Context;
 use super::{POLL_ALL, emulated};
-use crate::host::fork::{self, AtFork};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
+use softring_host::fork::{self, AtFork};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 

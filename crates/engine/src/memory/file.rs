@@ -9,10 +9,10 @@
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::process::{Resource, Rlimit};
 
-use crate::host::alone::Alone;
-use crate::host::fork::AtFork;
-use crate::host::substitute::{fstat, getrlimit, set_size, setrlimit};
-use crate::host::sys;
+use softring_host::alone::Alone;
+use softring_host::fork::AtFork;
+use softring_host::substitute::{fstat, getrlimit, set_size, setrlimit};
+use softring_host::sys;
 use softring_uapi::IORING_OFF_SQES;
 use softring_uapi::errno::{Errno, Result};
 

@@ -9,7 +9,7 @@ use std::io::Write;
 
 use rustix::fs::{Mode, OFlags, open};
 
-use crate::host::sys;
+use softring_host::sys;
 
 /// Device and inode of a mapping, as /proc/PID/maps has them in one piece.
 type File = [u8; 40];

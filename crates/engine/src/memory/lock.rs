@@ -41,7 +41,7 @@ use core::time::Duration;
 use self::protocol::{Locked, WAITED, Word};
 use super::holder;
 use super::region::Region;
-use crate::host::sys;
+use softring_host::sys;
 
 /// One who looks at the sequence word without sleeping, in the count of waiters.
 pub(crate) const SPINNER: u32 = 1 << 16;
@@ -227,7 +227,7 @@ impl Control {
 
     /// What was lent; null where another process issues. Lock holder only.
     pub fn lent(&self) -> *mut () {
-        let here = self.issue_word().word.load(Relaxed) & !WAITED == crate::host::fork::holder();
+        let here = self.issue_word().word.load(Relaxed) & !WAITED == softring_host::fork::holder();
         if here { self.lent.load(Relaxed) } else { core::ptr::null_mut() }
     }
 }
@@ -247,12 +247,12 @@ impl Locked for Control {
 
     #[inline(always)]
     fn me(&self) -> u64 {
-        crate::host::fork::holder()
+        softring_host::fork::holder()
     }
 
     fn is_dead(&self, word: u64) -> bool {
         let (pid, namespace) = ((word & !WAITED) as u32, word >> 32);
-        let known = namespace != 0 && namespace == crate::host::fork::holder() >> 32;
+        let known = namespace != 0 && namespace == softring_host::fork::holder() >> 32;
         known && holder::is_gone(pid, self.page.addr())
     }
 

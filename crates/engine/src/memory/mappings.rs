@@ -11,8 +11,8 @@ use rustix::fd::AsRawFd;
 use rustix::fs::{Mode, OFlags, open};
 
 use super::region::Region;
-use crate::host::sys::{self, sys};
-use crate::host::user;
+use softring_host::sys::{self, sys};
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result, check};
 
 const PAGE: u64 = 4096;

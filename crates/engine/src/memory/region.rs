@@ -75,7 +75,7 @@ impl Region {
     fn alias(&self) -> Option<Region> {
         let len = self.len.next_multiple_of(PAGE);
         // The old mapping stays, and the new one is at an address of the kernel's choice.
-        let at = crate::host::substitute::alias(self.base.as_ptr().expose_provenance(), len)?;
+        let at = softring_host::substitute::alias(self.base.as_ptr().expose_provenance(), len)?;
         let base = NonNull::new(core::ptr::with_exposed_provenance_mut(at))?;
         Some(Region { base, len, owned: true })
     }
@@ -84,7 +84,7 @@ impl Region {
     /// program's memory is made of several mappings, of which mremap(2) has followed the first.
     /// Nobody else uses this memory yet.
     fn is_same(&self, other: &Region) -> bool {
-        if crate::host::user::check_writable(self.addr() as u64, self.len).is_err() {
+        if softring_host::user::check_writable(self.addr() as u64, self.len).is_err() {
             return false;
         }
         (0..other.len).step_by(PAGE).all(|at| {
@@ -139,7 +139,7 @@ impl Region {
 
     /// Copies the bytes at `off` out, once.
     #[inline]
-    pub fn load<T: crate::host::user::Plain>(&self, off: usize) -> T {
+    pub fn load<T: softring_host::user::Plain>(&self, off: usize) -> T {
         assert!(off.is_multiple_of(align_of::<T>()) && off + size_of::<T>() <= self.len);
         // SAFETY: in bounds and aligned (asserted); volatile because the program may write at the
         // same time, and any bit pattern is a valid `T: Plain`.
@@ -148,7 +148,7 @@ impl Region {
 
     /// Copies the words at `off` into `v`, each once.
     #[inline]
-    pub fn load_into<T: crate::host::user::Plain>(&self, off: usize, v: &mut T) {
+    pub fn load_into<T: softring_host::user::Plain>(&self, off: usize, v: &mut T) {
         const { assert!(align_of::<T>() == 8 && size_of::<T>().is_multiple_of(8)) };
         assert!(off.is_multiple_of(8) && off + size_of::<T>() <= self.len);
         let to: *mut u64 = core::ptr::from_mut(v).cast();
@@ -164,7 +164,7 @@ impl Region {
 
     /// Stores `v` at `off`.
     #[inline]
-    pub fn store<T: crate::host::user::Plain>(&self, off: usize, v: T) {
+    pub fn store<T: softring_host::user::Plain>(&self, off: usize, v: T) {
         assert!(off.is_multiple_of(align_of::<T>()) && off + size_of::<T>() <= self.len);
         // SAFETY: in bounds and aligned (asserted); the slot is the engine's until the tail is
         // published.

@@ -121,7 +121,7 @@ impl Rings {
     /// # Errors
     /// `ENOMEM`, `EMFILE`, `ENFILE`; `EINVAL`, `EFAULT` for bad NO_MMAP addresses.
     pub fn create(geo: Geometry, cq_user: u64, sq_user: u64) -> Result<(OwnedFd, Rings)> {
-        let fd = crate::host::substitute::memory_file("[io_uring]")?;
+        let fd = softring_host::substitute::memory_file("[io_uring]")?;
         let size = IORING_OFF_SQES + geo.sqes_size() as u64;
         super::file::grow(&fd, size.next_multiple_of(4096))?;
         let _ = fcntl_add_seals(&fd, SealFlags::SHRINK);

@@ -7,9 +7,9 @@ use rustix::fd::{AsFd, AsRawFd};
 use rustix::process::Resource;
 
 use super::region::Region;
-use crate::host::fd::InternalFd;
-use crate::host::substitute;
-use crate::host::sys::sys;
+use softring_host::fd::InternalFd;
+use softring_host::substitute;
+use softring_host::sys::sys;
 use softring_uapi::iovec;
 use softring_uapi::kernel_timespec;
 
@@ -34,7 +34,7 @@ impl Scratch {
         }
         let file = substitute::memfd("softring", false).ok()?;
         substitute::set_size(file.as_raw_fd(), PAGE as u64).ok()?;
-        let file = crate::host::fd::adopt_internal(file);
+        let file = softring_host::fd::adopt_internal(file);
         let page = Region::map(file.as_fd(), 0, PAGE).ok()?;
         Some(Scratch { file, page })
     }

@@ -1,10 +1,10 @@
 //! FADVISE, MADVISE. Kernel counterpart: `io_uring/advise.c`.
 
-use crate::host::sys::sys;
 use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Req, ReqFlags};
+use softring_host::sys::sys;
 use softring_uapi::errno::Result;
 
 /// `POSIX_FADV_NORMAL`, `_RANDOM`, `_SEQUENTIAL`: these only set a flag of the open file.

@@ -14,9 +14,6 @@
 use rustix::fd::AsRawFd;
 use rustix::fs::OFlags;
 
-use crate::host::alone::Alone;
-use crate::host::fd::kind::Kind;
-use crate::host::sys::{self, sys};
 use crate::io::socket::{POLLERR, POLLRDHUP, is_internet, option};
 use crate::ops::openclose::own;
 use crate::ops::socket::{SOCK_CLOEXEC, SOCK_NONBLOCK, address};
@@ -24,6 +21,9 @@ use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
+use softring_host::alone::Alone;
+use softring_host::fd::kind::Kind;
+use softring_host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::*;
 
@@ -166,11 +166,11 @@ pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
     };
     tell_more(call, listener);
     let res = if direct {
-        let fd = crate::host::fd::adopt_internal(own(fd));
+        let fd = softring_host::fd::adopt_internal(own(fd));
         call.keep = Keep::File(FileRef::Owned(fd, Kind::Unknown));
         0
     } else {
-        crate::host::fd::forget_kind(fd);
+        softring_host::fd::forget_kind(fd);
         fd
     };
     let multishot = call.sqe.ioprio & IORING_ACCEPT_MULTISHOT != 0;

@@ -3,14 +3,14 @@
 //! A ring cannot stand in an epoll set itself; its stand-in is looked up when our own ring's lock
 //! is free.
 
-use crate::host::fd::kind::Kind;
-use crate::host::sys::{self, sys};
-use crate::host::user;
 use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::pending::{EpollChange, Pending, What};
 use crate::ring::request::{Call, Req};
+use softring_host::fd::kind::Kind;
+use softring_host::sys::{self, sys};
+use softring_host::user;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 
@@ -32,9 +32,9 @@ pub(crate) fn ctl_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let s = &req.call.sqe;
     let event = epoll_event { events: s.op_flags, data: s.addr3 };
-    let [epoll, fd] = [s.fd, s.off as i32].map(crate::host::fd::visible);
+    let [epoll, fd] = [s.fd, s.off as i32].map(softring_host::fd::visible);
     let change = EpollChange { epoll, op: s.len, fd, event };
-    if crate::host::fd::numbers::is_ring(change.fd)
+    if softring_host::fd::numbers::is_ring(change.fd)
         && crate::io::kinds::kind(change.fd) == Kind::Memory
     {
         ctx.pending.push(Pending { from: None, what: What::Epoll(change) });

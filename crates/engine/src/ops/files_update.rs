@@ -33,7 +33,7 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 
 fn update(ctx: &mut Ctx, offset: u32, addr: u64, nr: u32) -> Result<u32> {
     ctx.files.check_range(offset, nr)?;
-    let fds: Vec<i32> = ctx.unlocked(|| crate::host::user::read_prefix(addr, nr as usize));
+    let fds: Vec<i32> = ctx.unlocked(|| softring_host::user::read_prefix(addr, nr as usize));
     ctx.files.update(Update { offset, nr, fds: &fds, tags: None }, &ctx.tags)
 }
 
@@ -53,14 +53,14 @@ fn allocate(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<u32> {
 }
 
 fn allocate_one(ctx: &mut Ctx, at: u64) -> Result<()> {
-    let fd = ctx.unlocked(|| crate::host::user::read::<i32>(at))?;
-    if crate::host::fd::numbers::is_live_ring(fd) {
+    let fd = ctx.unlocked(|| softring_host::user::read::<i32>(at))?;
+    if softring_host::fd::numbers::is_live_ring(fd) {
         // A ring is refused only once it has its place.
         return Err(ctx.files.free_slot().err().unwrap_or(Errno::EBADF));
     }
     let fd = dup_for_table(fd)?;
     let slot = ctx.files.install(IORING_FILE_INDEX_ALLOC, fd, &ctx.tags)?;
-    ctx.unlocked(|| crate::host::user::write(at, &slot)).inspect_err(|_| {
+    ctx.unlocked(|| softring_host::user::write(at, &slot)).inspect_err(|_| {
         let _ = ctx.files.remove(slot);
     })
 }

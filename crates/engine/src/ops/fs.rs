@@ -1,12 +1,12 @@
 //! RENAMEAT, UNLINKAT, MKDIRAT, SYMLINKAT, LINKAT: names in directories. They may wait for a disk,
 //! so a worker runs them. Kernel counterpart: `io_uring/fs.c`.
 
-use crate::host::fd::visible;
-use crate::host::sys::sys;
 use crate::ops::{answer, no_fixed_file, path, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req};
+use softring_host::fd::visible;
+use softring_host::sys::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;

@@ -3,13 +3,13 @@
 //! A wait whose futex has the value that was asked for goes to a thread that sleeps there
 //! ([`crate::io::sleeper`]).
 
-use crate::host::sys::sys;
-use crate::host::user;
 use crate::io::sleeper::{Futex, Job};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{Keep, Req, Wait};
+use softring_host::sys::sys;
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result, check};
 
 const FUTEX2_SIZE_U32: u32 = 2;

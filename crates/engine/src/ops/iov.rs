@@ -1,6 +1,6 @@
 //! Vectors of the program's. Kernel counterpart: `lib/iov_iter.c`.
 
-use crate::host::user::{self, TASK_SIZE};
+use softring_host::user::{self, TASK_SIZE};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 

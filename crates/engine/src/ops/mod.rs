@@ -82,7 +82,7 @@ pub(crate) fn no_fixed_file(req: &Req) -> Result<()> {
 /// be.
 pub(crate) fn path(addr: u64, may_be_empty: bool) -> Result<CString> {
     const PATH_MAX: usize = 4096;
-    let path = crate::host::user::read_cstr(addr, PATH_MAX)?;
+    let path = softring_host::user::read_cstr(addr, PATH_MAX)?;
     if path.is_empty() && !may_be_empty {
         return Err(Errno::ENOENT);
     }

@@ -43,7 +43,7 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 
 fn target(fd: i32) -> Result<Arc<Ring>> {
     crate::ring::table::ring(fd).map_err(|e| match e {
-        Errno::EOPNOTSUPP if crate::host::fd::is_path_only(fd) => Errno::EBADF,
+        Errno::EOPNOTSUPP if softring_host::fd::is_path_only(fd) => Errno::EBADF,
         Errno::EOPNOTSUPP => Errno::EBADFD,
         e => e,
     })
@@ -57,7 +57,7 @@ pub(crate) fn send_without_ring(addr: u64, nr: u32) -> Result<usize> {
     if addr == 0 || nr != 1 {
         return Err(Errno::EINVAL);
     }
-    let sqe: io_uring_sqe = crate::host::user::read(addr)?;
+    let sqe: io_uring_sqe = softring_host::user::read(addr)?;
     if sqe.flags != 0 || sqe.opcode != IORING_OP_MSG_RING {
         return Err(Errno::EINVAL);
     }
@@ -176,7 +176,7 @@ pub(crate) fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
 
 /// Puts the file into a slot (`__io_fixed_fd_install`); answers the slot if it was ours to choose.
 fn install(ctx: &mut Ctx, file: &SentFile) -> Result<i32> {
-    let dup = crate::host::fd::dup_internal(file.fd.as_ref().map_err(|e| *e)?.as_raw_fd())?;
+    let dup = softring_host::fd::dup_internal(file.fd.as_ref().map_err(|e| *e)?.as_raw_fd())?;
     ctx.files.fetch_if_away();
     let slot = ctx.files.install(file.index, dup, &ctx.tags)?;
     Ok(if file.index == IORING_FILE_INDEX_ALLOC { slot.cast_signed() } else { 0 })

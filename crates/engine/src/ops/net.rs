@@ -4,8 +4,6 @@
 //! An attempt is one system call with MSG_DONTWAIT. With MSG_WAITALL a stream goes on from where it
 //! stopped: `call.done` counts the bytes so far, and a request that ends early tells those.
 
-use crate::host::sys::{self, sys};
-use crate::host::user::in_user;
 use crate::io::socket::{
     self, MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_OOB, MSG_WAITALL, Socket,
     streams,
@@ -19,6 +17,8 @@ use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req, ReqFlags};
+use softring_host::sys::{self, sys};
+use softring_host::user::in_user;
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;

@@ -1,8 +1,6 @@
 //! SEND from provided buffers, and bundles of them for SEND and RECV. Kernel counterpart:
 //! `io_send_select_buffer`, `io_recv_buf_select`, `io_recv_finish` in `io_uring/net.c`.
 
-use crate::host::sys;
-use crate::host::user::in_user;
 use crate::io::socket::{MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_WAITALL, Socket, is_socket};
 use crate::ops::net::{attempt, limit_left, wait, waits_in_worker};
 use crate::ops::net_msg::recv_vector;
@@ -11,6 +9,8 @@ use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req};
+use softring_host::sys;
+use softring_host::user::in_user;
 use softring_uapi::errno::{self, Errno};
 use softring_uapi::iovec;
 use softring_uapi::version::{Change, has};

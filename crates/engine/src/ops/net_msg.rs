@@ -2,9 +2,6 @@
 //! and control data that are received go straight to the program. Kernel counterpart:
 //! `io_uring/net.c`.
 
-use crate::host::fd::kind::is_socket;
-use crate::host::sys::{self, sys};
-use crate::host::user::{self, nowhere_is_null};
 use crate::io::socket::{MSG_CMSG_COMPAT, MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
 use crate::io::socket::{Socket, minds_empty_name};
 use crate::ops::iov::{import_iov, skip};
@@ -14,6 +11,9 @@ use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req, ReqFlags};
+use softring_host::fd::kind::is_socket;
+use softring_host::sys::{self, sys};
+use softring_host::user::{self, nowhere_is_null};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::*;
 use softring_uapi::{iovec, msghdr};

@@ -77,7 +77,7 @@ fn find_file(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     req.call.file = if fixed {
         FileRef::Fixed(ctx.files.get(fd.cast_unsigned())?)
     } else {
-        crate::host::fd::check_visible(fd)?;
+        softring_host::fd::check_visible(fd)?;
         FileRef::Plain(fd)
     };
     Ok(())

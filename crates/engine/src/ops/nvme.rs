@@ -7,12 +7,12 @@
 
 use std::path::Path;
 
-use crate::host::sys::{self, sys};
 use crate::ops::iov::import_iov;
 use crate::ops::uring_cmd::{BIG_SQE, WIDE_CQE};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req, ReqFlags};
+use softring_host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 use softring_uapi::*;
@@ -27,7 +27,7 @@ pub(crate) enum Device {
 impl Device {
     /// What `fd` is, as sysfs tells; none if it is neither.
     pub(crate) fn of(fd: i32) -> Option<Device> {
-        let stat = crate::host::substitute::fstat(sys::borrow(fd)?).ok()?;
+        let stat = softring_host::substitute::fstat(sys::borrow(fd)?).ok()?;
         let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
         if kind != rustix::fs::FileType::CharacterDevice {
             return None;

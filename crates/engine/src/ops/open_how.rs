@@ -4,7 +4,7 @@
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::host::sys::{self, sys};
+use softring_host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result, check};
 
 const O_WRONLY: u64 = 1;
@@ -62,13 +62,13 @@ impl How {
         let mut rest = [0u8; 256];
         while at < size {
             let n = (size - at).min(rest.len() as u64) as usize;
-            crate::host::user::read_slice(addr.wrapping_add(at), &mut rest[..n])?;
+            softring_host::user::read_slice(addr.wrapping_add(at), &mut rest[..n])?;
             if rest[..n].iter().any(|&b| b != 0) {
                 return Err(Errno::E2BIG);
             }
             at += n as u64;
         }
-        crate::host::user::read_slice(addr, &mut words)?;
+        softring_host::user::read_slice(addr, &mut words)?;
         Ok(How { flags: words[0], mode: words[1], resolve: words[2] })
     }
 

@@ -7,9 +7,6 @@
 
 use rustix::fd::{FromRawFd, OwnedFd};
 
-use crate::host::fd::kind::Kind;
-use crate::host::fd::visible;
-use crate::host::sys::sys;
 use crate::io::standing::{self, Closing};
 use crate::ops::open_how::{
     How, O_CLOEXEC, O_DIRECT, O_EXCL, O_NONBLOCK, O_PATH, RESOLVE_CACHED, cached_lookup_works,
@@ -18,6 +15,9 @@ use crate::ops::{answer, answer_waiting, no_fixed_file, path, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
+use softring_host::fd::kind::Kind;
+use softring_host::fd::visible;
+use softring_host::sys::sys;
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::*;
 
@@ -72,11 +72,11 @@ pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
     match opened {
         Err(e) => answer_waiting(e.ret()),
         Ok(fd) if direct => {
-            call.file = FileRef::Owned(crate::host::fd::adopt_opened(own(fd)), Kind::Unknown);
+            call.file = FileRef::Owned(softring_host::fd::adopt_opened(own(fd)), Kind::Unknown);
             Outcome::Done(0)
         }
         Ok(fd) => {
-            crate::host::fd::forget_kind(fd);
+            softring_host::fd::forget_kind(fd);
             Outcome::Done(fd)
         }
     }
@@ -121,7 +121,7 @@ pub(crate) fn open_finish(ctx: &mut Ctx, req: &mut Req) {
 }
 
 /// Puts a file into the slot that `index` asks for; answers as the CQE does.
-pub(crate) fn place(ctx: &mut Ctx, index: u32, fd: crate::host::fd::InternalFd) -> i32 {
+pub(crate) fn place(ctx: &mut Ctx, index: u32, fd: softring_host::fd::InternalFd) -> i32 {
     let placed = ctx.files.install(index, fd, &ctx.tags);
     let alloc = index == IORING_FILE_INDEX_ALLOC;
     let answer = |slot: u32| if alloc { slot.cast_signed() } else { 0 };
@@ -143,7 +143,7 @@ pub(crate) fn close(call: &mut Call, how: Try) -> Outcome {
         return Outcome::Done(0);
     }
     let fd = call.sqe.fd;
-    if crate::host::fd::numbers::is_live_ring(fd) || crate::host::fd::is_hidden(fd) {
+    if softring_host::fd::numbers::is_live_ring(fd) || softring_host::fd::is_hidden(fd) {
         return Outcome::Done(Errno::EBADF.res());
     }
     let closing = Closing::new(fd);
@@ -154,10 +154,10 @@ pub(crate) fn close(call: &mut Call, how: Try) -> Outcome {
         // Another ring's: see `Ctx::closes_number`.
         return Outcome::Retry;
     }
-    crate::host::fd::file_closes(fd);
+    softring_host::fd::file_closes(fd);
     let done = answer(sys!(__NR_close, fd));
     drop(closing);
-    crate::host::fd::forget_kind(fd);
+    softring_host::fd::forget_kind(fd);
     done
 }
 
@@ -189,7 +189,7 @@ pub(crate) fn install(call: &mut Call, _: Try) -> Outcome {
     let cmd = if plain { F_DUPFD } else { F_DUPFD_CLOEXEC };
     match check(sys!(__NR_fcntl, call.file.fd(), cmd, 0)) {
         Ok(fd) => {
-            crate::host::fd::forget_kind(fd as i32);
+            softring_host::fd::forget_kind(fd as i32);
             Outcome::Done(fd as i32)
         }
         Err(e) => Outcome::Done(e.res()),
@@ -223,9 +223,9 @@ pub(crate) fn pipe(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 fn pipe_fds(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<()> {
     use rustix::fd::AsRawFd;
     let fds = [ends[0].as_raw_fd(), ends[1].as_raw_fd()];
-    ctx.unlocked(|| crate::host::user::write_slice(sqe.addr, &fds))?;
+    ctx.unlocked(|| softring_host::user::write_slice(sqe.addr, &fds))?;
     for end in ends {
-        crate::host::fd::forget_kind(crate::host::fd::release(end));
+        softring_host::fd::forget_kind(softring_host::fd::release(end));
     }
     Ok(())
 }
@@ -235,7 +235,7 @@ fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<(
     if u64::from(sqe.op_flags) & O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
-    let [read, write] = ends.map(crate::host::fd::adopt_internal);
+    let [read, write] = ends.map(softring_host::fd::adopt_internal);
     let alloc = sqe.file_index == IORING_FILE_INDEX_ALLOC;
     let next = if alloc { sqe.file_index } else { sqe.file_index.wrapping_add(1) };
     let first = ctx.files.install(sqe.file_index, read, &ctx.tags)?;
@@ -243,7 +243,7 @@ fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<(
         let _ = ctx.files.remove(first);
     })?;
     let slots = [first.cast_signed(), second.cast_signed()];
-    ctx.unlocked(|| crate::host::user::write_slice(sqe.addr, &slots)).inspect_err(|_| {
+    ctx.unlocked(|| softring_host::user::write_slice(sqe.addr, &slots)).inspect_err(|_| {
         let _ = ctx.files.remove(first);
         let _ = ctx.files.remove(second);
     })

@@ -4,13 +4,6 @@
 //! multishot poll is edge-triggered there: each wake-up is a CQE, until it is cancelled or the CQ
 //! is full.
 
-use crate::host::fd::kind::Kind;
-use crate::host::fd::probe::is_epoll;
-use crate::host::sys;
-use crate::host::sys::nr::{
-    EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLNVAL, EPOLLONESHOT, EPOLLOUT,
-    EPOLLPRI, EPOLLRDBAND, EPOLLRDHUP, EPOLLRDNORM, EPOLLWRBAND, EPOLLWRNORM,
-};
 use crate::io::poll::EVENTS;
 use crate::io::socket::is_socket;
 use crate::io::standing;
@@ -19,6 +12,13 @@ use crate::ops::ring_file;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
+use softring_host::fd::kind::Kind;
+use softring_host::fd::probe::is_epoll;
+use softring_host::sys;
+use softring_host::sys::nr::{
+    EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLNVAL, EPOLLONESHOT, EPOLLOUT,
+    EPOLLPRI, EPOLLRDBAND, EPOLLRDHUP, EPOLLRDNORM, EPOLLWRBAND, EPOLLWRNORM,
+};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -105,7 +105,7 @@ pub(crate) fn only_arms(req: &Req) -> bool {
 pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let Wait::Poll(p) = req.wait else { return Outcome::Done(Errno::EINVAL.res()) };
     if let FileRef::Plain(fd) = req.call.file
-        && crate::host::fd::numbers::is_ring(fd)
+        && softring_host::fd::numbers::is_ring(fd)
         && crate::io::kinds::kind(fd) == Kind::Memory
     {
         let none = if ring_file::is_full(ctx, req, fd) { standing::OUT } else { 0 };

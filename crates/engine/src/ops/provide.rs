@@ -1,10 +1,10 @@
 //! PROVIDE_BUFFERS and REMOVE_BUFFERS. Kernel counterpart: `io_uring/kbuf.c`.
 
-use crate::host::user::in_user;
 use crate::resources::kbuf::{Buf, MAX_BIDS};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::Req;
+use softring_host::user::in_user;
 use softring_uapi::errno::{Errno, Result};
 
 /// Checks counts, ids and the range (`io_provide_buffers_prep`).

@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use crate::host::sys;
-use crate::host::sys::nr::EPOLLONESHOT;
 use crate::io::standing::{IN, OUT};
 use crate::ops::rw;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::pending::{Pending, What};
 use crate::ring::request::{Call, Poll, Req, ReqFlags, Wait};
+use softring_host::sys;
+use softring_host::sys::nr::EPOLLONESHOT;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{
     IORING_OP_FALLOCATE, IORING_OP_FSYNC, IORING_OP_FTRUNCATE, IORING_OP_READ,

@@ -3,11 +3,6 @@
 //! A buffered read is tried with `RWF_NOWAIT` and goes on until the range is done or would block; a
 //! stream is read once.
 
-use crate::host::fd::kind::{Kind, is_socket};
-use crate::host::fd::probe::newest_knows;
-use crate::host::fd::{forget_kind, is_path_only};
-use crate::host::sys::{self, nr, sys};
-use crate::host::user::{self, in_user};
 use crate::io::aio::nowait;
 use crate::ops::iov::{MAX_IOV, import_iov, skip};
 use crate::ops::{net_zc, rw_hot, rw_nowait, rw_position, rw_select};
@@ -16,6 +11,11 @@ use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags, kind_of};
 use rustix::fs::OFlags;
+use softring_host::fd::kind::{Kind, is_socket};
+use softring_host::fd::probe::newest_knows;
+use softring_host::fd::{forget_kind, is_path_only};
+use softring_host::sys::{self, nr, sys};
+use softring_host::user::{self, in_user};
 use softring_uapi::aio::{
     IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, IOCB_FLAG_IOPRIO, iocb,
 };
@@ -104,7 +104,7 @@ fn ioprio_check(ioprio: u16) -> Result<()> {
     let (class, level) = (ioprio >> 13, ioprio & 7);
     match class {
         0 if level != 0 => Err(Errno::EINVAL),
-        REAL_TIME => crate::host::creds::may_have_priority(ioprio),
+        REAL_TIME => softring_host::creds::may_have_priority(ioprio),
         0..=3 => Ok(()),
         _ => Err(Errno::EINVAL),
     }
@@ -421,7 +421,7 @@ pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Resul
         let call = if writes(sqe.opcode) { nr::__NR_write } else { nr::__NR_read };
         return check(sys::syscall6(call, [fd as usize, 0, 0, 0, 0, 0]));
     }
-    crate::host::substitute::transfer(writes(sqe.opcode), fd, iov, count, off, flags)
+    softring_host::substitute::transfer(writes(sqe.opcode), fd, iov, count, off, flags)
 }
 
 /// The same request for kernel aio; `None` if it must go another way.

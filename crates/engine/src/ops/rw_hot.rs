@@ -9,11 +9,11 @@
 //! submitter waits for the disk at most once in `TRUSTED_AFTER` reads, and a file that is not
 //! cached is never read this way.
 
-use crate::host::fd::history::History;
-use crate::host::fd::kind::Kind;
-use crate::host::sys::{self, sys};
 use crate::ring::ctx::Ctx;
 use crate::ring::request::FileRef;
+use softring_host::fd::history::History;
+use softring_host::fd::kind::Kind;
+use softring_host::sys::{self, sys};
 use softring_uapi::{
     IORING_OP_READ, IORING_OP_READ_FIXED, IORING_OP_WRITE, IORING_OP_WRITE_FIXED, IOSQE_FIXED_FILE,
     io_uring_sqe,
@@ -111,7 +111,7 @@ fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, history: &Histor
     if end.wrapping_sub(start) > SLOW_CYCLES && history.slow() {
         // A file in memory does not wait: perhaps the number was reused behind our back.
         if kind == Kind::Memory && sqe.flags & IOSQE_FIXED_FILE == 0 {
-            crate::host::fd::forget_kind(sqe.fd);
+            softring_host::fd::forget_kind(sqe.fd);
         }
     }
     (n as usize == sqe.len as usize).then_some(n as i32)

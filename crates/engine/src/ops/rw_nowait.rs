@@ -4,12 +4,6 @@
 use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, Mode, OFlags};
 
-use crate::host::fd::InternalFd;
-use crate::host::fd::kind::{Kind, is_socket};
-use crate::host::fd::probe::{
-    UNKNOWN_FLAG, is_epoll, is_eventfd, is_pipe, is_simple, is_zero, tries, try_byte,
-};
-use crate::host::sys::{self, sys};
 use crate::io::socket::MSG_DONTWAIT;
 use crate::ops::rw::{
     RWF_ATOMIC, RWF_DONTCACHE, RWF_NOAPPEND, finish, first_of, total, transfer_by, writes,
@@ -17,6 +11,12 @@ use crate::ops::rw::{
 use crate::ops::{iov::skip, rw_hot};
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep};
+use softring_host::fd::InternalFd;
+use softring_host::fd::kind::{Kind, is_socket};
+use softring_host::fd::probe::{
+    UNKNOWN_FLAG, is_epoll, is_eventfd, is_pipe, is_simple, is_zero, tries, try_byte,
+};
+use softring_host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::{IORING_OP_WRITEV_FIXED, RWF_NOWAIT};
 use softring_uapi::{iovec, msghdr};
@@ -72,7 +72,8 @@ pub(crate) fn buffered(call: &Call, kind: Kind) -> Result<()> {
 /// Is it a buffered file of such a file system?
 pub(crate) fn writes_unbuffered(fd: i32, kind: Kind) -> bool {
     let fd = sys::borrow(fd).filter(|_| kind == Kind::Buffered);
-    let magic = fd.and_then(|fd| crate::host::substitute::statfs(fd).ok()).map(|s| s.f_type as u64);
+    let magic =
+        fd.and_then(|fd| softring_host::substitute::statfs(fd).ok()).map(|s| s.f_type as u64);
     magic.is_some_and(|m| UNBUFFERED.contains(&m))
 }
 
@@ -228,7 +229,7 @@ fn without_waiting(fd: i32) -> Result<Option<InternalFd>> {
     let same = flags & (OFlags::RWMODE | OFlags::DIRECT);
     let path = format!("/proc/thread-self/fd/{fd}");
     let how = same | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(Some(crate::host::fd::adopt_opened(rustix::fs::open(path, how, Mode::empty())?)))
+    Ok(Some(softring_host::fd::adopt_opened(rustix::fs::open(path, how, Mode::empty())?)))
 }
 
 /// Does the file know no `RWF_NOWAIT`? preadv2(2) says so only where there is something to

@@ -1,11 +1,11 @@
 //! The position that a file keeps itself: where a request asks for it, or where the file knows no
 //! other. Kernel counterpart: `kiocb_update_pos`, `kiocb_done`.
 
-use crate::host::fd::kind::Kind;
-use crate::host::sys::sys;
 use crate::ops::rw::{CURRENT, finish, total, transfer};
 use crate::ring::opdef::Outcome;
 use crate::ring::request::Call;
+use softring_host::fd::kind::Kind;
+use softring_host::sys::sys;
 
 const SEEK_SET: u32 = 0;
 const SEEK_CUR: u32 = 1;

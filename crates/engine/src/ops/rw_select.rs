@@ -1,14 +1,14 @@
 //! Reads into provided buffers: READ and READV with IOSQE_BUFFER_SELECT, and READ_MULTISHOT.
 //! Kernel counterpart: `io_uring/rw.c`.
 
-use crate::host::fd::kind::Kind;
-use crate::host::sys;
-use crate::host::user;
 use crate::ops::rw;
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Req, ReqFlags, kind_of};
+use softring_host::fd::kind::Kind;
+use softring_host::sys;
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 use softring_uapi::*;

@@ -1,15 +1,15 @@
 //! SOCKET, BIND, LISTEN, SHUTDOWN: what a socket needs before and after its life as a stream.
 //! Kernel counterpart: `io_uring/net.c`.
 
-use crate::host::fd::kind::Kind;
-use crate::host::sys::sys;
-use crate::host::user;
 use crate::io::socket::{SO_DOMAIN, option};
 use crate::ops::openclose::own;
 use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
+use softring_host::fd::kind::Kind;
+use softring_host::sys::sys;
+use softring_host::user;
 use softring_uapi::IORING_OP_CONNECT;
 use softring_uapi::errno::{Errno, Result, check};
 
@@ -40,12 +40,12 @@ pub(crate) fn socket(call: &mut Call, _: Try) -> Outcome {
     match check(sys!(__NR_socket, s.fd, kind, s.len)) {
         Err(e) => Outcome::Done(e.res()),
         Ok(fd) if direct => {
-            let fd = crate::host::fd::adopt_internal(own(fd as i32));
+            let fd = softring_host::fd::adopt_internal(own(fd as i32));
             call.file = FileRef::Owned(fd, Kind::Unknown);
             Outcome::Done(0)
         }
         Ok(fd) => {
-            crate::host::fd::forget_kind(fd as i32);
+            softring_host::fd::forget_kind(fd as i32);
             Outcome::Done(fd as i32)
         }
     }

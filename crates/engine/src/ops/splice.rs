@@ -3,11 +3,11 @@
 
 use rustix::fs::OFlags;
 
-use crate::host::fd::kind::Kind;
-use crate::host::sys::{self, sys};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, Keep, Req};
+use softring_host::fd::kind::Kind;
+use softring_host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -36,10 +36,10 @@ pub(crate) fn tee_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// `EBADF` if it is not open, or the slot is empty.
 pub(crate) fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = &req.call.sqe;
-    let fd = crate::host::fd::visible(sqe.splice_fd_in());
+    let fd = softring_host::fd::visible(sqe.splice_fd_in());
     let file = if sqe.op_flags & SPLICE_F_FD_IN_FIXED != 0 {
         FileRef::Fixed(ctx.files.get(sqe.file_index)?)
-    } else if crate::host::fd::numbers::is_ring(fd) {
+    } else if softring_host::fd::numbers::is_ring(fd) {
         stands_for_ring()?
     } else {
         let mut file = FileRef::Plain(fd);
@@ -56,7 +56,7 @@ pub(crate) fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// # Errors
 /// `EMFILE`, `ENFILE`, `ENOMEM`.
 pub(crate) fn stands_for_ring() -> Result<FileRef> {
-    let file = crate::host::fd::adopt_internal(crate::host::substitute::eventfd()?);
+    let file = softring_host::fd::adopt_internal(softring_host::substitute::eventfd()?);
     Ok(FileRef::Owned(file, Kind::Pollable))
 }
 

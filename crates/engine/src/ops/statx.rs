@@ -1,12 +1,12 @@
 //! STATX. It may wait for a disk or a server, so a worker runs it. Kernel counterpart:
 //! `io_uring/statx.c`.
 
-use crate::host::sys::sys;
 use crate::ops::fs::AT_EMPTY_PATH;
 use crate::ops::{answer, no_fixed_file, path, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req};
+use softring_host::sys::sys;
 use softring_uapi::errno::Result;
 
 /// Checks the SQE (`io_statx_prep`).
@@ -23,5 +23,5 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Gets a file's status.
 pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_statx, crate::host::fd::visible(s.fd), s.addr, s.op_flags, s.len, s.off))
+    answer(sys!(__NR_statx, softring_host::fd::visible(s.fd), s.addr, s.op_flags, s.len, s.off))
 }

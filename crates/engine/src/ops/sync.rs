@@ -1,11 +1,11 @@
 //! FSYNC, SYNC_FILE_RANGE, FALLOCATE: all wait for the disk, so a worker runs them. Kernel
 //! counterpart: `io_uring/sync.c`.
 
-use crate::host::sys::sys;
 use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Req};
+use softring_host::sys::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

@@ -1,10 +1,10 @@
 //! TIMEOUT, TIMEOUT_REMOVE and its updates, LINK_TIMEOUT. Kernel counterpart: `io_uring/timeout.c`.
 
-use crate::host::time::Clock;
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{Req, ReqFlags, State, Timer, Wait};
+use softring_host::time::Clock;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
@@ -72,7 +72,7 @@ fn time_given(
     read: impl FnOnce(u64) -> Result<kernel_timespec>,
 ) -> Result<u64> {
     match flags & IORING_TIMEOUT_IMMEDIATE_ARG {
-        0 => crate::host::time::to_ns(read(word)?),
+        0 => softring_host::time::to_ns(read(word)?),
         _ if word.cast_signed() < 0 => Err(Errno::EINVAL),
         _ => Ok(word),
     }
@@ -124,7 +124,7 @@ pub(crate) fn remove_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if sqe.op_flags & !(UPDATES | IORING_TIMEOUT_ABS | immediate()) != 0 {
         return Err(Errno::EINVAL);
     }
-    let read = |at| ctx.unlocked(|| crate::host::user::read(at));
+    let read = |at| ctx.unlocked(|| softring_host::user::read(at));
     let period = time_given(sqe.op_flags, sqe.off, read)?;
     req.wait = Wait::Timeout(Timer { period, ..Timer::default() });
     Ok(())

@@ -1,10 +1,10 @@
 //! FTRUNCATE, on a worker. Kernel counterpart: `io_uring/truncate.c`.
 
-use crate::host::sys::sys;
 use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Req};
+use softring_host::sys::sys;
 use softring_uapi::errno::Result;
 
 /// Checks the SQE (`io_ftruncate_prep`).

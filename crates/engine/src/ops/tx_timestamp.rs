@@ -5,14 +5,14 @@
 //! times out of the error queue; recvmsg(2) takes whatever lies in front. So sockets that can have
 //! other things there are refused, or left alone.
 
-use crate::host::sys::nr::{EPOLLERR, EPOLLET};
-use crate::host::sys::{self, sys};
 use crate::io::socket::has_error_queue;
 use crate::io::token::ReqId;
 use crate::memory::cq::Cqe;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{Call, Poll, ReqFlags};
+use softring_host::sys::nr::{EPOLLERR, EPOLLET};
+use softring_host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::msghdr;
 use softring_uapi::version::{self, Change};

@@ -1,12 +1,12 @@
 //! URING_CMD: commands of a file's own. Sockets have some, and NVMe devices. Kernel counterpart:
 //! `io_uring/uring_cmd.c`, `io_uring/cmd_net.c`.
 
-use crate::host::sys::{self, sys};
 use crate::io::socket::is_socket;
 use crate::ops::{nvme, tx_timestamp};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req, ReqFlags, Wait};
+use softring_host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
@@ -87,7 +87,7 @@ pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
 
 /// `/dev/null` takes every command, and does nothing.
 fn is_null(fd: i32) -> bool {
-    let stat = sys::borrow(fd).and_then(|fd| crate::host::substitute::fstat(fd).ok());
+    let stat = sys::borrow(fd).and_then(|fd| softring_host::substitute::fstat(fd).ok());
     let null = rustix::fs::makedev(1, 3);
     let device = |s: &rustix::fs::Stat| {
         rustix::fs::FileType::from_raw_mode(s.st_mode) == rustix::fs::FileType::CharacterDevice

@@ -5,15 +5,15 @@
 
 use rustix::fs::OFlags;
 
-use crate::host::fd::InternalFd;
-use crate::host::fd::kind::Kind;
-use crate::host::sys::{self, sys};
-use crate::host::user;
 use crate::io::sleeper::{Child, Job};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try, Waiting};
 use crate::ring::request::{Call, FileRef, Keep, Req, Wait};
+use softring_host::fd::InternalFd;
+use softring_host::fd::kind::Kind;
+use softring_host::sys::{self, sys};
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::version::{Change, has};
 
@@ -59,7 +59,11 @@ fn judge(c: Child) -> Result<()> {
     if !named || c.options & !known != 0 || c.options & events == 0 {
         return Err(Errno::EINVAL);
     }
-    if c.which == P_PIDFD && crate::host::fd::is_hidden(c.id) { Err(Errno::EBADF) } else { Ok(()) }
+    if c.which == P_PIDFD && softring_host::fd::is_hidden(c.id) {
+        Err(Errno::EBADF)
+    } else {
+        Ok(())
+    }
 }
 
 /// Takes what a child has to tell, or waits for it.
@@ -91,9 +95,9 @@ fn pidfd(c: Child) -> Option<InternalFd> {
     match c.which {
         P_PID => {
             let fd = check(sys!(__NR_pidfd_open, c.id, 0)).ok()?;
-            Some(crate::host::fd::adopt_internal(crate::ops::openclose::own(fd as i32)))
+            Some(softring_host::fd::adopt_internal(crate::ops::openclose::own(fd as i32)))
         }
-        P_PIDFD => crate::host::fd::dup_internal(c.id).ok(),
+        P_PIDFD => softring_host::fd::dup_internal(c.id).ok(),
         _ => None,
     }
 }

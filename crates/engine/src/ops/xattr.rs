@@ -3,11 +3,11 @@
 
 use std::ffi::CString;
 
-use crate::host::sys::sys;
 use crate::ops::{answer, no_fixed_file, path};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req};
+use softring_host::sys::sys;
 use softring_uapi::errno::{Errno, Result};
 
 /// `XATTR_NAME_MAX`, with the NUL.
@@ -74,7 +74,7 @@ pub(crate) fn set(call: &mut Call, _: Try) -> Outcome {
 
 /// Copies the attribute's name in; too long and empty are both out of range.
 fn name(req: &mut Req) -> Result<CString> {
-    let name = match crate::host::user::read_cstr(req.call.sqe.addr, NAME_MAX) {
+    let name = match softring_host::user::read_cstr(req.call.sqe.addr, NAME_MAX) {
         Ok(name) if name.is_empty() => return Err(Errno::ERANGE),
         Err(Errno::ENAMETOOLONG) => return Err(Errno::ERANGE),
         other => other?,
@@ -101,7 +101,7 @@ fn set_name_and_value(req: &mut Req) -> Result<(CString, Vec<u8>)> {
         return Err(Errno::E2BIG);
     }
     let mut value = vec![0u8; sqe.len as usize];
-    crate::host::user::read_slice(sqe.off, &mut value)?;
+    softring_host::user::read_slice(sqe.off, &mut value)?;
     sqe.off = value.as_ptr().expose_provenance() as u64;
     Ok((name, value))
 }

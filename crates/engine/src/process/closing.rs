@@ -8,13 +8,13 @@ use std::sync::Arc;
 use rustix::fd::{AsRawFd, OwnedFd};
 
 use crate::drive::reactor;
-use crate::host::fd::numbers::{File, file, is_known_ring, is_live_ring, mark_ring};
-use crate::host::fd::owned::{InternalFd, adopt_internal, dup_internal};
-use crate::host::fd::remembered::forget_kind;
-use crate::host::fd::{duplicates, kept, locks, moved};
 use crate::process::duties;
 use crate::ring::ctx::Ring;
 use crate::ring::table::{enter, read, ring, surely_no_ring, take_out};
+use softring_host::fd::numbers::{File, file, is_known_ring, is_live_ring, mark_ring};
+use softring_host::fd::owned::{InternalFd, adopt_internal, dup_internal};
+use softring_host::fd::remembered::forget_kind;
+use softring_host::fd::{duplicates, kept, locks, moved};
 use softring_uapi::errno::Result;
 
 /// Enters a new ring under its descriptor.

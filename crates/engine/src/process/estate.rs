@@ -19,10 +19,6 @@ use rustix::pipe::PipeFlags;
 use rustix::process::Pid;
 
 use crate::drive::reactor;
-use crate::host::fd::InternalFd;
-use crate::host::fork::AtFork;
-use crate::host::sync::Mutex;
-use crate::host::sys;
 use crate::io::token::ReqId;
 use crate::memory::lock::Control;
 use crate::ops::nop;
@@ -30,6 +26,10 @@ use crate::ops::table::OPS;
 use crate::ops::timeout::{clock_named, with_clock};
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::request::{Req, ReqFlags, State, Timer, Wait};
+use softring_host::fd::InternalFd;
+use softring_host::fork::AtFork;
+use softring_host::sync::Mutex;
+use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -125,7 +125,7 @@ fn exec_pipe() -> u32 {
     let mut pipe = EXEC_PIPE.lock();
     if pipe.is_none() {
         let made = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
-        *pipe = made.ok().map(|(r, w)| [r, w].map(crate::host::fd::adopt_internal));
+        *pipe = made.ok().map(|(r, w)| [r, w].map(softring_host::fd::adopt_internal));
     }
     pipe.as_ref().map_or(0, |[read, _]| read.as_raw_fd().cast_unsigned())
 }
@@ -137,7 +137,7 @@ pub(crate) const AT_FORK: AtFork = AtFork::new(|_| *EXEC_PIPE.lock() = None);
 fn lives_on(pid: u32) -> bool {
     const PF_EXITING: u32 = 4;
     const FLAGS: usize = 6;
-    let stat = crate::host::sys::proc_text(&format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = softring_host::sys::proc_text(&format!("/proc/{pid}/stat")).unwrap_or_default();
     let after_name = stat.rsplit(") ").next().unwrap_or_default();
     let flags = after_name.split(' ').nth(FLAGS).and_then(|flags| flags.parse::<u32>().ok());
     flags.is_some_and(|flags| flags & PF_EXITING == 0)
@@ -156,7 +156,7 @@ impl Ctx {
         }
         let has_parent = !self.defers() && reactor::parent().is_some();
         let left = if has_parent { self.in_order() } else { Vec::new() };
-        let (me, page) = (crate::host::fork::pid(), self.mem.control.clone());
+        let (me, page) = (softring_host::fork::pid(), self.mem.control.clone());
         let before = core::mem::take(&mut self.inherited.written);
         let mut used = [false; SLOTS];
         let free = (0..SLOTS).filter(|&slot| [0, me].contains(&owner(&page, slot)));
@@ -274,7 +274,7 @@ impl Children {
             for slot in 0..SLOTS {
                 let pid = owner(&ctx.mem.control, slot);
                 let known = self.0.iter().any(|c| c.pid == pid) || ended.iter().any(|e| e.0 == pid);
-                if pid == 0 || pid == crate::host::fork::pid() || known {
+                if pid == 0 || pid == softring_host::fork::pid() || known {
                     continue;
                 }
                 let pipe = ctx.mem.control.left(slot * WORDS + PIPE).load(Relaxed);
@@ -292,8 +292,9 @@ impl Children {
     /// Watches a child, whose pipe has that number. It may have called execve(2) since it called.
     fn watch(&mut self, set: impl AsFd, pid: u32, number: u32) -> Result<Option<End>> {
         let child = Pid::from_raw(pid.cast_signed()).ok_or(Errno::ESRCH)?;
-        let process = crate::host::fd::adopt_internal(crate::host::substitute::pidfd_open(child)?);
-        crate::host::substitute::epoll_add(
+        let process =
+            softring_host::fd::adopt_internal(softring_host::substitute::pidfd_open(child)?);
+        softring_host::substitute::epoll_add(
             &set,
             &process,
             Self::MARK | u64::from(pid),
@@ -304,8 +305,8 @@ impl Children {
         let path = format!("/proc/{pid}/fd/{number}");
         let opened = rustix::fs::open(path, flags, Mode::empty());
         let closed = number != 0 && opened.as_ref().err() == Some(&rustix::io::Errno::NOENT);
-        let pipe = opened.ok().map(crate::host::fd::adopt_internal).filter(|pipe| {
-            crate::host::substitute::epoll_add(
+        let pipe = opened.ok().map(softring_host::fd::adopt_internal).filter(|pipe| {
+            softring_host::substitute::epoll_add(
                 &set,
                 pipe,
                 Self::MARK | Self::EXEC | u64::from(pid),
@@ -324,13 +325,13 @@ impl Children {
         let at = self.0.iter().position(|child| child.pid == pid)?;
         if data & Self::EXEC != 0 {
             let pipe = self.0[at].pipe.take()?;
-            let _ = crate::host::substitute::epoll_delete(&set, pipe);
+            let _ = softring_host::substitute::epoll_delete(&set, pipe);
             return lives_on(pid).then_some((pid, End::Exec));
         }
         let child = self.0.swap_remove(at);
-        let _ = crate::host::substitute::epoll_delete(&set, &child.process);
+        let _ = softring_host::substitute::epoll_delete(&set, &child.process);
         if let Some(pipe) = child.pipe {
-            let _ = crate::host::substitute::epoll_delete(&set, pipe);
+            let _ = softring_host::substitute::epoll_delete(&set, pipe);
         }
         Some((pid, End::Exit))
     }

@@ -10,11 +10,11 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-use crate::host::fork;
 use crate::ring::cancel::sleep;
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::request::{Req, ReqFlags, State};
 use crate::ring::task;
+use softring_host::fork;
 use softring_uapi::errno::Errno;
 
 /// The calling thread ends. Its workers are told to stop and waited for; the rest of what it has in

@@ -2,10 +2,6 @@
 #![allow(unsafe_code)]
 
 use crate::drive::reactor;
-use crate::host::fd::table_lock::Write;
-use crate::host::fd::{children, exec, kept, lock_race, locks, same_table};
-use crate::host::fork::{self, AtFork, Child};
-use crate::host::signal::BlockAll;
 use crate::memory::{self, lock};
 use crate::process::estate;
 use crate::process::registered;
@@ -16,6 +12,10 @@ use crate::{io, libaio, stats};
 use core::any::Any;
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
+use softring_host::fd::table_lock::Write;
+use softring_host::fd::{children, exec, kept, lock_race, locks, same_table};
+use softring_host::fork::{self, AtFork, Child};
+use softring_host::signal::BlockAll;
 use std::sync::Arc;
 
 /// All process-wide state that a fork concerns, in the order in which a child goes through it.
@@ -96,7 +96,7 @@ pub fn fork_prepare() {
     if fork::pid() == 0 || fork::is_vfork_child() {
         return;
     }
-    let signals = BlockAll::new();
+    let signals = BlockAll::begin();
     if !surely_no_ring() {
         // The child may ask it for what it cannot do itself.
         reactor::ensure();
@@ -201,7 +201,7 @@ pub fn fork_child() {
     let late = parent != 0 && held.is_none();
     let (rings, signals, children) =
         held.map_or((Vec::new(), None, None), |(r, s, c)| (r, Some(s), Some(c)));
-    let _signals = signals.or_else(|| (parent != 0).then(BlockAll::new));
+    let _signals = signals.or_else(|| (parent != 0).then(BlockAll::begin));
     // Dropped at the end: a last one would give its place on the parent's page back.
     let _rings = rings;
     lock::set_forking(false);

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
 
-use crate::host::fork::AtFork;
 use crate::process::closing::{self, RingFd};
 use crate::ring::ctx::Ring;
+use softring_host::fork::AtFork;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::RING_FDS_MAX;
 

@@ -13,11 +13,11 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::drive::reactor;
-use crate::host::time::Clock;
 use crate::ring::cancel::{Wanted, sleep};
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::opdef::Outcome;
 use crate::ring::request::Call;
+use softring_host::time::Clock;
 use softring_uapi::errno::Errno;
 use softring_uapi::*;
 
@@ -64,11 +64,11 @@ pub(crate) fn ask(ring: &Arc<Ring>, call: &Call) -> Outcome {
 
 fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {
     let deadline = Clock::Monotonic.now() + PATIENCE.as_nanos() as u64;
-    let me = crate::host::fork::pid();
+    let me = softring_host::fork::pid();
     loop {
         let ctx = ring.lock();
         let to = reactor::parent().ok_or(Errno::ENOENT)?;
-        if ctx.note(STATE) == FREE || !crate::host::sys::process_lives(ctx.note(ASKER)) {
+        if ctx.note(STATE) == FREE || !softring_host::sys::process_lives(ctx.note(ASKER)) {
             let name = [sqe.addr as u32, (sqe.addr >> 32) as u32];
             let words = [me, to, sqe.op_flags, sqe.len, name[0], name[1]];
             (ASKER..).zip(words).for_each(|(at, word)| ctx.set_note(at, word));
@@ -104,12 +104,12 @@ fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {
 /// written.
 pub(crate) fn is_asked(ring: &Ring) -> bool {
     let note = |word| ring.control.note(word).load(Relaxed);
-    note(STATE) == ASKED && note(TO) == crate::host::fork::pid()
+    note(STATE) == ASKED && note(TO) == softring_host::fork::pid()
 }
 
 /// In the parent, on its reactor: cancels what a child asks for; false if none does.
 pub(crate) fn answer(ring: &Arc<Ring>) -> bool {
-    let me = crate::host::fork::pid();
+    let me = softring_host::fork::pid();
     if !is_asked(ring) {
         return false;
     }

@@ -1,14 +1,14 @@
 //! What the entry points report of the program's descriptors: closes, duplicates, changed flags.
 
-use crate::host::fd::kept::file_closes;
-use crate::host::fd::numbers::{is_known_ring, is_ring};
-use crate::host::fd::remembered::{REMEMBERED, forget_kind};
-use crate::host::fd::{kept, locks, moved};
-use crate::host::handlers::Call;
 use crate::io::kinds::forget_closing;
 use crate::io::standing::{Closing, NUMBERS};
 use crate::process::closing::remove;
 use crate::ring::table::{duplicated, first_ring, number_closes};
+use softring_host::fd::kept::file_closes;
+use softring_host::fd::numbers::{is_known_ring, is_ring};
+use softring_host::fd::remembered::{REMEMBERED, forget_kind};
+use softring_host::fd::{kept, locks, moved};
+use softring_host::handlers::Call;
 
 /// The program is about to close `fd`. Call before the real `close(2)`, whatever `fd` is, and keep
 /// the answer until that is over.

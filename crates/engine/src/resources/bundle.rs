@@ -2,7 +2,7 @@
 //! `io_uring/kbuf.c`.
 
 use super::kbuf::{Buf, Group, Groups, Pick};
-use crate::host::user::nowhere_is_null;
+use softring_host::user::nowhere_is_null;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 

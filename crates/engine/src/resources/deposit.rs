@@ -24,8 +24,8 @@ use rustix::net::{
 
 use super::files::{FileNode, FileTable};
 use super::plain::Plain;
-use crate::host::fd::{InternalFd, adopt_opened};
-use crate::host::sys::sys;
+use softring_host::fd::{InternalFd, adopt_opened};
+use softring_host::sys::sys;
 use softring_uapi::errno::{Errno, Result};
 
 /// `SCM_MAX_FD`.
@@ -46,7 +46,7 @@ impl Deposit {
     fn new(slots: Vec<u32>, files: &[Option<Plain<FileNode>>]) -> Result<Deposit> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let [from, to] = [pair.0, pair.1].map(crate::host::fd::adopt_internal);
+        let [from, to] = [pair.0, pair.1].map(softring_host::fd::adopt_internal);
         let deposit = Deposit { from, to, slots };
         deposit.send(files).map(|()| deposit)
     }
@@ -136,14 +136,14 @@ impl FileTable {
         if none {
             self.deposits.swap_remove(at);
         }
-        crate::host::fd::wait_for_closes();
+        softring_host::fd::wait_for_closes();
     }
 
     /// The table is given up. (Where the ring ends, children may have it still, and the files.)
     pub(super) fn withdraw_all(&mut self) {
         if !self.deposits.is_empty() {
             self.deposits.drain(..).for_each(|deposit| deposit.take_out());
-            crate::host::fd::wait_for_closes();
+            softring_host::fd::wait_for_closes();
         }
     }
 
@@ -155,11 +155,11 @@ impl FileTable {
         self.away = true;
         let deposited = |node: &&Plain<FileNode>| node.deposited.load(Relaxed);
         let nodes = self.slots.iter().flatten().filter(deposited);
-        if crate::host::fork::noticed_late() {
+        if softring_host::fork::noticed_late() {
             // The child may have locks on them.
             return nodes.for_each(|node| drop(InternalFd::of_program(node.first())));
         }
-        crate::host::fd::close_numbers(nodes.map(|node| node.fd()).collect());
+        softring_host::fd::close_numbers(nodes.map(|node| node.fd()).collect());
     }
 
     /// A child uses the ring: gets its files back, but for those that the parent has given up.

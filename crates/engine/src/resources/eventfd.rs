@@ -1,6 +1,6 @@
 //! The registered eventfd. Kernel counterpart: `io_uring/eventfd.c`.
 
-use crate::host::fd::InternalFd;
+use softring_host::fd::InternalFd;
 
 /// An eventfd that is signalled when CQEs are posted.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl EventFd {
 
     /// Signals as often as the kernel would.
     pub fn signal(&self, times: u32) {
-        crate::host::fd::check_now_and_then();
+        softring_host::fd::check_now_and_then();
         let _ = rustix::io::write(&self.fd, &u64::from(times).to_ne_bytes());
     }
 

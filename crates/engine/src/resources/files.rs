@@ -11,10 +11,10 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::deposit::Deposit;
 use super::plain::Plain;
-use crate::host::fd::InternalFd;
-use crate::host::fd::history::History;
-use crate::host::fd::kind::Kind;
 use crate::io::model;
+use softring_host::fd::InternalFd;
+use softring_host::fd::history::History;
+use softring_host::fd::kind::Kind;
 use softring_uapi::errno::{Errno, Result};
 
 /// A registered file: our own duplicate of the program's descriptor, with what routing must know of

@@ -4,9 +4,9 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-use crate::host::fd::InternalFd;
 use crate::resources::files::{FileNode, FileTable, TagSink};
 use crate::resources::plain::Plain;
+use softring_host::fd::InternalFd;
 use softring_uapi::IORING_FILE_INDEX_ALLOC;
 use softring_uapi::errno::{Errno, Result};
 
@@ -145,10 +145,10 @@ impl FileTable {
 /// `EBADF` if it is not open, a ring (a table must not keep rings alive), the engine's own, or
 /// `O_PATH`; `EMFILE`.
 pub(crate) fn dup_for_table(fd: i32) -> Result<InternalFd> {
-    if crate::host::fd::numbers::is_live_ring(fd) {
+    if softring_host::fd::numbers::is_live_ring(fd) {
         return Err(Errno::EBADF);
     }
-    crate::host::fd::dup_visible(fd)
+    softring_host::fd::dup_visible(fd)
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@
 use core::sync::atomic::Ordering::Acquire;
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::host::user::in_user;
 use crate::memory::region::Region;
+use softring_host::user::in_user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;

@@ -24,10 +24,10 @@ impl Locked {
     /// `ENOMEM` past RLIMIT_MEMLOCK.
     pub(crate) fn range(addr: u64, len: u64) -> Result<Locked> {
         let pages = (addr + len).div_ceil(4096) - addr / 4096;
-        let Some(limit) = crate::host::substitute::getrlimit(Resource::Memlock).current else {
+        let Some(limit) = softring_host::substitute::getrlimit(Resource::Memlock).current else {
             return Ok(Locked(0));
         };
-        if crate::host::creds::capabilities() & CAP_IPC_LOCK != 0 {
+        if softring_host::creds::capabilities() & CAP_IPC_LOCK != 0 {
             return Ok(Locked(0));
         }
         let within = |now: u64| Some(now + pages).filter(|&n| n <= limit / 4096);

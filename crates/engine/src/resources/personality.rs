@@ -3,12 +3,12 @@
 //!
 //! The kernel lends a request the whole credentials. Here they are what decides about calls: the
 //! file-system ids, the groups and the effective capabilities. A worker takes them on for the one
-//! call ([`crate::host::creds::under`]), within the limits of the thread that submits.
+//! call ([`softring_host::creds::under`]), within the limits of the thread that submits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::host::creds::Creds;
+use softring_host::creds::Creds;
 use softring_uapi::errno::{Errno, Result};
 
 /// Ids are handed out in a circle, from 1.

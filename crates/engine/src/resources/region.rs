@@ -2,9 +2,9 @@
 //! `io_register_mem_region`, `io_uring/memmap.c`.
 
 use super::memlock::Locked;
-use crate::host::sys;
-use crate::host::user;
 use crate::memory::region::Region;
+use softring_host::sys;
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

@@ -4,7 +4,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::host::user;
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has, played};
 use softring_uapi::*;

@@ -18,8 +18,8 @@ use std::sync::Mutex;
 
 use super::filters::Filters;
 use super::restrictions::Restrictions;
-use crate::host::fork::AtFork;
-use crate::host::{creds, sys};
+use softring_host::fork::AtFork;
+use softring_host::{creds, sys};
 use softring_uapi::errno::{Errno, Result};
 
 /// What a task has laid down. It is never taken back.

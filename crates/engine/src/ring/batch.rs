@@ -3,9 +3,9 @@
 use core::cell::Cell;
 use std::sync::Arc;
 
-use crate::host::creds::Creds;
 use crate::io::model::Found;
 use crate::io::token::ReqId;
+use softring_host::creds::Creds;
 
 /// The batch at hand: the chain under construction, and what one request learns for the next.
 #[derive(Debug, Default)]

@@ -2,13 +2,13 @@
 //! it: only a worker signals an eventfd for late completions, and what is linked behind a request
 //! goes on where that has ended. Kernel counterpart: `io_wq_submit_work`, `io_req_complete_post`.
 
-use crate::host::fd::kind::Kind;
-use crate::host::fd::probe::is_simple;
-use crate::host::sys;
 use crate::io::socket::check_zero_copy;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome};
 use crate::ring::request::{Req, ReqFlags, kind_of};
+use softring_host::fd::kind::Kind;
+use softring_host::fd::probe::is_simple;
+use softring_host::sys;
 use softring_uapi::errno::Errno;
 
 impl Req {

@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
-use crate::host::creds::{self, Creds};
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef;
 use crate::ring::request::{Req, ReqFlags};
+use softring_host::creds::{self, Creds};
 
 impl Ctx {
     /// As [`note_creds`](Self::note_creds), for a request that whoever drives the ring is to run

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 
-use crate::host::fd::InternalFd;
-use crate::host::sys;
-use crate::host::time::Clock;
 use crate::io::token::ReqId;
 use crate::ring::ctx::{Ctx, Guard, Ring};
 use crate::ring::request::{FileRef, Req, ReqFlags, State, Wait};
+use softring_host::fd::InternalFd;
+use softring_host::sys;
+use softring_host::time::Clock;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
@@ -69,7 +69,7 @@ impl Wanted {
             let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
             Some(File::Held(ctx.files.get(slot)?.share()))
         } else {
-            crate::host::fd::check_visible(fd)?;
+            softring_host::fd::check_visible(fd)?;
             Some(File::Plain(fd))
         };
         Ok(Wanted { flags, user_data, opcode, file })
@@ -320,9 +320,9 @@ pub fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> Result<u
     let by_fd = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_FD_FIXED;
     let plain = reg.flags & by_fd == IORING_ASYNC_CANCEL_FD;
     // A plain descriptor is taken once; a registered one is looked up anew each time.
-    let held = if plain { Some(Arc::new(crate::host::fd::dup_visible(reg.fd)?)) } else { None };
+    let held = if plain { Some(Arc::new(softring_host::fd::dup_visible(reg.fd)?)) } else { None };
     let forever = reg.timeout.tv_sec == -1 && reg.timeout.tv_nsec == -1;
-    let limit = if forever { u64::MAX } else { crate::host::time::ns_of(reg.timeout) };
+    let limit = if forever { u64::MAX } else { softring_host::time::ns_of(reg.timeout) };
     let deadline = Clock::Monotonic.now().saturating_add(limit);
     // With DEFER_TASKRUN the end of a worker's request is work for when the program enters. Before
     // 7.2 it wakes nobody who waits here (`io_req_local_work_add`): only the time's end does.

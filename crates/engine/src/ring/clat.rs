@@ -11,10 +11,10 @@
 //!   size each place has its turn.
 //! * Not timed: multishot requests, which end when nobody wants them any more.
 
-use crate::host::time::Clock;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, OpDef};
 use crate::ring::request::{Req, ReqFlags};
+use softring_host::time::Clock;
 
 /// Of so many requests that end at once one is timed: two clock reads are then 0.2 ns of each.
 const PERIOD: u32 = 509;

@@ -19,9 +19,6 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::host::creds::Creds;
-use crate::host::fd::InternalFd;
-use crate::host::time::Clock;
 use crate::io::Transports;
 use crate::io::token::ReqId;
 use crate::io::workers::Workers;
@@ -51,6 +48,9 @@ use crate::ring::turn_queues::Turns;
 use crate::ring::waiters::{AdaptiveSpin, Driver, Wakes};
 use crate::stats::Place;
 use crate::stats::trace::Writer;
+use softring_host::creds::Creds;
+use softring_host::fd::InternalFd;
+use softring_host::time::Clock;
 use softring_uapi::IORING_SETUP_DEFER_TASKRUN;
 
 /// One ring, as threads share it.
@@ -78,7 +78,7 @@ pub struct Ring {
     /// Calls of `enter` by descriptor: now and then one makes sure that the descriptor is still
     /// open.
     pub enters: AtomicU32,
-    /// The process that its state is of, as [`crate::host::fork::generation`] tells.
+    /// The process that its state is of, as [`softring_host::fork::generation`] tells.
     generation: AtomicU32,
     /// Calls of children that the reactor has looked at (`process::estate`).
     pub heirs: AtomicU32,
@@ -131,7 +131,7 @@ impl Ring {
                 dead: AtomicBool::new(false),
                 stand_in: AtomicI32::new(-1),
                 enters: AtomicU32::new(0),
-                generation: crate::host::fork::generation().into(),
+                generation: softring_host::fork::generation().into(),
                 heirs: AtomicU32::new(0),
                 moves: Moves::default(),
                 sq: OnceLock::new(),
@@ -208,13 +208,13 @@ impl Ring {
             if self.control.is_held_here() {
                 return None;
             }
-            crate::host::sys::pause(core::time::Duration::from_micros(20));
+            softring_host::sys::pause(core::time::Duration::from_micros(20));
         }
         for _ in 0..980 {
             if let Some(guard) = self.try_lock_now() {
                 return Some(guard);
             }
-            crate::host::sys::pause(core::time::Duration::from_millis(1));
+            softring_host::sys::pause(core::time::Duration::from_millis(1));
         }
         None
     }
@@ -222,7 +222,7 @@ impl Ring {
     /// Is its state still as a process had it that this one was forked from?
     #[inline(always)]
     pub fn is_inherited(&self) -> bool {
-        self.generation.load(Relaxed) != crate::host::fork::generation()
+        self.generation.load(Relaxed) != softring_host::fork::generation()
     }
 
     /// The lock has been taken: a forked child makes the state its own when it first does so.
@@ -243,7 +243,7 @@ impl Ring {
     pub unsafe fn renew_now(&self) {
         // SAFETY: nobody else reaches the state, says our caller.
         unsafe { &mut *self.ctx.get() }.fork_child(self);
-        self.generation.store(crate::host::fork::generation(), Relaxed);
+        self.generation.store(softring_host::fork::generation(), Relaxed);
     }
 
     /// Looks at the state without a guard, which would write to it. None while somebody is in the
@@ -305,7 +305,7 @@ pub struct Ctx {
 
     // Submission.
     pub issuing: Issuing,
-    /// Which thread it is, as [`crate::host::sys::thread`] has it, once it makes a system call.
+    /// Which thread it is, as [`softring_host::sys::thread`] has it, once it makes a system call.
     pub issuing_thread: usize,
     /// The program's number that the call is about; -1: none.
     pub at_hand: i32,
@@ -451,7 +451,7 @@ impl Ctx {
         unsafe {
             if (*lent).issuing == Issuing::Nobody {
                 (*lent).issuing = Issuing::Here;
-                (*lent).issuing_thread = crate::host::sys::thread();
+                (*lent).issuing_thread = softring_host::sys::thread();
                 control.begin_issue(lent.cast());
             }
         }

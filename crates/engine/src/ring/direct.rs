@@ -1,10 +1,10 @@
 //! SQEs that are with the kernel's aio and never became requests: plain reads and writes of files
 //! that are known to be O_DIRECT (`submit::lane`).
 
-use crate::host::fd::history::History;
 use crate::io::aio;
 use crate::resources::files::FileNode;
 use crate::resources::plain::Plain;
+use softring_host::fd::history::History;
 use softring_uapi::errno::Errno;
 use softring_uapi::*;
 

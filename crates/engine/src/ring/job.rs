@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::host::creds::Creds;
-use crate::host::fd::kind::Kind;
 use crate::io::token::ReqId;
 use crate::io::worker::Work;
 use crate::io::workers::HasCreds;
 use crate::ring::ctx::Ring;
 use crate::ring::opdef::{self, OpDef, Outcome};
 use crate::ring::request::{Call, FileRef, kind_of};
+use softring_host::creds::Creds;
+use softring_host::fd::kind::Kind;
 use softring_uapi::IOSQE_FIXED_FILE;
 
 /// A call that a worker is to make.

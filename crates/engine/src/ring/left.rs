@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
-use crate::host::fd::{InternalFd, dup_internal};
+use softring_host::fd::{InternalFd, dup_internal};
 
 /// Numbers that closers have left, each with a duplicate: more than handlers come on top of each
 /// other.

@@ -10,7 +10,7 @@ use softring_uapi::{IORING_OP_LINK_TIMEOUT, IORING_TIMEOUT_ABS};
 
 /// Was there a file to issue it with? That a number is closed shows here only when it is used.
 fn was_issued(req: &Req) -> bool {
-    let none = |fd| req.res == Errno::EBADF.res() && crate::host::fd::is_path_only(fd);
+    let none = |fd| req.res == Errno::EBADF.res() && softring_host::fd::is_path_only(fd);
     let closed = matches!(req.call.file, FileRef::Plain(fd) if none(fd));
     req.flags.contains(ReqFlags::ISSUED) && !closed
 }

@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 
-use crate::host::fd::kind::Kind;
-use crate::host::fd::{InternalFd, dup_internal};
-use crate::host::sys;
 use crate::io::token::ReqId;
 use crate::ring::ctx::{Ctx, Issuing, Ring};
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, Req, Wait};
 use crate::ring::standing::events_of;
+use softring_host::fd::kind::Kind;
+use softring_host::fd::{InternalFd, dup_internal};
+use softring_host::sys;
 use softring_uapi::errno::Errno;
 
 impl Ring {
@@ -36,7 +36,7 @@ impl Ring {
                 return;
             }
             drop(ctx);
-            crate::host::sys::pause(Duration::from_micros(50));
+            softring_host::sys::pause(Duration::from_micros(50));
             waited += 1;
         }
     }

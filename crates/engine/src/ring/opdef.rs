@@ -1,10 +1,10 @@
 //! What a row of the op table says. The rows themselves are in [`ops::table`](crate::ops::table);
 //! a request carries its own. Kernel counterpart: `struct io_issue_def`.
 
-use crate::host::sys::nr::{EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
 use crate::io::standing;
 use crate::ring::ctx::Ctx;
 use crate::ring::request::{Call, Req};
+use softring_host::sys::nr::{EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::host::fd::InternalFd;
 use crate::io::token::ReqId;
 use crate::memory::cq::Cqe;
 use crate::ring::ctx::Ring;
 use crate::ring::request::Poll;
+use softring_host::fd::InternalFd;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Result;
 

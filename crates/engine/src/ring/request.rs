@@ -11,10 +11,6 @@ use std::sync::Arc;
 use bitflags::bitflags;
 use rustix::fd::AsRawFd;
 
-use crate::host::creds::Creds;
-use crate::host::fd::InternalFd;
-use crate::host::fd::kept::{self, KeptFd};
-use crate::host::fd::kind::Kind;
 use crate::io::sleeper::{Job, Sleeper};
 use crate::io::token::ReqId;
 use crate::resources::buffers::BufNode;
@@ -23,6 +19,10 @@ use crate::resources::kbuf::Pick;
 use crate::resources::plain::Plain;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{self, OpDef};
+use softring_host::creds::Creds;
+use softring_host::fd::InternalFd;
+use softring_host::fd::kept::{self, KeptFd};
+use softring_host::fd::kind::Kind;
 use softring_uapi::IORING_RECVSEND_FIXED_BUF;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
@@ -172,7 +172,7 @@ impl FileRef {
 
     fn hold_as(&mut self, kind: impl FnOnce(i32) -> Kind) -> Result<()> {
         if let FileRef::Plain(fd) = *self {
-            match crate::host::fd::dup_internal(fd) {
+            match softring_host::fd::dup_internal(fd) {
                 Ok(dup) => *self = FileRef::Owned(dup, kind(fd)),
                 Err(Errno::EMFILE) => {}
                 Err(e) => return Err(e),
@@ -193,10 +193,10 @@ impl FileRef {
             _ => None,
         };
         if let Some((fd, kind)) = shared {
-            *self = FileRef::Owned(crate::host::fd::dup_internal(fd)?, kind);
+            *self = FileRef::Owned(softring_host::fd::dup_internal(fd)?, kind);
         }
         if let FileRef::Fixed(node) = self {
-            let dup = crate::host::fd::dup_internal(node.fd())?;
+            let dup = softring_host::fd::dup_internal(node.fd())?;
             *self = FileRef::FixedDup(node.clone(), dup);
         }
         self.hold_as(|_| Kind::Pollable)

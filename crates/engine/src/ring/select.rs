@@ -2,16 +2,16 @@
 //! wait for readiness, and names it in its CQE. Kernel counterpart: `io_buffer_select`,
 //! `io_put_kbuf`, `io_kbuf_recycle`.
 
-use crate::host::fd::kind::Kind;
-use crate::host::fd::probe::tries;
-use crate::host::sys;
-use crate::host::sys::nr::EPOLLIN;
-use crate::host::user::in_user;
 use crate::io::socket::{MSG_ERRQUEUE, MSG_OOB, POLLRDHUP, check_zero_copy, is_socket};
 use crate::resources::kbuf::Pick;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef;
 use crate::ring::request::{Call, FileRef, Req, ReqFlags, kind_of};
+use softring_host::fd::kind::Kind;
+use softring_host::fd::probe::tries;
+use softring_host::sys;
+use softring_host::sys::nr::EPOLLIN;
+use softring_host::user::in_user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
@@ -44,7 +44,7 @@ impl Ctx {
         // What cannot be polled is read at once.
         let file = &req.call.file;
         let polled =
-            kind_of(file) == Kind::Pollable || crate::host::fd::numbers::is_ring(file.fd());
+            kind_of(file) == Kind::Pollable || softring_host::fd::numbers::is_ring(file.fd());
         let at_once = alone || (req.reads_once() && !polled);
         if at_once && req.names_no_file() {
             // What is used up at once is not to be had back.
@@ -205,7 +205,7 @@ impl Ctx {
     fn waits_once(&mut self, file: &FileRef) -> bool {
         let fd = file.fd();
         self.can_poll(file)
-            && (crate::host::fd::numbers::is_ring(fd) || !is_socket(fd) && !tries(fd))
+            && (softring_host::fd::numbers::is_ring(fd) || !is_socket(fd) && !tries(fd))
     }
 
     /// Would the kernel's worker, which is to poll first, find the file ready? Then it makes an
@@ -222,7 +222,7 @@ impl Ctx {
     fn can_poll(&mut self, file: &FileRef) -> bool {
         const ALWAYS: i16 = 0x001 | 0x004 | 0x040 | 0x100;
         let fd = file.fd();
-        if crate::host::fd::numbers::is_ring(fd) {
+        if softring_host::fd::numbers::is_ring(fd) {
             return true;
         }
         if kind_of(file) != Kind::Pollable {
@@ -290,7 +290,7 @@ impl Req {
 
     /// Does its number name no file, or only a path?
     pub fn names_no_file(&self) -> bool {
-        matches!(self.call.file, FileRef::Plain(fd) if crate::host::fd::is_path_only(fd))
+        matches!(self.call.file, FileRef::Plain(fd) if softring_host::fd::is_path_only(fd))
     }
 
     /// Is it to fail where it would wait? What waits already, or is armed by a worker, waits on;
@@ -319,7 +319,7 @@ fn may_send(req: &Req) -> bool {
 
 /// That error, if `fd` names an open file.
 fn open_or(fd: i32, e: Errno) -> Result<()> {
-    Err(if crate::host::fd::is_path_only(fd) { Errno::EBADF } else { e })
+    Err(if softring_host::fd::is_path_only(fd) { Errno::EBADF } else { e })
 }
 
 /// The kernel asks for the socket before it asks for a buffer. A request that was polled first

@@ -3,8 +3,8 @@
 //! finds requests by their `user_data`, as cancel and update must (kernel: `ctx->cancel_table`).
 
 use super::request::{Req, ReqFlags, Wait};
-use crate::host::time::Clock;
 use crate::io::token::ReqId;
+use softring_host::time::Clock;
 
 /// No slot.
 const NONE: u32 = u32::MAX;

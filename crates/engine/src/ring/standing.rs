@@ -1,7 +1,6 @@
 //! Requests that wait under a number that stays in the poll set (`io::standing`), and what
 //! is known there without asking.
 
-use crate::host::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
 use crate::io::Transports;
 use crate::io::clock::CLOCK_DATA;
 use crate::io::poll::{self, AIO_DATA, BATCH, PollSet};
@@ -11,6 +10,7 @@ use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef;
 use crate::ring::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
+use softring_host::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Errno;
 
@@ -23,7 +23,7 @@ pub(crate) fn number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
     let known = req.flags.contains(ReqFlags::SENDRECV)
         || req.row.bits & (opdef::POLLS | opdef::READS_MANY) != 0;
     let once = poll.events & EPOLLONESHOT != 0 && !req.flags.contains(ReqFlags::POLLS_RING);
-    (known && once && crate::host::fd::numbers::closes_all_reported() && set.may_stand(fd))
+    (known && once && softring_host::fd::numbers::closes_all_reported() && set.may_stand(fd))
         .then_some(fd)
 }
 
@@ -127,7 +127,7 @@ impl Ctx {
     pub fn check_standing(&mut self) {
         let lost = self.transports.poll.as_mut().map(PollSet::lost).unwrap_or_default();
         for fd in lost {
-            crate::host::fd::forget_kind(fd);
+            softring_host::fd::forget_kind(fd);
             let waiters = self.transports.poll.as_mut().map(|set| set.fall(fd));
             for id in waiters.into_iter().flatten() {
                 let Some(req) = self.slab.get_mut(id) else { continue };
@@ -180,7 +180,7 @@ impl Ctx {
     /// that number shall know more than this one did.
     pub fn received_at_once(&mut self, req: &Req, res: i32) {
         let FileRef::Plain(fd) = req.call.file else { return };
-        if res <= 0 || !receives(req) || !crate::host::fd::numbers::closes_all_reported() {
+        if res <= 0 || !receives(req) || !softring_host::fd::numbers::closes_all_reported() {
             return;
         }
         if self.standing(fd).is_some() {

@@ -4,12 +4,12 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
-use crate::host::fd::numbers::{Answers, File, file, is_internal, is_known_ring, mark_ring};
-use crate::host::fd::owned::{InternalFd, check_visible, is_hidden};
-use crate::host::fd::table_lock::{Locked, Read, Write};
-use crate::host::fd::{duplicates, moved, numbers};
 use crate::io::standing;
 use crate::ring::ctx::Ring;
+use softring_host::fd::numbers::{Answers, File, file, is_internal, is_known_ring, mark_ring};
+use softring_host::fd::owned::{InternalFd, check_visible, is_hidden};
+use softring_host::fd::table_lock::{Locked, Read, Write};
+use softring_host::fd::{duplicates, moved, numbers};
 use softring_uapi::errno::{Errno, Result};
 
 /// What a table entry says about a number.

@@ -3,12 +3,12 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::host::time::Clock;
 use crate::io::token::ReqId;
 use crate::memory::scratch::BATCH;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef;
 use crate::ring::request::{Req, ReqFlags, State, Wait};
+use softring_host::time::Clock;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{
     IORING_OP_LINK_TIMEOUT, IORING_OP_TIMEOUT, IORING_TIMEOUT_ABS, IORING_TIMEOUT_ETIME_SUCCESS,
@@ -50,7 +50,7 @@ impl Ctx {
             self.timeouts.specs.end(&addrs[..n]);
         }
         let taken = self.timeouts.specs.take(addr);
-        taken.map_or_else(|| self.unlocked(|| crate::host::user::read(addr)), Ok)
+        taken.map_or_else(|| self.unlocked(|| softring_host::user::read(addr)), Ok)
     }
 
     /// Arms a timeout in the slab, whose `wait` says when.

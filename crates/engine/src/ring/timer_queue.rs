@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::wait::Timer;
-use crate::host::time::Clock;
 use crate::io::token::ReqId;
 use crate::memory::scratch::Timespecs;
+use softring_host::time::Clock;
 
 /// Armed timeouts.
 #[derive(Debug, Default)]

@@ -1,8 +1,8 @@
 //! What a request waits for: readiness, a time, or somebody else.
 
-use crate::host::sys::nr::EPOLLONESHOT;
-use crate::host::time::Clock;
 use crate::io::token::ReqId;
+use softring_host::sys::nr::EPOLLONESHOT;
+use softring_host::time::Clock;
 
 /// The waiting side's own data of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

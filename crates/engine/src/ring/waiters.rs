@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::host::sys;
 use crate::io::poll::Kicker;
 use crate::memory::lock::Control;
+use softring_host::sys;
 
 /// Of so many waits one spins, where the last spin was in vain.
 const TRY_EVERY: u32 = 32;

@@ -17,9 +17,9 @@
 use core::ptr::NonNull;
 
 use super::{METER_NAME, MeterStats, page};
-use crate::host::fork;
-use crate::host::sys::sys;
-use crate::host::time::{Clock, cpu_time};
+use softring_host::fork;
+use softring_host::sys::sys;
+use softring_host::time::{Clock, cpu_time};
 
 /// Whose thread it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

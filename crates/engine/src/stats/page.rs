@@ -12,10 +12,10 @@ use rustix::fs::{SealFlags, fcntl_add_seals};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::{Header, Hist, MAGIC, MeterStats, NAME, OPS, PoolStats, RingStats, Section, VERSION};
-use crate::host::fd::InternalFd;
-use crate::host::fork::AtFork;
-use crate::host::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
-use crate::host::sys::sys;
+use softring_host::fd::InternalFd;
+use softring_host::fork::AtFork;
+use softring_host::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
+use softring_host::sys::sys;
 use softring_uapi::errno::{Errno, Result};
 
 static ENABLED: AtomicBool = AtomicBool::new(true);
@@ -111,7 +111,7 @@ const SIZE: usize = METERS + STATS_METERS * size_of::<MeterStats>();
 
 impl Page {
     fn new() -> Result<Page> {
-        let fd = crate::host::substitute::memfd(NAME, true)?;
+        let fd = softring_host::substitute::memfd(NAME, true)?;
         crate::memory::file::grow(&fd, SIZE as u64)?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let null = core::ptr::null_mut();
@@ -128,9 +128,9 @@ impl Page {
             hists: Taken([0; STATS_HISTS / 64]),
             meters: Taken([0; STATS_METERS / 64]),
             sums: [0; OPS],
-            fd: crate::host::fd::adopt_internal(fd),
+            fd: softring_host::fd::adopt_internal(fd),
         };
-        crate::host::fd::know(&page.fd);
+        softring_host::fd::know(&page.fd);
         page.fill_header();
         Ok(page)
     }
@@ -138,7 +138,7 @@ impl Page {
     fn fill_header(&mut self) {
         let header = Self::header(self.at);
         header.version.set(VERSION);
-        header.pid.set(u64::from(crate::host::fork::pid()));
+        header.pid.set(u64::from(softring_host::fork::pid()));
         header.header_size.set(size_of::<Header>() as u64);
         header.made.set(now());
         let section = |s: &Section, at: usize, size: usize, room: usize| {

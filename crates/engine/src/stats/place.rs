@@ -30,7 +30,7 @@ struct On {
 
 /// There was no histogram left.
 const REFUSED: u16 = u16::MAX;
-const _: () = assert!(crate::host::limits::STATS_HISTS < REFUSED as usize);
+const _: () = assert!(softring_host::limits::STATS_HISTS < REFUSED as usize);
 
 // SAFETY: only addresses; what is there are atomic words.
 unsafe impl Send for Place {}
@@ -60,7 +60,7 @@ impl Place {
     pub fn new() -> Place {
         let Some(mut slot) = page() else { return Place::default() };
         let Some(page) = slot.as_mut() else { return Place::default() };
-        let (base, owner) = (page.base(), crate::host::fork::pid());
+        let (base, owner) = (page.base(), softring_host::fork::pid());
         let Some(place) = page.take_ring() else { return Place::default() };
         let on = Some(On { base, place, owner });
         Place { at: ring_at(base, place), on, hists: [0; OPS], waits: false }
@@ -121,7 +121,7 @@ impl Place {
     #[cold]
     fn take_hist(&mut self, op: usize) {
         self.hists[op] = REFUSED;
-        if self.on.is_none_or(|on| on.owner != crate::host::fork::pid()) {
+        if self.on.is_none_or(|on| on.owner != softring_host::fork::pid()) {
             return;
         }
         let Some(mut slot) = page() else { return };
@@ -170,7 +170,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         match self.on {
             // A forked child's lock may be held by a thread that it does not have.
-            Some(on) if on.owner != crate::host::fork::pid() => {}
+            Some(on) if on.owner != softring_host::fork::pid() => {}
             Some(on) => self.end(on),
             // SAFETY: made by `Box::leak`, and dropped once.
             None => drop(unsafe { Box::from_raw(self.at.as_ptr()) }),
@@ -205,7 +205,7 @@ impl PoolPlace {
         let Some(mut slot) = page() else { return PoolPlace::default() };
         let Some(page) = slot.as_mut() else { return PoolPlace::default() };
         let at = page.take_pool().map(|place| (pool_at(page.base(), place), place));
-        PoolPlace { at, owner: crate::host::fork::pid() }
+        PoolPlace { at, owner: softring_host::fork::pid() }
     }
 
     /// Its place as a ring names it.
@@ -229,7 +229,7 @@ impl PoolPlace {
 
 impl Drop for PoolPlace {
     fn drop(&mut self) {
-        let Some((_, place)) = self.at.filter(|_| self.owner == crate::host::fork::pid()) else {
+        let Some((_, place)) = self.at.filter(|_| self.owner == softring_host::fork::pid()) else {
             return;
         };
         self.set(|| [[0; 4]; 2]);

@@ -28,7 +28,7 @@ use rustix::net::{
 };
 use rustix::process::{geteuid, getuid};
 
-use crate::host::sys::{self, EngineFd};
+use softring_host::sys::{self, EngineFd};
 use softring_uapi::errno::{Errno, Result};
 
 /// Bytes of a key: the first half names the socket, all of it proves that one was asked to send.

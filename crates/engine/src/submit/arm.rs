@@ -17,8 +17,6 @@
 
 use std::sync::OnceLock;
 
-use crate::host::sys;
-use crate::host::sys::nr::{EPOLLET, EPOLLONESHOT, EPOLLPRI};
 use crate::io::poll::PollSet;
 use crate::io::standing::{OUT, STICKY};
 use crate::io::token::ReqId;
@@ -30,6 +28,8 @@ use crate::ring::standing::{events_of, leave};
 use crate::ring::{standing, turns};
 use crate::stats::trace::Step;
 use crate::submit::route::{MAX_ARMS, Way};
+use softring_host::sys;
+use softring_host::sys::nr::{EPOLLET, EPOLLONESHOT, EPOLLPRI};
 use softring_uapi::errno::{Errno, Result};
 
 /// Attempts in vain after which a multishot request waits for news alone.

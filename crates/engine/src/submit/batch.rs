@@ -1,8 +1,6 @@
 //! Requests with kernel aio: queued while a batch is submitted, handed over in one system call,
 //! reaped from user memory by whoever drives the ring.
 
-use crate::host::fd::history::History;
-use crate::host::time::Clock;
 use crate::io::aio::AioCtx;
 use crate::io::aio::nowait::is_for_worker;
 use crate::io::token::ReqId;
@@ -11,6 +9,8 @@ use crate::ops::rw_hot;
 use crate::ring::ctx::Ctx;
 use crate::ring::request::{Req, State, Wait};
 use crate::stats::trace::Step;
+use softring_host::fd::history::History;
+use softring_host::time::Clock;
 use softring_uapi::errno::Errno;
 
 /// Fewest and most requests of one ring with the kernel's aio: the first so that small rings batch

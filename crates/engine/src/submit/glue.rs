@@ -25,7 +25,7 @@ std::thread_local! {
 /// The calling thread sets the most workers of a ring's, which were `own`; answers what they were.
 /// The kernel's workers belong to the thread, so another of its rings may have set them before.
 pub(crate) fn task_sets_max(max: [u32; 2], own: [u32; 2]) -> [u32; 2] {
-    let pid = crate::host::fork::pid();
+    let pid = softring_host::fork::pid();
     let old = if MAX.get().0 == pid { MAX.get().1 } else { own };
     let mut new = old;
     for (new, max) in new.iter_mut().zip(max).filter(|(_, max)| *max != 0) {
@@ -38,7 +38,7 @@ pub(crate) fn task_sets_max(max: [u32; 2], own: [u32; 2]) -> [u32; 2] {
 /// A thread has made a ring. The kernel's workers belong to the thread, and its first ring sets
 /// their number.
 pub(crate) fn made_ring(entries: u32) {
-    let pid = crate::host::fork::pid();
+    let pid = softring_host::fork::pid();
     FIRST.set(if FIRST.get().0 == pid { FIRST.get() } else { (pid, entries) });
 }
 
@@ -46,10 +46,11 @@ impl Ctx {
     /// This ring's workers, made now if need be (threads come with the first job).
     pub fn workers(&mut self) -> &Arc<Workers<Job>> {
         let (pid, first) = FIRST.get();
-        let entries = if pid == crate::host::fork::pid() { first } else { self.mem.geo.sq_entries };
+        let entries =
+            if pid == softring_host::fork::pid() { first } else { self.mem.geo.sq_entries };
         if self.pool.is_none() {
             let [bound, unbound] = default_limits(entries);
-            let pool = Pool::new(crate::host::fork::pid(), bound, unbound);
+            let pool = Pool::new(softring_host::fork::pid(), bound, unbound);
             if self.stats.seen() {
                 pool.count_at(PoolPlace::new());
             }

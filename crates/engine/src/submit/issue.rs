@@ -1,8 +1,6 @@
 //! Issue: the one place that calls a row's `issue`. Kernel counterpart: `io_issue_sqe`,
 //! `io_queue_sqe`.
 
-use crate::host::creds::under;
-use crate::host::sys;
 use crate::ops::ring_file;
 use crate::ops::rw::assign_buffer;
 use crate::ops::table::OPS;
@@ -11,6 +9,8 @@ use crate::ring::opdef::{self, Issue, Outcome, Try};
 use crate::ring::request::{Call, FileRef, Req, ReqFlags, State, Wait};
 use crate::stats::trace::Step;
 use crate::submit::route::Way;
+use softring_host::creds::under;
+use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 
@@ -248,7 +248,7 @@ impl Ctx {
     /// What comes of a request whose file is a ring of ours; none if that goes its way.
     fn issue_for_ring(&mut self, req: &mut Req) -> Option<Outcome> {
         match req.call.file {
-            FileRef::Plain(fd) if crate::host::fd::numbers::is_ring(fd) => {
+            FileRef::Plain(fd) if softring_host::fd::numbers::is_ring(fd) => {
                 ring_file::issue(self, req, fd)
             }
             _ => None,
@@ -266,11 +266,11 @@ impl Ctx {
             let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
             FileRef::Fixed(self.files.get(slot)?)
         } else if fd < 0
-            || crate::host::fd::is_hidden(fd)
-            || (def.has(opdef::LENIENT) && crate::host::fd::is_path_only(fd))
+            || softring_host::fd::is_hidden(fd)
+            || (def.has(opdef::LENIENT) && softring_host::fd::is_path_only(fd))
         {
             return Err(Errno::EBADF);
-        } else if crate::host::fd::numbers::is_ring(fd) && def.has(opdef::FILE_IN) {
+        } else if softring_host::fd::numbers::is_ring(fd) && def.has(opdef::FILE_IN) {
             crate::ops::splice::stands_for_ring()?
         } else {
             FileRef::Plain(fd)

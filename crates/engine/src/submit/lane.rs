@@ -3,8 +3,6 @@
 //! no link, no drain, no buffer of the ring's, and the kernel, too, finds nothing to cancel there.
 //! A registered file stays open by the reference that is kept with the SQE.
 
-use crate::host::fd::kind::Kind;
-use crate::host::user::in_user;
 use crate::io::aio;
 use crate::memory::cq::Cqe;
 use crate::ops::rw;
@@ -15,6 +13,8 @@ use crate::ring::ctx::Ctx;
 use crate::ring::direct::DirectSqe;
 use crate::ring::request::{FileRef, Req};
 use crate::stats::trace::Step;
+use softring_host::fd::kind::Kind;
+use softring_host::user::in_user;
 use softring_uapi::errno::Errno;
 use softring_uapi::*;
 

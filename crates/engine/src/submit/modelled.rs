@@ -2,10 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::host::fd::kind::Kind;
-use crate::host::fd::remembered;
-use crate::host::time::Clock;
-use crate::host::user::in_user;
 use crate::io::model::device::{Due, Io};
 use crate::io::model::files::{self, File, Found};
 use crate::io::model::queue::{Plain, Queue, What};
@@ -18,6 +14,10 @@ use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, Keep, Req, State, Wait};
 use crate::stats::trace::{Step, ns_until};
+use softring_host::fd::kind::Kind;
+use softring_host::fd::remembered;
+use softring_host::time::Clock;
+use softring_host::user::in_user;
 use softring_uapi::*;
 
 /// Flags of preadv2(2) under which the page cache may stand in for the device.

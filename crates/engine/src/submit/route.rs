@@ -5,7 +5,6 @@
 //! a pollable file never reaches a worker below the cap. Kernel counterpart: `io_queue_async`,
 //! `io_arm_poll_handler`, `io_queue_iowq`.
 
-use crate::host::fd::kind::Kind;
 use crate::io::socket::{check_zero_copy, is_socket};
 use crate::ops;
 use crate::ring::ctx::Ctx;
@@ -13,6 +12,7 @@ use crate::ring::opdef::{self, Issue, Outcome};
 use crate::ring::request::{FileRef, Poll, Req, ReqFlags, State, Wait, kind_of};
 use crate::stats::trace::Step;
 use crate::submit::arm::awaits_news;
+use softring_host::fd::kind::Kind;
 use softring_uapi::errno::Errno;
 
 /// Where a request goes.

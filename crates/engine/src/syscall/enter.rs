@@ -7,11 +7,11 @@ use crate::drive::cqwait::{WaitArgs, cqring_wait};
 use crate::drive::iopoll::{Args, iopoll_check};
 use crate::drive::sqpoll;
 use crate::drive::task_work;
-use crate::host::handlers::Call;
-use crate::host::{sys, time, user};
 use crate::io::vigil::Vigil;
 use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::stats::trace::Step;
+use softring_host::handlers::Call;
+use softring_host::{sys, time, user};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

@@ -2,10 +2,10 @@
 //! operations, register calls. Learned from rings of one entry, not from the kernel's release:
 //! distributions bring newer parts to old releases, and policies take some away.
 
-use crate::host::substitute::release;
-use crate::host::sys::sys;
 use crate::ops::table::OPS;
 use crate::syscall::register::REGISTERS;
+use softring_host::substitute::release;
+use softring_host::sys::sys;
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::version::Release;
 use softring_uapi::*;

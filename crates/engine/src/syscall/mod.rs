@@ -8,7 +8,7 @@ pub(crate) mod resize;
 pub mod setup;
 
 pub use crate::drive::iopoll::Args;
-use crate::host::handlers::Call;
+use softring_host::handlers::Call;
 use softring_uapi::errno::answer;
 
 /// `io_uring_setup(2)`: set up a context for performing asynchronous I/O.

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::setup::geometry;
-use crate::host::{sys, user};
 use crate::memory::rings::Rings;
 use crate::ring::ctx::Ring;
+use softring_host::{sys, user};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rustix::fd::IntoRawFd;
 
-use crate::host::user;
 use crate::memory::rings::{Geometry, Rings};
 use crate::resources::task_rules;
 use crate::ring::ctx::{Ctx, Ring};
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits;
 use softring_uapi::version::played;
@@ -38,10 +38,10 @@ pub const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
 /// # Errors
 /// `EFAULT`, `EINVAL`, `ENOMEM`, `EMFILE`, `ENFILE`, as io_uring_setup(2).
 pub fn setup(entries: u32, params: u64) -> Result<usize> {
-    crate::host::refused::learn();
+    softring_host::refused::learn();
     crate::process::notice_forks();
-    crate::host::fork::init();
-    crate::host::creds::begin();
+    softring_host::fork::init();
+    softring_host::creds::begin();
     let mut p: io_uring_params = user::read(params)?;
     if p.resv != [0; 3] || p.flags & !played().setup_flags != 0 {
         return Err(Errno::EINVAL);
@@ -63,7 +63,7 @@ pub fn setup(entries: u32, params: u64) -> Result<usize> {
     if p.flags & IORING_SETUP_R_DISABLED != 0 {
         ctx.disabled = true;
     } else if p.flags & IORING_SETUP_SINGLE_ISSUER != 0 {
-        ctx.issuer = Some(crate::host::sys::gettid());
+        ctx.issuer = Some(softring_host::sys::gettid());
     }
     geo.publish(&mut p);
     p.features = FEATURES;

@@ -14,7 +14,7 @@ use crate::config;
 use crate::raw;
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
-use softring_engine::host::{refused, user};
+use softring_host::{refused, user};
 
 /// A program as exec has it.
 #[derive(Clone, Copy)]

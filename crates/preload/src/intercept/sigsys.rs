@@ -30,7 +30,7 @@ use crate::{config, wrap};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use libc::{siginfo_t, sock_fprog, ucontext_t};
-use softring_engine::host::refused;
+use softring_host::refused;
 
 const IDLE: u8 = 0;
 const OPENING: u8 = 1;

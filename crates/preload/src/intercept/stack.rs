@@ -26,7 +26,7 @@
 
 use core::arch::{global_asm, naked_asm};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use softring_engine::host::handlers;
+use softring_host::handlers;
 
 use super::patch::entry::TRAPPED;
 use crate::gate;

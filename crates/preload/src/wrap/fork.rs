@@ -7,7 +7,7 @@
 
 use crate::raw::next;
 use core::ffi::c_int;
-use softring_engine::host::handlers::Call;
+use softring_host::handlers::Call;
 
 /// `fork(3)`: creates a child process.
 #[unsafe(no_mangle)]

@@ -15,7 +15,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicBool, AtomicUsize};
 use libc::siginfo_t;
-use softring_engine::host::handlers;
+use softring_host::handlers;
 
 /// Beside the handler's address: the program wants SA_SIGINFO.
 const SIGINFO: usize = 1 << 63;

@@ -6,7 +6,7 @@ use crate::raw::{self, next, raw};
 use core::ffi::c_int;
 use libc::off_t;
 use softring_engine::fds;
-use softring_engine::host::user;
+use softring_host::user;
 
 /// `lockf(3)`: apply, test or remove a POSIX lock on an open file. libc makes the system call below
 /// without asking anybody.

@@ -11,7 +11,7 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU8};
 use libc::sigset_t;
-use softring_engine::host::user;
+use softring_host::user;
 
 const UNSET: u8 = 0;
 const OPEN: u8 = 1;

@@ -17,7 +17,7 @@ use crate::raw::{self, next, raw};
 use core::ffi::c_int;
 use libc::{nfds_t, pollfd, sigset_t, timespec};
 use softring_engine::fds;
-use softring_engine::host::user;
+use softring_host::user;
 
 /// What most programs poll at once; more is kept in a mapping, since a signal handler may not call
 /// malloc.

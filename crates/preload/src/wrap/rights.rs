@@ -8,8 +8,8 @@ use crate::raw::{self, next};
 use crate::{copies, proc};
 use core::ffi::{c_char, c_int, c_ulong};
 use libc::{gid_t, size_t, uid_t};
-use softring_engine::host::creds;
-use softring_engine::host::refused::{self, Coming, Filter};
+use softring_host::creds;
+use softring_host::refused::{self, Coming, Filter};
 
 /// Functions that change the ids of all threads.
 macro_rules! of_all_threads {

@@ -9,7 +9,7 @@ use crate::raw::{self, next};
 use core::ffi::c_int;
 use libc::{fd_set, sigset_t, timespec, timeval};
 use softring_engine::fds;
-use softring_engine::host::user;
+use softring_host::user;
 
 const SETS: usize = 3;
 const LIMIT: usize = libc::FD_SETSIZE;

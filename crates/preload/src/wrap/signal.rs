@@ -10,7 +10,7 @@ use crate::raw::{next, raw};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use libc::{sighandler_t, siginfo_t};
-use softring_engine::host::user;
+use softring_host::user;
 use std::sync::Mutex;
 
 /// What the program wants done about SIGSYS: handler, flags.

@@ -5,7 +5,7 @@ use crate::bench::summary::time;
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::ClockId;
 use serde::Serialize;
-use softring_engine::host::time::{Clock, cpu_time};
+use softring_host::time::{Clock, cpu_time};
 use std::num::NonZeroU64;
 use std::time::Duration;
 

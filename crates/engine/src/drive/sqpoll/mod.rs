@@ -33,13 +33,13 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
-use crate::host::sys;
 use crate::io::poll::Kicker;
 use crate::memory::lock::Control;
 use crate::memory::region::Region;
 use crate::memory::rings::off;
 use crate::ring::ctx::Ring;
 use crate::ring::sq_thread::{SqData, SqPoll};
+use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -111,7 +111,7 @@ impl SqPoll {
             self.drives.store(true, SeqCst);
             self.hurry();
         }
-        awake && self.data.pid == crate::host::fork::pid()
+        awake && self.data.pid == softring_host::fork::pid()
     }
 
     /// There is something to do that cannot wait for the end of a nap. Late by a nap if that
@@ -147,7 +147,7 @@ pub(crate) fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring
         let rings = &ring.lock().mem.rings;
         Region::view(rings.addr() as u64, rings.len())?
     };
-    ring.lock().sq_creds = Some(crate::host::creds::mine());
+    ring.lock().sq_creds = Some(softring_host::creds::mine());
     let polls = p.flags & IORING_SETUP_IOPOLL != 0;
     if !data.attach(ring) {
         // It has ended, with the last ring that it had, since we looked.
@@ -175,7 +175,7 @@ pub(crate) fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring
 /// The SQ thread of a ring that another attaches to; none if that is another process's.
 fn shared(ring: &Ring) -> Result<Option<Arc<SqData>>> {
     let data = ring.sq.get().ok_or(Errno::EINVAL)?.data.clone();
-    if data.pid != crate::host::fork::pid() {
+    if data.pid != softring_host::fork::pid() {
         return Ok(None);
     }
     if data.lives() { Ok(Some(data)) } else { Err(Errno::ENXIO) }
@@ -184,7 +184,7 @@ fn shared(ring: &Ring) -> Result<Option<Arc<SqData>>> {
 impl SqData {
     fn start(p: &io_uring_params) -> Result<Arc<SqData>> {
         let data = Arc::new(SqData {
-            pid: crate::host::fork::pid(),
+            pid: softring_host::fork::pid(),
             page: Region::anonymous(4096)?,
             kicker: OnceLock::new(),
             rings: Mutex::default(),
@@ -193,7 +193,7 @@ impl SqData {
         let cpu = (p.flags & IORING_SETUP_SQ_AFF != 0).then_some(p.sq_thread_cpu);
         let own = data.clone();
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        let thread = crate::host::threads::spawn("sqp", 512 << 10, move || {
+        let thread = softring_host::threads::spawn("sqp", 512 << 10, move || {
             let confined = cpu.map_or(Ok(()), confine);
             if confined.is_ok() {
                 own.page.word(word::TID).store(sys::gettid().cast_unsigned(), SeqCst);
@@ -231,7 +231,7 @@ impl SqData {
     /// HAS < n -> sleep on HAS         LIST != HAS: takes the new list; HAS = n, wake
     /// ```
     pub fn detach(&self, ring: &Arc<Ring>) {
-        if self.pid != crate::host::fork::pid() {
+        if self.pid != softring_host::fork::pid() {
             return;
         }
         let version = {
@@ -262,7 +262,7 @@ impl SqData {
 
     /// Is the thread there? Asks the kernel only in a forked child, whose parent it lives in.
     pub fn lives(&self) -> bool {
-        let ours = self.pid == crate::host::fork::pid();
+        let ours = self.pid == softring_host::fork::pid();
         self.page.word(word::TID).load(Relaxed) != 0 && (ours || sys::process_lives(self.pid))
     }
 

@@ -22,12 +22,12 @@ use std::sync::Arc;
 
 use super::thread::{Listen, Thread, busy, served};
 use super::{wakes_by, word};
-use crate::host::sys;
-use crate::host::time::Clock;
 use crate::io::aio::AioCtx;
 use crate::io::polling;
 use crate::policy::hybrid::Nap;
 use crate::ring::ctx::{Guard, Ring};
+use softring_host::sys;
+use softring_host::time::Clock;
 
 /// Spinning in vain before the first pause, in ns: submissions of a program whose device is quicker
 /// are found at once.

@@ -8,8 +8,6 @@ use std::sync::{Arc, Weak};
 use super::stall::Vain;
 use super::{wakes_by, word};
 use crate::drive::iopoll::doze;
-use crate::host::sys;
-use crate::host::time::{Clock, coarse_ms};
 use crate::io::aio::AioCtx;
 use crate::io::poll::{self, BATCH, PollSet};
 use crate::io::polling::{Polling, trial, try_timer};
@@ -20,6 +18,8 @@ use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::sq_thread::{SqData, SqPoll};
 use crate::stats::meter::{Kind, Meter};
 use crate::stats::trace;
+use softring_host::sys;
+use softring_host::time::{Clock, coarse_ms};
 use softring_uapi::epoll_event;
 
 /// SQEs that one of several rings gets in its turn (kernel: `IORING_SQPOLL_CAP_ENTRIES_VALUE`).
@@ -57,7 +57,7 @@ struct Found {
 impl Thread {
     /// For the calling thread.
     pub(super) fn new(data: Arc<SqData>) -> Thread {
-        let name = crate::host::threads::name("sqp");
+        let name = softring_host::threads::name("sqp");
         let meter = crate::stats::enabled().then(|| Meter::of(Kind::SqThread, &name));
         let naps = super::NAPS.load(Relaxed).then(|| {
             sys::exact_timers();

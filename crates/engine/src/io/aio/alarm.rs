@@ -2,7 +2,7 @@
 //! Who posts something that the sleeper waits for, and no completion of aio is, signals it.
 
 use super::{AioCtx, poll};
-use crate::host::sys::{POLLIN, sys};
+use softring_host::sys::{POLLIN, sys};
 use softring_uapi::aio::iocb;
 use softring_uapi::errno::check;
 

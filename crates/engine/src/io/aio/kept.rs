@@ -15,11 +15,11 @@
 //! its holder, and a child be forked beside it.
 
 use super::ring::Ring;
-use crate::host::fork::AtFork;
-use crate::host::limits::{AIO_KEPT, AIO_KEPT_DEPTH};
-use crate::host::signal::BlockAll;
-use crate::host::sys::sys;
 use core::time::Duration;
+use softring_host::fork::AtFork;
+use softring_host::limits::{AIO_KEPT, AIO_KEPT_DEPTH};
+use softring_host::signal::BlockAll;
+use softring_host::sys::sys;
 use std::sync::{Mutex, MutexGuard};
 
 /// A context of the kernel's.
@@ -85,7 +85,7 @@ pub(super) fn take(depth: u32) -> Option<Kept> {
 /// A ring has ended: keeps its context.
 pub(super) fn keep(ctx: Kept) {
     // Handlers find the lock free, or the call that they interrupt.
-    let _blocked = BlockAll::new();
+    let _blocked = BlockAll::begin();
     let Some(mut state) = state() else { return ctx.end() };
     if ctx.ring.is_none() || ctx.awaited {
         state.ending.push(ctx.id);
@@ -100,7 +100,7 @@ pub(super) fn keep(ctx: Kept) {
     if state.ending.is_empty() || state.ends {
         return;
     }
-    state.ends = crate::host::threads::spawn(NAME, STACK, end_surplus).is_ok();
+    state.ends = softring_host::threads::spawn(NAME, STACK, end_surplus).is_ok();
     if !state.ends {
         let ending = core::mem::take(&mut state.ending);
         drop(state);
@@ -119,7 +119,7 @@ impl State {
 fn end_surplus() {
     loop {
         let Some(mut state) = state() else {
-            crate::host::sys::pause(RETRY);
+            softring_host::sys::pause(RETRY);
             continue;
         };
         let Some(id) = state.ending.pop() else {

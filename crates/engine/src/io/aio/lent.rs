@@ -19,11 +19,11 @@
 #![allow(unsafe_code)]
 
 use super::{AioCtx, AioSigset};
-use crate::host::limits::AIO_WAIT_BATCH;
-use crate::host::sys::{self, sleeps, sys};
 use core::cell::UnsafeCell;
 use core::time::Duration;
 use rustix::thread::Timespec;
+use softring_host::limits::AIO_WAIT_BATCH;
+use softring_host::sys::{self, sleeps, sys};
 use softring_uapi::aio::io_event;
 use softring_uapi::errno::{Errno, Result, check};
 use std::sync::Arc;

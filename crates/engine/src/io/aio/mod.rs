@@ -28,11 +28,11 @@ mod tests;
 pub use build::*;
 pub(crate) use lent::Lent;
 
-use crate::host::limits::{AIO_DEPTH_MAX, AIO_WAIT_BATCH};
-use crate::host::sys::sys;
 use crate::policy::hybrid::Ticket;
 use core::time::Duration;
 use ring::Ring;
+use softring_host::limits::{AIO_DEPTH_MAX, AIO_WAIT_BATCH};
+use softring_host::sys::sys;
 use softring_uapi::aio::{io_event, iocb};
 use softring_uapi::errno::{Errno, Result, check};
 use std::sync::Arc;

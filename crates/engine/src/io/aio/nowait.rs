@@ -11,7 +11,7 @@
 
 use rustix::fs::FileType;
 
-use crate::host::sys;
+use softring_host::sys;
 use softring_uapi::errno::Errno;
 
 /// Did io_submit(2) refuse an iocb for its `RWF_NOWAIT`, or for want of room? Then a worker can
@@ -23,7 +23,7 @@ pub(crate) fn is_for_worker(e: Errno) -> bool {
 /// Does the file end at `end`, or before? A short read that was not to wait says so only where
 /// this holds. False where it is not known.
 pub(crate) fn ends_at(fd: i32, end: u64) -> bool {
-    let stat = sys::borrow(fd).and_then(|fd| crate::host::substitute::fstat(fd).ok());
+    let stat = sys::borrow(fd).and_then(|fd| softring_host::substitute::fstat(fd).ok());
     stat.is_some_and(|s| {
         FileType::from_raw_mode(s.st_mode) == FileType::RegularFile && s.st_size as u64 <= end
     })

@@ -2,9 +2,9 @@
 //! order.
 #![allow(unsafe_code)]
 
-use crate::host::sys::sys;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
+use softring_host::sys::sys;
 use softring_uapi::aio::{AIO_RING_MAGIC, aio_ring, io_event};
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Ring {
         let mut magic = [0u32; 8];
         // An emulated kernel's id need not be an address: looked at through the kernel, never
         // straight.
-        crate::host::user::read_slice(id as u64, &mut magic).ok()?;
+        softring_host::user::read_slice(id as u64, &mut magic).ok()?;
         let [_, nr, at, tail, magic, _, incompat, len] = magic;
         let known =
             magic == AIO_RING_MAGIC && incompat == 0 && len as usize == size_of::<aio_ring>();

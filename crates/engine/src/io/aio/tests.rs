@@ -138,11 +138,11 @@ fn the_child_forgets_and_the_parents_ring_is_unharmed() {
     ctx.prep(rw(IOCB_CMD_PWRITE, fd.as_raw_fd(), addr(&mut b), 64, 0, 0, 1)).unwrap();
     let pid = fork();
     if pid == 0 {
-        let mapped = crate::host::user::read::<u32>(ctx.id as u64 + 16) == Ok(AIO_RING_MAGIC);
+        let mapped = softring_host::user::read::<u32>(ctx.id as u64 + 16) == Ok(AIO_RING_MAGIC);
         let foreign = ctx.submit(|_, e| assert_eq!(e, Errno::EINVAL)) == 0;
         let at = ctx.id as u64;
         ctx.fork_child();
-        let gone = crate::host::user::read::<u32>(at + 16) == Err(Errno::EFAULT);
+        let gone = softring_host::user::read::<u32>(at + 16) == Err(Errno::EFAULT);
         let fresh = AioCtx::new(8).is_ok();
         let bits = [mapped, foreign, gone, fresh].map(|b| u32::from(!b));
         let code = bits.iter().enumerate().fold(0, |c, (i, b)| c | b << i);

@@ -19,15 +19,15 @@ use std::sync::Arc;
 use rustix::fd::AsRawFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 
-use crate::host::fd::kind::{Kind, in_memory};
-use crate::host::fd::remembered::changed;
-use crate::host::fd::{InternalFd, adopt_opened, forget_kind};
-use crate::host::fork::AtFork;
-use crate::host::limits::MODELLED_FILES;
-use crate::host::sync::Mutex;
-use crate::host::sys::{self, sys};
 use crate::io::aio::RWF_NOWAIT;
 use crate::io::kinds::modelled;
+use softring_host::fd::kind::{Kind, in_memory};
+use softring_host::fd::remembered::changed;
+use softring_host::fd::{InternalFd, adopt_opened, forget_kind};
+use softring_host::fork::AtFork;
+use softring_host::limits::MODELLED_FILES;
+use softring_host::sync::Mutex;
+use softring_host::sys::{self, sys};
 use softring_uapi::io_uring_sqe;
 
 /// What a file is known by.
@@ -98,7 +98,7 @@ pub(crate) fn closing(fd: i32) {
 fn identify(fd: i32) -> Option<Id> {
     let fd = sys::borrow(fd)?;
     let (stat, flags) =
-        (crate::host::substitute::fstat(fd).ok()?, rustix::fs::fcntl_getfl(fd).ok()?);
+        (softring_host::substitute::fstat(fd).ok()?, rustix::fs::fcntl_getfl(fd).ok()?);
     Some(Id { device: stat.st_dev, inode: stat.st_ino, flags })
 }
 
@@ -143,7 +143,7 @@ impl File {
         let borrowed = sys::borrow(fd);
         let direct = id.flags.contains(OFlags::DIRECT);
         let memory = borrowed
-            .and_then(|f| crate::host::substitute::statfs(f).ok())
+            .and_then(|f| softring_host::substitute::statfs(f).ok())
             .is_some_and(|s| in_memory(&s));
         let twin = if direct && !memory { twin(fd, id.flags) } else { None };
         let kind = match (memory, direct && twin.is_none()) {
@@ -152,7 +152,7 @@ impl File {
             (false, false) => Kind::Buffered,
         };
         let align = if direct && !memory { alignment(fd) } else { [1; 2] };
-        let stat = borrowed.and_then(|f| crate::host::substitute::fstat(f).ok());
+        let stat = borrowed.and_then(|f| softring_host::substitute::fstat(f).ok());
         let regular = stat.filter(|s| FileType::from_raw_mode(s.st_mode) == FileType::RegularFile);
         let size = regular.map_or(u64::MAX, |s| s.st_size.cast_unsigned());
         File { id, device, kind, twin: twin.map(Arc::new), direct, align, size }
@@ -180,7 +180,7 @@ impl File {
             _ => {
                 let iov = [sqe.addr as usize, sqe.len as usize];
                 let iov = iov.as_ptr().expose_provenance();
-                softring_uapi::errno::answer(crate::host::substitute::transfer(
+                softring_uapi::errno::answer(softring_host::substitute::transfer(
                     false,
                     fd,
                     iov,

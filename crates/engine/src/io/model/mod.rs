@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::host::sync::Mutex;
+use softring_host::sync::Mutex;
 
 pub(crate) mod device;
 pub(crate) mod dist;

@@ -6,7 +6,7 @@
 //! Two accounts, as in the kernel: *bounded* work ends in finite time (regular files), *unbounded*
 //! work may not (pipes, sockets); each has its own workers and limit, so that neither waits behind
 //! the other. A worker is made when an item finds no idle one and the limit allows it; it leaves
-//! after [`WORKER_IDLE`](crate::host::limits::WORKER_IDLE) unless it is its account's last. Items
+//! after [`WORKER_IDLE`](softring_host::limits::WORKER_IDLE) unless it is its account's last. Items
 //! with equal hash keys run one at a time, in order, and never occupy more than one worker.
 //!
 //! # No item is left behind
@@ -29,7 +29,7 @@
 //! # Interrupting a running item
 //! A signal handler without `SA_RESTART` makes the blocked system call answer EINTR. A signal that
 //! comes just before the worker enters its call is lost, so [`Pool::interrupt`] sends one at once
-//! and has a kernel timer repeat it every [`WORKER_KICK`](crate::host::limits::WORKER_KICK) until
+//! and has a kernel timer repeat it every [`WORKER_KICK`](softring_host::limits::WORKER_KICK) until
 //! the item is done. An item must therefore treat EINTR as cancelled once it has been asked to, and
 //! may see it more than once. No signal reaches the worker's next item: they are sent, and their
 //! timer is deleted, under the lock that the worker takes between two items.
@@ -49,14 +49,14 @@ mod queue;
 mod tests;
 mod thread;
 
-use crate::host::limits::{
-    CPU_MASK_BYTES, WORKER_IDLE, WORKER_STACK, WORKERS_MAX, WORKERS_PER_CPU,
-};
-use crate::host::sync::{Mutex, Parker};
 use crate::stats::PoolPlace;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
 use queue::{Queue, account};
+use softring_host::limits::{
+    CPU_MASK_BYTES, WORKER_IDLE, WORKER_STACK, WORKERS_MAX, WORKERS_PER_CPU,
+};
+use softring_host::sync::{Mutex, Parker};
 use softring_uapi::errno::{Errno, Result};
 use std::sync::Arc;
 
@@ -112,7 +112,7 @@ struct Seat<K> {
     running: Option<K>,
     bucket: Option<u32>,
     #[cfg(not(loom))]
-    kick: crate::host::signal::Kick,
+    kick: softring_host::signal::Kick,
 }
 
 struct State<W: Work> {
@@ -138,11 +138,11 @@ pub struct Pool<W: Work> {
 /// The kernel's default limits for a ring of `sq_entries` made by this thread: bounded is four per
 /// CPU, but not more than entries; unbounded is what RLIMIT_NPROC allows.
 pub(crate) fn default_limits(sq_entries: u32) -> [u32; 2] {
-    [sq_entries.min(WORKERS_PER_CPU * crate::host::substitute::processors()), nproc()]
+    [sq_entries.min(WORKERS_PER_CPU * softring_host::substitute::processors()), nproc()]
 }
 
 fn nproc() -> u32 {
-    let soft = crate::host::substitute::getrlimit(rustix::process::Resource::Nproc).current;
+    let soft = softring_host::substitute::getrlimit(rustix::process::Resource::Nproc).current;
     soft.map_or(u32::MAX, |n| n.min(u64::from(u32::MAX)) as u32)
 }
 

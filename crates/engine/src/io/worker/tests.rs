@@ -69,8 +69,8 @@ mod model {
 #[cfg(not(loom))]
 mod threads {
     use super::*;
-    use crate::host::sys::sys;
     use rustix::fd::{AsRawFd, OwnedFd};
+    use softring_host::sys::sys;
     use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
     use std::sync::mpsc::channel;
     use std::time::Instant;

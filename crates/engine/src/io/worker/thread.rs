@@ -1,9 +1,9 @@
 //! A worker's life: made, runs items, parks, leaves.
 
 use super::{Account, Pool, Seat, State, Work};
-use crate::host::sync::{self, Parker};
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
+use softring_host::sync::{self, Parker};
 use std::sync::Arc;
 
 /// What a worker does next.
@@ -16,11 +16,11 @@ pub(super) enum Next<W> {
 /// Starts a worker; false if there can be none. The caller has counted it already.
 pub(super) fn spawn<W: Work>(pool: &Arc<Pool<W>>, acct: Account) -> bool {
     #[cfg(not(loom))]
-    let _blocked = crate::host::signal::BlockAll::new();
-    let (mine, limits) = (pool.clone(), crate::host::creds::token());
+    let _blocked = softring_host::signal::BlockAll::begin();
+    let (mine, limits) = (pool.clone(), softring_host::creds::token());
     let life = move || {
-        crate::host::creds::is_ours();
-        crate::host::creds::inherit(limits);
+        softring_host::creds::is_ours();
+        softring_host::creds::inherit(limits);
         live(&mine, acct);
     };
     sync::spawn(&pool.name, pool.stack, life).is_ok()
@@ -40,10 +40,10 @@ fn live<W: Work>(pool: &Pool<W>, acct: Account) {
                 // Idle, a worker takes no signal at all: the number may come to be the program's
                 // own.
                 #[cfg(not(loom))]
-                crate::host::signal::block();
+                softring_host::signal::block();
                 timed_out = !parker.park(limit);
                 #[cfg(not(loom))]
-                crate::host::signal::unblock();
+                softring_host::signal::unblock();
             }
             Next::Leave => return,
         }
@@ -108,10 +108,10 @@ impl<W: Work> State<W> {
             running: None,
             bucket: None,
             #[cfg(not(loom))]
-            kick: crate::host::signal::Kick::default(),
+            kick: softring_host::signal::Kick::default(),
         });
         #[cfg(not(loom))]
-        crate::host::signal::unblock();
+        softring_host::signal::unblock();
         at as u32
     }
 
@@ -140,5 +140,5 @@ fn own_tid() -> i32 {
 
 /// Best effort, as the kernel's own workers: a mask that the cpuset does not allow changes nothing.
 pub(super) fn confine(tid: i32, mask: &[u8]) {
-    let _ = crate::host::sys::sys!(__NR_sched_setaffinity, tid, mask.len(), mask.as_ptr().addr());
+    let _ = softring_host::sys::sys!(__NR_sched_setaffinity, tid, mask.len(), mask.as_ptr().addr());
 }

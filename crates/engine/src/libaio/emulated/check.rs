@@ -1,16 +1,16 @@
 //! What io_submit(2) itself refuses, so that there is no event: io_submit_one, aio_prep_rw,
 //! aio_setup_rw, aio_fsync and aio_poll in `fs/aio.c`.
 
-use crate::host::fd::adopt_internal;
-use crate::host::fd::kind::{Kind, is_socket};
-use crate::host::fd::probe::{UNKNOWN_FLAG, is_eventfd, try_byte};
-use crate::host::sys::{file_type, sys};
-use crate::host::user::in_user;
 use crate::ops::iov::import_iov;
 use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE};
 use crate::ops::rw_nowait::contradict;
 use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, OFlags};
+use softring_host::fd::adopt_internal;
+use softring_host::fd::kind::{Kind, is_socket};
+use softring_host::fd::probe::{UNKNOWN_FLAG, is_eventfd, try_byte};
+use softring_host::sys::{file_type, sys};
+use softring_host::user::in_user;
 use softring_uapi::RWF_NOWAIT;
 use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result, check};
@@ -129,7 +129,7 @@ fn has_iter(fd: i32, writes: bool) -> bool {
 fn knows_both() -> bool {
     static KNOWS: OnceLock<bool> = OnceLock::new();
     *KNOWS.get_or_init(|| {
-        let Ok(fd) = crate::host::substitute::eventfd().map(adopt_internal) else { return false };
+        let Ok(fd) = softring_host::substitute::eventfd().map(adopt_internal) else { return false };
         let tried = try_byte(fd.as_raw_fd(), false, RWF_APPEND | RWF_NOAPPEND);
         tried == Err(Errno::EINVAL)
     })
@@ -140,7 +140,7 @@ fn priority(cb: &iocb) -> Result<()> {
     if cb.aio_flags & IOCB_FLAG_IOPRIO == 0 || cb.aio_reqprio == 0 {
         return Ok(());
     }
-    crate::host::creds::may_have_priority(cb.aio_reqprio.cast_unsigned())
+    softring_host::creds::may_have_priority(cb.aio_reqprio.cast_unsigned())
 }
 
 /// A file that fsync(2) may wait for.

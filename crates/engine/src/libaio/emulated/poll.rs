@@ -3,13 +3,13 @@
 //! pipes and sockets tell their waiters when data or room come, asked for or not.
 
 use super::check::has_storage;
-use crate::host::sys::nr::{
+use rustix::event::epoll;
+use rustix::fs::{FileType, OFlags};
+use softring_host::sys::nr::{
     EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDBAND, EPOLLRDHUP, EPOLLRDNORM,
     EPOLLWRBAND, EPOLLWRNORM,
 };
-use crate::host::sys::{self, EngineFd, borrow, sys};
-use rustix::event::epoll;
-use rustix::fs::{FileType, OFlags};
+use softring_host::sys::{self, EngineFd, borrow, sys};
 use softring_uapi::errno::{Errno, Result};
 
 /// These come with a wake-up that says nothing: the kernel asks the file then.
@@ -113,7 +113,7 @@ fn is_terminal(fd: i32) -> bool {
 
 /// Does a device know poll(2)? Only an epoll set tells.
 fn knows_poll(fd: i32) -> bool {
-    let Ok(set) = crate::host::substitute::epoll_create().map(EngineFd::from) else {
+    let Ok(set) = softring_host::substitute::epoll_create().map(EngineFd::from) else {
         return true;
     };
     let data = epoll::EventData::new_u64(0);

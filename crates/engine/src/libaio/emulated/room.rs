@@ -16,7 +16,9 @@ pub(super) fn processors() -> u32 {
     static POSSIBLE: OnceLock<u32> = OnceLock::new();
     let possible = || std::fs::read_to_string("/sys/devices/system/cpu/possible").ok();
     *POSSIBLE.get_or_init(|| {
-        possible().and_then(|list| count(&list)).unwrap_or_else(crate::host::substitute::processors)
+        possible()
+            .and_then(|list| count(&list))
+            .unwrap_or_else(softring_host::substitute::processors)
     })
 }
 

@@ -1,11 +1,11 @@
 //! Reads and writes, as an iocb asks for them.
 
-use crate::host::fd::kind::{Kind, is_socket};
-use crate::host::substitute::{positioned, transfer};
-use crate::host::sys::{file_type, sys};
 use crate::ops::iov::import_iov;
 use crate::ops::rw_nowait::writes_unbuffered;
 use rustix::fs::FileType;
+use softring_host::fd::kind::{Kind, is_socket};
+use softring_host::substitute::{positioned, transfer};
+use softring_host::sys::{file_type, sys};
 use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result, answer, check};
 use softring_uapi::{RWF_NOWAIT, iovec};

@@ -5,16 +5,16 @@
 //! leaves events behind signals it again.
 
 use super::{Context, signal};
-use crate::host::fd::{InternalFd, adopt_internal};
-use crate::host::limits::AIO_WAIT_BATCH;
-use crate::host::signal::BlockAll;
-use crate::host::sys;
-use crate::host::time::Clock;
-use crate::host::user;
 use crate::libaio::look::{Wait, end_under};
 use core::sync::atomic::Ordering::{Acquire, SeqCst};
 use core::time::Duration;
 use rustix::fd::AsRawFd;
+use softring_host::fd::{InternalFd, adopt_internal};
+use softring_host::limits::AIO_WAIT_BATCH;
+use softring_host::signal::BlockAll;
+use softring_host::sys;
+use softring_host::time::Clock;
+use softring_host::user;
 use softring_uapi::aio::io_event;
 use softring_uapi::errno::{Errno, Result};
 
@@ -116,12 +116,12 @@ impl Context {
 impl<'a> Masked<'a> {
     fn new(ctx: &'a Context, mask: u64) -> Self {
         if ctx.wakes_masked.get().is_none()
-            && let Ok(fd) = crate::host::substitute::eventfd()
+            && let Ok(fd) = softring_host::substitute::eventfd()
         {
             let _ = ctx.wakes_masked.set(adopt_internal(fd));
         }
         ctx.masked.fetch_add(1, SeqCst);
-        Masked { ctx, mask, _blocked: BlockAll::new() }
+        Masked { ctx, mask, _blocked: BlockAll::begin() }
     }
 
     fn fd(&self) -> Option<&InternalFd> {

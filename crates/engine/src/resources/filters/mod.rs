@@ -5,8 +5,8 @@ mod text;
 
 use std::sync::Arc;
 
-use crate::host::bpf;
-use crate::host::user;
+use softring_host::bpf;
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::played;
 use softring_uapi::*;

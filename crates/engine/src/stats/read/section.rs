@@ -4,7 +4,7 @@ use core::mem::{offset_of, size_of};
 
 use super::super::{Header, Hist, MeterStats, PoolStats, RingStats, Section};
 use super::Unreadable;
-use crate::host::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
+use softring_host::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
 
 /// Bytes that a page has at most, however large a later version makes its places; ours has a fifth
 /// of them.

@@ -1,8 +1,8 @@
 //! Pages made by hand: whole, cut short, and foreign.
 
 use super::*;
-use crate::host::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
 use core::cell::Cell;
+use softring_host::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
 
 /// For [`page`]: a page whose bytes one has.
 fn bytes(page: &[u8]) -> impl Fn(u64, usize) -> Option<Vec<u8>> {

@@ -12,9 +12,9 @@ use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{CLOSED, DATA, Event, HEADS, Head, Header, MAGIC, NAME, SIZE, VERSION};
-use crate::host::fd::InternalFd;
-use crate::host::fork::AtFork;
-use crate::host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
+use softring_host::fd::InternalFd;
+use softring_host::fork::AtFork;
+use softring_host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use softring_uapi::errno::{Errno, Result};
 
 /// Mapped memory of a trace. A program's own is never unmapped, a reader's is when it is dropped.
@@ -55,10 +55,10 @@ fn make() {
     if !BUFFER.load(Relaxed).is_null() {
         return;
     }
-    let made = Buffer::make(crate::host::fork::pid());
+    let made = Buffer::make(softring_host::fork::pid());
     let fd = match made {
         Ok((fd, buffer)) => {
-            let fd = slot.insert(crate::host::fd::adopt_internal(fd)).as_fd().as_raw_fd();
+            let fd = slot.insert(softring_host::fd::adopt_internal(fd)).as_fd().as_raw_fd();
             install(buffer);
             // SAFETY: it stays open as long as the process lives. Only a forked child lets go of
             // it, which has its own descriptors.
@@ -77,7 +77,7 @@ fn make() {
 }
 
 fn install(buffer: Buffer) {
-    let comm = crate::host::sys::process_name();
+    let comm = softring_host::sys::process_name();
     for (word, bytes) in COMM.iter().zip(comm.chunks_exact(8)) {
         let bytes = bytes.try_into().expect("eight bytes");
         word.store(u64::from_ne_bytes(bytes), Relaxed);
@@ -123,7 +123,7 @@ impl Buffer {
     /// # Errors
     /// As memfd_create(2), ftruncate(2), fcntl(2), mmap(2).
     pub(super) fn make(pid: u32) -> Result<(OwnedFd, Buffer)> {
-        let fd = crate::host::substitute::memfd(NAME, true)?;
+        let fd = softring_host::substitute::memfd(NAME, true)?;
         crate::memory::file::grow(&fd, SIZE as u64)?;
         // Whoever may write to it must not be able to take it from under us.
         fcntl_add_seals(&fd, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
@@ -202,7 +202,7 @@ impl Buffer {
         const MADV_REMOVE: u32 = 9;
         let at = self.0.as_ptr().expose_provenance() + DATA;
         // On a page's boundary. All that looks at it are atomic loads and stores, which find zeros.
-        let _ = crate::host::substitute::advise(at, SIZE - DATA, MADV_REMOVE);
+        let _ = softring_host::substitute::advise(at, SIZE - DATA, MADV_REMOVE);
     }
 
     /// Takes a free chunk.
@@ -215,7 +215,7 @@ impl Buffer {
             if head.state.load(Relaxed) == 0
                 && head.state.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
             {
-                head.pid.store(crate::host::fork::pid(), Relaxed);
+                head.pid.store(softring_host::fork::pid(), Relaxed);
                 head.ring.store(ring, Relaxed);
                 head.flags.store(u64::from(flags), Relaxed);
                 let names = COMM.each_ref().map(|w| w.load(Relaxed));

@@ -29,7 +29,7 @@ impl Clock {
         let kind = if counter { Ticks::Counter } else { Ticks::Monotonic };
         let first = anchor(kind);
         // How fast the counter goes, roughly.
-        crate::host::sys::pause(core::time::Duration::from_millis(2));
+        softring_host::sys::pause(core::time::Duration::from_millis(2));
         let now = anchor(kind);
         let lease = 2_000_000_000 * (now.0 - first.0) / (now.1 - first.1).max(1);
         Clock { kind, anchors: [first, now], lease }

@@ -43,7 +43,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
+use softring_host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use softring_uapi::io_uring_sqe;
 
 mod buffer;

@@ -5,7 +5,7 @@ use rustix::fs::FileType;
 
 use super::writer::Writer;
 use super::{Event, FIXED, LOCAL, PEER, Step};
-use crate::host::sys::{self, sys};
+use softring_host::sys::{self, sys};
 
 /// What has been told of a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Writer {
     /// a descriptor of the same file.
     #[cold]
     pub fn name_file(&mut self, time: u64, number: i32, fd: i32, fixed: bool) {
-        let stat = sys::borrow(fd).and_then(|fd| crate::host::substitute::fstat(fd).ok());
+        let stat = sys::borrow(fd).and_then(|fd| softring_host::substitute::fstat(fd).ok());
         let Some(stat) = stat else { return };
         let socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
         let peer = if socket { address(fd, true) } else { ([0; ADDRESS], 0) };

@@ -8,8 +8,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use super::buffer::Buffer;
 use super::clock::Clock;
 use super::{CLOSED, Event, WANT_NAMES};
-use crate::host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use crate::stats::clean::printable;
+use softring_host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use softring_uapi::errno::{Errno, Result};
 
 /// Whose events they are.
@@ -83,7 +83,7 @@ impl Reader {
             old = now;
         }
         let wanted = header.until.load(Relaxed) != 0;
-        if wanted && old != 0 && old != me && crate::host::sys::process_lives(old as u32) {
+        if wanted && old != 0 && old != me && softring_host::sys::process_lives(old as u32) {
             let _ = self.buffer.take_reader(old, me);
             return Err(Errno::EBUSY);
         }

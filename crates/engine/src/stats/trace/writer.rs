@@ -6,8 +6,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::buffer::{self, Buffer};
 use super::names::Names;
 use super::{Event, MOST_TEXT, Step, Ticks, WANT_NAMES};
-use crate::host::limits::TRACE_EVENTS;
-use crate::host::time::Clock;
+use softring_host::limits::TRACE_EVENTS;
+use softring_host::time::Clock;
 
 /// The start of a stretch of time, if events are wanted.
 pub(crate) type Span = Option<u64>;
@@ -198,7 +198,7 @@ impl Writer {
 
     /// Writes an event, of this thread, with words that belong to it.
     pub fn put(&mut self, event: &mut Event, more: &[u64]) {
-        event.tid = crate::host::sys::gettid().cast_unsigned();
+        event.tid = softring_host::sys::gettid().cast_unsigned();
         let Some(buffer) = self.buffer else { return };
         let fits = self.used as usize + 1 + more.len().div_ceil(4) <= TRACE_EVENTS;
         let chunk = match self.chunk {

@@ -2,9 +2,9 @@
 //! `io_sqe_buffers_register`, `__io_sqe_buffers_update` in `io_uring/rsrc.c`.
 
 use super::tagged::{read_register, read_update};
-use crate::host::user;
 use crate::resources::buffers::{Pinned, node, pin};
 use crate::ring::ctx::Ctx;
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::io_uring_rsrc_update2;
 use softring_uapi::iovec;

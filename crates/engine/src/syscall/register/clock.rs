@@ -1,7 +1,7 @@
 //! The clock that waits with a timeout go by. Kernel counterpart: `io_register_clock`.
 
-use crate::host::time::Clock;
 use crate::ring::ctx::Ctx;
+use softring_host::time::Clock;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::io_uring_clock_register;
 
@@ -13,7 +13,7 @@ const CLOCK_BOOTTIME: u32 = 7;
 /// # Errors
 /// `EFAULT`; `EINVAL` for another clock than the monotonic and the boot-time one.
 pub(super) fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
-    let reg: io_uring_clock_register = ctx.unlocked(|| crate::host::user::read(addr))?;
+    let reg: io_uring_clock_register = ctx.unlocked(|| softring_host::user::read(addr))?;
     if reg.resv != [0; 3] {
         return Err(Errno::EINVAL);
     }

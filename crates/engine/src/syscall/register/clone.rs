@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::host::user;
 use crate::process::registered;
 use crate::resources::buffers::BufNode;
 use crate::ring::ctx::{Ctx, Ring};
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::REG_BUFFERS_MAX;
 use softring_uapi::*;

@@ -14,7 +14,7 @@ pub(super) fn enable(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
         return Err(Errno::EBADFD);
     }
     if ctx.flags & IORING_SETUP_SINGLE_ISSUER != 0 {
-        ctx.issuer.get_or_insert_with(crate::host::sys::gettid);
+        ctx.issuer.get_or_insert_with(softring_host::sys::gettid);
     }
     ctx.restrictions.activate();
     ctx.flags &= !IORING_SETUP_R_DISABLED;

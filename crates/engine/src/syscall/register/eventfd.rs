@@ -5,11 +5,11 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rustix::fd::AsRawFd;
 
-use crate::host::fd::dup_visible;
-use crate::host::fd::probe::is_eventfd;
-use crate::host::user;
 use crate::resources::eventfd::EventFd;
 use crate::ring::ctx::Ctx;
+use softring_host::fd::dup_visible;
+use softring_host::fd::probe::is_eventfd;
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 
 /// `IORING_REGISTER_EVENTFD`: signals an eventfd whenever completions are posted.

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use super::tagged::{read_register, read_update};
-use crate::host::fd::InternalFd;
-use crate::host::user;
 use crate::resources::files::FileNode;
 use crate::resources::filetable::{Update, dup_for_table};
 use crate::ring::ctx::Ctx;
+use softring_host::fd::InternalFd;
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::FIXED_FILES_MAX;
 use softring_uapi::{io_uring_file_index_range, io_uring_rsrc_update, io_uring_rsrc_update2};
@@ -38,7 +38,7 @@ fn fill(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<usize> {
     if nr == 0 {
         return Err(Errno::EINVAL);
     }
-    let limit = crate::host::substitute::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit = softring_host::substitute::getrlimit(rustix::process::Resource::Nofile).current;
     if nr > FIXED_FILES_MAX || limit.is_some_and(|n| u64::from(nr) > n) {
         return Err(Errno::EMFILE);
     }

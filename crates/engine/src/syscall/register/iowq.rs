@@ -1,11 +1,11 @@
 //! Where workers may run, and how many. Kernel counterpart: `io_register_iowq_aff`,
 //! `io_register_iowq_max_workers`.
 
-use crate::host::limits::CPU_MASK_BYTES;
-use crate::host::sys::sys;
-use crate::host::user;
 use crate::ring::ctx::Ctx;
 use crate::submit::glue::task_sets_max;
+use softring_host::limits::CPU_MASK_BYTES;
+use softring_host::sys::sys;
+use softring_host::user;
 use softring_uapi::IORING_SETUP_SQPOLL;
 use softring_uapi::errno::{Errno, Result};
 

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::host::user;
 use crate::memory::mappings;
 use crate::resources::kbuf::{BufRing, MAX_BIDS};
 use crate::resources::region::in_file;
 use crate::ring::ctx::{Ctx, Ring};
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;

@@ -241,7 +241,7 @@ fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<us
 impl Ctx {
     /// SINGLE_ISSUER: is the ring another task's?
     pub fn is_anothers(&self) -> bool {
-        self.issuer.is_some_and(|t| t != crate::host::sys::gettid())
+        self.issuer.is_some_and(|t| t != softring_host::sys::gettid())
     }
 
     /// SINGLE_ISSUER and restrictions, in the kernel's order.
@@ -255,7 +255,7 @@ impl Ctx {
 
 /// `IORING_REGISTER_SYNC_CANCEL`: see [`crate::ring::cancel::sync_cancel`].
 fn sync_cancel(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Result<usize> {
-    crate::ring::cancel::sync_cancel(ring, &crate::host::user::read(addr)?)
+    crate::ring::cancel::sync_cancel(ring, &softring_host::user::read(addr)?)
 }
 
 #[cfg(test)]

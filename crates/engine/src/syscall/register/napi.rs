@@ -1,9 +1,9 @@
 //! The calls for NAPI busy polling ([`crate::resources::napi`]), and those for what only the kernel
 //! can do with a network queue. Kernel counterpart: `io_register_napi`, `io_uring/zcrx.c`.
 
-use crate::host::user;
 use crate::resources::napi::Napi;
 use crate::ring::ctx::Ctx;
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

@@ -1,8 +1,8 @@
 //! The calls for personalities ([`crate::resources::personality`]). Kernel counterpart:
 //! `io_register_personality`, `io_unregister_personality`.
 
-use crate::host::creds::Creds;
 use crate::ring::ctx::Ctx;
+use softring_host::creds::Creds;
 use softring_uapi::errno::{Errno, Result};
 
 /// `IORING_REGISTER_PERSONALITY`: registers the caller's credentials; answers their id.

@@ -1,8 +1,8 @@
 //! What the ring can do, opcode by opcode. Kernel counterpart: `io_probe`.
 
-use crate::host::user;
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::played;
 use softring_uapi::*;

@@ -1,7 +1,7 @@
 //! What this io_uring knows, without a ring. Kernel counterpart: `io_uring/query.c`.
 
-use crate::host::user;
 use crate::syscall::setup;
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::QUERIES_MAX;
 use softring_uapi::version::{Change, has, played};

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::host::user;
 use crate::resources::region::ParamRegion;
 use crate::ring::ctx::{Ctx, Ring};
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

@@ -1,10 +1,10 @@
 //! The calls for restrictions ([`crate::resources::restrictions`]), a ring's and a task's. Kernel
 //! counterpart: `io_register_restrictions`, `io_register_restrictions_task`.
 
-use crate::host::user;
 use crate::resources::restrictions::Restrictions;
 use crate::resources::task_rules::{self, Rules};
 use crate::ring::ctx::Ctx;
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::io_uring_task_restriction;
 

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::host::user;
 use crate::process::hold_ring;
 use crate::process::registered::{self, SLOTS_LEN, clear, in_table, put};
 use crate::ring::ctx::Ring;
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::io_uring_rsrc_update;
 use softring_uapi::limits::RING_FDS_MAX;

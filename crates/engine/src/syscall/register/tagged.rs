@@ -12,7 +12,7 @@ pub(super) fn read_register(ctx: &mut Ctx, addr: u64, size: u32) -> Result<io_ur
     if size as usize != size_of::<io_uring_rsrc_register>() {
         return Err(Errno::EINVAL);
     }
-    let r: io_uring_rsrc_register = ctx.unlocked(|| crate::host::user::read(addr))?;
+    let r: io_uring_rsrc_register = ctx.unlocked(|| softring_host::user::read(addr))?;
     let sparse = r.flags & IORING_RSRC_REGISTER_SPARSE != 0;
     let unknown = r.flags & !IORING_RSRC_REGISTER_SPARSE != 0;
     if r.nr == 0 || r.resv2 != 0 || unknown || (sparse && r.data != 0) {
@@ -29,7 +29,7 @@ pub(super) fn read_update(ctx: &mut Ctx, addr: u64, size: u32) -> Result<io_urin
     if size as usize != size_of::<io_uring_rsrc_update2>() {
         return Err(Errno::EINVAL);
     }
-    let up: io_uring_rsrc_update2 = ctx.unlocked(|| crate::host::user::read(addr))?;
+    let up: io_uring_rsrc_update2 = ctx.unlocked(|| softring_host::user::read(addr))?;
     if up.nr == 0 || up.resv != 0 || up.resv2 != 0 {
         return Err(Errno::EINVAL);
     }

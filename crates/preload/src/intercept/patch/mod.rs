@@ -54,7 +54,7 @@ use crate::{config, report};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use modules::Module;
 use resident::PageMap;
-use softring_engine::host::refused;
+use softring_host::refused;
 use std::sync::{Mutex, OnceLock};
 
 /// A module that was looked at, and how many sites in it could not be patched.

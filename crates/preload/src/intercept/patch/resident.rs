@@ -127,7 +127,7 @@ impl Drop for PageMap {
 
 /// Pages of a file that nobody has written to.
 fn drop_pages(run: Range<usize>) {
-    if !run.is_empty() && softring_engine::host::refused::works(libc::SYS_madvise) {
+    if !run.is_empty() && softring_host::refused::works(libc::SYS_madvise) {
         // SAFETY: the pages hold what the file holds; whoever reads them next finds the same.
         unsafe { raw!(libc::SYS_madvise, run.start, run.len(), libc::MADV_DONTNEED) };
     }

@@ -146,7 +146,7 @@ fn bounds(m: &Module, at: usize) -> Option<Function> {
 /// Is it the engine's, which a program may be linked with as well?
 fn is_engine(m: &Module, f: Function) -> bool {
     let Some((bytes, at)) = m.text_at(f.start) else { return false };
-    bytes[..at].ends_with(softring_engine::host::handlers::MARK.as_bytes())
+    bytes[..at].ends_with(softring_host::handlers::MARK.as_bytes())
 }
 
 /// Does an instruction `syscall` of the function's end with the bytes at `at`? Most of the bytes

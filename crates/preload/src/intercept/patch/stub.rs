@@ -27,7 +27,7 @@ use super::text;
 use crate::raw::raw;
 use core::sync::atomic::{AtomicU8, Ordering};
 use iced_x86::{Encoder, Instruction};
-use softring_engine::host::refused;
+use softring_host::refused;
 
 const PAGE: usize = 4096;
 /// Room for a stub: at most 48 replaced instructions are rare; a site that needs more is left

@@ -11,7 +11,7 @@ use super::{straddle, stub};
 use crate::raw::raw;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering};
-use softring_engine::host::refused;
+use softring_host::refused;
 
 /// Bytes of `jmp rel32`.
 pub const JUMP: usize = 5;

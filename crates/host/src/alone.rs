@@ -1,0 +1,84 @@
+//! One thread of the process at a time, where what is changed is the kernel's and is put back after
+//! one call. Such a lock is a leaf. Who holds it has all signals blocked: a handler that enters
+//! another ring would wait for its own thread.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::time::Duration;
+
+use rustix::process::getpid;
+
+use crate::signal::BlockAll;
+use crate::sys;
+
+/// Others wait; no process id has this bit.
+const WAITED: u32 = 1 << 31;
+
+/// The lock: a process, one thread of which holds it; 0: none. A forked child does not wait for a
+/// thread of its parent's.
+#[derive(Debug, Default)]
+pub struct Alone(AtomicU32);
+
+/// It is held.
+#[derive(Debug)]
+pub struct Held {
+    word: &'static AtomicU32,
+    /// Dropped after the lock is free.
+    _blocked: BlockAll,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.word.swap(0, Release) & WAITED != 0 {
+            sys::futex_wake(self.word, 1);
+        }
+    }
+}
+
+impl Alone {
+    pub const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Waits until no other thread holds it.
+    pub fn hold(&'static self) -> Held {
+        let (word, _blocked) = (&self.0, BlockAll::begin());
+        let me = getpid().as_raw_nonzero().get().cast_unsigned();
+        let (mut seen, mut mine) = (0, me);
+        while let Err(owner) = word.compare_exchange(seen, mine, Acquire, Relaxed) {
+            let ours = owner & !WAITED == me;
+            seen = if ours { 0 } else { owner };
+            if ours {
+                // From here on nobody knows whether others wait, too.
+                mine = me | WAITED;
+                if owner == mine || word.compare_exchange(me, mine, Relaxed, Relaxed).is_ok() {
+                    sys::futex_wait(word, mine, Some(Duration::from_millis(1)));
+                }
+            }
+        }
+        Held { word, _blocked }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_though_its_holder_is_gone() {
+        static LOCK: Alone = Alone(AtomicU32::new(WAITED | 1));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let add = || {
+            for _ in 0..2_000 {
+                let _held = LOCK.hold();
+                let n = COUNT.load(Relaxed);
+                if n.is_multiple_of(64) {
+                    std::thread::yield_now();
+                }
+                COUNT.store(n + 1, Relaxed);
+            }
+        };
+        std::thread::scope(|s| (0..4).for_each(|_| drop(s.spawn(add))));
+        assert_eq!((COUNT.load(Relaxed), LOCK.0.load(Relaxed)), (8_000, 0));
+    }
+}

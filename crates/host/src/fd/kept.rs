@@ -1,0 +1,252 @@
+//! One duplicate for each of the program's files that workers work on, kept from one request to
+//! the next: a request that a worker gets then asks only whether the program's number still means
+//! the same open file, instead of making a duplicate and closing it.
+//!
+//! A kept duplicate must not outlive the program's own descriptor: it holds a lock by flock(2), and
+//! the file's space. So it goes when the program closes the number ([`closing`]), and where that
+//! was not heard of, when the number is used again or has not been for a second or two ([`sweep`]).
+//! Pipes, sockets and the like are kept only while requests use them: a peer would wait for their
+//! end.
+//!
+//! No lock guards this, as close(2) may be called in signal handlers. A duplicate has a count of
+//! users, one of which is its place here; the last closes it. Whoever finds one in a place becomes
+//! a user, unless there is none any more, and only then compares it with the program's number: so
+//! it does not matter if the place, or the duplicate's number, has come to mean another file.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use rustix::fd::AsRawFd;
+
+use crate::fd::kind::Kind;
+use crate::fd::moved;
+use crate::fd::owned::InternalFd;
+use crate::fork::{AtFork, Child};
+use crate::sys;
+
+/// Places, each for the numbers of one remainder.
+const PLACES: usize = 64;
+/// Numbers that a duplicate may have.
+const NUMBERS: usize = 1 << 16;
+
+/// What is kept: see [`Entry`]. 0: nothing.
+static PLACE: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+/// Places with a duplicate that they use themselves.
+static STAYING: AtomicU32 = AtomicU32::new(0);
+/// By duplicate: who uses it.
+static USERS: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
+
+/// What a place says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    number: i32,
+    dup: i32,
+    kind: Kind,
+    /// It was used since the last sweep.
+    used: bool,
+}
+
+const USED: u64 = 1 << 56;
+
+impl Entry {
+    fn word(self) -> u64 {
+        let used = if self.used { USED } else { 0 };
+        used | u64::from(self.kind.code()) << 48
+            | u64::from(self.dup.cast_unsigned()) << 32
+            | u64::from(self.number.cast_unsigned())
+    }
+
+    fn of(word: u64) -> Option<Entry> {
+        let dup = (word >> 32 & 0xffff) as i32;
+        let kind = Kind::from_code((word >> 48) as u8)?;
+        (dup != 0).then_some(Entry { number: word as i32, dup, kind, used: word & USED != 0 })
+    }
+
+    /// Does the place itself use it?
+    fn stays(self) -> bool {
+        self.kind.is_file()
+    }
+
+    /// The place was emptied, or given to another: it uses this no more.
+    fn leave(self) {
+        if self.stays() {
+            STAYING.fetch_sub(1, Relaxed);
+            drop(KeptFd(self.dup));
+        }
+    }
+}
+
+fn place(fd: i32) -> &'static AtomicU64 {
+    &PLACE[fd.cast_unsigned() as usize % PLACES]
+}
+
+/// A use of a kept duplicate.
+#[derive(Debug)]
+pub struct KeptFd(i32);
+
+impl KeptFd {
+    fn of(dup: i32) -> Option<KeptFd> {
+        let users = &USERS[dup as usize];
+        let more = |n: u32| if n == 0 { None } else { n.checked_add(1) };
+        users.fetch_update(AcqRel, Relaxed, more).is_ok().then_some(KeptFd(dup))
+    }
+}
+
+impl AsRawFd for KeptFd {
+    fn as_raw_fd(&self) -> i32 {
+        moved::now(self.0)
+    }
+}
+
+impl Drop for KeptFd {
+    fn drop(&mut self) {
+        if USERS[self.0 as usize].fetch_sub(1, AcqRel) == 1 {
+            drop(InternalFd::of_program(self.0));
+        }
+    }
+}
+
+/// The duplicate that is kept of the program's `fd`, if that means the same open file still.
+pub fn find(fd: i32) -> Option<(KeptFd, Kind)> {
+    let place = place(fd);
+    let word = place.load(Acquire);
+    let entry = Entry::of(word).filter(|e| e.number == fd)?;
+    let kept = KeptFd::of(entry.dup)?;
+    if sys::same_open_file(moved::now(entry.dup), fd) == Some(true) {
+        if !entry.used {
+            let used = Entry { used: true, ..entry }.word();
+            let _ = place.compare_exchange(word, used, AcqRel, Relaxed);
+        }
+        return Some((kept, entry.kind));
+    }
+    give_up(place, word);
+    None
+}
+
+/// Keeps a fresh duplicate of the program's `fd`; answers it again if it cannot be.
+///
+/// # Errors
+/// The duplicate, if its number is too high to be known here.
+pub fn keep(fd: i32, dup: InternalFd, kind: Kind) -> Result<KeptFd, InternalFd> {
+    let number = dup.first();
+    let Some(users) = usize::try_from(number).ok().and_then(|n| USERS.get(n)) else {
+        return Err(dup);
+    };
+    let entry = Entry { number: fd, dup: number, kind, used: true };
+    users.store(1 + u32::from(entry.stays()), Relaxed);
+    STAYING.fetch_add(u32::from(entry.stays()), Relaxed);
+    dup.into_number();
+    if let Some(before) = Entry::of(place(fd).swap(entry.word(), AcqRel)) {
+        before.leave();
+    }
+    Ok(KeptFd(number))
+}
+
+/// Empties a place that still says `word`.
+fn give_up(place: &AtomicU64, word: u64) {
+    if let Some(entry) = Entry::of(word)
+        && place.compare_exchange(word, 0, AcqRel, Relaxed).is_ok()
+    {
+        entry.leave();
+    }
+}
+
+/// Empties the places of those that `which` says.
+fn give_up_if(which: impl Fn(Entry) -> bool) {
+    for place in &PLACE {
+        let word = place.load(Acquire);
+        if Entry::of(word).is_some_and(&which) {
+            give_up(place, word);
+        }
+    }
+}
+
+/// The program is about to close `fd`, or it means another file, or has other flags.
+pub fn closing(fd: i32) {
+    let place = place(fd);
+    loop {
+        let word = place.load(Acquire);
+        if Entry::of(word).is_none_or(|e| e.number != fd) {
+            return;
+        }
+        give_up(place, word);
+    }
+}
+
+/// As [`closing`], for all numbers from `first` to `last`.
+pub fn closing_range(first: u32, last: u32) {
+    give_up_if(|e| (first..=last).contains(&e.number.cast_unsigned()));
+}
+
+/// Gives up what was not used since the last call.
+pub fn sweep() {
+    give_up_if(|e| !e.used || !e.stays());
+    for place in &PLACE {
+        place.fetch_and(!USED, AcqRel);
+    }
+}
+
+/// Gives up all: numbers are short, or there is no ring any more.
+pub fn give_up_all() {
+    give_up_if(|_| true);
+}
+
+/// Its parent goes on with what is in flight.
+pub const AT_FORK: AtFork = AtFork::new(in_child);
+
+/// A child has none of its parent's locks, but may have some of its own if the fork is noticed
+/// late.
+fn in_child(child: &Child) {
+    let close = if child.late { drop } else { InternalFd::close };
+    for entry in PLACE.iter().filter_map(|place| Entry::of(place.swap(0, Relaxed))) {
+        if USERS[entry.dup as usize].swap(0, Relaxed) > 0 {
+            close(InternalFd::of_program(entry.dup));
+        }
+    }
+    STAYING.store(0, Relaxed);
+}
+
+/// Is any duplicate kept for requests to come?
+#[inline]
+pub fn any() -> bool {
+    STAYING.load(Relaxed) > 0
+}
+
+/// What is held of the file of `fd` for no request goes before the program closes the number.
+pub fn file_closes(fd: i32) {
+    closing(fd);
+    crate::fd::locks::closing(fd);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hold(fd: i32) -> KeptFd {
+        let dup = crate::fd::dup_internal(fd).unwrap();
+        keep(fd, dup, Kind::Buffered).unwrap()
+    }
+
+    #[test]
+    fn one_duplicate_serves_until_the_number_is_closed_or_means_another_file() {
+        let of = |name| rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let (file, other) = (of(c"file"), of(c"other"));
+        let fd = file.as_raw_fd();
+        assert!(find(fd).is_none());
+        let first = hold(fd);
+        let dup = first.as_raw_fd();
+        drop(first);
+        let (again, kind) = find(fd).unwrap();
+        assert_eq!((again.as_raw_fd(), kind), (dup, Kind::Buffered));
+        rustix::io::dup2(&other, &mut core::mem::ManuallyDrop::new(file)).unwrap();
+        assert!(find(fd).is_none(), "another file");
+        assert!(crate::fd::is_internal(dup), "in use");
+        drop(again);
+        assert!(!crate::fd::is_internal(dup), "closed");
+
+        drop(hold(fd));
+        closing(fd);
+        assert!(find(fd).is_none());
+        drop(other);
+    }
+}

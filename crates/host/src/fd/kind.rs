@@ -1,0 +1,81 @@
+//! What kind of file a descriptor is, as far as routing must know.
+
+use rustix::fd::BorrowedFd;
+use rustix::fs::{FileType, OFlags};
+
+/// How I/O on a file behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// Not looked at.
+    #[default]
+    Unknown,
+    /// Regular file or block device, buffered: `RWF_NOWAIT` tells whether it would block.
+    Buffered,
+    /// On a file system in memory, which knows no `RWF_NOWAIT`, also if opened with O_DIRECT: plain
+    /// calls do not block.
+    Memory,
+    /// Regular file or block device opened with O_DIRECT: kernel aio is asynchronous, or says that
+    /// it cannot be.
+    Direct,
+    /// Pipe, socket, tty, eventfd …: waits for readiness.
+    Pollable,
+    /// Everything else (directories, devices without poll): may block.
+    Other,
+}
+
+/// `TMPFS_MAGIC`, `RAMFS_MAGIC`.
+const MEMORY_MAGICS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Is it a file system in memory?
+pub fn in_memory(s: &rustix::fs::StatFs) -> bool {
+    MEMORY_MAGICS.contains(&(s.f_type as u64))
+}
+
+impl Kind {
+    const ALL: [Kind; 6] =
+        [Kind::Unknown, Kind::Buffered, Kind::Memory, Kind::Direct, Kind::Pollable, Kind::Other];
+
+    /// Has it a place on a file system, where nobody waits for its end?
+    pub fn is_file(self) -> bool {
+        matches!(self, Kind::Buffered | Kind::Memory | Kind::Direct)
+    }
+
+    /// As a byte; 0 stands for nothing known.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// From a byte; `None` where nothing is known.
+    pub fn from_code(code: u8) -> Option<Kind> {
+        if code == 0 { None } else { Self::ALL.get(code as usize).copied() }
+    }
+
+    /// Looks at a descriptor: two or three system calls.
+    pub fn of(fd: i32) -> Kind {
+        let Some(fd) = crate::sys::borrow(fd) else { return Kind::Unknown };
+        let Ok(stat) = crate::substitute::fstat(fd) else { return Kind::Unknown };
+        match FileType::from_raw_mode(stat.st_mode) {
+            // The name of a device may lie in memory; its data do not.
+            FileType::RegularFile if crate::substitute::statfs(fd).is_ok_and(|s| in_memory(&s)) => {
+                Kind::Memory
+            }
+            FileType::RegularFile | FileType::BlockDevice => Self::of_disk(fd),
+            FileType::Fifo | FileType::Socket => Kind::Pollable,
+            FileType::CharacterDevice | FileType::Unknown => Kind::Pollable,
+            _ => Kind::Other,
+        }
+    }
+
+    fn of_disk(fd: BorrowedFd<'_>) -> Kind {
+        match rustix::fs::fcntl_getfl(fd) {
+            Ok(fl) if fl.contains(OFlags::DIRECT) => Kind::Direct,
+            Ok(_) => Kind::Buffered,
+            Err(_) => Kind::Unknown,
+        }
+    }
+}
+
+/// Is the descriptor a socket?
+pub fn is_socket(fd: i32) -> bool {
+    crate::sys::file_type(fd) == Some(FileType::Socket)
+}

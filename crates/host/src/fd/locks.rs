@@ -1,0 +1,207 @@
+//! POSIX locks, and duplicates that are not closed because of them.
+//!
+//! A process loses its POSIX locks on a file when it closes any descriptor of that file, so also
+//! when we close a duplicate of our own (fcntl(2), "Advisory record locking"). So a duplicate of a
+//! file of the program's is closed only after `F_OFD_GETLK` has told of no lock: it asks in the
+//! name of the description, to which the process's own locks are another's. `lock_race` has what
+//! happens if a thread sets one between the question and the close. Where there may be one, the
+//! duplicate is retained: until the program closes a descriptor of the file, which ends the
+//! locks in any case, or until the lock is gone, which each sweep asks ([`sweep`]). A request or a
+//! table that needs a duplicate of the same description takes a retained one, so that their number
+//! does not grow.
+//!
+//! No lock of ours guards this, as close(2) may be called in signal handlers: whoever clears the
+//! bit of a retained number owns the number.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use crate::fd::moved::now;
+use crate::fd::numbers::{File, WORDS, file, marked};
+use crate::fd::owned::InternalFd;
+use crate::fork::{AtFork, Child};
+use crate::sys::{self, sys};
+
+const F_GETLK: u32 = 5;
+const F_SETLK: u32 = 6;
+const F_OFD_GETLK: u32 = 36;
+const F_RDLCK: i16 = 0;
+const F_WRLCK: i16 = 1;
+const F_UNLCK: i16 = 2;
+/// Questions about one file: with more locks of other processes on it, there may be one of ours.
+const QUESTIONS: u32 = 16;
+
+/// Retained duplicates, one bit each.
+static RETAINED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+/// How many there are.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// `struct flock`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Flock {
+    kind: i16,
+    whence: i16,
+    start: i64,
+    len: i64,
+    pid: i32,
+}
+
+/// A POSIX lock in a range of the file of `fd`, if there is any: the first that the kernel finds.
+fn lock_in(fd: i32, first: i64, last: i64) -> Option<Flock> {
+    ask(F_OFD_GETLK, fd, first, last)
+}
+
+fn ask(cmd: u32, fd: i32, first: i64, last: i64) -> Option<Flock> {
+    let len = if last == i64::MAX { 0 } else { last - first + 1 };
+    let mut lock = Flock { kind: F_WRLCK, start: first, len, ..Flock::default() };
+    let asked = sys!(__NR_fcntl, fd, cmd, (&raw mut lock).expose_provenance());
+    (asked == 0 && lock.kind != F_UNLCK).then_some(lock)
+}
+
+/// May this process have a POSIX lock on the file of `fd`?
+pub fn any(fd: i32) -> bool {
+    any_in(fd, 0, i64::MAX, &mut QUESTIONS.clone())
+}
+
+fn any_in(fd: i32, first: i64, last: i64, left: &mut u32) -> bool {
+    let Some(lock) = lock_in(fd, first, last) else { return false };
+    *left -= 1;
+    let end = if lock.len == 0 { i64::MAX } else { lock.start + lock.len - 1 };
+    // Beside another's lock for reading there may be one of ours.
+    if *left == 0 || lock.kind == F_RDLCK || is_own(fd, &lock, end) {
+        return true;
+    }
+    lock.start > first && any_in(fd, first, lock.start - 1, left)
+        || end < last && any_in(fd, end + 1, last, left)
+}
+
+/// Locks belong to the table of descriptors, which another process may have in common with this one
+/// (CLONE_FILES): what is its own the kernel does not tell of in answer to `F_GETLK`.
+fn is_own(fd: i32, lock: &Flock, end: i64) -> bool {
+    lock.pid == rustix::process::getpid().as_raw_nonzero().get()
+        || ask(F_GETLK, fd, lock.start, end).is_none()
+}
+
+/// Locks a file of the engine's own, for [`is_own_table`].
+pub fn mark_table(fd: i32) {
+    let mut lock = Flock { kind: F_WRLCK, ..Flock::default() };
+    sys!(__NR_fcntl, fd, F_SETLK, (&raw mut lock).expose_provenance());
+}
+
+/// Was `fd` locked through the table of descriptors that this process has? None if it is not locked
+/// at all.
+pub fn is_own_table(fd: i32) -> Option<bool> {
+    lock_in(fd, 0, i64::MAX).map(|_| ask(F_GETLK, fd, 0, i64::MAX).is_none())
+}
+
+fn word(fd: i32) -> Option<(&'static AtomicU64, u64)> {
+    let at = usize::try_from(fd).ok()?;
+    Some((RETAINED.get(at / 64)?, 1 << (at % 64)))
+}
+
+/// A duplicate is not closed now. One beyond all numbers that are known here is never closed.
+pub fn retain(fd: i32) {
+    if let Some((word, bit)) = word(fd) {
+        COUNT.fetch_add(1, Relaxed);
+        word.fetch_or(bit, AcqRel);
+    }
+}
+
+/// Takes a retained duplicate; none if another thread was faster.
+fn claim(fd: i32) -> Option<InternalFd> {
+    let (word, bit) = word(fd)?;
+    if word.fetch_and(!bit, AcqRel) & bit == 0 {
+        return None;
+    }
+    COUNT.fetch_sub(1, Relaxed);
+    Some(InternalFd::of_program(fd))
+}
+
+fn retained() -> impl Iterator<Item = i32> {
+    let some = if COUNT.load(Relaxed) == 0 { 0 } else { WORDS };
+    marked(&RETAINED[..some])
+}
+
+/// A retained duplicate of what the program's `fd` means.
+pub fn reuse(fd: i32) -> Option<InternalFd> {
+    let mut same = retained().filter(|&own| sys::same_open_file(now(own), fd) == Some(true));
+    same.find_map(claim)
+}
+
+/// The program is about to close `fd`, which ends its locks on that file: there is no more reason
+/// to retain duplicates.
+pub fn closing(fd: i32) {
+    if COUNT.load(Relaxed) == 0 {
+        return;
+    }
+    let closed = file(fd);
+    if closed != File::default() {
+        let same = retained().filter(|&own| file(now(own)) == closed);
+        same.filter_map(claim).for_each(InternalFd::close);
+    }
+}
+
+/// Closes retained duplicates of files without locks.
+pub fn sweep() {
+    // Whoever is locked still is retained anew.
+    retained().filter(|&fd| !any(now(fd))).filter_map(claim).for_each(drop);
+}
+
+pub const AT_FORK: AtFork = AtFork::new(in_child);
+
+/// A child has none of its parent's locks, but may have some of its own if the fork is noticed
+/// late.
+fn in_child(child: &Child) {
+    let close = if child.late { drop } else { InternalFd::close };
+    retained().filter_map(claim).for_each(close);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fd::dup_internal;
+    use rustix::fd::AsRawFd;
+
+    fn set_lock(fd: &impl AsRawFd, kind: i16, start: i64, len: i64) {
+        let mut lock = Flock { kind, start, len, ..Flock::default() };
+        let at = (&raw mut lock).expose_provenance();
+        assert_eq!(sys!(__NR_fcntl, fd.as_raw_fd(), F_SETLK, at), 0);
+    }
+
+    fn file_in_memory() -> rustix::fd::OwnedFd {
+        rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
+    }
+
+    #[test]
+    fn a_duplicate_of_a_locked_file_is_retained_and_used_again() {
+        let file = file_in_memory();
+        let dup = dup_internal(file.as_raw_fd()).unwrap();
+        let number = dup.as_raw_fd();
+        set_lock(&file, F_WRLCK, 10, 5);
+        assert!(any(number));
+        drop(dup);
+        assert!(any(number), "it is open, and the lock is there");
+        let again = dup_internal(file.as_raw_fd()).unwrap();
+        assert_eq!(again.as_raw_fd(), number);
+        drop(again);
+        sweep();
+        assert!(any(number), "as long as there is the lock");
+        set_lock(&file, F_UNLCK, 0, 0);
+        sweep();
+        assert!(!retained().any(|fd| fd == number));
+    }
+
+    #[test]
+    fn the_programs_close_ends_what_is_retained() {
+        let file = file_in_memory();
+        set_lock(&file, F_RDLCK, 0, 0);
+        let dup = dup_internal(file.as_raw_fd()).unwrap();
+        let number = dup.as_raw_fd();
+        drop(dup);
+        assert!(retained().any(|fd| fd == number));
+        closing(file.as_raw_fd());
+        assert!(!retained().any(|fd| fd == number));
+        assert!(!any(file.as_raw_fd()), "as the close would");
+    }
+}

@@ -1,0 +1,35 @@
+//! Descriptors: which numbers are rings or the engine's own (`numbers`), how the engine's own are
+//! taken and given back (`owned`), what kind of file the others are (`kind`), and what is
+//! remembered of them (`remembered`, `kept`).
+
+pub mod children;
+pub mod duplicates;
+pub mod exec;
+pub mod history;
+pub mod kept;
+pub mod kind;
+pub mod lock_race;
+pub mod locks;
+pub mod moved;
+pub mod numbers;
+pub mod owned;
+pub mod probe;
+pub mod refusals;
+pub mod remembered;
+pub mod same_table;
+pub mod table_lock;
+
+pub use children::wait_for_closes;
+pub use kept::file_closes;
+pub use lock_race::{Setter, set_again};
+pub use moved::{check_now_and_then, know, now};
+pub use numbers::{
+    closes_are_all_reported, closes_are_reported, is_internal, is_known_ring, is_ring,
+};
+pub use owned::InternalFd;
+pub use owned::{
+    adopt_internal, adopt_opened, check_visible, close_numbers, dup_internal, dup_visible,
+    is_path_only, release, visible,
+};
+pub use owned::{is_hidden, reserve_numbers};
+pub use remembered::forget_kind;

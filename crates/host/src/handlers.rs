@@ -1,0 +1,489 @@
+//! The program's signal handlers run between its calls of the engine, never in the middle of one.
+//!
+//! On the kernel a handler runs when a system call has come back, so it may do anything: enter the
+//! ring again, close it, never return (siglongjmp(3), a C++ exception, the end of the thread by
+//! pthread_cancel(3)). Here it would run on top of a thread that holds a ring's lock, or sleeps on
+//! its behalf, and what never returns would leave all that behind:
+//!
+//! ```text
+//! thread                      handler                    another thread
+//! enter: takes the uring lock
+//!   adds itself as driver
+//!   a signal comes            siglongjmp: the frames
+//!                             of enter are gone
+//!                                                        enter: waits for the lock, for ever;
+//!                                                        or sleeps on, as a driver is there
+//! ```
+//!
+//! So whoever stands in front of the engine has each handler of the program's preceded by
+//! [`defers`]. While its thread is in a [`Call`], the signal is sent to the thread once more, with
+//! all that it carries, and blocked together with all others until the call is over; then its
+//! handler runs:
+//!
+//! ```text
+//! thread                                     the signal's frame
+//! Call::begin: call = stack pointer
+//!   takes the lock
+//!   a signal comes                           call != 0: block; send it again; deferred = 1;
+//!                                            the frame's mask: all blocked. Returns
+//!   gives the lock back
+//!   wants to sleep: deferred: EINTR          came it just before the system call of the sleep,
+//!                                            the frame is made to go on behind it, with EINTR
+//! Call::drop: call = 0; deferred?
+//!   the mask from before                     the handler runs, and may do as it likes
+//! ```
+//!
+//! The interleaving that loses is a signal between a look at `deferred` and the sleep: blocked, it
+//! would not end the sleep any more. So look and sleep are a few instructions with known addresses
+//! ([`interruptible`]); a frame that would go on within them goes on behind them instead.
+//!
+//! A call may wait under a mask of the program's ([`waits_under`]). What that mask blocks ends no
+//! sleep, and is handled when the call is over. What has ended the wait is handled under that mask,
+//! and the handler's return restores the program's own.
+//!
+//! Without signals a call costs two stores and two loads, and no system call. Signals that tell of
+//! a fault of the thread's own (SIGSEGV and the like) are never deferred. A handler that nobody has
+//! told us of (rt_sigaction(2) by an inline system call) runs in the middle, as it always did; the
+//! rest of that is the engine's `io::vigil`'s.
+#![allow(unsafe_code)]
+
+use core::arch::{global_asm, naked_asm};
+use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, compiler_fence};
+use std::sync::OnceLock;
+
+use crate::sys::{self, sys};
+
+/// Signals 4 to 9, 11, 19 and 31: faults of the thread's own, abort(3), and what cannot be blocked.
+/// And glibc's 33, which the C library must be able to send to any thread at any time.
+const NEVER_DEFERRED: u64 = 0b11_1111 << 3 | 1 << 10 | 1 << 18 | 1 << 30 | 1 << 32;
+/// musl's, of the same kind; in glibc it is the program's.
+const MUSLS: u64 = 1 << 33;
+
+/// What is blocked while a signal is deferred.
+fn deferred() -> u64 {
+    !NEVER_DEFERRED & !(sys::libc_signals() & MUSLS)
+}
+
+/// A stack pointer so far below that of a call is within that call; or a little above it, as the
+/// function that has begun it may have a frame of its own.
+const DEPTH: usize = 1 << 20;
+const ABOVE: usize = 4096;
+/// The call sleeps, and holds nothing that a handler could want.
+const ASLEEP: usize = 1;
+const SIG_BLOCK: usize = 0;
+const SIG_SETMASK: usize = 2;
+/// A signal waits for the end of the call, which is to sleep no more. [`interruptible`] reads this
+/// half of the word.
+const ENDS_SLEEPS: u64 = 1;
+/// One waits that the call's own mask blocks: the call goes on.
+const KEPT_BACK: u64 = 1 << 32;
+
+/// What a thread's handlers and its calls tell each other.
+#[repr(C)]
+struct Thread {
+    /// Signals wait for the end of the call: [`ENDS_SLEEPS`], [`KEPT_BACK`]. First, as
+    /// [`own_stack`] says.
+    deferred: AtomicU64,
+    /// The stack pointer of the call that it is in, plus [`ASLEEP`]; 0: it is in none.
+    call: AtomicUsize,
+    /// The engine blocks signals for reasons of its own.
+    blocks: AtomicU32,
+    /// The program's mask, while one of these two is set.
+    mask: AtomicU64,
+    /// The mask that a call waits under, and the stack pointer of that call; 0: none does.
+    under: AtomicU64,
+    waits: AtomicUsize,
+    /// The next handler's return is to restore `mask`.
+    restores: AtomicU32,
+    /// The stack that its calls may run on, which is not the program's: from where, how many bytes.
+    own: AtomicUsize,
+    own_len: AtomicUsize,
+}
+
+impl Thread {
+    /// Does this stack pointer lie in the stack for calls?
+    fn is_own(&self, rsp: usize) -> bool {
+        rsp.wrapping_sub(self.own.load(Relaxed)) < self.own_len.load(Relaxed)
+    }
+}
+
+std::thread_local! {
+    /// Atomics, because handlers see them, all of the same thread: relaxed, in program order.
+    static THREAD: Thread = const {
+        Thread {
+            deferred: AtomicU64::new(0),
+            call: AtomicUsize::new(0),
+            blocks: AtomicU32::new(0),
+            mask: AtomicU64::new(0),
+            under: AtomicU64::new(0),
+            waits: AtomicUsize::new(0),
+            restores: AtomicU32::new(0),
+            own: AtomicUsize::new(0),
+            own_len: AtomicUsize::new(0),
+        }
+    };
+}
+
+/// Whoever stands in front of the engine may have the calling thread's calls run on `stack`, which
+/// is not the program's. No handler of the program's is to run there: signals are deferred from
+/// when the thread has changed to it until it has left it. Then, if the word at the address that
+/// this answers is not 0, [`deliver`] is to be called with that address.
+pub fn own_stack(stack: core::ops::Range<usize>) -> usize {
+    THREAD.with(|t| {
+        t.own_len.store(0, Relaxed);
+        compiler_fence(SeqCst);
+        t.own.store(stack.start, Relaxed);
+        compiler_fence(SeqCst);
+        t.own_len.store(stack.len(), Relaxed);
+        core::ptr::from_ref(t).expose_provenance()
+    })
+}
+
+static ON_NEED: OnceLock<fn()> = OnceLock::new();
+
+/// Asks for `need` to be called before the engine has anything that a handler could leave behind.
+pub fn on_need(need: fn()) {
+    let _ = ON_NEED.set(need);
+}
+
+/// Handlers are to be preceded by [`defers`] from now on.
+pub fn need() {
+    if let Some(need) = ON_NEED.get() {
+        need();
+    }
+}
+
+/// The thread is in a call of the engine's for as long as this lives.
+#[derive(Debug)]
+pub struct Call {
+    /// The call that a handler has interrupted, which runs all the same; 0: none.
+    interrupted: usize,
+}
+
+impl Call {
+    #[inline]
+    pub fn begin() -> Call {
+        let here = sys::stack_pointer() & !ASLEEP;
+        THREAD.with(|t| {
+            let before = t.call.load(Relaxed);
+            // One that was left for good lies further down: it is none any more.
+            let interrupted = if before > here { before } else { 0 };
+            t.call.store(here, Relaxed);
+            compiler_fence(SeqCst);
+            Call { interrupted }
+        })
+    }
+
+    /// Has a handler made this call on top of another call of its thread's?
+    #[inline]
+    pub fn is_on_top(&self) -> bool {
+        self.interrupted != 0
+    }
+
+    /// Does the call below hold what this one may want?
+    pub fn is_in_the_way(&self) -> bool {
+        self.interrupted != 0 && self.interrupted & ASLEEP == 0
+    }
+}
+
+impl Drop for Call {
+    #[inline]
+    fn drop(&mut self) {
+        THREAD.with(|t| {
+            t.call.store(self.interrupted, Release);
+            compiler_fence(SeqCst);
+            if t.deferred.load(Relaxed) != 0 && self.interrupted == 0 {
+                end_deferral(t);
+            }
+        });
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn end_deferral(t: &Thread) {
+    if !t.is_own(sys::stack_pointer()) {
+        // SAFETY: this thread's.
+        unsafe { deliver(core::ptr::from_ref(t).cast()) };
+    }
+}
+
+/// The call is over: lets through what was kept back. Handlers run here, and may never return.
+/// What has ended a wait under a mask of the program's is handled under that, by a ppoll(2) that
+/// takes no time; a handler that runs takes `restores` away, and its return has restored the mask.
+///
+/// In assembly, for it uses a few words of stack and no vector register: it runs on the program's
+/// stack, however small, where an inline call has left those alone.
+///
+/// # Safety
+/// `thread` is what [`own_stack`] has answered in this thread.
+#[unsafe(naked)]
+pub unsafe extern "C" fn deliver(thread: *const core::ffi::c_void) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbx",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbx, -16",
+        "mov rbx, rdi",
+        "push qword ptr [rbx + {mask}]",
+        ".cfi_def_cfa_offset 24",
+        "xor ecx, ecx",
+        "xor eax, eax",
+        "xchg [rbx + {deferred}], rax",
+        "xchg [rbx + {waits}], rcx",
+        "test eax, eax",
+        "jz 2f",
+        "test rcx, rcx",
+        "jz 2f",
+        "mov dword ptr [rbx + {restores}], 1",
+        "push 0",
+        "push 0",
+        ".cfi_def_cfa_offset 40",
+        "mov rdx, rsp",
+        "xor edi, edi",
+        "xor esi, esi",
+        "lea r10, [rbx + {under}]",
+        "mov r8d, 8",
+        "mov eax, {ppoll}",
+        "syscall",
+        "add rsp, 16",
+        ".cfi_def_cfa_offset 24",
+        "xor eax, eax",
+        "xchg [rbx + {restores}], eax",
+        "test eax, eax",
+        "jz 3f",
+        "2:",
+        "mov edi, {set}",
+        "mov rsi, rsp",
+        "xor edx, edx",
+        "mov r10d, 8",
+        "mov eax, {sigprocmask}",
+        "syscall",
+        "3:",
+        "add rsp, 8",
+        ".cfi_def_cfa_offset 16",
+        "pop rbx",
+        ".cfi_def_cfa_offset 8",
+        "ret",
+        ".cfi_endproc",
+        deferred = const core::mem::offset_of!(Thread, deferred),
+        mask = const core::mem::offset_of!(Thread, mask),
+        waits = const core::mem::offset_of!(Thread, waits),
+        restores = const core::mem::offset_of!(Thread, restores),
+        under = const core::mem::offset_of!(Thread, under),
+        ppoll = const sys::nr::__NR_ppoll,
+        sigprocmask = const sys::nr::__NR_rt_sigprocmask,
+        set = const SIG_SETMASK,
+    )
+}
+
+/// Does a signal wait for the end of the call? Then the call does not sleep any more.
+#[inline]
+pub fn is_deferred() -> bool {
+    THREAD.with(|t| t.deferred.load(Relaxed) as u32 != 0)
+}
+
+/// The call waits under a mask of the program's for as long as this lives.
+#[derive(Debug)]
+pub struct Under(());
+
+/// The call begins to wait so.
+pub fn waits_under(mask: u64) -> Under {
+    THREAD.with(|t| {
+        t.under.store(mask, Relaxed);
+        t.waits.store(t.call.load(Relaxed) & !ASLEEP, Relaxed);
+        compiler_fence(SeqCst);
+        if is_deferred() && sys::pending_signals() & deferred() & !mask == 0 {
+            t.deferred.store(KEPT_BACK, Relaxed);
+        }
+    });
+    Under(())
+}
+
+impl Drop for Under {
+    fn drop(&mut self) {
+        if !is_deferred() {
+            THREAD.with(|t| t.waits.store(0, Relaxed));
+        }
+    }
+}
+
+/// How often the reactor has heard that the process was stopped, and goes on.
+static STOPS: AtomicU32 = AtomicU32::new(0);
+
+/// See [`STOPS`].
+pub fn stops() -> u32 {
+    STOPS.load(SeqCst)
+}
+
+/// The process was stopped, and goes on.
+pub fn stopped() {
+    STOPS.fetch_add(1, SeqCst);
+}
+
+/// The thread sleeps for as long as this lives: handlers that nobody has told us of may enter.
+#[derive(Debug)]
+pub struct Asleep(());
+
+/// The thread is about to sleep.
+pub fn asleep() -> Asleep {
+    THREAD.with(|t| t.call.store(t.call.load(Relaxed) | ASLEEP, Relaxed));
+    Asleep(())
+}
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        THREAD.with(|t| t.call.store(t.call.load(Relaxed) & !ASLEEP, Relaxed));
+    }
+}
+
+/// The engine has blocked signals; `old` was the mask before. Answers the program's own mask, and
+/// whether [`unblocks`] is to be called at the end.
+pub fn blocks(old: u64) -> (u64, bool) {
+    THREAD.with(|t| {
+        let inner = t.blocks.load(Relaxed) != 0;
+        if inner || t.deferred.load(Relaxed) != 0 {
+            return (t.mask.load(Relaxed), false);
+        }
+        t.mask.store(old, Relaxed);
+        t.blocks.store(1, Relaxed);
+        (old, true)
+    })
+}
+
+/// Signals are blocked no more.
+pub fn unblocks() {
+    THREAD.with(|t| t.blocks.store(0, Relaxed));
+}
+
+/// Offsets in the kernel's `struct ucontext` on x86_64.
+const AT_RSP: usize = 160;
+const AT_RIP: usize = 168;
+const AT_SIGMASK: usize = 296;
+
+/// A handler of the program's is about to run, for the signal `signo`. True if it is not to run
+/// now: the signal comes again when the thread's call is over.
+///
+/// # Safety
+/// `info` and `context` are what the kernel passes to a handler with SA_SIGINFO, which runs now.
+pub unsafe fn defers(signo: i32, info: usize, context: usize) -> bool {
+    let at = |offset| core::ptr::with_exposed_provenance_mut::<u64>(context + offset);
+    THREAD.with(|t| {
+        let call = t.call.load(Relaxed) & !ASLEEP;
+        // SAFETY: the kernel's structure, says our caller.
+        let (rsp, rip, mask) = unsafe { (*at(AT_RSP), *at(AT_RIP), *at(AT_SIGMASK)) };
+        let below = call.wrapping_add(ABOVE).wrapping_sub(rsp as usize);
+        let within = call != 0 && below < DEPTH || t.is_own(rsp as usize);
+        // Of frames that lie on one another only the lowest returns to where all are blocked.
+        if !within && mask & deferred() == deferred() && t.restores.swap(0, Relaxed) != 0 {
+            // SAFETY: as above; sigreturn(2) takes it from there.
+            unsafe { *at(AT_SIGMASK) = t.mask.load(Relaxed) };
+        }
+        if !within || !(1..=64).contains(&signo) || deferred() & 1 << (signo - 1) == 0 {
+            return false;
+        }
+        let before = block_deferred();
+        let (pid, tid) = (sys!(__NR_getpid), sys!(__NR_gettid));
+        if sys!(__NR_rt_tgsigqueueinfo, pid, tid, signo, info) != 0 {
+            // Too many signals are queued.
+            sys::set_sigmask(before);
+            return false;
+        }
+        // Several frames may lie on one another: the lowest, which comes last, has the mask.
+        if t.blocks.load(Relaxed) == 0 && mask & deferred() != deferred() {
+            t.mask.store(mask, Relaxed);
+        }
+        let waits = call != 0 && t.waits.load(Relaxed) == call;
+        let blocked = waits && t.under.load(Relaxed) & 1 << (signo - 1) != 0;
+        let how = if blocked { KEPT_BACK } else { ENDS_SLEEPS };
+        t.deferred.store(t.deferred.load(Relaxed) | how, Relaxed);
+        // SAFETY: as above; sigreturn(2) takes these from there.
+        unsafe {
+            *at(AT_SIGMASK) = mask | deferred();
+            if !blocked && (sleep_begins()..sleep_ends()).contains(&rip) {
+                *at(AT_RIP) = sleep_interrupted();
+            }
+        }
+        true
+    })
+}
+
+fn block_deferred() -> u64 {
+    let (set, mut old) = (deferred(), 0u64);
+    let new = (&raw const set).expose_provenance();
+    sys!(__NR_rt_sigprocmask, SIG_BLOCK, new, (&raw mut old).expose_provenance(), 8);
+    old
+}
+
+/// Stands in front of the one function of the engine's whose system call takes any number and must
+/// be left alone by whoever replaces calls in text.
+pub const MARK: &str = "softring";
+
+global_asm!(
+    ".pushsection .text.softring_interruptible,\"ax\",@progbits",
+    ".balign 16",
+    ".space 8",
+    ".ascii \"softring\"",
+    ".hidden softring_interruptible",
+    ".globl softring_interruptible",
+    ".type softring_interruptible,@function",
+    "softring_interruptible:",
+    ".cfi_startproc",
+    "mov r11, rdi",
+    "mov rax, rsi",
+    "mov rdi, [rdx]",
+    "mov rsi, [rdx + 8]",
+    "mov r10, [rdx + 24]",
+    "mov r8, [rdx + 32]",
+    "mov r9, [rdx + 40]",
+    "mov rdx, [rdx + 16]",
+    ".hidden softring_sleep_begins",
+    ".globl softring_sleep_begins",
+    "softring_sleep_begins:",
+    "cmp dword ptr [r11], 0",
+    "jne softring_sleep_interrupted",
+    // A restart, too, comes back to this instruction.
+    "syscall",
+    ".hidden softring_sleep_ends",
+    ".globl softring_sleep_ends",
+    "softring_sleep_ends:",
+    "ret",
+    ".hidden softring_sleep_interrupted",
+    ".globl softring_sleep_interrupted",
+    "softring_sleep_interrupted:",
+    "mov rax, -4",
+    "ret",
+    ".cfi_endproc",
+    ".size softring_interruptible, . - softring_interruptible",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn softring_interruptible(deferred: *const AtomicU64, nr: usize, args: *const usize) -> isize;
+    fn softring_sleep_begins();
+    fn softring_sleep_ends();
+    fn softring_sleep_interrupted();
+}
+
+fn sleep_begins() -> u64 {
+    softring_sleep_begins as *const () as u64
+}
+
+fn sleep_ends() -> u64 {
+    softring_sleep_ends as *const () as u64
+}
+
+fn sleep_interrupted() -> u64 {
+    softring_sleep_interrupted as *const () as u64
+}
+
+/// A system call that may sleep: -EINTR if a signal was deferred, or is before the kernel has
+/// begun.
+#[inline]
+pub fn interruptible(nr: u32, args: [usize; 6]) -> isize {
+    THREAD.with(|t| {
+        // SAFETY: the arguments are the caller's, as for `sys!`; the word and they live on.
+        unsafe { softring_interruptible(&raw const t.deferred, nr as usize, args.as_ptr()) }
+    })
+}

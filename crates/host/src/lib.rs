@@ -1,0 +1,19 @@
+//! The machine below: system calls, signals, threads, clocks, and what a policy refuses of them.
+
+pub mod alone;
+pub mod bpf;
+pub mod creds;
+pub mod fd;
+pub mod fork;
+pub mod handlers;
+pub mod limits;
+pub mod refused;
+pub mod signal;
+pub mod substitute;
+pub mod sync;
+pub mod sys;
+pub mod threads;
+pub mod time;
+pub mod trial;
+pub mod unlisted;
+pub mod user;

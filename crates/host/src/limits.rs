@@ -1,0 +1,85 @@
+//! Every bound of our own, with its reason.
+
+use core::time::Duration;
+
+/// Buckets of hashed work: the kernel's `IO_WQ_NR_HASH_BUCKETS` (one per bit of a long). Keys that
+/// share a bucket wait for each other, as there.
+pub const WORKER_HASH_BUCKETS: usize = 64;
+
+/// Most workers of one account, whatever is asked for: the default `pid_max`, beyond which no
+/// thread gets a number.
+pub const WORKERS_MAX: u32 = 32768;
+
+/// A worker runs one system call with a few structs on its stack: 256 KiB holds that many times
+/// over, and is only reserved, not touched.
+pub const WORKER_STACK: usize = 256 * 1024;
+
+/// An idle worker leaves after this long: the kernel's `WORKER_IDLE_TIMEOUT`.
+pub const WORKER_IDLE: Duration = Duration::from_secs(5);
+
+/// Bounded workers per CPU at most: the kernel takes the smaller of this and the SQ's entries.
+pub const WORKERS_PER_CPU: u32 = 4;
+
+/// Most threads of a ring that sleep without a futex to wait for: what a burst of waits leaves
+/// behind for the next one. To start a thread costs ten times a wait by one that is there, so a
+/// program whose bursts are larger pays for it.
+pub const IDLE_SLEEPERS: usize = 64;
+
+/// How often a blocked worker is signalled again until its item is done (see `io::worker`):
+/// late enough to cost nothing, early enough that a person does not notice the one signal that came
+/// a moment too soon.
+pub const WORKER_KICK: Duration = Duration::from_millis(1);
+
+/// Longest CPU mask taken from a program, in bytes: 8192 CPUs, the most that x86-64 kernels are
+/// built for.
+pub const CPU_MASK_BYTES: usize = 1024;
+
+/// Numbers of files whose place in a poll set is remembered, a byte each: the default of
+/// `fs.nr_open`.
+pub const SEATS_MAX: usize = 1 << 20;
+
+/// Most iocbs of one aio context: a ring's entries; more would exhaust `fs.aio-max-nr` (65536) for
+/// everybody.
+pub const AIO_DEPTH_MAX: u32 = 4096;
+
+/// Contexts of ended rings that are kept for the next, and their iocbs in all: a part of
+/// `fs.aio-max-nr`, which is everybody's.
+pub const AIO_KEPT: usize = 4;
+pub const AIO_KEPT_DEPTH: u32 = 2048;
+
+/// Events that one blocking io_pgetevents takes: 1 KiB of stack, and a batch's worth.
+pub const AIO_WAIT_BATCH: usize = 32;
+
+/// Iocbs of a program's that are looked at in one go: 2 KiB of stack.
+pub const AIO_LOOK_BATCH: usize = 32;
+
+/// Submissions of a program's aio context that are looked at for polled iocbs: looking takes longer
+/// than many a submission, and a program that polls does so from the start.
+pub const AIO_LOOKS: u32 = 64;
+
+/// How long the end of an aio context waits for threads that look at its completion memory: they
+/// leave at the next look, unless it is a signal handler on top of one of them that ends it.
+pub const AIO_LEAVE: Duration = Duration::from_millis(100);
+
+/// Files on modelled devices that are remembered, each with a second descriptor where it was opened
+/// with O_DIRECT; the oldest goes.
+pub const MODELLED_FILES: usize = 64;
+
+/// Rings of one process that statistics are kept of, with the sums of those that have ended: as
+/// many as fit into two megabytes, which are only touched where they are used.
+pub const STATS_RINGS: usize = 1024;
+/// Pools of workers that statistics are kept of: each ring may have one of its own.
+pub const STATS_POOLS: usize = 1024;
+/// Latency histograms of one process: two operations for each ring, in four megabytes, which are
+/// only touched where they are used.
+pub const STATS_HISTS: usize = 2048;
+/// Threads of one process whose work is metered on its page: more than a machine has processors to
+/// poll with.
+pub const STATS_METERS: usize = 1024;
+
+/// Chunks of a trace, one for each ring that has something to tell, and those that wait for their
+/// reader: what rings write within a tenth of a second at a million requests a second.
+pub const TRACE_CHUNKS: usize = 2048;
+
+/// Places of one chunk for events: a page of memory.
+pub const TRACE_EVENTS: usize = 128;

@@ -1,0 +1,530 @@
+//! System calls that a policy refuses, or the kernel lacks, and that softring does without.
+//!
+//! A seccomp filter may answer a call with any error, or kill who makes it; EPERM, EACCES and
+//! EOPNOTSUPP mean what ENOSYS means: take the substitute. So each call of [`OPTIONAL`] is tried
+//! once, before the first ring, with arguments that the kernel refuses: by this thread, or, in a
+//! process under a filter whose program is not known, by a child, which may be killed. From then on
+//! `sys!` answers ENOSYS for what is refused, without a call. docs/INTERCEPTION.md lists
+//! the substitutes.
+//!
+//! A filter that the program puts on through the C library is [`known`]: what it answers is worked
+//! out, and nothing is called for that. A filter of which nobody is told (by an inline system call)
+//! shows when a call that has worked is refused: such a call is tried [`again`].
+#![allow(unsafe_code)]
+
+mod calls;
+mod known;
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::sync::OnceLock;
+
+use crate::alone::Alone;
+use crate::sys::{nr, syscall6};
+use crate::user;
+use calls::{OPTIONAL, bad};
+pub use known::Refusal;
+use softring_uapi::errno::{Errno, check};
+use softring_uapi::sock_filter;
+
+const N: usize = OPTIONAL.len();
+const _: () = assert!(N <= u64::BITS as usize);
+
+/// What a call answers: [`WORKS`], [`KILLS`], or the errno of its refusal.
+const WORKS: u8 = 0;
+const KILLS: u8 = u8::MAX;
+
+static ANSWERS: [AtomicU8; N] = [const { AtomicU8::new(WORKS) }; N];
+/// A bit for each that does not work. Relaxed: it is set before the first ring.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+const UNKNOWN: u8 = 0;
+const YES: u8 = 1;
+const NO: u8 = 2;
+static FILTERED: AtomicU8 = AtomicU8::new(UNKNOWN);
+/// Is there a filter whose program is not known?
+static UNREAD: AtomicBool = AtomicBool::new(false);
+static KNOWN: AtomicBool = AtomicBool::new(false);
+static LEARNING: Alone = Alone::new();
+
+/// Does this answer mean that the call is not to be had here?
+pub const fn refuses(e: Errno) -> bool {
+    matches!(e, Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EOPNOTSUPP)
+}
+
+const fn index(nr: u32) -> Option<usize> {
+    let mut i = 0;
+    while i < N {
+        if OPTIONAL[i].0 == nr {
+            return Some(i);
+        }
+        i += 1;
+    }
+    None
+}
+
+/// Is call `NR` one that may be refused, and is?
+#[inline(always)]
+pub fn is<const NR: u32>() -> bool {
+    match const { index(NR) } {
+        Some(i) => REFUSED.load(Relaxed) >> i & 1 != 0,
+        None => false,
+    }
+}
+
+/// Does a known filter let call `nr` be made, whatever its arguments? Makes no call.
+pub fn spares(nr: i64) -> bool {
+    u32::try_from(nr).is_ok_and(|nr| !known::refuse(nr))
+}
+
+/// How known filters refuse call `nr`, which has no substitute.
+pub fn known_refusal(nr: i64) -> Option<Refusal> {
+    known::refusal(u32::try_from(nr).ok()?, &[0; 6])
+}
+
+/// Calls without which a thread would wait for ever, or not find out that it need not: they are
+/// made all the same.
+const MADE_ALWAYS: [u32; 2] = [nr::__NR_futex, nr::__NR_rt_sigprocmask];
+
+/// Is call `NR` not to be made, as a filter refuses it?
+#[inline(always)]
+pub fn withheld<const NR: u32>() -> bool {
+    match const { index(NR) } {
+        Some(i) => REFUSED.load(Relaxed) >> i & 1 != 0,
+        None if const { contains(&MADE_ALWAYS, NR) } => false,
+        // The calling thread's own filter: another's may let it be made.
+        None => known::refuse(NR) && known::kill_here(NR),
+    }
+}
+
+const fn contains(calls: &[u32], nr: u32) -> bool {
+    let mut i = 0;
+    while i < calls.len() {
+        if calls[i] == nr {
+            return true;
+        }
+        i += 1;
+    }
+    false
+}
+
+/// Who is told, by name, of a call without a substitute that would have been made.
+static TELL: OnceLock<fn(&str, Refusal)> = OnceLock::new();
+
+/// Has `tell` called where a request may fail for want of a call.
+pub fn on_want(tell: fn(&str, Refusal)) {
+    let _ = TELL.set(tell);
+}
+
+/// The answer of call `NR`, which is not made.
+#[cold]
+pub fn answer_without<const NR: u32>(name: &'static str) -> isize {
+    if const { index(NR).is_some() && NR != nr::__NR_epoll_ctl } {
+        return Errno::ENOSYS.ret();
+    }
+    want_if::<NR>(name.trim_start_matches("__NR_"), true);
+    Errno::ENOSYS.ret()
+}
+
+/// A request may fail for want of call `NR`, and of all that do the same, if it is `missing`.
+pub fn want_if<const NR: u32>(name: &str, missing: bool) {
+    if !missing {
+        return;
+    }
+    let refusal = how(NR.into()).or_else(|| known_refusal(NR.into()));
+    if let (Some(tell), Some(how)) = (TELL.get(), refusal) {
+        tell(name, how);
+    }
+}
+
+/// Call `i` has answered that it is refused: has a filter come of which nobody was told? An answer
+/// that was the kernel's own is no other with arguments that the kernel refuses.
+#[cold]
+fn is_refused_again(i: usize) -> bool {
+    note(i, answer(i));
+    REFUSED.load(Relaxed) >> i & 1 != 0
+}
+
+/// What call `NR` has answered: ENOSYS if that is the answer of a filter, from now on.
+#[inline(always)]
+pub fn again<const NR: u32>(ret: isize) -> isize {
+    const REFUSES: [isize; 3] = [Errno::ENOSYS.ret(), Errno::EPERM.ret(), Errno::EACCES.ret()];
+    match const { index(NR) } {
+        Some(i) if REFUSES.contains(&ret) && is_refused_again(i) => Errno::ENOSYS.ret(),
+        _ => ret,
+    }
+}
+
+/// Does this error of call `NR` come from a filter of which nobody was told?
+pub fn has_come<const NR: u32>(e: Errno) -> bool {
+    refuses(e) && again::<NR>(e.ret()) == Errno::ENOSYS.ret()
+}
+
+/// How call `nr` is refused; `None` also for what may not be refused, and before [`learn`].
+pub fn how(nr: i64) -> Option<Refusal> {
+    let i = index(u32::try_from(nr).ok()?)?;
+    match ANSWERS[i].load(Relaxed) {
+        WORKS => None,
+        KILLS => Some(Refusal::Kills),
+        errno => Some(Refusal::Answers(Errno(errno.into()))),
+    }
+}
+
+/// May call `nr` be made? Until that is learned, only in a process that is under no filter.
+pub fn works(nr: i64) -> bool {
+    let unlearned = || !KNOWN.load(Acquire) && is_filtered();
+    how(nr).is_none() && !unlearned()
+}
+
+/// Is the calling thread under a seccomp filter? Read once, and noted when one is heard of.
+pub fn is_filtered() -> bool {
+    if FILTERED.load(Relaxed) == UNKNOWN {
+        count_filters();
+    }
+    FILTERED.load(Relaxed) == YES
+}
+
+/// Asks the kernel what the calling thread is under.
+fn count_filters() {
+    let filters = filters_on();
+    FILTERED.store(if filters > 0 { YES } else { NO }, Relaxed);
+    UNREAD.fetch_or(filters > known::count(), Relaxed);
+}
+
+/// Has a filter come of which nobody was told, before anything was learned? It may kill who tries
+/// what it answers.
+pub fn came_unheard() -> bool {
+    static UNHEARD: AtomicBool = AtomicBool::new(false);
+    let expected = FILTERED.load(Relaxed) == UNKNOWN || UNREAD.load(Relaxed);
+    if !UNHEARD.load(Relaxed) && !expected && !KNOWN.load(Acquire) {
+        count_filters();
+        UNHEARD.store(UNREAD.load(Relaxed), Relaxed);
+    }
+    UNHEARD.load(Relaxed) && !KNOWN.load(Acquire)
+}
+
+/// Learns what is refused, once per process; forked children inherit what their parents know.
+/// Where known filters bar softring's rings, there is nothing to learn.
+pub fn learn() {
+    if KNOWN.load(Acquire) || barred().is_some() {
+        return;
+    }
+    let _held = LEARNING.hold();
+    if !KNOWN.load(Acquire) {
+        ask();
+        KNOWN.store(true, Release);
+    }
+}
+
+/// What a thread of the program's is about to be put under.
+#[derive(Clone, Copy, Debug)]
+pub enum Filter {
+    /// `SECCOMP_MODE_STRICT`.
+    Strict,
+    /// The filter of the `struct sock_fprog` at this address.
+    Program(u64),
+}
+
+/// A filter that was read, and is not on yet.
+#[derive(Debug)]
+pub struct Coming(Option<Box<known::Filter>>);
+
+/// A filter is about to be put on. All that needs a system call is done now, as afterwards each may
+/// kill.
+pub fn filter_comes(filter: Filter) -> Coming {
+    is_filtered();
+    Coming(match filter {
+        Filter::Strict => Some(known::strict()),
+        // One of these two calls checks what the kernel will read.
+        Filter::Program(at) if works(nr::__NR_madvise.into()) || spares(SIGPROCMASK) => {
+            read_filter(at)
+        }
+        Filter::Program(_) => None,
+    })
+}
+
+/// It is on. Makes no system call. What was refused stays so, as it may be by another thread's
+/// filter.
+pub fn filter_added(Coming(filter): Coming) {
+    match filter {
+        Some(filter) => known::add(filter),
+        None => UNREAD.store(true, Relaxed),
+    }
+    FILTERED.store(YES, Relaxed);
+    note_known();
+}
+
+/// Notes what the known filters refuse.
+fn note_known() {
+    for (i, (nr, args)) in OPTIONAL.iter().enumerate() {
+        match known::refusal(*nr, args) {
+            None => {}
+            Some(Refusal::Kills) => note(i, KILLS),
+            Some(Refusal::Answers(e)) => note(i, e.0 as u8),
+        }
+    }
+    let bars = |(_, nr, any): &(&str, u32, bool)| match known::refusal(*nr, &[0; 6]) {
+        Some(Refusal::Answers(_)) => *any,
+        how => how.is_some(),
+    };
+    if let Some(bar) = NEEDED.iter().position(bars) {
+        BARRED.store(bar as u8, Relaxed);
+    }
+}
+
+const SIGPROCMASK: i64 = nr::__NR_rt_sigprocmask as i64;
+
+/// The calls that each ring of ours needs, and for which there is no substitute; `true`: none can
+/// be made either where the call is answered with an error.
+const NEEDED: &[(&str, u32, bool)] = &[
+    ("rt_sigprocmask", nr::__NR_rt_sigprocmask, true),
+    ("rt_sigaction", nr::__NR_rt_sigaction, false),
+    ("rt_sigpending", nr::__NR_rt_sigpending, false),
+    ("getpid", nr::__NR_getpid, true),
+    ("gettid", nr::__NR_gettid, true),
+    ("geteuid", nr::__NR_geteuid, false),
+    ("getegid", nr::__NR_getegid, false),
+    ("futex", nr::__NR_futex, true),
+    ("mmap", nr::__NR_mmap, true),
+    ("munmap", nr::__NR_munmap, false),
+    ("mprotect", nr::__NR_mprotect, false),
+    ("openat", nr::__NR_openat, false),
+    ("newfstatat", nr::__NR_newfstatat, false),
+    ("lseek", nr::__NR_lseek, false),
+    ("read", nr::__NR_read, false),
+    ("write", nr::__NR_write, false),
+    ("fcntl", nr::__NR_fcntl, false),
+    ("close", nr::__NR_close, false),
+    ("clock_gettime", nr::__NR_clock_gettime, false),
+];
+const NOT: u8 = u8::MAX;
+static BARRED: AtomicU8 = AtomicU8::new(NOT);
+
+/// A call that each ring of ours needs and that a known filter refuses: none can be made, and
+/// nothing is to be tried for one.
+pub fn barred() -> Option<(&'static str, Refusal)> {
+    let (name, nr, _) = NEEDED.get(usize::from(BARRED.load(Relaxed)))?;
+    Some((name, known::refusal(*nr, &[0; 6])?))
+}
+
+/// The calls without which no ring of ours can be made or driven, each with those that do the same.
+const ESSENTIAL: &[(&str, &[u32])] = &[
+    ("epoll_ctl", &[nr::__NR_epoll_ctl]),
+    ("epoll_create1", &[nr::__NR_epoll_create1, nr::__NR_epoll_create]),
+    ("epoll_wait", &[nr::__NR_epoll_wait, nr::__NR_epoll_pwait]),
+    ("eventfd2", &[nr::__NR_eventfd2, nr::__NR_eventfd]),
+    ("fstat", &[nr::__NR_fstat, nr::__NR_newfstatat, nr::__NR_statx]),
+    ("fcntl", &[nr::__NR_fcntl]),
+    ("ftruncate", &[nr::__NR_ftruncate, nr::__NR_pwrite64]),
+];
+
+/// A call that no ring of ours can do without, if one is refused.
+pub fn essential() -> Option<(&'static str, Refusal)> {
+    ESSENTIAL.iter().find_map(|(name, calls)| {
+        let all = calls.iter().map(|nr| how((*nr).into())).collect::<Option<Vec<_>>>()?;
+        Some((*name, all[0]))
+    })
+}
+
+/// The calls of io_uring, for which most of the filters are that kill.
+const RINGS: [u32; 3] =
+    [nr::__NR_io_uring_setup, nr::__NR_io_uring_enter, nr::__NR_io_uring_register];
+/// Were they not asked for, as a filter might have killed us?
+static UNASKED: AtomicBool = AtomicBool::new(false);
+
+/// Do io_uring's calls count as killing only because there was no child to try them?
+pub fn rings_are_unasked() -> bool {
+    UNASKED.load(Relaxed)
+}
+
+fn ask() {
+    let unread = is_filtered() && UNREAD.load(Relaxed);
+    let in_children = unread && crate::fork::is_spared() && !crate::fork::would_found_a_namespace();
+    let asked = if in_children { ask_in_children() } else { 0 };
+    for (i, (nr, args)) in OPTIONAL.iter().enumerate().skip(asked) {
+        if known::refusal(*nr, args).is_some() {
+            // Noted when the filter was put on.
+        } else if unread && RINGS.contains(nr) {
+            UNASKED.store(true, Relaxed);
+            note(i, KILLS);
+        } else if unread || *nr != nr::__NR_eventfd {
+            // Without a filter, all kernels have eventfd(2) that have eventfd2(2). The descriptor
+            // would be seen by other threads and their children.
+            note(i, answer(i));
+        }
+    }
+}
+
+/// To be killed is worse than any answer, and of two answers the first stays.
+fn note(i: usize, answer: u8) {
+    if answer == WORKS {
+        return;
+    }
+    if answer == KILLS {
+        ANSWERS[i].store(KILLS, Relaxed);
+    } else {
+        let _ = ANSWERS[i].compare_exchange(WORKS, answer, Relaxed, Relaxed);
+    }
+    REFUSED.fetch_or(1 << i, Relaxed);
+}
+
+fn answer(i: usize) -> u8 {
+    let (nr, args) = OPTIONAL[i];
+    match check(syscall6(nr, args)) {
+        Err(e) if refuses(e) => e.0 as u8,
+        Ok(fd) if nr == nr::__NR_eventfd => {
+            syscall6(nr::__NR_close, bad(fd, 0));
+            WORKS
+        }
+        _ => WORKS,
+    }
+}
+
+/// What a child has found, in memory that it shares with us.
+#[repr(C)]
+struct Found {
+    answers: [AtomicU8; N],
+    /// The call that is being tried; [`N`]: all were.
+    trying: AtomicU8,
+}
+
+/// Does the process answer a trapped call of io_uring's (SECCOMP_RET_TRAP) by a handler of ours?
+static TRAPS: AtomicBool = AtomicBool::new(false);
+
+/// It does, from now on. A child that tries these calls is then not killed for them.
+pub fn ring_traps_are_handled() {
+    TRAPS.store(true, Relaxed);
+}
+
+/// Blocks SIGSYS, or unblocks it, in a child.
+fn block_sigsys(block: bool) {
+    const SIGSYS: u32 = 31;
+    let set = 1u64 << (SIGSYS - 1);
+    let at = (&raw const set).expose_provenance();
+    let args = crate::sys::args([usize::from(!block), at, 0, size_of::<u64>()]);
+    syscall6(nr::__NR_rt_sigprocmask, args);
+}
+
+/// Has children try all calls: the one that is killed leaves the next to another. How many were
+/// tried: not all if there is no process to be had.
+fn ask_in_children() -> usize {
+    let Some(found) = shared() else { return 0 };
+    let mut next = 0;
+    while next < N {
+        found.trying.store(next as u8, Relaxed);
+        let tried = crate::fork::in_child(|| {
+            for i in next..N {
+                if i == RINGS.len() {
+                    block_sigsys(true);
+                } else if i < RINGS.len() && TRAPS.load(Relaxed) {
+                    block_sigsys(false);
+                }
+                found.trying.store(i as u8, Relaxed);
+                found.answers[i].store(answer(i), Relaxed);
+            }
+            found.trying.store(N as u8, Relaxed);
+        });
+        if !tried {
+            break;
+        }
+        let at = usize::from(found.trying.load(Relaxed));
+        if at < N {
+            found.answers[at].store(KILLS, Relaxed);
+        }
+        next = at + 1;
+    }
+    let answers = found.answers.iter().enumerate().take(next);
+    answers.for_each(|(i, a)| note(i, a.load(Relaxed)));
+    let at = core::ptr::from_ref(found).expose_provenance();
+    syscall6(nr::__NR_munmap, bad(at, size_of::<Found>()));
+    next.min(N)
+}
+
+/// A page of zeroes, shared with children.
+fn shared() -> Option<&'static Found> {
+    /// `PROT_READ | PROT_WRITE`, `MAP_SHARED | MAP_ANONYMOUS`.
+    const HOW: [usize; 2] = [3, 0x21];
+    let args = [0, size_of::<Found>(), HOW[0], HOW[1], usize::MAX, 0];
+    let at = check(syscall6(nr::__NR_mmap, args)).ok()?;
+    // SAFETY: a fresh mapping, of at least that size, of zeroes, which are valid; it is unmapped
+    // when nobody looks there any more.
+    Some(unsafe { &*core::ptr::with_exposed_provenance(at) })
+}
+
+/// Reads the filter of a `struct sock_fprog`; `None` where there is none that the kernel would
+/// take.
+fn read_filter(fprog: u64) -> Option<Box<known::Filter>> {
+    /// `BPF_MAXINSNS`.
+    const MOST: u64 = 4096;
+    // The length, and six bytes that mean nothing.
+    let [len, at] = user::read::<[u64; 2]>(fprog).ok()?;
+    let len = len & u64::from(u16::MAX);
+    if !(1..=MOST).contains(&len) {
+        return None;
+    }
+    let mut insns = vec![sock_filter::default(); len as usize];
+    user::read_slice(at, &mut insns).ok()?;
+    known::of(insns)
+}
+
+/// How many filters the calling thread is under; at least 1, where an old kernel does not count
+/// them. By /proc as far as there is one: prctl(2) is one of the calls that a filter may kill for.
+fn filters_on() -> usize {
+    let mut text = [0u8; 4096];
+    let path = c"/proc/thread-self/status".as_ptr().expose_provenance();
+    let fd = syscall6(nr::__NR_openat, crate::sys::args([AT_FDCWD, path, O_CLOEXEC]));
+    if fd < 0 {
+        return usize::from(syscall6(nr::__NR_prctl, bad(PR_GET_SECCOMP, 0)) == 2);
+    }
+    let fd = fd.cast_unsigned();
+    let to = text.as_mut_ptr().expose_provenance();
+    let n = syscall6(nr::__NR_read, crate::sys::args([fd, to, text.len()]));
+    syscall6(nr::__NR_close, bad(fd, 0));
+    let text = &text[..n.clamp(0, 4096).cast_unsigned()];
+    // Only a name, which may be any bytes, could hold these too; it holds no line's end.
+    if number_in(text, b"\nSeccomp:\t") != Some(2) {
+        return 0;
+    }
+    number_in(text, b"\nSeccomp_filters:\t").unwrap_or(1)
+}
+
+/// The number behind `name`.
+fn number_in(text: &[u8], name: &[u8]) -> Option<usize> {
+    let at = text.windows(name.len()).position(|w| w == name)? + name.len();
+    let digits = text[at..].iter().take_while(|b| b.is_ascii_digit());
+    Some(digits.fold(0, |n, b| n * 10 + usize::from(b - b'0')))
+}
+
+const AT_FDCWD: usize = -100_isize as usize;
+const O_CLOEXEC: usize = 0o2_000_000;
+const PR_GET_SECCOMP: usize = 21;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_probe_is_taken_for_a_refusal() {
+        for (i, (nr, _)) in OPTIONAL.iter().enumerate() {
+            assert_eq!(index(*nr), Some(i), "{nr} stands there twice");
+            let known = answer(i);
+            // What the running kernel lacks, as CONFIG_KCMP, is no fault of the table's.
+            assert!([WORKS, Errno::ENOSYS.0 as u8].contains(&known), "call {nr}: {known}");
+        }
+    }
+
+    #[test]
+    fn a_child_is_killed_in_our_place() {
+        assert!(crate::fork::in_child(|| {
+            syscall6(nr::__NR_kill, bad(syscall6(nr::__NR_getpid, [0; 6]) as usize, 9));
+        }));
+        assert_eq!(ask_in_children(), N);
+        assert!(!is_filtered() || crate::sys::proc_text("/proc/self/status").is_some());
+    }
+
+    #[test]
+    fn a_filter_that_is_none_is_not_read() {
+        assert!(read_filter(0).is_none());
+        let program = [0u64, 0];
+        assert!(read_filter((&raw const program).expose_provenance() as u64).is_none());
+    }
+}

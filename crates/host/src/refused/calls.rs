@@ -1,0 +1,74 @@
+//! The calls that may be refused, and how each is tried.
+
+use linux_raw_sys::general as nr;
+
+pub type Args = [usize; 6];
+
+/// A descriptor, an address, a flag word that no call takes.
+const BAD: usize = usize::MAX;
+
+pub(super) const fn bad(first: usize, second: usize) -> Args {
+    [first, second, 0, 0, 0, 0]
+}
+
+/// Each with arguments to which the kernel's own answer is none of [`refuses`], and which change
+/// nothing; only poll(2) takes all, and eventfd(2), which makes a descriptor ([`answer`]). Those of
+/// [`RINGS`] come first.
+pub(super) const OPTIONAL: &[(u32, Args)] = &[
+    (nr::__NR_io_uring_setup, bad(0, 0)),
+    (nr::__NR_io_uring_enter, bad(BAD, 0)),
+    (nr::__NR_io_uring_register, bad(BAD, BAD)),
+    (nr::__NR_io_setup, bad(0, 0)),
+    (nr::__NR_io_destroy, bad(0, 0)),
+    (nr::__NR_io_submit, bad(0, 0)),
+    (nr::__NR_io_cancel, bad(0, 0)),
+    (nr::__NR_io_getevents, bad(0, 0)),
+    (nr::__NR_io_pgetevents, bad(0, 0)),
+    (nr::__NR_preadv, bad(BAD, 0)),
+    (nr::__NR_pwritev, bad(BAD, 0)),
+    (nr::__NR_preadv2, bad(BAD, 0)),
+    (nr::__NR_pwritev2, bad(BAD, 0)),
+    (nr::__NR_memfd_create, bad(0, BAD)),
+    (nr::__NR_ftruncate, bad(BAD, 0)),
+    (nr::__NR_pwrite64, bad(BAD, 0)),
+    (nr::__NR_fstatfs, bad(BAD, 0)),
+    (nr::__NR_fstat, bad(BAD, 0)),
+    (nr::__NR_newfstatat, bad(BAD, 0)),
+    (nr::__NR_fcntl, bad(BAD, 0)),
+    (nr::__NR_statx, [BAD, 0, BAD, 0, 0, 0]),
+    (nr::__NR_prlimit64, bad(BAD, BAD)),
+    (nr::__NR_eventfd2, bad(0, BAD)),
+    (nr::__NR_eventfd, bad(0, 0)),
+    (nr::__NR_epoll_create1, bad(BAD, 0)),
+    (nr::__NR_epoll_create, bad(0, 0)),
+    (nr::__NR_epoll_ctl, bad(BAD, 2)),
+    (nr::__NR_epoll_wait, bad(BAD, 0)),
+    (nr::__NR_epoll_pwait, bad(BAD, 0)),
+    (nr::__NR_epoll_pwait2, bad(BAD, 0)),
+    // Of no files, not of too many: valgrind looks at each.
+    (nr::__NR_poll, bad(0, 0)),
+    (nr::__NR_timerfd_create, bad(BAD, BAD)),
+    (nr::__NR_timer_create, bad(BAD, 0)),
+    (nr::__NR_clone3, bad(0, 0)),
+    (nr::__NR_close_range, bad(3, 2)),
+    (nr::__NR_openat2, bad(BAD, 0)),
+    (nr::__NR_pidfd_open, bad(0, 0)),
+    (nr::__NR_kcmp, bad(BAD, BAD)),
+    (nr::__NR_madvise, [0, 0, BAD, 0, 0, 0]),
+    (nr::__NR_mremap, bad(0, 0)),
+    (nr::__NR_membarrier, bad(BAD, BAD)),
+    (nr::__NR_seccomp, bad(BAD, BAD)),
+    (nr::__NR_prctl, bad(BAD, 0)),
+    (nr::__NR_futex_wake, [0, 0, 0, BAD, 0, 0]),
+    (nr::__NR_futex_waitv, bad(0, 0)),
+    (nr::__NR_sched_setaffinity, bad(BAD, 0)),
+    (nr::__NR_sched_getaffinity, bad(BAD, 0)),
+    (nr::__NR_ioprio_set, bad(BAD, 0)),
+    (nr::__NR_capget, bad(0, 0)),
+    (nr::__NR_getgroups, bad(BAD, 0)),
+    (nr::__NR_getresuid, bad(0, 0)),
+    (nr::__NR_getresgid, bad(0, 0)),
+    (nr::__NR_rt_sigtimedwait, bad(0, 0)),
+    (nr::__NR_rt_tgsigqueueinfo, bad(0, 0)),
+    (nr::__NR_tgkill, bad(0, 0)),
+];

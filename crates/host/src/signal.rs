@@ -1,0 +1,193 @@
+//! The private signal that makes a worker's blocked system call answer EINTR.
+//!
+//! Which one: the highest real-time signal that is at its default and that the program's thread
+//! does not block (a blocked one is likely to feed a signalfd or sigwait) when signals are first
+//! blocked for the engine's sake: later, and on threads of the engine's, all are. The
+//! handler is installed when the first item is interrupted, and never over somebody else's. A
+//! worker leaves the signal unblocked only while it has work. See sigaction(2), timer_create(2),
+//! signal(7).
+
+use crate::handlers;
+use crate::limits::WORKER_KICK;
+use crate::sys::{all_signals, set_sigmask, sys};
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use softring_uapi::errno::check;
+
+/// 63 and 64 are left to valgrind and to debuggers; below 34 are the C library's own, and 34 is
+/// what programs take first.
+const CANDIDATES: core::ops::RangeInclusive<i32> = 35..=62;
+const SIG_BLOCK: usize = 0;
+const SIG_UNBLOCK: usize = 1;
+const SA_RESTORER: u64 = 0x0400_0000;
+const SIGEV_THREAD_ID: i32 = 4;
+const CLOCK_MONOTONIC: usize = 1;
+
+/// The chosen number, 0 before there is one.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// `struct sigaction` as the kernel has it.
+#[repr(C)]
+#[derive(Default)]
+struct KernelAction {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+#[repr(C)]
+struct SigEvent {
+    value: u64,
+    signo: i32,
+    notify: i32,
+    tid: i32,
+    pad: [i32; 11],
+}
+
+/// Chooses the number, unless that is done, when a thread of the program's blocks `mask`.
+fn choose(mask: u64) {
+    if SIGNAL.load(Relaxed) != 0 {
+        return;
+    }
+    let free = |&n: &i32| mask & 1 << (n - 1) == 0 && action(n).handler == 0;
+    if let Some(n) = CANDIDATES.rev().find(free) {
+        let _ = SIGNAL.compare_exchange(0, n, Relaxed, Relaxed);
+    }
+}
+
+/// While it lives, the thread blocks every signal that may be blocked: what it makes inherits that.
+/// It holds the mask from before.
+#[derive(Debug)]
+pub struct BlockAll {
+    old: u64,
+    /// The program's own, which `old` is not while a signal is deferred.
+    before: u64,
+    outermost: bool,
+}
+
+impl BlockAll {
+    pub fn begin() -> Self {
+        let old = set_sigmask(all_signals());
+        choose(old);
+        let (before, outermost) = handlers::blocks(old);
+        Self { old, before, outermost }
+    }
+
+    /// What was blocked before.
+    pub fn before(&self) -> u64 {
+        self.before
+    }
+}
+
+impl Drop for BlockAll {
+    fn drop(&mut self) {
+        set_sigmask(self.old);
+        if self.outermost {
+            handlers::unblocks();
+        }
+    }
+}
+
+pub fn block() {
+    change_mask(SIG_BLOCK, own_bit());
+}
+
+pub fn unblock() {
+    change_mask(SIG_UNBLOCK, own_bit());
+}
+
+fn own_bit() -> u64 {
+    match SIGNAL.load(Relaxed) {
+        0 => 0,
+        n => 1 << (n - 1),
+    }
+}
+
+fn change_mask(how: usize, set: u64) {
+    sys!(__NR_rt_sigprocmask, how, (&raw const set).expose_provenance(), 0usize, 8usize);
+}
+
+fn action(n: i32) -> KernelAction {
+    let mut now = KernelAction { handler: usize::MAX, ..KernelAction::default() };
+    sys!(__NR_rt_sigaction, n, 0usize, (&raw mut now).expose_provenance(), 8usize);
+    now
+}
+
+extern "C" fn on_signal(_: i32) {}
+
+#[unsafe(naked)]
+extern "C" fn restorer() {
+    core::arch::naked_asm!("mov eax, 15", "syscall")
+}
+
+/// Is the handler ours (now)? Never takes a signal that somebody else has come to use.
+fn install(n: i32) -> bool {
+    let ours = on_signal as extern "C" fn(i32) as usize;
+    match action(n).handler {
+        h if h == ours => true,
+        0 => {
+            let back = restorer as extern "C" fn() as usize;
+            // Everything stays blocked in the handler; no SA_RESTART: that is its purpose.
+            let new =
+                KernelAction { handler: ours, flags: SA_RESTORER, restorer: back, mask: u64::MAX };
+            let new = (&raw const new).expose_provenance();
+            check(sys!(__NR_rt_sigaction, n, new, 0usize, 8usize)).is_ok()
+        }
+        _ => false,
+    }
+}
+
+/// The signals sent to one worker for its present item. Used under the pool's lock only.
+#[derive(Default)]
+pub struct Kick {
+    sent: bool,
+    timer: Option<i32>,
+}
+
+impl Kick {
+    /// Signals the worker now, and again and again until [`Self::stop`].
+    pub fn start(&mut self, tid: i32) {
+        let n = SIGNAL.load(Relaxed);
+        if self.sent || n == 0 || !install(n) {
+            return;
+        }
+        self.sent = true;
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        sys!(__NR_tgkill, pid, tid, n);
+        self.timer = repeat(tid, n);
+    }
+
+    /// No signal comes after this: deleting the timer, or else the plain system call, delivers what
+    /// is pending.
+    pub fn stop(&mut self) {
+        if let Some(timer) = self.timer.take() {
+            sys!(__NR_timer_delete, timer);
+        }
+        if core::mem::take(&mut self.sent) {
+            unblock();
+        }
+    }
+}
+
+/// Signals a thread of ours, once; false if there is no signal to do it with.
+pub fn interrupt(tid: i32) -> bool {
+    let n = SIGNAL.load(Relaxed);
+    if n == 0 || !install(n) {
+        return false;
+    }
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    sys!(__NR_tgkill, pid, tid, n);
+    true
+}
+
+/// A timer that signals one thread. Without one (RLIMIT_SIGPENDING), the single signal must do.
+fn repeat(tid: i32, n: i32) -> Option<i32> {
+    let event = SigEvent { value: 0, signo: n, notify: SIGEV_THREAD_ID, tid, pad: [0; 11] };
+    let mut id = 0i32;
+    let (ev, to) = ((&raw const event).expose_provenance(), (&raw mut id).expose_provenance());
+    check(sys!(__NR_timer_create, CLOCK_MONOTONIC, ev, to)).ok()?;
+    let ns = WORKER_KICK.as_nanos() as u64;
+    let spec: [u64; 4] = [0, ns, 0, ns];
+    sys!(__NR_timer_settime, id, 0usize, (&raw const spec).expose_provenance(), 0usize);
+    Some(id)
+}

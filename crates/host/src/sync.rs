@@ -1,0 +1,240 @@
+//! Locks and parking, by futex or by loom; chosen here and nowhere else.
+//!
+//! Our own mutex, so that loom can take its place, and because it spins not at all: what it guards
+//! takes nanoseconds, and a preempted holder is better slept on. Kernel counterpart: none; see
+//! futex(2) and Drepper's "Futexes are tricky", mutex 2.
+#![allow(unsafe_code)]
+
+#[cfg(loom)]
+pub use model::*;
+#[cfg(not(loom))]
+pub use real::*;
+
+#[cfg(not(loom))]
+mod real {
+    use core::cell::UnsafeCell;
+    use core::ops::{Deref, DerefMut};
+    use core::sync::atomic::{AtomicU32, Ordering::*};
+    use core::time::Duration;
+    use rustix::io::Errno;
+    use rustix::thread::futex::{self, Flags, Timespec};
+
+    const FREE: u32 = 0;
+    const HELD: u32 = 1;
+    const CONTENDED: u32 = 2;
+
+    /// Mutual exclusion around a `T`.
+    #[derive(Debug, Default)]
+    pub struct Mutex<T> {
+        word: AtomicU32,
+        value: UnsafeCell<T>,
+    }
+
+    // SAFETY: the word admits one thread at a time to the value, so sharing the mutex only moves
+    // `T` between threads.
+    unsafe impl<T: Send> Send for Mutex<T> {}
+    // SAFETY: as above.
+    unsafe impl<T: Send> Sync for Mutex<T> {}
+
+    impl<T> Mutex<T> {
+        pub const fn new(value: T) -> Self {
+            Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+        }
+
+        /// Waits for the lock; it is given back when the guard is dropped.
+        #[inline]
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.hold();
+            MutexGuard { mutex: self }
+        }
+
+        #[inline]
+        fn hold(&self) {
+            if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+                self.hold_contended();
+            }
+        }
+
+        #[cold]
+        fn hold_contended(&self) {
+            while self.word.swap(CONTENDED, Acquire) != FREE {
+                let _ = futex::wait(&self.word, Flags::PRIVATE, CONTENDED, None);
+            }
+        }
+
+        /// Gives back what [`Self::hold`] took.
+        ///
+        /// # Safety
+        /// The caller holds the lock, by `hold`, and has no reference into the value any more.
+        #[inline]
+        unsafe fn release(&self) {
+            if self.word.swap(FREE, Release) == CONTENDED {
+                let _ = futex::wake(&self.word, Flags::PRIVATE, 1);
+            }
+        }
+    }
+
+    /// The lock, held.
+    #[derive(Debug)]
+    pub struct MutexGuard<'a, T> {
+        mutex: &'a Mutex<T>,
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+        #[inline]
+        fn deref(&self) -> &T {
+            // SAFETY: the guard exists, so its thread holds the lock; shared access is bounded by
+            // the guard's borrow.
+            unsafe { &*self.mutex.value.get() }
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        #[inline]
+        fn deref_mut(&mut self) -> &mut T {
+            // SAFETY: the guard exists and is borrowed mutably, so this is the only reference.
+            unsafe { &mut *self.mutex.value.get() }
+        }
+    }
+
+    impl<T> Drop for MutexGuard<'_, T> {
+        #[inline]
+        fn drop(&mut self) {
+            // SAFETY: the guard was made by `lock`, which holds; its borrows have ended, since it
+            // is being dropped.
+            unsafe { self.mutex.release() }
+        }
+    }
+
+    const EMPTY: u32 = 0;
+    const TOKEN: u32 = 1;
+    const PARKED: u32 = 2;
+
+    /// One thread sleeps here; any other wakes it. A wake-up before the sleep is kept.
+    #[derive(Debug, Default)]
+    pub struct Parker(AtomicU32);
+
+    impl Parker {
+        /// Sleeps until [`Self::unpark`], or for `limit`; true if woken. Only the owner parks.
+        pub fn park(&self, limit: Option<Duration>) -> bool {
+            if self.0.compare_exchange(EMPTY, PARKED, Acquire, Acquire).is_err() {
+                self.0.store(EMPTY, Relaxed);
+                return true;
+            }
+            let limit = limit.and_then(|d| Timespec::try_from(d).ok());
+            loop {
+                let r = futex::wait(&self.0, Flags::PRIVATE, PARKED, limit.as_ref());
+                let timed_out = r == Err(Errno::TIMEDOUT);
+                if timed_out || self.0.load(Relaxed) != PARKED {
+                    return self.0.swap(EMPTY, Acquire) == TOKEN;
+                }
+            }
+        }
+
+        /// Wakes the owner: one `futex_wake` if it sleeps, none if it does not yet.
+        pub fn unpark(&self) {
+            if self.0.swap(TOKEN, Release) == PARKED {
+                let _ = futex::wake(&self.0, Flags::PRIVATE, 1);
+            }
+        }
+    }
+
+    /// Starts a detached thread.
+    ///
+    /// # Errors
+    /// As `pthread_create(3)`: EAGAIN, ENOMEM.
+    pub fn spawn(
+        name: &str,
+        stack: usize,
+        f: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        crate::threads::start(name, stack, f)
+    }
+}
+
+#[cfg(loom)]
+mod model {
+    use core::time::Duration;
+    pub use loom::sync::MutexGuard;
+
+    #[derive(Debug)]
+    pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+    }
+
+    /// A sleep with a limit ends at once in the model: loom has no time, and this lets the timer
+    /// lose or win every race.
+    #[derive(Debug)]
+    pub struct Parker {
+        token: loom::sync::Mutex<bool>,
+        cond: loom::sync::Condvar,
+    }
+
+    impl Default for Parker {
+        fn default() -> Self {
+            Self { token: loom::sync::Mutex::new(false), cond: loom::sync::Condvar::new() }
+        }
+    }
+
+    impl Parker {
+        pub fn park(&self, limit: Option<Duration>) -> bool {
+            let mut t = self.token.lock().unwrap();
+            while !*t && limit.is_none() {
+                t = self.cond.wait(t).unwrap();
+            }
+            core::mem::take(&mut *t)
+        }
+
+        pub fn unpark(&self) {
+            *self.token.lock().unwrap() = true;
+            self.cond.notify_one();
+        }
+    }
+
+    pub fn spawn(_: &str, _: usize, f: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        loom::thread::spawn(f);
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+    use std::sync::Arc;
+
+    #[test]
+    fn mutex_excludes() {
+        let m = Arc::new(Mutex::new(0u64));
+        let t: Vec<_> = (0..4)
+            .map(|_| {
+                let m = m.clone();
+                std::thread::spawn(move || (0..20_000).for_each(|_| *m.lock() += 1))
+            })
+            .collect();
+        t.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(*m.lock(), 80_000);
+    }
+
+    #[test]
+    fn parker_keeps_an_early_wake_up_and_times_out() {
+        let p = Arc::new(Parker::default());
+        p.unpark();
+        assert!(p.park(None));
+        assert!(!p.park(Some(Duration::from_millis(1))));
+        let q = p.clone();
+        let t = std::thread::spawn(move || q.park(None));
+        std::thread::sleep(Duration::from_millis(5));
+        p.unpark();
+        assert!(t.join().unwrap());
+    }
+}

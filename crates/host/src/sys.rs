@@ -1,0 +1,598 @@
+//! Raw host system calls: never a libc name that an entry point interposes, so no recursion. rustix
+//! (its `linux_raw` backend) serves where our own objects are meant; these serve where the
+//! program's pointers go to the kernel unlooked-at, so that a bad one is `-EFAULT` and never a
+//! SIGSEGV.
+#![allow(unsafe_code)]
+
+use core::arch::asm;
+use core::mem::ManuallyDrop;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::time::Duration;
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::refused;
+use crate::user::Plain;
+use softring_uapi::epoll_event;
+use softring_uapi::errno::{Errno, Result, check};
+
+pub use linux_raw_sys::general as nr;
+
+/// A raw system call with up to six arguments; answers the kernel's `rax`.
+///
+/// Callers pass only addresses that the kernel itself checks, or memory they own for the call's
+/// duration; [`nr`] has the numbers. This is a safe function because the kernel's own checks keep
+/// *Rust-owned* memory from being misused only if the caller passes the right arguments: it is
+/// crate-private for that reason, and each caller names what it passes.
+#[inline(always)]
+pub fn syscall6(n: u32, a: [usize; 6]) -> isize {
+    let ret: isize;
+    // SAFETY: the instruction clobbers rax, rcx and r11 only, as declared; the callers uphold the
+    // argument rules above.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") n as usize => ret,
+            in("rdi") a[0],
+            in("rsi") a[1],
+            in("rdx") a[2],
+            in("r10") a[3],
+            in("r8") a[4],
+            in("r9") a[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    ret
+}
+
+/// [`syscall6`] of a call that a policy may refuse: `ENOSYS` then, whatever it answers.
+#[inline(always)]
+pub fn call<const NR: u32>(name: &'static str, a: [usize; 6]) -> isize {
+    if refused::withheld::<NR>() {
+        return refused::answer_without::<NR>(name);
+    }
+    refused::again::<NR>(syscall6(NR, a))
+}
+
+/// The same of a call that may sleep.
+#[inline(always)]
+pub fn sleeping_call<const NR: u32>(name: &'static str, a: [usize; 6]) -> isize {
+    if refused::withheld::<NR>() {
+        return refused::answer_without::<NR>(name);
+    }
+    refused::again::<NR>(crate::handlers::interruptible(NR, a))
+}
+
+#[macro_export]
+#[doc(hidden)]
+macro_rules! __sys {
+    ($n:ident $(, $a:expr)* $(,)?) => {
+        $crate::sys::call::<{ $crate::sys::nr::$n }>(
+            stringify!($n),
+            $crate::sys::args([$($a as usize),*]),
+        )
+    };
+}
+pub use __sys as sys;
+
+/// As `sys!`, for a call that may sleep: a signal whose handler waits for the end of our call ends
+/// it, however early it comes.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! __sleeps {
+    ($n:ident $(, $a:expr)* $(,)?) => {
+        $crate::sys::sleeping_call::<{ $crate::sys::nr::$n }>(
+            stringify!($n),
+            $crate::sys::args([$($a as usize),*]),
+        )
+    };
+}
+pub use __sleeps as sleeps;
+
+/// Pads an argument list to six.
+#[inline(always)]
+pub const fn args<const N: usize>(a: [usize; N]) -> [usize; 6] {
+    let mut out = [0; 6];
+    let mut i = 0;
+    while i < N {
+        out[i] = a[i];
+        i += 1;
+    }
+    out
+}
+
+/// `FUTEX_WAIT` on a word shared between processes. True if the time ran out.
+pub fn futex_wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) -> bool {
+    let ts = timeout.map(|d| [d.as_secs(), u64::from(d.subsec_nanos())]);
+    let ts = ts.as_ref().map_or(0, |t| t.as_ptr().expose_provenance());
+    let word = word.as_ptr().expose_provenance();
+    sys!(__NR_futex, word, 0, seen, ts) == -110
+}
+
+/// `FUTEX_WAKE` on a word shared between processes.
+pub fn futex_wake(word: &AtomicU32, n: u32) {
+    sys!(__NR_futex, word.as_ptr().expose_provenance(), 1, n);
+}
+
+/// Takes over a descriptor that a system call has just made.
+pub fn own(fd: i32) -> OwnedFd {
+    // SAFETY: the number is open, and whoever calls is the only one to answer for it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// A descriptor of the engine's own. It is closed by a raw system call: a libc close would come
+/// back in through the entry points, under whatever lock is held.
+#[derive(Debug)]
+pub struct EngineFd {
+    fd: ManuallyDrop<OwnedFd>,
+    stays: bool,
+}
+
+impl EngineFd {
+    /// Takes over a number that the engine has kept open without an owner.
+    pub fn of_number(fd: i32) -> EngineFd {
+        // SAFETY: the number is open, and whoever calls has just become the only one to answer for
+        // it.
+        unsafe { OwnedFd::from_raw_fd(fd) }.into()
+    }
+
+    /// The number is not closed.
+    pub fn stay_open(&mut self) {
+        self.stays = true;
+    }
+}
+
+impl From<OwnedFd> for EngineFd {
+    fn from(fd: OwnedFd) -> EngineFd {
+        EngineFd { fd: ManuallyDrop::new(fd), stays: false }
+    }
+}
+
+impl AsFd for EngineFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for EngineFd {
+    fn as_raw_fd(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Drop for EngineFd {
+    fn drop(&mut self) {
+        if !self.stays {
+            sys!(__NR_close, self.as_raw_fd());
+        }
+    }
+}
+
+/// A socket's option, as `getsockopt(2)` tells it; what it does not fill stays 0.
+///
+/// # Errors
+/// As getsockopt(2).
+pub fn socket_option<T: Plain>(fd: i32, level: u32, name: u32) -> Result<T> {
+    let (mut value, mut len) = (T::default(), size_of::<T>() as u32);
+    let (to, size) = ((&raw mut value).expose_provenance(), (&raw mut len).expose_provenance());
+    check(sys!(__NR_getsockopt, fd, level, name, to, size)).map(|_| value)
+}
+
+/// Does a process `pid` run (a zombie does not)?
+pub fn process_lives(pid: u32) -> bool {
+    let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) else { return false };
+    match crate::substitute::pidfd_open(pid) {
+        // It is readable once all its threads are gone, whoever has yet to hear of that.
+        Ok(fd) => poll_now(EngineFd::from(fd).as_raw_fd(), POLLIN) & POLLIN == 0,
+        Err(Errno::ESRCH) => false,
+        Err(_) => sys!(__NR_kill, pid.as_raw_nonzero().get(), 0) != -3,
+    }
+}
+
+/// `MADV_POPULATE_WRITE`: faults a range in for writing, as pinning it would.
+///
+/// # Errors
+/// As madvise(2); `ENOMEM` or `EFAULT` where the range is not writable memory.
+pub fn populate_write(addr: u64, len: usize) -> Result<()> {
+    const MADV_POPULATE_WRITE: u32 = 23;
+    check(sys!(__NR_madvise, addr, len, MADV_POPULATE_WRITE)).map(|_| ())
+}
+
+pub use nr::{EPOLLET, EPOLLIN};
+
+pub const EPOLL_CTL_ADD: usize = 1;
+pub const EPOLL_CTL_DEL: usize = 2;
+pub const EPOLL_CTL_MOD: usize = 3;
+
+/// `epoll_ctl(2)` with the event mask as raw bits.
+pub fn epoll_ctl(ep: i32, op: usize, fd: i32, ev: &epoll_event) -> Result<()> {
+    let ev = core::ptr::from_ref(ev).expose_provenance();
+    check(sys!(__NR_epoll_ctl, ep, op, fd, ev)).map(|_| ())
+}
+
+/// `epoll_pwait2(2)`: nanosecond timeout.
+pub fn epoll_pwait2(
+    ep: i32,
+    buf: &mut [epoll_event],
+    timeout_ns: Option<u64>,
+    sigmask: Option<u64>,
+) -> Result<usize> {
+    let ts = timeout_ns.map(|ns| [ns / 1_000_000_000, ns % 1_000_000_000]);
+    let ts = ts.as_ref().map_or(0, |t| t.as_ptr().expose_provenance());
+    let mask = sigmask.as_ref().map_or(0, |m| core::ptr::from_ref(m).expose_provenance());
+    let ev = buf.as_mut_ptr().expose_provenance();
+    check(sleeps!(__NR_epoll_pwait2, ep, ev, buf.len(), ts, mask, 8))
+}
+
+fn millis(timeout_ns: Option<u64>) -> i64 {
+    timeout_ns.map_or(-1, |ns| ns.div_ceil(1_000_000).min(i32::MAX as u64) as i64)
+}
+
+/// `epoll_wait(2)`: millisecond timeout, rounded up.
+pub fn epoll_wait(ep: i32, buf: &mut [epoll_event], timeout_ns: Option<u64>) -> Result<usize> {
+    let ev = buf.as_mut_ptr().expose_provenance();
+    check(sleeps!(__NR_epoll_wait, ep, ev, buf.len(), millis(timeout_ns)))
+}
+
+/// `epoll_pwait(2)`: millisecond timeout, rounded up, for hosts without `epoll_pwait2`.
+pub fn epoll_pwait(
+    ep: i32,
+    buf: &mut [epoll_event],
+    timeout_ns: Option<u64>,
+    sigmask: Option<u64>,
+) -> Result<usize> {
+    let mask = sigmask.as_ref().map_or(0, |m| core::ptr::from_ref(m).expose_provenance());
+    let ev = buf.as_mut_ptr().expose_provenance();
+    check(sleeps!(__NR_epoll_pwait, ep, ev, buf.len(), millis(timeout_ns), mask, 8))
+}
+
+/// The C library's own signals: 32 and 33 of glibc (cancel, setxid).
+const GLIBCS: u64 = 0b11 << 31;
+/// Those and 34 of musl (synccall), which in glibc is the program's first (SIGRTMIN).
+const MUSLS: u64 = 0b111 << 31;
+static LIBC_SIGNALS: AtomicU64 =
+    AtomicU64::new(if cfg!(target_env = "musl") { MUSLS } else { GLIBCS });
+
+/// The program's C library is musl, whatever this crate was built for. To be called before the
+/// first ring is made.
+pub fn runs_on_musl() {
+    LIBC_SIGNALS.store(MUSLS, Relaxed);
+}
+
+/// The C library's own signals, as a mask.
+pub fn libc_signals() -> u64 {
+    // Relaxed: set before there are threads of ours.
+    LIBC_SIGNALS.load(Relaxed)
+}
+
+/// Every signal but the C library's own: the mask for a thread of ours. With glibc's 33 or musl's
+/// 34 blocked in one thread, `setuid(3)` of the program would wait for that thread for ever.
+pub fn all_signals() -> u64 {
+    !libc_signals()
+}
+
+/// `rt_sigprocmask(2)` with `SIG_SETMASK`; answers the old mask.
+pub fn set_sigmask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    let new = core::ptr::from_ref(&mask).expose_provenance();
+    sys!(__NR_rt_sigprocmask, 2, new, (&raw mut old).expose_provenance(), 8);
+    old
+}
+
+std::thread_local! {
+    /// This thread's id, and the process that it was asked in.
+    static TID: core::cell::Cell<(u32, i32)> = const { core::cell::Cell::new((0, 0)) };
+}
+
+/// `gettid(2)`, asked once per thread (and again in a forked child).
+pub fn gettid() -> i32 {
+    let pid = crate::fork::pid();
+    let (asked_in, tid) = TID.get();
+    if asked_in == pid && pid != 0 {
+        return tid;
+    }
+    let tid = sys!(__NR_gettid) as i32;
+    TID.set((pid, tid));
+    tid
+}
+
+/// The processor's time-stamp counter.
+#[inline]
+pub fn cycles() -> u64 {
+    // SAFETY: every x86-64 processor has it; user space may read it unless prctl(PR_SET_TSC) says
+    // otherwise, which a program that does so to itself would feel in its vdso clock as well.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// What tells the calling thread from all others of its process: its thread pointer.
+#[inline(always)]
+pub fn thread() -> usize {
+    let at: usize;
+    // SAFETY: the ABI has the thread control block's own address in its first word.
+    unsafe { asm!("mov {}, fs:0", out(reg) at, options(nostack, readonly, preserves_flags)) };
+    at
+}
+
+/// The stack pointer.
+#[inline(always)]
+pub fn stack_pointer() -> usize {
+    let at: usize;
+    // SAFETY: only reads the register.
+    unsafe { asm!("mov {}, rsp", out(reg) at, options(nomem, nostack, preserves_flags)) };
+    at
+}
+
+/// `FUTEX_WAIT` that tells why it returned.
+///
+/// # Errors
+/// `EINTR` (a handler ran, or the process was stopped), `ETIMEDOUT`, `EAGAIN` (the word had
+/// changed).
+pub fn futex_wait_sig(word: &AtomicU32, seen: u32, timeout: Duration) -> Result<()> {
+    let ts = [timeout.as_secs(), u64::from(timeout.subsec_nanos())];
+    let ts = ts.as_ptr().expose_provenance();
+    ends_by_stop(|| {
+        check(sleeps!(__NR_futex, word.as_ptr().expose_provenance(), 0, seen, ts)).map(|_| ())
+    })
+}
+
+/// A sleep that the kernel begins anew when the process was stopped and goes on: `EINTR` then.
+fn ends_by_stop(sleep: impl FnOnce() -> Result<()>) -> Result<()> {
+    let stops = crate::handlers::stops();
+    let slept = sleep();
+    if crate::handlers::stops() == stops { slept } else { Err(Errno::EINTR) }
+}
+
+/// Borrows a number of the program's for one system call; none for a negative one.
+pub fn borrow(fd: i32) -> Option<BorrowedFd<'static>> {
+    // SAFETY: not -1; used for system calls that only look, at once; a number closed meanwhile
+    // answers EBADF.
+    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// How the program's file `fd` is open (`F_GETFL`); `None` if it is not.
+pub fn file_flags(fd: i32) -> Option<rustix::fs::OFlags> {
+    rustix::fs::fcntl_getfl(borrow(fd)?).ok()
+}
+
+/// What kind of file the program's `fd` is; `None` if it is not open.
+pub fn file_type(fd: i32) -> Option<rustix::fs::FileType> {
+    let stat = crate::substitute::fstat(borrow(fd)?).ok()?;
+    Some(rustix::fs::FileType::from_raw_mode(stat.st_mode))
+}
+
+/// Does the program's file `fd` block? So does what is not open.
+pub fn blocks(fd: i32) -> bool {
+    file_flags(fd).is_none_or(|flags| !flags.contains(rustix::fs::OFlags::NONBLOCK))
+}
+
+pub const POLLIN: i16 = 1;
+pub const POLLOUT: i16 = 4;
+
+#[repr(C)]
+struct PollFd(i32, i16, i16);
+
+/// `poll(2)` on one descriptor without waiting; answers the ready events.
+pub fn poll_now(fd: i32, events: i16) -> i16 {
+    let mut p = PollFd(fd, events, 0);
+    let at = (&raw mut p).expose_provenance();
+    if sys!(__NR_poll, at, 1, 0) == Errno::ENOSYS.res() as isize {
+        sys!(__NR_ppoll, at, 1, [0u64; 2].as_ptr().expose_provenance(), 0, 8);
+    }
+    p.2
+}
+
+/// `ppoll(2)` on a few descriptors until one can be read; true if the time was over before.
+pub fn poll_in(fds: &[i32], time: Duration) -> bool {
+    let mut set = [const { PollFd(-1, POLLIN, 0) }; 8];
+    set.iter_mut().zip(fds).for_each(|(p, fd)| p.0 = *fd);
+    let ts = [time.as_secs(), u64::from(time.subsec_nanos())];
+    let n = fds.len().min(set.len());
+    let set = set.as_mut_ptr().expose_provenance();
+    sys!(__NR_ppoll, set, n, ts.as_ptr().expose_provenance(), 0, 8) == 0
+}
+
+/// `poll(2)` on one descriptor for as long as it takes; answers the ready events.
+///
+/// # Errors
+/// As poll(2): `EINTR`.
+pub fn poll_wait(fd: i32, events: i16) -> Result<i16> {
+    let mut p = PollFd(fd, events, 0);
+    let at = (&raw mut p).expose_provenance();
+    let mut got = check(sys!(__NR_poll, at, 1, usize::MAX));
+    if got == Err(Errno::ENOSYS) {
+        got = check(sys!(__NR_ppoll, at, 1, 0, 0, 8));
+    }
+    got.map(|_| p.2)
+}
+
+/// Do two numbers mean the same open file? `None` where the kernel does not tell: before Linux 6.10
+/// fcntl(2) cannot, and kcmp(2) may be denied. False if one of them is closed.
+pub fn same_open_file(a: i32, b: i32) -> Option<bool> {
+    const F_DUPFD_QUERY: u32 = 1027;
+    static OLD: AtomicBool = AtomicBool::new(false);
+    if !OLD.load(Relaxed) {
+        match check(sys!(__NR_fcntl, a, F_DUPFD_QUERY, b)) {
+            Ok(same) => return Some(same == 1),
+            Err(Errno::EBADF) => return Some(false),
+            Err(_) => OLD.store(true, Relaxed),
+        }
+    }
+    // The process's own id names its first thread, which may have ended.
+    let me = gettid();
+    match check(sys!(__NR_kcmp, me, me, 0, a, b)) {
+        Ok(order) => Some(order == 0),
+        Err(Errno::EBADF) => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// The calling thread's sleeps end as close to their time as the kernel can, and not up to 50 µs
+/// later, which it allows itself otherwise to wake a processor less often (`PR_SET_TIMERSLACK`).
+pub fn exact_timers() {
+    std::thread_local! {
+        static EXACT: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
+    }
+    if !EXACT.replace(true) {
+        set_timer_slack(1);
+    }
+}
+
+/// Is there memory for a thread with such a stack? One that begins allocates, and where it cannot
+/// the C library ends the process; a thread that is not made does no harm.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn room_for_thread(stack: usize) -> std::io::Result<()> {
+    /// The C library asks for at least a mebibyte where the heap cannot grow.
+    const BEGINNING: usize = (1 << 20) + (128 << 10);
+    /// `MAP_PRIVATE | MAP_ANONYMOUS`.
+    const HOW: usize = 2 | 0x20;
+    let len = stack + BEGINNING;
+    let at = sys!(__NR_mmap, 0, len, 0, HOW, usize::MAX, 0);
+    check(at).map_err(|e| std::io::Error::from_raw_os_error(e.0))?;
+    sys!(__NR_munmap, at, len);
+    Ok(())
+}
+
+/// `nanosleep(2)`.
+///
+/// # Errors
+/// `EINTR` when a handler ran.
+pub fn sleep(time: Duration) -> Result<()> {
+    let ts = [time.as_secs(), u64::from(time.subsec_nanos())];
+    check(sleeps!(__NR_nanosleep, ts.as_ptr().expose_provenance(), 0)).map(|_| ())
+}
+
+/// Sleeps for some time, or until a handler has run. Not by the C library's function, behind which
+/// the thread's task work is due.
+pub fn pause(time: Duration) {
+    let ts = [time.as_secs(), u64::from(time.subsec_nanos())];
+    sys!(__NR_nanosleep, ts.as_ptr().expose_provenance(), 0);
+}
+
+/// Sleeps with `mask` in force, atomically as `ppoll(2)` does.
+///
+/// # Errors
+/// `EINTR` when a handler ran, or the process was stopped.
+pub fn sleep_under(mask: u64, time: Duration) -> Result<()> {
+    poll_or_stop(Some(mask), -1, time)
+}
+
+/// The same, until `fd` can be read; without a mask, under the thread's own.
+///
+/// # Errors
+/// `EINTR` when a handler ran, or the process was stopped.
+pub fn poll_or_stop(mask: Option<u64>, fd: i32, time: Duration) -> Result<()> {
+    ends_by_stop(|| poll_under(mask, fd, Some(time)))
+}
+
+/// The same, but a stop does not end it; without a time, for ever.
+///
+/// # Errors
+/// `EINTR` when a handler ran.
+pub fn poll_under(mask: Option<u64>, fd: i32, time: Option<Duration>) -> Result<()> {
+    let mut p = PollFd(fd, POLLIN, 0);
+    let ts = time.map(|time| [time.as_secs(), u64::from(time.subsec_nanos())]);
+    let ts = ts.as_ref().map_or(0, |ts| ts.as_ptr().expose_provenance());
+    let mask = mask.as_ref().map_or(0, |mask| core::ptr::from_ref(mask).expose_provenance());
+    check(sleeps!(__NR_ppoll, (&raw mut p).expose_provenance(), 1, ts, mask, 8)).map(|_| ())
+}
+
+/// Has signals handled that wait for the calling thread, as far as `mask` lets them in. Whoever
+/// calls holds no lock that a handler could want.
+///
+/// # Errors
+/// `EINTR` when a handler ran.
+pub fn handle_signals(mask: u64) -> Result<()> {
+    sleep_under(mask, Duration::ZERO)
+}
+
+/// Sleeps until `until`, in ns of CLOCK_MONOTONIC, or a signal comes.
+pub fn sleep_until(until: u64) {
+    const CLOCK_MONOTONIC: usize = 1;
+    const TIMER_ABSTIME: usize = 1;
+    let ts = [until / 1_000_000_000, until % 1_000_000_000];
+    let ts = ts.as_ptr().expose_provenance();
+    sys!(__NR_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, ts, 0);
+}
+
+/// Signals that wait for the calling thread, blocked ones, as `rt_sigpending(2)` tells.
+pub fn pending_signals() -> u64 {
+    let mut set = 0u64;
+    sys!(__NR_rt_sigpending, (&raw mut set).expose_provenance(), 8);
+    set
+}
+
+/// Takes one of `set` that waits, if there is one, so that nothing handles it: `rt_sigtimedwait(2)`
+/// without waiting.
+pub fn take_signal(set: u64) {
+    let (set, now) = (core::ptr::from_ref(&set), [0u64; 2]);
+    sys!(__NR_rt_sigtimedwait, set.expose_provenance(), 0, now.as_ptr().expose_provenance(), 8);
+}
+
+/// How late the calling thread's timers may fire, in ns (`PR_GET_TIMERSLACK`).
+pub fn timer_slack() -> usize {
+    const PR_GET_TIMERSLACK: usize = 30;
+    sys!(__NR_prctl, PR_GET_TIMERSLACK, 0, 0, 0, 0).max(1).cast_unsigned()
+}
+
+/// `PR_SET_TIMERSLACK`
+pub fn set_timer_slack(ns: usize) {
+    const PR_SET_TIMERSLACK: usize = 29;
+    sys!(__NR_prctl, PR_SET_TIMERSLACK, ns, 0, 0, 0);
+}
+
+/// The calling thread's name, of which the kernel takes 15 bytes.
+pub fn name_thread(name: &str) {
+    const PR_SET_NAME: usize = 15;
+    let mut comm = [0u8; 16];
+    let len = name.len().min(comm.len() - 1);
+    comm[..len].copy_from_slice(&name.as_bytes()[..len]);
+    sys!(__NR_prctl, PR_SET_NAME, comm.as_ptr().expose_provenance(), 0, 0, 0);
+}
+
+/// The process's name, as proc_pid_comm(5) has it, ended by zeroes; nothing without /proc.
+pub fn process_name() -> [u8; 16] {
+    use rustix::fs::{Mode, OFlags, open};
+    let mut name = [0u8; 16];
+    if let Ok(fd) = open(c"/proc/self/comm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        let n = rustix::io::read(EngineFd::from(fd), &mut name).unwrap_or(0);
+        name[n.saturating_sub(1)..].fill(0);
+    }
+    name
+}
+
+/// What a file of /proc says. Names and paths in it may be any bytes: those that are not UTF-8 are
+/// replaced.
+pub fn proc_text(path: &str) -> Option<String> {
+    let bytes = std::fs::read(path).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The user and group that the calling thread accesses files by, as proc_pid_status(5) has them.
+pub fn file_ids_by_proc() -> Option<(u32, u32)> {
+    use rustix::fs::{Mode, OFlags, open};
+    let mut text = [0u8; 1024];
+    let path = c"/proc/thread-self/status";
+    let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let n = rustix::io::read(EngineFd::from(fd), &mut text).ok()?;
+    // Its first line is a name, which may be any bytes.
+    let text = String::from_utf8_lossy(&text[..n]);
+    // Real, effective, saved, and for files.
+    let of = |what| text.lines().find_map(|l| l.strip_prefix(what))?.split('\t').next_back();
+    Some((of("Uid:")?.parse().ok()?, of("Gid:")?.parse().ok()?))
+}
+
+/// Voluntary context switches of the calling thread, as `getrusage(2)` counts them.
+pub fn voluntary_switches() -> u32 {
+    const RUSAGE_THREAD: usize = 1;
+    /// `ru_nvcsw` among the words of `struct rusage` (two times of two words, then fourteen
+    /// counts).
+    const NVCSW: usize = 16;
+    let mut usage = [0u64; 18];
+    sys!(__NR_getrusage, RUSAGE_THREAD, usage.as_mut_ptr().expose_provenance());
+    usage[NVCSW] as u32
+}

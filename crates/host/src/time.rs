@@ -1,0 +1,65 @@
+//! Clocks and deadlines, in nanoseconds.
+
+use rustix::time::{ClockId, clock_gettime};
+
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::kernel_timespec;
+
+/// The clocks that io_uring knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Clock {
+    #[default]
+    Monotonic,
+    Boottime,
+    Realtime,
+}
+
+impl Clock {
+    pub const ALL: [Clock; 3] = [Clock::Monotonic, Clock::Boottime, Clock::Realtime];
+
+    /// Does it go on by leaps: when it is set, or when the machine wakes from a suspension?
+    pub fn jumps(self) -> bool {
+        self != Clock::Monotonic
+    }
+
+    /// Now on this clock, in ns.
+    pub fn now(self) -> u64 {
+        read(match self {
+            Clock::Monotonic => ClockId::Monotonic,
+            Clock::Boottime => ClockId::Boottime,
+            Clock::Realtime => ClockId::Realtime,
+        })
+    }
+}
+
+/// Processor time of the calling thread, in ns.
+pub fn cpu_time() -> u64 {
+    read(ClockId::ThreadCPUTime)
+}
+
+/// Milliseconds of a clock that costs no more than a load.
+pub fn coarse_ms() -> u64 {
+    read(ClockId::MonotonicCoarse) / 1_000_000
+}
+
+fn read(id: ClockId) -> u64 {
+    let t = clock_gettime(id);
+    (t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64)
+}
+
+/// A timespec as ns, saturating as `timespec64_to_ktime` does.
+///
+/// # Errors
+/// `EINVAL` for negative seconds or nanoseconds (timeouts refuse them).
+pub fn to_ns(ts: kernel_timespec) -> Result<u64> {
+    if ts.tv_sec < 0 || ts.tv_nsec < 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(ns_of(ts))
+}
+
+/// A timespec as ns without judging it; negative times are long past.
+pub fn ns_of(ts: kernel_timespec) -> u64 {
+    let ns = i128::from(ts.tv_sec) * 1_000_000_000 + i128::from(ts.tv_nsec);
+    ns.clamp(0, i128::from(i64::MAX)) as u64
+}

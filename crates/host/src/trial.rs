@@ -1,0 +1,198 @@
+//! A trial of a ring, whoever gives it: a NOP, a poll and a READ, all of which Linux completes
+//! while they are submitted. Some sandboxes grant a ring whose every request fails.
+#![allow(unsafe_code)]
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::sys::{POLLIN, sys};
+use softring_uapi::errno::{Result, check};
+use softring_uapi::*;
+
+/// How the trial makes its calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Calls {
+    /// io_uring_setup(2): entries, parameters.
+    pub setup: fn(usize, usize) -> isize,
+    /// io_uring_enter(2): ring, to submit, to wait for, flags.
+    pub enter: fn(usize, usize, usize, usize) -> isize,
+    /// close(2), of the ring.
+    pub close: fn(usize) -> isize,
+}
+
+const O_CLOEXEC: usize = 0o2_000_000;
+const ENTRIES: usize = 4;
+/// Bytes of each mapping: all rings of so few entries are smaller.
+const LEN: usize = 4096;
+
+/// A ring, its memory, and a pipe that holds a byte.
+#[derive(Debug)]
+pub struct Trial {
+    calls: Calls,
+    ring: isize,
+    pipe: [i32; 2],
+    params: io_uring_params,
+    /// The queues and the SQEs.
+    maps: [isize; 2],
+}
+
+impl Trial {
+    /// Makes a ring.
+    ///
+    /// # Errors
+    /// Why there is none, or nothing to try it with.
+    pub fn new(calls: Calls) -> Result<Trial> {
+        let mut params = io_uring_params::default();
+        let ring = (calls.setup)(ENTRIES, (&raw mut params).expose_provenance());
+        check(ring)?;
+        let mut trial = Trial { calls, ring, pipe: [-1; 2], params, maps: [-1; 2] };
+        let pipe = trial.pipe.as_mut_ptr().expose_provenance();
+        /// `PROT_READ | PROT_WRITE`, `MAP_SHARED`.
+        const HOW: [usize; 2] = [3, 1];
+        for (map, offset) in trial.maps.iter_mut().zip([IORING_OFF_SQ_RING, IORING_OFF_SQES]) {
+            *map = sys!(__NR_mmap, 0, LEN, HOW[0], HOW[1], ring, offset);
+        }
+        for map in trial.maps {
+            check(map)?;
+        }
+        check(sys!(__NR_pipe2, pipe, O_CLOEXEC))?;
+        check(sys!(__NR_write, trial.pipe[1], c"x".as_ptr().expose_provenance(), 1))?;
+        Ok(trial)
+    }
+
+    fn word(&self, offset: u32) -> &AtomicU32 {
+        let at = self.maps[0].cast_unsigned() + offset as usize % LEN;
+        // SAFETY: within the mapping, which lives as long as we; the kernel aligns its words.
+        unsafe { AtomicU32::from_ptr(core::ptr::with_exposed_provenance_mut(at & !3)) }
+    }
+
+    /// The ring's descriptor.
+    pub fn ring(&self) -> i32 {
+        self.ring as i32
+    }
+
+    /// What of the ring does not work.
+    pub fn fault(&self) -> Option<&'static str> {
+        let mut byte = 0u8;
+        let to = (&raw mut byte).expose_provenance() as u64;
+        let (fd, poll) = (self.pipe[0], POLLIN.cast_unsigned().into());
+        let requests = [
+            io_uring_sqe { opcode: IORING_OP_NOP, ..Default::default() },
+            io_uring_sqe { opcode: IORING_OP_POLL_ADD, fd, op_flags: poll, ..Default::default() },
+            io_uring_sqe { opcode: IORING_OP_READ, fd, addr: to, len: 1, ..Default::default() },
+        ];
+        for (i, sqe) in requests.iter().enumerate() {
+            // One by one, as a poll may not see what a READ behind it takes.
+            let Some(res) = self.result_of(i, sqe) else { return Some("a request has no end") };
+            let want = [0, POLLIN.into(), 1][i];
+            if res != want {
+                return Some(["NOP", "POLL_ADD", "READ"][i]);
+            }
+        }
+        (byte != b'x').then_some("READ")
+    }
+
+    /// Submits the `i`th request, and waits a tenth of a second at most for its result.
+    fn result_of(&self, i: usize, sqe: &io_uring_sqe) -> Option<i32> {
+        const TRIES: usize = 100;
+        let (sq, cq) = (&self.params.sq_off, &self.params.cq_off);
+        let at = self.maps[1].cast_unsigned() + i * size_of::<io_uring_sqe>();
+        // SAFETY: one of the SQEs that are mapped, which nobody else looks at yet.
+        unsafe { core::ptr::with_exposed_provenance_mut::<io_uring_sqe>(at).write_volatile(*sqe) };
+        self.word(sq.array + 4 * i as u32).store(i as u32, Ordering::Relaxed);
+        self.word(sq.tail).store(i as u32 + 1, Ordering::Release);
+        for n in 0..TRIES {
+            let (submit, wait) = (usize::from(n == 0), IORING_ENTER_GETEVENTS);
+            (self.calls.enter)(self.ring.cast_unsigned(), submit, 0, wait as usize);
+            if self.word(cq.tail).load(Ordering::Acquire) as usize > i {
+                let cqe = cq.cqes + (i * size_of::<io_uring_cqe>()) as u32 + RES;
+                return Some(self.word(cqe).load(Ordering::Relaxed).cast_signed());
+            }
+            crate::sys::pause(core::time::Duration::from_millis(1));
+        }
+        None
+    }
+}
+
+/// Where a CQE has its result.
+const RES: u32 = core::mem::offset_of!(io_uring_cqe, res) as u32;
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        for at in self.maps.into_iter().filter(|at| *at > 0) {
+            sys!(__NR_munmap, at, LEN);
+        }
+        self.pipe.into_iter().filter(|fd| *fd >= 0).for_each(|fd| _ = sys!(__NR_close, fd));
+        (self.calls.close)(self.ring.cast_unsigned());
+    }
+}
+
+/// The file that says that rings of the kernel work.
+#[derive(Debug)]
+pub struct Record {
+    path: String,
+    user: u32,
+}
+
+impl Record {
+    /// The calling user's.
+    #[expect(clippy::new_without_default, reason = "who the user is, the kernel says")]
+    pub fn new() -> Record {
+        let user = rustix::process::geteuid().as_raw();
+        Record { path: format!("/dev/shm/softring-kernel-rings-work-{user:010}"), user }
+    }
+
+    /// Did this user see it?
+    pub fn is_there(&self) -> bool {
+        rustix::fs::lstat(&self.path).is_ok_and(|s| s.st_uid == self.user)
+    }
+
+    /// By mknod(2), which takes no descriptor. Where it fails, the next process tries again.
+    pub fn make(&self) {
+        let (file, mode) = (rustix::fs::FileType::RegularFile, rustix::fs::Mode::RUSR);
+        let _ = rustix::fs::mknodat(rustix::fs::CWD, &self.path, file, mode, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KERNELS: Calls = Calls {
+        setup: |entries, params| sys!(__NR_io_uring_setup, entries, params),
+        enter: |ring, n, min, flags| sys!(__NR_io_uring_enter, ring, n, min, flags, 0, 0),
+        close: |ring| sys!(__NR_close, ring),
+    };
+
+    #[test]
+    fn a_ring_of_this_kernel_works_where_it_is_given() {
+        let Ok(trial) = Trial::new(KERNELS) else { return };
+        assert_eq!(trial.fault(), None);
+    }
+
+    #[test]
+    fn a_record_stays_with_its_user() {
+        let name = b"/dev/shm/softring-kernel-rings-work-0000000000";
+        assert_eq!(Record::new().path.len(), name.len());
+        let works = Trial::new(KERNELS).is_ok_and(|trial| trial.fault().is_none());
+        if works && std::path::Path::new("/dev/shm").is_dir() {
+            Record::new().make();
+            assert!(Record::new().is_there());
+        }
+    }
+
+    #[test]
+    fn a_request_without_an_end_is_a_fault() {
+        let Ok(trial) = Trial::new(KERNELS) else { return };
+        let mut byte = [0u8];
+        // Takes the byte out, so that the poll does not find it.
+        sys!(__NR_read, trial.pipe[0], byte.as_mut_ptr().expose_provenance(), 1);
+        assert_eq!(trial.fault(), Some("a request has no end"));
+    }
+
+    #[test]
+    fn a_request_that_fails_is_a_fault() {
+        let Ok(mut trial) = Trial::new(KERNELS) else { return };
+        sys!(__NR_close, core::mem::replace(&mut trial.pipe[0], -1));
+        assert_eq!(trial.fault(), Some("POLL_ADD"));
+    }
+}

@@ -1,0 +1,144 @@
+//! Runs a function in a thread that the C library does not know of.
+//!
+//! Whoever takes on the credentials of a request must not be a thread that the C library made:
+//! setuid(3) and its kin have each of those make the same call (nptl(7)), and abort the process if
+//! one may not; and one that may would be given back, in the midst of a request, the rights that it
+//! has laid down. So this starts a thread by clone(2), on a stack of its own and with the caller's
+//! thread-local storage, and waits until it is gone, as vfork(2) does. What credentials it has end
+//! with it.
+//!
+//! A signal that is to interrupt the caller's system call is passed on to that thread.
+#![allow(unsafe_code)]
+
+use core::ffi::c_void;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Acquire;
+
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+use crate::limits::WORKER_STACK;
+use crate::signal;
+use crate::sys::{nr, sys};
+use softring_uapi::errno::{Errno, Result, check};
+
+/// `CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+/// CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID`: a thread, which says when it is gone.
+const FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x10_0000 | 0x20_0000;
+const GUARD: usize = 4096;
+
+/// Memory for a stack, with a page below that nobody may touch.
+struct Stack(*mut c_void);
+
+impl Stack {
+    fn new() -> Result<Stack> {
+        let (prot, none) = (ProtFlags::READ | ProtFlags::WRITE, MprotectFlags::empty());
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK;
+        let null = core::ptr::null_mut();
+        // SAFETY: a fresh anonymous mapping.
+        let stack = Stack(unsafe { mmap_anonymous(null, WORKER_STACK, prot, flags) }?);
+        // SAFETY: its own lowest page, which nobody uses.
+        unsafe { mprotect(stack.0, GUARD, none) }?;
+        Ok(stack)
+    }
+
+    /// The address behind it, from which it grows down: aligned as the ABI wants it at a call.
+    fn top(&self) -> usize {
+        self.0.expose_provenance() + WORKER_STACK
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, which no thread runs on any more.
+        let _ = unsafe { munmap(self.0, WORKER_STACK) };
+    }
+}
+
+/// Runs `f` elsewhere, and waits for it.
+///
+/// # Errors
+/// `EAGAIN` or `ENOMEM` if there can be no such thread; then `f` has not run.
+pub fn run<T>(f: impl FnOnce() -> T) -> Result<T> {
+    let stack = Stack::new()?;
+    let (mut f, mut answer) = (Some(f), None);
+    let mut life = || answer = f.take().map(|f| f());
+    let tid = AtomicU32::new(0);
+    start(&stack, &tid, &mut life)?;
+    wait(&tid);
+    answer.ok_or(Errno::EAGAIN)
+}
+
+/// Until the thread is gone; the kernel clears its number then.
+fn wait(tid: &AtomicU32) {
+    loop {
+        let now = tid.load(Acquire);
+        if now == 0 {
+            return;
+        }
+        let waited = sys!(__NR_futex, tid.as_ptr().expose_provenance(), 0, now, 0);
+        if waited == Errno::EINTR.res() as isize {
+            signal::interrupt(now.cast_signed());
+        }
+    }
+}
+
+extern "C" fn enter<F: FnMut()>(life: *mut F) {
+    // SAFETY: `start` was given it by a reference, and its caller waits for this thread to be gone.
+    unsafe { (*life)() }
+}
+
+/// Starts a thread that runs `life`; its number is in `tid` until it is gone.
+fn start<F: FnMut()>(stack: &Stack, tid: &AtomicU32, life: &mut F) -> Result<()> {
+    let entry = enter::<F> as extern "C" fn(*mut F) as usize;
+    let ret: isize;
+    // SAFETY: the new thread runs on `stack` alone, calls `entry` and ends; what it is given lives
+    // until `tid` is 0, for which the caller waits. It shares the caller's thread-local storage,
+    // which the caller leaves alone meanwhile. In this thread the call is as any system call.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r13",
+            "call r12",
+            "xor edi, edi",
+            "mov eax, {exit}",
+            "syscall",
+            "ud2",
+            "2:",
+            exit = const nr::__NR_exit,
+            inlateout("rax") nr::__NR_clone as isize => ret,
+            in("rdi") FLAGS,
+            in("rsi") stack.top(),
+            in("rdx") tid.as_ptr(),
+            in("r10") tid.as_ptr(),
+            in("r8") 0,
+            in("r12") entry,
+            in("r13") core::ptr::from_mut(life),
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    check(ret).map(|_| ())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    #[test]
+    fn it_is_another_thread_with_the_callers_storage() {
+        std::thread_local! {
+            static WORD: Cell<u32> = const { Cell::new(1) };
+        }
+        let own = rustix::thread::gettid();
+        WORD.set(7);
+        for n in 0..100 {
+            let seen = run(|| (rustix::thread::gettid(), WORD.replace(8), vec![n; 1000]));
+            let (tid, word, many) = seen.unwrap();
+            assert!(tid != own && word == if n == 0 { 7 } else { 8 } && many.len() == 1000);
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The program's memory. An address from the program is looked at only after the kernel has said
+//! that it is good ([`check_readable`], [`check_writable`]), so a bad one is `EFAULT`, not SIGSEGV.
+//! (A program whose other thread unmaps the memory at that very moment gets SIGSEGV.)
+//!
+//! Not by process_vm_readv(2) on ourselves, though that is made for it: policies refuse it, or kill
+//! for it (systemd's `@system-service`, QEMU's `-sandbox`), and it takes several times as long.
+#![allow(unsafe_code, non_camel_case_types)]
+
+use core::arch::asm;
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::sys::sys;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::iovec;
+
+/// Types whose every bit pattern is valid and that hold no padding to leak.
+///
+/// # Safety
+/// The type is `repr(C)` or primitive, has no padding and no invalid bit pattern.
+pub unsafe trait Plain: Copy + Default {}
+
+macro_rules! plain {
+    ($($t:ty),* $(,)?) => {
+        // SAFETY: structs of the ABI (`softring_uapi::layout` asserts the offsets) and integers: no
+        // padding, every pattern valid.
+        $(unsafe impl Plain for $t {})*
+    };
+}
+
+// SAFETY: its elements are such, and there is nothing in between.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] where [T; N]: Default {}
+use softring_uapi::*;
+plain!(
+    u8,
+    u16,
+    u32,
+    u64,
+    i32,
+    i64,
+    io_uring_params,
+    io_uring_getevents_arg,
+    io_uring_reg_wait,
+    kernel_timespec,
+    io_uring_files_update,
+    io_uring_rsrc_register,
+    io_uring_rsrc_update,
+    io_uring_rsrc_update2,
+    io_uring_probe_op,
+    io_uring_probe,
+    io_uring_restriction,
+    io_uring_task_restriction,
+    io_uring_bpf,
+    sock_filter,
+    io_uring_sync_cancel_reg,
+    io_uring_file_index_range,
+    io_uring_clock_register,
+    io_uring_clone_buffers,
+    io_uring_region_desc,
+    io_uring_mem_region_reg,
+    io_uring_query_hdr,
+    io_uring_query_opcode,
+    io_uring_buf,
+    io_uring_buf_reg,
+    io_uring_buf_status,
+    io_uring_napi,
+    iovec,
+    msghdr,
+    io_uring_sqe,
+    io_uring_cqe,
+    aio::iocb,
+    aio::io_event,
+);
+
+/// End of user addresses (x86-64, four-level page tables): what `access_ok` refuses beyond.
+pub const TASK_SIZE: u64 = 0x7fff_ffff_f000;
+const PAGE: u64 = 4096;
+
+const MADV_POPULATE_READ: usize = 22;
+const MADV_POPULATE_WRITE: usize = 23;
+/// What the advice answers where nothing is mapped, and where what is mapped has no page.
+const NOT_MAPPED: isize = Errno::ENOMEM.res() as isize;
+const NOT_THERE: isize = Errno::EFAULT.res() as isize;
+
+/// What `access_ok` checks: may a program have memory at `[addr, addr + len)`?
+///
+/// # Errors
+/// `EFAULT` if not.
+pub fn in_user(addr: u64, len: u64) -> Result<()> {
+    let end = addr.checked_add(len).ok_or(Errno::EFAULT)?;
+    if end > TASK_SIZE { Err(Errno::EFAULT) } else { Ok(()) }
+}
+
+/// A part of a vector, at address 0 if it is outside of all memory: a system call would refuse a
+/// vector with such a part before it asks the socket, where the kernel finds it out in the
+/// transfer, as it does at address 0, where no memory is.
+pub fn nowhere_is_null(part: iovec) -> iovec {
+    if in_user(part.base, part.len).is_err() { iovec { base: 0, ..part } } else { part }
+}
+
+/// May the program's memory be read?
+///
+/// # Errors
+/// `EFAULT` if any byte is not readable.
+pub fn check_readable(addr: u64, len: usize) -> Result<()> {
+    check(addr, len, MADV_POPULATE_READ, reads_set)
+}
+
+/// May the program's memory be written?
+///
+/// # Errors
+/// `EFAULT` if any byte is not writable.
+pub fn check_writable(addr: u64, len: usize) -> Result<()> {
+    check(addr, len, MADV_POPULATE_WRITE, writes_nothing)
+}
+
+/// By `advice`, which is one call for all pages, or else by `probe` for each page.
+fn check(addr: u64, len: usize, advice: usize, probe: fn(u64) -> bool) -> Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    let last = addr.checked_add(len as u64 - 1).ok_or(Errno::EFAULT)?;
+    let (first, last) = (addr / PAGE, last / PAGE);
+    if populates() {
+        let done = sys!(__NR_madvise, first * PAGE, (last - first + 1) * PAGE, advice);
+        match done {
+            0 => return Ok(()),
+            NOT_MAPPED | NOT_THERE => return Err(Errno::EFAULT),
+            // Not permitted, or device memory, which is not to be populated.
+            _ => {}
+        }
+    }
+    // An aligned address on each page, and never 0.
+    let good = (first..=last).all(|page| probe(page * PAGE + 8));
+    if good { Ok(()) } else { Err(Errno::EFAULT) }
+}
+
+/// Does the kernel know the advice (Linux 5.14), and heed it? Tried once, on an address that no
+/// program has: where the advice is unknown, or refused, the answer is another.
+pub fn populates() -> bool {
+    static KNOWN: AtomicU8 = AtomicU8::new(0);
+    const YES: u8 = 1;
+    const NO: u8 = 2;
+    /// The lowest address of the kernel's half.
+    const KERNELS: u64 = 0xffff_8000_0000_0000;
+    let known = KNOWN.load(Relaxed);
+    if known != 0 {
+        return known == YES;
+    }
+    let refuses = |advice| sys!(__NR_madvise, KERNELS, PAGE, advice) == NOT_MAPPED;
+    let yes = refuses(MADV_POPULATE_READ) && refuses(MADV_POPULATE_WRITE);
+    KNOWN.store(if yes { YES } else { NO }, Relaxed);
+    yes
+}
+
+/// rt_sigprocmask(2) reads a set before it finds that it does not know what to do with it.
+fn reads_set(at: u64) -> bool {
+    const NO_SUCH_HOW: usize = 0x7f;
+    const SET: usize = 8;
+    sys!(__NR_rt_sigprocmask, NO_SUCH_HOW, at, 0, SET) != Errno::EFAULT.res() as isize
+}
+
+/// A futex operation that adds no bit to a word writes it. Before, the page is read: what is served
+/// late (userfaultfd(2)) is not waited for by a futex operation, which fails.
+fn writes_nothing(at: u64) -> bool {
+    /// `FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG`.
+    const WAKE_OP: usize = 5 | 128;
+    /// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0x7ff)`.
+    const OR_NOTHING: usize = 2 << 28 | 0x7ff;
+    // Nobody waits for this one.
+    let own = 0u32;
+    let own = (&raw const own).expose_provenance();
+    let writes = || sys!(__NR_futex, own, WAKE_OP, 0, 0, at, OR_NOTHING);
+    reads_set(at & !7) && writes() != Errno::EFAULT.res() as isize
+}
+
+/// Copies bytes that another thread, or another process, may write meanwhile.
+///
+/// # Safety
+/// The one range may be read and the other written.
+unsafe fn copy(from: u64, to: u64, len: usize) {
+    // SAFETY: the caller's. The compiler sees no access to either.
+    unsafe {
+        asm!(
+            "rep movsb",
+            inout("rsi") from => _,
+            inout("rdi") to => _,
+            inout("rcx") len => _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Copies `dst.len()` values in from the program.
+///
+/// # Errors
+/// `EFAULT` if any byte is not readable.
+pub fn read_slice<T: Plain>(addr: u64, dst: &mut [T]) -> Result<()> {
+    let len = size_of_val(dst);
+    check_readable(addr, len)?;
+    // SAFETY: readable a moment ago (see the module); `dst` is ours, and takes any bytes.
+    unsafe { copy(addr, dst.as_mut_ptr().expose_provenance() as u64, len) };
+    Ok(())
+}
+
+/// Copies in as many of `n` values as are readable from the start.
+pub fn read_prefix<T: Plain>(addr: u64, n: usize) -> Vec<T> {
+    let mut all = vec![T::default(); n];
+    if read_slice(addr, &mut all).is_ok() {
+        return all;
+    }
+    let at = |i: usize| addr.wrapping_add((i * size_of::<T>()) as u64);
+    (0..n).map_while(|i| read(at(i)).ok()).collect()
+}
+
+/// Copies one value in from the program.
+///
+/// # Errors
+/// `EFAULT` if any byte is not readable.
+pub fn read<T: Plain>(addr: u64) -> Result<T> {
+    let mut v = T::default();
+    read_slice(addr, core::slice::from_mut(&mut v))?;
+    Ok(v)
+}
+
+/// Copies one value in from each address, in order, until one is not readable; answers how many.
+/// Those that lie on one page cost one look.
+pub fn read_each<T: Plain>(from: &[u64], to: &mut [T]) -> usize {
+    let mut known = u64::MAX;
+    let mut each = from.iter().zip(&mut *to);
+    let bad = each.position(|(&at, v)| {
+        let (page, end) = (at / PAGE, at.wrapping_add(size_of::<T>() as u64 - 1) / PAGE);
+        let seen = page == known && page == end;
+        known = end;
+        if !seen && check_readable(at, size_of::<T>()).is_err() {
+            return true;
+        }
+        // SAFETY: as in `read_slice`.
+        unsafe { copy(at, (&raw mut *v).expose_provenance() as u64, size_of::<T>()) };
+        false
+    });
+    bad.unwrap_or(from.len().min(to.len()))
+}
+
+/// Copies values out to the program; those in front of a byte that is not writable, too, as the
+/// kernel's `copy_to_user` does.
+///
+/// # Errors
+/// `EFAULT` if any byte is not writable.
+pub fn write_slice<T: Plain>(addr: u64, src: &[T]) -> Result<()> {
+    let len = size_of_val(src);
+    let done = check_writable(addr, len);
+    let len = if done.is_ok() { len } else { writable_prefix(addr, len) };
+    // SAFETY: writable a moment ago (see the module).
+    unsafe { copy(src.as_ptr().expose_provenance() as u64, addr, len) };
+    done
+}
+
+/// How many of these bytes are writable from the start.
+#[cold]
+fn writable_prefix(addr: u64, len: usize) -> usize {
+    prefix(addr, len, check_writable)
+}
+
+/// How many of these bytes are readable from the start.
+#[cold]
+pub fn readable_prefix(addr: u64, len: usize) -> usize {
+    if check_readable(addr, len).is_ok() { len } else { prefix(addr, len, check_readable) }
+}
+
+/// How many of these bytes lie on good pages, from the start.
+fn prefix(addr: u64, len: usize, check: fn(u64, usize) -> Result<()>) -> usize {
+    let mut good = 0;
+    while good < len {
+        let Some(at) = addr.checked_add(good as u64) else { break };
+        let step = ((PAGE - at % PAGE) as usize).min(len - good);
+        if check(at, step).is_err() {
+            break;
+        }
+        good += step;
+    }
+    good
+}
+
+/// Copies one value out to the program.
+///
+/// # Errors
+/// `EFAULT` if any byte is not writable.
+pub fn write<T: Plain>(addr: u64, v: &T) -> Result<()> {
+    write_slice(addr, core::slice::from_ref(v))
+}
+
+/// As [`write`], or nothing of it (`put_user`).
+///
+/// # Errors
+/// `EFAULT`.
+pub fn write_whole<T: Plain>(addr: u64, v: &T) -> Result<()> {
+    check_writable(addr, size_of::<T>())?;
+    write(addr, v)
+}
+
+/// Copies a NUL-terminated string in, without its NUL; at most `max` bytes.
+///
+/// # Errors
+/// `EFAULT` if it is not readable, `ENAMETOOLONG` if no NUL comes within `max` bytes.
+pub fn read_cstr(addr: u64, max: usize) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    while out.len() < max {
+        let at = addr + out.len() as u64;
+        let chunk = (4096 - (at as usize & 4095)).min(max - out.len()).min(256);
+        let mut buf = [0u8; 256];
+        read_slice(at, &mut buf[..chunk])?;
+        if let Some(n) = buf[..chunk].iter().position(|&b| b == 0) {
+            out.extend_from_slice(&buf[..n]);
+            return Ok(out);
+        }
+        out.extend_from_slice(&buf[..chunk]);
+    }
+    Err(Errno::ENAMETOOLONG)
+}
+
+/// What fstat(2) fills in, of zeroes.
+pub fn no_stat() -> rustix::fs::Stat {
+    // SAFETY: numbers, for which zero is one.
+    unsafe { core::mem::zeroed() }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_or_written_is_told_by_each_way() {
+        assert!(populates());
+        let at = sys!(__NR_mmap, 0, 3 * PAGE, 3, 0x22, usize::MAX, 0) as u64;
+        sys!(__NR_mprotect, at + PAGE, PAGE, 1);
+        sys!(__NR_munmap, at + 2 * PAGE, PAGE);
+        let end = at + 2 * PAGE;
+        let both =
+            |addr, len| (check_readable(addr, len).is_ok(), check_writable(addr, len).is_ok());
+        assert_eq!(both(at + 1, PAGE as usize - 1), (true, true));
+        assert_eq!(both(at + 1, PAGE as usize), (true, false));
+        assert_eq!(both(end - 3, 3), (true, false));
+        assert_eq!(both(end - 3, 4), (false, false));
+        assert_eq!(both(3, 1), (false, false));
+        assert_eq!(both(u64::MAX - 1, 9), (false, false));
+        for (page, readable, writable) in [(at, true, true), (at + PAGE, true, false)] {
+            assert_eq!((reads_set(page + 8), writes_nothing(page + 8)), (readable, writable));
+        }
+        assert_eq!((reads_set(end + 8), writes_nothing(end + 8)), (false, false));
+        write(at + PAGE - 4, &7u32).unwrap();
+        assert_eq!(read::<u64>(at + PAGE - 4), Ok(7));
+        assert_eq!(write(at + PAGE - 4, &7u64), Err(Errno::EFAULT));
+        let mut some = [0u32; 4];
+        let from = [at, at + PAGE - 4, end - 4, end];
+        assert_eq!((read_each(&from, &mut some), some), (3, [0, 7, 0, 0]));
+        sys!(__NR_munmap, at, 2 * PAGE);
+    }
+}
