@@ -1,8 +1,8 @@
 //! What softring supports, by the engine's own tables: each row has a case at least, and the probe
 //! case asks for each operation.
 
-use softring_engine::ops::table::OPS;
-use softring_engine::syscall::register::REGISTERS;
+use softring_engine::OPS;
+use softring_engine::syscall::REGISTERS;
 use softring_uapi::{IORING_OP_LAST, IORING_REGISTER_LAST};
 
 /// Opcodes that softring plays.

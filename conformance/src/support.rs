@@ -2,9 +2,9 @@
 
 use crate::case::{Cover, NEWEST, OLDEST};
 use crate::{known, show};
-use softring_engine::ops::table::OPS;
-use softring_engine::ring::opdef::Support;
-use softring_engine::syscall::register::REGISTERS;
+use softring_engine::OPS;
+use softring_engine::Support;
+use softring_engine::syscall::REGISTERS;
 use softring_uapi::version::CHANGES;
 use softring_uapi::*;
 use std::fmt::Write as _;

@@ -1,6 +1,7 @@
-//! The statics of the engine and of the host crate that can change: a process has each once, and a forked child inherits it.
-//! So a module either says by an `AT_FORK` what a child does with its own (the compiler warns of
-//! one that `process::forked` does not name), or stands in a list that says why it need do nothing.
+//! The statics of the engine and of the host crate that can change: a process has each once, and a
+//! forked child inherits it. So a module either says by an `AT_FORK` what a child does with its own
+//! (the compiler warns of one that `process::forked` does not name), or stands in a list that says
+//! why it need do nothing.
 
 use super::imports::{attributes, is_for_tests};
 use super::sources::sources;

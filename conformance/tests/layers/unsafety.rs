@@ -1,4 +1,5 @@
-//! Unsafe code is in few modules of the engine and of the host crate, each of which says why. rustc refuses it elsewhere.
+//! Unsafe code is in few modules of the engine and of the host crate, each of which says why. rustc
+//! refuses it elsewhere.
 
 use super::sources::sources;
 use super::{lines, listed};

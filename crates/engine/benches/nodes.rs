@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::{Arc, Mutex};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use softring_engine::resources::plain::Plain;
+use softring_engine::Plain;
 
 const BATCH: usize = 32;
 

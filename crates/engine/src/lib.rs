@@ -11,17 +11,17 @@
 
 #![warn(unreachable_pub)]
 
-pub mod drive;
-pub mod io;
+mod drive;
+mod io;
 pub mod libaio;
-pub mod memory;
-pub mod ops;
-pub mod policy;
-pub mod process;
-pub mod resources;
-pub mod ring;
+mod memory;
+mod ops;
+mod policy;
+mod process;
+mod resources;
+mod ring;
 pub mod stats;
-pub mod submit;
+mod submit;
 pub mod syscall;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -42,3 +42,16 @@ pub mod fds {
         is_internal, is_known_ring, is_ring, reserve_numbers, set_again,
     };
 }
+
+pub use drive::{announce::hurry, sqpoll::set_naps, task_work};
+pub use io::{model, poll_queues, polling, standing::Closing};
+pub use memory::file::no_ring;
+pub use ops::table::OPS;
+pub use policy::hybrid;
+pub use process::exit;
+pub use resources::{plain::Plain, task_rules};
+pub use ring::{
+    opdef::{OpDef, Support},
+    task,
+};
+pub use submit::{arm::call_between, route::MAX_ARMS};

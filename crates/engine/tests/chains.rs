@@ -7,8 +7,7 @@ use std::os::fd::AsRawFd;
 
 use client::{Client, sqe};
 use proptest::prelude::*;
-use softring_engine::fds;
-use softring_engine::ring::cancel::sync_cancel;
+use softring_engine::syscall;
 use softring_uapi::*;
 
 const ECANCELED: i32 = -125;
@@ -123,7 +122,9 @@ fn run(chains: &[Chain]) -> Vec<(u64, i32)> {
             // By call, for an SQE would queue up behind a barrier.
             let any = IORING_ASYNC_CANCEL_ANY;
             let reg = io_uring_sync_cancel_reg { flags: any, ..Default::default() };
-            sync_cancel(&fds::ring(ring.fd).unwrap(), &reg).unwrap();
+            let at = (&raw const reg).expose_provenance();
+            let ended = syscall::register(ring.fd, IORING_REGISTER_SYNC_CANCEL, at, 1);
+            assert_eq!(ended, 0);
         }
         ring.enter(0, 0);
         out.extend(std::iter::from_fn(|| ring.pop()).map(|c| (c.user_data, c.res)));

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use client::{Client, sqe};
 use softring_engine::fds;
-use softring_engine::io::model::{self, parse};
+use softring_engine::model::{self, parse};
 use softring_uapi::*;
 
 const BLOCK: usize = 4096;

@@ -14,9 +14,9 @@ use client::Client;
 use direct::{BLOCK, Block, file_in, read};
 use softring_client::Cqe;
 use softring_engine::fds;
-use softring_engine::io::model::{self, parse};
-use softring_engine::io::polling;
-use softring_engine::policy::hybrid::Policy;
+use softring_engine::hybrid::Policy;
+use softring_engine::model::{self, parse};
+use softring_engine::polling;
 use softring_uapi::*;
 
 const SLOW: Duration = Duration::from_millis(300);

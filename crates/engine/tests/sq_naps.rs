@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use client::Client;
 use direct::{BLOCK, Block, read};
-use softring_engine::drive::sqpoll;
+use softring_engine::set_naps;
 use softring_engine::stats::{NAME, read as stats};
 use softring_uapi::*;
 
@@ -17,7 +17,7 @@ const BLOCKS: u8 = 16;
 
 /// A file whose reads take that long: `2ms`, `30ms`.
 fn file(time: &str) -> Option<File> {
-    sqpoll::set_naps(true);
+    set_naps(true);
     modelled::file("sq_naps", &["2ms", "30ms"], time, BLOCKS)
 }
 

@@ -32,11 +32,11 @@
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
-use softring_engine::io::model::{self, parse};
+use softring_engine::model::{self, parse};
 use softring_uapi::version::{self, Release};
 use std::sync::OnceLock;
 
-use softring_engine::policy::hybrid::Policy;
+use softring_engine::hybrid::Policy;
 
 /// Whose rings a program gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ pub fn read() {
         *name = (policy.name(), policy as u8 + 1);
     }
     if let Some(policy) = (choice(c"SOFTRING_POLL", &policies) as usize).checked_sub(1) {
-        softring_engine::io::polling::force(Policy::ALL[policy]);
+        softring_engine::polling::force(Policy::ALL[policy]);
     }
     REPORT.store(flag(c"SOFTRING_REPORT"), Ordering::Relaxed);
     AIO_HIPRI.store(flag(c"SOFTRING_AIO_HIPRI"), Ordering::Relaxed);
@@ -161,7 +161,7 @@ pub fn read() {
     }
     read_readers();
     let names = [("spin", 0), ("nap", 1)];
-    softring_engine::drive::sqpoll::set_naps(choice(c"SOFTRING_SQ_IDLE", &names) != 0);
+    softring_engine::set_naps(choice(c"SOFTRING_SQ_IDLE", &names) != 0);
     // A value that is known and not the default is one byte, which is what `claim_notice` changes.
     if choice(c"SOFTRING_NOTICE", &[("", 0), ("0", 1), ("1", 1)]) != 0 {
         // SAFETY: a NUL-terminated name; the value is looked at only through `claim_notice`.

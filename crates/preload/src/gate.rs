@@ -15,7 +15,7 @@ use crate::raw::raw;
 use crate::wrap::{close, dup, exec, mask, signal};
 use crate::{heap, intercept, notice, old, proc, report, threads, trial};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use softring_engine::io::poll_queues;
+use softring_engine::poll_queues;
 use softring_engine::{fds, syscall as engine};
 use softring_host::refused::{self, Refusal};
 use softring_host::{substitute, user};

@@ -212,7 +212,7 @@ pub fn failed(errno: i32) {
 #[cold]
 pub fn no_memory() {
     static SAID: AtomicBool = AtomicBool::new(false);
-    let Some(limit) = softring_engine::memory::file::no_ring() else { return };
+    let Some(limit) = softring_engine::no_ring() else { return };
     if !SAID.swap(true, Ordering::Relaxed) {
         say(&format!(
             "no io_uring in user space: the memory of a ring is a (sparse) file of 256 MiB and \

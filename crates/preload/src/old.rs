@@ -9,8 +9,8 @@
 use crate::{config, notice};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use softring_engine::syscall::REGISTERS;
 use softring_engine::syscall::lacks::{self, Lacking};
-use softring_engine::syscall::register::REGISTERS;
 use softring_host::user;
 use softring_uapi::{version, *};
 use std::sync::OnceLock;

@@ -17,9 +17,9 @@ use crate::wrap::handlers;
 use crate::{heap, notice};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use softring_engine::exit;
 use softring_engine::fds;
-use softring_engine::process::exit;
-use softring_engine::ring::task;
+use softring_engine::task;
 use softring_host::refused;
 
 /// A page of our own. All zero in a fork.

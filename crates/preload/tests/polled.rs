@@ -4,7 +4,7 @@
 mod common;
 
 use common::{count, example, succeed, under};
-use softring_engine::io::poll_queues;
+use softring_engine::poll_queues;
 use softring_testing::skipped;
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;

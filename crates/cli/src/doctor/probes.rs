@@ -7,7 +7,7 @@ use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
-use softring_engine::io::poll_queues;
+use softring_engine::poll_queues;
 use softring_engine::syscall::lacks::Lacking;
 use softring_host::{refused, substitute};
 use softring_uapi::io_uring_params;
@@ -316,7 +316,7 @@ pub fn nofile() -> Finding {
 /// A soft limit that is too low is lifted where it matters.
 pub fn fsize() -> Finding {
     let found = limit(Resource::Fsize, 0);
-    match softring_engine::memory::file::no_ring() {
+    match softring_engine::no_ring() {
         Some(_) => Finding { state: State::Denied, ..found },
         None => found,
     }

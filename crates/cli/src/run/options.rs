@@ -4,7 +4,7 @@
 use crate::cli::{Engine, UnderArgs};
 use crate::fail;
 use clap::ValueEnum;
-use softring_engine::io::model::parse;
+use softring_engine::model::parse;
 use softring_uapi::version::Release;
 use std::env;
 use std::ffi::{OsStr, OsString};

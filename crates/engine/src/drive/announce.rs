@@ -60,7 +60,7 @@ pub(super) fn lock_soon(ring: &Ring) -> Option<Guard<'_>> {
 
 impl Ctx {
     /// Is there anything that entering would do? Called while nobody drives.
-    pub fn has_work(&mut self) -> bool {
+    pub(crate) fn has_work(&mut self) -> bool {
         !self.deferred.is_empty()
             || !self.run.is_empty()
             || !self.iowq.is_empty()
@@ -83,12 +83,12 @@ impl Ctx {
     }
 
     /// DEFER_TASKRUN: something is ready, but only the program's entering may post it; tell it so.
-    pub fn announce_deferred(&mut self) {
+    pub(crate) fn announce_deferred(&mut self) {
         self.announce_by(false);
     }
 
     /// As [`announce_deferred`](Self::announce_deferred); does a worker bring it?
-    pub fn announce_by(&mut self, worker: bool) {
+    pub(crate) fn announce_by(&mut self, worker: bool) {
         if self.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
             self.mem.sq_flag(IORING_SQ_TASKRUN, true);
         }

@@ -23,13 +23,13 @@ use softring_uapi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WaitArgs {
     /// CQEs wanted.
-    pub min: u32,
+    pub(crate) min: u32,
     /// When to give up, absolute in ns on the ring's clock.
-    pub deadline: Option<u64>,
+    pub(crate) deadline: Option<u64>,
     /// When to be content with fewer, absolute in ns on the ring's clock.
-    pub min_deadline: Option<u64>,
+    pub(crate) min_deadline: Option<u64>,
     /// Signal mask while waiting.
-    pub sigmask: Option<u64>,
+    pub(crate) sigmask: Option<u64>,
 }
 
 /// How long a passive waiter looks at the word before it sleeps: a sleep and a wake-up cost as

@@ -42,7 +42,7 @@ struct WaitsOn {
 impl Ctx {
     /// New CQEs are published: wake who waits for them.
     #[inline]
-    pub fn wake(&mut self) {
+    pub(crate) fn wake(&mut self) {
         if self.driver.sleeping && self.mem.cq_ready() >= self.driver.want {
             self.kick_driver();
         }
@@ -62,7 +62,7 @@ impl Ctx {
 
     /// Makes every passive sleeper look again, when the lock is given back.
     #[inline]
-    pub fn nudge(&mut self) {
+    pub(crate) fn nudge(&mut self) {
         let control = &self.mem.control;
         if control.waiters().load(SeqCst) > 0 {
             control.seq().fetch_add(1, SeqCst);
@@ -74,13 +74,13 @@ impl Ctx {
     }
 
     /// The calling thread takes the role, and is about to sleep until `until` for `want` CQEs.
-    pub fn begin_drive(&mut self, want: u32, until: u64) {
+    pub(crate) fn begin_drive(&mut self, want: u32, until: u64) {
         let (active, sleeping, kicked) = (true, true, false);
         self.driver = Driver { active, thread: sys::thread(), sleeping, kicked, want, until };
     }
 
     /// It gives the role back, unless a handler has taken it over.
-    pub fn end_drive(&mut self) {
+    pub(crate) fn end_drive(&mut self) {
         if self.driver.thread == sys::thread() {
             (self.driver.active, self.driver.sleeping, self.driver.thread) = (false, false, 0);
         }
@@ -91,7 +91,7 @@ impl Ctx {
     /// A program enters. Where it is a handler that has interrupted a sleep of its own thread in
     /// `enter`, that thread goes on only after it, so it takes over the role, and the events.
     #[inline]
-    pub fn supersede(&mut self) {
+    pub(crate) fn supersede(&mut self) {
         let aio = self.transports.aio.as_mut().filter(|aio| aio.is_lent());
         if self.driver.active || aio.is_some() {
             if let Some(aio) = aio {
@@ -104,7 +104,7 @@ impl Ctx {
     }
 
     /// Ends the driver's sleep, when the lock is given back.
-    pub fn kick_driver(&mut self) {
+    pub(crate) fn kick_driver(&mut self) {
         if self.driver.sleeping
             && !self.driver.kicked
             && let Some(p) = &self.transports.poll
@@ -116,7 +116,7 @@ impl Ctx {
 
     /// Time until the earliest deadline of a timeout or a modelled device, in ns; 0 if it has
     /// passed.
-    pub fn next_event_in(&self) -> Option<u64> {
+    pub(crate) fn next_event_in(&self) -> Option<u64> {
         let timeout = self.timeouts.next_in();
         let Some(due) = self.model_due() else {
             return timeout;
@@ -126,7 +126,7 @@ impl Ctx {
     }
 
     /// The earliest deadline may have moved: tell who sleeps past it.
-    pub fn deadline_moved(&mut self) {
+    pub(crate) fn deadline_moved(&mut self) {
         let Some(left) = self.next_event_in() else { return };
         let at = softring_host::time::Clock::Monotonic.now().saturating_add(left);
         if self.driver.sleeping && at < self.driver.until {
@@ -142,7 +142,7 @@ impl Ctx {
 
     /// The poll set is being looked at: at what was put there before, this is the first look.
     /// `prompt`: it does not sleep.
-    pub fn look(&mut self, prompt: bool) {
+    pub(crate) fn look(&mut self, prompt: bool) {
         if self.leaves_work() {
             // What it arms is not looked at yet.
             return;
@@ -153,7 +153,7 @@ impl Ctx {
     }
 
     /// Acts on events taken from the poll set.
-    pub fn poll_events(&mut self, events: &[epoll_event]) {
+    pub(crate) fn poll_events(&mut self, events: &[epoll_event]) {
         if self.leaves_work() {
             return self.stash_events(events);
         }
@@ -225,7 +225,7 @@ impl Ctx {
 
     /// Takes what is there without waiting: aio completions, readiness, due timeouts, workers'
     /// results.
-    pub fn collect(&mut self) {
+    pub(crate) fn collect(&mut self) {
         if self.leaves_work() {
             return;
         }
@@ -249,7 +249,7 @@ impl Ctx {
 
     /// The kernel runs task work in each call: posts what has become ready, unless a thread waits
     /// for just that.
-    pub fn post_ready(&mut self) {
+    pub(crate) fn post_ready(&mut self) {
         if self.in_flight() && !self.driver.active {
             self.collect();
             self.flush();
@@ -258,7 +258,7 @@ impl Ctx {
 
     /// Acts on all that is ready in the poll set. What one look takes is not all where more than
     /// that many are ready; and only behind all does anything get its second turn.
-    pub fn take_events(&mut self) {
+    pub(crate) fn take_events(&mut self) {
         if self.leaves_work() {
             return;
         }
@@ -274,7 +274,7 @@ impl Ctx {
     }
 
     /// The part of [`collect`](Self::collect) that costs no system call.
-    pub fn collect_memory(&mut self) {
+    pub(crate) fn collect_memory(&mut self) {
         if self.leaves_work() {
             return;
         }

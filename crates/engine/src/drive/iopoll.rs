@@ -232,12 +232,12 @@ fn validate_ext_arg(ctx: &mut Ctx, args: &Args) -> Result<()> {
 
 impl Ctx {
     /// Completions are polled for.
-    pub fn polls(&self) -> bool {
+    pub(crate) fn polls(&self) -> bool {
         self.flags & IORING_SETUP_IOPOLL != 0
     }
 
     /// Is it up to who enters to look for completions, and not to an SQ thread?
-    pub fn polls_by_enter(&self) -> bool {
+    pub(crate) fn polls_by_enter(&self) -> bool {
         self.flags & (IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL) == IORING_SETUP_IOPOLL
     }
 
@@ -245,7 +245,7 @@ impl Ctx {
     ///
     /// # Errors
     /// `EOPNOTSUPP`; `EBADF` as ever.
-    pub fn check_polled(&self, req: &mut Req) -> Result<()> {
+    pub(crate) fn check_polled(&self, req: &mut Req) -> Result<()> {
         if !self.polls() || !req.row.has(opdef::AIO) {
             return Ok(());
         }
@@ -262,7 +262,7 @@ impl Ctx {
 
     /// Are there completions to look for, of aio, for which nobody else sleeps, or of a modelled
     /// device?
-    pub fn polls_memory(&self) -> bool {
+    pub(crate) fn polls_memory(&self) -> bool {
         let aio = self.transports.aio.as_ref();
         aio.is_some_and(|aio| aio.in_flight() > 0 && !aio.is_lent())
             || self.transports.with_models()
@@ -286,7 +286,7 @@ impl Ctx {
 impl Ctx {
     /// By which policy this ring waits, if it is not by what it was made for: a polled one spins,
     /// any other blocks.
-    pub fn policy(&self) -> Option<Policy> {
+    pub(crate) fn policy(&self) -> Option<Policy> {
         let own = match self.polls() {
             true if self.flags & IORING_SETUP_HYBRID_IOPOLL != 0 => Policy::Hybrid,
             true => Policy::Spin,
@@ -297,7 +297,7 @@ impl Ctx {
     }
 
     /// Those who wait for up to `room` requests go by a policy from now on.
-    pub fn start_polling(&mut self, room: u32) {
+    pub(crate) fn start_polling(&mut self, room: u32) {
         let mut polling = self.policy().map(|p| Polling::new(p, room));
         // Who waits for whatever may come is woken by the first completion.
         if let Some(polling) = polling.as_mut().filter(|_| !self.polls()) {
@@ -307,7 +307,7 @@ impl Ctx {
     }
 
     /// Enters what naps came to in the statistics.
-    pub fn count_naps(&mut self) {
+    pub(crate) fn count_naps(&mut self) {
         let Some(polling) = &mut self.transports.polling else { return };
         let Tally { naps, under, over, spared_ns, spun_ns } = polling.hybrid.take_tally();
         if naps + spun_ns > 0 {

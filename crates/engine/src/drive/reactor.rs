@@ -426,7 +426,7 @@ fn check_standing(ring: &Arc<Ring>) {
 
 impl Ctx {
     /// May completions appear without the program entering?
-    pub fn wants_reactor(&self) -> bool {
+    pub(crate) fn wants_reactor(&self) -> bool {
         if self.polls() {
             return false;
         }
@@ -437,7 +437,7 @@ impl Ctx {
     }
 
     /// Publishes the earliest deadline for the reactor.
-    pub fn note_deadline(&mut self) {
+    pub(crate) fn note_deadline(&mut self) {
         let at = match self.next_event_in() {
             Some(left) => Clock::Monotonic.now().saturating_add(left),
             None => u64::MAX,

@@ -45,7 +45,7 @@ impl PollSet {
     }
 
     /// May there be something in the set to take?
-    pub fn tells(&self) -> bool {
+    pub(crate) fn tells(&self) -> bool {
         self.armed() > 0 || self.clock.is_some()
     }
 }
@@ -53,7 +53,7 @@ impl PollSet {
 impl Transports {
     /// A deadline is on a clock that may jump: whoever sleeps shall hear of it. Where no descriptor
     /// is free for that, the sleep ends when it would have.
-    pub fn watch_clock(&mut self) {
+    pub(crate) fn watch_clock(&mut self) {
         if let Ok(set) = self.poll_set() {
             let _ = set.watch_clock();
         }

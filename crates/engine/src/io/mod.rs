@@ -9,7 +9,7 @@ use crate::io::polling::Polling;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Result;
 
-pub mod aio;
+pub(crate) mod aio;
 pub(crate) mod clock;
 pub(crate) mod kinds;
 pub mod model;
@@ -21,7 +21,7 @@ pub(crate) mod sleeper;
 pub(crate) mod sleeper_each;
 pub(crate) mod sleeper_owner;
 pub(crate) mod socket;
-pub mod standing;
+pub(crate) mod standing;
 pub(crate) mod token;
 pub(crate) mod vigil;
 pub(crate) mod worker;
@@ -37,43 +37,43 @@ const UNSEEN_MAX: u32 = 32;
 /// The transports of one ring.
 #[derive(Debug, Default)]
 pub struct Transports {
-    pub poll: Option<PollSet>,
+    pub(crate) poll: Option<PollSet>,
     /// Requests with workers.
     pub workers: u32,
-    pub sleepers: Sleepers,
-    pub aio: Option<AioCtx>,
+    pub(crate) sleepers: Sleepers,
+    pub(crate) aio: Option<AioCtx>,
     /// How those who wait for them do, where it is not the ring's usual way.
-    pub polling: Option<Box<Polling>>,
+    pub(crate) polling: Option<Box<Polling>>,
     /// Kernel aio is not to be had here.
-    pub aio_refused: bool,
+    pub(crate) aio_refused: bool,
     /// Requests with modelled devices.
-    pub model: Option<Box<model::queue::Queue>>,
+    pub(crate) model: Option<Box<model::queue::Queue>>,
     /// A batch waits for submission.
-    pub aio_queued: bool,
+    pub(crate) aio_queued: bool,
     /// Something was ready already when it was armed: look before leaving `enter`.
-    pub ready_now: bool,
+    pub(crate) ready_now: bool,
     /// Requests put into the poll set since it was last looked at.
-    pub unsettled: u32,
+    pub(crate) unsettled: u32,
     /// Events that were taken from the set in the middle of a batch.
-    pub stash: VecDeque<epoll_event>,
+    pub(crate) stash: VecDeque<epoll_event>,
     /// Looks at the poll set so far.
-    pub looks: u32,
+    pub(crate) looks: u32,
     /// Multishot POLL_ADDs in the poll set.
-    pub multishot_polls: u32,
+    pub(crate) multishot_polls: u32,
     /// Waits that found enough without a look, and the looks before them.
     unseen: (u32, u32),
     /// The look at hand found what it found without sleeping.
-    pub prompt: bool,
+    pub(crate) prompt: bool,
 }
 
 impl Transports {
     /// Is anything with a transport?
-    pub fn in_flight(&self) -> bool {
+    pub(crate) fn in_flight(&self) -> bool {
         self.workers > 0 || self.needs_driver()
     }
 
     /// Is anything with a transport that completes only if somebody drives?
-    pub fn needs_driver(&self) -> bool {
+    pub(crate) fn needs_driver(&self) -> bool {
         self.poll.as_ref().is_some_and(|p| p.armed() > 0)
             || self.aio.as_ref().is_some_and(|a| a.in_flight() > 0)
             || self.with_models()
@@ -82,7 +82,7 @@ impl Transports {
     /// A wait finds enough, and so does not look at the poll set. Is it time for a look all the
     /// same? A server's sends end at once: it would look twice as often if each wait did. But the
     /// set keeps two wake-ups of a file for one, so those that tell of each are looked at.
-    pub fn unseen_long(&mut self) -> bool {
+    pub(crate) fn unseen_long(&mut self) -> bool {
         let (looks, waits) = self.unseen;
         let waits = if looks == self.looks { waits + 1 } else { 1 };
         self.unseen = (self.looks, waits % UNSEEN_MAX);
@@ -90,12 +90,12 @@ impl Transports {
     }
 
     /// Is anything with a modelled device?
-    pub fn with_models(&self) -> bool {
+    pub(crate) fn with_models(&self) -> bool {
         self.model.as_ref().is_some_and(|q| !q.is_empty())
     }
 
     /// The poll set, made now if need be.
-    pub fn poll_set(&mut self) -> Result<&mut PollSet> {
+    pub(crate) fn poll_set(&mut self) -> Result<&mut PollSet> {
         if self.poll.is_none() {
             self.poll = Some(PollSet::new()?);
         }
@@ -103,14 +103,14 @@ impl Transports {
     }
 
     /// Takes out of the poll set what stands there under `fd`.
-    pub fn poll_del(&mut self, fd: i32) {
+    pub(crate) fn poll_del(&mut self, fd: i32) {
         if let Some(p) = &mut self.poll {
             p.del(fd);
         }
     }
 
     /// The same where an event has disarmed it: leaves it for the next.
-    pub fn poll_leave(&mut self, fd: i32) {
+    pub(crate) fn poll_leave(&mut self, fd: i32) {
         if let Some(p) = &mut self.poll {
             p.leave(fd);
         }
@@ -118,13 +118,13 @@ impl Transports {
 
     /// A request stands in the poll set no more.
     /// `multishot`: each wake-up had a completion of its own.
-    pub fn one_poll_less(&mut self, multishot: bool) {
+    pub(crate) fn one_poll_less(&mut self, multishot: bool) {
         let multishot = u32::from(multishot);
         self.multishot_polls = self.multishot_polls.saturating_sub(multishot);
     }
 
     /// Was any of them made?
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.poll.is_some()
             || self.aio.is_some()
             || self.model.is_some()
@@ -133,18 +133,18 @@ impl Transports {
     }
 
     /// The ring ends: let go of everything.
-    pub fn end(self) {}
+    pub(crate) fn end(self) {}
 
     /// In a forked child: aio contexts are the parent's. The epoll set is shared with
     /// the parent, so it is closed without touching what it watches.
-    pub fn forget(self) {
+    pub(crate) fn forget(self) {
         if let Some(aio) = self.aio {
             aio.fork_child();
         }
     }
 
     /// The descriptor that becomes readable when a transport has something.
-    pub fn epoll_fd(&self) -> Option<i32> {
+    pub(crate) fn epoll_fd(&self) -> Option<i32> {
         self.poll.as_ref().map(|p| p.fd().as_raw_fd())
     }
 }

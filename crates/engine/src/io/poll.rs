@@ -54,28 +54,28 @@ enum Seat {
 
 /// What ends a wait on a poll set; it may outlive the set.
 #[derive(Clone, Debug)]
-pub struct Kicker(Arc<InternalFd>);
+pub(crate) struct Kicker(Arc<InternalFd>);
 
 impl Kicker {
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
-    pub fn new() -> Result<Kicker> {
+    pub(crate) fn new() -> Result<Kicker> {
         let fd = substitute::eventfd()?;
         Ok(Kicker(Arc::new(softring_host::fd::adopt_internal(fd))))
     }
 
-    pub fn fd(&self) -> i32 {
+    pub(crate) fn fd(&self) -> i32 {
         self.0.as_raw_fd()
     }
 
     /// Forgets earlier kicks.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         let mut buf = [0u8; 8];
         let _ = rustix::io::read(&*self.0, &mut buf);
     }
 
     /// Ends a wait in progress, or the next one.
-    pub fn kick(&self) {
+    pub(crate) fn kick(&self) {
         softring_host::fd::check_now_and_then();
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
@@ -83,7 +83,7 @@ impl Kicker {
 
 /// The poll set of one ring.
 #[derive(Debug)]
-pub struct PollSet {
+pub(crate) struct PollSet {
     epoll: InternalFd,
     wake: Kicker,
     /// Signalled by aio completions; edge-triggered, so that nobody need read it.
@@ -98,7 +98,7 @@ pub struct PollSet {
     /// By number; those beyond [`SEATS_MAX`] are only ever a request's own.
     seats: Vec<Seat>,
     /// The kernel tells whether two numbers mean the same open file.
-    pub compares: bool,
+    pub(crate) compares: bool,
 }
 
 /// epoll_event data of the aio eventfd; no request is named so.
@@ -107,7 +107,7 @@ pub(crate) const AIO_DATA: u64 = u64::MAX;
 impl PollSet {
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
-    pub fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let set = softring_host::fd::adopt_internal(substitute::epoll_create()?);
         let wake = Kicker::new()?;
         softring_host::substitute::epoll_add(&set, &*wake.0, 0, sys::EPOLLIN)?;
@@ -117,12 +117,12 @@ impl PollSet {
         Ok(PollSet { epoll, wake, aio, clock, armed, standing, unchecked, seats, compares })
     }
 
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
     /// Requests in the set.
-    pub fn armed(&self) -> u32 {
+    pub(crate) fn armed(&self) -> u32 {
         self.armed
     }
 
@@ -132,7 +132,7 @@ impl PollSet {
     }
 
     /// Could `fd` stand in the set?
-    pub fn takes(&self, fd: i32) -> bool {
+    pub(crate) fn takes(&self, fd: i32) -> bool {
         let added = self.ctl(sys::EPOLL_CTL_ADD, fd, 0, 0);
         if added.is_ok() {
             let _ = self.ctl(sys::EPOLL_CTL_DEL, fd, 0, 0);
@@ -161,7 +161,7 @@ impl PollSet {
     }
 
     /// May a request stand under the number that its file has anyway?
-    pub fn is_free(&self, fd: i32) -> bool {
+    pub(crate) fn is_free(&self, fd: i32) -> bool {
         let known = usize::try_from(fd).is_ok_and(|fd| fd < SEATS_MAX);
         known && self.seat(fd) != Seat::Taken && !self.stands(fd)
     }
@@ -177,7 +177,7 @@ impl PollSet {
     /// # Errors
     /// `EPERM` for a file that cannot be polled; `EEXIST` if another request stands under `own`;
     /// `ENOMEM`, `ENOSPC`.
-    pub fn add(&mut self, at: Option<i32>, own: i32, events: u32, id: ReqId) -> Result<i32> {
+    pub(crate) fn add(&mut self, at: Option<i32>, own: i32, events: u32, id: ReqId) -> Result<i32> {
         if let Some(at) = at
             && self.enter(at, events, id).is_ok()
         {
@@ -225,7 +225,7 @@ impl PollSet {
     ///
     /// # Errors
     /// As [`Self::add`]; then it stands there no more.
-    pub fn modify(&mut self, at: i32, own: i32, events: u32, id: ReqId) -> Result<i32> {
+    pub(crate) fn modify(&mut self, at: i32, own: i32, events: u32, id: ReqId) -> Result<i32> {
         let done = self.ctl(sys::EPOLL_CTL_MOD, at, events, id.to_u64());
         if done.is_ok() && self.same(at, own) {
             return Ok(at);
@@ -238,7 +238,7 @@ impl PollSet {
     }
 
     /// Takes out what stands under `fd`.
-    pub fn del(&mut self, fd: i32) {
+    pub(crate) fn del(&mut self, fd: i32) {
         let gone = self.ctl(sys::EPOLL_CTL_DEL, fd, 0, 0).is_ok();
         let tracked = usize::try_from(fd).is_ok_and(|fd| fd < SEATS_MAX);
         if if tracked { self.seat(fd) == Seat::Taken } else { gone } {
@@ -248,7 +248,7 @@ impl PollSet {
     }
 
     /// An event has disarmed what stands under `fd`: leaves it for the next.
-    pub fn leave(&mut self, fd: i32) {
+    pub(crate) fn leave(&mut self, fd: i32) {
         if self.seat(fd) != Seat::Taken {
             return self.del(fd);
         }
@@ -257,7 +257,7 @@ impl PollSet {
     }
 
     /// The eventfd that aio completions signal, in the set from now on.
-    pub fn aio_fd(&mut self) -> Option<i32> {
+    pub(crate) fn aio_fd(&mut self) -> Option<i32> {
         if self.aio.is_none() {
             let fd = substitute::eventfd().ok()?;
             let fd = softring_host::fd::adopt_internal(fd);
@@ -274,16 +274,16 @@ impl PollSet {
     }
 
     /// What [`Self::kicker`] signals.
-    pub fn wake_fd(&self) -> i32 {
+    pub(crate) fn wake_fd(&self) -> i32 {
         self.wake.fd()
     }
 
-    pub fn kicker(&self) -> Kicker {
+    pub(crate) fn kicker(&self) -> Kicker {
         self.wake.clone()
     }
 
     /// Forgets earlier kicks.
-    pub fn clear_kick(&self) {
+    pub(crate) fn clear_kick(&self) {
         self.wake.clear();
     }
 }

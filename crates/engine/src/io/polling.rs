@@ -122,8 +122,8 @@ fn device(fd: i32) -> u64 {
 
 /// The estimator of one ring or context, at work.
 #[derive(Debug)]
-pub struct Polling {
-    pub hybrid: Hybrid,
+pub(crate) struct Polling {
+    pub(crate) hybrid: Hybrid,
     devices: Devices,
     /// Looks to make before the clock is asked again.
     looks: u32,
@@ -134,7 +134,7 @@ pub struct Polling {
 
 impl Polling {
     /// For `room` requests in flight.
-    pub fn new(policy: Policy, room: u32) -> Box<Polling> {
+    pub(crate) fn new(policy: Policy, room: u32) -> Box<Polling> {
         if policy == Policy::Adaptive {
             LOADAVG.get_or_init(|| {
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -147,7 +147,7 @@ impl Polling {
     }
 
     /// The kernel's aio has taken an iocb.
-    pub fn issued(&mut self, cb: &iocb, now: u64) -> Ticket {
+    pub(crate) fn issued(&mut self, cb: &iocb, now: u64) -> Ticket {
         let op = cb.aio_lio_opcode;
         let vector = matches!(op, IOCB_CMD_PREADV | IOCB_CMD_PWRITEV);
         // Of a vector only the parts are known here.
@@ -158,13 +158,13 @@ impl Polling {
     }
 
     /// A wait begins.
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.hybrid.begin();
         self.looks = 0;
     }
 
     /// Is it too early to read the clock again? Counts the looks until then.
-    pub fn too_early(&mut self) -> bool {
+    pub(crate) fn too_early(&mut self) -> bool {
         let early = self.looks > 0;
         self.looks -= u32::from(early);
         early
@@ -172,7 +172,7 @@ impl Polling {
 
     /// The nap that [`Self::rest`] has answered was not taken, or one for something else was that
     /// ended sooner (`slept`).
-    pub fn cancel(&mut self, slept: bool) {
+    pub(crate) fn cancel(&mut self, slept: bool) {
         self.spent = None;
         self.hybrid.cancel(slept, Clock::Monotonic.now());
     }
@@ -182,7 +182,7 @@ impl Polling {
     ///
     /// # Errors
     /// EINTR when a signal waits for the thread.
-    pub fn rest(&mut self, vigil: &mut Vigil) -> Result<Option<Nap>> {
+    pub(crate) fn rest(&mut self, vigil: &mut Vigil) -> Result<Option<Nap>> {
         if self.too_early() {
             return Ok(None);
         }
@@ -210,7 +210,7 @@ impl Polling {
     }
 
     /// The nap is over.
-    pub fn woke(&mut self, early: bool) {
+    pub(crate) fn woke(&mut self, early: bool) {
         if let Some(before) = self.spent.take() {
             self.hybrid.timer.cost(cpu_time().saturating_sub(before));
         }
@@ -249,7 +249,7 @@ pub(crate) fn sleep_alone(nap: Nap, mask: Option<u64>, wake: Option<i32>) -> Res
 
 impl Polling {
     /// An event was found; all of one look have one time.
-    pub fn seen(&mut self, ticket: Ticket, now: &mut Option<u64>) {
+    pub(crate) fn seen(&mut self, ticket: Ticket, now: &mut Option<u64>) {
         if ticket != Ticket::NONE {
             let now = *now.get_or_insert_with(|| Clock::Monotonic.now());
             self.hybrid.done(ticket, now);

@@ -72,23 +72,23 @@ const BACK: u32 = 2;
 
 /// A futex of the program's, as a request names it.
 #[derive(Clone, Copy, Debug)]
-pub struct Futex {
-    pub addr: u64,
-    pub val: u32,
-    pub private: bool,
+pub(crate) struct Futex {
+    pub(crate) addr: u64,
+    pub(crate) val: u32,
+    pub(crate) private: bool,
 }
 
 /// A child, or several, as waitid(2) names them.
 #[derive(Clone, Copy, Debug)]
-pub struct Child {
-    pub which: u32,
-    pub id: i32,
-    pub options: u32,
+pub(crate) struct Child {
+    pub(crate) which: u32,
+    pub(crate) id: i32,
+    pub(crate) options: u32,
 }
 
 /// What a request waits for.
 #[derive(Clone, Debug)]
-pub enum Job {
+pub(crate) enum Job {
     Futex(Futex, u32),
     AnyOf(Box<[Futex]>),
     /// One of several futexes of a request, by its number ([`super::sleeper_each`]).
@@ -138,25 +138,25 @@ impl Futex {
     ///
     /// # Errors
     /// `EAGAIN` if not, `EINVAL` for a crooked address, `EFAULT`.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let op = op(CMP_REQUEUE, self.private);
         check(sys!(__NR_futex, self.addr, op, 0, 0, self.addr, self.val)).map(|_| ())
     }
 
     /// Waits for a wake, if it has its value.
-    pub fn sleep(&self, mask: u32) -> Result<usize> {
+    pub(crate) fn sleep(&self, mask: u32) -> Result<usize> {
         let op = op(WAIT_BITSET, self.private);
         check(sys!(__NR_futex, self.addr, op, self.val, 0, 0, mask))
     }
 
     /// Moves one sleeper from here to another, if this one has its value.
-    pub fn requeue(&self, to: &Futex) -> Result<usize> {
+    pub(crate) fn requeue(&self, to: &Futex) -> Result<usize> {
         let op = op(CMP_REQUEUE, to.private);
         check(sys!(__NR_futex, self.addr, op, 0, 1, to.addr, self.val))
     }
 
     /// Wakes one sleeper; how many it was.
-    pub fn wake(&self) -> usize {
+    pub(crate) fn wake(&self) -> usize {
         check(sys!(__NR_futex, self.addr, op(WAKE, self.private), 1)).unwrap_or(0)
     }
 
@@ -168,7 +168,7 @@ impl Futex {
 
 /// One thread that waits.
 #[derive(Debug)]
-pub struct Sleeper {
+pub(crate) struct Sleeper {
     shape: Shape,
     /// One for each futex.
     words: Box<[AtomicU32]>,
@@ -183,10 +183,10 @@ pub struct Sleeper {
 
 /// The sleepers of one ring that have nothing to do.
 #[derive(Debug, Default)]
-pub struct Sleepers(Vec<Arc<Sleeper>>);
+pub(crate) struct Sleepers(Vec<Arc<Sleeper>>);
 
 impl Sleepers {
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         !self.0.is_empty()
     }
 }
@@ -204,7 +204,12 @@ impl Sleepers {
     ///
     /// # Errors
     /// `EAGAIN` if a futex has changed, `ENOMEM` if there can be no thread; as futex(2).
-    pub fn ask(&mut self, owner: &Weak<dyn Owner>, id: ReqId, job: Job) -> Result<Arc<Sleeper>> {
+    pub(crate) fn ask(
+        &mut self,
+        owner: &Weak<dyn Owner>,
+        id: ReqId,
+        job: Job,
+    ) -> Result<Arc<Sleeper>> {
         let job = match job {
             Job::AnyOf(all) if !has_waitv() => return self.ask_each(owner, id, all),
             job => job,
@@ -244,7 +249,7 @@ impl Sleepers {
 
     /// Takes a sleeper away from what it waits for, to be idle, with all that wait for the same
     /// request; false if one was woken before, and will tell.
-    pub fn take_back(&mut self, w: &Arc<Sleeper>) -> bool {
+    pub(crate) fn take_back(&mut self, w: &Arc<Sleeper>) -> bool {
         if let Some(each) = w.each() {
             return self.dissolve(&each, None).is_empty();
         }
@@ -256,7 +261,7 @@ impl Sleepers {
     }
 
     /// A sleeper is free again.
-    pub fn idle(&mut self, w: Arc<Sleeper>) {
+    pub(crate) fn idle(&mut self, w: Arc<Sleeper>) {
         if !w.shape.is_common() {
             return;
         }
@@ -377,7 +382,7 @@ impl Sleeper {
     }
 
     /// The ring ends: the thread goes, wherever it is.
-    pub fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         if let Some(each) = self.each() {
             return each.abandon();
         }
@@ -513,12 +518,12 @@ impl Sleeper {
     }
 
     /// Somebody else was told of the child: on with it. Called under the owner's lock.
-    pub fn wait_on(&self) {
+    pub(crate) fn wait_on(&self) {
         self.state.store(BUSY, SeqCst);
     }
 
     /// Nothing is asked of it any more. Called under the owner's lock.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.words.iter().for_each(|w| w.store(IDLE, SeqCst));
     }
 }

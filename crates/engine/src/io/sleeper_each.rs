@@ -28,7 +28,7 @@ use softring_uapi::errno::{Errno, Result};
 
 /// The futexes of a request, and who sleeps there.
 #[derive(Debug)]
-pub struct Each {
+pub(crate) struct Each {
     all: Box<[Futex]>,
     /// Until the request is over.
     sleepers: Mutex<Vec<Arc<Sleeper>>>,
@@ -48,7 +48,7 @@ impl Each {
         self.sleepers.lock().unwrap_or_else(PoisonError::into_inner).push(w.clone());
     }
 
-    pub fn futex(&self, index: usize) -> Futex {
+    pub(crate) fn futex(&self, index: usize) -> Futex {
         self.all[index]
     }
 
@@ -58,19 +58,19 @@ impl Each {
     }
 
     /// In whose name the request waits.
-    pub fn leader(&self) -> Option<Arc<Sleeper>> {
+    pub(crate) fn leader(&self) -> Option<Arc<Sleeper>> {
         self.leader.get().and_then(Weak::upgrade)
     }
 
     /// The wake at a futex comes when the request is over.
-    pub fn too_late(&self, index: usize) {
+    pub(crate) fn too_late(&self, index: usize) {
         if self.claimed.get().is_none_or(|&other| !self.same(other, index)) {
             self.all[index].wake();
         }
     }
 
     /// The wake at a futex ends the request; answers with which result.
-    pub fn claim(&self, sleepers: &mut Sleepers, by: &Arc<Sleeper>, index: usize) -> i32 {
+    pub(crate) fn claim(&self, sleepers: &mut Sleepers, by: &Arc<Sleeper>, index: usize) -> i32 {
         let woken = sleepers.dissolve(self, Some(by));
         // Of those at one word the first is woken first.
         let first = woken.into_iter().filter(|&i| self.same(i, index)).fold(index, usize::min);
@@ -79,7 +79,7 @@ impl Each {
     }
 
     /// The ring ends.
-    pub fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         self.take().iter().for_each(|w| w.end());
     }
 }

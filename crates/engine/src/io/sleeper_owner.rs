@@ -6,7 +6,7 @@ use super::sleeper::{Job, Sleeper};
 use crate::io::token::ReqId;
 
 /// Whose requests the threads wait for.
-pub trait Owner: Send + Sync {
+pub(crate) trait Owner: Send + Sync {
     /// `by` was woken, in the name of a request.
     fn woken(self: Arc<Self>, by: &Arc<Sleeper>, id: ReqId, job: &Job, res: i32) -> Told;
 
@@ -16,7 +16,7 @@ pub trait Owner: Send + Sync {
 
 /// What came of a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub(crate) enum Told {
     /// The owner has ended.
     Ended,
     /// It was for somebody else.

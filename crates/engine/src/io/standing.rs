@@ -110,13 +110,13 @@ pub(crate) fn count(fd: i32) -> u8 {
 pub struct Closing(core::ops::Range<usize>);
 
 impl Closing {
-    pub fn new(fd: i32) -> Closing {
+    pub(crate) fn new(fd: i32) -> Closing {
         let first = usize::try_from(fd).unwrap_or(NUMBERS);
         Closing::range(first, first)
     }
 
     /// From `first` to `last`.
-    pub fn range(first: usize, last: usize) -> Closing {
+    pub(crate) fn range(first: usize, last: usize) -> Closing {
         let first = first.min(NUMBERS);
         let numbers = first..last.saturating_add(1).clamp(first, NUMBERS);
         CLOSING[numbers.clone()].iter().for_each(more);
@@ -136,7 +136,7 @@ fn is_closing(fd: i32) -> bool {
 
 /// May a receive be taken to find nothing, without trying?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Trust {
+pub(crate) enum Trust {
     #[default]
     Unasked,
     Yes,
@@ -145,18 +145,18 @@ pub enum Trust {
 
 /// A number, as one ring's poll set knows it.
 #[derive(Debug, Default)]
-pub struct Standing {
+pub(crate) struct Standing {
     /// Events that it is registered for; 0: it does not stand.
     events: u32,
     /// What the last event said; before the first, that something may be there.
-    pub seen: u32,
+    pub(crate) seen: u32,
     /// A receive would find nothing, unless an event comes.
-    pub dry: bool,
-    pub trust: Trust,
+    pub(crate) dry: bool,
+    pub(crate) trust: Trust,
     /// The set knew the number's file since somebody last came to wait there.
     checked: bool,
     /// Who waits there, the last to be armed last.
-    pub waiters: Vec<ReqId>,
+    pub(crate) waiters: Vec<ReqId>,
     /// The descriptor, where it is the engine's: it stands as long as somebody waits.
     duplicate: Option<Arc<InternalFd>>,
 }
@@ -168,13 +168,13 @@ pub(crate) fn number(data: u64) -> Option<i32> {
 
 impl PollSet {
     /// What stands under `fd`.
-    pub fn standing(&mut self, fd: i32) -> Option<&mut Standing> {
+    pub(crate) fn standing(&mut self, fd: i32) -> Option<&mut Standing> {
         let at = usize::try_from(fd).ok()?;
         self.standing.get_mut(at).filter(|s| s.events != 0)
     }
 
     /// May a request stand so under `fd`?
-    pub fn may_stand(&self, fd: i32) -> bool {
+    pub(crate) fn may_stand(&self, fd: i32) -> bool {
         at(&STANDS, fd).is_some() && !is_closing(fd) && self.is_unseated(fd)
     }
 
@@ -188,7 +188,7 @@ impl PollSet {
     ///
     /// # Errors
     /// `EPERM` for a file that cannot be polled; `EBADF`, `ENOMEM`, `ENOSPC`.
-    pub fn stand(&mut self, fd: i32, events: u32, looked: bool, id: ReqId) -> Result<bool> {
+    pub(crate) fn stand(&mut self, fd: i32, events: u32, looked: bool, id: ReqId) -> Result<bool> {
         if self.stands(fd) {
             self.look_again(fd, events, looked)?;
         } else if !self.begin(fd, events)? {
@@ -211,7 +211,12 @@ impl PollSet {
     ///
     /// # Errors
     /// As [`Self::stand`].
-    pub fn go_on(&mut self, dup: &Arc<InternalFd>, events: u32, ids: &[ReqId]) -> Result<bool> {
+    pub(crate) fn go_on(
+        &mut self,
+        dup: &Arc<InternalFd>,
+        events: u32,
+        ids: &[ReqId],
+    ) -> Result<bool> {
         let fd = dup.as_raw_fd();
         if !self.may_stand(fd) || !self.begin(fd, events)? {
             return Ok(false);
@@ -225,7 +230,7 @@ impl PollSet {
     ///
     /// # Errors
     /// As [`Self::stand`].
-    pub fn begin(&mut self, fd: i32, events: u32) -> Result<bool> {
+    pub(crate) fn begin(&mut self, fd: i32, events: u32) -> Result<bool> {
         let (at, events) = (fd as usize, with_end(events) | EPOLLET);
         // Before the file is looked at: whose close ends before this is not open any more.
         more(&STANDS[at]);
@@ -256,7 +261,7 @@ impl PollSet {
     ///
     /// # Errors
     /// `EBADF`, `ENOENT`, `ENOMEM`.
-    pub fn look_again(&mut self, fd: i32, events: u32, looked: bool) -> Result<()> {
+    pub(crate) fn look_again(&mut self, fd: i32, events: u32, looked: bool) -> Result<()> {
         let known = self.standing[fd as usize].events;
         let all = known | with_end(events);
         if all == known && looked {
@@ -268,7 +273,7 @@ impl PollSet {
     }
 
     /// `id` waits there no more.
-    pub fn depart(&mut self, fd: i32, id: ReqId) {
+    pub(crate) fn depart(&mut self, fd: i32, id: ReqId) {
         self.armed -= 1;
         let Some(s) = self.standing(fd) else { return };
         s.waiters.retain(|&w| w != id);
@@ -278,7 +283,7 @@ impl PollSet {
     }
 
     /// A request that waits there has a new name.
-    pub fn rename(&mut self, fd: i32, old: ReqId, new: ReqId) {
+    pub(crate) fn rename(&mut self, fd: i32, old: ReqId, new: ReqId) {
         let waiters = self.standing(fd).map(|s| s.waiters.iter_mut());
         if let Some(place) = waiters.into_iter().flatten().find(|w| **w == old) {
             *place = new;
@@ -286,7 +291,7 @@ impl PollSet {
     }
 
     /// A request that waits there is armed anew: it is the last that was.
-    pub fn armed_anew(&mut self, fd: i32, id: ReqId) {
+    pub(crate) fn armed_anew(&mut self, fd: i32, id: ReqId) {
         let Some(s) = self.standing(fd) else { return };
         if let Some(at) = s.waiters.iter().position(|w| *w == id) {
             s.waiters[at..].rotate_left(1);
@@ -295,7 +300,7 @@ impl PollSet {
 
     /// Numbers on which somebody waits and whose file the set does not know: they were closed, and
     /// nobody heard of it. Asks once for each since somebody last came to wait there.
-    pub fn lost(&mut self) -> Vec<i32> {
+    pub(crate) fn lost(&mut self) -> Vec<i32> {
         let mut lost = Vec::new();
         if !core::mem::take(&mut self.unchecked) {
             return lost;
@@ -315,7 +320,7 @@ impl PollSet {
     }
 
     /// Takes `fd` out of the set; answers who waited there.
-    pub fn fall(&mut self, fd: i32) -> Vec<ReqId> {
+    pub(crate) fn fall(&mut self, fd: i32) -> Vec<ReqId> {
         let Some(s) = self.standing(fd).map(core::mem::take) else { return Vec::new() };
         let _ = self.ctl(sys::EPOLL_CTL_DEL, fd, 0, 0);
         less(&STANDS[fd as usize]);

@@ -6,8 +6,8 @@
 //! taken under the program's own mask, and end with EINTR. A pending signal is handled before the
 //! wait answers EINTR: one that nobody handles ends no wait.
 //!
-//! Handlers that run between calls only ([`handlers`](softring_host::handlers)) are no concern of the
-//! rest. Another one that runs inside a sleep may enter the same ring: it takes over what its
+//! Handlers that run between calls only ([`handlers`](softring_host::handlers)) are no concern of
+//! the rest. Another one that runs inside a sleep may enter the same ring: it takes over what its
 //! thread sleeps for ([`Ctx::supersede`](crate::ring::ctx::Ctx::supersede)). One that runs while
 //! its thread is in the middle of something, under a lock, cannot, and is answered EINTR. That
 //! happens to one call of a program: those that follow block signals from beginning to end, but for
@@ -31,7 +31,7 @@ const SLACK_NS: usize = 1;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Vigil {
+pub(crate) struct Vigil {
     /// The program's signal mask, while another is in force.
     blocked: Option<BlockAll>,
     /// The mask that the program asked to wait under.
@@ -47,7 +47,7 @@ impl Vigil {
     /// # Errors
     /// EINTR in a handler that has interrupted another one where it cannot be.
     #[inline]
-    pub fn new(call: &Call) -> Result<Vigil> {
+    pub(crate) fn new(call: &Call) -> Result<Vigil> {
         let mut vigil = Vigil::default();
         if call.is_on_top() {
             HANDLERS_ENTER.store(true, Relaxed);
@@ -66,7 +66,7 @@ impl Vigil {
     }
 
     /// The program wants to wait under a mask of its own ([`handlers::waits_under`]).
-    pub fn wait_under(&mut self, mask: Option<u64>) {
+    pub(crate) fn wait_under(&mut self, mask: Option<u64>) {
         self.under = mask;
     }
 
@@ -74,7 +74,7 @@ impl Vigil {
     ///
     /// # Errors
     /// EINTR if a signal waits for it.
-    pub fn spins(&mut self, now: u64) -> Result<()> {
+    pub(crate) fn spins(&mut self, now: u64) -> Result<()> {
         if self.blocked.is_none() {
             self.blocks();
             self.asked = now;
@@ -91,7 +91,7 @@ impl Vigil {
     ///
     /// # Errors
     /// EINTR.
-    pub fn heeds(&self) -> Result<()> {
+    pub(crate) fn heeds(&self) -> Result<()> {
         if handlers::is_deferred() {
             return Err(Errno::EINTR);
         }
@@ -103,7 +103,7 @@ impl Vigil {
     ///
     /// # Errors
     /// EINTR if a handler ran.
-    pub fn handle_signals(&self) -> Result<()> {
+    pub(crate) fn handle_signals(&self) -> Result<()> {
         if handlers::is_deferred() {
             return Err(Errno::EINTR);
         }
@@ -114,7 +114,7 @@ impl Vigil {
 
     /// The thread goes to sleep, and is to wake in time. Signals come through in the sleep itself
     /// only: then what the sleep has brought is all there when a handler runs.
-    pub fn naps(&mut self) {
+    pub(crate) fn naps(&mut self) {
         self.blocks();
         if self.slack.is_none() {
             self.slack = Some(sys::timer_slack());
@@ -123,7 +123,7 @@ impl Vigil {
     }
 
     /// The mask to sleep under, if that is not the one in force.
-    pub fn mask(&self) -> Option<u64> {
+    pub(crate) fn mask(&self) -> Option<u64> {
         self.under.or(self.blocked.as_ref().map(BlockAll::before))
     }
 }

@@ -21,14 +21,14 @@ use softring_uapi::errno::Result;
 const MOST: usize = 64;
 
 /// What workers are chosen for by its credentials.
-pub trait HasCreds: Work {
+pub(crate) trait HasCreds: Work {
     /// The credentials that it runs under; none where it does not ask for any.
     fn creds(&self) -> Option<&Arc<Creds>>;
 }
 
 /// The workers of a ring, or of several that share them (ATTACH_WQ); they go home with the last
 /// ring.
-pub struct Workers<W: HasCreds> {
+pub(crate) struct Workers<W: HasCreds> {
     pool: Arc<Pool<W>>,
     born: Mutex<Born<W>>,
 }
@@ -68,7 +68,7 @@ impl<W: HasCreds> Drop for Workers<W> {
 
 impl<W: HasCreds> Workers<W> {
     /// Workers that the calling thread makes.
-    pub fn new(pool: Arc<Pool<W>>) -> Self {
+    pub(crate) fn new(pool: Arc<Pool<W>>) -> Self {
         let (first, epoch) = (creds::mine(), creds::epoch());
         Workers { pool, born: Mutex::new(Born { first, epoch, others: Vec::new() }) }
     }
@@ -77,7 +77,7 @@ impl<W: HasCreds> Workers<W> {
     ///
     /// # Errors
     /// The job, if no worker can be had: the caller runs it.
-    pub fn queue(&self, job: W) -> core::result::Result<(), W> {
+    pub(crate) fn queue(&self, job: W) -> core::result::Result<(), W> {
         let (pool, born) = self.choose(job.creds());
         let Err(job) = pool.queue_if(job, || *creds::mine() == *born) else { return Ok(()) };
         let mine = creds::mine();
@@ -90,14 +90,14 @@ impl<W: HasCreds> Workers<W> {
     }
 
     /// The effective capabilities of the first pool's workers; none if they may have changed.
-    pub fn capabilities(&self) -> Option<u64> {
+    pub(crate) fn capabilities(&self) -> Option<u64> {
         let born = self.born.lock();
         (born.epoch == creds::epoch()).then_some(born.first.caps)
     }
 
     /// Makes sure that a worker with these credentials, which are the calling thread's, is there
     /// until the ring ends.
-    pub fn keep_one(&self, creds: &Arc<Creds>) {
+    pub(crate) fn keep_one(&self, creds: &Arc<Creds>) {
         self.choose(Some(creds)).0.keep_one();
     }
 
@@ -136,20 +136,20 @@ impl<W: HasCreds> Workers<W> {
     }
 
     /// Takes a job out of the queue; one that runs is interrupted and stays.
-    pub fn cancel(&self, mut which: impl FnMut(&W::Key) -> bool) -> Option<W> {
+    pub(crate) fn cancel(&self, mut which: impl FnMut(&W::Key) -> bool) -> Option<W> {
         let mut pools = self.all().into_iter();
         pools.find_map(|pool| pool.cancel_and_interrupt(&mut which, false).0.pop())
     }
 
     /// Takes out of the queue all jobs that match, and interrupts those that run: a ring ends
     /// whose workers others share (`io_uring_try_cancel_iowq`).
-    pub fn cancel_all(&self, mut which: impl FnMut(&W::Key) -> bool) -> Vec<W> {
+    pub(crate) fn cancel_all(&self, mut which: impl FnMut(&W::Key) -> bool) -> Vec<W> {
         let pools = self.all().into_iter();
         pools.flat_map(|pool| pool.cancel_and_interrupt(&mut which, true).0).collect()
     }
 
     /// Interrupts a job if a worker runs it; one that waits for a worker goes on waiting.
-    pub fn interrupt(&self, mut which: impl FnMut(&W::Key) -> bool) {
+    pub(crate) fn interrupt(&self, mut which: impl FnMut(&W::Key) -> bool) {
         for pool in self.all() {
             pool.interrupt(&mut which);
         }
@@ -159,7 +159,7 @@ impl<W: HasCreds> Workers<W> {
     ///
     /// # Errors
     /// As there.
-    pub fn set_max(&self, max: [u32; 2]) -> Result<[u32; 2]> {
+    pub(crate) fn set_max(&self, max: [u32; 2]) -> Result<[u32; 2]> {
         let old = self.pool.set_max(max)?;
         for pool in &self.all()[1..] {
             pool.set_max(max)?;
@@ -171,12 +171,12 @@ impl<W: HasCreds> Workers<W> {
     ///
     /// # Errors
     /// As there.
-    pub fn set_affinity(&self, mask: Option<&[u8]>) -> Result<()> {
+    pub(crate) fn set_affinity(&self, mask: Option<&[u8]>) -> Result<()> {
         self.all().iter().try_for_each(|pool| pool.set_affinity(mask))
     }
 
     /// Where the first pool is counted, as a ring's statistics name it.
-    pub fn place(&self) -> u64 {
+    pub(crate) fn place(&self) -> u64 {
         self.pool.place()
     }
 }

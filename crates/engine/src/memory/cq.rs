@@ -18,40 +18,40 @@ use softring_uapi::*;
 
 /// One completion, before it lies in the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cqe {
-    pub user_data: u64,
-    pub res: i32,
-    pub flags: u32,
+pub(crate) struct Cqe {
+    pub(crate) user_data: u64,
+    pub(crate) res: i32,
+    pub(crate) flags: u32,
     /// The upper half; posted on CQE32 rings, and on CQE_MIXED rings where `flags` has
     /// `IORING_CQE_F_32`.
-    pub big: [u64; 2],
+    pub(crate) big: [u64; 2],
 }
 
 /// CQEs that found no room.
 #[derive(Debug, Default)]
-pub struct Overflow {
+pub(crate) struct Overflow {
     list: VecDeque<Cqe>,
 }
 
 impl Overflow {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
 }
 
 impl Rings {
     /// Published CQEs that the program has not consumed.
-    pub fn cq_ready(&self) -> u32 {
+    pub(crate) fn cq_ready(&self) -> u32 {
         let tail = self.rings.word(off::CQ_TAIL).load(Relaxed);
         tail.wrapping_sub(self.rings.word(off::CQ_HEAD).load(Acquire))
     }
 
     /// CQEs filled, published or not, that the program has not consumed.
-    pub fn cq_filled(&self) -> u32 {
+    pub(crate) fn cq_filled(&self) -> u32 {
         let tail = self.control.cq_tail().load(Relaxed);
         tail.wrapping_sub(self.rings.word(off::CQ_HEAD).load(Acquire))
     }
@@ -96,7 +96,7 @@ impl Rings {
     }
 
     /// Would a CQE of 32 bytes find room, now and in its turn?
-    pub fn cq_takes_wide(&self, overflow: &Overflow) -> bool {
+    pub(crate) fn cq_takes_wide(&self, overflow: &Overflow) -> bool {
         let mixed = self.geo.flags & IORING_SETUP_CQE_MIXED != 0;
         overflow.is_empty() && self.room() >= self.cq_slots(mixed)
     }
@@ -108,33 +108,33 @@ impl Rings {
     /// Adds a CQE: into the ring, or behind those that already overflowed; false for those. Visible
     /// after [`cq_commit`](Self::cq_commit).
     #[inline(always)]
-    pub fn cq_add(&self, overflow: &mut Overflow, cqe: Cqe) -> bool {
+    pub(crate) fn cq_add(&self, overflow: &mut Overflow, cqe: Cqe) -> bool {
         self.add(overflow, cqe)
     }
 
     /// Adds a CQE if there is room and none has overflowed; false if not.
-    pub fn cq_try_add(&self, overflow: &Overflow, cqe: Cqe) -> bool {
+    pub(crate) fn cq_try_add(&self, overflow: &Overflow, cqe: Cqe) -> bool {
         overflow.is_empty() && self.fill(&cqe)
     }
 
     /// Is there room for one more CQE, and has none overflowed?
-    pub fn cq_has_room(&self, overflow: &Overflow) -> bool {
+    pub(crate) fn cq_has_room(&self, overflow: &Overflow) -> bool {
         overflow.is_empty() && self.room() > 0
     }
 
     /// Moves overflowed CQEs into the ring, in order, as far as there is room, and publishes them;
     /// true if there were any.
-    pub fn cq_flush(&self, overflow: &mut Overflow) -> bool {
+    pub(crate) fn cq_flush(&self, overflow: &mut Overflow) -> bool {
         self.flush(overflow)
     }
 
     /// Publishes filled CQEs; true if there were any.
-    pub fn cq_commit(&self) -> bool {
+    pub(crate) fn cq_commit(&self) -> bool {
         self.commit()
     }
 
     /// Sets or clears a bit of the SQ ring's flags word.
-    pub fn sq_flag(&self, bit: u32, on: bool) {
+    pub(crate) fn sq_flag(&self, bit: u32, on: bool) {
         let word = self.rings.word(off::SQ_FLAGS);
         if on {
             word.fetch_or(bit, Relaxed);
@@ -144,7 +144,7 @@ impl Rings {
     }
 
     /// The program has switched eventfd notification off for now.
-    pub fn eventfd_disabled(&self) -> bool {
+    pub(crate) fn eventfd_disabled(&self) -> bool {
         self.rings.word(off::CQ_FLAGS).load(Relaxed) & IORING_CQ_EVENTFD_DISABLED != 0
     }
 }

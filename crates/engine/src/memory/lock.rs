@@ -93,7 +93,7 @@ impl Word for Futex<'_> {
 
 /// The engine's page of a ring.
 #[derive(Debug)]
-pub struct Control {
+pub(crate) struct Control {
     page: Region,
     /// Where the thread of this process that issued last has lent what the lock guards; null if
     /// none has.
@@ -103,69 +103,69 @@ pub struct Control {
 }
 
 impl Control {
-    pub fn new(page: Region) -> Self {
+    pub(crate) fn new(page: Region) -> Self {
         Control { page, lent: AtomicPtr::default(), holder: AtomicUsize::new(0) }
     }
 
     /// SQEs consumed: the engine's copy of `sq.head`. Lock holder only.
-    pub fn sq_head(&self) -> &AtomicU32 {
+    pub(crate) fn sq_head(&self) -> &AtomicU32 {
         self.page.word(64)
     }
 
     /// CQEs filled: the engine's copy of `cq.tail`, ahead of it until commit. Lock holder only.
-    pub fn cq_tail(&self) -> &AtomicU32 {
+    pub(crate) fn cq_tail(&self) -> &AtomicU32 {
         self.page.word(68)
     }
 
     /// Sleepers on [`seq`](Self::seq), of all processes, and, times [`SPINNER`], those that look at
     /// it without sleeping.
-    pub fn waiters(&self) -> &AtomicU32 {
+    pub(crate) fn waiters(&self) -> &AtomicU32 {
         self.page.word(128)
     }
 
     /// Bumped under the lock whenever a sleeper should look again.
-    pub fn seq(&self) -> &AtomicU32 {
+    pub(crate) fn seq(&self) -> &AtomicU32 {
         self.page.word(132)
     }
 
     /// A word of the note by which a forked child asks its parent (`process::relay`). Lock holder
     /// only.
-    pub fn note(&self, word: usize) -> &AtomicU32 {
+    pub(crate) fn note(&self, word: usize) -> &AtomicU32 {
         self.page.word(192 + 4 * word)
     }
 
     /// How often children have begun to write down what they have in flight (`process::estate`).
-    pub fn heirs(&self) -> &AtomicU32 {
+    pub(crate) fn heirs(&self) -> &AtomicU32 {
         self.page.word(252)
     }
 
     /// A word of what they have written. Lock holder only.
-    pub fn left(&self, word: usize) -> &AtomicU32 {
+    pub(crate) fn left(&self, word: usize) -> &AtomicU32 {
         self.page.word(256 + 4 * word)
     }
 
     /// Takes the lock when no other thread is in the middle of an issue.
     #[inline(always)]
-    pub fn lock(&self) {
+    pub(crate) fn lock(&self) {
         Locked::lock(self);
     }
 
     /// Takes the lock, also while another thread is in the middle of an issue.
     #[inline(always)]
-    pub fn lock_now(&self) {
+    pub(crate) fn lock_now(&self) {
         Locked::lock_now(self);
     }
 
     /// As [`lock_now`](Self::lock_now), for a caller that knows which thread it is.
     #[inline(always)]
-    pub fn lock_now_as(&self, thread: usize) {
+    pub(crate) fn lock_now_as(&self, thread: usize) {
         self.take_word();
         self.holder.store(thread, Relaxed);
     }
 
     /// As [`lock_now`](Self::lock_now), if nobody holds the lock.
     #[inline]
-    pub fn try_lock_now(&self) -> bool {
+    pub(crate) fn try_lock_now(&self) -> bool {
         let free = self.try_take_word();
         if free {
             self.note_holder(true);
@@ -175,13 +175,13 @@ impl Control {
 
     /// As [`try_lock_now`](Self::try_lock_now), for a fork: writes to no memory of this process
     /// alone, as a forked child may have the same page, and would keep the old one.
-    pub fn try_hold(&self) -> bool {
+    pub(crate) fn try_hold(&self) -> bool {
         self.try_take_word()
     }
 
     /// Does the calling thread have the lock, as far as it can tell? Right but for the moment in
     /// which another thread takes it.
-    pub fn is_held_here(&self) -> bool {
+    pub(crate) fn is_held_here(&self) -> bool {
         let forking = FORKING.load(Relaxed);
         if forking != 0 {
             return forking == sys::thread();
@@ -191,42 +191,42 @@ impl Control {
 
     /// Gives the lock back.
     #[inline]
-    pub fn unlock(&self) {
+    pub(crate) fn unlock(&self) {
         Locked::unlock(self);
     }
 
     /// Is a thread, of whatever process, in the middle of an issue? Lock holder only.
     #[inline]
-    pub fn issuing(&self) -> bool {
+    pub(crate) fn issuing(&self) -> bool {
         Locked::issuing(self)
     }
 
     /// Ends an issue whose process is gone. Lock holder only.
-    pub fn end_issue_of_dead(&self) {
+    pub(crate) fn end_issue_of_dead(&self) {
         Locked::end_issue_of_dead(self);
     }
 
     /// The calling thread is in the middle of an issue from now on, and lends what the lock guards
     /// to whoever takes the lock meanwhile. Lock holder only.
     #[inline]
-    pub fn begin_issue(&self, guarded: *mut ()) {
+    pub(crate) fn begin_issue(&self, guarded: *mut ()) {
         self.lent.store(guarded, Relaxed);
         self.mark_issue();
     }
 
     /// It is no more; wakes who waits for that. Lock holder only.
     #[inline]
-    pub fn end_issue(&self) {
+    pub(crate) fn end_issue(&self) {
         Locked::end_issue(self);
     }
 
     /// In a forked child: what the parent's issuer has lent is the parent's.
-    pub fn fork_child(&self) {
+    pub(crate) fn fork_child(&self) {
         self.lent.store(core::ptr::null_mut(), Relaxed);
     }
 
     /// What was lent; null where another process issues. Lock holder only.
-    pub fn lent(&self) -> *mut () {
+    pub(crate) fn lent(&self) -> *mut () {
         let here = self.issue_word().word.load(Relaxed) & !WAITED == softring_host::fork::holder();
         if here { self.lent.load(Relaxed) } else { core::ptr::null_mut() }
     }

@@ -19,7 +19,7 @@
 //! | control page: `waiters`, `seq` | waiters; posters | posters; waiters | under `lock` + futex | `drive::cqwait` |
 
 pub(crate) mod cq;
-pub mod file;
+pub(crate) mod file;
 mod holder;
 pub(crate) mod lock;
 pub(crate) mod mappings;

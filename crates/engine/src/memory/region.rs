@@ -14,7 +14,7 @@ const PAGE: usize = 4096;
 
 /// A shared mapping, unmapped on drop; or memory of the program's, left alone on drop.
 #[derive(Debug)]
-pub struct Region {
+pub(crate) struct Region {
     base: NonNull<u8>,
     len: usize,
     owned: bool,
@@ -31,7 +31,7 @@ impl Region {
     ///
     /// # Errors
     /// `ENOMEM` and whatever else mmap(2) answers.
-    pub fn map(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Region> {
+    pub(crate) fn map(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Region> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
         let p = unsafe { mmap(core::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, offset) }?;
@@ -43,7 +43,7 @@ impl Region {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn anonymous(len: usize) -> Result<Region> {
+    pub(crate) fn anonymous(len: usize) -> Result<Region> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: as in `map`.
         let p = unsafe { mmap_anonymous(core::ptr::null_mut(), len, prot, MapFlags::SHARED) }?;
@@ -57,7 +57,7 @@ impl Region {
     ///
     /// # Errors
     /// `EFAULT` for no address.
-    pub fn of_program(addr: u64, len: usize) -> Result<Region> {
+    pub(crate) fn of_program(addr: u64, len: usize) -> Result<Region> {
         let theirs = Self::view(addr, len)?;
         Ok(theirs.alias().filter(|own| own.is_same(&theirs)).unwrap_or(theirs))
     }
@@ -66,7 +66,7 @@ impl Region {
     ///
     /// # Errors
     /// `EFAULT` for no address.
-    pub fn view(addr: u64, len: usize) -> Result<Region> {
+    pub(crate) fn view(addr: u64, len: usize) -> Result<Region> {
         let p = core::ptr::with_exposed_provenance_mut(addr as usize);
         Ok(Region { base: NonNull::new(p).ok_or(Errno::EFAULT)?, len, owned: false })
     }
@@ -96,33 +96,29 @@ impl Region {
     }
 
     /// Is it the program's memory, which it may unmap?
-    pub fn is_programs(&self) -> bool {
+    pub(crate) fn is_programs(&self) -> bool {
         !self.owned
     }
 
     /// Has the program unmapped it? Memory mapped there anew can't be told from the old.
-    pub fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         let (at, len) = (self.base.as_ptr().cast(), self.len);
         // SAFETY: MS_ASYNC does nothing but look whether there is a mapping.
         self.is_programs()
             && unsafe { msync(at, len, MsyncFlags::ASYNC) } == Err(rustix::io::Errno::NOMEM)
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    pub fn addr(&self) -> usize {
+    pub(crate) fn addr(&self) -> usize {
         self.base.as_ptr().expose_provenance()
     }
 
     /// The word at byte `off`.
     #[inline]
-    pub fn word(&self, off: usize) -> &AtomicU32 {
+    pub(crate) fn word(&self, off: usize) -> &AtomicU32 {
         assert!(off.is_multiple_of(4) && off + 4 <= self.len);
         // SAFETY: in bounds and aligned (asserted; the base is page- or cache-line-aligned); mapped
         // as long as `self`.
@@ -131,7 +127,7 @@ impl Region {
 
     /// The two words at byte `off`, as one.
     #[inline]
-    pub fn word64(&self, off: usize) -> &AtomicU64 {
+    pub(crate) fn word64(&self, off: usize) -> &AtomicU64 {
         assert!(off.is_multiple_of(8) && off + 8 <= self.len);
         // SAFETY: as in `word`.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(off).cast()) }
@@ -139,7 +135,7 @@ impl Region {
 
     /// Copies the bytes at `off` out, once.
     #[inline]
-    pub fn load<T: softring_host::user::Plain>(&self, off: usize) -> T {
+    pub(crate) fn load<T: softring_host::user::Plain>(&self, off: usize) -> T {
         assert!(off.is_multiple_of(align_of::<T>()) && off + size_of::<T>() <= self.len);
         // SAFETY: in bounds and aligned (asserted); volatile because the program may write at the
         // same time, and any bit pattern is a valid `T: Plain`.
@@ -148,7 +144,7 @@ impl Region {
 
     /// Copies the words at `off` into `v`, each once.
     #[inline]
-    pub fn load_into<T: softring_host::user::Plain>(&self, off: usize, v: &mut T) {
+    pub(crate) fn load_into<T: softring_host::user::Plain>(&self, off: usize, v: &mut T) {
         const { assert!(align_of::<T>() == 8 && size_of::<T>().is_multiple_of(8)) };
         assert!(off.is_multiple_of(8) && off + size_of::<T>() <= self.len);
         let to: *mut u64 = core::ptr::from_mut(v).cast();
@@ -164,7 +160,7 @@ impl Region {
 
     /// Stores `v` at `off`.
     #[inline]
-    pub fn store<T: softring_host::user::Plain>(&self, off: usize, v: T) {
+    pub(crate) fn store<T: softring_host::user::Plain>(&self, off: usize, v: T) {
         assert!(off.is_multiple_of(align_of::<T>()) && off + size_of::<T>() <= self.len);
         // SAFETY: in bounds and aligned (asserted); the slot is the engine's until the tail is
         // published.

@@ -48,7 +48,12 @@ impl Rings {
     ///
     /// # Errors
     /// `ENOMEM`; `EINVAL`, `EFAULT` for bad NO_MMAP addresses.
-    pub fn new_region(file: BorrowedFd<'_>, geo: &Geometry, at: u64, user: u64) -> Result<Region> {
+    pub(crate) fn new_region(
+        file: BorrowedFd<'_>,
+        geo: &Geometry,
+        at: u64,
+        user: u64,
+    ) -> Result<Region> {
         let len = if at == IORING_OFF_SQES { geo.sqes_size() } else { geo.rings_size() };
         if geo.flags & IORING_SETUP_NO_MMAP != 0 {
             return super::mappings::pin(user, len);
@@ -63,7 +68,7 @@ impl Rings {
     ///
     /// # Errors
     /// `EOVERFLOW` if what is in them does not fit; nothing has changed then.
-    pub fn move_to(&mut self, geo: Geometry, rings: Region, sqes: Region) -> Result<()> {
+    pub(crate) fn move_to(&mut self, geo: Geometry, rings: Region, sqes: Region) -> Result<()> {
         let old = self.geo;
         let words = KEPT.map(|at| self.rings.word(at).load(Acquire));
         let [sq_head, sq_tail, cq_head, cq_tail, ..] = words;

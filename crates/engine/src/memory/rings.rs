@@ -35,23 +35,23 @@ const OFF_CONTROL: u64 = 0x0700_0000;
 
 /// Sizes that follow from the setup flags.
 #[derive(Clone, Copy, Debug)]
-pub struct Geometry {
-    pub flags: u32,
-    pub sq_entries: u32,
-    pub cq_entries: u32,
+pub(crate) struct Geometry {
+    pub(crate) flags: u32,
+    pub(crate) sq_entries: u32,
+    pub(crate) cq_entries: u32,
 }
 
 impl Geometry {
-    pub fn sqe_size(&self) -> usize {
+    pub(crate) fn sqe_size(&self) -> usize {
         if self.flags & IORING_SETUP_SQE128 != 0 { 128 } else { 64 }
     }
 
-    pub fn cqe_size(&self) -> usize {
+    pub(crate) fn cqe_size(&self) -> usize {
         if self.flags & IORING_SETUP_CQE32 != 0 { 32 } else { 16 }
     }
 
     /// Offset of the SQ index array, if the ring has one.
-    pub fn array(&self) -> Option<usize> {
+    pub(crate) fn array(&self) -> Option<usize> {
         // Twice the size with CQEs of twice the size, as in the kernel, which doubles what is
         // before them, too.
         let wide = u32::from(self.flags & IORING_SETUP_CQE32 != 0);
@@ -59,19 +59,19 @@ impl Geometry {
         (self.flags & IORING_SETUP_NO_SQARRAY == 0).then(|| end.next_multiple_of(64))
     }
 
-    pub fn rings_size(&self) -> usize {
+    pub(crate) fn rings_size(&self) -> usize {
         match self.array() {
             Some(a) => a + self.sq_entries as usize * 4,
             None => off::CQES + self.cq_entries as usize * self.cqe_size(),
         }
     }
 
-    pub fn sqes_size(&self) -> usize {
+    pub(crate) fn sqes_size(&self) -> usize {
         self.sq_entries as usize * self.sqe_size()
     }
 
     /// Fills the offsets that setup answers.
-    pub fn publish(&self, p: &mut io_uring_params) {
+    pub(crate) fn publish(&self, p: &mut io_uring_params) {
         let (sq_user, cq_user) = (p.sq_off.user_addr, p.cq_off.user_addr);
         p.sq_entries = self.sq_entries;
         p.cq_entries = self.cq_entries;
@@ -106,13 +106,13 @@ impl Geometry {
 
 /// The memory of one ring.
 #[derive(Debug)]
-pub struct Rings {
-    pub geo: Geometry,
+pub(crate) struct Rings {
+    pub(crate) geo: Geometry,
     /// The SQ index array's offset, as [`Geometry::array`] computes it.
-    pub array: Option<usize>,
-    pub rings: Region,
-    pub sqes: Region,
-    pub control: Arc<Control>,
+    pub(crate) array: Option<usize>,
+    pub(crate) rings: Region,
+    pub(crate) sqes: Region,
+    pub(crate) control: Arc<Control>,
 }
 
 impl Rings {
@@ -120,7 +120,7 @@ impl Rings {
     ///
     /// # Errors
     /// `ENOMEM`, `EMFILE`, `ENFILE`; `EINVAL`, `EFAULT` for bad NO_MMAP addresses.
-    pub fn create(geo: Geometry, cq_user: u64, sq_user: u64) -> Result<(OwnedFd, Rings)> {
+    pub(crate) fn create(geo: Geometry, cq_user: u64, sq_user: u64) -> Result<(OwnedFd, Rings)> {
         let fd = softring_host::substitute::memory_file("[io_uring]")?;
         let size = IORING_OFF_SQES + geo.sqes_size() as u64;
         super::file::grow(&fd, size.next_multiple_of(4096))?;
@@ -158,7 +158,7 @@ impl Rings {
 
     /// Does the ring lie in memory that the program may unmap?
     #[inline]
-    pub fn may_go(&self) -> bool {
+    pub(crate) fn may_go(&self) -> bool {
         self.rings.is_programs() || self.sqes.is_programs()
     }
 
@@ -168,7 +168,7 @@ impl Rings {
     /// # Errors
     /// `ENOMEM`.
     #[cold]
-    pub fn outlive(&mut self) -> Result<()> {
+    pub(crate) fn outlive(&mut self) -> Result<()> {
         use core::sync::atomic::Ordering::Relaxed;
         if self.sqes.is_gone() {
             self.sqes = Region::anonymous(self.sqes.len())?;

@@ -42,7 +42,7 @@ impl Scratch {
 
 /// Timespecs read ahead: those of a run of TIMEOUTs in one batch.
 #[derive(Debug, Default)]
-pub struct Timespecs {
+pub(crate) struct Timespecs {
     scratch: Option<Scratch>,
     addrs: Vec<u64>,
     next: usize,
@@ -50,11 +50,11 @@ pub struct Timespecs {
 
 /// The file of [`Timespecs`], for the call that reads: that may sleep in a page fault.
 #[derive(Clone, Copy, Debug)]
-pub struct Reading(i32);
+pub(crate) struct Reading(i32);
 
 impl Reading {
     /// Reads those at `addrs`, [`BATCH`] at most; answers how many were readable.
-    pub fn read(self, addrs: &[u64]) -> usize {
+    pub(crate) fn read(self, addrs: &[u64]) -> usize {
         let mut iov = [iovec::default(); BATCH];
         for (v, &base) in iov.iter_mut().zip(addrs) {
             *v = iovec { base, len: SIZE as u64 };
@@ -67,13 +67,13 @@ impl Reading {
 
 impl Timespecs {
     /// Forgets what was read.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.addrs.clear();
         self.next = 0;
     }
 
     /// What was read for the SQE whose turn it is, if it lies at `addr`.
-    pub fn take(&mut self, addr: u64) -> Option<kernel_timespec> {
+    pub(crate) fn take(&mut self, addr: u64) -> Option<kernel_timespec> {
         if self.addrs.get(self.next) != Some(&addr) {
             self.clear();
             return None;
@@ -84,7 +84,7 @@ impl Timespecs {
     }
 
     /// Forgets what was read, to read others; none if there is nowhere to read them to.
-    pub fn begin(&mut self) -> Option<Reading> {
+    pub(crate) fn begin(&mut self) -> Option<Reading> {
         self.clear();
         if self.scratch.is_none() {
             self.scratch = Scratch::new();
@@ -93,7 +93,7 @@ impl Timespecs {
     }
 
     /// Those at `addrs` have been read.
-    pub fn end(&mut self, addrs: &[u64]) {
+    pub(crate) fn end(&mut self, addrs: &[u64]) {
         self.addrs.extend_from_slice(addrs);
     }
 }

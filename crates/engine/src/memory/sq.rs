@@ -8,7 +8,7 @@ use softring_uapi::{IORING_SETUP_SQ_REWIND, io_uring_sqe};
 
 impl Rings {
     /// SQEs that the program has made available.
-    pub fn sq_ready(&self) -> u32 {
+    pub(crate) fn sq_ready(&self) -> u32 {
         if self.rewinds() {
             return self.geo.sq_entries;
         }
@@ -22,7 +22,7 @@ impl Rings {
     }
 
     /// A submission begins.
-    pub fn sq_begin(&self) {
+    pub(crate) fn sq_begin(&self) {
         if self.rewinds() {
             self.control.sq_head().store(0, Relaxed);
         }
@@ -30,7 +30,7 @@ impl Rings {
 
     /// Is the submission queue full, as far as the program's words tell? To a batch it is as it was
     /// before the batch.
-    pub fn sq_full(&self) -> bool {
+    pub(crate) fn sq_full(&self) -> bool {
         let head = if self.rewinds() { 0 } else { self.rings.word(off::SQ_HEAD).load(Relaxed) };
         let tail = self.rings.word(off::SQ_TAIL).load(Acquire);
         tail.wrapping_sub(head) == self.geo.sq_entries
@@ -39,7 +39,7 @@ impl Rings {
     /// Copies the next SQE, once. False if the index array names no slot: consumed, and counted in
     /// `dropped`. Lock holder only; call at most [`sq_ready`](Self::sq_ready) times.
     #[inline]
-    pub fn sq_fetch(&self, sqe: &mut io_uring_sqe) -> bool {
+    pub(crate) fn sq_fetch(&self, sqe: &mut io_uring_sqe) -> bool {
         let word = self.control.sq_head();
         let head = word.load(Relaxed);
         word.store(head.wrapping_add(1), Relaxed);
@@ -66,7 +66,7 @@ impl Rings {
 
     /// The second half of the SQE that was fetched last: on a ring with SQEs of 128 bytes, or on a
     /// mixed one, if it has taken two entries.
-    pub fn sq_second_half(&self, took_two: bool) -> Option<[u64; 8]> {
+    pub(crate) fn sq_second_half(&self, took_two: bool) -> Option<[u64; 8]> {
         let wide = self.geo.sqe_size() == 128;
         if !wide && !took_two {
             return None;
@@ -79,7 +79,7 @@ impl Rings {
 
     /// The SQE that was fetched last is of 128 bytes: takes the entry behind it, too, on a mixed
     /// ring. False if it is in the last slot.
-    pub fn sq_take_second(&self) -> bool {
+    pub(crate) fn sq_take_second(&self) -> bool {
         if self.sq_slot(1) + 1 >= self.geo.sq_entries {
             return false;
         }
@@ -90,7 +90,7 @@ impl Rings {
 
     /// Where the SQEs behind the one that was fetched last have their `addr`, `n` of them at most
     /// and as long as they are of `opcode`. A hint: the program may still change them.
-    pub fn sq_peek(&self, n: u32, opcode: u8, mut each: impl FnMut(u64)) {
+    pub(crate) fn sq_peek(&self, n: u32, opcode: u8, mut each: impl FnMut(u64)) {
         let head = self.control.sq_head().load(Relaxed);
         for i in 0..n {
             let mut slot = head.wrapping_add(i) & (self.geo.sq_entries - 1);
@@ -109,13 +109,13 @@ impl Rings {
     }
 
     /// Puts the SQE that was fetched last back: it is the next again.
-    pub fn sq_unfetch(&self) {
+    pub(crate) fn sq_unfetch(&self) {
         let word = self.control.sq_head();
         word.store(word.load(Relaxed).wrapping_sub(1), Relaxed);
     }
 
     /// Gives the fetched slots back to the program.
-    pub fn sq_commit(&self) {
+    pub(crate) fn sq_commit(&self) {
         if self.rewinds() {
             return;
         }

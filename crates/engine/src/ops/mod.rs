@@ -36,7 +36,7 @@ pub(crate) mod socket;
 pub(crate) mod splice;
 pub(crate) mod statx;
 pub(crate) mod sync;
-pub mod table;
+pub(crate) mod table;
 pub(crate) mod timeout;
 pub(crate) mod truncate;
 pub(crate) mod tx_timestamp;

@@ -34,7 +34,7 @@ impl Ctx {
     ///
     /// # Errors
     /// `ENOENT`, `ENOBUFS`.
-    pub fn select_many(&mut self, req: &mut Req, alone: bool) -> errno::Result<()> {
+    pub(crate) fn select_many(&mut self, req: &mut Req, alone: bool) -> errno::Result<()> {
         let call = &mut req.call;
         let none = |e| if alone && call.sqe.opcode == IORING_OP_RECV { Errno::ENOBUFS } else { e };
         let (mut pick, mut head) = self.groups.head(call.bgid).map_err(none)?;

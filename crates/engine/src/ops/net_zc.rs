@@ -64,7 +64,7 @@ impl Ctx {
     /// The request's own CQE is posted; this is the one that gives its buffer back to the program,
     /// which comes with the next task work (`io_notif_flush`).
     #[cold]
-    pub fn notify(&mut self, req: &Req) {
+    pub(crate) fn notify(&mut self, req: &Req) {
         let mut notif = Req::default();
         notif.call.sqe.user_data = match req.call.sqe.addr3 {
             0 => req.call.sqe.user_data,

@@ -32,9 +32,9 @@ const VALID_RESOLVE: u64 = 0x3f;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct How {
-    pub flags: u64,
-    pub mode: u64,
-    pub resolve: u64,
+    pub(crate) flags: u64,
+    pub(crate) mode: u64,
+    pub(crate) resolve: u64,
 }
 
 /// Bytes of [`How`], the least that OPENAT2 takes (`OPEN_HOW_SIZE_VER0`).

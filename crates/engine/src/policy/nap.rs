@@ -57,7 +57,7 @@ pub(crate) enum Step {
 /// One SQ thread's view of its submissions. All times are in ns of one clock.
 #[derive(Debug)]
 pub(crate) struct Naps {
-    pub timer: Timer,
+    pub(crate) timer: Timer,
     /// Gaps seen, by size.
     gaps: [u16; BUCKETS],
     seen: u32,
@@ -71,17 +71,17 @@ pub(crate) struct Naps {
     /// The nap of which it is not known yet whether something came meanwhile: its beginning, and
     /// the end that it was to have.
     nap: Option<(u64, u64)>,
-    pub tally: Tally,
+    pub(crate) tally: Tally,
 }
 
 /// What naps came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    pub naps: u64,
+    pub(crate) naps: u64,
     /// Naps that found submissions.
-    pub over: u64,
+    pub(crate) over: u64,
     /// Time spent in naps, in ns.
-    pub slept: u64,
+    pub(crate) slept: u64,
 }
 
 fn bucket(gap: u64) -> usize {

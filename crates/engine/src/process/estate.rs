@@ -150,7 +150,7 @@ fn owner(page: &Control, slot: usize) -> u32 {
 impl Ctx {
     /// In a child that has inherited the ring: writes down what it has in flight.
     #[cold]
-    pub fn write_down(&mut self) {
+    pub(crate) fn write_down(&mut self) {
         if self.slab.is_empty() && self.inherited.written == 0 {
             return;
         }

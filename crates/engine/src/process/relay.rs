@@ -51,7 +51,7 @@ impl Ctx {
     }
 
     /// May the parent have what this cancellation did not find?
-    pub fn may_ask_parent(&self, sqe: &io_uring_sqe) -> bool {
+    pub(crate) fn may_ask_parent(&self, sqe: &io_uring_sqe) -> bool {
         let asks = self.inherited.has_parent && !self.inherited.deaf_parent;
         asks && !self.defers() && sqe.op_flags & OWN == 0 && reactor::parent().is_some()
     }

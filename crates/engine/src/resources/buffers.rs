@@ -11,12 +11,12 @@ use softring_uapi::limits::REG_BUFFER_LEN_MAX;
 
 /// A registered buffer.
 #[derive(Debug)]
-pub struct BufNode {
-    pub addr: u64,
-    pub len: u64,
+pub(crate) struct BufNode {
+    pub(crate) addr: u64,
+    pub(crate) len: u64,
     /// Posted as `user_data` when the last owner lets go; 0: never.
-    pub tag: u64,
-    pub notify: std::sync::Weak<TagSink>,
+    pub(crate) tag: u64,
+    pub(crate) notify: std::sync::Weak<TagSink>,
     /// Shared with its clones in other rings.
     locked: Arc<Locked>,
 }
@@ -36,7 +36,7 @@ impl BufNode {
     ///
     /// # Errors
     /// `EFAULT`, as `io_import_fixed` answers; `EOVERFLOW`-like wraps are `EFAULT` too.
-    pub fn check(&self, addr: u64, len: u64) -> Result<()> {
+    pub(crate) fn check(&self, addr: u64, len: u64) -> Result<()> {
         let end = addr.checked_add(len).ok_or(Errno::EFAULT)?;
         if addr < self.addr || end > self.addr + self.len {
             return Err(Errno::EFAULT);
@@ -45,7 +45,7 @@ impl BufNode {
     }
 
     /// The same memory for another table, without the tag.
-    pub fn share(&self) -> Arc<BufNode> {
+    pub(crate) fn share(&self) -> Arc<BufNode> {
         let locked = self.locked.clone();
         let notify = std::sync::Weak::new();
         Arc::new(BufNode { addr: self.addr, len: self.len, tag: 0, notify, locked })
@@ -54,8 +54,8 @@ impl BufNode {
 
 /// The table; an empty slot answers EFAULT as the kernel's dummy node does.
 #[derive(Debug, Default)]
-pub struct BufTable {
-    pub slots: Vec<Option<Arc<BufNode>>>,
+pub(crate) struct BufTable {
+    pub(crate) slots: Vec<Option<Arc<BufNode>>>,
 }
 
 impl BufTable {
@@ -63,18 +63,18 @@ impl BufTable {
     ///
     /// # Errors
     /// `EFAULT` for an empty slot or one past the table.
-    pub fn get(&self, slot: u16) -> Result<Arc<BufNode>> {
+    pub(crate) fn get(&self, slot: u16) -> Result<Arc<BufNode>> {
         self.peek(slot).cloned().ok_or(Errno::EFAULT)
     }
 
     /// As [`get`](Self::get), for a look only.
     #[inline]
-    pub fn peek(&self, slot: u16) -> Option<&Arc<BufNode>> {
+    pub(crate) fn peek(&self, slot: u16) -> Option<&Arc<BufNode>> {
         self.slots.get(slot as usize).and_then(Option::as_ref)
     }
 
     /// Lets go of every buffer, from the last slot down, as tags show.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         while self.slots.pop().is_some() {}
     }
 }

@@ -15,30 +15,30 @@ pub(crate) const ALL: u64 = 0x7fff_ffff;
 
 /// The buffers at a group's head.
 #[derive(Debug, Default)]
-pub struct Head {
-    pub bufs: Vec<Buf>,
+pub(crate) struct Head {
+    pub(crate) bufs: Vec<Buf>,
     /// A buffer is used up bit by bit.
-    pub inc: bool,
+    pub(crate) inc: bool,
     /// Each step takes one buffer.
-    pub singly: bool,
+    pub(crate) singly: bool,
     /// Slots of the ring: the buffer as many places on is the same, if the tail is that far ahead.
     slots: usize,
 }
 
 /// Bytes laid out over buffers.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Layout {
-    pub iov: Vec<iovec>,
-    pub len: u64,
+pub(crate) struct Layout {
+    pub(crate) iov: Vec<iovec>,
+    pub(crate) len: u64,
     /// No buffer is left behind these.
-    pub empty: bool,
+    pub(crate) empty: bool,
     /// The last buffer was too large for what was wanted.
-    pub cut: bool,
+    pub(crate) cut: bool,
 }
 
 impl Layout {
     /// Buffers that the first `len` bytes fill (`io_bundle_nbufs`).
-    pub fn used(&self, mut len: u64) -> u16 {
+    pub(crate) fn used(&self, mut len: u64) -> u16 {
         let mut n = 0;
         for v in &self.iov {
             if len == 0 {
@@ -56,7 +56,7 @@ impl Head {
     ///
     /// # Errors
     /// `ENOBUFS`.
-    pub fn first(&self) -> Result<Layout> {
+    pub(crate) fn first(&self) -> Result<Layout> {
         match self.bufs[..] {
             [Buf { addr, len: 0, .. }, ref rest @ ..] => Ok(Layout {
                 iov: vec![iovec { base: addr, len: 0 }],
@@ -68,13 +68,13 @@ impl Head {
     }
 
     /// Each step is to take one buffer.
-    pub fn take_singly(&mut self) {
+    pub(crate) fn take_singly(&mut self) {
         self.singly = true;
         self.bufs.truncate(STEPS + 1);
     }
 
     /// One buffer for `want` bytes, or for as many as it takes.
-    pub fn one(&self, want: u64) -> Layout {
+    pub(crate) fn one(&self, want: u64) -> Layout {
         let Some(&Buf { addr, len, .. }) = self.bufs.first() else { return Layout::default() };
         let len = if want == 0 { u64::from(len) } else { u64::from(len).min(want) };
         let empty = self.bufs.len() == 1;
@@ -82,7 +82,7 @@ impl Head {
     }
 
     /// `len` bytes in `count` buffers are used up; of an incremental buffer the rest stays.
-    pub fn advance(&mut self, mut len: u64, count: u16) {
+    pub(crate) fn advance(&mut self, mut len: u64, count: u16) {
         if !self.inc {
             self.bufs.drain(..self.bufs.len().min(count.into()));
             return;
@@ -107,7 +107,7 @@ impl Head {
     ///
     /// # Errors
     /// `ENOBUFS`.
-    pub fn lay_out(&self, skip: usize, want: u64, most: usize) -> Result<Layout> {
+    pub(crate) fn lay_out(&self, skip: usize, want: u64, most: usize) -> Result<Layout> {
         let bufs = self.bufs.get(skip..).filter(|b| !b.is_empty()).ok_or(Errno::ENOBUFS)?;
         let first = u64::from(bufs[0].len);
         if first == 0 {
@@ -148,7 +148,7 @@ impl Groups {
     ///
     /// # Errors
     /// `ENOENT` if there is no such group, `ENOBUFS` if it is empty.
-    pub fn head(&mut self, bgid: u16) -> Result<(Pick, Head)> {
+    pub(crate) fn head(&mut self, bgid: u16) -> Result<(Pick, Head)> {
         let head = match self.get(bgid).ok_or(Errno::ENOENT)? {
             // A list gives one at a time.
             Group::List(list) => {
@@ -165,7 +165,7 @@ impl Groups {
     }
 
     /// A list's second buffer was used, too.
-    pub fn drop_second(&mut self, bgid: u16, pick: Pick) {
+    pub(crate) fn drop_second(&mut self, bgid: u16, pick: Pick) {
         if !pick.in_ring
             && pick.count > 1
             && let Some(Group::List(list)) = self.get_mut(bgid)

@@ -93,16 +93,16 @@ impl Deposit {
 
 impl FileTable {
     /// Before a fork: is there anything to do for [`Self::deposit`]?
-    pub fn is_fresh(&self) -> bool {
+    pub(crate) fn is_fresh(&self) -> bool {
         self.fresh && !self.away
     }
 
-    pub fn is_deposited(&self) -> bool {
+    pub(crate) fn is_deposited(&self) -> bool {
         !self.deposits.is_empty() && !self.away
     }
 
     /// Before a fork: children find the files. Called under the ring's lock.
-    pub fn deposit(&mut self) {
+    pub(crate) fn deposit(&mut self) {
         if !core::mem::take(&mut self.fresh) || self.away {
             return;
         }
@@ -148,7 +148,7 @@ impl FileTable {
     }
 
     /// In a forked child: closes what was deposited, until the child uses the ring.
-    pub fn fork_child(&mut self) {
+    pub(crate) fn fork_child(&mut self) {
         if self.deposits.is_empty() || self.away {
             return;
         }
@@ -164,7 +164,7 @@ impl FileTable {
 
     /// A child uses the ring: gets its files back, but for those that the parent has given up.
     #[inline]
-    pub fn fetch_if_away(&mut self) {
+    pub(crate) fn fetch_if_away(&mut self) {
         if self.away {
             self.fetch();
         }
@@ -187,7 +187,7 @@ impl FileTable {
     }
 
     /// The ring ends.
-    pub fn end(mut self) {
+    pub(crate) fn end(mut self) {
         if self.away {
             let closed = |node: &Plain<FileNode>| node.deposited.load(Relaxed);
             let gone = self.slots.iter_mut().filter_map(|place| place.take_if(|n| closed(n)));

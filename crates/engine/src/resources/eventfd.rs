@@ -4,10 +4,10 @@ use softring_host::fd::InternalFd;
 
 /// An eventfd that is signalled when CQEs are posted.
 #[derive(Debug)]
-pub struct EventFd {
-    pub fd: InternalFd,
+pub(crate) struct EventFd {
+    pub(crate) fd: InternalFd,
     /// Only for completions that workers post (`IORING_REGISTER_EVENTFD_ASYNC`).
-    pub only_async: bool,
+    pub(crate) only_async: bool,
     /// The CQ's tail that was told of, or is about to be.
     tail: u32,
     /// CQEs behind it that workers post, each by itself.
@@ -18,24 +18,24 @@ pub struct EventFd {
 
 impl EventFd {
     /// `tail`: the CQ's, behind which is told of.
-    pub fn new(fd: InternalFd, only_async: bool, tail: u32) -> Self {
+    pub(crate) fn new(fd: InternalFd, only_async: bool, tail: u32) -> Self {
         EventFd { fd, only_async, tail, by_workers: 0, due: 0 }
     }
 
     /// Signals as often as the kernel would.
-    pub fn signal(&self, times: u32) {
+    pub(crate) fn signal(&self, times: u32) {
         softring_host::fd::check_now_and_then();
         let _ = rustix::io::write(&self.fd, &u64::from(times).to_ne_bytes());
     }
 
     /// A worker of the kernel's posts by itself; with `skipped` it posts nothing.
-    pub fn worker_posts(&mut self, skipped: bool) {
+    pub(crate) fn worker_posts(&mut self, skipped: bool) {
         self.by_workers += u32::from(self.only_async || !skipped);
     }
 
     /// What was posted up to `tail` is flushed: signals once for all, and once for each CQE that a
     /// worker posts (`io_commit_cqring_flush`).
-    pub fn flushed(&mut self, tail: u32) {
+    pub(crate) fn flushed(&mut self, tail: u32) {
         if self.only_async && self.by_workers == 0 {
             return;
         }
@@ -45,7 +45,7 @@ impl EventFd {
     }
 
     /// Signals due.
-    pub fn take_due(&mut self) -> u32 {
+    pub(crate) fn take_due(&mut self) -> u32 {
         core::mem::take(&mut self.due)
     }
 }

@@ -20,43 +20,43 @@ use softring_uapi::errno::{Errno, Result};
 /// A registered file: our own duplicate of the program's descriptor, with what routing must know of
 /// it.
 #[derive(Debug)]
-pub struct FileNode {
+pub(crate) struct FileNode {
     /// Atomically counted: a worker has it without the ring's lock.
     fd: Arc<InternalFd>,
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// It is on a modelled device.
-    pub model: Option<Arc<model::files::File>>,
+    pub(crate) model: Option<Arc<model::files::File>>,
     /// Reads in a row that the page cache answered (`ops::rw_hot`).
-    pub history: History,
+    pub(crate) history: History,
     /// Posted as `user_data` when the last owner lets go; 0: never.
-    pub tag: u64,
-    pub notify: std::sync::Weak<TagSink>,
+    pub(crate) tag: u64,
+    pub(crate) notify: std::sync::Weak<TagSink>,
     /// Forked children find it (`resources::deposit`).
-    pub deposited: AtomicBool,
+    pub(crate) deposited: AtomicBool,
 }
 
 /// Where tags of released nodes are collected for posting.
 #[derive(Debug, Default)]
-pub struct TagSink {
+pub(crate) struct TagSink {
     /// [`Self::any`]; spares the lock, for every enter looks here.
     any: AtomicBool,
     list: Mutex<Vec<u64>>,
 }
 
 impl TagSink {
-    pub fn push(&self, tag: u64) {
+    pub(crate) fn push(&self, tag: u64) {
         self.list.lock().unwrap_or_else(PoisonError::into_inner).push(tag);
         self.any.store(true, Release);
     }
 
     /// May there be some?
     #[inline]
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.any.load(Acquire)
     }
 
     /// What was collected since the last look.
-    pub fn take(&self) -> Vec<u64> {
+    pub(crate) fn take(&self) -> Vec<u64> {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         self.any.store(false, Release);
         core::mem::take(&mut *list)
@@ -65,7 +65,7 @@ impl TagSink {
 
 impl FileNode {
     /// A node owning `fd`; `tag` is posted through `notify` when the last owner lets go (0: never).
-    pub fn new(fd: InternalFd, tag: u64, notify: std::sync::Weak<TagSink>) -> Plain<Self> {
+    pub(crate) fn new(fd: InternalFd, tag: u64, notify: std::sync::Weak<TagSink>) -> Plain<Self> {
         let kind = Kind::of(fd.as_raw_fd());
         let model = model::files::registered(fd.as_raw_fd());
         let (fd, deposited) = (Arc::new(fd), AtomicBool::new(false));
@@ -73,7 +73,7 @@ impl FileNode {
     }
 
     /// The same file, by another descriptor.
-    pub fn again(&self, fd: InternalFd) -> Plain<Self> {
+    pub(crate) fn again(&self, fd: InternalFd) -> Plain<Self> {
         let (model, notify) = (self.model.clone(), self.notify.clone());
         let (fd, kind, tag, history) = (Arc::new(fd), self.kind, self.tag, History::new());
         let deposited = AtomicBool::new(false);
@@ -86,21 +86,21 @@ impl FileNode {
         unsafe { Plain::new(self) }
     }
 
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     /// The descriptor, for who works on it without the ring's lock.
-    pub fn share(&self) -> Arc<InternalFd> {
+    pub(crate) fn share(&self) -> Arc<InternalFd> {
         self.fd.clone()
     }
 
-    pub fn fd(&self) -> i32 {
+    pub(crate) fn fd(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 
     /// The number that the descriptor had at first.
-    pub fn first(&self) -> i32 {
+    pub(crate) fn first(&self) -> i32 {
         self.fd.first()
     }
 }
@@ -117,12 +117,12 @@ impl Drop for FileNode {
 
 /// The table. Slots are sparse; allocation of a free slot goes round-robin within the alloc range.
 #[derive(Debug, Default)]
-pub struct FileTable {
-    pub slots: Vec<Option<Plain<FileNode>>>,
-    pub alloc: core::ops::Range<u32>,
-    pub hint: u32,
+pub(crate) struct FileTable {
+    pub(crate) slots: Vec<Option<Plain<FileNode>>>,
+    pub(crate) alloc: core::ops::Range<u32>,
+    pub(crate) hint: u32,
     /// Slots in use.
-    pub used: usize,
+    pub(crate) used: usize,
     /// Where forked children find the files.
     pub(super) deposits: Vec<Deposit>,
     /// There may be some that they do not find.
@@ -133,7 +133,7 @@ pub struct FileTable {
 
 impl FileTable {
     /// Fills a table that has none yet with `slots`.
-    pub fn fill(&mut self, slots: Vec<Option<Plain<FileNode>>>) {
+    pub(crate) fn fill(&mut self, slots: Vec<Option<Plain<FileNode>>>) {
         self.slots = slots;
         self.fresh = true;
         self.used = self.slots.iter().flatten().count();
@@ -141,7 +141,7 @@ impl FileTable {
     }
 
     /// Lets go of every file and of the table.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.withdraw_all();
         // From the last slot down, as tags show.
         while self.slots.pop().is_some() {}
@@ -149,7 +149,7 @@ impl FileTable {
     }
 
     /// Free slots are picked from `range`, from its start.
-    pub fn set_alloc_range(&mut self, range: core::ops::Range<u32>) {
+    pub(crate) fn set_alloc_range(&mut self, range: core::ops::Range<u32>) {
         self.hint = range.start;
         self.alloc = range;
     }
@@ -158,13 +158,13 @@ impl FileTable {
     ///
     /// # Errors
     /// `EBADF` for an empty slot or one past the table.
-    pub fn get(&self, slot: u32) -> Result<Plain<FileNode>> {
+    pub(crate) fn get(&self, slot: u32) -> Result<Plain<FileNode>> {
         self.peek(slot).cloned().ok_or(Errno::EBADF)
     }
 
     /// As [`get`](Self::get), for a look only.
     #[inline]
-    pub fn peek(&self, slot: u32) -> Option<&Plain<FileNode>> {
+    pub(crate) fn peek(&self, slot: u32) -> Option<&Plain<FileNode>> {
         self.slots.get(slot as usize).and_then(Option::as_ref)
     }
 
@@ -172,7 +172,7 @@ impl FileTable {
     ///
     /// # Errors
     /// `ENFILE` if there is none.
-    pub fn free_slot(&mut self) -> Result<u32> {
+    pub(crate) fn free_slot(&mut self) -> Result<u32> {
         let range = self.alloc.clone();
         if self.hint < range.start || self.hint >= range.end {
             self.hint = range.start;

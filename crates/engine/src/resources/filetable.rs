@@ -15,15 +15,15 @@ pub(crate) const FILES_SKIP: i32 = -2;
 
 /// What an update puts into consecutive slots.
 #[derive(Clone, Copy, Debug)]
-pub struct Update<'a> {
+pub(crate) struct Update<'a> {
     /// First slot.
-    pub offset: u32,
+    pub(crate) offset: u32,
     /// Slots to change.
-    pub nr: u32,
+    pub(crate) nr: u32,
     /// Descriptors as far as they could be read: fewer than `nr` is `EFAULT` at that place.
-    pub fds: &'a [i32],
+    pub(crate) fds: &'a [i32],
     /// Tags likewise; `None` where the program passes none.
-    pub tags: Option<&'a [u64]>,
+    pub(crate) tags: Option<&'a [u64]>,
 }
 
 impl FileTable {
@@ -33,7 +33,7 @@ impl FileTable {
     /// `ENXIO` without a table, `EOVERFLOW` or `EINVAL` past its end; if the first slot already
     /// fails: `EFAULT`, `EBADF` for a descriptor that is not open, a ring or `O_PATH`, `EINVAL` for
     /// a tag without a file, `EMFILE`.
-    pub fn update(&mut self, up: Update<'_>, sink: &Arc<TagSink>) -> Result<u32> {
+    pub(crate) fn update(&mut self, up: Update<'_>, sink: &Arc<TagSink>) -> Result<u32> {
         self.check_range(up.offset, up.nr)?;
         for i in 0..up.nr {
             if let Err(e) = self.update_one(up, i, sink) {
@@ -47,7 +47,7 @@ impl FileTable {
     ///
     /// # Errors
     /// `EOVERFLOW`, `ENXIO` without a table, `EINVAL` past its end: in the kernel's order.
-    pub fn check_range(&self, offset: u32, nr: u32) -> Result<()> {
+    pub(crate) fn check_range(&self, offset: u32, nr: u32) -> Result<()> {
         let end = offset.checked_add(nr).ok_or(Errno::EOVERFLOW)?;
         if self.slots.is_empty() {
             return Err(Errno::ENXIO);
@@ -82,7 +82,12 @@ impl FileTable {
     ///
     /// # Errors
     /// `ENFILE` if no slot is free, `ENXIO` without a table, `EINVAL` past its end.
-    pub fn install(&mut self, file_index: u32, fd: InternalFd, sink: &Arc<TagSink>) -> Result<u32> {
+    pub(crate) fn install(
+        &mut self,
+        file_index: u32,
+        fd: InternalFd,
+        sink: &Arc<TagSink>,
+    ) -> Result<u32> {
         let alloc = file_index == IORING_FILE_INDEX_ALLOC;
         let slot = if alloc { self.free_slot()? } else { file_index.wrapping_sub(1) };
         self.check_slot(slot)?;
@@ -99,7 +104,7 @@ impl FileTable {
     ///
     /// # Errors
     /// `ENXIO` without a table, `EINVAL` past its end, `EBADF` if the slot is empty.
-    pub fn remove(&mut self, slot: u32) -> Result<()> {
+    pub(crate) fn remove(&mut self, slot: u32) -> Result<()> {
         self.check_slot(slot)?;
         if self.clear_slot(slot) { Ok(()) } else { Err(Errno::EBADF) }
     }

@@ -20,23 +20,23 @@ pub(crate) const MAX_BIDS: u32 = 1 << 16;
 
 /// One buffer, as the program gave it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Buf {
-    pub addr: u64,
-    pub len: u32,
-    pub bid: u16,
+pub(crate) struct Buf {
+    pub(crate) addr: u64,
+    pub(crate) len: u32,
+    pub(crate) bid: u16,
 }
 
 /// A group's ring.
 #[derive(Debug)]
-pub struct BufRing {
+pub(crate) struct BufRing {
     mem: Region,
     mask: u16,
     /// The next buffer to use: ours alone.
-    pub head: u16,
+    pub(crate) head: u16,
     /// `IOU_PBUF_RING_INC`: a buffer is used up bit by bit.
-    pub inc: bool,
+    pub(crate) inc: bool,
     /// Such a buffer of which less is left is used up, too.
-    pub min_left: u32,
+    pub(crate) min_left: u32,
 }
 
 /// The buffers of one group.
@@ -48,32 +48,32 @@ pub(crate) enum Group {
 
 /// A ring's groups, by number.
 #[derive(Debug, Default)]
-pub struct Groups(BTreeMap<u16, Group>);
+pub(crate) struct Groups(BTreeMap<u16, Group>);
 
 /// A request's pick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pick {
-    pub buf: Buf,
+pub(crate) struct Pick {
+    pub(crate) buf: Buf,
     /// Buffers taken: 1, or more in a bundle.
-    pub count: u16,
+    pub(crate) count: u16,
     /// Bytes of a bundle's first step, if a second followed: each is paid for by itself.
-    pub first: u32,
+    pub(crate) first: u32,
     /// Buffers of a bundle's second step, and the bytes for which they were taken: not paid for yet
     /// where the first step is.
-    pub second: (u16, u32),
+    pub(crate) second: (u16, u32),
     /// It lies in a group's ring, whose head has not moved yet.
-    pub in_ring: bool,
+    pub(crate) in_ring: bool,
     /// It has been paid for: what comes of the request does not change the group any more.
-    pub committed: bool,
+    pub(crate) committed: bool,
     /// Bytes that it was paid for with.
-    pub paid: u32,
+    pub(crate) paid: u32,
     /// When it was paid for, room was left in it.
-    pub more: bool,
+    pub(crate) more: bool,
 }
 
 impl Pick {
     /// The flags of a CQE that names it.
-    pub fn cqe_flags(&self) -> u32 {
+    pub(crate) fn cqe_flags(&self) -> u32 {
         let more = if self.more { IORING_CQE_F_BUF_MORE } else { 0 };
         IORING_CQE_F_BUFFER | more | u32::from(self.buf.bid) << IORING_CQE_BUFFER_SHIFT
     }
@@ -83,7 +83,7 @@ impl BufRing {
     const TAIL: usize = 14;
 
     /// A ring in `mem`, of as many entries as `reg` says.
-    pub fn new(mem: Region, reg: &io_uring_buf_reg) -> Self {
+    pub(crate) fn new(mem: Region, reg: &io_uring_buf_reg) -> Self {
         let mask = (reg.ring_entries - 1) as u16;
         let min_left = reg.min_left;
         let inc = reg.flags & IOU_PBUF_RING_INC != 0;
@@ -100,17 +100,17 @@ impl BufRing {
     }
 
     /// Slots of the ring: a power of two.
-    pub fn entries(&self) -> u16 {
+    pub(crate) fn entries(&self) -> u16 {
         self.mask + 1
     }
 
     /// Buffers between head and tail.
-    pub fn ready(&self) -> u16 {
+    pub(crate) fn ready(&self) -> u16 {
         self.tail().wrapping_sub(self.head)
     }
 
     /// The `i`th buffer after the head. Call with `i` below [`ready`](Self::ready).
-    pub fn peek(&self, i: u16) -> Buf {
+    pub(crate) fn peek(&self, i: u16) -> Buf {
         let b: io_uring_buf = self.mem.load(self.at(self.head.wrapping_add(i)));
         Buf { addr: b.addr, len: b.len, bid: b.bid }
     }
@@ -168,7 +168,7 @@ impl Groups {
     /// # Errors
     /// `ENOBUFS` if the group is not there or empty, or its first buffer is outside of the
     /// program's memory.
-    pub fn select(&mut self, bgid: u16) -> Result<Pick> {
+    pub(crate) fn select(&mut self, bgid: u16) -> Result<Pick> {
         let pick = self.pick(bgid)?;
         let Buf { addr, len, .. } = pick.buf;
         if pick.in_ring && has(Change::BufferPlaces) && in_user(addr, len.into()).is_err() {
@@ -181,7 +181,7 @@ impl Groups {
     ///
     /// # Errors
     /// `ENOBUFS` if the group is not there or empty.
-    pub fn pick(&mut self, bgid: u16) -> Result<Pick> {
+    pub(crate) fn pick(&mut self, bgid: u16) -> Result<Pick> {
         match self.0.get_mut(&bgid).ok_or(Errno::ENOBUFS)? {
             Group::List(list) => {
                 let buf = list.pop_front().ok_or(Errno::ENOBUFS)?;
@@ -195,7 +195,7 @@ impl Groups {
     }
 
     /// Gives an unused pick back (`io_kbuf_recycle`).
-    pub fn recycle(&mut self, bgid: u16, pick: Pick) {
+    pub(crate) fn recycle(&mut self, bgid: u16, pick: Pick) {
         if pick.in_ring {
             return;
         }
@@ -206,7 +206,7 @@ impl Groups {
 
     /// Uses a pick up, of which `len` bytes were filled; answers the CQE's flags
     /// (`__io_put_kbufs`).
-    pub fn put(&mut self, bgid: u16, mut pick: Pick, len: u32) -> u32 {
+    pub(crate) fn put(&mut self, bgid: u16, mut pick: Pick, len: u32) -> u32 {
         if pick.in_ring
             && let Some(Group::Ring(ring)) = self.0.get_mut(&bgid)
         {
@@ -221,7 +221,7 @@ impl Groups {
 
     /// Pays for a pick before it is known what comes of it, because nobody will hold the ring's
     /// lock then.
-    pub fn commit(&mut self, bgid: u16, pick: &mut Pick, len: u32) {
+    pub(crate) fn commit(&mut self, bgid: u16, pick: &mut Pick, len: u32) {
         if pick.in_ring
             && !pick.committed
             && let Some(Group::Ring(ring)) = self.0.get_mut(&bgid)
@@ -236,7 +236,7 @@ impl Groups {
     ///
     /// # Errors
     /// `EINVAL` if the group is a ring, `EOVERFLOW` if no id is left.
-    pub fn provide(&mut self, bgid: u16, first: Buf, nbufs: u32) -> Result<()> {
+    pub(crate) fn provide(&mut self, bgid: u16, first: Buf, nbufs: u32) -> Result<()> {
         let Group::List(list) = self.0.entry(bgid).or_insert(Group::List(VecDeque::new())) else {
             return Err(Errno::EINVAL);
         };
@@ -254,7 +254,7 @@ impl Groups {
     ///
     /// # Errors
     /// `ENOENT` if there is no such group, `EINVAL` if it is a ring.
-    pub fn remove(&mut self, bgid: u16, nbufs: u32) -> Result<u32> {
+    pub(crate) fn remove(&mut self, bgid: u16, nbufs: u32) -> Result<u32> {
         match self.0.get_mut(&bgid).ok_or(Errno::ENOENT)? {
             Group::Ring(_) => Err(Errno::EINVAL),
             Group::List(list) => {
@@ -278,7 +278,7 @@ impl Groups {
     ///
     /// # Errors
     /// `EEXIST` for a group that has buffers.
-    pub fn make_room(&mut self, bgid: u16) -> Result<()> {
+    pub(crate) fn make_room(&mut self, bgid: u16) -> Result<()> {
         if self.0.get(&bgid).is_some_and(|group| !group.is_empty_list()) {
             return Err(Errno::EEXIST);
         }
@@ -287,7 +287,7 @@ impl Groups {
     }
 
     /// Makes a ring the group.
-    pub fn add_ring(&mut self, bgid: u16, ring: BufRing) {
+    pub(crate) fn add_ring(&mut self, bgid: u16, ring: BufRing) {
         self.0.insert(bgid, Group::Ring(ring));
     }
 
@@ -295,7 +295,7 @@ impl Groups {
     ///
     /// # Errors
     /// `ENOENT` if there is no such group, `EINVAL` if it is a list.
-    pub fn ring(&self, bgid: u16) -> Result<&BufRing> {
+    pub(crate) fn ring(&self, bgid: u16) -> Result<&BufRing> {
         match self.0.get(&bgid).ok_or(Errno::ENOENT)? {
             Group::Ring(ring) => Ok(ring),
             Group::List(_) => Err(Errno::EINVAL),
@@ -306,7 +306,7 @@ impl Groups {
     ///
     /// # Errors
     /// As [`Self::ring`].
-    pub fn remove_ring(&mut self, bgid: u16) -> Result<()> {
+    pub(crate) fn remove_ring(&mut self, bgid: u16) -> Result<()> {
         self.ring(bgid)?;
         self.0.remove(&bgid);
         Ok(())

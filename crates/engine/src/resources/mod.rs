@@ -12,7 +12,7 @@ pub(crate) mod kbuf;
 pub(crate) mod memlock;
 pub(crate) mod napi;
 pub(crate) mod personality;
-pub mod plain;
+pub(crate) mod plain;
 pub(crate) mod region;
 pub(crate) mod restrictions;
 pub mod task_rules;

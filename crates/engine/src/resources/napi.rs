@@ -10,7 +10,7 @@ const MAX_POLL_US: u32 = 10_000;
 
 /// A ring's settings.
 #[derive(Debug)]
-pub struct Napi {
+pub(crate) struct Napi {
     busy_poll_us: u32,
     prefer_busy_poll: bool,
     tracking: u32,
@@ -27,12 +27,12 @@ impl Default for Napi {
 
 impl Napi {
     /// How queues to poll are found: `IO_URING_NAPI_TRACKING_*`.
-    pub fn tracking(&self) -> u32 {
+    pub(crate) fn tracking(&self) -> u32 {
         self.tracking
     }
 
     /// The times, as the program is told them.
-    pub fn settings(&self) -> io_uring_napi {
+    pub(crate) fn settings(&self) -> io_uring_napi {
         io_uring_napi {
             busy_poll_to: self.busy_poll_us,
             prefer_busy_poll: u8::from(self.prefer_busy_poll),
@@ -44,7 +44,7 @@ impl Napi {
     ///
     /// # Errors
     /// `EINVAL` for a tracking that is none.
-    pub fn set(&mut self, new: &io_uring_napi) -> Result<usize> {
+    pub(crate) fn set(&mut self, new: &io_uring_napi) -> Result<usize> {
         if !matches!(new.op_param, IO_URING_NAPI_TRACKING_DYNAMIC | IO_URING_NAPI_TRACKING_STATIC) {
             return Err(Errno::EINVAL);
         }
@@ -59,7 +59,7 @@ impl Napi {
     ///
     /// # Errors
     /// `EINVAL` for a number that means a CPU, `EEXIST`.
-    pub fn add(&mut self, id: u32) -> Result<usize> {
+    pub(crate) fn add(&mut self, id: u32) -> Result<usize> {
         if id < first_id() {
             return Err(Errno::EINVAL);
         }
@@ -74,7 +74,7 @@ impl Napi {
     ///
     /// # Errors
     /// `EINVAL` for a number that means a CPU, `ENOENT`.
-    pub fn remove(&mut self, id: u32) -> Result<usize> {
+    pub(crate) fn remove(&mut self, id: u32) -> Result<usize> {
         if id < first_id() {
             return Err(Errno::EINVAL);
         }

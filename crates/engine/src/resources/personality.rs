@@ -13,13 +13,13 @@ use softring_uapi::errno::{Errno, Result};
 
 /// Ids are handed out in a circle, from 1.
 #[derive(Debug, Default)]
-pub struct Personalities {
+pub(crate) struct Personalities {
     map: BTreeMap<u16, Arc<Creds>>,
     last: u16,
 }
 
 impl Personalities {
-    pub fn get(&self, id: u16) -> Option<Arc<Creds>> {
+    pub(crate) fn get(&self, id: u16) -> Option<Arc<Creds>> {
         self.map.get(&id).cloned()
     }
 
@@ -27,7 +27,7 @@ impl Personalities {
     ///
     /// # Errors
     /// `EBUSY` if every id is in use.
-    pub fn insert(&mut self, creds: Creds) -> Result<u16> {
+    pub(crate) fn insert(&mut self, creds: Creds) -> Result<u16> {
         let after = (1..=u16::MAX).map(|i| self.last.checked_add(i));
         let circle = after.flatten().chain(1..=self.last);
         let id = circle.into_iter().find(|id| !self.map.contains_key(id)).ok_or(Errno::EBUSY)?;
@@ -40,7 +40,7 @@ impl Personalities {
     ///
     /// # Errors
     /// `EINVAL` for an id that is not in use.
-    pub fn remove(&mut self, id: u16) -> Result<()> {
+    pub(crate) fn remove(&mut self, id: u16) -> Result<()> {
         self.map.remove(&id).map(|_| ()).ok_or(Errno::EINVAL)
     }
 }

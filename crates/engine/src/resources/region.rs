@@ -21,7 +21,7 @@ enum Memory {
 
 /// A registered region, and what it counts against RLIMIT_MEMLOCK.
 #[derive(Debug)]
-pub struct ParamRegion {
+pub(crate) struct ParamRegion {
     /// It holds wait arguments (`IORING_MEM_REGION_REG_WAIT_ARG`).
     wait_args: bool,
     memory: Memory,
@@ -34,7 +34,11 @@ impl ParamRegion {
     ///
     /// # Errors
     /// `EFAULT`, `EINVAL`, `E2BIG`, `EOVERFLOW`; `ENOMEM` past RLIMIT_MEMLOCK.
-    pub fn create(desc: &mut io_uring_region_desc, fd: i32, wait_args: bool) -> Result<Self> {
+    pub(crate) fn create(
+        desc: &mut io_uring_region_desc,
+        fd: i32,
+        wait_args: bool,
+    ) -> Result<Self> {
         let (memory, locked) = create(desc, fd)?;
         Ok(ParamRegion { wait_args, memory, _locked: locked })
     }
@@ -43,7 +47,7 @@ impl ParamRegion {
     ///
     /// # Errors
     /// `EFAULT` where there are none.
-    pub fn wait_arg(&self, off: u64) -> Result<io_uring_reg_wait> {
+    pub(crate) fn wait_arg(&self, off: u64) -> Result<io_uring_reg_wait> {
         let end = off.checked_add(size_of::<io_uring_reg_wait>() as u64).ok_or(Errno::EFAULT)?;
         let len = match &self.memory {
             Memory::User { len, .. } => *len,

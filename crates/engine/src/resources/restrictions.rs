@@ -11,9 +11,9 @@ use softring_uapi::*;
 
 /// Restrictions of a ring, in force once it is enabled, or of a task, for the rings that it makes.
 #[derive(Clone, Debug, Default)]
-pub struct Restrictions {
+pub(crate) struct Restrictions {
     /// There are some: no others follow.
-    pub registered: bool,
+    pub(crate) registered: bool,
     /// They restrict SQEs, and register calls.
     restrict: [bool; 2],
     /// They are in force for SQEs, and for register calls.
@@ -30,12 +30,12 @@ const CALLS: usize = 1;
 
 impl Restrictions {
     /// May only some SQEs be submitted?
-    pub fn restricts_sqes(&self) -> bool {
+    pub(crate) fn restricts_sqes(&self) -> bool {
         self.active[SQES]
     }
 
     /// May an SQE with this opcode and these flags be submitted?
-    pub fn allows_sqe(&self, opcode: u8, flags: u8) -> bool {
+    pub(crate) fn allows_sqe(&self, opcode: u8, flags: u8) -> bool {
         if !self.active[SQES] {
             return true;
         }
@@ -45,12 +45,12 @@ impl Restrictions {
     }
 
     /// May this register opcode be called?
-    pub fn allows_register(&self, opcode: u32) -> bool {
+    pub(crate) fn allows_register(&self, opcode: u32) -> bool {
         !self.active[CALLS] || self.register_ops >> opcode & 1 == 1
     }
 
     /// They are in force from now on.
-    pub fn activate(&mut self) {
+    pub(crate) fn activate(&mut self) {
         if self.registered {
             self.active = self.restrict;
         }
@@ -60,7 +60,7 @@ impl Restrictions {
     ///
     /// # Errors
     /// `EINVAL` for too many rows, and for one of an unknown kind or opcode; `EFAULT`.
-    pub fn read(addr: u64, nr: u32) -> Result<Restrictions> {
+    pub(crate) fn read(addr: u64, nr: u32) -> Result<Restrictions> {
         if nr > most_rows() {
             return Err(Errno::EINVAL);
         }

@@ -25,8 +25,8 @@ use softring_uapi::errno::{Errno, Result};
 /// What a task has laid down. It is never taken back.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    pub restrictions: Restrictions,
-    pub filters: Filters,
+    pub(crate) restrictions: Restrictions,
+    pub(crate) filters: Filters,
     /// The variable and its value, once they are laid down.
     assignment: CString,
 }

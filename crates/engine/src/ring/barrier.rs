@@ -6,13 +6,13 @@ use crate::io::token::ReqId;
 
 /// The barrier's state.
 #[derive(Debug, Default)]
-pub struct Drain {
+pub(crate) struct Drain {
     /// Requests queue behind a barrier.
-    pub active: bool,
+    pub(crate) active: bool,
     /// The request or chain after the current chain is a barrier too.
-    pub next: bool,
+    pub(crate) next: bool,
     /// IOSQE_CQE_SKIP_SUCCESS was seen: draining is refused from then on.
-    pub disabled: bool,
+    pub(crate) disabled: bool,
     pub(super) list: VecDeque<ReqId>,
     /// Requests on the list, with the chains that hang on them.
     pub(super) drained: u32,

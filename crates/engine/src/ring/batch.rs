@@ -9,34 +9,34 @@ use softring_host::creds::Creds;
 
 /// The batch at hand: the chain under construction, and what one request learns for the next.
 #[derive(Debug, Default)]
-pub struct SubmitState {
-    pub head: Option<ReqId>,
-    pub last: Option<ReqId>,
+pub(crate) struct SubmitState {
+    pub(crate) head: Option<ReqId>,
+    pub(crate) last: Option<ReqId>,
     /// Time stamp of the last trusted read of this batch; 0: none yet (`ops::rw_hot`).
-    pub stamp: Cell<u64>,
+    pub(crate) stamp: Cell<u64>,
     /// SQEs of the batch behind the one at hand.
-    pub left: u32,
+    pub(crate) left: u32,
     /// CQEs that the caller of this batch waits for.
-    pub waits: u32,
+    pub(crate) waits: u32,
     /// The poll set was looked at since anything else was tried.
-    pub looked: bool,
+    pub(crate) looked: bool,
     /// The descriptor that was last found to be O_DIRECT in this batch; none between batches.
-    pub direct: Option<i32>,
+    pub(crate) direct: Option<i32>,
     /// The file on a modelled device that was last found in this batch.
-    pub model: Found,
-    pub sampling: Sampling,
+    pub(crate) model: Found,
+    pub(crate) sampling: Sampling,
     /// A batch is being submitted, by a thread with these credentials, once it was asked.
-    pub open: bool,
-    pub caller: Option<Arc<Creds>>,
+    pub(crate) open: bool,
+    pub(crate) caller: Option<Arc<Creds>>,
     /// That thread has the capabilities of workers.
-    pub alike: bool,
+    pub(crate) alike: bool,
     /// The epoch of credentials, and the thread that had those of the ring's maker then (SQPOLL).
-    pub as_maker: (u64, u32),
+    pub(crate) as_maker: (u64, u32),
 }
 
 /// Which request is timed next.
 #[derive(Debug)]
-pub struct Sampling {
+pub(crate) struct Sampling {
     /// It is so many behind the last of the batch before.
     pub(super) due: u32,
     pub(super) taken: u32,

@@ -13,13 +13,13 @@ use softring_uapi::errno::Errno;
 
 impl Req {
     /// Does the kernel run it on a worker?
-    pub fn is_workers(&self) -> bool {
+    pub(crate) fn is_workers(&self) -> bool {
         self.flags.intersects(ReqFlags::FORCE_ASYNC | ReqFlags::ON_WORKER)
     }
 
     /// Has it failed in the kernel's worker, which hands it back later than the batch's own task
     /// work?
-    pub fn is_handed_back(&self) -> bool {
+    pub(crate) fn is_handed_back(&self) -> bool {
         self.flags.contains(ReqFlags::ENDED)
             && !self.flags.contains(ReqFlags::WITH_CHAIN)
             && self.row.has(opdef::AIO)
@@ -46,26 +46,26 @@ impl Req {
 
     /// Was there an attempt to send? What is handed back before gives its buffer back when it is
     /// freed (`io_send_zc_cleanup`).
-    pub fn tried_to_send(&self) -> bool {
+    pub(crate) fn tried_to_send(&self) -> bool {
         let has_buffer = self.call.buf.is_some() || !self.transfers_fixed();
         self.flags.contains(ReqFlags::ISSUED) && has_buffer && !handed_back(self, self.res)
     }
 
     /// Once it is ready, does the kernel hand it back to a worker (`io_req_task_submit`)? Others
     /// that wait for its file are faster then.
-    pub fn goes_back_to_worker(&self) -> bool {
+    pub(crate) fn goes_back_to_worker(&self) -> bool {
         let flags = self.flags & (ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT);
         flags == ReqFlags::FORCE_ASYNC && matches!(self.row.issue, Issue::Call(_))
     }
 
     /// Does the kernel's worker come to it by a chain? No attempt of its own was asked for.
-    pub fn follows_in_worker(&self) -> bool {
+    pub(crate) fn follows_in_worker(&self) -> bool {
         self.flags.contains(ReqFlags::ON_WORKER) && !self.flags.contains(ReqFlags::FORCE_ASYNC)
     }
 
     /// Has an attempt written a part to a stream that blocks? The kernel's worker that goes on with
     /// a chain makes no other attempt than one that waits until all is written.
-    pub fn writes_rest_by_worker(&self, outcome: Outcome) -> bool {
+    pub(crate) fn writes_rest_by_worker(&self, outcome: Outcome) -> bool {
         self.call.short
             && self.follows_in_worker()
             && matches!(outcome, Outcome::Done(1..))
@@ -78,7 +78,7 @@ impl Req {
 impl Ctx {
     /// Acts on what is ready before task work goes on with a request that looks for others, in a
     /// chain: their own was queued earlier, and a worker gets to it when that is done.
-    pub fn events_first(&mut self, req: &Req) {
+    pub(crate) fn events_first(&mut self, req: &Req) {
         if req.row.has(opdef::SEARCHES) && !self.defers() {
             self.look_aside();
             self.take_stash();
@@ -87,7 +87,7 @@ impl Ctx {
 
     /// A request ends with `res`: if in a worker, what is linked behind it goes on there. Task work
     /// ends what armed a worker's poll for many, and all on rings that only their task posts to.
-    pub fn ends_by(&mut self, req: &mut Req, res: i32) {
+    pub(crate) fn ends_by(&mut self, req: &mut Req, res: i32) {
         let posts = !self.defers() && !req.flags.contains(ReqFlags::MULTISHOT);
         let workers = req.is_workers() || self.worker_ends(req);
         let skips = res >= 0 && req.flags.contains(ReqFlags::CQE_SKIP);

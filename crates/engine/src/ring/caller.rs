@@ -16,7 +16,7 @@ use softring_host::creds::{self, Creds};
 impl Ctx {
     /// As [`note_creds`](Self::note_creds), for a request that whoever drives the ring is to run
     /// later: if that thread may lack the submitter's limits, a worker that has them waits for it.
-    pub fn note_creds_ahead(&mut self, req: &mut Req) {
+    pub(crate) fn note_creds_ahead(&mut self, req: &mut Req) {
         self.note_creds(req, false);
         let limited = |c: &&Arc<Creds>| c.is_limited() && self.sq_creds.is_none();
         if let Some(creds) = req.call.creds.as_ref().filter(limited) {
@@ -26,7 +26,7 @@ impl Ctx {
 
     /// Takes note of the submitter's credentials, if the request asks for them (`asks`: whatever
     /// its row says). Called by the submitter.
-    pub fn note_creds(&mut self, req: &mut Req, asks: bool) {
+    pub(crate) fn note_creds(&mut self, req: &mut Req, asks: bool) {
         let row = req.row.has(opdef::CREDS);
         let named = req.names_personality();
         let asks = asks || row || named || creds::any_restricted();
@@ -44,14 +44,14 @@ impl Ctx {
     /// As [`note_creds_ahead`](Self::note_creds_ahead), for what follows `req` in its chain: that
     /// is about to wait. What follows a request that ends at once is issued by the submitter.
     #[inline]
-    pub fn note_creds_of_links(&mut self, req: &Req) {
+    pub(crate) fn note_creds_of_links(&mut self, req: &Req) {
         if req.link.is_some() {
             self.note_creds_of_chain(req.link);
         }
     }
 
     /// As [`note_creds_ahead`](Self::note_creds_ahead), for a chain that waits.
-    pub fn note_creds_of_chain(&mut self, mut next: Option<ReqId>) {
+    pub(crate) fn note_creds_of_chain(&mut self, mut next: Option<ReqId>) {
         while let Some(id) = next {
             self.note_creds_of(id);
             next = self.slab.get(id).and_then(|req| req.link);
@@ -69,7 +69,7 @@ impl Ctx {
     }
 
     /// Has this thread other credentials than the request? Then it must not try it.
-    pub fn runs_elsewhere(&mut self, req: &Req) -> bool {
+    pub(crate) fn runs_elsewhere(&mut self, req: &Req) -> bool {
         if self.sq_creds.is_some() && creds::am_ours() {
             return req.row.has(opdef::CREDS) && !self.is_as_maker();
         }
@@ -93,7 +93,7 @@ impl Ctx {
 
     /// Is it a write, for which the calling thread has what workers have? What that asks for is
     /// capabilities (CAP_FSETID, CAP_SYS_RESOURCE), which takes one system call to tell.
-    pub fn writes_alike(&mut self, req: &Req) -> bool {
+    pub(crate) fn writes_alike(&mut self, req: &Req) -> bool {
         let row = req.row;
         let own = req.task == 0 || req.task == crate::ring::task::current();
         let special = req.call.creds.is_some() || self.sq_creds.is_some();

@@ -36,7 +36,7 @@ type Order = (u8, (bool, u64, u64));
 
 /// What a cancellation looks for (`struct io_cancel_data`).
 #[derive(Debug)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     flags: u32,
     user_data: u64,
     opcode: u8,
@@ -62,7 +62,7 @@ impl File {
 impl Wanted {
     /// # Errors
     /// `EBADF` if a file is wanted and is not open.
-    pub fn new(ctx: &Ctx, user_data: u64, flags: u32, fd: i32, opcode: u8) -> Result<Self> {
+    pub(crate) fn new(ctx: &Ctx, user_data: u64, flags: u32, fd: i32, opcode: u8) -> Result<Self> {
         let file = if flags & IORING_ASYNC_CANCEL_FD == 0 {
             None
         } else if flags & IORING_ASYNC_CANCEL_FD_FIXED != 0 {
@@ -87,7 +87,7 @@ impl Wanted {
     }
 
     /// Would a cancellation that runs on a worker come upon itself?
-    pub fn itself(&self, req: &Req) -> bool {
+    pub(crate) fn itself(&self, req: &Req) -> bool {
         let named = !self.by_name() || req.call.sqe.user_data == self.user_data;
         let op = !self.has(IORING_ASYNC_CANCEL_OP) || req.opcode() == self.opcode;
         !self.has(MANY) && named && op
@@ -161,7 +161,7 @@ impl Ctx {
     ///
     /// # Errors
     /// `ENOENT` if there is nothing to cancel, `EALREADY` if it runs already (it is told to stop).
-    pub fn cancel(&mut self, wanted: &Wanted) -> Result<u32> {
+    pub(crate) fn cancel(&mut self, wanted: &Wanted) -> Result<u32> {
         let mut found: Vec<_> = if wanted.by_name() {
             let named = self.slab.named(wanted.user_data);
             named.filter_map(|(id, r)| Some((wanted.order(r)?, id))).collect()
@@ -232,7 +232,7 @@ impl Ctx {
     ///
     /// # Errors
     /// `ENOENT` if it is not there or not cancelable, `EALREADY` if it is already being executed.
-    pub fn cancel_one(&mut self, id: ReqId) -> Result<()> {
+    pub(crate) fn cancel_one(&mut self, id: ReqId) -> Result<()> {
         let req = self.slab.get(id).ok_or(Errno::ENOENT)?;
         match req.state {
             State::Armed => {
@@ -280,13 +280,13 @@ impl Ctx {
     }
 
     /// The ring ends: everything is dropped, nothing is posted.
-    pub fn cancel_everything(&mut self) {
+    pub(crate) fn cancel_everything(&mut self) {
         self.abandon_sleepers();
         self.forget_in_flight();
     }
 
     /// Drops every request.
-    pub fn forget_in_flight(&mut self) {
+    pub(crate) fn forget_in_flight(&mut self) {
         let ids: Vec<ReqId> = self.slab.iter().map(|(id, _)| id).collect();
         for id in ids {
             if let Some(mut req) = self.slab.remove(id) {
@@ -313,7 +313,7 @@ impl Ctx {
 ///
 /// # Errors
 /// `EINVAL`, `EBADF`, `ENOENT` if nothing matched at all, `ETIME`, `EINTR`.
-pub fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> Result<usize> {
+pub(crate) fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> Result<usize> {
     if reg.flags & !CANCEL_FLAGS != 0 || reg.pad != [0; 7] || reg.pad2 != [0; 3] {
         return Err(Errno::EINVAL);
     }

@@ -24,7 +24,7 @@ const EACH: u32 = 64;
 
 /// The start of a timed attempt: the clock, and how many requests there were before.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Timed {
+pub(crate) struct Timed {
     at: u64,
     reqs: u32,
 }
@@ -32,27 +32,27 @@ pub struct Timed {
 impl Ctx {
     /// Which SQE of the batch is timed first, from 1 on.
     #[inline]
-    pub fn samples_begin(&mut self) -> u32 {
+    pub(crate) fn samples_begin(&mut self) -> u32 {
         self.slab.start = 0;
         if self.stats.seen() { self.submit.sampling.due } else { u32::MAX }
     }
 
     /// `done` SQEs were taken, and the next to be timed would have been `due`.
     #[inline]
-    pub fn samples_end(&mut self, due: u32, done: u32) {
+    pub(crate) fn samples_end(&mut self, due: u32, done: u32) {
         self.submit.sampling.due = due.saturating_sub(done).max(1);
     }
 
     /// This one is timed.
     #[cold]
-    pub fn sample_start(&self) -> Timed {
+    pub(crate) fn sample_start(&self) -> Timed {
         Timed { at: Clock::Monotonic.now(), reqs: self.nr_reqs - self.nr_ended }
     }
 
     /// It was tried; answers how many behind it the next one is. It counts only if it has ended:
     /// what waits is timed otherwise.
     #[cold]
-    pub fn sample_end(&mut self, opcode: u8, timed: Timed) -> u32 {
+    pub(crate) fn sample_end(&mut self, opcode: u8, timed: Timed) -> u32 {
         let each = |taken| if taken < EACH { 1 } else { PERIOD };
         let taken = self.submit.sampling.taken;
         if self.nr_reqs - self.nr_ended == timed.reqs {
@@ -65,7 +65,7 @@ impl Ctx {
 
     /// A request ends.
     #[inline]
-    pub fn count_end(&mut self, req: &Req) {
+    pub(crate) fn count_end(&mut self, req: &Req) {
         if req.res < 0 {
             self.stats.count_error(req.opcode());
         } else {
@@ -78,7 +78,7 @@ impl Ctx {
 
     /// One result of a request, or of its only one.
     #[inline]
-    pub fn count_bytes(&self, row: &OpDef, res: i32) {
+    pub(crate) fn count_bytes(&self, row: &OpDef, res: i32) {
         if res > 0 && row.has(opdef::BYTES) {
             let stats = &self.stats;
             let sum = if row.has(opdef::POLLIN) { &stats.read_bytes } else { &stats.written_bytes };
@@ -87,7 +87,7 @@ impl Ctx {
     }
 
     /// A request that has waited since `start` ends.
-    pub fn count_waited(&mut self, opcode: u8, start: u64) {
+    pub(crate) fn count_waited(&mut self, opcode: u8, start: u64) {
         if self.reaped == 0 {
             self.reaped = Clock::Monotonic.now();
         }
@@ -96,7 +96,7 @@ impl Ctx {
 
     /// CQEs were published, up to this tail.
     #[inline]
-    pub fn count_pass(&mut self, tail: u32) {
+    pub(crate) fn count_pass(&mut self, tail: u32) {
         self.reaped = 0;
         let new = tail.wrapping_sub(core::mem::replace(&mut self.counted_tail, tail));
         self.stats.cqes.add(u64::from(new));

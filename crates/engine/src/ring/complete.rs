@@ -15,7 +15,7 @@ use softring_uapi::errno::Errno;
 impl Ctx {
     /// Posts a CQE. The tail is published by [`commit`](Self::commit).
     #[inline(always)]
-    pub fn post(&mut self, cqe: Cqe) {
+    pub(crate) fn post(&mut self, cqe: Cqe) {
         if !self.mem.cq_add(&mut self.overflow, cqe) {
             self.stats.overflowed.add(1);
         }
@@ -25,13 +25,13 @@ impl Ctx {
     /// Posts one CQE of a multishot request that goes on. False if the CQ is full: then nothing was
     /// posted, and the request must end (`io_req_post_cqe`).
     #[must_use]
-    pub fn post_more(&mut self, user_data: u64, res: i32, flags: u32) -> bool {
+    pub(crate) fn post_more(&mut self, user_data: u64, res: i32, flags: u32) -> bool {
         self.post_shot(Cqe { user_data, res, flags, big: [0; 2] })
     }
 
     /// As [`post_more`](Self::post_more), for a CQE that may be of 32 bytes.
     #[must_use]
-    pub fn post_shot(&mut self, mut cqe: Cqe) -> bool {
+    pub(crate) fn post_shot(&mut self, mut cqe: Cqe) -> bool {
         cqe.flags |= softring_uapi::IORING_CQE_F_MORE;
         let posted = self.mem.cq_try_add(&self.overflow, cqe);
         self.posted |= posted;
@@ -40,14 +40,14 @@ impl Ctx {
 
     /// Ends a request: posts its CQE unless skipped, and lets its chain go on.
     #[inline]
-    pub fn finish(&mut self, req: &mut Req) {
+    pub(crate) fn finish(&mut self, req: &mut Req) {
         let skip = req.flags.contains(ReqFlags::CQE_SKIP);
         self.finish_quiet(req, skip);
     }
 
     /// Ends a request, with or without a CQE.
     #[inline]
-    pub fn finish_quiet(&mut self, req: &mut Req, skip: bool) {
+    pub(crate) fn finish_quiet(&mut self, req: &mut Req, skip: bool) {
         if req.res < 0
             && let Some(fail) = req.row.fail
         {
@@ -84,7 +84,7 @@ impl Ctx {
     }
 
     /// Ends a waiting request with a result.
-    pub fn complete(&mut self, id: ReqId, res: i32) {
+    pub(crate) fn complete(&mut self, id: ReqId, res: i32) {
         if let Some(mut req) = self.slab.remove(id) {
             if req.state == State::Model {
                 self.ends_by(&mut req, res);
@@ -102,7 +102,7 @@ impl Ctx {
     }
 
     /// A worker is through with a request, or an attempt made elsewhere has an outcome.
-    pub fn finished(&mut self, f: Finished) {
+    pub(crate) fn finished(&mut self, f: Finished) {
         if let Some(req) = self.slab.get_mut(f.id) {
             req.call.take_back(f.call);
             req.state = State::Prepped;
@@ -119,7 +119,7 @@ impl Ctx {
 
     /// Runs task work, flushes the barrier and sequence timeouts, publishes CQEs, wakes whoever
     /// waits for them.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         if self.leaves_work() {
             return self.commit();
         }
@@ -147,7 +147,7 @@ impl Ctx {
     }
 
     /// A batch is through, but its task work is not run: what has ended in it holds no barrier.
-    pub fn free_ended(&mut self) {
+    pub(crate) fn free_ended(&mut self) {
         let ended = self.nr_ended > 0;
         self.count_ended();
         if ended && self.drain.active {
@@ -156,12 +156,12 @@ impl Ctx {
     }
 
     /// Requests that have ended count until the batch that they ended in is through.
-    pub fn count_ended(&mut self) {
+    pub(crate) fn count_ended(&mut self) {
         self.nr_reqs -= core::mem::take(&mut self.nr_ended);
     }
 
     /// Issues what the run queue holds now (not what that adds: others first).
-    pub fn run_task_work(&mut self) {
+    pub(crate) fn run_task_work(&mut self) {
         for _ in 0..self.run.len() {
             let Some(id) = self.run.pop_front() else { break };
             let Some(mut req) = self.slab.remove(id) else { continue };
@@ -191,14 +191,14 @@ impl Ctx {
     }
 
     /// CQEs so far, those included that wait for room; wraps.
-    pub fn completions(&self) -> u32 {
+    pub(crate) fn completions(&self) -> u32 {
         let tail = self.mem.control.cq_tail().load(Relaxed);
         tail.wrapping_add(self.overflow.len() as u32)
     }
 
     /// Moves overflowed CQEs into the ring as far as there is room, and tells of them. It is now
     /// that they count for timeouts.
-    pub fn flush_overflow(&mut self) {
+    pub(crate) fn flush_overflow(&mut self) {
         let Ctx { mem, overflow, .. } = self;
         if mem.cq_flush(overflow) {
             // A timeout counts from behind them.
@@ -217,7 +217,7 @@ impl Ctx {
     }
 
     /// Publishes CQEs and wakes whoever waits for them.
-    pub fn commit(&mut self) {
+    pub(crate) fn commit(&mut self) {
         // Before anybody sees that a request has ended, and may end this process.
         if self.inherited.has_parent {
             self.write_down();
@@ -234,7 +234,7 @@ impl Ctx {
     }
 
     /// The kernel would flush what is posted so far, and tell its eventfd of that by itself.
-    pub fn flushed(&mut self) {
+    pub(crate) fn flushed(&mut self) {
         if let Some(e) = &mut self.eventfd
             && !self.mem.eventfd_disabled()
         {
@@ -254,7 +254,7 @@ impl Ctx {
 
     /// DEFER_TASKRUN: there is work for when the program enters. An eventfd for late completions
     /// tells of it if a worker brings it.
-    pub fn tell_of_work(&mut self, by_worker: bool) {
+    pub(crate) fn tell_of_work(&mut self, by_worker: bool) {
         self.wake();
         if let Some(e) = &self.eventfd
             && (!e.only_async || by_worker)
@@ -266,7 +266,7 @@ impl Ctx {
 
     /// Posts the tags of resources whose last owner is gone.
     #[inline]
-    pub fn post_tags(&mut self) {
+    pub(crate) fn post_tags(&mut self) {
         if self.tags.any() {
             self.post_tags_taken();
         }

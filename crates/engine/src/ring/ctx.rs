@@ -57,35 +57,35 @@ use softring_uapi::IORING_SETUP_DEFER_TASKRUN;
 #[derive(Debug)]
 pub struct Ring {
     /// Unique in this process.
-    pub id: u64,
-    pub control: Arc<Control>,
+    pub(crate) id: u64,
+    pub(crate) control: Arc<Control>,
     ctx: UnsafeCell<Ctx>,
     /// Earliest armed timeout in ns of CLOCK_MONOTONIC, for the reactor; `u64::MAX`: none.
-    pub next_deadline: AtomicU64,
+    pub(crate) next_deadline: AtomicU64,
     /// The reactor watches this ring's poll set.
-    pub watched: AtomicBool,
+    pub(crate) watched: AtomicBool,
     /// A thread inside `enter` drove this ring since the reactor last looked.
-    pub driven: AtomicBool,
+    pub(crate) driven: AtomicBool,
     /// The reactor knows this ring.
-    pub listed: AtomicBool,
+    pub(crate) listed: AtomicBool,
     /// The task that last left `enter` with requests in flight; 0: none.
-    pub left_by: AtomicU32,
+    pub(crate) left_by: AtomicU32,
     /// All descriptors are closed.
-    pub dead: AtomicBool,
+    pub(crate) dead: AtomicBool,
     /// The eventfd that stands for the ring where the program polls it, by its first
     /// number; -1: none yet.
-    pub stand_in: AtomicI32,
+    pub(crate) stand_in: AtomicI32,
     /// Calls of `enter` by descriptor: now and then one makes sure that the descriptor is still
     /// open.
-    pub enters: AtomicU32,
+    pub(crate) enters: AtomicU32,
     /// The process that its state is of, as [`softring_host::fork::generation`] tells.
     generation: AtomicU32,
     /// Calls of children that the reactor has looked at (`process::estate`).
-    pub heirs: AtomicU32,
+    pub(crate) heirs: AtomicU32,
     /// Numbers that were closed while their closer could not take the lock.
-    pub moves: Moves,
+    pub(crate) moves: Moves,
     /// Its part in an SQ thread (SQPOLL).
-    pub sq: OnceLock<SqPoll>,
+    pub(crate) sq: OnceLock<SqPoll>,
 }
 
 // SAFETY: `ctx` is reached only through `Guard`, which holds the uring lock; everything else is
@@ -104,7 +104,7 @@ pub struct Guard<'a> {
 
 /// Who is in the middle of an issue, and makes its system calls without the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Issuing {
+pub(crate) enum Issuing {
     /// Nobody.
     #[default]
     Nobody,
@@ -115,7 +115,7 @@ pub enum Issuing {
 }
 
 impl Ring {
-    pub fn new(id: u64, mut ctx: Ctx) -> Arc<Ring> {
+    pub(crate) fn new(id: u64, mut ctx: Ctx) -> Arc<Ring> {
         let control = ctx.mem.control.clone();
         Arc::new_cyclic(|weak| {
             ctx.ring = weak.clone();
@@ -152,7 +152,7 @@ impl Ring {
     /// Takes the uring lock, also while another thread is in the middle of an issue: for whatever
     /// must not wait for the I/O of others.
     #[inline]
-    pub fn lock_now(&self) -> Guard<'_> {
+    pub(crate) fn lock_now(&self) -> Guard<'_> {
         self.control.lock_now();
         self.locked_now()
     }
@@ -200,7 +200,7 @@ impl Ring {
     /// Takes the uring lock unless the calling thread has it: in a signal handler, in the middle of
     /// the engine. No other thread keeps it for long; should one all the same, it is given up after
     /// a second.
-    pub fn lock_soon(&self) -> Option<Guard<'_>> {
+    pub(crate) fn lock_soon(&self) -> Option<Guard<'_>> {
         for _ in 0..1000 {
             if let Some(guard) = self.try_lock_now() {
                 return Some(guard);
@@ -221,7 +221,7 @@ impl Ring {
 
     /// Is its state still as a process had it that this one was forked from?
     #[inline(always)]
-    pub fn is_inherited(&self) -> bool {
+    pub(crate) fn is_inherited(&self) -> bool {
         self.generation.load(Relaxed) != softring_host::fork::generation()
     }
 
@@ -240,7 +240,7 @@ impl Ring {
     /// The caller holds the lock and has no guard, or is the only thread of a fresh child: the
     /// parent may hold the shared lock on its own behalf then.
     #[cold]
-    pub unsafe fn renew_now(&self) {
+    pub(crate) unsafe fn renew_now(&self) {
         // SAFETY: nobody else reaches the state, says our caller.
         unsafe { &mut *self.ctx.get() }.fork_child(self);
         self.generation.store(softring_host::fork::generation(), Relaxed);
@@ -251,7 +251,7 @@ impl Ring {
     ///
     /// # Safety
     /// As for [`Self::renew_now`], as long as what this answers is used.
-    pub unsafe fn peek(&self) -> Option<&Ctx> {
+    pub(crate) unsafe fn peek(&self) -> Option<&Ctx> {
         // SAFETY: nobody else reaches it, says our caller.
         (!self.control.issuing()).then(|| unsafe { &*self.ctx.get() })
     }
@@ -290,94 +290,94 @@ impl Drop for Guard<'_> {
 #[derive(Debug)]
 pub struct Ctx {
     // Read-mostly.
-    pub ring: Weak<Ring>,
-    pub mem: Rings,
+    pub(crate) ring: Weak<Ring>,
+    pub(crate) mem: Rings,
     /// Setup flags.
-    pub flags: u32,
-    pub clock: Clock,
-    pub disabled: bool,
+    pub(crate) flags: u32,
+    pub(crate) clock: Clock,
+    pub(crate) disabled: bool,
     /// What it is to a forked child.
-    pub inherited: Inherited,
+    pub(crate) inherited: Inherited,
     /// The one task that may submit (SINGLE_ISSUER), once known.
-    pub issuer: Option<i32>,
-    pub restrictions: Restrictions,
-    pub filters: Filters,
+    pub(crate) issuer: Option<i32>,
+    pub(crate) restrictions: Restrictions,
+    pub(crate) filters: Filters,
 
     // Submission.
-    pub issuing: Issuing,
+    pub(crate) issuing: Issuing,
     /// Which thread it is, as [`softring_host::sys::thread`] has it, once it makes a system call.
-    pub issuing_thread: usize,
+    pub(crate) issuing_thread: usize,
     /// The program's number that the call is about; -1: none.
-    pub at_hand: i32,
+    pub(crate) at_hand: i32,
     /// What that number meant, if it was closed during the call.
-    pub moved: Option<InternalFd>,
+    pub(crate) moved: Option<InternalFd>,
     /// Somebody left work to the thread that is in the middle of an issue.
-    pub left_work: bool,
-    pub submit: SubmitState,
-    pub slab: Slab,
+    pub(crate) left_work: bool,
+    pub(crate) submit: SubmitState,
+    pub(crate) slab: Slab,
     /// Requests in existence: those in the slab and the one at hand.
-    pub nr_reqs: u32,
+    pub(crate) nr_reqs: u32,
     /// Those of them that have ended since the last look.
-    pub nr_ended: u32,
-    pub drain: Drain,
+    pub(crate) nr_ended: u32,
+    pub(crate) drain: Drain,
     /// Task work: requests to issue next.
-    pub run: VecDeque<ReqId>,
+    pub(crate) run: VecDeque<ReqId>,
     /// Requests that a worker is to begin (`ring::iowq`).
-    pub iowq: VecDeque<ReqId>,
+    pub(crate) iowq: VecDeque<ReqId>,
     /// Multishot receives that go on when the program next comes for completions (DEFER_TASKRUN).
-    pub next_turn: VecDeque<ReqId>,
+    pub(crate) next_turn: VecDeque<ReqId>,
     /// Completions that wait for the program to enter (DEFER_TASKRUN).
-    pub deferred: VecDeque<Finished>,
+    pub(crate) deferred: VecDeque<Finished>,
 
     // Completion.
-    pub overflow: Overflow,
-    pub eventfd: Option<EventFd>,
+    pub(crate) overflow: Overflow,
+    pub(crate) eventfd: Option<EventFd>,
     /// The eventfd that stands for the ring where the program polls it, by its first number.
-    pub poll_fd: Option<i32>,
-    pub posted: bool,
+    pub(crate) poll_fd: Option<i32>,
+    pub(crate) posted: bool,
     /// When the first of what is being reaped ended, in ns of CLOCK_MONOTONIC; 0: not read yet.
-    pub reaped: u64,
+    pub(crate) reaped: u64,
     /// The CQ's tail when CQEs were last counted.
-    pub counted_tail: u32,
-    pub timeouts: Timeouts,
-    pub driver: Driver,
+    pub(crate) counted_tail: u32,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) driver: Driver,
     /// Threads that are in `enter`.
-    pub entered: u32,
+    pub(crate) entered: u32,
     /// The last descriptor is closed; the ring ends when nobody is in `enter` any more.
-    pub closed: bool,
-    pub wakes: Wakes,
-    pub spin: AdaptiveSpin,
+    pub(crate) closed: bool,
+    pub(crate) wakes: Wakes,
+    pub(crate) spin: AdaptiveSpin,
     pub transports: Transports,
     /// What a worker does with a call of this ring's.
-    pub run_job: fn(Job),
+    pub(crate) run_job: fn(Job),
     /// Its workers, once it has needed one.
-    pub pool: Option<Arc<Workers<Job>>>,
+    pub(crate) pool: Option<Arc<Workers<Job>>>,
     /// SQEs with kernel aio that are no requests.
-    pub direct: DirectSqes,
+    pub(crate) direct: DirectSqes,
     /// Who waits in turn.
-    pub turns: Turns,
+    pub(crate) turns: Turns,
     pub stats: Place,
-    pub trace: Writer,
+    pub(crate) trace: Writer,
     /// What is to be posted to other rings once this one's lock is released.
-    pub pending: Vec<Pending>,
+    pub(crate) pending: Vec<Pending>,
     /// A thread delivers what was in it: what comes later queues behind.
-    pub delivering: bool,
+    pub(crate) delivering: bool,
 
     // Resources.
-    pub files: FileTable,
-    pub buffers: BufTable,
-    pub tags: Arc<TagSink>,
-    pub personalities: Personalities,
+    pub(crate) files: FileTable,
+    pub(crate) buffers: BufTable,
+    pub(crate) tags: Arc<TagSink>,
+    pub(crate) personalities: Personalities,
     /// What an SQ thread submits is its ring's maker's.
-    pub sq_creds: Option<Arc<Creds>>,
+    pub(crate) sq_creds: Option<Arc<Creds>>,
     /// Provided buffers.
-    pub groups: Groups,
-    pub param_region: Option<ParamRegion>,
-    pub napi: Napi,
+    pub(crate) groups: Groups,
+    pub(crate) param_region: Option<ParamRegion>,
+    pub(crate) napi: Napi,
 }
 
 impl Ctx {
-    pub fn new(mem: Rings, flags: u32, run_job: fn(Job)) -> Self {
+    pub(crate) fn new(mem: Rings, flags: u32, run_job: fn(Job)) -> Self {
         Ctx {
             ring: Weak::new(),
             mem,
@@ -439,7 +439,7 @@ impl Ctx {
     /// before may have changed afterwards, except for what only submission and registration change:
     /// they wait.
     #[inline(always)]
-    pub fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
+    pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
         if self.issuing == Issuing::Elsewhere {
             // That thread lends the ring already.
             return f();
@@ -493,7 +493,7 @@ impl Ctx {
 
     /// Is another thread in the middle of an issue? Then it is told that there is more to do.
     #[inline]
-    pub fn leaves_work(&mut self) -> bool {
+    pub(crate) fn leaves_work(&mut self) -> bool {
         if self.issuing != Issuing::Elsewhere {
             return false;
         }
@@ -502,18 +502,18 @@ impl Ctx {
     }
 
     /// Completions wait for the program to enter (DEFER_TASKRUN).
-    pub fn defers(&self) -> bool {
+    pub(crate) fn defers(&self) -> bool {
         self.flags & IORING_SETUP_DEFER_TASKRUN != 0
     }
 
     /// Does the ring hold what others wait for, should its closing go unnoticed: requests, files,
     /// an eventfd?
-    pub fn holds_anything(&self) -> bool {
+    pub(crate) fn holds_anything(&self) -> bool {
         self.nr_reqs > 0 || self.eventfd.is_some() || self.files.used > 0
     }
 
     /// Is anything of this process in flight that its driver would wait for?
-    pub fn in_flight(&self) -> bool {
+    pub(crate) fn in_flight(&self) -> bool {
         self.transports.in_flight() || !self.timeouts.is_empty()
     }
 }

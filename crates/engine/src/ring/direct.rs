@@ -13,23 +13,23 @@ const TAG: u64 = 0xffff_fffe;
 
 /// What is kept of an SQE.
 #[derive(Debug)]
-pub struct DirectSqe {
-    pub sqe: io_uring_sqe,
+pub(crate) struct DirectSqe {
+    pub(crate) sqe: io_uring_sqe,
     /// It writes; else it reads.
-    pub writes: bool,
+    pub(crate) writes: bool,
     /// The registered file that it names.
-    pub file: Option<Plain<FileNode>>,
+    pub(crate) file: Option<Plain<FileNode>>,
     /// Its number in the trace; 0: there is no trace.
-    pub trace: u32,
+    pub(crate) trace: u32,
     /// Which file the number of one that is not registered meant (`History::file`).
-    pub meant: u16,
+    pub(crate) meant: u16,
     /// Since when it is there (`ring::clat`).
-    pub start: u64,
+    pub(crate) start: u64,
 }
 
 /// SQEs that are with the kernel's aio, for those that it gives back.
 #[derive(Debug, Default)]
-pub struct DirectSqes {
+pub(crate) struct DirectSqes {
     kept: Vec<DirectSqe>,
     free: Vec<u32>,
 }
@@ -37,7 +37,7 @@ pub struct DirectSqes {
 impl DirectSqes {
     /// Keeps a copy; answers the event data that names it.
     #[inline]
-    pub fn put(&mut self, kept: DirectSqe) -> u64 {
+    pub(crate) fn put(&mut self, kept: DirectSqe) -> u64 {
         let at = match self.free.pop() {
             Some(at) => {
                 self.kept[at as usize] = kept;
@@ -53,7 +53,7 @@ impl DirectSqes {
 
     /// Lets go of a copy, if `data` names one.
     #[inline]
-    pub fn take(&mut self, data: u64) -> Option<DirectSqe> {
+    pub(crate) fn take(&mut self, data: u64) -> Option<DirectSqe> {
         if data & 0xffff_ffff != TAG {
             return None;
         }
@@ -66,7 +66,7 @@ impl DirectSqes {
 
 impl DirectSqe {
     /// What is remembered of its file; nothing, if its number means another one now.
-    pub fn history(&self) -> Option<&History> {
+    pub(crate) fn history(&self) -> Option<&History> {
         match &self.file {
             Some(node) => Some(&node.history),
             None => crate::io::kinds::history(self.sqe.fd)
@@ -75,7 +75,7 @@ impl DirectSqe {
     }
 
     /// Its file has refused it.
-    pub fn refused(&self, e: Errno) {
+    pub(crate) fn refused(&self, e: Errno) {
         if let Some(history) = self.history() {
             history.refusals.refused(e, self.writes);
         }
@@ -89,7 +89,7 @@ impl DirectSqe {
     /// Is the result that the kernel's aio has for it not the last word, as it was asked not to
     /// wait? What it has done so far.
     #[inline]
-    pub fn goes_on(&self, res: i64) -> Option<u64> {
+    pub(crate) fn goes_on(&self, res: i64) -> Option<u64> {
         let len = i64::from(self.sqe.len);
         if res == len || res < 0 && res != i64::from(Errno::EAGAIN.res()) || !self.has_file() {
             return None;

@@ -8,7 +8,7 @@ use crate::stats::trace::Step;
 
 impl Ctx {
     /// A request with IOSQE_IO_DRAIN is being initialised.
-    pub fn init_drain(&mut self) {
+    pub(crate) fn init_drain(&mut self) {
         self.drain.active = true;
         if let Some(head) = self.submit.head.and_then(|id| self.slab.get_mut(id)) {
             // In the middle of a chain: the chain's head becomes the barrier, and so does what
@@ -19,7 +19,7 @@ impl Ctx {
     }
 
     /// Queues a request behind the barrier.
-    pub fn drain_req(&mut self, id: ReqId) {
+    pub(crate) fn drain_req(&mut self, id: ReqId) {
         self.note_creds_of_chain(Some(id));
         self.keep_creds_of_chain(id);
         let Some(req) = self.slab.get_mut(id) else { return };
@@ -37,7 +37,7 @@ impl Ctx {
 
     /// Lets go what the barrier no longer holds: the first on the list when nothing else is left of
     /// the ring, and with it those after it up to the next barrier.
-    pub fn queue_deferred(&mut self) {
+    pub(crate) fn queue_deferred(&mut self) {
         let (mut first, mut barrier) = (true, false);
         while let Some(&id) = self.drain.list.front() {
             barrier |= self.slab.get(id).is_some_and(|r| r.flags.contains(ReqFlags::IO_DRAIN));

@@ -2,20 +2,20 @@
 
 /// A ring in a forked child.
 #[derive(Debug, Default)]
-pub struct Inherited {
+pub(crate) struct Inherited {
     /// The process that forked this one had it before.
-    pub has_parent: bool,
+    pub(crate) has_parent: bool,
     /// Requests that are written down for the parent.
-    pub written: usize,
+    pub(crate) written: usize,
     /// The parent was told to watch this child.
-    pub watched: bool,
+    pub(crate) watched: bool,
     /// The parent did not answer, and is not asked again (`process::relay`).
-    pub deaf_parent: bool,
+    pub(crate) deaf_parent: bool,
 }
 
 impl Inherited {
     /// Of a child that has just been forked.
-    pub fn new() -> Inherited {
+    pub(crate) fn new() -> Inherited {
         Inherited { has_parent: true, ..Inherited::default() }
     }
 }

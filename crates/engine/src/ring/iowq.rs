@@ -12,7 +12,7 @@ use crate::ring::request::{Req, ReqFlags, State};
 
 impl Req {
     /// Has it come by task work, and is still to be queued for a worker (`io_req_task_submit`)?
-    pub fn is_for_worker(&self) -> bool {
+    pub(crate) fn is_for_worker(&self) -> bool {
         let seen = ReqFlags::ON_WORKER | ReqFlags::ISSUED;
         self.flags.contains(ReqFlags::FORCE_ASYNC) && !self.flags.intersects(seen)
     }
@@ -20,7 +20,7 @@ impl Req {
 
 impl Ctx {
     /// Queues a request of the batch at hand for a worker.
-    pub fn queue_iowq(&mut self, id: ReqId) {
+    pub(crate) fn queue_iowq(&mut self, id: ReqId) {
         let defers = self.defers();
         let Some(req) = self.slab.get_mut(id) else { return };
         let blocks = matches!(req.row.issue, Issue::Call(_));
@@ -34,7 +34,7 @@ impl Ctx {
     }
 
     /// Queues a request that comes by task work.
-    pub fn join_iowq(&mut self, id: ReqId) {
+    pub(crate) fn join_iowq(&mut self, id: ReqId) {
         if let Some(req) = self.slab.get_mut(id) {
             to_worker(req);
             self.iowq.push_back(id);
@@ -42,7 +42,7 @@ impl Ctx {
     }
 
     /// A worker goes on with a chain before it takes other work.
-    pub fn go_on_in_iowq(&mut self, id: ReqId) {
+    pub(crate) fn go_on_in_iowq(&mut self, id: ReqId) {
         if let Some(req) = self.slab.get_mut(id) {
             to_worker(req);
             self.iowq.push_front(id);
@@ -50,14 +50,14 @@ impl Ctx {
     }
 
     /// Takes a request that no worker has begun out of the queue.
-    pub fn leave_iowq(&mut self, id: ReqId) {
+    pub(crate) fn leave_iowq(&mut self, id: ReqId) {
         self.iowq.retain(|&other| other != id);
         self.run.retain(|&other| other != id);
     }
 
     /// Workers begin what is queued: what never blocks is done here, in their stead. True if there
     /// was anything.
-    pub fn run_iowq(&mut self) -> bool {
+    pub(crate) fn run_iowq(&mut self) -> bool {
         if self.iowq.is_empty() {
             return false;
         }

@@ -14,22 +14,22 @@ use softring_uapi::IOSQE_FIXED_FILE;
 
 /// A call that a worker is to make.
 #[derive(Debug)]
-pub struct Job {
-    pub ring: Arc<Ring>,
-    pub id: ReqId,
-    pub row: &'static OpDef,
-    pub call: Box<Call>,
-    pub unbound: bool,
+pub(crate) struct Job {
+    pub(crate) ring: Arc<Ring>,
+    pub(crate) id: ReqId,
+    pub(crate) row: &'static OpDef,
+    pub(crate) call: Box<Call>,
+    pub(crate) unbound: bool,
     /// Makes the call and brings it back: that takes layers above this one.
-    pub run: fn(Job),
+    pub(crate) run: fn(Job),
 }
 
 /// What a worker brings back.
 #[derive(Debug)]
-pub struct Finished {
-    pub id: ReqId,
-    pub call: Call,
-    pub outcome: Outcome,
+pub(crate) struct Finished {
+    pub(crate) id: ReqId,
+    pub(crate) call: Call,
+    pub(crate) outcome: Outcome,
 }
 
 impl Work for Job {

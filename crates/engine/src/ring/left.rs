@@ -12,7 +12,7 @@ const LEFT: usize = 16;
 
 /// What closers have left for who takes the lock next.
 #[derive(Debug, Default)]
-pub struct Moves {
+pub(crate) struct Moves {
     any: AtomicBool,
     /// The number plus one, above its duplicate; 0: free.
     left: [AtomicU64; LEFT],
@@ -21,12 +21,12 @@ pub struct Moves {
 impl Moves {
     /// Is anything left?
     #[inline]
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.any.load(Relaxed)
     }
 
     /// Leaves a number that is about to be closed. Safe in a signal handler.
-    pub fn leave(&self, fd: i32) {
+    pub(crate) fn leave(&self, fd: i32) {
         let Ok(dup) = dup_internal(fd) else { return };
         let both = u64::from(fd.cast_unsigned() + 1) << 32 | dup.first() as u64;
         let free = |slot: &&AtomicU64| slot.compare_exchange(0, both, Release, Relaxed).is_ok();
@@ -36,7 +36,7 @@ impl Moves {
         }
     }
 
-    pub fn take(&self) -> impl Iterator<Item = (i32, InternalFd)> {
+    pub(crate) fn take(&self) -> impl Iterator<Item = (i32, InternalFd)> {
         self.any.store(false, Relaxed);
         let taken = self.left.iter().map(|slot| slot.swap(0, Acquire)).filter(|&both| both != 0);
         taken.map(|both| ((both >> 32) as i32 - 1, InternalFd::of_program(both as u32 as i32)))

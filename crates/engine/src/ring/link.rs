@@ -40,7 +40,7 @@ fn is_past(req: &Req, was_armed: bool, head: &Req) -> bool {
 
 impl Ctx {
     /// A request has ended: disarm its linked timeout, fail or queue what follows.
-    pub fn queue_next(&mut self, req: &mut Req) {
+    pub(crate) fn queue_next(&mut self, req: &mut Req) {
         self.disarm_next(req);
         if let Some(id) = req.link.take() {
             let worker = req.flags.contains(ReqFlags::ON_WORKER) && !self.defers();
@@ -100,7 +100,7 @@ impl Ctx {
     }
 
     /// Ends a waiting request with the next task work (`io_req_task_queue_fail`).
-    pub fn end_soon(&mut self, id: ReqId, res: i32) {
+    pub(crate) fn end_soon(&mut self, id: ReqId, res: i32) {
         let Some(req) = self.slab.get_mut(id) else { return };
         req.res = res;
         if res < 0 {
@@ -113,7 +113,7 @@ impl Ctx {
     }
 
     /// Arms the LINK_TIMEOUT behind a request that now waits.
-    pub fn arm_linked_timeout(&mut self, id: ReqId) {
+    pub(crate) fn arm_linked_timeout(&mut self, id: ReqId) {
         let Some(req) = self.slab.get_mut(id) else { return };
         if !req.flags.contains(ReqFlags::ARM_LTIMEOUT) {
             return;

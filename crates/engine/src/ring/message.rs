@@ -6,24 +6,24 @@ use softring_uapi::{iovec, msghdr};
 
 /// A message to send, or where one goes.
 #[derive(Debug, Default)]
-pub struct Msg {
+pub(crate) struct Msg {
     /// The address to send to.
-    pub name: Option<Vec<u8>>,
+    pub(crate) name: Option<Vec<u8>>,
     /// The vector.
-    pub iov: Vec<iovec>,
+    pub(crate) iov: Vec<iovec>,
     /// The provided buffers that a bundle may take.
-    pub head: Head,
+    pub(crate) head: Head,
     /// The last receive of a multishot bundle left something in the socket.
-    pub more: bool,
+    pub(crate) more: bool,
     /// Where the program's header lies.
-    pub at: u64,
+    pub(crate) at: u64,
     /// The program's header.
-    pub hdr: msghdr,
+    pub(crate) hdr: msghdr,
 }
 
 impl Msg {
     /// The name's address and length, as a system call takes them.
-    pub fn name_parts(&self) -> (usize, usize) {
+    pub(crate) fn name_parts(&self) -> (usize, usize) {
         match &self.name {
             Some(name) => (name.as_ptr().expose_provenance(), name.len()),
             None => (0, 0),

@@ -24,7 +24,7 @@ use softring_uapi::errno::Errno;
 
 impl Ring {
     /// The program closes `fd`. Called without any ring's lock.
-    pub fn number_closes(&self, fd: i32) {
+    pub(crate) fn number_closes(&self, fd: i32) {
         let mut waited = 0;
         loop {
             let Some(mut ctx) = self.lock_soon() else { return self.moves.leave(fd) };
@@ -45,7 +45,7 @@ impl Ring {
 impl Ctx {
     /// Makes an attempt at a request that is in no table, without the lock.
     #[inline]
-    pub fn attempt(&mut self, req: &mut Req, f: fn(&mut Call, Try) -> Outcome) -> Outcome {
+    pub(crate) fn attempt(&mut self, req: &mut Req, f: fn(&mut Call, Try) -> Outcome) -> Outcome {
         if let FileRef::Plain(fd) = req.call.file {
             self.at_hand = fd;
         }
@@ -79,7 +79,7 @@ impl Ctx {
 
     /// Takes what closers have left.
     #[cold]
-    pub fn take_moves(&mut self) {
+    pub(crate) fn take_moves(&mut self) {
         let Some(ring) = self.ring.upgrade() else { return };
         for (fd, dup) in ring.moves.take() {
             self.number_closes(fd, Some(&dup));
@@ -88,7 +88,7 @@ impl Ctx {
 
     /// The program closes a number: who waits there goes on under one of the engine's. `dup`: what
     /// the number meant, if it may be closed already.
-    pub fn number_closes(&mut self, fd: i32, dup: Option<&InternalFd>) {
+    pub(crate) fn number_closes(&mut self, fd: i32, dup: Option<&InternalFd>) {
         let from = dup.map_or(fd, AsRawFd::as_raw_fd);
         if self.issuing == Issuing::Elsewhere && self.at_hand == fd {
             self.moved = dup_internal(from).ok();

@@ -10,7 +10,7 @@ use softring_uapi::*;
 
 /// What one attempt at a request came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Finished; the value is the CQE's `res` (negative: `-errno`).
     Done(i32),
     /// One result of a multishot request, which goes on.
@@ -25,7 +25,7 @@ pub enum Outcome {
 
 /// May an attempt block?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Try {
+pub(crate) enum Try {
     /// On the submitter: never block, answer [`Outcome::Retry`] instead.
     Nonblock,
     /// On a worker: block as long as it takes.
@@ -34,7 +34,7 @@ pub enum Try {
 
 /// How an opcode runs.
 #[derive(Clone, Copy)]
-pub enum Issue {
+pub(crate) enum Issue {
     /// Under the ring's lock, with the ring's state; never blocks.
     Ring(fn(&mut Ctx, &mut Req) -> Outcome),
     /// System calls only, on any thread.
@@ -58,50 +58,50 @@ pub struct OpDef {
     pub name: &'static str,
     /// The kernel that brought it.
     pub since: &'static str,
-    pub bits: u64,
-    pub prep: fn(&mut Ctx, &mut Req) -> Result<()>,
-    pub issue: Issue,
+    pub(crate) bits: u64,
+    pub(crate) prep: fn(&mut Ctx, &mut Req) -> Result<()>,
+    pub(crate) issue: Issue,
     /// The bit of `ioprio` that sends a request to the poll set before its first attempt.
-    pub poll_first: u16,
+    pub(crate) poll_first: u16,
     /// The bit of `ioprio` that says not to wait once an attempt has found nothing.
-    pub dont_wait: u16,
+    pub(crate) dont_wait: u16,
     /// What filters may load of its SQE beyond what all have.
-    pub filtered: Option<Filtered>,
+    pub(crate) filtered: Option<Filtered>,
     /// The fast lane: the CQE's `res` for an SQE without flags (but FIXED_FILE) that ends at once;
     /// `None` sends it the long way, as if nothing had been tried.
-    pub fast: Option<fn(&mut Ctx, &io_uring_sqe) -> Option<i32>>,
+    pub(crate) fast: Option<fn(&mut Ctx, &io_uring_sqe) -> Option<i32>>,
     /// Under the lock after a `Call`: installs descriptors, selects results.
-    pub finish: Option<fn(&mut Ctx, &mut Req)>,
+    pub(crate) finish: Option<fn(&mut Ctx, &mut Req)>,
     /// It ends with a failure: what it has done before may count all the same.
-    pub fail: Option<fn(&mut Ctx, &mut Req)>,
+    pub(crate) fail: Option<fn(&mut Ctx, &mut Req)>,
     /// Is the result a failure that its issue hands back, where others keep theirs as the result
     /// (see [`HANDS_BACK`])?
-    pub hands_back: Option<fn(&Req, i32) -> bool>,
+    pub(crate) hands_back: Option<fn(&Req, i32) -> bool>,
     /// Would an attempt arm it, and nothing else?
-    pub only_arms: Option<fn(&Req) -> bool>,
+    pub(crate) only_arms: Option<fn(&Req) -> bool>,
     /// It waits for what only it can ask for.
-    pub waiting: Option<&'static Waiting>,
+    pub(crate) waiting: Option<&'static Waiting>,
     pub support: Support,
 }
 
 /// What an operation says that waits for an event of its own kind.
 #[derive(Debug)]
-pub struct Waiting {
+pub(crate) struct Waiting {
     /// The event has come; `Retry`: it was for somebody else.
-    pub ready: fn(&mut Call) -> Outcome,
+    pub(crate) ready: fn(&mut Call) -> Outcome,
     /// It is cancelled; its result.
-    pub cancel: fn(&Call) -> i32,
+    pub(crate) cancel: fn(&Call) -> i32,
     /// The task that submitted it has ended; its result.
-    pub orphan: fn() -> i32,
+    pub(crate) orphan: fn() -> i32,
 }
 
 /// What filters may load of an operation's SQE (`struct io_uring_bpf_ctx`).
 #[derive(Clone, Copy)]
-pub struct Filtered {
+pub(crate) struct Filtered {
     /// Bytes.
-    pub len: u8,
+    pub(crate) len: u8,
     /// Writes them.
-    pub fill: fn(&Req, &mut [u8]),
+    pub(crate) fill: fn(&Req, &mut [u8]),
 }
 
 /// `fd` names a file that must be open.
@@ -176,7 +176,7 @@ pub(crate) const NO_FD: u64 = 1 << 32;
 pub(crate) const STRUCTURE: u64 = 1 << 33;
 
 impl OpDef {
-    pub const fn has(&self, bit: u64) -> bool {
+    pub(crate) const fn has(&self, bit: u64) -> bool {
         self.bits & bit != 0
     }
 
@@ -185,12 +185,12 @@ impl OpDef {
     }
 
     /// Does it write to a file?
-    pub const fn writes(&self) -> bool {
+    pub(crate) const fn writes(&self) -> bool {
         self.has(AIO) && self.has(POLLOUT)
     }
 
     /// The epoll events that a retry waits for, one-shot.
-    pub const fn poll_events(&self) -> u32 {
+    pub(crate) const fn poll_events(&self) -> u32 {
         // What can be read when the peer has ended its direction is what wakes who receives.
         let dir = if self.has(POLLIN) { standing::IN } else { standing::OUT | EPOLLRDHUP };
         dir | EPOLLPRI | EPOLLONESHOT

@@ -13,19 +13,19 @@ use softring_uapi::errno::{Errno, Result};
 
 impl Req {
     /// Does a sleeper have it?
-    pub fn has_sleeper(&self) -> bool {
+    pub(crate) fn has_sleeper(&self) -> bool {
         self.state == State::Parked && matches!(self.call.keep, Keep::Sleeper(_))
     }
 
     /// Does one wait for a futex? Such a request is cancelled when its task ends.
-    pub fn waits_on_futex(&self) -> bool {
+    pub(crate) fn waits_on_futex(&self) -> bool {
         self.has_sleeper() && self.row.waiting.is_none()
     }
 }
 
 impl Ctx {
     /// Hands a request to a sleeper; where that cannot be, the request ends.
-    pub fn park_with_sleeper(&mut self, req: &mut Req) {
+    pub(crate) fn park_with_sleeper(&mut self, req: &mut Req) {
         let Keep::Job(job) = core::mem::take(&mut req.call.keep) else { return };
         let id = self.slab.insert(core::mem::take(req));
         let owner: Weak<dyn Owner> = self.ring.clone();
@@ -48,14 +48,14 @@ impl Ctx {
     }
 
     /// Does the request wait in the name of this sleeper?
-    pub fn sleeps_for(&self, w: &Arc<Sleeper>, id: ReqId) -> bool {
+    pub(crate) fn sleeps_for(&self, w: &Arc<Sleeper>, id: ReqId) -> bool {
         let theirs =
             |r: &Req| matches!(&r.call.keep, Keep::Sleeper(other) if Arc::ptr_eq(w, other));
         self.slab.get(id).is_some_and(theirs)
     }
 
     /// The sleeper `by` of several was woken.
-    pub fn one_done(&mut self, by: &Arc<Sleeper>, id: ReqId, each: &Each, index: usize) {
+    pub(crate) fn one_done(&mut self, by: &Arc<Sleeper>, id: ReqId, each: &Each, index: usize) {
         let leader = each.leader().filter(|leader| self.sleeps_for(leader, id));
         let Some(leader) = leader else { return each.too_late(index) };
         let first = each.claim(&mut self.transports.sleepers, by, index);
@@ -63,7 +63,7 @@ impl Ctx {
     }
 
     /// A sleeper was woken: its request ends. False if it has to wait on. Called by the sleeper.
-    pub fn sleeper_done(&mut self, by: &Arc<Sleeper>, id: ReqId, mut res: i32) -> bool {
+    pub(crate) fn sleeper_done(&mut self, by: &Arc<Sleeper>, id: ReqId, mut res: i32) -> bool {
         let mine = self.sleeps_for(by, id);
         let Some(req) = self.slab.get_mut(id).filter(|_| mine) else { return true };
         match req.row.waiting {
@@ -91,7 +91,7 @@ impl Ctx {
     ///
     /// # Errors
     /// `ENOENT` if it was woken before.
-    pub fn cancel_parked(&mut self, id: ReqId) -> Result<()> {
+    pub(crate) fn cancel_parked(&mut self, id: ReqId) -> Result<()> {
         let Some(req) = self.slab.get_mut(id) else { return Err(Errno::ENOENT) };
         let Keep::Sleeper(w) = &req.call.keep else { return Err(Errno::ENOENT) };
         let w = w.clone();
@@ -113,7 +113,7 @@ impl Ctx {
     }
 
     /// The ring ends: sends away who waits for its requests.
-    pub fn abandon_sleepers(&mut self) {
+    pub(crate) fn abandon_sleepers(&mut self) {
         for (_, req) in self.slab.iter() {
             if let Keep::Sleeper(w) = &req.call.keep {
                 w.abandon();

@@ -13,15 +13,15 @@ use softring_uapi::errno::Result;
 
 /// Something that concerns another ring, done when our own lock is free.
 #[derive(Debug)]
-pub struct Pending {
+pub(crate) struct Pending {
     /// The request that waits for it, once it has its place.
-    pub from: Option<ReqId>,
-    pub what: What,
+    pub(crate) from: Option<ReqId>,
+    pub(crate) what: What,
 }
 
 /// What is to be delivered.
 #[derive(Debug)]
-pub enum What {
+pub(crate) enum What {
     /// A message.
     Msg(Arc<Ring>, Msg),
     /// A POLL_ADD on the ring behind `fd`.
@@ -32,29 +32,29 @@ pub enum What {
 
 /// A message.
 #[derive(Debug, Default)]
-pub struct Msg {
-    pub cqe: Cqe,
+pub(crate) struct Msg {
+    pub(crate) cqe: Cqe,
     /// The file that goes with it.
-    pub file: Option<SentFile>,
+    pub(crate) file: Option<SentFile>,
     /// A worker sends it.
-    pub by_worker: bool,
+    pub(crate) by_worker: bool,
 }
 
 /// A file that goes to another ring.
 #[derive(Debug)]
-pub struct SentFile {
+pub(crate) struct SentFile {
     /// A ring that takes no messages says so first.
-    pub fd: Result<Arc<InternalFd>>,
+    pub(crate) fd: Result<Arc<InternalFd>>,
     /// `file_index` of the SQE: slot + 1, or `IORING_FILE_INDEX_ALLOC`.
-    pub index: u32,
-    pub quiet: bool,
+    pub(crate) index: u32,
+    pub(crate) quiet: bool,
 }
 
 /// A change of an epoll set.
 #[derive(Clone, Copy, Debug)]
-pub struct EpollChange {
-    pub epoll: i32,
-    pub op: u32,
-    pub fd: i32,
-    pub event: epoll_event,
+pub(crate) struct EpollChange {
+    pub(crate) epoll: i32,
+    pub(crate) op: u32,
+    pub(crate) fd: i32,
+    pub(crate) event: epoll_event,
 }

@@ -34,7 +34,7 @@ pub(crate) use super::wait::{Poll, Timer, Wait};
 bitflags! {
     /// What the ring knows about a request. The low seven bits are the SQE's own flags.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct ReqFlags: u32 {
+    pub(crate) struct ReqFlags: u32 {
         const FIXED_FILE = 1 << 0;
         const IO_DRAIN = 1 << 1;
         const LINK = 1 << 2;
@@ -95,7 +95,7 @@ const _: () = assert!(ReqFlags::CQE_SKIP.bits() == IOSQE_CQE_SKIP_SUCCESS as u32
 
 /// The file that a request works on.
 #[derive(Debug, Default)]
-pub enum FileRef {
+pub(crate) enum FileRef {
     /// The row needs no file, or it has not been assigned yet.
     #[default]
     None,
@@ -127,7 +127,7 @@ pub(crate) fn kind_of(file: &FileRef) -> Kind {
 
 impl FileRef {
     /// The number to make system calls with; -1 (hence EBADF) where there is no file.
-    pub fn fd(&self) -> i32 {
+    pub(crate) fn fd(&self) -> i32 {
         match self {
             FileRef::None => -1,
             FileRef::Plain(fd) => *fd,
@@ -146,7 +146,7 @@ impl FileRef {
     ///
     /// # Errors
     /// `EBADF` if the number is not open.
-    pub fn hold(&mut self) -> Result<()> {
+    pub(crate) fn hold(&mut self) -> Result<()> {
         let FileRef::Plain(fd) = *self else { return Ok(()) };
         if let Some((dup, kind)) = kept::find(fd) {
             *self = FileRef::Kept(dup, kind);
@@ -166,7 +166,7 @@ impl FileRef {
     ///
     /// # Errors
     /// As [`Self::hold`].
-    pub fn hold_own(&mut self) -> Result<()> {
+    pub(crate) fn hold_own(&mut self) -> Result<()> {
         self.hold_as(crate::io::kinds::kind)
     }
 
@@ -186,7 +186,7 @@ impl FileRef {
     ///
     /// # Errors
     /// `EBADF` if the number is not open.
-    pub fn hold_for_poll(&mut self) -> Result<()> {
+    pub(crate) fn hold_for_poll(&mut self) -> Result<()> {
         let shared = match self {
             FileRef::Shared(fd, kind) => Some((fd.as_raw_fd(), *kind)),
             FileRef::Kept(fd, kind) => Some((fd.as_raw_fd(), *kind)),
@@ -221,14 +221,14 @@ impl FileRef {
     }
 
     /// The poll set refused it: finds out what it is.
-    pub fn look_again(&mut self) {
+    pub(crate) fn look_again(&mut self) {
         if let FileRef::Owned(fd, kind) = self {
             *kind = Kind::of(fd.as_raw_fd());
         }
     }
 
     /// Is `fd` the request's own, which goes with it?
-    pub fn owns(&self, fd: i32) -> bool {
+    pub(crate) fn owns(&self, fd: i32) -> bool {
         match self {
             FileRef::Owned(own, _) | FileRef::FixedDup(_, own) => own.as_raw_fd() == fd,
             _ => false,
@@ -236,7 +236,7 @@ impl FileRef {
     }
 
     /// The number to stand under in the poll set, if no other will do.
-    pub fn poll_fd(&self) -> i32 {
+    pub(crate) fn poll_fd(&self) -> i32 {
         match self {
             FileRef::FixedDup(_, dup) => dup.as_raw_fd(),
             other => other.fd(),
@@ -247,7 +247,7 @@ impl FileRef {
 /// What prep copied in from the program, because the request may outlive the program's copy.
 /// While it is held, the addresses in the request's SQE copy point into it.
 #[derive(Debug, Default)]
-pub enum Keep {
+pub(crate) enum Keep {
     #[default]
     None,
     /// One path (`addr`), or none where the program passed NULL.
@@ -261,6 +261,7 @@ pub enum Keep {
     /// A path or name, and a copied structure or value (`openat2`'s how).
     PathBytes(CString, Vec<u8>),
     /// A name, a path and a value.
+    #[expect(dead_code, reason = "the call reads the value by its address")]
     PathsBytes(CString, CString, Vec<u8>),
     /// A message.
     Msg(Box<Msg>),
@@ -276,55 +277,55 @@ pub enum Keep {
 
 /// The part of a request that its system call needs: it travels to a worker and back.
 #[derive(Debug, Default)]
-pub struct Call {
+pub(crate) struct Call {
     /// The SQE, copied once. Prep may rewrite fields of this copy (addresses into `keep`).
-    pub sqe: io_uring_sqe,
-    pub file: FileRef,
-    pub keep: Keep,
+    pub(crate) sqe: io_uring_sqe,
+    pub(crate) file: FileRef,
+    pub(crate) keep: Keep,
     /// The registered buffer it works in.
-    pub buf: Option<Arc<BufNode>>,
+    pub(crate) buf: Option<Arc<BufNode>>,
     /// Bytes already transferred by earlier attempts.
-    pub done: u64,
+    pub(crate) done: u64,
     /// Flags for the CQE.
-    pub cflags: u32,
+    pub(crate) cflags: u32,
     /// The result is short of what was asked: a link after it breaks though `res` is no error.
-    pub short: bool,
+    pub(crate) short: bool,
     /// What it receives from is known to be empty now: no further attempt before it is ready.
-    pub empty: bool,
+    pub(crate) empty: bool,
     /// The last attempt found nothing: EAGAIN, or poll(2) said so.
-    pub blocked: bool,
+    pub(crate) blocked: bool,
     /// It is ready, and a call could wait all the same: no attempt but a worker's.
-    pub may_wait: bool,
+    pub(crate) may_wait: bool,
     /// It has waited for readiness, or was to (`REQ_F_POLLED`).
-    pub polled: bool,
+    pub(crate) polled: bool,
     /// The last attempt failed, though earlier ones have transferred something.
-    pub failed: bool,
+    pub(crate) failed: bool,
     /// It took all that there was, of a stream that goes on.
-    pub dry: bool,
+    pub(crate) dry: bool,
     /// What the poll set said when it was found ready, with the end of the stream if there is one;
     /// 0: not known.
-    pub seen: u32,
+    pub(crate) seen: u32,
     /// What it received is the last of a multishot receive.
-    pub last: bool,
+    pub(crate) last: bool,
     /// A bundle ends in front of a buffer that its length would have cut short.
-    pub cut: bool,
+    pub(crate) cut: bool,
     /// It has brought as much as a multishot receive may at a time: others come first.
-    pub turn_over: bool,
+    pub(crate) turn_over: bool,
     /// Where buffers are picked from, and how many bytes were asked for (0: as many as fit).
-    pub bgid: u16,
-    pub want: u32,
+    pub(crate) bgid: u16,
+    pub(crate) want: u32,
     /// The length of the buffer that its last attempt found nothing for; 0: there was none.
-    pub most: u32,
+    pub(crate) most: u32,
     /// The buffer it has picked.
-    pub pick: Option<Pick>,
+    pub(crate) pick: Option<Pick>,
     /// Credentials to act under: the submitter's, if another thread may come to run it (see
     /// `ring::caller`), or those that the SQE names.
-    pub creds: Option<Arc<Creds>>,
+    pub(crate) creds: Option<Arc<Creds>>,
 }
 
 impl Call {
     /// Takes out what travels to a worker; the nodes of registered files stay.
-    pub fn lend(&mut self) -> Call {
+    pub(crate) fn lend(&mut self) -> Call {
         let mut lent = core::mem::take(self);
         self.sqe = lent.sqe;
         let file = lent.file.lend();
@@ -337,7 +338,7 @@ impl Call {
     }
 
     /// A worker is through with what it was lent, or never got it.
-    pub fn take_back(&mut self, lent: Call) {
+    pub(crate) fn take_back(&mut self, lent: Call) {
         let stayed = core::mem::replace(self, lent);
         self.file.restore(stayed.file);
         if let (Keep::File(file), Keep::File(second)) = (&mut self.keep, stayed.keep) {
@@ -348,7 +349,7 @@ impl Call {
 
 /// Where a request is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
+pub(crate) enum State {
     /// Prepared; linked behind another, or in the run queue.
     #[default]
     Prepped,
@@ -375,34 +376,34 @@ pub enum State {
 
 /// A request.
 #[derive(Debug, Default)]
-pub struct Req {
-    pub call: Call,
+pub(crate) struct Req {
+    pub(crate) call: Call,
     /// The table's row for its opcode.
-    pub row: &'static OpDef,
-    pub flags: ReqFlags,
-    pub state: State,
+    pub(crate) row: &'static OpDef,
+    pub(crate) flags: ReqFlags,
+    pub(crate) state: State,
     /// Result for the CQE.
-    pub res: i32,
+    pub(crate) res: i32,
     /// The number its file has while `call` is with a worker.
-    pub held: i32,
+    pub(crate) held: i32,
     /// Upper half of a 32-byte CQE.
-    pub big: [u64; 2],
+    pub(crate) big: [u64; 2],
     /// The next request of its chain.
-    pub link: Option<ReqId>,
+    pub(crate) link: Option<ReqId>,
     /// Whose it is, once it waits: see [`crate::ring::task`].
-    pub task: u32,
+    pub(crate) task: u32,
     /// Its number in the trace; 0: it is not in there.
-    pub trace: u32,
+    pub(crate) trace: u32,
     /// When it was found to wait, in ns of CLOCK_MONOTONIC; 0: not yet.
-    pub start: u64,
+    pub(crate) start: u64,
     /// Poll arms so far (a cap sends the request to a worker).
-    pub arms: u8,
+    pub(crate) arms: u8,
     /// What the poll set or the timeout queue must know.
-    pub wait: Wait,
+    pub(crate) wait: Wait,
 }
 
 impl Req {
-    pub fn new(sqe: io_uring_sqe, row: &'static OpDef) -> Self {
+    pub(crate) fn new(sqe: io_uring_sqe, row: &'static OpDef) -> Self {
         let flags = ReqFlags::from_bits_retain(u32::from(sqe.flags));
         Req { call: Call { sqe, ..Call::default() }, row, flags, ..Req::default() }
     }
@@ -410,7 +411,7 @@ impl Req {
     /// Makes a used request a fresh one for the SQE now in it, field by field: most were never
     /// touched.
     #[inline]
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         let call = &mut self.call;
         // Asked first: dropping what is not there costs calls.
         if !matches!(call.file, FileRef::None | FileRef::Plain(_))
@@ -434,7 +435,7 @@ impl Req {
     }
 
     /// Marks the request failed, as `req_set_fail` does.
-    pub fn set_fail(&mut self) {
+    pub(crate) fn set_fail(&mut self) {
         self.flags |= ReqFlags::FAIL;
         if self.flags.contains(ReqFlags::CQE_SKIP) {
             self.flags.remove(ReqFlags::CQE_SKIP);
@@ -443,37 +444,37 @@ impl Req {
     }
 
     /// Sets a failure as result.
-    pub fn fail(&mut self, e: Errno) {
+    pub(crate) fn fail(&mut self, e: Errno) {
         self.set_fail();
         self.res = e.res();
         self.call.cflags = 0;
     }
 
-    pub fn opcode(&self) -> u8 {
+    pub(crate) fn opcode(&self) -> u8 {
         self.call.sqe.opcode
     }
 
     /// Is it a command of a file's own?
-    pub fn is_command(&self) -> bool {
+    pub(crate) fn is_command(&self) -> bool {
         self.row.has(opdef::COMMANDS)
     }
 
     /// Does it send from, or receive into, a registered buffer?
-    pub fn transfers_fixed(&self) -> bool {
+    pub(crate) fn transfers_fixed(&self) -> bool {
         self.row.has(opdef::FIXED_BY_FLAG) && self.call.sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0
     }
 
     /// Is it to wait for readiness before its first attempt?
-    pub fn polls_first(&self) -> bool {
+    pub(crate) fn polls_first(&self) -> bool {
         self.call.sqe.ioprio & self.row.poll_first != 0
     }
 
     /// Does the SQE ask for other credentials than the submitter's?
-    pub fn names_personality(&self) -> bool {
+    pub(crate) fn names_personality(&self) -> bool {
         self.call.sqe.personality != 0 && self.call.creds.is_some()
     }
 
-    pub fn linked(&self) -> bool {
+    pub(crate) fn linked(&self) -> bool {
         self.flags.intersects(ReqFlags::LINKS)
     }
 }

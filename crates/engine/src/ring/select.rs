@@ -22,7 +22,7 @@ impl Ctx {
     /// # Errors
     /// `ENOBUFS`, `ENOENT`, `EFAULT`; `ENOTSOCK` where there is no buffer and no socket, either.
     #[inline]
-    pub fn select_buffer(&mut self, req: &mut Req) -> Result<()> {
+    pub(crate) fn select_buffer(&mut self, req: &mut Req) -> Result<()> {
         if !req.flags.contains(ReqFlags::BUFFER_SELECT) || req.call.pick.is_some() {
             return Ok(());
         }
@@ -91,7 +91,7 @@ impl Ctx {
     ///
     /// # Errors
     /// `ENOTSOCK`, `EBADFD`, `ECANCELED`; `EAGAIN` for what is to wait and not to wait.
-    pub fn before_buffers(&mut self, req: &mut Req) -> Result<()> {
+    pub(crate) fn before_buffers(&mut self, req: &mut Req) -> Result<()> {
         if req.goes_on_by_worker() && self.waits_once(&req.call.file) {
             req.flags.remove(ReqFlags::MULTISHOT);
         }
@@ -128,14 +128,14 @@ impl Ctx {
 
     /// The kernel's worker only arms a bundle to send, and gives up if it could go at once. Once
     /// armed and woken, it goes back to a worker if it was to start with one.
-    pub fn worker_gives_up(&self, req: &Req) -> bool {
+    pub(crate) fn worker_gives_up(&self, req: &Req) -> bool {
         let forced = ReqFlags::MULTISHOT | ReqFlags::FORCE_ASYNC;
         req.row.has(opdef::SELECT_MANY) && req.flags.contains(forced) && may_send(req)
     }
 
     /// The request has to wait for readiness: somebody else may use the buffer meanwhile. (A READ
     /// and a SEND keep what they took from a list, as the kernel's do.)
-    pub fn recycle_buffer(&mut self, req: &mut Req) {
+    pub(crate) fn recycle_buffer(&mut self, req: &mut Req) {
         if req.flags.contains(ReqFlags::SENDRECV) && req.call.done > 0 {
             let Call { bgid, pick, done, .. } = &mut req.call;
             if let Some(pick) = pick.as_mut().filter(|pick| !pick.committed) {
@@ -158,7 +158,7 @@ impl Ctx {
     }
 
     /// The request goes where nobody holds the ring's lock: its buffer is its own from here.
-    pub fn keep_buffer(&mut self, req: &mut Req) {
+    pub(crate) fn keep_buffer(&mut self, req: &mut Req) {
         let Call { bgid, sqe, pick, .. } = &mut req.call;
         if let Some(pick) = pick {
             self.groups.commit(*bgid, pick, sqe.len);
@@ -167,7 +167,7 @@ impl Ctx {
 
     /// The request has its result: its CQE names the buffer if that was used.
     #[inline]
-    pub fn put_buffer(&mut self, req: &mut Req, res: i32) {
+    pub(crate) fn put_buffer(&mut self, req: &mut Req, res: i32) {
         if res <= 0 && req.call.pick.is_some_and(|pick| pick.in_ring) {
             self.use_up(req);
         }
@@ -210,7 +210,7 @@ impl Ctx {
 
     /// Would the kernel's worker, which is to poll first, find the file ready? Then it makes an
     /// attempt that waits, and nobody polls any more.
-    pub fn worker_finds_ready(&mut self, req: &Req) -> bool {
+    pub(crate) fn worker_finds_ready(&mut self, req: &Req) -> bool {
         let waits = ReqFlags::FORCE_ASYNC | ReqFlags::NOWAIT;
         let events = req.poll_events();
         req.flags.intersection(waits) == ReqFlags::FORCE_ASYNC
@@ -236,13 +236,13 @@ impl Ctx {
 impl Req {
     /// The epoll events that a retry waits for. Who reads the error queue does not wait for data,
     /// as far as POLLIN tells of it: normal data (POLLRDNORM) wakes it still, in vain.
-    pub fn poll_events(&self) -> u32 {
+    pub(crate) fn poll_events(&self) -> u32 {
         let events = self.row.poll_events();
         if self.asks_for(MSG_ERRQUEUE) { events & !EPOLLIN } else { events }
     }
 
     /// Does a receive ask for less than what the poll set tells of?
-    pub fn asks_for_less(&self) -> bool {
+    pub(crate) fn asks_for_less(&self) -> bool {
         self.asks_for(MSG_ERRQUEUE | MSG_OOB)
     }
 
@@ -252,7 +252,7 @@ impl Req {
     }
 
     /// Was it to pick a buffer, and has none?
-    pub fn selects_in_vain(&self) -> bool {
+    pub(crate) fn selects_in_vain(&self) -> bool {
         self.flags.contains(ReqFlags::BUFFER_SELECT) && self.call.pick.is_none()
     }
 
@@ -263,7 +263,7 @@ impl Req {
     }
 
     /// Is it a RECV that is polled first, whatever its file? Later kernels ask for a socket before.
-    pub fn receives_anything(&self) -> bool {
+    pub(crate) fn receives_anything(&self) -> bool {
         self.receives_plainly() && self.polls_first() && !has(Change::CheckedFields)
     }
 
@@ -275,12 +275,12 @@ impl Req {
     }
 
     /// Is it to be polled before it asks for its registered buffer?
-    pub fn waits_for_buffer(&self) -> bool {
+    pub(crate) fn waits_for_buffer(&self) -> bool {
         self.polls_first() && self.arms == 0 && self.has_socket_first()
     }
 
     /// Does it receive into the buffer that its SQE names, or picks?
-    pub fn receives_plainly(&self) -> bool {
+    pub(crate) fn receives_plainly(&self) -> bool {
         self.row.bits & (opdef::RECEIVES | opdef::MESSAGE) == opdef::RECEIVES
     }
 
@@ -289,13 +289,13 @@ impl Req {
     }
 
     /// Does its number name no file, or only a path?
-    pub fn names_no_file(&self) -> bool {
+    pub(crate) fn names_no_file(&self) -> bool {
         matches!(self.call.file, FileRef::Plain(fd) if softring_host::fd::is_path_only(fd))
     }
 
     /// Is it to fail where it would wait? What waits already, or is armed by a worker, waits on;
     /// but who was told not to does not accept in vain (`io_accept`).
-    pub fn may_not_wait(&self) -> bool {
+    pub(crate) fn may_not_wait(&self) -> bool {
         let now = self.call.blocked && self.call.sqe.ioprio & self.row.dont_wait != 0;
         let waits = self.flags.contains(ReqFlags::REISSUED) || self.goes_on_by_worker();
         self.flags.contains(ReqFlags::NOWAIT) && (now || !waits)
@@ -307,7 +307,7 @@ impl Req {
     }
 
     /// Is it a multishot request that the kernel would give to a worker first?
-    pub fn goes_on_by_worker(&self) -> bool {
+    pub(crate) fn goes_on_by_worker(&self) -> bool {
         self.flags.contains(ReqFlags::MULTISHOT) && self.is_with_worker()
     }
 }
@@ -333,7 +333,7 @@ fn before_none(req: &Req, e: Errno) -> Errno {
 impl Call {
     /// Aims at the buffer picked: all of it, or as much as was asked for, and no more than into the
     /// buffer of an attempt that found nothing (`io_buffer_select` is told the length of that).
-    pub fn place(&mut self, addr: u64, len: u32) {
+    pub(crate) fn place(&mut self, addr: u64, len: u32) {
         let most = |most: u32| if most == 0 { u32::MAX } else { most };
         self.sqe.addr = addr;
         self.sqe.len = len.min(most(self.want)).min(most(self.most));

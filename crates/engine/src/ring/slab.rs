@@ -26,7 +26,7 @@ struct Slot {
 
 /// The table of waiting requests.
 #[derive(Debug, Default)]
-pub struct Slab {
+pub(crate) struct Slab {
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// First slot of each chain, newest first; a power of two, or empty before the first request.
@@ -34,16 +34,16 @@ pub struct Slab {
     /// Requests hashed so far; wraps.
     hashed: u32,
     /// Requests are given the time at which they come.
-    pub timed: bool,
+    pub(crate) timed: bool,
     /// That time, for all of one batch; 0: not read yet.
-    pub start: u64,
+    pub(crate) start: u64,
 }
 
 impl Slab {
     /// Is there room for one more? Makes it if memory allows; after that [`Self::insert`] needs
     /// none.
     #[inline]
-    pub fn has_room(&mut self) -> bool {
+    pub(crate) fn has_room(&mut self) -> bool {
         let spare = self.slots.len() < self.slots.capacity() && !self.buckets.is_empty();
         !self.free.is_empty() || spare || self.grow()
     }
@@ -62,14 +62,14 @@ impl Slab {
     }
 
     /// The time for what comes now; 0 where nobody would see it.
-    pub fn now(&mut self) -> u64 {
+    pub(crate) fn now(&mut self) -> u64 {
         if self.start == 0 && self.timed {
             self.start = Clock::Monotonic.now();
         }
         self.start
     }
 
-    pub fn insert(&mut self, mut req: Req) -> ReqId {
+    pub(crate) fn insert(&mut self, mut req: Req) -> ReqId {
         if req.task == 0 {
             req.task = crate::ring::task::current();
         }
@@ -103,7 +103,7 @@ impl Slab {
     }
 
     /// Puts a request back that was just removed; its name stays, if its slot is not in use again.
-    pub fn put_back(&mut self, id: ReqId, req: Req) -> ReqId {
+    pub(crate) fn put_back(&mut self, id: ReqId, req: Req) -> ReqId {
         let free = self.free.last() == Some(&id.slot);
         let slot = self.slots.get_mut(id.slot as usize).filter(|_| free);
         if let Some(s) = slot.filter(|s| s.generation == id.generation.wrapping_add(1).max(1)) {
@@ -112,17 +112,17 @@ impl Slab {
         self.insert(req)
     }
 
-    pub fn get(&self, id: ReqId) -> Option<&Req> {
+    pub(crate) fn get(&self, id: ReqId) -> Option<&Req> {
         let s = self.slots.get(id.slot as usize)?;
         if s.generation == id.generation { s.req.as_ref() } else { None }
     }
 
-    pub fn get_mut(&mut self, id: ReqId) -> Option<&mut Req> {
+    pub(crate) fn get_mut(&mut self, id: ReqId) -> Option<&mut Req> {
         let s = self.slots.get_mut(id.slot as usize)?;
         if s.generation == id.generation { s.req.as_mut() } else { None }
     }
 
-    pub fn remove(&mut self, id: ReqId) -> Option<Req> {
+    pub(crate) fn remove(&mut self, id: ReqId) -> Option<Req> {
         let s = self.slots.get_mut(id.slot as usize)?;
         if s.generation != id.generation {
             return None;
@@ -135,7 +135,7 @@ impl Slab {
     }
 
     /// Gives a waiting request another `user_data`.
-    pub fn rename(&mut self, id: ReqId, user_data: u64) {
+    pub(crate) fn rename(&mut self, id: ReqId, user_data: u64) {
         if let Some(req) = self.get_mut(id) {
             req.call.sqe.user_data = user_data;
             self.unhash(id.slot);
@@ -144,7 +144,7 @@ impl Slab {
     }
 
     /// Waiting requests of that `user_data`, newest first.
-    pub fn named(&self, user_data: u64) -> impl Iterator<Item = (ReqId, &Req)> {
+    pub(crate) fn named(&self, user_data: u64) -> impl Iterator<Item = (ReqId, &Req)> {
         let first =
             if self.buckets.is_empty() { NONE } else { self.buckets[self.bucket(user_data)] };
         let slot = |i: u32| self.slots.get(i as usize).map(|s| (i, s));
@@ -157,24 +157,24 @@ impl Slab {
     }
 
     /// How many have come since a waiting request did, or was renamed.
-    pub fn age(&self, id: ReqId) -> u32 {
+    pub(crate) fn age(&self, id: ReqId) -> u32 {
         let born = self.slots.get(id.slot as usize).map_or(0, |s| s.born);
         self.hashed.wrapping_sub(born)
     }
 
     /// Waiting requests, in slot order.
-    pub fn iter(&self) -> impl Iterator<Item = (ReqId, &Req)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ReqId, &Req)> {
         self.slots.iter().enumerate().filter_map(|(i, s)| {
             let id = ReqId { slot: i as u32, generation: s.generation };
             s.req.as_ref().map(|r| (id, r))
         })
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 

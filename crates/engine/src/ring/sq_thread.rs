@@ -9,32 +9,32 @@ use crate::ring::ctx::Ring;
 
 /// One SQ thread (kernel: `struct io_sq_data`).
 #[derive(Debug)]
-pub struct SqData {
+pub(crate) struct SqData {
     /// The process that it lives in.
-    pub pid: u32,
-    pub page: Region,
+    pub(crate) pid: u32,
+    pub(crate) page: Region,
     /// Ends a sleep for completions of kernel aio; of a thread that has a polled ring.
-    pub kicker: OnceLock<Kicker>,
-    pub rings: Mutex<Vec<Weak<Ring>>>,
+    pub(crate) kicker: OnceLock<Kicker>,
+    pub(crate) rings: Mutex<Vec<Weak<Ring>>>,
     /// Longest `sq_thread_idle` of its rings, in ms.
-    pub idle: AtomicU32,
+    pub(crate) idle: AtomicU32,
 }
 
 /// A ring's part in its SQ thread.
 #[derive(Debug)]
-pub struct SqPoll {
-    pub data: Arc<SqData>,
-    pub idle: u32,
+pub(crate) struct SqPoll {
+    pub(crate) data: Arc<SqData>,
+    pub(crate) idle: u32,
     /// The ring's words, without the lock. A ring with an SQ thread is never resized, and whoever
     /// looks has the ring.
-    pub words: Region,
+    pub(crate) words: Region,
     /// Something is in flight that the thread drives.
-    pub drives: AtomicBool,
+    pub(crate) drives: AtomicBool,
     /// The poll set through which that tells of itself; -1: none.
-    pub poll_fd: AtomicI32,
+    pub(crate) poll_fd: AtomicI32,
     /// It alone finds the ring's completions (IOPOLL): while there are some to come, it sleeps for
     /// those, too, where it would rest.
-    pub polls: bool,
+    pub(crate) polls: bool,
     /// It goes by a policy (HYBRID_IOPOLL).
-    pub policy: AtomicBool,
+    pub(crate) policy: AtomicBool,
 }

@@ -77,14 +77,14 @@ impl Standing {
 }
 
 impl Ctx {
-    pub fn standing(&mut self, fd: i32) -> Option<&mut Standing> {
+    pub(crate) fn standing(&mut self, fd: i32) -> Option<&mut Standing> {
         self.transports.poll.as_mut()?.standing(fd)
     }
 
     /// Something happened under a number: those that wait for it are issued again, the last to be
     /// armed first, until there is nothing left for them. That is the order of the kernel's wait
     /// queue, in which who waits again is first, too. What goes back to a worker comes behind them.
-    pub fn standing_fired(&mut self, fd: i32, seen: u32) {
+    pub(crate) fn standing_fired(&mut self, fd: i32, seen: u32) {
         let Some(s) = self.standing(fd) else { return };
         s.hear(seen);
         if let [only] = s.waiters[..] {
@@ -124,7 +124,7 @@ impl Ctx {
 
     /// Numbers that were closed, and nobody heard of it: who waits there waits for the file that
     /// has the number now.
-    pub fn check_standing(&mut self) {
+    pub(crate) fn check_standing(&mut self) {
         let lost = self.transports.poll.as_mut().map(PollSet::lost).unwrap_or_default();
         for fd in lost {
             softring_host::fd::forget_kind(fd);
@@ -144,7 +144,7 @@ impl Ctx {
 
     /// A CLOSE is about to run here. True if it has to be left to a worker, because those who wait
     /// on the number belong to another ring as well, whose lock must not be waited for here.
-    pub fn closes_number(&mut self, req: &Req) -> bool {
+    pub(crate) fn closes_number(&mut self, req: &Req) -> bool {
         let fd = req.call.sqe.fd;
         if req.call.sqe.file_index != 0 || standing::count(fd) == 0 {
             return false;
@@ -155,7 +155,7 @@ impl Ctx {
 
     /// Would a receive find nothing, surely? If not, it learns what the poll set says. `looked`: at
     /// that was looked since anything else was tried.
-    pub fn known_dry(&mut self, req: &mut Req, looked: bool) -> bool {
+    pub(crate) fn known_dry(&mut self, req: &mut Req, looked: bool) -> bool {
         let FileRef::Plain(fd) = req.call.file else { return false };
         if !receives(req) || req.flags.contains(ReqFlags::NOWAIT) || self.driver.active {
             return false;
@@ -178,7 +178,7 @@ impl Ctx {
 
     /// A receive was successful at once. It may have taken all that there was; and the next one on
     /// that number shall know more than this one did.
-    pub fn received_at_once(&mut self, req: &Req, res: i32) {
+    pub(crate) fn received_at_once(&mut self, req: &Req, res: i32) {
         let FileRef::Plain(fd) = req.call.file else { return };
         if res <= 0 || !receives(req) || !softring_host::fd::numbers::closes_all_reported() {
             return;
@@ -215,7 +215,7 @@ impl Ctx {
     }
 
     /// Does a request wait for this event?
-    pub fn awaited(&mut self, ev: &epoll_event) -> bool {
+    pub(crate) fn awaited(&mut self, ev: &epoll_event) -> bool {
         let (data, seen) = (ev.data, ev.events);
         let Some(fd) = standing::number(data) else {
             let id = ReqId::from_u64(data);
@@ -239,7 +239,7 @@ impl Ctx {
 
     /// Looks at the poll set in the middle of a batch, or for a look's sake: what there is to do is
     /// left for later.
-    pub fn look_aside(&mut self) {
+    pub(crate) fn look_aside(&mut self) {
         if self.leaves_work() {
             return;
         }
@@ -256,7 +256,7 @@ impl Ctx {
     }
 
     /// Was there an event for an armed request that is yet to be acted on? Looks at the poll set.
-    pub fn is_told(&mut self, id: ReqId) -> bool {
+    pub(crate) fn is_told(&mut self, id: ReqId) -> bool {
         self.look_aside();
         let Some(Wait::Poll(poll)) = self.slab.get(id).map(|req| req.wait) else { return false };
         let (name, wanted) = (id.to_u64(), poll.events | ALWAYS);
@@ -268,7 +268,7 @@ impl Ctx {
     }
 
     /// Keeps events for [`take_stash`](Self::take_stash).
-    pub fn stash_events(&mut self, events: &[epoll_event]) {
+    pub(crate) fn stash_events(&mut self, events: &[epoll_event]) {
         for ev in events {
             if let Some(s) = standing::number(ev.data).and_then(|fd| self.standing(fd)) {
                 s.hear(ev.events);
@@ -279,7 +279,7 @@ impl Ctx {
 
     /// Acts on what was found on the way.
     #[inline]
-    pub fn take_stash(&mut self) {
+    pub(crate) fn take_stash(&mut self) {
         if !self.transports.stash.is_empty() && !self.leaves_work() {
             self.take_stash_now();
         }

@@ -22,7 +22,7 @@ fn is_due(req: &Req) -> bool {
 
 impl Req {
     /// Sets the deadline: a relative timeout counts from now, and none fires before it is armed.
-    pub fn start_timer(&mut self) {
+    pub(crate) fn start_timer(&mut self) {
         let abs = self.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
         if let Wait::Timeout(t) = &mut self.wait {
             t.set_deadline(abs);
@@ -35,7 +35,7 @@ impl Ctx {
     ///
     /// # Errors
     /// `EFAULT`.
-    pub fn read_timespec(&mut self, addr: u64) -> Result<kernel_timespec> {
+    pub(crate) fn read_timespec(&mut self, addr: u64) -> Result<kernel_timespec> {
         if let Some(ts) = self.timeouts.specs.take(addr) {
             return Ok(ts);
         }
@@ -54,7 +54,7 @@ impl Ctx {
     }
 
     /// Arms a timeout in the slab, whose `wait` says when.
-    pub fn timeouts_insert(&mut self, id: ReqId) {
+    pub(crate) fn timeouts_insert(&mut self, id: ReqId) {
         let Some(req) = self.slab.get_mut(id) else { return };
         let Wait::Timeout(t) = &mut req.wait else { return };
         req.state = State::Timeout;
@@ -67,7 +67,7 @@ impl Ctx {
     }
 
     /// Arms a LINK_TIMEOUT whose head now waits.
-    pub fn timeouts_arm_linked(&mut self, id: ReqId, head: ReqId) {
+    pub(crate) fn timeouts_arm_linked(&mut self, id: ReqId, head: ReqId) {
         let Some(req) = self.slab.get_mut(id) else { return };
         req.start_timer();
         if let Wait::Timeout(t) = &mut req.wait {
@@ -77,7 +77,7 @@ impl Ctx {
     }
 
     /// Takes a timeout off the queue; it stays in the slab.
-    pub fn timeouts_disarm(&mut self, id: ReqId) -> bool {
+    pub(crate) fn timeouts_disarm(&mut self, id: ReqId) -> bool {
         let Some(req) = self.slab.get_mut(id) else { return false };
         if req.state != State::Timeout {
             return false;
@@ -90,7 +90,7 @@ impl Ctx {
     }
 
     /// Completes every timeout whose time has come.
-    pub fn timeouts_expire(&mut self) {
+    pub(crate) fn timeouts_expire(&mut self) {
         for clock in Clock::ALL {
             if self.timeouts.by_time[clock as usize].is_empty() {
                 continue;
@@ -111,14 +111,14 @@ impl Ctx {
 
     /// Ends every timeout whose completion count is reached (`io_flush_timeouts`).
     #[inline]
-    pub fn timeouts_by_count(&mut self) {
+    pub(crate) fn timeouts_by_count(&mut self) {
         if !self.timeouts.by_count.is_empty() {
             self.end_by_count();
         }
     }
 
     /// Publishes CQEs that came from elsewhere, and ends the timeouts that have counted enough.
-    pub fn commit_from_elsewhere(&mut self) {
+    pub(crate) fn commit_from_elsewhere(&mut self) {
         if self.timeouts.by_count.is_empty() {
             self.commit();
         } else {
@@ -173,7 +173,7 @@ impl Ctx {
     }
 
     /// A timeout of the program's has fired: its CQE will not count, and whoever waits returns.
-    pub fn timeout_ended(&mut self) {
+    pub(crate) fn timeout_ended(&mut self) {
         self.timeouts.own = self.timeouts.own.wrapping_add(1);
         self.kick_driver();
     }
@@ -181,7 +181,7 @@ impl Ctx {
     /// A linked timeout fired: it leaves the chain, its head is cancelled, and it ends with ETIME,
     /// or with the cancellation's own failure. It is no failure of its own: with CQE_SKIP_SUCCESS
     /// it is not heard of.
-    pub fn linked_timeout_expired(&mut self, id: ReqId) {
+    pub(crate) fn linked_timeout_expired(&mut self, id: ReqId) {
         let Some(mut timeout) = self.slab.remove(id) else { return };
         debug_assert!(timeout.opcode() == IORING_OP_LINK_TIMEOUT);
         let head = if let Wait::Timeout(t) = timeout.wait { t.head } else { None };

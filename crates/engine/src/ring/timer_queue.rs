@@ -10,30 +10,30 @@ use softring_host::time::Clock;
 
 /// Armed timeouts.
 #[derive(Debug, Default)]
-pub struct Timeouts {
+pub(crate) struct Timeouts {
     /// Per clock, by deadline, ties by arrival.
     pub(super) by_time: [BTreeMap<(u64, u64), ReqId>; 3],
     /// Those that also end after a number of completions, by their target, ties by arrival.
     pub(super) by_count: BTreeMap<(u64, u64), ReqId>,
     next_seq: u64,
     /// What the TIMEOUTs of the batch at hand point to.
-    pub specs: Timespecs,
+    pub(crate) specs: Timespecs,
     /// CQEs of timeouts themselves, which do not count.
-    pub own: u32,
+    pub(crate) own: u32,
     /// The CQ tail of the last commit: what a count starts from.
-    pub committed: u32,
+    pub(crate) committed: u32,
     /// Completions that counted so far, and the word that was when that was known.
     events: u64,
     seen: u32,
 }
 
 impl Timeouts {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.by_time.iter().all(BTreeMap::is_empty)
     }
 
     /// Time until the earliest deadline, in ns; 0 if it has passed.
-    pub fn next_in(&self) -> Option<u64> {
+    pub(crate) fn next_in(&self) -> Option<u64> {
         let left = |c: &Clock| {
             let (&(deadline, _), _) = self.by_time[*c as usize].first_key_value()?;
             Some(deadline.saturating_sub(c.now()))

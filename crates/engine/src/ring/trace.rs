@@ -12,7 +12,7 @@ use softring_uapi::*;
 impl Ctx {
     /// An SQE was taken, of the table `rows`; answers the request's number in the trace.
     #[inline]
-    pub fn trace_submit(&mut self, rows: &[OpDef], sqe: &io_uring_sqe) -> u32 {
+    pub(crate) fn trace_submit(&mut self, rows: &[OpDef], sqe: &io_uring_sqe) -> u32 {
         let number = self.trace.number();
         if number != 0 {
             // It was taken when the one before was dealt with: no clock is read.
@@ -24,7 +24,7 @@ impl Ctx {
 
     /// An SQE was taken, tried and done.
     #[inline]
-    pub fn trace_inline(&mut self, rows: &[OpDef], sqe: &io_uring_sqe, res: i32) {
+    pub(crate) fn trace_inline(&mut self, rows: &[OpDef], sqe: &io_uring_sqe, res: i32) {
         if self.trace.on {
             let before = self.trace.last();
             let now = self.trace.stamp();
@@ -35,7 +35,7 @@ impl Ctx {
 
     /// A request has come to its next step.
     #[inline]
-    pub fn trace(&mut self, step: Step, req: &Req) {
+    pub(crate) fn trace(&mut self, step: Step, req: &Req) {
         if self.trace.on {
             self.trace_step(step, &req.call.sqe, req.trace, req.res);
         }
@@ -43,7 +43,7 @@ impl Ctx {
 
     /// A request that stays where it is has posted a CQE.
     #[inline]
-    pub fn trace_more(&mut self, id: ReqId, res: i32) {
+    pub(crate) fn trace_more(&mut self, id: ReqId, res: i32) {
         if self.trace.on
             && let Some((sqe, number)) = self.slab.get(id).map(|r| (r.call.sqe, r.trace))
         {
@@ -53,7 +53,7 @@ impl Ctx {
 
     /// A request that goes on has posted a CQE with its result and its flags.
     #[inline]
-    pub fn trace_shot(&mut self, req: &Req) {
+    pub(crate) fn trace_shot(&mut self, req: &Req) {
         if self.trace.on {
             let flags = req.call.cflags | IORING_CQE_F_MORE;
             self.trace_cqe(Step::More, &req.call.sqe, req.trace, req.res, flags, req.big);
@@ -62,7 +62,7 @@ impl Ctx {
 
     /// A request has ended; with a CQE, which had these flags, or without.
     #[inline]
-    pub fn trace_done(&mut self, req: &Req, cqe_flags: Option<u32>) {
+    pub(crate) fn trace_done(&mut self, req: &Req, cqe_flags: Option<u32>) {
         if self.trace.on {
             let flags = cqe_flags.unwrap_or(u32::from(NO_CQE));
             self.trace_cqe(Step::Done, &req.call.sqe, req.trace, req.res, flags, req.big);
@@ -91,7 +91,7 @@ impl Ctx {
 
     /// As [`trace`](Self::trace), of what is no request but was given a number.
     #[cold]
-    pub fn trace_step(&mut self, step: Step, sqe: &io_uring_sqe, number: u32, res: i32) {
+    pub(crate) fn trace_step(&mut self, step: Step, sqe: &io_uring_sqe, number: u32, res: i32) {
         if number != 0 && self.trace.on {
             let now = self.trace.stamp();
             self.trace.put(&mut event(step, now, sqe, number, res), &[]);
@@ -130,7 +130,7 @@ impl Ctx {
 
     /// What prep has copied of what the SQE points to: paths, a socket's address, a time.
     #[inline]
-    pub fn trace_texts(&mut self, req: &Req) {
+    pub(crate) fn trace_texts(&mut self, req: &Req) {
         if self.trace.on && req.trace != 0 {
             self.trace_copies(req);
         }
@@ -166,7 +166,7 @@ impl Ctx {
     }
 
     /// A worker has run a request since `began`.
-    pub fn trace_work(&mut self, began: Span, opcode: u8, number: u32) {
+    pub(crate) fn trace_work(&mut self, began: Span, opcode: u8, number: u32) {
         if let Some(began) = began.filter(|_| number != 0 && self.trace.on) {
             self.trace.span(Step::Work, began, number, opcode, 0);
         }

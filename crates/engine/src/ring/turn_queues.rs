@@ -9,11 +9,11 @@ pub(crate) type Key = (bool, i32);
 
 /// Requests that wait in turn, the first first.
 #[derive(Debug, Default)]
-pub struct Turns(pub(super) BTreeMap<Key, VecDeque<ReqId>>);
+pub(crate) struct Turns(pub(super) BTreeMap<Key, VecDeque<ReqId>>);
 
 impl Turns {
     /// A request in the queue has a new name.
-    pub fn rename(&mut self, key: Option<Key>, old: ReqId, new: ReqId) {
+    pub(crate) fn rename(&mut self, key: Option<Key>, old: ReqId, new: ReqId) {
         let queue = key.and_then(|key| self.0.get_mut(&key));
         if let Some(place) = queue.and_then(|q| q.iter_mut().find(|id| **id == old)) {
             *place = new;
@@ -21,7 +21,7 @@ impl Turns {
     }
 
     /// Is there nobody behind a request to pass its turn on to?
-    pub fn alone(&self, key: Option<Key>) -> bool {
+    pub(crate) fn alone(&self, key: Option<Key>) -> bool {
         key.and_then(|key| self.0.get(&key)).is_none_or(|q| q.len() <= 1)
     }
 }

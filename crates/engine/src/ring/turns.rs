@@ -27,7 +27,7 @@ pub(crate) fn stands(req: &Req) -> bool {
 
 impl Ctx {
     /// A request that is about to wait takes its place; true if it has to wait for its turn.
-    pub fn takes_turn(&mut self, id: ReqId) -> bool {
+    pub(crate) fn takes_turn(&mut self, id: ReqId) -> bool {
         let Some(req) = self.slab.get(id) else { return false };
         let Some(key) = key(req) else { return false };
         // A multishot request that goes on keeps its place, which is the first.
@@ -63,7 +63,7 @@ impl Ctx {
     }
 
     /// `id` waits no more; if it stood in the poll set, the next one for its listener does now.
-    pub fn pass_turn(&mut self, key: Option<Key>, id: ReqId, stood: bool) {
+    pub(crate) fn pass_turn(&mut self, key: Option<Key>, id: ReqId, stood: bool) {
         let Some(key) = key else { return };
         let Some(queue) = self.turns.0.get_mut(&key) else { return };
         queue.retain(|&other| other != id);

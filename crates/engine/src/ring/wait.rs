@@ -6,7 +6,7 @@ use softring_host::time::Clock;
 
 /// The waiting side's own data of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wait {
+pub(crate) enum Wait {
     #[default]
     None,
     /// Events awaited, and where.
@@ -23,7 +23,7 @@ pub enum Wait {
 
 impl Wait {
     /// The number that it waits under, if that stays in the poll set.
-    pub fn stays_at(self) -> Option<i32> {
+    pub(crate) fn stays_at(self) -> Option<i32> {
         match self {
             Wait::Poll(Poll { at, stays: true, .. }) => Some(at),
             _ => None,
@@ -33,67 +33,67 @@ impl Wait {
 
 /// A wait for readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Poll {
+pub(crate) struct Poll {
     /// `EPOLL*` events wanted, with EPOLLET / EPOLLONESHOT as the request means them.
-    pub events: u32,
+    pub(crate) events: u32,
     /// The number that it stands under in the poll set; -1 while it does not.
-    pub at: i32,
+    pub(crate) at: i32,
     /// Looks at the poll set before it was put there.
-    pub looks: u32,
+    pub(crate) looks: u32,
     /// That number stays in the set, whoever waits there (`io::standing`).
-    pub stays: bool,
+    pub(crate) stays: bool,
     /// It was not ready once: what comes wakes it.
-    pub waits: bool,
+    pub(crate) waits: bool,
     /// What a multishot poll has told of last.
-    pub told: u32,
+    pub(crate) told: u32,
 }
 
 impl Poll {
-    pub fn new(events: u32) -> Self {
+    pub(crate) fn new(events: u32) -> Self {
         Poll { events, at: -1, looks: 0, stays: false, waits: false, told: 0 }
     }
 
     /// Does each wake-up have a completion of its own? So with a multishot POLL_ADD only.
-    pub fn tells_each(&self) -> bool {
+    pub(crate) fn tells_each(&self) -> bool {
         self.events & EPOLLONESHOT == 0
     }
 }
 
 /// A place in the timeout queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Timer {
-    pub clock: Clock,
+pub(crate) struct Timer {
+    pub(crate) clock: Clock,
     /// Absolute, on that clock, in ns.
-    pub deadline: u64,
+    pub(crate) deadline: u64,
     /// What the program gave, in ns: the period of a multishot timeout.
-    pub period: u64,
+    pub(crate) period: u64,
     /// Shots left of a multishot timeout; 0: no end.
-    pub shots: u32,
+    pub(crate) shots: u32,
     /// Completions after which it ends early; 0: none.
-    pub count: u32,
+    pub(crate) count: u32,
     /// Completion count at which `count` is reached.
-    pub target: u64,
+    pub(crate) target: u64,
     /// Ties broken by arrival.
-    pub seq: u64,
+    pub(crate) seq: u64,
     /// The request that an armed LINK_TIMEOUT guards.
-    pub head: Option<ReqId>,
+    pub(crate) head: Option<ReqId>,
 }
 
 impl Timer {
     /// Its place among the armed timeouts, as cancel and remove search them: those with a count by
     /// their target, then the others by arrival.
-    pub const fn order(&self) -> (bool, u64, u64) {
+    pub(crate) const fn order(&self) -> (bool, u64, u64) {
         if self.count != 0 { (false, self.target, self.seq) } else { (true, 0, self.seq) }
     }
 
     /// Sets the deadline by what the program gave: the time itself, or how far it is from now.
-    pub fn set_deadline(&mut self, abs: bool) {
+    pub(crate) fn set_deadline(&mut self, abs: bool) {
         let now = self.clock.now();
         self.deadline = if abs { self.period.max(now) } else { now.saturating_add(self.period) };
     }
 
     /// Has its time come?
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.deadline <= self.clock.now()
     }
 }

@@ -11,38 +11,38 @@ const TRY_EVERY: u32 = 32;
 
 /// The thread that waits on the transports, if there is one.
 #[derive(Debug, Default)]
-pub struct Driver {
+pub(crate) struct Driver {
     /// A thread has the role.
-    pub active: bool,
+    pub(crate) active: bool,
     /// Which one, as [`sys::thread`] has it.
-    pub thread: usize,
+    pub(crate) thread: usize,
     /// It sleeps (or is about to), without the lock.
-    pub sleeping: bool,
+    pub(crate) sleeping: bool,
     /// It has been kicked awake already.
-    pub kicked: bool,
+    pub(crate) kicked: bool,
     /// CQEs it waits for.
-    pub want: u32,
+    pub(crate) want: u32,
     /// When it wakes by itself, in ns of CLOCK_MONOTONIC.
-    pub until: u64,
+    pub(crate) until: u64,
 }
 
 /// Who is to be woken when the uring lock is given back: woken under it, they would have to wait
 /// for it at once.
 #[derive(Debug, Default)]
-pub struct Wakes {
-    pub nudge: bool,
-    pub kick: Option<Kicker>,
+pub(crate) struct Wakes {
+    pub(crate) nudge: bool,
+    pub(crate) kick: Option<Kicker>,
     /// Those of other rings, who may want to answer here.
     others: Vec<(Arc<Control>, Wakes)>,
 }
 
 impl Wakes {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         !self.nudge && self.kick.is_none() && self.others.is_empty()
     }
 
     /// Takes over who is to be woken of the ring of `control`.
-    pub fn adopt(&mut self, control: &Arc<Control>, other: Wakes) {
+    pub(crate) fn adopt(&mut self, control: &Arc<Control>, other: Wakes) {
         let known = self.others.iter_mut().find(|(c, _)| Arc::ptr_eq(c, control));
         match known {
             Some((_, known)) => {
@@ -56,7 +56,7 @@ impl Wakes {
 
     /// Wakes them. Called without the lock that `control` holds.
     #[cold]
-    pub fn run(self, control: &Control) {
+    pub(crate) fn run(self, control: &Control) {
         if let Some(kick) = self.kick {
             kick.kick();
         }
@@ -72,7 +72,7 @@ impl Wakes {
 /// Whether to look for a moment before a sleep: as long as that was worth it the last time, and
 /// now and then to find out.
 #[derive(Debug, Default)]
-pub struct AdaptiveSpin {
+pub(crate) struct AdaptiveSpin {
     /// The last wait that looked was over before it slept.
     short: bool,
     waits: u32,
@@ -80,12 +80,12 @@ pub struct AdaptiveSpin {
 
 impl AdaptiveSpin {
     /// A wait begins.
-    pub fn try_now(&mut self) -> bool {
+    pub(crate) fn try_now(&mut self) -> bool {
         self.waits = self.waits.wrapping_add(1);
         core::mem::take(&mut self.short) || self.waits.is_multiple_of(TRY_EVERY)
     }
 
-    pub fn was_short(&mut self) {
+    pub(crate) fn was_short(&mut self) {
         self.short = true;
     }
 }

@@ -17,20 +17,20 @@ pub const BUCKETS: usize = ((TOP - UNIT - STEPS + 1) << STEPS) as usize + 1;
 #[repr(C, align(64))]
 pub struct Hist {
     /// All latencies together, in ns.
-    pub sum_ns: Count,
-    pub buckets: [Count; BUCKETS],
+    pub(crate) sum_ns: Count,
+    pub(crate) buckets: [Count; BUCKETS],
 }
 
 impl Hist {
     /// `n` requests took `ns` each.
     #[inline]
-    pub fn add(&self, ns: u64, n: u64) {
+    pub(crate) fn add(&self, ns: u64, n: u64) {
         self.sum_ns.add(ns.wrapping_mul(n));
         self.buckets[bucket(ns)].add(n);
     }
 
     /// Every word.
-    pub fn words(&self) -> impl Iterator<Item = &Count> {
+    pub(crate) fn words(&self) -> impl Iterator<Item = &Count> {
         core::iter::once(&self.sum_ns).chain(&self.buckets)
     }
 }

@@ -232,11 +232,6 @@ impl Meter {
         let total = now.saturating_sub(words.base_ns.get()) / 1000;
         (total.max(words.total_us.get()), words.work_us.get())
     }
-
-    /// The thread that it belongs to.
-    pub fn tid(&self) -> u64 {
-        self.words().tid.get()
-    }
 }
 
 impl Drop for Meter {

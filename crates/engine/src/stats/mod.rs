@@ -56,7 +56,7 @@ pub struct Count(AtomicU64);
 
 impl Count {
     #[inline]
-    pub fn add(&self, n: u64) {
+    pub(crate) fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
@@ -66,7 +66,7 @@ impl Count {
 
     /// Another value of a gauge.
     #[inline]
-    pub fn set(&self, n: u64) {
+    pub(crate) fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
     }
 }
@@ -76,13 +76,13 @@ impl Count {
 #[repr(C)]
 pub struct Section {
     /// Bytes from the start of the page to the first place.
-    pub at: Count,
+    pub(crate) at: Count,
     /// Bytes per place.
-    pub size: Count,
+    pub(crate) size: Count,
     /// Places that there is room for.
-    pub room: Count,
+    pub(crate) room: Count,
     /// Places from the first on that have been used: what is behind them was never written.
-    pub used: Count,
+    pub(crate) used: Count,
 }
 
 /// The start of the page.
@@ -96,15 +96,15 @@ pub struct Header {
     /// Bytes of the header: a section that would lie behind them is not there.
     pub header_size: Count,
     /// When the page was made, in ns of CLOCK_BOOTTIME.
-    pub made: Count,
+    pub(crate) made: Count,
     /// Rings made while the page was full: they are counted nowhere.
-    pub unseen_rings: Count,
+    pub(crate) unseen_rings: Count,
     /// Operations of rings that no histogram was left for: their latencies are counted nowhere.
-    pub unseen_hists: Count,
+    pub(crate) unseen_hists: Count,
     pub rings: Section,
-    pub pools: Section,
+    pub(crate) pools: Section,
     pub hists: Section,
-    pub meters: Section,
+    pub(crate) meters: Section,
 }
 
 /// What became of attempts at files that can be polled (`submit::arm`).
@@ -131,15 +131,15 @@ pub struct Reissue {
 #[repr(C)]
 pub struct Routes {
     /// To the poll set, by reissue.
-    pub poll: Count,
+    pub(crate) poll: Count,
     /// To the kernel's aio.
-    pub aio: Count,
+    pub(crate) aio: Count,
     /// To a worker.
     pub worker: Count,
     /// Completed as a modelled disk would (`io::model`).
-    pub model: Count,
+    pub(crate) model: Count,
     /// To their own owner: timeouts, POLL_ADD, futexes, messages, children.
-    pub queued: Count,
+    pub(crate) queued: Count,
 }
 
 /// What threads that wait by polling did between their looks (`policy::hybrid`).
@@ -149,26 +149,26 @@ pub struct Naps {
     /// Naps taken.
     pub naps: Count,
     /// Of those, the ones that ended before what they waited for was there.
-    pub under: Count,
+    pub(crate) under: Count,
     /// Of those, the ones that found it there.
-    pub over: Count,
+    pub(crate) over: Count,
     /// Time spent in naps, in ns: processor time that spinning would have cost.
-    pub spared_ns: Count,
+    pub(crate) spared_ns: Count,
     /// Time spent spinning, in ns.
-    pub spun_ns: Count,
+    pub(crate) spun_ns: Count,
 }
 
 /// How late completions of modelled disks were seen: after the model had them done
 /// (`io::model::late`).
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct Late {
+pub(crate) struct Late {
     /// Completions, and the sum of their times in ns.
-    pub seen: Count,
-    pub ns: Count,
+    pub(crate) seen: Count,
+    pub(crate) ns: Count,
     /// Of this ring so far, in ns, to six per cent; written now and then.
-    pub p50_ns: Count,
-    pub p99_ns: Count,
+    pub(crate) p50_ns: Count,
+    pub(crate) p99_ns: Count,
 }
 
 /// Bytes of a meter's name; what is shorter ends with a 0.
@@ -180,27 +180,27 @@ pub(crate) const METER_NAME: usize = 32;
 #[repr(C, align(64))]
 pub(crate) struct MeterStats {
     /// Which meter of its process, from 1 on; 0: none.
-    pub id: Count,
+    pub(crate) id: Count,
     /// [`meter::Kind`]
-    pub kind: Count,
-    pub tid: Count,
+    pub(crate) kind: Count,
+    pub(crate) tid: Count,
     /// The processor that it last worked on.
-    pub cpu: Count,
+    pub(crate) cpu: Count,
     /// What the thread had used before it had the meter, in ns: what its clock (schedstat(5)) says
     /// beyond that is its total, also while it polls in vain and writes nothing here.
-    pub base_ns: Count,
+    pub(crate) base_ns: Count,
     /// Time used, in µs, as of the last look at the clock.
-    pub total_us: Count,
+    pub(crate) total_us: Count,
     /// Time used for work, in µs.
-    pub work_us: Count,
+    pub(crate) work_us: Count,
     /// Stretches of work.
-    pub stretches: Count,
-    pub name: [Count; METER_NAME / 8],
+    pub(crate) stretches: Count,
+    pub(crate) name: [Count; METER_NAME / 8],
     /// Naps of an SQ thread between submissions (`drive::sqpoll`), those of them that found
     /// something submitted meanwhile, and the time spent in them in µs.
-    pub naps: Count,
-    pub naps_over: Count,
-    pub napped_us: Count,
+    pub(crate) naps: Count,
+    pub(crate) naps_over: Count,
+    pub(crate) napped_us: Count,
 }
 
 /// All that is counted of one ring.
@@ -210,37 +210,37 @@ pub struct RingStats {
     /// Which ring of its process, from 1 on; 0: none.
     pub id: Count,
     /// Its setup flags.
-    pub flags: Count,
-    pub sq_entries: Count,
-    pub cq_entries: Count,
+    pub(crate) flags: Count,
+    pub(crate) sq_entries: Count,
+    pub(crate) cq_entries: Count,
     /// The thread that submits for it (SQPOLL), whose meter has the rest; 0: none.
-    pub sq_thread: Count,
+    pub(crate) sq_thread: Count,
     /// The place of its workers' pool, from 1 on; 0: it has none yet.
-    pub pool: Count,
+    pub(crate) pool: Count,
     /// Requests taken that have not ended.
-    pub in_flight: Count,
+    pub(crate) in_flight: Count,
     /// Calls of enter that submitted something.
-    pub enters: Count,
+    pub(crate) enters: Count,
     /// Requests that ended with a negative result.
-    pub errors: Count,
+    pub(crate) errors: Count,
     /// CQEs that came into the queue.
-    pub cqes: Count,
+    pub(crate) cqes: Count,
     /// CQEs that found it full, and were kept.
-    pub overflowed: Count,
+    pub(crate) overflowed: Count,
     /// Bytes that reads and receives brought.
-    pub read_bytes: Count,
+    pub(crate) read_bytes: Count,
     /// Bytes that writes and sends took.
-    pub written_bytes: Count,
+    pub(crate) written_bytes: Count,
     pub routes: Routes,
     pub reissue: Reissue,
     pub naps: Naps,
     /// SQEs taken, by opcode; the last stands for opcodes that do not exist.
-    pub ops: [Count; OPS],
+    pub(crate) ops: [Count; OPS],
     /// Requests that ended with a negative result, by opcode.
-    pub op_errors: [Count; OPS],
+    pub(crate) op_errors: [Count; OPS],
     /// The place of the opcode's histogram, from 1 on; 0: it has none.
     pub op_hists: [Count; OPS],
-    pub late: Late,
+    pub(crate) late: Late,
 }
 
 /// Words for opcodes.
@@ -277,12 +277,12 @@ impl Default for RingStats {
 impl RingStats {
     /// `n` SQEs of one opcode were taken.
     #[inline]
-    pub fn count_ops(&self, opcode: u8, n: u32) {
+    pub(crate) fn count_ops(&self, opcode: u8, n: u32) {
         self.ops[row(opcode)].add(u64::from(n));
     }
 
     /// A request failed.
-    pub fn count_error(&self, opcode: u8) {
+    pub(crate) fn count_error(&self, opcode: u8) {
         self.errors.add(1);
         self.op_errors[row(opcode)].add(1);
     }
@@ -298,9 +298,9 @@ fn row(opcode: u8) -> usize {
 #[repr(C, align(64))]
 pub(crate) struct PoolStats {
     /// Of what ends (regular files).
-    pub bound: Workers,
+    pub(crate) bound: Workers,
     /// Of what may not (pipes, sockets).
-    pub unbound: Workers,
+    pub(crate) unbound: Workers,
 }
 
 /// The workers of one account.
@@ -308,11 +308,11 @@ pub(crate) struct PoolStats {
 #[repr(C)]
 pub(crate) struct Workers {
     /// Threads that there are.
-    pub workers: Count,
+    pub(crate) workers: Count,
     /// Of those, the ones that wait for work; the others run something.
-    pub idle: Count,
+    pub(crate) idle: Count,
     /// Requests that wait for a worker.
-    pub queued: Count,
+    pub(crate) queued: Count,
     /// Most workers that there may be.
-    pub max: Count,
+    pub(crate) max: Count,
 }

@@ -16,7 +16,7 @@ pub struct Place {
     /// Histograms by opcode, as the page names them, from 1 on; 0: none yet.
     hists: [u16; OPS],
     /// A forked child's, which is to get a place on a page when it first submits.
-    pub waits: bool,
+    pub(crate) waits: bool,
 }
 
 /// A place on a page.
@@ -57,7 +57,7 @@ impl Default for Place {
 
 impl Place {
     /// A place on the page, which is made now if need be; memory of its own where there is none.
-    pub fn new() -> Place {
+    pub(crate) fn new() -> Place {
         let Some(mut slot) = page() else { return Place::default() };
         let Some(page) = slot.as_mut() else { return Place::default() };
         let (base, owner) = (page.base(), softring_host::fork::pid());
@@ -67,7 +67,7 @@ impl Place {
     }
 
     /// Would anybody see a latency?
-    pub fn seen(&self) -> bool {
+    pub(crate) fn seen(&self) -> bool {
         self.on.is_some()
     }
 
@@ -83,7 +83,7 @@ impl Place {
 
     /// A forked child submits: it gets its place.
     #[cold]
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let new = Place::new();
         let words = [&self.flags, &self.sq_entries, &self.cq_entries].map(Count::get);
         new.name(self.id.get(), words);
@@ -91,7 +91,7 @@ impl Place {
     }
 
     /// Whose place it is: flags, entries of the SQ and of the CQ.
-    pub fn name(&self, id: u64, [flags, sq, cq]: [u64; 3]) {
+    pub(crate) fn name(&self, id: u64, [flags, sq, cq]: [u64; 3]) {
         self.flags.set(flags);
         self.sq_entries.set(sq);
         self.cq_entries.set(cq);
@@ -99,7 +99,7 @@ impl Place {
     }
 
     /// `n` requests of one opcode took `ns` each.
-    pub fn latency(&mut self, opcode: u8, ns: u64, n: u64) {
+    pub(crate) fn latency(&mut self, opcode: u8, ns: u64, n: u64) {
         let op = row(opcode);
         if self.hists[op] == 0 {
             self.take_hist(op);
@@ -194,14 +194,14 @@ fn counters(stats: &RingStats) -> impl Iterator<Item = &Count> {
 
 /// Where a pool's workers are counted, by account; nowhere by default.
 #[derive(Debug, Default)]
-pub struct PoolPlace {
+pub(crate) struct PoolPlace {
     at: Option<(&'static PoolStats, usize)>,
     owner: u32,
 }
 
 impl PoolPlace {
     /// A place on the page, if there is one.
-    pub fn new() -> PoolPlace {
+    pub(crate) fn new() -> PoolPlace {
         let Some(mut slot) = page() else { return PoolPlace::default() };
         let Some(page) = slot.as_mut() else { return PoolPlace::default() };
         let at = page.take_pool().map(|place| (pool_at(page.base(), place), place));
@@ -209,13 +209,13 @@ impl PoolPlace {
     }
 
     /// Its place as a ring names it.
-    pub fn name(&self) -> u64 {
+    pub(crate) fn name(&self) -> u64 {
         self.at.map_or(0, |(_, place)| place as u64 + 1)
     }
 
     /// Workers, idle ones, requests that wait, and most workers, of the bounded account and of the
     /// other. Under the pool's lock.
-    pub fn set(&self, counts: impl FnOnce() -> [[u64; 4]; 2]) {
+    pub(crate) fn set(&self, counts: impl FnOnce() -> [[u64; 4]; 2]) {
         let Some((words, _)) = self.at else { return };
         let [bound, unbound] = counts();
         for (words, counts) in [(&words.bound, bound), (&words.unbound, unbound)] {

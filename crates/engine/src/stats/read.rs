@@ -72,8 +72,6 @@ pub struct Latencies {
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     pub pid: u32,
-    /// In ns of CLOCK_BOOTTIME.
-    pub made: u64,
     /// Rings that are counted nowhere.
     pub unseen_rings: u64,
     /// Operations whose latencies are counted nowhere.
@@ -182,7 +180,6 @@ pub(crate) fn page(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Result<Page,
     let ring = |place| ring(&source, [rings, pools, hists], place);
     let mut page = Page {
         pid: header[offset_of!(Header, pid) / 8] as u32,
-        made: header[offset_of!(Header, made) / 8],
         unseen_rings: header[offset_of!(Header, unseen_rings) / 8],
         unseen_hists: header[offset_of!(Header, unseen_hists) / 8],
         ended: ring(0).ok_or(Unreadable::NoPage)?,
@@ -439,7 +436,7 @@ impl Latencies {
         self.sum_ns.checked_div(self.count())
     }
 
-    pub fn add(&mut self, other: &Latencies) {
+    pub(crate) fn add(&mut self, other: &Latencies) {
         self.combine(other, u64::saturating_add);
     }
 

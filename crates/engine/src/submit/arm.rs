@@ -47,7 +47,7 @@ pub fn call_between(f: fn() -> bool) {
 
 impl Ctx {
     /// Arms a request: it waits in the poll set, or for its turn there, or is aborted.
-    pub fn arm_poll(&mut self, req: &mut Req) {
+    pub(crate) fn arm_poll(&mut self, req: &mut Req) {
         self.trace(if reissues(req) { Step::Armed } else { Step::Queued }, req);
         req.state = State::Armed;
         let goes_on = BETWEEN.get().is_none_or(|f| !reissues(req) || f());
@@ -85,7 +85,7 @@ impl Ctx {
     ///
     /// # Errors
     /// As [`PollSet::add`]; `EMFILE`, `EBADF`.
-    pub fn stand(&mut self, id: ReqId) -> Result<()> {
+    pub(crate) fn stand(&mut self, id: ReqId) -> Result<()> {
         let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
         let Wait::Poll(poll) = req.wait else { return Ok(()) };
         let transports = &mut self.transports;
@@ -127,7 +127,7 @@ impl Ctx {
     ///
     /// # Errors
     /// As [`PollSet::modify`].
-    pub fn poll_again(&mut self, id: ReqId) -> Result<()> {
+    pub(crate) fn poll_again(&mut self, id: ReqId) -> Result<()> {
         let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
         let Wait::Poll(poll) = req.wait else { return Ok(()) };
         let (own, events) = (req.call.file.poll_fd(), events_of(req, poll));
@@ -145,7 +145,7 @@ impl Ctx {
     }
 
     /// A request stands in the poll set no more. `fired`: an event has disarmed it.
-    pub fn poll_leave(&mut self, id: ReqId, fired: bool) {
+    pub(crate) fn poll_leave(&mut self, id: ReqId, fired: bool) {
         let Some(req) = self.slab.get_mut(id) else { return };
         let (key, stood) = (turns::key(req), turns::stands(req));
         leave(&mut self.transports, id, req, fired);
@@ -154,7 +154,7 @@ impl Ctx {
 
     /// The file cannot be polled (EPERM), or there is no descriptor or memory for it: a worker
     /// waits instead. A POLL_ADD of what cannot be polled is ready.
-    pub fn abort(&mut self, id: ReqId, e: Errno) {
+    pub(crate) fn abort(&mut self, id: ReqId, e: Errno) {
         let Some(mut req) = self.slab.remove(id) else { return };
         let req = &mut req;
         match req.row.issue {
@@ -202,7 +202,7 @@ impl Ctx {
     }
 
     /// An armed request is ready: issue it again. True if there was nothing for it after all.
-    pub fn poll_fired(&mut self, id: ReqId, events: u32) -> bool {
+    pub(crate) fn poll_fired(&mut self, id: ReqId, events: u32) -> bool {
         let Some(req) = self.slab.get_mut(id) else { return false };
         if req.state != State::Armed {
             return false;

@@ -22,7 +22,7 @@ const AGAIN: i64 = Errno::EAGAIN.res() as i64;
 
 impl Ctx {
     /// Can kernel aio take a request?
-    pub fn aio_ready(&mut self) -> bool {
+    pub(crate) fn aio_ready(&mut self) -> bool {
         if self.transports.aio.is_none() && !self.transports.aio_refused {
             // Its completions show in the poll set only: no descriptor for that, no aio now.
             let seen = self.transports.poll_set().is_ok_and(|p| p.aio_fd().is_some());
@@ -45,7 +45,7 @@ impl Ctx {
 
     /// As [`Self::aio_ready`], and is it worth trying? Not if the file has refused what is like it,
     /// and a worker can do it.
-    pub fn aio_is_to_try(&mut self, req: &Req) -> bool {
+    pub(crate) fn aio_is_to_try(&mut self, req: &Req) -> bool {
         let write = rw::writes(req.opcode());
         let refusals = rw_hot::history(&req.call.file).map(|s| &s.refusals);
         if !req.may_not_wait() && refusals.is_some_and(|r| r.skips(write)) {
@@ -58,7 +58,7 @@ impl Ctx {
     }
 
     /// The eventfd that tells the poll set of aio completions; none where they are polled for.
-    pub fn aio_signal(&mut self) -> Option<i32> {
+    pub(crate) fn aio_signal(&mut self) -> Option<i32> {
         if self.polls() {
             return None;
         }
@@ -66,7 +66,7 @@ impl Ctx {
     }
 
     /// Queues a request for the next batch.
-    pub fn aio_queue(&mut self, req: &mut Req) {
+    pub(crate) fn aio_queue(&mut self, req: &mut Req) {
         self.trace(Step::Aio, req);
         req.state = State::Aio;
         let id = self.slab.insert(core::mem::take(req));
@@ -99,7 +99,7 @@ impl Ctx {
 
     /// Submits what was queued; false if there was nothing.
     #[inline]
-    pub fn transports_submit(&mut self) -> bool {
+    pub(crate) fn transports_submit(&mut self) -> bool {
         core::mem::take(&mut self.transports.aio_queued) && self.aio_submit()
     }
 
@@ -143,7 +143,7 @@ impl Ctx {
     /// Takes aio completions from user memory; answers how many were none, as the request goes on
     /// elsewhere.
     #[inline]
-    pub fn aio_reap(&mut self) -> usize {
+    pub(crate) fn aio_reap(&mut self) -> usize {
         let any = self.transports.aio.as_ref().is_some_and(|a| a.ready() || !a.user_mapped());
         if any { self.aio_reap_ready() } else { 0 }
     }

@@ -13,7 +13,7 @@ use softring_uapi::*;
 impl Ctx {
     /// Answers `sqe` if its opcode has a fast lane that takes it: then its CQE is filled.
     #[inline(always)]
-    pub fn submit_fast(&mut self, sqe: &io_uring_sqe) -> bool {
+    pub(crate) fn submit_fast(&mut self, sqe: &io_uring_sqe) -> bool {
         let special = sqe.flags & !IOSQE_FIXED_FILE != 0 || sqe.ioprio != 0 || sqe.personality != 0;
         if special || !self.lane_open() {
             return false;

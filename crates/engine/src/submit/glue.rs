@@ -44,7 +44,7 @@ pub(crate) fn made_ring(entries: u32) {
 
 impl Ctx {
     /// This ring's workers, made now if need be (threads come with the first job).
-    pub fn workers(&mut self) -> &Arc<Workers<Job>> {
+    pub(crate) fn workers(&mut self) -> &Arc<Workers<Job>> {
         let (pid, first) = FIRST.get();
         let entries =
             if pid == softring_host::fork::pid() { first } else { self.mem.geo.sq_entries };
@@ -61,7 +61,7 @@ impl Ctx {
     }
 
     /// Names its workers in the ring's statistics.
-    pub fn show_pool(&self) {
+    pub(crate) fn show_pool(&self) {
         let name = self.pool.as_ref().map_or(0, |workers| workers.place());
         self.stats.pool.set(name);
     }
@@ -70,7 +70,7 @@ impl Ctx {
     ///
     /// # Errors
     /// The call, for the caller to run.
-    pub fn worker_queue(
+    pub(crate) fn worker_queue(
         &mut self,
         id: ReqId,
         call: Box<Call>,
@@ -83,14 +83,14 @@ impl Ctx {
     }
 
     /// Takes a call back from the queue of workers; one that runs is interrupted and stays.
-    pub fn worker_cancel(&mut self, id: ReqId) -> Option<Call> {
+    pub(crate) fn worker_cancel(&mut self, id: ReqId) -> Option<Call> {
         let ring = self.ring.upgrade()?.id;
         let workers = self.pool.as_ref()?;
         workers.cancel(|&k| k == (ring, id)).map(|job| *job.call)
     }
 
     /// Interrupts a call if a worker runs it; one that waits for a worker goes on waiting.
-    pub fn worker_interrupt(&self, id: ReqId) {
+    pub(crate) fn worker_interrupt(&self, id: ReqId) {
         if let (Some(ring), Some(workers)) = (self.ring.upgrade(), &self.pool) {
             workers.interrupt(|&k| k == (ring.id, id));
         }
@@ -98,7 +98,7 @@ impl Ctx {
 
     /// A worker is through: completes the request, or keeps it for when the program enters
     /// (DEFER_TASKRUN).
-    pub fn worker_done(&mut self, f: Finished) {
+    pub(crate) fn worker_done(&mut self, f: Finished) {
         if !self.defers() {
             self.finished(f);
             return self.flush();

@@ -19,7 +19,7 @@ impl Ctx {
     ///
     /// # Errors
     /// `EAGAIN` if there is no memory for the first; later ones are left in the queue.
-    pub fn submit_sqes(&mut self, want: u32) -> Result<u32> {
+    pub(crate) fn submit_sqes(&mut self, want: u32) -> Result<u32> {
         let n = want.min(self.mem.sq_ready());
         self.mem.sq_begin();
         let mut done = 0;
@@ -228,7 +228,7 @@ impl Ctx {
     }
 
     /// The slow ways to queue: a failed chain, a drained request, one that asks for a worker.
-    pub fn queue_fallback(&mut self, id: ReqId) {
+    pub(crate) fn queue_fallback(&mut self, id: ReqId) {
         let Some(req) = self.slab.get_mut(id) else { return };
         if req.flags.contains(ReqFlags::FAIL) {
             req.flags.remove(ReqFlags::HARDLINK);

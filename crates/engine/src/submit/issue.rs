@@ -16,7 +16,7 @@ use softring_uapi::version::{Change, has};
 
 impl Ctx {
     /// Tries a request now; whatever comes of it is taken care of.
-    pub fn queue_sqe(&mut self, req: &mut Req) {
+    pub(crate) fn queue_sqe(&mut self, req: &mut Req) {
         if self.leaves_work() {
             let id = self.slab.insert(core::mem::take(req));
             return self.run.push_back(id);
@@ -80,13 +80,13 @@ impl Ctx {
     /// # Errors
     /// As [`Self::select_buffer`] and [`assign_buffer`].
     #[inline]
-    pub fn take_buffers(&mut self, req: &mut Req) -> Result<()> {
+    pub(crate) fn take_buffers(&mut self, req: &mut Req) -> Result<()> {
         self.select_buffer(req)?;
         if req.polls_first() { assign_buffer(self, req) } else { Ok(()) }
     }
 
     /// One attempt, without blocking.
-    pub fn issue(&mut self, req: &mut Req) -> Outcome {
+    pub(crate) fn issue(&mut self, req: &mut Req) -> Outcome {
         match req.row.issue {
             Issue::Ring(f) => f(self, req),
             Issue::Call(f) => self.attempt(req, f),
@@ -95,7 +95,7 @@ impl Ctx {
 
     /// Acts on an attempt's outcome.
     #[inline]
-    pub fn outcome(&mut self, req: &mut Req, outcome: Outcome) {
+    pub(crate) fn outcome(&mut self, req: &mut Req, outcome: Outcome) {
         match outcome {
             Outcome::Done(res) => {
                 if req.receives_plainly() {
@@ -192,7 +192,7 @@ impl Ctx {
 
     /// DEFER_TASKRUN: receives whose turn was over may go on. True if there were any.
     #[inline(always)]
-    pub fn begin_turn(&mut self) -> bool {
+    pub(crate) fn begin_turn(&mut self) -> bool {
         let any = !self.next_turn.is_empty();
         if any {
             self.run_next_turn();
@@ -202,7 +202,7 @@ impl Ctx {
 
     /// Do receives whose turn was over go on in the call that has come to them?
     #[inline(always)]
-    pub fn may_go_on(&self) -> bool {
+    pub(crate) fn may_go_on(&self) -> bool {
         !self.next_turn.is_empty() && has(Change::TurnsGoOn)
     }
 
@@ -256,7 +256,7 @@ impl Ctx {
     }
 
     /// Looks its file up, as late as possible: a chain may open it on the way.
-    pub fn assign_file(&mut self, req: &mut Req) -> Result<()> {
+    pub(crate) fn assign_file(&mut self, req: &mut Req) -> Result<()> {
         let def = req.row;
         if !def.has(opdef::FILE) || !matches!(req.call.file, FileRef::None) {
             return Ok(());

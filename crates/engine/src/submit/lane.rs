@@ -27,7 +27,7 @@ impl Ctx {
 
     /// Queues a READ or WRITE for the next batch; false if it must go the long way, as all do that
     /// have a flag but FIXED_FILE.
-    pub fn lane_queue(&mut self, sqe: &io_uring_sqe) -> bool {
+    pub(crate) fn lane_queue(&mut self, sqe: &io_uring_sqe) -> bool {
         let registered = sqe.flags == IOSQE_FIXED_FILE;
         let plain = (sqe.flags == 0 || registered) && sqe.op_flags == 0 && sqe.pad2 == 0;
         let ranges = sqe.off.cast_signed() >= 0 && in_user(sqe.addr, u64::from(sqe.len)).is_ok();
@@ -75,7 +75,7 @@ impl Ctx {
 
     /// A lane's SQE has its result.
     #[inline]
-    pub fn lane_done(&mut self, kept: &DirectSqe, res: i32) {
+    pub(crate) fn lane_done(&mut self, kept: &DirectSqe, res: i32) {
         let DirectSqe { sqe, writes, trace, start, .. } = kept;
         if *writes && let Some(history) = kept.history().filter(|_| res >= 0) {
             history.refusals.written();
@@ -95,7 +95,7 @@ impl Ctx {
     }
 
     /// The kernel's aio would not have it, or not all of it: a worker does the rest.
-    pub fn lane_instead(
+    pub(crate) fn lane_instead(
         &mut self,
         DirectSqe { sqe, file, trace, start, .. }: DirectSqe,
         done: u64,
@@ -107,7 +107,7 @@ impl Ctx {
     }
 
     /// A lane's SQE was refused when it was submitted.
-    pub fn lane_refused(&mut self, kept: DirectSqe, e: Errno) {
+    pub(crate) fn lane_refused(&mut self, kept: DirectSqe, e: Errno) {
         if !aio::nowait::is_for_worker(e) {
             return self.lane_done(&kept, e.res());
         }

@@ -1,6 +1,6 @@
 //! From a fetched SQE to its first attempt, and where it waits if that would block.
 
-pub mod arm;
+pub(crate) mod arm;
 pub(crate) mod batch;
 pub(crate) mod fast;
 pub(crate) mod glue;
@@ -8,4 +8,4 @@ pub(crate) mod init;
 pub(crate) mod issue;
 pub(crate) mod lane;
 mod modelled;
-pub mod route;
+pub(crate) mod route;

@@ -26,7 +26,7 @@ const PLAIN: u32 = 0x2 | 0x4;
 impl Ctx {
     /// The modelled file that a request works on, if it does on one. The kernel is asked about a
     /// number once in a batch.
-    pub fn modelled(&mut self, file: &FileRef) -> Option<Arc<File>> {
+    pub(crate) fn modelled(&mut self, file: &FileRef) -> Option<Arc<File>> {
         if !any() {
             return None;
         }
@@ -51,7 +51,7 @@ impl Ctx {
 
     /// The fast lane: a plain READ or WRITE of a modelled file, which never becomes a request.
     /// False if it must go the long way.
-    pub fn model_lane(&mut self, sqe: &io_uring_sqe) -> bool {
+    pub(crate) fn model_lane(&mut self, sqe: &io_uring_sqe) -> bool {
         let fixed = rw_hot::is_simple_fixed(sqe.opcode);
         // A request can be followed in a trace.
         if self.trace.on || !fixed && !rw_hot::is_simple(sqe.opcode) {
@@ -95,7 +95,7 @@ impl Ctx {
     }
 
     /// Takes a request in: its data move now, or on a worker.
-    pub fn model_queue(&mut self, req: &mut Req) {
+    pub(crate) fn model_queue(&mut self, req: &mut Req) {
         let Some(file) = self.modelled(&req.call.file) else { return self.punt(req) };
         let Some(dev) = device(file.device) else { return self.punt(req) };
         let (now, sqe) = (Clock::Monotonic.now(), req.call.sqe);
@@ -121,7 +121,7 @@ impl Ctx {
     }
 
     /// A worker is through with the data of a request that is due at `due`.
-    pub fn model_moved(&mut self, req: &mut Req, due: u64, res: i32) {
+    pub(crate) fn model_moved(&mut self, req: &mut Req, due: u64, res: i32) {
         req.wait = Wait::None;
         self.model_park(req, Due { done: due, shown: due }, res, Ticket::NONE);
     }
@@ -173,13 +173,13 @@ impl Ctx {
     }
 
     /// When the next request with a modelled device is due, in ns of CLOCK_MONOTONIC.
-    pub fn model_due(&self) -> Option<u64> {
+    pub(crate) fn model_due(&self) -> Option<u64> {
         self.transports.model.as_ref()?.next_due()
     }
 
     /// Posts what is due.
     #[inline]
-    pub fn model_reap(&mut self) {
+    pub(crate) fn model_reap(&mut self) {
         if self.transports.model.as_ref().is_some_and(|q| !q.is_empty()) {
             self.model_reap_at(Clock::Monotonic.now());
         }

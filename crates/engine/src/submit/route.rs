@@ -17,7 +17,7 @@ use softring_uapi::errno::Errno;
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     Aio,
     /// To a modelled device.
     Model,
@@ -30,7 +30,7 @@ pub const MAX_ARMS: u8 = 128;
 
 impl Ctx {
     /// Where a request goes without an inline attempt; `None`: try it now.
-    pub fn first_route(&mut self, req: &mut Req) -> Option<Way> {
+    pub(crate) fn first_route(&mut self, req: &mut Req) -> Option<Way> {
         let def = req.row;
         if !matches!(def.issue, Issue::Call(_)) {
             return None;
@@ -103,7 +103,7 @@ impl Ctx {
 
     /// Is the program's `fd` known to stand for an O_DIRECT file? What is not known yet shows when
     /// its first request goes the long way, so that a stream's reads ask nothing here.
-    pub fn is_direct_in_batch(&mut self, fd: i32) -> bool {
+    pub(crate) fn is_direct_in_batch(&mut self, fd: i32) -> bool {
         if self.submit.direct != Some(fd) {
             if !crate::io::kinds::known_direct(fd) {
                 return false;
@@ -114,7 +114,7 @@ impl Ctx {
     }
 
     /// An attempt said it would block.
-    pub fn queue_async(&mut self, req: &mut Req) {
+    pub(crate) fn queue_async(&mut self, req: &mut Req) {
         if req.may_not_wait() {
             return self.not_now(req);
         }
@@ -150,7 +150,7 @@ impl Ctx {
     }
 
     /// Sends a request where it is to wait.
-    pub fn take_route(&mut self, way: Way, req: &mut Req) {
+    pub(crate) fn take_route(&mut self, way: Way, req: &mut Req) {
         if way == Way::Poll && req.may_not_wait() {
             if req.names_no_file() {
                 return self.outcome(req, Outcome::Done(Errno::EBADF.res()));
@@ -202,7 +202,7 @@ impl Ctx {
     /// that is known to block would hold up the ring: it is cancelled, as io-wq cancels what it has
     /// no thread for. A file that no descriptor could be had for is also worked on here, before its
     /// number can mean another.
-    pub fn punt(&mut self, req: &mut Req) {
+    pub(crate) fn punt(&mut self, req: &mut Req) {
         self.stats.routes.worker.add(u64::from(req.arms == 0));
         if let Err(e) = req.call.file.hold() {
             req.fail(e);

@@ -23,7 +23,7 @@ const CHECK_EVERY: u32 = 64;
 /// # Errors
 /// `EINVAL`, `EBADF`, `EOPNOTSUPP`, `EBADFD`, `EEXIST`, `EFAULT`, `ETIME`, `EINTR`, as
 /// io_uring_enter(2).
-pub fn enter(fd: i32, args: &Args, call: &Call) -> Result<usize> {
+pub(crate) fn enter(fd: i32, args: &Args, call: &Call) -> Result<usize> {
     if args.flags & !IORING_ENTER_ALL != 0 {
         return Err(Errno::EINVAL);
     }
@@ -37,7 +37,7 @@ pub fn enter(fd: i32, args: &Args, call: &Call) -> Result<usize> {
 ///
 /// # Errors
 /// As [`enter`].
-pub fn enter_by(fd: i32, mut ring: Arc<Ring>, args: &Args, call: &Call) -> Result<usize> {
+pub(crate) fn enter_by(fd: i32, mut ring: Arc<Ring>, args: &Args, call: &Call) -> Result<usize> {
     if args.flags & !IORING_ENTER_ALL != 0 {
         return Err(Errno::EINVAL);
     }
@@ -173,7 +173,7 @@ fn turn_to_thread(ring: &Ring, flags: u32) -> Result<()> {
 
 impl Ctx {
     /// SINGLE_ISSUER: the first task to submit (or to make or enable the ring) is the only one.
-    pub fn check_issuer(&mut self) -> Result<()> {
+    pub(crate) fn check_issuer(&mut self) -> Result<()> {
         if self.flags & IORING_SETUP_SINGLE_ISSUER == 0 {
             return Ok(());
         }
@@ -194,7 +194,7 @@ impl Ctx {
     /// What follows a submission: task work (unless deferred), batches, the commit; and, unless a
     /// wait follows, what has become ready. Nothing has where no `older` request is in flight:
     /// arming has just found the new one not to be.
-    pub fn after_submit(&mut self, waits: bool, older: bool) {
+    pub(crate) fn after_submit(&mut self, waits: bool, older: bool) {
         if self.defers() {
             self.run_iowq();
             self.transports_submit();
@@ -229,7 +229,7 @@ impl Ctx {
     }
 
     /// Is anything in flight that completes only if somebody drives (workers post by themselves)?
-    pub fn needs_driver(&self) -> bool {
+    pub(crate) fn needs_driver(&self) -> bool {
         !self.timeouts.is_empty() || self.transports.needs_driver()
     }
 }

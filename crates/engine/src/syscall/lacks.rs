@@ -3,7 +3,7 @@
 //! distributions bring newer parts to old releases, and policies take some away.
 
 use crate::ops::table::OPS;
-use crate::syscall::register::REGISTERS;
+use crate::syscall::REGISTERS;
 use softring_host::substitute::release;
 use softring_host::sys::sys;
 use softring_uapi::errno::{Errno, Result, check};
@@ -155,12 +155,12 @@ const BAD: usize = 0xffff_8000_0000_0000;
 /// What the kernel's rings lack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lacking {
-    pub setup: u32,
-    pub features: u32,
+    pub(crate) setup: u32,
+    pub(crate) features: u32,
     /// A bit for each operation.
-    pub ops: u128,
+    pub(crate) ops: u128,
     /// A bit for each register call.
-    pub registers: u64,
+    pub(crate) registers: u64,
 }
 
 impl Lacking {

@@ -1,13 +1,14 @@
 //! The three system calls, as in section 2 of the manual. They answer as a raw system call does: a
 //! value, or `-errno`.
 
-pub mod enter;
+pub(crate) mod enter;
 pub mod lacks;
-pub mod register;
+pub(crate) mod register;
 pub(crate) mod resize;
-pub mod setup;
+pub(crate) mod setup;
 
 pub use crate::drive::iopoll::Args;
+pub use register::REGISTERS;
 use softring_host::handlers::Call;
 use softring_uapi::errno::answer;
 

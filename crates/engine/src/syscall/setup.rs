@@ -14,7 +14,7 @@ use softring_uapi::version::played;
 use softring_uapi::*;
 
 /// Features of kernels 6.18 to 7.2 that are true of us.
-pub const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
+pub(crate) const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
     | IORING_FEAT_NODROP
     | IORING_FEAT_SUBMIT_STABLE
     | IORING_FEAT_RW_CUR_POS
@@ -37,7 +37,7 @@ pub const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL`, `ENOMEM`, `EMFILE`, `ENFILE`, as io_uring_setup(2).
-pub fn setup(entries: u32, params: u64) -> Result<usize> {
+pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
     softring_host::refused::learn();
     crate::process::notice_forks();
     softring_host::fork::init();

@@ -6,7 +6,7 @@ use std::sync::Once;
 
 use super::direct::file_in;
 use softring_engine::fds;
-use softring_engine::io::model::{self, parse};
+use softring_engine::model::{self, parse};
 
 /// A file of `blocks` blocks whose reads take `time`: one of `times`, which a test program names
 /// alike each time. `program` names its folder.

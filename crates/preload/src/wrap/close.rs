@@ -8,8 +8,8 @@ use crate::raw::{self, next, raw};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use softring_engine::Closing;
 use softring_engine::fds;
-use softring_engine::io::standing::Closing;
 
 /// Our own text, once there are rings: start and end.
 static OWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];

@@ -17,7 +17,7 @@ use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt::Write;
 use softring_engine::fds::exec;
-use softring_engine::resources::task_rules;
+use softring_engine::task_rules;
 use softring_host::user;
 
 const PAGE: usize = 4096;

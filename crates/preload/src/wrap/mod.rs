@@ -18,8 +18,8 @@ pub mod signal;
 mod sleep;
 
 use crate::{gate, proc};
+use softring_engine::Closing;
 use softring_engine::fds;
-use softring_engine::io::standing::Closing;
 
 /// The descriptor is one of the engine's own.
 pub struct Internal;

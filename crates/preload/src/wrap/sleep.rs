@@ -8,7 +8,7 @@ use crate::proc;
 use crate::raw::{self, next};
 use core::ffi::{c_int, c_uint};
 use libc::{clockid_t, timespec, useconds_t};
-use softring_engine::drive::task_work;
+use softring_engine::task_work;
 
 /// What the sleep answered, and the task work that is due.
 pub fn awake<T>(answer: T) -> T {

@@ -4,8 +4,8 @@
 use crate::bench::stats::median;
 use crate::bench::summary::time;
 use serde::Serialize;
-use softring_engine::io::polling::try_nap;
-use softring_engine::policy::hybrid::GATHER_SHARE;
+use softring_engine::hybrid::GATHER_SHARE;
+use softring_engine::polling::try_nap;
 
 /// Each of so many tries is a few naps.
 const TRIES: usize = 9;

@@ -12,7 +12,7 @@ use crate::cli::ReissueArgs;
 use crate::fail;
 use anyhow::Context;
 use hdrhistogram::Histogram;
-use softring_engine::submit::arm::call_between;
+use softring_engine::call_between;
 use softring_host::time::Clock;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -105,7 +105,7 @@ impl SqPoll {
     }
 
     /// Somebody leaves the ring with work in flight: true if the thread drives it.
-    pub fn takes_over(&self) -> bool {
+    pub(crate) fn takes_over(&self) -> bool {
         let awake = self.data.page.word(word::RESTS).load(SeqCst) == 0;
         if awake {
             self.drives.store(true, SeqCst);
@@ -116,14 +116,14 @@ impl SqPoll {
 
     /// There is something to do that cannot wait for the end of a nap. Late by a nap if that
     /// begins just now.
-    pub fn hurry(&self) {
+    pub(crate) fn hurry(&self) {
         if self.data.page.word(word::NAPS).load(SeqCst) != 0 {
             self.data.wake();
         }
     }
 
     /// The thread is to submit, and somebody is about to wait for it.
-    pub fn await_thread(&self, control: &Control) {
+    pub(crate) fn await_thread(&self, control: &Control) {
         if self.ready(control) > 0 {
             self.hurry();
         }
@@ -230,7 +230,7 @@ impl SqData {
     /// LIST = n, wake                  pass over the old list, without the uring lock
     /// HAS < n -> sleep on HAS         LIST != HAS: takes the new list; HAS = n, wake
     /// ```
-    pub fn detach(&self, ring: &Arc<Ring>) {
+    pub(crate) fn detach(&self, ring: &Arc<Ring>) {
         if self.pid != softring_host::fork::pid() {
             return;
         }
@@ -261,13 +261,13 @@ impl SqData {
     }
 
     /// Is the thread there? Asks the kernel only in a forked child, whose parent it lives in.
-    pub fn lives(&self) -> bool {
+    pub(crate) fn lives(&self) -> bool {
         let ours = self.pid == softring_host::fork::pid();
         self.page.word(word::TID).load(Relaxed) != 0 && (ours || sys::process_lives(self.pid))
     }
 
     /// Ends the thread's rest, and its sleep for devices.
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         let seq = self.page.word(word::SEQ);
         seq.fetch_add(1, SeqCst);
         sys::futex_wake(seq, 1);

@@ -30,7 +30,7 @@ impl Alarm {
 impl AioCtx {
     /// From now on a sleep for completions ends, too, when `eventfd` is signalled. False where the
     /// kernel cannot poll so.
-    pub fn arm_alarm(&mut self, eventfd: i32) -> bool {
+    pub(crate) fn arm_alarm(&mut self, eventfd: i32) -> bool {
         if !self.alarm.armed {
             *self.alarm.iocb = poll(eventfd, POLLIN.cast_unsigned(), 0);
             let list = [self.alarm.address()];

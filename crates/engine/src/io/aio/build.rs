@@ -4,7 +4,7 @@ use softring_uapi::aio::*;
 pub(crate) use softring_uapi::aio::{IOCB_CMD_PREAD as READ, IOCB_CMD_PWRITE as WRITE};
 
 /// `RWF_NOWAIT`: answer EAGAIN rather than wait.
-pub const RWF_NOWAIT: i32 = 8;
+pub(crate) const RWF_NOWAIT: i32 = 8;
 
 fn base(op: u16, fd: i32, data: u64) -> iocb {
     iocb { aio_data: data, aio_lio_opcode: op, aio_fildes: fd.cast_unsigned(), ..iocb::default() }
@@ -12,7 +12,15 @@ fn base(op: u16, fd: i32, data: u64) -> iocb {
 
 /// A read or write: `op` is one of `IOCB_CMD_PREAD`, `PWRITE` (`addr`, `len` in bytes), `PREADV`,
 /// `PWRITEV` (`addr` of iovecs, their number). `flags` are `RWF_*`. The kernel checks the address.
-pub fn rw(op: u16, fd: i32, addr: u64, len: u64, offset: i64, flags: i32, data: u64) -> iocb {
+pub(crate) fn rw(
+    op: u16,
+    fd: i32,
+    addr: u64,
+    len: u64,
+    offset: i64,
+    flags: i32,
+    data: u64,
+) -> iocb {
     iocb {
         aio_buf: addr,
         aio_nbytes: len,
@@ -23,6 +31,6 @@ pub fn rw(op: u16, fd: i32, addr: u64, len: u64, offset: i64, flags: i32, data: 
 }
 
 /// One-shot poll: completes with the events (`POLLIN` …) as its result.
-pub fn poll(fd: i32, events: u16, data: u64) -> iocb {
+pub(crate) fn poll(fd: i32, events: u16, data: u64) -> iocb {
     iocb { aio_buf: u64::from(events), ..base(IOCB_CMD_POLL, fd, data) }
 }

@@ -25,15 +25,15 @@ use std::sync::{Mutex, MutexGuard};
 /// A context of the kernel's.
 #[derive(Debug)]
 pub(super) struct Kept {
-    pub id: usize,
+    pub(crate) id: usize,
     /// For how many iocbs it was made.
-    pub depth: u32,
+    pub(crate) depth: u32,
     /// `None` where the mapped ring is not of the known form.
-    pub ring: Option<Ring>,
+    pub(crate) ring: Option<Ring>,
     /// Iocbs whose events have not come.
-    pub in_flight: u32,
+    pub(crate) in_flight: u32,
     /// A thread is in io_getevents on it.
-    pub awaited: bool,
+    pub(crate) awaited: bool,
 }
 
 #[derive(Debug)]

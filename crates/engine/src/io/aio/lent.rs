@@ -55,7 +55,7 @@ unsafe impl Sync for Basket {}
 /// before the context ends.
 #[derive(Debug)]
 #[must_use]
-pub struct Lent {
+pub(crate) struct Lent {
     id: usize,
     number: u32,
     basket: Arc<Basket>,
@@ -67,7 +67,12 @@ impl Lent {
     ///
     /// # Errors
     /// EINTR; ENOSYS where io_pgetevents is missing and a mask is asked for.
-    pub fn wait(&mut self, min: usize, time: Duration, sigmask: Option<u64>) -> Result<usize> {
+    pub(crate) fn wait(
+        &mut self,
+        min: usize,
+        time: Duration,
+        sigmask: Option<u64>,
+    ) -> Result<usize> {
         get_events(self.id, min, Some(time), sigmask, self.basket.0.get())
     }
 }
@@ -100,7 +105,7 @@ pub(super) fn get_events(
 impl AioCtx {
     /// Lends the events to a thread that is about to sleep for them; none if another does, or if
     /// some are there already.
-    pub fn lend(&mut self) -> Option<Lent> {
+    pub(crate) fn lend(&mut self) -> Option<Lent> {
         if self.is_lent() || !self.taken.is_empty() {
             return None;
         }
@@ -111,12 +116,12 @@ impl AioCtx {
     }
 
     /// Does a thread sleep for the events?
-    pub fn is_lent(&self) -> bool {
+    pub(crate) fn is_lent(&self) -> bool {
         self.lent.is_some()
     }
 
     /// The sleeper is back, with what it has taken, unless a handler took that.
-    pub fn give_back(&mut self, lent: &Lent) {
+    pub(crate) fn give_back(&mut self, lent: &Lent) {
         if self.lent.is_some_and(|l| l.number == lent.number) {
             self.empty_basket();
         }
@@ -124,7 +129,7 @@ impl AioCtx {
 
     /// Takes the events back if the calling thread has them: it is a handler on top of its own
     /// sleep.
-    pub fn take_back(&mut self) {
+    pub(crate) fn take_back(&mut self) {
         if self.lent.is_some_and(|l| l.thread == sys::thread()) {
             self.empty_basket();
         }

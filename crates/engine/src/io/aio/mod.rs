@@ -25,7 +25,7 @@ pub(crate) mod ring;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use build::*;
+pub(crate) use build::*;
 pub(crate) use lent::Lent;
 
 use crate::policy::hybrid::Ticket;
@@ -39,11 +39,11 @@ use std::sync::Arc;
 
 /// Names one prepared or submitted iocb until it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token(u32);
+pub(crate) struct Token(u32);
 
 /// An aio context with the iocbs that it has in hand.
 #[derive(Debug)]
-pub struct AioCtx {
+pub(crate) struct AioCtx {
     id: usize,
     /// For how many iocbs the kernel made it.
     depth: u32,
@@ -77,8 +77,8 @@ enum Slot {
 
 #[repr(C)]
 pub(crate) struct AioSigset {
-    pub mask: usize,
-    pub size: usize,
+    pub(crate) mask: usize,
+    pub(crate) size: usize,
 }
 
 impl AioCtx {
@@ -88,7 +88,7 @@ impl AioCtx {
     /// # Errors
     /// EAGAIN when `fs.aio-max-nr` is exhausted, ENOMEM, ENOSYS where there is no kernel aio, EPERM
     /// where it is denied.
-    pub fn new(depth: u32) -> Result<AioCtx> {
+    pub(crate) fn new(depth: u32) -> Result<AioCtx> {
         let depth = depth.clamp(1, AIO_DEPTH_MAX);
         let (id, made_for, ring) = match kept::take(depth) {
             Some(kept) => (kept.id, kept.depth, kept.ring),
@@ -115,27 +115,22 @@ impl AioCtx {
     }
 
     /// How many more iocbs can be prepared.
-    pub fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.free.len()
     }
 
     /// How many the kernel has, those included whose events nobody has reaped yet.
-    pub fn in_flight(&self) -> u32 {
+    pub(crate) fn in_flight(&self) -> u32 {
         (self.slots.len() - self.free.len() - self.batch.len()) as u32
     }
 
-    /// How many are prepared and not submitted.
-    pub fn prepared(&self) -> usize {
-        self.batch.len()
-    }
-
     /// Are completions read from user memory, without a system call?
-    pub fn user_mapped(&self) -> bool {
+    pub(crate) fn user_mapped(&self) -> bool {
         self.ring.is_some()
     }
 
     /// Adds an iocb to the next batch. `None` if there is no room. Does not allocate.
-    pub fn prep(&mut self, cb: iocb) -> Option<Token> {
+    pub(crate) fn prep(&mut self, cb: iocb) -> Option<Token> {
         let at = self.free.pop()?;
         self.state[at as usize] = Slot::Prepared;
         let slot = &mut self.slots[at as usize];
@@ -147,13 +142,13 @@ impl AioCtx {
     /// Submits the batch, by one io_submit unless the kernel refuses an iocb; answers how many were
     /// taken. A refused one (EINVAL, EAGAIN, EBADF, EFAULT …) is reported by its `aio_data`, and
     /// the rest of the batch goes on.
-    pub fn submit(&mut self, on_fail: impl FnMut(u64, Errno)) -> usize {
+    pub(crate) fn submit(&mut self, on_fail: impl FnMut(u64, Errno)) -> usize {
         self.submit_tracked(on_fail, |_| Ticket::NONE)
     }
 
     /// As [`Self::submit`]; `issued` is told of each iocb that was taken, and names it for
     /// [`Self::reap_tracked`].
-    pub fn submit_tracked(
+    pub(crate) fn submit_tracked(
         &mut self,
         mut on_fail: impl FnMut(u64, Errno),
         mut issued: impl FnMut(&iocb) -> Ticket,
@@ -187,18 +182,18 @@ impl AioCtx {
     }
 
     /// Are there events to reap? Without a system call; false where the ring is not mapped.
-    pub fn ready(&self) -> bool {
+    pub(crate) fn ready(&self) -> bool {
         !self.is_lent() && (!self.taken.is_empty() || self.ring.as_ref().is_some_and(Ring::ready))
     }
 
     /// Hands on all events that are there, as `(aio_data, res)`, and answers how many. Does not
     /// block. None while a thread sleeps for them ([`Self::lend`]).
-    pub fn reap(&mut self, f: impl FnMut(u64, i64)) -> usize {
+    pub(crate) fn reap(&mut self, f: impl FnMut(u64, i64)) -> usize {
         self.reap_tracked(f, |_, _| ())
     }
 
     /// As [`Self::reap`]; `done` is told by which name each was submitted, and its result.
-    pub fn reap_tracked(
+    pub(crate) fn reap_tracked(
         &mut self,
         mut f: impl FnMut(u64, i64),
         mut done: impl FnMut(Ticket, i64),
@@ -219,43 +214,11 @@ impl AioCtx {
         n
     }
 
-    /// Waits until `min` events are there (at most [`AIO_WAIT_BATCH`] count) or the time is over,
-    /// with `sigmask` (a kernel sigset) in force meanwhile; answers how many [`Self::reap`] will
-    /// now hand on without waiting.
-    ///
-    /// # Errors
-    /// EINTR; ENOSYS where io_pgetevents is missing and a mask is asked for.
-    pub fn wait(
-        &mut self,
-        min: usize,
-        timeout: Option<Duration>,
-        sigmask: Option<u64>,
-    ) -> Result<usize> {
-        let have = self.taken.len();
-        if have > 0 {
-            return Ok(have);
-        }
-        self.take_events(min.min(AIO_WAIT_BATCH), timeout, sigmask)
-    }
-
-    /// Asks the kernel to cancel one iocb. Only polls can be (and a few gadget drivers' requests);
-    /// true if its event now comes early, false if it runs on.
-    pub fn cancel(&mut self, t: Token) -> bool {
-        let at = t.0 as usize;
-        if self.state.get(at) != Some(&Slot::InFlight) {
-            return false;
-        }
-        let (cb, mut e) = ((&raw mut self.slots[at]).expose_provenance(), io_event::default());
-        // Kernels since 3.11 deliver the event through the ring and answer EINPROGRESS.
-        let r = check(sys!(__NR_io_cancel, self.id, cb, (&raw mut e).expose_provenance()));
-        r == Err(Errno::EINPROGRESS) || r.is_ok()
-    }
-
     /// In a forked child: the context belongs to the parent's memory and is no context here
     /// (io_submit answers EINVAL), but its ring is still mapped *shared with the parent*, so it
     /// must not be touched: it is unmapped, and nothing is destroyed. Prepared iocbs are forgotten;
     /// the parent runs its own.
-    pub fn fork_child(mut self) {
+    pub(crate) fn fork_child(mut self) {
         if let Some(r) = self.ring.take() {
             r.unmap();
         }

@@ -19,49 +19,49 @@ use super::dist::Dist;
 
 /// One direction of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Direction {
+pub(crate) struct Direction {
     /// What one request takes by itself.
-    pub latency: Dist,
+    pub(crate) latency: Dist,
     /// Requests per second at most; 0: no bound.
-    pub iops: f64,
+    pub(crate) iops: f64,
     /// Bytes per second at most; 0: no bound.
-    pub bandwidth: f64,
+    pub(crate) bandwidth: f64,
 }
 
 /// What a device is like.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Spec {
-    pub read: Direction,
-    pub write: Direction,
+pub(crate) struct Spec {
+    pub(crate) read: Direction,
+    pub(crate) write: Direction,
     /// Requests that it works on at once; 0: as many as come.
-    pub queues: u32,
+    pub(crate) queues: u32,
     /// Added where a request does not begin where the one before it ended.
-    pub seek: Dist,
+    pub(crate) seek: Dist,
     /// An IOPOLL ring finds a completion when it is there. If not, as on a device without poll
     /// queues, only when its interrupt is through.
-    pub pollqueues: bool,
+    pub(crate) pollqueues: bool,
     /// What an interrupt takes, in ns.
-    pub interrupt: u64,
+    pub(crate) interrupt: u64,
     /// No data is moved: reads leave the buffer as it is, writes are lost.
-    pub empty: bool,
-    pub seed: u64,
+    pub(crate) empty: bool,
+    pub(crate) seed: u64,
 }
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Io {
-    pub write: bool,
-    pub offset: u64,
-    pub bytes: u64,
+    pub(crate) write: bool,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
 }
 
 /// The end of a request. Times are in ns, of whatever clock the caller has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Due {
+pub(crate) struct Due {
     /// When the device would be done, had every request come in time. It may be over already.
-    pub done: u64,
+    pub(crate) done: u64,
     /// When the completion is shown at the earliest.
-    pub shown: u64,
+    pub(crate) shown: u64,
 }
 
 /// What the device is doing. Times are in ns, of whatever clock the caller has.

@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 /// How times spread around their mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Shape {
+pub(crate) enum Shape {
     /// Always the mean.
     #[default]
     Fixed,
@@ -16,35 +16,36 @@ pub enum Shape {
 
 /// A second mode: so long, for such a share of the requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Slow {
+pub(crate) struct Slow {
     /// Mean, in ns, in the place of the other.
-    pub mean: f64,
+    pub(crate) mean: f64,
     /// Of all requests, 0 to 1.
-    pub share: f64,
+    pub(crate) share: f64,
 }
 
 /// A distribution of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Dist {
-    pub shape: Shape,
+pub(crate) struct Dist {
+    pub(crate) shape: Shape,
     /// In ns.
-    pub mean: f64,
+    pub(crate) mean: f64,
     /// Standard deviation, in ns; of the second mode, the same share of its mean.
-    pub deviation: f64,
+    pub(crate) deviation: f64,
     /// Bimodal, where there is a second mode.
-    pub slow: Option<Slow>,
+    pub(crate) slow: Option<Slow>,
 }
 
 /// No request takes longer, in ns: an hour.
 const LONGEST: f64 = 3.6e12;
 
 impl Dist {
-    pub fn fixed(mean: f64) -> Dist {
+    #[cfg(test)]
+    pub(crate) fn fixed(mean: f64) -> Dist {
         Dist { mean, ..Dist::default() }
     }
 
     /// One time, in ns.
-    pub fn sample(&self, random: &mut Rng) -> u64 {
+    pub(crate) fn sample(&self, random: &mut Rng) -> u64 {
         let (mut mean, mut deviation) = (self.mean, self.deviation);
         if let Some(slow) = self.slow
             && random.f64() < slow.share

@@ -40,17 +40,17 @@ struct Id {
 
 /// A file on a modelled device.
 #[derive(Debug)]
-pub struct File {
+pub(crate) struct File {
     id: Id,
     /// The device's number.
-    pub device: u8,
+    pub(crate) device: u8,
     /// How its data move: `Memory`, `Buffered`, or `Direct` where only the file's own description
     /// will do.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// The second description.
-    pub twin: Option<Arc<InternalFd>>,
+    pub(crate) twin: Option<Arc<InternalFd>>,
     /// Opened with O_DIRECT.
-    pub direct: bool,
+    pub(crate) direct: bool,
     /// Of O_DIRECT: addresses, and places with lengths, are multiples of these.
     align: [u64; 2],
     /// Bytes in it when it was first seen; of a device, no bound. For models that move no data.
@@ -59,10 +59,10 @@ pub struct File {
 
 /// The modelled file that was found last in the batch at hand.
 #[derive(Debug, Default)]
-pub struct Found {
-    pub fd: i32,
-    pub generation: u32,
-    pub file: Option<Arc<File>>,
+pub(crate) struct Found {
+    pub(crate) fd: i32,
+    pub(crate) generation: u32,
+    pub(crate) file: Option<Arc<File>>,
 }
 
 #[derive(Debug)]
@@ -159,19 +159,19 @@ impl File {
     }
 
     /// Would the file take it with O_DIRECT?
-    pub fn fits(&self, addr: u64, offset: u64, len: u64) -> bool {
+    pub(crate) fn fits(&self, addr: u64, offset: u64, len: u64) -> bool {
         let [memory, place] = self.align;
         addr.is_multiple_of(memory) && (offset | len).is_multiple_of(place)
     }
 
     /// The number to move data under; `own` is the program's, or the table's.
-    pub fn number(&self, own: i32) -> i32 {
+    pub(crate) fn number(&self, own: i32) -> i32 {
         self.twin.as_ref().map_or(own, |t| t.as_raw_fd())
     }
 
     /// Moves the data of a plain read or write, whole. `None` if it takes more than that.
     #[inline]
-    pub fn transfer(&self, own: i32, sqe: &io_uring_sqe, writes: bool) -> Option<i32> {
+    pub(crate) fn transfer(&self, own: i32, sqe: &io_uring_sqe, writes: bool) -> Option<i32> {
         let fd = self.number(own);
         let n = match self.kind {
             Kind::Direct => return None,
@@ -196,7 +196,7 @@ impl File {
     }
 
     /// What a transfer would answer that moves nothing: a read ends where the file does.
-    pub fn pretend(&self, write: bool, offset: u64, len: u64) -> i32 {
+    pub(crate) fn pretend(&self, write: bool, offset: u64, len: u64) -> i32 {
         let most = if write { len } else { self.size.saturating_sub(offset) };
         len.min(most) as i32
     }

@@ -7,7 +7,7 @@ const BUCKETS: usize = 256;
 
 /// Counts by time, in ns.
 #[derive(Debug)]
-pub struct Late {
+pub(crate) struct Late {
     counts: [u64; BUCKETS],
     total: u64,
     sum: u64,
@@ -40,28 +40,23 @@ fn middle(bucket: usize) -> u64 {
 
 impl Late {
     #[inline]
-    pub fn add(&mut self, ns: u64) {
+    pub(crate) fn add(&mut self, ns: u64) {
         self.counts[bucket(ns)] += 1;
         self.total += 1;
         self.sum = self.sum.saturating_add(ns);
     }
 
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.total
     }
 
     /// The sum, in ns.
-    pub fn sum(&self) -> u64 {
+    pub(crate) fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// In ns; 0 if nothing was counted.
-    pub fn mean(&self) -> f64 {
-        self.sum as f64 / self.total.max(1) as f64
-    }
-
     /// In ns; `share` from 0 to 1.
-    pub fn quantile(&self, share: f64) -> u64 {
+    pub(crate) fn quantile(&self, share: f64) -> u64 {
         let target = (share * self.total as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
         for (i, n) in self.counts.iter().enumerate() {
@@ -94,7 +89,7 @@ mod tests {
     fn quantiles() {
         let mut late = Late::default();
         (1..=1000).for_each(|i| late.add(i * 100));
-        assert!((late.mean() - 50_050.0).abs() < 1.0);
+        assert!((late.sum() as f64 / late.total as f64 - 50_050.0).abs() < 1.0);
         for (q, ns) in [(0.5, 50_000.0), (0.99, 99_000.0), (0.001, 100.0)] {
             assert!((late.quantile(q) as f64 / ns - 1.0).abs() < 0.07, "{q}");
         }

@@ -40,7 +40,7 @@ use parse::Model;
 #[derive(Debug)]
 pub(crate) struct Device {
     path: PathBuf,
-    pub spec: Spec,
+    pub(crate) spec: Spec,
     state: Mutex<State>,
 }
 

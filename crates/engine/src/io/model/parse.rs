@@ -9,7 +9,7 @@ use super::dist::{Dist, Shape, Slow};
 use super::presets::PRESETS;
 
 /// Every key, with what it takes.
-pub const KEYS: [(&str, &str); 12] = [
+pub(crate) const KEYS: [(&str, &str); 12] = [
     ("latency", "a time, or READ/WRITE"),
     ("jitter", "standard deviation: a time or a percentage, or READ/WRITE"),
     ("dist", "fixed, normal or lognormal, or READ/WRITE"),
@@ -25,7 +25,7 @@ pub const KEYS: [(&str, &str); 12] = [
 ];
 
 /// Most models of one process.
-pub const MOST: usize = 31;
+pub(crate) const MOST: usize = 31;
 const MOST_QUEUES: u64 = 65_536;
 /// Requests or bytes per second: far above any device, and exact as a number.
 const MOST_RATE: f64 = 1e15;
@@ -36,8 +36,8 @@ const INTERRUPT: u64 = 2_000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// A file, or a folder with all that is in it. Absolute.
-    pub path: PathBuf,
-    pub spec: Spec,
+    pub(crate) path: PathBuf,
+    pub(crate) spec: Spec,
 }
 
 type Result<T> = core::result::Result<T, String>;
@@ -91,7 +91,8 @@ pub fn absolute(text: &OsStr) -> Result<OsString> {
 ///
 /// # Errors
 /// What is wrong, in words; with the column, where it is one option.
-pub fn spec(options: &str) -> Result<Spec> {
+#[cfg(test)]
+fn spec(options: &str) -> Result<Spec> {
     spec_at(options, 0)
 }
 

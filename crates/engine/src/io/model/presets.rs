@@ -4,9 +4,9 @@
 /// A device by name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Preset {
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// What it is like, as options.
-    pub options: &'static str,
+    pub(crate) options: &'static str,
 }
 
 pub(crate) const PRESETS: [Preset; 5] = [

@@ -10,22 +10,22 @@ use crate::policy::hybrid::Ticket;
 
 /// A request whose data have moved.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// When it is shown, in ns of CLOCK_MONOTONIC.
-    pub due: u64,
+    pub(crate) due: u64,
     /// When the device was done with it ([`Due`]).
     done: u64,
     /// Ties broken by arrival.
     seq: u64,
-    pub what: What,
-    pub res: i32,
+    pub(crate) what: What,
+    pub(crate) res: i32,
     /// What names it for who keeps track of those in flight.
-    pub ticket: Ticket,
+    pub(crate) ticket: Ticket,
 }
 
 /// Whose result it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub(crate) enum What {
     /// A request of the slab.
     Request(ReqId),
     /// One that never became a request.
@@ -34,11 +34,11 @@ pub enum What {
 
 /// What is left of an SQE that never became a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plain {
-    pub user_data: u64,
-    pub opcode: u8,
+pub(crate) struct Plain {
+    pub(crate) user_data: u64,
+    pub(crate) opcode: u8,
     /// When it was taken, in ns of CLOCK_MONOTONIC; 0: nobody would see it.
-    pub start: u64,
+    pub(crate) start: u64,
 }
 
 impl PartialEq for Entry {
@@ -66,22 +66,22 @@ const MOST_BEHIND: u64 = 1_000_000_000;
 
 /// A ring's requests with modelled devices.
 #[derive(Debug, Default)]
-pub struct Queue {
+pub(crate) struct Queue {
     heap: BinaryHeap<Reverse<Entry>>,
     next: u64,
-    pub late: Late,
+    pub(crate) late: Late,
     /// When the last completion was seen, and how late that was for the device.
     seen: (u64, u64),
 }
 
 impl Queue {
     /// With room for `n`, so that nothing is asked for later.
-    pub fn with_capacity(n: usize) -> Queue {
+    pub(crate) fn with_capacity(n: usize) -> Queue {
         Queue { heap: BinaryHeap::with_capacity(n), ..Queue::default() }
     }
 
     /// Adds one; true if it is the next due.
-    pub fn push(&mut self, due: Due, what: What, res: i32, ticket: Ticket) -> bool {
+    pub(crate) fn push(&mut self, due: Due, what: What, res: i32, ticket: Ticket) -> bool {
         let seq = self.next;
         self.next += 1;
         let Due { done, shown: due } = due;
@@ -91,7 +91,7 @@ impl Queue {
 
     /// Takes one that is due at `now`.
     #[inline]
-    pub fn pop(&mut self, now: u64) -> Option<Entry> {
+    pub(crate) fn pop(&mut self, now: u64) -> Option<Entry> {
         let Reverse(first) = self.heap.peek()?;
         if first.due > now {
             return None;
@@ -103,22 +103,23 @@ impl Queue {
 
     /// A request comes at `now`: by how much later than if the completion before it had been seen
     /// in time? 0 if it does not follow that at once.
-    pub fn behind(&self, now: u64) -> u64 {
+    pub(crate) fn behind(&self, now: u64) -> u64 {
         let (at, late) = self.seen;
         if now.saturating_sub(at) <= late { late } else { 0 }
     }
 
     /// When the next is due.
     #[inline]
-    pub fn next_due(&self) -> Option<u64> {
+    pub(crate) fn next_due(&self) -> Option<u64> {
         self.heap.peek().map(|e| e.0.due)
     }
 
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
         self.heap.len()
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
 }

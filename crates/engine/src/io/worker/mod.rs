@@ -61,7 +61,7 @@ use softring_uapi::errno::{Errno, Result};
 use std::sync::Arc;
 
 /// What a worker runs.
-pub trait Work: Send + 'static {
+pub(crate) trait Work: Send + 'static {
     /// What is still known of an item while it runs; what predicates look at.
     type Key: Copy + Send + 'static;
 
@@ -87,13 +87,13 @@ pub(crate) enum Account {
 
 /// How many there are, of one account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub workers: u32,
-    pub idle: u32,
-    pub running: u32,
+pub(crate) struct Counts {
+    pub(crate) workers: u32,
+    pub(crate) idle: u32,
+    pub(crate) running: u32,
     /// Items that wait: ready ones and those behind their hash key.
-    pub queued: u32,
-    pub max: u32,
+    pub(crate) queued: u32,
+    pub(crate) max: u32,
 }
 
 struct Acct {
@@ -126,7 +126,7 @@ struct State<W: Work> {
 
 /// The workers of one process's rings (the kernel has one io-wq per task), and the items that wait
 /// for them.
-pub struct Pool<W: Work> {
+pub(crate) struct Pool<W: Work> {
     state: Mutex<State<W>>,
     name: String,
     idle: Duration,
@@ -148,12 +148,12 @@ fn nproc() -> u32 {
 
 impl<W: Work> Pool<W> {
     /// An empty pool; its threads are named after `pid`, the task that made the ring.
-    pub fn new(pid: u32, bounded_max: u32, unbounded_max: u32) -> Arc<Self> {
+    pub(crate) fn new(pid: u32, bounded_max: u32, unbounded_max: u32) -> Arc<Self> {
         Self::with(pid, [bounded_max, unbounded_max], WORKER_IDLE, WORKER_STACK)
     }
 
     /// [`Self::new`] with another idle time and stack size.
-    pub fn with(pid: u32, max: [u32; 2], idle: Duration, stack: usize) -> Arc<Self> {
+    pub(crate) fn with(pid: u32, max: [u32; 2], idle: Duration, stack: usize) -> Arc<Self> {
         let acct = max.map(|max| Acct { workers: 0, max: max.max(1), idle: Vec::new() });
         let (queue, seats, place) = (Queue::new(), Vec::new(), PoolPlace::default());
         let state = State { queue, acct, seats, affinity: None, down: false, place };
@@ -162,7 +162,7 @@ impl<W: Work> Pool<W> {
     }
 
     /// A further pool with the same limits, for a while: all its workers leave when idle.
-    pub fn another(&self) -> Arc<Self> {
+    pub(crate) fn another(&self) -> Arc<Self> {
         let s = self.state.lock();
         let acct = [0, 1].map(|a| Acct { workers: 0, max: s.acct[a].max, idle: Vec::new() });
         let (queue, seats, place) = (Queue::new(), Vec::new(), PoolPlace::default());
@@ -173,7 +173,7 @@ impl<W: Work> Pool<W> {
     }
 
     /// Makes a bounded worker if there is none, which stays.
-    pub fn keep_one(self: &Arc<Self>) {
+    pub(crate) fn keep_one(self: &Arc<Self>) {
         self.stay.store(1, Relaxed);
         let mut s = self.state.lock();
         if s.down || s.acct[Account::Bound as usize].workers > 0 {
@@ -187,14 +187,14 @@ impl<W: Work> Pool<W> {
     }
 
     /// Where its workers are counted from now on.
-    pub fn count_at(&self, place: PoolPlace) {
+    pub(crate) fn count_at(&self, place: PoolPlace) {
         let mut s = self.state.lock();
         s.place = place;
         s.count();
     }
 
     /// That place, as a ring's statistics name it.
-    pub fn place(&self) -> u64 {
+    pub(crate) fn place(&self) -> u64 {
         self.state.lock().place.name()
     }
 
@@ -204,7 +204,7 @@ impl<W: Work> Pool<W> {
     /// # Errors
     /// The item, when no worker runs and none can be made (RLIMIT_NPROC, ENOMEM) or the pool was
     /// shut down: the caller runs it inline.
-    pub fn queue(self: &Arc<Self>, w: W) -> core::result::Result<(), W> {
+    pub(crate) fn queue(self: &Arc<Self>, w: W) -> core::result::Result<(), W> {
         self.queue_if(w, || true)
     }
 
@@ -212,7 +212,7 @@ impl<W: Work> Pool<W> {
     ///
     /// # Errors
     /// As [`Self::queue`].
-    pub fn queue_if(
+    pub(crate) fn queue_if(
         self: &Arc<Self>,
         w: W,
         may_make: impl FnOnce() -> bool,
@@ -251,7 +251,11 @@ impl<W: Work> Pool<W> {
     /// Takes out queued items whose key matches: the first, or all. If none was taken out, or with
     /// `all`, also counts the running ones that match (at most one without `all`); those are left
     /// alone, see [`Self::interrupt`].
-    pub fn cancel(&self, mut pred: impl FnMut(&W::Key) -> bool, all: bool) -> (Vec<W>, usize) {
+    pub(crate) fn cancel(
+        &self,
+        mut pred: impl FnMut(&W::Key) -> bool,
+        all: bool,
+    ) -> (Vec<W>, usize) {
         let mut s = self.state.lock();
         let removed = s.queue.remove(&mut pred, all);
         s.count();
@@ -264,7 +268,7 @@ impl<W: Work> Pool<W> {
     }
 
     /// As [`Self::cancel`]; what runs and matches is interrupted, too.
-    pub fn cancel_and_interrupt(
+    pub(crate) fn cancel_and_interrupt(
         &self,
         mut pred: impl FnMut(&W::Key) -> bool,
         all: bool,
@@ -279,7 +283,7 @@ impl<W: Work> Pool<W> {
     /// Makes the system calls of running items whose key matches answer EINTR, until the item is
     /// done; answers how many matched. What cannot be interrupted (disk I/O) runs to its end.
     #[cfg(not(loom))]
-    pub fn interrupt(&self, mut pred: impl FnMut(&W::Key) -> bool) -> usize {
+    pub(crate) fn interrupt(&self, mut pred: impl FnMut(&W::Key) -> bool) -> usize {
         let mut s = self.state.lock();
         let mut n = 0;
         for seat in s.seats.iter_mut().flatten() {
@@ -293,7 +297,7 @@ impl<W: Work> Pool<W> {
 
     /// Signals are not modelled.
     #[cfg(loom)]
-    pub fn interrupt(&self, _: impl FnMut(&W::Key) -> bool) -> usize {
+    pub(crate) fn interrupt(&self, _: impl FnMut(&W::Key) -> bool) -> usize {
         0
     }
 
@@ -303,7 +307,7 @@ impl<W: Work> Pool<W> {
     ///
     /// # Errors
     /// EINVAL for a number above `i32::MAX`.
-    pub fn set_max(&self, max: [u32; 2]) -> Result<[u32; 2]> {
+    pub(crate) fn set_max(&self, max: [u32; 2]) -> Result<[u32; 2]> {
         if max.iter().any(|&n| n > i32::MAX as u32) {
             return Err(Errno::EINVAL);
         }
@@ -325,7 +329,7 @@ impl<W: Work> Pool<W> {
     ///
     /// # Errors
     /// EINVAL for a mask longer than any kernel's.
-    pub fn set_affinity(&self, mask: Option<&[u8]>) -> Result<()> {
+    pub(crate) fn set_affinity(&self, mask: Option<&[u8]>) -> Result<()> {
         if mask.is_some_and(|m| m.len() > CPU_MASK_BYTES) {
             return Err(Errno::EINVAL);
         }
@@ -345,7 +349,7 @@ impl<W: Work> Pool<W> {
     }
 
     /// How many workers and items there are, by [`Account`].
-    pub fn counts(&self) -> [Counts; 2] {
+    pub(crate) fn counts(&self) -> [Counts; 2] {
         let s = self.state.lock();
         [Account::Bound, Account::Unbound].map(|a| {
             let acct = &s.acct[a as usize];
@@ -362,7 +366,7 @@ impl<W: Work> Pool<W> {
 
     /// Ends the pool: answers the items that waited, sends the idle workers home; the others finish
     /// what they run and follow. From now on [`Self::queue`] hands every item back.
-    pub fn shutdown(&self) -> Vec<W> {
+    pub(crate) fn shutdown(&self) -> Vec<W> {
         let mut s = self.state.lock();
         s.down = true;
         let left = s.queue.remove(|_| true, true);

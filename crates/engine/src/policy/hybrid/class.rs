@@ -31,12 +31,12 @@ pub(super) struct Class {
     /// When it was last used, in calls of [`Classes::find`].
     used: u64,
     /// When a request of it was last done, in ns.
-    pub heard: u64,
+    pub(crate) heard: u64,
     /// The look at which it last learned.
-    pub taught: u64,
-    pub queue: Queue,
-    pub estimate: Estimate,
-    pub pace: Pace,
+    pub(crate) taught: u64,
+    pub(crate) queue: Queue,
+    pub(crate) estimate: Estimate,
+    pub(crate) pace: Pace,
 }
 
 /// The kinds.
@@ -46,7 +46,7 @@ pub(super) struct Classes {
     last: usize,
     clock: u64,
     /// Those with requests in flight, a bit each.
-    pub active: u64,
+    pub(crate) active: u64,
 }
 
 impl Default for Classes {

@@ -24,13 +24,13 @@ impl Default for Ticket {
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFlight {
-    pub issued: u64,
-    pub class: u8,
+    pub(crate) issued: u64,
+    pub(crate) class: u8,
     /// The batch of its class that it was submitted in, and its place in that.
-    pub batch: u32,
-    pub place: u32,
+    pub(crate) batch: u32,
+    pub(crate) place: u32,
     /// It has taught what it can.
-    pub judged: bool,
+    pub(crate) judged: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

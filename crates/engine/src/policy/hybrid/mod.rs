@@ -89,22 +89,22 @@ pub struct Nap {
 
 impl Nap {
     /// No nap: a sleep that only a completion ends.
-    pub const BLOCK: Nap = Nap { until: u64::MAX, many: 1 };
+    pub(crate) const BLOCK: Nap = Nap { until: u64::MAX, many: 1 };
 
     /// May completions lie unseen until it ends by itself?
-    pub fn through(self) -> bool {
+    pub(crate) fn through(self) -> bool {
         self.many > 1
     }
 }
 
 /// What naps came to, in the words of the statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    pub naps: u64,
-    pub under: u64,
-    pub over: u64,
-    pub spared_ns: u64,
-    pub spun_ns: u64,
+pub(crate) struct Tally {
+    pub(crate) naps: u64,
+    pub(crate) under: u64,
+    pub(crate) over: u64,
+    pub(crate) spared_ns: u64,
+    pub(crate) spun_ns: u64,
 }
 
 /// A nap taken, until it is judged.
@@ -136,7 +136,7 @@ pub struct Hybrid {
     gathers: bool,
     /// What is submitted between two looks that find nothing is a batch; its number.
     batch: u32,
-    pub timer: Timer,
+    pub(crate) timer: Timer,
     classes: Classes,
     flight: Flight,
     nap: Option<Taken>,
@@ -186,18 +186,15 @@ impl Hybrid {
         }
     }
 
-    pub fn policy(&self) -> Policy {
-        self.policy
-    }
-
     /// The first completion ends each sleep of this waiter, whatever [`Nap::many`] says: there is
     /// nothing to gather.
-    pub fn wakes_at_once(&mut self) {
+    pub(crate) fn wakes_at_once(&mut self) {
         self.gathers = false;
     }
 
     /// Requests in flight that are kept track of.
-    pub fn in_flight(&self) -> u32 {
+    #[cfg(test)]
+    pub(crate) fn in_flight(&self) -> u32 {
         self.flight.count()
     }
 
@@ -261,7 +258,7 @@ impl Hybrid {
     }
 
     /// A request left without telling anything: it failed to be issued, or somebody else has it.
-    pub fn gone(&mut self, ticket: Ticket) {
+    pub(crate) fn gone(&mut self, ticket: Ticket) {
         self.land(ticket, self.looked, false);
     }
 
@@ -278,7 +275,8 @@ impl Hybrid {
     }
 
     /// When the first request in flight is due; none if nothing is, or it is not known.
-    pub fn next_due(&self) -> Option<u64> {
+    #[cfg(test)]
+    pub(crate) fn next_due(&self) -> Option<u64> {
         let due = |c: &class::Class| {
             let (_, oldest) = self.flight.oldest(&c.queue)?;
             let known = c.estimate.known().then(|| c.estimate.age());
@@ -296,12 +294,12 @@ impl Hybrid {
     }
 
     /// Is it time to say who else wants to run?
-    pub fn wants_load(&self, now: u64) -> bool {
+    pub(crate) fn wants_load(&self, now: u64) -> bool {
         self.policy == Policy::Adaptive && now.saturating_sub(self.load_at) >= LOAD_EVERY
     }
 
     /// Who else wants to run.
-    pub fn set_load(&mut self, load: Load, now: u64) {
+    pub(crate) fn set_load(&mut self, load: Load, now: u64) {
         (self.load, self.load_at) = (load, now.max(1));
     }
 
@@ -366,7 +364,7 @@ impl Hybrid {
     }
 
     /// The nap was not taken, or another's was that ended sooner (`slept`): it tells nothing.
-    pub fn cancel(&mut self, slept: bool, now: u64) {
+    pub(crate) fn cancel(&mut self, slept: bool, now: u64) {
         if self.nap.take().is_some() {
             self.tally.naps = self.tally.naps.saturating_sub(1);
         }
@@ -478,7 +476,7 @@ impl Hybrid {
 
     /// What naps came to since the last call.
     #[must_use]
-    pub fn take_tally(&mut self) -> Tally {
+    pub(crate) fn take_tally(&mut self) -> Tally {
         core::mem::take(&mut self.tally)
     }
 }

@@ -25,23 +25,19 @@ impl Policy {
             Policy::Block => "block",
         }
     }
-
-    pub fn named(name: &[u8]) -> Option<Policy> {
-        Self::ALL.into_iter().find(|p| p.name().as_bytes() == name)
-    }
 }
 
 /// Who else wants to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub(crate) struct Load {
     /// Threads that run or could run, with the one that asks.
-    pub runnable: u32,
-    pub cpus: u32,
+    pub(crate) runnable: u32,
+    pub(crate) cpus: u32,
 }
 
 impl Load {
     /// Would a thread that spins take the processor from another?
-    pub fn contended(self) -> bool {
+    pub(crate) fn contended(self) -> bool {
         self.cpus > 0 && self.runnable > self.cpus
     }
 }
@@ -51,7 +47,7 @@ const SPIN_WORTH: u64 = 1_000_000;
 
 /// What to do at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     /// Look on.
     Look,
     /// Nap, if it pays, or look on.
@@ -64,15 +60,15 @@ pub enum Way {
 
 /// What [`Policy::Adaptive`] looks at.
 #[derive(Clone, Copy, Debug)]
-pub struct Scene {
-    pub load: Load,
-    pub in_flight: u32,
+pub(crate) struct Scene {
+    pub(crate) load: Load,
+    pub(crate) in_flight: u32,
     /// How long a request takes, in ns; 0: not known.
-    pub takes: u64,
+    pub(crate) takes: u64,
     /// Processor time of a sleep, in ns.
-    pub sleep_cpu: u64,
+    pub(crate) sleep_cpu: u64,
     /// That was not looked at for long: who sleeps does not learn it.
-    pub stale: bool,
+    pub(crate) stale: bool,
 }
 
 /// The way to wait that suits the scene.
@@ -90,7 +86,7 @@ fn adapt(scene: Scene) -> Way {
 
 impl Policy {
     /// What it means in the scene.
-    pub fn way(self, scene: Scene) -> Way {
+    pub(crate) fn way(self, scene: Scene) -> Way {
         match self {
             Policy::Spin => Way::Look,
             Policy::Hybrid => Way::Nap,
@@ -103,14 +99,6 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_known() {
-        for p in Policy::ALL {
-            assert_eq!(Policy::named(p.name().as_bytes()), Some(p));
-        }
-        assert_eq!(Policy::named(b"Spin"), None);
-    }
 
     #[test]
     fn by_depth_and_by_what_the_processor_is_worth() {

@@ -56,7 +56,7 @@ impl Timer {
     }
 
     /// A timer fired so late.
-    pub fn woke_late(&mut self, late: u64) {
+    pub(crate) fn woke_late(&mut self, late: u64) {
         let (usual, late) = (self.usual(late), late.min(LATE_MAX));
         let learn = |known: &mut u64, sample: u64| {
             *known = *known - *known / WEIGHT + sample / WEIGHT;
@@ -69,7 +69,7 @@ impl Timer {
     }
 
     /// No nap was worth it for long: what is known grows old.
-    pub fn age(&mut self) {
+    pub(crate) fn age(&mut self) {
         let lateness = [&mut self.late, &mut self.deviation, &mut self.mean, &mut self.spread];
         for known in lateness.into_iter().chain([&mut self.cpu]) {
             *known -= *known / WEIGHT;
@@ -77,7 +77,7 @@ impl Timer {
     }
 
     /// A sleep took so much processor time.
-    pub fn cost(&mut self, cpu: u64) {
+    pub(crate) fn cost(&mut self, cpu: u64) {
         self.cpu = self.cpu - self.cpu / WEIGHT + cpu.min(LATE_MAX) / WEIGHT;
     }
 
@@ -92,17 +92,17 @@ impl Timer {
     }
 
     /// How much before the moment at which to be awake a timer must be set to.
-    pub fn lead(&self) -> u64 {
+    pub(crate) fn lead(&self) -> u64 {
         self.late + self.deviation
     }
 
     /// The same where whoever sleeps is waited for, so that the rare long sleeps count as well.
-    pub fn careful_lead(&self) -> u64 {
+    pub(crate) fn careful_lead(&self) -> u64 {
         self.lead().max(self.mean + self.spread)
     }
 
     /// Is it worth sleeping if one must be awake after `ahead`?
-    pub fn worth(&self, ahead: u64) -> bool {
+    pub(crate) fn worth(&self, ahead: u64) -> bool {
         ahead > self.least()
     }
 

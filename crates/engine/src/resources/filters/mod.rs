@@ -43,18 +43,18 @@ impl Verdict {
 
 /// A ring's filters, or a task's for the rings that it makes.
 #[derive(Clone, Debug, Default)]
-pub struct Filters(Option<Arc<Vec<Verdict>>>);
+pub(crate) struct Filters(Option<Arc<Vec<Verdict>>>);
 
 impl Filters {
     /// Are there any?
     #[inline]
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.0.is_some()
     }
 
     /// May a request, which is checked otherwise, be queued? `data` makes what a filter may load of
     /// it.
-    pub fn allow(&self, opcode: u8, data: impl FnOnce() -> [u8; DATA]) -> bool {
+    pub(crate) fn allow(&self, opcode: u8, data: impl FnOnce() -> [u8; DATA]) -> bool {
         let verdicts = self.0.as_deref();
         let of = verdicts.and_then(|v| v.get(usize::from(opcode)));
         match of {
@@ -69,7 +69,7 @@ impl Filters {
     ///
     /// # Errors
     /// `EFAULT`, `EINVAL`; `EMSGSIZE` if the program wants more of a request than there is.
-    pub fn add(&mut self, addr: u64, own: fn(u8) -> u8) -> Result<()> {
+    pub(crate) fn add(&mut self, addr: u64, own: fn(u8) -> u8) -> Result<()> {
         let mut reg: io_uring_bpf = user::read(addr)?;
         let unknown = reg.flags & !(IO_URING_BPF_FILTER_DENY_REST | IO_URING_BPF_FILTER_SZ_STRICT);
         if reg.cmd_type != IO_URING_BPF_CMD_FILTER

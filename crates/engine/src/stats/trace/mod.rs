@@ -160,16 +160,16 @@ pub const NO_CQE: u8 = 1 << 7;
 /// In `flags` of a name: of a slot of the table of registered files.
 pub const FIXED: u8 = 1;
 /// In `value` of a text: the path, or name, that `addr` points to.
-pub const TEXT_FIRST: i32 = 0;
+pub(crate) const TEXT_FIRST: i32 = 0;
 /// The second path.
 pub const TEXT_SECOND: i32 = 1;
 /// A structure: a socket's address, `openat2`'s `open_how`, a timeout's time in ns.
 pub const TEXT_STRUCTURE: i32 = 2;
 /// In `req` of an address: that of this end, or of the other.
 pub const LOCAL: u32 = 0;
-pub const PEER: u32 = 1;
+pub(crate) const PEER: u32 = 1;
 /// In the header: descriptors are to be named.
-pub const WANT_NAMES: u64 = 1;
+pub(crate) const WANT_NAMES: u64 = 1;
 
 /// One event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -286,21 +286,21 @@ pub(crate) struct Header {
     pub version: AtomicU64,
     /// Who made it, as that knows itself. A copy that a fork has left behind names the parent.
     pub pid: AtomicU64,
-    pub chunks: AtomicU64,
+    pub(crate) chunks: AtomicU64,
     /// Events per chunk.
-    pub events: AtomicU64,
+    pub(crate) events: AtomicU64,
     /// Events are wanted until then, in ticks; 0: none are.
-    pub until: AtomicU64,
+    pub(crate) until: AtomicU64,
     /// [`Ticks`]
-    pub clock: AtomicU64,
+    pub(crate) clock: AtomicU64,
     /// The process that reads.
-    pub reader: AtomicU64,
+    pub(crate) reader: AtomicU64,
     /// Events for which no chunk was free.
-    pub dropped: AtomicU64,
+    pub(crate) dropped: AtomicU64,
     /// Where the search for a free chunk begins.
-    pub cursor: AtomicU64,
+    pub(crate) cursor: AtomicU64,
     /// What is wanted besides: [`WANT_NAMES`].
-    pub wants: AtomicU64,
+    pub(crate) wants: AtomicU64,
 }
 
 /// A chunk's own account.
@@ -308,15 +308,15 @@ pub(crate) struct Header {
 #[repr(C, align(64))]
 pub(crate) struct Head {
     /// 0: free; else one more than the events written, with [`CLOSED`] if no more will come.
-    pub state: AtomicU32,
+    pub(crate) state: AtomicU32,
     /// Whose events they are.
-    pub pid: AtomicU32,
+    pub(crate) pid: AtomicU32,
     /// Which ring of that process.
-    pub ring: AtomicU64,
+    pub(crate) ring: AtomicU64,
     /// The ring's setup flags.
-    pub flags: AtomicU64,
+    pub(crate) flags: AtomicU64,
     /// The process's name.
-    pub comm: [AtomicU64; 2],
+    pub(crate) comm: [AtomicU64; 2],
 }
 
 /// Its writer has left the chunk before it was full.

@@ -60,14 +60,14 @@ fn socket_type(fd: i32) -> u8 {
 
 impl Writer {
     /// Are descriptors to be named?
-    pub fn names_wanted(&self) -> bool {
+    pub(crate) fn names_wanted(&self) -> bool {
         self.wants_names
     }
 
     /// Tells what `number` means, a descriptor or a slot, if it is not what was told last; `fd` is
     /// a descriptor of the same file.
     #[cold]
-    pub fn name_file(&mut self, time: u64, number: i32, fd: i32, fixed: bool) {
+    pub(crate) fn name_file(&mut self, time: u64, number: i32, fd: i32, fixed: bool) {
         let stat = sys::borrow(fd).and_then(|fd| softring_host::substitute::fstat(fd).ok());
         let Some(stat) = stat else { return };
         let socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;

@@ -14,9 +14,9 @@ pub(crate) type Span = Option<u64>;
 
 /// A ring's part in the trace.
 #[derive(Debug, Default)]
-pub struct Writer {
+pub(crate) struct Writer {
     /// Events are wanted.
-    pub on: bool,
+    pub(crate) on: bool,
     buffer: Option<Buffer>,
     /// The chunk at hand.
     chunk: Option<u32>,
@@ -60,7 +60,7 @@ pub(crate) fn now() -> Span {
 
 /// A nap, while it lasts.
 #[derive(Debug, Default)]
-pub struct Napping {
+pub(crate) struct Napping {
     began: Span,
     length: i32,
     many: u32,
@@ -73,13 +73,13 @@ pub(crate) fn ns_until(moment: u64) -> i32 {
 
 impl Writer {
     /// Whose events they are.
-    pub fn name(&mut self, ring: u64, flags: u32) {
+    pub(crate) fn name(&mut self, ring: u64, flags: u32) {
         (self.ring, self.flags) = (ring, flags);
     }
 
     /// Looks whether events are wanted; once per call of the program's.
     #[inline]
-    pub fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         let wanted = buffer::wanted();
         if wanted != self.buffer {
             self.turn(wanted);
@@ -109,13 +109,13 @@ impl Writer {
     }
 
     /// In a forked child: the chunk is the parent's.
-    pub fn fork_child(&mut self) {
+    pub(crate) fn fork_child(&mut self) {
         (self.chunk, self.buffer, self.on) = (None, None, false);
     }
 
     /// A number for a request; 0 if events are not wanted.
     #[inline]
-    pub fn number(&mut self) -> u32 {
+    pub(crate) fn number(&mut self) -> u32 {
         if !self.on {
             return 0;
         }
@@ -124,13 +124,13 @@ impl Writer {
     }
 
     /// When the last event was.
-    pub fn last(&self) -> u64 {
+    pub(crate) fn last(&self) -> u64 {
         self.last
     }
 
     /// The time now. Ends the trace if its reader has gone.
     #[inline]
-    pub fn stamp(&mut self) -> u64 {
+    pub(crate) fn stamp(&mut self) -> u64 {
         let now = ticks(self.counter);
         self.last = now;
         if now > self.until {
@@ -155,19 +155,19 @@ impl Writer {
 
     /// A stretch of time begins, at the last look.
     #[inline]
-    pub fn begin(&self) -> Span {
+    pub(crate) fn begin(&self) -> Span {
         self.on.then_some(self.last)
     }
 
     /// The same, now.
     #[inline]
-    pub fn begin_now(&mut self) -> Span {
+    pub(crate) fn begin_now(&mut self) -> Span {
         self.on.then(|| self.stamp())
     }
 
     /// It ends.
     #[inline]
-    pub fn end(&mut self, span: Span, step: Step, value: u32) {
+    pub(crate) fn end(&mut self, span: Span, step: Step, value: u32) {
         if let Some(began) = span.filter(|_| self.on) {
             self.span(step, began, 0, 0, value.cast_signed());
         }
@@ -176,7 +176,7 @@ impl Writer {
     /// A nap begins, which is to end at `until`, in ns of CLOCK_MONOTONIC, or with the `many`-th
     /// completion.
     #[inline]
-    pub fn begin_nap(&mut self, until: u64, many: u32) -> Napping {
+    pub(crate) fn begin_nap(&mut self, until: u64, many: u32) -> Napping {
         let began = self.begin_now();
         let length = began.map_or(0, |_| ns_until(until));
         Napping { began, length, many }
@@ -184,20 +184,20 @@ impl Writer {
 
     /// It ends.
     #[inline]
-    pub fn end_nap(&mut self, nap: &Napping) {
+    pub(crate) fn end_nap(&mut self, nap: &Napping) {
         if let Some(began) = nap.began.filter(|_| self.on) {
             self.span(Step::Nap, began, nap.many, 0, nap.length);
         }
     }
 
     #[cold]
-    pub fn span(&mut self, step: Step, data: u64, req: u32, opcode: u8, value: i32) {
+    pub(crate) fn span(&mut self, step: Step, data: u64, req: u32, opcode: u8, value: i32) {
         let (time, tid) = (self.stamp(), 0);
         self.put(&mut Event { time, data, req, tid, step, opcode, flags: 0, value }, &[]);
     }
 
     /// Writes an event, of this thread, with words that belong to it.
-    pub fn put(&mut self, event: &mut Event, more: &[u64]) {
+    pub(crate) fn put(&mut self, event: &mut Event, more: &[u64]) {
         event.tid = softring_host::sys::gettid().cast_unsigned();
         let Some(buffer) = self.buffer else { return };
         let fits = self.used as usize + 1 + more.len().div_ceil(4) <= TRACE_EVENTS;
@@ -212,7 +212,7 @@ impl Writer {
     }
 
     /// Writes an event with bytes that belong to it, as many of them as are kept.
-    pub fn put_bytes(&mut self, event: &mut Event, bytes: &[u8]) {
+    pub(crate) fn put_bytes(&mut self, event: &mut Event, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(MOST_TEXT)];
         event.data = bytes.len() as u64;
         let mut words = [0; MOST_TEXT / 8];

@@ -32,7 +32,7 @@ use softring_uapi::*;
 
 /// What the argument words must look like before anything else is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Args {
+pub(crate) enum Args {
     /// The call itself judges them.
     Own,
     /// A pointer: NULL is `EFAULT`.
@@ -51,7 +51,7 @@ pub enum Args {
 
 /// How a register opcode runs.
 #[derive(Clone, Copy)]
-pub enum Run {
+pub(crate) enum Run {
     /// Under the ring's lock: the ring's state, pointer, count.
     Ring(fn(&mut Ctx, u64, u32) -> Result<usize>),
     /// Without it, because it takes another ring's or waits: the ring, a descriptor of it, pointer,
@@ -71,8 +71,8 @@ pub struct RegDef {
     pub name: &'static str,
     /// The kernel that brought it.
     pub since: &'static str,
-    pub args: Args,
-    pub run: Run,
+    pub(crate) args: Args,
+    pub(crate) run: Run,
     pub support: Support,
 }
 
@@ -195,7 +195,7 @@ impl Args {
 ///
 /// # Errors
 /// As io_uring_register(2).
-pub fn register(fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize> {
+pub(crate) fn register(fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize> {
     let by_index = opcode & IORING_REGISTER_USE_REGISTERED_RING != 0;
     let opcode = opcode & !IORING_REGISTER_USE_REGISTERED_RING;
     if opcode >= played().registers {
@@ -240,7 +240,7 @@ fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<us
 
 impl Ctx {
     /// SINGLE_ISSUER: is the ring another task's?
-    pub fn is_anothers(&self) -> bool {
+    pub(crate) fn is_anothers(&self) -> bool {
         self.issuer.is_some_and(|t| t != softring_host::sys::gettid())
     }
 

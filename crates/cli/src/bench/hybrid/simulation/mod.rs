@@ -9,7 +9,7 @@ mod trace;
 pub use rules::{Rule, RuleKind};
 pub use trace::{Trace, TraceKind};
 
-use softring_engine::policy::hybrid::{Nap, Step};
+use softring_engine::hybrid::{Nap, Step};
 
 /// Time between two looks at the clock of a thread that spins, in ns.
 const CHUNK: u64 = 4_000;

@@ -1,7 +1,7 @@
 //! The rules that are compared.
 
 use super::Machine;
-use softring_engine::policy::hybrid::{Hybrid, Key, Nap, Policy, Step, Ticket, Timer};
+use softring_engine::hybrid::{Hybrid, Key, Nap, Policy, Step, Ticket, Timer};
 
 /// When to nap, and for how long. Requests go by their slot.
 pub trait Rule {

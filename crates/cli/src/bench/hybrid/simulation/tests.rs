@@ -1,7 +1,7 @@
 //! What the policies come to on the traces.
 
 use super::{Machine, Outcome, RuleKind, Trace, TraceKind, run, trace};
-use softring_engine::policy::hybrid::{GATHER_SHARE, NAP_MAX, Policy};
+use softring_engine::hybrid::{GATHER_SHARE, NAP_MAX, Policy};
 
 const MACHINE: Machine = Machine { late: 3_000, cpu: 2_500, submit: 1_000 };
 const HYBRID: RuleKind = RuleKind::Ours(Policy::Hybrid);
