@@ -44,6 +44,18 @@ pub fn effective_user(id: u32) -> bool {
     unsafe { libc::seteuid(id) == 0 }
 }
 
+/// The effective user of the calling thread alone; that of files becomes the same.
+pub fn effective_user_of_thread(id: u32) -> bool {
+    // SAFETY: changes this thread's credentials, no memory.
+    unsafe { libc::syscall(libc::SYS_setresuid, -1, id, -1) == 0 }
+}
+
+/// The user that the calling thread accesses files by.
+pub fn file_user(id: u32) {
+    // SAFETY: changes this thread's credentials, no memory.
+    unsafe { libc::setfsuid(id) };
+}
+
 /// The mask for new files.
 pub fn umask(mask: u32) -> u32 {
     // SAFETY: a number.

@@ -41,7 +41,7 @@ pub const CASES: &[Case] = &[
 const HERE: i32 = libc::AT_FDCWD;
 const TRUNCATE: u32 = (libc::O_WRONLY | libc::O_TRUNC).cast_unsigned();
 
-fn need_root() -> Outcome {
+pub(super) fn need_root() -> Outcome {
     let root = rustix::process::geteuid().is_root();
     if root { Ok(()) } else { Err(Stop::Skip("takes the rights of root".into())) }
 }
@@ -67,13 +67,13 @@ pub(super) fn mkdir(path: &CStr) -> io_uring_sqe {
 }
 
 /// What an open answers; what it opens is closed.
-fn opens(ring: &mut Ring, sqe: io_uring_sqe) -> i32 {
+pub(super) fn opens(ring: &mut Ring, sqe: io_uring_sqe) -> i32 {
     ring.push(sqe).submit_wait(1);
     opened(ring)
 }
 
 /// The same on a ring with an SQ thread.
-fn thread_opens(ring: &mut Ring, sqe: io_uring_sqe) -> i32 {
+pub(super) fn thread_opens(ring: &mut Ring, sqe: io_uring_sqe) -> i32 {
     ring.push(sqe);
     super::sqpoll::go(ring);
     ring.enter(0, 1, IORING_ENTER_GETEVENTS);

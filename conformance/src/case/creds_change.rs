@@ -1,12 +1,13 @@
 //! Rights that the process changes while its requests are under way.
 
-use super::creds::{file_of_root, open};
+use super::creds::{file_of_root, need_root, open, opens, thread_opens, unix_address};
 use super::prelude::*;
 use crate::rights::{self, NOBODY};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 use std::ffi::CStr;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
@@ -18,6 +19,20 @@ pub const CASES: &[Case] = &[
         Sqe(IOSQE_ASYNC),
         Setup(IORING_SETUP_SQPOLL),
     ], "again and again, while files are opened: by the old rights or by the new"),
+    case!("creds_change", there_and_back, [
+        Op(IORING_OP_OPENAT),
+        Reg(IORING_REGISTER_PERSONALITY),
+    ], "the ids for files follow the effective ones, there and back"),
+    case!("creds_change", peer, [
+        Setup(IORING_SETUP_SQPOLL),
+        Op(IORING_OP_CONNECT),
+    ], "a socket's peer is told of the ring's maker"),
+    case!("creds_change", own_files, [
+        Setup(IORING_SETUP_SQPOLL),
+    ], "an SQ thread serves on when a thread gets files of its own"),
+    case!("creds_change", own_files_and_personality, [
+        Reg(IORING_REGISTER_PERSONALITY),
+    ], "so does a personality"),
 ];
 
 fn while_one_opens(cx: &mut Cx) -> Outcome {
@@ -100,4 +115,106 @@ fn odd_answers(ring: &mut Ring, path: &CStr, flags: u32) -> usize {
         odd += usize::from(res.min(0) != 0 && (threaded || res != -EACCES));
     }
     odd
+}
+
+/// An open that a worker makes, for it may make a file.
+fn make(path: &CStr) -> io_uring_sqe {
+    let flags = (libc::O_RDWR | libc::O_CREAT).cast_unsigned();
+    sqe::rw(IORING_OP_OPENAT, libc::AT_FDCWD, addr(path), 0o666, 0).op_flags(flags)
+}
+
+/// The personality of a process whose effective user is nobody.
+fn personality_of_nobody(cx: &mut Cx, ring: &Ring) -> Result<u16, Stop> {
+    cx.holds("as nobody", rights::effective_user(NOBODY));
+    let nobody = ring.register(IORING_REGISTER_PERSONALITY, 0, 0);
+    cx.holds("as root", rights::effective_user(0));
+    cx.is("personality", nobody, 1);
+    Ok(nobody as u16)
+}
+
+fn there_and_back(cx: &mut Cx) -> Outcome {
+    let path = file_of_root(cx)?;
+    std::fs::set_permissions(cx.dir()?, PermissionsExt::from_mode(0o777))?;
+    let (one, two) = (cx.path("one")?, cx.path("two")?);
+    let mut ring = cx.ring(8, 0)?;
+    rights::file_user(NOBODY);
+    let made = opens(&mut ring, make(&one));
+    rights::file_user(0);
+    cx.is("made as nobody", made, 0);
+    cx.holds("the thread is nobody", rights::effective_user_of_thread(NOBODY));
+    cx.holds("and root again", rights::effective_user_of_thread(0));
+    cx.is("made as root", opens(&mut ring, make(&two)), 0);
+    let personality = personality_of_nobody(cx, &ring)?;
+    let open = io_uring_sqe { personality, ..open(&path) };
+    cx.is("as nobody", opens(&mut ring, open), -EACCES);
+    cx.is("by a worker", opens(&mut ring, open.with(IOSQE_ASYNC)), -EACCES);
+    Ok(())
+}
+
+/// Who connects, as the peer is told, by an SQ thread.
+fn connects_as(cx: &mut Cx, ring: &mut Ring, name: &str) -> Result<u32, Stop> {
+    let listener = UnixListener::bind(cx.dir()?.join(name))?;
+    std::fs::set_permissions(cx.dir()?.join(name), PermissionsExt::from_mode(0o666))?;
+    let at = unix_address(&cx.path(name)?);
+    let make = sqe::rw(IORING_OP_SOCKET, libc::AF_UNIX, 0, 0, libc::SOCK_STREAM as u64);
+    let mut plain = cx.ring(4, 0)?;
+    let sock = cx.one_fd(&mut plain, "socket", make)?;
+    ring.push(sqe::rw(IORING_OP_CONNECT, sock.as_raw_fd(), addr(&at), 0, at.len() as u64));
+    super::sqpoll::go(ring);
+    ring.enter(0, 1, IORING_ENTER_GETEVENTS);
+    cx.is("connected", ring.take(1)?[0].res, 0);
+    let (peer, _) = listener.accept()?;
+    Ok(rustix::net::sockopt::socket_peercred(&peer)?.uid.as_raw())
+}
+
+fn peer(cx: &mut Cx) -> Outcome {
+    need_root()?;
+    std::fs::set_permissions(cx.dir()?, PermissionsExt::from_mode(0o777))?;
+    let mut of_root = cx.ring(4, IORING_SETUP_SQPOLL)?;
+    cx.holds("as nobody", rights::effective_user(NOBODY));
+    let of_nobody = cx.ring(4, IORING_SETUP_SQPOLL);
+    let got = connects_as(cx, &mut of_root, "one");
+    cx.holds("as root", rights::effective_user(0));
+    cx.is("root's ring, as nobody", got? as i32, 0);
+    let got = connects_as(cx, &mut of_nobody?, "two")?;
+    cx.is("nobody's ring, as root", got as i32, NOBODY as i32);
+    Ok(())
+}
+
+fn own_files(cx: &mut Cx) -> Outcome {
+    let path = file_of_root(cx)?;
+    let mut before = cx.ring(4, IORING_SETUP_SQPOLL)?;
+    let mut after = cx.ring(4, IORING_SETUP_SQPOLL)?;
+    let mut made = std::thread::scope(|s| {
+        let other = s.spawn(|| {
+            let own = rights::own_files();
+            let made = cx.ring(4, IORING_SETUP_SQPOLL);
+            (own, thread_opens(&mut before, open(&path)), made)
+        });
+        other.join().map_err(|_| Stop::Fail("the other thread".into()))
+    })?;
+    cx.holds("files of its own", made.0);
+    cx.is("by a ring made before", made.1, 0);
+    cx.is("by the other thread", thread_opens(&mut after, open(&path)), 0);
+    let made = made.2.as_mut().map_err(|_| Stop::Fail("no ring".into()))?;
+    cx.is("by a ring made after", thread_opens(made, open(&path)), 0);
+    Ok(())
+}
+
+fn own_files_and_personality(cx: &mut Cx) -> Outcome {
+    let path = file_of_root(cx)?;
+    let mut ring = cx.ring(4, 0)?;
+    let personality = personality_of_nobody(cx, &ring)?;
+    let open = io_uring_sqe { personality, ..open(&path) };
+    cx.is("by a worker", opens(&mut ring, open.with(IOSQE_ASYNC)), -EACCES);
+    let other = std::thread::spawn(move || {
+        let own = rights::own_files();
+        (own, opens(&mut ring, open), opens(&mut ring, open.with(IOSQE_ASYNC)), path)
+    });
+    let (own, at_once, by_worker, _) =
+        other.join().map_err(|_| Stop::Fail("the other thread".into()))?;
+    cx.holds("files of its own", own);
+    cx.is("with files of its own", at_once, -EACCES);
+    cx.is("with them, by a worker", by_worker, -EACCES);
+    Ok(())
 }

@@ -14,11 +14,11 @@
 //!   never runs with other rights than its submitter's. The C library does not know that thread:
 //!   when the program changes the rights of all threads, that one keeps those of the request.
 //!
-//! The credentials are those that decide what a call may do: file-system ids, groups, effective
-//! capabilities; and the limits that a thread can never lay down, which nobody can take on:
-//! no_new_privs, a seccomp filter, a Landlock domain. Linux does not tell which filters and domains
-//! a thread has, so whoever stands in front of the engine says when it gets one ([`restricted`]);
-//! from then on each thread has workers of its own.
+//! The credentials are those that decide what a call may do, or what a peer is told of who made it
+//! (`SO_PEERCRED`): ids, groups, effective capabilities; and the limits that a thread can never lay
+//! down, which nobody can take on: no_new_privs, a seccomp filter, a Landlock domain. Linux does
+//! not tell which filters and domains a thread has, so whoever stands in front of the engine says
+//! when it gets one ([`restricted`]); from then on each thread has workers of its own.
 //!
 //! A thread of ours changes its credentials only if the C library changes those of all threads
 //! (setuid(3) and the others): whoever stands in front of the engine says so ([`changed`]), so that
@@ -36,6 +36,7 @@ use softring_uapi::errno::{Errno, Result, check};
 
 const PR_GET_DUMPABLE: u32 = 3;
 const PR_SET_DUMPABLE: u32 = 4;
+const PR_SET_KEEPCAPS: u32 = 8;
 const PR_GET_SECCOMP: u32 = 21;
 const PR_GET_NO_NEW_PRIVS: u32 = 39;
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
@@ -45,13 +46,22 @@ const ASK: u32 = u32::MAX;
 /// A snapshot of what decides about a thread's calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Creds {
-    /// The user and group that files are accessed by.
-    pub uid: u32,
-    pub gid: u32,
+    /// What the thread is, and what it accesses files by.
+    pub user: Ids,
+    pub group: Ids,
     pub groups: Vec<u32>,
     /// Effective capabilities, a bit each.
     pub caps: u64,
     limits: Limits,
+}
+
+/// A thread's users, or its groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ids {
+    /// Real, effective (what a socket's peer is told) and saved.
+    pub res: [u32; 3],
+    /// What files are accessed by.
+    pub fs: u32,
 }
 
 /// What a thread cannot lay down.
@@ -127,20 +137,18 @@ pub fn any_restricted() -> bool {
 
 /// What a thread that the calling one makes has of its limits.
 pub fn token() -> u64 {
-    if any_restricted() && TOKEN.get() == 0 {
+    // A thread of ours has what it inherited, whatever others have got since.
+    if any_restricted() && TOKEN.get() == 0 && !OURS.get() {
         restricted();
     }
     TOKEN.get()
 }
 
-/// The calling thread is a worker, whose maker's limits were `token`'s.
-pub fn inherit(token: u64) {
-    TOKEN.set(token);
-}
-
-/// The calling thread is one of ours, which changes no credentials by itself.
-pub fn is_ours() {
+/// The calling thread is one of ours, which changes no credentials by itself; its maker's limits
+/// were `token`'s.
+pub fn is_ours(token: u64) {
     OURS.set(true);
+    TOKEN.set(token);
 }
 
 /// Is the calling thread one of ours?
@@ -188,8 +196,10 @@ impl Creds {
     pub fn now() -> Creds {
         let filtered = prctl(PR_GET_SECCOMP) != 0;
         let limits = Limits { no_new_privs: no_new_privs(), filtered, token: token() };
-        let (uid, gid) = file_ids(filtered);
-        Creds { uid, gid, groups: groups(), caps: capabilities(), limits }
+        let (user, group) = ids();
+        let fs = file_ids(filtered, (user[1], group[1]));
+        let (user, group) = (Ids { res: user, fs: fs.0 }, Ids { res: group, fs: fs.1 });
+        Creds { user, group, groups: groups(), caps: capabilities(), limits }
     }
 
     /// Has the thread limits that the process did not start with, and other threads may lack?
@@ -197,9 +207,35 @@ impl Creds {
         START.get().is_some_and(|start| *start != self.limits)
     }
 
+    /// Are both threads' limits the same? Then each may take on the other's rights.
+    pub fn limited_as(&self, other: &Creds) -> bool {
+        self.limits == other.limits
+    }
+
     /// These, with the limits of `caller`.
     pub fn within(&self, caller: &Creds) -> Creds {
         Creds { limits: caller.limits, ..self.clone() }
+    }
+
+    fn has_other_ids(&self, now: &Creds) -> bool {
+        (self.user.res, self.group.res) != (now.user.res, now.group.res)
+    }
+
+    /// Gives the calling thread, which has these ids but for those of files, the latter, too.
+    fn set_file_ids(&self, now: &Creds) -> Result<()> {
+        // A change of the others takes those of files with it.
+        let has = match self.has_other_ids(now) {
+            true => (self.user.res[1], self.group.res[1]),
+            false => (now.user.fs, now.group.fs),
+        };
+        let wanted = (self.user.fs, self.group.fs);
+        if wanted == has {
+            return Ok(());
+        }
+        sys!(__NR_setfsgid, wanted.1);
+        sys!(__NR_setfsuid, wanted.0);
+        let is = (sys!(__NR_setfsuid, ASK) as u32, sys!(__NR_setfsgid, ASK) as u32);
+        if is == wanted { Ok(()) } else { Err(Errno::EPERM) }
     }
 
     /// Gives the calling thread these in place of `now`. The user comes last but for the
@@ -210,15 +246,15 @@ impl Creds {
             let at = self.groups.as_ptr().expose_provenance();
             check(sys!(__NR_setgroups, self.groups.len(), at))?;
         }
-        if (self.uid, self.gid) != (now.uid, now.gid) {
-            sys!(__NR_setfsgid, self.gid);
-            sys!(__NR_setfsuid, self.uid);
-            let same = sys!(__NR_setfsgid, ASK) as u32 == self.gid
-                && sys!(__NR_setfsuid, ASK) as u32 == self.uid;
-            if !same {
-                return Err(Errno::EPERM);
-            }
+        if self.has_other_ids(now) {
+            // The thread is to keep what it may have until it has all it is to have.
+            sys!(__NR_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0);
+            let ([r, e, s], [gr, ge, gs]) = (self.user.res, self.group.res);
+            check(sys!(__NR_setresgid, gr, ge, gs))?;
+            check(sys!(__NR_setresuid, r, e, s))?;
+            let _ = set_effective(caps, bits(&caps, PERMITTED));
         }
+        self.set_file_ids(now)?;
         set_effective(caps, self.caps)
     }
 }
@@ -257,36 +293,41 @@ pub fn under<T>(creds: Option<&Creds>, f: impl FnOnce() -> T) -> Result<T> {
 fn settled() -> bool {
     /// `CAP_SETGID`, `CAP_SETUID`.
     const MAY: u64 = 1 << 6 | 1 << 7;
+    let same = |ids: [u32; 3]| ids.iter().all(|&id| id == ids[0]);
+    let (users, groups) = ids();
+    same(users) && same(groups) && bits(&caps(), PERMITTED) & MAY == 0
+}
+
+/// The real, effective and saved users, and groups.
+fn ids() -> ([u32; 3], [u32; 3]) {
     let mut ids = [0u32; 6];
     let base = ids.as_mut_ptr().expose_provenance();
     let at = |i: usize| base + i * size_of::<u32>();
     sys!(__NR_getresuid, at(0), at(1), at(2));
     sys!(__NR_getresgid, at(3), at(4), at(5));
-    let same = |ids: &[u32]| ids.iter().all(|&id| id == ids[0]);
-    same(&ids[..3]) && same(&ids[3..]) && bits(&caps(), PERMITTED) & MAY == 0
+    let [u0, u1, u2, g0, g1, g2] = ids;
+    ([u0, u1, u2], [g0, g1, g2])
 }
 
 /// The ids that files are accessed by. Only setfsuid(2) tells them. A filter may kill whoever calls
-/// that; there `/proc` tells, once per thread and change of the effective ids, with which these
-/// change.
-fn file_ids(filtered: bool) -> (u32, u32) {
+/// that; there `/proc` tells. That they are the effective ones is remembered, for they change with
+/// those. Where they differ, a change of the effective ones there and back would make them the
+/// same, unheard of: `/proc` is asked each time.
+fn file_ids(filtered: bool, effective: (u32, u32)) -> (u32, u32) {
     if !filtered {
         return (sys!(__NR_setfsuid, ASK) as u32, sys!(__NR_setfsgid, ASK) as u32);
     }
     std::thread_local! {
-        /// Effective ids, those of files, and the times that the program has set the latter.
-        static LAST: Cell<Option<(Ids, Ids, u64)>> = const { Cell::new(None) };
+        /// The effective ids when those of files were the same, and the times that the program
+        /// had set the latter.
+        static LAST: Cell<Option<((u32, u32), u64)>> = const { Cell::new(None) };
     }
-    type Ids = (u32, u32);
-    let effective = (sys!(__NR_geteuid) as u32, sys!(__NR_getegid) as u32);
-    let sets = FILE_IDS_SET.load(Relaxed);
-    if let Some((of, ids, n)) = LAST.get()
-        && (of, n) == (effective, sets)
-    {
-        return ids;
+    let now = Some((effective, FILE_IDS_SET.load(Relaxed)));
+    if LAST.get() == now {
+        return effective;
     }
     let ids = crate::sys::file_ids_by_proc().unwrap_or(effective);
-    LAST.set(Some((effective, ids, sets)));
+    LAST.set(now.filter(|_| ids == effective));
     ids
 }
 
@@ -373,7 +414,9 @@ mod tests {
     fn own_credentials_change_nothing_and_others_are_given_back() {
         let now = Creds::now();
         assert_eq!(under(Some(&now), || 7), Ok(7));
-        let other = Creds { uid: 12345, gid: 54321, groups: vec![7], caps: 0, ..now.clone() };
+        let ids = |res, fs| Ids { res, fs };
+        let (user, group) = (ids([0, 12345, 0], 12345), ids([1, 54321, 1], 54321));
+        let other = Creds { user, group, groups: vec![7], caps: 0, ..now.clone() };
         let seen = under(Some(&other), Creds::now);
         // Only a privileged thread may.
         assert!(seen == Ok(other) || seen == Err(Errno::EPERM), "{seen:?}");
@@ -390,6 +433,6 @@ mod tests {
     #[test]
     fn proc_tells_the_same_ids() {
         let now = Creds::now();
-        assert_eq!(crate::sys::file_ids_by_proc(), Some((now.uid, now.gid)));
+        assert_eq!(crate::sys::file_ids_by_proc(), Some((now.user.fs, now.group.fs)));
     }
 }

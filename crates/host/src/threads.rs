@@ -53,8 +53,9 @@ pub fn name(what: &str) -> String {
 /// As [`start`].
 pub fn spawn(what: &str, stack: usize, f: impl FnOnce() + Send + 'static) -> Result<()> {
     let _blocked = BlockAll::begin();
+    let limits = crate::creds::token();
     let ours = move || {
-        crate::creds::is_ours();
+        crate::creds::is_ours(limits);
         f();
     };
     start(&name(what), stack, ours)

@@ -111,12 +111,20 @@ impl<W: HasCreds> Workers<W> {
         }
         let first = (self.pool.clone(), born.first.clone());
         let Some(creds) = creds.filter(|c| **c != born.first) else { return first };
-        let same = |o: &&Other<W>| o.epoch == now && o.creds == *creds;
-        if let Some(other) = born.others.iter().find(same) {
+        let of = |o: &&Other<W>, creds: &Arc<Creds>| o.epoch == now && o.creds == *creds;
+        if let Some(other) = born.others.iter().find(|o| of(o, creds)) {
             return (other.pool.clone(), creds.clone());
         }
-        if creds::mine() != *creds {
-            return first;
+        let mine = creds::mine();
+        // A worker may take on rights, but no limits: one that has those, or can be made with them.
+        let creds = match () {
+            () if mine == *creds => creds,
+            () if born.first.limited_as(creds) => return first,
+            () if mine.limited_as(creds) => &mine,
+            () => return first,
+        };
+        if let Some(other) = born.others.iter().find(|o| of(o, creds)) {
+            return (other.pool.clone(), creds.clone());
         }
         born.others.retain(|other| !is_empty(&other.pool));
         let pool = self.pool.another();

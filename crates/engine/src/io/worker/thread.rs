@@ -19,8 +19,7 @@ pub(super) fn spawn<W: Work>(pool: &Arc<Pool<W>>, acct: Account) -> bool {
     let _blocked = softring_host::signal::BlockAll::begin();
     let (mine, limits) = (pool.clone(), softring_host::creds::token());
     let life = move || {
-        softring_host::creds::is_ours();
-        softring_host::creds::inherit(limits);
+        softring_host::creds::is_ours(limits);
         live(&mine, acct);
     };
     sync::spawn(&pool.name, pool.stack, life).is_ok()
