@@ -298,15 +298,19 @@ fn settled() -> bool {
     same(users) && same(groups) && bits(&caps(), PERMITTED) & MAY == 0
 }
 
-/// The real, effective and saved users, and groups.
+/// The real, effective and saved users, and groups. A policy may refuse to tell all; the effective
+/// ones stand for them then.
 fn ids() -> ([u32; 3], [u32; 3]) {
-    let mut ids = [0u32; 6];
-    let base = ids.as_mut_ptr().expose_provenance();
-    let at = |i: usize| base + i * size_of::<u32>();
-    sys!(__NR_getresuid, at(0), at(1), at(2));
-    sys!(__NR_getresgid, at(3), at(4), at(5));
-    let [u0, u1, u2, g0, g1, g2] = ids;
-    ([u0, u1, u2], [g0, g1, g2])
+    let (mut user, mut group) = ([0u32; 3], [0u32; 3]);
+    let at = |ids: &mut [u32; 3]| ids.each_mut().map(|id| (&raw mut *id).expose_provenance());
+    let ([r, e, s], [gr, ge, gs]) = (at(&mut user), at(&mut group));
+    if sys!(__NR_getresuid, r, e, s) < 0 {
+        user = [sys!(__NR_geteuid) as u32; 3];
+    }
+    if sys!(__NR_getresgid, gr, ge, gs) < 0 {
+        group = [sys!(__NR_getegid) as u32; 3];
+    }
+    (user, group)
 }
 
 /// The ids that files are accessed by. Only setfsuid(2) tells them. A filter may kill whoever calls
