@@ -16,13 +16,13 @@
 //! thread spins. Where nothing is known yet of gaps so long, it naps for a share of the time that
 //! has passed, so that what comes then waits for no more than that share longer.
 //!
-//! Where submissions have a beat (`beat`), that says when the next is due.
+//! Where submissions have a period (`period`), that says when the next is due.
 //!
 //! What comes during a nap tells only that the nap was too long: how long the gap was is not known,
 //! and to take the time of waking for it would lengthen the next nap, and so on for ever. It counts
 //! as a gap shorter than the nap. No nap is longer than [`NAP_MAX`].
 
-use super::beat::{Advice, Beat};
+use super::period::{Advice, PeriodPredictor};
 use crate::policy::hybrid::Timer;
 
 /// Longest nap, in ns: a submission that nobody expected is found after so long at the latest.
@@ -61,7 +61,7 @@ pub(crate) struct Naps {
     /// Gaps seen, by size.
     gaps: [u16; BUCKETS],
     seen: u32,
-    beat: Beat,
+    period: PeriodPredictor,
     /// The last submission.
     last: u64,
     /// SQEs that usually come at once, times 16.
@@ -103,7 +103,7 @@ impl Naps {
             timer,
             gaps: [0; BUCKETS],
             seen: 0,
-            beat: Beat::default(),
+            period: PeriodPredictor::default(),
             last: 0,
             batch: 16,
             look_until: 0,
@@ -131,18 +131,18 @@ impl Naps {
                 self.batch = (self.batch * 15 / 16 + u64::from(sqes)).max(16);
                 self.learn(now.saturating_sub(last), 1);
             }
-            self.beat.heard(now);
+            self.period.arrived(now);
             return;
         };
         self.tally.over += 1;
         let usual = (self.batch / 16).max(1) as u32;
         let events = (sqes / usual).clamp(1, 64);
         if events > 1 {
-            self.beat.doubt(events);
+            self.period.less_certain(events);
             // Between the first and the last there cannot have been more than the nap.
             self.learn(now.saturating_sub(begin) / u64::from(events), events - 1);
         } else {
-            self.beat.overslept(now);
+            self.period.woke_late(now);
         }
         if now.saturating_sub(end) < 8 * self.timer.lead() {
             // What was held up by others than the timer would be so after a shorter nap, too.
@@ -164,7 +164,7 @@ impl Naps {
         // Through the bucket at hand.
         let mut look_until =
             self.last + edge((bucket(passed) + 1).min(BUCKETS - 1)).max(passed + 1);
-        let until = match self.beat.next(now) {
+        let until = match self.period.next(now) {
             Some(Advice::LookUntil(until)) => {
                 self.look_until = until;
                 return Step::Look;

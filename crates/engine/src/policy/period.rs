@@ -1,0 +1,157 @@
+//! Predicts the arrivals of a program that submits at a steady rate and keeps to it when it is held
+//! up: what is due comes late then, but the next is due when it would have been. Pure code, as
+//! `nap` is.
+//!
+//! Gaps do not tell that. A submission that is late makes one gap longer and the next shorter, and
+//! where one in twenty is late, gaps are of all sizes:
+//!
+//! ```text
+//! periods       │         │         │         │         │
+//! submissions   x         x            x      x         x
+//! gaps               10         13        7       10
+//! ```
+
+/// Submissions on time after which it counts as one, and how many more count.
+const STEADY: u32 = 32;
+const MOST: u32 = 64;
+/// What a submission off time takes back.
+const OFF: u32 = 2;
+/// One part in so many of the period: what still counts as on time.
+const NEAR: u64 = 8;
+/// A period that brought nothing is looked out for: who is held up should not wait for us, too.
+/// After so many without a submission the program does something else.
+const LOST: u64 = 8;
+/// How much earlier the next is looked out for after one that came during a nap, and how slowly
+/// that is forgotten.
+const EARLIER: u64 = 64;
+const FORGET: u64 = 512;
+
+/// See the module. All times are in ns of one clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PeriodPredictor {
+    period: u64,
+    /// The last submission on time.
+    at: u64,
+    /// The last of all.
+    last: u64,
+    kept: u32,
+    /// It is looked out for so much before its time.
+    early: u64,
+}
+
+/// What the period says to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Advice {
+    /// Be awake from then on.
+    AwakeAt(u64),
+    /// Look until then.
+    LookUntil(u64),
+}
+
+impl PeriodPredictor {
+    /// A submission was seen as it came.
+    pub(super) fn arrived(&mut self, now: u64) {
+        let gap = now.saturating_sub(core::mem::replace(&mut self.last, now));
+        let since = now.saturating_sub(self.at);
+        let periods = (since + self.period / 2).checked_div(self.period).unwrap_or(0);
+        let off = since.abs_diff(periods * self.period);
+        if (1..=LOST).contains(&periods) && off <= self.period / NEAR {
+            self.at = now;
+            self.early -= self.early / FORGET;
+            // Twice the period would be one, too: only the next tells.
+            if periods == 1 {
+                self.kept = (self.kept + 1).min(MOST);
+                self.period = self.period - self.period / 16 + since / 16;
+                return;
+            }
+            if self.kept > 0 {
+                return;
+            }
+        }
+        self.kept = self.kept.saturating_sub(OFF);
+        if self.kept == 0 || periods > LOST {
+            *self = PeriodPredictor { period: gap, at: now, last: now, kept: 0, early: 0 };
+        }
+    }
+
+    /// Something had come when a nap was over: on time, as far as is known.
+    pub(super) fn woke_late(&mut self, now: u64) {
+        self.last = now;
+        let periods = now.saturating_sub(self.at).checked_div(self.period).unwrap_or(0);
+        self.at += periods * self.period;
+        self.early = (self.early + self.period / EARLIER).min(self.period / 2);
+        self.kept = self.kept.saturating_sub(1);
+    }
+
+    /// So many had come when a nap was over: a program that was held up, or one that goes quicker.
+    pub(super) fn less_certain(&mut self, events: u32) {
+        self.kept = self.kept.saturating_sub(MOST / 16 * events);
+    }
+
+    /// What to do at `now`; none: there is no period.
+    pub(super) fn next(&self, now: u64) -> Option<Advice> {
+        let since = now.checked_sub(self.at)?;
+        let periods = since.checked_div(self.period)?;
+        if self.kept < STEADY || periods >= LOST {
+            return None;
+        }
+        let next = self.at + (periods + 1) * self.period;
+        let met = self.last >= next - self.period - self.period / NEAR;
+        let advice = if met { Advice::AwakeAt(next - self.early) } else { Advice::LookUntil(next) };
+        Some(advice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steady(period: &mut PeriodPredictor, from: u64, n: u64) -> u64 {
+        (0..n).for_each(|i| period.arrived(from + i * 1000));
+        from + n * 1000
+    }
+
+    #[test]
+    fn a_period_is_kept_through_what_comes_late() {
+        let mut period = PeriodPredictor::default();
+        assert_eq!(period.next(5), None);
+        let next = steady(&mut period, 10_000, 60);
+        assert_eq!(period.next(next - 900), Some(Advice::AwakeAt(next)));
+        // Nothing comes: it is looked for. When it has come, the next period counts.
+        assert_eq!(period.next(next + 100), Some(Advice::LookUntil(next + 1000)));
+        period.arrived(next + 400);
+        assert_eq!(period.next(next + 410), Some(Advice::AwakeAt(next + 1000)));
+        period.arrived(next + 1000);
+        assert_eq!(period.next(next + 1100), Some(Advice::AwakeAt(next + 2000)));
+        // Nor does it go on for ever.
+        assert_eq!(period.next(next + 9500), None);
+    }
+
+    #[test]
+    fn half_the_period_is_none() {
+        let mut period = PeriodPredictor::default();
+        period.arrived(100);
+        period.arrived(600);
+        let next = steady(&mut period, 1600, 50);
+        assert_eq!(period.next(next - 900), Some(Advice::AwakeAt(next)));
+    }
+
+    #[test]
+    fn what_has_no_period_gets_none() {
+        let (mut period, mut now, mut seed) = (PeriodPredictor::default(), 0, 1u64);
+        for _ in 0..5000 {
+            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            now += 1 + (seed >> 33) % 2000;
+            period.arrived(now);
+            assert_eq!(period.next(now + 1), None);
+        }
+    }
+
+    #[test]
+    fn who_wakes_late_gets_up_earlier() {
+        let mut period = PeriodPredictor::default();
+        let next = steady(&mut period, 10_000, 80);
+        period.woke_late(next + 50);
+        assert_eq!(period.next(next + 60), Some(Advice::AwakeAt(next + 1000 - 1000 / 64)));
+    }
+}
