@@ -11,12 +11,12 @@ use std::path::Path;
 
 /// Writes `text` and a newline to standard output; a reader that has gone is [`ReaderGone`].
 pub fn line(text: &str) -> anyhow::Result<()> {
-    raw(&format!("{text}\n"))
+    raw(format!("{text}\n"))
 }
 
 /// Writes `text` to standard output.
-pub fn raw(text: &str) -> anyhow::Result<()> {
-    write(|out| out.write_all(text.as_bytes()))
+pub fn raw(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
+    write(|out| out.write_all(text.as_ref()))
 }
 
 fn write(f: impl FnOnce(&mut BufWriter<StdoutLock<'_>>) -> io::Result<()>) -> anyhow::Result<()> {
@@ -81,12 +81,48 @@ pub fn table(header: &[&str]) -> comfy_table::Table {
 /// The width of the terminal that standard output is, if it is one; asked by a child, as a policy
 /// may kill for ioctl(2).
 fn columns_by_child() -> Option<u16> {
-    let ask = || rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
-    match child::isolated(|| ask().to_ne_bytes().to_vec()) {
+    match child::isolated(|| terminal_columns().to_ne_bytes().to_vec()) {
         Ok(Isolated::Answer(bytes)) => Some(u16::from_ne_bytes(bytes.try_into().ok()?)),
         _ => None,
     }
     .filter(|&columns| columns > 0)
+}
+
+/// 0 where standard output is no terminal.
+fn terminal_columns() -> u16 {
+    rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col)
+}
+
+/// How wide a text for people is to be: as the terminal, between 60 and 100 columns; 80 elsewhere.
+pub fn columns() -> usize {
+    let asked = if refused::is_filtered() {
+        columns_by_child()
+    } else {
+        Some(terminal_columns()).filter(|&columns| columns > 0)
+    };
+    asked.map_or(80, |columns| usize::from(columns).clamp(60, 100))
+}
+
+/// `first` and the words of `text`, in lines of `columns` at most. The second line on begins with
+/// `indent` blanks. A word that is longer stays whole, so that it can be copied.
+pub fn wrapped(first: &str, text: &str, indent: usize, columns: usize) -> String {
+    let mut lines = first.to_owned();
+    let mut width = first.chars().count();
+    let mut fresh = true;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if !fresh && width + 1 + length > columns {
+            lines.push_str(&format!("\n{:indent$}", ""));
+            width = indent;
+        } else if !fresh {
+            lines.push(' ');
+            width += 1;
+        }
+        lines.push_str(word);
+        width += length;
+        fresh = false;
+    }
+    lines
 }
 
 /// A number in at most five characters: 7, 0.5, 950, 1.2K, 34M.
@@ -130,6 +166,14 @@ pub fn progress(steps: u64) -> indicatif::ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_wrapped_at_words() {
+        let text = "one two three /a/long/path four";
+        assert_eq!(wrapped("a: ", text, 3, 11), "a: one two\n   three\n   /a/long/path\n   four");
+        assert_eq!(wrapped("a: ", text, 3, 80), format!("a: {text}"));
+        assert_eq!(wrapped("a:", "", 3, 80), "a:");
+    }
 
     #[test]
     fn numbers_are_short() {

@@ -338,15 +338,26 @@ fn doctor_answers_in_both_forms() {
     let rings = report["verdict"]["rings"].as_str().unwrap();
     assert!(["kernel", "softring", "partly", "none"].contains(&rings));
     assert_eq!(o.status.code(), Some(i32::from(["partly", "none"].contains(&rings))));
-    let table = text(&output(&["doctor"]).stdout);
+    let shown = text(&output(&["doctor"]).stdout);
+    let in_one_line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     for advice in report["verdict"]["change"].as_array().unwrap() {
-        assert!(
-            table.contains(&format!("\n  {}\n", advice.as_str().unwrap())),
-            "{advice}: {table}"
-        );
+        assert!(in_one_line.contains(advice.as_str().unwrap()), "{advice}: {shown}");
     }
-    assert_eq!(table.contains("What to change:"), report["verdict"]["change"][0].is_string());
-    assert!(table.contains("io_uring_disabled") && table.contains("why:"), "{table}");
+    assert_eq!(shown.contains("What to change:"), report["verdict"]["change"][0].is_string());
+    assert!(shown.contains("io_uring_disabled") && shown.contains("why:"), "{shown}");
+}
+
+/// But for words that are longer: a path is to be copied.
+#[test]
+fn doctor_fits_a_terminal_of_80_columns() {
+    for args in [&["doctor"][..], &["deny", "--", ME, "doctor", "--iopoll"]] {
+        let shown = text(&output(args).stdout);
+        let fits = |line: &str| line.chars().count() <= 80 || line.split_whitespace().count() < 4;
+        for line in shown.lines() {
+            assert!(fits(line), "{line}");
+        }
+        assert!(shown.lines().count() > 25, "{shown}");
+    }
 }
 
 #[test]

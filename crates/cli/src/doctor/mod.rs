@@ -75,6 +75,9 @@ fn row(check: &Check, iopoll: bool) -> Row {
     Row { name: check.name, group: check.group, state, found, meaning: check.meaning, hint }
 }
 
+/// Columns for the name of a check: that of the longest.
+const NAME: usize = 19;
+
 /// Runs the probe where a deadly sandbox cannot take doctor with it.
 fn run_alone(check: &Check) -> Finding {
     let probe = || serde_json::to_vec(&(check.probe)()).unwrap_or_default();
@@ -147,16 +150,22 @@ fn verdict(rows: &[Row]) -> Verdict {
 }
 
 fn print(report: &Report) -> anyhow::Result<()> {
+    let columns = out::columns();
     let mut group = None;
-    let mut table = out::table(&["check", "state", "found", "meaning"]);
     for r in &report.checks {
         if group != Some(r.group) {
+            let gap = if group.is_some() { "\n" } else { "" };
             group = Some(r.group);
-            table.add_row([r.group.title(), "", "", ""]);
+            out::line(&format!("{gap}{}", r.group.title()))?;
         }
-        table.add_row([&format!("  {}", r.name), r.state.word(), &*r.found, r.meaning]);
+        let first = format!("  {:NAME$} {:4} ", r.name, r.state.word());
+        out::line(&out::wrapped(&first, &r.found, NAME + 8, columns))?;
+        // What is as wished needs no explanation.
+        if r.state != State::Ok {
+            let meaning = format!("({})", r.meaning);
+            out::line(&out::wrapped("      ", &meaning, 6, columns))?;
+        }
     }
-    out::line(&table.to_string())?;
     let v = &report.verdict;
     let what = match v.rings {
         "kernel" => "the kernel's rings",
@@ -165,12 +174,13 @@ fn print(report: &Report) -> anyhow::Result<()> {
         "unknown" => "some rings or none: the trial could not be run",
         _ => "no rings",
     };
-    out::line(&format!("\nA program under `softring run` gets {what}.\n  why: {}", v.why))?;
+    out::line(&format!("\nA program under `softring run` gets {what}."))?;
+    out::line(&out::wrapped("  why: ", &v.why, 7, columns))?;
     if !v.change.is_empty() {
         out::line("\nWhat to change:")?;
     }
     for advice in &v.change {
-        out::line(&format!("  {advice}"))?;
+        out::line(&out::wrapped("  ", advice, 6, columns))?;
     }
     Ok(())
 }
@@ -184,6 +194,7 @@ mod tests {
         for (i, c) in CHECKS.iter().enumerate() {
             assert!(CHECKS[..i].iter().all(|d| d.name != c.name), "{} twice", c.name);
             assert!(!c.meaning.is_empty(), "{}", c.name);
+            assert!(c.name.len() <= NAME, "{}", c.name);
         }
         assert!(HARMLESS.iter().all(|name| CHECKS.iter().any(|c| c.name == *name)));
     }
